@@ -1,0 +1,22 @@
+#include "core/tensor.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+
+namespace sluice {
+
+Buffer host_buffer(DType dtype, Shape shape) {
+  constexpr int64_t kAlignment = 64;
+  const int64_t bytes = checked_mul(shape.numel(), element_bytes(dtype));
+  const int64_t rounded =
+      std::max(kAlignment, checked_add(bytes, kAlignment - 1) / kAlignment * kAlignment);
+  void* data = std::aligned_alloc(kAlignment, static_cast<size_t>(rounded));
+  if (data == nullptr)
+    throw Error("cannot allocate " + std::to_string(rounded) + " bytes",
+                "a smaller --context or --dtype bf16 needs less memory");
+  std::memset(data, 0, static_cast<size_t>(rounded));
+  return Buffer(data, dtype, shape, Device::kCpu, [](void* p) { std::free(p); });
+}
+
+}  // namespace sluice

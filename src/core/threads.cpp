@@ -1,0 +1,70 @@
+#include "core/threads.h"
+
+#include <omp.h>
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <thread>
+
+namespace sluice {
+namespace {
+
+int g_threads = 0;
+
+// The first exception of a parallel region, carried out of it.
+class FirstException {
+ public:
+  template <typename F>
+  void guard(F&& f) noexcept {
+    try {
+      f();
+    } catch (...) {
+      if (!taken_.exchange(true)) exception_ = std::current_exception();
+    }
+  }
+  void rethrow() const {
+    if (exception_) std::rethrow_exception(exception_);
+  }
+
+ private:
+  std::atomic<bool> taken_{false};
+  std::exception_ptr exception_;
+};
+
+}  // namespace
+
+void set_threads(int count) {
+  g_threads = count > 0 ? count : omp_get_num_procs();
+  omp_set_num_threads(g_threads);
+}
+
+int threads() {
+  if (g_threads == 0) set_threads(0);
+  return g_threads;
+}
+
+void parallel_for(int64_t n, int64_t grain, const std::function<void(int64_t, int64_t)>& body) {
+  if (n <= 0) return;
+  const int64_t parts = std::min<int64_t>(threads(), (n + grain - 1) / std::max<int64_t>(grain, 1));
+  if (parts <= 1 || omp_in_parallel()) return body(0, n);
+  FirstException first;
+#pragma omp parallel for num_threads(static_cast <int>(parts)) schedule(static, 1)
+  for (int64_t part = 0; part < parts; ++part)
+    first.guard([&] { body(n * part / parts, n * (part + 1) / parts); });
+  first.rethrow();
+}
+
+void parallel_each(int64_t n, const std::function<void(int64_t)>& body) {
+  const int64_t parts = std::min<int64_t>(threads(), n);
+  FirstException first;
+  if (parts <= 1 || omp_in_parallel()) {
+    for (int64_t i = 0; i < n; ++i) body(i);
+    return;
+  }
+#pragma omp parallel for num_threads(static_cast <int>(parts)) schedule(dynamic, 1)
+  for (int64_t i = 0; i < n; ++i) first.guard([&] { body(i); });
+  first.rethrow();
+}
+
+}  // namespace sluice
