@@ -1,0 +1,38 @@
+// A file mapped read-only into memory.
+
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+
+namespace sluice {
+
+class MappedFile {
+ public:
+  // Throws Error naming the path when it cannot be opened or is not a regular file.
+  static std::shared_ptr<const MappedFile> open(const std::filesystem::path& path);
+  ~MappedFile();
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+
+  std::span<const std::byte> bytes() const { return {data_, size_}; }
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  MappedFile() = default;
+  std::filesystem::path path_;
+  const std::byte* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+// Gives back the memory behind whole pages inside `bytes`, a part of a map; reading them again
+// fetches them from the file again.
+void release_pages(std::span<const std::byte> bytes);
+
+// A whole text file, refused above `limit` bytes.
+std::string read_text_file(const std::filesystem::path& path, size_t limit);
+
+}  // namespace sluice

@@ -1,0 +1,38 @@
+#include "io/quote.h"
+
+#include <fmt/format.h>
+
+namespace sluice {
+namespace {
+
+void append_escaped(std::string& out, unsigned char byte) { out += fmt::format("\\x{:02x}", byte); }
+
+}  // namespace
+
+std::string quote(std::string_view text) {
+  constexpr size_t kMaxShown = 100;  // longer than any tensor name seen in a checkpoint
+  std::string out = "`";
+  for (const char c : text.substr(0, kMaxShown)) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte < 0x20 || byte >= 0x7f)
+      append_escaped(out, byte);
+    else
+      out += c;
+  }
+  if (text.size() > kMaxShown) out += fmt::format("... ({} bytes)", text.size());
+  return out + "`";
+}
+
+std::string path_label(const std::filesystem::path& path) {
+  std::string out;
+  for (const char c : path.string()) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte < 0x20 || byte == 0x7f)
+      append_escaped(out, byte);
+    else
+      out += c;
+  }
+  return out;
+}
+
+}  // namespace sluice

@@ -1,0 +1,29 @@
+// The JSON header of a safetensors file, as entries that match the file's size.
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/dtype.h"
+#include "core/shape.h"
+
+namespace sluice {
+
+struct SafetensorsEntry {
+  std::string name;
+  std::string type;                  // in the file's words: "F32"
+  std::optional<DType> dtype;        // nothing for types we do not read
+  Shape shape;                       // empty for types we do not read
+  std::span<const std::byte> bytes;  // inside the file
+};
+
+// Every entry is checked against the file: range, byte count, no overlap, no hole.
+std::vector<SafetensorsEntry> read_safetensors_header(std::span<const std::byte> file,
+                                                      const std::string& label);
+
+}  // namespace sluice

@@ -1,0 +1,52 @@
+// BPE by merge rank: byte-level (GPT-2, Llama 3, Qwen 2) and SentencePiece style with byte
+// fallback (Llama 2).
+
+#pragma once
+
+#include <array>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <utility>
+
+#include "io/tokenizer/bpe_merge.h"
+#include "io/tokenizer/model.h"
+
+namespace sluice::tok {
+
+struct BpeOptions {
+  std::optional<std::string> unk_token;
+  std::string continuing_prefix;  // before every symbol of a word but the first
+  std::string word_suffix;        // after the last
+  bool fuse_unk = false;          // neighbouring unknown characters become one token
+  bool byte_fallback = false;     // an unknown character becomes tokens <0x00> … <0xFF>
+  bool ignore_merges = false;     // a word that is a token is taken whole
+  std::string_view kind = "BPE";
+};
+
+class BpeModel : public Model {
+ public:
+  // `where` names the file in messages.
+  BpeModel(Vocab vocab, const std::vector<std::pair<std::string, std::string>>& merges,
+           BpeOptions options, std::string where);
+
+  void tokenize(std::string_view word, std::vector<int32_t>& ids) const override;
+  bool can_cut_at_metaspace() const override { return can_cut_; }
+  const Vocab& vocab() const override { return vocab_; }
+  std::string_view kind() const override { return options_.kind; }
+
+ private:
+  void add_merge(const std::string& left, const std::string& right, size_t rank);
+  void find_byte_tokens();
+  std::vector<Symbol> first_symbols(std::string_view word) const;
+  int32_t unk_id() const;
+
+  Vocab vocab_;
+  BpeOptions options_;
+  std::string where_;
+  std::unordered_map<uint64_t, Merge> merges_;  // by both ids
+  std::array<int32_t, 256> byte_tokens_{};      // -1 where there is none
+  bool can_cut_ = false;
+};
+
+}  // namespace sluice::tok

@@ -1,0 +1,40 @@
+#include "core/error.h"
+#include "io/quote.h"
+#include "io/tokenizer/json_reader.h"
+#include "io/tokenizer/loaders.h"
+#include "io/tokenizer/special_tokens.h"
+#include "io/tokenizer/tokenizer.h"
+
+namespace sluice {
+
+namespace {
+
+bool is_esm(const std::filesystem::path& folder, const tok::SpecialTokens& special) {
+  if (!special.tokenizer_class.empty()) return special.tokenizer_class == "EsmTokenizer";
+  const std::filesystem::path config = folder / "config.json";
+  if (!std::filesystem::exists(config)) return false;
+  const tok::Json root = tok::read_json_file(config);
+  return tok::JsonReader(root, path_label(config) + ": ").string_or("model_type", "") == "esm";
+}
+
+}  // namespace
+
+std::unique_ptr<Tokenizer> open_tokenizer(const std::filesystem::path& folder) {
+  const tok::SpecialTokens special = tok::read_special_tokens(folder);
+  if (std::filesystem::exists(folder / "tokenizer.json")) {
+    return tok::load_tokenizer_json(folder, special);
+  }
+  if (std::filesystem::exists(folder / "vocab.txt") && is_esm(folder, special)) {
+    return tok::load_esm_vocab(folder, special);
+  }
+  const bool gpt2_class =
+      special.tokenizer_class.empty() || special.tokenizer_class.starts_with("GPT2Tokenizer");
+  if (std::filesystem::exists(folder / "vocab.json") &&
+      std::filesystem::exists(folder / "merges.txt") && gpt2_class) {
+    return tok::load_gpt2_files(folder, special);
+  }
+  throw Error(path_label(folder) + " has no tokenizer.json",
+              "Hugging Face's AutoTokenizer writes one with save_pretrained()");
+}
+
+}  // namespace sluice

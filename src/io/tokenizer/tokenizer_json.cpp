@@ -1,0 +1,132 @@
+// Builds a tokenizer from tokenizer.json, the file of Hugging Face's `tokenizers`, or from the
+// older vocab.json and merges.txt. Padding and truncation are left out: they concern batches, not
+// text.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "io/mapped_file.h"
+#include "io/quote.h"
+#include "io/tokenizer/json_reader.h"
+#include "io/tokenizer/loaders.h"
+#include "io/tokenizer/pipeline.h"
+#include "io/tokenizer/special_tokens.h"
+#include "io/tokenizer/utf8.h"
+
+namespace sluice::tok {
+
+namespace {
+
+constexpr size_t kMaxMergesBytes = size_t{64} << 20;
+
+bool names_byte_level(const Json& json) {
+  if (json.is_object()) {
+    const auto type = json.find("type");
+    if (type != json.end() && *type == "ByteLevel") return true;
+  }
+  return json.is_structured() && std::any_of(json.begin(), json.end(), names_byte_level);
+}
+
+AddedToken read_added_token(const JsonReader& json) {
+  AddedToken token;
+  token.content = json.at("content").string();
+  token.special = json.bool_or("special", false);
+  token.single_word = json.bool_or("single_word", false);
+  token.lstrip = json.bool_or("lstrip", false);
+  token.rstrip = json.bool_or("rstrip", false);
+  token.normalized = json.bool_or("normalized", !token.special);
+  return token;
+}
+
+// A token the model knows keeps the model's id, whatever the list says (as Hugging Face does).
+void read_added_tokens(const JsonReader& list, PipelineParts& parts) {
+  const Vocab& vocab = parts.model->vocab();
+  for (size_t i = 0; i < list.array().size(); ++i) {
+    const JsonReader json = list.element(i);
+    const AddedToken token = read_added_token(json);
+    const JsonReader id_json = json.at("id");
+    const int32_t stated = checked_id(id_json.raw(), id_json.where());
+    if (token.content.empty()) continue;
+    const int32_t id = vocab.id_of(token.content).value_or(stated);
+    const std::string* taken = parts.added.vocab().text_of(id);
+    if (!taken) taken = vocab.text_of(id);
+    if (taken && *taken != token.content) {
+      json.refuse(fmt::format("gives id {} to {}, it belongs to {}", id, quote(token.content),
+                              quote(*taken)));
+    }
+    const auto before = parts.added.vocab().id_of(token.content);
+    if (before && *before != id) {
+      json.refuse(fmt::format("gives {} a second id, {}", quote(token.content), id));
+    }
+    if (!parts.added.add(token, id, parts.normalizer.get())) {
+      json.refuse(fmt::format("is longer than {} bytes", ByteTrie::kMaxBytes));
+    }
+  }
+}
+
+std::unique_ptr<Tokenizer> build(const JsonReader& json, const SpecialTokens& special) {
+  PipelineParts parts;
+  const auto normalizer = json.find("normalizer");
+  const auto pre_tokenizer = json.find("pre_tokenizer");
+  const auto decoder = json.find("decoder");
+  const bool byte_level = (pre_tokenizer && names_byte_level(pre_tokenizer->raw())) ||
+                          (decoder && names_byte_level(decoder->raw()));
+  if (normalizer) parts.normalizer = make_normalizer(*normalizer);
+  if (pre_tokenizer) parts.pre_tokenizer = make_pre_tokenizer(*pre_tokenizer);
+  parts.model = make_model(json.at("model"), byte_level);
+  parts.decoder = decoder ? make_decoder(*decoder) : make_space_joiner();
+  if (const auto post = json.find("post_processor")) {
+    parts.post_processor = PostProcessor::read(*post);
+  }
+  if (const auto added = json.find("added_tokens")) read_added_tokens(*added, parts);
+  apply_special_tokens(special, parts);
+
+  const std::vector<int32_t> around = parts.post_processor.apply({});
+  auto tokenizer = std::make_unique<Pipeline>(std::move(parts));
+  if (tokenizer->vocab_size() == 0) json.at("model").refuse("has an empty vocabulary");
+  for (const int32_t id : around) {
+    if (id < tokenizer->vocab_size()) continue;
+    json.at("post_processor")
+        .refuse(fmt::format("adds token {}, the vocabulary has {}", id, tokenizer->vocab_size()));
+  }
+  return tokenizer;
+}
+
+// merges.txt: two tokens a line, below a line with the version.
+Json read_merge_lines(const std::filesystem::path& path) {
+  const std::string text = read_text_file(path, kMaxMergesBytes);
+  if (!is_valid_utf8(text)) throw Error(path_label(path) + " is not UTF-8", "is it damaged?");
+  Json lines = Json::array();
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    std::string line = text.substr(begin, end - begin);
+    if (line.ends_with('\r')) line.pop_back();
+    if (!line.empty() && !line.starts_with("#version")) lines.push_back(std::move(line));
+    begin = end + 1;
+  }
+  return lines;
+}
+
+}  // namespace
+
+std::unique_ptr<Tokenizer> load_tokenizer_json(const std::filesystem::path& folder,
+                                               const SpecialTokens& special) {
+  const std::filesystem::path path = folder / "tokenizer.json";
+  const Json root = read_json_file(path);
+  return build(JsonReader(root, path_label(path) + ": "), special);
+}
+
+std::unique_ptr<Tokenizer> load_gpt2_files(const std::filesystem::path& folder,
+                                           const SpecialTokens& special) {
+  const std::filesystem::path path = folder / "vocab.json";
+  const Json model = {{"type", "BPE"},
+                      {"vocab", read_json_file(path)},
+                      {"merges", read_merge_lines(folder / "merges.txt")}};
+  const Json bytes = {{"type", "ByteLevel"}, {"add_prefix_space", special.add_prefix_space}};
+  const Json root = {{"model", model}, {"pre_tokenizer", bytes}, {"decoder", bytes}};
+  return build(JsonReader(root, path_label(path) + ": "), special);
+}
+
+}  // namespace sluice::tok
