@@ -1,0 +1,158 @@
+// The seam between the model and the hardware. A backend owns memory on its device and answers
+// the operations below; tensors passed to it live on that device. Row-major everywhere, one row
+// per token; a batch of equally long sequences is stacked, so n_rows = n_batch * n_tokens.
+//
+// Activations have the compute dtype (f32 or bf16), the residual stream and all sums are f32.
+
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "core/tensor.h"
+
+namespace sluice {
+
+enum class Activation : uint8_t { kNone, kRelu, kGeluErf, kGeluTanh, kSilu };
+enum class NormKind : uint8_t { kLayer, kRms };
+enum class RotaryStyle : uint8_t {
+  kHalves,       // pairs (i, i + rotary_dim / 2): Llama, ESM-2
+  kInterleaved,  // pairs (2i, 2i + 1): GPT-J, Llama in GGUF
+};
+
+// A weight matrix (n_out, n_in) that is read piece by piece while it is packed, so that a
+// float32 copy of the whole never exists.
+struct MatrixSource {
+  int64_t n_out = 0;
+  int64_t n_in = 0;
+  // Writes rows [begin, end) to out, row-major. Called from several threads.
+  std::function<void(int64_t begin, int64_t end, float* out)> read_rows;
+  std::vector<float> bias;  // (n_out), or empty
+};
+
+// A matrix in the form one backend multiplies with.
+class LinearWeights {
+ public:
+  virtual ~LinearWeights() = default;
+  int64_t n_out() const { return n_out_; }
+  int64_t n_in() const { return n_in_; }
+  int64_t bytes() const { return bytes_; }  // what one pass over the weights reads
+
+ protected:
+  LinearWeights(int64_t n_out, int64_t n_in, int64_t bytes)
+      : n_out_(n_out), n_in_(n_in), bytes_(bytes) {}
+
+ private:
+  int64_t n_out_, n_in_, bytes_;
+};
+
+// A table whose rows are looked up by id.
+class Table {
+ public:
+  virtual ~Table() = default;
+};
+
+struct EmbedArgs {
+  const Table* table;
+  std::span<const int32_t> ids;    // (n_rows), host memory
+  float scale = 1.0f;              // of every row
+  std::optional<int32_t> zero_id;  // rows of this id are zero (a masked token under ESM-2)
+  bool accumulate = false;         // add to out instead of replacing it
+  Tensor out;                      // (n_rows, d) f32
+};
+
+struct NormArgs {
+  NormKind kind;
+  float epsilon;
+  ConstTensor x;       // (n_rows, d) f32 or compute dtype
+  ConstTensor weight;  // (d) f32, or undefined for ones
+  ConstTensor bias;    // (d) f32, or undefined for zeros
+  Tensor out;          // (n_rows, d), may be x itself
+};
+
+// out = activation(x W^T + bias), or out += x W^T + bias.
+struct LinearArgs {
+  const LinearWeights* weights;
+  ConstTensor x;  // (n_rows, n_in)
+  Activation activation = Activation::kNone;
+  bool accumulate = false;  // with f32 out and no activation
+  Tensor out;               // (n_rows, n_out) f32 or compute dtype
+};
+
+struct RotaryArgs {
+  RotaryStyle style;
+  ConstTensor cosine;      // (n_positions, rotary_dim / 2) f32
+  ConstTensor sine;        // (n_positions, rotary_dim / 2) f32
+  int64_t n_tokens;        // rows per sequence
+  int64_t first_position;  // of the first row of each sequence
+  Tensor x;                // (n_rows, n_heads, head_dim), rotated in place
+};
+
+// Keys and values of one layer, of every sequence of the batch.
+struct KvView {
+  Tensor keys;    // (n_batch, n_kv_heads, capacity, head_dim)
+  Tensor values;  // (n_batch, n_kv_heads, capacity, head_dim)
+};
+
+struct StoreKvArgs {
+  ConstTensor keys;    // (n_rows, n_kv_heads, head_dim)
+  ConstTensor values;  // (n_rows, n_kv_heads, head_dim)
+  int64_t n_tokens;
+  int64_t first_position;
+  KvView cache;
+};
+
+// Exact attention of n_tokens queries per sequence at positions first_position … over the keys
+// before and at them (causal), or over all first_position + n_tokens keys.
+struct AttendDenseArgs {
+  ConstTensor queries;  // (n_rows, n_heads, head_dim)
+  KvView cache;
+  int64_t n_tokens;
+  int64_t first_position;
+  bool causal;
+  int64_t window = 0;  // > 0: a query sees the last `window` positions only, its own included
+  float scale;
+  Tensor out;  // (n_rows, n_heads, head_dim)
+};
+
+// out = activation(gate) * up, where gate_up holds both side by side.
+struct GateArgs {
+  Activation activation;
+  ConstTensor gate_up;  // (n_rows, 2 * d_inner)
+  Tensor out;           // (n_rows, d_inner)
+};
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  virtual std::string_view name() const = 0;
+  virtual std::string description() const = 0;  // instruction set or device, for people
+  virtual Device device() const = 0;
+  virtual DType compute_dtype() const = 0;
+
+  virtual Buffer allocate(DType dtype, Shape shape) = 0;       // zeroed
+  virtual void upload(ConstTensor host, Tensor device) = 0;    // same dtype and shape
+  virtual void download(ConstTensor device, Tensor host) = 0;  // waits until it is there
+  virtual std::unique_ptr<LinearWeights> pack_linear(MatrixSource source) = 0;
+  virtual std::unique_ptr<Table> make_table(MatrixSource source) = 0;
+
+  virtual void embed(const EmbedArgs& args) = 0;
+  virtual void norm(const NormArgs& args) = 0;
+  virtual void linear(const LinearArgs& args) = 0;
+  virtual void rotate(const RotaryArgs& args) = 0;
+  virtual void store_kv(const StoreKvArgs& args) = 0;
+  virtual void attend_dense(const AttendDenseArgs& args) = 0;
+  virtual void gate(const GateArgs& args) = 0;
+  virtual void convert(ConstTensor from, Tensor to) = 0;  // (n_rows, d), f32 <-> compute dtype
+};
+
+// dtype: kF32 or kBF16. The plain loops every other backend is compared with.
+std::unique_ptr<Backend> make_reference_backend(DType dtype);
+// oneDNN or our own packed kernels, and Highway: the fastest this CPU has.
+std::unique_ptr<Backend> make_cpu_backend(DType dtype);
+
+}  // namespace sluice

@@ -1,0 +1,212 @@
+#include "backend/backend.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "backend/cpu/attend_dense.h"
+#include "backend/cpu/linear.h"
+#include "backend/cpu/rows.h"
+#include "core/threads.h"
+
+namespace sluice {
+namespace {
+
+// Rows worth a thread: below this a parallel region costs more than it saves.
+constexpr int64_t kGrainElements = 16384;
+
+int64_t grain_rows(int64_t row_elements) {
+  return std::max<int64_t>(1, kGrainElements / std::max<int64_t>(1, row_elements));
+}
+
+// A row as f32: in place when it is f32 already, else through a scratch row.
+class FloatRow {
+ public:
+  explicit FloatRow(int64_t n) : scratch_(static_cast<size_t>(n)) {}
+  const float* read(const ConstTensor& x, int64_t row) {
+    if (x.dtype() == DType::kF32) return x.row<float>(row);
+    cpu::widen(x.row<BFloat16>(row), x.row_elements(), scratch_.data());
+    return scratch_.data();
+  }
+  // Where to compute a row of `out`; write() then stores it.
+  float* target(const Tensor& out, int64_t row) {
+    return out.dtype() == DType::kF32 ? out.row<float>(row) : scratch_.data();
+  }
+  void write(const Tensor& out, int64_t row) {
+    if (out.dtype() == DType::kBF16)
+      cpu::narrow(scratch_.data(), out.row_elements(), out.row<BFloat16>(row));
+  }
+
+ private:
+  std::vector<float> scratch_;
+};
+
+class TableSource final : public Table {
+ public:
+  explicit TableSource(MatrixSource source) : rows(std::move(source)) {}
+  MatrixSource rows;
+};
+
+class CpuBackend final : public Backend {
+ public:
+  explicit CpuBackend(DType dtype) : dtype_(dtype) {}
+
+  std::string_view name() const override { return "cpu"; }
+  std::string description() const override { return cpu::simd_name(); }
+  Device device() const override { return Device::kCpu; }
+  DType compute_dtype() const override { return dtype_; }
+
+  Buffer allocate(DType dtype, Shape shape) override { return host_buffer(dtype, shape); }
+  void upload(ConstTensor host, Tensor device) override { copy_rows(host, device); }
+  void download(ConstTensor device, Tensor host) override { copy_rows(device, host); }
+
+  std::unique_ptr<LinearWeights> pack_linear(MatrixSource source) override {
+    if (auto onednn = cpu::make_onednn_linear(source, dtype_)) return onednn;
+    return cpu::make_packed_linear(std::move(source), dtype_);
+  }
+  // The rows stay in the file's map: a sequence touches few of them.
+  std::unique_ptr<Table> make_table(MatrixSource source) override {
+    return std::make_unique<TableSource>(std::move(source));
+  }
+
+  void embed(const EmbedArgs& args) override {
+    const auto& table = dynamic_cast<const TableSource&>(*args.table).rows;
+    SLUICE_CHECK(static_cast<int64_t>(args.ids.size()) == args.out.rows());
+    SLUICE_CHECK(args.out.row_elements() == table.n_in);
+    for_rows(args.out, [&](int64_t begin, int64_t end) {
+      std::vector<float> row(static_cast<size_t>(table.n_in));
+      for (int64_t r = begin; r < end; ++r) {
+        const int32_t id = args.ids[static_cast<size_t>(r)];
+        SLUICE_CHECK(id >= 0 && id < table.n_out);
+        table.read_rows(id, id + 1, row.data());
+        if (args.zero_id == id) std::fill(row.begin(), row.end(), 0.0f);
+        if (args.scale != 1.0f) cpu::scale(args.scale, table.n_in, row.data());
+        float* out = args.out.row<float>(r);
+        if (args.accumulate)
+          cpu::add(row.data(), table.n_in, out);
+        else
+          std::copy(row.begin(), row.end(), out);
+      }
+    });
+  }
+
+  void norm(const NormArgs& args) override {
+    SLUICE_CHECK(args.x.shape() == args.out.shape());
+    for_rows(args.out, [&](int64_t begin, int64_t end) {
+      FloatRow in(args.x.row_elements()), out(args.x.row_elements());
+      for (int64_t r = begin; r < end; ++r) {
+        cpu::norm_row({.kind = args.kind,
+                       .epsilon = args.epsilon,
+                       .x = in.read(args.x, r),
+                       .weight = args.weight.defined() ? args.weight.data<float>() : nullptr,
+                       .bias = args.bias.defined() ? args.bias.data<float>() : nullptr,
+                       .n = args.x.row_elements(),
+                       .out = out.target(args.out, r)});
+        out.write(args.out, r);
+      }
+    });
+  }
+
+  void linear(const LinearArgs& args) override {
+    SLUICE_CHECK(args.x.row_elements() == args.weights->n_in());
+    SLUICE_CHECK(args.out.row_elements() == args.weights->n_out());
+    SLUICE_CHECK(args.x.rows() == args.out.rows());
+    SLUICE_CHECK(!args.accumulate ||
+                 (args.activation == Activation::kNone && args.out.dtype() == DType::kF32));
+    dynamic_cast<const cpu::CpuLinear&>(*args.weights).run(args);
+  }
+
+  void rotate(const RotaryArgs& args) override {
+    const int64_t n_heads = args.x.shape()[1], head_dim = args.x.shape()[2];
+    const int64_t half = args.cosine.shape()[1];
+    SLUICE_CHECK(2 * half <= head_dim);
+    SLUICE_CHECK(args.first_position + args.n_tokens <= args.cosine.rows());
+    for_rows(args.x, [&](int64_t begin, int64_t end) {
+      FloatRow row(args.x.row_elements());
+      for (int64_t r = begin; r < end; ++r) {
+        const int64_t position = args.first_position + r % args.n_tokens;
+        row.read(args.x, r);
+        float* x = row.target(args.x, r);
+        for (int64_t head = 0; head < n_heads; ++head)
+          cpu::rotate_head(args.style, args.cosine.row<float>(position),
+                           args.sine.row<float>(position), half, x + head * head_dim);
+        row.write(args.x, r);
+      }
+    });
+  }
+
+  void store_kv(const StoreKvArgs& args) override {
+    const Shape& cache = args.cache.keys.shape();
+    const int64_t n_kv_heads = cache[1], capacity = cache[2];
+    const int64_t bytes = cache[3] * element_bytes(args.keys.dtype());
+    SLUICE_CHECK(args.keys.dtype() == args.cache.keys.dtype());
+    SLUICE_CHECK(args.first_position + args.n_tokens <= capacity);
+    const auto copy = [&](const ConstTensor& from, const Tensor& to, int64_t r) {
+      const int64_t batch = r / args.n_tokens;
+      const int64_t position = args.first_position + r % args.n_tokens;
+      const std::byte* row = from.bytes() + r * from.row_stride() * element_bytes(from.dtype());
+      for (int64_t head = 0; head < n_kv_heads; ++head)
+        std::memcpy(to.bytes() + ((batch * n_kv_heads + head) * capacity + position) * bytes,
+                    row + head * bytes, static_cast<size_t>(bytes));
+    };
+    parallel_for(args.keys.rows(), grain_rows(2 * args.keys.row_elements()),
+                 [&](int64_t begin, int64_t end) {
+                   for (int64_t r = begin; r < end; ++r) {
+                     copy(args.keys, args.cache.keys, r);
+                     copy(args.values, args.cache.values, r);
+                   }
+                 });
+  }
+
+  void attend_dense(const AttendDenseArgs& args) override { cpu::attend_dense(args); }
+
+  void gate(const GateArgs& args) override {
+    const int64_t d_inner = args.out.row_elements();
+    SLUICE_CHECK(args.gate_up.row_elements() == 2 * d_inner);
+    for_rows(args.out, [&](int64_t begin, int64_t end) {
+      FloatRow in(2 * d_inner), out(d_inner);
+      for (int64_t r = begin; r < end; ++r) {
+        const float* gate = in.read(args.gate_up, r);
+        cpu::gate_row(args.activation, gate, gate + d_inner, d_inner, out.target(args.out, r));
+        out.write(args.out, r);
+      }
+    });
+  }
+
+  void convert(ConstTensor from, Tensor to) override {
+    SLUICE_CHECK(from.shape() == to.shape());
+    if (from.dtype() == to.dtype()) return copy_rows(from, to);
+    for_rows(to, [&](int64_t begin, int64_t end) {
+      for (int64_t r = begin; r < end; ++r) {
+        if (to.dtype() == DType::kBF16)
+          cpu::narrow(from.row<float>(r), from.row_elements(), to.row<BFloat16>(r));
+        else
+          cpu::widen(from.row<BFloat16>(r), from.row_elements(), to.row<float>(r));
+      }
+    });
+  }
+
+ private:
+  static void for_rows(const Tensor& out, const std::function<void(int64_t, int64_t)>& body) {
+    parallel_for(out.rows(), grain_rows(out.row_elements()), body);
+  }
+
+  static void copy_rows(const ConstTensor& from, const Tensor& to) {
+    SLUICE_CHECK(from.shape() == to.shape() && from.dtype() == to.dtype());
+    const int64_t size = element_bytes(from.dtype());
+    for (int64_t row = 0; row < from.rows(); ++row)
+      std::memcpy(to.bytes() + row * to.row_stride() * size,
+                  from.bytes() + row * from.row_stride() * size,
+                  static_cast<size_t>(from.row_elements() * size));
+  }
+
+  DType dtype_;
+};
+
+}  // namespace
+
+std::unique_ptr<Backend> make_cpu_backend(DType dtype) {
+  SLUICE_CHECK(dtype == DType::kF32 || dtype == DType::kBF16);
+  return std::make_unique<CpuBackend>(dtype);
+}
+
+}  // namespace sluice

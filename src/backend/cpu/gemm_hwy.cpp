@@ -1,0 +1,139 @@
+// Register tiles in portable SIMD, for every instruction set Highway compiles here.
+
+#include "backend/cpu/gemm.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "backend/cpu/gemm_hwy.cpp"
+// clang-format off
+#include <hwy/foreach_target.h>  // first: it includes this file once per target
+#include <hwy/highway.h>
+// clang-format on
+
+// Without it GCC keeps the accumulators in memory, at less than half the speed.
+#undef KERNEL_UNROLL
+#define KERNEL_UNROLL _Pragma("GCC unroll 16")
+
+HWY_BEFORE_NAMESPACE();
+namespace sluice::cpu::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+const hn::ScalableTag<float> kF;
+using Vector = hn::Vec<decltype(kF)>;
+
+// Tile sizes that fill the register file: 24 accumulators of 32 registers, 12 of 16.
+#if HWY_TARGET == HWY_NEON || HWY_TARGET == HWY_SVE || HWY_TARGET == HWY_SVE2
+constexpr int kRows = 8, kVectors = 3;
+#elif HWY_TARGET <= HWY_AVX3
+constexpr int kRows = 12, kVectors = 2;
+#else
+constexpr int kRows = 6, kVectors = 2;
+#endif
+
+HWY_INLINE Vector load_b(const float* p) { return hn::LoadU(kF, p); }
+HWY_INLINE Vector load_b(const hwy::bfloat16_t* p) {
+  return hn::PromoteTo(kF, hn::LoadU(hn::Rebind<hwy::bfloat16_t, decltype(kF)>(), p));
+}
+
+template <int kTileRows, typename B>
+HWY_INLINE void tile(const TileArgs& args) {
+  const auto n_lanes = static_cast<int64_t>(hn::Lanes(kF));
+  const float* a = static_cast<const float*>(args.a);
+  const B* b = static_cast<const B*>(args.b);
+  Vector sum[kTileRows][kVectors];
+  KERNEL_UNROLL for (int i = 0; i < kTileRows; ++i) KERNEL_UNROLL for (int j = 0; j < kVectors; ++j)
+      sum[i][j] = hn::Zero(kF);
+  for (int64_t k = 0; k < args.k; ++k) {
+    Vector column[kVectors];
+    KERNEL_UNROLL for (int j = 0; j < kVectors; ++j) column[j] = load_b(b + j * n_lanes);
+    KERNEL_UNROLL for (int i = 0; i < kTileRows; ++i) {
+      const Vector row = hn::Set(kF, a[i * args.a_stride + k]);
+      KERNEL_UNROLL for (int j = 0; j < kVectors; ++j) sum[i][j] =
+          hn::MulAdd(row, column[j], sum[i][j]);
+    }
+    b += kVectors * n_lanes;
+  }
+  KERNEL_UNROLL for (int i = 0; i < kTileRows; ++i)
+      KERNEL_UNROLL for (int j = 0; j < kVectors; ++j) {
+    float* c = args.c + i * args.c_stride + j * n_lanes;
+    const Vector total = sum[i][j];
+    hn::StoreU(args.accumulate ? hn::Add(total, hn::LoadU(kF, c)) : total, kF, c);
+  }
+}
+
+// One row: the depth is split over four sets of accumulators to hide the latency of the adds.
+template <typename B>
+HWY_INLINE void row_tile(const TileArgs& args) {
+  constexpr int kSplit = 4;
+  const auto n_lanes = static_cast<int64_t>(hn::Lanes(kF));
+  const float* a = static_cast<const float*>(args.a);
+  const B* b = static_cast<const B*>(args.b);
+  Vector sum[kSplit][kVectors];
+  KERNEL_UNROLL for (auto& part : sum) KERNEL_UNROLL for (auto& lanes : part) lanes = hn::Zero(kF);
+  int64_t k = 0;
+  for (; k + kSplit <= args.k; k += kSplit)
+    KERNEL_UNROLL for (int s = 0; s < kSplit; ++s)
+        KERNEL_UNROLL for (int j = 0; j < kVectors; ++j, b += n_lanes) sum[s][j] =
+            hn::MulAdd(hn::Set(kF, a[k + s]), load_b(b), sum[s][j]);
+  for (; k < args.k; ++k)
+    KERNEL_UNROLL for (int j = 0; j < kVectors; ++j, b += n_lanes) sum[0][j] =
+        hn::MulAdd(hn::Set(kF, a[k]), load_b(b), sum[0][j]);
+  KERNEL_UNROLL for (int j = 0; j < kVectors; ++j) {
+    float* c = args.c + j * n_lanes;
+    const Vector total = hn::Add(hn::Add(sum[0][j], sum[1][j]), hn::Add(sum[2][j], sum[3][j]));
+    hn::StoreU(args.accumulate ? hn::Add(total, hn::LoadU(kF, c)) : total, kF, c);
+  }
+}
+
+using TileFunction = void (*)(const TileArgs&);
+
+template <typename B>
+struct Tiles {
+  template <int kTileRows>
+  static void run(const TileArgs& args) {
+    if constexpr (kTileRows == 1)
+      row_tile<B>(args);
+    else
+      tile<kTileRows, B>(args);
+  }
+  template <int... kRowCounts>
+  static TileFunction* table(std::integer_sequence<int, kRowCounts...>) {
+    static TileFunction functions[] = {run<kRowCounts + 1>...};
+    return functions;
+  }
+};
+
+template <typename B>
+GemmKernel kernel(const char* name, DType b_dtype) {
+  return {.name = name,
+          .mr = kRows,
+          .nr = kVectors * static_cast<int64_t>(hn::Lanes(kF)),
+          .kq = 1,
+          .a_dtype = DType::kF32,
+          .b_dtype = b_dtype,
+          .tiles = Tiles<B>::table(std::make_integer_sequence<int, kRows>())};
+}
+
+GemmKernel kernel_f32() { return kernel<float>("f32", DType::kF32); }
+GemmKernel kernel_f32_bf16() { return kernel<hwy::bfloat16_t>("f32 x bf16", DType::kBF16); }
+
+}  // namespace sluice::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace sluice::cpu {
+
+HWY_EXPORT(kernel_f32);
+HWY_EXPORT(kernel_f32_bf16);
+
+const GemmKernel& gemm_f32() {
+  static const GemmKernel kernel = HWY_DYNAMIC_DISPATCH(kernel_f32)();
+  return kernel;
+}
+
+const GemmKernel& gemm_f32_bf16() {
+  static const GemmKernel kernel = HWY_DYNAMIC_DISPATCH(kernel_f32_bf16)();
+  return kernel;
+}
+
+}  // namespace sluice::cpu
+#endif

@@ -1,0 +1,381 @@
+#include "backend/cpu/rows.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "backend/cpu/rows_hwy.cpp"
+// clang-format off
+#include <hwy/foreach_target.h>  // first: it includes this file once per target
+#include <hwy/highway.h>
+#include <hwy/contrib/math/math-inl.h>
+// clang-format on
+
+#include <cmath>
+
+HWY_BEFORE_NAMESPACE();
+namespace sluice::cpu::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+const hn::ScalableTag<float> kF;
+const hn::Rebind<hwy::bfloat16_t, decltype(kF)> kB;
+using Vector = hn::Vec<decltype(kF)>;
+
+HWY_INLINE int64_t lanes() { return static_cast<int64_t>(hn::Lanes(kF)); }
+
+// The vector at p, or the first `left` numbers of it and zeros.
+HWY_INLINE Vector load(const float* p, int64_t left) {
+  return left >= lanes() ? hn::LoadU(kF, p)
+                         : hn::MaskedLoad(hn::FirstN(kF, static_cast<size_t>(left)), kF, p);
+}
+HWY_INLINE void store(Vector v, float* p, int64_t left) {
+  if (left >= lanes())
+    hn::StoreU(v, kF, p);
+  else
+    hn::BlendedStore(v, hn::FirstN(kF, static_cast<size_t>(left)), kF, p);
+}
+HWY_INLINE Vector load_bf16(const BFloat16* p) {
+  return hn::PromoteTo(kF, hn::LoadU(kB, reinterpret_cast<const hwy::bfloat16_t*>(p)));
+}
+
+HWY_INLINE Vector sigmoid(Vector x) {
+  const auto one = hn::Set(kF, 1.0f);
+  return hn::Div(one, hn::Add(one, hn::Exp(kF, hn::Neg(x))));
+}
+
+// erf by Abramowitz and Stegun 7.1.26: absolute error below 1.5e-7.
+HWY_INLINE Vector erf(Vector x) {
+  const auto one = hn::Set(kF, 1.0f);
+  const auto magnitude = hn::Abs(x);
+  const auto t = hn::Div(one, hn::MulAdd(hn::Set(kF, 0.3275911f), magnitude, one));
+  auto series = hn::Set(kF, 1.061405429f);
+  series = hn::MulAdd(series, t, hn::Set(kF, -1.453152027f));
+  series = hn::MulAdd(series, t, hn::Set(kF, 1.421413741f));
+  series = hn::MulAdd(series, t, hn::Set(kF, -0.284496736f));
+  series = hn::MulAdd(series, t, hn::Set(kF, 0.254829592f));
+  const auto tail = hn::Mul(hn::Mul(series, t), hn::Exp(kF, hn::Neg(hn::Mul(x, x))));
+  return hn::CopySignToAbs(hn::Sub(one, tail), x);
+}
+
+HWY_INLINE Vector activate(Activation activation, Vector x) {
+  switch (activation) {
+    case Activation::kRelu:
+      return hn::Max(x, hn::Zero(kF));
+    case Activation::kSilu:
+      return hn::Mul(x, sigmoid(x));
+    case Activation::kGeluTanh: {  // (1 + tanh(u)) / 2 = sigmoid(2u)
+      const auto cube = hn::Mul(hn::Mul(x, x), x);
+      const auto twice_u =
+          hn::Mul(hn::MulAdd(cube, hn::Set(kF, 0.044715f), x), hn::Set(kF, 1.5957691216057308f));
+      return hn::Mul(x, sigmoid(twice_u));
+    }
+    case Activation::kGeluErf: {
+      const auto half = hn::Set(kF, 0.5f);
+      const auto e = erf(hn::Mul(x, hn::Set(kF, 0.70710678118654752f)));
+      return hn::Mul(x, hn::MulAdd(e, half, half));
+    }
+    case Activation::kNone:
+      break;
+  }
+  return x;
+}
+
+void widen(const BFloat16* from, int64_t n, float* to) {
+  int64_t i = 0;
+  for (; i + lanes() <= n; i += lanes()) hn::StoreU(load_bf16(from + i), kF, to + i);
+  for (; i < n; ++i) to[i] = to_float(from[i]);
+}
+
+void narrow(const float* from, int64_t n, BFloat16* to) {
+  // Round to nearest, ties to even, in integer arithmetic; the same bits as to_bfloat16.
+  const hn::RebindToUnsigned<decltype(kF)> d32;
+  const hn::Rebind<uint16_t, decltype(kF)> d16;
+  int64_t i = 0;
+  for (; i + lanes() <= n; i += lanes()) {
+    const auto value = hn::LoadU(kF, from + i);
+    const auto bits = hn::BitCast(d32, value);
+    const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(d32, 1u));
+    const auto rounded = hn::ShiftRight<16>(hn::Add(bits, hn::Add(odd, hn::Set(d32, 0x7fffu))));
+    const auto quiet = hn::Or(hn::ShiftRight<16>(bits), hn::Set(d32, 0x40u));
+    const auto is_nan = hn::RebindMask(d32, hn::IsNaN(value));
+    hn::StoreU(hn::TruncateTo(d16, hn::IfThenElse(is_nan, quiet, rounded)), d16,
+               reinterpret_cast<uint16_t*>(to + i));
+  }
+  for (; i < n; ++i) to[i] = to_bfloat16(from[i]);
+}
+
+// The switch stands outside the loop so that each activation is a tight loop of its own.
+template <Activation kActivation>
+void bias_activate_as(const float* bias, int64_t n, float* x) {
+  for (int64_t i = 0; i < n; i += lanes()) {
+    auto v = load(x + i, n - i);
+    if (bias != nullptr) v = hn::Add(v, load(bias + i, n - i));
+    store(activate(kActivation, v), x + i, n - i);
+  }
+}
+
+template <Activation kActivation>
+void gate_row_as(const float* gate, const float* up, int64_t n, float* out) {
+  for (int64_t i = 0; i < n; i += lanes())
+    store(hn::Mul(activate(kActivation, load(gate + i, n - i)), load(up + i, n - i)), out + i,
+          n - i);
+}
+
+void bias_activate(const float* bias, Activation activation, int64_t n, float* x) {
+  switch (activation) {
+    case Activation::kNone:
+      return bias_activate_as<Activation::kNone>(bias, n, x);
+    case Activation::kRelu:
+      return bias_activate_as<Activation::kRelu>(bias, n, x);
+    case Activation::kGeluErf:
+      return bias_activate_as<Activation::kGeluErf>(bias, n, x);
+    case Activation::kGeluTanh:
+      return bias_activate_as<Activation::kGeluTanh>(bias, n, x);
+    case Activation::kSilu:
+      return bias_activate_as<Activation::kSilu>(bias, n, x);
+  }
+}
+
+void gate_row(Activation activation, const float* gate, const float* up, int64_t n, float* out) {
+  switch (activation) {
+    case Activation::kNone:
+      return gate_row_as<Activation::kNone>(gate, up, n, out);
+    case Activation::kRelu:
+      return gate_row_as<Activation::kRelu>(gate, up, n, out);
+    case Activation::kGeluErf:
+      return gate_row_as<Activation::kGeluErf>(gate, up, n, out);
+    case Activation::kGeluTanh:
+      return gate_row_as<Activation::kGeluTanh>(gate, up, n, out);
+    case Activation::kSilu:
+      return gate_row_as<Activation::kSilu>(gate, up, n, out);
+  }
+}
+
+void add(const float* from, int64_t n, float* to) {
+  for (int64_t i = 0; i < n; i += lanes())
+    store(hn::Add(load(from + i, n - i), load(to + i, n - i)), to + i, n - i);
+}
+
+void scale(float factor, int64_t n, float* x) {
+  for (int64_t i = 0; i < n; i += lanes())
+    store(hn::Mul(load(x + i, n - i), hn::Set(kF, factor)), x + i, n - i);
+}
+
+void norm_row(const NormRowArgs& args) {
+  const int64_t n = args.n;
+  const auto count = static_cast<float>(n);
+  float mean = 0;
+  if (args.kind == NormKind::kLayer) {
+    auto sum = hn::Zero(kF);
+    for (int64_t i = 0; i < n; i += lanes()) sum = hn::Add(sum, load(args.x + i, n - i));
+    mean = hn::GetLane(hn::SumOfLanes(kF, sum)) / count;
+  }
+  const auto shift = hn::Set(kF, mean);
+  auto squares = hn::Zero(kF);
+  for (int64_t i = 0; i < n; i += lanes()) {
+    auto v = hn::Sub(load(args.x + i, n - i), shift);
+    if (n - i < lanes()) v = hn::IfThenElseZero(hn::FirstN(kF, static_cast<size_t>(n - i)), v);
+    squares = hn::MulAdd(v, v, squares);
+  }
+  const float variance = hn::GetLane(hn::SumOfLanes(kF, squares)) / count;
+  const auto inverse = hn::Set(kF, 1.0f / std::sqrt(variance + args.epsilon));
+  for (int64_t i = 0; i < n; i += lanes()) {
+    auto v = hn::Mul(hn::Sub(load(args.x + i, n - i), shift), inverse);
+    if (args.weight != nullptr) v = hn::Mul(v, load(args.weight + i, n - i));
+    if (args.bias != nullptr) v = hn::Add(v, load(args.bias + i, n - i));
+    store(v, args.out + i, n - i);
+  }
+}
+
+void rotate_head(RotaryStyle style, const float* cosine, const float* sine, int64_t half,
+                 float* x) {
+  int64_t i = 0;
+  if (style == RotaryStyle::kHalves) {
+    for (; i + lanes() <= half; i += lanes()) {
+      const auto c = hn::LoadU(kF, cosine + i), s = hn::LoadU(kF, sine + i);
+      const auto a = hn::LoadU(kF, x + i), b = hn::LoadU(kF, x + half + i);
+      hn::StoreU(hn::MulSub(a, c, hn::Mul(b, s)), kF, x + i);
+      hn::StoreU(hn::MulAdd(b, c, hn::Mul(a, s)), kF, x + half + i);
+    }
+  } else {
+    for (; i + lanes() <= half; i += lanes()) {
+      const auto c = hn::LoadU(kF, cosine + i), s = hn::LoadU(kF, sine + i);
+      Vector a, b;
+      hn::LoadInterleaved2(kF, x + 2 * i, a, b);
+      hn::StoreInterleaved2(hn::MulSub(a, c, hn::Mul(b, s)), hn::MulAdd(b, c, hn::Mul(a, s)), kF,
+                            x + 2 * i);
+    }
+  }
+  for (; i < half; ++i) {
+    float& first = style == RotaryStyle::kHalves ? x[i] : x[2 * i];
+    float& second = style == RotaryStyle::kHalves ? x[half + i] : x[2 * i + 1];
+    const float a = first, b = second;
+    first = a * cosine[i] - b * sine[i];
+    second = b * cosine[i] + a * sine[i];
+  }
+}
+
+float softmax_step(float scale, int64_t n, float* x, SoftmaxState& state) {
+  const auto factor = hn::Set(kF, scale);
+  const auto lowest = hn::Set(kF, -INFINITY);
+  auto top = lowest;
+  int64_t i = 0;
+  for (; i + lanes() <= n; i += lanes()) top = hn::Max(top, hn::Mul(hn::LoadU(kF, x + i), factor));
+  float maximum = std::fmax(state.maximum, hn::GetLane(hn::MaxOfLanes(kF, top)));
+  for (; i < n; ++i) maximum = std::fmax(maximum, x[i] * scale);
+  if (maximum == -INFINITY) {
+    for (i = 0; i < n; ++i) x[i] = 0;
+    return 1.0f;
+  }
+  const float correction = state.maximum == maximum ? 1.0f : std::exp(state.maximum - maximum);
+  const auto shift = hn::Set(kF, maximum);
+  auto sum = hn::Zero(kF);
+  for (i = 0; i + lanes() <= n; i += lanes()) {
+    const auto e = hn::Exp(kF, hn::MulSub(hn::LoadU(kF, x + i), factor, shift));
+    sum = hn::Add(sum, e);
+    hn::StoreU(e, kF, x + i);
+  }
+  float total = hn::GetLane(hn::SumOfLanes(kF, sum));
+  for (; i < n; ++i) total += x[i] = std::exp(x[i] * scale - maximum);
+  state = {maximum, state.total * correction + total};
+  return correction;
+}
+
+float log_sum_exp(const float* x, int64_t n) {
+  auto top = hn::Set(kF, -INFINITY);
+  int64_t i = 0;
+  for (; i + lanes() <= n; i += lanes()) top = hn::Max(top, hn::LoadU(kF, x + i));
+  float maximum = hn::GetLane(hn::MaxOfLanes(kF, top));
+  for (; i < n; ++i) maximum = std::fmax(maximum, x[i]);
+  // Partial sums of 256 vectors keep float32 round-off from growing with the vocabulary.
+  double total = 0;
+  for (i = 0; i + lanes() <= n;) {
+    auto sum = hn::Zero(kF);
+    for (int step = 0; step < 256 && i + lanes() <= n; ++step, i += lanes())
+      sum = hn::Add(sum, hn::Exp(kF, hn::Sub(hn::LoadU(kF, x + i), hn::Set(kF, maximum))));
+    total += static_cast<double>(hn::GetLane(hn::SumOfLanes(kF, sum)));
+  }
+  for (; i < n; ++i) total += std::exp(double{x[i]} - maximum);
+  return maximum + static_cast<float>(std::log(total));
+}
+
+HWY_INLINE Vector load_any(const float* p) { return hn::LoadU(kF, p); }
+HWY_INLINE Vector load_any(const BFloat16* p) { return load_bf16(p); }
+
+template <typename T>
+HWY_INLINE void dot_rows_of(const float* q, const T* keys, int64_t stride, int64_t n, int64_t d,
+                            float* out) {
+  for (int64_t j = 0; j < n; ++j, keys += stride) {
+    auto a = hn::Zero(kF), b = hn::Zero(kF);
+    int64_t i = 0;
+    for (; i + 2 * lanes() <= d; i += 2 * lanes()) {
+      a = hn::MulAdd(hn::LoadU(kF, q + i), load_any(keys + i), a);
+      b = hn::MulAdd(hn::LoadU(kF, q + i + lanes()), load_any(keys + i + lanes()), b);
+    }
+    float sum = hn::GetLane(hn::SumOfLanes(kF, hn::Add(a, b)));
+    for (; i < d; ++i) sum += q[i] * to_float(keys[i]);
+    out[j] = sum;
+  }
+}
+
+template <typename T>
+HWY_INLINE void mix_rows_of(const float* weights, const T* values, int64_t stride, int64_t n,
+                            int64_t d, float* out) {
+  // Four vectors of the output stay in registers while all rows pass by.
+  int64_t i = 0;
+  for (; i + 4 * lanes() <= d; i += 4 * lanes()) {
+    auto a = hn::LoadU(kF, out + i), b = hn::LoadU(kF, out + i + lanes());
+    auto c = hn::LoadU(kF, out + i + 2 * lanes()), e = hn::LoadU(kF, out + i + 3 * lanes());
+    const T* row = values + i;
+    for (int64_t j = 0; j < n; ++j, row += stride) {
+      const auto w = hn::Set(kF, weights[j]);
+      a = hn::MulAdd(w, load_any(row), a);
+      b = hn::MulAdd(w, load_any(row + lanes()), b);
+      c = hn::MulAdd(w, load_any(row + 2 * lanes()), c);
+      e = hn::MulAdd(w, load_any(row + 3 * lanes()), e);
+    }
+    hn::StoreU(a, kF, out + i);
+    hn::StoreU(b, kF, out + i + lanes());
+    hn::StoreU(c, kF, out + i + 2 * lanes());
+    hn::StoreU(e, kF, out + i + 3 * lanes());
+  }
+  for (; i < d; ++i)
+    for (int64_t j = 0; j < n; ++j) out[i] += weights[j] * to_float(values[j * stride + i]);
+}
+
+void dot_rows_f32(const float* q, const float* k, int64_t stride, int64_t n, int64_t d, float* o) {
+  dot_rows_of(q, k, stride, n, d, o);
+}
+void dot_rows_bf16(const float* q, const BFloat16* k, int64_t stride, int64_t n, int64_t d,
+                   float* o) {
+  dot_rows_of(q, k, stride, n, d, o);
+}
+void mix_rows_f32(const float* w, const float* v, int64_t stride, int64_t n, int64_t d, float* o) {
+  mix_rows_of(w, v, stride, n, d, o);
+}
+void mix_rows_bf16(const float* w, const BFloat16* v, int64_t stride, int64_t n, int64_t d,
+                   float* o) {
+  mix_rows_of(w, v, stride, n, d, o);
+}
+
+const char* simd_name() { return hwy::TargetName(HWY_TARGET); }
+
+}  // namespace sluice::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace sluice::cpu {
+
+HWY_EXPORT(widen);
+HWY_EXPORT(narrow);
+HWY_EXPORT(bias_activate);
+HWY_EXPORT(gate_row);
+HWY_EXPORT(add);
+HWY_EXPORT(scale);
+HWY_EXPORT(norm_row);
+HWY_EXPORT(rotate_head);
+HWY_EXPORT(softmax_step);
+HWY_EXPORT(log_sum_exp);
+HWY_EXPORT(dot_rows_f32);
+HWY_EXPORT(dot_rows_bf16);
+HWY_EXPORT(mix_rows_f32);
+HWY_EXPORT(mix_rows_bf16);
+HWY_EXPORT(simd_name);
+
+void widen(const BFloat16* from, int64_t n, float* to) { HWY_DYNAMIC_DISPATCH(widen)(from, n, to); }
+void narrow(const float* from, int64_t n, BFloat16* to) {
+  HWY_DYNAMIC_DISPATCH(narrow)(from, n, to);
+}
+void bias_activate(const float* bias, Activation activation, int64_t n, float* x) {
+  HWY_DYNAMIC_DISPATCH(bias_activate)(bias, activation, n, x);
+}
+void gate_row(Activation activation, const float* gate, const float* up, int64_t n, float* out) {
+  HWY_DYNAMIC_DISPATCH(gate_row)(activation, gate, up, n, out);
+}
+void add(const float* from, int64_t n, float* to) { HWY_DYNAMIC_DISPATCH(add)(from, n, to); }
+void scale(float factor, int64_t n, float* x) { HWY_DYNAMIC_DISPATCH(scale)(factor, n, x); }
+void norm_row(const NormRowArgs& args) { HWY_DYNAMIC_DISPATCH(norm_row)(args); }
+void rotate_head(RotaryStyle style, const float* cosine, const float* sine, int64_t half,
+                 float* x) {
+  HWY_DYNAMIC_DISPATCH(rotate_head)(style, cosine, sine, half, x);
+}
+float softmax_step(float factor, int64_t n, float* x, SoftmaxState& state) {
+  return HWY_DYNAMIC_DISPATCH(softmax_step)(factor, n, x, state);
+}
+float log_sum_exp(const float* x, int64_t n) { return HWY_DYNAMIC_DISPATCH(log_sum_exp)(x, n); }
+void dot_rows(const float* q, const float* keys, int64_t stride, int64_t n, int64_t d, float* out) {
+  HWY_DYNAMIC_DISPATCH(dot_rows_f32)(q, keys, stride, n, d, out);
+}
+void dot_rows(const float* q, const BFloat16* keys, int64_t stride, int64_t n, int64_t d,
+              float* out) {
+  HWY_DYNAMIC_DISPATCH(dot_rows_bf16)(q, keys, stride, n, d, out);
+}
+void mix_rows(const float* weights, const float* values, int64_t stride, int64_t n, int64_t d,
+              float* out) {
+  HWY_DYNAMIC_DISPATCH(mix_rows_f32)(weights, values, stride, n, d, out);
+}
+void mix_rows(const float* weights, const BFloat16* values, int64_t stride, int64_t n, int64_t d,
+              float* out) {
+  HWY_DYNAMIC_DISPATCH(mix_rows_bf16)(weights, values, stride, n, d, out);
+}
+const char* simd_name() { return HWY_DYNAMIC_DISPATCH(simd_name)(); }
+
+}  // namespace sluice::cpu
+#endif

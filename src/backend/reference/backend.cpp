@@ -1,0 +1,55 @@
+#include <cstring>
+
+#include "backend/reference/reference.h"
+
+namespace sluice {
+namespace {
+
+class ReferenceBackend final : public Backend {
+ public:
+  explicit ReferenceBackend(DType dtype) : dtype_(dtype) {}
+
+  std::string_view name() const override { return "reference"; }
+  std::string description() const override { return "plain loops"; }
+  Device device() const override { return Device::kCpu; }
+  DType compute_dtype() const override { return dtype_; }
+
+  Buffer allocate(DType dtype, Shape shape) override { return host_buffer(dtype, shape); }
+  void upload(ConstTensor host, Tensor device) override { copy(host, device); }
+  void download(ConstTensor device, Tensor host) override { copy(device, host); }
+  std::unique_ptr<LinearWeights> pack_linear(MatrixSource source) override {
+    return std::make_unique<reference::Weights>(source, dtype_);
+  }
+  std::unique_ptr<Table> make_table(MatrixSource source) override {
+    return std::make_unique<reference::Rows>(std::move(source));
+  }
+
+  void embed(const EmbedArgs& args) override { reference::embed(args); }
+  void norm(const NormArgs& args) override { reference::norm(args); }
+  void linear(const LinearArgs& args) override { reference::linear(args); }
+  void rotate(const RotaryArgs& args) override { reference::rotate(args); }
+  void store_kv(const StoreKvArgs& args) override { reference::store_kv(args); }
+  void attend_dense(const AttendDenseArgs& args) override { reference::attend_dense(args); }
+  void gate(const GateArgs& args) override { reference::gate(args); }
+  void convert(ConstTensor from, Tensor to) override { reference::convert(from, to); }
+
+ private:
+  static void copy(const ConstTensor& from, const Tensor& to) {
+    SLUICE_CHECK(from.shape() == to.shape() && from.dtype() == to.dtype());
+    const int64_t size = element_bytes(from.dtype());
+    for (int64_t row = 0; row < from.rows(); ++row)
+      std::memcpy(to.bytes() + row * to.row_stride() * size,
+                  from.bytes() + row * from.row_stride() * size,
+                  static_cast<size_t>(from.row_elements() * size));
+  }
+
+  DType dtype_;
+};
+
+}  // namespace
+
+std::unique_ptr<Backend> make_reference_backend(DType dtype) {
+  return std::make_unique<ReferenceBackend>(dtype);
+}
+
+}  // namespace sluice

@@ -1,0 +1,49 @@
+#include "layer/block.h"
+
+#include <algorithm>
+
+#include "layer/parts.h"
+
+namespace sluice {
+
+void Workspace::resize(Backend& backend, const BlockShape& shape, int64_t n_rows) {
+  n_rows_ = n_rows;
+  if (n_rows <= capacity_) return;
+  capacity_ = n_rows;
+  const DType dtype = backend.compute_dtype();
+  const int64_t heads = shape.n_heads + 2 * shape.n_kv_heads;
+  residual_ = backend.allocate(DType::kF32, {n_rows, shape.d_model});
+  input_ = backend.allocate(dtype, {n_rows, shape.d_model});
+  qkv_ = backend.allocate(dtype, {n_rows, heads * shape.head_dim});
+  attended_ = backend.allocate(dtype, {n_rows, shape.n_heads * shape.head_dim});
+  mlp_in_ = backend.allocate(dtype, {n_rows, (shape.gated ? 2 : 1) * shape.d_inner});
+  if (shape.gated) gated_ = backend.allocate(dtype, {n_rows, shape.d_inner});
+}
+
+void run_block(Backend& backend, const BlockShape& shape, const BlockWeights& weights,
+               const BlockInput& input, Workspace& workspace) {
+  const Tensor residual = workspace.residual(), x = workspace.input();
+  switch (shape.kind) {
+    case BlockKind::kPreNorm:
+      weights.attention_norm.run(backend, residual, x);
+      run_attention(backend, shape, weights, input, workspace);
+      weights.mlp_norm.run(backend, residual, x);
+      run_mlp(backend, shape, weights, workspace);
+      return;
+    case BlockKind::kParallel:
+      weights.attention_norm.run(backend, residual, x);
+      run_attention(backend, shape, weights, input, workspace);
+      run_mlp(backend, shape, weights, workspace);
+      return;
+    case BlockKind::kPostNorm:
+      backend.convert(residual, x);
+      run_attention(backend, shape, weights, input, workspace);
+      weights.attention_norm.run(backend, residual, residual);
+      backend.convert(residual, x);
+      run_mlp(backend, shape, weights, workspace);
+      weights.mlp_norm.run(backend, residual, residual);
+      return;
+  }
+}
+
+}  // namespace sluice

@@ -1,0 +1,69 @@
+// One transformer block: attention and MLP around the residual stream.
+
+#pragma once
+
+#include <memory>
+
+#include "layer/norm.h"
+
+namespace sluice {
+
+enum class BlockKind : uint8_t {
+  kPreNorm,   // x += attention(norm(x)); x += mlp(norm(x))
+  kParallel,  // n = norm(x); x += attention(n) + mlp(n)
+  kPostNorm,  // x = norm(x + attention(x)); x = norm(x + mlp(x))
+};
+
+// What all blocks of a model share.
+struct BlockShape {
+  BlockKind kind;
+  int64_t d_model, n_heads, n_kv_heads, head_dim, d_inner;
+  Activation activation;
+  bool gated;
+  bool causal;
+  bool rotary;
+  RotaryStyle rotary_style;
+};
+
+// A block's weights. The four matrices are the linear groups that plans and GSI speak of:
+// attention input (q, k and v stacked), attention output, MLP input (gate and up stacked when
+// gated), MLP output.
+struct BlockWeights {
+  Norm attention_norm, mlp_norm;
+  std::unique_ptr<LinearWeights> qkv, attention_out, mlp_in, mlp_out;
+  int64_t window = 0;  // sliding window of this layer, 0 for none
+  float scale = 1;     // of attention scores
+};
+
+// Memory for the activations inside a block, shared by all of them.
+class Workspace {
+ public:
+  // Views for n_rows; grows, never shrinks.
+  void resize(Backend& backend, const BlockShape& shape, int64_t n_rows);
+
+  Tensor residual() const { return rows_of(residual_); }  // (n_rows, d_model) f32
+  Tensor input() const { return rows_of(input_); }        // (n_rows, d_model)
+  Tensor qkv() const { return rows_of(qkv_); }            // (n_rows, q + k + v widths)
+  Tensor attended() const { return rows_of(attended_); }  // (n_rows, n_heads * head_dim)
+  Tensor mlp_in() const { return rows_of(mlp_in_); }      // (n_rows, d_inner or twice that)
+  Tensor gated() const { return rows_of(gated_); }        // (n_rows, d_inner), gated models only
+
+ private:
+  Tensor rows_of(const Buffer& buffer) const { return buffer.view().rows_from(0, n_rows_); }
+  Buffer residual_, input_, qkv_, attended_, mlp_in_, gated_;
+  int64_t n_rows_ = 0, capacity_ = 0;
+};
+
+// Where in the sequences this pass stands.
+struct BlockInput {
+  int64_t n_tokens;        // per sequence
+  int64_t first_position;  // of the first of them
+  KvView cache;            // this layer's
+  ConstTensor cosine, sine;
+};
+
+// Takes workspace.residual() through the block, in place.
+void run_block(Backend& backend, const BlockShape& shape, const BlockWeights& weights,
+               const BlockInput& input, Workspace& workspace);
+
+}  // namespace sluice

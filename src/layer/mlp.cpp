@@ -1,0 +1,22 @@
+#include "layer/parts.h"
+
+namespace sluice {
+
+void run_mlp(Backend& backend, const BlockShape& shape, const BlockWeights& weights,
+             Workspace& workspace) {
+  Tensor inner = workspace.mlp_in();
+  backend.linear({.weights = weights.mlp_in.get(),
+                  .x = workspace.input(),
+                  .activation = shape.gated ? Activation::kNone : shape.activation,
+                  .out = inner});
+  if (shape.gated) {
+    backend.gate({.activation = shape.activation, .gate_up = inner, .out = workspace.gated()});
+    inner = workspace.gated();
+  }
+  backend.linear({.weights = weights.mlp_out.get(),
+                  .x = inner,
+                  .accumulate = true,
+                  .out = workspace.residual()});
+}
+
+}  // namespace sluice
