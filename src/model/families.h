@@ -1,0 +1,46 @@
+// One function per family: config (or GGUF metadata) and the stored names -> description.
+
+#pragma once
+
+#include "io/config.h"
+#include "io/gguf.h"
+#include "io/weight_store.h"
+#include "model/spec.h"
+
+namespace sluice {
+
+ModelDescription describe_gpt2(const ConfigReader& config, const WeightStore& weights);
+ModelDescription describe_gptj(const ConfigReader& config, const WeightStore& weights);
+ModelDescription describe_opt(const ConfigReader& config, const WeightStore& weights);
+ModelDescription describe_llama(const ConfigReader& config, const WeightStore& weights);
+ModelDescription describe_bert(const ConfigReader& config, const WeightStore& weights);
+ModelDescription describe_esm2(const ConfigReader& config, const WeightStore& weights);
+
+ModelDescription describe_gpt2(const GgufFile& file);
+ModelDescription describe_llama(const GgufFile& file);
+
+// Picks the family by `model_type` or `general.architecture`; an unknown one is an Error that
+// lists the known.
+ModelDescription describe(const ConfigReader& config, const WeightStore& weights);
+ModelDescription describe(const GgufFile& file);
+
+// Shared by the families.
+Activation activation_named(const ConfigReader& config, std::string_view key,
+                            std::string_view fallback);
+// The first of `prefixes` under which `name` is stored; Error listing what is there otherwise.
+std::string find_prefix(const WeightStore& weights,
+                        std::initializer_list<std::string_view> prefixes, std::string_view name);
+// stem.weight and stem.bias; older files of the encoders say gamma and beta.
+NormNames norm_named(const std::string& stem);
+NormNames norm_named(const WeightStore& weights, const std::string& stem);
+NormNames rms_norm_named(const std::string& stem);  // stem.weight
+// stem.weight and, when asked for, stem.bias.
+MatrixPart linear_named(const std::string& stem, int64_t n_out, bool bias = true);
+std::vector<int32_t> eos_ids(const ConfigReader& config);
+// Sizes beyond these are refused before any arithmetic on them.
+inline constexpr int64_t kMaxWidth = 1 << 20;
+inline constexpr int64_t kMaxLayers = 4096;
+inline constexpr int64_t kMaxVocab = 1 << 24;
+inline constexpr int64_t kMaxPositions = int64_t{1} << 30;
+
+}  // namespace sluice

@@ -1,0 +1,51 @@
+// Text from a prompt, token by token.
+
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "model/model.h"
+#include "model/sampler.h"
+
+namespace sluice {
+
+struct GenerateOptions {
+  int64_t n_predict = 128;
+  SamplerOptions sampler;
+  std::vector<std::string> stop;  // the answer ends before the first of these
+  bool ignore_eos = false;
+};
+
+struct GenerateResult {
+  enum class End { kLength, kEos, kStopString, kContextFull };
+  End end = End::kLength;
+  std::vector<int32_t> tokens;  // of the answer, without the end token
+  int64_t n_prompt = 0;
+  double prefill_seconds = 0;
+  double decode_seconds = 0;  // of all tokens after the first
+};
+
+// `emit` hears the answer piece by piece, whole characters only.
+GenerateResult generate(Model& model, const Tokenizer& tokenizer, std::string_view prompt,
+                        const GenerateOptions& options,
+                        const std::function<void(std::string_view)>& emit);
+
+// Passes text on until one of the stop strings appears, and holds back what may be the beginning
+// of one.
+class StopFilter {
+ public:
+  explicit StopFilter(std::vector<std::string> stops) : stops_(std::move(stops)) {}
+  std::string push(std::string_view text);
+  std::string finish() { return stopped_ ? "" : std::move(held_); }
+  bool stopped() const { return stopped_; }
+
+ private:
+  std::vector<std::string> stops_;
+  std::string held_;
+  bool stopped_ = false;
+};
+
+}  // namespace sluice

@@ -1,0 +1,100 @@
+// GPT-2: learned positions, pre-norm blocks, Conv1D weights stored (n_in, n_out).
+
+#include <fmt/format.h>
+
+#include "core/error.h"
+#include "model/families.h"
+
+namespace sluice {
+namespace {
+
+MatrixPart conv1d(const std::string& stem, int64_t n_out) {
+  MatrixPart part = linear_named(stem, n_out);
+  part.transposed = true;
+  return part;
+}
+
+}  // namespace
+
+ModelDescription describe_gpt2(const ConfigReader& config, const WeightStore& weights) {
+  ModelDescription model;
+  ModelSpec& spec = model.spec;
+  spec.family = "gpt2";
+  spec.n_layers = config.require_int("n_layer", 1, kMaxLayers);
+  spec.d_model = spec.d_embed = config.require_int("n_embd", 1, kMaxWidth);
+  spec.n_heads = spec.n_kv_heads = config.require_int("n_head", 1, spec.d_model);
+  if (spec.d_model % spec.n_heads != 0) config.refuse("n_head", "a divisor of `n_embd`");
+  spec.head_dim = spec.d_model / spec.n_heads;
+  spec.d_inner = config.int_or("n_inner", 4 * spec.d_model, 1, kMaxWidth);
+  spec.vocab = config.require_int("vocab_size", 1, kMaxVocab);
+  spec.max_positions = config.require_int("n_positions", 1, kMaxPositions);
+  spec.norm_epsilon = static_cast<float>(config.float_or("layer_norm_epsilon", 1e-5, 0, 1));
+  spec.activation = activation_named(config, "activation_function", "gelu_new");
+  spec.scale_by_layer = config.bool_or("scale_attn_by_inverse_layer_idx", false);
+  spec.scale_attention = config.bool_or("scale_attn_weights", true);
+  spec.eos_ids = eos_ids(config);
+
+  WeightNames& names = model.names;
+  const std::string prefix = find_prefix(weights, {"transformer.", ""}, "wte.weight");
+  names.token_table = prefix + "wte.weight";
+  names.position_table = prefix + "wpe.weight";
+  for (int64_t layer = 0; layer < spec.n_layers; ++layer) {
+    const std::string stem = fmt::format("{}h.{}.", prefix, layer);
+    names.layers.push_back({.attention_norm = norm_named(stem + "ln_1"),
+                            .mlp_norm = norm_named(stem + "ln_2"),
+                            .qkv = {conv1d(stem + "attn.c_attn", 3 * spec.d_model)},
+                            .attention_out = {conv1d(stem + "attn.c_proj", spec.d_model)},
+                            .mlp_in = {conv1d(stem + "mlp.c_fc", spec.d_inner)},
+                            .mlp_out = {conv1d(stem + "mlp.c_proj", spec.d_model)}});
+  }
+  names.final_norm = norm_named(prefix + "ln_f");
+  const bool untied = weights.find("lm_head.weight") != nullptr;
+  names.head = {
+      {.weight = untied ? "lm_head.weight" : names.token_table, .bias = "", .n_out = spec.vocab}};
+  return model;
+}
+
+ModelDescription describe_gpt2(const GgufFile& file) {
+  ModelDescription model;
+  ModelSpec& spec = model.spec;
+  spec.family = "gpt2";
+  const auto require = [&](const char* key, int64_t max) {
+    const int64_t value = file.require_int(key);
+    if (value < 1 || value > max)
+      throw Error(
+          fmt::format("{}: `{}` is {}, expected 1 to {}", file.path.string(), key, value, max));
+    return value;
+  };
+  spec.n_layers = require("gpt2.block_count", kMaxLayers);
+  spec.d_model = spec.d_embed = require("gpt2.embedding_length", kMaxWidth);
+  spec.n_heads = spec.n_kv_heads = require("gpt2.attention.head_count", spec.d_model);
+  if (spec.d_model % spec.n_heads != 0)
+    throw Error(file.path.string() + ": head_count does not divide embedding_length");
+  spec.head_dim = spec.d_model / spec.n_heads;
+  spec.d_inner = require("gpt2.feed_forward_length", kMaxWidth);
+  spec.max_positions = require("gpt2.context_length", kMaxPositions);
+  spec.norm_epsilon =
+      static_cast<float>(file.find_float("gpt2.attention.layer_norm_epsilon").value_or(1e-5));
+  spec.activation = Activation::kGeluTanh;
+
+  WeightNames& names = model.names;
+  names.token_table = "token_embd.weight";
+  spec.vocab = file.weights.require(names.token_table).shape[0];
+  names.position_table = "position_embd.weight";
+  for (int64_t layer = 0; layer < spec.n_layers; ++layer) {
+    const std::string stem = fmt::format("blk.{}.", layer);
+    names.layers.push_back({.attention_norm = norm_named(stem + "attn_norm"),
+                            .mlp_norm = norm_named(stem + "ffn_norm"),
+                            .qkv = {linear_named(stem + "attn_qkv", 3 * spec.d_model)},
+                            .attention_out = {linear_named(stem + "attn_output", spec.d_model)},
+                            .mlp_in = {linear_named(stem + "ffn_up", spec.d_inner)},
+                            .mlp_out = {linear_named(stem + "ffn_down", spec.d_model)}});
+  }
+  names.final_norm = norm_named("output_norm");
+  const bool untied = file.weights.find("output.weight") != nullptr;
+  names.head = {
+      {.weight = untied ? "output.weight" : names.token_table, .bias = "", .n_out = spec.vocab}};
+  return model;
+}
+
+}  // namespace sluice

@@ -1,0 +1,207 @@
+#include "model/load.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/error.h"
+#include "io/mapped_file.h"
+
+namespace sluice {
+namespace {
+
+const StoredTensor& require_shape(const WeightStore& store, const std::string& name,
+                                  const Shape& expected) {
+  const StoredTensor& tensor = store.require(name);
+  if (tensor.shape != expected)
+    throw Error(
+        fmt::format("{} is {}, the config implies {}", name, tensor.shape.str(), expected.str()),
+        "are config and weights from one checkpoint?");
+  return tensor;
+}
+
+std::vector<float> read_vector(const WeightStore& store, const std::string& name, int64_t n) {
+  std::vector<float> values(static_cast<size_t>(n));
+  expand(require_shape(store, name, {n}), 0, values);
+  return values;
+}
+
+// Rows [begin, end) of the transpose of a stored (n_in, n_out) tensor.
+void read_transposed(const StoredTensor& tensor, int64_t begin, int64_t end, float* out) {
+  const int64_t n_in = tensor.shape[0], n_out = tensor.shape[1], n = end - begin;
+  std::vector<float> columns(static_cast<size_t>(n));
+  for (int64_t k = 0; k < n_in; ++k) {
+    expand(tensor, k * n_out + begin, columns);
+    for (int64_t i = 0; i < n; ++i) out[i * n_in + k] = columns[static_cast<size_t>(i)];
+  }
+}
+
+// One stored tensor of a stack and the rows of the whole that it fills.
+struct Slice {
+  const StoredTensor* tensor;
+  int64_t begin, end;
+  bool transposed;
+};
+
+class Loader {
+ public:
+  Loader(const WeightStore& store, Backend& backend) : store_(store), backend_(backend) {}
+
+  std::unique_ptr<LinearWeights> matrix(const MatrixNames& names, int64_t n_in) {
+    if (names.empty()) return nullptr;
+    auto slices = std::make_shared<std::vector<Slice>>();
+    MatrixSource source;
+    source.n_in = n_in;
+    const bool biased = std::any_of(names.begin(), names.end(),
+                                    [](const MatrixPart& part) { return !part.bias.empty(); });
+    for (const MatrixPart& part : names) {
+      const Shape shape = part.transposed ? Shape{n_in, part.n_out} : Shape{part.n_out, n_in};
+      const StoredTensor& tensor = require_shape(store_, part.weight, shape);
+      if (part.transposed && block_size(tensor.dtype).elements != 1)
+        throw Error(part.weight + " is quantised in a layout that cannot be transposed");
+      slices->push_back({&tensor, source.n_out, source.n_out + part.n_out, part.transposed});
+      source.n_out += part.n_out;
+      if (!biased) continue;
+      std::vector<float> bias(static_cast<size_t>(part.n_out), 0.0f);
+      if (!part.bias.empty()) bias = read_vector(store_, part.bias, part.n_out);
+      source.bias.insert(source.bias.end(), bias.begin(), bias.end());
+    }
+    source.read_rows = [slices, n_in](int64_t begin, int64_t end, float* out) {
+      for (const Slice& slice : *slices) {
+        const int64_t first = std::max(begin, slice.begin), last = std::min(end, slice.end);
+        if (first >= last) continue;
+        float* to = out + (first - begin) * n_in;
+        if (slice.transposed)
+          read_transposed(*slice.tensor, first - slice.begin, last - slice.begin, to);
+        else
+          expand(*slice.tensor, (first - slice.begin) * n_in,
+                 {to, static_cast<size_t>((last - first) * n_in)});
+      }
+    };
+    auto weights = backend_.pack_linear(std::move(source));
+    bytes_ += weights->bytes();
+    for (const Slice& slice : *slices) release_pages(slice.tensor->bytes);
+    return weights;
+  }
+
+  std::unique_ptr<Table> table(const std::string& name, int64_t n_rows, int64_t width) {
+    if (name.empty()) return nullptr;
+    const StoredTensor& tensor = require_shape(store_, name, {n_rows, width});
+    MatrixSource source;
+    source.n_out = n_rows;
+    source.n_in = width;
+    source.read_rows = [&tensor, width](int64_t begin, int64_t end, float* out) {
+      expand(tensor, begin * width, {out, static_cast<size_t>((end - begin) * width)});
+    };
+    return backend_.make_table(std::move(source));
+  }
+
+  Norm norm(const NormNames& names, const ModelSpec& spec, int64_t width) {
+    Norm norm;
+    norm.kind = spec.norm;
+    norm.epsilon = spec.norm_epsilon;
+    norm.exists = names.exists;
+    const auto load = [&](const std::string& name) {
+      if (name.empty()) return Buffer();
+      std::vector<float> values = read_vector(store_, name, width);
+      Buffer buffer = backend_.allocate(DType::kF32, {width});
+      backend_.upload(ConstTensor(values.data(), DType::kF32, {width}), buffer.view());
+      return buffer;
+    };
+    norm.weight = load(names.weight);
+    norm.bias = load(names.bias);
+    return norm;
+  }
+
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  const WeightStore& store_;
+  Backend& backend_;
+  int64_t bytes_ = 0;
+};
+
+float attention_scale(const ModelSpec& spec, int64_t layer) {
+  const double base =
+      spec.scale_attention ? 1 / std::sqrt(static_cast<double>(spec.head_dim)) : 1.0;
+  return static_cast<float>(spec.scale_by_layer ? base / static_cast<double>(layer + 1) : base);
+}
+
+// Width of what the output matrix takes.
+int64_t head_width(const ModelSpec& spec, const WeightNames& names) {
+  return names.head_transform.empty() ? spec.d_model : names.head_transform.front().n_out;
+}
+
+}  // namespace
+
+BlockShape block_shape(const ModelSpec& spec) {
+  return {.kind = spec.block,
+          .d_model = spec.d_model,
+          .n_heads = spec.n_heads,
+          .n_kv_heads = spec.n_kv_heads,
+          .head_dim = spec.head_dim,
+          .d_inner = spec.d_inner,
+          .activation = spec.activation,
+          .gated = spec.gated,
+          .causal = spec.causal,
+          .rotary = spec.position == PositionKind::kRotary,
+          .rotary_style = spec.rotary.style};
+}
+
+ModelWeights load_weights(const ModelDescription& description, const WeightStore& store,
+                          Backend& backend, const std::function<void(double)>& progress) {
+  const ModelSpec& spec = description.spec;
+  const WeightNames& names = description.names;
+  Loader loader(store, backend);
+  ModelWeights weights;
+  weights.token_table = loader.table(names.token_table, spec.vocab, spec.d_embed);
+  weights.position_table =
+      loader.table(names.position_table, spec.max_positions + spec.position_offset, spec.d_model);
+  if (!names.type_table.empty())
+    weights.type_table =
+        loader.table(names.type_table, store.require(names.type_table).shape[0], spec.d_model);
+  weights.embed_norm = loader.norm(names.embed_norm, spec, spec.d_model);
+  weights.project_in = loader.matrix(names.project_in, spec.d_embed);
+  for (int64_t layer = 0; layer < spec.n_layers; ++layer) {
+    const LayerNames& n = names.layers[static_cast<size_t>(layer)];
+    weights.blocks.push_back({.attention_norm = loader.norm(n.attention_norm, spec, spec.d_model),
+                              .mlp_norm = loader.norm(n.mlp_norm, spec, spec.d_model),
+                              .qkv = loader.matrix(n.qkv, spec.d_model),
+                              .attention_out = loader.matrix(n.attention_out, spec.query_width()),
+                              .mlp_in = loader.matrix(n.mlp_in, spec.d_model),
+                              .mlp_out = loader.matrix(n.mlp_out, spec.d_inner),
+                              .window = spec.window(layer),
+                              .scale = attention_scale(spec, layer)});
+    if (progress) progress(static_cast<double>(layer + 1) / static_cast<double>(spec.n_layers));
+  }
+  weights.final_norm = loader.norm(names.final_norm, spec, spec.d_model);
+  weights.head_transform = loader.matrix(names.head_transform, spec.d_model);
+  const int64_t width = head_width(spec, names);
+  weights.head_norm = loader.norm(names.head_norm, spec, width);
+  weights.head = loader.matrix(names.head, width);
+  weights.bytes = loader.bytes();
+  return weights;
+}
+
+int64_t packed_bytes(const ModelDescription& description, DType dtype) {
+  const ModelSpec& spec = description.spec;
+  const WeightNames& names = description.names;
+  int64_t elements = 0;
+  const auto add = [&](const MatrixNames& matrix, int64_t n_in) {
+    for (const MatrixPart& part : matrix)
+      elements = checked_add(elements, checked_mul(part.n_out, n_in));
+  };
+  add(names.project_in, spec.d_embed);
+  for (const LayerNames& layer : names.layers) {
+    add(layer.qkv, spec.d_model);
+    add(layer.attention_out, spec.query_width());
+    add(layer.mlp_in, spec.d_model);
+    add(layer.mlp_out, spec.d_inner);
+  }
+  add(names.head_transform, spec.d_model);
+  add(names.head, head_width(spec, names));
+  return checked_mul(elements, element_bytes(dtype));
+}
+
+}  // namespace sluice

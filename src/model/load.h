@@ -1,0 +1,31 @@
+// Stored tensors -> weights on a backend, with every shape checked against the description.
+
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "io/weight_store.h"
+#include "layer/block.h"
+#include "model/spec.h"
+
+namespace sluice {
+
+struct ModelWeights {
+  std::unique_ptr<Table> token_table, position_table, type_table;
+  Norm embed_norm, final_norm, head_norm;
+  std::unique_ptr<LinearWeights> project_in, head_transform, head;  // null where absent
+  std::vector<BlockWeights> blocks;
+  int64_t bytes = 0;  // of all packed matrices
+};
+
+BlockShape block_shape(const ModelSpec& spec);
+
+// `progress`, when set, hears the share of layers done, from 0 to 1.
+ModelWeights load_weights(const ModelDescription& description, const WeightStore& store,
+                          Backend& backend, const std::function<void(double)>& progress);
+
+// The weights as a backend packs them, without packing: for estimates.
+int64_t packed_bytes(const ModelDescription& description, DType dtype);
+
+}  // namespace sluice

@@ -1,0 +1,150 @@
+#include "model/model.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "core/error.h"
+
+namespace sluice {
+namespace {
+
+int64_t checked_context(const ModelSpec& spec, int64_t context) {
+  if (context > spec.max_positions)
+    throw Error(
+        fmt::format("context {} is longer than the model's {}", context, spec.max_positions),
+        fmt::format("use --context {} or less", spec.max_positions));
+  if (context > 0) return context;
+  return spec.default_context > 0 ? spec.default_context : spec.max_positions;
+}
+
+// A buffer of at least n_rows, kept while it is large enough.
+Tensor grown(Backend& backend, Buffer& buffer, DType dtype, int64_t n_rows, int64_t width) {
+  if (!buffer.defined() || buffer.view().rows() < n_rows)
+    buffer = backend.allocate(dtype, {n_rows, width});
+  return buffer.view().rows_from(0, n_rows);
+}
+
+}  // namespace
+
+Model::Model(std::shared_ptr<const Checkpoint> checkpoint, std::unique_ptr<Backend> backend,
+             const LoadOptions& options)
+    : checkpoint_(std::move(checkpoint)),
+      spec_(checkpoint_->spec()),
+      backend_(std::move(backend)),
+      context_(checked_context(spec_, options.context)),
+      weights_(load_weights(checkpoint_->description, checkpoint_->weights(), *backend_,
+                            options.progress)) {
+  if (spec_.position == PositionKind::kRotary)
+    rotary_ = make_rotary_tables(spec_.rotary, context_, *backend_);
+}
+
+KvCache Model::make_cache(int64_t n_batch, int64_t capacity) const {
+  return KvCache(spec_, *backend_, n_batch, capacity > 0 ? capacity : context_);
+}
+
+ConstTensor Model::forward(std::span<const int32_t> tokens, KvCache& cache) {
+  const auto n_rows = static_cast<int64_t>(tokens.size());
+  const int64_t n_tokens = n_rows / cache.n_batch(), first = cache.length();
+  SLUICE_CHECK(n_rows > 0 && n_tokens * cache.n_batch() == n_rows);
+  SLUICE_CHECK(spec_.causal || first == 0);
+  if (first + n_tokens > std::min(cache.capacity(), context_))
+    throw Error(fmt::format("{} tokens do not fit a context of {}", first + n_tokens,
+                            std::min(cache.capacity(), context_)),
+                "a larger --context, if the model has it, or a shorter text");
+  for (const int32_t token : tokens)
+    if (token < 0 || token >= spec_.vocab)
+      throw Error(
+          fmt::format("token {} is not in the model's vocabulary of {}", token, spec_.vocab));
+
+  const BlockShape shape = block_shape(spec_);
+  workspace_.resize(*backend_, shape, n_rows);
+  embed(tokens, cache.n_batch(), first);
+  for (int64_t layer = 0; layer < spec_.n_layers; ++layer)
+    run_block(*backend_, shape, weights_.blocks[static_cast<size_t>(layer)],
+              {.n_tokens = n_tokens,
+               .first_position = first,
+               .cache = cache.layer(layer),
+               .cosine = rotary_.cosine.view(),
+               .sine = rotary_.sine.view()},
+              workspace_);
+  cache.advance(n_tokens);
+
+  const Tensor hidden = grown(*backend_, hidden_, backend_->compute_dtype(), n_rows, spec_.d_model);
+  if (weights_.final_norm.exists)
+    weights_.final_norm.run(*backend_, workspace_.residual(), hidden);
+  else
+    backend_->convert(workspace_.residual(), hidden);
+  return hidden;
+}
+
+void Model::embed(std::span<const int32_t> tokens, int64_t n_batch, int64_t first_position) {
+  const auto n_rows = static_cast<int64_t>(tokens.size());
+  const int64_t n_tokens = n_rows / n_batch;
+  const Tensor residual = workspace_.residual();
+  const bool narrow = weights_.project_in != nullptr;
+  const Tensor table_rows =
+      narrow ? grown(*backend_, embedded_, DType::kF32, n_rows, spec_.d_embed) : residual;
+  for (int64_t batch = 0; batch < n_batch; ++batch) {
+    const auto ids =
+        tokens.subspan(static_cast<size_t>(batch * n_tokens), static_cast<size_t>(n_tokens));
+    EmbedArgs args{.table = weights_.token_table.get(),
+                   .ids = ids,
+                   .zero_id = {},
+                   .out = table_rows.rows_from(batch * n_tokens, n_tokens)};
+    if (spec_.token_dropout) {
+      // Training masked 15% of the tokens and showed a mask for 80% of those.
+      const auto n_masks = std::count(ids.begin(), ids.end(), spec_.mask_id);
+      if (n_masks == n_tokens) throw Error("every token is a mask, nothing is left to embed");
+      const double seen = static_cast<double>(n_masks) / static_cast<double>(n_tokens);
+      args.scale = static_cast<float>((1 - 0.15 * 0.8) / (1 - seen));
+      args.zero_id = spec_.mask_id;
+    }
+    backend_->embed(args);
+  }
+  if (narrow) {
+    Tensor x = table_rows;
+    if (backend_->compute_dtype() != DType::kF32) {
+      x = grown(*backend_, projected_, backend_->compute_dtype(), n_rows, spec_.d_embed);
+      backend_->convert(table_rows, x);
+    }
+    backend_->linear({.weights = weights_.project_in.get(), .x = x, .out = residual});
+  }
+  std::vector<int32_t> rows(tokens.size());
+  const auto add = [&](const Table* table) {
+    if (table != nullptr)
+      backend_->embed(
+          {.table = table, .ids = rows, .zero_id = {}, .accumulate = true, .out = residual});
+  };
+  add(weights_.type_table.get());  // rows are still all 0
+  for (int64_t i = 0; i < n_rows; ++i)
+    rows[static_cast<size_t>(i)] =
+        static_cast<int32_t>(first_position + i % n_tokens + spec_.position_offset);
+  add(weights_.position_table.get());
+  if (weights_.embed_norm.exists) weights_.embed_norm.run(*backend_, residual, residual);
+}
+
+void Model::logits(ConstTensor hidden, Tensor out) {
+  if (!has_head())
+    throw Error("this checkpoint has no output head, only hidden states",
+                "use the variant saved with its language-model head");
+  const int64_t n_rows = hidden.rows();
+  SLUICE_CHECK(out.shape() == (Shape{n_rows, spec_.vocab}) && out.dtype() == DType::kF32);
+  if (weights_.head_transform != nullptr) {
+    const Tensor x = grown(*backend_, transformed_, backend_->compute_dtype(), n_rows,
+                           weights_.head_transform->n_out());
+    backend_->linear({.weights = weights_.head_transform.get(),
+                      .x = hidden,
+                      .activation = spec_.head_activation,
+                      .out = x});
+    if (weights_.head_norm.exists) weights_.head_norm.run(*backend_, x, x);
+    hidden = x;
+  }
+  const bool on_host = backend_->device() == Device::kCpu;
+  const Tensor scores = on_host ? out : grown(*backend_, scores_, DType::kF32, n_rows, spec_.vocab);
+  backend_->linear({.weights = weights_.head.get(), .x = hidden, .out = scores});
+  if (!on_host) backend_->download(scores, out);
+}
+
+}  // namespace sluice

@@ -1,0 +1,60 @@
+// A loaded model: token ids in, hidden states and logits out.
+
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+
+#include "model/checkpoint.h"
+#include "model/kv_cache.h"
+#include "model/load.h"
+#include "model/rotary.h"
+
+namespace sluice {
+
+struct LoadOptions {
+  int64_t context = 0;  // positions in use, 0 for the model's own limit
+  std::function<void(double)> progress;
+};
+
+class Model {
+ public:
+  // Throws Error when the weights do not fit the description or context exceeds the model's.
+  Model(std::shared_ptr<const Checkpoint> checkpoint, std::unique_ptr<Backend> backend,
+        const LoadOptions& options);
+
+  const ModelSpec& spec() const { return spec_; }
+  Backend& backend() const { return *backend_; }
+  int64_t context() const { return context_; }
+  int64_t weight_bytes() const { return weights_.bytes; }
+  bool has_head() const { return weights_.head != nullptr; }
+
+  // A cache for `n_batch` sequences of up to `capacity` positions, 0 for the whole context.
+  KvCache make_cache(int64_t n_batch = 1, int64_t capacity = 0) const;
+
+  // Runs tokens (n_batch, n_tokens) through every layer after what the cache holds, and appends
+  // them to it. Returns the hidden states after the final norm, (n_batch * n_tokens, d_model),
+  // valid until the next call. An encoder sees whole sequences: its cache must be empty.
+  ConstTensor forward(std::span<const int32_t> tokens, KvCache& cache);
+
+  // Scores over the vocabulary for rows of hidden states; out is (n_rows, vocab) f32 on the host.
+  void logits(ConstTensor hidden, Tensor out);
+
+ private:
+  void embed(std::span<const int32_t> tokens, int64_t n_batch, int64_t first_position);
+
+  std::shared_ptr<const Checkpoint> checkpoint_;
+  const ModelSpec& spec_;
+  std::unique_ptr<Backend> backend_;
+  int64_t context_;
+  ModelWeights weights_;
+  RotaryTables rotary_;
+  Workspace workspace_;
+  Buffer embedded_;   // (n_rows, d_embed) f32 and
+  Buffer projected_;  // the same in the compute dtype, when the token table is narrow
+  Buffer hidden_;     // (n_rows, d_model)
+  Buffer transformed_, scores_;
+};
+
+}  // namespace sluice

@@ -1,0 +1,118 @@
+// What a model is, as data: sizes and wiring (ModelSpec) and where each weight lies in the
+// checkpoint (WeightNames). A family's file turns config.json or GGUF metadata into the two;
+// everything after that is the same for every family.
+
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "backend/backend.h"
+#include "layer/block.h"
+
+namespace sluice {
+
+enum class PositionKind : uint8_t { kLearned, kRotary };
+struct RotaryScaling {
+  enum class Kind : uint8_t { kNone, kLinear, kDynamic, kLlama3 };
+  Kind kind = Kind::kNone;
+  double factor = 1;
+  double low_frequency_factor = 1;
+  double high_frequency_factor = 4;
+  int64_t original_positions = 0;
+};
+
+struct RotarySpec {
+  int64_t dim = 0;  // how many of head_dim are rotated, even
+  double base = 10000;
+  RotaryStyle style = RotaryStyle::kHalves;
+  RotaryScaling scaling;
+  // (dim / 2), when the checkpoint states them; they override base and scaling.
+  std::vector<float> frequencies;
+};
+
+struct ModelSpec {
+  std::string family;  // "gpt2", "llama", …, as config.json spells it
+  int64_t n_layers = 0;
+  int64_t d_model = 0;
+  int64_t d_embed = 0;  // width of the token table; differs from d_model in OPT-350m
+  int64_t n_heads = 0;
+  int64_t n_kv_heads = 0;
+  int64_t head_dim = 0;
+  int64_t d_inner = 0;
+  int64_t vocab = 0;
+  int64_t max_positions = 0;    // the longest context that makes sense
+  int64_t default_context = 0;  // in use when the user names none; 0 means max_positions
+
+  bool causal = true;
+  BlockKind block = BlockKind::kPreNorm;
+  NormKind norm = NormKind::kLayer;
+  float norm_epsilon = 1e-5f;
+  Activation activation = Activation::kNone;
+  bool gated = false;
+  // Sliding window of each layer, 0 for none; empty means none anywhere.
+  std::vector<int64_t> windows;
+  bool scale_attention = true;  // scores are divided by sqrt(head_dim)
+  bool scale_by_layer = false;  // and by layer + 1 (both are options of GPT-2)
+
+  PositionKind position = PositionKind::kLearned;
+  int64_t position_offset = 0;  // row of the position table that serves position 0
+  RotarySpec rotary;
+
+  // ESM-2: masked tokens are zero and the rest is scaled by what training saw.
+  bool token_dropout = false;
+  int32_t mask_id = -1;
+
+  Activation head_activation = Activation::kNone;  // of the head's transform, where it has one
+  std::vector<int32_t> eos_ids;
+
+  int64_t query_width() const { return n_heads * head_dim; }
+  int64_t kv_width() const { return n_kv_heads * head_dim; }
+  int64_t window(int64_t layer) const {
+    return windows.empty() ? 0 : windows[static_cast<size_t>(layer)];
+  }
+};
+
+// A weight matrix is one stored tensor or several stacked along the output axis.
+struct MatrixPart {
+  std::string weight;
+  std::string bias;  // empty: none
+  int64_t n_out = 0;
+  bool transposed = false;  // stored (n_in, n_out), as GPT-2's Conv1D does
+};
+using MatrixNames = std::vector<MatrixPart>;  // empty: the matrix does not exist
+
+struct NormNames {
+  std::string weight;  // empty: ones
+  std::string bias;    // empty: zeros
+  bool exists = false;
+};
+
+struct LayerNames {
+  NormNames attention_norm;
+  NormNames mlp_norm;  // absent in parallel blocks
+  MatrixNames qkv;     // queries, keys, values
+  MatrixNames attention_out;
+  MatrixNames mlp_in;  // gate and up when gated
+  MatrixNames mlp_out;
+};
+
+struct WeightNames {
+  std::string token_table;
+  std::string position_table;  // empty: none
+  std::string type_table;      // empty: none; BERT's token types, of which row 0 is used
+  NormNames embed_norm;
+  MatrixNames project_in;  // from d_embed to d_model
+  std::vector<LayerNames> layers;
+  NormNames final_norm;
+  MatrixNames head_transform;  // before the output matrix: OPT's project_out, the encoders' dense
+  NormNames head_norm;
+  MatrixNames head;  // to the vocabulary; empty when the checkpoint has none
+};
+
+struct ModelDescription {
+  ModelSpec spec;
+  WeightNames names;
+};
+
+}  // namespace sluice

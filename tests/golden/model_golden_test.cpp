@@ -1,0 +1,136 @@
+// Every golden checkpoint on every backend against logits that Hugging Face transformers made
+// (tools/make_golden.py; versions in versions.json).
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "io/safetensors.h"
+#include "model/model.h"
+
+namespace sluice {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct GoldenCase {
+  std::vector<int32_t> ids;
+  int64_t context;              // 0: the model's own
+  std::vector<float> expected;  // (n_tokens, width)
+};
+
+struct Golden {
+  fs::path model;
+  bool hidden_only;  // no head: compare hidden states
+  std::vector<GoldenCase> cases;
+};
+
+Golden read_golden(const fs::path& model, const fs::path& json_path, const fs::path& tensors) {
+  const auto json = nlohmann::json::parse(std::ifstream(json_path));
+  const std::string output = json.value("output", "logits");
+  WeightStore store;
+  add_safetensors(tensors, store);
+  Golden golden{model, output == "hidden", {}};
+  for (size_t i = 0; i < json.at("cases").size(); ++i) {
+    const auto& entry = json.at("cases")[i];
+    GoldenCase c;
+    c.ids = entry.at("ids").get<std::vector<int32_t>>();
+    c.context = entry.at("context").is_null() ? 0 : entry.at("context").get<int64_t>();
+    const StoredTensor& tensor = store.require(output + "." + std::to_string(i));
+    c.expected.resize(static_cast<size_t>(tensor.shape.numel()));
+    expand(tensor, 0, c.expected);
+    golden.cases.push_back(std::move(c));
+  }
+  return golden;
+}
+
+std::vector<std::string> golden_names() {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(fs::path(SLUICE_GOLDEN_DIR) / "models"))
+    names.push_back("models/" + entry.path().filename().string());
+  for (const auto& entry : fs::directory_iterator(fs::path(SLUICE_GOLDEN_DIR) / "gguf"))
+    if (entry.path().extension() == ".gguf")
+      names.push_back("gguf/" + entry.path().filename().string());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+Golden open_golden(const std::string& name) {
+  const fs::path path = fs::path(SLUICE_GOLDEN_DIR) / name;
+  if (fs::is_directory(path))
+    return read_golden(path, path / "golden.json", path / "golden.safetensors");
+  fs::path stem = path;
+  stem.replace_extension();
+  return read_golden(path, stem.string() + ".golden.json", stem.string() + ".golden.safetensors");
+}
+
+struct Setup {
+  const char* backend;
+  DType dtype;
+};
+
+std::unique_ptr<Backend> make_backend(const Setup& setup) {
+  return std::string_view(setup.backend) == "cpu" ? make_cpu_backend(setup.dtype)
+                                                  : make_reference_backend(setup.dtype);
+}
+
+// Largest difference over the range of the expected values, in parts of it.
+double relative_error(const std::vector<float>& got, const std::vector<float>& expected) {
+  const auto [low, high] = std::minmax_element(expected.begin(), expected.end());
+  double worst = 0;
+  for (size_t i = 0; i < got.size(); ++i)
+    worst = std::max(worst, std::isfinite(got[i]) ? std::abs(double{got[i]} - expected[i]) : 1e9);
+  return worst / (double{*high} - *low);
+}
+
+std::vector<float> run(Model& model, const Golden& golden, const std::vector<int32_t>& ids,
+                       KvCache& cache) {
+  const ConstTensor hidden = model.forward(ids, cache);
+  const int64_t width = golden.hidden_only ? model.spec().d_model : model.spec().vocab;
+  std::vector<float> out(ids.size() * static_cast<size_t>(width));
+  const Tensor view(out.data(), DType::kF32, {hidden.rows(), width});
+  if (golden.hidden_only)
+    model.backend().convert(hidden, view);
+  else
+    model.logits(hidden, view);
+  return out;
+}
+
+using Parameter = std::tuple<std::string, Setup>;
+class GoldenModel : public testing::TestWithParam<Parameter> {};
+
+TEST_P(GoldenModel, AgreesWithHuggingFace) {
+  const auto& [name, setup] = GetParam();
+  const Golden golden = open_golden(name);
+  const auto checkpoint = open_checkpoint(golden.model);
+  // f32: the project's promise. bf16: see docs/architecture.md, section "Numbers".
+  const double tolerance = setup.dtype == DType::kF32 ? 2e-5 : 3e-2;
+  for (const GoldenCase& c : golden.cases) {
+    Model model(checkpoint, make_backend(setup), {.context = c.context, .progress = {}});
+    KvCache cache = model.make_cache();
+    const auto got = run(model, golden, c.ids, cache);
+    EXPECT_LE(relative_error(got, c.expected), tolerance) << c.ids.size() << " tokens";
+  }
+}
+
+std::string test_name(const testing::TestParamInfo<Parameter>& info) {
+  const auto& [name, setup] = info.param;
+  std::string text = name + "_" + setup.backend + "_" + std::string(dtype_name(setup.dtype));
+  std::replace_if(
+      text.begin(), text.end(), [](char c) { return !std::isalnum(c); }, '_');
+  return text;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, GoldenModel,
+    testing::Combine(testing::ValuesIn(golden_names()),
+                     testing::Values(Setup{"reference", DType::kF32}, Setup{"cpu", DType::kF32},
+                                     Setup{"reference", DType::kBF16}, Setup{"cpu", DType::kBF16})),
+    test_name);
+
+}  // namespace
+}  // namespace sluice
