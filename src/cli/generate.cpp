@@ -1,0 +1,134 @@
+// sluice generate: continue a prompt.
+
+#include "model/generate.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "cli/commands.h"
+#include "cli/options.h"
+#include "core/error.h"
+#include "eval/results.h"
+
+namespace sluice::cli {
+namespace {
+
+struct GenerateFlags : CommonOptions {
+  std::string prompt;
+  std::string file;
+  GenerateOptions generate;
+};
+
+const char* end_text(GenerateResult::End end) {
+  switch (end) {
+    case GenerateResult::End::kLength:
+      return "length";
+    case GenerateResult::End::kEos:
+      return "end token";
+    case GenerateResult::End::kStopString:
+      return "stop string";
+    case GenerateResult::End::kContextFull:
+      return "context full";
+  }
+  return "";
+}
+
+void run_generate(const GenerateFlags& flags, bool has_prompt, bool has_file) {
+  if (has_prompt == has_file)
+    throw CLI::ValidationError(has_prompt ? "give either -p or -f, not both"
+                                          : "no prompt: give one with -p, or a file with -f");
+  const std::string prompt = has_file ? read_prompt_file(flags.file) : flags.prompt;
+  const auto checkpoint = open_checkpoint(flags.model);
+  const auto tokenizer = open_tokenizer_of(*checkpoint);
+  Model model = load_model(checkpoint, flags);
+  if (!flags.quiet) fmt::print("{}", prompt);
+  std::fflush(stdout);
+  std::string answer;
+  const GenerateResult result =
+      generate(model, *tokenizer, prompt, flags.generate, [&](std::string_view text) {
+        answer += text;
+        std::fwrite(text.data(), 1, text.size(), stdout);
+        std::fflush(stdout);
+      });
+  fmt::print("\n");
+  const auto n = static_cast<int64_t>(result.tokens.size());
+  const auto rate = [](int64_t count, double seconds) {
+    return seconds > 0 ? static_cast<double>(count) / seconds : 0.0;
+  };
+  const double prefill_rate = rate(result.n_prompt, result.prefill_seconds);
+  const double decode_rate = rate(std::max<int64_t>(n - 1, 0), result.decode_seconds);
+  if (!flags.quiet)
+    fmt::print(
+        stderr,
+        "prompt {} tokens, {:.1f} tokens/s; answer {} tokens, {:.1f} tokens/s; ended by {}\n",
+        result.n_prompt, prefill_rate, n, decode_rate, end_text(result.end));
+  if (flags.json.empty()) return;
+  nlohmann::json json = results_header("generate", model.backend());
+  json["model"] = describe_model(*checkpoint, model.backend());
+  const SamplerOptions& sampler = flags.generate.sampler;
+  json["settings"] = {{"context", model.context()},
+                      {"predict", flags.generate.n_predict},
+                      {"temperature", sampler.temperature},
+                      {"top_k", sampler.top_k},
+                      {"top_p", sampler.top_p},
+                      {"min_p", sampler.min_p},
+                      {"repetition_penalty", sampler.repetition_penalty},
+                      {"stop", flags.generate.stop},
+                      {"seed", sampler.seed}};
+  json["generation"] = {{"prompt", prompt},
+                        {"text", answer},
+                        {"tokens", result.tokens},
+                        {"end", end_text(result.end)},
+                        {"n_prompt_tokens", result.n_prompt},
+                        {"prefill_tokens_per_s", prefill_rate},
+                        {"decode_tokens_per_s", decode_rate}};
+  write_json(json, flags.json);
+}
+
+}  // namespace
+
+Run add_generate(CLI::App& program) {
+  CLI::App* command = program.add_subcommand(
+      "generate",
+      "Continue a prompt, printed as it comes. The likeliest token is taken unless a\n"
+      "temperature is given; the same seed gives the same text.\n"
+      "\n"
+      "  sluice generate -m MODEL -p \"The sea was\" -n 64\n"
+      "  sluice generate -m MODEL -f prompt.txt --temperature 0.8 --top-p 0.95 --seed 7");
+  auto flags = std::make_shared<GenerateFlags>();
+  add_common_options(*command, *flags);
+  CLI::Option* prompt = command->add_option("-p,--prompt", flags->prompt, "Text to continue");
+  CLI::Option* file = command->add_option("-f,--file", flags->file, "File that holds the prompt");
+  GenerateOptions& generate = flags->generate;
+  command->add_option("-n,--predict", generate.n_predict, "Tokens to generate at most")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 30))
+      ->capture_default_str();
+  SamplerOptions& sampler = generate.sampler;
+  command
+      ->add_option("--temperature", sampler.temperature,
+                   "0 takes the likeliest token; higher is more varied")
+      ->capture_default_str();
+  command->add_option("--top-k", sampler.top_k, "Sample from the k likeliest; 0: all")
+      ->capture_default_str();
+  command
+      ->add_option("--top-p", sampler.top_p,
+                   "Sample from the likeliest that reach this probability together")
+      ->capture_default_str();
+  command
+      ->add_option("--min-p", sampler.min_p,
+                   "Drop tokens less likely than this share of the likeliest")
+      ->capture_default_str();
+  command
+      ->add_option("--repetition-penalty", sampler.repetition_penalty,
+                   "More than 1 makes tokens already seen less likely")
+      ->capture_default_str();
+  command->add_option("--stop", generate.stop,
+                      "End before this text appears; may be given several times");
+  command->add_option("--seed", sampler.seed, "Seed of the random choices")->capture_default_str();
+  command->add_flag("--ignore-eos", generate.ignore_eos, "Go on past the end token");
+  return [flags, prompt, file] { run_generate(*flags, prompt->count() > 0, file->count() > 0); };
+}
+
+}  // namespace sluice::cli

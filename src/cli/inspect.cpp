@@ -1,0 +1,187 @@
+// sluice inspect: what a checkpoint is and what it needs.
+
+#include <fmt/format.h>
+
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "cli/commands.h"
+#include "cli/options.h"
+#include "core/error.h"
+#include "eval/results.h"
+
+namespace sluice::cli {
+namespace {
+
+struct InspectOptions {
+  std::string model;
+  std::string json;
+  int64_t context = 0;
+};
+
+std::string human_bytes(int64_t bytes) {
+  constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  auto value = static_cast<double>(bytes);
+  size_t unit = 0;
+  while (value >= 1024 && unit + 1 < std::size(kUnits)) value /= 1024, ++unit;
+  return fmt::format("{:.{}f} {}", value, unit == 0 ? 0 : 1, kUnits[unit]);
+}
+
+std::string human_count(int64_t count) {
+  const auto value = static_cast<double>(count);
+  if (value >= 1e9) return fmt::format("{:.2f} B", value / 1e9);
+  if (value >= 1e6) return fmt::format("{:.2f} M", value / 1e6);
+  return fmt::format("{}", count);
+}
+
+struct Stored {
+  int64_t n_tensors = 0, bytes = 0;
+};
+
+std::string positions_text(const ModelSpec& spec) {
+  if (spec.position == PositionKind::kLearned) return "learned";
+  const char* scaling = "";
+  switch (spec.rotary.scaling.kind) {
+    case RotaryScaling::Kind::kNone:
+      break;
+    case RotaryScaling::Kind::kLinear:
+      scaling = ", linear scaling";
+      break;
+    case RotaryScaling::Kind::kDynamic:
+      scaling = ", dynamic scaling";
+      break;
+    case RotaryScaling::Kind::kLlama3:
+      scaling = ", llama3 scaling";
+      break;
+  }
+  return fmt::format("rotary on {} of {} dimensions, base {:g}{}", spec.rotary.dim, spec.head_dim,
+                     spec.rotary.base, scaling);
+}
+
+std::string block_text(const ModelSpec& spec) {
+  std::string text = spec.causal ? "causal, " : "encoder, ";
+  switch (spec.block) {
+    case BlockKind::kPreNorm:
+      text += "pre-norm";
+      break;
+    case BlockKind::kParallel:
+      text += "parallel attention and MLP";
+      break;
+    case BlockKind::kPostNorm:
+      text += "post-norm";
+      break;
+  }
+  text += spec.norm == NormKind::kRms ? ", RMS norm" : ", layer norm";
+  switch (spec.activation) {
+    case Activation::kRelu:
+      text += ", ReLU";
+      break;
+    case Activation::kSilu:
+      text += ", SiLU";
+      break;
+    case Activation::kGeluErf:
+      text += ", GELU";
+      break;
+    case Activation::kGeluTanh:
+      text += ", GELU (tanh)";
+      break;
+    case Activation::kNone:
+      break;
+  }
+  return text + (spec.gated ? ", gated" : "");
+}
+
+void run_inspect(const InspectOptions& options) {
+  const auto checkpoint = open_checkpoint(options.model);
+  const ModelSpec& spec = checkpoint->spec();
+  std::map<std::string, Stored> stored;
+  int64_t n_parameters = 0;
+  for (const auto& [name, tensor] : checkpoint->weights().tensors()) {
+    Stored& entry = stored[std::string(dtype_name(tensor.dtype))];
+    ++entry.n_tensors;
+    entry.bytes += static_cast<int64_t>(tensor.bytes.size());
+    n_parameters += tensor.shape.numel();
+  }
+  const int64_t own = spec.default_context > 0 ? spec.default_context : spec.max_positions;
+  const int64_t context = options.context > 0 ? options.context : own;
+  const bool tied = checkpoint->description.names.head.empty() ||
+                    checkpoint->description.names.head.front().weight ==
+                        checkpoint->description.names.token_table;
+
+  const auto line = [](const char* label, const std::string& text) {
+    fmt::print("{:<14} {}\n", label, text);
+  };
+  line("model", checkpoint->path.string());
+  line("format", checkpoint->format);
+  line("family", spec.family);
+  line("parameters", human_count(n_parameters));
+  line("layers", fmt::format("{}", spec.n_layers));
+  line("d_model",
+       fmt::format(
+           "{}, inner {}{}", spec.d_model, spec.d_inner,
+           spec.d_embed == spec.d_model ? "" : fmt::format(", token table {}", spec.d_embed)));
+  line("heads",
+       fmt::format("{} of {}, {} key/value", spec.n_heads, spec.head_dim, spec.n_kv_heads));
+  line("block", block_text(spec));
+  line("positions", positions_text(spec));
+  if (!spec.windows.empty())
+    line("window", fmt::format("{} tokens in sliding layers",
+                               *std::max_element(spec.windows.begin(), spec.windows.end())));
+  line("context", fmt::format("{}", own));
+  line("vocabulary", fmt::format("{}, head {}", spec.vocab,
+                                 checkpoint->description.names.head.empty() ? "absent"
+                                 : tied                                     ? "tied"
+                                                                            : "of its own"));
+  std::string tokenizer_text;
+  nlohmann::json tokenizer_json;
+  try {
+    const auto tokenizer = open_tokenizer_of(*checkpoint);
+    tokenizer_text = fmt::format("{}, {} tokens", tokenizer->kind(), tokenizer->vocab_size());
+    if (tokenizer->bos()) tokenizer_text += ", bos " + tokenizer->token_of(*tokenizer->bos());
+    if (tokenizer->eos()) tokenizer_text += ", eos " + tokenizer->token_of(*tokenizer->eos());
+    tokenizer_json = {{"kind", tokenizer->kind()}, {"n_tokens", tokenizer->vocab_size()}};
+  } catch (const Error& e) {
+    tokenizer_text = std::string("none: ") + e.what();
+  }
+  line("tokenizer", tokenizer_text);
+  for (const auto& [dtype, entry] : stored)
+    line("stored",
+         fmt::format("{} tensors in {}, {}", entry.n_tensors, dtype, human_bytes(entry.bytes)));
+  for (const DType dtype : {DType::kF32, DType::kBF16})
+    line(dtype == DType::kF32 ? "memory f32" : "memory bf16",
+         fmt::format("{} weights + {} key/value cache at {} tokens",
+                     human_bytes(packed_bytes(checkpoint->description, dtype)),
+                     human_bytes(KvCache::bytes_needed(spec, dtype, 1, context)), context));
+  if (options.json.empty()) return;
+  const auto backend = make_reference_backend(DType::kF32);
+  nlohmann::json json = results_header("inspect", *backend);
+  json["model"] = describe_model(*checkpoint, *backend);
+  json["model"].erase("dtype");
+  json["model"]["format"] = checkpoint->format;
+  json["model"]["n_parameters"] = n_parameters;
+  json["model"]["max_positions"] = spec.max_positions;
+  json["model"]["tokenizer"] = tokenizer_json;
+  for (const auto& [dtype, entry] : stored)
+    json["model"]["stored"][dtype] = {{"n_tensors", entry.n_tensors}, {"bytes", entry.bytes}};
+  write_json(json, options.json);
+}
+
+}  // namespace
+
+Run add_inspect(CLI::App& program) {
+  CLI::App* command = program.add_subcommand(
+      "inspect",
+      "What a checkpoint is: family, sizes, dtypes, tokenizer, and the memory it needs.\n"
+      "Opens the files without loading the weights.\n"
+      "\n"
+      "  sluice inspect -m MODEL");
+  auto options = std::make_shared<InspectOptions>();
+  command->add_option("-m,--model", options->model, "Hugging Face model folder, or a .gguf file")
+      ->required();
+  command->add_option("-c,--context", options->context, "Context to estimate memory for")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 30));
+  command->add_option("--json", options->json, "Also write the results to this file");
+  return [options] { run_inspect(*options); };
+}
+
+}  // namespace sluice::cli

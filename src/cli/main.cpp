@@ -1,0 +1,69 @@
+// The program: picks a subcommand, runs it, and turns errors into one line and an exit code
+// (0 done, 1 the input or the machine refuses, 2 wrong usage).
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <exception>
+#include <new>
+#include <utility>
+#include <vector>
+
+#include "cli/commands.h"
+#include "core/error.h"
+#include "core/version.h"
+
+namespace {
+
+constexpr const char* kDescription =
+    "Sluice runs transformer language models and does only the work the input needs.\n"
+    "\n"
+    "  sluice inspect -m MODEL                       what a checkpoint is\n"
+    "  sluice generate -m MODEL -p \"Once upon a\"     continue a text\n"
+    "  sluice eval -m MODEL -f TEXT -c 1024          perplexity on a text\n"
+    "\n"
+    "MODEL is a Hugging Face folder (config.json, *.safetensors, tokenizer.json) or a .gguf file.";
+
+int complain(const std::string& message, const std::string& hint, int code) {
+  fmt::print(stderr, "sluice: {}{}\n", message, hint.empty() ? "" : " (hint: " + hint + ")");
+  return code;
+}
+
+int run(int argc, char** argv) {
+  CLI::App program(kDescription, "sluice");
+  program.set_version_flag("--version", "sluice " SLUICE_VERSION);
+  program.require_subcommand(1);
+  std::vector<std::pair<CLI::App*, sluice::cli::Run>> commands;
+  for (const auto add :
+       {sluice::cli::add_inspect, sluice::cli::add_generate, sluice::cli::add_eval}) {
+    sluice::cli::Run command = add(program);
+    commands.emplace_back(program.get_subcommands({}).back(), std::move(command));
+  }
+  if (argc <= 1) {
+    fmt::print("{}", program.help());
+    return 2;
+  }
+  try {
+    program.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    if (e.get_exit_code() == 0) return program.exit(e);  // --help, --version
+    return complain(e.what(), "see sluice --help, or --help behind a command", 2);
+  }
+  for (const auto& [command, action] : commands)
+    if (command->parsed()) action();
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (const sluice::Error& e) {
+    return complain(e.what(), e.hint(), 1);
+  } catch (const std::bad_alloc&) {
+    return complain("out of memory", "a smaller --context or --dtype bf16 needs less", 1);
+  } catch (const std::exception& e) {
+    return complain(std::string("internal error: ") + e.what(), "please report this", 1);
+  }
+}

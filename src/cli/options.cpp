@@ -1,0 +1,52 @@
+#include "cli/options.h"
+
+#include <fmt/format.h>
+
+#include "cli/progress.h"
+#include "core/error.h"
+#include "core/threads.h"
+#include "io/mapped_file.h"
+
+namespace sluice::cli {
+
+void add_common_options(CLI::App& command, CommonOptions& options) {
+  command.add_option("-m,--model", options.model, "Hugging Face model folder, or a .gguf file")
+      ->required();
+  command.add_option("--device", options.device, "Where to compute: cpu or cuda")
+      ->check(CLI::IsMember({"cpu", "cuda", "reference"}))
+      ->capture_default_str();
+  command
+      .add_option("--dtype", options.dtype,
+                  "Number format of weights and activations: f32, or bf16 for half the memory")
+      ->check(CLI::IsMember({"f32", "bf16"}))
+      ->capture_default_str();
+  command.add_option("-t,--threads", options.threads, "Threads; 0 takes every core")
+      ->check(CLI::Range(0, 4096))
+      ->capture_default_str();
+  command.add_option("-c,--context", options.context, "Tokens of context; 0 takes the model's")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 30))
+      ->capture_default_str();
+  command.add_flag("--quiet", options.quiet, "Print results only");
+  command.add_option("--json", options.json, "Also write the results to this file");
+}
+
+std::unique_ptr<Backend> make_backend(const CommonOptions& options) {
+  set_threads(options.threads);
+  const DType dtype = options.dtype == "bf16" ? DType::kBF16 : DType::kF32;
+  if (options.device == "cuda") throw Error("this build has no CUDA backend", "use --device cpu");
+  return options.device == "reference" ? make_reference_backend(dtype) : make_cpu_backend(dtype);
+}
+
+Model load_model(const std::shared_ptr<const Checkpoint>& checkpoint,
+                 const CommonOptions& options) {
+  ProgressBar bar("loading", options.quiet);
+  return Model(
+      checkpoint, make_backend(options),
+      {.context = options.context, .progress = [&](double done) { bar.update(done, ""); }});
+}
+
+std::string read_prompt_file(const std::string& path) {
+  return read_text_file(path, size_t{64} << 20);
+}
+
+}  // namespace sluice::cli

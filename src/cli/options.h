@@ -1,0 +1,36 @@
+// Flags that mean the same in every command, and what they turn into.
+
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "model/model.h"
+
+namespace sluice::cli {
+
+struct CommonOptions {
+  std::string model;
+  std::string device = "cpu";
+  std::string dtype = "f32";
+  int threads = 0;
+  int64_t context = 0;
+  bool quiet = false;
+  std::string json;
+};
+
+// -m, --device, --dtype, -t, -c, --quiet and --json.
+void add_common_options(CLI::App& command, CommonOptions& options);
+
+// Sets the threads and makes the backend that the flags ask for.
+std::unique_ptr<Backend> make_backend(const CommonOptions& options);
+
+// Loads the model with a progress bar.
+Model load_model(const std::shared_ptr<const Checkpoint>& checkpoint, const CommonOptions& options);
+
+// The contents of a file given as a prompt, at most 64 MiB.
+std::string read_prompt_file(const std::string& path);
+
+}  // namespace sluice::cli

@@ -1,0 +1,114 @@
+#include "eval/results.h"
+
+#include <fmt/format.h>
+#include <openssl/evp.h>
+
+#include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "core/threads.h"
+#include "core/version.h"
+#include "io/mapped_file.h"
+
+namespace sluice {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kSchema = 1;
+
+// The processor's name where the system tells it (x86), its identifiers elsewhere.
+std::string cpu_name() {
+  std::ifstream file("/proc/cpuinfo");
+  std::string line, implementer, part;
+  while (std::getline(file, line)) {
+    const auto colon = line.find(": ");
+    if (colon == line.npos) continue;
+    const std::string value = line.substr(colon + 2);
+    if (line.starts_with("model name")) return value;
+    if (line.starts_with("CPU implementer")) implementer = value;
+    if (line.starts_with("CPU part")) part = value;
+  }
+  return implementer.empty() ? "unknown" : "Arm implementer " + implementer + " part " + part;
+}
+
+std::vector<fs::path> files_of(const Checkpoint& checkpoint) {
+  if (checkpoint.gguf) return {checkpoint.path};
+  std::vector<fs::path> files;
+  for (const auto& entry : fs::directory_iterator(checkpoint.path))
+    if (entry.path().extension() == ".safetensors" || entry.path().filename() == "config.json")
+      files.push_back(entry.path());
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+}  // namespace
+
+std::string sha256_of(const std::vector<fs::path>& files) {
+  const std::unique_ptr<EVP_MD_CTX, void (*)(EVP_MD_CTX*)> context(EVP_MD_CTX_new(),
+                                                                   EVP_MD_CTX_free);
+  SLUICE_CHECK(context && EVP_DigestInit_ex(context.get(), EVP_sha256(), nullptr) == 1);
+  constexpr size_t kPiece = size_t{16} << 20;
+  for (const fs::path& path : files) {
+    const auto file = MappedFile::open(path);
+    for (size_t begin = 0; begin < file->bytes().size(); begin += kPiece) {
+      const auto piece =
+          file->bytes().subspan(begin, std::min(kPiece, file->bytes().size() - begin));
+      SLUICE_CHECK(EVP_DigestUpdate(context.get(), piece.data(), piece.size()) == 1);
+      release_pages(piece);
+    }
+  }
+  unsigned char digest[EVP_MAX_MD_SIZE];
+  unsigned int size = 0;
+  SLUICE_CHECK(EVP_DigestFinal_ex(context.get(), digest, &size) == 1);
+  std::string hex;
+  for (unsigned int i = 0; i < size; ++i) hex += fmt::format("{:02x}", digest[i]);
+  return hex;
+}
+
+nlohmann::json results_header(const std::string& command, const Backend& backend) {
+  return {{"schema", kSchema},
+          {"command", command},
+          {"sluice_version", SLUICE_VERSION},
+          {"machine",
+           {{"cpu", cpu_name()},
+            {"isa", backend.description()},
+            {"threads", threads()},
+            {"gpu", nullptr}}}};
+}
+
+nlohmann::json describe_model(const Checkpoint& checkpoint, const Backend& backend) {
+  const ModelSpec& spec = checkpoint.spec();
+  return {{"path", checkpoint.path.string()},
+          {"family", spec.family},
+          {"n_layers", spec.n_layers},
+          {"d_model", spec.d_model},
+          {"n_heads", spec.n_heads},
+          {"n_kv_heads", spec.n_kv_heads},
+          {"head_dim", spec.head_dim},
+          {"vocab", spec.vocab},
+          {"dtype", dtype_name(backend.compute_dtype())},
+          {"sha256", sha256_of(files_of(checkpoint))}};
+}
+
+nlohmann::json describe_text(const fs::path& path, int64_t n_tokens) {
+  return {{"path", path.string()}, {"sha256", sha256_of({path})}, {"n_tokens", n_tokens}};
+}
+
+void write_json(const nlohmann::json& results, const fs::path& path) {
+  const fs::path temporary = path.string() + ".part";
+  {
+    std::ofstream file(temporary);
+    // Paths may hold bytes that are not UTF-8.
+    file << results.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
+    file.flush();
+    if (!file) throw Error(path.string() + ": cannot be written", "is the folder there?");
+  }
+  std::error_code error;
+  fs::rename(temporary, path, error);
+  if (error) throw Error(path.string() + ": cannot be written: " + error.message());
+}
+
+}  // namespace sluice

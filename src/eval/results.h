@@ -1,0 +1,25 @@
+// results.json: what every command that measures writes. Keys are documented in docs/results.md.
+
+#pragma once
+
+#include <filesystem>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "model/model.h"
+
+namespace sluice {
+
+// schema, command, sluice_version and machine, the same in every file.
+nlohmann::json results_header(const std::string& command, const Backend& backend);
+// The `model` entry; reads every byte of the checkpoint for its sha256.
+nlohmann::json describe_model(const Checkpoint& checkpoint, const Backend& backend);
+nlohmann::json describe_text(const std::filesystem::path& path, int64_t n_tokens);
+
+// SHA-256 of files one after another, as lower-case hex.
+std::string sha256_of(const std::vector<std::filesystem::path>& files);
+
+// Writes beside the target and renames, so that an interrupted run leaves no half a file.
+void write_json(const nlohmann::json& results, const std::filesystem::path& path);
+
+}  // namespace sluice
