@@ -1,0 +1,164 @@
+// Files no honest program writes: each must end in one Error, quickly and without much memory.
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "unit/io/tokenizer/tokenizer_files.h"
+
+namespace sluice {
+namespace {
+
+using nlohmann::json;
+using test::small_tokenizer;
+using test::TokenizerFolder;
+
+void expect_refused(const json& tokenizer, const std::vector<std::string>& fragments) {
+  const TokenizerFolder folder(tokenizer);
+  std::vector<std::string> all = {"tokenizer.json"};
+  all.insert(all.end(), fragments.begin(), fragments.end());
+  test::expect_error([&] { folder.open(); }, all);
+}
+
+json changed(const char* pointer, json value) {
+  json tokenizer = small_tokenizer();
+  tokenizer[json::json_pointer(pointer)] = std::move(value);
+  return tokenizer;
+}
+
+TEST(HostileTokenizer, WrongTypesAreNamedByKey) {
+  const json odd = {{"type", 3}};
+  expect_refused(json::array(), {});
+  expect_refused(json::object(), {"model"});
+  expect_refused(changed("/model", 3), {"model"});
+  expect_refused(changed("/model/vocab", 3), {"model.vocab"});
+  expect_refused(changed("/model/vocab", json::array({1})), {"model.vocab"});
+  expect_refused(changed("/model/vocab/a", "x"), {"model.vocab", "a"});
+  expect_refused(changed("/model/vocab/a", 1.5), {"model.vocab", "a"});
+  expect_refused(changed("/model/merges", "a b"), {"model.merges"});
+  expect_refused(changed("/model/merges/0", 3), {"model.merges[0]"});
+  expect_refused(changed("/model/merges/0", "ab"), {"model.merges[0]"});
+  expect_refused(changed("/model/merges/0", json::array({"a"})), {"model.merges[0]"});
+  expect_refused(changed("/model/dropout", 0.5), {"model.dropout"});
+  expect_refused(changed("/model/fuse_unk", "yes"), {"model.fuse_unk"});
+  expect_refused(changed("/model/type", "Neural"), {"model", "Neural"});
+  for (const char* key : {"normalizer", "pre_tokenizer", "decoder", "post_processor"}) {
+    expect_refused(changed((std::string("/") + key).c_str(), 3), {key});
+    expect_refused(changed((std::string("/") + key).c_str(), odd), {key, "type"});
+    expect_refused(changed((std::string("/") + key).c_str(), {{"type", "Nonsense"}}),
+                   {key, "Nonsense"});
+    expect_refused(changed((std::string("/") + key).c_str(), {{"type", "Sequence"}}), {key});
+  }
+  expect_refused(changed("/added_tokens", 3), {"added_tokens"});
+  expect_refused(changed("/added_tokens/0/content", 3), {"added_tokens[0].content"});
+  expect_refused(changed("/added_tokens/0/lstrip", 3), {"added_tokens[0].lstrip"});
+}
+
+TEST(HostileTokenizer, IdsMustBeSmallAndTheirOwn) {
+  for (const json& id : {json(-1), json(int64_t{1} << 40), json(UINT64_MAX), json(1e30), json()}) {
+    expect_refused(changed("/model/vocab/a", id), {"model.vocab", "a"});
+    expect_refused(changed("/added_tokens/0/id", id), {"added_tokens[0].id"});
+    expect_refused(changed("/post_processor/special_tokens/<s>/ids/0", id), {"ids[0]"});
+  }
+  expect_refused(changed("/model/vocab/a", 1), {"model.vocab", "id 1"});
+  expect_refused(changed("/added_tokens/0/id", 0), {"added_tokens[0]", "id 0"});
+  expect_refused(changed("/post_processor/special_tokens/<s>/ids/0", 100), {"post_processor"});
+}
+
+TEST(HostileTokenizer, ALargeIdCostsNoMemory) {
+  const auto tokenizer = TokenizerFolder(changed("/model/vocab/a", 1 << 24)).open();
+  EXPECT_EQ(tokenizer->vocab_size(), (1 << 24) + 1);
+  EXPECT_EQ(tokenizer->encode("a", false), (std::vector<int32_t>{1 << 24}));
+  EXPECT_EQ(tokenizer->decode(std::vector<int32_t>{12345}, false), "");  // an id without a token
+}
+
+TEST(HostileTokenizer, MergesMustNameTokens) {
+  expect_refused(changed("/model/merges/0", "a zz"), {"merge 0", "zz"});
+  expect_refused(changed("/model/merges/0", "b a"), {"merge 0", "ba"});
+}
+
+TEST(HostileTokenizer, TemplatesMustMakeSense) {
+  expect_refused(changed("/post_processor/single", json::array()), {"post_processor.single"});
+  expect_refused(changed("/post_processor/special_tokens", json::object()), {"special_tokens"});
+  expect_refused(changed("/post_processor/single/1/Sequence/id", "B"), {"single[1]"});
+}
+
+TEST(HostileTokenizer, PatternsMustCompile) {
+  const auto split = [](const char* regex) {
+    return json{{"type", "Split"}, {"pattern", {{"Regex", regex}}}, {"behavior", "Isolated"}};
+  };
+  expect_refused(changed("/pre_tokenizer", split("(")), {"pre_tokenizer.pattern.Regex"});
+  expect_refused(changed("/pre_tokenizer", split(std::string(100'000, 'a').c_str())),
+                 {"pre_tokenizer.pattern.Regex"});
+  expect_refused(changed("/pre_tokenizer", split(std::string(5'000, '(').c_str())),
+                 {"pre_tokenizer.pattern.Regex"});
+}
+
+TEST(HostileTokenizer, AnEndlessPatternEndsInAnError) {
+  const auto tokenizer =
+      TokenizerFolder(changed("/pre_tokenizer", {{"type", "Split"},
+                                                 {"pattern", {{"Regex", "(\\p{L}+)+$"}}},
+                                                 {"behavior", "Isolated"}}))
+          .open();
+  test::expect_error([&] { tokenizer->encode(std::string(60, 'a') + "1", false); }, {"pattern"});
+}
+
+TEST(HostileTokenizer, DeepNestingIsRefused) {
+  const TokenizerFolder folder;
+  folder.dir.write("tokenizer.json", std::string(1'000'000, '['));
+  test::expect_error([&] { folder.open(); }, {"tokenizer.json"});
+  std::string nested = R"({"type":"NFC"})";
+  for (int i = 0; i < 1000; ++i) nested = R"({"type":"Sequence","normalizers":[)" + nested + "]}";
+  folder.dir.write("tokenizer.json", R"({"normalizer":)" + nested + "}");
+  test::expect_error([&] { folder.open(); }, {"tokenizer.json"});
+}
+
+TEST(HostileTokenizer, AFileCutAnywhereIsRefused) {
+  const std::string whole = small_tokenizer().dump();
+  const TokenizerFolder folder;
+  for (size_t n = 0; n < whole.size(); n += 7) {
+    folder.dir.write("tokenizer.json", whole.substr(0, n));
+    test::expect_error([&] { folder.open(); }, {"tokenizer.json"});
+  }
+}
+
+TEST(HostileTokenizer, BytesThatAreNotUtf8AreRefused) {
+  const TokenizerFolder folder;
+  folder.dir.write("tokenizer.json", "{\"model\": \"\xFF\xFE\"}");
+  test::expect_error([&] { folder.open(); }, {"tokenizer.json"});
+}
+
+TEST(HostileTokenizer, SpecialTokenFilesAreCheckedToo) {
+  TokenizerFolder folder(small_tokenizer());
+  folder.put("tokenizer_config.json", {{"bos_token", 3}});
+  test::expect_error([&] { folder.open(); }, {"tokenizer_config.json", "bos_token"});
+  folder.put("tokenizer_config.json", {{"bos_token", {{"content", 3}}}});
+  test::expect_error([&] { folder.open(); }, {"tokenizer_config.json", "bos_token.content"});
+  folder.put("tokenizer_config.json", {{"add_bos_token", "yes"}});
+  test::expect_error([&] { folder.open(); }, {"tokenizer_config.json", "add_bos_token"});
+}
+
+// Whatever one byte is changed to, the file opens or is refused; an opened one works.
+TEST(HostileTokenizer, NoSingleChangedByteCrashes) {
+  const std::string whole = small_tokenizer().dump();
+  const TokenizerFolder folder;
+  std::mt19937 random(1);
+  int n_opened = 0;
+  for (int i = 0; i < 800; ++i) {
+    std::string damaged = whole;
+    damaged[random() % damaged.size()] = static_cast<char>(random() % 256);
+    folder.dir.write("tokenizer.json", damaged);
+    try {
+      const auto tokenizer = folder.open();
+      const auto ids = tokenizer->encode("ab c<s>é!", true);
+      tokenizer->decode(ids, false);
+      ++n_opened;
+    } catch (const Error& error) {
+      EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos) << error.what();
+    }
+  }
+  EXPECT_GT(n_opened, 50);
+}
+
+}  // namespace
+}  // namespace sluice
