@@ -2,30 +2,59 @@
 
 JOBS ?= $(shell nproc)
 PRESET = release
+BIN = build/$(PRESET)/bin
+SOURCES = $(shell git ls-files '*.cpp' '*.h' '*.cu' '*.cuh')
 
 .PHONY: help deps build test demo asan fuzz bench golden format lint clean
 
 help:
-	@echo "make build    the program, at build/release/bin/sluice"
+	@echo "make demo     build, then inspect, generate and eval on a tiny model made on the spot"
 	@echo "make test     build, and run every test"
-	@echo "make demo     inspect, generate and eval on a tiny model made on the spot"
-	@echo "make bench    speed of prefill and decode against the machine's limits"
+	@echo "make build    the program alone, at build/release/bin/sluice"
 	@echo "make asan     the tests under the address and undefined-behaviour sanitizers"
 	@echo "make fuzz     a minute of fuzzing for each file parser"
-	@echo "make golden   make the golden files anew (needs Python packages, see tools/)"
+	@echo "make bench    speed of prefill and decode against the machine's limits"
+	@echo "make golden   make the golden files anew (downloads Python packages)"
 	@echo "make format   clang-format over the tree;  make lint: clang-tidy"
 
 deps:
 	@scripts/install-deps
 
 build: deps
-	@cmake --preset $(PRESET) > build-$(PRESET).log 2>&1 || { cat build-$(PRESET).log; exit 1; }
-	@rm -f build-$(PRESET).log
+	@cmake --preset $(PRESET) --log-level=WARNING
 	cmake --build --preset $(PRESET) -j $(JOBS)
 
 test: build
 	ctest --preset $(PRESET)
 
+demo: build
+	@scripts/demo $(BIN)
+
 asan: PRESET = asan
 asan: build
 	ctest --preset asan
+
+fuzz:
+	@scripts/install-deps build fuzz
+	@cmake --preset fuzz --log-level=WARNING
+	cmake --build --preset fuzz -j $(JOBS)
+	@scripts/fuzz build/fuzz/bin 60
+
+bench: build
+	$(BIN)/sluice_bench bench/cases/*.json
+
+golden:
+	@scripts/install-deps golden
+	build/golden-venv/bin/python tools/make_golden.py
+
+format:
+	@scripts/install-deps lint
+	clang-format -i $(SOURCES)
+
+lint: build
+	@scripts/install-deps lint
+	clang-format --dry-run --Werror $(SOURCES)
+	run-clang-tidy -quiet -p build/$(PRESET) -j $(JOBS) '/(src|tools)/.*\.cpp$$'
+
+clean:
+	rm -rf build

@@ -5,11 +5,8 @@
 
 Every checkpoint is random and every tokenizer is trained here: nothing comes from a third party.
 Two runs with the same packages on the same kind of CPU write the same bytes. Another CPU or
-another torch may move float32 logits in their last digits. Packages that made the committed files:
-
-    pip install torch==2.11.0 --index-url https://download.pytorch.org/whl/cpu
-    pip install transformers==5.17.0 tokenizers==0.23.3 safetensors==0.8.0 gguf==0.19.0 \
-        sentencepiece==0.2.2 numpy==2.4.6
+another torch may move float32 logits in their last digits. `make golden` installs the packages of
+tools/requirements-golden.txt, which made the committed files, and runs this.
 """
 
 import argparse

@@ -53,6 +53,7 @@ void run_generate(const GenerateFlags& flags, bool has_prompt, bool has_file) {
         std::fflush(stdout);
       });
   fmt::print("\n");
+  std::fflush(stdout);
   const auto n = static_cast<int64_t>(result.tokens.size());
   const auto rate = [](int64_t count, double seconds) {
     return seconds > 0 ? static_cast<double>(count) / seconds : 0.0;

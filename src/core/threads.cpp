@@ -44,12 +44,15 @@ int threads() {
   return g_threads;
 }
 
+// Every region has the whole team, even where some of it has nothing to do: GNU's OpenMP ends the
+// threads a smaller team leaves over and starts them anew for the next larger one.
+
 void parallel_for(int64_t n, int64_t grain, const std::function<void(int64_t, int64_t)>& body) {
   if (n <= 0) return;
-  const int64_t parts = std::min<int64_t>(threads(), (n + grain - 1) / std::max<int64_t>(grain, 1));
+  const int64_t parts = std::min<int64_t>(threads(), n / std::max<int64_t>(grain, 1));
   if (parts <= 1 || omp_in_parallel()) return body(0, n);
   FirstException first;
-#pragma omp parallel for num_threads(static_cast <int>(parts)) schedule(static, 1)
+#pragma omp parallel for num_threads(g_threads) schedule(static, 1)
   for (int64_t part = 0; part < parts; ++part)
     first.guard([&] { body(n * part / parts, n * (part + 1) / parts); });
   first.rethrow();
@@ -62,7 +65,7 @@ void parallel_each(int64_t n, const std::function<void(int64_t)>& body) {
     for (int64_t i = 0; i < n; ++i) body(i);
     return;
   }
-#pragma omp parallel for num_threads(static_cast <int>(parts)) schedule(dynamic, 1)
+#pragma omp parallel for num_threads(g_threads) schedule(dynamic, 1)
   for (int64_t i = 0; i < n; ++i) first.guard([&] { body(i); });
   first.rethrow();
 }

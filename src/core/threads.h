@@ -8,7 +8,7 @@
 
 namespace sluice {
 
-// Threads used from now on by every parallel loop; 0 means one per physical core available.
+// Threads used from now on by every parallel loop; 0 means one per processor available.
 void set_threads(int count);
 int threads();
 

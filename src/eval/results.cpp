@@ -99,16 +99,22 @@ nlohmann::json describe_text(const fs::path& path, int64_t n_tokens) {
 
 void write_json(const nlohmann::json& results, const fs::path& path) {
   const fs::path temporary = path.string() + ".part";
+  std::error_code error;
+  const auto fail = [&](const std::string& reason) {
+    std::error_code ignored;
+    fs::remove(temporary, ignored);
+    throw Error(path.string() + ": cannot be written" + reason,
+                "is the folder there, writable and not full?");
+  };
   {
     std::ofstream file(temporary);
     // Paths may hold bytes that are not UTF-8.
     file << results.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
     file.flush();
-    if (!file) throw Error(path.string() + ": cannot be written", "is the folder there?");
+    if (!file) fail("");
   }
-  std::error_code error;
   fs::rename(temporary, path, error);
-  if (error) throw Error(path.string() + ": cannot be written: " + error.message());
+  if (error) fail(": " + error.message());
 }
 
 }  // namespace sluice

@@ -32,8 +32,15 @@ void prefill(Model& model, std::span<const int32_t> prompt, KvCache& cache, cons
 std::string StopFilter::push(std::string_view text) {
   if (stopped_) return {};
   held_ += text;
-  size_t cut = std::string::npos;
-  for (const std::string& stop : stops_) cut = std::min(cut, held_.find(stop));
+  // Of several stop strings the one complete first counts, so that the answer does not depend on
+  // how the text is cut into pieces.
+  size_t cut = std::string::npos, end = std::string::npos;
+  for (const std::string& stop : stops_) {
+    const size_t at = held_.find(stop);
+    if (at == std::string::npos || at + stop.size() > end) continue;
+    cut = at + stop.size() < end ? at : std::min(cut, at);
+    end = at + stop.size();
+  }
   if (cut != std::string::npos) {
     stopped_ = true;
     held_.resize(cut);
@@ -57,7 +64,7 @@ GenerateResult generate(Model& model, const Tokenizer& tokenizer, std::string_vi
                 "generate needs a causal model such as GPT-2 or Llama");
   if (std::any_of(options.stop.begin(), options.stop.end(),
                   [](const std::string& s) { return s.empty(); }))
-    throw Error("a stop string is empty");
+    throw Error("a stop string is empty", "leave it out, or give it some text");
   Sampler sampler(options.sampler);
   std::vector<int32_t> tokens = tokenizer.encode(prompt, /*add_special=*/true);
   if (tokens.empty()) {  // something to start from
@@ -73,8 +80,9 @@ GenerateResult generate(Model& model, const Tokenizer& tokenizer, std::string_vi
                             model.context()),
                 "a larger --context, if the model has it, or a shorter prompt");
 
-  KvCache cache =
-      model.make_cache(1, std::min(model.context(), result.n_prompt + options.n_predict));
+  SLUICE_CHECK(options.n_predict >= 0);
+  KvCache cache = model.make_cache(
+      1, result.n_prompt + std::min(options.n_predict, model.context() - result.n_prompt));
   std::vector<float> scores(static_cast<size_t>(spec.vocab));
   const Tensor scores_view(scores.data(), DType::kF32, {1, spec.vocab});
   StreamDecoder decoder(tokenizer, /*skip_special=*/true);

@@ -62,14 +62,16 @@ ModelDescription describe_gpt2(const GgufFile& file) {
     const int64_t value = file.require_int(key);
     if (value < 1 || value > max)
       throw Error(
-          fmt::format("{}: `{}` is {}, expected 1 to {}", file.path.string(), key, value, max));
+          fmt::format("{}: `{}` is {}, expected 1 to {}", file.path.string(), key, value, max),
+          "was the file written by a current converter?");
     return value;
   };
   spec.n_layers = require("gpt2.block_count", kMaxLayers);
   spec.d_model = spec.d_embed = require("gpt2.embedding_length", kMaxWidth);
   spec.n_heads = spec.n_kv_heads = require("gpt2.attention.head_count", spec.d_model);
   if (spec.d_model % spec.n_heads != 0)
-    throw Error(file.path.string() + ": head_count does not divide embedding_length");
+    throw Error(file.path.string() + ": head_count does not divide embedding_length",
+                "was the file written by a current converter?");
   spec.head_dim = spec.d_model / spec.n_heads;
   spec.d_inner = require("gpt2.feed_forward_length", kMaxWidth);
   spec.max_positions = require("gpt2.context_length", kMaxPositions);

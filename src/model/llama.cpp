@@ -147,7 +147,8 @@ ModelDescription describe_llama(const GgufFile& file) {
   const auto range = [&](const char* key, int64_t value, int64_t max) {
     if (value < 1 || value > max)
       throw Error(
-          fmt::format("{}: `{}` is {}, expected 1 to {}", file.path.string(), key, value, max));
+          fmt::format("{}: `{}` is {}, expected 1 to {}", file.path.string(), key, value, max),
+          "was the file written by a current converter?");
     return value;
   };
   const auto require = [&](const char* key, int64_t max) {
@@ -163,7 +164,8 @@ ModelDescription describe_llama(const GgufFile& file) {
   spec.head_dim = fallback("llama.attention.key_length", spec.d_model / spec.n_heads, 65536);
   if (spec.n_heads % spec.n_kv_heads != 0 || spec.head_dim % 2 != 0)
     throw Error(fmt::format("{}: {} heads, {} key/value heads and head_dim {} do not fit together",
-                            file.path.string(), spec.n_heads, spec.n_kv_heads, spec.head_dim));
+                            file.path.string(), spec.n_heads, spec.n_kv_heads, spec.head_dim),
+                "was the file written by a current converter?");
   spec.d_inner = require("llama.feed_forward_length", kMaxWidth);
   spec.max_positions = require("llama.context_length", kMaxPositions);
   spec.norm_epsilon =
@@ -173,7 +175,8 @@ ModelDescription describe_llama(const GgufFile& file) {
   spec.rotary.style = RotaryStyle::kInterleaved;
   spec.rotary.dim = fallback("llama.rope.dimension_count", spec.head_dim, spec.head_dim);
   if (spec.rotary.dim % 2 != 0)
-    throw Error(file.path.string() + ": `llama.rope.dimension_count` is odd");
+    throw Error(file.path.string() + ": `llama.rope.dimension_count` is odd",
+                "was the file written by a current converter?");
   spec.rotary.base = file.find_float("llama.rope.freq_base").value_or(10000);
   RotaryScaling& scaling = spec.rotary.scaling;
   if (const GgufValue* type = file.find("llama.rope.scaling.type"); type != nullptr) {
@@ -183,13 +186,15 @@ ModelDescription describe_llama(const GgufFile& file) {
       scaling.factor = file.require_float("llama.rope.scaling.factor");
     } else if (kind != "none") {
       throw Error(fmt::format("{}: `llama.rope.scaling.type` is \"{}\", expected none or linear",
-                              file.path.string(), kind));
+                              file.path.string(), kind),
+                  "use the model's Hugging Face folder");
     }
   }
   if (const StoredTensor* divisors = file.weights.find("rope_freqs.weight"); divisors != nullptr) {
     if (divisors->shape.numel() != spec.rotary.dim / 2)
       throw Error(fmt::format("{}: rope_freqs.weight is {}, expected ({})", file.path.string(),
-                              divisors->shape.str(), spec.rotary.dim / 2));
+                              divisors->shape.str(), spec.rotary.dim / 2),
+                  "was the file written by a current converter?");
     std::vector<float> values(static_cast<size_t>(spec.rotary.dim / 2));
     expand(*divisors, 0, values);
     spec.rotary.frequencies = rotary_frequencies(spec.rotary, 0);

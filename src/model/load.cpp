@@ -59,7 +59,8 @@ class Loader {
       const Shape shape = part.transposed ? Shape{n_in, part.n_out} : Shape{part.n_out, n_in};
       const StoredTensor& tensor = require_shape(store_, part.weight, shape);
       if (part.transposed && block_size(tensor.dtype).elements != 1)
-        throw Error(part.weight + " is quantised in a layout that cannot be transposed");
+        throw Error(part.weight + " is quantised in a layout that cannot be transposed",
+                    "convert the weights to F32, F16 or BF16");
       slices->push_back({&tensor, source.n_out, source.n_out + part.n_out, part.transposed});
       source.n_out += part.n_out;
       if (!biased) continue;

@@ -56,7 +56,8 @@ ConstTensor Model::forward(std::span<const int32_t> tokens, KvCache& cache) {
   for (const int32_t token : tokens)
     if (token < 0 || token >= spec_.vocab)
       throw Error(
-          fmt::format("token {} is not in the model's vocabulary of {}", token, spec_.vocab));
+          fmt::format("token {} is not in the model's vocabulary of {}", token, spec_.vocab),
+          "are tokenizer and weights from one checkpoint?");
 
   const BlockShape shape = block_shape(spec_);
   workspace_.resize(*backend_, shape, n_rows);
@@ -96,7 +97,9 @@ void Model::embed(std::span<const int32_t> tokens, int64_t n_batch, int64_t firs
     if (spec_.token_dropout) {
       // Training masked 15% of the tokens and showed a mask for 80% of those.
       const auto n_masks = std::count(ids.begin(), ids.end(), spec_.mask_id);
-      if (n_masks == n_tokens) throw Error("every token is a mask, nothing is left to embed");
+      if (n_masks == n_tokens)
+        throw Error("every token is a mask, nothing is left to embed",
+                    "give some text around the masks");
       const double seen = static_cast<double>(n_masks) / static_cast<double>(n_tokens);
       args.scale = static_cast<float>((1 - 0.15 * 0.8) / (1 - seen));
       args.zero_id = spec_.mask_id;

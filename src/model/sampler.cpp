@@ -12,7 +12,8 @@ namespace {
 
 void require(bool ok, const char* flag, float value, const char* expected) {
   if (!ok)
-    throw Error(std::string(flag) + " is " + std::to_string(value) + ", expected " + expected);
+    throw Error(std::string(flag) + " is " + std::to_string(value) + ", expected " + expected,
+                "see sluice generate --help");
 }
 
 }  // namespace

@@ -16,7 +16,7 @@ namespace sluice::cpu {
 namespace {
 
 // 128 rows x 512 k of f32 are 256 KiB, a quarter of a 1 MiB second-level cache.
-constexpr int64_t kRowBlock = 128;
+constexpr int64_t kMaxRowBlock = 128;
 constexpr int64_t kDepth = 512;
 constexpr int64_t kColumnBlock = 192;
 // Rows are this many bytes further apart than their length, so that rows of a power-of-two length
@@ -82,14 +82,16 @@ class PackedLinear final : public CpuLinear {
     const int64_t a_stride = k_end + kRowPadBytes / a_bytes;
     const int64_t panels_per_block = std::max<int64_t>(1, kColumnBlock / kernel_.nr);
     const int64_t c_stride = panels_per_block * kernel_.nr;
-    const int64_t row_block = std::min(kRowBlock, rows.end - rows.begin);
+    // Whole tiles, so that a row meets the same tile whatever the split over threads.
+    const int64_t row_block = kMaxRowBlock / kernel_.mr * kernel_.mr;
+    const int64_t scratch_rows = std::min(row_block, rows.end - rows.begin);
     thread_local std::vector<std::byte> a_scratch;
     thread_local std::vector<float> c_scratch;
     a_scratch.resize(
-        std::max(a_scratch.size(), static_cast<size_t>(row_block * a_stride * a_bytes)));
-    c_scratch.resize(std::max(c_scratch.size(), static_cast<size_t>(row_block * c_stride)));
-    for (int64_t row = rows.begin; row < rows.end; row += kRowBlock) {
-      const int64_t n_rows = std::min(kRowBlock, rows.end - row);
+        std::max(a_scratch.size(), static_cast<size_t>(scratch_rows * a_stride * a_bytes)));
+    c_scratch.resize(std::max(c_scratch.size(), static_cast<size_t>(scratch_rows * c_stride)));
+    for (int64_t row = rows.begin; row < rows.end; row += row_block) {
+      const int64_t n_rows = std::min(row_block, rows.end - row);
       for (int64_t i = 0; i < n_rows; ++i)
         convert_row(args.x, row + i, k_end, a_scratch.data() + i * a_stride * a_bytes);
       for (int64_t first = panels.begin; first < panels.end; first += panels_per_block) {

@@ -1,0 +1,40 @@
+// What the machine can do at best: matrix products and nothing else, and reading memory.
+
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "model/model.h"
+
+namespace sluice::bench {
+
+// The linear layers of a model at one height, multiplied one after another by one provider.
+class BareProducts {
+ public:
+  virtual ~BareProducts() = default;
+  virtual std::string name() const = 0;
+  virtual void run() = 0;  // every product of one pass over the model
+};
+
+// All providers this build and machine have: our kernels, oneDNN, OpenBLAS (f32).
+std::vector<std::unique_ptr<BareProducts>> bare_products(const ModelSpec& spec, DType dtype,
+                                                         int64_t n_rows);
+
+// Operations of the linear layers (head for one row only, as prefill does) and of causal attention.
+double linear_flops(const ModelSpec& spec, int64_t n_rows);
+double attention_flops(const ModelSpec& spec, int64_t n_tokens);
+
+// Reads a buffer from end to end with every thread, each in several streams at once, which is
+// faster than one; returns a sum so that nothing is left out.
+class PlainRead {
+ public:
+  explicit PlainRead(int64_t n_bytes);
+  uint64_t run() const;
+
+ private:
+  Buffer buffer_;
+};
+
+}  // namespace sluice::bench

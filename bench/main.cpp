@@ -1,0 +1,208 @@
+// Speed of prefill and decode of models of real shapes with random weights, against what the
+// machine can do at best in the same run: bare matrix products, and a plain read of memory.
+// Candidate and baselines take turns, so that a change in clock or load touches all alike.
+//
+//   sluice_bench [--repeat N] [--threads N] [--json FILE] CASE.json …
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <nlohmann/json.hpp>
+
+#include "baselines.h"
+#include "core/threads.h"
+#include "eval/results.h"
+#include "model/model.h"
+#include "synthetic.h"
+
+namespace sluice::bench {
+namespace {
+
+struct Options {
+  std::vector<std::string> cases;
+  std::string json;
+  int repeat = 5;
+  int threads = 0;
+};
+
+double time_ms(const std::function<void()>& work) {
+  const auto start = std::chrono::steady_clock::now();
+  work();
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start)
+      .count();
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const size_t n = values.size();
+  return n % 2 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
+}
+
+// Ratio of two samples that were taken in turn: median, smallest and largest of the pairs.
+struct Ratio {
+  double middle, low, high;
+};
+Ratio ratio_of(const std::vector<double>& numerator, const std::vector<double>& denominator) {
+  std::vector<double> ratios;
+  for (size_t i = 0; i < numerator.size(); ++i) ratios.push_back(numerator[i] / denominator[i]);
+  const auto [low, high] = std::minmax_element(ratios.begin(), ratios.end());
+  return {median(ratios), *low, *high};
+}
+
+class CaseRunner {
+ public:
+  CaseRunner(const Options& options, const nlohmann::json& description, nlohmann::json& results)
+      : options_(options),
+        name_(description.at("name")),
+        description_(description),
+        results_(results) {}
+
+  void run() {
+    const ConfigReader config(description_.at("config"), name_);
+    const auto checkpoint = synthetic_checkpoint(config);
+    for (const std::string dtype : description_.at("dtypes")) {
+      dtype_ = dtype == "bf16" ? DType::kBF16 : DType::kF32;
+      Model model(checkpoint, make_cpu_backend(dtype_), {});
+      for (const int64_t n_tokens : description_.at("prefill")) prefill(model, n_tokens);
+      for (const int64_t n_tokens : description_.at("decode")) decode(model, n_tokens);
+    }
+  }
+
+ private:
+  void prefill(Model& model, int64_t n_tokens) {
+    const std::vector<int32_t> tokens = random_tokens(model.spec(), n_tokens);
+    KvCache cache = model.make_cache(1, n_tokens);
+    const double flops =
+        linear_flops(model.spec(), n_tokens) + attention_flops(model.spec(), n_tokens);
+    const auto baselines = bare_products(model.spec(), dtype_, n_tokens);
+    std::vector<double> samples;
+    std::vector<std::vector<double>> bare(baselines.size());
+    for (int i = -1; i < options_.repeat; ++i) {  // -1: warm-up
+      cache.truncate(0);
+      const double own = time_ms([&] { model.forward(tokens, cache); });
+      if (i >= 0) samples.push_back(own);
+      for (size_t b = 0; b < baselines.size(); ++b) {
+        const double ms = time_ms([&] { baselines[b]->run(); });
+        if (i >= 0) bare[b].push_back(ms);
+      }
+    }
+    size_t best = 0;
+    for (size_t b = 1; b < bare.size(); ++b)
+      if (median(bare[b]) < median(bare[best])) best = b;
+    const double bare_flops = linear_flops(model.spec(), n_tokens);
+    const Ratio time_ratio = ratio_of(bare[best], samples);
+    const double scale = flops / bare_flops;  // times to rates
+    std::string others;
+    for (size_t b = 0; b < bare.size(); ++b)
+      others += fmt::format("{}{} {:.1f}", b ? ", " : "", baselines[b]->name(),
+                            bare_flops / median(bare[b]) * 1e-6);
+    fmt::print(
+        "{:<16} {:>5} {:>8} {:>10.1f} ms {:>9.1f} tok/s {:>8.1f} GFLOP/s  {:>4.0f}% "
+        "({:.0f}-{:.0f}) of bare products: {}\n",
+        name_, dtype_name(dtype_), fmt::format("pp{}", n_tokens), median(samples),
+        1e3 * static_cast<double>(n_tokens) / median(samples), flops / median(samples) * 1e-6,
+        100 * time_ratio.middle * scale, 100 * time_ratio.low * scale,
+        100 * time_ratio.high * scale, others);
+    record(fmt::format("pp{}", n_tokens), n_tokens, samples,
+           {{"gflops", flops / median(samples) * 1e-6},
+            {"baseline", baselines[best]->name()},
+            {"baseline_gflops", bare_flops / median(bare[best]) * 1e-6},
+            {"share_of_baseline", time_ratio.middle * scale}});
+  }
+
+  void decode(Model& model, int64_t n_tokens) {
+    const std::vector<int32_t> tokens = random_tokens(model.spec(), n_tokens);
+    const int64_t n_steps = 16;
+    KvCache cache = model.make_cache(1, n_tokens + n_steps);
+    const Buffer scores = host_buffer(DType::kF32, {1, model.spec().vocab});
+    model.forward(tokens, cache);
+    // What a step must read: all weights, and the keys and values so far.
+    const int64_t bytes = model.weight_bytes() +
+                          KvCache::bytes_needed(model.spec(), dtype_, 1, n_tokens + n_steps / 2);
+    const PlainRead read(bytes);
+    std::vector<double> samples, reads;
+    uint64_t sum = 0;
+    for (int i = -1; i < options_.repeat; ++i) {
+      cache.truncate(n_tokens);
+      const double ms = time_ms([&] {
+        for (int64_t step = 0; step < n_steps; ++step)
+          model.logits(model.forward({tokens.data(), 1}, cache), scores.view());
+      });
+      const double plain = time_ms([&] { sum += read.run(); });
+      if (i < 0) continue;
+      samples.push_back(ms / static_cast<double>(n_steps));
+      reads.push_back(plain);
+    }
+    const Ratio ratio = ratio_of(reads, samples);
+    const double gb = static_cast<double>(bytes) * 1e-6;
+    fmt::print(
+        "{:<16} {:>5} {:>8} {:>10.2f} ms {:>9.1f} tok/s {:>8.1f} GB/s     {:>4.0f}% "
+        "({:.0f}-{:.0f}) of a plain read: {:.1f} GB/s{}\n",
+        name_, dtype_name(dtype_), fmt::format("tg@{}", n_tokens), median(samples),
+        1e3 / median(samples), gb / median(samples), 100 * ratio.middle, 100 * ratio.low,
+        100 * ratio.high, gb / median(reads), sum == 1 ? " " : "");
+    record(fmt::format("tg@{}", n_tokens), n_tokens, samples,
+           {{"gb_per_s", gb / median(samples)},
+            {"baseline", "plain read"},
+            {"baseline_gb_per_s", gb / median(reads)},
+            {"share_of_baseline", ratio.middle}});
+  }
+
+  static std::vector<int32_t> random_tokens(const ModelSpec& spec, int64_t n) {
+    std::vector<int32_t> tokens;
+    for (int64_t i = 0; i < n; ++i) tokens.push_back(static_cast<int32_t>(i * 7919 % spec.vocab));
+    return tokens;
+  }
+
+  void record(const std::string& test, int64_t n_tokens, const std::vector<double>& samples,
+              nlohmann::json extra) {
+    extra["name"] = name_ + " " + test;
+    extra["dtype"] = dtype_name(dtype_);
+    extra["n_tokens"] = n_tokens;
+    extra["mode"] = "dense";
+    extra["samples_ms"] = samples;
+    extra["median_ms"] = median(samples);
+    const int64_t per_sample = test.starts_with("pp") ? n_tokens : 1;
+    extra["tokens_per_s"] = 1e3 * static_cast<double>(per_sample) / median(samples);
+    results_["cases"].push_back(std::move(extra));
+  }
+
+  const Options& options_;
+  std::string name_;
+  const nlohmann::json& description_;
+  nlohmann::json& results_;
+  DType dtype_ = DType::kF32;
+};
+
+int run(int argc, char** argv) {
+  CLI::App program("Speed of models of real shapes against the machine's limits", "sluice_bench");
+  Options options;
+  program.add_option("cases", options.cases, "Case files, see bench/cases")->required();
+  program.add_option("--json", options.json, "Also write the results to this file");
+  program.add_option("--repeat", options.repeat, "Samples of each")->check(CLI::Range(1, 1000));
+  program.add_option("-t,--threads", options.threads, "Threads; 0 takes every core");
+  CLI11_PARSE(program, argc, argv);
+  set_threads(options.threads);
+  const auto backend = make_cpu_backend(DType::kF32);
+  nlohmann::json results = results_header("bench", *backend);
+  fmt::print("{}, {}, {} threads\n", results["machine"]["cpu"].get<std::string>(),
+             backend->description(), threads());
+  for (const std::string& path : options.cases)
+    CaseRunner(options, nlohmann::json::parse(std::ifstream(path)), results).run();
+  if (!options.json.empty()) write_json(results, options.json);
+  return 0;
+}
+
+}  // namespace
+}  // namespace sluice::bench
+
+int main(int argc, char** argv) {
+  try {
+    return sluice::bench::run(argc, argv);
+  } catch (const std::exception& e) {
+    fmt::print(stderr, "sluice_bench: {}\n", e.what());
+    return 1;
+  }
+}

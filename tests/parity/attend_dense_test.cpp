@@ -1,0 +1,146 @@
+// Dense attention against the reference, and the promise that the future does not touch the past.
+
+#include "parity/attend_case.h"
+#include "parity/compare.h"
+
+namespace sluice::test {
+namespace {
+
+// Row by row below 8 queries, in tiles of 64 queries and about 128 keys from there on: sizes at,
+// below and above each of these.
+const AttendCase kCases[] = {
+    {.n_tokens = 1, .head_dim = 64},
+    {.n_tokens = 1, .head_dim = 1, .first_position = 6},
+    {.n_tokens = 2, .head_dim = 16, .n_heads = 4, .n_kv_heads = 1},
+    {.n_tokens = 7, .head_dim = 80, .n_batch = 3},
+    {.n_tokens = 7, .head_dim = 128, .first_position = 300, .n_heads = 6, .n_kv_heads = 2},
+    {.n_tokens = 7, .head_dim = 96, .causal = false, .pad = 3},
+    {.n_tokens = 8, .head_dim = 1, .n_batch = 2},
+    {.n_tokens = 8, .head_dim = 16, .first_position = 120, .n_heads = 1, .n_kv_heads = 1},
+    {.n_tokens = 9, .head_dim = 3, .causal = false},
+    {.n_tokens = 37, .head_dim = 80, .n_heads = 4, .n_kv_heads = 2, .pad = 5},
+    {.n_tokens = 37, .head_dim = 96, .n_batch = 2, .causal = false},
+    {.n_tokens = 37, .head_dim = 17, .first_position = 131},
+    {.n_tokens = 65, .head_dim = 64, .first_position = 1, .n_batch = 2},
+    {.n_tokens = 129, .head_dim = 64, .size = 30},
+    {.n_tokens = 129, .head_dim = 256, .n_heads = 1, .n_kv_heads = 1},
+    {.n_tokens = 129, .head_dim = 128, .n_heads = 1, .n_kv_heads = 1, .causal = false},
+    {.n_tokens = 300, .head_dim = 64, .n_heads = 3, .n_kv_heads = 1},
+    {.n_tokens = 300, .head_dim = 16, .causal = false},
+    {.n_tokens = 45, .head_dim = 64, .first_position = 255, .size = 10},
+    // Sliding windows: one position, within a tile, across tiles, wider than everything.
+    {.n_tokens = 1, .head_dim = 64, .first_position = 200, .window = 17},
+    {.n_tokens = 7, .head_dim = 16, .first_position = 3, .window = 1},
+    {.n_tokens = 37, .head_dim = 64, .window = 1},
+    {.n_tokens = 129, .head_dim = 80, .n_heads = 4, .n_kv_heads = 2, .window = 5},
+    {.n_tokens = 300, .head_dim = 16, .n_batch = 2, .window = 128},
+    {.n_tokens = 300, .head_dim = 32, .window = 129},
+    {.n_tokens = 70, .head_dim = 64, .first_position = 230, .window = 33},
+    {.n_tokens = 37, .head_dim = 16, .window = 1000},
+    {.n_tokens = 37, .head_dim = 16, .causal = false, .window = 9},
+};
+
+double largest_norm(const std::vector<float>& rows, int64_t d) {
+  double largest = 0;
+  for (size_t begin = 0; begin < rows.size(); begin += static_cast<size_t>(d)) {
+    double squares = 0;
+    for (size_t i = begin; i < begin + static_cast<size_t>(d); ++i)
+      squares += std::isnan(rows[i]) ? 0 : double{rows[i]} * rows[i];
+    largest = std::max(largest, squares);
+  }
+  return std::sqrt(largest);
+}
+
+// out = sum p v with p the softmax of scores s. With S >= |s| for every score: a score errs by
+// that of its dot product and 2 roundings, exp by 2 units in the last place and the rounding of its
+// argument (up to 2 S), so each weight relatively by `weight`; numerator and denominator sum them,
+// and each tile of keys (at least 16) rescales both. Where the weights pass through bf16 on the
+// way to the matrix instructions, each errs by another bf16 unit in the numerator.
+// All of it is relative to sum p |v|, which the reference computes from |values|.
+std::vector<double> bounds(Backend& reference, DType dtype, const AttendCase& c,
+                           const AttendInputs& in, const std::vector<float>& expected) {
+  AttendInputs magnitudes = in;
+  magnitudes.values = absolute(in.values);
+  const auto size = attend(reference, DType::kF32, c, magnitudes);
+  const double s =
+      largest_norm(in.queries, c.head_dim) * largest_norm(in.keys, c.head_dim) * double{c.scale()};
+  const double weight = dot_error(dtype, c.head_dim, s) + (6 + 2 * s) * kF32Unit;
+  const auto n = static_cast<double>(c.n_keys());
+  const double sums = (2 * n + 4 * (n / 16 + 1) + 8) * sum_unit(dtype);
+  const double narrow = dtype == DType::kBF16 ? kBF16Unit : 0;
+  std::vector<double> bound;
+  for (size_t i = 0; i < expected.size(); ++i)
+    bound.push_back(
+        stored_error(dtype, expected[i], (2 * weight + sums + narrow) * double{size[i]}));
+  return bound;
+}
+
+TEST_P(EveryBackend, DenseAttentionAgreesWithTheReference) {
+  for (const AttendCase& c : kCases) {
+    SCOPED_TRACE(testing::PrintToString(c));
+    const AttendInputs in(c, dtype());
+    const auto expected = attend(*reference, DType::kF32, c, in);
+    EXPECT_CLOSE(attend(*backend, dtype(), c, in), expected,
+                 bounds(*reference, dtype(), c, in, expected));
+  }
+}
+
+TEST_P(EveryBackend, ScoresFarApartDoNotOverflow) {
+  // One key wins by hundreds: its value is the answer, in whichever tile it stands.
+  for (const int64_t n : {5, 140, 300})
+    for (const int64_t winner : {int64_t{0}, n / 2, n - 1}) {
+      const AttendCase c{
+          .n_tokens = n, .head_dim = 16, .n_heads = 1, .n_kv_heads = 1, .causal = false};
+      AttendInputs in(c, dtype());
+      std::fill(in.queries.begin(), in.queries.end(), 16.0f);
+      for (int64_t j = 0; j < n; ++j)
+        std::fill_n(in.keys.begin() + j * 16, 16, j == winner ? 16.0f : -16.0f);
+      const auto got = attend(*backend, dtype(), c, in);
+      for (size_t i = 0; i < got.size(); ++i)
+        ASSERT_EQ(got[i], in.values[static_cast<size_t>(winner * 16) + i % 16]) << n << " " << i;
+    }
+}
+
+TEST_P(EveryBackend, TheFutureDoesNotTouchThePast) {
+  const AttendCase cases[] = {
+      {.n_tokens = 6, .head_dim = 64},
+      {.n_tokens = 37, .head_dim = 80, .n_batch = 2},
+      {.n_tokens = 129, .head_dim = 64, .n_heads = 4, .n_kv_heads = 2},
+      {.n_tokens = 300, .head_dim = 16, .n_heads = 1, .n_kv_heads = 1},
+      {.n_tokens = 140, .head_dim = 32, .first_position = 129, .window = 70}};
+  for (const AttendCase& c : cases)
+    for (const int64_t last : {int64_t{0}, int64_t{2}, c.n_tokens / 2, c.n_tokens - 2}) {
+      SCOPED_TRACE(testing::PrintToString(c) + ", past up to token " + std::to_string(last));
+      const AttendInputs in(c, dtype());
+      AttendInputs changed = in;
+      const AttendInputs other(c, dtype(), 77);
+      const int64_t width = c.n_heads * c.head_dim;
+      const int64_t first_changed = c.first_position + last + 1;
+      for (int64_t batch = 0; batch < c.n_batch; ++batch) {
+        const int64_t begin = (batch * c.n_tokens + last + 1) * width;
+        const int64_t end = (batch + 1) * c.n_tokens * width;
+        std::copy(other.queries.begin() + begin, other.queries.begin() + end,
+                  changed.queries.begin() + begin);
+        for (int64_t head = 0; head < c.n_kv_heads; ++head) {
+          const auto from = static_cast<int64_t>(c.cache_at(batch, head, first_changed));
+          for (int64_t i = from; i < from + (c.n_keys() - first_changed) * c.head_dim; ++i) {
+            // Larger numbers than before, so that a maximum over the future would show.
+            changed.keys[static_cast<size_t>(i)] = 64 * other.keys[static_cast<size_t>(i)];
+            changed.values[static_cast<size_t>(i)] = 1024 * other.values[static_cast<size_t>(i)];
+          }
+        }
+      }
+      const auto before = attend(*backend, dtype(), c, in);
+      const auto after = attend(*backend, dtype(), c, changed);
+      for (int64_t batch = 0; batch < c.n_batch; ++batch) {
+        const auto past = [&](const std::vector<float>& all) {
+          const auto begin = all.begin() + batch * c.n_tokens * width;
+          return std::vector<float>(begin, begin + (last + 1) * width);
+        };
+        EXPECT_SAME_BITS(past(after), past(before));
+      }
+    }
+}
+
+}  // namespace
+}  // namespace sluice::test

@@ -1,0 +1,120 @@
+// The register-tile kernels that run on this CPU, tile by tile, against float64.
+
+#include "backend/cpu/gemm.h"
+
+#include "parity/backends.h"
+#include "parity/compare.h"
+
+namespace sluice::cpu {
+namespace {
+
+using test::random_values;
+
+struct NamedKernel {
+  const char* name;
+  const GemmKernel* kernel;  // null where this CPU has no such instructions
+};
+void PrintTo(const NamedKernel& k, std::ostream* out) { *out << k.name; }
+
+class EveryKernel : public testing::TestWithParam<NamedKernel> {
+ protected:
+  void SetUp() override {
+    if (GetParam().kernel == nullptr) GTEST_SKIP() << "this CPU has no such instructions";
+  }
+  const GemmKernel& kernel() const { return *GetParam().kernel; }
+};
+
+// Numbers as the kernel's dtype stores them, in bytes.
+std::vector<std::byte> stored(DType dtype, const std::vector<float>& values) {
+  std::vector<std::byte> bytes(values.size() * static_cast<size_t>(element_bytes(dtype)));
+  for (size_t i = 0; i < values.size(); ++i) {
+    const BFloat16 narrow = to_bfloat16(values[i]);
+    if (dtype == DType::kBF16)
+      std::memcpy(bytes.data() + i * sizeof(narrow), &narrow, sizeof(narrow));
+    else
+      std::memcpy(bytes.data() + i * sizeof(float), &values[i], sizeof(float));
+  }
+  return bytes;
+}
+
+struct TileCase {
+  int64_t rows, n, k;
+  bool from_columns;  // B packed as it stands, or transposed
+  bool accumulate;
+};
+
+// Runs one tile and compares; C has guard rows and columns that must stay.
+void check_tile(const GemmKernel& kernel, const TileCase& c) {
+  SCOPED_TRACE(testing::Message() << c.rows << " rows, " << c.n << " of " << kernel.nr
+                                  << " columns, k " << c.k << (c.from_columns ? ", columns" : "")
+                                  << (c.accumulate ? ", accumulate" : ""));
+  const int64_t padded_k = kernel.padded_k(c.k), a_stride = padded_k + 3, c_stride = kernel.nr + 2;
+  auto a = random_values(kernel.mr * a_stride, 1, kernel.a_dtype);
+  const auto b = random_values(c.n * c.k, 2, kernel.b_dtype);  // (n, k), or (k, n) from columns
+  const auto b_at = [&](int64_t n, int64_t k) {
+    return double{b[static_cast<size_t>(c.from_columns ? k * c.n + n : n * c.k + k)]};
+  };
+  std::vector<std::byte> panel(static_cast<size_t>(kernel.panel_elements(c.k)) *
+                                   static_cast<size_t>(element_bytes(kernel.b_dtype)),
+                               std::byte{0xff});  // NaN wherever packing leaves a gap
+  if (c.from_columns)
+    pack_panel_columns(kernel, b.data(), c.n, c.n, c.k, panel.data());
+  else
+    pack_panel_rows(kernel, b.data(), c.k, c.n, c.k, panel.data());
+
+  constexpr float kGuard = -12345.0f;
+  std::vector<float> out(static_cast<size_t>((kernel.mr + 1) * c_stride), kGuard);
+  auto expected = out;
+  std::vector<double> bounds(out.size(), 0.0);
+  const auto old = random_values(kernel.mr * kernel.nr, 3);
+  for (int64_t i = 0; i < c.rows; ++i)
+    for (int64_t n = 0; n < kernel.nr; ++n) {
+      const auto at = static_cast<size_t>(i * c_stride + n);
+      const double start = c.accumulate ? old[static_cast<size_t>(i * kernel.nr + n)] : 0;
+      double sum = start, absolute = std::abs(start);
+      for (int64_t k = 0; k < c.k && n < c.n; ++k) {
+        const double product = double{a[static_cast<size_t>(i * a_stride + k)]} * b_at(n, k);
+        sum += product;
+        absolute += std::abs(product);
+      }
+      if (c.accumulate) out[at] = static_cast<float>(start);
+      expected[at] = static_cast<float>(sum);
+      bounds[at] = test::dot_error(kernel.a_dtype, c.k, absolute);
+    }
+  const auto a_bytes = stored(kernel.a_dtype, a);
+  kernel.tiles[c.rows - 1]({.a = a_bytes.data(),
+                            .a_stride = a_stride,
+                            .b = panel.data(),
+                            .k = padded_k,
+                            .c = out.data(),
+                            .c_stride = c_stride,
+                            .accumulate = c.accumulate});
+  EXPECT_CLOSE(out, expected, bounds);
+}
+
+TEST_P(EveryKernel, EveryTileHeightAgreesWithFloat64) {
+  for (int64_t rows = 1; rows <= kernel().mr; ++rows)
+    for (const int64_t k : {1, 2, 3, 4, 5, 7, 8, 12, 17, 64, 130, 512})
+      for (const bool accumulate : {false, true})
+        check_tile(kernel(), {rows, kernel().nr, k, rows % 2 == 0, accumulate});
+}
+
+TEST_P(EveryKernel, PanelsOfEveryWidthArePaddedWithZeros) {
+  for (int64_t n = 1; n <= kernel().nr; ++n)
+    for (const bool from_columns : {false, true})
+      check_tile(kernel(), {kernel().mr, n, 13, from_columns, false});
+}
+
+INSTANTIATE_TEST_SUITE_P(All, EveryKernel,
+                         testing::Values(NamedKernel{"f32", &gemm_f32()},
+                                         NamedKernel{"f32_bf16", &gemm_f32_bf16()},
+                                         NamedKernel{"bfmmla", gemm_bfmmla()}),
+                         [](const auto& test) { return std::string(test.param.name); });
+
+TEST(GemmKernel, OfADTypeTakesWeightsOfThatDType) {
+  for (const DType dtype : {DType::kF32, DType::kBF16})
+    EXPECT_EQ(gemm_kernel(dtype).b_dtype, dtype);
+}
+
+}  // namespace
+}  // namespace sluice::cpu

@@ -1,0 +1,118 @@
+// The wiring of a block: what each kind adds to the residual stream, and that the workspace grows.
+
+#include "layer/block.h"
+
+#include <gtest/gtest.h>
+
+#include "parity/backends.h"
+#include "parity/compare.h"
+
+namespace sluice::test {
+namespace {
+
+constexpr int64_t kWidth = 4;
+
+// A block whose attention and MLP each multiply their input by a known number: one token, so that
+// attention returns its value; the value projection is `attention` times the identity, and the MLP
+// `mlp` times the identity with relu between (inputs are positive).
+class ScalingBlock {
+ public:
+  ScalingBlock(Backend& backend, BlockKind kind, float attention, float mlp)
+      : shape{kind,
+              kWidth,
+              1,
+              1,
+              kWidth,
+              kWidth,
+              Activation::kRelu,
+              false,
+              true,
+              false,
+              RotaryStyle::kHalves} {
+    std::vector<float> qkv(3 * kWidth * kWidth, 0.0f);
+    for (int64_t i = 0; i < kWidth; ++i)
+      qkv[static_cast<size_t>((2 * kWidth + i) * kWidth + i)] = attention;
+    weights.qkv = backend.pack_linear(matrix_source(3 * kWidth, kWidth, qkv));
+    weights.attention_out = backend.pack_linear(matrix_source(kWidth, kWidth, identity(1)));
+    weights.mlp_in = backend.pack_linear(matrix_source(kWidth, kWidth, identity(1)));
+    weights.mlp_out = backend.pack_linear(matrix_source(kWidth, kWidth, identity(mlp)));
+    for (Norm* norm : {&weights.attention_norm, &weights.mlp_norm}) {
+      norm->kind = NormKind::kRms;
+      norm->epsilon = 0;
+      norm->exists = true;
+    }
+  }
+
+  BlockShape shape;
+  BlockWeights weights;
+
+ private:
+  static std::vector<float> identity(float x) {
+    std::vector<float> matrix(kWidth * kWidth, 0.0f);
+    for (size_t i = 0; i < kWidth; ++i) matrix[i * kWidth + i] = x;
+    return matrix;
+  }
+};
+
+std::vector<float> run(BlockKind kind, const std::vector<float>& residual) {
+  const auto backend = make_reference_backend(DType::kF32);
+  const ScalingBlock block(*backend, kind, 2, 3);
+  Workspace workspace;
+  workspace.resize(*backend, block.shape, 1);
+  std::copy(residual.begin(), residual.end(), workspace.residual().data<float>());
+  const Buffer keys = backend->allocate(DType::kF32, {1, 1, 1, kWidth});
+  const Buffer values = backend->allocate(DType::kF32, {1, 1, 1, kWidth});
+  run_block(*backend, block.shape, block.weights,
+            {.n_tokens = 1,
+             .first_position = 0,
+             .cache = {keys.view(), values.view()},
+             .cosine = {},
+             .sine = {}},
+            workspace);
+  const float* out = workspace.residual().data<float>();
+  return {out, out + kWidth};
+}
+
+// All numbers equal, so that the norm of any of them is ones.
+const std::vector<float> kFives(kWidth, 5.0f);
+
+TEST(Block, PreNormAddsEachHalfOfTheNormedStream) {
+  // 5 + 2 * 1 = 7, then 7 + 3 * 1.
+  EXPECT_CLOSE(run(BlockKind::kPreNorm, kFives), std::vector<float>(kWidth, 10.0f), 1e-5);
+}
+
+TEST(Block, ParallelFeedsBothHalvesTheSameInput) {
+  // Equal numbers do not tell it from pre-norm: (2, 4, 4, 2) has a mean square of 10.
+  const std::vector<float> x = {2, 4, 4, 2};
+  std::vector<float> expected;
+  for (const float v : x) expected.push_back(v + (2 + 3) * v / std::sqrt(10.0f));
+  EXPECT_CLOSE(run(BlockKind::kParallel, x), expected, 1e-5);
+}
+
+TEST(Block, PostNormNormsAfterEachSum) {
+  // norm(5 + 2 * 5) = 1, then norm(1 + 3 * 1).
+  EXPECT_CLOSE(run(BlockKind::kPostNorm, kFives), std::vector<float>(kWidth, 1.0f), 1e-5);
+  const std::vector<float> x = {2, 4, 4, 2};
+  std::vector<float> expected;
+  for (const float v : x) expected.push_back(v / std::sqrt(10.0f));
+  EXPECT_CLOSE(run(BlockKind::kPostNorm, x), expected, 1e-5);
+}
+
+TEST(Workspace, GrowsAndKeepsItsMemoryWhenItShrinks) {
+  const auto backend = make_reference_backend(DType::kBF16);
+  const ScalingBlock block(*backend, BlockKind::kPreNorm, 1, 1);
+  Workspace workspace;
+  workspace.resize(*backend, block.shape, 5);
+  const std::byte* where = workspace.residual().bytes();
+  workspace.resize(*backend, block.shape, 2);
+  EXPECT_EQ(workspace.residual().bytes(), where);
+  EXPECT_EQ(workspace.residual().shape(), Shape({2, kWidth}));
+  EXPECT_EQ(workspace.qkv().shape(), Shape({2, 3 * kWidth}));
+  EXPECT_EQ(workspace.residual().dtype(), DType::kF32);
+  EXPECT_EQ(workspace.input().dtype(), DType::kBF16);
+  workspace.resize(*backend, block.shape, 50);
+  EXPECT_EQ(workspace.mlp_in().shape(), Shape({50, kWidth}));
+}
+
+}  // namespace
+}  // namespace sluice::test
