@@ -45,10 +45,11 @@ void run_eval(const EvalOptions& options) {
   PerplexityResult result;
   {
     ProgressBar bar("eval", options.quiet);
-    if (!options.quiet) fmt::print("{:>8} {:>12} {:>12} {:>10}\n", "window", "tokens", "ppl", "±");
     result = evaluate_perplexity(
         model, text, {.max_windows = options.max_windows}, [&](const PerplexityResult& so_far) {
           if (!options.quiet) {
+            if (so_far.n_windows == 1)
+              fmt::print("{:>8} {:>12} {:>12} {:>10}\n", "window", "tokens", "ppl", "±");
             fmt::print("{:>8} {:>12} {:>12.4f} {:>10.4f}\n", so_far.n_windows, so_far.loss.count(),
                        so_far.perplexity(), so_far.standard_error());
             std::fflush(stdout);

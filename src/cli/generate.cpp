@@ -5,7 +5,9 @@
 #include <fmt/format.h>
 
 #include <cstdio>
+#include <limits>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "cli/commands.h"
 #include "cli/options.h"
@@ -35,19 +37,32 @@ const char* end_text(GenerateResult::End end) {
   return "";
 }
 
+// CLI::Range lets nan pass.
+CLI::Validator number(float min, float max, const char* expected) {
+  return CLI::Validator(
+      [=](std::string& text) -> std::string {
+        float value = 0;
+        const bool ok = CLI::detail::lexical_cast(text, value) && value >= min && value <= max;
+        return ok ? "" : fmt::format("{} given, expected {}", text, expected);
+      },
+      "");
+}
+
 void run_generate(const GenerateFlags& flags, bool has_prompt, bool has_file) {
   if (has_prompt == has_file)
     throw CLI::ValidationError(has_prompt ? "give either -p or -f, not both"
                                           : "no prompt: give one with -p, or a file with -f");
+  for (const std::string& stop : flags.generate.stop)
+    if (stop.empty()) throw CLI::ValidationError("--stop is empty");
   const std::string prompt = has_file ? read_prompt_file(flags.file) : flags.prompt;
   const auto checkpoint = open_checkpoint(flags.model);
   const auto tokenizer = open_tokenizer_of(*checkpoint);
   Model model = load_model(checkpoint, flags);
-  if (!flags.quiet) fmt::print("{}", prompt);
-  std::fflush(stdout);
   std::string answer;
+  bool begun = false;
   const GenerateResult result =
       generate(model, *tokenizer, prompt, flags.generate, [&](std::string_view text) {
+        if (!std::exchange(begun, true) && !flags.quiet) fmt::print("{}", prompt);
         answer += text;
         std::fwrite(text.data(), 1, text.size(), stdout);
         std::fflush(stdout);
@@ -110,20 +125,25 @@ Run add_generate(CLI::App& program) {
   command
       ->add_option("--temperature", sampler.temperature,
                    "0 takes the likeliest token; higher is more varied")
+      ->check(number(0, 100, "0 to 100"))
       ->capture_default_str();
   command->add_option("--top-k", sampler.top_k, "Sample from the k likeliest; 0: all")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 30))
       ->capture_default_str();
   command
       ->add_option("--top-p", sampler.top_p,
                    "Sample from the likeliest that reach this probability together")
+      ->check(number(std::numeric_limits<float>::min(), 1, "more than 0, up to 1"))
       ->capture_default_str();
   command
       ->add_option("--min-p", sampler.min_p,
                    "Drop tokens less likely than this share of the likeliest")
+      ->check(number(0, 1, "0 to 1"))
       ->capture_default_str();
   command
       ->add_option("--repetition-penalty", sampler.repetition_penalty,
                    "More than 1 makes tokens already seen less likely")
+      ->check(number(std::numeric_limits<float>::min(), 100, "more than 0, up to 100"))
       ->capture_default_str();
   command->add_option("--stop", generate.stop,
                       "End before this text appears; may be given several times");

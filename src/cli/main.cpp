@@ -24,15 +24,18 @@ constexpr const char* kDescription =
     "\n"
     "MODEL is a Hugging Face folder (config.json, *.safetensors, tokenizer.json) or a .gguf file.";
 
+// One line, whatever a path or an argument holds.
 int complain(const std::string& message, const std::string& hint, int code) {
-  fmt::print(stderr, "sluice: {}{}\n", message, hint.empty() ? "" : " (hint: " + hint + ")");
+  std::string line = message + (hint.empty() ? "" : " (hint: " + hint + ")");
+  for (char& c : line)
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
+  fmt::print(stderr, "sluice: {}\n", line);
   return code;
 }
 
 int run(int argc, char** argv) {
   CLI::App program(kDescription, "sluice");
   program.set_version_flag("--version", "sluice " SLUICE_VERSION);
-  program.require_subcommand(1);
   std::vector<std::pair<CLI::App*, sluice::cli::Run>> commands;
   for (const auto add :
        {sluice::cli::add_inspect, sluice::cli::add_generate, sluice::cli::add_eval}) {
@@ -45,12 +48,13 @@ int run(int argc, char** argv) {
   }
   try {
     program.parse(argc, argv);
+    if (program.get_subcommands().empty()) throw CLI::RequiredError("A command");
+    for (const auto& [command, action] : commands)
+      if (command->parsed()) action();  // may find flags that contradict each other
   } catch (const CLI::ParseError& e) {
     if (e.get_exit_code() == 0) return program.exit(e);  // --help, --version
     return complain(e.what(), "see sluice --help, or --help behind a command", 2);
   }
-  for (const auto& [command, action] : commands)
-    if (command->parsed()) action();
   return 0;
 }
 

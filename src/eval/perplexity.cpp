@@ -82,7 +82,8 @@ PerplexityResult evaluate_perplexity(Model& model, TextStream& text,
                                      const PerplexityOptions& options,
                                      const std::function<void(const PerplexityResult&)>& progress) {
   if (!model.spec().causal)
-    throw Error(model.spec().family + " is an encoder, perplexity is defined for causal models");
+    throw Error(model.spec().family + " is an encoder, perplexity is defined for causal models",
+                "eval needs a causal model such as GPT-2 or Llama");
   const int64_t context = model.context();
   PerplexityResult result;
   WindowScorer scorer(model);

@@ -31,7 +31,7 @@ class Descriptor {
 std::string open_hint(int error) {
   if (error == ENOENT || error == ENOTDIR) return "check the spelling of the path";
   if (error == EACCES || error == EPERM) return "check the permissions of the file";
-  return "";
+  return "is the path right?";
 }
 
 [[noreturn]] void fail_os(const std::filesystem::path& path, const char* verb, int error) {

@@ -15,7 +15,8 @@ namespace fs = std::filesystem;
 // generation_config.json, where present, has the last word on what ends a text.
 void read_generation_config(const fs::path& folder, ModelSpec& spec) {
   const fs::path path = folder / "generation_config.json";
-  if (!fs::exists(path)) return;
+  std::error_code error;
+  if (!fs::exists(path, error) && !error) return;  // opening it gives the reason
   const std::vector<int32_t> ids = eos_ids(ConfigReader(path));
   if (!ids.empty()) spec.eos_ids = ids;
 }

@@ -91,6 +91,7 @@ GenerateResult generate(Model& model, const Tokenizer& tokenizer, std::string_vi
     if (const std::string ready = filter.push(text); !ready.empty()) emit(ready);
   };
 
+  emit("");
   auto start = std::chrono::steady_clock::now();
   if (options.n_predict > 0) prefill(model, tokens, cache, scores_view);
   result.prefill_seconds = seconds_since(start);

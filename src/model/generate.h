@@ -28,7 +28,8 @@ struct GenerateResult {
   double decode_seconds = 0;  // of all tokens after the first
 };
 
-// `emit` hears the answer piece by piece, whole characters only.
+// `emit` hears the answer piece by piece, whole characters only; first an empty piece, once the
+// prompt is accepted.
 GenerateResult generate(Model& model, const Tokenizer& tokenizer, std::string_view prompt,
                         const GenerateOptions& options,
                         const std::function<void(std::string_view)>& emit);

@@ -24,12 +24,28 @@ struct TileArgs {
   bool accumulate;  // add to c instead of replacing it
 };
 
+// One row over several panels at once. A core draws more from memory in several streams than in
+// one, and with one row nothing else counts; so panels far apart, each followed by its
+// neighbours, make streams of their own.
+struct RowArgs {
+  const void* a;         // (k) a_dtype
+  const void* b;         // first panel
+  int64_t panel_stride;  // elements from one panel to the next
+  int64_t k;
+  float* c;          // (nr) of the first panel
+  int64_t c_stride;  // from one panel's results to the next's
+};
+
 struct GemmKernel {
+  static constexpr int64_t kRowPanels = 4;
+
   const char* name;
   int64_t mr, nr, kq;
   DType a_dtype, b_dtype;
   // tiles[rows - 1] computes a tile of `rows` rows, 1 <= rows <= mr.
   void (*const* tiles)(const TileArgs& args);
+  // rows[n - 1] takes n panels, 1 <= n <= kRowPanels.
+  void (*const* rows)(const RowArgs& args);
 
   int64_t padded_k(int64_t k) const { return (k + kq - 1) / kq * kq; }
   int64_t panels(int64_t n) const { return (n + nr - 1) / nr; }
@@ -44,6 +60,10 @@ const GemmKernel& gemm_kernel(DType dtype);
 const GemmKernel& gemm_f32();       // A and B f32, portable SIMD
 const GemmKernel& gemm_f32_bf16();  // A f32, B bf16, portable SIMD
 const GemmKernel* gemm_bfmmla();    // A and B bf16, Arm BF16 matrix instructions, or nullptr
+
+// Rounds f32 to bf16 in one instruction, or nullptr; the same bits as to_bfloat16 for numbers.
+using NarrowFunction = void (*)(const float* from, int64_t n, BFloat16* to);
+NarrowFunction native_narrow();
 
 // Packs a panel from n <= nr rows of src (B transposed: weights, keys), columns [0, k).
 template <typename Source>

@@ -1,6 +1,6 @@
-// Register tiles on Arm's BF16 matrix instructions (FEAT_BF16): bf16 products summed in f32, two
-// rows by two columns by four k in one instruction. Built with +bf16 and called only where the
-// kernel reports the feature, so this file shares no inline function with the rest.
+// Register tiles on Arm's BF16 matrix instructions (FEAT_BF16), and its conversion: bf16 products
+// summed in f32, two rows by two columns by four k in one instruction. Built with +bf16 and called
+// only where the kernel reports the feature, so this file shares no inline function with the rest.
 
 #include "backend/cpu/gemm.h"
 
@@ -56,47 +56,57 @@ void tile(const TileArgs& args) {
     }
 }
 
-// One row: dot products of two columns at once, memory-bound.
-template <>
-void tile<1>(const TileArgs& args) {
+// One row and several panels: dot products of two columns at once, memory-bound.
+template <int kPanels>
+void row(const RowArgs& args) {
   const auto* a = static_cast<const bfloat16_t*>(args.a);
   const auto* b = static_cast<const bfloat16_t*>(args.b);
-  float32x4_t sum[2][kColumnPairs];
-  for (auto& part : sum)
-    for (auto& block : part) block = vdupq_n_f32(0);
-  int64_t k = 0;
-  const auto step = [&](float32x4_t* part) {
+  float32x4_t sum[kPanels][kColumnPairs];
+  for (auto& panel : sum)
+    for (auto& block : panel) block = vdupq_n_f32(0);
+  for (int64_t k = 0; k < args.k; k += 4, b += 8 * kColumnPairs) {
     const bfloat16x4_t four = vld1_bf16(a + k);
-    const bfloat16x8_t row = vcombine_bf16(four, four);
-    for (int j = 0; j < kColumnPairs; ++j, b += 8)
-      part[j] = vbfdotq_f32(part[j], row, vld1q_bf16(b));
-    k += 4;
-  };
-  while (k + 8 <= args.k) {
-    step(sum[0]);
-    step(sum[1]);
+    const bfloat16x8_t both = vcombine_bf16(four, four);
+    for (int p = 0; p < kPanels; ++p)
+      for (int j = 0; j < kColumnPairs; ++j)
+        sum[p][j] = vbfdotq_f32(sum[p][j], both, vld1q_bf16(b + p * args.panel_stride + 8 * j));
   }
-  if (k < args.k) step(sum[0]);
-  for (int j = 0; j < kColumnPairs; j += 2) {
-    const auto left = vaddq_f32(sum[0][j], sum[1][j]);
-    const auto right = vaddq_f32(sum[0][j + 1], sum[1][j + 1]);
-    put(args.c + 2 * j, vpaddq_f32(left, right), args.accumulate);
-  }
+  for (int p = 0; p < kPanels; ++p)
+    for (int j = 0; j < kColumnPairs; j += 2)
+      vst1q_f32(args.c + p * args.c_stride + 2 * j, vpaddq_f32(sum[p][j], sum[p][j + 1]));
+}
+
+void narrow_natively(const float* from, int64_t n, BFloat16* to) {
+  auto* out = reinterpret_cast<bfloat16_t*>(to);
+  int64_t i = 0;
+  for (; i + 8 <= n; i += 8)
+    vst1q_bf16(out + i, vcvtq_high_bf16_f32(vcvtq_low_bf16_f32(vld1q_f32(from + i)),
+                                            vld1q_f32(from + i + 4)));
+  for (; i < n; ++i) out[i] = vcvth_bf16_f32(from[i]);
+}
+
+bool has_bf16() {
+  static const bool has = (getauxval(AT_HWCAP2) & HWCAP2_BF16) != 0;
+  return has;
 }
 
 }  // namespace
 
+NarrowFunction native_narrow() { return has_bf16() ? narrow_natively : nullptr; }
+
 const GemmKernel* gemm_bfmmla() {
   static void (*const functions[])(const TileArgs&) = {tile<1>, tile<2>, tile<3>, tile<4>,
                                                        tile<5>, tile<6>, tile<7>, tile<8>};
+  static void (*const rows[])(const RowArgs&) = {row<1>, row<2>, row<3>, row<4>};
   static const GemmKernel kernel = {.name = "bf16 matrix instructions",
                                     .mr = 2 * kRowPairs,
                                     .nr = 2 * kColumnPairs,
                                     .kq = 4,
                                     .a_dtype = DType::kBF16,
                                     .b_dtype = DType::kBF16,
-                                    .tiles = functions};
-  return (getauxval(AT_HWCAP2) & HWCAP2_BF16) != 0 ? &kernel : nullptr;
+                                    .tiles = functions,
+                                    .rows = rows};
+  return has_bf16() ? &kernel : nullptr;
 }
 
 }  // namespace sluice::cpu
@@ -106,6 +116,7 @@ const GemmKernel* gemm_bfmmla() {
 namespace sluice::cpu {
 
 const GemmKernel* gemm_bfmmla() { return nullptr; }
+NarrowFunction native_narrow() { return nullptr; }
 
 }  // namespace sluice::cpu
 

@@ -60,45 +60,47 @@ HWY_INLINE void tile(const TileArgs& args) {
   }
 }
 
-// One row: the depth is split over four sets of accumulators to hide the latency of the adds.
-template <typename B>
-HWY_INLINE void row_tile(const TileArgs& args) {
-  constexpr int kSplit = 4;
+template <int kPanels, typename B>
+HWY_INLINE void row(const RowArgs& args) {
   const auto n_lanes = static_cast<int64_t>(hn::Lanes(kF));
   const float* a = static_cast<const float*>(args.a);
   const B* b = static_cast<const B*>(args.b);
-  Vector sum[kSplit][kVectors];
-  KERNEL_UNROLL for (auto& part : sum) KERNEL_UNROLL for (auto& lanes : part) lanes = hn::Zero(kF);
-  int64_t k = 0;
-  for (; k + kSplit <= args.k; k += kSplit)
-    KERNEL_UNROLL for (int s = 0; s < kSplit; ++s)
-        KERNEL_UNROLL for (int j = 0; j < kVectors; ++j, b += n_lanes) sum[s][j] =
-            hn::MulAdd(hn::Set(kF, a[k + s]), load_b(b), sum[s][j]);
-  for (; k < args.k; ++k)
-    KERNEL_UNROLL for (int j = 0; j < kVectors; ++j, b += n_lanes) sum[0][j] =
-        hn::MulAdd(hn::Set(kF, a[k]), load_b(b), sum[0][j]);
-  KERNEL_UNROLL for (int j = 0; j < kVectors; ++j) {
-    float* c = args.c + j * n_lanes;
-    const Vector total = hn::Add(hn::Add(sum[0][j], sum[1][j]), hn::Add(sum[2][j], sum[3][j]));
-    hn::StoreU(args.accumulate ? hn::Add(total, hn::LoadU(kF, c)) : total, kF, c);
+  Vector sum[kPanels][kVectors];
+  KERNEL_UNROLL for (auto& panel : sum) KERNEL_UNROLL for (auto& lanes : panel) lanes =
+      hn::Zero(kF);
+  for (int64_t k = 0; k < args.k; ++k, b += kVectors * n_lanes) {
+    const Vector x = hn::Set(kF, a[k]);
+    KERNEL_UNROLL for (int p = 0; p < kPanels; ++p) {
+      KERNEL_UNROLL for (int j = 0; j < kVectors; ++j) sum[p][j] =
+          hn::MulAdd(x, load_b(b + p * args.panel_stride + j * n_lanes), sum[p][j]);
+    }
+  }
+  KERNEL_UNROLL for (int p = 0; p < kPanels; ++p) {
+    KERNEL_UNROLL for (int j = 0; j < kVectors; ++j)
+        hn::StoreU(sum[p][j], kF, args.c + p * args.c_stride + j * n_lanes);
   }
 }
 
-using TileFunction = void (*)(const TileArgs&);
-
+// Tables of the functions above, one per height and per number of panels.
 template <typename B>
-struct Tiles {
+struct Functions {
   template <int kTileRows>
-  static void run(const TileArgs& args) {
-    if constexpr (kTileRows == 1)
-      row_tile<B>(args);
-    else
-      tile<kTileRows, B>(args);
+  static void run_tile(const TileArgs& args) {
+    tile<kTileRows, B>(args);
   }
-  template <int... kRowCounts>
-  static TileFunction* table(std::integer_sequence<int, kRowCounts...>) {
-    static TileFunction functions[] = {run<kRowCounts + 1>...};
-    return functions;
+  template <int kPanels>
+  static void run_row(const RowArgs& args) {
+    row<kPanels, B>(args);
+  }
+  template <int... kIndex>
+  static auto tiles(std::integer_sequence<int, kIndex...>) {
+    static void (*const table[])(const TileArgs&) = {run_tile<kIndex + 1>...};
+    return table;
+  }
+  template <int... kIndex>
+  static auto rows(std::integer_sequence<int, kIndex...>) {
+    static void (*const table[])(const RowArgs&) = {run_row<kIndex + 1>...};
+    return table;
   }
 };
 
@@ -110,7 +112,8 @@ GemmKernel kernel(const char* name, DType b_dtype) {
           .kq = 1,
           .a_dtype = DType::kF32,
           .b_dtype = b_dtype,
-          .tiles = Tiles<B>::table(std::make_integer_sequence<int, kRows>())};
+          .tiles = Functions<B>::tiles(std::make_integer_sequence<int, kRows>()),
+          .rows = Functions<B>::rows(std::make_integer_sequence<int, GemmKernel::kRowPanels>())};
 }
 
 GemmKernel kernel_f32() { return kernel<float>("f32", DType::kF32); }

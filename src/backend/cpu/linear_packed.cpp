@@ -18,6 +18,7 @@ namespace {
 // 128 rows x 512 k of f32 are 256 KiB, a quarter of a 1 MiB second-level cache.
 constexpr int64_t kMaxRowBlock = 128;
 constexpr int64_t kDepth = 512;
+constexpr int64_t kTileGroup = 2;
 constexpr int64_t kColumnBlock = 192;
 // Rows are this many bytes further apart than their length, so that rows of a power-of-two length
 // do not share cache sets.
@@ -52,6 +53,12 @@ class PackedLinear final : public CpuLinear {
 
   void run(const LinearArgs& args) const override {
     const int64_t n_rows = args.x.rows();
+    if (n_rows == 1) {
+      parallel_for(kernel_.panels(n_out()), 1, [&](int64_t begin, int64_t end) {
+        run_row(args, {begin, end});
+      });
+      return;
+    }
     // Few rows: every thread reads its own share of the weights. Many: its own share of the rows,
     // and columns too when there are more threads than row blocks.
     const int64_t tiles = (n_rows + kernel_.mr - 1) / kernel_.mr;
@@ -111,16 +118,46 @@ class PackedLinear final : public CpuLinear {
     }
   }
 
+  // One row: the panels are cut into kRowPanels streams that are read side by side.
+  void run_row(const LinearArgs& args, Range panels) const {
+    constexpr int64_t kStreams = GemmKernel::kRowPanels;
+    const int64_t k_end = kernel_.padded_k(n_in()), depth = kernel_.panel_elements(n_in());
+    const int64_t n_panels = panels.end - panels.begin;
+    if (n_panels == 0) return;
+    thread_local std::vector<std::byte> x;
+    thread_local std::vector<float> sums;
+    x.resize(std::max(x.size(), static_cast<size_t>(k_end * element_bytes(kernel_.a_dtype))));
+    sums.resize(std::max(sums.size(), static_cast<size_t>(n_panels * kernel_.nr)));
+    convert_row(args.x, 0, k_end, x.data());
+    const auto run = [&](int64_t first, int64_t n_streams, int64_t apart) {
+      kernel_.rows[n_streams - 1]({x.data(), panel_at(panels.begin + first, 0), apart * depth,
+                                   k_end, sums.data() + first * kernel_.nr, apart * kernel_.nr});
+    };
+    const int64_t length = n_panels / kStreams;
+    for (int64_t i = 0; i < length; ++i) run(i, kStreams, length);
+    if (const int64_t rest = n_panels % kStreams; rest > 0) run(kStreams * length, rest, 1);
+    const int64_t column = panels.begin * kernel_.nr;
+    finish_row({.linear = &args,
+                .bias = bias_.empty() ? nullptr : bias_.data(),
+                .row = 0,
+                .column = column,
+                .n = std::min(panels.end * kernel_.nr, n_out()) - column,
+                .sums = sums.data()});
+  }
+
   void multiply_block(const TileArgs& block, int64_t n_rows, Range panels, int64_t k) const {
     const int64_t a_bytes = element_bytes(kernel_.a_dtype);
-    for (int64_t panel = panels.begin; panel < panels.end; ++panel) {
-      TileArgs tile = block;
-      tile.b = panel_at(panel, k);
-      tile.c = block.c + (panel - panels.begin) * kernel_.nr;
-      for (int64_t i = 0; i < n_rows; i += kernel_.mr) {
-        kernel_.tiles[std::min(kernel_.mr, n_rows - i) - 1](tile);
-        tile.a = static_cast<const std::byte*>(tile.a) + kernel_.mr * block.a_stride * a_bytes;
-        tile.c += kernel_.mr * block.c_stride;
+    const int64_t group = kTileGroup * kernel_.mr;
+    for (int64_t first = 0; first < n_rows; first += group) {
+      const int64_t last = std::min(n_rows, first + group);
+      for (int64_t panel = panels.begin; panel < panels.end; ++panel) {
+        TileArgs tile = block;
+        tile.b = panel_at(panel, k);
+        for (int64_t i = first; i < last; i += kernel_.mr) {
+          tile.a = static_cast<const std::byte*>(block.a) + i * block.a_stride * a_bytes;
+          tile.c = block.c + i * block.c_stride + (panel - panels.begin) * kernel_.nr;
+          kernel_.tiles[std::min(kernel_.mr, n_rows - i) - 1](tile);
+        }
       }
     }
   }

@@ -34,9 +34,9 @@ void gate_row(Activation activation, const float* gate, const float* up, int64_t
 // Rotates the first 2 * half numbers of one head.
 void rotate_head(RotaryStyle style, const float* cosine, const float* sine, int64_t half, float* x);
 
-// One step of online softmax on a row of raw scores, scale > 0: x = exp(x * scale - new maximum), where the
-// new maximum covers the row and `maximum`. Returns the factor for earlier sums and updates
-// maximum and total. A row of -inf alone leaves everything as it was and becomes zeros.
+// One step of online softmax on a row of raw scores, scale > 0: x = exp(x * scale - new maximum),
+// where the new maximum covers the row and `maximum`. Returns the factor for earlier sums and
+// updates maximum and total. A row of -inf alone leaves everything as it was and becomes zeros.
 struct SoftmaxState {
   float maximum;
   float total;

@@ -1,3 +1,4 @@
+#include "backend/cpu/gemm.h"
 #include "backend/cpu/rows.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -34,42 +35,63 @@ HWY_INLINE void store(Vector v, float* p, int64_t left) {
   hn::Store(v, kF, tail);
   for (int64_t i = 0; i < left; ++i) p[i] = tail[i];
 }
+// Calls step(offset, left) for each vector of a row; left is a constant in all but the last.
+template <typename Step>
+HWY_INLINE void for_vectors(int64_t n, Step&& step) {
+  int64_t i = 0;
+  for (; i + lanes() <= n; i += lanes()) step(i, lanes());
+  if (i < n) step(i, n - i);
+}
+
 HWY_INLINE Vector load_bf16(const BFloat16* p) {
   return hn::PromoteTo(kF, hn::LoadU(kB, reinterpret_cast<const hwy::bfloat16_t*>(p)));
 }
 
 // exp(x) = 2^n * exp(r) with |r| <= ln(2) / 2 and a Taylor series of degree 6 for exp(r), whose
-// remainder is below 1.3e-7 of the value: half the work of the library's, which serves the whole
-// range. Below -87 (where float32 ends) it is zero, exactly; above 88 it stays at exp(88).
+// remainder is below 1.3e-7 of the value. Below -87 (where float32 ends) it is zero, exactly;
+// above 88 it stays at exp(88).
 HWY_INLINE Vector exponential(Vector x) {
-  const hn::RebindToSigned<decltype(kF)> di;
+  const hn::RebindToUnsigned<decltype(kF)> bits;
   const auto bounded = hn::Min(hn::Max(x, hn::Set(kF, -87.0f)), hn::Set(kF, 88.0f));
-  const auto n = hn::NearestInt(hn::Mul(bounded, hn::Set(kF, 1.44269504f)));
-  const auto whole = hn::ConvertTo(kF, n);
+  // Adding 1.5 * 2^23 leaves the nearest integer in the low bits.
+  const auto magic = hn::Set(kF, 12582912.0f);
+  const auto shifted = hn::MulAdd(bounded, hn::Set(kF, 1.44269504f), magic);
+  const auto n = hn::Sub(shifted, magic);
   // ln 2 in two parts, so that the subtraction is exact.
-  auto r = hn::NegMulAdd(whole, hn::Set(kF, 0.693359375f), bounded);
-  r = hn::NegMulAdd(whole, hn::Set(kF, -2.12194440e-4f), r);
-  auto series = hn::Set(kF, 1.0f / 720);
-  series = hn::MulAdd(series, r, hn::Set(kF, 1.0f / 120));
-  series = hn::MulAdd(series, r, hn::Set(kF, 1.0f / 24));
-  series = hn::MulAdd(series, r, hn::Set(kF, 1.0f / 6));
-  series = hn::MulAdd(series, r, hn::Set(kF, 0.5f));
-  series = hn::MulAdd(series, r, hn::Set(kF, 1.0f));
-  series = hn::MulAdd(series, r, hn::Set(kF, 1.0f));
-  const auto power = hn::BitCast(kF, hn::ShiftLeft<23>(hn::Add(n, hn::Set(di, 127))));
+  auto r = hn::NegMulAdd(n, hn::Set(kF, 0.693359375f), bounded);
+  r = hn::NegMulAdd(n, hn::Set(kF, -2.12194440e-4f), r);
+  // In pairs rather than one power at a time: the chain of dependent steps sets the speed.
+  const auto r2 = hn::Mul(r, r);
+  const auto low = hn::Add(r, hn::Set(kF, 1.0f));
+  const auto middle = hn::MulAdd(r, hn::Set(kF, 1.0f / 6), hn::Set(kF, 0.5f));
+  const auto high = hn::MulAdd(r, hn::Set(kF, 1.0f / 120), hn::Set(kF, 1.0f / 24));
+  auto series = hn::MulAdd(r2, hn::Set(kF, 1.0f / 720), high);
+  series = hn::MulAdd(series, r2, middle);
+  series = hn::MulAdd(series, r2, low);
+  const auto exponent = hn::ShiftLeft<23>(hn::BitCast(bits, shifted));
+  const auto power = hn::BitCast(kF, hn::Add(exponent, hn::Set(bits, 127u << 23)));
   return hn::IfThenZeroElse(hn::Lt(x, hn::Set(kF, -87.0f)), hn::Mul(series, power));
+}
+
+// 1 / x for x >= 1: an estimate of 8 bits or more, doubled twice by Newton's step. Division is the
+// one slow instruction of an activation.
+HWY_INLINE Vector reciprocal(Vector x) {
+  const auto two = hn::Set(kF, 2.0f);
+  const auto y = hn::ApproximateReciprocal(x);
+  const auto better = hn::Mul(y, hn::NegMulAdd(x, y, two));
+  return hn::Mul(better, hn::NegMulAdd(x, better, two));
 }
 
 HWY_INLINE Vector sigmoid(Vector x) {
   const auto one = hn::Set(kF, 1.0f);
-  return hn::Div(one, hn::Add(one, exponential(hn::Neg(x))));
+  return reciprocal(hn::Add(one, exponential(hn::Neg(x))));
 }
 
 // erf by Abramowitz and Stegun 7.1.26: absolute error below 1.5e-7.
 HWY_INLINE Vector erf(Vector x) {
   const auto one = hn::Set(kF, 1.0f);
   const auto magnitude = hn::Abs(x);
-  const auto t = hn::Div(one, hn::MulAdd(hn::Set(kF, 0.3275911f), magnitude, one));
+  const auto t = reciprocal(hn::MulAdd(hn::Set(kF, 0.3275911f), magnitude, one));
   auto series = hn::Set(kF, 1.061405429f);
   series = hn::MulAdd(series, t, hn::Set(kF, -1.453152027f));
   series = hn::MulAdd(series, t, hn::Set(kF, 1.421413741f));
@@ -129,18 +151,22 @@ void narrow(const float* from, int64_t n, BFloat16* to) {
 // The switch stands outside the loop so that each activation is a tight loop of its own.
 template <Activation kActivation>
 void bias_activate_as(const float* bias, int64_t n, float* x) {
-  for (int64_t i = 0; i < n; i += lanes()) {
-    auto v = load(x + i, n - i);
-    if (bias != nullptr) v = hn::Add(v, load(bias + i, n - i));
-    store(activate(kActivation, v), x + i, n - i);
+  if (bias == nullptr) {
+    for_vectors(n, [&](int64_t i, int64_t left)
+                       HWY_ATTR { store(activate(kActivation, load(x + i, left)), x + i, left); });
+  } else {
+    for_vectors(n, [&](int64_t i, int64_t left) HWY_ATTR {
+      const auto v = hn::Add(load(x + i, left), load(bias + i, left));
+      store(activate(kActivation, v), x + i, left);
+    });
   }
 }
 
 template <Activation kActivation>
 void gate_row_as(const float* gate, const float* up, int64_t n, float* out) {
-  for (int64_t i = 0; i < n; i += lanes())
-    store(hn::Mul(activate(kActivation, load(gate + i, n - i)), load(up + i, n - i)), out + i,
-          n - i);
+  for_vectors(n, [&](int64_t i, int64_t left) HWY_ATTR {
+    store(hn::Mul(activate(kActivation, load(gate + i, left)), load(up + i, left)), out + i, left);
+  });
 }
 
 void bias_activate(const float* bias, Activation activation, int64_t n, float* x) {
@@ -174,13 +200,15 @@ void gate_row(Activation activation, const float* gate, const float* up, int64_t
 }
 
 void add(const float* from, int64_t n, float* to) {
-  for (int64_t i = 0; i < n; i += lanes())
-    store(hn::Add(load(from + i, n - i), load(to + i, n - i)), to + i, n - i);
+  for_vectors(n, [&](int64_t i, int64_t left) HWY_ATTR {
+    store(hn::Add(load(from + i, left), load(to + i, left)), to + i, left);
+  });
 }
 
 void scale(float factor, int64_t n, float* x) {
-  for (int64_t i = 0; i < n; i += lanes())
-    store(hn::Mul(load(x + i, n - i), hn::Set(kF, factor)), x + i, n - i);
+  for_vectors(n, [&](int64_t i, int64_t left) HWY_ATTR {
+    store(hn::Mul(load(x + i, left), hn::Set(kF, factor)), x + i, left);
+  });
 }
 
 void norm_row(const NormRowArgs& args) {
@@ -189,24 +217,25 @@ void norm_row(const NormRowArgs& args) {
   float mean = 0;
   if (args.kind == NormKind::kLayer) {
     auto sum = hn::Zero(kF);
-    for (int64_t i = 0; i < n; i += lanes()) sum = hn::Add(sum, load(args.x + i, n - i));
+    for_vectors(
+        n, [&](int64_t i, int64_t left) HWY_ATTR { sum = hn::Add(sum, load(args.x + i, left)); });
     mean = hn::GetLane(hn::SumOfLanes(kF, sum)) / count;
   }
   const auto shift = hn::Set(kF, mean);
   auto squares = hn::Zero(kF);
-  for (int64_t i = 0; i < n; i += lanes()) {
-    auto v = hn::Sub(load(args.x + i, n - i), shift);
-    if (n - i < lanes()) v = hn::IfThenElseZero(hn::FirstN(kF, static_cast<size_t>(n - i)), v);
+  for_vectors(n, [&](int64_t i, int64_t left) HWY_ATTR {
+    auto v = hn::Sub(load(args.x + i, left), shift);
+    if (left < lanes()) v = hn::IfThenElseZero(hn::FirstN(kF, static_cast<size_t>(left)), v);
     squares = hn::MulAdd(v, v, squares);
-  }
+  });
   const float variance = hn::GetLane(hn::SumOfLanes(kF, squares)) / count;
   const auto inverse = hn::Set(kF, 1.0f / std::sqrt(variance + args.epsilon));
-  for (int64_t i = 0; i < n; i += lanes()) {
-    auto v = hn::Mul(hn::Sub(load(args.x + i, n - i), shift), inverse);
-    if (args.weight != nullptr) v = hn::Mul(v, load(args.weight + i, n - i));
-    if (args.bias != nullptr) v = hn::Add(v, load(args.bias + i, n - i));
-    store(v, args.out + i, n - i);
-  }
+  for_vectors(n, [&](int64_t i, int64_t left) HWY_ATTR {
+    auto v = hn::Mul(hn::Sub(load(args.x + i, left), shift), inverse);
+    if (args.weight != nullptr) v = hn::Mul(v, load(args.weight + i, left));
+    if (args.bias != nullptr) v = hn::Add(v, load(args.bias + i, left));
+    store(v, args.out + i, left);
+  });
 }
 
 void rotate_head(RotaryStyle style, const float* cosine, const float* sine, int64_t half,
@@ -366,7 +395,11 @@ HWY_EXPORT(simd_name);
 
 void widen(const BFloat16* from, int64_t n, float* to) { HWY_DYNAMIC_DISPATCH(widen)(from, n, to); }
 void narrow(const float* from, int64_t n, BFloat16* to) {
-  HWY_DYNAMIC_DISPATCH(narrow)(from, n, to);
+  static const NarrowFunction native = native_narrow();
+  if (native != nullptr)
+    native(from, n, to);
+  else
+    HWY_DYNAMIC_DISPATCH(narrow)(from, n, to);
 }
 void bias_activate(const float* bias, Activation activation, int64_t n, float* x) {
   HWY_DYNAMIC_DISPATCH(bias_activate)(bias, activation, n, x);

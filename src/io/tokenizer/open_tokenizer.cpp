@@ -9,10 +9,16 @@ namespace sluice {
 
 namespace {
 
+// True as well when it cannot be told (a loop of links): opening it then gives the reason.
+bool is_there(const std::filesystem::path& path) {
+  std::error_code error;
+  return std::filesystem::exists(path, error) || error;
+}
+
 bool is_esm(const std::filesystem::path& folder, const tok::SpecialTokens& special) {
   if (!special.tokenizer_class.empty()) return special.tokenizer_class == "EsmTokenizer";
   const std::filesystem::path config = folder / "config.json";
-  if (!std::filesystem::exists(config)) return false;
+  if (!is_there(config)) return false;
   const tok::Json root = tok::read_json_file(config);
   return tok::JsonReader(root, path_label(config) + ": ").string_or("model_type", "") == "esm";
 }
@@ -21,16 +27,15 @@ bool is_esm(const std::filesystem::path& folder, const tok::SpecialTokens& speci
 
 std::unique_ptr<Tokenizer> open_tokenizer(const std::filesystem::path& folder) {
   const tok::SpecialTokens special = tok::read_special_tokens(folder);
-  if (std::filesystem::exists(folder / "tokenizer.json")) {
+  if (is_there(folder / "tokenizer.json")) {
     return tok::load_tokenizer_json(folder, special);
   }
-  if (std::filesystem::exists(folder / "vocab.txt") && is_esm(folder, special)) {
+  if (is_there(folder / "vocab.txt") && is_esm(folder, special)) {
     return tok::load_esm_vocab(folder, special);
   }
   const bool gpt2_class =
       special.tokenizer_class.empty() || special.tokenizer_class.starts_with("GPT2Tokenizer");
-  if (std::filesystem::exists(folder / "vocab.json") &&
-      std::filesystem::exists(folder / "merges.txt") && gpt2_class) {
+  if (is_there(folder / "vocab.json") && is_there(folder / "merges.txt") && gpt2_class) {
     return tok::load_gpt2_files(folder, special);
   }
   throw Error(path_label(folder) + " has no tokenizer.json",

@@ -13,7 +13,8 @@ std::string token_content(const JsonReader& json) {
 }
 
 void read_file(const std::filesystem::path& path, SpecialTokens& special) {
-  if (!std::filesystem::exists(path)) return;
+  std::error_code error;
+  if (!std::filesystem::exists(path, error) && !error) return;  // opening it gives the reason
   const Json root = read_json_file(path);
   const JsonReader json(root, path_label(path) + ": ");
   const auto read = [&](std::string_view key, std::optional<std::string>* out) {

@@ -1,0 +1,72 @@
+// The trained checkpoints beside the project: eval must find the loss that training measured.
+
+#include <cmath>
+#include <cstdlib>
+
+#include "cli/model_folder.h"
+#include "cli/run_program.h"
+
+namespace sluice {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using test::Args;
+using test::kSanitized;
+using test::run_ok;
+
+class Trained : public testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    if (kSanitized) GTEST_SKIP() << "takes minutes under a sanitizer; golden models run there";
+    if (!fs::exists(model_ / "training.json"))
+      GTEST_SKIP() << model_.string() << " is not here: no trained checkpoint to compare with";
+    if (!fs::exists(text_)) GTEST_SKIP() << text_.string() << " is not here: no text to predict";
+    expected_ = json::parse(test::read_bytes(model_ / "training.json")).at("eval_loss");
+  }
+
+  double loss(int n_windows, const std::string& dtype) const {
+    const fs::path results = dir_.path() / "results.json";
+    run_ok({"eval", "-m", model_.string(), "-f", text_.string(), "-c", "2048", "--windows",
+            std::to_string(n_windows), "--dtype", dtype, "--quiet", "--json", results.string()},
+           std::chrono::minutes(30));
+    return json::parse(test::read_bytes(results)).at("metrics").at("loss");
+  }
+
+  const fs::path shared_ = SLUICE_SHARED_DIR;
+  const fs::path model_ = shared_ / "models" / GetParam();
+  const fs::path text_ = shared_ / "text" / "eval.txt";
+  const test::TempDir dir_;
+  double expected_ = 0;
+};
+
+// Training measured the first 200 windows; these are fewer, to keep the test short. Their mean
+// stands for the whole only as far as the windows are alike: the 10% cover that difference, and
+// still tell a working model from a broken one (a wrong mask, position or scale costs more than a
+// nat of 3.1). What a number format may cost is compared on the very same windows.
+TEST_P(Trained, ShortEvalIsNearTheTrainingLoss) {
+  constexpr int kWindows = 20;
+  const double exact = loss(kWindows, "f32");
+  const double rounded = loss(kWindows, "bf16");
+  EXPECT_NEAR(exact, expected_, 0.10 * expected_);
+  EXPECT_NEAR(rounded, expected_, 0.10 * expected_);
+  EXPECT_NEAR(rounded, exact, 0.005 * exact);
+}
+
+// The promise itself. Takes minutes, so only with SLUICE_FULL_EVAL=1.
+TEST_P(Trained, FullEvalReproducesTheTrainingLoss) {
+  const char* full = std::getenv("SLUICE_FULL_EVAL");
+  if (full == nullptr || std::string(full) != "1") GTEST_SKIP() << "set SLUICE_FULL_EVAL=1 to run";
+  EXPECT_NEAR(loss(200, "f32"), expected_, 0.02 * expected_);
+}
+
+std::string family_of(const testing::TestParamInfo<const char*>& info) {
+  const std::string name = info.param;
+  return name.substr(0, name.find('-'));
+}
+
+INSTANTIATE_TEST_SUITE_P(Nano, Trained, testing::Values("gpt2-nano", "gptj-nano", "opt-nano"),
+                         family_of);
+
+}  // namespace
+}  // namespace sluice
