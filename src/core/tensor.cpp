@@ -19,4 +19,13 @@ Buffer host_buffer(DType dtype, Shape shape) {
   return Buffer(data, dtype, shape, Device::kCpu, [](void* p) { std::free(p); });
 }
 
+void copy_rows(const ConstTensor& from, const Tensor& to) {
+  SLUICE_CHECK(from.shape() == to.shape() && from.dtype() == to.dtype());
+  const int64_t size = element_bytes(from.dtype());
+  for (int64_t row = 0; row < from.rows(); ++row)
+    std::memcpy(to.bytes() + row * to.row_stride() * size,
+                from.bytes() + row * from.row_stride() * size,
+                static_cast<size_t>(from.row_elements() * size));
+}
+
 }  // namespace sluice

@@ -119,6 +119,9 @@ class Buffer {
   Tensor view_;
 };
 
+// Copies rows in host memory; same dtype and shape, strides may differ.
+void copy_rows(const ConstTensor& from, const Tensor& to);
+
 // Host memory, 64-byte aligned, zeroed. Throws Error when the machine refuses.
 Buffer host_buffer(DType dtype, Shape shape);
 

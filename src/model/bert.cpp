@@ -35,15 +35,9 @@ ModelDescription describe_bert(const ConfigReader& config, const WeightStore& we
   names.embed_norm = norm_named(weights, prefix + "embeddings.LayerNorm");
   for (int64_t layer = 0; layer < spec.n_layers; ++layer) {
     const std::string stem = fmt::format("{}encoder.layer.{}.", prefix, layer);
-    names.layers.push_back(
-        {.attention_norm = norm_named(weights, stem + "attention.output.LayerNorm"),
-         .mlp_norm = norm_named(weights, stem + "output.LayerNorm"),
-         .qkv = {linear_named(stem + "attention.self.query", spec.d_model),
-                 linear_named(stem + "attention.self.key", spec.d_model),
-                 linear_named(stem + "attention.self.value", spec.d_model)},
-         .attention_out = {linear_named(stem + "attention.output.dense", spec.d_model)},
-         .mlp_in = {linear_named(stem + "intermediate.dense", spec.d_inner)},
-         .mlp_out = {linear_named(stem + "output.dense", spec.d_model)}});
+    names.layers.push_back(encoder_layer_names(stem, spec));
+    names.layers.back().attention_norm = norm_named(weights, stem + "attention.output.LayerNorm");
+    names.layers.back().mlp_norm = norm_named(weights, stem + "output.LayerNorm");
   }
   const std::string head = "cls.predictions.";
   if (weights.find(head + "transform.dense.weight") != nullptr) {

@@ -38,6 +38,30 @@ MatrixPart linear_named(const std::string& stem, int64_t n_out, bool bias) {
   return {.weight = stem + ".weight", .bias = bias ? stem + ".bias" : "", .n_out = n_out};
 }
 
+LayerNames encoder_layer_names(const std::string& stem, const ModelSpec& spec) {
+  LayerNames names;
+  names.qkv = {linear_named(stem + "attention.self.query", spec.d_model),
+               linear_named(stem + "attention.self.key", spec.d_model),
+               linear_named(stem + "attention.self.value", spec.d_model)};
+  names.attention_out = {linear_named(stem + "attention.output.dense", spec.d_model)};
+  names.mlp_in = {linear_named(stem + "intermediate.dense", spec.d_inner)};
+  names.mlp_out = {linear_named(stem + "output.dense", spec.d_model)};
+  return names;
+}
+
+void read_gpt_sizes(const ConfigReader& config, ModelSpec& spec) {
+  spec.n_layers = config.require_int("n_layer", 1, kMaxLayers);
+  spec.d_model = spec.d_embed = config.require_int("n_embd", 1, kMaxWidth);
+  spec.n_heads = spec.n_kv_heads = config.require_int("n_head", 1, spec.d_model);
+  if (spec.d_model % spec.n_heads != 0) config.refuse("n_head", "a divisor of `n_embd`");
+  spec.head_dim = spec.d_model / spec.n_heads;
+  spec.d_inner = config.int_or("n_inner", 4 * spec.d_model, 1, kMaxWidth);
+  spec.vocab = config.require_int("vocab_size", 1, kMaxVocab);
+  spec.max_positions = config.require_int("n_positions", 1, kMaxPositions);
+  spec.norm_epsilon = static_cast<float>(config.float_or("layer_norm_epsilon", 1e-5, 0, 1));
+  spec.activation = activation_named(config, "activation_function", "gelu_new");
+}
+
 std::vector<int32_t> eos_ids(const ConfigReader& config) {
   std::vector<int32_t> ids;
   for (const int64_t id : config.ints("eos_token_id", 0, kMaxVocab))

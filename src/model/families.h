@@ -36,6 +36,10 @@ NormNames norm_named(const WeightStore& weights, const std::string& stem);
 NormNames rms_norm_named(const std::string& stem);  // stem.weight
 // stem.weight and, when asked for, stem.bias.
 MatrixPart linear_named(const std::string& stem, int64_t n_out, bool bias = true);
+// The matrices of a layer as BERT and ESM-2 name them.
+LayerNames encoder_layer_names(const std::string& stem, const ModelSpec& spec);
+// The sizes of GPT-2 and GPT-J, which spell them alike.
+void read_gpt_sizes(const ConfigReader& config, ModelSpec& spec);
 std::vector<int32_t> eos_ids(const ConfigReader& config);
 // Sizes beyond these are refused before any arithmetic on them.
 inline constexpr int64_t kMaxWidth = 1 << 20;

@@ -20,16 +20,7 @@ ModelDescription describe_gpt2(const ConfigReader& config, const WeightStore& we
   ModelDescription model;
   ModelSpec& spec = model.spec;
   spec.family = "gpt2";
-  spec.n_layers = config.require_int("n_layer", 1, kMaxLayers);
-  spec.d_model = spec.d_embed = config.require_int("n_embd", 1, kMaxWidth);
-  spec.n_heads = spec.n_kv_heads = config.require_int("n_head", 1, spec.d_model);
-  if (spec.d_model % spec.n_heads != 0) config.refuse("n_head", "a divisor of `n_embd`");
-  spec.head_dim = spec.d_model / spec.n_heads;
-  spec.d_inner = config.int_or("n_inner", 4 * spec.d_model, 1, kMaxWidth);
-  spec.vocab = config.require_int("vocab_size", 1, kMaxVocab);
-  spec.max_positions = config.require_int("n_positions", 1, kMaxPositions);
-  spec.norm_epsilon = static_cast<float>(config.float_or("layer_norm_epsilon", 1e-5, 0, 1));
-  spec.activation = activation_named(config, "activation_function", "gelu_new");
+  read_gpt_sizes(config, spec);
   spec.scale_by_layer = config.bool_or("scale_attn_by_inverse_layer_idx", false);
   spec.scale_attention = config.bool_or("scale_attn_weights", true);
   spec.eos_ids = eos_ids(config);

@@ -11,6 +11,7 @@
 
 #include "io/safetensors.h"
 #include "model/model.h"
+#include "unit/model/golden_models.h"
 
 namespace sluice {
 namespace {
@@ -48,17 +49,6 @@ Golden read_golden(const fs::path& model, const fs::path& json_path, const fs::p
   return golden;
 }
 
-std::vector<std::string> golden_names() {
-  std::vector<std::string> names;
-  for (const auto& entry : fs::directory_iterator(fs::path(SLUICE_GOLDEN_DIR) / "models"))
-    names.push_back("models/" + entry.path().filename().string());
-  for (const auto& entry : fs::directory_iterator(fs::path(SLUICE_GOLDEN_DIR) / "gguf"))
-    if (entry.path().extension() == ".gguf")
-      names.push_back("gguf/" + entry.path().filename().string());
-  std::sort(names.begin(), names.end());
-  return names;
-}
-
 Golden open_golden(const std::string& name) {
   const fs::path path = fs::path(SLUICE_GOLDEN_DIR) / name;
   if (fs::is_directory(path))
@@ -66,16 +56,6 @@ Golden open_golden(const std::string& name) {
   fs::path stem = path;
   stem.replace_extension();
   return read_golden(path, stem.string() + ".golden.json", stem.string() + ".golden.safetensors");
-}
-
-struct Setup {
-  const char* backend;
-  DType dtype;
-};
-
-std::unique_ptr<Backend> make_backend(const Setup& setup) {
-  return std::string_view(setup.backend) == "cpu" ? make_cpu_backend(setup.dtype)
-                                                  : make_reference_backend(setup.dtype);
 }
 
 // Largest difference over the range of the expected values, in parts of it.
@@ -109,7 +89,7 @@ double bf16_tolerance(int64_t n_layers) {
   return 3 * 0x1p-9 * std::sqrt(10.0 * static_cast<double>(n_layers) + 2);
 }
 
-using Parameter = std::tuple<std::string, Setup>;
+using Parameter = std::tuple<std::string, test::ModelSetup>;
 class GoldenModel : public testing::TestWithParam<Parameter> {};
 
 TEST_P(GoldenModel, AgreesWithHuggingFace) {
@@ -120,7 +100,7 @@ TEST_P(GoldenModel, AgreesWithHuggingFace) {
                                                       : bf16_tolerance(checkpoint->spec().n_layers);
   double worst = 0;
   for (const GoldenCase& c : golden.cases) {
-    Model model(checkpoint, make_backend(setup), {.context = c.context, .progress = {}});
+    Model model(checkpoint, setup.make(), {.context = c.context, .progress = {}});
     KvCache cache = model.make_cache();
     const auto got = run(model, golden, c.ids, cache);
     const double error = relative_error(got, c.expected);
@@ -138,12 +118,10 @@ std::string test_name(const testing::TestParamInfo<Parameter>& info) {
   return text;
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    All, GoldenModel,
-    testing::Combine(testing::ValuesIn(golden_names()),
-                     testing::Values(Setup{"reference", DType::kF32}, Setup{"cpu", DType::kF32},
-                                     Setup{"reference", DType::kBF16}, Setup{"cpu", DType::kBF16})),
-    test_name);
+INSTANTIATE_TEST_SUITE_P(All, GoldenModel,
+                         testing::Combine(testing::ValuesIn(test::all_models()),
+                                          testing::ValuesIn(test::kModelSetups)),
+                         test_name);
 
 }  // namespace
 }  // namespace sluice

@@ -190,15 +190,6 @@ class CpuBackend final : public Backend {
     parallel_for(out.rows(), grain_rows(out.row_elements()), body);
   }
 
-  static void copy_rows(const ConstTensor& from, const Tensor& to) {
-    SLUICE_CHECK(from.shape() == to.shape() && from.dtype() == to.dtype());
-    const int64_t size = element_bytes(from.dtype());
-    for (int64_t row = 0; row < from.rows(); ++row)
-      std::memcpy(to.bytes() + row * to.row_stride() * size,
-                  from.bytes() + row * from.row_stride() * size,
-                  static_cast<size_t>(from.row_elements() * size));
-  }
-
   DType dtype_;
 };
 

@@ -1,5 +1,3 @@
-#include <cstring>
-
 #include "backend/reference/reference.h"
 
 namespace sluice {
@@ -15,8 +13,8 @@ class ReferenceBackend final : public Backend {
   DType compute_dtype() const override { return dtype_; }
 
   Buffer allocate(DType dtype, Shape shape) override { return host_buffer(dtype, shape); }
-  void upload(ConstTensor host, Tensor device) override { copy(host, device); }
-  void download(ConstTensor device, Tensor host) override { copy(device, host); }
+  void upload(ConstTensor host, Tensor device) override { copy_rows(host, device); }
+  void download(ConstTensor device, Tensor host) override { copy_rows(device, host); }
   std::unique_ptr<LinearWeights> pack_linear(MatrixSource source) override {
     return std::make_unique<reference::Weights>(source, dtype_);
   }
@@ -34,15 +32,6 @@ class ReferenceBackend final : public Backend {
   void convert(ConstTensor from, Tensor to) override { reference::convert(from, to); }
 
  private:
-  static void copy(const ConstTensor& from, const Tensor& to) {
-    SLUICE_CHECK(from.shape() == to.shape() && from.dtype() == to.dtype());
-    const int64_t size = element_bytes(from.dtype());
-    for (int64_t row = 0; row < from.rows(); ++row)
-      std::memcpy(to.bytes() + row * to.row_stride() * size,
-                  from.bytes() + row * from.row_stride() * size,
-                  static_cast<size_t>(from.row_elements() * size));
-  }
-
   DType dtype_;
 };
 

@@ -41,8 +41,7 @@ inline GoldenModel golden_model(const std::string& name) {
   return model;
 }
 
-// Every golden checkpoint that predicts the next token.
-inline std::vector<std::string> causal_models() {
+inline std::vector<std::string> all_models() {
   namespace fs = std::filesystem;
   std::vector<std::string> names;
   for (const auto& entry : fs::directory_iterator(fs::path(SLUICE_GOLDEN_DIR) / "models"))
@@ -50,10 +49,16 @@ inline std::vector<std::string> causal_models() {
   for (const auto& entry : fs::directory_iterator(fs::path(SLUICE_GOLDEN_DIR) / "gguf"))
     if (entry.path().extension() == ".gguf")
       names.push_back("gguf/" + entry.path().filename().string());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+// Those that predict the next token.
+inline std::vector<std::string> causal_models() {
+  std::vector<std::string> names = all_models();
   std::erase_if(names, [](const std::string& name) {
     return name.starts_with("models/bert") || name.starts_with("models/esm");
   });
-  std::sort(names.begin(), names.end());
   return names;
 }
 
