@@ -30,9 +30,8 @@ test: build
 demo: build
 	@scripts/demo $(BIN)
 
-asan: PRESET = asan
-asan: build
-	ctest --preset asan
+asan:
+	$(MAKE) PRESET=asan test
 
 fuzz:
 	@scripts/install-deps build fuzz
@@ -40,7 +39,9 @@ fuzz:
 	cmake --build --preset fuzz -j $(JOBS)
 	@scripts/fuzz build/fuzz/bin 60
 
-bench: build
+bench:
+	@scripts/install-deps bench
+	$(MAKE) build
 	$(BIN)/sluice_bench bench/cases/*.json
 
 golden:

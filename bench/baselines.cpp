@@ -36,6 +36,19 @@ MatrixSource random_matrix(int64_t n_out, int64_t n_in) {
   return source;
 }
 
+Buffer random_rows(DType dtype, int64_t n_rows, int64_t width) {
+  Buffer buffer = host_buffer(dtype, {n_rows, width});
+  std::vector<float> rows(static_cast<size_t>(n_rows * width));
+  random_matrix(n_rows, width).read_rows(0, n_rows, rows.data());
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (dtype == DType::kBF16)
+      buffer.view().data<BFloat16>()[i] = to_bfloat16(rows[i]);
+    else
+      buffer.view().data<float>()[i] = rows[i];
+  }
+  return buffer;
+}
+
 // The products of one provider of the CPU backend.
 class CpuProducts final : public BareProducts {
  public:
@@ -49,7 +62,7 @@ class CpuProducts final : public BareProducts {
       Item item;
       item.weights = make(random_matrix(size.n_out, size.n_in), dtype);
       if (item.weights == nullptr) return nullptr;
-      item.x = host_buffer(dtype, {n_rows, size.n_in});
+      item.x = random_rows(dtype, n_rows, size.n_in);
       item.out = host_buffer(dtype, {n_rows, size.n_out});
       item.count = size.count;
       products->items_.push_back(std::move(item));
@@ -82,7 +95,7 @@ class OpenblasProducts final : public BareProducts {
     openblas_set_num_threads(threads());
     for (const Size& size : linear_sizes(spec)) {
       Item item{size, host_buffer(DType::kF32, {size.n_out, size.n_in}),
-                host_buffer(DType::kF32, {n_rows, size.n_in}),
+                random_rows(DType::kF32, n_rows, size.n_in),
                 host_buffer(DType::kF32, {n_rows, size.n_out})};
       random_matrix(size.n_out, size.n_in)
           .read_rows(0, size.n_out, item.weights.view().data<float>());

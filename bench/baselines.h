@@ -22,7 +22,8 @@ class BareProducts {
 std::vector<std::unique_ptr<BareProducts>> bare_products(const ModelSpec& spec, DType dtype,
                                                          int64_t n_rows);
 
-// Operations of the linear layers (head for one row only, as prefill does) and of causal attention.
+// Operations of the layers' products (the head is left out, here and in the timing) and of causal
+// attention.
 double linear_flops(const ModelSpec& spec, int64_t n_rows);
 double attention_flops(const ModelSpec& spec, int64_t n_tokens);
 

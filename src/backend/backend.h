@@ -154,5 +154,7 @@ class Backend {
 std::unique_ptr<Backend> make_reference_backend(DType dtype);
 // oneDNN or our own packed kernels, and Highway: the fastest this CPU has.
 std::unique_ptr<Backend> make_cpu_backend(DType dtype);
+// Error in a build without CUDA.
+std::unique_ptr<Backend> make_cuda_backend(DType dtype);
 
 }  // namespace sluice

@@ -38,6 +38,7 @@ void write_results(const EvalOptions& options, const Checkpoint& checkpoint, con
 }
 
 void run_eval(const EvalOptions& options) {
+  if (!options.json.empty()) check_writable(options.json);
   const auto checkpoint = open_checkpoint(options.model);
   const auto tokenizer = open_tokenizer_of(*checkpoint);
   TextStream text(options.file, *tokenizer, options.separator);

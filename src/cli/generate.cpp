@@ -55,6 +55,7 @@ void run_generate(const GenerateFlags& flags, bool has_prompt, bool has_file) {
   for (const std::string& stop : flags.generate.stop)
     if (stop.empty()) throw CLI::ValidationError("--stop is empty");
   const std::string prompt = has_file ? read_prompt_file(flags.file) : flags.prompt;
+  if (!flags.json.empty()) check_writable(flags.json);
   const auto checkpoint = open_checkpoint(flags.model);
   const auto tokenizer = open_tokenizer_of(*checkpoint);
   Model model = load_model(checkpoint, flags);

@@ -92,6 +92,7 @@ std::string block_text(const ModelSpec& spec) {
 }
 
 void run_inspect(const InspectOptions& options) {
+  if (!options.json.empty()) check_writable(options.json);
   const auto checkpoint = open_checkpoint(options.model);
   const ModelSpec& spec = checkpoint->spec();
   std::map<std::string, Stored> stored;
@@ -153,7 +154,7 @@ void run_inspect(const InspectOptions& options) {
                      human_bytes(packed_bytes(checkpoint->description, dtype)),
                      human_bytes(KvCache::bytes_needed(spec, dtype, 1, context)), context));
   if (options.json.empty()) return;
-  const auto backend = make_reference_backend(DType::kF32);
+  const auto backend = make_cpu_backend(DType::kF32);
   nlohmann::json json = results_header("inspect", *backend);
   json["model"] = describe_model(*checkpoint, *backend);
   json["model"].erase("dtype");

@@ -33,7 +33,7 @@ void add_common_options(CLI::App& command, CommonOptions& options) {
 std::unique_ptr<Backend> make_backend(const CommonOptions& options) {
   set_threads(options.threads);
   const DType dtype = options.dtype == "bf16" ? DType::kBF16 : DType::kF32;
-  if (options.device == "cuda") throw Error("this build has no CUDA backend", "use --device cpu");
+  if (options.device == "cuda") return make_cuda_backend(dtype);
   return options.device == "reference" ? make_reference_backend(dtype) : make_cpu_backend(dtype);
 }
 

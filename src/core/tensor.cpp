@@ -1,5 +1,7 @@
 #include "core/tensor.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -11,7 +13,11 @@ Buffer host_buffer(DType dtype, Shape shape) {
   const int64_t bytes = checked_mul(shape.numel(), element_bytes(dtype));
   const int64_t rounded =
       std::max(kAlignment, checked_add(bytes, kAlignment - 1) / kAlignment * kAlignment);
-  void* data = std::aligned_alloc(kAlignment, static_cast<size_t>(rounded));
+  // More than the machine has would be granted and then end the program while it is cleared.
+  const int64_t memory = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
+  void* data = memory > 0 && rounded > memory
+                   ? nullptr
+                   : std::aligned_alloc(kAlignment, static_cast<size_t>(rounded));
   if (data == nullptr)
     throw Error("cannot allocate " + std::to_string(rounded) + " bytes",
                 "a smaller --context or --dtype bf16 needs less memory");

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "backend/cpu/rows.h"
 #include "core/error.h"
@@ -17,9 +18,9 @@ constexpr int64_t kScoreRows = 128;
 
 class WindowScorer {
  public:
-  explicit WindowScorer(Model& model)
+  WindowScorer(Model& model, int64_t window_tokens)
       : model_(model),
-        cache_(model.make_cache()),
+        cache_(model.make_cache(1, window_tokens)),
         scores_(host_buffer(DType::kF32, {kScoreRows, model.spec().vocab})),
         losses_(kScoreRows) {}
 
@@ -86,12 +87,16 @@ PerplexityResult evaluate_perplexity(Model& model, TextStream& text,
                 "eval needs a causal model such as GPT-2 or Llama");
   const int64_t context = model.context();
   PerplexityResult result;
-  WindowScorer scorer(model);
-  std::vector<int32_t> window;  // context tokens to read and the one after them
+  std::optional<WindowScorer> scorer;  // for windows of the first one's length or less
+  std::vector<int32_t> window;         // context tokens to read and the one after them
   while (options.max_windows == 0 || result.n_windows < options.max_windows) {
     text.read(context + 1 - static_cast<int64_t>(window.size()), window);
     if (window.size() < 2) break;
-    scorer.score(window, result.loss);
+    if (!scorer) scorer.emplace(model, static_cast<int64_t>(window.size()) - 1);
+    scorer->score(window, result.loss);
+    if (!std::isfinite(result.loss.mean()))
+      throw Error("the model's scores are not finite",
+                  "are the weights damaged, or their values too large for this dtype?");
     ++result.n_windows;
     if (progress) progress(result);
     if (static_cast<int64_t>(window.size()) <= context) break;

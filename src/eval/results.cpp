@@ -97,6 +97,16 @@ nlohmann::json describe_text(const fs::path& path, int64_t n_tokens) {
   return {{"path", path.string()}, {"sha256", sha256_of({path})}, {"n_tokens", n_tokens}};
 }
 
+void check_writable(const fs::path& path) {
+  const fs::path temporary = path.string() + ".part";
+  std::error_code ignored;
+  const bool writable = !fs::is_directory(path, ignored) && std::ofstream(temporary).good();
+  fs::remove(temporary, ignored);
+  if (!writable)
+    throw Error(path.string() + ": cannot be written",
+                "is the folder there, writable and not full?");
+}
+
 void write_json(const nlohmann::json& results, const fs::path& path) {
   const fs::path temporary = path.string() + ".part";
   std::error_code error;

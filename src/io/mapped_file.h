@@ -28,8 +28,8 @@ class MappedFile {
   size_t size_ = 0;
 };
 
-// Gives back the memory behind whole pages inside `bytes`, a part of a map; reading them again
-// fetches them from the file again.
+// Gives back the memory behind whole pages inside `bytes`, which must be part of a MappedFile;
+// reading them again fetches them from the file again.
 void release_pages(std::span<const std::byte> bytes);
 
 // A whole text file, refused above `limit` bytes.

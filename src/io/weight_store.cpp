@@ -81,6 +81,14 @@ int64_t WeightStore::total_bytes() const {
   return total;
 }
 
+void WeightStore::release(const StoredTensor& tensor) const {
+  for (const auto& file : files_) {
+    const std::byte* begin = file->bytes().data();
+    if (tensor.bytes.data() >= begin && tensor.bytes.data() < begin + file->bytes().size())
+      release_pages(tensor.bytes);
+  }
+}
+
 void expand(const StoredTensor& tensor, int64_t begin, std::span<float> out) {
   const auto count = static_cast<int64_t>(out.size());
   const BlockSize block = block_size(tensor.dtype);

@@ -38,6 +38,10 @@ class WeightStore {
   const std::map<std::string, StoredTensor, std::less<>>& tensors() const { return tensors_; }
   int64_t total_bytes() const;
 
+  // Gives back the memory behind a tensor that lies in a file's map; reading it again fetches it
+  // again. Does nothing for a tensor that lies elsewhere.
+  void release(const StoredTensor& tensor) const;
+
  private:
   std::map<std::string, StoredTensor, std::less<>> tensors_;
   std::map<std::string, std::string, std::less<>> unreadable_;  // name -> type in the file's words

@@ -9,7 +9,6 @@ namespace sluice {
 void Workspace::resize(Backend& backend, const BlockShape& shape, int64_t n_rows) {
   n_rows_ = n_rows;
   if (n_rows <= capacity_) return;
-  capacity_ = n_rows;
   const DType dtype = backend.compute_dtype();
   const int64_t heads = shape.n_heads + 2 * shape.n_kv_heads;
   residual_ = backend.allocate(DType::kF32, {n_rows, shape.d_model});
@@ -18,6 +17,7 @@ void Workspace::resize(Backend& backend, const BlockShape& shape, int64_t n_rows
   attended_ = backend.allocate(dtype, {n_rows, shape.n_heads * shape.head_dim});
   mlp_in_ = backend.allocate(dtype, {n_rows, (shape.gated ? 2 : 1) * shape.d_inner});
   if (shape.gated) gated_ = backend.allocate(dtype, {n_rows, shape.d_inner});
+  capacity_ = n_rows;
 }
 
 void run_block(Backend& backend, const BlockShape& shape, const BlockWeights& weights,

@@ -1,4 +1,4 @@
-// The attention half of a block.
+// The two halves of a block.
 
 #pragma once
 

@@ -38,6 +38,16 @@ MatrixPart linear_named(const std::string& stem, int64_t n_out, bool bias) {
   return {.weight = stem + ".weight", .bias = bias ? stem + ".bias" : "", .n_out = n_out};
 }
 
+MatrixNames lm_head(const ConfigReader& config, const WeightStore& weights,
+                    const std::string& token_table, int64_t vocab, bool tied_by_default) {
+  const bool tied = config.bool_or("tie_word_embeddings", tied_by_default);
+  if (!tied) weights.require("lm_head.weight");  // an Error that names it
+  const bool bias = weights.find("lm_head.bias") != nullptr;
+  return {{.weight = tied ? token_table : "lm_head.weight",
+           .bias = bias ? "lm_head.bias" : "",
+           .n_out = vocab}};
+}
+
 LayerNames encoder_layer_names(const std::string& stem, const ModelSpec& spec) {
   LayerNames names;
   names.qkv = {linear_named(stem + "attention.self.query", spec.d_model),
@@ -62,6 +72,25 @@ void read_gpt_sizes(const ConfigReader& config, ModelSpec& spec) {
   spec.activation = activation_named(config, "activation_function", "gelu_new");
 }
 
+int64_t gguf_int(const GgufFile& file, const char* key, int64_t max,
+                 std::optional<int64_t> fallback) {
+  const int64_t value = fallback ? file.find_int(key).value_or(*fallback) : file.require_int(key);
+  if (value < 1 || value > max)
+    throw Error(file.path.string() + ": `" + key + "` is " + std::to_string(value) +
+                    ", expected 1 to " + std::to_string(max),
+                "was the file written by a current converter?");
+  return value;
+}
+
+float gguf_epsilon(const GgufFile& file, const char* key) {
+  const double value = file.require_float(key);
+  if (value < 0 || value > 1)
+    throw Error(
+        file.path.string() + ": `" + key + "` is " + std::to_string(value) + ", expected 0 to 1",
+        "was the file written by a current converter?");
+  return static_cast<float>(value);
+}
+
 std::vector<int32_t> eos_ids(const ConfigReader& config) {
   std::vector<int32_t> ids;
   for (const int64_t id : config.ints("eos_token_id", 0, kMaxVocab))
@@ -69,7 +98,24 @@ std::vector<int32_t> eos_ids(const ConfigReader& config) {
   return ids;
 }
 
-ModelDescription describe(const ConfigReader& config, const WeightStore& weights) {
+namespace {
+
+// A file with more layers than its config admits is not the config's.
+ModelDescription checked(ModelDescription model, const WeightStore& weights) {
+  const int64_t n_layers = model.spec.n_layers;
+  std::string next = model.names.layers.back().qkv.front().weight;
+  const std::string last = "." + std::to_string(n_layers - 1) + ".";
+  const size_t at = next.find(last);
+  SLUICE_CHECK(at != next.npos);
+  next.replace(at, last.size(), "." + std::to_string(n_layers) + ".");
+  if (weights.find(next) != nullptr)
+    throw Error(
+        "the config states " + std::to_string(n_layers) + " layers, but " + next + " is stored too",
+        "are config and weights from one checkpoint?");
+  return model;
+}
+
+ModelDescription describe_any(const ConfigReader& config, const WeightStore& weights) {
   const std::string type = config.require_string("model_type");
   if (type == "gpt2") return describe_gpt2(config, weights);
   if (type == "gptj") return describe_gptj(config, weights);
@@ -82,13 +128,23 @@ ModelDescription describe(const ConfigReader& config, const WeightStore& weights
                 "this family is not supported yet");
 }
 
-ModelDescription describe(const GgufFile& file) {
+ModelDescription describe_any(const GgufFile& file) {
   const std::string& architecture = file.require_string("general.architecture");
   if (architecture == "gpt2") return describe_gpt2(file);
   if (architecture == "llama") return describe_llama(file);
   throw Error(file.path.string() + ": `general.architecture` is \"" + architecture +
                   "\", expected gpt2 or llama",
               "for another family use its Hugging Face folder");
+}
+
+}  // namespace
+
+ModelDescription describe(const ConfigReader& config, const WeightStore& weights) {
+  return checked(describe_any(config, weights), weights);
+}
+
+ModelDescription describe(const GgufFile& file) {
+  return checked(describe_any(file), file.weights);
 }
 
 }  // namespace sluice

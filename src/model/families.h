@@ -2,6 +2,8 @@
 
 #pragma once
 
+#include <optional>
+
 #include "io/config.h"
 #include "io/gguf.h"
 #include "io/weight_store.h"
@@ -36,11 +38,19 @@ NormNames norm_named(const WeightStore& weights, const std::string& stem);
 NormNames rms_norm_named(const std::string& stem);  // stem.weight
 // stem.weight and, when asked for, stem.bias.
 MatrixPart linear_named(const std::string& stem, int64_t n_out, bool bias = true);
+// lm_head.weight, or the token table where config.json (or, without a word there, the family's
+// habit) ties them.
+MatrixNames lm_head(const ConfigReader& config, const WeightStore& weights,
+                    const std::string& token_table, int64_t vocab, bool tied_by_default);
 // The matrices of a layer as BERT and ESM-2 name them.
 LayerNames encoder_layer_names(const std::string& stem, const ModelSpec& spec);
 // The sizes of GPT-2 and GPT-J, which spell them alike.
 void read_gpt_sizes(const ConfigReader& config, ModelSpec& spec);
 std::vector<int32_t> eos_ids(const ConfigReader& config);
+// Checked GGUF numbers; a key that is absent takes the fallback, or is an Error without one.
+int64_t gguf_int(const GgufFile& file, const char* key, int64_t max,
+                 std::optional<int64_t> fallback = {});  // from 1
+float gguf_epsilon(const GgufFile& file, const char* key);
 // Sizes beyond these are refused before any arithmetic on them.
 inline constexpr int64_t kMaxWidth = 1 << 20;
 inline constexpr int64_t kMaxLayers = 4096;

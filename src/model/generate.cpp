@@ -1,3 +1,5 @@
+// Prefill, the decoding loop, and the filter for stop strings.
+
 #include "model/generate.h"
 
 #include <fmt/format.h>

@@ -39,9 +39,7 @@ ModelDescription describe_gpt2(const ConfigReader& config, const WeightStore& we
                             .mlp_out = {conv1d(stem + "mlp.c_proj", spec.d_model)}});
   }
   names.final_norm = norm_named(prefix + "ln_f");
-  const bool untied = weights.find("lm_head.weight") != nullptr;
-  names.head = {
-      {.weight = untied ? "lm_head.weight" : names.token_table, .bias = "", .n_out = spec.vocab}};
+  names.head = lm_head(config, weights, names.token_table, spec.vocab, true);
   return model;
 }
 
@@ -49,25 +47,16 @@ ModelDescription describe_gpt2(const GgufFile& file) {
   ModelDescription model;
   ModelSpec& spec = model.spec;
   spec.family = "gpt2";
-  const auto require = [&](const char* key, int64_t max) {
-    const int64_t value = file.require_int(key);
-    if (value < 1 || value > max)
-      throw Error(
-          fmt::format("{}: `{}` is {}, expected 1 to {}", file.path.string(), key, value, max),
-          "was the file written by a current converter?");
-    return value;
-  };
-  spec.n_layers = require("gpt2.block_count", kMaxLayers);
-  spec.d_model = spec.d_embed = require("gpt2.embedding_length", kMaxWidth);
-  spec.n_heads = spec.n_kv_heads = require("gpt2.attention.head_count", spec.d_model);
+  spec.n_layers = gguf_int(file, "gpt2.block_count", kMaxLayers);
+  spec.d_model = spec.d_embed = gguf_int(file, "gpt2.embedding_length", kMaxWidth);
+  spec.n_heads = spec.n_kv_heads = gguf_int(file, "gpt2.attention.head_count", spec.d_model);
   if (spec.d_model % spec.n_heads != 0)
     throw Error(file.path.string() + ": head_count does not divide embedding_length",
                 "was the file written by a current converter?");
   spec.head_dim = spec.d_model / spec.n_heads;
-  spec.d_inner = require("gpt2.feed_forward_length", kMaxWidth);
-  spec.max_positions = require("gpt2.context_length", kMaxPositions);
-  spec.norm_epsilon =
-      static_cast<float>(file.find_float("gpt2.attention.layer_norm_epsilon").value_or(1e-5));
+  spec.d_inner = gguf_int(file, "gpt2.feed_forward_length", kMaxWidth);
+  spec.max_positions = gguf_int(file, "gpt2.context_length", kMaxPositions);
+  spec.norm_epsilon = gguf_epsilon(file, "gpt2.attention.layer_norm_epsilon");
   spec.activation = Activation::kGeluTanh;
 
   WeightNames& names = model.names;

@@ -34,11 +34,7 @@ ModelDescription describe_gptj(const ConfigReader& config, const WeightStore& we
          .mlp_out = {linear_named(stem + "mlp.fc_out", spec.d_model)}});
   }
   names.final_norm = norm_named(prefix + "ln_f");
-  const bool untied = weights.find("lm_head.weight") != nullptr;
-  const bool bias = weights.find("lm_head.bias") != nullptr;
-  names.head = {{.weight = untied ? "lm_head.weight" : names.token_table,
-                 .bias = bias ? "lm_head.bias" : "",
-                 .n_out = spec.vocab}};
+  names.head = lm_head(config, weights, names.token_table, spec.vocab, false);
   return model;
 }
 

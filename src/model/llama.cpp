@@ -134,9 +134,7 @@ ModelDescription describe_llama(const ConfigReader& config, const WeightStore& w
     names.layers.push_back(layer_names(style, layer, spec, attention_bias || qwen2,
                                        attention_bias && !qwen2, mlp_bias));
   names.final_norm = rms_norm_named(prefix + "norm");
-  const bool untied = weights.find("lm_head.weight") != nullptr;
-  names.head = {
-      {.weight = untied ? "lm_head.weight" : names.token_table, .bias = "", .n_out = spec.vocab}};
+  names.head = lm_head(config, weights, names.token_table, spec.vocab, false);
   return model;
 }
 
@@ -144,46 +142,40 @@ ModelDescription describe_llama(const GgufFile& file) {
   ModelDescription model;
   ModelSpec& spec = model.spec = blank_llama();
   spec.family = "llama";
-  const auto range = [&](const char* key, int64_t value, int64_t max) {
-    if (value < 1 || value > max)
-      throw Error(
-          fmt::format("{}: `{}` is {}, expected 1 to {}", file.path.string(), key, value, max),
-          "was the file written by a current converter?");
-    return value;
-  };
-  const auto require = [&](const char* key, int64_t max) {
-    return range(key, file.require_int(key), max);
-  };
-  const auto fallback = [&](const char* key, int64_t value, int64_t max) {
-    return range(key, file.find_int(key).value_or(value), max);
-  };
-  spec.n_layers = require("llama.block_count", kMaxLayers);
-  spec.d_model = spec.d_embed = require("llama.embedding_length", kMaxWidth);
-  spec.n_heads = require("llama.attention.head_count", kMaxWidth);
-  spec.n_kv_heads = fallback("llama.attention.head_count_kv", spec.n_heads, spec.n_heads);
-  spec.head_dim = fallback("llama.attention.key_length", spec.d_model / spec.n_heads, 65536);
+  spec.n_layers = gguf_int(file, "llama.block_count", kMaxLayers);
+  spec.d_model = spec.d_embed = gguf_int(file, "llama.embedding_length", kMaxWidth);
+  spec.n_heads = gguf_int(file, "llama.attention.head_count", kMaxWidth);
+  spec.n_kv_heads = gguf_int(file, "llama.attention.head_count_kv", spec.n_heads, spec.n_heads);
+  spec.head_dim = gguf_int(file, "llama.attention.key_length", 65536, spec.d_model / spec.n_heads);
   if (spec.n_heads % spec.n_kv_heads != 0 || spec.head_dim % 2 != 0)
     throw Error(fmt::format("{}: {} heads, {} key/value heads and head_dim {} do not fit together",
                             file.path.string(), spec.n_heads, spec.n_kv_heads, spec.head_dim),
                 "was the file written by a current converter?");
-  spec.d_inner = require("llama.feed_forward_length", kMaxWidth);
-  spec.max_positions = require("llama.context_length", kMaxPositions);
-  spec.norm_epsilon =
-      static_cast<float>(file.require_float("llama.attention.layer_norm_rms_epsilon"));
+  spec.d_inner = gguf_int(file, "llama.feed_forward_length", kMaxWidth);
+  spec.max_positions = gguf_int(file, "llama.context_length", kMaxPositions);
+  spec.norm_epsilon = gguf_epsilon(file, "llama.attention.layer_norm_rms_epsilon");
   spec.activation = Activation::kSilu;
   // llama.cpp stores the rows of Q and K so that rotary pairs are neighbours.
   spec.rotary.style = RotaryStyle::kInterleaved;
-  spec.rotary.dim = fallback("llama.rope.dimension_count", spec.head_dim, spec.head_dim);
+  spec.rotary.dim = gguf_int(file, "llama.rope.dimension_count", spec.head_dim, spec.head_dim);
   if (spec.rotary.dim % 2 != 0)
     throw Error(file.path.string() + ": `llama.rope.dimension_count` is odd",
                 "was the file written by a current converter?");
   spec.rotary.base = file.find_float("llama.rope.freq_base").value_or(10000);
+  const auto require_positive = [&](const char* what, double value) {
+    if (!(value > 1e-6 && value < 1e15))
+      throw Error(fmt::format("{}: `{}` is {}, expected a positive number", file.path.string(),
+                              what, value),
+                  "was the file written by a current converter?");
+  };
+  require_positive("llama.rope.freq_base", spec.rotary.base);
   RotaryScaling& scaling = spec.rotary.scaling;
   if (const GgufValue* type = file.find("llama.rope.scaling.type"); type != nullptr) {
     const std::string& kind = file.require_string("llama.rope.scaling.type");
     if (kind == "linear") {
       scaling.kind = RotaryScaling::Kind::kLinear;
       scaling.factor = file.require_float("llama.rope.scaling.factor");
+      require_positive("llama.rope.scaling.factor", scaling.factor);
     } else if (kind != "none") {
       throw Error(fmt::format("{}: `llama.rope.scaling.type` is \"{}\", expected none or linear",
                               file.path.string(), kind),
@@ -197,6 +189,7 @@ ModelDescription describe_llama(const GgufFile& file) {
                   "was the file written by a current converter?");
     std::vector<float> values(static_cast<size_t>(spec.rotary.dim / 2));
     expand(*divisors, 0, values);
+    for (const float value : values) require_positive("rope_freqs.weight", value);
     spec.rotary.frequencies = rotary_frequencies(spec.rotary, 0);
     for (size_t i = 0; i < values.size(); ++i) spec.rotary.frequencies[i] /= values[i];
   }
@@ -207,8 +200,10 @@ ModelDescription describe_llama(const GgufFile& file) {
   const NameStyle style = {"blk.{}.", "attn_norm",   "ffn_norm", "attn_q", "attn_k",
                            "attn_v",  "attn_output", "ffn_gate", "ffn_up", "ffn_down"};
   const bool qkv_bias = file.weights.find("blk.0.attn_q.bias") != nullptr;
+  const bool out_bias = file.weights.find("blk.0.attn_output.bias") != nullptr;
+  const bool mlp_bias = file.weights.find("blk.0.ffn_up.bias") != nullptr;
   for (int64_t layer = 0; layer < spec.n_layers; ++layer)
-    names.layers.push_back(layer_names(style, layer, spec, qkv_bias, false, false));
+    names.layers.push_back(layer_names(style, layer, spec, qkv_bias, out_bias, mlp_bias));
   names.final_norm = rms_norm_named("output_norm");
   const bool untied = file.weights.find("output.weight") != nullptr;
   names.head = {

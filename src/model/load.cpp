@@ -1,3 +1,5 @@
+// Reads stored tensors by the names of a description and packs them on a backend.
+
 #include "model/load.h"
 
 #include <fmt/format.h>
@@ -6,7 +8,6 @@
 #include <cmath>
 
 #include "core/error.h"
-#include "io/mapped_file.h"
 
 namespace sluice {
 namespace {
@@ -82,7 +83,7 @@ class Loader {
     };
     auto weights = backend_.pack_linear(std::move(source));
     bytes_ += weights->bytes();
-    for (const Slice& slice : *slices) release_pages(slice.tensor->bytes);
+    for (const Slice& slice : *slices) store_.release(*slice.tensor);
     return weights;
   }
 

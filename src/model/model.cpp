@@ -1,3 +1,5 @@
+// The forward pass: embedding, blocks, final norm, head.
+
 #include "model/model.h"
 
 #include <fmt/format.h>
@@ -35,10 +37,7 @@ Model::Model(std::shared_ptr<const Checkpoint> checkpoint, std::unique_ptr<Backe
       backend_(std::move(backend)),
       context_(checked_context(spec_, options.context)),
       weights_(load_weights(checkpoint_->description, checkpoint_->weights(), *backend_,
-                            options.progress)) {
-  if (spec_.position == PositionKind::kRotary)
-    rotary_ = make_rotary_tables(spec_.rotary, context_, *backend_);
-}
+                            options.progress)) {}
 
 KvCache Model::make_cache(int64_t n_batch, int64_t capacity) const {
   return KvCache(spec_, *backend_, n_batch, capacity > 0 ? capacity : context_);
@@ -59,6 +58,7 @@ ConstTensor Model::forward(std::span<const int32_t> tokens, KvCache& cache) {
           fmt::format("token {} is not in the model's vocabulary of {}", token, spec_.vocab),
           "are tokenizer and weights from one checkpoint?");
 
+  if (spec_.position == PositionKind::kRotary) reach(first + n_tokens);
   const BlockShape shape = block_shape(spec_);
   workspace_.resize(*backend_, shape, n_rows);
   embed(tokens, cache.n_batch(), first);
@@ -78,6 +78,13 @@ ConstTensor Model::forward(std::span<const int32_t> tokens, KvCache& cache) {
   else
     backend_->convert(workspace_.residual(), hidden);
   return hidden;
+}
+
+void Model::reach(int64_t n_positions) {
+  const int64_t n_made = rotary_.cosine.defined() ? rotary_.cosine.view().rows() : 0;
+  if (n_positions > n_made)
+    rotary_ = make_rotary_tables(spec_.rotary, context_,
+                                 std::min(context_, std::max(n_positions, 2 * n_made)), *backend_);
 }
 
 void Model::embed(std::span<const int32_t> tokens, int64_t n_batch, int64_t first_position) {

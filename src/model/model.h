@@ -42,6 +42,8 @@ class Model {
   void logits(ConstTensor hidden, Tensor out);
 
  private:
+  // Makes the rotary tables long enough: a model may allow far more positions than a text has.
+  void reach(int64_t n_positions);
   void embed(std::span<const int32_t> tokens, int64_t n_batch, int64_t first_position);
 
   std::shared_ptr<const Checkpoint> checkpoint_;

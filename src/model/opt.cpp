@@ -55,9 +55,7 @@ ModelDescription describe_opt(const ConfigReader& config, const WeightStore& wei
   }
   if (pre_norm && !config.bool_or("_remove_final_layer_norm", false))
     names.final_norm = norm(prefix + "final_layer_norm");
-  const bool untied = weights.find("lm_head.weight") != nullptr;
-  names.head = {
-      {.weight = untied ? "lm_head.weight" : names.token_table, .bias = "", .n_out = spec.vocab}};
+  names.head = lm_head(config, weights, names.token_table, spec.vocab, true);
   return model;
 }
 

@@ -43,8 +43,9 @@ std::vector<float> rotary_frequencies(const RotarySpec& rotary, int64_t context)
   return frequencies;
 }
 
-RotaryTables make_rotary_tables(const RotarySpec& rotary, int64_t n_positions, Backend& backend) {
-  const std::vector<float> frequencies = rotary_frequencies(rotary, n_positions);
+RotaryTables make_rotary_tables(const RotarySpec& rotary, int64_t context, int64_t n_positions,
+                                Backend& backend) {
+  const std::vector<float> frequencies = rotary_frequencies(rotary, context);
   const auto half = static_cast<int64_t>(frequencies.size());
   const Buffer cosine = host_buffer(DType::kF32, {n_positions, half});
   const Buffer sine = host_buffer(DType::kF32, {n_positions, half});

@@ -16,6 +16,7 @@ struct RotaryTables {
   Buffer cosine;  // (n_positions, dim / 2) f32
   Buffer sine;    // (n_positions, dim / 2) f32
 };
-RotaryTables make_rotary_tables(const RotarySpec& rotary, int64_t n_positions, Backend& backend);
+RotaryTables make_rotary_tables(const RotarySpec& rotary, int64_t context, int64_t n_positions,
+                                Backend& backend);
 
 }  // namespace sluice

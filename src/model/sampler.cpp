@@ -1,3 +1,5 @@
+// Sampling: penalty, temperature, top-k, top-p and min-p in that order, then one draw.
+
 #include "model/sampler.h"
 
 #include <algorithm>
@@ -38,13 +40,20 @@ void Sampler::penalise(std::span<float> scores, std::span<const int32_t> seen) c
 }
 
 int32_t Sampler::pick(std::span<float> scores, std::span<const int32_t> seen) {
+  // -inf says that a token is impossible; anything else that is not a number is damage.
+  const bool sound =
+      std::all_of(scores.begin(), scores.end(), [](float x) { return x < INFINITY; });
+  if (!sound || *std::max_element(scores.begin(), scores.end()) == -INFINITY)
+    throw Error("the model's scores are not finite",
+                "are the weights damaged, or their values too large for this dtype?");
   if (options_.repetition_penalty != 1) penalise(scores, seen);
   if (options_.temperature == 0)
     return static_cast<int32_t>(std::max_element(scores.begin(), scores.end()) - scores.begin());
 
+  const float top = *std::max_element(scores.begin(), scores.end());
   candidates_.clear();
   for (size_t id = 0; id < scores.size(); ++id)
-    candidates_.push_back({static_cast<int32_t>(id), scores[id] / options_.temperature});
+    candidates_.push_back({static_cast<int32_t>(id), (scores[id] - top) / options_.temperature});
   const auto likelier = [](const Candidate& a, const Candidate& b) {
     return a.score != b.score ? a.score > b.score : a.id < b.id;
   };
@@ -56,9 +65,8 @@ int32_t Sampler::pick(std::span<float> scores, std::span<const int32_t> seen) {
                       likelier);
     candidates_.resize(static_cast<size_t>(options_.top_k));
   }
-  const float largest = candidates_.front().score;
   double total = 0;
-  for (Candidate& c : candidates_) total += c.score = std::exp(c.score - largest);
+  for (Candidate& c : candidates_) total += c.score = std::exp(c.score);
   for (Candidate& c : candidates_) c.score = static_cast<float>(c.score / total);
 
   size_t keep = candidates_.size();

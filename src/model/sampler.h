@@ -24,7 +24,8 @@ class Sampler {
   // Throws Error for a value out of range.
   explicit Sampler(const SamplerOptions& options);
 
-  // scores (vocab) are changed. Ties go to the smaller id. `seen` is prompt and answer so far.
+  // scores (vocab) are changed; one that is NaN or +inf is an Error. Ties go to the smaller id.
+  // `seen` is prompt and answer so far.
   int32_t pick(std::span<float> scores, std::span<const int32_t> seen);
 
  private:

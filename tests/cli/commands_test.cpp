@@ -321,7 +321,6 @@ TEST_F(Eval, AMegabyteOfTextFitsInMemory) {
   constexpr int kContext = 1024;
   folder_.set_config("n_positions", kContext);
   folder_.repeat_rows("transformer.wpe.weight", kContext);
-  folder_.set_config("n_layer", 1);  // a quarter of the time; memory for text is what counts here
   folder_.set_config("n_head", 1);
   const std::string file = folder_.write("long.txt", letter_text(1'000'000));
   const RunResult result =

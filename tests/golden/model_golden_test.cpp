@@ -80,11 +80,12 @@ std::vector<float> run(Model& model, const Golden& golden, const std::vector<int
   return out;
 }
 
-// bf16 keeps 8 bits, so a rounding is wrong by at most 2^-9 of the value, and evenly so. On the
-// way through a layer about ten tensors are rounded (normed input twice, q, k, v, attention
-// weights, attention output, inner activations, and the weights themselves); independent errors
-// add up as the root of their number, and three standard deviations cover the worst of a few
-// thousand logits, whose own spread is about a sixth of the range they are compared with.
+// bf16 keeps 8 bits: a rounding is wrong by at most 2^-8 of the value, and by about 2^-9 in the
+// root mean square. On the way through a layer about ten tensors are rounded (normed input twice,
+// q, k, v, attention weights, attention output, inner activations, and the weights themselves);
+// independent errors add up as the root of their number, and three standard deviations cover the
+// worst of a few thousand logits, whose own spread is about a sixth of the range they are compared
+// with.
 double bf16_tolerance(int64_t n_layers) {
   return 3 * 0x1p-9 * std::sqrt(10.0 * static_cast<double>(n_layers) + 2);
 }

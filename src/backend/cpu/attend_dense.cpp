@@ -3,7 +3,8 @@
 //
 // Keys and values of a head are packed once into the panels of gemm.h, then blocks of queries
 // pass over blocks of keys. Key blocks start at multiples of their size from position 0, so a
-// query's arithmetic does not depend on how a prompt is cut into chunks.
+// query's arithmetic does not depend on how a prompt is cut into chunks of kMinPackedQueries or
+// more.
 
 #include "backend/cpu/attend_dense.h"
 
@@ -239,7 +240,8 @@ void attend_packed(const AttendDenseArgs& args) {
   }
 }
 
-// Decoding: each key is read once and meets every query head of its group.
+// Decoding, and prompts of a few tokens: row by row, the query heads of a group one after another
+// over the same keys.
 template <typename T>
 void attend_rows(const AttendDenseArgs& args) {
   const Shape& cache = args.cache.keys.shape();

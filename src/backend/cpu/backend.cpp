@@ -1,3 +1,6 @@
+// The CPU backend: checks arguments, splits rows over threads, and calls the kernels of this
+// folder.
+
 #include "backend/backend.h"
 
 #include <algorithm>
@@ -51,7 +54,9 @@ class CpuBackend final : public Backend {
   explicit CpuBackend(DType dtype) : dtype_(dtype) {}
 
   std::string_view name() const override { return "cpu"; }
-  std::string description() const override { return cpu::simd_name(); }
+  std::string description() const override {
+    return std::string(cpu::simd_name()) + (provider_.empty() ? "" : ", products: " + provider_);
+  }
   Device device() const override { return Device::kCpu; }
   DType compute_dtype() const override { return dtype_; }
 
@@ -60,8 +65,10 @@ class CpuBackend final : public Backend {
   void download(ConstTensor device, Tensor host) override { copy_rows(device, host); }
 
   std::unique_ptr<LinearWeights> pack_linear(MatrixSource source) override {
-    if (auto onednn = cpu::make_onednn_linear(source, dtype_)) return onednn;
-    return cpu::make_packed_linear(std::move(source), dtype_);
+    auto weights = cpu::make_onednn_linear(source, dtype_);
+    if (weights == nullptr) weights = cpu::make_packed_linear(std::move(source), dtype_);
+    provider_ = weights->provider();
+    return weights;
   }
   // The rows stay in the file's map: a sequence touches few of them.
   std::unique_ptr<Table> make_table(MatrixSource source) override {
@@ -191,6 +198,7 @@ class CpuBackend final : public Backend {
   }
 
   DType dtype_;
+  std::string provider_;  // of the matrix products, once there are some
 };
 
 }  // namespace

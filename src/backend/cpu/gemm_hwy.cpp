@@ -21,7 +21,7 @@ const hn::ScalableTag<float> kF;
 using Vector = hn::Vec<decltype(kF)>;
 
 // Tile sizes that fill the register file: 24 accumulators of 32 registers, 12 of 16.
-#if HWY_TARGET == HWY_NEON || HWY_TARGET == HWY_SVE || HWY_TARGET == HWY_SVE2
+#if HWY_ARCH_ARM_A64
 constexpr int kRows = 8, kVectors = 3;
 #elif HWY_TARGET <= HWY_AVX3
 constexpr int kRows = 12, kVectors = 2;

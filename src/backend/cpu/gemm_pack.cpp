@@ -1,3 +1,5 @@
+// Packing of panels and the choice of a kernel, see gemm.h.
+
 #include <algorithm>
 
 #include "backend/cpu/gemm.h"

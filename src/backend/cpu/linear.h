@@ -19,7 +19,7 @@ class CpuLinear : public LinearWeights {
 };
 
 std::unique_ptr<CpuLinear> make_packed_linear(MatrixSource source, DType dtype);
-// nullptr when this build or this CPU has no oneDNN kernel worth using for the dtype.
+// nullptr when this build has no oneDNN, or it no kernel for this dtype on this CPU.
 std::unique_ptr<CpuLinear> make_onednn_linear(const MatrixSource& source, DType dtype);
 
 // What a product leaves to do on rows of f32 sums: bias, activation, and the store to `out`

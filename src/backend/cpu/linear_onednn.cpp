@@ -85,7 +85,9 @@ class OnednnLinear final : public CpuLinear {
       std::copy(source.bias.begin(), source.bias.end(),
                 static_cast<float*>(bias_.get_data_handle()));
     }
-    implementation_ = layout.impl_info_str();
+    implementation_ = std::string("oneDNN ") + layout.impl_info_str();
+    // Decoding must work in the layout chosen for prefill; if not, our own kernels take over.
+    compiled({1, n_in(), n_out(), dtype, Activation::kNone, false});
   }
 
   const char* provider() const override { return implementation_.c_str(); }
@@ -94,6 +96,15 @@ class OnednnLinear final : public CpuLinear {
     const Call call{args.x.rows(),    args.x.row_stride(), args.out.row_stride(),
                     args.out.dtype(), args.activation,     args.accumulate};
     SLUICE_CHECK(args.x.dtype() == dtype_);
+    try {
+      execute(call, args);
+    } catch (const dnnl::error& e) {
+      throw Error(std::string("oneDNN: ") + e.what());
+    }
+  }
+
+ private:
+  void execute(const Call& call, const LinearArgs& args) const {
     const std::lock_guard lock(mutex_);
     const dnnl::matmul& matmul = compiled(call);
     Memory x(x_desc(call), cpu_engine(), const_cast<std::byte*>(args.x.bytes()));
@@ -105,7 +116,6 @@ class OnednnLinear final : public CpuLinear {
     stream_.wait();
   }
 
- private:
   Memory::desc x_desc(const Call& call) const {
     return {{call.n_rows, n_in()}, dnnl_type(dtype_), Memory::dims{call.x_stride, 1}};
   }

@@ -1,3 +1,6 @@
+// The kernels of rows.h in portable SIMD, for every instruction set Highway compiles here: first
+// rows by themselves, then what attention does with rows of scores, keys and values.
+
 #include "backend/cpu/gemm.h"
 #include "backend/cpu/rows.h"
 
@@ -70,7 +73,8 @@ HWY_INLINE Vector exponential(Vector x) {
   series = hn::MulAdd(series, r2, low);
   const auto exponent = hn::ShiftLeft<23>(hn::BitCast(bits, shifted));
   const auto power = hn::BitCast(kF, hn::Add(exponent, hn::Set(bits, 127u << 23)));
-  return hn::IfThenZeroElse(hn::Lt(x, hn::Set(kF, -87.0f)), hn::Mul(series, power));
+  const auto value = hn::IfThenZeroElse(hn::Lt(x, hn::Set(kF, -87.0f)), hn::Mul(series, power));
+  return hn::IfThenElse(hn::IsNaN(x), x, value);
 }
 
 // 1 / x for x >= 1: an estimate of 8 bits or more, doubled twice by Newton's step. Division is the
@@ -323,6 +327,8 @@ HWY_INLINE void dot_rows_of(const float* q, const T* keys, int64_t stride, int64
       a = hn::MulAdd(hn::LoadU(kF, q + i), load_any(keys + i), a);
       b = hn::MulAdd(hn::LoadU(kF, q + i + lanes()), load_any(keys + i + lanes()), b);
     }
+    for (; i + lanes() <= d; i += lanes())
+      a = hn::MulAdd(hn::LoadU(kF, q + i), load_any(keys + i), a);
     float sum = hn::GetLane(hn::SumOfLanes(kF, hn::Add(a, b)));
     for (; i < d; ++i) sum += q[i] * to_float(keys[i]);
     out[j] = sum;
@@ -349,6 +355,12 @@ HWY_INLINE void mix_rows_of(const float* weights, const T* values, int64_t strid
     hn::StoreU(b, kF, out + i + lanes());
     hn::StoreU(c, kF, out + i + 2 * lanes());
     hn::StoreU(e, kF, out + i + 3 * lanes());
+  }
+  for (; i + lanes() <= d; i += lanes()) {
+    auto a = hn::LoadU(kF, out + i);
+    for (int64_t j = 0; j < n; ++j)
+      a = hn::MulAdd(hn::Set(kF, weights[j]), load_any(values + j * stride + i), a);
+    hn::StoreU(a, kF, out + i);
   }
   for (; i < d; ++i)
     for (int64_t j = 0; j < n; ++j) out[i] += weights[j] * to_float(values[j * stride + i]);

@@ -1,3 +1,5 @@
+// The reference backend as an object: every operation goes to its plain loop.
+
 #include "backend/reference/reference.h"
 
 namespace sluice {

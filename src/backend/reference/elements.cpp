@@ -1,3 +1,5 @@
+// Single elements: reading, writing, activations, conversion and gates.
+
 #include <cmath>
 #include <numbers>
 

@@ -1,3 +1,5 @@
+// Matrix products and table look-ups.
+
 #include "backend/reference/reference.h"
 
 namespace sluice::reference {

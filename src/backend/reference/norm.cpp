@@ -1,3 +1,5 @@
+// Normalisation and rotary embedding, docs/algorithm.md section 3.
+
 #include <cmath>
 
 #include "backend/reference/reference.h"

@@ -98,7 +98,7 @@ TEST(RotaryFrequencies, StatedByTheCheckpointOverrideEverything) {
 TEST(RotaryTables, HoldCosineAndSineOfPositionTimesFrequency) {
   const auto backend = make_reference_backend(DType::kF32);
   const RotarySpec spec = spec_of(6, 100);
-  const RotaryTables tables = make_rotary_tables(spec, 50, *backend);
+  const RotaryTables tables = make_rotary_tables(spec, 50, 50, *backend);
   const auto frequencies = rotary_frequencies(spec, 50);
   ASSERT_EQ(tables.cosine.view().shape(), Shape({50, 3}));
   for (const int64_t position : {0, 1, 49})

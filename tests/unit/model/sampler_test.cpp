@@ -154,6 +154,16 @@ TEST(Sampler, ExtremeScoresDoNotOverflow) {
   EXPECT_EQ(pick({.temperature = 1}, {-INFINITY, 5, -INFINITY}), 1);
 }
 
+TEST(Sampler, ScoresThatAreNotNumbersAreErrors) {
+  EXPECT_THROW(pick({.temperature = 1}, {0, kNaN, 1}), Error);
+  EXPECT_THROW(pick({}, {0, INFINITY, 1}), Error);
+  EXPECT_THROW(pick({}, {-INFINITY, -INFINITY}), Error);
+}
+
+TEST(Sampler, AVeryLowTemperatureTakesTheLikeliest) {
+  EXPECT_EQ(pick({.temperature = 1e-38f}, {1, 3, 2}), 1);
+}
+
 TEST(Sampler, OptionsOutOfRangeAreErrors) {
   const SamplerOptions wrong[] = {{.temperature = -1},
                                   {.temperature = kNaN},

@@ -1,0 +1,11 @@
+// Stands in for the CUDA backend in builds without it, so that callers hold no #ifdef.
+
+#include "backend/backend.h"
+
+namespace sluice {
+
+std::unique_ptr<Backend> make_cuda_backend(DType) {
+  throw Error("this build has no CUDA backend", "use --device cpu");
+}
+
+}  // namespace sluice
