@@ -24,8 +24,7 @@ endif()
 function(sluice_library folder)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS;PRIVATE_DEPENDS" ${ARGN})
   add_library(sluice_${folder} STATIC ${ARG_SOURCES})
-  target_include_directories(sluice_${folder} PUBLIC ${PROJECT_SOURCE_DIR}/src
-                             ${PROJECT_SOURCE_DIR}/include)
+  target_include_directories(sluice_${folder} PUBLIC ${PROJECT_SOURCE_DIR}/src)
   target_link_libraries(sluice_${folder} PUBLIC ${ARG_DEPENDS}
                         PRIVATE sluice_flags ${ARG_PRIVATE_DEPENDS})
 endfunction()

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <optional>
 
-#include "backend/cpu/rows.h"
+#include "backend/cpu/score_rows.h"
 #include "core/error.h"
 #include "core/threads.h"
 

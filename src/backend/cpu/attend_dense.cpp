@@ -15,6 +15,7 @@
 
 #include "backend/cpu/gemm.h"
 #include "backend/cpu/rows.h"
+#include "backend/cpu/score_rows.h"
 #include "core/threads.h"
 
 namespace sluice::cpu {

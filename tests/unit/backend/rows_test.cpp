@@ -6,6 +6,7 @@
 
 #include <cmath>
 
+#include "backend/cpu/score_rows.h"
 #include "parity/backends.h"
 #include "parity/compare.h"
 
