@@ -11,14 +11,7 @@ ModelDescription describe_bert(const ConfigReader& config, const WeightStore& we
   ModelSpec& spec = model.spec;
   spec.family = "bert";
   spec.causal = config.bool_or("is_decoder", false);
-  spec.n_layers = config.require_int("num_hidden_layers", 1, kMaxLayers);
-  spec.d_model = spec.d_embed = config.require_int("hidden_size", 1, kMaxWidth);
-  spec.n_heads = spec.n_kv_heads = config.require_int("num_attention_heads", 1, spec.d_model);
-  if (spec.d_model % spec.n_heads != 0)
-    config.refuse("num_attention_heads", "a divisor of `hidden_size`");
-  spec.head_dim = spec.d_model / spec.n_heads;
-  spec.d_inner = config.require_int("intermediate_size", 1, kMaxWidth);
-  spec.vocab = config.require_int("vocab_size", 1, kMaxVocab);
+  read_hidden_sizes(config, "intermediate_size", spec);
   spec.max_positions = config.require_int("max_position_embeddings", 1, kMaxPositions);
   spec.block = BlockKind::kPostNorm;
   spec.norm_epsilon = static_cast<float>(config.float_or("layer_norm_eps", 1e-12, 0, 1));

@@ -29,14 +29,7 @@ ModelDescription describe_esm2(const ConfigReader& config, const WeightStore& we
   ModelSpec& spec = model.spec;
   spec.family = "esm";
   spec.causal = false;
-  spec.n_layers = config.require_int("num_hidden_layers", 1, kMaxLayers);
-  spec.d_model = spec.d_embed = config.require_int("hidden_size", 1, kMaxWidth);
-  spec.n_heads = spec.n_kv_heads = config.require_int("num_attention_heads", 1, spec.d_model);
-  if (spec.d_model % spec.n_heads != 0)
-    config.refuse("num_attention_heads", "a divisor of `hidden_size`");
-  spec.head_dim = spec.d_model / spec.n_heads;
-  spec.d_inner = config.require_int("intermediate_size", 1, kMaxWidth);
-  spec.vocab = config.require_int("vocab_size", 1, kMaxVocab);
+  read_hidden_sizes(config, "intermediate_size", spec);
   spec.norm_epsilon = static_cast<float>(config.float_or("layer_norm_eps", 1e-12, 0, 1));
   spec.activation = Activation::kGeluErf;  // the code's, whatever `hidden_act` says
   spec.head_activation = Activation::kGeluErf;

@@ -72,6 +72,17 @@ void read_gpt_sizes(const ConfigReader& config, ModelSpec& spec) {
   spec.activation = activation_named(config, "activation_function", "gelu_new");
 }
 
+void read_hidden_sizes(const ConfigReader& config, std::string_view inner_key, ModelSpec& spec) {
+  spec.n_layers = config.require_int("num_hidden_layers", 1, kMaxLayers);
+  spec.d_model = spec.d_embed = config.require_int("hidden_size", 1, kMaxWidth);
+  spec.n_heads = spec.n_kv_heads = config.require_int("num_attention_heads", 1, spec.d_model);
+  if (spec.d_model % spec.n_heads != 0)
+    config.refuse("num_attention_heads", "a divisor of `hidden_size`");
+  spec.head_dim = spec.d_model / spec.n_heads;
+  spec.d_inner = config.require_int(inner_key, 1, kMaxWidth);
+  spec.vocab = config.require_int("vocab_size", 1, kMaxVocab);
+}
+
 int64_t gguf_int(const GgufFile& file, const char* key, int64_t max,
                  std::optional<int64_t> fallback) {
   const int64_t value = fallback ? file.find_int(key).value_or(*fallback) : file.require_int(key);

@@ -46,6 +46,8 @@ MatrixNames lm_head(const ConfigReader& config, const WeightStore& weights,
 LayerNames encoder_layer_names(const std::string& stem, const ModelSpec& spec);
 // The sizes of GPT-2 and GPT-J, which spell them alike.
 void read_gpt_sizes(const ConfigReader& config, ModelSpec& spec);
+// Those of BERT, ESM-2 and OPT, which differ in the name of the inner size.
+void read_hidden_sizes(const ConfigReader& config, std::string_view inner_key, ModelSpec& spec);
 std::vector<int32_t> eos_ids(const ConfigReader& config);
 // Checked GGUF numbers; a key that is absent takes the fallback, or is an Error without one.
 int64_t gguf_int(const GgufFile& file, const char* key, int64_t max,

@@ -11,15 +11,8 @@ ModelDescription describe_opt(const ConfigReader& config, const WeightStore& wei
   ModelDescription model;
   ModelSpec& spec = model.spec;
   spec.family = "opt";
-  spec.n_layers = config.require_int("num_hidden_layers", 1, kMaxLayers);
-  spec.d_model = config.require_int("hidden_size", 1, kMaxWidth);
+  read_hidden_sizes(config, "ffn_dim", spec);
   spec.d_embed = config.int_or("word_embed_proj_dim", spec.d_model, 1, kMaxWidth);
-  spec.n_heads = spec.n_kv_heads = config.require_int("num_attention_heads", 1, spec.d_model);
-  if (spec.d_model % spec.n_heads != 0)
-    config.refuse("num_attention_heads", "a divisor of `hidden_size`");
-  spec.head_dim = spec.d_model / spec.n_heads;
-  spec.d_inner = config.require_int("ffn_dim", 1, kMaxWidth);
-  spec.vocab = config.require_int("vocab_size", 1, kMaxVocab);
   spec.max_positions = config.require_int("max_position_embeddings", 1, kMaxPositions);
   spec.position_offset = 2;
   const bool pre_norm = config.bool_or("do_layer_norm_before", true);
