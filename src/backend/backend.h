@@ -13,6 +13,8 @@
 #include <string_view>
 #include <vector>
 
+#include "backend/attend.h"
+#include "backend/select.h"
 #include "core/tensor.h"
 
 namespace sluice {
@@ -89,7 +91,9 @@ struct RotaryArgs {
   ConstTensor sine;        // (n_positions, rotary_dim / 2) f32
   int64_t n_tokens;        // rows per sequence
   int64_t first_position;  // of the first row of each sequence
-  Tensor x;                // (n_rows, n_heads, head_dim), rotated in place
+  // (n_rows), when the rows are not consecutive; n_tokens and first_position are then unused.
+  std::span<const int32_t> positions = {};
+  Tensor x;  // (n_rows, n_heads, head_dim), rotated in place
 };
 
 // Keys and values of one layer, of every sequence of the batch.
@@ -148,6 +152,14 @@ class Backend {
   virtual void attend_dense(const AttendDenseArgs& args) = 0;
   virtual void gate(const GateArgs& args) = 0;
   virtual void convert(ConstTensor from, Tensor to) = 0;  // (n_rows, d), f32 <-> compute dtype
+  // to[i] = from[rows[i]]; both (…, d) of one dtype.
+  virtual void gather_rows(ConstTensor from, std::span<const int32_t> rows, Tensor to) = 0;
+  // to[i] += from[rows[i]]; both (…, d) f32.
+  virtual void add_rows(ConstTensor from, std::span<const int32_t> rows, Tensor to) = 0;
+
+  virtual std::unique_ptr<Selector> make_selector(const SelectorSpec& spec) = 0;
+  virtual std::unique_ptr<KeysAttention> make_keys_attention(const KeysSpec& spec) = 0;
+  virtual std::unique_ptr<RepsAttention> make_reps_attention(const RepsSpec& spec) = 0;
 };
 
 // dtype: kF32 or kBF16. The plain loops every other backend is compared with.

@@ -7,8 +7,11 @@
 #include <cstring>
 
 #include "backend/cpu/attend_dense.h"
+#include "backend/cpu/attend_keys.h"
+#include "backend/cpu/attend_reps.h"
 #include "backend/cpu/linear.h"
 #include "backend/cpu/rows.h"
+#include "backend/cpu/selector.h"
 #include "core/threads.h"
 
 namespace sluice {
@@ -126,11 +129,17 @@ class CpuBackend final : public Backend {
     const int64_t n_heads = args.x.shape()[1], head_dim = args.x.shape()[2];
     const int64_t half = args.cosine.shape()[1];
     SLUICE_CHECK(2 * half <= head_dim);
-    SLUICE_CHECK(args.first_position + args.n_tokens <= args.cosine.rows());
+    const auto position_of = [&](int64_t r) {
+      return args.positions.empty() ? args.first_position + r % args.n_tokens
+                                    : int64_t{args.positions[static_cast<size_t>(r)]};
+    };
+    SLUICE_CHECK(args.positions.empty()
+                     ? args.first_position + args.n_tokens <= args.cosine.rows()
+                     : static_cast<int64_t>(args.positions.size()) == args.x.rows());
     for_rows(args.x, [&](int64_t begin, int64_t end) {
       FloatRow row(args.x.row_elements());
       for (int64_t r = begin; r < end; ++r) {
-        const int64_t position = args.first_position + r % args.n_tokens;
+        const int64_t position = position_of(r);
         row.read(args.x, r);
         float* x = row.target(args.x, r);
         for (int64_t head = 0; head < n_heads; ++head)
@@ -190,6 +199,38 @@ class CpuBackend final : public Backend {
           cpu::widen(from.row<BFloat16>(r), from.row_elements(), to.row<float>(r));
       }
     });
+  }
+
+  void gather_rows(ConstTensor from, std::span<const int32_t> rows, Tensor to) override {
+    SLUICE_CHECK(static_cast<int64_t>(rows.size()) == to.rows());
+    SLUICE_CHECK(from.dtype() == to.dtype() && from.row_elements() == to.row_elements());
+    const int64_t size = element_bytes(from.dtype());
+    for_rows(to, [&](int64_t begin, int64_t end) {
+      for (int64_t r = begin; r < end; ++r)
+        std::memcpy(to.bytes() + r * to.row_stride() * size,
+                    from.bytes() + rows[static_cast<size_t>(r)] * from.row_stride() * size,
+                    static_cast<size_t>(to.row_elements() * size));
+    });
+  }
+
+  void add_rows(ConstTensor from, std::span<const int32_t> rows, Tensor to) override {
+    SLUICE_CHECK(static_cast<int64_t>(rows.size()) == to.rows());
+    SLUICE_CHECK(from.row_elements() == to.row_elements());
+    for_rows(to, [&](int64_t begin, int64_t end) {
+      for (int64_t r = begin; r < end; ++r)
+        cpu::add(from.row<float>(rows[static_cast<size_t>(r)]), to.row_elements(),
+                 to.row<float>(r));
+    });
+  }
+
+  std::unique_ptr<Selector> make_selector(const SelectorSpec& spec) override {
+    return cpu::make_selector(spec);
+  }
+  std::unique_ptr<KeysAttention> make_keys_attention(const KeysSpec& spec) override {
+    return cpu::make_keys_attention(spec);
+  }
+  std::unique_ptr<RepsAttention> make_reps_attention(const RepsSpec& spec) override {
+    return cpu::make_reps_attention(spec);
   }
 
  private:

@@ -32,6 +32,21 @@ class ReferenceBackend final : public Backend {
   void attend_dense(const AttendDenseArgs& args) override { reference::attend_dense(args); }
   void gate(const GateArgs& args) override { reference::gate(args); }
   void convert(ConstTensor from, Tensor to) override { reference::convert(from, to); }
+  void gather_rows(ConstTensor from, std::span<const int32_t> rows, Tensor to) override {
+    reference::gather_rows(from, rows, to);
+  }
+  void add_rows(ConstTensor from, std::span<const int32_t> rows, Tensor to) override {
+    reference::add_rows(from, rows, to);
+  }
+  std::unique_ptr<Selector> make_selector(const SelectorSpec& spec) override {
+    return reference::make_selector(spec);
+  }
+  std::unique_ptr<KeysAttention> make_keys_attention(const KeysSpec& spec) override {
+    return reference::make_keys_attention(spec);
+  }
+  std::unique_ptr<RepsAttention> make_reps_attention(const RepsSpec& spec) override {
+    return reference::make_reps_attention(spec);
+  }
 
  private:
   DType dtype_;

@@ -44,6 +44,20 @@ void convert(ConstTensor from, Tensor to) {
     for (int64_t i = 0; i < from.row_elements(); ++i) store(to, row, i, load(from, row, i));
 }
 
+void gather_rows(ConstTensor from, std::span<const int32_t> rows, Tensor to) {
+  SLUICE_CHECK(static_cast<int64_t>(rows.size()) == to.rows());
+  for (int64_t row = 0; row < to.rows(); ++row)
+    for (int64_t i = 0; i < to.row_elements(); ++i)
+      store(to, row, i, load(from, rows[static_cast<size_t>(row)], i));
+}
+
+void add_rows(ConstTensor from, std::span<const int32_t> rows, Tensor to) {
+  SLUICE_CHECK(static_cast<int64_t>(rows.size()) == to.rows());
+  for (int64_t row = 0; row < to.rows(); ++row)
+    for (int64_t i = 0; i < to.row_elements(); ++i)
+      store(to, row, i, load(to, row, i) + load(from, rows[static_cast<size_t>(row)], i));
+}
+
 void gate(const GateArgs& args) {
   const int64_t d_inner = args.out.row_elements();
   SLUICE_CHECK(args.gate_up.row_elements() == 2 * d_inner);

@@ -34,7 +34,9 @@ void rotate(const RotaryArgs& args) {
   const int64_t head_dim = args.x.shape()[2];
   const int64_t half = args.cosine.shape()[1];
   for (int64_t r = 0; r < args.x.rows(); ++r) {
-    const int64_t position = args.first_position + r % args.n_tokens;
+    const int64_t position = args.positions.empty()
+                                 ? args.first_position + r % args.n_tokens
+                                 : int64_t{args.positions[static_cast<size_t>(r)]};
     SLUICE_CHECK(position < args.cosine.rows());
     for (int64_t head = 0; head < args.x.shape()[1]; ++head) {
       for (int64_t i = 0; i < half; ++i) {

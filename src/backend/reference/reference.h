@@ -32,5 +32,11 @@ void store_kv(const StoreKvArgs& args);
 void attend_dense(const AttendDenseArgs& args);
 void gate(const GateArgs& args);
 void convert(ConstTensor from, Tensor to);
+void gather_rows(ConstTensor from, std::span<const int32_t> rows, Tensor to);
+void add_rows(ConstTensor from, std::span<const int32_t> rows, Tensor to);
+
+std::unique_ptr<Selector> make_selector(const SelectorSpec& spec);
+std::unique_ptr<KeysAttention> make_keys_attention(const KeysSpec& spec);
+std::unique_ptr<RepsAttention> make_reps_attention(const RepsSpec& spec);
 
 }  // namespace sluice::reference

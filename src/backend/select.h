@@ -1,0 +1,99 @@
+// Choosing representative tokens: the seam's types. docs/algorithm.md, sections 1 and 2.
+//
+// A Selector belongs to one layer of one sequence. It is extended pass by pass with the tokens
+// that follow, keeps what later tokens must be compared with, and gives the same sets however the
+// sequence was cut.
+
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "core/tensor.h"
+
+namespace sluice {
+
+enum class SelectRule : uint8_t {
+  kIndependent,
+  kGreedy,
+  kCascadePaper,
+  kCascadeCausal,
+  kCascadeCover,
+  kFixed,  // the inherited set as it is, unvalidated: a control, and what a plan may reuse
+};
+
+// Whom a token that is not a representative belongs to.
+enum class OwnerKind : uint8_t {
+  kEarlier,   // largest signed cosine among representatives before it
+  kAnywhere,  // the same among all of them (encoders)
+  kPaper,     // largest absolute cosine among all of them
+};
+
+enum class TokenStatus : uint8_t {
+  kRedundant,
+  kRepresentative,
+  kExempt,     // a sink or an outlier: in the set, compared with nobody
+  kUncovered,  // not in the set, and no owner at the threshold: kept exact by `keys` and `copy`
+};
+
+struct SelectorSpec {
+  SelectRule rule = SelectRule::kGreedy;
+  OwnerKind owner = OwnerKind::kEarlier;
+  std::vector<double> taus;  // distinct, in [0, 1); one set each. 0: every token is in the set
+  int64_t d_model = 0;
+  int64_t sinks = 0;          // the first tokens, exempt
+  double outlier_ratio = 0;   // exempt above this multiple of the median norm; 0: nobody
+  bool want_cosines = false;  // fill TokenSet::cosine
+};
+
+// One set over all tokens so far; every vector is (n_tokens).
+//
+// Tokens that stand for themselves (all but kRedundant) are numbered by position: those numbers
+// are the clusters. With OwnerKind::kPaper nobody is kUncovered.
+struct TokenSet {
+  double tau = 0;
+  std::vector<TokenStatus> status;
+  std::vector<int32_t> owner;    // position; itself for kRepresentative and kExempt. An uncovered
+                                 // token has its nearest representative, or itself where none is
+  std::vector<int32_t> cluster;  // the owner's number; its own for kUncovered
+  std::vector<float> cosine;     // exact, to the owner; 1 for one's own, -1 where there is no other
+  int64_t n_clusters = 0;
+
+  int64_t n_tokens() const { return static_cast<int64_t>(status.size()); }
+  bool in_set(int64_t t) const {
+    const TokenStatus s = status[static_cast<size_t>(t)];
+    return s == TokenStatus::kRepresentative || s == TokenStatus::kExempt;
+  }
+};
+
+struct SelectArgs {
+  ConstTensor rows;      // (n_tokens, d_model) f32 or compute dtype: what is compared
+  ConstTensor residual;  // (n_tokens, d_model) f32: whose norms tell outliers; may be rows
+  // Per tau, (n_tokens): whether the layer before has the token in its set. Empty for
+  // kIndependent and kGreedy.
+  std::vector<std::span<const uint8_t>> inherited;
+};
+
+class Selector {
+ public:
+  virtual ~Selector() = default;
+  // Decides the tokens that follow. kCascadePaper, and owners anywhere, take a sequence whole.
+  virtual void extend(const SelectArgs& args) = 0;
+  virtual void reset() = 0;           // forgets the sequence
+  virtual int64_t bytes() const = 0;  // of rows kept for comparing later tokens
+
+  const SelectorSpec& spec() const { return spec_; }
+  const std::vector<TokenSet>& sets() const { return sets_; }  // in the order of spec().taus
+  int64_t products() const { return products_; }  // pairs of rows multiplied, all sets together
+
+ protected:
+  explicit Selector(SelectorSpec spec) : spec_(std::move(spec)) {}
+  SelectorSpec spec_;
+  std::vector<TokenSet> sets_;
+  int64_t products_ = 0;
+};
+
+// 1 - tau^2: pairs of at least this cosine are redundant.
+inline double threshold_of(double tau) { return 1 - tau * tau; }
+
+}  // namespace sluice

@@ -1,0 +1,130 @@
+#include "plan/attention_plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <utility>
+
+#include "core/error.h"
+
+namespace sluice {
+namespace {
+
+template <typename T, size_t n>
+using Names = std::array<std::pair<T, std::string_view>, n>;
+
+constexpr Names<AttentionMode, 4> kModes = {{{AttentionMode::kDense, "dense"},
+                                             {AttentionMode::kPaper, "paper"},
+                                             {AttentionMode::kCopy, "copy"},
+                                             {AttentionMode::kKeys, "keys"}}};
+constexpr Names<SelectSpace, 2> kSpaces = {
+    {{SelectSpace::kResidual, "residual"}, {SelectSpace::kNormed, "normed"}}};
+constexpr Names<FarKey, 3> kFars = {
+    {{FarKey::kCentroid, "centroid"}, {FarKey::kValues, "values"}, {FarKey::kOwn, "own"}}};
+
+template <typename T, size_t n>
+std::string_view name_in(const Names<T, n>& names, T value) {
+  for (const auto& [known, name] : names)
+    if (known == value) return name;
+  SLUICE_CHECK(!"unnamed value");
+}
+
+template <typename T, size_t n>
+std::optional<T> value_in(const Names<T, n>& names, std::string_view text) {
+  for (const auto& [value, name] : names)
+    if (name == text) return value;
+  return {};
+}
+
+void check_layer(const LayerPlan& layer, const PlanShape& shape) {
+  const std::string mode(mode_name(layer.mode));
+  if (static_cast<int64_t>(layer.heads.size()) != shape.n_kv_heads)
+    throw Error(fmt::format("the plan has {} key/value heads, the model {}", layer.heads.size(),
+                            shape.n_kv_heads),
+                "was the plan made for this model?");
+  for (const HeadPlan& head : layer.heads)
+    if (!(head.tau >= 0 && head.tau < 1))
+      throw Error(fmt::format("tau {} is outside 0 … 1", head.tau),
+                  "0 merges nothing, 0.3 is the paper's, values near 1 merge almost everything");
+  if (layer.sinks < 0) throw Error(fmt::format("{} sinks make no sense", layer.sinks), "0 or more");
+  if (!(layer.outlier_ratio >= 0 && std::isfinite(layer.outlier_ratio)))
+    throw Error(fmt::format("outlier ratio {} makes no sense", layer.outlier_ratio),
+                "a multiple of the median norm, 0 to exempt nobody");
+  if (layer.mode == AttentionMode::kKeys && shape.causal &&
+      (layer.block < 1 || layer.window < 0 || layer.window % layer.block != 0))
+    throw Error(fmt::format("window {} is not a multiple of block {}", layer.window, layer.block),
+                "for example --window 128 --block 128");
+  if (layer.mode != AttentionMode::kPaper && !is_causal(layer.rule))
+    throw Error(fmt::format("{} does not go with attention {}: it looks at later tokens",
+                            rule_name(layer.rule), mode),
+                "--select cascade-causal, or --attention paper to reproduce the paper");
+  if (shape.smallest_window > 0 && shape.smallest_window < shape.context)
+    throw Error(fmt::format("attention {} would change a sliding window of {} in a context of {}",
+                            mode, shape.smallest_window, shape.context),
+                fmt::format("--context {} or less", shape.smallest_window));
+}
+
+}  // namespace
+
+std::string_view mode_name(AttentionMode mode) { return name_in(kModes, mode); }
+std::optional<AttentionMode> mode_of(std::string_view name) { return value_in(kModes, name); }
+std::string_view space_name(SelectSpace space) { return name_in(kSpaces, space); }
+std::optional<SelectSpace> space_of(std::string_view name) { return value_in(kSpaces, name); }
+std::string_view far_name(FarKey far) { return name_in(kFars, far); }
+std::optional<FarKey> far_of(std::string_view name) { return value_in(kFars, name); }
+
+std::vector<double> LayerPlan::taus() const {
+  std::vector<double> taus;
+  for (const HeadPlan& head : heads) taus.push_back(head.tau);
+  std::sort(taus.begin(), taus.end());
+  taus.erase(std::unique(taus.begin(), taus.end()), taus.end());
+  return taus;
+}
+
+bool AttentionPlan::all_dense() const {
+  return std::all_of(layers.begin(), layers.end(),
+                     [](const LayerPlan& layer) { return layer.mode == AttentionMode::kDense; });
+}
+
+LayerPlan layer_plan(const UniformAttention& choice, const PlanShape& shape) {
+  LayerPlan layer;
+  layer.mode = choice.mode;
+  const bool paper_mode = choice.mode == AttentionMode::kPaper;
+  layer.rule =
+      choice.rule.value_or(paper_mode ? SelectRule::kCascadePaper : SelectRule::kCascadeCover);
+  const bool paper = paper_mode || is_paper_setting(layer.rule);
+  layer.space = choice.space.value_or(paper ? SelectSpace::kResidual : SelectSpace::kNormed);
+  layer.sinks = choice.sinks.value_or(paper || !shape.causal ? 0 : 4);
+  layer.outlier_ratio = choice.outlier_ratio.value_or(paper ? 0.0 : 8.0);
+  layer.block = choice.block.value_or(128);
+  layer.window = choice.window.value_or(layer.block * ((128 + layer.block - 1) / layer.block));
+  layer.heads.assign(static_cast<size_t>(shape.n_kv_heads),
+                     {.kind = HeadKind::kClusters, .tau = choice.tau, .far = choice.far});
+  return layer;
+}
+
+AttentionPlan uniform_plan(const UniformAttention& choice, const PlanShape& shape) {
+  if (choice.from_layer < 0 || choice.from_layer >= shape.n_layers)
+    throw Error(fmt::format("the model has no layer {}", choice.from_layer),
+                fmt::format("--from-layer takes 0 to {}", shape.n_layers - 1));
+  AttentionPlan plan;
+  plan.layers.resize(static_cast<size_t>(shape.n_layers));
+  if (choice.mode == AttentionMode::kDense) return plan;
+  for (int64_t i = choice.from_layer; i < shape.n_layers; ++i)
+    plan.layers[static_cast<size_t>(i)] = layer_plan(choice, shape);
+  check_plan(plan, shape);
+  return plan;
+}
+
+void check_plan(const AttentionPlan& plan, const PlanShape& shape) {
+  if (static_cast<int64_t>(plan.layers.size()) != shape.n_layers)
+    throw Error(
+        fmt::format("the plan has {} layers, the model {}", plan.layers.size(), shape.n_layers),
+        "was the plan made for this model?");
+  for (const LayerPlan& layer : plan.layers)
+    if (layer.mode != AttentionMode::kDense) check_layer(layer, shape);
+}
+
+}  // namespace sluice

@@ -1,0 +1,75 @@
+// What attention does in every layer and key/value head, as data. docs/algorithm.md, sections 1-3.
+
+#pragma once
+
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "backend/attend.h"
+#include "select/rules.h"
+
+namespace sluice {
+
+enum class AttentionMode : uint8_t { kDense, kPaper, kCopy, kKeys };
+enum class SelectSpace : uint8_t { kResidual, kNormed };
+
+std::string_view mode_name(AttentionMode mode);  // "dense", "paper", "copy", "keys"
+std::optional<AttentionMode> mode_of(std::string_view name);
+std::string_view space_name(SelectSpace space);  // "residual", "normed"
+std::optional<SelectSpace> space_of(std::string_view name);
+std::string_view far_name(FarKey far);  // "centroid", "values", "own"
+std::optional<FarKey> far_of(std::string_view name);
+
+struct HeadPlan {
+  HeadKind kind = HeadKind::kClusters;
+  double tau = 0;
+  FarKey far = FarKey::kCentroid;
+};
+
+struct LayerPlan {
+  AttentionMode mode = AttentionMode::kDense;
+  SelectRule rule = SelectRule::kCascadeCover;
+  SelectSpace space = SelectSpace::kNormed;
+  bool reuse = false;  // take the sets of the selected layer before as they are, unvalidated
+  int64_t sinks = 4;
+  double outlier_ratio = 8;
+  int64_t window = 128, block = 128;
+  std::vector<HeadPlan> heads;  // (n_kv_heads); `copy` and `paper` have one tau for all
+
+  std::vector<double> taus() const;  // distinct, ascending
+};
+
+struct AttentionPlan {
+  std::vector<LayerPlan> layers;  // (n_layers)
+  bool all_dense() const;
+};
+
+// The sizes of a model that a plan must fit.
+struct PlanShape {
+  int64_t n_layers, n_kv_heads;
+  bool causal;
+  int64_t smallest_window = 0;  // of the model's sliding windows, 0 for none
+  int64_t context;              // in use
+};
+
+// One choice for all layers from `from_layer` on; what is not given has the default of section 1.
+struct UniformAttention {
+  AttentionMode mode = AttentionMode::kDense;
+  std::optional<SelectRule> rule;
+  std::optional<SelectSpace> space;
+  std::optional<int64_t> sinks, window, block;
+  std::optional<double> outlier_ratio;
+  double tau = 0.3;
+  FarKey far = FarKey::kCentroid;
+  int64_t from_layer = 0;
+};
+
+// The layer that UniformAttention asks for, defaults filled in.
+LayerPlan layer_plan(const UniformAttention& choice, const PlanShape& shape);
+AttentionPlan uniform_plan(const UniformAttention& choice, const PlanShape& shape);
+
+// Throws Error for a plan the model cannot follow, or that has no meaning.
+void check_plan(const AttentionPlan& plan, const PlanShape& shape);
+
+}  // namespace sluice
