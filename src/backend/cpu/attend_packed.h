@@ -59,7 +59,8 @@ void attend_packed(const PackedArgs& args, const TileShape& shape, const RowsOf&
       const int64_t slot = i % (n * group) / group, source = first + slot;
       const int64_t head = source % args.n_kv_heads * group + i % group;
       const int64_t row = source / args.n_kv_heads * n_queries + first_query;
-      QueryTile tile(shape, args.scale);
+      thread_local TileScratch scratch;
+      QueryTile tile(shape, args.scale, scratch);
       tile.load(args.queries, row, n_rows, head);
       visit(tile, first_query, n_rows, panels_at(slot));
       tile.store(args.out, row, head);

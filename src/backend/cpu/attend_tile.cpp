@@ -18,8 +18,8 @@ void put_runs(const TileShape& shape, Panels panels, int64_t index, const T* key
   const int64_t nr = kernel.nr, hd = shape.head_dim;
   const Panels block = panels.from(shape, index / shape.block_keys);
   const int64_t column = index % shape.block_keys;
-  T* keys = reinterpret_cast<T*>(block.keys) + column / nr * kernel.panel_elements(hd) +
-            column % nr * kQ;
+  T* keys =
+      reinterpret_cast<T*>(block.keys) + column / nr * kernel.panel_elements(hd) + column % nr * kQ;
   int64_t k = 0;
   for (; k + kQ <= hd; k += kQ, keys += nr * kQ) std::memcpy(keys, key + k, kQ * sizeof(T));
   for (; k < hd; ++k) *keys++ = key[k];
@@ -76,15 +76,18 @@ void put_row(const TileShape& shape, Panels panels, int64_t index, const T* key,
 template void put_row(const TileShape&, Panels, int64_t, const float*, const float*);
 template void put_row(const TileShape&, Panels, int64_t, const BFloat16*, const BFloat16*);
 
-QueryTile::QueryTile(const TileShape& shape, float scale)
-    : shape_(shape), scale_(scale), query_stride_(shape.kernel.padded_k(shape.head_dim) + 16) {
+QueryTile::QueryTile(const TileShape& shape, float scale, TileScratch& scratch)
+    : shape_(shape),
+      scale_(scale),
+      s_(scratch),
+      query_stride_(shape.kernel.padded_k(shape.head_dim) + 16) {
   const auto rows = static_cast<size_t>(shape.block_queries);
   const auto a_bytes = static_cast<size_t>(element_bytes(shape.kernel.a_dtype));
-  queries_.resize(rows * static_cast<size_t>(query_stride_) * a_bytes);
-  scores_.resize(rows * static_cast<size_t>(score_stride()));
-  if (shape.kernel.a_dtype != DType::kF32) weights_.resize(scores_.size() * a_bytes);
-  sums_.resize(rows * static_cast<size_t>(shape.padded_dim));
-  state_.resize(rows);
+  s_.queries.resize(rows * static_cast<size_t>(query_stride_) * a_bytes);
+  s_.scores.resize(rows * static_cast<size_t>(score_stride()));
+  if (shape.kernel.a_dtype != DType::kF32) s_.weights.resize(s_.scores.size() * a_bytes);
+  s_.sums.resize(rows * static_cast<size_t>(shape.padded_dim));
+  s_.state.resize(rows);
 }
 
 void QueryTile::load(const ConstTensor& queries, int64_t row, int64_t n, int64_t head) {
@@ -92,12 +95,12 @@ void QueryTile::load(const ConstTensor& queries, int64_t row, int64_t n, int64_t
   n_ = n;
   for (int64_t i = 0; i < n; ++i) {
     if (shape_.kernel.a_dtype == DType::kBF16) {
-      auto* to = reinterpret_cast<BFloat16*>(queries_.data()) + i * query_stride_;
+      auto* to = reinterpret_cast<BFloat16*>(s_.queries.data()) + i * query_stride_;
       std::memcpy(to, queries.row<BFloat16>(row + i) + head * hd,
                   static_cast<size_t>(hd) * sizeof(BFloat16));
       std::fill(to + hd, to + query_stride_, BFloat16{0});
     } else {
-      auto* to = reinterpret_cast<float*>(queries_.data()) + i * query_stride_;
+      auto* to = reinterpret_cast<float*>(s_.queries.data()) + i * query_stride_;
       if (queries.dtype() == DType::kF32)
         std::memcpy(to, queries.row<float>(row + i) + head * hd,
                     static_cast<size_t>(hd) * sizeof(float));
@@ -105,48 +108,49 @@ void QueryTile::load(const ConstTensor& queries, int64_t row, int64_t n, int64_t
         widen(queries.row<BFloat16>(row + i) + head * hd, hd, to);
     }
   }
-  std::fill(sums_.begin(), sums_.end(), 0.0f);
-  std::fill(state_.begin(), state_.end(), SoftmaxState{-INFINITY, 0.0f});
+  std::fill(s_.sums.begin(), s_.sums.end(), 0.0f);
+  std::fill(s_.state.begin(), s_.state.end(), SoftmaxState{-INFINITY, 0.0f});
 }
 
 void QueryTile::score(Panels block, int64_t columns) {
   const GemmKernel& kernel = shape_.kernel;
-  multiply(kernel, {.a = queries_.data(),
+  multiply(kernel, {.a = s_.queries.data(),
                     .a_stride = query_stride_,
                     .panels = block.keys,
                     .panel_bytes = shape_.key_bytes / (shape_.block_keys / kernel.nr),
                     .k = shape_.head_dim,
                     .n = n_,
                     .columns = columns,
-                    .c = scores_.data(),
+                    .c = s_.scores.data(),
                     .c_stride = score_stride(),
                     .accumulate = false});
 }
 
 // Masks one row of scores, takes it through the softmax and corrects the earlier sums.
 void QueryTile::soften(int64_t i, int64_t columns, SeenKeys seen) {
-  float* scores = scores_.data() + i * score_stride();
+  float* scores = s_.scores.data() + i * score_stride();
   std::fill(scores, scores + std::min(seen.begin, columns), -INFINITY);
   std::fill(scores + std::min(seen.end, columns), scores + columns, -INFINITY);
-  const float correction = softmax_step(scale_, columns, scores, state_[static_cast<size_t>(i)], seen.counts);
+  const float correction =
+      softmax_step(scale_, columns, scores, s_.state[static_cast<size_t>(i)], seen.counts);
   if (correction != 1.0f)
-    scale(correction, shape_.padded_dim, sums_.data() + i * shape_.padded_dim);
+    scale(correction, shape_.padded_dim, s_.sums.data() + i * shape_.padded_dim);
   if (shape_.kernel.a_dtype == DType::kBF16)
-    narrow(scores, columns, reinterpret_cast<BFloat16*>(weights_.data()) + i * score_stride());
+    narrow(scores, columns, reinterpret_cast<BFloat16*>(s_.weights.data()) + i * score_stride());
 }
 
 void QueryTile::mix(Panels block, int64_t columns) {
   const GemmKernel& kernel = shape_.kernel;
   multiply(kernel, {.a = kernel.a_dtype == DType::kF32
-                             ? reinterpret_cast<const std::byte*>(scores_.data())
-                             : weights_.data(),
+                             ? reinterpret_cast<const std::byte*>(s_.scores.data())
+                             : s_.weights.data(),
                     .a_stride = score_stride(),
                     .panels = block.values,
                     .panel_bytes = shape_.value_bytes / (shape_.padded_dim / kernel.nr),
                     .k = columns,
                     .n = n_,
                     .columns = shape_.padded_dim,
-                    .c = sums_.data(),
+                    .c = s_.sums.data(),
                     .c_stride = shape_.padded_dim,
                     .accumulate = true});
 }
@@ -154,8 +158,8 @@ void QueryTile::mix(Panels block, int64_t columns) {
 void QueryTile::store(const Tensor& out, int64_t row, int64_t head) {
   const int64_t hd = shape_.head_dim;
   for (int64_t i = 0; i < n_; ++i) {
-    float* sums = sums_.data() + i * shape_.padded_dim;
-    scale(1.0f / state_[static_cast<size_t>(i)].total, hd, sums);
+    float* sums = s_.sums.data() + i * shape_.padded_dim;
+    scale(1.0f / s_.state[static_cast<size_t>(i)].total, hd, sums);
     if (out.dtype() == DType::kBF16)
       narrow(sums, hd, out.row<BFloat16>(row + i) + head * hd);
     else

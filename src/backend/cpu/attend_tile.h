@@ -23,10 +23,10 @@ struct TileShape {
   int64_t blocks(int64_t n_keys) const { return (n_keys + block_keys - 1) / block_keys; }
 
   const GemmKernel& kernel;
-  int64_t head_dim, padded_dim;     // padded to whole panels
-  int64_t block_keys;               // about 128, whole panels
-  int64_t block_queries;            // rows of a tile
-  int64_t key_bytes, value_bytes;   // of one packed block
+  int64_t head_dim, padded_dim;    // padded to whole panels
+  int64_t block_keys;              // about 128, whole panels
+  int64_t block_queries;           // rows of a tile
+  int64_t key_bytes, value_bytes;  // of one packed block
 };
 
 // Packed blocks, one after another. The memory starts as zeros: what no row is put into is
@@ -51,10 +51,19 @@ struct SeenKeys {
   const float* counts;
 };
 
-// Some queries of one head on their way over blocks of keys. Made once per thread and reused.
+// Memory of a tile, which each thread keeps for the next one.
+struct TileScratch {
+  std::vector<std::byte> queries;  // (block_queries, query_stride) a_dtype
+  std::vector<float> scores;       // (block_queries, score_stride)
+  std::vector<std::byte> weights;  // (block_queries, score_stride) a_dtype, when it is not f32
+  std::vector<float> sums;         // (block_queries, padded_dim)
+  std::vector<SoftmaxState> state;
+};
+
+// Some queries of one head on their way over blocks of keys.
 class QueryTile {
  public:
-  QueryTile(const TileShape& shape, float scale);
+  QueryTile(const TileShape& shape, float scale, TileScratch& scratch);
 
   // Queries at rows [row, row + n) of (…, n_heads, head_dim), n <= block_queries.
   void load(const ConstTensor& queries, int64_t row, int64_t n, int64_t head);
@@ -77,15 +86,11 @@ class QueryTile {
   void soften(int64_t i, int64_t columns, SeenKeys seen);
   void mix(Panels block, int64_t columns);
 
-  TileShape shape_;
+  const TileShape& shape_;
   float scale_;
+  TileScratch& s_;
   int64_t query_stride_;
   int64_t n_ = 0;
-  std::vector<std::byte> queries_;  // (block_queries, query_stride) a_dtype
-  std::vector<float> scores_;       // (block_queries, score_stride)
-  std::vector<std::byte> weights_;  // (block_queries, score_stride) a_dtype, when it is not f32
-  std::vector<float> sums_;         // (block_queries, padded_dim)
-  std::vector<SoftmaxState> state_;
 };
 
 }  // namespace sluice::cpu
