@@ -45,9 +45,9 @@ ReferenceKeysAttention::Range ReferenceKeysAttention::range_of(int64_t t) const 
 
 std::vector<double> ReferenceKeysAttention::row_of(const KeptRows& rows, int64_t t,
                                                    int64_t kv_head) const {
-  std::vector<double> row;
+  std::vector<double> row(static_cast<size_t>(spec_.head_dim));
   for (int64_t i = 0; i < spec_.head_dim; ++i)
-    row.push_back(load(rows.view(), t, kv_head * spec_.head_dim + i));
+    row[static_cast<size_t>(i)] = load(rows.view(), t, kv_head * spec_.head_dim + i);
   return row;
 }
 
