@@ -35,7 +35,7 @@ const KeysCase kCausal[] = {
     {.n_tokens = 1000, .head_dim = 64, .window = 128, .block = 128, .set = {.sinks = 4}},
     {.n_tokens = 1000,
      .head_dim = 128,
-     .n_heads = 2,
+     .n_heads = 1,
      .n_kv_heads = 1,
      .window = 256,
      .block = 64,
@@ -58,7 +58,7 @@ const KeysCase kEncoders[] = {
      .heads = {kCentroids, kValues},
      .causal = false},
     {.n_tokens = 129, .head_dim = 256, .n_heads = 1, .n_kv_heads = 1, .causal = false, .pad = 7},
-    {.n_tokens = 1000, .head_dim = 128, .n_heads = 1, .n_kv_heads = 1, .causal = false},
+    {.n_tokens = 300, .head_dim = 128, .n_heads = 1, .n_kv_heads = 1, .causal = false},
 };
 
 std::vector<KeysCase> all_cases() {
