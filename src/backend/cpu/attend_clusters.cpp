@@ -143,8 +143,8 @@ template <typename T>
 void FarPanels<T>::visit(QueryTile& tile) {
   for (int64_t block = 0; block < shape_.blocks(size_); ++block) {
     const int64_t first = block * shape_.block_keys;
-    const SeenKeys all{0, std::min(shape_.block_keys, size_ - first), counts_.data() + first};
-    tile.visit(panels().from(shape_, block), all.end, [&](int64_t) { return all; });
+    tile.visit(panels().from(shape_, block), {.n_keys = shape_.block_keys, .end = size_ - first},
+               [&](int64_t) { return counts_.data() + first; });
   }
 }
 

@@ -54,11 +54,11 @@ class NearPanels {
     const int64_t end = first + n;
     for (int64_t i = begin / n_keys_; i * n_keys_ < end; ++i) {
       const int64_t first_key = i * n_keys_;
-      const auto within = [&](int64_t t) { return std::clamp<int64_t>(t - first_key, 0, n_keys_); };
       fill(tokens, std::max(begin, first_key), std::min(end, first_key + n_keys_));
-      tile.visit(panels().from(shape_, i % n_slots_), within(end), [&](int64_t q) {
-        return SeenKeys{within(begin), within(first + q + 1), nullptr};
-      });
+      tile.visit(panels().from(shape_, i % n_slots_), {.n_keys = n_keys_,
+                                                       .begin = begin - first_key,
+                                                       .end = first + 1 - first_key,
+                                                       .end_step = 1});
     }
   }
 
