@@ -223,7 +223,8 @@ FarKeys<T> CpuKeysAttention<T>::attend_segment(const AttendKeysArgs& args, int64
   const HeadTokens<T> tokens = tokens_of(args, kv_head);
   const int64_t end = n_tokens_ + args.keys.rows();
   FarKeys<T> far = head_at(kv_head).far;
-  FarPanels<T> far_panels(shape_);
+  FarPanels<T> far_panels(shape_,
+                          far.reserve(set_of(args, kv_head), first_near(end_query - 1, end)));
   NearPanels<T> near_panels(shape_, query_block(), spec_.causal ? spec_.window + spec_.block : 0);
   thread_local TileScratch scratch;
   QueryTile tile(shape_, spec_.scale, scratch);
