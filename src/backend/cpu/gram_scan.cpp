@@ -16,6 +16,13 @@ namespace {
 constexpr int64_t kGroupPanels = 16;
 constexpr int64_t kTileGroup = 2;
 
+// Below this many multiplications a parallel region costs more than it saves.
+constexpr int64_t kThreadWork = int64_t{1} << 20;
+
+int64_t panels_worth_a_thread(const GramScan& scan) {
+  return 1 + kThreadWork / (scan.rows->size() * scan.kernel->nr * scan.d_model);
+}
+
 struct Panels {
   int64_t begin, end;
   int64_t size() const { return end - begin; }
@@ -114,19 +121,23 @@ struct Reduce {
 
 }  // namespace
 
-int64_t GramScan::run(std::span<GramCandidates> candidates) const {
+int64_t GramScan::run(std::span<GramCandidates> candidates, Parts& parts) const {
   const int64_t n_panels = columns->n_panels(), n_rows = rows->size();
   if (n_panels == 0 || n_rows == 0) return 0;
-  const int64_t parts = std::min<int64_t>(threads(), n_panels);
-  std::vector<std::vector<GramCandidates>> of_part(static_cast<size_t>(parts));
-  parallel_for(parts, 1, [&](int64_t begin, int64_t end) {
+  const int64_t n_parts =
+      std::clamp<int64_t>(n_panels / panels_worth_a_thread(*this), 1, threads());
+  parts.resize(std::max(parts.size(), static_cast<size_t>(n_parts - 1)));
+  for (int64_t part = 1; part < n_parts; ++part) {
+    auto& own = parts[static_cast<size_t>(part - 1)];
+    own.resize(std::max(own.size(), candidates.size()));
+    for (size_t i = 0; i < candidates.size(); ++i) own[i].ask_like(candidates[i]);
+  }
+  parallel_for(n_parts, 1, [&](int64_t begin, int64_t end) {
     thread_local std::vector<float> products;
     for (int64_t part = begin; part < end; ++part) {
-      auto& mine = of_part[static_cast<size_t>(part)];
-      mine.resize(candidates.size());
-      for (size_t i = 0; i < mine.size(); ++i) mine[i].ask_like(candidates[i]);
-      Reduce reduce{*this, mine, {}};
-      const Panels panels = {n_panels * part / parts, n_panels * (part + 1) / parts};
+      Reduce reduce{
+          *this, part == 0 ? candidates : std::span(parts[static_cast<size_t>(part - 1)]), {}};
+      const Panels panels = {n_panels * part / n_parts, n_panels * (part + 1) / n_parts};
       for (int64_t first = panels.begin; first < panels.end; first += kGroupPanels) {
         const Panels group = {first, std::min(first + kGroupPanels, panels.end)};
         const int64_t stride = group.size() * kernel->nr;
@@ -137,8 +148,9 @@ int64_t GramScan::run(std::span<GramCandidates> candidates) const {
       }
     }
   });
-  for (const auto& part : of_part)
-    for (size_t i = 0; i < part.size(); ++i) candidates[i].take_over(part[i]);
+  for (int64_t part = 1; part < n_parts; ++part)
+    for (size_t i = 0; i < candidates.size(); ++i)
+      candidates[i].take_over(parts[static_cast<size_t>(part - 1)][i]);
   return n_rows * columns->size();
 }
 
@@ -146,8 +158,8 @@ int64_t GramScan::multiply(std::vector<float>& products) const {
   const int64_t n_panels = columns->n_panels(), stride = n_panels * kernel->nr;
   products.resize(std::max(products.size(), static_cast<size_t>(rows->size() * stride)));
   std::vector<int64_t> pairs(static_cast<size_t>(n_panels));
-  parallel_for(n_panels, 1, [&](int64_t begin, int64_t end) {
-    if (begin == end) return;
+  if (n_panels == 0) return 0;
+  parallel_for(n_panels, panels_worth_a_thread(*this), [&](int64_t begin, int64_t end) {
     pairs[static_cast<size_t>(begin)] = multiply_panels(
         *this, {begin, end}, products.data() + begin * kernel->nr, stride,
         [&](int64_t last_row, int64_t panel) {

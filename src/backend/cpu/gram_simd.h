@@ -22,6 +22,12 @@ struct PanelMaximaArgs {
 };
 void panel_maxima(const PanelMaximaArgs& args);
 
+// Float64 sums of squares of kSquareRows rows, each in index order: side by side, because one sum
+// alone waits for every addition.
+constexpr int64_t kSquareRows = 8;
+void sums_of_squares(const float* const* rows, int64_t n, double* sums);
+void sums_of_squares(const BFloat16* const* rows, int64_t n, double* sums);
+
 // Sum of (x - rounded)^2.
 float squared_distance(const float* x, const BFloat16* rounded, int64_t n);
 

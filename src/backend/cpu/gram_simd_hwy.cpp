@@ -50,6 +50,48 @@ void panel_maxima(const PanelMaximaArgs& args) {
     panel_maxima_of<false>(args);
 }
 
+const hn::FixedTag<float, 4> kF4;
+const hn::FixedTag<double, 2> kD2;
+
+HWY_INLINE hn::Vec<decltype(kF4)> load_four(const float* p) { return hn::LoadU(kF4, p); }
+HWY_INLINE hn::Vec<decltype(kF4)> load_four(const BFloat16* p) {
+  const hn::Rebind<hwy::bfloat16_t, decltype(kF4)> narrow;
+  return hn::PromoteTo(kF4, hn::LoadU(narrow, reinterpret_cast<const hwy::bfloat16_t*>(p)));
+}
+
+// Two rows to a vector. Squares of float32 are exact in float64, so a fused addition is the same.
+template <typename T>
+HWY_INLINE void sums_of_squares_of(const T* const* rows, int64_t n, double* sums) {
+  constexpr int kPairs = kSquareRows / 2;
+  hn::Vec<decltype(kD2)> sum[kPairs];
+  for (auto& pair : sum) pair = hn::Zero(kD2);
+  int64_t i = 0;
+  for (; i + 4 <= n; i += 4)
+    for (int r = 0; r < kPairs; ++r) {
+      const auto a = load_four(rows[2 * r] + i), b = load_four(rows[2 * r + 1] + i);
+      const auto first = hn::InterleaveLower(kF4, a, b), last = hn::InterleaveUpper(kF4, a, b);
+      for (const auto& both : {first, last}) {
+        const auto x = hn::PromoteTo(kD2, hn::LowerHalf(both));
+        const auto y = hn::PromoteTo(kD2, hn::UpperHalf(hn::Half<decltype(kF4)>(), both));
+        sum[r] = hn::MulAdd(x, x, sum[r]);
+        sum[r] = hn::MulAdd(y, y, sum[r]);
+      }
+    }
+  for (int r = 0; r < kPairs; ++r) hn::StoreU(sum[r], kD2, sums + 2 * r);
+  for (; i < n; ++i)
+    for (int64_t r = 0; r < kSquareRows; ++r) {
+      const double x = to_float(rows[r][i]);
+      sums[r] += x * x;
+    }
+}
+
+void sums_of_squares_f32(const float* const* rows, int64_t n, double* sums) {
+  sums_of_squares_of(rows, n, sums);
+}
+void sums_of_squares_bf16(const BFloat16* const* rows, int64_t n, double* sums) {
+  sums_of_squares_of(rows, n, sums);
+}
+
 float squared_distance(const float* x, const BFloat16* rounded, int64_t n) {
   const hn::Rebind<hwy::bfloat16_t, decltype(kF)> narrow;
   const auto n_lanes = static_cast<int64_t>(hn::Lanes(kF));
@@ -75,9 +117,17 @@ HWY_AFTER_NAMESPACE();
 namespace sluice::cpu {
 
 HWY_EXPORT(panel_maxima);
+HWY_EXPORT(sums_of_squares_f32);
+HWY_EXPORT(sums_of_squares_bf16);
 HWY_EXPORT(squared_distance);
 
 void panel_maxima(const PanelMaximaArgs& args) { HWY_DYNAMIC_DISPATCH(panel_maxima)(args); }
+void sums_of_squares(const float* const* rows, int64_t n, double* sums) {
+  HWY_DYNAMIC_DISPATCH(sums_of_squares_f32)(rows, n, sums);
+}
+void sums_of_squares(const BFloat16* const* rows, int64_t n, double* sums) {
+  HWY_DYNAMIC_DISPATCH(sums_of_squares_bf16)(rows, n, sums);
+}
 float squared_distance(const float* x, const BFloat16* rounded, int64_t n) {
   return HWY_DYNAMIC_DISPATCH(squared_distance)(x, rounded, n);
 }
