@@ -42,17 +42,22 @@ void GramCandidates::ask_like(const GramCandidates& other) {
 
 bool GramCandidates::asks() const { return enter < INFINITY; }
 
+void GramCandidates::raise(double least) {
+  lower = std::max(lower, least);
+  enter = lower >= stop ? INFINITY : std::max(enter, lower);
+}
+
 void GramCandidates::add(const GramCandidate& candidate) {
   if (list.size() >= prune_at) {
     prune();
     prune_at = std::max(kPruneAtLeast, 2 * list.size());
   }
   list.push_back(candidate);
-  lower = std::max(lower, candidate.lower);
-  enter = lower >= stop ? INFINITY : std::max(enter, lower);
+  raise(candidate.lower);
 }
 
 void GramCandidates::take_over(const GramCandidates& other) {
+  raise(other.lower);
   for (const GramCandidate& candidate : other.list)
     if (candidate.upper >= enter) add(candidate);
 }

@@ -37,6 +37,8 @@ struct GramCandidates {
   void ask_like(const GramCandidates& other);
 
   bool asks() const;
+  // Some column, added by now or later, has a cosine of at least this.
+  void raise(double least);
   void add(const GramCandidate& candidate);
   void take_over(const GramCandidates& other);
   // Drops what cannot be the nearest any more.

@@ -74,49 +74,78 @@ void collect(const GramScan& scan, const GramQuery& query, int64_t row, int64_t 
   }
 }
 
-struct Reduce {
-  const GramScan& scan;
-  std::span<GramCandidates> candidates;  // (rows, queries)
-  std::vector<float> maxima;
+// Products of rows with a group of panels.
+struct ProductBlock {
+  Panels panels;
+  int64_t first_row, n_rows;
+  const float* c;  // (n_rows, panels * nr)
+  int64_t c_stride;
+};
 
-  // Rows [first, first + n_rows) of products with a group of panels.
-  void run(Panels panels, int64_t first, int64_t n_rows, const float* c, int64_t c_stride) {
-    const int64_t nr = scan.kernel->nr;
-    maxima.resize(static_cast<size_t>(n_rows * panels.size()));
+class Reduction {
+ public:
+  Reduction(const GramScan& scan, std::span<GramCandidates> candidates)
+      : scan_(scan), candidates_(candidates) {}
+
+  void add(const ProductBlock& block) {
     double rounding = 0;
-    for (int64_t panel = panels.begin; panel < panels.end; ++panel)
-      rounding = std::max(rounding, scan.columns->rounding(panel));
-    for (size_t q = 0; q < scan.queries.size(); ++q) {
-      const GramQuery& query = scan.queries[q];
-      const auto at = [&](int64_t i) -> GramCandidates& {
-        return candidates[static_cast<size_t>(first + i) * scan.queries.size() + q];
-      };
-      bool any = false;
-      for (int64_t i = 0; i < n_rows && !any; ++i) any = at(i).asks();
-      if (!any) continue;
-      panel_maxima({.c = c,
-                    .c_stride = c_stride,
-                    .n_rows = n_rows,
-                    .n_panels = panels.size(),
-                    .nr = nr,
-                    .factors = scan.columns->inverses() + panels.begin * nr,
-                    .mask = scan.columns->mask(query.mask) + panels.begin * nr,
-                    .absolute = query.absolute,
-                    .out = maxima.data()});
-      for (int64_t i = 0; i < n_rows; ++i) {
-        GramCandidates& mine = at(i);
-        if (!mine.asks()) continue;
-        const GramRow& row = (*scan.rows)[first + i];
-        const double error = gram_error(scan.d_model, row.rounding, rounding);
-        const float* top = maxima.data() + i * panels.size();
-        for (int64_t p = 0; p < panels.size(); ++p) {
-          if (top[p] == -INFINITY) continue;
-          if (double{top[p]} * row.packed_inverse + error < mine.enter) continue;
-          collect(scan, query, first + i, panels.begin + p, c + i * c_stride + p * nr, mine);
-        }
+    for (int64_t panel = block.panels.begin; panel < block.panels.end; ++panel)
+      rounding = std::max(rounding, scan_.columns->rounding(panel));
+    for (size_t q = 0; q < scan_.queries.size(); ++q) add(block, q, rounding);
+  }
+
+ private:
+  GramCandidates& at(int64_t row, size_t query) {
+    return candidates_[static_cast<size_t>(row) * scan_.queries.size() + query];
+  }
+
+  // Most rows have nothing nearer in a group than what they have seen: one maximum tells.
+  void add(const ProductBlock& block, size_t q, double rounding) {
+    bool any_asks = false;
+    for (int64_t i = 0; i < block.n_rows && !any_asks; ++i)
+      any_asks = at(block.first_row + i, q).asks();
+    if (!any_asks) return;
+    const GramQuery& query = scan_.queries[q];
+    const int64_t nr = scan_.kernel->nr, n_panels = block.panels.size();
+    row_maxima_.resize(static_cast<size_t>(block.n_rows));
+    panel_maxima_.resize(static_cast<size_t>(n_panels));
+    PanelMaximaArgs args = {.c = block.c,
+                            .c_stride = block.c_stride,
+                            .n_rows = block.n_rows,
+                            .n_panels = 1,
+                            .nr = n_panels * nr,
+                            .factors = scan_.columns->inverses() + block.panels.begin * nr,
+                            .mask = scan_.columns->mask(query.mask) + block.panels.begin * nr,
+                            .absolute = query.absolute,
+                            .out = row_maxima_.data()};
+    panel_maxima(args);
+    args.n_rows = 1;
+    args.n_panels = n_panels;
+    args.nr = nr;
+    args.out = panel_maxima_.data();
+    for (int64_t i = 0; i < block.n_rows; ++i) {
+      const int64_t row = block.first_row + i;
+      GramCandidates& mine = at(row, q);
+      if (!mine.asks()) continue;
+      const float top = row_maxima_[static_cast<size_t>(i)];
+      if (top == -INFINITY) continue;
+      const double inverse = (*scan_.rows)[row].packed_inverse;
+      const double error = gram_error(scan_.d_model, (*scan_.rows)[row].rounding, rounding);
+      if (double{top} * inverse + error < mine.enter) continue;
+      if (!query.earlier) mine.raise(double{top} * inverse - error);
+      args.c = block.c + i * block.c_stride;
+      panel_maxima(args);
+      for (int64_t p = 0; p < n_panels && mine.asks(); ++p) {
+        const float panel_top = panel_maxima_[static_cast<size_t>(p)];
+        if (panel_top == -INFINITY || double{panel_top} * inverse + error < mine.enter) continue;
+        collect(scan_, query, row, block.panels.begin + p, args.c + p * nr, mine);
       }
     }
   }
+
+  const GramScan& scan_;
+  std::span<GramCandidates> candidates_;  // (rows, queries)
+  std::vector<float> row_maxima_, panel_maxima_;
 };
 
 }  // namespace
@@ -135,8 +164,7 @@ int64_t GramScan::run(std::span<GramCandidates> candidates, Parts& parts) const 
   parallel_for(n_parts, 1, [&](int64_t begin, int64_t end) {
     thread_local std::vector<float> products;
     for (int64_t part = begin; part < end; ++part) {
-      Reduce reduce{
-          *this, part == 0 ? candidates : std::span(parts[static_cast<size_t>(part - 1)]), {}};
+      Reduction reduction(*this, part == 0 ? candidates : parts[static_cast<size_t>(part - 1)]);
       const Panels panels = {n_panels * part / n_parts, n_panels * (part + 1) / n_parts};
       for (int64_t first = panels.begin; first < panels.end; first += kGroupPanels) {
         const Panels group = {first, std::min(first + kGroupPanels, panels.end)};
@@ -144,7 +172,7 @@ int64_t GramScan::run(std::span<GramCandidates> candidates, Parts& parts) const 
         products.resize(std::max(products.size(), static_cast<size_t>(n_rows * stride)));
         multiply_panels(*this, group, products.data(), stride,
                         [](int64_t, int64_t) { return true; });
-        reduce.run(group, 0, n_rows, products.data(), stride);
+        reduction.add({group, 0, n_rows, products.data(), stride});
       }
     }
   });
@@ -174,7 +202,8 @@ int64_t GramScan::multiply(std::vector<float>& products) const {
 void GramScan::collect_row(const std::vector<float>& products, int64_t row,
                            std::span<GramCandidates> candidates) const {
   const int64_t n_panels = columns->n_panels(), stride = n_panels * kernel->nr;
-  Reduce{*this, candidates, {}}.run({0, n_panels}, row, 1, products.data() + row * stride, stride);
+  if (n_panels == 0) return;
+  Reduction(*this, candidates).add({{0, n_panels}, row, 1, products.data() + row * stride, stride});
 }
 
 }  // namespace sluice::cpu
