@@ -28,6 +28,12 @@ constexpr int64_t kSquareRows = 8;
 void sums_of_squares(const float* const* rows, int64_t n, double* sums);
 void sums_of_squares(const BFloat16* const* rows, int64_t n, double* sums);
 
+// The same bits as exact_cosine of backend/exact.h, for kDotRows rows against one: `unit` are the
+// unit elements of that one, inverses the inverse norms of the others.
+constexpr int64_t kDotRows = 4;
+void unit_dots(const float* unit, const float* const* rows, const double* inverses, int64_t n,
+               double* dots);
+
 // Sum of (x - rounded)^2.
 float squared_distance(const float* x, const BFloat16* rounded, int64_t n);
 

@@ -373,12 +373,13 @@ void GramSelector::choose_owners(const Indices& tokens) {
 
 void GramSelector::settle_owner(GramJudge& judge, size_t set, int64_t row, int32_t index,
                                 GramCandidates& candidates) {
-  const GramCandidate* owner = judge.nearest(row, candidates);
+  GramCandidate* owner = judge.nearest(row, candidates);
   const size_t t = token(index);
   if (owner != nullptr) sets_[set].owner[t] = static_cast<int32_t>(owner->position());
-  if (spec_.want_cosines)
-    sets_[set].cosine[t] =
-        owner == nullptr ? -1.0f : static_cast<float>(judge.exact_cosine_of(row, *owner));
+  if (spec_.want_cosines) {
+    if (owner != nullptr) judge.make_exact(row, candidates.absolute, {owner, 1});
+    sets_[set].cosine[t] = owner == nullptr ? -1.0f : static_cast<float>(owner->cosine);
+  }
   const bool owned = owner != nullptr && (spec_.owner == OwnerKind::kPaper ||
                                           judge.reaches(row, threshold(set), candidates));
   if (!owned) sets_[set].status[t] = TokenStatus::kUncovered;
