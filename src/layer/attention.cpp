@@ -1,9 +1,7 @@
 #include "layer/parts.h"
 
 namespace sluice {
-namespace {
 
-// Columns [begin, begin + n_heads * head_dim) of a (n_rows, width) matrix as heads.
 Tensor heads_of(const Tensor& rows, int64_t begin, int64_t n_heads, int64_t head_dim) {
   const Tensor columns = rows.columns_from(begin, n_heads * head_dim);
   return Tensor(columns.bytes(), columns.dtype(), {rows.rows(), n_heads, head_dim},
@@ -11,40 +9,56 @@ Tensor heads_of(const Tensor& rows, int64_t begin, int64_t n_heads, int64_t head
       .with_row_stride(rows.row_stride());
 }
 
-}  // namespace
-
-void run_attention(Backend& backend, const BlockShape& shape, const BlockWeights& weights,
-                   const BlockInput& input, Workspace& workspace) {
-  const Tensor qkv = workspace.qkv();
-  backend.linear({.weights = weights.qkv.get(), .x = workspace.input(), .out = qkv});
-
+Projections project(Backend& backend, const BlockShape& shape, const BlockWeights& weights,
+                    const BlockInput& input, const ConstTensor& x,
+                    std::span<const int32_t> positions, const Tensor& out) {
+  backend.linear({.weights = weights.qkv.get(), .x = x, .out = out});
   const int64_t d = shape.head_dim;
-  const Tensor queries = heads_of(qkv, 0, shape.n_heads, d);
-  const Tensor keys = heads_of(qkv, shape.n_heads * d, shape.n_kv_heads, d);
-  const Tensor values = heads_of(qkv, (shape.n_heads + shape.n_kv_heads) * d, shape.n_kv_heads, d);
+  const Projections heads{
+      heads_of(out, 0, shape.n_heads, d), heads_of(out, shape.n_heads * d, shape.n_kv_heads, d),
+      heads_of(out, (shape.n_heads + shape.n_kv_heads) * d, shape.n_kv_heads, d)};
   if (shape.rotary) {
-    for (const Tensor& x : {queries, keys})
+    for (const Tensor& part : {heads.queries, heads.keys})
       backend.rotate({.style = shape.rotary_style,
                       .cosine = input.cosine,
                       .sine = input.sine,
                       .n_tokens = input.n_tokens,
                       .first_position = input.first_position,
-                      .x = x});
+                      .positions = positions,
+                      .x = part});
   }
-  backend.store_kv({.keys = keys,
-                    .values = values,
+  return heads;
+}
+
+void run_attention(Backend& backend, const BlockShape& shape, const BlockWeights& weights,
+                   const BlockInput& input, Workspace& workspace) {
+  if (input.accelerated != nullptr)
+    return run_accelerated_attention(backend, shape, weights, input, workspace);
+  const Projections heads =
+      project(backend, shape, weights, input, workspace.input(), {}, workspace.qkv());
+  backend.store_kv({.keys = heads.keys,
+                    .values = heads.values,
                     .n_tokens = input.n_tokens,
                     .first_position = input.first_position,
                     .cache = input.cache});
   const Tensor attended = workspace.attended();
-  backend.attend_dense({.queries = queries,
+  const Tensor out = heads_of(attended, 0, shape.n_heads, shape.head_dim);
+  backend.attend_dense({.queries = heads.queries,
                         .cache = input.cache,
                         .n_tokens = input.n_tokens,
                         .first_position = input.first_position,
                         .causal = shape.causal,
                         .window = weights.window,
                         .scale = weights.scale,
-                        .out = heads_of(attended, 0, shape.n_heads, d)});
+                        .out = out});
+  if (input.observer != nullptr && *input.observer)
+    (*input.observer)({.layer = input.layer,
+                       .residual = workspace.residual(),
+                       .input = workspace.input(),
+                       .queries = heads.queries,
+                       .keys = heads.keys,
+                       .values = heads.values,
+                       .attended = out});
   backend.linear({.weights = weights.attention_out.get(),
                   .x = attended,
                   .accumulate = true,

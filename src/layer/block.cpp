@@ -20,6 +20,12 @@ void Workspace::resize(Backend& backend, const BlockShape& shape, int64_t n_rows
   capacity_ = n_rows;
 }
 
+Tensor Workspace::gathered(Backend& backend, int64_t n) {
+  if (!gathered_.defined() || gathered_.view().rows() < n)
+    gathered_ = backend.allocate(input_.view().dtype(), {n, input_.view().row_elements()});
+  return gathered_.view().rows_from(0, n);
+}
+
 void run_block(Backend& backend, const BlockShape& shape, const BlockWeights& weights,
                const BlockInput& input, Workspace& workspace) {
   const Tensor residual = workspace.residual(), x = workspace.input();

@@ -2,8 +2,10 @@
 
 #pragma once
 
+#include <functional>
 #include <memory>
 
+#include "layer/layer_attention.h"
 #include "layer/norm.h"
 
 namespace sluice {
@@ -47,19 +49,36 @@ class Workspace {
   Tensor attended() const { return rows_of(attended_); }  // (n_rows, n_heads * head_dim)
   Tensor mlp_in() const { return rows_of(mlp_in_); }      // (n_rows, d_inner or twice that)
   Tensor gated() const { return rows_of(gated_); }        // (n_rows, d_inner), gated models only
+  // Rows of input() brought together, n of them: (n, d_model).
+  Tensor gathered(Backend& backend, int64_t n);
 
  private:
   Tensor rows_of(const Buffer& buffer) const { return buffer.view().rows_from(0, n_rows_); }
-  Buffer residual_, input_, qkv_, attended_, mlp_in_, gated_;
+  Buffer residual_, input_, qkv_, attended_, mlp_in_, gated_, gathered_;
   int64_t n_rows_ = 0, capacity_ = 0;
 };
 
+// What a dense attention block saw and made, for analysis.
+struct AttentionSeen {
+  int64_t layer = 0;
+  ConstTensor residual;  // (n_rows, d_model) f32, before the block
+  ConstTensor input;     // (n_rows, d_model) after the block's norm; a post-norm block's input
+  ConstTensor queries;   // (n_rows, n_heads, head_dim), after rotary embedding
+  ConstTensor keys;      // (n_rows, n_kv_heads, head_dim), after rotary embedding
+  ConstTensor values;    // (n_rows, n_kv_heads, head_dim)
+  ConstTensor attended;  // (n_rows, n_heads, head_dim), before the output projection
+};
+using AttentionObserver = std::function<void(const AttentionSeen&)>;
+
 // Where in the sequences this pass stands.
 struct BlockInput {
-  int64_t n_tokens;        // per sequence
-  int64_t first_position;  // of the first of them
-  KvView cache;            // this layer's
+  int64_t layer = 0;
+  int64_t n_tokens;                       // per sequence
+  int64_t first_position;                 // of the first of them
+  KvView cache;                           // this layer's, when it is dense
+  LayerAttention* accelerated = nullptr;  // when it is not
   ConstTensor cosine, sine;
+  const AttentionObserver* observer = nullptr;  // hears of dense layers
 };
 
 // Takes workspace.residual() through the block, in place.

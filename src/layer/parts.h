@@ -10,6 +10,25 @@ namespace sluice {
 void run_attention(Backend& backend, const BlockShape& shape, const BlockWeights& weights,
                    const BlockInput& input, Workspace& workspace);
 
+// The same when the layer's plan is not dense; input.accelerated says how.
+void run_accelerated_attention(Backend& backend, const BlockShape& shape,
+                               const BlockWeights& weights, const BlockInput& input,
+                               Workspace& workspace);
+
+// Columns [begin, begin + n_heads * head_dim) of a (n_rows, width) matrix as heads.
+Tensor heads_of(const Tensor& rows, int64_t begin, int64_t n_heads, int64_t head_dim);
+
+// q, k and v of rows, as heads of one (n_rows, q + k + v widths) matrix.
+struct Projections {
+  Tensor queries;       // (n_rows, n_heads, head_dim)
+  Tensor keys, values;  // (n_rows, n_kv_heads, head_dim)
+};
+// Projects x into out and turns queries and keys. positions: of the rows, when they are not the
+// pass's own in order.
+Projections project(Backend& backend, const BlockShape& shape, const BlockWeights& weights,
+                    const BlockInput& input, const ConstTensor& x,
+                    std::span<const int32_t> positions, const Tensor& out);
+
 // residual += mlp(x).
 void run_mlp(Backend& backend, const BlockShape& shape, const BlockWeights& weights,
              Workspace& workspace);

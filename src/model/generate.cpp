@@ -84,7 +84,8 @@ GenerateResult generate(Model& model, const Tokenizer& tokenizer, std::string_vi
 
   SLUICE_CHECK(options.n_predict >= 0);
   KvCache cache = model.make_cache(
-      1, result.n_prompt + std::min(options.n_predict, model.context() - result.n_prompt));
+      1, result.n_prompt + std::min(options.n_predict, model.context() - result.n_prompt),
+      options.attention);
   std::vector<float> scores(static_cast<size_t>(spec.vocab));
   const Tensor scores_view(scores.data(), DType::kF32, {1, spec.vocab});
   StreamDecoder decoder(tokenizer, /*skip_special=*/true);

@@ -17,6 +17,7 @@ struct GenerateOptions {
   SamplerOptions sampler;
   std::vector<std::string> stop;  // the answer ends before the first of these
   bool ignore_eos = false;
+  AttentionPlan attention = {};  // without layers: dense
 };
 
 struct GenerateResult {

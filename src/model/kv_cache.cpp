@@ -1,15 +1,37 @@
 #include "model/kv_cache.h"
 
+#include <algorithm>
+
 namespace sluice {
 
-KvCache::KvCache(const ModelSpec& spec, Backend& backend, int64_t n_batch, int64_t capacity)
-    : n_batch_(n_batch),
+KvCache::KvCache(const ModelSpec& spec, Backend& backend, int64_t n_batch, int64_t capacity,
+                 AttentionPlan plan)
+    : plan_(std::move(plan)),
+      n_batch_(n_batch),
       capacity_(capacity),
-      bytes_(bytes_needed(spec, backend.compute_dtype(), n_batch, capacity)) {
+      dense_layer_bytes_(bytes_needed(spec, backend.compute_dtype(), n_batch, capacity) /
+                         spec.n_layers) {
   const Shape shape = {n_batch, spec.n_kv_heads, capacity, spec.head_dim};
-  for (int64_t layer = 0; layer < spec.n_layers; ++layer) {
-    keys_.push_back(backend.allocate(backend.compute_dtype(), shape));
-    values_.push_back(backend.allocate(backend.compute_dtype(), shape));
+  const LayerAttention* above = nullptr;
+  for (int64_t index = 0; index < spec.n_layers; ++index) {
+    Layer layer;
+    if (plan_.layers.empty() ||
+        plan_.layers[static_cast<size_t>(index)].mode == AttentionMode::kDense) {
+      layer.keys = backend.allocate(backend.compute_dtype(), shape);
+      layer.values = backend.allocate(backend.compute_dtype(), shape);
+    } else {
+      layer.accelerated =
+          std::make_unique<LayerAttention>(backend, plan_.layers[static_cast<size_t>(index)],
+                                           AttentionShape{.d_model = spec.d_model,
+                                                          .n_heads = spec.n_heads,
+                                                          .n_kv_heads = spec.n_kv_heads,
+                                                          .head_dim = spec.head_dim,
+                                                          .causal = spec.causal,
+                                                          .scale = spec.attention_scale(index)},
+                                           n_batch, above);
+      above = layer.accelerated.get();
+    }
+    layers_.push_back(std::move(layer));
   }
 }
 
@@ -20,17 +42,56 @@ void KvCache::advance(int64_t n_tokens) {
 
 void KvCache::truncate(int64_t length) {
   SLUICE_CHECK(length >= 0 && length <= length_);
+  SLUICE_CHECK(length == 0 || length == length_ || plan_.all_dense());
+  if (length == 0)
+    for (Layer& layer : layers_)
+      if (layer.accelerated != nullptr) layer.accelerated->reset();
   length_ = length;
+}
+
+bool KvCache::needs_whole_sequence() const {
+  return std::any_of(plan_.layers.begin(), plan_.layers.end(),
+                     [](const LayerPlan& layer) { return layer.mode == AttentionMode::kPaper; });
+}
+
+KvView KvCache::layer(int64_t index) const {
+  const Layer& layer = layers_[static_cast<size_t>(index)];
+  return {layer.keys.view(), layer.values.view()};
+}
+
+LayerAttention* KvCache::accelerated(int64_t index) const {
+  return layers_[static_cast<size_t>(index)].accelerated.get();
+}
+
+const Selector* KvCache::selector(int64_t layer, int64_t batch) const {
+  const LayerAttention* attention = accelerated(layer);
+  return attention == nullptr ? nullptr : &attention->selector(batch);
+}
+
+LayerCacheBytes KvCache::memory() const {
+  LayerCacheBytes sum;
+  for (const Layer& layer : layers_) {
+    if (layer.accelerated == nullptr) {
+      sum.keys_values.exact += dense_layer_bytes_;
+      continue;
+    }
+    const LayerCacheBytes bytes = layer.accelerated->bytes();
+    sum.keys_values.exact += bytes.keys_values.exact;
+    sum.keys_values.clusters += bytes.keys_values.clusters;
+    sum.selection_rows += bytes.selection_rows;
+  }
+  return sum;
+}
+
+int64_t KvCache::bytes() const {
+  const LayerCacheBytes sum = memory();
+  return sum.keys_values.exact + sum.keys_values.clusters + sum.selection_rows;
 }
 
 int64_t KvCache::bytes_needed(const ModelSpec& spec, DType dtype, int64_t n_batch,
                               int64_t capacity) {
   const int64_t per_layer = checked_mul(checked_mul(n_batch, capacity), spec.kv_width());
   return checked_mul(checked_mul(per_layer, 2 * element_bytes(dtype)), spec.n_layers);
-}
-
-KvView KvCache::layer(int64_t index) const {
-  return {keys_[static_cast<size_t>(index)].view(), values_[static_cast<size_t>(index)].view()};
 }
 
 }  // namespace sluice

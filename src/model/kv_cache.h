@@ -1,32 +1,51 @@
-// Keys and values of every layer, for sequences that grow together.
+// What a model keeps of sequences that grow together: keys and values of dense layers, and the
+// representatives and compressed keys and values of accelerated ones.
 
 #pragma once
 
 #include <vector>
 
 #include "backend/backend.h"
+#include "layer/layer_attention.h"
 #include "model/spec.h"
 
 namespace sluice {
 
 class KvCache {
  public:
-  KvCache(const ModelSpec& spec, Backend& backend, int64_t n_batch, int64_t capacity);
+  // plan: what each layer's attention does; without layers, all are dense.
+  KvCache(const ModelSpec& spec, Backend& backend, int64_t n_batch, int64_t capacity,
+          AttentionPlan plan = {});
 
   int64_t n_batch() const { return n_batch_; }
   int64_t capacity() const { return capacity_; }
   int64_t length() const { return length_; }  // positions filled, the same in every sequence
   void advance(int64_t n_tokens);
-  void truncate(int64_t length);  // forget positions from `length` on
-  int64_t bytes() const { return bytes_; }
+  // Forgets positions from `length` on. Compressed layers can only forget everything.
+  void truncate(int64_t length);
+  const AttentionPlan& plan() const { return plan_; }
+  // Whether the plan has a mode that must see a sequence whole, in one pass.
+  bool needs_whole_sequence() const;
+
+  KvView layer(int64_t index) const;                                 // of a dense layer
+  LayerAttention* accelerated(int64_t index) const;                  // nullptr for a dense layer
+  const Selector* selector(int64_t layer, int64_t batch = 0) const;  // nullptr for a dense layer
+
+  // What it weighs now; dense layers with their whole capacity.
+  LayerCacheBytes memory() const;
+  int64_t bytes() const;
   static int64_t bytes_needed(const ModelSpec& spec, DType dtype, int64_t n_batch,
                               int64_t capacity);
 
-  KvView layer(int64_t index) const;
-
  private:
-  int64_t n_batch_, capacity_, length_ = 0, bytes_;
-  std::vector<Buffer> keys_, values_;  // (n_batch, n_kv_heads, capacity, head_dim)
+  struct Layer {
+    Buffer keys, values;  // (n_batch, n_kv_heads, capacity, head_dim), of a dense layer
+    std::unique_ptr<LayerAttention> accelerated;
+  };
+
+  AttentionPlan plan_;
+  int64_t n_batch_, capacity_, length_ = 0, dense_layer_bytes_;
+  std::vector<Layer> layers_;
 };
 
 }  // namespace sluice

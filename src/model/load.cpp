@@ -124,12 +124,6 @@ class Loader {
   int64_t bytes_ = 0;
 };
 
-float attention_scale(const ModelSpec& spec, int64_t layer) {
-  const double base =
-      spec.scale_attention ? 1 / std::sqrt(static_cast<double>(spec.head_dim)) : 1.0;
-  return static_cast<float>(spec.scale_by_layer ? base / static_cast<double>(layer + 1) : base);
-}
-
 // Width of what the output matrix takes.
 int64_t head_width(const ModelSpec& spec, const WeightNames& names) {
   return names.head_transform.empty() ? spec.d_model : names.head_transform.front().n_out;
@@ -174,7 +168,7 @@ ModelWeights load_weights(const ModelDescription& description, const WeightStore
                               .mlp_in = loader.matrix(n.mlp_in, spec.d_model),
                               .mlp_out = loader.matrix(n.mlp_out, spec.d_inner),
                               .window = spec.window(layer),
-                              .scale = attention_scale(spec, layer)});
+                              .scale = spec.attention_scale(layer)});
     if (progress) progress(static_cast<double>(layer + 1) / static_cast<double>(spec.n_layers));
   }
   weights.final_norm = loader.norm(names.final_norm, spec, spec.d_model);

@@ -39,8 +39,20 @@ Model::Model(std::shared_ptr<const Checkpoint> checkpoint, std::unique_ptr<Backe
       weights_(load_weights(checkpoint_->description, checkpoint_->weights(), *backend_,
                             options.progress)) {}
 
-KvCache Model::make_cache(int64_t n_batch, int64_t capacity) const {
-  return KvCache(spec_, *backend_, n_batch, capacity > 0 ? capacity : context_);
+PlanShape Model::plan_shape() const {
+  PlanShape shape{.n_layers = spec_.n_layers,
+                  .n_kv_heads = spec_.n_kv_heads,
+                  .causal = spec_.causal,
+                  .context = context_};
+  for (const int64_t window : spec_.windows)
+    if (window > 0 && (shape.smallest_window == 0 || window < shape.smallest_window))
+      shape.smallest_window = window;
+  return shape;
+}
+
+KvCache Model::make_cache(int64_t n_batch, int64_t capacity, const AttentionPlan& plan) const {
+  if (!plan.layers.empty()) check_plan(plan, plan_shape());
+  return KvCache(spec_, *backend_, n_batch, capacity > 0 ? capacity : context_, plan);
 }
 
 ConstTensor Model::forward(std::span<const int32_t> tokens, KvCache& cache) {
@@ -52,6 +64,9 @@ ConstTensor Model::forward(std::span<const int32_t> tokens, KvCache& cache) {
     throw Error(fmt::format("{} tokens do not fit a context of {}", first + n_tokens,
                             std::min(cache.capacity(), context_)),
                 "a larger --context, if the model has it, or a shorter text");
+  if (first > 0 && cache.needs_whole_sequence())
+    throw Error("attention paper looks at later tokens and cannot go on from earlier ones",
+                "--attention keys or copy, which are causal");
   for (const int32_t token : tokens)
     if (token < 0 || token >= spec_.vocab)
       throw Error(
@@ -64,11 +79,14 @@ ConstTensor Model::forward(std::span<const int32_t> tokens, KvCache& cache) {
   embed(tokens, cache.n_batch(), first);
   for (int64_t layer = 0; layer < spec_.n_layers; ++layer)
     run_block(*backend_, shape, weights_.blocks[static_cast<size_t>(layer)],
-              {.n_tokens = n_tokens,
+              {.layer = layer,
+               .n_tokens = n_tokens,
                .first_position = first,
                .cache = cache.layer(layer),
+               .accelerated = cache.accelerated(layer),
                .cosine = rotary_.cosine.view(),
-               .sine = rotary_.sine.view()},
+               .sine = rotary_.sine.view(),
+               .observer = &observer_},
               workspace_);
   cache.advance(n_tokens);
 

@@ -30,8 +30,15 @@ class Model {
   int64_t weight_bytes() const { return weights_.bytes; }
   bool has_head() const { return weights_.head != nullptr; }
 
-  // A cache for `n_batch` sequences of up to `capacity` positions, 0 for the whole context.
-  KvCache make_cache(int64_t n_batch = 1, int64_t capacity = 0) const;
+  // What a plan for this model must fit.
+  PlanShape plan_shape() const;
+  // A cache for `n_batch` sequences of up to `capacity` positions, 0 for the whole context, and
+  // what attention does with them; without a plan it is dense. Throws Error for a plan that the
+  // model cannot follow.
+  KvCache make_cache(int64_t n_batch = 1, int64_t capacity = 0,
+                     const AttentionPlan& plan = {}) const;
+  // Called from now on after the attention of every dense layer; an empty function ends it.
+  void observe(AttentionObserver observer) { observer_ = std::move(observer); }
 
   // Runs tokens (n_batch, n_tokens) through every layer after what the cache holds, and appends
   // them to it. Returns the hidden states after the final norm, (n_batch * n_tokens, d_model),
@@ -57,6 +64,7 @@ class Model {
   Buffer projected_;  // the same in the compute dtype, when the token table is narrow
   Buffer hidden_;     // (n_rows, d_model)
   Buffer transformed_, scores_;
+  AttentionObserver observer_;
 };
 
 }  // namespace sluice

@@ -4,6 +4,7 @@
 
 #pragma once
 
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -68,6 +69,10 @@ struct ModelSpec {
 
   int64_t query_width() const { return n_heads * head_dim; }
   int64_t kv_width() const { return n_kv_heads * head_dim; }
+  float attention_scale(int64_t layer) const {
+    const double base = scale_attention ? 1 / std::sqrt(static_cast<double>(head_dim)) : 1.0;
+    return static_cast<float>(scale_by_layer ? base / static_cast<double>(layer + 1) : base);
+  }
   int64_t window(int64_t layer) const {
     return windows.empty() ? 0 : windows[static_cast<size_t>(layer)];
   }

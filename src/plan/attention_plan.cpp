@@ -48,6 +48,9 @@ void check_layer(const LayerPlan& layer, const PlanShape& shape) {
     if (!(head.tau >= 0 && head.tau < 1))
       throw Error(fmt::format("tau {} is outside 0 … 1", head.tau),
                   "0 merges nothing, 0.3 is the paper's, values near 1 merge almost everything");
+  if (layer.mode != AttentionMode::kKeys && layer.taus().size() > 1)
+    throw Error(fmt::format("attention {} has one tau for all heads of a layer", mode),
+                "give its heads the same tau, or use attention keys");
   if (layer.sinks < 0) throw Error(fmt::format("{} sinks make no sense", layer.sinks), "0 or more");
   if (!(layer.outlier_ratio >= 0 && std::isfinite(layer.outlier_ratio)))
     throw Error(fmt::format("outlier ratio {} makes no sense", layer.outlier_ratio),
@@ -77,7 +80,9 @@ std::optional<FarKey> far_of(std::string_view name) { return value_in(kFars, nam
 
 std::vector<double> LayerPlan::taus() const {
   std::vector<double> taus;
-  for (const HeadPlan& head : heads) taus.push_back(head.tau);
+  for (const HeadPlan& head : heads)
+    if (head.kind == HeadKind::kClusters) taus.push_back(head.tau);
+  if (taus.empty()) taus.push_back(0);
   std::sort(taus.begin(), taus.end());
   taus.erase(std::unique(taus.begin(), taus.end()), taus.end());
   return taus;
@@ -123,8 +128,15 @@ void check_plan(const AttentionPlan& plan, const PlanShape& shape) {
     throw Error(
         fmt::format("the plan has {} layers, the model {}", plan.layers.size(), shape.n_layers),
         "was the plan made for this model?");
-  for (const LayerPlan& layer : plan.layers)
-    if (layer.mode != AttentionMode::kDense) check_layer(layer, shape);
+  bool selected = false;  // whether a layer before has sets
+  for (const LayerPlan& layer : plan.layers) {
+    if (layer.mode == AttentionMode::kDense) continue;
+    check_layer(layer, shape);
+    if (layer.reuse && !selected)
+      throw Error("the plan's first selected layer reuses a set that nobody chose",
+                  "let the first accelerated layer select its own");
+    selected = true;
+  }
 }
 
 }  // namespace sluice

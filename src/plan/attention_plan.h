@@ -37,7 +37,8 @@ struct LayerPlan {
   int64_t window = 128, block = 128;
   std::vector<HeadPlan> heads;  // (n_kv_heads); `copy` and `paper` have one tau for all
 
-  std::vector<double> taus() const;  // distinct, ascending
+  // Those of the heads that cluster, distinct, ascending; {0} where no head does.
+  std::vector<double> taus() const;
 };
 
 struct AttentionPlan {

@@ -6,7 +6,9 @@
 
 namespace sluice {
 
-// The set that `tau` inherits: the nearest one, ties to the smaller.
+// Index of the nearest of `taus`, ties to the smaller.
+size_t nearest_tau(std::span<const double> taus, double tau);
+// The set that `tau` inherits: that of the nearest tau.
 size_t nearest_set(std::span<const TokenSet> sets, double tau);
 
 // One flag per token of a pass: whether it is in the set. Tokens [first, first + n_tokens).

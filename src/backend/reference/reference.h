@@ -24,6 +24,35 @@ struct Rows final : Table {
   MatrixSource source;
 };
 
+// Rows of all passes so far, in the dtype they came in.
+class KeptRows {
+ public:
+  void append(const ConstTensor& rows);
+  void clear() { *this = {}; }
+  ConstTensor view() const { return buffer_.view(); }  // (n_rows, row_elements)
+  int64_t size() const { return n_rows_; }
+  int64_t bytes() const;
+
+ private:
+  Buffer buffer_;
+  int64_t n_rows_ = 0;
+};
+
+// A key and its value, head_dim numbers each, that stand for `count` tokens.
+struct CountedKey {
+  double count;
+  std::vector<double> key, value;
+};
+// One query head: out = sum p_j value_j, p the softmax of q . key_j * scale + log count_j.
+struct AttendHeadArgs {
+  ConstTensor queries;  // (n_rows, n_heads, head_dim)
+  int64_t row, head;
+  double scale;
+  std::span<const CountedKey> keys;
+  Tensor out;  // (n_rows, n_heads, head_dim)
+};
+void attend_head(const AttendHeadArgs& args);
+
 void embed(const EmbedArgs& args);
 void norm(const NormArgs& args);
 void linear(const LinearArgs& args);

@@ -1,0 +1,90 @@
+// The attention half of a block on representative tokens. Selection comes before the projections,
+// so `copy` and `paper` never compute q, k, v or the output projection of a redundant row.
+
+#include "layer/parts.h"
+#include "select/inherit.h"
+
+namespace sluice {
+namespace {
+
+// Rows of the sequence `batch` in a tensor of the whole batch.
+template <typename AnyTensor>
+AnyTensor rows_of(const AnyTensor& rows, int64_t batch, int64_t n_tokens) {
+  return rows.rows_from(batch * n_tokens, n_tokens);
+}
+
+void run_keys(Backend& backend, const BlockShape& shape, const BlockWeights& weights,
+              const BlockInput& input, Workspace& workspace) {
+  const Projections heads =
+      project(backend, shape, weights, input, workspace.input(), {}, workspace.qkv());
+  const Tensor attended = workspace.attended();
+  const Tensor out = heads_of(attended, 0, shape.n_heads, shape.head_dim);
+  const int64_t n = input.n_tokens;
+  for (int64_t batch = 0; batch < attended.rows() / n; ++batch)
+    input.accelerated->keys(batch).attend({.queries = rows_of(heads.queries, batch, n),
+                                           .keys = rows_of(heads.keys, batch, n),
+                                           .values = rows_of(heads.values, batch, n),
+                                           .sets = input.accelerated->sets(batch),
+                                           .out = rows_of(out, batch, n)});
+  backend.linear({.weights = weights.attention_out.get(),
+                  .x = attended,
+                  .accumulate = true,
+                  .out = workspace.residual()});
+}
+
+// One sequence of `copy` or `paper`.
+void run_reps(Backend& backend, const BlockShape& shape, const BlockWeights& weights,
+              const BlockInput& input, int64_t batch, Workspace& workspace) {
+  LayerAttention& layer = *input.accelerated;
+  // A layer has one tau, but reused sets may be several.
+  const auto sets = layer.sets(batch);
+  const TokenSet& set = sets[nearest_set(sets, layer.plan().taus()[0])];
+  std::vector<int32_t> rows, positions;  // of the tokens that stand for themselves
+  for (int64_t i = 0; i < input.n_tokens; ++i) {
+    const int64_t t = input.first_position + i;
+    if (set.status[static_cast<size_t>(t)] == TokenStatus::kRedundant) continue;
+    rows.push_back(static_cast<int32_t>(batch * input.n_tokens + i));
+    positions.push_back(static_cast<int32_t>(t));
+  }
+  const auto n = static_cast<int64_t>(rows.size());
+  if (n > 0) {  // else nobody asks; a later query counts these tokens from the set
+    const Tensor x = workspace.gathered(backend, n);
+    backend.gather_rows(workspace.input(), rows, x);
+    const Projections heads =
+        project(backend, shape, weights, input, x, positions, workspace.qkv().rows_from(0, n));
+    const Tensor attended = workspace.attended().rows_from(0, n);
+    layer.reps(batch).attend({.queries = heads.queries,
+                              .keys = heads.keys,
+                              .values = heads.values,
+                              .set = &set,
+                              .first_token = input.first_position,
+                              .out = heads_of(attended, 0, shape.n_heads, shape.head_dim)});
+    backend.linear({.weights = weights.attention_out.get(),
+                    .x = attended,
+                    .out = layer.add_outputs(batch, n)});
+  }
+  backend.add_rows(layer.outputs(batch),
+                   std::span(set.cluster).subspan(static_cast<size_t>(input.first_position)),
+                   rows_of(workspace.residual(), batch, input.n_tokens));
+}
+
+}  // namespace
+
+void run_accelerated_attention(Backend& backend, const BlockShape& shape,
+                               const BlockWeights& weights, const BlockInput& input,
+                               Workspace& workspace) {
+  LayerAttention& layer = *input.accelerated;
+  const ConstTensor residual = workspace.residual();
+  const ConstTensor rows =
+      layer.plan().space == SelectSpace::kNormed ? ConstTensor(workspace.input()) : residual;
+  const int64_t n_batch = residual.rows() / input.n_tokens;
+  for (int64_t batch = 0; batch < n_batch; ++batch)
+    layer.select(batch, rows_of(rows, batch, input.n_tokens),
+                 rows_of(residual, batch, input.n_tokens));
+  if (layer.plan().mode == AttentionMode::kKeys)
+    return run_keys(backend, shape, weights, input, workspace);
+  for (int64_t batch = 0; batch < n_batch; ++batch)
+    run_reps(backend, shape, weights, input, batch, workspace);
+}
+
+}  // namespace sluice
