@@ -27,7 +27,8 @@ std::vector<std::string> labels_of(const std::vector<UniformAttention>& choices,
       return words_of(choice, shape)[word] != first[word];
     });
     for (size_t i = 0; varies && i < choices.size(); ++i)
-      labels[i] += " " + words_of(choices[i], shape)[word];
+      if (const std::string text = words_of(choices[i], shape)[word]; text != "-")
+        labels[i] += " " + text;
   }
   return labels;
 }
