@@ -74,79 +74,42 @@ void collect(const GramScan& scan, const GramQuery& query, int64_t row, int64_t 
   }
 }
 
-// Products of rows with a group of panels.
-struct ProductBlock {
-  Panels panels;
-  int64_t first_row, n_rows;
-  const float* c;  // (n_rows, panels * nr)
-  int64_t c_stride;
-};
-
-class Reduction {
- public:
-  Reduction(const GramScan& scan, std::span<GramCandidates> candidates)
-      : scan_(scan), candidates_(candidates) {}
-
-  void add(const ProductBlock& block) {
-    double rounding = 0;
-    for (int64_t panel = block.panels.begin; panel < block.panels.end; ++panel)
-      rounding = std::max(rounding, scan_.columns->rounding(panel));
-    for (size_t q = 0; q < scan_.queries.size(); ++q) add(block, q, rounding);
+// Products of one row with a group of panels, reduced. Most rows have nothing nearer in a group
+// than what they have seen: one maximum tells.
+void reduce(const GramScan& scan, const GramQuery& query, int64_t row, Panels panels,
+            const float* c, GramCandidates& candidates) {
+  const int64_t nr = scan.kernel->nr;
+  const auto maximum = [&](int64_t panel, int64_t n_panels) {
+    return double{masked_maximum({.c = c + (panel - panels.begin) * nr,
+                                  .factors = scan.columns->inverses() + panel * nr,
+                                  .mask = scan.columns->mask(query.mask) + panel * nr,
+                                  .n = n_panels * nr,
+                                  .absolute = query.absolute})};
+  };
+  const double top = maximum(panels.begin, panels.size());
+  if (top == -INFINITY) return;
+  double rounding = 0;
+  for (int64_t panel = panels.begin; panel < panels.end; ++panel)
+    rounding = std::max(rounding, scan.columns->rounding(panel));
+  const GramRow& a = (*scan.rows)[row];
+  const double error = gram_error(scan.d_model, a.rounding, rounding);
+  if (top * a.packed_inverse + error < candidates.enter) return;
+  if (!query.earlier) candidates.raise(top * a.packed_inverse - error);
+  for (int64_t panel = panels.begin; panel < panels.end && candidates.asks(); ++panel) {
+    const double panel_top = maximum(panel, 1);
+    if (panel_top == -INFINITY || panel_top * a.packed_inverse + error < candidates.enter) continue;
+    collect(scan, query, row, panel, c + (panel - panels.begin) * nr, candidates);
   }
+}
 
- private:
-  GramCandidates& at(int64_t row, size_t query) {
-    return candidates_[static_cast<size_t>(row) * scan_.queries.size() + query];
-  }
-
-  // Most rows have nothing nearer in a group than what they have seen: one maximum tells.
-  void add(const ProductBlock& block, size_t q, double rounding) {
-    bool any_asks = false;
-    for (int64_t i = 0; i < block.n_rows && !any_asks; ++i)
-      any_asks = at(block.first_row + i, q).asks();
-    if (!any_asks) return;
-    const GramQuery& query = scan_.queries[q];
-    const int64_t nr = scan_.kernel->nr, n_panels = block.panels.size();
-    row_maxima_.resize(static_cast<size_t>(block.n_rows));
-    panel_maxima_.resize(static_cast<size_t>(n_panels));
-    PanelMaximaArgs args = {.c = block.c,
-                            .c_stride = block.c_stride,
-                            .n_rows = block.n_rows,
-                            .n_panels = 1,
-                            .nr = n_panels * nr,
-                            .factors = scan_.columns->inverses() + block.panels.begin * nr,
-                            .mask = scan_.columns->mask(query.mask) + block.panels.begin * nr,
-                            .absolute = query.absolute,
-                            .out = row_maxima_.data()};
-    panel_maxima(args);
-    args.n_rows = 1;
-    args.n_panels = n_panels;
-    args.nr = nr;
-    args.out = panel_maxima_.data();
-    for (int64_t i = 0; i < block.n_rows; ++i) {
-      const int64_t row = block.first_row + i;
-      GramCandidates& mine = at(row, q);
-      if (!mine.asks()) continue;
-      const float top = row_maxima_[static_cast<size_t>(i)];
-      if (top == -INFINITY) continue;
-      const double inverse = (*scan_.rows)[row].packed_inverse;
-      const double error = gram_error(scan_.d_model, (*scan_.rows)[row].rounding, rounding);
-      if (double{top} * inverse + error < mine.enter) continue;
-      if (!query.earlier) mine.raise(double{top} * inverse - error);
-      args.c = block.c + i * block.c_stride;
-      panel_maxima(args);
-      for (int64_t p = 0; p < n_panels && mine.asks(); ++p) {
-        const float panel_top = panel_maxima_[static_cast<size_t>(p)];
-        if (panel_top == -INFINITY || double{panel_top} * inverse + error < mine.enter) continue;
-        collect(scan_, query, row, block.panels.begin + p, args.c + p * nr, mine);
-      }
-    }
-  }
-
-  const GramScan& scan_;
-  std::span<GramCandidates> candidates_;  // (rows, queries)
-  std::vector<float> row_maxima_, panel_maxima_;
-};
+// The same for all that a row asks.
+void reduce_row(const GramScan& scan, int64_t row, Panels panels, const float* c,
+                std::span<GramCandidates> candidates) {
+  const size_t n_queries = scan.queries.size();
+  const auto mine = candidates.subspan(static_cast<size_t>(row) * n_queries, n_queries);
+  for (size_t q = 0; q < n_queries; ++q)
+    if (mine[q].asks()) reduce(scan, scan.queries[q], row, panels, c, mine[q]);
+}
 
 }  // namespace
 
@@ -164,7 +127,8 @@ int64_t GramScan::run(std::span<GramCandidates> candidates, Parts& parts) const 
   parallel_for(n_parts, 1, [&](int64_t begin, int64_t end) {
     thread_local std::vector<float> products;
     for (int64_t part = begin; part < end; ++part) {
-      Reduction reduction(*this, part == 0 ? candidates : parts[static_cast<size_t>(part - 1)]);
+      std::span<GramCandidates> mine = candidates;
+      if (part > 0) mine = parts[static_cast<size_t>(part - 1)];
       const Panels panels = {n_panels * part / n_parts, n_panels * (part + 1) / n_parts};
       for (int64_t first = panels.begin; first < panels.end; first += kGroupPanels) {
         const Panels group = {first, std::min(first + kGroupPanels, panels.end)};
@@ -172,7 +136,8 @@ int64_t GramScan::run(std::span<GramCandidates> candidates, Parts& parts) const 
         products.resize(std::max(products.size(), static_cast<size_t>(n_rows * stride)));
         multiply_panels(*this, group, products.data(), stride,
                         [](int64_t, int64_t) { return true; });
-        reduction.add({group, 0, n_rows, products.data(), stride});
+        for (int64_t row = 0; row < n_rows; ++row)
+          reduce_row(*this, row, group, products.data() + row * stride, mine);
       }
     }
   });
@@ -203,7 +168,7 @@ void GramScan::collect_row(const std::vector<float>& products, int64_t row,
                            std::span<GramCandidates> candidates) const {
   const int64_t n_panels = columns->n_panels(), stride = n_panels * kernel->nr;
   if (n_panels == 0) return;
-  Reduction(*this, candidates).add({{0, n_panels}, row, 1, products.data() + row * stride, stride});
+  reduce_row(*this, row, {0, n_panels}, products.data() + row * stride, candidates);
 }
 
 }  // namespace sluice::cpu

@@ -20,34 +20,29 @@ const hn::ScalableTag<float> kF;
 using Vector = hn::Vec<decltype(kF)>;
 
 template <bool kAbsolute>
-HWY_INLINE void panel_maxima_of(const PanelMaximaArgs& args) {
+HWY_INLINE float masked_maximum_of(const MaximumArgs& args) {
   const auto n_lanes = static_cast<int64_t>(hn::Lanes(kF));
-  for (int64_t i = 0; i < args.n_rows; ++i) {
-    const float* c = args.c + i * args.c_stride;
-    for (int64_t p = 0; p < args.n_panels; ++p) {
-      Vector top = hn::Set(kF, -INFINITY);
-      int64_t j = p * args.nr;
-      const int64_t end = j + args.nr;
-      for (; j + n_lanes <= end; j += n_lanes) {
-        Vector value = hn::Mul(hn::LoadU(kF, c + j), hn::LoadU(kF, args.factors + j));
-        if (kAbsolute) value = hn::Abs(value);
-        top = hn::Max(top, hn::Add(value, hn::LoadU(kF, args.mask + j)));
-      }
-      float largest = hn::GetLane(hn::MaxOfLanes(kF, top));
-      for (; j < end; ++j) {
-        const float value = c[j] * args.factors[j];
-        largest = std::max(largest, (kAbsolute ? std::abs(value) : value) + args.mask[j]);
-      }
-      args.out[i * args.n_panels + p] = largest;
-    }
+  const auto value_at = [&](int64_t j) HWY_ATTR {
+    const Vector value = hn::Mul(hn::LoadU(kF, args.c + j), hn::LoadU(kF, args.factors + j));
+    return hn::Add(kAbsolute ? hn::Abs(value) : value, hn::LoadU(kF, args.mask + j));
+  };
+  Vector top = hn::Set(kF, -INFINITY), other = top;
+  int64_t j = 0;
+  for (; j + 2 * n_lanes <= args.n; j += 2 * n_lanes) {
+    top = hn::Max(top, value_at(j));
+    other = hn::Max(other, value_at(j + n_lanes));
   }
+  for (; j + n_lanes <= args.n; j += n_lanes) top = hn::Max(top, value_at(j));
+  float largest = hn::GetLane(hn::MaxOfLanes(kF, hn::Max(top, other)));
+  for (; j < args.n; ++j) {
+    const float value = args.c[j] * args.factors[j];
+    largest = std::max(largest, (kAbsolute ? std::abs(value) : value) + args.mask[j]);
+  }
+  return largest;
 }
 
-void panel_maxima(const PanelMaximaArgs& args) {
-  if (args.absolute)
-    panel_maxima_of<true>(args);
-  else
-    panel_maxima_of<false>(args);
+float masked_maximum(const MaximumArgs& args) {
+  return args.absolute ? masked_maximum_of<true>(args) : masked_maximum_of<false>(args);
 }
 
 const hn::FixedTag<float, 4> kF4;
@@ -152,13 +147,13 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace sluice::cpu {
 
-HWY_EXPORT(panel_maxima);
+HWY_EXPORT(masked_maximum);
 HWY_EXPORT(sums_of_squares_f32);
 HWY_EXPORT(sums_of_squares_bf16);
 HWY_EXPORT(unit_dots);
 HWY_EXPORT(squared_distance);
 
-void panel_maxima(const PanelMaximaArgs& args) { HWY_DYNAMIC_DISPATCH(panel_maxima)(args); }
+float masked_maximum(const MaximumArgs& args) { return HWY_DYNAMIC_DISPATCH(masked_maximum)(args); }
 void sums_of_squares(const float* const* rows, int64_t n, double* sums) {
   HWY_DYNAMIC_DISPATCH(sums_of_squares_f32)(rows, n, sums);
 }
