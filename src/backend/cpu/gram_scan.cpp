@@ -74,13 +74,22 @@ void collect(const GramScan& scan, const GramQuery& query, int64_t row, int64_t 
   }
 }
 
-// Products of one row with a group of panels, reduced. Most rows have nothing nearer in a group
-// than what they have seen: one maximum tells.
-void reduce(const GramScan& scan, const GramQuery& query, int64_t row, Panels panels,
-            const float* c, GramCandidates& candidates) {
+// Products of one row with a group of panels.
+struct RowProducts {
+  int64_t row;
+  Panels panels;
+  double rounding;  // the largest of the panels
+  const float* c;   // (panels * nr)
+};
+
+// Most rows have nothing nearer in a group than what they have seen: one maximum tells.
+void reduce(const GramScan& scan, const GramQuery& query, const RowProducts& products,
+            GramCandidates& candidates) {
   const int64_t nr = scan.kernel->nr;
+  const auto [row, panels, rounding, c] = products;
+  const auto products_of = [&](int64_t panel) { return c + (panel - panels.begin) * nr; };
   const auto maximum = [&](int64_t panel, int64_t n_panels) {
-    return double{masked_maximum({.c = c + (panel - panels.begin) * nr,
+    return double{masked_maximum({.c = products_of(panel),
                                   .factors = scan.columns->inverses() + panel * nr,
                                   .mask = scan.columns->mask(query.mask) + panel * nr,
                                   .n = n_panels * nr,
@@ -88,9 +97,6 @@ void reduce(const GramScan& scan, const GramQuery& query, int64_t row, Panels pa
   };
   const double top = maximum(panels.begin, panels.size());
   if (top == -INFINITY) return;
-  double rounding = 0;
-  for (int64_t panel = panels.begin; panel < panels.end; ++panel)
-    rounding = std::max(rounding, scan.columns->rounding(panel));
   const GramRow& a = (*scan.rows)[row];
   const double error = gram_error(scan.d_model, a.rounding, rounding);
   if (top * a.packed_inverse + error < candidates.enter) return;
@@ -98,17 +104,24 @@ void reduce(const GramScan& scan, const GramQuery& query, int64_t row, Panels pa
   for (int64_t panel = panels.begin; panel < panels.end && candidates.asks(); ++panel) {
     const double panel_top = maximum(panel, 1);
     if (panel_top == -INFINITY || panel_top * a.packed_inverse + error < candidates.enter) continue;
-    collect(scan, query, row, panel, c + (panel - panels.begin) * nr, candidates);
+    collect(scan, query, row, panel, products_of(panel), candidates);
   }
 }
 
 // The same for all that a row asks.
-void reduce_row(const GramScan& scan, int64_t row, Panels panels, const float* c,
+void reduce_row(const GramScan& scan, const RowProducts& products,
                 std::span<GramCandidates> candidates) {
   const size_t n_queries = scan.queries.size();
-  const auto mine = candidates.subspan(static_cast<size_t>(row) * n_queries, n_queries);
+  const auto mine = candidates.subspan(static_cast<size_t>(products.row) * n_queries, n_queries);
   for (size_t q = 0; q < n_queries; ++q)
-    if (mine[q].asks()) reduce(scan, scan.queries[q], row, panels, c, mine[q]);
+    if (mine[q].asks()) reduce(scan, scan.queries[q], products, mine[q]);
+}
+
+double largest_rounding(const GramColumns& columns, Panels panels) {
+  double largest = 0;
+  for (int64_t panel = panels.begin; panel < panels.end; ++panel)
+    largest = std::max(largest, columns.rounding(panel));
+  return largest;
 }
 
 }  // namespace
@@ -136,8 +149,9 @@ int64_t GramScan::run(std::span<GramCandidates> candidates, Parts& parts) const 
         products.resize(std::max(products.size(), static_cast<size_t>(n_rows * stride)));
         multiply_panels(*this, group, products.data(), stride,
                         [](int64_t, int64_t) { return true; });
+        const double rounding = largest_rounding(*columns, group);
         for (int64_t row = 0; row < n_rows; ++row)
-          reduce_row(*this, row, group, products.data() + row * stride, mine);
+          reduce_row(*this, {row, group, rounding, products.data() + row * stride}, mine);
       }
     }
   });
@@ -168,7 +182,9 @@ void GramScan::collect_row(const std::vector<float>& products, int64_t row,
                            std::span<GramCandidates> candidates) const {
   const int64_t n_panels = columns->n_panels(), stride = n_panels * kernel->nr;
   if (n_panels == 0) return;
-  reduce_row(*this, row, {0, n_panels}, products.data() + row * stride, candidates);
+  const Panels all = {0, n_panels};
+  reduce_row(*this, {row, all, largest_rounding(*columns, all), products.data() + row * stride},
+             candidates);
 }
 
 }  // namespace sluice::cpu
