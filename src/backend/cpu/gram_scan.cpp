@@ -28,10 +28,14 @@ struct Panels {
   int64_t size() const { return end - begin; }
 };
 
-// Products (rows, panels * nr) of a group of panels. Tiles of which `wanted` says no are left out.
+struct Products {
+  float* data;  // (rows, panels * nr)
+  int64_t stride;
+};
+
+// Multiplies a group of panels. Tiles of which `wanted` says no are left out.
 template <typename Wanted>
-int64_t multiply_panels(const GramScan& scan, Panels panels, float* c, int64_t c_stride,
-                        const Wanted& wanted) {
+int64_t multiply_panels(const GramScan& scan, Panels panels, Products c, const Wanted& wanted) {
   const GemmKernel& kernel = *scan.kernel;
   const int64_t n_rows = scan.rows->size(), k_end = kernel.padded_k(scan.d_model);
   const int64_t a_bytes = element_bytes(kernel.a_dtype);
@@ -49,29 +53,11 @@ int64_t multiply_panels(const GramScan& scan, Panels panels, float* c, int64_t c
                                     .a_stride = scan.rows->stride(),
                                     .b = scan.columns->panel(panel, k),
                                     .k = std::min(kGramDepth, k_end - k),
-                                    .c = c + i * c_stride + (panel - panels.begin) * kernel.nr,
-                                    .c_stride = c_stride,
+                                    .c = c.data + i * c.stride + (panel - panels.begin) * kernel.nr,
+                                    .c_stride = c.stride,
                                     .accumulate = k > 0});
         }
   return pairs;
-}
-
-// What one panel has to say to one row; c are its nr products.
-void collect(const GramScan& scan, const GramQuery& query, int64_t row, int64_t panel,
-             const float* c, GramCandidates& candidates) {
-  const GramRow& a = (*scan.rows)[row];
-  const double error = gram_error(scan.d_model, a.rounding, scan.columns->rounding(panel));
-  const int64_t nr = scan.kernel->nr;
-  const int64_t end = std::min(scan.columns->size(), (panel + 1) * nr);
-  for (int64_t column = panel * nr; column < end; ++column) {
-    if (!scan.columns->counts(query.mask, column)) continue;
-    const GramRow& b = (*scan.columns)[column];
-    if (query.earlier && b.position >= a.position) continue;
-    double value = double{c[column - panel * nr]} * b.packed_inverse * a.packed_inverse;
-    if (query.absolute) value = std::abs(value);
-    if (value + error < candidates.enter) continue;
-    candidates.add({scan.columns, column, value - error, value + error});
-  }
 }
 
 // Products of one row with a group of panels.
@@ -81,6 +67,24 @@ struct RowProducts {
   double rounding;  // the largest of the panels
   const float* c;   // (panels * nr)
 };
+
+// Adds the columns that matter.
+void collect(const GramScan& scan, const GramQuery& query, const RowProducts& products,
+             GramCandidates& candidates) {
+  const GramRow& a = (*scan.rows)[products.row];
+  const double error = gram_error(scan.d_model, a.rounding, products.rounding);
+  const int64_t first = products.panels.begin * scan.kernel->nr;
+  const int64_t end = std::min(scan.columns->size(), products.panels.end * scan.kernel->nr);
+  for (int64_t column = first; column < end; ++column) {
+    if (!scan.columns->counts(query.mask, column)) continue;
+    const GramRow& b = (*scan.columns)[column];
+    if (query.earlier && b.position >= a.position) continue;
+    double value = double{products.c[column - first]} * b.packed_inverse * a.packed_inverse;
+    if (query.absolute) value = std::abs(value);
+    if (value + error < candidates.enter) continue;
+    candidates.add({scan.columns, column, value - error, value + error});
+  }
+}
 
 // Most rows have nothing nearer in a group than what they have seen: one maximum tells.
 void reduce(const GramScan& scan, const GramQuery& query, const RowProducts& products,
@@ -104,7 +108,8 @@ void reduce(const GramScan& scan, const GramQuery& query, const RowProducts& pro
   for (int64_t panel = panels.begin; panel < panels.end && candidates.asks(); ++panel) {
     const double panel_top = maximum(panel, 1);
     if (panel_top == -INFINITY || panel_top * a.packed_inverse + error < candidates.enter) continue;
-    collect(scan, query, row, panel, products_of(panel), candidates);
+    const Panels one = {panel, panel + 1};
+    collect(scan, query, {row, one, scan.columns->rounding(panel), products_of(panel)}, candidates);
   }
 }
 
@@ -147,7 +152,7 @@ int64_t GramScan::run(std::span<GramCandidates> candidates, Parts& parts) const 
         const Panels group = {first, std::min(first + kGroupPanels, panels.end)};
         const int64_t stride = group.size() * kernel->nr;
         products.resize(std::max(products.size(), static_cast<size_t>(n_rows * stride)));
-        multiply_panels(*this, group, products.data(), stride,
+        multiply_panels(*this, group, {products.data(), stride},
                         [](int64_t, int64_t) { return true; });
         const double rounding = largest_rounding(*columns, group);
         for (int64_t row = 0; row < n_rows; ++row)
@@ -168,7 +173,7 @@ int64_t GramScan::multiply(std::vector<float>& products) const {
   if (n_panels == 0) return 0;
   parallel_for(n_panels, panels_worth_a_thread(*this), [&](int64_t begin, int64_t end) {
     pairs[static_cast<size_t>(begin)] = multiply_panels(
-        *this, {begin, end}, products.data() + begin * kernel->nr, stride,
+        *this, {begin, end}, {products.data() + begin * kernel->nr, stride},
         [&](int64_t last_row, int64_t panel) {
           return (*rows)[last_row].position > (*columns)[panel * kernel->nr].position;
         });
