@@ -77,7 +77,7 @@ void summarise(const std::vector<LayerFigures>& window, size_t set, int64_t firs
   add_mean(to.missed, all.mean(&SetFigures::missed));
   add_mean(to.uncovered, all.mean(&SetFigures::uncovered));
   add_mean(to.owner_cosine_mean, all.mean(&SetFigures::owner_cosine_mean));
-  add_mean(to.attention_error_relative, all.mean(&SetFigures::attention_error_relative));
+  add_mean(to.copy_error, all.mean(&SetFigures::copy_error));
   add_mean(to.violations_tau, all.mean(&SetFigures::violations_tau));
   all.add_least(&SetFigures::owner_cosine_min, to.owner_cosine_min);
   all.add_largest(&SetFigures::missed, to.missed_max);

@@ -30,6 +30,9 @@ struct SetFigures {
   RunningMean recall, precision, jaccard, missed;          // against this layer's independent set
   RunningMean uncovered, owner_cosine_min, owner_cosine_mean;
   RunningMean products_paper, products_computed;  // pairs of rows
+  // ||A - A'|| / ||A|| of the layer's attention output A, when every token outside the set has its
+  // owner's instead, uncovered ones too.
+  RunningMean copy_error;
   // ||Attn_h(t) - Attn_h(owner)|| over redundant tokens and heads, and its share of ||Attn_h(t)||.
   RunningMean attention_error_mean, attention_error_max, attention_error_relative;
   // Proposition 2 of the paper, with its tau and with the pair's own distance, and how often the
@@ -58,6 +61,7 @@ inline constexpr std::array kSetFigureNames = {
     SetFigureName{"owner_cosine_mean", &SetFigures::owner_cosine_mean},
     SetFigureName{"products_paper", &SetFigures::products_paper},
     SetFigureName{"products_computed", &SetFigures::products_computed},
+    SetFigureName{"copy_error", &SetFigures::copy_error},
     SetFigureName{"attention_error_mean", &SetFigures::attention_error_mean},
     SetFigureName{"attention_error_max", &SetFigures::attention_error_max},
     SetFigureName{"attention_error_relative", &SetFigures::attention_error_relative},
@@ -80,7 +84,7 @@ struct SetSummary {
   RunningMean rep_pairs;                          // sum of n_reps^2: what r x r attention scores
   // Over the deep layers; ratio is to `independent`.
   RunningMean deep_n_reps, deep_ratio, deep_turnover_min, deep_turnover_max;
-  RunningMean attention_error_relative, violations_tau;  // means over layers
+  RunningMean copy_error, violations_tau;  // means over layers
 };
 
 struct SetSummaryName {
@@ -108,7 +112,7 @@ inline constexpr std::array kSetSummaryNames = {
     SetSummaryName{"deep_ratio", &SetSummary::deep_ratio},
     SetSummaryName{"deep_turnover_min", &SetSummary::deep_turnover_min},
     SetSummaryName{"deep_turnover_max", &SetSummary::deep_turnover_max},
-    SetSummaryName{"mean_attention_error_relative", &SetSummary::attention_error_relative},
+    SetSummaryName{"mean_copy_error", &SetSummary::copy_error},
     SetSummaryName{"mean_violations_tau", &SetSummary::violations_tau},
 };
 

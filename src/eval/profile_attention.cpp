@@ -51,6 +51,44 @@ std::vector<double> key_norms(const std::vector<float>& keys, const ModelSpec& s
   return squares;
 }
 
+// Between two tokens' outputs of a head.
+struct Gap {
+  double squares;      // ||Attn_h(t) - Attn_h(owner)||^2
+  double own_squares;  // ||Attn_h(t)||^2
+};
+
+Gap gap_between(const AttentionOutputs& outputs, int64_t head, int64_t token, int64_t owner) {
+  const auto row_of = [&](int64_t t) {
+    return outputs.attended.data() + (t * outputs.n_heads + head) * outputs.head_dim;
+  };
+  const float *own = row_of(token), *other = row_of(owner);
+  Gap gap{0, 0};
+  for (int64_t i = 0; i < outputs.head_dim; ++i) {
+    const double difference = double{own[i]} - other[i];
+    gap.squares += difference * difference;
+    gap.own_squares += double{own[i]} * own[i];
+  }
+  return gap;
+}
+
+// Errors against the bound: with the paper's tau and with the pair's own distance.
+struct Bounds {
+  RunningMean tau, distance, above_tau, above_distance;
+
+  void add(double error, double tau_value, double pair_distance, double per_distance) {
+    tau.add(tau_value * per_distance);
+    distance.add(pair_distance * per_distance);
+    above_tau.add(error > tau_value * per_distance ? 1 : 0);
+    above_distance.add(error > pair_distance * per_distance ? 1 : 0);
+  }
+  void add_to(SetFigures& to) const {
+    to.bound_tau.add(tau.mean());
+    to.bound_distance.add(distance.mean());
+    to.violations_tau.add(above_tau.mean());
+    to.violations_distance.add(above_distance.mean());
+  }
+};
+
 }  // namespace
 
 double spectral_norm(std::span<const float> matrix, int64_t n_columns) {
@@ -134,44 +172,31 @@ AttentionOutputs attention_outputs(Backend& backend, const ModelSpec& spec,
 
 void measure_attention(const AttentionOutputs& outputs, HeadRange heads, const TokenSet& set,
                        bool with_bound, SetFigures& to) {
-  RunningMean error, relative, bound_tau, bound_distance, over_tau, over_distance;
-  double largest = 0;
+  RunningMean error, relative;
+  Bounds bounds;
+  double largest = 0, all_gaps = 0, all_sizes = 0;
   for (int64_t t = 0; t < outputs.n_tokens; ++t) {
     const auto at = static_cast<size_t>(t);
-    if (set.status[at] != TokenStatus::kRedundant) continue;
-    const double distance = std::sqrt(std::max(0.0, 2 - 2 * double{set.cosine[at]}));
     for (int64_t head = heads.first; head < heads.first + heads.count; ++head) {
-      const auto row_of = [&](int64_t token) {
-        return outputs.attended.data() + (token * outputs.n_heads + head) * outputs.head_dim;
-      };
-      const float *own = row_of(t), *owners = row_of(set.owner[at]);
-      double squares = 0, size = 0;
-      for (int64_t i = 0; i < outputs.head_dim; ++i) {
-        squares += (double{own[i]} - owners[i]) * (double{own[i]} - owners[i]);
-        size += double{own[i]} * own[i];
-      }
-      const double gap = std::sqrt(squares);
-      error.add(gap);
-      largest = std::max(largest, gap);
-      if (size > 0) relative.add(gap / std::sqrt(size));
-      if (!with_bound) continue;
-      const double per_distance =
-          outputs.bound_per_input[static_cast<size_t>(head)] * outputs.input_norms[at];
-      bound_tau.add(set.tau * per_distance);
-      bound_distance.add(distance * per_distance);
-      over_tau.add(gap > set.tau * per_distance ? 1 : 0);
-      over_distance.add(gap > distance * per_distance ? 1 : 0);
+      const Gap gap = gap_between(outputs, head, t, set.owner[at]);
+      all_gaps += gap.squares;
+      all_sizes += gap.own_squares;
+      if (set.status[at] != TokenStatus::kRedundant) continue;
+      const double size = std::sqrt(gap.squares);
+      error.add(size);
+      largest = std::max(largest, size);
+      if (gap.own_squares > 0) relative.add(std::sqrt(gap.squares / gap.own_squares));
+      if (with_bound)
+        bounds.add(size, set.tau, std::sqrt(std::max(0.0, 2 - 2 * double{set.cosine[at]})),
+                   outputs.bound_per_input[static_cast<size_t>(head)] * outputs.input_norms[at]);
     }
   }
+  if (all_sizes > 0) to.copy_error.add(std::sqrt(all_gaps / all_sizes));
   if (error.count() == 0) return;
   to.attention_error_mean.add(error.mean());
   to.attention_error_max.add(largest);
   if (relative.count() > 0) to.attention_error_relative.add(relative.mean());
-  if (!with_bound) return;
-  to.bound_tau.add(bound_tau.mean());
-  to.bound_distance.add(bound_distance.mean());
-  to.violations_tau.add(over_tau.mean());
-  to.violations_distance.add(over_distance.mean());
+  if (with_bound) bounds.add_to(to);
 }
 
 }  // namespace sluice
