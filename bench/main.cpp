@@ -1,5 +1,6 @@
 // Speed of prefill and decode of models of real shapes with random weights, against what the
 // machine can do at best in the same run: bare matrix products, and a plain read of memory.
+// Cases of kind "attention": selection and attention on representatives against dense attention.
 // Candidate and baselines take turns, so that a change in clock or load touches all alike.
 //
 //   sluice_bench [--repeat N] [--threads N] [--json FILE] CASE.json …
@@ -7,15 +8,15 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
-#include <chrono>
 #include <nlohmann/json.hpp>
 
+#include "attention_cases.h"
 #include "baselines.h"
 #include "core/threads.h"
 #include "eval/results.h"
 #include "model/model.h"
-#include "synthetic.h"
+#include "model/synthetic.h"
+#include "timing.h"
 
 namespace sluice::bench {
 namespace {
@@ -26,30 +27,6 @@ struct Options {
   int repeat = 5;
   int threads = 0;
 };
-
-double time_ms(const std::function<void()>& work) {
-  const auto start = std::chrono::steady_clock::now();
-  work();
-  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start)
-      .count();
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const size_t n = values.size();
-  return n % 2 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
-}
-
-// Ratio of two samples that were taken in turn: median, smallest and largest of the pairs.
-struct Ratio {
-  double middle, low, high;
-};
-Ratio ratio_of(const std::vector<double>& numerator, const std::vector<double>& denominator) {
-  std::vector<double> ratios;
-  for (size_t i = 0; i < numerator.size(); ++i) ratios.push_back(numerator[i] / denominator[i]);
-  const auto [low, high] = std::minmax_element(ratios.begin(), ratios.end());
-  return {median(ratios), *low, *high};
-}
 
 class CaseRunner {
  public:
@@ -189,8 +166,13 @@ int run(int argc, char** argv) {
   nlohmann::json results = results_header("bench", *backend);
   fmt::print("{}, {}, {} threads\n", results["machine"]["cpu"].get<std::string>(),
              backend->description(), threads());
-  for (const std::string& path : options.cases)
-    CaseRunner(options, nlohmann::json::parse(std::ifstream(path)), results).run();
+  for (const std::string& path : options.cases) {
+    const auto description = nlohmann::json::parse(std::ifstream(path));
+    if (description.value("kind", "model") == "attention")
+      run_attention_cases(description, options.repeat, results);
+    else
+      CaseRunner(options, description, results).run();
+  }
   if (!options.json.empty()) write_json(results, options.json);
   return 0;
 }

@@ -44,10 +44,14 @@ void check_layer(const LayerPlan& layer, const PlanShape& shape) {
     throw Error(fmt::format("the plan has {} key/value heads, the model {}", layer.heads.size(),
                             shape.n_kv_heads),
                 "was the plan made for this model?");
-  for (const HeadPlan& head : layer.heads)
+  for (const HeadPlan& head : layer.heads) {
+    if (!shape.causal && head.kind == HeadKind::kWindow)
+      throw Error("an encoder has no window, so a head cannot be window-only",
+                  "make that head dense, or give it a tau");
     if (!(head.tau >= 0 && head.tau < 1))
       throw Error(fmt::format("tau {} is outside 0 … 1", head.tau),
                   "0 merges nothing, 0.3 is the paper's, values near 1 merge almost everything");
+  }
   if (layer.mode != AttentionMode::kKeys && layer.taus().size() > 1)
     throw Error(fmt::format("attention {} has one tau for all heads of a layer", mode),
                 "give its heads the same tau, or use attention keys");

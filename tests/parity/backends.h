@@ -43,6 +43,9 @@ class EveryBackend : public testing::TestWithParam<Setup> {
   const std::unique_ptr<Backend> reference = GetParam().reference();
 };
 
+// The reference among them too: for what a definition says, not how two backends compare.
+class EveryImplementation : public EveryBackend {};
+
 inline float rounded(DType dtype, float x) {
   return dtype == DType::kBF16 ? to_float(to_bfloat16(x)) : x;
 }

@@ -1,3 +1,5 @@
+// Attention on clusters of keys on the CPU, docs/algorithm.md section 3.
+
 #pragma once
 
 #include "backend/backend.h"

@@ -1,3 +1,5 @@
+// Attention among representatives on the CPU, docs/algorithm.md section 3.
+
 #pragma once
 
 #include "backend/backend.h"

@@ -11,11 +11,15 @@ namespace sluice::cpu {
 // One step of online softmax on a row of raw scores, scale > 0: x = exp(x * scale - new maximum),
 // where the new maximum covers the row and `maximum`. Returns the factor for earlier sums and
 // updates maximum and total. A row of -inf alone leaves everything as it was and becomes zeros.
+//
+// counts (n), finite: how many equal scores each one stands for; null for ones. exp(x + log m) is
+// m * exp(x), so no logarithm is needed, and the maximum need not know of it.
 struct SoftmaxState {
   float maximum;
   float total;
 };
-float softmax_step(float scale, int64_t n, float* x, SoftmaxState& state);
+float softmax_step(float scale, int64_t n, float* x, SoftmaxState& state,
+                   const float* counts = nullptr);
 
 // log(sum(exp(x))), without overflow.
 float log_sum_exp(const float* x, int64_t n);

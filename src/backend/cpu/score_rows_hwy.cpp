@@ -17,7 +17,9 @@ namespace sluice::cpu::HWY_NAMESPACE {
 
 HWY_INLINE int64_t lanes() { return static_cast<int64_t>(hn::Lanes(kF)); }
 
-float softmax_step(float scale, int64_t n, float* x, SoftmaxState& state) {
+template <bool kCounts>
+HWY_INLINE float softmax_step_of(float scale, const float* counts, int64_t n, float* x,
+                                 SoftmaxState& state) {
   const auto factor = hn::Set(kF, scale);
   auto top = hn::Set(kF, -INFINITY);
   int64_t i = 0;
@@ -33,14 +35,24 @@ float softmax_step(float scale, int64_t n, float* x, SoftmaxState& state) {
   const auto shift = hn::Set(kF, maximum);
   auto sum = hn::Zero(kF);
   for (i = 0; i + lanes() <= n; i += lanes()) {
-    const auto e = exponential(hn::MulSub(hn::LoadU(kF, x + i), factor, shift));
+    auto e = exponential(hn::MulSub(hn::LoadU(kF, x + i), factor, shift));
+    if constexpr (kCounts) e = hn::Mul(e, hn::LoadU(kF, counts + i));
     sum = hn::Add(sum, e);
     hn::StoreU(e, kF, x + i);
   }
   float total = hn::GetLane(hn::SumOfLanes(kF, sum));
-  for (; i < n; ++i) total += x[i] = std::exp(x[i] * scale - maximum);
+  for (; i < n; ++i) {
+    x[i] = std::exp(x[i] * scale - maximum);
+    if constexpr (kCounts) x[i] *= counts[i];
+    total += x[i];
+  }
   state = {maximum, state.total * correction + total};
   return correction;
+}
+
+float softmax_step(float scale, int64_t n, float* x, SoftmaxState& state, const float* counts) {
+  return counts == nullptr ? softmax_step_of<false>(scale, nullptr, n, x, state)
+                           : softmax_step_of<true>(scale, counts, n, x, state);
 }
 
 float log_sum_exp(const float* x, int64_t n) {
@@ -144,8 +156,8 @@ HWY_EXPORT(dot_rows_bf16);
 HWY_EXPORT(mix_rows_f32);
 HWY_EXPORT(mix_rows_bf16);
 
-float softmax_step(float factor, int64_t n, float* x, SoftmaxState& state) {
-  return HWY_DYNAMIC_DISPATCH(softmax_step)(factor, n, x, state);
+float softmax_step(float factor, int64_t n, float* x, SoftmaxState& state, const float* counts) {
+  return HWY_DYNAMIC_DISPATCH(softmax_step)(factor, n, x, state, counts);
 }
 float log_sum_exp(const float* x, int64_t n) { return HWY_DYNAMIC_DISPATCH(log_sum_exp)(x, n); }
 void dot_rows(const float* q, const float* keys, int64_t stride, int64_t n, int64_t d, float* out) {

@@ -1,11 +1,11 @@
-#include "synthetic.h"
+#include "model/synthetic.h"
 
 #include <algorithm>
 #include <random>
 
 #include "model/families.h"
 
-namespace sluice::bench {
+namespace sluice {
 namespace {
 
 // The names and shapes a description asks for.
@@ -16,7 +16,12 @@ class TensorList {
     const WeightNames& names = model.names;
     add(names.token_table, {spec.vocab, spec.d_embed});
     add(names.position_table, {spec.max_positions + spec.position_offset, spec.d_model});
+    add(names.type_table, {2, spec.d_model});
+    add_norm(names.embed_norm, spec.d_model);
     add_norm(names.final_norm, spec.d_model);
+    add_norm(names.head_norm, spec.d_model);
+    add_matrix(names.project_in, spec.d_embed);
+    add_matrix(names.head_transform, spec.d_model);
     for (const LayerNames& layer : names.layers) {
       add_norm(layer.attention_norm, spec.d_model);
       add_norm(layer.mlp_norm, spec.d_model);
@@ -29,6 +34,7 @@ class TensorList {
   }
 
   std::vector<StoredTensor> tensors;
+  std::vector<std::string> norm_weights;  // names among them
 
  private:
   void add(const std::string& name, Shape shape) {
@@ -38,6 +44,7 @@ class TensorList {
   }
   void add_norm(const NormNames& names, int64_t width) {
     add(names.weight, {width});
+    norm_weights.push_back(names.weight);
     add(names.bias, {width});
   }
   void add_matrix(const MatrixNames& names, int64_t n_in) {
@@ -50,7 +57,7 @@ class TensorList {
 
 // A checkpoint and the memory its tensors lie in.
 struct SyntheticCheckpoint {
-  std::vector<BFloat16> pool;
+  std::vector<BFloat16> pool, norm_pool;
   Checkpoint checkpoint;
 };
 
@@ -63,8 +70,10 @@ std::shared_ptr<const Checkpoint> synthetic_checkpoint(const ConfigReader& confi
   checkpoint.format = "safetensors";
   // A family looks for its token table to learn the prefix of the names.
   WeightStore probe;
-  for (const char* name : {"transformer.wte.weight", "model.embed_tokens.weight",
-                           "model.decoder.embed_tokens.weight", "lm_head.weight"})
+  for (const char* name :
+       {"transformer.wte.weight", "model.embed_tokens.weight", "model.decoder.embed_tokens.weight",
+        "bert.embeddings.word_embeddings.weight", "esm.embeddings.word_embeddings.weight",
+        "lm_head.weight"})
     if (name != std::string_view("lm_head.weight") || !config.bool_or("tie_word_embeddings", true))
       probe.add({name, DType::kBF16, {1}, {}});
   checkpoint.description = describe(config, probe);
@@ -76,15 +85,19 @@ std::shared_ptr<const Checkpoint> synthetic_checkpoint(const ConfigReader& confi
   const auto n_tensors = static_cast<int64_t>(list.tensors.size());
   made->pool.resize(static_cast<size_t>(largest + kShift * n_tensors));
   std::mt19937 random(7);
-  for (BFloat16& x : made->pool)
-    x = to_bfloat16((static_cast<float>(random() >> 8) * 0x1p-24f - 0.5f) * 0.1f);
+  const auto uniform = [&] { return static_cast<float>(random() >> 8) * 0x1p-24f - 0.5f; };
+  for (BFloat16& x : made->pool) x = to_bfloat16(uniform() * 0.1f);
+  made->norm_pool.resize(static_cast<size_t>(checkpoint.description.spec.d_model));
+  for (BFloat16& x : made->norm_pool) x = to_bfloat16(1 + uniform());
   for (int64_t i = 0; i < n_tensors; ++i) {
     StoredTensor& tensor = list.tensors[static_cast<size_t>(i)];
-    tensor.bytes = std::as_bytes(
-        std::span(made->pool.data() + i * kShift, static_cast<size_t>(tensor.shape.numel())));
+    const bool is_norm = std::find(list.norm_weights.begin(), list.norm_weights.end(),
+                                   tensor.name) != list.norm_weights.end();
+    const BFloat16* values = is_norm ? made->norm_pool.data() : made->pool.data() + i * kShift;
+    tensor.bytes = std::as_bytes(std::span(values, static_cast<size_t>(tensor.shape.numel())));
     checkpoint.folder_weights.add(tensor);
   }
   return {made, &checkpoint};
 }
 
-}  // namespace sluice::bench
+}  // namespace sluice

@@ -1,0 +1,116 @@
+#include "attention_cases.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "attention_layer.h"
+#include "timing.h"
+
+namespace sluice::bench {
+namespace {
+
+// The largest resident size since the last call, in MiB, where the kernel tells; else 0.
+double peak_mib_since_last_call() {
+  double kib = 0;
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);)
+    if (line.starts_with("VmHWM:")) kib = std::stod(line.substr(6));
+  std::ofstream("/proc/self/clear_refs") << "5";  // starts a new maximum
+  return kib / 1024;
+}
+
+std::string speedup(const Ratio& ratio, double ceiling) {
+  return fmt::format("{:>5.2f}x ({:.2f}-{:.2f}) of {:>5.2f}x", ratio.middle, ratio.low, ratio.high,
+                     ceiling);
+}
+
+std::vector<double> sum(const std::vector<double>& a, const std::vector<double>& b) {
+  std::vector<double> total;
+  for (size_t i = 0; i < a.size(); ++i) total.push_back(a[i] + b[i]);
+  return total;
+}
+
+void run_case(const std::string& name, const AttentionCase& c, int repeat,
+              nlohmann::json& results) {
+  peak_mib_since_last_call();
+  AttentionLayer layer(c);
+  layer.select();
+  const auto samples = time_in_turn(
+      repeat, {[&] { layer.dense(); }, [&] { layer.select(); }, [&] { layer.keys(); },
+               [&] { layer.project(); }, [&] { layer.copy(); }, [&] { layer.bare_gram(); }});
+  const auto &dense = samples[0], &select = samples[1], &keys = samples[2], &project = samples[3],
+             &copy = samples[4], &gram = samples[5];
+  const AttentionFlops flops = attention_flops(c);
+  const Ratio validated = ratio_of(dense, sum(select, keys)), reused = ratio_of(dense, keys);
+  const Ratio copied = ratio_of(sum(dense, project), sum(select, copy));
+  const double select_rate =
+      2 * static_cast<double>(c.d_model) * static_cast<double>(layer.products()) / median(select);
+  const double gram_rate = AttentionLayer::bare_gram_flops(c) / median(gram);
+  const double peak = peak_mib_since_last_call();
+  fmt::print(
+      "{:<10} {:>4} d {:>4} T {:>5} r/T {:.3f}  dense {:>8.1f} ms  select {:>7.1f} ms "
+      "({:>3.0f}% of {:.0f} GFLOP/s)  keys {:>7.1f} ms  validated {}  reused {}  copy {}  "
+      "peak {:.0f} MiB\n",
+      name, dtype_name(c.dtype), c.d_model, c.n_tokens,
+      static_cast<double>(layer.n_reps()) / static_cast<double>(c.n_tokens), median(dense),
+      median(select), 100 * select_rate / gram_rate, gram_rate * 1e-6, median(keys),
+      speedup(validated, flops.dense / (flops.select + flops.keys)),
+      speedup(reused, flops.dense / flops.keys),
+      speedup(copied,
+              (flops.dense + flops.project) / (flops.select + flops.reps + flops.project_reps)),
+      peak);
+  std::fflush(stdout);
+  const auto record = [&](const char* mode, const std::vector<double>& ms, double against,
+                          double ceiling) {
+    results["cases"].push_back(
+        {{"name", fmt::format("{} T{} d{} r{}", name, c.n_tokens, c.d_model, layer.n_reps())},
+         {"dtype", dtype_name(c.dtype)},
+         {"n_tokens", c.n_tokens},
+         {"d_model", c.d_model},
+         {"n_reps", layer.n_reps()},
+         {"mode", mode},
+         {"samples_ms", ms},
+         {"median_ms", median(ms)},
+         {"tokens_per_s", 1e3 * static_cast<double>(c.n_tokens) / median(ms)},
+         {"speedup_vs_dense", against},
+         {"ceiling", ceiling},
+         {"peak_mib", peak}});
+  };
+  record("dense", dense, 1, 1);
+  record("keys, validated", sum(select, keys), validated.middle,
+         flops.dense / (flops.select + flops.keys));
+  record("keys, reused", keys, reused.middle, flops.dense / flops.keys);
+  record("copy, with projections", sum(select, copy), copied.middle,
+         (flops.dense + flops.project) / (flops.select + flops.reps + flops.project_reps));
+  record("select", select, select_rate / gram_rate, 1);
+}
+
+}  // namespace
+
+void run_attention_cases(const nlohmann::json& description, int repeat, nlohmann::json& results) {
+  for (const std::string dtype : description.at("dtypes"))
+    for (const int64_t d_model : description.at("d_model"))
+      for (const int64_t n_tokens : description.at("n_tokens")) {
+        std::vector<int64_t> n_reps;
+        if (description.contains("n_reps"))
+          n_reps = description["n_reps"].get<std::vector<int64_t>>();
+        else
+          for (const double share : description.at("redundancy"))
+            n_reps.push_back(std::llround(share * static_cast<double>(n_tokens)));
+        for (const int64_t n : n_reps)
+          run_case(description.at("name"),
+                   {.n_tokens = n_tokens,
+                    .d_model = d_model,
+                    .head_dim = description.at("head_dim"),
+                    .n_reps = n,
+                    .dtype = dtype == "bf16" ? DType::kBF16 : DType::kF32,
+                    .causal = description.value("causal", true)},
+                   repeat, results);
+      }
+}
+
+}  // namespace sluice::bench

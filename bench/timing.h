@@ -1,0 +1,49 @@
+// Timing of candidates and baselines that take turns.
+
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <vector>
+
+namespace sluice::bench {
+
+inline double time_ms(const std::function<void()>& work) {
+  const auto start = std::chrono::steady_clock::now();
+  work();
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start)
+      .count();
+}
+
+inline double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const size_t n = values.size();
+  return n % 2 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
+}
+
+// Ratio of two samples that were taken in turn: median, smallest and largest of the pairs.
+struct Ratio {
+  double middle, low, high;
+};
+inline Ratio ratio_of(const std::vector<double>& numerator,
+                      const std::vector<double>& denominator) {
+  std::vector<double> ratios;
+  for (size_t i = 0; i < numerator.size(); ++i) ratios.push_back(numerator[i] / denominator[i]);
+  const auto [low, high] = std::minmax_element(ratios.begin(), ratios.end());
+  return {median(ratios), *low, *high};
+}
+
+// Times pieces of work in turn, `repeat` rounds after one to warm up: samples per piece, in ms.
+inline std::vector<std::vector<double>> time_in_turn(
+    int repeat, const std::vector<std::function<void()>>& pieces) {
+  std::vector<std::vector<double>> samples(pieces.size());
+  for (int round = -1; round < repeat; ++round)
+    for (size_t i = 0; i < pieces.size(); ++i) {
+      const double ms = time_ms(pieces[i]);
+      if (round >= 0) samples[i].push_back(ms);
+    }
+  return samples;
+}
+
+}  // namespace sluice::bench

@@ -1,0 +1,96 @@
+// What every attention of this folder has in common: blocks of packed keys and values, and a tile
+// of queries that passes over them with an online softmax, so that nothing of size n_tokens x
+// n_tokens exists. docs/algorithm.md, section 3.
+
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+#include "backend/cpu/gemm.h"
+#include "backend/cpu/score_rows.h"
+#include "core/tensor.h"
+
+namespace sluice::cpu {
+
+// Fewer queries than this go row by row: packing the keys would cost more than it saves.
+constexpr int64_t kMinPackedQueries = 8;
+
+// Sizes of tiles and of packed blocks, for one compute dtype and head size.
+struct TileShape {
+  TileShape(DType dtype, int64_t head_dim);
+
+  int64_t blocks(int64_t n_keys) const { return (n_keys + block_keys - 1) / block_keys; }
+
+  const GemmKernel& kernel;
+  int64_t head_dim, padded_dim;    // padded to whole panels
+  int64_t block_keys;              // about 128, whole panels
+  int64_t block_queries;           // rows of a tile
+  int64_t key_bytes, value_bytes;  // of one packed block
+};
+
+// Packed blocks, one after another. The memory starts as zeros: what no row is put into is
+// multiplied by weights of zero, and must be finite.
+struct Panels {
+  std::byte* keys;    // (n_blocks, block_keys / nr) panels of depth head_dim
+  std::byte* values;  // (n_blocks, padded_dim / nr) panels of depth block_keys
+
+  Panels from(const TileShape& shape, int64_t block) const {
+    return {keys + block * shape.key_bytes, values + block * shape.value_bytes};
+  }
+};
+
+// Writes a key and its value, both (head_dim), at `index` of the panels. T is the compute dtype.
+template <typename T>
+void put_row(const TileShape& shape, Panels panels, int64_t index, const T* key, const T* value);
+
+// What one query sees of a block: keys [begin, end), key j counted counts[j] times. Counts may be
+// null for ones; else they are finite as far as the block's columns reach.
+struct SeenKeys {
+  int64_t begin, end;
+  const float* counts;
+};
+
+// Memory of a tile, which each thread keeps for the next one.
+struct TileScratch {
+  std::vector<std::byte> queries;  // (block_queries, query_stride) a_dtype
+  std::vector<float> scores;       // (block_queries, score_stride)
+  std::vector<std::byte> weights;  // (block_queries, score_stride) a_dtype, when it is not f32
+  std::vector<float> sums;         // (block_queries, padded_dim)
+  std::vector<SoftmaxState> state;
+};
+
+// Some queries of one head on their way over blocks of keys.
+class QueryTile {
+ public:
+  QueryTile(const TileShape& shape, float scale, TileScratch& scratch);
+
+  // Queries at rows [row, row + n) of (…, n_heads, head_dim), n <= block_queries.
+  void load(const ConstTensor& queries, int64_t row, int64_t n, int64_t head);
+
+  // Passes over one block, of which nobody sees keys from n_keys on; seen(i) tells what query i
+  // sees, and is asked in order.
+  template <typename Seen>
+  void visit(Panels block, int64_t n_keys, const Seen& seen) {
+    const int64_t columns = shape_.kernel.panels(n_keys) * shape_.kernel.nr;
+    score(block, columns);
+    for (int64_t i = 0; i < n_; ++i) soften(i, columns, seen(i));
+    mix(block, columns);
+  }
+
+  void store(const Tensor& out, int64_t row, int64_t head);
+
+ private:
+  int64_t score_stride() const { return shape_.block_keys + 16; }
+  void score(Panels block, int64_t columns);
+  void soften(int64_t i, int64_t columns, SeenKeys seen);
+  void mix(Panels block, int64_t columns);
+
+  const TileShape& shape_;
+  float scale_;
+  TileScratch& s_;
+  int64_t query_stride_;
+  int64_t n_ = 0;
+};
+
+}  // namespace sluice::cpu

@@ -1,0 +1,66 @@
+// Which columns may be the nearest to a row: cosines known as intervals, made exact only where
+// intervals overlap each other or the threshold.
+
+#pragma once
+
+#include "backend/cpu/gram_columns.h"
+
+namespace sluice::cpu {
+
+struct GramCandidate {
+  enum class Known : uint8_t { kByTile, kByFloatDot, kExactly };
+
+  const GramColumns* columns;
+  int64_t column;
+  double lower, upper;  // of the cosine, or of its magnitude in absolute comparisons
+  Known known = Known::kByTile;
+  double cosine = 0;  // signed, once known exactly
+
+  int64_t position() const { return (*columns)[column].position; }
+};
+
+// The candidates of one row in one kind of comparison.
+struct GramCandidates {
+  std::vector<GramCandidate> list;
+  double lower = 0;  // the largest lower end so far
+  double enter = 0;  // a candidate must reach this to matter
+  double stop = 0;   // once a lower end reaches this, no other candidate matters
+  bool absolute = false;
+  size_t prune_at = 0;
+
+  // For comparisons that ask for the nearest column, for those that ask only whether any reaches
+  // the threshold, and for none.
+  void ask_nearest(bool magnitude);
+  void ask_threshold(double threshold, bool magnitude);
+  void ask_nothing();
+  // An empty one that asks the same and knows what is already reached.
+  void ask_like(const GramCandidates& other);
+
+  bool asks() const;
+  void add(const GramCandidate& candidate);
+  void take_over(const GramCandidates& other);
+  // Drops what cannot be the nearest any more.
+  void prune();
+};
+
+// Settles comparisons of the rows of one block.
+class GramJudge {
+ public:
+  GramJudge(const GramRows& rows, int64_t d_model);
+
+  // Whether a column reaches the threshold.
+  bool reaches(int64_t row, double threshold, GramCandidates& candidates);
+  // The column of largest cosine, ties to the first position; nullptr where there is none.
+  const GramCandidate* nearest(int64_t row, GramCandidates& candidates);
+  // The signed cosine of a candidate.
+  double exact_cosine_of(int64_t row, const GramCandidate& candidate);
+
+ private:
+  void narrow_down(int64_t row, bool absolute, GramCandidate& candidate);
+
+  const GramRows& rows_;
+  int64_t d_model_;
+  std::vector<float> row_scratch_, column_scratch_;
+};
+
+}  // namespace sluice::cpu

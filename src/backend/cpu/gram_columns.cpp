@@ -1,0 +1,105 @@
+#include "backend/cpu/gram_columns.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+
+namespace sluice::cpu {
+
+GramColumns::GramColumns(const GemmKernel& kernel, int64_t d_model, size_t n_masks)
+    : kernel_(&kernel), d_model_(d_model), masks_(n_masks) {}
+
+// Chunks stay for the next sequence; what is left in them is multiplied by zero inverse norms.
+void GramColumns::clear() {
+  columns_.clear();
+  inverses_.clear();
+  rounding_.clear();
+  for (auto& mask : masks_) mask.clear();
+  firsts_.clear();
+}
+
+void GramColumns::grow() {
+  const auto n = static_cast<size_t>(kernel_->panels(size() + 1) * kernel_->nr);
+  inverses_.resize(n, 0.0f);
+  rounding_.resize(n / static_cast<size_t>(kernel_->nr), 0.0f);
+  for (auto& mask : masks_) mask.resize(n, -INFINITY);
+  if (size() == static_cast<int64_t>(panels_.size()) * chunk_columns())
+    panels_.push_back(
+        host_buffer(kernel_->b_dtype, {kChunkPanels, kernel_->panel_elements(d_model_)}));
+}
+
+int64_t GramColumns::append(const GramRows& rows, int64_t i) {
+  const int64_t column = size();
+  grow();
+  columns_.push_back(rows[i]);
+  const GramRow& row = columns_.back();
+  inverses_[static_cast<size_t>(column)] = row.packed_inverse;
+  float& rounding = rounding_[static_cast<size_t>(column / kernel_->nr)];
+  rounding = std::max(rounding, row.rounding);
+
+  const int64_t bytes = element_bytes(kernel_->b_dtype) * kernel_->kq;
+  const std::byte* from = rows.packed(i);
+  auto* to = const_cast<std::byte*>(panel(column / kernel_->nr, 0)) + column % kernel_->nr * bytes;
+  for (int64_t k = 0; k < kernel_->padded_k(d_model_); k += kernel_->kq, from += bytes)
+    std::memcpy(to + k / kernel_->kq * kernel_->nr * bytes, from, static_cast<size_t>(bytes));
+
+  if (kernel_->b_dtype == DType::kBF16 && rows.source_dtype() == DType::kF32) {
+    const int64_t chunk = column / chunk_columns();
+    if (chunk == static_cast<int64_t>(exact_rows_.size()))
+      exact_rows_.push_back(host_buffer(DType::kF32, {chunk_columns(), d_model_}));
+    float* exact_row =
+        exact_rows_[static_cast<size_t>(chunk)].view().row<float>(column % chunk_columns());
+    std::memcpy(exact_row, rows.exact(i, nullptr), static_cast<size_t>(d_model_) * sizeof(float));
+  }
+  return column;
+}
+
+const std::byte* GramColumns::panel(int64_t panel, int64_t k) const {
+  const Tensor& chunk = panels_[static_cast<size_t>(panel / kChunkPanels)].view();
+  return chunk.bytes() +
+         (panel % kChunkPanels * kernel_->panel_elements(d_model_) + k * kernel_->nr) *
+             element_bytes(kernel_->b_dtype);
+}
+
+const float* GramColumns::exact(int64_t column, float* scratch) const {
+  if (!exact_rows_.empty())
+    return exact_rows_[static_cast<size_t>(column / chunk_columns())].view().row<float>(
+        column % chunk_columns());
+  const auto unpack = [&](const auto* from) {
+    for (int64_t k = 0; k < d_model_; ++k)
+      scratch[k] =
+          to_float(from[(k / kernel_->kq * kernel_->nr + column % kernel_->nr) * kernel_->kq +
+                        k % kernel_->kq]);
+  };
+  const std::byte* from = panel(column / kernel_->nr, 0);
+  if (kernel_->b_dtype == DType::kBF16)
+    unpack(reinterpret_cast<const BFloat16*>(from));
+  else
+    unpack(reinterpret_cast<const float*>(from));
+  if (const int exponent = (*this)[column].exponent; exponent != 0)
+    for (int64_t k = 0; k < d_model_; ++k) scratch[k] = std::ldexp(scratch[k], exponent);
+  return scratch;
+}
+
+void GramColumns::count_in_once(size_t mask, int64_t column) {
+  std::vector<float> scratch(static_cast<size_t>(2 * d_model_));
+  const float* row = exact(column, scratch.data());
+  uint64_t hash = mask;
+  for (int64_t k = 0; k < d_model_; ++k)
+    hash = (hash ^ std::bit_cast<uint32_t>(row[k])) * 0x9e3779b97f4a7c15u;
+  const auto [known, is_new] = firsts_.try_emplace(hash, column);
+  if (!is_new && (*this)[known->second].position < (*this)[column].position) {
+    const float* first = exact(known->second, scratch.data() + d_model_);
+    if (std::memcmp(row, first, static_cast<size_t>(d_model_) * sizeof(float)) == 0) return;
+  }
+  count_in(mask, column);
+}
+
+int64_t GramColumns::bytes() const {
+  const int64_t packed = kernel_->padded_k(d_model_) * element_bytes(kernel_->b_dtype);
+  const int64_t exact_row = exact_rows_.empty() ? 0 : d_model_ * element_bytes(DType::kF32);
+  return size() * (packed + exact_row);
+}
+
+}  // namespace sluice::cpu

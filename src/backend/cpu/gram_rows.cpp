@@ -1,0 +1,157 @@
+#include "backend/cpu/gram_rows.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+
+#include "backend/cpu/gram_simd.h"
+#include "backend/cpu/rows.h"
+#include "backend/exact.h"
+#include "core/threads.h"
+
+namespace sluice::cpu {
+namespace {
+
+// Rows further apart than their length, so that a power of two does not share cache sets.
+constexpr int64_t kRowPadBytes = 64;
+
+// Rows of norms outside 2^-40 ... 2^40 are scaled before packing: their products could leave
+// float32, and BF16 instructions take what is below its normal range for zero.
+constexpr double kLargestInverse = 0x1p40;
+
+// Rows summed side by side: one sum alone waits for each addition.
+constexpr int64_t kSumRows = 8;
+
+template <typename T>
+void sums_of_squares(const std::array<const T*, kSumRows>& x, int64_t n, double* sums) {
+  std::array<double, kSumRows> sum{};
+  for (int64_t i = 0; i < n; ++i)
+    for (size_t r = 0; r < kSumRows; ++r) {
+      const double value = to_float(x[r][i]);
+      sum[r] += value * value;
+    }
+  std::copy(sum.begin(), sum.end(), sums);
+}
+
+template <typename T>
+void inverse_norms_of(const ConstTensor& rows, int64_t first, int64_t n_rows, double* out) {
+  std::array<const T*, kSumRows> x;
+  std::array<double, kSumRows> sums;
+  // A last group that is short repeats its last row.
+  for (int64_t r = 0; r < kSumRows; ++r)
+    x[static_cast<size_t>(r)] = rows.row<T>(first + std::min(r, n_rows - 1));
+  sums_of_squares<T>(x, rows.row_elements(), sums.data());
+  for (int64_t r = 0; r < n_rows; ++r) {
+    const double sum = sums[static_cast<size_t>(r)];
+    out[r] = sum > 0 ? 1 / std::sqrt(sum) : 0;
+  }
+}
+
+// Roundings that one term of a float32 sum of n meets, with room for the few around it, in units
+// of 2^-23: Arm's BF16 instructions round sums to odd, which errs by up to that much.
+double sum_error(int64_t n) {
+  const int64_t chain = std::min(n, kGramDepth) + (n + kGramDepth - 1) / kGramDepth;
+  return static_cast<double>(chain + 16) * 0x1p-23;
+}
+
+// The exact cosine is that of unit rows rounded to float32, 2^-24 for each factor.
+constexpr double kUnitRowError = 0x1p-23 + 0x1p-40;
+
+}  // namespace
+
+void inverse_norms(const ConstTensor& rows, std::span<double> out) {
+  const int64_t groups = (rows.rows() + kSumRows - 1) / kSumRows;
+  parallel_for(groups, 4, [&](int64_t begin, int64_t end) {
+    for (int64_t group = begin; group < end; ++group) {
+      const int64_t first = group * kSumRows, n = std::min(kSumRows, rows.rows() - first);
+      if (rows.dtype() == DType::kBF16)
+        inverse_norms_of<BFloat16>(rows, first, n, out.data() + first);
+      else
+        inverse_norms_of<float>(rows, first, n, out.data() + first);
+    }
+  });
+}
+
+// a.b - a'.b' = (a - a').b + a'.(b - b'), by Cauchy and Schwarz.
+double gram_error(int64_t d_model, double rounding_a, double rounding_b) {
+  const double packed_norms = (1 + rounding_a) * (1 + rounding_b);
+  return rounding_a + rounding_b + rounding_a * rounding_b + sum_error(d_model) * packed_norms +
+         kUnitRowError;
+}
+
+double float_dot_error(int64_t d_model) {
+  return static_cast<double>(d_model + 16) * 0x1p-24 + kUnitRowError;
+}
+
+GramRows::GramRows(const GemmKernel& kernel, int64_t d_model)
+    : kernel_(&kernel),
+      d_model_(d_model),
+      stride_(kernel.padded_k(d_model) + kRowPadBytes / element_bytes(kernel.a_dtype)) {
+  SLUICE_CHECK(kernel.a_dtype == kernel.b_dtype);
+}
+
+void GramRows::assign(const Source& source, std::span<const int32_t> indices) {
+  source_ = source;
+  indices_.assign(indices.begin(), indices.end());
+  rows_.resize(indices.size());
+  packed_.resize(
+      std::max(packed_.size(), indices.size() * static_cast<size_t>(stride_) *
+                                   static_cast<size_t>(element_bytes(kernel_->a_dtype))));
+  parallel_for(size(), 8, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) pack(i);
+  });
+}
+
+const float* GramRows::exact(int64_t i, float* scratch) const {
+  const int64_t row = indices_[static_cast<size_t>(i)];
+  if (source_.rows.dtype() == DType::kF32) return source_.rows.row<float>(row);
+  widen(source_.rows.row<BFloat16>(row), d_model_, scratch);
+  return scratch;
+}
+
+void GramRows::pack(int64_t i) {
+  const int64_t index = indices_[static_cast<size_t>(i)];
+  const double inverse = source_.inverse_norms[static_cast<size_t>(index)];
+  GramRow& row = rows_[static_cast<size_t>(i)];
+  row = {.position = source_.first_position + index, .inverse_norm = inverse};
+  std::byte* to = packed_.data() + i * stride_ * element_bytes(kernel_->a_dtype);
+  const int64_t bytes = element_bytes(kernel_->a_dtype);
+  std::memset(to + d_model_ * bytes, 0, static_cast<size_t>((stride_ - d_model_) * bytes));
+  if (inverse == 0) {
+    std::memset(to, 0, static_cast<size_t>(d_model_ * bytes));
+    return;
+  }
+  const bool in_range = inverse <= kLargestInverse && inverse >= 1 / kLargestInverse;
+  if (in_range && source_.rows.dtype() == kernel_->a_dtype) {
+    std::memcpy(to, source_.rows.bytes() + index * source_.rows.row_stride() * bytes,
+                static_cast<size_t>(d_model_ * bytes));
+    row.packed_inverse = static_cast<float>(inverse);
+    return;
+  }
+  thread_local std::vector<float> widened, scaled;
+  widened.resize(static_cast<size_t>(d_model_));
+  const float* x = exact(i, widened.data());
+  if (!in_range) {
+    row.exponent = -std::ilogb(inverse);
+    scaled.resize(static_cast<size_t>(d_model_));
+    for (int64_t k = 0; k < d_model_; ++k)
+      scaled[static_cast<size_t>(k)] = static_cast<float>(std::ldexp(double{x[k]}, -row.exponent));
+    x = scaled.data();
+  }
+  const double packed_inverse = std::ldexp(inverse, row.exponent);
+  row.packed_inverse = static_cast<float>(packed_inverse);
+  if (kernel_->a_dtype == DType::kF32) {
+    std::memcpy(to, x, static_cast<size_t>(d_model_) * sizeof(float));
+    return;
+  }
+  auto* narrowed = reinterpret_cast<BFloat16*>(to);
+  narrow(x, d_model_, narrowed);
+  // A float32 sum of positive terms errs by 2^-24 each; squares below its range are lost, which is
+  // less than 2^-28 of a norm of at least 2^-40.
+  const double distance = std::sqrt(double{squared_distance(x, narrowed, d_model_)});
+  const double sum_slack = 1 + static_cast<double>(d_model_ + 16) * 0x1p-24;
+  row.rounding = static_cast<float>(distance * packed_inverse * sum_slack + 0x1p-28);
+}
+
+}  // namespace sluice::cpu

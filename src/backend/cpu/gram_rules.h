@@ -1,0 +1,53 @@
+// What each rule of docs/algorithm.md, section 2, compares a token with.
+
+#pragma once
+
+#include <array>
+
+#include "backend/select.h"
+
+namespace sluice::cpu {
+
+// Columns that count, per set.
+enum GramMask : size_t {
+  kOwnerMask,      // representatives
+  kPlainMask,      // what decides a token that is not inherited, where that is not the owners
+  kInheritedMask,  // what decides an inherited token, where those are decided differently
+  kGramMasks,
+};
+
+inline bool inherits(SelectRule rule) {
+  return rule != SelectRule::kIndependent && rule != SelectRule::kGreedy;
+}
+
+inline bool compares_magnitudes(SelectRule rule) {
+  return rule == SelectRule::kIndependent || rule == SelectRule::kCascadePaper ||
+         rule == SelectRule::kCascadeCausal;
+}
+
+// Which columns decide a token. A token of `cascade-cover` that is not inherited is an addition
+// when neither a kept representative nor an earlier addition reaches the threshold: when no owner
+// does, like in `greedy`.
+inline GramMask deciding_mask(SelectRule rule, bool inherited) {
+  if (inherited) return kInheritedMask;
+  return rule == SelectRule::kGreedy || rule == SelectRule::kCascadeCover ? kOwnerMask : kPlainMask;
+}
+
+// In which masks a decided token counts.
+inline std::array<bool, kGramMasks> masks_of(SelectRule rule, bool inherited, bool in_set) {
+  switch (rule) {
+    case SelectRule::kIndependent:
+      return {in_set, true, false};
+    case SelectRule::kCascadePaper:
+    case SelectRule::kCascadeCausal:
+      return {in_set, inherited && in_set, inherited};
+    case SelectRule::kCascadeCover:
+      return {in_set, false, inherited && in_set};
+    case SelectRule::kGreedy:
+    case SelectRule::kFixed:
+      return {in_set, false, false};
+  }
+  return {};
+}
+
+}  // namespace sluice::cpu

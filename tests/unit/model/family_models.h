@@ -1,0 +1,138 @@
+// One small model of every family with random weights, at awkward sizes: for what must hold of
+// attention in all of them.
+
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "model/synthetic.h"
+#include "unit/model/golden_models.h"
+
+namespace sluice::test {
+
+struct FamilyCase {
+  const char* name;
+  nlohmann::json config;
+  int64_t n_tokens;
+  double tau;  // that merges some of the tokens of repeating_tokens(), not all
+};
+
+inline void PrintTo(const FamilyCase& c, std::ostream* out) { *out << c.name; }
+
+// Two layers each; head_dim in the name.
+inline const std::vector<FamilyCase>& family_cases() {
+  const auto llama = [](int d, int heads, int kv_heads, int positions) {
+    return nlohmann::json{{"model_type", "llama"},
+                          {"num_hidden_layers", 2},
+                          {"hidden_size", d},
+                          {"intermediate_size", 2 * d},
+                          {"num_attention_heads", heads},
+                          {"num_key_value_heads", kv_heads},
+                          {"max_position_embeddings", positions},
+                          {"vocab_size", 64},
+                          {"rms_norm_eps", 1e-5},
+                          {"tie_word_embeddings", false}};
+  };
+  static const std::vector<FamilyCase> cases = {
+      {"gpt2_64",
+       {{"model_type", "gpt2"},
+        {"n_layer", 2},
+        {"n_embd", 128},
+        {"n_head", 2},
+        {"n_positions", 160},
+        {"vocab_size", 64}},
+       129,
+       0.8},
+      {"gptj_256",
+       {{"model_type", "gptj"},
+        {"n_layer", 2},
+        {"n_embd", 256},
+        {"n_head", 1},
+        {"n_positions", 160},
+        {"rotary_dim", 64},
+        {"vocab_size", 64},
+        {"tie_word_embeddings", true}},
+       37,
+       0.6},
+      {"opt_80",
+       {{"model_type", "opt"},
+        {"num_hidden_layers", 2},
+        {"hidden_size", 160},
+        {"word_embed_proj_dim", 160},
+        {"ffn_dim", 320},
+        {"num_attention_heads", 2},
+        {"max_position_embeddings", 160},
+        {"do_layer_norm_before", true},
+        {"activation_function", "relu"},
+        {"vocab_size", 64}},
+       129,
+       0.8},
+      {"llama_128", llama(512, 4, 2, 160), 129, 0.6},
+      {"llama_16", llama(64, 4, 1, 1024), 1000, 0.6},
+      {"bert_64",
+       {{"model_type", "bert"},
+        {"num_hidden_layers", 2},
+        {"hidden_size", 128},
+        {"intermediate_size", 256},
+        {"num_attention_heads", 2},
+        {"max_position_embeddings", 160},
+        {"type_vocab_size", 2},
+        {"hidden_act", "gelu"},
+        {"layer_norm_eps", 1e-12},
+        {"vocab_size", 64}},
+       129,
+       0.8},
+      {"esm_16",
+       {{"model_type", "esm"},
+        {"num_hidden_layers", 2},
+        {"hidden_size", 48},
+        {"intermediate_size", 96},
+        {"num_attention_heads", 3},
+        {"max_position_embeddings", 256},
+        {"position_embedding_type", "rotary"},
+        {"emb_layer_norm_before", false},
+        {"token_dropout", true},
+        {"mask_token_id", 32},
+        {"pad_token_id", 1},
+        {"layer_norm_eps", 1e-5},
+        {"vocab_size", 33}},
+       129,
+       0.6},
+  };
+  return cases;
+}
+
+inline bool is_encoder(const FamilyCase& c) {
+  const std::string type = c.config.at("model_type");
+  return type == "bert" || type == "esm";
+}
+
+inline Model load(const FamilyCase& c, const ModelSetup& setup) {
+  const nlohmann::json config = c.config;
+  return Model(synthetic_checkpoint(ConfigReader(config, c.name)), setup.make(), {});
+}
+
+// Few different tokens, so that many are alike.
+inline std::vector<int32_t> repeating_tokens(int64_t n, uint32_t seed = 1) {
+  std::vector<int32_t> tokens;
+  uint32_t state = seed;
+  for (int64_t i = 0; i < n; ++i) {
+    state = state * 1664525u + 1013904223u;
+    tokens.push_back(static_cast<int32_t>(3 + (state >> 16) % 9));
+  }
+  return tokens;
+}
+
+// Hidden states after the final norm, (n_tokens, d_model).
+inline std::vector<float> hidden_of(Model& model, std::span<const int32_t> tokens, KvCache& cache) {
+  const ConstTensor hidden = model.forward(tokens, cache);
+  std::vector<float> out(static_cast<size_t>(hidden.rows() * hidden.row_elements()));
+  const Tensor view(out.data(), DType::kF32, {hidden.rows(), hidden.row_elements()});
+  model.backend().convert(hidden, view);
+  return out;
+}
+
+}  // namespace sluice::test
