@@ -105,8 +105,9 @@ void print_report(const AnalyzeReport& report, const std::string& format) {
   append({bound_table(first)});
   for (const Profile& profile : report.profiles)
     if (profile.space == RowSpace::kKey) append({head_table(report, profile)});
-  fmt::print("{}: layer by layer for {}; mean ± standard deviation over {} windows\n",
-             report.model_name, profile_label(first), first.n_windows);
+  fmt::print("{}: layer by layer for {}; mean ± standard deviation over {} window{}\n",
+             report.model_name, profile_label(first), first.n_windows,
+             first.n_windows == 1 ? "" : "s");
   for (const TextTable& table : tables)
     fmt::print("\n{}", format == "csv" ? table.csv() : table.markdown());
 }
@@ -119,7 +120,10 @@ void run_analyze(AnalyzeFlags& flags) {
   const AnalyzeOptions options = analyze_options(flags, spec);
   const std::vector<int64_t> contexts = contexts_of(flags, spec);
   flags.context = *std::max_element(contexts.begin(), contexts.end());
-  TextStream(flags.file, *tokenizer, flags.separator);  // refuses a bad path before the work
+  {  // a text that is too short is refused before the work
+    TextStream text(flags.file, *tokenizer, flags.separator);
+    first_window(text, std::min(flags.context, spec.max_positions));
+  }
   Model model = load_model(checkpoint, flags);
   const ProjectionNorms norms = projection_norms(*checkpoint);
 

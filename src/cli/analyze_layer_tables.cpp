@@ -11,8 +11,7 @@ constexpr Digits kCount{.decimals = 1}, kShare{.decimals = 3};
 constexpr Digits kPercent{.decimals = 1, .factor = 100, .unit = "%"};
 
 std::string pair_name(size_t layer) { return fmt::format("{}-{}", layer - 1, layer); }
-Cell paper_label(std::string what) { return {std::move(what) + " paper", ""}; }
-Cell label(std::string what) { return {std::move(what), ""}; }
+Cell paper_label(std::string what) { return words(std::move(what) + " paper"); }
 
 // The rows of the paper's table for a layer, which it may not show.
 template <typename Row, typename Add>
@@ -26,12 +25,11 @@ TextTable coherence_table(const Profile& profile, const PaperModel* paper) {
       "Table 1. Jaccard index of the independent sets of neighbouring layers; random: of random "
       "sets of the cascade's size",
       {"layers", "r(l)", "r(l+1)", "Jaccard", "common", "random"});
-  const size_t random = profile.summaries.size() - 2;
   for (size_t l = 1; l < profile.layers.size(); ++l) {
     const SetFigures& now = profile.layers[l].sets[kIndependentSet];
-    table.add({label(pair_name(l)), cell(now.n_inherited, kCount), cell(now.n_reps, kCount),
+    table.add({words(pair_name(l)), cell(now.n_inherited, kCount), cell(now.n_reps, kCount),
                cell(now.jaccard_prev, kShare), cell(now.intersection_prev, kCount),
-               cell(profile.layers[l].sets[random].jaccard_prev, kShare)});
+               cell(profile.layers[l].sets[profile.random_set()].jaccard_prev, kShare)});
     if (paper != nullptr)
       add_paper_rows(paper->coherence, l - 1, [&](const PaperModel::Coherence& row) {
         table.add({paper_label(pair_name(l)), cell(int64_t{row.n_reps}),
@@ -50,7 +48,7 @@ TextTable turnover_table(const std::string& rule, const Profile& profile, const 
       {"layers", "r inherited", "r cascade", "r independent", "adds", "removes", "turnover"});
   for (size_t l = 1; l < profile.layers.size(); ++l) {
     const SetFigures& now = profile.layers[l].sets[kCascadeSet];
-    table.add({label(pair_name(l)), cell(now.n_inherited, kCount), cell(now.n_reps, kCount),
+    table.add({words(pair_name(l)), cell(now.n_inherited, kCount), cell(now.n_reps, kCount),
                cell(profile.layers[l].sets[kIndependentSet].n_reps, kCount),
                cell(now.additions, kCount), cell(now.removals, kCount),
                cell(now.turnover, kPercent)});
@@ -69,7 +67,7 @@ TextTable count_table(const Profile& profile, const PaperModel* paper) {
   const auto n = static_cast<double>(profile.n_tokens);
   for (size_t l = 0; l < profile.layers.size(); ++l) {
     const RunningMean& n_reps = profile.layers[l].sets[kIndependentSet].n_reps;
-    table.add({label(fmt::format("{}", l)), cell(n_reps, kCount),
+    table.add({words(fmt::format("{}", l)), cell(n_reps, kCount),
                cell(n_reps, {.decimals = 3, .factor = 1 / n}),
                cell(n / n_reps.mean(), {.decimals = 1, .unit = "x"})});
     if (paper != nullptr)
@@ -91,7 +89,7 @@ TextTable full_table(const std::string& rule, const Profile& profile, const Pape
   for (size_t l = 0; l < profile.layers.size(); ++l) {
     const std::vector<SetFigures>& sets = profile.layers[l].sets;
     const SetFigures& cascade = sets[kCascadeSet];
-    table.add({label(fmt::format("{}", l)), cell(sets[kIndependentSet].n_reps, kCount),
+    table.add({words(fmt::format("{}", l)), cell(sets[kIndependentSet].n_reps, kCount),
                cell(sets[kGreedySet].n_reps, kCount), cell(cascade.n_reps, kCount),
                cell(sets[kIndependentSet].jaccard_prev, kShare), cell(cascade.additions, kCount),
                cell(cascade.removals, kCount), cell(cascade.turnover, kPercent)});

@@ -33,28 +33,20 @@ std::string counts_by_head(const std::vector<HeadFigures>& heads) {
 
 TextTable agreement_table(const AnalyzeReport& report, const Profile& profile) {
   TextTable table(
-      fmt::format(
-          "Sets against the same layer's independent set, and how well they cover, means "
-          "over layers: {}. missed: independent representatives left out, per layer (and "
-          "the worst layer); copy error: relative, of attention output where every token outside "
-          "the set takes its owner's",
-          profile_label(profile)),
-      {"set", "mean r", "recall", "precision", "Jaccard", "missed", "worst", "uncovered",
-       "owner cos min", "owner cos mean", "copy error"});
+      fmt::format("Agreement with the same layer's independent set, cover, and the error of "
+                  "copying attention outputs from owners, means over layers: {}",
+                  profile_label(profile)),
+      {"set", "mean r", "recall", "precision", "Jaccard", "missed", "missed, worst layer",
+       "uncovered", "owner cos min", "owner cos mean", "copy error", "Gram savings", "computed"});
   const std::vector<SetKind> kinds = set_kinds(report.cascades);
   for (size_t k = 0; k < kinds.size(); ++k) {
     const SetSummary& s = profile.summaries[k];
-    table.add({{kinds[k].name, ""},
-               cell(s.n_reps, kCount),
-               cell(s.recall, kShare),
-               cell(s.precision, kShare),
-               cell(s.jaccard, kShare),
-               cell(s.missed, kCount),
-               cell(s.missed_max, kCount),
-               cell(s.uncovered, kPercent),
-               cell(s.owner_cosine_min, kShare),
-               cell(s.owner_cosine_mean, kShare),
-               cell(s.copy_error, kShare)});
+    table.add({words(kinds[k].name), cell(s.n_reps, kCount), cell(s.recall, kShare),
+               cell(s.precision, kShare), cell(s.jaccard, kShare), cell(s.missed, kCount),
+               cell(s.missed_max, kCount), cell(s.uncovered, kPercent),
+               cell(s.owner_cosine_min, kShare), cell(s.owner_cosine_mean, kShare),
+               cell(s.copy_error, kShare), cell(s.savings_paper, kPercent),
+               cell(s.savings_computed, kPercent)});
   }
   return table;
 }
@@ -66,7 +58,7 @@ TextTable missed_table(const AnalyzeReport& report, const Profile& profile) {
   TextTable table("Independent representatives that a set misses, layer by layer", columns);
   for (size_t l = 0; l < profile.layers.size(); ++l) {
     const std::vector<SetFigures>& sets = profile.layers[l].sets;
-    std::vector<Cell> row = {{fmt::format("{}", l), ""},
+    std::vector<Cell> row = {words(fmt::format("{}", l)),
                              cell(sets[kIndependentSet].n_reps, kCount)};
     for (size_t k = kGreedySet; k < kinds.size(); ++k) row.push_back(cell(sets[k].missed, kCount));
     table.add(std::move(row));
@@ -83,14 +75,10 @@ TextTable bound_table(const Profile& profile) {
        "above "});
   for (size_t l = 0; l < profile.layers.size(); ++l) {
     const SetFigures& s = profile.layers[l].sets[kIndependentSet];
-    table.add({{fmt::format("{}", l), ""},
-               cell(s.attention_error_mean, kError),
-               cell(s.attention_error_max, kError),
-               cell(s.attention_error_relative, kShare),
-               cell(s.bound_tau, kCount),
-               cell(s.violations_tau, kPercent),
-               cell(s.bound_distance, kCount),
-               cell(s.violations_distance, kPercent)});
+    table.add({words(fmt::format("{}", l)), cell(s.attention_error_mean, kError),
+               cell(s.attention_error_max, kError), cell(s.attention_error_relative, kShare),
+               cell(s.bound_tau, kCount), cell(s.violations_tau, kPercent),
+               cell(s.bound_distance, kCount), cell(s.violations_distance, kPercent)});
   }
   return table;
 }
@@ -108,9 +96,8 @@ TextTable head_table(const AnalyzeReport& report, const Profile& profile) {
     const RunningMean& per_head = profile.layers[l].sets[kCascadeSet].n_reps;
     const double head_cost = 1e-6 * n * per_head.mean() * static_cast<double>(profile.row_width) *
                              static_cast<double>(profile.n_sets_per_layer);
-    std::vector<Cell> row = {{fmt::format("{}", l), ""},
-                             cell(per_head, kCount),
-                             {counts_by_head(profile.layers[l].heads), ""}};
+    std::vector<Cell> row = {words(fmt::format("{}", l)), cell(per_head, kCount),
+                             words(counts_by_head(profile.layers[l].heads))};
     if (shared == nullptr) {
       row.insert(row.end(), {no_value(), cell(head_cost, kCount), no_value(), no_value()});
     } else {

@@ -13,18 +13,20 @@ constexpr Digits kCount{.decimals = 1}, kShare{.decimals = 3}, kRatio{.decimals 
 constexpr Digits kPercent{.decimals = 1, .factor = 100, .unit = "%"};
 constexpr Digits kMillions{.decimals = 3, .factor = 1e-6, .unit = "M"};
 
-// The cascades, and before them `greedy`, which has no layer to inherit from and needs none.
+// For the first profile the cascades, and before them `greedy`, which does without inheritance;
+// for the others the first cascade.
 template <typename Visit>
-void each_rule(const AnalyzeReport& report, const Visit& visit) {
+void each_rule(const AnalyzeReport& report, const Profile& profile, const Visit& visit) {
   const std::vector<SetKind> kinds = set_kinds(report.cascades);
+  const bool all = &profile == &report.profiles.front();
   for (size_t k = kGreedySet; k < kinds.size(); ++k)
-    if (kinds[k].rule != SelectRule::kFixed) visit(k, kinds[k].name);
+    if (all ? kinds[k].rule != SelectRule::kFixed : k == kCascadeSet) visit(k, kinds[k].name);
 }
 
-Cell paper_label(const PaperModel& paper) { return {std::string(paper.name) + " paper", ""}; }
+Cell paper_label(const PaperModel& paper) { return words(std::string(paper.name) + " paper"); }
 
 Cell turnover_range(double least, double largest) {
-  return {fmt::format("{:.0f}-{:.0f}%", 100 * least, 100 * largest), ""};
+  return words(fmt::format("{:.0f}-{:.0f}%", 100 * least, 100 * largest));
 }
 
 Cell turnover_range(const SetSummary& summary) {
@@ -35,36 +37,28 @@ Cell turnover_range(const SetSummary& summary) {
 TextTable gram_table(const AnalyzeReport& report) {
   TextTable table(
       fmt::format("Table 6. {}: Gram products of a whole pass. By the paper's count: independent "
-                  "L*T^2, cascade T^2 + sum of T*r inherited, greedy sum of T*r; computed: pairs "
-                  "of rows really multiplied",
+                  "L*T^2; cascade T^2 at the first layer (cascade-cover T*r), then T*r inherited; "
+                  "greedy T*r. Computed: pairs of rows really multiplied, owners included",
                   report.model_name),
       {"run", "rule", "independent", "rule's", "savings", "Jaccard", "computed ind", "computed",
        "savings computed"},
       2);
   for (const Profile& profile : report.profiles) {
     const SetSummary& independent = profile.summaries[kIndependentSet];
-    each_rule(report, [&](size_t k, const std::string& rule) {
+    each_rule(report, profile, [&](size_t k, const std::string& rule) {
       const SetSummary& summary = profile.summaries[k];
-      table.add({{profile_label(profile), ""},
-                 {rule, ""},
-                 cell(independent.products_paper.mean(), kMillions),
-                 cell(summary.products_paper, kMillions),
-                 cell(summary.savings_paper, kPercent),
-                 cell(independent.jaccard_prev, kShare),
-                 cell(independent.products_computed, kMillions),
-                 cell(summary.products_computed, kMillions),
-                 cell(summary.savings_computed, kPercent)});
+      table.add(
+          {words(profile_label(profile)), words(rule),
+           cell(independent.products_paper.mean(), kMillions),
+           cell(summary.products_paper, kMillions), cell(summary.savings_paper, kPercent),
+           cell(independent.jaccard_prev, kShare), cell(independent.products_computed, kMillions),
+           cell(summary.products_computed, kMillions), cell(summary.savings_computed, kPercent)});
     });
     if (const PaperModel* paper = paper_beside(report, profile))
-      table.add({paper_label(*paper),
-                 {"cascade-paper", ""},
+      table.add({paper_label(*paper), words("cascade-paper"),
                  cell(paper->gram.independent_products, kMillions),
-                 cell(paper->gram.cascade_products, kMillions),
-                 cell(paper->gram.savings, kPercent),
-                 cell(paper->gram.jaccard, kShare),
-                 no_value(),
-                 no_value(),
-                 no_value()});
+                 cell(paper->gram.cascade_products, kMillions), cell(paper->gram.savings, kPercent),
+                 cell(paper->gram.jaccard, kShare), no_value(), no_value(), no_value()});
   }
   return table;
 }
@@ -76,21 +70,18 @@ TextTable ratio_table(const AnalyzeReport& report) {
       {"run", "rule", "layers", "r independent", "r rule", "ratio"}, 2);
   const int64_t last = report.spec.n_layers - 1;
   for (const Profile& profile : report.profiles) {
-    each_rule(report, [&](size_t k, const std::string& rule) {
-      table.add({{profile_label(profile), ""},
-                 {rule, ""},
-                 {fmt::format("{}-{}", profile.first_deep_layer, last), ""},
+    each_rule(report, profile, [&](size_t k, const std::string& rule) {
+      table.add({words(profile_label(profile)), words(rule),
+                 words(fmt::format("{}-{}", profile.first_deep_layer, last)),
                  cell(profile.summaries[kIndependentSet].deep_n_reps, kCount),
                  cell(profile.summaries[k].deep_n_reps, kCount),
                  cell(profile.summaries[k].deep_ratio, kRatio)});
     });
     if (const PaperModel* paper = paper_beside(report, profile))
-      table.add({paper_label(*paper),
-                 {"cascade-paper", ""},
-                 {fmt::format("{}-{}", paper->deep.first_layer, paper->n_layers - 1), ""},
+      table.add({paper_label(*paper), words("cascade-paper"),
+                 words(fmt::format("{}-{}", paper->deep.first_layer, paper->n_layers - 1)),
                  cell(int64_t{paper->deep.n_reps_independent}),
-                 cell(int64_t{paper->deep.n_reps_cascade}),
-                 cell(paper->deep.ratio, kRatio)});
+                 cell(int64_t{paper->deep.n_reps_cascade}), cell(paper->deep.ratio, kRatio)});
   }
   return table;
 }
@@ -107,25 +98,21 @@ TextTable scaling_table(const AnalyzeReport& report) {
     const SetSummary& independent = profile.summaries[kIndependentSet];
     const auto n = static_cast<double>(profile.n_tokens);
     const bool has_r = cascade.n_inherited.count() > 0;  // a model of one layer inherits nothing
-    table.add({{profile_label(profile), ""},
-               cell(profile.n_tokens),
+    table.add({words(profile_label(profile)), cell(profile.n_tokens),
                cell(cascade.n_inherited, kCount),
                has_r ? cell(n / cascade.n_inherited.mean(), kCount) : no_value(),
                cell(cascade.savings_paper, kPercent),
                cell(independent.products_paper.mean() / cascade.products_paper.mean(),
                     {.decimals = 2, .unit = "x"}),
                cell(cascade.savings_computed, kPercent)});
-    if (paper == nullptr || profile.tau != kPaperTau || profile.space != RowSpace::kResidual)
+    if (paper == nullptr || report.exempts || profile.tau != kPaperTau ||
+        profile.space != RowSpace::kResidual)
       continue;
     for (const PaperModel::Scaling& row : paper->scaling)
       if (row.n_tokens == profile.n_tokens)
-        table.add({{std::string(paper->name) + " paper, estimate", ""},
-                   cell(int64_t{row.n_tokens}),
-                   cell(int64_t{row.n_reps}),
-                   cell(row.speedup, kCount),
-                   cell(row.savings, kPercent),
-                   no_value(),
-                   no_value()});
+        table.add({words(std::string(paper->name) + " paper, estimate"),
+                   cell(int64_t{row.n_tokens}), cell(int64_t{row.n_reps}),
+                   cell(row.speedup, kCount), cell(row.savings, kPercent), no_value(), no_value()});
   }
   return table;
 }
@@ -137,13 +124,10 @@ TextTable overview_table(const AnalyzeReport& report) {
       {"run", "L", "d", "mean r ind", "Jaccard", "Gram savings", "deep turnover", "windows"});
   for (const Profile& profile : report.profiles) {
     const SetSummary& cascade = profile.summaries[kCascadeSet];
-    table.add({{profile_label(profile), ""},
-               cell(report.spec.n_layers),
-               cell(report.spec.d_model),
+    table.add({words(profile_label(profile)), cell(report.spec.n_layers), cell(report.spec.d_model),
                cell(profile.summaries[kIndependentSet].n_reps, kCount),
                cell(profile.summaries[kIndependentSet].jaccard_prev, kShare),
-               cell(cascade.savings_paper, kPercent),
-               turnover_range(cascade),
+               cell(cascade.savings_paper, kPercent), turnover_range(cascade),
                cell(profile.n_windows)});
     if (const PaperModel* paper = paper_beside(report, profile))
       table.add({paper_label(*paper), cell(int64_t{paper->n_layers}), cell(int64_t{paper->d_model}),
@@ -172,10 +156,9 @@ TextTable cost_table(const AnalyzeReport& report) {
     };
     const SetSummary& independent = profile.summaries[kIndependentSet];
     const SetSummary& cascade = profile.summaries[kCascadeSet];
-    table.add({{profile_label(profile), ""},
+    table.add({words(profile_label(profile)),
                cell(independent.products_paper.mean() * per_product, {.decimals = 3}),
-               cost(cascade.products_paper, per_product),
-               cost(independent.rep_pairs, per_pair),
+               cost(cascade.products_paper, per_product), cost(independent.rep_pairs, per_pair),
                cost(cascade.rep_pairs, per_pair),
                cell(n * n * static_cast<double>(spec.n_layers) * per_pair, {.decimals = 3})});
   }
@@ -203,8 +186,7 @@ TextTable covering_table(const AnalyzeReport& report) {
   if (std::all_of(report.profiles.begin(), report.profiles.end(), same_tau)) return table;
   for (const Profile& profile : report.profiles) {
     const RunningMean& n_reps = profile.summaries[kIndependentSet].n_reps;
-    table.add({{profile_label(profile), ""},
-               cell(profile.tau, {.decimals = 2}),
+    table.add({words(profile_label(profile)), cell(profile.tau, {.decimals = 2}),
                cell(n_reps, kCount),
                cell(n_reps, {.decimals = 3, .factor = 1 / static_cast<double>(profile.n_tokens)}),
                cell(profile.summaries[kGreedySet].n_reps, kCount),

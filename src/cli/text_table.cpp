@@ -22,7 +22,7 @@ std::string padded(const std::string& text, size_t width, bool left) {
 }
 
 std::string shown(const Cell& cell) {
-  return cell.deviation.empty() ? cell.text : cell.text + " ± " + cell.deviation;
+  return cell.text + (cell.deviation.empty() ? "" : " ± " + cell.deviation) + cell.unit;
 }
 
 std::string quoted(const std::string& text) {
@@ -43,10 +43,10 @@ Cell cell(const RunningMean& figure, Digits digits) {
 }
 
 Cell cell(double value, Digits digits) {
-  return {fmt::format("{:.{}f}{}", digits.factor * value, digits.decimals, digits.unit), ""};
+  return {fmt::format("{:.{}f}", digits.factor * value, digits.decimals), "", digits.unit};
 }
 
-Cell cell(int64_t value) { return {fmt::format("{}", value), ""}; }
+Cell cell(int64_t value) { return words(fmt::format("{}", value)); }
 
 void TextTable::add(std::vector<Cell> row) {
   SLUICE_CHECK(row.size() == columns_.size());
@@ -75,9 +75,12 @@ std::string TextTable::markdown() const {
 
 std::string TextTable::csv() const {
   std::vector<bool> has_deviation(columns_.size());
-  for (const auto& row : rows_)
-    for (size_t c = 0; c < row.size(); ++c)
-      has_deviation[c] = has_deviation[c] || !row[c].deviation.empty();
+  std::vector<std::string> names = columns_;
+  for (size_t c = 0; c < columns_.size(); ++c)
+    for (const auto& row : rows_) {
+      if (!row[c].deviation.empty()) has_deviation[c] = true;
+      if (!row[c].unit.empty()) names[c] = columns_[c] + " " + row[c].unit;
+    }
   std::string out = "# " + title_ + "\n";
   const auto add_line = [&](const auto& text_of, const auto& deviation_of) {
     for (size_t c = 0; c < columns_.size(); ++c) {
@@ -86,7 +89,7 @@ std::string TextTable::csv() const {
     }
     out += "\n";
   };
-  add_line([&](size_t c) { return columns_[c]; }, [&](size_t c) { return columns_[c] + " sd"; });
+  add_line([&](size_t c) { return names[c]; }, [&](size_t c) { return names[c] + " sd"; });
   for (const auto& row : rows_)
     add_line([&](size_t c) { return row[c].text; }, [&](size_t c) { return row[c].deviation; });
   return out;

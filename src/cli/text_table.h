@@ -12,18 +12,20 @@ namespace sluice::cli {
 struct Cell {
   std::string text;
   std::string deviation;  // empty: none
+  std::string unit;       // of both
 };
 
 // A figure's mean, and its standard deviation when it has several numbers; a dash without any.
 struct Digits {
   int decimals = 0;
-  double factor = 1;      // 100 for percent
-  const char* unit = "";  // behind the mean
+  double factor = 1;  // 100 for percent
+  const char* unit = "";
 };
 Cell cell(const RunningMean& figure, Digits digits);
 Cell cell(double value, Digits digits);
 Cell cell(int64_t value);
-inline Cell no_value() { return {"-", ""}; }
+inline Cell no_value() { return {"-", "", ""}; }
+inline Cell words(std::string text) { return {std::move(text), "", ""}; }
 
 class TextTable {
  public:
@@ -35,7 +37,8 @@ class TextTable {
   bool empty() const { return rows_.empty(); }
 
   std::string markdown() const;  // "mean ± deviation"
-  std::string csv() const;       // the title behind #; deviations in columns of their own
+  // The title behind #; deviations in columns of their own, units in the columns' names.
+  std::string csv() const;
 
  private:
   std::string title_;

@@ -128,6 +128,15 @@ int64_t default_deep_layer(const ModelSpec& spec) {
   return (spec.n_layers + 1) / 2;
 }
 
+std::vector<int32_t> first_window(TextStream& text, int64_t n_tokens) {
+  std::vector<int32_t> window;
+  const int64_t n_read = text.read(n_tokens, window);
+  if (n_read < n_tokens)
+    throw Error(fmt::format("the text has {} tokens, a window takes {}", n_read, n_tokens),
+                "a longer text, or a smaller --context");
+  return window;
+}
+
 std::vector<Profile> analyze(Model& model, const ProjectionNorms& norms, TextStream& text,
                              int64_t n_tokens, const AnalyzeOptions& options,
                              const std::function<void(double)>& progress) {
@@ -138,16 +147,11 @@ std::vector<Profile> analyze(Model& model, const ProjectionNorms& norms, TextStr
     ++n_done;
     if (progress) progress(static_cast<double>(n_done) / static_cast<double>(n_steps));
   };
-  std::vector<int32_t> window;
+  std::vector<int32_t> window = first_window(text, n_tokens);
   for (int64_t i = 0; i < options.n_windows; ++i) {
-    window.clear();
-    const int64_t n_read = text.read(n_tokens, window);
-    if (n_read < n_tokens) {
-      if (i > 0) break;
-      throw Error(fmt::format("the text has {} tokens, a window takes {}", n_read, n_tokens),
-                  "a longer text, or a smaller --context");
-    }
     analyzer.add_window(window, layer_done);
+    window.clear();
+    if (text.read(n_tokens, window) < n_tokens) break;
   }
   return analyzer.take_profiles();
 }

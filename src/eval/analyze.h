@@ -25,8 +25,12 @@ struct AnalyzeOptions {
 // families and depths.
 int64_t default_deep_layer(const ModelSpec& spec);
 
+// The next n_tokens of a text that is at its beginning; an Error where it has fewer.
+std::vector<int32_t> first_window(TextStream& text, int64_t n_tokens);
+
 // One profile per tau and space, spaces innermost, over windows of n_tokens that follow each other
-// in the text. Fewer than n_windows where the text ends; an Error where it has not even one.
+// in the text, from its beginning. Fewer than n_windows where the text ends; an Error where it has
+// not even one.
 // `progress` hears the share of the work done.
 std::vector<Profile> analyze(Model& model, const ProjectionNorms& norms, TextStream& text,
                              int64_t n_tokens, const AnalyzeOptions& options,

@@ -148,6 +148,7 @@ struct Profile {
   std::vector<LayerFigures> layers;   // (n_layers)
   std::vector<SetSummary> summaries;  // in the order of set_kinds()
 
+  size_t random_set() const { return summaries.size() - 2; }
   // Adds a window: per layer, figures over its heads, whose means count once.
   void add_window(const std::vector<LayerFigures>& window);
 };

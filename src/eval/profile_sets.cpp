@@ -9,11 +9,14 @@
 namespace sluice {
 namespace {
 
-// By the paper: T^2 for a whole Gram matrix, T * r for rows against a set of r.
+// By the paper: T^2 for a whole Gram matrix, T * r for rows against a set of r, which for a cascade
+// is the inherited one.
 int64_t paper_products(SelectRule rule, const TokenSet& set, const TokenSet* before) {
   const int64_t n = set.n_tokens();
-  if (rule == SelectRule::kGreedy || rule == SelectRule::kFixed) return n * n_reps(set);
-  return rule == SelectRule::kIndependent || before == nullptr ? n * n : n * n_reps(*before);
+  const SelectRule ran = before == nullptr && rule != SelectRule::kFixed ? first_rule(rule) : rule;
+  if (ran == SelectRule::kIndependent) return n * n;
+  if (ran == SelectRule::kGreedy || ran == SelectRule::kFixed) return n * n_reps(set);
+  return n * n_reps(*before);
 }
 
 double part_of(int64_t part, int64_t whole) {
