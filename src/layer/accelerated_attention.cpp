@@ -47,22 +47,21 @@ void run_reps(Backend& backend, const BlockShape& shape, const BlockWeights& wei
     positions.push_back(static_cast<int32_t>(t));
   }
   const auto n = static_cast<int64_t>(rows.size());
-  if (n > 0) {  // else nobody asks; a later query counts these tokens from the set
-    const Tensor x = workspace.gathered(backend, n);
-    backend.gather_rows(workspace.input(), rows, x);
-    const Projections heads =
-        project(backend, shape, weights, input, x, positions, workspace.qkv().rows_from(0, n));
-    const Tensor attended = workspace.attended().rows_from(0, n);
-    layer.reps(batch).attend({.queries = heads.queries,
-                              .keys = heads.keys,
-                              .values = heads.values,
-                              .set = &set,
-                              .first_token = input.first_position,
-                              .out = heads_of(attended, 0, shape.n_heads, shape.head_dim)});
+  const Tensor x = workspace.gathered(backend, n), qkv = workspace.qkv().rows_from(0, n);
+  const Tensor attended = workspace.attended().rows_from(0, n);
+  backend.gather_rows(workspace.input(), rows, x);
+  const Projections heads = project(backend, shape, weights, input, x, positions, qkv);
+  // Without queries too: the tokens of this pass count in later ones.
+  layer.reps(batch).attend({.queries = heads.queries,
+                            .keys = heads.keys,
+                            .values = heads.values,
+                            .set = &set,
+                            .first_token = input.first_position,
+                            .out = heads_of(attended, 0, shape.n_heads, shape.head_dim)});
+  if (n > 0)
     backend.linear({.weights = weights.attention_out.get(),
                     .x = attended,
                     .out = layer.add_outputs(batch, n)});
-  }
   backend.add_rows(layer.outputs(batch),
                    std::span(set.cluster).subspan(static_cast<size_t>(input.first_position)),
                    rows_of(workspace.residual(), batch, input.n_tokens));

@@ -12,12 +12,12 @@ Tensor heads_of(const Tensor& rows, int64_t begin, int64_t n_heads, int64_t head
 Projections project(Backend& backend, const BlockShape& shape, const BlockWeights& weights,
                     const BlockInput& input, const ConstTensor& x,
                     std::span<const int32_t> positions, const Tensor& out) {
-  backend.linear({.weights = weights.qkv.get(), .x = x, .out = out});
+  if (x.rows() > 0) backend.linear({.weights = weights.qkv.get(), .x = x, .out = out});
   const int64_t d = shape.head_dim;
   const Projections heads{
       heads_of(out, 0, shape.n_heads, d), heads_of(out, shape.n_heads * d, shape.n_kv_heads, d),
       heads_of(out, (shape.n_heads + shape.n_kv_heads) * d, shape.n_kv_heads, d)};
-  if (shape.rotary) {
+  if (shape.rotary && x.rows() > 0) {
     for (const Tensor& part : {heads.queries, heads.keys})
       backend.rotate({.style = shape.rotary_style,
                       .cosine = input.cosine,

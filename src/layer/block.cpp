@@ -22,7 +22,8 @@ void Workspace::resize(Backend& backend, const BlockShape& shape, int64_t n_rows
 
 Tensor Workspace::gathered(Backend& backend, int64_t n) {
   if (!gathered_.defined() || gathered_.view().rows() < n)
-    gathered_ = backend.allocate(input_.view().dtype(), {n, input_.view().row_elements()});
+    gathered_ = backend.allocate(input_.view().dtype(),
+                                 {std::max<int64_t>(n, 1), input_.view().row_elements()});
   return gathered_.view().rows_from(0, n);
 }
 
