@@ -59,7 +59,9 @@ TEST(Analyze, TablesAreAlignedMarkdown) {
       width = 0;
       continue;
     }
-    if (width > 0) EXPECT_EQ(characters(line), width) << line;
+    if (width > 0) {
+      EXPECT_EQ(characters(line), width) << line;
+    }
     width = characters(line);
   }
   EXPECT_EQ(count_of(result.out, "Agreement with"), 4u) << result;
@@ -87,7 +89,9 @@ TEST(Analyze, CsvHasAsManyFieldsInEveryRow) {
     }
     const size_t n = count_of(bare, ",");
     EXPECT_GT(n, 0u) << line;
-    if (n_commas > 0) EXPECT_EQ(n, n_commas) << line;
+    if (n_commas > 0) {
+      EXPECT_EQ(n, n_commas) << line;
+    }
     n_commas = n;
   }
 }

@@ -36,7 +36,7 @@ class Analyze : public testing::TestWithParam<std::string> {
 
   const TempDir dir;
   const ByteTokenizer tokenizer{{.first_byte = 32, .vocab = 64, .bos = {}, .eos = 63}};
-  GoldenModel golden = golden_model("models/" + GetParam());
+  GoldenModel golden = golden_model(GetParam());
   std::unique_ptr<Model> model;
   ProjectionNorms norms;
   AnalyzeOptions options;
@@ -110,11 +110,11 @@ TEST_P(Analyze, EveryHeadHasItsProjectionNorms) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, Analyze, testing::Values("gpt2", "gptj", "llama-gqa-tied", "bert"),
+INSTANTIATE_TEST_SUITE_P(Models, Analyze,
+                         testing::Values("models/gpt2", "models/gptj", "models/llama-gqa-tied",
+                                         "models/bert", "gguf/llama-q8_0.gguf"),
                          [](const auto& test) {
-                           std::string name = test.param;
-                           std::replace(name.begin(), name.end(), '-', '_');
-                           return name;
+                           return test_name_of(test.param, {"reference", DType::kF32});
                          });
 
 TEST(DefaultDeepLayer, IsThePapersForItsFamiliesAndDepths) {
