@@ -5,7 +5,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdio>
+#include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "cli/analyze_tables.h"
@@ -143,14 +144,6 @@ void run_analyze(AnalyzeFlags& flags) {
   print_report(report, flags.format);
 }
 
-// CLI11's own range includes both ends.
-std::string refuse_tau(const std::string& text) {
-  double tau = -1;
-  if (!CLI::detail::lexical_cast(text, tau) || !(tau >= 0 && tau < 1))
-    return "tau " + text + " is not in [0, 1)";
-  return {};
-}
-
 }  // namespace
 
 Run add_analyze(CLI::App& program) {
@@ -175,7 +168,7 @@ Run add_analyze(CLI::App& program) {
   list("-c,--context", flags->contexts, "Tokens of a window; 512, or the model's limit")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 30));
   list("--tau", flags->taus, "Redundant are tokens of cosine 1 - tau^2 or more; 0.3")
-      ->check(CLI::Validator(refuse_tau, "[0, 1)"));
+      ->check(number_between(0, std::nextafter(1.0, 0.0), "0 to below 1"));
   list("--select", flags->rules,
        "Cascades: cascade-paper, cascade-causal, cascade-cover; controls follow the first")
       ->check(CLI::IsMember({"cascade-paper", "cascade-causal", "cascade-cover"}));
@@ -190,7 +183,7 @@ Run add_analyze(CLI::App& program) {
   command
       ->add_option("--outlier-ratio", flags->outlier_ratio,
                    "Exempt above this multiple of the median norm; 0: nobody")
-      ->check(CLI::Range(0.0, 1e30))
+      ->check(number_between(0, std::numeric_limits<double>::max(), "0 or more"))
       ->capture_default_str();
   command
       ->add_option("--deep", flags->deep,

@@ -1,11 +1,13 @@
-// sluice eval: how well a model predicts a text.
+// sluice eval: how well a model predicts a text, and how far acceleration is from exactness.
 
 #include <fmt/format.h>
 
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "cli/attention_options.h"
 #include "cli/commands.h"
+#include "cli/comparison_output.h"
 #include "cli/options.h"
 #include "cli/progress.h"
 #include "eval/perplexity.h"
@@ -18,31 +20,32 @@ struct EvalOptions : CommonOptions {
   std::string file;
   std::string separator = "<|endoftext|>";
   int64_t max_windows = 0;
+  int64_t n_predict = 0;
+  AttentionFlags attention;
 };
 
-void write_results(const EvalOptions& options, const Checkpoint& checkpoint, const Model& model,
-                   const PerplexityResult& result) {
+// Header, model and text, the same whatever was measured.
+nlohmann::json results_of(const EvalOptions& options, const Checkpoint& checkpoint,
+                          const Model& model, int64_t n_tokens, int64_t n_windows) {
   nlohmann::json json = results_header("eval", model.backend());
   json["model"] = describe_model(checkpoint, model.backend());
-  json["text"] = describe_text(options.file, result.loss.count());
-  json["settings"] = {{"context", model.context()},
-                      {"windows", result.n_windows},
-                      {"attention", "dense"},
-                      {"linear", "dense"}};
-  json["metrics"] = {{"n_tokens", result.loss.count()},
-                     {"loss", result.loss.mean()},
-                     {"loss_stderr", result.loss.standard_error()},
-                     {"ppl", result.perplexity()},
-                     {"ppl_stderr", result.standard_error()}};
-  write_json(json, options.json);
+  json["text"] = describe_text(options.file, n_tokens);
+  json["settings"] = {{"context", model.context()}, {"windows", n_windows}, {"linear", "dense"}};
+  return json;
 }
 
-void run_eval(const EvalOptions& options) {
-  if (!options.json.empty()) check_writable(options.json);
-  const auto checkpoint = open_checkpoint(options.model);
-  const auto tokenizer = open_tokenizer_of(*checkpoint);
-  TextStream text(options.file, *tokenizer, options.separator);
-  Model model = load_model(checkpoint, options);
+// Share of the work behind us, by the text read and by the windows asked for.
+double done_share(const EvalOptions& options, const TextStream& text, int64_t n_windows) {
+  const auto share = [](int64_t part, int64_t whole) {
+    return static_cast<double>(part) / static_cast<double>(std::max<int64_t>(whole, 1));
+  };
+  const double of_text = share(text.bytes_read(), text.bytes_total());
+  return options.max_windows > 0 ? std::max(share(n_windows, options.max_windows), of_text)
+                                 : of_text;
+}
+
+void run_dense(const EvalOptions& options, const Checkpoint& checkpoint, TextStream& text,
+               Model& model) {
   PerplexityResult result;
   {
     ProgressBar bar("eval", options.quiet);
@@ -55,11 +58,7 @@ void run_eval(const EvalOptions& options) {
                        so_far.perplexity(), so_far.standard_error());
             std::fflush(stdout);
           }
-          const double of_text = static_cast<double>(text.bytes_read()) /
-                                 static_cast<double>(std::max<int64_t>(text.bytes_total(), 1));
-          const double of_windows = static_cast<double>(so_far.n_windows) /
-                                    static_cast<double>(std::max<int64_t>(options.max_windows, 1));
-          bar.update(options.max_windows > 0 ? std::max(of_windows, of_text) : of_text,
+          bar.update(done_share(options, text, so_far.n_windows),
                      fmt::format("ppl {:.3f}", so_far.perplexity()));
         });
   }
@@ -68,7 +67,75 @@ void run_eval(const EvalOptions& options) {
       "of {}\n",
       result.perplexity(), result.standard_error(), result.loss.mean(),
       result.loss.standard_error(), result.loss.count(), result.n_windows, model.context());
-  if (!options.json.empty()) write_results(options, *checkpoint, model, result);
+  if (options.json.empty()) return;
+  nlohmann::json json =
+      results_of(options, checkpoint, model, result.loss.count(), result.n_windows);
+  json["settings"]["attention"] = "dense";
+  json["metrics"] = {{"n_tokens", result.loss.count()},
+                     {"loss", result.loss.mean()},
+                     {"loss_stderr", result.loss.standard_error()},
+                     {"ppl", result.perplexity()},
+                     {"ppl_stderr", result.standard_error()}};
+  write_json(json, options.json);
+}
+
+void write_comparison(const EvalOptions& options, const Checkpoint& checkpoint, const Model& model,
+                      const CompareResult& result, const std::vector<UniformAttention>& choices) {
+  nlohmann::json json = results_of(options, checkpoint, model,
+                                   result.plans.front().tokens.n_tokens(), result.n_windows);
+  json["settings"]["predict"] = options.n_predict;
+  for (size_t i = 0; i < choices.size(); ++i)
+    json["runs"].push_back({{"settings", describe_attention(choices[i], model.plan_shape())},
+                            {"metrics", describe_comparison(result.plans[i])}});
+  if (choices.size() == 1) {
+    json["settings"].update(json["runs"][0]["settings"]);
+    json["metrics"] = json["runs"][0]["metrics"];
+  }
+  write_json(json, options.json);
+}
+
+void run_comparison(const EvalOptions& options, const Checkpoint& checkpoint, TextStream& text,
+                    Model& model, const std::vector<UniformAttention>& choices) {
+  const PlanShape shape = model.plan_shape();
+  std::vector<AttentionPlan> plans;
+  for (const UniformAttention& choice : choices) plans.push_back(uniform_plan(choice, shape));
+  CompareResult result;
+  {
+    ProgressBar bar("eval", options.quiet);
+    result = compare_attention(
+        model, text, plans, {.max_windows = options.max_windows, .n_predict = options.n_predict},
+        [&](const CompareResult& so_far) {
+          if (!options.quiet) print_running(so_far, choices, shape);
+          bar.update(done_share(options, text, so_far.n_windows),
+                     fmt::format("KL {:.5f}", so_far.plans.front().tokens.kl().mean()));
+        });
+  }
+  warn_of_leaks(choices, shape.causal);
+  if (choices.size() == 1)
+    print_summary(result.plans.front(), choices.front());
+  else
+    print_table(result, choices, shape);
+  fmt::print("\n{} tokens in {} windows of {}", result.plans.front().tokens.n_tokens(),
+             result.n_windows, model.context());
+  if (choices.size() == 1) fmt::print("; attention {}", attention_text(choices.front(), shape));
+  fmt::print("\n");
+  if (!options.json.empty()) write_comparison(options, checkpoint, model, result, choices);
+}
+
+void run_eval(const EvalOptions& options) {
+  const std::vector<UniformAttention> choices = attention_choices(options.attention);
+  if (options.n_predict > 0 && choices.empty())
+    throw CLI::ValidationError(
+        "--predict compares generation with dense, give --attention keys or copy");
+  if (!options.json.empty()) check_writable(options.json);
+  const auto checkpoint = open_checkpoint(options.model);
+  const auto tokenizer = open_tokenizer_of(*checkpoint);
+  TextStream text(options.file, *tokenizer, options.separator);
+  Model model = load_model(checkpoint, options);
+  if (choices.empty())
+    run_dense(options, *checkpoint, text, model);
+  else
+    run_comparison(options, *checkpoint, text, model, choices);
 }
 
 }  // namespace
@@ -76,13 +143,15 @@ void run_eval(const EvalOptions& options) {
 Run add_eval(CLI::App& program) {
   CLI::App* command = program.add_subcommand(
       "eval",
-      "Perplexity of a model on a text, with its standard error.\n"
+      "Perplexity of a model on a text, with its standard error; and how far accelerated\n"
+      "attention is from dense, on the same tokens in the same run.\n"
       "\n"
       "The text is cut into windows of --context tokens; each token is predicted from those\n"
       "before it in its window. Documents parted by the separator each begin with the\n"
       "tokenizer's first token. A running value is printed after every window.\n"
       "\n"
-      "  sluice eval -m MODEL -f wiki.txt -c 1024 --windows 50");
+      "  sluice eval -m MODEL -f wiki.txt -c 1024 --windows 50\n"
+      "  sluice eval -m MODEL -f wiki.txt -c 1024 --attention keys --tau 0.3,0.5,0.7");
   auto options = std::make_shared<EvalOptions>();
   add_common_options(*command, *options);
   command->add_option("-f,--file", options->file, "Text file to predict")->required();
@@ -93,6 +162,13 @@ Run add_eval(CLI::App& program) {
       ->add_option("--separator", options->separator,
                    "What parts documents in the file; empty for none")
       ->capture_default_str();
+  command
+      ->add_option("-n,--predict", options->n_predict,
+                   "Also generate this many tokens, dense and accelerated, from half of each of\n"
+                   "the first windows, and tell how long they are alike; 0: not")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 30))
+      ->capture_default_str();
+  add_attention_options(*command, options->attention, /*lists=*/true);
   return [options] { run_eval(*options); };
 }
 

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "cli/attention_options.h"
 #include "cli/commands.h"
 #include "cli/options.h"
 #include "core/error.h"
@@ -21,6 +22,7 @@ struct GenerateFlags : CommonOptions {
   std::string prompt;
   std::string file;
   GenerateOptions generate;
+  AttentionFlags attention;
 };
 
 const char* end_text(GenerateResult::End end) {
@@ -37,28 +39,29 @@ const char* end_text(GenerateResult::End end) {
   return "";
 }
 
-// CLI::Range lets nan pass.
-CLI::Validator number(float min, float max, const char* expected) {
-  return CLI::Validator(
-      [=](std::string& text) -> std::string {
-        float value = 0;
-        const bool ok = CLI::detail::lexical_cast(text, value) && value >= min && value <= max;
-        return ok ? "" : fmt::format("{} given, expected {}", text, expected);
-      },
-      "");
+UniformAttention attention_of(const AttentionFlags& flags) {
+  const auto choices = attention_choices(flags);
+  if (choices.empty()) return {};
+  if (choices.front().mode == AttentionMode::kPaper)
+    throw CLI::ValidationError(
+        "--attention paper shows tokens what follows them and cannot generate, give keys or copy");
+  return choices.front();
 }
 
-void run_generate(const GenerateFlags& flags, bool has_prompt, bool has_file) {
+void run_generate(GenerateFlags flags, bool has_prompt, bool has_file) {
   if (has_prompt == has_file)
     throw CLI::ValidationError(has_prompt ? "give either -p or -f, not both"
                                           : "no prompt: give one with -p, or a file with -f");
   for (const std::string& stop : flags.generate.stop)
     if (stop.empty()) throw CLI::ValidationError("--stop is empty");
+  const UniformAttention attention = attention_of(flags.attention);
   const std::string prompt = has_file ? read_prompt_file(flags.file) : flags.prompt;
   if (!flags.json.empty()) check_writable(flags.json);
   const auto checkpoint = open_checkpoint(flags.model);
   const auto tokenizer = open_tokenizer_of(*checkpoint);
   Model model = load_model(checkpoint, flags);
+  if (attention.mode != AttentionMode::kDense)
+    flags.generate.attention = uniform_plan(attention, model.plan_shape());
   std::string answer;
   bool begun = false;
   const GenerateResult result =
@@ -77,10 +80,11 @@ void run_generate(const GenerateFlags& flags, bool has_prompt, bool has_file) {
   const double prefill_rate = rate(result.n_prompt, result.prefill_seconds);
   const double decode_rate = rate(std::max<int64_t>(n - 1, 0), result.decode_seconds);
   if (!flags.quiet)
-    fmt::print(
-        stderr,
-        "prompt {} tokens, {:.1f} tokens/s; answer {} tokens, {:.1f} tokens/s; ended by {}\n",
-        result.n_prompt, prefill_rate, n, decode_rate, end_text(result.end));
+    fmt::print(stderr,
+               "prompt {} tokens, {:.1f} tokens/s; answer {} tokens, {:.1f} tokens/s; ended by {}; "
+               "attention {}\n",
+               result.n_prompt, prefill_rate, n, decode_rate, end_text(result.end),
+               attention_text(attention, model.plan_shape()));
   if (flags.json.empty()) return;
   nlohmann::json json = results_header("generate", model.backend());
   json["model"] = describe_model(*checkpoint, model.backend());
@@ -94,6 +98,7 @@ void run_generate(const GenerateFlags& flags, bool has_prompt, bool has_file) {
                       {"repetition_penalty", sampler.repetition_penalty},
                       {"stop", flags.generate.stop},
                       {"seed", sampler.seed}};
+  json["settings"].update(describe_attention(attention, model.plan_shape()));
   json["generation"] = {{"prompt", prompt},
                         {"text", answer},
                         {"tokens", result.tokens},
@@ -113,7 +118,8 @@ Run add_generate(CLI::App& program) {
       "temperature is given; the same seed gives the same text.\n"
       "\n"
       "  sluice generate -m MODEL -p \"The sea was\" -n 64\n"
-      "  sluice generate -m MODEL -f prompt.txt --temperature 0.8 --top-p 0.95 --seed 7");
+      "  sluice generate -m MODEL -f prompt.txt --temperature 0.8 --top-p 0.95 --seed 7\n"
+      "  sluice generate -m MODEL -f long.txt --attention keys --tau 0.5");
   auto flags = std::make_shared<GenerateFlags>();
   add_common_options(*command, *flags);
   CLI::Option* prompt = command->add_option("-p,--prompt", flags->prompt, "Text to continue");
@@ -126,7 +132,7 @@ Run add_generate(CLI::App& program) {
   command
       ->add_option("--temperature", sampler.temperature,
                    "0 takes the likeliest token; higher is more varied")
-      ->check(number(0, 100, "0 to 100"))
+      ->check(number_between(0, 100, "0 to 100"))
       ->capture_default_str();
   command->add_option("--top-k", sampler.top_k, "Sample from the k likeliest; 0: all")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 30))
@@ -134,22 +140,23 @@ Run add_generate(CLI::App& program) {
   command
       ->add_option("--top-p", sampler.top_p,
                    "Sample from the likeliest that reach this probability together")
-      ->check(number(std::numeric_limits<float>::min(), 1, "more than 0, up to 1"))
+      ->check(number_between(std::numeric_limits<float>::min(), 1, "more than 0, up to 1"))
       ->capture_default_str();
   command
       ->add_option("--min-p", sampler.min_p,
                    "Drop tokens less likely than this share of the likeliest")
-      ->check(number(0, 1, "0 to 1"))
+      ->check(number_between(0, 1, "0 to 1"))
       ->capture_default_str();
   command
       ->add_option("--repetition-penalty", sampler.repetition_penalty,
                    "More than 1 makes tokens already seen less likely")
-      ->check(number(std::numeric_limits<float>::min(), 100, "more than 0, up to 100"))
+      ->check(number_between(std::numeric_limits<float>::min(), 100, "more than 0, up to 100"))
       ->capture_default_str();
   command->add_option("--stop", generate.stop,
                       "End before this text appears; may be given several times");
   command->add_option("--seed", sampler.seed, "Seed of the random choices")->capture_default_str();
   command->add_flag("--ignore-eos", generate.ignore_eos, "Go on past the end token");
+  add_attention_options(*command, flags->attention, /*lists=*/false);
   return [flags, prompt, file] { run_generate(*flags, prompt->count() > 0, file->count() > 0); };
 }
 

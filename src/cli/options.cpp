@@ -30,6 +30,16 @@ void add_common_options(CLI::App& command, CommonOptions& options) {
   command.add_option("--json", options.json, "Also write the results to this file");
 }
 
+CLI::Validator number_between(double min, double max, const char* expected) {
+  return CLI::Validator(
+      [=](std::string& text) -> std::string {
+        double value = 0;
+        const bool ok = CLI::detail::lexical_cast(text, value) && value >= min && value <= max;
+        return ok ? "" : fmt::format("{} given, expected {}", text, expected);
+      },
+      "");
+}
+
 std::unique_ptr<Backend> make_backend(const CommonOptions& options) {
   set_threads(options.threads);
   const DType dtype = options.dtype == "bf16" ? DType::kBF16 : DType::kF32;

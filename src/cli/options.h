@@ -24,6 +24,9 @@ struct CommonOptions {
 // -m, --device, --dtype, -t, -c, --quiet and --json.
 void add_common_options(CLI::App& command, CommonOptions& options);
 
+// A number from min to max; CLI::Range lets nan pass. `expected` says it in words.
+CLI::Validator number_between(double min, double max, const char* expected);
+
 // Sets the threads and makes the backend that the flags ask for.
 std::unique_ptr<Backend> make_backend(const CommonOptions& options);
 

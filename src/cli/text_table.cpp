@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "core/error.h"
-#include "eval/profile.h"
 
 namespace sluice::cli {
 namespace {
@@ -38,7 +37,8 @@ Cell cell(const RunningMean& figure, Digits digits) {
   if (figure.count() == 0) return no_value();
   Cell out = cell(figure.mean(), digits);
   if (figure.count() > 1)
-    out.deviation = fmt::format("{:.{}f}", digits.factor * deviation(figure), digits.decimals);
+    out.deviation =
+        fmt::format("{:.{}f}", digits.factor * figure.standard_deviation(), digits.decimals);
   return out;
 }
 

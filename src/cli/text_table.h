@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "eval/perplexity.h"
+#include "eval/running_mean.h"
 
 namespace sluice::cli {
 

@@ -11,7 +11,7 @@ using nlohmann::json;
 void put(json& to, std::string_view name, const RunningMean& figure) {
   const std::string key(name);
   to[key] = figure.count() > 0 ? json(figure.mean()) : json();
-  to[key + "_sd"] = figure.count() > 0 ? json(deviation(figure)) : json();
+  to[key + "_sd"] = figure.count() > 0 ? json(figure.standard_deviation()) : json();
 }
 
 json set_json(const SetFigures& figures) {

@@ -5,16 +5,11 @@
 #include <optional>
 
 #include "backend/cpu/score_rows.h"
-#include "core/error.h"
 #include "core/threads.h"
+#include "eval/windows.h"
 
 namespace sluice {
 namespace {
-
-// Tokens of one pass through the layers, and rows of scores that exist at one time: at a
-// vocabulary of 128 Ki, 128 rows are 64 MiB.
-constexpr int64_t kPassTokens = 2048;
-constexpr int64_t kScoreRows = 128;
 
 class WindowScorer {
  public:
@@ -27,18 +22,16 @@ class WindowScorer {
   // Adds the loss of predicting tokens[1 ...] from those before.
   void score(std::span<const int32_t> tokens, RunningMean& loss) {
     cache_.truncate(0);
-    const auto n = static_cast<int64_t>(tokens.size()) - 1;
-    for (int64_t begin = 0; begin < n; begin += kPassTokens) {
-      const int64_t count = std::min(kPassTokens, n - begin);
-      const ConstTensor hidden = model_.forward(
-          tokens.subspan(static_cast<size_t>(begin), static_cast<size_t>(count)), cache_);
-      for (int64_t row = 0; row < count; row += kScoreRows) {
-        const int64_t rows = std::min(kScoreRows, count - row);
-        score_rows(hidden.rows_from(row, rows),
-                   tokens.subspan(static_cast<size_t>(begin + row + 1), static_cast<size_t>(rows)),
-                   loss);
+    const auto body = [&](int64_t first, ConstTensor hidden) {
+      for (int64_t row = 0; row < hidden.rows(); row += kScoreRows) {
+        const int64_t n_rows = std::min(kScoreRows, hidden.rows() - row);
+        score_rows(
+            hidden.rows_from(row, n_rows),
+            tokens.subspan(static_cast<size_t>(first + row + 1), static_cast<size_t>(n_rows)),
+            loss);
       }
-    }
+    };
+    forward_in_passes(model_, tokens.first(tokens.size() - 1), cache_, kPassTokens, body);
   }
 
  private:
@@ -63,48 +56,22 @@ class WindowScorer {
 
 }  // namespace
 
-void RunningMean::add(double x) {
-  ++count_;
-  const double delta = x - mean_;
-  mean_ += delta / static_cast<double>(count_);
-  squares_ += delta * (x - mean_);
-}
-
-double RunningMean::standard_error() const {
-  if (count_ < 2) return 0;
-  const auto n = static_cast<double>(count_);
-  return std::sqrt(squares_ / (n - 1) / n);
-}
-
 double PerplexityResult::perplexity() const { return std::exp(loss.mean()); }
 double PerplexityResult::standard_error() const { return perplexity() * loss.standard_error(); }
 
 PerplexityResult evaluate_perplexity(Model& model, TextStream& text,
                                      const PerplexityOptions& options,
                                      const std::function<void(const PerplexityResult&)>& progress) {
-  if (!model.spec().causal)
-    throw Error(model.spec().family + " is an encoder, perplexity is defined for causal models",
-                "eval needs a causal model such as GPT-2 or Llama");
-  const int64_t context = model.context();
+  TextWindows windows(model, text, options.max_windows);
   PerplexityResult result;
   std::optional<WindowScorer> scorer;  // for windows of the first one's length or less
-  std::vector<int32_t> window;         // context tokens to read and the one after them
-  while (options.max_windows == 0 || result.n_windows < options.max_windows) {
-    text.read(context + 1 - static_cast<int64_t>(window.size()), window);
-    if (window.size() < 2) break;
-    if (!scorer) scorer.emplace(model, static_cast<int64_t>(window.size()) - 1);
-    scorer->score(window, result.loss);
-    if (!std::isfinite(result.loss.mean()))
-      throw Error("the model's scores are not finite",
-                  "are the weights damaged, or their values too large for this dtype?");
-    ++result.n_windows;
+  while (windows.next()) {
+    if (!scorer) scorer.emplace(model, static_cast<int64_t>(windows.tokens().size()) - 1);
+    scorer->score(windows.tokens(), result.loss);
+    check_finite(result.loss.mean());
+    result.n_windows = windows.n_windows();
     if (progress) progress(result);
-    if (static_cast<int64_t>(window.size()) <= context) break;
-    window.erase(window.begin(), window.end() - 1);
   }
-  if (result.loss.count() == 0)
-    throw Error("the text has fewer than two tokens, nothing can be predicted",
-                "-f takes a text file with at least a few sentences");
   return result;
 }
 

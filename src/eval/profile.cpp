@@ -119,10 +119,6 @@ std::optional<RowSpace> row_space_of(std::string_view name) {
   return {};
 }
 
-double deviation(const RunningMean& figure) {
-  return figure.standard_error() * std::sqrt(static_cast<double>(figure.count()));
-}
-
 std::vector<SetKind> set_kinds(const std::vector<SelectRule>& cascades) {
   SLUICE_CHECK(!cascades.empty());
   std::vector<SetKind> kinds;

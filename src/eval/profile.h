@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "backend/select.h"
-#include "eval/perplexity.h"
+#include "eval/running_mean.h"
 
 namespace sluice {
 
@@ -18,9 +18,6 @@ namespace sluice {
 enum class RowSpace : uint8_t { kResidual, kNormed, kKey };
 std::string_view row_space_name(RowSpace space);  // "residual", "normed", "key"
 std::optional<RowSpace> row_space_of(std::string_view name);
-
-// Standard deviation of the numbers, 0 for fewer than two.
-double deviation(const RunningMean& figure);
 
 // One set at one layer; figures that a layer does not have (turnover at the first) stay empty.
 struct SetFigures {

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "core/threads.h"
+#include "eval/windows.h"
 
 namespace sluice {
 namespace {
@@ -157,6 +158,7 @@ AttentionOutputs attention_outputs(Backend& backend, const ModelSpec& spec,
   for (size_t row = 0; row < input.size(); row += width) {
     double squares = 0;
     for (size_t j = row; j < row + width; ++j) squares += double{input[j]} * input[j];
+    check_finite(squares);
     out.input_norms.push_back(std::sqrt(squares));
   }
   const std::vector<double> keys = key_norms(host_rows(backend, seen.keys), spec);

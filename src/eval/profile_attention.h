@@ -30,6 +30,7 @@ struct AttentionOutputs {
   std::vector<double> input_norms;      // (n_tokens)  ||x_t||
   std::vector<double> bound_per_input;  // (n_heads)   the bound at distance 1 and ||x_t|| = 1
 };
+// Throws Error for activations that are not finite.
 AttentionOutputs attention_outputs(Backend& backend, const ModelSpec& spec,
                                    const ProjectionNorms& norms, const AttentionSeen& seen);
 

@@ -6,6 +6,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
+#include "eval/compare_attention.h"
 #include "model/model.h"
 
 namespace sluice {
@@ -15,6 +16,9 @@ nlohmann::json results_header(const std::string& command, const Backend& backend
 // The `model` entry; reads every byte of the checkpoint for its sha256.
 nlohmann::json describe_model(const Checkpoint& checkpoint, const Backend& backend);
 nlohmann::json describe_text(const std::filesystem::path& path, int64_t n_tokens);
+
+// The `metrics` of a plan compared with exact attention.
+nlohmann::json describe_comparison(const PlanComparison& plan);
 
 // SHA-256 of files one after another, as lower-case hex.
 std::string sha256_of(const std::vector<std::filesystem::path>& files);

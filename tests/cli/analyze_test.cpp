@@ -162,7 +162,7 @@ Refusal refusal(std::string name, const Args& more, std::vector<std::string> fra
 
 std::vector<Refusal> refusals() {
   return {
-      refusal("TauOfOne", {"--tau", "0.3,1"}, {"--tau", "tau 1 ", "[0, 1)"}, 2),
+      refusal("TauOfOne", {"--tau", "0.3,1"}, {"--tau", "1 given", "below 1"}, 2),
       refusal("NegativeTau", {"--tau", "-0.1"}, {"--tau", "-0.1"}, 2),
       refusal("TauIsText", {"--tau", "0.3,low"}, {"--tau", "low"}, 2),
       refusal("TauIsNan", {"--tau", "nan"}, {"--tau", "nan"}, 2),

@@ -234,6 +234,23 @@ TEST_P(EveryBackend, LargeSetsEqualTheReferences) {
     }
 }
 
+// The plants are what they claim to be: on both sides of the threshold, and nearer to it than a
+// sum of float32 products could tell.
+TEST(SelectCases, NearThresholdRowsAreNearTheThreshold) {
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    const SelectCase c{RowKind::kNearThreshold, 100, 64, 0.3, 7};
+    const Gram gram(select_rows(c, dtype), c.n_tokens, c.d_model);
+    int64_t n_above = 0, n_below = 0;
+    for (int64_t t = 0; t < c.n_tokens; ++t)
+      for (int64_t s = 0; s < t; ++s) {
+        const double distance = gram(s, t) - threshold_of(c.tau);
+        if (std::abs(distance) < 1e-7) ++(distance < 0 ? n_below : n_above);
+      }
+    EXPECT_GT(n_above, 20);
+    EXPECT_GT(n_below, 20);
+  }
+}
+
 TEST_P(EveryBackend, SmallSetsEqualTheReferences) {
   for (const SelectCase& c : small_cases())
     for (const SelectRule rule : kAllRules) {

@@ -5,10 +5,12 @@
 namespace sluice::cpu {
 namespace {
 
-// Row j of (…, n), grown by rows of zeros where it is the next.
+// Row j of (…, n), grown by rows of zeros where it is a new one. Growth is by an eighth: this is a
+// cache that is to be small.
 template <typename T>
 T* row_at(std::vector<T>& rows, int64_t j, int64_t n) {
   const auto end = static_cast<size_t>((j + 1) * n);
+  if (rows.capacity() < end) rows.reserve(end + end / 8);
   if (rows.size() < end) rows.resize(end);
   return rows.data() + j * n;
 }
@@ -42,6 +44,23 @@ FarKeys<T>::FarKeys(const HeadKeys& head, int64_t head_dim)
     : kind_(head.kind),
       far_(head.kind == HeadKind::kClusters ? head.far : FarKey::kOwn),
       head_dim_(head_dim) {}
+
+template <typename T>
+int64_t FarKeys<T>::reserve(const TokenSet* set, int64_t end) {
+  if (kind_ == HeadKind::kWindow) return size();
+  const int64_t n = kind_ == HeadKind::kClusters ? set->n_clusters : end;
+  const auto elements = static_cast<size_t>(n * head_dim_);
+  counts_.reserve(static_cast<size_t>(n));
+  if (mean_keys())
+    key_sums_.reserve(elements);
+  else
+    own_keys_.reserve(elements);
+  if (mean_values())
+    value_sums_.reserve(elements);
+  else
+    own_values_.reserve(elements);
+  return n;
+}
 
 template <typename T>
 int64_t FarKeys<T>::number_of(const TokenSet* set, int64_t t) const {
@@ -112,6 +131,13 @@ void FarKeys<T>::mix(float* weights, float* sums) const {
 }
 
 template <typename T>
+FarPanels<T>::FarPanels(const TileShape& shape, int64_t n_expected) : shape_(shape) {
+  const int64_t n_blocks = shape.blocks(n_expected);
+  keys_.reserve(static_cast<size_t>(n_blocks * shape.key_bytes));
+  values_.reserve(static_cast<size_t>(n_blocks * shape.value_bytes));
+}
+
+template <typename T>
 void FarPanels<T>::touch(int64_t j) {
   if (j < 0) return;
   if (j >= size_) {
@@ -143,8 +169,8 @@ template <typename T>
 void FarPanels<T>::visit(QueryTile& tile) {
   for (int64_t block = 0; block < shape_.blocks(size_); ++block) {
     const int64_t first = block * shape_.block_keys;
-    const SeenKeys all{0, std::min(shape_.block_keys, size_ - first), counts_.data() + first};
-    tile.visit(panels().from(shape_, block), all.end, [&](int64_t) { return all; });
+    tile.visit(panels().from(shape_, block), {.n_keys = shape_.block_keys, .end = size_ - first},
+               [&](int64_t) { return counts_.data() + first; });
   }
 }
 

@@ -18,6 +18,9 @@ class FarKeys {
  public:
   FarKeys(const HeadKeys& head, int64_t head_dim);
 
+  // Makes room for what tokens before `end` may need, so that a prompt does not copy it again and
+  // again. Returns how many numbers that is.
+  int64_t reserve(const TokenSet* set, int64_t end);
   // Takes in token t, the one after those before; set is unused by dense heads. Returns its number,
   // or -1 when the head drops it.
   int64_t add(const TokenSet* set, int64_t t, const T* key, const T* value);
@@ -50,7 +53,7 @@ class FarKeys {
 template <typename T>
 class FarPanels {
  public:
-  explicit FarPanels(const TileShape& shape) : shape_(shape) {}
+  FarPanels(const TileShape& shape, int64_t n_expected);
 
   void touch(int64_t j);                // number j has changed; negative ones are ignored
   void update(const FarKeys<T>& keys);  // writes what was touched

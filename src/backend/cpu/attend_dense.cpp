@@ -29,14 +29,12 @@ void attend_tiles(const AttendDenseArgs& args) {
     const int64_t begin = args.window > 0 ? std::max<int64_t>(0, position + 1 - args.window) : 0;
     for (int64_t block = begin / shape.block_keys; block * shape.block_keys < end; ++block) {
       const int64_t first_key = block * shape.block_keys;
-      const auto within = [&](int64_t key) {
-        return std::clamp<int64_t>(key - first_key, 0, shape.block_keys);
-      };
-      tile.visit(panels.from(shape, block), within(end), [&](int64_t i) {
-        return SeenKeys{.begin = args.window > 0 ? within(position + i + 1 - args.window) : 0,
-                        .end = args.causal ? within(position + i + 1) : within(n_keys),
-                        .counts = nullptr};
-      });
+      tile.visit(panels.from(shape, block),
+                 {.n_keys = shape.block_keys,
+                  .begin = args.window > 0 ? position + 1 - args.window - first_key : 0,
+                  .end = (args.causal ? position + 1 : n_keys) - first_key,
+                  .begin_step = args.window > 0 ? 1 : 0,
+                  .end_step = args.causal ? 1 : 0});
     }
   };
   attend_packed<T>({.queries = args.queries,

@@ -54,11 +54,11 @@ class NearPanels {
     const int64_t end = first + n;
     for (int64_t i = begin / n_keys_; i * n_keys_ < end; ++i) {
       const int64_t first_key = i * n_keys_;
-      const auto within = [&](int64_t t) { return std::clamp<int64_t>(t - first_key, 0, n_keys_); };
       fill(tokens, std::max(begin, first_key), std::min(end, first_key + n_keys_));
-      tile.visit(panels().from(shape_, i % n_slots_), within(end), [&](int64_t q) {
-        return SeenKeys{within(begin), within(first + q + 1), nullptr};
-      });
+      tile.visit(panels().from(shape_, i % n_slots_), {.n_keys = n_keys_,
+                                                       .begin = begin - first_key,
+                                                       .end = first + 1 - first_key,
+                                                       .end_step = 1});
     }
   }
 
@@ -223,7 +223,8 @@ FarKeys<T> CpuKeysAttention<T>::attend_segment(const AttendKeysArgs& args, int64
   const HeadTokens<T> tokens = tokens_of(args, kv_head);
   const int64_t end = n_tokens_ + args.keys.rows();
   FarKeys<T> far = head_at(kv_head).far;
-  FarPanels<T> far_panels(shape_);
+  FarPanels<T> far_panels(shape_,
+                          far.reserve(set_of(args, kv_head), first_near(end_query - 1, end)));
   NearPanels<T> near_panels(shape_, query_block(), spec_.causal ? spec_.window + spec_.block : 0);
   thread_local TileScratch scratch;
   QueryTile tile(shape_, spec_.scale, scratch);

@@ -171,19 +171,19 @@ void CpuRepsAttention<T>::visit(const Pass& pass, QueryTile& tile, int64_t first
   const int64_t end = n_seen(pass, first + n - 1);
   for (int64_t block = 0; block * shape_.block_keys < end; ++block) {
     const int64_t first_key = block * shape_.block_keys;
-    const auto within = [&](int64_t key) {
-      return std::clamp<int64_t>(key - first_key, 0, shape_.block_keys);
-    };
     int64_t counted_to = pass.tokens[static_cast<size_t>(first)];
     // A block's counts move on with its queries, and are not needed again.
     float* block_counts = counted() ? counts.data() + first_key : nullptr;
-    tile.visit(panels.from(shape_, block), within(end), [&](int64_t i) {
+    const Mask mask{.n_keys = shape_.block_keys,
+                    .end = n_seen(pass, first) - first_key,
+                    .end_step = spec_.causal ? 1 : 0};
+    tile.visit(panels.from(shape_, block), mask, [&](int64_t i) {
       const int64_t token = pass.tokens[static_cast<size_t>(first + i)];
       while (counted() && spec_.causal && counted_to < token) {
         const int64_t j = static_cast<int64_t>(pass.members.cluster(++counted_to)) - first_key;
         if (j >= 0 && j < shape_.block_keys) block_counts[j] += 1;
       }
-      return SeenKeys{0, within(n_seen(pass, first + i)), block_counts};
+      return block_counts;
     });
   }
 }

@@ -31,27 +31,6 @@ void put_runs(const TileShape& shape, Panels panels, int64_t index, const T* key
   }
 }
 
-// C (n x columns) = or += A B over the panels of one block.
-struct Product {
-  const std::byte* a;
-  int64_t a_stride;
-  const std::byte* panels;
-  int64_t panel_bytes;
-  int64_t k, n, columns;
-  float* c;
-  int64_t c_stride;
-  bool accumulate;
-};
-void multiply(const GemmKernel& kernel, const Product& p) {
-  const int64_t a_bytes = element_bytes(kernel.a_dtype);
-  for (int64_t panel = 0; panel < p.columns / kernel.nr; ++panel)
-    for (int64_t i = 0; i < p.n; i += kernel.mr)
-      kernel.tiles[std::min(kernel.mr, p.n - i) - 1](
-          {p.a + i * p.a_stride * a_bytes, p.a_stride, p.panels + panel * p.panel_bytes,
-           kernel.padded_k(p.k), p.c + i * p.c_stride + panel * kernel.nr, p.c_stride,
-           p.accumulate});
-}
-
 }  // namespace
 
 TileShape::TileShape(DType dtype, int64_t dim)
@@ -88,6 +67,7 @@ QueryTile::QueryTile(const TileShape& shape, float scale, TileScratch& scratch)
   if (shape.kernel.a_dtype != DType::kF32) s_.weights.resize(s_.scores.size() * a_bytes);
   s_.sums.resize(rows * static_cast<size_t>(shape.padded_dim));
   s_.state.resize(rows);
+  s_.columns.resize(rows);
 }
 
 void QueryTile::load(const ConstTensor& queries, int64_t row, int64_t n, int64_t head) {
@@ -112,47 +92,54 @@ void QueryTile::load(const ConstTensor& queries, int64_t row, int64_t n, int64_t
   std::fill(s_.state.begin(), s_.state.end(), SoftmaxState{-INFINITY, 0.0f});
 }
 
-void QueryTile::score(Panels block, int64_t columns) {
+// Scores are computed up to the last key that some query of a register tile sees.
+void QueryTile::score(Panels block, const Mask& mask) {
   const GemmKernel& kernel = shape_.kernel;
-  multiply(kernel, {.a = s_.queries.data(),
-                    .a_stride = query_stride_,
-                    .panels = block.keys,
-                    .panel_bytes = shape_.key_bytes / (shape_.block_keys / kernel.nr),
-                    .k = shape_.head_dim,
-                    .n = n_,
-                    .columns = columns,
-                    .c = s_.scores.data(),
-                    .c_stride = score_stride(),
-                    .accumulate = false});
+  const int64_t a_bytes = element_bytes(kernel.a_dtype);
+  const int64_t panel_bytes = shape_.key_bytes / (shape_.block_keys / kernel.nr);
+  for (int64_t i = 0; i < n_; i += kernel.mr) {
+    const int64_t end = std::min(i + kernel.mr, n_);
+    std::fill(s_.columns.begin() + i, s_.columns.begin() + end,
+              kernel.panels(mask.end_of(end - 1)) * kernel.nr);
+  }
+  const int64_t k = kernel.padded_k(shape_.head_dim);
+  for (int64_t column = 0; column < s_.columns[static_cast<size_t>(n_ - 1)];
+       column += kernel.nr, block.keys += panel_bytes)
+    for (int64_t i = 0; i < n_; i += kernel.mr)
+      if (column < s_.columns[static_cast<size_t>(i)])
+        kernel.tiles[std::min(kernel.mr, n_ - i) - 1](
+            {s_.queries.data() + i * query_stride_ * a_bytes, query_stride_, block.keys, k,
+             s_.scores.data() + i * score_stride() + column, score_stride(), false});
 }
 
 // Masks one row of scores, takes it through the softmax and corrects the earlier sums.
-void QueryTile::soften(int64_t i, int64_t columns, SeenKeys seen) {
+void QueryTile::soften(int64_t i, const Mask& mask, const float* counts) {
   float* scores = s_.scores.data() + i * score_stride();
-  std::fill(scores, scores + std::min(seen.begin, columns), -INFINITY);
-  std::fill(scores + std::min(seen.end, columns), scores + columns, -INFINITY);
+  const int64_t columns = s_.columns[static_cast<size_t>(i)];
+  std::fill(scores, scores + std::min(mask.begin_of(i), columns), -INFINITY);
+  std::fill(scores + mask.end_of(i), scores + columns, -INFINITY);
   const float correction =
-      softmax_step(scale_, columns, scores, s_.state[static_cast<size_t>(i)], seen.counts);
+      softmax_step(scale_, columns, scores, s_.state[static_cast<size_t>(i)], counts);
   if (correction != 1.0f)
     scale(correction, shape_.padded_dim, s_.sums.data() + i * shape_.padded_dim);
   if (shape_.kernel.a_dtype == DType::kBF16)
     narrow(scores, columns, reinterpret_cast<BFloat16*>(s_.weights.data()) + i * score_stride());
 }
 
-void QueryTile::mix(Panels block, int64_t columns) {
+void QueryTile::mix(Panels block) {
   const GemmKernel& kernel = shape_.kernel;
-  multiply(kernel, {.a = kernel.a_dtype == DType::kF32
-                             ? reinterpret_cast<const std::byte*>(s_.scores.data())
-                             : s_.weights.data(),
-                    .a_stride = score_stride(),
-                    .panels = block.values,
-                    .panel_bytes = shape_.value_bytes / (shape_.padded_dim / kernel.nr),
-                    .k = columns,
-                    .n = n_,
-                    .columns = shape_.padded_dim,
-                    .c = s_.sums.data(),
-                    .c_stride = shape_.padded_dim,
-                    .accumulate = true});
+  const int64_t a_bytes = element_bytes(kernel.a_dtype);
+  const int64_t panel_bytes = shape_.value_bytes / (shape_.padded_dim / kernel.nr);
+  const auto* weights = kernel.a_dtype == DType::kF32
+                            ? reinterpret_cast<const std::byte*>(s_.scores.data())
+                            : s_.weights.data();
+  for (int64_t column = 0; column < shape_.padded_dim;
+       column += kernel.nr, block.values += panel_bytes)
+    for (int64_t i = 0; i < n_; i += kernel.mr)
+      kernel.tiles[std::min(kernel.mr, n_ - i) - 1](
+          {weights + i * score_stride() * a_bytes, score_stride(), block.values,
+           kernel.padded_k(s_.columns[static_cast<size_t>(i)]),
+           s_.sums.data() + i * shape_.padded_dim + column, shape_.padded_dim, true});
 }
 
 void QueryTile::store(const Tensor& out, int64_t row, int64_t head) {

@@ -44,11 +44,17 @@ struct Panels {
 template <typename T>
 void put_row(const TileShape& shape, Panels panels, int64_t index, const T* key, const T* value);
 
-// What one query sees of a block: keys [begin, end), key j counted counts[j] times. Counts may be
-// null for ones; else they are finite as far as the block's columns reach.
-struct SeenKeys {
-  int64_t begin, end;
-  const float* counts;
+// Which keys of a block the queries of a tile see: query i those of [begin + i * begin_step,
+// end + i * end_step), as far as the block has them.
+struct Mask {
+  int64_t n_keys;  // of the block
+  int64_t begin = 0, end;
+  int64_t begin_step = 0, end_step = 0;  // 0 or 1
+
+  int64_t begin_of(int64_t i) const {
+    return std::clamp<int64_t>(begin + i * begin_step, 0, n_keys);
+  }
+  int64_t end_of(int64_t i) const { return std::clamp<int64_t>(end + i * end_step, 0, n_keys); }
 };
 
 // Memory of a tile, which each thread keeps for the next one.
@@ -58,6 +64,7 @@ struct TileScratch {
   std::vector<std::byte> weights;  // (block_queries, score_stride) a_dtype, when it is not f32
   std::vector<float> sums;         // (block_queries, padded_dim)
   std::vector<SoftmaxState> state;
+  std::vector<int64_t> columns;  // (block_queries) of scores, whole panels; mr rows have the same
 };
 
 // Some queries of one head on their way over blocks of keys.
@@ -68,23 +75,25 @@ class QueryTile {
   // Queries at rows [row, row + n) of (…, n_heads, head_dim), n <= block_queries.
   void load(const ConstTensor& queries, int64_t row, int64_t n, int64_t head);
 
-  // Passes over one block, of which nobody sees keys from n_keys on; seen(i) tells what query i
-  // sees, and is asked in order.
-  template <typename Seen>
-  void visit(Panels block, int64_t n_keys, const Seen& seen) {
-    const int64_t columns = shape_.kernel.panels(n_keys) * shape_.kernel.nr;
-    score(block, columns);
-    for (int64_t i = 0; i < n_; ++i) soften(i, columns, seen(i));
-    mix(block, columns);
+  // Passes over one block. counts(i) -> of equal keys each key stands for in the eyes of query i,
+  // or null for ones; finite for the whole block. It is asked in order of i.
+  template <typename Counts>
+  void visit(Panels block, const Mask& mask, const Counts& counts) {
+    score(block, mask);
+    for (int64_t i = 0; i < n_; ++i) soften(i, mask, counts(i));
+    mix(block);
+  }
+  void visit(Panels block, const Mask& mask) {
+    visit(block, mask, [](int64_t) { return nullptr; });
   }
 
   void store(const Tensor& out, int64_t row, int64_t head);
 
  private:
   int64_t score_stride() const { return shape_.block_keys + 16; }
-  void score(Panels block, int64_t columns);
-  void soften(int64_t i, int64_t columns, SeenKeys seen);
-  void mix(Panels block, int64_t columns);
+  void score(Panels block, const Mask& mask);
+  void soften(int64_t i, const Mask& mask, const float* counts);
+  void mix(Panels block);
 
   const TileShape& shape_;
   float scale_;

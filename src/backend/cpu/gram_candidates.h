@@ -37,6 +37,8 @@ struct GramCandidates {
   void ask_like(const GramCandidates& other);
 
   bool asks() const;
+  // Some column, added by now or later, has a cosine of at least this.
+  void raise(double least);
   void add(const GramCandidate& candidate);
   void take_over(const GramCandidates& other);
   // Drops what cannot be the nearest any more.
@@ -51,16 +53,20 @@ class GramJudge {
   // Whether a column reaches the threshold.
   bool reaches(int64_t row, double threshold, GramCandidates& candidates);
   // The column of largest cosine, ties to the first position; nullptr where there is none.
-  const GramCandidate* nearest(int64_t row, GramCandidates& candidates);
-  // The signed cosine of a candidate.
-  double exact_cosine_of(int64_t row, const GramCandidate& candidate);
+  GramCandidate* nearest(int64_t row, GramCandidates& candidates);
+  // Makes candidate.cosine known.
+  void make_exact(int64_t row, bool absolute, std::span<GramCandidate> candidates);
 
  private:
+  void take_row(int64_t row);
   void narrow_down(int64_t row, bool absolute, GramCandidate& candidate);
 
   const GramRows& rows_;
   int64_t d_model_;
-  std::vector<float> row_scratch_, column_scratch_;
+  int64_t row_ = -1;                 // whose elements are at hand
+  const float* elements_ = nullptr;  // (d_model)
+  std::vector<float> unit_;          // (d_model) of the unit row
+  std::vector<float> scratch_;       // (1 + kDotRows, d_model)
 };
 
 }  // namespace sluice::cpu

@@ -5,10 +5,27 @@
 #include <cmath>
 #include <cstring>
 
+#include "backend/cpu/rows.h"
+
 namespace sluice::cpu {
+namespace {
+
+// Copies groups of kBytes, one after the other, to or from places `step` bytes apart.
+template <int64_t kBytes>
+void scatter_groups(const std::byte* from, int64_t n, int64_t step, std::byte* to) {
+  for (int64_t i = 0; i < n; ++i) std::memcpy(to + i * step, from + i * kBytes, kBytes);
+}
+template <int64_t kBytes>
+void gather_groups(const std::byte* from, int64_t n, int64_t step, std::byte* to) {
+  for (int64_t i = 0; i < n; ++i) std::memcpy(to + i * kBytes, from + i * step, kBytes);
+}
+
+}  // namespace
 
 GramColumns::GramColumns(const GemmKernel& kernel, int64_t d_model, size_t n_masks)
-    : kernel_(&kernel), d_model_(d_model), masks_(n_masks) {}
+    : kernel_(&kernel), d_model_(d_model), masks_(n_masks) {
+  SLUICE_CHECK(group_bytes() == 4 || group_bytes() == 8);
+}
 
 // Chunks stay for the next sequence; what is left in them is multiplied by zero inverse norms.
 void GramColumns::clear() {
@@ -38,11 +55,11 @@ int64_t GramColumns::append(const GramRows& rows, int64_t i) {
   float& rounding = rounding_[static_cast<size_t>(column / kernel_->nr)];
   rounding = std::max(rounding, row.rounding);
 
-  const int64_t bytes = element_bytes(kernel_->b_dtype) * kernel_->kq;
-  const std::byte* from = rows.packed(i);
-  auto* to = const_cast<std::byte*>(panel(column / kernel_->nr, 0)) + column % kernel_->nr * bytes;
-  for (int64_t k = 0; k < kernel_->padded_k(d_model_); k += kernel_->kq, from += bytes)
-    std::memcpy(to + k / kernel_->kq * kernel_->nr * bytes, from, static_cast<size_t>(bytes));
+  auto* to = const_cast<std::byte*>(first_group(column));
+  if (group_bytes() == 8)
+    scatter_groups<8>(rows.packed(i), n_groups(), kernel_->nr * 8, to);
+  else
+    scatter_groups<4>(rows.packed(i), n_groups(), kernel_->nr * 4, to);
 
   if (kernel_->b_dtype == DType::kBF16 && rows.source_dtype() == DType::kF32) {
     const int64_t chunk = column / chunk_columns();
@@ -62,21 +79,25 @@ const std::byte* GramColumns::panel(int64_t panel, int64_t k) const {
              element_bytes(kernel_->b_dtype);
 }
 
+// Where a column's kq elements of depth 0 stand; those of the next depths follow a panel row apart.
+const std::byte* GramColumns::first_group(int64_t column) const {
+  return panel(column / kernel_->nr, 0) + column % kernel_->nr * group_bytes();
+}
+
 const float* GramColumns::exact(int64_t column, float* scratch) const {
   if (!exact_rows_.empty())
     return exact_rows_[static_cast<size_t>(column / chunk_columns())].view().row<float>(
         column % chunk_columns());
-  const auto unpack = [&](const auto* from) {
-    for (int64_t k = 0; k < d_model_; ++k)
-      scratch[k] =
-          to_float(from[(k / kernel_->kq * kernel_->nr + column % kernel_->nr) * kernel_->kq +
-                        k % kernel_->kq]);
-  };
-  const std::byte* from = panel(column / kernel_->nr, 0);
-  if (kernel_->b_dtype == DType::kBF16)
-    unpack(reinterpret_cast<const BFloat16*>(from));
-  else
-    unpack(reinterpret_cast<const float*>(from));
+  if (kernel_->b_dtype == DType::kBF16) {
+    thread_local std::vector<BFloat16> narrow_row;
+    narrow_row.resize(static_cast<size_t>(kernel_->padded_k(d_model_)));
+    auto* to = reinterpret_cast<std::byte*>(narrow_row.data());
+    gather_groups<8>(first_group(column), n_groups(), kernel_->nr * 8, to);
+    widen(narrow_row.data(), d_model_, scratch);
+  } else {
+    auto* to = reinterpret_cast<std::byte*>(scratch);
+    gather_groups<4>(first_group(column), n_groups(), kernel_->nr * 4, to);
+  }
   if (const int exponent = (*this)[column].exponent; exponent != 0)
     for (int64_t k = 0; k < d_model_; ++k) scratch[k] = std::ldexp(scratch[k], exponent);
   return scratch;

@@ -46,6 +46,9 @@ class GramColumns {
   static constexpr int64_t kChunkPanels = 8;
   int64_t chunk_columns() const { return kChunkPanels * kernel_->nr; }
   void grow();
+  int64_t group_bytes() const { return kernel_->kq * element_bytes(kernel_->b_dtype); }
+  int64_t n_groups() const { return kernel_->padded_k(d_model_) / kernel_->kq; }
+  const std::byte* first_group(int64_t column) const;
 
   const GemmKernel* kernel_;
   int64_t d_model_;

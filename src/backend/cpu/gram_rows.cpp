@@ -16,32 +16,21 @@ namespace {
 // Rows further apart than their length, so that a power of two does not share cache sets.
 constexpr int64_t kRowPadBytes = 64;
 
+// Elements worth a thread.
+constexpr int64_t kThreadElements = 32768;
+
 // Rows of norms outside 2^-40 ... 2^40 are scaled before packing: their products could leave
 // float32, and BF16 instructions take what is below its normal range for zero.
 constexpr double kLargestInverse = 0x1p40;
 
-// Rows summed side by side: one sum alone waits for each addition.
-constexpr int64_t kSumRows = 8;
-
-template <typename T>
-void sums_of_squares(const std::array<const T*, kSumRows>& x, int64_t n, double* sums) {
-  std::array<double, kSumRows> sum{};
-  for (int64_t i = 0; i < n; ++i)
-    for (size_t r = 0; r < kSumRows; ++r) {
-      const double value = to_float(x[r][i]);
-      sum[r] += value * value;
-    }
-  std::copy(sum.begin(), sum.end(), sums);
-}
-
 template <typename T>
 void inverse_norms_of(const ConstTensor& rows, int64_t first, int64_t n_rows, double* out) {
-  std::array<const T*, kSumRows> x;
-  std::array<double, kSumRows> sums;
+  std::array<const T*, kSquareRows> x;
+  std::array<double, kSquareRows> sums;
   // A last group that is short repeats its last row.
-  for (int64_t r = 0; r < kSumRows; ++r)
+  for (int64_t r = 0; r < kSquareRows; ++r)
     x[static_cast<size_t>(r)] = rows.row<T>(first + std::min(r, n_rows - 1));
-  sums_of_squares<T>(x, rows.row_elements(), sums.data());
+  sums_of_squares(x.data(), rows.row_elements(), sums.data());
   for (int64_t r = 0; r < n_rows; ++r) {
     const double sum = sums[static_cast<size_t>(r)];
     out[r] = sum > 0 ? 1 / std::sqrt(sum) : 0;
@@ -61,16 +50,18 @@ constexpr double kUnitRowError = 0x1p-23 + 0x1p-40;
 }  // namespace
 
 void inverse_norms(const ConstTensor& rows, std::span<double> out) {
-  const int64_t groups = (rows.rows() + kSumRows - 1) / kSumRows;
-  parallel_for(groups, 4, [&](int64_t begin, int64_t end) {
-    for (int64_t group = begin; group < end; ++group) {
-      const int64_t first = group * kSumRows, n = std::min(kSumRows, rows.rows() - first);
-      if (rows.dtype() == DType::kBF16)
-        inverse_norms_of<BFloat16>(rows, first, n, out.data() + first);
-      else
-        inverse_norms_of<float>(rows, first, n, out.data() + first);
-    }
-  });
+  const int64_t groups = (rows.rows() + kSquareRows - 1) / kSquareRows;
+  parallel_for(groups, 1 + kThreadElements / (kSquareRows * rows.row_elements()),
+               [&](int64_t begin, int64_t end) {
+                 for (int64_t group = begin; group < end; ++group) {
+                   const int64_t first = group * kSquareRows,
+                                 n = std::min(kSquareRows, rows.rows() - first);
+                   if (rows.dtype() == DType::kBF16)
+                     inverse_norms_of<BFloat16>(rows, first, n, out.data() + first);
+                   else
+                     inverse_norms_of<float>(rows, first, n, out.data() + first);
+                 }
+               });
 }
 
 // a.b - a'.b' = (a - a').b + a'.(b - b'), by Cauchy and Schwarz.
@@ -98,7 +89,7 @@ void GramRows::assign(const Source& source, std::span<const int32_t> indices) {
   packed_.resize(
       std::max(packed_.size(), indices.size() * static_cast<size_t>(stride_) *
                                    static_cast<size_t>(element_bytes(kernel_->a_dtype))));
-  parallel_for(size(), 8, [&](int64_t begin, int64_t end) {
+  parallel_for(size(), 1 + kThreadElements / d_model_, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) pack(i);
   });
 }

@@ -25,6 +25,12 @@ inline bool compares_magnitudes(SelectRule rule) {
          rule == SelectRule::kCascadeCausal;
 }
 
+// Whether many representatives may be alike: those of the other rules are compared with each other.
+inline bool may_crowd(SelectRule rule) {
+  return rule == SelectRule::kCascadePaper || rule == SelectRule::kCascadeCausal ||
+         rule == SelectRule::kFixed;
+}
+
 // Which columns decide a token. A token of `cascade-cover` that is not inherited is an addition
 // when neither a kept representative nor an earlier addition reaches the threshold: when no owner
 // does, like in `greedy`.

@@ -21,8 +21,10 @@ struct GramScan {
   const GramColumns* columns;
   std::span<const GramQuery> queries;
 
+  // Candidates of the threads other than the first; kept between calls for their memory.
+  using Parts = std::vector<std::vector<GramCandidates>>;
   // Adds to candidates (rows, queries) what all columns have to say. Returns the pairs multiplied.
-  int64_t run(std::span<GramCandidates> candidates) const;
+  int64_t run(std::span<GramCandidates> candidates, Parts& parts) const;
 
   // The same in two steps, for columns that come to count row by row: all products of rows with
   // columns of earlier positions, then one row at a time.

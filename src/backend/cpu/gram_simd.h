@@ -22,6 +22,18 @@ struct PanelMaximaArgs {
 };
 void panel_maxima(const PanelMaximaArgs& args);
 
+// Float64 sums of squares of kSquareRows rows, each in index order: side by side, because one sum
+// alone waits for every addition.
+constexpr int64_t kSquareRows = 8;
+void sums_of_squares(const float* const* rows, int64_t n, double* sums);
+void sums_of_squares(const BFloat16* const* rows, int64_t n, double* sums);
+
+// The same bits as exact_cosine of backend/exact.h, for kDotRows rows against one: `unit` are the
+// unit elements of that one, inverses the inverse norms of the others.
+constexpr int64_t kDotRows = 4;
+void unit_dots(const float* unit, const float* const* rows, const double* inverses, int64_t n,
+               double* dots);
+
 // Sum of (x - rounded)^2.
 float squared_distance(const float* x, const BFloat16* rounded, int64_t n);
 

@@ -50,6 +50,84 @@ void panel_maxima(const PanelMaximaArgs& args) {
     panel_maxima_of<false>(args);
 }
 
+const hn::FixedTag<float, 4> kF4;
+const hn::FixedTag<double, 2> kD2;
+
+HWY_INLINE hn::Vec<decltype(kF4)> load_four(const float* p) { return hn::LoadU(kF4, p); }
+HWY_INLINE hn::Vec<decltype(kF4)> load_four(const BFloat16* p) {
+  const hn::Rebind<hwy::bfloat16_t, decltype(kF4)> narrow;
+  return hn::PromoteTo(kF4, hn::LoadU(narrow, reinterpret_cast<const hwy::bfloat16_t*>(p)));
+}
+
+using TwoDoubles = hn::Vec<decltype(kD2)>;
+
+// Elements i ... i + 3 of two rows: element k of both in out[k].
+template <typename T>
+HWY_INLINE void load_pairs(const T* a, const T* b, TwoDoubles* out) {
+  const auto x = load_four(a), y = load_four(b);
+  const auto low = hn::InterleaveLower(kF4, x, y), high = hn::InterleaveUpper(kF4, x, y);
+  out[0] = hn::PromoteTo(kD2, hn::LowerHalf(low));
+  out[1] = hn::PromoteTo(kD2, hn::UpperHalf(hn::Half<decltype(kF4)>(), low));
+  out[2] = hn::PromoteTo(kD2, hn::LowerHalf(high));
+  out[3] = hn::PromoteTo(kD2, hn::UpperHalf(hn::Half<decltype(kF4)>(), high));
+}
+
+// Two rows to a vector. Products of float32 are exact in float64, so a fused addition is the same.
+template <typename T>
+HWY_INLINE void sums_of_squares_of(const T* const* rows, int64_t n, double* sums) {
+  constexpr int kPairs = kSquareRows / 2;
+  TwoDoubles sum[kPairs];
+  for (auto& pair : sum) pair = hn::Zero(kD2);
+  int64_t i = 0;
+  for (; i + 4 <= n; i += 4)
+    for (int r = 0; r < kPairs; ++r) {
+      TwoDoubles x[4];
+      load_pairs(rows[2 * r] + i, rows[2 * r + 1] + i, x);
+      for (const auto& both : x) sum[r] = hn::MulAdd(both, both, sum[r]);
+    }
+  for (int r = 0; r < kPairs; ++r) hn::StoreU(sum[r], kD2, sums + 2 * r);
+  for (; i < n; ++i)
+    for (int64_t r = 0; r < kSquareRows; ++r) {
+      const double x = to_float(rows[r][i]);
+      sums[r] += x * x;
+    }
+}
+
+void unit_dots(const float* unit, const float* const* rows, const double* inverses, int64_t n,
+               double* dots) {
+  constexpr int kPairs = kDotRows / 2;
+  const hn::Rebind<float, decltype(kD2)> two_floats;
+  TwoDoubles sum[kPairs], inverse[kPairs];
+  for (int r = 0; r < kPairs; ++r) {
+    sum[r] = hn::Zero(kD2);
+    inverse[r] = hn::LoadU(kD2, inverses + 2 * r);
+  }
+  int64_t i = 0;
+  for (; i + 4 <= n; i += 4)
+    for (int r = 0; r < kPairs; ++r) {
+      TwoDoubles x[4];
+      load_pairs(rows[2 * r] + i, rows[2 * r + 1] + i, x);
+      for (int k = 0; k < 4; ++k) {
+        const auto element = hn::DemoteTo(two_floats, hn::Mul(x[k], inverse[r]));
+        const auto other = hn::Set(kD2, double{unit[i + k]});
+        sum[r] = hn::MulAdd(hn::PromoteTo(kD2, element), other, sum[r]);
+      }
+    }
+  for (int r = 0; r < kPairs; ++r) hn::StoreU(sum[r], kD2, dots + 2 * r);
+  for (; i < n; ++i)
+    for (int64_t r = 0; r < kDotRows; ++r) {
+      const auto element = static_cast<float>(double{rows[r][i]} * inverses[r]);
+      dots[r] += double{element} * double{unit[i]};
+    }
+}
+
+void sums_of_squares_f32(const float* const* rows, int64_t n, double* sums) {
+  sums_of_squares_of(rows, n, sums);
+}
+void sums_of_squares_bf16(const BFloat16* const* rows, int64_t n, double* sums) {
+  sums_of_squares_of(rows, n, sums);
+}
+
 float squared_distance(const float* x, const BFloat16* rounded, int64_t n) {
   const hn::Rebind<hwy::bfloat16_t, decltype(kF)> narrow;
   const auto n_lanes = static_cast<int64_t>(hn::Lanes(kF));
@@ -75,9 +153,22 @@ HWY_AFTER_NAMESPACE();
 namespace sluice::cpu {
 
 HWY_EXPORT(panel_maxima);
+HWY_EXPORT(sums_of_squares_f32);
+HWY_EXPORT(sums_of_squares_bf16);
+HWY_EXPORT(unit_dots);
 HWY_EXPORT(squared_distance);
 
 void panel_maxima(const PanelMaximaArgs& args) { HWY_DYNAMIC_DISPATCH(panel_maxima)(args); }
+void sums_of_squares(const float* const* rows, int64_t n, double* sums) {
+  HWY_DYNAMIC_DISPATCH(sums_of_squares_f32)(rows, n, sums);
+}
+void sums_of_squares(const BFloat16* const* rows, int64_t n, double* sums) {
+  HWY_DYNAMIC_DISPATCH(sums_of_squares_bf16)(rows, n, sums);
+}
+void unit_dots(const float* unit, const float* const* rows, const double* inverses, int64_t n,
+               double* dots) {
+  HWY_DYNAMIC_DISPATCH(unit_dots)(unit, rows, inverses, n, dots);
+}
 float squared_distance(const float* x, const BFloat16* rounded, int64_t n) {
   return HWY_DYNAMIC_DISPATCH(squared_distance)(x, rounded, n);
 }

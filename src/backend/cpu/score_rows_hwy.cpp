@@ -21,9 +21,17 @@ template <bool kCounts>
 HWY_INLINE float softmax_step_of(float scale, const float* counts, int64_t n, float* x,
                                  SoftmaxState& state) {
   const auto factor = hn::Set(kF, scale);
-  auto top = hn::Set(kF, -INFINITY);
+  // Four chains: one alone waits for each maximum before it takes the next.
+  auto top = hn::Set(kF, -INFINITY), second = top, third = top, fourth = top;
   int64_t i = 0;
+  for (; i + 4 * lanes() <= n; i += 4 * lanes()) {
+    top = hn::Max(top, hn::LoadU(kF, x + i));
+    second = hn::Max(second, hn::LoadU(kF, x + i + lanes()));
+    third = hn::Max(third, hn::LoadU(kF, x + i + 2 * lanes()));
+    fourth = hn::Max(fourth, hn::LoadU(kF, x + i + 3 * lanes()));
+  }
   for (; i + lanes() <= n; i += lanes()) top = hn::Max(top, hn::LoadU(kF, x + i));
+  top = hn::Max(hn::Max(top, second), hn::Max(third, fourth));
   float largest = hn::GetLane(hn::MaxOfLanes(kF, top));
   for (; i < n; ++i) largest = std::fmax(largest, x[i]);
   const float maximum = std::fmax(state.maximum, largest * scale);

@@ -29,6 +29,10 @@ const GemmKernel& fastest_kernel() {
   return bfmmla != nullptr ? *bfmmla : gemm_f32();
 }
 
+bool same_rows(const ConstTensor& a, const ConstTensor& b) {
+  return a.bytes() == b.bytes() && a.dtype() == b.dtype() && a.row_stride() == b.row_stride();
+}
+
 class GramSelector final : public Selector {
  public:
   explicit GramSelector(const SelectorSpec& spec)
@@ -116,7 +120,8 @@ class GramSelector final : public Selector {
   // One block.
   GramRows rows_;
   std::vector<GramCandidates> candidates_;  // (rows, queries)
-  std::vector<int64_t> block_column_;       // (rows) in block_columns_, -1: none
+  GramScan::Parts parts_;
+  std::vector<int64_t> block_column_;  // (rows) in block_columns_, -1: none
   std::vector<float> block_products_;
 
   GramColumns columns_;        // what later tokens are compared with
@@ -138,7 +143,10 @@ GramSelector::Indices GramSelector::begin_pass(const SelectArgs& args) {
 
   std::vector<double> norms(static_cast<size_t>(n));
   if (exempt_tokens_.needs_norms()) {
-    inverse_norms(args.residual, norms);
+    if (same_rows(args.rows, args.residual) && !live_sets_.empty())
+      norms = inverses_;
+    else
+      inverse_norms(args.residual, norms);
     for (double& norm : norms) norm = norm > 0 ? 1 / norm : 0;
   }
   Indices compared;
@@ -174,7 +182,8 @@ void GramSelector::for_blocks(const Indices& tokens, const Picks& picks, const B
 }
 
 void GramSelector::scan(const GramColumns& columns, std::span<const GramQuery> queries) {
-  products_ += GramScan{&kernel_, spec_.d_model, &rows_, &columns, queries}.run(candidates_);
+  products_ +=
+      GramScan{&kernel_, spec_.d_model, &rows_, &columns, queries}.run(candidates_, parts_);
 }
 
 void GramSelector::extend(const SelectArgs& args) {
@@ -278,7 +287,7 @@ void GramSelector::keep_columns(const Indices& block) {
     for (size_t i = 0; i < n_masks; ++i) {
       if (!block_columns_.counts(i, from)) continue;
       if (to < 0) to = columns_.append(rows_, static_cast<int64_t>(row));
-      if (i % kGramMasks == kOwnerMask)
+      if (i % kGramMasks == kOwnerMask && may_crowd(rule_))
         columns_.count_in_once(i, to);
       else
         columns_.count_in(i, to);
@@ -364,12 +373,13 @@ void GramSelector::choose_owners(const Indices& tokens) {
 
 void GramSelector::settle_owner(GramJudge& judge, size_t set, int64_t row, int32_t index,
                                 GramCandidates& candidates) {
-  const GramCandidate* owner = judge.nearest(row, candidates);
+  GramCandidate* owner = judge.nearest(row, candidates);
   const size_t t = token(index);
   if (owner != nullptr) sets_[set].owner[t] = static_cast<int32_t>(owner->position());
-  if (spec_.want_cosines)
-    sets_[set].cosine[t] =
-        owner == nullptr ? -1.0f : static_cast<float>(judge.exact_cosine_of(row, *owner));
+  if (spec_.want_cosines) {
+    if (owner != nullptr) judge.make_exact(row, candidates.absolute, {owner, 1});
+    sets_[set].cosine[t] = owner == nullptr ? -1.0f : static_cast<float>(owner->cosine);
+  }
   const bool owned = owner != nullptr && (spec_.owner == OwnerKind::kPaper ||
                                           judge.reaches(row, threshold(set), candidates));
   if (!owned) sets_[set].status[t] = TokenStatus::kUncovered;

@@ -26,23 +26,9 @@ class ReferenceRepsAttention final : public RepsAttention {
   CacheBytes bytes() const override { return {keys_.bytes() + values_.bytes(), 0}; }
 
  private:
-  std::vector<CountedKey> all_keys(int64_t kv_head) const;
-
   RepsSpec spec_;
   KeptRows keys_, values_;  // (n_clusters, n_kv_heads * head_dim)
 };
-
-std::vector<CountedKey> ReferenceRepsAttention::all_keys(int64_t kv_head) const {
-  std::vector<CountedKey> all;
-  for (int64_t j = 0; j < keys_.size(); ++j) {
-    CountedKey& own = all.emplace_back(CountedKey{1, {}, {}});
-    for (int64_t i = kv_head * spec_.head_dim; i < (kv_head + 1) * spec_.head_dim; ++i) {
-      own.key.push_back(load(keys_.view(), j, i));
-      own.value.push_back(load(values_.view(), j, i));
-    }
-  }
-  return all;
-}
 
 void ReferenceRepsAttention::attend(const AttendRepsArgs& args) {
   const TokenSet& set = *args.set;
@@ -56,7 +42,9 @@ void ReferenceRepsAttention::attend(const AttendRepsArgs& args) {
 
   const int64_t group = spec_.n_heads / spec_.n_kv_heads;
   for (int64_t kv_head = 0; kv_head < spec_.n_kv_heads; ++kv_head) {
-    std::vector<CountedKey> keys = all_keys(kv_head);
+    std::vector<CountedKey> keys = counted_keys(keys_, values_, kv_head, spec_.head_dim);
+    std::vector<const CountedKey*> all;
+    for (const CountedKey& key : keys) all.push_back(&key);
     for (int64_t row = 0; row < args.queries.rows(); ++row) {
       const int64_t t = tokens[static_cast<size_t>(first + row)];
       const int64_t last = spec_.causal ? t : set.n_tokens() - 1;
@@ -68,7 +56,7 @@ void ReferenceRepsAttention::attend(const AttendRepsArgs& args) {
       }
       for (int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head)
         attend_head({args.queries, row, head, double{spec_.scale},
-                     std::span(keys).first(static_cast<size_t>(n_seen)), args.out});
+                     std::span(all).first(static_cast<size_t>(n_seen)), args.out});
     }
   }
 }

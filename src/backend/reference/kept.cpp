@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "backend/reference/reference.h"
 
@@ -22,25 +23,36 @@ int64_t KeptRows::bytes() const {
   return n_rows_ == 0 ? 0 : buffer_.view().shape().numel() * element_bytes(buffer_.view().dtype());
 }
 
+std::vector<CountedKey> counted_keys(const KeptRows& keys, const KeptRows& values, int64_t kv_head,
+                                     int64_t head_dim) {
+  std::vector<CountedKey> all;
+  for (int64_t row = 0; row < keys.size(); ++row) {
+    CountedKey& one = all.emplace_back(CountedKey{1, {}, {}});
+    for (int64_t i = kv_head * head_dim; i < (kv_head + 1) * head_dim; ++i) {
+      one.key.push_back(load(keys.view(), row, i));
+      one.value.push_back(load(values.view(), row, i));
+    }
+  }
+  return all;
+}
+
 void attend_head(const AttendHeadArgs& args) {
   const int64_t head_dim = args.queries.shape()[2], first = args.head * head_dim;
   SLUICE_CHECK(!args.keys.empty());
-  std::vector<double> weight;
-  for (const CountedKey& j : args.keys) {
-    double dot = 0;
-    for (int64_t i = 0; i < head_dim; ++i)
-      dot += double{load(args.queries, args.row, first + i)} * j.key[static_cast<size_t>(i)];
-    weight.push_back(dot * args.scale + std::log(j.count));
-  }
+  std::vector<double> query, weight;
+  for (int64_t i = 0; i < head_dim; ++i) query.push_back(load(args.queries, args.row, first + i));
+  for (const CountedKey* j : args.keys)
+    weight.push_back(std::inner_product(query.begin(), query.end(), j->key.begin(), 0.0) *
+                         args.scale +
+                     std::log(j->count));
   const double largest = *std::max_element(weight.begin(), weight.end());
   double total = 0;
   for (double& w : weight) total += w = std::exp(w - largest);
-  for (int64_t i = 0; i < head_dim; ++i) {
-    double sum = 0;
-    for (size_t j = 0; j < weight.size(); ++j)
-      sum += weight[j] * args.keys[j].value[static_cast<size_t>(i)];
-    store(args.out, args.row, first + i, static_cast<float>(sum / total));
-  }
+  std::vector<double> sum(query.size());
+  for (size_t j = 0; j < weight.size(); ++j)
+    for (size_t i = 0; i < sum.size(); ++i) sum[i] += weight[j] * args.keys[j]->value[i];
+  for (int64_t i = 0; i < head_dim; ++i)
+    store(args.out, args.row, first + i, static_cast<float>(sum[static_cast<size_t>(i)] / total));
 }
 
 }  // namespace sluice::reference

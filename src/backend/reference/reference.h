@@ -43,12 +43,16 @@ struct CountedKey {
   double count;
   std::vector<double> key, value;
 };
+// One for every row of keys and values (n_rows, n_kv_heads * head_dim), of count 1.
+std::vector<CountedKey> counted_keys(const KeptRows& keys, const KeptRows& values, int64_t kv_head,
+                                     int64_t head_dim);
+
 // One query head: out = sum p_j value_j, p the softmax of q . key_j * scale + log count_j.
 struct AttendHeadArgs {
   ConstTensor queries;  // (n_rows, n_heads, head_dim)
   int64_t row, head;
   double scale;
-  std::span<const CountedKey> keys;
+  std::span<const CountedKey* const> keys;
   Tensor out;  // (n_rows, n_heads, head_dim)
 };
 void attend_head(const AttendHeadArgs& args);

@@ -70,7 +70,7 @@ inline const std::vector<FamilyCase>& family_cases() {
         {"vocab_size", 64}},
        129,
        0.8},
-      {"llama_128", llama(512, 4, 2, 160), 129, 0.6},
+      {"llama_128", llama(256, 2, 1, 160), 129, 0.6},
       {"llama_16", llama(64, 4, 1, 1024), 1000, 0.6},
       {"bert_64",
        {{"model_type", "bert"},

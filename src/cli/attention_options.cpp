@@ -1,0 +1,202 @@
+#include "cli/attention_options.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "cli/options.h"
+
+namespace sluice::cli {
+namespace {
+
+constexpr const char* kModeHelp =
+    "dense  exact\n"
+    "keys   every query exact, over near keys as they are\n"
+    "       and far keys merged into clusters\n"
+    "copy   among representative tokens alone, the others\n"
+    "       copy the output of theirs\n"
+    "paper  as copy, to the letter of the paper: tokens see\n"
+    "       what follows them, for reproduction only";
+constexpr const char* kRuleHelp =
+    "How representatives are chosen: independent (the paper's\n"
+    "definition), greedy, or inherited from the layer before:\n"
+    "cascade-cover (default), cascade-causal, cascade-paper\n"
+    "(default of attention paper)";
+
+void add_list(CLI::Option* option, bool lists) {
+  option->allow_extra_args(false);
+  if (lists)
+    option->delimiter(',')->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  else
+    option->expected(1);
+}
+
+// Names of the flags given, among those that need a mode other than dense, or `keys`.
+std::vector<std::string> given(const AttentionFlags& flags, bool of_keys_only) {
+  std::vector<std::string> names;
+  const auto note = [&](bool is_given, const char* name) {
+    if (is_given) names.emplace_back(name);
+  };
+  note(!flags.fars.empty(), "--far");
+  note(flags.window.has_value(), "--window");
+  note(flags.block.has_value(), "--block");
+  if (of_keys_only) return names;
+  note(!flags.taus.empty(), "--tau");
+  note(!flags.rules.empty(), "--select");
+  note(flags.space.has_value(), "--space");
+  note(flags.sinks.has_value(), "--sinks");
+  note(flags.outlier_ratio.has_value(), "--outlier-ratio");
+  note(flags.from_layer.has_value(), "--from-layer");
+  return names;
+}
+
+void check_flags(const AttentionFlags& flags, const std::vector<AttentionMode>& modes) {
+  const auto has = [&](AttentionMode mode) {
+    return std::find(modes.begin(), modes.end(), mode) != modes.end();
+  };
+  if (has(AttentionMode::kDense)) {
+    if (modes.size() > 1)
+      throw CLI::ValidationError(
+          "--attention: dense is what the others are compared with, leave it out of the list");
+    if (const auto names = given(flags, false); !names.empty())
+      throw CLI::ValidationError(
+          fmt::format("{} has no effect on dense attention, give --attention keys, copy or paper",
+                      names.front()));
+  } else if (!has(AttentionMode::kKeys)) {
+    if (const auto names = given(flags, true); !names.empty())
+      throw CLI::ValidationError(
+          fmt::format("{} has an effect on --attention keys alone", names.front()));
+  }
+}
+
+}  // namespace
+
+void add_attention_options(CLI::App& command, AttentionFlags& flags, bool lists) {
+  const std::string several = lists ? "; several with commas" : "";
+  const auto add = [&](const char* name, auto& value, const std::string& help) {
+    return command.add_option(name, value, help)->group("Attention");
+  };
+  CLI::Option* modes = add("--attention", flags.modes,
+                           "What attention does (default dense" + several + "):\n" + kModeHelp)
+                           ->check(CLI::IsMember({"dense", "paper", "copy", "keys"}));
+  CLI::Option* rules = add("--select", flags.rules, kRuleHelp + several)
+                           ->check(CLI::IsMember({"independent", "greedy", "cascade-paper",
+                                                  "cascade-causal", "cascade-cover"}));
+  add("--space", flags.space,
+      "Where tokens are compared: the residual stream, or normed,\n"
+      "after the block's norm (default, except for the paper's rules)")
+      ->check(CLI::IsMember({"residual", "normed"}));
+  CLI::Option* taus = add("--tau", flags.taus,
+                          "Tokens of cosine 1 - tau^2 or more are redundant (default 0.3;\n"
+                          "0 merges nothing)" +
+                              several)
+                          ->check(number_between(0, std::nextafter(1.0, 0.0), "0 to below 1"));
+  CLI::Option* fars = add("--far", flags.fars,
+                          "What stands for a cluster of far keys: centroid (default), the\n"
+                          "means of keys and values; values, the representative's key and\n"
+                          "the mean value; own, its key and value" +
+                              several)
+                          ->check(CLI::IsMember({"centroid", "values", "own"}));
+  for (CLI::Option* option : {modes, rules, taus, fars}) add_list(option, lists);
+  constexpr int64_t kMost = int64_t{1} << 30;
+  add("--window", flags.window,
+      "Tokens before a query that stay exact, a multiple of the block\n"
+      "(default 128)")
+      ->check(CLI::Range(int64_t{0}, kMost));
+  add("--block", flags.block, "Tokens by which far keys advance at a time (default 128)")
+      ->check(CLI::Range(int64_t{1}, kMost));
+  add("--sinks", flags.sinks, "First tokens that are never merged (default 4; paper 0)")
+      ->check(CLI::Range(int64_t{0}, kMost));
+  add("--outlier-ratio", flags.outlier_ratio,
+      "Tokens above this multiple of the median norm are never merged\n"
+      "(default 8; paper 0: all may be)")
+      ->check(number_between(0, std::numeric_limits<double>::max(), "0 or more"));
+  add("--from-layer", flags.from_layer, "Layers before this one stay dense (default 0)")
+      ->check(CLI::Range(int64_t{0}, kMost));
+}
+
+std::vector<UniformAttention> attention_choices(const AttentionFlags& flags) {
+  std::vector<AttentionMode> modes;
+  for (const std::string& name : flags.modes) modes.push_back(*mode_of(name));
+  if (modes.empty()) modes.push_back(AttentionMode::kDense);
+  check_flags(flags, modes);
+  if (modes.front() == AttentionMode::kDense) return {};
+
+  UniformAttention common;
+  if (flags.space) common.space = space_of(*flags.space);
+  common.sinks = flags.sinks;
+  common.window = flags.window;
+  common.block = flags.block;
+  common.outlier_ratio = flags.outlier_ratio;
+  common.from_layer = flags.from_layer.value_or(common.from_layer);
+  std::vector<std::optional<SelectRule>> rules;
+  for (const std::string& name : flags.rules) rules.push_back(rule_of(name));
+  if (rules.empty()) rules.emplace_back();
+  const std::vector<double> taus =
+      flags.taus.empty() ? std::vector<double>{common.tau} : flags.taus;
+  std::vector<UniformAttention> choices;
+  for (const AttentionMode mode : modes) {
+    std::vector<FarKey> fars;  // `keys` alone knows several
+    if (mode == AttentionMode::kKeys)
+      for (const std::string& name : flags.fars) fars.push_back(*far_of(name));
+    if (fars.empty()) fars.push_back(common.far);
+    for (const auto& rule : rules)
+      for (const FarKey far : fars)
+        for (const double tau : taus) {
+          UniformAttention& choice = choices.emplace_back(common);
+          choice.mode = mode;
+          choice.rule = rule;
+          choice.far = far;
+          choice.tau = tau;
+        }
+  }
+  return choices;
+}
+
+nlohmann::json describe_attention(const UniformAttention& choice, const PlanShape& shape) {
+  nlohmann::json json = {{"attention", mode_name(choice.mode)}};
+  if (choice.mode == AttentionMode::kDense) return json;
+  const LayerPlan layer = layer_plan(choice, shape);
+  json["select"] = rule_name(layer.rule);
+  json["space"] = space_name(layer.space);
+  json["tau"] = choice.tau;
+  json["sinks"] = layer.sinks;
+  json["outlier_ratio"] = layer.outlier_ratio;
+  json["from_layer"] = choice.from_layer;
+  if (choice.mode != AttentionMode::kKeys) return json;
+  json["far"] = far_name(choice.far);
+  json["window"] = layer.window;
+  json["block"] = layer.block;
+  return json;
+}
+
+std::string attention_text(const UniformAttention& choice, const PlanShape& shape) {
+  std::string text(mode_name(choice.mode));
+  if (choice.mode == AttentionMode::kDense) return text;
+  const LayerPlan layer = layer_plan(choice, shape);
+  text += fmt::format(", {} in {} space, tau {}", rule_name(layer.rule), space_name(layer.space),
+                      choice.tau);
+  if (choice.mode == AttentionMode::kKeys)
+    text += fmt::format(", far {}, window {}, block {}", far_name(choice.far), layer.window,
+                        layer.block);
+  text += fmt::format(", {} sinks", layer.sinks);
+  text += layer.outlier_ratio > 0 ? fmt::format(", outliers above {}", layer.outlier_ratio)
+                                  : ", outliers merged";
+  return text + (choice.from_layer > 0 ? fmt::format(", from layer {}", choice.from_layer) : "");
+}
+
+void warn_of_leaks(const std::vector<UniformAttention>& choices, bool causal) {
+  const bool paper = std::any_of(
+      choices.begin(), choices.end(),
+      [](const UniformAttention& choice) { return choice.mode == AttentionMode::kPaper; });
+  if (paper && causal)
+    fmt::print(stderr,
+               "sluice: attention paper shows a causal model tokens that are still to come; its "
+               "figures are not a language model's\n");
+}
+
+}  // namespace sluice::cli

@@ -1,0 +1,39 @@
+// Flags that choose what attention does, the same in every command that can do more than dense.
+
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "plan/attention_plan.h"
+
+namespace sluice::cli {
+
+// What was given; the rest has the defaults of docs/algorithm.md, section 1.
+struct AttentionFlags {
+  std::vector<std::string> modes, rules, fars;
+  std::vector<double> taus;
+  std::optional<std::string> space;
+  std::optional<int64_t> window, block, sinks, from_layer;
+  std::optional<double> outlier_ratio;
+};
+
+// --attention, --select, --space, --tau, --far, --window, --block, --sinks, --outlier-ratio and
+// --from-layer. lists: the first, second, fourth and fifth take several values with commas.
+void add_attention_options(CLI::App& command, AttentionFlags& flags, bool lists);
+
+// Every combination of the values given; none for exact attention. Throws CLI::ValidationError for
+// a flag that would have no effect.
+std::vector<UniformAttention> attention_choices(const AttentionFlags& flags);
+
+// A choice with its defaults filled in, for `settings` in results.json and for people.
+nlohmann::json describe_attention(const UniformAttention& choice, const PlanShape& shape);
+std::string attention_text(const UniformAttention& choice, const PlanShape& shape);
+
+// Says on stderr, every time, that attention `paper` leaks the future of a causal model.
+void warn_of_leaks(const std::vector<UniformAttention>& choices, bool causal);
+
+}  // namespace sluice::cli

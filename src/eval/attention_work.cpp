@@ -1,0 +1,101 @@
+#include "eval/attention_work.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "select/counters.h"
+#include "select/inherit.h"
+
+namespace sluice {
+namespace {
+
+double share(double part, double whole) { return whole > 0 ? part / whole : 0; }
+
+int64_t below_diagonal(int64_t n) { return n * (n + 1) / 2; }
+
+// Keys that all queries of a window score in one query head.
+int64_t keys_of(const LayerPlan& plan, HeadKind kind, const TokenSet& set) {
+  const int64_t n = set.n_tokens();
+  // Among the tokens that stand for themselves alone; the others score nothing.
+  if (plan.mode != AttentionMode::kKeys) return below_diagonal(set.n_clusters);
+  return keys_read(
+      set, kind,
+      {.first = 0, .n_tokens = n, .window = plan.window, .block = plan.block, .causal = true});
+}
+
+int64_t clusters_of(HeadKind kind, const TokenSet& set) {
+  switch (kind) {
+    case HeadKind::kDense:
+      return set.n_tokens();
+    case HeadKind::kWindow:
+      return std::count(set.status.begin(), set.status.end(), TokenStatus::kExempt);
+    case HeadKind::kClusters:
+      return set.n_clusters;
+  }
+  SLUICE_CHECK(!"unknown head");
+}
+
+double products_by_the_paper(SelectRule rule, const TokenSet& set, const Selector* above) {
+  const auto n = static_cast<double>(set.n_tokens());
+  if (set.tau == 0 || rule == SelectRule::kFixed) return 0;  // nothing is compared
+  if (rule == SelectRule::kIndependent) return n * n;
+  if (rule == SelectRule::kGreedy) return n * static_cast<double>(n_reps(set));
+  SLUICE_CHECK(above != nullptr);
+  const TokenSet& inherited = above->sets()[nearest_set(above->sets(), set.tau)];
+  return n * static_cast<double>(n_reps(inherited));
+}
+
+}  // namespace
+
+void AttentionWork::add_layer(const LayerWork& layer) {
+  const auto n_heads = static_cast<double>(layer.n_kv_heads);
+  const auto dense_keys = static_cast<double>(below_diagonal(layer.n_tokens));
+  const auto n = static_cast<double>(layer.n_tokens);
+  dense_keys_ += n_heads * dense_keys;
+  tokens_ += n_heads * n;
+  if (layer.selector == nullptr) {
+    keys_ += n_heads * dense_keys;
+    clusters_ += n_heads * n;
+    return;
+  }
+  const std::vector<TokenSet>& sets = layer.selector->sets();
+  for (const HeadPlan& head : layer.plan->heads) {
+    const bool clusters = head.kind == HeadKind::kClusters;  // others read exempt tokens at most
+    const TokenSet& set = sets[clusters ? nearest_set(sets, head.tau) : 0];
+    SLUICE_CHECK(set.n_tokens() == layer.n_tokens);
+    keys_ += static_cast<double>(keys_of(*layer.plan, head.kind, set));
+    clusters_ += static_cast<double>(clusters_of(head.kind, set));
+  }
+  // A layer may use the sets of the one above as they are.
+  if (layer.selector != layer.above) add_selection(layer);
+}
+
+void AttentionWork::add_selection(const LayerWork& layer) {
+  const auto n = static_cast<double>(layer.n_tokens);
+  pairs_ += n * n;
+  products_ += static_cast<double>(layer.selector->products());
+  for (const TokenSet& set : layer.selector->sets())
+    products_paper_ += products_by_the_paper(layer.selector->spec().rule, set, layer.above);
+}
+
+void AttentionWork::add(const KvCache& cache, int64_t n_layers, int64_t n_kv_heads) {
+  SLUICE_CHECK(cache.n_batch() == 1);
+  const std::vector<LayerPlan>& layers = cache.plan().layers;
+  const Selector* above = nullptr;
+  for (int64_t i = 0; i < n_layers; ++i) {
+    const Selector* selector = cache.selector(i);
+    add_layer({.plan = layers.empty() ? nullptr : &layers[static_cast<size_t>(i)],
+               .selector = selector,
+               .above = above,
+               .n_kv_heads = n_kv_heads,
+               .n_tokens = cache.length()});
+    if (selector != nullptr) above = selector;
+  }
+}
+
+double AttentionWork::keys_read_fraction() const { return share(keys_, dense_keys_); }
+double AttentionWork::clusters_fraction() const { return share(clusters_, tokens_); }
+double AttentionWork::selection_products() const { return share(products_, pairs_); }
+double AttentionWork::selection_products_paper() const { return share(products_paper_, pairs_); }
+
+}  // namespace sluice

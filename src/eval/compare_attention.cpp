@@ -1,0 +1,179 @@
+#include "eval/compare_attention.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "core/error.h"
+#include "core/threads.h"
+#include "eval/windows.h"
+#include "model/sampler.h"
+
+namespace sluice {
+namespace {
+
+// Copies of hidden states: a model's own are valid until its next pass only.
+class HiddenRows {
+ public:
+  HiddenRows(const Model& model, int64_t n_rows)
+      : backend_(model.backend()),
+        rows_(backend_.allocate(backend_.compute_dtype(), {n_rows, model.spec().d_model})) {}
+
+  void keep(int64_t first, const ConstTensor& hidden) {
+    std::vector<int32_t> all(static_cast<size_t>(hidden.rows()));
+    std::iota(all.begin(), all.end(), 0);
+    backend_.gather_rows(hidden, all, rows_.view().rows_from(first, hidden.rows()));
+  }
+  ConstTensor rows(int64_t first, int64_t n) const { return rows_.view().rows_from(first, n); }
+
+ private:
+  Backend& backend_;
+  Buffer rows_;  // (n_rows, d_model)
+};
+
+class WindowComparer {
+ public:
+  WindowComparer(Model& model, std::span<const AttentionPlan> plans, int64_t window_tokens)
+      : model_(model),
+        plans_(plans),
+        base_hidden_(model, window_tokens),
+        base_scores_(host_buffer(DType::kF32, {kScoreRows, model.spec().vocab})),
+        scores_(host_buffer(DType::kF32, {kScoreRows, model.spec().vocab})),
+        base_rows_(static_cast<size_t>(kScoreRows)),
+        found_(static_cast<size_t>(kScoreRows)) {
+    for (size_t i = 0; i < plans.size(); ++i) hidden_.emplace_back(model, window_tokens);
+  }
+
+  // Predicts tokens[1 ...] from those before, exactly and by every plan.
+  void compare(std::span<const int32_t> tokens, CompareResult& result) {
+    const auto inputs = tokens.first(tokens.size() - 1);
+    run(inputs, {}, base_hidden_);
+    for (size_t i = 0; i < plans_.size(); ++i) {
+      const KvCache cache = run(inputs, plans_[i], hidden_[i]);
+      result.plans[i].work.add(cache, model_.spec().n_layers, model_.spec().n_kv_heads);
+    }
+    for (size_t first = 0; first < inputs.size(); first += kScoreRows)
+      compare_rows(static_cast<int64_t>(first),
+                   tokens.subspan(first + 1, std::min<size_t>(kScoreRows, inputs.size() - first)),
+                   result);
+  }
+
+ private:
+  KvCache run(std::span<const int32_t> inputs, const AttentionPlan& plan, HiddenRows& hidden) {
+    const auto n = static_cast<int64_t>(inputs.size());
+    // A cache of its own for each window and plan: only one exists at a time.
+    KvCache cache = model_.make_cache(1, n, plan);
+    forward_in_passes(model_, inputs, cache, cache.needs_whole_sequence() ? n : kPassTokens,
+                      [&](int64_t first, const ConstTensor& rows) { hidden.keep(first, rows); });
+    return cache;
+  }
+
+  // `next` are the tokens to be predicted from rows [first, first + next.size()).
+  void compare_rows(int64_t first, std::span<const int32_t> next, CompareResult& result) {
+    const auto n = static_cast<int64_t>(next.size());
+    const Tensor base = base_scores_.view().rows_from(0, n);
+    const Tensor scores = scores_.view().rows_from(0, n);
+    const auto row_of = [](const Tensor& of, int64_t row) {
+      return std::span<const float>(of.row<float>(row), static_cast<size_t>(of.row_elements()));
+    };
+    model_.logits(base_hidden_.rows(first, n), base);
+    parallel_for(n, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row)
+        base_rows_[static_cast<size_t>(row)].set(row_of(base, row));
+    });
+    for (size_t plan = 0; plan < plans_.size(); ++plan) {
+      model_.logits(hidden_[plan].rows(first, n), scores);
+      parallel_for(n, 1, [&](int64_t begin, int64_t end) {
+        for (int64_t row = begin; row < end; ++row) {
+          const auto i = static_cast<size_t>(row);
+          found_[i] = base_rows_[i].against(row_of(scores, row), next[i]);
+        }
+      });
+      for (size_t i = 0; i < next.size(); ++i) {
+        check_finite(found_[i].base_loss + found_[i].loss + found_[i].kl);
+        result.plans[plan].tokens.add(found_[i]);
+      }
+    }
+  }
+
+  Model& model_;
+  std::span<const AttentionPlan> plans_;
+  HiddenRows base_hidden_;
+  std::vector<HiddenRows> hidden_;  // per plan
+  Buffer base_scores_, scores_;     // (kScoreRows, vocab)
+  std::vector<BaseRow> base_rows_;
+  std::vector<TokenComparison> found_;
+};
+
+// The n likeliest tokens one after another, whatever they are.
+std::vector<int32_t> continue_greedily(Model& model, std::span<const int32_t> prompt, int64_t n,
+                                       const AttentionPlan& plan) {
+  std::vector<float> scores(static_cast<size_t>(model.spec().vocab));
+  const Tensor scores_view(scores.data(), DType::kF32, {1, model.spec().vocab});
+  KvCache cache = model.make_cache(1, static_cast<int64_t>(prompt.size()) + n, plan);
+  forward_in_passes(model, prompt, cache, kPassTokens, [&](int64_t, const ConstTensor& hidden) {
+    if (cache.length() == static_cast<int64_t>(prompt.size()))
+      model.logits(hidden.rows_from(hidden.rows() - 1, 1), scores_view);
+  });
+  Sampler likeliest({});
+  std::vector<int32_t> answer;
+  while (true) {
+    answer.push_back(likeliest.pick(scores, {}));
+    if (static_cast<int64_t>(answer.size()) == n) return answer;
+    model.logits(model.forward({&answer.back(), 1}, cache), scores_view);
+  }
+}
+
+void match_generation(Model& model, std::span<const AttentionPlan> plans,
+                      std::span<const int32_t> prompt, int64_t n, CompareResult& result) {
+  const std::vector<int32_t> exact = continue_greedily(model, prompt, n, {});
+  for (size_t i = 0; i < plans.size(); ++i) {
+    const std::vector<int32_t> answer = continue_greedily(model, prompt, n, plans[i]);
+    const auto differs = std::mismatch(exact.begin(), exact.end(), answer.begin()).first;
+    result.plans[i].generation_match.add(static_cast<double>(differs - exact.begin()));
+  }
+}
+
+// The first half of a window's inputs, at least one token.
+std::span<const int32_t> half_of(std::span<const int32_t> window) {
+  return window.first(std::max<size_t>((window.size() - 1) / 2, 1));
+}
+
+void check_generation(const Model& model, std::span<const AttentionPlan> plans, int64_t n_predict) {
+  if (n_predict == 0) return;
+  const auto is_paper = [](const LayerPlan& layer) { return layer.mode == AttentionMode::kPaper; };
+  for (const AttentionPlan& plan : plans)
+    if (std::any_of(plan.layers.begin(), plan.layers.end(), is_paper))
+      throw Error("attention paper sees the whole text at once and cannot generate",
+                  "leave --predict out, or compare --attention keys");
+  const int64_t half = std::max<int64_t>(model.context() / 2, 1);
+  if (n_predict > model.context() - half)
+    throw Error(fmt::format("half a window and {} tokens do not fit a context of {}", n_predict,
+                            model.context()),
+                fmt::format("--predict {} or less", model.context() - half));
+}
+
+}  // namespace
+
+CompareResult compare_attention(Model& model, TextStream& text,
+                                std::span<const AttentionPlan> plans, const CompareOptions& options,
+                                const std::function<void(const CompareResult&)>& progress) {
+  TextWindows windows(model, text, options.max_windows);
+  check_generation(model, plans, options.n_predict);
+  CompareResult result;
+  result.plans.resize(plans.size());
+  std::optional<WindowComparer> comparer;  // for windows of the first one's length or less
+  while (windows.next()) {
+    const auto tokens = windows.tokens();
+    if (!comparer) comparer.emplace(model, plans, static_cast<int64_t>(tokens.size()) - 1);
+    comparer->compare(tokens, result);
+    if (options.n_predict > 0 && windows.n_windows() <= kGenerationWindows)
+      match_generation(model, plans, half_of(tokens), options.n_predict, result);
+    result.n_windows = windows.n_windows();
+    if (progress) progress(result);
+  }
+  return result;
+}
+
+}  // namespace sluice

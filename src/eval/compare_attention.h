@@ -1,0 +1,40 @@
+// Attention plans against exact attention, on the same windows of a text in the same run.
+
+#pragma once
+
+#include <functional>
+#include <optional>
+
+#include "eval/attention_work.h"
+#include "eval/compare.h"
+#include "eval/text_stream.h"
+#include "model/model.h"
+
+namespace sluice {
+
+struct CompareOptions {
+  int64_t max_windows = 0;  // 0: the whole text
+  // > 0: so many tokens are also generated, likeliest first, from the first half of each of the
+  // first kGenerationWindows windows, and the length of what both have in common is averaged.
+  int64_t n_predict = 0;
+};
+inline constexpr int64_t kGenerationWindows = 4;
+
+struct PlanComparison {
+  Comparison tokens;
+  AttentionWork work;
+  RunningMean generation_match;  // tokens; empty unless asked for
+};
+
+struct CompareResult {
+  int64_t n_windows = 0;
+  std::vector<PlanComparison> plans;  // in the order given
+};
+
+// Exact attention runs once per window for all plans. `progress` is called after each window.
+// Throws Error for an encoder, a text of fewer than two tokens, and generation under `paper`.
+CompareResult compare_attention(Model& model, TextStream& text,
+                                std::span<const AttentionPlan> plans, const CompareOptions& options,
+                                const std::function<void(const CompareResult&)>& progress);
+
+}  // namespace sluice

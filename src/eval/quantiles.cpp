@@ -1,0 +1,39 @@
+#include "eval/quantiles.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/error.h"
+
+namespace sluice {
+namespace {
+
+double bin_of(double x) {
+  return std::floor(std::log(x / LogHistogram::kSmallest) / std::log(LogHistogram::kStep));
+}
+
+}  // namespace
+
+LogHistogram::LogHistogram() : bins_(static_cast<size_t>(bin_of(kLargest)) + 1) {}
+
+void LogHistogram::add(double x) {
+  SLUICE_CHECK(x >= 0);
+  ++count_;
+  maximum_ = std::max(maximum_, x);
+  if (x < kSmallest)
+    ++n_zeros_;
+  else
+    ++bins_[static_cast<size_t>(bin_of(std::min(x, kLargest)))];
+}
+
+double LogHistogram::quantile(double q) const {
+  SLUICE_CHECK(q > 0 && q <= 1);
+  const auto rank = static_cast<int64_t>(std::ceil(q * static_cast<double>(count_)));
+  int64_t n_seen = n_zeros_;
+  if (n_seen >= rank) return 0;
+  size_t bin = 0;
+  while ((n_seen += bins_[bin]) < rank) ++bin;
+  return std::min(maximum_, kSmallest * std::pow(kStep, static_cast<double>(bin) + 0.5));
+}
+
+}  // namespace sluice

@@ -1,0 +1,141 @@
+// Plans against exact attention on windows of a text: identities, and the same figures whether a
+// plan runs alone or with others.
+
+#include "eval/compare_attention.h"
+
+#include <gtest/gtest.h>
+
+#include "eval/perplexity.h"
+#include "unit/model/byte_tokenizer.h"
+#include "unit/model/golden_models.h"
+#include "unit/test_files.h"
+
+namespace sluice::test {
+namespace {
+
+constexpr int64_t kContext = 24;
+
+class CompareAttention : public testing::TestWithParam<ModelSetup> {
+ protected:
+  CompareAttention() {
+    GoldenModel golden = golden_model("models/llama");
+    golden.context = kContext;
+    model = std::make_unique<Model>(load(golden, GetParam()));
+    for (size_t i = 0; i < 60; ++i) content += static_cast<char>('A' + i * i % 7);
+  }
+
+  // block: of `keys`, and its window.
+  AttentionPlan plan(AttentionMode mode, double tau = 0.3, int64_t block = 4) const {
+    UniformAttention choice;
+    choice.mode = mode;
+    choice.tau = tau;
+    choice.window = choice.block = block;
+    return uniform_plan(choice, model->plan_shape());
+  }
+  CompareResult compare(const std::vector<AttentionPlan>& plans,
+                        const CompareOptions& options = {}) {
+    TextStream text(dir.write("text", content), tokenizer, "");
+    return compare_attention(*model, text, plans, options, {});
+  }
+
+  const TempDir dir;
+  const ByteTokenizer tokenizer{{.first_byte = 32, .vocab = 64, .bos = {}, .eos = 63}};
+  std::unique_ptr<Model> model;
+  std::string content;
+};
+
+TEST_P(CompareAttention, DenseWithItselfIsExactlyNothing) {
+  const CompareResult result = compare({plan(AttentionMode::kDense)});
+  const PlanComparison& dense = result.plans.front();
+  EXPECT_EQ(result.n_windows, 3);  // 60 letters behind a first token
+  EXPECT_EQ(dense.tokens.n_tokens(), 60);
+  EXPECT_EQ(dense.tokens.kl_values().maximum(), 0);
+  EXPECT_EQ(dense.tokens.ppl_ratio(), 1);
+  EXPECT_EQ(dense.tokens.ppl_ratio_stderr(), 0);
+  EXPECT_EQ(dense.tokens.delta_p_rms(), 0);
+  EXPECT_EQ(dense.tokens.same_top().mean(), 1);
+  EXPECT_EQ(dense.work.keys_read_fraction(), 1);
+  EXPECT_EQ(dense.work.clusters_fraction(), 1);
+}
+
+TEST_P(CompareAttention, BasePerplexityIsThatOfTheModelAlone) {
+  const CompareResult result = compare({plan(AttentionMode::kKeys, 0.9)});
+  TextStream text(dir.write("text", content), tokenizer, "");
+  const PerplexityResult alone = evaluate_perplexity(*model, text, {}, {});
+  // There the logarithm of the sum over exponentials is rounded to float32, 2^-20 below 16.
+  EXPECT_NEAR(std::log(result.plans.front().tokens.base_ppl()), alone.loss.mean(), 0x1p-20);
+  EXPECT_NEAR(result.plans.front().tokens.base_ppl_stderr(), alone.standard_error(),
+              1e-5 * alone.standard_error());
+}
+
+TEST_P(CompareAttention, KeysThatMergeNothingAreDense) {
+  const CompareResult result =
+      compare({plan(AttentionMode::kKeys, 0), plan(AttentionMode::kKeys, 0.9, 128)});
+  for (const PlanComparison& same : result.plans) {
+    // Logits differ by round-off, some 1e-5 of their range at most, and the divergence is of second
+    // order in that.
+    EXPECT_LT(same.tokens.kl_values().maximum(), 1e-7);
+    EXPECT_NEAR(same.tokens.ppl_ratio(), 1, 1e-5);
+    EXPECT_EQ(same.work.keys_read_fraction(), 1);
+  }
+  EXPECT_EQ(result.plans[0].work.clusters_fraction(), 1);
+  EXPECT_EQ(result.plans[0].work.selection_products(), 0);
+  EXPECT_LT(result.plans[1].work.clusters_fraction(), 1);
+}
+
+TEST_P(CompareAttention, MergingDivergesAndSavesKeys) {
+  const CompareResult result = compare({plan(AttentionMode::kKeys, 0.9)});
+  const PlanComparison& merged = result.plans.front();
+  EXPECT_GT(merged.tokens.kl().mean(), 1e-4);
+  EXPECT_GT(merged.tokens.kl_values().maximum(), merged.tokens.kl().mean());
+  EXPECT_LT(merged.work.keys_read_fraction(), 1);
+  EXPECT_LT(merged.work.clusters_fraction(), 1);
+  EXPECT_GT(merged.work.selection_products(), 0);
+  EXPECT_GT(merged.work.selection_products_paper(), 0);
+}
+
+TEST_P(CompareAttention, SeveralPlansGiveWhatEachGivesAlone) {
+  const std::vector<AttentionPlan> plans = {plan(AttentionMode::kKeys, 0.7),
+                                            plan(AttentionMode::kCopy, 0.5),
+                                            plan(AttentionMode::kPaper, 0.5)};
+  const CompareResult together = compare(plans);
+  for (size_t i = 0; i < plans.size(); ++i) {
+    const CompareResult alone = compare({plans[i]});
+    const Comparison &a = together.plans[i].tokens, &b = alone.plans.front().tokens;
+    EXPECT_GT(a.kl().mean(), 0) << i;
+    EXPECT_EQ(a.kl().mean(), b.kl().mean()) << i;
+    EXPECT_EQ(a.ppl(), b.ppl()) << i;
+    EXPECT_EQ(together.plans[i].work.keys_read_fraction(),
+              alone.plans.front().work.keys_read_fraction());
+  }
+}
+
+TEST_P(CompareAttention, GenerationOfADensePlanMatchesToTheEnd) {
+  const CompareResult result = compare(
+      {plan(AttentionMode::kDense), plan(AttentionMode::kKeys, 0.9)}, {.n_predict = kContext / 2});
+  EXPECT_EQ(result.plans[0].generation_match.count(), 3);  // windows
+  EXPECT_EQ(result.plans[0].generation_match.mean(), kContext / 2);
+  EXPECT_LE(result.plans[1].generation_match.mean(), kContext / 2);
+  EXPECT_EQ(compare({plan(AttentionMode::kDense)}).plans[0].generation_match.count(), 0);
+}
+
+TEST_P(CompareAttention, GenerationIsRefusedWhereItHasNoMeaning) {
+  expect_error([&] { compare({plan(AttentionMode::kPaper)}, {.n_predict = 2}); },
+               {"paper", "cannot generate"});
+  expect_error([&] { compare({plan(AttentionMode::kKeys)}, {.n_predict = kContext / 2 + 1}); },
+               {"do not fit"});
+}
+
+TEST_P(CompareAttention, StopsAfterTheWindowsAskedFor) {
+  const CompareResult result = compare({plan(AttentionMode::kKeys)}, {.max_windows = 2});
+  EXPECT_EQ(result.n_windows, 2);
+  EXPECT_EQ(result.plans.front().tokens.n_tokens(), 2 * kContext);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, CompareAttention,
+                         testing::Values(ModelSetup{"reference", DType::kF32},
+                                         ModelSetup{"cpu", DType::kF32}),
+                         [](const auto& test) { return test_name_of("llama", test.param); });
+
+}  // namespace
+}  // namespace sluice::test

@@ -1,0 +1,57 @@
+#include "select/rules.h"
+
+#include <gtest/gtest.h>
+
+namespace sluice {
+namespace {
+
+constexpr SelectRule kRules[] = {SelectRule::kIndependent,  SelectRule::kGreedy,
+                                 SelectRule::kCascadePaper, SelectRule::kCascadeCausal,
+                                 SelectRule::kCascadeCover, SelectRule::kFixed};
+
+TEST(Rules, HaveTheNamesOfTheDocuments) {
+  EXPECT_EQ(rule_name(SelectRule::kIndependent), "independent");
+  EXPECT_EQ(rule_name(SelectRule::kGreedy), "greedy");
+  EXPECT_EQ(rule_name(SelectRule::kCascadePaper), "cascade-paper");
+  EXPECT_EQ(rule_name(SelectRule::kCascadeCausal), "cascade-causal");
+  EXPECT_EQ(rule_name(SelectRule::kCascadeCover), "cascade-cover");
+  EXPECT_EQ(rule_name(SelectRule::kFixed), "fixed");
+}
+
+TEST(Rules, AreFoundByTheirNamesAlone) {
+  for (const SelectRule rule : kRules) EXPECT_EQ(rule_of(rule_name(rule)), rule);
+  for (const std::string_view name : {"", "Greedy", "cascade", "cascade-cover "})
+    EXPECT_FALSE(rule_of(name).has_value()) << name;
+}
+
+TEST(Rules, StartFromASetOfTheirOwnGuarantee) {
+  EXPECT_EQ(first_rule(SelectRule::kCascadePaper), SelectRule::kIndependent);
+  EXPECT_EQ(first_rule(SelectRule::kCascadeCausal), SelectRule::kIndependent);
+  EXPECT_EQ(first_rule(SelectRule::kCascadeCover), SelectRule::kGreedy);
+  for (const SelectRule rule : kRules) {
+    const SelectRule first = first_rule(rule);
+    EXPECT_EQ(first_rule(first), first) << rule_name(rule);  // it inherits nothing
+    EXPECT_LE(is_cover(rule), is_cover(first)) << rule_name(rule);
+  }
+}
+
+TEST(Rules, OnlyThePapersCascadeLooksAhead) {
+  for (const SelectRule rule : kRules)
+    EXPECT_EQ(is_causal(rule), rule != SelectRule::kCascadePaper) << rule_name(rule);
+}
+
+TEST(Rules, GreedyAndCascadeCoverAreTheCovers) {
+  for (const SelectRule rule : kRules)
+    EXPECT_EQ(is_cover(rule), rule == SelectRule::kGreedy || rule == SelectRule::kCascadeCover)
+        << rule_name(rule);
+}
+
+TEST(Rules, ThePapersOwnAreIndependentAndItsCascade) {
+  for (const SelectRule rule : kRules)
+    EXPECT_EQ(is_paper_setting(rule),
+              rule == SelectRule::kIndependent || rule == SelectRule::kCascadePaper)
+        << rule_name(rule);
+}
+
+}  // namespace
+}  // namespace sluice
