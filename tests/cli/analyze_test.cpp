@@ -1,5 +1,6 @@
 // sluice analyze at work on golden checkpoints, and what it refuses.
 
+#include <limits>
 #include <set>
 
 #include "cli/refusals.h"
@@ -148,6 +149,17 @@ TEST(Analyze, TheSameSeedDrawsTheSameRandomSets) {
   };
   EXPECT_EQ(random("3"), random("3"));
   EXPECT_NE(random("3"), random("4"));
+}
+
+TEST(Analyze, WeightsThatAreNotNumbersAreRefused) {
+  const ModelFolder folder;
+  folder.edit_tensors([](json& header, std::string& data) {
+    const size_t begin = header["transformer.wte.weight"]["data_offsets"][0];
+    const size_t end = header["transformer.wte.weight"]["data_offsets"][1];
+    const std::string nan = pack(std::numeric_limits<float>::quiet_NaN());
+    for (size_t at = begin; at < end; at += 4) data.replace(at, 4, nan);
+  });
+  expect_complaint(run_program(analyze_of(folder, {"-c", "16"})), 1, {"not finite"});
 }
 
 class RefusesAnalyze : public testing::TestWithParam<Refusal> {};
