@@ -235,6 +235,29 @@ TEST_P(EveryImplementation, TheFutureDoesNotTouchPastKeysAttention) {
     }
 }
 
+// The cache is what a compressed head is for: tokens before F leave nothing but their clusters.
+TEST_P(EveryBackend, OnlyRecentTokensAreKeptExactly) {
+  const KeysCase c{.n_tokens = 700, .head_dim = 64, .window = 32, .block = 16};
+  const KeysInputs in(c, dtype());
+  const auto attention = backend->make_keys_attention(c.spec(dtype()));
+  const auto expect_small = [&](int64_t n_tokens) {
+    SCOPED_TRACE(n_tokens);
+    const int64_t border = border_of(c, n_tokens);
+    const int64_t row = c.head_dim * element_bytes(dtype());
+    EXPECT_LE(attention->bytes().exact, 2 * c.n_kv_heads * (n_tokens - border) * row);
+    // Two sums and a count, for each cluster of each head's set.
+    int64_t n_clusters = 0;
+    for (const TokenSet& set : in.sets) n_clusters += start_of(set, border).n_clusters;
+    EXPECT_LE(attention->bytes().clusters, n_clusters * (2 * c.head_dim + 1) * 4);
+  };
+  attend_pass(*attention, *backend, dtype(), c, in, 0, 601);
+  expect_small(601);
+  for (int64_t t = 601; t < c.n_tokens; t += 3) {
+    attend_pass(*attention, *backend, dtype(), c, in, t, t + 3);
+    expect_small(t + 3);
+  }
+}
+
 TEST_P(EveryImplementation, ResetForgetsTheKeys) {
   const KeysCase c{.n_tokens = 129, .head_dim = 64};
   const KeysInputs in(c, dtype()), other(c, dtype(), 5);

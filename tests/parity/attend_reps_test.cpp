@@ -107,6 +107,17 @@ TEST_P(EveryBackend, RepsAttentionAgreesWithTheReference) {
   }
 }
 
+TEST_P(EveryBackend, RepsAttentionDoesNotDependOnThreads) {
+  for (const RepsCase& c : kCases) {
+    SCOPED_TRACE(testing::PrintToString(c));
+    const KeysInputs in(c, dtype());
+    set_threads(1);
+    const auto one = attend_reps(*backend, dtype(), c, in);
+    set_threads(3);
+    EXPECT_SAME_BITS(attend_reps(*backend, dtype(), c, in), one);
+  }
+}
+
 // Two clusters of one number per token: what the third token, a representative, must answer.
 TEST_P(EveryImplementation, MultiplicityWeighsTheMembersUpToTheQuery) {
   KeysInputs in({.n_tokens = 4, .head_dim = 1, .n_heads = 1, .n_kv_heads = 1}, dtype());

@@ -1,7 +1,6 @@
 // The number of threads does not change a bit of any result.
 
-#include "parity/attend_case.h"
-#include "parity/compare.h"
+#include "parity/keys_case.h"
 
 namespace sluice::test {
 namespace {
@@ -107,6 +106,20 @@ TEST_P(EveryBackend, DenseAttentionDoesNotDependOnThreads) {
     SCOPED_TRACE(testing::PrintToString(c));
     const AttendInputs in(c, dtype());
     expect_same_with_two_threads([&] { return attend(*backend, dtype(), c, in); });
+  }
+}
+
+// One head, so that threads share it; as many as threads; blocks that do not divide anything.
+TEST_P(EveryBackend, KeysAttentionDoesNotDependOnThreads) {
+  const KeysCase cases[] = {
+      {.n_tokens = 5, .head_dim = 64, .n_heads = 4},
+      {.n_tokens = 300, .head_dim = 64, .n_heads = 1, .n_kv_heads = 1},
+      {.n_tokens = 300, .head_dim = 80, .n_heads = 4, .window = 21, .block = 7},
+      {.n_tokens = 300, .head_dim = 16, .n_heads = 3, .n_kv_heads = 3, .causal = false}};
+  for (const KeysCase& c : cases) {
+    SCOPED_TRACE(testing::PrintToString(c));
+    const KeysInputs in(c, dtype());
+    expect_same_with_two_threads([&] { return attend_keys(*backend, dtype(), c, in); });
   }
 }
 

@@ -86,7 +86,7 @@ class CpuRepsAttention final : public RepsAttention {
     return spec_.causal ? pass.first_key + i + 1 : n_keys_;
   }
   void keep(const AttendRepsArgs& args);
-  // Counts for query i, after which count_on() takes them from one query to the next.
+  // Counts as query i sees them.
   void count(const Pass& pass, int64_t i, std::vector<float>& counts) const;
   void attend_tiles(const Pass& pass) const;
   void visit(const Pass& pass, QueryTile& tile, int64_t first, int64_t n, Panels panels) const;
@@ -106,14 +106,13 @@ void CpuRepsAttention<T>::attend(const AttendRepsArgs& args) {
   SLUICE_CHECK(spec_.causal || n_keys_ == 0);
   const int64_t first_key = n_keys_;
   keep(args);
-  const bool tiles = args.queries.rows() >= kMinPackedQueries;
   const MemberCounts members(set, args.first_token, std::move(counts_), counted() && spec_.causal);
   Pass pass{args, members, {}, first_key};
   for (int64_t t = args.first_token; t < set.n_tokens(); ++t)
     if (set.status[static_cast<size_t>(t)] != TokenStatus::kRedundant) pass.tokens.push_back(t);
   SLUICE_CHECK(static_cast<int64_t>(pass.tokens.size()) == args.queries.rows());
   SLUICE_CHECK(set.n_clusters == n_keys_);
-  if (tiles)
+  if (args.queries.rows() >= kMinPackedQueries)
     attend_tiles(pass);
   else
     attend_rows(pass);

@@ -65,13 +65,9 @@ const GemmKernel* gemm_bfmmla();    // A and B bf16, Arm BF16 matrix instruction
 using NarrowFunction = void (*)(const float* from, int64_t n, BFloat16* to);
 NarrowFunction native_narrow();
 
-// Packs a panel from n <= nr rows of src (B transposed: weights, keys), columns [0, k).
+// Packs a panel from n <= nr rows of src (B transposed), columns [0, k).
 template <typename Source>
 void pack_panel_rows(const GemmKernel& kernel, const Source* src, int64_t stride, int64_t n,
                      int64_t k, void* panel);
-// Packs a panel from columns [0, n <= nr) of src (B as it stands: values), rows [0, k).
-template <typename Source>
-void pack_panel_columns(const GemmKernel& kernel, const Source* src, int64_t stride, int64_t n,
-                        int64_t k, void* panel);
 
 }  // namespace sluice::cpu

@@ -42,8 +42,6 @@ void GramCandidates::ask_like(const GramCandidates& other) {
   prune_at = kPruneAtLeast;
 }
 
-bool GramCandidates::asks() const { return enter < INFINITY; }
-
 void GramCandidates::raise(double least) {
   lower = std::max(lower, least);
   enter = lower >= stop ? INFINITY : std::max(enter, lower);

@@ -3,6 +3,8 @@
 
 #pragma once
 
+#include <limits>
+
 #include "backend/cpu/gram_columns.h"
 
 namespace sluice::cpu {
@@ -36,7 +38,7 @@ struct GramCandidates {
   // An empty one that asks the same and knows what is already reached.
   void ask_like(const GramCandidates& other);
 
-  bool asks() const;
+  bool asks() const { return enter < std::numeric_limits<double>::infinity(); }
   // Some column, added by now or later, has a cosine of at least this.
   void raise(double least);
   void add(const GramCandidate& candidate);

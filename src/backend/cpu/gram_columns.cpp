@@ -1,7 +1,6 @@
 #include "backend/cpu/gram_columns.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstring>
 
@@ -34,6 +33,7 @@ void GramColumns::clear() {
   rounding_.clear();
   for (auto& mask : masks_) mask.clear();
   firsts_.clear();
+  hashed_column_ = -1;
 }
 
 void GramColumns::grow() {
@@ -103,16 +103,29 @@ const float* GramColumns::exact(int64_t column, float* scratch) const {
   return scratch;
 }
 
-void GramColumns::count_in_once(size_t mask, int64_t column) {
-  std::vector<float> scratch(static_cast<size_t>(2 * d_model_));
+uint64_t GramColumns::hash_of(int64_t column) {
+  if (column == hashed_column_) return hash_;
+  std::vector<float> scratch(static_cast<size_t>(d_model_));
   const float* row = exact(column, scratch.data());
-  uint64_t hash = mask;
-  for (int64_t k = 0; k < d_model_; ++k)
-    hash = (hash ^ std::bit_cast<uint32_t>(row[k])) * 0x9e3779b97f4a7c15u;
-  const auto [known, is_new] = firsts_.try_emplace(hash, column);
-  if (!is_new && (*this)[known->second].position < (*this)[column].position) {
-    const float* first = exact(known->second, scratch.data() + d_model_);
-    if (std::memcmp(row, first, static_cast<size_t>(d_model_) * sizeof(float)) == 0) return;
+  hash_ = 0;
+  for (int64_t k = 0; k < d_model_; k += 2) {
+    uint64_t two = 0;
+    std::memcpy(&two, row + k, k + 1 < d_model_ ? 8 : 4);
+    hash_ = (hash_ ^ two) * 0x9e3779b97f4a7c15u;
+    hash_ ^= hash_ >> 32;
+  }
+  hashed_column_ = column;
+  return hash_;
+}
+
+void GramColumns::count_in_once(size_t mask, int64_t column) {
+  const auto [known, is_new] = firsts_.try_emplace(hash_of(column) + mask, column);
+  const int64_t first = known->second;
+  if (!is_new && (*this)[first].position < (*this)[column].position && counts(mask, first)) {
+    std::vector<float> scratch(static_cast<size_t>(2 * d_model_));
+    const float* a = exact(first, scratch.data());
+    const float* b = exact(column, scratch.data() + d_model_);
+    if (std::memcmp(a, b, static_cast<size_t>(d_model_) * sizeof(float)) == 0) return;
   }
   count_in(mask, column);
 }

@@ -49,6 +49,7 @@ class GramColumns {
   int64_t group_bytes() const { return kernel_->kq * element_bytes(kernel_->b_dtype); }
   int64_t n_groups() const { return kernel_->padded_k(d_model_) / kernel_->kq; }
   const std::byte* first_group(int64_t column) const;
+  uint64_t hash_of(int64_t column);
 
   const GemmKernel* kernel_;
   int64_t d_model_;
@@ -59,6 +60,8 @@ class GramColumns {
   std::vector<float> inverses_, rounding_;
   std::vector<std::vector<float>> masks_;
   std::unordered_map<uint64_t, int64_t> firsts_;  // (row, mask) hashed -> a column that counts
+  int64_t hashed_column_ = -1;                    // the last, and its hash
+  uint64_t hash_ = 0;
 };
 
 }  // namespace sluice::cpu

@@ -28,10 +28,14 @@ struct Panels {
   int64_t size() const { return end - begin; }
 };
 
-// Products (rows, panels * nr) of a group of panels. Tiles of which `wanted` says no are left out.
+struct Products {
+  float* data;  // (rows, panels * nr)
+  int64_t stride;
+};
+
+// Multiplies a group of panels. Tiles of which `wanted` says no are left out.
 template <typename Wanted>
-int64_t multiply_panels(const GramScan& scan, Panels panels, float* c, int64_t c_stride,
-                        const Wanted& wanted) {
+int64_t multiply_panels(const GramScan& scan, Panels panels, Products c, const Wanted& wanted) {
   const GemmKernel& kernel = *scan.kernel;
   const int64_t n_rows = scan.rows->size(), k_end = kernel.padded_k(scan.d_model);
   const int64_t a_bytes = element_bytes(kernel.a_dtype);
@@ -49,104 +53,81 @@ int64_t multiply_panels(const GramScan& scan, Panels panels, float* c, int64_t c
                                     .a_stride = scan.rows->stride(),
                                     .b = scan.columns->panel(panel, k),
                                     .k = std::min(kGramDepth, k_end - k),
-                                    .c = c + i * c_stride + (panel - panels.begin) * kernel.nr,
-                                    .c_stride = c_stride,
+                                    .c = c.data + i * c.stride + (panel - panels.begin) * kernel.nr,
+                                    .c_stride = c.stride,
                                     .accumulate = k > 0});
         }
   return pairs;
 }
 
-// What one panel has to say to one row; c are its nr products.
-void collect(const GramScan& scan, const GramQuery& query, int64_t row, int64_t panel,
-             const float* c, GramCandidates& candidates) {
-  const GramRow& a = (*scan.rows)[row];
-  const double error = gram_error(scan.d_model, a.rounding, scan.columns->rounding(panel));
-  const int64_t nr = scan.kernel->nr;
-  const int64_t end = std::min(scan.columns->size(), (panel + 1) * nr);
-  for (int64_t column = panel * nr; column < end; ++column) {
+// Products of one row with a group of panels.
+struct RowProducts {
+  int64_t row;
+  Panels panels;
+  double rounding;  // the largest of the panels
+  const float* c;   // (panels * nr)
+};
+
+// Adds the columns that matter.
+void collect(const GramScan& scan, const GramQuery& query, const RowProducts& products,
+             GramCandidates& candidates) {
+  const GramRow& a = (*scan.rows)[products.row];
+  const double error = gram_error(scan.d_model, a.rounding, products.rounding);
+  const int64_t first = products.panels.begin * scan.kernel->nr;
+  const int64_t end = std::min(scan.columns->size(), products.panels.end * scan.kernel->nr);
+  for (int64_t column = first; column < end; ++column) {
     if (!scan.columns->counts(query.mask, column)) continue;
     const GramRow& b = (*scan.columns)[column];
     if (query.earlier && b.position >= a.position) continue;
-    double value = double{c[column - panel * nr]} * b.packed_inverse * a.packed_inverse;
+    double value = double{products.c[column - first]} * b.packed_inverse * a.packed_inverse;
     if (query.absolute) value = std::abs(value);
     if (value + error < candidates.enter) continue;
     candidates.add({scan.columns, column, value - error, value + error});
   }
 }
 
-// Products of rows with a group of panels.
-struct ProductBlock {
-  Panels panels;
-  int64_t first_row, n_rows;
-  const float* c;  // (n_rows, panels * nr)
-  int64_t c_stride;
-};
-
-class Reduction {
- public:
-  Reduction(const GramScan& scan, std::span<GramCandidates> candidates)
-      : scan_(scan), candidates_(candidates) {}
-
-  void add(const ProductBlock& block) {
-    double rounding = 0;
-    for (int64_t panel = block.panels.begin; panel < block.panels.end; ++panel)
-      rounding = std::max(rounding, scan_.columns->rounding(panel));
-    for (size_t q = 0; q < scan_.queries.size(); ++q) add(block, q, rounding);
+// Most rows have nothing nearer in a group than what they have seen: one maximum tells.
+void reduce(const GramScan& scan, const GramQuery& query, const RowProducts& products,
+            GramCandidates& candidates) {
+  const int64_t nr = scan.kernel->nr;
+  const auto [row, panels, rounding, c] = products;
+  const auto products_of = [&](int64_t panel) { return c + (panel - panels.begin) * nr; };
+  const auto maximum = [&](int64_t panel, int64_t n_panels) {
+    return double{masked_maximum({.c = products_of(panel),
+                                  .factors = scan.columns->inverses() + panel * nr,
+                                  .mask = scan.columns->mask(query.mask) + panel * nr,
+                                  .n = n_panels * nr,
+                                  .absolute = query.absolute})};
+  };
+  const double top = maximum(panels.begin, panels.size());
+  if (top == -INFINITY) return;
+  const GramRow& a = (*scan.rows)[row];
+  const double error = gram_error(scan.d_model, a.rounding, rounding);
+  if (top * a.packed_inverse + error < candidates.enter) return;
+  if (!query.earlier) candidates.raise(top * a.packed_inverse - error);
+  for (int64_t panel = panels.begin; panel < panels.end && candidates.asks(); ++panel) {
+    const double panel_top = maximum(panel, 1);
+    if (panel_top == -INFINITY || panel_top * a.packed_inverse + error < candidates.enter) continue;
+    const Panels one = {panel, panel + 1};
+    collect(scan, query, {row, one, scan.columns->rounding(panel), products_of(panel)}, candidates);
   }
+}
 
- private:
-  GramCandidates& at(int64_t row, size_t query) {
-    return candidates_[static_cast<size_t>(row) * scan_.queries.size() + query];
-  }
+// The same for all that a row asks.
+void reduce_row(const GramScan& scan, const RowProducts& products,
+                std::span<GramCandidates> candidates) {
+  const size_t n_queries = scan.queries.size();
+  const auto mine = candidates.subspan(static_cast<size_t>(products.row) * n_queries, n_queries);
+  for (size_t q = 0; q < n_queries; ++q)
+    if (mine[q].asks()) reduce(scan, scan.queries[q], products, mine[q]);
+}
 
-  // Most rows have nothing nearer in a group than what they have seen: one maximum tells.
-  void add(const ProductBlock& block, size_t q, double rounding) {
-    bool any_asks = false;
-    for (int64_t i = 0; i < block.n_rows && !any_asks; ++i)
-      any_asks = at(block.first_row + i, q).asks();
-    if (!any_asks) return;
-    const GramQuery& query = scan_.queries[q];
-    const int64_t nr = scan_.kernel->nr, n_panels = block.panels.size();
-    row_maxima_.resize(static_cast<size_t>(block.n_rows));
-    panel_maxima_.resize(static_cast<size_t>(n_panels));
-    PanelMaximaArgs args = {.c = block.c,
-                            .c_stride = block.c_stride,
-                            .n_rows = block.n_rows,
-                            .n_panels = 1,
-                            .nr = n_panels * nr,
-                            .factors = scan_.columns->inverses() + block.panels.begin * nr,
-                            .mask = scan_.columns->mask(query.mask) + block.panels.begin * nr,
-                            .absolute = query.absolute,
-                            .out = row_maxima_.data()};
-    panel_maxima(args);
-    args.n_rows = 1;
-    args.n_panels = n_panels;
-    args.nr = nr;
-    args.out = panel_maxima_.data();
-    for (int64_t i = 0; i < block.n_rows; ++i) {
-      const int64_t row = block.first_row + i;
-      GramCandidates& mine = at(row, q);
-      if (!mine.asks()) continue;
-      const float top = row_maxima_[static_cast<size_t>(i)];
-      if (top == -INFINITY) continue;
-      const double inverse = (*scan_.rows)[row].packed_inverse;
-      const double error = gram_error(scan_.d_model, (*scan_.rows)[row].rounding, rounding);
-      if (double{top} * inverse + error < mine.enter) continue;
-      if (!query.earlier) mine.raise(double{top} * inverse - error);
-      args.c = block.c + i * block.c_stride;
-      panel_maxima(args);
-      for (int64_t p = 0; p < n_panels && mine.asks(); ++p) {
-        const float panel_top = panel_maxima_[static_cast<size_t>(p)];
-        if (panel_top == -INFINITY || double{panel_top} * inverse + error < mine.enter) continue;
-        collect(scan_, query, row, block.panels.begin + p, args.c + p * nr, mine);
-      }
-    }
-  }
-
-  const GramScan& scan_;
-  std::span<GramCandidates> candidates_;  // (rows, queries)
-  std::vector<float> row_maxima_, panel_maxima_;
-};
+double largest_rounding(const GramColumns& columns, Panels panels) {
+  double largest = 0;
+  for (int64_t panel = panels.begin; panel < panels.end; ++panel)
+    largest = std::max(largest, columns.rounding(panel));
+  return largest;
+}
 
 }  // namespace
 
@@ -164,15 +145,18 @@ int64_t GramScan::run(std::span<GramCandidates> candidates, Parts& parts) const 
   parallel_for(n_parts, 1, [&](int64_t begin, int64_t end) {
     thread_local std::vector<float> products;
     for (int64_t part = begin; part < end; ++part) {
-      Reduction reduction(*this, part == 0 ? candidates : parts[static_cast<size_t>(part - 1)]);
+      std::span<GramCandidates> mine = candidates;
+      if (part > 0) mine = parts[static_cast<size_t>(part - 1)];
       const Panels panels = {n_panels * part / n_parts, n_panels * (part + 1) / n_parts};
       for (int64_t first = panels.begin; first < panels.end; first += kGroupPanels) {
         const Panels group = {first, std::min(first + kGroupPanels, panels.end)};
         const int64_t stride = group.size() * kernel->nr;
         products.resize(std::max(products.size(), static_cast<size_t>(n_rows * stride)));
-        multiply_panels(*this, group, products.data(), stride,
+        multiply_panels(*this, group, {products.data(), stride},
                         [](int64_t, int64_t) { return true; });
-        reduction.add({group, 0, n_rows, products.data(), stride});
+        const double rounding = largest_rounding(*columns, group);
+        for (int64_t row = 0; row < n_rows; ++row)
+          reduce_row(*this, {row, group, rounding, products.data() + row * stride}, mine);
       }
     }
   });
@@ -189,7 +173,7 @@ int64_t GramScan::multiply(std::vector<float>& products) const {
   if (n_panels == 0) return 0;
   parallel_for(n_panels, panels_worth_a_thread(*this), [&](int64_t begin, int64_t end) {
     pairs[static_cast<size_t>(begin)] = multiply_panels(
-        *this, {begin, end}, products.data() + begin * kernel->nr, stride,
+        *this, {begin, end}, {products.data() + begin * kernel->nr, stride},
         [&](int64_t last_row, int64_t panel) {
           return (*rows)[last_row].position > (*columns)[panel * kernel->nr].position;
         });
@@ -203,7 +187,9 @@ void GramScan::collect_row(const std::vector<float>& products, int64_t row,
                            std::span<GramCandidates> candidates) const {
   const int64_t n_panels = columns->n_panels(), stride = n_panels * kernel->nr;
   if (n_panels == 0) return;
-  Reduction(*this, candidates).add({{0, n_panels}, row, 1, products.data() + row * stride, stride});
+  const Panels all = {0, n_panels};
+  reduce_row(*this, {row, all, largest_rounding(*columns, all), products.data() + row * stride},
+             candidates);
 }
 
 }  // namespace sluice::cpu

@@ -8,19 +8,16 @@
 
 namespace sluice::cpu {
 
-// Largest scaled product of each panel of columns, for every row: out[i * n_panels + p] = max over
-// the panel's columns j of value(c[i * c_stride + j] * factors[j]) + mask[j], value being the
-// identity or the magnitude. nr is a multiple of the vector length of the kernels' panels.
-struct PanelMaximaArgs {
-  const float* c;  // (n_rows, n_panels * nr)
-  int64_t c_stride;
-  int64_t n_rows, n_panels, nr;
-  const float* factors;  // (n_panels * nr)
-  const float* mask;     // (n_panels * nr) 0, or -infinity where a column does not count
+// The largest of c[j] * factors[j], or of its magnitude, plus mask[j]: masks are 0, or -infinity
+// where a column does not count.
+struct MaximumArgs {
+  const float* c;        // (n)
+  const float* factors;  // (n)
+  const float* mask;     // (n)
+  int64_t n;
   bool absolute;
-  float* out;  // (n_rows, n_panels)
 };
-void panel_maxima(const PanelMaximaArgs& args);
+float masked_maximum(const MaximumArgs& args);
 
 // Float64 sums of squares of kSquareRows rows, each in index order: side by side, because one sum
 // alone waits for every addition.

@@ -20,65 +20,66 @@ const hn::ScalableTag<float> kF;
 using Vector = hn::Vec<decltype(kF)>;
 
 template <bool kAbsolute>
-HWY_INLINE void panel_maxima_of(const PanelMaximaArgs& args) {
+HWY_INLINE float masked_maximum_of(const MaximumArgs& args) {
   const auto n_lanes = static_cast<int64_t>(hn::Lanes(kF));
-  for (int64_t i = 0; i < args.n_rows; ++i) {
-    const float* c = args.c + i * args.c_stride;
-    for (int64_t p = 0; p < args.n_panels; ++p) {
-      Vector top = hn::Set(kF, -INFINITY);
-      int64_t j = p * args.nr;
-      const int64_t end = j + args.nr;
-      for (; j + n_lanes <= end; j += n_lanes) {
-        Vector value = hn::Mul(hn::LoadU(kF, c + j), hn::LoadU(kF, args.factors + j));
-        if (kAbsolute) value = hn::Abs(value);
-        top = hn::Max(top, hn::Add(value, hn::LoadU(kF, args.mask + j)));
-      }
-      float largest = hn::GetLane(hn::MaxOfLanes(kF, top));
-      for (; j < end; ++j) {
-        const float value = c[j] * args.factors[j];
-        largest = std::max(largest, (kAbsolute ? std::abs(value) : value) + args.mask[j]);
-      }
-      args.out[i * args.n_panels + p] = largest;
-    }
+  const auto value_at = [&](int64_t j) HWY_ATTR {
+    const Vector value = hn::Mul(hn::LoadU(kF, args.c + j), hn::LoadU(kF, args.factors + j));
+    return hn::Add(kAbsolute ? hn::Abs(value) : value, hn::LoadU(kF, args.mask + j));
+  };
+  Vector top = hn::Set(kF, -INFINITY), other = top;
+  int64_t j = 0;
+  for (; j + 2 * n_lanes <= args.n; j += 2 * n_lanes) {
+    top = hn::Max(top, value_at(j));
+    other = hn::Max(other, value_at(j + n_lanes));
   }
+  for (; j + n_lanes <= args.n; j += n_lanes) top = hn::Max(top, value_at(j));
+  float largest = hn::GetLane(hn::MaxOfLanes(kF, hn::Max(top, other)));
+  for (; j < args.n; ++j) {
+    const float value = args.c[j] * args.factors[j];
+    largest = std::max(largest, (kAbsolute ? std::abs(value) : value) + args.mask[j]);
+  }
+  return largest;
 }
 
-void panel_maxima(const PanelMaximaArgs& args) {
-  if (args.absolute)
-    panel_maxima_of<true>(args);
-  else
-    panel_maxima_of<false>(args);
+float masked_maximum(const MaximumArgs& args) {
+  return args.absolute ? masked_maximum_of<true>(args) : masked_maximum_of<false>(args);
 }
 
+// Two rows to a vector of float64, element by element. Where vectors have one lane, scalar code
+// does all of it. Products of float32 are exact in float64, so a fused addition is the same.
+#if HWY_TARGET != HWY_SCALAR
 const hn::FixedTag<float, 4> kF4;
 const hn::FixedTag<double, 2> kD2;
+using FourFloats = hn::Vec<decltype(kF4)>;
+using TwoDoubles = hn::Vec<decltype(kD2)>;
 
-HWY_INLINE hn::Vec<decltype(kF4)> load_four(const float* p) { return hn::LoadU(kF4, p); }
-HWY_INLINE hn::Vec<decltype(kF4)> load_four(const BFloat16* p) {
+HWY_INLINE FourFloats load_four(const float* p) { return hn::LoadU(kF4, p); }
+HWY_INLINE FourFloats load_four(const BFloat16* p) {
   const hn::Rebind<hwy::bfloat16_t, decltype(kF4)> narrow;
   return hn::PromoteTo(kF4, hn::LoadU(narrow, reinterpret_cast<const hwy::bfloat16_t*>(p)));
 }
 
-using TwoDoubles = hn::Vec<decltype(kD2)>;
-
-// Elements i ... i + 3 of two rows: element k of both in out[k].
+// Element k < 4 of both rows goes to out[k].
 template <typename T>
 HWY_INLINE void load_pairs(const T* a, const T* b, TwoDoubles* out) {
-  const auto x = load_four(a), y = load_four(b);
-  const auto low = hn::InterleaveLower(kF4, x, y), high = hn::InterleaveUpper(kF4, x, y);
-  out[0] = hn::PromoteTo(kD2, hn::LowerHalf(low));
-  out[1] = hn::PromoteTo(kD2, hn::UpperHalf(hn::Half<decltype(kF4)>(), low));
-  out[2] = hn::PromoteTo(kD2, hn::LowerHalf(high));
-  out[3] = hn::PromoteTo(kD2, hn::UpperHalf(hn::Half<decltype(kF4)>(), high));
+  const hn::Half<decltype(kF4)> half;
+  const FourFloats x = load_four(a), y = load_four(b);
+  const FourFloats low = hn::InterleaveLower(kF4, x, y), high = hn::InterleaveUpper(kF4, x, y);
+  out[0] = hn::PromoteTo(kD2, hn::LowerHalf(half, low));
+  out[1] = hn::PromoteTo(kD2, hn::UpperHalf(half, low));
+  out[2] = hn::PromoteTo(kD2, hn::LowerHalf(half, high));
+  out[3] = hn::PromoteTo(kD2, hn::UpperHalf(half, high));
 }
+#endif
 
-// Two rows to a vector. Products of float32 are exact in float64, so a fused addition is the same.
 template <typename T>
 HWY_INLINE void sums_of_squares_of(const T* const* rows, int64_t n, double* sums) {
+  std::fill(sums, sums + kSquareRows, 0.0);
+  int64_t i = 0;
+#if HWY_TARGET != HWY_SCALAR
   constexpr int kPairs = kSquareRows / 2;
   TwoDoubles sum[kPairs];
   for (auto& pair : sum) pair = hn::Zero(kD2);
-  int64_t i = 0;
   for (; i + 4 <= n; i += 4)
     for (int r = 0; r < kPairs; ++r) {
       TwoDoubles x[4];
@@ -86,6 +87,7 @@ HWY_INLINE void sums_of_squares_of(const T* const* rows, int64_t n, double* sums
       for (const auto& both : x) sum[r] = hn::MulAdd(both, both, sum[r]);
     }
   for (int r = 0; r < kPairs; ++r) hn::StoreU(sum[r], kD2, sums + 2 * r);
+#endif
   for (; i < n; ++i)
     for (int64_t r = 0; r < kSquareRows; ++r) {
       const double x = to_float(rows[r][i]);
@@ -95,6 +97,9 @@ HWY_INLINE void sums_of_squares_of(const T* const* rows, int64_t n, double* sums
 
 void unit_dots(const float* unit, const float* const* rows, const double* inverses, int64_t n,
                double* dots) {
+  std::fill(dots, dots + kDotRows, 0.0);
+  int64_t i = 0;
+#if HWY_TARGET != HWY_SCALAR
   constexpr int kPairs = kDotRows / 2;
   const hn::Rebind<float, decltype(kD2)> two_floats;
   TwoDoubles sum[kPairs], inverse[kPairs];
@@ -102,7 +107,6 @@ void unit_dots(const float* unit, const float* const* rows, const double* invers
     sum[r] = hn::Zero(kD2);
     inverse[r] = hn::LoadU(kD2, inverses + 2 * r);
   }
-  int64_t i = 0;
   for (; i + 4 <= n; i += 4)
     for (int r = 0; r < kPairs; ++r) {
       TwoDoubles x[4];
@@ -114,6 +118,7 @@ void unit_dots(const float* unit, const float* const* rows, const double* invers
       }
     }
   for (int r = 0; r < kPairs; ++r) hn::StoreU(sum[r], kD2, dots + 2 * r);
+#endif
   for (; i < n; ++i)
     for (int64_t r = 0; r < kDotRows; ++r) {
       const auto element = static_cast<float>(double{rows[r][i]} * inverses[r]);
@@ -152,13 +157,13 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace sluice::cpu {
 
-HWY_EXPORT(panel_maxima);
+HWY_EXPORT(masked_maximum);
 HWY_EXPORT(sums_of_squares_f32);
 HWY_EXPORT(sums_of_squares_bf16);
 HWY_EXPORT(unit_dots);
 HWY_EXPORT(squared_distance);
 
-void panel_maxima(const PanelMaximaArgs& args) { HWY_DYNAMIC_DISPATCH(panel_maxima)(args); }
+float masked_maximum(const MaximumArgs& args) { return HWY_DYNAMIC_DISPATCH(masked_maximum)(args); }
 void sums_of_squares(const float* const* rows, int64_t n, double* sums) {
   HWY_DYNAMIC_DISPATCH(sums_of_squares_f32)(rows, n, sums);
 }

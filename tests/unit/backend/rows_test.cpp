@@ -82,6 +82,28 @@ TEST(SoftmaxStep, StepsOverPartsGiveTheSoftmaxOfTheWhole) {
     }
 }
 
+TEST(SoftmaxStep, ACountOfEqualScoresWeighsAsThatManyScores) {
+  for (const int64_t n : {1, 3, 16, 37}) {
+    const auto x = random_values(n, 3, DType::kF32, 5.0f);
+    std::vector<float> counts, repeated;
+    for (int64_t i = 0; i < n; ++i) {
+      counts.push_back(static_cast<float>(1 + i % 4));
+      repeated.insert(repeated.end(), static_cast<size_t>(1 + i % 4), x[static_cast<size_t>(i)]);
+    }
+    SoftmaxState state{-INFINITY, 0.0f}, expected = state;
+    auto weights = x;
+    softmax_step(0.7f, n, weights.data(), state, counts.data());
+    softmax_step(0.7f, static_cast<int64_t>(repeated.size()), repeated.data(), expected);
+    EXPECT_EQ(state.maximum, expected.maximum);
+    // Sums of up to 100 terms in another order, and two ways to the same exponential, each within
+    // 2 units in the last place and a rounded argument of up to 7.
+    EXPECT_NEAR(state.total, expected.total, 150 * kF32Unit * expected.total);
+    size_t at = 0;
+    for (size_t i = 0; i < weights.size(); at += static_cast<size_t>(counts[i]), ++i)
+      EXPECT_NEAR(weights[i], counts[i] * repeated[at], 32 * kF32Unit * weights[i]);
+  }
+}
+
 TEST(SoftmaxStep, ARowOfMinusInfinityLeavesEverythingAsItWas) {
   for (const float maximum : {-INFINITY, 2.0f}) {
     SoftmaxState state{maximum, 3.0f};
