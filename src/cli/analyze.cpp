@@ -104,8 +104,10 @@ void print_report(const AnalyzeReport& report, const std::string& format) {
   for (const Profile& profile : report.profiles) append({agreement_table(report, profile)});
   append({missed_table(report, first)});
   append({bound_table(first)});
-  for (const Profile& profile : report.profiles)
-    if (profile.space == RowSpace::kKey) append({head_table(report, profile)});
+  const auto of_heads =
+      std::find_if(report.profiles.begin(), report.profiles.end(),
+                   [](const Profile& profile) { return profile.space == RowSpace::kKey; });
+  if (of_heads != report.profiles.end()) append({head_table(report, *of_heads)});
   fmt::print("{}: layer by layer for {}; mean ± standard deviation over {} window{}\n",
              report.model_name, profile_label(first), first.n_windows,
              first.n_windows == 1 ? "" : "s");

@@ -66,7 +66,7 @@ TEST(Analyze, TablesAreAlignedMarkdown) {
     width = characters(line);
   }
   EXPECT_EQ(count_of(result.out, "Agreement with"), 4u) << result;
-  EXPECT_EQ(count_of(result.out, "Sets per key/value head"), 2u) << result;
+  EXPECT_EQ(count_of(result.out, "Sets per key/value head"), 1u) << result;
   EXPECT_EQ(count_of(result.out, "Covering number"), 1u) << result;
 }
 
