@@ -12,5 +12,6 @@ using Run = std::function<void()>;
 Run add_inspect(CLI::App& program);
 Run add_generate(CLI::App& program);
 Run add_eval(CLI::App& program);
+Run add_analyze(CLI::App& program);
 
 }  // namespace sluice::cli

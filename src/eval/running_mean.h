@@ -1,4 +1,4 @@
-// Mean and standard error of a stream of numbers.
+// Mean and spread of a stream of numbers.
 
 #pragma once
 
@@ -18,10 +18,12 @@ class RunningMean {
   }
   int64_t count() const { return count_; }
   double mean() const { return mean_; }
-  double standard_error() const {  // 0 for fewer than two numbers
-    if (count_ < 2) return 0;
-    const auto n = static_cast<double>(count_);
-    return std::sqrt(squares_ / (n - 1) / n);
+  // Both are 0 for fewer than two numbers.
+  double standard_deviation() const {
+    return count_ < 2 ? 0 : std::sqrt(squares_ / static_cast<double>(count_ - 1));
+  }
+  double standard_error() const {
+    return count_ < 2 ? 0 : standard_deviation() / std::sqrt(static_cast<double>(count_));
   }
 
  private:

@@ -51,39 +51,9 @@ class Loader {
 
   std::unique_ptr<LinearWeights> matrix(const MatrixNames& names, int64_t n_in) {
     if (names.empty()) return nullptr;
-    auto slices = std::make_shared<std::vector<Slice>>();
-    MatrixSource source;
-    source.n_in = n_in;
-    const bool biased = std::any_of(names.begin(), names.end(),
-                                    [](const MatrixPart& part) { return !part.bias.empty(); });
-    for (const MatrixPart& part : names) {
-      const Shape shape = part.transposed ? Shape{n_in, part.n_out} : Shape{part.n_out, n_in};
-      const StoredTensor& tensor = require_shape(store_, part.weight, shape);
-      if (part.transposed && block_size(tensor.dtype).elements != 1)
-        throw Error(part.weight + " is quantised in a layout that cannot be transposed",
-                    "convert the weights to F32, F16 or BF16");
-      slices->push_back({&tensor, source.n_out, source.n_out + part.n_out, part.transposed});
-      source.n_out += part.n_out;
-      if (!biased) continue;
-      std::vector<float> bias(static_cast<size_t>(part.n_out), 0.0f);
-      if (!part.bias.empty()) bias = read_vector(store_, part.bias, part.n_out);
-      source.bias.insert(source.bias.end(), bias.begin(), bias.end());
-    }
-    source.read_rows = [slices, n_in](int64_t begin, int64_t end, float* out) {
-      for (const Slice& slice : *slices) {
-        const int64_t first = std::max(begin, slice.begin), last = std::min(end, slice.end);
-        if (first >= last) continue;
-        float* to = out + (first - begin) * n_in;
-        if (slice.transposed)
-          read_transposed(*slice.tensor, first - slice.begin, last - slice.begin, to);
-        else
-          expand(*slice.tensor, (first - slice.begin) * n_in,
-                 {to, static_cast<size_t>((last - first) * n_in)});
-      }
-    };
-    auto weights = backend_.pack_linear(std::move(source));
+    auto weights = backend_.pack_linear(matrix_source(store_, names, n_in));
     bytes_ += weights->bytes();
-    for (const Slice& slice : *slices) store_.release(*slice.tensor);
+    for (const MatrixPart& part : names) store_.release(store_.require(part.weight));
     return weights;
   }
 
@@ -130,6 +100,40 @@ int64_t head_width(const ModelSpec& spec, const WeightNames& names) {
 }
 
 }  // namespace
+
+MatrixSource matrix_source(const WeightStore& store, const MatrixNames& names, int64_t n_in) {
+  auto slices = std::make_shared<std::vector<Slice>>();
+  MatrixSource source;
+  source.n_in = n_in;
+  const bool biased = std::any_of(names.begin(), names.end(),
+                                  [](const MatrixPart& part) { return !part.bias.empty(); });
+  for (const MatrixPart& part : names) {
+    const Shape shape = part.transposed ? Shape{n_in, part.n_out} : Shape{part.n_out, n_in};
+    const StoredTensor& tensor = require_shape(store, part.weight, shape);
+    if (part.transposed && block_size(tensor.dtype).elements != 1)
+      throw Error(part.weight + " is quantised in a layout that cannot be transposed",
+                  "convert the weights to F32, F16 or BF16");
+    slices->push_back({&tensor, source.n_out, source.n_out + part.n_out, part.transposed});
+    source.n_out += part.n_out;
+    if (!biased) continue;
+    std::vector<float> bias(static_cast<size_t>(part.n_out), 0.0f);
+    if (!part.bias.empty()) bias = read_vector(store, part.bias, part.n_out);
+    source.bias.insert(source.bias.end(), bias.begin(), bias.end());
+  }
+  source.read_rows = [slices, n_in](int64_t begin, int64_t end, float* out) {
+    for (const Slice& slice : *slices) {
+      const int64_t first = std::max(begin, slice.begin), last = std::min(end, slice.end);
+      if (first >= last) continue;
+      float* to = out + (first - begin) * n_in;
+      if (slice.transposed)
+        read_transposed(*slice.tensor, first - slice.begin, last - slice.begin, to);
+      else
+        expand(*slice.tensor, (first - slice.begin) * n_in,
+               {to, static_cast<size_t>((last - first) * n_in)});
+    }
+  };
+  return source;
+}
 
 BlockShape block_shape(const ModelSpec& spec) {
   return {.kind = spec.block,

@@ -1,0 +1,205 @@
+// sluice analyze: the representative sets of every layer of a model on a text.
+
+#include "eval/analyze.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "cli/analyze_tables.h"
+#include "cli/commands.h"
+#include "cli/options.h"
+#include "cli/progress.h"
+#include "core/error.h"
+#include "eval/analyze_results.h"
+#include "eval/results.h"
+#include "select/rules.h"
+
+namespace sluice::cli {
+namespace {
+
+struct AnalyzeFlags : CommonOptions {
+  std::string file;
+  std::string separator = "<|endoftext|>";
+  std::string format = "md";
+  std::vector<int64_t> contexts;
+  std::vector<std::string> rules = {"cascade-paper", "cascade-causal", "cascade-cover"};
+  std::vector<std::string> spaces = {"residual"};
+  std::vector<double> taus = {kPaperTau};
+  int64_t windows = 4;
+  int64_t sinks = 0;
+  double outlier_ratio = 0;
+  int64_t deep = -1;
+  uint64_t seed = 0;
+};
+
+// Every value once, in the order given.
+template <typename T>
+std::vector<T> distinct(const std::vector<T>& values) {
+  std::vector<T> out;
+  for (const T& value : values)
+    if (std::find(out.begin(), out.end(), value) == out.end()) out.push_back(value);
+  return out;
+}
+
+AnalyzeOptions analyze_options(const AnalyzeFlags& flags, const ModelSpec& spec) {
+  AnalyzeOptions options;
+  options.taus = distinct(flags.taus);
+  for (const std::string& name : distinct(flags.spaces))
+    options.spaces.push_back(row_space_of(name).value());
+  for (const std::string& name : distinct(flags.rules))
+    options.cascades.push_back(rule_of(name).value());
+  options.sinks = flags.sinks;
+  options.outlier_ratio = flags.outlier_ratio;
+  options.n_windows = flags.windows;
+  options.seed = flags.seed;
+  options.first_deep_layer = flags.deep >= 0 ? flags.deep : default_deep_layer(spec);
+  if (options.first_deep_layer >= spec.n_layers)
+    throw Error(fmt::format("--deep {} is beyond the model's {} layers", flags.deep, spec.n_layers),
+                fmt::format("0 to {}", spec.n_layers - 1));
+  return options;
+}
+
+// The paper's length where the user names none, and the model has it.
+std::vector<int64_t> contexts_of(const AnalyzeFlags& flags, const ModelSpec& spec) {
+  if (flags.contexts.empty()) return {std::min(kPaperTokens, spec.max_positions)};
+  return distinct(flags.contexts);
+}
+
+void write_results(const AnalyzeFlags& flags, const AnalyzeOptions& options,
+                   const Checkpoint& checkpoint, const Model& model, const AnalyzeReport& report) {
+  nlohmann::json json = results_header("analyze", model.backend());
+  int64_t n_tokens = 0;  // of the longest pass over the text
+  for (const Profile& p : report.profiles) n_tokens = std::max(n_tokens, p.n_windows * p.n_tokens);
+  json["model"] = describe_model(checkpoint, model.backend());
+  json["text"] = describe_text(flags.file, n_tokens);
+  json["settings"] = {{"tau", options.taus},
+                      {"space", distinct(flags.spaces)},
+                      {"select", distinct(flags.rules)},
+                      {"context", contexts_of(flags, checkpoint.spec())},
+                      {"windows", options.n_windows},
+                      {"sinks", options.sinks},
+                      {"outlier_ratio", options.outlier_ratio},
+                      {"first_deep_layer", options.first_deep_layer},
+                      {"seed", options.seed}};
+  json["runs"] = nlohmann::json::array();
+  for (const Profile& profile : report.profiles)
+    json["runs"].push_back(profile_json(profile, options.cascades));
+  write_json(json, flags.json);
+}
+
+void print_report(const AnalyzeReport& report, const std::string& format) {
+  std::vector<TextTable> tables;
+  const auto append = [&](std::vector<TextTable> more) {
+    for (TextTable& table : more)
+      if (!table.empty()) tables.push_back(std::move(table));
+  };
+  const Profile& first = report.profiles.front();
+  append(layer_tables(report, first));
+  append(summary_tables(report));
+  append({covering_table(report)});
+  for (const Profile& profile : report.profiles) append({agreement_table(report, profile)});
+  append({missed_table(report, first)});
+  append({bound_table(first)});
+  const auto of_heads =
+      std::find_if(report.profiles.begin(), report.profiles.end(),
+                   [](const Profile& profile) { return profile.space == RowSpace::kKey; });
+  if (of_heads != report.profiles.end()) append({head_table(report, *of_heads)});
+  fmt::print("{}: layer by layer for {}; mean ± standard deviation over {} window{}\n",
+             report.model_name, profile_label(first), first.n_windows,
+             first.n_windows == 1 ? "" : "s");
+  for (const TextTable& table : tables)
+    fmt::print("\n{}", format == "csv" ? table.csv() : table.markdown());
+}
+
+void run_analyze(AnalyzeFlags& flags) {
+  if (!flags.json.empty()) check_writable(flags.json);
+  const auto checkpoint = open_checkpoint(flags.model);
+  const auto tokenizer = open_tokenizer_of(*checkpoint);
+  const ModelSpec& spec = checkpoint->spec();
+  const AnalyzeOptions options = analyze_options(flags, spec);
+  const std::vector<int64_t> contexts = contexts_of(flags, spec);
+  flags.context = *std::max_element(contexts.begin(), contexts.end());
+  {  // a text that is too short is refused before the work
+    TextStream text(flags.file, *tokenizer, flags.separator);
+    first_window(text, std::min(flags.context, spec.max_positions));
+  }
+  Model model = load_model(checkpoint, flags);
+  const ProjectionNorms norms = projection_norms(*checkpoint);
+
+  AnalyzeReport report{.model_name = checkpoint->path.filename().string(),
+                       .spec = spec,
+                       .cascades = options.cascades,
+                       .exempts = options.sinks > 0 || options.outlier_ratio > 0,
+                       .profiles = {}};
+  for (const int64_t n_tokens : contexts) {
+    ProgressBar bar(fmt::format("analyze {} tokens", n_tokens), flags.quiet);
+    TextStream text(flags.file, *tokenizer, flags.separator);
+    auto profiles =
+        analyze(model, norms, text, n_tokens, options, [&](double done) { bar.update(done, ""); });
+    for (Profile& profile : profiles) report.profiles.push_back(std::move(profile));
+  }
+  if (!flags.json.empty()) write_results(flags, options, *checkpoint, model, report);
+  print_report(report, flags.format);
+}
+
+}  // namespace
+
+Run add_analyze(CLI::App& program) {
+  CLI::App* command = program.add_subcommand(
+      "analyze",
+      "Which tokens represent the others, at every layer of a model on a text.\n"
+      "\n"
+      "Runs the model densely over windows of the text and prints the tables of the cascade\n"
+      "paper for it, the agreement of each cascade with the independent set of the same layer,\n"
+      "two controls (a random set, a set inherited without validation), and the attention error\n"
+      "against the paper's bound. Lists take commas; tables show the first combination layer by\n"
+      "layer and summaries of all, --json has everything.\n"
+      "\n"
+      "  sluice analyze -m MODEL -f wiki.txt --tau 0.3,0.5 -c 512,2048 --json profile.json");
+  auto flags = std::make_shared<AnalyzeFlags>();
+  add_common_options(*command, *flags);
+  command->remove_option(command->get_option("--context"));
+  const auto list = [&](const std::string& name, auto& values, const std::string& text) {
+    return command->add_option(name, values, text)->delimiter(',')->allow_extra_args(false);
+  };
+  command->add_option("-f,--file", flags->file, "Text file to run over")->required();
+  list("-c,--context", flags->contexts, "Tokens of a window; 512, or the model's limit")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 30));
+  list("--tau", flags->taus, "Redundant are tokens of cosine 1 - tau^2 or more; 0.3")
+      ->check(number_between(0, std::nextafter(1.0, 0.0), "0 to below 1"));
+  list("--select", flags->rules,
+       "Cascades: cascade-paper, cascade-causal, cascade-cover; controls follow the first")
+      ->check(CLI::IsMember({"cascade-paper", "cascade-causal", "cascade-cover"}));
+  list("--space", flags->spaces, "Rows compared: residual, normed, key (a set per head)")
+      ->check(CLI::IsMember({"residual", "normed", "key"}));
+  command->add_option("--windows", flags->windows, "Windows of the text, at most")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40))
+      ->capture_default_str();
+  command->add_option("--sinks", flags->sinks, "First tokens, exempt from selection")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 30))
+      ->capture_default_str();
+  command
+      ->add_option("--outlier-ratio", flags->outlier_ratio,
+                   "Exempt above this multiple of the median norm; 0: nobody")
+      ->check(number_between(0, std::numeric_limits<double>::max(), "0 or more"))
+      ->capture_default_str();
+  command
+      ->add_option("--deep", flags->deep,
+                   "First deep layer; the middle, or the paper's for its models")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 30));
+  command->add_option("--format", flags->format, "Of the tables: md or csv")
+      ->check(CLI::IsMember({"md", "csv"}))
+      ->capture_default_str();
+  command->add_option("--seed", flags->seed, "Of the random control")->capture_default_str();
+  command
+      ->add_option("--separator", flags->separator,
+                   "What parts documents in the file; empty for none")
+      ->capture_default_str();
+  return [flags] { run_analyze(*flags); };
+}
+
+}  // namespace sluice::cli

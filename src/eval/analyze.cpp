@@ -1,0 +1,159 @@
+#include "eval/analyze.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "eval/paper_tables.h"
+#include "eval/profile_sets.h"
+
+namespace sluice {
+namespace {
+
+// One tau and one space: its sets, one series per key/value head in key space, and its figures.
+struct Track {
+  Profile profile;
+  std::vector<ProfileSets> sets;
+  std::vector<LayerFigures> window;  // (n_layers) of the window under way
+};
+
+// Keys of one head, (n_tokens, head_dim).
+ConstTensor keys_of_head(const ConstTensor& keys, int64_t head, int64_t head_dim) {
+  const ConstTensor rows(keys.bytes() + head * head_dim * element_bytes(keys.dtype()), keys.dtype(),
+                         {keys.rows(), head_dim}, keys.device());
+  return rows.with_row_stride(keys.row_stride());
+}
+
+class Analyzer {
+ public:
+  Analyzer(Model& model, const ProjectionNorms& norms, int64_t n_tokens,
+           const AnalyzeOptions& options)
+      : model_(model), norms_(norms), cache_(model.make_cache(1, n_tokens)) {
+    for (const double tau : options.taus)
+      for (const RowSpace space : options.spaces)
+        tracks_.push_back(make_track(tau, space, options));
+    for (Track& track : tracks_) track.profile.n_tokens = n_tokens;
+  }
+
+  // `layer_done` is called after each layer.
+  void add_window(std::span<const int32_t> tokens, const std::function<void()>& layer_done) {
+    const auto n_layers = static_cast<size_t>(model_.spec().n_layers);
+    for (Track& track : tracks_) {
+      track.window.assign(n_layers, {});
+      for (ProfileSets& sets : track.sets) sets.begin_window();
+    }
+    cache_.truncate(0);
+    model_.observe([&](const AttentionSeen& seen) {
+      const AttentionOutputs outputs =
+          attention_outputs(model_.backend(), model_.spec(), norms_, seen);
+      for (Track& track : tracks_) add_layer(track, seen, outputs);
+      layer_done();
+    });
+    try {
+      model_.forward(tokens, cache_);
+    } catch (...) {
+      model_.observe({});  // it refers to this call
+      throw;
+    }
+    model_.observe({});
+    for (Track& track : tracks_) track.profile.add_window(track.window);
+  }
+
+  std::vector<Profile> take_profiles() {
+    std::vector<Profile> profiles;
+    for (Track& track : tracks_) profiles.push_back(std::move(track.profile));
+    return profiles;
+  }
+
+ private:
+  Track make_track(double tau, RowSpace space, const AnalyzeOptions& options) const {
+    const ModelSpec& spec = model_.spec();
+    Track track;
+    track.profile.tau = tau;
+    track.profile.space = space;
+    track.profile.row_width = space == RowSpace::kKey ? spec.head_dim : spec.d_model;
+    track.profile.n_sets_per_layer = space == RowSpace::kKey ? spec.n_kv_heads : 1;
+    track.profile.first_deep_layer = options.first_deep_layer;
+    for (int64_t i = 0; i < track.profile.n_sets_per_layer; ++i)
+      track.sets.emplace_back(model_.backend(),
+                              ProfileSetsSpec{.cascades = options.cascades,
+                                              .tau = tau,
+                                              .row_width = track.profile.row_width,
+                                              .sinks = options.sinks,
+                                              .outlier_ratio = options.outlier_ratio,
+                                              .seed = options.seed + static_cast<uint64_t>(i)});
+    return track;
+  }
+
+  void add_layer(Track& track, const AttentionSeen& seen, const AttentionOutputs& outputs) const {
+    LayerFigures& layer = track.window[static_cast<size_t>(seen.layer)];
+    const RowSpace space = track.profile.space;
+    if (space != RowSpace::kKey) {
+      const ConstTensor rows = space == RowSpace::kResidual ? seen.residual : seen.input;
+      const auto& sets = track.sets[0].add_layer(rows, seen.residual, layer.sets);
+      for (size_t kind = 0; kind < sets.size(); ++kind)
+        measure_attention(outputs, {0, outputs.n_heads}, sets[kind], true, layer.sets[kind]);
+      return;
+    }
+    const int64_t n_kv_heads = track.profile.n_sets_per_layer;
+    const int64_t group = outputs.n_heads / n_kv_heads;
+    layer.heads.resize(static_cast<size_t>(n_kv_heads));
+    for (int64_t head = 0; head < n_kv_heads; ++head) {
+      const ConstTensor rows = keys_of_head(seen.keys, head, outputs.head_dim);
+      std::vector<SetFigures> of_head;
+      const auto& sets =
+          track.sets[static_cast<size_t>(head)].add_layer(rows, seen.residual, of_head);
+      for (size_t kind = 0; kind < sets.size(); ++kind)
+        measure_attention(outputs, {head * group, group}, sets[kind], false, of_head[kind]);
+      HeadFigures& figures = layer.heads[static_cast<size_t>(head)];
+      figures.n_reps_independent.add(of_head[kIndependentSet].n_reps.mean());
+      figures.n_reps_cascade.add(of_head[kCascadeSet].n_reps.mean());
+      add_figures(of_head, layer.sets);
+    }
+  }
+
+  Model& model_;
+  const ProjectionNorms& norms_;
+  KvCache cache_;
+  std::vector<Track> tracks_;
+};
+
+}  // namespace
+
+int64_t default_deep_layer(const ModelSpec& spec) {
+  for (const PaperModel& paper : paper_models())
+    if (spec.family == paper.family && spec.n_layers == paper.n_layers)
+      return paper.deep.first_layer;
+  return (spec.n_layers + 1) / 2;
+}
+
+std::vector<int32_t> first_window(TextStream& text, int64_t n_tokens) {
+  std::vector<int32_t> window;
+  const int64_t n_read = text.read(n_tokens, window);
+  if (n_read < n_tokens)
+    throw Error(fmt::format("the text has {} tokens, a window takes {}", n_read, n_tokens),
+                "a longer text, or a smaller --context");
+  return window;
+}
+
+std::vector<Profile> analyze(Model& model, const ProjectionNorms& norms, TextStream& text,
+                             int64_t n_tokens, const AnalyzeOptions& options,
+                             const std::function<void(double)>& progress) {
+  Analyzer analyzer(model, norms, n_tokens, options);
+  const int64_t n_steps = options.n_windows * model.spec().n_layers;
+  int64_t n_done = 0;
+  const auto layer_done = [&] {
+    ++n_done;
+    if (progress) progress(static_cast<double>(n_done) / static_cast<double>(n_steps));
+  };
+  std::vector<int32_t> window = first_window(text, n_tokens);
+  for (int64_t i = 0; i < options.n_windows; ++i) {
+    analyzer.add_window(window, layer_done);
+    window.clear();
+    if (text.read(n_tokens, window) < n_tokens) break;
+  }
+  return analyzer.take_profiles();
+}
+
+}  // namespace sluice

@@ -1,0 +1,39 @@
+// Runs a model densely over windows of a text and profiles the representative sets of every layer:
+// for each tau and row space the independent, greedy and cascade sets, and two controls.
+
+#pragma once
+
+#include <functional>
+
+#include "eval/profile_attention.h"
+#include "eval/text_stream.h"
+
+namespace sluice {
+
+struct AnalyzeOptions {
+  std::vector<double> taus;
+  std::vector<RowSpace> spaces;
+  std::vector<SelectRule> cascades;  // the first is the one that summaries speak of
+  int64_t sinks = 0;
+  double outlier_ratio = 0;
+  int64_t first_deep_layer = 0;
+  int64_t n_windows = 4;  // at most
+  uint64_t seed = 0;
+};
+
+// The first layer that counts as deep: half-way, or where the paper begins for models of its
+// families and depths.
+int64_t default_deep_layer(const ModelSpec& spec);
+
+// The next n_tokens of a text that is at its beginning; an Error where it has fewer.
+std::vector<int32_t> first_window(TextStream& text, int64_t n_tokens);
+
+// One profile per tau and space, spaces innermost, over windows of n_tokens that follow each other
+// in the text, from its beginning. Fewer than n_windows where the text ends; an Error where it has
+// not even one.
+// `progress` hears the share of the work done.
+std::vector<Profile> analyze(Model& model, const ProjectionNorms& norms, TextStream& text,
+                             int64_t n_tokens, const AnalyzeOptions& options,
+                             const std::function<void(double)>& progress);
+
+}  // namespace sluice

@@ -1,0 +1,50 @@
+// Follows the sets of one tau down the layers of a window, and counts.
+
+#pragma once
+
+#include <random>
+
+#include "backend/backend.h"
+#include "eval/profile.h"
+
+namespace sluice {
+
+struct ProfileSetsSpec {
+  std::vector<SelectRule> cascades;  // the controls are made from the first
+  double tau = 0;
+  int64_t row_width = 0;
+  int64_t sinks = 0;
+  double outlier_ratio = 0;
+  uint64_t seed = 0;  // of the random control
+};
+
+// Holds the sets of one layer only: what the next one inherits.
+class ProfileSets {
+ public:
+  ProfileSets(Backend& backend, ProfileSetsSpec spec);
+
+  void begin_window();  // the next layer is a first one again
+  // Decides the next layer's sets from all rows of the window and adds one number to each of its
+  // figures. The sets, in the order of set_kinds(), stay until the next call.
+  const std::vector<TokenSet>& add_layer(const ConstTensor& rows, const ConstTensor& residual,
+                                         std::vector<SetFigures>& figures);
+
+ private:
+  struct Decided {
+    TokenSet set;
+    int64_t products;
+  };
+  Decided decide(size_t kind, const ConstTensor& rows, const ConstTensor& residual);
+  Decided run(SelectRule rule, const ConstTensor& rows, const ConstTensor& residual,
+              const std::vector<uint8_t>& inherited) const;
+  std::vector<uint8_t> random_flags(const TokenSet& like);
+  void count(size_t kind, int64_t products, SetFigures& to) const;  // of now_[kind]
+
+  Backend& backend_;
+  ProfileSetsSpec spec_;
+  std::vector<SetKind> kinds_;
+  std::vector<TokenSet> before_, now_;  // empty before_: this is the first layer
+  std::mt19937_64 random_;
+};
+
+}  // namespace sluice

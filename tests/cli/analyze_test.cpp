@@ -1,0 +1,208 @@
+// sluice analyze at work on golden checkpoints, and what it refuses.
+
+#include <limits>
+#include <set>
+
+#include "cli/refusals.h"
+
+namespace sluice {
+namespace {
+
+using nlohmann::json;
+using namespace test;
+
+Args analyze_of(const ModelFolder& folder, Args more = {}) {
+  Args args{"analyze",  "-m",       folder.path(), "-f", folder.write("text.txt", letter_text(400)),
+            "--device", "reference"};
+  args.insert(args.end(), more.begin(), more.end());
+  return args;
+}
+
+json results_of(const ModelFolder& folder, Args more) {
+  const std::string file = folder.file("results.json");
+  more.insert(more.end(), {"--json", file});
+  run_ok(analyze_of(folder, more));
+  return json::parse(read_bytes(file));
+}
+
+size_t count_of(const std::string& text, const std::string& part) {
+  size_t n = 0;
+  for (size_t at = text.find(part); at != text.npos; at = text.find(part, at + 1)) ++n;
+  return n;
+}
+
+TEST(Analyze, PrintsThePapersTables) {
+  const ModelFolder folder;
+  const RunResult result = run_ok(analyze_of(folder, {"-c", "32", "--windows", "3"}));
+  for (const char* title : {"Table 1.", "Table 2.", "Table 4.", "Table 5.", "Table 6.", "Table 7.",
+                            "Table 8.", "Table 9.", "Cost model", "Agreement", "Attention error",
+                            "over 3 windows", "r inherited", "cascade-cover", "unvalidated", " ± "})
+    EXPECT_NE(result.out.find(title), std::string::npos) << title << "\n" << result;
+  // This is none of the paper's models: its figures stay away.
+  EXPECT_EQ(result.out.find("124M"), std::string::npos) << result;
+  EXPECT_EQ(result.out.find("Covering"), std::string::npos) << result;
+  EXPECT_EQ(result.err, "") << result;
+}
+
+TEST(Analyze, TablesAreAlignedMarkdown) {
+  const ModelFolder folder;
+  const RunResult result =
+      run_ok(analyze_of(folder, {"-c", "32", "--space", "residual,key", "--tau", "0.3,0.6"}));
+  std::istringstream lines(result.out);
+  std::string line;
+  size_t width = 0;
+  const auto characters = [](const std::string& text) {
+    return static_cast<size_t>(
+        std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xc0) != 0x80; }));
+  };
+  while (std::getline(lines, line)) {
+    if (!line.starts_with("|")) {
+      width = 0;
+      continue;
+    }
+    if (width > 0) {
+      EXPECT_EQ(characters(line), width) << line;
+    }
+    width = characters(line);
+  }
+  EXPECT_EQ(count_of(result.out, "Agreement with"), 4u) << result;
+  EXPECT_EQ(count_of(result.out, "Sets per key/value head"), 1u) << result;
+  EXPECT_EQ(count_of(result.out, "Covering number"), 1u) << result;
+}
+
+TEST(Analyze, CsvHasAsManyFieldsInEveryRow) {
+  const ModelFolder folder;
+  const RunResult result = run_ok(analyze_of(folder, {"-c", "32", "--format", "csv"}));
+  std::istringstream lines(result.out);
+  std::string line;
+  std::getline(lines, line);  // what was run
+  size_t n_commas = 0;
+  while (std::getline(lines, line)) {
+    if (line.empty() || line.starts_with("#")) {
+      n_commas = 0;
+      continue;
+    }
+    std::string bare;  // commas inside quotes do not count
+    bool quoted = false;
+    for (const char c : line) {
+      if (c == '"') quoted = !quoted;
+      if (!quoted) bare += c;
+    }
+    const size_t n = count_of(bare, ",");
+    EXPECT_GT(n, 0u) << line;
+    if (n_commas > 0) {
+      EXPECT_EQ(n, n_commas) << line;
+    }
+    n_commas = n;
+  }
+}
+
+TEST(Analyze, WritesEveryRun) {
+  const ModelFolder folder;
+  const json results = results_of(
+      folder, {"-c", "16,32", "--tau", "0.2,0.5", "--space", "normed,key", "--windows", "2",
+               "--select", "cascade-cover,cascade-paper", "--sinks", "1", "--deep", "1"});
+  EXPECT_EQ(results.at("command"), "analyze");
+  EXPECT_EQ(results.at("text").at("n_tokens"), 64);
+  EXPECT_EQ(results.at("settings").at("sinks"), 1);
+  std::set<std::string> seen;
+  for (const json& run : results.at("runs")) {
+    seen.insert(run.at("n_tokens").dump() + " " + run.at("tau").dump() + " " +
+                run.at("space").get<std::string>());
+    EXPECT_EQ(run.at("n_windows"), 2);
+    ASSERT_EQ(run.at("layers").size(), 2u);
+    EXPECT_EQ(run.at("summary").at("first_deep_layer"), 1);
+    double sum = 0;
+    for (const json& layer : run.at("layers")) {
+      sum += layer.at("cascade").at("n_reps").get<double>();
+      EXPECT_EQ(layer.at("cascade").at("rule"), "cascade-cover");
+      EXPECT_EQ(layer.at("cascade").at("uncovered"), 0);
+      EXPECT_EQ(layer.contains("heads"), run.at("space") == "key");
+    }
+    EXPECT_DOUBLE_EQ(run.at("summary").at("mean_n_reps_cascade"), sum / 2);
+  }
+  EXPECT_EQ(seen.size(), 8u);
+}
+
+TEST(Analyze, TheDefaultLengthIsTheModelsWhereThatIsShorter) {
+  const ModelFolder folder;  // 40 positions
+  EXPECT_EQ(results_of(folder, {"--windows", "1"}).at("runs").at(0).at("n_tokens"), 40);
+}
+
+TEST(Analyze, AnEncoderHasAProfileToo) {
+  const ModelFolder folder("bert");
+  const json results = results_of(folder, {"-c", "16", "--space", "residual,key"});
+  EXPECT_EQ(results.at("runs").size(), 2u);
+  EXPECT_EQ(results.at("model").at("family"), "bert");
+}
+
+TEST(Analyze, TheSameSeedDrawsTheSameRandomSets) {
+  const ModelFolder folder;
+  const auto random = [&](const char* seed) {
+    return results_of(folder, {"-c", "32", "--seed", seed, "--tau", "0.6"})
+        .at("runs")
+        .at(0)
+        .at("layers")
+        .at(1)
+        .at("controls")
+        .at("random");
+  };
+  EXPECT_EQ(random("3"), random("3"));
+  EXPECT_NE(random("3"), random("4"));
+}
+
+TEST(Analyze, WeightsThatAreNotNumbersAreRefused) {
+  const ModelFolder folder;
+  folder.edit_tensors([](json& header, std::string& data) {
+    const size_t begin = header["transformer.wte.weight"]["data_offsets"][0];
+    const size_t end = header["transformer.wte.weight"]["data_offsets"][1];
+    const std::string nan = pack(std::numeric_limits<float>::quiet_NaN());
+    for (size_t at = begin; at < end; at += 4) data.replace(at, 4, nan);
+  });
+  expect_complaint(run_program(analyze_of(folder, {"-c", "16"})), 1, {"not finite"});
+}
+
+class RefusesAnalyze : public testing::TestWithParam<Refusal> {};
+TEST_P(RefusesAnalyze, WithOneLineAndAHint) { expect_refused(GetParam()); }
+
+Refusal refusal(std::string name, const Args& more, std::vector<std::string> fragments, int code) {
+  return {.name = std::move(name),
+          .build = [more](ModelFolder& folder) { return analyze_of(folder, more); },
+          .fragments = std::move(fragments),
+          .code = code};
+}
+
+std::vector<Refusal> refusals() {
+  return {
+      refusal("TauOfOne", {"--tau", "0.3,1"}, {"--tau", "1 given", "below 1"}, 2),
+      refusal("NegativeTau", {"--tau", "-0.1"}, {"--tau", "-0.1"}, 2),
+      refusal("TauIsText", {"--tau", "0.3,low"}, {"--tau", "low"}, 2),
+      refusal("TauIsNan", {"--tau", "nan"}, {"--tau", "nan"}, 2),
+      refusal("UnknownSpace", {"--space", "residual,query"}, {"--space", "query", "normed"}, 2),
+      refusal("NotACascade", {"--select", "greedy"}, {"--select", "greedy", "cascade-cover"}, 2),
+      refusal("ContextOfZero", {"-c", "0"}, {"--context", "0"}, 2),
+      refusal("NoWindows", {"--windows", "0"}, {"--windows", "0"}, 2),
+      refusal("UnknownFormat", {"--format", "html"}, {"--format", "html"}, 2),
+      refusal("ContextBeyondTheModels", {"-c", "16,41"}, {"41", "40", "--context"}, 1),
+      refusal("DeepBeyondTheLayers", {"--deep", "2"}, {"--deep 2", "2 layers"}, 1),
+      {.name = "TextShorterThanAWindow",
+       .build =
+           [](ModelFolder& folder) {
+             return Args{
+                 "analyze", "-m", folder.path(), "-f", folder.write("text.txt", letter_text(20)),
+                 "-c",      "32"};
+           },
+       .fragments = {"21 tokens", "32", "--context"}},
+      {.name = "NoText",
+       .build =
+           [](ModelFolder& folder) {
+             return Args{"analyze", "-m", folder.path(), "-f", folder.file("absent.txt")};
+           },
+       .fragments = {"absent.txt"}},
+  };
+}
+
+INSTANTIATE_TEST_SUITE_P(Refusals, RefusesAnalyze, testing::ValuesIn(refusals()), name_of);
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,194 @@
+// The analysis of a whole model, on golden checkpoints.
+
+#include "eval/analyze.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "eval/paper_tables.h"
+#include "unit/model/byte_tokenizer.h"
+#include "unit/model/golden_models.h"
+#include "unit/test_files.h"
+
+namespace sluice::test {
+namespace {
+
+constexpr int64_t kWindow = 24;
+
+class Analyze : public testing::TestWithParam<std::string> {
+ protected:
+  Analyze() {
+    golden.context = std::max(kWindow, static_cast<int64_t>(golden.prompt.size()));
+    model = std::make_unique<Model>(load(golden, {"reference", DType::kF32}));
+    norms = projection_norms(*open_checkpoint(golden.path()));
+    options.taus = {0.3, 0.6};
+    options.spaces = {RowSpace::kResidual, RowSpace::kNormed, RowSpace::kKey};
+    options.cascades = {SelectRule::kCascadeCover, SelectRule::kCascadeCausal};
+    options.first_deep_layer = 1;
+    options.n_windows = 2;
+  }
+
+  std::vector<Profile> run(size_t n_letters) {
+    std::string content;
+    for (size_t i = 0; i < n_letters; ++i) content += static_cast<char>('A' + i * i % 17);
+    TextStream text(dir.write("text", content), tokenizer, "|");
+    return analyze(*model, norms, text, kWindow, options, [&](double done) { progress = done; });
+  }
+
+  const TempDir dir;
+  const ByteTokenizer tokenizer{{.first_byte = 32, .vocab = 64, .bos = {}, .eos = 63}};
+  GoldenModel golden = golden_model(GetParam());
+  std::unique_ptr<Model> model;
+  ProjectionNorms norms;
+  AnalyzeOptions options;
+  double progress = 0;
+};
+
+TEST_P(Analyze, ProfilesEveryTauAndSpace) {
+  const auto profiles = run(100);
+  ASSERT_EQ(profiles.size(), 6u);
+  EXPECT_EQ(progress, 1);
+  const ModelSpec& spec = model->spec();
+  for (size_t i = 0; i < profiles.size(); ++i) {
+    const Profile& profile = profiles[i];
+    EXPECT_EQ(profile.tau, options.taus[i / 3]);
+    EXPECT_EQ(profile.space, options.spaces[i % 3]);
+    EXPECT_EQ(profile.n_windows, 2);
+    ASSERT_EQ(profile.layers.size(), static_cast<size_t>(spec.n_layers));
+    for (const LayerFigures& layer : profile.layers) {
+      ASSERT_EQ(layer.sets.size(), 6u);
+      for (const SetFigures& set : layer.sets) EXPECT_EQ(set.n_reps.count(), 2);
+      // Guarantees of docs/algorithm.md, section 2, in position order for encoders too.
+      for (const size_t cover : {kGreedySet, kCascadeSet})
+        EXPECT_EQ(layer.sets[cover].uncovered.mean(), 0);
+      EXPECT_EQ(layer.sets[kCascadeSet + 1].recall.mean(), 1);
+      EXPECT_EQ(layer.heads.size(),
+                static_cast<size_t>(profile.space == RowSpace::kKey ? spec.n_kv_heads : 0));
+    }
+    RunningMean n_reps;
+    for (const LayerFigures& layer : profile.layers)
+      n_reps.add(layer.sets[kIndependentSet].n_reps.mean());
+    EXPECT_DOUBLE_EQ(profile.summaries[kIndependentSet].n_reps.mean(), n_reps.mean());
+  }
+}
+
+TEST_P(Analyze, KeySpaceFiguresAreMeansOverHeads) {
+  options.spaces = {RowSpace::kKey};
+  options.n_windows = 1;
+  const auto profiles = run(100);
+  for (const LayerFigures& layer : profiles[1].layers) {
+    RunningMean n_reps;
+    for (const HeadFigures& head : layer.heads) n_reps.add(head.n_reps_cascade.mean());
+    EXPECT_DOUBLE_EQ(layer.sets[kCascadeSet].n_reps.mean(), n_reps.mean());
+    EXPECT_EQ(layer.sets[kCascadeSet].bound_tau.count(), 0);
+  }
+}
+
+TEST_P(Analyze, StopsWhereTheTextEnds) { EXPECT_EQ(run(kWindow + 3)[0].n_windows, 1); }
+
+TEST_P(Analyze, ATextShorterThanAWindowIsAnErrorThatCountsIt) {
+  expect_error([&] { run(10); }, {"11 tokens", "24"});
+}
+
+TEST_P(Analyze, LeavesTheModelUnobserved) {
+  run(100);
+  const double before = progress;
+  KvCache cache = model->make_cache();
+  model->forward(std::vector<int32_t>{1, 2, 3}, cache);
+  EXPECT_EQ(progress, before);
+}
+
+// ||W (x_s - x_t)|| <= ||W||_2 ||x_s - x_t|| for every head and pair of tokens; biases cancel.
+// Rotary embedding turns queries by their position, so those are compared without it only.
+TEST_P(Analyze, ProjectionNormsBoundWhatTheModelProjects) {
+  const ModelSpec& spec = model->spec();
+  double largest = 0;  // share of the bound that is reached
+  const auto check = [&](const AttentionSeen& seen, const ConstTensor& rows, int64_t n_heads,
+                         const std::vector<double>& bounds) {
+    ASSERT_EQ(bounds.size(), static_cast<size_t>(n_heads));
+    const auto distance = [](const float* a, const float* b, int64_t n) {
+      double squares = 0;
+      for (int64_t i = 0; i < n; ++i) squares += (double{a[i]} - b[i]) * (double{a[i]} - b[i]);
+      return std::sqrt(squares);
+    };
+    for (int64_t t = 1; t < rows.rows(); ++t)
+      for (int64_t head = 0; head < n_heads; ++head) {
+        const auto of_head = [&](int64_t row) {
+          return rows.row<float>(row) + head * spec.head_dim;
+        };
+        const double made = distance(of_head(t), of_head(t - 1), spec.head_dim);
+        const double bound =
+            bounds[static_cast<size_t>(head)] *
+            distance(seen.input.row<float>(t), seen.input.row<float>(t - 1), spec.d_model);
+        // The norm is below the true one by 1e-6 of it, or a little more where power iteration
+        // crawls; float32 sums of d_model terms add less.
+        EXPECT_LE(made, bound * 1.001) << "layer " << seen.layer << " head " << head;
+        if (bound > 0) largest = std::max(largest, made / bound);
+      }
+  };
+  model->observe([&](const AttentionSeen& seen) {
+    const auto layer = static_cast<size_t>(seen.layer);
+    check(seen, seen.values, spec.n_kv_heads, norms.value[layer]);
+    if (spec.position != PositionKind::kRotary)
+      check(seen, seen.queries, spec.n_heads, norms.query[layer]);
+  });
+  KvCache cache = model->make_cache();
+  model->forward(golden.prompt, cache);
+  model->observe({});
+  // Random differences reach a fair share of it: norms that are far too large would not be noticed
+  // above.
+  EXPECT_GT(largest, 0.3);
+  EXPECT_EQ(norms.query.size(), static_cast<size_t>(spec.n_layers));
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Analyze,
+                         testing::Values("models/gpt2", "models/gptj", "models/llama-gqa-tied",
+                                         "models/bert", "gguf/llama-q8_0.gguf"),
+                         [](const auto& test) {
+                           return test_name_of(test.param, {"reference", DType::kF32});
+                         });
+
+TEST(DefaultDeepLayer, IsThePapersForItsFamiliesAndDepths) {
+  ModelSpec spec;
+  const auto deep = [&](const char* family, int64_t n_layers) {
+    spec.family = family;
+    spec.n_layers = n_layers;
+    return default_deep_layer(spec);
+  };
+  EXPECT_EQ(deep("gpt2", 12), 6);
+  EXPECT_EQ(deep("gptj", 28), 10);
+  EXPECT_EQ(deep("opt", 32), 15);
+  EXPECT_EQ(deep("llama", 32), 16);
+  EXPECT_EQ(deep("gpt2", 5), 3);  // l >= 2.5
+}
+
+TEST(PaperTables, BelongToThePapersModelsOnly) {
+  ModelSpec spec;
+  spec.family = "gpt2";
+  spec.n_layers = 12;
+  spec.d_model = 768;
+  ASSERT_NE(paper_model_of(spec), nullptr);
+  EXPECT_EQ(paper_model_of(spec)->name, "GPT-2 124M");
+  spec.d_model = 192;
+  EXPECT_EQ(paper_model_of(spec), nullptr);
+}
+
+// The paper's own arithmetic: what it rounds must agree with what it counts.
+TEST(PaperTables, AgreeWithThemselves) {
+  for (const PaperModel& paper : paper_models()) {
+    const double whole = double{kPaperTokens} * kPaperTokens * paper.n_layers;
+    EXPECT_NEAR(paper.gram.independent_products, whole, 0.005e6) << paper.name;
+    EXPECT_NEAR(1 - paper.gram.cascade_products / paper.gram.independent_products,
+                paper.gram.savings, 0.005)
+        << paper.name;
+    for (const auto& row : paper.coherence)
+      EXPECT_NEAR(row.jaccard,
+                  double{1} * row.intersection / (row.n_reps + row.n_reps_next - row.intersection),
+                  0.001)
+          << paper.name << " layer " << row.layer;
+  }
+}
+
+}  // namespace
+}  // namespace sluice::test
