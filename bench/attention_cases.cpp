@@ -23,9 +23,10 @@ double peak_mib_since_last_call() {
   return kib / 1024;
 }
 
-std::string speedup(const Ratio& ratio, double ceiling) {
-  return fmt::format("{:>5.2f}x ({:.2f}-{:.2f}) of {:>5.2f}x", ratio.middle, ratio.low, ratio.high,
-                     ceiling);
+// A measured speed-up and, behind it, the ratio of operations.
+std::string speedup(const Ratio& ratio, double operations) {
+  return fmt::format("{:.2f}x ({:.2f}-{:.2f}) [{:.2f}]", ratio.middle, ratio.low, ratio.high,
+                     operations);
 }
 
 std::vector<double> sum(const std::vector<double>& a, const std::vector<double>& b) {
@@ -44,29 +45,29 @@ void run_case(const std::string& name, const AttentionCase& c, int repeat,
                [&] { layer.project(); }, [&] { layer.copy(); }, [&] { layer.bare_gram(); }});
   const auto &dense = samples[0], &select = samples[1], &keys = samples[2], &project = samples[3],
              &copy = samples[4], &gram = samples[5];
-  const AttentionFlops flops = attention_flops(c);
+  const AttentionFlops flops = attention_flops(c, layer.n_reps());
+  const double validated_flops = flops.dense / (flops.select + flops.keys);
+  const double reused_flops = flops.dense / flops.keys;
+  const double copy_flops =
+      (flops.dense + flops.project) / (flops.select + flops.reps + flops.project_reps);
   const Ratio validated = ratio_of(dense, sum(select, keys)), reused = ratio_of(dense, keys);
   const Ratio copied = ratio_of(sum(dense, project), sum(select, copy));
   const double select_rate =
       2 * static_cast<double>(c.d_model) * static_cast<double>(layer.products()) / median(select);
   const double gram_rate = AttentionLayer::bare_gram_flops(c) / median(gram);
+  const double dense_rate = flops.dense / median(dense);
   const double peak = peak_mib_since_last_call();
+  const double share = static_cast<double>(layer.n_reps()) / static_cast<double>(c.n_tokens);
   fmt::print(
-      "{:<10} {:>4} d {:>4} T {:>5} r/T {:.3f}  dense {:>8.1f} ms  select {:>7.1f} ms "
-      "({:>3.0f}% of {:.0f} GFLOP/s)  keys {:>7.1f} ms  validated {}  reused {}  copy {}  "
-      "peak {:.0f} MiB\n",
-      name, dtype_name(c.dtype), c.d_model, c.n_tokens,
-      static_cast<double>(layer.n_reps()) / static_cast<double>(c.n_tokens), median(dense),
+      "| {} {} | {} | {} | {:.3f} | {:.1f} ({:.0f}) | {:.1f} ({:.0f}% of {:.0f}) | {:.1f} | "
+      "{} | {} | {} | {:.0f} |\n",
+      name, dtype_name(c.dtype), c.d_model, c.n_tokens, share, median(dense), dense_rate * 1e-6,
       median(select), 100 * select_rate / gram_rate, gram_rate * 1e-6, median(keys),
-      speedup(validated, flops.dense / (flops.select + flops.keys)),
-      speedup(reused, flops.dense / flops.keys),
-      speedup(copied,
-              (flops.dense + flops.project) / (flops.select + flops.reps + flops.project_reps)),
-      peak);
+      speedup(validated, validated_flops), speedup(reused, reused_flops),
+      speedup(copied, copy_flops), peak);
   std::fflush(stdout);
-  const auto record = [&](const char* mode, const std::vector<double>& ms, double against,
-                          double ceiling) {
-    results["cases"].push_back(
+  const auto record = [&](const char* mode, const std::vector<double>& ms, nlohmann::json extra) {
+    extra.update(
         {{"name", fmt::format("{} T{} d{} r{}", name, c.n_tokens, c.d_model, layer.n_reps())},
          {"dtype", dtype_name(c.dtype)},
          {"n_tokens", c.n_tokens},
@@ -76,22 +77,36 @@ void run_case(const std::string& name, const AttentionCase& c, int repeat,
          {"samples_ms", ms},
          {"median_ms", median(ms)},
          {"tokens_per_s", 1e3 * static_cast<double>(c.n_tokens) / median(ms)},
-         {"speedup_vs_dense", against},
-         {"ceiling", ceiling},
          {"peak_mib", peak}});
+    results["cases"].push_back(std::move(extra));
   };
-  record("dense", dense, 1, 1);
-  record("keys, validated", sum(select, keys), validated.middle,
-         flops.dense / (flops.select + flops.keys));
-  record("keys, reused", keys, reused.middle, flops.dense / flops.keys);
-  record("copy, with projections", sum(select, copy), copied.middle,
-         (flops.dense + flops.project) / (flops.select + flops.reps + flops.project_reps));
-  record("select", select, select_rate / gram_rate, 1);
+  const auto against_dense = [](const Ratio& ratio, double operations) {
+    return nlohmann::json{{"speedup_vs_dense", ratio.middle},
+                          {"speedup_low", ratio.low},
+                          {"speedup_high", ratio.high},
+                          {"operations_ratio", operations}};
+  };
+  record("dense", dense, {{"gflops", dense_rate * 1e-6}});
+  record("keys, validated", sum(select, keys), against_dense(validated, validated_flops));
+  record("keys, reused", keys, against_dense(reused, reused_flops));
+  record("copy, with projections", sum(select, copy), against_dense(copied, copy_flops));
+  record("select", select,
+         {{"gflops", select_rate * 1e-6},
+          {"baseline", "bare product"},
+          {"baseline_gflops", gram_rate * 1e-6},
+          {"share_of_baseline", select_rate / gram_rate}});
 }
 
 }  // namespace
 
 void run_attention_cases(const nlohmann::json& description, int repeat, nlohmann::json& results) {
+  fmt::print(
+      "\nms (GFLOP/s or share of a bare product); speed-ups (range) [ratio of operations]; {} "
+      "samples each\n\n"
+      "| case | d | T | r/T | dense | select | keys | keys, set validated | keys, set reused | "
+      "copy, with projections | peak MiB |\n"
+      "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n",
+      repeat);
   for (const std::string dtype : description.at("dtypes"))
     for (const int64_t d_model : description.at("d_model"))
       for (const int64_t n_tokens : description.at("n_tokens")) {

@@ -23,7 +23,7 @@ struct AttentionFlops {
   double select;             // validation of an inherited set
   double project, project_reps;
 };
-AttentionFlops attention_flops(const AttentionCase& c);
+AttentionFlops attention_flops(const AttentionCase& c, int64_t n_reps);
 
 class AttentionLayer {
  public:

@@ -1,6 +1,8 @@
 // The comparison of rows under the CPU's selector: what is said to be exact is, to the last bit,
 // and what is said to be near is.
 
+#include <numeric>
+
 #include "backend/cpu/gram_scan.h"
 #include "parity/select_cases.h"
 
@@ -60,7 +62,9 @@ void for_all_cases(const Check& check) {
     GramRows rows(*c.kernel, c.d_model);
     GramColumns columns(*c.kernel, c.d_model, 1);
     rows.assign({x.view(), inverses, 0}, std::span(indices).first(kColumns));
-    for (int64_t i = 0; i < kColumns; ++i) columns.append(rows, i);
+    std::vector<int64_t> all(kColumns);
+    std::iota(all.begin(), all.end(), 0);
+    columns.append(rows, all);
     rows.assign({x.view(), inverses, 0}, std::span(indices).subspan(kColumns));
     check(c, ConstTensor(x.view()), rows, columns);
     if (testing::Test::HasFailure()) return;

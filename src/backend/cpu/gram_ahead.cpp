@@ -41,14 +41,19 @@ void GramSelector::check_against_kept(const Indices& tokens) {
   for_blocks(
       additions, [](int32_t) { return true; },
       [&](const Indices& block) {
+        std::vector<int64_t> fresh;  // of another set they may be columns already
+        auto next = static_cast<int32_t>(columns_.size());
         for (size_t row = 0; row < block.size(); ++row) {
           int32_t& column = column_of_[static_cast<size_t>(block[row])];
-          if (column < 0)
-            column = static_cast<int32_t>(columns_.append(rows_, static_cast<int64_t>(row)));
-          for (const size_t set : live_sets_)
-            if (sets_[set].in_set(static_cast<int64_t>(token(block[row]))))
-              columns_.count_in_once(mask(set, kOwnerMask), column);
+          if (column >= 0) continue;
+          column = next++;
+          fresh.push_back(static_cast<int64_t>(row));
         }
+        columns_.append(rows_, fresh);
+        for (const int32_t index : block)
+          for (const size_t set : live_sets_)
+            if (sets_[set].in_set(static_cast<int64_t>(token(index))))
+              columns_.count_in_once(mask(set, kOwnerMask), column_of_[static_cast<size_t>(index)]);
       });
 }
 

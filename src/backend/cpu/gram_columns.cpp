@@ -5,9 +5,13 @@
 #include <cstring>
 
 #include "backend/cpu/rows.h"
+#include "core/threads.h"
 
 namespace sluice::cpu {
 namespace {
+
+// Elements worth a thread.
+constexpr int64_t kThreadElements = 16384;
 
 // Copies groups of kBytes, one after the other, to or from places `step` bytes apart.
 template <int64_t kBytes>
@@ -36,40 +40,51 @@ void GramColumns::clear() {
   hashed_column_ = -1;
 }
 
-void GramColumns::grow() {
-  const auto n = static_cast<size_t>(kernel_->panels(size() + 1) * kernel_->nr);
+void GramColumns::grow(int64_t n_columns) {
+  const auto n = static_cast<size_t>(kernel_->panels(n_columns) * kernel_->nr);
   inverses_.resize(n, 0.0f);
   rounding_.resize(n / static_cast<size_t>(kernel_->nr), 0.0f);
   for (auto& mask : masks_) mask.resize(n, -INFINITY);
-  if (size() == static_cast<int64_t>(panels_.size()) * chunk_columns())
+  while (n_columns > static_cast<int64_t>(panels_.size()) * chunk_columns()) {
     panels_.push_back(
         host_buffer(kernel_->b_dtype, {kChunkPanels, kernel_->panel_elements(d_model_)}));
+    if (keeps_exact_rows_)
+      exact_rows_.push_back(host_buffer(DType::kF32, {chunk_columns(), d_model_}));
+  }
 }
 
-int64_t GramColumns::append(const GramRows& rows, int64_t i) {
-  const int64_t column = size();
-  grow();
-  columns_.push_back(rows[i]);
-  const GramRow& row = columns_.back();
-  inverses_[static_cast<size_t>(column)] = row.packed_inverse;
-  float& rounding = rounding_[static_cast<size_t>(column / kernel_->nr)];
-  rounding = std::max(rounding, row.rounding);
+int64_t GramColumns::append(const GramRows& rows, std::span<const int64_t> picked) {
+  const int64_t first = size(), n = static_cast<int64_t>(picked.size());
+  const bool rounded = kernel_->b_dtype == DType::kBF16 && rows.source_dtype() == DType::kF32;
+  if (first == 0 && rounded != keeps_exact_rows_) {
+    panels_.clear();
+    exact_rows_.clear();
+    keeps_exact_rows_ = rounded;
+  }
+  grow(first + n);
+  for (int64_t i = 0; i < n; ++i) {
+    const GramRow& row = columns_.emplace_back(rows[picked[static_cast<size_t>(i)]]);
+    inverses_[static_cast<size_t>(first + i)] = row.packed_inverse;
+    float& rounding = rounding_[static_cast<size_t>((first + i) / kernel_->nr)];
+    rounding = std::max(rounding, row.rounding);
+  }
+  parallel_for(n, 1 + kThreadElements / d_model_, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) pack(rows, picked[static_cast<size_t>(i)], first + i);
+  });
+  return first;
+}
 
+void GramColumns::pack(const GramRows& rows, int64_t i, int64_t column) {
   auto* to = const_cast<std::byte*>(first_group(column));
   if (group_bytes() == 8)
     scatter_groups<8>(rows.packed(i), n_groups(), kernel_->nr * 8, to);
   else
     scatter_groups<4>(rows.packed(i), n_groups(), kernel_->nr * 4, to);
 
-  if (kernel_->b_dtype == DType::kBF16 && rows.source_dtype() == DType::kF32) {
-    const int64_t chunk = column / chunk_columns();
-    if (chunk == static_cast<int64_t>(exact_rows_.size()))
-      exact_rows_.push_back(host_buffer(DType::kF32, {chunk_columns(), d_model_}));
-    float* exact_row =
-        exact_rows_[static_cast<size_t>(chunk)].view().row<float>(column % chunk_columns());
-    std::memcpy(exact_row, rows.exact(i, nullptr), static_cast<size_t>(d_model_) * sizeof(float));
-  }
-  return column;
+  if (!keeps_exact_rows_) return;
+  const auto chunk = static_cast<size_t>(column / chunk_columns());
+  float* exact_row = exact_rows_[chunk].view().row<float>(column % chunk_columns());
+  std::memcpy(exact_row, rows.exact(i, nullptr), static_cast<size_t>(d_model_) * sizeof(float));
 }
 
 const std::byte* GramColumns::panel(int64_t panel, int64_t k) const {

@@ -14,7 +14,8 @@ class GramColumns {
  public:
   GramColumns(const GemmKernel& kernel, int64_t d_model, size_t n_masks);
 
-  int64_t append(const GramRows& rows, int64_t i);  // returns the column
+  // Rows `picked` of rows, in that order; returns the column of the first.
+  int64_t append(const GramRows& rows, std::span<const int64_t> picked);
   void clear();
 
   int64_t size() const { return static_cast<int64_t>(columns_.size()); }
@@ -45,7 +46,8 @@ class GramColumns {
   // Panels come in chunks, so that growing moves nothing.
   static constexpr int64_t kChunkPanels = 8;
   int64_t chunk_columns() const { return kChunkPanels * kernel_->nr; }
-  void grow();
+  void grow(int64_t n);  // makes room for so many columns
+  void pack(const GramRows& rows, int64_t i, int64_t column);
   int64_t group_bytes() const { return kernel_->kq * element_bytes(kernel_->b_dtype); }
   int64_t n_groups() const { return kernel_->padded_k(d_model_) / kernel_->kq; }
   const std::byte* first_group(int64_t column) const;
@@ -56,6 +58,7 @@ class GramColumns {
   std::vector<Buffer> panels_;  // each (kChunkPanels, padded k, nr), see gemm.h
   // Each (kChunkPanels * nr, d_model) f32: rows whose packed form is rounded; else empty.
   std::vector<Buffer> exact_rows_;
+  bool keeps_exact_rows_ = false;
   std::vector<GramRow> columns_;
   std::vector<float> inverses_, rounding_;
   std::vector<std::vector<float>> masks_;

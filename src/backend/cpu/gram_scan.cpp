@@ -15,6 +15,8 @@ namespace {
 
 constexpr int64_t kGroupPanels = 16;
 constexpr int64_t kTileGroup = 2;
+constexpr int64_t kPanelParts = 4;
+constexpr int64_t kMergeRows = 64;
 
 // Below this many multiplications a parallel region costs more than it saves.
 constexpr int64_t kThreadWork = int64_t{1} << 20;
@@ -23,39 +25,46 @@ int64_t panels_worth_a_thread(const GramScan& scan) {
   return 1 + kThreadWork / (scan.rows->size() * scan.kernel->nr * scan.d_model);
 }
 
-struct Panels {
+struct Range {
   int64_t begin, end;
   int64_t size() const { return end - begin; }
+  // Part i of n.
+  Range part(int64_t i, int64_t n) const {
+    return {begin + size() * i / n, begin + size() * (i + 1) / n};
+  }
 };
+using Panels = Range;
 
 struct Products {
   float* data;  // (rows, panels * nr)
   int64_t stride;
 };
 
-// Multiplies a group of panels. Tiles of which `wanted` says no are left out.
+// Multiplies rows with a group of panels. Tiles of which `wanted` says no are left out.
 template <typename Wanted>
-int64_t multiply_panels(const GramScan& scan, Panels panels, Products c, const Wanted& wanted) {
+int64_t multiply_panels(const GramScan& scan, Range rows, Panels panels, Products c,
+                        const Wanted& wanted) {
   const GemmKernel& kernel = *scan.kernel;
-  const int64_t n_rows = scan.rows->size(), k_end = kernel.padded_k(scan.d_model);
+  const int64_t k_end = kernel.padded_k(scan.d_model);
   const int64_t a_bytes = element_bytes(kernel.a_dtype);
   int64_t pairs = 0;
   for (int64_t k = 0; k < k_end; k += kGramDepth)
-    for (int64_t group = 0; group < n_rows; group += kTileGroup * kernel.mr)
+    for (int64_t group = rows.begin; group < rows.end; group += kTileGroup * kernel.mr)
       for (int64_t panel = panels.begin; panel < panels.end; ++panel)
-        for (int64_t i = group; i < std::min(n_rows, group + kTileGroup * kernel.mr);
+        for (int64_t i = group; i < std::min(rows.end, group + kTileGroup * kernel.mr);
              i += kernel.mr) {
-          const int64_t height = std::min(kernel.mr, n_rows - i);
+          const int64_t height = std::min(kernel.mr, rows.end - i);
           if (!wanted(i + height - 1, panel)) continue;
           if (k == 0)
             pairs += height * std::min(kernel.nr, scan.columns->size() - panel * kernel.nr);
-          kernel.tiles[height - 1]({.a = scan.rows->packed(i) + k * a_bytes,
-                                    .a_stride = scan.rows->stride(),
-                                    .b = scan.columns->panel(panel, k),
-                                    .k = std::min(kGramDepth, k_end - k),
-                                    .c = c.data + i * c.stride + (panel - panels.begin) * kernel.nr,
-                                    .c_stride = c.stride,
-                                    .accumulate = k > 0});
+          kernel.tiles[height - 1](
+              {.a = scan.rows->packed(i) + k * a_bytes,
+               .a_stride = scan.rows->stride(),
+               .b = scan.columns->panel(panel, k),
+               .k = std::min(kGramDepth, k_end - k),
+               .c = c.data + (i - rows.begin) * c.stride + (panel - panels.begin) * kernel.nr,
+               .c_stride = c.stride,
+               .accumulate = k > 0});
         }
   return pairs;
 }
@@ -129,40 +138,59 @@ double largest_rounding(const GramColumns& columns, Panels panels) {
   return largest;
 }
 
+// Products of some rows with some panels, reduced group by group.
+void scan_part(const GramScan& scan, Range rows, Panels panels, std::vector<float>& products,
+               std::span<GramCandidates> candidates) {
+  for (int64_t first = panels.begin; first < panels.end; first += kGroupPanels) {
+    const Panels group = {first, std::min(first + kGroupPanels, panels.end)};
+    const int64_t stride = group.size() * scan.kernel->nr;
+    products.resize(std::max(products.size(), static_cast<size_t>(rows.size() * stride)));
+    multiply_panels(scan, rows, group, {products.data(), stride},
+                    [](int64_t, int64_t) { return true; });
+    const double rounding = largest_rounding(*scan.columns, group);
+    for (int64_t row = rows.begin; row < rows.end; ++row)
+      reduce_row(scan, {row, group, rounding, products.data() + (row - rows.begin) * stride},
+                 candidates);
+  }
+}
+
 }  // namespace
 
+// Panels are cut first: a part of them meets many rows while it is in cache. But every part needs
+// candidates of its own, so with few panels or many threads the rows are cut too.
 int64_t GramScan::run(std::span<GramCandidates> candidates, Parts& parts) const {
   const int64_t n_panels = columns->n_panels(), n_rows = rows->size();
   if (n_panels == 0 || n_rows == 0) return 0;
-  const int64_t n_parts =
-      std::clamp<int64_t>(n_panels / panels_worth_a_thread(*this), 1, threads());
-  parts.resize(std::max(parts.size(), static_cast<size_t>(n_parts - 1)));
-  for (int64_t part = 1; part < n_parts; ++part) {
-    auto& own = parts[static_cast<size_t>(part - 1)];
-    own.resize(std::max(own.size(), candidates.size()));
-    for (size_t i = 0; i < candidates.size(); ++i) own[i].ask_like(candidates[i]);
-  }
-  parallel_for(n_parts, 1, [&](int64_t begin, int64_t end) {
+  const int64_t work = n_rows * n_panels * kernel->nr * d_model;
+  const int64_t n_workers = std::clamp<int64_t>(work / kThreadWork, 1, threads());
+  const int64_t panel_parts = std::min({n_workers, kPanelParts, (n_panels + 1) / 2});
+  const int64_t row_parts = std::clamp<int64_t>(n_rows / (kTileGroup * kernel->mr), 1,
+                                                (n_workers + panel_parts - 1) / panel_parts);
+  parts.resize(std::max(parts.size(), static_cast<size_t>(panel_parts - 1)));
+  for (auto& own : parts) own.resize(std::max(own.size(), candidates.size()));
+  const auto of_rows = [&](Range range, const auto& body) {  // body(candidate) of these rows
+    const auto n_queries = static_cast<int64_t>(queries.size());
+    for (int64_t i = range.begin * n_queries; i < range.end * n_queries; ++i)
+      body(static_cast<size_t>(i));
+  };
+  parallel_for(row_parts * panel_parts, 1, [&](int64_t begin, int64_t end) {
     thread_local std::vector<float> products;
-    for (int64_t part = begin; part < end; ++part) {
-      std::span<GramCandidates> mine = candidates;
-      if (part > 0) mine = parts[static_cast<size_t>(part - 1)];
-      const Panels panels = {n_panels * part / n_parts, n_panels * (part + 1) / n_parts};
-      for (int64_t first = panels.begin; first < panels.end; first += kGroupPanels) {
-        const Panels group = {first, std::min(first + kGroupPanels, panels.end)};
-        const int64_t stride = group.size() * kernel->nr;
-        products.resize(std::max(products.size(), static_cast<size_t>(n_rows * stride)));
-        multiply_panels(*this, group, {products.data(), stride},
-                        [](int64_t, int64_t) { return true; });
-        const double rounding = largest_rounding(*columns, group);
-        for (int64_t row = 0; row < n_rows; ++row)
-          reduce_row(*this, {row, group, rounding, products.data() + row * stride}, mine);
+    for (int64_t i = begin; i < end; ++i) {
+      const Range mine = Range{0, n_rows}.part(i / panel_parts, row_parts);
+      const int64_t part = i % panel_parts;
+      std::span<GramCandidates> found = candidates;
+      if (part > 0) {
+        found = parts[static_cast<size_t>(part - 1)];
+        of_rows(mine, [&](size_t c) { found[c].ask_like(candidates[c]); });
       }
+      scan_part(*this, mine, Panels{0, n_panels}.part(part, panel_parts), products, found);
     }
   });
-  for (int64_t part = 1; part < n_parts; ++part)
-    for (size_t i = 0; i < candidates.size(); ++i)
-      candidates[i].take_over(parts[static_cast<size_t>(part - 1)][i]);
+  parallel_for(n_rows, kMergeRows, [&](int64_t begin, int64_t end) {
+    for (int64_t part = 1; part < panel_parts; ++part)
+      of_rows({begin, end},
+              [&](size_t c) { candidates[c].take_over(parts[static_cast<size_t>(part - 1)][c]); });
+  });
   return n_rows * columns->size();
 }
 
@@ -173,7 +201,7 @@ int64_t GramScan::multiply(std::vector<float>& products) const {
   if (n_panels == 0) return 0;
   parallel_for(n_panels, panels_worth_a_thread(*this), [&](int64_t begin, int64_t end) {
     pairs[static_cast<size_t>(begin)] = multiply_panels(
-        *this, {begin, end}, {products.data() + begin * kernel->nr, stride},
+        *this, {0, rows->size()}, {begin, end}, {products.data() + begin * kernel->nr, stride},
         [&](int64_t last_row, int64_t panel) {
           return (*rows)[last_row].position > (*columns)[panel * kernel->nr].position;
         });

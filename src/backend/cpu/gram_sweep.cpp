@@ -49,9 +49,13 @@ void GramSelector::sweep_block(const Indices& block) {
 
   block_columns_.clear();
   block_column_.assign(block.size(), -1);
-  for (int64_t row = 0; row < rows_.size(); ++row)
-    if (may_count(row, block[static_cast<size_t>(row)]))
-      block_column_[static_cast<size_t>(row)] = block_columns_.append(rows_, row);
+  std::vector<int64_t> may_join;
+  for (int64_t row = 0; row < rows_.size(); ++row) {
+    if (!may_count(row, block[static_cast<size_t>(row)])) continue;
+    block_column_[static_cast<size_t>(row)] = static_cast<int64_t>(may_join.size());
+    may_join.push_back(row);
+  }
+  block_columns_.append(rows_, may_join);
 
   const GramScan own{&kernel_, spec_.d_model, &rows_, &block_columns_, sweep_queries_};
   if (any_asks) products_ += own.multiply(block_products_);
@@ -85,19 +89,24 @@ void GramSelector::decide(GramJudge& judge, int64_t row, int32_t index) {
 
 void GramSelector::keep_columns(const Indices& block) {
   const size_t n_masks = kGramMasks * sets_.size();
-  for (size_t row = 0; row < block.size(); ++row) {
-    const int64_t from = block_column_[row];
-    if (from < 0) continue;
-    int64_t to = -1;
+  std::vector<int64_t> kept;
+  for (int64_t row = 0; row < rows_.size(); ++row) {
+    const int64_t from = block_column_[static_cast<size_t>(row)];
+    bool counts = false;
+    for (size_t i = 0; i < n_masks && from >= 0; ++i) counts |= block_columns_.counts(i, from);
+    if (counts) kept.push_back(row);
+  }
+  int64_t column = columns_.append(rows_, kept);
+  for (const int64_t row : kept) {
     for (size_t i = 0; i < n_masks; ++i) {
-      if (!block_columns_.counts(i, from)) continue;
-      if (to < 0) to = columns_.append(rows_, static_cast<int64_t>(row));
+      if (!block_columns_.counts(i, block_column_[static_cast<size_t>(row)])) continue;
       if (i % kGramMasks == kOwnerMask && may_crowd(rule_))
-        columns_.count_in_once(i, to);
+        columns_.count_in_once(i, column);
       else
-        columns_.count_in(i, to);
+        columns_.count_in(i, column);
     }
-    column_of_[static_cast<size_t>(block[row])] = static_cast<int32_t>(to);
+    column_of_[static_cast<size_t>(block[static_cast<size_t>(row)])] =
+        static_cast<int32_t>(column++);
   }
 }
 

@@ -6,13 +6,14 @@
 #include <numeric>
 
 #include "backend/cpu/gram_selector.h"
+#include "core/threads.h"
 
 namespace sluice::cpu {
 namespace {
 
-// Many enough rows that a panel's way through the caches is paid for; few enough that what they
-// compare among themselves, and decide one by one, is little.
-constexpr size_t kBlockRows = 128;
+// Many enough rows that a panel's way through the caches is paid for and every thread has its
+// share; few enough that what they compare among themselves, and decide one by one, is little.
+size_t block_rows() { return static_cast<size_t>(std::clamp(32 * threads(), 128, 512)); }
 
 const GemmKernel& fastest_kernel() {
   const GemmKernel* bfmmla = gemm_bfmmla();
@@ -48,8 +49,8 @@ GramSelector::GramSelector(const SelectorSpec& spec)
 
 void GramSelector::reset() {
   exempt_tokens_ = ExemptTokens(spec_.sinks, spec_.outlier_ratio);
-  columns_ = no_columns();
-  block_columns_ = no_columns();
+  columns_.clear();
+  block_columns_.clear();
   sets_.assign(spec_.taus.size(), {});
   for (size_t i = 0; i < sets_.size(); ++i) sets_[i].tau = spec_.taus[i];
   products_ = 0;
@@ -99,9 +100,10 @@ GramSelector::Indices GramSelector::begin_pass(const SelectArgs& args) {
 // Calls visit on blocks of the tokens that are picked, whose rows are then at hand.
 void GramSelector::for_blocks(const Indices& tokens, const Picks& picks, const Visit& visit) {
   Indices picked;
+  const size_t n_rows = block_rows();
   for (size_t i = 0; i <= tokens.size(); ++i) {
     if (i < tokens.size() && picks(tokens[i])) picked.push_back(tokens[i]);
-    if (picked.empty() || (picked.size() < kBlockRows && i < tokens.size())) continue;
+    if (picked.empty() || (picked.size() < n_rows && i < tokens.size())) continue;
     rows_.assign({pass_->rows, inverses_, static_cast<int64_t>(first_)}, picked);
     visit(picked);
     picked.clear();
