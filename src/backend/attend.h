@@ -4,6 +4,7 @@
 
 #pragma once
 
+#include <algorithm>
 #include <span>
 #include <vector>
 
@@ -41,20 +42,25 @@ struct KeysSpec {
   bool causal = true;
   int64_t window = 128, block = 128;  // window is a multiple of block
   std::vector<HeadKeys> heads;        // (n_kv_heads)
+
+  // F(t), of a causal model.
+  int64_t border(int64_t t) const { return block * (std::max<int64_t>(0, t - window) / block); }
 };
 
 struct AttendKeysArgs {
-  ConstTensor queries;             // (n_tokens, n_heads, head_dim)
-  ConstTensor keys;                // (n_tokens, n_kv_heads, head_dim), after rotary embedding
-  ConstTensor values;              // (n_tokens, n_kv_heads, head_dim)
-  std::span<const TokenSet> sets;  // decided up to and including these tokens
-  Tensor out;                      // (n_tokens, n_heads, head_dim)
+  ConstTensor queries;  // (n_tokens, n_heads, head_dim)
+  ConstTensor keys;     // (n_tokens, n_kv_heads, head_dim), after rotary embedding
+  ConstTensor values;   // (n_tokens, n_kv_heads, head_dim)
+  // Decided at least up to border(n), n being the tokens taken in after this pass; up to n when
+  // not causal.
+  std::span<const TokenSet> sets;
+  Tensor out;  // (n_tokens, n_heads, head_dim)
 };
 
-// What a compressed cache weighs.
+// What a compressed cache weighs: its contents, not the room they may grow into.
 struct CacheBytes {
   int64_t exact = 0;     // recent keys and values
-  int64_t clusters = 0;  // sums and counts, sinks and exempt tokens
+  int64_t clusters = 0;  // far keys: sums and counts, exempt tokens, all far tokens of dense heads
 };
 
 class KeysAttention {

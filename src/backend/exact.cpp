@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "backend/select.h"
+
 namespace sluice {
 namespace {
 
@@ -26,6 +28,13 @@ double unit_dot(const A* a, double inverse_a, const B* b, double inverse_b, int6
 
 }  // namespace
 
+void TokenSet::number_clusters(int64_t first) {
+  for (auto t = static_cast<size_t>(first); t < status.size(); ++t)
+    if (status[t] != TokenStatus::kRedundant) cluster[t] = static_cast<int32_t>(n_clusters++);
+  for (auto t = static_cast<size_t>(first); t < status.size(); ++t)
+    if (status[t] == TokenStatus::kRedundant) cluster[t] = cluster[static_cast<size_t>(owner[t])];
+}
+
 double inverse_norm(const ConstTensor& rows, int64_t row) {
   const int64_t n = rows.row_elements();
   const double sum = rows.dtype() == DType::kBF16 ? sum_of_squares(rows.row<BFloat16>(row), n)
@@ -34,6 +43,7 @@ double inverse_norm(const ConstTensor& rows, int64_t row) {
 }
 
 double exact_cosine(const UnitRow& a, const UnitRow& b) {
+  if (a.inverse_norm == 0 || b.inverse_norm == 0) return 0;
   const int64_t n = a.rows.row_elements();
   const bool narrow_a = a.rows.dtype() == DType::kBF16, narrow_b = b.rows.dtype() == DType::kBF16;
   const auto with_a = [&](const auto* x) {

@@ -9,7 +9,8 @@
 
 namespace sluice {
 
-// 1 / norm of a row; 0 for a row of zeros. Squares are exact in float64 and summed in index order.
+// 1 / norm of a row; 0 for a row of zeros, and for one without a finite norm, which counts as a
+// row of zeros. Squares are exact in float64 and summed in index order.
 double inverse_norm(const ConstTensor& rows, int64_t row);
 
 // Element of a unit row: float32, as the pair decision wants it.

@@ -22,6 +22,11 @@ enum class SelectRule : uint8_t {
   kFixed,  // the inherited set as it is, unvalidated: a control, and what a plan may reuse
 };
 
+// Whether a rule starts from the set of the layer before.
+inline bool inherits(SelectRule rule) {
+  return rule != SelectRule::kIndependent && rule != SelectRule::kGreedy;
+}
+
 // Whom a token that is not a representative belongs to.
 enum class OwnerKind : uint8_t {
   kEarlier,   // largest signed cosine among representatives before it
@@ -49,7 +54,7 @@ struct SelectorSpec {
 // One set over all tokens so far; every vector is (n_tokens).
 //
 // Tokens that stand for themselves (all but kRedundant) are numbered by position: those numbers
-// are the clusters. With OwnerKind::kPaper nobody is kUncovered.
+// are the clusters. With OwnerKind::kPaper a token is kUncovered only where nobody could own it.
 struct TokenSet {
   double tau = 0;
   std::vector<TokenStatus> status;
@@ -64,6 +69,8 @@ struct TokenSet {
     const TokenStatus s = status[static_cast<size_t>(t)];
     return s == TokenStatus::kRepresentative || s == TokenStatus::kExempt;
   }
+  // Fills cluster from token `first` on, where status and owner are known.
+  void number_clusters(int64_t first);
 };
 
 struct SelectArgs {
@@ -84,7 +91,9 @@ class Selector {
 
   const SelectorSpec& spec() const { return spec_; }
   const std::vector<TokenSet>& sets() const { return sets_; }  // in the order of spec().taus
-  int64_t products() const { return products_; }  // pairs of rows multiplied, all sets together
+  // Pairs of rows multiplied, all sets together: what this backend did, tiles and second looks
+  // included.
+  int64_t products() const { return products_; }
 
  protected:
   explicit Selector(SelectorSpec spec) : spec_(std::move(spec)) {}

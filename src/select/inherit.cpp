@@ -31,9 +31,8 @@ std::vector<uint8_t> membership(const TokenSet& set, int64_t first, int64_t n_to
 void extend_from(Selector& selector, std::span<const TokenSet> above, const ConstTensor& rows,
                  const ConstTensor& residual) {
   SelectArgs args{.rows = rows, .residual = residual, .inherited = {}};
-  const SelectRule rule = selector.spec().rule;
   std::vector<std::vector<uint8_t>> flags;
-  if (rule != SelectRule::kIndependent && rule != SelectRule::kGreedy) {
+  if (inherits(selector.spec().rule)) {
     const int64_t first = selector.sets().empty() ? 0 : selector.sets()[0].n_tokens();
     for (const double tau : selector.spec().taus)
       flags.push_back(membership(above[nearest_set(above, tau)], first, rows.rows()));

@@ -47,6 +47,15 @@ const KeysCase kCausal[] = {
      .block = 128,
      .heads = {kWindow, kOwn},
      .set = {.reps = 0.02, .exempt = 0, .uncovered = 0}},
+    // Blocks larger than a packed block of keys.
+    {.n_tokens = 500, .head_dim = 16, .window = 141, .block = 141},
+    {.n_tokens = 700,
+     .head_dim = 64,
+     .n_heads = 1,
+     .n_kv_heads = 1,
+     .window = 0,
+     .block = 300,
+     .heads = {kCentroids}},
 };
 
 const KeysCase kEncoders[] = {

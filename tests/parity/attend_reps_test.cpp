@@ -32,6 +32,8 @@ const RepsCase kCases[] = {
     {{.n_tokens = 1000, .head_dim = 64, .set = {.reps = 0.4}}},
     {{.n_tokens = 1000, .head_dim = 16, .set = {.reps = 0.01, .exempt = 0, .uncovered = 0}}},
     {{.n_tokens = 1000, .head_dim = 64, .n_heads = 1, .n_kv_heads = 1, .causal = false}},
+    // Counts are noted every 1024 tokens on the CPU.
+    {{.n_tokens = 2200, .head_dim = 16, .n_heads = 1, .n_kv_heads = 1, .set = {.reps = 0.1}}},
 };
 
 // The rows of tokens [first, last) that stand for themselves, of a tensor (n_tokens, width).

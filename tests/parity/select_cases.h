@@ -133,10 +133,6 @@ struct SelectInputs {
   std::vector<std::vector<uint8_t>> inherited;  // per tau, (n_tokens)
 };
 
-inline bool inherits(SelectRule rule) {
-  return rule != SelectRule::kIndependent && rule != SelectRule::kGreedy;
-}
-
 constexpr SelectRule kAllRules[] = {SelectRule::kIndependent,  SelectRule::kGreedy,
                                     SelectRule::kCascadePaper, SelectRule::kCascadeCausal,
                                     SelectRule::kCascadeCover, SelectRule::kFixed};
@@ -237,8 +233,7 @@ inline testing::AssertionResult same_start(const TokenSet& got, const TokenSet& 
   if (got.cosine.size() != got.status.size() * (expected.cosine.empty() ? 0 : 1))
     return testing::AssertionFailure() << got.cosine.size() << " cosines";
   for (size_t t = 0; t < n; ++t) {
-    const bool same_cosine =
-        expected.cosine.empty() || std::abs(double{got.cosine[t]} - expected.cosine[t]) <= 0x1p-23;
+    const bool same_cosine = expected.cosine.empty() || got.cosine[t] == expected.cosine[t];
     if (got.status[t] != expected.status[t] || got.owner[t] != expected.owner[t] ||
         got.cluster[t] != expected.cluster[t] || !same_cosine)
       return testing::AssertionFailure()

@@ -213,7 +213,7 @@ const SelectCase kLargeCases[] = {
     {RowKind::kDuplicates, 513, 64, 0.3, 5},    {RowKind::kLattice, 600, 64, 0.5, 6},
     {RowKind::kNearThreshold, 300, 64, 0.3, 7}, {RowKind::kNearThreshold, 320, 193, 0.5, 8},
     {RowKind::kClusters, 257, 193, 0.3, 9},     {RowKind::kRandom, 333, 37, 0.9, 10},
-    {RowKind::kLattice, 500, 1, 0.3, 11},
+    {RowKind::kLattice, 500, 1, 0.3, 11},       {RowKind::kClusters, 300, 700, 0.5, 12},
 };
 
 TEST_P(EveryBackend, LargeSetsEqualTheReferences) {

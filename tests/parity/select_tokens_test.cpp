@@ -111,6 +111,35 @@ TEST_P(EveryImplementation, TauZeroKeepsEveryToken) {
     }
 }
 
+// Infinities and NaNs come from damaged weights; they must not decide about others.
+TEST_P(EveryImplementation, RowsWithoutAFiniteNormCountAsZeros) {
+  const SelectCase c{RowKind::kClusters, 60, 37, 0.5, 4};
+  for (const SelectRule rule : kAllRules) {
+    SelectInputs zeroed = select_inputs(c, dtype(), rule, {c.tau});
+    SelectInputs broken = zeroed;
+    for (const int64_t row : {3, 17, 40})
+      for (int64_t i = 0; i < c.d_model; ++i)
+        zeroed.rows[static_cast<size_t>(row * c.d_model + i)] = 0;
+    broken.rows[static_cast<size_t>(3 * c.d_model + 5)] = INFINITY;
+    broken.rows[static_cast<size_t>(17 * c.d_model)] = NAN;
+    broken.rows[static_cast<size_t>(40 * c.d_model + 36)] = -INFINITY;
+    EXPECT_TRUE(same_sets(select(*backend, dtype(), broken), select(*backend, dtype(), zeroed)));
+  }
+}
+
+// Every token is compared at most with every representative, and with those of its own block of
+// rows; two sets at most double that.
+TEST_P(EveryBackend, GreedyMultipliesNoMoreThanTokensTimesRepresentatives) {
+  const SelectCase c{RowKind::kClusters, 700, 64, 0.5, 2};
+  const SelectInputs in = select_inputs(c, dtype(), SelectRule::kGreedy, {c.tau});
+  const DeviceTensor rows(*backend, dtype(), {c.n_tokens, c.d_model}, in.rows);
+  const auto selector = backend->make_selector(in.spec);
+  selector->extend({.rows = rows.view(), .residual = rows.view(), .inherited = {}});
+  constexpr int64_t kBlockRows = 512;  // the CPU's largest
+  EXPECT_GE(selector->products(), c.n_tokens - selector->sets()[0].n_clusters);
+  EXPECT_LE(selector->products(), c.n_tokens * (selector->sets()[0].n_clusters + kBlockRows));
+}
+
 TEST_P(EveryImplementation, CosinesAreLeftOutWhereNobodyAsked) {
   SelectInputs in =
       select_inputs({.n_tokens = 9, .d_model = 3}, dtype(), SelectRule::kGreedy, {0.5});

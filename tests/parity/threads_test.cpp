@@ -1,6 +1,7 @@
 // The number of threads does not change a bit of any result.
 
 #include "parity/keys_case.h"
+#include "parity/select_cases.h"
 
 namespace sluice::test {
 namespace {
@@ -120,6 +121,20 @@ TEST_P(EveryBackend, KeysAttentionDoesNotDependOnThreads) {
     SCOPED_TRACE(testing::PrintToString(c));
     const KeysInputs in(c, dtype());
     expect_same_with_two_threads([&] { return attend_keys(*backend, dtype(), c, in); });
+  }
+}
+
+// As many threads as cut a block's rows as well as its columns.
+TEST_P(EveryBackend, SelectionDoesNotDependOnThreads) {
+  const SelectCase c{RowKind::kClusters, 900, 193, 0.5, 3};
+  for (const SelectRule rule : kAllRules) {
+    const SelectInputs in = select_inputs(c, dtype(), rule, {0.5, 0.7});
+    set_threads(1);
+    const auto one = select(*backend, dtype(), in);
+    for (const int count : {2, 9}) {
+      set_threads(count);
+      EXPECT_TRUE(same_sets(select(*backend, dtype(), in), one)) << count << " threads";
+    }
   }
 }
 

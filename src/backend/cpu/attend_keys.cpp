@@ -65,7 +65,7 @@ class CpuKeysAttention final : public KeysAttention {
   // F(t) in a pass that ends at `end`.
   int64_t first_near(int64_t t, int64_t end) const {
     if (!spec_.causal) return end;
-    return spec_.block * (std::max<int64_t>(0, t - spec_.window) / spec_.block);
+    return spec_.border(t);
   }
   int64_t query_block() const { return spec_.causal ? spec_.block : kBlockNotCausal; }
   int64_t group() const { return spec_.n_heads / spec_.n_kv_heads; }
@@ -78,12 +78,14 @@ class CpuKeysAttention final : public KeysAttention {
   void check(const AttendKeysArgs& args) const {
     SLUICE_CHECK(spec_.causal || n_tokens_ == 0);
     SLUICE_CHECK(args.queries.rows() == args.keys.rows());
+    SLUICE_CHECK(args.values.rows() == args.keys.rows() && args.out.rows() == args.keys.rows());
     SLUICE_CHECK(args.keys.dtype() == spec_.dtype && args.queries.dtype() == spec_.dtype);
     for (const HeadKeys& head : spec_.heads) {
       if (head.kind == HeadKind::kDense) continue;
       SLUICE_CHECK(spec_.causal || head.kind == HeadKind::kClusters);
       SLUICE_CHECK(head.set < args.sets.size());
-      SLUICE_CHECK(args.sets[head.set].n_tokens() == n_tokens_ + args.keys.rows());
+      const int64_t end = n_tokens_ + args.keys.rows();
+      SLUICE_CHECK(args.sets[head.set].n_tokens() >= first_near(end, end));
     }
   }
 

@@ -13,15 +13,17 @@ namespace sluice::cpu {
 namespace {
 
 // Members of every cluster up to a token of one pass. Counts of all tokens would be quadratic, so
-// they are noted every kStride tokens and counted on from there.
+// they are noted at kMostNotes tokens or fewer and counted on from there.
 class MemberCounts {
  public:
   // before: (n_clusters or less) members before token `first`.
   MemberCounts(const TokenSet& set, int64_t first, std::vector<float> before, bool notes)
-      : set_(set), first_(first) {
+      : set_(set),
+        first_(first),
+        stride_(std::max(kLeastStride, (set.n_tokens() - first) / kMostNotes + 1)) {
     before.resize(static_cast<size_t>(set.n_clusters));
     for (int64_t t = first; t < set.n_tokens(); ++t) {
-      if (notes && (t - first) % kStride == 0) notes_.push_back(before);
+      if (notes && (t - first) % stride_ == 0) notes_.push_back(before);
       before[cluster(t)] += 1;
     }
     last_ = std::move(before);
@@ -33,17 +35,17 @@ class MemberCounts {
   }
   // Those of tokens up to and including t, to the first n_clusters of out.
   void up_to(int64_t t, std::vector<float>& out) const {
-    const int64_t note = (t - first_) / kStride;
+    const int64_t note = (t - first_) / stride_;
     std::copy(notes_[static_cast<size_t>(note)].begin(), notes_[static_cast<size_t>(note)].end(),
               out.begin());
-    for (int64_t i = first_ + note * kStride; i <= t; ++i) out[cluster(i)] += 1;
+    for (int64_t i = first_ + note * stride_; i <= t; ++i) out[cluster(i)] += 1;
   }
 
  private:
-  static constexpr int64_t kStride = 1024;
+  static constexpr int64_t kLeastStride = 1024, kMostNotes = 64;
 
   const TokenSet& set_;
-  int64_t first_;
+  int64_t first_, stride_;
   std::vector<std::vector<float>> notes_;  // (n_notes, n_clusters)
   std::vector<float> last_;                // (n_clusters)
 };
@@ -60,7 +62,7 @@ class CpuRepsAttention final : public RepsAttention {
   void reset() override {
     heads_.assign(static_cast<size_t>(spec_.n_kv_heads), {});
     counts_.clear();
-    n_keys_ = 0;
+    n_keys_ = n_counted_ = 0;
   }
 
   CacheBytes bytes() const override {
@@ -98,12 +100,15 @@ class CpuRepsAttention final : public RepsAttention {
   std::vector<Head> heads_;    // (n_kv_heads)
   std::vector<float> counts_;  // (n_keys) members so far
   int64_t n_keys_ = 0;
+  int64_t n_counted_ = 0;  // tokens of passes so far
 };
 
 template <typename T>
 void CpuRepsAttention<T>::attend(const AttendRepsArgs& args) {
   const TokenSet& set = *args.set;
   SLUICE_CHECK(spec_.causal || n_keys_ == 0);
+  SLUICE_CHECK(args.first_token == n_counted_);
+  n_counted_ = set.n_tokens();
   const int64_t first_key = n_keys_;
   keep(args);
   const MemberCounts members(set, args.first_token, std::move(counts_), counted() && spec_.causal);

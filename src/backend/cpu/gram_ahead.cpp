@@ -1,6 +1,7 @@
 // Passes over a whole sequence, for fates and owners that depend on later tokens too.
 
 #include <algorithm>
+#include <atomic>
 
 #include "backend/cpu/gram_selector.h"
 #include "core/threads.h"
@@ -37,6 +38,7 @@ void GramSelector::check_against_kept(const Indices& tokens) {
       }
       if (is_addition) additions.push_back(block[row]);
     }
+    products_ += judge.n_products();
   });
   for_blocks(
       additions, [](int32_t) { return true; },
@@ -74,6 +76,7 @@ void GramSelector::choose_owners(const Indices& tokens) {
         if (is_owned(set, block[row]))
           candidates_[row * owner_queries_.size() + set].ask_nearest(owner_queries_[set].absolute);
     scan(owner_queries_);
+    std::atomic<int64_t> n_products = 0;
     parallel_for(rows_.size(), 8, [&](int64_t begin, int64_t end) {
       GramJudge judge(rows_, spec_.d_model);
       for (int64_t row = begin; row < end; ++row) {
@@ -83,7 +86,9 @@ void GramSelector::choose_owners(const Indices& tokens) {
             settle_owner(judge, set, row,
                          candidates_[static_cast<size_t>(row) * owner_queries_.size() + set]);
       }
+      n_products += judge.n_products();
     });
+    products_ += n_products;
   });
 }
 

@@ -94,6 +94,7 @@ void GramJudge::make_exact(int64_t row, bool absolute, std::span<GramCandidate> 
       columns[i] = i < n ? candidate.columns->exact(candidate.column, scratch) : columns[n - 1];
       inverses[i] = (*candidate.columns)[candidate.column].inverse_norm;
     }
+    n_products_ += static_cast<int64_t>(n);
     unit_dots(unit_.data(), columns.data(), inverses.data(), d_model_, dots.data());
     for (size_t i = 0; i < n; ++i) {
       group[i]->cosine = dots[i];
@@ -119,6 +120,7 @@ void GramJudge::narrow_down(int64_t row, bool absolute, GramCandidate& candidate
   candidate.known = GramCandidate::Known::kByFloatDot;
   if (a.exponent != 0 || b.exponent != 0) return;
   take_row(row);
+  ++n_products_;
   float sum = 0;
   dot_rows(elements_, candidate.columns->exact(candidate.column, scratch_.data() + d_model_),
            d_model_, 1, d_model_, &sum);

@@ -59,12 +59,15 @@ class GramJudge {
   // Makes candidate.cosine known.
   void make_exact(int64_t row, bool absolute, std::span<GramCandidate> candidates);
 
+  int64_t n_products() const { return n_products_; }  // pairs multiplied again
+
  private:
   void take_row(int64_t row);
   void narrow_down(int64_t row, bool absolute, GramCandidate& candidate);
 
   const GramRows& rows_;
   int64_t d_model_;
+  int64_t n_products_ = 0;
   int64_t row_ = -1;                 // whose elements are at hand
   const float* elements_ = nullptr;  // (d_model)
   std::vector<float> unit_;          // (d_model) of the unit row

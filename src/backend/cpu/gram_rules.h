@@ -16,10 +16,6 @@ enum GramMask : size_t {
   kGramMasks,
 };
 
-inline bool inherits(SelectRule rule) {
-  return rule != SelectRule::kIndependent && rule != SelectRule::kGreedy;
-}
-
 inline bool compares_magnitudes(SelectRule rule) {
   return rule == SelectRule::kIndependent || rule == SelectRule::kCascadePaper ||
          rule == SelectRule::kCascadeCausal;

@@ -51,7 +51,6 @@ class GramSelector final : public Selector {
   void for_blocks(const Indices& tokens, const Picks& picks, const Visit& visit);
   void scan(std::span<const GramQuery> queries);
   void settle_owner(GramJudge& judge, size_t set, int64_t row, GramCandidates& candidates);
-  void number_clusters(TokenSet& set) const;
 
   // gram_sweep.cpp: what earlier tokens decide.
   void sweep_block(const Indices& block);

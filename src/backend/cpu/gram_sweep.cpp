@@ -64,6 +64,7 @@ void GramSelector::sweep_block(const Indices& block) {
     if (any_asks) own.collect_row(block_products_, row, candidates_);
     decide(judge, row, block[static_cast<size_t>(row)]);
   }
+  products_ += judge.n_products();
   keep_columns(block);
 }
 

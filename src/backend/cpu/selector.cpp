@@ -60,6 +60,7 @@ void GramSelector::reset() {
 GramSelector::Indices GramSelector::begin_pass(const SelectArgs& args) {
   const int64_t n = args.rows.rows();
   SLUICE_CHECK(args.rows.row_elements() == spec_.d_model);
+  SLUICE_CHECK(!exempt_tokens_.needs_norms() || args.residual.rows() == n);
   SLUICE_CHECK(!inherits(rule_) || args.inherited.size() == sets_.size());
   for (const auto flags : args.inherited) SLUICE_CHECK(static_cast<int64_t>(flags.size()) == n);
   pass_ = &args;
@@ -126,7 +127,7 @@ void GramSelector::extend(const SelectArgs& args) {
     if (rule_ == SelectRule::kCascadePaper) check_against_kept(tokens);
     if (looks_ahead()) choose_owners(tokens);
   }
-  for (TokenSet& set : sets_) number_clusters(set);
+  for (TokenSet& set : sets_) set.number_clusters(static_cast<int64_t>(first_));
   pass_ = nullptr;
 }
 
@@ -142,15 +143,6 @@ void GramSelector::settle_owner(GramJudge& judge, size_t set, int64_t row,
   const bool owned = owner != nullptr && (spec_.owner == OwnerKind::kPaper ||
                                           judge.reaches(row, threshold(set), candidates));
   if (!owned) sets_[set].status[t] = TokenStatus::kUncovered;
-}
-
-void GramSelector::number_clusters(TokenSet& set) const {
-  for (size_t t = first_; t < set.status.size(); ++t)
-    if (set.status[t] != TokenStatus::kRedundant)
-      set.cluster[t] = static_cast<int32_t>(set.n_clusters++);
-  for (size_t t = first_; t < set.status.size(); ++t)
-    if (set.status[t] == TokenStatus::kRedundant)
-      set.cluster[t] = set.cluster[static_cast<size_t>(set.owner[t])];
 }
 
 std::unique_ptr<Selector> make_selector(const SelectorSpec& spec) {

@@ -9,10 +9,6 @@
 namespace sluice::reference {
 namespace {
 
-bool inherits(SelectRule rule) {
-  return rule != SelectRule::kIndependent && rule != SelectRule::kGreedy;
-}
-
 struct Nearest {
   int64_t token = -1;  // -1: there was no candidate
   double cosine = -1;  // signed
@@ -50,7 +46,6 @@ class ReferenceSelector final : public Selector {
   bool represents_itself(size_t set, int64_t t);
   void choose_set(size_t set, int64_t first);
   void choose_owner(size_t set, int64_t t);
-  void number_clusters(TokenSet& set, int64_t first) const;
 
   KeptRows rows_;                      // (n_tokens, d_model)
   std::vector<double> inverse_norms_;  // (n_tokens)
@@ -61,6 +56,7 @@ class ReferenceSelector final : public Selector {
 
 void ReferenceSelector::take_in(const SelectArgs& args) {
   SLUICE_CHECK(args.rows.row_elements() == spec_.d_model);
+  SLUICE_CHECK(!exempt_tokens_.needs_norms() || args.residual.rows() == args.rows.rows());
   rows_.append(args.rows);
   for (int64_t i = 0; i < args.rows.rows(); ++i) {
     inverse_norms_.push_back(inverse_norm(args.rows, i));
@@ -175,15 +171,6 @@ void ReferenceSelector::choose_owner(size_t index, int64_t t) {
   if (spec_.want_cosines) set.cosine[at] = static_cast<float>(cosine);
 }
 
-void ReferenceSelector::number_clusters(TokenSet& set, int64_t first) const {
-  for (auto t = static_cast<size_t>(first); t < set.status.size(); ++t)
-    if (set.status[t] != TokenStatus::kRedundant)
-      set.cluster[t] = static_cast<int32_t>(set.n_clusters++);
-  for (auto t = static_cast<size_t>(first); t < set.status.size(); ++t)
-    if (set.status[t] == TokenStatus::kRedundant)
-      set.cluster[t] = set.cluster[static_cast<size_t>(set.owner[t])];
-}
-
 void ReferenceSelector::extend(const SelectArgs& args) {
   const int64_t first = n_tokens();
   const bool whole = spec_.rule == SelectRule::kCascadePaper || spec_.owner != OwnerKind::kEarlier;
@@ -196,7 +183,7 @@ void ReferenceSelector::extend(const SelectArgs& args) {
     if (spec_.want_cosines) set.cosine.resize(set.status.size());
     for (int64_t t = first; t < n_tokens(); ++t) choose_owner(i, t);
     set.cluster.resize(set.status.size());
-    number_clusters(set, first);
+    set.number_clusters(first);
   }
 }
 
