@@ -1,6 +1,7 @@
 #include "layer/layer_attention.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "select/inherit.h"
 
@@ -44,8 +45,12 @@ KeysSpec keys_spec(const LayerPlan& plan, const AttentionShape& shape, DType dty
 }  // namespace
 
 LayerAttention::LayerAttention(Backend& backend, const LayerPlan& plan, const AttentionShape& shape,
-                               int64_t n_batch, const LayerAttention* above)
-    : backend_(backend), plan_(plan), d_model_(shape.d_model), above_(above) {
+                               int64_t n_batch, LayerAttention* above)
+    : backend_(backend),
+      plan_(plan),
+      d_model_(shape.d_model),
+      causal_(shape.causal),
+      above_(above) {
   SLUICE_CHECK(plan.mode != AttentionMode::kDense && (!plan.reuse || above != nullptr));
   sequences_.resize(static_cast<size_t>(n_batch));
   const DType dtype = backend.compute_dtype();
@@ -55,7 +60,7 @@ LayerAttention::LayerAttention(Backend& backend, const LayerPlan& plan, const At
       sequence.selector = backend.make_selector(selector_spec(plan, shape, above != nullptr));
     if (plan.mode == AttentionMode::kKeys)
       sequence.keys =
-          backend.make_keys_attention(keys_spec(plan, shape, dtype, selector(batch).spec().taus));
+          backend.make_keys_attention(keys_spec(plan, shape, dtype, chooser(batch).spec().taus));
     else
       sequence.reps =
           backend.make_reps_attention({.n_heads = shape.n_heads,
@@ -68,20 +73,72 @@ LayerAttention::LayerAttention(Backend& backend, const LayerPlan& plan, const At
   }
 }
 
-const Selector& LayerAttention::selector(int64_t batch) const {
+const Selector& LayerAttention::chooser(int64_t batch) const {
   const Sequence& sequence = sequences_[static_cast<size_t>(batch)];
-  return sequence.selector != nullptr ? *sequence.selector : above_->selector(batch);
+  return sequence.selector != nullptr ? *sequence.selector : above_->chooser(batch);
 }
 
-std::span<const TokenSet> LayerAttention::sets(int64_t batch) const {
-  return selector(batch).sets();
+const Selector& LayerAttention::decided(int64_t batch) {
+  decide(batch);
+  return chooser(batch);
+}
+
+bool LayerAttention::border_is_reached(const Sequence& sequence, int64_t batch) const {
+  const KeysSpec borders{.window = plan_.window, .block = plan_.block, .heads = {}};
+  return borders.border(sequence.n_tokens) > sets(batch)[0].n_tokens();
 }
 
 void LayerAttention::select(int64_t batch, const ConstTensor& rows, const ConstTensor& residual) {
   Sequence& sequence = sequences_[static_cast<size_t>(batch)];
-  if (sequence.selector == nullptr) return;
+  sequence.n_tokens += rows.rows();
+  const bool reached = !may_wait() || border_is_reached(sequence, batch);
+  if (sequence.selector == nullptr) {
+    if (reached) decide(batch);
+    return;
+  }
+  if (sequence.n_waiting == 0 && (reached || rows.rows() >= plan_.block))
+    return extend(batch, rows, residual);
+  wait(sequence, rows, residual);
+  if (reached || sequence.n_waiting >= plan_.block) decide(batch);
+}
+
+void LayerAttention::wait(Sequence& sequence, const ConstTensor& rows,
+                          const ConstTensor& residual) {
+  const auto append = [&](Buffer& buffer, const ConstTensor& from) {
+    const int64_t n = sequence.n_waiting + from.rows();
+    if (!buffer.defined() || buffer.view().rows() < n) {
+      Buffer larger = backend_.allocate(from.dtype(), {std::max(n, plan_.block), d_model_});
+      if (sequence.n_waiting > 0)
+        backend_.convert(buffer.view().rows_from(0, sequence.n_waiting),
+                         larger.view().rows_from(0, sequence.n_waiting));
+      buffer = std::move(larger);
+    }
+    backend_.convert(from, buffer.view().rows_from(sequence.n_waiting, from.rows()));
+  };
+  append(sequence.waiting_rows, rows);
+  if (plan_.outlier_ratio > 0 && plan_.space != SelectSpace::kResidual)
+    append(sequence.waiting_residual, residual);
+  sequence.n_waiting += rows.rows();
+}
+
+void LayerAttention::decide(int64_t batch) {
+  Sequence& sequence = sequences_[static_cast<size_t>(batch)];
+  if (sequence.selector == nullptr) return above_->decide(batch);
+  const int64_t n = std::exchange(sequence.n_waiting, 0);
+  if (n == 0) return;
+  const Tensor rows = sequence.waiting_rows.view().rows_from(0, n);
+  const Tensor residual =
+      sequence.waiting_residual.defined() ? sequence.waiting_residual.view().rows_from(0, n) : rows;
+  extend(batch, rows, residual);
+}
+
+void LayerAttention::extend(int64_t batch, const ConstTensor& rows, const ConstTensor& residual) {
+  Sequence& sequence = sequences_[static_cast<size_t>(batch)];
   std::span<const TokenSet> inherited;
-  if (above_ != nullptr) inherited = above_->sets(batch);
+  if (above_ != nullptr) {
+    above_->decide(batch);
+    inherited = above_->sets(batch);
+  }
   extend_from(*sequence.selector, inherited, rows, residual);
 }
 
@@ -109,7 +166,7 @@ void LayerAttention::reset() {
     if (sequence.selector != nullptr) sequence.selector->reset();
     if (sequence.keys != nullptr) sequence.keys->reset();
     if (sequence.reps != nullptr) sequence.reps->reset();
-    sequence.n_outputs = 0;
+    sequence.n_tokens = sequence.n_waiting = sequence.n_outputs = 0;
   }
 }
 

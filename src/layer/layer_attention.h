@@ -29,14 +29,18 @@ class LayerAttention {
  public:
   // above: the selected layer before, whose sets this one inherits or reuses; nullptr for none.
   LayerAttention(Backend& backend, const LayerPlan& plan, const AttentionShape& shape,
-                 int64_t n_batch, const LayerAttention* above);
+                 int64_t n_batch, LayerAttention* above);
 
   const LayerPlan& plan() const { return plan_; }
-  // The sets in force, of the layer that chose them.
-  std::span<const TokenSet> sets(int64_t batch) const;
-  const Selector& selector(int64_t batch) const;
+  // The sets in force, of the layer that chose them. In mode `keys` they may end before the last
+  // token, but not before the border of the next one.
+  std::span<const TokenSet> sets(int64_t batch) const { return chooser(batch).sets(); }
+  // Whoever chose them, with every token decided.
+  const Selector& decided(int64_t batch);
 
-  // Decides the next tokens of a sequence; rows and residual are its rows of this pass.
+  // Takes in the next tokens of a sequence; rows and residual are its rows of this pass. Tokens
+  // are decided at once, or, in causal `keys`, when they are a block or a border reaches them: the
+  // rows kept for comparison are then read once for many tokens.
   void select(int64_t batch, const ConstTensor& rows, const ConstTensor& residual);
 
   KeysAttention& keys(int64_t batch) { return *sequences_[static_cast<size_t>(batch)].keys; }
@@ -52,16 +56,29 @@ class LayerAttention {
  private:
   struct Sequence {
     std::unique_ptr<Selector> selector;  // none when the sets are reused
+    int64_t n_tokens = 0;                // taken in
+    Buffer waiting_rows;                 // of tokens that are not decided yet
+    Buffer waiting_residual;             // the same, where norms are needed
+    int64_t n_waiting = 0;
     std::unique_ptr<KeysAttention> keys;
     std::unique_ptr<RepsAttention> reps;
     Buffer outputs;
     int64_t n_outputs = 0;
   };
 
+  const Selector& chooser(int64_t batch) const;
+  bool may_wait() const { return causal_ && plan_.mode == AttentionMode::kKeys; }
+  // Whether the next query may need tokens that are not decided.
+  bool border_is_reached(const Sequence& sequence, int64_t batch) const;
+  void wait(Sequence& sequence, const ConstTensor& rows, const ConstTensor& residual);
+  void decide(int64_t batch);  // all that wait, here and above
+  void extend(int64_t batch, const ConstTensor& rows, const ConstTensor& residual);
+
   Backend& backend_;
   LayerPlan plan_;
   int64_t d_model_;
-  const LayerAttention* above_;
+  bool causal_;
+  LayerAttention* above_;
   std::vector<Sequence> sequences_;
 };
 

@@ -12,7 +12,7 @@ KvCache::KvCache(const ModelSpec& spec, Backend& backend, int64_t n_batch, int64
       dense_layer_bytes_(bytes_needed(spec, backend.compute_dtype(), n_batch, capacity) /
                          spec.n_layers) {
   const Shape shape = {n_batch, spec.n_kv_heads, capacity, spec.head_dim};
-  const LayerAttention* above = nullptr;
+  LayerAttention* above = nullptr;
   for (int64_t index = 0; index < spec.n_layers; ++index) {
     Layer layer;
     if (plan_.layers.empty() ||
@@ -64,8 +64,8 @@ LayerAttention* KvCache::accelerated(int64_t index) const {
 }
 
 const Selector* KvCache::selector(int64_t layer, int64_t batch) const {
-  const LayerAttention* attention = accelerated(layer);
-  return attention == nullptr ? nullptr : &attention->selector(batch);
+  LayerAttention* attention = accelerated(layer);
+  return attention == nullptr ? nullptr : &attention->decided(batch);
 }
 
 LayerCacheBytes KvCache::memory() const {
