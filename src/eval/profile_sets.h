@@ -31,6 +31,7 @@ class ProfileSets {
 
  private:
   struct Decided {
+    SelectRule rule;  // that ran: at the first layer not the cascade's own
     TokenSet set;
     int64_t products;
   };
@@ -38,7 +39,8 @@ class ProfileSets {
   Decided run(SelectRule rule, const ConstTensor& rows, const ConstTensor& residual,
               const std::vector<uint8_t>& inherited) const;
   std::vector<uint8_t> random_flags(const TokenSet& like);
-  void count(size_t kind, int64_t products, SetFigures& to) const;  // of now_[kind]
+  // Of now_[kind], which `rule` decided.
+  void count(size_t kind, SelectRule rule, int64_t products, SetFigures& to) const;
 
   Backend& backend_;
   ProfileSetsSpec spec_;

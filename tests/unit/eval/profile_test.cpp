@@ -124,6 +124,7 @@ TEST(ProfileSets, UnvalidatedKeepsTheFirstLayersSet) {
   EXPECT_EQ(layers.members(kUnvalidated), (std::vector<int>{0, 2}));
   EXPECT_EQ(figures[kUnvalidated].turnover.mean(), 0);
   EXPECT_EQ(figures[kUnvalidated].missed.mean(), 1);
+  EXPECT_EQ(figures[kUnvalidated].products_paper.mean(), 0);
 }
 
 TEST(ProfileSets, TheRandomSetHasTheCascadesSizeAndTheFirstToken) {
@@ -152,7 +153,10 @@ TEST(ProfileSets, TauZeroKeepsEveryToken) {
   ProfileSetsSpec spec = spec_of();
   spec.tau = 0;
   Layers layers(spec);
-  for (const SetFigures& set : layers.add({kE1, kE1, kE1})) EXPECT_EQ(set.n_reps.mean(), 3);
+  for (const SetFigures& set : layers.add({kE1, kE1, kE1})) {
+    EXPECT_EQ(set.n_reps.mean(), 3);
+    EXPECT_EQ(set.products_paper.mean(), 0);  // nothing is compared
+  }
 }
 
 // ---- profiles ----
