@@ -18,7 +18,8 @@ double part_of(int64_t part, int64_t whole) {
 ProfileSets::ProfileSets(Backend& backend, ProfileSetsSpec spec)
     : backend_(backend),
       spec_(std::move(spec)),
-      kinds_(set_kinds(spec_.cascades)),
+      kinds_(set_kinds(spec_.rules)),
+      leading_(leading_set(spec_.rules)),
       random_(spec_.seed) {}
 
 void ProfileSets::begin_window() { now_.clear(); }
@@ -40,12 +41,12 @@ const std::vector<TokenSet>& ProfileSets::add_layer(const ConstTensor& rows,
 ProfileSets::Decided ProfileSets::decide(size_t kind, const ConstTensor& rows,
                                          const ConstTensor& residual) {
   const SelectRule rule = kinds_[kind].rule;
-  if (kinds_[kind].is_random) return run(rule, rows, residual, random_flags(now_[kCascadeSet]));
+  if (kinds_[kind].is_random) return run(rule, rows, residual, random_flags(now_[leading_]));
   if (rule == SelectRule::kIndependent || rule == SelectRule::kGreedy)
     return run(rule, rows, residual, {});
   if (!before_.empty()) return run(rule, rows, residual, membership(before_[kind], 0, rows.rows()));
-  if (rule == SelectRule::kFixed)  // starts as the first cascade does
-    return run(rule, rows, residual, membership(now_[kCascadeSet], 0, rows.rows()));
+  if (rule == SelectRule::kFixed)  // starts as the leading set does
+    return run(rule, rows, residual, membership(now_[leading_], 0, rows.rows()));
   return run(first_rule(rule), rows, residual, {});
 }
 
@@ -89,6 +90,7 @@ void ProfileSets::count(size_t kind, SelectRule rule, int64_t products, SetFigur
   const TokenSet* before = before_.empty() ? nullptr : &before_[kind];
   const auto add = [](RunningMean& figure, int64_t x) { figure.add(static_cast<double>(x)); };
   add(to.n_reps, n_reps(set));
+  add(to.rep_pairs, n_reps(set) * n_reps(set));
   if (before != nullptr) {
     to.jaccard_prev.add(jaccard(*before, set));
     add(to.intersection_prev, intersection(*before, set));

@@ -10,7 +10,7 @@
 namespace sluice {
 
 struct ProfileSetsSpec {
-  std::vector<SelectRule> cascades;  // the controls are made from the first
+  std::vector<SelectRule> rules;  // as asked for
   double tau = 0;
   int64_t row_width = 0;
   int64_t sinks = 0;
@@ -45,6 +45,7 @@ class ProfileSets {
   Backend& backend_;
   ProfileSetsSpec spec_;
   std::vector<SetKind> kinds_;
+  size_t leading_;                      // the controls are made from this kind
   std::vector<TokenSet> before_, now_;  // empty before_: this is the first layer
   std::mt19937_64 random_;
 };
