@@ -8,6 +8,7 @@
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "cli/analyze_tables.h"
 #include "cli/commands.h"
@@ -16,6 +17,7 @@
 #include "core/error.h"
 #include "eval/analyze_results.h"
 #include "eval/results.h"
+#include "plan/attention_plan.h"
 #include "select/rules.h"
 
 namespace sluice::cli {
@@ -27,11 +29,11 @@ struct AnalyzeFlags : CommonOptions {
   std::string format = "md";
   std::vector<int64_t> contexts;
   std::vector<std::string> rules = {"cascade-paper", "cascade-causal", "cascade-cover"};
-  std::vector<std::string> spaces = {"residual"};
+  std::vector<std::string> spaces;  // empty, as the two below: what goes with the first rule
   std::vector<double> taus = {kPaperTau};
   int64_t windows = 4;
-  int64_t sinks = 0;
-  double outlier_ratio = 0;
+  std::optional<int64_t> sinks;
+  std::optional<double> outlier_ratio;
   int64_t deep = -1;
   uint64_t seed = 0;
 };
@@ -45,15 +47,30 @@ std::vector<T> distinct(const std::vector<T>& values) {
   return out;
 }
 
+// What the flags leave open follows from the first rule, as it does where attention uses it.
+LayerPlan settings_of(const AnalyzeFlags& flags, const ModelSpec& spec) {
+  UniformAttention choice;
+  choice.mode = AttentionMode::kKeys;
+  choice.rule = rule_of(flags.rules.front());
+  choice.sinks = flags.sinks;
+  choice.outlier_ratio = flags.outlier_ratio;
+  return layer_plan(choice, {.n_layers = spec.n_layers,
+                             .n_kv_heads = spec.n_kv_heads,
+                             .causal = spec.causal,
+                             .context = spec.max_positions});
+}
+
 AnalyzeOptions analyze_options(const AnalyzeFlags& flags, const ModelSpec& spec) {
   AnalyzeOptions options;
   options.taus = distinct(flags.taus);
   for (const std::string& name : distinct(flags.spaces))
     options.spaces.push_back(row_space_of(name).value());
   for (const std::string& name : distinct(flags.rules))
-    options.cascades.push_back(rule_of(name).value());
-  options.sinks = flags.sinks;
-  options.outlier_ratio = flags.outlier_ratio;
+    options.rules.push_back(rule_of(name).value());
+  const LayerPlan settings = settings_of(flags, spec);
+  if (options.spaces.empty()) options.spaces = {row_space_of(space_name(settings.space)).value()};
+  options.sinks = settings.sinks;
+  options.outlier_ratio = settings.outlier_ratio;
   options.n_windows = flags.windows;
   options.seed = flags.seed;
   options.first_deep_layer = flags.deep >= 0 ? flags.deep : default_deep_layer(spec);
@@ -74,10 +91,12 @@ void write_results(const AnalyzeFlags& flags, const AnalyzeOptions& options,
   nlohmann::json json = results_header("analyze", model.backend());
   int64_t n_tokens = 0;  // of the longest pass over the text
   for (const Profile& p : report.profiles) n_tokens = std::max(n_tokens, p.n_windows * p.n_tokens);
+  std::vector<std::string_view> spaces;
+  for (const RowSpace space : options.spaces) spaces.push_back(row_space_name(space));
   json["model"] = describe_model(checkpoint, model.backend());
   json["text"] = describe_text(flags.file, n_tokens);
   json["settings"] = {{"tau", options.taus},
-                      {"space", distinct(flags.spaces)},
+                      {"space", spaces},
                       {"select", distinct(flags.rules)},
                       {"context", contexts_of(flags, checkpoint.spec())},
                       {"windows", options.n_windows},
@@ -87,7 +106,7 @@ void write_results(const AnalyzeFlags& flags, const AnalyzeOptions& options,
                       {"seed", options.seed}};
   json["runs"] = nlohmann::json::array();
   for (const Profile& profile : report.profiles)
-    json["runs"].push_back(profile_json(profile, options.cascades));
+    json["runs"].push_back(profile_json(profile, options.rules));
   write_json(json, flags.json);
 }
 
@@ -132,7 +151,7 @@ void run_analyze(AnalyzeFlags& flags) {
 
   AnalyzeReport report{.model_name = checkpoint->path.filename().string(),
                        .spec = spec,
-                       .cascades = options.cascades,
+                       .rules = options.rules,
                        .exempts = options.sinks > 0 || options.outlier_ratio > 0,
                        .profiles = {}};
   for (const int64_t n_tokens : contexts) {
@@ -159,6 +178,10 @@ Run add_analyze(CLI::App& program) {
       "against the paper's bound. Lists take commas; tables show the first combination layer by\n"
       "layer and summaries of all, --json has everything.\n"
       "\n"
+      "Space, sinks and outliers follow the first rule of --select where they are not given:\n"
+      "residual, 0 and none with independent and cascade-paper, the paper's; normed, 4 (encoders\n"
+      "0) and 8 with the others.\n"
+      "\n"
       "  sluice analyze -m MODEL -f wiki.txt --tau 0.3,0.5 -c 512,2048 --json profile.json");
   auto flags = std::make_shared<AnalyzeFlags>();
   add_common_options(*command, *flags);
@@ -172,21 +195,25 @@ Run add_analyze(CLI::App& program) {
   list("--tau", flags->taus, "Redundant are tokens of cosine 1 - tau^2 or more; 0.3")
       ->check(number_between(0, std::nextafter(1.0, 0.0), "0 to below 1"));
   list("--select", flags->rules,
-       "Cascades: cascade-paper, cascade-causal, cascade-cover; controls follow the first")
-      ->check(CLI::IsMember({"cascade-paper", "cascade-causal", "cascade-cover"}));
-  list("--space", flags->spaces, "Rows compared: residual, normed, key (a set per head)")
+       "Rules: cascade-paper, cascade-causal, cascade-cover (default: all three), and\n"
+       "independent, greedy, which are always shown; controls follow the first cascade")
+      ->check(CLI::IsMember(
+          {"independent", "greedy", "cascade-paper", "cascade-causal", "cascade-cover"}));
+  list(
+      "--space", flags->spaces,
+      "Rows compared: residual, normed, key (a set per head);\nby default as the first rule has it")
       ->check(CLI::IsMember({"residual", "normed", "key"}));
   command->add_option("--windows", flags->windows, "Windows of the text, at most")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40))
       ->capture_default_str();
-  command->add_option("--sinks", flags->sinks, "First tokens, exempt from selection")
-      ->check(CLI::Range(int64_t{0}, int64_t{1} << 30))
-      ->capture_default_str();
+  command
+      ->add_option("--sinks", flags->sinks,
+                   "First tokens, exempt from selection (default 4; paper 0)")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 30));
   command
       ->add_option("--outlier-ratio", flags->outlier_ratio,
-                   "Exempt above this multiple of the median norm; 0: nobody")
-      ->check(number_between(0, std::numeric_limits<double>::max(), "0 or more"))
-      ->capture_default_str();
+                   "Exempt above this multiple of the median norm (default 8; paper 0: nobody)")
+      ->check(number_between(0, std::numeric_limits<double>::max(), "0 or more"));
   command
       ->add_option("--deep", flags->deep,
                    "First deep layer; the middle, or the paper's for its models")

@@ -38,7 +38,7 @@ TextTable agreement_table(const AnalyzeReport& report, const Profile& profile) {
                   profile_label(profile)),
       {"set", "mean r", "recall", "precision", "Jaccard", "missed", "missed, worst layer",
        "uncovered", "owner cos min", "owner cos mean", "copy error", "Gram savings", "computed"});
-  const std::vector<SetKind> kinds = set_kinds(report.cascades);
+  const std::vector<SetKind> kinds = set_kinds(report.rules);
   for (size_t k = 0; k < kinds.size(); ++k) {
     const SetSummary& s = profile.summaries[k];
     table.add({words(kinds[k].name), cell(s.n_reps, kCount), cell(s.recall, kShare),
@@ -52,7 +52,7 @@ TextTable agreement_table(const AnalyzeReport& report, const Profile& profile) {
 }
 
 TextTable missed_table(const AnalyzeReport& report, const Profile& profile) {
-  const std::vector<SetKind> kinds = set_kinds(report.cascades);
+  const std::vector<SetKind> kinds = set_kinds(report.rules);
   std::vector<std::string> columns = {"layer", "r independent"};
   for (size_t k = kGreedySet; k < kinds.size(); ++k) columns.push_back(kinds[k].name);
   TextTable table("Independent representatives that a set misses, layer by layer", columns);
@@ -68,15 +68,17 @@ TextTable missed_table(const AnalyzeReport& report, const Profile& profile) {
 
 TextTable bound_table(const Profile& profile) {
   TextTable table(
-      "Attention error ||Attn_h(t) - Attn_h(owner)|| of redundant tokens of the independent set, "
-      "all heads, against the paper's Proposition 2: with its tau, and with the pair's own unit "
-      "distance; above: share of errors above the bound",
-      {"layer", "error", "largest", "relative", "bound, tau", "above", "bound, distance",
-       "above "});
+      "Attention error ||Attn_h(t) - Attn_h(owner)|| of the tokens outside the independent set, "
+      "all heads. Covered are those whose owner is at the threshold; over them alone the bound of "
+      "the paper's Proposition 2, with its tau, and with the pair's own unit distance; above: "
+      "share of their errors above the bound",
+      {"layer", "outside", "error", "largest", "relative", "covered", "bound, tau", "above",
+       "bound, distance", "above "});
   for (size_t l = 0; l < profile.layers.size(); ++l) {
     const SetFigures& s = profile.layers[l].sets[kIndependentSet];
-    table.add({words(fmt::format("{}", l)), cell(s.attention_error_mean, kError),
-               cell(s.attention_error_max, kError), cell(s.attention_error_relative, kShare),
+    table.add({words(fmt::format("{}", l)), cell(s.n_outside, kCount),
+               cell(s.attention_error_mean, kError), cell(s.attention_error_max, kError),
+               cell(s.attention_error_relative, kShare), cell(s.n_covered, kCount),
                cell(s.bound_tau, kCount), cell(s.violations_tau, kPercent),
                cell(s.bound_distance, kCount), cell(s.violations_distance, kPercent)});
   }
@@ -84,7 +86,7 @@ TextTable bound_table(const Profile& profile) {
 }
 
 TextTable head_table(const AnalyzeReport& report, const Profile& profile) {
-  const std::string rule = set_kinds(report.cascades)[kCascadeSet].name;
+  const std::string rule = report.leading_kind().name;
   TextTable table(
       fmt::format("Sets per key/value head on its keys against one shared set ({}, tau {}, T {}): "
                   "selection costs heads*T*r_h*head_dim and T*r*d, in 10^6 multiply-adds",
@@ -93,7 +95,7 @@ TextTable head_table(const AnalyzeReport& report, const Profile& profile) {
   const Profile* shared = shared_profile(report, profile);
   const auto n = static_cast<double>(profile.n_tokens);
   for (size_t l = 0; l < profile.layers.size(); ++l) {
-    const RunningMean& per_head = profile.layers[l].sets[kCascadeSet].n_reps;
+    const RunningMean& per_head = profile.layers[l].sets[report.leading()].n_reps;
     const double head_cost = 1e-6 * n * per_head.mean() * static_cast<double>(profile.row_width) *
                              static_cast<double>(profile.n_sets_per_layer);
     std::vector<Cell> row = {words(fmt::format("{}", l)), cell(per_head, kCount),
@@ -101,7 +103,7 @@ TextTable head_table(const AnalyzeReport& report, const Profile& profile) {
     if (shared == nullptr) {
       row.insert(row.end(), {no_value(), cell(head_cost, kCount), no_value(), no_value()});
     } else {
-      const RunningMean& n_reps = shared->layers[l].sets[kCascadeSet].n_reps;
+      const RunningMean& n_reps = shared->layers[l].sets[report.leading()].n_reps;
       const double cost = 1e-6 * n * n_reps.mean() * static_cast<double>(shared->row_width);
       row.insert(row.end(), {cell(n_reps, kCount), cell(head_cost, kCount), cell(cost, kCount),
                              cell(head_cost / cost, {.decimals = 2})});

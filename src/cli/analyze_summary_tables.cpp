@@ -11,16 +11,25 @@ namespace {
 
 constexpr Digits kCount{.decimals = 1}, kShare{.decimals = 3}, kRatio{.decimals = 2};
 constexpr Digits kPercent{.decimals = 1, .factor = 100, .unit = "%"};
+constexpr Digits kWholePercent{.decimals = 0, .factor = 100, .unit = "%"};  // as in the paper
 constexpr Digits kMillions{.decimals = 3, .factor = 1e-6, .unit = "M"};
 
-// For the first profile the cascades, and before them `greedy`, which does without inheritance;
-// for the others the first cascade.
+// For the first profile `greedy`, which does without inheritance, and the cascades; for the others
+// the leading rule, or `greedy` where that is `independent`, the measure of the others.
 template <typename Visit>
 void each_rule(const AnalyzeReport& report, const Profile& profile, const Visit& visit) {
-  const std::vector<SetKind> kinds = set_kinds(report.cascades);
+  const std::vector<SetKind> kinds = set_kinds(report.rules);
+  const size_t one = std::max(report.leading(), kGreedySet);
   const bool all = &profile == &report.profiles.front();
   for (size_t k = kGreedySet; k < kinds.size(); ++k)
-    if (all ? kinds[k].rule != SelectRule::kFixed : k == kCascadeSet) visit(k, kinds[k].name);
+    if (all ? kinds[k].rule != SelectRule::kFixed : k == one) visit(k, kinds[k].name);
+}
+
+// The paper's model where all but the length is as in the paper.
+const PaperModel* paper_of_settings(const AnalyzeReport& report, const Profile& profile) {
+  const bool same =
+      profile.tau == kPaperTau && profile.space == RowSpace::kResidual && !report.exempts;
+  return same ? paper_model_of(report.spec) : nullptr;
 }
 
 Cell paper_label(const PaperModel& paper) { return words(std::string(paper.name) + " paper"); }
@@ -36,29 +45,34 @@ Cell turnover_range(const SetSummary& summary) {
 
 TextTable gram_table(const AnalyzeReport& report) {
   TextTable table(
-      fmt::format("Table 6. {}: Gram products of a whole pass. By the paper's count: independent "
-                  "L*T^2; cascade T^2 at the first layer (cascade-cover T*r), then T*r inherited; "
-                  "greedy T*r. Computed: pairs of rows really multiplied, owners included",
-                  report.model_name),
+      fmt::format(
+          "Table 6. {}: Gram products of a whole pass, in key space of all heads. By the "
+          "paper's count: independent L*T^2; cascade T^2 at the first layer (cascade-cover "
+          "T*r), then T*r inherited; greedy T*r. Computed: pairs of rows really multiplied, "
+          "owners included",
+          report.model_name),
       {"run", "rule", "independent", "rule's", "savings", "Jaccard", "computed ind", "computed",
        "savings computed"},
       2);
   for (const Profile& profile : report.profiles) {
     const SetSummary& independent = profile.summaries[kIndependentSet];
+    const Digits millions{
+        .decimals = 3, .factor = 1e-6 * static_cast<double>(profile.n_sets_per_layer), .unit = "M"};
     each_rule(report, profile, [&](size_t k, const std::string& rule) {
       const SetSummary& summary = profile.summaries[k];
       table.add(
           {words(profile_label(profile)), words(rule),
-           cell(independent.products_paper.mean(), kMillions),
-           cell(summary.products_paper, kMillions), cell(summary.savings_paper, kPercent),
-           cell(independent.jaccard_prev, kShare), cell(independent.products_computed, kMillions),
-           cell(summary.products_computed, kMillions), cell(summary.savings_computed, kPercent)});
+           cell(independent.products_paper.mean(), millions),
+           cell(summary.products_paper, millions), cell(summary.savings_paper, kPercent),
+           cell(independent.jaccard_prev, kShare), cell(independent.products_computed, millions),
+           cell(summary.products_computed, millions), cell(summary.savings_computed, kPercent)});
     });
     if (const PaperModel* paper = paper_beside(report, profile))
       table.add({paper_label(*paper), words("cascade-paper"),
                  cell(paper->gram.independent_products, kMillions),
-                 cell(paper->gram.cascade_products, kMillions), cell(paper->gram.savings, kPercent),
-                 cell(paper->gram.jaccard, kShare), no_value(), no_value(), no_value()});
+                 cell(paper->gram.cascade_products, kMillions),
+                 cell(paper->gram.savings, kWholePercent), cell(paper->gram.jaccard, kShare),
+                 no_value(), no_value(), no_value()});
   }
   return table;
 }
@@ -86,33 +100,37 @@ TextTable ratio_table(const AnalyzeReport& report) {
   return table;
 }
 
+// Empty where no cascade was asked for: it is about inherited sets.
 TextTable scaling_table(const AnalyzeReport& report) {
   TextTable table(
-      fmt::format("Table 8. {}: savings of {} by length, with r as measured (mean inherited "
-                  "count). T/r is the paper's speedup; whole pass: with the first layer's T^2",
-                  report.model_name, set_kinds(report.cascades)[kCascadeSet].name),
+      fmt::format("Table 8. {}: {} by length, with r as measured (mean inherited count). T/r is "
+                  "the paper's speedup, savings its 1 - r/T: of a layer that inherits. Whole pass: "
+                  "independent products over the rule's, the first layer included",
+                  report.model_name, report.leading_kind().name),
       {"run", "T", "mean r", "T/r", "savings", "whole pass", "savings computed"});
-  const PaperModel* paper = paper_model_of(report.spec);
+  if (report.leading() != kCascadeSet) return table;
   for (const Profile& profile : report.profiles) {
     const SetSummary& cascade = profile.summaries[kCascadeSet];
-    const SetSummary& independent = profile.summaries[kIndependentSet];
     const auto n = static_cast<double>(profile.n_tokens);
+    const double n_reps = cascade.n_inherited.mean();
     const bool has_r = cascade.n_inherited.count() > 0;  // a model of one layer inherits nothing
+    const bool compares = cascade.products_paper.mean() > 0;  // nothing is compared at tau 0
     table.add({words(profile_label(profile)), cell(profile.n_tokens),
-               cell(cascade.n_inherited, kCount),
-               has_r ? cell(n / cascade.n_inherited.mean(), kCount) : no_value(),
-               cell(cascade.savings_paper, kPercent),
-               cell(independent.products_paper.mean() / cascade.products_paper.mean(),
-                    {.decimals = 2, .unit = "x"}),
+               cell(cascade.n_inherited, kCount), has_r ? cell(n / n_reps, kCount) : no_value(),
+               has_r ? cell(1 - n_reps / n, kPercent) : no_value(),
+               compares ? cell(profile.summaries[kIndependentSet].products_paper.mean() /
+                                   cascade.products_paper.mean(),
+                               {.decimals = 2, .unit = "x"})
+                        : no_value(),
                cell(cascade.savings_computed, kPercent)});
-    if (paper == nullptr || report.exempts || profile.tau != kPaperTau ||
-        profile.space != RowSpace::kResidual)
-      continue;
+    const PaperModel* paper = paper_of_settings(report, profile);
+    if (paper == nullptr || !report.leads_with(SelectRule::kCascadePaper)) continue;
     for (const PaperModel::Scaling& row : paper->scaling)
       if (row.n_tokens == profile.n_tokens)
         table.add({words(std::string(paper->name) + " paper, estimate"),
                    cell(int64_t{row.n_tokens}), cell(int64_t{row.n_reps}),
-                   cell(row.speedup, kCount), cell(row.savings, kPercent), no_value(), no_value()});
+                   cell(row.speedup, kCount), cell(row.savings, kWholePercent), no_value(),
+                   no_value()});
   }
   return table;
 }
@@ -120,21 +138,24 @@ TextTable scaling_table(const AnalyzeReport& report) {
 TextTable overview_table(const AnalyzeReport& report) {
   TextTable table(
       fmt::format("Table 9. {}: summary, {}; turnover: least to largest of the deep layers",
-                  report.model_name, set_kinds(report.cascades)[kCascadeSet].name),
+                  report.model_name, report.leading_kind().name),
       {"run", "L", "d", "mean r ind", "Jaccard", "Gram savings", "deep turnover", "windows"});
   for (const Profile& profile : report.profiles) {
-    const SetSummary& cascade = profile.summaries[kCascadeSet];
+    const SetSummary& leading = profile.summaries[report.leading()];
     table.add({words(profile_label(profile)), cell(report.spec.n_layers), cell(report.spec.d_model),
                cell(profile.summaries[kIndependentSet].n_reps, kCount),
                cell(profile.summaries[kIndependentSet].jaccard_prev, kShare),
-               cell(cascade.savings_paper, kPercent), turnover_range(cascade),
+               cell(leading.savings_paper, kPercent), turnover_range(leading),
                cell(profile.n_windows)});
-    if (const PaperModel* paper = paper_beside(report, profile))
-      table.add({paper_label(*paper), cell(int64_t{paper->n_layers}), cell(int64_t{paper->d_model}),
-                 cell(int64_t{paper->mean_n_reps}), cell(paper->gram.jaccard, kShare),
-                 cell(paper->gram.savings, kPercent),
-                 turnover_range(paper->deep.least_turnover, paper->deep.largest_turnover),
-                 cell(int64_t{1})});
+    const PaperModel* paper = paper_beside(report, profile);
+    if (paper == nullptr) continue;
+    const bool same_rule = paper_cascade_beside(report, profile) != nullptr;
+    table.add({paper_label(*paper), cell(int64_t{paper->n_layers}), cell(int64_t{paper->d_model}),
+               cell(int64_t{paper->mean_n_reps}), cell(paper->gram.jaccard, kShare),
+               same_rule ? cell(paper->gram.savings, kWholePercent) : no_value(),
+               same_rule ? turnover_range(paper->deep.least_turnover, paper->deep.largest_turnover)
+                         : no_value(),
+               cell(int64_t{1})});
   }
   return table;
 }
@@ -142,9 +163,12 @@ TextTable overview_table(const AnalyzeReport& report) {
 // Section 6.6 of the paper, with measured r at every layer instead of one mean.
 TextTable cost_table(const AnalyzeReport& report) {
   TextTable table(
-      "Cost model (section 6.6 of the paper), measured r: a whole pass in 10^9 multiply-adds, its "
-      "FLOPs. Selection: Gram products times row width; attention: 2*r^2*head_dim*heads per layer",
-      {"run", "selection ind", "selection casc", "r x r ind", "r x r casc", "dense attention"});
+      fmt::format(
+          "Cost model (section 6.6 of the paper), measured r, independent and {}: a whole "
+          "pass in 10^9 multiply-adds, its FLOPs. Selection: Gram products times row width; "
+          "attention: 2*r^2*head_dim*heads per layer",
+          report.leading_kind().name),
+      {"run", "selection ind", "selection rule's", "r x r ind", "r x r rule's", "dense attention"});
   const ModelSpec& spec = report.spec;
   for (const Profile& profile : report.profiles) {
     const auto n = static_cast<double>(profile.n_tokens);
@@ -155,11 +179,11 @@ TextTable cost_table(const AnalyzeReport& report) {
       return cell(figure, {.decimals = 3, .factor = factor});
     };
     const SetSummary& independent = profile.summaries[kIndependentSet];
-    const SetSummary& cascade = profile.summaries[kCascadeSet];
+    const SetSummary& leading = profile.summaries[report.leading()];
     table.add({words(profile_label(profile)),
                cell(independent.products_paper.mean() * per_product, {.decimals = 3}),
-               cost(cascade.products_paper, per_product), cost(independent.rep_pairs, per_pair),
-               cost(cascade.rep_pairs, per_pair),
+               cost(leading.products_paper, per_product), cost(independent.rep_pairs, per_pair),
+               cost(leading.rep_pairs, per_pair),
                cell(n * n * static_cast<double>(spec.n_layers) * per_pair, {.decimals = 3})});
   }
   return table;
@@ -168,9 +192,11 @@ TextTable cost_table(const AnalyzeReport& report) {
 }  // namespace
 
 const PaperModel* paper_beside(const AnalyzeReport& report, const Profile& profile) {
-  const bool same = profile.tau == kPaperTau && profile.n_tokens == kPaperTokens &&
-                    profile.space == RowSpace::kResidual && !report.exempts;
-  return same ? paper_model_of(report.spec) : nullptr;
+  return profile.n_tokens == kPaperTokens ? paper_of_settings(report, profile) : nullptr;
+}
+
+const PaperModel* paper_cascade_beside(const AnalyzeReport& report, const Profile& profile) {
+  return report.leads_with(SelectRule::kCascadePaper) ? paper_beside(report, profile) : nullptr;
 }
 
 std::string profile_label(const Profile& profile) {
@@ -181,7 +207,7 @@ std::string profile_label(const Profile& profile) {
 TextTable covering_table(const AnalyzeReport& report) {
   TextTable table(
       "Covering number: mean representatives per layer against tau; share: independent over T",
-      {"run", "tau", "r independent", "share", "r greedy", "r cascade"});
+      {"run", "tau", "r independent", "share", "r greedy", "r " + report.leading_kind().name});
   const auto same_tau = [&](const Profile& p) { return p.tau == report.profiles[0].tau; };
   if (std::all_of(report.profiles.begin(), report.profiles.end(), same_tau)) return table;
   for (const Profile& profile : report.profiles) {
@@ -190,7 +216,7 @@ TextTable covering_table(const AnalyzeReport& report) {
                cell(n_reps, kCount),
                cell(n_reps, {.decimals = 3, .factor = 1 / static_cast<double>(profile.n_tokens)}),
                cell(profile.summaries[kGreedySet].n_reps, kCount),
-               cell(profile.summaries[kCascadeSet].n_reps, kCount)});
+               cell(profile.summaries[report.leading()].n_reps, kCount)});
   }
   return table;
 }

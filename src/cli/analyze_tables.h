@@ -11,14 +11,19 @@ namespace sluice::cli {
 struct AnalyzeReport {
   std::string model_name;
   const ModelSpec& spec;
-  std::vector<SelectRule> cascades;
+  std::vector<SelectRule> rules;  // as asked for
   bool exempts = false;           // sinks or outliers were left out
   std::vector<Profile> profiles;  // the first is shown layer by layer
+
+  size_t leading() const { return leading_set(rules); }
+  SetKind leading_kind() const { return set_kinds(rules)[leading()]; }
+  bool leads_with(SelectRule rule) const { return leading_kind().rule == rule; }
 };
 
 // The figures of the paper that a profile may be compared with, else nullptr: its model, tau,
-// length and space.
+// length and space. Those of its cascade belong beside `cascade-paper` alone.
 const PaperModel* paper_beside(const AnalyzeReport& report, const Profile& profile);
+const PaperModel* paper_cascade_beside(const AnalyzeReport& report, const Profile& profile);
 // "tau 0.3, T 512, residual".
 std::string profile_label(const Profile& profile);
 

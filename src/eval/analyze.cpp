@@ -29,7 +29,10 @@ class Analyzer {
  public:
   Analyzer(Model& model, const ProjectionNorms& norms, int64_t n_tokens,
            const AnalyzeOptions& options)
-      : model_(model), norms_(norms), cache_(model.make_cache(1, n_tokens)) {
+      : model_(model),
+        norms_(norms),
+        leading_(leading_set(options.rules)),
+        cache_(model.make_cache(1, n_tokens)) {
     for (const double tau : options.taus)
       for (const RowSpace space : options.spaces)
         tracks_.push_back(make_track(tau, space, options));
@@ -77,7 +80,7 @@ class Analyzer {
     track.profile.first_deep_layer = options.first_deep_layer;
     for (int64_t i = 0; i < track.profile.n_sets_per_layer; ++i)
       track.sets.emplace_back(model_.backend(),
-                              ProfileSetsSpec{.cascades = options.cascades,
+                              ProfileSetsSpec{.rules = options.rules,
                                               .tau = tau,
                                               .row_width = track.profile.row_width,
                                               .sinks = options.sinks,
@@ -108,13 +111,14 @@ class Analyzer {
         measure_attention(outputs, {head * group, group}, sets[kind], false, of_head[kind]);
       HeadFigures& figures = layer.heads[static_cast<size_t>(head)];
       figures.n_reps_independent.add(of_head[kIndependentSet].n_reps.mean());
-      figures.n_reps_cascade.add(of_head[kCascadeSet].n_reps.mean());
+      figures.n_reps_cascade.add(of_head[leading_].n_reps.mean());
       add_figures(of_head, layer.sets);
     }
   }
 
   Model& model_;
   const ProjectionNorms& norms_;
+  size_t leading_;
   KvCache cache_;
   std::vector<Track> tracks_;
 };
@@ -122,10 +126,8 @@ class Analyzer {
 }  // namespace
 
 int64_t default_deep_layer(const ModelSpec& spec) {
-  for (const PaperModel& paper : paper_models())
-    if (spec.family == paper.family && spec.n_layers == paper.n_layers)
-      return paper.deep.first_layer;
-  return (spec.n_layers + 1) / 2;
+  const PaperModel* paper = paper_model_of(spec);
+  return paper != nullptr ? paper->deep.first_layer : (spec.n_layers + 1) / 2;
 }
 
 std::vector<int32_t> first_window(TextStream& text, int64_t n_tokens) {

@@ -13,7 +13,7 @@ namespace sluice {
 struct AnalyzeOptions {
   std::vector<double> taus;
   std::vector<RowSpace> spaces;
-  std::vector<SelectRule> cascades;  // the first is the one that summaries speak of
+  std::vector<SelectRule> rules;  // distinct; `independent` and `greedy` are always followed
   int64_t sinks = 0;
   double outlier_ratio = 0;
   int64_t first_deep_layer = 0;
@@ -21,8 +21,7 @@ struct AnalyzeOptions {
   uint64_t seed = 0;
 };
 
-// The first layer that counts as deep: half-way, or where the paper begins for models of its
-// families and depths.
+// The first layer that counts as deep: half-way, or where the paper begins for its own models.
 int64_t default_deep_layer(const ModelSpec& spec);
 
 // The next n_tokens of a text that is at its beginning; an Error where it has fewer.

@@ -20,21 +20,22 @@ json set_json(const SetFigures& figures) {
   return set;
 }
 
-json layer_json(const LayerFigures& figures, int64_t layer, const std::vector<SetKind>& kinds) {
+json layer_json(const LayerFigures& figures, int64_t layer, const std::vector<SetKind>& kinds,
+                size_t leading) {
   json out = {{"layer", layer}, {"cascades", json::array()}, {"controls", json::object()}};
-  for (size_t k = 0; k < kinds.size(); ++k) {
+  const auto with_rule = [&](size_t k) {
     json set = set_json(figures.sets[k]);
-    const bool is_control = kinds[k].rule == SelectRule::kFixed;
-    if (k >= kCascadeSet && !is_control) set["rule"] = kinds[k].name;
+    set["rule"] = kinds[k].name;
+    return set;
+  };
+  for (size_t k = 0; k < kinds.size(); ++k)
     if (k < kCascadeSet)
-      out[kinds[k].name] = std::move(set);
-    else if (k == kCascadeSet)
-      out["cascade"] = std::move(set);
-    else if (is_control)
-      out["controls"][kinds[k].name] = std::move(set);
-    else
-      out["cascades"].push_back(std::move(set));
-  }
+      out[kinds[k].name] = set_json(figures.sets[k]);
+    else if (kinds[k].rule == SelectRule::kFixed)
+      out["controls"][kinds[k].name] = set_json(figures.sets[k]);
+    else if (k != leading)
+      out["cascades"].push_back(with_rule(k));
+  out["cascade"] = with_rule(leading);
   for (const HeadFigures& head : figures.heads) {
     json entry = json::object();
     put(entry, "n_reps_independent", head.n_reps_independent);
@@ -44,11 +45,11 @@ json layer_json(const LayerFigures& figures, int64_t layer, const std::vector<Se
   return out;
 }
 
-json summary_json(const Profile& profile, const std::vector<SetKind>& kinds) {
+json summary_json(const Profile& profile, const std::vector<SetKind>& kinds, size_t leading) {
   json out = {{"first_deep_layer", profile.first_deep_layer}, {"sets", json::object()}};
   const SetSummary& independent = profile.summaries[kIndependentSet];
-  const SetSummary& cascade = profile.summaries[kCascadeSet];
-  out["rule"] = kinds[kCascadeSet].name;
+  const SetSummary& cascade = profile.summaries[leading];
+  out["rule"] = kinds[leading].name;
   put(out, "mean_n_reps_independent", independent.n_reps);
   put(out, "mean_n_reps_cascade", cascade.n_reps);
   put(out, "mean_jaccard_prev", independent.jaccard_prev);
@@ -62,16 +63,17 @@ json summary_json(const Profile& profile, const std::vector<SetKind>& kinds) {
 
 }  // namespace
 
-json profile_json(const Profile& profile, const std::vector<SelectRule>& cascades) {
-  const std::vector<SetKind> kinds = set_kinds(cascades);
+json profile_json(const Profile& profile, const std::vector<SelectRule>& rules) {
+  const std::vector<SetKind> kinds = set_kinds(rules);
+  const size_t leading = leading_set(rules);
   json run = {{"tau", profile.tau},
               {"n_tokens", profile.n_tokens},
               {"n_windows", profile.n_windows},
               {"space", row_space_name(profile.space)},
               {"layers", json::array()}};
   for (size_t l = 0; l < profile.layers.size(); ++l)
-    run["layers"].push_back(layer_json(profile.layers[l], static_cast<int64_t>(l), kinds));
-  run["summary"] = summary_json(profile, kinds);
+    run["layers"].push_back(layer_json(profile.layers[l], static_cast<int64_t>(l), kinds, leading));
+  run["summary"] = summary_json(profile, kinds, leading);
   return run;
 }
 

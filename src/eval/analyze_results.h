@@ -8,7 +8,7 @@
 
 namespace sluice {
 
-// `cascades` are the rules that the profile was made with.
-nlohmann::json profile_json(const Profile& profile, const std::vector<SelectRule>& cascades);
+// `rules` are those that the profile was made with.
+nlohmann::json profile_json(const Profile& profile, const std::vector<SelectRule>& rules);
 
 }  // namespace sluice

@@ -35,14 +35,9 @@ int64_t clusters_of(HeadKind kind, const TokenSet& set) {
   SLUICE_CHECK(!"unknown head");
 }
 
-double products_by_the_paper(SelectRule rule, const TokenSet& set, const Selector* above) {
-  const auto n = static_cast<double>(set.n_tokens());
-  if (set.tau == 0 || rule == SelectRule::kFixed) return 0;  // nothing is compared
-  if (rule == SelectRule::kIndependent) return n * n;
-  if (rule == SelectRule::kGreedy) return n * static_cast<double>(n_reps(set));
-  SLUICE_CHECK(above != nullptr);
-  const TokenSet& inherited = above->sets()[nearest_set(above->sets(), set.tau)];
-  return n * static_cast<double>(n_reps(inherited));
+// What a set of tau inherits; nullptr at the first selected layer.
+const TokenSet* inherited_by(double tau, const Selector* above) {
+  return above == nullptr ? nullptr : &above->sets()[nearest_set(above->sets(), tau)];
 }
 
 }  // namespace
@@ -75,7 +70,8 @@ void AttentionWork::add_selection(const LayerWork& layer) {
   pairs_ += n * n;
   products_ += static_cast<double>(layer.selector->products());
   for (const TokenSet& set : layer.selector->sets())
-    products_paper_ += products_by_the_paper(layer.selector->spec().rule, set, layer.above);
+    products_paper_ += static_cast<double>(products_by_the_paper(
+        layer.selector->spec().rule, set, inherited_by(set.tau, layer.above)));
 }
 
 void AttentionWork::add(const KvCache& cache, int64_t n_layers, int64_t n_kv_heads) {

@@ -151,7 +151,8 @@ void check_generation(const Model& model, std::span<const AttentionPlan> plans, 
   if (n_predict > model.context() - half)
     throw Error(fmt::format("half a window and {} tokens do not fit a context of {}", n_predict,
                             model.context()),
-                fmt::format("--predict {} or less", model.context() - half));
+                model.context() > half ? fmt::format("--predict {} or less", model.context() - half)
+                                       : fmt::format("--context {} or more", 2 * n_predict));
 }
 
 }  // namespace

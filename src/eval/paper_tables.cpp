@@ -30,17 +30,26 @@ constexpr std::array kOptCounts = {PaperModel::Count{0, 512}, PaperModel::Count{
                                    PaperModel::Count{10, 37}, PaperModel::Count{20, 239},
                                    PaperModel::Count{31, 231}};
 
-// Turnover to a tenth of a percent where Table 2 has the layer, else as Table 5 rounds it.
-constexpr std::array kGptjLayers = {PaperModel::Layer{1, 80, 200, 0.863, 131, 0, 1.899},
-                                    PaperModel::Layer{2, 89, 123, 0.899, 34, 111, 0.73},
-                                    PaperModel::Layer{3, 107, 164, 0.832, 69, 28, 0.79},
-                                    PaperModel::Layer{4, 112, 147, 0.955, 38, 55, 0.567},
-                                    PaperModel::Layer{5, 125, 243, 0.881, 125, 29, 1.05},
-                                    PaperModel::Layer{10, 241, 264, 0.945, 5, 3, 0.031},
-                                    PaperModel::Layer{15, 255, 278, 0.985, 2, 5, 0.025},
-                                    PaperModel::Layer{20, 234, 263, 0.991, 10, 17, 0.100},
-                                    PaperModel::Layer{25, 225, 243, 0.982, 5, 10, 0.060},
-                                    PaperModel::Layer{27, 207, 237, 0.937, 20, 23, 0.179}};
+constexpr std::array kGptjTurnovers = {PaperModel::Turnover{1, 200, 80, 131, 0, 1.899},
+                                       PaperModel::Turnover{4, 147, 112, 38, 55, 0.567},
+                                       PaperModel::Turnover{10, 264, 241, 5, 3, 0.031},
+                                       PaperModel::Turnover{15, 278, 255, 2, 5, 0.025},
+                                       PaperModel::Turnover{20, 263, 234, 10, 17, 0.100},
+                                       PaperModel::Turnover{25, 243, 225, 5, 10, 0.060},
+                                       PaperModel::Turnover{27, 237, 207, 20, 23, 0.179}};
+
+using Change = PaperModel::Layer::Change;
+constexpr std::array kGptjLayers = {PaperModel::Layer{0, 69, 69, {}},
+                                    PaperModel::Layer{1, 80, 200, Change{0.863, 131, 0, 1.90}},
+                                    PaperModel::Layer{2, 89, 123, Change{0.899, 34, 111, 0.73}},
+                                    PaperModel::Layer{3, 107, 164, Change{0.832, 69, 28, 0.79}},
+                                    PaperModel::Layer{4, 112, 147, Change{0.955, 38, 55, 0.57}},
+                                    PaperModel::Layer{5, 125, 243, Change{0.881, 125, 29, 1.05}},
+                                    PaperModel::Layer{10, 241, 264, Change{0.945, 5, 3, 0.03}},
+                                    PaperModel::Layer{15, 255, 278, Change{0.985, 2, 5, 0.03}},
+                                    PaperModel::Layer{20, 234, 263, Change{0.991, 10, 17, 0.10}},
+                                    PaperModel::Layer{25, 225, 243, Change{0.982, 5, 10, 0.06}},
+                                    PaperModel::Layer{27, 207, 237, Change{0.937, 20, 23, 0.18}}};
 
 constexpr std::array kGptjScaling = {
     PaperModel::Scaling{512, 240, 0.52, 2.1}, PaperModel::Scaling{1024, 280, 0.72, 3.7},
@@ -54,6 +63,7 @@ constexpr std::array kModels = {
                .d_model = 768,
                .coherence = kGpt2Coherence,
                .counts = kGpt2Counts,
+               .turnovers = {},
                .layers = {},
                .gram = {3.15e6, 2.47e6, 0.22, 0.863},
                .deep = {6, 243, 320, 1.32, 0.13, 0.30},
@@ -65,6 +75,7 @@ constexpr std::array kModels = {
                .d_model = 4096,
                .coherence = kGptjCoherence,
                .counts = kGptjCounts,
+               .turnovers = kGptjTurnovers,
                .layers = kGptjLayers,
                .gram = {7.34e6, 3.51e6, 0.52, 0.940},
                .deep = {10, 237, 262, 1.11, 0.03, 0.18},
@@ -76,6 +87,7 @@ constexpr std::array kModels = {
                .d_model = 4096,
                .coherence = kOptCoherence,
                .counts = kOptCounts,
+               .turnovers = {},
                .layers = {},
                .gram = {8.39e6, 3.08e6, 0.63, 0.825},
                .deep = {15, 237, 279, 1.18, 0.02, 0.07},

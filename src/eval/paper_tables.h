@@ -4,6 +4,7 @@
 
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string_view>
 
@@ -23,12 +24,19 @@ struct PaperModel {
   struct Count {  // Table 4
     int layer, n_reps;
   };
-  // Tables 2 and 5. The column that Table 2 calls r_inherit is n_reps_cascade.
-  struct Layer {
-    int layer, n_reps_independent, n_reps_cascade;
-    double jaccard_prev;
-    int additions, removals;
+  // Table 2: from the layer before to this one. What it calls r_inherit is n_reps_cascade.
+  struct Turnover {
+    int layer, n_reps_cascade, n_reps_independent, additions, removals;
     double turnover;
+  };
+  struct Layer {  // Table 5
+    struct Change {
+      double jaccard_prev;
+      int additions, removals;
+      double turnover;  // whole percents
+    };
+    int layer, n_reps_independent, n_reps_cascade;
+    std::optional<Change> change;  // the first layer has none
   };
   struct Gram {  // Table 6
     double independent_products, cascade_products, savings, jaccard;
@@ -47,7 +55,8 @@ struct PaperModel {
   int n_layers, d_model;
   std::span<const Coherence> coherence;
   std::span<const Count> counts;
-  std::span<const Layer> layers;  // GPT-J only
+  std::span<const Turnover> turnovers;  // GPT-J only
+  std::span<const Layer> layers;        // GPT-J only
   Gram gram;
   Deep deep;
   std::span<const Scaling> scaling;  // GPT-J only

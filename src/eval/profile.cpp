@@ -12,6 +12,11 @@ namespace {
 
 constexpr std::array kSpaces = {RowSpace::kResidual, RowSpace::kNormed, RowSpace::kKey};
 
+// Inherits from the layer before.
+bool is_cascade(SelectRule rule) {
+  return rule != SelectRule::kIndependent && rule != SelectRule::kGreedy;
+}
+
 void add_mean(RunningMean& to, const RunningMean& from) {
   if (from.count() > 0) to.add(from.mean());
 }
@@ -37,11 +42,6 @@ class OverLayers {
   double sum(RunningMean SetFigures::*figure) const {
     double sum = 0;
     each(figure, [&](double x) { sum += x; });
-    return sum;
-  }
-  double sum_of_squares(RunningMean SetFigures::*figure) const {
-    double sum = 0;
-    each(figure, [&](double x) { sum += x * x; });
     return sum;
   }
   // Nothing to add where no layer has the figure.
@@ -88,7 +88,7 @@ void summarise(const std::vector<LayerFigures>& window, size_t set, int64_t firs
   to.products_computed.add(computed);
   add_ratio(to.savings_paper, paper, reference.sum(&SetFigures::products_paper), true);
   add_ratio(to.savings_computed, computed, reference.sum(&SetFigures::products_computed), true);
-  to.rep_pairs.add(all.sum_of_squares(&SetFigures::n_reps));
+  to.rep_pairs.add(all.sum(&SetFigures::rep_pairs));
 
   const OverLayers deep(window, set, first_deep_layer);
   const OverLayers deep_reference(window, kIndependentSet, first_deep_layer);
@@ -119,15 +119,21 @@ std::optional<RowSpace> row_space_of(std::string_view name) {
   return {};
 }
 
-std::vector<SetKind> set_kinds(const std::vector<SelectRule>& cascades) {
-  SLUICE_CHECK(!cascades.empty());
+std::vector<SetKind> set_kinds(const std::vector<SelectRule>& rules) {
   std::vector<SetKind> kinds;
   for (const SelectRule rule : {SelectRule::kIndependent, SelectRule::kGreedy})
     kinds.push_back({std::string(rule_name(rule)), rule});
-  for (const SelectRule rule : cascades) kinds.push_back({std::string(rule_name(rule)), rule});
+  for (const SelectRule rule : rules)
+    if (is_cascade(rule)) kinds.push_back({std::string(rule_name(rule)), rule});
   kinds.push_back({"random", SelectRule::kFixed, true});
   kinds.push_back({"unvalidated", SelectRule::kFixed});
   return kinds;
+}
+
+size_t leading_set(const std::vector<SelectRule>& rules) {
+  SLUICE_CHECK(!rules.empty());
+  if (std::any_of(rules.begin(), rules.end(), is_cascade)) return kCascadeSet;
+  return rules.front() == SelectRule::kIndependent ? kIndependentSet : kGreedySet;
 }
 
 void add_figures(const std::vector<SetFigures>& from, std::vector<SetFigures>& to) {

@@ -21,7 +21,7 @@ std::optional<RowSpace> row_space_of(std::string_view name);
 
 // One set at one layer; figures that a layer does not have (turnover at the first) stay empty.
 struct SetFigures {
-  RunningMean n_reps;
+  RunningMean n_reps, rep_pairs;                           // rep_pairs: n_reps^2
   RunningMean jaccard_prev, intersection_prev;             // with its like of the layer before
   RunningMean n_inherited, additions, removals, turnover;  // from that set to this one
   RunningMean recall, precision, jaccard, missed;          // against this layer's independent set
@@ -30,10 +30,13 @@ struct SetFigures {
   // ||A - A'|| / ||A|| of the layer's attention output A, when every token outside the set has its
   // owner's instead, uncovered ones too.
   RunningMean copy_error;
-  // ||Attn_h(t) - Attn_h(owner)|| over redundant tokens and heads, and its share of ||Attn_h(t)||.
+  // Tokens outside the set that have an owner, and those of them whose owner is at the threshold.
+  RunningMean n_outside, n_covered;
+  // ||Attn_h(t) - Attn_h(owner)|| over the tokens outside and heads, and its share of
+  // ||Attn_h(t)||.
   RunningMean attention_error_mean, attention_error_max, attention_error_relative;
   // Proposition 2 of the paper, with its tau and with the pair's own distance, and how often the
-  // error is above it.
+  // error is above it, over covered tokens: it speaks of no others.
   RunningMean bound_tau, bound_distance, violations_tau, violations_distance;
 };
 
@@ -43,6 +46,7 @@ struct SetFigureName {
 };
 inline constexpr std::array kSetFigureNames = {
     SetFigureName{"n_reps", &SetFigures::n_reps},
+    SetFigureName{"rep_pairs", &SetFigures::rep_pairs},
     SetFigureName{"jaccard_prev", &SetFigures::jaccard_prev},
     SetFigureName{"intersection_prev", &SetFigures::intersection_prev},
     SetFigureName{"n_inherited", &SetFigures::n_inherited},
@@ -59,6 +63,8 @@ inline constexpr std::array kSetFigureNames = {
     SetFigureName{"products_paper", &SetFigures::products_paper},
     SetFigureName{"products_computed", &SetFigures::products_computed},
     SetFigureName{"copy_error", &SetFigures::copy_error},
+    SetFigureName{"n_outside", &SetFigures::n_outside},
+    SetFigureName{"n_covered", &SetFigures::n_covered},
     SetFigureName{"attention_error_mean", &SetFigures::attention_error_mean},
     SetFigureName{"attention_error_max", &SetFigures::attention_error_max},
     SetFigureName{"attention_error_relative", &SetFigures::attention_error_relative},
@@ -78,7 +84,7 @@ struct SetSummary {
   RunningMean missed_max;                         // of any layer
   RunningMean products_paper, products_computed;  // sums over layers
   RunningMean savings_paper, savings_computed;    // 1 - products / those of `independent`
-  RunningMean rep_pairs;                          // sum of n_reps^2: what r x r attention scores
+  RunningMean rep_pairs;                          // sum: what r x r attention scores, per head
   // Over the deep layers; ratio is to `independent`.
   RunningMean deep_n_reps, deep_ratio, deep_turnover_min, deep_turnover_max;
   RunningMean copy_error, violations_tau;  // means over layers
@@ -114,18 +120,21 @@ inline constexpr std::array kSetSummaryNames = {
 };
 
 // The sets that are followed down the layers, in this order: `independent`, `greedy`, the cascades
-// that were asked for, and two controls made from the first of those: `random`, a set of its size
-// drawn anew at every layer, and `unvalidated`, its first layer's set kept to the end.
+// among the rules asked for, and two controls made from the leading set: `random`, a set of its
+// size drawn anew at every layer, and `unvalidated`, its first layer's set kept to the end.
 struct SetKind {
   std::string name;
   SelectRule rule;
   bool is_random = false;
 };
 inline constexpr size_t kIndependentSet = 0, kGreedySet = 1, kCascadeSet = 2;
-std::vector<SetKind> set_kinds(const std::vector<SelectRule>& cascades);
+std::vector<SetKind> set_kinds(const std::vector<SelectRule>& rules);
+// The set that summaries speak of, by its place there: the first cascade asked for, and where none
+// is, the first rule.
+size_t leading_set(const std::vector<SelectRule>& rules);
 
 struct HeadFigures {
-  RunningMean n_reps_independent, n_reps_cascade;
+  RunningMean n_reps_independent, n_reps_cascade;  // cascade: the leading set
 };
 
 // In key space every key/value head has its own sets, and a layer's figures are means over heads.

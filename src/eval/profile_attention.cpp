@@ -177,28 +177,36 @@ void measure_attention(const AttentionOutputs& outputs, HeadRange heads, const T
   RunningMean error, relative;
   Bounds bounds;
   double largest = 0, all_gaps = 0, all_sizes = 0;
+  int64_t n_outside = 0, n_covered = 0;
   for (int64_t t = 0; t < outputs.n_tokens; ++t) {
     const auto at = static_cast<size_t>(t);
+    // An uncovered token with no representative before it has itself for owner.
+    const bool outside = set.owner[at] != t;
+    const bool covered = set.status[at] == TokenStatus::kRedundant;
+    n_outside += outside ? 1 : 0;
+    n_covered += covered ? 1 : 0;
     for (int64_t head = heads.first; head < heads.first + heads.count; ++head) {
       const Gap gap = gap_between(outputs, head, t, set.owner[at]);
       all_gaps += gap.squares;
       all_sizes += gap.own_squares;
-      if (set.status[at] != TokenStatus::kRedundant) continue;
+      if (!outside) continue;
       const double size = std::sqrt(gap.squares);
       error.add(size);
       largest = std::max(largest, size);
       if (gap.own_squares > 0) relative.add(std::sqrt(gap.squares / gap.own_squares));
-      if (with_bound)
+      if (with_bound && covered)
         bounds.add(size, set.tau, std::sqrt(std::max(0.0, 2 - 2 * double{set.cosine[at]})),
                    outputs.bound_per_input[static_cast<size_t>(head)] * outputs.input_norms[at]);
     }
   }
   if (all_sizes > 0) to.copy_error.add(std::sqrt(all_gaps / all_sizes));
-  if (error.count() == 0) return;
+  to.n_outside.add(static_cast<double>(n_outside));
+  to.n_covered.add(static_cast<double>(n_covered));
+  if (n_outside == 0) return;
   to.attention_error_mean.add(error.mean());
   to.attention_error_max.add(largest);
   if (relative.count() > 0) to.attention_error_relative.add(relative.mean());
-  if (with_bound) bounds.add_to(to);
+  if (with_bound && n_covered > 0) bounds.add_to(to);
 }
 
 }  // namespace sluice

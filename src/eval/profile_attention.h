@@ -34,9 +34,10 @@ struct AttentionOutputs {
 AttentionOutputs attention_outputs(Backend& backend, const ModelSpec& spec,
                                    const ProjectionNorms& norms, const AttentionSeen& seen);
 
-// Query heads [first, first + count) over the redundant tokens of a set; adds one number to each
-// of its figures, or none where no token is redundant. The bound is left out where the set's
-// cosines are of other rows than a function of x_t.
+// Query heads [first, first + count): errors over all tokens outside a set that have an owner (all
+// that Definition 1 calls redundant), the bound over those whose owner is at the threshold, which
+// the proposition asks for. Adds one number to each figure, or none where there is no such token.
+// with_bound: not where the set's cosines are of other rows than a function of x_t.
 struct HeadRange {
   int64_t first, count;
 };

@@ -9,16 +9,6 @@
 namespace sluice {
 namespace {
 
-// By the paper: T^2 for a whole Gram matrix, T * r for rows against a set of r, which for a cascade
-// is the inherited one.
-int64_t paper_products(SelectRule rule, const TokenSet& set, const TokenSet* before) {
-  const int64_t n = set.n_tokens();
-  const SelectRule ran = before == nullptr && rule != SelectRule::kFixed ? first_rule(rule) : rule;
-  if (ran == SelectRule::kIndependent) return n * n;
-  if (ran == SelectRule::kGreedy || ran == SelectRule::kFixed) return n * n_reps(set);
-  return n * n_reps(*before);
-}
-
 double part_of(int64_t part, int64_t whole) {
   return whole == 0 ? 1 : static_cast<double>(part) / static_cast<double>(whole);
 }
@@ -28,7 +18,8 @@ double part_of(int64_t part, int64_t whole) {
 ProfileSets::ProfileSets(Backend& backend, ProfileSetsSpec spec)
     : backend_(backend),
       spec_(std::move(spec)),
-      kinds_(set_kinds(spec_.cascades)),
+      kinds_(set_kinds(spec_.rules)),
+      leading_(leading_set(spec_.rules)),
       random_(spec_.seed) {}
 
 void ProfileSets::begin_window() { now_.clear(); }
@@ -42,7 +33,7 @@ const std::vector<TokenSet>& ProfileSets::add_layer(const ConstTensor& rows,
   for (size_t kind = 0; kind < kinds_.size(); ++kind) {
     Decided decided = decide(kind, rows, residual);
     now_.push_back(std::move(decided.set));
-    count(kind, decided.products, figures[kind]);
+    count(kind, decided.rule, decided.products, figures[kind]);
   }
   return now_;
 }
@@ -50,12 +41,12 @@ const std::vector<TokenSet>& ProfileSets::add_layer(const ConstTensor& rows,
 ProfileSets::Decided ProfileSets::decide(size_t kind, const ConstTensor& rows,
                                          const ConstTensor& residual) {
   const SelectRule rule = kinds_[kind].rule;
-  if (kinds_[kind].is_random) return run(rule, rows, residual, random_flags(now_[kCascadeSet]));
+  if (kinds_[kind].is_random) return run(rule, rows, residual, random_flags(now_[leading_]));
   if (rule == SelectRule::kIndependent || rule == SelectRule::kGreedy)
     return run(rule, rows, residual, {});
   if (!before_.empty()) return run(rule, rows, residual, membership(before_[kind], 0, rows.rows()));
-  if (rule == SelectRule::kFixed)  // starts as the first cascade does
-    return run(rule, rows, residual, membership(now_[kCascadeSet], 0, rows.rows()));
+  if (rule == SelectRule::kFixed)  // starts as the leading set does
+    return run(rule, rows, residual, membership(now_[leading_], 0, rows.rows()));
   return run(first_rule(rule), rows, residual, {});
 }
 
@@ -72,7 +63,7 @@ ProfileSets::Decided ProfileSets::run(SelectRule rule, const ConstTensor& rows,
   SelectArgs args{.rows = rows, .residual = residual, .inherited = {}};
   if (!inherited.empty()) args.inherited.emplace_back(inherited);
   selector->extend(args);
-  return {selector->sets()[0], selector->products()};
+  return {rule, selector->sets()[0], selector->products()};
 }
 
 // As many tokens as `like` has, exempt ones aside, and among them the first that can be chosen: it
@@ -93,12 +84,13 @@ std::vector<uint8_t> ProfileSets::random_flags(const TokenSet& like) {
   return flags;
 }
 
-void ProfileSets::count(size_t kind, int64_t products, SetFigures& to) const {
+void ProfileSets::count(size_t kind, SelectRule rule, int64_t products, SetFigures& to) const {
   const TokenSet& set = now_[kind];
   const TokenSet& independent = now_[kIndependentSet];
   const TokenSet* before = before_.empty() ? nullptr : &before_[kind];
   const auto add = [](RunningMean& figure, int64_t x) { figure.add(static_cast<double>(x)); };
   add(to.n_reps, n_reps(set));
+  add(to.rep_pairs, n_reps(set) * n_reps(set));
   if (before != nullptr) {
     to.jaccard_prev.add(jaccard(*before, set));
     add(to.intersection_prev, intersection(*before, set));
@@ -117,7 +109,7 @@ void ProfileSets::count(size_t kind, int64_t products, SetFigures& to) const {
   const OwnerCosine cosine = owner_cosine(set);
   to.owner_cosine_min.add(cosine.least);
   to.owner_cosine_mean.add(cosine.mean);
-  add(to.products_paper, paper_products(kinds_[kind].rule, set, before));
+  add(to.products_paper, products_by_the_paper(rule, set, before));
   add(to.products_computed, products);
 }
 

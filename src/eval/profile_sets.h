@@ -10,7 +10,7 @@
 namespace sluice {
 
 struct ProfileSetsSpec {
-  std::vector<SelectRule> cascades;  // the controls are made from the first
+  std::vector<SelectRule> rules;  // as asked for
   double tau = 0;
   int64_t row_width = 0;
   int64_t sinks = 0;
@@ -31,6 +31,7 @@ class ProfileSets {
 
  private:
   struct Decided {
+    SelectRule rule;  // that ran: at the first layer not the cascade's own
     TokenSet set;
     int64_t products;
   };
@@ -38,11 +39,13 @@ class ProfileSets {
   Decided run(SelectRule rule, const ConstTensor& rows, const ConstTensor& residual,
               const std::vector<uint8_t>& inherited) const;
   std::vector<uint8_t> random_flags(const TokenSet& like);
-  void count(size_t kind, int64_t products, SetFigures& to) const;  // of now_[kind]
+  // Of now_[kind], which `rule` decided.
+  void count(size_t kind, SelectRule rule, int64_t products, SetFigures& to) const;
 
   Backend& backend_;
   ProfileSetsSpec spec_;
   std::vector<SetKind> kinds_;
+  size_t leading_;                      // the controls are made from this kind
   std::vector<TokenSet> before_, now_;  // empty before_: this is the first layer
   std::mt19937_64 random_;
 };

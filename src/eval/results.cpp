@@ -122,7 +122,10 @@ nlohmann::json describe_comparison(const PlanComparison& plan) {
                          {"clusters_fraction", plan.work.clusters_fraction()},
                          {"selection_products", plan.work.selection_products()},
                          {"selection_products_paper", plan.work.selection_products_paper()},
-                         {"weight_bytes_fraction", 1.0}};  // linear layers are dense
+                         {"weight_bytes_fraction", 1.0},  // linear layers are dense
+                         // Null: not measured.
+                         {"fast_path_fraction", nullptr},
+                         {"generation_match_tokens", nullptr}};
   if (plan.generation_match.count() > 0)
     json["generation_match_tokens"] = plan.generation_match.mean();
   return json;

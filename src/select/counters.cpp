@@ -62,6 +62,15 @@ OwnerCosine owner_cosine(const TokenSet& set) {
   return {least, n == 0 ? 1 : sum / static_cast<double>(n)};
 }
 
+int64_t products_by_the_paper(SelectRule rule, const TokenSet& set, const TokenSet* inherited) {
+  const int64_t n = set.n_tokens();
+  if (set.tau == 0 || rule == SelectRule::kFixed) return 0;
+  if (rule == SelectRule::kIndependent) return n * n;
+  if (rule == SelectRule::kGreedy) return n * n_reps(set);
+  SLUICE_CHECK(inherited != nullptr);
+  return n * n_reps(*inherited);
+}
+
 int64_t keys_read(const TokenSet& set, HeadKind kind, const KeysRange& range) {
   const int64_t end = range.first + range.n_tokens;
   SLUICE_CHECK(end <= set.n_tokens());

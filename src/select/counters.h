@@ -28,6 +28,12 @@ struct OwnerCosine {
 };
 OwnerCosine owner_cosine(const TokenSet& set);  // needs cosines
 
+// Products of rows by the paper's count, for a set that `rule` decided: n_tokens^2 for
+// `independent`, n_tokens * n_reps for `greedy`, n_tokens * n_reps of the inherited set for a
+// cascade, whose first layer runs first_rule(). 0 where nothing is validated: tau 0 and kFixed.
+// inherited: may be nullptr for rules that do not inherit.
+int64_t products_by_the_paper(SelectRule rule, const TokenSet& set, const TokenSet* inherited);
+
 // Keys that queries [first, first + n_tokens) score in one query head of mode `keys`: clusters and
 // exempt tokens before F(t), all tokens from F(t) to t. Not causal: all clusters.
 struct KeysRange {

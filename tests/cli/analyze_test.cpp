@@ -124,6 +124,48 @@ TEST(Analyze, WritesEveryRun) {
   EXPECT_EQ(seen.size(), 8u);
 }
 
+TEST(Analyze, SettingsFollowTheFirstRuleUnlessGiven) {
+  const auto expect_settings = [](const json& results, const char* space, int sinks,
+                                  double outlier_ratio) {
+    const json& settings = results.at("settings");
+    EXPECT_EQ(settings.at("space"), json::array({space}));
+    EXPECT_EQ(settings.at("sinks"), sinks);
+    EXPECT_EQ(settings.at("outlier_ratio"), outlier_ratio);
+    EXPECT_EQ(results.at("runs").at(0).at("space"), space);
+  };
+  const ModelFolder folder;
+  const auto run = [&](Args more) {
+    more.insert(more.end(), {"-c", "16", "--windows", "1"});
+    return results_of(folder, more);
+  };
+  expect_settings(run({}), "residual", 0, 0);
+  expect_settings(run({"--select", "cascade-paper,cascade-cover"}), "residual", 0, 0);
+  expect_settings(run({"--select", "independent"}), "residual", 0, 0);
+  for (const char* rules : {"cascade-cover,cascade-paper", "cascade-causal", "greedy"})
+    expect_settings(run({"--select", rules}), "normed", 4, 8);
+  expect_settings(run({"--select", "cascade-cover", "--space", "residual", "--sinks", "0"}),
+                  "residual", 0, 8);
+  const ModelFolder encoder("bert");
+  expect_settings(results_of(encoder, {"-c", "16", "--select", "cascade-cover"}), "normed", 0, 8);
+}
+
+TEST(Analyze, RulesThatInheritNothingStandForTheCascade) {
+  const ModelFolder folder;
+  const json results = results_of(folder, {"-c", "16", "--windows", "1", "--select", "greedy"});
+  EXPECT_EQ(results.at("runs").at(0).at("layers").at(1).at("cascade").at("rule"), "greedy");
+  const RunResult printed = run_ok(analyze_of(folder, {"-c", "16", "--select", "independent"}));
+  EXPECT_EQ(printed.out.find("Table 2."), std::string::npos) << printed;
+  EXPECT_EQ(printed.out.find("cascade-paper"), std::string::npos) << printed;
+  EXPECT_NE(printed.out.find("Table 5."), std::string::npos) << printed;
+}
+
+TEST(Analyze, TauZeroHasNoFigureThatIsNotANumber) {
+  const ModelFolder folder;
+  const RunResult result = run_ok(analyze_of(folder, {"-c", "16", "--tau", "0"}));
+  EXPECT_EQ(result.out.find("nan"), std::string::npos) << result;
+  EXPECT_EQ(result.out.find("inf"), std::string::npos) << result;
+}
+
 TEST(Analyze, TheDefaultLengthIsTheModelsWhereThatIsShorter) {
   const ModelFolder folder;  // 40 positions
   EXPECT_EQ(results_of(folder, {"--windows", "1"}).at("runs").at(0).at("n_tokens"), 40);
@@ -179,7 +221,7 @@ std::vector<Refusal> refusals() {
       refusal("TauIsText", {"--tau", "0.3,low"}, {"--tau", "low"}, 2),
       refusal("TauIsNan", {"--tau", "nan"}, {"--tau", "nan"}, 2),
       refusal("UnknownSpace", {"--space", "residual,query"}, {"--space", "query", "normed"}, 2),
-      refusal("NotACascade", {"--select", "greedy"}, {"--select", "greedy", "cascade-cover"}, 2),
+      refusal("UnknownRule", {"--select", "fixed"}, {"--select", "fixed", "cascade-cover"}, 2),
       refusal("ContextOfZero", {"-c", "0"}, {"--context", "0"}, 2),
       refusal("NoWindows", {"--windows", "0"}, {"--windows", "0"}, 2),
       refusal("UnknownFormat", {"--format", "html"}, {"--format", "html"}, 2),

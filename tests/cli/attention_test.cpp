@@ -74,7 +74,8 @@ TEST_P(EvalAttention, MetricsAreThereAndAgreeWithEachOther) {
     EXPECT_LT(value(share), 1) << share;
   }
   EXPECT_EQ(found.at("weight_bytes_fraction"), 1);
-  EXPECT_FALSE(found.contains("generation_match_tokens"));
+  for (const char* not_measured : {"generation_match_tokens", "fast_path_fraction"})
+    EXPECT_TRUE(found.at(not_measured).is_null()) << not_measured;
   const json results = read_results(results_);
   EXPECT_EQ(results.at("runs").size(), 1u);
   EXPECT_EQ(results.at("runs")[0].at("metrics"), found);
@@ -247,7 +248,9 @@ std::vector<Refusal> attention_refusals() {
       bad_eval("PredictUnderPaper", {"--attention", "paper", "--predict", "4"},
                {"paper", "cannot generate"}, 1),
       bad_eval("PredictBeyondTheContext", {"--attention", "keys", "--predict", "21"},
-               {"21 tokens", "context of 40"}, 1),
+               {"21 tokens", "context of 40", "--predict 20 or less"}, 1),
+      bad_eval("PredictInAContextOfOne", {"--attention", "keys", "-c", "1", "--predict", "1"},
+               {"1 tokens", "context of 1", "--context 2 or more"}, 1),
       bad_generate("GenerateUnderPaper", {"--attention", "paper"}, {"paper", "cannot generate"}),
       bad_generate("GenerateWithAList", {"--attention", "keys", "--tau", "0.3,0.5"},
                    {"--tau", "0.3,0.5"}),

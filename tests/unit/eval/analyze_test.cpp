@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "eval/paper_tables.h"
@@ -24,7 +25,7 @@ class Analyze : public testing::TestWithParam<std::string> {
     norms = projection_norms(*open_checkpoint(golden.path()));
     options.taus = {0.3, 0.6};
     options.spaces = {RowSpace::kResidual, RowSpace::kNormed, RowSpace::kKey};
-    options.cascades = {SelectRule::kCascadeCover, SelectRule::kCascadeCausal};
+    options.rules = {SelectRule::kCascadeCover, SelectRule::kCascadeCausal};
     options.first_deep_layer = 1;
     options.n_windows = 2;
   }
@@ -79,8 +80,13 @@ TEST_P(Analyze, KeySpaceFiguresAreMeansOverHeads) {
   const auto profiles = run(100);
   for (const LayerFigures& layer : profiles[1].layers) {
     RunningMean n_reps;
-    for (const HeadFigures& head : layer.heads) n_reps.add(head.n_reps_cascade.mean());
+    RunningMean pairs;  // squares of each head's count, not the square of the mean
+    for (const HeadFigures& head : layer.heads) {
+      n_reps.add(head.n_reps_cascade.mean());
+      pairs.add(head.n_reps_cascade.mean() * head.n_reps_cascade.mean());
+    }
     EXPECT_DOUBLE_EQ(layer.sets[kCascadeSet].n_reps.mean(), n_reps.mean());
+    EXPECT_DOUBLE_EQ(layer.sets[kCascadeSet].rep_pairs.mean(), pairs.mean());
     EXPECT_EQ(layer.sets[kCascadeSet].bound_tau.count(), 0);
   }
 }
@@ -149,18 +155,20 @@ INSTANTIATE_TEST_SUITE_P(Models, Analyze,
                            return test_name_of(test.param, {"reference", DType::kF32});
                          });
 
-TEST(DefaultDeepLayer, IsThePapersForItsFamiliesAndDepths) {
+TEST(DefaultDeepLayer, IsThePapersForItsModelsAndTheMiddleElsewhere) {
   ModelSpec spec;
-  const auto deep = [&](const char* family, int64_t n_layers) {
+  const auto deep = [&](const char* family, int64_t n_layers, int64_t d_model) {
     spec.family = family;
     spec.n_layers = n_layers;
+    spec.d_model = d_model;
     return default_deep_layer(spec);
   };
-  EXPECT_EQ(deep("gpt2", 12), 6);
-  EXPECT_EQ(deep("gptj", 28), 10);
-  EXPECT_EQ(deep("opt", 32), 15);
-  EXPECT_EQ(deep("llama", 32), 16);
-  EXPECT_EQ(deep("gpt2", 5), 3);  // l >= 2.5
+  EXPECT_EQ(deep("gpt2", 12, 768), 6);
+  EXPECT_EQ(deep("gptj", 28, 4096), 10);
+  EXPECT_EQ(deep("opt", 32, 4096), 15);
+  EXPECT_EQ(deep("llama", 32, 4096), 16);
+  EXPECT_EQ(deep("gptj", 28, 192), 14);  // another model of that depth
+  EXPECT_EQ(deep("gpt2", 5, 768), 3);    // l >= 2.5
 }
 
 TEST(PaperTables, BelongToThePapersModelsOnly) {
@@ -187,6 +195,19 @@ TEST(PaperTables, AgreeWithThemselves) {
                   double{1} * row.intersection / (row.n_reps + row.n_reps_next - row.intersection),
                   0.001)
           << paper.name << " layer " << row.layer;
+    // Table 5 rounds Table 2's turnover to whole percents.
+    for (const auto& step : paper.turnovers) {
+      const auto layer =
+          std::find_if(paper.layers.begin(), paper.layers.end(),
+                       [&](const PaperModel::Layer& row) { return row.layer == step.layer; });
+      ASSERT_NE(layer, paper.layers.end()) << step.layer;
+      EXPECT_EQ(layer->n_reps_cascade, step.n_reps_cascade) << step.layer;
+      EXPECT_EQ(layer->n_reps_independent, step.n_reps_independent) << step.layer;
+      ASSERT_TRUE(layer->change) << step.layer;
+      EXPECT_EQ(layer->change->additions, step.additions) << step.layer;
+      EXPECT_EQ(layer->change->removals, step.removals) << step.layer;
+      EXPECT_NEAR(layer->change->turnover, step.turnover, 0.005 + 1e-9) << step.layer;
+    }
   }
 }
 

@@ -110,12 +110,12 @@ TEST_P(CompareAttention, SeveralPlansGiveWhatEachGivesAlone) {
   }
 }
 
-TEST_P(CompareAttention, GenerationOfADensePlanMatchesToTheEnd) {
+TEST_P(CompareAttention, GenerationMatchesToTheEndUnlessKeysAreMerged) {
   const CompareResult result = compare(
       {plan(AttentionMode::kDense), plan(AttentionMode::kKeys, 0.9)}, {.n_predict = kContext / 2});
   EXPECT_EQ(result.plans[0].generation_match.count(), 3);  // windows
   EXPECT_EQ(result.plans[0].generation_match.mean(), kContext / 2);
-  EXPECT_LE(result.plans[1].generation_match.mean(), kContext / 2);
+  EXPECT_LT(result.plans[1].generation_match.mean(), kContext / 2);
   EXPECT_EQ(compare({plan(AttentionMode::kDense)}).plans[0].generation_match.count(), 0);
 }
 

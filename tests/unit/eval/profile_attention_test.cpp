@@ -23,7 +23,7 @@ TEST(SpectralNorm, OfARankOneMatrixIsTheProductOfLengths) {
   EXPECT_EQ(spectral_norm(std::vector<float>(6), 2), 0);
 }
 
-TEST(MeasureAttention, ComparesRedundantTokensWithTheirOwners) {
+TEST(MeasureAttention, ErrsOverTokensOutsideTheSetAndBoundsTheCoveredOnes) {
   // Two heads of one element; token 1 belongs to token 0, token 2 to nobody, nearest token 0.
   const AttentionOutputs outputs{.n_tokens = 3,
                                  .n_heads = 2,
@@ -38,35 +38,47 @@ TEST(MeasureAttention, ComparesRedundantTokensWithTheirOwners) {
   set.cosine = {1, 0.875f, 0.5f};
   SetFigures figures;
   measure_attention(outputs, {0, 2}, set, true, figures);
-  EXPECT_EQ(figures.attention_error_mean.mean(), 1.5);  // 3 and 0
-  EXPECT_EQ(figures.attention_error_max.mean(), 3);
-  EXPECT_EQ(figures.attention_error_relative.mean(), 0.375);      // 3/4 and 0
+  EXPECT_EQ(figures.n_outside.mean(), 2);
+  EXPECT_EQ(figures.attention_error_mean.mean(), 3);  // 3 and 0, 1 and 8
+  EXPECT_EQ(figures.attention_error_max.mean(), 8);
+  EXPECT_DOUBLE_EQ(figures.attention_error_relative.mean(), (0.75 + 0 + 0.5 + 0.8) / 4);
+  // Of token 1 alone from here on.
+  EXPECT_EQ(figures.n_covered.mean(), 1);
   EXPECT_EQ(figures.bound_tau.mean(), (0.5 * 2 + 0.5 * 20) / 2);  // distance 0.5 as well
   EXPECT_EQ(figures.bound_distance.mean(), figures.bound_tau.mean());
   EXPECT_EQ(figures.violations_tau.mean(), 0.5);  // 3 > 1, 0 < 10
-  // Uncovered tokens count here: 3^2 + 1^2 + 8^2 of 1 + 4 + 16 + 4 + 4 + 100.
+  // Of all tokens: 3^2 + 1^2 + 8^2 of 1 + 4 + 16 + 4 + 4 + 100.
   EXPECT_DOUBLE_EQ(figures.copy_error.mean(), std::sqrt(74.0 / 129));
 
   SetFigures one_head;
   measure_attention(outputs, {1, 1}, set, false, one_head);
-  EXPECT_EQ(one_head.attention_error_mean.mean(), 0);
+  EXPECT_EQ(one_head.attention_error_mean.mean(), 4);  // 0 and 8
   EXPECT_EQ(one_head.bound_tau.count(), 0);
+
+  set.status[1] = TokenStatus::kUncovered;  // the proposition speaks of nobody
+  SetFigures uncovered;
+  measure_attention(outputs, {0, 2}, set, true, uncovered);
+  EXPECT_EQ(uncovered.n_outside.mean(), 2);
+  EXPECT_EQ(uncovered.n_covered.mean(), 0);
+  EXPECT_EQ(uncovered.attention_error_mean.mean(), 3);
+  EXPECT_EQ(uncovered.bound_tau.count(), 0);
 }
 
-TEST(MeasureAttention, WithoutRedundantTokensThereIsNoError) {
-  const AttentionOutputs outputs{.n_tokens = 1,
+TEST(MeasureAttention, WithoutOwnersThereIsNoError) {
+  const AttentionOutputs outputs{.n_tokens = 2,
                                  .n_heads = 1,
                                  .head_dim = 1,
-                                 .attended = {1},
-                                 .input_norms = {1},
+                                 .attended = {1, 2},
+                                 .input_norms = {1, 1},
                                  .bound_per_input = {1}};
-  TokenSet set;
-  set.status = {TokenStatus::kRepresentative};
-  set.owner = {0};
-  set.cosine = {1};
+  TokenSet set;  // nobody stands before the uncovered token
+  set.status = {TokenStatus::kUncovered, TokenStatus::kRepresentative};
+  set.owner = {0, 1};
+  set.cosine = {-1, 1};
   SetFigures figures;
   measure_attention(outputs, {0, 1}, set, true, figures);
   EXPECT_EQ(figures.attention_error_mean.count(), 0);
+  EXPECT_EQ(figures.n_outside.mean(), 0);
   EXPECT_EQ(figures.copy_error.mean(), 0);
 }
 

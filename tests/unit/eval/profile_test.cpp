@@ -50,8 +50,8 @@ class Layers {
   std::vector<TokenSet> last_;
 };
 
-ProfileSetsSpec spec_of(std::vector<SelectRule> cascades = kAllCascades) {
-  return {.cascades = std::move(cascades), .tau = 0.3, .row_width = 2};
+ProfileSetsSpec spec_of(std::vector<SelectRule> rules = kAllCascades) {
+  return {.rules = std::move(rules), .tau = 0.3, .row_width = 2};
 }
 
 // The counterexample to the paper's Proposition 4, docs/algorithm.md section 2.
@@ -124,6 +124,7 @@ TEST(ProfileSets, UnvalidatedKeepsTheFirstLayersSet) {
   EXPECT_EQ(layers.members(kUnvalidated), (std::vector<int>{0, 2}));
   EXPECT_EQ(figures[kUnvalidated].turnover.mean(), 0);
   EXPECT_EQ(figures[kUnvalidated].missed.mean(), 1);
+  EXPECT_EQ(figures[kUnvalidated].products_paper.mean(), 0);
 }
 
 TEST(ProfileSets, TheRandomSetHasTheCascadesSizeAndTheFirstToken) {
@@ -152,7 +153,28 @@ TEST(ProfileSets, TauZeroKeepsEveryToken) {
   ProfileSetsSpec spec = spec_of();
   spec.tau = 0;
   Layers layers(spec);
-  for (const SetFigures& set : layers.add({kE1, kE1, kE1})) EXPECT_EQ(set.n_reps.mean(), 3);
+  for (const SetFigures& set : layers.add({kE1, kE1, kE1})) {
+    EXPECT_EQ(set.n_reps.mean(), 3);
+    EXPECT_EQ(set.products_paper.mean(), 0);  // nothing is compared
+  }
+}
+
+TEST(ProfileSets, TheFirstCascadeLeadsAndWithoutOneTheFirstRule) {
+  using Rules = std::vector<SelectRule>;
+  const auto leading = [](const Rules& rules) { return set_kinds(rules)[leading_set(rules)].name; };
+  EXPECT_EQ(leading(kAllCascades), "cascade-paper");
+  EXPECT_EQ(leading({SelectRule::kGreedy, SelectRule::kCascadeCover}), "cascade-cover");
+  EXPECT_EQ(leading({SelectRule::kGreedy, SelectRule::kIndependent}), "greedy");
+  EXPECT_EQ(leading({SelectRule::kIndependent}), "independent");
+  EXPECT_THROW(leading_set({}), InternalError);
+}
+
+TEST(ProfileSets, WithoutACascadeTheControlsFollowTheFirstRule) {
+  Layers layers(spec_of({SelectRule::kIndependent}));
+  ASSERT_EQ(layers.add({kE1, kE1, kE2}).size(), 4u);  // independent, greedy, two controls
+  layers.add({kE1, kE2, kE2});
+  EXPECT_EQ(layers.members(kIndependentSet), (std::vector<int>{0, 1}));
+  EXPECT_EQ(layers.members(3), (std::vector<int>{0, 2}));  // unvalidated: the first layer's
 }
 
 // ---- profiles ----
@@ -220,6 +242,21 @@ TEST(Profile, JsonHasEveryFigureWithItsDeviation) {
   for (const char* key : {"mean_n_reps_independent", "mean_n_reps_cascade", "mean_jaccard_prev",
                           "gram_savings_paper", "gram_savings_computed"})
     EXPECT_TRUE(run.at("summary").at(key).is_number()) << key;
+}
+
+TEST(Profile, JsonNamesTheRuleThatStandsForTheCascade) {
+  Layers layers(spec_of({SelectRule::kGreedy}));
+  Profile profile;
+  std::vector<LayerFigures> window(1);
+  window[0].sets = layers.add({kE1, kE1, kE2});
+  profile.add_window(window);
+  const nlohmann::json run = profile_json(profile, {SelectRule::kGreedy});
+  nlohmann::json layer = run.at("layers").at(0);
+  EXPECT_EQ(layer.at("cascade").at("rule"), "greedy");
+  EXPECT_TRUE(layer.at("cascades").empty());
+  layer.at("cascade").erase("rule");
+  EXPECT_EQ(layer.at("cascade"), layer.at("greedy"));
+  EXPECT_EQ(run.at("summary").at("rule"), "greedy");
 }
 
 }  // namespace

@@ -49,6 +49,28 @@ TEST(Counters, OwnerCosineIsOverTokensOutsideTheSet) {
   EXPECT_EQ(owner_cosine(set).mean, 1.0);
 }
 
+TEST(Counters, ProductsByThePaperAreOfTheRuleThatRan) {
+  const TokenSet set = small_set("rrr..."), inherited = small_set("r..r..");
+  const auto products = [&](SelectRule rule) {
+    return products_by_the_paper(rule, set, &inherited);
+  };
+  EXPECT_EQ(products(SelectRule::kIndependent), 6 * 6);
+  EXPECT_EQ(products(SelectRule::kGreedy), 6 * 3);
+  for (const SelectRule cascade :
+       {SelectRule::kCascadePaper, SelectRule::kCascadeCausal, SelectRule::kCascadeCover}) {
+    EXPECT_EQ(products(cascade), 6 * 2);
+    EXPECT_THROW(products_by_the_paper(cascade, set, nullptr), InternalError);
+  }
+}
+
+TEST(Counters, ProductsByThePaperAreNoneWhereNothingIsValidated) {
+  const TokenSet set = small_set("rrr..."), all = small_set("rrrrrr", 0);
+  EXPECT_EQ(products_by_the_paper(SelectRule::kFixed, set, &set), 0);
+  for (const SelectRule rule :
+       {SelectRule::kIndependent, SelectRule::kGreedy, SelectRule::kCascadeCover})
+    EXPECT_EQ(products_by_the_paper(rule, all, &all), 0);
+}
+
 // Window 2, block 2: F(0..3) = 0, F(4) = F(5) = 2, F(6) = 4.
 TEST(Counters, KeysReadAreFarKeysAndTheWindow) {
   const TokenSet set = small_set("xr.ru.r");
