@@ -37,7 +37,7 @@ KeysSpec keys_spec(const LayerPlan& plan, const AttentionShape& shape, DType dty
     spec.heads.push_back(
         {.kind = head.kind,
          .far = head.far,
-         .set = head.kind == HeadKind::kClusters ? nearest_tau(taus, head.tau) : 0});
+         .set = head.kind == HeadKind::kClusters ? index_of_tau(taus, head.tau) : 0});
   return spec;
 }
 
@@ -75,6 +75,11 @@ const Selector& LayerAttention::selector(int64_t batch) const {
 
 std::span<const TokenSet> LayerAttention::sets(int64_t batch) const {
   return selector(batch).sets();
+}
+
+const TokenSet& LayerAttention::only_set(int64_t batch) const {
+  const Selector& chosen = selector(batch);
+  return chosen.sets()[index_of_tau(chosen.spec().taus, plan_.taus()[0])];
 }
 
 void LayerAttention::select(int64_t batch, const ConstTensor& rows, const ConstTensor& residual) {

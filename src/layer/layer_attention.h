@@ -35,6 +35,8 @@ class LayerAttention {
   // The sets in force, of the layer that chose them.
   std::span<const TokenSet> sets(int64_t batch) const;
   const Selector& selector(int64_t batch) const;
+  // The one that all heads of `copy` and `paper` go by; reused sets may be several.
+  const TokenSet& only_set(int64_t batch) const;
 
   // Decides the next tokens of a sequence; rows and residual are its rows of this pass.
   void select(int64_t batch, const ConstTensor& rows, const ConstTensor& residual);

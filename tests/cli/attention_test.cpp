@@ -188,6 +188,13 @@ TEST_F(GenerateAttention, KeysThatMergeNothingGiveTheSameText) {
   EXPECT_EQ(settings.at("window"), 8);
 }
 
+TEST_F(GenerateAttention, ASmallWindowIsItsOwnBlock) {
+  generate({"--attention", "keys", "--window", "8"});
+  const json settings = read_results(results_).at("settings");
+  EXPECT_EQ(settings.at("window"), 8);
+  EXPECT_EQ(settings.at("block"), 8);
+}
+
 TEST_F(GenerateAttention, DevicesAgreeOnTheText) {
   for (const char* mode : {"keys", "copy"}) {
     const Args args{"--attention", mode, "--tau", "0.5"};
@@ -239,7 +246,7 @@ std::vector<Refusal> attention_refusals() {
                {"--outlier-ratio", "-2"}),
       bad_eval("PredictWithoutAMode", {"--predict", "4"}, {"--predict", "dense"}),
       bad_eval("WindowIsNoMultiple", {"--attention", "keys", "--window", "12", "--block", "8"},
-               {"window 12", "block 8"}, 1),
+               {"window 12", "block 8", "--window 12 --block 4"}, 1),
       bad_eval("LayerBeyondTheLast", {"--attention", "keys", "--from-layer", "2"},
                {"no layer 2", "0 to 1"}, 1),
       bad_eval("KeysByThePapersCascade", {"--attention", "keys", "--select", "cascade-paper"},
