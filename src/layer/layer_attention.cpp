@@ -43,6 +43,14 @@ KeysSpec keys_spec(const LayerPlan& plan, const AttentionShape& shape, DType dty
 
 }  // namespace
 
+LayerCacheBytes& LayerCacheBytes::operator+=(const LayerCacheBytes& other) {
+  keys_values.exact += other.keys_values.exact;
+  keys_values.clusters += other.keys_values.clusters;
+  selection_rows += other.selection_rows;
+  outputs += other.outputs;
+  return *this;
+}
+
 LayerAttention::LayerAttention(Backend& backend, const LayerPlan& plan, const AttentionShape& shape,
                                int64_t n_batch, const LayerAttention* above)
     : backend_(backend), plan_(plan), d_model_(shape.d_model), above_(above) {
@@ -120,13 +128,11 @@ void LayerAttention::reset() {
 
 LayerCacheBytes LayerAttention::bytes() const {
   LayerCacheBytes sum;
-  for (const Sequence& sequence : sequences_) {
-    const CacheBytes bytes =
-        sequence.keys != nullptr ? sequence.keys->bytes() : sequence.reps->bytes();
-    sum.keys_values.exact += bytes.exact;
-    sum.keys_values.clusters += bytes.clusters;
-    if (sequence.selector != nullptr) sum.selection_rows += sequence.selector->bytes();
-  }
+  for (const Sequence& sequence : sequences_)
+    sum +=
+        {.keys_values = sequence.keys != nullptr ? sequence.keys->bytes() : sequence.reps->bytes(),
+         .selection_rows = sequence.selector != nullptr ? sequence.selector->bytes() : 0,
+         .outputs = sequence.n_outputs * d_model_ * element_bytes(DType::kF32)};
   return sum;
 }
 

@@ -19,10 +19,16 @@ struct AttentionShape {
   float scale;  // of scores
 };
 
-// The bytes of one layer, all sequences together.
+// The bytes of what layers keep, all sequences together.
 struct LayerCacheBytes {
   CacheBytes keys_values;
-  int64_t selection_rows = 0;
+  int64_t selection_rows = 0;  // that later tokens are compared with
+  int64_t outputs = 0;         // of `copy` and `paper`, that later tokens may copy
+
+  int64_t total() const {
+    return keys_values.exact + keys_values.clusters + selection_rows + outputs;
+  }
+  LayerCacheBytes& operator+=(const LayerCacheBytes& other);
 };
 
 class LayerAttention {

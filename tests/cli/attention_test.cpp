@@ -78,6 +78,13 @@ TEST_P(EvalAttention, MetricsAreThereAndAgreeWithEachOther) {
   const json results = read_results(results_);
   EXPECT_EQ(results.at("runs").size(), 1u);
   EXPECT_EQ(results.at("runs")[0].at("metrics"), found);
+  const json& cache = results.at("cache");
+  EXPECT_EQ(results.at("runs")[0].at("cache"), cache);
+  EXPECT_EQ(cache.at("n_tokens"), 40);
+  for (const char* part : {"exact_bytes", "selection_rows_bytes", "dense_bytes"})
+    EXPECT_GT(cache.at(part).get<int64_t>(), 0) << part;
+  EXPECT_EQ(cache.at("outputs_bytes"), 0);
+  EXPECT_TRUE(cache.contains("clusters_bytes"));
   EXPECT_EQ(results.at("text").at("n_tokens"), 300);
   const json expected = {{"context", 40},        {"windows", 8},        {"predict", 0},
                          {"linear", "dense"},    {"attention", "keys"}, {"select", "cascade-cover"},
@@ -97,11 +104,11 @@ TEST_P(EvalAttention, TheBaseIsWhatDenseMeasures) {
 TEST_P(EvalAttention, PrintsARunningLineAndASummary) {
   const RunResult result = eval(joined(kKeys, {"--tau", "0.9"}));
   EXPECT_EQ(result.err, "") << result;
-  expect_all_in(
-      {"chunk", "PPL(base)", "ln(PPL/PPL(base))", "KL divergence", "Δp RMS", "Same top p",
-       "Mean    KL", "Maximum KL", "99.9%   KL", "Median  KL", "Keys read", "Clusters / tokens",
-       "300 tokens in 8 windows of 40", "attention keys, cascade-cover in normed space, tau 0.9"},
-      result);
+  expect_all_in({"chunk", "PPL(base)", "ln(PPL/PPL(base))", "KL divergence", "Δp RMS", "Same top p",
+                 "Mean    KL", "Maximum KL", "99.9%   KL", "Median  KL", "Keys read",
+                 "Clusters / tokens", "Cache bytes", "300 tokens in 8 windows of 40",
+                 "attention keys, cascade-cover in normed space, tau 0.9"},
+                result);
   const RunResult quiet = eval(joined(kKeys, {"--quiet"}));
   EXPECT_EQ(quiet.out.find("chunk"), std::string::npos) << quiet;
 }
@@ -193,6 +200,16 @@ TEST_F(GenerateAttention, ASmallWindowIsItsOwnBlock) {
   const json settings = read_results(results_).at("settings");
   EXPECT_EQ(settings.at("window"), 8);
   EXPECT_EQ(settings.at("block"), 8);
+}
+
+TEST_F(GenerateAttention, WritesWhatTheCacheWeighs) {
+  generate({});
+  const json dense = read_results(results_).at("cache");
+  EXPECT_EQ(dense.at("exact_bytes"), dense.at("dense_bytes"));
+  generate({"--attention", "copy"});
+  const json copy = read_results(results_).at("cache");
+  EXPECT_EQ(copy.at("dense_bytes"), dense.at("dense_bytes"));
+  EXPECT_GT(copy.at("outputs_bytes").get<int64_t>(), 0);
 }
 
 TEST_F(GenerateAttention, DevicesAgreeOnTheText) {
