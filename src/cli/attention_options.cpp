@@ -107,7 +107,9 @@ void add_attention_options(CLI::App& command, AttentionFlags& flags, bool lists)
       "Tokens before a query that stay exact, a multiple of the block\n"
       "(default 128)")
       ->check(CLI::Range(int64_t{0}, kMost));
-  add("--block", flags.block, "Tokens by which far keys advance at a time (default 128)")
+  add("--block", flags.block,
+      "Tokens by which far keys advance at a time (default 128, or a\n"
+      "smaller window)")
       ->check(CLI::Range(int64_t{1}, kMost));
   add("--sinks", flags.sinks, "First tokens that are never merged (default 4; paper 0)")
       ->check(CLI::Range(int64_t{0}, kMost));

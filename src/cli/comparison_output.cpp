@@ -104,6 +104,7 @@ void print_summary(const PlanComparison& plan, const UniformAttention& choice) {
   share_line("Clusters / tokens", plan.work.clusters_fraction());
   share_line("Selection products", plan.work.selection_products());
   share_line("  by the paper's count", plan.work.selection_products_paper());
+  share_line("Cache bytes", plan.cache.share_of_dense());
   if (plan.generation_match.count() > 0)
     fmt::print("\nGenerated alike: {:.1f} tokens, mean of {} continuations\n",
                plan.generation_match.mean(), plan.generation_match.count());

@@ -86,10 +86,12 @@ void write_comparison(const EvalOptions& options, const Checkpoint& checkpoint, 
   json["settings"]["predict"] = options.n_predict;
   for (size_t i = 0; i < choices.size(); ++i)
     json["runs"].push_back({{"settings", describe_attention(choices[i], model.plan_shape())},
-                            {"metrics", describe_comparison(result.plans[i])}});
+                            {"metrics", describe_comparison(result.plans[i])},
+                            {"cache", describe_cache(result.plans[i].cache)}});
   if (choices.size() == 1) {
     json["settings"].update(json["runs"][0]["settings"]);
     json["metrics"] = json["runs"][0]["metrics"];
+    json["cache"] = json["runs"][0]["cache"];
   }
   write_json(json, options.json);
 }

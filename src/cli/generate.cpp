@@ -106,6 +106,7 @@ void run_generate(GenerateFlags flags, bool has_prompt, bool has_file) {
                         {"n_prompt_tokens", result.n_prompt},
                         {"prefill_tokens_per_s", prefill_rate},
                         {"decode_tokens_per_s", decode_rate}};
+  json["cache"] = describe_cache(result.cache);
   write_json(json, flags.json);
 }
 

@@ -52,6 +52,8 @@ class WindowComparer {
     for (size_t i = 0; i < plans_.size(); ++i) {
       const KvCache cache = run(inputs, plans_[i], hidden_[i]);
       result.plans[i].work.add(cache, model_.spec().n_layers, model_.spec().n_kv_heads);
+      // The last window of a text may be shorter.
+      if (cache.length() >= result.plans[i].cache.n_tokens) result.plans[i].cache = cache.memory();
     }
     for (size_t first = 0; first < inputs.size(); first += kScoreRows)
       compare_rows(static_cast<int64_t>(first),

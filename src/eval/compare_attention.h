@@ -24,6 +24,7 @@ struct PlanComparison {
   Comparison tokens;
   AttentionWork work;
   RunningMean generation_match;  // tokens; empty unless asked for
+  CacheMemory cache;             // after the last window of full length
 };
 
 struct CompareResult {

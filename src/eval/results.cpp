@@ -131,6 +131,15 @@ nlohmann::json describe_comparison(const PlanComparison& plan) {
   return json;
 }
 
+nlohmann::json describe_cache(const CacheMemory& cache) {
+  return {{"n_tokens", cache.n_tokens},
+          {"exact_bytes", cache.bytes.keys_values.exact},
+          {"clusters_bytes", cache.bytes.keys_values.clusters},
+          {"selection_rows_bytes", cache.bytes.selection_rows},
+          {"outputs_bytes", cache.bytes.outputs},
+          {"dense_bytes", cache.dense_bytes}};
+}
+
 void check_writable(const fs::path& path) {
   const fs::path temporary = path.string() + ".part";
   std::error_code ignored;

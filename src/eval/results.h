@@ -20,6 +20,9 @@ nlohmann::json describe_text(const std::filesystem::path& path, int64_t n_tokens
 // The `metrics` of a plan compared with exact attention.
 nlohmann::json describe_comparison(const PlanComparison& plan);
 
+// The `cache` of a run: the bytes of its parts.
+nlohmann::json describe_cache(const CacheMemory& cache);
+
 // SHA-256 of files one after another, as lower-case hex.
 std::string sha256_of(const std::vector<std::filesystem::path>& files);
 

@@ -2,7 +2,6 @@
 // so `copy` and `paper` never compute q, k, v or the output projection of a redundant row.
 
 #include "layer/parts.h"
-#include "select/inherit.h"
 
 namespace sluice {
 namespace {
@@ -36,9 +35,7 @@ void run_keys(Backend& backend, const BlockShape& shape, const BlockWeights& wei
 void run_reps(Backend& backend, const BlockShape& shape, const BlockWeights& weights,
               const BlockInput& input, int64_t batch, Workspace& workspace) {
   LayerAttention& layer = *input.accelerated;
-  // A layer has one tau, but reused sets may be several.
-  const auto sets = layer.sets(batch);
-  const TokenSet& set = sets[nearest_set(sets, layer.plan().taus()[0])];
+  const TokenSet& set = layer.only_set(batch);
   std::vector<int32_t> rows, positions;  // of the tokens that stand for themselves
   for (int64_t i = 0; i < input.n_tokens; ++i) {
     const int64_t t = input.first_position + i;

@@ -38,11 +38,19 @@ KeysSpec keys_spec(const LayerPlan& plan, const AttentionShape& shape, DType dty
     spec.heads.push_back(
         {.kind = head.kind,
          .far = head.far,
-         .set = head.kind == HeadKind::kClusters ? nearest_tau(taus, head.tau) : 0});
+         .set = head.kind == HeadKind::kClusters ? index_of_tau(taus, head.tau) : 0});
   return spec;
 }
 
 }  // namespace
+
+LayerCacheBytes& LayerCacheBytes::operator+=(const LayerCacheBytes& other) {
+  keys_values.exact += other.keys_values.exact;
+  keys_values.clusters += other.keys_values.clusters;
+  selection_rows += other.selection_rows;
+  outputs += other.outputs;
+  return *this;
+}
 
 LayerAttention::LayerAttention(Backend& backend, const LayerPlan& plan, const AttentionShape& shape,
                                int64_t n_batch, LayerAttention* above)
@@ -86,6 +94,11 @@ const Selector& LayerAttention::decided(int64_t batch) {
 bool LayerAttention::border_is_reached(const Sequence& sequence, int64_t batch) const {
   const KeysSpec borders{.window = plan_.window, .block = plan_.block, .heads = {}};
   return borders.border(sequence.n_tokens) > sets(batch)[0].n_tokens();
+}
+
+const TokenSet& LayerAttention::only_set(int64_t batch) const {
+  const Selector& chosen = chooser(batch);
+  return chosen.sets()[index_of_tau(chosen.spec().taus, plan_.taus()[0])];
 }
 
 void LayerAttention::select(int64_t batch, const ConstTensor& rows, const ConstTensor& residual) {
@@ -173,11 +186,14 @@ void LayerAttention::reset() {
 LayerCacheBytes LayerAttention::bytes() const {
   LayerCacheBytes sum;
   for (const Sequence& sequence : sequences_) {
-    const CacheBytes bytes =
-        sequence.keys != nullptr ? sequence.keys->bytes() : sequence.reps->bytes();
-    sum.keys_values.exact += bytes.exact;
-    sum.keys_values.clusters += bytes.clusters;
-    if (sequence.selector != nullptr) sum.selection_rows += sequence.selector->bytes();
+    int64_t waiting = 0;  // per token
+    for (const Buffer* rows : {&sequence.waiting_rows, &sequence.waiting_residual})
+      if (rows->defined()) waiting += d_model_ * element_bytes(rows->view().dtype());
+    sum +=
+        {.keys_values = sequence.keys != nullptr ? sequence.keys->bytes() : sequence.reps->bytes(),
+         .selection_rows = (sequence.selector != nullptr ? sequence.selector->bytes() : 0) +
+                           sequence.n_waiting * waiting,
+         .outputs = sequence.n_outputs * d_model_ * element_bytes(DType::kF32)};
   }
   return sum;
 }

@@ -19,10 +19,16 @@ struct AttentionShape {
   float scale;  // of scores
 };
 
-// The bytes of one layer, all sequences together.
+// The bytes of what layers keep, all sequences together.
 struct LayerCacheBytes {
   CacheBytes keys_values;
-  int64_t selection_rows = 0;
+  int64_t selection_rows = 0;  // that later tokens are compared with
+  int64_t outputs = 0;         // of `copy` and `paper`, that later tokens may copy
+
+  int64_t total() const {
+    return keys_values.exact + keys_values.clusters + selection_rows + outputs;
+  }
+  LayerCacheBytes& operator+=(const LayerCacheBytes& other);
 };
 
 class LayerAttention {
@@ -37,6 +43,8 @@ class LayerAttention {
   std::span<const TokenSet> sets(int64_t batch) const { return chooser(batch).sets(); }
   // Whoever chose them, with every token decided.
   const Selector& decided(int64_t batch);
+  // The one that all heads of `copy` and `paper` go by; reused sets may be several.
+  const TokenSet& only_set(int64_t batch) const;
 
   // Takes in the next tokens of a sequence; rows and residual are its rows of this pass. Tokens
   // are decided at once, or, in causal `keys`, when they are a block or a border reaches them: the

@@ -119,6 +119,7 @@ GenerateResult generate(Model& model, const Tokenizer& tokenizer, std::string_vi
     model.logits(model.forward({&token, 1}, cache), scores_view);
   }
   result.decode_seconds = seconds_since(start);
+  result.cache = cache.memory();
   send(decoder.finish());
   if (const std::string rest = filter.finish(); !rest.empty()) emit(rest);
   if (filter.stopped()) result.end = GenerateResult::End::kStopString;

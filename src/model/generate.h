@@ -27,6 +27,7 @@ struct GenerateResult {
   int64_t n_prompt = 0;
   double prefill_seconds = 0;
   double decode_seconds = 0;  // of all tokens after the first
+  CacheMemory cache;          // at the end
 };
 
 // `emit` hears the answer piece by piece, whole characters only; first an empty piece, once the

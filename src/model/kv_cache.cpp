@@ -9,8 +9,7 @@ KvCache::KvCache(const ModelSpec& spec, Backend& backend, int64_t n_batch, int64
     : plan_(std::move(plan)),
       n_batch_(n_batch),
       capacity_(capacity),
-      dense_layer_bytes_(bytes_needed(spec, backend.compute_dtype(), n_batch, capacity) /
-                         spec.n_layers) {
+      dense_token_bytes_(bytes_needed(spec, backend.compute_dtype(), n_batch, 1) / spec.n_layers) {
   const Shape shape = {n_batch, spec.n_kv_heads, capacity, spec.head_dim};
   LayerAttention* above = nullptr;
   for (int64_t index = 0; index < spec.n_layers; ++index) {
@@ -68,24 +67,17 @@ const Selector* KvCache::selector(int64_t layer, int64_t batch) const {
   return attention == nullptr ? nullptr : &attention->decided(batch);
 }
 
-LayerCacheBytes KvCache::memory() const {
-  LayerCacheBytes sum;
+CacheMemory KvCache::memory() const {
+  const int64_t dense_layer = length_ * dense_token_bytes_;
+  CacheMemory memory{.n_tokens = length_, .bytes = {}, .dense_bytes = 0};
   for (const Layer& layer : layers_) {
-    if (layer.accelerated == nullptr) {
-      sum.keys_values.exact += dense_layer_bytes_;
-      continue;
-    }
-    const LayerCacheBytes bytes = layer.accelerated->bytes();
-    sum.keys_values.exact += bytes.keys_values.exact;
-    sum.keys_values.clusters += bytes.keys_values.clusters;
-    sum.selection_rows += bytes.selection_rows;
+    memory.dense_bytes += dense_layer;
+    if (layer.accelerated != nullptr)
+      memory.bytes += layer.accelerated->bytes();
+    else
+      memory.bytes.keys_values.exact += dense_layer;
   }
-  return sum;
-}
-
-int64_t KvCache::bytes() const {
-  const LayerCacheBytes sum = memory();
-  return sum.keys_values.exact + sum.keys_values.clusters + sum.selection_rows;
+  return memory;
 }
 
 int64_t KvCache::bytes_needed(const ModelSpec& spec, DType dtype, int64_t n_batch,

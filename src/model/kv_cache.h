@@ -11,6 +11,18 @@
 
 namespace sluice {
 
+// What the tokens of a cache weigh.
+struct CacheMemory {
+  int64_t n_tokens = 0;  // of each sequence
+  LayerCacheBytes bytes;
+  int64_t dense_bytes = 0;  // were all layers dense
+
+  double share_of_dense() const {  // 1 when empty
+    return dense_bytes == 0 ? 1
+                            : static_cast<double>(bytes.total()) / static_cast<double>(dense_bytes);
+  }
+};
+
 class KvCache {
  public:
   // plan: what each layer's attention does; without layers, all are dense.
@@ -31,9 +43,9 @@ class KvCache {
   LayerAttention* accelerated(int64_t index) const;                  // nullptr for a dense layer
   const Selector* selector(int64_t layer, int64_t batch = 0) const;  // nullptr for a dense layer
 
-  // What it weighs now; dense layers with their whole capacity.
-  LayerCacheBytes memory() const;
-  int64_t bytes() const;
+  // Without room for tokens that may follow.
+  CacheMemory memory() const;
+  // What a dense cache takes, filled or not.
   static int64_t bytes_needed(const ModelSpec& spec, DType dtype, int64_t n_batch,
                               int64_t capacity);
 
@@ -44,7 +56,8 @@ class KvCache {
   };
 
   AttentionPlan plan_;
-  int64_t n_batch_, capacity_, length_ = 0, dense_layer_bytes_;
+  int64_t n_batch_, capacity_, length_ = 0;
+  int64_t dense_token_bytes_;  // of one position in one layer, all sequences
   std::vector<Layer> layers_;
 };
 

@@ -40,14 +40,11 @@ Model::Model(std::shared_ptr<const Checkpoint> checkpoint, std::unique_ptr<Backe
                             options.progress)) {}
 
 PlanShape Model::plan_shape() const {
-  PlanShape shape{.n_layers = spec_.n_layers,
-                  .n_kv_heads = spec_.n_kv_heads,
-                  .causal = spec_.causal,
-                  .context = context_};
-  for (const int64_t window : spec_.windows)
-    if (window > 0 && (shape.smallest_window == 0 || window < shape.smallest_window))
-      shape.smallest_window = window;
-  return shape;
+  return {.n_layers = spec_.n_layers,
+          .n_kv_heads = spec_.n_kv_heads,
+          .causal = spec_.causal,
+          .windows = spec_.windows,
+          .context = context_};
 }
 
 KvCache Model::make_cache(int64_t n_batch, int64_t capacity, const AttentionPlan& plan) const {

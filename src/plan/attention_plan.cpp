@@ -1,10 +1,12 @@
 #include "plan/attention_plan.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <numeric>
 #include <utility>
 
 #include "core/error.h"
@@ -38,13 +40,16 @@ std::optional<T> value_in(const Names<T, n>& names, std::string_view text) {
   return {};
 }
 
-void check_layer(const LayerPlan& layer, const PlanShape& shape) {
-  const std::string mode(mode_name(layer.mode));
+void check_heads(const LayerPlan& layer, const PlanShape& shape) {
   if (static_cast<int64_t>(layer.heads.size()) != shape.n_kv_heads)
     throw Error(fmt::format("the plan has {} key/value heads, the model {}", layer.heads.size(),
                             shape.n_kv_heads),
                 "was the plan made for this model?");
   for (const HeadPlan& head : layer.heads) {
+    if (layer.mode != AttentionMode::kKeys && head.kind != HeadKind::kClusters)
+      throw Error(fmt::format("attention {} has no {} heads", mode_name(layer.mode),
+                              head.kind == HeadKind::kDense ? "dense" : "window-only"),
+                  "give all heads of the layer a tau, or use attention keys");
     if (!shape.causal && head.kind == HeadKind::kWindow)
       throw Error("an encoder has no window, so a head cannot be window-only",
                   "make that head dense, or give it a tau");
@@ -53,24 +58,61 @@ void check_layer(const LayerPlan& layer, const PlanShape& shape) {
                   "0 merges nothing, 0.3 is the paper's, values near 1 merge almost everything");
   }
   if (layer.mode != AttentionMode::kKeys && layer.taus().size() > 1)
-    throw Error(fmt::format("attention {} has one tau for all heads of a layer", mode),
-                "give its heads the same tau, or use attention keys");
+    throw Error(
+        fmt::format("attention {} has one tau for all heads of a layer", mode_name(layer.mode)),
+        "give its heads the same tau, or use attention keys");
+}
+
+void check_selection(const LayerPlan& layer) {
   if (layer.sinks < 0) throw Error(fmt::format("{} sinks make no sense", layer.sinks), "0 or more");
   if (!(layer.outlier_ratio >= 0 && std::isfinite(layer.outlier_ratio)))
     throw Error(fmt::format("outlier ratio {} makes no sense", layer.outlier_ratio),
                 "a multiple of the median norm, 0 to exempt nobody");
-  if (layer.mode == AttentionMode::kKeys && shape.causal &&
-      (layer.block < 1 || layer.window < 0 || layer.window % layer.block != 0))
-    throw Error(fmt::format("window {} is not a multiple of block {}", layer.window, layer.block),
-                "for example --window 128 --block 128");
   if (layer.mode != AttentionMode::kPaper && !is_causal(layer.rule))
     throw Error(fmt::format("{} does not go with attention {}: it looks at later tokens",
-                            rule_name(layer.rule), mode),
+                            rule_name(layer.rule), mode_name(layer.mode)),
                 "--select cascade-causal, or --attention paper to reproduce the paper");
-  if (shape.smallest_window > 0 && shape.smallest_window < shape.context)
-    throw Error(fmt::format("attention {} would change a sliding window of {} in a context of {}",
-                            mode, shape.smallest_window, shape.context),
-                fmt::format("--context {} or less", shape.smallest_window));
+}
+
+// The border between near and far keys.
+void check_border(const LayerPlan& layer) {
+  if (layer.window < 0 || layer.block < 1)
+    throw Error(fmt::format("window {} and block {} make no sense", layer.window, layer.block),
+                "a window of 0 or more, a block of 1 or more");
+  if (layer.window % layer.block != 0)
+    throw Error(fmt::format("window {} is not a multiple of block {}", layer.window, layer.block),
+                fmt::format("--window {} --block {}, for example", layer.window,
+                            std::gcd(layer.window, layer.block)));
+}
+
+void check_sliding_window(const LayerPlan& layer, size_t index, const PlanShape& shape) {
+  const int64_t window = shape.windows.empty() ? 0 : shape.windows[index];
+  if (window > 0 && window < shape.context)
+    throw Error(fmt::format("attention {} would change layer {}'s sliding window of {} in a "
+                            "context of {}",
+                            mode_name(layer.mode), index, window, shape.context),
+                fmt::format("--context {} or less, or leave that layer dense", window));
+}
+
+// above: the selected layer before, nullptr for none. in_force: the taus of its sets.
+void check_reuse(const LayerPlan& layer, const LayerPlan* above,
+                 const std::vector<double>& in_force) {
+  if (above == nullptr)
+    throw Error("the plan's first selected layer reuses a set that nobody chose",
+                "let the first accelerated layer select its own");
+  // The paper's owners are the nearest by absolute cosine and may be later tokens; the other modes
+  // count on owners that are alike and, in a causal model, earlier.
+  if ((layer.mode == AttentionMode::kPaper) != (above->mode == AttentionMode::kPaper))
+    throw Error(fmt::format("attention {} cannot reuse the sets of attention {}: their tokens have "
+                            "other owners",
+                            mode_name(layer.mode), mode_name(above->mode)),
+                "let the layer select its own");
+  for (const HeadPlan& head : layer.heads)
+    if (head.kind == HeadKind::kClusters &&
+        std::find(in_force.begin(), in_force.end(), head.tau) == in_force.end())
+      throw Error(fmt::format("a layer reuses the set of tau {}, but the layer before chose for {}",
+                              head.tau, fmt::join(in_force, ", ")),
+                  "give the head one of these, or let the layer select its own");
 }
 
 }  // namespace
@@ -107,7 +149,8 @@ LayerPlan layer_plan(const UniformAttention& choice, const PlanShape& shape) {
   layer.space = choice.space.value_or(paper ? SelectSpace::kResidual : SelectSpace::kNormed);
   layer.sinks = choice.sinks.value_or(paper || !shape.causal ? 0 : 4);
   layer.outlier_ratio = choice.outlier_ratio.value_or(paper ? 0.0 : 8.0);
-  layer.block = choice.block.value_or(128);
+  const bool small_window = choice.window && *choice.window > 0 && *choice.window < 128;
+  layer.block = choice.block.value_or(small_window ? *choice.window : 128);
   layer.window = choice.window.value_or(layer.block * ((128 + layer.block - 1) / layer.block));
   layer.heads.assign(static_cast<size_t>(shape.n_kv_heads),
                      {.kind = HeadKind::kClusters, .tau = choice.tau, .far = choice.far});
@@ -132,14 +175,21 @@ void check_plan(const AttentionPlan& plan, const PlanShape& shape) {
     throw Error(
         fmt::format("the plan has {} layers, the model {}", plan.layers.size(), shape.n_layers),
         "was the plan made for this model?");
-  bool selected = false;  // whether a layer before has sets
-  for (const LayerPlan& layer : plan.layers) {
+  SLUICE_CHECK(shape.windows.empty() || shape.windows.size() == plan.layers.size());
+  const LayerPlan* above = nullptr;  // the selected layer before
+  std::vector<double> in_force;      // taus of the sets it has
+  for (size_t i = 0; i < plan.layers.size(); ++i) {
+    const LayerPlan& layer = plan.layers[i];
     if (layer.mode == AttentionMode::kDense) continue;
-    check_layer(layer, shape);
-    if (layer.reuse && !selected)
-      throw Error("the plan's first selected layer reuses a set that nobody chose",
-                  "let the first accelerated layer select its own");
-    selected = true;
+    check_heads(layer, shape);
+    check_selection(layer);
+    if (layer.mode == AttentionMode::kKeys && shape.causal) check_border(layer);
+    check_sliding_window(layer, i, shape);
+    if (layer.reuse)
+      check_reuse(layer, above, in_force);
+    else
+      in_force = layer.taus();
+    above = &layer;
   }
 }
 

@@ -31,11 +31,13 @@ struct LayerPlan {
   AttentionMode mode = AttentionMode::kDense;
   SelectRule rule = SelectRule::kCascadeCover;
   SelectSpace space = SelectSpace::kNormed;
-  bool reuse = false;  // take the sets of the selected layer before as they are, unvalidated
+  // Take the sets of the selected layer before as they are, unvalidated; rule, space, sinks and
+  // outlier_ratio are then that layer's.
+  bool reuse = false;
   int64_t sinks = 4;
   double outlier_ratio = 8;
   int64_t window = 128, block = 128;
-  std::vector<HeadPlan> heads;  // (n_kv_heads); `copy` and `paper` have one tau for all
+  std::vector<HeadPlan> heads;  // (n_kv_heads); in `copy` and `paper` all cluster, by one tau
 
   // Those of the heads that cluster, distinct, ascending; {0} where no head does.
   std::vector<double> taus() const;
@@ -50,11 +52,12 @@ struct AttentionPlan {
 struct PlanShape {
   int64_t n_layers, n_kv_heads;
   bool causal;
-  int64_t smallest_window = 0;  // of the model's sliding windows, 0 for none
-  int64_t context;              // in use
+  std::vector<int64_t> windows;  // sliding window of each layer, 0 for none; empty: none anywhere
+  int64_t context;               // in use
 };
 
-// One choice for all layers from `from_layer` on; what is not given has the default of section 1.
+// One choice for all layers from `from_layer` on; what is not given has the default of section 1,
+// and a block no larger than the window asked for.
 struct UniformAttention {
   AttentionMode mode = AttentionMode::kDense;
   std::optional<SelectRule> rule;

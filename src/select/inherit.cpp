@@ -1,23 +1,24 @@
 #include "select/inherit.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace sluice {
 
-size_t nearest_tau(std::span<const double> taus, double tau) {
-  SLUICE_CHECK(!taus.empty());
+size_t nearest_set(std::span<const TokenSet> sets, double tau) {
+  SLUICE_CHECK(!sets.empty());
   size_t best = 0;
-  for (size_t i = 1; i < taus.size(); ++i) {
-    const double distance = std::abs(taus[i] - tau), least = std::abs(taus[best] - tau);
-    if (distance < least || (distance == least && taus[i] < taus[best])) best = i;
+  for (size_t i = 1; i < sets.size(); ++i) {
+    const double distance = std::abs(sets[i].tau - tau), least = std::abs(sets[best].tau - tau);
+    if (distance < least || (distance == least && sets[i].tau < sets[best].tau)) best = i;
   }
   return best;
 }
 
-size_t nearest_set(std::span<const TokenSet> sets, double tau) {
-  std::vector<double> taus;
-  for (const TokenSet& set : sets) taus.push_back(set.tau);
-  return nearest_tau(taus, tau);
+size_t index_of_tau(std::span<const double> taus, double tau) {
+  const auto at = std::find(taus.begin(), taus.end(), tau);
+  SLUICE_CHECK(at != taus.end());
+  return static_cast<size_t>(at - taus.begin());
 }
 
 std::vector<uint8_t> membership(const TokenSet& set, int64_t first, int64_t n_tokens) {

@@ -6,10 +6,10 @@
 
 namespace sluice {
 
-// Index of the nearest of `taus`, ties to the smaller.
-size_t nearest_tau(std::span<const double> taus, double tau);
-// The set that `tau` inherits: that of the nearest tau.
+// The set that `tau` inherits: that of the nearest tau, ties to the smaller.
 size_t nearest_set(std::span<const TokenSet> sets, double tau);
+// The place of `tau` itself, which must be among them.
+size_t index_of_tau(std::span<const double> taus, double tau);
 
 // One flag per token of a pass: whether it is in the set. Tokens [first, first + n_tokens).
 std::vector<uint8_t> membership(const TokenSet& set, int64_t first, int64_t n_tokens);

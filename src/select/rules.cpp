@@ -48,10 +48,6 @@ SelectRule first_rule(SelectRule rule) {
 
 bool is_causal(SelectRule rule) { return rule != SelectRule::kCascadePaper; }
 
-bool is_cover(SelectRule rule) {
-  return rule == SelectRule::kGreedy || rule == SelectRule::kCascadeCover;
-}
-
 bool is_paper_setting(SelectRule rule) {
   return rule == SelectRule::kIndependent || rule == SelectRule::kCascadePaper;
 }

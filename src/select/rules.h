@@ -17,8 +17,6 @@ std::optional<SelectRule> rule_of(std::string_view name);
 SelectRule first_rule(SelectRule rule);
 // Whether a token's fate depends on tokens up to it alone.
 bool is_causal(SelectRule rule);
-// Whether every token has a representative at the threshold.
-bool is_cover(SelectRule rule);
 // The paper's own settings go with these: residual space, no sinks, no outliers.
 bool is_paper_setting(SelectRule rule);
 

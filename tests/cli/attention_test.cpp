@@ -79,6 +79,13 @@ TEST_P(EvalAttention, MetricsAreThereAndAgreeWithEachOther) {
   const json results = read_results(results_);
   EXPECT_EQ(results.at("runs").size(), 1u);
   EXPECT_EQ(results.at("runs")[0].at("metrics"), found);
+  const json& cache = results.at("cache");
+  EXPECT_EQ(results.at("runs")[0].at("cache"), cache);
+  EXPECT_EQ(cache.at("n_tokens"), 40);
+  for (const char* part : {"exact_bytes", "selection_rows_bytes", "dense_bytes"})
+    EXPECT_GT(cache.at(part).get<int64_t>(), 0) << part;
+  EXPECT_EQ(cache.at("outputs_bytes"), 0);
+  EXPECT_TRUE(cache.contains("clusters_bytes"));
   EXPECT_EQ(results.at("text").at("n_tokens"), 300);
   const json expected = {{"context", 40},        {"windows", 8},        {"predict", 0},
                          {"linear", "dense"},    {"attention", "keys"}, {"select", "cascade-cover"},
@@ -98,11 +105,11 @@ TEST_P(EvalAttention, TheBaseIsWhatDenseMeasures) {
 TEST_P(EvalAttention, PrintsARunningLineAndASummary) {
   const RunResult result = eval(joined(kKeys, {"--tau", "0.9"}));
   EXPECT_EQ(result.err, "") << result;
-  expect_all_in(
-      {"chunk", "PPL(base)", "ln(PPL/PPL(base))", "KL divergence", "Δp RMS", "Same top p",
-       "Mean    KL", "Maximum KL", "99.9%   KL", "Median  KL", "Keys read", "Clusters / tokens",
-       "300 tokens in 8 windows of 40", "attention keys, cascade-cover in normed space, tau 0.9"},
-      result);
+  expect_all_in({"chunk", "PPL(base)", "ln(PPL/PPL(base))", "KL divergence", "Δp RMS", "Same top p",
+                 "Mean    KL", "Maximum KL", "99.9%   KL", "Median  KL", "Keys read",
+                 "Clusters / tokens", "Cache bytes", "300 tokens in 8 windows of 40",
+                 "attention keys, cascade-cover in normed space, tau 0.9"},
+                result);
   const RunResult quiet = eval(joined(kKeys, {"--quiet"}));
   EXPECT_EQ(quiet.out.find("chunk"), std::string::npos) << quiet;
 }
@@ -189,6 +196,23 @@ TEST_F(GenerateAttention, KeysThatMergeNothingGiveTheSameText) {
   EXPECT_EQ(settings.at("window"), 8);
 }
 
+TEST_F(GenerateAttention, ASmallWindowIsItsOwnBlock) {
+  generate({"--attention", "keys", "--window", "8"});
+  const json settings = read_results(results_).at("settings");
+  EXPECT_EQ(settings.at("window"), 8);
+  EXPECT_EQ(settings.at("block"), 8);
+}
+
+TEST_F(GenerateAttention, WritesWhatTheCacheWeighs) {
+  generate({});
+  const json dense = read_results(results_).at("cache");
+  EXPECT_EQ(dense.at("exact_bytes"), dense.at("dense_bytes"));
+  generate({"--attention", "copy"});
+  const json copy = read_results(results_).at("cache");
+  EXPECT_EQ(copy.at("dense_bytes"), dense.at("dense_bytes"));
+  EXPECT_GT(copy.at("outputs_bytes").get<int64_t>(), 0);
+}
+
 TEST_F(GenerateAttention, DevicesAgreeOnTheText) {
   for (const char* mode : {"keys", "copy"}) {
     const Args args{"--attention", mode, "--tau", "0.5"};
@@ -240,7 +264,7 @@ std::vector<Refusal> attention_refusals() {
                {"--outlier-ratio", "-2"}),
       bad_eval("PredictWithoutAMode", {"--predict", "4"}, {"--predict", "dense"}),
       bad_eval("WindowIsNoMultiple", {"--attention", "keys", "--window", "12", "--block", "8"},
-               {"window 12", "block 8"}, 1),
+               {"window 12", "block 8", "--window 12 --block 4"}, 1),
       bad_eval("LayerBeyondTheLast", {"--attention", "keys", "--from-layer", "2"},
                {"no layer 2", "0 to 1"}, 1),
       bad_eval("KeysByThePapersCascade", {"--attention", "keys", "--select", "cascade-paper"},

@@ -126,6 +126,20 @@ TEST_P(CompareAttention, GenerationIsRefusedWhereItHasNoMeaning) {
                {"do not fit"});
 }
 
+TEST_P(CompareAttention, TheCacheIsWeighedInTheLastFullWindow) {
+  content.resize(2 * kContext + 3);
+  const CompareResult result =
+      compare({plan(AttentionMode::kDense), plan(AttentionMode::kCopy, 0.9)});
+  EXPECT_EQ(result.n_windows, 3);
+  for (const PlanComparison& found : result.plans) {
+    EXPECT_EQ(found.cache.n_tokens, kContext);
+    EXPECT_EQ(found.cache.dense_bytes,
+              KvCache::bytes_needed(model->spec(), DType::kF32, 1, kContext));
+  }
+  EXPECT_EQ(result.plans[0].cache.share_of_dense(), 1);
+  EXPECT_GT(result.plans[1].cache.bytes.outputs, 0);
+}
+
 TEST_P(CompareAttention, StopsAfterTheWindowsAskedFor) {
   const CompareResult result = compare({plan(AttentionMode::kKeys)}, {.max_windows = 2});
   EXPECT_EQ(result.n_windows, 2);

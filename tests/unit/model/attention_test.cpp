@@ -25,6 +25,22 @@ class EveryFamily : public testing::TestWithParam<Case> {
     return out;
   }
 
+  // Pieces, single tokens among them.
+  std::vector<float> run_in_pieces(const AttentionPlan& plan, std::vector<TokenSet>& sets) {
+    const size_t n = tokens.size();
+    KvCache cache = model.make_cache(1, 0, plan);
+    std::vector<float> pieces;
+    size_t begin = 0;
+    for (const size_t end : {n / 3, n / 3 + 1, n / 3 + 2, n / 3 + 7, n - 5, n - 1, n}) {
+      const auto part = hidden_of(model, std::span(tokens).subspan(begin, end - begin), cache);
+      pieces.insert(pieces.end(), part.begin(), part.end());
+      begin = end;
+    }
+    for (int64_t layer = 0; layer < model.spec().n_layers; ++layer)
+      sets.push_back(cache.selector(layer)->sets()[0]);
+    return pieces;
+  }
+
   AttentionPlan plan(UniformAttention choice) const {
     return uniform_plan(choice, model.plan_shape());
   }
@@ -148,28 +164,17 @@ TEST_P(EveryFamily, ThePapersAttentionLeaksTheFuture) {
 
 TEST_P(EveryFamily, PiecesAndSingleTokensGiveWhatTheWholeGives) {
   if (is_encoder(family())) GTEST_SKIP() << "encoders see a text whole";
-  const size_t n = tokens.size();
-  const std::vector<size_t> cuts = {n / 3, n / 3 + 1, n / 3 + 2, n / 3 + 7, n - 5, n - 1, n};
   for (const AttentionMode mode : {AttentionMode::kKeys, AttentionMode::kCopy})
     for (const FarKey far : {FarKey::kCentroid, FarKey::kValues, FarKey::kOwn}) {
       if (mode == AttentionMode::kCopy && far != FarKey::kCentroid) continue;
       SCOPED_TRACE(std::string(mode_name(mode)) + " " + std::string(far_name(far)));
       UniformAttention uniform = choice(mode, SelectRule::kCascadeCover, family().tau);
       uniform.far = far;
-      std::vector<TokenSet> sets;
+      std::vector<TokenSet> sets, sets_of_pieces;
       const auto whole = run(plan(uniform), tokens, &sets);
-      KvCache cache = model.make_cache(1, 0, plan(uniform));
-      std::vector<float> pieces;
-      size_t begin = 0;
-      for (const size_t end : cuts) {
-        const auto part = hidden_of(model, std::span(tokens).subspan(begin, end - begin), cache);
-        pieces.insert(pieces.end(), part.begin(), part.end());
-        begin = end;
-      }
-      EXPECT_CLOSE(pieces, whole, round_off(whole));
-      for (int64_t layer = 0; layer < model.spec().n_layers; ++layer)
-        EXPECT_EQ(cache.selector(layer)->sets()[0].cluster,
-                  sets[static_cast<size_t>(layer)].cluster);
+      EXPECT_CLOSE(run_in_pieces(plan(uniform), sets_of_pieces), whole, round_off(whole));
+      for (size_t layer = 0; layer < sets.size(); ++layer)
+        EXPECT_EQ(sets_of_pieces[layer].cluster, sets[layer].cluster);
     }
 }
 
@@ -205,15 +210,72 @@ TEST_P(EveryFamily, FromALaterLayerTheEarlierOnesStayDense) {
   EXPECT_EQ(cache.selector(1)->spec().rule, SelectRule::kGreedy);
 }
 
-TEST_P(EveryFamily, HeadsOfALayerMayDiffer) {
-  // Heads that are dense, among heads that are not, give what they give alone: with all far kinds
-  // of one head in one layer nothing but that head's own choice counts. Checked by making every
-  // head dense in turn: the result is dense attention.
-  AttentionPlan mixed = plan(choice(AttentionMode::kKeys, SelectRule::kCascadeCover, family().tau));
-  for (LayerPlan& layer : mixed.layers)
-    for (HeadPlan& head : layer.heads) head.kind = HeadKind::kDense;
-  const auto dense = run({}, tokens);
-  EXPECT_CLOSE(run(mixed, tokens), dense, round_off(dense));
+// That each head goes by its own set: layer_attention_test.cpp.
+TEST_P(EveryFamily, HeadsOfDifferentTauHaveTheSetsOfThatTau) {
+  if (model.spec().n_kv_heads < 2) GTEST_SKIP() << "one key/value head";
+  const auto uniform = [&](double tau) {
+    return plan(choice(AttentionMode::kKeys, SelectRule::kCascadeCover, tau));
+  };
+  // Unlike tokens have cosines around 0, and 0.95 is a threshold of 0.1.
+  const double smaller = family().tau, larger = 0.95;
+  AttentionPlan mixed = uniform(larger);
+  mixed.layers[0].heads[1].tau = smaller;
+  std::vector<TokenSet> of_smaller, of_larger;
+  run(uniform(smaller), tokens, &of_smaller);
+  run(uniform(larger), tokens, &of_larger);
+  KvCache cache = model.make_cache(1, 0, mixed);
+  hidden_of(model, tokens, cache);
+  const std::vector<TokenSet>& sets = cache.selector(0)->sets();
+  ASSERT_EQ(sets.size(), 2u);
+  EXPECT_EQ(sets[0].cluster, of_smaller[0].cluster);
+  EXPECT_EQ(sets[1].cluster, of_larger[0].cluster);
+  EXPECT_NE(sets[0].cluster, sets[1].cluster);
+}
+
+TEST_P(EveryFamily, ALayerMayReuseTheSetsOfTheLayerBefore) {
+  for (const AttentionMode mode : {AttentionMode::kKeys, AttentionMode::kCopy}) {
+    SCOPED_TRACE(mode_name(mode));
+    AttentionPlan reusing = plan(choice(mode, SelectRule::kCascadeCover, family().tau));
+    std::vector<TokenSet> chosen, reused;
+    const auto validated = run(reusing, tokens, &chosen);
+    reusing.layers[1].reuse = true;
+    const auto whole = run(reusing, tokens, &reused);
+    EXPECT_EQ(reused[0].cluster, chosen[0].cluster);
+    EXPECT_EQ(reused[1].cluster, chosen[0].cluster);
+    EXPECT_NE(chosen[1].cluster, chosen[0].cluster);
+    EXPECT_NE(whole, validated);
+    if (is_encoder(family())) continue;
+    std::vector<TokenSet> in_pieces;
+    EXPECT_CLOSE(run_in_pieces(reusing, in_pieces), whole, round_off(whole));
+    EXPECT_EQ(in_pieces[1].cluster, chosen[0].cluster);
+  }
+}
+
+TEST_P(EveryFamily, TheFirstSelectedLayerHasNothingToReuse) {
+  AttentionPlan keys = plan(choice(AttentionMode::kKeys, SelectRule::kCascadeCover, family().tau));
+  keys.layers[0].reuse = true;
+  EXPECT_THROW(model.make_cache(1, 0, keys), Error);
+}
+
+TEST_P(EveryFamily, TheCacheWeighsAllItsParts) {
+  for (const AttentionMode mode : {AttentionMode::kKeys, AttentionMode::kCopy}) {
+    SCOPED_TRACE(mode_name(mode));
+    KvCache cache =
+        model.make_cache(1, 0, plan(choice(mode, SelectRule::kCascadeCover, family().tau)));
+    hidden_of(model, tokens, cache);
+    const CacheMemory memory = cache.memory();
+    int64_t n_outputs = 0;
+    for (int64_t layer = 0; mode == AttentionMode::kCopy && layer < 2; ++layer)
+      n_outputs += cache.selector(layer)->sets()[0].n_clusters;
+    EXPECT_EQ(memory.bytes.outputs, n_outputs * model.spec().d_model * 4);
+    EXPECT_GT(memory.bytes.selection_rows, 0);
+    EXPECT_EQ(memory.bytes.total(), memory.bytes.keys_values.exact +
+                                        memory.bytes.keys_values.clusters +
+                                        memory.bytes.selection_rows + memory.bytes.outputs);
+    EXPECT_EQ(memory.n_tokens, static_cast<int64_t>(tokens.size()));
+    EXPECT_EQ(memory.dense_bytes,
+              KvCache::bytes_needed(model.spec(), setup().dtype, 1, memory.n_tokens));
+  }
 }
 
 std::string case_name(const testing::TestParamInfo<Case>& info) {

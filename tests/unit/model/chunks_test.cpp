@@ -112,13 +112,18 @@ TEST(KvCache, CountsItsBytesAndRefusesToOverrun) {
   Model model = load(golden_model("models/llama-gqa-tied"), {"reference", DType::kBF16});
   const ModelSpec& spec = model.spec();
   KvCache cache = model.make_cache(2, 10);
-  EXPECT_EQ(cache.bytes(), 2 * spec.n_layers * 2 * 10 * spec.n_kv_heads * spec.head_dim * 2);
+  const int64_t token_bytes = 2 * spec.n_layers * 2 * spec.n_kv_heads * spec.head_dim * 2;
+  EXPECT_EQ(KvCache::bytes_needed(spec, DType::kBF16, 2, 10), 10 * token_bytes);
+  EXPECT_EQ(cache.memory().bytes.total(), 0);
   EXPECT_EQ(cache.layer(0).keys.shape(), Shape({2, spec.n_kv_heads, 10, spec.head_dim}));
   cache.advance(10);
   EXPECT_THROW(cache.advance(1), InternalError);
   EXPECT_THROW(cache.truncate(11), InternalError);
   cache.truncate(4);
   EXPECT_EQ(cache.length(), 4);
+  EXPECT_EQ(cache.memory().n_tokens, 4);
+  EXPECT_EQ(cache.memory().bytes.keys_values.exact, 4 * token_bytes);
+  EXPECT_EQ(cache.memory().bytes.total(), cache.memory().dense_bytes);
 }
 
 TEST(ModelForward, RefusesTokensAndLengthsOutsideTheModel) {

@@ -31,19 +31,12 @@ TEST(Rules, StartFromASetOfTheirOwnGuarantee) {
   for (const SelectRule rule : kRules) {
     const SelectRule first = first_rule(rule);
     EXPECT_EQ(first_rule(first), first) << rule_name(rule);  // it inherits nothing
-    EXPECT_LE(is_cover(rule), is_cover(first)) << rule_name(rule);
   }
 }
 
 TEST(Rules, OnlyThePapersCascadeLooksAhead) {
   for (const SelectRule rule : kRules)
     EXPECT_EQ(is_causal(rule), rule != SelectRule::kCascadePaper) << rule_name(rule);
-}
-
-TEST(Rules, GreedyAndCascadeCoverAreTheCovers) {
-  for (const SelectRule rule : kRules)
-    EXPECT_EQ(is_cover(rule), rule == SelectRule::kGreedy || rule == SelectRule::kCascadeCover)
-        << rule_name(rule);
 }
 
 TEST(Rules, ThePapersOwnAreIndependentAndItsCascade) {
