@@ -20,6 +20,12 @@ TEST(NearestSet, IsTheOneOfNearestTauAndOfEqualsTheSmaller) {
   EXPECT_EQ(nearest_set(sets, 0.625), 2u);
 }
 
+TEST(IndexOfTau, IsExactOrABrokenPromise) {
+  const std::vector<double> taus = {0.25, 0.5};
+  EXPECT_EQ(index_of_tau(taus, 0.5), 1u);
+  EXPECT_THROW(index_of_tau(taus, 0.4), InternalError);
+}
+
 TEST(Membership, FlagsRepresentativesAndExemptTokensOfThePass) {
   const TokenSet set = small_set("xr.ur.");
   EXPECT_EQ(membership(set, 0, 6), (std::vector<uint8_t>{1, 1, 0, 0, 1, 0}));
