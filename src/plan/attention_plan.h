@@ -52,8 +52,9 @@ struct AttentionPlan {
 struct PlanShape {
   int64_t n_layers, n_kv_heads;
   bool causal;
-  std::vector<int64_t> windows;  // sliding window of each layer, 0 for none; empty: none anywhere
-  int64_t context;               // in use
+  std::vector<int64_t> windows =
+      {};           // sliding window of each layer, 0 for none; empty: none anywhere
+  int64_t context;  // in use
 };
 
 // One choice for all layers from `from_layer` on; what is not given has the default of section 1,

@@ -46,7 +46,7 @@ AttentionShape shape_of(const LayerPlan& plan) {
 
 class LayerAttentionOf : public testing::TestWithParam<Setup> {
  protected:
-  LayerAttention make(const LayerPlan& plan, const LayerAttention* above = nullptr) {
+  LayerAttention make(const LayerPlan& plan, LayerAttention* above = nullptr) {
     return {*backend, plan, shape_of(plan), 1, above};
   }
 
