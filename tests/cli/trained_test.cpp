@@ -53,6 +53,24 @@ TEST_P(Trained, ShortEvalIsNearTheTrainingLoss) {
   EXPECT_NEAR(rounded, exact, 0.005 * exact);
 }
 
+// What merging does to a real model: nothing at tau 0, little at 0.3 with every query exact (KL
+// 0.001 to 0.02 was measured, docs/results/quality.md), and ruin when outputs are copied.
+TEST_P(Trained, KeysStayNearDenseAndCopiesDoNot) {
+  const fs::path results = dir_.path() / "results.json";
+  run_ok({"eval", "-m", model_.string(), "-f", text_.string(), "-c", "512", "--windows", "2",
+          "--attention", "keys,copy", "--tau", "0,0.3", "--quiet", "--json", results.string()},
+         std::chrono::minutes(5));
+  const json runs = json::parse(test::read_bytes(results)).at("runs");
+  ASSERT_EQ(runs.size(), 4u);
+  const auto kl = [&](size_t run) { return runs[run].at("metrics").at("kl_mean").get<double>(); };
+  EXPECT_LT(kl(0), 1e-6);
+  EXPECT_GT(kl(1), 1e-6);
+  EXPECT_LT(kl(1), 0.05);
+  EXPECT_LT(kl(2), 1e-6);
+  EXPECT_GT(kl(3), 0.5);
+  EXPECT_LT(runs[1].at("metrics").at("keys_read_fraction"), 1.0);
+}
+
 // The promise itself. Takes minutes, so only with SLUICE_FULL_EVAL=1.
 TEST_P(Trained, FullEvalReproducesTheTrainingLoss) {
   const char* full = std::getenv("SLUICE_FULL_EVAL");
