@@ -79,7 +79,7 @@ AttentionFlops attention_flops(const AttentionCase& c, int64_t n_reps) {
   // f * r / t clusters before it.
   double keys = 0;
   for (int64_t q = 0; q < c.n_tokens; ++q) {
-    const int64_t border = c.causal ? c.block * (std::max<int64_t>(0, q - c.window) / c.block) : 0;
+    const int64_t border = c.causal ? near_border(q, c.window, c.block) : 0;
     keys +=
         c.causal ? static_cast<double>(border) * r / t + static_cast<double>(q - border + 1) : r;
   }

@@ -32,6 +32,11 @@ struct HeadKeys {
   size_t set = 0;  // index into the selector's sets; kWindow reads exempt tokens from it
 };
 
+// F(t) of mode `keys`: where the near keys of the query at t begin.
+inline int64_t near_border(int64_t t, int64_t window, int64_t block) {
+  return block * (std::max<int64_t>(0, t - window) / block);
+}
+
 // Mode `keys`. Causal: the query at t sees keys from F(t) = block * floor(max(0, t - window) /
 // block) on, and exempt ones, exactly; the rest as clusters with weight log(count), whose means
 // and counts are those before F(t). Not causal: every query sees all clusters, one pass in all.
@@ -44,7 +49,7 @@ struct KeysSpec {
   std::vector<HeadKeys> heads;        // (n_kv_heads)
 
   // F(t), of a causal model.
-  int64_t border(int64_t t) const { return block * (std::max<int64_t>(0, t - window) / block); }
+  int64_t border(int64_t t) const { return near_border(t, window, block); }
 };
 
 struct AttendKeysArgs {

@@ -92,8 +92,7 @@ const Selector& LayerAttention::decided(int64_t batch) {
 }
 
 bool LayerAttention::border_is_reached(const Sequence& sequence, int64_t batch) const {
-  const KeysSpec borders{.window = plan_.window, .block = plan_.block, .heads = {}};
-  return borders.border(sequence.n_tokens) > sets(batch)[0].n_tokens();
+  return near_border(sequence.n_tokens, plan_.window, plan_.block) > sets(batch)[0].n_tokens();
 }
 
 const TokenSet& LayerAttention::only_set(int64_t batch) const {

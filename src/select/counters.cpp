@@ -87,7 +87,7 @@ int64_t keys_read(const TokenSet& set, HeadKind kind, const KeysRange& range) {
   };
   int64_t total = 0, far = 0, border = 0;
   for (int64_t t = range.first; t < end; ++t) {
-    const int64_t f = range.block * (std::max<int64_t>(0, t - range.window) / range.block);
+    const int64_t f = near_border(t, range.window, range.block);
     for (; border < f; ++border) far += counts(border) ? 1 : 0;
     total += far + t - f + 1;
   }
