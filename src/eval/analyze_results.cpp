@@ -65,21 +65,6 @@ json summary_json(const Profile& profile, const std::vector<SetKind>& kinds, siz
   return out;
 }
 
-// `rules` are those that the profile was made with.
-json profile_json(const Profile& profile, const std::vector<SelectRule>& rules) {
-  const std::vector<SetKind> kinds = set_kinds(rules);
-  const size_t leading = leading_set(rules);
-  json run = {{"tau", profile.tau},
-              {"n_tokens", profile.n_tokens},
-              {"n_windows", profile.n_windows},
-              {"space", row_space_name(profile.space)},
-              {"layers", json::array()}};
-  for (size_t l = 0; l < profile.layers.size(); ++l)
-    run["layers"].push_back(layer_json(profile.layers[l], static_cast<int64_t>(l), kinds, leading));
-  run["summary"] = summary_json(profile, kinds, leading);
-  return run;
-}
-
 json settings_json(const AnalyzeFindings& findings) {
   const AnalyzeOptions& options = findings.options;
   std::vector<std::string_view> spaces, rules;
@@ -117,6 +102,20 @@ json paper_json(const PaperModel& paper) {
 }
 
 }  // namespace
+
+json profile_json(const Profile& profile, const std::vector<SelectRule>& rules) {
+  const std::vector<SetKind> kinds = set_kinds(rules);
+  const size_t leading = leading_set(rules);
+  json run = {{"tau", profile.tau},
+              {"n_tokens", profile.n_tokens},
+              {"n_windows", profile.n_windows},
+              {"space", row_space_name(profile.space)},
+              {"layers", json::array()}};
+  for (size_t l = 0; l < profile.layers.size(); ++l)
+    run["layers"].push_back(layer_json(profile.layers[l], static_cast<int64_t>(l), kinds, leading));
+  run["summary"] = summary_json(profile, kinds, leading);
+  return run;
+}
 
 json analyze_results(const ResultsOrigin& origin, const AnalyzeFindings& findings) {
   int64_t n_tokens = 0;  // of the longest pass over the text

@@ -23,4 +23,7 @@ nlohmann::json analyze_results(const ResultsOrigin& origin, const AnalyzeFinding
 // What it holds beside the header: `settings`, `runs`, `map` and, for the paper's models, `paper`.
 nlohmann::json describe_findings(const ModelSpec& spec, const AnalyzeFindings& findings);
 
+// One of its `runs`; `rules` are those that the profile was made with.
+nlohmann::json profile_json(const Profile& profile, const std::vector<SelectRule>& rules);
+
 }  // namespace sluice
