@@ -8,7 +8,7 @@
 #include <string>
 
 #include "attention_layer.h"
-#include "timing.h"
+#include "eval/timing.h"
 
 namespace sluice::bench {
 namespace {

@@ -15,9 +15,9 @@
 #include "core/threads.h"
 #include "eval/results.h"
 #include "eval/shell_line.h"
+#include "eval/timing.h"
 #include "model/model.h"
 #include "model/synthetic.h"
-#include "timing.h"
 
 namespace sluice::bench {
 namespace {
@@ -55,17 +55,14 @@ class CaseRunner {
     const double flops =
         linear_flops(model.spec(), n_tokens) + attention_flops(model.spec(), n_tokens);
     const auto baselines = bare_products(model.spec(), dtype_, n_tokens);
-    std::vector<double> samples;
-    std::vector<std::vector<double>> bare(baselines.size());
-    for (int i = -1; i < options_.repeat; ++i) {  // -1: warm-up
+    std::vector<std::function<void()>> pieces = {[&] {
       cache.truncate(0);
-      const double own = time_ms([&] { model.forward(tokens, cache); });
-      if (i >= 0) samples.push_back(own);
-      for (size_t b = 0; b < baselines.size(); ++b) {
-        const double ms = time_ms([&] { baselines[b]->run(); });
-        if (i >= 0) bare[b].push_back(ms);
-      }
-    }
+      model.forward(tokens, cache);
+    }};
+    for (const auto& baseline : baselines) pieces.emplace_back([&] { baseline->run(); });
+    std::vector<std::vector<double>> bare = time_in_turn(options_.repeat, pieces);
+    const std::vector<double> samples = std::move(bare.front());
+    bare.erase(bare.begin());
     size_t best = 0;
     for (size_t b = 1; b < bare.size(); ++b)
       if (median(bare[b]) < median(bare[best])) best = b;
@@ -100,19 +97,16 @@ class CaseRunner {
     const int64_t bytes = model.weight_bytes() +
                           KvCache::bytes_needed(model.spec(), dtype_, 1, n_tokens + n_steps / 2);
     const PlainRead read(bytes);
-    std::vector<double> samples, reads;
     uint64_t sum = 0;
-    for (int i = -1; i < options_.repeat; ++i) {
-      cache.truncate(n_tokens);
-      const double ms = time_ms([&] {
-        for (int64_t step = 0; step < n_steps; ++step)
-          model.logits(model.forward({tokens.data(), 1}, cache), scores.view());
-      });
-      const double plain = time_ms([&] { sum += read.run(); });
-      if (i < 0) continue;
-      samples.push_back(ms / static_cast<double>(n_steps));
-      reads.push_back(plain);
-    }
+    auto timed = time_in_turn(
+        options_.repeat, {[&] {
+                            cache.truncate(n_tokens);
+                            for (int64_t step = 0; step < n_steps; ++step)
+                              model.logits(model.forward({tokens.data(), 1}, cache), scores.view());
+                          },
+                          [&] { sum += read.run(); }});
+    std::vector<double>&samples = timed[0], &reads = timed[1];
+    for (double& ms : samples) ms /= static_cast<double>(n_steps);
     const Ratio ratio = ratio_of(reads, samples);
     const double gb = static_cast<double>(bytes) * 1e-6;
     fmt::print(

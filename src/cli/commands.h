@@ -15,5 +15,6 @@ Run add_inspect(CLI::App& program);
 Run add_generate(CLI::App& program);
 Run add_eval(CLI::App& program);
 Run add_analyze(CLI::App& program);
+Run add_bench(CLI::App& program);
 
 }  // namespace sluice::cli

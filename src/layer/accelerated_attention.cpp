@@ -19,12 +19,14 @@ void run_keys(Backend& backend, const BlockShape& shape, const BlockWeights& wei
   const Tensor attended = workspace.attended();
   const Tensor out = heads_of(attended, 0, shape.n_heads, shape.head_dim);
   const int64_t n = input.n_tokens;
-  for (int64_t batch = 0; batch < attended.rows() / n; ++batch)
+  for (int64_t batch = 0; batch < attended.rows() / n; ++batch) {
+    const TimedScope timed(input.times, &AttentionTimes::attend);
     input.accelerated->keys(batch).attend({.queries = rows_of(heads.queries, batch, n),
                                            .keys = rows_of(heads.keys, batch, n),
                                            .values = rows_of(heads.values, batch, n),
                                            .sets = input.accelerated->sets(batch),
                                            .out = rows_of(out, batch, n)});
+  }
   backend.linear({.weights = weights.attention_out.get(),
                   .x = attended,
                   .accumulate = true,
@@ -46,19 +48,26 @@ void run_reps(Backend& backend, const BlockShape& shape, const BlockWeights& wei
   const auto n = static_cast<int64_t>(rows.size());
   const Tensor x = workspace.gathered(backend, n), qkv = workspace.qkv().rows_from(0, n);
   const Tensor attended = workspace.attended().rows_from(0, n);
-  backend.gather_rows(workspace.input(), rows, x);
+  {
+    const TimedScope timed(input.times, &AttentionTimes::attend);
+    backend.gather_rows(workspace.input(), rows, x);
+  }
   const Projections heads = project(backend, shape, weights, input, x, positions, qkv);
-  // Without queries too: the tokens of this pass count in later ones.
-  layer.reps(batch).attend({.queries = heads.queries,
-                            .keys = heads.keys,
-                            .values = heads.values,
-                            .set = &set,
-                            .first_token = input.first_position,
-                            .out = heads_of(attended, 0, shape.n_heads, shape.head_dim)});
+  {
+    // Without queries too: the tokens of this pass count in later ones.
+    const TimedScope timed(input.times, &AttentionTimes::attend);
+    layer.reps(batch).attend({.queries = heads.queries,
+                              .keys = heads.keys,
+                              .values = heads.values,
+                              .set = &set,
+                              .first_token = input.first_position,
+                              .out = heads_of(attended, 0, shape.n_heads, shape.head_dim)});
+  }
   if (n > 0)
     backend.linear({.weights = weights.attention_out.get(),
                     .x = attended,
                     .out = layer.add_outputs(batch, n)});
+  const TimedScope timed(input.times, &AttentionTimes::attend);
   backend.add_rows(layer.outputs(batch),
                    std::span(set.cluster).subspan(static_cast<size_t>(input.first_position)),
                    rows_of(workspace.residual(), batch, input.n_tokens));
@@ -74,9 +83,11 @@ void run_accelerated_attention(Backend& backend, const BlockShape& shape,
   const ConstTensor rows =
       layer.plan().space == SelectSpace::kNormed ? ConstTensor(workspace.input()) : residual;
   const int64_t n_batch = residual.rows() / input.n_tokens;
-  for (int64_t batch = 0; batch < n_batch; ++batch)
+  for (int64_t batch = 0; batch < n_batch; ++batch) {
+    const TimedScope timed(input.times, &AttentionTimes::select);
     layer.select(batch, rows_of(rows, batch, input.n_tokens),
                  rows_of(residual, batch, input.n_tokens));
+  }
   if (layer.plan().mode == AttentionMode::kKeys)
     return run_keys(backend, shape, weights, input, workspace);
   for (int64_t batch = 0; batch < n_batch; ++batch)

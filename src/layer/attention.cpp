@@ -36,21 +36,24 @@ void run_attention(Backend& backend, const BlockShape& shape, const BlockWeights
     return run_accelerated_attention(backend, shape, weights, input, workspace);
   const Projections heads =
       project(backend, shape, weights, input, workspace.input(), {}, workspace.qkv());
-  backend.store_kv({.keys = heads.keys,
-                    .values = heads.values,
-                    .n_tokens = input.n_tokens,
-                    .first_position = input.first_position,
-                    .cache = input.cache});
   const Tensor attended = workspace.attended();
   const Tensor out = heads_of(attended, 0, shape.n_heads, shape.head_dim);
-  backend.attend_dense({.queries = heads.queries,
-                        .cache = input.cache,
-                        .n_tokens = input.n_tokens,
-                        .first_position = input.first_position,
-                        .causal = shape.causal,
-                        .window = weights.window,
-                        .scale = weights.scale,
-                        .out = out});
+  {
+    const TimedScope timed(input.times, &AttentionTimes::attend);
+    backend.store_kv({.keys = heads.keys,
+                      .values = heads.values,
+                      .n_tokens = input.n_tokens,
+                      .first_position = input.first_position,
+                      .cache = input.cache});
+    backend.attend_dense({.queries = heads.queries,
+                          .cache = input.cache,
+                          .n_tokens = input.n_tokens,
+                          .first_position = input.first_position,
+                          .causal = shape.causal,
+                          .window = weights.window,
+                          .scale = weights.scale,
+                          .out = out});
+  }
   if (input.observer != nullptr && *input.observer)
     (*input.observer)({.layer = input.layer,
                        .residual = workspace.residual(),

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 
+#include "layer/attention_times.h"
 #include "layer/layer_attention.h"
 #include "layer/norm.h"
 
@@ -79,6 +80,7 @@ struct BlockInput {
   LayerAttention* accelerated = nullptr;  // when it is not
   ConstTensor cosine, sine;
   const AttentionObserver* observer = nullptr;  // hears of dense layers
+  AttentionTimes* times = nullptr;              // grow by what attention takes here
 };
 
 // Takes workspace.residual() through the block, in place.

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "layer/attention_times.h"
 #include "layer/layer_attention.h"
 #include "model/spec.h"
 
@@ -43,6 +44,9 @@ class KvCache {
   LayerAttention* accelerated(int64_t index) const;                  // nullptr for a dense layer
   const Selector* selector(int64_t layer, int64_t batch = 0) const;  // nullptr for a dense layer
 
+  // What attention took so far, in all passes over this cache; set it to {} to begin anew.
+  AttentionTimes& times() { return times_; }
+
   // Without room for tokens that may follow.
   CacheMemory memory() const;
   // What a dense cache takes, filled or not.
@@ -59,6 +63,7 @@ class KvCache {
   int64_t n_batch_, capacity_, length_ = 0;
   int64_t dense_token_bytes_;  // of one position in one layer, all sequences
   std::vector<Layer> layers_;
+  AttentionTimes times_;
 };
 
 }  // namespace sluice

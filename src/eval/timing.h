@@ -1,4 +1,5 @@
-// Timing of candidates and baselines that take turns.
+// Timing of candidates and baselines that take turns, so that a change in clock or load touches
+// all alike.
 
 #pragma once
 
@@ -7,7 +8,7 @@
 #include <functional>
 #include <vector>
 
-namespace sluice::bench {
+namespace sluice {
 
 inline double time_ms(const std::function<void()>& work) {
   const auto start = std::chrono::steady_clock::now();
@@ -34,16 +35,23 @@ inline Ratio ratio_of(const std::vector<double>& numerator,
   return {median(ratios), *low, *high};
 }
 
-// Times pieces of work in turn, `repeat` rounds after one to warm up: samples per piece, in ms.
+// Calls work(piece, round) for each piece in turn, `repeat` rounds after one to warm up, which is
+// round -1.
+inline void take_turns(int repeat, size_t n_pieces,
+                       const std::function<void(size_t piece, int round)>& work) {
+  for (int round = -1; round < repeat; ++round)
+    for (size_t piece = 0; piece < n_pieces; ++piece) work(piece, round);
+}
+
+// Times pieces of work in turn: samples per piece, in ms.
 inline std::vector<std::vector<double>> time_in_turn(
     int repeat, const std::vector<std::function<void()>>& pieces) {
   std::vector<std::vector<double>> samples(pieces.size());
-  for (int round = -1; round < repeat; ++round)
-    for (size_t i = 0; i < pieces.size(); ++i) {
-      const double ms = time_ms(pieces[i]);
-      if (round >= 0) samples[i].push_back(ms);
-    }
+  take_turns(repeat, pieces.size(), [&](size_t piece, int round) {
+    const double ms = time_ms(pieces[piece]);
+    if (round >= 0) samples[piece].push_back(ms);
+  });
   return samples;
 }
 
-}  // namespace sluice::bench
+}  // namespace sluice

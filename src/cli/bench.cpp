@@ -1,0 +1,150 @@
+// sluice bench: speed of a model, dense and accelerated in turn.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "cli/attention_options.h"
+#include "cli/bench_output.h"
+#include "cli/commands.h"
+#include "cli/options.h"
+#include "cli/progress.h"
+#include "core/threads.h"
+#include "eval/results.h"
+#include "eval/text_stream.h"
+
+namespace sluice::cli {
+namespace {
+
+constexpr int64_t kDefaultTokens = 512;
+
+struct BenchFlags : CommonOptions {
+  std::string file;
+  std::string separator = "<|endoftext|>";
+  std::string format = "md";
+  BenchOptions bench;
+  AttentionFlags attention;
+};
+
+// Those of the text's beginning, or random ones, as many as there are or can be of use.
+std::vector<int32_t> tokens_of(const BenchFlags& flags, const Checkpoint& checkpoint) {
+  BenchOptions options = flags.bench;
+  if (options.lengths.empty()) options.lengths = {kDefaultTokens};
+  const int64_t n = std::min(bench_tokens(options), checkpoint.spec().max_positions);
+  if (flags.file.empty()) return random_tokens(checkpoint.spec(), n);
+  const auto tokenizer = open_tokenizer_of(checkpoint);
+  TextStream text(flags.file, *tokenizer, flags.separator);
+  std::vector<int32_t> tokens;
+  text.read(n, tokens);
+  return tokens;
+}
+
+// Each length once, ascending; where the user names none, one that leaves room to decode.
+std::vector<int64_t> lengths_of(const BenchFlags& flags, const ModelSpec& spec, int64_t n_tokens) {
+  std::vector<int64_t> lengths = flags.bench.lengths;
+  std::sort(lengths.begin(), lengths.end());
+  lengths.erase(std::unique(lengths.begin(), lengths.end()), lengths.end());
+  if (!lengths.empty()) return lengths;
+  const int64_t n_predict = spec.causal ? flags.bench.n_predict : 0;
+  const int64_t room = n_tokens > n_predict ? n_tokens - n_predict : n_tokens;
+  return {std::clamp<int64_t>(room, 1, kDefaultTokens)};
+}
+
+void print_notes(const BenchFlags& flags, const std::vector<UniformAttention>& choices, bool causal,
+                 const BenchResult& result) {
+  warn_of_leaks(choices, causal);
+  if (flags.file.empty() && !choices.empty())
+    fmt::print(stderr,
+               "sluice: the tokens are random, and representatives found among such mean little; "
+               "give a text with -f\n");
+  for (const std::string& line : result.left_out) fmt::print(stderr, "sluice: {}\n", line);
+}
+
+void run_bench(BenchFlags& flags) {
+  const std::vector<UniformAttention> choices = attention_choices(flags.attention);
+  if (!flags.json.empty()) check_writable(flags.json);
+  const auto checkpoint = open_checkpoint(flags.model);
+  const ModelSpec& spec = checkpoint->spec();
+  const std::vector<int32_t> tokens = tokens_of(flags, *checkpoint);
+  const auto n_tokens = static_cast<int64_t>(tokens.size());
+  flags.bench.lengths = lengths_of(flags, spec, n_tokens);
+  check_lengths(flags.bench.lengths, spec.max_positions, n_tokens);
+  flags.context = std::min(bench_tokens(flags.bench), spec.max_positions);
+  Model model = load_model(checkpoint, flags);
+  BenchResult result;
+  {
+    ProgressBar bar("bench", flags.quiet);
+    result = bench_model(model, tokens, bench_candidates(choices, model.plan_shape()), flags.bench,
+                         [&](double done, const std::string& now) { bar.update(done, now); });
+  }
+  print_notes(flags, choices, spec.causal, result);
+  const TextTable table = bench_table(
+      result, fmt::format("{}, {}, {} threads: median of {} samples, speed-up over dense with its "
+                          "lowest and highest, and shares of the time",
+                          checkpoint->path.filename().string(), flags.dtype, threads(),
+                          flags.bench.repeat));
+  fmt::print("{}", flags.format == "csv" ? table.csv() : table.markdown());
+  if (!flags.json.empty())
+    write_json(bench_results({.command_line = flags.command_line,
+                              .checkpoint = *checkpoint,
+                              .model = model,
+                              .text = flags.file},
+                             result),
+               flags.json);
+}
+
+}  // namespace
+
+Run add_bench(CLI::App& program) {
+  CLI::App* command = program.add_subcommand(
+      "bench",
+      "Speed of a model: pp512 is the prefill of 512 tokens, tg@512 decoding after them.\n"
+      "\n"
+      "With --attention every choice takes turns with dense attention in the same run, so that\n"
+      "a change in clock or load touches all alike; the speed-up is the median over the rounds,\n"
+      "with the lowest and highest. select, attend and rest are shares of the time: choosing\n"
+      "representatives, attention itself, and all else. r/T is the share of tokens that stand\n"
+      "for themselves.\n"
+      "\n"
+      "Give a text like those you serve: how many tokens are redundant depends on it. Without\n"
+      "one tokens are random, which is good enough for dense attention only.\n"
+      "\n"
+      "  sluice bench -m MODEL\n"
+      "  sluice bench -m MODEL -f wiki.txt -c 512,1024,2048 --attention keys --tau 0.3,0.5");
+  auto flags = std::make_shared<BenchFlags>();
+  add_common_options(*command, *flags);
+  command->remove_option(command->get_option("--context"));
+  command->add_option("-f,--file", flags->file, "Text file to read; random tokens without");
+  command
+      ->add_option("-c,--context", flags->bench.lengths,
+                   "Tokens of prefill; several with commas (default 512, or what model and\n"
+                   "text allow)")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 30));
+  command
+      ->add_option("-n,--predict", flags->bench.n_predict,
+                   "Tokens to decode after each; 0: none. Attention keys chooses\n"
+                   "representatives a block at a time: fewer tokens than --block may show\n"
+                   "all of that work, or none")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 30))
+      ->capture_default_str();
+  command->add_option("--repeat", flags->bench.repeat, "Samples of each, after one to warm up")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  command->add_option("--format", flags->format, "Of the table: md or csv")
+      ->check(CLI::IsMember({"md", "csv"}))
+      ->capture_default_str();
+  command
+      ->add_option("--separator", flags->separator,
+                   "What parts documents in the file; empty for none")
+      ->capture_default_str();
+  add_attention_options(*command, flags->attention, /*lists=*/true);
+  return [flags](const std::string& command_line) {
+    flags->command_line = command_line;
+    run_bench(*flags);
+  };
+}
+
+}  // namespace sluice::cli

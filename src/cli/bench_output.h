@@ -1,0 +1,18 @@
+// What `bench` is given and what it prints.
+
+#pragma once
+
+#include "cli/text_table.h"
+#include "eval/bench_model.h"
+#include "plan/attention_plan.h"
+
+namespace sluice::cli {
+
+// Choices as candidates, labelled by what tells them apart: "keys, tau 0.3".
+std::vector<BenchCandidate> bench_candidates(const std::vector<UniformAttention>& choices,
+                                             const PlanShape& shape);
+
+// A row per case: time, rate, speed-up with its spread, and where the time went.
+TextTable bench_table(const BenchResult& result, std::string title);
+
+}  // namespace sluice::cli

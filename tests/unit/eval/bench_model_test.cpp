@@ -1,0 +1,230 @@
+// What a bench measures and in which order; how long it takes is nobody's business here.
+
+#include "eval/bench_model.h"
+
+#include <gtest/gtest.h>
+
+#include "unit/model/golden_models.h"
+#include "unit/test_files.h"
+
+namespace sluice::test {
+namespace {
+
+constexpr int64_t kContext = 24;
+
+class BenchModel : public testing::TestWithParam<const char*> {
+ protected:
+  Model load_golden(const std::string& name) const {
+    GoldenModel golden = golden_model(name);
+    golden.context = kContext;
+    return load(golden, {GetParam(), DType::kF32});
+  }
+  static BenchCandidate candidate(const Model& model, AttentionMode mode, double tau) {
+    UniformAttention choice;
+    choice.mode = mode;
+    choice.tau = tau;
+    if (mode == AttentionMode::kKeys) choice.window = choice.block = 4;
+    return {.label = std::string(mode_name(mode)),
+            .mode = std::string(mode_name(mode)),
+            .settings = {{"attention", mode_name(mode)}, {"tau", tau}},
+            .plan = uniform_plan(choice, model.plan_shape())};
+  }
+  BenchResult bench(const BenchOptions& options,
+                    const std::vector<std::pair<AttentionMode, double>>& modes) {
+    std::vector<BenchCandidate> candidates;
+    for (const auto& [mode, tau] : modes) candidates.push_back(candidate(model, mode, tau));
+    return bench_model(model, random_tokens(model.spec(), kContext), candidates, options, {});
+  }
+
+  Model model = load_golden("models/llama");
+};
+
+std::vector<std::string> names_of(const BenchResult& result) {
+  std::vector<std::string> names;
+  for (const BenchCase& found : result.cases)
+    names.push_back(found.name + " " + result.candidates[found.candidate].label);
+  return names;
+}
+
+TEST_P(BenchModel, HasEveryLengthOfEveryCandidate) {
+  const BenchResult result = bench({.lengths = {8, 16}, .n_predict = 4, .repeat = 3},
+                                   {{AttentionMode::kKeys, 0.9}, {AttentionMode::kCopy, 0}});
+  const std::vector<std::string> expected = {
+      "pp8 dense",  "pp8 keys",  "pp8 copy",  "tg@8 dense",  "tg@8 keys",  "tg@8 copy",
+      "pp16 dense", "pp16 keys", "pp16 copy", "tg@16 dense", "tg@16 keys", "tg@16 copy"};
+  EXPECT_EQ(names_of(result), expected);
+  EXPECT_TRUE(result.left_out.empty());
+  for (const BenchCase& found : result.cases) {
+    SCOPED_TRACE(found.name);
+    const bool prefill = found.name.starts_with("pp");
+    EXPECT_EQ(found.n_tokens, found.name.ends_with("16") ? 16 : 8);
+    EXPECT_EQ(found.tokens_per_sample, prefill ? found.n_tokens : 1);
+    ASSERT_EQ(found.samples.size(), 3u);
+    EXPECT_LE(found.speedup.low, found.speedup.middle);
+    EXPECT_LE(found.speedup.middle, found.speedup.high);
+    EXPECT_GT(found.tokens_per_s(), 0);
+    EXPECT_EQ(found.middle().total, median(found.totals_ms()));
+  }
+}
+
+TEST_P(BenchModel, PartsAreInsideTheTotalAndGoWhereTheyBelong) {
+  const BenchResult result = bench({.lengths = {16}, .n_predict = 4, .repeat = 2},
+                                   {{AttentionMode::kKeys, 0.9}, {AttentionMode::kCopy, 0.9}});
+  for (const BenchCase& found : result.cases) {
+    SCOPED_TRACE(found.name + " " + result.candidates[found.candidate].label);
+    for (const BenchSample& sample : found.samples) {
+      EXPECT_GT(sample.attend, 0);
+      EXPECT_GT(sample.rest(), 0);  // projections and MLP at least
+      EXPECT_LT(sample.select + sample.attend, sample.total);
+      if (found.candidate == 0)
+        EXPECT_EQ(sample.select, 0);
+      else
+        EXPECT_GT(sample.select, 0);
+    }
+  }
+}
+
+TEST_P(BenchModel, DenseIsItsOwnMeasure) {
+  const BenchResult result = bench({.lengths = {8}, .n_predict = 2, .repeat = 3}, {});
+  EXPECT_EQ(names_of(result), std::vector<std::string>({"pp8 dense", "tg@8 dense"}));
+  for (const BenchCase& found : result.cases) {
+    EXPECT_EQ(found.speedup.low, 1);
+    EXPECT_EQ(found.speedup.middle, 1);
+    EXPECT_EQ(found.speedup.high, 1);
+    EXPECT_FALSE(found.reps_fraction.has_value());
+  }
+}
+
+TEST_P(BenchModel, RepresentativesAreThoseOfThePrefill) {
+  const BenchResult result = bench({.lengths = {16}, .n_predict = 8, .repeat = 1},
+                                   {{AttentionMode::kKeys, 0}, {AttentionMode::kKeys, 0.99}});
+  KvCache cache = model.make_cache(1, 16, result.candidates[2].plan);
+  model.forward(std::span(random_tokens(model.spec(), 16)), cache);
+  double sum = 0;
+  for (int64_t layer = 0; layer < model.spec().n_layers; ++layer)
+    sum += static_cast<double>(cache.selector(layer)->sets()[0].n_clusters) / 16;
+  const double expected = sum / static_cast<double>(model.spec().n_layers);
+  EXPECT_LT(expected, 1);  // something merged
+  for (const BenchCase& found : result.cases) {
+    if (found.candidate == 1) EXPECT_EQ(found.reps_fraction, 1.0) << found.name;
+    if (found.candidate == 2) EXPECT_EQ(found.reps_fraction, expected) << found.name;
+  }
+}
+
+TEST_P(BenchModel, CandidatesTakeTurns) {
+  std::vector<std::string> seen;
+  double last = -1;
+  const auto progress = [&](double done, const std::string& now) {
+    EXPECT_GT(done, last);
+    EXPECT_LT(done, 1);
+    last = done;
+    seen.push_back(now);
+  };
+  bench_model(model, random_tokens(model.spec(), kContext),
+              {candidate(model, AttentionMode::kKeys, 0.5)},
+              {.lengths = {4, 8}, .n_predict = 1, .repeat = 1}, progress);
+  const std::vector<std::string> expected = {
+      "4 tokens, dense", "4 tokens, keys", "4 tokens, dense", "4 tokens, keys",
+      "8 tokens, dense", "8 tokens, keys", "8 tokens, dense", "8 tokens, keys"};
+  EXPECT_EQ(seen, expected);
+}
+
+TEST_P(BenchModel, DecodingThatCannotBeIsLeftOutWithAWord) {
+  const BenchOptions options{.lengths = {20, 22}, .n_predict = 4, .repeat = 1};
+  const BenchResult beyond = bench(options, {});
+  EXPECT_EQ(names_of(beyond),
+            std::vector<std::string>({"pp20 dense", "tg@20 dense", "pp22 dense"}));
+  EXPECT_EQ(beyond.left_out, std::vector<std::string>({"tg@22 left out: 4 more tokens do not fit "
+                                                       "the context of 24"}));
+
+  const BenchResult text = bench_model(model, random_tokens(model.spec(), 23), {},
+                                       {.lengths = {20}, .n_predict = 4, .repeat = 1}, {});
+  EXPECT_EQ(names_of(text), std::vector<std::string>({"pp20 dense"}));
+  EXPECT_EQ(text.left_out, std::vector<std::string>({"tg@20 left out: the text has 23 tokens, 4 "
+                                                     "more are not there"}));
+
+  const BenchResult paper =
+      bench({.lengths = {8, 16}, .n_predict = 4, .repeat = 1}, {{AttentionMode::kPaper, 0.5}});
+  EXPECT_EQ(names_of(paper), std::vector<std::string>({"pp8 dense", "pp8 paper", "tg@8 dense",
+                                                       "pp16 dense", "pp16 paper", "tg@16 dense"}));
+  EXPECT_EQ(paper.left_out, std::vector<std::string>(
+                                {"tg left out: paper looks at later tokens and cannot decode"}));
+
+  EXPECT_TRUE(bench({.lengths = {24}, .n_predict = 0, .repeat = 1}, {}).left_out.empty());
+}
+
+TEST_P(BenchModel, AnEncoderIsReadWholeAndDoesNotDecode) {
+  Model encoder = load_golden("models/bert");
+  const BenchResult result = bench_model(encoder, random_tokens(encoder.spec(), kContext),
+                                         {candidate(encoder, AttentionMode::kKeys, 0.5)},
+                                         {.lengths = {8, 24}, .n_predict = 4, .repeat = 1}, {});
+  EXPECT_EQ(names_of(result),
+            std::vector<std::string>({"pp8 dense", "pp8 keys", "pp24 dense", "pp24 keys"}));
+  EXPECT_EQ(result.left_out,
+            std::vector<std::string>({"tg left out: bert is an encoder and does not decode"}));
+}
+
+TEST_P(BenchModel, LengthsBeyondContextOrTextAreRefused) {
+  expect_error([&] { bench({.lengths = {8, 25}}, {}); }, {"25 tokens", "context of 24"});
+  expect_error(
+      [&] { bench_model(model, random_tokens(model.spec(), 9), {}, {.lengths = {10}}, {}); },
+      {"9 tokens", "10 are asked for"});
+}
+
+TEST_P(BenchModel, ResultsHaveTheKeysOfTheDocument) {
+  const auto checkpoint = open_checkpoint(golden_model("models/llama").path());
+  const BenchResult result =
+      bench({.lengths = {8}, .n_predict = 2, .repeat = 3}, {{AttentionMode::kKeys, 0.5}});
+  const nlohmann::json json = bench_results(
+      {.command_line = "sluice bench", .checkpoint = *checkpoint, .model = model}, result);
+  EXPECT_EQ(json.at("command"), "bench");
+  EXPECT_TRUE(json.at("text").is_null());
+  EXPECT_EQ(json.at("settings"),
+            (nlohmann::json{{"context", {8}}, {"predict", 2}, {"repeat", 3}, {"linear", "dense"}}));
+  ASSERT_EQ(json.at("cases").size(), 4u);
+  for (size_t i = 0; i < 4; ++i) {
+    const nlohmann::json& found = json.at("cases")[i];
+    EXPECT_EQ(found.at("name"), i < 2 ? "pp8" : "tg@8");
+    EXPECT_EQ(found.at("n_tokens"), 8);
+    EXPECT_EQ(found.at("mode"), i % 2 ? "keys" : "dense");
+    EXPECT_EQ(found.at("settings").at("attention"), found.at("mode"));
+    EXPECT_EQ(found.at("n_reps_fraction").is_null(), i % 2 == 0);
+    EXPECT_EQ(found.at("samples_ms").size(), 3u);
+    for (const char* key : {"tokens_per_s", "speedup_vs_dense", "speedup_low", "speedup_high"})
+      EXPECT_GT(found.at(key).get<double>(), 0) << key;
+    double sum = 0;
+    for (const char* part : {"select", "attend", "rest"})
+      sum += found.at("parts_ms").at(part).get<double>();
+    EXPECT_DOUBLE_EQ(sum, found.at("median_ms").get<double>());
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, BenchModel, testing::Values("reference", "cpu"),
+                         [](const auto& test) { return std::string(test.param); });
+
+TEST(BenchCase, TheMiddleIsASampleOrTheMeanOfTwo) {
+  BenchCase found;
+  found.tokens_per_sample = 12;
+  found.samples = {{9, 1, 2}, {3, 0.5, 1}, {6, 2, 3}};
+  EXPECT_EQ(found.middle().total, 6);
+  EXPECT_EQ(found.middle().select, 2);
+  EXPECT_EQ(found.middle().attend, 3);
+  EXPECT_EQ(found.middle().rest(), 1);
+  EXPECT_EQ(found.tokens_per_s(), 2000);
+  found.samples.push_back({4, 1, 1});
+  EXPECT_EQ(found.middle().total, 5);  // of 4 and 6
+  EXPECT_EQ(found.middle().select, 1.5);
+  EXPECT_EQ(found.middle().attend, 2);
+}
+
+TEST(RandomTokens, AreTheSameEveryTimeAndInTheVocabulary) {
+  ModelSpec spec;
+  spec.vocab = 10;
+  const auto tokens = random_tokens(spec, 200);
+  EXPECT_EQ(tokens, random_tokens(spec, 200));
+  EXPECT_EQ(*std::min_element(tokens.begin(), tokens.end()), 0);
+  EXPECT_EQ(*std::max_element(tokens.begin(), tokens.end()), 9);
+}
+
+}  // namespace
+}  // namespace sluice::test

@@ -1,0 +1,38 @@
+// Clocks around scopes: only their sums are looked at, never how long anything took.
+
+#include "layer/attention_times.h"
+
+#include <gtest/gtest.h>
+
+namespace sluice {
+namespace {
+
+// Returns after the clock has moved.
+void wait_a_tick() {
+  const auto start = std::chrono::steady_clock::now();
+  while (std::chrono::steady_clock::now() == start) continue;
+}
+
+TEST(TimedScope, AddsToItsOwnPart) {
+  AttentionTimes times;
+  {
+    const TimedScope timed(&times, &AttentionTimes::select);
+    wait_a_tick();
+  }
+  EXPECT_GT(times.select, 0);
+  EXPECT_EQ(times.attend, 0);
+  const double before = times.select;
+  for (const auto part : {&AttentionTimes::select, &AttentionTimes::attend}) {
+    const TimedScope timed(&times, part);
+    wait_a_tick();
+  }
+  EXPECT_GT(times.select, before);
+  EXPECT_GT(times.attend, 0);
+}
+
+TEST(TimedScope, WithoutTimesDoesNothing) {
+  const TimedScope timed(nullptr, &AttentionTimes::attend);
+}
+
+}  // namespace
+}  // namespace sluice
