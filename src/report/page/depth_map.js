@@ -20,7 +20,6 @@ class DepthMap {
   reset() {
     this.cursor = null;
     this.view = {from: 0, to: this.map.nTokens};
-    this.canvas.style.height = depthHeight(this.map.nLayers) + 'px';
     this.canvas.setAttribute('aria-label', `Depth map: ${plural(this.map.nTokens, 'token')} by ` +
       `${plural(this.map.nLayers, 'layer')}; on average ${percent(this.meanKept(), 1)} of the tokens ` +
       'are kept. Arrow keys move, plus and minus zoom, Enter shows the token in the text.');

@@ -5,6 +5,7 @@
 const kDepthTop = 20;      // positions
 const kDepthBars = 44;     // bars of kept layers
 const kDepthLabels = 64;   // token texts, when there is room for them
+const kDepthHint = 24;      // a line in their place, when there is not
 const kLabelCell = 13;     // CSS pixels a token needs for its text
 
 function parseColour(text) {
@@ -13,19 +14,20 @@ function parseColour(text) {
 }
 
 const depthRowHeight = (nLayers) => Math.max(6, Math.min(22, Math.round(300 / nLayers)));
-const depthHeight = (nLayers) =>
-  kDepthTop + depthRowHeight(nLayers) * nLayers + 8 + kDepthBars + kDepthLabels;
+const depthHeight = (nLayers, labels) => kDepthTop + depthRowHeight(nLayers) * nLayers + 8 +
+  kDepthBars + (labels ? kDepthLabels : kDepthHint);
 
 // view: {from, to} in tokens, may be fractional; cursor: {token, layer} or null.
 function drawDepth(canvas, map, view, cursor) {
   const ratio = window.devicePixelRatio || 1;
   const width = canvas.clientWidth, left = 30, rowHeight = depthRowHeight(map.nLayers);
-  const height = depthHeight(map.nLayers);
+  const cell = (width - left) / (view.to - view.from);
+  const height = depthHeight(map.nLayers, cell >= kLabelCell);
+  canvas.style.height = height + 'px';
   canvas.width = Math.round(width * ratio);
   canvas.height = Math.round(height * ratio);
   const ctx = canvas.getContext('2d');
   ctx.scale(ratio, ratio);
-  const cell = (width - left) / (view.to - view.from);
   const x = (t) => left + (t - view.from) * cell;
   const rowsBottom = kDepthTop + rowHeight * map.nLayers;
 

@@ -1,6 +1,13 @@
 // Heads: layers x key/value heads. What a plan does with each head, and, where the key space was
 // analysed, how many tokens each head keeps.
 
+// One hue from pale to dark in three stops; null leaves the colour to the class.
+function levelStyle(level) {
+  if (level === null) return null;
+  const [from, to, share] = level < 0.5 ? ['low', 'mid', 2 * level] : ['mid', 'high', 2 * level - 1];
+  return `fill: color-mix(in oklab, var(--seq-${from}), var(--seq-${to}) ${Math.round(100 * share)}%)`;
+}
+
 // cells: (rows of) {level in 0..1 or null, pattern, lines}; a level is a step of one colour.
 function headGrid(width, rows, columnsLabel) {
   const n = Math.max(...rows.map((r) => r.cells.length));
@@ -22,7 +29,7 @@ function headGrid(width, rows, columnsLabel) {
       const box = {x: left + h * cell + 1, y: y + 1, width: Math.max(1, cell - 2), height: height - 2, rx: 2};
       const group = draw('g', {class: 'point'}, draw('rect', {
         ...box, class: 'head ' + c.kind,
-        style: c.level === null ? null : `fill: color-mix(in oklab, var(--seq-low), var(--seq-high) ${Math.round(100 * c.level)}%)`}));
+        style: levelStyle(c.level)}));
       if (c.kind === 'window') {
         group.append(draw('path', {class: 'hatch', d: `M${box.x + 2} ${box.y + box.height - 2}L${box.x + Math.min(box.width - 2, 2 + box.height)} ${box.y + 2}`}));
       }
@@ -54,7 +61,7 @@ function planRows(plan, taus) {
 
 function swatch(kind, level, text) {
   const rect = draw('rect', {class: 'head ' + kind, x: 1, y: 1, width: 16, height: 12, rx: 2,
-    style: level === null ? null : `fill: color-mix(in oklab, var(--seq-low), var(--seq-high) ${Math.round(100 * level)}%)`});
+    style: levelStyle(level)});
   return make('span', {class: 'legend-item'}, draw('svg', {width: 18, height: 14, 'aria-hidden': 'true'}, rect,
     kind === 'window' ? draw('path', {class: 'hatch', d: 'M3 12L13 2'}) : null), text);
 }

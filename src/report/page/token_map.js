@@ -246,7 +246,7 @@ function statusLegend() {
 }
 
 function tokenMapView(data, section) {
-  const box = make('div', {class: 'text', 'data-role': 'token-text', 'data-colour': 'role', role: 'group',
+  const box = make('div', {class: 'prose', 'data-role': 'token-text', 'data-colour': 'role', role: 'group',
     'aria-label': 'The text, token by token. Arrow keys move, brackets change the layer, o goes to the owner.'});
   const details = tokenDetails();
   const controls = layerControls(), key = statusLegend();
