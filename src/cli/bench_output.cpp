@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "cli/attention_options.h"
+#include "plan/plan_json.h"
 
 namespace sluice::cli {
 namespace {

@@ -11,6 +11,7 @@ namespace sluice::cli {
 
 using Run = std::function<void(const std::string& command_line)>;
 
+Run add_demo(CLI::App& program);
 Run add_inspect(CLI::App& program);
 Run add_generate(CLI::App& program);
 Run add_eval(CLI::App& program);

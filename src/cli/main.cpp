@@ -19,6 +19,7 @@ namespace {
 constexpr const char* kDescription =
     "Sluice runs transformer language models and does only the work the input needs.\n"
     "\n"
+    "  sluice demo                                   all of it on a small model that comes along\n"
     "  sluice inspect -m MODEL                       what a checkpoint is\n"
     "  sluice generate -m MODEL -p \"Once upon a\"     continue a text\n"
     "  sluice eval -m MODEL -f TEXT -c 1024          perplexity on a text\n"
@@ -47,8 +48,8 @@ int run(int argc, char** argv) {
   CLI::App program(kDescription, "sluice");
   program.set_version_flag("--version", "sluice " SLUICE_VERSION);
   std::vector<std::pair<CLI::App*, sluice::cli::Run>> commands;
-  for (const auto add : {sluice::cli::add_inspect, sluice::cli::add_generate, sluice::cli::add_eval,
-                         sluice::cli::add_analyze, sluice::cli::add_bench}) {
+  for (const auto add : {sluice::cli::add_demo, sluice::cli::add_inspect, sluice::cli::add_generate,
+                         sluice::cli::add_eval, sluice::cli::add_analyze, sluice::cli::add_bench}) {
     sluice::cli::Run command = add(program);
     commands.emplace_back(program.get_subcommands({}).back(), std::move(command));
   }

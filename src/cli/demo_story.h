@@ -1,0 +1,34 @@
+// What `sluice demo` tells: one function per chapter. Each measures, prints, and gives back what
+// the command that does the same alone would write as its results.
+
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "io/tokenizer/tokenizer.h"
+#include "model/model.h"
+
+namespace sluice::cli {
+
+struct DemoScene {
+  const Checkpoint& checkpoint;
+  const Tokenizer& tokenizer;
+  Model& model;
+  std::string model_path, text_path;  // as one would type them
+  std::vector<int32_t> tokens;        // of the text's beginning, as many as the demo can use
+  bool quiet = false;                 // no progress bars
+};
+
+// Which tokens stand for others, in the selection that attention uses.
+nlohmann::json tell_representatives(const DemoScene& scene);
+// The paper's settings and tables.
+nlohmann::json tell_cascade(const DemoScene& scene);
+// What the modes lose and read.
+nlohmann::json tell_quality(const DemoScene& scene);
+// One prompt, continued with dense attention and on representatives: two results.
+std::vector<nlohmann::json> tell_generation(const DemoScene& scene);
+// Prefill and decoding at a few lengths.
+nlohmann::json tell_speed(const DemoScene& scene);
+
+}  // namespace sluice::cli

@@ -1,0 +1,28 @@
+#include "cli/share_folder.h"
+
+#include "core/error.h"
+
+namespace sluice::cli {
+
+namespace fs = std::filesystem;
+
+fs::path demo_folder() {
+  std::error_code error;
+  const fs::path program = fs::read_symlink("/proc/self/exe", error);
+  const fs::path folder =
+      (program.parent_path() / ".." / "share" / "sluice" / "demo").lexically_normal();
+  if (error || !fs::is_directory(folder, error))
+    throw Error("the demo's model is not beside the program, in " + folder.string(),
+                "install the share folder too, or give a model with -m and a text with -f");
+  return typed_path(folder);
+}
+
+fs::path typed_path(const fs::path& path) {
+  std::error_code error;
+  const fs::path here = fs::current_path(error);
+  const fs::path relative = path.lexically_relative(here);
+  if (error || relative.empty() || *relative.begin() == "..") return path;
+  return relative;
+}
+
+}  // namespace sluice::cli
