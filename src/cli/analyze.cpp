@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -86,30 +87,6 @@ std::vector<int64_t> contexts_of(const AnalyzeFlags& flags, const ModelSpec& spe
   return distinct(flags.contexts);
 }
 
-void write_results(const AnalyzeFlags& flags, const AnalyzeOptions& options,
-                   const Checkpoint& checkpoint, const Model& model, const AnalyzeReport& report) {
-  nlohmann::json json = results_header("analyze", model.backend());
-  int64_t n_tokens = 0;  // of the longest pass over the text
-  for (const Profile& p : report.profiles) n_tokens = std::max(n_tokens, p.n_windows * p.n_tokens);
-  std::vector<std::string_view> spaces;
-  for (const RowSpace space : options.spaces) spaces.push_back(row_space_name(space));
-  json["model"] = describe_model(checkpoint, model.backend());
-  json["text"] = describe_text(flags.file, n_tokens);
-  json["settings"] = {{"tau", options.taus},
-                      {"space", spaces},
-                      {"select", distinct(flags.rules)},
-                      {"context", contexts_of(flags, checkpoint.spec())},
-                      {"windows", options.n_windows},
-                      {"sinks", options.sinks},
-                      {"outlier_ratio", options.outlier_ratio},
-                      {"first_deep_layer", options.first_deep_layer},
-                      {"seed", options.seed}};
-  json["runs"] = nlohmann::json::array();
-  for (const Profile& profile : report.profiles)
-    json["runs"].push_back(profile_json(profile, options.rules));
-  write_json(json, flags.json);
-}
-
 void print_report(const AnalyzeReport& report, const std::string& format) {
   std::vector<TextTable> tables;
   const auto append = [&](std::vector<TextTable> more) {
@@ -139,7 +116,8 @@ void run_analyze(AnalyzeFlags& flags) {
   const auto checkpoint = open_checkpoint(flags.model);
   const auto tokenizer = open_tokenizer_of(*checkpoint);
   const ModelSpec& spec = checkpoint->spec();
-  const AnalyzeOptions options = analyze_options(flags, spec);
+  AnalyzeOptions options = analyze_options(flags, spec);
+  options.want_map = !flags.json.empty();
   const std::vector<int64_t> contexts = contexts_of(flags, spec);
   flags.context = *std::max_element(contexts.begin(), contexts.end());
   {  // a text that is too short is refused before the work
@@ -149,19 +127,30 @@ void run_analyze(AnalyzeFlags& flags) {
   Model model = load_model(checkpoint, flags);
   const ProjectionNorms norms = projection_norms(*checkpoint);
 
-  AnalyzeReport report{.model_name = checkpoint->path.filename().string(),
-                       .spec = spec,
-                       .rules = options.rules,
-                       .exempts = options.sinks > 0 || options.outlier_ratio > 0,
-                       .profiles = {}};
+  AnalyzeResult result;
   for (const int64_t n_tokens : contexts) {
     ProgressBar bar(fmt::format("analyze {} tokens", n_tokens), flags.quiet);
     TextStream text(flags.file, *tokenizer, flags.separator);
-    auto profiles =
+    AnalyzeResult found =
         analyze(model, norms, text, n_tokens, options, [&](double done) { bar.update(done, ""); });
-    for (Profile& profile : profiles) report.profiles.push_back(std::move(profile));
+    std::move(found.profiles.begin(), found.profiles.end(), std::back_inserter(result.profiles));
+    if (found.map) result.map = std::move(found.map);
+    options.want_map = false;  // one is enough to look at
   }
-  if (!flags.json.empty()) write_results(flags, options, *checkpoint, model, report);
+  if (!flags.json.empty())
+    write_json(
+        analyze_results(
+            {.command_line = flags.command_line,
+             .checkpoint = *checkpoint,
+             .model = model,
+             .text = flags.file},
+            {.options = options, .contexts = contexts, .result = result, .tokenizer = *tokenizer}),
+        flags.json);
+  const AnalyzeReport report{.model_name = checkpoint->path.filename().string(),
+                             .spec = spec,
+                             .rules = options.rules,
+                             .exempts = options.sinks > 0 || options.outlier_ratio > 0,
+                             .profiles = std::move(result.profiles)};
   print_report(report, flags.format);
 }
 
@@ -226,7 +215,10 @@ Run add_analyze(CLI::App& program) {
       ->add_option("--separator", flags->separator,
                    "What parts documents in the file; empty for none")
       ->capture_default_str();
-  return [flags] { run_analyze(*flags); };
+  return [flags](const std::string& command_line) {
+    flags->command_line = command_line;
+    run_analyze(*flags);
+  };
 }
 
 }  // namespace sluice::cli
