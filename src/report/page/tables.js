@@ -81,9 +81,8 @@ function cacheTable(data) {
       .map((key) => ({name: words(key).replace(/ bytes$/, ''), get: (r) => r[key], show: key.endsWith('_bytes') ? bytes : figure}))], data.cache);
 }
 
-function mapTable(choice) {
-  const map = choice.map = choice.map || unpackMap(choice.packed, choice.part);
-  return makeTable(choice.name, [
+function mapTable({map, name}) {
+  return makeTable(name, [
     {name: 'layer', get: (r) => r.layer}, {name: 'r', get: (r) => r.nReps},
     {name: 'r/T', get: (r) => r.nReps / map.nTokens}, {name: 'turnover', get: (r) => r.turnover},
     {name: 'joined', get: (r) => (r.turnover === null ? null : r.additions)}, {name: 'left', get: (r) => (r.turnover === null ? null : r.removals)},
