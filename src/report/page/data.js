@@ -1,0 +1,151 @@
+// Reads the results embedded in the page and brings them into the lists that the views draw:
+// windows mapped, profiles, quality runs, plans, generations, timed cases. docs/results.md says
+// what each key means. Anything may be missing; what is missing is left out.
+
+const kStatus = ['redundant', 'representative', 'exempt', 'uncovered'];
+const [kRedundant, kRepresentative, kExempt, kUncovered] = [0, 1, 2, 3];
+
+function bytesOfBase64(text) {
+  const binary = atob(text);
+  const out = new Uint8Array(binary.length);
+  for (let i = 0; i < binary.length; ++i) out[i] = binary.charCodeAt(i);
+  return out;
+}
+
+// Numbers of `size` bytes, little-endian on every machine.
+function integersOfBase64(text, size, signed) {
+  const raw = bytesOfBase64(text);
+  const view = new DataView(raw.buffer);
+  const n = Math.floor(raw.length / size);
+  const out = size === 4 ? new Uint32Array(n) : signed ? new Int16Array(n) : new Uint16Array(n);
+  for (let i = 0; i < n; ++i) {
+    out[i] = size === 4 ? view.getUint32(4 * i, true)
+      : signed ? view.getInt16(2 * i, true) : view.getUint16(2 * i, true);
+  }
+  return out;
+}
+
+// A packed map, unpacked once. Arrays are (n_layers, n_tokens).
+function unpackMap(packed) {
+  const map = {
+    tau: packed.tau, space: packed.space, rule: packed.rule, tokens: packed.tokens,
+    nTokens: packed.tokens.length, nLayers: packed.n_layers, layerNumbers: packed.layer_numbers,
+    status: bytesOfBase64(packed.status),
+    owner: integersOfBase64(packed.owner, packed.owner_bytes === 4 ? 4 : 2, false),
+    cosine: integersOfBase64(packed.cosine, 2, true),
+  };
+  const size = map.nTokens * map.nLayers;
+  if (map.status.length !== size || map.owner.length !== size || map.cosine.length !== size)
+    throw new Error('the map has not as many entries as tokens and layers');
+  map.keptLayers = new Uint16Array(map.nTokens);  // layers that keep each token
+  map.layers = [];                                // counts of each layer
+  for (let l = 0; l < map.nLayers; ++l) map.layers.push(countLayer(map, l));
+  return map;
+}
+
+const keeps = (status) => status === kRepresentative || status === kExempt;
+
+// Who is in the set (exempt tokens included, as n_reps has it) and how it changed.
+function countLayer(map, layer) {
+  const T = map.nTokens, base = layer * T;
+  const counts = [0, 0, 0, 0];
+  let additions = 0, removals = 0;
+  for (let t = 0; t < T; ++t) {
+    const status = map.status[base + t];
+    ++counts[status];
+    if (keeps(status)) ++map.keptLayers[t];
+    if (layer === 0) continue;
+    const before = keeps(map.status[base - T + t]);
+    if (keeps(status) && !before) ++additions;
+    if (!keeps(status) && before) ++removals;
+  }
+  const nReps = counts[kRepresentative] + counts[kExempt];
+  const before = layer ? map.layers[layer - 1].nReps : 0;
+  return {counts, nReps, additions, removals,
+          turnover: layer && before ? (additions + removals) / before : null};
+}
+
+const modelName = (part) => fileName(asObject(part.model).path) || asObject(part.model).family || 'model';
+const textName = (part) => fileName(asObject(part.text).path);
+
+// How a choice of attention is named for people: `keys, τ 0.3`.
+function modeName(settings) {
+  const s = asObject(settings);
+  const mode = s.attention || 'dense';
+  const tau = mode !== 'dense' && isNumber(s.tau) ? ', τ ' + figure(s.tau) : '';
+  const far = s.far && s.far !== 'centroid' ? ', far ' + s.far : '';
+  return mode + tau + far;
+}
+
+function readData() {
+  const root = asObject(JSON.parse(document.getElementById('data').textContent));
+  const parts = asList(root.parts).map(asObject);
+  const models = [...new Set(parts.filter((p) => p.model).map(modelName))];
+  const data = {root, parts, models, problems: [], maps: [], profiles: [], quality: [], plans: [],
+                heads: [], generations: [], speed: [], cache: []};
+  const readers = [addMap, addPlanOfPart, addProfiles, addQuality, addGeneration, addCases];
+  for (const part of parts) {
+    for (const reader of readers) {
+      try {
+        reader(data, part, models.length > 1 ? modelName(part) + ' · ' : '');
+      } catch (error) {
+        data.problems.push(`A part of ${part.command || 'the results'} could not be read: ${error.message}.`);
+      }
+    }
+  }
+  return data;
+}
+
+function addMap(data, part, prefix) {
+  if (!part.map || !asList(part.map.tokens).length) return;
+  const map = unpackMap(part.map);
+  data.maps.push({map, name: `${prefix}${map.rule} · τ ${figure(map.tau)} · ${map.space} · ` +
+                             plural(map.nTokens, 'token')});
+}
+
+function addPlanOfPart(data, part, prefix) {
+  if (part.plan) addPlan(data, part.plan, prefix + 'plan');
+}
+
+function addGeneration(data, part, prefix) {
+  if (!part.generation) return;
+  const mode = modeName(part.settings);
+  data.generations.push({part, ...part.generation, name: prefix + mode, dense: mode === 'dense'});
+  if (part.cache) data.cache.push({name: `${prefix}${part.command} · ${mode}`, ...part.cache});
+}
+
+function addCases(data, part) {
+  for (const item of asList(part.cases)) data.speed.push({model: modelName(part), ...asObject(item)});
+}
+
+function addPlan(data, plan, name) {
+  const layers = asList(plan.layers).filter((layer) => asList(layer.heads).length);
+  if (layers.length) data.plans.push({name, layers});
+}
+
+function addProfiles(data, part, prefix) {
+  if (part.command !== 'analyze') return;
+  for (const run of asList(part.runs)) {
+    const layers = asList(run.layers);
+    if (!layers.length) continue;
+    const name = `${prefix}τ ${figure(run.tau)} · T ${figure(run.n_tokens)} · ${run.space}`;
+    data.profiles.push({part, run, name});
+    if (layers.some((layer) => asList(layer.heads).length)) data.heads.push({part, run, name});
+  }
+}
+
+// Runs that compare a mode with dense; an eval of dense alone has only its perplexity.
+function addQuality(data, part, prefix) {
+  if (part.command !== 'eval') return;
+  const runs = asList(part.runs).length ? part.runs : [{settings: part.settings, metrics: part.metrics,
+                                                         cache: part.cache, plan: part.plan}];
+  const context = asObject(part.settings).context;
+  for (const run of runs) {
+    const settings = {...asObject(part.settings), ...asObject(run.settings)};
+    const name = prefix + modeName(settings) + (isNumber(context) ? ` · T ${figure(context)}` : '');
+    const entry = {part, settings, metrics: asObject(run.metrics), name, context};
+    if (run.metrics) data.quality.push(entry);
+    if (run.cache) data.cache.push({name: 'eval · ' + name, ...run.cache});
+    if (run.plan && run.plan !== part.plan) addPlan(data, run.plan, name);
+  }
+}
