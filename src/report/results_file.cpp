@@ -29,11 +29,12 @@ void check_schema(const Json& results, const std::string& label) {
   if (!results.contains("schema"))
     throw Error(label + ": has no `schema`, so these are not results of sluice", kHint);
   const Json& schema = results["schema"];
-  if (!schema.is_number_integer() || schema < 1)
+  // As double: the library compares signed and unsigned numbers by their bits.
+  if (!schema.is_number_integer() || schema.get<double>() < 1)
     throw Error(
         fmt::format("{}: schema is {}, expected {}", label, describe_json(schema), kNewestSchema),
         kHint);
-  if (schema > kNewestSchema)
+  if (schema.get<double>() > kNewestSchema)
     throw Error(fmt::format("{}: schema {} was written by a newer sluice; this is {}, which reads "
                             "schema {}",
                             label, schema.dump(), SLUICE_VERSION, kNewestSchema),

@@ -29,7 +29,7 @@ const Json& shapes() {
         "vocab?": "integer", "dtype?": "text", "sha256?": "text"
       },
       "text?": {"path?": "text", "sha256?": "text", "n_tokens?": "integer"},
-      "settings?": {}, "map?": "map"
+      "settings?": {}, "map?": "map", "plan?": "plan"
     },
     "map": {
       "tau": "number", "n_tokens": "integer", "space": "text", "rule": "text", "tokens": ["text"],
@@ -60,7 +60,7 @@ const Json& shapes() {
     "set": {"rule?": "text", "*": "number"},
 
     "eval": {
-      "metrics?": "metrics", "cache?": "cache", "plan?": "plan",
+      "metrics?": "metrics", "cache?": "cache",
       "runs?": [{"settings": "choice", "metrics": "metrics", "cache?": "cache", "plan?": "plan"}]
     },
     "metrics": {"*": "number"},

@@ -60,7 +60,7 @@ TEST(ReportMutations, EndInOneLineOrAPage) {
   Random random(4);
   for (const Json& original : {test::sample_analyze(), test::sample_eval(), test::sample_generate(),
                                test::sample_bench(), test::sample_demo()}) {
-    for (int i = 0; i < 300; ++i) {
+    for (int i = 0; i < 100; ++i) {
       Json json = original;
       for (uint32_t n = 1 + random() % 2; n > 0; --n) mutate(json, random);
       const std::string text = json.dump();

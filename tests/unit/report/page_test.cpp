@@ -48,8 +48,9 @@ TEST(ReportPage, AssetsDoNotEndTheirOwnElements) {
 
 TEST(ReportPage, PartsOfADemoStandInOrderAmongOtherResults) {
   const std::string page = report_page({test::sample_bench(), test::sample_demo()}, "");
+  const Json data = Json::parse(data_of(page));
   std::vector<std::string> commands;
-  for (const Json& part : Json::parse(data_of(page))["parts"]) commands.push_back(part["command"]);
+  for (const Json& part : data["parts"]) commands.push_back(part["command"]);
   EXPECT_EQ(commands, (std::vector<std::string>{"bench", "analyze", "eval", "generate", "bench"}));
 }
 

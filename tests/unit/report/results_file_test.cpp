@@ -58,7 +58,6 @@ TEST(ReadResults, ForeignFilesAreRefused) {
   refusal_of(R"({"schema": 0, "command": "eval"})", {"schema is 0"});
   refusal_of(R"({"schema": 1.5, "command": "eval"})", {"schema is 1.5"});
   refusal_of("{\"schema\": 1, \"command\": \"\xff\"}", {"not valid JSON", "UTF-8"});
-  refusal_of(std::string(100, '['), {"not valid JSON"});
   refusal_of(std::string(100, '[') + std::string(100, ']'), {"nests deeper"});
   refusal_of(R"({"schema": 1, "command": "eval", "metrics": {"ppl": 1e999}})", {"not valid JSON"});
 }
