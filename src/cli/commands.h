@@ -17,5 +17,6 @@ Run add_generate(CLI::App& program);
 Run add_eval(CLI::App& program);
 Run add_analyze(CLI::App& program);
 Run add_bench(CLI::App& program);
+Run add_report(CLI::App& program);
 
 }  // namespace sluice::cli

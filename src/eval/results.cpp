@@ -11,6 +11,7 @@
 #include "core/threads.h"
 #include "core/version.h"
 #include "io/mapped_file.h"
+#include "io/write_file.h"
 
 namespace sluice {
 namespace {
@@ -162,23 +163,8 @@ void check_writable(const fs::path& path) {
 }
 
 void write_json(const nlohmann::json& results, const fs::path& path) {
-  const fs::path temporary = path.string() + ".part";
-  std::error_code error;
-  const auto fail = [&](const std::string& reason) {
-    std::error_code ignored;
-    fs::remove(temporary, ignored);
-    throw Error(path.string() + ": cannot be written" + reason,
-                "is the folder there, writable and not full?");
-  };
-  {
-    std::ofstream file(temporary);
-    // Paths may hold bytes that are not UTF-8.
-    file << results.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
-    file.flush();
-    if (!file) fail("");
-  }
-  fs::rename(temporary, path, error);
-  if (error) fail(": " + error.message());
+  // Paths may hold bytes that are not UTF-8.
+  write_file(path, results.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
 }
 
 }  // namespace sluice

@@ -62,7 +62,7 @@ function bytes(x) {
   return figure(x, 3) + ' ' + units[unit];
 }
 
-const fileName = (path) => String(path || '').split(/[/\\]/).filter(Boolean).pop() || '';
+const fileName = (path) => safeText(String(path || '').split(/[/\\]/).filter(Boolean).pop());
 const cssColour = (name) =>
   getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 

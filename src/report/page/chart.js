@@ -14,9 +14,10 @@ function linearTicks(lo, hi, count) {
   return out;
 }
 
-// Powers of ten; 2 and 5 between them where there are few.
+// Powers of ten; more between them where there are few, and round steps on a short span.
 function logTicks(lo, hi) {
   const decades = Math.log10(hi / lo);
+  if (decades < 0.6) return linearTicks(lo, hi, 5);
   const factors = decades > 3 ? [1] : decades > 1.5 ? [1, 3] : [1, 2, 5];
   const out = [];
   for (let p = Math.floor(Math.log10(lo)); p <= Math.ceil(Math.log10(hi)); ++p) {
@@ -35,10 +36,10 @@ function scale(domain, range, log) {
   return (v) => range[0] + (b > a ? (f(v) - a) / (b - a) : 0.5) * (range[1] - range[0]);
 }
 
-// Axes and the helpers to draw inside them. spec: {title, x, y, height, left}, an axis is
+// Axes and the helpers to draw inside them. spec: {title, x, y, height, and margins top, left, right}; an axis is
 // {domain, label, log, ticks, format}.
 function makePlot(width, spec) {
-  const m = {top: 14, right: spec.right || 16, bottom: 46, left: spec.left || 52};
+  const m = {top: spec.top || 14, right: spec.right || 16, bottom: 46, left: spec.left || 52};
   const height = spec.height || 260;
   const X = scale(spec.x.domain, [m.left, width - m.right], spec.x.log);
   const Y = scale(spec.y.domain, [height - m.bottom, m.top], spec.y.log);
@@ -117,20 +118,21 @@ function addPoint(plot, x, y, form, cls, lines, size = 4) {
   return group;
 }
 
-// items: {name, cls, form, dash, faint, hollow}; toggle(index) when entries can be switched off.
+// items: {name, cls, form, box, line: false for none}; toggle() when entries can be switched off.
 function legend(items, toggle) {
-  const entry = (item, index) => {
-    const sample = draw('svg', {width: 30, height: 12, 'aria-hidden': 'true', class: 'sample'});
+  const entry = (item) => {
+    const width = item.line === false ? 16 : 30;
+    const sample = draw('svg', {width, height: 12, 'aria-hidden': 'true'});
     if (item.line !== false)
       sample.append(draw('line', {class: 'line ' + item.cls, x1: 1, x2: 29, y1: 6, y2: 6}));
-    if (item.form) sample.append(markShape(item.form, 15, 6, 3.6, item.cls));
-    if (item.box) sample.append(draw('rect', {class: 'fill ' + item.cls, x: 7, y: 0.5, width: 16, height: 11, rx: 2}));
+    if (item.form) sample.append(markShape(item.form, width / 2, 6, 3.6, item.cls));
+    if (item.box) sample.append(draw('rect', {class: 'fill ' + item.cls, y: 0.5, width, height: 11, rx: 2}));
     if (!toggle) return make('span', {class: 'legend-item'}, sample, item.name);
     const button = make('button', {
       type: 'button', class: 'legend-item', 'aria-pressed': String(!item.off), onclick: () => {
         item.off = !item.off;
         button.setAttribute('aria-pressed', String(!item.off));
-        toggle(index);
+        toggle();
       }}, sample, item.name);
     return button;
   };

@@ -26,9 +26,9 @@ function integersOfBase64(text, size, signed) {
 }
 
 // A packed map, unpacked once. Arrays are (n_layers, n_tokens).
-function unpackMap(packed, part) {
+function unpackMap(packed) {
   const map = {
-    part, tau: packed.tau, space: packed.space, rule: packed.rule, tokens: packed.tokens,
+    tau: packed.tau, space: packed.space, rule: packed.rule, tokens: packed.tokens,
     nTokens: packed.tokens.length, nLayers: packed.n_layers, layerNumbers: packed.layer_numbers,
     status: bytesOfBase64(packed.status),
     owner: integersOfBase64(packed.owner, packed.owner_bytes === 4 ? 4 : 2, false),
@@ -81,24 +81,41 @@ function readData() {
   const root = asObject(JSON.parse(document.getElementById('data').textContent));
   const parts = asList(root.parts).map(asObject);
   const models = [...new Set(parts.filter((p) => p.model).map(modelName))];
-  const ofModel = (part) => (models.length > 1 ? modelName(part) + ' · ' : '');
-  const data = {root, parts, models, maps: [], profiles: [], quality: [], plans: [], heads: [],
-                generations: [], speed: [], cache: []};
+  const data = {root, parts, models, problems: [], maps: [], profiles: [], quality: [], plans: [],
+                heads: [], generations: [], speed: [], cache: []};
+  const readers = [addMap, addPlanOfPart, addProfiles, addQuality, addGeneration, addCases];
   for (const part of parts) {
-    const prefix = ofModel(part);
-    if (part.map && asList(part.map.tokens).length) data.maps.push({part, packed: part.map});
-    if (part.plan) addPlan(data, part.plan, prefix + 'plan');
-    if (part.command === 'analyze') addProfiles(data, part, prefix);
-    if (part.command === 'eval') addQuality(data, part, prefix);
-    if (part.generation) {
-      data.generations.push({part, ...part.generation, name: prefix + modeName(part.settings),
-                             dense: (asObject(part.settings).attention || 'dense') === 'dense'});
+    for (const reader of readers) {
+      try {
+        reader(data, part, models.length > 1 ? modelName(part) + ' · ' : '');
+      } catch (error) {
+        data.problems.push(`A part of ${part.command || 'the results'} could not be read: ${error.message}.`);
+      }
     }
-    if (part.cache && part.command !== 'eval')
-      data.cache.push({name: prefix + part.command + ' · ' + modeName(part.settings), ...part.cache});
-    for (const item of asList(part.cases)) data.speed.push({part, model: modelName(part), ...item});
   }
   return data;
+}
+
+function addMap(data, part, prefix) {
+  if (!part.map || !asList(part.map.tokens).length) return;
+  const map = unpackMap(part.map);
+  data.maps.push({map, name: `${prefix}${map.rule} · τ ${figure(map.tau)} · ${map.space} · ` +
+                             plural(map.nTokens, 'token')});
+}
+
+function addPlanOfPart(data, part, prefix) {
+  if (part.plan) addPlan(data, part.plan, prefix + 'plan');
+}
+
+function addGeneration(data, part, prefix) {
+  if (!part.generation) return;
+  const mode = modeName(part.settings);
+  data.generations.push({part, ...part.generation, name: prefix + mode, dense: mode === 'dense'});
+  if (part.cache) data.cache.push({name: `${prefix}${part.command} · ${mode}`, ...part.cache});
+}
+
+function addCases(data, part) {
+  for (const item of asList(part.cases)) data.speed.push({model: modelName(part), ...asObject(item)});
 }
 
 function addPlan(data, plan, name) {
@@ -107,6 +124,7 @@ function addPlan(data, plan, name) {
 }
 
 function addProfiles(data, part, prefix) {
+  if (part.command !== 'analyze') return;
   for (const run of asList(part.runs)) {
     const layers = asList(run.layers);
     if (!layers.length) continue;
@@ -118,6 +136,7 @@ function addProfiles(data, part, prefix) {
 
 // Runs that compare a mode with dense; an eval of dense alone has only its perplexity.
 function addQuality(data, part, prefix) {
+  if (part.command !== 'eval') return;
   const runs = asList(part.runs).length ? part.runs : [{settings: part.settings, metrics: part.metrics,
                                                          cache: part.cache, plan: part.plan}];
   const context = asObject(part.settings).context;

@@ -61,5 +61,6 @@ function headline(data) {
     make('h1', {}, make('bdi', {}, title)),
     make('p', {class: 'lead'}, 'Representative tokens ', facts, '.'),
     make('dl', {class: 'figures'}, keyFigures(data).map((f) => make('div', {class: 'figure'},
-      make('dt', {}, f.name), make('dd', {class: 'value'}, f.value), make('dd', {class: 'words'}, f.words)))));
+      make('dt', {}, f.name), make('dd', {class: 'value'}, f.value), make('dd', {class: 'words'}, f.words)))),
+    data.problems.map((text) => make('p', {class: 'failed'}, text)));
 }

@@ -71,8 +71,8 @@ function planPicture(data) {
   const key = make('div', {class: 'legend'});
   const box = make('div', {class: 'heads-part'}, make('h3', {}, 'Plan'),
     make('div', {class: 'controls'}, chooser('Plan', data.plans.map((p) => p.name), show, {'data-role': 'plan'})),
-    key, pictured(host, 'One cell per key/value head, the first layer on top. Darker is a larger τ: ' +
-      'more tokens merged. Struck cells read the window alone, open cells everything.'));
+    key, pictured(host, 'One cell per key/value head, the first layer on top. The legend goes from small ' +
+      'to large τ: the larger, the more tokens are merged. Struck cells read the window alone, open cells everything.'));
   let index = 0;
   const redraw = keepDrawn(host, (width) => {
     const plan = data.plans[index];
@@ -105,7 +105,7 @@ function keptPicture(data) {
   return make('div', {class: 'heads-part'}, make('h3', {}, 'Kept, r / T, in each head’s own keys'),
     make('div', {class: 'controls'}, chooser('Setting', data.heads.map((p) => p.name), (i) => { entry = data.heads[i]; redraw(); })),
     make('div', {class: 'legend'}, [0, 0.25, 0.5, 0.75, 1].map((v) => swatch('clusters', v, percent(v)))),
-    pictured(host, 'Each head compares its own keys. Pale cells keep few tokens: their keys are much alike.'));
+    pictured(host, 'Each head compares its own keys. Where few tokens are kept, keys are much alike.'));
 }
 
 function headsView(data, section) {

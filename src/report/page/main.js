@@ -4,7 +4,7 @@
 const kViews = [
   {view: 'token-map', title: 'The text, token by token', short: 'Text', fill: tokenMapView, has: (d) => d.maps.length,
    lead: 'Which tokens stand for the others, layer by layer.'},
-  {view: 'depth-map', title: 'Through the depth of the model', short: 'Depth', fill: depthMapView, has: (d) => d.maps.length && mapState.map,
+  {view: 'depth-map', title: 'Through the depth of the model', short: 'Depth', fill: depthMapView, has: (d) => d.maps.length,
    lead: 'The same sets, all layers at once.'},
   {view: 'profile', title: 'Profile over layers', short: 'Profile', fill: profileView, has: (d) => d.profiles.length,
    lead: 'How many tokens each rule keeps, and how much of the set is inherited.'},

@@ -1,7 +1,7 @@
 // What the token map and the depth map share: the window shown, the layer, the token selected.
 
 const mapState = {
-  choices: [],   // {name, packed, part, map once unpacked}
+  choices: [],   // {name, map}
   map: null,
   layer: 0,
   token: null,   // selected (pinned) position
@@ -12,20 +12,14 @@ const mapState = {
   tell(what) { for (const f of mapState.listeners) f(what); },
 
   start(data) {
-    mapState.choices = data.maps.map(({part, packed}) => ({
-      part, packed, map: null,
-      name: `${data.models.length > 1 ? modelName(part) + ' · ' : ''}${packed.rule} · τ ` +
-            `${figure(packed.tau)} · ${packed.space} · ${plural(packed.tokens.length, 'token')}`,
-    }));
-    mapState.choose(0, true);
+    mapState.choices = data.maps;
+    mapState.choose(0);
   },
-  choose(index, quiet) {
-    const choice = mapState.choices[index];
-    choice.map = choice.map || unpackMap(choice.packed, choice.part);
-    mapState.map = choice.map;
-    mapState.layer = Math.min(mapState.layer, choice.map.nLayers - 1);
+  choose(index) {
+    mapState.map = mapState.choices[index].map;
+    mapState.layer = Math.min(mapState.layer, mapState.map.nLayers - 1);
     mapState.token = null;
-    if (!quiet) mapState.tell('map');
+    mapState.tell('map');
   },
   setLayer(layer) {
     const last = mapState.map.nLayers - 1;

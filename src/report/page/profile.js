@@ -74,7 +74,7 @@ function profileChart(width, entry, chart, sets) {
   const top = chart.free ? Math.max(0.1, Math.min(2, 1.05 * Math.max(0, ...all))) : 1;
   const plot = makePlot(width, {
     title: `${chart.title} by layer`, height: 250, left: 44,
-    x: {domain: [numbers[0], Math.max(numbers[0] + 1e-9, numbers[numbers.length - 1])], label: 'layer',
+    x: {domain: [numbers[0], numbers[numbers.length - 1]], label: 'layer',
         ticks: linearTicks(numbers[0], numbers[numbers.length - 1], Math.min(12, width / 44)).filter(Number.isInteger)},
     y: {domain: [0, top], label: chart.title, format: (v) => figure(v, 2)},
   });

@@ -10,14 +10,14 @@ const kWorkAxes = [
   {key: 'clusters_fraction', label: 'clusters, of tokens', button: 'clusters'},
 ];
 const kQualityAxes = [
-  {key: 'kl_mean', error: 'kl_stderr', label: 'KL from dense, nats', button: 'KL', log: true},
+  {key: 'kl_mean', error: 'kl_stderr', label: 'KL from dense, nats', button: 'KL'},
   {key: 'ppl_ratio', error: 'ppl_ratio_stderr', label: 'perplexity, of dense', button: 'perplexity'},
 ];
 
 function qualityDomain(axis, values) {
-  if (!axis.log) {
-    const lo = Math.min(1, ...values), hi = Math.max(1.01, ...values), pad = 0.08 * (hi - lo);
-    return [lo - pad, hi + pad];
+  if (axis.key === 'ppl_ratio') {
+    const lo = Math.min(1, ...values), hi = Math.max(1.01, ...values), pad = (hi / lo) ** 0.1;
+    return [lo / pad, hi * pad];
   }
   const above = values.filter((v) => v > 0);
   const lo = Math.min(0.001, ...above), hi = Math.max(0.1, ...above);
@@ -27,23 +27,19 @@ function qualityDomain(axis, values) {
 function qualityChart(width, runs, work, quality) {
   const values = runs.map((r) => r.metrics[quality.key]);
   const most = Math.max(1, ...runs.map((r) => r.metrics[work.key]));
-  const contracts = quality.log && width > 460;
+  const contracts = quality.key === 'kl_mean', roomy = width > 460;
   const plot = makePlot(width, {
     title: `${quality.label} against ${work.label}, ${plural(runs.length, 'run')}`,
-    height: Math.round(Math.min(420, Math.max(300, width * 0.5))), left: 64, right: contracts ? 76 : 20,
+    height: Math.round(Math.min(420, Math.max(300, width * 0.5))), left: roomy ? 64 : 54, top: 30,
+    right: !contracts ? 20 : roomy ? 76 : 44,
     x: {domain: [0, most], label: work.label, format: (v) => percent(v)},
-    y: {domain: qualityDomain(quality, values), log: quality.log, label: quality.label,
-        format: (v) => (quality.log ? figure(v) : figure(v, 4))},
+    y: {domain: qualityDomain(quality, values), log: true},
   });
-  plot.svg.append(draw('text', {class: 'axis-label', x: plot.left, y: 10, 'text-anchor': 'start'}, quality.label));
-  if (quality.log) {
-    for (const kl of kContracts) {
-      plot.svg.append(draw('line', {class: 'contract', x1: plot.left, x2: plot.right, y1: plot.Y(kl), y2: plot.Y(kl)}));
-      if (contracts) {
-        plot.svg.append(draw('text', {class: 'contract-label', x: plot.right + 6, y: plot.Y(kl) + 4},
-                             `KL ${kl}`));
-      }
-    }
+  plot.svg.append(draw('text', {class: 'axis-label', x: plot.left, y: 12, 'text-anchor': 'start'}, quality.label));
+  for (const kl of contracts ? kContracts : []) {
+    plot.svg.append(
+      draw('line', {class: 'contract', x1: plot.left, x2: plot.right, y1: plot.Y(kl), y2: plot.Y(kl)}),
+      draw('text', {x: plot.right + 6, y: plot.Y(kl) + 4}, (roomy ? 'KL ' : '') + kl));
   }
   connectRuns(plot, runs, work, quality);
   const labels = [];
@@ -57,7 +53,7 @@ function connectRuns(plot, runs, work, quality) {
   for (const group of groups.values()) {
     if (group.length < 2) continue;
     const sorted = [...group].sort((a, b) => a.settings.tau - b.settings.tau);
-    addLine(plot, sorted.map((r) => [r.metrics[work.key], Math.max(r.metrics[quality.key], quality.log ? 1e-12 : 0)]),
+    addLine(plot, sorted.map((r) => [r.metrics[work.key], r.metrics[quality.key]]),
             modeStyle(group[0].settings.attention)[0] + ' thin');
   }
 }
@@ -69,7 +65,7 @@ function addRun(plot, run, work, quality, labels) {
     plot.svg.append(draw('line', {class: 'error ' + cls, x1: plot.X(x), x2: plot.X(x),
                                   y1: plot.Y(y - error), y2: plot.Y(y + error)}));
   }
-  const below = quality.log && !(y > 0);
+  const below = quality.key === 'kl_mean' && !(y > 0);
   addPoint(plot, x, y, form, cls + (below ? ' hollow' : ''), [
     run.name, `KL ${figure(m.kl_mean)} ± ${figure(m.kl_stderr, 2)}` + (below ? ' (0 or less: on the axis)' : ''),
     `perplexity ${figure(m.ppl_ratio, 5)} of dense`,

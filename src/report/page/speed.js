@@ -37,9 +37,6 @@ function speedChart(width, groups, showModel) {
     svg.append(draw('text', {class: 'group-name', x: narrow ? left : 0, y: y + 24},
                     (showModel ? g.model + ' · ' : '') + g.name));
     const begin = y + headHeight;
-    if (g.dense) {
-      svg.append(draw('line', {class: 'contract', x1: X(1), x2: X(1), y1: begin - 4, y2: begin + g.cases.length * row}));
-    }
     g.cases.forEach((c, i) => addBar(svg, c, g, X, {y: begin + i * row, rowHeight, narrow, left, width, right}));
     y = begin + g.cases.length * row;
   }
@@ -63,6 +60,9 @@ function addBar(svg, c, group, X, at) {
   if (samples.length > 1) {
     const lo = X(Math.min(...samples) / group.unit), hi = X(Math.max(...samples) / group.unit), mid = y + thick / 2;
     bar.append(draw('path', {class: 'whisker', d: `M${lo} ${mid}H${hi}M${lo} ${mid - 4}V${mid + 4}M${hi} ${mid - 4}V${mid + 4}`}));
+  }
+  if (group.dense) {
+    svg.append(draw('line', {class: 'contract', x1: X(1), x2: X(1), y1: y - (at.narrow ? 2 : 5), y2: y + thick + (at.narrow ? 2 : 4)}));
   }
   const isDense = c === group.dense;
   const text = `${milliseconds(c.median_ms)}` + (isDense ? '' : ` · ${speedup(c.speedup_vs_dense)}`);

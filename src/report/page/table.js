@@ -41,7 +41,7 @@ function makeTable(caption, columns, rows) {
   };
   const cell = (column, row, first) => make(
     first ? 'th' : 'td', {class: column.text ? 'text' : null, scope: first ? 'row' : null},
-    column.text ? make('bdi', {}, cellText(column, row)) : cellText(column, row));
+    column.text ? make('bdi', {}, safeText(cellText(column, row))) : cellText(column, row));
   return make('div', {class: 'table'},
     make('div', {class: 'table-head'},
       make('span', {class: 'table-name'}, caption),

@@ -7,7 +7,7 @@ const kSetFigures = ['n_reps', 'jaccard_prev', 'turnover', 'n_inherited', 'addit
   'attention_error_max', 'attention_error_relative', 'bound_tau', 'violations_tau', 'bound_distance',
   'violations_distance'];
 
-const words = (key) => key.replace(/_/g, ' ').replace('n reps', 'r').replace(/ prev$/, ', layer before');
+const words = (key) => key.replace(/_/g, ' ').replace('n reps fraction', 'r/T').replace('n reps', 'r').replace(/ prev$/, ', layer before');
 
 // Keys that a later version adds follow those known here.
 function keysOf(rows, known = []) {
@@ -81,8 +81,8 @@ function cacheTable(data) {
       .map((key) => ({name: words(key).replace(/ bytes$/, ''), get: (r) => r[key], show: key.endsWith('_bytes') ? bytes : figure}))], data.cache);
 }
 
-function mapTable(map) {
-  return makeTable('Counts of the window shown, by layer', [
+function mapTable({map, name}) {
+  return makeTable(name, [
     {name: 'layer', get: (r) => r.layer}, {name: 'r', get: (r) => r.nReps},
     {name: 'r/T', get: (r) => r.nReps / map.nTokens}, {name: 'turnover', get: (r) => r.turnover},
     {name: 'joined', get: (r) => (r.turnover === null ? null : r.additions)}, {name: 'left', get: (r) => (r.turnover === null ? null : r.removals)},
@@ -105,10 +105,7 @@ function tablesView(data, section) {
     data.cache.length ? folded('Cache bytes', () => cacheTable(data)) : null,
     data.profiles.some((p) => asObject(p.run.summary).sets) ? folded('Summary of the sets', () => summaryTable(data)) : null,
     ...data.profiles.map((p) => folded('Profile · ' + p.name, () => profileTables(p))),
-    ...mapState.choices.map((c, i) => folded('Window · ' + c.name, () => {
-      c.map = c.map || unpackMap(c.packed, c.part);
-      return mapTable(mapState.choices[i].map);
-    })),
-    ...data.plans.map((p) => folded('Plan · ' + p.name, () => planTable(p))),
+    mapState.choices.length ? folded('Windows shown as text', () => mapState.choices.map(mapTable)) : null,
+    data.plans.length ? folded('Plans', () => data.plans.map(planTable)) : null,
   ].filter(Boolean));
 }

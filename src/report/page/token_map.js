@@ -28,7 +28,12 @@ class TokenBoard {
     this.colour = 'role';
     this.lit = [];  // chips of the highlighted cluster
     this.pointed = null;
-    box.addEventListener('pointerenter', (e) => this.onPoint(e), true);
+    // Scrolling under a resting mouse also enters tokens; only a mouse that moved points.
+    let rest = null;
+    addEventListener('pointermove', (e) => { rest = e.screenX + ' ' + e.screenY; }, true);
+    box.addEventListener('pointerenter', (e) => {
+      if (!e.isTrusted || rest !== e.screenX + ' ' + e.screenY) this.onPoint(e);
+    }, true);
     box.addEventListener('pointerleave', (e) => { if (e.target === box) this.point(null); });
     box.addEventListener('focusin', (e) => this.onPoint(e));
     box.addEventListener('click', (e) => {
@@ -97,7 +102,7 @@ class TokenBoard {
       if (this.colour === 'cluster') {
         chip.dataset.tint = status === kUncovered || status === kExempt ? 'none' : tintOf(map.owner[at + t]);
       } else if (this.colour === 'cosine') {
-        const share = (map.cosine[at + t] / 32767 - floor) / Math.max(1e-6, 1 - floor);
+        const share = keeps(status) ? 0 : (map.cosine[at + t] / 32767 - floor) / Math.max(1e-6, 1 - floor);
         chip.style.setProperty('--near', Math.round(100 * Math.min(1, Math.max(0, share))) + '%');
       }
     }
@@ -260,7 +265,8 @@ function tokenMapView(data, section) {
     make('div', {class: 'token-map'}, box, details.element),
     make('p', {class: 'caption'}, 'Tokens with a bar below stand for others at this layer; faded ones ' +
       'are near enough (cosine 1 − τ² or more) to one that came before. Point at a token, or move with ' +
-      'the arrow keys, to see who stands for it; [ and ] change the layer, o goes to the owner.'));
+      'the arrow keys, to see who stands for it; [ and ] change the layer, o goes to the owner. Coloured by ' +
+      'cosine, a token is the fuller the nearer its owner; by cluster, tokens of one owner share a tint.'));
   const board = new TokenBoard(box, details.show);
   const refresh = () => { controls.refresh(); key.refresh(); details.show(board.pointed ?? mapState.token); };
   mapState.listen((what) => {
@@ -277,6 +283,7 @@ function tokenMapView(data, section) {
     ...window.sluice,
     showToken(position, layer = mapState.layer) {
       if (!(position >= 0 && position < mapState.map.nTokens)) return;
+      board.pointed = null;
       mapState.setLayer(layer);
       mapState.setToken(position);
       section.scrollIntoView({block: 'start'});

@@ -1,17 +1,14 @@
 // How the text of a token is shown: as itself, with what would be invisible or would reorder its
 // neighbours made visible.
 
-// Controls have pictures in Unicode (U+2400...); formatting characters are named. The joiner and
-// the variation selectors stay inside a longer token, where emoji need them.
-const kInvisible = /[\u0000-\u0008\u000b-\u001f\u007f]|[\u0080-\u009f\u00ad\u061c\u200b\u200c\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]/g;
+// Controls, and characters that format or reorder. The joiner and the variation selectors stay
+// inside a longer token, where emoji need them.
+const kInvisible = new RegExp('[\\u0000-\\u0008\\u000b-\\u001f\\u007f-\\u009f\\u00ad\\u061c\\u200b\\u200c' +
+  '\\u200e\\u200f\\u2028-\\u202e\\u2060-\\u206f\\ufeff\\ufff9-\\ufffb]', 'g');
 const kOnlyJoiners = /^[\u200d\ufe00-\ufe0f\s]+$/;
 
-function visibleCharacter(c) {
-  const code = c.codePointAt(0);
-  if (code < 0x20) return String.fromCodePoint(0x2400 + code);
-  if (code === 0x7f) return '␡';
-  return '⟨U+' + code.toString(16).toUpperCase().padStart(4, '0') + '⟩';
-}
+const visibleCharacter = (c) =>
+  '⟨U+' + c.codePointAt(0).toString(16).toUpperCase().padStart(4, '0') + '⟩';
 
 function visibleText(text) {
   if (text === '') return '∅';
@@ -19,6 +16,9 @@ function visibleText(text) {
     return [...text].map((c) => (/\s/.test(c) ? c : visibleCharacter(c))).join('');
   return text.replace(kInvisible, visibleCharacter);
 }
+
+// The same for names and cells, where nothing is nothing.
+const safeText = (text) => (text ? visibleText(String(text)) : '');
 
 // On one line, for labels: spaces at the ends and line breaks shown by signs.
 function oneLine(text, limit = 40) {

@@ -1,0 +1,27 @@
+// results.json -> one self-contained HTML page. The page is drawn in the browser from the data
+// inside it; here results are checked, packed and put into the page.
+
+#pragma once
+
+#include <filesystem>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+namespace sluice {
+
+// A results file of one command, or of a demo with its `parts`, checked as below.
+nlohmann::json read_results(const std::filesystem::path& path);
+
+// Throws Error, one line with `label` and the JSON path, unless these are results that this version
+// knows and whatever the page relies on is there and of its type.
+void check_results(const nlohmann::json& results, const std::string& label);
+
+// The page of all results, in order; `command_line` is what the page says made it. Not empty.
+std::string report_page(std::vector<nlohmann::json> results, const std::string& command_line);
+
+// One command's results as a page in a file, which is written whole or not at all.
+void write_page(const nlohmann::json& results, const std::filesystem::path& path,
+                const std::string& command_line);
+
+}  // namespace sluice

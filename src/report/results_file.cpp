@@ -1,0 +1,75 @@
+// Reading and checking what other commands wrote.
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "core/version.h"
+#include "io/json_text.h"
+#include "io/mapped_file.h"
+#include "io/quote.h"
+#include "report/report.h"
+#include "report/shape.h"
+#include "report/token_map.h"
+
+namespace sluice {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr int kNewestSchema = 1;
+constexpr size_t kMaxFileBytes = size_t{256} << 20;
+
+void check_schema(const Json& results, const std::string& label) {
+  constexpr const char* kHint = "sluice report reads what sluice writes with --json";
+  if (!results.is_object())
+    throw Error(fmt::format("{}: is {}, not results of sluice", label, describe_json(results)),
+                kHint);
+  if (!results.contains("schema"))
+    throw Error(label + ": has no `schema`, so these are not results of sluice", kHint);
+  const Json& schema = results["schema"];
+  // As double: the library compares signed and unsigned numbers by their bits.
+  if (!schema.is_number_integer() || schema.get<double>() < 1)
+    throw Error(
+        fmt::format("{}: schema is {}, expected {}", label, describe_json(schema), kNewestSchema),
+        kHint);
+  if (schema.get<double>() > kNewestSchema)
+    throw Error(fmt::format("{}: schema {} was written by a newer sluice; this is {}, which reads "
+                            "schema {}",
+                            label, schema.dump(), SLUICE_VERSION, kNewestSchema),
+                "use that newer sluice, or run the command again with this one");
+}
+
+void check_part(const Json& part, const std::string& label) {
+  check_schema(part, label);
+  check_shape(part, "header", label);
+  check_shape(part, part["command"].get<std::string>(), label);
+  if (const auto map = part.find("map"); map != part.end() && !map->is_null())
+    check_map(*map, label);
+}
+
+}  // namespace
+
+void check_results(const Json& results, const std::string& label) {
+  check_part(results, label);
+  const auto parts = results.find("parts");
+  if (parts == results.end()) return;
+  if (!parts->is_array() || parts->empty())
+    throw Error(label + ": parts is not an array of results", "did sluice demo write this file?");
+  for (size_t i = 0; i < parts->size(); ++i) {
+    const std::string where = fmt::format("{}: parts[{}]", label, i);
+    check_part((*parts)[i], where);
+    if ((*parts)[i].contains("parts"))
+      throw Error(where + ": has parts of its own", "did sluice demo write this file?");
+  }
+}
+
+Json read_results(const std::filesystem::path& path) {
+  const std::string label = path_label(path);
+  Json results = parse_json(read_text_file(path, kMaxFileBytes), label);
+  check_results(results, label);
+  return results;
+}
+
+}  // namespace sluice

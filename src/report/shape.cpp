@@ -1,0 +1,192 @@
+#include "report/shape.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "core/error.h"
+#include "io/json_text.h"
+#include "io/quote.h"
+
+namespace sluice {
+namespace {
+
+using Json = nlohmann::json;
+
+// A value is "text", "number" (finite), "integer", the name of another shape, an array of
+// one shape, or an object. A key with "?" may be absent or null; "*" is every key not named, which
+// may be null too; keys that no shape names are left alone. docs/results.md has their meaning.
+const Json& shapes() {
+  static const Json all = Json::parse(R"({
+    "header": {
+      "schema": "integer", "command": "text", "sluice_version?": "text", "command_line?": "text",
+      "machine?": {"cpu?": "text", "isa?": "text", "threads?": "integer", "gpu?": "text"},
+      "model?": {
+        "path?": "text", "family?": "text", "n_layers?": "integer", "d_model?": "integer",
+        "n_heads?": "integer", "n_kv_heads?": "integer", "head_dim?": "integer",
+        "vocab?": "integer", "dtype?": "text", "sha256?": "text"
+      },
+      "text?": {"path?": "text", "sha256?": "text", "n_tokens?": "integer"},
+      "settings?": {}, "map?": "map", "plan?": "plan"
+    },
+    "map": {
+      "tau": "number", "n_tokens": "integer", "space": "text", "rule": "text", "tokens": ["text"],
+      "layers": [{
+        "layer": "integer", "status": "text", "owner": ["integer"], "cosine": ["number"]
+      }]
+    },
+
+    "analyze": {
+      "runs": [{
+        "tau": "number", "n_tokens": "integer", "space": "text", "n_windows?": "integer",
+        "layers": [{
+          "layer": "integer", "independent?": "set", "greedy?": "set", "cascade?": "set",
+          "cascades?": ["set"], "controls?": {"*": "set"}, "heads?": [{"*": "number"}]
+        }],
+        "summary?": {"rule?": "text", "sets?": {"*": "set"}, "*": "number"}
+      }],
+      "paper?": {
+        "name": "text", "tau?": "number", "n_tokens?": "integer", "space?": "text",
+        "counts?": [{"layer": "integer", "n_reps": "number"}],
+        "coherence?": [{"layer": "integer", "jaccard": "number"}],
+        "layers?": [{
+          "layer": "integer", "n_reps_independent?": "number", "n_reps_cascade?": "number",
+          "jaccard_prev?": "number", "turnover?": "number"
+        }]
+      }
+    },
+    "set": {"rule?": "text", "*": "number"},
+
+    "eval": {
+      "metrics?": "metrics", "cache?": "cache",
+      "runs?": [{"settings": "choice", "metrics": "metrics", "cache?": "cache", "plan?": "plan"}]
+    },
+    "metrics": {"*": "number"},
+    "cache": {"*": "number"},
+    "choice": {
+      "attention": "text", "select?": "text", "space?": "text", "tau?": "number", "far?": "text",
+      "window?": "integer", "block?": "integer", "sinks?": "integer", "outlier_ratio?": "number",
+      "from_layer?": "integer"
+    },
+    "plan": {
+      "layers": [{
+        "layer": "integer", "mode": "text", "window?": "integer", "block?": "integer",
+        "heads": [{"kind": "text", "tau?": "number", "far?": "text"}]
+      }]
+    },
+
+    "generate": {
+      "generation": {
+        "prompt": "text", "text": "text", "tokens?": ["integer"], "end?": "text",
+        "n_prompt_tokens?": "integer", "prefill_tokens_per_s?": "number",
+        "decode_tokens_per_s?": "number"
+      },
+      "cache?": "cache"
+    },
+
+    "bench": {
+      "cases": [{
+        "name": "text", "n_tokens?": "integer", "mode?": "text", "label?": "text",
+        "settings?": {}, "samples_ms?": ["number"], "median_ms?": "number",
+        "tokens_per_s?": "number", "speedup_vs_dense?": "number", "speedup_low?": "number",
+        "speedup_high?": "number", "n_reps_fraction?": "number", "parts_ms?": {"*": "number"}
+      }]
+    }
+  })");
+  return all;
+}
+
+// Where a value stands, told only when something is wrong there.
+struct Place {
+  const Place* outer = nullptr;
+  std::string_view key;
+  size_t index = 0;
+  bool is_element = false;
+
+  std::string path() const {
+    if (outer == nullptr) return "";
+    std::string text = outer->path();
+    if (is_element) return text + fmt::format("[{}]", index);
+    if (!text.empty()) text += '.';
+    // Keys come from our shapes, or through "*" from the file.
+    const std::string shown = quote(key);
+    return text + shown.substr(1, shown.size() - 2);
+  }
+};
+
+class Checker {
+ public:
+  explicit Checker(const std::string& label) : label_(label) {}
+
+  void check(const Json& value, const Json& shape, const Place& place) const {
+    if (shape.is_object()) return check_object(value, shape, place);
+    if (shape.is_array()) return check_array(value, shape[0], place);
+    const auto& type = shape.get_ref<const std::string&>();
+    if (type == "text") {
+      if (!value.is_string()) refuse(place, value, "text");
+    } else if (type == "number") {
+      if (!value.is_number() || !std::isfinite(value.get<double>()))
+        refuse(place, value, "a number");
+    } else if (type == "integer") {
+      if (!is_integer(value)) refuse(place, value, "an integer");
+    } else {
+      check(value, shapes().at(type), place);
+    }
+  }
+
+ private:
+  // One that a browser's numbers hold exactly.
+  static bool is_integer(const Json& value) {
+    constexpr int64_t kMost = int64_t{1} << 53;
+    if (value.is_number_unsigned()) return value.get<uint64_t>() <= uint64_t{kMost};
+    return value.is_number_integer() && value.get<int64_t>() >= -kMost;
+  }
+
+  void check_array(const Json& value, const Json& shape, const Place& place) const {
+    if (!value.is_array()) refuse(place, value, "an array");
+    for (size_t i = 0; i < value.size(); ++i)
+      check(value[i], shape, {.outer = &place, .key = {}, .index = i, .is_element = true});
+  }
+
+  void check_object(const Json& value, const Json& shape, const Place& place) const {
+    if (!value.is_object()) refuse(place, value, "an object");
+    for (const auto& [name, inner] : shape.items()) {
+      if (name == "*") continue;
+      const bool optional = name.ends_with('?');
+      const std::string_view key = std::string_view(name).substr(0, name.size() - optional);
+      const auto found = value.find(key);
+      if (found == value.end() || (optional && found->is_null())) {
+        if (optional) continue;
+        const std::string path = place.path();
+        throw Error(fmt::format("{}: {}has no `{}`", label_, path.empty() ? "" : path + " ", key),
+                    kHint);
+      }
+      check(*found, inner, {.outer = &place, .key = key});
+    }
+    if (const auto rest = shape.find("*"); rest != shape.end())
+      for (const auto& [key, inner] : value.items())
+        if (!inner.is_null() && !shape.contains(key) && !shape.contains(key + "?"))
+          check(inner, *rest, {.outer = &place, .key = key});
+  }
+
+  [[noreturn]] void refuse(const Place& place, const Json& value, const char* expected) const {
+    const std::string path = place.path();
+    throw Error(fmt::format("{}: {}is {}, expected {}", label_, path.empty() ? "" : path + " ",
+                            describe_json(value), expected),
+                kHint);
+  }
+
+  static constexpr const char* kHint = "is this a file that sluice wrote with --json, unchanged?";
+  const std::string& label_;
+};
+
+}  // namespace
+
+void check_shape(const Json& value, std::string_view name, const std::string& label) {
+  if (const auto shape = shapes().find(name); shape != shapes().end())
+    Checker(label).check(value, *shape, Place{});
+}
+
+}  // namespace sluice

@@ -1,0 +1,118 @@
+// What read_results takes, and the one line it has for everything else.
+
+#include <gtest/gtest.h>
+
+#include "report/report.h"
+#include "unit/report/sample_results.h"
+#include "unit/test_files.h"
+
+namespace sluice {
+namespace {
+
+using Json = nlohmann::json;
+using test::expect_error;
+
+std::string refusal_of(const std::string& text, const std::vector<std::string>& fragments) {
+  const test::TempDir folder;
+  const auto path = folder.write("results.json", text);
+  std::vector<std::string> all = fragments;
+  all.push_back("results.json: ");
+  return expect_error([&] { read_results(path); }, all);
+}
+
+// The text of results with one value replaced.
+std::string with(Json json, const std::string& pointer, Json value) {
+  json[Json::json_pointer(pointer)] = std::move(value);
+  return json.dump();
+}
+
+TEST(ReadResults, GivesWhatEveryCommandWrote) {
+  const test::TempDir folder;
+  for (const Json& json : {test::sample_analyze(), test::sample_eval(), test::sample_generate(),
+                           test::sample_bench(), test::sample_demo(), test::sample_header("new")})
+    EXPECT_EQ(read_results(folder.write("results.json", json.dump())), json);
+}
+
+TEST(ReadResults, LeavesKeysAloneThatItDoesNotKnow) {
+  Json json = test::sample_analyze();
+  json["runs"][0]["new_key"] = {1, "a"};
+  json["another"] = {{"deep", {1, 2}}};
+  EXPECT_NO_THROW(check_results(json, "x"));
+}
+
+TEST(ReadResults, EveryTruncationIsRefused) {
+  const std::string whole = test::sample_demo().dump();
+  for (size_t size = 0; size < whole.size(); size += 97)
+    refusal_of(whole.substr(0, size), {size == 0 ? "is empty" : "not valid JSON"});
+  refusal_of(whole.substr(0, whole.size() - 1), {"not valid JSON"});
+}
+
+TEST(ReadResults, ForeignFilesAreRefused) {
+  refusal_of("<!doctype html>", {"not valid JSON"});
+  refusal_of("[1, 2]", {"is an array, not results of sluice"});
+  refusal_of("null", {"is null, not results of sluice"});
+  refusal_of("{}", {"no `schema`"});
+  refusal_of(R"({"model_type": "gpt2"})", {"no `schema`"});
+  refusal_of(R"({"schema": 1})", {"has no `command`"});
+  refusal_of(R"({"schema": "1", "command": "eval"})", {"schema is \"1\""});
+  refusal_of(R"({"schema": 0, "command": "eval"})", {"schema is 0"});
+  refusal_of(R"({"schema": 1.5, "command": "eval"})", {"schema is 1.5"});
+  refusal_of("{\"schema\": 1, \"command\": \"\xff\"}", {"not valid JSON", "UTF-8"});
+  refusal_of(std::string(100, '[') + std::string(100, ']'), {"nests deeper"});
+  refusal_of(R"({"schema": 1, "command": "eval", "metrics": {"ppl": 1e999}})", {"not valid JSON"});
+}
+
+TEST(ReadResults, NewerSchemasAreNamedAsSuch) {
+  refusal_of(with(test::sample_eval(), "/schema", 2),
+             {"schema 2 was written by a newer sluice", "schema 1"});
+  refusal_of(with(test::sample_eval(), "/schema", UINT64_MAX), {"newer sluice"});
+  refusal_of(with(test::sample_demo(), "/parts/1/schema", 7),
+             {"parts[1]: schema 7 was written by a newer sluice"});
+}
+
+TEST(ReadResults, WrongTypesAreRefusedWithTheirPath) {
+  const Json analyze = test::sample_analyze(), eval = test::sample_eval();
+  refusal_of(with(analyze, "/model", "gpt2"), {"model is \"gpt2\", expected an object"});
+  refusal_of(with(analyze, "/model/path", 3), {"model.path is 3, expected text"});
+  refusal_of(with(analyze, "/command", 3), {"command is 3, expected text"});
+  refusal_of(with(analyze, "/runs", {{"tau", 1}}), {"runs is an object, expected an array"});
+  refusal_of(with(analyze, "/runs/0/tau", "0.3"), {"runs[0].tau is \"0.3\", expected a number"});
+  refusal_of(with(analyze, "/runs/0/tau", nullptr), {"runs[0].tau is null"});
+  refusal_of(with(analyze, "/runs/0/layers/1/layer", 1.5), {"runs[0].layers[1].layer is 1.5"});
+  refusal_of(with(analyze, "/runs/0/layers/1/cascade/n_reps", true),
+             {"runs[0].layers[1].cascade.n_reps is true, expected a number"});
+  refusal_of(with(analyze, "/runs/0/layers/1/cascade/a\nb", "x"), {"cascade.a\\x0ab is \"x\""});
+  refusal_of(with(analyze, "/paper/counts/0/n_reps", "many"), {"paper.counts[0].n_reps"});
+  refusal_of(with(eval, "/runs/0/metrics/kl_mean", Json::array()),
+             {"runs[0].metrics.kl_mean is an array"});
+  refusal_of(with(eval, "/runs/0/plan/layers/0/heads/0", 5),
+             {"runs[0].plan.layers[0].heads[0] is 5, expected an object"});
+  refusal_of(with(test::sample_generate(), "/generation/text", nullptr),
+             {"generation.text is null, expected text"});
+  refusal_of(with(test::sample_bench(), "/cases/0/samples_ms/1", "x"),
+             {"cases[0].samples_ms[1] is \"x\", expected a number"});
+  refusal_of(with(test::sample_demo(), "/parts/3/cases", 1), {"parts[3]: cases is 1"});
+}
+
+TEST(ReadResults, PartsAreResultsAndHaveNoParts) {
+  refusal_of(with(test::sample_demo(), "/parts", Json::array()), {"parts is not an array of"});
+  refusal_of(with(test::sample_demo(), "/parts", 5), {"parts is not an array of"});
+  refusal_of(with(test::sample_demo(), "/parts/1", 5), {"parts[1]: is 5, not results"});
+  refusal_of(with(test::sample_demo(), "/parts/1", test::sample_demo()),
+             {"parts[1]: has parts of its own"});
+}
+
+TEST(ReadResults, LongTextIsNotRepeatedWhole) {
+  const std::string message = refusal_of(
+      with(test::sample_eval(), "/runs", std::string(100000, 'x')), {"expected an array"});
+  EXPECT_LT(message.size(), 400u);
+}
+
+TEST(ReadResults, FilesThatAreNotThereAreRefused) {
+  const test::TempDir folder;
+  expect_error([&] { read_results(folder.path() / "none.json"); }, {"none.json"});
+  expect_error([&] { read_results(folder.path()); }, {folder.path().string()});
+}
+
+}  // namespace
+}  // namespace sluice

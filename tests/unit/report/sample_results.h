@@ -1,0 +1,106 @@
+// Results small enough to damage, with every key that the page reads.
+
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+namespace sluice::test {
+
+inline nlohmann::json sample_header(const std::string& command) {
+  return {{"schema", 1},
+          {"command", command},
+          {"command_line", "sluice " + command + " -m model"},
+          {"sluice_version", "0.1.0"},
+          {"machine", {{"cpu", "a cpu"}, {"isa", "scalar"}, {"threads", 2}, {"gpu", nullptr}}},
+          {"model", {{"path", "model"}, {"family", "gpt2"}, {"n_layers", 2}, {"dtype", "f32"}}},
+          {"text", {{"path", "text.txt"}, {"sha256", "00"}, {"n_tokens", 4}}},
+          {"settings", {{"windows", 1}}}};
+}
+
+inline nlohmann::json sample_analyze() {
+  nlohmann::json json = sample_header("analyze");
+  const nlohmann::json set = {{"rule", "cascade-cover"}, {"n_reps", 2.0}, {"turnover", nullptr}};
+  json["runs"] = {{{"tau", 0.3},
+                   {"n_tokens", 4},
+                   {"space", "normed"},
+                   {"n_windows", 1},
+                   {"layers",
+                    {{{"layer", 0}, {"independent", set}, {"cascade", set}},
+                     {{"layer", 1}, {"independent", set}, {"cascade", set}}}},
+                   {"summary", {{"rule", "cascade-cover"}, {"mean_n_reps_cascade", 2.0}}}}};
+  json["map"] = {{"tau", 0.3},
+                 {"n_tokens", 4},
+                 {"space", "normed"},
+                 {"rule", "cascade-cover"},
+                 {"tokens", {"The", " gate", " <b>", "\n"}},
+                 {"layers",
+                  {{{"layer", 0},
+                    {"status", "ER.U"},
+                    {"owner", {0, 1, 1, 3}},
+                    {"cosine", {1, 1, 0.9312, -0.25}}},
+                   {{"layer", 1},
+                    {"status", "ER.."},
+                    {"owner", {0, 1, 1, 1}},
+                    {"cosine", {1, 1.0004, 0.97, 0.91}}}}}};
+  json["paper"] = {{"name", "GPT-2"},
+                   {"counts", {{{"layer", 0}, {"n_reps", 30}}}},
+                   {"layers",
+                    {{{"layer", 0},
+                      {"n_reps_independent", 30},
+                      {"n_reps_cascade", 31},
+                      {"jaccard_prev", nullptr},
+                      {"turnover", nullptr}}}}};
+  return json;
+}
+
+inline nlohmann::json sample_eval() {
+  nlohmann::json json = sample_header("eval");
+  json["runs"] = {
+      {{"settings", {{"attention", "keys"}, {"tau", 0.3}}},
+       {"metrics", {{"kl_mean", 0.01}, {"fast_path_fraction", nullptr}}},
+       {"cache", {{"n_tokens", 4}, {"dense_bytes", 1024}}},
+       {"plan",
+        {{"layers",
+          {{{"layer", 0},
+            {"mode", "keys"},
+            {"reuse", false},
+            {"window", 128},
+            {"block", 128},
+            {"heads", {{{"kind", "clusters"}, {"tau", 0.3}, {"far", "centroid"}}}}}}}}}}};
+  return json;
+}
+
+inline nlohmann::json sample_generate() {
+  nlohmann::json json = sample_header("generate");
+  json["generation"] = {{"prompt", "The"},           {"text", " gate"},
+                        {"tokens", {1, 2}},          {"end", "length"},
+                        {"n_prompt_tokens", 1},      {"prefill_tokens_per_s", 10.0},
+                        {"decode_tokens_per_s", 5.0}};
+  return json;
+}
+
+inline nlohmann::json sample_bench() {
+  nlohmann::json json = sample_header("bench");
+  json["cases"] = {{{"name", "pp1024"},
+                    {"n_tokens", 1024},
+                    {"mode", "keys"},
+                    {"label", "keys, tau 0.3"},
+                    {"settings", {{"attention", "keys"}}},
+                    {"samples_ms", {10.0, 11.0}},
+                    {"median_ms", 10.5},
+                    {"tokens_per_s", 97523.8},
+                    {"speedup_vs_dense", 1.2},
+                    {"speedup_low", 1.1},
+                    {"speedup_high", 1.3},
+                    {"parts_ms", {{"select", 1.0}, {"attend", 2.0}, {"rest", 7.5}}},
+                    {"n_reps_fraction", 0.4}}};
+  return json;
+}
+
+inline nlohmann::json sample_demo() {
+  nlohmann::json json = sample_header("demo");
+  json["parts"] = {sample_analyze(), sample_eval(), sample_generate(), sample_bench()};
+  return json;
+}
+
+}  // namespace sluice::test
