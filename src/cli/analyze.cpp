@@ -112,12 +112,12 @@ void print_report(const AnalyzeReport& report, const std::string& format) {
 }
 
 void run_analyze(AnalyzeFlags& flags) {
-  if (!flags.json.empty()) check_writable(flags.json);
+  check_outputs(flags);
   const auto checkpoint = open_checkpoint(flags.model);
   const auto tokenizer = open_tokenizer_of(*checkpoint);
   const ModelSpec& spec = checkpoint->spec();
   AnalyzeOptions options = analyze_options(flags, spec);
-  options.want_map = !flags.json.empty();
+  options.want_map = flags.wants_results();
   const std::vector<int64_t> contexts = contexts_of(flags, spec);
   flags.context = *std::max_element(contexts.begin(), contexts.end());
   {  // a text that is too short is refused before the work
@@ -137,15 +137,15 @@ void run_analyze(AnalyzeFlags& flags) {
     if (found.map) result.map = std::move(found.map);
     options.want_map = false;  // one is enough to look at
   }
-  if (!flags.json.empty())
-    write_json(
+  if (flags.wants_results())
+    write_outputs(
         analyze_results(
             {.command_line = flags.command_line,
              .checkpoint = *checkpoint,
              .model = model,
              .text = flags.file},
             {.options = options, .contexts = contexts, .result = result, .tokenizer = *tokenizer}),
-        flags.json);
+        flags);
   const AnalyzeReport report{.model_name = checkpoint->path.filename().string(),
                              .spec = spec,
                              .rules = options.rules,

@@ -63,7 +63,7 @@ void print_notes(const BenchFlags& flags, const std::vector<UniformAttention>& c
 
 void run_bench(BenchFlags& flags) {
   const std::vector<UniformAttention> choices = attention_choices(flags.attention);
-  if (!flags.json.empty()) check_writable(flags.json);
+  check_outputs(flags);
   const auto checkpoint = open_checkpoint(flags.model);
   const ModelSpec& spec = checkpoint->spec();
   const std::vector<int32_t> tokens = tokens_of(flags, *checkpoint);
@@ -85,13 +85,13 @@ void run_bench(BenchFlags& flags) {
                           checkpoint->path.filename().string(), flags.dtype, threads(),
                           flags.bench.repeat));
   fmt::print("{}", flags.format == "csv" ? table.csv() : table.markdown());
-  if (!flags.json.empty())
-    write_json(bench_results({.command_line = flags.command_line,
-                              .checkpoint = *checkpoint,
-                              .model = model,
-                              .text = flags.file},
-                             result),
-               flags.json);
+  if (flags.wants_results())
+    write_outputs(bench_results({.command_line = flags.command_line,
+                                 .checkpoint = *checkpoint,
+                                 .model = model,
+                                 .text = flags.file},
+                                result),
+                  flags);
 }
 
 }  // namespace

@@ -13,7 +13,6 @@
 #include "core/threads.h"
 #include "eval/results.h"
 #include "eval/text_stream.h"
-#include "report/report.h"
 
 namespace sluice::cli {
 namespace {
@@ -22,7 +21,6 @@ constexpr int64_t kContext = 2048;
 
 struct DemoFlags : CommonOptions {
   std::string file;
-  std::string html = "report.html";
 };
 
 void fill_defaults(DemoFlags& flags) {
@@ -32,6 +30,7 @@ void fill_defaults(DemoFlags& flags) {
     if (flags.file.empty()) flags.file = (folder / "text.txt").string();
   }
   if (flags.json.empty()) flags.json = "results.json";
+  if (flags.html.empty()) flags.html = "report.html";
 }
 
 std::vector<int32_t> beginning_of(const DemoFlags& flags, const Tokenizer& tokenizer) {
@@ -68,7 +67,7 @@ void print_ending(const DemoFlags& flags, double seconds) {
 void run_demo(DemoFlags& flags) {
   const auto start = std::chrono::steady_clock::now();
   fill_defaults(flags);
-  for (const std::string& file : {flags.json, flags.html}) check_writable(file);
+  check_outputs(flags);
   const auto checkpoint = open_checkpoint(flags.model);
   const auto tokenizer = open_tokenizer_of(*checkpoint);
   const ModelSpec& spec = checkpoint->spec();
@@ -100,8 +99,7 @@ void run_demo(DemoFlags& flags) {
     fmt::print("\n(Chapters 3 and 4, on prediction, are for models that predict a next token.)\n");
   }
   parts.push_back(tell_speed(scene));
-  write_json(results, flags.json);
-  write_page(results, flags.html, flags.command_line);
+  write_outputs(results, flags);
   print_ending(flags,
                std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
 }
@@ -124,7 +122,7 @@ Run add_demo(CLI::App& program) {
   command->get_option("--model")->required(false);
   command->get_option("--json")->description("Where the figures go; results.json");
   command->add_option("-f,--file", flags->file, "Text file; by default the one that comes along");
-  command->add_option("--html", flags->html, "Where the page goes")->capture_default_str();
+  command->get_option("--html")->description("Where the page goes; report.html");
   return [flags](const std::string& command_line) {
     flags->command_line = command_line;
     run_demo(*flags);

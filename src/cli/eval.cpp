@@ -64,8 +64,8 @@ void run_dense(const EvalOptions& options, const Checkpoint& checkpoint, TextStr
       "of {}\n",
       result.perplexity(), result.standard_error(), result.loss.mean(),
       result.loss.standard_error(), result.loss.count(), result.n_windows, model.context());
-  if (!options.json.empty())
-    write_json(perplexity_results(origin_of(options, checkpoint, model), result), options.json);
+  if (options.wants_results())
+    write_outputs(perplexity_results(origin_of(options, checkpoint, model), result), options);
 }
 
 void run_comparison(const EvalOptions& options, const Checkpoint& checkpoint, TextStream& text,
@@ -93,12 +93,12 @@ void run_comparison(const EvalOptions& options, const Checkpoint& checkpoint, Te
              result.n_windows, model.context());
   if (choices.size() == 1) fmt::print("; attention {}", attention_text(choices.front(), shape));
   fmt::print("\n");
-  if (!options.json.empty())
-    write_json(
+  if (options.wants_results())
+    write_outputs(
         comparison_results(
             origin_of(options, checkpoint, model),
             {.choices = choices, .plans = plans, .result = result, .n_predict = options.n_predict}),
-        options.json);
+        options);
 }
 
 void run_eval(const EvalOptions& options) {
@@ -106,7 +106,7 @@ void run_eval(const EvalOptions& options) {
   if (options.n_predict > 0 && choices.empty())
     throw CLI::ValidationError(
         "--predict compares generation with dense, give --attention keys or copy");
-  if (!options.json.empty()) check_writable(options.json);
+  check_outputs(options);
   const auto checkpoint = open_checkpoint(options.model);
   const auto tokenizer = open_tokenizer_of(*checkpoint);
   TextStream text(options.file, *tokenizer, options.separator);

@@ -42,7 +42,7 @@ void run_generate(GenerateFlags flags, bool has_prompt, bool has_file) {
     if (stop.empty()) throw CLI::ValidationError("--stop is empty");
   const UniformAttention attention = attention_of(flags.attention);
   const std::string prompt = has_file ? read_prompt_file(flags.file) : flags.prompt;
-  if (!flags.json.empty()) check_writable(flags.json);
+  check_outputs(flags);
   const auto checkpoint = open_checkpoint(flags.model);
   const auto tokenizer = open_tokenizer_of(*checkpoint);
   Model model = load_model(checkpoint, flags);
@@ -65,15 +65,16 @@ void run_generate(GenerateFlags flags, bool has_prompt, bool has_file) {
                "attention {}\n",
                result.n_prompt, prefill_rate(result), result.tokens.size(), decode_rate(result),
                end_name(result.end), attention_text(attention, model.plan_shape()));
-  if (!flags.json.empty())
-    write_json(generate_results(
-                   {.command_line = flags.command_line, .checkpoint = *checkpoint, .model = model},
-                   {.prompt = prompt,
-                    .text = answer,
-                    .options = flags.generate,
-                    .attention = attention,
-                    .result = result}),
-               flags.json);
+  if (flags.wants_results())
+    write_outputs(
+        generate_results(
+            {.command_line = flags.command_line, .checkpoint = *checkpoint, .model = model},
+            {.prompt = prompt,
+             .text = answer,
+             .options = flags.generate,
+             .attention = attention,
+             .result = result}),
+        flags);
 }
 
 }  // namespace

@@ -2,10 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <nlohmann/json.hpp>
+
 #include "cli/progress.h"
 #include "core/error.h"
 #include "core/threads.h"
+#include "eval/results.h"
 #include "io/mapped_file.h"
+#include "report/report.h"
 
 namespace sluice::cli {
 
@@ -28,6 +32,7 @@ void add_common_options(CLI::App& command, CommonOptions& options) {
       ->capture_default_str();
   command.add_flag("--quiet", options.quiet, "Print results only");
   command.add_option("--json", options.json, "Also write the results to this file");
+  command.add_option("--html", options.html, "Also write a page that shows them, as report does");
 }
 
 CLI::Validator number_between(double min, double max, const char* expected) {
@@ -53,6 +58,16 @@ Model load_model(const std::shared_ptr<const Checkpoint>& checkpoint,
   return Model(
       checkpoint, make_backend(options),
       {.context = options.context, .progress = [&](double done) { bar.update(done, ""); }});
+}
+
+void check_outputs(const CommonOptions& options) {
+  for (const std::string& file : {options.json, options.html})
+    if (!file.empty()) check_writable(file);
+}
+
+void write_outputs(const nlohmann::json& results, const CommonOptions& options) {
+  if (!options.json.empty()) write_json(results, options.json);
+  if (!options.html.empty()) write_page(results, options.html, options.command_line);
 }
 
 std::string read_prompt_file(const std::string& path) {

@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <functional>
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "model/model.h"
@@ -18,11 +19,13 @@ struct CommonOptions {
   int threads = 0;
   int64_t context = 0;
   bool quiet = false;
-  std::string json;
-  std::string command_line;  // all of it, for `json`
+  std::string json, html;    // where results go; empty: nowhere
+  std::string command_line;  // all of it, for the results
+
+  bool wants_results() const { return !json.empty() || !html.empty(); }
 };
 
-// -m, --device, --dtype, -t, -c, --quiet and --json.
+// -m, --device, --dtype, -t, -c, --quiet, --json and --html.
 void add_common_options(CLI::App& command, CommonOptions& options);
 
 // A number from min to max; CLI::Range lets nan pass. `expected` says it in words.
@@ -33,6 +36,11 @@ std::unique_ptr<Backend> make_backend(const CommonOptions& options);
 
 // Loads the model with a progress bar.
 Model load_model(const std::shared_ptr<const Checkpoint>& checkpoint, const CommonOptions& options);
+
+// Throws now what writing results would throw after hours of work.
+void check_outputs(const CommonOptions& options);
+// Writes results to the files asked for.
+void write_outputs(const nlohmann::json& results, const CommonOptions& options);
 
 // The contents of a file given as a prompt, at most 64 MiB.
 std::string read_prompt_file(const std::string& path);
