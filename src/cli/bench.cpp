@@ -80,10 +80,10 @@ void run_bench(BenchFlags& flags) {
   }
   print_notes(flags, choices, spec.causal, result);
   const TextTable table = bench_table(
-      result, fmt::format("{}, {}, {} threads: median of {} samples, speed-up over dense with its "
+      result, fmt::format("{}, {}, {} thread{}: median of {} samples, speed-up over dense with its "
                           "lowest and highest, and shares of the time",
                           checkpoint->path.filename().string(), flags.dtype, threads(),
-                          flags.bench.repeat));
+                          threads() == 1 ? "" : "s", flags.bench.repeat));
   fmt::print("{}", flags.format == "csv" ? table.csv() : table.markdown());
   if (flags.wants_results())
     write_outputs(bench_results({.command_line = flags.command_line,

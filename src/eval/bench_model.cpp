@@ -51,7 +51,7 @@ class LengthBench {
                           .samples = {},
                           .reps_fraction = {}});
     }
-    // What cannot decode says so once, behind its prefill.
+    // Modes that cannot decode stay out of it alone.
     n_predict_.assign(caches_.size(), n_predict);
     for (size_t i = 0; n_predict > 0 && i < caches_.size(); ++i)
       if (caches_[i].needs_whole_sequence()) {
