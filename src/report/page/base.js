@@ -33,6 +33,27 @@ function draw(tag, attributes, ...children) {
   return append(setAttributes(document.createElementNS(kSvg, tag), attributes), children);
 }
 
+// Runs f; where it fails, one plain line stands in `place` and the rest of the page goes on.
+function guarded(place, f) {
+  try {
+    f();
+  } catch (error) {
+    place.append(make('p', {class: 'failed'}, 'This could not be drawn: ' + error.message));
+    console.error(error);
+  }
+}
+
+// Items with the same key together, in order of first appearance.
+function groupsOf(items, keyOf) {
+  const groups = new Map();
+  for (const item of items) {
+    const key = keyOf(item);
+    if (!groups.has(key)) groups.set(key, []);
+    groups.get(key).push(item);
+  }
+  return [...groups.values()];
+}
+
 const isNumber = (x) => typeof x === 'number' && Number.isFinite(x);
 const asList = (x) => (Array.isArray(x) ? x : []);
 const asObject = (x) => (x && typeof x === 'object' && !Array.isArray(x) ? x : {});

@@ -143,7 +143,9 @@ function legend(items, toggle) {
 function keepDrawn(host, drawing) {
   let width = 0;
   const redraw = () => {
-    if (width > 0) host.replaceChildren(drawing(width));
+    if (width <= 0) return;
+    host.replaceChildren();
+    guarded(host, () => host.append(drawing(width)));
   };
   new ResizeObserver((entries) => {
     const now = Math.floor(entries[0].contentRect.width);

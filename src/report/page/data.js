@@ -93,6 +93,7 @@ function readData() {
       }
     }
   }
+  if (data.maps.length) mapState.start(data.maps);
   return data;
 }
 

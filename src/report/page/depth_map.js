@@ -35,10 +35,11 @@ class DepthMap {
   redraw() {
     if (this.pending) return;
     this.pending = true;
-    requestAnimationFrame(() => {
-      this.pending = false;
-      if (this.canvas.clientWidth > 40) drawDepth(this.canvas, this.map, this.view, this.cursor);
-    });
+    requestAnimationFrame(() => { this.pending = false; this.paint(); });
+  }
+
+  paint() {
+    if (this.canvas.clientWidth > 40) drawDepth(this.canvas, this.map, this.view, this.cursor);
   }
 
   get cell() { return (this.canvas.clientWidth - 30) / (this.view.to - this.view.from); }
@@ -101,7 +102,7 @@ class DepthMap {
   listen() {
     const c = this.canvas;
     new ResizeObserver(() => this.redraw()).observe(c);
-    document.addEventListener('sluice-theme', () => this.redraw());
+    document.addEventListener('sluice-theme', () => this.paint());  // at once: printing does not wait
     c.addEventListener('wheel', (e) => this.onWheel(e), {passive: false});
     c.addEventListener('keydown', (e) => this.onKey(e));
     c.addEventListener('pointerdown', (e) => {

@@ -1,14 +1,9 @@
 // Generated texts of one prompt side by side; where a text leaves the first one is marked.
 
 function generationGroups(list) {
-  const groups = new Map();
-  for (const g of list) {
-    const key = modelName(g.part) + '\n' + g.prompt;
-    if (!groups.has(key)) groups.set(key, []);
-    groups.get(key).push(g);
-  }
   // Dense first: it is what the others are compared with.
-  return [...groups.values()].map((g) => [...g.filter((x) => x.dense), ...g.filter((x) => !x.dense)]);
+  return groupsOf(list, (g) => modelName(g.part) + '\n' + g.prompt)
+    .map((g) => [...g.filter((x) => x.dense), ...g.filter((x) => !x.dense)]);
 }
 
 function commonLength(a, b) {

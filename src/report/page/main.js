@@ -23,35 +23,23 @@ const kViews = [
    lead: 'How it was made, and on what.'},
 ];
 
-function failed(section, error) {
-  section.append(make('p', {class: 'failed'}, 'This view could not be drawn: ' + error.message));
-  console.error(error);
-}
-
 function start() {
   theme.start();
   const content = document.getElementById('content');
   const nav = document.getElementById('nav');
-  let data;
-  try {
-    data = readData();
-    content.append(headline(data));
-  } catch (error) {
-    failed(content, error);
-    if (!data) return;
-  }
+  let data = null;
+  guarded(content, () => { data = readData(); });
+  if (!data) return;
+  guarded(content, () => content.append(headline(data)));
   for (const {view, title, short, fill, has, lead} of kViews) {
     const section = make('section', {'data-view': view, id: view, 'aria-labelledby': view + '-title'},
       make('h2', {id: view + '-title'}, title), make('p', {class: 'section-lead'}, lead));
-    try {
-      if (!has(data)) continue;
+    guarded(section, () => {
+      if (!has(data)) return;
       content.append(section);
       nav.append(make('a', {href: '#' + view}, short));
-      if (view === 'token-map') mapState.start(data);
       fill(data, section);
-    } catch (error) {
-      failed(section, error);
-    }
+    });
   }
   addEventListener('keydown', (e) => { if (e.key === 'Escape') tip.hide(); });
   addEventListener('scroll', tip.hide, {passive: true});

@@ -11,8 +11,8 @@ const mapState = {
   // what: 'map', 'layer' or 'token'.
   tell(what) { for (const f of mapState.listeners) f(what); },
 
-  start(data) {
-    mapState.choices = data.maps;
+  start(maps) {
+    mapState.choices = maps;
     mapState.choose(0);
   },
   choose(index) {

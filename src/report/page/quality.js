@@ -49,8 +49,8 @@ function qualityChart(width, runs, work, quality) {
 
 // A thin line joins the runs of one mode and setting in order of tau.
 function connectRuns(plot, runs, work, quality) {
-  const groups = Map.groupBy ? Map.groupBy(runs, (r) => r.group) : new Map();
-  for (const group of groups.values()) {
+  const setting = (r) => JSON.stringify([modelName(r.part), r.settings.attention, r.context, r.settings.far, r.settings.window]);
+  for (const group of groupsOf(runs, setting)) {
     if (group.length < 2) continue;
     const sorted = [...group].sort((a, b) => a.settings.tau - b.settings.tau);
     addLine(plot, sorted.map((r) => [r.metrics[work.key], r.metrics[quality.key]]),
@@ -86,7 +86,6 @@ const comparedRuns = (data) => data.quality.filter((r) => isNumber(r.metrics.kl_
 
 function qualityView(data, section) {
   const runs = comparedRuns(data);
-  for (const r of runs) r.group = [modelName(r.part), r.settings.attention, r.context, r.settings.far, r.settings.window].join();
   let work = kWorkAxes[0], quality = kQualityAxes[0];
   const host = make('div', {class: 'plot'});
   const modes = [...new Set(runs.map((r) => r.settings.attention))];

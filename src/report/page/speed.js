@@ -4,19 +4,13 @@
 const kTimeParts = [['select', 'selection', 's2'], ['attend', 'attention', 's0'], ['rest', 'everything else', 's5']];
 
 function timeGroups(cases) {
-  const groups = new Map();
-  for (const c of cases) {
-    if (!isNumber(c.median_ms)) continue;
-    const key = c.model + '\n' + c.name;
-    if (!groups.has(key)) groups.set(key, {model: c.model, name: c.name, cases: []});
-    groups.get(key).cases.push(c);
-  }
-  for (const g of groups.values()) {
-    const dense = g.cases.find((c) => c.mode === 'dense');
-    g.unit = (dense || g.cases.reduce((a, b) => (b.median_ms > a.median_ms ? b : a))).median_ms;
-    g.dense = dense;
-  }
-  return [...groups.values()];
+  const timed = cases.filter((c) => isNumber(c.median_ms) && c.median_ms > 0);
+  return groupsOf(timed, (c) => c.model + '\n' + c.name).map((group) => {
+    const dense = group.find((c) => c.mode === 'dense');
+    const slowest = group.reduce((a, b) => (b.median_ms > a.median_ms ? b : a));
+    return {model: group[0].model, name: String(group[0].name), cases: group, dense,
+            unit: (dense || slowest).median_ms};
+  });
 }
 
 const caseName = (c) => (c.label || c.mode || 'case').replace(/\btau\b/g, 'τ');
@@ -25,7 +19,8 @@ const speedup = (x) => (isNumber(x) ? fixed(x, 2) + '×' : kDash);
 function speedChart(width, groups, showModel) {
   const rowHeight = 26, headHeight = 34;
   const narrow = width < 560;
-  const left = narrow ? 8 : 150, right = narrow ? 8 : 150;
+  const longest = Math.max(...groups.flatMap((g) => g.cases.map((c) => caseName(c).length)));
+  const left = narrow ? 8 : Math.min(280, Math.max(90, 7.4 * longest + 16)), right = narrow ? 8 : 150;
   const row = rowHeight + (narrow ? 16 : 0);
   const height = groups.reduce((h, g) => h + headHeight + g.cases.length * row, 0) + 6;
   const most = Math.max(...groups.flatMap((g) => g.cases.map((c) => Math.max(c.median_ms, ...asList(c.samples_ms)) / g.unit)));
@@ -65,7 +60,7 @@ function addBar(svg, c, group, X, at) {
     svg.append(draw('line', {class: 'contract', x1: X(1), x2: X(1), y1: y - (at.narrow ? 2 : 5), y2: y + thick + (at.narrow ? 2 : 4)}));
   }
   const isDense = c === group.dense;
-  const text = `${milliseconds(c.median_ms)}` + (isDense ? '' : ` · ${speedup(c.speedup_vs_dense)}`);
+  const text = `${milliseconds(c.median_ms)}` + (isDense || !isNumber(c.speedup_vs_dense) ? '' : ` · ${speedup(c.speedup_vs_dense)}`);
   const labels = draw('g', {'aria-hidden': 'true'},
     draw('text', {x: at.narrow ? at.left : x0 - 10, y: at.narrow ? y - 4 : y + thick - 4, 'text-anchor': at.narrow ? 'start' : 'end'}, caseName(c)),
     draw('text', {class: isDense ? null : 'strong', x: at.narrow ? at.width - at.right : at.width - at.right + 8,

@@ -62,14 +62,36 @@ function folded(title, fill, open) {
   const details = make('details', {open}, make('summary', {}, title));
   const build = () => {
     if (!unopened.delete(build)) return;
-    details.append(...[fill()].flat());
+    guarded(details, () => append(details, [fill()]));
   };
   unopened.add(build);
   if (open) build();
   details.addEventListener('toggle', () => { if (details.open) build(); });
   return details;
 }
+
+// Paper is narrow: there a table of many columns is several, each with the leading columns.
+const kPrintColumns = 8;
+function splitForPrint(table) {
+  const heads = [...table.tHead.rows[0].cells];
+  const lead = Math.max(1, heads.findIndex((c) => !c.classList.contains('text')));
+  if (heads.length <= lead + kPrintColumns) return;
+  table.classList.add('screen-only');
+  for (let from = lead; from < heads.length; from += kPrintColumns) {
+    const copy = table.cloneNode(true);
+    copy.className = 'print-only';
+    for (const row of copy.rows) {
+      [...row.cells].forEach((cell, i) => {
+        if (i >= lead && (i < from || i >= from + kPrintColumns)) cell.remove();
+      });
+    }
+    table.parentNode.append(copy);
+  }
+}
+
 addEventListener('beforeprint', () => {
   for (const build of [...unopened]) build();
   document.querySelectorAll('details').forEach((d) => { d.open = true; });
+  document.querySelectorAll('table').forEach(splitForPrint);
 });
+addEventListener('afterprint', () => document.querySelectorAll('table.print-only').forEach((t) => t.remove()));

@@ -22,7 +22,7 @@ function tokenDetails() {
   const panel = make('aside', {class: 'details', 'data-role': 'token-details', 'aria-live': 'polite',
                                'aria-label': 'Token'});
   let goTo = () => {};
-  const link = (position) => make('button', {type: 'button', class: 'token-link', tabindex: -1,
+  const link = (position) => make('button', {type: 'button', class: 'token-link',
     onclick: () => goTo(position)}, quoted(mapState.map.tokens[position], 16), ` at ${position}`);
   const row = (label, ...value) => [make('dt', {}, label), make('dd', {}, value)];
 

@@ -41,13 +41,14 @@ class TokenBoard {
       if (position !== null) mapState.setToken(position);
     });
     box.addEventListener('keydown', (e) => this.onKey(e));
-    addEventListener('beforeprint', () => this.blocks.forEach((b) => { this.build(b); this.paint(b); }));
+    addEventListener('beforeprint', () => this.blocks.forEach((b) => this.show(b)));
     this.load();
   }
 
   load() {
     const map = mapState.map;
     if (this.observer) this.observer.disconnect();
+    clearTimeout(this.later);
     this.chips = new Array(map.nTokens);
     this.lit = [];
     const cuts = cutBlocks(map.tokens);
@@ -66,18 +67,22 @@ class TokenBoard {
       for (const entry of entries) {
         const block = byElement.get(entry.target);
         block.near = entry.isIntersecting;
-        if (block.near) { this.build(block); this.paint(block); }
+        if (block.near) this.show(block);
       }
     }, {root: this.box, rootMargin: '400px 0px'});
     for (const b of this.blocks) this.observer.observe(b.element);
-    this.build(this.blocks[0]);
-    this.paint(this.blocks[0]);
+    this.show(this.blocks[0]);
     this.chips[0].tabIndex = 0;
     this.highlight(null);
   }
 
+  // Makes the chips of a block where they are not made yet, and brings them up to date.
+  show(block) {
+    if (!block.built) this.build(block);
+    this.paint(block);
+  }
+
   build(block) {
-    if (block.built) return;
     block.built = true;
     const made = [];
     for (let t = block.begin; t < block.end; ++t) {
@@ -92,7 +97,7 @@ class TokenBoard {
   // Brings a block to the layer and colouring in use.
   paint(block) {
     const map = mapState.map, key = mapState.layer + this.colour;
-    if (!block.built || block.painted === key) return;
+    if (block.painted === key) return;
     block.painted = key;
     const at = mapState.layer * map.nTokens;
     const floor = 1 - map.tau * map.tau;  // the lowest cosine of a covered token
@@ -110,6 +115,13 @@ class TokenBoard {
 
   repaint() {
     for (const b of this.blocks) if (b.near) this.paint(b);
+    // Those out of sight follow when there is time.
+    const rest = this.blocks.filter((b) => b.built && !b.near);
+    const next = () => {
+      if (rest.length) this.later = setTimeout(() => { this.paint(rest.shift()); next(); });
+    };
+    clearTimeout(this.later);
+    next();
     this.highlight(this.pointed ?? mapState.token);
   }
 
@@ -155,8 +167,7 @@ class TokenBoard {
   // Scrolls inside the box alone; the page moves only when asked.
   reveal(position, focus) {
     const block = this.blocks.find((b) => position < b.end);
-    this.build(block);
-    this.paint(block);
+    this.show(block);
     const chip = this.chips[position];
     const at = chip.getBoundingClientRect(), box = this.box.getBoundingClientRect();
     if (at.top < box.top + 30 || at.bottom > box.bottom - 30)
@@ -193,7 +204,7 @@ class TokenBoard {
     const here = this.chips[position].getBoundingClientRect();
     let best = position, line = null, gap = Infinity;
     for (let t = position + direction; t >= 0 && t < mapState.map.nTokens; t += direction) {
-      if (!this.chips[t]) this.build(this.blocks.find((b) => t < b.end));
+      if (!this.chips[t]) this.show(this.blocks.find((b) => t < b.end));
       const at = this.chips[t].getBoundingClientRect();
       if (Math.abs(at.top - here.top) < 4) continue;
       if (line !== null && Math.abs(at.top - line) > 4) break;
