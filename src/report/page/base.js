@@ -9,8 +9,10 @@ const kDash = '–';  // a figure that is not there
 function setAttributes(element, attributes) {
   for (const [name, value] of Object.entries(attributes || {})) {
     if (value === null || value === undefined || value === false) continue;
-    if (name.startsWith('on')) element.addEventListener(name.slice(2), value);
-    else element.setAttribute(name, value === true ? '' : value);
+    if (name.startsWith('on'))
+      element.addEventListener(name.slice(2), value);
+    else
+      element.setAttribute(name, value === true ? '' : value);
   }
   return element;
 }
@@ -33,6 +35,27 @@ function draw(tag, attributes, ...children) {
   return append(setAttributes(document.createElementNS(kSvg, tag), attributes), children);
 }
 
+// Runs f; where it fails, one plain line stands in `place` and the rest of the page goes on.
+function guarded(place, f) {
+  try {
+    f();
+  } catch (error) {
+    place.append(make('p', {class: 'failed'}, 'This could not be drawn: ' + error.message));
+    console.error(error);
+  }
+}
+
+// Items with the same key together, in order of first appearance.
+function groupsOf(items, keyOf) {
+  const groups = new Map();
+  for (const item of items) {
+    const key = keyOf(item);
+    if (!groups.has(key)) groups.set(key, []);
+    groups.get(key).push(item);
+  }
+  return [...groups.values()];
+}
+
 const isNumber = (x) => typeof x === 'number' && Number.isFinite(x);
 const asList = (x) => (Array.isArray(x) ? x : []);
 const asObject = (x) => (x && typeof x === 'object' && !Array.isArray(x) ? x : {});
@@ -50,38 +73,53 @@ function figure(x, digits = 4) {
 
 const fixed = (x, decimals) => (isNumber(x) ? x.toFixed(decimals) : kDash);
 const percent = (x, decimals = 0) => (isNumber(x) ? (100 * x).toFixed(decimals) + ' %' : kDash);
-const milliseconds = (x) => (isNumber(x) ? (x >= 1000 ? fixed(x / 1000, 2) + ' s'
-    : (x >= 100 ? fixed(x, 0) : x >= 10 ? fixed(x, 1) : fixed(x, 2)) + ' ms') : kDash);
+const milliseconds = (x) =>
+    (isNumber(x) ? (x >= 1000 ? fixed(x / 1000, 2) + ' s' :
+                                (x >= 100    ? fixed(x, 0) :
+                                     x >= 10 ? fixed(x, 1) :
+                                               fixed(x, 2)) +
+                            ' ms') :
+                   kDash);
 const plural = (n, one, many = one + 's') => figure(n) + ' ' + (n === 1 ? one : many);
 
 function bytes(x) {
   if (!isNumber(x)) return kDash;
   const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];
   let unit = 0;
-  while (x >= 1024 && unit < units.length - 1) { x /= 1024; ++unit; }
+  while (x >= 1024 && unit < units.length - 1) {
+    x /= 1024;
+    ++unit;
+  }
   return figure(x, 3) + ' ' + units[unit];
 }
 
 const fileName = (path) => safeText(String(path || '').split(/[/\\]/).filter(Boolean).pop());
 const cssColour = (name) =>
-  getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+    getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
 // A select with a label; `options` are texts, `choose` gets the index. Nothing where there is no
 // choice.
 function chooser(label, options, choose, extra) {
   if (options.length < 2) return null;
-  const select = make('select', {...extra, onchange: () => choose(select.selectedIndex)},
-                      options.map((text) => make('option', {}, text)));
+  const select = make(
+      'select', {...extra, onchange: () => choose(select.selectedIndex)},
+      options.map((text) => make('option', {}, text)));
   return make('label', {class: 'chooser'}, make('span', {}, label), select);
 }
 
 // A row of buttons of which one is pressed.
 function choiceButtons(label, options, choose) {
-  const buttons = options.map((text, index) => make('button', {
-    type: 'button', 'aria-pressed': String(index === 0), onclick: () => {
-      buttons.forEach((b, i) => b.setAttribute('aria-pressed', String(i === index)));
-      choose(index);
-    }}, text));
+  const buttons = options.map(
+      (text, index) => make(
+          'button', {
+            type: 'button',
+            'aria-pressed': String(index === 0),
+            onclick: () => {
+              buttons.forEach((b, i) => b.setAttribute('aria-pressed', String(i === index)));
+              choose(index);
+            }
+          },
+          text));
   return make('div', {class: 'choice', role: 'group', 'aria-label': label}, buttons);
 }
 
@@ -99,15 +137,21 @@ const tip = {
     box.style.left = left + 'px';
     box.style.top = (above > 8 ? above : at.bottom + 10) + 'px';
   },
-  hide() { document.getElementById('tip').hidden = true; },
+  hide() {
+    document.getElementById('tip').hidden = true;
+  },
 };
 
 // Makes `element` tell `lines` on hover, focus and tap, and to screen readers.
 function tellsOf(element, lines) {
   setAttributes(element, {
-    tabindex: 0, role: 'img', 'aria-label': lines.join(', '),
-    onpointerenter: () => tip.show(element, lines), onpointerleave: tip.hide,
-    onfocus: () => tip.show(element, lines), onblur: tip.hide,
+    tabindex: 0,
+    role: 'img',
+    'aria-label': lines.join(', '),
+    onpointerenter: () => tip.show(element, lines),
+    onpointerleave: tip.hide,
+    onfocus: () => tip.show(element, lines),
+    onblur: tip.hide,
   });
   return element;
 }
@@ -128,7 +172,9 @@ async function copyText(text, button) {
   const before = button.dataset.label || button.textContent;
   button.dataset.label = before;
   button.textContent = done ? 'Copied' : 'Not allowed here';
-  setTimeout(() => { button.textContent = before; }, 1400);
+  setTimeout(() => {
+    button.textContent = before;
+  }, 1400);
 }
 
 // Light or dark: the system's choice until the reader makes one. Canvases redraw on the event
@@ -138,10 +184,13 @@ const theme = {
     document.documentElement.dataset.theme = name;
     const button = document.getElementById('theme');
     button.textContent = name === 'dark' ? 'Light' : 'Dark';
-    button.setAttribute('aria-label', 'Switch to ' + (name === 'dark' ? 'light' : 'dark') + ' colours');
+    button.setAttribute(
+        'aria-label', 'Switch to ' + (name === 'dark' ? 'light' : 'dark') + ' colours');
     document.dispatchEvent(new Event('sluice-theme'));
   },
-  get() { return document.documentElement.dataset.theme; },
+  get() {
+    return document.documentElement.dataset.theme;
+  },
   start() {
     const system = matchMedia('(prefers-color-scheme: dark)');
     let chosen = false;
@@ -154,7 +203,12 @@ const theme = {
       theme.set(theme.get() === 'dark' ? 'light' : 'dark');
     });
     let before = null;
-    addEventListener('beforeprint', () => { before = theme.get(); theme.set('light'); });
-    addEventListener('afterprint', () => { if (before) theme.set(before); });
+    addEventListener('beforeprint', () => {
+      before = theme.get();
+      theme.set('light');
+    });
+    addEventListener('afterprint', () => {
+      if (before) theme.set(before);
+    });
   },
 };

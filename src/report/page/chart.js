@@ -36,32 +36,46 @@ function scale(domain, range, log) {
   return (v) => range[0] + (b > a ? (f(v) - a) / (b - a) : 0.5) * (range[1] - range[0]);
 }
 
-// Axes and the helpers to draw inside them. spec: {title, x, y, height, and margins top, left, right}; an axis is
-// {domain, label, log, ticks, format}.
+// Axes and the helpers to draw inside them. spec: {title, x, y, height, and margins top, left,
+// right}; an axis is {domain, label, log, ticks, format}.
 function makePlot(width, spec) {
   const m = {top: spec.top || 14, right: spec.right || 16, bottom: 46, left: spec.left || 52};
   const height = spec.height || 260;
   const X = scale(spec.x.domain, [m.left, width - m.right], spec.x.log);
   const Y = scale(spec.y.domain, [height - m.bottom, m.top], spec.y.log);
-  const svg = draw('svg', {class: 'chart', viewBox: `0 0 ${width} ${height}`, width, height,
-                           role: 'group', 'aria-label': spec.title});
+  const svg = draw('svg', {
+    class: 'chart',
+    viewBox: `0 0 ${width} ${height}`,
+    width,
+    height,
+    role: 'group',
+    'aria-label': spec.title
+  });
   const ticksOf = (axis, pixels, each) => axis.ticks ||
-    (axis.log ? logTicks(...axis.domain) : linearTicks(...axis.domain, Math.max(2, pixels / each)));
+      (axis.log ? logTicks(...axis.domain) :
+                  linearTicks(...axis.domain, Math.max(2, pixels / each)));
   const right = width - m.right, bottom = height - m.bottom;
   const axes = draw('g', {class: 'axes', 'aria-hidden': 'true'});
   for (const v of ticksOf(spec.y, bottom - m.top, 44)) {
-    axes.append(draw('line', {class: 'grid', x1: m.left, x2: right, y1: Y(v), y2: Y(v)}),
-                draw('text', {x: m.left - 8, y: Y(v) + 4, 'text-anchor': 'end'},
-                     (spec.y.format || figure)(v)));
+    axes.append(
+        draw('line', {class: 'grid', x1: m.left, x2: right, y1: Y(v), y2: Y(v)}),
+        draw(
+            'text', {x: m.left - 8, y: Y(v) + 4, 'text-anchor': 'end'},
+            (spec.y.format || figure)(v)));
   }
   for (const v of ticksOf(spec.x, right - m.left, 56)) {
-    axes.append(draw('line', {class: 'tick', x1: X(v), x2: X(v), y1: bottom, y2: bottom + 5}),
-                draw('text', {x: X(v), y: bottom + 19, 'text-anchor': 'middle'},
-                     (spec.x.format || figure)(v)));
+    axes.append(
+        draw('line', {class: 'tick', x1: X(v), x2: X(v), y1: bottom, y2: bottom + 5}),
+        draw(
+            'text', {x: X(v), y: bottom + 19, 'text-anchor': 'middle'},
+            (spec.x.format || figure)(v)));
   }
-  axes.append(draw('line', {class: 'base', x1: m.left, x2: right, y1: bottom, y2: bottom}),
-              draw('text', {class: 'axis-label', x: (m.left + right) / 2, y: height - 6,
-                            'text-anchor': 'middle'}, spec.x.label));
+  axes.append(
+      draw('line', {class: 'base', x1: m.left, x2: right, y1: bottom, y2: bottom}),
+      draw(
+          'text',
+          {class: 'axis-label', x: (m.left + right) / 2, y: height - 6, 'text-anchor': 'middle'},
+          spec.x.label));
   svg.append(axes);
   return {svg, X, Y, left: m.left, right, top: m.top, bottom, width, height};
 }
@@ -71,7 +85,10 @@ function makePlot(width, spec) {
 function linePath(plot, points) {
   let path = '', pen = false;
   for (const [x, y] of points) {
-    if (!isNumber(y)) { pen = false; continue; }
+    if (!isNumber(y)) {
+      pen = false;
+      continue;
+    }
     path += `${pen ? 'L' : 'M'}${plot.X(x).toFixed(1)} ${plot.Y(y).toFixed(1)}`;
     pen = true;
   }
@@ -79,8 +96,8 @@ function linePath(plot, points) {
 }
 
 function addLine(plot, points, cls) {
-  plot.svg.append(draw('path', {class: 'line ' + cls, d: linePath(plot, points),
-                                'aria-hidden': 'true'}));
+  plot.svg.append(
+      draw('path', {class: 'line ' + cls, d: linePath(plot, points), 'aria-hidden': 'true'}));
 }
 
 // points: [x, low, high], without gaps inside.
@@ -90,30 +107,38 @@ function addBand(plot, points, cls) {
   const clamp = (y) => Math.min(plot.bottom, Math.max(plot.top, plot.Y(y))).toFixed(1);
   const up = whole.map(([x, , hi]) => `${plot.X(x).toFixed(1)} ${clamp(hi)}`);
   const down = whole.map(([x, lo]) => `${plot.X(x).toFixed(1)} ${clamp(lo)}`).reverse();
-  plot.svg.append(draw('path', {class: 'band ' + cls, d: 'M' + up.concat(down).join('L') + 'Z',
-                                'aria-hidden': 'true'}));
+  plot.svg.append(draw(
+      'path',
+      {class: 'band ' + cls, d: 'M' + up.concat(down).join('L') + 'Z', 'aria-hidden': 'true'}));
 }
 
 // Marks differ in form as well as in colour.
-const kForms = ['circle', 'square', 'triangle', 'diamond', 'cross'];
 function markShape(form, x, y, size, cls) {
   const s = size;
   const common = {class: 'mark ' + cls};
-  if (form === 'square') return draw('rect', {...common, x: x - s, y: y - s, width: 2 * s, height: 2 * s});
+  if (form === 'square')
+    return draw('rect', {...common, x: x - s, y: y - s, width: 2 * s, height: 2 * s});
   if (form === 'triangle')
-    return draw('path', {...common, d: `M${x} ${y - 1.25 * s}L${x + 1.2 * s} ${y + s}H${x - 1.2 * s}Z`});
+    return draw(
+        'path', {...common, d: `M${x} ${y - 1.25 * s}L${x + 1.2 * s} ${y + s}H${x - 1.2 * s}Z`});
   if (form === 'diamond')
-    return draw('path', {...common, d: `M${x} ${y - 1.4 * s}L${x + 1.4 * s} ${y}L${x} ${y + 1.4 * s}L${x - 1.4 * s} ${y}Z`});
+    return draw('path', {
+      ...common,
+      d: `M${x} ${y - 1.4 * s}L${x + 1.4 * s} ${y}L${x} ${y + 1.4 * s}L${x - 1.4 * s} ${y}Z`
+    });
   if (form === 'cross')
-    return draw('path', {...common, d: `M${x - s} ${y - s}L${x + s} ${y + s}M${x - s} ${y + s}L${x + s} ${y - s}`});
+    return draw(
+        'path',
+        {...common, d: `M${x - s} ${y - s}L${x + s} ${y + s}M${x - s} ${y + s}L${x + s} ${y - s}`});
   return draw('circle', {...common, cx: x, cy: y, r: 1.1 * s});
 }
 
 // A point that can be pointed at, focused and tapped: a mark on a generous invisible target.
 function addPoint(plot, x, y, form, cls, lines, size = 4) {
   const px = plot.X(x), py = plot.Y(y);
-  const group = draw('g', {class: 'point'}, draw('circle', {class: 'hit', cx: px, cy: py, r: 11}),
-                     markShape(form, px, py, size, cls));
+  const group = draw(
+      'g', {class: 'point'}, draw('circle', {class: 'hit', cx: px, cy: py, r: 11}),
+      markShape(form, px, py, size, cls));
   plot.svg.append(tellsOf(group, lines));
   return group;
 }
@@ -126,14 +151,21 @@ function legend(items, toggle) {
     if (item.line !== false)
       sample.append(draw('line', {class: 'line ' + item.cls, x1: 1, x2: 29, y1: 6, y2: 6}));
     if (item.form) sample.append(markShape(item.form, width / 2, 6, 3.6, item.cls));
-    if (item.box) sample.append(draw('rect', {class: 'fill ' + item.cls, y: 0.5, width, height: 11, rx: 2}));
+    if (item.box)
+      sample.append(draw('rect', {class: 'fill ' + item.cls, y: 0.5, width, height: 11, rx: 2}));
     if (!toggle) return make('span', {class: 'legend-item'}, sample, item.name);
-    const button = make('button', {
-      type: 'button', class: 'legend-item', 'aria-pressed': String(!item.off), onclick: () => {
-        item.off = !item.off;
-        button.setAttribute('aria-pressed', String(!item.off));
-        toggle();
-      }}, sample, item.name);
+    const button = make(
+        'button', {
+          type: 'button',
+          class: 'legend-item',
+          'aria-pressed': String(!item.off),
+          onclick: () => {
+            item.off = !item.off;
+            button.setAttribute('aria-pressed', String(!item.off));
+            toggle();
+          }
+        },
+        sample, item.name);
     return button;
   };
   return make('div', {class: 'legend', role: 'group', 'aria-label': 'Legend'}, items.map(entry));
@@ -143,11 +175,16 @@ function legend(items, toggle) {
 function keepDrawn(host, drawing) {
   let width = 0;
   const redraw = () => {
-    if (width > 0) host.replaceChildren(drawing(width));
+    if (width <= 0) return;
+    host.replaceChildren();
+    guarded(host, () => host.append(drawing(width)));
   };
   new ResizeObserver((entries) => {
     const now = Math.floor(entries[0].contentRect.width);
-    if (now > 0 && now !== width) { width = now; redraw(); }
+    if (now > 0 && now !== width) {
+      width = now;
+      redraw();
+    }
   }).observe(host);
   return redraw;
 }

@@ -19,8 +19,9 @@ function integersOfBase64(text, size, signed) {
   const n = Math.floor(raw.length / size);
   const out = size === 4 ? new Uint32Array(n) : signed ? new Int16Array(n) : new Uint16Array(n);
   for (let i = 0; i < n; ++i) {
-    out[i] = size === 4 ? view.getUint32(4 * i, true)
-      : signed ? view.getInt16(2 * i, true) : view.getUint16(2 * i, true);
+    out[i] = size === 4 ? view.getUint32(4 * i, true) :
+        signed          ? view.getInt16(2 * i, true) :
+                          view.getUint16(2 * i, true);
   }
   return out;
 }
@@ -28,8 +29,13 @@ function integersOfBase64(text, size, signed) {
 // A packed map, unpacked once. Arrays are (n_layers, n_tokens).
 function unpackMap(packed) {
   const map = {
-    tau: packed.tau, space: packed.space, rule: packed.rule, tokens: packed.tokens,
-    nTokens: packed.tokens.length, nLayers: packed.n_layers, layerNumbers: packed.layer_numbers,
+    tau: packed.tau,
+    space: packed.space,
+    rule: packed.rule,
+    tokens: packed.tokens,
+    nTokens: packed.tokens.length,
+    nLayers: packed.n_layers,
+    layerNumbers: packed.layer_numbers,
     status: bytesOfBase64(packed.status),
     owner: integersOfBase64(packed.owner, packed.owner_bytes === 4 ? 4 : 2, false),
     cosine: integersOfBase64(packed.cosine, 2, true),
@@ -61,11 +67,17 @@ function countLayer(map, layer) {
   }
   const nReps = counts[kRepresentative] + counts[kExempt];
   const before = layer ? map.layers[layer - 1].nReps : 0;
-  return {counts, nReps, additions, removals,
-          turnover: layer && before ? (additions + removals) / before : null};
+  return {
+    counts,
+    nReps,
+    additions,
+    removals,
+    turnover: layer && before ? (additions + removals) / before : null
+  };
 }
 
-const modelName = (part) => fileName(asObject(part.model).path) || asObject(part.model).family || 'model';
+const modelName = (part) =>
+    fileName(asObject(part.model).path) || asObject(part.model).family || 'model';
 const textName = (part) => fileName(asObject(part.text).path);
 
 // How a choice of attention is named for people: `keys, τ 0.3`.
@@ -81,26 +93,43 @@ function readData() {
   const root = asObject(JSON.parse(document.getElementById('data').textContent));
   const parts = asList(root.parts).map(asObject);
   const models = [...new Set(parts.filter((p) => p.model).map(modelName))];
-  const data = {root, parts, models, problems: [], maps: [], profiles: [], quality: [], plans: [],
-                heads: [], generations: [], speed: [], cache: []};
+  const data = {
+    root,
+    parts,
+    models,
+    problems: [],
+    maps: [],
+    profiles: [],
+    quality: [],
+    plans: [],
+    heads: [],
+    generations: [],
+    speed: [],
+    cache: []
+  };
   const readers = [addMap, addPlanOfPart, addProfiles, addQuality, addGeneration, addCases];
   for (const part of parts) {
     for (const reader of readers) {
       try {
         reader(data, part, models.length > 1 ? modelName(part) + ' · ' : '');
       } catch (error) {
-        data.problems.push(`A part of ${part.command || 'the results'} could not be read: ${error.message}.`);
+        data.problems.push(
+            `A part of ${part.command || 'the results'} could not be read: ${error.message}.`);
       }
     }
   }
+  if (data.maps.length) mapState.start(data.maps);
   return data;
 }
 
 function addMap(data, part, prefix) {
   if (!part.map || !asList(part.map.tokens).length) return;
   const map = unpackMap(part.map);
-  data.maps.push({map, name: `${prefix}${map.rule} · τ ${figure(map.tau)} · ${map.space} · ` +
-                             plural(map.nTokens, 'token')});
+  data.maps.push({
+    map,
+    name: `${prefix}${map.rule} · τ ${figure(map.tau)} · ${map.space} · ` +
+        plural(map.nTokens, 'token')
+  });
 }
 
 function addPlanOfPart(data, part, prefix) {
@@ -115,7 +144,8 @@ function addGeneration(data, part, prefix) {
 }
 
 function addCases(data, part) {
-  for (const item of asList(part.cases)) data.speed.push({model: modelName(part), ...asObject(item)});
+  for (const item of asList(part.cases))
+    data.speed.push({model: modelName(part), ...asObject(item)});
 }
 
 function addPlan(data, plan, name) {
@@ -137,8 +167,9 @@ function addProfiles(data, part, prefix) {
 // Runs that compare a mode with dense; an eval of dense alone has only its perplexity.
 function addQuality(data, part, prefix) {
   if (part.command !== 'eval') return;
-  const runs = asList(part.runs).length ? part.runs : [{settings: part.settings, metrics: part.metrics,
-                                                         cache: part.cache, plan: part.plan}];
+  const runs = asList(part.runs).length ?
+      part.runs :
+      [{settings: part.settings, metrics: part.metrics, cache: part.cache, plan: part.plan}];
   const context = asObject(part.settings).context;
   for (const run of runs) {
     const settings = {...asObject(part.settings), ...asObject(run.settings)};

@@ -15,14 +15,19 @@ class DepthMap {
     this.reset();
   }
 
-  get map() { return mapState.map; }
+  get map() {
+    return mapState.map;
+  }
 
   reset() {
     this.cursor = null;
     this.view = {from: 0, to: this.map.nTokens};
-    this.canvas.setAttribute('aria-label', `Depth map: ${plural(this.map.nTokens, 'token')} by ` +
-      `${plural(this.map.nLayers, 'layer')}; on average ${percent(this.meanKept(), 1)} of the tokens ` +
-      'are kept. Arrow keys move, plus and minus zoom, Enter shows the token in the text.');
+    this.canvas.setAttribute(
+        'aria-label',
+        `Depth map: ${plural(this.map.nTokens, 'token')} by ` +
+            `${plural(this.map.nLayers, 'layer')}; on average ${
+                percent(this.meanKept(), 1)} of the tokens ` +
+            'are kept. Arrow keys move, plus and minus zoom, Enter shows the token in the text.');
     this.tell();
     this.redraw();
   }
@@ -37,11 +42,17 @@ class DepthMap {
     this.pending = true;
     requestAnimationFrame(() => {
       this.pending = false;
-      if (this.canvas.clientWidth > 40) drawDepth(this.canvas, this.map, this.view, this.cursor);
+      this.paint();
     });
   }
 
-  get cell() { return (this.canvas.clientWidth - 30) / (this.view.to - this.view.from); }
+  paint() {
+    if (this.canvas.clientWidth > 40) drawDepth(this.canvas, this.map, this.view, this.cursor);
+  }
+
+  get cell() {
+    return (this.canvas.clientWidth - 30) / (this.view.to - this.view.from);
+  }
   tokenAt(clientX) {
     return this.view.from + (clientX - this.canvas.getBoundingClientRect().left - 30) / this.cell;
   }
@@ -49,7 +60,8 @@ class DepthMap {
   at(event) {
     const box = this.canvas.getBoundingClientRect();
     const token = Math.floor(this.tokenAt(event.clientX));
-    const layer = Math.floor((event.clientY - box.top - kDepthTop) / depthRowHeight(this.map.nLayers));
+    const layer =
+        Math.floor((event.clientY - box.top - kDepthTop) / depthRowHeight(this.map.nLayers));
     if (token < 0 || token >= this.map.nTokens || event.clientX - box.left < 30) return null;
     return {token, layer: Math.min(this.map.nLayers - 1, Math.max(0, layer))};
   }
@@ -65,7 +77,8 @@ class DepthMap {
   zoom(factor, around) {
     const size = this.view.to - this.view.from;
     const centre = around ?? (this.cursor ? this.cursor.token + 0.5 : this.view.from + size / 2);
-    const next = Math.min(this.map.nTokens, Math.max(Math.min(this.map.nTokens, kFewestTokens), size / factor));
+    const next = Math.min(
+        this.map.nTokens, Math.max(Math.min(this.map.nTokens, kFewestTokens), size / factor));
     this.setView(centre - (centre - this.view.from) * next / size, next);
   }
 
@@ -82,16 +95,22 @@ class DepthMap {
 
   tell() {
     if (!this.cursor) {
-      this.readout.replaceChildren('Point at the picture to read a token; click to find it in the text.');
+      this.readout.replaceChildren(
+          'Point at the picture to read a token; click to find it in the text.');
       return;
     }
     const {token, layer} = this.cursor;
     const facts = tokenFacts(this.map, layer, token);
-    const owner = facts.owner === token ? ['stands for itself']
-      : ['owner ', quoted(this.map.tokens[facts.owner], 16), ` at ${facts.owner}, cosine ${fixed(facts.cosine, 4)}`];
-    this.readout.replaceChildren(quoted(this.map.tokens[token], 20), ` at ${token}, layer ` +
-      `${layerLabel(this.map, layer)}: ${kStatus[facts.status]}, `, ...owner,
-      `; kept in ${this.map.keptLayers[token]} of ${plural(this.map.nLayers, 'layer')}`);
+    const owner = facts.owner === token ? ['stands for itself'] : [
+      'owner ', quoted(this.map.tokens[facts.owner], 16),
+      ` at ${facts.owner}, cosine ${fixed(facts.cosine, 4)}`
+    ];
+    this.readout.replaceChildren(
+        quoted(this.map.tokens[token], 20),
+        ` at ${token}, layer ` +
+            `${layerLabel(this.map, layer)}: ${kStatus[facts.status]}, `,
+        ...owner,
+        `; kept in ${this.map.keptLayers[token]} of ${plural(this.map.nLayers, 'layer')}`);
   }
 
   go() {
@@ -101,7 +120,8 @@ class DepthMap {
   listen() {
     const c = this.canvas;
     new ResizeObserver(() => this.redraw()).observe(c);
-    document.addEventListener('sluice-theme', () => this.redraw());
+    document.addEventListener(
+        'sluice-theme', () => this.paint());  // at once: printing does not wait
     c.addEventListener('wheel', (e) => this.onWheel(e), {passive: false});
     c.addEventListener('keydown', (e) => this.onKey(e));
     c.addEventListener('pointerdown', (e) => {
@@ -147,7 +167,8 @@ class DepthMap {
     if (Math.abs(event.deltaX) > Math.abs(event.deltaY)) {
       this.setView(this.view.from + event.deltaX / this.cell, this.view.to - this.view.from);
     } else if (event.ctrlKey || event.metaKey || document.activeElement === this.canvas) {
-      this.zoom(Math.exp(-event.deltaY * (event.ctrlKey ? 0.01 : 0.002)), this.tokenAt(event.clientX));
+      this.zoom(
+          Math.exp(-event.deltaY * (event.ctrlKey ? 0.01 : 0.002)), this.tokenAt(event.clientX));
     } else {
       return;
     }
@@ -159,14 +180,24 @@ class DepthMap {
     const from = this.cursor || {token: Math.floor(this.view.from), layer: mapState.layer};
     const move = (dt, dl) => this.setCursor({
       token: Math.min(this.map.nTokens - 1, Math.max(0, from.token + dt)),
-      layer: Math.min(this.map.nLayers - 1, Math.max(0, from.layer + dl))});
+      layer: Math.min(this.map.nLayers - 1, Math.max(0, from.layer + dl))
+    });
     const page = Math.max(1, Math.round(size / 2));
     const keys = {
-      ArrowLeft: () => move(-1, 0), ArrowRight: () => move(1, 0), ArrowUp: () => move(0, -1),
-      ArrowDown: () => move(0, 1), PageUp: () => move(-page, 0), PageDown: () => move(page, 0),
-      Home: () => move(-this.map.nTokens, 0), End: () => move(this.map.nTokens, 0),
-      '+': () => this.zoom(1.5), '=': () => this.zoom(1.5), '-': () => this.zoom(1 / 1.5),
-      0: () => this.reset(), Enter: () => this.go(), ' ': () => this.go(),
+      ArrowLeft: () => move(-1, 0),
+      ArrowRight: () => move(1, 0),
+      ArrowUp: () => move(0, -1),
+      ArrowDown: () => move(0, 1),
+      PageUp: () => move(-page, 0),
+      PageDown: () => move(page, 0),
+      Home: () => move(-this.map.nTokens, 0),
+      End: () => move(this.map.nTokens, 0),
+      '+': () => this.zoom(1.5),
+      '=': () => this.zoom(1.5),
+      '-': () => this.zoom(1 / 1.5),
+      0: () => this.reset(),
+      Enter: () => this.go(),
+      ' ': () => this.go(),
     };
     if (!keys[event.key] || event.ctrlKey || event.metaKey || event.altKey) return;
     keys[event.key]();
@@ -176,20 +207,32 @@ class DepthMap {
 
 function depthMapView(data, section) {
   const canvas = make('canvas', {class: 'depth', tabindex: 0, role: 'img'});
-  const readout = make('p', {class: 'readout', 'data-role': 'depth-readout', 'aria-live': 'polite'});
-  const button = (label, name, act) => make('button', {type: 'button', 'aria-label': name, onclick: act}, label);
+  const readout =
+      make('p', {class: 'readout', 'data-role': 'depth-readout', 'aria-live': 'polite'});
+  const button = (label, name, act) =>
+      make('button', {type: 'button', 'aria-label': name, onclick: act}, label);
   section.append(
-    make('div', {class: 'controls'}, make('div', {class: 'choice', role: 'group', 'aria-label': 'Zoom'},
-      button('−', 'Zoom out', () => depth.zoom(1 / 1.6)), button('+', 'Zoom in', () => depth.zoom(1.6)),
-      button('Whole', 'Show the whole text', () => depth.reset())),
-      legend([{name: 'representative', cls: 'map-representative', box: true, line: false},
-              {name: 'redundant', cls: 'map-redundant', box: true, line: false},
-              {name: 'exempt', cls: 'map-exempt', box: true, line: false},
-              {name: 'uncovered', cls: 'map-uncovered', box: true, line: false}])),
-    canvas, readout,
-    make('p', {class: 'caption'}, 'Every column is a token, every row a layer, the first layer on top. ' +
-      'Long vertical strokes are tokens that stay representative as the text goes through the model. ' +
-      'Drag to move; zoom with the buttons, by pinching, with Ctrl and the wheel, or with + and −.'));
+      make(
+          'div', {class: 'controls'},
+          make(
+              'div', {class: 'choice', role: 'group', 'aria-label': 'Zoom'},
+              button('−', 'Zoom out', () => depth.zoom(1 / 1.6)),
+              button('+', 'Zoom in', () => depth.zoom(1.6)),
+              button('Whole', 'Show the whole text', () => depth.reset())),
+          legend([
+            {name: 'representative', cls: 'map-representative', box: true, line: false},
+            {name: 'redundant', cls: 'map-redundant', box: true, line: false},
+            {name: 'exempt', cls: 'map-exempt', box: true, line: false},
+            {name: 'uncovered', cls: 'map-uncovered', box: true, line: false}
+          ])),
+      canvas, readout,
+      make(
+          'p', {class: 'caption'},
+          'Every column is a token, every row a layer, the first layer on top. ' +
+              'Long vertical strokes are tokens that stay representative as the text goes through the model. ' +
+              'Drag to move; zoom with the buttons, by pinching, with Ctrl and the wheel, or with + and −.'));
   const depth = new DepthMap(canvas, readout);
-  mapState.listen((what) => { if (what === 'map') depth.reset(); });
+  mapState.listen((what) => {
+    if (what === 'map') depth.reset();
+  });
 }

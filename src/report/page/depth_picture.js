@@ -2,11 +2,11 @@
 // below it how many layers keep each token. A pixel column that covers several tokens gets the mean
 // of their colours.
 
-const kDepthTop = 20;      // positions
-const kDepthBars = 44;     // bars of kept layers
-const kDepthLabels = 64;   // token texts, when there is room for them
-const kDepthHint = 24;      // a line in their place, when there is not
-const kLabelCell = 13;     // CSS pixels a token needs for its text
+const kDepthTop = 20;     // positions
+const kDepthBars = 44;    // bars of kept layers
+const kDepthLabels = 64;  // token texts, when there is room for them
+const kDepthHint = 24;    // a line in their place, when there is not
+const kLabelCell = 13;    // CSS pixels a token needs for its text
 
 function parseColour(text) {
   const hex = text.replace('#', '');
@@ -15,7 +15,7 @@ function parseColour(text) {
 
 const depthRowHeight = (nLayers) => Math.max(6, Math.min(22, Math.round(300 / nLayers)));
 const depthHeight = (nLayers, labels) => kDepthTop + depthRowHeight(nLayers) * nLayers + 8 +
-  kDepthBars + (labels ? kDepthLabels : kDepthHint);
+    kDepthBars + (labels ? kDepthLabels : kDepthHint);
 
 // view: {from, to} in tokens, may be fractional; cursor: {token, layer} or null.
 function drawDepth(canvas, map, view, cursor) {
@@ -53,28 +53,34 @@ function drawDepth(canvas, map, view, cursor) {
   }
   ctx.stroke();
   drawDepthBars(ctx, map, view, {x, cell, bottom: rowsBottom + 8 + kDepthBars});
-  drawDepthText(ctx, map, view, {x, cell, left, width, rowHeight, ink, bottom: rowsBottom + 8 + kDepthBars});
+  drawDepthText(
+      ctx, map, view, {x, cell, left, width, rowHeight, ink, bottom: rowsBottom + 8 + kDepthBars});
   if (cursor) {
     ctx.strokeStyle = cssColour('--ink');
     ctx.lineWidth = 2;
     const w = Math.max(cell, 4);
-    ctx.strokeRect(x(cursor.token) + cell / 2 - w / 2, kDepthTop + cursor.layer * rowHeight, w, rowHeight);
+    ctx.strokeRect(
+        x(cursor.token) + cell / 2 - w / 2, kDepthTop + cursor.layer * rowHeight, w, rowHeight);
   }
 }
 
 function depthPixels(map, view, columns) {
   const image = new ImageData(columns, map.nLayers);
-  const colours = ['--map-redundant', '--map-representative', '--map-exempt', '--map-uncovered']
-    .map((name) => parseColour(cssColour(name)));
+  const colours = [
+    '--map-redundant', '--map-representative', '--map-exempt', '--map-uncovered'
+  ].map((name) => parseColour(cssColour(name)));
   const perColumn = (view.to - view.from) / columns;
   for (let c = 0; c < columns; ++c) {
     const first = Math.min(map.nTokens - 1, Math.floor(view.from + c * perColumn));
-    const last = Math.min(map.nTokens, Math.max(first + 1, Math.floor(view.from + (c + 1) * perColumn)));
+    const last =
+        Math.min(map.nTokens, Math.max(first + 1, Math.floor(view.from + (c + 1) * perColumn)));
     for (let l = 0; l < map.nLayers; ++l) {
       let r = 0, g = 0, b = 0;
       for (let t = first; t < last; ++t) {
         const colour = colours[map.status[l * map.nTokens + t]];
-        r += colour[0]; g += colour[1]; b += colour[2];
+        r += colour[0];
+        g += colour[1];
+        b += colour[2];
       }
       const n = last - first, at = 4 * (l * columns + c);
       image.data[at] = r / n;
@@ -92,9 +98,14 @@ function drawDepthBars(ctx, map, view, {x, cell, bottom}) {
   const step = Math.max(1, Math.floor(0.5 / cell));  // tokens per bar, when many share a pixel
   for (let t = Math.floor(view.from); t < Math.min(map.nTokens, view.to); t += step) {
     let kept = 0, n = 0;
-    for (let i = t; i < Math.min(map.nTokens, t + step); ++i) { kept += map.keptLayers[i]; ++n; }
+    for (let i = t; i < Math.min(map.nTokens, t + step); ++i) {
+      kept += map.keptLayers[i];
+      ++n;
+    }
     const h = kDepthBars * kept / n / map.nLayers;
-    ctx.fillRect(Math.max(x(t), x(view.from)), bottom - h, Math.max(0.5, cell * step - (cell > 4 ? 1 : 0)), h);
+    ctx.fillRect(
+        Math.max(x(t), x(view.from)), bottom - h, Math.max(0.5, cell * step - (cell > 4 ? 1 : 0)),
+        h);
   }
   ctx.globalAlpha = 1;
 }

@@ -1,14 +1,9 @@
 // Generated texts of one prompt side by side; where a text leaves the first one is marked.
 
 function generationGroups(list) {
-  const groups = new Map();
-  for (const g of list) {
-    const key = modelName(g.part) + '\n' + g.prompt;
-    if (!groups.has(key)) groups.set(key, []);
-    groups.get(key).push(g);
-  }
   // Dense first: it is what the others are compared with.
-  return [...groups.values()].map((g) => [...g.filter((x) => x.dense), ...g.filter((x) => !x.dense)]);
+  return groupsOf(list, (g) => modelName(g.part) + '\n' + g.prompt)
+      .map((g) => [...g.filter((x) => x.dense), ...g.filter((x) => !x.dense)]);
 }
 
 function commonLength(a, b) {
@@ -29,27 +24,42 @@ function generationCard(item, base) {
     const whole = same === letters.length && letters.length === [...String(base.text ?? '')].length;
     body.append(make('span', {}, same ? visibleText(letters.slice(0, same).join('')) : ''));
     if (!whole) {
-      body.append(make('mark', {class: 'differs', 'data-role': 'first-difference', title: 'first difference'},
-                       visibleText(letters.slice(same).join('') || '∅')));
+      body.append(make(
+          'mark', {class: 'differs', 'data-role': 'first-difference', title: 'first difference'},
+          visibleText(letters.slice(same).join('') || '∅')));
     }
     const tokens = asList(item.tokens), others = asList(base.tokens);
-    verdict = whole ? 'the same text' : tokens.length && others.length
-      ? `the same for ${plural(commonLength(tokens, others), 'token')}, then differs`
-      : `the same for ${plural(same, 'character')}, then differs`;
+    verdict = whole ?
+        'the same text' :
+        tokens.length && others.length ?
+        `the same for ${plural(commonLength(tokens, others), 'token')}, then differs` :
+        `the same for ${plural(same, 'character')}, then differs`;
   }
-  return make('article', {class: 'card'}, make('h3', {}, item.name), make('p', {class: 'hint'}, verdict), body,
-    make('p', {class: 'hint'}, [
-      isNumber(item.prefill_tokens_per_s) ? `prompt ${figure(item.prefill_tokens_per_s, 3)} tokens/s` : null,
-      isNumber(item.decode_tokens_per_s) ? `text ${figure(item.decode_tokens_per_s, 3)} tokens/s` : null,
-      item.end ? `ended: ${item.end}` : null].filter(Boolean).join(' · ')));
+  return make(
+      'article', {class: 'card'}, make('h3', {}, item.name), make('p', {class: 'hint'}, verdict),
+      body, make('p', {class: 'hint'}, [
+        isNumber(item.prefill_tokens_per_s) ?
+            `prompt ${figure(item.prefill_tokens_per_s, 3)} tokens/s` :
+            null,
+        isNumber(item.decode_tokens_per_s) ?
+            `text ${figure(item.decode_tokens_per_s, 3)} tokens/s` :
+            null,
+        item.end ? `ended: ${item.end}` : null
+      ].filter(Boolean).join(' · ')));
 }
 
 function generationView(data, section) {
   for (const group of generationGroups(data.generations)) {
-    section.append(make('div', {class: 'prompt'}, make('span', {class: 'hint'}, 'Prompt'),
-        make('div', {class: 'generated', dir: 'auto'}, visibleText(String(group[0].prompt ?? '')))),
-      make('div', {class: 'cards'}, group.map((item) => generationCard(item, group[0]))));
+    section.append(
+        make(
+            'div', {class: 'prompt'}, make('span', {class: 'hint'}, 'Prompt'),
+            make(
+                'div', {class: 'generated', dir: 'auto'},
+                visibleText(String(group[0].prompt ?? '')))),
+        make('div', {class: 'cards'}, group.map((item) => generationCard(item, group[0]))));
   }
-  section.append(make('p', {class: 'caption'}, 'The same prompt, continued with each attention. What follows the ' +
-    'first difference is marked; after it the texts go their own ways, as both read what they wrote.'));
+  section.append(make(
+      'p', {class: 'caption'},
+      'The same prompt, continued with each attention. What follows the ' +
+          'first difference is marked; after it the texts go their own ways, as both read what they wrote.'));
 }

@@ -2,58 +2,105 @@
 // line in its place; the others stand.
 
 const kViews = [
-  {view: 'token-map', title: 'The text, token by token', short: 'Text', fill: tokenMapView, has: (d) => d.maps.length,
-   lead: 'Which tokens stand for the others, layer by layer.'},
-  {view: 'depth-map', title: 'Through the depth of the model', short: 'Depth', fill: depthMapView, has: (d) => d.maps.length,
-   lead: 'The same sets, all layers at once.'},
-  {view: 'profile', title: 'Profile over layers', short: 'Profile', fill: profileView, has: (d) => d.profiles.length,
-   lead: 'How many tokens each rule keeps, and how much of the set is inherited.'},
-  {view: 'quality', title: 'Quality against work', short: 'Quality', fill: qualityView, has: (d) => comparedRuns(d).length,
-   lead: 'What predictions lose, and what attention no longer reads.'},
-  {view: 'heads', title: 'Heads', short: 'Heads', fill: headsView, has: (d) => d.plans.length || d.heads.length,
-   lead: 'What is done in every key/value head.'},
-  {view: 'speed', title: 'Speed', short: 'Speed', fill: speedView, has: (d) => timeGroups(d.speed).length,
-   lead: 'Measured time, with its spread.'},
-  {view: 'generation', title: 'Generated text', short: 'Generated', fill: generationView, has: (d) => d.generations.length,
-   lead: 'One prompt, continued with each attention.'},
-  {view: 'tables', title: 'Tables', short: 'Tables', fill: tablesView,
-   has: (d) => d.quality.length || d.speed.length || d.profiles.length || d.cache.length || d.maps.length || d.plans.length,
-   lead: 'Every number above, to read and to copy.'},
-  {view: 'about', title: 'About this page', short: 'About', fill: aboutView, has: () => true,
-   lead: 'How it was made, and on what.'},
+  {
+    view: 'token-map',
+    title: 'The text, token by token',
+    short: 'Text',
+    fill: tokenMapView,
+    has: (d) => d.maps.length,
+    lead: 'Which tokens stand for the others, layer by layer.'
+  },
+  {
+    view: 'depth-map',
+    title: 'Through the depth of the model',
+    short: 'Depth',
+    fill: depthMapView,
+    has: (d) => d.maps.length,
+    lead: 'The same sets, all layers at once.'
+  },
+  {
+    view: 'profile',
+    title: 'Profile over layers',
+    short: 'Profile',
+    fill: profileView,
+    has: (d) => d.profiles.length,
+    lead: 'How many tokens each rule keeps, and how much of the set is inherited.'
+  },
+  {
+    view: 'quality',
+    title: 'Quality against work',
+    short: 'Quality',
+    fill: qualityView,
+    has: (d) => comparedRuns(d).length,
+    lead: 'What predictions lose, and what attention no longer reads.'
+  },
+  {
+    view: 'heads',
+    title: 'Heads',
+    short: 'Heads',
+    fill: headsView,
+    has: (d) => d.plans.length || d.heads.length,
+    lead: 'What is done in every key/value head.'
+  },
+  {
+    view: 'speed',
+    title: 'Speed',
+    short: 'Speed',
+    fill: speedView,
+    has: (d) => timeGroups(d.speed).length,
+    lead: 'Measured time, with its spread.'
+  },
+  {
+    view: 'generation',
+    title: 'Generated text',
+    short: 'Generated',
+    fill: generationView,
+    has: (d) => d.generations.length,
+    lead: 'One prompt, continued with each attention.'
+  },
+  {
+    view: 'tables',
+    title: 'Tables',
+    short: 'Tables',
+    fill: tablesView,
+    has: (d) => d.quality.length || d.speed.length || d.profiles.length || d.cache.length ||
+        d.maps.length || d.plans.length,
+    lead: 'Every number above, to read and to copy.'
+  },
+  {
+    view: 'about',
+    title: 'About this page',
+    short: 'About',
+    fill: aboutView,
+    has: () => true,
+    lead: 'How it was made, and on what.'
+  },
 ];
-
-function failed(section, error) {
-  section.append(make('p', {class: 'failed'}, 'This view could not be drawn: ' + error.message));
-  console.error(error);
-}
 
 function start() {
   theme.start();
   const content = document.getElementById('content');
   const nav = document.getElementById('nav');
-  let data;
-  try {
+  let data = null;
+  guarded(content, () => {
     data = readData();
-    content.append(headline(data));
-  } catch (error) {
-    failed(content, error);
-    if (!data) return;
-  }
+  });
+  if (!data) return;
+  guarded(content, () => content.append(headline(data)));
   for (const {view, title, short, fill, has, lead} of kViews) {
-    const section = make('section', {'data-view': view, id: view, 'aria-labelledby': view + '-title'},
-      make('h2', {id: view + '-title'}, title), make('p', {class: 'section-lead'}, lead));
-    try {
-      if (!has(data)) continue;
+    const section = make(
+        'section', {'data-view': view, id: view, 'aria-labelledby': view + '-title'},
+        make('h2', {id: view + '-title'}, title), make('p', {class: 'section-lead'}, lead));
+    guarded(section, () => {
+      if (!has(data)) return;
       content.append(section);
       nav.append(make('a', {href: '#' + view}, short));
-      if (view === 'token-map') mapState.start(data);
       fill(data, section);
-    } catch (error) {
-      failed(section, error);
-    }
+    });
   }
-  addEventListener('keydown', (e) => { if (e.key === 'Escape') tip.hide(); });
+  addEventListener('keydown', (e) => {
+    if (e.key === 'Escape') tip.hide();
+  });
   addEventListener('scroll', tip.hide, {passive: true});
 }
 

@@ -1,18 +1,22 @@
 // What the token map and the depth map share: the window shown, the layer, the token selected.
 
 const mapState = {
-  choices: [],   // {name, map}
+  choices: [],  // {name, map}
   map: null,
   layer: 0,
-  token: null,   // selected (pinned) position
+  token: null,  // selected (pinned) position
   listeners: [],
 
-  listen(f) { mapState.listeners.push(f); },
+  listen(f) {
+    mapState.listeners.push(f);
+  },
   // what: 'map', 'layer' or 'token'.
-  tell(what) { for (const f of mapState.listeners) f(what); },
+  tell(what) {
+    for (const f of mapState.listeners) f(what);
+  },
 
-  start(data) {
-    mapState.choices = data.maps;
+  start(maps) {
+    mapState.choices = maps;
     mapState.choose(0);
   },
   choose(index) {
@@ -43,8 +47,13 @@ function tokenFacts(map, layer, position) {
   const status = map.status[at + position];
   const owner = map.owner[at + position];
   const cluster = status === kUncovered ? position : owner;
-  return {status, owner, cluster, members: clusterMembers(map, layer, cluster),
-          cosine: map.cosine[at + position] / 32767};
+  return {
+    status,
+    owner,
+    cluster,
+    members: clusterMembers(map, layer, cluster),
+    cosine: map.cosine[at + position] / 32767
+  };
 }
 
 function clusterMembers(map, layer, cluster) {

@@ -8,7 +8,8 @@ function profileSets(run) {
   const rule = (set) => asObject(set).rule;
   const sets = [];
   const add = (name, style, get) => {
-    if (layers.some((layer) => isNumber(asObject(get(layer)).n_reps))) sets.push({name, ...style, get});
+    if (layers.some((layer) => isNumber(asObject(get(layer)).n_reps)))
+      sets.push({name, ...style, get});
   };
   add('independent', {cls: 's1', form: 'square'}, (l) => l.independent);
   add('greedy', {cls: 's2', form: 'triangle'}, (l) => l.greedy);
@@ -25,34 +26,44 @@ function profileSets(run) {
 }
 
 const kProfileCharts = [
-  {key: 'n_reps', title: 'Kept, r / T', perToken: true,
-   note: 'Lower is less work.'},
-  {key: 'jaccard_prev', title: 'Jaccard with the layer before',
-   note: '1 is the same set, 0 nothing in common.'},
-  {key: 'turnover', title: 'Turnover from the layer before',
-   note: 'Tokens joined and left, over the set before.', free: true},
+  {key: 'n_reps', title: 'Kept, r / T', perToken: true, note: 'Lower is less work.'},
+  {
+    key: 'jaccard_prev',
+    title: 'Jaccard with the layer before',
+    note: '1 is the same set, 0 nothing in common.'
+  },
+  {
+    key: 'turnover',
+    title: 'Turnover from the layer before',
+    note: 'Tokens joined and left, over the set before.',
+    free: true
+  },
 ];
 
 // The paper's points for a chart: lists of {name, cls, form, points}. Only for its own setting.
 function paperPoints(entry, key) {
   const paper = entry.part.paper, run = entry.run;
   const same = paper && Math.abs(paper.tau - run.tau) < 1e-9 && paper.n_tokens === run.n_tokens &&
-    paper.space === run.space;
+      paper.space === run.space;
   if (!same) return [];
   const layers = asList(paper.layers), T = paper.n_tokens;
-  const merged = (list, value) => [...new Map(list.filter((p) => isNumber(value(p)))
-    .map((p) => [p.layer, value(p)]))].sort((a, b) => a[0] - b[0]);
+  const merged =
+      (list, value) => [...new Map(
+                            list.filter((p) => isNumber(value(p))).map((p) => [p.layer, value(p)]))]
+                           .sort((a, b) => a[0] - b[0]);
   const out = [];
   const add = (name, cls, form, points) => {
-    if (points.length) out.push({name: `${paper.name || 'the paper'}, ${name} (printed)`, cls, form, points});
+    if (points.length)
+      out.push({name: `${paper.name || 'the paper'}, ${name} (printed)`, cls, form, points});
   };
   if (key === 'n_reps') {
-    add('independent', 's1', 'square', merged([...asList(paper.counts), ...layers],
-                                               (p) => (p.n_reps ?? p.n_reps_independent) / T));
+    add('independent', 's1', 'square',
+        merged(
+            [...asList(paper.counts), ...layers], (p) => (p.n_reps ?? p.n_reps_independent) / T));
     add('cascade', 's0', 'circle', merged(layers, (p) => p.n_reps_cascade / T));
   } else if (key === 'jaccard_prev') {
-    add('independent', 's1', 'square', merged([...asList(paper.coherence), ...layers],
-                                               (p) => p.jaccard ?? p.jaccard_prev));
+    add('independent', 's1', 'square',
+        merged([...asList(paper.coherence), ...layers], (p) => p.jaccard ?? p.jaccard_prev));
   } else {
     add('cascade', 's0', 'circle', merged(layers, (p) => p.turnover));
   }
@@ -69,36 +80,55 @@ function profileChart(width, entry, chart, sets) {
   };
   const paper = paperPoints(entry, chart.key);
   const shown = sets.filter((s) => !s.off);
-  const all = shown.flatMap((s) => layers.map((l) => (value(s, l) ?? 0) + (value(s, l, '_sd') ?? 0)))
-    .concat(paper.flatMap((p) => p.points.map(([, y]) => y)));
+  const all =
+      shown.flatMap((s) => layers.map((l) => (value(s, l) ?? 0) + (value(s, l, '_sd') ?? 0)))
+          .concat(paper.flatMap((p) => p.points.map(([, y]) => y)));
   const top = chart.free ? Math.max(0.1, Math.min(2, 1.05 * Math.max(0, ...all))) : 1;
   const plot = makePlot(width, {
-    title: `${chart.title} by layer`, height: 250, left: 44,
-    x: {domain: [numbers[0], numbers[numbers.length - 1]], label: 'layer',
-        ticks: linearTicks(numbers[0], numbers[numbers.length - 1], Math.min(12, width / 44)).filter(Number.isInteger)},
+    title: `${chart.title} by layer`,
+    height: 250,
+    left: 44,
+    x: {
+      domain: [numbers[0], numbers[numbers.length - 1]],
+      label: 'layer',
+      ticks: linearTicks(numbers[0], numbers[numbers.length - 1], Math.min(12, width / 44))
+                 .filter(Number.isInteger)
+    },
     y: {domain: [0, top], label: chart.title, format: (v) => figure(v, 2)},
   });
   for (const set of shown) {
     if (!set.form) continue;
-    addBand(plot, layers.map((l, i) => {
-      const v = value(set, l), sd = value(set, l, '_sd');
-      return [numbers[i], isNumber(v) && isNumber(sd) ? v - sd : null, isNumber(v) && isNumber(sd) ? v + sd : null];
-    }), set.cls);
+    addBand(
+        plot, layers.map((l, i) => {
+          const v = value(set, l), sd = value(set, l, '_sd');
+          return [
+            numbers[i], isNumber(v) && isNumber(sd) ? v - sd : null,
+            isNumber(v) && isNumber(sd) ? v + sd : null
+          ];
+        }),
+        set.cls);
   }
-  for (const set of shown) addLine(plot, layers.map((l, i) => [numbers[i], value(set, l)]), set.cls);
+  for (const set of shown)
+    addLine(plot, layers.map((l, i) => [numbers[i], value(set, l)]), set.cls);
   for (const set of shown.filter((s) => s.form)) {
     layers.forEach((l, i) => {
       const v = value(set, l), sd = value(set, l, '_sd');
       if (!isNumber(v)) return;
-      addPoint(plot, numbers[i], v, set.form, set.cls, [
-        `${set.name}, layer ${numbers[i]}`, `${chart.title}: ${fixed(v, 3)}` + (sd ? ` ± ${fixed(sd, 3)}` : '')], 2.6);
+      addPoint(
+          plot, numbers[i], v, set.form, set.cls,
+          [
+            `${set.name}, layer ${numbers[i]}`,
+            `${chart.title}: ${fixed(v, 3)}` + (sd ? ` ± ${fixed(sd, 3)}` : '')
+          ],
+          2.6);
     });
   }
   for (const series of paper) {
     for (const [x, y] of series.points) {
       if (x < numbers[0] || x > numbers[numbers.length - 1]) continue;
-      addPoint(plot, x, y, series.form, series.cls + ' hollow',
-               [series.name, `layer ${x}: ${fixed(y, 3)}`], 4.6);
+      addPoint(
+          plot, x, y, series.form, series.cls + ' hollow',
+          [series.name, `layer ${x}: ${fixed(y, 3)}`], 4.6);
     }
   }
   return plot.svg;
@@ -108,30 +138,42 @@ function profileView(data, section) {
   const charts = make('div', {class: 'small-multiples'});
   const key = make('div', {});
   const caption = make('p', {class: 'caption'});
-  section.append(make('div', {class: 'controls'},
-    chooser('Setting', data.profiles.map((p) => p.name), show, {'data-role': 'profile'})), key, charts, caption);
+  section.append(
+      make(
+          'div', {class: 'controls'},
+          chooser('Setting', data.profiles.map((p) => p.name), show, {'data-role': 'profile'})),
+      key, charts, caption);
 
   function show(index) {
     const entry = data.profiles[index];
     const sets = profileSets(entry.run);
     const papers = kProfileCharts.flatMap((c) => paperPoints(entry, c.key));
     const redraws = [];
-    charts.replaceChildren(...kProfileCharts
-      .filter((chart) => sets.some((s) => asList(entry.run.layers).some(
-        (l) => isNumber(asObject(s.get(asObject(l)))[chart.key]))))
-      .map((chart) => {
-        const host = make('div', {class: 'plot'});
-        redraws.push(keepDrawn(host, (width) => profileChart(width, entry, chart, sets)));
-        return make('figure', {}, make('h3', {}, chart.title), host, make('figcaption', {}, chart.note));
-      }));
-    const paperItems = [...new Map(papers.map((p) => [p.name, {...p, cls: p.cls + ' hollow', line: false}])).values()];
-    key.replaceChildren(legend(sets, () => redraws.forEach((f) => f())),
-                        paperItems.length ? legend(paperItems) : '');
+    charts.replaceChildren(
+        ...kProfileCharts
+            .filter(
+                (chart) => sets.some(
+                    (s) => asList(entry.run.layers)
+                               .some((l) => isNumber(asObject(s.get(asObject(l)))[chart.key]))))
+            .map((chart) => {
+              const host = make('div', {class: 'plot'});
+              redraws.push(keepDrawn(host, (width) => profileChart(width, entry, chart, sets)));
+              return make(
+                  'figure', {}, make('h3', {}, chart.title), host,
+                  make('figcaption', {}, chart.note));
+            }));
+    const paperItems = [
+      ...new Map(papers.map((p) => [p.name, {...p, cls: p.cls + ' hollow', line: false}])).values()
+    ];
+    key.replaceChildren(
+        legend(sets, () => redraws.forEach((f) => f())),
+        paperItems.length ? legend(paperItems) : '');
     const n = entry.run.n_windows;
-    caption.textContent = `Lines are means over ${isNumber(n) ? plural(n, 'window') : 'the windows'} of the text, ` +
-      'bands their standard deviation. A legend entry switches its line. ' +
-      'The random control has as many tokens as the cascade, drawn anew at every layer: what it shares with itself is chance.' +
-      (papers.length ? ' Hollow marks are the paper’s printed figures.' : '');
+    caption.textContent =
+        `Lines are means over ${isNumber(n) ? plural(n, 'window') : 'the windows'} of the text, ` +
+        'bands their standard deviation. A legend entry switches its line. ' +
+        'The random control has as many tokens as the cascade, drawn anew at every layer: what it shares with itself is chance.' +
+        (papers.length ? ' Hollow marks are the paper’s printed figures.' : '');
   }
   show(0);
 }

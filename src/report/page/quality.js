@@ -1,8 +1,12 @@
 // Quality against work: how far predictions move (KL, perplexity) for how much is still read.
 
 const kContracts = [0.002, 0.005, 0.01, 0.02, 0.05];
-const kModeStyles = {keys: ['s0', 'circle'], copy: ['s2', 'triangle'], paper: ['s4', 'diamond'],
-                     plan: ['s3', 'square']};
+const kModeStyles = {
+  keys: ['s0', 'circle'],
+  copy: ['s2', 'triangle'],
+  paper: ['s4', 'diamond'],
+  plan: ['s3', 'square']
+};
 const modeStyle = (mode) => kModeStyles[mode] || ['s5', 'cross'];
 
 const kWorkAxes = [
@@ -11,7 +15,12 @@ const kWorkAxes = [
 ];
 const kQualityAxes = [
   {key: 'kl_mean', error: 'kl_stderr', label: 'KL from dense, nats', button: 'KL'},
-  {key: 'ppl_ratio', error: 'ppl_ratio_stderr', label: 'perplexity, of dense', button: 'perplexity'},
+  {
+    key: 'ppl_ratio',
+    error: 'ppl_ratio_stderr',
+    label: 'perplexity, of dense',
+    button: 'perplexity'
+  },
 ];
 
 function qualityDomain(axis, values) {
@@ -30,16 +39,23 @@ function qualityChart(width, runs, work, quality) {
   const contracts = quality.key === 'kl_mean', roomy = width > 460;
   const plot = makePlot(width, {
     title: `${quality.label} against ${work.label}, ${plural(runs.length, 'run')}`,
-    height: Math.round(Math.min(420, Math.max(300, width * 0.5))), left: roomy ? 64 : 54, top: 30,
-    right: !contracts ? 20 : roomy ? 76 : 44,
+    height: Math.round(Math.min(420, Math.max(300, width * 0.5))),
+    left: roomy ? 64 : 54,
+    top: 30,
+    right: !contracts ? 20 :
+        roomy         ? 76 :
+                        44,
     x: {domain: [0, most], label: work.label, format: (v) => percent(v)},
     y: {domain: qualityDomain(quality, values), log: true},
   });
-  plot.svg.append(draw('text', {class: 'axis-label', x: plot.left, y: 12, 'text-anchor': 'start'}, quality.label));
+  plot.svg.append(draw(
+      'text', {class: 'axis-label', x: plot.left, y: 12, 'text-anchor': 'start'}, quality.label));
   for (const kl of contracts ? kContracts : []) {
     plot.svg.append(
-      draw('line', {class: 'contract', x1: plot.left, x2: plot.right, y1: plot.Y(kl), y2: plot.Y(kl)}),
-      draw('text', {x: plot.right + 6, y: plot.Y(kl) + 4}, (roomy ? 'KL ' : '') + kl));
+        draw(
+            'line',
+            {class: 'contract', x1: plot.left, x2: plot.right, y1: plot.Y(kl), y2: plot.Y(kl)}),
+        draw('text', {x: plot.right + 6, y: plot.Y(kl) + 4}, (roomy ? 'KL ' : '') + kl));
   }
   connectRuns(plot, runs, work, quality);
   const labels = [];
@@ -49,12 +65,14 @@ function qualityChart(width, runs, work, quality) {
 
 // A thin line joins the runs of one mode and setting in order of tau.
 function connectRuns(plot, runs, work, quality) {
-  const groups = Map.groupBy ? Map.groupBy(runs, (r) => r.group) : new Map();
-  for (const group of groups.values()) {
+  const setting = (r) => JSON.stringify(
+      [modelName(r.part), r.settings.attention, r.context, r.settings.far, r.settings.window]);
+  for (const group of groupsOf(runs, setting)) {
     if (group.length < 2) continue;
     const sorted = [...group].sort((a, b) => a.settings.tau - b.settings.tau);
-    addLine(plot, sorted.map((r) => [r.metrics[work.key], r.metrics[quality.key]]),
-            modeStyle(group[0].settings.attention)[0] + ' thin');
+    addLine(
+        plot, sorted.map((r) => [r.metrics[work.key], r.metrics[quality.key]]),
+        modeStyle(group[0].settings.attention)[0] + ' thin');
   }
 }
 
@@ -62,44 +80,88 @@ function addRun(plot, run, work, quality, labels) {
   const m = run.metrics, [cls, form] = modeStyle(run.settings.attention);
   const x = m[work.key], y = m[quality.key], error = m[quality.error];
   if (isNumber(error) && error > 0) {
-    plot.svg.append(draw('line', {class: 'error ' + cls, x1: plot.X(x), x2: plot.X(x),
-                                  y1: plot.Y(y - error), y2: plot.Y(y + error)}));
+    plot.svg.append(draw('line', {
+      class: 'error ' + cls,
+      x1: plot.X(x),
+      x2: plot.X(x),
+      y1: plot.Y(y - error),
+      y2: plot.Y(y + error)
+    }));
   }
   const below = quality.key === 'kl_mean' && !(y > 0);
-  addPoint(plot, x, y, form, cls + (below ? ' hollow' : ''), [
-    run.name, `KL ${figure(m.kl_mean)} ± ${figure(m.kl_stderr, 2)}` + (below ? ' (0 or less: on the axis)' : ''),
-    `perplexity ${figure(m.ppl_ratio, 5)} of dense`,
-    `keys read ${percent(m.keys_read_fraction, 1)}, clusters ${percent(m.clusters_fraction, 1)}`,
-    `same first choice ${percent(m.top1_agreement, 1)}`], 4.6);
+  addPoint(
+      plot, x, y, form, cls + (below ? ' hollow' : ''),
+      [
+        run.name,
+        `KL ${figure(m.kl_mean)} ± ${figure(m.kl_stderr, 2)}` +
+            (below ? ' (0 or less: on the axis)' : ''),
+        `perplexity ${figure(m.ppl_ratio, 5)} of dense`,
+        `keys read ${percent(m.keys_read_fraction, 1)}, clusters ${
+            percent(m.clusters_fraction, 1)}`,
+        `same first choice ${percent(m.top1_agreement, 1)}`
+      ],
+      4.6);
   if (!isNumber(run.settings.tau)) return;
   // To the right of the mark, unless another label is there already.
   const at = {x: plot.X(x) + 9, y: plot.Y(y) - 7};
   if (labels.some((l) => Math.abs(l.x - at.x) < 44 && Math.abs(l.y - at.y) < 13)) return;
   labels.push(at);
   const flip = at.x > plot.right - 30;
-  plot.svg.append(draw('text', {class: 'point-label ' + cls, x: flip ? at.x - 18 : at.x, y: at.y,
-                                'text-anchor': flip ? 'end' : 'start', 'aria-hidden': 'true'},
-                       'τ ' + figure(run.settings.tau)));
+  plot.svg.append(draw(
+      'text', {
+        class: 'point-label ' + cls,
+        x: flip ? at.x - 18 : at.x,
+        y: at.y,
+        'text-anchor': flip ? 'end' : 'start',
+        'aria-hidden': 'true'
+      },
+      'τ ' + figure(run.settings.tau) + (run.whose ? ' · ' + run.whose : '')));
 }
 
 const comparedRuns = (data) => data.quality.filter((r) => isNumber(r.metrics.kl_mean));
 
 function qualityView(data, section) {
   const runs = comparedRuns(data);
-  for (const r of runs) r.group = [modelName(r.part), r.settings.attention, r.context, r.settings.far, r.settings.window].join();
+  if (data.models.length > 1) {  // each model is named once, at its smallest tau
+    for (const runsOfModel of groupsOf(runs, (r) => modelName(r.part))) {
+      const first = runsOfModel.reduce((a, b) => (b.settings.tau < a.settings.tau ? b : a));
+      first.whose = modelName(first.part);
+    }
+  }
   let work = kWorkAxes[0], quality = kQualityAxes[0];
   const host = make('div', {class: 'plot'});
   const modes = [...new Set(runs.map((r) => r.settings.attention))];
-  const redraw = keepDrawn(host, (width) => qualityChart(
-    width, runs.filter((r) => isNumber(r.metrics[work.key]) && isNumber(r.metrics[quality.key])), work, quality));
+  const redraw = keepDrawn(
+      host,
+      (width) => qualityChart(
+          width,
+          runs.filter((r) => isNumber(r.metrics[work.key]) && isNumber(r.metrics[quality.key])),
+          work, quality));
   section.append(
-    make('div', {class: 'controls'},
-      make('div', {class: 'chooser'}, make('span', {}, 'Loss'), choiceButtons('Loss', kQualityAxes.map((a) => a.button),
-        (i) => { quality = kQualityAxes[i]; redraw(); })),
-      make('div', {class: 'chooser'}, make('span', {}, 'Work'), choiceButtons('Work', kWorkAxes.map((a) => a.button),
-        (i) => { work = kWorkAxes[i]; redraw(); })),
-      legend(modes.map((mode) => ({name: mode, cls: modeStyle(mode)[0], form: modeStyle(mode)[1], line: false})))),
-    pictured(host, 'Down and to the left is better: fewer keys read, predictions nearer to those of ' +
-      'dense attention. Bars are standard errors; dashed lines are losses one might agree to beforehand. ' +
-      'KL is the mean over every predicted token.'));
+      make(
+          'div', {class: 'controls'},
+          make(
+              'div', {class: 'chooser'}, make('span', {}, 'Loss'),
+              choiceButtons(
+                  'Loss', kQualityAxes.map((a) => a.button),
+                  (i) => {
+                    quality = kQualityAxes[i];
+                    redraw();
+                  })),
+          make(
+              'div', {class: 'chooser'}, make('span', {}, 'Work'),
+              choiceButtons(
+                  'Work', kWorkAxes.map((a) => a.button),
+                  (i) => {
+                    work = kWorkAxes[i];
+                    redraw();
+                  })),
+          legend(modes.map(
+              (mode) =>
+                  ({name: mode, cls: modeStyle(mode)[0], form: modeStyle(mode)[1], line: false})))),
+      pictured(
+          host,
+          'Down and to the left is better: fewer keys read, predictions nearer to those of ' +
+              'dense attention. Bars are standard errors; dashed lines are losses one might agree to beforehand. ' +
+              'KL is the mean over every predicted token.'));
 }

@@ -1,22 +1,23 @@
 // Speed: time of each test, dense beside the accelerated modes. Bars are relative to dense of the
 // same test, so a prompt of 4096 tokens and a single generated token share one picture.
 
-const kTimeParts = [['select', 'selection', 's2'], ['attend', 'attention', 's0'], ['rest', 'everything else', 's5']];
+const kTimeParts = [
+  ['select', 'selection', 's2'], ['attend', 'attention', 's0'], ['rest', 'everything else', 's5']
+];
 
 function timeGroups(cases) {
-  const groups = new Map();
-  for (const c of cases) {
-    if (!isNumber(c.median_ms)) continue;
-    const key = c.model + '\n' + c.name;
-    if (!groups.has(key)) groups.set(key, {model: c.model, name: c.name, cases: []});
-    groups.get(key).cases.push(c);
-  }
-  for (const g of groups.values()) {
-    const dense = g.cases.find((c) => c.mode === 'dense');
-    g.unit = (dense || g.cases.reduce((a, b) => (b.median_ms > a.median_ms ? b : a))).median_ms;
-    g.dense = dense;
-  }
-  return [...groups.values()];
+  const timed = cases.filter((c) => isNumber(c.median_ms) && c.median_ms > 0);
+  return groupsOf(timed, (c) => c.model + '\n' + c.name).map((group) => {
+    const dense = group.find((c) => c.mode === 'dense');
+    const slowest = group.reduce((a, b) => (b.median_ms > a.median_ms ? b : a));
+    return {
+      model: group[0].model,
+      name: String(group[0].name),
+      cases: group,
+      dense,
+      unit: (dense || slowest).median_ms
+    };
+  });
 }
 
 const caseName = (c) => (c.label || c.mode || 'case').replace(/\btau\b/g, 'τ');
@@ -25,19 +26,31 @@ const speedup = (x) => (isNumber(x) ? fixed(x, 2) + '×' : kDash);
 function speedChart(width, groups, showModel) {
   const rowHeight = 26, headHeight = 34;
   const narrow = width < 560;
-  const left = narrow ? 8 : 150, right = narrow ? 8 : 150;
+  const longest = Math.max(...groups.flatMap((g) => g.cases.map((c) => caseName(c).length)));
+  const left = narrow ? 8 : Math.min(280, Math.max(90, 7.4 * longest + 16)),
+        right = narrow ? 8 : 150;
   const row = rowHeight + (narrow ? 16 : 0);
   const height = groups.reduce((h, g) => h + headHeight + g.cases.length * row, 0) + 6;
-  const most = Math.max(...groups.flatMap((g) => g.cases.map((c) => Math.max(c.median_ms, ...asList(c.samples_ms)) / g.unit)));
+  const most = Math.max(...groups.flatMap(
+      (g) => g.cases.map((c) => Math.max(c.median_ms, ...asList(c.samples_ms)) / g.unit)));
   const X = scale([0, most], [left, width - right - 4]);
-  const svg = draw('svg', {class: 'chart', viewBox: `0 0 ${width} ${height}`, width, height, role: 'group',
-                           'aria-label': 'Time of each test relative to dense'});
+  const svg = draw('svg', {
+    class: 'chart',
+    viewBox: `0 0 ${width} ${height}`,
+    width,
+    height,
+    role: 'group',
+    'aria-label': 'Time of each test relative to dense'
+  });
   let y = 0;
   for (const g of groups) {
-    svg.append(draw('text', {class: 'group-name', x: narrow ? left : 0, y: y + 24},
-                    (showModel ? g.model + ' · ' : '') + g.name));
+    svg.append(draw(
+        'text', {class: 'group-name', x: narrow ? left : 0, y: y + 24},
+        (showModel ? g.model + ' · ' : '') + g.name));
     const begin = y + headHeight;
-    g.cases.forEach((c, i) => addBar(svg, c, g, X, {y: begin + i * row, rowHeight, narrow, left, width, right}));
+    g.cases.forEach(
+        (c, i) =>
+            addBar(svg, c, g, X, {y: begin + i * row, rowHeight, narrow, left, width, right}));
     y = begin + g.cases.length * row;
   }
   return svg;
@@ -50,32 +63,71 @@ function addBar(svg, c, group, X, at) {
   let from = 0;
   const add = (value, cls) => {
     if (!(value > 0)) return;
-    bar.append(draw('rect', {class: 'fill ' + cls, x: X(from / group.unit), y, height: thick,
-                             width: Math.max(0.5, X((from + value) / group.unit) - X(from / group.unit))}));
+    bar.append(draw('rect', {
+      class: 'fill ' + cls,
+      x: X(from / group.unit),
+      y,
+      height: thick,
+      width: Math.max(0.5, X((from + value) / group.unit) - X(from / group.unit))
+    }));
     from += value;
   };
-  if (kTimeParts.some(([key]) => isNumber(parts[key]))) kTimeParts.forEach(([key, , cls]) => add(parts[key], cls));
-  else add(c.median_ms, 's5');
+  if (kTimeParts.some(([key]) => isNumber(parts[key])))
+    kTimeParts.forEach(([key, , cls]) => add(parts[key], cls));
+  else
+    add(c.median_ms, 's5');
   const samples = asList(c.samples_ms).filter(isNumber);
   if (samples.length > 1) {
-    const lo = X(Math.min(...samples) / group.unit), hi = X(Math.max(...samples) / group.unit), mid = y + thick / 2;
-    bar.append(draw('path', {class: 'whisker', d: `M${lo} ${mid}H${hi}M${lo} ${mid - 4}V${mid + 4}M${hi} ${mid - 4}V${mid + 4}`}));
+    const lo = X(Math.min(...samples) / group.unit), hi = X(Math.max(...samples) / group.unit),
+          mid = y + thick / 2;
+    bar.append(draw('path', {
+      class: 'whisker',
+      d: `M${lo} ${mid}H${hi}M${lo} ${mid - 4}V${mid + 4}M${hi} ${mid - 4}V${mid + 4}`
+    }));
   }
   if (group.dense) {
-    svg.append(draw('line', {class: 'contract', x1: X(1), x2: X(1), y1: y - (at.narrow ? 2 : 5), y2: y + thick + (at.narrow ? 2 : 4)}));
+    svg.append(draw('line', {
+      class: 'contract',
+      x1: X(1),
+      x2: X(1),
+      y1: y - (at.narrow ? 2 : 5),
+      y2: y + thick + (at.narrow ? 2 : 4)
+    }));
   }
   const isDense = c === group.dense;
-  const text = `${milliseconds(c.median_ms)}` + (isDense ? '' : ` · ${speedup(c.speedup_vs_dense)}`);
-  const labels = draw('g', {'aria-hidden': 'true'},
-    draw('text', {x: at.narrow ? at.left : x0 - 10, y: at.narrow ? y - 4 : y + thick - 4, 'text-anchor': at.narrow ? 'start' : 'end'}, caseName(c)),
-    draw('text', {class: isDense ? null : 'strong', x: at.narrow ? at.width - at.right : at.width - at.right + 8,
-                  y: at.narrow ? y - 4 : y + thick - 4, 'text-anchor': at.narrow ? 'end' : 'start'}, text));
-  const lines = [`${group.name}, ${caseName(c)}`, `median ${milliseconds(c.median_ms)}` +
-      (samples.length > 1 ? `, ${milliseconds(Math.min(...samples))} to ${milliseconds(Math.max(...samples))} in ${plural(samples.length, 'run')}` : ''),
-    ...kTimeParts.filter(([key]) => isNumber(parts[key])).map(([key, name]) => `${name} ${milliseconds(parts[key])}`)];
+  const text = `${milliseconds(c.median_ms)}` +
+      (isDense || !isNumber(c.speedup_vs_dense) ? '' : ` · ${speedup(c.speedup_vs_dense)}`);
+  const labels = draw(
+      'g', {'aria-hidden': 'true'},
+      draw(
+          'text', {
+            x: at.narrow ? at.left : x0 - 10,
+            y: at.narrow ? y - 4 : y + thick - 4,
+            'text-anchor': at.narrow ? 'start' : 'end'
+          },
+          caseName(c)),
+      draw(
+          'text', {
+            class: isDense ? null : 'strong',
+            x: at.narrow ? at.width - at.right : at.width - at.right + 8,
+            y: at.narrow ? y - 4 : y + thick - 4,
+            'text-anchor': at.narrow ? 'end' : 'start'
+          },
+          text));
+  const lines = [
+    `${group.name}, ${caseName(c)}`,
+    `median ${milliseconds(c.median_ms)}` +
+        (samples.length > 1 ?
+             `, ${milliseconds(Math.min(...samples))} to ${milliseconds(Math.max(...samples))} in ${
+                 plural(samples.length, 'run')}` :
+             ''),
+    ...kTimeParts.filter(([key]) => isNumber(parts[key]))
+        .map(([key, name]) => `${name} ${milliseconds(parts[key])}`)
+  ];
   if (isNumber(c.tokens_per_s)) lines.push(`${figure(c.tokens_per_s, 3)} tokens/s`);
   if (!isDense && isNumber(c.speedup_vs_dense))
-    lines.push(`${speedup(c.speedup_vs_dense)} dense (${speedup(c.speedup_low)} to ${speedup(c.speedup_high)})`);
+    lines.push(`${speedup(c.speedup_vs_dense)} dense (${speedup(c.speedup_low)} to ${
+        speedup(c.speedup_high)})`);
   svg.append(labels, tellsOf(bar, lines));
 }
 
@@ -85,8 +137,11 @@ function speedView(data, section) {
   keepDrawn(host, (width) => speedChart(width, groups, data.models.length > 1));
   const stacked = data.speed.some((c) => c.parts_ms);
   section.append(
-    stacked ? legend(kTimeParts.map(([, name, cls]) => ({name, cls, box: true, line: false}))) : '',
-    pictured(host, 'Shorter is faster. The dashed line is dense attention’s time for the same test; ' +
-      'whiskers reach from the fastest to the slowest run, and × is dense time over this time. ' +
-      'pp N reads a prompt of N tokens; tg @ N generates after N tokens.'));
+      stacked ? legend(kTimeParts.map(([, name, cls]) => ({name, cls, box: true, line: false}))) :
+                '',
+      pictured(
+          host,
+          'Shorter is faster. The dashed line is dense attention’s time for the same test; ' +
+              'whiskers reach from the fastest to the slowest run, and × is dense time over this time. ' +
+              'pp N reads a prompt of N tokens; tg @ N generates after N tokens.'));
 }

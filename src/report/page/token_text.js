@@ -3,12 +3,14 @@
 
 // Controls, and characters that format or reorder. The joiner and the variation selectors stay
 // inside a longer token, where emoji need them.
-const kInvisible = new RegExp('[\\u0000-\\u0008\\u000b-\\u001f\\u007f-\\u009f\\u00ad\\u061c\\u200b\\u200c' +
-  '\\u200e\\u200f\\u2028-\\u202e\\u2060-\\u206f\\ufeff\\ufff9-\\ufffb]', 'g');
+const kInvisible = new RegExp(
+    '[\\u0000-\\u0008\\u000b-\\u001f\\u007f-\\u009f\\u00ad\\u061c\\u200b\\u200c' +
+        '\\u200e\\u200f\\u2028-\\u202e\\u2060-\\u206f\\ufeff\\ufff9-\\ufffb]',
+    'g');
 const kOnlyJoiners = /^[\u200d\ufe00-\ufe0f\s]+$/;
 
 const visibleCharacter = (c) =>
-  '⟨U+' + c.codePointAt(0).toString(16).toUpperCase().padStart(4, '0') + '⟩';
+    '⟨U+' + c.codePointAt(0).toString(16).toUpperCase().padStart(4, '0') + '⟩';
 
 function visibleText(text) {
   if (text === '') return '∅';
@@ -39,9 +41,13 @@ function makeChip(text, position) {
   const lead = blank ? '' : shown.match(/^ */)[0];
   const word = make('span', {class: 'w'});
   for (const piece of shown.slice(lead.length).split(/(\n|\t)/)) {
-    if (piece === '\n') word.append(make('span', {class: 'nl'}, '\n'));
-    else if (piece === '\t') word.append(make('span', {class: 'tab'}, '\t'));
-    else if (piece) word.append(piece);
+    if (piece === '\n')
+      word.append(make('span', {class: 'nl'}, '\n'));
+    else if (piece === '\t')
+      word.append(make('span', {class: 'tab'}, '\t'));
+    else if (piece)
+      word.append(piece);
   }
-  return make('span', {class: 'tok', 'data-token': position, tabindex: -1, dir: 'auto'}, lead, word);
+  return make(
+      'span', {class: 'tok', 'data-token': position, tabindex: -1, dir: 'auto'}, lead, word);
 }
