@@ -71,6 +71,15 @@ function figure(x, digits = 4) {
   return String(Number(x.toPrecision(digits)));
 }
 
+// A mean with its error or deviation, both to the second digit of the error.
+function withError(x, error, digits = 4) {
+  if (!isNumber(x) || !isNumber(error) || !(error > 0)) return figure(x, digits);
+  const decimals = Math.min(9, Math.max(0, 1 - Math.floor(Math.log10(error))));
+  const show = (v) =>
+      v.toLocaleString('en', {minimumFractionDigits: decimals, maximumFractionDigits: decimals});
+  return `${show(x)} ± ${show(error)}`;
+}
+
 const fixed = (x, decimals) => (isNumber(x) ? x.toFixed(decimals) : kDash);
 const percent = (x, decimals = 0) => (isNumber(x) ? (100 * x).toFixed(decimals) + ' %' : kDash);
 const milliseconds = (x) =>

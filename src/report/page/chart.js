@@ -76,8 +76,30 @@ function makePlot(width, spec) {
           'text',
           {class: 'axis-label', x: (m.left + right) / 2, y: height - 6, 'text-anchor': 'middle'},
           spec.x.label));
-  svg.append(axes);
-  return {svg, X, Y, left: m.left, right, top: m.top, bottom, width, height};
+  // Lines and bands end at the frame; marks at its edge are whole.
+  const [w, h] = [right - m.left + 6, bottom - m.top + 6];
+  const inner = draw('svg', {
+    x: m.left - 3,
+    y: m.top - 3,
+    width: w,
+    height: h,
+    viewBox: `${m.left - 3} ${m.top - 3} ${w} ${h}`,
+    'aria-hidden': 'true'
+  });
+  svg.append(axes, inner);
+  return {
+    svg,
+    inner,
+    X,
+    Y,
+    yMost: spec.y.domain[1],
+    left: m.left,
+    right,
+    top: m.top,
+    bottom,
+    width,
+    height
+  };
 }
 
 // A line that breaks where a value is missing. points: [x, y]. Single points get a dot from the
@@ -96,20 +118,17 @@ function linePath(plot, points) {
 }
 
 function addLine(plot, points, cls) {
-  plot.svg.append(
-      draw('path', {class: 'line ' + cls, d: linePath(plot, points), 'aria-hidden': 'true'}));
+  plot.inner.append(draw('path', {class: 'line ' + cls, d: linePath(plot, points)}));
 }
 
 // points: [x, low, high], without gaps inside.
 function addBand(plot, points, cls) {
   const whole = points.filter(([, lo, hi]) => isNumber(lo) && isNumber(hi) && hi > lo);
   if (whole.length < 2) return;
-  const clamp = (y) => Math.min(plot.bottom, Math.max(plot.top, plot.Y(y))).toFixed(1);
-  const up = whole.map(([x, , hi]) => `${plot.X(x).toFixed(1)} ${clamp(hi)}`);
-  const down = whole.map(([x, lo]) => `${plot.X(x).toFixed(1)} ${clamp(lo)}`).reverse();
-  plot.svg.append(draw(
-      'path',
-      {class: 'band ' + cls, d: 'M' + up.concat(down).join('L') + 'Z', 'aria-hidden': 'true'}));
+  const at = (x, y) => `${plot.X(x).toFixed(1)} ${plot.Y(y).toFixed(1)}`;
+  const up = whole.map(([x, , hi]) => at(x, hi)), down = whole.map(([x, lo]) => at(x, lo));
+  plot.inner.append(
+      draw('path', {class: 'band ' + cls, d: 'M' + up.concat(down.reverse()).join('L') + 'Z'}));
 }
 
 // Marks differ in form as well as in colour.

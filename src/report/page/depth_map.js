@@ -229,8 +229,10 @@ function depthMapView(data, section) {
       make(
           'p', {class: 'caption'},
           'Every column is a token, every row a layer, the first layer on top. ' +
-              'Long vertical strokes are tokens that stay representative as the text goes through the model. ' +
-              'Drag to move; zoom with the buttons, by pinching, with Ctrl and the wheel, or with + and −.'));
+              'Long vertical strokes are tokens that stay representative as the text ' +
+              'goes through the model. ' +
+              'Drag to move; zoom with the buttons, by pinching, with Ctrl and the ' +
+              'wheel, or with + and −.'));
   const depth = new DepthMap(canvas, readout);
   mapState.listen((what) => {
     if (what === 'map') depth.reset();

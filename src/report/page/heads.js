@@ -121,7 +121,8 @@ function planPicture(data) {
       pictured(
           host,
           'One cell per key/value head, the first layer on top. The legend goes from small ' +
-              'to large τ: the larger, the more tokens are merged. Struck cells read the window alone, open cells everything.'));
+              'to large τ: the larger, the more tokens are merged. Struck cells read ' +
+              'the window alone, open cells everything.'));
   let index = 0;
   const redraw = keepDrawn(host, (width) => {
     const plan = data.plans[index];

@@ -25,6 +25,10 @@ function profileSets(run) {
   return sets;
 }
 
+// Turnover is over the set before, so a small set before makes it huge: what is above this is drawn
+// at the edge, the largest with its number.
+const kTurnoverTop = 2;
+
 const kProfileCharts = [
   {key: 'n_reps', title: 'Kept, r / T', perToken: true, note: 'Lower is less work.'},
   {
@@ -35,7 +39,7 @@ const kProfileCharts = [
   {
     key: 'turnover',
     title: 'Turnover from the layer before',
-    note: 'Tokens joined and left, over the set before.',
+    note: `Tokens joined and left, over the set before; above ${kTurnoverTop} at the edge.`,
     free: true
   },
 ];
@@ -70,68 +74,82 @@ function paperPoints(entry, key) {
   return out;
 }
 
-function profileChart(width, entry, chart, sets) {
-  const {run} = entry, T = chart.perToken ? run.n_tokens : 1;
+// The figures of a chart: {numbers of layers, at(set, i, suffix)}, per token where the chart says
+// so.
+function chartFigures(run, chart) {
   const layers = asList(run.layers).map(asObject);
-  const numbers = layers.map((l, i) => (isNumber(l.layer) ? l.layer : i));
-  const value = (set, l, suffix = '') => {
-    const v = asObject(set.get(l))[chart.key + suffix];
-    return isNumber(v) ? v / T : null;
+  const unit = chart.perToken ? run.n_tokens : 1;
+  return {
+    numbers: layers.map((l, i) => (isNumber(l.layer) ? l.layer : i)),
+    at(set, i, suffix = '') {
+      const v = asObject(set.get(layers[i]))[chart.key + suffix];
+      return isNumber(v) ? v / unit : null;
+    }
   };
+}
+
+function profileChart(width, entry, chart, sets) {
+  const {numbers, at} = chartFigures(entry.run, chart);
   const paper = paperPoints(entry, chart.key);
   const shown = sets.filter((s) => !s.off);
-  const all =
-      shown.flatMap((s) => layers.map((l) => (value(s, l) ?? 0) + (value(s, l, '_sd') ?? 0)))
-          .concat(paper.flatMap((p) => p.points.map(([, y]) => y)));
-  const top = chart.free ? Math.max(0.1, Math.min(2, 1.05 * Math.max(0, ...all))) : 1;
+  const all = shown.flatMap((s) => numbers.map((_, i) => at(s, i)))
+                  .concat(paper.flatMap((p) => p.points.map(([, y]) => y)));
+  const most = 1.1 * Math.max(0, ...all);
+  const [first, last] = [numbers[0], numbers[numbers.length - 1]];
   const plot = makePlot(width, {
     title: `${chart.title} by layer`,
     height: 250,
     left: 44,
+    top: 18,
     x: {
-      domain: [numbers[0], numbers[numbers.length - 1]],
+      domain: [first, last],
       label: 'layer',
-      ticks: linearTicks(numbers[0], numbers[numbers.length - 1], Math.min(12, width / 44))
-                 .filter(Number.isInteger)
+      ticks: linearTicks(first, last, Math.min(12, width / 44)).filter(Number.isInteger)
     },
-    y: {domain: [0, top], label: chart.title, format: (v) => figure(v, 2)},
+    y: {domain: [0, chart.free ? Math.max(0.1, Math.min(kTurnoverTop, most)) : 1]},
   });
-  for (const set of shown) {
-    if (!set.form) continue;
+  for (const set of shown.filter((s) => s.form)) {
     addBand(
-        plot, layers.map((l, i) => {
-          const v = value(set, l), sd = value(set, l, '_sd');
-          return [
-            numbers[i], isNumber(v) && isNumber(sd) ? v - sd : null,
-            isNumber(v) && isNumber(sd) ? v + sd : null
-          ];
+        plot, numbers.map((x, i) => {
+          const v = at(set, i), sd = at(set, i, '_sd');
+          return [x, v === null || sd === null ? null : v - sd, v + sd];
         }),
         set.cls);
   }
-  for (const set of shown)
-    addLine(plot, layers.map((l, i) => [numbers[i], value(set, l)]), set.cls);
-  for (const set of shown.filter((s) => s.form)) {
-    layers.forEach((l, i) => {
-      const v = value(set, l), sd = value(set, l, '_sd');
-      if (!isNumber(v)) return;
-      addPoint(
-          plot, numbers[i], v, set.form, set.cls,
-          [
-            `${set.name}, layer ${numbers[i]}`,
-            `${chart.title}: ${fixed(v, 3)}` + (sd ? ` ± ${fixed(sd, 3)}` : '')
-          ],
-          2.6);
-    });
-  }
+  for (const set of shown) addLine(plot, numbers.map((x, i) => [x, at(set, i)]), set.cls);
+  for (const set of shown.filter((s) => s.form)) addProfilePoints(plot, set, chart, numbers, at);
+  if (chart.free) nameThoseAbove(plot, shown, numbers, at);
   for (const series of paper) {
-    for (const [x, y] of series.points) {
-      if (x < numbers[0] || x > numbers[numbers.length - 1]) continue;
+    for (const [x, y] of series.points.filter(([l]) => l >= first && l <= last)) {
       addPoint(
           plot, x, y, series.form, series.cls + ' hollow',
           [series.name, `layer ${x}: ${fixed(y, 3)}`], 4.6);
     }
   }
   return plot.svg;
+}
+
+function addProfilePoints(plot, set, chart, numbers, at) {
+  numbers.forEach((x, i) => {
+    const v = at(set, i);
+    if (v === null) return;
+    addPoint(
+        plot, x, Math.min(v, plot.yMost), set.form, set.cls,
+        [`${set.name}, layer ${x}`, `${chart.title}: ${withError(v, at(set, i, '_sd'))}`], 2.6);
+  });
+}
+
+// Of neighbours too close for two numbers the larger has its own.
+function nameThoseAbove(plot, sets, numbers, at) {
+  const above =
+      numbers.map((x, i) => ({x: plot.X(x), most: Math.max(...sets.map((s) => at(s, i)))}))
+          .filter((p) => p.most > plot.yMost);
+  for (const p of above) {
+    if (above.some((q) => q.most > p.most && Math.abs(q.x - p.x) < 44)) continue;
+    plot.svg.append(draw(
+        'text', {x: p.x, y: plot.top - 8, 'text-anchor': 'middle', 'aria-hidden': 'true'},
+        '↑ ' + figure(p.most, 2)));
+  }
 }
 
 function profileView(data, section) {
@@ -172,7 +190,8 @@ function profileView(data, section) {
     caption.textContent =
         `Lines are means over ${isNumber(n) ? plural(n, 'window') : 'the windows'} of the text, ` +
         'bands their standard deviation. A legend entry switches its line. ' +
-        'The random control has as many tokens as the cascade, drawn anew at every layer: what it shares with itself is chance.' +
+        'The random control has as many tokens as the cascade, drawn anew at every layer: ' +
+        'what it shares with itself is chance.' +
         (papers.length ? ' Hollow marks are the paper’s printed figures.' : '');
   }
   show(0);

@@ -30,7 +30,7 @@ function qualityDomain(axis, values) {
   }
   const above = values.filter((v) => v > 0);
   const lo = Math.min(0.001, ...above), hi = Math.max(0.1, ...above);
-  return [Math.max(1e-7, 10 ** Math.floor(Math.log10(lo * 0.8))), hi * 1.8];
+  return [Math.max(1e-7, lo / 2), hi * 1.8];
 }
 
 function qualityChart(width, runs, work, quality) {
@@ -80,7 +80,7 @@ function addRun(plot, run, work, quality, labels) {
   const m = run.metrics, [cls, form] = modeStyle(run.settings.attention);
   const x = m[work.key], y = m[quality.key], error = m[quality.error];
   if (isNumber(error) && error > 0) {
-    plot.svg.append(draw('line', {
+    plot.inner.append(draw('line', {
       class: 'error ' + cls,
       x1: plot.X(x),
       x2: plot.X(x),
@@ -93,8 +93,7 @@ function addRun(plot, run, work, quality, labels) {
       plot, x, y, form, cls + (below ? ' hollow' : ''),
       [
         run.name,
-        `KL ${figure(m.kl_mean)} ± ${figure(m.kl_stderr, 2)}` +
-            (below ? ' (0 or less: on the axis)' : ''),
+        `KL ${withError(m.kl_mean, m.kl_stderr)}` + (below ? ' (0 or less: on the axis)' : ''),
         `perplexity ${figure(m.ppl_ratio, 5)} of dense`,
         `keys read ${percent(m.keys_read_fraction, 1)}, clusters ${
             percent(m.clusters_fraction, 1)}`,
@@ -162,6 +161,7 @@ function qualityView(data, section) {
       pictured(
           host,
           'Down and to the left is better: fewer keys read, predictions nearer to those of ' +
-              'dense attention. Bars are standard errors; dashed lines are losses one might agree to beforehand. ' +
+              'dense attention. Bars are standard errors; dashed lines are losses ' +
+              'one might agree to beforehand. ' +
               'KL is the mean over every predicted token.'));
 }

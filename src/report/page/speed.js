@@ -142,6 +142,7 @@ function speedView(data, section) {
       pictured(
           host,
           'Shorter is faster. The dashed line is dense attention’s time for the same test; ' +
-              'whiskers reach from the fastest to the slowest run, and × is dense time over this time. ' +
+              'whiskers reach from the fastest to the slowest run, and × is dense ' +
+              'time over this time. ' +
               'pp N reads a prompt of N tokens; tg @ N generates after N tokens.'));
 }

@@ -5,9 +5,8 @@
 function cellText(column, row) {
   const value = column.get(row);
   if (typeof value === 'string') return value;
-  const shown = (column.show || figure)(value);
-  const sd = column.sd && isNumber(value) ? column.sd(row) : null;
-  return isNumber(sd) && sd > 0 ? `${shown} ± ${figure(sd, 2)}` : shown;
+  if (column.sd) return withError(value, column.sd(row));
+  return (column.show || figure)(value);
 }
 
 function markdownOf(columns, rows) {

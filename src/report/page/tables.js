@@ -31,6 +31,7 @@ const kSetFigures = [
 ];
 
 const words = (key) => key.replace(/_/g, ' ')
+                           .replace(/^kl\b/, 'KL')
                            .replace('n reps fraction', 'r/T')
                            .replace('n reps', 'r')
                            .replace(/ prev$/, ', layer before');

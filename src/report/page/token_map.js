@@ -96,10 +96,13 @@ function tokenMapView(data, section) {
       controls.element, key.element, make('div', {class: 'token-map'}, box, details.element),
       make(
           'p', {class: 'caption'},
-          'Tokens with a bar below stand for others at this layer; faded ones ' +
-              'are near enough (cosine 1 − τ² or more) to one that came before. Point at a token, or move with ' +
-              'the arrow keys, to see who stands for it; [ and ] change the layer, o goes to the owner. Coloured by ' +
-              'cosine, a token is the fuller the nearer its owner; by cluster, tokens of one owner share a tint.'));
+          'Tokens with a bar below are representatives at this layer; faded ones ' +
+              'are near enough (cosine 1 − τ² or more) to one that came before. ' +
+              'Point at a token, or move with ' +
+              'the arrow keys, to see who stands for it; [ and ] change the layer, o ' +
+              'goes to the owner. Coloured by ' +
+              'cosine, a token is the fuller the nearer its owner; by cluster, ' +
+              'tokens of one owner share a tint.'));
   const board = new TokenBoard(box, details.show);
   const refresh = () => {
     controls.refresh();
