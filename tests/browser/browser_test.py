@@ -129,6 +129,20 @@ class PageTest(unittest.TestCase):
             "width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False})
         self.addCleanup(self.driver.execute_cdp_cmd, "Emulation.clearDeviceMetricsOverride", {})
 
+    def open_all(self):
+        self.js("document.querySelectorAll('details').forEach((d) => { d.open = true; })")
+        self.wait(lambda: self.js("return [...document.querySelectorAll('details')].every("
+                                  "(d) => d.querySelector(':scope > :not(summary)'))"),
+                  "opened parts are filled")
+
+    def expect_no_overflow(self, width):
+        """With everything open, the page scrolls down and never sideways."""
+        self.open_all()
+        inner, outer = self.js("const e = document.documentElement;"
+                               "return [e.scrollWidth, e.clientWidth]")
+        self.assertEqual(outer, width)
+        self.assertLessEqual(inner, outer, f"{width} px: the page is wider than the window")
+
     def statuses(self):
         """data-status of every token in the page, by position."""
         return dict(self.js("""
@@ -240,11 +254,7 @@ class WholePage(PageTest):
         for width in (380, 1600):
             self.resize(width)
             self.open(Browser.page)
-            self.js("document.querySelectorAll('details').forEach((d) => { d.open = true; })")
-            wide = self.js("const e = document.documentElement; return [e.scrollWidth, "
-                           "e.clientWidth]")
-            self.assertLessEqual(wide[0], wide[1], f"{width} px: the page is wider than the window")
-            self.assertEqual(wide[1], width)
+            self.expect_no_overflow(width)
             self.assertEqual(self.js(CUT_TEXT), [], f"{width} px: text is cut")
 
     def test_light_and_dark_take_turns(self):
@@ -261,10 +271,8 @@ class WholePage(PageTest):
         self.js("""window.copied = [];
             Object.defineProperty(navigator, 'clipboard',
               {value: {writeText: async (text) => { window.copied.push(text); }}});
-            document.querySelectorAll('details').forEach((d) => { d.open = true; });""")
-        self.wait(lambda: self.js("return [...document.querySelectorAll('details')].every("
-                                  "(d) => d.querySelector(':scope > :not(summary)'))"),
-                  "opened parts are filled")
+            """)
+        self.open_all()
         tables = self.js("return document.querySelectorAll('table').length")
         self.assertEqual(self.js("""
             const buttons = [...document.querySelectorAll('[data-role="copy"]')];
@@ -328,12 +336,13 @@ class HostileText(PageTest):
             sample.analyze(sample.token_map(tokens, 2, seed=3), **names), hostile,
             sample.generate(name, name, **names)])
         count = """const n = {};
-            document.querySelectorAll('details').forEach((d) => { d.open = true; });
             for (const e of document.querySelectorAll('*')) n[e.tagName] = (n[e.tagName] || 0) + 1;
             return n"""
         self.open(harmless)
+        self.open_all()
         expected = self.js(count)
         self.open(page)
+        self.open_all()
         counted = self.js(count)
         self.assertEqual(set(counted) - set(expected), set(), "elements of other kinds")
         for tag in ("SCRIPT", "STYLE", "LINK", "META", "A", "INPUT"):
@@ -349,11 +358,18 @@ class HostileText(PageTest):
             self.js("window.sluice.showToken(arguments[0])", position)
         self.assertEqual(self.js("return document.querySelectorAll('.failed').length"), 0)
         self.assertIsNone(self.js("return window.pwned"))
+
+    def test_it_does_not_widen_the_page(self):
+        name = "".join(t for t in sample.HOSTILE if len(t) < 100)
+        names = {"model_path": "models/" + name, "text_path": "text/" + name}
+        page = Browser.report("hostile-wide", [
+            sample.analyze(sample.token_map(sample.HOSTILE, 2, seed=3), **names),
+            sample.evaluate(**names), sample.generate(name, name, **names),
+            sample.bench(**names)])
         for width in (380, 1600):
             self.resize(width)
-            wide = self.js("const e = document.documentElement; return [e.scrollWidth, "
-                           "e.clientWidth]")
-            self.assertLessEqual(wide[0], wide[1], f"{width} px")
+            self.open(page)
+            self.expect_no_overflow(width)
 
 
 class LongText(PageTest):
