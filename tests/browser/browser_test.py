@@ -1,0 +1,424 @@
+"""Drives pages made by `sluice report` in a real headless Chromium.
+
+    browser_test.py PROGRAM [unittest's arguments]
+"""
+
+import base64
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+from selenium import webdriver
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.ui import WebDriverWait
+
+import sample
+
+VIEWS = ["token-map", "depth-map", "profile", "quality", "heads", "speed", "generation", "tables",
+         "about"]
+
+# As the page shows it: what is invisible, or would reorder its neighbours, by its number.
+INVISIBLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u200b\u200c\u200e\u200f"
+                       "\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]")
+
+
+def visible(text):
+    return INVISIBLE.sub(lambda c: f"⟨U+{ord(c[0]):04X}⟩", text) if text else "∅"
+
+
+def start_browser(folder):
+    options = webdriver.ChromeOptions()
+    for flag in ("--headless=new", "--no-first-run", "--disable-gpu", "--window-size=1200,900",
+                 # The pages are our own, and containers seldom have what its sandbox needs.
+                 "--no-sandbox", "--disable-dev-shm-usage", "--hide-scrollbars",
+                 f"--user-data-dir={folder / 'profile'}"):
+        options.add_argument(flag)
+    options.binary_location = shutil.which("chromium")
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    return webdriver.Chrome(service=Service(shutil.which("chromedriver")), options=options)
+
+
+class Browser:
+    """One browser and one folder for all tests; made once, because starting takes seconds."""
+
+    program = None
+
+    @classmethod
+    def start(cls):
+        cls.folder = pathlib.Path(tempfile.mkdtemp(prefix="sluice-browser-"))
+        cls.driver = start_browser(cls.folder)
+        cls.tokens = ["First", " gate"] + sample.words(94, seed=1)
+        cls.map = sample.token_map(cls.tokens, n_layers=6, seed=2)
+        cls.page = cls.report("page", [
+            sample.analyze(cls.map), sample.evaluate(),
+            sample.generate("The gate", " opens at noon"),
+            sample.generate("The gate", " opens at dawn", "keys"), sample.bench()])
+
+    @classmethod
+    def stop(cls):
+        cls.driver.quit()
+        shutil.rmtree(cls.folder, ignore_errors=True)
+
+    @classmethod
+    def report(cls, name, results):
+        files = []
+        for i, result in enumerate(results):
+            files.append(cls.folder / f"{name}-{i}.json")
+            files[-1].write_text(json.dumps(result), encoding="utf-8")
+        page = cls.folder / f"{name}.html"
+        subprocess.run([cls.program, "report", *files, "-o", page], check=True,
+                       stdout=subprocess.DEVNULL)
+        return page
+
+    @classmethod
+    def complaints(cls):
+        """Warnings and errors of the console since the last call."""
+        return [e for e in cls.driver.get_log("browser") if e["level"] in ("WARNING", "SEVERE")]
+
+    @classmethod
+    def requests(cls):
+        """What left the page since the last call: requests other than for files and data."""
+        urls = []
+        for entry in cls.driver.get_log("performance"):
+            message = json.loads(entry["message"])["message"]
+            if message["method"] == "Network.requestWillBeSent":
+                urls.append(message["params"]["request"]["url"])
+        return [u for u in urls if not u.startswith(("file:", "data:", "about:", "blob:"))]
+
+
+setUpModule, tearDownModule = Browser.start, Browser.stop
+
+
+class PageTest(unittest.TestCase):
+    def setUp(self):
+        self.driver = Browser.driver
+        self.driver.get("about:blank")
+        Browser.complaints()
+        Browser.requests()
+
+    def tearDown(self):
+        # Whatever a test does, the page stays silent and asks for nothing.
+        self.assertEqual(Browser.complaints(), [])
+        self.assertEqual(Browser.requests(), [])
+
+    def open(self, page):
+        self.driver.get(page.as_uri())
+
+    def js(self, script, *args):
+        return self.driver.execute_script(script, *args)
+
+    def one(self, selector):
+        return self.driver.find_element(By.CSS_SELECTOR, selector)
+
+    def wait(self, condition, message):
+        WebDriverWait(self.driver, 20, poll_frequency=0.05).until(lambda _: condition(), message)
+
+    def resize(self, width):
+        # The window itself cannot be as narrow as a phone.
+        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {
+            "width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False})
+        self.addCleanup(self.driver.execute_cdp_cmd, "Emulation.clearDeviceMetricsOverride", {})
+
+    def open_all(self):
+        self.js("document.querySelectorAll('details').forEach((d) => { d.open = true; })")
+        self.wait(lambda: self.js("return [...document.querySelectorAll('details')].every("
+                                  "(d) => d.querySelector(':scope > :not(summary)'))"),
+                  "opened parts are filled")
+
+    def expect_no_overflow(self, width):
+        """With everything open, the page scrolls down and never sideways."""
+        self.open_all()
+        inner, outer = self.js("const e = document.documentElement;"
+                               "return [e.scrollWidth, e.clientWidth]")
+        self.assertEqual(outer, width)
+        self.assertLessEqual(inner, outer, f"{width} px: the page is wider than the window")
+
+    def statuses(self):
+        """data-status of every token in the page, by position."""
+        return dict(self.js("""
+            return [...document.querySelectorAll('[data-view="token-map"] [data-token]')]
+              .map((e) => [Number(e.dataset.token), e.dataset.status])"""))
+
+    def expect_details(self, layer, position):
+        layer_data = Browser.map["layers"][layer]
+        size = sample.cluster_size(layer_data, position)
+        text = self.one('[data-role="token-details"]').text
+        where = f"layer {layer}, token {position}: {text}"
+        self.assertIn(f"Position {position}.", text, where)
+        self.assertRegex(text, rf"(Owner|Nearest)\n[^\n]*\bat {layer_data['owner'][position]}\n",
+                         where)
+        self.assertRegex(text, rf"Cosine\n{layer_data['cosine'][position]:.4f}\b", where)
+        self.assertRegex(text, rf"Cluster\n{size} tokens?\n", where)
+
+
+class Watchers(unittest.TestCase):
+    def test_console_and_network_are_watched(self):
+        page = Browser.folder / "noisy.html"
+        page.write_text("<script>fetch('http://127.0.0.1:9/out').catch(() => {});"
+                        "console.warn('w'); console.error('e'); nothing();</script>")
+        Browser.driver.get(page.as_uri())
+        seen, sent = [], []
+
+        def all_seen(_):
+            seen.extend(Browser.complaints())
+            sent.extend(Browser.requests())
+            return sent and len(seen) >= 3
+        WebDriverWait(Browser.driver, 20).until(all_seen)
+        self.assertIn("http://127.0.0.1:9/out", sent)
+
+
+class TokenMap(PageTest):
+    def test_the_slider_shows_the_sets_of_the_results_at_every_layer(self):
+        self.open(Browser.page)
+        slider = self.one('input[data-role="layer"]')
+        self.assertEqual(slider.get_attribute("max"), "5")
+        slider.send_keys(Keys.HOME)
+        for i, layer in enumerate(Browser.map["layers"]):
+            if i > 0:
+                slider.send_keys(Keys.ARROW_RIGHT)
+            expected = {t: sample.STATUS[c] for t, c in enumerate(layer["status"])}
+            self.assertEqual(self.statuses(), expected, f"layer {i}")
+
+    def test_the_text_is_the_text_of_the_tokens(self):
+        self.open(Browser.page)
+        shown = self.js("""return [...document.querySelectorAll('[data-token]')]
+                           .map((e) => e.textContent)""")
+        self.assertEqual(shown, Browser.tokens)
+
+    def test_pointing_shows_owner_cosine_and_cluster(self):
+        self.open(Browser.page)
+        for layer in (0, 3):
+            self.js("window.sluice.showLayer(arguments[0])", layer)
+            status = Browser.map["layers"][layer]["status"]
+            for position in (0, 1, status.index("."), status.rindex("."), status.index("U")):
+                chip = self.one(f'[data-token="{position}"] .w')
+                ActionChains(self.driver).move_to_element(chip).perform()
+                self.expect_details(layer, position)
+
+    def test_focus_shows_the_same_by_keyboard_alone(self):
+        self.open(Browser.page)
+        self.one('[data-token="0"]').send_keys(Keys.ARROW_RIGHT)
+        for position in range(1, 12):
+            self.expect_details(0, position)
+            self.driver.switch_to.active_element.send_keys(Keys.ARROW_RIGHT)
+        self.driver.switch_to.active_element.send_keys("]")
+        self.expect_details(1, 12)
+        self.driver.switch_to.active_element.send_keys(Keys.END)
+        self.expect_details(1, len(Browser.tokens) - 1)
+
+    def test_a_click_keeps_the_token_while_the_layer_changes(self):
+        self.open(Browser.page)
+        self.one('[data-token="7"] .w').click()
+        slider = self.one('input[data-role="layer"]')
+        ActionChains(self.driver).move_to_element(self.one("[data-view=token-map] h2")).perform()
+        for layer in range(1, 6):
+            slider.send_keys(Keys.ARROW_RIGHT)
+            self.expect_details(layer, 7)
+
+    def test_show_token_selects_it(self):
+        self.open(Browser.page)
+        self.js("window.sluice.showToken(50)")
+        self.expect_details(0, 50)
+
+
+class WholePage(PageTest):
+    def test_every_view_is_there_and_none_without_data(self):
+        self.open(Browser.page)
+        views = "return [...document.querySelectorAll('section')].map((e) => e.dataset.view)"
+        self.assertEqual(self.js(views), VIEWS)
+        self.assertEqual(self.js("return document.querySelectorAll('.failed').length"), 0)
+        self.open(Browser.report("bench", [sample.bench()]))
+        self.assertEqual(self.js(views), ["speed", "tables", "about"])
+
+    def test_a_policy_forbids_requests(self):
+        self.open(Browser.page)
+        policy = self.one('meta[http-equiv="Content-Security-Policy"]').get_attribute("content")
+        self.assertIn("default-src 'none'", policy)
+        self.assertNotIn("http", policy)
+        self.assertEqual(self.js("""
+            const load = (e) => e.src || (e.tagName === 'LINK' && e.href) || '';
+            return [...document.querySelectorAll('[src], link')].map(load)
+              .filter((url) => !url.startsWith('data:'))"""), [])
+
+    def test_layout_holds_on_phones_and_wide_screens(self):
+        for width in (380, 1600):
+            self.resize(width)
+            self.open(Browser.page)
+            self.expect_no_overflow(width)
+            self.assertEqual(self.js(CUT_TEXT), [], f"{width} px: text is cut")
+
+    def test_light_and_dark_take_turns(self):
+        self.open(Browser.page)
+        colours = []
+        for _ in range(3):
+            colours.append(self.js("return getComputedStyle(document.body).backgroundColor"))
+            self.one('[data-role="theme"]').click()
+        self.assertNotEqual(colours[0], colours[1])
+        self.assertEqual(colours[0], colours[2])
+
+    def test_copy_puts_the_table_on_the_clipboard(self):
+        self.open(Browser.page)
+        self.js("""window.copied = [];
+            Object.defineProperty(navigator, 'clipboard',
+              {value: {writeText: async (text) => { window.copied.push(text); }}});
+            """)
+        self.open_all()
+        tables = self.js("return document.querySelectorAll('table').length")
+        self.assertEqual(self.js("""
+            const buttons = [...document.querySelectorAll('[data-role="copy"]')];
+            buttons.forEach((b) => b.click());
+            return buttons.length"""), tables)
+        rows = self.js("return [...document.querySelectorAll('table')].map("
+                       "(t) => t.querySelectorAll('tr').length)")
+        copied = self.js("return window.copied")
+        self.assertEqual([text.count("\n") for text in copied], [n + 1 for n in rows])
+        for text in copied:
+            lines = text.splitlines()
+            self.assertRegex(lines[1], r"^\|( -+:? \|)+$")
+            cells = {len(re.findall(r"(?<!\\)\|", line)) for line in lines}
+            self.assertEqual(len(cells), 1, text)
+        everything = "\n".join(copied)
+        for number in ("0.0123", "0.0456", "0.0789", "keys, τ 0.3"):
+            self.assertIn(number, everything)
+        self.js("""document.querySelector('[data-role="copy-csv"]').click()""")
+        self.assertIn(",", self.js("return window.copied.at(-1)").splitlines()[0])
+
+    def test_it_prints(self):
+        self.open(Browser.page)
+        pdf = base64.b64decode(self.driver.print_page())
+        self.assertTrue(pdf.startswith(b"%PDF"))
+        self.assertGreater(len(pdf), 20000)
+
+
+# Texts that their box hides a part of. Boxes that scroll show everything; .offscreen is for
+# screen readers alone.
+CUT_TEXT = """
+  const cut = [];
+  const shown = (e) => e.getClientRects().length && !e.closest('.offscreen, .skip');
+  for (const e of document.body.querySelectorAll('*')) {
+    if (!shown(e) || !e.textContent.trim() || e.closest('svg')) continue;
+    const hides = ['hidden', 'clip'].includes(getComputedStyle(e).overflowX);
+    if (hides && e.scrollWidth > e.clientWidth + 1) cut.push(e.outerHTML.slice(0, 200));
+  }
+  for (const e of document.body.querySelectorAll('svg text')) {
+    if (!shown(e) || !e.textContent.trim()) continue;
+    const at = e.getBoundingClientRect(), box = e.ownerSVGElement.getBoundingClientRect();
+    if (getComputedStyle(e.ownerSVGElement).overflowX === 'visible') continue;
+    if (at.left < box.left - 1 || at.right > box.right + 1 || at.top < box.top - 1 ||
+        at.bottom > box.bottom + 1) cut.push(e.outerHTML.slice(0, 200));
+  }
+  return cut;
+"""
+
+
+class HostileText(PageTest):
+    def test_it_is_shown_as_text_and_is_nothing_else(self):
+        tokens = sample.HOSTILE
+        name = "".join(t for t in tokens if len(t) < 100)
+        names = {"model_path": "models/" + name, "text_path": "text/" + name}
+        harmless = Browser.report("harmless", [
+            sample.analyze(sample.token_map(["a"] * len(tokens), 2, seed=3)),
+            sample.evaluate(), sample.generate("a", "b")])
+        hostile = sample.evaluate(**names)
+        hostile["runs"][0]["settings"]["attention"] = name
+        hostile["machine"]["cpu"] = name
+        page = Browser.report("hostile", [
+            sample.analyze(sample.token_map(tokens, 2, seed=3), **names), hostile,
+            sample.generate(name, name, **names)])
+        count = """const n = {};
+            for (const e of document.querySelectorAll('*')) n[e.tagName] = (n[e.tagName] || 0) + 1;
+            return n"""
+        self.open(harmless)
+        self.open_all()
+        expected = self.js(count)
+        self.open(page)
+        self.open_all()
+        counted = self.js(count)
+        self.assertEqual(set(counted) - set(expected), set(), "elements of other kinds")
+        for tag in ("SCRIPT", "STYLE", "LINK", "META", "A", "INPUT"):
+            self.assertEqual(counted.get(tag), expected.get(tag), tag)
+        self.assertIsNone(self.js("return window.pwned"))
+        shown = self.js("""return [...document.querySelectorAll('[data-token]')]
+                           .map((e) => e.textContent)""")
+        self.assertEqual(shown, [visible(t) for t in tokens])
+        for view in ("generation", "about"):
+            text = self.js(f"return document.querySelector('[data-view={view}]').textContent")
+            self.assertIn(visible(name), text, view)
+        for position in range(len(tokens)):
+            self.js("window.sluice.showToken(arguments[0])", position)
+        self.assertEqual(self.js("return document.querySelectorAll('.failed').length"), 0)
+        self.assertIsNone(self.js("return window.pwned"))
+
+    def test_it_does_not_widen_the_page(self):
+        name = "".join(t for t in sample.HOSTILE if len(t) < 100)
+        names = {"model_path": "models/" + name, "text_path": "text/" + name}
+        page = Browser.report("hostile-wide", [
+            sample.analyze(sample.token_map(sample.HOSTILE, 2, seed=3), **names),
+            sample.evaluate(**names), sample.generate(name, name, **names),
+            sample.bench(**names)])
+        for width in (380, 1600):
+            self.resize(width)
+            self.open(page)
+            self.expect_no_overflow(width)
+
+
+class LongText(PageTest):
+    def test_8192_tokens_and_32_layers_are_a_small_page_that_moves(self):
+        n_tokens, n_layers = 8192, 32
+        map_ = sample.token_map(sample.words(n_tokens, seed=6), n_layers, seed=7)
+        page = Browser.report("long", [sample.analyze(map_)])
+        self.assertLess(page.stat().st_size, 5e6)
+        begin = time.monotonic()
+        self.open(page)
+        print(f"long page: {page.stat().st_size / 1e6:.2f} MB, opens in "
+              f"{time.monotonic() - begin:.2f} s", end="")
+        self.assertLess(self.js("return document.querySelectorAll('[data-token]').length"),
+                        n_tokens / 2, "tokens out of sight are not made")
+        # Time of a step of the slider, and of a scroll, up to the frame that shows it.
+        times = self.driver.execute_async_script("""
+            const done = arguments[0];
+            const frame = () => new Promise((f) => requestAnimationFrame(() => setTimeout(f)));
+            (async () => {
+              const slider = document.querySelector('input[data-role="layer"]');
+              const box = document.querySelector('[data-role="token-text"]');
+              const measure = async (n, action) => {
+                const begin = performance.now();
+                for (let i = 0; i < n; ++i) { action(i); await frame(); }
+                return (performance.now() - begin) / n;
+              };
+              const step = await measure(32, (i) => {
+                slider.value = i; slider.dispatchEvent(new Event('input', {bubbles: true}));
+              });
+              const scroll = await measure(40, (i) => {
+                box.scrollTop = i / 39 * (box.scrollHeight - box.clientHeight);
+              });
+              done([step, scroll]);
+            })()""")
+        print(f"; {times[0]:.1f} ms a layer, {times[1]:.1f} ms a scroll", flush=True)
+        for position in (0, 4000, n_tokens - 1):
+            for layer in (0, n_layers - 1):
+                self.js("window.sluice.showToken(arguments[0], arguments[1])", position, layer)
+                status = map_["layers"][layer]["status"][position]
+                self.assertEqual(self.statuses()[position], sample.STATUS[status])
+                inside = self.js("""
+                    const e = document.querySelector(`[data-token="${arguments[0]}"]`);
+                    const at = e.getBoundingClientRect();
+                    const box = document.querySelector('[data-role="token-text"]')
+                      .getBoundingClientRect();
+                    return at.top >= box.top - 1 && at.bottom <= box.bottom + 1""", position)
+                self.assertTrue(inside, f"token {position} is in sight")
+
+
+if __name__ == "__main__":
+    Browser.program = os.path.abspath(sys.argv.pop(1))
+    unittest.main(verbosity=2)

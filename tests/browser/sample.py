@@ -1,0 +1,149 @@
+"""Results as sluice writes them (docs/results.md), with numbers from a seeded generator."""
+
+import random
+
+STATUS = {".": "redundant", "R": "representative", "E": "exempt", "U": "uncovered"}
+
+
+def token_map(tokens, n_layers, seed):
+    """A map in which every set is one that a cascade could find: owners come before."""
+    rng = random.Random(seed)
+    layers = []
+    for layer in range(n_layers):
+        status, owner, cosine, kept = [], [], [], []
+        for t in range(len(tokens)):
+            kind = "E" if t == 0 else "R" if t == 1 else rng.choices(".RU", (6, 3, 1))[0]
+            status.append(kind)
+            if kind in "ER":
+                owner.append(t)
+                cosine.append(1)
+            else:
+                owner.append(rng.choice(kept))
+                near = rng.uniform(0.91, 1) if kind == "." else rng.uniform(-0.2, 0.9)
+                cosine.append(round(near, 4))
+            if kind == "R":
+                kept.append(t)
+        layers.append({"layer": layer, "status": "".join(status), "owner": owner,
+                       "cosine": cosine})
+    return {"tau": 0.3, "n_tokens": len(tokens), "space": "normed", "rule": "cascade-cover",
+            "tokens": tokens, "layers": layers}
+
+
+def cluster_size(layer, position):
+    """Tokens with the same owner; an uncovered token is its own cluster."""
+    def cluster(t):
+        return t if layer["status"][t] == "U" else layer["owner"][t]
+    return sum(cluster(t) == cluster(position) for t in range(len(layer["owner"])))
+
+
+def header(command, model_path="models/gpt2-nano", text_path="text/demo.txt"):
+    return {"schema": 1, "command": command, "sluice_version": "0.1.0",
+            "command_line": f"sluice {command} -m '{model_path}' -f '{text_path}'",
+            "machine": {"cpu": "a processor", "isa": "NEON", "threads": 2, "gpu": None},
+            "model": {"path": model_path, "family": "gpt2", "n_layers": 6, "d_model": 192, "n_heads": 6,
+                      "n_kv_heads": 6, "head_dim": 32, "vocab": 8192, "dtype": "f32",
+                      "sha256": "0123456789abcdef" * 4},
+            "text": {"path": text_path, "sha256": "fedcba9876543210" * 4, "n_tokens": 512},
+            "settings": {"windows": 1, "context": 512}}
+
+
+def analyze(map_, **names):
+    rng = random.Random(5)
+    n_tokens = map_["n_tokens"]
+
+    def one(rule, layer):
+        first = layer == 0
+        return {"rule": rule, "n_reps": rng.uniform(0.2, 0.5) * n_tokens, "n_reps_sd": 2.5,
+                "jaccard_prev": None if first else rng.uniform(0.6, 0.9),
+                "turnover": None if first else rng.uniform(0.05, 0.3)}
+
+    layers = [{"layer": i, "independent": one("independent", i), "greedy": one("greedy", i),
+               "cascade": one("cascade-cover", i), "cascades": [one("cascade-paper", i)],
+               "controls": {"random": one("random", i), "unvalidated": one("unvalidated", i)}}
+              for i in range(len(map_["layers"]))]
+    run = {"tau": 0.3, "n_tokens": n_tokens, "space": "normed", "n_windows": 2, "layers": layers,
+           "summary": {"rule": "cascade-cover", "mean_n_reps_cascade": 100.5}}
+    paper = {"name": "GPT-2", "tau": 0.3, "n_tokens": 512, "space": "residual",
+             "counts": [{"layer": 0, "n_reps": 200}, {"layer": 5, "n_reps": 150}],
+             "coherence": [{"layer": 1, "jaccard": 0.7}],
+             "layers": [{"layer": 0, "n_reps_independent": 200, "n_reps_cascade": 200,
+                         "jaccard_prev": None, "turnover": None},
+                        {"layer": 5, "n_reps_independent": 150, "n_reps_cascade": 160,
+                         "jaccard_prev": 0.7, "turnover": 0.2}]}
+    return {**header("analyze", **names), "runs": [run], "map": map_, "paper": paper}
+
+
+def evaluate(**names):
+    runs = []
+    for mode, tau, kl, keys in (("keys", 0.3, 0.0123, 0.61), ("keys", 0.5, 0.0456, 0.42),
+                                ("copy", 0.3, 0.0789, 0.55), ("paper", 0.3, 0.31, 0.3)):
+        heads = [{"kind": "clusters", "tau": tau, "far": "centroid"}] * 4
+        runs.append({
+            "settings": {"attention": mode, "select": "cascade-cover", "space": "normed",
+                         "tau": tau, "sinks": 4, "outlier_ratio": 8, "from_layer": 0},
+            "metrics": {"n_tokens": 511, "ppl_base": 21.5, "ppl": 21.9, "ppl_ratio": 1 + kl,
+                        "ppl_ratio_stderr": 0.002, "kl_mean": kl, "kl_stderr": kl / 20,
+                        "kl_median": kl / 2, "kl_max": kl * 30, "top1_agreement": 0.95,
+                        "keys_read_fraction": keys, "clusters_fraction": 0.4,
+                        "generation_match_tokens": None, "fast_path_fraction": None},
+            "cache": {"n_tokens": 512, "exact_bytes": 4096, "clusters_bytes": 65536,
+                      "selection_rows_bytes": 0, "outputs_bytes": 0, "dense_bytes": 262144},
+            "plan": {"layers": [{"layer": i, "mode": mode, "reuse": False, "window": 128,
+                                 "block": 128, "heads": heads + [{"kind": "dense"},
+                                                                 {"kind": "window"}]}
+                                for i in range(6)]}})
+    return {**header("eval", **names), "runs": runs}
+
+
+def generate(prompt, text, attention="dense", **names):
+    result = {**header("generate", **names),
+              "generation": {"prompt": prompt, "text": text, "tokens": [1, 2, 3], "end": "length",
+                             "n_prompt_tokens": 4, "prefill_tokens_per_s": 1234.5,
+                             "decode_tokens_per_s": 56.7},
+              "cache": {"n_tokens": 7, "dense_bytes": 1024}}
+    result["settings"] = {"attention": attention, "tau": 0.3}
+    return result
+
+
+def bench(**names):
+    cases = []
+    for n in (512, 1024, 2048):
+        for mode, speedup, share in (("dense", 1, None), ("keys", 1.3, 0.4)):
+            time = n / 20 / speedup
+            cases.append({"name": f"pp{n}", "n_tokens": n, "mode": mode,
+                          "label": "dense" if mode == "dense" else "keys, tau 0.3",
+                          "settings": {"attention": mode}, "samples_ms": [time, time * 1.1],
+                          "median_ms": time, "tokens_per_s": 1000 * n / time,
+                          "speedup_vs_dense": speedup,
+                          "speedup_low": speedup if mode == "dense" else speedup * 0.9,
+                          "speedup_high": speedup if mode == "dense" else speedup * 1.1,
+                          "parts_ms": {"select": 0.0 if mode == "dense" else time / 10,
+                                       "attend": time / 3, "rest": time / 2},
+                          "n_reps_fraction": share})
+    return {**header("bench", **names), "cases": cases}
+
+
+def words(n, seed):
+    """Tokens of n words with sentences and paragraphs."""
+    rng = random.Random(seed)
+    tokens = []
+    while len(tokens) < n:
+        word = "".join(rng.choice("aeioulmnrstdg") for _ in range(rng.randint(1, 9)))
+        tokens.append(rng.choice([word, " " + word, " " + word, " " + word]))
+        if rng.random() < 0.1:
+            tokens.append(".")
+            if rng.random() < 0.2:
+                tokens.append("\n")
+    return tokens[:n]
+
+
+# Each a token of its own; none may become anything but text.
+HOSTILE = [
+    "<script>window.pwned=1</script>", "</script><script>window.pwned=1</script>",
+    "<img src=x onerror='window.pwned=1'>", '"><svg onload=window.pwned=1>', "<!--", "-->", "]]>",
+    "<style>*{display:none}</style>", "&lt;b&gt;&amp;", "javascript:window.pwned=1", "'\"`${1}",
+    "</textarea></title></style>", "\\u003cb>\\", "__proto__", "constructor", "👩‍👩‍👧‍👦", "é", "e\u0301",
+    "שלום", "مرحبا", "\u202edesrever", "\u2066isolate\u2069", "\u200b", "\ufeff", "\u2028", "\u2029",
+    "\x00", "\x07", "\x1b[31m", "\x7f", "\x85", "\t", "\r\n", "\n", " ", "", "\ufffe", "𝒳", "<0xE2>",
+    "very" * 500, " long" * 200,
+]
