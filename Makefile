@@ -8,7 +8,7 @@ SOURCES = $(shell git ls-files '*.cpp' '*.h' '*.cu' '*.cuh')
 .PHONY: help deps build test demo asan fuzz bench golden format lint clean
 
 help:
-	@echo "make demo     build, then inspect, generate and eval on a tiny model made on the spot"
+	@echo "make demo     build, then the whole story on the model that comes along: report.html"
 	@echo "make test     build, and run every test"
 	@echo "make build    the program alone, at build/release/bin/sluice"
 	@echo "make asan     the tests under the address and undefined-behaviour sanitizers"
@@ -29,7 +29,7 @@ test: build
 	ctest --preset $(PRESET)
 
 demo: build
-	@scripts/demo $(BIN)
+	$(BIN)/sluice demo
 
 asan:
 	$(MAKE) PRESET=asan test
@@ -56,7 +56,7 @@ format:
 lint: build
 	@scripts/install-deps lint
 	clang-format --dry-run --Werror $(SOURCES)
-	run-clang-tidy -quiet -p build/$(PRESET) -j $(JOBS) '/(src|tools)/.*\.cpp$$'
+	run-clang-tidy -quiet -p build/$(PRESET) -j $(JOBS) '/src/.*\.cpp$$'
 
 clean:
 	rm -rf build

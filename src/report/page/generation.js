@@ -54,7 +54,7 @@ function generationView(data, section) {
         make(
             'div', {class: 'prompt'}, make('span', {class: 'hint'}, 'Prompt'),
             make(
-                'div', {class: 'generated', dir: 'auto'},
+                'div', {class: 'generated long', dir: 'auto', tabindex: 0},
                 visibleText(String(group[0].prompt ?? '')))),
         make('div', {class: 'cards'}, group.map((item) => generationCard(item, group[0]))));
   }
