@@ -151,10 +151,11 @@ const tip = {
   },
 };
 
-// Makes `element` tell `lines` on hover, focus and tap, and to screen readers.
+// Makes `element` tell `lines` on hover, focus and tap, and to screen readers. Keys reach it
+// through walkPoints.
 function tellsOf(element, lines) {
   setAttributes(element, {
-    tabindex: 0,
+    tabindex: -1,
     role: 'img',
     'aria-label': lines.join(', '),
     onpointerenter: () => tip.show(element, lines),

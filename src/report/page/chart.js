@@ -190,13 +190,45 @@ function legend(items, toggle) {
   return make('div', {class: 'legend', role: 'group', 'aria-label': 'Legend'}, items.map(entry));
 }
 
+// The points of a picture are one stop of the Tab key; arrows walk from one to the next, up and
+// down to the nearest on that side.
+function walkPoints(host, event) {
+  const points = [...host.querySelectorAll('.point')];
+  const here = points.indexOf(document.activeElement);
+  const steps = {ArrowRight: 1, ArrowLeft: -1};
+  const sides = {ArrowDown: 1, ArrowUp: -1};
+  if (here < 0 || !(event.key in steps || event.key in sides)) return;
+  event.preventDefault();
+  let next = points[here + (steps[event.key] || 0)];
+  if (event.key in sides) {
+    const middle = (p) => {
+      const box = p.getBoundingClientRect();
+      return [box.left + box.width / 2, box.top + box.height / 2];
+    };
+    const [x, y] = middle(points[here]);
+    let least = Infinity;
+    for (const p of points) {
+      const [px, py] = middle(p), ahead = (py - y) * sides[event.key];
+      const far = ahead + 4 * Math.abs(px - x);
+      if (ahead > 1 && far < least) [least, next] = [far, p];
+    }
+  }
+  if (!next) return;
+  points[here].setAttribute('tabindex', -1);
+  next.setAttribute('tabindex', 0);
+  next.focus();
+}
+
 // Keeps drawing(width) -> element in `host`, anew when the host's width changes.
 function keepDrawn(host, drawing) {
   let width = 0;
+  host.addEventListener('keydown', (event) => walkPoints(host, event));
   const redraw = () => {
     if (width <= 0) return;
     host.replaceChildren();
     guarded(host, () => host.append(drawing(width)));
+    const first = host.querySelector('.point');
+    if (first) first.setAttribute('tabindex', 0);
   };
   new ResizeObserver((entries) => {
     const now = Math.floor(entries[0].contentRect.width);

@@ -76,20 +76,17 @@ function headline(data) {
       data.models.slice(0, 3).join(', ') + (data.models.length > 3 ? ' and others' : '') :
       'Results';
   const facts = [
-    texts.length ? ['on ', make('bdi', {}, texts.slice(0, 2).join(' and '))] : [],
+    texts.length ? [' on ', make('bdi', {}, texts.slice(0, 2).join(' and '))] : [],
     data.models.length === 1 && isNumber(model.n_layers) ?
-        [
-          texts.length ? ': ' : '',
-          `${plural(model.n_layers, 'layer')}, width ${figure(model.d_model)}, ` +
-              `${plural(model.n_kv_heads, 'key/value head')}, computed in ${model.dtype || kDash}`
-        ] :
+        `: ${plural(model.n_layers, 'layer')}, width ${figure(model.d_model)}, ` +
+            `${plural(model.n_kv_heads, 'key/value head')}, computed in ${model.dtype || kDash}` :
         [],
   ];
   document.title = `${title}: Sluice report`;
   return make(
       'header', {class: 'headline'}, make('p', {class: 'kicker'}, 'Sluice report'),
       make('h1', {}, make('bdi', {}, title)),
-      make('p', {class: 'lead'}, 'Representative tokens ', facts, '.'),
+      make('p', {class: 'lead'}, 'Representative tokens', facts, '.'),
       make(
           'dl', {class: 'figures'},
           keyFigures(data).map(
