@@ -4,8 +4,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "cli/commands.h"
 #include "eval/results.h"
@@ -32,7 +32,7 @@ std::string shell_word(const std::string& word) {
   return quoted + "'";
 }
 
-std::string command_line(const ReportOptions& options) {
+std::string command_line_of(const ReportOptions& options) {
   std::string line = "sluice report";
   for (const std::string& file : options.files) line += " " + shell_word(file);
   return line + " -o " + shell_word(options.output);
@@ -53,7 +53,7 @@ std::string commands_of(const std::vector<nlohmann::json>& results) {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
-void run_report(const ReportOptions& options) {
+void run_report(const ReportOptions& options, const std::string& command_line) {
   std::vector<nlohmann::json> results;
   for (const std::string& file : options.files) {
     std::error_code ignored;
@@ -63,7 +63,7 @@ void run_report(const ReportOptions& options) {
   }
   check_writable(options.output);
   const std::string shown = commands_of(results);
-  const std::string page = report_page(std::move(results), command_line(options));
+  const std::string page = report_page(std::move(results), command_line);
   write_file(options.output, page);
   fmt::print("{}: {} KiB, shows {}\n", path_label(options.output), (page.size() + 1023) / 1024,
              quote(shown));
@@ -88,7 +88,7 @@ Run add_report(CLI::App& program) {
   command->add_option("-o,--output", options->output, "The page to write")
       ->type_name("FILE")
       ->capture_default_str();
-  return [options] { run_report(*options); };
+  return [options] { run_report(*options, command_line_of(*options)); };
 }
 
 }  // namespace sluice::cli
