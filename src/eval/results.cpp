@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "core/threads.h"
 #include "core/version.h"
+#include "eval/schema.h"
 #include "io/mapped_file.h"
 #include "io/write_file.h"
 
@@ -17,8 +18,6 @@ namespace sluice {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr int kSchema = 1;
 
 // The processor's name where the system tells it (x86), its identifiers elsewhere.
 std::string cpu_name() {
@@ -71,7 +70,7 @@ std::string sha256_of(const std::vector<fs::path>& files) {
 
 nlohmann::json results_header(const std::string& command, const std::string& command_line,
                               const Backend& backend) {
-  return {{"schema", kSchema},
+  return {{"schema", kResultsSchema},
           {"command", command},
           {"command_line", command_line},
           {"sluice_version", SLUICE_VERSION},

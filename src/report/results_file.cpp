@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "core/version.h"
+#include "eval/schema.h"
 #include "io/json_text.h"
 #include "io/mapped_file.h"
 #include "io/quote.h"
@@ -18,7 +19,6 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr int kNewestSchema = 1;
 constexpr size_t kMaxFileBytes = size_t{256} << 20;
 
 void check_schema(const Json& results, const std::string& label) {
@@ -32,12 +32,12 @@ void check_schema(const Json& results, const std::string& label) {
   // As double: the library compares signed and unsigned numbers by their bits.
   if (!schema.is_number_integer() || schema.get<double>() < 1)
     throw Error(
-        fmt::format("{}: schema is {}, expected {}", label, describe_json(schema), kNewestSchema),
+        fmt::format("{}: schema is {}, expected {}", label, describe_json(schema), kResultsSchema),
         kHint);
-  if (schema.get<double>() > kNewestSchema)
+  if (schema.get<double>() > kResultsSchema)
     throw Error(fmt::format("{}: schema {} was written by a newer sluice; this is {}, which reads "
                             "schema {}",
-                            label, schema.dump(), SLUICE_VERSION, kNewestSchema),
+                            label, schema.dump(), SLUICE_VERSION, kResultsSchema),
                 "use that newer sluice, or run the command again with this one");
 }
 

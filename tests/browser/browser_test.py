@@ -362,9 +362,11 @@ class HostileText(PageTest):
     def test_it_does_not_widen_the_page(self):
         name = "".join(t for t in sample.HOSTILE if len(t) < 100)
         names = {"model_path": "models/" + name, "text_path": "text/" + name}
+        hostile = sample.evaluate(**names)
+        hostile["runs"][0]["settings"]["attention"] = name
         page = Browser.report("hostile-wide", [
             sample.analyze(sample.token_map(sample.HOSTILE, 2, seed=3), **names),
-            sample.evaluate(**names), sample.generate(name, name, **names),
+            hostile, sample.generate(name, name, **names),
             sample.bench(**names)])
         for width in (380, 1600):
             self.resize(width)
