@@ -19,6 +19,18 @@ struct MaximumArgs {
 };
 float masked_maximum(const MaximumArgs& args);
 
+// The largest of c[j], or of its magnitude, plus residual * residuals[j] plus mask[j]: a bound from
+// above, or with a negative residual from below.
+struct BoundArgs {
+  const float* c;          // (n)
+  const float* residuals;  // (n)
+  const float* mask;       // (n)
+  int64_t n;
+  float residual;
+  bool absolute;
+};
+float masked_bound(const BoundArgs& args);
+
 // Float64 sums of squares of kSquareRows rows, each in index order: side by side, because one sum
 // alone waits for every addition.
 constexpr int64_t kSquareRows = 8;
