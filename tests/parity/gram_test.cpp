@@ -127,7 +127,7 @@ TEST(Gram, CoordinatesBoundTheExactCosine) {
         if (rank == 0) continue;
         GramSubspace subspace(
             *c.kernel, test::basis_of(fits ? unit : std::vector<float>{}, rank, c.d_model, 9));
-        subspace.take_rows(rows);
+        subspace.take_rows(rows, rows.size());
         subspace.take_columns(columns, 7);
         subspace.take_columns(columns, columns.size());
         std::vector<float> products;

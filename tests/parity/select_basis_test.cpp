@@ -1,6 +1,10 @@
 // Selection with a basis (docs/algorithm.md, section 5) gives the sets of selection without, to the
 // last bit of a cosine, whatever the basis; and a good basis decides most pairs.
 
+#include <filesystem>
+#include <fstream>
+
+#include "model/model.h"
 #include "parity/basis_cases.h"
 
 namespace sluice::test {
@@ -74,9 +78,9 @@ TEST_P(EveryBackend, ABasisChangesNoLargeSet) {
     }
 }
 
-// Rows in 8 of 128 dimensions, but for a little: 200 directions, and rows near them.
+// Rows in 8 of 384 dimensions, but for a little: 200 directions, and rows near them.
 SelectInputs low_rank_inputs(DType dtype, SelectRule rule, float rest) {
-  constexpr int64_t kTokens = 1200, kDirections = 200, kRank = 8, kWidth = 128;
+  constexpr int64_t kTokens = 1200, kDirections = 200, kRank = 8, kWidth = 384;
   SelectInputs in = select_inputs({.n_tokens = kTokens, .d_model = kWidth}, dtype, rule, {0.3});
   if (inherits(rule)) in.inherited = {random_flags(kTokens, 5)};
   const auto along = random_values(kDirections * kRank, 3);
@@ -156,6 +160,57 @@ TEST_P(EveryImplementation, ABasisThatIsNotQuiteOrthonormalChangesNoSet) {
       ASSERT_TRUE(same_sets(select(*backend, dtype(), in), plain)) << "seed " << seed;
     }
 }
+
+// Rows that a trained model makes of a text, with bases of another part of the text.
+class TrainedRows : public testing::TestWithParam<const char*> {};
+
+TEST_P(TrainedRows, ABasisChangesNoSet) {
+  namespace fs = std::filesystem;
+  const fs::path shared = SLUICE_SHARED_DIR, folder = shared / "models" / GetParam();
+  const fs::path text = shared / "text" / "eval.txt";
+  if (!fs::exists(folder / "config.json") || !fs::exists(text))
+    GTEST_SKIP() << folder.string() << " or " << text.string() << " is not here";
+  constexpr int64_t kTokens = 700;
+  const auto checkpoint = open_checkpoint(folder);
+  std::string start(20000, ' ');
+  std::ifstream(text).read(start.data(), static_cast<int64_t>(start.size()));
+  const auto ids = open_tokenizer_of(*checkpoint)->encode(start, false);
+  ASSERT_GE(static_cast<int64_t>(ids.size()), 2 * kTokens);
+  Model model(checkpoint, make_cpu_backend(DType::kF32), {});
+  std::vector<std::vector<float>> seen[2];  // of each half of the text, per layer
+  for (size_t half = 0; half < 2; ++half) {
+    model.observe([&](const AttentionSeen& layer) {
+      auto& rows = seen[half].emplace_back();
+      for (int64_t t = 0; t < layer.input.rows(); ++t) {
+        const float* row = layer.input.row<float>(t);
+        rows.insert(rows.end(), row, row + layer.input.row_elements());
+      }
+    });
+    KvCache cache = model.make_cache(1, kTokens);
+    model.forward({ids.data() + half * kTokens, kTokens}, cache);
+  }
+  int64_t n_dropped = 0;
+  for (size_t layer = 0; layer < seen[0].size(); ++layer)
+    for (const double tau : {0.3, 0.5})
+      for (const SelectRule rule : kCausalRules) {
+        SelectInputs in = select_inputs({.n_tokens = kTokens, .d_model = model.spec().d_model},
+                                        DType::kF32, rule, {tau});
+        in.rows = seen[0][layer];
+        const Counted plain = counted(model.backend(), DType::kF32, in);
+        const int64_t d = in.spec.d_model;
+        for (const int64_t rank : {d / 8, d / 2}) {
+          in.spec.basis = basis_of(seen[1][layer], rank, d, 1);
+          in.spec.basis_use = BasisUse::kAlways;
+          const Counted joint = counted(model.backend(), DType::kF32, in);
+          ASSERT_TRUE(same_sets(joint.sets, plain.sets)) << "layer " << layer << ", tau " << tau;
+          n_dropped += joint.dropped;
+        }
+      }
+  EXPECT_GT(n_dropped, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Checkpoints, TrainedRows,
+                         testing::Values("gpt2-nano", "gptj-nano", "opt-nano"));
 
 TEST(SelectBasis, VectorsMustBeOrthonormal) {
   const auto refused = [](int64_t rank, int64_t d_model, std::vector<float> vectors) {

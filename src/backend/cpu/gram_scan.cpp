@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cmath>
 
 #include "backend/cpu/gram_simd.h"
@@ -102,41 +103,34 @@ void collect(const GramScan& scan, const GramQuery& query, const RowProducts& pr
   }
 }
 
-double panels_maximum(const GramScan& scan, const GramQuery& query, Panels panels, const float* c) {
+// Some panels in the eyes of one comparison.
+MaximumArgs in_query(const GramScan& scan, const GramQuery& query, Panels panels, const float* c) {
   const int64_t nr = scan.kernel->nr;
-  return double{masked_maximum({.c = c,
-                                .factors = scan.columns->inverses() + panels.begin * nr,
-                                .mask = scan.columns->mask(query.mask) + panels.begin * nr,
-                                .n = panels.size() * nr,
-                                .absolute = query.absolute})};
-}
-
-void reduce_panel(const GramScan& scan, const GramQuery& query, const RowProducts& products,
-                  GramCandidates& candidates) {
-  const double top = panels_maximum(scan, query, products.panels, products.c);
-  const GramRow& a = (*scan.rows)[products.row];
-  const double error = gram_error(scan.d_model, a.rounding, products.rounding);
-  if (top == -INFINITY || top * a.packed_inverse + error < candidates.enter) return;
-  collect(scan, query, products, candidates);
+  return {.c = c,
+          .factors = scan.columns->inverses() + panels.begin * nr,
+          .mask = scan.columns->mask(query.mask) + panels.begin * nr,
+          .n = panels.size() * nr,
+          .absolute = query.absolute};
 }
 
 // Most rows have nothing nearer in a group than what they have seen: one maximum tells.
 void reduce(const GramScan& scan, const GramQuery& query, const RowProducts& products,
             GramCandidates& candidates) {
+  const int64_t nr = scan.kernel->nr;
   const auto [row, panels, rounding, c] = products;
-  const double top = panels_maximum(scan, query, panels, c);
+  const double top = masked_maximum(in_query(scan, query, panels, c));
   if (top == -INFINITY) return;
   const GramRow& a = (*scan.rows)[row];
   const double error = gram_error(scan.d_model, a.rounding, rounding);
   if (top * a.packed_inverse + error < candidates.enter) return;
   if (!query.earlier) candidates.raise(top * a.packed_inverse - error);
-  for (int64_t panel = panels.begin; panel < panels.end && candidates.asks(); ++panel)
-    reduce_panel(scan, query,
-                 {row,
-                  {panel, panel + 1},
-                  scan.columns->rounding(panel),
-                  c + (panel - panels.begin) * scan.kernel->nr},
-                 candidates);
+  for (int64_t panel = panels.begin; panel < panels.end && candidates.asks(); ++panel) {
+    const Panels one = {panel, panel + 1};
+    const float* of_panel = c + (panel - panels.begin) * nr;
+    const double panel_top = masked_maximum(in_query(scan, query, one, of_panel));
+    if (panel_top == -INFINITY || panel_top * a.packed_inverse + error < candidates.enter) continue;
+    collect(scan, query, {row, one, scan.columns->rounding(panel), of_panel}, candidates);
+  }
 }
 
 // The same for all that a row asks.
@@ -159,6 +153,9 @@ double largest_rounding(const GramColumns& columns, Panels panels) {
 using Survivors = uint32_t;
 static_assert(kGroupPanels <= 32);
 
+// A float below x, by more than the few roundings of a cosine in float32.
+float just_below(double x) { return static_cast<float>(x - 0x1p-20); }
+
 // Coordinates of one row times those of a group of panels tell what can matter in a comparison;
 // and what is reached, which helps to tell.
 Survivors survivors_of(const GramScan& scan, const GramQuery& query, const RowProducts& products,
@@ -166,25 +163,40 @@ Survivors survivors_of(const GramScan& scan, const GramQuery& query, const RowPr
   const int64_t nr = scan.kernel->nr;
   const auto [row, panels, rounding, c] = products;
   const GramRow& a = scan.subspace->rows()[row];
-  const auto bound = [&](Panels some, float residual) {
-    return double{masked_bound({.c = c + (some.begin - panels.begin) * nr,
-                                .residuals = scan.subspace->columns().residuals() + some.begin * nr,
-                                .mask = scan.columns->mask(query.mask) + some.begin * nr,
-                                .n = some.size() * nr,
-                                .residual = residual,
-                                .absolute = query.absolute})};
-  };
+  BoundArgs args{.c = c,
+                 .residuals = scan.subspace->columns().residuals() + panels.begin * nr,
+                 .mask = scan.columns->mask(query.mask) + panels.begin * nr,
+                 .n = panels.size() * nr,
+                 .residual = a.residual,
+                 .absolute = query.absolute};
   const double error = scan.subspace->error(a.rounding, rounding);
-  const auto matters = [&](Panels some) {
-    const double top = bound(some, a.residual);
-    return top > -INFINITY && top + error >= candidates.enter;
-  };
-  if (!matters(panels)) return 0;
-  if (!query.earlier) candidates.raise(bound(panels, -a.residual) - error);
-  Survivors found = 0;
-  for (int64_t panel = panels.begin; panel < panels.end && candidates.asks(); ++panel)
-    if (matters({panel, panel + 1})) found |= Survivors{1} << (panel - panels.begin);
-  return found;
+  const Survivors found = bound_panels(args, {nr, just_below(candidates.enter - error)});
+  if (found == 0 || query.earlier) return found;
+  args.residual = -a.residual;
+  const double before = candidates.enter;
+  candidates.raise(masked_bound(args) - error);
+  if (!candidates.asks()) return 0;
+  if (candidates.enter == before) return found;
+  args.residual = a.residual;
+  return bound_panels(args, {nr, just_below(candidates.enter - error)});
+}
+
+// Of the panels that survived and were multiplied, adds what matters.
+void reduce_survivors(const GramScan& scan, const GramQuery& query, const RowProducts& products,
+                      Survivors survivors, GramCandidates& candidates) {
+  const int64_t nr = scan.kernel->nr;
+  const auto [row, panels, rounding, c] = products;
+  const GramRow& a = (*scan.rows)[row];
+  if (a.packed_inverse > 0) {
+    const double error = gram_error(scan.d_model, a.rounding, rounding);
+    const float limit = just_below(candidates.enter - error) / a.packed_inverse;
+    survivors &= masked_panels(in_query(scan, query, panels, c), {nr, limit});
+  }
+  for (; survivors != 0 && candidates.asks(); survivors &= survivors - 1) {
+    const int64_t i = std::countr_zero(survivors), panel = panels.begin + i;
+    collect(scan, query, {row, {panel, panel + 1}, scan.columns->rounding(panel), c + i * nr},
+            candidates);
+  }
 }
 
 // The same for some rows, and all they ask.
@@ -243,18 +255,15 @@ GramPairs scan_group(const GramScan& scan, Range rows, Panels group, ScanScratch
   find_survivors(scan, rows, group, scratch.products, candidates, scratch.survivors);
   const SurvivingRows surviving{scratch.survivors, rows, group};
   const int64_t n = multiply_panels(scan, rows, group, products, surviving);
-  for (int64_t row = rows.begin; row < rows.end; ++row)
-    for (int64_t panel = group.begin; panel < group.end; ++panel) {
-      if (!surviving.survives(row, panel)) continue;
-      const RowProducts one = {row,
-                               {panel, panel + 1},
-                               scan.columns->rounding(panel),
-                               of_row(row) + (panel - group.begin) * nr};
-      for (size_t q = 0; q < scan.queries.size(); ++q) {
-        GramCandidates& mine = candidates[static_cast<size_t>(row) * scan.queries.size() + q];
-        if (mine.asks()) reduce_panel(scan, scan.queries[q], one, mine);
-      }
+  const double rounding = largest_rounding(*scan.columns, group);
+  for (int64_t row = rows.begin; row < rows.end; ++row) {
+    const Survivors mine = scratch.survivors[static_cast<size_t>(row - rows.begin)];
+    for (size_t q = 0; q < scan.queries.size() && mine != 0; ++q) {
+      GramCandidates& found = candidates[static_cast<size_t>(row) * scan.queries.size() + q];
+      if (found.asks())
+        reduce_survivors(scan, scan.queries[q], {row, group, rounding, of_row(row)}, mine, found);
     }
+  }
   const int64_t columns = std::min(scan.columns->size(), group.end * nr) - group.begin * nr;
   return {n, rows.size() * columns - n};
 }
@@ -320,7 +329,7 @@ GramPairs GramScan::run(std::span<GramCandidates> candidates, Parts& parts) cons
 
 GramPairs GramScan::try_subspace(std::span<GramCandidates> candidates) const {
   const int64_t n_panels = std::min(subspace->columns().size() / kernel->nr, kGroupPanels);
-  const Range all{0, rows->size()};
+  const Range all{0, subspace->rows().size()};
   const Panels sample{0, n_panels};
   ScanScratch scratch;
   scratch.products.resize(static_cast<size_t>(all.size() * n_panels * kernel->nr));

@@ -35,7 +35,7 @@ struct GramScan {
   using Parts = std::vector<std::vector<GramCandidates>>;
   // Adds to candidates (rows, queries) what all columns have to say.
   GramPairs run(std::span<GramCandidates> candidates, Parts& parts) const;
-  // What run would do with the first columns, whose coordinates are all that is needed: a sample.
+  // What run would do with those first rows and columns whose coordinates are there: a sample.
   // Candidates learn what is reached.
   GramPairs try_subspace(std::span<GramCandidates> candidates) const;
 

@@ -96,13 +96,13 @@ void GramSubspace::project(int64_t n, const Load& load, GramRows& to) {
       });
 }
 
-void GramSubspace::take_rows(const GramRows& rows) {
+void GramSubspace::take_rows(const GramRows& rows, int64_t n) {
   struct {
     const GramRows& rows;
     Packed packed(int64_t first, int64_t) const { return {rows.packed(first), rows.stride()}; }
     const GramRow& row(int64_t i) const { return rows[i]; }
   } const load{rows};
-  project(rows.size(), load, rows_);
+  project(n, load, rows_);
 }
 
 // Columns are read back from their panels: kept once, projected twice (as a row of their block

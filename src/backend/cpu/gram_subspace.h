@@ -14,8 +14,8 @@ class GramSubspace {
  public:
   GramSubspace(const GemmKernel& kernel, std::shared_ptr<const SelectionBasis> basis);
 
-  // The rows of a block, in place of those before.
-  void take_rows(const GramRows& rows);
+  // The first n rows of a block, in place of those before.
+  void take_rows(const GramRows& rows, int64_t n);
   // Columns up to n, those that are not yet here.
   void take_columns(const GramColumns& columns, int64_t n);
   void clear() { columns_.clear(); }
