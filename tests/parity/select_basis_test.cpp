@@ -55,7 +55,11 @@ TEST_P(EveryBackend, ABasisChangesNoLargeSet) {
       {RowKind::kChain, 400, 64, 0.3, 3},          {RowKind::kDuplicates, 513, 64, 0.3, 5},
       {RowKind::kLattice, 600, 64, 0.5, 6},        {RowKind::kNearThreshold, 300, 64, 0.3, 7},
       {RowKind::kNearThreshold, 320, 193, 0.5, 8}, {RowKind::kClusters, 300, 700, 0.5, 12}};
-  for (const SelectCase& c : cases)
+  for (const SelectCase& c : cases) {
+    const int64_t d = c.d_model;
+    const auto rows = select_rows(c, dtype());
+    const auto bases = {random_basis(4, d, c.seed), basis_of(rows, d / 8, d, c.seed),
+                        basis_of(rows, d / 2, d, c.seed)};
     for (const SelectRule rule : kAllRules) {
       SCOPED_TRACE(testing::PrintToString(c) + ", rule " + std::to_string(static_cast<int>(rule)));
       SelectInputs in = select_inputs(c, dtype(), rule, {c.tau, 0.6});
@@ -65,9 +69,7 @@ TEST_P(EveryBackend, ABasisChangesNoLargeSet) {
       const std::vector<int64_t> cuts =
           cut ? std::vector<int64_t>{c.n_tokens / 3, c.n_tokens / 3 + 1} : std::vector<int64_t>{};
       const auto plain = select(*backend, dtype(), in);
-      const int64_t d = c.d_model;
-      for (const auto& basis : {random_basis(4, d, c.seed), basis_of(in.rows, d / 8, d, c.seed),
-                                basis_of(in.rows, d / 2, d, c.seed)}) {
+      for (const auto& basis : bases) {
         in.spec.basis = basis;
         for (const BasisUse use : {BasisUse::kWherePays, BasisUse::kAlways}) {
           in.spec.basis_use = use;
@@ -76,6 +78,7 @@ TEST_P(EveryBackend, ABasisChangesNoLargeSet) {
         }
       }
     }
+  }
 }
 
 // Rows in 8 of 384 dimensions, but for a little: 200 directions, and rows near them.
@@ -190,22 +193,25 @@ TEST_P(TrainedRows, ABasisChangesNoSet) {
     model.forward({ids.data() + half * kTokens, kTokens}, cache);
   }
   int64_t n_dropped = 0;
-  for (size_t layer = 0; layer < seen[0].size(); ++layer)
+  const int64_t d = model.spec().d_model;
+  for (size_t layer = 0; layer < seen[0].size(); ++layer) {
+    const auto bases = {basis_of(seen[1][layer], d / 8, d, 1),
+                        basis_of(seen[1][layer], d / 2, d, 1)};
     for (const double tau : {0.3, 0.5})
       for (const SelectRule rule : kCausalRules) {
-        SelectInputs in = select_inputs({.n_tokens = kTokens, .d_model = model.spec().d_model},
-                                        DType::kF32, rule, {tau});
+        SelectInputs in =
+            select_inputs({.n_tokens = kTokens, .d_model = d}, DType::kF32, rule, {tau});
         in.rows = seen[0][layer];
         const Counted plain = counted(model.backend(), DType::kF32, in);
-        const int64_t d = in.spec.d_model;
-        for (const int64_t rank : {d / 8, d / 2}) {
-          in.spec.basis = basis_of(seen[1][layer], rank, d, 1);
+        for (const auto& basis : bases) {
+          in.spec.basis = basis;
           in.spec.basis_use = BasisUse::kAlways;
           const Counted joint = counted(model.backend(), DType::kF32, in);
           ASSERT_TRUE(same_sets(joint.sets, plain.sets)) << "layer " << layer << ", tau " << tau;
           n_dropped += joint.dropped;
         }
       }
+  }
   EXPECT_GT(n_dropped, 0);
 }
 

@@ -30,6 +30,8 @@ constexpr int64_t kSampleRows = 32, kSampleColumns = 96;
 // one that survives costs in a low tile, as a factor: as measured, at d_model 192 and 768, on
 // Neoverse V1.
 constexpr double kReduction = 96, kLowTile = 1.25;
+// Of the work without a basis: nearer to it, the estimate is too rough.
+constexpr double kMostWork = 0.95;
 
 bool same_rows(const ConstTensor& a, const ConstTensor& b) {
   return a.bytes() == b.bytes() && a.dtype() == b.dtype() && a.row_stride() == b.row_stride();
@@ -133,7 +135,7 @@ bool GramSelector::pays(const GramPairs& sample) const {
   const auto multiplied = static_cast<double>(sample.multiplied);
   const double left = multiplied / (multiplied + static_cast<double>(sample.dropped));
   const double projected = rank / static_cast<double>(columns_.size());
-  return kLowTile * left + (rank + kReduction) / d + projected < 1;
+  return kLowTile * left + (rank + kReduction) / d + projected < kMostWork;
 }
 
 // Makes the coordinates of all rows and columns, unless a look at a few columns says no.
