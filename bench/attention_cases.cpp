@@ -9,6 +9,7 @@
 
 #include "attention_layer.h"
 #include "eval/timing.h"
+#include "joint_cases.h"
 
 namespace sluice::bench {
 namespace {
@@ -100,6 +101,7 @@ void run_case(const std::string& name, const AttentionCase& c, int repeat,
 }  // namespace
 
 void run_attention_cases(const nlohmann::json& description, int repeat, nlohmann::json& results) {
+  if (description.contains("joint")) return run_joint_cases(description, repeat, results);
   fmt::print(
       "\nms (GFLOP/s or share of a bare product); speed-ups (range) [ratio of operations]; {} "
       "samples each\n\n"

@@ -1,4 +1,4 @@
-// Choosing representative tokens: the seam's types. docs/algorithm.md, sections 1 and 2.
+// Choosing representative tokens: the seam's types. docs/algorithm.md, sections 1, 2 and 5.
 //
 // A Selector belongs to one layer of one sequence. It is extended pass by pass with the tokens
 // that follow, keeps what later tokens must be compared with, and gives the same sets however the
@@ -6,9 +6,11 @@
 
 #pragma once
 
+#include <memory>
 #include <span>
 #include <vector>
 
+#include "backend/select_basis.h"
 #include "core/tensor.h"
 
 namespace sluice {
@@ -41,6 +43,12 @@ enum class TokenStatus : uint8_t {
   kUncovered,  // not in the set, and no owner at the threshold: kept exact by `keys` and `copy`
 };
 
+// When pairs are first looked at in a basis. Sets are the same either way.
+enum class BasisUse : uint8_t {
+  kWherePays,  // as soon as that saves work, and for as long as it does
+  kAlways,     // from the first token on: to count what the basis decides
+};
+
 struct SelectorSpec {
   SelectRule rule = SelectRule::kGreedy;
   OwnerKind owner = OwnerKind::kEarlier;
@@ -49,6 +57,8 @@ struct SelectorSpec {
   int64_t sinks = 0;          // the first tokens, exempt
   double outlier_ratio = 0;   // exempt above this multiple of the median norm; 0: nobody
   bool want_cosines = false;  // fill TokenSet::cosine
+  std::shared_ptr<const SelectionBasis> basis = nullptr;  // of d_model dimensions, or none
+  BasisUse basis_use = BasisUse::kWherePays;
 };
 
 // One set over all tokens so far; every vector is (n_tokens).
@@ -94,12 +104,16 @@ class Selector {
   // Pairs of rows multiplied, all sets together: what this backend did, tiles and second looks
   // included.
   int64_t products() const { return products_; }
+  // Pairs decided by their coordinates in spec().basis, and not multiplied.
+  int64_t pairs_dropped() const { return pairs_dropped_; }
 
  protected:
-  explicit Selector(SelectorSpec spec) : spec_(std::move(spec)) {}
+  explicit Selector(SelectorSpec spec) : spec_(std::move(spec)) {
+    SLUICE_CHECK(spec_.basis == nullptr || spec_.basis->d_model() == spec_.d_model);
+  }
   SelectorSpec spec_;
   std::vector<TokenSet> sets_;
-  int64_t products_ = 0;
+  int64_t products_ = 0, pairs_dropped_ = 0;
 };
 
 // 1 - tau^2: pairs of at least this cosine are redundant.

@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "backend/cpu/gram_scan.h"
-#include "parity/select_cases.h"
+#include "parity/basis_cases.h"
 
 namespace sluice::cpu {
 namespace {
@@ -110,6 +110,40 @@ TEST(Gram, ProductsAreWithinTheirErrorOfTheExactCosine) {
         ASSERT_LE(std::abs(cosine - exact),
                   gram_error(c.d_model, rows[i].rounding, columns[j].rounding))
             << "row " << i << ", column " << j;
+      }
+  });
+}
+
+// Bases of the columns themselves leave nothing of them; random ones leave most.
+TEST(Gram, CoordinatesBoundTheExactCosine) {
+  for_all_cases([](const GramCase& c, const ConstTensor& x, const GramRows& rows,
+                   const GramColumns& columns) {
+    std::vector<float> unit, scratch(static_cast<size_t>(c.d_model));
+    for (int64_t j = 0; j < columns.size(); ++j)
+      for (int64_t k = 0; k < c.d_model; ++k)
+        unit.push_back(unit_element(columns.exact(j, scratch.data())[k], columns[j].inverse_norm));
+    for (const int64_t rank :
+         {int64_t{1}, std::min<int64_t>(c.d_model, 20), std::min<int64_t>(c.d_model / 2, 60)})
+      for (const bool fits : {true, false}) {
+        if (rank == 0) continue;
+        GramSubspace subspace(
+            *c.kernel, test::basis_of(fits ? unit : std::vector<float>{}, rank, c.d_model, 9));
+        subspace.take_rows(rows, rows.size());
+        subspace.take_columns(columns, 7);
+        subspace.take_columns(columns, columns.size());
+        std::vector<float> products;
+        const GramScan scan{c.kernel, rank, &subspace.rows(), &subspace.columns(), {}};
+        scan.multiply(products);
+        const int64_t stride = columns.n_panels() * c.kernel->nr;
+        for (int64_t i = 0; i < rows.size(); ++i)
+          for (int64_t j = 0; j < columns.size(); ++j) {
+            const GramRow &a = subspace.rows()[i], &b = subspace.columns()[j];
+            const double exact = exact_cosine({x, rows[i].position, rows[i].inverse_norm},
+                                              {x, j, columns[j].inverse_norm});
+            ASSERT_LE(std::abs(double{products[static_cast<size_t>(i * stride + j)]} - exact),
+                      double{a.residual} * b.residual + subspace.error(a.rounding, b.rounding))
+                << "row " << i << ", column " << j << ", rank " << rank;
+          }
       }
   });
 }

@@ -74,7 +74,8 @@ void GramSelector::choose_owners(const Indices& tokens) {
     for (size_t row = 0; row < block.size(); ++row)
       for (const size_t set : live_sets_)
         if (is_owned(set, block[row]))
-          candidates_[row * owner_queries_.size() + set].ask_nearest(owner_queries_[set].absolute);
+          candidates_[row * owner_queries_.size() + set].ask_nearest(owner_queries_[set].absolute,
+                                                                     least_owner(set));
     scan(owner_queries_);
     std::atomic<int64_t> n_products = 0;
     parallel_for(rows_.size(), 8, [&](int64_t begin, int64_t end) {

@@ -15,17 +15,18 @@ constexpr size_t kPruneAtLeast = 16;
 
 }  // namespace
 
-void GramCandidates::ask_nearest(bool magnitude) {
+void GramCandidates::ask_nearest(bool magnitude, double least) {
   list.clear();
   absolute = magnitude;
-  lower = enter = -INFINITY;
+  lower = -INFINITY;
+  enter = least;
   stop = INFINITY;
   prune_at = kPruneAtLeast;
 }
 
 void GramCandidates::ask_threshold(double threshold, bool magnitude) {
-  ask_nearest(magnitude);
-  enter = stop = threshold;
+  ask_nearest(magnitude, threshold);
+  stop = threshold;
 }
 
 void GramCandidates::ask_nothing() {

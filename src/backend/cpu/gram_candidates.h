@@ -30,9 +30,9 @@ struct GramCandidates {
   bool absolute = false;
   size_t prune_at = 0;
 
-  // For comparisons that ask for the nearest column, for those that ask only whether any reaches
-  // the threshold, and for none.
-  void ask_nearest(bool magnitude);
+  // For comparisons that ask for the nearest column, if it is at least that near; for those that
+  // ask only whether any reaches the threshold; and for none.
+  void ask_nearest(bool magnitude, double least = -std::numeric_limits<double>::infinity());
   void ask_threshold(double threshold, bool magnitude);
   void ask_nothing();
   // An empty one that asks the same and knows what is already reached.

@@ -34,6 +34,7 @@ GramColumns::GramColumns(const GemmKernel& kernel, int64_t d_model, size_t n_mas
 void GramColumns::clear() {
   columns_.clear();
   inverses_.clear();
+  residuals_.clear();
   rounding_.clear();
   for (auto& mask : masks_) mask.clear();
   firsts_.clear();
@@ -43,6 +44,7 @@ void GramColumns::clear() {
 void GramColumns::grow(int64_t n_columns) {
   const auto n = static_cast<size_t>(kernel_->panels(n_columns) * kernel_->nr);
   inverses_.resize(n, 0.0f);
+  residuals_.resize(n, 0.0f);
   rounding_.resize(n / static_cast<size_t>(kernel_->nr), 0.0f);
   for (auto& mask : masks_) mask.resize(n, -INFINITY);
   while (n_columns > static_cast<int64_t>(panels_.size()) * chunk_columns()) {
@@ -65,6 +67,7 @@ int64_t GramColumns::append(const GramRows& rows, std::span<const int64_t> picke
   for (int64_t i = 0; i < n; ++i) {
     const GramRow& row = columns_.emplace_back(rows[picked[static_cast<size_t>(i)]]);
     inverses_[static_cast<size_t>(first + i)] = row.packed_inverse;
+    residuals_[static_cast<size_t>(first + i)] = row.residual;
     float& rounding = rounding_[static_cast<size_t>((first + i) / kernel_->nr)];
     rounding = std::max(rounding, row.rounding);
   }
@@ -99,6 +102,13 @@ const std::byte* GramColumns::first_group(int64_t column) const {
   return panel(column / kernel_->nr, 0) + column % kernel_->nr * group_bytes();
 }
 
+void GramColumns::unpack(int64_t column, std::byte* to) const {
+  if (group_bytes() == 8)
+    gather_groups<8>(first_group(column), n_groups(), kernel_->nr * 8, to);
+  else
+    gather_groups<4>(first_group(column), n_groups(), kernel_->nr * 4, to);
+}
+
 const float* GramColumns::exact(int64_t column, float* scratch) const {
   if (!exact_rows_.empty())
     return exact_rows_[static_cast<size_t>(column / chunk_columns())].view().row<float>(
@@ -106,12 +116,10 @@ const float* GramColumns::exact(int64_t column, float* scratch) const {
   if (kernel_->b_dtype == DType::kBF16) {
     thread_local std::vector<BFloat16> narrow_row;
     narrow_row.resize(static_cast<size_t>(kernel_->padded_k(d_model_)));
-    auto* to = reinterpret_cast<std::byte*>(narrow_row.data());
-    gather_groups<8>(first_group(column), n_groups(), kernel_->nr * 8, to);
+    unpack(column, reinterpret_cast<std::byte*>(narrow_row.data()));
     widen(narrow_row.data(), d_model_, scratch);
   } else {
-    auto* to = reinterpret_cast<std::byte*>(scratch);
-    gather_groups<4>(first_group(column), n_groups(), kernel_->nr * 4, to);
+    unpack(column, reinterpret_cast<std::byte*>(scratch));
   }
   if (const int exponent = (*this)[column].exponent; exponent != 0)
     for (int64_t k = 0; k < d_model_; ++k) scratch[k] = std::ldexp(scratch[k], exponent);

@@ -27,6 +27,8 @@ class GramColumns {
   double rounding(int64_t panel) const { return rounding_[static_cast<size_t>(panel)]; }
   // Packed inverse norms, padded with zeros to whole panels.
   const float* inverses() const { return inverses_.data(); }
+  // Likewise.
+  const float* residuals() const { return residuals_.data(); }
 
   void count_in(size_t mask, int64_t column) { masks_[mask][static_cast<size_t>(column)] = 0; }
   // The same, unless an equal row of an earlier position counts already: ties go to that one, so
@@ -40,6 +42,8 @@ class GramColumns {
 
   // The row as it was given: in place, or rebuilt in scratch (d_model).
   const float* exact(int64_t column, float* scratch) const;
+  // The row as it is packed, (padded k) of the kernel's type.
+  void unpack(int64_t column, std::byte* to) const;
   int64_t bytes() const;
 
  private:
@@ -60,7 +64,7 @@ class GramColumns {
   std::vector<Buffer> exact_rows_;
   bool keeps_exact_rows_ = false;
   std::vector<GramRow> columns_;
-  std::vector<float> inverses_, rounding_;
+  std::vector<float> inverses_, residuals_, rounding_;
   std::vector<std::vector<float>> masks_;
   std::unordered_map<uint64_t, int64_t> firsts_;  // (row, mask) hashed -> a column that counts
   int64_t hashed_column_ = -1;                    // the last, and its hash

@@ -37,17 +37,17 @@ void inverse_norms_of(const ConstTensor& rows, int64_t first, int64_t n_rows, do
   }
 }
 
+// The exact cosine is that of unit rows rounded to float32, 2^-24 for each factor.
+constexpr double kUnitRowError = 0x1p-23 + 0x1p-40;
+
+}  // namespace
+
 // Roundings that one term of a float32 sum of n meets, with room for the few around it, in units
 // of 2^-23: Arm's BF16 instructions round sums to odd, which errs by up to that much.
 double sum_error(int64_t n) {
   const int64_t chain = std::min(n, kGramDepth) + (n + kGramDepth - 1) / kGramDepth;
   return static_cast<double>(chain + 16) * 0x1p-23;
 }
-
-// The exact cosine is that of unit rows rounded to float32, 2^-24 for each factor.
-constexpr double kUnitRowError = 0x1p-23 + 0x1p-40;
-
-}  // namespace
 
 void inverse_norms(const ConstTensor& rows, std::span<double> out) {
   const int64_t groups = (rows.rows() + kSquareRows - 1) / kSquareRows;
@@ -82,13 +82,17 @@ GramRows::GramRows(const GemmKernel& kernel, int64_t d_model)
   SLUICE_CHECK(kernel.a_dtype == kernel.b_dtype);
 }
 
+void GramRows::resize(int64_t n) {
+  source_ = {ConstTensor(nullptr, kernel_->a_dtype, {0, d_model_}), {}, 0};
+  rows_.resize(static_cast<size_t>(n));
+  packed_.resize(
+      std::max(packed_.size(), static_cast<size_t>(n * stride_ * element_bytes(kernel_->a_dtype))));
+}
+
 void GramRows::assign(const Source& source, std::span<const int32_t> indices) {
+  resize(static_cast<int64_t>(indices.size()));
   source_ = source;
   indices_.assign(indices.begin(), indices.end());
-  rows_.resize(indices.size());
-  packed_.resize(
-      std::max(packed_.size(), indices.size() * static_cast<size_t>(stride_) *
-                                   static_cast<size_t>(element_bytes(kernel_->a_dtype))));
   parallel_for(size(), 1 + kThreadElements / d_model_, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) pack(i);
   });
@@ -101,12 +105,32 @@ const float* GramRows::exact(int64_t i, float* scratch) const {
   return scratch;
 }
 
+void GramRows::set(int64_t i, const GramRow& row, const float* x) {
+  rows_[static_cast<size_t>(i)] = row;
+  rows_[static_cast<size_t>(i)].rounding += static_cast<float>(put(x, packed(i)));
+}
+
+double GramRows::put(const float* x, std::byte* to) const {
+  const int64_t bytes = element_bytes(kernel_->a_dtype);
+  std::memset(to + d_model_ * bytes, 0, static_cast<size_t>((stride_ - d_model_) * bytes));
+  if (kernel_->a_dtype == DType::kF32) {
+    std::memcpy(to, x, static_cast<size_t>(d_model_) * sizeof(float));
+    return 0;
+  }
+  auto* narrowed = reinterpret_cast<BFloat16*>(to);
+  narrow(x, d_model_, narrowed);
+  // A float32 sum of positive terms errs by 2^-24 each; squares below its range are lost, which is
+  // less than 2^-28 of a norm of at least 2^-40.
+  const double distance = std::sqrt(double{squared_distance(x, narrowed, d_model_)});
+  return distance * (1 + static_cast<double>(d_model_ + 16) * 0x1p-24);
+}
+
 void GramRows::pack(int64_t i) {
   const int64_t index = indices_[static_cast<size_t>(i)];
   const double inverse = source_.inverse_norms[static_cast<size_t>(index)];
   GramRow& row = rows_[static_cast<size_t>(i)];
   row = {.position = source_.first_position + index, .inverse_norm = inverse};
-  std::byte* to = packed_.data() + i * stride_ * element_bytes(kernel_->a_dtype);
+  std::byte* to = packed(i);
   const int64_t bytes = element_bytes(kernel_->a_dtype);
   std::memset(to + d_model_ * bytes, 0, static_cast<size_t>((stride_ - d_model_) * bytes));
   if (inverse == 0) {
@@ -132,17 +156,9 @@ void GramRows::pack(int64_t i) {
   }
   const double packed_inverse = std::ldexp(inverse, row.exponent);
   row.packed_inverse = static_cast<float>(packed_inverse);
-  if (kernel_->a_dtype == DType::kF32) {
-    std::memcpy(to, x, static_cast<size_t>(d_model_) * sizeof(float));
-    return;
-  }
-  auto* narrowed = reinterpret_cast<BFloat16*>(to);
-  narrow(x, d_model_, narrowed);
-  // A float32 sum of positive terms errs by 2^-24 each; squares below its range are lost, which is
-  // less than 2^-28 of a norm of at least 2^-40.
-  const double distance = std::sqrt(double{squared_distance(x, narrowed, d_model_)});
-  const double sum_slack = 1 + static_cast<double>(d_model_ + 16) * 0x1p-24;
-  row.rounding = static_cast<float>(distance * packed_inverse * sum_slack + 0x1p-28);
+  const double distance = put(x, to);
+  if (kernel_->a_dtype == DType::kBF16)
+    row.rounding = static_cast<float>(distance * packed_inverse + 0x1p-28);
 }
 
 }  // namespace sluice::cpu

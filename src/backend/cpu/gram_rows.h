@@ -26,8 +26,12 @@ struct GramRow {
   double inverse_norm = 0;   // of the row as it was given
   float packed_inverse = 0;  // of the row as it is packed, a power of two aside
   float rounding = 0;        // at least |x - packed x| / |x|
+  float residual = 0;        // of coordinates in a basis: the norm of what they leave out
   int exponent = 0;          // packed x is x / 2^exponent, rounded
 };
+
+// A bound on the error of a float32 sum of n products, for factors of norm 1.
+double sum_error(int64_t n);
 
 // A bound on |product * inverses - exact cosine| for rows that were rounded by so much.
 double gram_error(int64_t d_model, double rounding_a, double rounding_b);
@@ -46,6 +50,10 @@ class GramRows {
     int64_t first_position;                 // of rows[0]
   };
   void assign(const Source& source, std::span<const int32_t> indices);
+  // Or takes n rows of norm at most about 1, which have no exact form, one by one: x (d_model), of
+  // which row says all but the rounding that packing adds.
+  void resize(int64_t n);
+  void set(int64_t i, const GramRow& row, const float* x);
 
   int64_t size() const { return static_cast<int64_t>(rows_.size()); }
   const GramRow& operator[](int64_t i) const { return rows_[static_cast<size_t>(i)]; }
@@ -60,6 +68,11 @@ class GramRows {
 
  private:
   void pack(int64_t i);
+  std::byte* packed(int64_t i) {
+    return packed_.data() + i * stride_ * element_bytes(kernel_->a_dtype);
+  }
+  // Rounds x to the kernel's type; returns a bound on the distance.
+  double put(const float* x, std::byte* to) const;
 
   const GemmKernel* kernel_;
   int64_t d_model_, stride_;

@@ -21,6 +21,11 @@ inline bool compares_magnitudes(SelectRule rule) {
          rule == SelectRule::kCascadeCausal;
 }
 
+// Whether every token that is not in the set has an owner at the threshold.
+inline bool covers(SelectRule rule) {
+  return rule == SelectRule::kGreedy || rule == SelectRule::kCascadeCover;
+}
+
 // Whether many representatives may be alike: those of the other rules are compared with each other.
 inline bool may_crowd(SelectRule rule) {
   return rule == SelectRule::kCascadePaper || rule == SelectRule::kCascadeCausal ||
@@ -32,7 +37,7 @@ inline bool may_crowd(SelectRule rule) {
 // does, like in `greedy`.
 inline GramMask deciding_mask(SelectRule rule, bool inherited) {
   if (inherited) return kInheritedMask;
-  return rule == SelectRule::kGreedy || rule == SelectRule::kCascadeCover ? kOwnerMask : kPlainMask;
+  return covers(rule) ? kOwnerMask : kPlainMask;
 }
 
 // In which masks a decided token counts.

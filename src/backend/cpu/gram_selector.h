@@ -1,4 +1,5 @@
-// The selector of this backend: docs/algorithm.md sections 1 and 2, with the reference's very sets.
+// The selector of this backend: docs/algorithm.md sections 1, 2 and 5, with the reference's very
+// sets.
 //
 // One sweep over the tokens, in blocks. A block's rows are multiplied with the columns kept from
 // all blocks before (gram_scan.h); rows that may yet be representatives become columns of the
@@ -8,6 +9,7 @@
 
 #pragma once
 
+#include <cmath>
 #include <functional>
 
 #include "backend/cpu/gram_rules.h"
@@ -21,7 +23,9 @@ class GramSelector final : public Selector {
   explicit GramSelector(const SelectorSpec& spec);
 
   void extend(const SelectArgs& args) override;
-  int64_t bytes() const override { return columns_.bytes(); }
+  int64_t bytes() const override {
+    return columns_.bytes() + (subspace_ != nullptr ? subspace_->bytes() : 0);
+  }
   void reset() override;
 
  private:
@@ -38,6 +42,8 @@ class GramSelector final : public Selector {
     return inherits(rule_) && pass_->inherited[set][static_cast<size_t>(index)] != 0;
   }
   double threshold(size_t set) const { return threshold_of(spec_.taus[set]); }
+  // No owner is further away.
+  double least_owner(size_t set) const { return covers(rule_) ? threshold(set) : -INFINITY; }
   size_t token(int32_t index) const { return first_ + static_cast<size_t>(index); }
   // Whether the sweep decides a token of a set: not yet where it waits for later ones.
   bool swept(size_t set, int32_t index) const {
@@ -50,6 +56,8 @@ class GramSelector final : public Selector {
   using Visit = std::function<void(const Indices& block)>;
   void for_blocks(const Indices& tokens, const Picks& picks, const Visit& visit);
   void scan(std::span<const GramQuery> queries);
+  bool take_subspace(const GramScan& full);
+  bool pays(const GramPairs& sample) const;
   void settle_owner(GramJudge& judge, size_t set, int64_t row, GramCandidates& candidates);
 
   // gram_sweep.cpp: what earlier tokens decide.
@@ -82,6 +90,9 @@ class GramSelector final : public Selector {
   GramScan::Parts parts_;
   std::vector<int64_t> block_column_;  // (rows) in block_columns_, -1: none
   std::vector<float> block_products_;
+
+  std::unique_ptr<GramSubspace> subspace_;  // null without a basis
+  enum class Subspace : uint8_t { kWaits, kInUse, kGivenUp } subspace_state_ = Subspace::kWaits;
 
   GramColumns columns_;        // what later tokens are compared with
   GramColumns block_columns_;  // rows of the block that may count

@@ -8,6 +8,13 @@
 
 namespace sluice::cpu {
 
+// Of columns in panels of `width`, at most 32, those panels where a value is above the limit: bit i
+// is panel i.
+struct PanelsAbove {
+  int64_t width;
+  float limit;
+};
+
 // The largest of c[j] * factors[j], or of its magnitude, plus mask[j]: masks are 0, or -infinity
 // where a column does not count.
 struct MaximumArgs {
@@ -18,6 +25,20 @@ struct MaximumArgs {
   bool absolute;
 };
 float masked_maximum(const MaximumArgs& args);
+uint32_t masked_panels(const MaximumArgs& args, const PanelsAbove& above);
+
+// The largest of c[j], or of its magnitude, plus residual * residuals[j] plus mask[j]: a bound from
+// above, or with a negative residual from below.
+struct BoundArgs {
+  const float* c;          // (n)
+  const float* residuals;  // (n)
+  const float* mask;       // (n)
+  int64_t n;
+  float residual;
+  bool absolute;
+};
+float masked_bound(const BoundArgs& args);
+uint32_t bound_panels(const BoundArgs& args, const PanelsAbove& above);
 
 // Float64 sums of squares of kSquareRows rows, each in index order: side by side, because one sum
 // alone waits for every addition.

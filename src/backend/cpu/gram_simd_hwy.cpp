@@ -19,30 +19,74 @@ namespace hn = hwy::HWY_NAMESPACE;
 const hn::ScalableTag<float> kF;
 using Vector = hn::Vec<decltype(kF)>;
 
-template <bool kAbsolute>
-HWY_INLINE float masked_maximum_of(const MaximumArgs& args) {
+// The largest of n values; value_at gives lanes of them, or one.
+template <typename ValueAt>
+HWY_INLINE float largest_of(int64_t n, const ValueAt& value_at) {
   const auto n_lanes = static_cast<int64_t>(hn::Lanes(kF));
-  const auto value_at = [&](int64_t j) HWY_ATTR {
-    const Vector value = hn::Mul(hn::LoadU(kF, args.c + j), hn::LoadU(kF, args.factors + j));
-    return hn::Add(kAbsolute ? hn::Abs(value) : value, hn::LoadU(kF, args.mask + j));
-  };
+  const hn::CappedTag<float, 1> one;
   Vector top = hn::Set(kF, -INFINITY), other = top;
   int64_t j = 0;
-  for (; j + 2 * n_lanes <= args.n; j += 2 * n_lanes) {
-    top = hn::Max(top, value_at(j));
-    other = hn::Max(other, value_at(j + n_lanes));
+  for (; j + 2 * n_lanes <= n; j += 2 * n_lanes) {
+    top = hn::Max(top, value_at(kF, j));
+    other = hn::Max(other, value_at(kF, j + n_lanes));
   }
-  for (; j + n_lanes <= args.n; j += n_lanes) top = hn::Max(top, value_at(j));
+  for (; j + n_lanes <= n; j += n_lanes) top = hn::Max(top, value_at(kF, j));
   float largest = hn::GetLane(hn::MaxOfLanes(kF, hn::Max(top, other)));
-  for (; j < args.n; ++j) {
-    const float value = args.c[j] * args.factors[j];
-    largest = std::max(largest, (kAbsolute ? std::abs(value) : value) + args.mask[j]);
-  }
+  for (; j < n; ++j) largest = std::max(largest, hn::GetLane(value_at(one, j)));
   return largest;
 }
 
+template <typename ValueAt>
+HWY_INLINE uint32_t panels_above(int64_t n, const PanelsAbove& above, const ValueAt& value_at) {
+  const auto n_lanes = static_cast<int64_t>(hn::Lanes(kF));
+  const hn::CappedTag<float, 1> one;
+  const Vector limit = hn::Set(kF, above.limit);
+  uint32_t found = 0, bit = 1;
+  for (int64_t first = 0; first < n; first += above.width, bit <<= 1) {
+    const int64_t end = first + above.width;
+    Vector top = hn::Set(kF, -INFINITY);
+    int64_t j = first;
+    for (; j + n_lanes <= end; j += n_lanes) top = hn::Max(top, value_at(kF, j));
+    bool any = !hn::AllFalse(kF, hn::Gt(top, limit));
+    for (; j < end; ++j) any |= hn::GetLane(value_at(one, j)) > above.limit;
+    found |= any ? bit : 0;
+  }
+  return found;
+}
+
+// What is compared, by tag and column: products times factors, or coordinates' products and a rest.
+template <bool kAbsolute>
+HWY_INLINE auto values_of(const MaximumArgs& args) {
+  return [&args](auto tag, int64_t j) HWY_ATTR {
+    const auto value = hn::Mul(hn::LoadU(tag, args.c + j), hn::LoadU(tag, args.factors + j));
+    return hn::Add(kAbsolute ? hn::Abs(value) : value, hn::LoadU(tag, args.mask + j));
+  };
+}
+template <bool kAbsolute>
+HWY_INLINE auto values_of(const BoundArgs& args) {
+  return [&args](auto tag, int64_t j) HWY_ATTR {
+    const auto c = hn::LoadU(tag, args.c + j);
+    const auto rest = hn::MulAdd(hn::Set(tag, args.residual), hn::LoadU(tag, args.residuals + j),
+                                 hn::LoadU(tag, args.mask + j));
+    return hn::Add(kAbsolute ? hn::Abs(c) : c, rest);
+  };
+}
+
 float masked_maximum(const MaximumArgs& args) {
-  return args.absolute ? masked_maximum_of<true>(args) : masked_maximum_of<false>(args);
+  return args.absolute ? largest_of(args.n, values_of<true>(args))
+                       : largest_of(args.n, values_of<false>(args));
+}
+float masked_bound(const BoundArgs& args) {
+  return args.absolute ? largest_of(args.n, values_of<true>(args))
+                       : largest_of(args.n, values_of<false>(args));
+}
+uint32_t masked_panels(const MaximumArgs& args, const PanelsAbove& above) {
+  return args.absolute ? panels_above(args.n, above, values_of<true>(args))
+                       : panels_above(args.n, above, values_of<false>(args));
+}
+uint32_t bound_panels(const BoundArgs& args, const PanelsAbove& above) {
+  return args.absolute ? panels_above(args.n, above, values_of<true>(args))
+                       : panels_above(args.n, above, values_of<false>(args));
 }
 
 // Two rows to a vector of float64, element by element. Where vectors have one lane, scalar code
@@ -158,12 +202,22 @@ HWY_AFTER_NAMESPACE();
 namespace sluice::cpu {
 
 HWY_EXPORT(masked_maximum);
+HWY_EXPORT(masked_bound);
+HWY_EXPORT(masked_panels);
+HWY_EXPORT(bound_panels);
 HWY_EXPORT(sums_of_squares_f32);
 HWY_EXPORT(sums_of_squares_bf16);
 HWY_EXPORT(unit_dots);
 HWY_EXPORT(squared_distance);
 
 float masked_maximum(const MaximumArgs& args) { return HWY_DYNAMIC_DISPATCH(masked_maximum)(args); }
+float masked_bound(const BoundArgs& args) { return HWY_DYNAMIC_DISPATCH(masked_bound)(args); }
+uint32_t masked_panels(const MaximumArgs& args, const PanelsAbove& above) {
+  return HWY_DYNAMIC_DISPATCH(masked_panels)(args, above);
+}
+uint32_t bound_panels(const BoundArgs& args, const PanelsAbove& above) {
+  return HWY_DYNAMIC_DISPATCH(bound_panels)(args, above);
+}
 void sums_of_squares(const float* const* rows, int64_t n, double* sums) {
   HWY_DYNAMIC_DISPATCH(sums_of_squares_f32)(rows, n, sums);
 }

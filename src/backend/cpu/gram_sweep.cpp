@@ -24,7 +24,8 @@ void GramSelector::ask_sweep(const Indices& block) {
         deciding(static_cast<int64_t>(row), set, block[row])
             .ask_threshold(threshold(set), compares_magnitudes(rule_));
       if (!looks_ahead() && !(fixed && inherited(set, block[row])))
-        candidates_[row * sweep_queries_.size() + mask(set, kOwnerMask)].ask_nearest(false);
+        candidates_[row * sweep_queries_.size() + mask(set, kOwnerMask)].ask_nearest(
+            false, least_owner(set));
     }
 }
 

@@ -1,5 +1,6 @@
-// Representatives and owners by the letter of docs/algorithm.md, sections 1 and 2: every decision
-// is the largest exact cosine over the candidates that the rule names.
+// Representatives and owners by the letter of docs/algorithm.md, sections 1, 2 and 5: every
+// decision is the largest exact cosine over the candidates that the rule names, less those which
+// their coordinates in a basis rule out.
 
 #include <cmath>
 
@@ -8,6 +9,12 @@
 
 namespace sluice::reference {
 namespace {
+
+// A unit row seen in the basis.
+struct Coordinates {
+  std::vector<double> along;  // (rank)
+  double rest = 0;            // at least the norm of what is left
+};
 
 struct Nearest {
   int64_t token = -1;  // -1: there was no candidate
@@ -28,28 +35,38 @@ class ReferenceSelector final : public Selector {
   void reset() override {
     rows_.clear();
     inverse_norms_.clear();
+    coordinates_.clear();
     exempt_.clear();
     exempt_tokens_ = ExemptTokens(spec_.sinks, spec_.outlier_ratio);
     inherited_.assign(spec_.taus.size(), {});
     sets_.assign(spec_.taus.size(), {});
     for (size_t i = 0; i < sets_.size(); ++i) sets_[i].tau = spec_.taus[i];
-    products_ = 0;
+    products_ = pairs_dropped_ = 0;
   }
 
  private:
   int64_t n_tokens() const { return rows_.size(); }
   bool exempt(int64_t t) const { return exempt_[static_cast<size_t>(t)]; }
+  // What a basis that is not quite orthonormal and the sums in float64 may change.
+  double slack() const {
+    return 1.0001 * spec_.basis->deviation(DType::kF32) +
+           static_cast<double>(spec_.d_model) * 0x1p-48;
+  }
 
   void take_in(const SelectArgs& args);
   template <typename IsCandidate>
-  Nearest nearest(int64_t t, int64_t end, bool absolute, const IsCandidate& is_candidate);
+  Nearest nearest(int64_t t, int64_t end, bool absolute, double least,
+                  const IsCandidate& is_candidate);
+  Coordinates coordinates_of(int64_t t) const;
+  bool surely_below(int64_t s, int64_t t, bool absolute, double limit) const;
   bool represents_itself(size_t set, int64_t t);
   void choose_set(size_t set, int64_t first);
   void choose_owner(size_t set, int64_t t);
 
-  KeptRows rows_;                      // (n_tokens, d_model)
-  std::vector<double> inverse_norms_;  // (n_tokens)
-  std::vector<bool> exempt_;           // (n_tokens)
+  KeptRows rows_;                         // (n_tokens, d_model)
+  std::vector<double> inverse_norms_;     // (n_tokens)
+  std::vector<Coordinates> coordinates_;  // (n_tokens), with a basis
+  std::vector<bool> exempt_;              // (n_tokens)
   ExemptTokens exempt_tokens_;
   std::vector<std::vector<uint8_t>> inherited_;  // per set, (n_tokens)
 };
@@ -57,6 +74,7 @@ class ReferenceSelector final : public Selector {
 void ReferenceSelector::take_in(const SelectArgs& args) {
   SLUICE_CHECK(args.rows.row_elements() == spec_.d_model);
   SLUICE_CHECK(!exempt_tokens_.needs_norms() || args.residual.rows() == args.rows.rows());
+  const int64_t n_before = n_tokens();
   rows_.append(args.rows);
   for (int64_t i = 0; i < args.rows.rows(); ++i) {
     inverse_norms_.push_back(inverse_norm(args.rows, i));
@@ -66,6 +84,7 @@ void ReferenceSelector::take_in(const SelectArgs& args) {
       norm = inverse > 0 ? 1 / inverse : 0;
     }
     exempt_.push_back(exempt_tokens_.next(norm));
+    if (spec_.basis != nullptr) coordinates_.push_back(coordinates_of(n_before + i));
   }
   if (!inherits(spec_.rule)) return;
   SLUICE_CHECK(args.inherited.size() == sets_.size());
@@ -76,15 +95,48 @@ void ReferenceSelector::take_in(const SelectArgs& args) {
   }
 }
 
+// |rest|^2 = |x|^2 - |g|^2 is a difference of float64 sums, and a basis that deviates from an
+// orthonormal one by n may take n too much off.
+Coordinates ReferenceSelector::coordinates_of(int64_t t) const {
+  const SelectionBasis& basis = *spec_.basis;
+  Coordinates out{std::vector<double>(static_cast<size_t>(basis.rank())), 0};
+  const double inverse = inverse_norms_[static_cast<size_t>(t)];
+  if (inverse == 0) return out;
+  double squares = 0;
+  for (int64_t i = 0; i < spec_.d_model; ++i) {
+    const double x = unit_element(load(rows_.view(), t, i), inverse);
+    squares += x * x;
+    for (int64_t k = 0; k < basis.rank(); ++k)
+      out.along[static_cast<size_t>(k)] +=
+          x * double{basis.vectors()[static_cast<size_t>(k * spec_.d_model + i)]};
+  }
+  for (const double g : out.along) squares -= g * g;
+  out.rest = std::sqrt(std::max(0.0, squares) + slack());
+  return out;
+}
+
+// x_s . x_t = g_s . g_t + r_s . r_t, and |r_s . r_t| <= |r_s| |r_t|.
+bool ReferenceSelector::surely_below(int64_t s, int64_t t, bool absolute, double limit) const {
+  const Coordinates &a = coordinates_[static_cast<size_t>(s)],
+                    &b = coordinates_[static_cast<size_t>(t)];
+  double cosine = 0;
+  for (size_t k = 0; k < a.along.size(); ++k) cosine += a.along[k] * b.along[k];
+  return (absolute ? std::abs(cosine) : cosine) + a.rest * b.rest + slack() < limit;
+}
+
 // Of the tokens before `end` that are candidates, not exempt and not t itself, the one of largest
-// (absolute) cosine to t; the first of equals.
+// (absolute) cosine to t; the first of equals. One below `least` may be left out.
 template <typename IsCandidate>
-Nearest ReferenceSelector::nearest(int64_t t, int64_t end, bool absolute,
+Nearest ReferenceSelector::nearest(int64_t t, int64_t end, bool absolute, double least,
                                    const IsCandidate& is_candidate) {
   Nearest best;
   double largest = -INFINITY;
   for (int64_t s = 0; s < end; ++s) {
     if (s == t || exempt(s) || !is_candidate(s)) continue;
+    if (spec_.basis != nullptr && surely_below(s, t, absolute, std::max(least, largest))) {
+      ++pairs_dropped_;
+      continue;
+    }
     const double cosine = exact_cosine({rows_.view(), s, inverse_norms_[static_cast<size_t>(s)]},
                                        {rows_.view(), t, inverse_norms_[static_cast<size_t>(t)]});
     ++products_;
@@ -107,7 +159,7 @@ bool ReferenceSelector::represents_itself(size_t set, int64_t t) {
   const auto is_kept = [&](int64_t s) { return is_inherited(s) && is_rep(s); };
   const auto is_addition = [&](int64_t s) { return !is_inherited(s) && is_rep(s); };
   const auto none_at_threshold = [&](int64_t end, bool absolute, const auto& is_candidate) {
-    const Nearest found = nearest(t, end, absolute, is_candidate);
+    const Nearest found = nearest(t, end, absolute, threshold, is_candidate);
     return found.token < 0 || (absolute ? std::abs(found.cosine) : found.cosine) < threshold;
   };
 
@@ -161,8 +213,8 @@ void ReferenceSelector::choose_owner(size_t index, int64_t t) {
   if (!set.in_set(t)) {
     const bool earlier = spec_.owner == OwnerKind::kEarlier;
     const bool paper = spec_.owner == OwnerKind::kPaper;
-    const Nearest owner =
-        nearest(t, earlier ? t : n_tokens(), paper, [&](int64_t s) { return set.in_set(s); });
+    const Nearest owner = nearest(t, earlier ? t : n_tokens(), paper, -INFINITY,
+                                  [&](int64_t s) { return set.in_set(s); });
     if (owner.token >= 0) set.owner[at] = static_cast<int32_t>(owner.token);
     if (owner.token < 0 || (!paper && owner.cosine < threshold_of(set.tau)))
       set.status[at] = TokenStatus::kUncovered;
