@@ -1,0 +1,147 @@
+// The kernels of columns_simd.h in portable SIMD, for every instruction set Highway compiles here.
+
+#include "backend/cpu/columns_simd.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "backend/cpu/columns_hwy.cpp"
+// clang-format off
+#include <hwy/foreach_target.h>  // first: it includes this file once per target
+#include <hwy/cache_control.h>
+#include <hwy/highway.h>
+// clang-format on
+
+// Without it GCC keeps the accumulators in memory.
+#undef KERNEL_UNROLL
+#define KERNEL_UNROLL _Pragma("GCC unroll 16")
+
+HWY_BEFORE_NAMESPACE();
+namespace sluice::cpu::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+const hn::ScalableTag<float> kF;
+using Vector = hn::Vec<decltype(kF)>;
+constexpr int64_t kLanes = hn::MaxLanes(kF);
+
+HWY_INLINE Vector load(const float* p) { return hn::LoadU(kF, p); }
+HWY_INLINE Vector load(const BFloat16* p) {
+  const hn::Rebind<hwy::bfloat16_t, decltype(kF)> narrow;
+  return hn::PromoteTo(kF, hn::LoadU(narrow, reinterpret_cast<const hwy::bfloat16_t*>(p)));
+}
+
+template <int kCount, typename T>
+HWY_INLINE void mix(const VectorsArgs<T>& args, const float* weights, float* sums) {
+  constexpr int kParts = static_cast<int>(kLineElements<T> / kLanes);
+  Vector weight[kCount];
+  KERNEL_UNROLL for (int j = 0; j < kCount; ++j) weight[j] = hn::Set(kF, weights[j]);
+  for (int64_t i = 0; i < args.n; i += kLineElements<T>) {
+    if (args.ahead != nullptr) {
+      KERNEL_UNROLL for (int j = 0; j < kCount; ++j) hwy::Prefetch(args.ahead[j] + i);
+    }
+    Vector sum[kParts];
+    KERNEL_UNROLL for (int part = 0; part < kParts; ++part) sum[part] =
+        load(sums + i + part * kLanes);
+    KERNEL_UNROLL for (int j = 0; j < kCount; ++j) {
+      KERNEL_UNROLL for (int part = 0; part < kParts; ++part) sum[part] =
+          hn::MulAdd(weight[j], load(args.vectors[j] + i + part * kLanes), sum[part]);
+    }
+    KERNEL_UNROLL for (int part = 0; part < kParts; ++part)
+        hn::StoreU(sum[part], kF, sums + i + part * kLanes);
+  }
+}
+
+template <int kCount, typename T>
+HWY_INLINE void dot(const VectorsArgs<T>& args, const float* x, float* dots) {
+  constexpr int kParts = static_cast<int>(kLineElements<T> / kLanes);
+  // Two chains a vector: one alone waits for each sum before it takes the next.
+  Vector even[kCount], odd[kCount];
+  KERNEL_UNROLL for (int j = 0; j < kCount; ++j) even[j] = odd[j] = hn::Zero(kF);
+  for (int64_t i = 0; i < args.n; i += kLineElements<T>) {
+    if (args.ahead != nullptr) {
+      KERNEL_UNROLL for (int j = 0; j < kCount; ++j) hwy::Prefetch(args.ahead[j] + i);
+    }
+    KERNEL_UNROLL for (int part = 0; part < kParts; ++part) {
+      const Vector factor = load(x + i + part * kLanes);
+      Vector* sum = part % 2 == 0 ? even : odd;
+      KERNEL_UNROLL for (int j = 0; j < kCount; ++j) sum[j] =
+          hn::MulAdd(factor, load(args.vectors[j] + i + part * kLanes), sum[j]);
+    }
+  }
+  KERNEL_UNROLL for (int j = 0; j < kCount; ++j) dots[j] =
+      hn::GetLane(hn::SumOfLanes(kF, hn::Add(even[j], odd[j])));
+}
+
+// One function per number of vectors.
+template <typename T, int kCount = kMaxVectors>
+HWY_INLINE void mix_any(const VectorsArgs<T>& args, const float* weights, float* sums) {
+  if (args.count == kCount) return mix<kCount>(args, weights, sums);
+  if constexpr (kCount > 1) mix_any<T, kCount - 1>(args, weights, sums);
+}
+template <typename T, int kCount = kMaxVectors>
+HWY_INLINE void dot_any(const VectorsArgs<T>& args, const float* x, float* dots) {
+  if (args.count == kCount) return dot<kCount>(args, x, dots);
+  if constexpr (kCount > 1) dot_any<T, kCount - 1>(args, x, dots);
+}
+
+void mix_f32(const VectorsArgs<float>& args, const float* weights, float* sums) {
+  mix_any(args, weights, sums);
+}
+void mix_bf16(const VectorsArgs<BFloat16>& args, const float* weights, float* sums) {
+  mix_any(args, weights, sums);
+}
+void dot_f32(const VectorsArgs<float>& args, const float* x, float* dots) {
+  dot_any(args, x, dots);
+}
+void dot_bf16(const VectorsArgs<BFloat16>& args, const float* x, float* dots) {
+  dot_any(args, x, dots);
+}
+
+SquaredNorms squared_norms(const float* x, const float* parts, int64_t stride, int64_t count,
+                           int64_t n) {
+  const hn::ScalableTag<double> d64;
+  const hn::Rebind<float, decltype(d64)> d32;
+  const auto n_lanes = static_cast<int64_t>(hn::Lanes(d64));
+  auto all = hn::Zero(d64), rest = hn::Zero(d64);
+  for (int64_t i = 0; i < n; i += n_lanes) {
+    const auto element = hn::LoadU(d32, x + i);
+    auto part = hn::LoadU(d32, parts + i);
+    for (int64_t p = 1; p < count; ++p)
+      part = hn::Add(part, hn::LoadU(d32, parts + p * stride + i));
+    const auto wide = hn::PromoteTo(d64, element);
+    const auto missed = hn::Sub(wide, hn::PromoteTo(d64, part));
+    all = hn::MulAdd(wide, wide, all);
+    rest = hn::MulAdd(missed, missed, rest);
+  }
+  return {hn::GetLane(hn::SumOfLanes(d64, all)), hn::GetLane(hn::SumOfLanes(d64, rest))};
+}
+
+}  // namespace sluice::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace sluice::cpu {
+
+HWY_EXPORT(mix_f32);
+HWY_EXPORT(mix_bf16);
+HWY_EXPORT(dot_f32);
+HWY_EXPORT(dot_bf16);
+HWY_EXPORT(squared_norms);
+
+void mix_vectors(const VectorsArgs<float>& args, const float* weights, float* sums) {
+  HWY_DYNAMIC_DISPATCH(mix_f32)(args, weights, sums);
+}
+void mix_vectors(const VectorsArgs<BFloat16>& args, const float* weights, float* sums) {
+  HWY_DYNAMIC_DISPATCH(mix_bf16)(args, weights, sums);
+}
+void dot_vectors(const VectorsArgs<float>& args, const float* x, float* dots) {
+  HWY_DYNAMIC_DISPATCH(dot_f32)(args, x, dots);
+}
+void dot_vectors(const VectorsArgs<BFloat16>& args, const float* x, float* dots) {
+  HWY_DYNAMIC_DISPATCH(dot_bf16)(args, x, dots);
+}
+SquaredNorms squared_norms(const float* x, const float* parts, int64_t stride, int64_t count,
+                           int64_t n) {
+  return HWY_DYNAMIC_DISPATCH(squared_norms)(x, parts, stride, count, n);
+}
+
+}  // namespace sluice::cpu
+#endif
