@@ -29,7 +29,7 @@ struct Columns final : ColumnWeights {
       transpose<float>(source);
   }
 
-  Buffer columns;           // (n_in, stride) compute dtype, zero beyond n_out
+  Buffer columns;           // (n_in, stride) compute dtype, zero beyond n_out; see stored_at
   std::vector<float> bias;  // (n_out), or empty
 
  private:
@@ -45,7 +45,7 @@ struct Columns final : ColumnWeights {
         for (int64_t k = 0; k < n_in(); ++k) {
           T* to = columns.view().row<T>(k) + first;
           for (int64_t i = 0; i < n; ++i)
-            to[i] = from_float<T>(rows[static_cast<size_t>(i * n_in() + k)]);
+            to[stored_at<T>(i)] = from_float<T>(rows[static_cast<size_t>(i * n_in() + k)]);
         }
       }
     });

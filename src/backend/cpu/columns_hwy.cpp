@@ -22,48 +22,65 @@ const hn::ScalableTag<float> kF;
 using Vector = hn::Vec<decltype(kF)>;
 constexpr int64_t kLanes = hn::MaxLanes(kF);
 
-HWY_INLINE Vector load(const float* p) { return hn::LoadU(kF, p); }
-HWY_INLINE Vector load(const BFloat16* p) {
-  const hn::Rebind<hwy::bfloat16_t, decltype(kF)> narrow;
-  return hn::PromoteTo(kF, hn::LoadU(narrow, reinterpret_cast<const hwy::bfloat16_t*>(p)));
+// A cache line as vectors of f32, in the order of its elements.
+template <typename T>
+constexpr int kParts = static_cast<int>(kLineElements<T> / kLanes);
+
+HWY_INLINE void load_line(const float* p, Vector* parts) {
+  KERNEL_UNROLL for (int i = 0; i < kParts<float>; ++i) parts[i] = hn::LoadU(kF, p + i * kLanes);
+}
+HWY_INLINE void load_line(const BFloat16* p, Vector* parts) {
+  constexpr int kHalf = kParts<BFloat16> / 2;
+  const hn::RebindToUnsigned<decltype(kF)> d32;
+  const auto upper = hn::Set(d32, 0xffff0000u);
+  KERNEL_UNROLL for (int i = 0; i < kHalf; ++i) {
+    const auto both = hn::LoadU(d32, reinterpret_cast<const uint32_t*>(p) + i * kLanes);
+    parts[i] = hn::BitCast(kF, hn::ShiftLeft<16>(both));
+    parts[kHalf + i] = hn::BitCast(kF, hn::And(both, upper));
+  }
+}
+
+template <int kCount, typename T>
+HWY_INLINE void prefetch(const VectorsArgs<T>& args, int64_t i) {
+  if (args.ahead == nullptr) return;
+  KERNEL_UNROLL for (int j = 0; j < kCount; ++j) hwy::Prefetch(args.ahead[j] + i);
 }
 
 template <int kCount, typename T>
 HWY_INLINE void mix(const VectorsArgs<T>& args, const float* weights, float* sums) {
-  constexpr int kParts = static_cast<int>(kLineElements<T> / kLanes);
   Vector weight[kCount];
   KERNEL_UNROLL for (int j = 0; j < kCount; ++j) weight[j] = hn::Set(kF, weights[j]);
   for (int64_t i = 0; i < args.n; i += kLineElements<T>) {
-    if (args.ahead != nullptr) {
-      KERNEL_UNROLL for (int j = 0; j < kCount; ++j) hwy::Prefetch(args.ahead[j] + i);
-    }
-    Vector sum[kParts];
-    KERNEL_UNROLL for (int part = 0; part < kParts; ++part) sum[part] =
-        load(sums + i + part * kLanes);
+    prefetch<kCount>(args, i);
+    Vector sum[kParts<T>], line[kParts<T>];
+    KERNEL_UNROLL for (int part = 0; part < kParts<T>; ++part) sum[part] =
+        hn::LoadU(kF, sums + i + part * kLanes);
     KERNEL_UNROLL for (int j = 0; j < kCount; ++j) {
-      KERNEL_UNROLL for (int part = 0; part < kParts; ++part) sum[part] =
-          hn::MulAdd(weight[j], load(args.vectors[j] + i + part * kLanes), sum[part]);
+      load_line(args.vectors[j] + i, line);
+      KERNEL_UNROLL for (int part = 0; part < kParts<T>; ++part) sum[part] =
+          hn::MulAdd(weight[j], line[part], sum[part]);
     }
-    KERNEL_UNROLL for (int part = 0; part < kParts; ++part)
+    KERNEL_UNROLL for (int part = 0; part < kParts<T>; ++part)
         hn::StoreU(sum[part], kF, sums + i + part * kLanes);
   }
 }
 
 template <int kCount, typename T>
 HWY_INLINE void dot(const VectorsArgs<T>& args, const float* x, float* dots) {
-  constexpr int kParts = static_cast<int>(kLineElements<T> / kLanes);
   // Two chains a vector: one alone waits for each sum before it takes the next.
   Vector even[kCount], odd[kCount];
   KERNEL_UNROLL for (int j = 0; j < kCount; ++j) even[j] = odd[j] = hn::Zero(kF);
   for (int64_t i = 0; i < args.n; i += kLineElements<T>) {
-    if (args.ahead != nullptr) {
-      KERNEL_UNROLL for (int j = 0; j < kCount; ++j) hwy::Prefetch(args.ahead[j] + i);
-    }
-    KERNEL_UNROLL for (int part = 0; part < kParts; ++part) {
-      const Vector factor = load(x + i + part * kLanes);
-      Vector* sum = part % 2 == 0 ? even : odd;
-      KERNEL_UNROLL for (int j = 0; j < kCount; ++j) sum[j] =
-          hn::MulAdd(factor, load(args.vectors[j] + i + part * kLanes), sum[j]);
+    prefetch<kCount>(args, i);
+    Vector factor[kParts<T>], line[kParts<T>];
+    KERNEL_UNROLL for (int part = 0; part < kParts<T>; ++part) factor[part] =
+        hn::LoadU(kF, x + i + part * kLanes);
+    KERNEL_UNROLL for (int j = 0; j < kCount; ++j) {
+      load_line(args.vectors[j] + i, line);
+      KERNEL_UNROLL for (int part = 0; part < kParts<T>; ++part) {
+        Vector& sum = part % 2 == 0 ? even[j] : odd[j];
+        sum = hn::MulAdd(factor[part], line[part], sum);
+      }
     }
   }
   KERNEL_UNROLL for (int j = 0; j < kCount; ++j) dots[j] =

@@ -1,6 +1,8 @@
 // SIMD kernels under products that read whole vectors of a matrix one after another: columns of a
 // weight matrix (columns.h), directions of a basis (subspace.h). Vectors are padded with zeros to
 // whole cache lines, so a kernel has no tail and a sum does not depend on where a slice begins.
+// In bf16 the two halves of a line are interleaved: a vector of 32-bit words, shifted and masked,
+// is then two vectors of neighbouring f32 numbers, whatever the length of a vector.
 
 #pragma once
 
@@ -16,6 +18,13 @@ constexpr int64_t kLineElements = kLineBytes / static_cast<int64_t>(sizeof(T));
 inline int64_t padded_to_line(int64_t n, DType dtype) {
   const int64_t elements = kLineBytes / element_bytes(dtype);
   return (n + elements - 1) / elements * elements;
+}
+// Where element i of a vector stands.
+template <typename T>
+constexpr int64_t stored_at(int64_t i) {
+  constexpr int64_t kLine = kLineElements<T>, kHalf = kLine / 2;
+  if constexpr (sizeof(T) == 4) return i;
+  return i / kLine * kLine + i % kHalf * 2 + i % kLine / kHalf;
 }
 
 // As many vectors as are read side by side: each is a stream of its own from memory.

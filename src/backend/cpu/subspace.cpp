@@ -33,13 +33,14 @@ struct Basis final : SubspaceBasis {
         vectors(host_buffer(dtype, {rank, padded_to_line(n_in, dtype)})),
         n_groups(std::max(kGroups, rank / (kGroups * kGroupRank) * kGroups)) {
     SLUICE_CHECK(rank > 0 && static_cast<int64_t>(values.size()) == rank * n_in);
-    for (int64_t j = 0; j < rank; ++j) {
-      const float* from = values.data() + j * n_in;
-      if (dtype == DType::kBF16)
-        narrow(from, n_in, vectors.view().row<BFloat16>(j));
-      else
-        std::copy_n(from, n_in, vectors.view().row<float>(j));
-    }
+    for (int64_t j = 0; j < rank; ++j)
+      for (int64_t i = 0; i < n_in; ++i) {
+        const float x = values[static_cast<size_t>(j * n_in + i)];
+        if (dtype == DType::kBF16)
+          vectors.view().row<BFloat16>(j)[stored_at<BFloat16>(i)] = to_bfloat16(x);
+        else
+          vectors.view().row<float>(j)[i] = x;
+      }
   }
   DType dtype() const { return vectors.view().dtype(); }
   int64_t stride() const { return vectors.view().row_stride(); }
@@ -48,7 +49,8 @@ struct Basis final : SubspaceBasis {
   MatrixSource directions() const {
     MatrixSource source{.n_out = rank(), .n_in = n_in(), .read_rows = {}, .bias = {}};
     source.read_rows = [this](int64_t begin, int64_t end, float* out) {
-      for (int64_t j = begin; j < end; ++j, out += n_in()) read_direction(j, out);
+      for (int64_t j = begin; j < end; ++j)
+        for (int64_t i = 0; i < n_in(); ++i) *out++ = element(j, i);
     };
     return source;
   }
@@ -61,19 +63,14 @@ struct Basis final : SubspaceBasis {
     return source;
   }
 
-  Buffer vectors;  // (rank, stride) compute dtype, zero beyond n_in
+  Buffer vectors;  // (rank, stride) compute dtype, zero beyond n_in; see stored_at
   int64_t n_groups;
 
  private:
-  void read_direction(int64_t j, float* out) const {
-    if (dtype() == DType::kBF16)
-      widen(vectors.view().row<BFloat16>(j), n_in(), out);
-    else
-      std::copy_n(vectors.view().row<float>(j), n_in(), out);
-  }
   float element(int64_t j, int64_t i) const {
-    return dtype() == DType::kBF16 ? to_float(vectors.view().row<BFloat16>(j)[i])
-                                   : vectors.view().row<float>(j)[i];
+    return dtype() == DType::kBF16
+               ? to_float(vectors.view().row<BFloat16>(j)[stored_at<BFloat16>(i)])
+               : vectors.view().row<float>(j)[i];
   }
 };
 
