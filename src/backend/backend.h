@@ -90,7 +90,7 @@ struct LinearArgs {
 // columns of zeros are not read.
 struct LinearColumnsArgs {
   const ColumnWeights* weights;
-  ConstTensor x;  // (n_rows, n_in) f32 or compute dtype
+  ConstTensor x;  // (n_rows, n_in) compute dtype
   Activation activation = Activation::kNone;
   bool accumulate = false;  // with f32 out and no activation
   Tensor out;               // (n_rows, n_out) f32 or compute dtype

@@ -56,12 +56,12 @@ struct Columns final : ColumnWeights {
 template <typename T>
 struct Terms {
   std::vector<const T*> columns;
-  std::vector<float> factors;
+  std::vector<T> factors;
   int64_t count = 0;
 };
 
-template <typename X, typename T>
-void collect(const X* x, const Columns& weights, Terms<T>& terms) {
+template <typename T>
+void collect(const T* x, const Columns& weights, Terms<T>& terms) {
   const auto n = static_cast<size_t>(weights.n_in());
   if (terms.columns.size() < n) {
     terms.columns.resize(n);
@@ -71,10 +71,9 @@ void collect(const X* x, const Columns& weights, Terms<T>& terms) {
   const int64_t stride = weights.columns.view().row_stride();
   size_t count = 0;  // every element is written, and overwritten when it was zero: no branch
   for (size_t k = 0; k < n; ++k, column += stride) {
-    const float factor = to_float(x[k]);
     terms.columns[count] = column;
-    terms.factors[count] = factor;
-    count += factor != 0 ? 1 : 0;
+    terms.factors[count] = x[k];
+    count += to_float(x[k]) != 0 ? 1 : 0;
   }
   terms.count = static_cast<int64_t>(count);
 }
@@ -83,22 +82,13 @@ void collect(const X* x, const Columns& weights, Terms<T>& terms) {
 template <typename T>
 void sum_columns(const Terms<T>& terms, int64_t begin, int64_t end, float* sums) {
   std::fill(sums, sums + (end - begin), 0.0f);
-  const T* vectors[2][kMaxVectors];
-  const auto take = [&](int64_t first, const T** to) {
+  for (int64_t first = 0; first < terms.count; first += kMaxVectors) {
     const int64_t count = std::min(kMaxVectors, terms.count - first);
+    const T* vectors[kMaxVectors];
     for (int64_t j = 0; j < count; ++j)
-      to[j] = terms.columns[static_cast<size_t>(first + j)] + begin;
-    return count;
-  };
-  int64_t count = take(0, vectors[0]);
-  for (int64_t first = 0, turn = 0; first < terms.count; first += kMaxVectors, turn ^= 1) {
-    const int64_t next = take(std::min(first + kMaxVectors, terms.count), vectors[turn ^ 1]);
-    mix_vectors({.vectors = vectors[turn],
-                 .ahead = next == count ? vectors[turn ^ 1] : nullptr,
-                 .count = count,
-                 .n = end - begin},
+      vectors[j] = terms.columns[static_cast<size_t>(first + j)] + begin;
+    mix_vectors({.vectors = vectors, .count = count, .n = end - begin},
                 terms.factors.data() + first, sums);
-    count = next;
   }
 }
 
@@ -114,10 +104,7 @@ void run(const LinearColumnsArgs& args, const Columns& weights) {
   const int64_t n_out = weights.n_out();
   constexpr int64_t kLine = kLineElements<T>;
   for (int64_t row = 0; row < args.x.rows(); ++row) {
-    if (args.x.dtype() == DType::kBF16)
-      collect(args.x.row<BFloat16>(row), weights, terms);
-    else
-      collect(args.x.row<float>(row), weights, terms);
+    collect(args.x.row<T>(row), weights, terms);
     // Below this a thread's share costs less than waking it.
     constexpr int64_t kGrainBytes = 32768;
     const int64_t grain = 1 + kGrainBytes / (kLineBytes * (terms.count + 1));
@@ -144,6 +131,7 @@ std::unique_ptr<ColumnWeights> pack_columns(MatrixSource source, DType dtype) {
 void linear_columns(const LinearColumnsArgs& args) {
   const auto& weights = dynamic_cast<const Columns&>(*args.weights);
   SLUICE_CHECK(args.x.row_elements() == weights.n_in());
+  SLUICE_CHECK(args.x.dtype() == weights.columns.view().dtype());
   SLUICE_CHECK(args.out.row_elements() == weights.n_out());
   SLUICE_CHECK(args.x.rows() == args.out.rows());
   SLUICE_CHECK(!args.accumulate ||

@@ -1,12 +1,12 @@
 // The kernels of columns_simd.h in portable SIMD, for every instruction set Highway compiles here.
 
 #include "backend/cpu/columns_simd.h"
+#include "backend/cpu/gemm.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backend/cpu/columns_hwy.cpp"
 // clang-format off
 #include <hwy/foreach_target.h>  // first: it includes this file once per target
-#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 // clang-format on
 
@@ -41,17 +41,10 @@ HWY_INLINE void load_line(const BFloat16* p, Vector* parts) {
 }
 
 template <int kCount, typename T>
-HWY_INLINE void prefetch(const VectorsArgs<T>& args, int64_t i) {
-  if (args.ahead == nullptr) return;
-  KERNEL_UNROLL for (int j = 0; j < kCount; ++j) hwy::Prefetch(args.ahead[j] + i);
-}
-
-template <int kCount, typename T>
-HWY_INLINE void mix(const VectorsArgs<T>& args, const float* weights, float* sums) {
+HWY_INLINE void mix(const VectorsArgs<T>& args, const T* weights, float* sums) {
   Vector weight[kCount];
-  KERNEL_UNROLL for (int j = 0; j < kCount; ++j) weight[j] = hn::Set(kF, weights[j]);
+  KERNEL_UNROLL for (int j = 0; j < kCount; ++j) weight[j] = hn::Set(kF, to_float(weights[j]));
   for (int64_t i = 0; i < args.n; i += kLineElements<T>) {
-    prefetch<kCount>(args, i);
     Vector sum[kParts<T>], line[kParts<T>];
     KERNEL_UNROLL for (int part = 0; part < kParts<T>; ++part) sum[part] =
         hn::LoadU(kF, sums + i + part * kLanes);
@@ -66,15 +59,13 @@ HWY_INLINE void mix(const VectorsArgs<T>& args, const float* weights, float* sum
 }
 
 template <int kCount, typename T>
-HWY_INLINE void dot(const VectorsArgs<T>& args, const float* x, float* dots) {
+HWY_INLINE void dot(const VectorsArgs<T>& args, const T* x, float* dots) {
   // Two chains a vector: one alone waits for each sum before it takes the next.
   Vector even[kCount], odd[kCount];
   KERNEL_UNROLL for (int j = 0; j < kCount; ++j) even[j] = odd[j] = hn::Zero(kF);
   for (int64_t i = 0; i < args.n; i += kLineElements<T>) {
-    prefetch<kCount>(args, i);
     Vector factor[kParts<T>], line[kParts<T>];
-    KERNEL_UNROLL for (int part = 0; part < kParts<T>; ++part) factor[part] =
-        hn::LoadU(kF, x + i + part * kLanes);
+    load_line(x + i, factor);
     KERNEL_UNROLL for (int j = 0; j < kCount; ++j) {
       load_line(args.vectors[j] + i, line);
       KERNEL_UNROLL for (int part = 0; part < kParts<T>; ++part) {
@@ -89,12 +80,12 @@ HWY_INLINE void dot(const VectorsArgs<T>& args, const float* x, float* dots) {
 
 // One function per number of vectors.
 template <typename T, int kCount = kMaxVectors>
-HWY_INLINE void mix_any(const VectorsArgs<T>& args, const float* weights, float* sums) {
+HWY_INLINE void mix_any(const VectorsArgs<T>& args, const T* weights, float* sums) {
   if (args.count == kCount) return mix<kCount>(args, weights, sums);
   if constexpr (kCount > 1) mix_any<T, kCount - 1>(args, weights, sums);
 }
 template <typename T, int kCount = kMaxVectors>
-HWY_INLINE void dot_any(const VectorsArgs<T>& args, const float* x, float* dots) {
+HWY_INLINE void dot_any(const VectorsArgs<T>& args, const T* x, float* dots) {
   if (args.count == kCount) return dot<kCount>(args, x, dots);
   if constexpr (kCount > 1) dot_any<T, kCount - 1>(args, x, dots);
 }
@@ -102,13 +93,13 @@ HWY_INLINE void dot_any(const VectorsArgs<T>& args, const float* x, float* dots)
 void mix_f32(const VectorsArgs<float>& args, const float* weights, float* sums) {
   mix_any(args, weights, sums);
 }
-void mix_bf16(const VectorsArgs<BFloat16>& args, const float* weights, float* sums) {
+void mix_bf16(const VectorsArgs<BFloat16>& args, const BFloat16* weights, float* sums) {
   mix_any(args, weights, sums);
 }
 void dot_f32(const VectorsArgs<float>& args, const float* x, float* dots) {
   dot_any(args, x, dots);
 }
-void dot_bf16(const VectorsArgs<BFloat16>& args, const float* x, float* dots) {
+void dot_bf16(const VectorsArgs<BFloat16>& args, const BFloat16* x, float* dots) {
   dot_any(args, x, dots);
 }
 
@@ -146,14 +137,22 @@ HWY_EXPORT(squared_norms);
 void mix_vectors(const VectorsArgs<float>& args, const float* weights, float* sums) {
   HWY_DYNAMIC_DISPATCH(mix_f32)(args, weights, sums);
 }
-void mix_vectors(const VectorsArgs<BFloat16>& args, const float* weights, float* sums) {
-  HWY_DYNAMIC_DISPATCH(mix_bf16)(args, weights, sums);
+void mix_vectors(const VectorsArgs<BFloat16>& args, const BFloat16* weights, float* sums) {
+  static const MixFunction native = gemm_bfmmla() != nullptr ? native_mix() : nullptr;
+  if (native != nullptr)
+    native(args, weights, sums);
+  else
+    HWY_DYNAMIC_DISPATCH(mix_bf16)(args, weights, sums);
 }
 void dot_vectors(const VectorsArgs<float>& args, const float* x, float* dots) {
   HWY_DYNAMIC_DISPATCH(dot_f32)(args, x, dots);
 }
-void dot_vectors(const VectorsArgs<BFloat16>& args, const float* x, float* dots) {
-  HWY_DYNAMIC_DISPATCH(dot_bf16)(args, x, dots);
+void dot_vectors(const VectorsArgs<BFloat16>& args, const BFloat16* x, float* dots) {
+  static const DotFunction native = gemm_bfmmla() != nullptr ? native_dot() : nullptr;
+  if (native != nullptr)
+    native(args, x, dots);
+  else
+    HWY_DYNAMIC_DISPATCH(dot_bf16)(args, x, dots);
 }
 SquaredNorms squared_norms(const float* x, const float* parts, int64_t stride, int64_t count,
                            int64_t n) {

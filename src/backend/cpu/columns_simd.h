@@ -30,23 +30,28 @@ constexpr int64_t stored_at(int64_t i) {
 // As many vectors as are read side by side: each is a stream of its own from memory.
 constexpr int64_t kMaxVectors = 8;
 
-// Up to kMaxVectors vectors of n elements. `ahead` are as many that will be read next, fetched
-// meanwhile; or null.
+// Up to kMaxVectors vectors of n elements. Fetching ahead in software was slower, near or far.
 template <typename T>
 struct VectorsArgs {
   const T* const* vectors;
-  const T* const* ahead;
   int64_t count;
   int64_t n;  // whole lines
 };
 
 // sums[i] += sum over j of weights[j] * vectors[j][i].
 void mix_vectors(const VectorsArgs<float>& args, const float* weights, float* sums);
-void mix_vectors(const VectorsArgs<BFloat16>& args, const float* weights, float* sums);
+void mix_vectors(const VectorsArgs<BFloat16>& args, const BFloat16* weights, float* sums);
 
-// dots[j] = sum over i of vectors[j][i] * x[i].
+// dots[j] = sum over i of vectors[j][i] * x[i], x stored as a vector is.
 void dot_vectors(const VectorsArgs<float>& args, const float* x, float* dots);
-void dot_vectors(const VectorsArgs<BFloat16>& args, const float* x, float* dots);
+void dot_vectors(const VectorsArgs<BFloat16>& args, const BFloat16* x, float* dots);
+
+// The same on instructions for bf16, or nullptr in a build without them; to be called only where
+// gemm_bfmmla() tells that the CPU has them.
+using MixFunction = void (*)(const VectorsArgs<BFloat16>&, const BFloat16* weights, float* sums);
+using DotFunction = void (*)(const VectorsArgs<BFloat16>&, const BFloat16* x, float* dots);
+MixFunction native_mix();
+DotFunction native_dot();
 
 // Squared norms, summed in float64, of x and of x less the sum of `count` parts. n: whole lines.
 struct SquaredNorms {

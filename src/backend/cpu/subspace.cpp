@@ -92,22 +92,18 @@ void read_padded(const ConstTensor& x, int64_t row, int64_t stride, float* to) {
 
 // Directions [begin, end): their coordinates, and the sum of directions times coordinates.
 template <typename T>
-void project_group(const Basis& basis, int64_t begin, int64_t end, const float* x, T* coordinates,
+void project_group(const Basis& basis, int64_t begin, int64_t end, const T* x, T* coordinates,
                    float* sums) {
   std::fill(sums, sums + basis.stride(), 0.0f);
   for (int64_t j = begin; j < end; j += kMaxVectors) {
     const int64_t count = std::min(kMaxVectors, end - j);
     const T* vectors[kMaxVectors];
     for (int64_t i = 0; i < count; ++i) vectors[i] = basis.vectors.view().row<T>(j + i);
-    const VectorsArgs<T> args{
-        .vectors = vectors, .ahead = nullptr, .count = count, .n = basis.stride()};
+    const VectorsArgs<T> args{.vectors = vectors, .count = count, .n = basis.stride()};
     float dots[kMaxVectors];
     dot_vectors(args, x, dots);
-    for (int64_t i = 0; i < count; ++i) {
-      coordinates[j + i] = from_float<T>(dots[i]);
-      dots[i] = to_float(coordinates[j + i]);
-    }
-    mix_vectors(args, dots, sums);
+    for (int64_t i = 0; i < count; ++i) coordinates[j + i] = from_float<T>(dots[i]);
+    mix_vectors(args, coordinates + j, sums);
   }
 }
 
@@ -115,14 +111,18 @@ template <typename T>
 void project_row(const ProjectArgs& args, const Basis& basis, int64_t row) {
   const int64_t stride = basis.stride(), n_groups = basis.n_groups;
   thread_local std::vector<float> scratch;
+  thread_local std::vector<T> stored_scratch;
   scratch.resize(std::max(scratch.size(), static_cast<size_t>((n_groups + 1) * stride)));
+  stored_scratch.assign(static_cast<size_t>(stride), T{});
   float* x = scratch.data();
   float* parts = x + stride;
+  T* stored = stored_scratch.data();  // x in the order of a direction
   read_padded(args.x, row, stride, x);
+  for (int64_t i = 0; i < basis.n_in(); ++i) stored[stored_at<T>(i)] = args.x.row<T>(row)[i];
   const int64_t grain = 1 + kGrainBytes * n_groups / basis.bytes();
   parallel_for(n_groups, grain, [&](int64_t begin, int64_t end) {
     for (int64_t g = begin; g < end; ++g)
-      project_group(basis, basis.rank() * g / n_groups, basis.rank() * (g + 1) / n_groups, x,
+      project_group(basis, basis.rank() * g / n_groups, basis.rank() * (g + 1) / n_groups, stored,
                     args.coordinates.row<T>(row), parts + g * stride);
   });
   args.residuals[static_cast<size_t>(row)] =
