@@ -109,15 +109,24 @@ SquaredNorms squared_norms(const float* x, const float* parts, int64_t stride, i
   const hn::Rebind<float, decltype(d64)> d32;
   const auto n_lanes = static_cast<int64_t>(hn::Lanes(d64));
   auto all = hn::Zero(d64), rest = hn::Zero(d64);
-  for (int64_t i = 0; i < n; i += n_lanes) {
-    const auto element = hn::LoadU(d32, x + i);
-    auto part = hn::LoadU(d32, parts + i);
-    for (int64_t p = 1; p < count; ++p)
-      part = hn::Add(part, hn::LoadU(d32, parts + p * stride + i));
-    const auto wide = hn::PromoteTo(d64, element);
-    const auto missed = hn::Sub(wide, hn::PromoteTo(d64, part));
-    all = hn::MulAdd(wide, wide, all);
-    rest = hn::MulAdd(missed, missed, rest);
+  constexpr int64_t kLine = kLineElements<float>;
+  HWY_ALIGN float missed[kLine];
+  for (int64_t i = 0; i < n; i += kLine) {
+    Vector left[kParts<float>], part[kParts<float>];
+    load_line(parts + i, left);
+    for (int64_t p = 1; p < count; ++p) {
+      load_line(parts + p * stride + i, part);
+      KERNEL_UNROLL for (int k = 0; k < kParts<float>; ++k) left[k] = hn::Add(left[k], part[k]);
+    }
+    load_line(x + i, part);
+    KERNEL_UNROLL for (int k = 0; k < kParts<float>; ++k)
+        hn::Store(hn::Sub(part[k], left[k]), kF, missed + k * kLanes);
+    for (int64_t k = 0; k < kLine; k += n_lanes) {
+      const auto a = hn::PromoteTo(d64, hn::LoadU(d32, x + i + k));
+      const auto r = hn::PromoteTo(d64, hn::LoadU(d32, missed + k));
+      all = hn::MulAdd(a, a, all);
+      rest = hn::MulAdd(r, r, rest);
+    }
   }
   return {hn::GetLane(hn::SumOfLanes(d64, all)), hn::GetLane(hn::SumOfLanes(d64, rest))};
 }

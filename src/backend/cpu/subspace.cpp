@@ -90,6 +90,24 @@ void read_padded(const ConstTensor& x, int64_t row, int64_t stride, float* to) {
   std::fill(to + n, to + stride, 0.0f);
 }
 
+// A row in the order of a direction (stored_at), with zeros up to whole lines.
+void store_like_directions(const float* x, int64_t n, float* to) {
+  std::copy_n(x, n, to);
+  std::fill(to + n, to + padded_to_line(n, DType::kF32), 0.0f);
+}
+void store_like_directions(const BFloat16* x, int64_t n, BFloat16* to) {
+  constexpr int64_t kLine = kLineElements<BFloat16>, kHalf = kLine / 2;
+  int64_t first = 0;
+  for (; first + kLine <= n; first += kLine)
+    for (int64_t i = 0; i < kHalf; ++i) {
+      to[first + 2 * i] = x[first + i];
+      to[first + 2 * i + 1] = x[first + kHalf + i];
+    }
+  if (first == n) return;
+  std::fill_n(to + first, kLine, BFloat16{0});
+  for (int64_t i = first; i < n; ++i) to[stored_at<BFloat16>(i)] = x[i];
+}
+
 // Directions [begin, end): their coordinates, and the sum of directions times coordinates.
 template <typename T>
 void project_group(const Basis& basis, int64_t begin, int64_t end, const T* x, T* coordinates,
@@ -113,12 +131,12 @@ void project_row(const ProjectArgs& args, const Basis& basis, int64_t row) {
   thread_local std::vector<float> scratch;
   thread_local std::vector<T> stored_scratch;
   scratch.resize(std::max(scratch.size(), static_cast<size_t>((n_groups + 1) * stride)));
-  stored_scratch.assign(static_cast<size_t>(stride), T{});
+  stored_scratch.resize(std::max(stored_scratch.size(), static_cast<size_t>(stride)));
   float* x = scratch.data();
   float* parts = x + stride;
-  T* stored = stored_scratch.data();  // x in the order of a direction
+  T* stored = stored_scratch.data();
   read_padded(args.x, row, stride, x);
-  for (int64_t i = 0; i < basis.n_in(); ++i) stored[stored_at<T>(i)] = args.x.row<T>(row)[i];
+  store_like_directions(args.x.row<T>(row), basis.n_in(), stored);
   const int64_t grain = 1 + kGrainBytes * n_groups / basis.bytes();
   parallel_for(n_groups, grain, [&](int64_t begin, int64_t end) {
     for (int64_t g = begin; g < end; ++g)
