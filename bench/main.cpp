@@ -1,6 +1,7 @@
 // Speed of prefill and decode of models of real shapes with random weights, against what the
 // machine can do at best in the same run: bare matrix products, and a plain read of memory.
 // Cases of kind "attention": selection and attention on representatives against dense attention.
+// Cases of kind "linear": gated and graded linear layers against dense ones.
 // Candidate and baselines take turns, so that a change in clock or load touches all alike.
 //
 //   sluice_bench [--repeat N] [--threads N] [--json FILE] CASE.json …
@@ -16,6 +17,7 @@
 #include "eval/results.h"
 #include "eval/shell_line.h"
 #include "eval/timing.h"
+#include "linear_cases.h"
 #include "model/model.h"
 #include "model/synthetic.h"
 
@@ -167,6 +169,8 @@ int run(int argc, char** argv) {
     const auto description = nlohmann::json::parse(std::ifstream(path));
     if (description.value("kind", "model") == "attention")
       run_attention_cases(description, options.repeat, results);
+    else if (description.value("kind", "model") == "linear")
+      run_linear_cases(description, options.repeat, results);
     else
       CaseRunner(options, description, results).run();
   }

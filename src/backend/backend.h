@@ -15,6 +15,7 @@
 
 #include "backend/attend.h"
 #include "backend/select.h"
+#include "backend/subspace.h"
 #include "core/tensor.h"
 
 namespace sluice {
@@ -85,6 +86,16 @@ struct LinearArgs {
   Tensor out;               // (n_rows, n_out) f32 or compute dtype
 };
 
+// The same from weights stored by columns, for one or a few rows that are mostly exact zeros: the
+// columns of zeros are not read.
+struct LinearColumnsArgs {
+  const ColumnWeights* weights;
+  ConstTensor x;  // (n_rows, n_in) compute dtype
+  Activation activation = Activation::kNone;
+  bool accumulate = false;  // with f32 out and no activation
+  Tensor out;               // (n_rows, n_out) f32 or compute dtype
+};
+
 struct RotaryArgs {
   RotaryStyle style;
   ConstTensor cosine;      // (n_positions, rotary_dim / 2) f32
@@ -142,11 +153,22 @@ class Backend {
   virtual void upload(ConstTensor host, Tensor device) = 0;    // same dtype and shape
   virtual void download(ConstTensor device, Tensor host) = 0;  // waits until it is there
   virtual std::unique_ptr<LinearWeights> pack_linear(MatrixSource source) = 0;
+  virtual std::unique_ptr<ColumnWeights> pack_columns(MatrixSource source) = 0;
   virtual std::unique_ptr<Table> make_table(MatrixSource source) = 0;
+  // vectors: (rank, n_in), orthonormal rows, host memory.
+  virtual std::unique_ptr<SubspaceBasis> make_basis(std::span<const float> vectors, int64_t rank,
+                                                    int64_t n_in) = 0;
+  // The image W V (n_out, rank) of a matrix (n_out, n_in), with its bias, for linear() on
+  // coordinates; V as the basis keeps it.
+  virtual std::unique_ptr<LinearWeights> pack_image(const MatrixSource& source,
+                                                    const SubspaceBasis& basis) = 0;
 
   virtual void embed(const EmbedArgs& args) = 0;
   virtual void norm(const NormArgs& args) = 0;
   virtual void linear(const LinearArgs& args) = 0;
+  virtual void project(const ProjectArgs& args) = 0;
+  virtual void grade(const GradeArgs& args) = 0;
+  virtual void linear_columns(const LinearColumnsArgs& args) = 0;
   virtual void rotate(const RotaryArgs& args) = 0;
   virtual void store_kv(const StoreKvArgs& args) = 0;
   virtual void attend_dense(const AttendDenseArgs& args) = 0;

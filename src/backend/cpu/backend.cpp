@@ -9,9 +9,12 @@
 #include "backend/cpu/attend_dense.h"
 #include "backend/cpu/attend_keys.h"
 #include "backend/cpu/attend_reps.h"
+#include "backend/cpu/columns.h"
+#include "backend/cpu/grade.h"
 #include "backend/cpu/linear.h"
 #include "backend/cpu/rows.h"
 #include "backend/cpu/selector.h"
+#include "backend/cpu/subspace.h"
 #include "core/threads.h"
 
 namespace sluice {
@@ -68,10 +71,20 @@ class CpuBackend final : public Backend {
   void download(ConstTensor device, Tensor host) override { copy_rows(device, host); }
 
   std::unique_ptr<LinearWeights> pack_linear(MatrixSource source) override {
-    auto weights = cpu::make_onednn_linear(source, dtype_);
-    if (weights == nullptr) weights = cpu::make_packed_linear(std::move(source), dtype_);
+    auto weights = cpu::make_linear(std::move(source), dtype_);
     provider_ = weights->provider();
     return weights;
+  }
+  std::unique_ptr<ColumnWeights> pack_columns(MatrixSource source) override {
+    return cpu::pack_columns(std::move(source), dtype_);
+  }
+  std::unique_ptr<SubspaceBasis> make_basis(std::span<const float> vectors, int64_t rank,
+                                            int64_t n_in) override {
+    return cpu::make_basis(vectors, rank, n_in, dtype_);
+  }
+  std::unique_ptr<LinearWeights> pack_image(const MatrixSource& source,
+                                            const SubspaceBasis& basis) override {
+    return pack_linear(cpu::image_source(source, basis));
   }
   // The rows stay in the file's map: a sequence touches few of them.
   std::unique_ptr<Table> make_table(MatrixSource source) override {
@@ -123,6 +136,14 @@ class CpuBackend final : public Backend {
     SLUICE_CHECK(!args.accumulate ||
                  (args.activation == Activation::kNone && args.out.dtype() == DType::kF32));
     dynamic_cast<const cpu::CpuLinear&>(*args.weights).run(args);
+  }
+
+  void project(const ProjectArgs& args) override { cpu::project(args); }
+  void linear_columns(const LinearColumnsArgs& args) override { cpu::linear_columns(args); }
+  void grade(const GradeArgs& args) override {
+    SLUICE_CHECK(args.x.shape() == args.graded.shape() && args.x.dtype() == args.graded.dtype());
+    SLUICE_CHECK(static_cast<int64_t>(args.kept.size()) == args.x.rows() && args.epsilon >= 0);
+    for_rows(args.graded, [&](int64_t begin, int64_t end) { cpu::grade_rows(args, begin, end); });
   }
 
   void rotate(const RotaryArgs& args) override {

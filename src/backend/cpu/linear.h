@@ -21,6 +21,11 @@ class CpuLinear : public LinearWeights {
 std::unique_ptr<CpuLinear> make_packed_linear(MatrixSource source, DType dtype);
 // nullptr when this build has no oneDNN, or it no kernel for this dtype on this CPU.
 std::unique_ptr<CpuLinear> make_onednn_linear(const MatrixSource& source, DType dtype);
+// The faster of the two.
+inline std::unique_ptr<CpuLinear> make_linear(MatrixSource source, DType dtype) {
+  auto weights = make_onednn_linear(source, dtype);
+  return weights != nullptr ? std::move(weights) : make_packed_linear(std::move(source), dtype);
+}
 
 // What a product leaves to do on rows of f32 sums: bias, activation, and the store to `out`
 // (replacing or adding). Columns [column, column + n) of row `row`; sums may be overwritten.

@@ -20,6 +20,17 @@ class ReferenceBackend final : public Backend {
   std::unique_ptr<LinearWeights> pack_linear(MatrixSource source) override {
     return std::make_unique<reference::Weights>(source, dtype_);
   }
+  std::unique_ptr<ColumnWeights> pack_columns(MatrixSource source) override {
+    return std::make_unique<reference::Columns>(std::move(source), dtype_);
+  }
+  std::unique_ptr<SubspaceBasis> make_basis(std::span<const float> vectors, int64_t rank,
+                                            int64_t n_in) override {
+    return std::make_unique<reference::Basis>(vectors, rank, n_in, dtype_);
+  }
+  std::unique_ptr<LinearWeights> pack_image(const MatrixSource& source,
+                                            const SubspaceBasis& basis) override {
+    return reference::pack_image(source, basis, dtype_);
+  }
   std::unique_ptr<Table> make_table(MatrixSource source) override {
     return std::make_unique<reference::Rows>(std::move(source));
   }
@@ -27,6 +38,9 @@ class ReferenceBackend final : public Backend {
   void embed(const EmbedArgs& args) override { reference::embed(args); }
   void norm(const NormArgs& args) override { reference::norm(args); }
   void linear(const LinearArgs& args) override { reference::linear(args); }
+  void project(const ProjectArgs& args) override { reference::project(args); }
+  void grade(const GradeArgs& args) override { reference::grade(args); }
+  void linear_columns(const LinearColumnsArgs& args) override { reference::linear_columns(args); }
   void rotate(const RotaryArgs& args) override { reference::rotate(args); }
   void store_kv(const StoreKvArgs& args) override { reference::store_kv(args); }
   void attend_dense(const AttendDenseArgs& args) override { reference::attend_dense(args); }

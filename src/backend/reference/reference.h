@@ -19,6 +19,16 @@ struct Weights final : LinearWeights {
   std::vector<float> bias;  // (n_out), or empty
 };
 
+struct Columns final : ColumnWeights {
+  Columns(MatrixSource source, DType dtype);
+  Weights weights;
+};
+
+struct Basis final : SubspaceBasis {
+  Basis(std::span<const float> values, int64_t rank, int64_t n_in, DType dtype);
+  Buffer vectors;  // (rank, n_in) compute dtype
+};
+
 struct Rows final : Table {
   explicit Rows(MatrixSource matrix) : source(std::move(matrix)) {}
   MatrixSource source;
@@ -60,6 +70,11 @@ void attend_head(const AttendHeadArgs& args);
 void embed(const EmbedArgs& args);
 void norm(const NormArgs& args);
 void linear(const LinearArgs& args);
+void project(const ProjectArgs& args);
+void grade(const GradeArgs& args);
+void linear_columns(const LinearColumnsArgs& args);
+std::unique_ptr<LinearWeights> pack_image(const MatrixSource& source, const SubspaceBasis& basis,
+                                          DType dtype);
 void rotate(const RotaryArgs& args);
 void store_kv(const StoreKvArgs& args);
 void attend_dense(const AttendDenseArgs& args);
