@@ -13,5 +13,6 @@ Run add_inspect(CLI::App& program);
 Run add_generate(CLI::App& program);
 Run add_eval(CLI::App& program);
 Run add_analyze(CLI::App& program);
+Run add_calibrate(CLI::App& program);
 
 }  // namespace sluice::cli

@@ -22,6 +22,7 @@ constexpr const char* kDescription =
     "  sluice generate -m MODEL -p \"Once upon a\"     continue a text\n"
     "  sluice eval -m MODEL -f TEXT -c 1024          perplexity on a text\n"
     "  sluice analyze -m MODEL -f TEXT               which tokens represent the others\n"
+    "  sluice calibrate -m MODEL -f TEXT --rank 64 -o BASES   directions activations lie near\n"
     "\n"
     "MODEL is a Hugging Face folder (config.json, *.safetensors, tokenizer.json) or a .gguf file.";
 
@@ -39,7 +40,7 @@ int run(int argc, char** argv) {
   program.set_version_flag("--version", "sluice " SLUICE_VERSION);
   std::vector<std::pair<CLI::App*, sluice::cli::Run>> commands;
   for (const auto add : {sluice::cli::add_inspect, sluice::cli::add_generate, sluice::cli::add_eval,
-                         sluice::cli::add_analyze}) {
+                         sluice::cli::add_analyze, sluice::cli::add_calibrate}) {
     sluice::cli::Run command = add(program);
     commands.emplace_back(program.get_subcommands({}).back(), std::move(command));
   }

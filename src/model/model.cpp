@@ -83,7 +83,8 @@ ConstTensor Model::forward(std::span<const int32_t> tokens, KvCache& cache) {
                .accelerated = cache.accelerated(layer),
                .cosine = rotary_.cosine.view(),
                .sine = rotary_.sine.view(),
-               .observer = &observer_},
+               .observer = &observer_,
+               .linear_observer = &linear_observer_},
               workspace_);
   cache.advance(n_tokens);
 

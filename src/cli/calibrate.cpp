@@ -1,0 +1,276 @@
+// sluice calibrate: activation bases of a model from a text, in a sidecar file.
+
+#include "eval/calibrate.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "cli/commands.h"
+#include "cli/options.h"
+#include "cli/progress.h"
+#include "cli/text_table.h"
+#include "core/error.h"
+#include "eval/results.h"
+#include "io/quote.h"
+#include "plan/attention_plan.h"
+#include "subspace/sidecar.h"
+
+namespace sluice::cli {
+namespace {
+
+struct CalibrateFlags : CommonOptions {
+  std::string file;
+  std::string output;
+  std::string separator = "<|endoftext|>";
+  std::vector<int64_t> ranks;
+  std::vector<std::string> selection;  // spaces
+  int64_t windows = 16;
+  int64_t memory_mib = 1024;
+  bool fresh = false;
+  bool inherit = false;
+  bool compare = false;
+};
+
+CalibrateOptions calibrate_options(const CalibrateFlags& flags, const ModelSpec& spec) {
+  CalibrateOptions options;
+  options.inputs = linear_inputs(spec);
+  for (const BasisInput input : {BasisInput::kSelectionNormed, BasisInput::kSelectionResidual}) {
+    const std::string_view space = input == BasisInput::kSelectionNormed ? "normed" : "residual";
+    if (std::find(flags.selection.begin(), flags.selection.end(), space) != flags.selection.end())
+      options.inputs.push_back(input);
+  }
+  options.ranks = flags.ranks;
+  std::sort(options.ranks.begin(), options.ranks.end());
+  options.ranks.erase(std::unique(options.ranks.begin(), options.ranks.end()), options.ranks.end());
+  options.n_windows = flags.windows;
+  options.inherit = !flags.fresh;
+  options.compare = flags.compare;
+  options.memory = flags.memory_mib << 20;
+  // Whom selection exempts by default.
+  UniformAttention choice;
+  choice.mode = AttentionMode::kKeys;
+  const LayerPlan plan = layer_plan(choice, {.n_layers = spec.n_layers,
+                                             .n_kv_heads = spec.n_kv_heads,
+                                             .causal = spec.causal,
+                                             .context = spec.max_positions});
+  options.sinks = plan.sinks;
+  options.outlier_ratio = plan.outlier_ratio;
+  check_ranks(options, row_widths(spec));
+  return options;
+}
+
+nlohmann::json optional_json(const auto& value) {
+  return value ? nlohmann::json(*value) : nlohmann::json(nullptr);
+}
+
+nlohmann::json group_json(const GroupFigures& group, const Basis& basis,
+                          const std::vector<int64_t>& ranks) {
+  nlohmann::json energies = nlohmann::json::array();
+  for (size_t i = 0; i < ranks.size(); ++i)
+    energies.push_back({{"rank", ranks[i]}, {"energy", group.energies[i]}});
+  return {{"layer", group.layer},
+          {"input", basis_input_name(group.input)},
+          {"d", basis.d},
+          {"rank", basis.rank},
+          {"energy", basis.energy()},
+          {"energies", energies},
+          {"effective_rank_90", optional_json(effective_rank(basis.spectrum, 0.90))},
+          {"effective_rank_95", optional_json(effective_rank(basis.spectrum, 0.95))},
+          {"effective_rank_99", optional_json(effective_rank(basis.spectrum, 0.99))},
+          {"spectrum", basis.spectrum},
+          {"inherited", group.inherited},
+          {"iterations", group.iterations},
+          {"work_saved", group.work_saved()},
+          {"seconds", group.seconds},
+          {"fresh_energy", optional_json(group.fresh_energy)},
+          {"fresh_seconds", optional_json(group.fresh_seconds)}};
+}
+
+// Sums over groups: what inheritance saved, by operations and, where it was asked for, by time.
+struct Totals {
+  double work = 0, fresh_work = 0, seconds = 0, fresh_seconds = 0, largest_loss = 0;
+  int64_t n_inherited = 0, n_tried = 0;
+
+  explicit Totals(const Calibration& calibration) {
+    for (const GroupFigures& group : calibration.groups) {
+      work += group.work;
+      fresh_work += group.fresh_work;
+      seconds += group.seconds;
+      fresh_seconds += group.fresh_seconds.value_or(group.seconds);
+      n_inherited += group.inherited ? 1 : 0;
+      n_tried += group.iterations > 0 ? 1 : 0;
+      if (group.fresh_energy)
+        largest_loss = std::max(largest_loss, *group.fresh_energy - group.energies.back());
+    }
+  }
+  double work_saved() const { return 1 - work / fresh_work; }
+};
+
+void write_results(const CalibrateFlags& flags, const CalibrateOptions& options,
+                   const Calibration& calibration, const Checkpoint& checkpoint,
+                   const Model& model) {
+  const Totals totals(calibration);
+  nlohmann::json json = results_header("calibrate", model.backend());
+  json["model"] = describe_model(checkpoint, model.backend());
+  json["text"] = describe_text(flags.file, calibration.bases.n_tokens);
+  json["settings"] = {{"rank", options.ranks},
+                      {"context", model.context()},
+                      {"windows", calibration.n_windows},
+                      {"inherit", options.inherit},
+                      {"memory_mib", flags.memory_mib},
+                      {"output", flags.output}};
+  json["groups"] = nlohmann::json::array();
+  for (size_t i = 0; i < calibration.groups.size(); ++i)
+    json["groups"].push_back(
+        group_json(calibration.groups[i], calibration.bases.list[i], options.ranks));
+  json["summary"] = {{"n_groups", calibration.groups.size()},
+                     {"n_inherited", totals.n_inherited},
+                     {"n_tried", totals.n_tried},
+                     {"work_saved", totals.work_saved()},
+                     {"seconds", totals.seconds},
+                     {"passes", calibration.n_passes}};
+  if (options.compare) {
+    json["summary"]["fresh_seconds"] = totals.fresh_seconds;
+    json["summary"]["largest_energy_loss"] = totals.largest_loss;
+  }
+  write_json(json, flags.json);
+}
+
+void print_results(const CalibrateFlags& flags, const CalibrateOptions& options,
+                   const Calibration& calibration) {
+  std::vector<std::string> columns = {"layer", "input"};
+  for (const int64_t rank : options.ranks) columns.push_back(fmt::format("energy k={}", rank));
+  columns.insert(columns.end(), {"basis", "iterations", "work saved"});
+  if (options.compare) columns.push_back("below fresh");
+  constexpr Digits kPercent{.decimals = 2, .factor = 100, .unit = "%"};
+  TextTable table(
+      fmt::format("Bases of rank {}: share of the energy captured, and how each was made",
+                  options.ranks.back()),
+      columns, 2);
+  for (const GroupFigures& group : calibration.groups) {
+    std::vector<Cell> row = {cell(group.layer), words(std::string(basis_input_name(group.input)))};
+    for (const double energy : group.energies) row.push_back(cell(energy, kPercent));
+    row.push_back(words(group.inherited ? "inherited" : "fresh"));
+    row.push_back(cell(int64_t{group.iterations}));
+    row.push_back(cell(group.work_saved(), {.decimals = 1, .factor = 100, .unit = "%"}));
+    if (options.compare)
+      row.push_back(group.fresh_energy
+                        ? cell(*group.fresh_energy - group.energies.back(), {.decimals = 6})
+                        : no_value());
+    table.add(std::move(row));
+  }
+  const Totals totals(calibration);
+  fmt::print("{}\n", table.markdown());
+  fmt::print(
+      "{} tokens in {} windows, {} of {} bases inherited; {:.1f}% of the operations of fresh "
+      "decompositions saved, {:.2f} s\n",
+      calibration.bases.n_tokens, calibration.n_windows, totals.n_inherited,
+      calibration.groups.size(), 100 * totals.work_saved(), totals.seconds);
+  if (options.compare)
+    fmt::print("fresh decompositions take {:.2f} s; inherited ones capture at most {:.6f} less\n",
+               totals.fresh_seconds, totals.largest_loss);
+  fmt::print("{}: written\n", flags.output);
+}
+
+// A model's files are all that its folder holds: one more would change its hash.
+void check_not_in_model(const std::string& output, const std::string& model) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  const fs::path path = fs::weakly_canonical(output, ignored),
+                 place = fs::weakly_canonical(model, ignored);
+  if (path == place || path.parent_path() == place)
+    throw Error(fmt::format("{}: is among the model's own files", path_label(output)),
+                "-o takes a file outside of the model's folder");
+}
+
+void run_calibrate(const CalibrateFlags& flags) {
+  check_not_in_model(flags.output, flags.model);
+  check_writable(flags.output);
+  if (!flags.json.empty()) check_writable(flags.json);
+  const auto checkpoint = open_checkpoint(flags.model);
+  const auto tokenizer = open_tokenizer_of(*checkpoint);
+  const CalibrateOptions options = calibrate_options(flags, checkpoint->spec());
+  TextStream text(flags.file, *tokenizer, flags.separator);
+  Model model = load_model(checkpoint, flags);
+  Calibration calibration;
+  {
+    ProgressBar bar("calibrate", flags.quiet);
+    calibration = calibrate(model, text, options, [&](double done) { bar.update(done, ""); });
+  }
+  const int64_t n_asked = options.n_windows * model.context();
+  if (calibration.bases.n_tokens < n_asked)
+    fmt::print(stderr, "sluice: the text has {} tokens, fewer than the {} asked for\n",
+               calibration.bases.n_tokens, n_asked);
+  calibration.bases.model_sha256 = model_sha256(*checkpoint);
+  calibration.bases.text_path = flags.file;
+  calibration.bases.text_sha256 = sha256_of({flags.file});
+  write_bases(calibration.bases, flags.output);
+  if (!flags.json.empty()) write_results(flags, options, calibration, *checkpoint, model);
+  print_results(flags, options, calibration);
+}
+
+}  // namespace
+
+Run add_calibrate(CLI::App& program) {
+  CLI::App* command = program.add_subcommand(
+      "calibrate",
+      "Activation bases of a model from a text, for gated linear layers and joint selection.\n"
+      "\n"
+      "Runs the model densely over windows of the text, sums up second moments of what each\n"
+      "linear layer reads, and keeps the directions of most energy. The bases go into a file of\n"
+      "their own, which carries the model's hash; the checkpoint is not touched. Each layer "
+      "begins\n"
+      "with the basis of the layer before and refines it; where that does not do, and with "
+      "--fresh\n"
+      "everywhere, a full decomposition is made.\n"
+      "\n"
+      "  sluice calibrate -m MODEL -f wiki.txt --rank 64,128 -o bases.safetensors");
+  auto flags = std::make_shared<CalibrateFlags>();
+  add_common_options(*command, *flags);
+  command
+      ->add_option("-f,--file", flags->file,
+                   "Text file to calibrate on; not the one to be judged on")
+      ->required();
+  command->add_option("-o,--output", flags->output, "Where the bases go, a safetensors file")
+      ->required();
+  command
+      ->add_option(
+          "--rank", flags->ranks,
+          "Directions of a basis; of several the largest is kept, and the energy of each told")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 30))
+      ->required();
+  command->add_option("--windows", flags->windows, "Windows of --context tokens, at most")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40))
+      ->capture_default_str();
+  CLI::Option* fresh =
+      command->add_flag("--fresh", flags->fresh, "A full decomposition for every basis");
+  command->add_flag("--inherit", flags->inherit, "Begin with the layer before (the default)")
+      ->excludes(fresh);
+  command->add_flag("--compare", flags->compare,
+                    "Beside inherited bases make fresh ones, and tell both energies and times");
+  command
+      ->add_option("--selection", flags->selection,
+                   "Also bases of the unit rows that selection compares: normed, residual")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->check(CLI::IsMember({"normed", "residual"}));
+  command
+      ->add_option("--memory", flags->memory_mib,
+                   "MiB for second moments; the text is read again for what does not fit")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 30))
+      ->capture_default_str();
+  command
+      ->add_option("--separator", flags->separator,
+                   "What parts documents in the file; empty for none")
+      ->capture_default_str();
+  return [flags] { run_calibrate(*flags); };
+}
+
+}  // namespace sluice::cli
