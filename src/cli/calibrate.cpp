@@ -48,7 +48,9 @@ CalibrateOptions calibrate_options(const CalibrateFlags& flags, const ModelSpec&
   std::sort(options.ranks.begin(), options.ranks.end());
   options.ranks.erase(std::unique(options.ranks.begin(), options.ranks.end()), options.ranks.end());
   options.n_windows = flags.windows;
-  options.inherit = !flags.fresh;
+  options.inherit = flags.fresh     ? Inheritance::kNever
+                    : flags.inherit ? Inheritance::kAlways
+                                    : Inheritance::kWherePaying;
   options.compare = flags.compare;
   options.memory = flags.memory_mib << 20;
   // Whom selection exempts by default.
@@ -85,6 +87,7 @@ nlohmann::json group_json(const GroupFigures& group, const Basis& basis,
           {"spectrum", basis.spectrum},
           {"inherited", group.inherited},
           {"iterations", group.iterations},
+          {"start_energy", optional_json(group.start_energy)},
           {"work_saved", group.work_saved()},
           {"seconds", group.seconds},
           {"fresh_energy", optional_json(group.fresh_energy)},
@@ -121,7 +124,9 @@ void write_results(const CalibrateFlags& flags, const CalibrateOptions& options,
   json["settings"] = {{"rank", options.ranks},
                       {"context", model.context()},
                       {"windows", calibration.n_windows},
-                      {"inherit", options.inherit},
+                      {"inherit", flags.fresh     ? "never"
+                                  : flags.inherit ? "always"
+                                                  : "where paying"},
                       {"memory_mib", flags.memory_mib},
                       {"output", flags.output}};
   json["groups"] = nlohmann::json::array();
@@ -145,16 +150,18 @@ void print_results(const CalibrateFlags& flags, const CalibrateOptions& options,
                    const Calibration& calibration) {
   std::vector<std::string> columns = {"layer", "input"};
   for (const int64_t rank : options.ranks) columns.push_back(fmt::format("energy k={}", rank));
-  columns.insert(columns.end(), {"basis", "iterations", "work saved"});
+  columns.insert(columns.end(), {"unrefined", "basis", "iterations", "work saved"});
   if (options.compare) columns.push_back("below fresh");
   constexpr Digits kPercent{.decimals = 2, .factor = 100, .unit = "%"};
   TextTable table(
-      fmt::format("Bases of rank {}: share of the energy captured, and how each was made",
+      fmt::format("Bases of rank {}: share of the energy captured; unrefined: by the basis of the "
+                  "layer before as it is",
                   options.ranks.back()),
       columns, 2);
   for (const GroupFigures& group : calibration.groups) {
     std::vector<Cell> row = {cell(group.layer), words(std::string(basis_input_name(group.input)))};
     for (const double energy : group.energies) row.push_back(cell(energy, kPercent));
+    row.push_back(group.start_energy ? cell(*group.start_energy, kPercent) : no_value());
     row.push_back(words(group.inherited ? "inherited" : "fresh"));
     row.push_back(cell(int64_t{group.iterations}));
     row.push_back(cell(group.work_saved(), {.decimals = 1, .factor = 100, .unit = "%"}));
@@ -223,11 +230,10 @@ Run add_calibrate(CLI::App& program) {
       "\n"
       "Runs the model densely over windows of the text, sums up second moments of what each\n"
       "linear layer reads, and keeps the directions of most energy. The bases go into a file of\n"
-      "their own, which carries the model's hash; the checkpoint is not touched. Each layer "
-      "begins\n"
-      "with the basis of the layer before and refines it; where that does not do, and with "
-      "--fresh\n"
-      "everywhere, a full decomposition is made.\n"
+      "their own, which carries the model's hash; the checkpoint is not touched. A basis begins "
+      "with\n"
+      "that of the layer before and is refined, where that can take fewer operations than a full\n"
+      "decomposition; else, and where refining does not do, it is made afresh.\n"
       "\n"
       "  sluice calibrate -m MODEL -f wiki.txt --rank 64,128 -o bases.safetensors");
   auto flags = std::make_shared<CalibrateFlags>();
@@ -251,7 +257,7 @@ Run add_calibrate(CLI::App& program) {
       ->capture_default_str();
   CLI::Option* fresh =
       command->add_flag("--fresh", flags->fresh, "A full decomposition for every basis");
-  command->add_flag("--inherit", flags->inherit, "Begin with the layer before (the default)")
+  command->add_flag("--inherit", flags->inherit, "Try to inherit everywhere, paying or not")
       ->excludes(fresh);
   command->add_flag("--compare", flags->compare,
                     "Beside inherited bases make fresh ones, and tell both energies and times");

@@ -144,10 +144,13 @@ void add_basis(const Group& group, Moments& moments, const CalibrateOptions& opt
                             total > 0 ? moments.n_rows() : 0, k),
                 "a longer text, or a smaller --rank");
   const std::vector<double> a = moments.take();
-  const Basis* before =
-      options.inherit && group.layer > 0 ? out.bases.find(group.layer - 1, group.input) : nullptr;
-  const Decomposition made =
-      before != nullptr ? inherit(a, d, before->vectors, {}) : decompose(a, d, k);
+  const Basis* before = group.layer > 0 ? out.bases.find(group.layer - 1, group.input) : nullptr;
+  InheritOptions limits;
+  if (options.inherit == Inheritance::kWherePaying)
+    limits.max_iterations = affordable_iterations(d, k);
+  const bool tried =
+      before != nullptr && options.inherit != Inheritance::kNever && limits.max_iterations > 0;
+  const Decomposition made = tried ? inherit(a, d, before->vectors, limits) : decompose(a, d, k);
 
   Basis basis{
       .layer = group.layer, .input = group.input, .d = d, .rank = k, .vectors = {}, .spectrum = {}};
@@ -159,10 +162,11 @@ void add_basis(const Group& group, Moments& moments, const CalibrateOptions& opt
   for (const int64_t rank : options.ranks) figures.energies.push_back(basis.energy(rank));
   figures.inherited = made.inherited;
   figures.iterations = made.iterations;
+  if (tried) figures.start_energy = made.start_energy / total;
   figures.work = made.work;
   figures.fresh_work = eigen_work(d, k);
   figures.seconds = made.seconds;
-  if (options.compare && before != nullptr) {
+  if (options.compare && tried) {
     const Decomposition fresh = decompose(a, d, k);
     figures.fresh_energy = fresh.captured(k) / total;
     figures.fresh_seconds = fresh.seconds;

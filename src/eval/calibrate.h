@@ -17,12 +17,19 @@
 
 namespace sluice {
 
+// When a basis begins with that of the layer before.
+enum class Inheritance : uint8_t {
+  kWherePaying,  // as long as refining takes half the work of a fresh decomposition
+  kAlways,       // up to 16 iterations, whatever they take
+  kNever,
+};
+
 struct CalibrateOptions {
   std::vector<BasisInput> inputs;  // distinct
   std::vector<int64_t> ranks;      // the largest is kept, energies are told for each
   int64_t n_windows = 16;          // at most, of the model's context
-  bool inherit = true;             // else every basis is a fresh decomposition
-  bool compare = false;            // beside an inherited basis, make a fresh one too
+  Inheritance inherit = Inheritance::kWherePaying;
+  bool compare = false;  // beside an inherited basis, make a fresh one too
   int64_t memory = int64_t{1} << 30;
   int64_t sinks = 0;         // exempt from selection, and so from its bases
   double outlier_ratio = 0;  // the same
@@ -35,7 +42,8 @@ struct GroupFigures {
   std::vector<double> energies;  // per rank asked for
   bool inherited = false;
   int iterations = 0;
-  double work = 0, fresh_work = 0;  // multiply-adds: done, and of a fresh decomposition
+  std::optional<double> start_energy;  // that the layer before's basis captures, where it was tried
+  double work = 0, fresh_work = 0;     // multiply-adds: done, and of a fresh decomposition
   double seconds = 0;
   std::optional<double> fresh_energy, fresh_seconds;  // with `compare`
 

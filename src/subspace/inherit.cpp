@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <random>
 
@@ -77,6 +78,13 @@ double largest_outside(const std::vector<double>& a, int64_t d, const std::vecto
   return std::max(0.0, blas::eigenvalues(t).back());
 }
 
+// How many iterations more until the change is below `goal`, when it goes on shrinking as it did.
+double iterations_left(double change, double last_change, double goal) {
+  const double factor = change / last_change;
+  return factor < 1 ? std::log(goal / change) / std::log(factor)
+                    : std::numeric_limits<double>::infinity();
+}
+
 // At most this much energy might be captured beyond what `v` captures.
 double missed_energy(const std::vector<double>& a, int64_t d, const Eigen& v) {
   const double outside = largest_outside(a, d, v.vectors);
@@ -98,6 +106,7 @@ Decomposition decompose(const std::vector<double>& a, int64_t d, int64_t k) {
   return {.values = std::move(eigen.values),
           .vectors = std::move(eigen.vectors),
           .iterations = 0,
+          .start_energy = 0,
           .inherited = false,
           .work = eigen_work(d, k),
           .seconds = seconds_since(start)};
@@ -109,7 +118,9 @@ Decomposition inherit(const std::vector<double>& a, int64_t d, std::span<const f
   const int64_t k = static_cast<int64_t>(before.size()) / d;
   const double total = trace_of(a, d);
   Iterate v = make_iterate({before.begin(), before.end()}, a, d);
-  double energy = v.energy();
+  const double start_energy = v.energy();
+  double energy = start_energy;
+  double last_change = 0;
   int iterations = 0, checks = 0;
   while (iterations < options.max_iterations) {
     blas::orthonormalise(v.products, d);
@@ -117,22 +128,37 @@ Decomposition inherit(const std::vector<double>& a, int64_t d, std::span<const f
     ++iterations;
     const double change = std::abs(v.energy() - energy);
     energy = v.energy();
-    if (change > options.tolerance * energy) continue;
+    if (change > options.tolerance * energy) {
+      if (iterations > 1 &&
+          iterations + iterations_left(change, last_change, options.tolerance * energy) >
+              options.max_iterations)
+        break;
+      last_change = change;
+      continue;
+    }
     ++checks;
     Eigen eigen = ritz(v, d, k);
-    if (missed_energy(a, d, eigen) > options.missed_limit * total) continue;
+    if (missed_energy(a, d, eigen) > options.missed_limit * total) break;
     return {.values = std::move(eigen.values),
             .vectors = std::move(eigen.vectors),
             .iterations = iterations,
+            .start_energy = start_energy,
             .inherited = true,
             .work = refine_work(d, k, iterations, checks),
             .seconds = seconds_since(start)};
   }
   Decomposition fresh = decompose(a, d, k);
   fresh.iterations = iterations;
+  fresh.start_energy = start_energy;
   fresh.work += refine_work(d, k, iterations, checks);
   fresh.seconds = seconds_since(start);
   return fresh;
+}
+
+int affordable_iterations(int64_t d, int64_t k) {
+  int iterations = 0;
+  while (refine_work(d, k, iterations + 1, 1) < eigen_work(d, k) / 2) ++iterations;
+  return iterations < 2 ? 0 : iterations;
 }
 
 double refine_work(int64_t d, int64_t k, int iterations, int checks) {
