@@ -14,6 +14,7 @@
 #include "baselines.h"
 #include "core/threads.h"
 #include "eval/results.h"
+#include "eval/shell_line.h"
 #include "model/model.h"
 #include "model/synthetic.h"
 #include "timing.h"
@@ -162,8 +163,10 @@ int run(int argc, char** argv) {
   program.add_option("-t,--threads", options.threads, "Threads; 0 takes every core");
   CLI11_PARSE(program, argc, argv);
   set_threads(options.threads);
+  std::vector<std::string> words{"sluice_bench"};
+  words.insert(words.end(), argv + 1, argv + argc);
   const auto backend = make_cpu_backend(DType::kF32);
-  nlohmann::json results = results_header("bench", *backend);
+  nlohmann::json results = results_header("bench", shell_line(words), *backend);
   fmt::print("{}, {}, {} threads\n", results["machine"]["cpu"].get<std::string>(),
              backend->description(), threads());
   for (const std::string& path : options.cases) {

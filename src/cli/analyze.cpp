@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -36,6 +37,8 @@ struct AnalyzeFlags : CommonOptions {
   std::optional<double> outlier_ratio;
   int64_t deep = -1;
   uint64_t seed = 0;
+  bool subspace = false;
+  std::optional<int64_t> rank;  // of its bases; a quarter of d_model
 };
 
 // Every value once, in the order given.
@@ -86,37 +89,25 @@ std::vector<int64_t> contexts_of(const AnalyzeFlags& flags, const ModelSpec& spe
   return distinct(flags.contexts);
 }
 
-void write_results(const AnalyzeFlags& flags, const AnalyzeOptions& options,
-                   const Checkpoint& checkpoint, const Model& model, const AnalyzeReport& report) {
-  nlohmann::json json = results_header("analyze", model.backend());
-  int64_t n_tokens = 0;  // of the longest pass over the text
-  for (const Profile& p : report.profiles) n_tokens = std::max(n_tokens, p.n_windows * p.n_tokens);
-  std::vector<std::string_view> spaces;
-  for (const RowSpace space : options.spaces) spaces.push_back(row_space_name(space));
-  json["model"] = describe_model(checkpoint, model.backend());
-  json["text"] = describe_text(flags.file, n_tokens);
-  json["settings"] = {{"tau", options.taus},
-                      {"space", spaces},
-                      {"select", distinct(flags.rules)},
-                      {"context", contexts_of(flags, checkpoint.spec())},
-                      {"windows", options.n_windows},
-                      {"sinks", options.sinks},
-                      {"outlier_ratio", options.outlier_ratio},
-                      {"first_deep_layer", options.first_deep_layer},
-                      {"seed", options.seed}};
-  json["runs"] = nlohmann::json::array();
-  for (const Profile& profile : report.profiles)
-    json["runs"].push_back(profile_json(profile, options.rules));
-  write_json(json, flags.json);
+std::optional<SubspaceProfile> subspaces_of(const AnalyzeFlags& flags, const Tokenizer& tokenizer,
+                                            Model& model) {
+  if (!flags.subspace) return std::nullopt;
+  ProgressBar bar("analyze subspaces", flags.quiet);
+  TextStream text(flags.file, tokenizer, flags.separator);
+  const int64_t rank = flags.rank.value_or(std::max<int64_t>(model.spec().d_model / 4, 1));
+  return profile_subspaces(model, text, rank, flags.windows,
+                           [&](double done) { bar.update(done, ""); });
 }
 
-void print_report(const AnalyzeReport& report, const std::string& format) {
+void print_report(const AnalyzeReport& report, const std::optional<SubspaceProfile>& subspaces,
+                  const std::string& format) {
   std::vector<TextTable> tables;
   const auto append = [&](std::vector<TextTable> more) {
     for (TextTable& table : more)
       if (!table.empty()) tables.push_back(std::move(table));
   };
   const Profile& first = report.profiles.front();
+  if (subspaces) append({subspace_table(*subspaces, first)});
   append(layer_tables(report, first));
   append(summary_tables(report));
   append({covering_table(report)});
@@ -139,7 +130,8 @@ void run_analyze(AnalyzeFlags& flags) {
   const auto checkpoint = open_checkpoint(flags.model);
   const auto tokenizer = open_tokenizer_of(*checkpoint);
   const ModelSpec& spec = checkpoint->spec();
-  const AnalyzeOptions options = analyze_options(flags, spec);
+  AnalyzeOptions options = analyze_options(flags, spec);
+  options.want_map = !flags.json.empty();
   const std::vector<int64_t> contexts = contexts_of(flags, spec);
   flags.context = *std::max_element(contexts.begin(), contexts.end());
   {  // a text that is too short is refused before the work
@@ -149,20 +141,33 @@ void run_analyze(AnalyzeFlags& flags) {
   Model model = load_model(checkpoint, flags);
   const ProjectionNorms norms = projection_norms(*checkpoint);
 
-  AnalyzeReport report{.model_name = checkpoint->path.filename().string(),
-                       .spec = spec,
-                       .rules = options.rules,
-                       .exempts = options.sinks > 0 || options.outlier_ratio > 0,
-                       .profiles = {}};
+  AnalyzeResult result;
   for (const int64_t n_tokens : contexts) {
     ProgressBar bar(fmt::format("analyze {} tokens", n_tokens), flags.quiet);
     TextStream text(flags.file, *tokenizer, flags.separator);
-    auto profiles =
+    AnalyzeResult found =
         analyze(model, norms, text, n_tokens, options, [&](double done) { bar.update(done, ""); });
-    for (Profile& profile : profiles) report.profiles.push_back(std::move(profile));
+    std::move(found.profiles.begin(), found.profiles.end(), std::back_inserter(result.profiles));
+    if (found.map) result.map = std::move(found.map);
+    options.want_map = false;  // one is enough to look at
   }
-  if (!flags.json.empty()) write_results(flags, options, *checkpoint, model, report);
-  print_report(report, flags.format);
+  const std::optional<SubspaceProfile> subspaces = subspaces_of(flags, *tokenizer, model);
+  if (!flags.json.empty()) {
+    nlohmann::json json = analyze_results(
+        {.command_line = flags.command_line,
+         .checkpoint = *checkpoint,
+         .model = model,
+         .text = flags.file},
+        {.options = options, .contexts = contexts, .result = result, .tokenizer = *tokenizer});
+    if (subspaces) json["subspace"] = describe_subspaces(*subspaces);
+    write_json(json, flags.json);
+  }
+  const AnalyzeReport report{.model_name = checkpoint->path.filename().string(),
+                             .spec = spec,
+                             .rules = options.rules,
+                             .exempts = options.sinks > 0 || options.outlier_ratio > 0,
+                             .profiles = std::move(result.profiles)};
+  print_report(report, subspaces, flags.format);
 }
 
 }  // namespace
@@ -221,12 +226,22 @@ Run add_analyze(CLI::App& program) {
   command->add_option("--format", flags->format, "Of the tables: md or csv")
       ->check(CLI::IsMember({"md", "csv"}))
       ->capture_default_str();
+  CLI::Option* subspace = command->add_flag(
+      "--subspace", flags->subspace,
+      "Also the hidden axis: effective rank of what linear layers read, and how far\n"
+      "neighbouring layers share its directions");
+  command->add_option("--rank", flags->rank, "Directions compared by --subspace; d_model / 4")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 30))
+      ->needs(subspace);
   command->add_option("--seed", flags->seed, "Of the random control")->capture_default_str();
   command
       ->add_option("--separator", flags->separator,
                    "What parts documents in the file; empty for none")
       ->capture_default_str();
-  return [flags] { run_analyze(*flags); };
+  return [flags](const std::string& command_line) {
+    flags->command_line = command_line;
+    run_analyze(*flags);
+  };
 }
 
 }  // namespace sluice::cli

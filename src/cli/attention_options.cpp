@@ -6,7 +6,6 @@
 #include <cmath>
 #include <cstdio>
 #include <limits>
-#include <nlohmann/json.hpp>
 
 #include "cli/options.h"
 
@@ -157,23 +156,6 @@ std::vector<UniformAttention> attention_choices(const AttentionFlags& flags) {
         }
   }
   return choices;
-}
-
-nlohmann::json describe_attention(const UniformAttention& choice, const PlanShape& shape) {
-  nlohmann::json json = {{"attention", mode_name(choice.mode)}};
-  if (choice.mode == AttentionMode::kDense) return json;
-  const LayerPlan layer = layer_plan(choice, shape);
-  json["select"] = rule_name(layer.rule);
-  json["space"] = space_name(layer.space);
-  json["tau"] = choice.tau;
-  json["sinks"] = layer.sinks;
-  json["outlier_ratio"] = layer.outlier_ratio;
-  json["from_layer"] = choice.from_layer;
-  if (choice.mode != AttentionMode::kKeys) return json;
-  json["far"] = far_name(choice.far);
-  json["window"] = layer.window;
-  json["block"] = layer.block;
-  return json;
 }
 
 std::string attention_text(const UniformAttention& choice, const PlanShape& shape) {

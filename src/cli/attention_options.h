@@ -3,7 +3,6 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -29,8 +28,7 @@ void add_attention_options(CLI::App& command, AttentionFlags& flags, bool lists)
 // a flag that would have no effect.
 std::vector<UniformAttention> attention_choices(const AttentionFlags& flags);
 
-// A choice with its defaults filled in, for `settings` in results.json and for people.
-nlohmann::json describe_attention(const UniformAttention& choice, const PlanShape& shape);
+// A choice with its defaults filled in, for people.
 std::string attention_text(const UniformAttention& choice, const PlanShape& shape);
 
 // Says on stderr, every time, that attention `paper` leaks the future of a causal model.

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
-#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
@@ -15,7 +14,7 @@
 #include "cli/progress.h"
 #include "cli/text_table.h"
 #include "core/error.h"
-#include "eval/results.h"
+#include "eval/calibrate_results.h"
 #include "io/quote.h"
 #include "plan/attention_plan.h"
 #include "subspace/sidecar.h"
@@ -66,86 +65,6 @@ CalibrateOptions calibrate_options(const CalibrateFlags& flags, const ModelSpec&
   return options;
 }
 
-nlohmann::json optional_json(const auto& value) {
-  return value ? nlohmann::json(*value) : nlohmann::json(nullptr);
-}
-
-nlohmann::json group_json(const GroupFigures& group, const Basis& basis,
-                          const std::vector<int64_t>& ranks) {
-  nlohmann::json energies = nlohmann::json::array();
-  for (size_t i = 0; i < ranks.size(); ++i)
-    energies.push_back({{"rank", ranks[i]}, {"energy", group.energies[i]}});
-  return {{"layer", group.layer},
-          {"input", basis_input_name(group.input)},
-          {"d", basis.d},
-          {"rank", basis.rank},
-          {"energy", basis.energy()},
-          {"energies", energies},
-          {"effective_rank_90", optional_json(effective_rank(basis.spectrum, 0.90))},
-          {"effective_rank_95", optional_json(effective_rank(basis.spectrum, 0.95))},
-          {"effective_rank_99", optional_json(effective_rank(basis.spectrum, 0.99))},
-          {"spectrum", basis.spectrum},
-          {"inherited", group.inherited},
-          {"iterations", group.iterations},
-          {"start_energy", optional_json(group.start_energy)},
-          {"work_saved", group.work_saved()},
-          {"seconds", group.seconds},
-          {"fresh_energy", optional_json(group.fresh_energy)},
-          {"fresh_seconds", optional_json(group.fresh_seconds)}};
-}
-
-// Sums over groups: what inheritance saved, by operations and, where it was asked for, by time.
-struct Totals {
-  double work = 0, fresh_work = 0, seconds = 0, fresh_seconds = 0, largest_loss = 0;
-  int64_t n_inherited = 0, n_tried = 0;
-
-  explicit Totals(const Calibration& calibration) {
-    for (const GroupFigures& group : calibration.groups) {
-      work += group.work;
-      fresh_work += group.fresh_work;
-      seconds += group.seconds;
-      fresh_seconds += group.fresh_seconds.value_or(group.seconds);
-      n_inherited += group.inherited ? 1 : 0;
-      n_tried += group.iterations > 0 ? 1 : 0;
-      if (group.fresh_energy)
-        largest_loss = std::max(largest_loss, *group.fresh_energy - group.energies.back());
-    }
-  }
-  double work_saved() const { return 1 - work / fresh_work; }
-};
-
-void write_results(const CalibrateFlags& flags, const CalibrateOptions& options,
-                   const Calibration& calibration, const Checkpoint& checkpoint,
-                   const Model& model) {
-  const Totals totals(calibration);
-  nlohmann::json json = results_header("calibrate", model.backend());
-  json["model"] = describe_model(checkpoint, model.backend());
-  json["text"] = describe_text(flags.file, calibration.bases.n_tokens);
-  json["settings"] = {{"rank", options.ranks},
-                      {"context", model.context()},
-                      {"windows", calibration.n_windows},
-                      {"inherit", flags.fresh     ? "never"
-                                  : flags.inherit ? "always"
-                                                  : "where paying"},
-                      {"memory_mib", flags.memory_mib},
-                      {"output", flags.output}};
-  json["groups"] = nlohmann::json::array();
-  for (size_t i = 0; i < calibration.groups.size(); ++i)
-    json["groups"].push_back(
-        group_json(calibration.groups[i], calibration.bases.list[i], options.ranks));
-  json["summary"] = {{"n_groups", calibration.groups.size()},
-                     {"n_inherited", totals.n_inherited},
-                     {"n_tried", totals.n_tried},
-                     {"work_saved", totals.work_saved()},
-                     {"seconds", totals.seconds},
-                     {"passes", calibration.n_passes}};
-  if (options.compare) {
-    json["summary"]["fresh_seconds"] = totals.fresh_seconds;
-    json["summary"]["largest_energy_loss"] = totals.largest_loss;
-  }
-  write_json(json, flags.json);
-}
-
 void print_results(const CalibrateFlags& flags, const CalibrateOptions& options,
                    const Calibration& calibration) {
   std::vector<std::string> columns = {"layer", "input"};
@@ -171,7 +90,7 @@ void print_results(const CalibrateFlags& flags, const CalibrateOptions& options,
                         : no_value());
     table.add(std::move(row));
   }
-  const Totals totals(calibration);
+  const CalibrationTotals totals(calibration);
   fmt::print("{}\n", table.markdown());
   fmt::print(
       "{} tokens in {} windows, {} of {} bases inherited; {:.1f}% of the operations of fresh "
@@ -217,7 +136,13 @@ void run_calibrate(const CalibrateFlags& flags) {
   calibration.bases.text_path = flags.file;
   calibration.bases.text_sha256 = sha256_of({flags.file});
   write_bases(calibration.bases, flags.output);
-  if (!flags.json.empty()) write_results(flags, options, calibration, *checkpoint, model);
+  if (!flags.json.empty())
+    write_json(calibrate_results({.command_line = flags.command_line,
+                                  .checkpoint = *checkpoint,
+                                  .model = model,
+                                  .text = flags.file},
+                                 options, calibration),
+               flags.json);
   print_results(flags, options, calibration);
 }
 
@@ -276,7 +201,10 @@ Run add_calibrate(CLI::App& program) {
       ->add_option("--separator", flags->separator,
                    "What parts documents in the file; empty for none")
       ->capture_default_str();
-  return [flags] { run_calibrate(*flags); };
+  return [flags](const std::string& command_line) {
+    flags->command_line = command_line;
+    run_calibrate(*flags);
+  };
 }
 
 }  // namespace sluice::cli

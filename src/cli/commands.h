@@ -1,13 +1,15 @@
-// One function per subcommand: adds its flags and returns what to run when it is chosen.
+// One function per subcommand: adds its flags and returns what to run when it is chosen. That hears
+// the command line as it was typed, quoted for a shell.
 
 #pragma once
 
 #include <CLI/CLI.hpp>
 #include <functional>
+#include <string>
 
 namespace sluice::cli {
 
-using Run = std::function<void()>;
+using Run = std::function<void(const std::string& command_line)>;
 
 Run add_inspect(CLI::App& program);
 Run add_generate(CLI::App& program);

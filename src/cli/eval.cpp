@@ -10,8 +10,7 @@
 #include "cli/comparison_output.h"
 #include "cli/options.h"
 #include "cli/progress.h"
-#include "eval/perplexity.h"
-#include "eval/results.h"
+#include "eval/eval_results.h"
 
 namespace sluice::cli {
 namespace {
@@ -24,14 +23,12 @@ struct EvalOptions : CommonOptions {
   AttentionFlags attention;
 };
 
-// Header, model and text, the same whatever was measured.
-nlohmann::json results_of(const EvalOptions& options, const Checkpoint& checkpoint,
-                          const Model& model, int64_t n_tokens, int64_t n_windows) {
-  nlohmann::json json = results_header("eval", model.backend());
-  json["model"] = describe_model(checkpoint, model.backend());
-  json["text"] = describe_text(options.file, n_tokens);
-  json["settings"] = {{"context", model.context()}, {"windows", n_windows}, {"linear", "dense"}};
-  return json;
+ResultsOrigin origin_of(const EvalOptions& options, const Checkpoint& checkpoint,
+                        const Model& model) {
+  return {.command_line = options.command_line,
+          .checkpoint = checkpoint,
+          .model = model,
+          .text = options.file};
 }
 
 // Share of the work behind us, by the text read and by the windows asked for.
@@ -67,33 +64,8 @@ void run_dense(const EvalOptions& options, const Checkpoint& checkpoint, TextStr
       "of {}\n",
       result.perplexity(), result.standard_error(), result.loss.mean(),
       result.loss.standard_error(), result.loss.count(), result.n_windows, model.context());
-  if (options.json.empty()) return;
-  nlohmann::json json =
-      results_of(options, checkpoint, model, result.loss.count(), result.n_windows);
-  json["settings"]["attention"] = "dense";
-  json["metrics"] = {{"n_tokens", result.loss.count()},
-                     {"loss", result.loss.mean()},
-                     {"loss_stderr", result.loss.standard_error()},
-                     {"ppl", result.perplexity()},
-                     {"ppl_stderr", result.standard_error()}};
-  write_json(json, options.json);
-}
-
-void write_comparison(const EvalOptions& options, const Checkpoint& checkpoint, const Model& model,
-                      const CompareResult& result, const std::vector<UniformAttention>& choices) {
-  nlohmann::json json = results_of(options, checkpoint, model,
-                                   result.plans.front().tokens.n_tokens(), result.n_windows);
-  json["settings"]["predict"] = options.n_predict;
-  for (size_t i = 0; i < choices.size(); ++i)
-    json["runs"].push_back({{"settings", describe_attention(choices[i], model.plan_shape())},
-                            {"metrics", describe_comparison(result.plans[i])},
-                            {"cache", describe_cache(result.plans[i].cache)}});
-  if (choices.size() == 1) {
-    json["settings"].update(json["runs"][0]["settings"]);
-    json["metrics"] = json["runs"][0]["metrics"];
-    json["cache"] = json["runs"][0]["cache"];
-  }
-  write_json(json, options.json);
+  if (!options.json.empty())
+    write_json(perplexity_results(origin_of(options, checkpoint, model), result), options.json);
 }
 
 void run_comparison(const EvalOptions& options, const Checkpoint& checkpoint, TextStream& text,
@@ -121,7 +93,12 @@ void run_comparison(const EvalOptions& options, const Checkpoint& checkpoint, Te
              result.n_windows, model.context());
   if (choices.size() == 1) fmt::print("; attention {}", attention_text(choices.front(), shape));
   fmt::print("\n");
-  if (!options.json.empty()) write_comparison(options, checkpoint, model, result, choices);
+  if (!options.json.empty())
+    write_json(
+        comparison_results(
+            origin_of(options, checkpoint, model),
+            {.choices = choices, .plans = plans, .result = result, .n_predict = options.n_predict}),
+        options.json);
 }
 
 void run_eval(const EvalOptions& options) {
@@ -171,7 +148,10 @@ Run add_eval(CLI::App& program) {
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 30))
       ->capture_default_str();
   add_attention_options(*command, options->attention, /*lists=*/true);
-  return [options] { run_eval(*options); };
+  return [options](const std::string& command_line) {
+    options->command_line = command_line;
+    run_eval(*options);
+  };
 }
 
 }  // namespace sluice::cli

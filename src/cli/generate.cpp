@@ -13,7 +13,7 @@
 #include "cli/commands.h"
 #include "cli/options.h"
 #include "core/error.h"
-#include "eval/results.h"
+#include "eval/generate_results.h"
 
 namespace sluice::cli {
 namespace {
@@ -24,20 +24,6 @@ struct GenerateFlags : CommonOptions {
   GenerateOptions generate;
   AttentionFlags attention;
 };
-
-const char* end_text(GenerateResult::End end) {
-  switch (end) {
-    case GenerateResult::End::kLength:
-      return "length";
-    case GenerateResult::End::kEos:
-      return "end token";
-    case GenerateResult::End::kStopString:
-      return "stop string";
-    case GenerateResult::End::kContextFull:
-      return "context full";
-  }
-  return "";
-}
 
 UniformAttention attention_of(const AttentionFlags& flags) {
   const auto choices = attention_choices(flags);
@@ -73,41 +59,21 @@ void run_generate(GenerateFlags flags, bool has_prompt, bool has_file) {
       });
   fmt::print("\n");
   std::fflush(stdout);
-  const auto n = static_cast<int64_t>(result.tokens.size());
-  const auto rate = [](int64_t count, double seconds) {
-    return seconds > 0 ? static_cast<double>(count) / seconds : 0.0;
-  };
-  const double prefill_rate = rate(result.n_prompt, result.prefill_seconds);
-  const double decode_rate = rate(std::max<int64_t>(n - 1, 0), result.decode_seconds);
   if (!flags.quiet)
     fmt::print(stderr,
                "prompt {} tokens, {:.1f} tokens/s; answer {} tokens, {:.1f} tokens/s; ended by {}; "
                "attention {}\n",
-               result.n_prompt, prefill_rate, n, decode_rate, end_text(result.end),
-               attention_text(attention, model.plan_shape()));
-  if (flags.json.empty()) return;
-  nlohmann::json json = results_header("generate", model.backend());
-  json["model"] = describe_model(*checkpoint, model.backend());
-  const SamplerOptions& sampler = flags.generate.sampler;
-  json["settings"] = {{"context", model.context()},
-                      {"predict", flags.generate.n_predict},
-                      {"temperature", sampler.temperature},
-                      {"top_k", sampler.top_k},
-                      {"top_p", sampler.top_p},
-                      {"min_p", sampler.min_p},
-                      {"repetition_penalty", sampler.repetition_penalty},
-                      {"stop", flags.generate.stop},
-                      {"seed", sampler.seed}};
-  json["settings"].update(describe_attention(attention, model.plan_shape()));
-  json["generation"] = {{"prompt", prompt},
-                        {"text", answer},
-                        {"tokens", result.tokens},
-                        {"end", end_text(result.end)},
-                        {"n_prompt_tokens", result.n_prompt},
-                        {"prefill_tokens_per_s", prefill_rate},
-                        {"decode_tokens_per_s", decode_rate}};
-  json["cache"] = describe_cache(result.cache);
-  write_json(json, flags.json);
+               result.n_prompt, prefill_rate(result), result.tokens.size(), decode_rate(result),
+               end_name(result.end), attention_text(attention, model.plan_shape()));
+  if (!flags.json.empty())
+    write_json(generate_results(
+                   {.command_line = flags.command_line, .checkpoint = *checkpoint, .model = model},
+                   {.prompt = prompt,
+                    .text = answer,
+                    .options = flags.generate,
+                    .attention = attention,
+                    .result = result}),
+               flags.json);
 }
 
 }  // namespace
@@ -158,7 +124,10 @@ Run add_generate(CLI::App& program) {
   command->add_option("--seed", sampler.seed, "Seed of the random choices")->capture_default_str();
   command->add_flag("--ignore-eos", generate.ignore_eos, "Go on past the end token");
   add_attention_options(*command, flags->attention, /*lists=*/false);
-  return [flags, prompt, file] { run_generate(*flags, prompt->count() > 0, file->count() > 0); };
+  return [flags, prompt, file](const std::string& command_line) {
+    flags->command_line = command_line;
+    run_generate(*flags, prompt->count() > 0, file->count() > 0);
+  };
 }
 
 }  // namespace sluice::cli

@@ -17,6 +17,7 @@ struct InspectOptions {
   std::string model;
   std::string json;
   int64_t context = 0;
+  std::string command_line;
 };
 
 std::string human_bytes(int64_t bytes) {
@@ -155,7 +156,7 @@ void run_inspect(const InspectOptions& options) {
                      human_bytes(KvCache::bytes_needed(spec, dtype, 1, context)), context));
   if (options.json.empty()) return;
   const auto backend = make_cpu_backend(DType::kF32);
-  nlohmann::json json = results_header("inspect", *backend);
+  nlohmann::json json = results_header("inspect", options.command_line, *backend);
   json["model"] = describe_model(*checkpoint, *backend);
   json["model"].erase("dtype");
   json["model"]["format"] = checkpoint->format;
@@ -182,7 +183,10 @@ Run add_inspect(CLI::App& program) {
   command->add_option("-c,--context", options->context, "Context to estimate memory for")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 30));
   command->add_option("--json", options->json, "Also write the results to this file");
-  return [options] { run_inspect(*options); };
+  return [options](const std::string& command_line) {
+    options->command_line = command_line;
+    run_inspect(*options);
+  };
 }
 
 }  // namespace sluice::cli

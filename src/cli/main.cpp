@@ -12,6 +12,7 @@
 #include "cli/commands.h"
 #include "core/error.h"
 #include "core/version.h"
+#include "eval/shell_line.h"
 
 namespace {
 
@@ -35,6 +36,13 @@ int complain(const std::string& message, const std::string& hint, int code) {
   return code;
 }
 
+// As typed, less the path of the program.
+std::string command_line(int argc, char** argv) {
+  std::vector<std::string> words{"sluice"};
+  words.insert(words.end(), argv + 1, argv + argc);
+  return sluice::shell_line(words);
+}
+
 int run(int argc, char** argv) {
   CLI::App program(kDescription, "sluice");
   program.set_version_flag("--version", "sluice " SLUICE_VERSION);
@@ -52,7 +60,8 @@ int run(int argc, char** argv) {
     program.parse(argc, argv);
     if (program.get_subcommands().empty()) throw CLI::RequiredError("A command");
     for (const auto& [command, action] : commands)
-      if (command->parsed()) action();  // may find flags that contradict each other
+      if (command->parsed())
+        action(command_line(argc, argv));  // may find flags that contradict each other
   } catch (const CLI::ParseError& e) {
     if (e.get_exit_code() == 0) return program.exit(e);  // --help, --version
     return complain(e.what(), "see sluice --help, or --help behind a command", 2);

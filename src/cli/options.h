@@ -19,6 +19,7 @@ struct CommonOptions {
   int64_t context = 0;
   bool quiet = false;
   std::string json;
+  std::string command_line;  // all of it, for `json`
 };
 
 // -m, --device, --dtype, -t, -c, --quiet and --json.

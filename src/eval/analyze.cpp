@@ -16,6 +16,7 @@ struct Track {
   Profile profile;
   std::vector<ProfileSets> sets;
   std::vector<LayerFigures> window;  // (n_layers) of the window under way
+  std::optional<TokenMap> map;       // where it is asked for, of the first window
 };
 
 // Keys of one head, (n_tokens, head_dim).
@@ -37,6 +38,7 @@ class Analyzer {
       for (const RowSpace space : options.spaces)
         tracks_.push_back(make_track(tau, space, options));
     for (Track& track : tracks_) track.profile.n_tokens = n_tokens;
+    if (options.want_map) start_map(options.rules);
   }
 
   // `layer_done` is called after each layer.
@@ -45,6 +47,7 @@ class Analyzer {
     for (Track& track : tracks_) {
       track.window.assign(n_layers, {});
       for (ProfileSets& sets : track.sets) sets.begin_window();
+      if (track.map && is_first(track)) track.map->tokens.assign(tokens.begin(), tokens.end());
     }
     cache_.truncate(0);
     model_.observe([&](const AttentionSeen& seen) {
@@ -63,10 +66,13 @@ class Analyzer {
     for (Track& track : tracks_) track.profile.add_window(track.window);
   }
 
-  std::vector<Profile> take_profiles() {
-    std::vector<Profile> profiles;
-    for (Track& track : tracks_) profiles.push_back(std::move(track.profile));
-    return profiles;
+  AnalyzeResult take_result() {
+    AnalyzeResult result;
+    for (Track& track : tracks_) {
+      result.profiles.push_back(std::move(track.profile));
+      if (track.map) result.map = std::move(track.map);
+    }
+    return result;
   }
 
  private:
@@ -89,12 +95,31 @@ class Analyzer {
     return track;
   }
 
+  void start_map(const std::vector<SelectRule>& rules) {
+    const auto track = std::find_if(tracks_.begin(), tracks_.end(), [](const Track& candidate) {
+      return candidate.profile.space != RowSpace::kKey;
+    });
+    if (track != tracks_.end())
+      track->map = {.tau = track->profile.tau,
+                    .space = track->profile.space,
+                    .rule = set_kinds(rules)[leading_].rule,
+                    .tokens = {},
+                    .layers = {}};
+  }
+
+  // Whether the window under way is the first.
+  static bool is_first(const Track& track) { return track.profile.n_windows == 0; }
+
   void add_layer(Track& track, const AttentionSeen& seen, const AttentionOutputs& outputs) const {
     LayerFigures& layer = track.window[static_cast<size_t>(seen.layer)];
     const RowSpace space = track.profile.space;
     if (space != RowSpace::kKey) {
       const ConstTensor rows = space == RowSpace::kResidual ? seen.residual : seen.input;
       const auto& sets = track.sets[0].add_layer(rows, seen.residual, layer.sets);
+      if (track.map && is_first(track)) {
+        const TokenSet& set = sets[leading_];
+        track.map->layers.push_back({set.status, set.owner, set.cosine});
+      }
       for (size_t kind = 0; kind < sets.size(); ++kind)
         measure_attention(outputs, {0, outputs.n_heads}, sets[kind], true, layer.sets[kind]);
       return;
@@ -139,9 +164,9 @@ std::vector<int32_t> first_window(TextStream& text, int64_t n_tokens) {
   return window;
 }
 
-std::vector<Profile> analyze(Model& model, const ProjectionNorms& norms, TextStream& text,
-                             int64_t n_tokens, const AnalyzeOptions& options,
-                             const std::function<void(double)>& progress) {
+AnalyzeResult analyze(Model& model, const ProjectionNorms& norms, TextStream& text,
+                      int64_t n_tokens, const AnalyzeOptions& options,
+                      const std::function<void(double)>& progress) {
   Analyzer analyzer(model, norms, n_tokens, options);
   const int64_t n_steps = options.n_windows * model.spec().n_layers;
   int64_t n_done = 0;
@@ -155,7 +180,7 @@ std::vector<Profile> analyze(Model& model, const ProjectionNorms& norms, TextStr
     window.clear();
     if (text.read(n_tokens, window) < n_tokens) break;
   }
-  return analyzer.take_profiles();
+  return analyzer.take_result();
 }
 
 }  // namespace sluice

@@ -7,6 +7,7 @@
 
 #include "eval/profile_attention.h"
 #include "eval/text_stream.h"
+#include "eval/token_map.h"
 
 namespace sluice {
 
@@ -19,6 +20,14 @@ struct AnalyzeOptions {
   int64_t first_deep_layer = 0;
   int64_t n_windows = 4;  // at most
   uint64_t seed = 0;
+  bool want_map = false;
+};
+
+struct AnalyzeResult {
+  std::vector<Profile> profiles;
+  // Where it is asked for: of the first window and of the first profile whose space is not `key`,
+  // if any is.
+  std::optional<TokenMap> map;
 };
 
 // The first layer that counts as deep: half-way, or where the paper begins for its own models.
@@ -31,8 +40,8 @@ std::vector<int32_t> first_window(TextStream& text, int64_t n_tokens);
 // in the text, from its beginning. Fewer than n_windows where the text ends; an Error where it has
 // not even one.
 // `progress` hears the share of the work done.
-std::vector<Profile> analyze(Model& model, const ProjectionNorms& norms, TextStream& text,
-                             int64_t n_tokens, const AnalyzeOptions& options,
-                             const std::function<void(double)>& progress);
+AnalyzeResult analyze(Model& model, const ProjectionNorms& norms, TextStream& text,
+                      int64_t n_tokens, const AnalyzeOptions& options,
+                      const std::function<void(double)>& progress);
 
 }  // namespace sluice

@@ -1,6 +1,10 @@
 #include "eval/analyze_results.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
+
+#include "eval/paper_tables.h"
+#include "select/rules.h"
 
 namespace sluice {
 namespace {
@@ -61,6 +65,42 @@ json summary_json(const Profile& profile, const std::vector<SetKind>& kinds, siz
   return out;
 }
 
+json settings_json(const AnalyzeFindings& findings) {
+  const AnalyzeOptions& options = findings.options;
+  std::vector<std::string_view> spaces, rules;
+  for (const RowSpace space : options.spaces) spaces.push_back(row_space_name(space));
+  for (const SelectRule rule : options.rules) rules.push_back(rule_name(rule));
+  return {{"tau", options.taus},
+          {"space", spaces},
+          {"select", rules},
+          {"context", findings.contexts},
+          {"windows", options.n_windows},
+          {"sinks", options.sinks},
+          {"outlier_ratio", options.outlier_ratio},
+          {"first_deep_layer", options.first_deep_layer},
+          {"seed", options.seed}};
+}
+
+// What the paper printed of the model, layer by layer.
+json paper_json(const PaperModel& paper) {
+  json counts = json::array(), coherence = json::array(), layers = json::array();
+  for (const PaperModel::Count& row : paper.counts)
+    counts.push_back({{"layer", row.layer}, {"n_reps", row.n_reps}});
+  // Table 1 names a pair by its first layer, jaccard_prev by its second.
+  for (const PaperModel::Coherence& row : paper.coherence)
+    coherence.push_back({{"layer", row.layer + 1}, {"jaccard", row.jaccard}});
+  for (const PaperModel::Layer& row : paper.layers)
+    layers.push_back({{"layer", row.layer},
+                      {"n_reps_independent", row.n_reps_independent},
+                      {"n_reps_cascade", row.n_reps_cascade},
+                      {"jaccard_prev", row.change ? json(row.change->jaccard_prev) : json()},
+                      {"turnover", row.change ? json(row.change->turnover) : json()}});
+  return {{"name", paper.name},          {"tau", kPaperTau},
+          {"n_tokens", kPaperTokens},    {"space", row_space_name(RowSpace::kResidual)},
+          {"counts", std::move(counts)}, {"coherence", std::move(coherence)},
+          {"layers", std::move(layers)}};
+}
+
 }  // namespace
 
 json profile_json(const Profile& profile, const std::vector<SelectRule>& rules) {
@@ -75,6 +115,24 @@ json profile_json(const Profile& profile, const std::vector<SelectRule>& rules) 
     run["layers"].push_back(layer_json(profile.layers[l], static_cast<int64_t>(l), kinds, leading));
   run["summary"] = summary_json(profile, kinds, leading);
   return run;
+}
+
+json analyze_results(const ResultsOrigin& origin, const AnalyzeFindings& findings) {
+  int64_t n_tokens = 0;  // of the longest pass over the text
+  for (const Profile& profile : findings.result.profiles)
+    n_tokens = std::max(n_tokens, profile.n_windows * profile.n_tokens);
+  json results = results_of("analyze", origin, n_tokens);
+  results.update(describe_findings(origin.checkpoint.spec(), findings));
+  return results;
+}
+
+json describe_findings(const ModelSpec& spec, const AnalyzeFindings& findings) {
+  json out = {{"settings", settings_json(findings)}, {"runs", json::array()}};
+  for (const Profile& profile : findings.result.profiles)
+    out["runs"].push_back(profile_json(profile, findings.options.rules));
+  if (findings.result.map) out["map"] = token_map_json(*findings.result.map, findings.tokenizer);
+  if (const PaperModel* paper = paper_model_of(spec)) out["paper"] = paper_json(*paper);
+  return out;
 }
 
 }  // namespace sluice

@@ -1,14 +1,29 @@
-// Profiles as `runs` of results.json: docs/results.md, "analyze".
+// The results.json of `analyze`: docs/results.md, "What analyze writes".
 
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
 
-#include "eval/profile.h"
+#include "eval/analyze.h"
+#include "eval/results.h"
 
 namespace sluice {
 
-// `rules` are those that the profile was made with.
+// What was asked for and found.
+struct AnalyzeFindings {
+  const AnalyzeOptions& options;
+  std::vector<int64_t> contexts;  // as asked for
+  const AnalyzeResult& result;    // of all contexts
+  const Tokenizer& tokenizer;
+};
+
+// The whole file.
+nlohmann::json analyze_results(const ResultsOrigin& origin, const AnalyzeFindings& findings);
+
+// What it holds beside the header: `settings`, `runs`, `map` and, for the paper's models, `paper`.
+nlohmann::json describe_findings(const ModelSpec& spec, const AnalyzeFindings& findings);
+
+// One of its `runs`; `rules` are those that the profile was made with.
 nlohmann::json profile_json(const Profile& profile, const std::vector<SelectRule>& rules);
 
 }  // namespace sluice

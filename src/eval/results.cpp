@@ -68,9 +68,11 @@ std::string sha256_of(const std::vector<fs::path>& files) {
   return hex;
 }
 
-nlohmann::json results_header(const std::string& command, const Backend& backend) {
+nlohmann::json results_header(const std::string& command, const std::string& command_line,
+                              const Backend& backend) {
   return {{"schema", kSchema},
           {"command", command},
+          {"command_line", command_line},
           {"sluice_version", SLUICE_VERSION},
           {"machine",
            {{"cpu", cpu_name()},
@@ -97,6 +99,15 @@ std::string model_sha256(const Checkpoint& checkpoint) { return sha256_of(files_
 
 nlohmann::json describe_text(const fs::path& path, int64_t n_tokens) {
   return {{"path", path.string()}, {"sha256", sha256_of({path})}, {"n_tokens", n_tokens}};
+}
+
+nlohmann::json results_of(const std::string& command, const ResultsOrigin& origin,
+                          int64_t n_tokens) {
+  const Backend& backend = origin.model.backend();
+  nlohmann::json json = results_header(command, origin.command_line, backend);
+  json["model"] = describe_model(origin.checkpoint, backend);
+  if (!origin.text.empty()) json["text"] = describe_text(origin.text, n_tokens);
+  return json;
 }
 
 nlohmann::json describe_comparison(const PlanComparison& plan) {

@@ -11,13 +11,26 @@
 
 namespace sluice {
 
-// schema, command, sluice_version and machine, the same in every file.
-nlohmann::json results_header(const std::string& command, const Backend& backend);
+// schema, command, command_line, sluice_version and machine, the same in every file. command_line
+// is what was typed: eval/shell_line.h.
+nlohmann::json results_header(const std::string& command, const std::string& command_line,
+                              const Backend& backend);
 // The `model` entry; reads every byte of the checkpoint for its sha256.
 nlohmann::json describe_model(const Checkpoint& checkpoint, const Backend& backend);
 // The sha256 of that entry alone.
 std::string model_sha256(const Checkpoint& checkpoint);
 nlohmann::json describe_text(const std::filesystem::path& path, int64_t n_tokens);
+
+// Where the figures of a command that runs a model come from.
+struct ResultsOrigin {
+  std::string command_line;
+  const Checkpoint& checkpoint;
+  const Model& model;
+  std::filesystem::path text = {};
+};
+// Header and `model` of a command; `text`, where it has one, of n_tokens.
+nlohmann::json results_of(const std::string& command, const ResultsOrigin& origin,
+                          int64_t n_tokens = 0);
 
 // The `metrics` of a plan compared with exact attention.
 nlohmann::json describe_comparison(const PlanComparison& plan);

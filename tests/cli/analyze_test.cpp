@@ -124,6 +124,61 @@ TEST(Analyze, WritesEveryRun) {
   EXPECT_EQ(seen.size(), 8u);
 }
 
+// One window, so the figures of the profile are those of the map.
+TEST(Analyze, TheMapAgreesWithTheProfile) {
+  const ModelFolder folder;
+  const json results =
+      results_of(folder, {"-c", "32,16", "--tau", "0.6,0.3", "--space", "key,normed", "--windows",
+                          "1", "--select", "cascade-cover"});
+  const json& map = results.at("map");
+  EXPECT_EQ(map.at("tau"), 0.6);
+  EXPECT_EQ(map.at("n_tokens"), 32);
+  EXPECT_EQ(map.at("space"), "normed");
+  EXPECT_EQ(map.at("rule"), "cascade-cover");
+  std::string text;
+  ASSERT_EQ(map.at("tokens").size(), 32u);
+  for (const json& token : map.at("tokens")) text += token.get<std::string>();
+  EXPECT_EQ(text, "<|endoftext|>" + letter_text(31));
+  const json& profile = results.at("runs").at(1);
+  EXPECT_EQ(profile.at("space"), "normed");
+  ASSERT_EQ(map.at("layers").size(), 2u);
+  int64_t n_redundant = 0;
+  for (size_t l = 0; l < 2; ++l) {
+    const json& layer = map.at("layers")[l];
+    EXPECT_EQ(layer.at("layer"), l);
+    const std::string status = layer.at("status");
+    ASSERT_EQ(status.size(), 32u);
+    ASSERT_EQ(layer.at("owner").size(), 32u);
+    ASSERT_EQ(layer.at("cosine").size(), 32u);
+    const auto n_of = [&](char letter) { return std::count(status.begin(), status.end(), letter); };
+    const json& cascade = profile.at("layers")[l].at("cascade");
+    EXPECT_EQ(cascade.at("n_reps"), n_of('R') + n_of('E'));
+    EXPECT_EQ(cascade.at("n_outside"), n_of('.'));
+    EXPECT_EQ(n_of('U'), 0);
+    EXPECT_EQ(status.substr(0, 4), "EEEE");
+    for (size_t t = 0; t < 32; ++t) {
+      const size_t owner = layer.at("owner")[t];
+      const double cosine = layer.at("cosine")[t];
+      if (status[t] == '.') {
+        ++n_redundant;
+        ASSERT_LT(owner, t);
+        EXPECT_EQ(status[owner], 'R') << t;
+        EXPECT_GE(cosine, 1 - 0.6 * 0.6 - 0.5e-4) << t;  // of four decimals
+      } else {
+        EXPECT_EQ(owner, t);
+        EXPECT_EQ(cosine, 1) << t;
+      }
+    }
+  }
+  EXPECT_GT(n_redundant, 0);
+  EXPECT_FALSE(results.contains("paper"));  // this is none of its models
+}
+
+TEST(Analyze, ThereIsNoMapOfHeads) {
+  const ModelFolder folder;
+  EXPECT_FALSE(results_of(folder, {"-c", "16", "--space", "key"}).contains("map"));
+}
+
 TEST(Analyze, SettingsFollowTheFirstRuleUnlessGiven) {
   const auto expect_settings = [](const json& results, const char* space, int sinks,
                                   double outlier_ratio) {

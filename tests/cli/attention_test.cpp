@@ -95,6 +95,30 @@ TEST_P(EvalAttention, MetricsAreThereAndAgreeWithEachOther) {
   EXPECT_EQ(results.at("settings"), expected);
 }
 
+TEST_P(EvalAttention, EveryRunHasItsPlan) {
+  eval(joined(kKeys, {"--tau", "0.5,0.9", "--from-layer", "1", "--windows", "1"}));
+  const json results = read_results(results_);
+  ASSERT_EQ(results.at("runs").size(), 2u);
+  for (const json& run : results.at("runs")) {
+    const json dense = {{"kind", "dense"}};
+    const json clusters = {
+        {"kind", "clusters"}, {"tau", run.at("settings").at("tau")}, {"far", "centroid"}};
+    const json expected = {{{"layer", 0},
+                            {"mode", "dense"},
+                            {"reuse", false},
+                            {"window", nullptr},
+                            {"block", nullptr},
+                            {"heads", {dense, dense}}},
+                           {{"layer", 1},
+                            {"mode", "keys"},
+                            {"reuse", false},
+                            {"window", 8},
+                            {"block", 8},
+                            {"heads", {clusters, clusters}}}};
+    EXPECT_EQ(run.at("plan"), json({{"layers", expected}}));
+  }
+}
+
 TEST_P(EvalAttention, TheBaseIsWhatDenseMeasures) {
   const json base = metrics(kKeys);
   const json dense = metrics({});

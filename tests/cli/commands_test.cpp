@@ -36,6 +36,8 @@ json read_results(const std::string& path) { return json::parse(test::read_bytes
 void expect_header(const json& results, const std::string& command) {
   EXPECT_EQ(results.at("schema"), 1);
   EXPECT_EQ(results.at("command"), command);
+  EXPECT_TRUE(results.at("command_line").get<std::string>().starts_with("sluice " + command + " "))
+      << results.at("command_line");
   EXPECT_EQ("sluice " + results.at("sluice_version").get<std::string>() + "\n",
             run_ok({"--version"}).out);
   for (const char* key : {"cpu", "isa", "threads", "gpu"})
@@ -74,6 +76,16 @@ TEST(Program, HelpNamesCommandsAndFlags) {
 }
 
 // ---- inspect ----
+
+TEST(Inspect, WritesTheCommandAsItCanBeTypedAgain) {
+  const ModelFolder folder;
+  const std::string file = folder.file("it's a file.json");
+  run_ok({"inspect", "-m", folder.path(), "--json", file});
+  std::string quoted = file;
+  test::replace_once(quoted, "'", "'\\''");
+  EXPECT_EQ(read_results(file).at("command_line"),
+            "sluice inspect -m " + folder.path() + " --json '" + quoted + "'");
+}
 
 TEST(Inspect, DescribesAFolder) {
   const ModelFolder folder;

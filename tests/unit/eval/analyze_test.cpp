@@ -30,12 +30,13 @@ class Analyze : public testing::TestWithParam<std::string> {
     options.n_windows = 2;
   }
 
-  std::vector<Profile> run(size_t n_letters) {
+  AnalyzeResult analyze_letters(size_t n_letters) {
     std::string content;
     for (size_t i = 0; i < n_letters; ++i) content += static_cast<char>('A' + i * i % 17);
     TextStream text(dir.write("text", content), tokenizer, "|");
     return analyze(*model, norms, text, kWindow, options, [&](double done) { progress = done; });
   }
+  std::vector<Profile> run(size_t n_letters) { return analyze_letters(n_letters).profiles; }
 
   const TempDir dir;
   const ByteTokenizer tokenizer{{.first_byte = 32, .vocab = 64, .bos = {}, .eos = 63}};
@@ -89,6 +90,69 @@ TEST_P(Analyze, KeySpaceFiguresAreMeansOverHeads) {
     EXPECT_DOUBLE_EQ(layer.sets[kCascadeSet].rep_pairs.mean(), pairs.mean());
     EXPECT_EQ(layer.sets[kCascadeSet].bound_tau.count(), 0);
   }
+}
+
+// The map is the leading set of the first window, so a profile of that window alone counts the
+// same, and a second window changes nothing.
+TEST_P(Analyze, TheMapIsTheFirstWindowsLeadingSet) {
+  options.spaces = {RowSpace::kKey, RowSpace::kNormed, RowSpace::kResidual};
+  options.taus = {0.6, 0.3};
+  options.sinks = 2;
+  options.want_map = true;
+  options.n_windows = 1;
+  const AnalyzeResult one = analyze_letters(100);
+  ASSERT_TRUE(one.map);
+  const TokenMap& map = *one.map;
+  EXPECT_EQ(map.tau, 0.6);
+  EXPECT_EQ(map.space, RowSpace::kNormed);
+  EXPECT_EQ(map.rule, SelectRule::kCascadeCover);
+  ASSERT_EQ(map.tokens.size(), static_cast<size_t>(kWindow));
+  EXPECT_EQ(map.tokens[0], 63);        // the first of a document
+  EXPECT_EQ(map.tokens[1], 'A' - 32);  // and the text's own
+  const Profile& profile = one.profiles[1];
+  ASSERT_EQ(map.layers.size(), profile.layers.size());
+  size_t n_redundant = 0;
+  for (size_t l = 0; l < map.layers.size(); ++l) {
+    const TokenMap::Layer& layer = map.layers[l];
+    int64_t n_reps = 0;
+    for (size_t t = 0; t < map.tokens.size(); ++t) {
+      const auto owner = static_cast<size_t>(layer.owner[t]);
+      ASSERT_LE(owner, t);
+      if (layer.status[t] == TokenStatus::kRedundant) {
+        ++n_redundant;
+        EXPECT_EQ(layer.status[owner], TokenStatus::kRepresentative) << t;
+        // Cosines are rounded to float32; the rule compares them before that.
+        EXPECT_GE(layer.cosine[t], threshold_of(0.6) - 0x1p-24) << t;
+      } else {
+        ++n_reps;  // a cover leaves nobody uncovered
+        EXPECT_NE(layer.status[t], TokenStatus::kUncovered) << t;
+        EXPECT_EQ(owner, t);
+        EXPECT_EQ(layer.cosine[t], 1) << t;
+      }
+      EXPECT_EQ(layer.status[t] == TokenStatus::kExempt, t < 2) << t;
+    }
+    EXPECT_EQ(static_cast<double>(n_reps), profile.layers[l].sets[kCascadeSet].n_reps.mean());
+  }
+  EXPECT_GT(n_redundant, 0u);
+
+  options.n_windows = 2;
+  const AnalyzeResult two = analyze_letters(100);
+  ASSERT_TRUE(two.map);
+  EXPECT_EQ(two.profiles[1].n_windows, 2);
+  EXPECT_EQ(two.map->tokens, map.tokens);
+  ASSERT_EQ(two.map->layers.size(), map.layers.size());
+  for (size_t l = 0; l < map.layers.size(); ++l) {
+    EXPECT_EQ(two.map->layers[l].status, map.layers[l].status);
+    EXPECT_EQ(two.map->layers[l].owner, map.layers[l].owner);
+    EXPECT_EQ(two.map->layers[l].cosine, map.layers[l].cosine);
+  }
+}
+
+TEST_P(Analyze, ThereIsNoMapUnlessAskedForNorOfHeads) {
+  EXPECT_FALSE(analyze_letters(100).map);
+  options.want_map = true;
+  options.spaces = {RowSpace::kKey};
+  EXPECT_FALSE(analyze_letters(100).map);
 }
 
 TEST_P(Analyze, StopsWhereTheTextEnds) { EXPECT_EQ(run(kWindow + 3)[0].n_windows, 1); }

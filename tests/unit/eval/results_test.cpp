@@ -85,8 +85,9 @@ TEST(Results, NameTheProgramTheModelAndTheText) {
     std::filesystem::copy(golden_model("models/llama").path() / file, folder.path() / file);
   const auto checkpoint = open_checkpoint(folder.path());
   const auto backend = make_reference_backend(DType::kBF16);
-  const auto header = results_header("eval", *backend);
+  const auto header = results_header("eval", "sluice eval -m x", *backend);
   EXPECT_EQ(header.at("command"), "eval");
+  EXPECT_EQ(header.at("command_line"), "sluice eval -m x");
   EXPECT_EQ(header.at("sluice_version"), SLUICE_VERSION);
   EXPECT_GE(header.at("machine").at("threads"), 1);
   const auto model = describe_model(*checkpoint, *backend);

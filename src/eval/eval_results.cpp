@@ -1,0 +1,54 @@
+#include "eval/eval_results.h"
+
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "plan/plan_json.h"
+
+namespace sluice {
+namespace {
+
+using nlohmann::json;
+
+json start_results(const ResultsOrigin& origin, int64_t n_tokens, int64_t n_windows) {
+  json results = results_of("eval", origin, n_tokens);
+  results["settings"] = {
+      {"context", origin.model.context()}, {"windows", n_windows}, {"linear", "dense"}};
+  return results;
+}
+
+}  // namespace
+
+json perplexity_results(const ResultsOrigin& origin, const PerplexityResult& result) {
+  json results = start_results(origin, result.loss.count(), result.n_windows);
+  results["settings"]["attention"] = "dense";
+  results["metrics"] = {{"n_tokens", result.loss.count()},
+                        {"loss", result.loss.mean()},
+                        {"loss_stderr", result.loss.standard_error()},
+                        {"ppl", result.perplexity()},
+                        {"ppl_stderr", result.standard_error()}};
+  return results;
+}
+
+json comparison_results(const ResultsOrigin& origin, const ComparedChoices& compared) {
+  const std::vector<PlanComparison>& found = compared.result.plans;
+  SLUICE_CHECK(!found.empty() && compared.choices.size() == found.size() &&
+               compared.plans.size() == found.size());
+  const PlanShape shape = origin.model.plan_shape();
+  json results = start_results(origin, found.front().tokens.n_tokens(), compared.result.n_windows);
+  results["settings"]["predict"] = compared.n_predict;
+  for (size_t i = 0; i < found.size(); ++i)
+    results["runs"].push_back({{"settings", describe_attention(compared.choices[i], shape)},
+                               {"plan", describe_plan(compared.plans[i], shape.n_kv_heads)},
+                               {"metrics", describe_comparison(found[i])},
+                               {"cache", describe_cache(found[i].cache)}});
+  if (found.size() == 1) {
+    const json& run = results["runs"][0];
+    results["settings"].update(run["settings"]);
+    results["metrics"] = run["metrics"];
+    results["cache"] = run["cache"];
+  }
+  return results;
+}
+
+}  // namespace sluice

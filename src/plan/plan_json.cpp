@@ -1,0 +1,74 @@
+#include "plan/plan_json.h"
+
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+
+namespace sluice {
+namespace {
+
+using nlohmann::json;
+
+std::string_view kind_name(HeadKind kind) {
+  switch (kind) {
+    case HeadKind::kClusters:
+      return "clusters";
+    case HeadKind::kWindow:
+      return "window";
+    case HeadKind::kDense:
+      return "dense";
+  }
+  SLUICE_CHECK(!"unnamed kind");
+}
+
+json head_json(const HeadPlan& head, AttentionMode mode) {
+  json out = {{"kind", kind_name(head.kind)}};
+  if (head.kind != HeadKind::kClusters) return out;
+  out["tau"] = head.tau;
+  if (mode == AttentionMode::kKeys) out["far"] = far_name(head.far);
+  return out;
+}
+
+json layer_json(const LayerPlan& layer, int64_t index, int64_t n_kv_heads) {
+  const bool keys = layer.mode == AttentionMode::kKeys;
+  json heads = json::array();
+  if (layer.mode == AttentionMode::kDense)
+    heads.insert(heads.end(), static_cast<size_t>(n_kv_heads),
+                 json{{"kind", kind_name(HeadKind::kDense)}});
+  else
+    for (const HeadPlan& head : layer.heads) heads.push_back(head_json(head, layer.mode));
+  return {{"layer", index},
+          {"mode", mode_name(layer.mode)},
+          {"reuse", layer.reuse},
+          {"window", keys ? json(layer.window) : json()},
+          {"block", keys ? json(layer.block) : json()},
+          {"heads", std::move(heads)}};
+}
+
+}  // namespace
+
+json describe_attention(const UniformAttention& choice, const PlanShape& shape) {
+  json out = {{"attention", mode_name(choice.mode)}};
+  if (choice.mode == AttentionMode::kDense) return out;
+  const LayerPlan layer = layer_plan(choice, shape);
+  out["select"] = rule_name(layer.rule);
+  out["space"] = space_name(layer.space);
+  out["tau"] = choice.tau;
+  out["sinks"] = layer.sinks;
+  out["outlier_ratio"] = layer.outlier_ratio;
+  out["from_layer"] = choice.from_layer;
+  if (choice.mode != AttentionMode::kKeys) return out;
+  out["far"] = far_name(choice.far);
+  out["window"] = layer.window;
+  out["block"] = layer.block;
+  return out;
+}
+
+json describe_plan(const AttentionPlan& plan, int64_t n_kv_heads) {
+  json layers = json::array();
+  for (size_t l = 0; l < plan.layers.size(); ++l)
+    layers.push_back(layer_json(plan.layers[l], static_cast<int64_t>(l), n_kv_heads));
+  return {{"layers", std::move(layers)}};
+}
+
+}  // namespace sluice

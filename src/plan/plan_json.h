@@ -1,0 +1,17 @@
+// Choices of attention and whole plans as they stand in results.json: docs/results.md, "eval".
+
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "plan/attention_plan.h"
+
+namespace sluice {
+
+// The `settings` of a choice, its defaults filled in.
+nlohmann::json describe_attention(const UniformAttention& choice, const PlanShape& shape);
+
+// The `plan`: what every layer and key/value head does. In a dense layer all n_kv_heads are dense.
+nlohmann::json describe_plan(const AttentionPlan& plan, int64_t n_kv_heads);
+
+}  // namespace sluice
