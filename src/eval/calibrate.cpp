@@ -190,7 +190,8 @@ RowWidths row_widths(const ModelSpec& spec) {
 
 void check_ranks(const CalibrateOptions& options, const RowWidths& widths) {
   for (const int64_t rank : options.ranks) {
-    if (rank < 1) throw Error(fmt::format("--rank {}: a basis has 1 direction or more", rank), "");
+    if (rank < 1)
+      throw Error(fmt::format("--rank {}: a basis has 1 direction or more", rank), "1 or more");
     for (const BasisInput input : options.inputs)
       if (rank > widths.of(input))
         throw Error(fmt::format("--rank {} is more than the {} numbers of {}", rank,

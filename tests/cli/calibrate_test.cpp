@@ -9,7 +9,7 @@ using nlohmann::json;
 using namespace test;
 
 Args calibrate_of(const ModelFolder& folder, const std::string& output, Args more = {}) {
-  Args args{"calibrate", "-m", folder.path(), "-f", folder.write("text.txt", letter_text(200)),
+  Args args{"calibrate", "-m",  folder.path(), "-f", folder.write("text.txt", letter_text(200)),
             "-o",        output};
   args.insert(args.end(), more.begin(), more.end());
   return args;
@@ -60,9 +60,9 @@ TEST(AnalyzeSubspace, ShowsBothAxes) {
   const ModelFolder folder;
   const TempDir out;
   const std::string results = (out.path() / "r.json").string();
-  const RunResult run = run_ok({"analyze", "-m", folder.path(), "-f",
-                                folder.write("text.txt", letter_text(200)), "-c", "32",
-                                "--subspace", "--rank", "4", "--json", results});
+  const RunResult run =
+      run_ok({"analyze", "-m", folder.path(), "-f", folder.write("text.txt", letter_text(200)),
+              "-c", "32", "--subspace", "--rank", "4", "--json", results});
   EXPECT_NE(run.out.find("Both axes"), std::string::npos) << run;
   const json subspace = json::parse(read_bytes(results)).at("subspace");
   EXPECT_EQ(subspace.at("rank"), 4);
