@@ -26,6 +26,13 @@ std::string label_of(const Group& group) {
   return fmt::format("layer {}, {}", group.layer, basis_input_name(group.input));
 }
 
+// Whether rows of different layers have coordinates in common. Those of the residual stream do,
+// heads and neurons of one layer have nothing to do with those of another: on three trained models
+// their subspaces were as alike as random ones.
+bool shares_coordinates(BasisInput input) {
+  return input != BasisInput::kAttentionOutput && input != BasisInput::kMlpInner;
+}
+
 // Groups whose moments share a pass over the text.
 std::vector<std::vector<Group>> plan_passes(const ModelSpec& spec, const CalibrateOptions& options,
                                             const RowWidths& widths) {
@@ -147,7 +154,7 @@ void add_basis(const Group& group, Moments& moments, const CalibrateOptions& opt
   const Basis* before = group.layer > 0 ? out.bases.find(group.layer - 1, group.input) : nullptr;
   InheritOptions limits;
   if (options.inherit == Inheritance::kWherePaying)
-    limits.max_iterations = affordable_iterations(d, k);
+    limits.max_iterations = shares_coordinates(group.input) ? affordable_iterations(d, k) : 0;
   const bool tried =
       before != nullptr && options.inherit != Inheritance::kNever && limits.max_iterations > 0;
   const Decomposition made = tried ? inherit(a, d, before->vectors, limits) : decompose(a, d, k);

@@ -19,7 +19,8 @@ namespace sluice {
 
 // When a basis begins with that of the layer before.
 enum class Inheritance : uint8_t {
-  kWherePaying,  // as long as refining takes half the work of a fresh decomposition
+  kWherePaying,  // of rows in the residual stream's coordinates, as long as refining takes half the
+                 // work of a fresh decomposition
   kAlways,       // up to 16 iterations, whatever they take
   kNever,
 };
