@@ -37,6 +37,8 @@ struct AnalyzeFlags : CommonOptions {
   std::optional<double> outlier_ratio;
   int64_t deep = -1;
   uint64_t seed = 0;
+  bool subspace = false;
+  std::optional<int64_t> rank;  // of its bases; a quarter of d_model
 };
 
 // Every value once, in the order given.
@@ -87,13 +89,25 @@ std::vector<int64_t> contexts_of(const AnalyzeFlags& flags, const ModelSpec& spe
   return distinct(flags.contexts);
 }
 
-void print_report(const AnalyzeReport& report, const std::string& format) {
+std::optional<SubspaceProfile> subspaces_of(const AnalyzeFlags& flags, const Tokenizer& tokenizer,
+                                            Model& model) {
+  if (!flags.subspace) return std::nullopt;
+  ProgressBar bar("analyze subspaces", flags.quiet);
+  TextStream text(flags.file, tokenizer, flags.separator);
+  const int64_t rank = flags.rank.value_or(std::max<int64_t>(model.spec().d_model / 4, 1));
+  return profile_subspaces(model, text, rank, flags.windows,
+                           [&](double done) { bar.update(done, ""); });
+}
+
+void print_report(const AnalyzeReport& report, const std::optional<SubspaceProfile>& subspaces,
+                  const std::string& format) {
   std::vector<TextTable> tables;
   const auto append = [&](std::vector<TextTable> more) {
     for (TextTable& table : more)
       if (!table.empty()) tables.push_back(std::move(table));
   };
   const Profile& first = report.profiles.front();
+  if (subspaces) append({subspace_table(*subspaces, first)});
   append(layer_tables(report, first));
   append(summary_tables(report));
   append({covering_table(report)});
@@ -137,21 +151,23 @@ void run_analyze(AnalyzeFlags& flags) {
     if (found.map) result.map = std::move(found.map);
     options.want_map = false;  // one is enough to look at
   }
-  if (flags.wants_results())
-    write_outputs(
-        analyze_results(
-            {.command_line = flags.command_line,
-             .checkpoint = *checkpoint,
-             .model = model,
-             .text = flags.file},
-            {.options = options, .contexts = contexts, .result = result, .tokenizer = *tokenizer}),
-        flags);
+  const std::optional<SubspaceProfile> subspaces = subspaces_of(flags, *tokenizer, model);
+  if (flags.wants_results()) {
+    nlohmann::json json = analyze_results(
+        {.command_line = flags.command_line,
+         .checkpoint = *checkpoint,
+         .model = model,
+         .text = flags.file},
+        {.options = options, .contexts = contexts, .result = result, .tokenizer = *tokenizer});
+    if (subspaces) json["subspace"] = describe_subspaces(*subspaces);
+    write_outputs(json, flags);
+  }
   const AnalyzeReport report{.model_name = checkpoint->path.filename().string(),
                              .spec = spec,
                              .rules = options.rules,
                              .exempts = options.sinks > 0 || options.outlier_ratio > 0,
                              .profiles = std::move(result.profiles)};
-  print_report(report, flags.format);
+  print_report(report, subspaces, flags.format);
 }
 
 }  // namespace
@@ -210,6 +226,13 @@ Run add_analyze(CLI::App& program) {
   command->add_option("--format", flags->format, "Of the tables: md or csv")
       ->check(CLI::IsMember({"md", "csv"}))
       ->capture_default_str();
+  CLI::Option* subspace = command->add_flag(
+      "--subspace", flags->subspace,
+      "Also the hidden axis: effective rank of what linear layers read, and how far\n"
+      "neighbouring layers share its directions");
+  command->add_option("--rank", flags->rank, "Directions compared by --subspace; d_model / 4")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 30))
+      ->needs(subspace);
   command->add_option("--seed", flags->seed, "Of the random control")->capture_default_str();
   command
       ->add_option("--separator", flags->separator,

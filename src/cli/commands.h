@@ -18,5 +18,6 @@ Run add_eval(CLI::App& program);
 Run add_analyze(CLI::App& program);
 Run add_bench(CLI::App& program);
 Run add_report(CLI::App& program);
+Run add_calibrate(CLI::App& program);
 
 }  // namespace sluice::cli

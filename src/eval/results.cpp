@@ -92,8 +92,10 @@ nlohmann::json describe_model(const Checkpoint& checkpoint, const Backend& backe
           {"head_dim", spec.head_dim},
           {"vocab", spec.vocab},
           {"dtype", dtype_name(backend.compute_dtype())},
-          {"sha256", sha256_of(files_of(checkpoint))}};
+          {"sha256", model_sha256(checkpoint)}};
 }
+
+std::string model_sha256(const Checkpoint& checkpoint) { return sha256_of(files_of(checkpoint)); }
 
 nlohmann::json describe_text(const fs::path& path, int64_t n_tokens) {
   return {{"path", path.string()}, {"sha256", sha256_of({path})}, {"n_tokens", n_tokens}};

@@ -17,6 +17,8 @@ nlohmann::json results_header(const std::string& command, const std::string& com
                               const Backend& backend);
 // The `model` entry; reads every byte of the checkpoint for its sha256.
 nlohmann::json describe_model(const Checkpoint& checkpoint, const Backend& backend);
+// The sha256 of that entry alone.
+std::string model_sha256(const Checkpoint& checkpoint);
 nlohmann::json describe_text(const std::filesystem::path& path, int64_t n_tokens);
 
 // Where the figures of a command that runs a model come from.

@@ -35,7 +35,8 @@ struct RawEntry {
 class HeaderEvents {
  public:
   using Json = nlohmann::json;
-  explicit HeaderEvents(const std::string& label) : label_(label) {}
+  HeaderEvents(const std::string& label, SafetensorsMetadata* metadata)
+      : label_(label), metadata_(metadata) {}
 
   std::vector<RawEntry> take() { return std::move(entries_); }
 
@@ -54,7 +55,12 @@ class HeaderEvents {
     unexpected("the number " + text.substr(0, 40));
   }
   bool string(std::string& value) {
-    if (place_ == Place::kMetadata) return true;
+    if (place_ == Place::kMetadata) {
+      if (metadata_ != nullptr && !metadata_->emplace(metadata_name_, value).second)
+        throw Error(label_ + ": metadata " + quote(metadata_name_) + " is there twice",
+                    kBrokenHint);
+      return true;
+    }
     if (place_ != Place::kTensor || field_ != Field::kType) unexpected("a string");
     entries_.back().type = value;
     entries_.back().has_type = true;
@@ -99,6 +105,8 @@ class HeaderEvents {
         throw Error(label_ + ": tensor " + quote(value) + " is there twice", kBrokenHint);
       name_ = value;
       is_metadata_ = value == "__metadata__";
+    } else if (place_ == Place::kMetadata) {
+      metadata_name_ = value;
     } else if (place_ == Place::kTensor) {
       const RawEntry& entry = entries_.back();
       if (value == "dtype" && !entry.has_type)
@@ -162,11 +170,12 @@ class HeaderEvents {
   }
 
   const std::string& label_;
+  SafetensorsMetadata* metadata_;
   std::vector<RawEntry> entries_;
   std::set<std::string, std::less<>> names_;
   Place place_ = Place::kStart;
   Field field_ = Field::kType;
-  std::string name_;
+  std::string name_, metadata_name_;
   bool is_metadata_ = false;
 };
 
@@ -279,9 +288,10 @@ SafetensorsEntry check_entry(const RawEntry& raw, std::span<const std::byte> dat
 }  // namespace
 
 std::vector<SafetensorsEntry> read_safetensors_header(std::span<const std::byte> file,
-                                                      const std::string& label) {
+                                                      const std::string& label,
+                                                      SafetensorsMetadata* metadata) {
   const std::string_view text = header_text(file, label);
-  HeaderEvents events(label);
+  HeaderEvents events(label, metadata);
   // With throwing handlers the result is always true.
   nlohmann::json::sax_parse(text.begin(), text.end(), &events);
   std::vector<RawEntry> raw = events.take();

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -22,8 +23,13 @@ struct SafetensorsEntry {
   std::span<const std::byte> bytes;  // inside the file
 };
 
-// Every entry is checked against the file: range, byte count, no overlap, no hole.
+// `__metadata__`: strings by name.
+using SafetensorsMetadata = std::map<std::string, std::string, std::less<>>;
+
+// Every entry is checked against the file: range, byte count, no overlap, no hole. `metadata`
+// receives the file's own strings, where a caller wants them.
 std::vector<SafetensorsEntry> read_safetensors_header(std::span<const std::byte> file,
-                                                      const std::string& label);
+                                                      const std::string& label,
+                                                      SafetensorsMetadata* metadata = nullptr);
 
 }  // namespace sluice

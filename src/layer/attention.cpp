@@ -34,6 +34,7 @@ void run_attention(Backend& backend, const BlockShape& shape, const BlockWeights
                    const BlockInput& input, Workspace& workspace) {
   if (input.accelerated != nullptr)
     return run_accelerated_attention(backend, shape, weights, input, workspace);
+  input.linear_seen(BasisInput::kAttentionInput, workspace.input());
   const Projections heads =
       project(backend, shape, weights, input, workspace.input(), {}, workspace.qkv());
   const Tensor attended = workspace.attended();
@@ -62,6 +63,7 @@ void run_attention(Backend& backend, const BlockShape& shape, const BlockWeights
                        .keys = heads.keys,
                        .values = heads.values,
                        .attended = out});
+  input.linear_seen(BasisInput::kAttentionOutput, attended);
   backend.linear({.weights = weights.attention_out.get(),
                   .x = attended,
                   .accumulate = true,

@@ -35,19 +35,19 @@ void run_block(Backend& backend, const BlockShape& shape, const BlockWeights& we
       weights.attention_norm.run(backend, residual, x);
       run_attention(backend, shape, weights, input, workspace);
       weights.mlp_norm.run(backend, residual, x);
-      run_mlp(backend, shape, weights, workspace);
+      run_mlp(backend, shape, weights, input, workspace);
       return;
     case BlockKind::kParallel:
       weights.attention_norm.run(backend, residual, x);
       run_attention(backend, shape, weights, input, workspace);
-      run_mlp(backend, shape, weights, workspace);
+      run_mlp(backend, shape, weights, input, workspace);
       return;
     case BlockKind::kPostNorm:
       backend.convert(residual, x);
       run_attention(backend, shape, weights, input, workspace);
       weights.attention_norm.run(backend, residual, residual);
       backend.convert(residual, x);
-      run_mlp(backend, shape, weights, workspace);
+      run_mlp(backend, shape, weights, input, workspace);
       weights.mlp_norm.run(backend, residual, residual);
       return;
   }

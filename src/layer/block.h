@@ -8,6 +8,7 @@
 #include "layer/attention_times.h"
 #include "layer/layer_attention.h"
 #include "layer/norm.h"
+#include "subspace/basis.h"
 
 namespace sluice {
 
@@ -71,6 +72,15 @@ struct AttentionSeen {
 };
 using AttentionObserver = std::function<void(const AttentionSeen&)>;
 
+// The rows (n_rows, d) that a linear layer is about to multiply, for analysis and calibration. A
+// parallel block's attention and MLP read the same rows, which are heard of once.
+struct LinearSeen {
+  int64_t layer = 0;
+  BasisInput input = BasisInput::kAttentionInput;
+  ConstTensor rows;
+};
+using LinearObserver = std::function<void(const LinearSeen&)>;
+
 // Where in the sequences this pass stands.
 struct BlockInput {
   int64_t layer = 0;
@@ -79,8 +89,14 @@ struct BlockInput {
   KvView cache;                           // this layer's, when it is dense
   LayerAttention* accelerated = nullptr;  // when it is not
   ConstTensor cosine, sine;
-  const AttentionObserver* observer = nullptr;  // hears of dense layers
-  AttentionTimes* times = nullptr;              // grow by what attention takes here
+  const AttentionObserver* observer = nullptr;      // hears of dense layers
+  const LinearObserver* linear_observer = nullptr;  // the same
+  AttentionTimes* times = nullptr;                  // grow by what attention takes here
+
+  void linear_seen(BasisInput which, const ConstTensor& rows) const {
+    if (linear_observer != nullptr && *linear_observer)
+      (*linear_observer)({.layer = layer, .input = which, .rows = rows});
+  }
 };
 
 // Takes workspace.residual() through the block, in place.

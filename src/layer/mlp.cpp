@@ -3,7 +3,9 @@
 namespace sluice {
 
 void run_mlp(Backend& backend, const BlockShape& shape, const BlockWeights& weights,
-             Workspace& workspace) {
+             const BlockInput& input, Workspace& workspace) {
+  if (shape.kind != BlockKind::kParallel)
+    input.linear_seen(BasisInput::kMlpInput, workspace.input());
   Tensor inner = workspace.mlp_in();
   backend.linear({.weights = weights.mlp_in.get(),
                   .x = workspace.input(),
@@ -13,6 +15,7 @@ void run_mlp(Backend& backend, const BlockShape& shape, const BlockWeights& weig
     backend.gate({.activation = shape.activation, .gate_up = inner, .out = workspace.gated()});
     inner = workspace.gated();
   }
+  input.linear_seen(BasisInput::kMlpInner, inner);
   backend.linear({.weights = weights.mlp_out.get(),
                   .x = inner,
                   .accumulate = true,

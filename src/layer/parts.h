@@ -31,6 +31,6 @@ Projections project(Backend& backend, const BlockShape& shape, const BlockWeight
 
 // residual += mlp(x).
 void run_mlp(Backend& backend, const BlockShape& shape, const BlockWeights& weights,
-             Workspace& workspace);
+             const BlockInput& input, Workspace& workspace);
 
 }  // namespace sluice

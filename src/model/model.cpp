@@ -84,6 +84,7 @@ ConstTensor Model::forward(std::span<const int32_t> tokens, KvCache& cache) {
                .cosine = rotary_.cosine.view(),
                .sine = rotary_.sine.view(),
                .observer = &observer_,
+               .linear_observer = &linear_observer_,
                .times = &cache.times()},
               workspace_);
   cache.advance(n_tokens);

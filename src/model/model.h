@@ -39,6 +39,8 @@ class Model {
                      const AttentionPlan& plan = {}) const;
   // Called from now on after the attention of every dense layer; an empty function ends it.
   void observe(AttentionObserver observer) { observer_ = std::move(observer); }
+  // The same before every linear layer of the blocks, but for accelerated attention's own.
+  void observe_linear(LinearObserver observer) { linear_observer_ = std::move(observer); }
 
   // Runs tokens (n_batch, n_tokens) through every layer after what the cache holds, and appends
   // them to it. Returns the hidden states after the final norm, (n_batch * n_tokens, d_model),
@@ -65,6 +67,7 @@ class Model {
   Buffer hidden_;     // (n_rows, d_model)
   Buffer transformed_, scores_;
   AttentionObserver observer_;
+  LinearObserver linear_observer_;
 };
 
 }  // namespace sluice

@@ -1,0 +1,210 @@
+// sluice calibrate: activation bases of a model from a text, in a sidecar file.
+
+#include "eval/calibrate.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "cli/commands.h"
+#include "cli/options.h"
+#include "cli/progress.h"
+#include "cli/text_table.h"
+#include "core/error.h"
+#include "eval/calibrate_results.h"
+#include "io/quote.h"
+#include "plan/attention_plan.h"
+#include "subspace/sidecar.h"
+
+namespace sluice::cli {
+namespace {
+
+struct CalibrateFlags : CommonOptions {
+  std::string file;
+  std::string output;
+  std::string separator = "<|endoftext|>";
+  std::vector<int64_t> ranks;
+  std::vector<std::string> selection;  // spaces
+  int64_t windows = 16;
+  int64_t memory_mib = 1024;
+  bool fresh = false;
+  bool inherit = false;
+  bool compare = false;
+};
+
+CalibrateOptions calibrate_options(const CalibrateFlags& flags, const ModelSpec& spec) {
+  CalibrateOptions options;
+  options.inputs = linear_inputs(spec);
+  for (const BasisInput input : {BasisInput::kSelectionNormed, BasisInput::kSelectionResidual}) {
+    const std::string_view space = input == BasisInput::kSelectionNormed ? "normed" : "residual";
+    if (std::find(flags.selection.begin(), flags.selection.end(), space) != flags.selection.end())
+      options.inputs.push_back(input);
+  }
+  options.ranks = flags.ranks;
+  std::sort(options.ranks.begin(), options.ranks.end());
+  options.ranks.erase(std::unique(options.ranks.begin(), options.ranks.end()), options.ranks.end());
+  options.n_windows = flags.windows;
+  options.inherit = flags.fresh     ? Inheritance::kNever
+                    : flags.inherit ? Inheritance::kAlways
+                                    : Inheritance::kWherePaying;
+  options.compare = flags.compare;
+  options.memory = flags.memory_mib << 20;
+  // Whom selection exempts by default.
+  UniformAttention choice;
+  choice.mode = AttentionMode::kKeys;
+  const LayerPlan plan = layer_plan(choice, {.n_layers = spec.n_layers,
+                                             .n_kv_heads = spec.n_kv_heads,
+                                             .causal = spec.causal,
+                                             .context = spec.max_positions});
+  options.sinks = plan.sinks;
+  options.outlier_ratio = plan.outlier_ratio;
+  check_ranks(options, row_widths(spec));
+  return options;
+}
+
+void print_results(const CalibrateFlags& flags, const CalibrateOptions& options,
+                   const Calibration& calibration) {
+  std::vector<std::string> columns = {"layer", "input"};
+  for (const int64_t rank : options.ranks) columns.push_back(fmt::format("energy k={}", rank));
+  columns.insert(columns.end(), {"unrefined", "basis", "iterations", "work saved"});
+  if (options.compare) columns.push_back("below fresh");
+  constexpr Digits kPercent{.decimals = 2, .factor = 100, .unit = "%"};
+  TextTable table(
+      fmt::format("Bases of rank {}: share of the energy captured; unrefined: by the basis of the "
+                  "layer before as it is",
+                  options.ranks.back()),
+      columns, 2);
+  for (const GroupFigures& group : calibration.groups) {
+    std::vector<Cell> row = {cell(group.layer), words(std::string(basis_input_name(group.input)))};
+    for (const double energy : group.energies) row.push_back(cell(energy, kPercent));
+    row.push_back(group.start_energy ? cell(*group.start_energy, kPercent) : no_value());
+    row.push_back(words(group.inherited ? "inherited" : "fresh"));
+    row.push_back(cell(int64_t{group.iterations}));
+    row.push_back(cell(group.work_saved(), {.decimals = 1, .factor = 100, .unit = "%"}));
+    if (options.compare)
+      row.push_back(group.fresh_energy
+                        ? cell(*group.fresh_energy - group.energies.back(), {.decimals = 6})
+                        : no_value());
+    table.add(std::move(row));
+  }
+  const CalibrationTotals totals(calibration);
+  fmt::print("{}\n", table.markdown());
+  fmt::print(
+      "{} tokens in {} windows, {} of {} bases inherited; {:.1f}% of the operations of fresh "
+      "decompositions saved, {:.2f} s\n",
+      calibration.bases.n_tokens, calibration.n_windows, totals.n_inherited,
+      calibration.groups.size(), 100 * totals.work_saved(), totals.seconds);
+  if (options.compare)
+    fmt::print("fresh decompositions take {:.2f} s; inherited ones capture at most {:.6f} less\n",
+               totals.fresh_seconds, totals.largest_loss);
+  fmt::print("{}: written\n", flags.output);
+}
+
+// A model's files are all that its folder holds: one more would change its hash.
+void check_not_in_model(const std::string& output, const std::string& model) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  const fs::path path = fs::weakly_canonical(output, ignored),
+                 place = fs::weakly_canonical(model, ignored);
+  if (path == place || path.parent_path() == place)
+    throw Error(fmt::format("{}: is among the model's own files", path_label(output)),
+                "-o takes a file outside of the model's folder");
+}
+
+void run_calibrate(const CalibrateFlags& flags) {
+  check_not_in_model(flags.output, flags.model);
+  check_writable(flags.output);
+  if (!flags.json.empty()) check_writable(flags.json);
+  const auto checkpoint = open_checkpoint(flags.model);
+  const auto tokenizer = open_tokenizer_of(*checkpoint);
+  const CalibrateOptions options = calibrate_options(flags, checkpoint->spec());
+  TextStream text(flags.file, *tokenizer, flags.separator);
+  Model model = load_model(checkpoint, flags);
+  Calibration calibration;
+  {
+    ProgressBar bar("calibrate", flags.quiet);
+    calibration = calibrate(model, text, options, [&](double done) { bar.update(done, ""); });
+  }
+  const int64_t n_asked = options.n_windows * model.context();
+  if (calibration.bases.n_tokens < n_asked)
+    fmt::print(stderr, "sluice: the text has {} tokens, fewer than the {} asked for\n",
+               calibration.bases.n_tokens, n_asked);
+  calibration.bases.model_sha256 = model_sha256(*checkpoint);
+  calibration.bases.text_path = flags.file;
+  calibration.bases.text_sha256 = sha256_of({flags.file});
+  write_bases(calibration.bases, flags.output);
+  if (!flags.json.empty())
+    write_json(calibrate_results({.command_line = flags.command_line,
+                                  .checkpoint = *checkpoint,
+                                  .model = model,
+                                  .text = flags.file},
+                                 options, calibration),
+               flags.json);
+  print_results(flags, options, calibration);
+}
+
+}  // namespace
+
+Run add_calibrate(CLI::App& program) {
+  CLI::App* command = program.add_subcommand(
+      "calibrate",
+      "Activation bases of a model from a text, for gated linear layers and joint selection.\n"
+      "\n"
+      "Runs the model densely over windows of the text, sums up second moments of what each\n"
+      "linear layer reads, and keeps the directions of most energy. The bases go into a file of\n"
+      "their own, which carries the model's hash; the checkpoint is not touched. A basis begins "
+      "with\n"
+      "that of the layer before and is refined, where that can take fewer operations than a full\n"
+      "decomposition; else, and where refining does not do, it is made afresh.\n"
+      "\n"
+      "  sluice calibrate -m MODEL -f wiki.txt --rank 64,128 -o bases.safetensors");
+  auto flags = std::make_shared<CalibrateFlags>();
+  add_common_options(*command, *flags);
+  command
+      ->add_option("-f,--file", flags->file,
+                   "Text file to calibrate on; not the one to be judged on")
+      ->required();
+  command->add_option("-o,--output", flags->output, "Where the bases go, a safetensors file")
+      ->required();
+  command
+      ->add_option(
+          "--rank", flags->ranks,
+          "Directions of a basis; of several the largest is kept, and the energy of each told")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 30))
+      ->required();
+  command->add_option("--windows", flags->windows, "Windows of --context tokens, at most")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40))
+      ->capture_default_str();
+  CLI::Option* fresh =
+      command->add_flag("--fresh", flags->fresh, "A full decomposition for every basis");
+  command->add_flag("--inherit", flags->inherit, "Try to inherit everywhere, paying or not")
+      ->excludes(fresh);
+  command->add_flag("--compare", flags->compare,
+                    "Beside inherited bases make fresh ones, and tell both energies and times");
+  command
+      ->add_option("--selection", flags->selection,
+                   "Also bases of the unit rows that selection compares: normed, residual")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->check(CLI::IsMember({"normed", "residual"}));
+  command
+      ->add_option("--memory", flags->memory_mib,
+                   "MiB for second moments; the text is read again for what does not fit")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 30))
+      ->capture_default_str();
+  command
+      ->add_option("--separator", flags->separator,
+                   "What parts documents in the file; empty for none")
+      ->capture_default_str();
+  return [flags](const std::string& command_line) {
+    flags->command_line = command_line;
+    run_calibrate(*flags);
+  };
+}
+
+}  // namespace sluice::cli

@@ -1,0 +1,72 @@
+// Makes activation bases: runs a model densely over windows of a text, sums up second moments of
+// what its linear layers read, and decomposes them. docs/algorithm.md, section 4.
+//
+// The text runs through the model as often as the moments need memory for: each pass sums up as
+// many groups (a layer's input) as fit `memory`, and at least one, in order of depth, so that a
+// basis can be inherited from the layer before. What grows with the model besides are the bases
+// themselves, which are the result.
+
+#pragma once
+
+#include <functional>
+#include <optional>
+
+#include "eval/text_stream.h"
+#include "model/model.h"
+#include "subspace/basis.h"
+
+namespace sluice {
+
+// When a basis begins with that of the layer before.
+enum class Inheritance : uint8_t {
+  kWherePaying,  // of rows in the residual stream's coordinates, as long as refining takes half the
+                 // work of a fresh decomposition
+  kAlways,       // up to 16 iterations, whatever they take
+  kNever,
+};
+
+struct CalibrateOptions {
+  std::vector<BasisInput> inputs;  // distinct
+  std::vector<int64_t> ranks;      // the largest is kept, energies are told for each
+  int64_t n_windows = 16;          // at most, of the model's context
+  Inheritance inherit = Inheritance::kWherePaying;
+  bool compare = false;  // beside an inherited basis, make a fresh one too
+  int64_t memory = int64_t{1} << 30;
+  int64_t sinks = 0;         // exempt from selection, and so from its bases
+  double outlier_ratio = 0;  // the same
+};
+
+// How a basis was made.
+struct GroupFigures {
+  int64_t layer = 0;
+  BasisInput input = BasisInput::kAttentionInput;
+  std::vector<double> energies;  // per rank asked for
+  bool inherited = false;
+  int iterations = 0;
+  std::optional<double> start_energy;  // that the layer before's basis captures, where it was tried
+  double work = 0, fresh_work = 0;     // multiply-adds: done, and of a fresh decomposition
+  double seconds = 0;
+  std::optional<double> fresh_energy, fresh_seconds;  // with `compare`
+
+  double work_saved() const { return 1 - work / fresh_work; }
+};
+
+struct Calibration {
+  Bases bases;                       // hashes and paths are the caller's to fill in
+  std::vector<GroupFigures> groups;  // as bases.list
+  int64_t n_windows = 0, n_passes = 0;
+};
+
+// The inputs that a model's linear layers have.
+std::vector<BasisInput> linear_inputs(const ModelSpec& spec);
+RowWidths row_widths(const ModelSpec& spec);
+
+// Throws Error for a rank that is 0 or wider than a group's rows.
+void check_ranks(const CalibrateOptions& options, const RowWidths& widths);
+
+// Throws Error for a text of fewer tokens than the largest rank, and for activations that are not
+// finite. `progress` hears the share of the work done.
+Calibration calibrate(Model& model, TextStream& text, const CalibrateOptions& options,
+                      const std::function<void(double)>& progress);
+
+}  // namespace sluice

@@ -1,0 +1,28 @@
+// The results.json of `calibrate`: docs/results.md.
+
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "eval/calibrate.h"
+#include "eval/results.h"
+
+namespace sluice {
+
+// Sums over groups: what inheritance saved, by operations and, with `compare`, by time.
+struct CalibrationTotals {
+  double work = 0, fresh_work = 0, seconds = 0, fresh_seconds = 0, largest_loss = 0;
+  int64_t n_inherited = 0, n_tried = 0;
+
+  explicit CalibrationTotals(const Calibration& calibration);
+  double work_saved() const { return 1 - work / fresh_work; }
+};
+
+nlohmann::json calibrate_results(const ResultsOrigin& origin, const CalibrateOptions& options,
+                                 const Calibration& calibration);
+
+// A number, or null.
+nlohmann::json number_or_null(const std::optional<int64_t>& value);
+nlohmann::json number_or_null(const std::optional<double>& value);
+
+}  // namespace sluice
