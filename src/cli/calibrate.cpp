@@ -117,7 +117,7 @@ void check_not_in_model(const std::string& output, const std::string& model) {
 void run_calibrate(const CalibrateFlags& flags) {
   check_not_in_model(flags.output, flags.model);
   check_writable(flags.output);
-  if (!flags.json.empty()) check_writable(flags.json);
+  check_outputs(flags);
   const auto checkpoint = open_checkpoint(flags.model);
   const auto tokenizer = open_tokenizer_of(*checkpoint);
   const CalibrateOptions options = calibrate_options(flags, checkpoint->spec());
@@ -136,13 +136,13 @@ void run_calibrate(const CalibrateFlags& flags) {
   calibration.bases.text_path = flags.file;
   calibration.bases.text_sha256 = sha256_of({flags.file});
   write_bases(calibration.bases, flags.output);
-  if (!flags.json.empty())
-    write_json(calibrate_results({.command_line = flags.command_line,
-                                  .checkpoint = *checkpoint,
-                                  .model = model,
-                                  .text = flags.file},
-                                 options, calibration),
-               flags.json);
+  if (flags.wants_results())
+    write_outputs(calibrate_results({.command_line = flags.command_line,
+                                     .checkpoint = *checkpoint,
+                                     .model = model,
+                                     .text = flags.file},
+                                    options, calibration),
+                  flags);
   print_results(flags, options, calibration);
 }
 
