@@ -44,22 +44,30 @@ void mix(const VectorsArgs<BFloat16>& args, const BFloat16* weights, float* sums
 }
 
 template <int kCount>
-void dot(const VectorsArgs<BFloat16>& args, const BFloat16* x, float* dots) {
-  float32x4_t even[kCount], odd[kCount];
+void dot(const VectorsArgs<BFloat16>& args, const BFloat16* x, double* dots) {
+  float64x2_t total[kCount];
   const bfloat16_t* vectors[kCount];
   for (int j = 0; j < kCount; ++j) {
-    even[j] = odd[j] = vdupq_n_f32(0);
+    total[j] = vdupq_n_f64(0);
     vectors[j] = elements(args.vectors[j]);
   }
-  for (int64_t i = 0; i < args.n; i += 16) {
-    const bfloat16x8_t first = vld1q_bf16(elements(x + i)),
-                       second = vld1q_bf16(elements(x + i + 8));
-    for (int j = 0; j < kCount; ++j) {
-      even[j] = vbfdotq_f32(even[j], vld1q_bf16(vectors[j] + i), first);
-      odd[j] = vbfdotq_f32(odd[j], vld1q_bf16(vectors[j] + i + 8), second);
+  for (int64_t first = 0; first < args.n; first += kDotLines * kLine) {
+    const int64_t end = args.n - first < kDotLines * kLine ? args.n : first + kDotLines * kLine;
+    float32x4_t sum[kCount];
+    for (int j = 0; j < kCount; ++j) sum[j] = vdupq_n_f32(0);
+    for (int64_t i = first; i < end; i += kLine) {
+      bfloat16x8_t factor[kParts];
+      for (int part = 0; part < kParts; ++part)
+        factor[part] = vld1q_bf16(elements(x + i) + 8 * part);
+      for (int j = 0; j < kCount; ++j)
+        for (int part = 0; part < kParts; ++part)
+          sum[j] = vbfdotq_f32(sum[j], vld1q_bf16(vectors[j] + i + 8 * part), factor[part]);
     }
+    for (int j = 0; j < kCount; ++j)
+      total[j] = vaddq_f64(vaddq_f64(total[j], vcvt_f64_f32(vget_low_f32(sum[j]))),
+                           vcvt_high_f64_f32(sum[j]));
   }
-  for (int j = 0; j < kCount; ++j) dots[j] = vaddvq_f32(vaddq_f32(even[j], odd[j]));
+  for (int j = 0; j < kCount; ++j) dots[j] = vaddvq_f64(total[j]);
 }
 
 void mix_any(const VectorsArgs<BFloat16>& args, const BFloat16* weights, float* sums) {
@@ -68,7 +76,7 @@ void mix_any(const VectorsArgs<BFloat16>& args, const BFloat16* weights, float* 
   functions[args.count - 1](args, weights, sums);
 }
 
-void dot_any(const VectorsArgs<BFloat16>& args, const BFloat16* x, float* dots) {
+void dot_any(const VectorsArgs<BFloat16>& args, const BFloat16* x, double* dots) {
   static constexpr decltype(&dot<1>) functions[] = {dot<1>, dot<2>, dot<3>, dot<4>,
                                                     dot<5>, dot<6>, dot<7>, dot<8>};
   functions[args.count - 1](args, x, dots);

@@ -42,22 +42,24 @@ struct VectorsArgs {
 void mix_vectors(const VectorsArgs<float>& args, const float* weights, float* sums);
 void mix_vectors(const VectorsArgs<BFloat16>& args, const BFloat16* weights, float* sums);
 
-// dots[j] = sum over i of vectors[j][i] * x[i], x stored as a vector is.
-void dot_vectors(const VectorsArgs<float>& args, const float* x, float* dots);
-void dot_vectors(const VectorsArgs<BFloat16>& args, const BFloat16* x, float* dots);
+// dots[j] = sum over i of vectors[j][i] * x[i], x stored as a vector is. Products are added in
+// float32 within kDotLines lines, and what these make in float64: rounding errors stay those of
+// short sums however long the vectors are.
+constexpr int64_t kDotLines = 4;
+void dot_vectors(const VectorsArgs<float>& args, const float* x, double* dots);
+void dot_vectors(const VectorsArgs<BFloat16>& args, const BFloat16* x, double* dots);
 
 // The same on instructions for bf16, or nullptr in a build without them; to be called only where
 // gemm_bfmmla() tells that the CPU has them.
 using MixFunction = void (*)(const VectorsArgs<BFloat16>&, const BFloat16* weights, float* sums);
-using DotFunction = void (*)(const VectorsArgs<BFloat16>&, const BFloat16* x, float* dots);
+using DotFunction = void (*)(const VectorsArgs<BFloat16>&, const BFloat16* x, double* dots);
 MixFunction native_mix();
 DotFunction native_dot();
 
-// Squared norms, summed in float64, of x and of x less the sum of `count` parts. n: whole lines.
-struct SquaredNorms {
-  double all, rest;
-};
-SquaredNorms squared_norms(const float* x, const float* parts, int64_t stride, int64_t count,
-                           int64_t n);
+// Squared norm of x, summed in float64. n: whole lines.
+double squared_norm(const float* x, int64_t n);
+// That of x less the sum of `count` parts.
+double squared_distance(const float* x, const float* parts, int64_t stride, int64_t count,
+                        int64_t n);
 
 }  // namespace sluice::cpu
