@@ -10,18 +10,11 @@
 namespace sluice::cpu {
 namespace {
 
-// Columns are an odd number of cache lines apart: the same rows of columns read side by side would
-// else, with a power-of-two height, share cache sets.
-int64_t column_stride(int64_t n_out, DType dtype) {
-  const int64_t line = kLineBytes / element_bytes(dtype);
-  return (padded_to_line(n_out, dtype) / line | 1) * line;
-}
-
 struct Columns final : ColumnWeights {
   Columns(MatrixSource source, DType dtype)
       : ColumnWeights(source.n_out, source.n_in,
                       padded_to_line(source.n_out, dtype) * element_bytes(dtype)),
-        columns(host_buffer(dtype, {source.n_in, column_stride(source.n_out, dtype)})),
+        columns(host_buffer(dtype, {source.n_in, vector_stride(source.n_out, dtype)})),
         bias(std::move(source.bias)) {
     if (dtype == DType::kBF16)
       transpose<BFloat16>(source);

@@ -19,6 +19,13 @@ inline int64_t padded_to_line(int64_t n, DType dtype) {
   const int64_t elements = kLineBytes / element_bytes(dtype);
   return (n + elements - 1) / elements * elements;
 }
+// From one vector to the next. The same elements of vectors read side by side would, at lengths of
+// many factors of two, share cache sets: there an odd number of lines keeps them apart.
+inline int64_t vector_stride(int64_t n, DType dtype) {
+  const int64_t elements = kLineBytes / element_bytes(dtype);
+  const int64_t lines = padded_to_line(n, dtype) / elements;
+  return (lines % 16 == 0 ? lines + 1 : lines) * elements;
+}
 // Where element i of a vector stands.
 template <typename T>
 constexpr int64_t stored_at(int64_t i) {

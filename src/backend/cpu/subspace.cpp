@@ -42,60 +42,79 @@ constexpr int64_t kRowBlock = 128;
 constexpr int64_t kGroups = 8, kGroupRank = 32;
 // Of ||x||^2, from docs/algorithm.md section 4.
 constexpr double kCancels = 1e-3;
-// An E of smaller norm changes no residual beyond kCancels by more than half of 1e-5: 0.063 times
-// that. In f32 most are; in bf16, a thousand times larger, none.
+// An E that is, beside its diagonal, of smaller norm changes no residual beyond kCancels by more
+// than half of 1e-5: 0.063 times that. In f32 most are; in bf16, a thousand times larger, none.
 constexpr double kNegligible = 3e-7;
 // Below this a thread's share costs less than waking it.
 constexpr int64_t kGrainBytes = 32768;
 
-// E for c.(E c) with every pair once: row i holds 2 E_ij at j > i and E_ii, zeros before, from the
-// line that i stands in. Blocks of kMaxVectors rows begin at one element, so they are as long.
+// E beside its diagonal, for c.(E c), with every pair once: row i holds 2 E_ij at j > i, zeros
+// before, from the line that i stands in. Blocks of kMaxVectors rows begin at one element, so they
+// are as long.
 class Overlaps {
  public:
-  explicit Overlaps(int64_t rank) : rank_(rank), padded_(padded_to_line(rank, DType::kF32)) {
+  Overlaps(int64_t rank, DType dtype)
+      : rank_(rank), padded_(padded_to_line(rank, dtype)), line_(padded_to_line(1, dtype)) {
     int64_t n = 0;
     for (int64_t i = 0; i < rank; ++i) n += length(i);
-    values_ = host_buffer(DType::kF32, {n});
+    values_ = host_buffer(dtype, {n});
   }
-  int64_t bytes() const { return values_.view().shape().numel() * element_bytes(DType::kF32); }
+  int64_t bytes() const {
+    return values_.view().shape().numel() * element_bytes(values_.view().dtype());
+  }
   int64_t n_blocks() const { return (rank_ + kMaxVectors - 1) / kMaxVectors; }
-  float* at(int64_t i, int64_t j) const { return row(i) + (j - first(i)); }
 
-  // What rows of a block add to c.(E c); c padded to whole lines.
-  double block(int64_t b, const float* c) const {
+  template <typename T>
+  void set(int64_t i, int64_t j, double value) const {
+    row<T>(i)[stored_at<T>(j - first(i))] = from_float<T>(static_cast<float>(value));
+  }
+  // What rows of a block add to c.(E c); c stored as a vector is.
+  template <typename T>
+  double block(int64_t b, const T* c) const {
     const int64_t i = b * kMaxVectors, count = std::min(kMaxVectors, rank_ - i);
-    const float* rows[kMaxVectors];
-    for (int64_t k = 0; k < count; ++k) rows[k] = row(i + k);
+    const T* rows[kMaxVectors];
+    for (int64_t k = 0; k < count; ++k) rows[k] = row<T>(i + k);
     double dots[kMaxVectors], sum = 0;
     dot_vectors({.vectors = rows, .count = count, .n = length(i)}, c + first(i), dots);
-    for (int64_t k = 0; k < count; ++k) sum += c[i + k] * dots[k];
+    for (int64_t k = 0; k < count; ++k) sum += to_float(c[stored_at<T>(i + k)]) * dots[k];
     return sum;
   }
 
  private:
-  static constexpr int64_t kLine = kLineElements<float>;
-  static int64_t first(int64_t i) { return i / kLine * kLine; }
+  int64_t first(int64_t i) const { return i / line_ * line_; }
   int64_t length(int64_t i) const { return padded_ - first(i); }
-  // Lines of rows before this one have padded_, padded_ - kLine, ... elements a row.
-  float* row(int64_t i) const {
-    const int64_t lines = i / kLine;
-    return values_.view().data<float>() +
-           kLine * (lines * padded_ - kLine * lines * (lines - 1) / 2) + i % kLine * length(i);
+  // Rows of the lines before have padded_, padded_ - line_, ... elements.
+  template <typename T>
+  T* row(int64_t i) const {
+    const int64_t lines = i / line_, rows_before = first(i);
+    return values_.view().data<T>() + rows_before * padded_ -
+           rows_before * line_ * (lines - 1) / 2 + i % line_ * length(i);
   }
-  int64_t rank_, padded_;
+  int64_t rank_, padded_, line_;
   Buffer values_;
 };
 
+// What the formula needs beside V. Rounding a number S of E to bf16 errs by 2^-9 / sqrt(3) of it in
+// the mean square, so c.(E c) errs by that of the largest S, however c lies; the least residual the
+// formula may serve is where this comes to half of 1e-5. The diagonal, large where a direction is
+// nearly an axis, is not rounded.
+struct Deviation {
+  std::vector<float> diagonal;       // (rank)
+  std::optional<Overlaps> overlaps;  // none where they are negligible
+  double cancels = kCancels;         // of ||x||^2
+};
+
 struct Basis final : SubspaceBasis {
-  Basis(Buffer stored, int64_t n_in, std::optional<Overlaps> between)
+  Basis(Buffer stored, int64_t n_in, Deviation e)
       : SubspaceBasis(stored.view().rows(), n_in,
-                      stored.view().shape().numel() * element_bytes(stored.view().dtype()) +
-                          (between ? between->bytes() : 0)),
+                      stored.view().rows() * padded_to_line(n_in, stored.view().dtype()) *
+                              element_bytes(stored.view().dtype()) +
+                          (e.overlaps ? e.overlaps->bytes() : 0)),
         vectors(std::move(stored)),
-        overlaps(std::move(between)),
+        deviation(std::move(e)),
         n_groups(std::max(kGroups, rank() / (kGroups * kGroupRank) * kGroups)) {}
   DType dtype() const { return vectors.view().dtype(); }
-  int64_t stride() const { return vectors.view().row_stride(); }
+  int64_t padded() const { return padded_to_line(n_in(), dtype()); }  // elements of a vector
 
   // V^T as a matrix (rank, n_in), and V as one (n_in, rank).
   MatrixSource directions() const {
@@ -116,7 +135,7 @@ struct Basis final : SubspaceBasis {
   }
 
   Buffer vectors;  // (rank, stride) compute dtype, zero beyond n_in; see stored_at
-  std::optional<Overlaps> overlaps;  // none where they are negligible
+  Deviation deviation;
   int64_t n_groups;
 
  private:
@@ -129,7 +148,7 @@ struct Basis final : SubspaceBasis {
 
 Buffer store_vectors(std::span<const float> values, int64_t rank, int64_t n_in, DType dtype) {
   SLUICE_CHECK(rank > 0 && static_cast<int64_t>(values.size()) == rank * n_in);
-  Buffer stored = host_buffer(dtype, {rank, padded_to_line(n_in, dtype)});
+  Buffer stored = host_buffer(dtype, {rank, vector_stride(n_in, dtype)});
   for (int64_t j = 0; j < rank; ++j)
     for (int64_t i = 0; i < n_in; ++i) {
       const float x = values[static_cast<size_t>(j * n_in + i)];
@@ -141,30 +160,53 @@ Buffer store_vectors(std::span<const float> values, int64_t rank, int64_t n_in, 
   return stored;
 }
 
+// A block of E beside the diagonal: its squared norm and its largest stored number.
+struct Extent {
+  double squares = 0, largest = 0;
+};
 template <typename T>
-std::optional<Overlaps> overlaps_of(const Tensor& vectors) {
-  Overlaps overlaps(vectors.rows());
-  std::vector<double> squares(static_cast<size_t>(overlaps.n_blocks()));
-  parallel_for(overlaps.n_blocks(), 1, [&](int64_t begin, int64_t end) {
-    for (int64_t b = begin; b < end; ++b) {
-      const int64_t i = b * kMaxVectors, count = std::min(kMaxVectors, vectors.rows() - i);
-      const T* rows[kMaxVectors];
-      for (int64_t k = 0; k < count; ++k) rows[k] = vectors.row<T>(i + k);
-      for (int64_t j = i; j < vectors.rows(); ++j) {
-        double dots[kMaxVectors];
-        dot_vectors({.vectors = rows, .count = count, .n = vectors.row_stride()}, vectors.row<T>(j),
-                    dots);
-        for (int64_t k = 0; k < count && i + k <= j; ++k) {
-          const double e = i + k == j ? dots[k] - 1 : dots[k], weight = i + k == j ? 1 : 2;
-          *overlaps.at(i + k, j) = static_cast<float>(weight * e);
-          squares[static_cast<size_t>(b)] += weight * e * e;
-        }
-      }
+Extent measure_block(const Tensor& vectors, int64_t n, int64_t b, const Overlaps& to,
+                     float* diagonal) {
+  const int64_t first = b * kMaxVectors, count = std::min(kMaxVectors, vectors.rows() - first);
+  const T* rows[kMaxVectors];
+  for (int64_t k = 0; k < count; ++k) rows[k] = vectors.row<T>(first + k);
+  Extent extent;
+  for (int64_t j = first; j < vectors.rows(); ++j) {
+    double dots[kMaxVectors];
+    dot_vectors({.vectors = rows, .count = count, .n = n}, vectors.row<T>(j), dots);
+    for (int64_t k = 0; k < count && first + k < j; ++k) {
+      to.set<T>(first + k, j, 2 * dots[k]);
+      extent.squares += 2 * dots[k] * dots[k];
+      extent.largest = std::max(extent.largest, std::abs(2 * dots[k]));
     }
+    if (j < first + count) diagonal[j] = static_cast<float>(dots[j - first] - 1);
+  }
+  return extent;
+}
+
+template <typename T>
+Deviation deviation_of(const Tensor& vectors, int64_t n_in) {
+  Overlaps overlaps(vectors.rows(), vectors.dtype());
+  Deviation result;
+  result.diagonal.resize(static_cast<size_t>(vectors.rows()));
+  std::vector<Extent> blocks(static_cast<size_t>(overlaps.n_blocks()));
+  const int64_t n = padded_to_line(n_in, vectors.dtype());
+  parallel_for(overlaps.n_blocks(), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t b = begin; b < end; ++b)
+      blocks[static_cast<size_t>(b)] =
+          measure_block<T>(vectors, n, b, overlaps, result.diagonal.data());
   });
-  const double norm = std::sqrt(std::accumulate(squares.begin(), squares.end(), 0.0));
-  if (norm <= kNegligible) return std::nullopt;
-  return overlaps;
+  Extent all;
+  for (const Extent& block : blocks) {
+    all.squares += block.squares;
+    all.largest = std::max(all.largest, block.largest);
+  }
+  if (std::sqrt(all.squares) <= kNegligible) return result;
+  const double unit = sizeof(T) == 2 ? 0x1p-9 : 0x1p-24;
+  const double least = unit / std::sqrt(3) * all.largest / 1e-5;  // error / (2 * 5e-6)
+  result.cancels = std::max(kCancels, least * least);
+  result.overlaps = std::move(overlaps);
+  return result;
 }
 
 float missed_share(double all, double rest) {
@@ -209,7 +251,7 @@ void multiply_directions(const Basis& basis, int64_t begin, int64_t end, const T
     const T* vectors[kMaxVectors];
     for (int64_t s = 0; s < count; ++s) vectors[s] = basis.vectors.view().row<T>(first + s * apart);
     double dots[kMaxVectors];
-    dot_vectors({.vectors = vectors, .count = count, .n = basis.stride()}, x, dots);
+    dot_vectors({.vectors = vectors, .count = count, .n = basis.padded()}, x, dots);
     for (int64_t s = 0; s < count; ++s) {
       h[first + s * apart] = dots[s];
       c[first + s * apart] = from_float<T>(static_cast<float>(dots[s]));
@@ -223,7 +265,7 @@ void multiply_directions(const Basis& basis, int64_t begin, int64_t end, const T
 // ||x - V c||^2 by its definition; V comes from a cache.
 template <typename T>
 double explicit_rest(const Basis& basis, const float* x, const T* c) {
-  const int64_t stride = basis.stride(), n_groups = basis.n_groups;
+  const int64_t stride = basis.padded(), n_groups = basis.n_groups;
   thread_local std::vector<float> scratch;
   scratch.resize(std::max(scratch.size(), static_cast<size_t>(n_groups * stride)));
   float* parts = scratch.data();
@@ -246,13 +288,13 @@ double explicit_rest(const Basis& basis, const float* x, const T* c) {
 // c.(E c).
 template <typename T>
 double overlap_of(const Overlaps& overlaps, const T* c, int64_t rank) {
-  thread_local std::vector<float> padded;
+  thread_local std::vector<T> stored;
   thread_local std::vector<double> parts;
-  padded.assign(static_cast<size_t>(padded_to_line(rank, DType::kF32)), 0.0f);
+  stored.resize(std::max(stored.size(), static_cast<size_t>(rank + kLineElements<T>)));
   parts.resize(static_cast<size_t>(overlaps.n_blocks()));
-  for (int64_t j = 0; j < rank; ++j) padded[static_cast<size_t>(j)] = to_float(c[j]);
-  const float* from = padded.data();
+  T* from = stored.data();
   double* to = parts.data();
+  store_like_directions(c, rank, from);
   const int64_t grain = 1 + kGrainBytes * overlaps.n_blocks() / overlaps.bytes();
   parallel_for(overlaps.n_blocks(), grain, [&](int64_t begin, int64_t end) {
     for (int64_t b = begin; b < end; ++b) to[b] = overlaps.block(b, from);
@@ -262,7 +304,7 @@ double overlap_of(const Overlaps& overlaps, const T* c, int64_t rank) {
 
 template <typename T>
 void project_row(const ProjectArgs& args, const Basis& basis, int64_t row) {
-  const int64_t stride = basis.stride(), rank = basis.rank();
+  const int64_t stride = basis.padded(), rank = basis.rank();
   thread_local std::vector<float> x_scratch;
   thread_local std::vector<T> stored_scratch;
   thread_local std::vector<double> h_scratch;
@@ -281,10 +323,13 @@ void project_row(const ProjectArgs& args, const Basis& basis, int64_t row) {
   });
   const double all = squared_norm(x, stride);
   double inside = 0;
-  for (int64_t j = 0; j < rank; ++j) inside += to_float(c[j]) * (2 * h[j] - to_float(c[j]));
+  for (int64_t j = 0; j < rank; ++j) {
+    const double cj = to_float(c[j]);
+    inside += cj * (2 * h[j] - cj - cj * basis.deviation.diagonal[static_cast<size_t>(j)]);
+  }
   double rest = all - inside;
-  if (basis.overlaps) rest += overlap_of(*basis.overlaps, c, rank);
-  if (!(rest >= kCancels * all)) rest = explicit_rest(basis, x, c);
+  if (basis.deviation.overlaps) rest += overlap_of(*basis.deviation.overlaps, c, rank);
+  if (!(rest >= basis.deviation.cancels * all)) rest = explicit_rest(basis, x, c);
   args.residuals[static_cast<size_t>(row)] = missed_share(all, rest);
 }
 
@@ -292,7 +337,7 @@ void project_packed(const ProjectArgs& args, const Basis& basis) {
   make_linear(basis.directions(), basis.dtype())
       ->run({.weights = nullptr, .x = args.x, .out = args.coordinates});
   const auto back = make_linear(basis.transposed(), basis.dtype());
-  const int64_t stride = basis.stride();
+  const int64_t stride = basis.padded();
   const Buffer sums = host_buffer(DType::kF32, {kRowBlock, stride});
   for (int64_t first = 0; first < args.x.rows(); first += kRowBlock) {
     const int64_t n_rows = std::min(kRowBlock, args.x.rows() - first);
@@ -316,9 +361,9 @@ void project_packed(const ProjectArgs& args, const Basis& basis) {
 std::unique_ptr<SubspaceBasis> make_basis(std::span<const float> vectors, int64_t rank,
                                           int64_t n_in, DType dtype) {
   Buffer stored = store_vectors(vectors, rank, n_in, dtype);
-  auto overlaps = dtype == DType::kBF16 ? overlaps_of<BFloat16>(stored.view())
-                                        : overlaps_of<float>(stored.view());
-  return std::make_unique<Basis>(std::move(stored), n_in, std::move(overlaps));
+  Deviation deviation = dtype == DType::kBF16 ? deviation_of<BFloat16>(stored.view(), n_in)
+                                              : deviation_of<float>(stored.view(), n_in);
+  return std::make_unique<Basis>(std::move(stored), n_in, std::move(deviation));
 }
 
 void project(const ProjectArgs& args) {
