@@ -61,7 +61,7 @@ TEST_P(EveryBackend, PlantedResidualsAreFoundHoweverSmall) {
   constexpr int64_t kIn = 320, kRank = 40;
   for (const int64_t n_rows : {1, 40})
     for (const double size : {1e-15, 1.0, 1e15})
-      for (const double planted : {0.5, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6}) {
+      for (const double planted : {0.5, 1e-1, 4e-2, 3.2e-2, 3e-2, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6}) {
         SCOPED_TRACE(testing::Message() << n_rows << " rows of size " << size << ", " << planted);
         // The last direction stands outside of the basis.
         const std::vector<float> all = orthonormal_rows(kRank + 1, kIn, 3);
@@ -84,6 +84,18 @@ TEST_P(EveryBackend, PlantedResidualsAreFoundHoweverSmall) {
         if (dtype() == DType::kBF16) continue;
         for (const float residual : got.residuals) EXPECT_NEAR(residual, planted, kResidualError);
       }
+}
+
+// Nothing is assumed of V: neither unit length nor right angles.
+TEST_P(EveryBackend, ResidualsHoldForDirectionsThatAreNotOrthonormal) {
+  for (const Size& s : {Size{1, 320, 40}, Size{2, 65, 17}, Size{1, 1031, 31}, Size{40, 96, 12}})
+    for (const float mixed : {1e-4f, 1e-2f, 0.3f}) {
+      SCOPED_TRACE(testing::Message() << s.n_in << " on " << s.rank << ", mixed " << mixed);
+      SubspaceCase c = random_case(s, dtype(), 17);
+      for (int64_t i = s.n_in; i < s.rank * s.n_in; ++i)
+        c.vectors[static_cast<size_t>(i)] += mixed * c.vectors[static_cast<size_t>(i - s.n_in)];
+      expect_exact_residuals(c, dtype(), c.project(*backend));
+    }
 }
 
 TEST_P(EveryImplementation, ZeroRowsMissNothingAndRowsWithoutANormEverything) {
