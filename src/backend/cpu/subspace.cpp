@@ -5,28 +5,19 @@
 //
 // where E is what the vectors, as stored, are short of orthonormal. Small residuals would cancel;
 // below kCancels they are computed as they are defined, from x - V c. Many rows: two packed
-// products.
-//
-// What the formula errs by, in parts of ||x||^2: sums are float64 but for the products within
-// kDotLines lines (columns_simd.h), which are float32 chains of m <= 32 additions. An addition errs
-// by up to u = 2^-24 of its partial sum p, by u / sqrt(3) in the mean square. |p| is at most
-// ||v_b|| ||x_b|| over the elements b of a chain, so the errors of c.h, taken as independent, come
-// to u / sqrt(3) sqrt(m sum_b ||v_b||^2 ||x_b||^2) ||c||: 2e-7 if directions and x lay within one
-// chain, and sqrt(m / n) of that for directions spread over n inputs. Twice that over
-// 2 sqrt(kCancels) = 0.063 is 6e-6 of ||x|| for the former, which is within the 1e-5 that
-// ProjectArgs promises, and below 2e-6 for the latter from n = 320 on.
+// products. What the formula errs by: subspace_deviation.h.
 
 #include "backend/cpu/subspace.h"
 
 #include <algorithm>
 #include <cmath>
 #include <numeric>
-#include <optional>
 #include <vector>
 
 #include "backend/cpu/columns_simd.h"
 #include "backend/cpu/linear.h"
 #include "backend/cpu/rows.h"
+#include "backend/cpu/subspace_deviation.h"
 #include "core/threads.h"
 
 namespace sluice::cpu {
@@ -40,69 +31,8 @@ constexpr int64_t kRowBlock = 128;
 // number of threads does not change a bit; 8 of them divide among most numbers of threads, and in
 // groups of 32 directions the partial sums are a small part of what is read.
 constexpr int64_t kGroups = 8, kGroupRank = 32;
-// Of ||x||^2, from docs/algorithm.md section 4.
-constexpr double kCancels = 1e-3;
-// An E that is, beside its diagonal, of smaller norm changes no residual beyond kCancels by more
-// than half of 1e-5: 0.063 times that. In f32 most are; in bf16, a thousand times larger, none.
-constexpr double kNegligible = 3e-7;
 // Below this a thread's share costs less than waking it.
 constexpr int64_t kGrainBytes = 32768;
-
-// E beside its diagonal, for c.(E c), with every pair once: row i holds 2 E_ij at j > i, zeros
-// before, from the line that i stands in. Blocks of kMaxVectors rows begin at one element, so they
-// are as long.
-class Overlaps {
- public:
-  Overlaps(int64_t rank, DType dtype)
-      : rank_(rank), padded_(padded_to_line(rank, dtype)), line_(padded_to_line(1, dtype)) {
-    int64_t n = 0;
-    for (int64_t i = 0; i < rank; ++i) n += length(i);
-    values_ = host_buffer(dtype, {n});
-  }
-  int64_t bytes() const {
-    return values_.view().shape().numel() * element_bytes(values_.view().dtype());
-  }
-  int64_t n_blocks() const { return (rank_ + kMaxVectors - 1) / kMaxVectors; }
-
-  template <typename T>
-  void set(int64_t i, int64_t j, double value) const {
-    row<T>(i)[stored_at<T>(j - first(i))] = from_float<T>(static_cast<float>(value));
-  }
-  // What rows of a block add to c.(E c); c stored as a vector is.
-  template <typename T>
-  double block(int64_t b, const T* c) const {
-    const int64_t i = b * kMaxVectors, count = std::min(kMaxVectors, rank_ - i);
-    const T* rows[kMaxVectors];
-    for (int64_t k = 0; k < count; ++k) rows[k] = row<T>(i + k);
-    double dots[kMaxVectors], sum = 0;
-    dot_vectors({.vectors = rows, .count = count, .n = length(i)}, c + first(i), dots);
-    for (int64_t k = 0; k < count; ++k) sum += to_float(c[stored_at<T>(i + k)]) * dots[k];
-    return sum;
-  }
-
- private:
-  int64_t first(int64_t i) const { return i / line_ * line_; }
-  int64_t length(int64_t i) const { return padded_ - first(i); }
-  // Rows of the lines before have padded_, padded_ - line_, ... elements.
-  template <typename T>
-  T* row(int64_t i) const {
-    const int64_t lines = i / line_, rows_before = first(i);
-    return values_.view().data<T>() + rows_before * padded_ -
-           rows_before * line_ * (lines - 1) / 2 + i % line_ * length(i);
-  }
-  int64_t rank_, padded_, line_;
-  Buffer values_;
-};
-
-// What the formula needs beside V. Rounding a number S of E to bf16 errs by 2^-9 / sqrt(3) of it in
-// the mean square, so c.(E c) errs by that of the largest S, however c lies; the least residual the
-// formula may serve is where this comes to half of 1e-5. The diagonal, large where a direction is
-// nearly an axis, is not rounded.
-struct Deviation {
-  std::vector<float> diagonal;       // (rank)
-  std::optional<Overlaps> overlaps;  // none where they are negligible
-  double cancels = kCancels;         // of ||x||^2
-};
 
 struct Basis final : SubspaceBasis {
   Basis(Buffer stored, int64_t n_in, Deviation e)
@@ -158,55 +88,6 @@ Buffer store_vectors(std::span<const float> values, int64_t rank, int64_t n_in, 
         stored.view().row<float>(j)[i] = x;
     }
   return stored;
-}
-
-// A block of E beside the diagonal: its squared norm and its largest stored number.
-struct Extent {
-  double squares = 0, largest = 0;
-};
-template <typename T>
-Extent measure_block(const Tensor& vectors, int64_t n, int64_t b, const Overlaps& to,
-                     float* diagonal) {
-  const int64_t first = b * kMaxVectors, count = std::min(kMaxVectors, vectors.rows() - first);
-  const T* rows[kMaxVectors];
-  for (int64_t k = 0; k < count; ++k) rows[k] = vectors.row<T>(first + k);
-  Extent extent;
-  for (int64_t j = first; j < vectors.rows(); ++j) {
-    double dots[kMaxVectors];
-    dot_vectors({.vectors = rows, .count = count, .n = n}, vectors.row<T>(j), dots);
-    for (int64_t k = 0; k < count && first + k < j; ++k) {
-      to.set<T>(first + k, j, 2 * dots[k]);
-      extent.squares += 2 * dots[k] * dots[k];
-      extent.largest = std::max(extent.largest, std::abs(2 * dots[k]));
-    }
-    if (j < first + count) diagonal[j] = static_cast<float>(dots[j - first] - 1);
-  }
-  return extent;
-}
-
-template <typename T>
-Deviation deviation_of(const Tensor& vectors, int64_t n_in) {
-  Overlaps overlaps(vectors.rows(), vectors.dtype());
-  Deviation result;
-  result.diagonal.resize(static_cast<size_t>(vectors.rows()));
-  std::vector<Extent> blocks(static_cast<size_t>(overlaps.n_blocks()));
-  const int64_t n = padded_to_line(n_in, vectors.dtype());
-  parallel_for(overlaps.n_blocks(), 1, [&](int64_t begin, int64_t end) {
-    for (int64_t b = begin; b < end; ++b)
-      blocks[static_cast<size_t>(b)] =
-          measure_block<T>(vectors, n, b, overlaps, result.diagonal.data());
-  });
-  Extent all;
-  for (const Extent& block : blocks) {
-    all.squares += block.squares;
-    all.largest = std::max(all.largest, block.largest);
-  }
-  if (std::sqrt(all.squares) <= kNegligible) return result;
-  const double unit = sizeof(T) == 2 ? 0x1p-9 : 0x1p-24;
-  const double least = unit / std::sqrt(3) * all.largest / 1e-5;  // error / (2 * 5e-6)
-  result.cancels = std::max(kCancels, least * least);
-  result.overlaps = std::move(overlaps);
-  return result;
 }
 
 float missed_share(double all, double rest) {
@@ -361,8 +242,7 @@ void project_packed(const ProjectArgs& args, const Basis& basis) {
 std::unique_ptr<SubspaceBasis> make_basis(std::span<const float> vectors, int64_t rank,
                                           int64_t n_in, DType dtype) {
   Buffer stored = store_vectors(vectors, rank, n_in, dtype);
-  Deviation deviation = dtype == DType::kBF16 ? deviation_of<BFloat16>(stored.view(), n_in)
-                                              : deviation_of<float>(stored.view(), n_in);
+  Deviation deviation = deviation_of(stored.view(), n_in);
   return std::make_unique<Basis>(std::move(stored), n_in, std::move(deviation));
 }
 
