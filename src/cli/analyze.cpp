@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "cli/analyze_joint.h"
 #include "cli/analyze_tables.h"
 #include "cli/commands.h"
 #include "cli/options.h"
@@ -38,7 +39,11 @@ struct AnalyzeFlags : CommonOptions {
   int64_t deep = -1;
   uint64_t seed = 0;
   bool subspace = false;
-  std::optional<int64_t> rank;  // of its bases; a quarter of d_model
+  bool joint = false;
+  std::string bases;           // of joint selection, which they ask for
+  std::vector<int64_t> ranks;  // of --subspace (the largest) and of joint selection
+
+  bool wants_joint() const { return joint || !bases.empty(); }
 };
 
 // Every value once, in the order given.
@@ -89,25 +94,33 @@ std::vector<int64_t> contexts_of(const AnalyzeFlags& flags, const ModelSpec& spe
   return distinct(flags.contexts);
 }
 
-std::optional<SubspaceProfile> subspaces_of(const AnalyzeFlags& flags, const Tokenizer& tokenizer,
+std::optional<SubspaceProfile> subspaces_of(const AnalyzeFlags& flags, const TextSource& source,
                                             Model& model) {
   if (!flags.subspace) return std::nullopt;
   ProgressBar bar("analyze subspaces", flags.quiet);
-  TextStream text(flags.file, tokenizer, flags.separator);
-  const int64_t rank = flags.rank.value_or(std::max<int64_t>(model.spec().d_model / 4, 1));
+  TextStream text = source.open();
+  const int64_t rank = flags.ranks.empty()
+                           ? std::max<int64_t>(model.spec().d_model / 4, 1)
+                           : *std::max_element(flags.ranks.begin(), flags.ranks.end());
   return profile_subspaces(model, text, rank, flags.windows,
                            [&](double done) { bar.update(done, ""); });
 }
 
-void print_report(const AnalyzeReport& report, const std::optional<SubspaceProfile>& subspaces,
-                  const std::string& format) {
+// What goes beside the sets.
+struct Extras {
+  std::optional<SubspaceProfile> subspaces;
+  std::optional<JointProfile> joint;
+};
+
+void print_report(const AnalyzeReport& report, const Extras& extras, const std::string& format) {
   std::vector<TextTable> tables;
   const auto append = [&](std::vector<TextTable> more) {
     for (TextTable& table : more)
       if (!table.empty()) tables.push_back(std::move(table));
   };
   const Profile& first = report.profiles.front();
-  if (subspaces) append({subspace_table(*subspaces, first)});
+  if (extras.subspaces) append({subspace_table(*extras.subspaces, first)});
+  if (extras.joint) append({joint_table(*extras.joint)});
   append(layer_tables(report, first));
   append(summary_tables(report));
   append({covering_table(report)});
@@ -126,6 +139,8 @@ void print_report(const AnalyzeReport& report, const std::optional<SubspaceProfi
 }
 
 void run_analyze(AnalyzeFlags& flags) {
+  if (!flags.ranks.empty() && !flags.subspace && !flags.wants_joint())
+    throw CLI::ValidationError("--rank is for --subspace and --joint");
   check_outputs(flags);
   const auto checkpoint = open_checkpoint(flags.model);
   const auto tokenizer = open_tokenizer_of(*checkpoint);
@@ -134,24 +149,37 @@ void run_analyze(AnalyzeFlags& flags) {
   options.want_map = flags.wants_results();
   const std::vector<int64_t> contexts = contexts_of(flags, spec);
   flags.context = *std::max_element(contexts.begin(), contexts.end());
+  const TextSource source{
+      .path = flags.file, .separator = flags.separator, .tokenizer = *tokenizer};
   {  // a text that is too short is refused before the work
-    TextStream text(flags.file, *tokenizer, flags.separator);
+    TextStream text = source.open();
     first_window(text, std::min(flags.context, spec.max_positions));
   }
+  std::optional<JointRequest> joint;
+  if (flags.wants_joint())
+    joint = joint_request({.checkpoint = *checkpoint,
+                           .analyze = options,
+                           .contexts = contexts,
+                           .ranks = distinct(flags.ranks),
+                           .bases = flags.bases},
+                          source);
+  if (joint && joint->same_text)
+    fmt::print(stderr, "sluice: the bases were made from this very text\n");
   Model model = load_model(checkpoint, flags);
   const ProjectionNorms norms = projection_norms(*checkpoint);
 
   AnalyzeResult result;
   for (const int64_t n_tokens : contexts) {
     ProgressBar bar(fmt::format("analyze {} tokens", n_tokens), flags.quiet);
-    TextStream text(flags.file, *tokenizer, flags.separator);
+    TextStream text = source.open();
     AnalyzeResult found =
         analyze(model, norms, text, n_tokens, options, [&](double done) { bar.update(done, ""); });
     std::move(found.profiles.begin(), found.profiles.end(), std::back_inserter(result.profiles));
     if (found.map) result.map = std::move(found.map);
     options.want_map = false;  // one is enough to look at
   }
-  const std::optional<SubspaceProfile> subspaces = subspaces_of(flags, *tokenizer, model);
+  Extras extras{.subspaces = subspaces_of(flags, source, model), .joint = {}};
+  if (joint) extras.joint = run_joint(*joint, source, model, flags.quiet);
   if (flags.wants_results()) {
     nlohmann::json json = analyze_results(
         {.command_line = flags.command_line,
@@ -159,7 +187,8 @@ void run_analyze(AnalyzeFlags& flags) {
          .model = model,
          .text = flags.file},
         {.options = options, .contexts = contexts, .result = result, .tokenizer = *tokenizer});
-    if (subspaces) json["subspace"] = describe_subspaces(*subspaces);
+    if (extras.subspaces) json["subspace"] = describe_subspaces(*extras.subspaces);
+    if (extras.joint) json["joint"] = describe_joint(*extras.joint);
     write_outputs(json, flags);
   }
   const AnalyzeReport report{.model_name = checkpoint->path.filename().string(),
@@ -167,7 +196,7 @@ void run_analyze(AnalyzeFlags& flags) {
                              .rules = options.rules,
                              .exempts = options.sinks > 0 || options.outlier_ratio > 0,
                              .profiles = std::move(result.profiles)};
-  print_report(report, subspaces, flags.format);
+  print_report(report, extras, flags.format);
 }
 
 }  // namespace
@@ -226,13 +255,18 @@ Run add_analyze(CLI::App& program) {
   command->add_option("--format", flags->format, "Of the tables: md or csv")
       ->check(CLI::IsMember({"md", "csv"}))
       ->capture_default_str();
-  CLI::Option* subspace = command->add_flag(
-      "--subspace", flags->subspace,
-      "Also the hidden axis: effective rank of what linear layers read, and how far\n"
-      "neighbouring layers share its directions");
-  command->add_option("--rank", flags->rank, "Directions compared by --subspace; d_model / 4")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 30))
-      ->needs(subspace);
+  command->add_flag("--subspace", flags->subspace,
+                    "Also the hidden axis: effective rank of what linear layers read, and how far\n"
+                    "neighbouring layers share its directions");
+  command->add_flag("--joint", flags->joint,
+                    "Also joint selection: how many pairs a basis decides, and the time it takes;\n"
+                    "bases come from --bases, or from the text after the windows");
+  command->add_option("--bases", flags->bases,
+                      "Bases for --joint: a file of calibrate --selection normed,residual");
+  list("--rank", flags->ranks,
+       "Directions: of each basis of --joint (d_model / 16, / 8, / 4), the largest of those\n"
+       "compared by --subspace (d_model / 4)")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 30));
   command->add_option("--seed", flags->seed, "Of the random control")->capture_default_str();
   command
       ->add_option("--separator", flags->separator,

@@ -8,6 +8,7 @@
 #include "io/write_file.h"
 #include "report/page_text.h"
 #include "report/report.h"
+#include "report/spectrum.h"
 #include "report/token_map.h"
 
 namespace sluice {
@@ -48,6 +49,9 @@ std::string_view take_until(std::string_view& html, std::string_view mark) {
 void append_part(Json& parts, Json part) {
   if (const auto map = part.find("map"); map != part.end() && !map->is_null())
     *map = pack_map(*map);
+  if (const auto groups = part.find("groups");
+      groups != part.end() && part["command"] == "calibrate")
+    thin_spectra(*groups);
   parts.push_back(std::move(part));
 }
 

@@ -55,13 +55,41 @@ const Json& shapes() {
           "layer": "integer", "n_reps_independent?": "number", "n_reps_cascade?": "number",
           "jaccard_prev?": "number", "turnover?": "number"
         }]
+      },
+      "subspace?": {"rank": "integer", "n_tokens?": "integer", "groups": ["directions"]},
+      "joint?": {
+        "rule": "text", "tau": "number", "space": "text", "n_tokens": "integer",
+        "n_windows?": "integer",
+        "bases?": {"path?": "text", "text?": "text", "n_tokens?": "integer"},
+        "layers": [{
+          "layer": "integer", "seconds": "number", "products?": "number",
+          "ranks": [{"rank": "integer", "*": "number"}]
+        }]
       }
     },
+    "directions": {
+      "layer": "integer", "input": "text", "d": "integer", "energy": "number",
+      "effective_rank_90?": "integer", "effective_rank_95?": "integer",
+      "effective_rank_99?": "integer", "coherence_prev?": "number",
+      "smallest_cosine_prev?": "number", "rank?": "integer", "spectrum?": ["number"],
+      "energies?": [{"rank": "integer", "energy": "number"}], "iterations?": "integer",
+      "start_energy?": "number", "work_saved?": "number", "seconds?": "number",
+      "fresh_energy?": "number", "fresh_seconds?": "number"
+    },
+    "calibrate": {"groups": ["directions"], "summary?": {"*": "number"}},
     "set": {"rule?": "text", "*": "number"},
 
     "eval": {
-      "metrics?": "metrics", "cache?": "cache",
-      "runs?": [{"settings": "choice", "metrics": "metrics", "cache?": "cache", "plan?": "plan"}]
+      "metrics?": "metrics", "cache?": "cache", "linear?": ["linear"],
+      "runs?": [{
+        "settings": "choice", "metrics": "metrics", "cache?": "cache", "plan?": "plan",
+        "linear?": ["linear"]
+      }]
+    },
+    "linear": {
+      "layer": "integer", "input": "text", "kind?": "text", "rank?": "integer",
+      "epsilon?": "number", "fast_path_fraction?": "number", "bytes_fraction?": "number",
+      "residual_median?": "number", "residual_p90?": "number", "kept_fraction?": "number"
     },
     "metrics": {"*": "number"},
     "cache": {"*": "number"},

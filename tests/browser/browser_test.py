@@ -24,8 +24,8 @@ from selenium.webdriver.support.ui import WebDriverWait
 
 import sample
 
-VIEWS = ["token-map", "depth-map", "profile", "quality", "heads", "speed", "generation", "tables",
-         "about"]
+VIEWS = ["token-map", "depth-map", "profile", "quality", "heads", "subspace", "fast-path", "speed",
+         "generation", "tables", "about"]
 
 # As the page shows it: what is invisible, or would reorder its neighbours, by its number.
 INVISIBLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u200b\u200c\u200e\u200f"
@@ -62,7 +62,8 @@ class Browser:
         cls.page = cls.report("page", [
             sample.analyze(cls.map), sample.evaluate(),
             sample.generate("The gate", " opens at noon"),
-            sample.generate("The gate", " opens at dawn", "keys"), sample.bench()])
+            sample.generate("The gate", " opens at dawn", "keys"), sample.bench(),
+            sample.calibrate()])
 
     @classmethod
     def stop(cls):
@@ -229,6 +230,57 @@ class TokenMap(PageTest):
         self.open(Browser.page)
         self.js("window.sluice.showToken(50)")
         self.expect_details(0, 50)
+
+
+class Directions(PageTest):
+    def labels(self, selector):
+        return self.js("return [...document.querySelectorAll(arguments[0])].map("
+                       "(e) => e.getAttribute('aria-label'))", selector)
+
+    def choose(self, role, index):
+        self.js("const s = document.querySelector(`[data-role=${arguments[0]}]`);"
+                "s.selectedIndex = arguments[1]; s.dispatchEvent(new Event('change'))", role, index)
+
+    def setUp(self):
+        super().setUp()
+        self.open(Browser.page)
+        self.wait(lambda: self.labels("[data-view=fast-path] .point"), "the view is drawn")
+
+    def test_the_layer_chooser_shows_that_layers_spectra(self):
+        for layer in (0, 4):
+            self.choose("spectrum-layer", layer)
+            expected = [f"{name}, layer {layer}, {share} % in {g[f'effective_rank_{share}']} of "
+                        f"{g['d']}"
+                        for g in sample.calibrate()["groups"] if g["layer"] == layer
+                        for name in [g["input"].replace("selection_", "selection, ")
+                                     .replace("_", " ").replace("mlp", "MLP")]
+                        for share in (90, 95, 99)]
+            first = "figure:has([data-role=spectrum-layer]) .point"
+            self.wait(lambda: self.labels(first), "the picture is drawn")
+            self.assertEqual(self.labels(first), expected)
+
+    def test_both_cascades_and_joint_selection_are_told(self):
+        told = "\n".join(self.labels("[data-view=subspace] .point"))
+        results = sample.analyze(Browser.map)
+        for g in results["subspace"]["groups"]:
+            if g["coherence_prev"] is not None:
+                self.assertIn(f"mean cos² {g['coherence_prev']:.3f}", told)
+        for layer in results["joint"]["layers"]:
+            for r in layer["ranks"]:
+                self.assertIn(f"k {r['rank']}, layer {layer['layer']}, "
+                              f"{100 * r['dropped_fraction']:.1f} % of", told)
+        self.assertIn("independent, layer 1, Jaccard with the layer before", told)
+
+    def test_the_fast_path_map_has_every_layer_and_input_of_the_chosen_run(self):
+        runs = [r for r in sample.evaluate()["runs"] if "linear" in r]
+        for index, run in enumerate(runs):
+            self.choose("fast-path", index)
+            told = self.labels("[data-view=fast-path] .point")
+            self.assertEqual(len(told), len(run["linear"]))
+            for cell, g in zip(told, run["linear"]):
+                self.assertTrue(cell.startswith(f"Layer {g['layer']}, "), cell)
+                self.assertIn(f"ε {g['epsilon']}", cell)
+                self.assertIn(f"{100 * g['fast_path_fraction']:.1f} % of the tokens", cell)
 
 
 class WholePage(PageTest):

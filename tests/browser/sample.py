@@ -70,7 +70,72 @@ def analyze(map_, **names):
                          "jaccard_prev": None, "turnover": None},
                         {"layer": 5, "n_reps_independent": 150, "n_reps_cascade": 160,
                          "jaccard_prev": 0.7, "turnover": 0.2}]}
-    return {**header("analyze", **names), "runs": [run], "map": map_, "paper": paper}
+    return {**header("analyze", **names), "runs": [run], "map": map_, "paper": paper,
+            "subspace": subspace(len(layers)), "joint": joint(len(layers), n_tokens)}
+
+
+def group(layer, name, rng):
+    d = 768 if name == "mlp_inner" else 192
+    r90 = rng.randint(d // 8, d // 3)
+    return {"layer": layer, "input": name, "d": d, "energy": rng.uniform(0.7, 0.95),
+            "effective_rank_90": r90, "effective_rank_95": r90 + d // 8,
+            "effective_rank_99": r90 + d // 3}
+
+
+LINEAR_INPUTS = ["attention_input", "attention_output", "mlp_input", "mlp_inner"]
+
+
+def subspace(n_layers):
+    rng = random.Random(6)
+    groups = [{**group(layer, name, rng),
+               "coherence_prev": rng.uniform(0.3, 0.9) if layer else None,
+               "smallest_cosine_prev": rng.uniform(0, 0.2) if layer else None}
+              for layer in range(n_layers) for name in LINEAR_INPUTS]
+    return {"rank": 48, "n_tokens": 1024, "groups": groups}
+
+
+def joint(n_layers, n_tokens):
+    rng = random.Random(7)
+    pairs = n_tokens * n_tokens / 4
+    layers = []
+    for layer in range(n_layers):
+        ranks = []
+        for rank in (24, 48, 96):
+            dropped = rng.uniform(0.1, 0.3) + rank / 160
+            ranks.append({"rank": rank, "energy": 0.5 + rank / 250, "pairs": pairs,
+                          "products": pairs * (1 - dropped), "dropped_fraction": dropped,
+                          "dropped_fraction_sd": 0.01, "seconds": 0.002 * rng.uniform(0.8, 1.4),
+                          "seconds_where_pays": 0.002 * rng.uniform(0.9, 1.02)})
+        layers.append({"layer": layer, "products": pairs, "seconds": 0.002, "ranks": ranks})
+    return {"rule": "cascade-cover", "tau": 0.3, "space": "normed", "n_tokens": n_tokens,
+            "n_windows": 2, "layers": layers,
+            "bases": {"path": None, "text": "text/demo.txt", "n_tokens": 8192,
+                      "same_text": False}}
+
+
+def calibrate(**names):
+    rng = random.Random(8)
+    groups = []
+    for layer in range(6):
+        for name in LINEAR_INPUTS + ["selection_normed"]:
+            made = group(layer, name, rng)
+            decay = rng.uniform(0.93, 0.98)
+            raw = [decay ** k for k in range(made["d"])]
+            total = sum(raw)
+            shares = [x / total for x in raw]
+            for share in (90, 95, 99):
+                energy, k = 0, 0
+                while energy < share / 100 and k < len(shares):
+                    energy += shares[k]
+                    k += 1
+                made[f"effective_rank_{share}"] = k
+            groups.append({**made, "rank": 48, "energy": sum(shares[:48]), "spectrum": shares,
+                           "energies": [{"rank": 48, "energy": sum(shares[:48])}],
+                           "inherited": layer > 2, "iterations": 2, "start_energy": None,
+                           "work_saved": 0.2, "seconds": 0.05, "fresh_energy": None,
+                           "fresh_seconds": None})
+    return {**header("calibrate", **names), "groups": groups,
+            "summary": {"n_groups": len(groups), "work_saved": 0.2}}
 
 
 def evaluate(**names):
@@ -92,6 +157,19 @@ def evaluate(**names):
                                  "block": 128, "heads": heads + [{"kind": "dense"},
                                                                  {"kind": "window"}]}
                                 for i in range(6)]}})
+    for epsilon in (0.1, 0.3):
+        rng = random.Random(9)
+        linear = [{"layer": i, "input": name, "kind": "gsi", "rank": 48, "epsilon": epsilon,
+                   "fast_path_fraction": round(rng.uniform(0, 1) * min(1, 3 * epsilon), 4),
+                   "bytes_fraction": rng.uniform(0.5, 1.1), "residual_median": 0.2,
+                   "residual_p90": 0.35, "kept_fraction": None}
+                  for i in range(6) for name in LINEAR_INPUTS]
+        runs.append({"settings": {"attention": "dense", "linear": "gsi", "rank": 48,
+                                  "epsilon": epsilon},
+                     "metrics": {**runs[0]["metrics"], "keys_read_fraction": 1,
+                                 "clusters_fraction": 1, "weight_bytes_fraction": 0.9 - epsilon,
+                                 "kl_mean": epsilon / 10, "fast_path_fraction": 0.4},
+                     "linear": linear})
     return {**header("eval", **names), "runs": runs}
 
 

@@ -80,13 +80,21 @@ const modelName = (part) =>
     fileName(asObject(part.model).path) || asObject(part.model).family || 'model';
 const textName = (part) => fileName(asObject(part.text).path);
 
+// The same for linear layers: `, gsi k 48, ε 0.1`.
+function linearName(settings) {
+  const {linear, rank, epsilon} = settings;
+  if (typeof linear !== 'string' || linear === 'dense') return '';
+  return ', ' + linear + (isNumber(rank) ? ' k ' + figure(rank) : '') +
+      (isNumber(epsilon) ? ', ε ' + figure(epsilon) : '');
+}
+
 // How a choice of attention is named for people: `keys, τ 0.3`.
 function modeName(settings) {
   const s = asObject(settings);
   const mode = s.attention || 'dense';
   const tau = mode !== 'dense' && isNumber(s.tau) ? ', τ ' + figure(s.tau) : '';
   const far = s.far && s.far !== 'centroid' ? ', far ' + s.far : '';
-  return mode + tau + far;
+  return mode + tau + far + linearName(s);
 }
 
 function readData() {
@@ -105,9 +113,15 @@ function readData() {
     heads: [],
     generations: [],
     speed: [],
-    cache: []
+    cache: [],
+    directions: [],
+    coherence: [],
+    joint: [],
+    fastPath: []
   };
-  const readers = [addMap, addPlanOfPart, addProfiles, addQuality, addGeneration, addCases];
+  const readers = [
+    addMap, addPlanOfPart, addProfiles, addQuality, addGeneration, addCases, addDirections, addJoint
+  ];
   for (const part of parts) {
     for (const reader of readers) {
       try {
@@ -164,12 +178,43 @@ function addProfiles(data, part, prefix) {
   }
 }
 
+// Groups (a layer's input) with energies and effective ranks; `calibrate` has curves of them too,
+// `analyze` how neighbouring layers share their directions.
+function addDirections(data, part, prefix) {
+  const {groups, rank} = part.command === 'calibrate' ?
+      {groups: part.groups, rank: asObject(asList(part.groups)[0]).rank} :
+      asObject(part.subspace);
+  if (!asList(groups).length) return;
+  const entry = {
+    part,
+    groups,
+    rank,
+    name: `${prefix}${part.command} · ${textName(part)} · k ${figure(rank)}`
+  };
+  data.directions.push(entry);
+  if (groups.some((g) => isNumber(g.coherence_prev))) data.coherence.push(entry);
+}
+
+function addJoint(data, part, prefix) {
+  const joint = asObject(part.joint);
+  if (asList(joint.layers).some((layer) => asList(layer.ranks).length))
+    data.joint.push({
+      joint,
+      name: `${prefix}${joint.rule} · τ ${figure(joint.tau)} · T ${figure(joint.n_tokens)} · ${
+          joint.space}`
+    });
+}
+
 // Runs that compare a mode with dense; an eval of dense alone has only its perplexity.
 function addQuality(data, part, prefix) {
   if (part.command !== 'eval') return;
-  const runs = asList(part.runs).length ?
-      part.runs :
-      [{settings: part.settings, metrics: part.metrics, cache: part.cache, plan: part.plan}];
+  const runs = asList(part.runs).length ? part.runs : [{
+    settings: part.settings,
+    metrics: part.metrics,
+    cache: part.cache,
+    plan: part.plan,
+    linear: part.linear
+  }];
   const context = asObject(part.settings).context;
   for (const run of runs) {
     const settings = {...asObject(part.settings), ...asObject(run.settings)};
@@ -178,5 +223,6 @@ function addQuality(data, part, prefix) {
     if (run.metrics) data.quality.push(entry);
     if (run.cache) data.cache.push({name: 'eval · ' + name, ...run.cache});
     if (run.plan && run.plan !== part.plan) addPlan(data, run.plan, name);
+    if (asList(run.linear).length) data.fastPath.push({name, groups: run.linear});
   }
 }

@@ -11,10 +11,11 @@ function levelStyle(level) {
 }
 
 // cells: (rows of) {level in 0..1 or null, pattern, lines}; a level is a step of one colour.
-function headGrid(width, rows, columnsLabel) {
+// Columns have numbers, or names of two words that stand one above the other.
+function headGrid(width, rows, columnsLabel, names) {
   const n = Math.max(...rows.map((r) => r.cells.length));
-  const left = 40, top = 8, bottom = 40;
-  const cell = Math.max(4, Math.min(34, (width - left - 8) / n));
+  const left = 40, top = 8, bottom = names ? 36 : 40;
+  const cell = Math.max(4, Math.min(names ? 110 : 34, (width - left - 8) / n));
   const height = Math.max(11, Math.min(22, 420 / rows.length));
   const total = top + rows.length * height + bottom;
   const inner = left + n * cell;
@@ -24,7 +25,7 @@ function headGrid(width, rows, columnsLabel) {
     width: Math.max(inner + 8, 150),
     height: total,
     role: 'group',
-    'aria-label': `${plural(rows.length, 'layer')} by ${plural(n, 'key/value head')}`
+    'aria-label': `${plural(rows.length, 'layer')} by ${plural(n, columnsLabel)}`
   });
   rows.forEach((row, i) => {
     const y = top + i * height;
@@ -54,6 +55,18 @@ function headGrid(width, rows, columnsLabel) {
       svg.append(tellsOf(group, c.lines));
     });
   });
+  if (names) {
+    const label = (text, h, y) => draw(
+        'text', {x: left + (h + 0.5) * cell, y, 'text-anchor': 'middle', 'aria-hidden': 'true'},
+        text);
+    names.forEach((name, h) => {
+      const at = name.lastIndexOf(' ');
+      svg.append(
+          label(name.slice(0, Math.max(0, at)), h, total - bottom + 14),
+          label(name.slice(at + 1), h, total - bottom + 29));
+    });
+    return svg;
+  }
   const every = Math.max(1, Math.ceil(24 / cell));
   for (let h = 0; h < n; h += every) {
     svg.append(draw(

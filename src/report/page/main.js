@@ -43,6 +43,22 @@ const kViews = [
     lead: 'What is done in every key/value head.'
   },
   {
+    view: 'subspace',
+    title: 'Directions',
+    short: 'Directions',
+    fill: subspaceView,
+    has: (d) => d.directions.length || d.joint.length,
+    lead: 'The hidden axis: how few directions activations take, and who shares them.'
+  },
+  {
+    view: 'fast-path',
+    title: 'Fast path',
+    short: 'Fast path',
+    fill: fastPathView,
+    has: (d) => d.fastPath.length,
+    lead: 'Which linear layers a token passes through its subspace.'
+  },
+  {
     view: 'speed',
     title: 'Speed',
     short: 'Speed',
@@ -64,7 +80,7 @@ const kViews = [
     short: 'Tables',
     fill: tablesView,
     has: (d) => d.quality.length || d.speed.length || d.profiles.length || d.cache.length ||
-        d.maps.length || d.plans.length,
+        d.maps.length || d.plans.length || d.directions.length || d.joint.length,
     lead: 'Every number above, to read and to copy.'
   },
   {

@@ -5,13 +5,22 @@ const kModeStyles = {
   keys: ['s0', 'circle'],
   copy: ['s2', 'triangle'],
   paper: ['s4', 'diamond'],
-  plan: ['s3', 'square']
+  plan: ['s3', 'square'],
+  gsi: ['s1', 'square'],
+  graded: ['s3', 'triangle']
 };
 const modeStyle = (mode) => kModeStyles[mode] || ['s5', 'cross'];
+
+// Attention, or the linear layers where that alone is dense.
+function modeOf({settings}) {
+  if (settings.attention !== 'dense') return settings.attention;
+  return typeof settings.linear === 'string' ? settings.linear : 'dense';
+}
 
 const kWorkAxes = [
   {key: 'keys_read_fraction', label: 'keys read, of dense', button: 'keys read'},
   {key: 'clusters_fraction', label: 'clusters, of tokens', button: 'clusters'},
+  {key: 'weight_bytes_fraction', label: 'weights read, of dense', button: 'weights read'},
 ];
 const kQualityAxes = [
   {key: 'kl_mean', error: 'kl_stderr', label: 'KL from dense, nats', button: 'KL'},
@@ -63,21 +72,24 @@ function qualityChart(width, runs, work, quality) {
   return plot.svg;
 }
 
-// A thin line joins the runs of one mode and setting in order of tau.
+// A thin line joins the runs of one mode and setting in order of tau or epsilon.
 function connectRuns(plot, runs, work, quality) {
-  const setting = (r) => JSON.stringify(
-      [modelName(r.part), r.settings.attention, r.context, r.settings.far, r.settings.window]);
+  const setting = (r) => JSON.stringify([
+    modelName(r.part), modeOf(r), r.context, r.settings.far, r.settings.window, r.settings.linear,
+    r.settings.rank
+  ]);
+  const order = ({settings}) => (settings.attention === 'dense' ? settings.epsilon : settings.tau);
   for (const group of groupsOf(runs, setting)) {
     if (group.length < 2) continue;
-    const sorted = [...group].sort((a, b) => a.settings.tau - b.settings.tau);
+    const sorted = [...group].sort((a, b) => order(a) - order(b));
     addLine(
         plot, sorted.map((r) => [r.metrics[work.key], r.metrics[quality.key]]),
-        modeStyle(group[0].settings.attention)[0] + ' thin');
+        modeStyle(modeOf(group[0]))[0] + ' thin');
   }
 }
 
 function addRun(plot, run, work, quality, labels) {
-  const m = run.metrics, [cls, form] = modeStyle(run.settings.attention);
+  const m = run.metrics, [cls, form] = modeStyle(modeOf(run));
   const x = m[work.key], y = m[quality.key], error = m[quality.error];
   if (isNumber(error) && error > 0) {
     plot.inner.append(draw('line', {
@@ -100,7 +112,9 @@ function addRun(plot, run, work, quality, labels) {
         `same first choice ${percent(m.top1_agreement, 1)}`
       ],
       4.6);
-  if (!isNumber(run.settings.tau)) return;
+  const {attention, tau, epsilon} = run.settings;
+  const [sign, value] = attention === 'dense' ? ['ε ', epsilon] : ['τ ', tau];
+  if (!isNumber(value)) return;
   // To the right of the mark, unless another label is there already.
   const at = {x: plot.X(x) + 9, y: plot.Y(y) - 7};
   if (labels.some((l) => Math.abs(l.x - at.x) < 44 && Math.abs(l.y - at.y) < 13)) return;
@@ -114,7 +128,7 @@ function addRun(plot, run, work, quality, labels) {
         'text-anchor': flip ? 'end' : 'start',
         'aria-hidden': 'true'
       },
-      'τ ' + figure(run.settings.tau) + (run.whose ? ' · ' + run.whose : '')));
+      sign + figure(value) + (run.whose ? ' · ' + run.whose : '')));
 }
 
 const comparedRuns = (data) => data.quality.filter((r) => isNumber(r.metrics.kl_mean));
@@ -127,9 +141,13 @@ function qualityView(data, section) {
       first.whose = modelName(first.part);
     }
   }
-  let work = kWorkAxes[0], quality = kQualityAxes[0];
+  // What no run saves is no axis.
+  const saved =
+      kWorkAxes.filter(({key}) => runs.some((r) => isNumber(r.metrics[key]) && r.metrics[key] < 1));
+  const axes = saved.length ? saved : kWorkAxes.slice(0, 1);
+  let work = axes[0], quality = kQualityAxes[0];
   const host = make('div', {class: 'plot'});
-  const modes = [...new Set(runs.map((r) => r.settings.attention))];
+  const modes = [...new Set(runs.map(modeOf))];
   const redraw = keepDrawn(
       host,
       (width) => qualityChart(
@@ -150,9 +168,9 @@ function qualityView(data, section) {
           make(
               'div', {class: 'chooser'}, make('span', {}, 'Work'),
               choiceButtons(
-                  'Work', kWorkAxes.map((a) => a.button),
+                  'Work', axes.map((a) => a.button),
                   (i) => {
-                    work = kWorkAxes[i];
+                    work = axes[i];
                     redraw();
                   })),
           legend(modes.map(
@@ -160,8 +178,8 @@ function qualityView(data, section) {
                   ({name: mode, cls: modeStyle(mode)[0], form: modeStyle(mode)[1], line: false})))),
       pictured(
           host,
-          'Down and to the left is better: fewer keys read, predictions nearer to those of ' +
-              'dense attention. Bars are standard errors; dashed lines are losses ' +
+          'Down and to the left is better: less read, predictions nearer to those of ' +
+              'the dense model. Bars are standard errors; dashed lines are losses ' +
               'one might agree to beforehand. ' +
               'KL is the mean over every predicted token.'));
 }

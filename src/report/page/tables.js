@@ -205,6 +205,44 @@ function planTable(plan) {
       rows);
 }
 
+const groupColumns = (rows, keys) =>
+    [{name: 'layer', get: (r) => r.layer},
+     {name: 'input', get: (r) => inputStyle(r.input).name, text: true},
+     ...numberColumns(rows, keysOf(rows, keys).filter((k) => k !== 'layer'))];
+
+function directionsTable({name, groups}) {
+  const known = [
+    'd', 'rank', 'energy', 'effective_rank_90', 'effective_rank_95', 'effective_rank_99',
+    'coherence_prev', 'smallest_cosine_prev'
+  ];
+  return makeTable(name, groupColumns(groups, known), groups);
+}
+
+function jointTable({name, joint}) {
+  const rows = asList(joint.layers)
+                   .flatMap((layer) => asList(layer.ranks).map((r) => ({
+                                                                 ...r,
+                                                                 layer: layer.layer,
+                                                                 seconds_plain: layer.seconds,
+                                                                 products_plain: layer.products
+                                                               })));
+  const known = ['rank', 'energy', 'pairs', 'dropped_fraction', 'products', 'seconds_plain'];
+  return makeTable(
+      name,
+      [
+        {name: 'layer', get: (r) => r.layer},
+        ...numberColumns(rows, keysOf(rows, known).filter((k) => k !== 'layer'))
+      ],
+      rows);
+}
+
+function fastPathTable({name, groups}) {
+  const known = ['rank', 'epsilon', 'fast_path_fraction', 'bytes_fraction'];
+  const columns = groupColumns(groups, known);
+  columns.splice(2, 0, {name: 'kind', get: (r) => String(r.kind ?? ''), text: true});
+  return makeTable(name, columns, groups);
+}
+
 function tablesView(data, section) {
   const speed = data.speed.length > 0, quality = data.quality.length > 0;
   section.append(
@@ -219,5 +257,10 @@ function tablesView(data, section) {
               folded('Windows shown as text', () => mapState.choices.map(mapTable)) :
               null,
           data.plans.length ? folded('Plans', () => data.plans.map(planTable)) : null,
+          ...[['Directions', data.directions, directionsTable],
+              ['Joint selection', data.joint, jointTable],
+              ['Fast path', data.fastPath, fastPathTable]]
+              .map(([name, entries,
+                     table]) => (entries.length ? folded(name, () => entries.map(table)) : null)),
   ].filter(Boolean));
 }

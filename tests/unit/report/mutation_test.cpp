@@ -58,8 +58,9 @@ void mutate(Json& node, Random& random) {
 TEST(ReportMutations, EndInOneLineOrAPage) {
   const test::TempDir folder;
   Random random(4);
-  for (const Json& original : {test::sample_analyze(), test::sample_eval(), test::sample_generate(),
-                               test::sample_bench(), test::sample_demo()}) {
+  for (const Json& original :
+       {test::sample_analyze(), test::sample_eval(), test::sample_generate(), test::sample_bench(),
+        test::sample_calibrate(), test::sample_demo()}) {
     for (int i = 0; i < 100; ++i) {
       Json json = original;
       for (uint32_t n = 1 + random() % 2; n > 0; --n) mutate(json, random);

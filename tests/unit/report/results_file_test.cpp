@@ -28,8 +28,9 @@ std::string with(Json json, const std::string& pointer, Json value) {
 
 TEST(ReadResults, GivesWhatEveryCommandWrote) {
   const test::TempDir folder;
-  for (const Json& json : {test::sample_analyze(), test::sample_eval(), test::sample_generate(),
-                           test::sample_bench(), test::sample_demo(), test::sample_header("new")})
+  for (const Json& json :
+       {test::sample_analyze(), test::sample_eval(), test::sample_generate(), test::sample_bench(),
+        test::sample_calibrate(), test::sample_demo(), test::sample_header("new")})
     EXPECT_EQ(read_results(folder.write("results.json", json.dump())), json);
 }
 
@@ -91,6 +92,12 @@ TEST(ReadResults, WrongTypesAreRefusedWithTheirPath) {
              {"generation.text is null, expected text"});
   refusal_of(with(test::sample_bench(), "/cases/0/samples_ms/1", "x"),
              {"cases[0].samples_ms[1] is \"x\", expected a number"});
+  refusal_of(with(analyze, "/subspace/groups/0/input", 3), {"subspace.groups[0].input is 3"});
+  refusal_of(with(analyze, "/joint/layers/0/ranks/0/pairs", "6"),
+             {"joint.layers[0].ranks[0].pairs is \"6\", expected a number"});
+  refusal_of(with(eval, "/runs/0/linear/0/layer", "0"), {"runs[0].linear[0].layer is \"0\""});
+  refusal_of(with(test::sample_calibrate(), "/groups/0/spectrum/1", nullptr),
+             {"groups[0].spectrum[1] is null, expected a number"});
   refusal_of(with(test::sample_demo(), "/parts/3/cases", 1), {"parts[3]: cases is 1"});
 }
 

@@ -42,6 +42,34 @@ inline nlohmann::json sample_analyze() {
                     {"status", "ER.."},
                     {"owner", {0, 1, 1, 1}},
                     {"cosine", {1, 1.0004, 0.97, 0.91}}}}}};
+  json["subspace"] = {{"rank", 2},
+                      {"n_tokens", 4},
+                      {"groups",
+                       {{{"layer", 1},
+                         {"input", "mlp_inner"},
+                         {"d", 8},
+                         {"energy", 0.9},
+                         {"effective_rank_90", 2},
+                         {"coherence_prev", 0.5},
+                         {"smallest_cosine_prev", nullptr}}}}};
+  json["joint"] = {{"rule", "cascade-cover"},
+                   {"tau", 0.3},
+                   {"space", "normed"},
+                   {"n_tokens", 4},
+                   {"n_windows", 1},
+                   {"bases", {{"path", nullptr}, {"text", "text.txt"}, {"n_tokens", 4}}},
+                   {"layers",
+                    {{{"layer", 0},
+                      {"products", 6.0},
+                      {"seconds", 0.001},
+                      {"ranks",
+                       {{{"rank", 2},
+                         {"energy", 0.9},
+                         {"pairs", 6.0},
+                         {"products", 2.0},
+                         {"dropped_fraction", 0.6},
+                         {"seconds", 0.002},
+                         {"seconds_where_pays", 0.001}}}}}}}};
   json["paper"] = {{"name", "GPT-2"},
                    {"counts", {{{"layer", 0}, {"n_reps", 30}}}},
                    {"layers",
@@ -53,11 +81,36 @@ inline nlohmann::json sample_analyze() {
   return json;
 }
 
+inline nlohmann::json sample_calibrate() {
+  nlohmann::json json = sample_header("calibrate");
+  json["groups"] = {{{"layer", 0},
+                     {"input", "attention_input"},
+                     {"d", 4},
+                     {"rank", 2},
+                     {"energy", 0.9},
+                     {"energies", {{{"rank", 2}, {"energy", 0.9}}}},
+                     {"effective_rank_90", 2},
+                     {"effective_rank_99", nullptr},
+                     {"spectrum", {0.6, 0.3, 0.05}},
+                     {"inherited", false},
+                     {"seconds", 0.01}}};
+  return json;
+}
+
 inline nlohmann::json sample_eval() {
   nlohmann::json json = sample_header("eval");
   json["runs"] = {
       {{"settings", {{"attention", "keys"}, {"tau", 0.3}}},
        {"metrics", {{"kl_mean", 0.01}, {"fast_path_fraction", nullptr}}},
+       {"linear",
+        {{{"layer", 0},
+          {"input", "mlp_inner"},
+          {"kind", "gsi"},
+          {"rank", 2},
+          {"epsilon", 0.1},
+          {"fast_path_fraction", 0.5},
+          {"bytes_fraction", 0.6},
+          {"kept_fraction", nullptr}}}},
        {"cache", {{"n_tokens", 4}, {"dense_bytes", 1024}}},
        {"plan",
         {{"layers",

@@ -1,0 +1,148 @@
+// Joint selection over windows of a text, on golden checkpoints.
+
+#include "eval/joint_profile.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "eval/analyze.h"
+#include "eval/calibrate.h"
+#include "unit/model/byte_tokenizer.h"
+#include "unit/model/golden_models.h"
+#include "unit/test_files.h"
+
+namespace sluice::test {
+namespace {
+
+constexpr int64_t kWindow = 24;
+
+class JointSelection : public testing::TestWithParam<std::string> {
+ protected:
+  JointSelection() {
+    golden.context = std::max(kWindow, static_cast<int64_t>(golden.prompt.size()));
+    model = std::make_unique<Model>(load(golden, {GetParam().c_str(), DType::kF32}));
+    options.tau = 0.6;
+    options.n_tokens = kWindow;
+    options.n_windows = 2;
+    options.ranks = {2, model->spec().d_model};
+  }
+  TextStream letters(size_t n) const {
+    std::string content;
+    for (size_t i = 0; i < n; ++i) content += static_cast<char>('A' + i * i % 17);
+    return {dir.write("text", content), tokenizer, "|"};
+  }
+  Bases bases() {
+    TextStream text = letters(300);
+    return bases_after(*model, text, 2 * kWindow, options, {});
+  }
+  JointProfile run(const Bases& with) {
+    check_bases(with, model->spec().n_layers, options);
+    TextStream text = letters(300);
+    return profile_joint(*model, text, with, options, [&](double done) { progress = done; });
+  }
+
+  const TempDir dir;
+  const ByteTokenizer tokenizer{{.first_byte = 32, .vocab = 64, .bos = {}, .eos = 63}};
+  GoldenModel golden = golden_model("models/gpt2");
+  std::unique_ptr<Model> model;
+  JointOptions options;
+  double progress = 0;
+};
+
+TEST_P(JointSelection, CountsEveryPairOnceAndWholeBasesDropMost) {
+  const JointProfile profile = run(bases());
+  EXPECT_EQ(progress, 1);
+  EXPECT_EQ(profile.n_windows, 2);
+  ASSERT_EQ(profile.layers.size(), static_cast<size_t>(model->spec().n_layers));
+  for (const JointLayer& layer : profile.layers) {
+    EXPECT_GT(layer.seconds, 0);
+    EXPECT_EQ(layer.products.count(), 2);
+    ASSERT_EQ(layer.ranks.size(), 2u);
+    for (const JointFigures& figures : layer.ranks) {
+      EXPECT_GT(figures.seconds, 0);
+      EXPECT_GT(figures.seconds_where_pays, 0);
+      EXPECT_LE(figures.products.mean(), figures.pairs.mean());
+    }
+    // Coordinates of a whole basis leave nothing out, so what is not near is dropped.
+    EXPECT_NEAR(layer.ranks[1].energy, 1, 1e-6);
+    EXPECT_GE(layer.ranks[1].dropped_fraction.mean(), layer.ranks[0].dropped_fraction.mean());
+    if (GetParam() == "reference") {
+      EXPECT_GT(layer.ranks[1].dropped_fraction.mean(), 0);
+    }
+  }
+}
+
+// The sets that are followed are analyze's leading ones. (Its exact cosines take products too, but
+// for the reference's.)
+TEST_P(JointSelection, FollowsTheLeadingSetOfAnalyze) {
+  for (const SelectRule rule : {SelectRule::kCascadeCover, SelectRule::kGreedy}) {
+    options.rule = rule;
+    const JointProfile joint = run(bases());
+    AnalyzeOptions asked;
+    asked.taus = {options.tau};
+    asked.spaces = {options.space};
+    asked.rules = {rule};
+    asked.n_windows = options.n_windows;
+    TextStream text = letters(300);
+    const ProjectionNorms norms = projection_norms(*open_checkpoint(golden.path()));
+    const Profile profile = analyze(*model, norms, text, kWindow, asked, {}).profiles.at(0);
+    for (size_t l = 0; l < joint.layers.size(); ++l) {
+      const SetFigures& leading = profile.layers[l].sets[leading_set(asked.rules)];
+      EXPECT_EQ(joint.layers[l].n_reps.mean(), leading.n_reps.mean()) << l;
+      if (GetParam() == "reference") {
+        EXPECT_EQ(joint.layers[l].products.mean(), leading.products_computed.mean()) << l;
+      }
+    }
+  }
+}
+
+TEST_P(JointSelection, BasesComeFromTheRestOfTheText) {
+  const Bases made = bases();
+  // A token that opens the document goes with the letters; windows hold at most the context.
+  EXPECT_EQ(made.n_tokens, std::min<int64_t>(301 - 2 * kWindow, 16 * model->context()));
+  for (const Basis& basis : made.list) EXPECT_EQ(basis.input, BasisInput::kSelectionNormed);
+  EXPECT_EQ(made.list.size(), static_cast<size_t>(model->spec().n_layers));
+}
+
+TEST_P(JointSelection, RefusesBasesThatDoNotDo) {
+  const auto message = [&](const Bases& with) -> std::string {
+    try {
+      check_bases(with, model->spec().n_layers, options);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  Bases made = bases();
+  EXPECT_EQ(message(made), "");
+  options.space = RowSpace::kResidual;
+  EXPECT_EQ(message(made), "the bases have no selection_residual for layer 0");
+  options.space = RowSpace::kNormed;
+  made.list.back().rank = 3;
+  EXPECT_EQ(message(made),
+            "--rank " + std::to_string(model->spec().d_model) + " is more than the bases' 3");
+}
+
+TEST_P(JointSelection, IsDescribedLayerByLayer) {
+  options.space = RowSpace::kResidual;
+  JointProfile profile = run(bases());
+  profile.bases_text = "text";
+  const nlohmann::json json = describe_joint(profile);
+  EXPECT_EQ(json.at("space"), "residual");
+  EXPECT_TRUE(json.at("bases").at("path").is_null());
+  ASSERT_EQ(json.at("layers").size(), profile.layers.size());
+  for (const nlohmann::json& layer : json.at("layers"))
+    for (const nlohmann::json& rank : layer.at("ranks")) {
+      const double pairs = rank.at("pairs"), products = rank.at("products");
+      EXPECT_GE(rank.at("dropped_fraction"), 0.0);
+      EXPECT_LE(rank.at("dropped_fraction"), 1.0);
+      EXPECT_GE(pairs, products);
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, JointSelection, testing::Values("reference", "cpu"));
+
+}  // namespace
+}  // namespace sluice::test
