@@ -112,7 +112,7 @@ void print_report(const AnalyzeReport& report, const std::string& format) {
 }
 
 void run_analyze(AnalyzeFlags& flags) {
-  check_outputs(flags);
+  check_outputs(flags, {flags.file});
   const auto checkpoint = open_checkpoint(flags.model);
   const auto tokenizer = open_tokenizer_of(*checkpoint);
   const ModelSpec& spec = checkpoint->spec();
