@@ -52,7 +52,8 @@ const numberColumns = (rows, keys, of = (r) => r) =>
       return {
         name: words(key),
         get: (r) => asObject(of(r))[key],
-        sd: error ? (r) => asObject(of(r))[error] : null
+        sd: error ? (r) => asObject(of(r))[error] : null,
+        error: Boolean(error) && error.endsWith('_stderr')
       };
     });
 
@@ -119,9 +120,9 @@ function summaryTable(data) {
 
 function qualityTable(data) {
   const known = [
-    'kl_mean', 'ppl_ratio', 'keys_read_fraction', 'clusters_fraction', 'top1_agreement', 'ppl',
-    'ppl_base', 'loss', 'kl_median', 'kl_p90', 'kl_p95', 'kl_p99', 'kl_p999', 'kl_max',
-    'delta_p_mean', 'delta_p_rms'
+    'kl_mean', 'ppl_ratio', 'keys_read_fraction', 'selection_products', 'clusters_fraction',
+    'top1_agreement', 'ppl', 'ppl_base', 'loss', 'kl_median', 'kl_p90', 'kl_p95', 'kl_p99',
+    'kl_p999', 'kl_max', 'delta_p_mean', 'delta_p_rms'
   ];
   return makeTable(
       'Quality of each run',
@@ -141,13 +142,13 @@ function speedTable(data) {
   const keys = keysOf(data.speed, known);
   const parts = kTimeParts.map(
       ([key, name]) => ({name: name + ' ms', get: (r) => asObject(r.parts_ms)[key]}));
-  const many = data.models.length > 1;
+  const many = data.speed.some((c) => c.prefix);
   return makeTable(
       'Times of each case',
       [
-        ...(many ? [{name: 'model', get: (r) => r.model, text: true}] : []),
+        ...(many ? [{name: 'of', get: (r) => r.prefix.replace(/ · $/, ''), text: true}] : []),
         {name: 'test', get: (r) => String(r.name ?? ''), text: true},
-        {name: 'mode', get: caseName, text: true},
+        {name: 'mode', get: (r) => r.title, text: true},
         ...numberColumns(data.speed, keys.filter((k) => k !== 'n_tokens')), ...parts, {
           name: 'samples, ms',
           get: (r) => asList(r.samples_ms).map((x) => figure(x)).join(' '),

@@ -101,7 +101,7 @@ class TokenBoard {
     }
     block.element.style.minHeight = '';
     block.element.append(...made);
-    if (this.cluster !== null) this.highlight(this.pointed);
+    if (this.cluster !== null) this.highlight(this.pointed ?? mapState.token);
   }
 
   // Brings a block to the layer and colouring in use.
