@@ -91,6 +91,7 @@ function headline(data) {
   const part = data.parts.find((p) => p.model) || {};
   const texts = [...new Set(data.parts.map(textName).filter(Boolean))];
   const model = asObject(part.model);
+  const dtypes = [...namesOf(data.parts, kPlaces.dtype).values()];
   const title = data.models.length ?
       data.models.slice(0, 3).join(', ') + (data.models.length > 3 ? ' and others' : '') :
       'Results';
@@ -98,7 +99,8 @@ function headline(data) {
     texts.length ? [' on ', make('bdi', {}, texts.slice(0, 2).join(' and '))] : [],
     data.models.length === 1 && isNumber(model.n_layers) ?
         `: ${plural(model.n_layers, 'layer')}, width ${figure(model.d_model)}, ` +
-            `${plural(model.n_kv_heads, 'key/value head')}, computed in ${model.dtype || kDash}` :
+            `${plural(model.n_kv_heads, 'key/value head')}, computed in ${
+                dtypes.join(' and ') || kDash}` :
         [],
   ];
   document.title = `${title}: Sluice report`;

@@ -178,6 +178,44 @@ function cacheTable(data) {
       data.cache);
 }
 
+function generationTable(data) {
+  const known = ['n_prompt_tokens', 'prefill_tokens_per_s', 'n_tokens', 'decode_tokens_per_s'];
+  const rows = data.generations.map((g) => ({...g, n_tokens: asList(g.tokens).length}));
+  return makeTable(
+      'Generated texts',
+      [
+        {name: 'prompt', get: (r) => oneLine(String(r.prompt ?? ''), 24), text: true},
+        {name: 'run', get: (r) => r.name, text: true}, ...numberColumns(rows, keysOf(rows, known)),
+        {name: 'ended', get: (r) => String(r.end ?? ''), text: true}
+      ],
+      rows);
+}
+
+// What the paper printed of this model: its tables of counts, of coherence and of layers.
+function paperTable(paper) {
+  const rows = new Map();
+  const add = (list, names) => {
+    for (const item of asList(list).map(asObject)) {
+      if (!rows.has(item.layer)) rows.set(item.layer, {layer: item.layer});
+      for (const [key, name] of Object.entries(names)) rows.get(item.layer)[name] = item[key];
+    }
+  };
+  add(paper.counts, {n_reps: 'r'});
+  add(paper.coherence, {jaccard: 'Jaccard, layer before'});
+  add(paper.layers, {
+    n_reps_independent: 'independent r',
+    n_reps_cascade: 'cascade r',
+    jaccard_prev: 'independent Jaccard, layer before',
+    turnover: 'cascade turnover'
+  });
+  const sorted = [...rows.values()].sort((a, b) => a.layer - b.layer);
+  const names = new Set(sorted.flatMap((r) => Object.keys(r)));
+  return makeTable(
+      `${paper.name || 'The paper'}: τ ${figure(paper.tau)} · T ${figure(paper.n_tokens)} · ${
+          paper.space}`,
+      [...names].map((name) => ({name, get: (r) => r[name]})), sorted);
+}
+
 function mapTable({map, name}) {
   return makeTable(
       name,
@@ -208,13 +246,17 @@ function planTable(plan) {
 
 function tablesView(data, section) {
   const speed = data.speed.length > 0, quality = data.quality.length > 0;
+  const papers = unique(data.parts.map((p) => p.paper).filter((p) => asObject(p).layers));
   section.append(
       ...[quality ? folded('Quality', () => qualityTable(data), true) : null,
           speed ? folded('Speed', () => speedTable(data), true) : null,
+          data.generations.length ? folded('Generated texts', () => generationTable(data)) : null,
           data.cache.length ? folded('Cache bytes', () => cacheTable(data)) : null,
           data.profiles.some((p) => asObject(p.run.summary).sets) ?
               folded('Summary of the sets', () => summaryTable(data)) :
               null,
+          papers.length ? folded('The paper’s printed figures', () => papers.map(paperTable)) :
+                          null,
           ...data.profiles.map((p) => folded('Profile · ' + p.name, () => profileTables(p))),
           mapState.choices.length ?
               folded('Windows shown as text', () => mapState.choices.map(mapTable)) :
