@@ -120,7 +120,9 @@ function profileChart(width, entry, chart, sets) {
         set.cls);
   }
   for (const set of shown) addLine(plot, numbers.map((x, i) => [x, at(set, i)]), set.cls);
-  for (const set of shown) addProfilePoints(plot, set, chart, numbers, at);
+  // Controls lie below: the random one keeps as many tokens as the leading set.
+  const below = [...shown.filter((s) => !s.form), ...shown.filter((s) => s.form)];
+  for (const set of below) addProfilePoints(plot, set, chart, numbers, at);
   if (chart.free) nameThoseAbove(plot, shown, numbers, at);
   for (const series of paper) {
     for (const [x, y] of series.points.filter(([l]) => l >= first && l <= last)) {
