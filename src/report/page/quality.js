@@ -63,11 +63,13 @@ function qualityChart(width, runs, work, quality) {
   return plot.svg;
 }
 
-// A thin line joins the runs of one mode and setting in order of tau.
+// Runs that differ in tau alone.
+const tauSeries = (runs) =>
+    groupsOf(runs, (r) => [placeKey(r.part), r.context, settingKey(r.settings, 'tau')].join('\n'));
+
+// A thin line joins the runs of a series in order of tau.
 function connectRuns(plot, runs, work, quality) {
-  const setting = (r) => JSON.stringify(
-      [modelName(r.part), r.settings.attention, r.context, r.settings.far, r.settings.window]);
-  for (const group of groupsOf(runs, setting)) {
+  for (const group of tauSeries(runs)) {
     if (group.length < 2) continue;
     const sorted = [...group].sort((a, b) => a.settings.tau - b.settings.tau);
     addLine(
@@ -97,6 +99,7 @@ function addRun(plot, run, work, quality, labels) {
         `perplexity ${figure(m.ppl_ratio, 5)} of dense`,
         `keys read ${percent(m.keys_read_fraction, 1)}, clusters ${
             percent(m.clusters_fraction, 1)}`,
+        `choosing: products of token rows, ${percent(m.selection_products, 1)} of T²`,
         `same first choice ${percent(m.top1_agreement, 1)}`
       ],
       4.6);
@@ -105,7 +108,11 @@ function addRun(plot, run, work, quality, labels) {
   const at = {x: plot.X(x) + 9, y: plot.Y(y) - 7};
   if (labels.some((l) => Math.abs(l.x - at.x) < 44 && Math.abs(l.y - at.y) < 13)) return;
   labels.push(at);
-  const flip = at.x > plot.right - 30;
+  const text = 'τ ' + figure(run.settings.tau);
+  const whole = run.whose ? `${text} · ${run.whose.replace(/ · $/, '')}` : text;
+  const fits = (label) => 6.6 * label.length < Math.max(plot.right - at.x, at.x - 18 - plot.left);
+  const label = fits(whole) ? whole : text;
+  const flip = at.x + 6.6 * label.length > plot.right;
   plot.svg.append(draw(
       'text', {
         class: 'point-label ' + cls,
@@ -114,18 +121,16 @@ function addRun(plot, run, work, quality, labels) {
         'text-anchor': flip ? 'end' : 'start',
         'aria-hidden': 'true'
       },
-      'τ ' + figure(run.settings.tau) + (run.whose ? ' · ' + run.whose : '')));
+      label));
 }
 
 const comparedRuns = (data) => data.quality.filter((r) => isNumber(r.metrics.kl_mean));
 
 function qualityView(data, section) {
   const runs = comparedRuns(data);
-  if (data.models.length > 1) {  // each model is named once, at its smallest tau
-    for (const runsOfModel of groupsOf(runs, (r) => modelName(r.part))) {
-      const first = runsOfModel.reduce((a, b) => (b.settings.tau < a.settings.tau ? b : a));
-      first.whose = modelName(first.part);
-    }
+  for (const series of tauSeries(runs)) {  // what tells it apart is said once, at its smallest tau
+    const first = series.reduce((a, b) => (b.settings.tau < a.settings.tau ? b : a));
+    first.whose = first.prefix + asideOf(data, first.settings).join(', ');
   }
   let work = kWorkAxes[0], quality = kQualityAxes[0];
   const host = make('div', {class: 'plot'});
@@ -163,5 +168,8 @@ function qualityView(data, section) {
           'Down and to the left is better: fewer keys read, predictions nearer to those of ' +
               'dense attention. Bars are standard errors; dashed lines are losses ' +
               'one might agree to beforehand. ' +
-              'KL is the mean over every predicted token.'));
+              'KL is the mean over every predicted token. Keys read leave out what it takes to ' +
+              'choose representatives: that comes on top, and is told at each point and in the ' +
+              'table as selection products, the products of token rows over T², mean over the ' +
+              'layers that choose.'));
 }
