@@ -1,5 +1,4 @@
-# One interface target carries warnings and sanitizers; functions make a folder's library and spare
-# its files the parsing of heavy headers.
+# One interface target carries warnings and sanitizers; one function makes a folder's library.
 
 add_library(sluice_flags INTERFACE)
 target_compile_options(sluice_flags INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wconversion
@@ -20,14 +19,6 @@ if(SLUICE_SANITIZE)
                          -fno-sanitize-recover=all -fno-omit-frame-pointer)
   target_link_options(sluice_flags INTERFACE -fsanitize=${SLUICE_SANITIZE})
 endif()
-
-# sluice_precompile(target <header>…): heavy headers, parsed once for a target. A compiler cache does
-# better without: what it has seen is not compiled at all.
-function(sluice_precompile target)
-  if(NOT CMAKE_CXX_COMPILER_LAUNCHER)
-    target_precompile_headers(${target} PRIVATE ${ARGN})
-  endif()
-endfunction()
 
 # sluice_library(core SOURCES a.cpp b.cpp DEPENDS sluice_x PRIVATE_DEPENDS fmt::fmt)
 function(sluice_library folder)
