@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Trains a small GPT-2 from a text file, as the demo's checkpoint was: minutes on one GPU.
+"""Trains a small GPT-2 from a text file, as the demo's checkpoint was trained: minutes on one GPU.
 
     python3 tools/train_demo_model.py TEXT -o FOLDER [--seconds 270] [--held-out FILE]
 
 TEXT holds documents parted by <|endoftext|>. Without --held-out, one document in a hundred is kept
 away from training (the last twentieth of the text where it is a single document). FOLDER gets a
-Hugging Face checkpoint in bf16 with its tokenizer, and training.json: the held-out loss and how it
-was reached. `sluice eval -m FOLDER -f FILE -c 2048` must find the same loss.
+Hugging Face checkpoint in bf16 with its tokenizer, and training.json: the held-out loss (in bf16
+arithmetic, before the weights are rounded to bf16) and how it was reached. `sluice eval -m FOLDER
+-f FILE -c 2048 --dtype bf16` finds it to about 0.001.
 
 Needs torch, transformers and tokenizers (tools/requirements-golden.txt has versions that work).
 """

@@ -141,7 +141,7 @@ void print_report(const AnalyzeReport& report, const Extras& extras, const std::
 void run_analyze(AnalyzeFlags& flags) {
   if (!flags.ranks.empty() && !flags.subspace && !flags.wants_joint())
     throw CLI::ValidationError("--rank is for --subspace and --joint");
-  check_outputs(flags);
+  check_outputs(flags, {flags.file, flags.bases});
   const auto checkpoint = open_checkpoint(flags.model);
   const auto tokenizer = open_tokenizer_of(*checkpoint);
   const ModelSpec& spec = checkpoint->spec();

@@ -63,7 +63,7 @@ void print_notes(const BenchFlags& flags, const std::vector<UniformAttention>& c
 
 void run_bench(BenchFlags& flags) {
   const std::vector<UniformAttention> choices = attention_choices(flags.attention);
-  check_outputs(flags);
+  check_outputs(flags, {flags.file});
   const auto checkpoint = open_checkpoint(flags.model);
   const ModelSpec& spec = checkpoint->spec();
   const std::vector<int32_t> tokens = tokens_of(flags, *checkpoint);

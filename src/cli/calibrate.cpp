@@ -117,7 +117,7 @@ void check_not_in_model(const std::string& output, const std::string& model) {
 void run_calibrate(const CalibrateFlags& flags) {
   check_not_in_model(flags.output, flags.model);
   check_writable(flags.output);
-  check_outputs(flags);
+  check_outputs(flags, {flags.file, flags.output});
   const auto checkpoint = open_checkpoint(flags.model);
   const auto tokenizer = open_tokenizer_of(*checkpoint);
   const CalibrateOptions options = calibrate_options(flags, checkpoint->spec());

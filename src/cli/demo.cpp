@@ -17,8 +17,6 @@
 namespace sluice::cli {
 namespace {
 
-constexpr int64_t kContext = 2048;
-
 struct DemoFlags : CommonOptions {
   std::string file;
 };
@@ -36,7 +34,7 @@ void fill_defaults(DemoFlags& flags) {
 std::vector<int32_t> beginning_of(const DemoFlags& flags, const Tokenizer& tokenizer) {
   TextStream text(flags.file, tokenizer, "<|endoftext|>");
   std::vector<int32_t> tokens;
-  text.read(kContext, tokens);
+  text.read(kDemoTokens, tokens);
   constexpr int64_t kEnough = 64;
   if (static_cast<int64_t>(tokens.size()) < kEnough)
     throw Error(
@@ -52,27 +50,39 @@ void print_opening(const DemoFlags& flags, const Checkpoint& checkpoint, const M
              flags.file, flags.dtype, threads(), model.backend().description());
 }
 
+// What the commands of the parts need to compute as the demo did.
+std::vector<std::string> computing_flags(const DemoFlags& flags) {
+  const DemoFlags defaults;
+  std::vector<std::string> words;
+  if (flags.device != defaults.device) words.insert(words.end(), {"--device", flags.device});
+  if (flags.dtype != defaults.dtype) words.insert(words.end(), {"--dtype", flags.dtype});
+  if (flags.threads != defaults.threads)
+    words.insert(words.end(), {"--threads", std::to_string(flags.threads)});
+  return words;
+}
+
 void print_ending(const DemoFlags& flags, double seconds) {
+  const std::string program = typed_path(program_path()).string();
   fmt::print(
-      "\nWritten: {} (open it in a browser), {} (every figure), after {:.0f} seconds.\n"
+      "\nWritten: {1} (open it in a browser), {2} (every figure), after {3:.0f} seconds.\n"
       "\n"
       "Next, on a model of your own, a Hugging Face folder or a .gguf file:\n"
       "\n"
-      "  sluice demo -m MODEL -f TEXT                                    all of this\n"
-      "  sluice eval -m MODEL -f TEXT -c 2048 --attention keys --tau 0.2,0.3,0.5\n"
-      "  sluice bench -m MODEL -f TEXT -c 1024,4096 --attention keys --tau 0.3\n",
-      flags.html, flags.json, seconds);
+      "  {0} demo -m MODEL -f TEXT\n"
+      "  {0} eval -m MODEL -f TEXT --attention keys --tau 0.2,0.3,0.5\n"
+      "  {0} bench -m MODEL -f TEXT --attention keys --tau 0.3\n",
+      program, flags.html, flags.json, seconds);
 }
 
 void run_demo(DemoFlags& flags) {
   const auto start = std::chrono::steady_clock::now();
   fill_defaults(flags);
-  check_outputs(flags);
+  check_outputs(flags, {flags.file});
   const auto checkpoint = open_checkpoint(flags.model);
   const auto tokenizer = open_tokenizer_of(*checkpoint);
   const ModelSpec& spec = checkpoint->spec();
   std::vector<int32_t> tokens = beginning_of(flags, *tokenizer);
-  flags.context = std::min(kContext, spec.max_positions);
+  flags.context = std::min(kDemoTokens, spec.max_positions);
   Model model = load_model(checkpoint, flags);
   print_opening(flags, *checkpoint, model);
 
@@ -82,6 +92,7 @@ void run_demo(DemoFlags& flags) {
                         .model_path = flags.model,
                         .text_path = flags.file,
                         .tokens = std::move(tokens),
+                        .flags = computing_flags(flags),
                         .quiet = flags.quiet};
   nlohmann::json results = results_of("demo",
                                       {.command_line = flags.command_line,

@@ -11,12 +11,16 @@
 
 namespace sluice::cli {
 
+// The context in use, where the model has so much.
+inline constexpr int64_t kDemoTokens = 2048;
+
 struct DemoScene {
   const Checkpoint& checkpoint;
   const Tokenizer& tokenizer;
   Model& model;
   std::string model_path, text_path;  // as one would type them
   std::vector<int32_t> tokens;        // of the text's beginning, as many as the demo can use
+  std::vector<std::string> flags;     // that say where and how to compute, where given
   bool quiet = false;                 // no progress bars
 };
 

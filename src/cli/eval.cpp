@@ -106,7 +106,7 @@ void run_eval(const EvalOptions& options) {
   if (options.n_predict > 0 && choices.empty())
     throw CLI::ValidationError(
         "--predict compares generation with dense, give --attention keys or copy");
-  check_outputs(options);
+  check_outputs(options, {options.file});
   const auto checkpoint = open_checkpoint(options.model);
   const auto tokenizer = open_tokenizer_of(*checkpoint);
   TextStream text(options.file, *tokenizer, options.separator);

@@ -42,7 +42,7 @@ void run_generate(GenerateFlags flags, bool has_prompt, bool has_file) {
     if (stop.empty()) throw CLI::ValidationError("--stop is empty");
   const UniformAttention attention = attention_of(flags.attention);
   const std::string prompt = has_file ? read_prompt_file(flags.file) : flags.prompt;
-  check_outputs(flags);
+  check_outputs(flags, {flags.file});
   const auto checkpoint = open_checkpoint(flags.model);
   const auto tokenizer = open_tokenizer_of(*checkpoint);
   Model model = load_model(checkpoint, flags);

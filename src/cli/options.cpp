@@ -60,9 +60,19 @@ Model load_model(const std::shared_ptr<const Checkpoint>& checkpoint,
       {.context = options.context, .progress = [&](double done) { bar.update(done, ""); }});
 }
 
-void check_outputs(const CommonOptions& options) {
-  for (const std::string& file : {options.json, options.html})
-    if (!file.empty()) check_writable(file);
+void check_outputs(const CommonOptions& options, const std::vector<std::string>& inputs) {
+  std::vector<std::string> taken = inputs;
+  taken.push_back(options.model);
+  for (const std::string& file : {options.json, options.html}) {
+    if (file.empty()) continue;
+    for (const std::string& other : taken) {
+      std::error_code ignored;
+      if (file == other || std::filesystem::equivalent(file, other, ignored))
+        throw CLI::ValidationError(file + " is in use already and would be overwritten");
+    }
+    check_writable(file);
+    taken.push_back(file);
+  }
 }
 
 void write_outputs(const nlohmann::json& results, const CommonOptions& options) {

@@ -37,8 +37,9 @@ std::unique_ptr<Backend> make_backend(const CommonOptions& options);
 // Loads the model with a progress bar.
 Model load_model(const std::shared_ptr<const Checkpoint>& checkpoint, const CommonOptions& options);
 
-// Throws now what writing results would throw after hours of work.
-void check_outputs(const CommonOptions& options);
+// Throws now what writing results would throw after hours of work, and where a file for them is one
+// of `inputs`, the model, or the other.
+void check_outputs(const CommonOptions& options, const std::vector<std::string>& inputs = {});
 // Writes results to the files asked for.
 void write_outputs(const nlohmann::json& results, const CommonOptions& options);
 

@@ -6,12 +6,17 @@ namespace sluice::cli {
 
 namespace fs = std::filesystem;
 
-fs::path demo_folder() {
+fs::path program_path() {
   std::error_code error;
   const fs::path program = fs::read_symlink("/proc/self/exe", error);
+  return error ? fs::path("sluice") : program;
+}
+
+fs::path demo_folder() {
+  std::error_code error;
   const fs::path folder =
-      (program.parent_path() / ".." / "share" / "sluice" / "demo").lexically_normal();
-  if (error || !fs::is_directory(folder, error))
+      (program_path().parent_path() / ".." / "share" / "sluice" / "demo").lexically_normal();
+  if (!fs::is_directory(folder, error))
     throw Error("the demo's model is not beside the program, in " + folder.string(),
                 "install the share folder too, or give a model with -m and a text with -f");
   return typed_path(folder);

@@ -6,6 +6,9 @@
 
 namespace sluice::cli {
 
+// Where the running program is.
+std::filesystem::path program_path();
+
 // The folder of the demo's model and text, found relative to the program, so that an installation
 // can be moved: ../share/sluice/demo, seen from the folder of the program. Throws Error where it is
 // missing.

@@ -1,5 +1,7 @@
 #include "eval/generate_results.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -12,6 +14,9 @@ namespace {
 double rate(int64_t count, double seconds) {
   return seconds > 0 ? static_cast<double>(count) / seconds : 0.0;
 }
+
+// A float as it was typed: 1.2 and not 1.2000000476837158.
+double as_typed(float value) { return std::stod(fmt::format("{}", value)); }
 
 }  // namespace
 
@@ -44,11 +49,11 @@ nlohmann::json generate_results(const ResultsOrigin& origin, const GeneratedText
   nlohmann::json json = results_of("generate", origin);
   json["settings"] = {{"context", origin.model.context()},
                       {"predict", generated.options.n_predict},
-                      {"temperature", sampler.temperature},
+                      {"temperature", as_typed(sampler.temperature)},
                       {"top_k", sampler.top_k},
-                      {"top_p", sampler.top_p},
-                      {"min_p", sampler.min_p},
-                      {"repetition_penalty", sampler.repetition_penalty},
+                      {"top_p", as_typed(sampler.top_p)},
+                      {"min_p", as_typed(sampler.min_p)},
+                      {"repetition_penalty", as_typed(sampler.repetition_penalty)},
                       {"stop", generated.options.stop},
                       {"seed", sampler.seed}};
   json["settings"].update(describe_attention(generated.attention, origin.model.plan_shape()));

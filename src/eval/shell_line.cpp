@@ -39,7 +39,7 @@ std::string with_escapes(std::string_view word) {
   return out + "'";
 }
 
-std::string quoted(std::string_view word) {
+std::string quoted_word(std::string_view word) {
   if (std::any_of(word.begin(), word.end(), is_control) || !tok::is_valid_utf8(word))
     return with_escapes(word);
   // zsh reads =name as the path of a command.
@@ -58,7 +58,7 @@ std::string quoted(std::string_view word) {
 
 std::string shell_line(const std::vector<std::string>& words) {
   std::string line;
-  for (const std::string& word : words) line += (line.empty() ? "" : " ") + quoted(word);
+  for (const std::string& word : words) line += (line.empty() ? "" : " ") + quoted_word(word);
   return line;
 }
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
@@ -41,10 +42,40 @@ void check_schema(const Json& results, const std::string& label) {
                 "use that newer sluice, or run the command again with this one");
 }
 
+// Commands whose results a page can show, each with keys of which it must have one.
+struct Shown {
+  std::string_view command;
+  std::vector<std::string_view> keys;
+};
+const std::vector<Shown>& shown_commands() {
+  static const std::vector<Shown> all = {
+      {"demo", {"parts"}},           {"inspect", {"model"}},       {"analyze", {"runs"}},
+      {"eval", {"runs", "metrics"}}, {"generate", {"generation"}}, {"bench", {"cases"}},
+      {"calibrate", {"groups"}}};
+  return all;
+}
+
+void check_command(const Json& part, const std::string& label) {
+  const auto command = part["command"].get<std::string>();
+  const auto& all = shown_commands();
+  const auto shown = std::find_if(all.begin(), all.end(),
+                                  [&](const Shown& each) { return each.command == command; });
+  if (shown == all.end())
+    throw Error(
+        fmt::format("{}: command is {}, of which there is nothing to show", label, quote(command)),
+        "sluice report shows what analyze, eval, generate, bench, calibrate and demo write");
+  if (std::none_of(shown->keys.begin(), shown->keys.end(),
+                   [&](std::string_view key) { return part.contains(key); }))
+    throw Error(
+        fmt::format("{}: has no `{}`, which {} writes", label, shown->keys.front(), command),
+        "is this a file that sluice wrote with --json, unchanged?");
+  check_shape(part, command, label);
+}
+
 void check_part(const Json& part, const std::string& label) {
   check_schema(part, label);
   check_shape(part, "header", label);
-  check_shape(part, part["command"].get<std::string>(), label);
+  check_command(part, label);
   if (const auto map = part.find("map"); map != part.end() && !map->is_null())
     check_map(*map, label);
 }

@@ -12,7 +12,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
 
 from selenium import webdriver
@@ -226,6 +225,40 @@ class TokenMap(PageTest):
             slider.send_keys(Keys.ARROW_RIGHT)
             self.expect_details(layer, 7)
 
+    def test_a_token_pointed_at_stays_so_that_its_links_can_be_reached(self):
+        self.open(Browser.page)
+        layer = Browser.map["layers"][0]
+        position = layer["status"].index(".")
+        ActionChains(self.driver).move_to_element(
+            self.one(f'[data-token="{position}"] .w')).perform()
+        link = self.one('[data-role="token-details"] dd button')
+        ActionChains(self.driver).move_to_element(link).click().perform()
+        self.expect_details(0, layer["owner"][position])
+
+    def test_a_token_is_named_with_its_status_and_owner(self):
+        self.open(Browser.page)
+        for index in (0, 2):
+            self.js("window.sluice.showLayer(arguments[0])", index)
+            layer = Browser.map["layers"][index]
+            for letter, word in (("E", None), ("R", None), (".", "owner"), ("U", "nearest")):
+                position = layer["status"].rindex(letter)
+                chip = self.one(f'[data-token="{position}"]')
+                name = chip.get_attribute("aria-label")
+                self.assertEqual(chip.get_attribute("role"), "button")
+                self.assertIn(", " + sample.STATUS[letter], name)
+                self.assertEqual(f", {word} " in name, word is not None, name)
+                if word:
+                    self.assertTrue(name.endswith(f" at {layer['owner'][position]}"), name)
+
+    def test_only_a_selection_is_read_out(self):
+        self.open(Browser.page)
+        panel = self.one('[data-role="token-details"]')
+        ActionChains(self.driver).move_to_element(self.one('[data-token="5"] .w')).perform()
+        self.assertEqual(panel.get_attribute("aria-live"), "off")
+        self.one('[data-token="5"] .w').click()
+        self.assertEqual(panel.get_attribute("aria-live"), "polite")
+        self.assertIsNone(self.one("#tip").get_attribute("role"))
+
     def test_show_token_selects_it(self):
         self.open(Browser.page)
         self.js("window.sluice.showToken(50)")
@@ -345,12 +378,92 @@ class WholePage(PageTest):
         self.js("""document.querySelector('[data-role="copy-csv"]').click()""")
         self.assertIn(",", self.js("return window.copied.at(-1)").splitlines()[0])
 
+    def test_errors_and_deviations_are_told_apart(self):
+        self.open(Browser.page)
+        self.js("""window.copied = [];
+            Object.defineProperty(navigator, 'clipboard',
+              {value: {writeText: async (text) => { window.copied.push(text); }}});""")
+        self.open_all()
+        self.js("document.querySelectorAll('[data-role=\"copy-csv\"]').forEach((b) => b.click())")
+        heads = [text.splitlines()[0].split(",") for text in self.js("return window.copied")]
+        names = self.js("return [...document.querySelectorAll('.table-name')]"
+                        ".map((e) => e.textContent)")
+        by_name = dict(zip(names, heads))
+        quality = by_name["Quality of each run (± standard error)"]
+        self.assertIn("KL mean se", quality)
+        self.assertIn("selection products", quality)
+        self.assertEqual([c for c in quality if c.endswith(" sd")], [])
+        sets = by_name["All sets by layer (± standard deviation)"]
+        self.assertIn("cascade-cover r sd", sets)
+        self.assertEqual([c for c in sets if c.endswith(" se")], [])
+        self.assertIn("decode tokens per s", by_name["Generated texts"])
+        paper = by_name["GPT-2: τ 0.3 · T 512 · residual"]
+        self.assertIn("cascade turnover", paper)
+
+    def test_tiny_figures_are_not_zeros(self):
+        self.open(Browser.page)
+        shown = [self.js("return withError(arguments[0], arguments[1])", x, error)
+                 for x, error in ((1.664e-11, 1.84e-12), (0.0123, 0.0006), (0.99999994, 2.6e-7))]
+        self.assertEqual(shown, ["1.66e-11 ± 1.8e-12", "0.01230 ± 0.00060", "1 ± 2.6e-7"])
+
+    def test_printing_leaves_the_page_as_it_was(self):
+        self.open(Browser.page)
+        state = "return [...document.querySelectorAll('details')].map((d) => d.open)"
+        before = self.js(state)
+        self.js("dispatchEvent(new Event('beforeprint'))")
+        self.assertNotIn(False, self.js(state))
+        self.js("dispatchEvent(new Event('afterprint'))")
+        self.assertIn(False, before)
+        self.assertEqual(self.js(state), before)
+
+    def test_states_differ_in_lightness_and_controls_have_edges(self):
+        self.open(Browser.page)
+        for _ in ("one theme", "the other"):
+            contrasts, edge = self.js(CONTRASTS)
+            for pair, contrast in contrasts.items():
+                self.assertGreater(contrast, 1.9, pair)
+            self.assertGreater(edge, 3)
+            self.one('[data-role="theme"]').click()
+
+    def test_every_line_of_the_profile_has_points(self):
+        self.open(Browser.page)
+        self.wait(lambda: self.js("return document.querySelectorAll("
+                                  "'[data-view=profile] .point').length"), "the profile is drawn")
+        told = self.js("return [...document.querySelectorAll('[data-view=profile] .point')]"
+                       ".map((e) => e.getAttribute('aria-label'))")
+        for name in ("cascade-cover", "random control", "unvalidated control"):
+            self.assertTrue([t for t in told if t.startswith(name + ", layer 3")], name)
+
     def test_it_prints(self):
         self.open(Browser.page)
         pdf = base64.b64decode(self.driver.print_page())
         self.assertTrue(pdf.startswith(b"%PDF"))
         self.assertGreater(len(pdf), 20000)
 
+
+# Contrasts between the states of the depth map, and the least of a button's edge on its ground.
+CONTRASTS = """
+  const luminance = (colour) => {
+    const linear = colour.map((v) => v / 255)
+      .map((v) => (v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4));
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2];
+  };
+  const contrast = (a, b) => {
+    const [lo, hi] = [luminance(a), luminance(b)].sort((x, y) => x - y);
+    return (hi + 0.05) / (lo + 0.05);
+  };
+  const rgb = (text) => text.match(/[0-9]+/g).slice(0, 3).map(Number);
+  const states = ['redundant', 'representative', 'exempt', 'uncovered'];
+  const found = {};
+  states.forEach((a, i) => states.slice(i + 1).forEach((b) => {
+    found[a + ', ' + b] = contrast(parseColour(cssColour('--map-' + a)),
+                                   parseColour(cssColour('--map-' + b)));
+  }));
+  const edges = [...document.querySelectorAll('button, select')]
+    .map((e) => getComputedStyle(e)).filter((s) => s.borderTopWidth !== '0px')
+    .map((s) => contrast(rgb(s.borderTopColor), rgb(s.backgroundColor)));
+  return [found, Math.min(...edges)];
+"""
 
 # Texts that their box hides a part of. Boxes that scroll show everything; .offscreen is for
 # screen readers alone.
@@ -365,12 +478,81 @@ CUT_TEXT = """
   for (const e of document.body.querySelectorAll('svg text')) {
     if (!shown(e) || !e.textContent.trim()) continue;
     const at = e.getBoundingClientRect(), box = e.ownerSVGElement.getBoundingClientRect();
-    if (getComputedStyle(e.ownerSVGElement).overflowX === 'visible') continue;
     if (at.left < box.left - 1 || at.right > box.right + 1 || at.top < box.top - 1 ||
         at.bottom > box.bottom + 1) cut.push(e.outerHTML.slice(0, 200));
   }
   return cut;
 """
+
+
+class Headline(PageTest):
+    def figures(self):
+        """(name, value and words) of each, as they are read."""
+        return self.js("return [...document.querySelectorAll('.figures > div')]"
+                       ".map((e) => e.textContent)")
+
+    def test_quality_and_speed_are_of_one_setting(self):
+        self.open(Browser.page)
+        quality, speed = self.figures()[2:]
+        self.assertTrue(quality.startswith("61 % of the keys read, at KL 0.012"), quality)
+        self.assertIn("keys, τ 0.3", quality)
+        self.assertTrue(speed.startswith("1.30× as fast as dense"), speed)
+        self.assertIn("pp2048, keys, τ 0.3 ", speed)
+        self.assertIn("at KL 0.012", speed)
+
+    def test_speed_alone_says_that_quality_is_unknown(self):
+        self.open(Browser.report("speed-alone", [sample.bench()]))
+        [speed] = self.figures()
+        self.assertTrue(speed.startswith("1.70×"), speed)
+        self.assertIn("not measured", speed)
+
+    def test_shared_tokens_are_of_the_leading_set(self):
+        result = sample.analyze(Browser.map)
+        layers = result["runs"][0]["layers"]
+        self.open(Browser.report("shared", [result]))
+        found = [layer["cascade"]["jaccard_prev"] for layer in layers[1:]]
+        chance = [layer["controls"]["random"]["jaccard_prev"] for layer in layers[1:]]
+        kept, shared = self.figures()
+        self.assertTrue(shared.startswith(f"{100 * sum(found) / len(found):.0f} % shared"), shared)
+        self.assertIn(f"share {100 * sum(chance) / len(chance):.0f} %", shared)
+        self.assertIn("cascade-cover", kept)
+
+    def test_a_rule_without_cascade_leads(self):
+        result = sample.analyze(Browser.map)
+        for layer in result["runs"][0]["layers"]:
+            layer["cascades"] = []
+            layer["cascade"] = layer["greedy"]
+        result["runs"][0]["summary"]["rule"] = "greedy"
+        self.open(Browser.report("greedy", [result]))
+        self.assertIn("(greedy, ", self.figures()[0])
+
+
+class Names(PageTest):
+    def test_runs_and_cases_are_told_apart_by_what_differs(self):
+        self.open(Browser.report("alike", [
+            sample.evaluate(), sample.evaluate(select="greedy"), sample.bench(),
+            sample.bench(dtype="bf16"), sample.evaluate(select="greedy")]))
+        self.open_all()
+        rows = self.js("""return [...document.querySelectorAll('table')].map((t) =>
+            [t.caption.textContent, [...t.tBodies[0].rows].map((r) =>
+              [...r.cells].filter((c) => c.className === 'text').map((c) => c.textContent).join('|')
+            )])""")
+        tables = dict(rows)
+        for name in ("Quality of each run (± standard error)", "Times of each case", "Cache"):
+            self.assertEqual(len(set(tables[name])), len(tables[name]), tables[name])
+        quality = tables["Quality of each run (± standard error)"]
+        self.assertEqual(quality[0], "keys, τ 0.3, cascade-cover · T 512")
+        self.assertEqual(quality[4], "keys, τ 0.3, greedy · T 512")
+        self.assertEqual(quality[8], "keys, τ 0.3, greedy · T 512 (2)")
+        plans = self.js("return [...document.querySelectorAll('[data-role=plan] option')]"
+                        ".map((e) => e.textContent)")
+        self.assertEqual(len(set(plans)), 12)
+        places = self.js("return [...document.querySelectorAll('[data-view=speed] h3')]"
+                         ".map((e) => e.textContent)")
+        self.assertEqual(places, ["f32", "bf16"])
+        self.wait(lambda: self.js("return document.querySelectorAll("
+                                  "'[data-view=speed] .group-name').length") == 6,
+                  "tests of each number format stand by themselves")
 
 
 class HostileText(PageTest):
@@ -432,33 +614,17 @@ class LongText(PageTest):
         map_ = sample.token_map(sample.words(n_tokens, seed=6), n_layers, seed=7)
         page = Browser.report("long", [sample.analyze(map_)])
         self.assertLess(page.stat().st_size, 5e6)
-        begin = time.monotonic()
         self.open(page)
-        print(f"long page: {page.stat().st_size / 1e6:.2f} MB, opens in "
-              f"{time.monotonic() - begin:.2f} s", end="")
         self.assertLess(self.js("return document.querySelectorAll('[data-token]').length"),
                         n_tokens / 2, "tokens out of sight are not made")
-        # Time of a step of the slider, and of a scroll, up to the frame that shows it.
-        times = self.driver.execute_async_script("""
-            const done = arguments[0];
-            const frame = () => new Promise((f) => requestAnimationFrame(() => setTimeout(f)));
-            (async () => {
-              const slider = document.querySelector('input[data-role="layer"]');
-              const box = document.querySelector('[data-role="token-text"]');
-              const measure = async (n, action) => {
-                const begin = performance.now();
-                for (let i = 0; i < n; ++i) { action(i); await frame(); }
-                return (performance.now() - begin) / n;
-              };
-              const step = await measure(32, (i) => {
-                slider.value = i; slider.dispatchEvent(new Event('input', {bubbles: true}));
-              });
-              const scroll = await measure(40, (i) => {
-                box.scrollTop = i / 39 * (box.scrollHeight - box.clientHeight);
-              });
-              done([step, scroll]);
-            })()""")
-        print(f"; {times[0]:.1f} ms a layer, {times[1]:.1f} ms a scroll", flush=True)
+        for position in range(0, n_tokens, 250):
+            self.js("window.sluice.showToken(arguments[0])", position)
+        built, near, painted = self.js(PAINTED)
+        self.assertGreater(built, n_tokens * 0.9, "all was in sight once")
+        self.assertGreater(painted, 0)
+        # Whole blocks are painted, so one more at either end.
+        self.assertLess(painted, near + 2 * 320, "a step of the slider waits for what is near alone")
+        self.assertLess(near + 2 * 320, n_tokens / 2)
         for position in (0, 4000, n_tokens - 1):
             for layer in (0, n_layers - 1):
                 self.js("window.sluice.showToken(arguments[0], arguments[1])", position, layer)
@@ -471,6 +637,38 @@ class LongText(PageTest):
                       .getBoundingClientRect();
                     return at.top >= box.top - 1 && at.bottom <= box.bottom + 1""", position)
                 self.assertTrue(inside, f"token {position} is in sight")
+
+    def test_the_cluster_stays_lit_as_more_of_the_text_is_made(self):
+        map_ = sample.token_map(sample.words(3000, seed=8), 1, seed=9)
+        self.open(Browser.report("lit", [sample.analyze(map_)]))
+        self.one('[data-token="10"] .w').click()
+        ActionChains(self.driver).move_to_element(self.one("[data-view=token-map] h2")).perform()
+        made = "return document.querySelectorAll('[data-token]').length"
+        before = self.js(made)
+        self.js("""const box = document.querySelector('[data-role="token-text"]');
+                   box.scrollTop = box.scrollHeight / 2""")
+        self.wait(lambda: self.js(made) > before, "more is made")
+        self.assertTrue(self.js("return document.querySelector('[data-token=\"10\"]')"
+                                ".classList.contains('self')"))
+
+
+# Chips made, chips within the margin of the box, and chips whose status one step of the slider
+# writes before it returns.
+PAINTED = """
+  const box = document.querySelector('[data-role="token-text"]');
+  const frame = box.getBoundingClientRect();
+  const chips = [...box.querySelectorAll('[data-token]')];
+  const near = chips.filter((e) => {
+    const at = e.getBoundingClientRect();
+    return at.bottom > frame.top - 400 && at.top < frame.bottom + 400;
+  });
+  const observer = new MutationObserver(() => {});
+  observer.observe(box, {attributes: true, attributeFilter: ['data-status'], subtree: true});
+  const slider = document.querySelector('input[data-role="layer"]');
+  slider.value = 1;
+  slider.dispatchEvent(new Event('input', {bubbles: true}));
+  return [chips.length, near.length, observer.takeRecords().length];
+"""
 
 
 if __name__ == "__main__":

@@ -23,8 +23,9 @@ inline std::array<size_t, 3> count_raw(std::string_view page) {
 
 // Reads it and makes a page of it, which has the elements of the template and no more.
 inline void feed_report(const test::TempDir& folder, std::string_view json) {
-  static const auto of_template =
-      count_raw(report_page({{{"schema", 1}, {"command", "none"}}}, "sluice report"));
+  static const auto of_template = count_raw(
+      report_page({{{"schema", 1}, {"command", "bench"}, {"cases", nlohmann::json::array()}}},
+                  "sluice report"));
   folder.write("results.json", json);
   expect_only_errors([&] {
     const std::string page =

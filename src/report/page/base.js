@@ -71,10 +71,11 @@ function figure(x, digits = 4) {
   return String(Number(x.toPrecision(digits)));
 }
 
-// A mean with its error or deviation, both to the second digit of the error.
+// A mean with its error or deviation, both to the second digit of the error, unless that is tiny.
 function withError(x, error, digits = 4) {
   if (!isNumber(x) || !isNumber(error) || !(error > 0)) return figure(x, digits);
-  const decimals = Math.min(9, Math.max(0, 1 - Math.floor(Math.log10(error))));
+  const decimals = Math.max(0, 1 - Math.floor(Math.log10(error)));
+  if (decimals > 6) return `${figure(x, digits)} ± ${figure(error, 3)}`;
   const show = (v) =>
       v.toLocaleString('en', {minimumFractionDigits: decimals, maximumFractionDigits: decimals});
   return `${show(x)} ± ${show(error)}`;

@@ -100,8 +100,9 @@ function modeName(settings) {
 function readData() {
   const root = asObject(JSON.parse(document.getElementById('data').textContent));
   const parts = asList(root.parts).map(asObject);
-  const models = [...new Set(parts.filter((p) => p.model).map(modelName))];
+  const models = [...namesOf(parts, kPlaces.model).values()];
   const data = {
+    varied: variedSettings(parts),
     root,
     parts,
     models,
@@ -125,13 +126,16 @@ function readData() {
   for (const part of parts) {
     for (const reader of readers) {
       try {
-        reader(data, part, models.length > 1 ? modelName(part) + ' · ' : '');
+        reader(data, part, prefixOf(part, parts));
       } catch (error) {
         data.problems.push(
             `A part of ${part.command || 'the results'} could not be read: ${error.message}.`);
       }
     }
   }
+  for (const list of [data.profiles, data.heads]) tellAnalysesApart(list);
+  for (const list of [data.maps, data.profiles, data.heads, data.quality, data.plans, data.cache])
+    numberAlike(list);
   if (data.maps.length) mapState.start(data.maps);
   return data;
 }
@@ -152,14 +156,17 @@ function addPlanOfPart(data, part, prefix) {
 
 function addGeneration(data, part, prefix) {
   if (!part.generation) return;
-  const mode = modeName(part.settings);
-  data.generations.push({part, ...part.generation, name: prefix + mode, dense: mode === 'dense'});
+  const mode = settingName(data, asObject(part.settings));
+  data.generations.push({...part.generation, part, name: prefix + mode, dense: mode === 'dense'});
   if (part.cache) data.cache.push({name: `${prefix}${part.command} · ${mode}`, ...part.cache});
 }
 
-function addCases(data, part) {
-  for (const item of asList(part.cases))
-    data.speed.push({model: modelName(part), ...asObject(item)});
+function addCases(data, part, prefix) {
+  for (const item of asList(part.cases).map(asObject)) {
+    const settings = {...asObject(part.settings), ...asObject(item.settings)};
+    const label = String(item.label || item.mode || 'case').replace(/\btau\b/g, 'τ');
+    data.speed.push({...item, part, settings, prefix, title: settingName(data, settings, label)});
+  }
 }
 
 function addPlan(data, plan, name) {
@@ -218,8 +225,9 @@ function addQuality(data, part, prefix) {
   const context = asObject(part.settings).context;
   for (const run of runs) {
     const settings = {...asObject(part.settings), ...asObject(run.settings)};
-    const name = prefix + modeName(settings) + (isNumber(context) ? ` · T ${figure(context)}` : '');
-    const entry = {part, settings, metrics: asObject(run.metrics), name, context};
+    const name =
+        prefix + settingName(data, settings) + (isNumber(context) ? ` · T ${figure(context)}` : '');
+    const entry = {part, prefix, settings, metrics: asObject(run.metrics), name, context};
     if (run.metrics) data.quality.push(entry);
     if (run.cache) data.cache.push({name: 'eval · ' + name, ...run.cache});
     if (run.plan && run.plan !== part.plan) addPlan(data, run.plan, name);

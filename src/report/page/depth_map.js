@@ -94,6 +94,8 @@ class DepthMap {
   }
 
   tell() {
+    const byKeys = document.activeElement === this.canvas;
+    this.readout.setAttribute('aria-live', byKeys ? 'polite' : 'off');
     if (!this.cursor) {
       this.readout.replaceChildren(
           'Point at the picture to read a token; click to find it in the text.');
@@ -207,8 +209,7 @@ class DepthMap {
 
 function depthMapView(data, section) {
   const canvas = make('canvas', {class: 'depth', tabindex: 0, role: 'img'});
-  const readout =
-      make('p', {class: 'readout', 'data-role': 'depth-readout', 'aria-live': 'polite'});
+  const readout = make('p', {class: 'readout', 'data-role': 'depth-readout'});
   const button = (label, name, act) =>
       make('button', {type: 'button', 'aria-label': name, onclick: act}, label);
   section.append(

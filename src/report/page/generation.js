@@ -2,7 +2,7 @@
 
 function generationGroups(list) {
   // Dense first: it is what the others are compared with.
-  return groupsOf(list, (g) => modelName(g.part) + '\n' + g.prompt)
+  return groupsOf(list, (g) => asObject(kPlaces.model(g.part)).key + '\n' + g.prompt)
       .map((g) => [...g.filter((x) => x.dense), ...g.filter((x) => !x.dense)]);
 }
 

@@ -18,7 +18,10 @@ function profileSets(run) {
         (l) => asList(l.cascades).find((c) => rule(c) === rule(set)));
   });
   const leading = rule(first.cascade) || asObject(run.summary).rule || 'cascade';
-  if (!sets.some((s) => s.name === leading))
+  const own = sets.find((s) => s.name === leading);
+  if (own)
+    own.leading = true;
+  else
     add(leading, {cls: 's0', form: 'circle', leading: true}, (l) => l.cascade);
   add('random control', {cls: 's5 faint'}, (l) => asObject(l.controls).random);
   add('unvalidated control', {cls: 's5 faint dashed'}, (l) => asObject(l.controls).unvalidated);
@@ -117,7 +120,9 @@ function profileChart(width, entry, chart, sets) {
         set.cls);
   }
   for (const set of shown) addLine(plot, numbers.map((x, i) => [x, at(set, i)]), set.cls);
-  for (const set of shown.filter((s) => s.form)) addProfilePoints(plot, set, chart, numbers, at);
+  // Controls lie below: the random one keeps as many tokens as the leading set.
+  const below = [...shown.filter((s) => !s.form), ...shown.filter((s) => s.form)];
+  for (const set of below) addProfilePoints(plot, set, chart, numbers, at);
   if (chart.free) nameThoseAbove(plot, shown, numbers, at);
   for (const series of paper) {
     for (const [x, y] of series.points.filter(([l]) => l >= first && l <= last)) {
@@ -135,7 +140,8 @@ function addProfilePoints(plot, set, chart, numbers, at) {
     if (v === null) return;
     addPoint(
         plot, x, Math.min(v, plot.yMost), set.form, set.cls,
-        [`${set.name}, layer ${x}`, `${chart.title}: ${withError(v, at(set, i, '_sd'))}`], 2.6);
+        [`${set.name}, layer ${x}`, `${chart.title}: ${withError(v, at(set, i, '_sd'))}`],
+        set.form ? 2.6 : 1.4);
   });
 }
 
@@ -188,9 +194,12 @@ function profileView(data, section) {
         paperItems.length ? legend(paperItems) : '');
     const n = entry.run.n_windows;
     caption.textContent =
-        `Lines are means over ${isNumber(n) ? plural(n, 'window') : 'the windows'} of the text, ` +
-        'bands their standard deviation. A legend entry switches its line. ' +
-        'The random control has as many tokens as the cascade, drawn anew at every layer: ' +
+        (n === 1 ? 'Lines are of one window of the text. ' :
+                   `Lines are means over ${
+                       isNumber(n) ? plural(n, 'window') : 'the windows'} of the text, ` +
+                 'bands their standard deviation. ') +
+        'A legend entry switches its line. ' +
+        'The random control has as many tokens as the leading set, drawn anew at every layer: ' +
         'what it shares with itself is chance.' +
         (papers.length ? ' Hollow marks are the paper’s printed figures.' : '');
   }

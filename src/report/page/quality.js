@@ -72,16 +72,20 @@ function qualityChart(width, runs, work, quality) {
   return plot.svg;
 }
 
-// A thin line joins the runs of one mode and setting in order of tau or epsilon.
+// What steps from run to run of a series: epsilon where attention is dense, else tau.
+const stepOf = ({settings}) => (settings.attention === 'dense' ? 'epsilon' : 'tau');
+const stepped = (run) => run.settings[stepOf(run)];
+
+// Runs that differ in that alone.
+const seriesOf = (runs) => groupsOf(
+    runs,
+    (r) => [placeKey(r.part), r.context, stepOf(r), settingKey(r.settings, stepOf(r))].join('\n'));
+
+// A thin line joins the runs of a series in their order.
 function connectRuns(plot, runs, work, quality) {
-  const setting = (r) => JSON.stringify([
-    modelName(r.part), modeOf(r), r.context, r.settings.far, r.settings.window, r.settings.linear,
-    r.settings.rank
-  ]);
-  const order = ({settings}) => (settings.attention === 'dense' ? settings.epsilon : settings.tau);
-  for (const group of groupsOf(runs, setting)) {
+  for (const group of seriesOf(runs)) {
     if (group.length < 2) continue;
-    const sorted = [...group].sort((a, b) => order(a) - order(b));
+    const sorted = [...group].sort((a, b) => stepped(a) - stepped(b));
     addLine(
         plot, sorted.map((r) => [r.metrics[work.key], r.metrics[quality.key]]),
         modeStyle(modeOf(group[0]))[0] + ' thin');
@@ -109,17 +113,20 @@ function addRun(plot, run, work, quality, labels) {
         `perplexity ${figure(m.ppl_ratio, 5)} of dense`,
         `keys read ${percent(m.keys_read_fraction, 1)}, clusters ${
             percent(m.clusters_fraction, 1)}`,
+        `choosing: products of token rows, ${percent(m.selection_products, 1)} of T²`,
         `same first choice ${percent(m.top1_agreement, 1)}`
       ],
       4.6);
-  const {attention, tau, epsilon} = run.settings;
-  const [sign, value] = attention === 'dense' ? ['ε ', epsilon] : ['τ ', tau];
-  if (!isNumber(value)) return;
+  if (!isNumber(stepped(run))) return;
   // To the right of the mark, unless another label is there already.
   const at = {x: plot.X(x) + 9, y: plot.Y(y) - 7};
   if (labels.some((l) => Math.abs(l.x - at.x) < 44 && Math.abs(l.y - at.y) < 13)) return;
   labels.push(at);
-  const flip = at.x > plot.right - 30;
+  const text = (stepOf(run) === 'tau' ? 'τ ' : 'ε ') + figure(stepped(run));
+  const whole = run.whose ? `${text} · ${run.whose.replace(/ · $/, '')}` : text;
+  const fits = (label) => 6.6 * label.length < Math.max(plot.right - at.x, at.x - 18 - plot.left);
+  const label = fits(whole) ? whole : text;
+  const flip = at.x + 6.6 * label.length > plot.right;
   plot.svg.append(draw(
       'text', {
         class: 'point-label ' + cls,
@@ -128,18 +135,16 @@ function addRun(plot, run, work, quality, labels) {
         'text-anchor': flip ? 'end' : 'start',
         'aria-hidden': 'true'
       },
-      sign + figure(value) + (run.whose ? ' · ' + run.whose : '')));
+      label));
 }
 
 const comparedRuns = (data) => data.quality.filter((r) => isNumber(r.metrics.kl_mean));
 
 function qualityView(data, section) {
   const runs = comparedRuns(data);
-  if (data.models.length > 1) {  // each model is named once, at its smallest tau
-    for (const runsOfModel of groupsOf(runs, (r) => modelName(r.part))) {
-      const first = runsOfModel.reduce((a, b) => (b.settings.tau < a.settings.tau ? b : a));
-      first.whose = modelName(first.part);
-    }
+  for (const series of seriesOf(runs)) {  // what tells it apart is said once, where it begins
+    const first = series.reduce((a, b) => (stepped(b) < stepped(a) ? b : a));
+    first.whose = first.prefix + asideOf(data, first.settings).join(', ');
   }
   // What no run saves is no axis.
   const saved =
@@ -181,5 +186,8 @@ function qualityView(data, section) {
           'Down and to the left is better: less read, predictions nearer to those of ' +
               'the dense model. Bars are standard errors; dashed lines are losses ' +
               'one might agree to beforehand. ' +
-              'KL is the mean over every predicted token.'));
+              'KL is the mean over every predicted token. Keys read leave out what it takes to ' +
+              'choose representatives: that comes on top, and is told at each point and in the ' +
+              'table as selection products, the products of token rows over T², mean over the ' +
+              'layers that choose.'));
 }

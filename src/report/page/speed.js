@@ -7,11 +7,12 @@ const kTimeParts = [
 
 function timeGroups(cases) {
   const timed = cases.filter((c) => isNumber(c.median_ms) && c.median_ms > 0);
-  return groupsOf(timed, (c) => c.model + '\n' + c.name).map((group) => {
+  return groupsOf(timed, (c) => placeKey(c.part) + '\n' + c.name).map((group) => {
     const dense = group.find((c) => c.mode === 'dense');
     const slowest = group.reduce((a, b) => (b.median_ms > a.median_ms ? b : a));
     return {
-      model: group[0].model,
+      place: placeKey(group[0].part),
+      prefix: group[0].prefix,
       name: String(group[0].name),
       cases: group,
       dense,
@@ -20,13 +21,12 @@ function timeGroups(cases) {
   });
 }
 
-const caseName = (c) => (c.label || c.mode || 'case').replace(/\btau\b/g, 'τ');
 const speedup = (x) => (isNumber(x) ? fixed(x, 2) + '×' : kDash);
 
-function speedChart(width, groups, showModel) {
+function speedChart(width, groups) {
   const rowHeight = 26, headHeight = 34;
   const narrow = width < 560;
-  const longest = Math.max(...groups.flatMap((g) => g.cases.map((c) => caseName(c).length)));
+  const longest = Math.max(...groups.flatMap((g) => g.cases.map((c) => c.title.length)));
   const left = narrow ? 8 : Math.min(280, Math.max(90, 7.4 * longest + 16)),
         right = narrow ? 8 : 150;
   const row = rowHeight + (narrow ? 16 : 0);
@@ -44,9 +44,7 @@ function speedChart(width, groups, showModel) {
   });
   let y = 0;
   for (const g of groups) {
-    svg.append(draw(
-        'text', {class: 'group-name', x: narrow ? left : 0, y: y + 24},
-        (showModel ? g.model + ' · ' : '') + g.name));
+    svg.append(draw('text', {class: 'group-name', x: narrow ? left : 0, y: y + 24}, g.name));
     const begin = y + headHeight;
     g.cases.forEach(
         (c, i) =>
@@ -105,7 +103,7 @@ function addBar(svg, c, group, X, at) {
             y: at.narrow ? y - 4 : y + thick - 4,
             'text-anchor': at.narrow ? 'start' : 'end'
           },
-          caseName(c)),
+          oneLine(c.title, Math.floor((at.narrow ? at.width - 120 : at.left - 10) / 6.8))),
       draw(
           'text', {
             class: isDense ? null : 'strong',
@@ -115,7 +113,7 @@ function addBar(svg, c, group, X, at) {
           },
           text));
   const lines = [
-    `${group.name}, ${caseName(c)}`,
+    `${group.prefix}${group.name}, ${c.title}`,
     `median ${milliseconds(c.median_ms)}` +
         (samples.length > 1 ?
              `, ${milliseconds(Math.min(...samples))} to ${milliseconds(Math.max(...samples))} in ${
@@ -132,17 +130,22 @@ function addBar(svg, c, group, X, at) {
 }
 
 function speedView(data, section) {
-  const groups = timeGroups(data.speed);
-  const host = make('div', {class: 'plot'});
-  keepDrawn(host, (width) => speedChart(width, groups, data.models.length > 1));
+  // One picture for each model, number format, text and machine.
+  const pictures = groupsOf(timeGroups(data.speed), (g) => g.place).map((groups) => {
+    const host = make('div', {class: 'plot'});
+    keepDrawn(host, (width) => speedChart(width, groups));
+    const name = groups[0].prefix.replace(/ · $/, '');
+    return [name ? make('h3', {class: 'place'}, name) : '', host];
+  });
   const stacked = data.speed.some((c) => c.parts_ms);
   section.append(
       stacked ? legend(kTimeParts.map(([, name, cls]) => ({name, cls, box: true, line: false}))) :
                 '',
       pictured(
-          host,
+          make('div', {}, pictures),
           'Shorter is faster. The dashed line is dense attention’s time for the same test; ' +
-              'whiskers reach from the fastest to the slowest run, and × is dense ' +
-              'time over this time. ' +
+              'whiskers reach from the fastest to the slowest run. × is dense time over this ' +
+              'time, taken within each round and then the median over rounds, so it need not be ' +
+              'the ratio of the medians. ' +
               'pp N reads a prompt of N tokens; tg @ N generates after N tokens.'));
 }

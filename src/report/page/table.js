@@ -1,7 +1,8 @@
 // Tables: every number of the page as text, to copy as Markdown or CSV.
 
-// columns: {name, get(row) -> number or text, sd(row) -> number, show(value) -> text, text: bool}.
-// Markdown has what the reader sees; CSV has the numbers whole, deviations in their own columns.
+// columns: {name, get(row) -> number or text, sd(row) -> number, error: true where that is a
+// standard error and no deviation, show(value) -> text, text: bool}. Markdown has what the reader
+// sees; CSV has the numbers whole, deviations and errors in their own columns.
 function cellText(column, row) {
   const value = column.get(row);
   if (typeof value === 'string') return value;
@@ -24,17 +25,26 @@ function csvOf(columns, rows) {
     const text = v === null || v === undefined ? '' : String(v);
     return /[",\n\r]/.test(text) ? '"' + text.replace(/"/g, '""') + '"' : text;
   };
-  const head = columns.flatMap((c) => (c.sd ? [c.name, c.name + ' sd'] : [c.name]));
+  const head =
+      columns.flatMap((c) => (c.sd ? [c.name, c.name + (c.error ? ' se' : ' sd')] : [c.name]));
   const body =
       rows.map((row) => columns.flatMap((c) => (c.sd ? [c.get(row), c.sd(row)] : [c.get(row)])));
   return [head, ...body].map((cells) => cells.map(quote).join(',')).join('\n') + '\n';
 }
 
-function makeTable(caption, columns, rows) {
+// What stands behind ± in these columns.
+function spreadWords(columns, rows) {
+  const spread = columns.filter((c) => c.sd && rows.some((row) => c.sd(row) > 0));
+  const kinds = new Set(spread.map((c) => 'standard ' + (c.error ? 'error' : 'deviation')));
+  return kinds.size ? ` (± ${[...kinds].join(' or ')})` : '';
+}
+
+function makeTable(title, columns, rows) {
   const used = columns.filter((c) => rows.some((row) => {
     const v = c.get(row);
     return isNumber(v) || (typeof v === 'string' && v !== '');
   }));
+  const caption = title + spreadWords(used, rows);
   const copier = (label, text, role) => {
     const button = make(
         'button', {
@@ -109,12 +119,14 @@ function splitForPrint(table) {
   }
 }
 
+let openedToPrint = [];
 addEventListener('beforeprint', () => {
   for (const build of [...unopened]) build();
-  document.querySelectorAll('details').forEach((d) => {
-    d.open = true;
-  });
+  openedToPrint = [...document.querySelectorAll('details:not([open])')];
+  for (const d of openedToPrint) d.open = true;
   document.querySelectorAll('table').forEach(splitForPrint);
 });
-addEventListener(
-    'afterprint', () => document.querySelectorAll('table.print-only').forEach((t) => t.remove()));
+addEventListener('afterprint', () => {
+  document.querySelectorAll('table.print-only').forEach((t) => t.remove());
+  for (const d of openedToPrint) d.open = false;
+});

@@ -52,7 +52,8 @@ const numberColumns = (rows, keys, of = (r) => r) =>
       return {
         name: words(key),
         get: (r) => asObject(of(r))[key],
-        sd: error ? (r) => asObject(of(r))[error] : null
+        sd: error ? (r) => asObject(of(r))[error] : null,
+        error: Boolean(error) && error.endsWith('_stderr')
       };
     });
 
@@ -119,9 +120,9 @@ function summaryTable(data) {
 
 function qualityTable(data) {
   const known = [
-    'kl_mean', 'ppl_ratio', 'keys_read_fraction', 'clusters_fraction', 'top1_agreement', 'ppl',
-    'ppl_base', 'loss', 'kl_median', 'kl_p90', 'kl_p95', 'kl_p99', 'kl_p999', 'kl_max',
-    'delta_p_mean', 'delta_p_rms'
+    'kl_mean', 'ppl_ratio', 'keys_read_fraction', 'selection_products', 'clusters_fraction',
+    'top1_agreement', 'ppl', 'ppl_base', 'loss', 'kl_median', 'kl_p90', 'kl_p95', 'kl_p99',
+    'kl_p999', 'kl_max', 'delta_p_mean', 'delta_p_rms'
   ];
   return makeTable(
       'Quality of each run',
@@ -141,13 +142,13 @@ function speedTable(data) {
   const keys = keysOf(data.speed, known);
   const parts = kTimeParts.map(
       ([key, name]) => ({name: name + ' ms', get: (r) => asObject(r.parts_ms)[key]}));
-  const many = data.models.length > 1;
+  const many = data.speed.some((c) => c.prefix);
   return makeTable(
       'Times of each case',
       [
-        ...(many ? [{name: 'model', get: (r) => r.model, text: true}] : []),
+        ...(many ? [{name: 'of', get: (r) => r.prefix.replace(/ · $/, ''), text: true}] : []),
         {name: 'test', get: (r) => String(r.name ?? ''), text: true},
-        {name: 'mode', get: caseName, text: true},
+        {name: 'mode', get: (r) => r.title, text: true},
         ...numberColumns(data.speed, keys.filter((k) => k !== 'n_tokens')), ...parts, {
           name: 'samples, ms',
           get: (r) => asList(r.samples_ms).map((x) => figure(x)).join(' '),
@@ -175,6 +176,44 @@ function cacheTable(data) {
                  }))
       ],
       data.cache);
+}
+
+function generationTable(data) {
+  const known = ['n_prompt_tokens', 'prefill_tokens_per_s', 'n_tokens', 'decode_tokens_per_s'];
+  const rows = data.generations.map((g) => ({...g, n_tokens: asList(g.tokens).length}));
+  return makeTable(
+      'Generated texts',
+      [
+        {name: 'prompt', get: (r) => oneLine(String(r.prompt ?? ''), 24), text: true},
+        {name: 'run', get: (r) => r.name, text: true}, ...numberColumns(rows, keysOf(rows, known)),
+        {name: 'ended', get: (r) => String(r.end ?? ''), text: true}
+      ],
+      rows);
+}
+
+// What the paper printed of this model: its tables of counts, of coherence and of layers.
+function paperTable(paper) {
+  const rows = new Map();
+  const add = (list, names) => {
+    for (const item of asList(list).map(asObject)) {
+      if (!rows.has(item.layer)) rows.set(item.layer, {layer: item.layer});
+      for (const [key, name] of Object.entries(names)) rows.get(item.layer)[name] = item[key];
+    }
+  };
+  add(paper.counts, {n_reps: 'r'});
+  add(paper.coherence, {jaccard: 'Jaccard, layer before'});
+  add(paper.layers, {
+    n_reps_independent: 'independent r',
+    n_reps_cascade: 'cascade r',
+    jaccard_prev: 'independent Jaccard, layer before',
+    turnover: 'cascade turnover'
+  });
+  const sorted = [...rows.values()].sort((a, b) => a.layer - b.layer);
+  const names = new Set(sorted.flatMap((r) => Object.keys(r)));
+  return makeTable(
+      `${paper.name || 'The paper'}: τ ${figure(paper.tau)} · T ${figure(paper.n_tokens)} · ${
+          paper.space}`,
+      [...names].map((name) => ({name, get: (r) => r[name]})), sorted);
 }
 
 function mapTable({map, name}) {
@@ -245,13 +284,17 @@ function fastPathTable({name, groups}) {
 
 function tablesView(data, section) {
   const speed = data.speed.length > 0, quality = data.quality.length > 0;
+  const papers = unique(data.parts.map((p) => p.paper).filter((p) => asObject(p).layers));
   section.append(
       ...[quality ? folded('Quality', () => qualityTable(data), true) : null,
           speed ? folded('Speed', () => speedTable(data), true) : null,
+          data.generations.length ? folded('Generated texts', () => generationTable(data)) : null,
           data.cache.length ? folded('Cache bytes', () => cacheTable(data)) : null,
           data.profiles.some((p) => asObject(p.run.summary).sets) ?
               folded('Summary of the sets', () => summaryTable(data)) :
               null,
+          papers.length ? folded('The paper’s printed figures', () => papers.map(paperTable)) :
+                          null,
           ...data.profiles.map((p) => folded('Profile · ' + p.name, () => profileTables(p))),
           mapState.choices.length ?
               folded('Windows shown as text', () => mapState.choices.map(mapTable)) :

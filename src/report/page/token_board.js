@@ -21,6 +21,14 @@ function cutBlocks(tokens) {
 const kTints = 8;
 const tintOf = (cluster) => Math.floor(((cluster * 0.6180339887) % 1) * kTints);
 
+// `gate, redundant, owner the at 3`
+function spokenToken(map, position, status, owner) {
+  const own = owner === position ?
+      '' :
+      `, ${status === kUncovered ? 'nearest' : 'owner'} ${oneLine(map.tokens[owner])} at ${owner}`;
+  return `${oneLine(map.tokens[position])}, ${kStatus[status]}${own}`;
+}
+
 class TokenBoard {
   // `shown` is called with the position a reader points at, and null when none.
   constructor(box, shown) {
@@ -37,8 +45,9 @@ class TokenBoard {
     box.addEventListener('pointerenter', (e) => {
       if (!e.isTrusted || rest !== e.screenX + ' ' + e.screenY) this.onPoint(e);
     }, true);
+    // Without a token to go back to, the last one stays, so that its links can be reached.
     box.addEventListener('pointerleave', (e) => {
-      if (e.target === box) this.point(null);
+      if (e.target === box && mapState.token !== null) this.point(null);
     });
     box.addEventListener('focusin', (e) => this.onPoint(e));
     box.addEventListener('click', (e) => {
@@ -101,7 +110,7 @@ class TokenBoard {
     }
     block.element.style.minHeight = '';
     block.element.append(...made);
-    if (this.cluster !== null) this.highlight(this.pointed);
+    if (this.cluster !== null) this.highlight(this.pointed ?? mapState.token);
   }
 
   // Brings a block to the layer and colouring in use.
@@ -114,6 +123,7 @@ class TokenBoard {
     for (let t = block.begin; t < block.end; ++t) {
       const chip = this.chips[t], status = map.status[at + t];
       if (chip.dataset.status !== kStatus[status]) chip.dataset.status = kStatus[status];
+      chip.setAttribute('aria-label', spokenToken(map, t, status, map.owner[at + t]));
       if (this.colour === 'cluster') {
         chip.dataset.tint =
             status === kUncovered || status === kExempt ? 'none' : tintOf(map.owner[at + t]);

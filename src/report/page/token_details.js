@@ -25,19 +25,17 @@ function layerStrip(map, position) {
 }
 
 function tokenDetails() {
-  const panel = make('aside', {
-    class: 'details',
-    'data-role': 'token-details',
-    'aria-live': 'polite',
-    'aria-label': 'Token'
-  });
+  const panel =
+      make('aside', {class: 'details', 'data-role': 'token-details', 'aria-label': 'Token'});
   let goTo = () => {};
   const link = (position) => make(
       'button', {type: 'button', class: 'token-link', onclick: () => goTo(position)},
       quoted(mapState.map.tokens[position], 16), ` at ${position}`);
   const row = (label, ...value) => [make('dt', {}, label), make('dd', {}, value)];
 
-  function show(position) {
+  // Read out when a token was selected; one passed over says the most itself.
+  function show(position, selected = false) {
+    panel.setAttribute('aria-live', selected ? 'polite' : 'off');
     if (position === null || position === undefined) {
       panel.replaceChildren(make(
           'p', {class: 'hint'},

@@ -99,15 +99,15 @@ function tokenMapView(data, section) {
           'Tokens with a bar below are representatives at this layer; faded ones ' +
               'are near enough (cosine 1 − τ² or more) to one that came before. ' +
               'Point at a token, or move with ' +
-              'the arrow keys, to see who stands for it; [ and ] change the layer, o ' +
-              'goes to the owner. Coloured by ' +
+              'the arrow keys, to see who stands for it; a click or Enter keeps it. ' +
+              '[ and ] change the layer, o goes to the owner. Coloured by ' +
               'cosine, a token is the fuller the nearer its owner; by cluster, ' +
               'tokens of one owner share a tint.'));
-  const board = new TokenBoard(box, details.show);
-  const refresh = () => {
+  const board = new TokenBoard(box, (position) => details.show(position));
+  const refresh = (what) => {
     controls.refresh();
     key.refresh();
-    details.show(board.pointed ?? mapState.token);
+    details.show(board.pointed ?? mapState.token, what === 'token');
   };
   mapState.listen((what) => {
     if (what === 'map') {
@@ -115,7 +115,7 @@ function tokenMapView(data, section) {
       board.load();
     } else
       board.repaint();
-    refresh();
+    refresh(what);
   });
   refresh();
   details.follow((position) => {

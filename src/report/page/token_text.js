@@ -49,5 +49,6 @@ function makeChip(text, position) {
       word.append(piece);
   }
   return make(
-      'span', {class: 'tok', 'data-token': position, tabindex: -1, dir: 'auto'}, lead, word);
+      'span', {class: 'tok', role: 'button', 'data-token': position, tabindex: -1, dir: 'auto'},
+      lead, word);
 }

@@ -16,11 +16,11 @@ TEST(Median, IsTheMiddleOrTheMeanOfTheTwoThere) {
 }
 
 TEST(RatioOf, IsOfPairsNotOfMedians) {
-  // Pairs: 2, 4, 1; the ratio of medians would be 6 / 3 = 2 as well, but of extremes 8 / 1.
-  const Ratio ratio = ratio_of({6, 4, 8}, {3, 1, 8});
-  EXPECT_EQ(ratio.middle, 2);
+  // Pairs: 3, 5, 1; the ratio of medians would be 8 / 3.
+  const Ratio ratio = ratio_of({9, 5, 8}, {3, 1, 8});
+  EXPECT_EQ(ratio.middle, 3);
   EXPECT_EQ(ratio.low, 1);
-  EXPECT_EQ(ratio.high, 4);
+  EXPECT_EQ(ratio.high, 5);
 }
 
 TEST(TakeTurns, CallsEveryPieceOnceARoundAfterOneToWarmUp) {

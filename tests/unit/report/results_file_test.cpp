@@ -30,8 +30,19 @@ TEST(ReadResults, GivesWhatEveryCommandWrote) {
   const test::TempDir folder;
   for (const Json& json :
        {test::sample_analyze(), test::sample_eval(), test::sample_generate(), test::sample_bench(),
-        test::sample_calibrate(), test::sample_demo(), test::sample_header("new")})
+        test::sample_calibrate(), test::sample_demo(), test::sample_header("inspect")})
     EXPECT_EQ(read_results(folder.write("results.json", json.dump())), json);
+}
+
+TEST(ReadResults, RefusesWhatNoCommandOfOursWrites) {
+  for (const char* command : {"new", "set", "header", ""})
+    refusal_of(test::sample_header(command).dump(), {"command is `", "nothing to show"});
+  for (const auto& [command, key] : {std::pair{"demo", "parts"},
+                                     {"eval", "runs"},
+                                     {"analyze", "runs"},
+                                     {"generate", "generation"},
+                                     {"bench", "cases"}})
+    refusal_of(test::sample_header(command).dump(), {std::string("has no `") + key + "`"});
 }
 
 TEST(ReadResults, LeavesKeysAloneThatItDoesNotKnow) {

@@ -1,0 +1,25 @@
+// The tables and lists that `sluice demo` prints, narrow enough for a terminal.
+
+#pragma once
+
+#include "cli/analyze_tables.h"
+#include "eval/bench_model.h"
+#include "eval/compare_attention.h"
+#include "eval/token_map.h"
+
+namespace sluice::cli {
+
+// The tokens that the busiest representatives of a layer stand for.
+void print_clusters(const Tokenizer& tokenizer, const TokenMap& map, size_t layer,
+                    size_t n_clusters);
+
+// Layer by layer, the leading set of the first profile.
+TextTable depth_table(const AnalyzeReport& report);
+// Every set of the first profile, over all layers.
+TextTable cascade_table(const AnalyzeReport& report);
+// What each choice loses and reads.
+TextTable quality_table(const CompareResult& result, const std::vector<UniformAttention>& choices);
+// What each case takes, and of that selection and attention.
+TextTable speed_table(const BenchResult& result);
+
+}  // namespace sluice::cli
