@@ -1,4 +1,5 @@
-# One interface target carries warnings and sanitizers; one function makes a folder's library.
+# Interface targets carry warnings, and the sanitizers that code of ours is built with; one function
+# makes a folder's library.
 
 add_library(sluice_flags INTERFACE)
 target_compile_options(sluice_flags INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wconversion
@@ -14,8 +15,10 @@ endif()
 if(SLUICE_WERROR)
   target_compile_options(sluice_flags INTERFACE -Werror)
 endif()
+add_library(sluice_instrumented INTERFACE)
+target_link_libraries(sluice_instrumented INTERFACE sluice_flags)
 if(SLUICE_SANITIZE)
-  target_compile_options(sluice_flags INTERFACE -fsanitize=${SLUICE_SANITIZE}
+  target_compile_options(sluice_instrumented INTERFACE -fsanitize=${SLUICE_SANITIZE}
                          -fno-sanitize-recover=all -fno-omit-frame-pointer)
   target_link_options(sluice_flags INTERFACE -fsanitize=${SLUICE_SANITIZE})
 endif()
@@ -26,5 +29,5 @@ function(sluice_library folder)
   add_library(sluice_${folder} STATIC ${ARG_SOURCES})
   target_include_directories(sluice_${folder} PUBLIC ${PROJECT_SOURCE_DIR}/src)
   target_link_libraries(sluice_${folder} PUBLIC ${ARG_DEPENDS}
-                        PRIVATE sluice_flags ${ARG_PRIVATE_DEPENDS})
+                        PRIVATE sluice_instrumented ${ARG_PRIVATE_DEPENDS})
 endfunction()

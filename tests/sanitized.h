@@ -1,15 +1,7 @@
-// Whether the tests run under a sanitizer.
+// Whether what is tested runs under a sanitizer. The tests themselves are not instrumented, so the
+// build says it.
 
 #pragma once
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SLUICE_TEST_SANITIZED 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || \
-    __has_feature(memory_sanitizer)
-#define SLUICE_TEST_SANITIZED 1
-#endif
-#endif
 
 namespace sluice::test {
 

@@ -8,6 +8,8 @@
 #include <limits>
 #include <numeric>
 
+#include "sanitized.h"
+
 namespace sluice {
 namespace {
 
@@ -108,9 +110,7 @@ TEST(HostBuffer, IsZeroAlignedAndWritable) {
 
 TEST(HostBuffer, MoreThanTheMachineHasIsAnErrorWithAHint) {
   EXPECT_THROW(host_buffer(DType::kF32, {kHuge / 2}), Error);  // bytes beyond int64
-#ifdef __SANITIZE_ADDRESS__
-  GTEST_SKIP() << "the sanitizer ends the program where malloc would refuse";
-#endif
+  if (test::kSanitized) GTEST_SKIP() << "the sanitizer ends the program where malloc would refuse";
   try {
     host_buffer(DType::kF32, {int64_t{1} << 58});
     FAIL();
