@@ -9,6 +9,7 @@
 #include "cli/analyze_tables.h"
 #include "cli/bench_output.h"
 #include "cli/comparison_output.h"
+#include "cli/linear_options.h"
 #include "cli/progress.h"
 #include "eval/analyze_results.h"
 #include "eval/bench_model.h"
@@ -200,25 +201,24 @@ nlohmann::json tell_cascade(const DemoScene& scene) {
 
 nlohmann::json tell_quality(const DemoScene& scene) {
   print_heading("3. What attention on representatives costs");
-  std::vector<UniformAttention> choices;
+  std::vector<UniformChoice> choices;
   for (const AttentionMode mode :
        {AttentionMode::kKeys, AttentionMode::kCopy, AttentionMode::kPaper})
     for (const double tau : {0.2, kTau, 0.5}) {
-      choices.push_back(keys_at(tau));
-      choices.back().mode = mode;
+      choices.push_back({.attention = keys_at(tau)});
+      choices.back().attention.mode = mode;
     }
   const PlanShape shape = scene.model.plan_shape();
-  std::vector<AttentionPlan> plans;
-  for (const UniformAttention& choice : choices) plans.push_back(uniform_plan(choice, shape));
+  const std::vector<Plan> plans = prepared_plans(scene.model, choices, {});
   constexpr int64_t kWindows = 3;
   CompareResult result;
   {
     ProgressBar bar("eval", scene.quiet);
     TextStream text(scene.text_path, scene.tokenizer, kSeparator);
-    result = compare_attention(scene.model, text, plans, {.max_windows = kWindows},
-                               [&](const CompareResult& so_far) {
-                                 bar.update(static_cast<double>(so_far.n_windows) / kWindows, "");
-                               });
+    result = compare_plans(scene.model, text, plans, {.max_windows = kWindows},
+                           [&](const CompareResult& so_far) {
+                             bar.update(static_cast<double>(so_far.n_windows) / kWindows, "");
+                           });
   }
   fmt::print(
       "KL(dense‖mode), in nats per token, is what is lost; keys read, as a share of what dense\n"
@@ -245,7 +245,7 @@ std::vector<nlohmann::json> tell_generation(const DemoScene& scene) {
     options.n_predict = kPredict;
     options.sampler.repetition_penalty = 1.2F;  // so small a model repeats itself
     const bool dense = choice.mode == AttentionMode::kDense;
-    if (!dense) options.attention = uniform_plan(choice, scene.model.plan_shape());
+    if (!dense) options.plan.attention = uniform_plan(choice, scene.model.plan_shape());
     std::string answer;
     const GenerateResult result = generate(scene.model, scene.tokenizer, prompt, options,
                                            [&](std::string_view text) { answer += text; });
@@ -260,7 +260,7 @@ std::vector<nlohmann::json> tell_generation(const DemoScene& scene) {
     results.push_back(generate_results(origin, {.prompt = prompt,
                                                 .text = answer,
                                                 .options = options,
-                                                .attention = choice,
+                                                .choice = {.attention = choice},
                                                 .result = result}));
   }
   return results;
@@ -272,12 +272,15 @@ nlohmann::json tell_speed(const DemoScene& scene) {
   options.lengths = lengths_of(scene, {512, 1024, 2048 - 32});
   options.n_predict = 32;
   options.repeat = 3;
-  const std::vector<UniformAttention> choices = {keys_at(kTau), keys_at(0.5)};
+  const std::vector<UniformChoice> choices = {{.attention = keys_at(kTau)},
+                                              {.attention = keys_at(0.5)}};
   BenchResult result;
   {
     ProgressBar bar("bench", scene.quiet);
     result =
-        bench_model(scene.model, scene.tokens, bench_candidates(choices, scene.model.plan_shape()),
+        bench_model(scene.model, scene.tokens,
+                    bench_candidates(choices, prepared_plans(scene.model, choices, {}),
+                                     scene.model.plan_shape()),
                     options, [&](double done, const std::string& now) { bar.update(done, now); });
   }
   fmt::print(

@@ -12,4 +12,20 @@ struct Plan {
   LinearPlan linear = {};        // the same
 };
 
+// One choice for all layers.
+struct UniformChoice {
+  UniformAttention attention = {};
+  UniformLinear linear = {};
+
+  bool all_dense() const {
+    return attention.mode == AttentionMode::kDense && linear.kind == LinearKind::kDense;
+  }
+};
+
+inline Plan uniform_plan(const UniformChoice& choice, const PlanShape& shape,
+                         const LinearShape& linear) {
+  return {.attention = uniform_plan(choice.attention, shape),
+          .linear = uniform_linear_plan(choice.linear, linear)};
+}
+
 }  // namespace sluice

@@ -27,7 +27,7 @@ class BenchModel : public testing::TestWithParam<const char*> {
     return {.label = std::string(mode_name(mode)),
             .mode = std::string(mode_name(mode)),
             .settings = {{"attention", mode_name(mode)}, {"tau", tau}},
-            .plan = uniform_plan(choice, model.plan_shape())};
+            .plan = {.attention = uniform_plan(choice, model.plan_shape())}};
   }
   BenchResult bench(const BenchOptions& options,
                     const std::vector<std::pair<AttentionMode, double>>& modes) {
