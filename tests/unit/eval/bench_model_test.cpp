@@ -95,7 +95,7 @@ TEST_P(BenchModel, DenseIsItsOwnMeasure) {
 TEST_P(BenchModel, RepresentativesAreThoseOfThePrefill) {
   const BenchResult result = bench({.lengths = {16}, .n_predict = 8, .repeat = 1},
                                    {{AttentionMode::kKeys, 0}, {AttentionMode::kKeys, 0.99}});
-  KvCache cache = model.make_cache(1, 16, result.candidates[2].plan);
+  KvCache cache = model.make_cache(1, 16, result.candidates[2].plan.attention);
   model.forward(random_tokens(model.spec(), 16), cache);
   double sum = 0;
   for (int64_t layer = 0; layer < model.spec().n_layers; ++layer)
