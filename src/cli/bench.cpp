@@ -8,6 +8,7 @@
 #include "cli/attention_options.h"
 #include "cli/bench_output.h"
 #include "cli/commands.h"
+#include "cli/linear_options.h"
 #include "cli/options.h"
 #include "cli/progress.h"
 #include "core/threads.h"
@@ -25,6 +26,7 @@ struct BenchFlags : CommonOptions {
   std::string format = "md";
   BenchOptions bench;
   AttentionFlags attention;
+  LinearFlags linear;
 };
 
 // Those of the text's beginning, or random ones, as many as there are or can be of use.
@@ -62,23 +64,29 @@ void print_notes(const BenchFlags& flags, const std::vector<UniformAttention>& c
 }
 
 void run_bench(BenchFlags& flags) {
-  const std::vector<UniformAttention> choices = attention_choices(flags.attention);
-  check_outputs(flags, {flags.file});
+  const std::vector<UniformAttention> attention = attention_choices(flags.attention);
+  std::vector<UniformLinear> linear = linear_choices(flags.linear);
+  check_outputs(flags, {flags.file, flags.linear.bases});
   const auto checkpoint = open_checkpoint(flags.model);
   const ModelSpec& spec = checkpoint->spec();
+  const std::optional<Bases> bases = read_bases_of(flags.linear, *checkpoint, linear);
+  const std::vector<UniformChoice> choices = combined(attention, linear);
   const std::vector<int32_t> tokens = tokens_of(flags, *checkpoint);
   const auto n_tokens = static_cast<int64_t>(tokens.size());
   flags.bench.lengths = lengths_of(flags, spec, n_tokens);
   check_lengths(flags.bench.lengths, spec.max_positions, n_tokens);
   flags.context = std::min(bench_tokens(flags.bench), spec.max_positions);
   Model model = load_model(checkpoint, flags);
+  const std::vector<Plan> plans = prepared_plans(model, choices, bases);
   BenchResult result;
   {
     ProgressBar bar("bench", flags.quiet);
-    result = bench_model(model, tokens, bench_candidates(choices, model.plan_shape()), flags.bench,
+    result = bench_model(model, tokens, bench_candidates(choices, plans, model.plan_shape()),
+                         flags.bench,
                          [&](double done, const std::string& now) { bar.update(done, now); });
   }
-  print_notes(flags, choices, spec.causal, result);
+  print_notes(flags, attention, spec.causal, result);
+  warn_of_same_text(bases, flags.file);
   const TextTable table = bench_table(
       result, fmt::format("{}, {}, {} thread{}: median of {} samples, speed-up over dense with its "
                           "lowest and highest, and shares of the time",
@@ -101,7 +109,9 @@ Run add_bench(CLI::App& program) {
       "bench",
       "Speed of a model: pp512 is the prefill of 512 tokens, tg@512 decoding after them.\n"
       "\n"
-      "With --attention every choice takes turns with dense attention in the same run, so that\n"
+      "With --attention or --linear every choice takes turns with the dense model in the same run, "
+      "so\n"
+      "that\n"
       "a change in clock or load touches all alike; the speed-up is the median over the rounds,\n"
       "with the lowest and highest. select, attend and rest are shares of the time: choosing\n"
       "representatives, attention itself, and all else. r/T is the share of tokens that stand\n"
@@ -141,6 +151,7 @@ Run add_bench(CLI::App& program) {
                    "What parts documents in the file; empty for none")
       ->capture_default_str();
   add_attention_options(*command, flags->attention, /*lists=*/true);
+  add_linear_options(*command, flags->linear, /*lists=*/true);
   return [flags](const std::string& command_line) {
     flags->command_line = command_line;
     run_bench(*flags);

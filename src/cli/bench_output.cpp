@@ -3,12 +3,14 @@
 #include <fmt/format.h>
 
 #include "cli/attention_options.h"
+#include "cli/linear_options.h"
 #include "plan/plan_json.h"
 
 namespace sluice::cli {
 namespace {
 
 std::string label_of(const UniformAttention& choice) {
+  if (choice.mode == AttentionMode::kDense) return "";
   std::string label = fmt::format("{}, tau {}", mode_name(choice.mode), choice.tau);
   if (choice.rule) label += fmt::format(", {}", rule_name(*choice.rule));
   if (choice.far != FarKey::kCentroid) label += fmt::format(", far {}", far_name(choice.far));
@@ -17,33 +19,45 @@ std::string label_of(const UniformAttention& choice) {
 
 }  // namespace
 
-std::vector<BenchCandidate> bench_candidates(const std::vector<UniformAttention>& choices,
+std::vector<BenchCandidate> bench_candidates(const std::vector<UniformChoice>& choices,
+                                             const std::vector<Plan>& plans,
                                              const PlanShape& shape) {
   std::vector<BenchCandidate> candidates;
-  for (const UniformAttention& choice : choices)
-    candidates.push_back({.label = label_of(choice),
-                          .mode = std::string(mode_name(choice.mode)),
-                          .settings = describe_attention(choice, shape),
-                          .plan = uniform_plan(choice, shape)});
+  for (size_t i = 0; i < choices.size(); ++i) {
+    const auto& [attention, linear] = choices[i];
+    std::string label = label_of(attention);
+    if (linear.kind != LinearKind::kDense)
+      label += (label.empty() ? "" : "; ") + linear_text(linear);
+    nlohmann::json settings = describe_attention(attention, shape);
+    settings.update(describe_linear(linear));
+    candidates.push_back({.label = std::move(label),
+                          .mode = std::string(mode_name(attention.mode)),
+                          .settings = std::move(settings),
+                          .plan = plans[i]});
+  }
   return candidates;
 }
 
 TextTable bench_table(const BenchResult& result, std::string title) {
   TextTable table(std::move(title),
-                  {"test", "attention", "ms", "tokens/s", "speed-up", "low", "high", "select",
-                   "attend", "rest", "r/T"},
+                  {"test", "mode", "ms", "tokens/s", "speed-up", "low", "high", "select", "attend",
+                   "rest", "r/T", "fast", "weights"},
                   2);
   for (const BenchCase& found : result.cases) {
     const BenchSample middle = found.middle();
     const auto share = [&](double part) {
       return cell(part / middle.total, {.decimals = 1, .factor = 100, .unit = "%"});
     };
+    const auto or_none = [](const std::optional<double>& value) {
+      return value ? cell(*value, {.decimals = 3}) : no_value();
+    };
     const auto ratio = [](double value) { return cell(value, {.decimals = 2}); };
     table.add({words(found.name), words(result.candidates[found.candidate].label),
                cell(middle.total, {.decimals = 2}), cell(found.tokens_per_s(), {.decimals = 1}),
                ratio(found.speedup.middle), ratio(found.speedup.low), ratio(found.speedup.high),
                share(middle.select), share(middle.attend), share(middle.rest()),
-               found.reps_fraction ? cell(*found.reps_fraction, {.decimals = 3}) : no_value()});
+               or_none(found.reps_fraction), or_none(found.fast_path_fraction),
+               or_none(found.weight_bytes_fraction)});
   }
   return table;
 }

@@ -4,12 +4,13 @@
 
 #include "cli/text_table.h"
 #include "eval/bench_model.h"
-#include "plan/attention_plan.h"
+#include "plan/plan.h"
 
 namespace sluice::cli {
 
 // Choices as candidates, labelled by what tells them apart: "keys, tau 0.3".
-std::vector<BenchCandidate> bench_candidates(const std::vector<UniformAttention>& choices,
+std::vector<BenchCandidate> bench_candidates(const std::vector<UniformChoice>& choices,
+                                             const std::vector<Plan>& plans,
                                              const PlanShape& shape);
 
 // A row per case: time, rate, speed-up with its spread, and where the time went.

@@ -61,7 +61,7 @@ CalibrateOptions calibrate_options(const CalibrateFlags& flags, const ModelSpec&
                                              .context = spec.max_positions});
   options.sinks = plan.sinks;
   options.outlier_ratio = plan.outlier_ratio;
-  check_ranks(options, row_widths(spec));
+  check_ranks(options, spec.row_widths());
   return options;
 }
 

@@ -9,28 +9,79 @@
 namespace sluice::cli {
 namespace {
 
-// A plan as words: attention, selection, far keys, tau.
-std::array<std::string, 4> words_of(const UniformAttention& choice, const PlanShape& shape) {
-  const bool keys = choice.mode == AttentionMode::kKeys;
-  return {std::string(mode_name(choice.mode)),
-          std::string(rule_name(layer_plan(choice, shape).rule)),
-          keys ? std::string(far_name(choice.far)) : "-", fmt::format("{}", choice.tau)};
+// A plan as words; "-" where it has none.
+struct Word {
+  const char* heading;
+  std::string text;
+};
+std::vector<Word> words_of(const UniformChoice& choice, const PlanShape& shape) {
+  const auto& [attention, linear] = choice;
+  const bool dense = attention.mode == AttentionMode::kDense;
+  const bool keys = attention.mode == AttentionMode::kKeys, gsi = linear.kind == LinearKind::kGsi;
+  return {
+      {"attention", std::string(mode_name(attention.mode))},
+      {"select", dense ? "-" : std::string(rule_name(layer_plan(attention, shape).rule))},
+      {"far", keys ? std::string(far_name(attention.far)) : "-"},
+      {"tau", dense ? "-" : fmt::format("{}", attention.tau)},
+      {"linear", std::string(linear_name(linear.kind))},
+      {"rank", gsi ? fmt::format("{}", linear.rank) : "-"},
+      {"epsilon", linear.kind == LinearKind::kDense ? "-" : fmt::format("{}", linear.epsilon)},
+  };
+}
+
+bool any_attention(const std::vector<UniformChoice>& choices) {
+  return std::any_of(choices.begin(), choices.end(), [](const UniformChoice& choice) {
+    return choice.attention.mode != AttentionMode::kDense;
+  });
+}
+
+bool any_linear(const std::vector<UniformChoice>& choices) {
+  return std::any_of(choices.begin(), choices.end(), [](const UniformChoice& choice) {
+    return choice.linear.kind != LinearKind::kDense;
+  });
+}
+
+std::string or_dash(const std::optional<double>& value) {
+  return value ? fmt::format("{:.4f}", *value) : "-";
 }
 
 // What tells the plans of a run apart, for headings.
-std::vector<std::string> labels_of(const std::vector<UniformAttention>& choices,
+std::vector<std::string> labels_of(const std::vector<UniformChoice>& choices,
                                    const PlanShape& shape) {
   const auto first = words_of(choices.front(), shape);
   std::vector<std::string> labels(choices.size(), "KL");
   for (size_t word = 0; word < first.size(); ++word) {
     const bool varies = std::any_of(choices.begin(), choices.end(), [&](const auto& choice) {
-      return words_of(choice, shape)[word] != first[word];
+      return words_of(choice, shape)[word].text != first[word].text;
     });
     for (size_t i = 0; varies && i < choices.size(); ++i)
-      if (const std::string text = words_of(choices[i], shape)[word]; text != "-")
+      if (const std::string text = words_of(choices[i], shape)[word].text; text != "-")
         labels[i] += " " + text;
   }
   return labels;
+}
+
+// What each linear input did, a line each.
+void print_groups(const LinearWork& work) {
+  fmt::print("\n{:>5} {:<16} {:<6} {:>5} {:>8} {:>8} {:>10} {:>9} {:>12} {:>8}\n", "layer", "input",
+             "kind", "rank", "fast", "bypassed", "bytes read", "kept", "residual 50%", "90%");
+  for (const GroupWork& group : work.groups()) {
+    const LinearCounts& counts = group.counts;
+    const bool gsi = group.plan.kind == LinearKind::kGsi && counts.n_tokens > 0;
+    const auto quantile = [&](double q) -> std::optional<double> {
+      if (counts.residuals.count() == 0) return {};
+      return counts.residuals.quantile(q);
+    };
+    const auto bypassed = [&]() -> std::optional<double> {
+      if (!gsi) return {};
+      return static_cast<double>(counts.n_bypassed) / static_cast<double>(counts.n_tokens);
+    };
+    fmt::print("{:>5} {:<16} {:<6} {:>5} {:>8} {:>8} {:>10} {:>9} {:>12} {:>8}\n", group.layer,
+               basis_input_name(group.input), linear_name(group.plan.kind),
+               gsi ? fmt::format("{}", group.plan.rank) : "-", or_dash(group.fast_path_fraction()),
+               or_dash(bypassed()), or_dash(group.bytes_fraction()), or_dash(group.kept_fraction()),
+               or_dash(quantile(0.5)), or_dash(quantile(0.9)));
+  }
 }
 
 void print_single(int64_t n_windows, const Comparison& c) {
@@ -47,7 +98,7 @@ void print_single(int64_t n_windows, const Comparison& c) {
 
 }  // namespace
 
-void print_running(const CompareResult& so_far, const std::vector<UniformAttention>& choices,
+void print_running(const CompareResult& so_far, const std::vector<UniformChoice>& choices,
                    const PlanShape& shape) {
   if (choices.size() == 1) {
     print_single(so_far.n_windows, so_far.plans.front().tokens);
@@ -67,7 +118,7 @@ void print_running(const CompareResult& so_far, const std::vector<UniformAttenti
   std::fflush(stdout);
 }
 
-void print_summary(const PlanComparison& plan, const UniformAttention& choice) {
+void print_summary(const PlanComparison& plan, const UniformChoice& choice) {
   const Comparison& c = plan.tokens;
   const auto line = [](const char* name, double value, double error) {
     fmt::print("{:<22}: {:>11.6f} ± {:>10.6f}\n", name, value, error);
@@ -81,7 +132,10 @@ void print_summary(const PlanComparison& plan, const UniformAttention& choice) {
   line("ln(PPL/PPL(base))", c.log_ratio().mean(), c.log_ratio().standard_error());
   line("PPL/PPL(base)", c.ppl_ratio(), c.ppl_ratio_stderr());
 
-  fmt::print("\n====== KL divergence, KL(dense‖{}) in nats ======\n", mode_name(choice.mode));
+  const bool attention = any_attention({choice}), linear = any_linear({choice});
+  fmt::print("\n====== KL divergence, KL(dense‖{}{}{}) in nats ======\n",
+             attention ? mode_name(choice.attention.mode) : "", attention && linear ? " and " : "",
+             linear ? linear_name(choice.linear.kind) : "");
   line("Mean    KL", c.kl().mean(), c.kl().standard_error());
   fmt::print("{:<22}: {:>11.6f}\n", "Maximum KL", c.kl_values().maximum());
   for (const auto& [name, share] : {std::pair{"99.9%   KL", 0.999},
@@ -96,40 +150,62 @@ void print_summary(const PlanComparison& plan, const UniformAttention& choice) {
   percent("RMS     Δp", c.delta_p_rms(), c.delta_p_rms_stderr());
   percent("Same top p", c.same_top().mean(), c.same_top().standard_error());
 
-  fmt::print("\n====== Work, of what exact attention does ======\n");
+  fmt::print("\n====== Work, of what the exact model does ======\n");
   const auto share_line = [](const char* name, double value) {
     fmt::print("{:<22}: {:>9.4f}\n", name, value);
   };
-  share_line("Keys read", plan.work.keys_read_fraction());
-  share_line("Clusters / tokens", plan.work.clusters_fraction());
-  share_line("Selection products", plan.work.selection_products());
-  share_line("  by the paper's count", plan.work.selection_products_paper());
-  share_line("Cache bytes", plan.cache.share_of_dense());
+  if (attention) {
+    share_line("Keys read", plan.work.keys_read_fraction());
+    share_line("Clusters / tokens", plan.work.clusters_fraction());
+    share_line("Selection products", plan.work.selection_products());
+    share_line("  by the paper's count", plan.work.selection_products_paper());
+    share_line("Cache bytes", plan.cache.share_of_dense());
+  }
+  if (linear) {
+    if (const auto fast = plan.linear.fast_path_fraction()) share_line("Tokens fast", *fast);
+    share_line("Weight bytes", plan.linear.weight_bytes_fraction());
+    print_groups(plan.linear);
+  }
   if (plan.generation_match.count() > 0)
     fmt::print("\nGenerated alike: {:.1f} tokens, mean of {} continuations\n",
                plan.generation_match.mean(), plan.generation_match.count());
 }
 
-void print_table(const CompareResult& result, const std::vector<UniformAttention>& choices,
+void print_table(const CompareResult& result, const std::vector<UniformChoice>& choices,
                  const PlanShape& shape) {
   fmt::print("\nPPL(base) {:.4f} ± {:.4f}, KL in nats\n", result.plans.front().tokens.base_ppl(),
              result.plans.front().tokens.base_ppl_stderr());
   const bool generated = result.plans.front().generation_match.count() > 0;
-  fmt::print("{:<9} {:<14} {:<8} {:>6} {:>10} {:>9} {:>21} {:>19} {:>16}{}\n", "attention",
-             "select", "far", "tau", "clusters/T", "keys read", "KL", "PPL/PPL(base)", "same top p",
-             generated ? "   alike" : "");
+  const bool attention = any_attention(choices), linear = any_linear(choices);
   for (size_t i = 0; i < choices.size(); ++i) {
+    const auto words = words_of(choices[i], shape);
     const PlanComparison& plan = result.plans[i];
     const Comparison& c = plan.tokens;
-    const auto words = words_of(choices[i], shape);
-    fmt::print(
-        "{:<9} {:<14} {:<8} {:>6} {:>10.4f} {:>9.4f} {:>10.6f} ± {:.6f} {:>8.4f} ± {:>8.4f} "
-        "{:>7.3f} ± {:>4.3f}%",
-        words[0], words[1], words[2], words[3], plan.work.clusters_fraction(),
-        plan.work.keys_read_fraction(), c.kl().mean(), c.kl().standard_error(), c.ppl_ratio(),
-        c.ppl_ratio_stderr(), 100 * c.same_top().mean(), 100 * c.same_top().standard_error());
-    if (generated) fmt::print(" {:>7.1f}", plan.generation_match.mean());
-    fmt::print("\n");
+    std::string heading, row;
+    const auto add = [&](const char* name, int width, const std::string& text) {
+      heading += fmt::format("{:>{}} ", name, width);
+      row += fmt::format("{:>{}} ", text, width);
+    };
+    if (attention) {
+      for (size_t word = 0; word < 4; ++word)
+        add(words[word].heading, word == 1 ? 14 : word == 3 ? 6 : 9, words[word].text);
+      add("clusters/T", 10, fmt::format("{:.4f}", plan.work.clusters_fraction()));
+      add("keys read", 9, fmt::format("{:.4f}", plan.work.keys_read_fraction()));
+    }
+    if (linear) {
+      for (size_t word = 4; word < words.size(); ++word)
+        add(words[word].heading, word == 5 ? 5 : 7, words[word].text);
+      add("fast", 7, or_dash(plan.linear.fast_path_fraction()));
+      add("bytes read", 10, fmt::format("{:.4f}", plan.linear.weight_bytes_fraction()));
+    }
+    add("KL", 21, fmt::format("{:.6f} ± {:.6f}", c.kl().mean(), c.kl().standard_error()));
+    add("PPL/PPL(base)", 19, fmt::format("{:.4f} ± {:.4f}", c.ppl_ratio(), c.ppl_ratio_stderr()));
+    add("same top p", 16,
+        fmt::format("{:.3f} ± {:.3f}%", 100 * c.same_top().mean(),
+                    100 * c.same_top().standard_error()));
+    if (generated) add("alike", 7, fmt::format("{:.1f}", plan.generation_match.mean()));
+    if (i == 0) fmt::print("{}\n", heading);
+    fmt::print("{}\n", row);
   }
 }
 

@@ -1,23 +1,23 @@
-// What `eval` prints of attention compared with dense, in the layout of llama.cpp's perplexity
+// What `eval` prints of plans compared with dense, in the layout of llama.cpp's perplexity
 // tool where the statistics are the same.
 
 #pragma once
 
-#include "eval/compare_attention.h"
-#include "plan/attention_plan.h"
+#include "eval/compare_plans.h"
+#include "plan/plan.h"
 
 namespace sluice::cli {
 
 // A line after each window, with headings before the first: every statistic of a single plan, or
 // the divergence of each of several.
-void print_running(const CompareResult& so_far, const std::vector<UniformAttention>& choices,
+void print_running(const CompareResult& so_far, const std::vector<UniformChoice>& choices,
                    const PlanShape& shape);
 
-// Each statistic of one plan on a line.
-void print_summary(const PlanComparison& plan, const UniformAttention& choice);
+// Each statistic of one plan on a line, and a row for each linear input that is not dense.
+void print_summary(const PlanComparison& plan, const UniformChoice& choice);
 
 // A row per plan.
-void print_table(const CompareResult& result, const std::vector<UniformAttention>& choices,
+void print_table(const CompareResult& result, const std::vector<UniformChoice>& choices,
                  const PlanShape& shape);
 
 }  // namespace sluice::cli

@@ -7,6 +7,7 @@
 
 #include "cli/bench_output.h"
 #include "cli/demo_tables.h"
+#include "cli/linear_options.h"
 #include "cli/progress.h"
 #include "eval/analyze_results.h"
 #include "eval/eval_results.h"
@@ -132,25 +133,24 @@ nlohmann::json tell_cascade(const DemoScene& scene) {
 
 nlohmann::json tell_quality(const DemoScene& scene) {
   print_heading("3. What attention on representatives costs");
-  std::vector<UniformAttention> choices;
+  std::vector<UniformChoice> choices;
   for (const AttentionMode mode :
        {AttentionMode::kKeys, AttentionMode::kCopy, AttentionMode::kPaper})
     for (const double tau : {0.2, kTau, 0.5}) {
-      choices.push_back(keys_at(tau));
-      choices.back().mode = mode;
+      choices.push_back({.attention = keys_at(tau)});
+      choices.back().attention.mode = mode;
     }
   const PlanShape shape = scene.model.plan_shape();
-  std::vector<AttentionPlan> plans;
-  for (const UniformAttention& choice : choices) plans.push_back(uniform_plan(choice, shape));
+  const std::vector<Plan> plans = prepared_plans(scene.model, choices, {});
   constexpr int64_t kWindows = 3;
   CompareResult result;
   {
     ProgressBar bar("eval", scene.quiet);
     TextStream text(scene.text_path, scene.tokenizer, kSeparator);
-    result = compare_attention(scene.model, text, plans, {.max_windows = kWindows},
-                               [&](const CompareResult& so_far) {
-                                 bar.update(static_cast<double>(so_far.n_windows) / kWindows, "");
-                               });
+    result = compare_plans(scene.model, text, plans, {.max_windows = kWindows},
+                           [&](const CompareResult& so_far) {
+                             bar.update(static_cast<double>(so_far.n_windows) / kWindows, "");
+                           });
   }
   fmt::print(
       "KL(dense‖mode) is what is lost; keys read, what attention still scores, as a share of what\n"
@@ -182,7 +182,7 @@ std::vector<nlohmann::json> tell_generation(const DemoScene& scene) {
     options.n_predict = kPredict;
     options.sampler.repetition_penalty = kPenalty;
     const bool dense = choice.mode == AttentionMode::kDense;
-    if (!dense) options.attention = uniform_plan(choice, scene.model.plan_shape());
+    if (!dense) options.plan.attention = uniform_plan(choice, scene.model.plan_shape());
     std::string answer;
     const GenerateResult result = generate(scene.model, scene.tokenizer, prompt, options,
                                            [&](std::string_view text) { answer += text; });
@@ -202,7 +202,7 @@ std::vector<nlohmann::json> tell_generation(const DemoScene& scene) {
     results.push_back(generate_results(origin, {.prompt = prompt,
                                                 .text = answer,
                                                 .options = options,
-                                                .attention = choice,
+                                                .choice = {.attention = choice},
                                                 .result = result}));
   }
   return results;
@@ -214,12 +214,15 @@ nlohmann::json tell_speed(const DemoScene& scene) {
   options.n_predict = 128;  // a block: its selection falls into every sample
   options.lengths = lengths_of(scene, {512, 1024, kDemoTokens - options.n_predict});
   options.repeat = 5;
-  const std::vector<UniformAttention> choices = {keys_at(kTau), keys_at(0.5)};
+  const std::vector<UniformChoice> choices = {{.attention = keys_at(kTau)},
+                                              {.attention = keys_at(0.5)}};
   BenchResult result;
   {
     ProgressBar bar("bench", scene.quiet);
     result =
-        bench_model(scene.model, scene.tokens, bench_candidates(choices, scene.model.plan_shape()),
+        bench_model(scene.model, scene.tokens,
+                    bench_candidates(choices, prepared_plans(scene.model, choices, {}),
+                                     scene.model.plan_shape()),
                     options, [&](double done, const std::string& now) { bar.update(done, now); });
   }
   fmt::print(

@@ -73,7 +73,7 @@ TextTable cascade_table(const AnalyzeReport& report) {
   return table;
 }
 
-TextTable quality_table(const CompareResult& result, const std::vector<UniformAttention>& choices) {
+TextTable quality_table(const CompareResult& result, const std::vector<UniformChoice>& choices) {
   const Comparison& first = result.plans.front().tokens;
   TextTable table(
       fmt::format("{} tokens predicted in {} window{}, dense perplexity {:.2f}; ± standard error",
@@ -84,8 +84,8 @@ TextTable quality_table(const CompareResult& result, const std::vector<UniformAt
     const PlanComparison& plan = result.plans[i];
     const Comparison& c = plan.tokens;
     const int digits = c.kl().mean() < 0.1 ? 4 : 2;
-    table.add({words(std::string(mode_name(choices[i].mode))),
-               words(fmt::format("{}", choices[i].tau)),
+    table.add({words(std::string(mode_name(choices[i].attention.mode))),
+               words(fmt::format("{}", choices[i].attention.tau)),
                cell(plan.work.keys_read_fraction(), {.decimals = 0, .factor = 100, .unit = "%"}),
                words(fmt::format("{:.{}f} ± {:.{}f}", c.kl().mean(), digits,
                                  c.kl().standard_error(), digits)),

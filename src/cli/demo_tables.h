@@ -4,7 +4,7 @@
 
 #include "cli/analyze_tables.h"
 #include "eval/bench_model.h"
-#include "eval/compare_attention.h"
+#include "eval/compare_plans.h"
 #include "eval/token_map.h"
 
 namespace sluice::cli {
@@ -18,7 +18,7 @@ TextTable depth_table(const AnalyzeReport& report);
 // Every set of the first profile, over all layers.
 TextTable cascade_table(const AnalyzeReport& report);
 // What each choice loses and reads.
-TextTable quality_table(const CompareResult& result, const std::vector<UniformAttention>& choices);
+TextTable quality_table(const CompareResult& result, const std::vector<UniformChoice>& choices);
 // What each case takes, and of that selection and attention.
 TextTable speed_table(const BenchResult& result);
 

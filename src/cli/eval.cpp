@@ -8,6 +8,7 @@
 #include "cli/attention_options.h"
 #include "cli/commands.h"
 #include "cli/comparison_output.h"
+#include "cli/linear_options.h"
 #include "cli/options.h"
 #include "cli/progress.h"
 #include "eval/eval_results.h"
@@ -21,6 +22,7 @@ struct EvalOptions : CommonOptions {
   int64_t max_windows = 0;
   int64_t n_predict = 0;
   AttentionFlags attention;
+  LinearFlags linear;
 };
 
 ResultsOrigin origin_of(const EvalOptions& options, const Checkpoint& checkpoint,
@@ -69,14 +71,14 @@ void run_dense(const EvalOptions& options, const Checkpoint& checkpoint, TextStr
 }
 
 void run_comparison(const EvalOptions& options, const Checkpoint& checkpoint, TextStream& text,
-                    Model& model, const std::vector<UniformAttention>& choices) {
+                    Model& model, const std::vector<UniformChoice>& choices,
+                    const std::optional<Bases>& bases) {
   const PlanShape shape = model.plan_shape();
-  std::vector<AttentionPlan> plans;
-  for (const UniformAttention& choice : choices) plans.push_back(uniform_plan(choice, shape));
+  const std::vector<Plan> plans = prepared_plans(model, choices, bases);
   CompareResult result;
   {
     ProgressBar bar("eval", options.quiet);
-    result = compare_attention(
+    result = compare_plans(
         model, text, plans, {.max_windows = options.max_windows, .n_predict = options.n_predict},
         [&](const CompareResult& so_far) {
           if (!options.quiet) print_running(so_far, choices, shape);
@@ -84,37 +86,51 @@ void run_comparison(const EvalOptions& options, const Checkpoint& checkpoint, Te
                      fmt::format("KL {:.5f}", so_far.plans.front().tokens.kl().mean()));
         });
   }
-  warn_of_leaks(choices, shape.causal);
+  warn_of_leaks(attention_choices(options.attention), shape.causal);
+  warn_of_same_text(bases, options.file);
   if (choices.size() == 1)
     print_summary(result.plans.front(), choices.front());
   else
     print_table(result, choices, shape);
   fmt::print("\n{} tokens in {} windows of {}", result.plans.front().tokens.n_tokens(),
              result.n_windows, model.context());
-  if (choices.size() == 1) fmt::print("; attention {}", attention_text(choices.front(), shape));
+  if (choices.size() == 1)
+    fmt::print("; attention {}; linear {}", attention_text(choices.front().attention, shape),
+               linear_text(choices.front().linear));
+  if (model.prepared_bytes() > 0)
+    fmt::print("; {:.1f} MiB beside weights of {:.1f} MiB",
+               static_cast<double>(model.prepared_bytes()) / 0x1p20,
+               static_cast<double>(model.weight_bytes()) / 0x1p20);
   fmt::print("\n");
   if (options.wants_results())
-    write_outputs(
-        comparison_results(
-            origin_of(options, checkpoint, model),
-            {.choices = choices, .plans = plans, .result = result, .n_predict = options.n_predict}),
-        options);
+    write_outputs(comparison_results(origin_of(options, checkpoint, model),
+                                     {.choices = choices,
+                                      .plans = plans,
+                                      .result = result,
+                                      .n_predict = options.n_predict,
+                                      .bases = bases ? &*bases : nullptr,
+                                      .prepared_bytes = model.prepared_bytes()}),
+                  options);
 }
 
 void run_eval(const EvalOptions& options) {
-  const std::vector<UniformAttention> choices = attention_choices(options.attention);
-  if (options.n_predict > 0 && choices.empty())
+  const std::vector<UniformAttention> attention = attention_choices(options.attention);
+  std::vector<UniformLinear> linear = linear_choices(options.linear);
+  if (options.n_predict > 0 && attention.empty() && linear.empty())
     throw CLI::ValidationError(
-        "--predict compares generation with dense, give --attention keys or copy");
-  check_outputs(options, {options.file});
+        "--predict compares generation with dense, give --attention keys or copy, or --linear gsi "
+        "or graded");
+  check_outputs(options, {options.file, options.linear.bases});
   const auto checkpoint = open_checkpoint(options.model);
+  const std::optional<Bases> bases = read_bases_of(options.linear, *checkpoint, linear);
+  const std::vector<UniformChoice> choices = combined(attention, linear);
   const auto tokenizer = open_tokenizer_of(*checkpoint);
   TextStream text(options.file, *tokenizer, options.separator);
   Model model = load_model(checkpoint, options);
   if (choices.empty())
     run_dense(options, *checkpoint, text, model);
   else
-    run_comparison(options, *checkpoint, text, model, choices);
+    run_comparison(options, *checkpoint, text, model, choices, bases);
 }
 
 }  // namespace
@@ -123,14 +139,16 @@ Run add_eval(CLI::App& program) {
   CLI::App* command = program.add_subcommand(
       "eval",
       "Perplexity of a model on a text, with its standard error; and how far accelerated\n"
-      "attention is from dense, on the same tokens in the same run.\n"
+      "attention and linear layers are from dense, on the same tokens in the same run.\n"
       "\n"
       "The text is cut into windows of --context tokens; each token is predicted from those\n"
       "before it in its window. Documents parted by the separator each begin with the\n"
       "tokenizer's first token. A running value is printed after every window.\n"
       "\n"
       "  sluice eval -m MODEL -f wiki.txt -c 1024 --windows 50\n"
-      "  sluice eval -m MODEL -f wiki.txt -c 1024 --attention keys --tau 0.3,0.5,0.7");
+      "  sluice eval -m MODEL -f wiki.txt -c 1024 --attention keys --tau 0.3,0.5,0.7\n"
+      "  sluice eval -m MODEL -f wiki.txt --linear gsi --bases bases.safetensors --epsilon "
+      "0.05,0.1");
   auto options = std::make_shared<EvalOptions>();
   add_common_options(*command, *options);
   command->add_option("-f,--file", options->file, "Text file to predict")->required();
@@ -148,6 +166,7 @@ Run add_eval(CLI::App& program) {
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 30))
       ->capture_default_str();
   add_attention_options(*command, options->attention, /*lists=*/true);
+  add_linear_options(*command, options->linear, /*lists=*/true);
   return [options](const std::string& command_line) {
     options->command_line = command_line;
     run_eval(*options);

@@ -11,6 +11,7 @@
 
 #include "cli/attention_options.h"
 #include "cli/commands.h"
+#include "cli/linear_options.h"
 #include "cli/options.h"
 #include "core/error.h"
 #include "eval/generate_results.h"
@@ -23,6 +24,7 @@ struct GenerateFlags : CommonOptions {
   std::string file;
   GenerateOptions generate;
   AttentionFlags attention;
+  LinearFlags linear;
 };
 
 UniformAttention attention_of(const AttentionFlags& flags) {
@@ -34,20 +36,30 @@ UniformAttention attention_of(const AttentionFlags& flags) {
   return choices.front();
 }
 
+std::string linear_note(const UniformLinear& choice, const LinearWork& work) {
+  if (choice.kind == LinearKind::kDense) return "";
+  std::string note = "; linear " + linear_text(choice);
+  if (const auto fast = work.fast_path_fraction())
+    note += fmt::format(", {:.1f}% of tokens fast", 100 * *fast);
+  return note + fmt::format(", {:.1f}% of weights read", 100 * work.weight_bytes_fraction());
+}
+
 void run_generate(GenerateFlags flags, bool has_prompt, bool has_file) {
   if (has_prompt == has_file)
     throw CLI::ValidationError(has_prompt ? "give either -p or -f, not both"
                                           : "no prompt: give one with -p, or a file with -f");
   for (const std::string& stop : flags.generate.stop)
     if (stop.empty()) throw CLI::ValidationError("--stop is empty");
-  const UniformAttention attention = attention_of(flags.attention);
+  UniformChoice choice{.attention = attention_of(flags.attention)};
+  std::vector<UniformLinear> linear = linear_choices(flags.linear);
   const std::string prompt = has_file ? read_prompt_file(flags.file) : flags.prompt;
   check_outputs(flags, {flags.file});
   const auto checkpoint = open_checkpoint(flags.model);
   const auto tokenizer = open_tokenizer_of(*checkpoint);
   Model model = load_model(checkpoint, flags);
-  if (attention.mode != AttentionMode::kDense)
-    flags.generate.attention = uniform_plan(attention, model.plan_shape());
+  const std::optional<Bases> bases = read_bases_of(flags.linear, *checkpoint, linear);
+  if (!linear.empty()) choice.linear = linear.front();
+  if (!choice.all_dense()) flags.generate.plan = prepared_plans(model, {choice}, bases).front();
   std::string answer;
   bool begun = false;
   const GenerateResult result =
@@ -62,9 +74,10 @@ void run_generate(GenerateFlags flags, bool has_prompt, bool has_file) {
   if (!flags.quiet)
     fmt::print(stderr,
                "prompt {} tokens, {:.1f} tokens/s; answer {} tokens, {:.1f} tokens/s; ended by {}; "
-               "attention {}\n",
+               "attention {}{}\n",
                result.n_prompt, prefill_rate(result), result.tokens.size(), decode_rate(result),
-               end_name(result.end), attention_text(attention, model.plan_shape()));
+               end_name(result.end), attention_text(choice.attention, model.plan_shape()),
+               linear_note(choice.linear, result.linear));
   if (flags.wants_results())
     write_outputs(
         generate_results(
@@ -72,7 +85,7 @@ void run_generate(GenerateFlags flags, bool has_prompt, bool has_file) {
             {.prompt = prompt,
              .text = answer,
              .options = flags.generate,
-             .attention = attention,
+             .choice = choice,
              .result = result}),
         flags);
 }
@@ -125,6 +138,7 @@ Run add_generate(CLI::App& program) {
   command->add_option("--seed", sampler.seed, "Seed of the random choices")->capture_default_str();
   command->add_flag("--ignore-eos", generate.ignore_eos, "Go on past the end token");
   add_attention_options(*command, flags->attention, /*lists=*/false);
+  add_linear_options(*command, flags->linear, /*lists=*/false);
   return [flags, prompt, file](const std::string& command_line) {
     flags->command_line = command_line;
     run_generate(*flags, prompt->count() > 0, file->count() > 0);

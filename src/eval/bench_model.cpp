@@ -26,6 +26,10 @@ std::optional<double> reps_fraction_of(const KvCache& cache, int64_t n_layers) {
   return sum / static_cast<double>(n_sets);
 }
 
+nlohmann::json or_null(const std::optional<double>& value) {
+  return value ? nlohmann::json(*value) : nlohmann::json();
+}
+
 // Every candidate at one length.
 class LengthBench {
  public:
@@ -37,7 +41,9 @@ class LengthBench {
         scores_(host_buffer(DType::kF32, {1, model.spec().vocab})) {
     const int64_t n_predict = decode_tokens();
     for (size_t i = 0; i < result.candidates.size(); ++i) {
-      caches_.push_back(model.make_cache(1, n_tokens + n_predict, result.candidates[i].plan));
+      caches_.push_back(model.make_cache(1, n_tokens + n_predict,
+                                         result.candidates[i].plan.attention,
+                                         result.candidates[i].plan.linear));
       prefills_.push_back({.name = fmt::format("pp{}", n_tokens),
                            .n_tokens = n_tokens,
                            .tokens_per_sample = n_tokens,
@@ -74,6 +80,7 @@ class LengthBench {
           reps_fraction_of(cache, model_.spec().n_layers);
     else
       prefills_[candidate].samples.push_back(prefill);
+    note_linear(cache, prefills_[candidate]);
     const int64_t n_predict = n_predict_[candidate];
     if (n_predict == 0) return;
     const BenchSample decode = sample(cache, n_predict, [&] {
@@ -82,6 +89,7 @@ class LengthBench {
                       scores_.view());
     });
     if (!warm_up) decodes_[candidate].samples.push_back(decode);
+    note_linear(cache, decodes_[candidate]);
   }
 
   void finish() {
@@ -94,6 +102,14 @@ class LengthBench {
   }
 
  private:
+  void note_linear(const KvCache& cache, BenchCase& found) const {
+    LinearWork work;
+    work.add(cache, model_.spec());
+    if (work.groups().empty()) return;
+    found.fast_path_fraction = work.fast_path_fraction();
+    found.weight_bytes_fraction = work.weight_bytes_fraction();
+  }
+
   // Tokens decoded after the length; 0 where that cannot be.
   int64_t decode_tokens() {
     const int64_t n = result_.options.n_predict;
@@ -193,7 +209,7 @@ BenchResult bench_model(Model& model, std::span<const int32_t> tokens,
   check_lengths(options.lengths, model.context(), n_tokens);
   BenchResult result{
       .options = options, .n_tokens = n_tokens, .candidates = {}, .cases = {}, .left_out = {}};
-  result.candidates.push_back({.settings = {{"attention", "dense"}}});
+  result.candidates.push_back({.settings = {{"attention", "dense"}, {"linear", "dense"}}});
   for (BenchCandidate& candidate : accelerated) result.candidates.push_back(std::move(candidate));
   // Tokens stand for time, which is near enough for a bar.
   const auto weight = [&](int64_t length) {
@@ -221,8 +237,7 @@ nlohmann::json bench_results(const ResultsOrigin& origin, const BenchResult& res
   if (origin.text.empty()) json["text"] = nullptr;
   json["settings"] = {{"context", result.options.lengths},
                       {"predict", result.options.n_predict},
-                      {"repeat", result.options.repeat},
-                      {"linear", "dense"}};
+                      {"repeat", result.options.repeat}};
   json["cases"] = nlohmann::json::array();
   for (const BenchCase& found : result.cases) {
     const BenchCandidate& candidate = result.candidates[found.candidate];
@@ -241,8 +256,9 @@ nlohmann::json bench_results(const ResultsOrigin& origin, const BenchResult& res
          {"speedup_high", found.speedup.high},
          {"parts_ms",
           {{"select", middle.select}, {"attend", middle.attend}, {"rest", middle.rest()}}},
-         {"n_reps_fraction", nullptr}});
-    if (found.reps_fraction) json["cases"].back()["n_reps_fraction"] = *found.reps_fraction;
+         {"n_reps_fraction", or_null(found.reps_fraction)},
+         {"fast_path_fraction", or_null(found.fast_path_fraction)},
+         {"weight_bytes_fraction", or_null(found.weight_bytes_fraction)}});
   }
   return json;
 }

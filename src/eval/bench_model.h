@@ -12,7 +12,9 @@
 
 #include "eval/results.h"
 #include "eval/timing.h"
+#include "model/linear_work.h"
 #include "model/model.h"
+#include "plan/plan.h"
 
 namespace sluice {
 
@@ -21,7 +23,7 @@ struct BenchCandidate {
   std::string label = "dense";   // for people
   std::string mode = "dense";    // of most layers
   nlohmann::json settings = {};  // for results.json
-  AttentionPlan plan = {};       // without layers: exact
+  Plan plan = {};                // without layers: exact
 };
 
 struct BenchOptions {
@@ -44,6 +46,8 @@ struct BenchCase {
   std::vector<BenchSample> samples;     // in the order of the rounds
   Ratio speedup{1, 1, 1};               // against exact attention, round by round
   std::optional<double> reps_fraction;  // tokens that stand for themselves, over n_tokens
+  // Of linear layers after it, the prefill's tokens included; null where they are dense.
+  std::optional<double> fast_path_fraction = {}, weight_bytes_fraction = {};
 
   std::vector<double> totals_ms() const;
   // The sample in the middle, or the mean of the two there: its total is the median of totals, and

@@ -79,7 +79,7 @@ class MomentsPass {
       : model_(model), options_(options) {
     for (const Group& group : groups)
       moments_.emplace(std::pair(group.layer, group.input),
-                       Moments(row_widths(model.spec()).of(group.input)));
+                       Moments(model.spec().row_widths().of(group.input)));
     model_.observe_linear([this](const LinearSeen& seen) { add(seen); });
     model_.observe([this](const AttentionSeen& seen) { add(seen); });
   }
@@ -191,10 +191,6 @@ std::vector<BasisInput> linear_inputs(const ModelSpec& spec) {
   return inputs;
 }
 
-RowWidths row_widths(const ModelSpec& spec) {
-  return {.d_model = spec.d_model, .attention = spec.query_width(), .inner = spec.d_inner};
-}
-
 void check_ranks(const CalibrateOptions& options, const RowWidths& widths) {
   for (const int64_t rank : options.ranks) {
     if (rank < 1)
@@ -210,7 +206,7 @@ void check_ranks(const CalibrateOptions& options, const RowWidths& widths) {
 Calibration calibrate(Model& model, TextStream& text, const CalibrateOptions& options,
                       const std::function<void(double)>& progress) {
   SLUICE_CHECK(!options.ranks.empty() && !options.inputs.empty());
-  const RowWidths widths = row_widths(model.spec());
+  const RowWidths widths = model.spec().row_widths();
   check_ranks(options, widths);
   const auto windows = read_windows(text, model.context(), options.n_windows);
   Calibration out;

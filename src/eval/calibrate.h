@@ -59,7 +59,6 @@ struct Calibration {
 
 // The inputs that a model's linear layers have.
 std::vector<BasisInput> linear_inputs(const ModelSpec& spec);
-RowWidths row_widths(const ModelSpec& spec);
 
 // Throws Error for a rank that is 0 or wider than a group's rows.
 void check_ranks(const CalibrateOptions& options, const RowWidths& widths);

@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "eval/quantiles.h"
+#include "core/quantiles.h"
 #include "eval/running_mean.h"
 
 namespace sluice {

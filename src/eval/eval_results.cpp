@@ -12,8 +12,7 @@ using nlohmann::json;
 
 json start_results(const ResultsOrigin& origin, int64_t n_tokens, int64_t n_windows) {
   json results = results_of("eval", origin, n_tokens);
-  results["settings"] = {
-      {"context", origin.model.context()}, {"windows", n_windows}, {"linear", "dense"}};
+  results["settings"] = {{"context", origin.model.context()}, {"windows", n_windows}};
   return results;
 }
 
@@ -21,7 +20,7 @@ json start_results(const ResultsOrigin& origin, int64_t n_tokens, int64_t n_wind
 
 json perplexity_results(const ResultsOrigin& origin, const PerplexityResult& result) {
   json results = start_results(origin, result.loss.count(), result.n_windows);
-  results["settings"]["attention"] = "dense";
+  results["settings"]["attention"] = results["settings"]["linear"] = "dense";
   results["metrics"] = {{"n_tokens", result.loss.count()},
                         {"loss", result.loss.mean()},
                         {"loss_stderr", result.loss.standard_error()},
@@ -37,11 +36,26 @@ json comparison_results(const ResultsOrigin& origin, const ComparedChoices& comp
   const PlanShape shape = origin.model.plan_shape();
   json results = start_results(origin, found.front().tokens.n_tokens(), compared.result.n_windows);
   results["settings"]["predict"] = compared.n_predict;
-  for (size_t i = 0; i < found.size(); ++i)
-    results["runs"].push_back({{"settings", describe_attention(compared.choices[i], shape)},
-                               {"plan", describe_plan(compared.plans[i], shape.n_kv_heads)},
+  if (compared.bases != nullptr) {
+    const Bases& bases = *compared.bases;
+    results["bases"] = {
+        {"text",
+         {{"path", bases.text_path}, {"sha256", bases.text_sha256}, {"n_tokens", bases.n_tokens}}},
+        {"same_text", bases.text_sha256 == results["text"]["sha256"]}};
+  }
+  if (compared.prepared_bytes > 0)
+    results["settings"]["prepared_linear_bytes"] = compared.prepared_bytes;
+  for (size_t i = 0; i < found.size(); ++i) {
+    json settings = describe_attention(compared.choices[i].attention, shape);
+    settings.update(describe_linear(compared.choices[i].linear));
+    json plan = describe_plan(compared.plans[i].attention, shape.n_kv_heads);
+    plan["linear"] = describe_linear_plan(compared.plans[i].linear);
+    results["runs"].push_back({{"settings", std::move(settings)},
+                               {"plan", std::move(plan)},
                                {"metrics", describe_comparison(found[i])},
-                               {"cache", describe_cache(found[i].cache)}});
+                               {"cache", describe_cache(found[i].cache)},
+                               {"linear", describe_linear_work(found[i].linear)}});
+  }
   if (found.size() == 1) {
     const json& run = results["runs"][0];
     results["settings"].update(run["settings"]);

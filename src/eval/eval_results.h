@@ -9,15 +9,17 @@
 
 namespace sluice {
 
-// Of dense attention alone.
+// Of the exact model alone.
 nlohmann::json perplexity_results(const ResultsOrigin& origin, const PerplexityResult& result);
 
 // Of plans compared with it: what was asked for, and what came of it, in the same order.
 struct ComparedChoices {
-  std::span<const UniformAttention> choices;
-  std::span<const AttentionPlan> plans;
+  std::span<const UniformChoice> choices;
+  std::span<const Plan> plans;
   const CompareResult& result;
   int64_t n_predict = 0;
+  const Bases* bases = nullptr;  // in use
+  int64_t prepared_bytes = 0;    // of images and columns beside the dense matrices
 };
 nlohmann::json comparison_results(const ResultsOrigin& origin, const ComparedChoices& compared);
 

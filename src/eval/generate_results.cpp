@@ -56,7 +56,9 @@ nlohmann::json generate_results(const ResultsOrigin& origin, const GeneratedText
                       {"repetition_penalty", as_typed(sampler.repetition_penalty)},
                       {"stop", generated.options.stop},
                       {"seed", sampler.seed}};
-  json["settings"].update(describe_attention(generated.attention, origin.model.plan_shape()));
+  json["settings"].update(
+      describe_attention(generated.choice.attention, origin.model.plan_shape()));
+  json["settings"].update(describe_linear(generated.choice.linear));
   json["generation"] = {{"prompt", generated.prompt},
                         {"text", generated.text},
                         {"tokens", result.tokens},
@@ -65,6 +67,7 @@ nlohmann::json generate_results(const ResultsOrigin& origin, const GeneratedText
                         {"prefill_tokens_per_s", prefill_rate(result)},
                         {"decode_tokens_per_s", decode_rate(result)}};
   json["cache"] = describe_cache(result.cache);
+  json["linear"] = describe_linear_work(result.linear);
   return json;
 }
 

@@ -20,7 +20,7 @@ double decode_rate(const GenerateResult& result);
 struct GeneratedText {
   std::string prompt, text;
   const GenerateOptions& options;
-  const UniformAttention& attention;
+  const UniformChoice& choice;
   const GenerateResult& result;
 };
 nlohmann::json generate_results(const ResultsOrigin& origin, const GeneratedText& generated);

@@ -34,6 +34,10 @@ std::string cpu_name() {
   return implementer.empty() ? "unknown" : "Arm implementer " + implementer + " part " + part;
 }
 
+nlohmann::json or_null(const std::optional<double>& value) {
+  return value ? nlohmann::json(*value) : nlohmann::json();
+}
+
 std::vector<fs::path> files_of(const Checkpoint& checkpoint) {
   if (checkpoint.gguf) return {checkpoint.path};
   std::vector<fs::path> files;
@@ -135,13 +139,41 @@ nlohmann::json describe_comparison(const PlanComparison& plan) {
                          {"clusters_fraction", plan.work.clusters_fraction()},
                          {"selection_products", plan.work.selection_products()},
                          {"selection_products_paper", plan.work.selection_products_paper()},
-                         {"weight_bytes_fraction", 1.0},  // linear layers are dense
+                         {"weight_bytes_fraction", plan.linear.weight_bytes_fraction()},
+                         {"fast_path_fraction", or_null(plan.linear.fast_path_fraction())},
                          // Null: not measured.
-                         {"fast_path_fraction", nullptr},
                          {"generation_match_tokens", nullptr}};
   if (plan.generation_match.count() > 0)
     json["generation_match_tokens"] = plan.generation_match.mean();
   return json;
+}
+
+nlohmann::json describe_linear_work(const LinearWork& work) {
+  nlohmann::json groups = nlohmann::json::array();
+  for (const GroupWork& group : work.groups()) {
+    const GroupPlan& plan = group.plan;
+    const LinearCounts& counts = group.counts;
+    groups.push_back({{"layer", group.layer},
+                      {"input", basis_input_name(group.input)},
+                      {"kind", linear_name(plan.kind)},
+                      {"epsilon", plan.epsilon},
+                      {"n_tokens", counts.n_tokens},
+                      {"bytes_fraction", or_null(group.bytes_fraction())}});
+    nlohmann::json& entry = groups.back();
+    if (plan.kind == LinearKind::kGraded) {
+      entry["kept_fraction"] = or_null(group.kept_fraction());
+      continue;
+    }
+    entry["rank"] = plan.rank;
+    entry["fast_path_fraction"] = or_null(group.fast_path_fraction());
+    entry["n_bypassed"] = counts.n_bypassed;
+    const bool any = counts.residuals.count() > 0;
+    entry["residual_median"] =
+        any ? nlohmann::json(counts.residuals.quantile(0.5)) : nlohmann::json();
+    entry["residual_p90"] = any ? nlohmann::json(counts.residuals.quantile(0.9)) : nlohmann::json();
+    if (plan.adaptive > 0) entry["n_additions"] = counts.n_additions;
+  }
+  return groups;
 }
 
 nlohmann::json describe_cache(const CacheMemory& cache) {

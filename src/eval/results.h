@@ -6,7 +6,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
-#include "eval/compare_attention.h"
+#include "eval/compare_plans.h"
 #include "model/model.h"
 
 namespace sluice {
@@ -34,6 +34,9 @@ nlohmann::json results_of(const std::string& command, const ResultsOrigin& origi
 
 // The `metrics` of a plan compared with exact attention.
 nlohmann::json describe_comparison(const PlanComparison& plan);
+
+// The `linear` of a run: what each layer's linear inputs did that are not dense.
+nlohmann::json describe_linear_work(const LinearWork& work);
 
 // The `cache` of a run: the bytes of its parts.
 nlohmann::json describe_cache(const CacheMemory& cache);

@@ -27,15 +27,17 @@ void run_keys(Backend& backend, const BlockShape& shape, const BlockWeights& wei
                                            .sets = input.accelerated->sets(batch),
                                            .out = rows_of(out, batch, n)});
   }
-  backend.linear({.weights = weights.attention_out.get(),
-                  .x = attended,
-                  .accumulate = true,
-                  .out = workspace.residual()});
+  run_linear(backend, input.gate(BasisInput::kAttentionOutput), input.sequence,
+             {.weights = &weights.attention_out.dense(),
+              .x = attended,
+              .accumulate = true,
+              .out = workspace.residual()});
 }
 
-// One sequence of `copy` or `paper`.
+// One sequence of `copy` or `paper`, input.sequence.
 void run_reps(Backend& backend, const BlockShape& shape, const BlockWeights& weights,
-              const BlockInput& input, int64_t batch, Workspace& workspace) {
+              const BlockInput& input, Workspace& workspace) {
+  const int64_t batch = input.sequence;
   LayerAttention& layer = *input.accelerated;
   const TokenSet& set = layer.only_set(batch);
   std::vector<int32_t> rows, positions;  // of the tokens that stand for themselves
@@ -64,9 +66,10 @@ void run_reps(Backend& backend, const BlockShape& shape, const BlockWeights& wei
                               .out = heads_of(attended, 0, shape.n_heads, shape.head_dim)});
   }
   if (n > 0)
-    backend.linear({.weights = weights.attention_out.get(),
-                    .x = attended,
-                    .out = layer.add_outputs(batch, n)});
+    run_linear(backend, input.gate(BasisInput::kAttentionOutput), input.sequence,
+               {.weights = &weights.attention_out.dense(),
+                .x = attended,
+                .out = layer.add_outputs(batch, n)});
   const TimedScope timed(input.times, &AttentionTimes::attend);
   backend.add_rows(layer.outputs(batch),
                    std::span(set.cluster).subspan(static_cast<size_t>(input.first_position)),
@@ -90,8 +93,9 @@ void run_accelerated_attention(Backend& backend, const BlockShape& shape,
   }
   if (layer.plan().mode == AttentionMode::kKeys)
     return run_keys(backend, shape, weights, input, workspace);
-  for (int64_t batch = 0; batch < n_batch; ++batch)
-    run_reps(backend, shape, weights, input, batch, workspace);
+  BlockInput one = input;
+  for (one.sequence = 0; one.sequence < n_batch; ++one.sequence)
+    run_reps(backend, shape, weights, one, workspace);
 }
 
 }  // namespace sluice

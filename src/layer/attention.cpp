@@ -12,7 +12,9 @@ Tensor heads_of(const Tensor& rows, int64_t begin, int64_t n_heads, int64_t head
 Projections project(Backend& backend, const BlockShape& shape, const BlockWeights& weights,
                     const BlockInput& input, const ConstTensor& x,
                     std::span<const int32_t> positions, const Tensor& out) {
-  if (x.rows() > 0) backend.linear({.weights = weights.qkv.get(), .x = x, .out = out});
+  if (x.rows() > 0)
+    run_linear(backend, input.gate(BasisInput::kAttentionInput), input.sequence,
+               {.weights = &weights.qkv.dense(), .x = x, .out = out});
   const int64_t d = shape.head_dim;
   const Projections heads{
       heads_of(out, 0, shape.n_heads, d), heads_of(out, shape.n_heads * d, shape.n_kv_heads, d),
@@ -64,10 +66,11 @@ void run_attention(Backend& backend, const BlockShape& shape, const BlockWeights
                        .values = heads.values,
                        .attended = out});
   input.linear_seen(BasisInput::kAttentionOutput, attended);
-  backend.linear({.weights = weights.attention_out.get(),
-                  .x = attended,
-                  .accumulate = true,
-                  .out = workspace.residual()});
+  run_linear(backend, input.gate(BasisInput::kAttentionOutput), input.sequence,
+             {.weights = &weights.attention_out.dense(),
+              .x = attended,
+              .accumulate = true,
+              .out = workspace.residual()});
 }
 
 }  // namespace sluice

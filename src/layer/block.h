@@ -2,11 +2,13 @@
 
 #pragma once
 
+#include <array>
 #include <functional>
 #include <memory>
 
 #include "layer/attention_times.h"
 #include "layer/layer_attention.h"
+#include "layer/linear_gate.h"
 #include "layer/norm.h"
 #include "subspace/basis.h"
 
@@ -34,9 +36,16 @@ struct BlockShape {
 // gated), MLP output.
 struct BlockWeights {
   Norm attention_norm, mlp_norm;
-  std::unique_ptr<LinearWeights> qkv, attention_out, mlp_in, mlp_out;
+  LinearGroup qkv, attention_out, mlp_in, mlp_out;
   int64_t window = 0;  // sliding window of this layer, 0 for none
   float scale = 1;     // of attention scores
+
+  LinearGroup& group(BasisInput input) {
+    return *std::array{&qkv, &attention_out, &mlp_in, &mlp_out}[static_cast<size_t>(input)];
+  }
+  const LinearGroup& group(BasisInput input) const {
+    return *std::array{&qkv, &attention_out, &mlp_in, &mlp_out}[static_cast<size_t>(input)];
+  }
 };
 
 // Memory for the activations inside a block, shared by all of them.
@@ -92,6 +101,12 @@ struct BlockInput {
   const AttentionObserver* observer = nullptr;      // hears of dense layers
   const LinearObserver* linear_observer = nullptr;  // the same
   AttentionTimes* times = nullptr;                  // grow by what attention takes here
+  LinearGates* gates = nullptr;                     // without, linear layers are dense
+  int64_t sequence = -1;                            // whose rows these are; -1: all, stacked
+
+  LinearGate* gate(BasisInput which) const {
+    return gates == nullptr ? nullptr : (*gates)[static_cast<size_t>(which)].get();
+  }
 
   void linear_seen(BasisInput which, const ConstTensor& rows) const {
     if (linear_observer != nullptr && *linear_observer)

@@ -7,19 +7,21 @@ void run_mlp(Backend& backend, const BlockShape& shape, const BlockWeights& weig
   if (shape.kind != BlockKind::kParallel)
     input.linear_seen(BasisInput::kMlpInput, workspace.input());
   Tensor inner = workspace.mlp_in();
-  backend.linear({.weights = weights.mlp_in.get(),
-                  .x = workspace.input(),
-                  .activation = shape.gated ? Activation::kNone : shape.activation,
-                  .out = inner});
+  run_linear(backend, input.gate(BasisInput::kMlpInput), input.sequence,
+             {.weights = &weights.mlp_in.dense(),
+              .x = workspace.input(),
+              .activation = shape.gated ? Activation::kNone : shape.activation,
+              .out = inner});
   if (shape.gated) {
     backend.gate({.activation = shape.activation, .gate_up = inner, .out = workspace.gated()});
     inner = workspace.gated();
   }
   input.linear_seen(BasisInput::kMlpInner, inner);
-  backend.linear({.weights = weights.mlp_out.get(),
-                  .x = inner,
-                  .accumulate = true,
-                  .out = workspace.residual()});
+  run_linear(backend, input.gate(BasisInput::kMlpInner), input.sequence,
+             {.weights = &weights.mlp_out.dense(),
+              .x = inner,
+              .accumulate = true,
+              .out = workspace.residual()});
 }
 
 }  // namespace sluice

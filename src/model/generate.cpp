@@ -85,7 +85,7 @@ GenerateResult generate(Model& model, const Tokenizer& tokenizer, std::string_vi
   SLUICE_CHECK(options.n_predict >= 0);
   KvCache cache = model.make_cache(
       1, result.n_prompt + std::min(options.n_predict, model.context() - result.n_prompt),
-      options.attention);
+      options.plan.attention, options.plan.linear);
   std::vector<float> scores(static_cast<size_t>(spec.vocab));
   const Tensor scores_view(scores.data(), DType::kF32, {1, spec.vocab});
   StreamDecoder decoder(tokenizer, /*skip_special=*/true);
@@ -120,6 +120,7 @@ GenerateResult generate(Model& model, const Tokenizer& tokenizer, std::string_vi
   }
   result.decode_seconds = seconds_since(start);
   result.cache = cache.memory();
+  result.linear.add(cache, spec);
   send(decoder.finish());
   if (const std::string rest = filter.finish(); !rest.empty()) emit(rest);
   if (filter.stopped()) result.end = GenerateResult::End::kStopString;

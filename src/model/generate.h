@@ -7,8 +7,10 @@
 #include <string_view>
 #include <vector>
 
+#include "model/linear_work.h"
 #include "model/model.h"
 #include "model/sampler.h"
+#include "plan/plan.h"
 
 namespace sluice {
 
@@ -17,7 +19,7 @@ struct GenerateOptions {
   SamplerOptions sampler;
   std::vector<std::string> stop;  // the answer ends before the first of these
   bool ignore_eos = false;
-  AttentionPlan attention = {};  // without layers: dense
+  Plan plan = {};  // dense where it has no layers
 };
 
 struct GenerateResult {
@@ -28,6 +30,7 @@ struct GenerateResult {
   double prefill_seconds = 0;
   double decode_seconds = 0;  // of all tokens after the first
   CacheMemory cache;          // at the end
+  LinearWork linear;
 };
 
 // `emit` hears the answer piece by piece, whole characters only; first an empty piece, once the

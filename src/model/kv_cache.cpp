@@ -5,11 +5,13 @@
 namespace sluice {
 
 KvCache::KvCache(const ModelSpec& spec, Backend& backend, int64_t n_batch, int64_t capacity,
-                 AttentionPlan plan)
+                 AttentionPlan plan, std::vector<LinearGates> gates)
     : plan_(std::move(plan)),
       n_batch_(n_batch),
       capacity_(capacity),
-      dense_token_bytes_(bytes_needed(spec, backend.compute_dtype(), n_batch, 1) / spec.n_layers) {
+      dense_token_bytes_(bytes_needed(spec, backend.compute_dtype(), n_batch, 1) / spec.n_layers),
+      gates_(std::move(gates)) {
+  SLUICE_CHECK(gates_.empty() || static_cast<int64_t>(gates_.size()) == spec.n_layers);
   const Shape shape = {n_batch, spec.n_kv_heads, capacity, spec.head_dim};
   LayerAttention* above = nullptr;
   for (int64_t index = 0; index < spec.n_layers; ++index) {
@@ -41,10 +43,14 @@ void KvCache::advance(int64_t n_tokens) {
 
 void KvCache::truncate(int64_t length) {
   SLUICE_CHECK(length >= 0 && length <= length_);
-  SLUICE_CHECK(length == 0 || length == length_ || plan_.all_dense());
-  if (length == 0)
+  SLUICE_CHECK(length == 0 || length == length_ || (plan_.all_dense() && gates_.empty()));
+  if (length == 0) {
     for (Layer& layer : layers_)
       if (layer.accelerated != nullptr) layer.accelerated->reset();
+    for (LinearGates& gates : gates_)
+      for (const auto& gate : gates)
+        if (gate != nullptr) gate->reset();
+  }
   length_ = length;
 }
 
@@ -65,6 +71,15 @@ LayerAttention* KvCache::accelerated(int64_t index) const {
 const Selector* KvCache::selector(int64_t layer, int64_t batch) const {
   LayerAttention* attention = accelerated(layer);
   return attention == nullptr ? nullptr : &attention->decided(batch);
+}
+
+LinearGates* KvCache::gates(int64_t layer) {
+  return gates_.empty() ? nullptr : &gates_[static_cast<size_t>(layer)];
+}
+
+const LinearGate* KvCache::gate(int64_t layer, BasisInput input) const {
+  return gates_.empty() ? nullptr
+                        : gates_[static_cast<size_t>(layer)][static_cast<size_t>(input)].get();
 }
 
 CacheMemory KvCache::memory() const {

@@ -8,6 +8,7 @@
 #include "backend/backend.h"
 #include "layer/attention_times.h"
 #include "layer/layer_attention.h"
+#include "layer/linear_gate.h"
 #include "model/spec.h"
 
 namespace sluice {
@@ -26,15 +27,16 @@ struct CacheMemory {
 
 class KvCache {
  public:
-  // plan: what each layer's attention does; without layers, all are dense.
+  // plan: what each layer's attention does; without layers, all are dense. gates: the same of its
+  // linear layers.
   KvCache(const ModelSpec& spec, Backend& backend, int64_t n_batch, int64_t capacity,
-          AttentionPlan plan = {});
+          AttentionPlan plan = {}, std::vector<LinearGates> gates = {});
 
   int64_t n_batch() const { return n_batch_; }
   int64_t capacity() const { return capacity_; }
   int64_t length() const { return length_; }  // positions filled, the same in every sequence
   void advance(int64_t n_tokens);
-  // Forgets positions from `length` on. Compressed layers can only forget everything.
+  // Forgets positions from `length` on. Compressed layers and gates can only forget everything.
   void truncate(int64_t length);
   const AttentionPlan& plan() const { return plan_; }
   // Whether the plan has a mode that must see a sequence whole, in one pass.
@@ -43,6 +45,8 @@ class KvCache {
   KvView layer(int64_t index) const;                                 // of a dense layer
   LayerAttention* accelerated(int64_t index) const;                  // nullptr for a dense layer
   const Selector* selector(int64_t layer, int64_t batch = 0) const;  // nullptr for a dense layer
+  LinearGates* gates(int64_t layer);  // nullptr: all linear layers are dense
+  const LinearGate* gate(int64_t layer, BasisInput input) const;  // nullptr: that one is
 
   // What attention took so far, in all passes over this cache; set it to {} to begin anew.
   AttentionTimes& times() { return times_; }
@@ -63,6 +67,7 @@ class KvCache {
   int64_t n_batch_, capacity_, length_ = 0;
   int64_t dense_token_bytes_;  // of one position in one layer, all sequences
   std::vector<Layer> layers_;
+  std::vector<LinearGates> gates_;  // (n_layers), or empty
   AttentionTimes times_;
 };
 

@@ -47,9 +47,79 @@ PlanShape Model::plan_shape() const {
           .context = context_};
 }
 
-KvCache Model::make_cache(int64_t n_batch, int64_t capacity, const AttentionPlan& plan) const {
+LinearShape Model::linear_shape() const {
+  return {.n_layers = spec_.n_layers,
+          .widths = spec_.row_widths(),
+          .parallel = spec_.block == BlockKind::kParallel,
+          .relu = !spec_.gated && spec_.activation == Activation::kRelu};
+}
+
+void Model::prepare_linear(const LinearPlan& plan, const Bases* bases) {
+  check_linear_plan(plan, linear_shape(), bases);
+  for (int64_t layer = 0; layer < std::ssize(plan.layers); ++layer)
+    prepare_groups(layer, plan.layers[static_cast<size_t>(layer)], bases);
+}
+
+void Model::prepare_groups(int64_t layer, const LayerLinearPlan& plan, const Bases* bases) {
+  BlockWeights& block = weights_.blocks[static_cast<size_t>(layer)];
+  const LayerNames& names = checkpoint_->description.names.layers[static_cast<size_t>(layer)];
+  const std::array matrices = {&names.qkv, &names.attention_out, &names.mlp_in, &names.mlp_out};
+  for (const BasisInput input : kLinearInputs) {
+    const GroupPlan& group_plan = plan.of(input);
+    LinearGroup& group = block.group(input);
+    const bool gsi = group_plan.kind == LinearKind::kGsi;
+    const bool host = gsi && group_plan.adaptive > 0;
+    const Subspace* subspace = gsi ? group.subspace(group_plan.rank) : nullptr;
+    if (gsi ? subspace != nullptr && (!host || subspace->host != nullptr)
+            : group_plan.kind == LinearKind::kDense || group.columns() != nullptr)
+      continue;
+    const MatrixSource source =
+        matrix_source(checkpoint_->weights(), *matrices[static_cast<size_t>(input)],
+                      spec_.row_widths().of(input));
+    if (!gsi) {
+      group.add_columns(*backend_, source);
+      continue;
+    }
+    const BasisInput rows = linear_shape().basis_of(input);
+    const Basis& basis = *bases->find(layer, rows);
+    const auto vectors =
+        std::span(basis.vectors).first(static_cast<size_t>(group_plan.rank * basis.d));
+    if (subspace == nullptr) {
+      // The MLP of a parallel block has the basis of its attention.
+      const Subspace* shared =
+          rows == input ? nullptr : block.group(rows).subspace(group_plan.rank);
+      group.add_subspace(*backend_, source,
+                         shared != nullptr
+                             ? shared->basis
+                             : backend_->make_basis(vectors, group_plan.rank, basis.d));
+    }
+    if (host) group.add_host_subspace(*backend_, group_plan.rank, vectors, source.bias);
+  }
+}
+
+int64_t Model::prepared_bytes() const {
+  int64_t bytes = 0;
+  for (const BlockWeights& block : weights_.blocks)
+    for (const BasisInput input : kLinearInputs) bytes += block.group(input).prepared_bytes();
+  return bytes;
+}
+
+KvCache Model::make_cache(int64_t n_batch, int64_t capacity, const AttentionPlan& plan,
+                          const LinearPlan& linear) const {
   if (!plan.layers.empty()) check_plan(plan, plan_shape());
-  return KvCache(spec_, *backend_, n_batch, capacity > 0 ? capacity : context_, plan);
+  std::vector<LinearGates> gates;
+  if (!linear.all_dense()) {
+    gates.resize(weights_.blocks.size());
+    const auto scratch = std::make_shared<LinearScratch>();
+    for (size_t layer = 0; layer < gates.size(); ++layer)
+      for (const BasisInput input : kLinearInputs)
+        if (const GroupPlan& group = linear.layers[layer].of(input);
+            group.kind != LinearKind::kDense)
+          gates[layer][static_cast<size_t>(input)] = std::make_unique<LinearGate>(
+              *backend_, weights_.blocks[layer].group(input), group, n_batch, scratch);
+  }
+  return KvCache(spec_, *backend_, n_batch, capacity > 0 ? capacity : context_, plan,
+                 std::move(gates));
 }
 
 ConstTensor Model::forward(std::span<const int32_t> tokens, KvCache& cache) {
@@ -85,7 +155,8 @@ ConstTensor Model::forward(std::span<const int32_t> tokens, KvCache& cache) {
                .sine = rotary_.sine.view(),
                .observer = &observer_,
                .linear_observer = &linear_observer_,
-               .times = &cache.times()},
+               .times = &cache.times(),
+               .gates = cache.gates(layer)},
               workspace_);
   cache.advance(n_tokens);
 

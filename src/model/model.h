@@ -32,11 +32,17 @@ class Model {
 
   // What a plan for this model must fit.
   PlanShape plan_shape() const;
+  LinearShape linear_shape() const;
+  // Makes what a plan's linear layers need beside the dense matrices, where it is not there yet:
+  // images in bases, matrices by columns. Throws Error for a plan that the model cannot follow or
+  // that needs bases which are not there. Before the first cache with that plan.
+  void prepare_linear(const LinearPlan& plan, const Bases* bases);
+  int64_t prepared_bytes() const;
   // A cache for `n_batch` sequences of up to `capacity` positions, 0 for the whole context, and
-  // what attention does with them; without a plan it is dense. Throws Error for a plan that the
-  // model cannot follow.
-  KvCache make_cache(int64_t n_batch = 1, int64_t capacity = 0,
-                     const AttentionPlan& plan = {}) const;
+  // what attention and linear layers do with them; without plans they are dense. Throws Error for
+  // a plan of attention that the model cannot follow. The model must outlive the cache.
+  KvCache make_cache(int64_t n_batch = 1, int64_t capacity = 0, const AttentionPlan& plan = {},
+                     const LinearPlan& linear = {}) const;
   // Called from now on after the attention of every dense layer; an empty function ends it.
   void observe(AttentionObserver observer) { observer_ = std::move(observer); }
   // The same before every linear layer of the blocks, but for accelerated attention's own.
@@ -51,6 +57,7 @@ class Model {
   void logits(ConstTensor hidden, Tensor out);
 
  private:
+  void prepare_groups(int64_t layer, const LayerLinearPlan& plan, const Bases* bases);
   // Makes the rotary tables long enough: a model may allow far more positions than a text has.
   void reach(int64_t n_positions);
   void embed(std::span<const int32_t> tokens, int64_t n_batch, int64_t first_position);

@@ -69,6 +69,9 @@ struct ModelSpec {
 
   int64_t query_width() const { return n_heads * head_dim; }
   int64_t kv_width() const { return n_kv_heads * head_dim; }
+  RowWidths row_widths() const {  // of what linear layers read
+    return {.d_model = d_model, .attention = query_width(), .inner = d_inner};
+  }
   float attention_scale(int64_t layer) const {
     const double base = scale_attention ? 1 / std::sqrt(static_cast<double>(head_dim)) : 1.0;
     return static_cast<float>(scale_by_layer ? base / static_cast<double>(layer + 1) : base);

@@ -71,4 +71,31 @@ json describe_plan(const AttentionPlan& plan, int64_t n_kv_heads) {
   return {{"layers", std::move(layers)}};
 }
 
+json describe_linear(const UniformLinear& choice) {
+  json out = {{"linear", linear_name(choice.kind)}};
+  if (choice.kind == LinearKind::kDense) return out;
+  out["epsilon"] = choice.epsilon;
+  if (choice.kind != LinearKind::kGsi) return out;
+  out["rank"] = choice.rank;
+  out["adaptive"] = choice.adaptive;
+  return out;
+}
+
+json describe_linear_plan(const LinearPlan& plan) {
+  json groups = json::array();
+  for (size_t l = 0; l < plan.layers.size(); ++l)
+    for (const BasisInput input : kLinearInputs) {
+      const GroupPlan& group = plan.layers[l].of(input);
+      if (group.kind == LinearKind::kDense) continue;
+      json entry = describe_linear({.kind = group.kind,
+                                    .rank = group.rank,
+                                    .epsilon = group.epsilon,
+                                    .adaptive = group.adaptive});
+      entry["layer"] = l;
+      entry["input"] = basis_input_name(input);
+      groups.push_back(std::move(entry));
+    }
+  return groups;
+}
+
 }  // namespace sluice

@@ -5,6 +5,7 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include "plan/attention_plan.h"
+#include "plan/linear_plan.h"
 
 namespace sluice {
 
@@ -13,5 +14,10 @@ nlohmann::json describe_attention(const UniformAttention& choice, const PlanShap
 
 // The `plan`: what every layer and key/value head does. In a dense layer all n_kv_heads are dense.
 nlohmann::json describe_plan(const AttentionPlan& plan, int64_t n_kv_heads);
+
+// The same of linear layers: the `settings` of a choice, and what each layer's inputs do where they
+// are not dense.
+nlohmann::json describe_linear(const UniformLinear& choice);
+nlohmann::json describe_linear_plan(const LinearPlan& plan);
 
 }  // namespace sluice

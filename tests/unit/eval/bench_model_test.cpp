@@ -27,7 +27,7 @@ class BenchModel : public testing::TestWithParam<const char*> {
     return {.label = std::string(mode_name(mode)),
             .mode = std::string(mode_name(mode)),
             .settings = {{"attention", mode_name(mode)}, {"tau", tau}},
-            .plan = uniform_plan(choice, model.plan_shape())};
+            .plan = {.attention = uniform_plan(choice, model.plan_shape())}};
   }
   BenchResult bench(const BenchOptions& options,
                     const std::vector<std::pair<AttentionMode, double>>& modes) {
@@ -95,7 +95,7 @@ TEST_P(BenchModel, DenseIsItsOwnMeasure) {
 TEST_P(BenchModel, RepresentativesAreThoseOfThePrefill) {
   const BenchResult result = bench({.lengths = {16}, .n_predict = 8, .repeat = 1},
                                    {{AttentionMode::kKeys, 0}, {AttentionMode::kKeys, 0.99}});
-  KvCache cache = model.make_cache(1, 16, result.candidates[2].plan);
+  KvCache cache = model.make_cache(1, 16, result.candidates[2].plan.attention);
   model.forward(random_tokens(model.spec(), 16), cache);
   double sum = 0;
   for (int64_t layer = 0; layer < model.spec().n_layers; ++layer)

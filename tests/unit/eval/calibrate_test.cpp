@@ -42,7 +42,7 @@ TEST_P(Calibrate, EveryLinearInputHasABasisOfItsWidth) {
     for (const BasisInput input : options.inputs) {
       const Basis* basis = made.bases.find(layer, input);
       ASSERT_NE(basis, nullptr);
-      EXPECT_EQ(basis->d, row_widths(spec).of(input));
+      EXPECT_EQ(basis->d, spec.row_widths().of(input));
       EXPECT_EQ(basis->rank, 8);
       EXPECT_GT(basis->energy(3), 0);
       EXPECT_LT(basis->energy(3), basis->energy());

@@ -1,4 +1,4 @@
-#include "eval/quantiles.h"
+#include "core/quantiles.h"
 
 #include <algorithm>
 #include <cmath>
@@ -24,6 +24,14 @@ void LogHistogram::add(double x) {
     ++n_zeros_;
   else
     ++bins_[static_cast<size_t>(bin_of(std::min(x, kLargest)))];
+}
+
+LogHistogram& LogHistogram::operator+=(const LogHistogram& other) {
+  for (size_t i = 0; i < bins_.size(); ++i) bins_[i] += other.bins_[i];
+  n_zeros_ += other.n_zeros_;
+  count_ += other.count_;
+  maximum_ = std::max(maximum_, other.maximum_);
+  return *this;
 }
 
 double LogHistogram::quantile(double q) const {

@@ -1,7 +1,7 @@
-// Plans against exact attention on windows of a text: identities, and the same figures whether a
+// Plans against the exact model on windows of a text: identities, and the same figures whether a
 // plan runs alone or with others.
 
-#include "eval/compare_attention.h"
+#include "eval/compare_plans.h"
 
 #include <gtest/gtest.h>
 
@@ -25,17 +25,16 @@ class CompareAttention : public testing::TestWithParam<ModelSetup> {
   }
 
   // block: of `keys`, and its window.
-  AttentionPlan plan(AttentionMode mode, double tau = 0.3, int64_t block = 4) const {
+  Plan plan(AttentionMode mode, double tau = 0.3, int64_t block = 4) const {
     UniformAttention choice;
     choice.mode = mode;
     choice.tau = tau;
     choice.window = choice.block = block;
-    return uniform_plan(choice, model->plan_shape());
+    return {.attention = uniform_plan(choice, model->plan_shape())};
   }
-  CompareResult compare(const std::vector<AttentionPlan>& plans,
-                        const CompareOptions& options = {}) {
+  CompareResult compare(const std::vector<Plan>& plans, const CompareOptions& options = {}) {
     TextStream text(dir.write("text", content), tokenizer, "");
-    return compare_attention(*model, text, plans, options, {});
+    return compare_plans(*model, text, plans, options, {});
   }
 
   const TempDir dir;
@@ -95,9 +94,8 @@ TEST_P(CompareAttention, MergingDivergesAndSavesKeys) {
 }
 
 TEST_P(CompareAttention, SeveralPlansGiveWhatEachGivesAlone) {
-  const std::vector<AttentionPlan> plans = {plan(AttentionMode::kKeys, 0.7),
-                                            plan(AttentionMode::kCopy, 0.5),
-                                            plan(AttentionMode::kPaper, 0.5)};
+  const std::vector<Plan> plans = {plan(AttentionMode::kKeys, 0.7), plan(AttentionMode::kCopy, 0.5),
+                                   plan(AttentionMode::kPaper, 0.5)};
   const CompareResult together = compare(plans);
   for (size_t i = 0; i < plans.size(); ++i) {
     const CompareResult alone = compare({plans[i]});

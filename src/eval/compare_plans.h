@@ -1,4 +1,4 @@
-// Attention plans against exact attention, on the same windows of a text in the same run.
+// Plans against exactness, on the same windows of a text in the same run.
 
 #pragma once
 
@@ -8,7 +8,9 @@
 #include "eval/attention_work.h"
 #include "eval/compare.h"
 #include "eval/text_stream.h"
+#include "model/linear_work.h"
 #include "model/model.h"
+#include "plan/plan.h"
 
 namespace sluice {
 
@@ -23,6 +25,7 @@ inline constexpr int64_t kGenerationWindows = 4;
 struct PlanComparison {
   Comparison tokens;
   AttentionWork work;
+  LinearWork linear;
   RunningMean generation_match;  // tokens; empty unless asked for
   CacheMemory cache;             // after the last window of full length
 };
@@ -32,10 +35,11 @@ struct CompareResult {
   std::vector<PlanComparison> plans;  // in the order given
 };
 
-// Exact attention runs once per window for all plans. `progress` is called after each window.
+// The model runs exactly once per window for all plans. `progress` is called after each window.
+// What linear plans need has been prepared.
 // Throws Error for an encoder, a text of fewer than two tokens, and generation under `paper`.
-CompareResult compare_attention(Model& model, TextStream& text,
-                                std::span<const AttentionPlan> plans, const CompareOptions& options,
-                                const std::function<void(const CompareResult&)>& progress);
+CompareResult compare_plans(Model& model, TextStream& text, std::span<const Plan> plans,
+                            const CompareOptions& options,
+                            const std::function<void(const CompareResult&)>& progress);
 
 }  // namespace sluice

@@ -1,6 +1,6 @@
 // Streamed quantiles against sorted samples.
 
-#include "eval/quantiles.h"
+#include "core/quantiles.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "eval/compare_attention.h"
+#include "eval/compare_plans.h"
 
 #include <fmt/format.h>
 
@@ -34,7 +34,7 @@ class HiddenRows {
 
 class WindowComparer {
  public:
-  WindowComparer(Model& model, std::span<const AttentionPlan> plans, int64_t window_tokens)
+  WindowComparer(Model& model, std::span<const Plan> plans, int64_t window_tokens)
       : model_(model),
         plans_(plans),
         base_hidden_(model, window_tokens),
@@ -52,6 +52,7 @@ class WindowComparer {
     for (size_t i = 0; i < plans_.size(); ++i) {
       const KvCache cache = run(inputs, plans_[i], hidden_[i]);
       result.plans[i].work.add(cache, model_.spec().n_layers, model_.spec().n_kv_heads);
+      result.plans[i].linear.add(cache, model_.spec());
       // The last window of a text may be shorter.
       if (cache.length() >= result.plans[i].cache.n_tokens) result.plans[i].cache = cache.memory();
     }
@@ -62,10 +63,10 @@ class WindowComparer {
   }
 
  private:
-  KvCache run(std::span<const int32_t> inputs, const AttentionPlan& plan, HiddenRows& hidden) {
+  KvCache run(std::span<const int32_t> inputs, const Plan& plan, HiddenRows& hidden) {
     const auto n = static_cast<int64_t>(inputs.size());
     // A cache of its own for each window and plan: only one exists at a time.
-    KvCache cache = model_.make_cache(1, n, plan);
+    KvCache cache = model_.make_cache(1, n, plan.attention, plan.linear);
     forward_in_passes(model_, inputs, cache, cache.needs_whole_sequence() ? n : kPassTokens,
                       [&](int64_t first, const ConstTensor& rows) { hidden.keep(first, rows); });
     return cache;
@@ -100,7 +101,7 @@ class WindowComparer {
   }
 
   Model& model_;
-  std::span<const AttentionPlan> plans_;
+  std::span<const Plan> plans_;
   HiddenRows base_hidden_;
   std::vector<HiddenRows> hidden_;  // per plan
   Buffer base_scores_, scores_;     // (kScoreRows, vocab)
@@ -110,10 +111,11 @@ class WindowComparer {
 
 // The n likeliest tokens one after another, whatever they are.
 std::vector<int32_t> continue_greedily(Model& model, std::span<const int32_t> prompt, int64_t n,
-                                       const AttentionPlan& plan) {
+                                       const Plan& plan) {
   std::vector<float> scores(static_cast<size_t>(model.spec().vocab));
   const Tensor scores_view(scores.data(), DType::kF32, {1, model.spec().vocab});
-  KvCache cache = model.make_cache(1, static_cast<int64_t>(prompt.size()) + n, plan);
+  KvCache cache =
+      model.make_cache(1, static_cast<int64_t>(prompt.size()) + n, plan.attention, plan.linear);
   forward_in_passes(model, prompt, cache, kPassTokens, [&](int64_t, const ConstTensor& hidden) {
     if (cache.length() == static_cast<int64_t>(prompt.size()))
       model.logits(hidden.rows_from(hidden.rows() - 1, 1), scores_view);
@@ -127,8 +129,8 @@ std::vector<int32_t> continue_greedily(Model& model, std::span<const int32_t> pr
   }
 }
 
-void match_generation(Model& model, std::span<const AttentionPlan> plans,
-                      std::span<const int32_t> prompt, int64_t n, CompareResult& result) {
+void match_generation(Model& model, std::span<const Plan> plans, std::span<const int32_t> prompt,
+                      int64_t n, CompareResult& result) {
   const std::vector<int32_t> exact = continue_greedily(model, prompt, n, {});
   for (size_t i = 0; i < plans.size(); ++i) {
     const std::vector<int32_t> answer = continue_greedily(model, prompt, n, plans[i]);
@@ -142,11 +144,11 @@ std::span<const int32_t> half_of(std::span<const int32_t> window) {
   return window.first(std::max<size_t>((window.size() - 1) / 2, 1));
 }
 
-void check_generation(const Model& model, std::span<const AttentionPlan> plans, int64_t n_predict) {
+void check_generation(const Model& model, std::span<const Plan> plans, int64_t n_predict) {
   if (n_predict == 0) return;
   const auto is_paper = [](const LayerPlan& layer) { return layer.mode == AttentionMode::kPaper; };
-  for (const AttentionPlan& plan : plans)
-    if (std::any_of(plan.layers.begin(), plan.layers.end(), is_paper))
+  for (const Plan& plan : plans)
+    if (std::any_of(plan.attention.layers.begin(), plan.attention.layers.end(), is_paper))
       throw Error("attention paper sees the whole text at once and cannot generate",
                   "leave --predict out, or compare --attention keys");
   const int64_t half = std::max<int64_t>(model.context() / 2, 1);
@@ -159,9 +161,9 @@ void check_generation(const Model& model, std::span<const AttentionPlan> plans, 
 
 }  // namespace
 
-CompareResult compare_attention(Model& model, TextStream& text,
-                                std::span<const AttentionPlan> plans, const CompareOptions& options,
-                                const std::function<void(const CompareResult&)>& progress) {
+CompareResult compare_plans(Model& model, TextStream& text, std::span<const Plan> plans,
+                            const CompareOptions& options,
+                            const std::function<void(const CompareResult&)>& progress) {
   TextWindows windows(model, text, options.max_windows);
   check_generation(model, plans, options.n_predict);
   CompareResult result;

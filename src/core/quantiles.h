@@ -18,6 +18,7 @@ class LogHistogram {
 
   LogHistogram();
   void add(double x);  // x >= 0, not NaN
+  LogHistogram& operator+=(const LogHistogram& other);
   int64_t count() const { return count_; }
   double maximum() const { return maximum_; }  // 0 for no numbers
 

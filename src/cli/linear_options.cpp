@@ -1,0 +1,163 @@
+#include "cli/linear_options.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "cli/options.h"
+#include "core/error.h"
+#include "eval/results.h"
+#include "io/quote.h"
+#include "subspace/sidecar.h"
+
+namespace sluice::cli {
+namespace {
+
+constexpr const char* kKindHelp =
+    "dense   exact\n"
+    "gsi     rows near a calibrated basis need its image only,\n"
+    "        the others are exact; needs --bases\n"
+    "graded  each row by its largest coordinates alone";
+
+void check_flags(const LinearFlags& flags, bool gsi, bool any) {
+  if (!any) {
+    const char* given = !flags.ranks.empty()      ? "--rank"
+                        : !flags.epsilons.empty() ? "--epsilon"
+                        : flags.adaptive          ? "--adaptive"
+                        : !flags.bases.empty()    ? "--bases"
+                                                  : nullptr;
+    if (given != nullptr)
+      throw CLI::ValidationError(fmt::format(
+          "{} has no effect on dense linear layers, give --linear gsi or graded", given));
+    return;
+  }
+  if (gsi && flags.bases.empty())
+    throw CLI::ValidationError(
+        "--linear gsi needs bases: make them with sluice calibrate, and give them with --bases");
+  const char* of_gsi = !flags.ranks.empty()   ? "--rank"
+                       : flags.adaptive       ? "--adaptive"
+                       : !flags.bases.empty() ? "--bases"
+                                              : nullptr;
+  if (!gsi && of_gsi != nullptr)
+    throw CLI::ValidationError(fmt::format("{} has an effect on --linear gsi alone", of_gsi));
+}
+
+}  // namespace
+
+void add_linear_options(CLI::App& command, LinearFlags& flags, bool lists) {
+  const std::string several = lists ? "; several with commas" : "";
+  const auto add = [&](const char* name, auto& value, const std::string& help) {
+    return command.add_option(name, value, help)->group("Linear layers");
+  };
+  const auto add_list = [&](CLI::Option* option) {
+    option->allow_extra_args(false);
+    if (lists)
+      option->delimiter(',')->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+    else
+      option->expected(1);
+  };
+  add_list(add("--linear", flags.kinds,
+               "What the blocks' linear layers do (default dense" + several + "):\n" + kKindHelp)
+               ->check(CLI::IsMember({"dense", "gsi", "graded"})));
+  add_list(
+      add("--rank", flags.ranks, "Directions of the bases in use (default all they have)" + several)
+          ->check(CLI::Range(int64_t{1}, int64_t{1} << 30)));
+  add_list(add("--epsilon", flags.epsilons,
+               "Share of a row's norm that may be left out (default 0.1)" + several)
+               ->check(number_between(0, 1, "0 to 1")));
+  add("--adaptive", flags.adaptive,
+      "Directions that a sequence may add to each basis from its own\n"
+      "tokens (default 0)")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 30));
+  add("--bases", flags.bases, "File of bases, from sluice calibrate");
+}
+
+std::vector<UniformLinear> linear_choices(const LinearFlags& flags) {
+  std::vector<LinearKind> kinds;
+  for (const std::string& name : flags.kinds) kinds.push_back(*linear_of(name));
+  const auto has = [&](LinearKind kind) {
+    return std::find(kinds.begin(), kinds.end(), kind) != kinds.end();
+  };
+  const bool gsi = has(LinearKind::kGsi), graded = has(LinearKind::kGraded);
+  check_flags(flags, gsi, gsi || graded);
+  if (!gsi && !graded) return {};
+  const std::vector<double> epsilons =
+      flags.epsilons.empty() ? std::vector<double>{UniformLinear{}.epsilon} : flags.epsilons;
+  std::vector<UniformLinear> choices;
+  for (const LinearKind kind : kinds) {
+    if (kind == LinearKind::kDense) {
+      choices.emplace_back();
+      continue;
+    }
+    std::vector<int64_t> ranks = {0};
+    if (kind == LinearKind::kGsi && !flags.ranks.empty()) ranks = flags.ranks;
+    for (const int64_t rank : ranks)
+      for (const double epsilon : epsilons)
+        choices.push_back({.kind = kind,
+                           .rank = rank,
+                           .epsilon = epsilon,
+                           .adaptive = kind == LinearKind::kGsi ? flags.adaptive.value_or(0) : 0});
+  }
+  return choices;
+}
+
+std::vector<UniformChoice> combined(const std::vector<UniformAttention>& attention,
+                                    const std::vector<UniformLinear>& linear) {
+  const auto or_dense = [](auto list) {
+    if (list.empty()) list.emplace_back();
+    return list;
+  };
+  std::vector<UniformChoice> choices;
+  for (const UniformAttention& a : or_dense(attention))
+    for (const UniformLinear& l : or_dense(linear))
+      if (const UniformChoice choice{.attention = a, .linear = l}; !choice.all_dense())
+        choices.push_back(choice);
+  return choices;
+}
+
+std::optional<Bases> read_bases_of(const LinearFlags& flags, const Checkpoint& checkpoint,
+                                   std::vector<UniformLinear>& choices) {
+  if (flags.bases.empty()) return {};
+  const ModelSpec& spec = checkpoint.spec();
+  Bases bases = read_bases(
+      flags.bases,
+      {.sha256 = model_sha256(checkpoint), .n_layers = spec.n_layers, .widths = spec.row_widths()});
+  int64_t rank = 0;  // that all linear inputs have
+  for (const Basis& basis : bases.list)
+    if (static_cast<size_t>(basis.input) < kLinearInputs.size())
+      rank = rank == 0 ? basis.rank : std::min(rank, basis.rank);
+  if (rank == 0)
+    throw Error(fmt::format("{}: holds no bases of linear layers", path_label(flags.bases)),
+                "sluice calibrate makes them");
+  for (UniformLinear& choice : choices)
+    if (choice.kind == LinearKind::kGsi && choice.rank == 0) choice.rank = rank;
+  return bases;
+}
+
+void warn_of_same_text(const std::optional<Bases>& bases, const std::string& text) {
+  if (bases && !text.empty() && bases->text_sha256 == sha256_of({text}))
+    fmt::print(stderr,
+               "sluice: the bases were calibrated on this very text; on another one fewer rows lie "
+               "near them\n");
+}
+
+std::vector<Plan> prepared_plans(Model& model, const std::vector<UniformChoice>& choices,
+                                 const std::optional<Bases>& bases) {
+  std::vector<Plan> plans;
+  for (const UniformChoice& choice : choices) {
+    plans.push_back(uniform_plan(choice, model.plan_shape(), model.linear_shape()));
+    model.prepare_linear(plans.back().linear, bases ? &*bases : nullptr);
+  }
+  return plans;
+}
+
+std::string linear_text(const UniformLinear& choice) {
+  std::string text(linear_name(choice.kind));
+  if (choice.kind == LinearKind::kDense) return text;
+  if (choice.kind == LinearKind::kGsi) text += fmt::format(", rank {}", choice.rank);
+  text += fmt::format(", epsilon {}", choice.epsilon);
+  return text + (choice.adaptive > 0 ? fmt::format(", adaptive {}", choice.adaptive) : "");
+}
+
+}  // namespace sluice::cli

@@ -1,0 +1,42 @@
+// What the linear layers of the blocks did with texts, counted. docs/algorithm.md, section 4.
+
+#pragma once
+
+#include <optional>
+
+#include "model/kv_cache.h"
+
+namespace sluice {
+
+// One layer's linear input that was not dense.
+struct GroupWork {
+  int64_t layer = 0;
+  BasisInput input = BasisInput::kAttentionInput;
+  GroupPlan plan;
+  int64_t n_in = 0;
+  LinearCounts counts;
+
+  // Of all tokens; nothing was counted where they are null.
+  std::optional<double> fast_path_fraction() const;  // gsi
+  std::optional<double> kept_fraction() const;       // graded: of n_in
+  std::optional<double> bytes_fraction() const;      // of what dense reads, V's own reads included
+};
+
+class LinearWork {
+ public:
+  // Adds what the gates of a cache counted since it was empty; always from the same plan.
+  void add(const KvCache& cache, const ModelSpec& spec);
+
+  const std::vector<GroupWork>& groups() const { return groups_; }  // by layer, then input
+  // Tokens that went by the image, over all tokens of all gsi groups; null without such.
+  std::optional<double> fast_path_fraction() const;
+  // Elements of weights read, over those that dense layers read, dense groups included; as every
+  // matrix has the compute dtype, also the share of bytes. Each token counts as decoded by itself.
+  double weight_bytes_fraction() const;
+
+ private:
+  std::vector<GroupWork> groups_;
+  double elements_ = 0, dense_elements_ = 0;  // of dense groups too
+};
+
+}  // namespace sluice

@@ -1,0 +1,31 @@
+// All that a run does other than exactly: attention and linear layers.
+
+#pragma once
+
+#include "plan/attention_plan.h"
+#include "plan/linear_plan.h"
+
+namespace sluice {
+
+struct Plan {
+  AttentionPlan attention = {};  // without layers: dense
+  LinearPlan linear = {};        // the same
+};
+
+// One choice for all layers.
+struct UniformChoice {
+  UniformAttention attention = {};
+  UniformLinear linear = {};
+
+  bool all_dense() const {
+    return attention.mode == AttentionMode::kDense && linear.kind == LinearKind::kDense;
+  }
+};
+
+inline Plan uniform_plan(const UniformChoice& choice, const PlanShape& shape,
+                         const LinearShape& linear) {
+  return {.attention = uniform_plan(choice.attention, shape),
+          .linear = uniform_linear_plan(choice.linear, linear)};
+}
+
+}  // namespace sluice
