@@ -75,7 +75,7 @@ JointRequest joint_request(const JointInput& input, const TextSource& text) {
     request.bases_path = input.bases;
     request.bases = read_bases(input.bases, {.sha256 = model_sha256(input.checkpoint),
                                              .n_layers = spec.n_layers,
-                                             .widths = row_widths(spec)});
+                                             .widths = spec.row_widths()});
     request.same_text = request.bases->text_sha256 == sha256_of({text.path});
     if (const Basis* basis = request.bases->find(0, selection_input(options.space)))
       most = basis->rank;
@@ -84,7 +84,7 @@ JointRequest joint_request(const JointInput& input, const TextSource& text) {
   CalibrateOptions asked;
   asked.inputs = {selection_input(options.space)};
   asked.ranks = options.ranks;
-  check_ranks(asked, row_widths(spec));
+  check_ranks(asked, spec.row_widths());
   request.n_analyzed =
       analyze.n_windows * *std::max_element(input.contexts.begin(), input.contexts.end());
   if (request.bases)
