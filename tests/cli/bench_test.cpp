@@ -53,7 +53,7 @@ TEST(Bench, TimesEveryChoiceAtEveryLength) {
     EXPECT_EQ(cases[i].at("mode"), i % 3 == 0 ? "dense" : "keys");
     EXPECT_EQ(cases[i].at("samples_ms").size(), 2u);
   }
-  EXPECT_EQ(cases[0].at("settings"), json({{"attention", "dense"}}));
+  EXPECT_EQ(cases[0].at("settings"), json({{"attention", "dense"}, {"linear", "dense"}}));
   EXPECT_TRUE(cases[0].at("n_reps_fraction").is_null());
   EXPECT_EQ(cases[1].at("n_reps_fraction"), 1);
   EXPECT_EQ(cases[1].at("settings").at("window"), 4);
@@ -118,8 +118,8 @@ TEST(Bench, AnEncoderIsPrefillOnly) {
 TEST(Bench, CsvHasNumbersAlone) {
   const ModelFolder folder;
   const RunResult result = run_ok(bench_of(folder, {"-c", "8", "-n", "2", "--format", "csv"}));
-  EXPECT_NE(result.out.find("\ntest,attention,ms,tokens/s,speed-up,low,high,select %,attend %,"
-                            "rest %,r/T\npp8,dense,"),
+  EXPECT_NE(result.out.find("\ntest,mode,ms,tokens/s,speed-up,low,high,select %,attend %,"
+                            "rest %,r/T,fast,weights\npp8,dense,"),
             std::string::npos)
       << result;
   EXPECT_EQ(count_of(result.out, "\n"), 4u) << result;

@@ -176,8 +176,7 @@ TEST_P(BenchModel, ResultsHaveTheKeysOfTheDocument) {
       {.command_line = "sluice bench", .checkpoint = *checkpoint, .model = model}, result);
   EXPECT_EQ(json.at("command"), "bench");
   EXPECT_TRUE(json.at("text").is_null());
-  EXPECT_EQ(json.at("settings"),
-            (nlohmann::json{{"context", {8}}, {"predict", 2}, {"repeat", 3}, {"linear", "dense"}}));
+  EXPECT_EQ(json.at("settings"), (nlohmann::json{{"context", {8}}, {"predict", 2}, {"repeat", 3}}));
   ASSERT_EQ(json.at("cases").size(), 4u);
   for (size_t i = 0; i < 4; ++i) {
     const nlohmann::json& found = json.at("cases")[i];
