@@ -6,64 +6,43 @@
 #include <random>
 
 #include "fuzz/report_harness.h"
+#include "unit/json_mutation.h"
 #include "unit/report/sample_results.h"
 
 namespace sluice {
 namespace {
 
 using Json = nlohmann::json;
-using Random = std::mt19937;
 
-Json odd_value(Random& random) {
-  const Json values[] = {nullptr,
-                         true,
-                         -1,
-                         0,
-                         1,
-                         4,
-                         int64_t{1} << 40,
-                         UINT64_MAX,
-                         1e308,
-                         -0.5,
-                         "",
-                         "ER..",
-                         "analyze",
-                         "</script><script>",
-                         "\xe2\x80\xa8<!--",
-                         Json::array(),
-                         Json::object(),
-                         Json::array({1, "a"}),
-                         test::sample_bench()};
-  return values[random() % std::size(values)];
-}
-
-// Walks down at random and replaces, removes or repeats what it comes to.
-void mutate(Json& node, Random& random) {
-  const bool deeper = node.is_structured() && !node.empty() && random() % 8 != 0;
-  if (!deeper) {
-    node = odd_value(random);
-    return;
-  }
-  auto child = node.begin();
-  std::advance(child, static_cast<int64_t>(random() % node.size()));
-  if (random() % 12 == 0) {
-    node.erase(child);
-  } else if (node.is_array() && random() % 12 == 0) {
-    node.push_back(Json(*child));
-  } else {
-    mutate(*child, random);
-  }
-}
+const std::vector<Json> kOddValues = {nullptr,
+                                      true,
+                                      -1,
+                                      0,
+                                      1,
+                                      4,
+                                      int64_t{1} << 40,
+                                      UINT64_MAX,
+                                      1e308,
+                                      -0.5,
+                                      "",
+                                      "ER..",
+                                      "analyze",
+                                      "</script><script>",
+                                      "\xe2\x80\xa8<!--",
+                                      Json::array(),
+                                      Json::object(),
+                                      Json::array({1, "a"}),
+                                      test::sample_bench()};
 
 TEST(ReportMutations, EndInOneLineOrAPage) {
   const test::TempDir folder;
-  Random random(4);
+  std::mt19937 random(4);
   for (const Json& original :
        {test::sample_analyze(), test::sample_eval(), test::sample_generate(), test::sample_bench(),
         test::sample_calibrate(), test::sample_demo()}) {
     for (int i = 0; i < 100; ++i) {
       Json json = original;
-      for (uint32_t n = 1 + random() % 2; n > 0; --n) mutate(json, random);
+      for (uint32_t n = 1 + random() % 2; n > 0; --n) test::mutate(json, random, kOddValues, 8);
       const std::string text = json.dump();
       EXPECT_NO_THROW(fuzz::feed_report(folder, text)) << text;
     }

@@ -7,54 +7,32 @@
 #include <random>
 
 #include "fuzz/tokenizer_harness.h"
+#include "unit/json_mutation.h"
 
 namespace sluice {
 namespace {
 
 using Json = nlohmann::json;
-using Random = std::mt19937;
 
-Json odd_value(Random& random) {
-  const Json values[] = {nullptr,
-                         true,
-                         -1,
-                         0,
-                         1,
-                         int64_t{1} << 40,
-                         1e308,
-                         -0.5,
-                         "",
-                         "a",
-                         "\xe2\x96\x81",
-                         "(",
-                         "\\p{L}+",
-                         "Nonsense",
-                         "BPE",
-                         Json::array(),
-                         Json::object(),
-                         Json::array({1, "a"}),
-                         Json{{"type", "BPE"}}};
-  return values[random() % std::size(values)];
-}
-
-// Walks down at random and replaces, removes or repeats what it comes to.
-void mutate(Json& node, Random& random) {
-  const bool deeper = node.is_structured() && !node.empty() && random() % 5 != 0;
-  if (!deeper) {
-    node = odd_value(random);
-    return;
-  }
-  const size_t index = random() % node.size();
-  auto child = node.begin();
-  std::advance(child, static_cast<int64_t>(index));
-  if (random() % 12 == 0) {
-    node.erase(child);
-  } else if (node.is_array() && random() % 12 == 0) {
-    node.push_back(*child);
-  } else {
-    mutate(*child, random);
-  }
-}
+const std::vector<Json> kOddValues = {nullptr,
+                                      true,
+                                      -1,
+                                      0,
+                                      1,
+                                      int64_t{1} << 40,
+                                      1e308,
+                                      -0.5,
+                                      "",
+                                      "a",
+                                      "\xe2\x96\x81",
+                                      "(",
+                                      "\\p{L}+",
+                                      "Nonsense",
+                                      "BPE",
+                                      Json::array(),
+                                      Json::object(),
+                                      Json::array({1, "a"}),
+                                      Json{{"type", "BPE"}}};
 
 TEST(TokenizerMutations, EndInOneLineOrWork) {
   std::vector<std::filesystem::path> files;
@@ -65,12 +43,12 @@ TEST(TokenizerMutations, EndInOneLineOrWork) {
   std::sort(files.begin(), files.end());
   ASSERT_FALSE(files.empty());
   const test::TempDir folder;
-  Random random(20);
+  std::mt19937 random(20);
   for (const auto& file : files) {
     const Json original = Json::parse(test::read_bytes(file));
     for (int i = 0; i < 60; ++i) {
       Json json = original;
-      for (uint32_t n = 1 + random() % 2; n > 0; --n) mutate(json, random);
+      for (uint32_t n = 1 + random() % 2; n > 0; --n) test::mutate(json, random, kOddValues, 5);
       const std::string text = json.dump();
       EXPECT_NO_THROW(fuzz::feed_tokenizer(folder, text)) << file << " mutation " << i;
     }
