@@ -81,7 +81,8 @@ nlohmann::json results_header(const std::string& command, const std::string& com
             {"gpu", nullptr}}}};
 }
 
-nlohmann::json describe_model(const Checkpoint& checkpoint, const Backend& backend) {
+nlohmann::json describe_model(const Checkpoint& checkpoint, const Backend& backend,
+                              const std::string& known_sha256) {
   const ModelSpec& spec = checkpoint.spec();
   return {{"path", checkpoint.path.string()},
           {"family", spec.family},
@@ -92,7 +93,7 @@ nlohmann::json describe_model(const Checkpoint& checkpoint, const Backend& backe
           {"head_dim", spec.head_dim},
           {"vocab", spec.vocab},
           {"dtype", dtype_name(backend.compute_dtype())},
-          {"sha256", sha256_of(files_of(checkpoint))}};
+          {"sha256", known_sha256.empty() ? sha256_of(files_of(checkpoint)) : known_sha256}};
 }
 
 nlohmann::json describe_text(const fs::path& path, int64_t n_tokens) {
@@ -103,7 +104,7 @@ nlohmann::json results_of(const std::string& command, const ResultsOrigin& origi
                           int64_t n_tokens) {
   const Backend& backend = origin.model.backend();
   nlohmann::json json = results_header(command, origin.command_line, backend);
-  json["model"] = describe_model(origin.checkpoint, backend);
+  json["model"] = describe_model(origin.checkpoint, backend, origin.model_sha256);
   if (!origin.text.empty()) json["text"] = describe_text(origin.text, n_tokens);
   return json;
 }
