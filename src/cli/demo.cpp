@@ -86,20 +86,21 @@ void run_demo(DemoFlags& flags) {
   Model model = load_model(checkpoint, flags);
   print_opening(flags, *checkpoint, model);
 
+  nlohmann::json results = results_of("demo",
+                                      {.command_line = flags.command_line,
+                                       .checkpoint = *checkpoint,
+                                       .model = model,
+                                       .text = flags.file},
+                                      static_cast<int64_t>(tokens.size()));
   const DemoScene scene{.checkpoint = *checkpoint,
                         .tokenizer = *tokenizer,
                         .model = model,
                         .model_path = flags.model,
                         .text_path = flags.file,
                         .tokens = std::move(tokens),
+                        .model_sha256 = results.at("model").at("sha256"),
                         .flags = computing_flags(flags),
                         .quiet = flags.quiet};
-  nlohmann::json results = results_of("demo",
-                                      {.command_line = flags.command_line,
-                                       .checkpoint = *checkpoint,
-                                       .model = model,
-                                       .text = flags.file},
-                                      static_cast<int64_t>(scene.tokens.size()));
   nlohmann::json& parts = results["parts"] = nlohmann::json::array();
   parts.push_back(tell_representatives(scene));
   parts.push_back(tell_cascade(scene));

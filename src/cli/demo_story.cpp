@@ -41,7 +41,8 @@ ResultsOrigin origin_of(const DemoScene& scene, std::vector<std::string> words) 
   return {.command_line = shell_line(words),
           .checkpoint = scene.checkpoint,
           .model = scene.model,
-          .text = scene.text_path};
+          .text = scene.text_path,
+          .model_sha256 = scene.model_sha256};
 }
 
 void print_heading(const std::string& text) {

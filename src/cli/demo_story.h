@@ -20,6 +20,7 @@ struct DemoScene {
   Model& model;
   std::string model_path, text_path;  // as one would type them
   std::vector<int32_t> tokens;        // of the text's beginning, as many as the demo can use
+  std::string model_sha256;           // read once for all parts
   std::vector<std::string> flags;     // that say where and how to compute, where given
   bool quiet = false;                 // no progress bars
 };

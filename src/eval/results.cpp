@@ -85,7 +85,8 @@ nlohmann::json results_header(const std::string& command, const std::string& com
             {"gpu", nullptr}}}};
 }
 
-nlohmann::json describe_model(const Checkpoint& checkpoint, const Backend& backend) {
+nlohmann::json describe_model(const Checkpoint& checkpoint, const Backend& backend,
+                              const std::string& known_sha256) {
   const ModelSpec& spec = checkpoint.spec();
   return {{"path", checkpoint.path.string()},
           {"family", spec.family},
@@ -96,7 +97,7 @@ nlohmann::json describe_model(const Checkpoint& checkpoint, const Backend& backe
           {"head_dim", spec.head_dim},
           {"vocab", spec.vocab},
           {"dtype", dtype_name(backend.compute_dtype())},
-          {"sha256", model_sha256(checkpoint)}};
+          {"sha256", known_sha256.empty() ? model_sha256(checkpoint) : known_sha256}};
 }
 
 std::string model_sha256(const Checkpoint& checkpoint) { return sha256_of(files_of(checkpoint)); }
@@ -109,7 +110,7 @@ nlohmann::json results_of(const std::string& command, const ResultsOrigin& origi
                           int64_t n_tokens) {
   const Backend& backend = origin.model.backend();
   nlohmann::json json = results_header(command, origin.command_line, backend);
-  json["model"] = describe_model(origin.checkpoint, backend);
+  json["model"] = describe_model(origin.checkpoint, backend, origin.model_sha256);
   if (!origin.text.empty()) json["text"] = describe_text(origin.text, n_tokens);
   return json;
 }

@@ -15,8 +15,9 @@ namespace sluice {
 // is what was typed: eval/shell_line.h.
 nlohmann::json results_header(const std::string& command, const std::string& command_line,
                               const Backend& backend);
-// The `model` entry; reads every byte of the checkpoint for its sha256.
-nlohmann::json describe_model(const Checkpoint& checkpoint, const Backend& backend);
+// The `model` entry; reads every byte of the checkpoint for its sha256, unless that is known.
+nlohmann::json describe_model(const Checkpoint& checkpoint, const Backend& backend,
+                              const std::string& known_sha256 = "");
 // The sha256 of that entry alone.
 std::string model_sha256(const Checkpoint& checkpoint);
 nlohmann::json describe_text(const std::filesystem::path& path, int64_t n_tokens);
@@ -27,6 +28,7 @@ struct ResultsOrigin {
   const Checkpoint& checkpoint;
   const Model& model;
   std::filesystem::path text = {};
+  std::string model_sha256 = "";  // where it is known already
 };
 // Header and `model` of a command; `text`, where it has one, of n_tokens.
 nlohmann::json results_of(const std::string& command, const ResultsOrigin& origin,

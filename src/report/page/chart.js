@@ -36,6 +36,16 @@ function scale(domain, range, log) {
   return (v) => range[0] + (b > a ? (f(v) - a) / (b - a) : 0.5) * (range[1] - range[0]);
 }
 
+// An empty drawing that readers of the screen know by its title.
+const drawingOf = (width, height, title) => draw('svg', {
+  class: 'chart',
+  viewBox: `0 0 ${width} ${height}`,
+  width,
+  height,
+  role: 'group',
+  'aria-label': title
+});
+
 // Axes and the helpers to draw inside them. spec: {title, x, y, height, and margins top, left,
 // right}; an axis is {domain, label, log, ticks, format}.
 function makePlot(width, spec) {
@@ -43,14 +53,7 @@ function makePlot(width, spec) {
   const height = spec.height || 260;
   const X = scale(spec.x.domain, [m.left, width - m.right], spec.x.log);
   const Y = scale(spec.y.domain, [height - m.bottom, m.top], spec.y.log);
-  const svg = draw('svg', {
-    class: 'chart',
-    viewBox: `0 0 ${width} ${height}`,
-    width,
-    height,
-    role: 'group',
-    'aria-label': spec.title
-  });
+  const svg = drawingOf(width, height, spec.title);
   const ticksOf = (axis, pixels, each) => axis.ticks ||
       (axis.log ? logTicks(...axis.domain) :
                   linearTicks(...axis.domain, Math.max(2, pixels / each)));

@@ -34,14 +34,7 @@ function speedChart(width, groups) {
   const most = Math.max(...groups.flatMap(
       (g) => g.cases.map((c) => Math.max(c.median_ms, ...asList(c.samples_ms)) / g.unit)));
   const X = scale([0, most], [left, width - right - 4]);
-  const svg = draw('svg', {
-    class: 'chart',
-    viewBox: `0 0 ${width} ${height}`,
-    width,
-    height,
-    role: 'group',
-    'aria-label': 'Time of each test relative to dense'
-  });
+  const svg = drawingOf(width, height, 'Time of each test relative to dense');
   let y = 0;
   for (const g of groups) {
     svg.append(draw('text', {class: 'group-name', x: narrow ? left : 0, y: y + 24}, g.name));
