@@ -14,6 +14,7 @@
 
 #include "backend/backend.h"
 #include "eval/timing.h"
+#include "layer/linear_gate.h"
 
 namespace sluice::bench {
 namespace {
@@ -22,7 +23,6 @@ constexpr int64_t kColdBytes = int64_t{256} << 20;  // well above any last-level
 constexpr double kEpsilon = 0.1;                    // of the gate, and of graded rows
 
 struct LinearCase {
-  std::string name;
   int64_t n_in, n_out, rank;
   DType dtype;
   std::vector<double> kept;
@@ -69,13 +69,12 @@ class ColdLayers {
     const std::vector<float> weights = random_numbers(c.n_out * c.n_in, 1);
     const std::vector<float> vectors = orthonormal_rows(c.rank, c.n_in, 2);
     const MatrixSource source = matrix(c.n_out, c.n_in, weights);
-    const std::vector<float> image = random_numbers(c.n_out * c.rank, 3);
-    for (int64_t i = 0; i < n; ++i)
-      layers_.push_back(
-          {backend_->pack_linear(source), backend_->make_basis(vectors, c.rank, c.n_in),
-           backend_->pack_linear(matrix(c.n_out, c.rank, image)), backend_->pack_columns(source)});
-    coordinates_ = backend_->allocate(c.dtype, {1, c.rank});
-    graded_ = backend_->allocate(c.dtype, {1, c.n_in});
+    for (int64_t i = 0; i < n; ++i) {
+      LinearGroup group(backend_->pack_linear(source));
+      group.add_subspace(*backend_, source, backend_->make_basis(vectors, c.rank, c.n_in));
+      group.add_columns(*backend_, source);
+      groups_.push_back(std::move(group));
+    }
     out_ = backend_->allocate(c.dtype, {1, c.n_out});
     std::vector<float> inside(static_cast<size_t>(c.n_in));
     for (int64_t j = 0; j < c.rank; ++j)
@@ -93,47 +92,38 @@ class ColdLayers {
     near_ = row(inside);
   }
 
-  int64_t copies() const { return static_cast<int64_t>(layers_.size()); }
-  int64_t dense_bytes() const { return layers_[0].dense->bytes(); }
-  int64_t basis_bytes() const { return layers_[0].basis->bytes(); }
-  int64_t image_bytes() const { return layers_[0].image->bytes(); }
-  int64_t column_bytes() const { return layers_[0].columns->column_bytes(); }
+  int64_t copies() const { return static_cast<int64_t>(groups_.size()); }
+  const LinearGroup& first() const { return groups_[0]; }
+  const Tensor& near() const { return near_.view(); }
+  const Tensor& inside() const { return inside_.view(); }
+  const Tensor& outside() const { return outside_.view(); }
 
   void dense() {
-    for (const Layer& layer : layers_) multiply(*layer.dense, outside_.view());
+    for (const LinearGroup& group : groups_)
+      backend_->linear({.weights = &group.dense(), .x = outside(), .out = out_.view()});
   }
-  // Gate and all: fast where the residual allows. `kNear` has the residual of a row that the gate
-  // lets pass; that of `kInside` is of the size of round-off, which takes a second pass over V.
-  enum class Row { kNear, kInside, kOutside };
-  void gated(Row which) {
-    const Tensor& x = (which == Row::kNear     ? near_
-                       : which == Row::kInside ? inside_
-                                               : outside_)
-                          .view();
-    int64_t n_fast = 0;
-    for (const Layer& layer : layers_) {
-      float residual = 0;
-      backend_->project({.basis = layer.basis.get(),
-                         .x = x,
-                         .coordinates = coordinates_.view(),
-                         .residuals = {&residual, 1}});
-      const bool fast = residual <= kEpsilon;
-      n_fast += fast ? 1 : 0;
-      multiply(fast ? *layer.image : *layer.dense, fast ? coordinates_.view() : x);
-    }
-    SLUICE_CHECK(n_fast == (which == Row::kOutside ? 0 : copies()));
+  // One token through a gate for each copy.
+  using Gates = std::vector<LinearGate>;
+  Gates make_gates(const GroupPlan& plan) {
+    const auto scratch = std::make_shared<LinearScratch>();
+    Gates gates;
+    for (const LinearGroup& group : groups_) gates.emplace_back(*backend_, group, plan, 1, scratch);
+    return gates;
   }
-  // Rows made by sparse_rows(); with an epsilon of 0 the zeros are there already.
-  void columns(const std::vector<Buffer>& rows, bool graded) {
-    for (size_t i = 0; i < layers_.size(); ++i) {
-      Tensor x = rows[i % rows.size()].view();
-      if (graded) {
-        int32_t kept = 0;
-        backend_->grade(
-            {.x = x, .epsilon = kEpsilon, .graded = graded_.view(), .kept = {&kept, 1}});
-        x = graded_.view();
-      }
-      backend_->linear_columns({.weights = layers_[i].columns.get(), .x = x, .out = out_.view()});
+  void gated(Gates& gates, const ConstTensor& x) {
+    for (LinearGate& gate : gates) gate.run({.weights = nullptr, .x = x, .out = out_.view()}, 0);
+  }
+  // As graded, whatever share is worth it.
+  void columns(const std::vector<Buffer>& rows, double epsilon) {
+    const Buffer graded = backend_->allocate(c_.dtype, {1, c_.n_in});
+    for (size_t i = 0; i < groups_.size(); ++i) {
+      int32_t kept = 0;
+      backend_->grade({.x = rows[i % rows.size()].view(),
+                       .epsilon = epsilon,
+                       .graded = graded.view(),
+                       .kept = {&kept, 1}});
+      backend_->linear_columns(
+          {.weights = groups_[i].columns(), .x = graded.view(), .out = out_.view()});
     }
   }
   // Rows with `share` of their elements of size 1, others of size `rest`.
@@ -152,27 +142,17 @@ class ColdLayers {
   }
 
  private:
-  struct Layer {
-    std::unique_ptr<LinearWeights> dense;
-    std::unique_ptr<SubspaceBasis> basis;
-    std::unique_ptr<LinearWeights> image;
-    std::unique_ptr<ColumnWeights> columns;
-  };
-
   Buffer row(const std::vector<float>& values) const {
     Buffer x = backend_->allocate(c_.dtype, {1, c_.n_in});
     const Tensor from(const_cast<float*>(values.data()), DType::kF32, {1, c_.n_in});
     backend_->convert(from, x.view());
     return x;
   }
-  void multiply(const LinearWeights& weights, const ConstTensor& x) {
-    backend_->linear({.weights = &weights, .x = x, .out = out_.view()});
-  }
 
   LinearCase c_;
   std::unique_ptr<Backend> backend_;
-  std::vector<Layer> layers_;
-  Buffer coordinates_, graded_, out_, near_, inside_, outside_;
+  std::vector<LinearGroup> groups_;
+  Buffer out_, near_, inside_, outside_;
 };
 
 struct Piece {
@@ -183,60 +163,95 @@ struct Piece {
 
 std::vector<Piece> pieces_of(const LinearCase& c, ColdLayers& layers) {
   const auto number = [](int64_t n) { return static_cast<double>(n); };
+  const Subspace& subspace = *layers.first().subspace(c.rank);
+  const double dense = number(layers.first().dense().bytes());
+  const double basis = number(subspace.basis->bytes()), image = number(subspace.image->bytes());
+  const auto gated = [&](const Tensor& x, int64_t n_before) {
+    const auto gates = std::make_shared<ColdLayers::Gates>(
+        layers.make_gates({.kind = LinearKind::kGsi, .rank = c.rank, .epsilon = kEpsilon}));
+    for (int64_t i = 0; i < n_before; ++i) layers.gated(*gates, x);
+    return [&layers, gates, x] { layers.gated(*gates, x); };
+  };
+  // A row within the subspace has a residual of the size of round-off, which takes a second pass
+  // over V. A gate that saw Bypass::kSlowTokens slow tokens asks no more.
   std::vector<Piece> pieces = {
-      {"dense", number(layers.dense_bytes()), [&] { layers.dense(); }},
-      {"gsi, all fast", number(layers.basis_bytes() + layers.image_bytes()),
-       [&] { layers.gated(ColdLayers::Row::kNear); }},
-      {"gsi, all fast, no residual", number(layers.basis_bytes() + layers.image_bytes()),
-       [&] { layers.gated(ColdLayers::Row::kInside); }},
-      {"gsi, all slow", number(layers.basis_bytes() + layers.dense_bytes()),
-       [&] { layers.gated(ColdLayers::Row::kOutside); }}};
+      {"dense", dense, [&] { layers.dense(); }},
+      {"gsi, all fast", basis + image, gated(layers.near(), 0)},
+      {"gsi, all fast, no residual", basis + image, gated(layers.inside(), 0)},
+      {"gsi, all slow", basis + dense, gated(layers.outside(), 0)},
+      {"gsi, bypassed", dense, gated(layers.outside(), Bypass::kSlowTokens)}};
   for (const double share : c.kept) {
-    const double bytes = std::round(share * number(c.n_in)) * number(layers.column_bytes());
+    const double bytes =
+        std::round(share * number(c.n_in)) * number(layers.first().columns()->column_bytes());
     // All the small elements together stay within the budget, one large one is beyond it.
     const auto rest = static_cast<float>(0.9 * kEpsilon * std::sqrt(share / (1 - share)));
     const auto sparse = std::make_shared<std::vector<Buffer>>(layers.sparse_rows(share, 0.0f));
     const auto full = std::make_shared<std::vector<Buffer>>(layers.sparse_rows(share, rest));
     pieces.push_back({fmt::format("lossless, {:.0f}% kept", 100 * share), bytes,
-                      [&layers, sparse] { layers.columns(*sparse, false); }});
+                      [&layers, sparse] { layers.columns(*sparse, 0); }});
     pieces.push_back({fmt::format("graded, {:.0f}% kept", 100 * share), bytes,
-                      [&layers, full] { layers.columns(*full, true); }});
+                      [&layers, full] { layers.columns(*full, kEpsilon); }});
   }
   return pieces;
 }
 
-void run_case(const LinearCase& c, int repeat, nlohmann::json& results) {
+// Times of one product by mode: samples in ms, taken in turn.
+struct Timed {
+  std::vector<std::string> modes;
+  std::vector<double> bytes;
+  std::vector<std::vector<double>> samples;
+};
+
+Timed time_case(const LinearCase& c, int repeat) {
   ColdLayers layers(c);
+  SLUICE_CHECK(repeat + 1 < Bypass::kSlowTokens);  // else the slow gates would pass by
   const std::vector<Piece> pieces = pieces_of(c, layers);
   std::vector<std::function<void()>> work;
-  for (const Piece& piece : pieces) work.push_back(piece.work);
-  auto samples = time_in_turn(repeat, work);
-  for (auto& piece : samples)
-    for (double& ms : piece) ms /= static_cast<double>(layers.copies());
-  for (size_t i = 0; i < pieces.size(); ++i) {
-    const Ratio speedup = ratio_of(samples[0], samples[i]);
-    const double ideal = pieces[0].bytes / pieces[i].bytes, ms = median(samples[i]);
+  Timed timed;
+  for (const Piece& piece : pieces) {
+    work.push_back(piece.work);
+    timed.modes.push_back(piece.mode);
+    timed.bytes.push_back(piece.bytes);
+  }
+  timed.samples = time_in_turn(repeat, work);
+  for (auto& samples : timed.samples)
+    for (double& ms : samples) ms /= static_cast<double>(layers.copies());
+  return timed;
+}
+
+void add(const Timed& one, Timed& sum) {
+  if (sum.modes.empty()) {
+    sum = one;
+    return;
+  }
+  for (size_t i = 0; i < one.modes.size(); ++i) {
+    sum.bytes[i] += one.bytes[i];
+    for (size_t k = 0; k < one.samples[i].size(); ++k) sum.samples[i][k] += one.samples[i][k];
+  }
+}
+
+// About: what tells the case apart, in the table and in the results.
+void print_case(const std::string& name, const std::string& shape, const Timed& timed,
+                nlohmann::json about, nlohmann::json& results) {
+  for (size_t i = 0; i < timed.modes.size(); ++i) {
+    const Ratio speedup = ratio_of(timed.samples[0], timed.samples[i]);
+    const double ideal = timed.bytes[0] / timed.bytes[i], ms = median(timed.samples[i]);
     fmt::print(
-        "| {} {} | {} -> {} | {} | {:.1f} | {:.2f} | {:.1f} | {:.2f}x ({:.2f}-{:.2f}) | {:.2f}x | "
-        "{:.2f} |\n",
-        c.name, dtype_name(c.dtype), c.n_in, c.n_out, pieces[i].mode, 1e3 * ms,
-        pieces[i].bytes * 1e-6, pieces[i].bytes / ms * 1e-6, speedup.middle, speedup.low,
-        speedup.high, ideal, speedup.middle / ideal);
-    results["cases"].push_back({{"name", fmt::format("{} {}x{}", c.name, c.n_in, c.n_out)},
-                                {"dtype", dtype_name(c.dtype)},
-                                {"n_in", c.n_in},
-                                {"n_out", c.n_out},
-                                {"rank", c.rank},
-                                {"mode", pieces[i].mode},
-                                {"samples_ms", samples[i]},
-                                {"median_ms", ms},
-                                {"bytes_read", pieces[i].bytes},
-                                {"gb_per_s", pieces[i].bytes / ms * 1e-6},
-                                {"speedup_vs_dense", speedup.middle},
-                                {"speedup_low", speedup.low},
-                                {"speedup_high", speedup.high},
-                                {"bytes_ratio", ideal},
-                                {"share_of_ideal", speedup.middle / ideal}});
+        "| {} | {} | {} | {:.1f} | {:.2f} | {:.1f} | {:.2f}x ({:.2f}-{:.2f}) | {:.2f}x | {:.2f} "
+        "|\n",
+        name, shape, timed.modes[i], 1e3 * ms, timed.bytes[i] * 1e-6, timed.bytes[i] / ms * 1e-6,
+        speedup.middle, speedup.low, speedup.high, ideal, speedup.middle / ideal);
+    about.update({{"mode", timed.modes[i]},
+                  {"samples_ms", timed.samples[i]},
+                  {"median_ms", ms},
+                  {"bytes_read", timed.bytes[i]},
+                  {"gb_per_s", timed.bytes[i] / ms * 1e-6},
+                  {"speedup_vs_dense", speedup.middle},
+                  {"speedup_low", speedup.low},
+                  {"speedup_high", speedup.high},
+                  {"bytes_ratio", ideal},
+                  {"share_of_ideal", speedup.middle / ideal}});
+    results["cases"].push_back(about);
   }
   std::fflush(stdout);
 }
@@ -244,22 +259,36 @@ void run_case(const LinearCase& c, int repeat, nlohmann::json& results) {
 }  // namespace
 
 void run_linear_cases(const nlohmann::json& description, int repeat, nlohmann::json& results) {
+  const int64_t divisor = description.at("rank_divisor");
   fmt::print(
       "\nOne row; weights from memory; rank = inputs / {}; median of {} samples (range)\n\n"
       "| layer | shape | mode | us | MB read | GB/s | against dense | ratio of bytes | share of it "
       "|\n"
       "| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n",
-      description.at("rank_divisor").get<int64_t>(), repeat);
+      divisor, repeat);
   for (const std::string dtype : description.at("dtypes"))
-    for (const auto& group : description.at("groups")) {
-      const int64_t n_in = group.at("n_in");
-      run_case({.name = group.at("name"),
-                .n_in = n_in,
-                .n_out = group.at("n_out"),
-                .rank = n_in / description.at("rank_divisor").get<int64_t>(),
-                .dtype = dtype == "bf16" ? DType::kBF16 : DType::kF32,
-                .kept = description.at("kept").get<std::vector<double>>()},
-               repeat, results);
+    for (const auto& model : description.at("models")) {
+      const std::string model_name = fmt::format("{} {}", model.at("name"), dtype);
+      Timed block;
+      for (const auto& group : model.at("groups")) {
+        const LinearCase c = {.n_in = group.at("n_in"),
+                              .n_out = group.at("n_out"),
+                              .rank = group.at("n_in").get<int64_t>() / divisor,
+                              .dtype = dtype == "bf16" ? DType::kBF16 : DType::kF32,
+                              .kept = description.at("kept").get<std::vector<double>>()};
+        const Timed timed = time_case(c, repeat);
+        add(timed, block);
+        const std::string name = fmt::format("{} {}", model_name, group.at("name"));
+        print_case(name, fmt::format("{} -> {}", c.n_in, c.n_out), timed,
+                   {{"name", fmt::format("{} {}x{}", name, c.n_in, c.n_out)},
+                    {"dtype", dtype},
+                    {"n_in", c.n_in},
+                    {"n_out", c.n_out},
+                    {"rank", c.rank}},
+                   results);
+      }
+      print_case(model_name + " block", "all of them", block,
+                 {{"name", model_name + " block"}, {"dtype", dtype}}, results);
     }
 }
 

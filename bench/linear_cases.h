@@ -1,4 +1,4 @@
-// One linear layer while decoding: gated by a subspace, or graded, against dense.
+// The linear layers of a block while decoding: gated by a subspace, or graded, against dense.
 
 #pragma once
 
@@ -7,8 +7,8 @@
 namespace sluice::bench {
 
 // description: {"name", "kind": "linear", "rank_divisor", "kept": [shares], "dtypes": [],
-// "groups": [{"name", "n_in", "n_out"}]}. Prints a table per group and dtype, and appends to
-// results["cases"].
+// "models": [{"name", "groups": [{"name", "n_in", "n_out"}]}]}. Prints lines for every group and
+// for a block, which is all of a model's together, and appends to results["cases"].
 void run_linear_cases(const nlohmann::json& description, int repeat, nlohmann::json& results);
 
 }  // namespace sluice::bench

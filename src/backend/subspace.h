@@ -48,13 +48,16 @@ class ColumnWeights {
   int64_t n_out() const { return n_out_; }
   int64_t n_in() const { return n_in_; }
   int64_t column_bytes() const { return column_bytes_; }  // what one element of x makes it read
+  // Share of the columns up to which one row's product takes less time than with the whole matrix.
+  double worth_share() const { return worth_share_; }
 
  protected:
-  ColumnWeights(int64_t n_out, int64_t n_in, int64_t column_bytes)
-      : n_out_(n_out), n_in_(n_in), column_bytes_(column_bytes) {}
+  ColumnWeights(int64_t n_out, int64_t n_in, int64_t column_bytes, double worth_share)
+      : n_out_(n_out), n_in_(n_in), column_bytes_(column_bytes), worth_share_(worth_share) {}
 
  private:
   int64_t n_out_, n_in_, column_bytes_;
+  double worth_share_;
 };
 
 // Keeps, in every row, the fewest elements that leave out no more than epsilon^2 of its energy:

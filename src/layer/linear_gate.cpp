@@ -7,9 +7,6 @@ namespace {
 
 // Rows that are projected at once.
 constexpr int64_t kTryRows = 256;
-// Gathered columns are read about as fast as a whole matrix, but a row that keeps most of them
-// gains nothing over the exact product.
-constexpr double kColumnsShare = 0.75;
 
 }  // namespace
 
@@ -209,15 +206,15 @@ void LinearGate::multiply(const LinearArgs& args, const InForce& in_force,
     backend_.gather_rows(products, places, args.out);
 }
 
-// A row that keeps more than kColumnsShare is multiplied exactly. The others are read by columns
-// as long as that reads less than one pass over the matrix for all rows.
+// A row that keeps so many elements that columns would take longer than the whole matrix is
+// multiplied exactly. The others are read by columns as long as all together gain by it.
 void LinearGate::run_graded(const LinearArgs& args) {
   const int64_t n_rows = args.x.rows(), d = args.x.row_elements();
   const Tensor graded = scratch_->get(backend_, LinearScratch::kSlow, args.x.dtype(), n_rows, d);
   std::vector<int32_t>& kept = scratch_->kept;
   kept.resize(static_cast<size_t>(n_rows));
   backend_.grade({.x = args.x, .epsilon = plan_.epsilon, .graded = graded, .kept = kept});
-  const double most = kColumnsShare * static_cast<double>(d);
+  const double most = group_.columns()->worth_share() * static_cast<double>(d);
   double read = 0;
   for (size_t i = 0; i < kept.size(); ++i) {
     if (kept[i] > most) {

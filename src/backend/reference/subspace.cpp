@@ -9,7 +9,7 @@
 namespace sluice::reference {
 
 Columns::Columns(MatrixSource source, DType dtype)
-    : ColumnWeights(source.n_out, source.n_in, source.n_out * element_bytes(dtype)),
+    : ColumnWeights(source.n_out, source.n_in, source.n_out * element_bytes(dtype), 1.0),
       weights(source, dtype) {}
 
 Basis::Basis(std::span<const float> values, int64_t rank, int64_t n_in, DType dtype)
