@@ -147,11 +147,4 @@ void AdaptiveBasis::rebuild() {
   own_image_ = backend_.pack_linear(std::move(source));
 }
 
-int64_t AdaptiveBasis::bytes() const {
-  const int64_t numbers = static_cast<int64_t>(candidates_.size()) +
-                          n_extra() * (group_.dense().n_in() + group_.dense().n_out());
-  return numbers * static_cast<int64_t>(sizeof(float)) +
-         (own_basis_ ? own_basis_->bytes() + own_image_->bytes() : 0);
-}
-
 }  // namespace sluice

@@ -28,7 +28,6 @@ class AdaptiveBasis {
   const LinearWeights& image() const { return own_image_ ? *own_image_ : *calibrated_.image; }
   int64_t n_extra() const { return static_cast<int64_t>(extras_.size()); }
 
-  int64_t n_tokens() const { return n_tokens_; }
   int64_t to_boundary() const { return kBlock - n_tokens_ % kBlock; }
   bool at_boundary() const { return n_tokens_ > 0 && n_tokens_ % kBlock == 0; }
 
@@ -36,7 +35,6 @@ class AdaptiveBasis {
   void take(const ConstTensor& x, const ConstTensor& coordinates, std::span<const TokenWay> ways);
   // At a boundary, once: returns how many directions joined.
   int64_t grow();
-  int64_t bytes() const;
 
  private:
   struct Extra {

@@ -19,6 +19,7 @@ SelectorSpec selector_spec(const LayerPlan& plan, const AttentionShape& shape, b
   spec.d_model = shape.d_model;
   spec.sinks = plan.sinks;
   spec.outlier_ratio = plan.outlier_ratio;
+  spec.basis = shape.basis;
   return spec;
 }
 

@@ -17,6 +17,8 @@ struct AttentionShape {
   int64_t d_model, n_heads, n_kv_heads, head_dim;
   bool causal;
   float scale;  // of scores
+  // Of the rows that are compared: decides pairs cheaply where that pays. Or none.
+  std::shared_ptr<const SelectionBasis> basis = nullptr;
 };
 
 // The bytes of what layers keep, all sequences together.

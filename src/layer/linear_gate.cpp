@@ -7,6 +7,8 @@ namespace {
 
 // Rows that are projected at once.
 constexpr int64_t kTryRows = 256;
+// A row that keeps more of its elements than this gains little, and is multiplied exactly.
+constexpr double kMostKept = 0.75;
 
 }  // namespace
 
@@ -52,13 +54,6 @@ void LinearGate::reset() {
       sequence.adaptive = std::make_unique<AdaptiveBasis>(backend_, group_, plan_.rank,
                                                           plan_.adaptive, plan_.epsilon);
   }
-}
-
-int64_t LinearGate::bytes() const {
-  int64_t bytes = 0;
-  for (const Sequence& sequence : sequences_)
-    if (sequence.adaptive != nullptr) bytes += sequence.adaptive->bytes();
-  return bytes;
 }
 
 void LinearGate::run(const LinearArgs& args, int64_t sequence) {
@@ -110,11 +105,14 @@ void LinearGate::run_adaptive(const LinearArgs& args, Sequence& sequence) {
     multiply(part, in_force, coordinates);
     begin += n;
     if (!adaptive.at_boundary()) continue;
+    const int64_t n_before = adaptive.n_extra();
     if (const int64_t n_joined = adaptive.grow(); n_joined > 0) {
       counts_.n_additions += n_joined;
       counts_.elements += static_cast<double>(group_.elements());
-      sequence.bypass = {};  // another basis deserves another try
     }
+    // A larger basis deserves another try. One that only swaps directions does not: on rows without
+    // a subspace it would swap for ever.
+    if (adaptive.n_extra() > n_before) sequence.bypass = {};
   }
 }
 
@@ -206,15 +204,15 @@ void LinearGate::multiply(const LinearArgs& args, const InForce& in_force,
     backend_.gather_rows(products, places, args.out);
 }
 
-// A row that keeps so many elements that columns would take longer than the whole matrix is
-// multiplied exactly. The others are read by columns as long as all together gain by it.
+// Counted are the elements kept. Columns are gathered only where the backend is faster that way: a
+// pass over the whole matrix serves many rows at once.
 void LinearGate::run_graded(const LinearArgs& args) {
   const int64_t n_rows = args.x.rows(), d = args.x.row_elements();
   const Tensor graded = scratch_->get(backend_, LinearScratch::kSlow, args.x.dtype(), n_rows, d);
   std::vector<int32_t>& kept = scratch_->kept;
   kept.resize(static_cast<size_t>(n_rows));
   backend_.grade({.x = args.x, .epsilon = plan_.epsilon, .graded = graded, .kept = kept});
-  const double most = group_.columns()->worth_share() * static_cast<double>(d);
+  const double most = kMostKept * static_cast<double>(d);
   double read = 0;
   for (size_t i = 0; i < kept.size(); ++i) {
     if (kept[i] > most) {
@@ -226,7 +224,7 @@ void LinearGate::run_graded(const LinearArgs& args) {
     read += kept[i];
   }
   counts_.elements += read * static_cast<double>(group_.dense().n_out());
-  if (read <= most)
+  if (read <= group_.columns()->worth_share() * static_cast<double>(d))
     return backend_.linear_columns({.weights = group_.columns(),
                                     .x = graded,
                                     .activation = args.activation,

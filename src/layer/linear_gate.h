@@ -51,14 +51,13 @@ class LinearGate {
              std::shared_ptr<LinearScratch> scratch);
 
   // args.weights is not used. Rows are the next tokens of every sequence, stacked, or of the one
-  // named. Which way a token goes depends on it and on those before it alone.
+  // named. Which way a token goes depends on it and on those before it alone, round-off near
+  // epsilon aside.
   void run(const LinearArgs& args, int64_t sequence);
 
   const GroupPlan& plan() const { return plan_; }
   const LinearCounts& counts() const { return counts_; }
   int64_t n_in() const { return group_.dense().n_in(); }
-  // Of what the sequences added.
-  int64_t bytes() const;
   void reset();  // sequences begin anew, and so do the counts
 
  private:

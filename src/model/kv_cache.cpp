@@ -5,13 +5,15 @@
 namespace sluice {
 
 KvCache::KvCache(const ModelSpec& spec, Backend& backend, int64_t n_batch, int64_t capacity,
-                 AttentionPlan plan, std::vector<LinearGates> gates)
+                 AttentionPlan plan, std::vector<LinearGates> gates,
+                 const std::vector<std::shared_ptr<const SelectionBasis>>& bases)
     : plan_(std::move(plan)),
       n_batch_(n_batch),
       capacity_(capacity),
       dense_token_bytes_(bytes_needed(spec, backend.compute_dtype(), n_batch, 1) / spec.n_layers),
       gates_(std::move(gates)) {
   SLUICE_CHECK(gates_.empty() || static_cast<int64_t>(gates_.size()) == spec.n_layers);
+  SLUICE_CHECK(bases.empty() || static_cast<int64_t>(bases.size()) == spec.n_layers);
   const Shape shape = {n_batch, spec.n_kv_heads, capacity, spec.head_dim};
   LayerAttention* above = nullptr;
   for (int64_t index = 0; index < spec.n_layers; ++index) {
@@ -21,15 +23,16 @@ KvCache::KvCache(const ModelSpec& spec, Backend& backend, int64_t n_batch, int64
       layer.keys = backend.allocate(backend.compute_dtype(), shape);
       layer.values = backend.allocate(backend.compute_dtype(), shape);
     } else {
-      layer.accelerated =
-          std::make_unique<LayerAttention>(backend, plan_.layers[static_cast<size_t>(index)],
-                                           AttentionShape{.d_model = spec.d_model,
-                                                          .n_heads = spec.n_heads,
-                                                          .n_kv_heads = spec.n_kv_heads,
-                                                          .head_dim = spec.head_dim,
-                                                          .causal = spec.causal,
-                                                          .scale = spec.attention_scale(index)},
-                                           n_batch, above);
+      const AttentionShape attention{
+          .d_model = spec.d_model,
+          .n_heads = spec.n_heads,
+          .n_kv_heads = spec.n_kv_heads,
+          .head_dim = spec.head_dim,
+          .causal = spec.causal,
+          .scale = spec.attention_scale(index),
+          .basis = bases.empty() ? nullptr : bases[static_cast<size_t>(index)]};
+      layer.accelerated = std::make_unique<LayerAttention>(
+          backend, plan_.layers[static_cast<size_t>(index)], attention, n_batch, above);
       above = layer.accelerated.get();
     }
     layers_.push_back(std::move(layer));

@@ -28,9 +28,10 @@ struct CacheMemory {
 class KvCache {
  public:
   // plan: what each layer's attention does; without layers, all are dense. gates: the same of its
-  // linear layers.
+  // linear layers. bases: of the rows that each layer selects from, or empty.
   KvCache(const ModelSpec& spec, Backend& backend, int64_t n_batch, int64_t capacity,
-          AttentionPlan plan = {}, std::vector<LinearGates> gates = {});
+          AttentionPlan plan = {}, std::vector<LinearGates> gates = {},
+          const std::vector<std::shared_ptr<const SelectionBasis>>& bases = {});
 
   int64_t n_batch() const { return n_batch_; }
   int64_t capacity() const { return capacity_; }

@@ -31,7 +31,8 @@ class LinearWork {
   // Tokens that went by the image, over all tokens of all gsi groups; null without such.
   std::optional<double> fast_path_fraction() const;
   // Elements of weights read, over those that dense layers read, dense groups included; as every
-  // matrix has the compute dtype, also the share of bytes. Each token counts as decoded by itself.
+  // matrix has the compute dtype, also the share of bytes. Each token counts as decoded by itself;
+  // in `copy` those that are not computed do not count in gated groups.
   double weight_bytes_fraction() const;
 
  private:

@@ -56,6 +56,12 @@ LinearShape Model::linear_shape() const {
 
 void Model::prepare_linear(const LinearPlan& plan, const Bases* bases) {
   check_linear_plan(plan, linear_shape(), bases);
+  if (bases != nullptr) {
+    if (bases_text_.value_or(bases->text_sha256) != bases->text_sha256)
+      throw Error("the model has images in bases of another text already",
+                  "load it again for other bases");
+    bases_text_ = bases->text_sha256;
+  }
   for (int64_t layer = 0; layer < std::ssize(plan.layers); ++layer)
     prepare_groups(layer, plan.layers[static_cast<size_t>(layer)], bases);
 }
@@ -104,11 +110,24 @@ int64_t Model::prepared_bytes() const {
   return bytes;
 }
 
+void Model::use_selection_bases(const Bases& bases) {
+  for (const Basis& basis : bases.list) {
+    if (basis.input != BasisInput::kSelectionNormed &&
+        basis.input != BasisInput::kSelectionResidual)
+      continue;
+    const SelectSpace space =
+        basis.input == BasisInput::kSelectionNormed ? SelectSpace::kNormed : SelectSpace::kResidual;
+    selection_bases_[{basis.layer, space}] =
+        std::make_shared<SelectionBasis>(basis.rank, basis.d, basis.vectors);
+  }
+}
+
 KvCache Model::make_cache(int64_t n_batch, int64_t capacity, const AttentionPlan& plan,
                           const LinearPlan& linear) const {
   if (!plan.layers.empty()) check_plan(plan, plan_shape());
   std::vector<LinearGates> gates;
   if (!linear.all_dense()) {
+    SLUICE_CHECK(linear.layers.size() == weights_.blocks.size());
     gates.resize(weights_.blocks.size());
     const auto scratch = std::make_shared<LinearScratch>();
     for (size_t layer = 0; layer < gates.size(); ++layer)
@@ -118,8 +137,14 @@ KvCache Model::make_cache(int64_t n_batch, int64_t capacity, const AttentionPlan
           gates[layer][static_cast<size_t>(input)] = std::make_unique<LinearGate>(
               *backend_, weights_.blocks[layer].group(input), group, n_batch, scratch);
   }
+  std::vector<std::shared_ptr<const SelectionBasis>> bases;
+  for (int64_t layer = 0; layer < std::ssize(plan.layers); ++layer) {
+    const auto found =
+        selection_bases_.find({layer, plan.layers[static_cast<size_t>(layer)].space});
+    bases.push_back(found == selection_bases_.end() ? nullptr : found->second);
+  }
   return KvCache(spec_, *backend_, n_batch, capacity > 0 ? capacity : context_, plan,
-                 std::move(gates));
+                 std::move(gates), bases);
 }
 
 ConstTensor Model::forward(std::span<const int32_t> tokens, KvCache& cache) {

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "model/checkpoint.h"
@@ -35,9 +37,13 @@ class Model {
   LinearShape linear_shape() const;
   // Makes what a plan's linear layers need beside the dense matrices, where it is not there yet:
   // images in bases, matrices by columns. Throws Error for a plan that the model cannot follow or
-  // that needs bases which are not there. Before the first cache with that plan.
+  // that needs bases which are not there, or other ones than before. Before the first cache with
+  // that plan.
   void prepare_linear(const LinearPlan& plan, const Bases* bases);
   int64_t prepared_bytes() const;
+  // Caches made from now on select with the selection bases among these, where that pays: the sets
+  // are the same.
+  void use_selection_bases(const Bases& bases);
   // A cache for `n_batch` sequences of up to `capacity` positions, 0 for the whole context, and
   // what attention and linear layers do with them; without plans they are dense. Throws Error for
   // a plan of attention that the model cannot follow. The model must outlive the cache.
@@ -67,6 +73,8 @@ class Model {
   std::unique_ptr<Backend> backend_;
   int64_t context_;
   ModelWeights weights_;
+  std::optional<std::string> bases_text_;  // sha256 of the text whose bases the images are in
+  std::map<std::pair<int64_t, SelectSpace>, std::shared_ptr<const SelectionBasis>> selection_bases_;
   RotaryTables rotary_;
   Workspace workspace_;
   Buffer embedded_;   // (n_rows, d_embed) f32 and

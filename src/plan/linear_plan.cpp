@@ -20,8 +20,8 @@ void check_group(const GroupPlan& group, int64_t width, const std::string& where
   if (group.rank < 1 || group.rank > width)
     throw Error(fmt::format("{}: rank {} is outside 1 … {}, the width of its rows", where,
                             group.rank, width),
-                "a quarter of the width is a good --rank to begin with");
-  if (group.adaptive < 0 || group.rank + group.adaptive > width)
+                "--rank takes the directions of a basis to use");
+  if (group.adaptive < 0 || group.adaptive > width - group.rank)
     throw Error(fmt::format("{}: {} more directions than {} do not fit rows of {}", where,
                             group.adaptive, group.rank, width),
                 fmt::format("--adaptive {} or less", width - group.rank));

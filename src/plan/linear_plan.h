@@ -50,9 +50,8 @@ struct LinearPlan {
 struct LinearShape {
   int64_t n_layers = 0;
   RowWidths widths;
-  bool parallel =
-      false;          // attention and MLP read the same rows: kAttentionInput's basis serves both
-  bool relu = false;  // inner activations are often exact zeros
+  bool parallel = false;  // attention and MLP read the same rows, and share a basis
+  bool relu = false;      // inner activations are often exact zeros
 
   // Whose basis an input uses.
   BasisInput basis_of(BasisInput input) const {

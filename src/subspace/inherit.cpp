@@ -35,11 +35,26 @@ Iterate make_iterate(std::vector<double> rows, const std::vector<double>& a, int
   return {std::move(rows), std::move(products)};
 }
 
-// Rayleigh-Ritz: the eigenvectors of A as far as the rows' span shows them.
-Eigen ritz(const Iterate& v, int64_t d, int64_t k) {
+// Rayleigh-Ritz: the eigenvectors of A as far as the rows' span shows them, and how far each is
+// from being one, ‖A v - theta v‖.
+struct Ritz {
+  Eigen eigen;
+  std::vector<double> residuals;  // (k)
+};
+Ritz ritz(const Iterate& v, int64_t d, int64_t k) {
   Eigen inner = top_eigen(blas::times_transposed(v.rows, v.products, d), k, k);
+  const std::vector<double> products = blas::times(inner.vectors, v.products, k);
   inner.vectors = blas::times(inner.vectors, v.rows, k);
-  return inner;
+  std::vector<double> residuals;
+  for (size_t i = 0; i < static_cast<size_t>(k); ++i) {
+    double sum = 0;
+    for (size_t j = i * static_cast<size_t>(d); j < (i + 1) * static_cast<size_t>(d); ++j) {
+      const double rest = products[j] - inner.values[i] * inner.vectors[j];
+      sum += rest * rest;
+    }
+    residuals.push_back(std::sqrt(sum));
+  }
+  return {std::move(inner), std::move(residuals)};
 }
 
 // x less its part in the span of orthonormal rows.
@@ -85,11 +100,14 @@ double iterations_left(double change, double last_change, double goal) {
                     : std::numeric_limits<double>::infinity();
 }
 
-// At most this much energy might be captured beyond what `v` captures.
-double missed_energy(const std::vector<double>& a, int64_t d, const Eigen& v) {
-  const double outside = largest_outside(a, d, v.vectors);
+// What might be captured beyond `v`, see the header.
+double missed_energy(const std::vector<double>& a, int64_t d, const Ritz& v) {
+  const double outside = largest_outside(a, d, v.eigen.vectors);
   double sum = 0;
-  for (const double value : v.values) sum += std::max(0.0, outside - value);
+  for (size_t i = 0; i < v.residuals.size(); ++i) {
+    const double half = (outside - v.eigen.values[i]) / 2;
+    sum += half + std::hypot(half, v.residuals[i]);
+  }
   return sum;
 }
 
@@ -137,10 +155,10 @@ Decomposition inherit(const std::vector<double>& a, int64_t d, std::span<const f
       continue;
     }
     ++checks;
-    Eigen eigen = ritz(v, d, k);
-    if (missed_energy(a, d, eigen) > options.missed_limit * total) break;
-    return {.values = std::move(eigen.values),
-            .vectors = std::move(eigen.vectors),
+    Ritz found = ritz(v, d, k);
+    if (missed_energy(a, d, found) > options.missed_limit * total) break;
+    return {.values = std::move(found.eigen.values),
+            .vectors = std::move(found.eigen.vectors),
             .iterations = iterations,
             .start_energy = start_energy,
             .inherited = true,
@@ -163,7 +181,7 @@ int affordable_iterations(int64_t d, int64_t k) {
 
 double refine_work(int64_t d, int64_t k, int iterations, int checks) {
   const auto n = static_cast<double>(d), r = static_cast<double>(k);
-  const double check = 2 * n * r * r + eigen_work(k, k) + kLanczosSteps * (n * n + 2 * n * r);
+  const double check = 3 * n * r * r + eigen_work(k, k) + kLanczosSteps * (n * n + 2 * n * r);
   return (iterations + 1) * r * n * n + iterations * 2 * (n * r * r - r * r * r / 3) +
          checks * check;
 }

@@ -3,13 +3,13 @@
 // it captures changes by less than 1e-4 of itself; a Rayleigh-Ritz step then sorts it.
 //
 // The energy also stands still where V spans the wrong eigenvectors exactly, or where it moves too
-// slowly to be seen. So what V leaves out is looked at: with mu the largest eigenvalue of A outside
-// of V (Lanczos from a random vector), no direction outside could add more than mu, and swapping
-// every direction of V that has less would add at most Σ max(0, mu - theta_i). Where that is above
-// 5e-4 of all energy (half of what a fresh decomposition may be ahead, since Lanczos sees mu from
-// below), V is not good enough. Then, and as soon as the energy's pace shows that
-// max_iterations will not do, a fresh decomposition is made after all. docs/algorithm.md,
-// section 4.
+// slowly to be seen. So what V leaves out is looked at. Let mu be the largest eigenvalue of A
+// outside of V (Lanczos from a random vector) and b_i = ‖A v_i - theta_i v_i‖, what couples v_i with
+// the outside. Were each v_i coupled with a direction of its own there, the best k directions would
+// capture Σ (mu - theta_i)/2 + sqrt(((mu - theta_i)/2)² + b_i²) more. Where that is above 5e-4 of
+// all energy (half of what a fresh decomposition may be ahead, since Lanczos sees mu from below), V
+// is not good enough. Then, and as soon as the energy's pace shows that max_iterations will not do,
+// a fresh decomposition is made after all. docs/algorithm.md, section 4.
 
 #pragma once
 
@@ -51,7 +51,7 @@ Decomposition inherit(const std::vector<double>& a, int64_t d, std::span<const f
 
 // Multiply-adds of refining (k, d) rows: one product with A more than there are iterations, k d²
 // each; a Householder QR per iteration, 2 (d k² - k³/3); and per check of the result a
-// Rayleigh-Ritz step, 2 d k² + eigen_work(k, k), and 16 steps of Lanczos, d² + 2 d k each.
+// Rayleigh-Ritz step, 3 d k² + eigen_work(k, k), and 16 steps of Lanczos, d² + 2 d k each.
 double refine_work(int64_t d, int64_t k, int iterations, int checks);
 
 }  // namespace sluice

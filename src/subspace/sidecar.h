@@ -1,7 +1,8 @@
 // bases.safetensors, the sidecar file that `sluice calibrate` writes beside a checkpoint.
 //
-//   __metadata__: format "sluice-bases", version "1", model_sha256, text_path, text_sha256,
-//   n_tokens layers.<layer>.<input>.vectors   F32 (rank, d)    orthonormal rows
+//   __metadata__                     format "sluice-bases", version "1", model_sha256, text_path,
+//                                    text_sha256, n_tokens
+//   layers.<layer>.<input>.vectors   F32 (rank, d)    orthonormal rows
 //   layers.<layer>.<input>.spectrum  F32 (rank to d)  shares of the energy, descending
 
 #pragma once

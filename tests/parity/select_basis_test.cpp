@@ -38,11 +38,17 @@ TEST_P(EveryImplementation, ABasisChangesNoSet) {
           in.spec.sinks = seed % 3;
           in.spec.outlier_ratio = seed % 4 == 0 ? 1.1 : 0;
           in.spec.owner = static_cast<OwnerKind>(seed / 2 % 3);
+          // Tokens of one pass are compared at full width; those of earlier ones are what a basis
+          // is for.
+          const bool cut = n_tokens > 1 && in.spec.owner == OwnerKind::kEarlier &&
+                           rule != SelectRule::kCascadePaper;
+          const std::vector<int64_t> cuts =
+              cut ? std::vector<int64_t>{n_tokens / 3, n_tokens / 3 + 1} : std::vector<int64_t>{};
           const auto plain = select(*backend, dtype(), in);
           in.spec.basis_use = BasisUse::kAlways;
           for (const auto& basis : bases_for(in, seed)) {
             in.spec.basis = basis;
-            ASSERT_TRUE(same_sets(select(*backend, dtype(), in), plain))
+            ASSERT_TRUE(same_sets(select(*backend, dtype(), in, cuts), plain))
                 << "rank " << basis->rank();
           }
         }

@@ -10,15 +10,21 @@
 namespace sluice::cpu {
 namespace {
 
-// Columns that lie apart are read more slowly than a matrix, the more so the shorter they are.
-// These are the least of the shapes in bench/cases/linear.json, on a Neoverse-V1.
-constexpr double kWorthShareF32 = 0.45, kWorthShareBf16 = 0.35;
+// Columns that lie apart are read more slowly than a matrix: each takes as long as this many bytes
+// more. On a Neoverse-V1 the shapes of bench/cases/linear.json say 3 to 9 KiB.
+constexpr int64_t kColumnCostBytes = 6144;
+
+int64_t bytes_of_column(int64_t n_out, DType dtype) {
+  return padded_to_line(n_out, dtype) * element_bytes(dtype);
+}
+double share_worth_it(int64_t column_bytes) {
+  return static_cast<double>(column_bytes) / static_cast<double>(column_bytes + kColumnCostBytes);
+}
 
 struct Columns final : ColumnWeights {
   Columns(MatrixSource source, DType dtype)
-      : ColumnWeights(source.n_out, source.n_in,
-                      padded_to_line(source.n_out, dtype) * element_bytes(dtype),
-                      dtype == DType::kBF16 ? kWorthShareBf16 : kWorthShareF32),
+      : ColumnWeights(source.n_out, source.n_in, bytes_of_column(source.n_out, dtype),
+                      share_worth_it(bytes_of_column(source.n_out, dtype))),
         columns(host_buffer(dtype, {source.n_in, vector_stride(source.n_out, dtype)})),
         bias(std::move(source.bias)) {
     if (dtype == DType::kBF16)

@@ -111,12 +111,14 @@ class EveryLinear : public testing::TestWithParam<Case> {
   double round_off(const std::vector<float>& values) const {
     return (setup().dtype == DType::kF32 ? 5e-6 : 2 * 0x1p-7) * range_of(values);
   }
-  // By way of a basis: a row is turned and turned back, which takes two sums instead of one. In
-  // bf16 directions, coordinates and image are rounded for each of the four groups, beside the ten
-  // tensors of docs/architecture.md, "Numbers": 3 u sqrt(22 L + 2).
+  // By way of a basis: a row is turned and turned back, which takes two sums instead of one, and
+  // the gate lets pass what misses no more than its epsilon. In bf16 directions, coordinates and
+  // image are rounded for each of the four groups, beside the ten tensors of docs/architecture.md,
+  // "Numbers": 3 u sqrt(22 L + 2).
   double turned_round_off(const std::vector<float>& values) const {
     const auto n_layers = static_cast<double>(model.spec().n_layers);
-    return (setup().dtype == DType::kF32 ? 2e-5 : 3 * 0x1p-9 * std::sqrt(22 * n_layers + 2)) *
+    return (setup().dtype == DType::kF32 ? 2 * 5e-6 + gate_epsilon()
+                                         : 3 * 0x1p-9 * std::sqrt(22 * n_layers + 2)) *
            range_of(values);
   }
 
@@ -242,6 +244,29 @@ TEST_P(EveryLinear, GatesGoWithAttentionOnRepresentatives) {
     EXPECT_GT(counts.n_fast, 0);
     EXPECT_CLOSE(out, merged, turned_round_off(merged));
   }
+}
+
+TEST_P(EveryLinear, SelectionBasesChangeNothing) {
+  UniformAttention choice;
+  choice.mode = AttentionMode::kKeys;
+  choice.tau = family().tau;
+  choice.window = 16;
+  choice.block = 16;
+  const AttentionPlan attention = uniform_plan(choice, model.plan_shape());
+  const auto plain = run({}, tokens, attention);
+  Bases bases;
+  for (int64_t layer = 0; layer < model.spec().n_layers; ++layer)
+    bases.list.push_back({.layer = layer,
+                          .input = BasisInput::kSelectionNormed,
+                          .d = model.spec().d_model,
+                          .rank = kRank,
+                          .vectors = as_floats(random_orthonormal(kRank, model.spec().d_model, 3)),
+                          .spectrum = {}});
+  model.use_selection_bases(bases);
+  EXPECT_SAME_BITS(run({}, tokens, attention), plain);
+  const KvCache cache = model.make_cache(1, 0, attention, {});
+  for (int64_t layer = 0; layer < model.spec().n_layers; ++layer)
+    EXPECT_NE(cache.selector(layer)->spec().basis, nullptr);
 }
 
 TEST_P(EveryLinear, AResetCacheStartsAnew) {

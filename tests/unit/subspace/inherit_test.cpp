@@ -96,6 +96,22 @@ TEST(Inherit, TheWrongEigenvectorsAreFoundOut) {
   }
 }
 
+// Halfway between eigenvectors of nearly the same value the energy hardly moves, and nothing
+// outside has more of it; only that V is no eigenvector shows that there is more to be had.
+TEST(Inherit, DirectionsBetweenEigenvectorsAreFoundOut) {
+  constexpr double kNext = 0.987;
+  std::vector<double> values(kD, 0.0);
+  std::fill_n(values.begin(), kRank, 1.0);
+  std::fill_n(values.begin() + kRank, kRank, kNext);
+  const std::vector<double> vectors = random_orthonormal(kD, kD, 9);
+  std::vector<double> before(kRank * kD);
+  const double angle = std::atan(1 / kNext);  // one iteration later it is 45 degrees
+  for (size_t i = 0; i < before.size(); ++i)
+    before[i] = std::cos(angle) * vectors[i] + std::sin(angle) * vectors[i + kRank * kD];
+  const std::vector<double> a = moment_of(values, vectors);
+  expect_as_good_as_fresh(a, inherit(a, kD, as_floats(before), {}));
+}
+
 TEST(Inherit, AFullBasisIsItsOwnRefinement) {
   std::vector<double> values(8);
   std::iota(values.rbegin(), values.rend(), 1.0);
