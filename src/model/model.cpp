@@ -110,7 +110,7 @@ int64_t Model::prepared_bytes() const {
   return bytes;
 }
 
-void Model::use_selection_bases(const Bases& bases) {
+void Model::prepare_selection(const Bases& bases) {
   for (const Basis& basis : bases.list) {
     if (basis.input != BasisInput::kSelectionNormed &&
         basis.input != BasisInput::kSelectionResidual)
@@ -139,9 +139,15 @@ KvCache Model::make_cache(int64_t n_batch, int64_t capacity, const AttentionPlan
   }
   std::vector<std::shared_ptr<const SelectionBasis>> bases;
   for (int64_t layer = 0; layer < std::ssize(plan.layers); ++layer) {
-    const auto found =
-        selection_bases_.find({layer, plan.layers[static_cast<size_t>(layer)].space});
-    bases.push_back(found == selection_bases_.end() ? nullptr : found->second);
+    const LayerPlan& of_layer = plan.layers[static_cast<size_t>(layer)];
+    bases.push_back(nullptr);
+    if (!of_layer.joint || of_layer.reuse) continue;
+    const auto found = selection_bases_.find({layer, of_layer.space});
+    if (found == selection_bases_.end())
+      throw Error(fmt::format("layer {}: there is no basis for its joint selection", layer),
+                  fmt::format("sluice calibrate --selection {} makes them, --bases takes them",
+                              space_name(of_layer.space)));
+    bases.back() = found->second;
   }
   return KvCache(spec_, *backend_, n_batch, capacity > 0 ? capacity : context_, plan,
                  std::move(gates), bases);

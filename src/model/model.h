@@ -41,12 +41,12 @@ class Model {
   // that plan.
   void prepare_linear(const LinearPlan& plan, const Bases* bases);
   int64_t prepared_bytes() const;
-  // Caches made from now on select with the selection bases among these, where that pays: the sets
-  // are the same.
-  void use_selection_bases(const Bases& bases);
+  // What joint layers of plans need: the selection bases among these.
+  void prepare_selection(const Bases& bases);
   // A cache for `n_batch` sequences of up to `capacity` positions, 0 for the whole context, and
   // what attention and linear layers do with them; without plans they are dense. Throws Error for
-  // a plan of attention that the model cannot follow. The model must outlive the cache.
+  // a plan of attention that the model cannot follow, or a joint one without bases. The model must
+  // outlive the cache.
   KvCache make_cache(int64_t n_batch = 1, int64_t capacity = 0, const AttentionPlan& plan = {},
                      const LinearPlan& linear = {}) const;
   // Called from now on after the attention of every dense layer; an empty function ends it.

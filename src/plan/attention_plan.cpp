@@ -149,6 +149,7 @@ LayerPlan layer_plan(const UniformAttention& choice, const PlanShape& shape) {
   layer.space = choice.space.value_or(paper ? SelectSpace::kResidual : SelectSpace::kNormed);
   layer.sinks = choice.sinks.value_or(paper || !shape.causal ? 0 : 4);
   layer.outlier_ratio = choice.outlier_ratio.value_or(paper ? 0.0 : 8.0);
+  layer.joint = choice.joint;
   const bool small_window = choice.window && *choice.window > 0 && *choice.window < 128;
   layer.block = choice.block.value_or(small_window ? *choice.window : 128);
   layer.window = choice.window.value_or(layer.block * ((128 + layer.block - 1) / layer.block));

@@ -34,6 +34,8 @@ struct LayerPlan {
   // Take the sets of the selected layer before as they are, unvalidated; rule, space, sinks and
   // outlier_ratio are then that layer's.
   bool reuse = false;
+  // Decide most pairs in a selection basis, where that pays; the sets are the same. Section 5.
+  bool joint = false;
   int64_t sinks = 4;
   double outlier_ratio = 8;
   int64_t window = 128, block = 128;
@@ -52,9 +54,8 @@ struct AttentionPlan {
 struct PlanShape {
   int64_t n_layers, n_kv_heads;
   bool causal;
-  std::vector<int64_t> windows =
-      {};           // sliding window of each layer, 0 for none; empty: none anywhere
-  int64_t context;  // in use
+  std::vector<int64_t> windows = {};  // of each layer, sliding, 0 for none; empty: none anywhere
+  int64_t context;                    // in use
 };
 
 // One choice for all layers from `from_layer` on; what is not given has the default of section 1,
@@ -68,6 +69,7 @@ struct UniformAttention {
   double tau = 0.3;
   FarKey far = FarKey::kCentroid;
   int64_t from_layer = 0;
+  bool joint = false;
 };
 
 // The layer that UniformAttention asks for, defaults filled in.

@@ -40,6 +40,7 @@ json layer_json(const LayerPlan& layer, int64_t index, int64_t n_kv_heads) {
   return {{"layer", index},
           {"mode", mode_name(layer.mode)},
           {"reuse", layer.reuse},
+          {"joint", layer.joint},
           {"window", keys ? json(layer.window) : json()},
           {"block", keys ? json(layer.block) : json()},
           {"heads", std::move(heads)}};
@@ -57,6 +58,7 @@ json describe_attention(const UniformAttention& choice, const PlanShape& shape) 
   out["sinks"] = layer.sinks;
   out["outlier_ratio"] = layer.outlier_ratio;
   out["from_layer"] = choice.from_layer;
+  if (choice.joint) out["joint"] = true;
   if (choice.mode != AttentionMode::kKeys) return out;
   out["far"] = far_name(choice.far);
   out["window"] = layer.window;

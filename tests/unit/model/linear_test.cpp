@@ -246,14 +246,16 @@ TEST_P(EveryLinear, GatesGoWithAttentionOnRepresentatives) {
   }
 }
 
-TEST_P(EveryLinear, SelectionBasesChangeNothing) {
+TEST_P(EveryLinear, JointSelectionChangesNothing) {
   UniformAttention choice;
   choice.mode = AttentionMode::kKeys;
   choice.tau = family().tau;
   choice.window = 16;
   choice.block = 16;
+  const auto plain = run({}, tokens, uniform_plan(choice, model.plan_shape()));
+  choice.joint = true;
   const AttentionPlan attention = uniform_plan(choice, model.plan_shape());
-  const auto plain = run({}, tokens, attention);
+  EXPECT_THROW(model.make_cache(1, 0, attention, {}), Error);
   Bases bases;
   for (int64_t layer = 0; layer < model.spec().n_layers; ++layer)
     bases.list.push_back({.layer = layer,
@@ -262,7 +264,7 @@ TEST_P(EveryLinear, SelectionBasesChangeNothing) {
                           .rank = kRank,
                           .vectors = as_floats(random_orthonormal(kRank, model.spec().d_model, 3)),
                           .spectrum = {}});
-  model.use_selection_bases(bases);
+  model.prepare_selection(bases);
   EXPECT_SAME_BITS(run({}, tokens, attention), plain);
   const KvCache cache = model.make_cache(1, 0, attention, {});
   for (int64_t layer = 0; layer < model.spec().n_layers; ++layer)
