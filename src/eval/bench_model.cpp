@@ -138,10 +138,12 @@ class LengthBench {
 
   // Times work that counts n times.
   static BenchSample sample(KvCache& cache, int64_t n, const std::function<void()>& work) {
-    cache.times() = {};
+    cache.reset_times();
     const double total = time_ms(work);
+    const LayerTimes times = cache.all_times();
     const auto share = [n](double ms) { return ms / static_cast<double>(n); };
-    return {share(total), share(1e3 * cache.times().select), share(1e3 * cache.times().attend)};
+    return {share(total), share(1e3 * times.select), share(1e3 * times.attend),
+            share(1e3 * times.all_linear())};
   }
 
   Model& model_;
@@ -169,7 +171,7 @@ BenchSample BenchCase::middle() const {
             [](const BenchSample& a, const BenchSample& b) { return a.total < b.total; });
   const BenchSample &low = sorted[(sorted.size() - 1) / 2], &high = sorted[sorted.size() / 2];
   return {(low.total + high.total) / 2, (low.select + high.select) / 2,
-          (low.attend + high.attend) / 2};
+          (low.attend + high.attend) / 2, (low.linear + high.linear) / 2};
 }
 
 double BenchCase::tokens_per_s() const {
@@ -242,23 +244,25 @@ nlohmann::json bench_results(const ResultsOrigin& origin, const BenchResult& res
   for (const BenchCase& found : result.cases) {
     const BenchCandidate& candidate = result.candidates[found.candidate];
     const BenchSample middle = found.middle();
-    json["cases"].push_back(
-        {{"name", found.name},
-         {"n_tokens", found.n_tokens},
-         {"mode", candidate.mode},
-         {"label", candidate.label},
-         {"settings", candidate.settings},
-         {"samples_ms", found.totals_ms()},
-         {"median_ms", middle.total},
-         {"tokens_per_s", found.tokens_per_s()},
-         {"speedup_vs_dense", found.speedup.middle},
-         {"speedup_low", found.speedup.low},
-         {"speedup_high", found.speedup.high},
-         {"parts_ms",
-          {{"select", middle.select}, {"attend", middle.attend}, {"rest", middle.rest()}}},
-         {"n_reps_fraction", or_null(found.reps_fraction)},
-         {"fast_path_fraction", or_null(found.fast_path_fraction)},
-         {"weight_bytes_fraction", or_null(found.weight_bytes_fraction)}});
+    json["cases"].push_back({{"name", found.name},
+                             {"n_tokens", found.n_tokens},
+                             {"mode", candidate.mode},
+                             {"label", candidate.label},
+                             {"settings", candidate.settings},
+                             {"samples_ms", found.totals_ms()},
+                             {"median_ms", middle.total},
+                             {"tokens_per_s", found.tokens_per_s()},
+                             {"speedup_vs_dense", found.speedup.middle},
+                             {"speedup_low", found.speedup.low},
+                             {"speedup_high", found.speedup.high},
+                             {"parts_ms",
+                              {{"select", middle.select},
+                               {"attend", middle.attend},
+                               {"linear", middle.linear},
+                               {"rest", middle.rest()}}},
+                             {"n_reps_fraction", or_null(found.reps_fraction)},
+                             {"fast_path_fraction", or_null(found.fast_path_fraction)},
+                             {"weight_bytes_fraction", or_null(found.weight_bytes_fraction)}});
   }
   return json;
 }

@@ -34,8 +34,8 @@ struct BenchOptions {
 
 // One sample in ms: of a whole prefill, or of one token decoded (the mean of n_predict).
 struct BenchSample {
-  double total = 0, select = 0, attend = 0;
-  double rest() const { return total - select - attend; }
+  double total = 0, select = 0, attend = 0, linear = 0;
+  double rest() const { return total - select - attend - linear; }
 };
 
 struct BenchCase {

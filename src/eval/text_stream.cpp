@@ -96,6 +96,20 @@ bool TextStream::encode_next() {
   return true;
 }
 
+bool TextStream::read_document(int64_t n, std::vector<int32_t>& out) {
+  if (at_end()) return false;
+  while (true) {
+    const auto first = tokens_.begin() + static_cast<int64_t>(n_given_);
+    const auto count = std::min<int64_t>(n, tokens_.end() - first);
+    out.insert(out.end(), first, first + count);
+    n -= count;
+    n_given_ = tokens_.size();
+    if (!inside_document_ || !encode_next()) return true;
+  }
+}
+
+bool TextStream::at_end() { return n_given_ == tokens_.size() && !encode_next(); }
+
 int64_t TextStream::read(int64_t n, std::vector<int32_t>& out) {
   int64_t taken = 0;
   while (taken < n) {

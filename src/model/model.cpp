@@ -171,11 +171,27 @@ ConstTensor Model::forward(std::span<const int32_t> tokens, KvCache& cache) {
           fmt::format("token {} is not in the model's vocabulary of {}", token, spec_.vocab),
           "are tokenizer and weights from one checkpoint?");
 
+  workspace_.resize(*backend_, block_shape(spec_), n_rows);
+  embed(tokens, cache.n_batch(), first);
+  return run_layers(0, n_rows, cache);
+}
+
+ConstTensor Model::forward_from(int64_t first_layer, ConstTensor residual, KvCache& cache) {
+  const int64_t n_rows = residual.rows();
+  SLUICE_CHECK(first_layer >= 0 && first_layer < spec_.n_layers && cache.length() == 0);
+  SLUICE_CHECK(n_rows % cache.n_batch() == 0 && n_rows / cache.n_batch() <= cache.capacity());
+  workspace_.resize(*backend_, block_shape(spec_), n_rows);
+  std::vector<int32_t> all(static_cast<size_t>(n_rows));
+  std::iota(all.begin(), all.end(), 0);
+  backend_->gather_rows(residual, all, workspace_.residual());
+  return run_layers(first_layer, n_rows, cache);
+}
+
+ConstTensor Model::run_layers(int64_t first_layer, int64_t n_rows, KvCache& cache) {
+  const int64_t n_tokens = n_rows / cache.n_batch(), first = cache.length();
   if (spec_.position == PositionKind::kRotary) reach(first + n_tokens);
   const BlockShape shape = block_shape(spec_);
-  workspace_.resize(*backend_, shape, n_rows);
-  embed(tokens, cache.n_batch(), first);
-  for (int64_t layer = 0; layer < spec_.n_layers; ++layer)
+  for (int64_t layer = first_layer; layer < spec_.n_layers; ++layer)
     run_block(*backend_, shape, weights_.blocks[static_cast<size_t>(layer)],
               {.layer = layer,
                .n_tokens = n_tokens,
@@ -186,7 +202,7 @@ ConstTensor Model::forward(std::span<const int32_t> tokens, KvCache& cache) {
                .sine = rotary_.sine.view(),
                .observer = &observer_,
                .linear_observer = &linear_observer_,
-               .times = &cache.times(),
+               .times = &cache.times(layer),
                .gates = cache.gates(layer)},
               workspace_);
   cache.advance(n_tokens);

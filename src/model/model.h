@@ -59,10 +59,16 @@ class Model {
   // valid until the next call. An encoder sees whole sequences: its cache must be empty.
   ConstTensor forward(std::span<const int32_t> tokens, KvCache& cache);
 
+  // The same from the residual stream before a layer on, (n_batch * n_tokens, d_model) f32: what
+  // lies before it is shared by changes behind it. Earlier layers of the cache stay empty.
+  ConstTensor forward_from(int64_t first_layer, ConstTensor residual, KvCache& cache);
+
   // Scores over the vocabulary for rows of hidden states; out is (n_rows, vocab) f32 on the host.
   void logits(ConstTensor hidden, Tensor out);
 
  private:
+  // Layers from first_layer on over workspace_.residual(), and the final norm.
+  ConstTensor run_layers(int64_t first_layer, int64_t n_rows, KvCache& cache);
   void prepare_groups(int64_t layer, const LayerLinearPlan& plan, const Bases* bases);
   // Makes the rotary tables long enough: a model may allow far more positions than a text has.
   void reach(int64_t n_positions);

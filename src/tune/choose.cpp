@@ -1,0 +1,152 @@
+#include "tune/choose.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "core/error.h"
+
+namespace sluice {
+namespace {
+
+constexpr int64_t kDenseHead = -1;
+
+struct LayerChoice {
+  std::vector<int64_t> heads;  // choices, or kDenseHead
+  size_t window = 0;
+  double kl = 0, cost = 0;
+  double value(double price) const { return cost + price * kl; }
+};
+
+class LayerChooser {
+ public:
+  LayerChooser(const HeadTable& table, int64_t layer, double price)
+      : table_(table),
+        layer_(layer),
+        costs_(table.costs[static_cast<size_t>(layer)]),
+        price_(price) {}
+
+  LayerChoice choose() const {
+    LayerChoice best = dense();
+    const int64_t n_taus = std::ssize(table_.options.taus);
+    for (size_t window = 0; window < table_.options.windows.size(); ++window)
+      for (int64_t first = -1; first < n_taus; ++first)
+        for (int64_t second = first; second < n_taus; ++second) {
+          if (first < 0 && second >= 0) continue;
+          const LayerChoice found = with_sets(window, first, second);
+          if (found.value(price_) < best.value(price_)) best = found;
+        }
+    return best;
+  }
+
+ private:
+  LayerChoice dense() const {
+    LayerChoice choice;
+    choice.heads.assign(static_cast<size_t>(table_.n_heads), kDenseHead);
+    choice.cost = costs_.dense_head * static_cast<double>(table_.n_heads);
+    return choice;
+  }
+
+  // Heads may cluster by one of two sets (the same one twice, or -1 for none).
+  LayerChoice with_sets(size_t window, int64_t first, int64_t second) const {
+    LayerChoice choice;
+    choice.window = window;
+    bool used_first = false, used_second = false, used_window = false;
+    for (int64_t head = 0; head < table_.n_heads; ++head) {
+      int64_t best = kDenseHead;
+      double best_value = costs_.dense_head, best_kl = 0, best_cost = costs_.dense_head;
+      for (int64_t i = 0; i < table_.options.n_choices(); ++i) {
+        if (table_.options.clusters(i) && i != first && i != second) continue;
+        const double kl = table_.kl[table_.at({layer_, head, window, i})];
+        const double cost = costs_.head[window][static_cast<size_t>(i)];
+        if (cost + price_ * kl >= best_value) continue;
+        best = i;
+        best_value = cost + price_ * kl;
+        best_kl = kl;
+        best_cost = cost;
+      }
+      choice.heads.push_back(best);
+      choice.kl += best_kl;
+      choice.cost += best_cost;
+      used_first |= best >= 0 && best == first;
+      used_second |= best >= 0 && best == second && second != first;
+      used_window |= best >= 0 && !table_.options.clusters(best);
+    }
+    const std::vector<double>& select = costs_.select[window];
+    if (used_first) choice.cost += select[static_cast<size_t>(first)];
+    if (used_second) choice.cost += select[static_cast<size_t>(second)];
+    if (used_window && !used_first && !used_second) choice.cost += select.back();
+    return choice;
+  }
+
+  const HeadTable& table_;
+  int64_t layer_;
+  const LayerCosts& costs_;
+  double price_;
+};
+
+}  // namespace
+
+size_t HeadTable::at(const HeadChange& change) const {
+  const auto n_windows = std::ssize(options.windows), n_choices = options.n_choices();
+  return static_cast<size_t>(
+      ((change.layer * n_heads + change.head) * n_windows + static_cast<int64_t>(change.window)) *
+          n_choices +
+      change.choice);
+}
+
+Chosen choose_at(const HeadTable& heads, const std::vector<GroupTable>& groups,
+                 const PlanShape& shape, double price) {
+  Chosen chosen;
+  chosen.plan.attention = dense_plan(shape);
+  for (int64_t layer = 0; layer < heads.n_layers; ++layer) {
+    const LayerChoice choice = LayerChooser(heads, layer, price).choose();
+    chosen.kl += choice.kl;
+    chosen.cost += choice.cost;
+    if (std::all_of(choice.heads.begin(), choice.heads.end(),
+                    [](int64_t head) { return head == kDenseHead; }))
+      continue;
+    LayerPlan& plan = chosen.plan.attention.layers[static_cast<size_t>(layer)];
+    plan = keys_layer(shape, heads.options.windows[choice.window]);
+    for (size_t head = 0; head < choice.heads.size(); ++head)
+      if (choice.heads[head] != kDenseHead)
+        plan.heads[head] = heads.options.choice(choice.heads[head]);
+  }
+  for (const GroupTable& group : groups) {
+    SLUICE_CHECK(!group.options.empty());
+    const GroupOption& best = *std::min_element(
+        group.options.begin(), group.options.end(), [&](const GroupOption& a, const GroupOption& b) {
+          return a.cost + price * a.kl < b.cost + price * b.kl;
+        });
+    chosen.kl += best.kl;
+    chosen.cost += best.cost;
+    if (best.plan.kind == LinearKind::kDense) continue;
+    chosen.plan.linear.layers.resize(static_cast<size_t>(shape.n_layers));
+    chosen.plan.linear.layers[static_cast<size_t>(group.layer)].of(group.input) = best.plan;
+  }
+  return chosen;
+}
+
+Chosen choose(const HeadTable& heads, const std::vector<GroupTable>& groups, const PlanShape& shape,
+              double budget) {
+  SLUICE_CHECK(budget >= 0);
+  if (Chosen all = choose_at(heads, groups, shape, 0); all.kl <= budget) return all;
+  // KL falls as the price rises. Prices span the costs of the table over its KLs by far.
+  constexpr double kLowest = 1e-12, kHighest = 1e24;
+  double low = std::log(kLowest), high = std::log(kHighest);
+  Chosen best = choose_at(heads, groups, shape, std::numeric_limits<double>::max());
+  if (best.kl > budget) return best;  // what costs less at no loss at all
+  for (int i = 0; i < 100; ++i) {
+    const double middle = (low + high) / 2;
+    Chosen found = choose_at(heads, groups, shape, std::exp(middle));
+    if (found.kl <= budget) {
+      high = middle;
+      best = std::move(found);
+    } else {
+      low = middle;
+    }
+  }
+  return best;
+}
+
+}  // namespace sluice

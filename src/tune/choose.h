@@ -1,0 +1,58 @@
+// Which choices are worth their loss: the plan of least cost among those of a predicted KL.
+//
+// KLs of single changes are added up. With a price on KL every layer is chosen by itself: of all
+// pairs of thresholds and windows the one at which its heads, each with its cheapest choice, cost
+// least, sets included. The price is then moved until the sum of KLs is what is allowed.
+
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "plan/plan.h"
+#include "tune/heads.h"
+
+namespace sluice {
+
+// Costs are in one unit: milliseconds, or bytes.
+struct LayerCosts {
+  double dense_head = 0;                    // attention of one exact head
+  std::vector<std::vector<double>> head;    // (windows, choices): of one head so changed
+  std::vector<std::vector<double>> select;  // the same: finding the set (a window's exempt tokens)
+};
+
+struct HeadTable {
+  HeadOptions options;
+  int64_t n_layers = 0, n_heads = 0;     // key/value heads
+  std::vector<LayerCosts> costs;         // (n_layers)
+  std::vector<double> kl;                // (n_layers, n_heads, windows, choices)
+
+  size_t at(const HeadChange& change) const;
+};
+
+struct GroupOption {
+  GroupPlan plan;
+  double kl = 0, cost = 0;
+};
+// The choices of one layer's linear input; the first is dense.
+struct GroupTable {
+  int64_t layer = 0;
+  BasisInput input = BasisInput::kAttentionInput;
+  std::vector<GroupOption> options;
+};
+
+struct Chosen {
+  Plan plan;
+  double kl = 0;    // predicted: the sum of the changes'
+  double cost = 0;  // of all that may change
+};
+
+// price: cost that one nat of KL must save at least.
+Chosen choose_at(const HeadTable& heads, const std::vector<GroupTable>& groups,
+                 const PlanShape& shape, double price);
+
+// The cheapest of a predicted KL of at most `budget`.
+Chosen choose(const HeadTable& heads, const std::vector<GroupTable>& groups, const PlanShape& shape,
+              double budget);
+
+}  // namespace sluice

@@ -1,0 +1,49 @@
+#include "tune/heads.h"
+
+#include <fmt/format.h>
+
+namespace sluice {
+
+std::string HeadChange::name(const HeadOptions& options) const {
+  const HeadPlan head_plan = options.choice(choice);
+  const std::string what = head_plan.kind == HeadKind::kClusters
+                               ? fmt::format("{} {}", far_name(head_plan.far), head_plan.tau)
+                               : "window";
+  return fmt::format("layer {} head {} w{} {}", layer, head, options.windows[window], what);
+}
+
+LayerPlan keys_layer(const PlanShape& shape, int64_t window) {
+  UniformAttention choice;
+  choice.mode = AttentionMode::kKeys;
+  choice.window = choice.block = window;
+  LayerPlan layer = layer_plan(choice, shape);
+  for (HeadPlan& head : layer.heads) head.kind = HeadKind::kDense;
+  return layer;
+}
+
+AttentionPlan dense_plan(const PlanShape& shape) {
+  AttentionPlan plan;
+  plan.layers.resize(static_cast<size_t>(shape.n_layers));
+  return plan;
+}
+
+AttentionPlan plan_with(const HeadChange& change, const HeadOptions& options,
+                        const PlanShape& shape) {
+  AttentionPlan plan = dense_plan(shape);
+  LayerPlan& layer = plan.layers[static_cast<size_t>(change.layer)];
+  layer = keys_layer(shape, options.windows[change.window]);
+  layer.heads[static_cast<size_t>(change.head)] = options.choice(change.choice);
+  return plan;
+}
+
+AttentionPlan plan_of_all(size_t window, int64_t choice, const HeadOptions& options,
+                          const PlanShape& shape) {
+  AttentionPlan plan = dense_plan(shape);
+  for (LayerPlan& layer : plan.layers) {
+    layer = keys_layer(shape, options.windows[window]);
+    for (HeadPlan& head : layer.heads) head = options.choice(choice);
+  }
+  return plan;
+}
+
+}  // namespace sluice

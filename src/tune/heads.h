@@ -1,0 +1,50 @@
+// What tune may do with the heads of a layer, and a plan in which one head alone is changed.
+
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "plan/plan.h"
+
+namespace sluice {
+
+// Choices for every key/value head. A layer has one window for all of them; near keys count too, so
+// small windows are worth a try.
+struct HeadOptions {
+  std::vector<int64_t> windows = {128, 32};            // and blocks of that size
+  std::vector<double> taus = {0.3, 0.5, 0.7, 0.85};    // ascending
+  FarKey far = FarKey::kCentroid;
+  bool window_only = true;
+
+  // The choices at one window other than dense: clusters at every tau, then the window alone.
+  int64_t n_choices() const { return std::ssize(taus) + (window_only ? 1 : 0); }
+  HeadPlan choice(int64_t i) const {
+    if (i < std::ssize(taus))
+      return {.kind = HeadKind::kClusters, .tau = taus[static_cast<size_t>(i)], .far = far};
+    return {.kind = HeadKind::kWindow, .tau = 0, .far = far};
+  }
+  bool clusters(int64_t i) const { return i < std::ssize(taus); }
+};
+
+// One of these, for a head of a layer.
+struct HeadChange {
+  int64_t layer = 0, head = 0;
+  size_t window = 0;   // of HeadOptions::windows
+  int64_t choice = 0;  // of HeadOptions::choice
+
+  // What it is called where measurements are kept.
+  std::string name(const HeadOptions& options) const;
+};
+
+// A layer of mode `keys` whose heads are all dense.
+LayerPlan keys_layer(const PlanShape& shape, int64_t window);
+AttentionPlan dense_plan(const PlanShape& shape);
+// All heads exact but one.
+AttentionPlan plan_with(const HeadChange& change, const HeadOptions& options,
+                        const PlanShape& shape);
+// All heads of all layers alike.
+AttentionPlan plan_of_all(size_t window, int64_t choice, const HeadOptions& options,
+                          const PlanShape& shape);
+
+}  // namespace sluice

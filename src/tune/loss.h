@@ -1,0 +1,67 @@
+// What plans cost in quality, against the exact model on the same windows.
+
+#pragma once
+
+#include <map>
+
+#include "eval/compare.h"
+#include "model/model.h"
+#include "plan/plan.h"
+#include "tune/text_split.h"
+
+namespace sluice {
+
+// A mean over tokens, with the error of a mean over independent units, which are uneven in size.
+class UnitMean {
+ public:
+  void add(int64_t unit, double sum, int64_t count);
+  double mean() const;
+  double standard_error() const;  // 0 for fewer than two units
+  int64_t count() const { return count_; }
+  int64_t n_units() const { return std::ssize(units_); }
+
+ private:
+  struct Unit {
+    double sum = 0;
+    int64_t count = 0;
+  };
+  std::map<int64_t, Unit> units_;
+  double sum_ = 0;
+  int64_t count_ = 0;
+};
+
+struct Loss {
+  UnitMean kl;
+  UnitMean log_ratio;  // ln(ppl / ppl of the exact model)
+  double ppl_ratio() const;
+  double ppl_ratio_stderr() const;
+};
+
+// The exact model on one window: what changes are compared with.
+class WindowReference {
+ public:
+  // keep_layers: also the residual stream before every layer, for measuring changes of one layer.
+  WindowReference(Model& model, const TuneWindow& window, bool keep_layers);
+
+  // Adds what the plan does on the window. first_layer: before it the plan is exact.
+  void add_loss(const Plan& plan, int64_t first_layer, Loss& loss);
+  // The same as a sum of KL over the tokens looked at.
+  double kl_sum(const Plan& plan, int64_t first_layer);
+  int64_t n_scored() const { return std::ssize(scored_); }
+
+ private:
+  Tensor residual(int64_t layer) const;
+  void score(const ConstTensor& hidden);  // fills scores_
+
+  Model& model_;
+  const TuneWindow& window_;
+  std::vector<int32_t> scored_;  // positions whose predictions are compared, evenly spread
+  Buffer residuals_;             // (n_layers, n_tokens, d_model) f32, or none
+  Buffer base_scores_, scores_;  // (n_scored, vocab) f32
+  std::vector<BaseRow> base_rows_;
+};
+
+// On all windows.
+Loss loss_of(Model& model, const Plan& plan, const std::vector<TuneWindow>& windows);
+
+}  // namespace sluice

@@ -1,0 +1,51 @@
+#include "tune/measurements.h"
+
+#include <cmath>
+#include <fstream>
+
+#include "io/write_file.h"
+
+namespace sluice {
+namespace {
+
+using nlohmann::json;
+
+constexpr const char* kFormat = "sluice-measurements";
+
+bool is_list_of_sums(const json& list) {
+  if (!list.is_array()) return false;
+  for (const json& sum : list)
+    if (!sum.is_number() || !std::isfinite(sum.get<double>()) || sum.get<double>() < 0)
+      return false;
+  return true;
+}
+
+}  // namespace
+
+Measurements::Measurements(std::filesystem::path path, json key)
+    : path_(std::move(path)), key_(std::move(key)) {
+  if (path_.empty()) return;
+  std::ifstream file(path_);
+  const json found = json::parse(file, nullptr, /*allow_exceptions=*/false);
+  if (!found.is_object() || found.value("format", "") != kFormat || !found.contains("key") ||
+      found["key"] != key_ || !found.contains("kl") || !found["kl"].is_object())
+    return;
+  for (const auto& [name, sums] : found["kl"].items())
+    if (is_list_of_sums(sums)) kl_[name] = sums.get<std::vector<double>>();
+  if (found.contains("times")) times_ = found["times"];
+  resumed_ = true;
+}
+
+const std::vector<double>& Measurements::kl(const std::string& change) const {
+  static const std::vector<double> kNone;
+  const auto found = kl_.find(change);
+  return found == kl_.end() ? kNone : found->second;
+}
+
+void Measurements::save() const {
+  if (path_.empty()) return;
+  const json all = {{"format", kFormat}, {"key", key_}, {"kl", kl_}, {"times", times_}};
+  write_file(path_, all.dump() + "\n");
+}
+
+}  // namespace sluice

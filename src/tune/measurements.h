@@ -1,0 +1,38 @@
+// What tune measured, in a file, so that an interrupted run goes on where it was and another
+// contract need not measure again.
+
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace sluice {
+
+class Measurements {
+ public:
+  // key: all that figures depend on (model, text, lengths, machine …). A file of another key, or one
+  // that cannot be understood, is begun anew. Without a path nothing is kept.
+  Measurements(std::filesystem::path path, nlohmann::json key);
+
+  // Sums of KL by window; those known are the first ones.
+  const std::vector<double>& kl(const std::string& change) const;
+  void add_kl(const std::string& change, double sum) { kl_[change].push_back(sum); }
+  // A table of times, as its maker describes it; null when there is none.
+  const nlohmann::json& times() const { return times_; }
+  void set_times(nlohmann::json times) { times_ = std::move(times); }
+
+  bool resumed() const { return resumed_; }
+  void save() const;
+
+ private:
+  std::filesystem::path path_;
+  nlohmann::json key_, times_;
+  std::map<std::string, std::vector<double>> kl_;
+  bool resumed_ = false;
+};
+
+}  // namespace sluice

@@ -1,0 +1,36 @@
+// A text as windows for tuning and windows for judging, with no document in both.
+
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "eval/text_stream.h"
+
+namespace sluice {
+
+// Windows of one unit come from the same documents; units have none in common, so figures of
+// different units count as independent.
+struct TuneWindow {
+  std::vector<int32_t> tokens;  // context + 1
+  int64_t unit = 0;
+};
+
+struct TextSplit {
+  std::vector<TuneWindow> calibration, held_out;
+  int64_t n_calibration_units = 0, n_held_out_units = 0;
+  bool one_document = false;  // which had to be cut in two
+};
+
+struct SplitOptions {
+  int64_t context = 0;
+  int64_t n_calibration = 8, n_held_out = 16;  // windows, at most
+  uint32_t seed = 0;
+};
+
+// Documents shorter than a window are joined until they fill one; of long ones only the first
+// windows are used, so that many documents have a say. Throws Error for a text of fewer than two
+// windows.
+TextSplit split_text(TextStream& text, const SplitOptions& options);
+
+}  // namespace sluice
