@@ -46,15 +46,6 @@ struct AnalyzeFlags : CommonOptions {
   bool wants_joint() const { return joint || !bases.empty(); }
 };
 
-// Every value once, in the order given.
-template <typename T>
-std::vector<T> distinct(const std::vector<T>& values) {
-  std::vector<T> out;
-  for (const T& value : values)
-    if (std::find(out.begin(), out.end(), value) == out.end()) out.push_back(value);
-  return out;
-}
-
 // What the flags leave open follows from the first rule, as it does where attention uses it.
 LayerPlan settings_of(const AnalyzeFlags& flags, const ModelSpec& spec) {
   UniformAttention choice;
@@ -94,16 +85,37 @@ std::vector<int64_t> contexts_of(const AnalyzeFlags& flags, const ModelSpec& spe
   return distinct(flags.contexts);
 }
 
+int64_t subspace_rank(const AnalyzeFlags& flags, const ModelSpec& spec) {
+  return flags.ranks.empty() ? std::max<int64_t>(spec.d_model / 4, 1)
+                             : *std::max_element(flags.ranks.begin(), flags.ranks.end());
+}
+
+// Refuses now what the calibration after the analysis would refuse.
+void check_subspaces(const AnalyzeFlags& flags, const ModelSpec& spec) {
+  CalibrateOptions asked;
+  asked.inputs = linear_inputs(spec);
+  asked.ranks = {subspace_rank(flags, spec)};
+  check_ranks(asked, spec.row_widths());
+}
+
 std::optional<SubspaceProfile> subspaces_of(const AnalyzeFlags& flags, const TextSource& source,
                                             Model& model) {
   if (!flags.subspace) return std::nullopt;
   ProgressBar bar("analyze subspaces", flags.quiet);
   TextStream text = source.open();
-  const int64_t rank = flags.ranks.empty()
-                           ? std::max<int64_t>(model.spec().d_model / 4, 1)
-                           : *std::max_element(flags.ranks.begin(), flags.ranks.end());
-  return profile_subspaces(model, text, rank, flags.windows,
+  return profile_subspaces(model, text, subspace_rank(flags, model.spec()), flags.windows,
                            [&](double done) { bar.update(done, ""); });
+}
+
+// Fewer rows than directions hold all of their energy in as many directions as they are.
+void warn_of_few_tokens(const SubspaceProfile& subspaces) {
+  const auto widest = std::max_element(subspaces.groups.begin(), subspaces.groups.end(),
+                                       [](const auto& a, const auto& b) { return a.d < b.d; });
+  if (widest != subspaces.groups.end() && subspaces.n_tokens < widest->d)
+    fmt::print(stderr,
+               "sluice: {} tokens are fewer than the {} numbers of {}, and effective ranks are "
+               "at most that many; more --windows, or a longer text, tell more\n",
+               subspaces.n_tokens, widest->d, basis_input_name(widest->input));
 }
 
 // What goes beside the sets.
@@ -147,6 +159,7 @@ void run_analyze(AnalyzeFlags& flags) {
   const ModelSpec& spec = checkpoint->spec();
   AnalyzeOptions options = analyze_options(flags, spec);
   options.want_map = flags.wants_results();
+  if (flags.subspace) check_subspaces(flags, spec);
   const std::vector<int64_t> contexts = contexts_of(flags, spec);
   flags.context = *std::max_element(contexts.begin(), contexts.end());
   const TextSource source{
@@ -163,7 +176,8 @@ void run_analyze(AnalyzeFlags& flags) {
                            .ranks = distinct(flags.ranks),
                            .bases = flags.bases},
                           source);
-  if (joint && joint->same_text)
+  const SidecarBases* bases = joint && joint->bases ? &*joint->bases : nullptr;
+  if (bases != nullptr && bases->origin.same_text == true)
     fmt::print(stderr, "sluice: the bases were made from this very text\n");
   Model model = load_model(checkpoint, flags);
   const ProjectionNorms norms = projection_norms(*checkpoint);
@@ -179,13 +193,15 @@ void run_analyze(AnalyzeFlags& flags) {
     options.want_map = false;  // one is enough to look at
   }
   Extras extras{.subspaces = subspaces_of(flags, source, model), .joint = {}};
+  if (extras.subspaces) warn_of_few_tokens(*extras.subspaces);
   if (joint) extras.joint = run_joint(*joint, source, model, flags.quiet);
   if (flags.wants_results()) {
     nlohmann::json json = analyze_results(
         {.command_line = flags.command_line,
          .checkpoint = *checkpoint,
          .model = model,
-         .text = flags.file},
+         .text = flags.file,
+         .model_sha256 = bases != nullptr ? bases->bases.model_sha256 : ""},
         {.options = options, .contexts = contexts, .result = result, .tokenizer = *tokenizer});
     if (extras.subspaces) json["subspace"] = describe_subspaces(*extras.subspaces);
     if (extras.joint) json["joint"] = describe_joint(*extras.joint);

@@ -238,14 +238,15 @@ function jointFigures({joint}) {
   keepDrawn(
       hosts[1], (width) => layersChart(width, 'Time, relative', time, {domain: [0, 1.05 * most]}));
   const bases = asObject(joint.bases);
-  const origin = bases.path ? fileName(bases.text) : 'the text after the windows';
+  const text = asObject(bases.text);
+  const origin = bases.path ? fileName(text.path) : 'the text after the windows';
   return {
     key: legend(dropped),
     figures: [
       figureOf(
           'Pairs dropped in k dimensions',
           `Share of the pairs considered whose cosine needs no full product; bases from ${
-              origin} (${plural(bases.n_tokens, 'token')}).`,
+              origin} (${plural(text.n_tokens, 'token')}).`,
           hosts[0]),
       figureOf(
           'Time of selection over that without a basis',
