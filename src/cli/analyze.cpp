@@ -91,11 +91,19 @@ int64_t subspace_rank(const AnalyzeFlags& flags, const ModelSpec& spec) {
 }
 
 // Refuses now what the calibration after the analysis would refuse.
-void check_subspaces(const AnalyzeFlags& flags, const ModelSpec& spec) {
+void check_subspaces(const AnalyzeFlags& flags, const ModelSpec& spec, const TextSource& source) {
+  const int64_t rank = subspace_rank(flags, spec);
   CalibrateOptions asked;
   asked.inputs = linear_inputs(spec);
-  asked.ranks = {subspace_rank(flags, spec)};
+  asked.ranks = {rank};
   check_ranks(asked, spec.row_widths());
+  TextStream text = source.open();
+  std::vector<int32_t> tokens;
+  const int64_t n =
+      text.read(std::min(rank, std::min(flags.windows, rank) * flags.context), tokens);
+  if (n < rank)
+    throw Error(fmt::format("{} tokens are too few for the {} directions of --subspace", n, rank),
+                "a smaller --rank, more --windows, or a longer text");
 }
 
 std::optional<SubspaceProfile> subspaces_of(const AnalyzeFlags& flags, const TextSource& source,
@@ -159,7 +167,6 @@ void run_analyze(AnalyzeFlags& flags) {
   const ModelSpec& spec = checkpoint->spec();
   AnalyzeOptions options = analyze_options(flags, spec);
   options.want_map = flags.wants_results();
-  if (flags.subspace) check_subspaces(flags, spec);
   const std::vector<int64_t> contexts = contexts_of(flags, spec);
   flags.context = *std::max_element(contexts.begin(), contexts.end());
   const TextSource source{
@@ -168,6 +175,7 @@ void run_analyze(AnalyzeFlags& flags) {
     TextStream text = source.open();
     first_window(text, std::min(flags.context, spec.max_positions));
   }
+  if (flags.subspace) check_subspaces(flags, spec, source);
   std::optional<JointRequest> joint;
   if (flags.wants_joint())
     joint = joint_request({.checkpoint = *checkpoint,

@@ -167,9 +167,9 @@ nlohmann::json times_json(const JointRankTimes& times) {
   nlohmann::json out;
   const auto add = [&](const JointTimes& of, const std::string& how) {
     out["seconds" + how] = of.seconds;
-    out["speedup" + how] = of.speedup.middle;
-    out["speedup" + how + "_low"] = of.speedup.low;
-    out["speedup" + how + "_high"] = of.speedup.high;
+    out["speedup_vs_plain" + how] = of.speedup.middle;
+    out["speedup_low" + how] = of.speedup.low;
+    out["speedup_high" + how] = of.speedup.high;
   };
   add(times.always, "");
   add(times.where_pays, "_where_pays");

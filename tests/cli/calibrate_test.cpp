@@ -114,10 +114,20 @@ TEST(CalibrateCommand, RefusesInOneLine) {
 
 TEST(AnalyzeSubspace, RefusesARankThatNoBasisHas) {
   const ModelFolder folder;
-  expect_complaint(
-      run_program({"analyze", "-m", folder.path(), "-f", folder.write("text.txt", letter_text(200)),
-                   "--subspace", "--rank", "33"}),
-      1, {"--rank 33", "attention_input"});
+  const auto refused = [&](const Args& more, const std::vector<std::string>& words) {
+    Args args{"analyze",
+              "-m",
+              folder.path(),
+              "-f",
+              folder.write("text.txt", letter_text(200)),
+              "--subspace",
+              "-c",
+              "8"};
+    args.insert(args.end(), more.begin(), more.end());
+    expect_complaint(run_program(args), 1, words);
+  };
+  refused({"--rank", "33"}, {"--rank 33", "attention_input"});
+  refused({"--rank", "32", "--windows", "3"}, {"24 tokens are too few for the 32 directions"});
 }
 
 TEST(AnalyzeSubspace, ShowsBothAxes) {

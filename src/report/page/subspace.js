@@ -217,7 +217,7 @@ function seriesOfRanks(joint, valueOf) {
                         `${percent(r.dropped_fraction, 1)} of ${figure(r.pairs, 3)} pairs dropped`,
                         `${milliseconds(1000 * r.of.seconds)} without, ${
                             milliseconds(1000 * r.seconds)} with, ${
-                            milliseconds(1000 * r.seconds_where_pays)} where it pays`
+                            milliseconds(1000 * r.seconds_where_pays)} if judged to pay`
                       ]])
            }));
 }
@@ -250,7 +250,7 @@ function jointFigures({joint}) {
           hosts[0]),
       figureOf(
           'Time of selection over that without a basis',
-          'With the basis where it pays; 1 is no change. Sets and owners are the same.', hosts[1])
+          'With the basis as long as it is judged to pay; 1 is no change. Sets and owners are the same.', hosts[1])
     ]
   };
 }
