@@ -12,6 +12,7 @@
 #include <optional>
 
 #include "cli/analyze_joint.h"
+#include "cli/analyze_subspace.h"
 #include "cli/analyze_tables.h"
 #include "cli/commands.h"
 #include "cli/options.h"
@@ -85,47 +86,6 @@ std::vector<int64_t> contexts_of(const AnalyzeFlags& flags, const ModelSpec& spe
   return distinct(flags.contexts);
 }
 
-int64_t subspace_rank(const AnalyzeFlags& flags, const ModelSpec& spec) {
-  return flags.ranks.empty() ? std::max<int64_t>(spec.d_model / 4, 1)
-                             : *std::max_element(flags.ranks.begin(), flags.ranks.end());
-}
-
-// Refuses now what the calibration after the analysis would refuse.
-void check_subspaces(const AnalyzeFlags& flags, const ModelSpec& spec, const TextSource& source) {
-  const int64_t rank = subspace_rank(flags, spec);
-  CalibrateOptions asked;
-  asked.inputs = linear_inputs(spec);
-  asked.ranks = {rank};
-  check_ranks(asked, spec.row_widths());
-  TextStream text = source.open();
-  std::vector<int32_t> tokens;
-  const int64_t n =
-      text.read(std::min(rank, std::min(flags.windows, rank) * flags.context), tokens);
-  if (n < rank)
-    throw Error(fmt::format("{} tokens are too few for the {} directions of --subspace", n, rank),
-                "a smaller --rank, more --windows, or a longer text");
-}
-
-std::optional<SubspaceProfile> subspaces_of(const AnalyzeFlags& flags, const TextSource& source,
-                                            Model& model) {
-  if (!flags.subspace) return std::nullopt;
-  ProgressBar bar("analyze subspaces", flags.quiet);
-  TextStream text = source.open();
-  return profile_subspaces(model, text, subspace_rank(flags, model.spec()), flags.windows,
-                           [&](double done) { bar.update(done, ""); });
-}
-
-// Fewer rows than directions hold all of their energy in as many directions as they are.
-void warn_of_few_tokens(const SubspaceProfile& subspaces) {
-  const auto widest = std::max_element(subspaces.groups.begin(), subspaces.groups.end(),
-                                       [](const auto& a, const auto& b) { return a.d < b.d; });
-  if (widest != subspaces.groups.end() && subspaces.n_tokens < widest->d)
-    fmt::print(stderr,
-               "sluice: {} tokens are fewer than the {} numbers of {}, and effective ranks are "
-               "at most that many; more --windows, or a longer text, tell more\n",
-               subspaces.n_tokens, widest->d, basis_input_name(widest->input));
-}
-
 // What goes beside the sets.
 struct Extras {
   std::optional<SubspaceProfile> subspaces;
@@ -175,7 +135,9 @@ void run_analyze(AnalyzeFlags& flags) {
     TextStream text = source.open();
     first_window(text, std::min(flags.context, spec.max_positions));
   }
-  if (flags.subspace) check_subspaces(flags, spec, source);
+  std::optional<SubspaceRequest> subspace;
+  if (flags.subspace)
+    subspace = subspace_request(flags.ranks, flags.windows, flags.context, spec, source);
   std::optional<JointRequest> joint;
   if (flags.wants_joint())
     joint = joint_request({.checkpoint = *checkpoint,
@@ -200,8 +162,8 @@ void run_analyze(AnalyzeFlags& flags) {
     if (found.map) result.map = std::move(found.map);
     options.want_map = false;  // one is enough to look at
   }
-  Extras extras{.subspaces = subspaces_of(flags, source, model), .joint = {}};
-  if (extras.subspaces) warn_of_few_tokens(*extras.subspaces);
+  Extras extras;
+  if (subspace) extras.subspaces = run_subspace(*subspace, source, model, flags.quiet);
   if (joint) extras.joint = run_joint(*joint, source, model, flags.quiet);
   if (flags.wants_results()) {
     nlohmann::json json = analyze_results(
