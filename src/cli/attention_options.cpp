@@ -122,7 +122,7 @@ void add_attention_options(CLI::App& command, AttentionFlags& flags, bool lists)
 
 std::vector<UniformAttention> attention_choices(const AttentionFlags& flags) {
   std::vector<AttentionMode> modes;
-  for (const std::string& name : flags.modes) modes.push_back(*mode_of(name));
+  for (const std::string& name : distinct(flags.modes)) modes.push_back(*mode_of(name));
   if (modes.empty()) modes.push_back(AttentionMode::kDense);
   check_flags(flags, modes);
   if (modes.front() == AttentionMode::kDense) return {};
@@ -135,15 +135,15 @@ std::vector<UniformAttention> attention_choices(const AttentionFlags& flags) {
   common.outlier_ratio = flags.outlier_ratio;
   common.from_layer = flags.from_layer.value_or(common.from_layer);
   std::vector<std::optional<SelectRule>> rules;
-  for (const std::string& name : flags.rules) rules.push_back(rule_of(name));
+  for (const std::string& name : distinct(flags.rules)) rules.push_back(rule_of(name));
   if (rules.empty()) rules.emplace_back();
   const std::vector<double> taus =
-      flags.taus.empty() ? std::vector<double>{common.tau} : flags.taus;
+      flags.taus.empty() ? std::vector<double>{common.tau} : distinct(flags.taus);
   std::vector<UniformAttention> choices;
   for (const AttentionMode mode : modes) {
     std::vector<FarKey> fars;  // `keys` alone knows several
     if (mode == AttentionMode::kKeys)
-      for (const std::string& name : flags.fars) fars.push_back(*far_of(name));
+      for (const std::string& name : distinct(flags.fars)) fars.push_back(*far_of(name));
     if (fars.empty()) fars.push_back(common.far);
     for (const auto& rule : rules)
       for (const FarKey far : fars)

@@ -30,8 +30,11 @@ std::vector<BenchCandidate> bench_candidates(const std::vector<UniformChoice>& c
       label += (label.empty() ? "" : "; ") + linear_text(linear);
     nlohmann::json settings = describe_attention(attention, shape);
     settings.update(describe_linear(linear));
+    const std::string_view kind = linear_name(linear.kind);
+    const bool dense = attention.mode == AttentionMode::kDense;
     candidates.push_back({.label = std::move(label),
-                          .mode = std::string(mode_name(attention.mode)),
+                          .mode = std::string(dense ? kind : mode_name(attention.mode)),
+                          .linear = std::string(kind),
                           .settings = std::move(settings),
                           .plan = plans[i]});
   }

@@ -141,7 +141,7 @@ TEST_P(EvalAttention, PrintsARunningLineAndASummary) {
 TEST_P(EvalAttention, AListGivesARunEach) {
   const RunResult result =
       eval(joined(kKeys, {"--tau", "0,0.5,0.9", "--far", "centroid,own", "--windows", "2"}));
-  expect_all_in({"KL centroid 0.5", "KL own 0.9", "clusters/T", "keys read"}, result);
+  expect_all_in({"KL centroid tau 0.5", "KL own tau 0.9", "clusters/T", "keys read"}, result);
   const json results = read_results(results_);
   ASSERT_EQ(results.at("runs").size(), 6u);
   EXPECT_FALSE(results.contains("metrics"));
