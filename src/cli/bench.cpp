@@ -63,9 +63,23 @@ void print_notes(const BenchFlags& flags, const std::vector<UniformAttention>& a
   for (const std::string& line : result.left_out) fmt::print(stderr, "sluice: {}\n", line);
 }
 
+// With --joint every choice twice, without and with it: what it saves is a matter of one run.
+std::vector<UniformAttention> attention_to_time(const AttentionFlags& flags) {
+  std::vector<UniformAttention> choices;
+  for (UniformAttention choice : attention_choices(flags)) {
+    if (choice.joint) {
+      choice.joint = false;
+      choices.push_back(choice);
+      choice.joint = true;
+    }
+    choices.push_back(choice);
+  }
+  return choices;
+}
+
 void run_bench(BenchFlags& flags) {
-  const std::vector<UniformAttention> attention = attention_choices(flags.attention);
-  std::vector<UniformLinear> linear = linear_choices(flags.linear);
+  const std::vector<UniformAttention> attention = attention_to_time(flags.attention);
+  std::vector<UniformLinear> linear = linear_choices(flags.linear, flags.attention.joint);
   check_outputs(flags, {flags.file, flags.linear.bases});
   const auto checkpoint = open_checkpoint(flags.model);
   const ModelSpec& spec = checkpoint->spec();

@@ -177,8 +177,9 @@ void print_summary(const PlanComparison& plan, const UniformChoice& choice) {
     print_groups(plan.linear);
   }
   if (plan.generation_match.count() > 0)
-    fmt::print("\nGenerated alike: {:.1f} tokens, mean of {} continuations\n",
-               plan.generation_match.mean(), plan.generation_match.count());
+    fmt::print("\nGenerated alike: {:.1f} tokens, {:.1f} characters, mean of {} continuations\n",
+               plan.generation_match.mean(), plan.generation_match_characters.mean(),
+               plan.generation_match.count());
 }
 
 void print_table(const CompareResult& result, const std::vector<UniformChoice>& choices,
@@ -213,7 +214,10 @@ void print_table(const CompareResult& result, const std::vector<UniformChoice>& 
     add("same top p", 16,
         fmt::format("{:.3f} ± {:.3f}%", 100 * c.same_top().mean(),
                     100 * c.same_top().standard_error()));
-    if (generated) add("alike", 7, fmt::format("{:.1f}", plan.generation_match.mean()));
+    if (generated) {
+      add("alike", 6, fmt::format("{:.1f}", plan.generation_match.mean()));
+      add("characters", 10, fmt::format("{:.1f}", plan.generation_match_characters.mean()));
+    }
     if (i == 0) fmt::print("{}\n", heading);
     fmt::print("{}\n", row);
   }

@@ -115,7 +115,7 @@ void run_comparison(const EvalOptions& options, const Checkpoint& checkpoint, Te
 
 void run_eval(const EvalOptions& options) {
   const std::vector<UniformAttention> attention = attention_choices(options.attention);
-  std::vector<UniformLinear> linear = linear_choices(options.linear);
+  std::vector<UniformLinear> linear = linear_choices(options.linear, options.attention.joint);
   if (options.n_predict > 0 && attention.empty() && linear.empty())
     throw CLI::ValidationError(
         "--predict compares generation with dense, give --attention keys or copy, or --linear gsi "

@@ -52,7 +52,7 @@ void run_generate(GenerateFlags flags, bool has_prompt, bool has_file) {
   for (const std::string& stop : flags.generate.stop)
     if (stop.empty()) throw CLI::ValidationError("--stop is empty");
   UniformChoice choice{.attention = attention_of(flags.attention)};
-  std::vector<UniformLinear> linear = linear_choices(flags.linear);
+  std::vector<UniformLinear> linear = linear_choices(flags.linear, flags.attention.joint);
   const std::string prompt = has_file ? read_prompt_file(flags.file) : flags.prompt;
   check_outputs(flags, {flags.file, flags.linear.bases});
   const auto checkpoint = open_checkpoint(flags.model);

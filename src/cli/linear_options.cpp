@@ -18,11 +18,15 @@ constexpr const char* kKindHelp =
     "        the others are exact; needs --bases\n"
     "graded  each row by its largest coordinates alone";
 
-void check_flags(const LinearFlags& flags, bool gsi, bool any) {
-  const char* of_gsi = !flags.ranks.empty()   ? "--rank"
-                       : flags.adaptive       ? "--adaptive"
-                       : !flags.bases.empty() ? "--bases"
-                                              : nullptr;
+void check_flags(const LinearFlags& flags, bool gsi, bool any, bool joint) {
+  if (joint && flags.bases.empty())
+    throw CLI::ValidationError(
+        "--joint needs bases: make them with sluice calibrate --selection normed, and give them "
+        "with --bases");
+  const char* of_gsi = !flags.ranks.empty()             ? "--rank"
+                       : flags.adaptive                 ? "--adaptive"
+                       : !flags.bases.empty() && !joint ? "--bases"
+                                                        : nullptr;
   if (!any) {
     if (of_gsi != nullptr)
       throw CLI::ValidationError(
@@ -69,14 +73,14 @@ void add_linear_options(CLI::App& command, LinearFlags& flags, bool lists) {
   add("--bases", flags.bases, "File of bases, from sluice calibrate");
 }
 
-std::vector<UniformLinear> linear_choices(const LinearFlags& flags) {
+std::vector<UniformLinear> linear_choices(const LinearFlags& flags, bool joint) {
   std::vector<LinearKind> kinds;
   for (const std::string& name : distinct(flags.kinds)) kinds.push_back(*linear_of(name));
   const auto has = [&](LinearKind kind) {
     return std::find(kinds.begin(), kinds.end(), kind) != kinds.end();
   };
   const bool gsi = has(LinearKind::kGsi), graded = has(LinearKind::kGraded);
-  check_flags(flags, gsi, gsi || graded);
+  check_flags(flags, gsi, gsi || graded, joint);
   if (!gsi && !graded) return {};
   const std::vector<double> epsilons = flags.epsilons.empty()
                                            ? std::vector<double>{UniformLinear{}.epsilon}
@@ -122,11 +126,13 @@ std::optional<SidecarBases> read_bases_of(const LinearFlags& flags, const Checkp
   for (const Basis& basis : read.bases.list)
     if (static_cast<size_t>(basis.input) < kLinearInputs.size())
       rank = rank == 0 ? basis.rank : std::min(rank, basis.rank);
-  if (rank == 0)
-    throw Error(fmt::format("{}: holds no bases of linear layers", path_label(flags.bases)),
-                "sluice calibrate makes them");
-  for (UniformLinear& choice : choices)
-    if (choice.kind == LinearKind::kGsi && choice.rank == 0) choice.rank = rank;
+  for (UniformLinear& choice : choices) {
+    if (choice.kind != LinearKind::kGsi || choice.rank > 0) continue;
+    if (rank == 0)
+      throw Error(fmt::format("{}: holds no bases of linear layers", path_label(flags.bases)),
+                  "sluice calibrate makes them");
+    choice.rank = rank;
+  }
   return read;
 }
 
@@ -140,6 +146,7 @@ void warn_of_same_text(const std::optional<SidecarBases>& bases) {
 std::vector<Plan> prepared_plans(Model& model, const std::vector<UniformChoice>& choices,
                                  const std::optional<SidecarBases>& bases) {
   std::vector<Plan> plans;
+  if (bases) model.prepare_selection(bases->bases);
   for (const UniformChoice& choice : choices) {
     plans.push_back(uniform_plan(choice, model.plan_shape(), model.linear_shape()));
     model.prepare_linear(plans.back().linear, bases ? &bases->bases : nullptr);

@@ -29,7 +29,8 @@ void add_linear_options(CLI::App& command, LinearFlags& flags, bool lists);
 
 // Every combination of the values given; none for dense layers. Throws CLI::ValidationError for a
 // flag that would have no effect and for gsi without bases. A rank of 0 stands for the bases' own.
-std::vector<UniformLinear> linear_choices(const LinearFlags& flags);
+// joint: selection needs bases too.
+std::vector<UniformLinear> linear_choices(const LinearFlags& flags, bool joint);
 
 // Every combination of both axes, without the one that is dense in both.
 std::vector<UniformChoice> combined(const std::vector<UniformAttention>& attention,

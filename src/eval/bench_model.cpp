@@ -55,6 +55,18 @@ double weights_between(const LinearWork& before, const LinearWork& after, int64_
          more;
 }
 
+std::optional<double> pairs_dropped_of(const KvCache& cache, int64_t n_layers) {
+  double dropped = 0, all = 0;
+  for (int64_t layer = 0; layer < n_layers; ++layer)
+    if (const Selector* selector = cache.selector(layer);
+        selector != nullptr && selector->spec().basis != nullptr) {
+      dropped += static_cast<double>(selector->pairs_dropped());
+      all += static_cast<double>(selector->pairs_dropped() + selector->products());
+    }
+  if (all == 0) return {};
+  return dropped / all;
+}
+
 // Every candidate at one length.
 class LengthBench {
  public:
@@ -100,11 +112,13 @@ class LengthBench {
       forward_in_passes(model_, tokens_.first(static_cast<size_t>(n_tokens_)), cache,
                         whole ? n_tokens_ : kPassTokens, [](int64_t, const ConstTensor&) {});
     });
-    if (warm_up)
+    if (warm_up) {
       prefills_[candidate].reps_fraction = decodes_[candidate].reps_fraction =
           reps_fraction_of(cache, model_.spec().n_layers);
-    else
+      prefills_[candidate].pairs_dropped_fraction = pairs_dropped_of(cache, model_.spec().n_layers);
+    } else {
       prefills_[candidate].samples.push_back(prefill);
+    }
     const LinearWork before = linear_work(cache, model_.spec());
     prefills_[candidate].fast_path_fraction = before.fast_path_fraction();
     const int64_t n_predict = n_predict_[candidate];
@@ -160,10 +174,12 @@ class LengthBench {
 
   // Times work that counts n times.
   static BenchSample sample(KvCache& cache, int64_t n, const std::function<void()>& work) {
-    cache.times() = {};
+    cache.reset_times();
     const double total = time_ms(work);
+    const LayerTimes times = cache.all_times();
     const auto share = [n](double ms) { return ms / static_cast<double>(n); };
-    return {share(total), share(1e3 * cache.times().select), share(1e3 * cache.times().attend)};
+    return {share(total), share(1e3 * times.select), share(1e3 * times.attend),
+            share(1e3 * times.all_linear())};
   }
 
   Model& model_;
@@ -191,7 +207,7 @@ BenchSample BenchCase::middle() const {
             [](const BenchSample& a, const BenchSample& b) { return a.total < b.total; });
   const BenchSample &low = sorted[(sorted.size() - 1) / 2], &high = sorted[sorted.size() / 2];
   return {(low.total + high.total) / 2, (low.select + high.select) / 2,
-          (low.attend + high.attend) / 2};
+          (low.attend + high.attend) / 2, (low.linear + high.linear) / 2};
 }
 
 double BenchCase::tokens_per_s() const {
@@ -264,24 +280,27 @@ nlohmann::json bench_results(const ResultsOrigin& origin, const BenchResult& res
   for (const BenchCase& found : result.cases) {
     const BenchCandidate& candidate = result.candidates[found.candidate];
     const BenchSample middle = found.middle();
-    json["cases"].push_back(
-        {{"name", found.name},
-         {"n_tokens", found.n_tokens},
-         {"mode", candidate.mode},
-         {"linear", candidate.linear},
-         {"label", candidate.label},
-         {"settings", candidate.settings},
-         {"samples_ms", found.totals_ms()},
-         {"median_ms", middle.total},
-         {"tokens_per_s", found.tokens_per_s()},
-         {"speedup_vs_dense", found.speedup.middle},
-         {"speedup_low", found.speedup.low},
-         {"speedup_high", found.speedup.high},
-         {"parts_ms",
-          {{"select", middle.select}, {"attend", middle.attend}, {"rest", middle.rest()}}},
-         {"n_reps_fraction", or_null(found.reps_fraction)},
-         {"fast_path_fraction", or_null(found.fast_path_fraction)},
-         {"weight_bytes_fraction", or_null(found.weight_bytes_fraction)}});
+    json["cases"].push_back({{"name", found.name},
+                             {"n_tokens", found.n_tokens},
+                             {"mode", candidate.mode},
+                             {"linear", candidate.linear},
+                             {"label", candidate.label},
+                             {"settings", candidate.settings},
+                             {"samples_ms", found.totals_ms()},
+                             {"median_ms", middle.total},
+                             {"tokens_per_s", found.tokens_per_s()},
+                             {"speedup_vs_dense", found.speedup.middle},
+                             {"speedup_low", found.speedup.low},
+                             {"speedup_high", found.speedup.high},
+                             {"parts_ms",
+                              {{"select", middle.select},
+                               {"attend", middle.attend},
+                               {"linear", middle.linear},
+                               {"rest", middle.rest()}}},
+                             {"n_reps_fraction", or_null(found.reps_fraction)},
+                             {"pairs_dropped_fraction", or_null(found.pairs_dropped_fraction)},
+                             {"fast_path_fraction", or_null(found.fast_path_fraction)},
+                             {"weight_bytes_fraction", or_null(found.weight_bytes_fraction)}});
   }
   return json;
 }

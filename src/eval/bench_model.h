@@ -35,8 +35,8 @@ struct BenchOptions {
 
 // One sample in ms: of a whole prefill, or of one token decoded (the mean of n_predict).
 struct BenchSample {
-  double total = 0, select = 0, attend = 0;
-  double rest() const { return total - select - attend; }
+  double total = 0, select = 0, attend = 0, linear = 0;
+  double rest() const { return total - select - attend - linear; }
 };
 
 struct BenchCase {
@@ -47,6 +47,8 @@ struct BenchCase {
   std::vector<BenchSample> samples;     // in the order of the rounds
   Ratio speedup{1, 1, 1};               // against exact attention, round by round
   std::optional<double> reps_fraction;  // tokens that stand for themselves, over n_tokens
+  // Of the pairs of a joint selection, those its basis decided; of a prefill alone.
+  std::optional<double> pairs_dropped_fraction = {};
   // Of linear layers, for the tokens of the case alone; null where they are dense. A token decoded
   // reads a share of the weights, those of a prefill share what they read: null.
   std::optional<double> fast_path_fraction = {}, weight_bytes_fraction = {};

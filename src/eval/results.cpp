@@ -150,10 +150,13 @@ nlohmann::json describe_comparison(const PlanComparison& plan) {
                          {"selection_products", plan.work.selection_products()},
                          {"selection_products_paper", plan.work.selection_products_paper()},
                          // Null: not measured.
-                         {"generation_match_tokens", nullptr}};
+                         {"generation_match_tokens", nullptr},
+                         {"generation_match_characters", nullptr}};
   json.update(describe_linear_shares(plan.linear));
-  if (plan.generation_match.count() > 0)
+  if (plan.generation_match.count() > 0) {
     json["generation_match_tokens"] = plan.generation_match.mean();
+    json["generation_match_characters"] = plan.generation_match_characters.mean();
+  }
   return json;
 }
 

@@ -26,6 +26,7 @@ class TextStream {
   // Appends up to n tokens to out and returns how many; fewer only at the end of the text.
   int64_t read(int64_t n, std::vector<int32_t>& out);
 
+  const Tokenizer& tokenizer() const { return tokenizer_; }
   int64_t bytes_read() const { return bytes_read_; }
   int64_t bytes_total() const { return bytes_total_; }
   int64_t n_documents() const { return n_documents_; }

@@ -13,7 +13,7 @@ Projections project(Backend& backend, const BlockShape& shape, const BlockWeight
                     const BlockInput& input, const ConstTensor& x,
                     std::span<const int32_t> positions, const Tensor& out) {
   if (x.rows() > 0)
-    run_linear(backend, input.gate(BasisInput::kAttentionInput), input.sequence,
+    run_linear(backend, input, BasisInput::kAttentionInput,
                {.weights = &weights.qkv.dense(), .x = x, .out = out});
   const int64_t d = shape.head_dim;
   const Projections heads{
@@ -42,7 +42,7 @@ void run_attention(Backend& backend, const BlockShape& shape, const BlockWeights
   const Tensor attended = workspace.attended();
   const Tensor out = heads_of(attended, 0, shape.n_heads, shape.head_dim);
   {
-    const TimedScope timed(input.times, &AttentionTimes::attend);
+    const TimedScope timed(input.timer(&LayerTimes::attend));
     backend.store_kv({.keys = heads.keys,
                       .values = heads.values,
                       .n_tokens = input.n_tokens,
@@ -66,7 +66,7 @@ void run_attention(Backend& backend, const BlockShape& shape, const BlockWeights
                        .values = heads.values,
                        .attended = out});
   input.linear_seen(BasisInput::kAttentionOutput, attended);
-  run_linear(backend, input.gate(BasisInput::kAttentionOutput), input.sequence,
+  run_linear(backend, input, BasisInput::kAttentionOutput,
              {.weights = &weights.attention_out.dense(),
               .x = attended,
               .accumulate = true,

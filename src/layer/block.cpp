@@ -27,6 +27,16 @@ Tensor Workspace::gathered(Backend& backend, int64_t n) {
   return gathered_.view().rows_from(0, n);
 }
 
+void run_linear(Backend& backend, const BlockInput& input, BasisInput which,
+                const LinearArgs& args) {
+  const TimedScope timed(input.times == nullptr ? nullptr
+                                                : &input.times->linear[static_cast<size_t>(which)]);
+  if (LinearGate* gate = input.gate(which))
+    gate->run(args, input.sequence);
+  else
+    backend.linear(args);
+}
+
 void run_block(Backend& backend, const BlockShape& shape, const BlockWeights& weights,
                const BlockInput& input, Workspace& workspace) {
   const Tensor residual = workspace.residual(), x = workspace.input();

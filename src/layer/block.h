@@ -6,8 +6,8 @@
 #include <functional>
 #include <memory>
 
-#include "layer/attention_times.h"
 #include "layer/layer_attention.h"
+#include "layer/layer_times.h"
 #include "layer/linear_gate.h"
 #include "layer/norm.h"
 #include "subspace/basis.h"
@@ -100,12 +100,16 @@ struct BlockInput {
   ConstTensor cosine, sine;
   const AttentionObserver* observer = nullptr;      // hears of dense layers
   const LinearObserver* linear_observer = nullptr;  // the same
-  AttentionTimes* times = nullptr;                  // grow by what attention takes here
+  LayerTimes* times = nullptr;                      // grow by what is done here
   LinearGates* gates = nullptr;                     // without, linear layers are dense
   int64_t sequence = -1;                            // whose rows these are; -1: all, stacked
 
   LinearGate* gate(BasisInput which) const {
     return gates == nullptr ? nullptr : (*gates)[static_cast<size_t>(which)].get();
+  }
+
+  double* timer(double LayerTimes::*part) const {
+    return times == nullptr ? nullptr : &(times->*part);
   }
 
   void linear_seen(BasisInput which, const ConstTensor& rows) const {

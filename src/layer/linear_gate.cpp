@@ -236,11 +236,4 @@ void LinearGate::run_graded(const LinearArgs& args) {
   backend_.linear(dense);
 }
 
-void run_linear(Backend& backend, LinearGate* gate, int64_t sequence, const LinearArgs& args) {
-  if (gate == nullptr)
-    backend.linear(args);
-  else
-    gate->run(args, sequence);
-}
-
 }  // namespace sluice

@@ -91,7 +91,4 @@ class LinearGate {
 // The gates of a layer by linear input; nullptr where it is dense.
 using LinearGates = std::array<std::unique_ptr<LinearGate>, kLinearInputs.size()>;
 
-// args.weights is the dense form, which is used where there is no gate.
-void run_linear(Backend& backend, LinearGate* gate, int64_t sequence, const LinearArgs& args);
-
 }  // namespace sluice

@@ -7,7 +7,7 @@ void run_mlp(Backend& backend, const BlockShape& shape, const BlockWeights& weig
   if (shape.kind != BlockKind::kParallel)
     input.linear_seen(BasisInput::kMlpInput, workspace.input());
   Tensor inner = workspace.mlp_in();
-  run_linear(backend, input.gate(BasisInput::kMlpInput), input.sequence,
+  run_linear(backend, input, BasisInput::kMlpInput,
              {.weights = &weights.mlp_in.dense(),
               .x = workspace.input(),
               .activation = shape.gated ? Activation::kNone : shape.activation,
@@ -17,7 +17,7 @@ void run_mlp(Backend& backend, const BlockShape& shape, const BlockWeights& weig
     inner = workspace.gated();
   }
   input.linear_seen(BasisInput::kMlpInner, inner);
-  run_linear(backend, input.gate(BasisInput::kMlpInner), input.sequence,
+  run_linear(backend, input, BasisInput::kMlpInner,
              {.weights = &weights.mlp_out.dense(),
               .x = inner,
               .accumulate = true,

@@ -29,6 +29,10 @@ Projections project(Backend& backend, const BlockShape& shape, const BlockWeight
                     const BlockInput& input, const ConstTensor& x,
                     std::span<const int32_t> positions, const Tensor& out);
 
+// By the gate of that input, or densely where there is none: args.weights is the dense form.
+void run_linear(Backend& backend, const BlockInput& input, BasisInput which,
+                const LinearArgs& args);
+
 // residual += mlp(x).
 void run_mlp(Backend& backend, const BlockShape& shape, const BlockWeights& weights,
              const BlockInput& input, Workspace& workspace);

@@ -11,7 +11,8 @@ KvCache::KvCache(const ModelSpec& spec, Backend& backend, int64_t n_batch, int64
       n_batch_(n_batch),
       capacity_(capacity),
       dense_token_bytes_(bytes_needed(spec, backend.compute_dtype(), n_batch, 1) / spec.n_layers),
-      gates_(std::move(gates)) {
+      gates_(std::move(gates)),
+      times_(static_cast<size_t>(spec.n_layers)) {
   SLUICE_CHECK(gates_.empty() || static_cast<int64_t>(gates_.size()) == spec.n_layers);
   SLUICE_CHECK(bases.empty() || static_cast<int64_t>(bases.size()) == spec.n_layers);
   const Shape shape = {n_batch, spec.n_kv_heads, capacity, spec.head_dim};
@@ -84,6 +85,14 @@ const LinearGate* KvCache::gate(int64_t layer, BasisInput input) const {
   return gates_.empty() ? nullptr
                         : gates_[static_cast<size_t>(layer)][static_cast<size_t>(input)].get();
 }
+
+LayerTimes KvCache::all_times() const {
+  LayerTimes sum;
+  for (const LayerTimes& times : times_) sum += times;
+  return sum;
+}
+
+void KvCache::reset_times() { std::fill(times_.begin(), times_.end(), LayerTimes{}); }
 
 CacheMemory KvCache::memory() const {
   const int64_t dense_layer = length_ * dense_token_bytes_;

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "backend/backend.h"
-#include "layer/attention_times.h"
 #include "layer/layer_attention.h"
+#include "layer/layer_times.h"
 #include "layer/linear_gate.h"
 #include "model/spec.h"
 
@@ -49,8 +49,10 @@ class KvCache {
   LinearGates* gates(int64_t layer);  // nullptr: all linear layers are dense
   const LinearGate* gate(int64_t layer, BasisInput input) const;  // nullptr: that one is
 
-  // What attention took so far, in all passes over this cache; set it to {} to begin anew.
-  AttentionTimes& times() { return times_; }
+  // What the parts of a layer took so far, in all passes over this cache.
+  LayerTimes& times(int64_t layer) { return times_[static_cast<size_t>(layer)]; }
+  LayerTimes all_times() const;  // of all layers together
+  void reset_times();
 
   // Without room for tokens that may follow.
   CacheMemory memory() const;
@@ -69,7 +71,7 @@ class KvCache {
   int64_t dense_token_bytes_;  // of one position in one layer, all sequences
   std::vector<Layer> layers_;
   std::vector<LinearGates> gates_;  // (n_layers), or empty
-  AttentionTimes times_;
+  std::vector<LayerTimes> times_;   // (n_layers)
 };
 
 }  // namespace sluice

@@ -186,7 +186,7 @@ ConstTensor Model::forward(std::span<const int32_t> tokens, KvCache& cache) {
                .sine = rotary_.sine.view(),
                .observer = &observer_,
                .linear_observer = &linear_observer_,
-               .times = &cache.times(),
+               .times = &cache.times(layer),
                .gates = cache.gates(layer)},
               workspace_);
   cache.advance(n_tokens);

@@ -58,6 +58,40 @@ double open_share(double rank) {
   return read / all;
 }
 
+TEST_F(LinearCommand, BenchTimesJointSelectionBesidePlain) {
+  run_ok({"calibrate", "-m", folder.path(), "-f", folder.write("other.txt", letter_text(400)), "-o",
+          bases, "--rank", "4", "-c", "32", "--selection", "normed", "--quiet"});
+  const json r = results_of(
+      bench({"--attention", "keys", "--joint", "--bases", bases, "--window", "0", "--block", "4"}));
+  std::map<std::string, int> seen;
+  for (const json& found : r.at("cases")) {
+    const json& settings = found.at("settings");
+    ++seen[settings.at("attention") == "dense" ? "dense"
+           : settings.contains("joint")        ? "joint"
+                                               : "plain"];
+    EXPECT_EQ(found.at("parts_ms").size(), 4u);
+    if (!settings.contains("joint")) {
+      EXPECT_TRUE(found.at("pairs_dropped_fraction").is_null());
+    }
+  }
+  EXPECT_EQ(seen, (std::map<std::string, int>{{"dense", 2}, {"joint", 2}, {"plain", 2}}));
+  // The same sets give the same figures.
+  const json plain = results({"--attention", "keys", "--tau", "0.5"});
+  const json joint = results({"--attention", "keys", "--tau", "0.5", "--joint", "--bases", bases});
+  EXPECT_EQ(joint.at("metrics").at("kl_mean"), plain.at("metrics").at("kl_mean"));
+  EXPECT_EQ(joint.at("metrics").at("clusters_fraction"),
+            plain.at("metrics").at("clusters_fraction"));
+}
+
+TEST_F(LinearCommand, JointSelectionNeedsItsBases) {
+  expect_complaint(run_program(eval({"--attention", "keys", "--joint"})), 2,
+                   {"--joint needs bases"});
+  expect_complaint(run_program(eval({"--joint", "--bases", bases})), 2,
+                   {"--joint", "dense attention"});
+  expect_complaint(run_program(eval({"--attention", "keys", "--joint", "--bases", bases})), 1,
+                   {"no basis for its joint selection", "--selection normed"});
+}
+
 TEST_F(LinearCommand, EvalTellsWhatEveryLayerAndInputDid) {
   const json r =
       results({"--linear", "gsi", "--bases", bases, "--epsilon", "0,1", "--rank", "3,4"});

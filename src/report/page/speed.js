@@ -2,7 +2,8 @@
 // same test, so a prompt of 4096 tokens and a single generated token share one picture.
 
 const kTimeParts = [
-  ['select', 'selection', 's2'], ['attend', 'attention', 's0'], ['rest', 'everything else', 's5']
+  ['select', 'selection', 's2'], ['attend', 'attention', 's0'], ['linear', 'matrices', 's1'],
+  ['rest', 'everything else', 's5']
 ];
 
 // What the others of a test are compared with: dense along both axes.

@@ -258,7 +258,7 @@ TEST_P(BenchModel, ResultsHaveTheKeysOfTheDocument) {
     for (const char* key : {"tokens_per_s", "speedup_vs_dense", "speedup_low", "speedup_high"})
       EXPECT_GT(found.at(key).get<double>(), 0) << key;
     double sum = 0;
-    for (const char* part : {"select", "attend", "rest"})
+    for (const char* part : {"select", "attend", "linear", "rest"})
       sum += found.at("parts_ms").at(part).get<double>();
     EXPECT_DOUBLE_EQ(sum, found.at("median_ms").get<double>());
   }
