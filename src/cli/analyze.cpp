@@ -12,6 +12,7 @@
 #include <optional>
 
 #include "cli/analyze_joint.h"
+#include "cli/analyze_subspace.h"
 #include "cli/analyze_tables.h"
 #include "cli/commands.h"
 #include "cli/options.h"
@@ -45,15 +46,6 @@ struct AnalyzeFlags : CommonOptions {
 
   bool wants_joint() const { return joint || !bases.empty(); }
 };
-
-// Every value once, in the order given.
-template <typename T>
-std::vector<T> distinct(const std::vector<T>& values) {
-  std::vector<T> out;
-  for (const T& value : values)
-    if (std::find(out.begin(), out.end(), value) == out.end()) out.push_back(value);
-  return out;
-}
 
 // What the flags leave open follows from the first rule, as it does where attention uses it.
 LayerPlan settings_of(const AnalyzeFlags& flags, const ModelSpec& spec) {
@@ -92,18 +84,6 @@ AnalyzeOptions analyze_options(const AnalyzeFlags& flags, const ModelSpec& spec)
 std::vector<int64_t> contexts_of(const AnalyzeFlags& flags, const ModelSpec& spec) {
   if (flags.contexts.empty()) return {std::min(kPaperTokens, spec.max_positions)};
   return distinct(flags.contexts);
-}
-
-std::optional<SubspaceProfile> subspaces_of(const AnalyzeFlags& flags, const TextSource& source,
-                                            Model& model) {
-  if (!flags.subspace) return std::nullopt;
-  ProgressBar bar("analyze subspaces", flags.quiet);
-  TextStream text = source.open();
-  const int64_t rank = flags.ranks.empty()
-                           ? std::max<int64_t>(model.spec().d_model / 4, 1)
-                           : *std::max_element(flags.ranks.begin(), flags.ranks.end());
-  return profile_subspaces(model, text, rank, flags.windows,
-                           [&](double done) { bar.update(done, ""); });
 }
 
 // What goes beside the sets.
@@ -155,6 +135,9 @@ void run_analyze(AnalyzeFlags& flags) {
     TextStream text = source.open();
     first_window(text, std::min(flags.context, spec.max_positions));
   }
+  std::optional<SubspaceRequest> subspace;
+  if (flags.subspace)
+    subspace = subspace_request(flags.ranks, flags.windows, flags.context, spec, source);
   std::optional<JointRequest> joint;
   if (flags.wants_joint())
     joint = joint_request({.checkpoint = *checkpoint,
@@ -163,7 +146,8 @@ void run_analyze(AnalyzeFlags& flags) {
                            .ranks = distinct(flags.ranks),
                            .bases = flags.bases},
                           source);
-  if (joint && joint->same_text)
+  const SidecarBases* bases = joint && joint->bases ? &*joint->bases : nullptr;
+  if (bases != nullptr && bases->origin.same_text == true)
     fmt::print(stderr, "sluice: the bases were made from this very text\n");
   Model model = load_model(checkpoint, flags);
   const ProjectionNorms norms = projection_norms(*checkpoint);
@@ -178,14 +162,16 @@ void run_analyze(AnalyzeFlags& flags) {
     if (found.map) result.map = std::move(found.map);
     options.want_map = false;  // one is enough to look at
   }
-  Extras extras{.subspaces = subspaces_of(flags, source, model), .joint = {}};
+  Extras extras;
+  if (subspace) extras.subspaces = run_subspace(*subspace, source, model, flags.quiet);
   if (joint) extras.joint = run_joint(*joint, source, model, flags.quiet);
   if (flags.wants_results()) {
     nlohmann::json json = analyze_results(
         {.command_line = flags.command_line,
          .checkpoint = *checkpoint,
          .model = model,
-         .text = flags.file},
+         .text = flags.file,
+         .model_sha256 = bases != nullptr ? bases->bases.model_sha256 : ""},
         {.options = options, .contexts = contexts, .result = result, .tokenizer = *tokenizer});
     if (extras.subspaces) json["subspace"] = describe_subspaces(*extras.subspaces);
     if (extras.joint) json["joint"] = describe_joint(*extras.joint);

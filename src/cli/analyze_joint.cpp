@@ -9,7 +9,6 @@
 #include "eval/calibrate.h"
 #include "eval/results.h"
 #include "select/rules.h"
-#include "subspace/sidecar.h"
 
 namespace sluice::cli {
 namespace {
@@ -42,19 +41,24 @@ void check_rest(const TextSource& source, int64_t n_analyzed, int64_t rank) {
 
 // Sums over layers.
 struct JointTotal {
-  double pairs = 0, products = 0, plain = 0, joint = 0, where_pays = 0;
+  double pairs = 0, products = 0;
 
   JointTotal(const JointProfile& profile, size_t rank) {
     for (const JointLayer& layer : profile.layers) {
-      const JointFigures& figures = layer.ranks[rank];
-      pairs += figures.pairs.mean();
-      products += figures.products.mean();
-      plain += layer.seconds;
-      joint += figures.seconds;
-      where_pays += figures.seconds_where_pays;
+      pairs += layer.ranks[rank].pairs.mean();
+      products += layer.ranks[rank].products.mean();
     }
   }
 };
+
+constexpr Digits kPercent{.decimals = 1, .factor = 100, .unit = "%"};
+constexpr Digits kMilliseconds{.decimals = 3, .factor = 1000};
+
+void add_times(std::vector<Cell>& row, const JointTimes& times) {
+  row.push_back(cell(times.seconds, kMilliseconds));
+  for (const double x : {times.speedup.middle, times.speedup.low, times.speedup.high})
+    row.push_back(cell(x, {.decimals = 2}));
+}
 
 }  // namespace
 
@@ -72,12 +76,8 @@ JointRequest joint_request(const JointInput& input, const TextSource& text) {
   options.n_windows = analyze.n_windows;
   int64_t most = spec.d_model;
   if (!input.bases.empty()) {
-    request.bases_path = input.bases;
-    request.bases = read_bases(input.bases, {.sha256 = model_sha256(input.checkpoint),
-                                             .n_layers = spec.n_layers,
-                                             .widths = spec.row_widths()});
-    request.same_text = request.bases->text_sha256 == sha256_of({text.path});
-    if (const Basis* basis = request.bases->find(0, selection_input(options.space)))
+    request.bases = read_sidecar(input.bases, input.checkpoint, text.path);
+    if (const Basis* basis = request.bases->bases.find(0, selection_input(options.space)))
       most = basis->rank;
   }
   options.ranks = input.ranks.empty() ? default_ranks(spec.d_model, most) : input.ranks;
@@ -88,7 +88,7 @@ JointRequest joint_request(const JointInput& input, const TextSource& text) {
   request.n_analyzed =
       analyze.n_windows * *std::max_element(input.contexts.begin(), input.contexts.end());
   if (request.bases)
-    check_bases(*request.bases, spec.n_layers, options);
+    check_bases(request.bases->bases, spec.n_layers, options);
   else
     check_rest(text, request.n_analyzed,
                *std::max_element(options.ranks.begin(), options.ranks.end()));
@@ -103,53 +103,70 @@ JointProfile run_joint(const JointRequest& request, const TextSource& source, Mo
     TextStream text = source.open();
     made = bases_after(model, text, request.n_analyzed, request.options,
                        [&](double done) { bar.update(done, ""); });
-    made.text_path = source.path;
   }
-  const Bases& bases = request.bases ? *request.bases : made;
+  const Bases& bases = request.bases ? request.bases->bases : made;
   ProgressBar bar("analyze joint selection", quiet);
   TextStream text = source.open();
   JointProfile profile = profile_joint(model, text, bases, request.options,
                                        [&](double done) { bar.update(done, ""); });
-  profile.bases_path = request.bases_path;
-  profile.bases_text = bases.text_path;
-  profile.bases_tokens = bases.n_tokens;
-  profile.same_text = request.same_text;
+  if (request.bases)
+    profile.bases = request.bases->origin;
+  else
+    profile.bases = {.path = "",
+                     .text_path = source.path,
+                     .text_sha256 = sha256_of({source.path}),
+                     .n_tokens = made.n_tokens,
+                     .same_text = {}};
   return profile;
 }
 
 TextTable joint_table(const JointProfile& profile) {
   const JointOptions& options = profile.options;
   const std::string origin =
-      profile.bases_path.empty()
-          ? fmt::format("the {} tokens that follow the windows", profile.bases_tokens)
-          : fmt::format("{} tokens of {}", profile.bases_tokens,
-                        profile.same_text ? "this very text" : "another text");
+      profile.bases.path.empty()
+          ? fmt::format("the {} tokens that follow the windows", profile.bases.n_tokens)
+          : fmt::format("{} tokens of {}", profile.bases.n_tokens,
+                        profile.bases.same_text == true ? "this very text" : "another text");
   TextTable table(
       fmt::format(
           "Joint selection. {}, tau {}, T {}, {}; bases of rank k from {}. Pairs dropped in "
           "k dimensions, the others multiplied in {}; sets and owners are the same. "
-          "Selection in ms: without a basis, with it, and with it where it pays; medians "
-          "of runs in turn",
+          "Selection in ms: without a basis, with it, and with it as long as it is judged to "
+          "pay; medians of runs in turn. Speed-up over selection without a basis, run by run: "
+          "median, lowest, highest",
           rule_name(options.rule), options.tau, options.n_tokens, row_space_name(options.space),
           origin, profile.d_model),
       {"layer", "k", "energy", "pairs", "dropped", "full products", "plain ms", "joint ms",
-       "where it pays"},
+       "speed-up", "low", "high", "joint, if judged to pay", "its speed-up", "its low", "its high",
+       "its dropped"},
       1);
-  constexpr Digits kPercent{.decimals = 1, .factor = 100, .unit = "%"};
-  constexpr Digits kMilliseconds{.decimals = 3, .factor = 1000};
   for (size_t l = 0; l < profile.layers.size(); ++l)
-    for (const JointFigures& figures : profile.layers[l].ranks)
-      table.add({cell(static_cast<int64_t>(l)), cell(figures.rank), cell(figures.energy, kPercent),
-                 cell(figures.pairs.mean(), {}), cell(figures.dropped_fraction.mean(), kPercent),
-                 cell(figures.products.mean(), {}), cell(profile.layers[l].seconds, kMilliseconds),
-                 cell(figures.seconds, kMilliseconds),
-                 cell(figures.seconds_where_pays, kMilliseconds)});
+    for (const JointFigures& figures : profile.layers[l].ranks) {
+      std::vector<Cell> row = {cell(static_cast<int64_t>(l)),
+                               cell(figures.rank),
+                               cell(figures.energy, kPercent),
+                               cell(figures.pairs.mean(), {}),
+                               cell(figures.dropped_fraction.mean(), kPercent),
+                               cell(figures.products.mean(), {}),
+                               cell(profile.layers[l].seconds, kMilliseconds)};
+      add_times(row, figures.times.always);
+      add_times(row, figures.times.where_pays);
+      row.push_back(cell(figures.dropped_fraction_where_pays.mean(), kPercent));
+      table.add(std::move(row));
+    }
   for (size_t i = 0; i < options.ranks.size(); ++i) {
     const JointTotal all(profile, i);
-    table.add({words("all"), cell(options.ranks[i]), no_value(), cell(all.pairs, {}),
-               cell(all.pairs > 0 ? 1 - all.products / all.pairs : 0, kPercent),
-               cell(all.products, {}), cell(all.plain, kMilliseconds),
-               cell(all.joint, kMilliseconds), cell(all.where_pays, kMilliseconds)});
+    std::vector<Cell> row = {words("all"),
+                             cell(options.ranks[i]),
+                             no_value(),
+                             cell(all.pairs, {}),
+                             cell(all.pairs > 0 ? 1 - all.products / all.pairs : 0, kPercent),
+                             cell(all.products, {}),
+                             cell(profile.seconds, kMilliseconds)};
+    add_times(row, profile.times[i].always);
+    add_times(row, profile.times[i].where_pays);
+    row.push_back(no_value());
+    table.add(std::move(row));
   }
   return table;
 }

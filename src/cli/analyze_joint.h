@@ -26,10 +26,8 @@ struct JointInput {
 // What to select, and with which bases.
 struct JointRequest {
   JointOptions options;
-  std::string bases_path;
-  std::optional<Bases> bases;  // of that file
-  bool same_text = false;      // they were made from the text that is analysed
-  int64_t n_analyzed = 0;      // tokens, from the text's beginning
+  std::optional<SidecarBases> bases;  // of a file
+  int64_t n_analyzed = 0;             // tokens, from the text's beginning
 };
 
 // Reads the bases and refuses what can be refused before the work.

@@ -5,7 +5,6 @@
 #include "cli/text_table.h"
 #include "eval/paper_tables.h"
 #include "eval/profile.h"
-#include "eval/subspace_profile.h"
 
 namespace sluice::cli {
 
@@ -39,8 +38,6 @@ TextTable missed_table(const AnalyzeReport& report, const Profile& profile);
 TextTable bound_table(const Profile& profile);
 // Sets per key/value head against a shared one of the same tau and length, which may be missing.
 TextTable head_table(const AnalyzeReport& report, const Profile& profile);
-// Effective ranks and the coherence of neighbouring layers, beside that of a profile's token sets.
-TextTable subspace_table(const SubspaceProfile& subspaces, const Profile& tokens);
 // r against tau; empty with a single tau.
 TextTable covering_table(const AnalyzeReport& report);
 

@@ -50,6 +50,7 @@ std::vector<std::string> given(const AttentionFlags& flags, bool of_keys_only) {
   note(flags.sinks.has_value(), "--sinks");
   note(flags.outlier_ratio.has_value(), "--outlier-ratio");
   note(flags.from_layer.has_value(), "--from-layer");
+  note(flags.joint, "--joint");
   return names;
 }
 
@@ -118,11 +119,16 @@ void add_attention_options(CLI::App& command, AttentionFlags& flags, bool lists)
       ->check(number_between(0, std::numeric_limits<double>::max(), "0 or more"));
   add("--from-layer", flags.from_layer, "Layers before this one stay dense (default 0)")
       ->check(CLI::Range(int64_t{0}, kMost));
+  command
+      .add_flag("--joint", flags.joint,
+                "Decide most pairs in the selection bases of --bases, where that\n"
+                "pays; the sets are the same")
+      ->group("Attention");
 }
 
 std::vector<UniformAttention> attention_choices(const AttentionFlags& flags) {
   std::vector<AttentionMode> modes;
-  for (const std::string& name : flags.modes) modes.push_back(*mode_of(name));
+  for (const std::string& name : distinct(flags.modes)) modes.push_back(*mode_of(name));
   if (modes.empty()) modes.push_back(AttentionMode::kDense);
   check_flags(flags, modes);
   if (modes.front() == AttentionMode::kDense) return {};
@@ -134,16 +140,17 @@ std::vector<UniformAttention> attention_choices(const AttentionFlags& flags) {
   common.block = flags.block;
   common.outlier_ratio = flags.outlier_ratio;
   common.from_layer = flags.from_layer.value_or(common.from_layer);
+  common.joint = flags.joint;
   std::vector<std::optional<SelectRule>> rules;
-  for (const std::string& name : flags.rules) rules.push_back(rule_of(name));
+  for (const std::string& name : distinct(flags.rules)) rules.push_back(rule_of(name));
   if (rules.empty()) rules.emplace_back();
   const std::vector<double> taus =
-      flags.taus.empty() ? std::vector<double>{common.tau} : flags.taus;
+      flags.taus.empty() ? std::vector<double>{common.tau} : distinct(flags.taus);
   std::vector<UniformAttention> choices;
   for (const AttentionMode mode : modes) {
     std::vector<FarKey> fars;  // `keys` alone knows several
     if (mode == AttentionMode::kKeys)
-      for (const std::string& name : flags.fars) fars.push_back(*far_of(name));
+      for (const std::string& name : distinct(flags.fars)) fars.push_back(*far_of(name));
     if (fars.empty()) fars.push_back(common.far);
     for (const auto& rule : rules)
       for (const FarKey far : fars)
@@ -170,6 +177,7 @@ std::string attention_text(const UniformAttention& choice, const PlanShape& shap
   text += fmt::format(", {} sinks", layer.sinks);
   text += layer.outlier_ratio > 0 ? fmt::format(", outliers above {}", layer.outlier_ratio)
                                   : ", outliers merged";
+  if (choice.joint) text += ", joint";
   return text + (choice.from_layer > 0 ? fmt::format(", from layer {}", choice.from_layer) : "");
 }
 

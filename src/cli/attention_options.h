@@ -18,10 +18,12 @@ struct AttentionFlags {
   std::optional<std::string> space;
   std::optional<int64_t> window, block, sinks, from_layer;
   std::optional<double> outlier_ratio;
+  bool joint = false;
 };
 
-// --attention, --select, --space, --tau, --far, --window, --block, --sinks, --outlier-ratio and
-// --from-layer. lists: the first, second, fourth and fifth take several values with commas.
+// --attention, --select, --space, --tau, --far, --window, --block, --sinks, --outlier-ratio,
+// --from-layer and --joint. lists: the first, second, fourth and fifth take several values with
+// commas.
 void add_attention_options(CLI::App& command, AttentionFlags& flags, bool lists);
 
 // Every combination of the values given; none for exact attention. Throws CLI::ValidationError for

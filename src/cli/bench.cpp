@@ -53,23 +53,38 @@ std::vector<int64_t> lengths_of(const BenchFlags& flags, const ModelSpec& spec, 
   return {std::clamp<int64_t>(room, 1, kDefaultTokens)};
 }
 
-void print_notes(const BenchFlags& flags, const std::vector<UniformAttention>& choices, bool causal,
-                 const BenchResult& result) {
-  warn_of_leaks(choices, causal);
-  if (flags.file.empty() && !choices.empty())
+void print_notes(const BenchFlags& flags, const std::vector<UniformAttention>& attention,
+                 bool causal, const BenchResult& result) {
+  warn_of_leaks(attention, causal);
+  if (flags.file.empty() && result.candidates.size() > 1)
     fmt::print(stderr,
-               "sluice: the tokens are random, and representatives found among such mean little; "
-               "give a text with -f\n");
+               "sluice: the tokens are random, and {} such mean little; give a text with -f\n",
+               attention.empty() ? "activations of" : "representatives found among");
   for (const std::string& line : result.left_out) fmt::print(stderr, "sluice: {}\n", line);
 }
 
+// With --joint every choice twice, without and with it: what it saves is a matter of one run.
+std::vector<UniformAttention> attention_to_time(const AttentionFlags& flags) {
+  std::vector<UniformAttention> choices;
+  for (UniformAttention choice : attention_choices(flags)) {
+    if (choice.joint) {
+      choice.joint = false;
+      choices.push_back(choice);
+      choice.joint = true;
+    }
+    choices.push_back(choice);
+  }
+  return choices;
+}
+
 void run_bench(BenchFlags& flags) {
-  const std::vector<UniformAttention> attention = attention_choices(flags.attention);
-  std::vector<UniformLinear> linear = linear_choices(flags.linear);
+  const std::vector<UniformAttention> attention = attention_to_time(flags.attention);
+  std::vector<UniformLinear> linear = linear_choices(flags.linear, flags.attention.joint);
   check_outputs(flags, {flags.file, flags.linear.bases});
   const auto checkpoint = open_checkpoint(flags.model);
   const ModelSpec& spec = checkpoint->spec();
-  const std::optional<Bases> bases = read_bases_of(flags.linear, *checkpoint, linear);
+  const std::optional<SidecarBases> bases =
+      read_bases_of(flags.linear, *checkpoint, flags.file, linear);
   const std::vector<UniformChoice> choices = combined(attention, linear);
   const std::vector<int32_t> tokens = tokens_of(flags, *checkpoint);
   const auto n_tokens = static_cast<int64_t>(tokens.size());
@@ -86,7 +101,7 @@ void run_bench(BenchFlags& flags) {
                          [&](double done, const std::string& now) { bar.update(done, now); });
   }
   print_notes(flags, attention, spec.causal, result);
-  warn_of_same_text(bases, flags.file);
+  warn_of_same_text(bases);
   const TextTable table = bench_table(
       result, fmt::format("{}, {}, {} thread{}: median of {} samples, speed-up over dense with its "
                           "lowest and highest, and shares of the time",
@@ -97,7 +112,8 @@ void run_bench(BenchFlags& flags) {
     write_outputs(bench_results({.command_line = flags.command_line,
                                  .checkpoint = *checkpoint,
                                  .model = model,
-                                 .text = flags.file},
+                                 .text = flags.file,
+                                 .bases = bases ? &*bases : nullptr},
                                 result),
                   flags);
 }
@@ -109,19 +125,20 @@ Run add_bench(CLI::App& program) {
       "bench",
       "Speed of a model: pp512 is the prefill of 512 tokens, tg@512 decoding after them.\n"
       "\n"
-      "With --attention or --linear every choice takes turns with the dense model in the same run, "
-      "so\n"
-      "that\n"
-      "a change in clock or load touches all alike; the speed-up is the median over the rounds,\n"
-      "with the lowest and highest. select, attend and rest are shares of the time: choosing\n"
-      "representatives, attention itself, and all else. r/T is the share of tokens that stand\n"
-      "for themselves.\n"
+      "With --attention or --linear every choice takes turns with the dense model in the same\n"
+      "run, so that a change in clock or load touches all alike; the speed-up is the median over\n"
+      "the rounds, with the lowest and highest. select, attend and rest are shares of the time:\n"
+      "choosing representatives, attention itself, and all else. r/T is the share of tokens that\n"
+      "stand for themselves. fast is the share of tokens that --linear gsi lets through its\n"
+      "subspace; weights the share of the blocks' linear weights that decoding a token reads.\n"
+      "Both are of the test's own tokens. (In a prefill tokens share the weights: a dash.)\n"
       "\n"
       "Give a text like those you serve: how many tokens are redundant depends on it. Without\n"
-      "one tokens are random, which is good enough for dense attention only.\n"
+      "one tokens are random, which is good enough for the dense model only.\n"
       "\n"
       "  sluice bench -m MODEL\n"
-      "  sluice bench -m MODEL -f wiki.txt -c 512,1024,2048 --attention keys --tau 0.3,0.5");
+      "  sluice bench -m MODEL -f wiki.txt -c 512,1024,2048 --attention keys --tau 0.3,0.5\n"
+      "  sluice bench -m MODEL -f wiki.txt --linear gsi --bases bases.safetensors --rank 64,128");
   auto flags = std::make_shared<BenchFlags>();
   add_common_options(*command, *flags);
   command->remove_option(command->get_option("--context"));

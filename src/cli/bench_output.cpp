@@ -30,8 +30,11 @@ std::vector<BenchCandidate> bench_candidates(const std::vector<UniformChoice>& c
       label += (label.empty() ? "" : "; ") + linear_text(linear);
     nlohmann::json settings = describe_attention(attention, shape);
     settings.update(describe_linear(linear));
+    const std::string_view kind = linear_name(linear.kind);
+    const bool dense = attention.mode == AttentionMode::kDense;
     candidates.push_back({.label = std::move(label),
-                          .mode = std::string(mode_name(attention.mode)),
+                          .mode = std::string(dense ? kind : mode_name(attention.mode)),
+                          .linear = std::string(kind),
                           .settings = std::move(settings),
                           .plan = plans[i]});
   }
@@ -41,7 +44,7 @@ std::vector<BenchCandidate> bench_candidates(const std::vector<UniformChoice>& c
 TextTable bench_table(const BenchResult& result, std::string title) {
   TextTable table(std::move(title),
                   {"test", "mode", "ms", "tokens/s", "speed-up", "low", "high", "select", "attend",
-                   "rest", "r/T", "fast", "weights"},
+                   "linear", "rest", "r/T", "dropped", "fast", "weights"},
                   2);
   for (const BenchCase& found : result.cases) {
     const BenchSample middle = found.middle();
@@ -55,8 +58,9 @@ TextTable bench_table(const BenchResult& result, std::string title) {
     table.add({words(found.name), words(result.candidates[found.candidate].label),
                cell(middle.total, {.decimals = 2}), cell(found.tokens_per_s(), {.decimals = 1}),
                ratio(found.speedup.middle), ratio(found.speedup.low), ratio(found.speedup.high),
-               share(middle.select), share(middle.attend), share(middle.rest()),
-               or_none(found.reps_fraction), or_none(found.fast_path_fraction),
+               share(middle.select), share(middle.attend), share(middle.linear),
+               share(middle.rest()), or_none(found.reps_fraction),
+               or_none(found.pairs_dropped_fraction), or_none(found.fast_path_fraction),
                or_none(found.weight_bytes_fraction)});
   }
   return table;

@@ -65,8 +65,21 @@ CalibrateOptions calibrate_options(const CalibrateFlags& flags, const ModelSpec&
   return options;
 }
 
+// Why no basis was inherited; empty where that was asked for.
+std::string reason_for_none(const CalibrateOptions& options, const CalibrationTotals& totals,
+                            const ModelSpec& spec) {
+  if (options.inherit == Inheritance::kNever) return "";
+  if (spec.n_layers == 1) return "the model has one layer";
+  if (totals.n_tried > 0)
+    return fmt::format("{} were tried and did not settle in time", totals.n_tried);
+  const int64_t rank = largest_paying_rank(spec.d_model);
+  return fmt::format(
+      "with a width of {} inheriting can take fewer operations {}; --inherit tries all the same",
+      spec.d_model, rank > 0 ? fmt::format("up to rank {}", rank) : "at no rank");
+}
+
 void print_results(const CalibrateFlags& flags, const CalibrateOptions& options,
-                   const Calibration& calibration) {
+                   const Calibration& calibration, const ModelSpec& spec) {
   std::vector<std::string> columns = {"layer", "input"};
   for (const int64_t rank : options.ranks) columns.push_back(fmt::format("energy k={}", rank));
   columns.insert(columns.end(), {"unrefined", "basis", "iterations", "work saved"});
@@ -97,9 +110,14 @@ void print_results(const CalibrateFlags& flags, const CalibrateOptions& options,
       "decompositions saved, {:.2f} s\n",
       calibration.bases.n_tokens, calibration.n_windows, totals.n_inherited,
       calibration.groups.size(), 100 * totals.work_saved(), totals.seconds);
+  if (totals.n_inherited == 0)
+    if (const std::string reason = reason_for_none(options, totals, spec); !reason.empty())
+      fmt::print("none inherited: {}\n", reason);
   if (options.compare)
-    fmt::print("fresh decompositions take {:.2f} s; inherited ones capture at most {:.6f} less\n",
-               totals.fresh_seconds, totals.largest_loss);
+    fmt::print("fresh decompositions take {:.2f} s; {}\n", totals.fresh_seconds,
+               totals.largest_loss
+                   ? fmt::format("inherited ones capture at most {:.6f} less", *totals.largest_loss)
+                   : "none was inherited to compare with them");
   fmt::print("{}: written\n", flags.output);
 }
 
@@ -116,8 +134,7 @@ void check_not_in_model(const std::string& output, const std::string& model) {
 
 void run_calibrate(const CalibrateFlags& flags) {
   check_not_in_model(flags.output, flags.model);
-  check_writable(flags.output);
-  check_outputs(flags, {flags.file, flags.output});
+  check_outputs(flags, {flags.file}, flags.output);
   const auto checkpoint = open_checkpoint(flags.model);
   const auto tokenizer = open_tokenizer_of(*checkpoint);
   const CalibrateOptions options = calibrate_options(flags, checkpoint->spec());
@@ -140,10 +157,11 @@ void run_calibrate(const CalibrateFlags& flags) {
     write_outputs(calibrate_results({.command_line = flags.command_line,
                                      .checkpoint = *checkpoint,
                                      .model = model,
-                                     .text = flags.file},
+                                     .text = flags.file,
+                                     .model_sha256 = calibration.bases.model_sha256},
                                     options, calibration),
                   flags);
-  print_results(flags, options, calibration);
+  print_results(flags, options, calibration, checkpoint->spec());
 }
 
 }  // namespace

@@ -9,10 +9,11 @@
 namespace sluice::cli {
 namespace {
 
-// A plan as words; "-" where it has none.
+// A plan as words; "-" where it has none. A number needs its heading to be understood.
 struct Word {
   const char* heading;
   std::string text;
+  bool number = false;
 };
 std::vector<Word> words_of(const UniformChoice& choice, const PlanShape& shape) {
   const auto& [attention, linear] = choice;
@@ -22,10 +23,11 @@ std::vector<Word> words_of(const UniformChoice& choice, const PlanShape& shape) 
       {"attention", std::string(mode_name(attention.mode))},
       {"select", dense ? "-" : std::string(rule_name(layer_plan(attention, shape).rule))},
       {"far", keys ? std::string(far_name(attention.far)) : "-"},
-      {"tau", dense ? "-" : fmt::format("{}", attention.tau)},
+      {"tau", dense ? "-" : fmt::format("{}", attention.tau), true},
       {"linear", std::string(linear_name(linear.kind))},
-      {"rank", gsi ? fmt::format("{}", linear.rank) : "-"},
-      {"epsilon", linear.kind == LinearKind::kDense ? "-" : fmt::format("{}", linear.epsilon)},
+      {"rank", gsi ? fmt::format("{}", linear.rank) : "-", true},
+      {"epsilon", linear.kind == LinearKind::kDense ? "-" : fmt::format("{}", linear.epsilon),
+       true},
   };
 }
 
@@ -55,16 +57,23 @@ std::vector<std::string> labels_of(const std::vector<UniformChoice>& choices,
       return words_of(choice, shape)[word].text != first[word].text;
     });
     for (size_t i = 0; varies && i < choices.size(); ++i)
-      if (const std::string text = words_of(choices[i], shape)[word].text; text != "-")
-        labels[i] += " " + text;
+      if (const Word said = words_of(choices[i], shape)[word]; said.text != "-")
+        labels[i] += (said.number ? fmt::format(" {} ", said.heading) : " ") + said.text;
   }
   return labels;
 }
 
 // What each linear input did, a line each.
 void print_groups(const LinearWork& work) {
-  fmt::print("\n{:>5} {:<16} {:<6} {:>5} {:>8} {:>8} {:>10} {:>9} {:>12} {:>8}\n", "layer", "input",
-             "kind", "rank", "fast", "bypassed", "bytes read", "kept", "residual 50%", "90%");
+  const auto any = [&](const auto& has) {
+    return std::any_of(work.groups().begin(), work.groups().end(), has);
+  };
+  if (any([](const GroupWork& group) { return group.plan.kind == LinearKind::kGsi; }))
+    fmt::print("\nresidual: ‖r‖/‖x‖ of the tokens tried, bypassed ones left out\n");
+  const bool adaptive = any([](const GroupWork& group) { return group.plan.adaptive > 0; });
+  fmt::print("\n{:>5} {:<16} {:<6} {:>5} {:>8} {:>8} {:>10} {:>9} {:>12} {:>8}{}\n", "layer",
+             "input", "kind", "rank", "fast", "bypassed", "bytes read", "kept", "residual 50%",
+             "90%", adaptive ? " additions" : "");
   for (const GroupWork& group : work.groups()) {
     const LinearCounts& counts = group.counts;
     const bool gsi = group.plan.kind == LinearKind::kGsi && counts.n_tokens > 0;
@@ -76,11 +85,12 @@ void print_groups(const LinearWork& work) {
       if (!gsi) return {};
       return static_cast<double>(counts.n_bypassed) / static_cast<double>(counts.n_tokens);
     };
-    fmt::print("{:>5} {:<16} {:<6} {:>5} {:>8} {:>8} {:>10} {:>9} {:>12} {:>8}\n", group.layer,
+    fmt::print("{:>5} {:<16} {:<6} {:>5} {:>8} {:>8} {:>10} {:>9} {:>12} {:>8}", group.layer,
                basis_input_name(group.input), linear_name(group.plan.kind),
                gsi ? fmt::format("{}", group.plan.rank) : "-", or_dash(group.fast_path_fraction()),
                or_dash(bypassed()), or_dash(group.bytes_fraction()), or_dash(group.kept_fraction()),
                or_dash(quantile(0.5)), or_dash(quantile(0.9)));
+    fmt::print("{}\n", adaptive ? fmt::format(" {:>9}", counts.n_additions) : "");
   }
 }
 
@@ -167,8 +177,9 @@ void print_summary(const PlanComparison& plan, const UniformChoice& choice) {
     print_groups(plan.linear);
   }
   if (plan.generation_match.count() > 0)
-    fmt::print("\nGenerated alike: {:.1f} tokens, mean of {} continuations\n",
-               plan.generation_match.mean(), plan.generation_match.count());
+    fmt::print("\nGenerated alike: {:.1f} tokens, {:.1f} characters, mean of {} continuations\n",
+               plan.generation_match.mean(), plan.generation_match_characters.mean(),
+               plan.generation_match.count());
 }
 
 void print_table(const CompareResult& result, const std::vector<UniformChoice>& choices,
@@ -203,7 +214,10 @@ void print_table(const CompareResult& result, const std::vector<UniformChoice>& 
     add("same top p", 16,
         fmt::format("{:.3f} ± {:.3f}%", 100 * c.same_top().mean(),
                     100 * c.same_top().standard_error()));
-    if (generated) add("alike", 7, fmt::format("{:.1f}", plan.generation_match.mean()));
+    if (generated) {
+      add("alike", 6, fmt::format("{:.1f}", plan.generation_match.mean()));
+      add("characters", 10, fmt::format("{:.1f}", plan.generation_match_characters.mean()));
+    }
     if (i == 0) fmt::print("{}\n", heading);
     fmt::print("{}\n", row);
   }

@@ -26,11 +26,12 @@ struct EvalOptions : CommonOptions {
 };
 
 ResultsOrigin origin_of(const EvalOptions& options, const Checkpoint& checkpoint,
-                        const Model& model) {
+                        const Model& model, const std::optional<SidecarBases>& bases = {}) {
   return {.command_line = options.command_line,
           .checkpoint = checkpoint,
           .model = model,
-          .text = options.file};
+          .text = options.file,
+          .bases = bases ? &*bases : nullptr};
 }
 
 // Share of the work behind us, by the text read and by the windows asked for.
@@ -72,7 +73,7 @@ void run_dense(const EvalOptions& options, const Checkpoint& checkpoint, TextStr
 
 void run_comparison(const EvalOptions& options, const Checkpoint& checkpoint, TextStream& text,
                     Model& model, const std::vector<UniformChoice>& choices,
-                    const std::optional<Bases>& bases) {
+                    const std::optional<SidecarBases>& bases) {
   const PlanShape shape = model.plan_shape();
   const std::vector<Plan> plans = prepared_plans(model, choices, bases);
   CompareResult result;
@@ -87,7 +88,7 @@ void run_comparison(const EvalOptions& options, const Checkpoint& checkpoint, Te
         });
   }
   warn_of_leaks(attention_choices(options.attention), shape.causal);
-  warn_of_same_text(bases, options.file);
+  warn_of_same_text(bases);
   if (choices.size() == 1)
     print_summary(result.plans.front(), choices.front());
   else
@@ -103,26 +104,26 @@ void run_comparison(const EvalOptions& options, const Checkpoint& checkpoint, Te
                static_cast<double>(model.weight_bytes()) / 0x1p20);
   fmt::print("\n");
   if (options.wants_results())
-    write_outputs(comparison_results(origin_of(options, checkpoint, model),
+    write_outputs(comparison_results(origin_of(options, checkpoint, model, bases),
                                      {.choices = choices,
                                       .plans = plans,
                                       .result = result,
                                       .n_predict = options.n_predict,
-                                      .bases = bases ? &*bases : nullptr,
                                       .prepared_bytes = model.prepared_bytes()}),
                   options);
 }
 
 void run_eval(const EvalOptions& options) {
   const std::vector<UniformAttention> attention = attention_choices(options.attention);
-  std::vector<UniformLinear> linear = linear_choices(options.linear);
+  std::vector<UniformLinear> linear = linear_choices(options.linear, options.attention.joint);
   if (options.n_predict > 0 && attention.empty() && linear.empty())
     throw CLI::ValidationError(
         "--predict compares generation with dense, give --attention keys or copy, or --linear gsi "
         "or graded");
   check_outputs(options, {options.file, options.linear.bases});
   const auto checkpoint = open_checkpoint(options.model);
-  const std::optional<Bases> bases = read_bases_of(options.linear, *checkpoint, linear);
+  const std::optional<SidecarBases> bases =
+      read_bases_of(options.linear, *checkpoint, options.file, linear);
   const std::vector<UniformChoice> choices = combined(attention, linear);
   const auto tokenizer = open_tokenizer_of(*checkpoint);
   TextStream text(options.file, *tokenizer, options.separator);

@@ -41,7 +41,8 @@ std::string linear_note(const UniformLinear& choice, const LinearWork& work) {
   std::string note = "; linear " + linear_text(choice);
   if (const auto fast = work.fast_path_fraction())
     note += fmt::format(", {:.1f}% of tokens fast", 100 * *fast);
-  return note + fmt::format(", {:.1f}% of weights read", 100 * work.weight_bytes_fraction());
+  return note + fmt::format(", {:.1f}% of the blocks' linear weights read, counted token by token",
+                            100 * work.weight_bytes_fraction());
 }
 
 void run_generate(GenerateFlags flags, bool has_prompt, bool has_file) {
@@ -51,13 +52,14 @@ void run_generate(GenerateFlags flags, bool has_prompt, bool has_file) {
   for (const std::string& stop : flags.generate.stop)
     if (stop.empty()) throw CLI::ValidationError("--stop is empty");
   UniformChoice choice{.attention = attention_of(flags.attention)};
-  std::vector<UniformLinear> linear = linear_choices(flags.linear);
+  std::vector<UniformLinear> linear = linear_choices(flags.linear, flags.attention.joint);
   const std::string prompt = has_file ? read_prompt_file(flags.file) : flags.prompt;
-  check_outputs(flags, {flags.file});
+  check_outputs(flags, {flags.file, flags.linear.bases});
   const auto checkpoint = open_checkpoint(flags.model);
   const auto tokenizer = open_tokenizer_of(*checkpoint);
+  const std::optional<SidecarBases> bases =
+      read_bases_of(flags.linear, *checkpoint, flags.file, linear);
   Model model = load_model(checkpoint, flags);
-  const std::optional<Bases> bases = read_bases_of(flags.linear, *checkpoint, linear);
   if (!linear.empty()) choice.linear = linear.front();
   if (!choice.all_dense()) flags.generate.plan = prepared_plans(model, {choice}, bases).front();
   std::string answer;
@@ -78,16 +80,18 @@ void run_generate(GenerateFlags flags, bool has_prompt, bool has_file) {
                result.n_prompt, prefill_rate(result), result.tokens.size(), decode_rate(result),
                end_name(result.end), attention_text(choice.attention, model.plan_shape()),
                linear_note(choice.linear, result.linear));
+  warn_of_same_text(bases);
   if (flags.wants_results())
-    write_outputs(
-        generate_results(
-            {.command_line = flags.command_line, .checkpoint = *checkpoint, .model = model},
-            {.prompt = prompt,
-             .text = answer,
-             .options = flags.generate,
-             .choice = choice,
-             .result = result}),
-        flags);
+    write_outputs(generate_results({.command_line = flags.command_line,
+                                    .checkpoint = *checkpoint,
+                                    .model = model,
+                                    .bases = bases ? &*bases : nullptr},
+                                   {.prompt = prompt,
+                                    .text = answer,
+                                    .options = flags.generate,
+                                    .choice = choice,
+                                    .result = result}),
+                  flags);
 }
 
 }  // namespace
@@ -100,7 +104,8 @@ Run add_generate(CLI::App& program) {
       "\n"
       "  sluice generate -m MODEL -p \"The sea was\" -n 64\n"
       "  sluice generate -m MODEL -f prompt.txt --temperature 0.8 --top-p 0.95 --seed 7\n"
-      "  sluice generate -m MODEL -f long.txt --attention keys --tau 0.5");
+      "  sluice generate -m MODEL -f long.txt --attention keys --tau 0.5\n"
+      "  sluice generate -m MODEL -f prompt.txt --linear gsi --bases bases.safetensors");
   auto flags = std::make_shared<GenerateFlags>();
   add_common_options(*command, *flags);
   CLI::Option* prompt = command->add_option("-p,--prompt", flags->prompt, "Text to continue");

@@ -7,9 +7,7 @@
 
 #include "cli/options.h"
 #include "core/error.h"
-#include "eval/results.h"
 #include "io/quote.h"
-#include "subspace/sidecar.h"
 
 namespace sluice::cli {
 namespace {
@@ -20,25 +18,27 @@ constexpr const char* kKindHelp =
     "        the others are exact; needs --bases\n"
     "graded  each row by its largest coordinates alone";
 
-void check_flags(const LinearFlags& flags, bool gsi, bool any) {
+void check_flags(const LinearFlags& flags, bool gsi, bool any, bool joint) {
+  if (joint && flags.bases.empty())
+    throw CLI::ValidationError(
+        "--joint needs bases: make them with sluice calibrate --selection normed, and give them "
+        "with --bases");
+  const char* of_gsi = !flags.ranks.empty()             ? "--rank"
+                       : flags.adaptive                 ? "--adaptive"
+                       : !flags.bases.empty() && !joint ? "--bases"
+                                                        : nullptr;
   if (!any) {
-    const char* given = !flags.ranks.empty()      ? "--rank"
-                        : !flags.epsilons.empty() ? "--epsilon"
-                        : flags.adaptive          ? "--adaptive"
-                        : !flags.bases.empty()    ? "--bases"
-                                                  : nullptr;
-    if (given != nullptr)
-      throw CLI::ValidationError(fmt::format(
-          "{} has no effect on dense linear layers, give --linear gsi or graded", given));
+    if (of_gsi != nullptr)
+      throw CLI::ValidationError(
+          fmt::format("{} has no effect on dense linear layers, give --linear gsi", of_gsi));
+    if (!flags.epsilons.empty())
+      throw CLI::ValidationError(
+          "--epsilon has no effect on dense linear layers, give --linear gsi or graded");
     return;
   }
   if (gsi && flags.bases.empty())
     throw CLI::ValidationError(
         "--linear gsi needs bases: make them with sluice calibrate, and give them with --bases");
-  const char* of_gsi = !flags.ranks.empty()   ? "--rank"
-                       : flags.adaptive       ? "--adaptive"
-                       : !flags.bases.empty() ? "--bases"
-                                              : nullptr;
   if (!gsi && of_gsi != nullptr)
     throw CLI::ValidationError(fmt::format("{} has an effect on --linear gsi alone", of_gsi));
 }
@@ -73,17 +73,18 @@ void add_linear_options(CLI::App& command, LinearFlags& flags, bool lists) {
   add("--bases", flags.bases, "File of bases, from sluice calibrate");
 }
 
-std::vector<UniformLinear> linear_choices(const LinearFlags& flags) {
+std::vector<UniformLinear> linear_choices(const LinearFlags& flags, bool joint) {
   std::vector<LinearKind> kinds;
-  for (const std::string& name : flags.kinds) kinds.push_back(*linear_of(name));
+  for (const std::string& name : distinct(flags.kinds)) kinds.push_back(*linear_of(name));
   const auto has = [&](LinearKind kind) {
     return std::find(kinds.begin(), kinds.end(), kind) != kinds.end();
   };
   const bool gsi = has(LinearKind::kGsi), graded = has(LinearKind::kGraded);
-  check_flags(flags, gsi, gsi || graded);
+  check_flags(flags, gsi, gsi || graded, joint);
   if (!gsi && !graded) return {};
-  const std::vector<double> epsilons =
-      flags.epsilons.empty() ? std::vector<double>{UniformLinear{}.epsilon} : flags.epsilons;
+  const std::vector<double> epsilons = flags.epsilons.empty()
+                                           ? std::vector<double>{UniformLinear{}.epsilon}
+                                           : distinct(flags.epsilons);
   std::vector<UniformLinear> choices;
   for (const LinearKind kind : kinds) {
     if (kind == LinearKind::kDense) {
@@ -91,7 +92,7 @@ std::vector<UniformLinear> linear_choices(const LinearFlags& flags) {
       continue;
     }
     std::vector<int64_t> ranks = {0};
-    if (kind == LinearKind::kGsi && !flags.ranks.empty()) ranks = flags.ranks;
+    if (kind == LinearKind::kGsi && !flags.ranks.empty()) ranks = distinct(flags.ranks);
     for (const int64_t rank : ranks)
       for (const double epsilon : epsilons)
         choices.push_back({.kind = kind,
@@ -116,38 +117,39 @@ std::vector<UniformChoice> combined(const std::vector<UniformAttention>& attenti
   return choices;
 }
 
-std::optional<Bases> read_bases_of(const LinearFlags& flags, const Checkpoint& checkpoint,
-                                   std::vector<UniformLinear>& choices) {
+std::optional<SidecarBases> read_bases_of(const LinearFlags& flags, const Checkpoint& checkpoint,
+                                          const std::string& text,
+                                          std::vector<UniformLinear>& choices) {
   if (flags.bases.empty()) return {};
-  const ModelSpec& spec = checkpoint.spec();
-  Bases bases = read_bases(
-      flags.bases,
-      {.sha256 = model_sha256(checkpoint), .n_layers = spec.n_layers, .widths = spec.row_widths()});
+  SidecarBases read = read_sidecar(flags.bases, checkpoint, text);
   int64_t rank = 0;  // that all linear inputs have
-  for (const Basis& basis : bases.list)
+  for (const Basis& basis : read.bases.list)
     if (static_cast<size_t>(basis.input) < kLinearInputs.size())
       rank = rank == 0 ? basis.rank : std::min(rank, basis.rank);
-  if (rank == 0)
-    throw Error(fmt::format("{}: holds no bases of linear layers", path_label(flags.bases)),
-                "sluice calibrate makes them");
-  for (UniformLinear& choice : choices)
-    if (choice.kind == LinearKind::kGsi && choice.rank == 0) choice.rank = rank;
-  return bases;
+  for (UniformLinear& choice : choices) {
+    if (choice.kind != LinearKind::kGsi || choice.rank > 0) continue;
+    if (rank == 0)
+      throw Error(fmt::format("{}: holds no bases of linear layers", path_label(flags.bases)),
+                  "sluice calibrate makes them");
+    choice.rank = rank;
+  }
+  return read;
 }
 
-void warn_of_same_text(const std::optional<Bases>& bases, const std::string& text) {
-  if (bases && !text.empty() && bases->text_sha256 == sha256_of({text}))
+void warn_of_same_text(const std::optional<SidecarBases>& bases) {
+  if (bases && bases->origin.same_text == true)
     fmt::print(stderr,
                "sluice: the bases were calibrated on this very text; on another one fewer rows lie "
                "near them\n");
 }
 
 std::vector<Plan> prepared_plans(Model& model, const std::vector<UniformChoice>& choices,
-                                 const std::optional<Bases>& bases) {
+                                 const std::optional<SidecarBases>& bases) {
   std::vector<Plan> plans;
+  if (bases) model.prepare_selection(bases->bases);
   for (const UniformChoice& choice : choices) {
     plans.push_back(uniform_plan(choice, model.plan_shape(), model.linear_shape()));
-    model.prepare_linear(plans.back().linear, bases ? &*bases : nullptr);
+    model.prepare_linear(plans.back().linear, bases ? &bases->bases : nullptr);
   }
   return plans;
 }

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "eval/sidecar_bases.h"
 #include "model/checkpoint.h"
 #include "model/model.h"
 #include "plan/plan.h"
@@ -28,22 +29,24 @@ void add_linear_options(CLI::App& command, LinearFlags& flags, bool lists);
 
 // Every combination of the values given; none for dense layers. Throws CLI::ValidationError for a
 // flag that would have no effect and for gsi without bases. A rank of 0 stands for the bases' own.
-std::vector<UniformLinear> linear_choices(const LinearFlags& flags);
+// joint: selection needs bases too.
+std::vector<UniformLinear> linear_choices(const LinearFlags& flags, bool joint);
 
 // Every combination of both axes, without the one that is dense in both.
 std::vector<UniformChoice> combined(const std::vector<UniformAttention>& attention,
                                     const std::vector<UniformLinear>& linear);
 
-// The bases that the flags name, checked against the model; nothing where they name none. Ranks of
-// 0 are filled in.
-std::optional<Bases> read_bases_of(const LinearFlags& flags, const Checkpoint& checkpoint,
-                                   std::vector<UniformLinear>& choices);
+// The bases that the flags name, checked against the model; nothing where they name none. `text` is
+// the file that they are used on, or empty. Ranks of 0 are filled in.
+std::optional<SidecarBases> read_bases_of(const LinearFlags& flags, const Checkpoint& checkpoint,
+                                          const std::string& text,
+                                          std::vector<UniformLinear>& choices);
 // Says on stderr when bases were calibrated on the text that they are now judged on.
-void warn_of_same_text(const std::optional<Bases>& bases, const std::string& text);
+void warn_of_same_text(const std::optional<SidecarBases>& bases);
 
 // Plans of the choices, with all that they need prepared in the model.
 std::vector<Plan> prepared_plans(Model& model, const std::vector<UniformChoice>& choices,
-                                 const std::optional<Bases>& bases);
+                                 const std::optional<SidecarBases>& bases);
 
 // A choice for people: "gsi, rank 64, epsilon 0.1".
 std::string linear_text(const UniformLinear& choice);

@@ -60,16 +60,27 @@ Model load_model(const std::shared_ptr<const Checkpoint>& checkpoint,
       {.context = options.context, .progress = [&](double done) { bar.update(done, ""); }});
 }
 
-void check_outputs(const CommonOptions& options, const std::vector<std::string>& inputs) {
+namespace {
+
+// By whatever names, there already or not.
+bool same_file(const std::filesystem::path& a, const std::filesystem::path& b) {
+  std::error_code ignored;
+  return std::filesystem::equivalent(a, b, ignored) ||
+         std::filesystem::weakly_canonical(a, ignored) ==
+             std::filesystem::weakly_canonical(b, ignored);
+}
+
+}  // namespace
+
+void check_outputs(const CommonOptions& options, const std::vector<std::string>& inputs,
+                   const std::string& output) {
   std::vector<std::string> taken = inputs;
   taken.push_back(options.model);
-  for (const std::string& file : {options.json, options.html}) {
+  for (const std::string& file : {output, options.json, options.html}) {
     if (file.empty()) continue;
-    for (const std::string& other : taken) {
-      std::error_code ignored;
-      if (file == other || std::filesystem::equivalent(file, other, ignored))
+    for (const std::string& other : taken)
+      if (!other.empty() && same_file(file, other))
         throw CLI::ValidationError(file + " is in use already and would be overwritten");
-    }
     check_writable(file);
     taken.push_back(file);
   }

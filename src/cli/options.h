@@ -3,6 +3,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
@@ -31,6 +32,15 @@ void add_common_options(CLI::App& command, CommonOptions& options);
 // A number from min to max; CLI::Range lets nan pass. `expected` says it in words.
 CLI::Validator number_between(double min, double max, const char* expected);
 
+// Every value once, in the order given.
+template <typename T>
+std::vector<T> distinct(const std::vector<T>& values) {
+  std::vector<T> out;
+  for (const T& value : values)
+    if (std::find(out.begin(), out.end(), value) == out.end()) out.push_back(value);
+  return out;
+}
+
 // Sets the threads and makes the backend that the flags ask for.
 std::unique_ptr<Backend> make_backend(const CommonOptions& options);
 
@@ -38,8 +48,9 @@ std::unique_ptr<Backend> make_backend(const CommonOptions& options);
 Model load_model(const std::shared_ptr<const Checkpoint>& checkpoint, const CommonOptions& options);
 
 // Throws now what writing results would throw after hours of work, and where a file for them is one
-// of `inputs`, the model, or the other.
-void check_outputs(const CommonOptions& options, const std::vector<std::string>& inputs = {});
+// of `inputs`, the model, or another of them. `output` is a file that the command writes besides.
+void check_outputs(const CommonOptions& options, const std::vector<std::string>& inputs = {},
+                   const std::string& output = "");
 // Writes results to the files asked for.
 void write_outputs(const nlohmann::json& results, const CommonOptions& options);
 

@@ -26,8 +26,45 @@ std::optional<double> reps_fraction_of(const KvCache& cache, int64_t n_layers) {
   return sum / static_cast<double>(n_sets);
 }
 
-nlohmann::json or_null(const std::optional<double>& value) {
-  return value ? nlohmann::json(*value) : nlohmann::json();
+// Linear layers of the tokens in a cache.
+LinearWork linear_work(const KvCache& cache, const ModelSpec& spec) {
+  LinearWork work;
+  work.add(cache, spec);
+  return work;
+}
+
+// Tokens fast between two counts, over all gsi groups.
+std::optional<double> fast_between(const LinearWork& before, const LinearWork& after) {
+  int64_t n_fast = 0, n_tokens = 0;
+  for (size_t i = 0; i < after.groups().size(); ++i) {
+    const LinearCounts &first = before.groups()[i].counts, &last = after.groups()[i].counts;
+    if (after.groups()[i].plan.kind != LinearKind::kGsi) continue;
+    n_fast += last.n_fast - first.n_fast;
+    n_tokens += last.n_tokens - first.n_tokens;
+  }
+  if (n_tokens == 0) return {};
+  return static_cast<double>(n_fast) / static_cast<double>(n_tokens);
+}
+
+// Share of the weights read for n tokens after the first n_before: dense layers read as much for
+// every token, so shares weigh as tokens do.
+double weights_between(const LinearWork& before, const LinearWork& after, int64_t n_before,
+                       int64_t n) {
+  const auto first = static_cast<double>(n_before), more = static_cast<double>(n);
+  return (after.weight_bytes_fraction() * (first + more) - before.weight_bytes_fraction() * first) /
+         more;
+}
+
+std::optional<double> pairs_dropped_of(const KvCache& cache, int64_t n_layers) {
+  double dropped = 0, all = 0;
+  for (int64_t layer = 0; layer < n_layers; ++layer)
+    if (const Selector* selector = cache.selector(layer);
+        selector != nullptr && selector->spec().basis != nullptr) {
+      dropped += static_cast<double>(selector->pairs_dropped());
+      all += static_cast<double>(selector->pairs_dropped() + selector->products());
+    }
+  if (all == 0) return {};
+  return dropped / all;
 }
 
 // Every candidate at one length.
@@ -75,12 +112,15 @@ class LengthBench {
       forward_in_passes(model_, tokens_.first(static_cast<size_t>(n_tokens_)), cache,
                         whole ? n_tokens_ : kPassTokens, [](int64_t, const ConstTensor&) {});
     });
-    if (warm_up)
+    if (warm_up) {
       prefills_[candidate].reps_fraction = decodes_[candidate].reps_fraction =
           reps_fraction_of(cache, model_.spec().n_layers);
-    else
+      prefills_[candidate].pairs_dropped_fraction = pairs_dropped_of(cache, model_.spec().n_layers);
+    } else {
       prefills_[candidate].samples.push_back(prefill);
-    note_linear(cache, prefills_[candidate]);
+    }
+    const LinearWork before = linear_work(cache, model_.spec());
+    prefills_[candidate].fast_path_fraction = before.fast_path_fraction();
     const int64_t n_predict = n_predict_[candidate];
     if (n_predict == 0) return;
     const BenchSample decode = sample(cache, n_predict, [&] {
@@ -89,7 +129,11 @@ class LengthBench {
                       scores_.view());
     });
     if (!warm_up) decodes_[candidate].samples.push_back(decode);
-    note_linear(cache, decodes_[candidate]);
+    if (before.groups().empty()) return;
+    const LinearWork after = linear_work(cache, model_.spec());
+    decodes_[candidate].fast_path_fraction = fast_between(before, after);
+    decodes_[candidate].weight_bytes_fraction =
+        weights_between(before, after, n_tokens_, n_predict);
   }
 
   void finish() {
@@ -102,14 +146,6 @@ class LengthBench {
   }
 
  private:
-  void note_linear(const KvCache& cache, BenchCase& found) const {
-    LinearWork work;
-    work.add(cache, model_.spec());
-    if (work.groups().empty()) return;
-    found.fast_path_fraction = work.fast_path_fraction();
-    found.weight_bytes_fraction = work.weight_bytes_fraction();
-  }
-
   // Tokens decoded after the length; 0 where that cannot be.
   int64_t decode_tokens() {
     const int64_t n = result_.options.n_predict;
@@ -247,6 +283,7 @@ nlohmann::json bench_results(const ResultsOrigin& origin, const BenchResult& res
     json["cases"].push_back({{"name", found.name},
                              {"n_tokens", found.n_tokens},
                              {"mode", candidate.mode},
+                             {"linear", candidate.linear},
                              {"label", candidate.label},
                              {"settings", candidate.settings},
                              {"samples_ms", found.totals_ms()},
@@ -261,6 +298,7 @@ nlohmann::json bench_results(const ResultsOrigin& origin, const BenchResult& res
                                {"linear", middle.linear},
                                {"rest", middle.rest()}}},
                              {"n_reps_fraction", or_null(found.reps_fraction)},
+                             {"pairs_dropped_fraction", or_null(found.pairs_dropped_fraction)},
                              {"fast_path_fraction", or_null(found.fast_path_fraction)},
                              {"weight_bytes_fraction", or_null(found.weight_bytes_fraction)}});
   }

@@ -21,7 +21,8 @@ namespace sluice {
 // What takes turns. The first is always exact attention, which the others are compared with.
 struct BenchCandidate {
   std::string label = "dense";   // for people
-  std::string mode = "dense";    // of most layers
+  std::string mode = "dense";    // of attention, or where that is dense of linear layers
+  std::string linear = "dense";  // of linear layers
   nlohmann::json settings = {};  // for results.json
   Plan plan = {};                // without layers: exact
 };
@@ -46,7 +47,10 @@ struct BenchCase {
   std::vector<BenchSample> samples;     // in the order of the rounds
   Ratio speedup{1, 1, 1};               // against exact attention, round by round
   std::optional<double> reps_fraction;  // tokens that stand for themselves, over n_tokens
-  // Of linear layers after it, the prefill's tokens included; null where they are dense.
+  // Of the pairs of a joint selection, those its basis decided; of a prefill alone.
+  std::optional<double> pairs_dropped_fraction = {};
+  // Of linear layers, for the tokens of the case alone; null where they are dense. A token decoded
+  // reads a share of the weights, those of a prefill share what they read: null.
   std::optional<double> fast_path_fraction = {}, weight_bytes_fraction = {};
 
   std::vector<double> totals_ms() const;

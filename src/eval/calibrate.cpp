@@ -191,6 +191,12 @@ std::vector<BasisInput> linear_inputs(const ModelSpec& spec) {
   return inputs;
 }
 
+int64_t largest_paying_rank(int64_t d) {
+  int64_t rank = d;
+  while (rank > 0 && affordable_iterations(d, rank) == 0) --rank;
+  return rank;
+}
+
 void check_ranks(const CalibrateOptions& options, const RowWidths& widths) {
   for (const int64_t rank : options.ranks) {
     if (rank < 1)

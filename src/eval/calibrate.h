@@ -60,6 +60,10 @@ struct Calibration {
 // The inputs that a model's linear layers have.
 std::vector<BasisInput> linear_inputs(const ModelSpec& spec);
 
+// The largest rank at which inheriting a basis of rows of width d can take fewer operations than a
+// fresh decomposition; 0: none.
+int64_t largest_paying_rank(int64_t d);
+
 // Throws Error for a rank that is 0 or wider than a group's rows.
 void check_ranks(const CalibrateOptions& options, const RowWidths& widths);
 

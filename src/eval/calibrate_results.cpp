@@ -17,17 +17,17 @@ nlohmann::json group_json(const GroupFigures& group, const Basis& basis,
           {"rank", basis.rank},
           {"energy", basis.energy()},
           {"energies", energies},
-          {"effective_rank_90", number_or_null(effective_rank(basis.spectrum, 0.90))},
-          {"effective_rank_95", number_or_null(effective_rank(basis.spectrum, 0.95))},
-          {"effective_rank_99", number_or_null(effective_rank(basis.spectrum, 0.99))},
+          {"effective_rank_90", or_null(effective_rank(basis.spectrum, 0.90))},
+          {"effective_rank_95", or_null(effective_rank(basis.spectrum, 0.95))},
+          {"effective_rank_99", or_null(effective_rank(basis.spectrum, 0.99))},
           {"spectrum", basis.spectrum},
           {"inherited", group.inherited},
           {"iterations", group.iterations},
-          {"start_energy", number_or_null(group.start_energy)},
+          {"start_energy", or_null(group.start_energy)},
           {"work_saved", group.work_saved()},
           {"seconds", group.seconds},
-          {"fresh_energy", number_or_null(group.fresh_energy)},
-          {"fresh_seconds", number_or_null(group.fresh_seconds)}};
+          {"fresh_energy", or_null(group.fresh_energy)},
+          {"fresh_seconds", or_null(group.fresh_seconds)}};
 }
 
 const char* name_of(Inheritance inherit) {
@@ -37,13 +37,6 @@ const char* name_of(Inheritance inherit) {
 
 }  // namespace
 
-nlohmann::json number_or_null(const std::optional<int64_t>& value) {
-  return value ? nlohmann::json(*value) : nlohmann::json(nullptr);
-}
-nlohmann::json number_or_null(const std::optional<double>& value) {
-  return value ? nlohmann::json(*value) : nlohmann::json(nullptr);
-}
-
 CalibrationTotals::CalibrationTotals(const Calibration& calibration) {
   for (const GroupFigures& group : calibration.groups) {
     work += group.work;
@@ -52,8 +45,9 @@ CalibrationTotals::CalibrationTotals(const Calibration& calibration) {
     fresh_seconds += group.fresh_seconds.value_or(group.seconds);
     n_inherited += group.inherited ? 1 : 0;
     n_tried += group.iterations > 0 ? 1 : 0;
-    if (group.fresh_energy)
-      largest_loss = std::max(largest_loss, *group.fresh_energy - group.energies.back());
+    if (group.inherited && group.fresh_energy)
+      largest_loss =
+          std::max(largest_loss.value_or(-1), *group.fresh_energy - group.energies.back());
   }
 }
 
@@ -78,7 +72,7 @@ nlohmann::json calibrate_results(const ResultsOrigin& origin, const CalibrateOpt
                      {"passes", calibration.n_passes}};
   if (options.compare) {
     json["summary"]["fresh_seconds"] = totals.fresh_seconds;
-    json["summary"]["largest_energy_loss"] = totals.largest_loss;
+    json["summary"]["largest_energy_loss"] = or_null(totals.largest_loss);
   }
   return json;
 }

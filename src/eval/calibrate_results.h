@@ -11,7 +11,8 @@ namespace sluice {
 
 // Sums over groups: what inheritance saved, by operations and, with `compare`, by time.
 struct CalibrationTotals {
-  double work = 0, fresh_work = 0, seconds = 0, fresh_seconds = 0, largest_loss = 0;
+  double work = 0, fresh_work = 0, seconds = 0, fresh_seconds = 0;
+  std::optional<double> largest_loss;  // of energy, against a fresh basis; none was inherited: null
   int64_t n_inherited = 0, n_tried = 0;
 
   explicit CalibrationTotals(const Calibration& calibration);
@@ -20,9 +21,5 @@ struct CalibrationTotals {
 
 nlohmann::json calibrate_results(const ResultsOrigin& origin, const CalibrateOptions& options,
                                  const Calibration& calibration);
-
-// A number, or null.
-nlohmann::json number_or_null(const std::optional<int64_t>& value);
-nlohmann::json number_or_null(const std::optional<double>& value);
 
 }  // namespace sluice

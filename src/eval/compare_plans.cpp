@@ -129,13 +129,25 @@ std::vector<int32_t> continue_greedily(Model& model, std::span<const int32_t> pr
   }
 }
 
+// Characters of UTF-8 that two texts begin with alike.
+int64_t common_characters(const std::string& a, const std::string& b) {
+  const auto end = std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first;
+  const auto starts = [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; };
+  // One that differs in a later byte is not alike.
+  const int64_t n = std::count_if(a.begin(), end, starts);
+  return end != a.end() && !starts(*end) ? n - 1 : n;
+}
+
 void match_generation(Model& model, std::span<const Plan> plans, std::span<const int32_t> prompt,
-                      int64_t n, CompareResult& result) {
+                      int64_t n, const Tokenizer& tokenizer, CompareResult& result) {
   const std::vector<int32_t> exact = continue_greedily(model, prompt, n, {});
   for (size_t i = 0; i < plans.size(); ++i) {
     const std::vector<int32_t> answer = continue_greedily(model, prompt, n, plans[i]);
     const auto differs = std::mismatch(exact.begin(), exact.end(), answer.begin()).first;
     result.plans[i].generation_match.add(static_cast<double>(differs - exact.begin()));
+    result.plans[i].generation_match_characters.add(
+        static_cast<double>(common_characters(tokenizer.decode(exact, /*skip_special=*/false),
+                                              tokenizer.decode(answer, /*skip_special=*/false))));
   }
 }
 
@@ -174,7 +186,7 @@ CompareResult compare_plans(Model& model, TextStream& text, std::span<const Plan
     if (!comparer) comparer.emplace(model, plans, static_cast<int64_t>(tokens.size()) - 1);
     comparer->compare(tokens, result);
     if (options.n_predict > 0 && windows.n_windows() <= kGenerationWindows)
-      match_generation(model, plans, half_of(tokens), options.n_predict, result);
+      match_generation(model, plans, half_of(tokens), options.n_predict, text.tokenizer(), result);
     result.n_windows = windows.n_windows();
     if (progress) progress(result);
   }

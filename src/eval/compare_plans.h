@@ -26,8 +26,9 @@ struct PlanComparison {
   Comparison tokens;
   AttentionWork work;
   LinearWork linear;
-  RunningMean generation_match;  // tokens; empty unless asked for
-  CacheMemory cache;             // after the last window of full length
+  RunningMean generation_match;             // tokens; empty unless asked for
+  RunningMean generation_match_characters;  // the same
+  CacheMemory cache;                        // after the last window of full length
 };
 
 struct CompareResult {

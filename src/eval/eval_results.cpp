@@ -36,13 +36,6 @@ json comparison_results(const ResultsOrigin& origin, const ComparedChoices& comp
   const PlanShape shape = origin.model.plan_shape();
   json results = start_results(origin, found.front().tokens.n_tokens(), compared.result.n_windows);
   results["settings"]["predict"] = compared.n_predict;
-  if (compared.bases != nullptr) {
-    const Bases& bases = *compared.bases;
-    results["bases"] = {
-        {"text",
-         {{"path", bases.text_path}, {"sha256", bases.text_sha256}, {"n_tokens", bases.n_tokens}}},
-        {"same_text", bases.text_sha256 == results["text"]["sha256"]}};
-  }
   if (compared.prepared_bytes > 0)
     results["settings"]["prepared_linear_bytes"] = compared.prepared_bytes;
   for (size_t i = 0; i < found.size(); ++i) {

@@ -66,6 +66,7 @@ nlohmann::json generate_results(const ResultsOrigin& origin, const GeneratedText
                         {"n_prompt_tokens", result.n_prompt},
                         {"prefill_tokens_per_s", prefill_rate(result)},
                         {"decode_tokens_per_s", decode_rate(result)}};
+  json["metrics"] = describe_linear_shares(result.linear);
   json["cache"] = describe_cache(result.cache);
   json["linear"] = describe_linear_work(result.linear);
   return json;

@@ -9,7 +9,7 @@
 #include "core/error.h"
 #include "eval/analyze.h"
 #include "eval/calibrate.h"
-#include "eval/timing.h"
+#include "eval/results.h"
 #include "select/counters.h"
 #include "select/inherit.h"
 #include "select/rules.h"
@@ -32,6 +32,22 @@ SharedBasis first_directions(const Basis& basis, int64_t rank) {
 bool same_sets(const Selector& a, const Selector& b) {
   const TokenSet &x = a.sets()[0], &y = b.sets()[0];
   return x.status == y.status && x.owner == y.owner;
+}
+
+using Samples = std::vector<std::vector<double>>;  // (ways to select), ms
+
+// Ways: without a basis, then for each rank always and where that pays.
+JointRankTimes times_of(const Samples& samples, size_t rank) {
+  const auto of = [&](size_t way) -> JointTimes {
+    return {.seconds = 1e-3 * median(samples[way]), .speedup = ratio_of(samples[0], samples[way])};
+  };
+  return {.always = of(1 + 2 * rank), .where_pays = of(2 + 2 * rank)};
+}
+
+void add_to(RunningMean& fraction, const Selector& selector) {
+  const auto dropped = static_cast<double>(selector.pairs_dropped());
+  const double pairs = static_cast<double>(selector.products()) + dropped;
+  fraction.add(pairs > 0 ? dropped / pairs : 0);
 }
 
 class JointProfiler {
@@ -75,15 +91,18 @@ class JointProfiler {
   }
 
   JointProfile take() {
+    Samples all = samples_[0];  // sums over layers, run by run
     for (size_t layer = 0; layer < profile_.layers.size(); ++layer) {
-      const auto seconds = [&](size_t way) { return 1e-3 * median(samples_[layer][way]); };
+      const Samples& samples = samples_[layer];
       JointLayer& out = profile_.layers[layer];
-      out.seconds = seconds(0);
-      for (size_t i = 0; i < out.ranks.size(); ++i) {
-        out.ranks[i].seconds = seconds(1 + 2 * i);
-        out.ranks[i].seconds_where_pays = seconds(2 + 2 * i);
-      }
+      out.seconds = 1e-3 * median(samples[0]);
+      for (size_t i = 0; i < out.ranks.size(); ++i) out.ranks[i].times = times_of(samples, i);
+      for (size_t way = 0; layer > 0 && way < all.size(); ++way)
+        for (size_t i = 0; i < all[way].size(); ++i) all[way][i] += samples[way][i];
     }
+    profile_.seconds = 1e-3 * median(all[0]);
+    for (size_t i = 0; i < profile_.options.ranks.size(); ++i)
+      profile_.times.push_back(times_of(all, i));
     return std::move(profile_);
   }
 
@@ -128,12 +147,10 @@ class JointProfiler {
     out.products.add(static_cast<double>(selectors[0]->products()));
     for (size_t i = 0; i < out.ranks.size(); ++i) {
       const Selector& always = *selectors[1 + 2 * i];
-      const auto products = static_cast<double>(always.products());
-      const auto dropped = static_cast<double>(always.pairs_dropped());
-      const double pairs = products + dropped;
-      out.ranks[i].pairs.add(pairs);
-      out.ranks[i].products.add(products);
-      out.ranks[i].dropped_fraction.add(pairs > 0 ? dropped / pairs : 0);
+      out.ranks[i].pairs.add(static_cast<double>(always.products() + always.pairs_dropped()));
+      out.ranks[i].products.add(static_cast<double>(always.products()));
+      add_to(out.ranks[i].dropped_fraction, always);
+      add_to(out.ranks[i].dropped_fraction_where_pays, *selectors[2 + 2 * i]);
     }
     before_ = selectors[0]->sets();
   }
@@ -141,10 +158,23 @@ class JointProfiler {
   Model& model_;
   KvCache cache_;
   JointProfile profile_;
-  std::vector<std::vector<SharedBasis>> bases_;            // (n_layers, ranks)
-  std::vector<std::vector<std::vector<double>>> samples_;  // (n_layers, ways to select), ms
-  std::vector<TokenSet> before_;                           // of the layer before; first: empty
+  std::vector<std::vector<SharedBasis>> bases_;  // (n_layers, ranks)
+  std::vector<Samples> samples_;                 // (n_layers)
+  std::vector<TokenSet> before_;                 // of the layer before; first: empty
 };
+
+nlohmann::json times_json(const JointRankTimes& times) {
+  nlohmann::json out;
+  const auto add = [&](const JointTimes& of, const std::string& how) {
+    out["seconds" + how] = of.seconds;
+    out["speedup_vs_plain" + how] = of.speedup.middle;
+    out["speedup_low" + how] = of.speedup.low;
+    out["speedup_high" + how] = of.speedup.high;
+  };
+  add(times.always, "");
+  add(times.where_pays, "_where_pays");
+  return out;
+}
 
 }  // namespace
 
@@ -206,33 +236,36 @@ nlohmann::json describe_joint(const JointProfile& profile) {
   for (size_t l = 0; l < profile.layers.size(); ++l) {
     const JointLayer& layer = profile.layers[l];
     nlohmann::json ranks = nlohmann::json::array();
-    for (const JointFigures& figures : layer.ranks)
-      ranks.push_back({{"rank", figures.rank},
-                       {"energy", figures.energy},
-                       {"pairs", figures.pairs.mean()},
-                       {"products", figures.products.mean()},
-                       {"dropped_fraction", figures.dropped_fraction.mean()},
-                       {"dropped_fraction_sd", figures.dropped_fraction.standard_deviation()},
-                       {"seconds", figures.seconds},
-                       {"seconds_where_pays", figures.seconds_where_pays}});
+    for (const JointFigures& figures : layer.ranks) {
+      ranks.push_back(
+          {{"rank", figures.rank},
+           {"energy", figures.energy},
+           {"pairs", figures.pairs.mean()},
+           {"products", figures.products.mean()},
+           {"dropped_fraction", figures.dropped_fraction.mean()},
+           {"dropped_fraction_sd", figures.dropped_fraction.standard_deviation()},
+           {"dropped_fraction_where_pays", figures.dropped_fraction_where_pays.mean()}});
+      ranks.back().update(times_json(figures.times));
+    }
     layers.push_back({{"layer", l},
                       {"n_reps", layer.n_reps.mean()},
                       {"products", layer.products.mean()},
                       {"seconds", layer.seconds},
                       {"ranks", std::move(ranks)}});
   }
+  nlohmann::json all = nlohmann::json::array();
+  for (size_t i = 0; i < options.ranks.size(); ++i) {
+    all.push_back({{"rank", options.ranks[i]}});
+    all.back().update(times_json(profile.times[i]));
+  }
   return {{"rule", rule_name(options.rule)},
           {"tau", options.tau},
           {"space", row_space_name(options.space)},
           {"n_tokens", options.n_tokens},
           {"n_windows", profile.n_windows},
-          {"bases",
-           {{"path",
-             profile.bases_path.empty() ? nlohmann::json() : nlohmann::json(profile.bases_path)},
-            {"text", profile.bases_text},
-            {"n_tokens", profile.bases_tokens},
-            {"same_text", profile.same_text}}},
-          {"layers", std::move(layers)}};
+          {"bases", describe_bases(profile.bases)},
+          {"layers", std::move(layers)},
+          {"summary", {{"seconds", profile.seconds}, {"ranks", std::move(all)}}}};
 }
 
 }  // namespace sluice

@@ -8,7 +8,9 @@
 #include <optional>
 
 #include "eval/profile.h"
+#include "eval/sidecar_bases.h"
 #include "eval/text_stream.h"
+#include "eval/timing.h"
 #include "model/model.h"
 #include "subspace/basis.h"
 
@@ -25,19 +27,30 @@ struct JointOptions {
   std::vector<int64_t> ranks;  // each at most that of the bases
 };
 
-// Selection at one layer, as means over windows; times are medians of all runs, in seconds.
+// Times of selection with a basis: medians of all runs, and what selection without one took over
+// them, run by run.
+struct JointTimes {
+  double seconds = 0;
+  Ratio speedup{1, 1, 1};
+};
+struct JointRankTimes {
+  JointTimes always;      // from the first token on, paying or not
+  JointTimes where_pays;  // as long as it is judged to pay
+};
+
+// Selection at one layer, as means over windows.
 struct JointFigures {
   int64_t rank = 0;
   double energy = 0;             // of the rows the basis was made from, that it captures
   RunningMean pairs, products;   // considered, and multiplied at full width
   RunningMean dropped_fraction;  // of the pairs considered
-  double seconds = 0;            // from the first token on, paying or not
-  double seconds_where_pays = 0;
+  RunningMean dropped_fraction_where_pays;
+  JointRankTimes times;
 };
 struct JointLayer {
   RunningMean n_reps;
   RunningMean products;  // without a basis, as the next
-  double seconds = 0;
+  double seconds = 0;    // median
   std::vector<JointFigures> ranks;
 };
 
@@ -46,11 +59,10 @@ struct JointProfile {
   int64_t d_model = 0;
   int64_t n_windows = 0;
   std::vector<JointLayer> layers;
-  // Where the bases are from: the caller's to fill in.
-  std::string bases_path;    // empty: made from what follows the windows in the text itself
-  std::string bases_text;    // that they were made from
-  int64_t bases_tokens = 0;  // of it
-  bool same_text = false;    // the bases of a file were made from the text that is analysed
+  double seconds = 0;                 // of all layers together, without a basis
+  std::vector<JointRankTimes> times;  // the same with one, by rank
+  // The caller's to fill in; without a path they were made from what follows the windows.
+  BasesOrigin bases;
 };
 
 // The bases of rows compared in a space.

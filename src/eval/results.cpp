@@ -34,10 +34,6 @@ std::string cpu_name() {
   return implementer.empty() ? "unknown" : "Arm implementer " + implementer + " part " + part;
 }
 
-nlohmann::json or_null(const std::optional<double>& value) {
-  return value ? nlohmann::json(*value) : nlohmann::json();
-}
-
 std::vector<fs::path> files_of(const Checkpoint& checkpoint) {
   if (checkpoint.gguf) return {checkpoint.path};
   std::vector<fs::path> files;
@@ -48,7 +44,16 @@ std::vector<fs::path> files_of(const Checkpoint& checkpoint) {
   return files;
 }
 
+template <typename T>
+nlohmann::json value_or_null(const std::optional<T>& value) {
+  return value ? nlohmann::json(*value) : nlohmann::json();
+}
+
 }  // namespace
+
+nlohmann::json or_null(const std::optional<double>& value) { return value_or_null(value); }
+nlohmann::json or_null(const std::optional<int64_t>& value) { return value_or_null(value); }
+nlohmann::json or_null(const std::optional<bool>& value) { return value_or_null(value); }
 
 std::string sha256_of(const std::vector<fs::path>& files) {
   const std::unique_ptr<EVP_MD_CTX, void (*)(EVP_MD_CTX*)> context(EVP_MD_CTX_new(),
@@ -110,8 +115,12 @@ nlohmann::json results_of(const std::string& command, const ResultsOrigin& origi
                           int64_t n_tokens) {
   const Backend& backend = origin.model.backend();
   nlohmann::json json = results_header(command, origin.command_line, backend);
-  json["model"] = describe_model(origin.checkpoint, backend, origin.model_sha256);
+  // Bases were compared with the model's hash when they were read.
+  json["model"] = describe_model(
+      origin.checkpoint, backend,
+      origin.bases != nullptr ? origin.bases->bases.model_sha256 : origin.model_sha256);
   if (!origin.text.empty()) json["text"] = describe_text(origin.text, n_tokens);
+  if (origin.bases != nullptr) json["bases"] = describe_bases(origin.bases->origin);
   return json;
 }
 
@@ -140,13 +149,20 @@ nlohmann::json describe_comparison(const PlanComparison& plan) {
                          {"clusters_fraction", plan.work.clusters_fraction()},
                          {"selection_products", plan.work.selection_products()},
                          {"selection_products_paper", plan.work.selection_products_paper()},
-                         {"weight_bytes_fraction", plan.linear.weight_bytes_fraction()},
-                         {"fast_path_fraction", or_null(plan.linear.fast_path_fraction())},
                          // Null: not measured.
-                         {"generation_match_tokens", nullptr}};
-  if (plan.generation_match.count() > 0)
+                         {"generation_match_tokens", nullptr},
+                         {"generation_match_characters", nullptr}};
+  json.update(describe_linear_shares(plan.linear));
+  if (plan.generation_match.count() > 0) {
     json["generation_match_tokens"] = plan.generation_match.mean();
+    json["generation_match_characters"] = plan.generation_match_characters.mean();
+  }
   return json;
+}
+
+nlohmann::json describe_linear_shares(const LinearWork& work) {
+  return {{"fast_path_fraction", or_null(work.fast_path_fraction())},
+          {"weight_bytes_fraction", work.weight_bytes_fraction()}};
 }
 
 nlohmann::json describe_linear_work(const LinearWork& work) {

@@ -7,9 +7,15 @@
 #include <string>
 
 #include "eval/compare_plans.h"
+#include "eval/sidecar_bases.h"
 #include "model/model.h"
 
 namespace sluice {
+
+// A value, or null.
+nlohmann::json or_null(const std::optional<double>& value);
+nlohmann::json or_null(const std::optional<int64_t>& value);
+nlohmann::json or_null(const std::optional<bool>& value);
 
 // schema, command, command_line, sluice_version and machine, the same in every file. command_line
 // is what was typed: eval/shell_line.h.
@@ -28,15 +34,18 @@ struct ResultsOrigin {
   const Checkpoint& checkpoint;
   const Model& model;
   std::filesystem::path text = {};
-  std::string model_sha256 = "";  // where it is known already
+  std::string model_sha256 = "";        // where it is known already
+  const SidecarBases* bases = nullptr;  // in use
 };
-// Header and `model` of a command; `text`, where it has one, of n_tokens.
+// Header and `model` of a command; `text`, where it has one, of n_tokens; `bases`, the same.
 nlohmann::json results_of(const std::string& command, const ResultsOrigin& origin,
                           int64_t n_tokens = 0);
 
 // The `metrics` of a plan compared with exact attention.
 nlohmann::json describe_comparison(const PlanComparison& plan);
 
+// Shares of all linear layers together, among the `metrics` of a run.
+nlohmann::json describe_linear_shares(const LinearWork& work);
 // The `linear` of a run: what each layer's linear inputs did that are not dense.
 nlohmann::json describe_linear_work(const LinearWork& work);
 

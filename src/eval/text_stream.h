@@ -32,6 +32,7 @@ class TextStream {
   // Whether all has been given out; reads on to find out.
   bool at_end();
 
+  const Tokenizer& tokenizer() const { return tokenizer_; }
   int64_t bytes_read() const { return bytes_read_; }
   int64_t bytes_total() const { return bytes_total_; }
   int64_t n_documents() const { return n_documents_; }

@@ -29,7 +29,10 @@ const Json& shapes() {
         "vocab?": "integer", "dtype?": "text", "sha256?": "text"
       },
       "text?": {"path?": "text", "sha256?": "text", "n_tokens?": "integer"},
-      "settings?": {}, "map?": "map", "plan?": "plan"
+      "settings?": {}, "map?": "map", "plan?": "plan", "bases?": "bases"
+    },
+    "bases": {
+      "path?": "text", "text?": {"path?": "text", "sha256?": "text", "n_tokens?": "integer"}
     },
     "map": {
       "tau": "number", "n_tokens": "integer", "space": "text", "rule": "text", "tokens": ["text"],
@@ -59,8 +62,7 @@ const Json& shapes() {
       "subspace?": {"rank": "integer", "n_tokens?": "integer", "groups": ["directions"]},
       "joint?": {
         "rule": "text", "tau": "number", "space": "text", "n_tokens": "integer",
-        "n_windows?": "integer",
-        "bases?": {"path?": "text", "text?": "text", "n_tokens?": "integer"},
+        "n_windows?": "integer", "bases?": "bases",
         "layers": [{
           "layer": "integer", "seconds": "number", "products?": "number",
           "ranks": [{"rank": "integer", "*": "number"}]
@@ -80,7 +82,7 @@ const Json& shapes() {
     "set": {"rule?": "text", "*": "number"},
 
     "eval": {
-      "metrics?": "metrics", "cache?": "cache", "linear?": ["linear"],
+      "metrics?": "metrics", "cache?": "cache",
       "runs?": [{
         "settings": "choice", "metrics": "metrics", "cache?": "cache", "plan?": "plan",
         "linear?": ["linear"]
@@ -111,15 +113,17 @@ const Json& shapes() {
         "n_prompt_tokens?": "integer", "prefill_tokens_per_s?": "number",
         "decode_tokens_per_s?": "number"
       },
-      "cache?": "cache"
+      "metrics?": "metrics", "cache?": "cache", "linear?": ["linear"]
     },
 
     "bench": {
       "cases": [{
-        "name": "text", "n_tokens?": "integer", "mode?": "text", "label?": "text",
-        "settings?": {}, "samples_ms?": ["number"], "median_ms?": "number",
+        "name": "text", "n_tokens?": "integer", "mode?": "text", "linear?": "text",
+        "label?": "text", "settings?": {}, "samples_ms?": ["number"], "median_ms?": "number",
         "tokens_per_s?": "number", "speedup_vs_dense?": "number", "speedup_low?": "number",
-        "speedup_high?": "number", "n_reps_fraction?": "number", "parts_ms?": {"*": "number"}
+        "speedup_high?": "number", "n_reps_fraction?": "number",
+        "fast_path_fraction?": "number", "weight_bytes_fraction?": "number",
+        "parts_ms?": {"*": "number"}
       }]
     }
   })");

@@ -106,6 +106,10 @@ class PageTest(unittest.TestCase):
     def js(self, script, *args):
         return self.driver.execute_script(script, *args)
 
+    def labels(self, selector):
+        return self.js("return [...document.querySelectorAll(arguments[0])].map("
+                       "(e) => e.getAttribute('aria-label'))", selector)
+
     def one(self, selector):
         return self.driver.find_element(By.CSS_SELECTOR, selector)
 

@@ -124,10 +124,6 @@ class TokenMap(PageTest):
 
 
 class Directions(PageTest):
-    def labels(self, selector):
-        return self.js("return [...document.querySelectorAll(arguments[0])].map("
-                       "(e) => e.getAttribute('aria-label'))", selector)
-
     def choose(self, role, index):
         self.js("const s = document.querySelector(`[data-role=${arguments[0]}]`);"
                 "s.selectedIndex = arguments[1]; s.dispatchEvent(new Event('change'))", role, index)
@@ -363,6 +359,21 @@ class Headline(PageTest):
         [speed] = self.figures()
         self.assertTrue(speed.startswith("1.70×"), speed)
         self.assertIn("not measured", speed)
+
+    def test_speed_is_compared_with_what_is_dense_in_both(self):
+        result = sample.bench()
+        dense = result["cases"][0]
+        for mode in ("gsi", "dense"):  # as files of before name it
+            gated = {**dense, "mode": mode, "label": "gsi, rank 48, epsilon 1",
+                     "settings": {"attention": "dense", "linear": "gsi", "rank": 48, "epsilon": 1},
+                     "median_ms": dense["median_ms"] / 2, "samples_ms": [], "speedup_vs_dense": 2}
+            result["cases"] = [gated, dense]
+            self.open(Browser.report("gated-" + mode, [result]))
+            [speed] = self.figures()
+            self.assertTrue(speed.startswith("2.00× as fast as dense"), speed)
+            self.assertIn("gsi, rank 48", speed)
+            told = self.labels("[data-view=speed] .point")
+            self.assertEqual(["× dense" in text for text in told], [True, False], told)
 
     def test_shared_tokens_are_of_the_leading_set(self):
         result = sample.analyze(Browser.map)

@@ -109,8 +109,9 @@ def joint(n_layers, n_tokens):
         layers.append({"layer": layer, "products": pairs, "seconds": 0.002, "ranks": ranks})
     return {"rule": "cascade-cover", "tau": 0.3, "space": "normed", "n_tokens": n_tokens,
             "n_windows": 2, "layers": layers,
-            "bases": {"path": None, "text": "text/demo.txt", "n_tokens": 8192,
-                      "same_text": False}}
+            "bases": {"path": None,
+                      "text": {"path": "text/demo.txt", "sha256": "00", "n_tokens": 8192},
+                      "same_text": None}}
 
 
 def calibrate(**names):

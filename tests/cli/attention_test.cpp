@@ -74,7 +74,8 @@ TEST_P(EvalAttention, MetricsAreThereAndAgreeWithEachOther) {
     EXPECT_LT(value(share), 1) << share;
   }
   EXPECT_EQ(found.at("weight_bytes_fraction"), 1);
-  for (const char* not_measured : {"generation_match_tokens", "fast_path_fraction"})
+  for (const char* not_measured :
+       {"generation_match_tokens", "generation_match_characters", "fast_path_fraction"})
     EXPECT_TRUE(found.at(not_measured).is_null()) << not_measured;
   const json results = read_results(results_);
   EXPECT_EQ(results.at("runs").size(), 1u);
@@ -106,12 +107,14 @@ TEST_P(EvalAttention, EveryRunHasItsPlan) {
     const json expected = {{{"layer", 0},
                             {"mode", "dense"},
                             {"reuse", false},
+                            {"joint", false},
                             {"window", nullptr},
                             {"block", nullptr},
                             {"heads", {dense, dense}}},
                            {{"layer", 1},
                             {"mode", "keys"},
                             {"reuse", false},
+                            {"joint", false},
                             {"window", 8},
                             {"block", 8},
                             {"heads", {clusters, clusters}}}};
@@ -141,7 +144,7 @@ TEST_P(EvalAttention, PrintsARunningLineAndASummary) {
 TEST_P(EvalAttention, AListGivesARunEach) {
   const RunResult result =
       eval(joined(kKeys, {"--tau", "0,0.5,0.9", "--far", "centroid,own", "--windows", "2"}));
-  expect_all_in({"KL centroid 0.5", "KL own 0.9", "clusters/T", "keys read"}, result);
+  expect_all_in({"KL centroid tau 0.5", "KL own tau 0.9", "clusters/T", "keys read"}, result);
   const json results = read_results(results_);
   ASSERT_EQ(results.at("runs").size(), 6u);
   EXPECT_FALSE(results.contains("metrics"));
@@ -186,8 +189,10 @@ TEST_P(EvalAttention, LayersBeforeTheFirstStayDense) {
 
 TEST_P(EvalAttention, PredictComparesGeneration) {
   const RunResult result = eval(joined(kKeys, {"--tau", "0", "-n", "20"}));
-  expect_all_in({"Generated alike: 20.0 tokens, mean of 4 continuations"}, result);
-  EXPECT_EQ(read_results(results_).at("metrics").at("generation_match_tokens"), 20);
+  expect_all_in({"Generated alike: 20.0 tokens, ", " characters, mean of 4 continuations"}, result);
+  const json metrics = read_results(results_).at("metrics");
+  EXPECT_EQ(metrics.at("generation_match_tokens"), 20);
+  EXPECT_GE(metrics.at("generation_match_characters"), 20);  // of one or more each
 }
 
 INSTANTIATE_TEST_SUITE_P(Devices, EvalAttention, testing::Values("cpu", "reference"),

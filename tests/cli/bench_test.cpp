@@ -119,7 +119,7 @@ TEST(Bench, CsvHasNumbersAlone) {
   const ModelFolder folder;
   const RunResult result = run_ok(bench_of(folder, {"-c", "8", "-n", "2", "--format", "csv"}));
   EXPECT_NE(result.out.find("\ntest,mode,ms,tokens/s,speed-up,low,high,select %,attend %,"
-                            "rest %,r/T,fast,weights\npp8,dense,"),
+                            "linear %,rest %,r/T,dropped,fast,weights\npp8,dense,"),
             std::string::npos)
       << result;
   EXPECT_EQ(count_of(result.out, "\n"), 4u) << result;
@@ -127,9 +127,10 @@ TEST(Bench, CsvHasNumbersAlone) {
 
 TEST(Bench, HelpTeaches) {
   const RunResult result = run_ok({"bench", "--help"});
-  for (const char* text : {"pp512", "tg@512", "takes turns", "-f,--file", "-c,--context",
-                           "-n,--predict", "--repeat", "--format", "--attention", "--tau",
-                           "--dtype", "--threads", "--device", "--json", "sluice bench -m MODEL"})
+  for (const char* text :
+       {"pp512", "tg@512", "takes turns", "-f,--file", "-c,--context", "-n,--predict", "--repeat",
+        "--format", "--attention", "--tau", "--dtype", "--threads", "--device", "--json",
+        "sluice bench -m MODEL", "fast is the share", "weights the share", "--linear gsi --bases"})
     EXPECT_NE(result.out.find(text), std::string::npos) << text << "\n" << result;
 }
 

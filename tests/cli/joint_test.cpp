@@ -33,12 +33,21 @@ TEST(AnalyzeJoint, MakesItsBasesFromTheRestOfTheText) {
   const RunResult run = run_ok(joint_of(folder, {"--joint", "--rank", "2,4", "--json", results}));
   EXPECT_NE(run.out.find("Joint selection. cascade-paper"), std::string::npos) << run;
   EXPECT_NE(run.out.find("that follow the windows"), std::string::npos) << run;
+  EXPECT_NE(run.out.find("joint, if judged to pay"), std::string::npos) << run;
   EXPECT_EQ(run.err, "") << run;
   const json joint = json::parse(read_bytes(results)).at("joint");
   EXPECT_EQ(joint.at("rule"), "cascade-paper");
   EXPECT_EQ(joint.at("space"), "residual");
   EXPECT_EQ(joint.at("n_windows"), 2);
   EXPECT_TRUE(joint.at("bases").at("path").is_null());
+  EXPECT_TRUE(joint.at("bases").at("same_text").is_null());
+  EXPECT_EQ(joint.at("bases").at("text").at("path"), folder.file("text.txt"));
+  ASSERT_EQ(joint.at("summary").at("ranks").size(), 2u);
+  for (const json& rank : joint.at("summary").at("ranks"))
+    for (const std::string how : {"", "_where_pays"}) {
+      EXPECT_LE(rank.at("speedup_low" + how), rank.at("speedup_vs_plain" + how));
+      EXPECT_LE(rank.at("speedup_vs_plain" + how), rank.at("speedup_high" + how));
+    }
   ASSERT_FALSE(joint.at("layers").empty());
   for (const json& layer : joint.at("layers")) {
     ASSERT_EQ(layer.at("ranks").size(), 2u);

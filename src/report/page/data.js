@@ -219,8 +219,7 @@ function addQuality(data, part, prefix) {
     settings: part.settings,
     metrics: part.metrics,
     cache: part.cache,
-    plan: part.plan,
-    linear: part.linear
+    plan: part.plan
   }];
   const context = asObject(part.settings).context;
   for (const run of runs) {

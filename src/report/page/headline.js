@@ -17,7 +17,7 @@ function runOfCase(data, c) {
 // its own quality, or where none was measured. At the longest prompt, where there is most to save;
 // reading it before writing after it.
 function headlineCase(data, best) {
-  const cases = data.speed.filter((c) => c.mode !== 'dense' && isNumber(c.speedup_vs_dense));
+  const cases = data.speed.filter((c) => !isBaseline(c) && isNumber(c.speedup_vs_dense));
   const rank = (c) => (c.n_tokens || 0) + (String(c.name).startsWith('pp') ? 1e12 : 0);
   cases.sort((a, b) => rank(b) - rank(a));
   const run = (c) => runOfCase(data, c);

@@ -2,13 +2,18 @@
 // same test, so a prompt of 4096 tokens and a single generated token share one picture.
 
 const kTimeParts = [
-  ['select', 'selection', 's2'], ['attend', 'attention', 's0'], ['rest', 'everything else', 's5']
+  ['select', 'selection', 's2'], ['attend', 'attention', 's0'], ['linear', 'matrices', 's1'],
+  ['rest', 'everything else', 's5']
 ];
+
+// What the others of a test are compared with: dense along both axes.
+const isBaseline = (c) =>
+    c.mode === 'dense' && (c.linear ?? asObject(c.settings).linear ?? 'dense') === 'dense';
 
 function timeGroups(cases) {
   const timed = cases.filter((c) => isNumber(c.median_ms) && c.median_ms > 0);
   return groupsOf(timed, (c) => placeKey(c.part) + '\n' + c.name).map((group) => {
-    const dense = group.find((c) => c.mode === 'dense');
+    const dense = group.find(isBaseline);
     const slowest = group.reduce((a, b) => (b.median_ms > a.median_ms ? b : a));
     return {
       place: placeKey(group[0].part),
@@ -136,7 +141,7 @@ function speedView(data, section) {
                 '',
       pictured(
           make('div', {}, pictures),
-          'Shorter is faster. The dashed line is dense attention’s time for the same test; ' +
+          'Shorter is faster. The dashed line is the dense model’s time for the same test; ' +
               'whiskers reach from the fastest to the slowest run. × is dense time over this ' +
               'time, taken within each round and then the median over rounds, so it need not be ' +
               'the ratio of the medians. ' +

@@ -217,7 +217,7 @@ function seriesOfRanks(joint, valueOf) {
                         `${percent(r.dropped_fraction, 1)} of ${figure(r.pairs, 3)} pairs dropped`,
                         `${milliseconds(1000 * r.of.seconds)} without, ${
                             milliseconds(1000 * r.seconds)} with, ${
-                            milliseconds(1000 * r.seconds_where_pays)} where it pays`
+                            milliseconds(1000 * r.seconds_where_pays)} if judged to pay`
                       ]])
            }));
 }
@@ -238,18 +238,19 @@ function jointFigures({joint}) {
   keepDrawn(
       hosts[1], (width) => layersChart(width, 'Time, relative', time, {domain: [0, 1.05 * most]}));
   const bases = asObject(joint.bases);
-  const origin = bases.path ? fileName(bases.text) : 'the text after the windows';
+  const text = asObject(bases.text);
+  const origin = bases.path ? fileName(text.path) : 'the text after the windows';
   return {
     key: legend(dropped),
     figures: [
       figureOf(
           'Pairs dropped in k dimensions',
           `Share of the pairs considered whose cosine needs no full product; bases from ${
-              origin} (${plural(bases.n_tokens, 'token')}).`,
+              origin} (${plural(text.n_tokens, 'token')}).`,
           hosts[0]),
       figureOf(
           'Time of selection over that without a basis',
-          'With the basis where it pays; 1 is no change. Sets and owners are the same.', hosts[1])
+          'With the basis as long as it is judged to pay; 1 is no change. Sets and owners are the same.', hosts[1])
     ]
   };
 }

@@ -108,6 +108,74 @@ TEST_P(BenchModel, RepresentativesAreThoseOfThePrefill) {
   }
 }
 
+// Bases of the first axes.
+Bases axis_bases(const ModelSpec& spec, int64_t rank) {
+  Bases bases;
+  for (int64_t layer = 0; layer < spec.n_layers; ++layer)
+    for (const BasisInput input : kLinearInputs) {
+      Basis& basis = bases.list.emplace_back();
+      basis.layer = layer;
+      basis.input = input;
+      basis.d = spec.row_widths().of(input);
+      basis.rank = rank;
+      basis.vectors.assign(static_cast<size_t>(rank * basis.d), 0);
+      for (int64_t i = 0; i < rank; ++i) basis.vectors[static_cast<size_t>(i * basis.d + i)] = 1;
+      basis.spectrum.assign(static_cast<size_t>(rank), 1.0 / static_cast<double>(rank));
+    }
+  return bases;
+}
+
+// Sums over the gates of a cache.
+struct Counted {
+  double fast = 0, tokens = 0, elements = 0, dense = 0;
+
+  Counted(const KvCache& cache, const ModelSpec& spec) {
+    for (int64_t layer = 0; layer < spec.n_layers; ++layer)
+      for (const BasisInput input : kLinearInputs) {
+        const LinearCounts& counts = cache.gate(layer, input)->counts();
+        fast += static_cast<double>(counts.n_fast);
+        tokens += static_cast<double>(counts.n_tokens);
+        elements += counts.elements;
+        dense += counts.dense_elements;
+      }
+  }
+};
+
+TEST_P(BenchModel, LinearSharesAreOfTheTokensOfTheCase) {
+  constexpr int64_t kPrefill = 12, kDecode = 6;
+  const Bases bases = axis_bases(model.spec(), 8);
+  const auto tokens = random_tokens(model.spec(), kContext);
+  for (const UniformLinear& choice :
+       {UniformLinear{.kind = LinearKind::kGsi, .rank = 8, .epsilon = 0.85},
+        UniformLinear{.kind = LinearKind::kGraded, .epsilon = 0.3}}) {
+    SCOPED_TRACE(linear_name(choice.kind));
+    BenchCandidate candidate;
+    candidate.plan = uniform_plan({.linear = choice}, model.plan_shape(), model.linear_shape());
+    model.prepare_linear(candidate.plan.linear, &bases);
+    const BenchResult result = bench_model(
+        model, tokens, {candidate}, {.lengths = {kPrefill}, .n_predict = kDecode, .repeat = 2}, {});
+    ASSERT_EQ(result.cases.size(), 4u);
+    const BenchCase &prefill = result.cases[1], &decode = result.cases[3];
+
+    KvCache cache = model.make_cache(1, kContext, candidate.plan.attention, candidate.plan.linear);
+    model.forward({tokens.data(), kPrefill}, cache);
+    const Counted before(cache, model.spec());
+    for (int64_t i = 0; i < kDecode; ++i) model.forward({&tokens[kPrefill + i], 1}, cache);
+    const Counted after(cache, model.spec());
+    EXPECT_FALSE(prefill.weight_bytes_fraction.has_value());
+    ASSERT_TRUE(decode.weight_bytes_fraction.has_value());
+    EXPECT_NEAR(*decode.weight_bytes_fraction,
+                (after.elements - before.elements) / (after.dense - before.dense), 1e-12);
+    EXPECT_GT(std::abs(*decode.weight_bytes_fraction - after.elements / after.dense), 1e-6);
+    EXPECT_EQ(prefill.fast_path_fraction.has_value(), choice.kind == LinearKind::kGsi);
+    if (choice.kind != LinearKind::kGsi) continue;
+    EXPECT_DOUBLE_EQ(*prefill.fast_path_fraction, before.fast / before.tokens);
+    EXPECT_DOUBLE_EQ(*decode.fast_path_fraction,
+                     (after.fast - before.fast) / (after.tokens - before.tokens));
+    EXPECT_NE(decode.fast_path_fraction, prefill.fast_path_fraction);
+  }
+}
+
 TEST_P(BenchModel, CandidatesTakeTurns) {
   std::vector<std::string> seen;
   double last = -1;
@@ -183,13 +251,14 @@ TEST_P(BenchModel, ResultsHaveTheKeysOfTheDocument) {
     EXPECT_EQ(found.at("name"), i < 2 ? "pp8" : "tg@8");
     EXPECT_EQ(found.at("n_tokens"), 8);
     EXPECT_EQ(found.at("mode"), i % 2 ? "keys" : "dense");
+    EXPECT_EQ(found.at("linear"), "dense");
     EXPECT_EQ(found.at("settings").at("attention"), found.at("mode"));
     EXPECT_EQ(found.at("n_reps_fraction").is_null(), i % 2 == 0);
     EXPECT_EQ(found.at("samples_ms").size(), 3u);
     for (const char* key : {"tokens_per_s", "speedup_vs_dense", "speedup_low", "speedup_high"})
       EXPECT_GT(found.at(key).get<double>(), 0) << key;
     double sum = 0;
-    for (const char* part : {"select", "attend", "rest"})
+    for (const char* part : {"select", "attend", "linear", "rest"})
       sum += found.at("parts_ms").at(part).get<double>();
     EXPECT_DOUBLE_EQ(sum, found.at("median_ms").get<double>());
   }

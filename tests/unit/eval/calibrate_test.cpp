@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "subspace/inherit.h"
 #include "unit/model/byte_tokenizer.h"
 #include "unit/model/family_models.h"
 #include "unit/test_files.h"
@@ -101,6 +102,16 @@ TEST_P(Calibrate, BadRanksAndShortTextsAreErrors) {
   expect_error([&] { run(300); }, {"--rank", "attention_input"});
   options.ranks = {0};
   expect_error([&] { run(300); }, {"--rank 0"});
+}
+
+// Refining k directions takes k d² a product; a fresh decomposition about d³ times a constant.
+TEST(LargestPayingRank, IsASmallShareOfTheWidth) {
+  EXPECT_EQ(largest_paying_rank(4), 0);
+  EXPECT_EQ(largest_paying_rank(192), 15);
+  const int64_t wide = largest_paying_rank(4096);
+  EXPECT_GT(affordable_iterations(4096, wide), 0);
+  EXPECT_EQ(affordable_iterations(4096, wide + 1), 0);
+  EXPECT_GT(wide, 15 * 4096 / 192);
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, Calibrate, testing::ValuesIn(family_cases()),

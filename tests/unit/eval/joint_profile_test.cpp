@@ -61,8 +61,12 @@ TEST_P(JointSelection, CountsEveryPairOnceAndWholeBasesDropMost) {
     EXPECT_EQ(layer.products.count(), 2);
     ASSERT_EQ(layer.ranks.size(), 2u);
     for (const JointFigures& figures : layer.ranks) {
-      EXPECT_GT(figures.seconds, 0);
-      EXPECT_GT(figures.seconds_where_pays, 0);
+      for (const JointTimes& times : {figures.times.always, figures.times.where_pays}) {
+        EXPECT_GT(times.seconds, 0);
+        EXPECT_GT(times.speedup.low, 0);
+        EXPECT_LE(times.speedup.low, times.speedup.middle);
+        EXPECT_LE(times.speedup.middle, times.speedup.high);
+      }
       EXPECT_LE(figures.products.mean(), figures.pairs.mean());
     }
     // Coordinates of a whole basis leave nothing out, so what is not near is dropped.
@@ -128,16 +132,21 @@ TEST_P(JointSelection, RefusesBasesThatDoNotDo) {
 TEST_P(JointSelection, IsDescribedLayerByLayer) {
   options.space = RowSpace::kResidual;
   JointProfile profile = run(bases());
-  profile.bases_text = "text";
+  profile.bases.text_path = "text";
   const nlohmann::json json = describe_joint(profile);
   EXPECT_EQ(json.at("space"), "residual");
   EXPECT_TRUE(json.at("bases").at("path").is_null());
+  EXPECT_EQ(json.at("bases").at("text").at("path"), "text");
+  EXPECT_TRUE(json.at("bases").at("same_text").is_null());
+  EXPECT_EQ(json.at("summary").at("ranks").size(), options.ranks.size());
   ASSERT_EQ(json.at("layers").size(), profile.layers.size());
   for (const nlohmann::json& layer : json.at("layers"))
     for (const nlohmann::json& rank : layer.at("ranks")) {
       const double pairs = rank.at("pairs"), products = rank.at("products");
       EXPECT_GE(rank.at("dropped_fraction"), 0.0);
-      EXPECT_LE(rank.at("dropped_fraction"), 1.0);
+      EXPECT_NEAR(rank.at("dropped_fraction"), pairs > 0 ? 1 - products / pairs : 0, 0.1);
+      EXPECT_GE(rank.at("dropped_fraction_where_pays"), 0.0);
+      EXPECT_LE(rank.at("dropped_fraction_where_pays"), 1.0);
       EXPECT_GE(pairs, products);
     }
 }
