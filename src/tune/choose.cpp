@@ -114,10 +114,11 @@ Chosen choose_at(const HeadTable& heads, const std::vector<GroupTable>& groups,
   }
   for (const GroupTable& group : groups) {
     SLUICE_CHECK(!group.options.empty());
-    const GroupOption& best = *std::min_element(
-        group.options.begin(), group.options.end(), [&](const GroupOption& a, const GroupOption& b) {
-          return a.cost + price * a.kl < b.cost + price * b.kl;
-        });
+    const GroupOption& best =
+        *std::min_element(group.options.begin(), group.options.end(),
+                          [&](const GroupOption& a, const GroupOption& b) {
+                            return a.cost + price * a.kl < b.cost + price * b.kl;
+                          });
     chosen.kl += best.kl;
     chosen.cost += best.cost;
     if (best.plan.kind == LinearKind::kDense) continue;

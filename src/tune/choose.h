@@ -23,9 +23,9 @@ struct LayerCosts {
 
 struct HeadTable {
   HeadOptions options;
-  int64_t n_layers = 0, n_heads = 0;     // key/value heads
-  std::vector<LayerCosts> costs;         // (n_layers)
-  std::vector<double> kl;                // (n_layers, n_heads, windows, choices)
+  int64_t n_layers = 0, n_heads = 0;  // key/value heads
+  std::vector<LayerCosts> costs;      // (n_layers)
+  std::vector<double> kl;             // (n_layers, n_heads, windows, choices)
 
   size_t at(const HeadChange& change) const;
 };

@@ -12,8 +12,8 @@ namespace sluice {
 // Choices for every key/value head. A layer has one window for all of them; near keys count too, so
 // small windows are worth a try.
 struct HeadOptions {
-  std::vector<int64_t> windows = {128, 32};            // and blocks of that size
-  std::vector<double> taus = {0.3, 0.5, 0.7, 0.85};    // ascending
+  std::vector<int64_t> windows = {128, 32};          // and blocks of that size
+  std::vector<double> taus = {0.3, 0.5, 0.7, 0.85};  // ascending
   FarKey far = FarKey::kCentroid;
   bool window_only = true;
 

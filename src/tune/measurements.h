@@ -14,8 +14,8 @@ namespace sluice {
 
 class Measurements {
  public:
-  // key: all that figures depend on (model, text, lengths, machine …). A file of another key, or one
-  // that cannot be understood, is begun anew. Without a path nothing is kept.
+  // key: all that figures depend on (model, text, lengths, machine …). A file of another key, or
+  // one that cannot be understood, is begun anew. Without a path nothing is kept.
   Measurements(std::filesystem::path path, nlohmann::json key);
 
   // Sums of KL by window; those known are the first ones.

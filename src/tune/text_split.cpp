@@ -29,8 +29,8 @@ class UnitReader {
       if (!text_.read_document(most_tokens_, tokens_)) break;
     Unit unit;
     const auto size = static_cast<int64_t>(tokens_.size());
-    for (int64_t begin = 0;
-         begin + length_ <= size && std::ssize(unit) < kWindowsOfAUnit; begin += length_ - 1)
+    for (int64_t begin = 0; begin + length_ <= size && std::ssize(unit) < kWindowsOfAUnit;
+         begin += length_ - 1)
       unit.emplace_back(tokens_.begin() + begin, tokens_.begin() + begin + length_);
     return unit;
   }

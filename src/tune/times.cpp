@@ -1,0 +1,203 @@
+#include "tune/times.h"
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "eval/timing.h"
+#include "eval/windows.h"
+
+namespace sluice {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::array kObjectives = {std::pair{Objective::kPrefill, "prefill"},
+                                    std::pair{Objective::kDecode, "decode"},
+                                    std::pair{Objective::kMemory, "memory"}};
+constexpr int kMostRounds = 5;
+constexpr double kLongPassMs = 4000;  // above, a round or two must do
+
+// One run of the model by a plan: samples of each layer's parts.
+struct Run {
+  Plan plan;
+  std::vector<std::vector<LayerTimes>> samples;  // (rounds, n_layers)
+  std::vector<double> bytes;                     // (n_layers)
+
+  double middle(size_t layer, const std::function<double(const LayerTimes&)>& part) const {
+    std::vector<double> values;
+    for (const auto& round : samples) values.push_back(1e3 * part(round[layer]));
+    return median(values);
+  }
+};
+
+class CostMeter {
+ public:
+  CostMeter(Model& model, std::span<const int32_t> tokens, const CostOptions& options)
+      : model_(model), tokens_(tokens), options_(options) {
+    const PlanShape shape = model.plan_shape();
+    runs_.push_back({});
+    for (size_t window = 0; window < options.heads.windows.size(); ++window)
+      for (int64_t choice = 0; choice < options.heads.n_choices(); ++choice)
+        runs_.push_back({.plan = {.attention = plan_of_all(window, choice, options.heads, shape)},
+                         .samples = {},
+                         .bytes = {}});
+    first_linear_ = runs_.size();
+    for (const GroupPlan& group : options.linear) {
+      LinearPlan plan;
+      plan.layers.resize(static_cast<size_t>(shape.n_layers));
+      for (LayerLinearPlan& layer : plan.layers) layer.groups.fill(group);
+      runs_.push_back(
+          {.plan = {.attention = {}, .linear = std::move(plan)}, .samples = {}, .bytes = {}});
+    }
+  }
+
+  Costs measure(const std::function<void(double)>& progress) {
+    int rounds = options_.objective == Objective::kMemory ? 1 : kMostRounds;
+    for (int round = -1; round < rounds; ++round) {  // the first warms up
+      if (options_.objective == Objective::kMemory && round < 0) continue;
+      for (size_t i = 0; i < runs_.size(); ++i) {
+        const double ms = time_ms([&] { run(runs_[i], round >= 0); });
+        if (ms > kLongPassMs) rounds = std::min(rounds, 2);
+        progress((static_cast<double>((round + 1)) * static_cast<double>(runs_.size()) +
+                  static_cast<double>(i)) /
+                 (static_cast<double>(rounds + 1) * static_cast<double>(runs_.size())));
+      }
+    }
+    return costs();
+  }
+
+ private:
+  void run(Run& run, bool keep) {
+    const int64_t n_decode = options_.objective == Objective::kDecode ? kDecodeTokens : 0;
+    const int64_t n = std::ssize(tokens_) - n_decode;
+    KvCache cache = model_.make_cache(1, n + n_decode, run.plan.attention, run.plan.linear);
+    forward_in_passes(model_, tokens_.first(static_cast<size_t>(n)), cache, kPassTokens,
+                      [](int64_t, const ConstTensor&) {});
+    if (n_decode > 0) cache.reset_times();
+    for (int64_t i = 0; i < n_decode; ++i)
+      model_.forward(tokens_.subspan(static_cast<size_t>(n + i), 1), cache);
+    if (!keep) return;
+    std::vector<LayerTimes> times;
+    const double share = n_decode > 0 ? 1.0 / static_cast<double>(n_decode) : 1;
+    run.bytes.clear();
+    for (int64_t layer = 0; layer < model_.spec().n_layers; ++layer) {
+      LayerTimes of = cache.times(layer);
+      of.select *= share;
+      of.attend *= share;
+      for (double& seconds : of.linear) seconds *= share;
+      times.push_back(of);
+      const LayerAttention* attention = cache.accelerated(layer);
+      run.bytes.push_back(attention == nullptr ? dense_bytes(cache)
+                                               : static_cast<double>(attention->bytes().total()));
+    }
+    run.samples.push_back(std::move(times));
+  }
+
+  double dense_bytes(const KvCache& cache) const {
+    return static_cast<double>(cache.memory().dense_bytes) /
+           static_cast<double>(model_.spec().n_layers);
+  }
+
+  Costs costs() const {
+    Costs costs;
+    const auto n_layers = static_cast<size_t>(model_.spec().n_layers);
+    const auto n_heads = static_cast<double>(model_.spec().n_kv_heads);
+    const bool memory = options_.objective == Objective::kMemory;
+    const auto attend = [](const LayerTimes& times) { return times.attend; };
+    const auto select = [](const LayerTimes& times) { return times.select; };
+    for (size_t layer = 0; layer < n_layers; ++layer) {
+      const auto head_cost = [&](const Run& run) {
+        return (memory ? run.bytes[layer] : run.middle(layer, attend)) / n_heads;
+      };
+      LayerCosts of;
+      of.dense_head = head_cost(runs_[0]);
+      size_t next = 1;
+      for (size_t window = 0; window < options_.heads.windows.size(); ++window) {
+        of.head.emplace_back();
+        of.select.emplace_back();
+        for (int64_t choice = 0; choice < options_.heads.n_choices(); ++choice, ++next) {
+          of.head.back().push_back(head_cost(runs_[next]));
+          of.select.back().push_back(memory ? 0 : runs_[next].middle(layer, select));
+        }
+      }
+      costs.heads.push_back(std::move(of));
+      costs.linear.emplace_back();
+      for (size_t input = 0; input < kLinearInputs.size(); ++input) {
+        const auto linear = [input](const LayerTimes& times) { return times.linear[input]; };
+        std::vector<double> of_input = {memory ? 0 : runs_[0].middle(layer, linear)};
+        for (size_t i = first_linear_; i < runs_.size(); ++i)
+          of_input.push_back(memory ? 0 : runs_[i].middle(layer, linear));
+        costs.linear.back().push_back(std::move(of_input));
+      }
+    }
+    return costs;
+  }
+
+  Model& model_;
+  std::span<const int32_t> tokens_;
+  const CostOptions& options_;
+  std::vector<Run> runs_;  // dense; all heads at each window and choice; all groups of each kind
+  size_t first_linear_ = 0;
+};
+
+using Rows = std::vector<std::vector<double>>;
+
+bool has_shape(const Rows& rows, size_t n_rows, size_t n_columns) {
+  return rows.size() == n_rows &&
+         std::all_of(rows.begin(), rows.end(),
+                     [&](const std::vector<double>& row) { return row.size() == n_columns; });
+}
+
+}  // namespace
+
+std::string_view objective_name(Objective objective) {
+  for (const auto& [value, name] : kObjectives)
+    if (value == objective) return name;
+  SLUICE_CHECK(!"unnamed objective");
+}
+
+std::optional<Objective> objective_of(std::string_view name) {
+  for (const auto& [value, known] : kObjectives)
+    if (name == known) return value;
+  return {};
+}
+
+Costs measure_costs(Model& model, std::span<const int32_t> tokens, const CostOptions& options,
+                    const std::function<void(double)>& progress) {
+  return CostMeter(model, tokens, options).measure(progress);
+}
+
+json describe_costs(const Costs& costs) {
+  json heads = json::array();
+  for (const LayerCosts& layer : costs.heads)
+    heads.push_back(
+        {{"dense_head", layer.dense_head}, {"head", layer.head}, {"select", layer.select}});
+  return {{"heads", heads}, {"linear", costs.linear}};
+}
+
+std::optional<Costs> costs_from(const json& from, const CostOptions& options, int64_t n_layers) {
+  const auto n_windows = options.heads.windows.size();
+  const auto n_choices = static_cast<size_t>(options.heads.n_choices());
+  try {
+    Costs costs;
+    for (const json& layer : from.at("heads"))
+      costs.heads.push_back({.dense_head = layer.at("dense_head"),
+                             .head = layer.at("head").get<Rows>(),
+                             .select = layer.at("select").get<Rows>()});
+    costs.linear = from.at("linear").get<std::vector<Rows>>();
+    if (std::ssize(costs.heads) != n_layers || std::ssize(costs.linear) != n_layers) return {};
+    for (const LayerCosts& layer : costs.heads)
+      if (!has_shape(layer.head, n_windows, n_choices) ||
+          !has_shape(layer.select, n_windows, n_choices))
+        return {};
+    for (const Rows& layer : costs.linear)
+      if (!has_shape(layer, kLinearInputs.size(), 1 + options.linear.size())) return {};
+    return costs;
+  } catch (const json::exception&) {
+    return {};
+  }
+}
+
+}  // namespace sluice

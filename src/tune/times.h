@@ -1,0 +1,49 @@
+// What choices cost on this machine: time per layer and head, or bytes of the cache, measured on
+// runs in which all heads do the same.
+
+#pragma once
+
+#include <functional>
+#include <nlohmann/json_fwd.hpp>
+#include <span>
+#include <string>
+
+#include "model/model.h"
+#include "tune/choose.h"
+
+namespace sluice {
+
+// What a plan shall save.
+enum class Objective : uint8_t {
+  kPrefill,  // time to read a text of the context's length
+  kDecode,   // time per token after it
+  kMemory,   // bytes of the cache then
+};
+std::string_view objective_name(Objective objective);  // "prefill", "decode", "memory"
+std::optional<Objective> objective_of(std::string_view name);
+
+// tokens: as many as the context, for kDecode kDecodeTokens more. Costs are in ms, or bytes.
+inline constexpr int64_t kDecodeTokens = 128;  // a block: its selection falls among them
+
+struct CostOptions {
+  Objective objective = Objective::kPrefill;
+  HeadOptions heads;
+  std::vector<GroupPlan> linear;  // kinds of groups other than dense; what they need is prepared
+};
+
+struct Costs {
+  std::vector<LayerCosts> heads;  // (n_layers)
+  // (n_layers, linear inputs, 1 + linear): dense first.
+  std::vector<std::vector<std::vector<double>>> linear;
+};
+
+// progress: the share done.
+Costs measure_costs(Model& model, std::span<const int32_t> tokens, const CostOptions& options,
+                    const std::function<void(double)>& progress);
+
+nlohmann::json describe_costs(const Costs& costs);
+// The same back; nothing where it does not fit the options and the model.
+std::optional<Costs> costs_from(const nlohmann::json& json, const CostOptions& options,
+                                int64_t n_layers);
+
+}  // namespace sluice

@@ -1,0 +1,325 @@
+#include "tune/tune.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "core/error.h"
+
+namespace sluice {
+namespace {
+
+// Budgets are tried until the contract is used up so far, on calibration windows.
+constexpr double kWellUsed = 0.9;
+constexpr int kMostBudgets = 8;
+// Of a budget that did not hold on other text.
+constexpr double kBackOff = 0.85;
+// A plan below this gains nothing.
+constexpr double kLeastBudget = 1e-6;
+// A length counts as faster where the median of the speed-up is at least this.
+constexpr double kFaster = 1.0;
+
+std::string group_name(int64_t layer, BasisInput input, const GroupPlan& plan) {
+  return fmt::format("layer {} {} {} k{} e{}", layer, basis_input_name(input),
+                     linear_name(plan.kind), plan.rank, plan.epsilon);
+}
+
+LinearPlan linear_plan_with(int64_t layer, BasisInput input, const GroupPlan& group,
+                            int64_t n_layers) {
+  LinearPlan plan;
+  plan.layers.resize(static_cast<size_t>(n_layers));
+  plan.layers[static_cast<size_t>(layer)].of(input) = group;
+  return plan;
+}
+
+// One change of one layer.
+struct Change {
+  std::string name;
+  int64_t layer;
+  Plan plan;
+};
+
+class Tuner {
+ public:
+  Tuner(Model& model, const TuneOptions& options, Measurements& measurements,
+        const std::function<void(double, const std::string&)>& progress)
+      : model_(model),
+        options_(options),
+        measurements_(measurements),
+        progress_(progress),
+        shape_(model.plan_shape()) {}
+
+  TuneResult run(TextStream& text) {
+    result_.text = split_text(text, options_.split);
+    result_.resumed = measurements_.resumed();
+    measure_changes();
+    costs_ = known_costs();
+    fill_tables();
+    find_budget();
+    hold_out();
+    time_plan();
+    return std::move(result_);
+  }
+
+ private:
+  const std::vector<TuneWindow>& windows() const { return result_.text.calibration; }
+
+  std::vector<Change> changes() const {
+    std::vector<Change> all;
+    const HeadOptions& heads = options_.heads;
+    for (int64_t layer = 0; layer < shape_.n_layers; ++layer) {
+      for (int64_t head = 0; head < shape_.n_kv_heads; ++head)
+        for (size_t window = 0; window < heads.windows.size(); ++window)
+          for (int64_t choice = 0; choice < heads.n_choices(); ++choice) {
+            const HeadChange change{layer, head, window, choice};
+            all.push_back({.name = change.name(heads),
+                           .layer = layer,
+                           .plan = {.attention = plan_with(change, heads, shape_)}});
+          }
+      for (const BasisInput input : kLinearInputs)
+        for (const GroupPlan& group : options_.linear)
+          all.push_back(
+              {.name = group_name(layer, input, group),
+               .layer = layer,
+               .plan = {.linear = linear_plan_with(layer, input, group, shape_.n_layers)}});
+    }
+    return all;
+  }
+
+  // The exact model runs once per window; each change then begins at its own layer.
+  void measure_changes() {
+    const std::vector<Change> all = changes();
+    for (size_t window = 0; window < windows().size(); ++window) {
+      std::optional<WindowReference> reference;
+      for (size_t i = 0; i < all.size(); ++i) {
+        if (measurements_.kl(all[i].name).size() > window) continue;
+        if (!reference) reference.emplace(model_, windows()[window], /*keep_layers=*/true);
+        measurements_.add_kl(all[i].name, reference->kl_sum(all[i].plan, all[i].layer));
+        n_scored_ = reference->n_scored();
+        const double done = static_cast<double>(window * all.size() + i) /
+                            static_cast<double>(all.size() * windows().size());
+        progress_(kChangesShare * done, all[i].name);
+      }
+      if (reference) measurements_.save();
+    }
+    if (n_scored_ == 0)
+      n_scored_ = WindowReference(model_, windows()[0], /*keep_layers=*/false).n_scored();
+  }
+
+  Costs known_costs() {
+    const CostOptions options{
+        .objective = options_.objective, .heads = options_.heads, .linear = options_.linear};
+    const std::string key(objective_name(options_.objective));
+    nlohmann::json kept = measurements_.times();
+    if (kept.is_object() && kept.contains(key))
+      if (auto costs = costs_from(kept[key], options, shape_.n_layers)) return *costs;
+    std::vector<int32_t> tokens;  // of the first windows, as many as it takes
+    const int64_t n =
+        options_.split.context + (options_.objective == Objective::kDecode ? kDecodeTokens : 0);
+    for (const TuneWindow& window : windows())
+      tokens.insert(tokens.end(), window.tokens.begin(), window.tokens.end() - 1);
+    while (std::ssize(tokens) < n) tokens.insert(tokens.end(), tokens.begin(), tokens.end());
+    tokens.resize(static_cast<size_t>(std::min(n, model_.context())));
+    const Costs costs = measure_costs(model_, tokens, options, [&](double done) {
+      progress_(kChangesShare + kCostsShare * done, "time of every choice");
+    });
+    if (!kept.is_object()) kept = nlohmann::json::object();
+    kept[key] = describe_costs(costs);
+    measurements_.set_times(std::move(kept));
+    measurements_.save();
+    return costs;
+  }
+
+  double mean_kl(const std::string& name) const {
+    const std::vector<double>& sums = measurements_.kl(name);
+    const auto n = std::min(sums.size(), windows().size());
+    return std::accumulate(sums.begin(), sums.begin() + static_cast<std::ptrdiff_t>(n), 0.0) /
+           static_cast<double>(static_cast<int64_t>(n) * n_scored_);
+  }
+
+  void fill_tables() {
+    heads_ = {.options = options_.heads,
+              .n_layers = shape_.n_layers,
+              .n_heads = shape_.n_kv_heads,
+              .costs = costs_.heads,
+              .kl = {}};
+    for (int64_t layer = 0; layer < shape_.n_layers; ++layer) {
+      for (int64_t head = 0; head < shape_.n_kv_heads; ++head)
+        for (size_t window = 0; window < options_.heads.windows.size(); ++window)
+          for (int64_t choice = 0; choice < options_.heads.n_choices(); ++choice)
+            heads_.kl.push_back(
+                mean_kl(HeadChange{layer, head, window, choice}.name(options_.heads)));
+      for (const BasisInput input : kLinearInputs) {
+        const auto& costs = costs_.linear[static_cast<size_t>(layer)][static_cast<size_t>(input)];
+        GroupTable table{.layer = layer, .input = input, .options = {{.cost = costs[0]}}};
+        for (size_t i = 0; i < options_.linear.size(); ++i)
+          table.options.push_back({.plan = options_.linear[i],
+                                   .kl = mean_kl(group_name(layer, input, options_.linear[i])),
+                                   .cost = costs[1 + i]});
+        groups_.push_back(std::move(table));
+      }
+    }
+    result_.dense_cost = choose_at(heads_, groups_, shape_, 1e300).cost;
+  }
+
+  TuneStep try_budget(double budget, const std::vector<TuneWindow>& windows, bool held_out) {
+    chosen_ = choose(heads_, groups_, shape_, budget);
+    TuneStep step{.budget = budget,
+                  .predicted = chosen_.kl,
+                  .loss = loss_of(model_, chosen_.plan, windows),
+                  .held_out = held_out};
+    result_.steps.push_back(step);
+    progress_(kChangesShare + kCostsShare +
+                  kSearchShare * std::min(1.0, static_cast<double>(result_.steps.size()) / 10),
+              fmt::format("KL {:.5f} for {:.5f} predicted", step.loss.kl.mean(), step.predicted));
+    return step;
+  }
+
+  // The largest budget that the contract allows on calibration windows, or nearly so.
+  void find_budget() {
+    double low = 0, high = std::numeric_limits<double>::infinity();
+    double budget = options_.contract.first_budget();
+    for (int i = 0; i < kMostBudgets && budget > kLeastBudget; ++i) {
+      const TuneStep step = try_budget(budget, windows(), false);
+      const double used = options_.contract.excess(step.loss);
+      if (used <= 1) {
+        low = budget;
+        if (used >= kWellUsed) break;
+        // Nothing more to be had.
+        if (choose(heads_, groups_, shape_, 1e9).kl <= budget) break;
+      } else {
+        high = budget;
+      }
+      const double scaled = budget * std::clamp(0.95 / std::max(used, 1e-9), 0.25, 4.0);
+      budget = std::isfinite(high) && low > 0 && (scaled <= low || scaled >= high)
+                   ? std::sqrt(low * high)
+                   : scaled;
+    }
+    budget_ = low;
+  }
+
+  // Held-out documents decide; what they do not allow is not promised.
+  void hold_out() {
+    while (budget_ > kLeastBudget) {
+      const TuneStep step = try_budget(budget_, result_.text.held_out, true);
+      if (options_.contract.holds(step.loss)) {
+        result_.plan = chosen_.plan;
+        result_.predicted_kl = chosen_.kl;
+        result_.cost = chosen_.cost;
+        result_.held_out = step.loss;
+        result_.calibration = loss_of(model_, chosen_.plan, windows());
+        if (result_.plan.attention.all_dense() && result_.plan.linear.all_dense())
+          be_dense("no choice saves anything within the contract");
+        return;
+      }
+      budget_ *= std::min(kBackOff, 1 / options_.contract.excess(step.loss));
+    }
+    be_dense("no change stays within the contract");
+  }
+
+  void be_dense(const std::string& why) {
+    result_.plan = {.attention = dense_plan(shape_)};
+    result_.dense_because = why;
+    result_.predicted_kl = 0;
+    result_.cost = result_.dense_cost;
+    result_.held_out = loss_of(model_, {}, result_.text.held_out);
+    result_.calibration = loss_of(model_, {}, windows());
+    result_.prefill_from = result_.decode_from = std::nullopt;
+  }
+
+  // At the context's length and below it, in powers of two.
+  std::vector<int64_t> lengths() const {
+    std::vector<int64_t> lengths = {options_.split.context};
+    for (int64_t n = 128; n < options_.split.context; n *= 2) lengths.push_back(n);
+    std::sort(lengths.begin(), lengths.end());
+    // Room to decode after the longest.
+    if (lengths.back() + kDecodeTokens > model_.context() && lengths.back() > 2 * kDecodeTokens)
+      lengths.back() = model_.context() - kDecodeTokens;
+    lengths.erase(std::unique(lengths.begin(), lengths.end()), lengths.end());
+    return lengths;
+  }
+
+  void time_plan() {
+    if (!result_.dense_because.empty()) return;
+    std::vector<int32_t> tokens;
+    for (const TuneWindow& window : result_.text.held_out)
+      tokens.insert(tokens.end(), window.tokens.begin(), window.tokens.end() - 1);
+    const BenchOptions options{
+        .lengths = lengths(), .n_predict = kDecodeTokens, .repeat = options_.bench_rounds};
+    while (std::ssize(tokens) < bench_tokens(options))
+      tokens.insert(tokens.end(), tokens.begin(), tokens.end());
+    tokens.resize(static_cast<size_t>(std::min(bench_tokens(options), model_.context())));
+    result_.speed =
+        bench_model(model_, tokens, {{.label = "plan", .mode = "keys", .plan = result_.plan}},
+                    options, [&](double done, const std::string& now) {
+                      progress_(1 - kBenchShare + kBenchShare * done, now);
+                    });
+    result_.prefill_from = faster_from("pp");
+    result_.decode_from = faster_from("tg");
+    const auto& from =
+        options_.objective == Objective::kPrefill ? result_.prefill_from : result_.decode_from;
+    if (!from && options_.objective != Objective::kMemory) {
+      be_dense("the plan was not faster than dense at any length measured");
+    }
+  }
+
+  // The shortest length from which on all are faster.
+  std::optional<int64_t> faster_from(const std::string& kind) const {
+    std::optional<int64_t> from;
+    for (const BenchCase& found : result_.speed.cases) {
+      if (found.candidate == 0 || !found.name.starts_with(kind)) continue;
+      if (found.speedup.middle < kFaster)
+        from.reset();
+      else if (!from)
+        from = found.n_tokens;
+    }
+    return from;
+  }
+
+  static constexpr double kChangesShare = 0.75, kCostsShare = 0.07, kSearchShare = 0.1,
+                          kBenchShare = 0.05;
+
+  Model& model_;
+  const TuneOptions& options_;
+  Measurements& measurements_;
+  const std::function<void(double, const std::string&)>& progress_;
+  PlanShape shape_;
+  TuneResult result_;
+  int64_t n_scored_ = 0;  // predictions compared in each window
+  Costs costs_;
+  HeadTable heads_;
+  std::vector<GroupTable> groups_;
+  Chosen chosen_;
+  double budget_ = 0;
+};
+
+}  // namespace
+
+double Contract::excess(const Loss& loss) const {
+  const double kl = loss.kl.mean() + 2 * loss.kl.standard_error();
+  const double log_ratio = loss.log_ratio.mean() + 2 * loss.log_ratio.standard_error();
+  const auto used = [](double found, double most) {
+    if (std::isinf(most)) return 0.0;
+    if (found <= 0) return 0.0;
+    return most > 0 ? found / most : std::numeric_limits<double>::infinity();
+  };
+  return std::max(used(kl, max_kl), used(log_ratio, std::log(max_ppl_ratio)));
+}
+
+double Contract::first_budget() const {
+  return std::min(max_kl, std::isinf(max_ppl_ratio) ? max_kl : std::log(max_ppl_ratio));
+}
+
+TuneResult tune(Model& model, TextStream& text, const TuneOptions& options,
+                Measurements& measurements,
+                const std::function<void(double, const std::string&)>& progress) {
+  TuneResult result;
+  const double ms =
+      time_ms([&] { result = Tuner(model, options, measurements, progress).run(text); });
+  result.seconds = 1e-3 * ms;
+  return result;
+}
+
+}  // namespace sluice

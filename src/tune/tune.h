@@ -1,0 +1,68 @@
+// From a loss that is accepted to the fastest plan that keeps it. docs/algorithm.md, section 6.
+
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <limits>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "eval/bench_model.h"
+#include "tune/loss.h"
+#include "tune/measurements.h"
+#include "tune/times.h"
+
+namespace sluice {
+
+// Held by the mean plus two standard errors over documents.
+struct Contract {
+  double max_kl = std::numeric_limits<double>::infinity();         // nats per token
+  double max_ppl_ratio = std::numeric_limits<double>::infinity();  // against the exact model
+
+  bool holds(const Loss& loss) const { return excess(loss) <= 1; }
+  // How much of what is allowed is used up; above 1 it is broken.
+  double excess(const Loss& loss) const;
+  // The KL to begin with. ln(ppl ratio) is about as large, and may be smaller.
+  double first_budget() const;
+};
+
+struct TuneOptions {
+  Contract contract;
+  Objective objective = Objective::kPrefill;
+  SplitOptions split;
+  HeadOptions heads;
+  std::vector<GroupPlan> linear;  // kinds that groups may be; what they need is prepared
+  int bench_rounds = 5;
+};
+
+// One plan that was looked at on the way.
+struct TuneStep {
+  double budget = 0;     // of predicted KL
+  double predicted = 0;  // sum of single changes
+  Loss loss;
+  bool held_out = false;  // measured there, or on calibration windows
+};
+
+struct TuneResult {
+  TextSplit text;
+  Plan plan;                  // dense where nothing pays
+  std::string dense_because;  // then, why
+  double predicted_kl = 0;
+  double dense_cost = 0, cost = 0;  // of what may change, by the table of costs
+  Loss calibration, held_out;
+  std::vector<TuneStep> steps;
+  BenchResult speed;  // of the plan at several lengths; empty when dense
+  // Prompt lengths from which on the plan was faster than dense; null: at none.
+  std::optional<int64_t> prefill_from, decode_from;
+  double seconds = 0;
+  bool resumed = false;
+};
+
+// progress(share done, what is done now).
+TuneResult tune(Model& model, TextStream& text, const TuneOptions& options,
+                Measurements& measurements,
+                const std::function<void(double, const std::string&)>& progress);
+
+}  // namespace sluice
