@@ -14,7 +14,7 @@ namespace sluice {
 
 inline constexpr std::string_view kPlanFormat = "sluice-plan";
 inline constexpr int64_t kPlanVersion = 1;
-inline constexpr size_t kMaxPlanBytes = size_t{16} << 20;  // 32 layers of 32 heads: 70 KiB
+inline constexpr size_t kMaxPlanBytes = size_t{16} << 20;  // 32 layers of 32 heads: 85 KiB
 
 // What a plan is meant to save.
 enum class PlanObjective : uint8_t { kPrefill, kDecode, kMemory };
