@@ -1,4 +1,4 @@
-// sluice inspect: what a checkpoint is and what it needs.
+// sluice inspect: what a checkpoint is and what it needs, or what a plan does (inspect_plan.h).
 
 #include <fmt/format.h>
 
@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
+#include "cli/inspect_plan.h"
 #include "cli/options.h"
 #include "core/error.h"
 #include "eval/results.h"
@@ -15,6 +16,7 @@ namespace {
 
 struct InspectOptions {
   std::string model;
+  std::string plan;
   std::string json;
   int64_t context = 0;
   std::string command_line;
@@ -174,18 +176,27 @@ Run add_inspect(CLI::App& program) {
   CLI::App* command = program.add_subcommand(
       "inspect",
       "What a checkpoint is: family, sizes, dtypes, tokenizer, and the memory it needs.\n"
-      "Opens the files without loading the weights.\n"
+      "Opens the files without loading the weights. Or what a plan was made for, and what it\n"
+      "does in every layer and head.\n"
       "\n"
-      "  sluice inspect -m MODEL");
+      "  sluice inspect -m MODEL\n"
+      "  sluice inspect PLAN.json");
   auto options = std::make_shared<InspectOptions>();
-  command->add_option("-m,--model", options->model, "Hugging Face model folder, or a .gguf file")
-      ->required();
+  command->add_option("plan", options->plan, "A plan, instead of a model")->type_name("PLAN.json");
+  command->add_option("-m,--model", options->model, "Hugging Face model folder, or a .gguf file");
   command->add_option("-c,--context", options->context, "Context to estimate memory for")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 30));
   command->add_option("--json", options->json, "Also write the results to this file");
   return [options](const std::string& command_line) {
-    options->command_line = command_line;
-    run_inspect(*options);
+    if (options->model.empty() == options->plan.empty())
+      throw CLI::ValidationError("inspect takes a model with --model, or a plan, one of the two");
+    if (options->plan.empty()) {
+      options->command_line = command_line;
+      return run_inspect(*options);
+    }
+    if (options->context > 0)
+      throw CLI::ValidationError("--context has an effect on a model alone");
+    run_inspect_plan({options->plan, options->json, command_line});
   };
 }
 

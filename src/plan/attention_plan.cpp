@@ -25,6 +25,9 @@ constexpr Names<SelectSpace, 2> kSpaces = {
     {{SelectSpace::kResidual, "residual"}, {SelectSpace::kNormed, "normed"}}};
 constexpr Names<FarKey, 3> kFars = {
     {{FarKey::kCentroid, "centroid"}, {FarKey::kValues, "values"}, {FarKey::kOwn, "own"}}};
+constexpr Names<HeadKind, 3> kKinds = {{{HeadKind::kClusters, "clusters"},
+                                        {HeadKind::kWindow, "window"},
+                                        {HeadKind::kDense, "dense"}}};
 
 template <typename T, size_t n>
 std::string_view name_in(const Names<T, n>& names, T value) {
@@ -123,6 +126,8 @@ std::string_view space_name(SelectSpace space) { return name_in(kSpaces, space);
 std::optional<SelectSpace> space_of(std::string_view name) { return value_in(kSpaces, name); }
 std::string_view far_name(FarKey far) { return name_in(kFars, far); }
 std::optional<FarKey> far_of(std::string_view name) { return value_in(kFars, name); }
+std::string_view kind_name(HeadKind kind) { return name_in(kKinds, kind); }
+std::optional<HeadKind> kind_of(std::string_view name) { return value_in(kKinds, name); }
 
 std::vector<double> LayerPlan::taus() const {
   std::vector<double> taus;

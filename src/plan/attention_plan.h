@@ -20,11 +20,15 @@ std::string_view space_name(SelectSpace space);  // "residual", "normed"
 std::optional<SelectSpace> space_of(std::string_view name);
 std::string_view far_name(FarKey far);  // "centroid", "values", "own"
 std::optional<FarKey> far_of(std::string_view name);
+std::string_view kind_name(HeadKind kind);  // "clusters", "window", "dense"
+std::optional<HeadKind> kind_of(std::string_view name);
 
 struct HeadPlan {
   HeadKind kind = HeadKind::kClusters;
   double tau = 0;
   FarKey far = FarKey::kCentroid;
+
+  bool operator==(const HeadPlan&) const = default;
 };
 
 struct LayerPlan {
@@ -43,11 +47,15 @@ struct LayerPlan {
 
   // Those of the heads that cluster, distinct, ascending; {0} where no head does.
   std::vector<double> taus() const;
+
+  bool operator==(const LayerPlan&) const = default;
 };
 
 struct AttentionPlan {
   std::vector<LayerPlan> layers;  // (n_layers)
   bool all_dense() const;
+
+  bool operator==(const AttentionPlan&) const = default;
 };
 
 // The sizes of a model that a plan must fit.

@@ -32,6 +32,8 @@ struct GroupPlan {
   int64_t rank = 0;      // gsi: directions of the basis in use
   double epsilon = 0;    // share of a row's norm that may be left out
   int64_t adaptive = 0;  // gsi: directions that a sequence may add to them
+
+  bool operator==(const GroupPlan&) const = default;
 };
 
 struct LayerLinearPlan {
@@ -39,11 +41,15 @@ struct LayerLinearPlan {
 
   const GroupPlan& of(BasisInput input) const { return groups[static_cast<size_t>(input)]; }
   GroupPlan& of(BasisInput input) { return groups[static_cast<size_t>(input)]; }
+
+  bool operator==(const LayerLinearPlan&) const = default;
 };
 
 struct LinearPlan {
   std::vector<LayerLinearPlan> layers;  // (n_layers), or empty: dense
   bool all_dense() const;
+
+  bool operator==(const LinearPlan&) const = default;
 };
 
 // What a plan must fit.

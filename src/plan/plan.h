@@ -10,6 +10,8 @@ namespace sluice {
 struct Plan {
   AttentionPlan attention = {};  // without layers: dense
   LinearPlan linear = {};        // the same
+
+  bool operator==(const Plan&) const = default;
 };
 
 // One choice for all layers.

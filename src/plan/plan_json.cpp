@@ -2,24 +2,10 @@
 
 #include <nlohmann/json.hpp>
 
-#include "core/error.h"
-
 namespace sluice {
 namespace {
 
 using nlohmann::json;
-
-std::string_view kind_name(HeadKind kind) {
-  switch (kind) {
-    case HeadKind::kClusters:
-      return "clusters";
-    case HeadKind::kWindow:
-      return "window";
-    case HeadKind::kDense:
-      return "dense";
-  }
-  SLUICE_CHECK(!"unnamed kind");
-}
 
 json head_json(const HeadPlan& head, AttentionMode mode) {
   json out = {{"kind", kind_name(head.kind)}};

@@ -1,0 +1,268 @@
+// plan.json -> PlanFile.
+
+#include <fmt/format.h>
+
+#include <array>
+#include <iterator>
+
+#include "core/error.h"
+#include "core/version.h"
+#include "plan/plan_file.h"
+#include "plan/strict_json.h"
+
+namespace sluice {
+namespace {
+
+constexpr JsonLimits kLimits = {.bytes = kMaxPlanBytes, .values = size_t{1} << 20};
+constexpr int64_t kMaxLayers = 4096, kMaxHeads = 4096;  // of a model
+constexpr int64_t kMaxCount = int64_t{1} << 30;         // of tokens or directions
+
+// What the rest of the file has told when the layers are read.
+struct LayerReader {
+  const PlanModel& model;
+  bool has_bases;
+
+  HeadPlan head(const StrictValue& value, AttentionMode mode) const;
+  LayerPlan attention(const StrictValue& value) const;
+  GroupPlan group(const StrictValue& value) const;
+  LayerLinearPlan linear(const StrictValue& value) const;
+};
+
+// Fields that say something in other layers.
+template <typename Keys>
+void expect_none(const StrictValue& value, const Keys& keys, const std::string& where) {
+  for (const std::string_view key : keys)
+    if (const auto found = value.find(key))
+      found->complain("has no meaning in " + where, "leave it out, or choose another mode or kind");
+}
+
+std::string sha256_text(const StrictValue& value) {
+  const std::string text = value.text(64);
+  if (text.size() != 64 || text.find_first_not_of("0123456789abcdef") != text.npos)
+    value.refuse("is no sha256", "64 hexadecimal digits, lower case");
+  return text;
+}
+
+HeadPlan LayerReader::head(const StrictValue& value, AttentionMode mode) const {
+  value.expect_object({"kind", "tau", "far"});
+  HeadPlan head;
+  head.kind = value.require("kind").named(kind_of, "dense, window or clusters");
+  if (head.kind != HeadKind::kClusters) {
+    expect_none(value, std::array{"tau", "far"}, "a head without clusters");
+    return head;
+  }
+  const StrictValue tau = value.require("tau");
+  head.tau = tau.number(0, 1);
+  if (head.tau == 1) tau.refuse("is outside 0 … 1", "1 would merge all tokens into one");
+  if (mode != AttentionMode::kKeys)
+    expect_none(value, std::array{"far"}, fmt::format("mode {}", mode_name(mode)));
+  if (const auto far = value.find("far")) head.far = far->named(far_of, "centroid, values or own");
+  return head;
+}
+
+LayerPlan LayerReader::attention(const StrictValue& value) const {
+  UniformAttention choice;
+  if (const auto mode = value.find("mode"))
+    choice.mode = mode->named(mode_of, "dense, keys, copy or paper");
+  if (choice.mode == AttentionMode::kDense) {
+    expect_none(value,
+                std::array{"select", "space", "reuse", "joint", "sinks", "outlier_ratio", "window",
+                           "block", "heads"},
+                "a dense layer");
+    return {};
+  }
+  if (choice.mode != AttentionMode::kKeys)
+    expect_none(value, std::array{"window", "block"},
+                fmt::format("mode {}", mode_name(choice.mode)));
+  const auto integer = [&](const char* key, int64_t min, std::optional<int64_t>& out) {
+    if (const auto found = value.find(key)) out = found->integer(min, kMaxCount);
+  };
+  integer("sinks", 0, choice.sinks);
+  integer("window", 0, choice.window);
+  integer("block", 1, choice.block);
+  if (const auto ratio = value.find("outlier_ratio")) choice.outlier_ratio = ratio->number_from(0);
+  if (const auto space = value.find("space"))
+    choice.space = space->named(space_of, "residual or normed");
+  if (const auto rule = value.find("select")) {
+    constexpr const char* kRules =
+        "independent, greedy, cascade-paper, cascade-causal or cascade-cover";
+    choice.rule = rule->named(rule_of, kRules);
+    if (choice.rule == SelectRule::kFixed)  // tests give it sets by hand
+      rule->refuse("is no rule of a plan", kRules);
+  }
+  if (const auto joint = value.find("joint")) choice.joint = joint->boolean();
+
+  const StrictValue heads = value.require("heads");
+  heads.expect_array(model.n_kv_heads, "model.n_kv_heads");
+  // The defaults of docs/algorithm.md, section 1, in a causal model.
+  LayerPlan layer = layer_plan(choice, {.n_layers = model.n_layers,
+                                        .n_kv_heads = model.n_kv_heads,
+                                        .causal = true,
+                                        .context = kMaxCount});
+  for (int64_t h = 0; h < model.n_kv_heads; ++h)
+    layer.heads[static_cast<size_t>(h)] = head(heads.at(h), layer.mode);
+  if (const auto reuse = value.find("reuse")) layer.reuse = reuse->boolean();
+  if (layer.joint && !layer.reuse && !has_bases)
+    value.require("joint").complain("needs bases, and the plan names none",
+                                    "sluice calibrate makes them; their place is `bases`");
+  return layer;
+}
+
+GroupPlan LayerReader::group(const StrictValue& value) const {
+  value.expect_object({"kind", "rank", "epsilon", "adaptive"});
+  GroupPlan group;
+  group.kind = value.require("kind").named(linear_of, "dense, gsi or graded");
+  if (group.kind == LinearKind::kDense) {
+    expect_none(value, std::array{"rank", "epsilon", "adaptive"}, "a dense group");
+    return group;
+  }
+  group.epsilon = value.require("epsilon").number(0, 1);
+  if (group.kind == LinearKind::kGraded) {
+    expect_none(value, std::array{"rank", "adaptive"}, "a graded group");
+    return group;
+  }
+  group.rank = value.require("rank").integer(1, kMaxCount);
+  if (const auto adaptive = value.find("adaptive"))
+    group.adaptive = adaptive->integer(0, kMaxCount);
+  if (!has_bases)
+    value.complain("gsi needs bases, and the plan names none",
+                   "sluice calibrate makes them; their place is `bases`");
+  return group;
+}
+
+LayerLinearPlan LayerReader::linear(const StrictValue& value) const {
+  LayerLinearPlan plan;
+  const auto groups = value.find("linear");
+  if (!groups) return plan;
+  groups->expect_object({"attention_input", "attention_output", "mlp_input", "mlp_inner"});
+  for (const BasisInput input : kLinearInputs)
+    if (const auto found = groups->find(basis_input_name(input))) plan.of(input) = group(*found);
+  return plan;
+}
+
+// Says of each layer what check_plan would say of the whole plan. A layer may take sets from those
+// above it: the last that selected its own, and the last of all, whose mode counts.
+class PlanChecker {
+ public:
+  explicit PlanChecker(const PlanModel& model) : model_(model) {}
+
+  void check(const LayerPlan& layer, const StrictValue& place) {
+    if (layer.mode == AttentionMode::kDense) return;
+    AttentionPlan part;
+    for (const LayerPlan* above : {selected_, above_})
+      if (above != nullptr && layer.reuse) part.layers.push_back(*above);
+    part.layers.push_back(layer);
+    try {
+      check_plan(part, {.n_layers = std::ssize(part.layers),
+                        .n_kv_heads = model_.n_kv_heads,
+                        .causal = true,
+                        .context = kMaxCount});
+    } catch (const Error& error) {
+      place.complain(error.what(), error.hint());
+    }
+    if (!layer.reuse) selected_ = &layer;
+    above_ = &layer;
+  }
+
+ private:
+  const PlanModel& model_;
+  const LayerPlan *selected_ = nullptr, *above_ = nullptr;
+};
+
+Plan plan_of(const StrictValue& layers, const LayerReader& reader) {
+  const int64_t n_layers = reader.model.n_layers;
+  layers.expect_array(n_layers, "model.n_layers");
+  Plan plan;
+  plan.attention.layers.resize(static_cast<size_t>(n_layers));
+  plan.linear.layers.resize(static_cast<size_t>(n_layers));
+  PlanChecker checker(reader.model);
+  for (int64_t l = 0; l < n_layers; ++l) {
+    const StrictValue layer = layers.at(l);
+    layer.expect_object({"layer", "mode", "select", "space", "reuse", "joint", "sinks",
+                         "outlier_ratio", "window", "block", "heads", "linear"});
+    const StrictValue index = layer.require("layer");
+    if (index.integer(0, kMaxLayers) != l)
+      index.refuse(fmt::format("is out of order, expected {}", l),
+                   "every layer of the model, from the first to the last");
+    LayerPlan& attention = plan.attention.layers[static_cast<size_t>(l)];
+    attention = reader.attention(layer);
+    checker.check(attention, layer);
+    plan.linear.layers[static_cast<size_t>(l)] = reader.linear(layer);
+  }
+  if (plan.linear.all_dense()) plan.linear.layers.clear();
+  return plan;
+}
+
+void check_format(const StrictValue& file, const std::string& label) {
+  constexpr const char* kHint = "docs/plan.md says what a plan looks like";
+  const nlohmann::json& json = file.json();
+  if (!json.is_object() || !json.contains("format") || json["format"] != kPlanFormat)
+    throw Error(
+        fmt::format("{}: is not a plan of sluice: it has no format \"{}\"", label, kPlanFormat),
+        kHint);
+  const StrictValue version = file.require("version");
+  const int64_t number = version.integer(1, kMaxCount);
+  if (number > kPlanVersion)
+    version.refuse(fmt::format("was made by a newer sluice; this is {}, which reads version {}",
+                               SLUICE_VERSION, kPlanVersion),
+                   "use that newer sluice, or make a plan with this one");
+}
+
+PlanModel model_of(const StrictValue& value) {
+  value.expect_object({"sha256", "family", "n_layers", "n_kv_heads"});
+  return {.sha256 = sha256_text(value.require("sha256")),
+          .family = value.require("family").text(100),
+          .n_layers = value.require("n_layers").integer(1, kMaxLayers),
+          .n_kv_heads = value.require("n_kv_heads").integer(1, kMaxHeads)};
+}
+
+PlanContract contract_of(const StrictValue& value) {
+  value.expect_object({"max_kl", "max_ppl_ratio"});
+  PlanContract contract;
+  if (const auto found = value.find("max_kl")) contract.max_kl = found->number_from(0);
+  if (const auto found = value.find("max_ppl_ratio"))
+    contract.max_ppl_ratio = found->number_from(1);
+  return contract;
+}
+
+PlanAuto auto_of(const StrictValue& value) {
+  value.expect_object({"prefill_from", "decode_from"});
+  PlanAuto from;
+  if (const auto found = value.find("prefill_from"))
+    from.prefill_from = found->integer(0, kMaxCount);
+  if (const auto found = value.find("decode_from")) from.decode_from = found->integer(0, kMaxCount);
+  return from;
+}
+
+PlanBases bases_of(const StrictValue& value) {
+  value.expect_object({"path", "text_sha256"});
+  return {.path = value.require("path").text(4096),
+          .text_sha256 = sha256_text(value.require("text_sha256"))};
+}
+
+}  // namespace
+
+PlanFile parse_plan_file(std::string_view text, const std::string& label) {
+  const nlohmann::json json = parse_strict_json(text, label, kLimits);
+  const StrictValue root(json, label);
+  check_format(root, label);
+  root.expect_object({"format", "version", "model", "context", "objective", "contract", "auto",
+                      "bases", "provenance", "layers"});
+  PlanFile file;
+  file.model = model_of(root.require("model"));
+  file.context = root.require("context").integer(1, kMaxCount);
+  if (const auto found = root.find("objective"))
+    file.objective = found->named(objective_of, "prefill, decode or memory");
+  if (const auto found = root.find("contract")) file.contract = contract_of(*found);
+  if (const auto found = root.find("auto")) file.auto_from = auto_of(*found);
+  if (const auto found = root.find("bases")) file.bases = bases_of(*found);
+  if (const auto found = root.find("provenance")) {
+    if (!found->json().is_object()) found->refuse("is not an object", "or leave it out");
+    file.provenance = found->json();
+  }
+  file.plan =
+      plan_of(root.require("layers"), {.model = file.model, .has_bases = file.bases.has_value()});
+  return file;
+}
+
+}  // namespace sluice
