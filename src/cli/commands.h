@@ -19,5 +19,6 @@ Run add_analyze(CLI::App& program);
 Run add_bench(CLI::App& program);
 Run add_report(CLI::App& program);
 Run add_calibrate(CLI::App& program);
+Run add_tune(CLI::App& program);
 
 }  // namespace sluice::cli

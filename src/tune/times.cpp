@@ -1,7 +1,6 @@
 #include "tune/times.h"
 
 #include <algorithm>
-#include <array>
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
@@ -13,9 +12,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::array kObjectives = {std::pair{Objective::kPrefill, "prefill"},
-                                    std::pair{Objective::kDecode, "decode"},
-                                    std::pair{Objective::kMemory, "memory"}};
 constexpr int kMostRounds = 5;
 constexpr double kLongPassMs = 4000;  // above, a round or two must do
 
@@ -54,9 +50,9 @@ class CostMeter {
   }
 
   Costs measure(const std::function<void(double)>& progress) {
-    int rounds = options_.objective == Objective::kMemory ? 1 : kMostRounds;
+    int rounds = options_.objective == PlanObjective::kMemory ? 1 : kMostRounds;
     for (int round = -1; round < rounds; ++round) {  // the first warms up
-      if (options_.objective == Objective::kMemory && round < 0) continue;
+      if (options_.objective == PlanObjective::kMemory && round < 0) continue;
       for (size_t i = 0; i < runs_.size(); ++i) {
         const double ms = time_ms([&] { run(runs_[i], round >= 0); });
         if (ms > kLongPassMs) rounds = std::min(rounds, 2);
@@ -70,7 +66,7 @@ class CostMeter {
 
  private:
   void run(Run& run, bool keep) {
-    const int64_t n_decode = options_.objective == Objective::kDecode ? kDecodeTokens : 0;
+    const int64_t n_decode = options_.objective == PlanObjective::kDecode ? kDecodeTokens : 0;
     const int64_t n = std::ssize(tokens_) - n_decode;
     KvCache cache = model_.make_cache(1, n + n_decode, run.plan.attention, run.plan.linear);
     forward_in_passes(model_, tokens_.first(static_cast<size_t>(n)), cache, kPassTokens,
@@ -104,7 +100,7 @@ class CostMeter {
     Costs costs;
     const auto n_layers = static_cast<size_t>(model_.spec().n_layers);
     const auto n_heads = static_cast<double>(model_.spec().n_kv_heads);
-    const bool memory = options_.objective == Objective::kMemory;
+    const bool memory = options_.objective == PlanObjective::kMemory;
     const auto attend = [](const LayerTimes& times) { return times.attend; };
     const auto select = [](const LayerTimes& times) { return times.select; };
     for (size_t layer = 0; layer < n_layers; ++layer) {
@@ -151,18 +147,6 @@ bool has_shape(const Rows& rows, size_t n_rows, size_t n_columns) {
 }
 
 }  // namespace
-
-std::string_view objective_name(Objective objective) {
-  for (const auto& [value, name] : kObjectives)
-    if (value == objective) return name;
-  SLUICE_CHECK(!"unnamed objective");
-}
-
-std::optional<Objective> objective_of(std::string_view name) {
-  for (const auto& [value, known] : kObjectives)
-    if (name == known) return value;
-  return {};
-}
 
 Costs measure_costs(Model& model, std::span<const int32_t> tokens, const CostOptions& options,
                     const std::function<void(double)>& progress) {

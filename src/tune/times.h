@@ -9,24 +9,16 @@
 #include <string>
 
 #include "model/model.h"
+#include "plan/plan_file.h"
 #include "tune/choose.h"
 
 namespace sluice {
-
-// What a plan shall save.
-enum class Objective : uint8_t {
-  kPrefill,  // time to read a text of the context's length
-  kDecode,   // time per token after it
-  kMemory,   // bytes of the cache then
-};
-std::string_view objective_name(Objective objective);  // "prefill", "decode", "memory"
-std::optional<Objective> objective_of(std::string_view name);
 
 // tokens: as many as the context, for kDecode kDecodeTokens more. Costs are in ms, or bytes.
 inline constexpr int64_t kDecodeTokens = 128;  // a block: its selection falls among them
 
 struct CostOptions {
-  Objective objective = Objective::kPrefill;
+  PlanObjective objective = PlanObjective::kPrefill;
   HeadOptions heads;
   std::vector<GroupPlan> linear;  // kinds of groups other than dense; what they need is prepared
 };

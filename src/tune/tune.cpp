@@ -117,7 +117,7 @@ class Tuner {
       if (auto costs = costs_from(kept[key], options, shape_.n_layers)) return *costs;
     std::vector<int32_t> tokens;  // of the first windows, as many as it takes
     const int64_t n =
-        options_.split.context + (options_.objective == Objective::kDecode ? kDecodeTokens : 0);
+        options_.split.context + (options_.objective == PlanObjective::kDecode ? kDecodeTokens : 0);
     for (const TuneWindow& window : windows())
       tokens.insert(tokens.end(), window.tokens.begin(), window.tokens.end() - 1);
     while (std::ssize(tokens) < n) tokens.insert(tokens.end(), tokens.begin(), tokens.end());
@@ -153,7 +153,8 @@ class Tuner {
                 mean_kl(HeadChange{layer, head, window, choice}.name(options_.heads)));
       for (const BasisInput input : kLinearInputs) {
         const auto& costs = costs_.linear[static_cast<size_t>(layer)][static_cast<size_t>(input)];
-        GroupTable table{.layer = layer, .input = input, .options = {{.cost = costs[0]}}};
+        GroupTable table{
+            .layer = layer, .input = input, .options = {{.plan = {}, .kl = 0, .cost = costs[0]}}};
         for (size_t i = 0; i < options_.linear.size(); ++i)
           table.options.push_back({.plan = options_.linear[i],
                                    .kl = mean_kl(group_name(layer, input, options_.linear[i])),
@@ -259,8 +260,8 @@ class Tuner {
     result_.prefill_from = faster_from("pp");
     result_.decode_from = faster_from("tg");
     const auto& from =
-        options_.objective == Objective::kPrefill ? result_.prefill_from : result_.decode_from;
-    if (!from && options_.objective != Objective::kMemory) {
+        options_.objective == PlanObjective::kPrefill ? result_.prefill_from : result_.decode_from;
+    if (!from && options_.objective != PlanObjective::kMemory) {
       be_dense("the plan was not faster than dense at any length measured");
     }
   }

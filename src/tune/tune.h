@@ -30,7 +30,7 @@ struct Contract {
 
 struct TuneOptions {
   Contract contract;
-  Objective objective = Objective::kPrefill;
+  PlanObjective objective = PlanObjective::kPrefill;
   SplitOptions split;
   HeadOptions heads;
   std::vector<GroupPlan> linear;  // kinds that groups may be; what they need is prepared

@@ -1,0 +1,229 @@
+// sluice tune: a loss that is accepted in, the fastest plan that keeps it out.
+
+#include "tune/tune.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "cli/commands.h"
+#include "cli/linear_options.h"
+#include "cli/options.h"
+#include "cli/progress.h"
+#include "core/error.h"
+#include "core/threads.h"
+#include "eval/results.h"
+#include "tune/tune_results.h"
+
+namespace sluice::cli {
+namespace {
+
+struct TuneFlags : CommonOptions {
+  std::string file;
+  std::string output;
+  std::string separator = "<|endoftext|>";
+  std::string objective = "prefill";
+  std::string far = "centroid";
+  std::string measurements;
+  std::optional<double> max_kl, max_ppl_ratio;
+  std::vector<double> taus;
+  std::vector<int64_t> windows;
+  TuneOptions tune;
+  LinearFlags linear;
+};
+
+std::vector<GroupPlan> group_plans(const std::vector<UniformLinear>& choices) {
+  std::vector<GroupPlan> plans;
+  for (const UniformLinear& choice : choices)
+    if (choice.kind != LinearKind::kDense)
+      plans.push_back({.kind = choice.kind,
+                       .rank = choice.kind == LinearKind::kGsi ? choice.rank : 0,
+                       .epsilon = choice.epsilon,
+                       .adaptive = choice.adaptive});
+  return plans;
+}
+
+// All groups of every kind, so that each can be tried.
+void prepare(Model& model, const std::vector<GroupPlan>& kinds,
+             const std::optional<SidecarBases>& bases) {
+  for (const GroupPlan& kind : kinds) {
+    LinearPlan plan;
+    plan.layers.resize(static_cast<size_t>(model.spec().n_layers));
+    for (LayerLinearPlan& layer : plan.layers) layer.groups.fill(kind);
+    model.prepare_linear(plan, bases ? &bases->bases : nullptr);
+  }
+}
+
+std::string loss_text(const Loss& loss) {
+  return fmt::format("KL {:.5f} ± {:.5f}, perplexity x {:.4f} ± {:.4f}, {} tokens, {} documents",
+                     loss.kl.mean(), loss.kl.standard_error(), loss.ppl_ratio(),
+                     loss.ppl_ratio_stderr(), loss.kl.count(), loss.kl.n_units());
+}
+
+void print_result(const TuneFlags& flags, const TuneResult& result) {
+  const auto line = [](const char* name, const std::string& text) {
+    fmt::print("{:<12} {}\n", name, text);
+  };
+  std::vector<std::string> limits;
+  if (flags.max_kl) limits.push_back(fmt::format("KL {}", *flags.max_kl));
+  if (flags.max_ppl_ratio) limits.push_back(fmt::format("perplexity x {}", *flags.max_ppl_ratio));
+  line("contract", fmt::format("{}, held by mean + 2 standard errors", fmt::join(limits, " and ")));
+  line("predicted", fmt::format("KL {:.5f}, {:.1f}% of the time of what may change",
+                                result.predicted_kl, 100 * result.cost / result.dense_cost));
+  line("calibration", loss_text(result.calibration));
+  line("held out", loss_text(result.held_out));
+  for (const BenchCase& found : result.speed.cases)
+    if (found.candidate > 0)
+      line(found.name.c_str(), fmt::format("{:.2f}x dense ({:.2f} to {:.2f})", found.speedup.middle,
+                                           found.speedup.low, found.speedup.high));
+  if (!result.dense_because.empty())
+    line("plan", "dense: " + result.dense_because);
+  else
+    line("auto",
+         fmt::format("reading prompts {}; generating after {}",
+                     result.prefill_from ? fmt::format("of {} tokens or more", *result.prefill_from)
+                                         : "never",
+                     result.decode_from ? fmt::format("{} or more", *result.decode_from) : "none"));
+  line("written", fmt::format("{}, after {:.0f} seconds", flags.output, result.seconds));
+}
+
+void run_tune(TuneFlags& flags) {
+  if (!flags.max_kl && !flags.max_ppl_ratio)
+    throw CLI::ValidationError("tune needs the loss that you accept: --max-kl, --max-ppl-ratio");
+  std::vector<UniformLinear> linear = linear_choices(flags.linear, /*joint=*/false);
+  if (flags.measurements.empty()) flags.measurements = flags.output + ".measurements";
+  check_outputs(flags, {flags.file, flags.linear.bases}, flags.output);
+  const auto checkpoint = open_checkpoint(flags.model);
+  const ModelSpec& spec = checkpoint->spec();
+  if (!spec.causal)
+    throw Error(spec.family + " is an encoder, tune needs a model that predicts what follows",
+                "a causal model such as GPT-2 or Llama");
+  const auto tokenizer = open_tokenizer_of(*checkpoint);
+  const std::optional<SidecarBases> bases =
+      read_bases_of(flags.linear, *checkpoint, flags.file, linear);
+  TuneOptions& options = flags.tune;
+  if (flags.max_kl) options.contract.max_kl = *flags.max_kl;
+  if (flags.max_ppl_ratio) options.contract.max_ppl_ratio = *flags.max_ppl_ratio;
+  options.objective = *objective_of(flags.objective);
+  options.heads.far = *far_of(flags.far);
+  if (!flags.taus.empty()) options.heads.taus = distinct(flags.taus);
+  std::sort(options.heads.taus.begin(), options.heads.taus.end());
+  if (!flags.windows.empty()) options.heads.windows = distinct(flags.windows);
+  options.linear = group_plans(linear);
+  TextStream text(flags.file, *tokenizer, flags.separator);
+  options.split.context =
+      flags.context > 0 ? flags.context : std::min<int64_t>(1024, spec.max_positions);
+  // Room to decode behind it.
+  flags.context = std::min(options.split.context + kDecodeTokens, spec.max_positions);
+  Model model = load_model(checkpoint, flags);
+  prepare(model, options.linear, bases);
+  const std::string sha256 = model_sha256(*checkpoint);
+  const nlohmann::json key = {{"model", sha256},
+                              {"text", sha256_of({flags.file})},
+                              {"separator", flags.separator},
+                              {"dtype", flags.dtype},
+                              {"device", flags.device},
+                              {"threads", threads()},
+                              {"context", options.split.context},
+                              {"n_calibration", options.split.n_calibration},
+                              {"n_held_out", options.split.n_held_out},
+                              {"seed", options.split.seed},
+                              {"bases", bases ? bases->bases.text_sha256 : ""},
+                              {"windows", options.heads.windows},
+                              {"tau", options.heads.taus}};
+  Measurements measurements(flags.measurements, key);
+  TuneResult result;
+  {
+    ProgressBar bar("tune", flags.quiet);
+    result = tune(model, text, options, measurements,
+                  [&](double done, const std::string& now) { bar.update(done, now); });
+  }
+  const ResultsOrigin origin{.command_line = flags.command_line,
+                             .checkpoint = *checkpoint,
+                             .model = model,
+                             .text = flags.file,
+                             .model_sha256 = sha256};
+  std::optional<PlanBases> plan_bases;
+  if (bases) plan_bases = PlanBases{flags.linear.bases, bases->bases.text_sha256};
+  write_plan_file(tuned_plan_file(origin, options, result, plan_bases), flags.output);
+  if (flags.wants_results()) write_outputs(tune_results(origin, options, result), flags);
+  if (result.text.one_document)
+    fmt::print(stderr,
+               "sluice: the text is one document; what follows its first part was held "
+               "out, which says less than other documents would\n");
+  print_result(flags, result);
+}
+
+}  // namespace
+
+Run add_tune(CLI::App& program) {
+  CLI::App* command = program.add_subcommand(
+      "tune",
+      "The fastest plan that keeps a loss you state.\n"
+      "\n"
+      "Measures what every single change costs in KL (each key/value head: clusters at several\n"
+      "thresholds, or a window alone) and what it saves in time on this machine, puts those\n"
+      "together that save most for what they cost, and holds the whole against documents that "
+      "were\n"
+      "not used for it: mean plus two standard errors must stay within the contract. Where "
+      "nothing\n"
+      "pays the plan is dense. An interrupted run goes on where it was.\n"
+      "\n"
+      "  sluice tune -m MODEL -f wiki.txt --max-kl 0.01 -c 1024 -o plan.json\n"
+      "  sluice generate -m MODEL -f prompt.txt --plan plan.json");
+  auto flags = std::make_shared<TuneFlags>();
+  add_common_options(*command, *flags);
+  command->add_option("-f,--file", flags->file, "Text file to tune and to judge on")->required();
+  command->add_option("-o,--output", flags->output, "Where the plan goes")->required();
+  command->add_option("--max-kl", flags->max_kl, "Nats per token that may be lost, KL(dense‖plan)")
+      ->check(number_between(0, 1e6, "0 or more"));
+  command
+      ->add_option("--max-ppl-ratio", flags->max_ppl_ratio,
+                   "Perplexity that is accepted, as a multiple of dense's")
+      ->check(number_between(1, 1e6, "1 or more"));
+  command->add_option("--objective", flags->objective, "What to save: prefill, decode or memory")
+      ->check(CLI::IsMember({"prefill", "decode", "memory"}))
+      ->capture_default_str();
+  const auto list = [](CLI::Option* option) {
+    option->delimiter(',')->allow_extra_args(false)->multi_option_policy(
+        CLI::MultiOptionPolicy::TakeAll);
+  };
+  list(command
+           ->add_option("--tau", flags->taus,
+                        "Thresholds that heads may have (default "
+                        "0.3,0.5,0.7,0.85)")
+           ->check(number_between(0, std::nextafter(1.0, 0.0), "0 to below 1")));
+  list(command
+           ->add_option("--window", flags->windows,
+                        "Windows that layers may have, blocks of the same size (default 128,32)")
+           ->check(CLI::Range(int64_t{1}, int64_t{1} << 20)));
+  command->add_option("--far", flags->far, "What stands for a cluster of far keys")
+      ->check(CLI::IsMember({"centroid", "values", "own"}))
+      ->capture_default_str();
+  constexpr int64_t kMost = int64_t{1} << 20;
+  command->add_option("--windows", flags->tune.split.n_calibration, "Windows of text to tune on")
+      ->check(CLI::Range(int64_t{1}, kMost))
+      ->capture_default_str();
+  command
+      ->add_option("--held-out", flags->tune.split.n_held_out,
+                   "Windows of other documents to judge by")
+      ->check(CLI::Range(int64_t{2}, kMost))
+      ->capture_default_str();
+  command->add_option("--seed", flags->tune.split.seed, "Which documents go where")
+      ->capture_default_str();
+  command->add_option("--measurements", flags->measurements,
+                      "Where measurements are kept, for a run to go on or another contract\n"
+                      "(default the output's name and .measurements)");
+  command
+      ->add_option("--separator", flags->separator,
+                   "What parts documents in the file; empty for none")
+      ->capture_default_str();
+  add_linear_options(*command, flags->linear, /*lists=*/true);
+  return [flags](const std::string& command_line) {
+    flags->command_line = command_line;
+    run_tune(*flags);
+  };
+}
+
+}  // namespace sluice::cli

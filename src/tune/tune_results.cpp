@@ -1,0 +1,108 @@
+#include "tune/tune_results.h"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "plan/plan_json.h"
+
+namespace sluice {
+namespace {
+
+using nlohmann::json;
+
+json or_null(double limit) { return std::isinf(limit) ? json() : json(limit); }
+json or_null(const std::optional<int64_t>& value) { return value ? json(*value) : json(); }
+
+json describe_loss(const Loss& loss) {
+  return {{"kl_mean", loss.kl.mean()},     {"kl_stderr", loss.kl.standard_error()},
+          {"ppl_ratio", loss.ppl_ratio()}, {"ppl_ratio_stderr", loss.ppl_ratio_stderr()},
+          {"n_tokens", loss.kl.count()},   {"n_documents", loss.kl.n_units()}};
+}
+
+// Of the length that the plan was made for: dense_ms, plan_ms and the speed-up with its spread.
+json describe_time(const TuneResult& result, const std::string& kind) {
+  json out = json::array();
+  for (const BenchCase& found : result.speed.cases) {
+    if (found.candidate == 0 || !found.name.starts_with(kind)) continue;
+    for (const BenchCase& dense : result.speed.cases)
+      if (dense.candidate == 0 && dense.name == found.name)
+        out.push_back({{"n_tokens", found.n_tokens},
+                       {"dense_ms", dense.middle().total},
+                       {"plan_ms", found.middle().total},
+                       {"speedup", found.speedup.middle},
+                       {"speedup_low", found.speedup.low},
+                       {"speedup_high", found.speedup.high}});
+  }
+  return out;
+}
+
+json figures(const TuneOptions& options, const TuneResult& result) {
+  json steps = json::array();
+  for (const TuneStep& step : result.steps)
+    steps.push_back({{"budget", step.budget},
+                     {"predicted_kl", step.predicted},
+                     {"held_out", step.held_out},
+                     {"loss", describe_loss(step.loss)}});
+  return {
+      {"contract",
+       {{"max_kl", or_null(options.contract.max_kl)},
+        {"max_ppl_ratio", or_null(options.contract.max_ppl_ratio)}}},
+      {"objective", objective_name(options.objective)},
+      {"calibration", describe_loss(result.calibration)},
+      {"held_out", describe_loss(result.held_out)},
+      {"predicted_kl", result.predicted_kl},
+      {"candidates", std::move(steps)},
+      {"cost", {{"dense", result.dense_cost}, {"plan", result.cost}}},
+      {"time", {{"prefill", describe_time(result, "pp")}, {"decode", describe_time(result, "tg")}}},
+      {"dense_because", result.dense_because.empty() ? json() : json(result.dense_because)},
+      {"seconds", result.seconds}};
+}
+
+}  // namespace
+
+json tune_results(const ResultsOrigin& origin, const TuneOptions& options,
+                  const TuneResult& result) {
+  int64_t n_tokens = 0;
+  for (const auto* windows : {&result.text.calibration, &result.text.held_out})
+    for (const TuneWindow& window : *windows) n_tokens += std::ssize(window.tokens) - 1;
+  json out = results_of("tune", origin, n_tokens);
+  out.update(figures(options, result));
+  out["settings"] = {{"context", options.split.context},
+                     {"windows", options.heads.windows},
+                     {"tau", options.heads.taus},
+                     {"far", far_name(options.heads.far)},
+                     {"n_calibration", std::ssize(result.text.calibration)},
+                     {"n_held_out", std::ssize(result.text.held_out)},
+                     {"seed", options.split.seed}};
+  out["auto"] = {{"prefill_from", or_null(result.prefill_from)},
+                 {"decode_from", or_null(result.decode_from)}};
+  out["plan"] = describe_plan(result.plan.attention, origin.model.spec().n_kv_heads);
+  out["plan"]["linear"] = describe_linear_plan(result.plan.linear);
+  return out;
+}
+
+PlanFile tuned_plan_file(const ResultsOrigin& origin, const TuneOptions& options,
+                         const TuneResult& result, const std::optional<PlanBases>& bases) {
+  const ModelSpec& spec = origin.model.spec();
+  PlanFile file{.plan = result.plan,
+                .model = {.sha256 = origin.model_sha256,
+                          .family = spec.family,
+                          .n_layers = spec.n_layers,
+                          .n_kv_heads = spec.n_kv_heads},
+                .context = options.split.context,
+                .objective = options.objective,
+                .contract = PlanContract{}};
+  if (!std::isinf(options.contract.max_kl)) file.contract->max_kl = options.contract.max_kl;
+  if (!std::isinf(options.contract.max_ppl_ratio))
+    file.contract->max_ppl_ratio = options.contract.max_ppl_ratio;
+  file.auto_from = PlanAuto{result.prefill_from, result.decode_from};
+  if (!result.plan.linear.all_dense()) file.bases = bases;
+  file.provenance = figures(options, result);
+  file.provenance.erase("contract");
+  file.provenance.erase("objective");
+  file.provenance["command_line"] = origin.command_line;
+  file.provenance["text"] = describe_text(origin.text, 0);
+  return file;
+}
+
+}  // namespace sluice
