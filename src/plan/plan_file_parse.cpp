@@ -53,7 +53,9 @@ HeadPlan LayerReader::head(const StrictValue& value, AttentionMode mode) const {
   }
   const StrictValue tau = value.require("tau");
   head.tau = tau.number(0, 1);
-  if (head.tau == 1) tau.refuse("is outside 0 … 1", "1 would merge all tokens into one");
+  if (head.tau == 1)
+    tau.refuse("is outside 0 … 1",
+               "0 merges nothing, 0.3 is the paper's, values near 1 merge almost everything");
   if (mode != AttentionMode::kKeys)
     expect_none(value, std::array{"far"}, fmt::format("mode {}", mode_name(mode)));
   if (const auto far = value.find("far")) head.far = far->named(far_of, "centroid, values or own");
@@ -87,8 +89,9 @@ LayerPlan LayerReader::attention(const StrictValue& value) const {
     constexpr const char* kRules =
         "independent, greedy, cascade-paper, cascade-causal or cascade-cover";
     choice.rule = rule->named(rule_of, kRules);
-    if (choice.rule == SelectRule::kFixed)  // tests give it sets by hand
-      rule->refuse("is no rule of a plan", kRules);
+    if (choice.rule == SelectRule::kFixed)
+      rule->refuse("is no rule of a plan",
+                   "`reuse` takes the sets of the layer before as they are");
   }
   if (const auto joint = value.find("joint")) choice.joint = joint->boolean();
 

@@ -91,7 +91,7 @@ TEST(InspectPlan, OddProvenanceIsPassedOver) {
                  "made by        a\\x1b[2Jb\n"},
                 result);
   EXPECT_EQ(result.out.find("held out"), std::string::npos) << result;
-  EXPECT_EQ(result.out.find("text "), std::string::npos) << result;
+  EXPECT_EQ(result.out.find("\ntext "), std::string::npos) << result;
 }
 
 TEST(InspectPlan, WritesResultsThatReportReads) {
