@@ -10,6 +10,7 @@
 #include "cli/commands.h"
 #include "cli/linear_options.h"
 #include "cli/options.h"
+#include "cli/plan_option.h"
 #include "cli/progress.h"
 #include "core/threads.h"
 #include "eval/results.h"
@@ -25,6 +26,7 @@ struct BenchFlags : CommonOptions {
   std::string separator = "<|endoftext|>";
   std::string format = "md";
   BenchOptions bench;
+  std::string plan;
   AttentionFlags attention;
   LinearFlags linear;
 };
@@ -80,19 +82,23 @@ std::vector<UniformAttention> attention_to_time(const AttentionFlags& flags) {
 void run_bench(BenchFlags& flags) {
   const std::vector<UniformAttention> attention = attention_to_time(flags.attention);
   std::vector<UniformLinear> linear = linear_choices(flags.linear, flags.attention.joint);
-  check_outputs(flags, {flags.file, flags.linear.bases});
+  check_outputs(flags, {flags.file, flags.linear.bases, flags.plan});
   const auto checkpoint = open_checkpoint(flags.model);
   const ModelSpec& spec = checkpoint->spec();
   const std::optional<SidecarBases> bases =
       read_bases_of(flags.linear, *checkpoint, flags.file, linear);
-  const std::vector<UniformChoice> choices = combined(attention, linear);
+  const std::optional<GivenPlan> plan =
+      read_plan(flags.plan, !attention.empty() || !linear.empty(), *checkpoint, flags.file);
+  const std::vector<UniformChoice> choices =
+      plan ? std::vector{plan->choice} : combined(attention, linear);
   const std::vector<int32_t> tokens = tokens_of(flags, *checkpoint);
   const auto n_tokens = static_cast<int64_t>(tokens.size());
   flags.bench.lengths = lengths_of(flags, spec, n_tokens);
   check_lengths(flags.bench.lengths, spec.max_positions, n_tokens);
   flags.context = std::min(bench_tokens(flags.bench), spec.max_positions);
   Model model = load_model(checkpoint, flags);
-  const std::vector<Plan> plans = prepared_plans(model, choices, bases);
+  const std::vector<Plan> plans =
+      plan ? std::vector{prepared_plan(model, *plan)} : prepared_plans(model, choices, bases);
   BenchResult result;
   {
     ProgressBar bar("bench", flags.quiet);
@@ -101,7 +107,8 @@ void run_bench(BenchFlags& flags) {
                          [&](double done, const std::string& now) { bar.update(done, now); });
   }
   print_notes(flags, attention, spec.causal, result);
-  warn_of_same_text(bases);
+  const std::optional<SidecarBases>& used_bases = plan ? plan->bases : bases;
+  warn_of_same_text(used_bases);
   const TextTable table = bench_table(
       result, fmt::format("{}, {}, {} thread{}: median of {} samples, speed-up over dense with its "
                           "lowest and highest, and shares of the time",
@@ -113,7 +120,7 @@ void run_bench(BenchFlags& flags) {
                                  .checkpoint = *checkpoint,
                                  .model = model,
                                  .text = flags.file,
-                                 .bases = bases ? &*bases : nullptr},
+                                 .bases = used_bases ? &*used_bases : nullptr},
                                 result),
                   flags);
 }
@@ -167,6 +174,7 @@ Run add_bench(CLI::App& program) {
       ->add_option("--separator", flags->separator,
                    "What parts documents in the file; empty for none")
       ->capture_default_str();
+  add_plan_option(*command, flags->plan);
   add_attention_options(*command, flags->attention, /*lists=*/true);
   add_linear_options(*command, flags->linear, /*lists=*/true);
   return [flags](const std::string& command_line) {

@@ -14,6 +14,7 @@ std::string label_of(const UniformAttention& choice) {
   std::string label = fmt::format("{}, tau {}", mode_name(choice.mode), choice.tau);
   if (choice.rule) label += fmt::format(", {}", rule_name(*choice.rule));
   if (choice.far != FarKey::kCentroid) label += fmt::format(", far {}", far_name(choice.far));
+  if (choice.joint) label += ", joint";
   return label;
 }
 
@@ -24,12 +25,13 @@ std::vector<BenchCandidate> bench_candidates(const std::vector<UniformChoice>& c
                                              const PlanShape& shape) {
   std::vector<BenchCandidate> candidates;
   for (size_t i = 0; i < choices.size(); ++i) {
-    const auto& [attention, linear] = choices[i];
+    const UniformAttention& attention = choices[i].attention;
+    const UniformLinear& linear = choices[i].linear;
     std::string label = label_of(attention);
     if (linear.kind != LinearKind::kDense)
       label += (label.empty() ? "" : "; ") + linear_text(linear);
-    nlohmann::json settings = describe_attention(attention, shape);
-    settings.update(describe_linear(linear));
+    if (!choices[i].file.empty()) label = choices[i].file;
+    nlohmann::json settings = describe_choice(choices[i], shape);
     const std::string_view kind = linear_name(linear.kind);
     const bool dense = attention.mode == AttentionMode::kDense;
     candidates.push_back({.label = std::move(label),

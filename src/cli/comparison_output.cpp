@@ -16,7 +16,16 @@ struct Word {
   bool number = false;
 };
 std::vector<Word> words_of(const UniformChoice& choice, const PlanShape& shape) {
-  const auto& [attention, linear] = choice;
+  const UniformAttention& attention = choice.attention;
+  const UniformLinear& linear = choice.linear;
+  if (!choice.file.empty())
+    return {{"attention", choice.file},
+            {"select", "-"},
+            {"far", "-"},
+            {"tau", "-"},
+            {"linear", "-"},
+            {"rank", "-"},
+            {"epsilon", "-"}};
   const bool dense = attention.mode == AttentionMode::kDense;
   const bool keys = attention.mode == AttentionMode::kKeys, gsi = linear.kind == LinearKind::kGsi;
   return {
@@ -143,9 +152,12 @@ void print_summary(const PlanComparison& plan, const UniformChoice& choice) {
   line("PPL/PPL(base)", c.ppl_ratio(), c.ppl_ratio_stderr());
 
   const bool attention = any_attention({choice}), linear = any_linear({choice});
-  fmt::print("\n====== KL divergence, KL(dense‖{}{}{}) in nats ======\n",
-             attention ? mode_name(choice.attention.mode) : "", attention && linear ? " and " : "",
-             linear ? linear_name(choice.linear.kind) : "");
+  std::string what = choice.file;
+  if (what.empty())
+    what = fmt::format("{}{}{}", attention ? mode_name(choice.attention.mode) : "",
+                       attention && linear ? " and " : "",
+                       linear ? linear_name(choice.linear.kind) : "");
+  fmt::print("\n====== KL divergence, KL(dense‖{}) in nats ======\n", what);
   line("Mean    KL", c.kl().mean(), c.kl().standard_error());
   fmt::print("{:<22}: {:>11.6f}\n", "Maximum KL", c.kl_values().maximum());
   for (const auto& [name, share] : {std::pair{"99.9%   KL", 0.999},

@@ -10,6 +10,7 @@
 #include "cli/comparison_output.h"
 #include "cli/linear_options.h"
 #include "cli/options.h"
+#include "cli/plan_option.h"
 #include "cli/progress.h"
 #include "eval/eval_results.h"
 
@@ -21,6 +22,7 @@ struct EvalOptions : CommonOptions {
   std::string separator = "<|endoftext|>";
   int64_t max_windows = 0;
   int64_t n_predict = 0;
+  std::string plan;
   AttentionFlags attention;
   LinearFlags linear;
 };
@@ -73,9 +75,8 @@ void run_dense(const EvalOptions& options, const Checkpoint& checkpoint, TextStr
 
 void run_comparison(const EvalOptions& options, const Checkpoint& checkpoint, TextStream& text,
                     Model& model, const std::vector<UniformChoice>& choices,
-                    const std::optional<SidecarBases>& bases) {
+                    const std::vector<Plan>& plans, const std::optional<SidecarBases>& bases) {
   const PlanShape shape = model.plan_shape();
-  const std::vector<Plan> plans = prepared_plans(model, choices, bases);
   CompareResult result;
   {
     ProgressBar bar("eval", options.quiet);
@@ -95,9 +96,7 @@ void run_comparison(const EvalOptions& options, const Checkpoint& checkpoint, Te
     print_table(result, choices, shape);
   fmt::print("\n{} tokens in {} windows of {}", result.plans.front().tokens.n_tokens(),
              result.n_windows, model.context());
-  if (choices.size() == 1)
-    fmt::print("; attention {}; linear {}", attention_text(choices.front().attention, shape),
-               linear_text(choices.front().linear));
+  if (choices.size() == 1) fmt::print("; {}", choice_text(choices.front(), shape));
   if (model.prepared_bytes() > 0)
     fmt::print("; {:.1f} MiB beside weights of {:.1f} MiB",
                static_cast<double>(model.prepared_bytes()) / 0x1p20,
@@ -116,22 +115,29 @@ void run_comparison(const EvalOptions& options, const Checkpoint& checkpoint, Te
 void run_eval(const EvalOptions& options) {
   const std::vector<UniformAttention> attention = attention_choices(options.attention);
   std::vector<UniformLinear> linear = linear_choices(options.linear, options.attention.joint);
-  if (options.n_predict > 0 && attention.empty() && linear.empty())
+  const bool plan_given = !options.plan.empty();
+  if (options.n_predict > 0 && attention.empty() && linear.empty() && !plan_given)
     throw CLI::ValidationError(
         "--predict compares generation with dense, give --attention keys or copy, or --linear gsi "
         "or graded");
-  check_outputs(options, {options.file, options.linear.bases});
+  check_outputs(options, {options.file, options.linear.bases, options.plan});
   const auto checkpoint = open_checkpoint(options.model);
   const std::optional<SidecarBases> bases =
       read_bases_of(options.linear, *checkpoint, options.file, linear);
-  const std::vector<UniformChoice> choices = combined(attention, linear);
+  const std::optional<GivenPlan> plan =
+      read_plan(options.plan, !attention.empty() || !linear.empty(), *checkpoint, options.file);
+  const std::vector<UniformChoice> choices =
+      plan ? std::vector{plan->choice} : combined(attention, linear);
   const auto tokenizer = open_tokenizer_of(*checkpoint);
   TextStream text(options.file, *tokenizer, options.separator);
   Model model = load_model(checkpoint, options);
   if (choices.empty())
     run_dense(options, *checkpoint, text, model);
   else
-    run_comparison(options, *checkpoint, text, model, choices, bases);
+    run_comparison(
+        options, *checkpoint, text, model, choices,
+        plan ? std::vector{prepared_plan(model, *plan)} : prepared_plans(model, choices, bases),
+        plan ? plan->bases : bases);
 }
 
 }  // namespace
@@ -166,6 +172,7 @@ Run add_eval(CLI::App& program) {
                    "the first windows, and tell how long they are alike; 0: not")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 30))
       ->capture_default_str();
+  add_plan_option(*command, options->plan);
   add_attention_options(*command, options->attention, /*lists=*/true);
   add_linear_options(*command, options->linear, /*lists=*/true);
   return [options](const std::string& command_line) {

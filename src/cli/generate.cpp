@@ -13,6 +13,7 @@
 #include "cli/commands.h"
 #include "cli/linear_options.h"
 #include "cli/options.h"
+#include "cli/plan_option.h"
 #include "core/error.h"
 #include "eval/generate_results.h"
 
@@ -23,6 +24,8 @@ struct GenerateFlags : CommonOptions {
   std::string prompt;
   std::string file;
   GenerateOptions generate;
+  std::string plan;
+  bool always = false;
   AttentionFlags attention;
   LinearFlags linear;
 };
@@ -54,14 +57,30 @@ void run_generate(GenerateFlags flags, bool has_prompt, bool has_file) {
   UniformChoice choice{.attention = attention_of(flags.attention)};
   std::vector<UniformLinear> linear = linear_choices(flags.linear, flags.attention.joint);
   const std::string prompt = has_file ? read_prompt_file(flags.file) : flags.prompt;
-  check_outputs(flags, {flags.file, flags.linear.bases});
+  check_outputs(flags, {flags.file, flags.linear.bases, flags.plan});
   const auto checkpoint = open_checkpoint(flags.model);
   const auto tokenizer = open_tokenizer_of(*checkpoint);
   const std::optional<SidecarBases> bases =
       read_bases_of(flags.linear, *checkpoint, flags.file, linear);
-  Model model = load_model(checkpoint, flags);
   if (!linear.empty()) choice.linear = linear.front();
-  if (!choice.all_dense()) flags.generate.plan = prepared_plans(model, {choice}, bases).front();
+  const std::optional<GivenPlan> plan =
+      read_plan(flags.plan, !choice.all_dense(), *checkpoint, flags.file);
+  Model model = load_model(checkpoint, flags);
+  std::string ran;  // of plan and dense, which and why
+  if (plan) {
+    const auto n_prompt = std::ssize(tokenizer->encode(prompt, /*add_special=*/true));
+    const bool faster = is_faster(plan->file, n_prompt, flags.generate.n_predict);
+    if (faster || flags.always) {
+      choice = plan->choice;
+      flags.generate.plan = prepared_plan(model, *plan);
+      ran = fmt::format("plan {}", choice.file);
+    } else {
+      ran = fmt::format("dense, which is faster than {} at this length (--always runs the plan)",
+                        plan->choice.file);
+    }
+  } else if (!choice.all_dense()) {
+    flags.generate.plan = prepared_plans(model, {choice}, bases).front();
+  }
   std::string answer;
   bool begun = false;
   const GenerateResult result =
@@ -76,16 +95,18 @@ void run_generate(GenerateFlags flags, bool has_prompt, bool has_file) {
   if (!flags.quiet)
     fmt::print(stderr,
                "prompt {} tokens, {:.1f} tokens/s; answer {} tokens, {:.1f} tokens/s; ended by {}; "
-               "attention {}{}\n",
+               "{}{}\n",
                result.n_prompt, prefill_rate(result), result.tokens.size(), decode_rate(result),
-               end_name(result.end), attention_text(choice.attention, model.plan_shape()),
-               linear_note(choice.linear, result.linear));
-  warn_of_same_text(bases);
+               end_name(result.end),
+               plan ? ran : "attention " + attention_text(choice.attention, model.plan_shape()),
+               plan ? "" : linear_note(choice.linear, result.linear));
+  const std::optional<SidecarBases>& used_bases = plan ? plan->bases : bases;
+  warn_of_same_text(used_bases);
   if (flags.wants_results())
     write_outputs(generate_results({.command_line = flags.command_line,
                                     .checkpoint = *checkpoint,
                                     .model = model,
-                                    .bases = bases ? &*bases : nullptr},
+                                    .bases = used_bases ? &*used_bases : nullptr},
                                    {.prompt = prompt,
                                     .text = answer,
                                     .options = flags.generate,
@@ -142,6 +163,9 @@ Run add_generate(CLI::App& program) {
                       "End before this text appears; may be given several times");
   command->add_option("--seed", sampler.seed, "Seed of the random choices")->capture_default_str();
   command->add_flag("--ignore-eos", generate.ignore_eos, "Go on past the end token");
+  add_plan_option(*command, flags->plan);
+  command->add_flag("--always", flags->always,
+                    "Run the plan where dense was measured to be faster, too");
   add_attention_options(*command, flags->attention, /*lists=*/false);
   add_linear_options(*command, flags->linear, /*lists=*/false);
   return [flags, prompt, file](const std::string& command_line) {

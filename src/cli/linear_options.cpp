@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "cli/attention_options.h"
 #include "cli/options.h"
 #include "core/error.h"
 #include "io/quote.h"
@@ -160,6 +161,12 @@ std::string linear_text(const UniformLinear& choice) {
   if (choice.kind == LinearKind::kGsi) text += fmt::format(", rank {}", choice.rank);
   text += fmt::format(", epsilon {}", choice.epsilon);
   return text + (choice.adaptive > 0 ? fmt::format(", adaptive {}", choice.adaptive) : "");
+}
+
+std::string choice_text(const UniformChoice& choice, const PlanShape& shape) {
+  if (!choice.file.empty()) return "plan " + choice.file;
+  return fmt::format("attention {}; linear {}", attention_text(choice.attention, shape),
+                     linear_text(choice.linear));
 }
 
 }  // namespace sluice::cli

@@ -50,5 +50,7 @@ std::vector<Plan> prepared_plans(Model& model, const std::vector<UniformChoice>&
 
 // A choice for people: "gsi, rank 64, epsilon 0.1".
 std::string linear_text(const UniformLinear& choice);
+// Both axes, or the name of a plan file.
+std::string choice_text(const UniformChoice& choice, const PlanShape& shape);
 
 }  // namespace sluice::cli

@@ -39,8 +39,7 @@ json comparison_results(const ResultsOrigin& origin, const ComparedChoices& comp
   if (compared.prepared_bytes > 0)
     results["settings"]["prepared_linear_bytes"] = compared.prepared_bytes;
   for (size_t i = 0; i < found.size(); ++i) {
-    json settings = describe_attention(compared.choices[i].attention, shape);
-    settings.update(describe_linear(compared.choices[i].linear));
+    json settings = describe_choice(compared.choices[i], shape);
     json plan = describe_plan(compared.plans[i].attention, shape.n_kv_heads);
     plan["linear"] = describe_linear_plan(compared.plans[i].linear);
     results["runs"].push_back({{"settings", std::move(settings)},

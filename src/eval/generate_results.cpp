@@ -56,9 +56,7 @@ nlohmann::json generate_results(const ResultsOrigin& origin, const GeneratedText
                       {"repetition_penalty", as_typed(sampler.repetition_penalty)},
                       {"stop", generated.options.stop},
                       {"seed", sampler.seed}};
-  json["settings"].update(
-      describe_attention(generated.choice.attention, origin.model.plan_shape()));
-  json["settings"].update(describe_linear(generated.choice.linear));
+  json["settings"].update(describe_choice(generated.choice, origin.model.plan_shape()));
   json["generation"] = {{"prompt", generated.prompt},
                         {"text", generated.text},
                         {"tokens", result.tokens},

@@ -2,6 +2,8 @@
 
 #pragma once
 
+#include <string>
+
 #include "plan/attention_plan.h"
 #include "plan/linear_plan.h"
 
@@ -18,9 +20,11 @@ struct Plan {
 struct UniformChoice {
   UniformAttention attention = {};
   UniformLinear linear = {};
+  std::string file = {};  // the name of a plan file, which says more than the other two
 
   bool all_dense() const {
-    return attention.mode == AttentionMode::kDense && linear.kind == LinearKind::kDense;
+    return file.empty() && attention.mode == AttentionMode::kDense &&
+           linear.kind == LinearKind::kDense;
   }
 };
 

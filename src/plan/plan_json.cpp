@@ -86,4 +86,14 @@ json describe_linear_plan(const LinearPlan& plan) {
   return groups;
 }
 
+json describe_choice(const UniformChoice& choice, const PlanShape& shape) {
+  if (!choice.file.empty())
+    return {{"plan", choice.file},
+            {"attention", mode_name(choice.attention.mode)},
+            {"linear", linear_name(choice.linear.kind)}};
+  json out = describe_attention(choice.attention, shape);
+  out.update(describe_linear(choice.linear));
+  return out;
+}
+
 }  // namespace sluice

@@ -6,6 +6,7 @@
 
 #include "plan/attention_plan.h"
 #include "plan/linear_plan.h"
+#include "plan/plan.h"
 
 namespace sluice {
 
@@ -19,5 +20,8 @@ nlohmann::json describe_plan(const AttentionPlan& plan, int64_t n_kv_heads);
 // are not dense.
 nlohmann::json describe_linear(const UniformLinear& choice);
 nlohmann::json describe_linear_plan(const LinearPlan& plan);
+
+// Both, or the name of the plan file.
+nlohmann::json describe_choice(const UniformChoice& choice, const PlanShape& shape);
 
 }  // namespace sluice

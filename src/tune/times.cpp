@@ -66,7 +66,10 @@ class CostMeter {
 
  private:
   void run(Run& run, bool keep) {
-    const int64_t n_decode = options_.objective == PlanObjective::kDecode ? kDecodeTokens : 0;
+    // A context may have no room for as many.
+    const int64_t n_decode = options_.objective == PlanObjective::kDecode
+                                 ? std::min(kDecodeTokens, std::ssize(tokens_) / 2)
+                                 : 0;
     const int64_t n = std::ssize(tokens_) - n_decode;
     KvCache cache = model_.make_cache(1, n + n_decode, run.plan.attention, run.plan.linear);
     forward_in_passes(model_, tokens_.first(static_cast<size_t>(n)), cache, kPassTokens,

@@ -10,8 +10,7 @@ namespace {
 
 using nlohmann::json;
 
-json or_null(double limit) { return std::isinf(limit) ? json() : json(limit); }
-json or_null(const std::optional<int64_t>& value) { return value ? json(*value) : json(); }
+json limit_or_null(double limit) { return std::isinf(limit) ? json() : json(limit); }
 
 json describe_loss(const Loss& loss) {
   return {{"kl_mean", loss.kl.mean()},     {"kl_stderr", loss.kl.standard_error()},
@@ -45,8 +44,8 @@ json figures(const TuneOptions& options, const TuneResult& result) {
                      {"loss", describe_loss(step.loss)}});
   return {
       {"contract",
-       {{"max_kl", or_null(options.contract.max_kl)},
-        {"max_ppl_ratio", or_null(options.contract.max_ppl_ratio)}}},
+       {{"max_kl", limit_or_null(options.contract.max_kl)},
+        {"max_ppl_ratio", limit_or_null(options.contract.max_ppl_ratio)}}},
       {"objective", objective_name(options.objective)},
       {"calibration", describe_loss(result.calibration)},
       {"held_out", describe_loss(result.held_out)},

@@ -1,0 +1,157 @@
+// The search against all plans there are, on tables small enough to try every one.
+
+#include "tune/choose.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <random>
+
+namespace sluice::test {
+namespace {
+
+constexpr int64_t kLayers = 2, kHeads = 2;
+
+PlanShape shape() {
+  return {.n_layers = kLayers, .n_kv_heads = kHeads, .causal = true, .windows = {}, .context = 512};
+}
+
+HeadTable random_table(uint32_t seed) {
+  std::mt19937 random(seed);
+  const auto number = [&](double low, double high) {
+    return low + (high - low) * static_cast<double>(random()) / 4294967296.0;
+  };
+  HeadTable table;
+  table.options.windows = {128, 32};
+  table.options.taus = {0.3, 0.5};
+  table.n_layers = kLayers;
+  table.n_heads = kHeads;
+  const auto n = static_cast<size_t>(table.options.n_choices());
+  for (int64_t layer = 0; layer < kLayers; ++layer) {
+    LayerCosts costs{.dense_head = number(0.5, 1), .head = {}, .select = {}};
+    for (size_t window = 0; window < 2; ++window) {
+      costs.head.emplace_back();
+      costs.select.emplace_back();
+      for (size_t i = 0; i < n; ++i) {
+        costs.head.back().push_back(number(0.1, 0.9));
+        costs.select.back().push_back(number(0, 0.5));
+      }
+    }
+    table.costs.push_back(costs);
+  }
+  for (size_t i = 0; i < kLayers * kHeads * 2 * n; ++i) table.kl.push_back(number(0, 0.01));
+  return table;
+}
+
+// What a layer costs when its heads do this; -1 is dense.
+double layer_cost(const HeadTable& table, size_t layer, size_t window,
+                  const std::vector<int64_t>& heads) {
+  const LayerCosts& costs = table.costs[layer];
+  double cost = 0;
+  std::vector<bool> used(static_cast<size_t>(table.options.n_choices()));
+  for (const int64_t choice : heads) {
+    cost += choice < 0 ? costs.dense_head : costs.head[window][static_cast<size_t>(choice)];
+    if (choice >= 0) used[static_cast<size_t>(choice)] = true;
+  }
+  bool sets = false;
+  for (size_t i = 0; i + 1 < used.size(); ++i)
+    if (used[i]) {
+      cost += costs.select[window][i];
+      sets = true;
+    }
+  if (!sets && used.back()) cost += costs.select[window].back();
+  return cost;
+}
+
+// Every plan of the table: its KL and cost.
+void for_every_plan(const HeadTable& table, const std::function<void(double, double)>& use) {
+  const int64_t n = table.options.n_choices() + 1;
+  const int64_t per_layer = n * n * 2;
+  std::vector<std::pair<double, double>> layers[kLayers];
+  for (int64_t layer = 0; layer < kLayers; ++layer)
+    for (int64_t code = 0; code < per_layer; ++code) {
+      const auto window = static_cast<size_t>(code % 2);
+      const std::vector<int64_t> heads = {code / 2 % n - 1, code / 2 / n - 1};
+      double kl = 0;
+      for (int64_t head = 0; head < kHeads; ++head)
+        if (const int64_t choice = heads[static_cast<size_t>(head)]; choice >= 0)
+          kl += table.kl[table.at({layer, head, window, choice})];
+      layers[layer].emplace_back(kl, layer_cost(table, static_cast<size_t>(layer), window, heads));
+    }
+  for (const auto& [kl_a, cost_a] : layers[0])
+    for (const auto& [kl_b, cost_b] : layers[1]) use(kl_a + kl_b, cost_a + cost_b);
+}
+
+TEST(Choose, AtAPriceNoPlanIsBetter) {
+  for (uint32_t seed = 0; seed < 20; ++seed) {
+    const HeadTable table = random_table(seed);
+    for (const double price : {0.0, 10.0, 100.0, 1000.0}) {
+      const Chosen chosen = choose_at(table, {}, shape(), price);
+      double best = std::numeric_limits<double>::infinity();
+      for_every_plan(table,
+                     [&](double kl, double cost) { best = std::min(best, cost + price * kl); });
+      EXPECT_NEAR(chosen.cost + price * chosen.kl, best, 1e-12) << seed << " " << price;
+    }
+  }
+}
+
+TEST(Choose, WithinABudgetAndNotBeatenByMuch) {
+  for (uint32_t seed = 0; seed < 20; ++seed) {
+    const HeadTable table = random_table(seed);
+    double last = std::numeric_limits<double>::infinity();
+    for (const double budget : {0.0, 0.001, 0.005, 0.01, 0.02, 1.0}) {
+      const Chosen chosen = choose(table, {}, shape(), budget);
+      EXPECT_LE(chosen.kl, budget);
+      EXPECT_LE(chosen.cost, last + 1e-12) << "a larger budget costs no more";
+      last = chosen.cost;
+      // No plan of its KL or less costs less: it lies on the hull.
+      for_every_plan(table, [&](double kl, double cost) {
+        if (kl <= chosen.kl) EXPECT_GE(cost, chosen.cost - 1e-12);
+      });
+    }
+  }
+}
+
+TEST(Choose, PlansSayWhatWasChosen) {
+  HeadTable table = random_table(3);
+  std::fill(table.kl.begin(), table.kl.end(), 1.0);
+  for (LayerCosts& costs : table.costs)
+    for (auto* rows : {&costs.head, &costs.select})
+      for (std::vector<double>& row : *rows) std::fill(row.begin(), row.end(), 0.01);
+  table.kl[table.at({1, 0, 1, 1})] = 1e-4;  // layer 1, head 0, the second window, tau 0.5
+  const Chosen chosen = choose(table, {}, shape(), 1e-3);
+  EXPECT_EQ(chosen.kl, 1e-4);
+  EXPECT_EQ(chosen.plan.attention.layers[0].mode, AttentionMode::kDense);
+  const LayerPlan& layer = chosen.plan.attention.layers[1];
+  EXPECT_EQ(layer.mode, AttentionMode::kKeys);
+  EXPECT_EQ(layer.window, 32);
+  EXPECT_EQ(layer.block, 32);
+  EXPECT_EQ(layer.heads[0].kind, HeadKind::kClusters);
+  EXPECT_EQ(layer.heads[0].tau, 0.5);
+  EXPECT_EQ(layer.heads[1].kind, HeadKind::kDense);
+  EXPECT_NO_THROW(check_plan(chosen.plan.attention, shape()));
+}
+
+TEST(Choose, LinearGroupsAreChosenBesideHeads) {
+  HeadTable table = random_table(4);
+  std::fill(table.kl.begin(), table.kl.end(), 1.0);
+  const GroupPlan graded{.kind = LinearKind::kGraded, .epsilon = 0};
+  const std::vector<GroupTable> groups = {
+      {.layer = 1,
+       .input = BasisInput::kMlpInner,
+       .options = {{.plan = {}, .kl = 0, .cost = 1}, {.plan = graded, .kl = 0, .cost = 0.4}}},
+      {.layer = 0,
+       .input = BasisInput::kMlpInner,
+       .options = {{.plan = {}, .kl = 0, .cost = 1}, {.plan = graded, .kl = 0, .cost = 1.1}}}};
+  // Lossless and faster is taken at no budget at all; lossless and slower never.
+  const Chosen chosen = choose(table, groups, shape(), 0);
+  EXPECT_EQ(chosen.kl, 0);
+  EXPECT_TRUE(chosen.plan.attention.all_dense());
+  EXPECT_EQ(chosen.plan.linear.layers[1].of(BasisInput::kMlpInner), graded);
+  EXPECT_EQ(chosen.plan.linear.layers[0].of(BasisInput::kMlpInner).kind, LinearKind::kDense);
+}
+
+}  // namespace
+}  // namespace sluice::test

@@ -1,0 +1,168 @@
+// Losses of plans: the mean over tokens with an error over documents, changes that begin at their
+// own layer, and what is kept between runs.
+
+#include "tune/loss.h"
+
+#include <gtest/gtest.h>
+
+#include "parity/compare.h"
+#include "tune/heads.h"
+#include "tune/measurements.h"
+#include "unit/model/byte_tokenizer.h"
+#include "unit/model/golden_models.h"
+#include "unit/test_files.h"
+
+namespace sluice::test {
+namespace {
+
+TEST(UnitMean, EvenUnitsGiveTheErrorOfTheirMeans) {
+  UnitMean mean;
+  mean.add(0, 10, 10);
+  mean.add(1, 30, 10);
+  mean.add(2, 20, 10);
+  EXPECT_DOUBLE_EQ(mean.mean(), 2);
+  EXPECT_DOUBLE_EQ(mean.standard_error(), 1 / std::sqrt(3.0));  // of 1, 3 and 2
+  // Two windows of one document are one unit, not two.
+  UnitMean joined;
+  joined.add(7, 10, 10);
+  joined.add(7, 30, 10);
+  EXPECT_EQ(joined.n_units(), 1);
+  EXPECT_EQ(joined.standard_error(), 0);
+}
+
+TEST(UnitMean, LargerUnitsWeighMore) {
+  UnitMean mean;
+  mean.add(0, 100, 100);
+  mean.add(1, 0, 1);
+  EXPECT_DOUBLE_EQ(mean.mean(), 100.0 / 101);
+  EXPECT_LT(mean.standard_error(), 0.02);
+}
+
+class TuneLoss : public testing::TestWithParam<ModelSetup> {
+ protected:
+  TuneLoss() : model(load(golden_model("models/llama"), GetParam())) {
+    window.tokens.resize(49);
+    for (size_t i = 0; i < window.tokens.size(); ++i)
+      window.tokens[i] = static_cast<int32_t>(i * i % 7);
+    options.windows = {8};
+    options.taus = {0.5};
+  }
+  Model model;
+  TuneWindow window;
+  HeadOptions options;
+};
+
+TEST_P(TuneLoss, TheExactPlanLosesNothing) {
+  const Loss loss = loss_of(model, {}, {window});
+  EXPECT_EQ(loss.kl.mean(), 0);
+  EXPECT_EQ(loss.ppl_ratio(), 1);
+  EXPECT_EQ(loss.kl.count(), 48);
+}
+
+// The residual stream before a layer is all that earlier layers hand on.
+TEST_P(TuneLoss, ChangesGiveTheSameFromTheirOwnLayerOn) {
+  const PlanShape shape = model.plan_shape();
+  WindowReference reference(model, window, /*keep_layers=*/true);
+  for (int64_t layer = 0; layer < shape.n_layers; ++layer)
+    for (int64_t choice = 0; choice < options.n_choices(); ++choice) {
+      const Plan plan{.attention = plan_with({layer, 0, 0, choice}, options, shape)};
+      const double whole = reference.kl_sum(plan, 0), from_layer = reference.kl_sum(plan, layer);
+      EXPECT_GT(whole, 0);
+      EXPECT_EQ(from_layer, whole) << "layer " << layer;
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, TuneLoss, testing::ValuesIn(kModelSetups),
+                         [](const auto& test) { return test_name_of("llama", test.param); });
+
+class SplitText : public testing::Test {
+ protected:
+  TextSplit split(const std::string& content, const SplitOptions& options) {
+    TextStream text(dir.write("text", content), tokenizer, "|");
+    return split_text(text, options);
+  }
+  static std::string documents(const std::vector<int>& lengths) {
+    std::string text;
+    for (size_t i = 0; i < lengths.size(); ++i)
+      text += std::string(static_cast<size_t>(lengths[i]), static_cast<char>('A' + i % 26)) + "|";
+    return text;
+  }
+  const TempDir dir;
+  const ByteTokenizer tokenizer{{.first_byte = 32, .vocab = 64, .bos = {}, .eos = 63}};
+};
+
+TEST_F(SplitText, NoDocumentIsInBoth) {
+  const std::string text = documents(std::vector<int>(26, 40));
+  for (const uint32_t seed : {0u, 1u, 2u}) {
+    const TextSplit found =
+        split(text, {.context = 16, .n_calibration = 6, .n_held_out = 8, .seed = seed});
+    EXPECT_EQ(found.calibration.size(), 6u);
+    EXPECT_EQ(found.held_out.size(), 8u);
+    std::set<int32_t> letters;
+    for (const TuneWindow& window : found.calibration) {
+      EXPECT_EQ(window.tokens.size(), 17u);
+      letters.insert(window.tokens.back());
+    }
+    for (const TuneWindow& window : found.held_out)
+      EXPECT_FALSE(letters.contains(window.tokens.back()));
+    EXPECT_FALSE(found.one_document);
+  }
+}
+
+TEST_F(SplitText, SeedsDecideAndNothingElse) {
+  const std::string text = documents(std::vector<int>(26, 40));
+  const SplitOptions options{.context = 16, .n_calibration = 4, .n_held_out = 4, .seed = 5};
+  SplitOptions other = options;
+  other.seed = 6;
+  const auto first_letters = [](const TextSplit& split) {
+    std::vector<int32_t> letters;
+    for (const TuneWindow& window : split.calibration) letters.push_back(window.tokens.back());
+    return letters;
+  };
+  EXPECT_EQ(first_letters(split(text, options)), first_letters(split(text, options)));
+  EXPECT_NE(first_letters(split(text, options)), first_letters(split(text, other)));
+}
+
+TEST_F(SplitText, ShortDocumentsAreJoinedAndOneLongOneIsCut) {
+  const TextSplit joined = split(documents(std::vector<int>(26, 5)),
+                                 {.context = 16, .n_calibration = 2, .n_held_out = 4});
+  EXPECT_FALSE(joined.held_out.empty());
+  const TextSplit cut =
+      split(std::string(200, 'A'), {.context = 16, .n_calibration = 2, .n_held_out = 4});
+  EXPECT_TRUE(cut.one_document);
+  EXPECT_EQ(cut.calibration.size(), 2u);
+  EXPECT_EQ(cut.held_out.size(), 4u);
+  EXPECT_THROW(split("AAAA", {.context = 16}), Error);
+  EXPECT_THROW(split(std::string(20, 'A'), {.context = 16}), Error);
+}
+
+TEST(Measurements, GoOnWhereTheyWereAndOnlyThere) {
+  const TempDir dir;
+  const auto path = dir.path() / "m";
+  const nlohmann::json key = {{"model", "a"}};
+  {
+    Measurements first(path, key);
+    EXPECT_FALSE(first.resumed());
+    first.add_kl("x", 1.5);
+    first.add_kl("x", 2.5);
+    first.set_times({{"prefill", 3}});
+    first.save();
+  }
+  const Measurements again(path, key);
+  EXPECT_TRUE(again.resumed());
+  EXPECT_EQ(again.kl("x"), (std::vector<double>{1.5, 2.5}));
+  EXPECT_TRUE(again.kl("y").empty());
+  EXPECT_EQ(again.times().at("prefill"), 3);
+  EXPECT_FALSE(Measurements(path, {{"model", "b"}}).resumed());
+  dir.write("broken",
+            "{\"format\": \"sluice-measurements\", \"key\": {\"model\": \"a\"}, \"kl\": 1");
+  EXPECT_FALSE(Measurements(dir.path() / "broken", key).resumed());
+  dir.write("odd", R"({"format": "sluice-measurements", "key": {"model": "a"},
+                       "kl": {"x": ["no"], "y": [-1], "z": [0.5]}})");
+  const Measurements odd(dir.path() / "odd", key);
+  EXPECT_TRUE(odd.kl("x").empty() && odd.kl("y").empty());
+  EXPECT_EQ(odd.kl("z"), std::vector<double>{0.5});
+}
+
+}  // namespace
+}  // namespace sluice::test
