@@ -4,12 +4,12 @@
 //
 // The energy also stands still where V spans the wrong eigenvectors exactly, or where it moves too
 // slowly to be seen. So what V leaves out is looked at. Let mu be the largest eigenvalue of A
-// outside of V (Lanczos from a random vector) and b_i = ‖A v_i - theta_i v_i‖, what couples v_i with
-// the outside. Were each v_i coupled with a direction of its own there, the best k directions would
-// capture Σ (mu - theta_i)/2 + sqrt(((mu - theta_i)/2)² + b_i²) more. Where that is above 5e-4 of
-// all energy (half of what a fresh decomposition may be ahead, since Lanczos sees mu from below), V
-// is not good enough. Then, and as soon as the energy's pace shows that max_iterations will not do,
-// a fresh decomposition is made after all. docs/algorithm.md, section 4.
+// outside of V (Lanczos from a random vector) and b_i = ‖A v_i - theta_i v_i‖, what couples v_i
+// with the outside. Were each v_i coupled with a direction of its own there, the best k directions
+// would capture Σ (mu - theta_i)/2 + sqrt(((mu - theta_i)/2)² + b_i²) more. Where that is above
+// 5e-4 of all energy (half of what a fresh decomposition may be ahead, since Lanczos sees mu from
+// below), V is not good enough. Then, and as soon as the energy's pace shows that max_iterations
+// will not do, a fresh decomposition is made after all. docs/algorithm.md, section 4.
 
 #pragma once
 

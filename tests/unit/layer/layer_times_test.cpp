@@ -30,9 +30,7 @@ TEST(TimedScope, AddsToItsOwnPart) {
   EXPECT_GT(times.attend, 0);
 }
 
-TEST(TimedScope, WithoutTimesDoesNothing) {
-  const TimedScope timed(nullptr);
-}
+TEST(TimedScope, WithoutTimesDoesNothing) { const TimedScope timed(nullptr); }
 
 }  // namespace
 }  // namespace sluice
