@@ -31,8 +31,7 @@ class LayerChooser {
     const int64_t n_taus = std::ssize(table_.options.taus);
     for (size_t window = 0; window < table_.options.windows.size(); ++window)
       for (int64_t first = -1; first < n_taus; ++first)
-        for (int64_t second = first; second < n_taus; ++second) {
-          if (first < 0 && second >= 0) continue;
+        for (int64_t second = first; second < (first < 0 ? 0 : n_taus); ++second) {
           const LayerChoice found = with_sets(window, first, second);
           if (found.value(price_) < best.value(price_)) best = found;
         }
@@ -47,35 +46,37 @@ class LayerChooser {
     return choice;
   }
 
-  // Heads may cluster by one of two sets (the same one twice, or -1 for none).
+  // Heads may cluster by one of two sets (the same one twice, or -1 for none) or have their window
+  // alone, for which exempt tokens must be found where no set tells; that costs less than any set.
   LayerChoice with_sets(size_t window, int64_t first, int64_t second) const {
     LayerChoice choice;
     choice.window = window;
-    bool used_first = false, used_second = false, used_window = false;
+    const std::vector<double>& select = costs_.select[window];
+    std::vector<bool> used(select.size());
     for (int64_t head = 0; head < table_.n_heads; ++head) {
       int64_t best = kDenseHead;
-      double best_value = costs_.dense_head, best_kl = 0, best_cost = costs_.dense_head;
+      double best_kl = 0, best_cost = costs_.dense_head;
       for (int64_t i = 0; i < table_.options.n_choices(); ++i) {
         if (table_.options.clusters(i) && i != first && i != second) continue;
         const double kl = table_.kl[table_.at({layer_, head, window, i})];
         const double cost = costs_.head[window][static_cast<size_t>(i)];
-        if (cost + price_ * kl >= best_value) continue;
+        if (cost + price_ * kl >= best_cost + price_ * best_kl) continue;
         best = i;
-        best_value = cost + price_ * kl;
         best_kl = kl;
         best_cost = cost;
       }
       choice.heads.push_back(best);
+      if (best != kDenseHead) used[static_cast<size_t>(best)] = true;
       choice.kl += best_kl;
       choice.cost += best_cost;
-      used_first |= best >= 0 && best == first;
-      used_second |= best >= 0 && best == second && second != first;
-      used_window |= best >= 0 && !table_.options.clusters(best);
     }
-    const std::vector<double>& select = costs_.select[window];
-    if (used_first) choice.cost += select[static_cast<size_t>(first)];
-    if (used_second) choice.cost += select[static_cast<size_t>(second)];
-    if (used_window && !used_first && !used_second) choice.cost += select.back();
+    bool sets = false;
+    for (int64_t i = 0; i < table_.options.n_choices(); ++i)
+      if (used[static_cast<size_t>(i)] && table_.options.clusters(i)) {
+        choice.cost += select[static_cast<size_t>(i)];
+        sets = true;
+      }
+    if (!sets && used.back()) choice.cost += select.back();
     return choice;
   }
 

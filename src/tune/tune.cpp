@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <numeric>
 
@@ -18,6 +19,7 @@ constexpr int kMostBudgets = 8;
 constexpr double kBackOff = 0.85;
 // A plan below this gains nothing.
 constexpr double kLeastBudget = 1e-6;
+constexpr std::chrono::seconds kSaveEvery{10};
 // A length counts as faster where the median of the speed-up is at least this.
 constexpr double kFaster = 1.0;
 
@@ -91,12 +93,17 @@ class Tuner {
   // The exact model runs once per window; each change then begins at its own layer.
   void measure_changes() {
     const std::vector<Change> all = changes();
+    auto saved = std::chrono::steady_clock::now();
     for (size_t window = 0; window < windows().size(); ++window) {
       std::optional<WindowReference> reference;
       for (size_t i = 0; i < all.size(); ++i) {
         if (measurements_.kl(all[i].name).size() > window) continue;
         if (!reference) reference.emplace(model_, windows()[window], /*keep_layers=*/true);
         measurements_.add_kl(all[i].name, reference->kl_sum(all[i].plan, all[i].layer));
+        if (std::chrono::steady_clock::now() - saved > kSaveEvery) {
+          measurements_.save();
+          saved = std::chrono::steady_clock::now();
+        }
         n_scored_ = reference->n_scored();
         const double done = static_cast<double>(window * all.size() + i) /
                             static_cast<double>(all.size() * windows().size());

@@ -85,7 +85,10 @@ TEST_F(Tune, AnInterruptedRunGoesOnAndFindsTheSame) {
   options.contract.max_kl = 0.05;
   const TuneResult whole = run();
   const auto kept = dir.path() / "kept";
-  interrupt_after = 20;  // in the second window
+  // In the second window.
+  interrupt_after = static_cast<int>(model->spec().n_layers * model->spec().n_kv_heads *
+                                     options.heads.n_choices()) +
+                    3;
   EXPECT_THROW(run(kept), Error);
   interrupt_after = 0;
   const TuneResult resumed = run(kept);
