@@ -21,7 +21,7 @@ deps:
 	@scripts/install-deps
 
 build: deps
-	@cmake --preset $(PRESET) --log-level=WARNING
+	@cmake --preset $(PRESET) --log-level=WARNING $(CMAKE_FLAGS)
 	cmake --build --preset $(PRESET) -j $(JOBS)
 
 test: build

@@ -18,8 +18,9 @@ endif()
 add_library(sluice_instrumented INTERFACE)
 target_link_libraries(sluice_instrumented INTERFACE sluice_flags)
 if(SLUICE_SANITIZE)
-  target_compile_options(sluice_instrumented INTERFACE -fsanitize=${SLUICE_SANITIZE}
-                         -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  target_compile_options(sluice_instrumented INTERFACE -O1 -g1 -UNDEBUG
+                         -fsanitize=${SLUICE_SANITIZE} -fno-sanitize-recover=all
+                         -fno-omit-frame-pointer)
   target_link_options(sluice_flags INTERFACE -fsanitize=${SLUICE_SANITIZE})
 endif()
 

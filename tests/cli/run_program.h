@@ -15,6 +15,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdint>
+#include <filesystem>
 #include <ostream>
 #include <stdexcept>
 #include <string>
@@ -24,6 +25,13 @@
 #include "sanitized.h"
 
 namespace sluice::test {
+
+// The program stands beside its tests.
+inline const std::string& program_path() {
+  static const std::string path =
+      (std::filesystem::read_symlink("/proc/self/exe").parent_path() / "sluice").string();
+  return path;
+}
 
 using Args = std::vector<std::string>;
 
@@ -95,7 +103,7 @@ inline std::vector<char*> pointers(std::vector<std::string>& words) {
 }
 
 inline pid_t start_program(const Args& args, const Pipe& out, const Pipe& err) {
-  std::vector<std::string> words{SLUICE_PROGRAM};
+  std::vector<std::string> words{program_path()};
   words.insert(words.end(), args.begin(), args.end());
   std::vector<std::string> lines = environment();
   const std::vector<char*> argv = pointers(words), envp = pointers(lines);
@@ -107,9 +115,9 @@ inline pid_t start_program(const Args& args, const Pipe& out, const Pipe& err) {
   posix_spawn_file_actions_adddup2(&actions, err.write_end(), STDERR_FILENO);
   pid_t child = -1;
   const int error =
-      ::posix_spawn(&child, SLUICE_PROGRAM, &actions, nullptr, argv.data(), envp.data());
+      ::posix_spawn(&child, program_path().c_str(), &actions, nullptr, argv.data(), envp.data());
   posix_spawn_file_actions_destroy(&actions);
-  if (error != 0) throw std::system_error(error, std::generic_category(), SLUICE_PROGRAM);
+  if (error != 0) throw std::system_error(error, std::generic_category(), program_path());
   return child;
 }
 
