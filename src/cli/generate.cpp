@@ -75,7 +75,7 @@ void run_generate(GenerateFlags flags, bool has_prompt, bool has_file) {
       flags.generate.plan = prepared_plan(model, *plan);
       ran = fmt::format("plan {}", choice.file);
     } else {
-      ran = fmt::format("dense, which is faster than {} at this length (--always runs the plan)",
+      ran = fmt::format("dense: {} was not measured faster at this length (--always runs it)",
                         plan->choice.file);
     }
   } else if (!choice.all_dense()) {

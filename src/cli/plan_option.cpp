@@ -64,12 +64,11 @@ Plan prepared_plan(Model& model, const GivenPlan& given) {
 bool is_faster(const PlanFile& file, int64_t n_prompt, int64_t n_predict) {
   // Nothing was measured, or time is not what it is for.
   if (!file.auto_from || file.objective == PlanObjective::kMemory) return true;
-  const auto reaches = [](const std::optional<int64_t>& from, int64_t n) {
-    return from && n >= *from;
+  const auto reaches = [&](const std::optional<int64_t>& from) {
+    return from && n_prompt >= *from;
   };
-  const bool reads = reaches(file.auto_from->prefill_from, n_prompt) || n_predict >= n_prompt;
-  const bool writes = n_predict <= 1 || reaches(file.auto_from->decode_from, n_prompt + n_predict);
-  return reads && writes;
+  return reaches(file.auto_from->prefill_from) &&
+         (n_predict <= 1 || reaches(file.auto_from->decode_from));
 }
 
 }  // namespace sluice::cli

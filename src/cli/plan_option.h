@@ -30,9 +30,8 @@ std::optional<GivenPlan> read_plan(const std::string& path, bool others,
 // context in use, cannot follow it.
 Plan prepared_plan(Model& model, const GivenPlan& given);
 
-// Whether a plan was measured to be faster than dense for a prompt of so many tokens and an answer
-// of up to n_predict: reading must be faster, unless the answer is the larger part, and generating
-// after it.
+// Whether a plan was measured to be faster than dense for a prompt of so many tokens: reading it,
+// and generating after it where more than a token is asked for.
 bool is_faster(const PlanFile& file, int64_t n_prompt, int64_t n_predict);
 
 }  // namespace sluice::cli

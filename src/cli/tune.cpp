@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
@@ -13,11 +14,14 @@
 #include "cli/progress.h"
 #include "core/error.h"
 #include "core/threads.h"
+#include "core/version.h"
 #include "eval/results.h"
 #include "tune/tune_results.h"
 
 namespace sluice::cli {
 namespace {
+
+namespace fs = std::filesystem;
 
 struct TuneFlags : CommonOptions {
   std::string file;
@@ -69,8 +73,9 @@ void print_result(const TuneFlags& flags, const TuneResult& result) {
   if (flags.max_kl) limits.push_back(fmt::format("KL {}", *flags.max_kl));
   if (flags.max_ppl_ratio) limits.push_back(fmt::format("perplexity x {}", *flags.max_ppl_ratio));
   line("contract", fmt::format("{}, held by mean + 2 standard errors", fmt::join(limits, " and ")));
-  line("predicted", fmt::format("KL {:.5f}, {:.1f}% of the time of what may change",
-                                result.predicted_kl, 100 * result.cost / result.dense_cost));
+  line("predicted", fmt::format("KL {:.5f}, {:.1f}% of the {} of what may change",
+                                result.predicted_kl, 100 * result.cost / result.dense_cost,
+                                flags.objective == "memory" ? "memory" : "time"));
   line("calibration", loss_text(result.calibration));
   line("held out", loss_text(result.held_out));
   for (const BenchCase& found : result.speed.cases)
@@ -93,7 +98,8 @@ void run_tune(TuneFlags& flags) {
     throw CLI::ValidationError("tune needs the loss that you accept: --max-kl, --max-ppl-ratio");
   std::vector<UniformLinear> linear = linear_choices(flags.linear, /*joint=*/false);
   if (flags.measurements.empty()) flags.measurements = flags.output + ".measurements";
-  check_outputs(flags, {flags.file, flags.linear.bases}, flags.output);
+  check_outputs(flags, {flags.file, flags.linear.bases, flags.measurements}, flags.output);
+  check_outputs(flags, {flags.file, flags.linear.bases, flags.output}, flags.measurements);
   const auto checkpoint = open_checkpoint(flags.model);
   const ModelSpec& spec = checkpoint->spec();
   if (!spec.causal)
@@ -129,9 +135,11 @@ void run_tune(TuneFlags& flags) {
                               {"n_calibration", options.split.n_calibration},
                               {"n_held_out", options.split.n_held_out},
                               {"seed", options.split.seed},
-                              {"bases", bases ? bases->bases.text_sha256 : ""},
+                              {"bases", bases ? sha256_of({flags.linear.bases}) : ""},
                               {"windows", options.heads.windows},
-                              {"tau", options.heads.taus}};
+                              {"tau", options.heads.taus},
+                              {"version", SLUICE_VERSION},
+                              {"machine", model.backend().description()}};
   Measurements measurements(flags.measurements, key);
   TuneResult result;
   {
@@ -143,15 +151,21 @@ void run_tune(TuneFlags& flags) {
                              .checkpoint = *checkpoint,
                              .model = model,
                              .text = flags.file,
-                             .model_sha256 = sha256};
+                             .model_sha256 = sha256,
+                             .bases = bases ? &*bases : nullptr};
   std::optional<PlanBases> plan_bases;
-  if (bases) plan_bases = PlanBases{flags.linear.bases, bases->bases.text_sha256};
+  if (bases)  // as seen from the plan
+    plan_bases = PlanBases{
+        fs::proximate(fs::absolute(flags.linear.bases), fs::absolute(flags.output).parent_path())
+            .string(),
+        bases->bases.text_sha256};
   write_plan_file(tuned_plan_file(origin, options, result, plan_bases), flags.output);
   if (flags.wants_results()) write_outputs(tune_results(origin, options, result), flags);
   if (result.text.one_document)
     fmt::print(stderr,
                "sluice: the text is one document; what follows its first part was held "
                "out, which says less than other documents would\n");
+  warn_of_same_text(bases);
   print_result(flags, result);
 }
 

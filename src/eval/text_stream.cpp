@@ -104,6 +104,11 @@ bool TextStream::read_document(int64_t n, std::vector<int32_t>& out) {
     out.insert(out.end(), first, first + count);
     n -= count;
     n_given_ = tokens_.size();
+    while (n == 0 && inside_document_) {  // the rest is not needed
+      fill(kPieceBytes + separator_.size() + 1);
+      if (text_.empty()) break;
+      take_piece();
+    }
     if (!inside_document_ || !encode_next()) return true;
   }
 }

@@ -12,6 +12,12 @@ std::string HeadChange::name(const HeadOptions& options) const {
   return fmt::format("layer {} head {} w{} {}", layer, head, options.windows[window], what);
 }
 
+bool may_change(const PlanShape& shape, int64_t layer) {
+  if (shape.windows.empty()) return true;
+  const int64_t window = shape.windows[static_cast<size_t>(layer)];
+  return window == 0 || window >= shape.context;
+}
+
 LayerPlan keys_layer(const PlanShape& shape, int64_t window) {
   UniformAttention choice;
   choice.mode = AttentionMode::kKeys;
@@ -39,7 +45,9 @@ AttentionPlan plan_with(const HeadChange& change, const HeadOptions& options,
 AttentionPlan plan_of_all(size_t window, int64_t choice, const HeadOptions& options,
                           const PlanShape& shape) {
   AttentionPlan plan = dense_plan(shape);
-  for (LayerPlan& layer : plan.layers) {
+  for (int64_t i = 0; i < shape.n_layers; ++i) {
+    if (!may_change(shape, i)) continue;
+    LayerPlan& layer = plan.layers[static_cast<size_t>(i)];
     layer = keys_layer(shape, options.windows[window]);
     for (HeadPlan& head : layer.heads) head = options.choice(choice);
   }

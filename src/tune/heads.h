@@ -37,13 +37,15 @@ struct HeadChange {
   std::string name(const HeadOptions& options) const;
 };
 
+// Whether a layer's heads may be changed: not where it has a sliding window of its own.
+bool may_change(const PlanShape& shape, int64_t layer);
 // A layer of mode `keys` whose heads are all dense.
 LayerPlan keys_layer(const PlanShape& shape, int64_t window);
 AttentionPlan dense_plan(const PlanShape& shape);
 // All heads exact but one.
 AttentionPlan plan_with(const HeadChange& change, const HeadOptions& options,
                         const PlanShape& shape);
-// All heads of all layers alike.
+// All heads of all layers alike that may be changed.
 AttentionPlan plan_of_all(size_t window, int64_t choice, const HeadOptions& options,
                           const PlanShape& shape);
 

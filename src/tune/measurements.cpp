@@ -27,8 +27,9 @@ Measurements::Measurements(std::filesystem::path path, json key)
   if (path_.empty()) return;
   std::ifstream file(path_);
   const json found = json::parse(file, nullptr, /*allow_exceptions=*/false);
-  if (!found.is_object() || found.value("format", "") != kFormat || !found.contains("key") ||
-      found["key"] != key_ || !found.contains("kl") || !found["kl"].is_object())
+  if (!found.is_object() || !found.contains("format") || found["format"] != kFormat ||
+      !found.contains("key") || found["key"] != key_ || !found.contains("kl") ||
+      !found["kl"].is_object())
     return;
   for (const auto& [name, sums] : found["kl"].items())
     if (is_list_of_sums(sums)) kl_[name] = sums.get<std::vector<double>>();
@@ -45,7 +46,8 @@ const std::vector<double>& Measurements::kl(const std::string& change) const {
 void Measurements::save() const {
   if (path_.empty()) return;
   const json all = {{"format", kFormat}, {"key", key_}, {"kl", kl_}, {"times", times_}};
-  write_file(path_, all.dump() + "\n");
+  // A separator may hold bytes that are not UTF-8.
+  write_file(path_, all.dump(-1, ' ', false, json::error_handler_t::replace) + "\n");
 }
 
 }  // namespace sluice

@@ -10,9 +10,10 @@
 namespace sluice {
 namespace {
 
-constexpr int64_t kWindowsOfAUnit = 2;
-// Windows are drawn from so many times as many, where the text has them.
-constexpr int64_t kReadAhead = 4;
+// That are looked at; of each unit one is taken, and more only where there are too few units.
+constexpr int64_t kWindowsOfAUnit = 8;
+// Units are drawn from so many times as many, where the text has them.
+constexpr int64_t kReadAhead = 2;
 
 using Unit = std::vector<std::vector<int32_t>>;
 
@@ -49,15 +50,18 @@ class UnitReader {
   std::vector<int32_t> tokens_;
 };
 
-// Takes whole units from `from` on while they are needed.
-size_t take(const std::vector<Unit>& units, size_t from, int64_t n_windows,
-            std::vector<TuneWindow>& out) {
-  size_t unit = from;
-  for (; unit < units.size() && std::ssize(out) < n_windows; ++unit)
-    for (const std::vector<int32_t>& tokens : units[unit])
-      if (std::ssize(out) < n_windows)
-        out.push_back({.tokens = tokens, .unit = static_cast<int64_t>(unit)});
-  return unit;
+// One window of each unit [begin, end), then another of each, until there are as many as wanted.
+void take(const std::vector<Unit>& units, size_t begin, size_t end, int64_t n_windows,
+          std::vector<TuneWindow>& out) {
+  for (size_t round = 0; round < static_cast<size_t>(kWindowsOfAUnit); ++round)
+    for (size_t unit = begin; unit < end && std::ssize(out) < n_windows; ++unit)
+      if (round < units[unit].size())
+        out.push_back({.tokens = units[unit][round], .unit = static_cast<int64_t>(unit)});
+}
+
+template <typename T>
+void shuffle(std::vector<T>& list, std::mt19937& random) {
+  for (size_t i = list.size(); i > 1; --i) std::swap(list[i - 1], list[random() % i]);
 }
 
 }  // namespace
@@ -67,44 +71,43 @@ TextSplit split_text(TextStream& text, const SplitOptions& options) {
   const int64_t wanted = kReadAhead * (options.n_calibration + options.n_held_out);
   UnitReader reader(text, options.context, wanted);
   std::vector<Unit> units;
+  std::vector<Unit> first_document;  // window by window, should there be no other
   TextSplit split;
-  int64_t n_windows = 0;
-  while (n_windows < wanted) {
+  while (std::ssize(units) < wanted) {
     Unit unit = reader.next();
     if (unit.empty()) break;
-    n_windows += std::ssize(unit);
     units.push_back(std::move(unit));
-    if (units.size() == 1 && text.at_end()) {
-      units = reader.single_windows();
-      split.one_document = true;
-      break;
-    }
+    if (units.size() == 1) first_document = reader.single_windows();
   }
-  if (units.size() < 2)
-    throw Error(fmt::format("the text has fewer than two windows of {} tokens: one to tune on and "
-                            "one to judge by",
-                            options.context),
-                "a longer text, or a smaller --context");
+  if (units.size() < 3 && first_document.size() > 2) {
+    units = std::move(first_document);
+    split.one_document = true;
+  }
+  if (units.size() < 3)
+    throw Error(
+        fmt::format("the text has fewer than three windows of {} tokens: one to tune on and "
+                    "two to judge by",
+                    options.context),
+        "a longer text, or a smaller --context");
   // A single document is cut where it stands: what comes later is judged.
   if (!split.one_document) {
     std::mt19937 random(options.seed);
-    for (size_t i = units.size() - 1; i > 0; --i) std::swap(units[i], units[random() % (i + 1)]);
+    shuffle(units, random);
+    for (Unit& unit : units) shuffle(unit, random);
   }
-  int64_t most = options.n_calibration;
-  if (const auto all = static_cast<int64_t>(units.size());
-      all < options.n_calibration + options.n_held_out) {
-    // A third for tuning, the rest, which carries the promise, for judging.
-    n_windows = 0;
-    for (const Unit& unit : units) n_windows += std::ssize(unit);
-    most = std::min(most, std::max<int64_t>(1, n_windows / 3));
-  }
-  const size_t n_calibration = take(units, 0, most, split.calibration);
-  const size_t end = take(units, n_calibration, options.n_held_out, split.held_out);
-  split.n_calibration_units = static_cast<int64_t>(n_calibration);
-  split.n_held_out_units = static_cast<int64_t>(end - n_calibration);
-  if (split.held_out.empty())
-    throw Error("the text has too few documents to hold some of them back",
-                "a longer text, or a smaller --context");
+  const auto n_units = std::ssize(units);
+  const int64_t share =
+      n_units * options.n_calibration / (options.n_calibration + options.n_held_out);
+  split.n_calibration_units =
+      std::clamp<int64_t>(share, 1, std::min(n_units - 2, options.n_calibration));
+  split.n_held_out_units = std::min(n_units - split.n_calibration_units, options.n_held_out);
+  const auto middle = static_cast<size_t>(split.n_calibration_units);
+  take(units, 0, middle, options.n_calibration, split.calibration);
+  take(units, middle, middle + static_cast<size_t>(split.n_held_out_units), options.n_held_out,
+       split.held_out);
+  if (split.n_held_out_units < 2)
+    throw Error("the text has too few documents to judge by: two at least must be held out",
+                "a longer text, a smaller --context, or a larger --held-out");
   return split;
 }
 

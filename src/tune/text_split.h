@@ -28,9 +28,9 @@ struct SplitOptions {
   uint32_t seed = 0;
 };
 
-// Documents shorter than a window are joined until they fill one; of long ones only the first
-// windows are used, so that many documents have a say. Throws Error for a text of fewer than two
-// windows.
+// Documents shorter than a window are joined until they fill one. Of each unit one window is taken,
+// and more only where there are too few units: many documents have a say. Throws Error for a text
+// of fewer than three windows.
 TextSplit split_text(TextStream& text, const SplitOptions& options);
 
 }  // namespace sluice

@@ -19,7 +19,7 @@ constexpr double kLongPassMs = 4000;  // above, a round or two must do
 struct Run {
   Plan plan;
   std::vector<std::vector<LayerTimes>> samples;  // (rounds, n_layers)
-  std::vector<double> bytes;                     // (n_layers)
+  std::vector<double> bytes, row_bytes;          // (n_layers) of keys and values; of rows compared
 
   double middle(size_t layer, const std::function<double(const LayerTimes&)>& part) const {
     std::vector<double> values;
@@ -38,14 +38,17 @@ class CostMeter {
       for (int64_t choice = 0; choice < options.heads.n_choices(); ++choice)
         runs_.push_back({.plan = {.attention = plan_of_all(window, choice, options.heads, shape)},
                          .samples = {},
-                         .bytes = {}});
+                         .bytes = {},
+                         .row_bytes = {}});
     first_linear_ = runs_.size();
     for (const GroupPlan& group : options.linear) {
       LinearPlan plan;
       plan.layers.resize(static_cast<size_t>(shape.n_layers));
       for (LayerLinearPlan& layer : plan.layers) layer.groups.fill(group);
-      runs_.push_back(
-          {.plan = {.attention = {}, .linear = std::move(plan)}, .samples = {}, .bytes = {}});
+      runs_.push_back({.plan = {.attention = {}, .linear = std::move(plan)},
+                       .samples = {},
+                       .bytes = {},
+                       .row_bytes = {}});
     }
   }
 
@@ -81,6 +84,7 @@ class CostMeter {
     std::vector<LayerTimes> times;
     const double share = n_decode > 0 ? 1.0 / static_cast<double>(n_decode) : 1;
     run.bytes.clear();
+    run.row_bytes.clear();
     for (int64_t layer = 0; layer < model_.spec().n_layers; ++layer) {
       LayerTimes of = cache.times(layer);
       of.select *= share;
@@ -88,8 +92,11 @@ class CostMeter {
       for (double& seconds : of.linear) seconds *= share;
       times.push_back(of);
       const LayerAttention* attention = cache.accelerated(layer);
+      const LayerCacheBytes bytes = attention == nullptr ? LayerCacheBytes{} : attention->bytes();
+      const auto rows = static_cast<double>(bytes.selection_rows);
+      run.row_bytes.push_back(rows);
       run.bytes.push_back(attention == nullptr ? dense_bytes(cache)
-                                               : static_cast<double>(attention->bytes().total()));
+                                               : static_cast<double>(bytes.total()) - rows);
     }
     run.samples.push_back(std::move(times));
   }
@@ -118,7 +125,8 @@ class CostMeter {
         of.select.emplace_back();
         for (int64_t choice = 0; choice < options_.heads.n_choices(); ++choice, ++next) {
           of.head.back().push_back(head_cost(runs_[next]));
-          of.select.back().push_back(memory ? 0 : runs_[next].middle(layer, select));
+          of.select.back().push_back(memory ? runs_[next].row_bytes[layer]
+                                            : runs_[next].middle(layer, select));
         }
       }
       costs.heads.push_back(std::move(of));
@@ -145,8 +153,10 @@ using Rows = std::vector<std::vector<double>>;
 
 bool has_shape(const Rows& rows, size_t n_rows, size_t n_columns) {
   return rows.size() == n_rows &&
-         std::all_of(rows.begin(), rows.end(),
-                     [&](const std::vector<double>& row) { return row.size() == n_columns; });
+         std::all_of(rows.begin(), rows.end(), [&](const std::vector<double>& row) {
+           return row.size() == n_columns &&
+                  std::all_of(row.begin(), row.end(), [](double cost) { return cost >= 0; });
+         });
 }
 
 }  // namespace

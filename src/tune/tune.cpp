@@ -20,12 +20,18 @@ constexpr double kBackOff = 0.85;
 // A plan below this gains nothing.
 constexpr double kLeastBudget = 1e-6;
 constexpr std::chrono::seconds kSaveEvery{10};
+// KL of what may not be chosen.
+constexpr double kNever = 1e9;
 // A length counts as faster where the median of the speed-up is at least this.
 constexpr double kFaster = 1.0;
 
+std::string group_text(const GroupPlan& plan) {
+  return fmt::format("{} k{} e{} a{}", linear_name(plan.kind), plan.rank, plan.epsilon,
+                     plan.adaptive);
+}
+
 std::string group_name(int64_t layer, BasisInput input, const GroupPlan& plan) {
-  return fmt::format("layer {} {} {} k{} e{}", layer, basis_input_name(input),
-                     linear_name(plan.kind), plan.rank, plan.epsilon);
+  return fmt::format("layer {} {} {}", layer, basis_input_name(input), group_text(plan));
 }
 
 LinearPlan linear_plan_with(int64_t layer, BasisInput input, const GroupPlan& group,
@@ -34,6 +40,12 @@ LinearPlan linear_plan_with(int64_t layer, BasisInput input, const GroupPlan& gr
   plan.layers.resize(static_cast<size_t>(n_layers));
   plan.layers[static_cast<size_t>(layer)].of(input) = group;
   return plan;
+}
+
+// A text over and over, until it has n tokens.
+void repeat_to(int64_t n, std::vector<int32_t>& tokens) {
+  SLUICE_CHECK(!tokens.empty());
+  for (size_t i = 0; std::ssize(tokens) < n; ++i) tokens.push_back(int32_t{tokens[i]});
 }
 
 // One change of one layer.
@@ -72,7 +84,7 @@ class Tuner {
     std::vector<Change> all;
     const HeadOptions& heads = options_.heads;
     for (int64_t layer = 0; layer < shape_.n_layers; ++layer) {
-      for (int64_t head = 0; head < shape_.n_kv_heads; ++head)
+      for (int64_t head = 0; may_change(shape_, layer) && head < shape_.n_kv_heads; ++head)
         for (size_t window = 0; window < heads.windows.size(); ++window)
           for (int64_t choice = 0; choice < heads.n_choices(); ++choice) {
             const HeadChange change{layer, head, window, choice};
@@ -118,7 +130,9 @@ class Tuner {
   Costs known_costs() {
     const CostOptions options{
         .objective = options_.objective, .heads = options_.heads, .linear = options_.linear};
-    const std::string key(objective_name(options_.objective));
+    std::string key =
+        fmt::format("{} {}", objective_name(options_.objective), far_name(options_.heads.far));
+    for (const GroupPlan& group : options_.linear) key += "; " + group_text(group);
     nlohmann::json kept = measurements_.times();
     if (kept.is_object() && kept.contains(key))
       if (auto costs = costs_from(kept[key], options, shape_.n_layers)) return *costs;
@@ -127,7 +141,7 @@ class Tuner {
         options_.split.context + (options_.objective == PlanObjective::kDecode ? kDecodeTokens : 0);
     for (const TuneWindow& window : windows())
       tokens.insert(tokens.end(), window.tokens.begin(), window.tokens.end() - 1);
-    while (std::ssize(tokens) < n) tokens.insert(tokens.end(), tokens.begin(), tokens.end());
+    repeat_to(n, tokens);
     tokens.resize(static_cast<size_t>(std::min(n, model_.context())));
     const Costs costs = measure_costs(model_, tokens, options, [&](double done) {
       progress_(kChangesShare + kCostsShare * done, "time of every choice");
@@ -157,7 +171,9 @@ class Tuner {
         for (size_t window = 0; window < options_.heads.windows.size(); ++window)
           for (int64_t choice = 0; choice < options_.heads.n_choices(); ++choice)
             heads_.kl.push_back(
-                mean_kl(HeadChange{layer, head, window, choice}.name(options_.heads)));
+                may_change(shape_, layer)
+                    ? mean_kl(HeadChange{layer, head, window, choice}.name(options_.heads))
+                    : kNever);
       for (const BasisInput input : kLinearInputs) {
         const auto& costs = costs_.linear[static_cast<size_t>(layer)][static_cast<size_t>(input)];
         GroupTable table{
@@ -169,7 +185,9 @@ class Tuner {
         groups_.push_back(std::move(table));
       }
     }
-    result_.dense_cost = choose_at(heads_, groups_, shape_, 1e300).cost;
+    for (const LayerCosts& layer : heads_.costs)
+      result_.dense_cost += layer.dense_head * static_cast<double>(heads_.n_heads);
+    for (const GroupTable& group : groups_) result_.dense_cost += group.options[0].cost;
   }
 
   TuneStep try_budget(double budget, const std::vector<TuneWindow>& windows, bool held_out) {
@@ -210,7 +228,8 @@ class Tuner {
 
   // Held-out documents decide; what they do not allow is not promised.
   void hold_out() {
-    while (budget_ > kLeastBudget) {
+    while (true) {
+      if (budget_ <= kLeastBudget) budget_ = 0;  // what loses nothing is left
       const TuneStep step = try_budget(budget_, result_.text.held_out, true);
       if (options_.contract.holds(step.loss)) {
         result_.plan = chosen_.plan;
@@ -222,6 +241,7 @@ class Tuner {
           be_dense("no choice saves anything within the contract");
         return;
       }
+      if (budget_ == 0) break;
       budget_ *= std::min(kBackOff, 1 / options_.contract.excess(step.loss));
     }
     be_dense("no change stays within the contract");
@@ -241,10 +261,11 @@ class Tuner {
   std::vector<int64_t> lengths() const {
     std::vector<int64_t> lengths = {options_.split.context};
     for (int64_t n = 128; n < options_.split.context; n *= 2) lengths.push_back(n);
+    // One with room to decode after it.
+    if (const int64_t room = model_.context() - kDecodeTokens;
+        options_.split.context > room && room > kDecodeTokens)
+      lengths.push_back(room);
     std::sort(lengths.begin(), lengths.end());
-    // Room to decode after the longest.
-    if (lengths.back() + kDecodeTokens > model_.context() && lengths.back() > 2 * kDecodeTokens)
-      lengths.back() = model_.context() - kDecodeTokens;
     lengths.erase(std::unique(lengths.begin(), lengths.end()), lengths.end());
     return lengths;
   }
@@ -256,8 +277,7 @@ class Tuner {
       tokens.insert(tokens.end(), window.tokens.begin(), window.tokens.end() - 1);
     const BenchOptions options{
         .lengths = lengths(), .n_predict = kDecodeTokens, .repeat = options_.bench_rounds};
-    while (std::ssize(tokens) < bench_tokens(options))
-      tokens.insert(tokens.end(), tokens.begin(), tokens.end());
+    repeat_to(bench_tokens(options), tokens);
     tokens.resize(static_cast<size_t>(std::min(bench_tokens(options), model_.context())));
     result_.speed =
         bench_model(model_, tokens, {{.label = "plan", .mode = "keys", .plan = result_.plan}},

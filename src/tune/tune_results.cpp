@@ -35,6 +35,15 @@ json describe_time(const TuneResult& result, const std::string& kind) {
   return out;
 }
 
+// At the greatest length by the objective, and all lengths.
+json describe_times(const TuneOptions& options, const TuneResult& result) {
+  json out = {{"prefill", describe_time(result, "pp")}, {"decode", describe_time(result, "tg")}};
+  const json of = out[options.objective == PlanObjective::kDecode ? "decode" : "prefill"];
+  out["dense_ms"] = of.empty() ? json() : of.back()["dense_ms"];
+  out["plan_ms"] = of.empty() ? json() : of.back()["plan_ms"];
+  return out;
+}
+
 json figures(const TuneOptions& options, const TuneResult& result) {
   json steps = json::array();
   for (const TuneStep& step : result.steps)
@@ -42,19 +51,18 @@ json figures(const TuneOptions& options, const TuneResult& result) {
                      {"predicted_kl", step.predicted},
                      {"held_out", step.held_out},
                      {"loss", describe_loss(step.loss)}});
-  return {
-      {"contract",
-       {{"max_kl", limit_or_null(options.contract.max_kl)},
-        {"max_ppl_ratio", limit_or_null(options.contract.max_ppl_ratio)}}},
-      {"objective", objective_name(options.objective)},
-      {"calibration", describe_loss(result.calibration)},
-      {"held_out", describe_loss(result.held_out)},
-      {"predicted_kl", result.predicted_kl},
-      {"candidates", std::move(steps)},
-      {"cost", {{"dense", result.dense_cost}, {"plan", result.cost}}},
-      {"time", {{"prefill", describe_time(result, "pp")}, {"decode", describe_time(result, "tg")}}},
-      {"dense_because", result.dense_because.empty() ? json() : json(result.dense_because)},
-      {"seconds", result.seconds}};
+  return {{"contract",
+           {{"max_kl", limit_or_null(options.contract.max_kl)},
+            {"max_ppl_ratio", limit_or_null(options.contract.max_ppl_ratio)}}},
+          {"objective", objective_name(options.objective)},
+          {"calibration", describe_loss(result.calibration)},
+          {"held_out", describe_loss(result.held_out)},
+          {"predicted_kl", result.predicted_kl},
+          {"candidates", std::move(steps)},
+          {"cost", {{"dense", result.dense_cost}, {"plan", result.cost}}},
+          {"time", describe_times(options, result)},
+          {"dense_because", result.dense_because.empty() ? json() : json(result.dense_because)},
+          {"seconds", result.seconds}};
 }
 
 }  // namespace

@@ -133,7 +133,9 @@ TEST_F(SplitText, ShortDocumentsAreJoinedAndOneLongOneIsCut) {
   EXPECT_EQ(cut.calibration.size(), 2u);
   EXPECT_EQ(cut.held_out.size(), 4u);
   EXPECT_THROW(split("AAAA", {.context = 16}), Error);
-  EXPECT_THROW(split(std::string(20, 'A'), {.context = 16}), Error);
+  EXPECT_THROW(split(std::string(40, 'A'), {.context = 16}), Error);
+  // A long document and a short one behind it.
+  EXPECT_TRUE(split(std::string(200, 'A') + "|BB", {.context = 16}).one_document);
 }
 
 TEST(Measurements, GoOnWhereTheyWereAndOnlyThere) {
