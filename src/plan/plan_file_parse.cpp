@@ -14,8 +14,8 @@ namespace sluice {
 namespace {
 
 constexpr JsonLimits kLimits = {.bytes = kMaxPlanBytes, .values = size_t{1} << 20};
-constexpr int64_t kMaxLayers = 4096, kMaxHeads = 4096;  // of a model
-constexpr int64_t kMaxCount = int64_t{1} << 30;         // of tokens or directions
+constexpr int64_t kMaxLayers = 1024, kMaxHeads = 256;  // of a model: a picture of 2^18 heads
+constexpr int64_t kMaxCount = int64_t{1} << 30;        // of tokens or directions
 
 // What the rest of the file has told when the layers are read.
 struct LayerReader {

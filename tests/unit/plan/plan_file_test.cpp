@@ -117,7 +117,7 @@ TEST(PlanFileRefusals, NameTheirPlace) {
       {"/model/sha256", std::string(64, 'A'), {"model.sha256:", "is no sha256"}},
       {"/model/family", "", {"model.family: is 0 bytes"}},
       {"/model/family", std::string(5000, 'x'), {"model.family: is 5000 bytes"}},
-      {"/model/n_layers", 0, {"model.n_layers: 0 is outside 1 … 4096"}},
+      {"/model/n_layers", 0, {"model.n_layers: 0 is outside 1 … 1024"}},
       {"/model/n_layers", 4, {"layers: has 5 elements, model.n_layers is 4"}},
       {"/model/n_layers", 5.5, {"model.n_layers: is 5.5, expected an integer"}},
       {"/model/n_kv_heads", 4, {"layers[1].heads: has 3 elements, model.n_kv_heads is 4"}},

@@ -101,20 +101,6 @@ TEST_F(Tune, AnInterruptedRunGoesOnAndFindsTheSame) {
   EXPECT_TRUE(run(kept).resumed);
 }
 
-TEST_F(Tune, LosslessChoicesCostNoBudget) {
-  options.objective = PlanObjective::kDecode;
-  options.linear = {{.kind = LinearKind::kGraded, .epsilon = 0}};
-  LinearPlan all;
-  all.layers.resize(static_cast<size_t>(model->spec().n_layers));
-  for (LayerLinearPlan& layer : all.layers) layer.groups.fill(options.linear[0]);
-  model->prepare_linear(all, nullptr);
-  options.split.context = 16;  // room to decode
-  options.contract.max_kl = 1e-9;
-  const TuneResult result = run();
-  EXPECT_TRUE(result.plan.attention.all_dense());
-  EXPECT_LE(result.held_out.kl.mean(), 1e-9);
-}
-
 TEST(Contract, IsUsedUpByTheWorseOfBoth) {
   Loss loss;
   loss.kl.add(0, 1, 100);
