@@ -68,7 +68,7 @@ TEST_F(Demo, ItsPartsAreWhatTheirCommandsFind) {
     if (command == "bench") continue;  // times differ
     // As a person would paste it.
     const std::string script =
-        dir_->write("again.sh", program_path() + line.substr(6) + " --quiet --json " +
+        dir_->write("again.sh", test::program_path() + line.substr(6) + " --quiet --json " +
                                     path("alone.json") + " > " + path("out.txt"));
     ASSERT_EQ(std::system(("bash " + script).c_str()), 0) << line;
     const json alone = json::parse(test::read_bytes(path("alone.json")));
