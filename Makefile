@@ -3,6 +3,9 @@
 JOBS ?= $(shell nproc)
 PRESET = release
 BIN = build/$(PRESET)/bin
+# A second build takes what the first compiled alike. Beside the builds, where there is room to write.
+export CCACHE_DIR ?= $(CURDIR)/build/ccache
+LAUNCHER = $$(command -v ccache >/dev/null && echo -DCMAKE_CXX_COMPILER_LAUNCHER=$$(command -v ccache))
 SOURCES = $(shell git ls-files '*.cpp' '*.h' '*.cu' '*.cuh')
 
 .PHONY: help deps build test demo asan fuzz bench golden format lint clean
@@ -21,7 +24,7 @@ deps:
 	@scripts/install-deps
 
 build: deps
-	@cmake --preset $(PRESET) --log-level=WARNING $(CMAKE_FLAGS)
+	@cmake --preset $(PRESET) --log-level=WARNING $(LAUNCHER) $(CMAKE_FLAGS)
 	cmake --build --preset $(PRESET) -j $(JOBS)
 
 test: build

@@ -26,8 +26,8 @@ class TextStream {
   // Appends up to n tokens to out and returns how many; fewer only at the end of the text.
   int64_t read(int64_t n, std::vector<int32_t>& out);
 
-  // Appends the rest of the document that the stream stands in, or the next one, up to n tokens, and
-  // drops what is beyond; false at the end of the text.
+  // Appends the rest of the document that the stream stands in, or the next one, up to n tokens,
+  // and drops what is beyond; false at the end of the text.
   bool read_document(int64_t n, std::vector<int32_t>& out);
   // Whether all has been given out; reads on to find out.
   bool at_end();

@@ -74,7 +74,8 @@ TEST_F(TuneCommand, GenerateSaysWhichRan) {
 
 TEST_F(TuneCommand, NothingAllowedIsDenseAndFine) {
   const RunResult result = run_ok(tune({"--max-kl", "0", "--objective", "memory"}));
-  EXPECT_NE(result.out.find("dense: no choice saves anything within the contract"), std::string::npos)
+  EXPECT_NE(result.out.find("dense: no choice saves anything within the contract"),
+            std::string::npos)
       << result;
   run_ok({"eval", "-m", folder.path(), "-f", text, "-c", "32", "--plan", plan, "--quiet"});
 }
