@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "eval/results.h"
+#include "model/shapes.h"
 
 namespace sluice::cli {
 namespace {
@@ -39,18 +40,17 @@ std::optional<GivenPlan> read_plan(const std::string& path, bool others,
     given.bases = read_sidecar(bases_path(*given.file.bases, path).string(), checkpoint, text);
   // Before minutes of loading.
   const ModelSpec& spec = checkpoint.spec();
-  check_plan_file(given.file, path,
-                  {.sha256 = model_sha256(checkpoint),
-                   .shape = {.n_layers = spec.n_layers,
-                             .n_kv_heads = spec.n_kv_heads,
-                             .causal = spec.causal,
-                             .windows = {},
-                             .context = spec.max_positions},
-                   .linear = {.n_layers = spec.n_layers,
-                              .widths = spec.row_widths(),
-                              .parallel = spec.block == BlockKind::kParallel,
-                              .relu = !spec.gated && spec.activation == Activation::kRelu},
-                   .bases = given.bases ? &given.bases->bases : nullptr});
+  check_plan_file(
+      given.file, path,
+      // That of the bases is the checkpoint's: it has been compared.
+      {.sha256 = given.bases ? given.bases->bases.model_sha256 : model_sha256(checkpoint),
+       .shape = {.n_layers = spec.n_layers,
+                 .n_kv_heads = spec.n_kv_heads,
+                 .causal = spec.causal,
+                 .windows = {},
+                 .context = spec.max_positions},
+       .linear = linear_shape_of(spec),
+       .bases = given.bases ? &given.bases->bases : nullptr});
   return given;
 }
 

@@ -51,12 +51,9 @@ std::vector<GroupPlan> group_plans(const std::vector<UniformLinear>& choices) {
 // All groups of every kind, so that each can be tried.
 void prepare(Model& model, const std::vector<GroupPlan>& kinds,
              const std::optional<SidecarBases>& bases) {
-  for (const GroupPlan& kind : kinds) {
-    LinearPlan plan;
-    plan.layers.resize(static_cast<size_t>(model.spec().n_layers));
-    for (LayerLinearPlan& layer : plan.layers) layer.groups.fill(kind);
-    model.prepare_linear(plan, bases ? &bases->bases : nullptr);
-  }
+  for (const GroupPlan& kind : kinds)
+    model.prepare_linear(linear_plan_of_all(kind, model.spec().n_layers),
+                         bases ? &bases->bases : nullptr);
 }
 
 std::string loss_text(const Loss& loss) {
@@ -124,7 +121,8 @@ void run_tune(TuneFlags& flags) {
   flags.context = std::min(options.split.context + kDecodeTokens, spec.max_positions);
   Model model = load_model(checkpoint, flags);
   prepare(model, options.linear, bases);
-  const std::string sha256 = model_sha256(*checkpoint);
+  // That of the bases is the checkpoint's: it has been compared.
+  const std::string sha256 = bases ? bases->bases.model_sha256 : model_sha256(*checkpoint);
   const nlohmann::json key = {{"model", sha256},
                               {"text", sha256_of({flags.file})},
                               {"separator", flags.separator},

@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "core/error.h"
+#include "model/shapes.h"
 
 namespace sluice {
 namespace {
@@ -47,12 +48,14 @@ PlanShape Model::plan_shape() const {
           .context = context_};
 }
 
-LinearShape Model::linear_shape() const {
-  return {.n_layers = spec_.n_layers,
-          .widths = spec_.row_widths(),
-          .parallel = spec_.block == BlockKind::kParallel,
-          .relu = !spec_.gated && spec_.activation == Activation::kRelu};
+LinearShape linear_shape_of(const ModelSpec& spec) {
+  return {.n_layers = spec.n_layers,
+          .widths = spec.row_widths(),
+          .parallel = spec.block == BlockKind::kParallel,
+          .relu = !spec.gated && spec.activation == Activation::kRelu};
 }
+
+LinearShape Model::linear_shape() const { return linear_shape_of(spec_); }
 
 void Model::prepare_linear(const LinearPlan& plan, const Bases* bases) {
   check_linear_plan(plan, linear_shape(), bases);

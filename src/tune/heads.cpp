@@ -42,6 +42,21 @@ AttentionPlan plan_with(const HeadChange& change, const HeadOptions& options,
   return plan;
 }
 
+LinearPlan linear_plan_with(int64_t layer, BasisInput input, const GroupPlan& group,
+                            int64_t n_layers) {
+  LinearPlan plan;
+  plan.layers.resize(static_cast<size_t>(n_layers));
+  plan.layers[static_cast<size_t>(layer)].of(input) = group;
+  return plan;
+}
+
+LinearPlan linear_plan_of_all(const GroupPlan& group, int64_t n_layers) {
+  LinearPlan plan;
+  plan.layers.resize(static_cast<size_t>(n_layers));
+  for (LayerLinearPlan& layer : plan.layers) layer.groups.fill(group);
+  return plan;
+}
+
 AttentionPlan plan_of_all(size_t window, int64_t choice, const HeadOptions& options,
                           const PlanShape& shape) {
   AttentionPlan plan = dense_plan(shape);

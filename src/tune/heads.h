@@ -1,4 +1,5 @@
-// What tune may do with the heads of a layer, and a plan in which one head alone is changed.
+// What tune may do with the heads of a layer, and plans in which one head, or one linear group,
+// alone is changed, or all are.
 
 #pragma once
 
@@ -45,6 +46,11 @@ AttentionPlan dense_plan(const PlanShape& shape);
 // All heads exact but one.
 AttentionPlan plan_with(const HeadChange& change, const HeadOptions& options,
                         const PlanShape& shape);
+// All linear groups dense but one.
+LinearPlan linear_plan_with(int64_t layer, BasisInput input, const GroupPlan& group,
+                            int64_t n_layers);
+// All alike.
+LinearPlan linear_plan_of_all(const GroupPlan& group, int64_t n_layers);
 // All heads of all layers alike that may be changed.
 AttentionPlan plan_of_all(size_t window, int64_t choice, const HeadOptions& options,
                           const PlanShape& shape);

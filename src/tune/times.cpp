@@ -41,15 +41,12 @@ class CostMeter {
                          .bytes = {},
                          .row_bytes = {}});
     first_linear_ = runs_.size();
-    for (const GroupPlan& group : options.linear) {
-      LinearPlan plan;
-      plan.layers.resize(static_cast<size_t>(shape.n_layers));
-      for (LayerLinearPlan& layer : plan.layers) layer.groups.fill(group);
-      runs_.push_back({.plan = {.attention = {}, .linear = std::move(plan)},
-                       .samples = {},
-                       .bytes = {},
-                       .row_bytes = {}});
-    }
+    for (const GroupPlan& group : options.linear)
+      runs_.push_back(
+          {.plan = {.attention = {}, .linear = linear_plan_of_all(group, shape.n_layers)},
+           .samples = {},
+           .bytes = {},
+           .row_bytes = {}});
   }
 
   Costs measure(const std::function<void(double)>& progress) {

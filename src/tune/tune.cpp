@@ -34,18 +34,16 @@ std::string group_name(int64_t layer, BasisInput input, const GroupPlan& plan) {
   return fmt::format("layer {} {} {}", layer, basis_input_name(input), group_text(plan));
 }
 
-LinearPlan linear_plan_with(int64_t layer, BasisInput input, const GroupPlan& group,
-                            int64_t n_layers) {
-  LinearPlan plan;
-  plan.layers.resize(static_cast<size_t>(n_layers));
-  plan.layers[static_cast<size_t>(layer)].of(input) = group;
-  return plan;
-}
-
-// A text over and over, until it has n tokens.
-void repeat_to(int64_t n, std::vector<int32_t>& tokens) {
-  SLUICE_CHECK(!tokens.empty());
-  for (size_t i = 0; std::ssize(tokens) < n; ++i) tokens.push_back(int32_t{tokens[i]});
+// The first n tokens of windows, over and over where they are fewer.
+std::vector<int32_t> tokens_of(const std::vector<TuneWindow>& windows, int64_t n) {
+  SLUICE_CHECK(!windows.empty());
+  std::vector<int32_t> tokens;
+  for (size_t i = 0; std::ssize(tokens) < n; ++i) {
+    const std::vector<int32_t>& window = windows[i % windows.size()].tokens;
+    tokens.insert(tokens.end(), window.begin(), window.end() - 1);
+  }
+  tokens.resize(static_cast<size_t>(n));
+  return tokens;
 }
 
 // One change of one layer.
@@ -136,13 +134,9 @@ class Tuner {
     nlohmann::json kept = measurements_.times();
     if (kept.is_object() && kept.contains(key))
       if (auto costs = costs_from(kept[key], options, shape_.n_layers)) return *costs;
-    std::vector<int32_t> tokens;  // of the first windows, as many as it takes
     const int64_t n =
         options_.split.context + (options_.objective == PlanObjective::kDecode ? kDecodeTokens : 0);
-    for (const TuneWindow& window : windows())
-      tokens.insert(tokens.end(), window.tokens.begin(), window.tokens.end() - 1);
-    repeat_to(n, tokens);
-    tokens.resize(static_cast<size_t>(std::min(n, model_.context())));
+    const std::vector<int32_t> tokens = tokens_of(windows(), std::min(n, model_.context()));
     const Costs costs = measure_costs(model_, tokens, options, [&](double done) {
       progress_(kChangesShare + kCostsShare * done, "time of every choice");
     });
@@ -252,9 +246,19 @@ class Tuner {
     result_.dense_because = why;
     result_.predicted_kl = 0;
     result_.cost = result_.dense_cost;
-    result_.held_out = loss_of(model_, {}, result_.text.held_out);
-    result_.calibration = loss_of(model_, {}, windows());
+    result_.held_out = no_loss(result_.text.held_out);
+    result_.calibration = no_loss(windows());
     result_.prefill_from = result_.decode_from = std::nullopt;
+  }
+
+  // The exact model against itself.
+  Loss no_loss(const std::vector<TuneWindow>& windows) const {
+    Loss loss;
+    for (const TuneWindow& window : windows) {
+      loss.kl.add(window.unit, 0, n_scored_);
+      loss.log_ratio.add(window.unit, 0, n_scored_);
+    }
+    return loss;
   }
 
   // At the context's length and below it, in powers of two.
@@ -272,13 +276,10 @@ class Tuner {
 
   void time_plan() {
     if (!result_.dense_because.empty()) return;
-    std::vector<int32_t> tokens;
-    for (const TuneWindow& window : result_.text.held_out)
-      tokens.insert(tokens.end(), window.tokens.begin(), window.tokens.end() - 1);
     const BenchOptions options{
         .lengths = lengths(), .n_predict = kDecodeTokens, .repeat = options_.bench_rounds};
-    repeat_to(bench_tokens(options), tokens);
-    tokens.resize(static_cast<size_t>(std::min(bench_tokens(options), model_.context())));
+    const std::vector<int32_t> tokens =
+        tokens_of(result_.text.held_out, std::min(bench_tokens(options), model_.context()));
     result_.speed =
         bench_model(model_, tokens, {{.label = "plan", .mode = "keys", .plan = result_.plan}},
                     options, [&](double done, const std::string& now) {
