@@ -9,13 +9,8 @@
 namespace sluice::test {
 namespace {
 
-using Case = std::tuple<FamilyCase, ModelSetup>;
-
-class EveryFamily : public testing::TestWithParam<Case> {
+class EveryFamily : public FamilyTest {
  protected:
-  const FamilyCase& family() const { return std::get<0>(GetParam()); }
-  const ModelSetup& setup() const { return std::get<1>(GetParam()); }
-
   std::vector<float> run(const AttentionPlan& plan, const std::vector<int32_t>& text,
                          std::vector<TokenSet>* sets = nullptr) {
     KvCache cache = model.make_cache(1, 0, plan);
@@ -28,15 +23,8 @@ class EveryFamily : public testing::TestWithParam<Case> {
 
   // Pieces, single tokens among them.
   std::vector<float> run_in_pieces(const AttentionPlan& plan, std::vector<TokenSet>& sets) {
-    const size_t n = tokens.size();
     KvCache cache = model.make_cache(1, 0, plan);
-    std::vector<float> pieces;
-    size_t begin = 0;
-    for (const size_t end : {n / 3, n / 3 + 1, n / 3 + 2, n / 3 + 7, n - 5, n - 1, n}) {
-      const auto part = hidden_of(model, std::span(tokens).subspan(begin, end - begin), cache);
-      pieces.insert(pieces.end(), part.begin(), part.end());
-      begin = end;
-    }
+    auto pieces = hidden_in_pieces(model, tokens, cache);
     for (int64_t layer = 0; layer < model.spec().n_layers; ++layer)
       sets.push_back(cache.selector(layer)->sets()[0]);
     return pieces;
@@ -284,10 +272,6 @@ TEST_P(EveryFamily, TheCacheWeighsAllItsParts) {
   }
 }
 
-std::string case_name(const testing::TestParamInfo<Case>& info) {
-  return test_name_of(std::get<0>(info.param).name, std::get<1>(info.param));
-}
-
 // The reference takes minutes under a sanitizer; the parity tests run it there.
 std::vector<ModelSetup> setups() {
   std::vector<ModelSetup> all = {{"cpu", DType::kF32}, {"cpu", DType::kBF16}};
@@ -298,7 +282,7 @@ std::vector<ModelSetup> setups() {
 INSTANTIATE_TEST_SUITE_P(Attention, EveryFamily,
                          testing::Combine(testing::ValuesIn(family_cases()),
                                           testing::ValuesIn(setups())),
-                         case_name);
+                         family_test_name);
 
 }  // namespace
 }  // namespace sluice::test

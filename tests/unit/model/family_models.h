@@ -136,4 +136,28 @@ inline std::vector<float> hidden_of(Model& model, std::span<const int32_t> token
   return out;
 }
 
+// The same of pieces, single tokens among them.
+inline std::vector<float> hidden_in_pieces(Model& model, std::span<const int32_t> tokens,
+                                           KvCache& cache) {
+  const size_t n = tokens.size();
+  std::vector<float> pieces;
+  size_t begin = 0;
+  for (const size_t end : {n / 3, n / 3 + 1, n / 3 + 2, n / 3 + 7, n - 5, n - 1, n}) {
+    const auto part = hidden_of(model, tokens.subspan(begin, end - begin), cache);
+    pieces.insert(pieces.end(), part.begin(), part.end());
+    begin = end;
+  }
+  return pieces;
+}
+
+// A test of every family on some backends.
+class FamilyTest : public testing::TestWithParam<std::tuple<FamilyCase, ModelSetup>> {
+ protected:
+  const FamilyCase& family() const { return std::get<0>(GetParam()); }
+  const ModelSetup& setup() const { return std::get<1>(GetParam()); }
+};
+inline std::string family_test_name(const testing::TestParamInfo<FamilyTest::ParamType>& info) {
+  return test_name_of(std::get<0>(info.param).name, std::get<1>(info.param));
+}
+
 }  // namespace sluice::test

@@ -10,13 +10,8 @@
 namespace sluice::test {
 namespace {
 
-using Case = std::tuple<FamilyCase, ModelSetup>;
-
-class EveryLinear : public testing::TestWithParam<Case> {
+class EveryLinear : public FamilyTest {
  protected:
-  const FamilyCase& family() const { return std::get<0>(GetParam()); }
-  const ModelSetup& setup() const { return std::get<1>(GetParam()); }
-
   std::vector<float> run(const LinearPlan& linear, const std::vector<int32_t>& text,
                          const AttentionPlan& attention = {}, LinearCounts* counts = nullptr) {
     KvCache cache = model.make_cache(1, 0, attention, linear);
@@ -27,15 +22,8 @@ class EveryLinear : public testing::TestWithParam<Case> {
 
   // Pieces, single tokens among them.
   std::vector<float> run_in_pieces(const LinearPlan& linear, LinearCounts& counts) {
-    const size_t n = tokens.size();
     KvCache cache = model.make_cache(1, 0, {}, linear);
-    std::vector<float> pieces;
-    size_t begin = 0;
-    for (const size_t end : {n / 3, n / 3 + 1, n / 3 + 2, n / 3 + 7, n - 5, n - 1, n}) {
-      const auto part = hidden_of(model, std::span(tokens).subspan(begin, end - begin), cache);
-      pieces.insert(pieces.end(), part.begin(), part.end());
-      begin = end;
-    }
+    auto pieces = hidden_in_pieces(model, tokens, cache);
     counts = counts_of(cache);
     return pieces;
   }
@@ -293,10 +281,7 @@ std::vector<ModelSetup> setups() {
 INSTANTIATE_TEST_SUITE_P(All, EveryLinear,
                          testing::Combine(testing::ValuesIn(family_cases()),
                                           testing::ValuesIn(setups())),
-                         [](const auto& test) {
-                           return test_name_of(std::get<0>(test.param).name,
-                                               std::get<1>(test.param));
-                         });
+                         family_test_name);
 
 }  // namespace
 }  // namespace sluice::test
