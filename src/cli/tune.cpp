@@ -28,7 +28,7 @@ struct TuneFlags : CommonOptions {
   std::string output;
   std::string separator = "<|endoftext|>";
   std::string objective = "prefill";
-  std::string far = "centroid";
+  std::vector<std::string> fars;
   std::string measurements;
   std::optional<double> max_kl, max_ppl_ratio;
   std::vector<double> taus;
@@ -109,7 +109,8 @@ void run_tune(TuneFlags& flags) {
   if (flags.max_kl) options.contract.max_kl = *flags.max_kl;
   if (flags.max_ppl_ratio) options.contract.max_ppl_ratio = *flags.max_ppl_ratio;
   options.objective = *objective_of(flags.objective);
-  options.heads.far = *far_of(flags.far);
+  if (!flags.fars.empty()) options.heads.fars.clear();
+  for (const std::string& far : distinct(flags.fars)) options.heads.fars.push_back(*far_of(far));
   if (!flags.taus.empty()) options.heads.taus = distinct(flags.taus);
   std::sort(options.heads.taus.begin(), options.heads.taus.end());
   if (!flags.windows.empty()) options.heads.windows = distinct(flags.windows);
@@ -134,8 +135,6 @@ void run_tune(TuneFlags& flags) {
                               {"n_held_out", options.split.n_held_out},
                               {"seed", options.split.seed},
                               {"bases", bases ? sha256_of({flags.linear.bases}) : ""},
-                              {"windows", options.heads.windows},
-                              {"tau", options.heads.taus},
                               {"version", SLUICE_VERSION},
                               {"machine", model.backend().description()}};
   Measurements measurements(flags.measurements, key);
@@ -204,15 +203,16 @@ Run add_tune(CLI::App& program) {
   list(command
            ->add_option("--tau", flags->taus,
                         "Thresholds that heads may have (default "
-                        "0.3,0.5,0.7,0.85)")
+                        "0.3,0.4,0.5,0.7,0.85)")
            ->check(number_between(0, std::nextafter(1.0, 0.0), "0 to below 1")));
   list(command
            ->add_option("--window", flags->windows,
-                        "Windows that layers may have, blocks of the same size (default 128,32)")
+                        "Windows that layers may have, blocks of the same size (default 128,64,32)")
            ->check(CLI::Range(int64_t{1}, int64_t{1} << 20)));
-  command->add_option("--far", flags->far, "What stands for a cluster of far keys")
-      ->check(CLI::IsMember({"centroid", "values", "own"}))
-      ->capture_default_str();
+  list(command
+           ->add_option("--far", flags->fars,
+                        "What may stand for a cluster of far keys (default centroid,values)")
+           ->check(CLI::IsMember({"centroid", "values", "own"})));
   constexpr int64_t kMost = int64_t{1} << 20;
   command->add_option("--windows", flags->tune.split.n_calibration, "Windows of text to tune on")
       ->check(CLI::Range(int64_t{1}, kMost))

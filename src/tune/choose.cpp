@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "core/error.h"
+#include "select/inherit.h"
 
 namespace sluice {
 namespace {
@@ -17,6 +19,14 @@ struct LayerChoice {
   double kl = 0, cost = 0;
   double value(double price) const { return cost + price * kl; }
 };
+
+// Finding the sets in use; what a window alone needs, every set tells.
+double select_cost(const std::vector<double>& select, const std::vector<bool>& used) {
+  double cost = 0;
+  for (size_t i = 0; i + 1 < used.size(); ++i)
+    if (used[i]) cost += select[i];
+  return cost > 0 || !used.back() ? cost : select.back();
+}
 
 class LayerChooser {
  public:
@@ -46,37 +56,33 @@ class LayerChooser {
     return choice;
   }
 
-  // Heads may cluster by one of two sets (the same one twice, or -1 for none) or have their window
-  // alone, for which exempt tokens must be found where no set tells; that costs less than any set.
+  // Heads may cluster by one of two sets (the same one twice, or -1 for none), have their window
+  // alone, for which exempt tokens must be found where no set tells, or stay exact.
   LayerChoice with_sets(size_t window, int64_t first, int64_t second) const {
     LayerChoice choice;
     choice.window = window;
-    const std::vector<double>& select = costs_.select[window];
-    std::vector<bool> used(select.size());
+    std::vector<bool> used(static_cast<size_t>(table_.options.n_costs()));
     for (int64_t head = 0; head < table_.n_heads; ++head) {
       int64_t best = kDenseHead;
-      double best_kl = 0, best_cost = costs_.dense_head;
+      double best_kl = 0, best_cost = costs_.exact_head[window];
       for (int64_t i = 0; i < table_.options.n_choices(); ++i) {
-        if (table_.options.clusters(i) && i != first && i != second) continue;
+        const size_t at = table_.options.cost_of(i);
+        if (table_.options.clusters(i) && std::cmp_not_equal(at, first) &&
+            std::cmp_not_equal(at, second))
+          continue;
         const double kl = table_.kl[table_.at({layer_, head, window, i})];
-        const double cost = costs_.head[window][static_cast<size_t>(i)];
+        const double cost = costs_.head[window][at];
         if (cost + price_ * kl >= best_cost + price_ * best_kl) continue;
         best = i;
         best_kl = kl;
         best_cost = cost;
       }
       choice.heads.push_back(best);
-      if (best != kDenseHead) used[static_cast<size_t>(best)] = true;
+      if (best != kDenseHead) used[table_.options.cost_of(best)] = true;
       choice.kl += best_kl;
       choice.cost += best_cost;
     }
-    bool sets = false;
-    for (int64_t i = 0; i < table_.options.n_choices(); ++i)
-      if (used[static_cast<size_t>(i)] && table_.options.clusters(i)) {
-        choice.cost += select[static_cast<size_t>(i)];
-        sets = true;
-      }
-    if (!sets && used.back()) choice.cost += select.back();
+    choice.cost += select_cost(costs_.select[window], used);
     return choice;
   }
 
@@ -96,10 +102,32 @@ size_t HeadTable::at(const HeadChange& change) const {
       change.choice);
 }
 
+double HeadTable::cost_of(int64_t layer, const LayerPlan& plan) const {
+  const LayerCosts& of = costs[static_cast<size_t>(layer)];
+  if (plan.mode == AttentionMode::kDense) return of.dense_head * static_cast<double>(n_heads);
+  const auto at = std::find(options.windows.begin(), options.windows.end(), plan.window);
+  SLUICE_CHECK(at != options.windows.end());
+  const auto window = static_cast<size_t>(at - options.windows.begin());
+  std::vector<bool> used(static_cast<size_t>(options.n_costs()));
+  double cost = 0;
+  for (const HeadPlan& head : plan.heads) {
+    if (head.kind == HeadKind::kDense) {
+      cost += of.exact_head[window];
+      continue;
+    }
+    const size_t i = head.kind == HeadKind::kClusters ? index_of_tau(options.taus, head.tau)
+                                                      : options.taus.size();
+    cost += of.head[window][i];
+    used[i] = true;
+  }
+  return plan.reuse ? cost : cost + select_cost(of.select[window], used);
+}
+
 Chosen choose_at(const HeadTable& heads, const std::vector<GroupTable>& groups,
                  const PlanShape& shape, double price) {
   Chosen chosen;
   chosen.plan.attention = dense_plan(shape);
+  bool selected = false;  // some layer before has sets
   for (int64_t layer = 0; layer < heads.n_layers; ++layer) {
     const LayerChoice choice = LayerChooser(heads, layer, price).choose();
     chosen.kl += choice.kl;
@@ -112,6 +140,12 @@ Chosen choose_at(const HeadTable& heads, const std::vector<GroupTable>& groups,
     for (size_t head = 0; head < choice.heads.size(); ++head)
       if (choice.heads[head] != kDenseHead)
         plan.heads[head] = heads.options.choice(choice.heads[head]);
+    // Exempt tokens are all that windows need of a set, and they are in every one.
+    plan.reuse =
+        selected && std::none_of(plan.heads.begin(), plan.heads.end(), [](const HeadPlan& head) {
+          return head.kind == HeadKind::kClusters;
+        });
+    selected = true;
   }
   for (const GroupTable& group : groups) {
     SLUICE_CHECK(!group.options.empty());

@@ -16,8 +16,9 @@ namespace sluice {
 
 // Costs are in one unit: milliseconds, or bytes.
 struct LayerCosts {
-  double dense_head = 0;                    // attention of one exact head
-  std::vector<std::vector<double>> head;    // (windows, choices): of one head so changed
+  double dense_head = 0;                  // attention of one head, all of the layer's being exact
+  std::vector<double> exact_head;         // (windows) of one exact head among changed ones
+  std::vector<std::vector<double>> head;  // (windows, HeadOptions::n_costs) of one head so changed
   std::vector<std::vector<double>> select;  // the same: finding the set (a window's exempt tokens)
 };
 
@@ -28,6 +29,8 @@ struct HeadTable {
   std::vector<double> kl;             // (n_layers, n_heads, windows, choices)
 
   size_t at(const HeadChange& change) const;
+  // What a layer of a plan costs whose heads, windows and thresholds are among the options.
+  double cost_of(int64_t layer, const LayerPlan& plan) const;
 };
 
 struct GroupOption {

@@ -4,6 +4,17 @@
 
 namespace sluice {
 
+HeadPlan HeadOptions::choice(int64_t i) const {
+  if (!clusters(i)) return {.kind = HeadKind::kWindow, .tau = 0, .far = FarKey::kCentroid};
+  return {.kind = HeadKind::kClusters,
+          .tau = taus[cost_of(i)],
+          .far = fars[static_cast<size_t>(i) / taus.size()]};
+}
+
+size_t HeadOptions::cost_of(int64_t choice) const {
+  return clusters(choice) ? static_cast<size_t>(choice) % taus.size() : taus.size();
+}
+
 std::string HeadChange::name(const HeadOptions& options) const {
   const HeadPlan head_plan = options.choice(choice);
   const std::string what = head_plan.kind == HeadKind::kClusters
@@ -57,14 +68,13 @@ LinearPlan linear_plan_of_all(const GroupPlan& group, int64_t n_layers) {
   return plan;
 }
 
-AttentionPlan plan_of_all(size_t window, int64_t choice, const HeadOptions& options,
-                          const PlanShape& shape) {
+AttentionPlan plan_of_all(int64_t window, const HeadPlan& head, const PlanShape& shape) {
   AttentionPlan plan = dense_plan(shape);
   for (int64_t i = 0; i < shape.n_layers; ++i) {
     if (!may_change(shape, i)) continue;
     LayerPlan& layer = plan.layers[static_cast<size_t>(i)];
-    layer = keys_layer(shape, options.windows[window]);
-    for (HeadPlan& head : layer.heads) head = options.choice(choice);
+    layer = keys_layer(shape, window);
+    layer.heads.assign(layer.heads.size(), head);
   }
   return plan;
 }

@@ -13,19 +13,19 @@ namespace sluice {
 // Choices for every key/value head. A layer has one window for all of them; near keys count too, so
 // small windows are worth a try.
 struct HeadOptions {
-  std::vector<int64_t> windows = {128, 32};          // and blocks of that size
-  std::vector<double> taus = {0.3, 0.5, 0.7, 0.85};  // ascending
-  FarKey far = FarKey::kCentroid;
-  bool window_only = true;
+  std::vector<int64_t> windows = {128, 64, 32};           // and blocks of that size
+  std::vector<double> taus = {0.3, 0.4, 0.5, 0.7, 0.85};  // ascending
+  std::vector<FarKey> fars = {FarKey::kCentroid, FarKey::kValues};
 
-  // The choices at one window other than dense: clusters at every tau, then the window alone.
-  int64_t n_choices() const { return std::ssize(taus) + (window_only ? 1 : 0); }
-  HeadPlan choice(int64_t i) const {
-    if (i < std::ssize(taus))
-      return {.kind = HeadKind::kClusters, .tau = taus[static_cast<size_t>(i)], .far = far};
-    return {.kind = HeadKind::kWindow, .tau = 0, .far = far};
-  }
-  bool clusters(int64_t i) const { return i < std::ssize(taus); }
+  // The choices at one window other than dense: clusters at every tau, for each kind of far keys;
+  // then the window alone.
+  int64_t n_choices() const { return std::ssize(taus) * std::ssize(fars) + 1; }
+  HeadPlan choice(int64_t i) const;
+  // What makes a difference in cost: the tau, then the window alone. Means take no longer to read
+  // than single keys.
+  int64_t n_costs() const { return std::ssize(taus) + 1; }
+  size_t cost_of(int64_t choice) const;
+  bool clusters(int64_t i) const { return i + 1 < n_choices(); }
 };
 
 // One of these, for a head of a layer.
@@ -52,7 +52,6 @@ LinearPlan linear_plan_with(int64_t layer, BasisInput input, const GroupPlan& gr
 // All alike.
 LinearPlan linear_plan_of_all(const GroupPlan& group, int64_t n_layers);
 // All heads of all layers alike that may be changed.
-AttentionPlan plan_of_all(size_t window, int64_t choice, const HeadOptions& options,
-                          const PlanShape& shape);
+AttentionPlan plan_of_all(int64_t window, const HeadPlan& head, const PlanShape& shape);
 
 }  // namespace sluice

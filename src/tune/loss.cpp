@@ -13,12 +13,11 @@ namespace {
 // For scores and probabilities of the exact model. Where a vocabulary times a window is more, fewer
 // predictions are compared.
 constexpr int64_t kReferenceBytes = int64_t{512} << 20;
+// For the residual streams between layers.
+constexpr int64_t kResidualBytes = int64_t{2} << 30;
 
-// Positions 0 … n_tokens - 1, or as many of them as there is memory for, evenly spread.
-std::vector<int32_t> positions_to_score(int64_t n_tokens, int64_t vocab) {
-  constexpr int64_t kBytesPerScore = 2 * sizeof(float) + sizeof(double);
-  const int64_t most = std::max<int64_t>(64, kReferenceBytes / (vocab * kBytesPerScore));
-  const int64_t n = std::min(n_tokens, most);
+// n of the positions 0 … n_tokens - 1, evenly spread.
+std::vector<int32_t> positions_to_score(int64_t n_tokens, int64_t n) {
   std::vector<int32_t> positions;
   for (int64_t i = 0; i < n; ++i)
     positions.push_back(static_cast<int32_t>((2 * i + 1) * n_tokens / (2 * n)));
@@ -54,21 +53,32 @@ double UnitMean::standard_error() const {
 double Loss::ppl_ratio() const { return std::exp(log_ratio.mean()); }
 double Loss::ppl_ratio_stderr() const { return ppl_ratio() * log_ratio.standard_error(); }
 
+int64_t n_scored_of(const Model& model, const TuneWindow& window) {
+  constexpr int64_t kBytesPerScore = 2 * sizeof(float) + sizeof(double);
+  const int64_t most =
+      std::max<int64_t>(64, kReferenceBytes / (model.spec().vocab * kBytesPerScore));
+  return std::min(std::ssize(window.tokens) - 1, most);
+}
+
 WindowReference::WindowReference(Model& model, const TuneWindow& window, bool keep_layers)
     : model_(model), window_(window) {
   const std::span<const int32_t> inputs(window.tokens.data(), window.tokens.size() - 1);
   const auto n = std::ssize(inputs);
   const ModelSpec& spec = model.spec();
-  scored_ = positions_to_score(n, spec.vocab);
+  scored_ = positions_to_score(n, n_scored_of(model, window));
   base_scores_ = host_buffer(DType::kF32, {n_scored(), spec.vocab});
   scores_ = host_buffer(DType::kF32, {n_scored(), spec.vocab});
   base_rows_.resize(scored_.size());
   if (keep_layers) {
-    residuals_ = model.backend().allocate(DType::kF32, {spec.n_layers * n, spec.d_model});
+    const int64_t bytes = n * spec.d_model * element_bytes(DType::kF32);
+    stride_ = (spec.n_layers * bytes + kResidualBytes - 1) / kResidualBytes;
+    const int64_t n_kept = (spec.n_layers + stride_ - 1) / stride_;
+    residuals_ = model.backend().allocate(DType::kF32, {n_kept * n, spec.d_model});
     std::vector<int32_t> all(static_cast<size_t>(n));
     std::iota(all.begin(), all.end(), 0);
     model.observe([this, all](const AttentionSeen& seen) {
-      model_.backend().gather_rows(seen.residual, all, residual(seen.layer));
+      if (seen.layer % stride_ == 0)
+        model_.backend().gather_rows(seen.residual, all, residual(seen.layer));
     });
   }
   KvCache cache = model.make_cache(1, n);
@@ -84,7 +94,7 @@ WindowReference::WindowReference(Model& model, const TuneWindow& window, bool ke
 
 Tensor WindowReference::residual(int64_t layer) const {
   const int64_t n = std::ssize(window_.tokens) - 1;
-  return residuals_.view().rows_from(layer * n, n);
+  return residuals_.view().rows_from(layer / stride_ * n, n);
 }
 
 void WindowReference::score(const ConstTensor& hidden) {
@@ -103,8 +113,9 @@ void WindowReference::score(const ConstTensor& hidden) {
 void WindowReference::add_loss(const Plan& plan, int64_t first_layer, Loss& loss) {
   const std::span<const int32_t> inputs(window_.tokens.data(), window_.tokens.size() - 1);
   KvCache cache = model_.make_cache(1, std::ssize(inputs), plan.attention, plan.linear);
-  score(first_layer == 0 ? model_.forward(inputs, cache)
-                         : model_.forward_from(first_layer, residual(first_layer), cache));
+  const int64_t first_kept = first_layer / stride_ * stride_;
+  score(first_kept == 0 ? model_.forward(inputs, cache)
+                        : model_.forward_from(first_kept, residual(first_kept), cache));
   std::vector<double> kl(scored_.size()), log_ratio(scored_.size());
   parallel_for(n_scored(), 1, [&](int64_t begin, int64_t end) {
     for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {

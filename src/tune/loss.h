@@ -37,10 +37,14 @@ struct Loss {
   double ppl_ratio_stderr() const;
 };
 
+// Predictions that are compared in a window: all, or as many as there is memory for.
+int64_t n_scored_of(const Model& model, const TuneWindow& window);
+
 // The exact model on one window: what changes are compared with.
 class WindowReference {
  public:
-  // keep_layers: also the residual stream before every layer, for measuring changes of one layer.
+  // keep_layers: also the residual stream before every layer, or every few where memory is short,
+  // for measuring changes of one layer.
   WindowReference(Model& model, const TuneWindow& window, bool keep_layers);
 
   // Adds what the plan does on the window. first_layer: before it the plan is exact.
@@ -50,13 +54,14 @@ class WindowReference {
   int64_t n_scored() const { return std::ssize(scored_); }
 
  private:
-  Tensor residual(int64_t layer) const;
+  Tensor residual(int64_t layer) const;   // of a multiple of stride_
   void score(const ConstTensor& hidden);  // fills scores_
 
   Model& model_;
   const TuneWindow& window_;
   std::vector<int32_t> scored_;  // positions whose predictions are compared, evenly spread
-  Buffer residuals_;             // (n_layers, n_tokens, d_model) f32, or none
+  int64_t stride_ = 1;           // of the layers whose residual is kept
+  Buffer residuals_;             // (n_layers / stride, n_tokens, d_model) f32, or none
   Buffer base_scores_, scores_;  // (n_scored, vocab) f32
   std::vector<BaseRow> base_rows_;
 };

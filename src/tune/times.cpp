@@ -34,19 +34,20 @@ class CostMeter {
       : model_(model), tokens_(tokens), options_(options) {
     const PlanShape shape = model.plan_shape();
     runs_.push_back({});
-    for (size_t window = 0; window < options.heads.windows.size(); ++window)
-      for (int64_t choice = 0; choice < options.heads.n_choices(); ++choice)
-        runs_.push_back({.plan = {.attention = plan_of_all(window, choice, options.heads, shape)},
-                         .samples = {},
-                         .bytes = {},
-                         .row_bytes = {}});
+    const HeadOptions& heads = options.heads;
+    const auto add = [&](Plan plan) {
+      runs_.push_back({.plan = std::move(plan), .samples = {}, .bytes = {}, .row_bytes = {}});
+    };
+    for (const int64_t window : heads.windows) {
+      add({.attention = plan_of_all(window, {.kind = HeadKind::kDense}, shape)});
+      for (const double tau : heads.taus)
+        add({.attention = plan_of_all(
+                 window, {.kind = HeadKind::kClusters, .tau = tau, .far = heads.fars[0]}, shape)});
+      add({.attention = plan_of_all(window, {.kind = HeadKind::kWindow}, shape)});
+    }
     first_linear_ = runs_.size();
     for (const GroupPlan& group : options.linear)
-      runs_.push_back(
-          {.plan = {.attention = {}, .linear = linear_plan_of_all(group, shape.n_layers)},
-           .samples = {},
-           .bytes = {},
-           .row_bytes = {}});
+      add({.attention = {}, .linear = linear_plan_of_all(group, shape.n_layers)});
   }
 
   Costs measure(const std::function<void(double)>& progress) {
@@ -118,9 +119,10 @@ class CostMeter {
       of.dense_head = head_cost(runs_[0]);
       size_t next = 1;
       for (size_t window = 0; window < options_.heads.windows.size(); ++window) {
+        of.exact_head.push_back(head_cost(runs_[next++]));
         of.head.emplace_back();
         of.select.emplace_back();
-        for (int64_t choice = 0; choice < options_.heads.n_choices(); ++choice, ++next) {
+        for (int64_t i = 0; i < options_.heads.n_costs(); ++i, ++next) {
           of.head.back().push_back(head_cost(runs_[next]));
           of.select.back().push_back(memory ? runs_[next].row_bytes[layer]
                                             : runs_[next].middle(layer, select));
@@ -142,7 +144,9 @@ class CostMeter {
   Model& model_;
   std::span<const int32_t> tokens_;
   const CostOptions& options_;
-  std::vector<Run> runs_;  // dense; all heads at each window and choice; all groups of each kind
+  // Dense; at each window all heads exact, then all at each tau, then with the window alone; all
+  // groups of each kind.
+  std::vector<Run> runs_;
   size_t first_linear_ = 0;
 };
 
@@ -166,25 +170,29 @@ Costs measure_costs(Model& model, std::span<const int32_t> tokens, const CostOpt
 json describe_costs(const Costs& costs) {
   json heads = json::array();
   for (const LayerCosts& layer : costs.heads)
-    heads.push_back(
-        {{"dense_head", layer.dense_head}, {"head", layer.head}, {"select", layer.select}});
+    heads.push_back({{"dense_head", layer.dense_head},
+                     {"exact_head", layer.exact_head},
+                     {"head", layer.head},
+                     {"select", layer.select}});
   return {{"heads", heads}, {"linear", costs.linear}};
 }
 
 std::optional<Costs> costs_from(const json& from, const CostOptions& options, int64_t n_layers) {
   const auto n_windows = options.heads.windows.size();
-  const auto n_choices = static_cast<size_t>(options.heads.n_choices());
+  const auto n_costs = static_cast<size_t>(options.heads.n_costs());
   try {
     Costs costs;
     for (const json& layer : from.at("heads"))
       costs.heads.push_back({.dense_head = layer.at("dense_head"),
+                             .exact_head = layer.at("exact_head").get<std::vector<double>>(),
                              .head = layer.at("head").get<Rows>(),
                              .select = layer.at("select").get<Rows>()});
     costs.linear = from.at("linear").get<std::vector<Rows>>();
     if (std::ssize(costs.heads) != n_layers || std::ssize(costs.linear) != n_layers) return {};
     for (const LayerCosts& layer : costs.heads)
-      if (!has_shape(layer.head, n_windows, n_choices) ||
-          !has_shape(layer.select, n_windows, n_choices))
+      if (!has_shape({layer.exact_head}, 1, n_windows) ||
+          !has_shape(layer.head, n_windows, n_costs) ||
+          !has_shape(layer.select, n_windows, n_costs))
         return {};
     for (const Rows& layer : costs.linear)
       if (!has_shape(layer, kLinearInputs.size(), 1 + options.linear.size())) return {};

@@ -3,11 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <numeric>
 
 #include "core/error.h"
+#include "tune/changes.h"
+#include "tune/reuse.h"
 
 namespace sluice {
 namespace {
@@ -19,20 +20,14 @@ constexpr int kMostBudgets = 8;
 constexpr double kBackOff = 0.85;
 // A plan below this gains nothing.
 constexpr double kLeastBudget = 1e-6;
-constexpr std::chrono::seconds kSaveEvery{10};
+// Parts of the budget that are left for choices other than reused sets, and windows to see what
+// those lose.
+constexpr double kReuseShares[] = {1, 0.75, 0.5};
+constexpr size_t kReuseWindows = 4;
 // KL of what may not be chosen.
 constexpr double kNever = 1e9;
-// A length counts as faster where the median of the speed-up is at least this.
-constexpr double kFaster = 1.0;
-
-std::string group_text(const GroupPlan& plan) {
-  return fmt::format("{} k{} e{} a{}", linear_name(plan.kind), plan.rank, plan.epsilon,
-                     plan.adaptive);
-}
-
-std::string group_name(int64_t layer, BasisInput input, const GroupPlan& plan) {
-  return fmt::format("layer {} {} {}", layer, basis_input_name(input), group_text(plan));
-}
+// A length counts as faster where the median of the speed-up is at least this: beyond noise.
+constexpr double kFaster = 1.02;
 
 // The first n tokens of windows, over and over where they are fewer.
 std::vector<int32_t> tokens_of(const std::vector<TuneWindow>& windows, int64_t n) {
@@ -45,13 +40,6 @@ std::vector<int32_t> tokens_of(const std::vector<TuneWindow>& windows, int64_t n
   tokens.resize(static_cast<size_t>(n));
   return tokens;
 }
-
-// One change of one layer.
-struct Change {
-  std::string name;
-  int64_t layer;
-  Plan plan;
-};
 
 class Tuner {
  public:
@@ -66,10 +54,17 @@ class Tuner {
   TuneResult run(TextStream& text) {
     result_.text = split_text(text, options_.split);
     result_.resumed = measurements_.resumed();
-    measure_changes();
+    changes_.emplace(model_, windows(),
+                     ChangeOptions{.heads = options_.heads,
+                                   .linear = options_.linear,
+                                   .budget = options_.contract.first_budget()},
+                     measurements_);
+    changes_->measure(
+        [&](double done, const std::string& now) { progress_(kChangesShare * done, now); });
     costs_ = known_costs();
     fill_tables();
     find_budget();
+    try_reuse();
     hold_out();
     time_plan();
     return std::move(result_);
@@ -78,58 +73,12 @@ class Tuner {
  private:
   const std::vector<TuneWindow>& windows() const { return result_.text.calibration; }
 
-  std::vector<Change> changes() const {
-    std::vector<Change> all;
-    const HeadOptions& heads = options_.heads;
-    for (int64_t layer = 0; layer < shape_.n_layers; ++layer) {
-      for (int64_t head = 0; may_change(shape_, layer) && head < shape_.n_kv_heads; ++head)
-        for (size_t window = 0; window < heads.windows.size(); ++window)
-          for (int64_t choice = 0; choice < heads.n_choices(); ++choice) {
-            const HeadChange change{layer, head, window, choice};
-            all.push_back({.name = change.name(heads),
-                           .layer = layer,
-                           .plan = {.attention = plan_with(change, heads, shape_)}});
-          }
-      for (const BasisInput input : kLinearInputs)
-        for (const GroupPlan& group : options_.linear)
-          all.push_back(
-              {.name = group_name(layer, input, group),
-               .layer = layer,
-               .plan = {.linear = linear_plan_with(layer, input, group, shape_.n_layers)}});
-    }
-    return all;
-  }
-
-  // The exact model runs once per window; each change then begins at its own layer.
-  void measure_changes() {
-    const std::vector<Change> all = changes();
-    auto saved = std::chrono::steady_clock::now();
-    for (size_t window = 0; window < windows().size(); ++window) {
-      std::optional<WindowReference> reference;
-      for (size_t i = 0; i < all.size(); ++i) {
-        if (measurements_.kl(all[i].name).size() > window) continue;
-        if (!reference) reference.emplace(model_, windows()[window], /*keep_layers=*/true);
-        measurements_.add_kl(all[i].name, reference->kl_sum(all[i].plan, all[i].layer));
-        if (std::chrono::steady_clock::now() - saved > kSaveEvery) {
-          measurements_.save();
-          saved = std::chrono::steady_clock::now();
-        }
-        n_scored_ = reference->n_scored();
-        const double done = static_cast<double>(window * all.size() + i) /
-                            static_cast<double>(all.size() * windows().size());
-        progress_(kChangesShare * done, all[i].name);
-      }
-      if (reference) measurements_.save();
-    }
-    if (n_scored_ == 0)
-      n_scored_ = WindowReference(model_, windows()[0], /*keep_layers=*/false).n_scored();
-  }
-
   Costs known_costs() {
     const CostOptions options{
         .objective = options_.objective, .heads = options_.heads, .linear = options_.linear};
     std::string key =
-        fmt::format("{} {}", objective_name(options_.objective), far_name(options_.heads.far));
+        fmt::format("{}, windows {}, tau {}", objective_name(options_.objective),
+                    fmt::join(options_.heads.windows, " "), fmt::join(options_.heads.taus, " "));
     for (const GroupPlan& group : options_.linear) key += "; " + group_text(group);
     nlohmann::json kept = measurements_.times();
     if (kept.is_object() && kept.contains(key))
@@ -147,13 +96,6 @@ class Tuner {
     return costs;
   }
 
-  double mean_kl(const std::string& name) const {
-    const std::vector<double>& sums = measurements_.kl(name);
-    const auto n = std::min(sums.size(), windows().size());
-    return std::accumulate(sums.begin(), sums.begin() + static_cast<std::ptrdiff_t>(n), 0.0) /
-           static_cast<double>(static_cast<int64_t>(n) * n_scored_);
-  }
-
   void fill_tables() {
     heads_ = {.options = options_.heads,
               .n_layers = shape_.n_layers,
@@ -165,16 +107,14 @@ class Tuner {
         for (size_t window = 0; window < options_.heads.windows.size(); ++window)
           for (int64_t choice = 0; choice < options_.heads.n_choices(); ++choice)
             heads_.kl.push_back(
-                may_change(shape_, layer)
-                    ? mean_kl(HeadChange{layer, head, window, choice}.name(options_.heads))
-                    : kNever);
+                may_change(shape_, layer) ? changes_->kl({layer, head, window, choice}) : kNever);
       for (const BasisInput input : kLinearInputs) {
         const auto& costs = costs_.linear[static_cast<size_t>(layer)][static_cast<size_t>(input)];
         GroupTable table{
             .layer = layer, .input = input, .options = {{.plan = {}, .kl = 0, .cost = costs[0]}}};
         for (size_t i = 0; i < options_.linear.size(); ++i)
           table.options.push_back({.plan = options_.linear[i],
-                                   .kl = mean_kl(group_name(layer, input, options_.linear[i])),
+                                   .kl = changes_->kl(layer, input, options_.linear[i]),
                                    .cost = costs[1 + i]});
         groups_.push_back(std::move(table));
       }
@@ -184,8 +124,87 @@ class Tuner {
     for (const GroupTable& group : groups_) result_.dense_cost += group.options[0].cost;
   }
 
+  // Within a budget of predicted KL, of which the layers that reuse sets take their part.
+  Chosen chosen_at(double budget) const {
+    return reusing(choose(heads_, groups_, shape_, reuse_.share * budget), reuse_.layers);
+  }
+
+  Chosen reusing(Chosen chosen, std::span<const int64_t> layers) const {
+    const auto cost = [&](const AttentionPlan& plan) {
+      double sum = 0;
+      for (int64_t layer = 0; layer < shape_.n_layers; ++layer)
+        sum += heads_.cost_of(layer, plan.layers[static_cast<size_t>(layer)]);
+      return sum;
+    };
+    chosen.cost -= cost(chosen.plan.attention);
+    chosen.plan.attention = with_reuse(std::move(chosen.plan.attention), layers);
+    chosen.cost += cost(chosen.plan.attention);
+    return chosen;
+  }
+
+  // KL of plans on some calibration windows, the exact model running once for all.
+  std::vector<double> kls_of(const std::vector<Plan>& plans) {
+    std::vector<UnitMean> kls(plans.size());
+    for (size_t i = 0; i < std::min(kReuseWindows, windows().size()); ++i) {
+      WindowReference reference(model_, windows()[i], /*keep_layers=*/false);
+      for (size_t plan = 0; plan < plans.size(); ++plan)
+        kls[plan].add(0, reference.kl_sum(plans[plan], 0), reference.n_scored());
+    }
+    std::vector<double> means;
+    for (const UnitMean& kl : kls) means.push_back(kl.mean());
+    return means;
+  }
+
+  // Layers of a plan for which the sets of the layer before will do, those first that save most for
+  // what they lose, while the whole stays within `most`.
+  std::vector<int64_t> worth_reusing(const Chosen& chosen, double most) {
+    const std::vector<int64_t> layers = layers_that_may_reuse(chosen.plan.attention);
+    std::vector<Plan> plans = {chosen.plan};
+    std::vector<double> saved;
+    for (const int64_t layer : layers) {
+      const Chosen one = reusing(chosen, {&layer, 1});
+      plans.push_back(one.plan);
+      saved.push_back(chosen.cost - one.cost);
+    }
+    if (layers.empty()) return {};
+    const std::vector<double> kls = kls_of(plans);
+    std::vector<size_t> order(layers.size());
+    std::iota(order.begin(), order.end(), size_t{0});
+    const auto lost = [&](size_t i) { return std::max(0.0, kls[1 + i] - kls[0]); };
+    std::stable_sort(order.begin(), order.end(),
+                     [&](size_t a, size_t b) { return saved[a] * lost(b) > saved[b] * lost(a); });
+    std::vector<int64_t> taken;
+    double kl = kls[0];
+    for (const size_t i : order)
+      if (saved[i] > 0 && kl + lost(i) <= most) {
+        kl += lost(i);
+        taken.push_back(layers[i]);
+      }
+    return taken;
+  }
+
+  // Whether part of the budget is better spent on sets that are not chosen anew. What that loses
+  // depends on the plan, so it is measured on it.
+  void try_reuse() {
+    if (budget_ <= kLeastBudget) return;
+    const Chosen whole = choose(heads_, groups_, shape_, budget_);
+    const double most = kls_of({whole.plan})[0];
+    double least_cost = whole.cost;
+    for (const double share : kReuseShares) {
+      const Chosen base = choose(heads_, groups_, shape_, share * budget_);
+      const std::vector<int64_t> layers = worth_reusing(base, most);
+      const Chosen found = reusing(base, layers);
+      progress_(kChangesShare + kCostsShare + kSearchShare, "sets of the layer before");
+      if (layers.empty() || found.cost >= least_cost ||
+          !options_.contract.holds(loss_of(model_, found.plan, windows())))
+        continue;
+      least_cost = found.cost;
+      reuse_ = {.share = share, .layers = layers};
+    }
+  }
+
   TuneStep try_budget(double budget, const std::vector<TuneWindow>& windows, bool held_out) {
-    chosen_ = choose(heads_, groups_, shape_, budget);
+    chosen_ = chosen_at(budget);
     TuneStep step{.budget = budget,
                   .predicted = chosen_.kl,
                   .loss = loss_of(model_, chosen_.plan, windows),
@@ -255,8 +274,8 @@ class Tuner {
   Loss no_loss(const std::vector<TuneWindow>& windows) const {
     Loss loss;
     for (const TuneWindow& window : windows) {
-      loss.kl.add(window.unit, 0, n_scored_);
-      loss.log_ratio.add(window.unit, 0, n_scored_);
+      loss.kl.add(window.unit, 0, changes_->n_scored());
+      loss.log_ratio.add(window.unit, 0, changes_->n_scored());
     }
     return loss;
   }
@@ -316,10 +335,14 @@ class Tuner {
   const std::function<void(double, const std::string&)>& progress_;
   PlanShape shape_;
   TuneResult result_;
-  int64_t n_scored_ = 0;  // predictions compared in each window
+  std::optional<Changes> changes_;
   Costs costs_;
   HeadTable heads_;
   std::vector<GroupTable> groups_;
+  struct {
+    double share = 1;  // of the budget, for all else
+    std::vector<int64_t> layers = {};
+  } reuse_;
   Chosen chosen_;
   double budget_ = 0;
 };

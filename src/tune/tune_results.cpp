@@ -12,6 +12,12 @@ using nlohmann::json;
 
 json limit_or_null(double limit) { return std::isinf(limit) ? json() : json(limit); }
 
+json far_names(const std::vector<FarKey>& fars) {
+  json names = json::array();
+  for (const FarKey far : fars) names.push_back(far_name(far));
+  return names;
+}
+
 json describe_loss(const Loss& loss) {
   return {{"kl_mean", loss.kl.mean()},     {"kl_stderr", loss.kl.standard_error()},
           {"ppl_ratio", loss.ppl_ratio()}, {"ppl_ratio_stderr", loss.ppl_ratio_stderr()},
@@ -77,7 +83,7 @@ json tune_results(const ResultsOrigin& origin, const TuneOptions& options,
   out["settings"] = {{"context", options.split.context},
                      {"windows", options.heads.windows},
                      {"tau", options.heads.taus},
-                     {"far", far_name(options.heads.far)},
+                     {"far", far_names(options.heads.fars)},
                      {"n_calibration", std::ssize(result.text.calibration)},
                      {"n_held_out", std::ssize(result.text.held_out)},
                      {"seed", options.split.seed}};

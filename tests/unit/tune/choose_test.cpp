@@ -4,10 +4,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <limits>
 #include <random>
+#include <set>
 
 namespace sluice::test {
 namespace {
@@ -28,13 +30,14 @@ HeadTable random_table(uint32_t seed) {
   table.options.taus = {0.3, 0.5};
   table.n_layers = kLayers;
   table.n_heads = kHeads;
-  const auto n = static_cast<size_t>(table.options.n_choices());
+  const auto n_costs = static_cast<size_t>(table.options.n_costs());
   for (int64_t layer = 0; layer < kLayers; ++layer) {
-    LayerCosts costs{.dense_head = number(0.5, 1), .head = {}, .select = {}};
+    LayerCosts costs{.dense_head = number(0.5, 1), .exact_head = {}, .head = {}, .select = {}};
     for (size_t window = 0; window < 2; ++window) {
+      costs.exact_head.push_back(costs.dense_head + number(0, 0.2));
       costs.head.emplace_back();
       costs.select.emplace_back();
-      for (size_t i = 0; i < n; ++i) {
+      for (size_t i = 0; i < n_costs; ++i) {
         costs.head.back().push_back(number(0.1, 0.9));
         costs.select.back().push_back(number(0.1, 0.5));
       }
@@ -42,7 +45,8 @@ HeadTable random_table(uint32_t seed) {
     }
     table.costs.push_back(costs);
   }
-  for (size_t i = 0; i < kLayers * kHeads * 2 * n; ++i) table.kl.push_back(number(0, 0.01));
+  for (int64_t i = 0; i < kLayers * kHeads * 2 * table.options.n_choices(); ++i)
+    table.kl.push_back(number(0, 0.01));
   return table;
 }
 
@@ -50,19 +54,28 @@ HeadTable random_table(uint32_t seed) {
 double layer_cost(const HeadTable& table, size_t layer, size_t window,
                   const std::vector<int64_t>& heads) {
   const LayerCosts& costs = table.costs[layer];
+  if (std::all_of(heads.begin(), heads.end(), [](int64_t choice) { return choice < 0; }))
+    return costs.dense_head * static_cast<double>(heads.size());
   double cost = 0;
-  std::vector<bool> used(static_cast<size_t>(table.options.n_choices()));
+  std::set<size_t> sets;
+  bool window_only = false;
   for (const int64_t choice : heads) {
-    cost += choice < 0 ? costs.dense_head : costs.head[window][static_cast<size_t>(choice)];
-    if (choice >= 0) used[static_cast<size_t>(choice)] = true;
-  }
-  bool sets = false;
-  for (size_t i = 0; i + 1 < used.size(); ++i)
-    if (used[i]) {
-      cost += costs.select[window][i];
-      sets = true;
+    if (choice < 0) {
+      cost += costs.exact_head[window];
+      continue;
     }
-  if (!sets && used.back()) cost += costs.select[window].back();
+    const HeadPlan head = table.options.choice(choice);
+    const auto& taus = table.options.taus;
+    const auto at = static_cast<size_t>(std::find(taus.begin(), taus.end(), head.tau) -
+                                        taus.begin());  // the end for a window alone
+    cost += costs.head[window][at];
+    if (head.kind == HeadKind::kClusters)
+      sets.insert(at);
+    else
+      window_only = true;
+  }
+  for (const size_t set : sets) cost += costs.select[window][set];
+  if (sets.empty() && window_only) cost += costs.select[window].back();
   return cost;
 }
 
@@ -135,6 +148,40 @@ TEST(Choose, PlansSayWhatWasChosen) {
   EXPECT_EQ(layer.heads[0].tau, 0.5);
   EXPECT_EQ(layer.heads[1].kind, HeadKind::kDense);
   EXPECT_NO_THROW(check_plan(chosen.plan.attention, shape()));
+}
+
+TEST(Choose, ALayerOfWindowsTakesExemptTokensFromTheSetsBefore) {
+  HeadTable table = random_table(5);
+  std::fill(table.kl.begin(), table.kl.end(), 1.0);
+  const int64_t window_only = table.options.n_choices() - 1;
+  for (LayerCosts& costs : table.costs)
+    for (auto* rows : {&costs.head, &costs.select})
+      for (std::vector<double>& row : *rows) std::fill(row.begin(), row.end(), 0.01);
+  for (int64_t head = 0; head < kHeads; ++head) {
+    table.kl[table.at({0, head, 0, 0})] = 0;
+    table.kl[table.at({1, head, 0, window_only})] = 0;
+  }
+  const Chosen chosen = choose(table, {}, shape(), 0);
+  EXPECT_FALSE(chosen.plan.attention.layers[0].reuse);
+  EXPECT_TRUE(chosen.plan.attention.layers[1].reuse);
+  EXPECT_NO_THROW(check_plan(chosen.plan.attention, shape()));
+  // Two heads, and the sets of the first layer alone.
+  EXPECT_DOUBLE_EQ(table.cost_of(0, chosen.plan.attention.layers[0]), 0.03);
+  EXPECT_DOUBLE_EQ(table.cost_of(1, chosen.plan.attention.layers[1]), 0.02);
+}
+
+TEST(Choose, APlansCostIsThatOfItsLayers) {
+  for (uint32_t seed = 0; seed < 20; ++seed) {
+    const HeadTable table = random_table(seed);
+    Chosen chosen = choose(table, {}, shape(), 0.01);
+    double cost = 0;
+    for (int64_t i = 0; i < kLayers; ++i) {
+      LayerPlan& layer = chosen.plan.attention.layers[static_cast<size_t>(i)];
+      layer.reuse = false;
+      cost += table.cost_of(i, layer);
+    }
+    EXPECT_NEAR(cost, chosen.cost, 1e-12) << seed;
+  }
 }
 
 TEST(Choose, LinearGroupsAreChosenBesideHeads) {

@@ -1,0 +1,121 @@
+#include "tune/changes.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <numeric>
+#include <optional>
+
+namespace sluice {
+namespace {
+
+constexpr std::chrono::seconds kSaveEvery{10};
+// Windows that every change is looked at in.
+constexpr size_t kFirstLook = 2;
+// Of the budget: a change that takes more alone is hardly ever worth it.
+constexpr double kTooMuch = 0.5;
+// Of the budget, all heads together: what is less does not show.
+constexpr double kTooLittle = 0.05;
+// Far keys that lose so many times what others do are not looked at again.
+constexpr double kBeaten = 1.25;
+
+std::string group_name(int64_t layer, BasisInput input, const GroupPlan& plan) {
+  return fmt::format("layer {} {} {}", layer, basis_input_name(input), group_text(plan));
+}
+
+}  // namespace
+
+std::string group_text(const GroupPlan& plan) {
+  return fmt::format("{} k{} e{} a{}", linear_name(plan.kind), plan.rank, plan.epsilon,
+                     plan.adaptive);
+}
+
+Changes::Changes(Model& model, const std::vector<TuneWindow>& windows, const ChangeOptions& options,
+                 Measurements& measurements)
+    : model_(model),
+      windows_(windows),
+      options_(options),
+      measurements_(measurements),
+      shape_(model.plan_shape()),
+      n_scored_(n_scored_of(model, windows.at(0))) {}
+
+std::vector<Changes::Change> Changes::all() const {
+  std::vector<Change> changes;
+  const HeadOptions& heads = options_.heads;
+  const auto n_taus = std::ssize(heads.taus), n_clusters = n_taus * std::ssize(heads.fars);
+  for (int64_t layer = 0; layer < shape_.n_layers; ++layer) {
+    for (int64_t head = 0; may_change(shape_, layer) && head < shape_.n_kv_heads; ++head)
+      for (size_t window = 0; window < heads.windows.size(); ++window)
+        for (int64_t choice = 0; choice < heads.n_choices(); ++choice) {
+          const HeadChange change{layer, head, window, choice};
+          changes.push_back({.name = change.name(heads),
+                             .layer = layer,
+                             .plan = {.attention = plan_with(change, heads, shape_)}});
+          if (!heads.clusters(choice)) continue;
+          for (int64_t other = choice % n_taus; other < n_clusters; other += n_taus)
+            if (other != choice)
+              changes.back().rivals.push_back(HeadChange{layer, head, window, other}.name(heads));
+        }
+    for (const BasisInput input : kLinearInputs)
+      for (const GroupPlan& group : options_.linear)
+        changes.push_back(
+            {.name = group_name(layer, input, group),
+             .layer = layer,
+             .plan = {.linear = linear_plan_with(layer, input, group, shape_.n_layers)}});
+  }
+  return changes;
+}
+
+// The exact model runs once per window; each change then begins at its own layer.
+void Changes::measure(const std::function<void(double, const std::string&)>& progress) {
+  const std::vector<Change> changes = all();
+  auto saved = std::chrono::steady_clock::now();
+  for (size_t window = 0; window < windows_.size(); ++window) {
+    std::optional<WindowReference> reference;
+    for (size_t i = 0; i < changes.size(); ++i) {
+      const Change& change = changes[i];
+      if (measurements_.kl(change.name).size() > window) continue;
+      if (window >= kFirstLook && is_settled(change)) continue;
+      progress(static_cast<double>(window * changes.size() + i) /
+                   static_cast<double>(changes.size() * windows_.size()),
+               change.name);
+      if (!reference) reference.emplace(model_, windows_[window], /*keep_layers=*/true);
+      measurements_.add_kl(change.name, reference->kl_sum(change.plan, change.layer));
+      if (std::chrono::steady_clock::now() - saved > kSaveEvery) {
+        measurements_.save();
+        saved = std::chrono::steady_clock::now();
+      }
+    }
+    if (reference) measurements_.save();
+  }
+}
+
+// By the first windows alone, so that it is the same whenever it is asked.
+bool Changes::is_settled(const Change& change) const {
+  const auto first_look = [&](const std::string& name) {
+    const std::vector<double>& sums = measurements_.kl(name);
+    return std::accumulate(sums.begin(), sums.begin() + kFirstLook, 0.0) /
+           static_cast<double>(kFirstLook * static_cast<size_t>(n_scored_));
+  };
+  const double kl = first_look(change.name);
+  const auto n_heads = static_cast<double>(shape_.n_layers * shape_.n_kv_heads);
+  if (kl > kTooMuch * options_.budget || kl < kTooLittle * options_.budget / n_heads) return true;
+  return std::any_of(change.rivals.begin(), change.rivals.end(),
+                     [&](const std::string& rival) { return kBeaten * first_look(rival) < kl; });
+}
+
+double Changes::mean_kl(const std::string& name) const {
+  const std::vector<double>& sums = measurements_.kl(name);
+  const auto n = static_cast<int64_t>(std::min(sums.size(), windows_.size()));
+  SLUICE_CHECK(n > 0);
+  return std::accumulate(sums.begin(), sums.begin() + n, 0.0) / static_cast<double>(n * n_scored_);
+}
+
+double Changes::kl(const HeadChange& change) const { return mean_kl(change.name(options_.heads)); }
+
+double Changes::kl(int64_t layer, BasisInput input, const GroupPlan& group) const {
+  return mean_kl(group_name(layer, input, group));
+}
+
+}  // namespace sluice
