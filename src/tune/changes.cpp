@@ -38,7 +38,8 @@ Changes::Changes(Model& model, const std::vector<TuneWindow>& windows, const Cha
       options_(options),
       measurements_(measurements),
       shape_(model.plan_shape()),
-      n_scored_(n_scored_of(model, windows.at(0))) {}
+      n_scored_(
+          WindowReference::n_scored_in(model, windows.at(0), WindowReference::Purpose::kChanges)) {}
 
 std::vector<Changes::Change> Changes::all() const {
   std::vector<Change> changes;
@@ -80,7 +81,8 @@ void Changes::measure(const std::function<void(double, const std::string&)>& pro
       progress(static_cast<double>(window * changes.size() + i) /
                    static_cast<double>(changes.size() * windows_.size()),
                change.name);
-      if (!reference) reference.emplace(model_, windows_[window], /*keep_layers=*/true);
+      if (!reference)
+        reference.emplace(model_, windows_[window], WindowReference::Purpose::kChanges);
       measurements_.add_kl(change.name, reference->kl_sum(change.plan, change.layer));
       if (std::chrono::steady_clock::now() - saved > kSaveEvery) {
         measurements_.save();

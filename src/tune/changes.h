@@ -34,7 +34,6 @@ class Changes {
   // Mean KL per token of what was measured.
   double kl(const HeadChange& change) const;
   double kl(int64_t layer, BasisInput input, const GroupPlan& group) const;
-  int64_t n_scored() const { return n_scored_; }  // predictions compared in each window
 
  private:
   struct Change {
@@ -53,7 +52,7 @@ class Changes {
   const ChangeOptions options_;
   Measurements& measurements_;
   PlanShape shape_;
-  int64_t n_scored_;
+  int64_t n_scored_;  // predictions compared in each window
 };
 
 }  // namespace sluice

@@ -13,6 +13,9 @@ namespace {
 // For scores and probabilities of the exact model. Where a vocabulary times a window is more, fewer
 // predictions are compared.
 constexpr int64_t kReferenceBytes = int64_t{512} << 20;
+// Neighbouring predictions say much the same of a change, and the output matrix takes longer than a
+// layer.
+constexpr int64_t kChangeScores = 256;
 // For the residual streams between layers.
 constexpr int64_t kResidualBytes = int64_t{2} << 30;
 
@@ -53,23 +56,25 @@ double UnitMean::standard_error() const {
 double Loss::ppl_ratio() const { return std::exp(log_ratio.mean()); }
 double Loss::ppl_ratio_stderr() const { return ppl_ratio() * log_ratio.standard_error(); }
 
-int64_t n_scored_of(const Model& model, const TuneWindow& window) {
+int64_t WindowReference::n_scored_in(const Model& model, const TuneWindow& window,
+                                     Purpose purpose) {
   constexpr int64_t kBytesPerScore = 2 * sizeof(float) + sizeof(double);
   const int64_t most =
       std::max<int64_t>(64, kReferenceBytes / (model.spec().vocab * kBytesPerScore));
-  return std::min(std::ssize(window.tokens) - 1, most);
+  return std::min(
+      {std::ssize(window.tokens) - 1, most, purpose == Purpose::kChanges ? kChangeScores : most});
 }
 
-WindowReference::WindowReference(Model& model, const TuneWindow& window, bool keep_layers)
+WindowReference::WindowReference(Model& model, const TuneWindow& window, Purpose purpose)
     : model_(model), window_(window) {
   const std::span<const int32_t> inputs(window.tokens.data(), window.tokens.size() - 1);
   const auto n = std::ssize(inputs);
   const ModelSpec& spec = model.spec();
-  scored_ = positions_to_score(n, n_scored_of(model, window));
+  scored_ = positions_to_score(n, n_scored_in(model, window, purpose));
   base_scores_ = host_buffer(DType::kF32, {n_scored(), spec.vocab});
   scores_ = host_buffer(DType::kF32, {n_scored(), spec.vocab});
   base_rows_.resize(scored_.size());
-  if (keep_layers) {
+  if (purpose == Purpose::kChanges) {
     const int64_t bytes = n * spec.d_model * element_bytes(DType::kF32);
     stride_ = (spec.n_layers * bytes + kResidualBytes - 1) / kResidualBytes;
     const int64_t n_kept = (spec.n_layers + stride_ - 1) / stride_;
@@ -142,7 +147,7 @@ double WindowReference::kl_sum(const Plan& plan, int64_t first_layer) {
 Loss loss_of(Model& model, const Plan& plan, const std::vector<TuneWindow>& windows) {
   Loss loss;
   for (const TuneWindow& window : windows)
-    WindowReference(model, window, /*keep_layers=*/false).add_loss(plan, 0, loss);
+    WindowReference(model, window, WindowReference::Purpose::kPlans).add_loss(plan, 0, loss);
   return loss;
 }
 

@@ -37,15 +37,18 @@ struct Loss {
   double ppl_ratio_stderr() const;
 };
 
-// Predictions that are compared in a window: all, or as many as there is memory for.
-int64_t n_scored_of(const Model& model, const TuneWindow& window);
-
 // The exact model on one window: what changes are compared with.
 class WindowReference {
  public:
-  // keep_layers: also the residual stream before every layer, or every few where memory is short,
-  // for measuring changes of one layer.
-  WindowReference(Model& model, const TuneWindow& window, bool keep_layers);
+  enum class Purpose : uint8_t {
+    kPlans,
+    // Changes of one layer: keeps the residual stream before every layer, or every few where memory
+    // is short, and compares fewer predictions.
+    kChanges,
+  };
+  WindowReference(Model& model, const TuneWindow& window, Purpose purpose);
+  // Predictions that are compared in a window: all, or as many as there is memory for.
+  static int64_t n_scored_in(const Model& model, const TuneWindow& window, Purpose purpose);
 
   // Adds what the plan does on the window. first_layer: before it the plan is exact.
   void add_loss(const Plan& plan, int64_t first_layer, Loss& loss);

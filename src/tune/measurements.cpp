@@ -10,7 +10,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr const char* kFormat = "sluice-measurements";
+constexpr const char* kFormat = "sluice-measurements 2";
 
 bool is_list_of_sums(const json& list) {
   if (!list.is_array()) return false;

@@ -146,7 +146,7 @@ class Tuner {
   std::vector<double> kls_of(const std::vector<Plan>& plans) {
     std::vector<UnitMean> kls(plans.size());
     for (size_t i = 0; i < std::min(kReuseWindows, windows().size()); ++i) {
-      WindowReference reference(model_, windows()[i], /*keep_layers=*/false);
+      WindowReference reference(model_, windows()[i], WindowReference::Purpose::kPlans);
       for (size_t plan = 0; plan < plans.size(); ++plan)
         kls[plan].add(0, reference.kl_sum(plans[plan], 0), reference.n_scored());
     }
@@ -274,8 +274,10 @@ class Tuner {
   Loss no_loss(const std::vector<TuneWindow>& windows) const {
     Loss loss;
     for (const TuneWindow& window : windows) {
-      loss.kl.add(window.unit, 0, changes_->n_scored());
-      loss.log_ratio.add(window.unit, 0, changes_->n_scored());
+      const int64_t n =
+          WindowReference::n_scored_in(model_, window, WindowReference::Purpose::kPlans);
+      loss.kl.add(window.unit, 0, n);
+      loss.log_ratio.add(window.unit, 0, n);
     }
     return loss;
   }

@@ -62,7 +62,7 @@ TEST_P(TuneLoss, TheExactPlanLosesNothing) {
 // The residual stream before a layer is all that earlier layers hand on.
 TEST_P(TuneLoss, ChangesGiveTheSameFromTheirOwnLayerOn) {
   const PlanShape shape = model.plan_shape();
-  WindowReference reference(model, window, /*keep_layers=*/true);
+  WindowReference reference(model, window, WindowReference::Purpose::kChanges);
   for (int64_t layer = 0; layer < shape.n_layers; ++layer)
     for (int64_t choice = 0; choice < options.n_choices(); ++choice) {
       const Plan plan{.attention = plan_with({layer, 0, 0, choice}, options, shape)};
