@@ -157,9 +157,9 @@ TEST(Measurements, GoOnWhereTheyWereAndOnlyThere) {
   EXPECT_EQ(again.times().at("prefill"), 3);
   EXPECT_FALSE(Measurements(path, {{"model", "b"}}).resumed());
   dir.write("broken",
-            "{\"format\": \"sluice-measurements\", \"key\": {\"model\": \"a\"}, \"kl\": 1");
+            "{\"format\": \"sluice-measurements 2\", \"key\": {\"model\": \"a\"}, \"kl\": 1");
   EXPECT_FALSE(Measurements(dir.path() / "broken", key).resumed());
-  dir.write("odd", R"({"format": "sluice-measurements", "key": {"model": "a"},
+  dir.write("odd", R"({"format": "sluice-measurements 2", "key": {"model": "a"},
                        "kl": {"x": ["no"], "y": [-1], "z": [0.5]}})");
   const Measurements odd(dir.path() / "odd", key);
   EXPECT_TRUE(odd.kl("x").empty() && odd.kl("y").empty());
