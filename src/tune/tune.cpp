@@ -17,7 +17,7 @@ namespace {
 constexpr double kWellUsed = 0.9;
 constexpr int kMostBudgets = 8;
 // Of a budget that did not hold on other text.
-constexpr double kBackOff = 0.85;
+constexpr double kBackOff = 0.95;
 // A plan below this gains nothing.
 constexpr double kLeastBudget = 1e-6;
 // Parts of the budget that are left for choices other than reused sets, and windows to see what
@@ -196,7 +196,7 @@ class Tuner {
       const Chosen found = reusing(base, layers);
       progress_(kChangesShare + kCostsShare + kSearchShare, "sets of the layer before");
       if (layers.empty() || found.cost >= least_cost ||
-          !options_.contract.holds(loss_of(model_, found.plan, windows())))
+          options_.contract.excess(loss_of(model_, found.plan, windows()), /*n_errors=*/0) > 1)
         continue;
       least_cost = found.cost;
       reuse_ = {.share = share, .layers = layers};
@@ -222,7 +222,8 @@ class Tuner {
     double budget = options_.contract.first_budget();
     for (int i = 0; i < kMostBudgets && budget > kLeastBudget; ++i) {
       const TuneStep step = try_budget(budget, windows(), false);
-      const double used = options_.contract.excess(step.loss);
+      // The mean alone: how sure it is, more documents tell below.
+      const double used = options_.contract.excess(step.loss, /*n_errors=*/0);
       if (used <= 1) {
         low = budget;
         if (used >= kWellUsed) break;
@@ -351,9 +352,9 @@ class Tuner {
 
 }  // namespace
 
-double Contract::excess(const Loss& loss) const {
-  const double kl = loss.kl.mean() + 2 * loss.kl.standard_error();
-  const double log_ratio = loss.log_ratio.mean() + 2 * loss.log_ratio.standard_error();
+double Contract::excess(const Loss& loss, double n_errors) const {
+  const double kl = loss.kl.mean() + n_errors * loss.kl.standard_error();
+  const double log_ratio = loss.log_ratio.mean() + n_errors * loss.log_ratio.standard_error();
   const auto used = [](double found, double most) {
     if (std::isinf(most)) return 0.0;
     if (found <= 0) return 0.0;

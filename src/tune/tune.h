@@ -22,8 +22,8 @@ struct Contract {
   double max_ppl_ratio = std::numeric_limits<double>::infinity();  // against the exact model
 
   bool holds(const Loss& loss) const { return excess(loss) <= 1; }
-  // How much of what is allowed is used up; above 1 it is broken.
-  double excess(const Loss& loss) const;
+  // How much of what is allowed is used up, so many standard errors added; above 1 it is broken.
+  double excess(const Loss& loss, double n_errors = 2) const;
   // The KL to begin with. ln(ppl ratio) is about as large, and may be smaller.
   double first_budget() const;
 };
