@@ -75,6 +75,8 @@ void print_result(const TuneFlags& flags, const TuneResult& result) {
                                 flags.objective == "memory" ? "memory" : "time"));
   line("calibration", loss_text(result.calibration));
   line("held out", loss_text(result.held_out));
+  line("gap", fmt::format("KL {:+.5f}, held out against calibration",
+                          result.held_out.kl.mean() - result.calibration.kl.mean()));
   for (const BenchCase& found : result.speed.cases)
     if (found.candidate > 0)
       line(found.name.c_str(), fmt::format("{:.2f}x dense ({:.2f} to {:.2f})", found.speedup.middle,

@@ -64,6 +64,8 @@ json figures(const TuneOptions& options, const TuneResult& result) {
           {"calibration", describe_loss(result.calibration)},
           {"held_out", describe_loss(result.held_out)},
           {"predicted_kl", result.predicted_kl},
+          // Below 0 where held-out documents happen to be easier.
+          {"generalisation_gap", result.held_out.kl.mean() - result.calibration.kl.mean()},
           {"candidates", std::move(steps)},
           {"cost", {{"dense", result.dense_cost}, {"plan", result.cost}}},
           {"time", describe_times(options, result)},
