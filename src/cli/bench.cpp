@@ -81,34 +81,29 @@ std::vector<UniformAttention> attention_to_time(const AttentionFlags& flags) {
 
 void run_bench(BenchFlags& flags) {
   const std::vector<UniformAttention> attention = attention_to_time(flags.attention);
-  std::vector<UniformLinear> linear = linear_choices(flags.linear, flags.attention.joint);
+  const std::vector<UniformLinear> linear = linear_choices(flags.linear, flags.attention.joint);
   check_outputs(flags, {flags.file, flags.linear.bases, flags.plan});
   const auto checkpoint = open_checkpoint(flags.model);
   const ModelSpec& spec = checkpoint->spec();
-  const std::optional<SidecarBases> bases =
-      read_bases_of(flags.linear, *checkpoint, flags.file, linear);
-  const std::optional<GivenPlan> plan =
-      read_plan(flags.plan, !attention.empty() || !linear.empty(), *checkpoint, flags.file);
-  const std::vector<UniformChoice> choices =
-      plan ? std::vector{plan->choice} : combined(attention, linear);
+  const Acceleration acceleration = read_acceleration(
+      {.plan = flags.plan, .attention = attention, .linear = linear, .linear_flags = flags.linear},
+      *checkpoint, flags.file);
   const std::vector<int32_t> tokens = tokens_of(flags, *checkpoint);
   const auto n_tokens = static_cast<int64_t>(tokens.size());
   flags.bench.lengths = lengths_of(flags, spec, n_tokens);
   check_lengths(flags.bench.lengths, spec.max_positions, n_tokens);
   flags.context = std::min(bench_tokens(flags.bench), spec.max_positions);
   Model model = load_model(checkpoint, flags);
-  const std::vector<Plan> plans =
-      plan ? std::vector{prepared_plan(model, *plan)} : prepared_plans(model, choices, bases);
+  const std::vector<Plan> plans = prepared_plans(model, acceleration);
   BenchResult result;
   {
     ProgressBar bar("bench", flags.quiet);
-    result = bench_model(model, tokens, bench_candidates(choices, plans, model.plan_shape()),
-                         flags.bench,
-                         [&](double done, const std::string& now) { bar.update(done, now); });
+    result = bench_model(
+        model, tokens, bench_candidates(acceleration.choices, plans, model.plan_shape()),
+        flags.bench, [&](double done, const std::string& now) { bar.update(done, now); });
   }
   print_notes(flags, attention, spec.causal, result);
-  const std::optional<SidecarBases>& used_bases = plan ? plan->bases : bases;
-  warn_of_same_text(used_bases);
+  warn_of_same_text(acceleration.bases);
   const TextTable table = bench_table(
       result, fmt::format("{}, {}, {} thread{}: median of {} samples, speed-up over dense with its "
                           "lowest and highest, and shares of the time",
@@ -120,7 +115,8 @@ void run_bench(BenchFlags& flags) {
                                  .checkpoint = *checkpoint,
                                  .model = model,
                                  .text = flags.file,
-                                 .bases = used_bases ? &*used_bases : nullptr},
+                                 .model_sha256 = acceleration.model_sha256,
+                                 .bases = acceleration.bases ? &*acceleration.bases : nullptr},
                                 result),
                   flags);
 }

@@ -27,38 +27,47 @@ void add_plan_option(CLI::App& command, std::string& path) {
                      "What every layer, head and matrix does: a file from sluice tune");
 }
 
-std::optional<GivenPlan> read_plan(const std::string& path, bool others,
-                                   const Checkpoint& checkpoint, const std::string& text) {
-  if (path.empty()) return {};
-  if (others)
-    throw CLI::ValidationError(
-        "--plan says what attention and linear layers do, leave --attention and --linear out");
-  PlanFile file = read_plan_file(path);
-  UniformChoice choice = heading_of(file.plan, path);
-  GivenPlan given{.file = std::move(file), .choice = std::move(choice), .bases = {}};
-  if (given.file.bases)
-    given.bases = read_sidecar(bases_path(*given.file.bases, path).string(), checkpoint, text);
+Acceleration read_acceleration(WantedAcceleration wanted, const Checkpoint& checkpoint,
+                               const std::string& text) {
+  Acceleration out;
+  if (wanted.plan.empty()) {
+    out.bases = read_bases_of(wanted.linear_flags, checkpoint, text, wanted.linear);
+    out.choices = combined(wanted.attention, wanted.linear);
+  } else {
+    if (!wanted.attention.empty() || !wanted.linear.empty())
+      throw CLI::ValidationError(
+          "--plan says what attention and linear layers do, leave --attention and --linear out");
+    out.plan = read_plan_file(wanted.plan);
+    out.choices = {heading_of(out.plan->plan, wanted.plan)};
+    if (out.plan->bases)
+      out.bases = read_sidecar(bases_path(*out.plan->bases, wanted.plan), checkpoint, text);
+  }
+  // That of the bases is the checkpoint's: it has been compared.
+  if (out.bases) out.model_sha256 = out.bases->bases.model_sha256;
+  if (!out.plan) return out;
+  if (out.model_sha256.empty()) out.model_sha256 = model_sha256(checkpoint);
   // Before minutes of loading.
   const ModelSpec& spec = checkpoint.spec();
-  check_plan_file(
-      given.file, path,
-      // That of the bases is the checkpoint's: it has been compared.
-      {.sha256 = given.bases ? given.bases->bases.model_sha256 : model_sha256(checkpoint),
-       .shape = {.n_layers = spec.n_layers,
-                 .n_kv_heads = spec.n_kv_heads,
-                 .causal = spec.causal,
-                 .windows = {},
-                 .context = spec.max_positions},
-       .linear = linear_shape_of(spec),
-       .bases = given.bases ? &given.bases->bases : nullptr});
-  return given;
+  check_plan_file(*out.plan, wanted.plan,
+                  {.sha256 = out.model_sha256,
+                   .shape = {.n_layers = spec.n_layers,
+                             .n_kv_heads = spec.n_kv_heads,
+                             .causal = spec.causal,
+                             .windows = {},
+                             .context = spec.max_positions},
+                   .linear = linear_shape_of(spec),
+                   .bases = out.bases ? &out.bases->bases : nullptr});
+  return out;
 }
 
-Plan prepared_plan(Model& model, const GivenPlan& given) {
-  if (given.bases) model.prepare_selection(given.bases->bases);
-  model.prepare_linear(given.file.plan.linear, given.bases ? &given.bases->bases : nullptr);
-  check_plan(given.file.plan.attention, model.plan_shape());
-  return given.file.plan;
+std::vector<Plan> prepared_plans(Model& model, const Acceleration& acceleration) {
+  const std::optional<PlanFile>& file = acceleration.plan;
+  const std::optional<SidecarBases>& bases = acceleration.bases;
+  if (!file) return prepared_plans(model, acceleration.choices, bases);
+  if (bases) model.prepare_selection(bases->bases);
+  model.prepare_linear(file->plan.linear, bases ? &bases->bases : nullptr);
+  check_plan(file->plan.attention, model.plan_shape());
+  return {file->plan};
 }
 
 bool is_faster(const PlanFile& file, int64_t n_prompt, int64_t n_predict) {

@@ -115,10 +115,7 @@ nlohmann::json results_of(const std::string& command, const ResultsOrigin& origi
                           int64_t n_tokens) {
   const Backend& backend = origin.model.backend();
   nlohmann::json json = results_header(command, origin.command_line, backend);
-  // Bases were compared with the model's hash when they were read.
-  json["model"] = describe_model(
-      origin.checkpoint, backend,
-      origin.bases != nullptr ? origin.bases->bases.model_sha256 : origin.model_sha256);
+  json["model"] = describe_model(origin.checkpoint, backend, origin.model_sha256);
   if (!origin.text.empty()) json["text"] = describe_text(origin.text, n_tokens);
   if (origin.bases != nullptr) json["bases"] = describe_bases(origin.bases->origin);
   return json;

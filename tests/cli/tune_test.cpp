@@ -48,6 +48,7 @@ TEST_F(TuneCommand, ThePlanKeepsItsContractAndOthersFollowIt) {
           file});
   const json evaluated = parsed(file);
   EXPECT_EQ(evaluated.at("runs")[0].at("settings").at("plan"), "plan.json");
+  EXPECT_EQ(evaluated.at("model").at("sha256"), made.at("model").at("sha256"));
   EXPECT_GT(evaluated.at("metrics").at("kl_mean"), 0);
   EXPECT_LT(evaluated.at("metrics").at("keys_read_fraction"), 1);
   run_ok({"bench", "-m", folder.path(), "-f", text, "-c", "32", "-n", "2", "--repeat", "1",
@@ -95,8 +96,12 @@ TEST_F(TuneCommand, RefusesInOneLine) {
   const std::string broken = dir.write("broken.json", "{\"format\": \"sluice-plan\"").string();
   expect_complaint(run_program(eval_of(folder, {"--plan", broken})), 1, {"broken.json"});
   run_ok(tune({"--max-kl", "0.5", "--objective", "memory"}));
-  expect_complaint(run_program(eval_of(folder, {"--plan", plan, "--attention", "keys"})), 2,
-                   {"--plan", "--attention"});
+  for (const Args& choice : {Args{"--attention", "keys"}, Args{"--linear", "graded"}})
+    for (Args args : {Args{"eval", "-f", text}, Args{"bench"}, Args{"generate", "-p", "a"}}) {
+      args.insert(args.end(), {"-m", folder.path(), "--plan", plan});
+      args.insert(args.end(), choice.begin(), choice.end());
+      expect_complaint(run_program(args), 2, {"--plan", "--attention", "--linear"});
+    }
   json other = parsed(plan);
   other["model"]["sha256"] = std::string(64, '0');
   expect_complaint(
