@@ -27,6 +27,7 @@ struct BenchFlags : CommonOptions {
   std::string format = "md";
   BenchOptions bench;
   std::string plan;
+  bool always = false;
   AttentionFlags attention;
   LinearFlags linear;
 };
@@ -79,6 +80,19 @@ std::vector<UniformAttention> attention_to_time(const AttentionFlags& flags) {
   return choices;
 }
 
+// A plan file is followed where generate would follow it.
+std::vector<BenchCandidate> candidates_of(const Acceleration& acceleration, Model& model,
+                                          bool always) {
+  std::vector<BenchCandidate> candidates = bench_candidates(
+      acceleration.choices, prepared_plans(model, acceleration), model.plan_shape());
+  if (acceleration.plan)
+    candidates.front().follows = [always, &file = *acceleration.plan](int64_t n_tokens,
+                                                                      int64_t n_predict) {
+      return always || is_faster(file, n_tokens, n_predict);
+    };
+  return candidates;
+}
+
 void run_bench(BenchFlags& flags) {
   const std::vector<UniformAttention> attention = attention_to_time(flags.attention);
   const std::vector<UniformLinear> linear = linear_choices(flags.linear, flags.attention.joint);
@@ -94,13 +108,12 @@ void run_bench(BenchFlags& flags) {
   check_lengths(flags.bench.lengths, spec.max_positions, n_tokens);
   flags.context = std::min(bench_tokens(flags.bench), spec.max_positions);
   Model model = load_model(checkpoint, flags);
-  const std::vector<Plan> plans = prepared_plans(model, acceleration);
+  std::vector<BenchCandidate> candidates = candidates_of(acceleration, model, flags.always);
   BenchResult result;
   {
     ProgressBar bar("bench", flags.quiet);
-    result = bench_model(
-        model, tokens, bench_candidates(acceleration.choices, plans, model.plan_shape()),
-        flags.bench, [&](double done, const std::string& now) { bar.update(done, now); });
+    result = bench_model(model, tokens, std::move(candidates), flags.bench,
+                         [&](double done, const std::string& now) { bar.update(done, now); });
   }
   print_notes(flags, attention, spec.causal, result);
   warn_of_same_text(acceleration.bases);
@@ -138,12 +151,17 @@ Run add_bench(CLI::App& program) {
       "subspace; weights the share of the blocks' linear weights that decoding a token reads.\n"
       "Both are of the test's own tokens. (In a prefill tokens share the weights: a dash.)\n"
       "\n"
+      "With --plan a length runs as `generate` would run it for a prompt of that length and\n"
+      "--predict tokens after it: dense, and marked so, where the plan was not measured faster.\n"
+      "--always follows the plan everywhere.\n"
+      "\n"
       "Give a text like those you serve: how many tokens are redundant depends on it. Without\n"
       "one tokens are random, which is good enough for the dense model only.\n"
       "\n"
       "  sluice bench -m MODEL\n"
       "  sluice bench -m MODEL -f wiki.txt -c 512,1024,2048 --attention keys --tau 0.3,0.5\n"
-      "  sluice bench -m MODEL -f wiki.txt --linear gsi --bases bases.safetensors --rank 64,128");
+      "  sluice bench -m MODEL -f wiki.txt --linear gsi --bases bases.safetensors --rank 64,128\n"
+      "  sluice bench -m MODEL -f wiki.txt -c 128,512,2048 --plan plan.json");
   auto flags = std::make_shared<BenchFlags>();
   add_common_options(*command, *flags);
   command->remove_option(command->get_option("--context"));
@@ -172,7 +190,7 @@ Run add_bench(CLI::App& program) {
       ->add_option("--separator", flags->separator,
                    "What parts documents in the file; empty for none")
       ->capture_default_str();
-  add_plan_option(*command, flags->plan);
+  add_auto_plan_options(*command, flags->plan, flags->always);
   add_attention_options(*command, flags->attention, /*lists=*/true);
   add_linear_options(*command, flags->linear, /*lists=*/true);
   return [flags](const std::string& command_line) {

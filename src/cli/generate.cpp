@@ -97,18 +97,23 @@ void run_generate(GenerateFlags flags, bool has_prompt, bool has_file) {
                plan ? ran : "attention " + attention_text(choice.attention, model.plan_shape()),
                plan ? "" : linear_note(choice.linear, result.linear));
   warn_of_same_text(acceleration.bases);
-  if (flags.wants_results())
-    write_outputs(generate_results({.command_line = flags.command_line,
-                                    .checkpoint = *checkpoint,
-                                    .model = model,
-                                    .model_sha256 = acceleration.model_sha256,
-                                    .bases = acceleration.bases ? &*acceleration.bases : nullptr},
-                                   {.prompt = prompt,
-                                    .text = answer,
-                                    .options = flags.generate,
-                                    .choice = choice,
-                                    .result = result}),
-                  flags);
+  if (!flags.wants_results()) return;
+  nlohmann::json json =
+      generate_results({.command_line = flags.command_line,
+                        .checkpoint = *checkpoint,
+                        .model = model,
+                        .model_sha256 = acceleration.model_sha256,
+                        .bases = acceleration.bases ? &*acceleration.bases : nullptr},
+                       {.prompt = prompt,
+                        .text = answer,
+                        .options = flags.generate,
+                        .choice = choice,
+                        .result = result});
+  if (plan) {
+    json["settings"]["plan"] = acceleration.choices.front().file;
+    json["settings"]["ran"] = choice.file.empty() ? "dense" : "plan";
+  }
+  write_outputs(json, flags);
 }
 
 }  // namespace
@@ -159,9 +164,7 @@ Run add_generate(CLI::App& program) {
                       "End before this text appears; may be given several times");
   command->add_option("--seed", sampler.seed, "Seed of the random choices")->capture_default_str();
   command->add_flag("--ignore-eos", generate.ignore_eos, "Go on past the end token");
-  add_plan_option(*command, flags->plan);
-  command->add_flag("--always", flags->always,
-                    "Run the plan where dense was measured to be faster, too");
+  add_auto_plan_options(*command, flags->plan, flags->always);
   add_attention_options(*command, flags->attention, /*lists=*/false);
   add_linear_options(*command, flags->linear, /*lists=*/false);
   return [flags, prompt, file](const std::string& command_line) {

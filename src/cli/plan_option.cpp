@@ -22,9 +22,15 @@ UniformChoice heading_of(const Plan& plan, const std::string& path) {
 
 }  // namespace
 
-void add_plan_option(CLI::App& command, std::string& path) {
-  command.add_option("--plan", path,
-                     "What every layer, head and matrix does: a file from sluice tune");
+CLI::Option* add_plan_option(CLI::App& command, std::string& path) {
+  return command.add_option("--plan", path,
+                            "What every layer, head and matrix does: a file from sluice tune");
+}
+
+void add_auto_plan_options(CLI::App& command, std::string& path, bool& always) {
+  command
+      .add_flag("--always", always, "Follow the plan where dense was measured to be faster, too")
+      ->needs(add_plan_option(command, path));
 }
 
 Acceleration read_acceleration(WantedAcceleration wanted, const Checkpoint& checkpoint,

@@ -15,7 +15,9 @@
 
 namespace sluice::cli {
 
-void add_plan_option(CLI::App& command, std::string& path);
+CLI::Option* add_plan_option(CLI::App& command, std::string& path);
+// --plan, and --always: commands that run dense where the plan was not measured faster.
+void add_auto_plan_options(CLI::App& command, std::string& path, bool& always);
 
 // What flags ask for: a plan, or choices.
 struct WantedAcceleration {

@@ -73,6 +73,63 @@ TEST_F(TuneCommand, GenerateSaysWhichRan) {
   EXPECT_NE(run_ok(other).err.find("plan slow.json"), std::string::npos);
 }
 
+TEST_F(TuneCommand, BenchFollowsThePlanWhereGenerateWould) {
+  run_ok(tune({"--max-kl", "0.5", "--objective", "memory"}));
+  json timed = parsed(plan);
+  timed["objective"] = "prefill";
+  timed["auto"] = {{"prefill_from", 16}, {"decode_from", 24}};
+  const std::string path = out.write("timed.json", timed.dump()).string();
+  // Which ran, by name of the test; of the plan alone.
+  const auto ran = [&](const Args& more) {
+    Args args{"bench", "-m",       folder.path(), "-f",      text,     "--plan",
+              path,    "--repeat", "1",           "--quiet", "--json", file};
+    args.insert(args.end(), more.begin(), more.end());
+    const RunResult result = run_ok(args);
+    json names;
+    const json results = parsed(file);
+    for (const json& found : results.at("cases")) {
+      const json& settings = found.at("settings");
+      if (!settings.contains("plan")) continue;
+      const bool dense = settings.at("ran") == "dense";
+      EXPECT_EQ(settings.at("plan"), "timed.json");
+      EXPECT_EQ(found.at("label"), dense ? "timed.json (dense)" : "timed.json");
+      EXPECT_EQ(found.at("mode"), dense ? "dense" : "keys");
+      EXPECT_EQ(found.at("n_reps_fraction").is_null(), dense);
+      EXPECT_NE(result.out.find("| " + found.at("label").get<std::string>() + " "),
+                std::string::npos)
+          << result;
+      names[found.at("name").get<std::string>()] = settings.at("ran");
+    }
+    return names;
+  };
+  // Decoding is not faster behind 16 tokens, and nothing is decoded behind 39.
+  EXPECT_EQ(ran({"-c", "8,16,24,39", "-n", "4"}), json({{"pp8", "dense"},
+                                                        {"tg@8", "dense"},
+                                                        {"pp16", "dense"},
+                                                        {"tg@16", "dense"},
+                                                        {"pp24", "plan"},
+                                                        {"tg@24", "plan"},
+                                                        {"pp39", "plan"}}));
+  EXPECT_EQ(ran({"-c", "8,16", "-n", "0"}), json({{"pp8", "dense"}, {"pp16", "plan"}}));
+  EXPECT_EQ(ran({"-c", "8", "-n", "0", "--always"}), json({{"pp8", "plan"}}));
+  expect_complaint(run_program({"bench", "-m", folder.path(), "--always"}), 2,
+                   {"--always", "--plan"});
+
+  const auto generated = [&](const Args& more) {
+    Args args{"generate", "-m",     folder.path(), "-p",      "abab",   "-n",
+              "4",        "--plan", path,          "--quiet", "--json", file};
+    args.insert(args.end(), more.begin(), more.end());
+    run_ok(args);
+    return parsed(file).at("settings");
+  };
+  const json dense = generated({}), always = generated({"--always"});
+  EXPECT_EQ(dense.at("plan"), "timed.json");
+  EXPECT_EQ(dense.at("ran"), "dense");
+  EXPECT_EQ(dense.at("attention"), "dense");
+  EXPECT_EQ(always.at("ran"), "plan");
+  EXPECT_EQ(always.at("attention"), "keys");
+}
+
 TEST_F(TuneCommand, NothingAllowedIsDenseAndFine) {
   const RunResult result = run_ok(tune({"--max-kl", "0", "--objective", "memory"}));
   EXPECT_NE(result.out.find("dense: no choice saves anything within the contract"),
