@@ -92,6 +92,7 @@ void run_comparison(const EvalOptions& options, const Checkpoint& checkpoint, Te
   }
   warn_of_leaks(attention_choices(options.attention), shape.causal);
   warn_of_same_text(acceleration.bases);
+  note_other_use(acceleration, model, model.context());
   if (choices.size() == 1)
     print_summary(result.plans.front(), choices.front());
   else

@@ -97,6 +97,8 @@ void run_generate(GenerateFlags flags, bool has_prompt, bool has_file) {
                plan ? ran : "attention " + attention_text(choice.attention, model.plan_shape()),
                plan ? "" : linear_note(choice.linear, result.linear));
   warn_of_same_text(acceleration.bases);
+  const int64_t n_tokens = result.n_prompt + std::ssize(result.tokens);
+  note_other_use(acceleration, model, choice.file.empty() ? 0 : n_tokens);
   if (!flags.wants_results()) return;
   nlohmann::json json =
       generate_results({.command_line = flags.command_line,

@@ -1,9 +1,13 @@
 #include "cli/plan_option.h"
 
-#include <algorithm>
+#include <fmt/format.h>
+
+#include <cstdio>
 #include <filesystem>
 
+#include "core/threads.h"
 #include "eval/results.h"
+#include "io/quote.h"
 #include "model/shapes.h"
 
 namespace sluice::cli {
@@ -74,6 +78,34 @@ std::vector<Plan> prepared_plans(Model& model, const Acceleration& acceleration)
   model.prepare_linear(file->plan.linear, bases ? &bases->bases : nullptr);
   check_plan(file->plan.attention, model.plan_shape());
   return {file->plan};
+}
+
+void note_other_use(const Acceleration& acceleration, const Model& model, int64_t n_tokens) {
+  if (!acceleration.plan) return;
+  const PlanFile& file = *acceleration.plan;
+  const std::string& name = acceleration.choices.front().file;
+  if (n_tokens > file.context)
+    fmt::print(stderr,
+               "sluice: {} was measured with up to {} tokens, here are up to {}: its loss may be "
+               "another\n",
+               path_label(name), file.context, n_tokens);
+  if (!file.measured) return;
+  std::vector<std::string> there, here;
+  const auto compare = [&](const char* word, const std::string& measured, const std::string& now) {
+    if (measured == now) return;
+    there.push_back(word + path_label(measured));
+    here.push_back(word + now);
+  };
+  const auto threads_text = [](int64_t n) {
+    return fmt::format("{} thread{}", n, n == 1 ? "" : "s");
+  };
+  const Backend& backend = model.backend();
+  compare("with ", threads_text(file.measured->threads), threads_text(threads()));
+  compare("in ", file.measured->dtype, std::string(dtype_name(backend.compute_dtype())));
+  compare("on ", file.measured->device, device_text(backend));
+  if (!there.empty())
+    fmt::print(stderr, "sluice: {} was measured {}, here it runs {}: what is faster may differ\n",
+               path_label(name), fmt::join(there, " "), fmt::join(here, " "));
 }
 
 bool is_faster(const PlanFile& file, int64_t n_prompt, int64_t n_predict) {

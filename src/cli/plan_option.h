@@ -45,6 +45,11 @@ Acceleration read_acceleration(WantedAcceleration wanted, const Checkpoint& chec
 // model, at the context in use, cannot follow one.
 std::vector<Plan> prepared_plans(Model& model, const Acceleration& acceleration);
 
+// Says on stderr where a run is not like those that its plan was measured in: another number
+// format, device or number of threads, or more tokens. n_tokens: read with the plan at a time, at
+// most.
+void note_other_use(const Acceleration& acceleration, const Model& model, int64_t n_tokens);
+
 // Whether a plan was measured to be faster than dense for a prompt of so many tokens: reading it,
 // and generating after it where more than a token is asked for.
 bool is_faster(const PlanFile& file, int64_t n_prompt, int64_t n_predict);

@@ -90,6 +90,10 @@ nlohmann::json results_header(const std::string& command, const std::string& com
             {"gpu", nullptr}}}};
 }
 
+std::string device_text(const Backend& backend) {
+  return fmt::format("{}, {}", cpu_name(), backend.description());
+}
+
 nlohmann::json describe_model(const Checkpoint& checkpoint, const Backend& backend,
                               const std::string& known_sha256) {
   const ModelSpec& spec = checkpoint.spec();

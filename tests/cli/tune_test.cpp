@@ -42,6 +42,8 @@ TEST_F(TuneCommand, ThePlanKeepsItsContractAndOthersFollowIt) {
   EXPECT_EQ(made.at("format"), "sluice-plan");
   EXPECT_EQ(made.at("contract").at("max_kl"), 0.5);
   EXPECT_EQ(made.at("model").at("sha256"), found.at("model").at("sha256"));
+  EXPECT_EQ(made.at("measured").at("dtype"), "f32");
+  EXPECT_EQ(made.at("measured").at("threads"), found.at("machine").at("threads"));
   EXPECT_TRUE(found.at("dense_because").is_null());
 
   run_ok({"eval", "-m", folder.path(), "-f", text, "-c", "32", "--plan", plan, "--quiet", "--json",
@@ -128,6 +130,44 @@ TEST_F(TuneCommand, BenchFollowsThePlanWhereGenerateWould) {
   EXPECT_EQ(dense.at("attention"), "dense");
   EXPECT_EQ(always.at("ran"), "plan");
   EXPECT_EQ(always.at("attention"), "keys");
+}
+
+TEST_F(TuneCommand, ARunUnlikeThoseMeasuredGetsALine) {
+  run_ok(tune({"--max-kl", "0.5", "--objective", "memory"}));
+  const std::vector<Args> runs = {{"eval", "-f", text, "-c", "32", "--windows", "1"},
+                                  {"bench", "-f", text, "-c", "32", "-n", "2", "--repeat", "1"},
+                                  {"generate", "-p", "abab", "-n", "4"}};
+  const auto lines = [&](Args args, const std::string& path, const Args& more = {}) {
+    args.insert(args.end(), {"-m", folder.path(), "--plan", path, "--quiet"});
+    args.insert(args.end(), more.begin(), more.end());
+    return run_ok(args).err;
+  };
+  json other = parsed(plan);
+  other["measured"]["threads"] = 999;
+  const std::string threads = out.write("threads.json", other.dump()).string();
+  other["measured"] = {{"dtype", "bf16"}, {"device", "a\nB"}, {"threads", 1}};
+  other["context"] = 3;
+  const std::string all = out.write("all.json", other.dump()).string();
+  other.erase("measured");
+  const std::string untold = out.write("untold.json", other.dump()).string();
+  for (const Args& run : runs) {
+    EXPECT_EQ(lines(run, plan), "");
+    EXPECT_EQ(lines(run, threads, {"-t", "2"}),
+              "sluice: threads.json was measured with 999 threads, here it runs with 2 threads: "
+              "what is faster may differ\n");
+    const std::string several = lines(run, all, {"-t", "1"});
+    EXPECT_NE(several.find("all.json was measured in bf16 on a\\x0aB, here it runs in f32 on "),
+              std::string::npos)
+        << several;
+    EXPECT_NE(several.find("all.json was measured with up to 3 tokens, here are up to "),
+              std::string::npos)
+        << several;
+    EXPECT_EQ(lines(run, untold).find("here it runs"), std::string::npos);
+  }
+  // The context is that of a run that follows the plan.
+  other["objective"] = "prefill";
+  other["auto"] = {{"prefill_from", 1000}, {"decode_from", 1000}};
+  EXPECT_EQ(lines(runs.back(), out.write("slow.json", other.dump()).string()), "");
 }
 
 TEST_F(TuneCommand, NothingAllowedIsDenseAndFine) {
