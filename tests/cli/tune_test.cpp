@@ -132,10 +132,58 @@ TEST_F(TuneCommand, BenchFollowsThePlanWhereGenerateWould) {
   EXPECT_EQ(always.at("attention"), "keys");
 }
 
+TEST_F(TuneCommand, AnalyzeFollowsThePlansSets) {
+  run_ok(tune({"--max-kl", "0.5", "--objective", "memory"}));
+  const Args analyze{"analyze", "-m", folder.path(), "-f", text, "--plan", plan, "--quiet"};
+  const auto with = [&](const Args& more) {
+    Args args = analyze;
+    args.insert(args.end(), more.begin(), more.end());
+    return args;
+  };
+  const std::string page = (out.path() / "r.html").string();
+  const RunResult shown = run_ok(with({"--windows", "2", "--json", file, "--html", page}));
+  for (const char* title : {"the sets of plan.json", "over 2 windows", "Keys read", "| all "})
+    EXPECT_NE(shown.out.find(title), std::string::npos) << title << "\n" << shown;
+  for (const char* title : {"Table ", "Agreement", "Cost model"})
+    EXPECT_EQ(shown.out.find(title), std::string::npos) << title << "\n" << shown;
+  EXPECT_EQ(shown.err, "");
+  const json found = parsed(file);
+  EXPECT_EQ(found.at("settings").at("plan"), "plan.json");
+  EXPECT_EQ(found.at("settings").at("context"), json({32}));  // the plan's
+  EXPECT_EQ(found.at("model").at("sha256"), parsed(plan).at("model").at("sha256"));
+  EXPECT_EQ(found.at("runs"), json::array());
+  EXPECT_EQ(found.at("plan").at("layers").size(), 2u);
+  const json& run = found.at("plan_runs").at(0);
+  EXPECT_EQ(run.at("n_tokens"), 32);
+  EXPECT_EQ(run.at("n_windows"), 2);
+  EXPECT_EQ(run.at("layers").size(), 2u);
+  EXPECT_LT(run.at("summary").at("keys_read_fraction"), 1);
+
+  const RunResult table = run_ok(with({"-c", "16,24", "--format", "csv"}));
+  EXPECT_NE(table.out.find("dense attention reads and keeps, 16 tokens"), std::string::npos)
+      << table;
+  EXPECT_NE(table.out.find("dense attention reads and keeps, 24 tokens"), std::string::npos)
+      << table;
+
+  for (const Args& other :
+       {Args{"--tau", "0.3"}, Args{"--select", "greedy"}, Args{"--space", "normed"},
+        Args{"--sinks", "1"}, Args{"--outlier-ratio", "1"}, Args{"--deep", "1"}, Args{"--subspace"},
+        Args{"--joint"}, Args{"--bases", "b"}, Args{"--rank", "2"}, Args{"--seed", "1"}})
+    expect_complaint(run_program(with(other)), 2, {"--plan", other.front()});
+  json paper = parsed(plan);
+  paper["layers"][1] = {{"layer", 1}, {"mode", "paper"}, {"heads", json::array()}};
+  for (int64_t h = 0; h < paper["model"]["n_kv_heads"]; ++h)
+    paper["layers"][1]["heads"].push_back({{"kind", "clusters"}, {"tau", 0.3}});
+  Args args = analyze;
+  args[6] = out.write("paper.json", paper.dump()).string();
+  expect_complaint(run_program(args), 1, {"layer 1", "attention paper"});
+}
+
 TEST_F(TuneCommand, ARunUnlikeThoseMeasuredGetsALine) {
   run_ok(tune({"--max-kl", "0.5", "--objective", "memory"}));
   const std::vector<Args> runs = {{"eval", "-f", text, "-c", "32", "--windows", "1"},
                                   {"bench", "-f", text, "-c", "32", "-n", "2", "--repeat", "1"},
+                                  {"analyze", "-f", text, "-c", "32", "--windows", "1"},
                                   {"generate", "-p", "abab", "-n", "4"}};
   const auto lines = [&](Args args, const std::string& path, const Args& more = {}) {
     args.insert(args.end(), {"-m", folder.path(), "--plan", path, "--quiet"});
