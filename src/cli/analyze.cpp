@@ -12,10 +12,12 @@
 #include <optional>
 
 #include "cli/analyze_joint.h"
+#include "cli/analyze_plan.h"
 #include "cli/analyze_subspace.h"
 #include "cli/analyze_tables.h"
 #include "cli/commands.h"
 #include "cli/options.h"
+#include "cli/plan_option.h"
 #include "cli/progress.h"
 #include "core/error.h"
 #include "eval/analyze_results.h"
@@ -41,6 +43,7 @@ struct AnalyzeFlags : CommonOptions {
   uint64_t seed = 0;
   bool subspace = false;
   bool joint = false;
+  std::string plan;
   std::string bases;           // of joint selection, which they ask for
   std::vector<int64_t> ranks;  // of --subspace (the largest) and of joint selection
 
@@ -119,6 +122,14 @@ void print_report(const AnalyzeReport& report, const Extras& extras, const std::
 }
 
 void run_analyze(AnalyzeFlags& flags) {
+  if (!flags.plan.empty())
+    return run_analyze_plan({.options = flags,
+                             .plan = flags.plan,
+                             .file = flags.file,
+                             .separator = flags.separator,
+                             .format = flags.format,
+                             .contexts = distinct(flags.contexts),
+                             .n_windows = flags.windows});
   if (!flags.ranks.empty() && !flags.subspace && !flags.wants_joint())
     throw CLI::ValidationError("--rank is for --subspace and --joint");
   check_outputs(flags, {flags.file, flags.bases});
@@ -202,7 +213,12 @@ Run add_analyze(CLI::App& program) {
       "residual, 0 and none with independent and cascade-paper, the paper's; normed, 4 (encoders\n"
       "0) and 8 with the others.\n"
       "\n"
-      "  sluice analyze -m MODEL -f wiki.txt --tau 0.3,0.5 -c 512,2048 --json profile.json");
+      "With --plan it follows the sets of a plan's layers instead, each by its own rule and\n"
+      "thresholds, and counts the keys that its heads read. Tables that compare rules or\n"
+      "thresholds with each other are left out; what the plan loses is eval's to tell.\n"
+      "\n"
+      "  sluice analyze -m MODEL -f wiki.txt --tau 0.3,0.5 -c 512,2048 --json profile.json\n"
+      "  sluice analyze -m MODEL -f wiki.txt --plan plan.json");
   auto flags = std::make_shared<AnalyzeFlags>();
   add_common_options(*command, *flags);
   command->remove_option(command->get_option("--context"));
@@ -210,7 +226,8 @@ Run add_analyze(CLI::App& program) {
     return command->add_option(name, values, text)->delimiter(',')->allow_extra_args(false);
   };
   command->add_option("-f,--file", flags->file, "Text file to run over")->required();
-  list("-c,--context", flags->contexts, "Tokens of a window; 512, or the model's limit")
+  list("-c,--context", flags->contexts,
+       "Tokens of a window; 512 or the plan's, or the model's limit")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 30));
   list("--tau", flags->taus, "Redundant are tokens of cosine 1 - tau^2 or more; 0.3")
       ->check(number_between(0, std::nextafter(1.0, 0.0), "0 to below 1"));
@@ -258,6 +275,10 @@ Run add_analyze(CLI::App& program) {
       ->add_option("--separator", flags->separator,
                    "What parts documents in the file; empty for none")
       ->capture_default_str();
+  CLI::Option* plan = add_plan_option(*command, flags->plan);
+  for (const char* other : {"--tau", "--select", "--space", "--sinks", "--outlier-ratio", "--deep",
+                            "--subspace", "--joint", "--bases", "--rank", "--seed"})
+    plan->excludes(command->get_option(other));
   return [flags](const std::string& command_line) {
     flags->command_line = command_line;
     run_analyze(*flags);

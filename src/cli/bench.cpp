@@ -27,6 +27,7 @@ struct BenchFlags : CommonOptions {
   std::string format = "md";
   BenchOptions bench;
   std::string plan;
+  bool always = false;
   AttentionFlags attention;
   LinearFlags linear;
 };
@@ -79,36 +80,47 @@ std::vector<UniformAttention> attention_to_time(const AttentionFlags& flags) {
   return choices;
 }
 
+// A plan file is followed where generate would follow it.
+std::vector<BenchCandidate> candidates_of(const Acceleration& acceleration, Model& model,
+                                          bool always) {
+  std::vector<BenchCandidate> candidates = bench_candidates(
+      acceleration.choices, prepared_plans(model, acceleration), model.plan_shape());
+  if (acceleration.plan)
+    candidates.front().follows = [always, &file = *acceleration.plan](int64_t n_tokens,
+                                                                      int64_t n_predict) {
+      return always || is_faster(file, n_tokens, n_predict);
+    };
+  return candidates;
+}
+
 void run_bench(BenchFlags& flags) {
   const std::vector<UniformAttention> attention = attention_to_time(flags.attention);
-  std::vector<UniformLinear> linear = linear_choices(flags.linear, flags.attention.joint);
+  const std::vector<UniformLinear> linear = linear_choices(flags.linear, flags.attention.joint);
   check_outputs(flags, {flags.file, flags.linear.bases, flags.plan});
   const auto checkpoint = open_checkpoint(flags.model);
   const ModelSpec& spec = checkpoint->spec();
-  const std::optional<SidecarBases> bases =
-      read_bases_of(flags.linear, *checkpoint, flags.file, linear);
-  const std::optional<GivenPlan> plan =
-      read_plan(flags.plan, !attention.empty() || !linear.empty(), *checkpoint, flags.file);
-  const std::vector<UniformChoice> choices =
-      plan ? std::vector{plan->choice} : combined(attention, linear);
+  const Acceleration acceleration = read_acceleration(
+      {.plan = flags.plan, .attention = attention, .linear = linear, .linear_flags = flags.linear},
+      *checkpoint, flags.file);
   const std::vector<int32_t> tokens = tokens_of(flags, *checkpoint);
   const auto n_tokens = static_cast<int64_t>(tokens.size());
   flags.bench.lengths = lengths_of(flags, spec, n_tokens);
   check_lengths(flags.bench.lengths, spec.max_positions, n_tokens);
   flags.context = std::min(bench_tokens(flags.bench), spec.max_positions);
   Model model = load_model(checkpoint, flags);
-  const std::vector<Plan> plans =
-      plan ? std::vector{prepared_plan(model, *plan)} : prepared_plans(model, choices, bases);
+  std::vector<BenchCandidate> candidates = candidates_of(acceleration, model, flags.always);
   BenchResult result;
   {
     ProgressBar bar("bench", flags.quiet);
-    result = bench_model(model, tokens, bench_candidates(choices, plans, model.plan_shape()),
-                         flags.bench,
+    result = bench_model(model, tokens, std::move(candidates), flags.bench,
                          [&](double done, const std::string& now) { bar.update(done, now); });
   }
   print_notes(flags, attention, spec.causal, result);
-  const std::optional<SidecarBases>& used_bases = plan ? plan->bases : bases;
-  warn_of_same_text(used_bases);
+  warn_of_same_text(acceleration.bases);
+  int64_t longest = 0;  // with the plan
+  for (const BenchCase& found : result.cases)
+    if (found.candidate > 0 && !found.ran_dense) longest = std::max(longest, found.n_tokens);
+  note_other_use(acceleration, model, longest);
   const TextTable table = bench_table(
       result, fmt::format("{}, {}, {} thread{}: median of {} samples, speed-up over dense with its "
                           "lowest and highest, and shares of the time",
@@ -120,7 +132,8 @@ void run_bench(BenchFlags& flags) {
                                  .checkpoint = *checkpoint,
                                  .model = model,
                                  .text = flags.file,
-                                 .bases = used_bases ? &*used_bases : nullptr},
+                                 .model_sha256 = acceleration.model_sha256,
+                                 .bases = acceleration.bases ? &*acceleration.bases : nullptr},
                                 result),
                   flags);
 }
@@ -142,12 +155,17 @@ Run add_bench(CLI::App& program) {
       "subspace; weights the share of the blocks' linear weights that decoding a token reads.\n"
       "Both are of the test's own tokens. (In a prefill tokens share the weights: a dash.)\n"
       "\n"
+      "With --plan a length runs as `generate` would run it for a prompt of that length and\n"
+      "--predict tokens after it: dense, and marked so, where the plan was not measured faster.\n"
+      "--always follows the plan everywhere.\n"
+      "\n"
       "Give a text like those you serve: how many tokens are redundant depends on it. Without\n"
       "one tokens are random, which is good enough for the dense model only.\n"
       "\n"
       "  sluice bench -m MODEL\n"
       "  sluice bench -m MODEL -f wiki.txt -c 512,1024,2048 --attention keys --tau 0.3,0.5\n"
-      "  sluice bench -m MODEL -f wiki.txt --linear gsi --bases bases.safetensors --rank 64,128");
+      "  sluice bench -m MODEL -f wiki.txt --linear gsi --bases bases.safetensors --rank 64,128\n"
+      "  sluice bench -m MODEL -f wiki.txt -c 128,512,2048 --plan plan.json");
   auto flags = std::make_shared<BenchFlags>();
   add_common_options(*command, *flags);
   command->remove_option(command->get_option("--context"));
@@ -176,7 +194,7 @@ Run add_bench(CLI::App& program) {
       ->add_option("--separator", flags->separator,
                    "What parts documents in the file; empty for none")
       ->capture_default_str();
-  add_plan_option(*command, flags->plan);
+  add_auto_plan_options(*command, flags->plan, flags->always);
   add_attention_options(*command, flags->attention, /*lists=*/true);
   add_linear_options(*command, flags->linear, /*lists=*/true);
   return [flags](const std::string& command_line) {

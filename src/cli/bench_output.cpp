@@ -57,7 +57,7 @@ TextTable bench_table(const BenchResult& result, std::string title) {
       return value ? cell(*value, {.decimals = 3}) : no_value();
     };
     const auto ratio = [](double value) { return cell(value, {.decimals = 2}); };
-    table.add({words(found.name), words(result.candidates[found.candidate].label),
+    table.add({words(found.name), words(result.label_of(found)),
                cell(middle.total, {.decimals = 2}), cell(found.tokens_per_s(), {.decimals = 1}),
                ratio(found.speedup.middle), ratio(found.speedup.low), ratio(found.speedup.high),
                share(middle.select), share(middle.attend), share(middle.linear),

@@ -28,12 +28,13 @@ struct EvalOptions : CommonOptions {
 };
 
 ResultsOrigin origin_of(const EvalOptions& options, const Checkpoint& checkpoint,
-                        const Model& model, const std::optional<SidecarBases>& bases = {}) {
+                        const Model& model, const Acceleration& acceleration) {
   return {.command_line = options.command_line,
           .checkpoint = checkpoint,
           .model = model,
           .text = options.file,
-          .bases = bases ? &*bases : nullptr};
+          .model_sha256 = acceleration.model_sha256,
+          .bases = acceleration.bases ? &*acceleration.bases : nullptr};
 }
 
 // Share of the work behind us, by the text read and by the windows asked for.
@@ -70,12 +71,13 @@ void run_dense(const EvalOptions& options, const Checkpoint& checkpoint, TextStr
       result.perplexity(), result.standard_error(), result.loss.mean(),
       result.loss.standard_error(), result.loss.count(), result.n_windows, model.context());
   if (options.wants_results())
-    write_outputs(perplexity_results(origin_of(options, checkpoint, model), result), options);
+    write_outputs(perplexity_results(origin_of(options, checkpoint, model, {}), result), options);
 }
 
 void run_comparison(const EvalOptions& options, const Checkpoint& checkpoint, TextStream& text,
-                    Model& model, const std::vector<UniformChoice>& choices,
-                    const std::vector<Plan>& plans, const std::optional<SidecarBases>& bases) {
+                    Model& model, const Acceleration& acceleration) {
+  const std::vector<UniformChoice>& choices = acceleration.choices;
+  const std::vector<Plan> plans = prepared_plans(model, acceleration);
   const PlanShape shape = model.plan_shape();
   CompareResult result;
   {
@@ -89,7 +91,8 @@ void run_comparison(const EvalOptions& options, const Checkpoint& checkpoint, Te
         });
   }
   warn_of_leaks(attention_choices(options.attention), shape.causal);
-  warn_of_same_text(bases);
+  warn_of_same_text(acceleration.bases);
+  note_other_use(acceleration, model, model.context());
   if (choices.size() == 1)
     print_summary(result.plans.front(), choices.front());
   else
@@ -103,7 +106,7 @@ void run_comparison(const EvalOptions& options, const Checkpoint& checkpoint, Te
                static_cast<double>(model.weight_bytes()) / 0x1p20);
   fmt::print("\n");
   if (options.wants_results())
-    write_outputs(comparison_results(origin_of(options, checkpoint, model, bases),
+    write_outputs(comparison_results(origin_of(options, checkpoint, model, acceleration),
                                      {.choices = choices,
                                       .plans = plans,
                                       .result = result,
@@ -114,7 +117,7 @@ void run_comparison(const EvalOptions& options, const Checkpoint& checkpoint, Te
 
 void run_eval(const EvalOptions& options) {
   const std::vector<UniformAttention> attention = attention_choices(options.attention);
-  std::vector<UniformLinear> linear = linear_choices(options.linear, options.attention.joint);
+  const std::vector<UniformLinear> linear = linear_choices(options.linear, options.attention.joint);
   const bool plan_given = !options.plan.empty();
   if (options.n_predict > 0 && attention.empty() && linear.empty() && !plan_given)
     throw CLI::ValidationError(
@@ -122,22 +125,18 @@ void run_eval(const EvalOptions& options) {
         "or graded");
   check_outputs(options, {options.file, options.linear.bases, options.plan});
   const auto checkpoint = open_checkpoint(options.model);
-  const std::optional<SidecarBases> bases =
-      read_bases_of(options.linear, *checkpoint, options.file, linear);
-  const std::optional<GivenPlan> plan =
-      read_plan(options.plan, !attention.empty() || !linear.empty(), *checkpoint, options.file);
-  const std::vector<UniformChoice> choices =
-      plan ? std::vector{plan->choice} : combined(attention, linear);
+  const Acceleration acceleration = read_acceleration({.plan = options.plan,
+                                                       .attention = attention,
+                                                       .linear = linear,
+                                                       .linear_flags = options.linear},
+                                                      *checkpoint, options.file);
   const auto tokenizer = open_tokenizer_of(*checkpoint);
   TextStream text(options.file, *tokenizer, options.separator);
   Model model = load_model(checkpoint, options);
-  if (choices.empty())
+  if (acceleration.choices.empty())
     run_dense(options, *checkpoint, text, model);
   else
-    run_comparison(
-        options, *checkpoint, text, model, choices,
-        plan ? std::vector{prepared_plan(model, *plan)} : prepared_plans(model, choices, bases),
-        plan ? plan->bases : bases);
+    run_comparison(options, *checkpoint, text, model, acceleration);
 }
 
 }  // namespace

@@ -30,13 +30,12 @@ struct GenerateFlags : CommonOptions {
   LinearFlags linear;
 };
 
-UniformAttention attention_of(const AttentionFlags& flags) {
+std::vector<UniformAttention> attention_of(const AttentionFlags& flags) {
   const auto choices = attention_choices(flags);
-  if (choices.empty()) return {};
-  if (choices.front().mode == AttentionMode::kPaper)
+  if (!choices.empty() && choices.front().mode == AttentionMode::kPaper)
     throw CLI::ValidationError(
         "--attention paper shows tokens what follows them and cannot generate, give keys or copy");
-  return choices.front();
+  return choices;
 }
 
 std::string linear_note(const UniformLinear& choice, const LinearWork& work) {
@@ -54,33 +53,30 @@ void run_generate(GenerateFlags flags, bool has_prompt, bool has_file) {
                                           : "no prompt: give one with -p, or a file with -f");
   for (const std::string& stop : flags.generate.stop)
     if (stop.empty()) throw CLI::ValidationError("--stop is empty");
-  UniformChoice choice{.attention = attention_of(flags.attention)};
-  std::vector<UniformLinear> linear = linear_choices(flags.linear, flags.attention.joint);
+  const std::vector<UniformAttention> attention = attention_of(flags.attention);
+  const std::vector<UniformLinear> linear = linear_choices(flags.linear, flags.attention.joint);
   const std::string prompt = has_file ? read_prompt_file(flags.file) : flags.prompt;
   check_outputs(flags, {flags.file, flags.linear.bases, flags.plan});
   const auto checkpoint = open_checkpoint(flags.model);
   const auto tokenizer = open_tokenizer_of(*checkpoint);
-  const std::optional<SidecarBases> bases =
-      read_bases_of(flags.linear, *checkpoint, flags.file, linear);
-  if (!linear.empty()) choice.linear = linear.front();
-  const std::optional<GivenPlan> plan =
-      read_plan(flags.plan, !choice.all_dense(), *checkpoint, flags.file);
+  const Acceleration acceleration = read_acceleration(
+      {.plan = flags.plan, .attention = attention, .linear = linear, .linear_flags = flags.linear},
+      *checkpoint, flags.file);
   Model model = load_model(checkpoint, flags);
+  const std::optional<PlanFile>& plan = acceleration.plan;
+  UniformChoice choice;
+  if (!acceleration.choices.empty()) choice = acceleration.choices.front();
   std::string ran;  // of plan and dense, which and why
   if (plan) {
     const auto n_prompt = std::ssize(tokenizer->encode(prompt, /*add_special=*/true));
-    const bool faster = is_faster(plan->file, n_prompt, flags.generate.n_predict);
-    if (faster || flags.always) {
-      choice = plan->choice;
-      flags.generate.plan = prepared_plan(model, *plan);
-      ran = fmt::format("plan {}", choice.file);
-    } else {
+    ran = fmt::format("plan {}", choice.file);
+    if (!flags.always && !is_faster(*plan, n_prompt, flags.generate.n_predict)) {
       ran = fmt::format("dense: {} was not measured faster at this length (--always runs it)",
-                        plan->choice.file);
+                        choice.file);
+      choice = {};
     }
-  } else if (!choice.all_dense()) {
-    flags.generate.plan = prepared_plans(model, {choice}, bases).front();
   }
+  if (!choice.all_dense()) flags.generate.plan = prepared_plans(model, acceleration).front();
   std::string answer;
   bool begun = false;
   const GenerateResult result =
@@ -100,19 +96,26 @@ void run_generate(GenerateFlags flags, bool has_prompt, bool has_file) {
                end_name(result.end),
                plan ? ran : "attention " + attention_text(choice.attention, model.plan_shape()),
                plan ? "" : linear_note(choice.linear, result.linear));
-  const std::optional<SidecarBases>& used_bases = plan ? plan->bases : bases;
-  warn_of_same_text(used_bases);
-  if (flags.wants_results())
-    write_outputs(generate_results({.command_line = flags.command_line,
-                                    .checkpoint = *checkpoint,
-                                    .model = model,
-                                    .bases = used_bases ? &*used_bases : nullptr},
-                                   {.prompt = prompt,
-                                    .text = answer,
-                                    .options = flags.generate,
-                                    .choice = choice,
-                                    .result = result}),
-                  flags);
+  warn_of_same_text(acceleration.bases);
+  const int64_t n_tokens = result.n_prompt + std::ssize(result.tokens);
+  note_other_use(acceleration, model, choice.file.empty() ? 0 : n_tokens);
+  if (!flags.wants_results()) return;
+  nlohmann::json json =
+      generate_results({.command_line = flags.command_line,
+                        .checkpoint = *checkpoint,
+                        .model = model,
+                        .model_sha256 = acceleration.model_sha256,
+                        .bases = acceleration.bases ? &*acceleration.bases : nullptr},
+                       {.prompt = prompt,
+                        .text = answer,
+                        .options = flags.generate,
+                        .choice = choice,
+                        .result = result});
+  if (plan) {
+    json["settings"]["plan"] = acceleration.choices.front().file;
+    json["settings"]["ran"] = choice.file.empty() ? "dense" : "plan";
+  }
+  write_outputs(json, flags);
 }
 
 }  // namespace
@@ -163,9 +166,7 @@ Run add_generate(CLI::App& program) {
                       "End before this text appears; may be given several times");
   command->add_option("--seed", sampler.seed, "Seed of the random choices")->capture_default_str();
   command->add_flag("--ignore-eos", generate.ignore_eos, "Go on past the end token");
-  add_plan_option(*command, flags->plan);
-  command->add_flag("--always", flags->always,
-                    "Run the plan where dense was measured to be faster, too");
+  add_auto_plan_options(*command, flags->plan, flags->always);
   add_attention_options(*command, flags->attention, /*lists=*/false);
   add_linear_options(*command, flags->linear, /*lists=*/false);
   return [flags, prompt, file](const std::string& command_line) {

@@ -100,6 +100,10 @@ void print_purpose(const PlanFile& file, const std::string& path) {
   print_line("contract", contract_text(file.contract));
   print_provenance(file.provenance);
   print_line("auto", auto_text(file.auto_from));
+  if (const auto& measured = file.measured)
+    print_line("measured",
+               fmt::format("{}, {} thread{}, {}", path_label(measured->dtype), measured->threads,
+                           measured->threads == 1 ? "" : "s", path_label(measured->device)));
   if (file.bases) print_line("bases", path_label(bases_path(*file.bases, path)));
 }
 

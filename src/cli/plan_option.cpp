@@ -1,9 +1,13 @@
 #include "cli/plan_option.h"
 
-#include <algorithm>
+#include <fmt/format.h>
+
+#include <cstdio>
 #include <filesystem>
 
+#include "core/threads.h"
 #include "eval/results.h"
+#include "io/quote.h"
 #include "model/shapes.h"
 
 namespace sluice::cli {
@@ -22,43 +26,86 @@ UniformChoice heading_of(const Plan& plan, const std::string& path) {
 
 }  // namespace
 
-void add_plan_option(CLI::App& command, std::string& path) {
-  command.add_option("--plan", path,
-                     "What every layer, head and matrix does: a file from sluice tune");
+CLI::Option* add_plan_option(CLI::App& command, std::string& path) {
+  return command.add_option("--plan", path,
+                            "What every layer, head and matrix does: a file from sluice tune");
 }
 
-std::optional<GivenPlan> read_plan(const std::string& path, bool others,
-                                   const Checkpoint& checkpoint, const std::string& text) {
-  if (path.empty()) return {};
-  if (others)
-    throw CLI::ValidationError(
-        "--plan says what attention and linear layers do, leave --attention and --linear out");
-  PlanFile file = read_plan_file(path);
-  UniformChoice choice = heading_of(file.plan, path);
-  GivenPlan given{.file = std::move(file), .choice = std::move(choice), .bases = {}};
-  if (given.file.bases)
-    given.bases = read_sidecar(bases_path(*given.file.bases, path).string(), checkpoint, text);
+void add_auto_plan_options(CLI::App& command, std::string& path, bool& always) {
+  command
+      .add_flag("--always", always, "Follow the plan where dense was measured to be faster, too")
+      ->needs(add_plan_option(command, path));
+}
+
+Acceleration read_acceleration(WantedAcceleration wanted, const Checkpoint& checkpoint,
+                               const std::string& text) {
+  Acceleration out;
+  if (wanted.plan.empty()) {
+    out.bases = read_bases_of(wanted.linear_flags, checkpoint, text, wanted.linear);
+    out.choices = combined(wanted.attention, wanted.linear);
+  } else {
+    if (!wanted.attention.empty() || !wanted.linear.empty())
+      throw CLI::ValidationError(
+          "--plan says what attention and linear layers do, leave --attention and --linear out");
+    out.plan = read_plan_file(wanted.plan);
+    out.choices = {heading_of(out.plan->plan, wanted.plan)};
+    if (out.plan->bases)
+      out.bases = read_sidecar(bases_path(*out.plan->bases, wanted.plan), checkpoint, text);
+  }
+  // That of the bases is the checkpoint's: it has been compared.
+  if (out.bases) out.model_sha256 = out.bases->bases.model_sha256;
+  if (!out.plan) return out;
+  if (out.model_sha256.empty()) out.model_sha256 = model_sha256(checkpoint);
   // Before minutes of loading.
   const ModelSpec& spec = checkpoint.spec();
-  check_plan_file(
-      given.file, path,
-      // That of the bases is the checkpoint's: it has been compared.
-      {.sha256 = given.bases ? given.bases->bases.model_sha256 : model_sha256(checkpoint),
-       .shape = {.n_layers = spec.n_layers,
-                 .n_kv_heads = spec.n_kv_heads,
-                 .causal = spec.causal,
-                 .windows = {},
-                 .context = spec.max_positions},
-       .linear = linear_shape_of(spec),
-       .bases = given.bases ? &given.bases->bases : nullptr});
-  return given;
+  check_plan_file(*out.plan, wanted.plan,
+                  {.sha256 = out.model_sha256,
+                   .shape = {.n_layers = spec.n_layers,
+                             .n_kv_heads = spec.n_kv_heads,
+                             .causal = spec.causal,
+                             .windows = {},
+                             .context = spec.max_positions},
+                   .linear = linear_shape_of(spec),
+                   .bases = out.bases ? &out.bases->bases : nullptr});
+  return out;
 }
 
-Plan prepared_plan(Model& model, const GivenPlan& given) {
-  if (given.bases) model.prepare_selection(given.bases->bases);
-  model.prepare_linear(given.file.plan.linear, given.bases ? &given.bases->bases : nullptr);
-  check_plan(given.file.plan.attention, model.plan_shape());
-  return given.file.plan;
+std::vector<Plan> prepared_plans(Model& model, const Acceleration& acceleration) {
+  const std::optional<PlanFile>& file = acceleration.plan;
+  const std::optional<SidecarBases>& bases = acceleration.bases;
+  if (!file) return prepared_plans(model, acceleration.choices, bases);
+  if (bases) model.prepare_selection(bases->bases);
+  model.prepare_linear(file->plan.linear, bases ? &bases->bases : nullptr);
+  check_plan(file->plan.attention, model.plan_shape());
+  return {file->plan};
+}
+
+void note_other_use(const Acceleration& acceleration, const Model& model, int64_t n_tokens) {
+  if (!acceleration.plan) return;
+  const PlanFile& file = *acceleration.plan;
+  const std::string& name = acceleration.choices.front().file;
+  if (n_tokens > file.context)
+    fmt::print(stderr,
+               "sluice: {} was measured with up to {} tokens, here are up to {}: its loss may be "
+               "another\n",
+               path_label(name), file.context, n_tokens);
+  if (!file.measured) return;
+  std::vector<std::string> there, here;
+  const auto compare = [&](const char* word, const std::string& measured, const std::string& now) {
+    if (measured == now) return;
+    there.push_back(word + path_label(measured));
+    here.push_back(word + now);
+  };
+  const auto threads_text = [](int64_t n) {
+    return fmt::format("{} thread{}", n, n == 1 ? "" : "s");
+  };
+  const Backend& backend = model.backend();
+  compare("with ", threads_text(file.measured->threads), threads_text(threads()));
+  compare("in ", file.measured->dtype, std::string(dtype_name(backend.compute_dtype())));
+  compare("on ", file.measured->device, device_text(backend));
+  if (!there.empty())
+    fmt::print(stderr, "sluice: {} was measured {}, here it runs {}: what is faster may differ\n",
+               path_label(name), fmt::join(there, " "), fmt::join(here, " "));
 }
 
 bool is_faster(const PlanFile& file, int64_t n_prompt, int64_t n_predict) {

@@ -50,19 +50,12 @@ class Analyzer {
       if (track.map && is_first(track)) track.map->tokens.assign(tokens.begin(), tokens.end());
     }
     cache_.truncate(0);
-    model_.observe([&](const AttentionSeen& seen) {
+    observed_forward(model_, tokens, cache_, [&](const AttentionSeen& seen) {
       const AttentionOutputs outputs =
           attention_outputs(model_.backend(), model_.spec(), norms_, seen);
       for (Track& track : tracks_) add_layer(track, seen, outputs);
       layer_done();
     });
-    try {
-      model_.forward(tokens, cache_);
-    } catch (...) {
-      model_.observe({});  // it refers to this call
-      throw;
-    }
-    model_.observe({});
     for (Track& track : tracks_) track.profile.add_window(track.window);
   }
 
@@ -164,22 +157,43 @@ std::vector<int32_t> first_window(TextStream& text, int64_t n_tokens) {
   return window;
 }
 
-AnalyzeResult analyze(Model& model, const ProjectionNorms& norms, TextStream& text,
-                      int64_t n_tokens, const AnalyzeOptions& options,
-                      const std::function<void(double)>& progress) {
-  Analyzer analyzer(model, norms, n_tokens, options);
-  const int64_t n_steps = options.n_windows * model.spec().n_layers;
+void for_each_window(
+    TextStream& text, const WindowsWanted& wanted, const std::function<void(double)>& progress,
+    const std::function<void(std::span<const int32_t>, const std::function<void()>&)>& use) {
+  const int64_t n_steps = wanted.n_windows * wanted.n_layers;
   int64_t n_done = 0;
   const auto layer_done = [&] {
     ++n_done;
     if (progress) progress(static_cast<double>(n_done) / static_cast<double>(n_steps));
   };
-  std::vector<int32_t> window = first_window(text, n_tokens);
-  for (int64_t i = 0; i < options.n_windows; ++i) {
-    analyzer.add_window(window, layer_done);
+  std::vector<int32_t> window = first_window(text, wanted.n_tokens);
+  for (int64_t i = 0; i < wanted.n_windows; ++i) {
+    use(window, layer_done);
     window.clear();
-    if (text.read(n_tokens, window) < n_tokens) break;
+    if (text.read(wanted.n_tokens, window) < wanted.n_tokens) break;
   }
+}
+
+void observed_forward(Model& model, std::span<const int32_t> tokens, KvCache& cache,
+                      AttentionObserver observer) {
+  model.observe(std::move(observer));
+  try {
+    model.forward(tokens, cache);
+  } catch (...) {
+    model.observe({});  // it refers to its maker
+    throw;
+  }
+  model.observe({});
+}
+
+AnalyzeResult analyze(Model& model, const ProjectionNorms& norms, TextStream& text,
+                      int64_t n_tokens, const AnalyzeOptions& options,
+                      const std::function<void(double)>& progress) {
+  Analyzer analyzer(model, norms, n_tokens, options);
+  for_each_window(text, {n_tokens, options.n_windows, model.spec().n_layers}, progress,
+                  [&](std::span<const int32_t> window, const std::function<void()>& layer_done) {
+                    analyzer.add_window(window, layer_done);
+                  });
   return analyzer.take_result();
 }
 

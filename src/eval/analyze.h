@@ -36,10 +36,22 @@ int64_t default_deep_layer(const ModelSpec& spec);
 // The next n_tokens of a text that is at its beginning; an Error where it has fewer.
 std::vector<int32_t> first_window(TextStream& text, int64_t n_tokens);
 
-// One profile per tau and space, spaces innermost, over windows of n_tokens that follow each other
-// in the text, from its beginning. Fewer than n_windows where the text ends; an Error where it has
-// not even one.
-// `progress` hears the share of the work done.
+// Windows of n_tokens that follow each other in a text, from its beginning; fewer than n_windows
+// where the text ends, an Error where it has not even one.
+struct WindowsWanted {
+  int64_t n_tokens, n_windows;
+  int64_t n_layers;  // of the model that reads them
+};
+// use(window, layer_done) for each; `progress` hears the share of all layers done.
+void for_each_window(
+    TextStream& text, const WindowsWanted& wanted, const std::function<void(double)>& progress,
+    const std::function<void(std::span<const int32_t>, const std::function<void()>&)>& use);
+
+// One pass over a sequence, with an observer for it alone.
+void observed_forward(Model& model, std::span<const int32_t> tokens, KvCache& cache,
+                      AttentionObserver observer);
+
+// One profile per tau and space, spaces innermost, over windows as above.
 AnalyzeResult analyze(Model& model, const ProjectionNorms& norms, TextStream& text,
                       int64_t n_tokens, const AnalyzeOptions& options,
                       const std::function<void(double)>& progress);

@@ -11,19 +11,6 @@ namespace {
 
 using nlohmann::json;
 
-// The mean over windows and its standard deviation; null where no window has the figure.
-void put(json& to, std::string_view name, const RunningMean& figure) {
-  const std::string key(name);
-  to[key] = figure.count() > 0 ? json(figure.mean()) : json();
-  to[key + "_sd"] = figure.count() > 0 ? json(figure.standard_deviation()) : json();
-}
-
-json set_json(const SetFigures& figures) {
-  json set = json::object();
-  for (const SetFigureName& entry : kSetFigureNames) put(set, entry.name, figures.*entry.figure);
-  return set;
-}
-
 json layer_json(const LayerFigures& figures, int64_t layer, const std::vector<SetKind>& kinds,
                 size_t leading) {
   json out = {{"layer", layer}, {"cascades", json::array()}, {"controls", json::object()}};
@@ -42,8 +29,8 @@ json layer_json(const LayerFigures& figures, int64_t layer, const std::vector<Se
   out["cascade"] = with_rule(leading);
   for (const HeadFigures& head : figures.heads) {
     json entry = json::object();
-    put(entry, "n_reps_independent", head.n_reps_independent);
-    put(entry, "n_reps_cascade", head.n_reps_cascade);
+    put_figure(entry, "n_reps_independent", head.n_reps_independent);
+    put_figure(entry, "n_reps_cascade", head.n_reps_cascade);
     out["heads"].push_back(std::move(entry));
   }
   return out;
@@ -54,14 +41,14 @@ json summary_json(const Profile& profile, const std::vector<SetKind>& kinds, siz
   const SetSummary& independent = profile.summaries[kIndependentSet];
   const SetSummary& cascade = profile.summaries[leading];
   out["rule"] = kinds[leading].name;
-  put(out, "mean_n_reps_independent", independent.n_reps);
-  put(out, "mean_n_reps_cascade", cascade.n_reps);
-  put(out, "mean_jaccard_prev", independent.jaccard_prev);
-  put(out, "gram_savings_paper", cascade.savings_paper);
-  put(out, "gram_savings_computed", cascade.savings_computed);
+  put_figure(out, "mean_n_reps_independent", independent.n_reps);
+  put_figure(out, "mean_n_reps_cascade", cascade.n_reps);
+  put_figure(out, "mean_jaccard_prev", independent.jaccard_prev);
+  put_figure(out, "gram_savings_paper", cascade.savings_paper);
+  put_figure(out, "gram_savings_computed", cascade.savings_computed);
   for (size_t k = 0; k < kinds.size(); ++k)
     for (const SetSummaryName& entry : kSetSummaryNames)
-      put(out["sets"][kinds[k].name], entry.name, profile.summaries[k].*entry.figure);
+      put_figure(out["sets"][kinds[k].name], entry.name, profile.summaries[k].*entry.figure);
   return out;
 }
 
@@ -102,6 +89,19 @@ json paper_json(const PaperModel& paper) {
 }
 
 }  // namespace
+
+void put_figure(json& to, std::string_view name, const RunningMean& figure) {
+  const std::string key(name);
+  to[key] = figure.count() > 0 ? json(figure.mean()) : json();
+  to[key + "_sd"] = figure.count() > 0 ? json(figure.standard_deviation()) : json();
+}
+
+json set_json(const SetFigures& figures) {
+  json set = json::object();
+  for (const SetFigureName& entry : kSetFigureNames)
+    put_figure(set, entry.name, figures.*entry.figure);
+  return set;
+}
 
 json profile_json(const Profile& profile, const std::vector<SelectRule>& rules) {
   const std::vector<SetKind> kinds = set_kinds(rules);

@@ -23,6 +23,12 @@ nlohmann::json analyze_results(const ResultsOrigin& origin, const AnalyzeFinding
 // What it holds beside the header: `settings`, `runs`, `map` and, for the paper's models, `paper`.
 nlohmann::json describe_findings(const ModelSpec& spec, const AnalyzeFindings& findings);
 
+// A figure's mean over windows under its name, and its standard deviation; null where no window has
+// the figure.
+void put_figure(nlohmann::json& to, std::string_view name, const RunningMean& figure);
+// All figures of a set.
+nlohmann::json set_json(const SetFigures& figures);
+
 // One of its `runs`; `rules` are those that the profile was made with.
 nlohmann::json profile_json(const Profile& profile, const std::vector<SelectRule>& rules);
 

@@ -78,19 +78,22 @@ class LengthBench {
         scores_(host_buffer(DType::kF32, {1, model.spec().vocab})) {
     const int64_t n_predict = decode_tokens();
     for (size_t i = 0; i < result.candidates.size(); ++i) {
-      caches_.push_back(model.make_cache(1, n_tokens + n_predict,
-                                         result.candidates[i].plan.attention,
-                                         result.candidates[i].plan.linear));
+      const BenchCandidate& candidate = result.candidates[i];
+      const bool follows = !candidate.follows || candidate.follows(n_tokens, n_predict);
+      const Plan plan = follows ? candidate.plan : Plan{};
+      caches_.push_back(model.make_cache(1, n_tokens + n_predict, plan.attention, plan.linear));
       prefills_.push_back({.name = fmt::format("pp{}", n_tokens),
                            .n_tokens = n_tokens,
                            .tokens_per_sample = n_tokens,
                            .candidate = i,
+                           .ran_dense = !follows,
                            .samples = {},
                            .reps_fraction = {}});
       decodes_.push_back({.name = fmt::format("tg@{}", n_tokens),
                           .n_tokens = n_tokens,
                           .tokens_per_sample = 1,
                           .candidate = i,
+                          .ran_dense = !follows,
                           .samples = {},
                           .reps_fraction = {}});
     }
@@ -214,6 +217,10 @@ double BenchCase::tokens_per_s() const {
   return 1e3 * static_cast<double>(tokens_per_sample) / middle().total;
 }
 
+std::string BenchResult::label_of(const BenchCase& found) const {
+  return candidates[found.candidate].label + (found.ran_dense ? " (dense)" : "");
+}
+
 int64_t bench_tokens(const BenchOptions& options) {
   SLUICE_CHECK(!options.lengths.empty());
   return *std::max_element(options.lengths.begin(), options.lengths.end()) + options.n_predict;
@@ -270,6 +277,22 @@ BenchResult bench_model(Model& model, std::span<const int32_t> tokens,
   return result;
 }
 
+namespace {
+
+// What a case's candidate did there.
+nlohmann::json describe_candidate(const BenchResult& result, const BenchCase& found) {
+  const BenchCandidate& candidate = result.candidates[found.candidate];
+  nlohmann::json settings = candidate.settings;
+  if (candidate.follows) settings["ran"] = found.ran_dense ? "dense" : "plan";
+  if (found.ran_dense) settings["attention"] = settings["linear"] = "dense";
+  return {{"mode", found.ran_dense ? "dense" : candidate.mode},
+          {"linear", found.ran_dense ? "dense" : candidate.linear},
+          {"label", result.label_of(found)},
+          {"settings", std::move(settings)}};
+}
+
+}  // namespace
+
 nlohmann::json bench_results(const ResultsOrigin& origin, const BenchResult& result) {
   nlohmann::json json = results_of("bench", origin, result.n_tokens);
   if (origin.text.empty()) json["text"] = nullptr;
@@ -278,14 +301,9 @@ nlohmann::json bench_results(const ResultsOrigin& origin, const BenchResult& res
                       {"repeat", result.options.repeat}};
   json["cases"] = nlohmann::json::array();
   for (const BenchCase& found : result.cases) {
-    const BenchCandidate& candidate = result.candidates[found.candidate];
     const BenchSample middle = found.middle();
     json["cases"].push_back({{"name", found.name},
                              {"n_tokens", found.n_tokens},
-                             {"mode", candidate.mode},
-                             {"linear", candidate.linear},
-                             {"label", candidate.label},
-                             {"settings", candidate.settings},
                              {"samples_ms", found.totals_ms()},
                              {"median_ms", middle.total},
                              {"tokens_per_s", found.tokens_per_s()},
@@ -301,6 +319,7 @@ nlohmann::json bench_results(const ResultsOrigin& origin, const BenchResult& res
                              {"pairs_dropped_fraction", or_null(found.pairs_dropped_fraction)},
                              {"fast_path_fraction", or_null(found.fast_path_fraction)},
                              {"weight_bytes_fraction", or_null(found.weight_bytes_fraction)}});
+    json["cases"].back().update(describe_candidate(result, found));
   }
   return json;
 }

@@ -25,6 +25,9 @@ struct BenchCandidate {
   std::string linear = "dense";  // of linear layers
   nlohmann::json settings = {};  // for results.json
   Plan plan = {};                // without layers: exact
+  // Whether it follows the plan where so many tokens are read and so many decoded after them; it
+  // runs dense where not. Empty: it always does, and there is nothing to tell about it.
+  std::function<bool(int64_t n_tokens, int64_t n_predict)> follows = {};
 };
 
 struct BenchOptions {
@@ -44,6 +47,7 @@ struct BenchCase {
   int64_t n_tokens = 0;                 // of the prefill
   int64_t tokens_per_sample = 0;        // n_tokens, or 1 when decoding
   size_t candidate = 0;                 // whose
+  bool ran_dense = false;               // that one did not follow its plan
   std::vector<BenchSample> samples;     // in the order of the rounds
   Ratio speedup{1, 1, 1};               // against exact attention, round by round
   std::optional<double> reps_fraction;  // tokens that stand for themselves, over n_tokens
@@ -66,6 +70,8 @@ struct BenchResult {
   std::vector<BenchCandidate> candidates;  // exact attention, then those given
   std::vector<BenchCase> cases;            // by length; prefill of all candidates, then decoding
   std::vector<std::string> left_out;       // what could not be measured and why, a line each
+
+  std::string label_of(const BenchCase& found) const;  // its candidate's, and whether it ran dense
 };
 
 // The most tokens that these options can make use of.

@@ -15,6 +15,33 @@ double part_of(int64_t part, int64_t whole) {
 
 }  // namespace
 
+void count_set(const SetCounts& counts, SetFigures& to) {
+  const auto& [set, independent, before, rule, products] = counts;
+  const auto add = [](RunningMean& figure, int64_t x) { figure.add(static_cast<double>(x)); };
+  add(to.n_reps, n_reps(set));
+  add(to.rep_pairs, n_reps(set) * n_reps(set));
+  if (before != nullptr) {
+    to.jaccard_prev.add(jaccard(*before, set));
+    add(to.intersection_prev, intersection(*before, set));
+    const Turnover change = turnover(*before, set);
+    add(to.n_inherited, change.n_inherited);
+    add(to.additions, change.additions);
+    add(to.removals, change.removals);
+    to.turnover.add(change.rate());
+  }
+  const int64_t common = intersection(set, independent);
+  to.recall.add(part_of(common, n_reps(independent)));
+  to.precision.add(part_of(common, n_reps(set)));
+  to.jaccard.add(jaccard(set, independent));
+  add(to.missed, n_reps(independent) - common);
+  to.uncovered.add(uncovered_share(set));
+  const OwnerCosine cosine = owner_cosine(set);
+  to.owner_cosine_min.add(cosine.least);
+  to.owner_cosine_mean.add(cosine.mean);
+  add(to.products_paper, products_by_the_paper(rule, set, before));
+  add(to.products_computed, products);
+}
+
 ProfileSets::ProfileSets(Backend& backend, ProfileSetsSpec spec)
     : backend_(backend),
       spec_(std::move(spec)),
@@ -33,7 +60,12 @@ const std::vector<TokenSet>& ProfileSets::add_layer(const ConstTensor& rows,
   for (size_t kind = 0; kind < kinds_.size(); ++kind) {
     Decided decided = decide(kind, rows, residual);
     now_.push_back(std::move(decided.set));
-    count(kind, decided.rule, decided.products, figures[kind]);
+    count_set({.set = now_[kind],
+               .independent = now_[kIndependentSet],
+               .before = before_.empty() ? nullptr : &before_[kind],
+               .rule = decided.rule,
+               .products = decided.products},
+              figures[kind]);
   }
   return now_;
 }
@@ -82,35 +114,6 @@ std::vector<uint8_t> ProfileSets::random_flags(const TokenSet& like) {
     flags[tokens[i]] = 1;
   }
   return flags;
-}
-
-void ProfileSets::count(size_t kind, SelectRule rule, int64_t products, SetFigures& to) const {
-  const TokenSet& set = now_[kind];
-  const TokenSet& independent = now_[kIndependentSet];
-  const TokenSet* before = before_.empty() ? nullptr : &before_[kind];
-  const auto add = [](RunningMean& figure, int64_t x) { figure.add(static_cast<double>(x)); };
-  add(to.n_reps, n_reps(set));
-  add(to.rep_pairs, n_reps(set) * n_reps(set));
-  if (before != nullptr) {
-    to.jaccard_prev.add(jaccard(*before, set));
-    add(to.intersection_prev, intersection(*before, set));
-    const Turnover change = turnover(*before, set);
-    add(to.n_inherited, change.n_inherited);
-    add(to.additions, change.additions);
-    add(to.removals, change.removals);
-    to.turnover.add(change.rate());
-  }
-  const int64_t common = intersection(set, independent);
-  to.recall.add(part_of(common, n_reps(independent)));
-  to.precision.add(part_of(common, n_reps(set)));
-  to.jaccard.add(jaccard(set, independent));
-  add(to.missed, n_reps(independent) - common);
-  to.uncovered.add(uncovered_share(set));
-  const OwnerCosine cosine = owner_cosine(set);
-  to.owner_cosine_min.add(cosine.least);
-  to.owner_cosine_mean.add(cosine.mean);
-  add(to.products_paper, products_by_the_paper(rule, set, before));
-  add(to.products_computed, products);
 }
 
 }  // namespace sluice

@@ -18,6 +18,17 @@ struct ProfileSetsSpec {
   uint64_t seed = 0;  // of the random control
 };
 
+// A set at a layer, and what it is compared with.
+struct SetCounts {
+  const TokenSet& set;          // with cosines
+  const TokenSet& independent;  // of the same layer
+  const TokenSet* before;       // that it inherits; nullptr at the first layer
+  SelectRule rule;              // that ran
+  int64_t products;             // of rows, computed
+};
+// Adds one number to each figure that is not about attention outputs.
+void count_set(const SetCounts& counts, SetFigures& to);
+
 // Holds the sets of one layer only: what the next one inherits.
 class ProfileSets {
  public:
@@ -39,8 +50,6 @@ class ProfileSets {
   Decided run(SelectRule rule, const ConstTensor& rows, const ConstTensor& residual,
               const std::vector<uint8_t>& inherited) const;
   std::vector<uint8_t> random_flags(const TokenSet& like);
-  // Of now_[kind], which `rule` decided.
-  void count(size_t kind, SelectRule rule, int64_t products, SetFigures& to) const;
 
   Backend& backend_;
   ProfileSetsSpec spec_;

@@ -90,6 +90,10 @@ nlohmann::json results_header(const std::string& command, const std::string& com
             {"gpu", nullptr}}}};
 }
 
+std::string device_text(const Backend& backend) {
+  return fmt::format("{}, {}", cpu_name(), backend.description());
+}
+
 nlohmann::json describe_model(const Checkpoint& checkpoint, const Backend& backend,
                               const std::string& known_sha256) {
   const ModelSpec& spec = checkpoint.spec();
@@ -115,10 +119,7 @@ nlohmann::json results_of(const std::string& command, const ResultsOrigin& origi
                           int64_t n_tokens) {
   const Backend& backend = origin.model.backend();
   nlohmann::json json = results_header(command, origin.command_line, backend);
-  // Bases were compared with the model's hash when they were read.
-  json["model"] = describe_model(
-      origin.checkpoint, backend,
-      origin.bases != nullptr ? origin.bases->bases.model_sha256 : origin.model_sha256);
+  json["model"] = describe_model(origin.checkpoint, backend, origin.model_sha256);
   if (!origin.text.empty()) json["text"] = describe_text(origin.text, n_tokens);
   if (origin.bases != nullptr) json["bases"] = describe_bases(origin.bases->origin);
   return json;

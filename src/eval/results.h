@@ -24,6 +24,8 @@ nlohmann::json results_header(const std::string& command, const std::string& com
 // The `model` entry; reads every byte of the checkpoint for its sha256, unless that is known.
 nlohmann::json describe_model(const Checkpoint& checkpoint, const Backend& backend,
                               const std::string& known_sha256 = "");
+// Processor and instruction set of a backend in one line, for people and for comparing.
+std::string device_text(const Backend& backend);
 // The sha256 of that entry alone.
 std::string model_sha256(const Checkpoint& checkpoint);
 nlohmann::json describe_text(const std::filesystem::path& path, int64_t n_tokens);

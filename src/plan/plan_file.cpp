@@ -94,6 +94,7 @@ json plan_file_json(const PlanFile& file) {
               {"objective", objective_name(file.objective)},
               {"contract", nullptr},
               {"auto", nullptr},
+              {"measured", nullptr},
               {"bases", nullptr},
               {"provenance", file.provenance},
               {"layers", layers_json(file)}};
@@ -103,6 +104,9 @@ json plan_file_json(const PlanFile& file) {
   if (const auto& from = file.auto_from)
     out["auto"] = {{"prefill_from", or_null(from->prefill_from)},
                    {"decode_from", or_null(from->decode_from)}};
+  if (const auto& measured = file.measured)
+    out["measured"] = {
+        {"dtype", measured->dtype}, {"device", measured->device}, {"threads", measured->threads}};
   if (const auto& bases = file.bases)
     out["bases"] = {{"path", bases->path}, {"text_sha256", bases->text_sha256}};
   return out;

@@ -44,6 +44,15 @@ struct PlanAuto {
   bool operator==(const PlanAuto&) const = default;
 };
 
+// Where times and losses were measured.
+struct PlanMeasured {
+  std::string dtype;   // "f32", "bf16"
+  std::string device;  // processor and instruction set, for people
+  int64_t threads = 0;
+
+  bool operator==(const PlanMeasured&) const = default;
+};
+
 // The sidecar that gsi groups and joint layers need.
 struct PlanBases {
   std::string path;  // as it stands in the file: bases_path
@@ -59,6 +68,7 @@ struct PlanFile {
   PlanObjective objective = PlanObjective::kPrefill;
   std::optional<PlanContract> contract = {};
   std::optional<PlanAuto> auto_from = {};  // absent: nothing was measured
+  std::optional<PlanMeasured> measured = {};
   std::optional<PlanBases> bases = {};
   nlohmann::json provenance = nullptr;  // how it was made: an object of any content, or null
 

@@ -237,6 +237,16 @@ PlanAuto auto_of(const StrictValue& value) {
   return from;
 }
 
+PlanMeasured measured_of(const StrictValue& value) {
+  value.expect_object({"dtype", "device", "threads"});
+  const auto dtype_of_run = [](std::string_view name) {
+    return name == "f32" || name == "bf16" ? std::optional(std::string(name)) : std::nullopt;
+  };
+  return {.dtype = value.require("dtype").named(dtype_of_run, "f32 or bf16"),
+          .device = value.require("device").text(1000),
+          .threads = value.require("threads").integer(1, kMaxCount)};
+}
+
 PlanBases bases_of(const StrictValue& value) {
   value.expect_object({"path", "text_sha256"});
   return {.path = value.require("path").text(4096),
@@ -250,7 +260,7 @@ PlanFile parse_plan_file(std::string_view text, const std::string& label) {
   const StrictValue root(json, label);
   check_format(root, label);
   root.expect_object({"format", "version", "model", "context", "objective", "contract", "auto",
-                      "bases", "provenance", "layers"});
+                      "measured", "bases", "provenance", "layers"});
   PlanFile file;
   file.model = model_of(root.require("model"));
   file.context = root.require("context").integer(1, kMaxCount);
@@ -258,6 +268,7 @@ PlanFile parse_plan_file(std::string_view text, const std::string& label) {
     file.objective = found->named(objective_of, "prefill, decode or memory");
   if (const auto found = root.find("contract")) file.contract = contract_of(*found);
   if (const auto found = root.find("auto")) file.auto_from = auto_of(*found);
+  if (const auto found = root.find("measured")) file.measured = measured_of(*found);
   if (const auto found = root.find("bases")) file.bases = bases_of(*found);
   if (const auto found = root.find("provenance")) {
     if (!found->json().is_object()) found->refuse("is not an object", "or leave it out");

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "core/threads.h"
 #include "plan/plan_json.h"
 
 namespace sluice {
@@ -111,6 +112,9 @@ PlanFile tuned_plan_file(const ResultsOrigin& origin, const TuneOptions& options
   if (!std::isinf(options.contract.max_ppl_ratio))
     file.contract->max_ppl_ratio = options.contract.max_ppl_ratio;
   file.auto_from = PlanAuto{result.prefill_from, result.decode_from};
+  const Backend& backend = origin.model.backend();
+  file.measured = PlanMeasured{std::string(dtype_name(backend.compute_dtype())),
+                               device_text(backend), threads()};
   if (!result.plan.linear.all_dense()) file.bases = bases;
   file.provenance = figures(options, result);
   file.provenance.erase("contract");

@@ -30,7 +30,7 @@ TEST(InspectPlan, SaysWhatItWasMadeFor) {
        "time           dense 120.5 ms, with the plan 80.2 ms\n", "text           text.txt\n",
        "made by        sluice tune -m gpt2\n",
        "faster than dense in prefill from 512 tokens, in decode at no length\n",
-       "plan/bases.safetensors\n"},
+       "measured       bf16, 16 threads, a processor\n", "plan/bases.safetensors\n"},
       result);
 }
 

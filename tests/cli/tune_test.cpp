@@ -42,12 +42,15 @@ TEST_F(TuneCommand, ThePlanKeepsItsContractAndOthersFollowIt) {
   EXPECT_EQ(made.at("format"), "sluice-plan");
   EXPECT_EQ(made.at("contract").at("max_kl"), 0.5);
   EXPECT_EQ(made.at("model").at("sha256"), found.at("model").at("sha256"));
+  EXPECT_EQ(made.at("measured").at("dtype"), "f32");
+  EXPECT_EQ(made.at("measured").at("threads"), found.at("machine").at("threads"));
   EXPECT_TRUE(found.at("dense_because").is_null());
 
   run_ok({"eval", "-m", folder.path(), "-f", text, "-c", "32", "--plan", plan, "--quiet", "--json",
           file});
   const json evaluated = parsed(file);
   EXPECT_EQ(evaluated.at("runs")[0].at("settings").at("plan"), "plan.json");
+  EXPECT_EQ(evaluated.at("model").at("sha256"), made.at("model").at("sha256"));
   EXPECT_GT(evaluated.at("metrics").at("kl_mean"), 0);
   EXPECT_LT(evaluated.at("metrics").at("keys_read_fraction"), 1);
   run_ok({"bench", "-m", folder.path(), "-f", text, "-c", "32", "-n", "2", "--repeat", "1",
@@ -70,6 +73,149 @@ TEST_F(TuneCommand, GenerateSaysWhichRan) {
   EXPECT_NE(run_ok(other).err.find("dense: slow.json was not measured faster"), std::string::npos);
   other.push_back("--always");
   EXPECT_NE(run_ok(other).err.find("plan slow.json"), std::string::npos);
+}
+
+TEST_F(TuneCommand, BenchFollowsThePlanWhereGenerateWould) {
+  run_ok(tune({"--max-kl", "0.5", "--objective", "memory"}));
+  json timed = parsed(plan);
+  timed["objective"] = "prefill";
+  timed["auto"] = {{"prefill_from", 16}, {"decode_from", 24}};
+  const std::string path = out.write("timed.json", timed.dump()).string();
+  // Which ran, by name of the test; of the plan alone.
+  const auto ran = [&](const Args& more) {
+    Args args{"bench", "-m",       folder.path(), "-f",      text,     "--plan",
+              path,    "--repeat", "1",           "--quiet", "--json", file};
+    args.insert(args.end(), more.begin(), more.end());
+    const RunResult result = run_ok(args);
+    json names;
+    const json results = parsed(file);
+    for (const json& found : results.at("cases")) {
+      const json& settings = found.at("settings");
+      if (!settings.contains("plan")) continue;
+      const bool dense = settings.at("ran") == "dense";
+      EXPECT_EQ(settings.at("plan"), "timed.json");
+      EXPECT_EQ(found.at("label"), dense ? "timed.json (dense)" : "timed.json");
+      EXPECT_EQ(found.at("mode"), dense ? "dense" : "keys");
+      EXPECT_EQ(found.at("n_reps_fraction").is_null(), dense);
+      EXPECT_NE(result.out.find("| " + found.at("label").get<std::string>() + " "),
+                std::string::npos)
+          << result;
+      names[found.at("name").get<std::string>()] = settings.at("ran");
+    }
+    return names;
+  };
+  // Decoding is not faster behind 16 tokens, and nothing is decoded behind 39.
+  EXPECT_EQ(ran({"-c", "8,16,24,39", "-n", "4"}), json({{"pp8", "dense"},
+                                                        {"tg@8", "dense"},
+                                                        {"pp16", "dense"},
+                                                        {"tg@16", "dense"},
+                                                        {"pp24", "plan"},
+                                                        {"tg@24", "plan"},
+                                                        {"pp39", "plan"}}));
+  EXPECT_EQ(ran({"-c", "8,16", "-n", "0"}), json({{"pp8", "dense"}, {"pp16", "plan"}}));
+  EXPECT_EQ(ran({"-c", "8", "-n", "0", "--always"}), json({{"pp8", "plan"}}));
+  expect_complaint(run_program({"bench", "-m", folder.path(), "--always"}), 2,
+                   {"--always", "--plan"});
+
+  const auto generated = [&](const Args& more) {
+    Args args{"generate", "-m",     folder.path(), "-p",      "abab",   "-n",
+              "4",        "--plan", path,          "--quiet", "--json", file};
+    args.insert(args.end(), more.begin(), more.end());
+    run_ok(args);
+    return parsed(file).at("settings");
+  };
+  const json dense = generated({}), always = generated({"--always"});
+  EXPECT_EQ(dense.at("plan"), "timed.json");
+  EXPECT_EQ(dense.at("ran"), "dense");
+  EXPECT_EQ(dense.at("attention"), "dense");
+  EXPECT_EQ(always.at("ran"), "plan");
+  EXPECT_EQ(always.at("attention"), "keys");
+}
+
+TEST_F(TuneCommand, AnalyzeFollowsThePlansSets) {
+  run_ok(tune({"--max-kl", "0.5", "--objective", "memory"}));
+  const Args analyze{"analyze", "-m", folder.path(), "-f", text, "--plan", plan, "--quiet"};
+  const auto with = [&](const Args& more) {
+    Args args = analyze;
+    args.insert(args.end(), more.begin(), more.end());
+    return args;
+  };
+  const std::string page = (out.path() / "r.html").string();
+  const RunResult shown = run_ok(with({"--windows", "2", "--json", file, "--html", page}));
+  for (const char* title : {"the sets of plan.json", "over 2 windows", "Keys read", "| all "})
+    EXPECT_NE(shown.out.find(title), std::string::npos) << title << "\n" << shown;
+  for (const char* title : {"Table ", "Agreement", "Cost model"})
+    EXPECT_EQ(shown.out.find(title), std::string::npos) << title << "\n" << shown;
+  EXPECT_EQ(shown.err, "");
+  const json found = parsed(file);
+  EXPECT_EQ(found.at("settings").at("plan"), "plan.json");
+  EXPECT_EQ(found.at("settings").at("context"), json({32}));  // the plan's
+  EXPECT_EQ(found.at("model").at("sha256"), parsed(plan).at("model").at("sha256"));
+  EXPECT_EQ(found.at("runs"), json::array());
+  EXPECT_EQ(found.at("plan").at("layers").size(), 2u);
+  const json& run = found.at("plan_runs").at(0);
+  EXPECT_EQ(run.at("n_tokens"), 32);
+  EXPECT_EQ(run.at("n_windows"), 2);
+  EXPECT_EQ(run.at("layers").size(), 2u);
+  EXPECT_LT(run.at("summary").at("keys_read_fraction"), 1);
+
+  const RunResult table = run_ok(with({"-c", "16,24", "--format", "csv"}));
+  EXPECT_NE(table.out.find("dense attention reads and keeps, 16 tokens"), std::string::npos)
+      << table;
+  EXPECT_NE(table.out.find("dense attention reads and keeps, 24 tokens"), std::string::npos)
+      << table;
+
+  for (const Args& other :
+       {Args{"--tau", "0.3"}, Args{"--select", "greedy"}, Args{"--space", "normed"},
+        Args{"--sinks", "1"}, Args{"--outlier-ratio", "1"}, Args{"--deep", "1"}, Args{"--subspace"},
+        Args{"--joint"}, Args{"--bases", "b"}, Args{"--rank", "2"}, Args{"--seed", "1"}})
+    expect_complaint(run_program(with(other)), 2, {"--plan", other.front()});
+  json paper = parsed(plan);
+  paper["layers"][1] = {{"layer", 1}, {"mode", "paper"}, {"heads", json::array()}};
+  for (int64_t h = 0; h < paper["model"]["n_kv_heads"]; ++h)
+    paper["layers"][1]["heads"].push_back({{"kind", "clusters"}, {"tau", 0.3}});
+  Args args = analyze;
+  args[6] = out.write("paper.json", paper.dump()).string();
+  expect_complaint(run_program(args), 1, {"layer 1", "attention paper"});
+}
+
+TEST_F(TuneCommand, ARunUnlikeThoseMeasuredGetsALine) {
+  run_ok(tune({"--max-kl", "0.5", "--objective", "memory"}));
+  const std::vector<Args> runs = {{"eval", "-f", text, "-c", "32", "--windows", "1"},
+                                  {"bench", "-f", text, "-c", "32", "-n", "2", "--repeat", "1"},
+                                  {"analyze", "-f", text, "-c", "32", "--windows", "1"},
+                                  {"generate", "-p", "abab", "-n", "4"}};
+  const auto lines = [&](Args args, const std::string& path, const Args& more = {}) {
+    args.insert(args.end(), {"-m", folder.path(), "--plan", path, "--quiet"});
+    args.insert(args.end(), more.begin(), more.end());
+    return run_ok(args).err;
+  };
+  json other = parsed(plan);
+  other["measured"]["threads"] = 999;
+  const std::string threads = out.write("threads.json", other.dump()).string();
+  other["measured"] = {{"dtype", "bf16"}, {"device", "a\nB"}, {"threads", 1}};
+  other["context"] = 3;
+  const std::string all = out.write("all.json", other.dump()).string();
+  other.erase("measured");
+  const std::string untold = out.write("untold.json", other.dump()).string();
+  for (const Args& run : runs) {
+    EXPECT_EQ(lines(run, plan), "");
+    EXPECT_EQ(lines(run, threads, {"-t", "2"}),
+              "sluice: threads.json was measured with 999 threads, here it runs with 2 threads: "
+              "what is faster may differ\n");
+    const std::string several = lines(run, all, {"-t", "1"});
+    EXPECT_NE(several.find("all.json was measured in bf16 on a\\x0aB, here it runs in f32 on "),
+              std::string::npos)
+        << several;
+    EXPECT_NE(several.find("all.json was measured with up to 3 tokens, here are up to "),
+              std::string::npos)
+        << several;
+    EXPECT_EQ(lines(run, untold).find("here it runs"), std::string::npos);
+  }
+  // The context is that of a run that follows the plan.
+  other["objective"] = "prefill";
+  other["auto"] = {{"prefill_from", 1000}, {"decode_from", 1000}};
+  EXPECT_EQ(lines(runs.back(), out.write("slow.json", other.dump()).string()), "");
 }
 
 TEST_F(TuneCommand, NothingAllowedIsDenseAndFine) {
@@ -95,8 +241,12 @@ TEST_F(TuneCommand, RefusesInOneLine) {
   const std::string broken = dir.write("broken.json", "{\"format\": \"sluice-plan\"").string();
   expect_complaint(run_program(eval_of(folder, {"--plan", broken})), 1, {"broken.json"});
   run_ok(tune({"--max-kl", "0.5", "--objective", "memory"}));
-  expect_complaint(run_program(eval_of(folder, {"--plan", plan, "--attention", "keys"})), 2,
-                   {"--plan", "--attention"});
+  for (const Args& choice : {Args{"--attention", "keys"}, Args{"--linear", "graded"}})
+    for (Args args : {Args{"eval", "-f", text}, Args{"bench"}, Args{"generate", "-p", "a"}}) {
+      args.insert(args.end(), {"-m", folder.path(), "--plan", plan});
+      args.insert(args.end(), choice.begin(), choice.end());
+      expect_complaint(run_program(args), 2, {"--plan", "--attention", "--linear"});
+    }
   json other = parsed(plan);
   other["model"]["sha256"] = std::string(64, '0');
   expect_complaint(

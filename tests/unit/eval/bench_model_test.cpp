@@ -176,6 +176,36 @@ TEST_P(BenchModel, LinearSharesAreOfTheTokensOfTheCase) {
   }
 }
 
+TEST_P(BenchModel, ACandidateThatDoesNotFollowItsPlanRunsDense) {
+  BenchCandidate keys = candidate(model, AttentionMode::kKeys, 0.9);
+  keys.label = "plan";
+  std::vector<std::pair<int64_t, int64_t>> asked;
+  keys.follows = [&](int64_t n_tokens, int64_t n_predict) {
+    asked.emplace_back(n_tokens, n_predict);
+    return n_tokens >= 16;
+  };
+  const BenchResult result = bench_model(model, random_tokens(model.spec(), kContext), {keys},
+                                         {.lengths = {8, 16, 22}, .n_predict = 4, .repeat = 1}, {});
+  // Once for each length; after 22 tokens nothing is decoded.
+  EXPECT_EQ(asked, (std::vector<std::pair<int64_t, int64_t>>{{8, 4}, {16, 4}, {22, 0}}));
+  const auto checkpoint = open_checkpoint(golden_model("models/llama").path());
+  const nlohmann::json cases = bench_results(
+      {.command_line = "", .checkpoint = *checkpoint, .model = model}, result)["cases"];
+  ASSERT_EQ(cases.size(), 10u);
+  for (size_t i = 0; i < cases.size(); ++i) {
+    SCOPED_TRACE(cases[i].dump());
+    const BenchCase& found = result.cases[i];
+    const bool is_plan = found.candidate == 1, dense = is_plan && found.n_tokens == 8;
+    EXPECT_EQ(found.ran_dense, dense);
+    EXPECT_EQ(found.reps_fraction.has_value(), is_plan && !dense);
+    EXPECT_EQ(cases[i].at("label"), !is_plan ? "dense" : dense ? "plan (dense)" : "plan");
+    EXPECT_EQ(cases[i].at("mode"), is_plan && !dense ? "keys" : "dense");
+    const nlohmann::json& settings = cases[i].at("settings");
+    EXPECT_EQ(settings.at("attention"), cases[i].at("mode"));
+    EXPECT_EQ(settings.value("ran", ""), !is_plan ? "" : dense ? "dense" : "plan");
+  }
+}
+
 TEST_P(BenchModel, CandidatesTakeTurns) {
   std::vector<std::string> seen;
   double last = -1;

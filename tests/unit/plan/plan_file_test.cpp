@@ -68,7 +68,8 @@ TEST(PlanFile, ADenseLayerIsItsNumberAlone) {
 
 TEST(PlanFile, WhatIsLeftOutHasTheDefaultsOfItsMode) {
   json file = plan_file_json(dense_plan());
-  for (const char* key : {"objective", "contract", "auto", "bases", "provenance"}) file.erase(key);
+  for (const char* key : {"objective", "contract", "auto", "measured", "bases", "provenance"})
+    file.erase(key);
   EXPECT_EQ(parsed(file), dense_plan());
   for (const AttentionMode mode :
        {AttentionMode::kPaper, AttentionMode::kCopy, AttentionMode::kKeys}) {
@@ -133,6 +134,12 @@ TEST(PlanFileRefusals, NameTheirPlace) {
       {"/auto/prefill_from", -1, {"auto.prefill_from: -1 is outside 0"}},
       {"/auto/decode_from", 0.5, {"auto.decode_from: is 0.5, expected an integer"}},
       {"/auto/from", 1, {"auto.from: is no field"}},
+      {"/measured", 2, {"measured: is 2, expected an object"}},
+      {"/measured/dtype", "f16", {"measured.dtype: is \"f16\", expected f32 or bf16"}},
+      {"/measured/device", nullptr, {"measured: has no `device`"}},
+      {"/measured/device", std::string(5000, 'x'), {"measured.device: is 5000 bytes"}},
+      {"/measured/threads", 0, {"measured.threads: 0 is outside 1"}},
+      {"/measured/cores", 2, {"measured.cores: is no field"}},
       {"/bases/path", "", {"bases.path: is 0 bytes"}},
       {"/bases/text_sha256", "x", {"bases.text_sha256: \"x\" is no sha256"}},
       {"/bases/rank", 3, {"bases.rank: is no field"}},

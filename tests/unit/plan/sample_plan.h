@@ -15,6 +15,7 @@ inline PlanFile sample_plan() {
   file.objective = PlanObjective::kDecode;
   file.contract = {.max_kl = 0.01, .max_ppl_ratio = {}};
   file.auto_from = {.prefill_from = 512, .decode_from = {}};
+  file.measured = {.dtype = "bf16", .device = "a processor", .threads = 16};
   file.bases = {.path = "bases.safetensors", .text_sha256 = std::string(64, 'b')};
   file.provenance = {{"command_line", "sluice tune -m gpt2"},
                      {"text", {{"path", "text.txt"}, {"sha256", std::string(64, 'c')}}},
