@@ -48,6 +48,11 @@ json describe_times(const TuneOptions& options, const TuneResult& result) {
   const json of = out[options.objective == PlanObjective::kDecode ? "decode" : "prefill"];
   out["dense_ms"] = of.empty() ? json() : of.back()["dense_ms"];
   out["plan_ms"] = of.empty() ? json() : of.back()["plan_ms"];
+  // Costs are those of the context's length, which is the greatest measured in a prefill.
+  const bool predicts = options.objective != PlanObjective::kMemory && !of.empty();
+  out["predicted_ms"] =
+      predicts ? json(of.back()["dense_ms"].get<double>() - (result.dense_cost - result.cost))
+               : json();
   return out;
 }
 
