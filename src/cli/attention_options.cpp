@@ -34,6 +34,38 @@ void add_list(CLI::Option* option, bool lists) {
     option->expected(1);
 }
 
+constexpr const char* kAuto = "auto";
+
+CLI::Validator tau_or_auto() {
+  return CLI::Validator(
+      [](std::string& text) -> std::string {
+        double tau = 0;
+        const bool ok =
+            text == kAuto || (CLI::detail::lexical_cast(text, tau) && tau >= 0 && tau < 1);
+        return ok ? "" : fmt::format("{} given, expected 0 to below 1, or auto", text);
+      },
+      "");
+}
+
+// Those given, checked already, or the default.
+std::vector<UniformAttention> with_taus(const AttentionFlags& flags,
+                                        const UniformAttention& common) {
+  if (flags.taus.empty()) return {common};
+  std::vector<double> taus;  // -1 for auto
+  for (const std::string& text : flags.taus) {
+    double tau = -1;
+    if (text != kAuto) CLI::detail::lexical_cast(text, tau);
+    taus.push_back(tau);
+  }
+  std::vector<UniformAttention> choices;
+  for (const double tau : distinct(taus)) {
+    UniformAttention& choice = choices.emplace_back(common);
+    choice.tau_auto = tau < 0;
+    if (!choice.tau_auto) choice.tau = tau;
+  }
+  return choices;
+}
+
 // Names of the flags given, among those that need a mode other than dense, or `keys`.
 std::vector<std::string> given(const AttentionFlags& flags, bool of_keys_only) {
   std::vector<std::string> names;
@@ -92,9 +124,10 @@ void add_attention_options(CLI::App& command, AttentionFlags& flags, bool lists)
       ->check(CLI::IsMember({"residual", "normed"}));
   CLI::Option* taus = add("--tau", flags.taus,
                           "Tokens of cosine 1 - tau^2 or more are redundant (default 0.3;\n"
-                          "0 merges nothing)" +
+                          "0 merges nothing). auto: every layer chooses its own from the\n"
+                          "first 256 tokens of a sequence, which stay exact (keys)" +
                               several)
-                          ->check(number_between(0, std::nextafter(1.0, 0.0), "0 to below 1"));
+                          ->check(tau_or_auto());
   CLI::Option* fars = add("--far", flags.fars,
                           "What stands for a cluster of far keys: centroid (default), the\n"
                           "means of keys and values; values, the representative's key and\n"
@@ -144,8 +177,6 @@ std::vector<UniformAttention> attention_choices(const AttentionFlags& flags) {
   std::vector<std::optional<SelectRule>> rules;
   for (const std::string& name : distinct(flags.rules)) rules.push_back(rule_of(name));
   if (rules.empty()) rules.emplace_back();
-  const std::vector<double> taus =
-      flags.taus.empty() ? std::vector<double>{common.tau} : distinct(flags.taus);
   std::vector<UniformAttention> choices;
   for (const AttentionMode mode : modes) {
     std::vector<FarKey> fars;  // `keys` alone knows several
@@ -154,15 +185,18 @@ std::vector<UniformAttention> attention_choices(const AttentionFlags& flags) {
     if (fars.empty()) fars.push_back(common.far);
     for (const auto& rule : rules)
       for (const FarKey far : fars)
-        for (const double tau : taus) {
-          UniformAttention& choice = choices.emplace_back(common);
+        for (const UniformAttention& with_tau : with_taus(flags, common)) {
+          UniformAttention& choice = choices.emplace_back(with_tau);
           choice.mode = mode;
           choice.rule = rule;
           choice.far = far;
-          choice.tau = tau;
         }
   }
   return choices;
+}
+
+std::string tau_text(const UniformAttention& choice) {
+  return choice.tau_auto ? kAuto : fmt::format("{}", choice.tau);
 }
 
 std::string attention_text(const UniformAttention& choice, const PlanShape& shape) {
@@ -170,7 +204,7 @@ std::string attention_text(const UniformAttention& choice, const PlanShape& shap
   if (choice.mode == AttentionMode::kDense) return text;
   const LayerPlan layer = layer_plan(choice, shape);
   text += fmt::format(", {} in {} space, tau {}", rule_name(layer.rule), space_name(layer.space),
-                      choice.tau);
+                      tau_text(choice));
   if (choice.mode == AttentionMode::kKeys)
     text += fmt::format(", far {}, window {}, block {}", far_name(choice.far), layer.window,
                         layer.block);

@@ -13,8 +13,7 @@ namespace sluice::cli {
 
 // What was given; the rest has the defaults of docs/algorithm.md, section 1.
 struct AttentionFlags {
-  std::vector<std::string> modes, rules, fars;
-  std::vector<double> taus;
+  std::vector<std::string> modes, rules, fars, taus;  // of taus: numbers, or "auto"
   std::optional<std::string> space;
   std::optional<int64_t> window, block, sinks, from_layer;
   std::optional<double> outlier_ratio;
@@ -30,6 +29,8 @@ void add_attention_options(CLI::App& command, AttentionFlags& flags, bool lists)
 // a flag that would have no effect.
 std::vector<UniformAttention> attention_choices(const AttentionFlags& flags);
 
+// "0.3", or "auto".
+std::string tau_text(const UniformAttention& choice);
 // A choice with its defaults filled in, for people.
 std::string attention_text(const UniformAttention& choice, const PlanShape& shape);
 

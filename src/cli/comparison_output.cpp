@@ -6,6 +6,9 @@
 #include <array>
 #include <cstdio>
 
+#include "cli/attention_options.h"
+#include "select/auto_tau.h"
+
 namespace sluice::cli {
 namespace {
 
@@ -32,7 +35,7 @@ std::vector<Word> words_of(const UniformChoice& choice, const PlanShape& shape) 
       {"attention", std::string(mode_name(attention.mode))},
       {"select", dense ? "-" : std::string(rule_name(layer_plan(attention, shape).rule))},
       {"far", keys ? std::string(far_name(attention.far)) : "-"},
-      {"tau", dense ? "-" : fmt::format("{}", attention.tau), true},
+      {"tau", dense ? "-" : tau_text(attention), true},
       {"linear", std::string(linear_name(linear.kind))},
       {"rank", gsi ? fmt::format("{}", linear.rank) : "-", true},
       {"epsilon", linear.kind == LinearKind::kDense ? "-" : fmt::format("{}", linear.epsilon),
@@ -101,6 +104,15 @@ void print_groups(const LinearWork& work) {
                or_dash(quantile(0.5)), or_dash(quantile(0.9)));
     fmt::print("{}\n", adaptive ? fmt::format(" {:>9}", counts.n_additions) : "");
   }
+}
+
+// What layers with tau auto chose.
+void print_taus(const AttentionWork& work) {
+  fmt::print("{:<22}:", "Tau of the layers");
+  if (work.chosen_taus().empty()) fmt::print(" none, windows of fewer than {} tokens", kAutoTokens);
+  for (const RunningMean& tau : work.chosen_taus())
+    fmt::print(" {}", tau.count() > 0 ? fmt::format("{:.2f}", tau.mean()) : "-");
+  fmt::print("\n");
 }
 
 void print_single(int64_t n_windows, const Comparison& c) {
@@ -176,6 +188,7 @@ void print_summary(const PlanComparison& plan, const UniformChoice& choice) {
   const auto share_line = [](const char* name, double value) {
     fmt::print("{:<22}: {:>9.4f}\n", name, value);
   };
+  if (choice.attention.tau_auto) print_taus(plan.work);
   if (attention) {
     share_line("Keys read", plan.work.keys_read_fraction());
     share_line("Clusters / tokens", plan.work.clusters_fraction());

@@ -152,7 +152,7 @@ Run add_eval(CLI::App& program) {
       "tokenizer's first token. A running value is printed after every window.\n"
       "\n"
       "  sluice eval -m MODEL -f wiki.txt -c 1024 --windows 50\n"
-      "  sluice eval -m MODEL -f wiki.txt -c 1024 --attention keys --tau 0.3,0.5,0.7\n"
+      "  sluice eval -m MODEL -f wiki.txt -c 1024 --attention keys --tau 0.3,0.5,auto\n"
       "  sluice eval -m MODEL -f wiki.txt --linear gsi --bases bases.safetensors --epsilon "
       "0.05,0.1");
   auto options = std::make_shared<EvalOptions>();

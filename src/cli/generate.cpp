@@ -128,7 +128,7 @@ Run add_generate(CLI::App& program) {
       "\n"
       "  sluice generate -m MODEL -p \"The sea was\" -n 64\n"
       "  sluice generate -m MODEL -f prompt.txt --temperature 0.8 --top-p 0.95 --seed 7\n"
-      "  sluice generate -m MODEL -f long.txt --attention keys --tau 0.5\n"
+      "  sluice generate -m MODEL -f long.txt --attention keys --tau auto\n"
       "  sluice generate -m MODEL -f prompt.txt --linear gsi --bases bases.safetensors");
   auto flags = std::make_shared<GenerateFlags>();
   add_common_options(*command, *flags);

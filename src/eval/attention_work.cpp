@@ -85,7 +85,11 @@ void AttentionWork::add(const KvCache& cache, int64_t n_layers, int64_t n_kv_hea
                .above = above,
                .n_kv_heads = n_kv_heads,
                .n_tokens = cache.length()});
-    if (selector != nullptr) above = selector;
+    if (selector == nullptr) continue;
+    above = selector;
+    if (!layers[static_cast<size_t>(i)].tau_auto) continue;
+    chosen_taus_.resize(static_cast<size_t>(n_layers));
+    chosen_taus_[static_cast<size_t>(i)].add(selector->spec().taus.front());
   }
 }
 

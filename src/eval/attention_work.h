@@ -3,6 +3,7 @@
 #pragma once
 
 #include "backend/select.h"
+#include "eval/running_mean.h"
 #include "model/kv_cache.h"
 #include "plan/attention_plan.h"
 
@@ -34,6 +35,9 @@ class AttentionWork {
   // over n_tokens^2. 0 where nothing is selected.
   double selection_products() const;
   double selection_products_paper() const;
+  // (n_layers) what layers with tau auto chose, over windows long enough to choose; empty where
+  // none did.
+  const std::vector<RunningMean>& chosen_taus() const { return chosen_taus_; }
 
  private:
   void add_selection(const LayerWork& layer);
@@ -41,6 +45,7 @@ class AttentionWork {
   double keys_ = 0, dense_keys_ = 0;
   double clusters_ = 0, tokens_ = 0;
   double products_ = 0, products_paper_ = 0, pairs_ = 0;
+  std::vector<RunningMean> chosen_taus_;
 };
 
 }  // namespace sluice

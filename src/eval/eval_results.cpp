@@ -16,6 +16,14 @@ json start_results(const ResultsOrigin& origin, int64_t n_tokens, int64_t n_wind
   return results;
 }
 
+// One mean per layer; null where none was chosen.
+json describe_taus(const AttentionWork& work) {
+  json taus = json::array();
+  for (const RunningMean& tau : work.chosen_taus())
+    taus.push_back(tau.count() > 0 ? json(tau.mean()) : json());
+  return taus;
+}
+
 }  // namespace
 
 json perplexity_results(const ResultsOrigin& origin, const PerplexityResult& result) {
@@ -47,6 +55,8 @@ json comparison_results(const ResultsOrigin& origin, const ComparedChoices& comp
                                {"metrics", describe_comparison(found[i])},
                                {"cache", describe_cache(found[i].cache)},
                                {"linear", describe_linear_work(found[i].linear)}});
+    if (compared.choices[i].attention.tau_auto)
+      results["runs"].back()["tau_chosen"] = describe_taus(found[i].work);
   }
   if (found.size() == 1) {
     const json& run = results["runs"][0];

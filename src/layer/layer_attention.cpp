@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "select/auto_tau.h"
 #include "select/inherit.h"
 
 namespace sluice {
@@ -36,10 +37,11 @@ KeysSpec keys_spec(const LayerPlan& plan, const AttentionShape& shape, DType dty
                 .block = plan.block,
                 .heads = {}};
   for (const HeadPlan& head : plan.heads)
-    spec.heads.push_back(
-        {.kind = head.kind,
-         .far = head.far,
-         .set = head.kind == HeadKind::kClusters ? index_of_tau(taus, head.tau) : 0});
+    spec.heads.push_back({.kind = head.kind,
+                          .far = head.far,
+                          .set = head.kind == HeadKind::kClusters && !plan.tau_auto
+                                     ? index_of_tau(taus, head.tau)
+                                     : 0});
   return spec;
 }
 
@@ -87,8 +89,13 @@ const Selector& LayerAttention::chooser(int64_t batch) const {
   return sequence.selector != nullptr ? *sequence.selector : above_->chooser(batch);
 }
 
+bool LayerAttention::has_tau(int64_t batch) const {
+  return !plan_.tau_auto || !sequences_[static_cast<size_t>(batch)].tried.empty();
+}
+
 const Selector& LayerAttention::decided(int64_t batch) {
   decide(batch);
+  SLUICE_CHECK(has_tau(batch));
   return chooser(batch);
 }
 
@@ -105,22 +112,24 @@ void LayerAttention::select(int64_t batch, const ConstTensor& rows, const ConstT
   Sequence& sequence = sequences_[static_cast<size_t>(batch)];
   sequence.n_tokens += rows.rows();
   const bool reached = !may_wait() || border_is_reached(sequence, batch);
+  const int64_t enough = has_tau(batch) ? plan_.block : kAutoTokens;
   if (sequence.selector == nullptr) {
     if (reached) decide(batch);
     return;
   }
-  if (sequence.n_waiting == 0 && (reached || rows.rows() >= plan_.block))
+  if (sequence.n_waiting == 0 && (reached || rows.rows() >= enough))
     return extend(batch, rows, residual);
   wait(sequence, rows, residual);
-  if (reached || sequence.n_waiting >= plan_.block) decide(batch);
+  if (reached || sequence.n_waiting >= enough) decide(batch);
 }
 
 void LayerAttention::wait(Sequence& sequence, const ConstTensor& rows,
                           const ConstTensor& residual) {
   const auto append = [&](Buffer& buffer, const ConstTensor& from) {
     const int64_t n = sequence.n_waiting + from.rows();
+    const int64_t room = plan_.tau_auto ? std::max(plan_.block, kAutoTokens) : plan_.block;
     if (!buffer.defined() || buffer.view().rows() < n) {
-      Buffer larger = backend_.allocate(from.dtype(), {std::max(n, plan_.block), d_model_});
+      Buffer larger = backend_.allocate(from.dtype(), {std::max(n, room), d_model_});
       if (sequence.n_waiting > 0)
         backend_.convert(buffer.view().rows_from(0, sequence.n_waiting),
                          larger.view().rows_from(0, sequence.n_waiting));
@@ -137,6 +146,7 @@ void LayerAttention::wait(Sequence& sequence, const ConstTensor& rows,
 void LayerAttention::decide(int64_t batch) {
   Sequence& sequence = sequences_[static_cast<size_t>(batch)];
   if (sequence.selector == nullptr) return above_->decide(batch);
+  if (!has_tau(batch) && sequence.n_waiting < kAutoTokens) return;
   const int64_t n = std::exchange(sequence.n_waiting, 0);
   if (n == 0) return;
   const Tensor rows = sequence.waiting_rows.view().rows_from(0, n);
@@ -152,7 +162,26 @@ void LayerAttention::extend(int64_t batch, const ConstTensor& rows, const ConstT
     above_->decide(batch);
     inherited = above_->sets(batch);
   }
+  if (!has_tau(batch)) choose_tau(batch, rows, residual);
   extend_from(*sequence.selector, inherited, rows, residual);
+}
+
+void LayerAttention::choose_tau(int64_t batch, const ConstTensor& rows,
+                                const ConstTensor& residual) {
+  Sequence& sequence = sequences_[static_cast<size_t>(batch)];
+  std::span<const TokenSet> above;
+  if (above_ != nullptr) above = above_->sequences_[static_cast<size_t>(batch)].tried;
+  const auto trial = selector_for(sequence, auto_taus());
+  extend_from(*trial, above, rows.rows_from(0, kAutoTokens), residual.rows_from(0, kAutoTokens));
+  sequence.tried = trial->sets();
+  sequence.selector = selector_for(sequence, {auto_tau(sequence.tried, above)});
+}
+
+std::unique_ptr<Selector> LayerAttention::selector_for(const Sequence& sequence,
+                                                       std::vector<double> taus) const {
+  SelectorSpec spec = sequence.selector->spec();
+  spec.taus = std::move(taus);
+  return backend_.make_selector(spec);
 }
 
 Tensor LayerAttention::add_outputs(int64_t batch, int64_t n) {
@@ -177,6 +206,7 @@ ConstTensor LayerAttention::outputs(int64_t batch) const {
 void LayerAttention::reset() {
   for (Sequence& sequence : sequences_) {
     if (sequence.selector != nullptr) sequence.selector->reset();
+    sequence.tried.clear();
     if (sequence.keys != nullptr) sequence.keys->reset();
     if (sequence.reps != nullptr) sequence.reps->reset();
     sequence.n_tokens = sequence.n_waiting = sequence.n_outputs = 0;

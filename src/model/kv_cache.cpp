@@ -74,7 +74,8 @@ LayerAttention* KvCache::accelerated(int64_t index) const {
 
 const Selector* KvCache::selector(int64_t layer, int64_t batch) const {
   LayerAttention* attention = accelerated(layer);
-  return attention == nullptr ? nullptr : &attention->decided(batch);
+  if (attention == nullptr) return nullptr;
+  return attention->has_tau(batch) ? &attention->decided(batch) : nullptr;
 }
 
 LinearGates* KvCache::gates(int64_t layer) {

@@ -43,9 +43,10 @@ class KvCache {
   // Whether the plan has a mode that must see a sequence whole, in one pass.
   bool needs_whole_sequence() const;
 
-  KvView layer(int64_t index) const;                                 // of a dense layer
-  LayerAttention* accelerated(int64_t index) const;                  // nullptr for a dense layer
-  const Selector* selector(int64_t layer, int64_t batch = 0) const;  // nullptr for a dense layer
+  KvView layer(int64_t index) const;                 // of a dense layer
+  LayerAttention* accelerated(int64_t index) const;  // nullptr for a dense layer
+  // nullptr for a dense layer, and for one that has too few tokens to choose its tau from.
+  const Selector* selector(int64_t layer, int64_t batch = 0) const;
   LinearGates* gates(int64_t layer);  // nullptr: all linear layers are dense
   const LinearGate* gate(int64_t layer, BasisInput input) const;  // nullptr: that one is
 

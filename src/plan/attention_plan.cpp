@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "select/auto_tau.h"
 
 namespace sluice {
 namespace {
@@ -97,6 +98,29 @@ void check_sliding_window(const LayerPlan& layer, size_t index, const PlanShape&
                 fmt::format("--context {} or less, or leave that layer dense", window));
 }
 
+// A tau that layers choose from the first tokens of a sequence, where all of them attend exactly.
+void check_auto(const LayerPlan& layer, const LayerPlan* above, const PlanShape& shape) {
+  if (above != nullptr && above->tau_auto != layer.tau_auto)
+    throw Error("some layers of the plan have tau auto, others their own",
+                "each looks at the layer before: give all of them tau auto, or none");
+  if (!layer.tau_auto) return;
+  if (layer.mode != AttentionMode::kKeys)
+    throw Error(fmt::format("tau auto does not go with attention {}", mode_name(layer.mode)),
+                "--attention keys, or a tau of your choice");
+  if (!shape.causal)
+    throw Error("tau auto does not go with an encoder, which has no first tokens",
+                "a tau of your choice");
+  if (layer.reuse)
+    throw Error("a layer that reuses sets has no tau of its own, so it cannot be auto",
+                "let the layer select its own");
+  if (layer.window + layer.block < kAutoTokens)
+    throw Error(
+        fmt::format("tau auto is chosen from the first {} tokens, window {} and block {} "
+                    "merge some of them before",
+                    kAutoTokens, layer.window, layer.block),
+        fmt::format("--window and --block of {} together, or a tau of your choice", kAutoTokens));
+}
+
 // above: the selected layer before, nullptr for none. in_force: the taus of its sets.
 void check_reuse(const LayerPlan& layer, const LayerPlan* above,
                  const std::vector<double>& in_force) {
@@ -158,8 +182,10 @@ LayerPlan layer_plan(const UniformAttention& choice, const PlanShape& shape) {
   const bool small_window = choice.window && *choice.window > 0 && *choice.window < 128;
   layer.block = choice.block.value_or(small_window ? *choice.window : 128);
   layer.window = choice.window.value_or(layer.block * ((128 + layer.block - 1) / layer.block));
-  layer.heads.assign(static_cast<size_t>(shape.n_kv_heads),
-                     {.kind = HeadKind::kClusters, .tau = choice.tau, .far = choice.far});
+  layer.heads.assign(
+      static_cast<size_t>(shape.n_kv_heads),
+      {.kind = HeadKind::kClusters, .tau = choice.tau_auto ? 0 : choice.tau, .far = choice.far});
+  layer.tau_auto = choice.tau_auto;
   return layer;
 }
 
@@ -190,6 +216,7 @@ void check_plan(const AttentionPlan& plan, const PlanShape& shape) {
     check_heads(layer, shape);
     check_selection(layer);
     if (layer.mode == AttentionMode::kKeys && shape.causal) check_border(layer);
+    check_auto(layer, above, shape);
     check_sliding_window(layer, i, shape);
     if (layer.reuse)
       check_reuse(layer, above, in_force);

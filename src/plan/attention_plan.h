@@ -43,6 +43,9 @@ struct LayerPlan {
   int64_t sinks = 4;
   double outlier_ratio = 8;
   int64_t window = 128, block = 128;
+  // The heads that cluster do so by one tau, which the layer chooses from the first tokens of each
+  // sequence (select/auto_tau.h); their own means nothing then.
+  bool tau_auto = false;
   std::vector<HeadPlan> heads;  // (n_kv_heads); in `copy` and `paper` all cluster, by one tau
 
   // Those of the heads that cluster, distinct, ascending; {0} where no head does.
@@ -75,6 +78,7 @@ struct UniformAttention {
   std::optional<int64_t> sinks, window, block;
   std::optional<double> outlier_ratio;
   double tau = 0.3;
+  bool tau_auto = false;  // instead of tau
   FarKey far = FarKey::kCentroid;
   int64_t from_layer = 0;
   bool joint = false;

@@ -7,11 +7,11 @@ namespace {
 
 using nlohmann::json;
 
-json head_json(const HeadPlan& head, AttentionMode mode) {
+json head_json(const HeadPlan& head, const LayerPlan& layer) {
   json out = {{"kind", kind_name(head.kind)}};
   if (head.kind != HeadKind::kClusters) return out;
-  out["tau"] = head.tau;
-  if (mode == AttentionMode::kKeys) out["far"] = far_name(head.far);
+  if (!layer.tau_auto) out["tau"] = head.tau;
+  if (layer.mode == AttentionMode::kKeys) out["far"] = far_name(head.far);
   return out;
 }
 
@@ -22,7 +22,7 @@ json layer_json(const LayerPlan& layer, int64_t index, int64_t n_kv_heads) {
     heads.insert(heads.end(), static_cast<size_t>(n_kv_heads),
                  json{{"kind", kind_name(HeadKind::kDense)}});
   else
-    for (const HeadPlan& head : layer.heads) heads.push_back(head_json(head, layer.mode));
+    for (const HeadPlan& head : layer.heads) heads.push_back(head_json(head, layer));
   return {{"layer", index},
           {"mode", mode_name(layer.mode)},
           {"reuse", layer.reuse},
@@ -40,7 +40,8 @@ json describe_attention(const UniformAttention& choice, const PlanShape& shape) 
   const LayerPlan layer = layer_plan(choice, shape);
   out["select"] = rule_name(layer.rule);
   out["space"] = space_name(layer.space);
-  out["tau"] = choice.tau;
+  out["tau"] = choice.tau_auto ? json() : json(choice.tau);
+  if (choice.tau_auto) out["tau_auto"] = true;
   out["sinks"] = layer.sinks;
   out["outlier_ratio"] = layer.outlier_ratio;
   out["from_layer"] = choice.from_layer;

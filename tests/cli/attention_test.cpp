@@ -54,6 +54,26 @@ TEST_P(EvalAttention, KeysThatMergeNothingAreDense) {
   EXPECT_EQ(found.at("clusters_fraction"), 1);
 }
 
+TEST_P(EvalAttention, AutoIsDenseInAContextTooShortToChooseFrom) {
+  const RunResult shown = eval({"--attention", "keys", "--tau", "auto"});
+  expect_all_in({"Tau of the layers", "fewer than 256 tokens", "tau auto"}, shown);
+  const json run = read_results(results_).at("runs").at(0), found = run.at("metrics");
+  // As above.
+  EXPECT_LT(found.at("kl_max").get<double>(), 1e-6);
+  EXPECT_EQ(found.at("keys_read_fraction"), 1);
+  EXPECT_EQ(found.at("clusters_fraction"), 1);
+  EXPECT_EQ(run.at("settings").at("tau_auto"), true);
+  EXPECT_TRUE(run.at("settings").at("tau").is_null());
+  EXPECT_EQ(run.at("tau_chosen"), json::array());
+  EXPECT_FALSE(run.at("plan").at("layers").at(0).at("heads").at(0).contains("tau"));
+}
+
+TEST_P(EvalAttention, AutoStandsInAListOfTaus) {
+  expect_all_in({"KL tau 0.3", "KL tau auto"},
+                eval({"--attention", "keys", "--tau", "0.3,auto,0.30"}));
+  EXPECT_EQ(read_results(results_).at("runs").size(), 2u);
+}
+
 TEST_P(EvalAttention, MetricsAreThereAndAgreeWithEachOther) {
   const json found = metrics(joined(kKeys, {"--tau", "0.9"}));
   const auto value = [&](const char* key) { return found.at(key).get<double>(); };
@@ -282,6 +302,13 @@ std::vector<Refusal> attention_refusals() {
                {"--tau", "-0.1"}),
       bad_eval("TauIsNan", {"--attention", "keys", "--tau", "nan"}, {"--tau", "nan"}),
       bad_eval("TauIsText", {"--attention", "keys", "--tau", "0.3;0.5"}, {"--tau", "0.3;0.5"}),
+      bad_eval("TauIsAnotherWord", {"--attention", "keys", "--tau", "often"},
+               {"--tau", "often", "auto"}),
+      bad_eval("AutoWithASmallWindow", {"--attention", "keys", "--tau", "auto", "--window", "64"},
+               {"tau auto", "256", "window 64", "block 64"}, 1),
+      bad_eval("AutoUnderCopy", {"--attention", "copy", "--tau", "0.3,auto"},
+               {"tau auto", "copy", "keys"}, 1),
+      bad_eval("AutoWithoutAMode", {"--tau", "auto"}, {"--tau", "dense"}),
       bad_eval("TauWithoutAMode", {"--tau", "0.3"}, {"--tau", "dense"}),
       bad_eval("WindowWithoutAMode", {"--attention", "dense", "--window", "64"},
                {"--window", "dense"}),

@@ -92,7 +92,8 @@ function linearName(settings) {
 function modeName(settings) {
   const s = asObject(settings);
   const mode = s.attention || 'dense';
-  const tau = mode !== 'dense' && isNumber(s.tau) ? ', τ ' + figure(s.tau) : '';
+  const chosen = s.tau_auto === true ? 'auto' : isNumber(s.tau) ? figure(s.tau) : '';
+  const tau = mode !== 'dense' && chosen ? ', τ ' + chosen : '';
   const far = s.far && s.far !== 'centroid' ? ', far ' + s.far : '';
   return mode + tau + far + linearName(s);
 }

@@ -176,6 +176,28 @@ TEST(CheckPlan, RefusesATauOutsideItsRange) {
     expect_refused([&](Layers& layers) { layers[1].heads[1].tau = tau; }, {"tau", "0 … 1"});
 }
 
+TEST(CheckPlan, RefusesATauThatLayersCannotChoose) {
+  const auto all_auto = [](Layers& layers) {
+    for (LayerPlan& layer : layers) layer.tau_auto = true;
+  };
+  AttentionPlan plan = plan_of(AttentionMode::kKeys);
+  for (LayerPlan& layer : plan.layers) {
+    layer.tau_auto = true;
+    layer.window = layer.block = 128;
+  }
+  check_plan(plan, causal_shape());
+  plan.layers[1].window = 0;
+  expect_error([&] { check_plan(plan, causal_shape()); }, {"first 256 tokens", "window 0"});
+  plan.layers[1].block = 256;
+  check_plan(plan, causal_shape());
+  plan.layers[1].reuse = true;
+  expect_error([&] { check_plan(plan, causal_shape()); }, {"reuses", "auto"});
+  for (const AttentionMode mode : {AttentionMode::kCopy, AttentionMode::kPaper})
+    expect_refused(all_auto, {"tau auto", std::string(mode_name(mode))}, mode);
+  expect_refused(all_auto, {"tau auto", "encoder"}, AttentionMode::kKeys, encoder_shape());
+  expect_refused([](Layers& layers) { layers[2].tau_auto = true; }, {"some layers", "tau auto"});
+}
+
 TEST(CheckPlan, RefusesHeadsThatDifferWhereAllMustCluster) {
   for (const AttentionMode mode : {AttentionMode::kCopy, AttentionMode::kPaper}) {
     const std::string name(mode_name(mode));
