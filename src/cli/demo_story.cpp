@@ -13,6 +13,7 @@
 #include "eval/eval_results.h"
 #include "eval/generate_results.h"
 #include "eval/shell_line.h"
+#include "tune/tune_results.h"
 
 namespace sluice::cli {
 namespace {
@@ -239,6 +240,73 @@ nlohmann::json tell_speed(const DemoScene& scene) {
                         std::to_string(options.n_predict), "--repeat",
                         std::to_string(options.repeat), "--attention", "keys", "--tau", "0.3,0.5"}),
       result);
+}
+
+std::optional<nlohmann::json> tell_contract(const DemoScene& scene, double tokens_per_s) {
+  print_heading("6. A loss you state, and a plan that keeps it");
+  constexpr int64_t kMostContext = 256, kLeastContext = 64, kWindow = 32;
+  constexpr double kMostSeconds = 20;
+  TuneOptions options;
+  options.contract.max_kl = 0.02;
+  options.objective = PlanObjective::kMemory;
+  options.heads = {.windows = {kWindow}, .taus = {0.85}, .fars = {FarKey::kCentroid}};
+  // One window to tune on and two to judge by, at least.
+  const int64_t third = std::ssize(scene.tokens) / 3 - 1;
+  options.split = {.context = std::min(kMostContext, third - third % kWindow),
+                   .n_calibration = 2,
+                   .n_held_out = 6};
+  options.bench_rounds = 3;
+  const PlanShape shape = scene.model.plan_shape();
+  // Each change runs the layers behind it, half of them on average.
+  const double seconds =
+      0.5 / tokens_per_s *
+      static_cast<double>(shape.n_layers * shape.n_kv_heads * options.heads.n_choices() *
+                          options.split.context * options.split.n_calibration);
+  if (options.split.context < kLeastContext) {
+    fmt::print("Left out: the text is too short. On a longer one: sluice tune.\n");
+    return std::nullopt;
+  }
+  if (seconds > kMostSeconds) {
+    fmt::print("Left out: with this model it takes minutes. On its own: sluice tune.\n");
+    return std::nullopt;
+  }
+  Measurements measurements({}, {});
+  TuneResult result;
+  {
+    ProgressBar bar("tune", scene.quiet);
+    TextStream text(scene.text_path, scene.tokenizer, kSeparator);
+    result = tune(scene.model, text, options, measurements,
+                  [&](double done, const std::string& now) { bar.update(done, now); });
+  }
+  fmt::print(
+      "tune decides head by head what may be left out: here so that {} tokens take as little\n"
+      "memory as a KL of {} allows, by mean plus two standard errors on text that it was not made\n"
+      "from. For speed, more choices and longer texts: sluice tune.\n\n{}",
+      options.split.context, options.contract.max_kl, contract_table(options, result).markdown());
+  if (!result.dense_because.empty()) fmt::print("Dense: {}.\n", result.dense_because);
+  const auto number = [](auto value) { return fmt::format("{}", value); };
+  return tune_results(origin_of(scene, {"tune",
+                                        "-f",
+                                        scene.text_path,
+                                        "-c",
+                                        number(options.split.context),
+                                        "--max-kl",
+                                        number(options.contract.max_kl),
+                                        "--objective",
+                                        "memory",
+                                        "--window",
+                                        number(kWindow),
+                                        "--tau",
+                                        number(options.heads.taus[0]),
+                                        "--far",
+                                        "centroid",
+                                        "--windows",
+                                        number(options.split.n_calibration),
+                                        "--held-out",
+                                        number(options.split.n_held_out),
+                                        "-o",
+                                        "plan.json"}),
+                      options, result);
 }
 
 }  // namespace sluice::cli

@@ -116,7 +116,7 @@ function autoWords(part, timed) {
   const from = asObject(part.auto)[timed.from];
   return isNumber(from) ?
       `Left to itself, a run follows the plan from ${plural(from, 'token')} on.` :
-      'No faster at these lengths: left to itself, a run stays dense.';
+      'Not faster from any of these lengths on: left to itself, a run stays dense.';
 }
 
 function contractFigures(part) {
@@ -159,8 +159,9 @@ function contractView(data, section) {
       make(
           'p', {class: 'caption'},
           'Predicted is the sum of what each change of the plan loses alone; calibration, the text ' +
-              'it was made from; held out, text that had no part in it and decides. Whiskers of a ' +
-              'loss are two standard errors over documents, those of speed the slowest and the ' +
-              'fastest round. Speed is dense time over the plan’s, in turns; the dashed line is ' +
-              'dense, the shaded lengths are those at which a run follows the plan by itself.'));
+              'it was made from; held out, text that had no part in it and decides. ± is one ' +
+              'standard error over documents, whiskers of a loss are two; those of speed reach ' +
+              'from the slowest to the fastest round. Speed is dense time over the plan’s, in ' +
+              'turns: dense is the dashed line at 1, and where the ground is shaded a run follows ' +
+              'the plan by itself.'));
 }

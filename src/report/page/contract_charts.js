@@ -28,7 +28,7 @@ function lossChart(width, part, kind) {
   const pad = (hi - lo || 1e-3) * 0.12;
   const plot = makePlot(width, {
     title: `${kind.title}, against the contract`,
-    height: 84 + 46 * rows.length,
+    height: 250,
     left: 92,
     top: 34,
     right: 20,
