@@ -213,6 +213,7 @@ class Contract(PageTest):
         self.assertIn("The promise is not kept.", self.verdict())
         self.assertIn("Saved: decoding after 512 tokens runs at 1.30× the speed of dense",
                       self.verdict())
+        self.assertIn("perplexity 1.0066 ± 0.0011, with two standard errors 1.0088", self.verdict())
         told = self.told()
         self.assertEqual([t.split(",")[:2] for t in told[:5]], [
             ["KL", " held out"], ["KL", " calibration"], ["KL", " predicted"],
@@ -500,13 +501,15 @@ class HostileText(PageTest):
         names = {"model_path": "models/" + name, "text_path": "text/" + name}
         harmless = Browser.report("harmless", [
             sample.analyze(sample.token_map(["a"] * len(tokens), 2, seed=3)),
-            sample.evaluate(), sample.generate("a", "b")])
+            sample.evaluate(), sample.generate("a", "b"), sample.tune(),
+            sample.tune(dense_because="a")])
         hostile = sample.evaluate(**names)
         hostile["runs"][0]["settings"]["attention"] = name
         hostile["machine"]["cpu"] = name
         page = Browser.report("hostile", [
             sample.analyze(sample.token_map(tokens, 2, seed=3), **names), hostile,
-            sample.generate(name, name, **names)])
+            sample.generate(name, name, **names), sample.tune(objective=name, **names),
+            sample.tune(dense_because=name, **names)])
         count = """const n = {};
             for (const e of document.querySelectorAll('*')) n[e.tagName] = (n[e.tagName] || 0) + 1;
             return n"""
@@ -539,7 +542,7 @@ class HostileText(PageTest):
         page = Browser.report("hostile-wide", [
             sample.analyze(sample.token_map(sample.HOSTILE, 2, seed=3), **names),
             hostile, sample.generate(name, name, **names),
-            sample.bench(**names)])
+            sample.bench(**names), sample.tune(objective=name, dense_because=name, **names)])
         for width in (380, 1600):
             self.resize(width)
             self.open(page)

@@ -238,7 +238,7 @@ def tune(objective="memory", max_kl=0.02, max_ppl_ratio=None, dense_because=None
               "cost": {"dense": 4718592, "plan": 1398336},
               "time": {"dense_ms": 128, "plan_ms": 140, "prefill": times(0.8, 0.9),
                        "decode": times(0.9, 1.3)},
-              "auto": {"prefill_from": None, "decode_from": 256},
+              "auto": {"prefill_from": None, "decode_from": None if dense_because else 256},
               "dense_because": dense_because, "seconds": 31.5,
               "plan": {"layers": [{"layer": i, "mode": "keys", "reuse": False, "window": 32,
                                    "block": 32, "heads": heads} for i in range(6)],

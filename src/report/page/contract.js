@@ -1,13 +1,14 @@
 // The contract of `tune`: the loss that was accepted, what the plan loses on text it was made from
 // and on text it was not, and what it saves. docs/results.md, "What tune writes".
 
-// The two kinds of loss that a contract may limit.
+// The two kinds of loss that a contract may limit; `none` is that of the dense model.
 const kLosses = [
   {
     key: 'kl_mean',
     error: 'kl_stderr',
     limit: 'max_kl',
     none: 0,
+    digits: 3,
     name: 'KL',
     title: 'KL from dense',
     label: 'KL from dense, nats per token',
@@ -18,6 +19,7 @@ const kLosses = [
     error: 'ppl_ratio_stderr',
     limit: 'max_ppl_ratio',
     none: 1,
+    digits: 5,
     name: 'perplexity',
     title: 'Perplexity, of dense',
     label: 'perplexity over that of dense',
@@ -86,7 +88,7 @@ function verdictOf(part) {
     const figures = found.map(
         (kind) =>
             `${kind.name} ${withError(held[kind.key], held[kind.error])}, with two standard ` +
-            `errors ${figure(upTo(held, kind), 3)}`);
+            `errors ${figure(upTo(held, kind), kind.digits)}`);
     sentences.push(
         `Found on ${plural(held.n_tokens, 'token')} of text that it was not made from: ` +
         figures.join('; ') +
@@ -143,25 +145,34 @@ function contractFigures(part) {
   ];
 }
 
+function contractCaption(part) {
+  const timed = kTimed.some(({kind}) => timedRows(part, kind).length);
+  return (part.dense_because ?
+              '' :
+              'Predicted is the sum of what each change of the plan loses alone; calibration, the ' +
+                  'text it was made from; held out, text that had no part in it and decides. ± is ' +
+                  'one standard error over documents, whiskers are two. ') +
+      (timed ? 'Speed is dense time over the plan’s, in turns, from the slowest to the fastest ' +
+               'round; the dashed line is dense. ' +
+               (part.dense_because ?
+                    '' :
+                    'Where the ground is shaded a run follows the plan by itself.') :
+               '');
+}
+
 function contractView(data, section) {
   const verdict = make('div', {class: 'verdict', 'data-role': 'verdict', 'aria-live': 'polite'});
   const charts = make('div', {class: 'small-multiples'});
+  const caption = make('p', {class: 'caption'});
   const show = (i) => {
     const {part} = data.contracts[i];
     verdict.replaceChildren(...verdictOf(part).map((text) => make('p', {}, text)));
     charts.replaceChildren(...contractFigures(part));
+    caption.textContent = contractCaption(part);
   };
   show(0);
   section.append(
       controlRow(
           chooser('Contract', data.contracts.map((c) => c.name), show, {'data-role': 'contract'})),
-      verdict, charts,
-      make(
-          'p', {class: 'caption'},
-          'Predicted is the sum of what each change of the plan loses alone; calibration, the text ' +
-              'it was made from; held out, text that had no part in it and decides. ± is one ' +
-              'standard error over documents, whiskers of a loss are two; those of speed reach ' +
-              'from the slowest to the fastest round. Speed is dense time over the plan’s, in ' +
-              'turns: dense is the dashed line at 1, and where the ground is shaded a run follows ' +
-              'the plan by itself.'));
+      verdict, charts, caption);
 }

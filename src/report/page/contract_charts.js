@@ -48,12 +48,12 @@ function lossChart(width, part, kind) {
         d: `M${from} ${y}H${to}M${from} ${y - 5}V${y + 5}M${to} ${y - 5}V${y + 5}`
       }));
     }
-    const text = withError(row.value, row.error, 3);
+    const text = withError(row.value, row.error, kind.digits);
     addPoint(
         plot, row.value, i + 0.5, row.form, row.cls,
         [
           `${kind.name}, ${row.name}`, text + (row.of ? ' (standard error)' : ''),
-          row.of ? `${figure(row.value + spread(row), 3)} with two standard errors` :
+          row.of ? `${figure(row.value + spread(row), kind.digits)} with two standard errors` :
                    'the sum of what each change loses alone',
           isNumber(row.n) ? plural(row.n, 'token') : ''
         ].filter(Boolean),
