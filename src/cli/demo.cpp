@@ -129,9 +129,9 @@ Run add_demo(CLI::App& program) {
       "demo",
       "The whole story on a small trained model and a text that come with the program: which\n"
       "tokens stand for others, how that persists from layer to layer, what it costs in quality\n"
-      "and saves in time, and a plan that keeps a loss. Writes a page to look at and all figures. "
-      "Needs no argument; takes a\n"
-      "minute or two.\n"
+      "and saves in time; then a plan that keeps a loss you state. Writes a page to look at and "
+      "all\n"
+      "figures. Needs no argument; takes a minute or two.\n"
       "\n"
       "  sluice demo\n"
       "  sluice demo -m MODEL -f TEXT --dtype bf16    the same on your own");
