@@ -104,13 +104,19 @@ void run_demo(DemoFlags& flags) {
   nlohmann::json& parts = results["parts"] = nlohmann::json::array();
   parts.push_back(tell_representatives(scene));
   parts.push_back(tell_cascade(scene));
-  if (spec.causal && model.has_head()) {
+  const bool predicts = spec.causal && model.has_head();
+  if (predicts) {
     parts.push_back(tell_quality(scene));
     for (nlohmann::json& part : tell_generation(scene)) parts.push_back(std::move(part));
   } else {
-    fmt::print("\n(Chapters 3 and 4, on prediction, are for models that predict a next token.)\n");
+    fmt::print(
+        "\n(Chapters 3, 4 and 6, on prediction, are for models that predict a next token.)\n");
   }
   parts.push_back(tell_speed(scene));
+  if (predicts) {
+    const double tokens_per_s = parts.back().at("cases").at(0).at("tokens_per_s");
+    if (auto part = tell_contract(scene, tokens_per_s)) parts.push_back(std::move(*part));
+  }
   write_outputs(results, flags);
   print_ending(flags,
                std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
@@ -123,8 +129,9 @@ Run add_demo(CLI::App& program) {
       "demo",
       "The whole story on a small trained model and a text that come with the program: which\n"
       "tokens stand for others, how that persists from layer to layer, what it costs in quality\n"
-      "and saves in time. Writes a page to look at and all figures. Needs no argument; takes a\n"
-      "minute or two.\n"
+      "and saves in time; then a plan that keeps a loss you state. Writes a page to look at and "
+      "all\n"
+      "figures. Needs no argument; takes a minute or two.\n"
       "\n"
       "  sluice demo\n"
       "  sluice demo -m MODEL -f TEXT --dtype bf16    the same on your own");

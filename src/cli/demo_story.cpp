@@ -9,10 +9,12 @@
 #include "cli/demo_tables.h"
 #include "cli/linear_options.h"
 #include "cli/progress.h"
+#include "core/error.h"
 #include "eval/analyze_results.h"
 #include "eval/eval_results.h"
 #include "eval/generate_results.h"
 #include "eval/shell_line.h"
+#include "tune/tune_results.h"
 
 namespace sluice::cli {
 namespace {
@@ -72,6 +74,44 @@ AnalyzeReport report_of(const DemoScene& scene, const AnalyzeOptions& options,
           .rules = options.rules,
           .exempts = options.sinks > 0 || options.outlier_ratio > 0,
           .profiles = result.profiles};
+}
+
+// A grid small enough for a demo.
+constexpr int64_t kLeastTuned = 64, kMostTuned = 256;  // tokens of a window
+TuneOptions contract_options(const DemoScene& scene) {
+  constexpr int64_t kWindow = 32;
+  TuneOptions options;
+  options.contract.max_kl = 0.02;
+  options.objective = PlanObjective::kMemory;
+  options.heads = {.windows = {kWindow}, .taus = {0.85}, .fars = {FarKey::kCentroid}};
+  // One window to tune on and two to judge by, at least.
+  const int64_t most =
+      std::min({kMostTuned, scene.model.context(), std::ssize(scene.tokens) / 3 - 1});
+  options.split = {.context = most - most % kWindow, .n_calibration = 2, .n_held_out = 6};
+  options.bench_rounds = 3;
+  return options;
+}
+
+// Each change runs the layers behind it, half of them on average.
+double seconds_to_tune(const DemoScene& scene, const TuneOptions& options, double tokens_per_s) {
+  const PlanShape shape = scene.model.plan_shape();
+  const int64_t n_changes = shape.n_layers * shape.n_kv_heads * options.heads.n_choices();
+  const int64_t n_tokens = options.split.context * options.split.n_calibration;
+  return 0.5 * static_cast<double>(n_changes * n_tokens) / tokens_per_s;
+}
+
+std::vector<std::string> tune_words(const DemoScene& scene, const TuneOptions& options) {
+  const auto number = [](auto value) { return fmt::format("{}", value); };
+  std::vector<std::string> words = {"tune", "-f", scene.text_path};
+  words.insert(words.end(), {"-c", number(options.split.context)});
+  words.insert(words.end(), {"--max-kl", number(options.contract.max_kl)});
+  words.insert(words.end(), {"--objective", std::string(objective_name(options.objective))});
+  words.insert(words.end(), {"--window", number(options.heads.windows[0])});
+  words.insert(words.end(), {"--tau", number(options.heads.taus[0])});
+  words.insert(words.end(), {"--far", std::string(far_name(options.heads.fars[0]))});
+  words.insert(words.end(), {"--windows", number(options.split.n_calibration)});
+  words.insert(words.end(), {"--held-out", number(options.split.n_held_out), "-o", "plan.json"});
+  return words;
 }
 
 }  // namespace
@@ -239,6 +279,38 @@ nlohmann::json tell_speed(const DemoScene& scene) {
                         std::to_string(options.n_predict), "--repeat",
                         std::to_string(options.repeat), "--attention", "keys", "--tau", "0.3,0.5"}),
       result);
+}
+
+std::optional<nlohmann::json> tell_contract(const DemoScene& scene, double tokens_per_s) {
+  print_heading("6. A loss you state, and a plan that keeps it");
+  const TuneOptions options = contract_options(scene);
+  if (options.split.context < kLeastTuned) {
+    fmt::print("Left out: text or context are too short. On longer ones: sluice tune.\n");
+    return std::nullopt;
+  }
+  constexpr double kMostSeconds = 20;
+  if (seconds_to_tune(scene, options, tokens_per_s) > kMostSeconds) {
+    fmt::print("Left out: with this model it takes minutes. By itself: sluice tune.\n");
+    return std::nullopt;
+  }
+  Measurements measurements({}, {});
+  TuneResult result;
+  try {
+    ProgressBar bar("tune", scene.quiet);
+    TextStream text(scene.text_path, scene.tokenizer, kSeparator);
+    result = tune(scene.model, text, options, measurements,
+                  [&](double done, const std::string& now) { bar.update(done, now); });
+  } catch (const Error& error) {  // too few documents: the story has been told without it
+    fmt::print("Left out: {}\n", error.what());
+    return std::nullopt;
+  }
+  fmt::print(
+      "tune decides head by head what may be left out: here so that {} tokens take as little\n"
+      "memory as a KL of {} allows, by mean plus two standard errors on text that it was not made\n"
+      "from. For speed, more choices and longer texts: sluice tune.\n\n{}",
+      options.split.context, options.contract.max_kl, contract_table(options, result).markdown());
+  if (!result.dense_because.empty()) fmt::print("Dense: {}.\n", result.dense_because);
+  return tune_results(origin_of(scene, tune_words(scene, options)), options, result);
 }
 
 }  // namespace sluice::cli

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 
 #include "io/tokenizer/tokenizer.h"
@@ -35,5 +36,8 @@ nlohmann::json tell_quality(const DemoScene& scene);
 std::vector<nlohmann::json> tell_generation(const DemoScene& scene);
 // Prefill and decoding at a few lengths.
 nlohmann::json tell_speed(const DemoScene& scene);
+// A plan tuned to a contract. Nothing where the text is too short, or the model, which reads so
+// many tokens a second, would take long: then a line says so.
+std::optional<nlohmann::json> tell_contract(const DemoScene& scene, double tokens_per_s);
 
 }  // namespace sluice::cli

@@ -118,4 +118,23 @@ TextTable speed_table(const BenchResult& result) {
   return table;
 }
 
+TextTable contract_table(const TuneOptions& options, const TuneResult& result) {
+  TextTable table("Tuned plan", {"figure", "plan"}, 2);
+  const auto loss = [](const Loss& of) {
+    return words(fmt::format("{:.4f} ± {:.4f}", of.kl.mean(), of.kl.standard_error()));
+  };
+  table.add({words("KL allowed"), words(fmt::format("{}", options.contract.max_kl))});
+  table.add({words("KL predicted"), words(fmt::format("{:.4f}", result.predicted_kl))});
+  table.add({words("KL, calibration text"), loss(result.calibration)});
+  table.add({words("KL, held-out text"), loss(result.held_out)});
+  table.add({words("cache, of dense"),
+             words(fmt::format("{:.0f}%", 100 * result.cost / result.dense_cost))});
+  for (const BenchCase& found : result.speed.cases)
+    if (found.candidate > 0 && found.n_tokens == options.split.context)
+      table.add({words(found.name + " speed-up"),
+                 words(fmt::format("{:.2f} ({:.2f} to {:.2f})", found.speedup.middle,
+                                   found.speedup.low, found.speedup.high))});
+  return table;
+}
+
 }  // namespace sluice::cli

@@ -6,6 +6,7 @@
 #include "eval/bench_model.h"
 #include "eval/compare_plans.h"
 #include "eval/token_map.h"
+#include "tune/tune.h"
 
 namespace sluice::cli {
 
@@ -21,5 +22,7 @@ TextTable cascade_table(const AnalyzeReport& report);
 TextTable quality_table(const CompareResult& result, const std::vector<UniformChoice>& choices);
 // What each case takes, and of that selection and attention.
 TextTable speed_table(const BenchResult& result);
+// What a tuned plan loses and saves.
+TextTable contract_table(const TuneOptions& options, const TuneResult& result);
 
 }  // namespace sluice::cli

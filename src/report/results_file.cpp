@@ -51,7 +51,7 @@ const std::vector<Shown>& shown_commands() {
   static const std::vector<Shown> all = {
       {"demo", {"parts"}},           {"inspect", {"model"}},       {"analyze", {"runs"}},
       {"eval", {"runs", "metrics"}}, {"generate", {"generation"}}, {"bench", {"cases"}},
-      {"calibrate", {"groups"}}};
+      {"calibrate", {"groups"}},     {"tune", {"contract"}}};
   return all;
 }
 
@@ -63,7 +63,7 @@ void check_command(const Json& part, const std::string& label) {
   if (shown == all.end())
     throw Error(
         fmt::format("{}: command is {}, of which there is nothing to show", label, quote(command)),
-        "sluice report shows what analyze, eval, generate, bench, calibrate and demo write");
+        "sluice report shows what analyze, eval, generate, bench, calibrate, tune and demo write");
   if (std::none_of(shown->keys.begin(), shown->keys.end(),
                    [&](std::string_view key) { return part.contains(key); }))
     throw Error(

@@ -59,6 +59,13 @@ const Json& shapes() {
           "jaccard_prev?": "number", "turnover?": "number"
         }]
       },
+      "plan_runs?": [{
+        "n_tokens": "integer", "n_windows?": "integer", "summary?": {"*": "number"},
+        "layers": [{
+          "layer": "integer", "sets?": [{"tau": "number", "rule?": "text", "*": "number"}],
+          "*": "number"
+        }]
+      }],
       "subspace?": {"rank": "integer", "n_tokens?": "integer", "groups": ["directions"]},
       "joint?": {
         "rule": "text", "tau": "number", "space": "text", "n_tokens": "integer",
@@ -115,6 +122,19 @@ const Json& shapes() {
       },
       "metrics?": "metrics", "cache?": "cache", "linear?": ["linear"]
     },
+
+    "tune": {
+      "contract": {"max_kl?": "number", "max_ppl_ratio?": "number"}, "objective": "text",
+      "calibration": "metrics", "held_out": "metrics", "predicted_kl": "number",
+      "generalisation_gap?": "number", "dense_because?": "text", "seconds?": "number",
+      "candidates?": [{"budget": "number", "predicted_kl": "number", "loss": "metrics"}],
+      "cost?": {"dense": "number", "plan": "number"},
+      "time?": {
+        "dense_ms?": "number", "plan_ms?": "number", "prefill?": ["timed"], "decode?": ["timed"]
+      },
+      "auto?": {"prefill_from?": "integer", "decode_from?": "integer"}
+    },
+    "timed": {"n_tokens": "integer", "*": "number"},
 
     "bench": {
       "cases": [{

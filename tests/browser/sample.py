@@ -213,6 +213,41 @@ def bench(**names):
     return {**header("bench", **names), "cases": cases}
 
 
+def tune(objective="memory", max_kl=0.02, max_ppl_ratio=None, dense_because=None, **names):
+    def loss(kl, n_documents):
+        return {"kl_mean": kl, "kl_stderr": 0.0018, "ppl_ratio": 1 + kl / 2,
+                "ppl_ratio_stderr": 0.0011, "n_tokens": 256 * n_documents,
+                "n_documents": n_documents}
+
+    def times(first, last):
+        return [{"n_tokens": n, "dense_ms": n / 4, "plan_ms": n / 4 / speedup, "speedup": speedup,
+                 "speedup_low": speedup - 0.1, "speedup_high": speedup + 0.2}
+                for n, speedup in ((128, first), (256, (first + last) / 2), (512, last))]
+
+    heads = [{"kind": "clusters", "tau": 0.85, "far": "centroid"}, {"kind": "window"},
+             {"kind": "dense"}]
+    result = {**header("tune", **names),
+              "contract": {"max_kl": max_kl, "max_ppl_ratio": max_ppl_ratio},
+              "objective": objective, "calibration": loss(0.0136, 2),
+              "held_out": loss(0.0132, 6), "predicted_kl": 0.0115,
+              "generalisation_gap": -0.0004,
+              "candidates": [{"budget": 0.02, "predicted_kl": 0.0199, "held_out": False,
+                              "loss": loss(0.0353, 2)},
+                             {"budget": 0.012, "predicted_kl": 0.0115, "held_out": True,
+                              "loss": loss(0.0132, 6)}],
+              "cost": {"dense": 4718592, "plan": 1398336},
+              "time": {"dense_ms": 128, "plan_ms": 140, "prefill": times(0.8, 0.9),
+                       "decode": times(0.9, 1.3)},
+              "auto": {"prefill_from": None, "decode_from": None if dense_because else 256},
+              "dense_because": dense_because, "seconds": 31.5,
+              "plan": {"layers": [{"layer": i, "mode": "keys", "reuse": False, "window": 32,
+                                   "block": 32, "heads": heads} for i in range(6)],
+                       "linear": []}}
+    result["settings"] = {"context": 512, "windows": [32], "tau": [0.85], "far": ["centroid"],
+                          "n_calibration": 2, "n_held_out": 6, "seed": 0}
+    return result
+
+
 def words(n, seed):
     """Tokens of n words with sentences and paragraphs."""
     rng = random.Random(seed)

@@ -35,14 +35,15 @@ std::unique_ptr<test::TempDir> Demo::dir_;
 test::RunResult Demo::run_;
 json Demo::results_;
 
-TEST_F(Demo, TellsTheStoryInFiveChapters) {
-  for (const char* heading : {"1. Many tokens", "2. How far", "3. What attention",
-                              "4. The same prompt", "5. What it saves", " demo -m MODEL"})
+TEST_F(Demo, TellsTheStoryInSixChapters) {
+  for (const char* heading :
+       {"1. Many tokens", "2. How far", "3. What attention", "4. The same prompt",
+        "5. What it saves", "6. A loss you state", " demo -m MODEL"})
     EXPECT_NE(run_.out.find(heading), std::string::npos) << heading;
   std::vector<std::string> commands;
   for (const json& part : results_.at("parts")) commands.push_back(part.at("command"));
   EXPECT_EQ(commands, (std::vector<std::string>{"analyze", "analyze", "eval", "generate",
-                                                "generate", "generate", "bench"}));
+                                                "generate", "generate", "bench", "tune"}));
 }
 
 // The figures are enough: the page can be drawn again from them, and differs in the command only.
@@ -63,9 +64,12 @@ TEST_F(Demo, ThePageCanBeDrawnAgainFromTheFigures) {
 // Every part names the command that finds the same alone.
 TEST_F(Demo, ItsPartsAreWhatTheirCommandsFind) {
   for (const json& part : results_.at("parts")) {
-    const std::string line = part.at("command_line"), command = part.at("command");
+    const std::string command = part.at("command");
+    std::string line = part.at("command_line");
     ASSERT_TRUE(line.starts_with("sluice " + command + " ")) << line;
     if (command == "bench") continue;  // times differ
+    if (const size_t at = line.find(" -o plan.json"); at != line.npos)
+      line.replace(at, 13, " -o " + path("plan.json"));
     // As a person would paste it.
     const std::string script =
         dir_->write("again.sh", test::program_path() + line.substr(6) + " --quiet --json " +
@@ -76,6 +80,9 @@ TEST_F(Demo, ItsPartsAreWhatTheirCommandsFind) {
     EXPECT_EQ(alone.at("settings"), part.at("settings")) << command;
     if (command == "generate") {
       EXPECT_EQ(alone.at("generation").at("text"), part.at("generation").at("text"));
+    } else if (command == "tune") {
+      for (const char* key : {"contract", "calibration", "held_out", "cost", "plan"})
+        EXPECT_EQ(alone.at(key), part.at(key)) << key;
     } else {
       EXPECT_EQ(alone.at("runs"), part.at("runs")) << command;
     }

@@ -1,6 +1,6 @@
 // Reads the results embedded in the page and brings them into the lists that the views draw:
-// windows mapped, profiles, quality runs, plans, generations, timed cases. docs/results.md says
-// what each key means. Anything may be missing; what is missing is left out.
+// windows mapped, profiles, quality runs, plans, contracts, generations, timed cases.
+// docs/results.md says what each key means. Anything may be missing; what is missing is left out.
 
 const kStatus = ['redundant', 'representative', 'exempt', 'uncovered'];
 const [kRedundant, kRepresentative, kExempt, kUncovered] = [0, 1, 2, 3];
@@ -119,10 +119,13 @@ function readData() {
     directions: [],
     coherence: [],
     joint: [],
-    fastPath: []
+    fastPath: [],
+    contracts: [],
+    planRuns: []
   };
   const readers = [
-    addMap, addPlanOfPart, addProfiles, addQuality, addGeneration, addCases, addDirections, addJoint
+    addMap, addPlanOfPart, addProfiles, addPlanRuns, addQuality, addGeneration, addCases,
+    addDirections, addJoint, addContract
   ];
   for (const part of parts) {
     for (const reader of readers) {
@@ -135,8 +138,11 @@ function readData() {
     }
   }
   for (const list of [data.profiles, data.heads]) tellAnalysesApart(list);
-  for (const list of [data.maps, data.profiles, data.heads, data.quality, data.plans, data.cache])
-    numberAlike(list);
+  const alike = [
+    data.maps, data.profiles, data.heads, data.quality, data.plans, data.cache, data.contracts,
+    data.planRuns
+  ];
+  for (const list of alike) numberAlike(list);
   if (data.maps.length) mapState.start(data.maps);
   return data;
 }
@@ -152,7 +158,8 @@ function addMap(data, part, prefix) {
 }
 
 function addPlanOfPart(data, part, prefix) {
-  if (part.plan) addPlan(data, part.plan, prefix + 'plan');
+  if (part.plan)
+    addPlan(data, part.plan, prefix + (part.command === 'tune' ? 'tuned plan' : 'plan'));
 }
 
 function addGeneration(data, part, prefix) {
@@ -186,6 +193,13 @@ function addProfiles(data, part, prefix) {
   }
 }
 
+// What `analyze --plan` finds along the layers of a plan.
+function addPlanRuns(data, part, prefix) {
+  for (const run of asList(part.plan_runs).map(asObject))
+    if (asList(run.layers).length)
+      data.planRuns.push({run, name: `${prefix}plan · T ${figure(run.n_tokens)}`});
+}
+
 // Groups (a layer's input) with energies and effective ranks; `calibrate` has curves of them too,
 // `analyze` how neighbouring layers share their directions.
 function addDirections(data, part, prefix) {
@@ -216,12 +230,9 @@ function addJoint(data, part, prefix) {
 // Runs that compare a mode with dense; an eval of dense alone has only its perplexity.
 function addQuality(data, part, prefix) {
   if (part.command !== 'eval') return;
-  const runs = asList(part.runs).length ? part.runs : [{
-    settings: part.settings,
-    metrics: part.metrics,
-    cache: part.cache,
-    plan: part.plan
-  }];
+  const runs = asList(part.runs).length ?
+      part.runs :
+      [{settings: part.settings, metrics: part.metrics, cache: part.cache, plan: part.plan}];
   const context = asObject(part.settings).context;
   for (const run of runs) {
     const settings = {...asObject(part.settings), ...asObject(run.settings)};

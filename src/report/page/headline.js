@@ -84,6 +84,8 @@ function keyFigures(data) {
   }
   const fast = headlineCase(data, best);
   if (fast) out.push(fast);
+  const contract = contractFigure(data);
+  if (contract) out.push(contract);
   return out;
 }
 

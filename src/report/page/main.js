@@ -35,6 +35,14 @@ const kViews = [
     lead: 'What predictions lose, and what attention no longer reads.'
   },
   {
+    view: 'contract',
+    title: 'Contract',
+    short: 'Contract',
+    fill: contractView,
+    has: (d) => d.contracts.length,
+    lead: 'The loss that was accepted, what the tuned plan loses, and what it saves.'
+  },
+  {
     view: 'heads',
     title: 'Heads',
     short: 'Heads',
@@ -80,7 +88,8 @@ const kViews = [
     short: 'Tables',
     fill: tablesView,
     has: (d) => d.quality.length || d.speed.length || d.profiles.length || d.cache.length ||
-        d.maps.length || d.plans.length || d.directions.length || d.joint.length,
+        d.maps.length || d.plans.length || d.directions.length || d.joint.length ||
+        d.contracts.length,
     lead: 'Every number above, to read and to copy.'
   },
   {

@@ -80,7 +80,7 @@ const kAsides = {
 function choicesOf(part) {
   const own = asObject(part.settings);
   const measured = [...asList(part.runs), ...asList(part.cases)].map(asObject);
-  if (part.command === 'analyze') return [];
+  if (part.command === 'analyze' || part.command === 'tune') return [];
   return measured.length ? measured.map((m) => ({...own, ...asObject(m.settings)})) : [own];
 }
 

@@ -31,7 +31,7 @@ const kSetFigures = [
 ];
 
 const words = (key) => key.replace(/_/g, ' ')
-                           .replace(/^kl\b/, 'KL')
+                           .replace(/\bkl\b/, 'KL')
                            .replace('n reps fraction', 'r/T')
                            .replace('n reps', 'r')
                            .replace(/ prev$/, ', layer before');
@@ -287,6 +287,7 @@ function tablesView(data, section) {
   const papers = unique(data.parts.map((p) => p.paper).filter((p) => asObject(p).layers));
   section.append(
       ...[quality ? folded('Quality', () => qualityTable(data), true) : null,
+          data.contracts.length ? folded('Contract', () => contractTables(data), true) : null,
           speed ? folded('Speed', () => speedTable(data), true) : null,
           data.generations.length ? folded('Generated texts', () => generationTable(data)) : null,
           data.cache.length ? folded('Cache bytes', () => cacheTable(data)) : null,
@@ -300,6 +301,8 @@ function tablesView(data, section) {
               folded('Windows shown as text', () => mapState.choices.map(mapTable)) :
               null,
           data.plans.length ? folded('Plans', () => data.plans.map(planTable)) : null,
+          data.planRuns.length ? folded('Along a plan', () => data.planRuns.map(planRunTable)) :
+                                 null,
           ...[['Directions', data.directions, directionsTable],
               ['Joint selection', data.joint, jointTable],
               ['Fast path', data.fastPath, fastPathTable]]

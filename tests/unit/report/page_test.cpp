@@ -51,7 +51,8 @@ TEST(ReportPage, PartsOfADemoStandInOrderAmongOtherResults) {
   const Json data = Json::parse(data_of(page));
   std::vector<std::string> commands;
   for (const Json& part : data["parts"]) commands.push_back(part["command"]);
-  EXPECT_EQ(commands, (std::vector<std::string>{"bench", "analyze", "eval", "generate", "bench"}));
+  EXPECT_EQ(commands,
+            (std::vector<std::string>{"bench", "analyze", "eval", "generate", "bench", "tune"}));
 }
 
 TEST(ReportPage, MapsArePackedAndTheRestIsUntouched) {

@@ -28,9 +28,9 @@ std::string with(Json json, const std::string& pointer, Json value) {
 
 TEST(ReadResults, GivesWhatEveryCommandWrote) {
   const test::TempDir folder;
-  for (const Json& json :
-       {test::sample_analyze(), test::sample_eval(), test::sample_generate(), test::sample_bench(),
-        test::sample_calibrate(), test::sample_demo(), test::sample_header("inspect")})
+  for (const Json& json : {test::sample_analyze(), test::sample_eval(), test::sample_generate(),
+                           test::sample_bench(), test::sample_calibrate(), test::sample_tune(),
+                           test::sample_demo(), test::sample_header("inspect")})
     EXPECT_EQ(read_results(folder.write("results.json", json.dump())), json);
 }
 
@@ -41,7 +41,8 @@ TEST(ReadResults, RefusesWhatNoCommandOfOursWrites) {
                                      {"eval", "runs"},
                                      {"analyze", "runs"},
                                      {"generate", "generation"},
-                                     {"bench", "cases"}})
+                                     {"bench", "cases"},
+                                     {"tune", "contract"}})
     refusal_of(test::sample_header(command).dump(), {std::string("has no `") + key + "`"});
 }
 
@@ -109,6 +110,17 @@ TEST(ReadResults, WrongTypesAreRefusedWithTheirPath) {
   refusal_of(with(eval, "/runs/0/linear/0/layer", "0"), {"runs[0].linear[0].layer is \"0\""});
   refusal_of(with(test::sample_calibrate(), "/groups/0/spectrum/1", nullptr),
              {"groups[0].spectrum[1] is null, expected a number"});
+  refusal_of(with(analyze, "/plan_runs/0/layers/0/sets/0/n_reps", "2"),
+             {"plan_runs[0].layers[0].sets[0].n_reps is \"2\", expected a number"});
+  const Json tune = test::sample_tune();
+  refusal_of(with(tune, "/contract/max_kl", "0.02"), {"contract.max_kl is \"0.02\""});
+  refusal_of(with(tune, "/held_out", nullptr), {"held_out is null, expected an object"});
+  refusal_of(with(tune, "/held_out/kl_mean", true), {"held_out.kl_mean is true"});
+  refusal_of(with(tune, "/time/decode/0/n_tokens", 1.5), {"time.decode[0].n_tokens is 1.5"});
+  refusal_of(with(tune, "/time/prefill/0/speedup", "fast"),
+             {"time.prefill[0].speedup is \"fast\""});
+  refusal_of(with(tune, "/auto/decode_from", "256"), {"auto.decode_from is \"256\""});
+  refusal_of(with(tune, "/dense_because", 5), {"dense_because is 5, expected text"});
   refusal_of(with(test::sample_demo(), "/parts/3/cases", 1), {"parts[3]: cases is 1"});
 }
 

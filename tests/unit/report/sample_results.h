@@ -42,6 +42,13 @@ inline nlohmann::json sample_analyze() {
                     {"status", "ER.."},
                     {"owner", {0, 1, 1, 1}},
                     {"cosine", {1, 1.0004, 0.97, 0.91}}}}}};
+  json["plan_runs"] = {{{"n_tokens", 4},
+                        {"n_windows", 1},
+                        {"layers",
+                         {{{"layer", 0},
+                           {"keys_read_fraction", 0.5},
+                           {"sets", {{{"tau", 0.85}, {"rule", "reused"}, {"n_reps", 2.0}}}}}}},
+                        {"summary", {{"keys_read_fraction", 0.5}}}}};
   json["subspace"] = {{"rank", 2},
                       {"n_tokens", 4},
                       {"groups",
@@ -151,9 +158,33 @@ inline nlohmann::json sample_bench() {
   return json;
 }
 
+inline nlohmann::json sample_tune() {
+  nlohmann::json json = sample_header("tune");
+  const nlohmann::json loss = {{"kl_mean", 0.013},  {"kl_stderr", 0.002},
+                               {"ppl_ratio", 1.01}, {"ppl_ratio_stderr", 0.003},
+                               {"n_tokens", 512},   {"n_documents", 2}};
+  const nlohmann::json timed = {{"n_tokens", 256}, {"dense_ms", 9.0},    {"plan_ms", 8.0},
+                                {"speedup", 1.1},  {"speedup_low", 1.0}, {"speedup_high", 1.2}};
+  json["contract"] = {{"max_kl", 0.02}, {"max_ppl_ratio", nullptr}};
+  json["objective"] = "memory";
+  json["calibration"] = json["held_out"] = loss;
+  json["predicted_kl"] = 0.011;
+  json["generalisation_gap"] = -0.001;
+  json["candidates"] = {
+      {{"budget", 0.02}, {"predicted_kl", 0.02}, {"held_out", false}, {"loss", loss}}};
+  json["cost"] = {{"dense", 4096}, {"plan", 1024}};
+  json["time"] = {{"dense_ms", 9.0}, {"plan_ms", 8.0}, {"prefill", {timed}}, {"decode", {timed}}};
+  json["auto"] = {{"prefill_from", nullptr}, {"decode_from", 256}};
+  json["dense_because"] = nullptr;
+  json["plan"] = sample_eval()["runs"][0]["plan"];
+  json["seconds"] = 3.5;
+  return json;
+}
+
 inline nlohmann::json sample_demo() {
   nlohmann::json json = sample_header("demo");
-  json["parts"] = {sample_analyze(), sample_eval(), sample_generate(), sample_bench()};
+  json["parts"] = {sample_analyze(), sample_eval(), sample_generate(), sample_bench(),
+                   sample_tune()};
   return json;
 }
 
