@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <limits>
+#include <optional>
 
 #include "cli/options.h"
 
@@ -36,13 +38,19 @@ void add_list(CLI::Option* option, bool lists) {
 
 constexpr const char* kAuto = "auto";
 
+// Of 0 to below 1.
+std::optional<double> tau_of(const std::string& text) {
+  double tau = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), tau);
+  if (error != std::errc() || end != text.data() + text.size() || !(tau >= 0 && tau < 1)) return {};
+  return tau;
+}
+
 CLI::Validator tau_or_auto() {
   return CLI::Validator(
       [](std::string& text) -> std::string {
-        double tau = 0;
-        const bool ok =
-            text == kAuto || (CLI::detail::lexical_cast(text, tau) && tau >= 0 && tau < 1);
-        return ok ? "" : fmt::format("{} given, expected 0 to below 1, or auto", text);
+        if (text == kAuto || tau_of(text)) return "";
+        return fmt::format("{} given, expected 0 to below 1, or auto", text);
       },
       "");
 }
@@ -51,17 +59,13 @@ CLI::Validator tau_or_auto() {
 std::vector<UniformAttention> with_taus(const AttentionFlags& flags,
                                         const UniformAttention& common) {
   if (flags.taus.empty()) return {common};
-  std::vector<double> taus;  // -1 for auto
-  for (const std::string& text : flags.taus) {
-    double tau = -1;
-    if (text != kAuto) CLI::detail::lexical_cast(text, tau);
-    taus.push_back(tau);
-  }
+  std::vector<std::optional<double>> taus;  // none for auto
+  for (const std::string& text : flags.taus) taus.push_back(tau_of(text));
   std::vector<UniformAttention> choices;
-  for (const double tau : distinct(taus)) {
+  for (const std::optional<double>& tau : distinct(taus)) {
     UniformAttention& choice = choices.emplace_back(common);
-    choice.tau_auto = tau < 0;
-    if (!choice.tau_auto) choice.tau = tau;
+    choice.tau_auto = !tau;
+    if (tau) choice.tau = *tau;
   }
   return choices;
 }

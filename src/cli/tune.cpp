@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -120,8 +121,15 @@ void run_tune(TuneFlags& flags) {
   TextStream text(flags.file, *tokenizer, flags.separator);
   options.split.context =
       flags.context > 0 ? flags.context : std::min<int64_t>(1024, spec.max_positions);
-  // Room to decode behind it.
-  flags.context = std::min(options.split.context + kDecodeTokens, spec.max_positions);
+  if (options.split.context > spec.max_positions)
+    throw Error(fmt::format("the model reads at most {} tokens, --context {} is more",
+                            spec.max_positions, options.split.context),
+                fmt::format("--context {} or less", spec.max_positions));
+  // Room to decode behind it; not where a longer context would change what layers see.
+  const bool sliding = std::any_of(spec.windows.begin(), spec.windows.end(),
+                                   [](int64_t window) { return window > 0; });
+  flags.context = sliding ? options.split.context
+                          : std::min(options.split.context + kDecodeTokens, spec.max_positions);
   Model model = load_model(checkpoint, flags);
   prepare(model, options.linear, bases);
   // That of the bases is the checkpoint's: it has been compared.
@@ -138,7 +146,7 @@ void run_tune(TuneFlags& flags) {
                               {"seed", options.split.seed},
                               {"bases", bases ? sha256_of({flags.linear.bases}) : ""},
                               {"version", SLUICE_VERSION},
-                              {"machine", model.backend().description()}};
+                              {"machine", device_text(model.backend())}};
   Measurements measurements(flags.measurements, key);
   TuneResult result;
   {

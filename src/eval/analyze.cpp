@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "eval/paper_tables.h"
 #include "eval/profile_sets.h"
+#include "eval/windows.h"
 
 namespace sluice {
 namespace {
@@ -172,18 +173,6 @@ void for_each_window(
     window.clear();
     if (text.read(wanted.n_tokens, window) < wanted.n_tokens) break;
   }
-}
-
-void observed_forward(Model& model, std::span<const int32_t> tokens, KvCache& cache,
-                      AttentionObserver observer) {
-  model.observe(std::move(observer));
-  try {
-    model.forward(tokens, cache);
-  } catch (...) {
-    model.observe({});  // it refers to its maker
-    throw;
-  }
-  model.observe({});
 }
 
 AnalyzeResult analyze(Model& model, const ProjectionNorms& norms, TextStream& text,

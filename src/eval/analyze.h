@@ -47,10 +47,6 @@ void for_each_window(
     TextStream& text, const WindowsWanted& wanted, const std::function<void(double)>& progress,
     const std::function<void(std::span<const int32_t>, const std::function<void()>&)>& use);
 
-// One pass over a sequence, with an observer for it alone.
-void observed_forward(Model& model, std::span<const int32_t> tokens, KvCache& cache,
-                      AttentionObserver observer);
-
 // One profile per tau and space, spaces innermost, over windows as above.
 AnalyzeResult analyze(Model& model, const ProjectionNorms& norms, TextStream& text,
                       int64_t n_tokens, const AnalyzeOptions& options,

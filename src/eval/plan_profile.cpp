@@ -10,16 +10,12 @@
 #include "eval/analyze_results.h"
 #include "eval/attention_work.h"
 #include "eval/profile_sets.h"
+#include "eval/windows.h"
 #include "select/inherit.h"
 #include "select/rules.h"
 
 namespace sluice {
 namespace {
-
-bool clusters(const LayerPlan& layer) {
-  return std::any_of(layer.heads.begin(), layer.heads.end(),
-                     [](const HeadPlan& head) { return head.kind == HeadKind::kClusters; });
-}
 
 class PlanProfiler {
  public:
@@ -29,7 +25,7 @@ class PlanProfiler {
     profile_.n_tokens = n_tokens;
     for (const LayerPlan& layer : plan.layers) {
       PlanLayerProfile& to = profile_.layers.emplace_back();
-      if (layer.mode != AttentionMode::kDense && clusters(layer)) to.taus = layer.taus();
+      if (layer.clusters()) to.taus = layer.taus();
     }
   }
 

@@ -28,6 +28,19 @@ bool TextWindows::next() {
   return true;
 }
 
+ConstTensor observed_forward(Model& model, std::span<const int32_t> tokens, KvCache& cache,
+                             AttentionObserver observer) {
+  model.observe(std::move(observer));
+  try {
+    const ConstTensor rows = model.forward(tokens, cache);
+    model.observe({});
+    return rows;
+  } catch (...) {
+    model.observe({});  // it refers to its maker
+    throw;
+  }
+}
+
 void forward_in_passes(Model& model, std::span<const int32_t> tokens, KvCache& cache,
                        int64_t max_tokens,
                        const std::function<void(int64_t first, ConstTensor hidden)>& use) {

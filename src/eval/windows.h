@@ -35,6 +35,10 @@ class TextWindows {
   std::vector<int32_t> tokens_;
 };
 
+// One pass over a sequence, with an observer for it alone; the rows of the last layer.
+ConstTensor observed_forward(Model& model, std::span<const int32_t> tokens, KvCache& cache,
+                             AttentionObserver observer);
+
 // Runs tokens through an empty cache, at most max_tokens at a time; `use` gets the hidden states,
 // (n_rows, d_model), of tokens first ... first + n_rows.
 void forward_in_passes(Model& model, std::span<const int32_t> tokens, KvCache& cache,

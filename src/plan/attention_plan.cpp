@@ -153,6 +153,12 @@ std::optional<FarKey> far_of(std::string_view name) { return value_in(kFars, nam
 std::string_view kind_name(HeadKind kind) { return name_in(kKinds, kind); }
 std::optional<HeadKind> kind_of(std::string_view name) { return value_in(kKinds, name); }
 
+bool LayerPlan::clusters() const {
+  return mode != AttentionMode::kDense &&
+         std::any_of(heads.begin(), heads.end(),
+                     [](const HeadPlan& head) { return head.kind == HeadKind::kClusters; });
+}
+
 std::vector<double> LayerPlan::taus() const {
   std::vector<double> taus;
   for (const HeadPlan& head : heads)

@@ -48,6 +48,7 @@ struct LayerPlan {
   bool tau_auto = false;
   std::vector<HeadPlan> heads;  // (n_kv_heads); in `copy` and `paper` all cluster, by one tau
 
+  bool clusters() const;  // some head does
   // Those of the heads that cluster, distinct, ascending; {0} where no head does.
   std::vector<double> taus() const;
 

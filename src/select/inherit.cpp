@@ -5,14 +5,20 @@
 
 namespace sluice {
 
-size_t nearest_set(std::span<const TokenSet> sets, double tau) {
-  SLUICE_CHECK(!sets.empty());
-  size_t best = 0;
-  for (size_t i = 1; i < sets.size(); ++i) {
-    const double distance = std::abs(sets[i].tau - tau), least = std::abs(sets[best].tau - tau);
-    if (distance < least || (distance == least && sets[i].tau < sets[best].tau)) best = i;
+double nearest_tau(std::span<const double> taus, double tau) {
+  SLUICE_CHECK(!taus.empty());
+  double best = taus[0];
+  for (const double one : taus) {
+    const double distance = std::abs(one - tau), least = std::abs(best - tau);
+    if (distance < least || (distance == least && one < best)) best = one;
   }
   return best;
+}
+
+size_t nearest_set(std::span<const TokenSet> sets, double tau) {
+  std::vector<double> taus;
+  for (const TokenSet& set : sets) taus.push_back(set.tau);
+  return index_of_tau(taus, nearest_tau(taus, tau));
 }
 
 size_t index_of_tau(std::span<const double> taus, double tau) {

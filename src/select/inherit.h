@@ -6,7 +6,9 @@
 
 namespace sluice {
 
-// The set that `tau` inherits: that of the nearest tau, ties to the smaller.
+// The one of some that lies nearest, ties to the smaller.
+double nearest_tau(std::span<const double> taus, double tau);
+// The set that `tau` inherits: that of the nearest tau.
 size_t nearest_set(std::span<const TokenSet> sets, double tau);
 // The place of `tau` itself, which must be among them.
 size_t index_of_tau(std::span<const double> taus, double tau);

@@ -41,29 +41,34 @@ Changes::Changes(Model& model, const std::vector<TuneWindow>& windows, const Cha
       n_scored_(
           WindowReference::n_scored_in(model, windows.at(0), WindowReference::Purpose::kChanges)) {}
 
+Changes::Change Changes::change_of(const HeadChange& change) const {
+  const HeadOptions& heads = options_.heads;
+  Change out{.name = change.name(heads),
+             .layer = change.layer,
+             .plan = {.attention = plan_with(change, heads, shape_)}};
+  for (int64_t other = 0; other < heads.n_choices(); ++other)
+    if (other != change.choice && heads.cost_of(other) == heads.cost_of(change.choice))
+      out.rivals.push_back(HeadChange{change.layer, change.head, change.window, other}.name(heads));
+  return out;
+}
+
+Changes::Change Changes::change_of(int64_t layer, BasisInput input, const GroupPlan& group) const {
+  return {.name = group_name(layer, input, group),
+          .layer = layer,
+          .plan = {.linear = linear_plan_with(layer, input, group, shape_.n_layers)}};
+}
+
 std::vector<Changes::Change> Changes::all() const {
   std::vector<Change> changes;
   const HeadOptions& heads = options_.heads;
-  const auto n_taus = std::ssize(heads.taus), n_clusters = n_taus * std::ssize(heads.fars);
   for (int64_t layer = 0; layer < shape_.n_layers; ++layer) {
     for (int64_t head = 0; may_change(shape_, layer) && head < shape_.n_kv_heads; ++head)
       for (size_t window = 0; window < heads.windows.size(); ++window)
-        for (int64_t choice = 0; choice < heads.n_choices(); ++choice) {
-          const HeadChange change{layer, head, window, choice};
-          changes.push_back({.name = change.name(heads),
-                             .layer = layer,
-                             .plan = {.attention = plan_with(change, heads, shape_)}});
-          if (!heads.clusters(choice)) continue;
-          for (int64_t other = choice % n_taus; other < n_clusters; other += n_taus)
-            if (other != choice)
-              changes.back().rivals.push_back(HeadChange{layer, head, window, other}.name(heads));
-        }
+        for (int64_t choice = 0; choice < heads.n_choices(); ++choice)
+          changes.push_back(change_of({layer, head, window, choice}));
     for (const BasisInput input : kLinearInputs)
       for (const GroupPlan& group : options_.linear)
-        changes.push_back(
-            {.name = group_name(layer, input, group),
-             .layer = layer,
-             .plan = {.linear = linear_plan_with(layer, input, group, shape_.n_layers)}});
+        changes.push_back(change_of(layer, input, group));
   }
   return changes;
 }
@@ -93,13 +98,14 @@ void Changes::measure(const std::function<void(double, const std::string&)>& pro
   }
 }
 
-// By the first windows alone, so that it is the same whenever it is asked.
+double Changes::first_look(const std::string& name) const {
+  const std::vector<double>& sums = measurements_.kl(name);
+  const auto n = static_cast<int64_t>(std::min(kFirstLook, windows_.size()));
+  SLUICE_CHECK(std::ssize(sums) >= n);
+  return std::accumulate(sums.begin(), sums.begin() + n, 0.0) / static_cast<double>(n * n_scored_);
+}
+
 bool Changes::is_settled(const Change& change) const {
-  const auto first_look = [&](const std::string& name) {
-    const std::vector<double>& sums = measurements_.kl(name);
-    return std::accumulate(sums.begin(), sums.begin() + kFirstLook, 0.0) /
-           static_cast<double>(kFirstLook * static_cast<size_t>(n_scored_));
-  };
   const double kl = first_look(change.name);
   const auto n_heads = static_cast<double>(shape_.n_layers * shape_.n_kv_heads);
   if (kl > kTooMuch * options_.budget || kl < kTooLittle * options_.budget / n_heads) return true;
@@ -107,17 +113,18 @@ bool Changes::is_settled(const Change& change) const {
                      [&](const std::string& rival) { return kBeaten * first_look(rival) < kl; });
 }
 
-double Changes::mean_kl(const std::string& name) const {
-  const std::vector<double>& sums = measurements_.kl(name);
-  const auto n = static_cast<int64_t>(std::min(sums.size(), windows_.size()));
-  SLUICE_CHECK(n > 0);
+double Changes::mean_kl(const Change& change) const {
+  if (is_settled(change)) return first_look(change.name);
+  const std::vector<double>& sums = measurements_.kl(change.name);
+  const auto n = static_cast<int64_t>(windows_.size());
+  SLUICE_CHECK(std::ssize(sums) >= n);
   return std::accumulate(sums.begin(), sums.begin() + n, 0.0) / static_cast<double>(n * n_scored_);
 }
 
-double Changes::kl(const HeadChange& change) const { return mean_kl(change.name(options_.heads)); }
+double Changes::kl(const HeadChange& change) const { return mean_kl(change_of(change)); }
 
 double Changes::kl(int64_t layer, BasisInput input, const GroupPlan& group) const {
-  return mean_kl(group_name(layer, input, group));
+  return mean_kl(change_of(layer, input, group));
 }
 
 }  // namespace sluice

@@ -31,7 +31,7 @@ class Changes {
   // What is not known yet. progress(share done, what is measured now), before each.
   void measure(const std::function<void(double, const std::string&)>& progress);
 
-  // Mean KL per token of what was measured.
+  // Mean KL per token. The same whatever more another contract has measured.
   double kl(const HeadChange& change) const;
   double kl(int64_t layer, BasisInput input, const GroupPlan& group) const;
 
@@ -43,8 +43,11 @@ class Changes {
     std::vector<std::string> rivals = {};  // of other far keys, at the same cost
   };
 
+  Change change_of(const HeadChange& change) const;
+  Change change_of(int64_t layer, BasisInput input, const GroupPlan& group) const;
   std::vector<Change> all() const;
-  double mean_kl(const std::string& name) const;
+  double mean_kl(const Change& change) const;
+  double first_look(const std::string& name) const;  // mean KL in the first windows
   bool is_settled(const Change& change) const;
 
   Model& model_;

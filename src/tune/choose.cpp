@@ -18,6 +18,9 @@ struct LayerChoice {
   size_t window = 0;
   double kl = 0, cost = 0;
   double value(double price) const { return cost + price * kl; }
+  bool all_dense() const {
+    return std::all_of(heads.begin(), heads.end(), [](int64_t head) { return head == kDenseHead; });
+  }
 };
 
 // Finding the sets in use; what a window alone needs, every set tells.
@@ -123,6 +126,13 @@ double HeadTable::cost_of(int64_t layer, const LayerPlan& plan) const {
   return plan.reuse ? cost : cost + select_cost(of.select[window], used);
 }
 
+double HeadTable::cost_of(const AttentionPlan& plan) const {
+  double sum = 0;
+  for (int64_t layer = 0; layer < n_layers; ++layer)
+    sum += cost_of(layer, plan.layers[static_cast<size_t>(layer)]);
+  return sum;
+}
+
 Chosen choose_at(const HeadTable& heads, const std::vector<GroupTable>& groups,
                  const PlanShape& shape, double price) {
   Chosen chosen;
@@ -131,22 +141,17 @@ Chosen choose_at(const HeadTable& heads, const std::vector<GroupTable>& groups,
   for (int64_t layer = 0; layer < heads.n_layers; ++layer) {
     const LayerChoice choice = LayerChooser(heads, layer, price).choose();
     chosen.kl += choice.kl;
-    chosen.cost += choice.cost;
-    if (std::all_of(choice.heads.begin(), choice.heads.end(),
-                    [](int64_t head) { return head == kDenseHead; }))
-      continue;
+    if (choice.all_dense()) continue;
     LayerPlan& plan = chosen.plan.attention.layers[static_cast<size_t>(layer)];
     plan = keys_layer(shape, heads.options.windows[choice.window]);
     for (size_t head = 0; head < choice.heads.size(); ++head)
       if (choice.heads[head] != kDenseHead)
         plan.heads[head] = heads.options.choice(choice.heads[head]);
-    // Exempt tokens are all that windows need of a set, and they are in every one.
-    plan.reuse =
-        selected && std::none_of(plan.heads.begin(), plan.heads.end(), [](const HeadPlan& head) {
-          return head.kind == HeadKind::kClusters;
-        });
+    // Windows need exempt tokens alone; those that the layer before knows will do.
+    plan.reuse = selected && !plan.clusters();
     selected = true;
   }
+  chosen.cost = heads.cost_of(chosen.plan.attention);
   for (const GroupTable& group : groups) {
     SLUICE_CHECK(!group.options.empty());
     const GroupOption& best =

@@ -31,6 +31,7 @@ struct HeadTable {
   size_t at(const HeadChange& change) const;
   // What a layer of a plan costs whose heads, windows and thresholds are among the options.
   double cost_of(int64_t layer, const LayerPlan& plan) const;
+  double cost_of(const AttentionPlan& plan) const;  // of all layers
 };
 
 struct GroupOption {

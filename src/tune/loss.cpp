@@ -74,6 +74,7 @@ WindowReference::WindowReference(Model& model, const TuneWindow& window, Purpose
   base_scores_ = host_buffer(DType::kF32, {n_scored(), spec.vocab});
   scores_ = host_buffer(DType::kF32, {n_scored(), spec.vocab});
   base_rows_.resize(scored_.size());
+  AttentionObserver keep;
   if (purpose == Purpose::kChanges) {
     const int64_t bytes = n * spec.d_model * element_bytes(DType::kF32);
     stride_ = (spec.n_layers * bytes + kResidualBytes - 1) / kResidualBytes;
@@ -81,15 +82,13 @@ WindowReference::WindowReference(Model& model, const TuneWindow& window, Purpose
     residuals_ = model.backend().allocate(DType::kF32, {n_kept * n, spec.d_model});
     std::vector<int32_t> all(static_cast<size_t>(n));
     std::iota(all.begin(), all.end(), 0);
-    model.observe([this, all](const AttentionSeen& seen) {
+    keep = [this, all](const AttentionSeen& seen) {
       if (seen.layer % stride_ == 0)
         model_.backend().gather_rows(seen.residual, all, residual(seen.layer));
-    });
+    };
   }
   KvCache cache = model.make_cache(1, n);
-  const ConstTensor hidden = model.forward(inputs, cache);
-  model.observe({});
-  score(hidden);
+  score(observed_forward(model, inputs, cache, std::move(keep)));
   std::swap(base_scores_, scores_);
   parallel_for(n_scored(), 1, [&](int64_t begin, int64_t end) {
     for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i)

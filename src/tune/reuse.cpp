@@ -1,38 +1,27 @@
 #include "tune/reuse.h"
 
 #include <algorithm>
-#include <cmath>
+
+#include "select/inherit.h"
 
 namespace sluice {
 namespace {
-
-bool clusters(const LayerPlan& layer) {
-  return layer.mode != AttentionMode::kDense &&
-         std::any_of(layer.heads.begin(), layer.heads.end(),
-                     [](const HeadPlan& head) { return head.kind == HeadKind::kClusters; });
-}
 
 // Thresholds of the sets that a layer would find, as layers go by.
 class InForce {
  public:
   const std::vector<double>& taus() const { return taus_; }  // empty: there are no sets
   bool may_reuse(const LayerPlan& layer) const {
-    return !layer.reuse && clusters(layer) && !taus_.empty();
+    return !layer.reuse && layer.clusters() && !taus_.empty();
   }
   void pass(const LayerPlan& layer) {
     if (layer.mode != AttentionMode::kDense && !layer.reuse)
-      taus_ = clusters(layer) ? layer.taus() : std::vector<double>{};
+      taus_ = layer.clusters() ? layer.taus() : std::vector<double>{};
   }
 
  private:
   std::vector<double> taus_;
 };
-
-double nearest(const std::vector<double>& taus, double tau) {
-  return *std::min_element(taus.begin(), taus.end(), [tau](double a, double b) {
-    return std::abs(a - tau) < std::abs(b - tau);
-  });
-}
 
 }  // namespace
 
@@ -54,7 +43,7 @@ AttentionPlan with_reuse(AttentionPlan plan, std::span<const int64_t> layers) {
     if (in_force.may_reuse(layer) && std::find(layers.begin(), layers.end(), i) != layers.end()) {
       layer.reuse = true;
       for (HeadPlan& head : layer.heads)
-        if (head.kind == HeadKind::kClusters) head.tau = nearest(in_force.taus(), head.tau);
+        if (head.kind == HeadKind::kClusters) head.tau = nearest_tau(in_force.taus(), head.tau);
     }
     in_force.pass(layer);
   }

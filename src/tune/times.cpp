@@ -119,7 +119,8 @@ class CostMeter {
       of.dense_head = head_cost(runs_[0]);
       size_t next = 1;
       for (size_t window = 0; window < options_.heads.windows.size(); ++window) {
-        of.exact_head.push_back(head_cost(runs_[next++]));
+        // Only noise would make it cheaper than in a dense layer.
+        of.exact_head.push_back(std::max(of.dense_head, head_cost(runs_[next++])));
         of.head.emplace_back();
         of.select.emplace_back();
         for (int64_t i = 0; i < options_.heads.n_costs(); ++i, ++next) {

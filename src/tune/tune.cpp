@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <utility>
 
 #include "core/error.h"
 #include "tune/changes.h"
@@ -16,8 +17,10 @@ namespace {
 // Budgets are tried until the contract is used up so far, on calibration windows.
 constexpr double kWellUsed = 0.9;
 constexpr int kMostBudgets = 8;
-// Of a budget that did not hold on other text.
+// Of a budget that did not hold on other text, to the power of how often that was so; and how often
+// with sets of the layer before.
 constexpr double kBackOff = 0.95;
+constexpr int kReuseTries = 3;
 // A plan below this gains nothing.
 constexpr double kLeastBudget = 1e-6;
 // Parts of the budget that are left for choices other than reused sets, and windows to see what
@@ -26,8 +29,8 @@ constexpr double kReuseShares[] = {1, 0.75, 0.5};
 constexpr size_t kReuseWindows = 4;
 // KL of what may not be chosen.
 constexpr double kNever = 1e9;
-// A length counts as faster where the median of the speed-up is at least this: beyond noise.
-constexpr double kFaster = 1.02;
+// Medians of the speed-up from which a length gains, beyond noise, and is not slower.
+constexpr double kFaster = 1.02, kAsFast = 0.98;
 
 // The first n tokens of windows, over and over where they are fewer.
 std::vector<int32_t> tokens_of(const std::vector<TuneWindow>& windows, int64_t n) {
@@ -52,6 +55,11 @@ class Tuner {
         shape_(model.plan_shape()) {}
 
   TuneResult run(TextStream& text) {
+    if (options_.objective == PlanObjective::kDecode &&
+        lengths()[0] + kDecodeTokens > model_.context())
+      throw Error(fmt::format("a context of {} has no room to time {} tokens of decoding",
+                              model_.context(), kDecodeTokens),
+                  "--objective prefill or memory");
     result_.text = split_text(text, options_.split);
     result_.resumed = measurements_.resumed();
     changes_.emplace(model_, windows(),
@@ -60,7 +68,7 @@ class Tuner {
                                    .budget = options_.contract.first_budget()},
                      measurements_);
     changes_->measure(
-        [&](double done, const std::string& now) { progress_(kChangesShare * done, now); });
+        [&](double done, const std::string& now) { report(kChangesDone * done, now); });
     costs_ = known_costs();
     fill_tables();
     find_budget();
@@ -87,7 +95,7 @@ class Tuner {
         options_.split.context + (options_.objective == PlanObjective::kDecode ? kDecodeTokens : 0);
     const std::vector<int32_t> tokens = tokens_of(windows(), std::min(n, model_.context()));
     const Costs costs = measure_costs(model_, tokens, options, [&](double done) {
-      progress_(kChangesShare + kCostsShare * done, "time of every choice");
+      report(kChangesDone + (kCostsDone - kChangesDone) * done, "time of every choice");
     });
     if (!kept.is_object()) kept = nlohmann::json::object();
     kept[key] = describe_costs(costs);
@@ -126,19 +134,16 @@ class Tuner {
 
   // Within a budget of predicted KL, of which the layers that reuse sets take their part.
   Chosen chosen_at(double budget) const {
-    return reusing(choose(heads_, groups_, shape_, reuse_.share * budget), reuse_.layers);
+    Chosen chosen = choose(heads_, groups_, shape_, reuse_.share * budget);
+    if (reuse_.layers.empty()) return chosen;
+    chosen.kl += reuse_.kl;
+    return reusing(std::move(chosen), reuse_.layers);
   }
 
   Chosen reusing(Chosen chosen, std::span<const int64_t> layers) const {
-    const auto cost = [&](const AttentionPlan& plan) {
-      double sum = 0;
-      for (int64_t layer = 0; layer < shape_.n_layers; ++layer)
-        sum += heads_.cost_of(layer, plan.layers[static_cast<size_t>(layer)]);
-      return sum;
-    };
-    chosen.cost -= cost(chosen.plan.attention);
+    chosen.cost -= heads_.cost_of(chosen.plan.attention);
     chosen.plan.attention = with_reuse(std::move(chosen.plan.attention), layers);
-    chosen.cost += cost(chosen.plan.attention);
+    chosen.cost += heads_.cost_of(chosen.plan.attention);
     return chosen;
   }
 
@@ -155,51 +160,60 @@ class Tuner {
     return means;
   }
 
+  // Some of the budget spent on sets that are not chosen anew.
+  struct Reuse {
+    double share = 1;                  // of the budget, for all else
+    std::vector<int64_t> layers = {};  // that take the sets of the layer before
+    double kl = 0;                     // what they lose, measured one by one
+  };
+
   // Layers of a plan for which the sets of the layer before will do, those first that save most for
   // what they lose, while the whole stays within `most`.
-  std::vector<int64_t> worth_reusing(const Chosen& chosen, double most) {
-    const std::vector<int64_t> layers = layers_that_may_reuse(chosen.plan.attention);
+  Reuse worth_reusing(const Chosen& chosen, double share, double most) {
+    struct Candidate {
+      int64_t layer;
+      double saved, lost = 0;
+    };
+    std::vector<Candidate> candidates;
     std::vector<Plan> plans = {chosen.plan};
-    std::vector<double> saved;
-    for (const int64_t layer : layers) {
+    for (const int64_t layer : layers_that_may_reuse(chosen.plan.attention)) {
       const Chosen one = reusing(chosen, {&layer, 1});
+      if (one.cost >= chosen.cost) continue;
+      candidates.push_back({.layer = layer, .saved = chosen.cost - one.cost});
       plans.push_back(one.plan);
-      saved.push_back(chosen.cost - one.cost);
     }
-    if (layers.empty()) return {};
+    Reuse reuse{.share = share};
+    if (candidates.empty()) return reuse;
     const std::vector<double> kls = kls_of(plans);
-    std::vector<size_t> order(layers.size());
-    std::iota(order.begin(), order.end(), size_t{0});
-    const auto lost = [&](size_t i) { return std::max(0.0, kls[1 + i] - kls[0]); };
-    std::stable_sort(order.begin(), order.end(),
-                     [&](size_t a, size_t b) { return saved[a] * lost(b) > saved[b] * lost(a); });
-    std::vector<int64_t> taken;
-    double kl = kls[0];
-    for (const size_t i : order)
-      if (saved[i] > 0 && kl + lost(i) <= most) {
-        kl += lost(i);
-        taken.push_back(layers[i]);
+    for (size_t i = 0; i < candidates.size(); ++i)
+      candidates[i].lost = std::max(0.0, kls[1 + i] - kls[0]);
+    std::stable_sort(
+        candidates.begin(), candidates.end(),
+        [](const Candidate& a, const Candidate& b) { return a.saved * b.lost > b.saved * a.lost; });
+    for (const Candidate& candidate : candidates)
+      if (kls[0] + reuse.kl + candidate.lost <= most) {
+        reuse.kl += candidate.lost;
+        reuse.layers.push_back(candidate.layer);
       }
-    return taken;
+    return reuse;
   }
 
-  // Whether part of the budget is better spent on sets that are not chosen anew. What that loses
-  // depends on the plan, so it is measured on it.
+  // What reused sets lose depends on the plan, so it is measured on it.
   void try_reuse() {
     if (budget_ <= kLeastBudget) return;
     const Chosen whole = choose(heads_, groups_, shape_, budget_);
     const double most = kls_of({whole.plan})[0];
     double least_cost = whole.cost;
     for (const double share : kReuseShares) {
+      report(kReuseDone, "sets of the layer before");
       const Chosen base = choose(heads_, groups_, shape_, share * budget_);
-      const std::vector<int64_t> layers = worth_reusing(base, most);
-      const Chosen found = reusing(base, layers);
-      progress_(kChangesShare + kCostsShare + kSearchShare, "sets of the layer before");
-      if (layers.empty() || found.cost >= least_cost ||
+      const Reuse reuse = worth_reusing(base, share, most);
+      const Chosen found = reusing(base, reuse.layers);
+      if (reuse.layers.empty() || found.cost >= least_cost ||
           options_.contract.excess(loss_of(model_, found.plan, windows()), /*n_errors=*/0) > 1)
         continue;
       least_cost = found.cost;
-      reuse_ = {.share = share, .layers = layers};
+      reuse_ = reuse;
     }
   }
 
@@ -210,9 +224,11 @@ class Tuner {
                   .loss = loss_of(model_, chosen_.plan, windows),
                   .held_out = held_out};
     result_.steps.push_back(step);
-    progress_(kChangesShare + kCostsShare +
-                  kSearchShare * std::min(1.0, static_cast<double>(result_.steps.size()) / 10),
-              fmt::format("KL {:.5f} for {:.5f} predicted", step.loss.kl.mean(), step.predicted));
+    // Budgets halve what is left of their share.
+    const double from = held_out ? kReuseDone : kCostsDone,
+                 to = held_out ? kSearchDone : kReuseDone;
+    report(std::max(done_, from) + (to - std::max(done_, from)) / 2,
+           fmt::format("KL {:.5f} for {:.5f} predicted", step.loss.kl.mean(), step.predicted));
     return step;
   }
 
@@ -242,23 +258,33 @@ class Tuner {
 
   // Held-out documents decide; what they do not allow is not promised.
   void hold_out() {
-    while (true) {
+    const double found = budget_;
+    for (int n_failed = 0;;) {
       if (budget_ <= kLeastBudget) budget_ = 0;  // what loses nothing is left
       const TuneStep step = try_budget(budget_, result_.text.held_out, true);
-      if (options_.contract.holds(step.loss)) {
-        result_.plan = chosen_.plan;
-        result_.predicted_kl = chosen_.kl;
-        result_.cost = chosen_.cost;
-        result_.held_out = step.loss;
-        result_.calibration = loss_of(model_, chosen_.plan, windows());
-        if (result_.plan.attention.all_dense() && result_.plan.linear.all_dense())
-          be_dense("no choice saves anything within the contract");
-        return;
+      if (options_.contract.holds(step.loss)) return keep(step);
+      ++n_failed;
+      if (!reuse_.layers.empty() && (n_failed == kReuseTries || budget_ == 0)) {
+        // Other text may need sets of its own.
+        reuse_ = {};
+        budget_ = found;
+        n_failed = 0;
+        continue;
       }
       if (budget_ == 0) break;
-      budget_ *= std::min(kBackOff, 1 / options_.contract.excess(step.loss));
+      budget_ *= std::min(std::pow(kBackOff, n_failed), 1 / options_.contract.excess(step.loss));
     }
     be_dense("no change stays within the contract");
+  }
+
+  void keep(const TuneStep& step) {
+    result_.plan = chosen_.plan;
+    result_.predicted_kl = chosen_.kl;
+    result_.cost = chosen_.cost;
+    result_.held_out = step.loss;
+    result_.calibration = loss_of(model_, chosen_.plan, windows());
+    if (result_.plan.attention.all_dense() && result_.plan.linear.all_dense())
+      be_dense("no choice saves anything within the contract");
   }
 
   void be_dense(const std::string& why) {
@@ -305,23 +331,24 @@ class Tuner {
     result_.speed =
         bench_model(model_, tokens, {{.label = "plan", .mode = "keys", .plan = result_.plan}},
                     options, [&](double done, const std::string& now) {
-                      progress_(1 - kBenchShare + kBenchShare * done, now);
+                      report(kSearchDone + (1 - kSearchDone) * done, now);
                     });
-    result_.prefill_from = faster_from("pp");
-    result_.decode_from = faster_from("tg");
-    const auto& from =
-        options_.objective == PlanObjective::kPrefill ? result_.prefill_from : result_.decode_from;
-    if (!from && options_.objective != PlanObjective::kMemory) {
-      be_dense("the plan was not faster than dense at any length measured");
+    const bool prefill = options_.objective == PlanObjective::kPrefill;
+    const bool decode = options_.objective == PlanObjective::kDecode;
+    result_.prefill_from = faster_from("pp", prefill ? kFaster : kAsFast);
+    result_.decode_from = faster_from("tg", decode ? kFaster : kAsFast);
+    if ((prefill && !result_.prefill_from) || (decode && !result_.decode_from)) {
+      result_.rejected_speed = std::exchange(result_.speed, {});
+      be_dense("the plan was not faster than dense at the greatest length measured");
     }
   }
 
-  // The shortest length from which on all are faster.
-  std::optional<int64_t> faster_from(const std::string& kind) const {
+  // The shortest length from which on all are as fast as this.
+  std::optional<int64_t> faster_from(const std::string& kind, double least) const {
     std::optional<int64_t> from;
     for (const BenchCase& found : result_.speed.cases) {
       if (found.candidate == 0 || !found.name.starts_with(kind)) continue;
-      if (found.speedup.middle < kFaster)
+      if (found.speedup.middle < least)
         from.reset();
       else if (!from)
         from = found.n_tokens;
@@ -329,8 +356,13 @@ class Tuner {
     return from;
   }
 
-  static constexpr double kChangesShare = 0.75, kCostsShare = 0.07, kSearchShare = 0.1,
-                          kBenchShare = 0.05;
+  // Shares of the work that are done after each part.
+  static constexpr double kChangesDone = 0.75, kCostsDone = 0.82, kReuseDone = 0.9,
+                          kSearchDone = 0.95;
+  void report(double done, const std::string& now) {
+    done_ = std::max(done_, done);
+    progress_(done_, now);
+  }
 
   Model& model_;
   const TuneOptions& options_;
@@ -342,12 +374,10 @@ class Tuner {
   Costs costs_;
   HeadTable heads_;
   std::vector<GroupTable> groups_;
-  struct {
-    double share = 1;  // of the budget, for all else
-    std::vector<int64_t> layers = {};
-  } reuse_;
+  Reuse reuse_;
   Chosen chosen_;
   double budget_ = 0;
+  double done_ = 0;
 };
 
 }  // namespace

@@ -53,8 +53,10 @@ struct TuneResult {
   double dense_cost = 0, cost = 0;  // of what may change, by the table of costs
   Loss calibration, held_out;
   std::vector<TuneStep> steps;
-  BenchResult speed;  // of the plan that was found, at several lengths; empty where none was
-  // Prompt lengths from which on the plan was faster than dense; null: at none.
+  BenchResult speed;           // of the plan, at several lengths; empty where it is dense
+  BenchResult rejected_speed;  // of one that was not faster, and was made dense for it
+  // Prompt lengths from which on the plan was faster than dense by the objective, and in the rest
+  // not slower; null: at none.
   std::optional<int64_t> prefill_from, decode_from;
   double seconds = 0;
   bool resumed = false;

@@ -26,11 +26,11 @@ json describe_loss(const Loss& loss) {
 }
 
 // Of the length that the plan was made for: dense_ms, plan_ms and the speed-up with its spread.
-json describe_time(const TuneResult& result, const std::string& kind) {
+json describe_time(const BenchResult& speed, const std::string& kind) {
   json out = json::array();
-  for (const BenchCase& found : result.speed.cases) {
+  for (const BenchCase& found : speed.cases) {
     if (found.candidate == 0 || !found.name.starts_with(kind)) continue;
-    for (const BenchCase& dense : result.speed.cases)
+    for (const BenchCase& dense : speed.cases)
       if (dense.candidate == 0 && dense.name == found.name)
         out.push_back({{"n_tokens", found.n_tokens},
                        {"dense_ms", dense.middle().total},
@@ -44,7 +44,8 @@ json describe_time(const TuneResult& result, const std::string& kind) {
 
 // At the greatest length by the objective, and all lengths.
 json describe_times(const TuneOptions& options, const TuneResult& result) {
-  json out = {{"prefill", describe_time(result, "pp")}, {"decode", describe_time(result, "tg")}};
+  json out = {{"prefill", describe_time(result.speed, "pp")},
+              {"decode", describe_time(result.speed, "tg")}};
   const json of = out[options.objective == PlanObjective::kDecode ? "decode" : "prefill"];
   out["dense_ms"] = of.empty() ? json() : of.back()["dense_ms"];
   out["plan_ms"] = of.empty() ? json() : of.back()["plan_ms"];
@@ -75,6 +76,9 @@ json figures(const TuneOptions& options, const TuneResult& result) {
           {"candidates", std::move(steps)},
           {"cost", {{"dense", result.dense_cost}, {"plan", result.cost}}},
           {"time", describe_times(options, result)},
+          {"rejected_time",
+           {{"prefill", describe_time(result.rejected_speed, "pp")},
+            {"decode", describe_time(result.rejected_speed, "tg")}}},
           {"dense_because", result.dense_because.empty() ? json() : json(result.dense_because)},
           {"seconds", result.seconds}};
 }

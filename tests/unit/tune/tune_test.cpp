@@ -6,6 +6,7 @@
 
 #include <cmath>
 
+#include "tune/changes.h"
 #include "unit/model/byte_tokenizer.h"
 #include "unit/model/golden_models.h"
 #include "unit/test_files.h"
@@ -32,9 +33,11 @@ class Tune : public testing::Test {
   TuneResult run(const std::filesystem::path& kept = {}) {
     TextStream text(dir.write("text", content), tokenizer, "|");
     Measurements measurements(kept, {{"test", 1}});
+    last_done = 0;
     return tune(*model, text, options, measurements, [&](double done, const std::string&) {
-      EXPECT_GE(done, 0);
+      EXPECT_GE(done, last_done);
       EXPECT_LE(done, 1);
+      last_done = done;
       if (interrupt_after > 0 && --interrupt_after == 0) throw Error("interrupted", "");
     });
   }
@@ -45,6 +48,7 @@ class Tune : public testing::Test {
   std::string content;
   TuneOptions options;
   int interrupt_after = 0;
+  double last_done = 0;
 };
 
 TEST_F(Tune, WhatIsPromisedHoldsOnHeldOutText) {
@@ -95,10 +99,67 @@ TEST_F(Tune, AnInterruptedRunGoesOnAndFindsTheSame) {
   EXPECT_TRUE(resumed.resumed);
   EXPECT_EQ(resumed.plan.attention, whole.plan.attention);
   EXPECT_EQ(resumed.predicted_kl, whole.predicted_kl);
-  // Another contract has nothing to measure.
-  options.contract.max_kl = 0.02;
-  interrupt_after = 0;
-  EXPECT_TRUE(run(kept).resumed);
+}
+
+TEST_F(Tune, WhatAnotherContractMeasuredChangesNothing) {
+  const auto kept = dir.path() / "kept";
+  options.contract.max_kl = 0.01;
+  const TuneResult alone = run();
+  options.contract.max_kl = 0.2;
+  run(kept);
+  options.contract.max_kl = 0.01;
+  const TuneResult after = run(kept);
+  EXPECT_TRUE(after.resumed);
+  EXPECT_EQ(after.plan.attention, alone.plan.attention);
+  EXPECT_EQ(after.predicted_kl, alone.predicted_kl);
+}
+
+TEST_F(Tune, ChangesThatCannotMatterAreLookedAtTwice) {
+  options.split.n_calibration = 4;
+  options.heads.fars = {FarKey::kCentroid, FarKey::kOwn};
+  TextStream text(dir.write("text", content), tokenizer, "|");
+  const TextSplit split = split_text(text, options.split);
+  const PlanShape shape = model->plan_shape();
+  const auto n_heads = static_cast<double>(shape.n_layers * shape.n_kv_heads);
+  size_t n_settled = 0, n_whole = 0;
+  for (const double budget : {1e-4, 1e-2, 1.0}) {
+    Measurements measurements({}, {});
+    Changes changes(*model, split.calibration, {.heads = options.heads, .linear = {}, .budget = budget},
+                    measurements);
+    changes.measure([](double, const std::string&) {});
+    const auto first_look = [&](const HeadChange& change) {
+      const std::vector<double>& sums = measurements.kl(change.name(options.heads));
+      return (sums.at(0) + sums.at(1)) / (2.0 * static_cast<double>(options.split.context));
+    };
+    const int64_t n_taus = std::ssize(options.heads.taus);
+    for (int64_t layer = 0; layer < shape.n_layers; ++layer)
+      for (int64_t head = 0; head < shape.n_kv_heads; ++head)
+        for (int64_t choice = 0; choice < options.heads.n_choices(); ++choice) {
+          const HeadChange change{layer, head, 0, choice};
+          const double kl = first_look(change);
+          bool settled = kl > budget / 2 || kl < budget / 20 / n_heads;
+          if (choice < 2 * n_taus) {
+            const HeadChange rival{layer, head, 0, (choice + n_taus) % (2 * n_taus)};
+            settled = settled || 1.25 * first_look(rival) < kl;
+          }
+          const auto n = measurements.kl(change.name(options.heads)).size();
+          EXPECT_EQ(n, settled ? 2u : 4u) << change.name(options.heads);
+          ++(settled ? n_settled : n_whole);
+        }
+  }
+  EXPECT_GT(n_settled, 0u);
+  EXPECT_GT(n_whole, 0u);
+}
+
+// Sets cost more than attention in the cache of so small a model, so they are worth reusing.
+TEST_F(Tune, SetsOfTheLayerBeforeAreReusedWhereThatPays) {
+  options.contract.max_kl = 1;
+  options.heads.taus = {0.6};
+  const TuneResult result = run();
+  int64_t n_reused = 0;
+  for (const LayerPlan& layer : result.plan.attention.layers) n_reused += layer.reuse;
+  EXPECT_GT(n_reused, 0);
+  EXPECT_LE(result.held_out.kl.mean() + 2 * result.held_out.kl.standard_error(), 1);
 }
 
 TEST(Contract, IsUsedUpByTheWorseOfBoth) {
