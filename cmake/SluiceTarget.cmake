@@ -25,10 +25,11 @@ if(SLUICE_SANITIZE)
 endif()
 
 # sluice_library(core SOURCES a.cpp b.cpp DEPENDS sluice_x PRIVATE_DEPENDS fmt::fmt)
+# PLAIN: without sanitizers in any build.
 function(sluice_library folder)
-  cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS;PRIVATE_DEPENDS" ${ARGN})
+  cmake_parse_arguments(ARG "PLAIN" "" "SOURCES;DEPENDS;PRIVATE_DEPENDS" ${ARGN})
   add_library(sluice_${folder} STATIC ${ARG_SOURCES})
   target_include_directories(sluice_${folder} PUBLIC ${PROJECT_SOURCE_DIR}/src)
-  target_link_libraries(sluice_${folder} PUBLIC ${ARG_DEPENDS}
-                        PRIVATE sluice_instrumented ${ARG_PRIVATE_DEPENDS})
+  target_link_libraries(sluice_${folder} PUBLIC ${ARG_DEPENDS} PRIVATE
+    $<IF:$<BOOL:${ARG_PLAIN}>,sluice_flags,sluice_instrumented> ${ARG_PRIVATE_DEPENDS})
 endfunction()

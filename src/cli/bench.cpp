@@ -117,13 +117,9 @@ void run_bench(BenchFlags& flags) {
   }
   print_notes(flags, attention, spec.causal, result);
   warn_of_same_text(acceleration.bases);
-  int64_t longest = 0;  // with the plan
+  int64_t longest = 0;  // prompt, with the plan
   for (const BenchCase& found : result.cases)
-    if (found.candidate > 0 && !found.ran_dense)
-      longest =
-          std::max(longest, found.n_tokens + (found.tokens_per_sample == 1 && found.name[0] == 't'
-                                                  ? flags.bench.n_predict
-                                                  : 0));
+    if (found.candidate > 0 && !found.ran_dense) longest = std::max(longest, found.n_tokens);
   note_other_use(acceleration, model, longest);
   const TextTable table = bench_table(
       result, fmt::format("{}, {}, {} thread{}: median of {} samples, speed-up over dense with its "
