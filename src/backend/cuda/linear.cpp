@@ -65,7 +65,7 @@ Multiplier::Multiplier(std::shared_ptr<Context> context) : context_(std::move(co
 Multiplier::~Multiplier() = default;
 
 // Columns first, as cuBLAS counts: out (n_out, n_rows) = weights^T (n_in, n_out) x (n_in, n_rows).
-const Multiplier::Plan& Multiplier::plan(const Product& p) {
+const Multiplier::Plan& Multiplier::plan(const Product& p, const void* bias) {
   if (const auto found = plans_.find(p); found != plans_.end()) return *found->second;
   if (plans_.size() >= kMostPlans) plans_.clear();
   auto made = std::make_unique<Plan>();
@@ -76,6 +76,7 @@ const Multiplier::Plan& Multiplier::plan(const Product& p) {
   };
   set(CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_T);
   set(CUBLASLT_MATMUL_DESC_EPILOGUE, p.epilogue);
+  if (bias != nullptr) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
   const auto layout = [](cublasLtMatrixLayout_t* to, bool bf16, int64_t rows, int64_t columns,
                          int64_t stride) {
     check(cublasLtMatrixLayoutCreate(to, type_of(bf16), static_cast<uint64_t>(rows),
@@ -113,7 +114,7 @@ const Multiplier::Plan& Multiplier::plan(const Product& p) {
 }
 
 void Multiplier::multiply(const Product& product, const Operands& operands) {
-  const Plan& way = plan(product);
+  const Plan& way = plan(product, operands.bias);
   if (operands.bias != nullptr)
     check(cublasLtMatmulDescSetAttribute(way.product, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
                                          &operands.bias, sizeof operands.bias),

@@ -71,7 +71,8 @@ class Multiplier {
   // x itself, or an aligned and padded copy.
   ConstTensor aligned(const ConstTensor& x);
   void multiply(const Product& product, const Operands& operands);
-  const Plan& plan(const Product& product);
+  // bias: any that the plan may be run with.
+  const Plan& plan(const Product& product, const void* bias);
 
   std::shared_ptr<Context> context_;
   std::map<Product, std::unique_ptr<Plan>> plans_;
