@@ -26,7 +26,7 @@ using cuda::DeviceMatrix;
 constexpr int64_t kCacheBytes = int64_t{64} << 20;
 
 // Milliseconds of run(turn): the median of repeats after a warm-up, and the spread of the middle
-// half over it.
+// half over it. Short ones are timed many at once, so that starting them stays out of it.
 struct Timing {
   double median = 0, spread = 0;
 };
@@ -35,16 +35,19 @@ Timing time_runs(Context& context, const std::function<void(int)>& run, int repe
   cudaEvent_t begin = nullptr, end = nullptr;
   cuda::check(cudaEventCreate(&begin), "event");
   cuda::check(cudaEventCreate(&end), "event");
-  std::vector<double> times;
-  for (int turn = 0; turn < repeats + 3; ++turn) {
+  const auto time_of = [&](int first, int n) {
     cuda::check(cudaEventRecord(begin, context.stream()), "event");
-    run(turn);
+    for (int i = 0; i < n; ++i) run(first + i);
     cuda::check(cudaEventRecord(end, context.stream()), "event");
     context.synchronize();
     float milliseconds = 0;
     cuda::check(cudaEventElapsedTime(&milliseconds, begin, end), "event");
-    if (turn >= 3) times.push_back(milliseconds);
-  }
+    return double{milliseconds} / n;
+  };
+  time_of(0, 3);
+  const int at_once = time_of(3, 3) < 0.5 ? 20 : 1;
+  std::vector<double> times;
+  for (int turn = 0; turn < repeats; ++turn) times.push_back(time_of(turn * at_once, at_once));
   cudaEventDestroy(begin);
   cudaEventDestroy(end);
   std::sort(times.begin(), times.end());
@@ -112,8 +115,7 @@ void bench_linear(const std::shared_ptr<Context>& context) {
       const DeviceMatrix wide(context, DType::kF32, n_rows, n_out);
       for (const What& what : whats) {
         const Timing t = time_runs(*context, [&](int turn) {
-          multiplier.run(weights[static_cast<size_t>(turn % n_copies)],
-                         what.bias ? bias : none,
+          multiplier.run(weights[static_cast<size_t>(turn % n_copies)], what.bias ? bias : none,
                          {.weights = nullptr,
                           .x = x.rows,
                           .activation = what.activation,
