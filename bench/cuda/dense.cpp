@@ -1,7 +1,7 @@
 // Times the dense operations of the CUDA backend: copies, products and attention, by device events,
 // over weights and caches that together are larger than the second-level cache.
 //
-//   sluice_cuda_bench [linear|attention|decode]…    without a name: all
+//   sluice_cuda_bench [linear|gates|attention|decode]…    without a name: all
 
 #include <fmt/format.h>
 
@@ -15,6 +15,7 @@
 #include "backend/cuda/attend_dense.h"
 #include "backend/cuda/elements.h"
 #include "backend/cuda/linear.h"
+#include "backend/cuda/subspace.h"
 
 namespace {
 
@@ -86,7 +87,7 @@ double copy_bandwidth(const std::shared_ptr<Context>& context) {
 }
 
 void bench_linear(const std::shared_ptr<Context>& context) {
-  cuda::Multiplier multiplier(context);
+  cuda::Multiplier multiplier(context), library(context, 0);
   const double copy = copy_bandwidth(context);
   fmt::print("copy: {:.2f} TB/s read and written\n\n", copy);
   fmt::print("{:>6} {:>6} {:>6} {:<22} {:>9} {:>6} {:>8} {:>7} {:>7}\n", "rows", "n_in", "n_out",
@@ -95,8 +96,10 @@ void bench_linear(const std::shared_ptr<Context>& context) {
     const char* name;
     bool bias, accumulate;
     Activation activation;
+    bool library = false;
   };
   const What whats[] = {{"plain", false, false, Activation::kNone},
+                        {"plain, cuBLASLt", false, false, Activation::kNone, true},
                         {"bias, gelu tanh", true, false, Activation::kGeluTanh},
                         {"bias, relu", true, false, Activation::kRelu},
                         {"bias, into residual", true, true, Activation::kNone}};
@@ -109,18 +112,20 @@ void bench_linear(const std::shared_ptr<Context>& context) {
       weights.push_back(random_matrix(context, DType::kBF16, n_out, n_in, 7u + i));
     std::vector<float> values(static_cast<size_t>(n_out), 0.3f);
     const cuda::DeviceBias bias(context, values), none;
-    for (const int64_t n_rows : {1, 2, 8, 9, 16, 64, 512, 2048}) {
+    for (const int64_t n_rows : {1, 8, 16, 512, 2048}) {
       const DeviceMatrix x = random_matrix(context, DType::kBF16, n_rows, n_in, 3);
       const DeviceMatrix narrow(context, DType::kBF16, n_rows, n_out);
       const DeviceMatrix wide(context, DType::kF32, n_rows, n_out);
       for (const What& what : whats) {
+        if (what.library && n_rows > cuda::kFewRows) continue;
         const Timing t = time_runs(*context, [&](int turn) {
-          multiplier.run(weights[static_cast<size_t>(turn % n_copies)], what.bias ? bias : none,
-                         {.weights = nullptr,
-                          .x = x.rows,
-                          .activation = what.activation,
-                          .accumulate = what.accumulate,
-                          .out = what.accumulate ? wide.rows : narrow.rows});
+          (what.library ? library : multiplier)
+              .run(weights[static_cast<size_t>(turn % n_copies)], what.bias ? bias : none,
+                   {.weights = nullptr,
+                    .x = x.rows,
+                    .activation = what.activation,
+                    .accumulate = what.accumulate,
+                    .out = what.accumulate ? wide.rows : narrow.rows});
         });
         const double flops = 2.0 * static_cast<double>(n_rows * n_in * n_out);
         const double rate = static_cast<double>(bytes) / t.median * 1e-9;
@@ -129,6 +134,72 @@ void bench_linear(const std::shared_ptr<Context>& context) {
                    flops / t.median * 1e-9, rate, rate / copy);
       }
     }
+  }
+}
+
+// What decoding one token through a gate of rank 256, or by the columns of a share of its input,
+// takes beside the dense product.
+void bench_gates(const std::shared_ptr<Context>& context) {
+  constexpr int64_t kIn = 4096, kOut = 16384, kRank = 256;
+  cuda::Multiplier multiplier(context);
+  fmt::print("\n{:<34} {:>9}\n", "one row, 4096 -> 16384", "us");
+  const auto row = [&](const std::string& name, const std::function<void(int)>& run) {
+    fmt::print("{:<34} {:>9.1f}\n", name, 1e3 * time_runs(*context, run).median);
+  };
+  const DeviceMatrix x = random_matrix(context, DType::kBF16, 1, kIn, 1);
+  const DeviceMatrix coordinates(context, DType::kBF16, 1, kRank);
+  const DeviceMatrix out(context, DType::kBF16, 1, kOut);
+  std::vector<DeviceMatrix> images, dense;
+  for (int i = 0; i < 16; ++i)
+    images.push_back(random_matrix(context, DType::kBF16, kOut, kRank, 3u + i));
+  for (int i = 0; i < 2; ++i)
+    dense.push_back(random_matrix(context, DType::kBF16, kOut, kIn, 3u + i));
+  row("dense product", [&](int turn) {
+    multiplier.run(dense[static_cast<size_t>(turn % 2)], {},
+                   {.weights = nullptr, .x = x.rows, .out = out.rows});
+  });
+  row("product with the image", [&](int turn) {
+    multiplier.run(images[static_cast<size_t>(turn % 16)], {},
+                   {.weights = nullptr, .x = coordinates.rows, .out = out.rows});
+  });
+  std::vector<float> vectors(static_cast<size_t>(kRank * kIn), 0.01f);
+  std::vector<std::unique_ptr<cuda::DeviceBasis>> bases;
+  for (int i = 0; i < 16; ++i)
+    bases.push_back(cuda::make_basis(context, vectors, kRank, kIn, DType::kBF16));
+  std::vector<float> residuals(1);
+  row("projection, back on the host", [&](int turn) {
+    cuda::project(context, multiplier,
+                  {.basis = bases[static_cast<size_t>(turn % 16)].get(),
+                   .x = x.rows,
+                   .coordinates = coordinates.rows,
+                   .residuals = residuals});
+  });
+  const DeviceMatrix graded(context, DType::kBF16, 1, kIn);
+  std::vector<int32_t> kept(1);
+  for (const double epsilon : {0.0, 0.3})
+    row(fmt::format("grading with epsilon {}", epsilon), [&](int) {
+      cuda::grade(context, {.x = x.rows, .epsilon = epsilon, .graded = graded.rows, .kept = kept});
+    });
+  const MatrixSource source{
+      .n_out = kOut,
+      .n_in = kIn,
+      .read_rows = [](int64_t begin, int64_t end,
+                      float* to) { std::fill_n(to, (end - begin) * kIn, 0.5f); },
+      .bias = {}};
+  std::vector<std::unique_ptr<cuda::DeviceColumns>> columns;
+  for (int i = 0; i < 2; ++i) columns.push_back(cuda::pack_columns(context, source, DType::kBF16));
+  for (const double share : {0.05, 0.25, 0.5, 0.6, 0.75, 1.0}) {
+    std::vector<float> some(static_cast<size_t>(kIn));
+    const auto step = 1 / share;
+    for (double i = 0; i < static_cast<double>(kIn); i += step) some[static_cast<size_t>(i)] = 1;
+    const DeviceArray<float> wide(context, std::span<const float>(some));
+    cuda::convert(*context, ConstTensor(wide.data(), DType::kF32, {1, kIn}, Device::kCuda),
+                  graded.rows);
+    row(fmt::format("product by {:.0f}% of the columns", 100 * share), [&](int turn) {
+      cuda::linear_columns(context, {.weights = columns[static_cast<size_t>(turn % 2)].get(),
+                                     .x = graded.rows,
+                                     .out = out.rows});
+    });
   }
 }
 
@@ -194,6 +265,7 @@ int run(const std::vector<std::string>& names) {
   const auto context = std::make_shared<Context>(0);
   fmt::print("{}\n", context->description());
   if (wanted("linear")) bench_linear(context);
+  if (wanted("gates")) bench_gates(context);
   if (wanted("attention")) bench_attention(context, false);
   if (wanted("decode")) bench_attention(context, true);
   return 0;

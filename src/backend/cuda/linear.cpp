@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "backend/cuda/elements.h"
-#include "backend/cuda/linear_kernels.h"
 
 namespace sluice::cuda {
 namespace {
@@ -62,7 +61,10 @@ struct Multiplier::Plan {
   cublasLtMatmulAlgo_t algorithm{};
 };
 
-Multiplier::Multiplier(std::shared_ptr<Context> context) : context_(std::move(context)) {}
+Multiplier::Multiplier(std::shared_ptr<Context> context, int64_t few_rows)
+    : context_(std::move(context)), few_rows_(few_rows) {
+  SLUICE_CHECK(few_rows <= kFewRows);
+}
 Multiplier::~Multiplier() = default;
 
 // Columns first, as cuBLAS counts: out (n_out, n_rows) = weights^T (n_in, n_out) x (n_in, n_rows).
@@ -148,7 +150,7 @@ void Multiplier::run(const DeviceMatrix& weights, const DeviceBias& bias, const 
   const ConstTensor x = aligned(args.x);
   const bool bf16 = x.dtype() == DType::kBF16, bf16_out = args.out.dtype() == DType::kBF16;
   SLUICE_CHECK(x.dtype() == weights.rows.dtype());
-  if (bf16 && n_rows <= kFewRows)
+  if (bf16 && n_rows <= few_rows_)
     return multiply_few_rows(*context_, {.weights = weights.padded,
                                          .x = x,
                                          .bias = bias.values.data(),

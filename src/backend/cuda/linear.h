@@ -7,6 +7,7 @@
 
 #include "backend/backend.h"
 #include "backend/cuda/device.h"
+#include "backend/cuda/linear_kernels.h"
 
 namespace sluice::cuda {
 
@@ -43,7 +44,8 @@ struct DeviceWeights final : LinearWeights {
 
 class Multiplier {
  public:
-  explicit Multiplier(std::shared_ptr<Context> context);
+  // few_rows: up to how many rows our own kernel multiplies, in bf16.
+  explicit Multiplier(std::shared_ptr<Context> context, int64_t few_rows = kFewRows);
   ~Multiplier();
   Multiplier(const Multiplier&) = delete;
   Multiplier& operator=(const Multiplier&) = delete;
@@ -75,6 +77,7 @@ class Multiplier {
   const Plan& plan(const Product& product, const void* bias);
 
   std::shared_ptr<Context> context_;
+  int64_t few_rows_;
   std::map<Product, std::unique_ptr<Plan>> plans_;
   DeviceArray<std::byte> copy_;  // of x
   DeviceArray<float> sums_;
