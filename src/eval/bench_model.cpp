@@ -173,9 +173,13 @@ class LengthBench {
   }
 
   // Times work that counts n times.
-  static BenchSample sample(KvCache& cache, int64_t n, const std::function<void()>& work) {
+  BenchSample sample(KvCache& cache, int64_t n, const std::function<void()>& work) {
     cache.reset_times();
-    const double total = time_ms(work);
+    model_.backend().wait();
+    const double total = time_ms([&] {
+      work();
+      model_.backend().wait();
+    });
     const LayerTimes times = cache.all_times();
     const auto share = [n](double ms) { return ms / static_cast<double>(n); };
     return {share(total), share(1e3 * times.select), share(1e3 * times.attend),

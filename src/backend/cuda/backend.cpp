@@ -60,6 +60,8 @@ class CudaBackend final : public Backend {
     context_->synchronize();
   }
 
+  void wait() override { context_->synchronize(); }
+
   std::unique_ptr<LinearWeights> pack_linear(MatrixSource source) override {
     return std::make_unique<cuda::DeviceWeights>(cuda::pack_matrix(context_, source, dtype_),
                                                  cuda::DeviceBias(context_, source.bias));

@@ -47,13 +47,13 @@ Context::Context(int device) {
     const auto version = [](int v) {
       return std::to_string(v / 1000) + "." + std::to_string(v % 1000 / 10);
     };
-    if (driver == 0) throw Error("there is no NVIDIA driver on this machine", "use --device cpu");
+    if (driver == 0) throw Error("no CUDA device: this machine has no NVIDIA driver", "use --device cpu");
     throw Error("the NVIDIA driver knows CUDA " + version(driver) + ", this build needs " +
                     version(runtime),
                 "update the driver, or use --device cpu");
   }
   if (status == cudaErrorNoDevice || (status == cudaSuccess && count <= device))
-    throw Error("there is no CUDA device on this machine", "use --device cpu");
+    throw Error("no CUDA device on this machine", "use --device cpu");
   check(status, "looking for devices");
 
   cudaDeviceProp properties{};

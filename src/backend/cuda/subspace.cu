@@ -51,6 +51,22 @@ __device__ int place_among(bool flag, int* shared, int* all) {
   return before + __popc(votes & ((1u << lane) - 1));
 }
 
+// The sum over the threads of this block before mine. shared: one place per warp.
+__device__ double sum_before(double value, double* shared) {
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+  double up_to = value;
+  for (int step = 1; step < 32; step *= 2) {
+    const double other = __shfl_up_sync(0xffffffffu, up_to, step);
+    if (lane >= step) up_to += other;
+  }
+  __syncthreads();  // whoever reads the last sums is done
+  if (lane == 31) shared[warp] = up_to;
+  __syncthreads();
+  double before = up_to - value;
+  for (int w = 0; w < warp; ++w) before += shared[w];
+  return before;
+}
+
 constexpr int kGradeThreads = 1024;
 constexpr int kBins = 2048;
 // 31 bits of magnitude in three digits, the highest first.
@@ -65,8 +81,8 @@ __global__ void __launch_bounds__(kGradeThreads)
     find(ConstRowsView x, int64_t n, double squared_epsilon, RowCut* cuts) {
   __shared__ double bins[kBins];
   __shared__ double shared[kGradeThreads / 32];
-  __shared__ double below;  // energy of the elements below all bins
-  __shared__ int digit;
+  __shared__ double below, next_below;  // energy of the elements below all bins
+  __shared__ int digit, last;           // where the budget is passed; the last with anything in it
   const int64_t row = blockIdx.x;
   const auto each = [&](auto&& body) {
     for (int64_t i = threadIdx.x; i < n; i += kGradeThreads) {
@@ -94,24 +110,33 @@ __global__ void __launch_bounds__(kGradeThreads)
         atomicAdd(&bins[bits >> shift & static_cast<uint32_t>(n_bins - 1)], energy);
     });
     __syncthreads();
+    const int per_thread = n_bins / kGradeThreads,
+              mine = static_cast<int>(threadIdx.x) * per_thread;
+    double energy = 0;
+    for (int i = 0; i < per_thread; ++i) energy += bins[mine + i];
+    double before = below + sum_before(energy, shared);
     if (threadIdx.x == 0) {
-      int last = -1;  // bin with anything in it
-      digit = -1;
-      double passed = below, before_last = below;
-      for (int i = 0; i < n_bins && digit < 0; ++i) {
-        if (bins[i] == 0) continue;
-        before_last = passed;
-        last = i;
-        passed += bins[i];
-        if (passed > budget) digit = i;
-      }
-      // Below the first digit the cut is known to lie here, whatever the rounding.
-      if (digit < 0 && d > 0) digit = last;
-      if (digit >= 0) below = before_last;
+      digit = n_bins;
+      last = -1;
     }
     __syncthreads();
-    all_left_out = digit < 0;
-    if (!all_left_out) prefix |= static_cast<uint32_t>(digit) << shift;
+    for (int i = mine; i < mine + per_thread; ++i) {
+      if (bins[i] == 0) continue;
+      atomicMax(&last, i);
+      if (before + bins[i] > budget) atomicMin(&digit, i);
+      before += bins[i];
+    }
+    __syncthreads();
+    // Past the first digit the cut is known to lie here, whatever the rounding.
+    const int found = digit < n_bins || d == 0 ? digit : last;
+    all_left_out = found == n_bins;
+    if (!all_left_out) prefix |= static_cast<uint32_t>(found) << shift;
+    for (int i = mine + per_thread - 1; i >= mine; --i) {
+      before -= bins[i];
+      if (i == found) next_below = before;
+    }
+    __syncthreads();
+    if (threadIdx.x == 0 && !all_left_out) below = next_below;
     __syncthreads();
   }
 
