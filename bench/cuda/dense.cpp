@@ -236,7 +236,7 @@ void bench_attention(const std::shared_ptr<Context>& context, bool decode) {
             [&](int turn) {
               const auto i = static_cast<size_t>(turn % n_caches);
               cuda::attend_dense(
-                  context,
+                  *context,
                   {.queries = heads_of(queries),
                    .cache = {Tensor(keys[i].padded.bytes(), DType::kBF16, cache, Device::kCuda),
                              Tensor(values[i].padded.bytes(), DType::kBF16, cache, Device::kCuda)},

@@ -77,7 +77,7 @@ TEST_P(CudaAttention, EveryKernelGivesWhatThePlainOneGives) {
   }
   if (c.n_tokens <= 64) {
     EXPECT_LE(
-        distance(with([&](const auto& view) { cuda::attend_split(context, view); }), expected),
+        distance(with([&](const auto& view) { cuda::attend_split(*context, view); }), expected),
         0x1p-8);
   }
 }

@@ -15,7 +15,7 @@ bool aligned(const std::byte* data, int64_t stride) {
 
 }  // namespace
 
-void attend_dense(const std::shared_ptr<Context>& context, const AttendDenseArgs& args) {
+void attend_dense(Context& context, const AttendDenseArgs& args) {
   const Shape& cache = args.cache.keys.shape();
   const AttendView view{.queries = args.queries.bytes(),
                         .keys = args.cache.keys.bytes(),
@@ -48,10 +48,10 @@ void attend_dense(const std::shared_ptr<Context>& context, const AttendDenseArgs
                      aligned(view.queries, view.query_stride) &&
                      aligned(view.out, view.out_stride) && aligned(view.keys, 8) &&
                      aligned(view.values, 8);
-  if (!tiles) return attend_plain(*context, args.queries.dtype(), view);
+  if (!tiles) return attend_plain(context, args.queries.dtype(), view);
   if (view.n_tokens <= kFewTokens) return attend_split(context, view);
-  if (context->compute_capability() == 90) return attend_hopper(*context, view);
-  attend_tiles(*context, view);
+  if (context.compute_capability() == 90) return attend_hopper(context, view);
+  attend_tiles(context, view);
 }
 
 }  // namespace sluice::cuda

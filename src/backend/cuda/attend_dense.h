@@ -32,8 +32,8 @@ void attend_tiles(Context& context, const AttendView& view);
 void attend_hopper(Context& context, const AttendView& view);
 // The same as attend_tiles for few queries: keys are split over blocks, whose parts are put
 // together after.
-void attend_split(const std::shared_ptr<Context>& context, const AttendView& view);
+void attend_split(Context& context, const AttendView& view);
 
-void attend_dense(const std::shared_ptr<Context>& context, const AttendDenseArgs& args);
+void attend_dense(Context& context, const AttendDenseArgs& args);
 
 }  // namespace sluice::cuda

@@ -196,34 +196,34 @@ int64_t resident_blocks(Context& context) {
 }
 
 template <int kD>
-void launch(const std::shared_ptr<Context>& context, const AttendView& view) {
+void launch(Context& context, const AttendView& view) {
   const int64_t n_rows = view.n_tokens * view.group(), n_tiles = ceil_div(n_rows, kRows);
   // As many as there is room for at one time, unless that leaves less than a few tiles to each.
   const int64_t blocks = view.n_batch * view.n_kv_heads * n_tiles;
   const int64_t most = ceil_div(view.n_keys(), 4 * kKeys);
-  const int64_t n_splits = std::clamp<int64_t>(resident_blocks<kD>(*context) / blocks, 1, most);
+  const int64_t n_splits = std::clamp<int64_t>(resident_blocks<kD>(context) / blocks, 1, most);
   const int64_t n_parts = blocks * kRows * n_splits;
-  const DeviceArray<float> memory(context, checked_mul(n_parts, view.head_dim + 2));
   Parts parts{};
-  parts.sums = memory.data();
+  parts.sums = static_cast<float*>(context.scratch(
+      checked_mul(checked_mul(n_parts, view.head_dim + 2), int64_t{sizeof(float)})));
   parts.largest = parts.sums + n_parts * view.head_dim;
   parts.total = parts.largest + n_parts;
   parts.n_splits = static_cast<int>(n_splits);
   parts.n_tiles = static_cast<int>(n_tiles);
   const dim3 grid(static_cast<unsigned>(n_splits), static_cast<unsigned>(view.n_kv_heads * n_tiles),
                   static_cast<unsigned>(view.n_batch));
-  split<kD><<<grid, kThreads, kBytes<kD>, context->stream()>>>(view, parts);
+  split<kD><<<grid, kThreads, kBytes<kD>, context.stream()>>>(view, parts);
   check_launch("split");
   const dim3 rows(static_cast<unsigned>(n_rows), static_cast<unsigned>(view.n_kv_heads),
                   static_cast<unsigned>(view.n_batch));
-  put_together<<<rows, static_cast<unsigned>(round_up(view.head_dim, 32)), 0, context->stream()>>>(
+  put_together<<<rows, static_cast<unsigned>(round_up(view.head_dim, 32)), 0, context.stream()>>>(
       view, parts);
   check_launch("put_together");
 }
 
 }  // namespace
 
-void attend_split(const std::shared_ptr<Context>& context, const AttendView& view) {
+void attend_split(Context& context, const AttendView& view) {
   if (view.head_dim <= 64) return launch<64>(context, view);
   if (view.head_dim <= 128) return launch<128>(context, view);
   launch<256>(context, view);

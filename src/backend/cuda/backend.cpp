@@ -49,14 +49,14 @@ class CudaBackend final : public Backend {
     SLUICE_CHECK(host.shape() == device.shape() && host.dtype() == device.dtype());
     const int64_t size = element_bytes(host.dtype()), n = host.row_elements() * size;
     if (n == 0 || host.rows() == 0) return;
+    if (host.contiguous() && device.contiguous())
+      return context_->fetch(device.bytes(), host.bytes(), host.rows() * n);
     const auto pitch = [&](int64_t stride) { return static_cast<size_t>(stride * size); };
-    const bool one = host.rows() == 1;  // whose stride says nothing
-    cuda::check(
-        cudaMemcpy2DAsync(host.bytes(), one ? static_cast<size_t>(n) : pitch(host.row_stride()),
-                          device.bytes(), one ? static_cast<size_t>(n) : pitch(device.row_stride()),
-                          static_cast<size_t>(n), static_cast<size_t>(host.rows()),
-                          cudaMemcpyDeviceToHost, context_->stream()),
-        "copy from the device");
+    cuda::check(cudaMemcpy2DAsync(host.bytes(), pitch(host.row_stride()), device.bytes(),
+                                  pitch(device.row_stride()), static_cast<size_t>(n),
+                                  static_cast<size_t>(host.rows()), cudaMemcpyDeviceToHost,
+                                  context_->stream()),
+                "copy from the device");
     context_->synchronize();
   }
 
@@ -139,7 +139,7 @@ class CudaBackend final : public Backend {
     cuda::store_kv(*context_, args);
   }
 
-  void attend_dense(const AttendDenseArgs& args) override { cuda::attend_dense(context_, args); }
+  void attend_dense(const AttendDenseArgs& args) override { cuda::attend_dense(*context_, args); }
 
   void gate(const GateArgs& args) override {
     SLUICE_CHECK(args.gate_up.row_elements() == 2 * args.out.row_elements());

@@ -47,7 +47,8 @@ Context::Context(int device) {
     const auto version = [](int v) {
       return std::to_string(v / 1000) + "." + std::to_string(v % 1000 / 10);
     };
-    if (driver == 0) throw Error("no CUDA device: this machine has no NVIDIA driver", "use --device cpu");
+    if (driver == 0)
+      throw Error("no CUDA device: this machine has no NVIDIA driver", "use --device cpu");
     throw Error("the NVIDIA driver knows CUDA " + version(driver) + ", this build needs " +
                     version(runtime),
                 "update the driver, or use --device cpu");
@@ -80,6 +81,7 @@ Context::Context(int device) {
 
 Context::~Context() {
   if (blas_workspace_ != nullptr) free(blas_workspace_);
+  if (scratch_ != nullptr) free(scratch_);
   if (blas_ != nullptr) cublasLtDestroy(blas_);
   if (stream_ != nullptr) {
     cudaStreamSynchronize(stream_);
@@ -115,6 +117,15 @@ void* Context::allocate(int64_t bytes) {
 
 void Context::free(void* data) noexcept { cudaFreeAsync(data, stream_); }
 
+void* Context::scratch(int64_t bytes) {
+  if (scratch_ == nullptr || bytes > scratch_bytes_) {
+    if (scratch_ != nullptr) free(std::exchange(scratch_, nullptr));
+    scratch_ = allocate(bytes);
+    scratch_bytes_ = bytes;
+  }
+  return scratch_;
+}
+
 Context::Slot& Context::next_slot() {
   Slot& slot = slots_[turn_];
   turn_ = (turn_ + 1) % slots_.size();
@@ -141,9 +152,14 @@ void Context::send(const void* host, void* device, int64_t bytes) {
 }
 
 void Context::fetch(const void* device, void* host, int64_t bytes) {
-  check(cudaMemcpyAsync(host, device, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost, stream_),
+  // Small results land in pinned memory first: the driver's own way there takes longer.
+  const bool small = bytes <= kSlotBytes;
+  Slot* slot = small ? &next_slot() : nullptr;
+  check(cudaMemcpyAsync(small ? slot->memory.data() : host, device, static_cast<size_t>(bytes),
+                        cudaMemcpyDeviceToHost, stream_),
         "copy from the device");
   synchronize();
+  if (small) std::memcpy(host, slot->memory.data(), static_cast<size_t>(bytes));
 }
 
 void Context::synchronize() { check(cudaStreamSynchronize(stream_), "work on the device"); }

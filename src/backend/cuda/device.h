@@ -70,6 +70,9 @@ class Context {
   void* allocate(int64_t bytes);
   void free(void* data) noexcept;
 
+  // Memory for what one operation leaves to its next kernel; the next operation may overwrite it.
+  void* scratch(int64_t bytes);
+
   // Copies host memory to the device in the order of the stream; it may change once this returns.
   void send(const void* host, void* device, int64_t bytes);
   // The other way; waits.
@@ -92,6 +95,8 @@ class Context {
   cudaStream_t stream_ = nullptr;
   cublasLtHandle_t blas_ = nullptr;
   void* blas_workspace_ = nullptr;
+  void* scratch_ = nullptr;
+  int64_t scratch_bytes_ = 0;
   std::array<Slot, 16> slots_;
   size_t turn_ = 0;
 };

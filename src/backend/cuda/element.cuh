@@ -28,6 +28,11 @@ inline ConstRowsView view_of(const ConstTensor& x) {
   return {x.bytes(), x.row_stride(), x.dtype() == DType::kBF16};
 }
 
+// One row of f32.
+__host__ __device__ inline ConstRowsView vector_view(const float* values) {
+  return {reinterpret_cast<const std::byte*>(values), 0, false};
+}
+
 // Whether rows can be read 8 elements at a time, each aligned to 16 bytes.
 template <bool kConst>
 bool by_eights(const BasicTensor<kConst>& x) {

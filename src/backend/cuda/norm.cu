@@ -41,10 +41,15 @@ __global__ void norm_rows(NormRows args) {
   const float inverse = 1 / sqrtf(block_sum(sum, sums) / d + args.epsilon);
   for (int64_t column = first; column < args.d; column += step) {
     load<kN>(args.x, row, column, x);
-    for (int i = 0; i < kN; ++i) {
-      x[i] = (x[i] - mean) * inverse;
-      if (args.weight != nullptr) x[i] *= args.weight[column + i];
-      if (args.bias != nullptr) x[i] += args.bias[column + i];
+    for (int i = 0; i < kN; ++i) x[i] = (x[i] - mean) * inverse;
+    float beside[kN];
+    if (args.weight != nullptr) {
+      load<kN>(vector_view(args.weight), 0, column, beside);
+      for (int i = 0; i < kN; ++i) x[i] *= beside[i];
+    }
+    if (args.bias != nullptr) {
+      load<kN>(vector_view(args.bias), 0, column, beside);
+      for (int i = 0; i < kN; ++i) x[i] += beside[i];
     }
     store<kN>(args.out, row, column, x);
   }
@@ -61,7 +66,10 @@ void norm(Context& context, const NormArgs& args) {
                       .bias = args.bias.defined() ? args.bias.data<float>() : nullptr,
                       .out = view_of(args.out),
                       .d = args.x.row_elements()};
-  const auto kernel = by_eights(args.x) && by_eights(args.out) ? norm_rows<8> : norm_rows<1>;
+  const bool eights = by_eights(args.x) && by_eights(args.out) &&
+                      reinterpret_cast<uintptr_t>(rows.weight) % 16 == 0 &&
+                      reinterpret_cast<uintptr_t>(rows.bias) % 16 == 0;
+  const auto kernel = eights ? norm_rows<8> : norm_rows<1>;
   kernel<<<static_cast<unsigned>(args.x.rows()), kThreads, 0, context.stream()>>>(rows);
   check_launch("norm_rows");
 }

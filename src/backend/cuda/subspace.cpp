@@ -15,7 +15,6 @@ namespace {
 // straight as the dense product's reading.
 constexpr double kWorthShare = 0.6;
 
-// Rows are graded this many at once.
 int64_t product_bytes(const DeviceMatrix& matrix) {
   return matrix.rows.row_elements() * element_bytes(matrix.rows.dtype());
 }
@@ -130,12 +129,15 @@ void project(const std::shared_ptr<Context>& context, Multiplier& multiplier,
   SLUICE_CHECK(static_cast<int64_t>(args.residuals.size()) == n_rows);
   if (n_rows == 0) return;
   multiplier.run(basis.vectors, {}, {.weights = nullptr, .x = args.x, .out = args.coordinates});
-  const DeviceMatrix back(context, DType::kF32, n_rows, basis.n_in());
-  multiplier.run(basis.columns, {}, {.weights = nullptr, .x = args.coordinates, .out = back.rows});
-  const DeviceArray<float> residuals(context, n_rows);
-  residual_rows(*context, args.x, back.rows, residuals.data());
-  context->fetch(residuals.data(), args.residuals.data(),
-                 n_rows * static_cast<int64_t>(sizeof(float)));
+  const int64_t stride = round_up(basis.n_in(), kPad);
+  auto* memory = static_cast<float*>(context->scratch(
+      checked_mul(checked_mul(n_rows, stride + 1), static_cast<int64_t>(sizeof(float)))));
+  const Tensor back =
+      Tensor(memory, DType::kF32, {n_rows, stride}, Device::kCuda).columns_from(0, basis.n_in());
+  float* residuals = memory + n_rows * stride;
+  multiplier.run(basis.columns, {}, {.weights = nullptr, .x = args.coordinates, .out = back});
+  residual_rows(*context, args.x, back, residuals);
+  context->fetch(residuals, args.residuals.data(), n_rows * static_cast<int64_t>(sizeof(float)));
 }
 
 void grade(const std::shared_ptr<Context>& context, const GradeArgs& args) {
@@ -144,18 +146,19 @@ void grade(const std::shared_ptr<Context>& context, const GradeArgs& args) {
   SLUICE_CHECK(static_cast<int64_t>(args.kept.size()) == n_rows && args.epsilon >= 0);
   if (n_rows == 0) return;
   const double squared_epsilon = args.epsilon * args.epsilon;
-  const DeviceArray<RowCut> cuts(context, n_rows);
-  find_cuts(*context, args.x, squared_epsilon, cuts.data());
-  apply_cuts(*context, args.x, cuts.data(), args.graded);
+  auto* cuts = static_cast<RowCut*>(
+      context->scratch(checked_mul(n_rows, static_cast<int64_t>(sizeof(RowCut)))));
+  find_cuts(*context, args.x, squared_epsilon, cuts);
+  apply_cuts(*context, args.x, cuts, args.graded);
   std::vector<RowCut> found(static_cast<size_t>(n_rows));
-  context->fetch(cuts.data(), found.data(), n_rows * static_cast<int64_t>(sizeof(RowCut)));
+  context->fetch(cuts, found.data(), n_rows * static_cast<int64_t>(sizeof(RowCut)));
   for (int64_t row = 0; row < n_rows; ++row) {
     RowCut& cut = found[static_cast<size_t>(row)];
     if (cut.unsure != 0) {
       const ConstTensor x = args.x.rows_from(row, 1);
       cut = exact_cut(fetch_row(*context, x), squared_epsilon);
-      context->send(&cut, cuts.data() + row, sizeof cut);
-      apply_cuts(*context, x, cuts.data() + row, args.graded.rows_from(row, 1));
+      context->send(&cut, cuts + row, sizeof cut);
+      apply_cuts(*context, x, cuts + row, args.graded.rows_from(row, 1));
     }
     args.kept[static_cast<size_t>(row)] = cut.n_kept;
   }
@@ -169,17 +172,19 @@ void linear_columns(const std::shared_ptr<Context>& context, const LinearColumns
   SLUICE_CHECK(!args.accumulate ||
                (args.activation == Activation::kNone && args.out.dtype() == DType::kF32));
   if (n_rows == 0) return;
-  const DeviceArray<int32_t> columns(context, checked_mul(n_rows, n_in)), counts(context, n_rows);
-  const DeviceArray<float> values(context, checked_mul(n_rows, n_in));
-  const NonZeros nonzeros{columns.data(), values.data(), counts.data()};
-  find_nonzeros(*context, args.x, nonzeros);
   const int64_t n_splits = column_splits(*context, weights.n_out());
-  const DeviceArray<float> partial(
-      context, checked_mul(n_rows * n_splits, weights.columns.padded.row_elements()));
+  const int64_t n_partial = checked_mul(n_rows * n_splits, weights.columns.padded.row_elements());
+  // Partial sums, values, their columns and how many they are: four bytes each.
+  const int64_t n_words = checked_add(n_partial, checked_mul(n_rows, 2 * n_in + 1));
+  auto* partial = static_cast<float*>(context->scratch(checked_mul(n_words, 4)));
+  float* values = partial + n_partial;
+  auto* columns = reinterpret_cast<int32_t*>(values + n_rows * n_in);
+  const NonZeros nonzeros{columns, values, columns + n_rows * n_in};
+  find_nonzeros(*context, args.x, nonzeros);
   multiply_columns(*context, {.columns = weights.columns.padded,
                               .x = nonzeros,
                               .n_splits = n_splits,
-                              .partial = partial.data(),
+                              .partial = partial,
                               .bias = weights.bias.values.data(),
                               .activation = args.activation,
                               .accumulate = args.accumulate,

@@ -222,7 +222,9 @@ __global__ void __launch_bounds__(kGradeThreads) nonzeros(ConstRowsView x, int64
 constexpr int kColumnWarps = 8;
 constexpr int kColumnWidth = 32 * 8;  // outputs of a block, 8 to a lane
 
-// Warps take turns with the columns of their block's share.
+// Warps take turns with the columns of their block's share, 32 at a time: a lane reads one number
+// of x and where it belongs for all of them.
+template <bool kBF16>
 __global__ void __launch_bounds__(32 * kColumnWarps)
     some_columns(ConstRowsView columns, int64_t n_in, int64_t n_out, NonZeros x, float* partial) {
   __shared__ float sums[kColumnWarps][kColumnWidth];
@@ -230,23 +232,33 @@ __global__ void __launch_bounds__(32 * kColumnWarps)
   const int64_t row = blockIdx.z, split = blockIdx.y, n_splits = gridDim.y;
   const int64_t at = int64_t{blockIdx.x} * kColumnWidth + lane * 8;
   const int32_t count = x.counts[row];
+  // Equal shares, so that all warps have something to do when there is little.
+  const int64_t n_warps = n_splits * kColumnWarps, mine = split * kColumnWarps + warp;
+  const int64_t begin = count * mine / n_warps, end = count * (mine + 1) / n_warps;
+  const bool inside = at < n_out;
   float sum[8] = {};
-  if (at < n_out) {
-#pragma unroll 4
-    for (int64_t i = split * kColumnWarps + warp; i < count; i += n_splits * kColumnWarps) {
-      float w[8];
-      load<8>(columns, x.columns[row * n_in + i], at, w);
-      const float value = x.values[row * n_in + i];
+  for (int64_t first = begin; first < end; first += 32) {
+    const bool exists = first + lane < end;
+    const int32_t own_column = exists ? x.columns[row * n_in + first + lane] : 0;
+    const float own_value = exists ? x.values[row * n_in + first + lane] : 0.0f;
+    const auto n = static_cast<int>(min(end - first, int64_t{32}));
+#pragma unroll 8
+    for (int i = 0; i < n; ++i) {
+      const int32_t column = __shfl_sync(0xffffffffu, own_column, i);
+      const float value = __shfl_sync(0xffffffffu, own_value, i);
+      float w[8] = {};
+      if (inside) load<8>(ConstRowsView{columns.data, columns.stride, kBF16}, column, at, w);
+#pragma unroll
       for (int c = 0; c < 8; ++c) sum[c] += value * w[c];
     }
   }
   for (int c = 0; c < 8; ++c) sums[warp][lane * 8 + c] = sum[c];
   __syncthreads();
-  const int64_t mine = int64_t{blockIdx.x} * kColumnWidth + threadIdx.x;
-  if (mine >= n_out) return;
+  const int64_t output = int64_t{blockIdx.x} * kColumnWidth + threadIdx.x;
+  if (output >= n_out) return;
   float all = 0;
   for (int w = 0; w < kColumnWarps; ++w) all += sums[w][threadIdx.x];
-  partial[(row * n_splits + split) * n_out + mine] = all;
+  partial[(row * n_splits + split) * n_out + output] = all;
 }
 
 __global__ void finish_columns(const float* partial, int64_t n_splits, int64_t stride,
@@ -297,8 +309,10 @@ void multiply_columns(Context& context, const ColumnsProduct& args) {
   const int64_t n_in = args.columns.rows(), padded = args.columns.row_elements();
   const dim3 grid(static_cast<unsigned>(ceil_div(padded, kColumnWidth)),
                   static_cast<unsigned>(args.n_splits), static_cast<unsigned>(args.out.rows()));
-  some_columns<<<grid, 32 * kColumnWarps, 0, context.stream()>>>(view_of(args.columns), n_in,
-                                                                 padded, args.x, args.partial);
+  const auto kernel =
+      args.columns.dtype() == DType::kBF16 ? some_columns<true> : some_columns<false>;
+  kernel<<<grid, 32 * kColumnWarps, 0, context.stream()>>>(view_of(args.columns), n_in, padded,
+                                                           args.x, args.partial);
   check_launch("some_columns");
   const int64_t n_out = args.out.row_elements();
   const dim3 finish(static_cast<unsigned>(args.out.rows()),
