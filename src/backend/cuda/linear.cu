@@ -36,7 +36,7 @@ __device__ uint4 read_once(const std::byte* from) {
 constexpr int kWarps = 8;
 constexpr int kTileRows = 16;  // of weights to a warp, the height of a matrix instruction
 constexpr int kDepth = 32;     // of one step: 16 bytes of each row to each of four lanes
-constexpr int kSteps = 2;      // read at once, while as many are multiplied
+constexpr int kSteps = 4;      // under way at once
 
 struct FewRows {
   const std::byte* weights;
@@ -54,7 +54,7 @@ struct FewRows {
 
 // Weights are the left operand and rows of x the columns of the right one. Both are read in the
 // same order of depth, which is not the instruction's: a lane's 16 bytes serve two instructions.
-__global__ void __launch_bounds__(32 * kWarps, 3) few_rows(FewRows args) {
+__global__ void __launch_bounds__(32 * kWarps, 2) few_rows(FewRows args) {
   __shared__ float partial[kWarps][4][32];
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   const int g = lane / 4, t = lane % 4;
@@ -65,38 +65,25 @@ __global__ void __launch_bounds__(32 * kWarps, 3) few_rows(FewRows args) {
   const std::byte* high = args.weights + 2 * (has_high ? (row + 8) * args.weights_stride : 0);
   const std::byte* x = args.x + 2 * (has_x ? g * args.x_stride : 0);
 
-  struct Steps {
-    uint4 low[kSteps], high[kSteps], x[kSteps];
-  };
-  const auto read = [&](Steps& to, int64_t k0) {
+  float sums[4] = {};
+  const int64_t stride = int64_t{args.split} * kSteps * kDepth;
+  for (int64_t k0 = int64_t{warp % args.split} * kSteps * kDepth; k0 < args.depth; k0 += stride) {
+    uint4 lows[kSteps], highs[kSteps], xs[kSteps];
     const uint4 zeros = make_uint4(0, 0, 0, 0);
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
       const int64_t k = k0 + step * kDepth + 8 * t;
       const bool inside = k < args.depth;
-      to.low[step] = inside && has_low ? read_once(low + 2 * k) : zeros;
-      to.high[step] = inside && has_high ? read_once(high + 2 * k) : zeros;
-      to.x[step] = inside && has_x ? *reinterpret_cast<const uint4*>(x + 2 * k) : zeros;
+      lows[step] = inside && has_low ? read_once(low + 2 * k) : zeros;
+      highs[step] = inside && has_high ? read_once(high + 2 * k) : zeros;
+      xs[step] = inside && has_x ? *reinterpret_cast<const uint4*>(x + 2 * k) : zeros;
     }
-  };
-  float sums[4] = {};
-  const auto multiply = [&](const Steps& from) {
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
-      const uint4 &a = from.low[step], &b = from.high[step];
-      mma_bf16(sums, {a.x, b.x, a.y, b.y}, from.x[step].x, from.x[step].y);
-      mma_bf16(sums, {a.z, b.z, a.w, b.w}, from.x[step].z, from.x[step].w);
+      const uint4 &a = lows[step], &b = highs[step];
+      mma_bf16(sums, {a.x, b.x, a.y, b.y}, xs[step].x, xs[step].y);
+      mma_bf16(sums, {a.z, b.z, a.w, b.w}, xs[step].z, xs[step].w);
     }
-  };
-  const int64_t stride = int64_t{args.split} * kSteps * kDepth;
-  int64_t k0 = int64_t{warp % args.split} * kSteps * kDepth;
-  Steps even, odd;
-  read(even, k0);
-  for (; k0 < args.depth; k0 += 2 * stride) {
-    read(odd, k0 + stride);
-    multiply(even);
-    read(even, k0 + 2 * stride);
-    multiply(odd);
   }
   for (int i = 0; i < 4; ++i) partial[warp][i][lane] = sums[i];
   __syncthreads();

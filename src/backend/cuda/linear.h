@@ -1,5 +1,5 @@
-// Matrix products: cuBLASLt for many rows, a kernel of our own that reads the weights at the speed
-// of the memory for a few.
+// Matrix products: cuBLASLt, and a kernel of our own for a few rows, whose bias and activation then
+// cost nothing.
 
 #pragma once
 
@@ -44,7 +44,7 @@ struct DeviceWeights final : LinearWeights {
 
 class Multiplier {
  public:
-  // few_rows: up to how many rows our own kernel multiplies, in bf16.
+  // few_rows: up to how many rows our own kernel multiplies, in bf16 and with small matrices.
   explicit Multiplier(std::shared_ptr<Context> context, int64_t few_rows = kFewRows);
   ~Multiplier();
   Multiplier(const Multiplier&) = delete;
