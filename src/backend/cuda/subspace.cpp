@@ -15,7 +15,7 @@ namespace {
 // row of 4096 x 16384: half of the columns took 36 us, all of them by the dense product 35.
 constexpr double kWorthShare = 0.45;
 
-int64_t product_bytes(const DeviceMatrix& matrix) {
+int64_t bytes_of_row(const DeviceMatrix& matrix) {
   return matrix.rows.row_elements() * element_bytes(matrix.rows.dtype());
 }
 
@@ -75,7 +75,7 @@ std::vector<float> fetch_row(Context& context, const ConstTensor& row) {
 
 DeviceColumns::DeviceColumns(DeviceMatrix by_columns, DeviceBias its_bias)
     : ColumnWeights(by_columns.rows.row_elements(), by_columns.rows.rows(),
-                    product_bytes(by_columns), kWorthShare),
+                    bytes_of_row(by_columns), kWorthShare),
       columns(std::move(by_columns)),
       bias(std::move(its_bias)) {}
 

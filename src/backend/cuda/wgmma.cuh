@@ -16,8 +16,8 @@
 namespace sluice::cuda {
 
 // How the matrix unit finds an operand: address, strides and swizzle. `stride`: bytes from eight
-// rows to the next eight; `leading`: bytes from a panel to the next, of an operand whose columns,
-// not its rows, are what is summed over.
+// rows to the next eight; `leading`: bytes from a panel to the next, of an operand whose rows, not
+// its columns, are summed over (16 otherwise, where it is not looked at).
 __device__ inline uint64_t operand_at(uint32_t address, uint32_t leading, uint32_t stride) {
   return static_cast<uint64_t>((address & 0x3ffffu) >> 4) |
          static_cast<uint64_t>(leading >> 4) << 16 | static_cast<uint64_t>(stride >> 4) << 32 |
