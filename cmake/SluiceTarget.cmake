@@ -2,25 +2,30 @@
 # makes a folder's library.
 
 add_library(sluice_flags INTERFACE)
-target_compile_options(sluice_flags INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wconversion
-                       -Wno-sign-conversion)
+target_compile_options(sluice_flags INTERFACE
+  "$<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wpedantic;-Wshadow;-Wconversion;-Wno-sign-conversion>"
+  # 554: a conversion of a tensor to its own type, which is there for the other kind of tensor.
+  "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra;-diag-suppress=554>")
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   # GCC 12 warns of overlap inside its own std::string operator+.
-  target_compile_options(sluice_flags INTERFACE -Wno-restrict)
+  target_compile_options(sluice_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-restrict>)
 endif()
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_GREATER_EQUAL 13)
   # GCC 13 suspects every function that takes a string and returns a reference into a container.
-  target_compile_options(sluice_flags INTERFACE -Wno-dangling-reference)
+  target_compile_options(sluice_flags INTERFACE
+    $<$<COMPILE_LANGUAGE:CXX>:-Wno-dangling-reference>)
 endif()
 if(SLUICE_WERROR)
-  target_compile_options(sluice_flags INTERFACE -Werror)
+  target_compile_options(sluice_flags INTERFACE
+    $<$<COMPILE_LANGUAGE:CXX>:-Werror> "$<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings>")
 endif()
 add_library(sluice_instrumented INTERFACE)
 target_link_libraries(sluice_instrumented INTERFACE sluice_flags)
 if(SLUICE_SANITIZE)
-  target_compile_options(sluice_instrumented INTERFACE -O1 -g1 -UNDEBUG
-                         -fsanitize=${SLUICE_SANITIZE} -fno-sanitize-recover=all
-                         -fno-omit-frame-pointer)
+  set(instrumented -O1 -g1 -UNDEBUG -fsanitize=${SLUICE_SANITIZE} -fno-sanitize-recover=all
+      -fno-omit-frame-pointer)
+  target_compile_options(sluice_instrumented INTERFACE
+    "$<$<COMPILE_LANGUAGE:CXX>:${instrumented}>")
   target_link_options(sluice_flags INTERFACE -fsanitize=${SLUICE_SANITIZE})
 endif()
 

@@ -152,6 +152,9 @@ class Backend {
   virtual Buffer allocate(DType dtype, Shape shape) = 0;       // zeroed
   virtual void upload(ConstTensor host, Tensor device) = 0;    // same dtype and shape
   virtual void download(ConstTensor device, Tensor host) = 0;  // waits until it is there
+  // Until all that was asked for is done. A device may still be at work when an operation returns;
+  // only whoever reads a clock needs to know.
+  virtual void wait() {}
   virtual std::unique_ptr<LinearWeights> pack_linear(MatrixSource source) = 0;
   virtual std::unique_ptr<ColumnWeights> pack_columns(MatrixSource source) = 0;
   virtual std::unique_ptr<Table> make_table(MatrixSource source) = 0;

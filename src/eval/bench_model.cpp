@@ -99,6 +99,8 @@ class LengthBench {
     }
     // Modes that cannot decode stay out of it alone.
     n_predict_.assign(caches_.size(), n_predict);
+    warm_prefills_.resize(caches_.size());
+    warm_decodes_.resize(caches_.size());
     for (size_t i = 0; n_predict > 0 && i < caches_.size(); ++i)
       if (caches_[i].needs_whole_sequence()) {
         n_predict_[i] = 0;
@@ -110,6 +112,7 @@ class LengthBench {
   void run(size_t candidate, bool warm_up) {
     KvCache& cache = caches_[candidate];
     cache.truncate(0);
+    cache.wait_to_time(on_device() && warm_up);
     const BenchSample prefill = sample(cache, 1, [&] {
       const bool whole = !model_.spec().causal || cache.needs_whole_sequence();
       forward_in_passes(model_, tokens_.first(static_cast<size_t>(n_tokens_)), cache,
@@ -119,8 +122,9 @@ class LengthBench {
       prefills_[candidate].reps_fraction = decodes_[candidate].reps_fraction =
           reps_fraction_of(cache, model_.spec().n_layers);
       prefills_[candidate].pairs_dropped_fraction = pairs_dropped_of(cache, model_.spec().n_layers);
+      warm_prefills_[candidate] = prefill;
     } else {
-      prefills_[candidate].samples.push_back(prefill);
+      prefills_[candidate].samples.push_back(with_parts(prefill, warm_prefills_[candidate]));
     }
     const LinearWork before = linear_work(cache, model_.spec());
     prefills_[candidate].fast_path_fraction = before.fast_path_fraction();
@@ -131,7 +135,10 @@ class LengthBench {
         model_.logits(model_.forward(tokens_.subspan(static_cast<size_t>(n_tokens_ + i), 1), cache),
                       scores_.view());
     });
-    if (!warm_up) decodes_[candidate].samples.push_back(decode);
+    if (warm_up)
+      warm_decodes_[candidate] = decode;
+    else
+      decodes_[candidate].samples.push_back(with_parts(decode, warm_decodes_[candidate]));
     if (before.groups().empty()) return;
     const LinearWork after = linear_work(cache, model_.spec());
     decodes_[candidate].fast_path_fraction = fast_between(before, after);
@@ -175,10 +182,24 @@ class LengthBench {
     if (std::find(lines.begin(), lines.end(), line) == lines.end()) lines.push_back(line);
   }
 
+  bool on_device() const { return model_.backend().device() != Device::kCpu; }
+
+  // A device works while the host goes on: its parts are timed in the round that warms up, which
+  // waits after each, and a sample has the same shares of them.
+  BenchSample with_parts(const BenchSample& sample, const BenchSample& warm) const {
+    if (!on_device()) return sample;
+    const double scale = sample.total / warm.total;
+    return {sample.total, scale * warm.select, scale * warm.attend, scale * warm.linear};
+  }
+
   // Times work that counts n times.
-  static BenchSample sample(KvCache& cache, int64_t n, const std::function<void()>& work) {
+  BenchSample sample(KvCache& cache, int64_t n, const std::function<void()>& work) {
     cache.reset_times();
-    const double total = time_ms(work);
+    model_.backend().wait();
+    const double total = time_ms([&] {
+      work();
+      model_.backend().wait();
+    });
     const LayerTimes times = cache.all_times();
     const auto share = [n](double ms) { return ms / static_cast<double>(n); };
     return {share(total), share(1e3 * times.select), share(1e3 * times.attend),
@@ -192,6 +213,7 @@ class LengthBench {
   Buffer scores_;
   std::vector<KvCache> caches_;                // per candidate, as all that follow
   std::vector<BenchCase> prefills_, decodes_;  // those without samples were left out
+  std::vector<BenchSample> warm_prefills_, warm_decodes_;
   std::vector<int64_t> n_predict_;
 };
 

@@ -20,7 +20,7 @@ void run_keys(Backend& backend, const BlockShape& shape, const BlockWeights& wei
   const Tensor out = heads_of(attended, 0, shape.n_heads, shape.head_dim);
   const int64_t n = input.n_tokens;
   for (int64_t batch = 0; batch < attended.rows() / n; ++batch) {
-    const TimedScope timed(input.timer(&LayerTimes::attend));
+    const TimedScope timed = input.time(&LayerTimes::attend);
     input.accelerated->keys(batch).attend({.queries = rows_of(heads.queries, batch, n),
                                            .keys = rows_of(heads.keys, batch, n),
                                            .values = rows_of(heads.values, batch, n),
@@ -51,13 +51,13 @@ void run_reps(Backend& backend, const BlockShape& shape, const BlockWeights& wei
   const Tensor x = workspace.gathered(backend, n), qkv = workspace.qkv().rows_from(0, n);
   const Tensor attended = workspace.attended().rows_from(0, n);
   {
-    const TimedScope timed(input.timer(&LayerTimes::attend));
+    const TimedScope timed = input.time(&LayerTimes::attend);
     backend.gather_rows(workspace.input(), rows, x);
   }
   const Projections heads = project(backend, shape, weights, input, x, positions, qkv);
   {
     // Without queries too: the tokens of this pass count in later ones.
-    const TimedScope timed(input.timer(&LayerTimes::attend));
+    const TimedScope timed = input.time(&LayerTimes::attend);
     layer.reps(batch).attend({.queries = heads.queries,
                               .keys = heads.keys,
                               .values = heads.values,
@@ -70,7 +70,7 @@ void run_reps(Backend& backend, const BlockShape& shape, const BlockWeights& wei
                {.weights = &weights.attention_out.dense(),
                 .x = attended,
                 .out = layer.add_outputs(batch, n)});
-  const TimedScope timed(input.timer(&LayerTimes::attend));
+  const TimedScope timed = input.time(&LayerTimes::attend);
   backend.add_rows(layer.outputs(batch),
                    std::span(set.cluster).subspan(static_cast<size_t>(input.first_position)),
                    rows_of(workspace.residual(), batch, input.n_tokens));
@@ -87,7 +87,7 @@ void run_accelerated_attention(Backend& backend, const BlockShape& shape,
       layer.plan().space == SelectSpace::kNormed ? ConstTensor(workspace.input()) : residual;
   const int64_t n_batch = residual.rows() / input.n_tokens;
   for (int64_t batch = 0; batch < n_batch; ++batch) {
-    const TimedScope timed(input.timer(&LayerTimes::select));
+    const TimedScope timed = input.time(&LayerTimes::select);
     layer.select(batch, rows_of(rows, batch, input.n_tokens),
                  rows_of(residual, batch, input.n_tokens));
   }

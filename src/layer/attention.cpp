@@ -42,7 +42,7 @@ void run_attention(Backend& backend, const BlockShape& shape, const BlockWeights
   const Tensor attended = workspace.attended();
   const Tensor out = heads_of(attended, 0, shape.n_heads, shape.head_dim);
   {
-    const TimedScope timed(input.timer(&LayerTimes::attend));
+    const TimedScope timed = input.time(&LayerTimes::attend);
     backend.store_kv({.keys = heads.keys,
                       .values = heads.values,
                       .n_tokens = input.n_tokens,

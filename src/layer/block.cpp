@@ -29,8 +29,9 @@ Tensor Workspace::gathered(Backend& backend, int64_t n) {
 
 void run_linear(Backend& backend, const BlockInput& input, BasisInput which,
                 const LinearArgs& args) {
-  const TimedScope timed(input.times == nullptr ? nullptr
-                                                : &input.times->linear[static_cast<size_t>(which)]);
+  const TimedScope timed(
+      input.times == nullptr ? nullptr : &input.times->linear[static_cast<size_t>(which)],
+      input.timed_device);
   if (LinearGate* gate = input.gate(which))
     gate->run(args, input.sequence);
   else

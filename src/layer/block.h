@@ -101,6 +101,7 @@ struct BlockInput {
   const AttentionObserver* observer = nullptr;      // hears of dense layers
   const LinearObserver* linear_observer = nullptr;  // the same
   LayerTimes* times = nullptr;                      // grow by what is done here
+  Backend* timed_device = nullptr;                  // whose work they wait for
   LinearGates* gates = nullptr;                     // without, linear layers are dense
   int64_t sequence = -1;                            // whose rows these are; -1: all, stacked
 
@@ -108,8 +109,8 @@ struct BlockInput {
     return gates == nullptr ? nullptr : (*gates)[static_cast<size_t>(which)].get();
   }
 
-  double* timer(double LayerTimes::*part) const {
-    return times == nullptr ? nullptr : &(times->*part);
+  TimedScope time(double LayerTimes::*part) const {
+    return {times == nullptr ? nullptr : &(times->*part), timed_device};
   }
 
   void linear_seen(BasisInput which, const ConstTensor& rows) const {

@@ -5,6 +5,8 @@
 #include <array>
 #include <chrono>
 
+#include "backend/backend.h"
+
 namespace sluice {
 
 // Wall time in seconds, summed over passes.
@@ -23,12 +25,21 @@ struct LayerTimes {
 };
 
 // Adds the time of its scope to `seconds`, unless null. Two readings of the clock, below 0.1 us
-// together, around work of at least several, so it is always on.
+// together, around work of at least several, so it is always on. Where a device is given, the clock
+// is read when it is done; without, a device's time is that of asking it.
 class TimedScope {
  public:
-  explicit TimedScope(double* seconds)
-      : seconds_(seconds), start_(std::chrono::steady_clock::now()) {}
+  TimedScope(double* seconds, Backend* device) : seconds_(seconds), device_(device) {
+    if (device_ != nullptr) device_->wait();
+    start_ = std::chrono::steady_clock::now();
+  }
+  // A failure on the device is told by whoever next asks something of it.
   ~TimedScope() {
+    try {
+      if (device_ != nullptr) device_->wait();
+    } catch (const Error&) {
+      return;
+    }
     if (seconds_ != nullptr)
       *seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
   }
@@ -37,6 +48,7 @@ class TimedScope {
 
  private:
   double* seconds_;
+  Backend* device_;
   std::chrono::steady_clock::time_point start_;
 };
 

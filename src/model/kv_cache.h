@@ -54,6 +54,10 @@ class KvCache {
   LayerTimes& times(int64_t layer) { return times_[static_cast<size_t>(layer)]; }
   LayerTimes all_times() const;  // of all layers together
   void reset_times();
+  // Whether passes wait for the device after each part of a layer: then the times of parts are true
+  // on a device that works while others go on, and the whole takes longer.
+  void wait_to_time(bool wait) { waits_to_time_ = wait; }
+  bool waits_to_time() const { return waits_to_time_; }
 
   // Without room for tokens that may follow.
   CacheMemory memory() const;
@@ -73,6 +77,7 @@ class KvCache {
   std::vector<Layer> layers_;
   std::vector<LinearGates> gates_;  // (n_layers), or empty
   std::vector<LayerTimes> times_;   // (n_layers)
+  bool waits_to_time_ = false;
 };
 
 }  // namespace sluice

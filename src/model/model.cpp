@@ -206,6 +206,7 @@ ConstTensor Model::run_layers(int64_t first_layer, int64_t n_rows, KvCache& cach
                .observer = &observer_,
                .linear_observer = &linear_observer_,
                .times = &cache.times(layer),
+               .timed_device = cache.waits_to_time() ? backend_.get() : nullptr,
                .gates = cache.gates(layer)},
               workspace_);
   cache.advance(n_tokens);

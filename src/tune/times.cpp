@@ -73,6 +73,7 @@ class CostMeter {
                                  : 0;
     const int64_t n = std::ssize(tokens_) - n_decode;
     KvCache cache = model_.make_cache(1, n + n_decode, run.plan.attention, run.plan.linear);
+    cache.wait_to_time(true);
     forward_in_passes(model_, tokens_.first(static_cast<size_t>(n)), cache, kPassTokens,
                       [](int64_t, const ConstTensor&) {});
     if (n_decode > 0) cache.reset_times();

@@ -230,12 +230,14 @@ std::vector<Refusal> text_refusals() {
            },
        .fragments = {"bert is an encoder", "causal"},
        .golden = "bert"},
-      {.name = "NoCudaInThisBuild",
+      // In a build without it, without a driver, and, since devices are hidden, with one.
+      {.name = "NoCudaHere",
        .build =
            [](ModelFolder& folder) {
+             setenv("CUDA_VISIBLE_DEVICES", "", /*overwrite=*/1);
              return eval_of(folder, {"--device", "cuda"});
            },
-       .fragments = {"no CUDA backend", "--device cpu"}},
+       .fragments = {"no CUDA", "--device cpu"}},
   };
 }
 

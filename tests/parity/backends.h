@@ -25,8 +25,9 @@ struct Setup {
   const char* name;
   DType dtype;
   std::unique_ptr<Backend> (*make)(DType);
+  const char* missing = nullptr;  // what this machine lacks to run it
 
-  std::unique_ptr<Backend> backend() const { return make(dtype); }
+  std::unique_ptr<Backend> backend() const { return missing != nullptr ? nullptr : make(dtype); }
   std::unique_ptr<Backend> reference() const { return make_reference_backend(dtype); }
 };
 
@@ -34,9 +35,12 @@ inline void PrintTo(const Setup& setup, std::ostream* out) {
   *out << setup.name << " " << dtype_name(setup.dtype);
 }
 
-// Instantiated in backends.cpp for every backend and dtype.
+// Instantiated for every backend and dtype in backends.cpp, on a device in cuda_backends.cpp.
 class EveryBackend : public testing::TestWithParam<Setup> {
  protected:
+  void SetUp() override {
+    if (GetParam().missing != nullptr) GTEST_SKIP() << GetParam().missing;
+  }
   ~EveryBackend() override { set_threads(0); }
   DType dtype() const { return GetParam().dtype; }
   const std::unique_ptr<Backend> backend = GetParam().backend();

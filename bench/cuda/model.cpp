@@ -1,0 +1,132 @@
+// Whole models at their true shapes with random weights on a CUDA device, bf16: prefill in pieces
+// and whole, decoding, and what of the arithmetic and of the memory's speed that is.
+//
+//   sluice_cuda_model_bench [gptj-6b|opt-6.7b]…    without a name: all
+
+#include "model/model.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "eval/timing.h"
+#include "io/config.h"
+#include "model/synthetic.h"
+
+namespace {
+
+using namespace sluice;
+
+constexpr int64_t kLengths[] = {512, 2048, 8192, 32768};
+constexpr int64_t kDecodeTokens = 32;
+
+// More positions than the originals have, so that long prompts can be timed.
+struct Sample {
+  const char* name;
+  nlohmann::json config;
+};
+std::vector<Sample> shapes() {
+  return {{"gptj-6b",
+           {{"model_type", "gptj"},
+            {"n_layer", 28},
+            {"n_embd", 4096},
+            {"n_head", 16},
+            {"rotary_dim", 64},
+            {"n_positions", 33000},
+            {"vocab_size", 50400},
+            {"tie_word_embeddings", false}}},
+          {"opt-6.7b",
+           {{"model_type", "opt"},
+            {"num_hidden_layers", 32},
+            {"hidden_size", 4096},
+            {"word_embed_proj_dim", 4096},
+            {"num_attention_heads", 32},
+            {"ffn_dim", 16384},
+            {"max_position_embeddings", 33000},
+            {"activation_function", "relu"},
+            {"do_layer_norm_before", true},
+            {"vocab_size", 50272}}}};
+}
+
+std::vector<int32_t> random_tokens(int64_t vocab, int64_t n) {
+  std::vector<int32_t> tokens;
+  uint32_t state = 1;
+  for (int64_t i = 0; i < n; ++i) {
+    state = state * 1664525u + 1013904223u;
+    tokens.push_back(static_cast<int32_t>(state >> 8) % static_cast<int32_t>(vocab));
+  }
+  return tokens;
+}
+
+double middle_ms(int repeats, Backend& backend, const std::function<void()>& work) {
+  std::vector<double> times;
+  for (int i = -1; i < repeats; ++i) {
+    backend.wait();
+    const double ms = time_ms([&] {
+      work();
+      backend.wait();
+    });
+    if (i >= 0) times.push_back(ms);
+  }
+  return median(times);
+}
+
+void bench(const Sample& shape) {
+  const ConfigReader config(shape.config, shape.name);
+  const auto checkpoint = synthetic_checkpoint(config);
+  const auto start = std::chrono::steady_clock::now();
+  Model model(checkpoint, make_cuda_backend(DType::kBF16), {});
+  Backend& backend = model.backend();
+  backend.wait();
+  const ModelSpec& spec = model.spec();
+  fmt::print("\n{} on {}: {:.2f} GB of weights, loaded in {:.1f} s\n", shape.name,
+             backend.description(), 1e-9 * static_cast<double>(model.weight_bytes()),
+             std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  const auto weights = static_cast<double>(model.weight_bytes());
+  const Buffer scores = host_buffer(DType::kF32, {1, spec.vocab});
+  for (const int64_t n : kLengths) {
+    const std::vector<int32_t> tokens = random_tokens(spec.vocab, n);
+    KvCache cache = model.make_cache(1, n + kDecodeTokens);
+    const double prefill = middle_ms(n > 8192 ? 2 : 5, backend, [&] {
+      cache.truncate(0);
+      model.forward(tokens, cache);
+    });
+    // Two operations to a weight, the head's left out; causal scores and sums take half of all.
+    const double head = static_cast<double>(spec.vocab * spec.d_model);
+    const double pairs = static_cast<double>(n) * static_cast<double>(n) / 2;
+    const double flops =
+        2 * static_cast<double>(n) * (weights / 2 - head) +
+        4 * pairs * static_cast<double>(spec.n_layers * spec.n_heads * spec.head_dim);
+    const double decode = middle_ms(3, backend, [&] {
+      cache.truncate(n);
+      for (int64_t i = 0; i < kDecodeTokens; ++i)
+        model.logits(model.forward({tokens.data(), 1}, cache), scores.view());
+    });
+    const double step = decode / static_cast<double>(kDecodeTokens);
+    const double bytes = weights + static_cast<double>(KvCache::bytes_needed(
+                                       spec, DType::kBF16, 1, n + kDecodeTokens / 2));
+    fmt::print(
+        "{:>6} tokens: prefill {:>8.1f} ms, {:>6.1f} TFLOP/s; decode {:>6.2f} ms a token, "
+        "{:.2f} TB/s\n",
+        n, prefill, flops / prefill * 1e-9, step, bytes / step * 1e-9);
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    const std::vector<std::string> names(argv + 1, argv + argc);
+    for (const Sample& shape : shapes())
+      if (names.empty() || std::find(names.begin(), names.end(), shape.name) != names.end())
+        bench(shape);
+    return 0;
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "sluice_cuda_model_bench: {}\n", error.what());
+    return 1;
+  }
+}

@@ -1,0 +1,149 @@
+// What every part of the CUDA backend stands on: checked calls, the one stream of work, and memory
+// in the order of that stream.
+//
+// Nothing waits for the device but Context::synchronize, which only downloads and results that the
+// host must have call.
+
+#pragma once
+
+#include <cublasLt.h>
+#include <cuda_runtime_api.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "core/error.h"
+
+namespace sluice::cuda {
+
+// Throws Error in one line that names `what`.
+void check(cudaError_t status, const char* what);
+void check(cublasStatus_t status, const char* what);
+// The same of the kernel just launched.
+inline void check_launch(const char* kernel) { check(cudaGetLastError(), kernel); }
+
+// How many devices there are; 0 without a driver too.
+int device_count();
+
+inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+inline int64_t round_up(int64_t a, int64_t b) { return ceil_div(a, b) * b; }
+
+// Bytes of pinned host memory. Does not grow.
+class PinnedBytes {
+ public:
+  PinnedBytes() = default;
+  explicit PinnedBytes(int64_t bytes);
+  std::byte* data() const { return static_cast<std::byte*>(memory_.get()); }
+
+ private:
+  struct Free {
+    void operator()(void* data) const { cudaFreeHost(data); }
+  };
+  std::unique_ptr<void, Free> memory_;
+};
+
+class Context {
+ public:
+  // Throws Error where there is no such device, or it or its driver is too old.
+  explicit Context(int device);
+  ~Context();
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+
+  cudaStream_t stream() const { return stream_; }
+  cublasLtHandle_t blas() const { return blas_; }
+  void* blas_workspace() const { return blas_workspace_; }
+  static constexpr size_t kBlasWorkspaceBytes = size_t{32} << 20;  // what cuBLAS asks on Hopper
+
+  int multiprocessors() const { return multiprocessors_; }
+  int compute_capability() const { return compute_capability_; }  // 90 for 9.0
+  int shared_bytes() const { return shared_bytes_; }              // that a block may ask for
+  const std::string& description() const { return description_; }
+
+  // Device memory in the order of the stream, from a pool that keeps what is freed. At least one
+  // byte, aligned to 256. Throws Error when there is not enough.
+  void* allocate(int64_t bytes);
+  void free(void* data) noexcept;
+
+  // Memory for what one operation leaves to its next kernel; the next operation may overwrite it.
+  void* scratch(int64_t bytes);
+
+  // Copies host memory to the device in the order of the stream; it may change once this returns.
+  void send(const void* host, void* device, int64_t bytes);
+  // The other way; waits.
+  void fetch(const void* device, void* host, int64_t bytes);
+  void synchronize();
+
+ private:
+  // Pinned memory that copies are on their way from. Taken in turn, so that the host waits only
+  // when it is a whole round ahead of the device.
+  struct Slot {
+    PinnedBytes memory;
+    cudaEvent_t sent = nullptr;
+  };
+  static constexpr int64_t kSlotBytes = int64_t{1} << 20;
+  Slot& next_slot();
+
+  int multiprocessors_ = 0, compute_capability_ = 0, shared_bytes_ = 0;
+  std::string description_;
+  cudaMemPool_t pool_ = nullptr;
+  cudaStream_t stream_ = nullptr;
+  cublasLtHandle_t blas_ = nullptr;
+  void* blas_workspace_ = nullptr;
+  void* scratch_ = nullptr;
+  int64_t scratch_bytes_ = 0;
+  std::array<Slot, 16> slots_;
+  size_t turn_ = 0;
+};
+
+// An array on the device. Freed in the order of the stream: it may go as soon as the last kernel
+// that reads it is launched.
+template <typename T>
+class DeviceArray {
+ public:
+  DeviceArray() = default;
+  DeviceArray(std::shared_ptr<Context> context, int64_t size)
+      : context_(std::move(context)), size_(size) {
+    SLUICE_CHECK(size >= 0 && size <= INT64_MAX / static_cast<int64_t>(sizeof(T)));
+    data_ = static_cast<T*>(context_->allocate(size * static_cast<int64_t>(sizeof(T))));
+  }
+  // With a copy of host memory.
+  DeviceArray(std::shared_ptr<Context> context, std::span<const T> values)
+      : DeviceArray(std::move(context), static_cast<int64_t>(values.size())) {
+    context_->send(values.data(), data_, static_cast<int64_t>(values.size_bytes()));
+  }
+  DeviceArray(DeviceArray&& other) noexcept { swap(other); }
+  DeviceArray& operator=(DeviceArray&& other) noexcept {
+    DeviceArray moved(std::move(other));
+    swap(moved);
+    return *this;
+  }
+  ~DeviceArray() {
+    if (data_ != nullptr) context_->free(data_);
+  }
+
+  T* data() const { return data_; }
+  int64_t size() const { return size_; }
+  // At least `size` elements; what was there is lost when it grows.
+  void reserve(const std::shared_ptr<Context>& context, int64_t size) {
+    if (data_ == nullptr || size_ < size) *this = DeviceArray(context, size);
+  }
+
+ private:
+  void swap(DeviceArray& other) noexcept {
+    std::swap(context_, other.context_);
+    std::swap(data_, other.data_);
+    std::swap(size_, other.size_);
+  }
+
+  std::shared_ptr<Context> context_;
+  T* data_ = nullptr;
+  int64_t size_ = 0;
+};
+
+}  // namespace sluice::cuda
