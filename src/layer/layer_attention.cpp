@@ -93,7 +93,7 @@ const Selector& LayerAttention::decided(int64_t batch) {
 }
 
 bool LayerAttention::border_is_reached(const Sequence& sequence, int64_t batch) const {
-  return near_border(sequence.n_tokens, plan_.window, plan_.block) > sets(batch)[0].n_tokens();
+  return near_border(sequence.n_tokens, plan_.window, plan_.block) > chooser(batch).n_decided();
 }
 
 const TokenSet& LayerAttention::only_set(int64_t batch) const {
@@ -147,12 +147,8 @@ void LayerAttention::decide(int64_t batch) {
 
 void LayerAttention::extend(int64_t batch, const ConstTensor& rows, const ConstTensor& residual) {
   Sequence& sequence = sequences_[static_cast<size_t>(batch)];
-  std::span<const TokenSet> inherited;
-  if (above_ != nullptr) {
-    above_->decide(batch);
-    inherited = above_->sets(batch);
-  }
-  extend_from(*sequence.selector, inherited, rows, residual);
+  const Selector* above = above_ != nullptr ? &above_->decided(batch) : nullptr;
+  extend_from(*sequence.selector, above, rows, residual);
 }
 
 Tensor LayerAttention::add_outputs(int64_t batch, int64_t n) {

@@ -40,10 +40,11 @@ class LayerAttention {
                  int64_t n_batch, LayerAttention* above);
 
   const LayerPlan& plan() const { return plan_; }
-  // The sets in force, of the layer that chose them. In mode `keys` they may end before the last
-  // token, but not before the border of the next one.
+  // Whoever chose the sets in force. In mode `keys` they may end before the last token, but not
+  // before the border of the next one.
+  const Selector& chooser(int64_t batch) const;
   std::span<const TokenSet> sets(int64_t batch) const { return chooser(batch).sets(); }
-  // Whoever chose them, with every token decided.
+  // The same with every token decided.
   const Selector& decided(int64_t batch);
   // The one that all heads of `copy` and `paper` go by; reused sets may be several.
   const TokenSet& only_set(int64_t batch) const;
@@ -76,7 +77,6 @@ class LayerAttention {
     int64_t n_outputs = 0;
   };
 
-  const Selector& chooser(int64_t batch) const;
   bool may_wait() const { return causal_ && plan_.mode == AttentionMode::kKeys; }
   // Whether the next query may need tokens that are not decided.
   bool border_is_reached(const Sequence& sequence, int64_t batch) const;
