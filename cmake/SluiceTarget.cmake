@@ -4,7 +4,8 @@
 add_library(sluice_flags INTERFACE)
 target_compile_options(sluice_flags INTERFACE
   "$<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wpedantic;-Wshadow;-Wconversion;-Wno-sign-conversion>"
-  "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra>")
+  # 554: a conversion of a tensor to its own type, which is there for the other kind of tensor.
+  "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra;-diag-suppress=554>")
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   # GCC 12 warns of overlap inside its own std::string operator+.
   target_compile_options(sluice_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-restrict>)

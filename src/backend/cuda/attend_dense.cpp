@@ -1,0 +1,56 @@
+// Chooses the attention kernel for a call.
+
+#include "backend/cuda/attend_dense.h"
+
+namespace sluice::cuda {
+namespace {
+
+constexpr int64_t kMostHeadDim = 256;
+// Up to here a tile of the matrix units would hold more padding than queries.
+constexpr int64_t kFewTokens = 16;
+
+bool aligned(const std::byte* data, int64_t stride) {
+  return reinterpret_cast<uintptr_t>(data) % 16 == 0 && stride % 8 == 0;
+}
+
+}  // namespace
+
+void attend_dense(const std::shared_ptr<Context>& context, const AttendDenseArgs& args) {
+  const Shape& cache = args.cache.keys.shape();
+  const AttendView view{.queries = args.queries.bytes(),
+                        .keys = args.cache.keys.bytes(),
+                        .values = args.cache.values.bytes(),
+                        .out = args.out.bytes(),
+                        .query_stride = args.queries.row_stride(),
+                        .out_stride = args.out.row_stride(),
+                        .n_batch = args.queries.rows() / args.n_tokens,
+                        .n_heads = args.queries.shape()[1],
+                        .n_kv_heads = cache[1],
+                        .capacity = cache[2],
+                        .head_dim = cache[3],
+                        .n_tokens = args.n_tokens,
+                        .first_position = args.first_position,
+                        .window = args.window,
+                        .causal = args.causal,
+                        .scale = args.scale};
+  SLUICE_CHECK(args.queries.shape()[2] == view.head_dim &&
+               args.out.shape() == args.queries.shape());
+  SLUICE_CHECK(args.queries.dtype() == args.cache.keys.dtype() &&
+               args.out.dtype() == args.queries.dtype());
+  SLUICE_CHECK(view.n_batch * view.n_tokens == args.queries.rows() && view.n_batch <= cache[0] &&
+               view.n_keys() <= view.capacity && view.n_heads % view.n_kv_heads == 0);
+  if (view.head_dim > kMostHeadDim)
+    throw Error("heads of " + std::to_string(view.head_dim) + " are more than the " +
+                    std::to_string(kMostHeadDim) + " that attention on this device takes",
+                "use --device cpu");
+  if (args.queries.rows() == 0) return;
+  const bool tiles = args.queries.dtype() == DType::kBF16 && view.head_dim % 8 == 0 &&
+                     aligned(view.queries, view.query_stride) &&
+                     aligned(view.out, view.out_stride) && aligned(view.keys, 8) &&
+                     aligned(view.values, 8);
+  if (!tiles) return attend_plain(*context, args.queries.dtype(), view);
+  if (view.n_tokens <= kFewTokens) return attend_split(context, view);
+  attend_tiles(*context, view);
+}
+
+}  // namespace sluice::cuda

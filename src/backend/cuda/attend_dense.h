@@ -1,0 +1,36 @@
+// Exact attention on the device. docs/algorithm.md, section 3, mode `dense`.
+
+#pragma once
+
+#include "backend/backend.h"
+#include "backend/cuda/device.h"
+
+namespace sluice::cuda {
+
+// One call as kernels take it.
+struct AttendView {
+  const std::byte* queries;
+  const std::byte* keys;    // (n_batch, n_kv_heads, capacity, head_dim)
+  const std::byte* values;  // (n_batch, n_kv_heads, capacity, head_dim)
+  std::byte* out;
+  int64_t query_stride, out_stride;  // of rows, in elements
+  int64_t n_batch, n_heads, n_kv_heads, capacity, head_dim;
+  int64_t n_tokens, first_position;
+  int64_t window;  // 0: none
+  bool causal;
+  float scale;
+
+  int64_t n_keys() const { return first_position + n_tokens; }
+  int64_t group() const { return n_heads / n_kv_heads; }
+};
+
+// Plain and slow: f32, and heads of any size.
+void attend_plain(Context& context, DType dtype, const AttendView& view);
+// bf16, on the matrix units; head_dim a multiple of 8 up to 256, rows aligned to 16 bytes.
+void attend_tiles(Context& context, const AttendView& view);
+// The same for few queries: keys are split over blocks, whose parts are put together after.
+void attend_split(const std::shared_ptr<Context>& context, const AttendView& view);
+
+void attend_dense(const std::shared_ptr<Context>& context, const AttendDenseArgs& args);
+
+}  // namespace sluice::cuda

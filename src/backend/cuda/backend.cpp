@@ -1,0 +1,194 @@
+// The CUDA backend: checks arguments and calls the kernels of this folder, all on one stream.
+
+#include "backend/backend.h"
+
+#include "backend/cuda/accelerated.h"
+#include "backend/cuda/attend_dense.h"
+#include "backend/cuda/elements.h"
+#include "backend/cuda/linear.h"
+#include "backend/cuda/pack.h"
+#include "backend/cuda/subspace.h"
+
+namespace sluice {
+namespace {
+
+using cuda::Context;
+using cuda::DeviceArray;
+
+class CudaBackend final : public Backend {
+ public:
+  explicit CudaBackend(DType dtype)
+      : dtype_(dtype), context_(std::make_shared<Context>(0)), multiplier_(context_) {}
+
+  std::string_view name() const override { return "cuda"; }
+  std::string description() const override { return context_->description(); }
+  Device device() const override { return Device::kCuda; }
+  DType compute_dtype() const override { return dtype_; }
+
+  Buffer allocate(DType dtype, Shape shape) override {
+    const int64_t bytes = checked_mul(shape.numel(), element_bytes(dtype));
+    void* data = context_->allocate(bytes);
+    Buffer buffer(data, dtype, shape, Device::kCuda,
+                  [context = context_](void* p) { context->free(p); });
+    cuda::check(cudaMemsetAsync(data, 0, static_cast<size_t>(bytes), context_->stream()),
+                "clearing memory");
+    return buffer;
+  }
+
+  void upload(ConstTensor host, Tensor device) override {
+    SLUICE_CHECK(host.shape() == device.shape() && host.dtype() == device.dtype());
+    const int64_t size = element_bytes(host.dtype()), n = host.row_elements() * size;
+    if (host.contiguous() && device.contiguous())
+      return context_->send(host.bytes(), device.bytes(), host.rows() * n);
+    for (int64_t row = 0; row < host.rows(); ++row)
+      context_->send(host.bytes() + row * host.row_stride() * size,
+                     device.bytes() + row * device.row_stride() * size, n);
+  }
+
+  void download(ConstTensor device, Tensor host) override {
+    SLUICE_CHECK(host.shape() == device.shape() && host.dtype() == device.dtype());
+    const int64_t size = element_bytes(host.dtype()), n = host.row_elements() * size;
+    if (n == 0 || host.rows() == 0) return;
+    const auto pitch = [&](int64_t stride) { return static_cast<size_t>(stride * size); };
+    const bool one = host.rows() == 1;  // whose stride says nothing
+    cuda::check(
+        cudaMemcpy2DAsync(host.bytes(), one ? static_cast<size_t>(n) : pitch(host.row_stride()),
+                          device.bytes(), one ? static_cast<size_t>(n) : pitch(device.row_stride()),
+                          static_cast<size_t>(n), static_cast<size_t>(host.rows()),
+                          cudaMemcpyDeviceToHost, context_->stream()),
+        "copy from the device");
+    context_->synchronize();
+  }
+
+  std::unique_ptr<LinearWeights> pack_linear(MatrixSource source) override {
+    return std::make_unique<cuda::DeviceWeights>(cuda::pack_matrix(context_, source, dtype_),
+                                                 cuda::DeviceBias(context_, source.bias));
+  }
+  std::unique_ptr<ColumnWeights> pack_columns(MatrixSource source) override {
+    return cuda::pack_columns(context_, source, dtype_);
+  }
+  std::unique_ptr<Table> make_table(MatrixSource source) override {
+    return cuda::pack_table(context_, source);
+  }
+  std::unique_ptr<SubspaceBasis> make_basis(std::span<const float> vectors, int64_t rank,
+                                            int64_t n_in) override {
+    return cuda::make_basis(context_, vectors, rank, n_in, dtype_);
+  }
+  std::unique_ptr<LinearWeights> pack_image(const MatrixSource& source,
+                                            const SubspaceBasis& basis) override {
+    return cuda::pack_image(context_, multiplier_, source,
+                            dynamic_cast<const cuda::DeviceBasis&>(basis), dtype_);
+  }
+
+  void embed(const EmbedArgs& args) override {
+    const auto& table = dynamic_cast<const cuda::DeviceTable&>(*args.table);
+    SLUICE_CHECK(static_cast<int64_t>(args.ids.size()) == args.out.rows());
+    SLUICE_CHECK(args.out.row_elements() == table.rows.row_elements() &&
+                 args.out.dtype() == DType::kF32);
+    for (const int32_t id : args.ids) SLUICE_CHECK(id >= 0 && id < table.rows.rows());
+    const DeviceArray<int32_t> ids(context_, args.ids);
+    cuda::embed(*context_, {.table = table.rows,
+                            .ids = ids.data(),
+                            .scale = args.scale,
+                            .zero_id = args.zero_id.value_or(-1),
+                            .accumulate = args.accumulate,
+                            .out = args.out});
+  }
+
+  void norm(const NormArgs& args) override {
+    SLUICE_CHECK(args.x.shape() == args.out.shape());
+    cuda::norm(*context_, args);
+  }
+
+  void linear(const LinearArgs& args) override {
+    const auto& weights = dynamic_cast<const cuda::DeviceWeights&>(*args.weights);
+    SLUICE_CHECK(args.x.row_elements() == weights.n_in());
+    SLUICE_CHECK(args.out.row_elements() == weights.n_out());
+    SLUICE_CHECK(args.x.rows() == args.out.rows());
+    SLUICE_CHECK(!args.accumulate ||
+                 (args.activation == Activation::kNone && args.out.dtype() == DType::kF32));
+    multiplier_.run(weights.matrix, weights.bias, args);
+  }
+
+  void project(const ProjectArgs& args) override { cuda::project(context_, multiplier_, args); }
+  void grade(const GradeArgs& args) override { cuda::grade(context_, args); }
+  void linear_columns(const LinearColumnsArgs& args) override {
+    cuda::linear_columns(context_, args);
+  }
+
+  void rotate(const RotaryArgs& args) override {
+    SLUICE_CHECK(2 * args.cosine.shape()[1] <= args.x.shape()[2]);
+    if (args.positions.empty()) {
+      SLUICE_CHECK(args.first_position + args.n_tokens <= args.cosine.rows());
+      return cuda::rotate(*context_, args, nullptr);
+    }
+    SLUICE_CHECK(static_cast<int64_t>(args.positions.size()) == args.x.rows());
+    for (const int32_t position : args.positions)
+      SLUICE_CHECK(position >= 0 && position < args.cosine.rows());
+    const DeviceArray<int32_t> positions(context_, args.positions);
+    cuda::rotate(*context_, args, positions.data());
+  }
+
+  void store_kv(const StoreKvArgs& args) override {
+    const Shape& cache = args.cache.keys.shape();
+    SLUICE_CHECK(args.keys.dtype() == args.cache.keys.dtype());
+    SLUICE_CHECK(args.first_position + args.n_tokens <= cache[2]);
+    SLUICE_CHECK(args.keys.rows() <= cache[0] * args.n_tokens);
+    cuda::store_kv(*context_, args);
+  }
+
+  void attend_dense(const AttendDenseArgs& args) override { cuda::attend_dense(context_, args); }
+
+  void gate(const GateArgs& args) override {
+    SLUICE_CHECK(args.gate_up.row_elements() == 2 * args.out.row_elements());
+    cuda::gate(*context_, args);
+  }
+
+  void convert(ConstTensor from, Tensor to) override {
+    SLUICE_CHECK(from.shape() == to.shape());
+    cuda::convert(*context_, from, to);
+  }
+
+  void gather_rows(ConstTensor from, std::span<const int32_t> rows, Tensor to) override {
+    check_rows(from, rows, to);
+    SLUICE_CHECK(from.dtype() == to.dtype());
+    const DeviceArray<int32_t> at(context_, rows);
+    cuda::gather_rows(*context_, from, at.data(), to);
+  }
+
+  void add_rows(ConstTensor from, std::span<const int32_t> rows, Tensor to) override {
+    check_rows(from, rows, to);
+    const DeviceArray<int32_t> at(context_, rows);
+    cuda::add_rows(*context_, from, at.data(), to);
+  }
+
+  std::unique_ptr<Selector> make_selector(const SelectorSpec& spec) override {
+    return cuda::make_cuda_selector(context_, spec);
+  }
+  std::unique_ptr<KeysAttention> make_keys_attention(const KeysSpec& spec) override {
+    return cuda::make_cuda_keys_attention(context_, spec);
+  }
+  std::unique_ptr<RepsAttention> make_reps_attention(const RepsSpec& spec) override {
+    return cuda::make_cuda_reps_attention(context_, spec);
+  }
+
+ private:
+  static void check_rows(const ConstTensor& from, std::span<const int32_t> rows, const Tensor& to) {
+    SLUICE_CHECK(static_cast<int64_t>(rows.size()) == to.rows());
+    SLUICE_CHECK(from.row_elements() == to.row_elements());
+    for (const int32_t row : rows) SLUICE_CHECK(row >= 0 && row < from.rows());
+  }
+
+  DType dtype_;
+  std::shared_ptr<Context> context_;
+  cuda::Multiplier multiplier_;
+};
+
+}  // namespace
+
+std::unique_ptr<Backend> make_cuda_backend(DType dtype) {
+  SLUICE_CHECK(dtype == DType::kF32 || dtype == DType::kBF16);
+  return std::make_unique<CudaBackend>(dtype);
+}
+
+}  // namespace sluice

@@ -1,0 +1,222 @@
+// Look-ups, gates, rotary embedding, copies and conversions: one block for a stretch of a row.
+
+#include "backend/cuda/element.cuh"
+#include "backend/cuda/elements.h"
+
+namespace sluice::cuda {
+namespace {
+
+// Blocks of rows and of column groups, kN columns to a thread.
+struct Launch {
+  dim3 grid;
+  int threads;
+};
+
+Launch over_rows(int64_t n_rows, int64_t n_columns, int64_t per_thread) {
+  const int64_t groups = ceil_div(n_columns, per_thread);
+  const int threads = groups >= 256 ? 256 : static_cast<int>(round_up(groups, 32));
+  return {dim3(static_cast<unsigned>(n_rows), static_cast<unsigned>(ceil_div(groups, threads))),
+          threads};
+}
+
+template <int kN>
+__device__ int64_t my_column() {
+  return (int64_t{blockIdx.y} * blockDim.x + threadIdx.x) * kN;
+}
+
+template <int kN>
+__global__ void embed_rows(ConstRowsView table, const int32_t* ids, float scale, int32_t zero_id,
+                           bool accumulate, RowsView out, int64_t d) {
+  const int64_t row = blockIdx.x, column = my_column<kN>();
+  if (column >= d) return;
+  const int32_t id = ids[row];
+  float value[kN], old[kN];
+  load<kN>(table, id, column, value);
+  if (accumulate) load<kN>(out, row, column, old);
+  // Two roundings, as in the reference: not one fused operation.
+  for (int i = 0; i < kN; ++i) value[i] = id == zero_id ? 0.0f : __fmul_rn(value[i], scale);
+  if (accumulate)
+    for (int i = 0; i < kN; ++i) value[i] = __fadd_rn(old[i], value[i]);
+  store<kN>(out, row, column, value);
+}
+
+template <int kN>
+__global__ void gate_rows(Activation activation, ConstRowsView gate_up, RowsView out,
+                          int64_t d_inner) {
+  const int64_t row = blockIdx.x, column = my_column<kN>();
+  if (column >= d_inner) return;
+  float gate[kN], up[kN];
+  load<kN>(gate_up, row, column, gate);
+  load<kN>(gate_up, row, d_inner + column, up);
+  for (int i = 0; i < kN; ++i) gate[i] = activate(activation, gate[i]) * up[i];
+  store<kN>(out, row, column, gate);
+}
+
+// rows null: row for row. add: to what is there.
+template <int kN>
+__global__ void copy_rows(ConstRowsView from, const int32_t* rows, bool add, RowsView to,
+                          int64_t d) {
+  const int64_t row = blockIdx.x, column = my_column<kN>();
+  if (column >= d) return;
+  float value[kN], old[kN];
+  load<kN>(from, rows == nullptr ? row : rows[row], column, value);
+  if (add) {
+    load<kN>(to, row, column, old);
+    for (int i = 0; i < kN; ++i) value[i] += old[i];
+  }
+  store<kN>(to, row, column, value);
+}
+
+__global__ void rotate_rows(RotaryStyle style, ConstRowsView cosine, ConstRowsView sine,
+                            int64_t half, const int32_t* positions, int64_t n_tokens,
+                            int64_t first_position, RowsView x, int64_t n_heads, int64_t head_dim) {
+  const int64_t row = blockIdx.x, pair = my_column<1>();
+  if (pair >= n_heads * half) return;
+  const int64_t position = positions == nullptr ? first_position + row % n_tokens : positions[row];
+  const int64_t head = pair / half, i = pair % half;
+  const bool halves = style == RotaryStyle::kHalves;
+  const int64_t a = head * head_dim + (halves ? i : 2 * i);
+  const int64_t b = head * head_dim + (halves ? i + half : 2 * i + 1);
+  float c[1], s[1], left[1], right[1];
+  load<1>(cosine, position, i, c);
+  load<1>(sine, position, i, s);
+  load<1>(x, row, a, left);
+  load<1>(x, row, b, right);
+  const float turned[2][1] = {{left[0] * c[0] - right[0] * s[0]},
+                              {right[0] * c[0] + left[0] * s[0]}};
+  store<1>(x, row, a, turned[0]);
+  store<1>(x, row, b, turned[1]);
+}
+
+// One of keys (blockIdx.z 0) and values (1).
+template <int kN>
+__global__ void store_rows(ConstRowsView keys, ConstRowsView values, RowsView key_cache,
+                           RowsView value_cache, int64_t n_tokens, int64_t first_position,
+                           int64_t n_kv_heads, int64_t capacity, int64_t head_dim) {
+  const int64_t row = blockIdx.x, column = my_column<kN>();
+  if (column >= n_kv_heads * head_dim) return;
+  const int64_t head = column / head_dim;
+  const int64_t to =
+      (row / n_tokens * n_kv_heads + head) * capacity + first_position + row % n_tokens;
+  float value[kN];
+  load<kN>(blockIdx.z == 0 ? keys : values, row, column, value);
+  store<kN>(blockIdx.z == 0 ? key_cache : value_cache, to, column % head_dim, value);
+}
+
+constexpr int kTile = 32;
+
+__global__ void transpose_rows(ConstRowsView from, int64_t n_rows, int64_t d, int64_t first,
+                               RowsView to) {
+  __shared__ float tile[kTile][kTile + 1];
+  const int64_t row0 = int64_t{blockIdx.y} * kTile, column0 = int64_t{blockIdx.x} * kTile;
+  for (int i = static_cast<int>(threadIdx.y); i < kTile; i += static_cast<int>(blockDim.y)) {
+    float value[1] = {0};
+    if (row0 + i < n_rows && column0 + threadIdx.x < d)
+      load<1>(from, row0 + i, column0 + threadIdx.x, value);
+    tile[i][threadIdx.x] = value[0];
+  }
+  __syncthreads();
+  for (int i = static_cast<int>(threadIdx.y); i < kTile; i += static_cast<int>(blockDim.y)) {
+    if (column0 + i >= d || row0 + threadIdx.x >= n_rows) continue;
+    const float value[1] = {tile[threadIdx.x][i]};
+    store<1>(to, column0 + i, first + row0 + threadIdx.x, value);
+  }
+}
+
+__global__ void mark_inexact(ConstRowsView x, int64_t d, int32_t* inexact) {
+  const int64_t column = my_column<1>();
+  if (column >= d) return;
+  float value[1];
+  load<1>(x, blockIdx.x, column, value);
+  if ((__float_as_uint(value[0]) & 0xffffu) != 0) *inexact = 1;
+}
+
+// kernel<8> where everything is aligned for it, else kernel<1>.
+#define SLUICE_LAUNCH_ROWS(kernel, eights, launch_rows, launch_columns, ...)        \
+  do {                                                                              \
+    const Launch launch = over_rows(launch_rows, launch_columns, (eights) ? 8 : 1); \
+    if (launch.grid.x == 0 || launch.grid.y == 0) return;                           \
+    if (eights)                                                                     \
+      kernel<8><<<launch.grid, launch.threads, 0, context.stream()>>>(__VA_ARGS__); \
+    else                                                                            \
+      kernel<1><<<launch.grid, launch.threads, 0, context.stream()>>>(__VA_ARGS__); \
+    check_launch(#kernel);                                                          \
+  } while (false)
+
+void copy(Context& context, const ConstTensor& from, const int32_t* rows, bool add,
+          const Tensor& to) {
+  const int64_t d = to.row_elements();
+  const bool eights = by_eights(from) && by_eights(to);
+  SLUICE_LAUNCH_ROWS(copy_rows, eights, to.rows(), d, view_of(from), rows, add, view_of(to), d);
+}
+
+}  // namespace
+
+void embed(Context& context, const EmbedRows& args) {
+  const int64_t d = args.out.row_elements();
+  const bool eights = by_eights(args.table) && by_eights(args.out);
+  SLUICE_LAUNCH_ROWS(embed_rows, eights, args.out.rows(), d, view_of(args.table), args.ids,
+                     args.scale, args.zero_id, args.accumulate, view_of(args.out), d);
+}
+
+void gate(Context& context, const GateArgs& args) {
+  const int64_t d = args.out.row_elements();
+  const bool eights = by_eights(args.gate_up) && by_eights(args.out);
+  SLUICE_LAUNCH_ROWS(gate_rows, eights, args.out.rows(), d, args.activation, view_of(args.gate_up),
+                     view_of(args.out), d);
+}
+
+void convert(Context& context, ConstTensor from, Tensor to) {
+  copy(context, from, nullptr, false, to);
+}
+void gather_rows(Context& context, ConstTensor from, const int32_t* rows, Tensor to) {
+  copy(context, from, rows, false, to);
+}
+void add_rows(Context& context, ConstTensor from, const int32_t* rows, Tensor to) {
+  copy(context, from, rows, true, to);
+}
+
+void rotate(Context& context, const RotaryArgs& args, const int32_t* positions) {
+  const int64_t n_heads = args.x.shape()[1], head_dim = args.x.shape()[2];
+  const int64_t half = args.cosine.shape()[1];
+  const Launch launch = over_rows(args.x.rows(), n_heads * half, 1);
+  if (launch.grid.x == 0 || launch.grid.y == 0) return;
+  rotate_rows<<<launch.grid, launch.threads, 0, context.stream()>>>(
+      args.style, view_of(args.cosine), view_of(args.sine), half, positions, args.n_tokens,
+      args.first_position, view_of(args.x), n_heads, head_dim);
+  check_launch("rotate_rows");
+}
+
+void store_kv(Context& context, const StoreKvArgs& args) {
+  const Shape& s = args.cache.keys.shape();
+  const Tensor keys = args.cache.keys.reshaped({s[0] * s[1] * s[2], s[3]});
+  const Tensor values = args.cache.values.reshaped({s[0] * s[1] * s[2], s[3]});
+  const bool eights =
+      by_eights(args.keys) && by_eights(args.values) && by_eights(keys) && by_eights(values);
+  Launch launch = over_rows(args.keys.rows(), s[1] * s[3], eights ? 8 : 1);
+  if (launch.grid.x == 0 || launch.grid.y == 0) return;
+  launch.grid.z = 2;
+  const auto kernel = eights ? store_rows<8> : store_rows<1>;
+  kernel<<<launch.grid, launch.threads, 0, context.stream()>>>(
+      view_of(args.keys), view_of(args.values), view_of(keys), view_of(values), args.n_tokens,
+      args.first_position, s[1], s[2], s[3]);
+  check_launch("store_rows");
+}
+
+void transpose_into(Context& context, ConstTensor from, int64_t first, Tensor to) {
+  const int64_t n = from.rows(), d = from.row_elements();
+  const dim3 grid(static_cast<unsigned>(ceil_div(d, kTile)),
+                  static_cast<unsigned>(ceil_div(n, kTile)));
+  transpose_rows<<<grid, dim3(kTile, 8), 0, context.stream()>>>(view_of(from), n, d, first,
+                                                                view_of(to));
+  check_launch("transpose_rows");
+}
+
+void find_inexact(Context& context, ConstTensor x, int32_t* inexact) {
+  const Launch launch = over_rows(x.rows(), x.row_elements(), 1);
+  mark_inexact<<<launch.grid, launch.threads, 0, context.stream()>>>(view_of(x), x.row_elements(),
+                                                                     inexact);
+  check_launch("mark_inexact");
+}
+
+}  // namespace sluice::cuda
