@@ -1,0 +1,157 @@
+// Rows made ready for selection: norms, bf16 copies, exempt tokens.
+
+#include <cuda_bf16.h>
+
+#include "backend/cuda/element.cuh"
+#include "backend/cuda/select_kernels.h"
+
+namespace sluice::cuda {
+namespace {
+
+constexpr int kWarpRows = 32;  // rows of a warp: a lane sums one of them in order
+
+// A norm is part of the definition of a pair, so its sum has an order too: lanes load together and
+// add alone.
+__global__ void inverse_norms(ConstRowsView rows, int64_t n, int64_t d, double* out) {
+  __shared__ float tile[kWarpRows][33];
+  const int lane = static_cast<int>(threadIdx.x);
+  const int64_t first = int64_t{blockIdx.x} * kWarpRows;
+  double sum = 0;
+  for (int64_t column = 0; column < d; column += 32) {
+    for (int row = 0; row < kWarpRows; ++row) {
+      float x[1] = {0};
+      if (first + row < n && column + lane < d) load<1>(rows, first + row, column + lane, x);
+      tile[row][lane] = x[0];
+    }
+    __syncwarp();
+    // Zeros beyond the end change no sum of squares.
+    for (int i = 0; i < 32; ++i) {
+      const double x = tile[lane][i];
+      sum = fma(x, x, sum);  // the square is exact, so this rounds as a sum does
+    }
+    __syncwarp();
+  }
+  if (first + lane < n) out[first + lane] = sum > 0 ? 1 / sqrt(sum) : 0.0;
+}
+
+// Rows whose squares could leave the range of f32 are moved into it by a power of two.
+__device__ double range_scale(double inverse) {
+  return inverse > 0x1p-40 && inverse < 0x1p40 ? 1.0 : exp2(static_cast<double>(ilogb(inverse)));
+}
+
+__global__ void prepare(ConstRowsView rows, const double* inverse, int64_t d, int64_t padded,
+                        __nv_bfloat16* out, float* scale, double* prepared_inverse) {
+  const int64_t row = blockIdx.x;
+  const double inv = inverse[row];
+  const double power = inv > 0 ? range_scale(inv) : 0.0;
+  if (threadIdx.x == 0) {
+    const double rest = inv > 0 ? inv / power : 0.0;
+    scale[row] = static_cast<float>(rest);
+    prepared_inverse[row] = rest;
+  }
+  for (int64_t i = threadIdx.x; i < padded; i += blockDim.x) {
+    float x[1] = {0};
+    if (i < d && inv > 0) load<1>(rows, row, i, x);
+    out[row * padded + i] =
+        __float2bfloat16_rn(power == 1 ? x[0] : static_cast<float>(double{x[0]} * power));
+  }
+}
+
+constexpr int kMedianTokens = 256;
+static_assert(kMedianState == kMedianTokens + 1);
+
+// The first norms go into a sorted list one by one, thread i holding the i-th; after that the
+// median stands still.
+__global__ void exempt_tokens(const double* inverse, int64_t first, int64_t n, int64_t sinks,
+                              double ratio, double* state, uint8_t* exempt) {
+  const int i = static_cast<int>(threadIdx.x);
+  __shared__ double sorted[kMedianTokens];
+  int count = static_cast<int>(state[kMedianTokens]);
+  if (i < count) sorted[i] = state[i];
+  const auto norm_of = [&](int64_t t) { return inverse[t] > 0 ? 1 / inverse[t] : 0.0; };
+  const auto median = [&] { return (sorted[(count - 1) / 2] + sorted[count / 2]) / 2; };
+  int64_t t = 0;
+  for (; t < n && first + t < sinks; ++t)
+    if (i == 0) exempt[t] = 1;
+  __syncthreads();
+  for (; t < n && count < kMedianTokens; ++t) {
+    const double norm = norm_of(t);
+    const double mine = i < count ? sorted[i] : 0.0;
+    const bool behind = i < count && mine > norm;  // moves up by one
+    const int at = count - __syncthreads_count(behind ? 1 : 0);
+    if (behind) sorted[i + 1] = mine;
+    if (i == 0) sorted[at] = norm;
+    ++count;
+    __syncthreads();
+    if (i == 0) exempt[t] = norm > ratio * median() ? 1 : 0;
+    __syncthreads();
+  }
+  if (i < count) state[i] = sorted[i];
+  if (i == 0) state[kMedianTokens] = count;
+  for (t += i; t < n; t += kMedianTokens) exempt[t] = norm_of(t) > ratio * median() ? 1 : 0;
+}
+
+__global__ void sinks_only(int64_t first, int64_t n, int64_t sinks, uint8_t* exempt) {
+  const int64_t t = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (t < n) exempt[t] = first + t < sinks ? 1 : 0;
+}
+
+__global__ void members(const uint8_t* status, int64_t n, uint8_t* flags) {
+  const int64_t t = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (t >= n) return;
+  const auto s = static_cast<TokenStatus>(status[t]);
+  flags[t] = s == TokenStatus::kRepresentative || s == TokenStatus::kExempt ? 1 : 0;
+}
+
+unsigned blocks(int64_t n, int64_t size) { return static_cast<unsigned>(ceil_div(n, size)); }
+
+}  // namespace
+
+RuleView rule_view(SelectRule rule) {
+  switch (rule) {
+    case SelectRule::kIndependent:
+      return {.absolute = true, .plain = kIsAny, .inherited = kIsAny};
+    case SelectRule::kGreedy:
+      return {};
+    case SelectRule::kCascadeCausal:
+      return {.absolute = true, .plain = kIsKept, .inherited = kIsInherited};
+    case SelectRule::kCascadeCover:
+      return {.inherited = kIsKept};
+    case SelectRule::kFixed:
+      return {.fixed = true};
+    case SelectRule::kCascadePaper:
+      break;
+  }
+  SLUICE_CHECK(!"rule that looks ahead");
+}
+
+void ordered_inverse_norms(Context& context, const ConstTensor& rows, double* out) {
+  inverse_norms<<<blocks(rows.rows(), kWarpRows), 32, 0, context.stream()>>>(
+      view_of(rows), rows.rows(), rows.row_elements(), out);
+  check_launch("inverse_norms");
+}
+
+void prepare_rows(Context& context, const ConstTensor& rows, const double* inverse, int64_t padded,
+                  uint16_t* out, float* scale, double* prepared_inverse) {
+  prepare<<<static_cast<unsigned>(rows.rows()), 256, 0, context.stream()>>>(
+      view_of(rows), inverse, rows.row_elements(), padded, reinterpret_cast<__nv_bfloat16*>(out),
+      scale, prepared_inverse);
+  check_launch("prepare");
+}
+
+void mark_exempt(Context& context, const double* inverse, int64_t first, int64_t n, int64_t sinks,
+                 double ratio, double* state, uint8_t* exempt) {
+  if (inverse == nullptr)
+    sinks_only<<<blocks(n, 256), 256, 0, context.stream()>>>(first, n, sinks, exempt);
+  else
+    exempt_tokens<<<1, kMedianTokens, 0, context.stream()>>>(inverse, first, n, sinks, ratio, state,
+                                                             exempt);
+  check_launch("exempt_tokens");
+}
+
+void mark_members(Context& context, const uint8_t* status, int64_t n, uint8_t* flags) {
+  members<<<blocks(n, 256), 256, 0, context.stream()>>>(status, n, flags);
+  check_launch("members");
+}
+
+}  // namespace sluice::cuda
