@@ -50,6 +50,7 @@ void attend_dense(const std::shared_ptr<Context>& context, const AttendDenseArgs
                      aligned(view.values, 8);
   if (!tiles) return attend_plain(*context, args.queries.dtype(), view);
   if (view.n_tokens <= kFewTokens) return attend_split(context, view);
+  if (context->compute_capability() == 90) return attend_hopper(*context, view);
   attend_tiles(*context, view);
 }
 

@@ -28,7 +28,10 @@ struct AttendView {
 void attend_plain(Context& context, DType dtype, const AttendView& view);
 // bf16, on the matrix units; head_dim a multiple of 8 up to 256, rows aligned to 16 bytes.
 void attend_tiles(Context& context, const AttendView& view);
-// The same for few queries: keys are split over blocks, whose parts are put together after.
+// The same on compute capability 9.0, whose matrix units need other instructions.
+void attend_hopper(Context& context, const AttendView& view);
+// The same as attend_tiles for few queries: keys are split over blocks, whose parts are put
+// together after.
 void attend_split(const std::shared_ptr<Context>& context, const AttendView& view);
 
 void attend_dense(const std::shared_ptr<Context>& context, const AttendDenseArgs& args);

@@ -33,7 +33,7 @@ struct Parts {
 };
 
 // The keys of one key head that a tile of queries sees.
-struct Seen {
+struct SeenKeys {
   const __nv_bfloat16 *cache_keys, *cache_values;  // clusters' rows
   const __nv_bfloat16 *mean_keys, *mean_values;    // running means
   const __nv_bfloat16 *near_keys, *near_values;    // from near_begin on
@@ -42,12 +42,12 @@ struct Seen {
   int64_t n_far, near_begin, near_end;
 };
 
-__device__ Seen keys_of(const KeysView& view, const QueryTile& tile, int64_t kv_head) {
+__device__ SeenKeys keys_of(const KeysView& view, const QueryTile& tile, int64_t kv_head) {
   const HeadView head = view.heads[kv_head];
   const auto rows_at = [&](const std::byte* rows, int64_t capacity) {
     return reinterpret_cast<const __nv_bfloat16*>(rows) + kv_head * capacity * view.head_dim;
   };
-  Seen seen{};
+  SeenKeys seen{};
   seen.cache_keys = rows_at(view.before.keys, view.before.capacity);
   seen.cache_values = rows_at(view.before.values, view.before.capacity);
   seen.mean_keys = rows_at(view.mean_keys, view.n_means);
@@ -69,8 +69,8 @@ __device__ Seen keys_of(const KeysView& view, const QueryTile& tile, int64_t kv_
 
 // Starts copying far rows [first, first + kRows) and puts their biases beside them.
 template <int kD, int kKeys>
-__device__ void copy_far(__nv_bfloat16* keys, __nv_bfloat16* values, float* bias, const Seen& seen,
-                         int64_t first, int head_dim) {
+__device__ void copy_far(__nv_bfloat16* keys, __nv_bfloat16* values, float* bias,
+                         const SeenKeys& seen, int64_t first, int head_dim) {
   constexpr int kChunks = kD / 8;
 #pragma unroll
   for (int i = static_cast<int>(threadIdx.x); i < kKeys * kChunks; i += kThreads) {
@@ -134,29 +134,26 @@ __device__ void copy_queries(__nv_bfloat16* to, const KeysView& view, const Quer
 }
 
 template <int kD>
-__device__ void store_rows(const KeysView& view, const Parts& parts, const QueryState<kD>& state,
-                           const QueryTile& tile, int64_t tile_index, int64_t kv_head, int split,
-                           int64_t n_rows) {
+__device__ void store_rows(const KeysView& view, const Parts& parts, const float (&sums)[kD / 8][4],
+                           const Softmax& softmax, const QueryTile& tile, int64_t tile_index,
+                           int64_t kv_head, int split, int64_t n_rows) {
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   const int g = lane / 4, t = lane % 4;
   const int64_t group = view.n_heads / view.n_kv_heads;
   auto* out = reinterpret_cast<__nv_bfloat16*>(view.out);
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    float total = state.total[half];
-    total += __shfl_xor_sync(0xffffffffu, total, 1);
-    total += __shfl_xor_sync(0xffffffffu, total, 2);
     const int64_t r = warp * 16 + g + 8 * half;
     if (r >= n_rows) continue;
     if (view.n_splits == 1) {
-      const float inverse = 1 / total;
+      const float inverse = 1 / softmax.total[half];
       __nv_bfloat16* row = out + (tile.row + r / group) * view.out_stride +
                            (kv_head * group + r % group) * view.head_dim;
 #pragma unroll
       for (int n = 0; n < kD / 8; ++n)
         if (n * 8 < view.head_dim)
           *reinterpret_cast<uint32_t*>(row + n * 8 + 2 * t) =
-              narrowed(state.sums[n][2 * half] * inverse, state.sums[n][2 * half + 1] * inverse);
+              narrowed(sums[n][2 * half] * inverse, sums[n][2 * half + 1] * inverse);
       continue;
     }
     const int64_t at =
@@ -165,10 +162,10 @@ __device__ void store_rows(const KeysView& view, const Parts& parts, const Query
     for (int n = 0; n < kD / 8; ++n)
       if (n * 8 < view.head_dim)
         for (int i = 0; i < 2; ++i)
-          parts.sums[at * view.head_dim + n * 8 + 2 * t + i] = state.sums[n][2 * half + i];
+          parts.sums[at * view.head_dim + n * 8 + 2 * t + i] = sums[n][2 * half + i];
     if (t == 0) {
-      parts.largest[at] = state.largest[half] * (view.scale * kLog2E);
-      parts.total[at] = total;
+      parts.largest[at] = softmax.largest[half] * (view.scale * kLog2E);
+      parts.total[at] = softmax.total[half];
     }
   }
 }
@@ -187,7 +184,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   const int64_t kv_head = blockIdx.y, group = view.n_heads / view.n_kv_heads;
   const QueryTile tile = view.tiles[tile_index];
   const int64_t n_rows = tile.n * group;
-  const Seen seen = keys_of(view, tile, kv_head);
+  const SeenKeys seen = keys_of(view, tile, kv_head);
 
   const int64_t n_near = seen.near_end > seen.near_begin ? seen.near_end - seen.near_begin : 0;
   const int64_t far_tiles = (seen.n_far + S::kKeys - 1) / S::kKeys;
@@ -220,7 +217,8 @@ __global__ void __launch_bounds__(kThreads, 1)
     commit_copies();
   };
 
-  QueryState<kD> state;
+  Softmax softmax;
+  float sums[kD / 8][4] = {}, kept[2];
   const float factor = view.scale * kLog2E;
   const int64_t row = warp * 16 + lane / 4;
   const int64_t first_position = view.first_position + tile.row;
@@ -254,10 +252,12 @@ __global__ void __launch_bounds__(kThreads, 1)
     else if (first_key + S::kKeys > seen.near_end ||
              (view.causal && first_key + S::kKeys - 1 > warp_first))
       mask_near(scores, first_key, seen.near_end, view.causal, positions);
-    take_scores(state, scores, factor);
-    add_values(state, scores, keys + S::kTile, 0);
+    take_scores(softmax, scores, factor, kept);
+    scale_sums(sums, kept);
+    add_values<kD>(sums, scores, keys + S::kTile, 0);
   }
-  store_rows(view, parts, state, tile, tile_index, kv_head, split, n_rows);
+  add_lanes(softmax);
+  store_rows<kD>(view, parts, sums, softmax, tile, tile_index, kv_head, split, n_rows);
 }
 
 // One block to a row of a tile, one thread to a column.

@@ -86,29 +86,26 @@ __device__ bool take_counts(const RepsView& view, const RepsTile& tile, int64_t 
 }
 
 template <int kD>
-__device__ void store_rows(const RepsView& view, const Parts& parts, const QueryState<kD>& state,
-                           const RepsTile& tile, int64_t tile_index, int64_t kv_head, int split,
-                           float factor) {
+__device__ void store_rows(const RepsView& view, const Parts& parts, const float (&sums)[kD / 8][4],
+                           const Softmax& softmax, const RepsTile& tile, int64_t tile_index,
+                           int64_t kv_head, int split, float factor) {
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   const int g = lane / 4, t = lane % 4;
   const int64_t group = view.n_heads / view.n_kv_heads;
   auto* out = reinterpret_cast<__nv_bfloat16*>(view.out);
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    float total = state.total[half];
-    total += __shfl_xor_sync(0xffffffffu, total, 1);
-    total += __shfl_xor_sync(0xffffffffu, total, 2);
     const int64_t r = warp * 16 + g + 8 * half;
     if (r >= tile.n * group) continue;
     if (view.n_splits == 1) {
-      const float inverse = 1 / total;
+      const float inverse = 1 / softmax.total[half];
       __nv_bfloat16* row = out + (tile.row + r / group) * view.out_stride +
                            (kv_head * group + r % group) * view.head_dim;
 #pragma unroll
       for (int n = 0; n < kD / 8; ++n)
         if (n * 8 < view.head_dim)
           *reinterpret_cast<uint32_t*>(row + n * 8 + 2 * t) =
-              narrowed(state.sums[n][2 * half] * inverse, state.sums[n][2 * half + 1] * inverse);
+              narrowed(sums[n][2 * half] * inverse, sums[n][2 * half + 1] * inverse);
       continue;
     }
     const int64_t at =
@@ -117,10 +114,10 @@ __device__ void store_rows(const RepsView& view, const Parts& parts, const Query
     for (int n = 0; n < kD / 8; ++n)
       if (n * 8 < view.head_dim)
         for (int i = 0; i < 2; ++i)
-          parts.sums[at * view.head_dim + n * 8 + 2 * t + i] = state.sums[n][2 * half + i];
+          parts.sums[at * view.head_dim + n * 8 + 2 * t + i] = sums[n][2 * half + i];
     if (t == 0) {
-      parts.largest[at] = state.largest[half] * factor;
-      parts.total[at] = total;
+      parts.largest[at] = softmax.largest[half] * factor;
+      parts.total[at] = softmax.total[half];
     }
   }
 }
@@ -190,7 +187,8 @@ __global__ void __launch_bounds__(kThreads, 1)
     commit_copies();
   };
 
-  QueryState<kD> state;
+  Softmax softmax;
+  float sums[kD / 8][4] = {}, kept[2];
   const int64_t row = warp * 16 + lane / 4;
   const int64_t queries[2] = {tile.row + row / group, tile.row + (row + 8) / group};
   const int rows[2] = {static_cast<int>(row / group), static_cast<int>((row + 8) / group)};
@@ -217,10 +215,12 @@ __global__ void __launch_bounds__(kThreads, 1)
     }
     finish_scores<S::kKeys>(scores, view, j * S::kKeys, seen_end, queries, rows, counts,
                             grown ? since : nullptr);
-    take_scores(state, scores, 1.0f);
-    add_values(state, scores, tile_keys + S::kTile, 0);
+    take_scores(softmax, scores, 1.0f, kept);
+    scale_sums(sums, kept);
+    add_values<kD>(sums, scores, tile_keys + S::kTile, 0);
   }
-  store_rows(view, parts, state, tile, tile_index, kv_head, split, 1.0f);
+  add_lanes(softmax);
+  store_rows<kD>(view, parts, sums, softmax, tile, tile_index, kv_head, split, 1.0f);
 }
 
 // One block to a row of a tile, one thread to a column.

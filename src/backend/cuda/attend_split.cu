@@ -12,6 +12,11 @@ constexpr int kWarps = 4;
 constexpr int kThreads = 32 * kWarps;
 constexpr int kRows = 16;
 constexpr int kKeys = 16 * kWarps;  // of a tile, 16 to a warp
+// Tiles in shared memory, all but one of which are on their way.
+template <int kD>
+constexpr int kStages = kD <= 64 ? 4 : (kD <= 128 ? 3 : 2);
+template <int kD>
+constexpr int kBytes = kStages<kD> * 2 * 2 * kKeys* kTileStride<kD>;
 
 // What a block leaves of a row: weighted sums, the largest score and the total of the weights.
 struct Parts {
@@ -79,40 +84,44 @@ __global__ void __launch_bounds__(kThreads, 1) split(AttendView view, Parts part
   const int64_t share_end = seen_begin + n_tiles * (blockIdx.x + 1) / parts.n_splits * kKeys;
   const int64_t end = share_end < seen_end ? share_end : seen_end;
 
-  const auto start_copy = [&](int64_t first, int buffer) {
-    __nv_bfloat16* tile = shared + 2 * buffer * kTile;
-    copy_tile<kD, kKeys, kThreads>(tile, keys, view.head_dim, first, end, head_dim);
-    copy_tile<kD, kKeys, kThreads>(tile + kTile, values, view.head_dim, first, end, head_dim);
+  // Nothing, but counted, behind the last tile.
+  const auto start_copy = [&](int i) {
+    const int64_t first = begin + int64_t{i} * kKeys;
+    __nv_bfloat16* tile = shared + 2 * (i % kStages<kD>)*kTile;
+    if (first < end) {
+      copy_tile<kD, kKeys, kThreads>(tile, keys, view.head_dim, first, end, head_dim);
+      copy_tile<kD, kKeys, kThreads>(tile + kTile, values, view.head_dim, first, end, head_dim);
+    }
     commit_copies();
   };
-  QueryState<kD> state;
+  Softmax softmax;
+  float own[kD / 8][4] = {};  // sums
   const float factor = view.scale * kLog2E;
-  if (begin < end) start_copy(begin, 0);
-  int buffer = 0;
-  for (int64_t j = begin; j < end; j += kKeys, buffer ^= 1) {
-    wait_copies<0>();
+  const auto n_mine = static_cast<int>((end - begin + kKeys - 1) / kKeys);
+  for (int i = 0; i < kStages<kD> - 1; ++i) start_copy(i);
+  for (int i = 0; i < n_mine; ++i) {
+    wait_copies<kStages<kD> - 2>();
     __syncthreads();
-    if (j + kKeys < end) start_copy(j + kKeys, buffer ^ 1);
-    const __nv_bfloat16* tile = shared + 2 * buffer * kTile;
+    start_copy(i + kStages<kD> - 1);
+    const int64_t j = begin + int64_t{i} * kKeys;
+    const __nv_bfloat16* tile = shared + 2 * (i % kStages<kD>)*kTile;
     float scores[2][4] = {};
 #pragma unroll
     for (int k = 0; k < kD / 16; ++k) add_scores<kD>(scores, query[k], tile, warp * 16, k * 16);
-    mask_scores(scores, j + warp * 16, positions, view, end);
-    take_scores(state, scores, factor);
-    add_values(state, scores, tile + kTile, warp * 16);
+    mask_scores(scores, seen_from(view, j + warp * 16, positions, end));
+    float kept[2];
+    take_scores(softmax, scores, factor, kept);
+    scale_sums(own, kept);
+    add_values<kD>(own, scores, tile + kTile, warp * 16);
   }
 
   // The warps' shares, put together in shared memory.
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    float total = state.total[half];
-    total += __shfl_xor_sync(0xffffffffu, total, 1);
-    total += __shfl_xor_sync(0xffffffffu, total, 2);
-    if (t == 0) {
-      largests[warp][g + 8 * half] = state.largest[half] * factor;
-      totals[warp][g + 8 * half] = total;
+  add_lanes(softmax);
+  if (t == 0)
+    for (int half = 0; half < 2; ++half) {
+      largests[warp][g + 8 * half] = softmax.largest[half] * factor;
+      totals[warp][g + 8 * half] = softmax.total[half];
     }
-  }
   __syncthreads();                                // the tiles are free too
   auto* sums = reinterpret_cast<float*>(shared);  // (kRows, kD)
   for (int turn = 0; turn < kWarps; ++turn) {
@@ -128,7 +137,7 @@ __global__ void __launch_bounds__(kThreads, 1) split(AttendView view, Parts part
 #pragma unroll
           for (int i = 0; i < 2; ++i) {
             float& sum = sums[row * kD + n * 8 + 2 * t + i];
-            sum = (turn == 0 ? 0.0f : sum) + state.sums[n][2 * half + i] * part;
+            sum = (turn == 0 ? 0.0f : sum) + own[n][2 * half + i] * part;
           }
       }
     }
@@ -172,27 +181,27 @@ __global__ void put_together(AttendView view, Parts parts) {
            row.head * view.head_dim + column, value);
 }
 
+// Blocks that the device holds at one time.
 template <int kD>
-void launch(Context& context, const AttendView& view, const Parts& parts) {
-  constexpr int kBytes = 2 * 4 * kKeys * kTileStride<kD>;
-  check(cudaFuncSetAttribute(split<kD>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes),
-        "attention's shared memory");
-  const dim3 grid(static_cast<unsigned>(parts.n_splits),
-                  static_cast<unsigned>(view.n_kv_heads * parts.n_tiles),
-                  static_cast<unsigned>(view.n_batch));
-  split<kD><<<grid, kThreads, kBytes, context.stream()>>>(view, parts);
-  check_launch("split");
+int64_t resident_blocks(Context& context) {
+  static const int per_multiprocessor = [] {
+    check(cudaFuncSetAttribute(split<kD>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes<kD>),
+          "attention's shared memory");
+    int blocks = 0;
+    check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, split<kD>, kThreads, kBytes<kD>),
+          "attention's occupancy");
+    return blocks;
+  }();
+  return int64_t{per_multiprocessor} * context.multiprocessors();
 }
 
-}  // namespace
-
-void attend_split(const std::shared_ptr<Context>& context, const AttendView& view) {
+template <int kD>
+void launch(const std::shared_ptr<Context>& context, const AttendView& view) {
   const int64_t n_rows = view.n_tokens * view.group(), n_tiles = ceil_div(n_rows, kRows);
-  // Two blocks for every multiprocessor, unless that leaves less than a few tiles to each.
+  // As many as there is room for at one time, unless that leaves less than a few tiles to each.
   const int64_t blocks = view.n_batch * view.n_kv_heads * n_tiles;
   const int64_t most = ceil_div(view.n_keys(), 4 * kKeys);
-  const int64_t wanted = ceil_div(2 * int64_t{context->multiprocessors()}, blocks);
-  const int64_t n_splits = std::clamp<int64_t>(wanted, 1, most);
+  const int64_t n_splits = std::clamp<int64_t>(resident_blocks<kD>(*context) / blocks, 1, most);
   const int64_t n_parts = blocks * kRows * n_splits;
   const DeviceArray<float> memory(context, checked_mul(n_parts, view.head_dim + 2));
   Parts parts{};
@@ -201,17 +210,23 @@ void attend_split(const std::shared_ptr<Context>& context, const AttendView& vie
   parts.total = parts.largest + n_parts;
   parts.n_splits = static_cast<int>(n_splits);
   parts.n_tiles = static_cast<int>(n_tiles);
-  if (view.head_dim <= 64)
-    launch<64>(*context, view, parts);
-  else if (view.head_dim <= 128)
-    launch<128>(*context, view, parts);
-  else
-    launch<256>(*context, view, parts);
-  const dim3 grid(static_cast<unsigned>(n_rows), static_cast<unsigned>(view.n_kv_heads),
+  const dim3 grid(static_cast<unsigned>(n_splits), static_cast<unsigned>(view.n_kv_heads * n_tiles),
                   static_cast<unsigned>(view.n_batch));
-  put_together<<<grid, static_cast<unsigned>(round_up(view.head_dim, 32)), 0, context->stream()>>>(
+  split<kD><<<grid, kThreads, kBytes<kD>, context->stream()>>>(view, parts);
+  check_launch("split");
+  const dim3 rows(static_cast<unsigned>(n_rows), static_cast<unsigned>(view.n_kv_heads),
+                  static_cast<unsigned>(view.n_batch));
+  put_together<<<rows, static_cast<unsigned>(round_up(view.head_dim, 32)), 0, context->stream()>>>(
       view, parts);
   check_launch("put_together");
+}
+
+}  // namespace
+
+void attend_split(const std::shared_ptr<Context>& context, const AttendView& view) {
+  if (view.head_dim <= 64) return launch<64>(context, view);
+  if (view.head_dim <= 128) return launch<128>(context, view);
+  launch<256>(context, view);
 }
 
 }  // namespace sluice::cuda

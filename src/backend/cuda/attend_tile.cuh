@@ -39,21 +39,20 @@ __device__ void copy_tile(__nv_bfloat16* tile, const __nv_bfloat16* rows, int64_
   }
 }
 
-// The queries of a warp, kept by rows g and g + 8 of the instruction's layout.
-template <int kD>
-struct QueryState {
-  float sums[kD / 8][4] = {};                 // of values, weighted
-  float largest[2] = {-INFINITY, -INFINITY};  // score so far
+// The softmax so far of the queries of rows g and g + 8 of the instruction's layout.
+struct Softmax {
+  float largest[2] = {-INFINITY, -INFINITY};  // score
   float total[2] = {0, 0};                    // of weights, this lane's keys only
 };
 
-// Scores (16 x 8 kN, as products leave them) become weights in place, and what is summed so far is
-// scaled to the new maximum. factor: scale * log2(e).
-template <int kD, int kN>
-__device__ void take_scores(QueryState<kD>& state, float (&scores)[kN][4], float factor) {
+// Scores (rows of 8 kN keys, as products leave them) become weights in place. What was summed so
+// far counts `kept` of itself after. factor: scale * log2(e).
+template <int kN>
+__device__ void take_scores(Softmax& softmax, float (&scores)[kN][4], float factor,
+                            float (&kept)[2]) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    float now = state.largest[half];
+    float now = softmax.largest[half];
 #pragma unroll
     for (int n = 0; n < kN; ++n)
       now = fmaxf(now, fmaxf(scores[n][2 * half], scores[n][2 * half + 1]));
@@ -61,8 +60,8 @@ __device__ void take_scores(QueryState<kD>& state, float (&scores)[kN][4], float
     now = fmaxf(now, __shfl_xor_sync(0xffffffffu, now, 2));
     // A row that has seen no key yet keeps weights of zero.
     const float shift = now == -INFINITY ? 0.0f : now * factor;
-    const float kept = exp2_fast(state.largest[half] * factor - shift);
-    state.largest[half] = now;
+    kept[half] = exp2_fast(softmax.largest[half] * factor - shift);
+    softmax.largest[half] = now;
     float total = 0;
 #pragma unroll
     for (int n = 0; n < kN; ++n)
@@ -71,13 +70,32 @@ __device__ void take_scores(QueryState<kD>& state, float (&scores)[kN][4], float
         scores[n][i] = exp2_fast(fmaf(scores[n][i], factor, -shift));
         total += scores[n][i];
       }
-    state.total[half] = state.total[half] * kept + total;
-#pragma unroll
-    for (int n = 0; n < kD / 8; ++n) {
-      state.sums[n][2 * half] *= kept;
-      state.sums[n][2 * half + 1] *= kept;
-    }
+    softmax.total[half] = softmax.total[half] * kept[half] + total;
   }
+}
+
+template <int kN>
+__device__ void scale_sums(float (&sums)[kN][4], const float (&kept)[2]) {
+#pragma unroll
+  for (int n = 0; n < kN; ++n)
+#pragma unroll
+    for (int i = 0; i < 4; ++i) sums[n][i] *= kept[i / 2];
+}
+
+// The totals of rows g and g + 8, of all lanes' keys.
+__device__ inline void add_lanes(Softmax& softmax) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half)
+    for (int step = 1; step < 4; step *= 2)
+      softmax.total[half] += __shfl_xor_sync(0xffffffffu, softmax.total[half], step);
+}
+
+// Weights of 16 keys as the left operand of a product.
+__device__ inline void as_operand(uint32_t (&a)[4], const float (&low)[4], const float (&high)[4]) {
+  a[0] = narrowed(low[0], low[1]);
+  a[1] = narrowed(low[2], low[3]);
+  a[2] = narrowed(high[0], high[1]);
+  a[3] = narrowed(high[2], high[3]);
 }
 
 // scores += queries (16 x 16 columns, as the left operand) times keys [key, key + 8 kN), columns
@@ -96,43 +114,80 @@ __device__ void add_scores(float (&scores)[kN][4], const uint32_t (&query)[4],
   }
 }
 
-// sums += weights (of 8 kN keys) times values [key, key + 8 kN).
+// sums (8 kD columns) += weights (of 8 kN keys) times values [key, key + 8 kN).
 template <int kD, int kN>
-__device__ void add_values(QueryState<kD>& state, const float (&weights)[kN][4],
+__device__ void add_values(float (&sums)[kD / 8][4], const float (&weights)[kN][4],
                            const __nv_bfloat16* values, int key) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int row = lane / 8 % 2 * 8 + lane % 8, beside = lane / 16 * 8;
 #pragma unroll
   for (int k = 0; k < kN; k += 2) {
-    const uint32_t a[4] = {narrowed(weights[k][0], weights[k][1]),
-                           narrowed(weights[k][2], weights[k][3]),
-                           narrowed(weights[k + 1][0], weights[k + 1][1]),
-                           narrowed(weights[k + 1][2], weights[k + 1][3])};
+    uint32_t a[4];
+    as_operand(a, weights[k], weights[k + 1]);
 #pragma unroll
     for (int n = 0; n < kD / 8; n += 2) {
       uint32_t b[4];
       load_matrices_transposed(b, values + (key + k * 8 + row) * kTileStride<kD> + n * 8 + beside);
-      mma_bf16(state.sums[n], a, b[0], b[1]);
-      mma_bf16(state.sums[n + 1], a, b[2], b[3]);
+      mma_bf16(sums[n], a, b[0], b[1]);
+      mma_bf16(sums[n + 1], a, b[2], b[3]);
     }
   }
 }
 
-// Sets scores of keys that a query does not see to -inf. first_key: of scores[0]; positions: of the
-// queries of rows g and g + 8; n_keys: how many there are.
+// The keys that the queries at two positions see, counted from `first`, both ends included.
+struct Seen {
+  int begin[2], end[2];
+};
+__device__ inline Seen seen_from(const AttendView& view, int64_t first,
+                                 const int64_t (&positions)[2], int64_t n_keys) {
+  constexpr int64_t kFar = 1 << 20;  // more than a tile
+  Seen seen;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int64_t last = view.causal && positions[half] < n_keys ? positions[half] : n_keys - 1;
+    const int64_t begin = view.window > 0 ? positions[half] + 1 - view.window : 0;
+    seen.end[half] = static_cast<int>(max(min(last - first, kFar), -kFar));
+    seen.begin[half] = static_cast<int>(max(min(begin - first, kFar), -kFar));
+  }
+  return seen;
+}
+
+// Sets scores of keys that a query does not see to -inf.
 template <int kN>
-__device__ void mask_scores(float (&scores)[kN][4], int64_t first_key,
-                            const int64_t (&positions)[2], const AttendView& view, int64_t n_keys) {
+__device__ void mask_scores(float (&scores)[kN][4], const Seen& seen) {
   const int t = static_cast<int>(threadIdx.x) % 4;
 #pragma unroll
   for (int n = 0; n < kN; ++n)
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const int64_t key = first_key + n * 8 + 2 * t + i % 2, position = positions[i / 2];
-      const bool seen = key < n_keys && (!view.causal || key <= position) &&
-                        (view.window == 0 || key > position - view.window);
-      if (!seen) scores[n][i] = -INFINITY;
+      const int key = n * 8 + 2 * t + i % 2;
+      if (key < seen.begin[i / 2] || key > seen.end[i / 2]) scores[n][i] = -INFINITY;
     }
+}
+
+// Writes columns [column, column + 8 kN) of one head for tokens `query` and query + 8 of a sequence
+// that begins at first_row.
+struct OutRows {
+  int64_t first_row, query, head;
+};
+template <int kN>
+__device__ void store_sums(const AttendView& view, const OutRows& rows, int column,
+                           const float (&sums)[kN][4], const float (&totals)[2]) {
+  const int t = static_cast<int>(threadIdx.x) % 4;
+  auto* out = reinterpret_cast<__nv_bfloat16*>(view.out);
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int64_t query = rows.query + 8 * half;
+    if (query >= view.n_tokens) continue;
+    const float inverse = 1 / totals[half];
+    __nv_bfloat16* row =
+        out + (rows.first_row + query) * view.out_stride + rows.head * view.head_dim;
+#pragma unroll
+    for (int n = 0; n < kN; ++n)
+      if (column + n * 8 < view.head_dim)
+        *reinterpret_cast<uint32_t*>(row + column + n * 8 + 2 * t) =
+            narrowed(sums[n][2 * half] * inverse, sums[n][2 * half + 1] * inverse);
+  }
 }
 
 }  // namespace sluice::cuda

@@ -30,28 +30,6 @@ __device__ void load_query(uint32_t (&to)[4], const __nv_bfloat16* queries, int 
 }
 
 template <int kD>
-__device__ void store_out(const AttendView& view, const QueryState<kD>& state, int64_t first_row,
-                          int64_t query, int64_t head) {
-  const int t = static_cast<int>(threadIdx.x) % 4;
-  auto* out = reinterpret_cast<__nv_bfloat16*>(view.out);
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    float total = state.total[half];
-    total += __shfl_xor_sync(0xffffffffu, total, 1);
-    total += __shfl_xor_sync(0xffffffffu, total, 2);
-    const float inverse = 1 / total;
-    const int64_t at = query + 8 * half;
-    if (at >= view.n_tokens) continue;
-    __nv_bfloat16* row = out + (first_row + at) * view.out_stride + head * view.head_dim;
-#pragma unroll
-    for (int n = 0; n < kD / 8; ++n)
-      if (n * 8 < view.head_dim)
-        *reinterpret_cast<uint32_t*>(row + n * 8 + 2 * t) =
-            narrowed(state.sums[n][2 * half] * inverse, state.sums[n][2 * half + 1] * inverse);
-  }
-}
-
-template <int kD>
 __global__ void __launch_bounds__(kThreads, 1) tiles(AttendView view) {
   using S = Sizes<kD>;
   extern __shared__ __align__(16) __nv_bfloat16 shared[];
@@ -94,7 +72,8 @@ __global__ void __launch_bounds__(kThreads, 1) tiles(AttendView view) {
     commit_copies();
   };
 
-  QueryState<kD> state;
+  Softmax softmax;
+  float sums[kD / 8][4] = {};
   const float factor = view.scale * kLog2E;
   const int64_t my_query = q0 + warp * 16 + lane / 4;
   const int64_t warp_first = view.first_position + q0 + warp * 16, warp_last = warp_first + 15;
@@ -122,11 +101,14 @@ __global__ void __launch_bounds__(kThreads, 1) tiles(AttendView view) {
     }
     if ((view.causal && j + S::kKeys - 1 > warp_first) || j + S::kKeys > n_keys ||
         (view.window > 0 && j <= warp_last - view.window))
-      mask_scores(scores, j, positions, view, n_keys);
-    take_scores(state, scores, factor);
-    add_values(state, scores, tile + S::kTile, 0);
+      mask_scores(scores, seen_from(view, j, positions, n_keys));
+    float kept[2];
+    take_scores(softmax, scores, factor, kept);
+    scale_sums(sums, kept);
+    add_values<kD>(sums, scores, tile + S::kTile, 0);
   }
-  store_out(view, state, batch * view.n_tokens, my_query, head);
+  add_lanes(softmax);
+  store_sums(view, {batch * view.n_tokens, my_query, head}, 0, sums, softmax.total);
 }
 
 template <int kD>

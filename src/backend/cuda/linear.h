@@ -7,6 +7,7 @@
 
 #include "backend/backend.h"
 #include "backend/cuda/device.h"
+#include "backend/cuda/linear_kernels.h"
 
 namespace sluice::cuda {
 
@@ -43,7 +44,8 @@ struct DeviceWeights final : LinearWeights {
 
 class Multiplier {
  public:
-  explicit Multiplier(std::shared_ptr<Context> context);
+  // few_rows: up to how many rows our own kernel multiplies, in bf16.
+  explicit Multiplier(std::shared_ptr<Context> context, int64_t few_rows = kFewRows);
   ~Multiplier();
   Multiplier(const Multiplier&) = delete;
   Multiplier& operator=(const Multiplier&) = delete;
@@ -71,9 +73,11 @@ class Multiplier {
   // x itself, or an aligned and padded copy.
   ConstTensor aligned(const ConstTensor& x);
   void multiply(const Product& product, const Operands& operands);
-  const Plan& plan(const Product& product);
+  // bias: any that the plan may be run with.
+  const Plan& plan(const Product& product, const void* bias);
 
   std::shared_ptr<Context> context_;
+  int64_t few_rows_;
   std::map<Product, std::unique_ptr<Plan>> plans_;
   DeviceArray<std::byte> copy_;  // of x
   DeviceArray<float> sums_;

@@ -1,0 +1,300 @@
+// Attention on Hopper's matrix units: blocks of 128 queries, one warpgroup to 64 of them, and a
+// third that has the copy engine bring the keys and values. The scores of one tile are computed
+// while the weights of the one before meet their values. Compiled for compute capability 9.0 alone.
+
+#include <cuda.h>
+
+#include "backend/cuda/attend_tile.cuh"
+#include "backend/cuda/wgmma.cuh"
+
+namespace sluice::cuda {
+namespace {
+
+constexpr int kQueries = 128;
+constexpr int kThreads = 3 * 128;
+constexpr int kWarps = 8;       // that multiply
+constexpr int kRowBytes = 128;  // of a panel: 64 numbers
+constexpr int kStages = 2;
+constexpr int kEightRows = 8 * kRowBytes;
+
+template <int kD>
+struct Sizes {
+  static constexpr int kPanels = kD / 64;
+  static constexpr int kKeys = kD <= 128 ? 128 : 64;
+  static constexpr int kQueryPanel = kQueries * kRowBytes, kKeyPanel = kKeys * kRowBytes;  // bytes
+  static constexpr int kQueryBytes = kPanels * kQueryPanel, kTileBytes = kPanels * kKeyPanel;
+  // Sums are kept in parts as wide as one instruction.
+  static constexpr int kParts = kD <= 128 ? 1 : 2;
+  static constexpr int kPartPanels = kPanels / kParts;
+  static constexpr int kBytes = kQueryBytes + 2 * kStages * kTileBytes + 1024;  // for alignment
+};
+
+struct Barriers {
+  uint64_t queries;
+  uint64_t keys_here[kStages], keys_used[kStages];
+  uint64_t values_here[kStages], values_used[kStages];
+};
+
+// Tensors as the copy engine sees them: (…, rows, head_dim) in boxes of 64 columns.
+struct Maps {
+  CUtensorMap queries, keys, values;
+};
+
+// Which tiles of keys a block works on.
+struct Range {
+  int64_t begin, end;
+  int n_tiles;
+};
+__device__ Range tiles_of(const AttendView& view, int64_t q0, int keys_per_tile) {
+  const int64_t n_keys = view.first_position + view.n_tokens;
+  const int64_t q_end = min(q0 + kQueries, view.n_tokens);
+  Range range;
+  range.end = view.causal ? view.first_position + q_end : n_keys;
+  range.begin = 0;
+  if (view.window > 0 && view.first_position + q0 + 1 > view.window)
+    range.begin = (view.first_position + q0 + 1 - view.window) / keys_per_tile * keys_per_tile;
+  range.n_tiles = static_cast<int>((range.end - range.begin + keys_per_tile - 1) / keys_per_tile);
+  return range;
+}
+
+template <int kD>
+__device__ void bring_tiles(const Maps& maps, unsigned char* memory, Barriers& barriers,
+                            const Range& range, int head, int first_row, int kv_head) {
+  using S = Sizes<kD>;
+  arrive_and_expect(&barriers.queries, S::kQueryBytes);
+  for (int panel = 0; panel < S::kPanels; ++panel)
+    copy_box(memory + panel * S::kQueryPanel, &maps.queries, 64 * panel, head, first_row,
+             &barriers.queries);
+  unsigned char* tiles = memory + S::kQueryBytes;
+  const auto bring = [&](const CUtensorMap& map, int tile, int place, uint64_t* here,
+                         uint64_t* used) {
+    const int stage = tile % kStages;
+    wait_barrier(&used[stage], (tile / kStages & 1) ^ 1);
+    arrive_and_expect(&here[stage], S::kTileBytes);
+    const auto key = static_cast<int>(range.begin) + tile * S::kKeys;
+    for (int panel = 0; panel < S::kPanels; ++panel)
+      copy_box(tiles + (2 * stage + place) * S::kTileBytes + panel * S::kKeyPanel, &map, 64 * panel,
+               key, kv_head, &here[stage]);
+  };
+  for (int tile = 0; tile < range.n_tiles; ++tile) {
+    bring(maps.keys, tile, 0, barriers.keys_here, barriers.keys_used);
+    bring(maps.values, tile, 1, barriers.values_here, barriers.values_used);
+  }
+}
+
+// Starts scores = queries times a tile of keys.
+template <int kD>
+__device__ void start_scores(float (&scores)[Sizes<kD>::kKeys / 8][4], uint32_t queries,
+                             uint32_t keys) {
+  using S = Sizes<kD>;
+#pragma unroll
+  for (int k = 0; k < kD / 16; ++k) {
+    const uint32_t panel = k / 4, column = k % 4 * 32;  // bytes
+    multiply_shared(scores, operand_at(queries + panel * S::kQueryPanel + column, 16, kEightRows),
+                    operand_at(keys + panel * S::kKeyPanel + column, 16, kEightRows), k > 0);
+  }
+  commit_products();
+}
+
+// Starts sums += weights times a tile of values.
+template <int kD>
+__device__ void start_sums(float (&sums)[Sizes<kD>::kParts][8 * Sizes<kD>::kPartPanels][4],
+                           const uint32_t (&weights)[Sizes<kD>::kKeys / 16][4], uint32_t values) {
+  using S = Sizes<kD>;
+#pragma unroll
+  for (int part = 0; part < S::kParts; ++part)
+#pragma unroll
+    for (int k = 0; k < S::kKeys / 16; ++k)
+      multiply_registers(
+          sums[part], weights[k],
+          operand_at(values + part * S::kPartPanels * S::kKeyPanel + k * 2 * kEightRows,
+                     S::kKeyPanel, kEightRows));
+  commit_products();
+}
+
+template <int kD>
+__device__ void attend_warpgroup(const AttendView& view, unsigned char* memory, Barriers& barriers,
+                                 const Range& range, int64_t q0, int64_t head, int64_t batch) {
+  using S = Sizes<kD>;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int group = static_cast<int>(threadIdx.x) / 128 - 1;  // of warps
+  const int warp = static_cast<int>(threadIdx.x) / 32 - 4;    // of those that multiply
+  const int64_t my_query = q0 + warp * 16 + lane / 4, n_keys = view.first_position + view.n_tokens;
+  const int64_t warp_first = view.first_position + q0 + warp * 16, warp_last = warp_first + 15;
+  const int64_t positions[2] = {view.first_position + my_query, view.first_position + my_query + 8};
+  const uint32_t queries = shared_address(memory) + group * 64 * kRowBytes;
+  const uint32_t tiles = shared_address(memory) + S::kQueryBytes;
+  const float factor = view.scale * kLog2E;
+  const auto release = [&](uint64_t* barrier) {
+    if (lane == 0) arrive(barrier);
+  };
+  const auto mask = [&](float(&scores)[S::kKeys / 8][4], int tile) {
+    const int64_t j = range.begin + int64_t{tile} * S::kKeys;
+    if ((view.causal && j + S::kKeys - 1 > warp_first) || j + S::kKeys > n_keys ||
+        (view.window > 0 && j <= warp_last - view.window))
+      mask_scores(scores, seen_from(view, j, positions, n_keys));
+  };
+
+  Softmax softmax;
+  float sums[S::kParts][8 * S::kPartPanels][4] = {};
+  float scores[S::kKeys / 8][4], kept[2];
+  uint32_t weights[S::kKeys / 16][4];
+  const auto take_weights = [&] {
+#pragma unroll
+    for (int k = 0; k < S::kKeys / 16; ++k)
+      as_operand(weights[k], scores[2 * k], scores[2 * k + 1]);
+  };
+  wait_barrier(&barriers.queries, 0);
+  wait_barrier(&barriers.keys_here[0], 0);
+  begin_products();
+  start_scores<kD>(scores, queries, tiles);
+  wait_products<0>();
+  hold(scores);
+  release(&barriers.keys_used[0]);
+  mask(scores, 0);
+  take_scores(softmax, scores, factor, kept);
+  take_weights();
+  for (int tile = 1; tile < range.n_tiles; ++tile) {
+    const int stage = tile % kStages, last = (tile - 1) % kStages;
+    wait_barrier(&barriers.keys_here[stage], tile / kStages & 1);
+    begin_products();
+    start_scores<kD>(scores, queries, tiles + 2 * stage * S::kTileBytes);
+    wait_barrier(&barriers.values_here[last], (tile - 1) / kStages & 1);
+    begin_products();
+    start_sums<kD>(sums, weights, tiles + (2 * last + 1) * S::kTileBytes);
+    wait_products<1>();
+    hold(scores);
+    release(&barriers.keys_used[stage]);
+    mask(scores, tile);
+    take_scores(softmax, scores, factor, kept);
+    wait_products<0>();
+#pragma unroll
+    for (int part = 0; part < S::kParts; ++part) hold(sums[part]);
+    release(&barriers.values_used[last]);
+#pragma unroll
+    for (int part = 0; part < S::kParts; ++part) scale_sums(sums[part], kept);
+    take_weights();
+  }
+  const int last = (range.n_tiles - 1) % kStages;
+  wait_barrier(&barriers.values_here[last], (range.n_tiles - 1) / kStages & 1);
+  begin_products();
+  start_sums<kD>(sums, weights, tiles + (2 * last + 1) * S::kTileBytes);
+  wait_products<0>();
+  add_lanes(softmax);
+#pragma unroll
+  for (int part = 0; part < S::kParts; ++part) {
+    hold(sums[part]);
+    store_sums(view, {batch * view.n_tokens, my_query, head}, part * S::kPartPanels * 64,
+               sums[part], softmax.total);
+  }
+}
+
+template <int kD>
+__global__ void __launch_bounds__(kThreads, 1)
+    hopper_tiles(AttendView view, const __grid_constant__ Maps maps) {
+  extern __shared__ unsigned char shared[];
+  __shared__ Barriers barriers;
+  const uint32_t offset = (1024 - shared_address(shared) % 1024) % 1024;
+  unsigned char* memory = shared + offset;
+  // Late queries see most keys: they go first, so that the last blocks are short.
+  const int64_t q0 = (int64_t{gridDim.x} - 1 - blockIdx.x) * kQueries;
+  const int64_t head = blockIdx.y, batch = blockIdx.z;
+  const Range range = tiles_of(view, q0, Sizes<kD>::kKeys);
+  if (threadIdx.x == 0) {
+    make_barrier(&barriers.queries, 1);
+    for (int stage = 0; stage < kStages; ++stage) {
+      make_barrier(&barriers.keys_here[stage], 1);
+      make_barrier(&barriers.values_here[stage], 1);
+      make_barrier(&barriers.keys_used[stage], kWarps);
+      make_barrier(&barriers.values_used[stage], kWarps);
+    }
+    publish_barriers();
+  }
+  __syncthreads();
+  if (threadIdx.x < 128) {
+    give_registers<24>();
+    if (threadIdx.x == 0) {
+      const int64_t kv_head = head / (view.n_heads / view.n_kv_heads);
+      bring_tiles<kD>(maps, memory, barriers, range, static_cast<int>(head),
+                      static_cast<int>(batch * view.n_tokens + q0),
+                      static_cast<int>(batch * view.n_kv_heads + kv_head));
+    }
+  } else {
+    take_registers<240>();
+    attend_warpgroup<kD>(view, memory, barriers, range, q0, head, batch);
+  }
+}
+
+// The driver's function that describes tensors to the copy engine, found at run time so that the
+// program starts without a driver.
+using Encode = decltype(&cuTensorMapEncodeTiled);
+Encode find_encode() {
+  void* function = nullptr;
+  cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
+  check(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000,
+                                         cudaEnableDefault, &found),
+        "cuTensorMapEncodeTiled");
+  SLUICE_CHECK(found == cudaDriverEntryPointSuccess && function != nullptr);
+  return reinterpret_cast<Encode>(function);
+}
+
+struct MapShape {
+  const std::byte* data;
+  int64_t sizes[3];    // columns first
+  int64_t strides[2];  // bytes, of the second and the third axis
+  int boxes[2];        // along these
+};
+CUtensorMap make_map(const MapShape& shape) {
+  static const Encode encode = find_encode();
+  CUtensorMap map{};
+  const cuuint64_t sizes[3] = {static_cast<cuuint64_t>(shape.sizes[0]),
+                               static_cast<cuuint64_t>(shape.sizes[1]),
+                               static_cast<cuuint64_t>(shape.sizes[2])};
+  const cuuint64_t strides[2] = {static_cast<cuuint64_t>(shape.strides[0]),
+                                 static_cast<cuuint64_t>(shape.strides[1])};
+  const cuuint32_t box[3] = {64, static_cast<cuuint32_t>(shape.boxes[0]),
+                             static_cast<cuuint32_t>(shape.boxes[1])};
+  const cuuint32_t steps[3] = {1, 1, 1};
+  const CUresult result =
+      encode(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, const_cast<std::byte*>(shape.data), sizes,
+             strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+             CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  if (result != CUDA_SUCCESS)
+    throw Error("CUDA: the copy engine refuses a tensor (error " + std::to_string(result) + ")");
+  return map;
+}
+
+template <int kD>
+void launch(Context& context, const AttendView& view) {
+  using S = Sizes<kD>;
+  const int64_t size = 2;  // bytes of a number
+  // Keys end where they are filled: what lies behind may be anything, and is read as zeros.
+  const auto cache = [&](const std::byte* data) {
+    return make_map({data,
+                     {view.head_dim, view.n_keys(), view.n_batch * view.n_kv_heads},
+                     {view.head_dim * size, view.capacity * view.head_dim * size},
+                     {S::kKeys, 1}});
+  };
+  const Maps maps{make_map({view.queries,
+                            {view.head_dim, view.n_heads, view.n_batch * view.n_tokens},
+                            {view.head_dim * size, view.query_stride * size},
+                            {1, kQueries}}),
+                  cache(view.keys), cache(view.values)};
+  check(cudaFuncSetAttribute(hopper_tiles<kD>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             S::kBytes),
+        "attention's shared memory");
+  const dim3 grid(static_cast<unsigned>(ceil_div(view.n_tokens, kQueries)),
+                  static_cast<unsigned>(view.n_heads), static_cast<unsigned>(view.n_batch));
+  hopper_tiles<kD><<<grid, kThreads, S::kBytes, context.stream()>>>(view, maps);
+  check_launch("hopper_tiles");
+}
+
+}  // namespace
+
+void attend_hopper(Context& context, const AttendView& view) {
+  if (view.head_dim <= 64) return launch<64>(context, view);
+  if (view.head_dim <= 128) return launch<128>(context, view);
+  launch<256>(context, view);
+}
+
+}  // namespace sluice::cuda

@@ -1,0 +1,105 @@
+// The attention kernels that one call does not choose on every device, and sequences of many tiles,
+// which the reference is too slow for: each against the plain kernel, which attend_dense_test.cpp
+// compares with the reference.
+
+#include "backend/cuda/attend_dense.h"
+#include "parity/attend_case.h"
+
+namespace sluice::test {
+namespace {
+
+class CudaAttention : public testing::TestWithParam<AttendCase> {
+ protected:
+  void SetUp() override {
+    if (cuda::device_count() == 0) GTEST_SKIP() << "no CUDA device";
+  }
+};
+
+using Kernel = std::function<void(const cuda::AttendView&)>;
+
+std::vector<float> run(Backend& backend, const AttendCase& c, const AttendInputs& in,
+                       const Kernel& kernel) {
+  const DeviceTensor queries(backend, DType::kBF16, c.rows(), in.queries, c.pad);
+  const DeviceTensor keys(backend, DType::kBF16, c.cache(), in.keys);
+  const DeviceTensor values(backend, DType::kBF16, c.cache(), in.values);
+  const DeviceTensor out = unwritten(backend, DType::kBF16, c.rows(), c.pad);
+  backend.download(out.view(), host_buffer(DType::kBF16, c.rows()).view());  // all is sent
+  kernel({.queries = queries.view().bytes(),
+          .keys = keys.view().bytes(),
+          .values = values.view().bytes(),
+          .out = out.view().bytes(),
+          .query_stride = queries.view().row_stride(),
+          .out_stride = out.view().row_stride(),
+          .n_batch = c.n_batch,
+          .n_heads = c.n_heads,
+          .n_kv_heads = c.n_kv_heads,
+          .capacity = c.capacity(),
+          .head_dim = c.head_dim,
+          .n_tokens = c.n_tokens,
+          .first_position = c.first_position,
+          .window = c.window,
+          .causal = c.causal,
+          .scale = c.scale()});
+  return out.values();
+}
+
+double distance(const std::vector<float>& got, const std::vector<float>& expected) {
+  double missed = 0, all = 0;
+  for (size_t i = 0; i < got.size(); ++i) {
+    missed += (double{got[i]} - expected[i]) * (double{got[i]} - expected[i]);
+    all += double{expected[i]} * expected[i];
+  }
+  return std::sqrt(missed / all);
+}
+
+// Weights and results are rounded to bf16, by up to 2^-8 and less than 2^-9 in the root mean
+// square, independently of each other: three such errors (the other result's is one) stay below
+// 2^-8 of the whole, NaN and a lost tile do not.
+TEST_P(CudaAttention, EveryKernelGivesWhatThePlainOneGives) {
+  const AttendCase& c = GetParam();
+  const auto backend = make_cuda_backend(DType::kBF16);
+  const auto context = std::make_shared<cuda::Context>(0);
+  const AttendInputs in(c, DType::kBF16);
+  const auto with = [&](const Kernel& kernel) {
+    return run(*backend, c, in, [&](const cuda::AttendView& view) {
+      kernel(view);
+      context->synchronize();
+    });
+  };
+  const auto expected =
+      with([&](const cuda::AttendView& view) { cuda::attend_plain(*context, DType::kBF16, view); });
+  EXPECT_LE(distance(with([&](const auto& view) { cuda::attend_tiles(*context, view); }), expected),
+            0x1p-8);
+  if (context->compute_capability() == 90) {
+    EXPECT_LE(
+        distance(with([&](const auto& view) { cuda::attend_hopper(*context, view); }), expected),
+        0x1p-8);
+  }
+  if (c.n_tokens <= 64) {
+    EXPECT_LE(
+        distance(with([&](const auto& view) { cuda::attend_split(context, view); }), expected),
+        0x1p-8);
+  }
+}
+
+const AttendCase kCases[] = {
+    {.n_tokens = 1, .head_dim = 128, .first_position = 4000, .n_heads = 8, .n_kv_heads = 2},
+    {.n_tokens = 1, .head_dim = 256, .first_position = 8191, .n_heads = 2, .n_batch = 2},
+    {.n_tokens = 1, .head_dim = 64, .first_position = 3000, .window = 1000},
+    {.n_tokens = 5, .head_dim = 80, .first_position = 1003, .n_heads = 20, .n_kv_heads = 4},
+    {.n_tokens = 64, .head_dim = 96, .first_position = 2000},
+    {.n_tokens = 1000, .head_dim = 64, .n_batch = 2},
+    {.n_tokens = 1000, .head_dim = 128, .n_heads = 4, .n_kv_heads = 2},
+    {.n_tokens = 1000, .head_dim = 256},
+    {.n_tokens = 1031, .head_dim = 80, .causal = false},
+    {.n_tokens = 517, .head_dim = 96, .first_position = 1500},
+    {.n_tokens = 700, .head_dim = 128, .first_position = 333, .window = 257},
+    {.n_tokens = 640, .head_dim = 256, .first_position = 128, .causal = false},
+    {.n_tokens = 2048, .head_dim = 128, .pad = 8},
+    {.n_tokens = 129, .head_dim = 8, .size = 20},
+};
+
+INSTANTIATE_TEST_SUITE_P(Cases, CudaAttention, testing::ValuesIn(kCases));
+
+}  // namespace
+}  // namespace sluice::test
