@@ -241,10 +241,12 @@ void CudaKeysAttention::attend(const AttendKeysArgs& args) {
   view.n_far = n_far_.data();
   view.n_borders = static_cast<int64_t>(queries.borders.size());
   view.n_splits = splits_of(queries);
-  if (by_tiles(args))
-    attend_keys_tiles(context_, view);
-  else
+  if (!by_tiles(args))
     attend_keys_plain(*context_, view, spec_.dtype == DType::kBF16);
+  else if (context_->compute_capability() == 90 && view.n_splits == 1)
+    attend_keys_hopper(*context_, view);
+  else
+    attend_keys_tiles(context_, view);
   if (spec_.causal) cache_->pass(sets, spec_.border(cache_->n_tokens()));
 }
 

@@ -146,5 +146,7 @@ constexpr int64_t kKeysTileRows = 128;
 void attend_keys_plain(Context& context, const KeysView& view, bool bf16);
 // bf16 on the matrix units; head_dim a multiple of 8 up to 256, rows aligned to 16 bytes.
 void attend_keys_tiles(const std::shared_ptr<Context>& context, const KeysView& view);
+// The same on compute capability 9.0, for keys that are not split.
+void attend_keys_hopper(Context& context, const KeysView& view);
 
 }  // namespace sluice::cuda
