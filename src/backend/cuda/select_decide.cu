@@ -26,14 +26,36 @@ __device__ const Largest& largest_of(const ChunkView& view, int set, int questio
   return view.largest[((int64_t{set} * 2 + question) * view.n_splits + split) * view.n + t];
 }
 
+// How many splits have columns; the others were not looked at.
+__device__ int splits_with_columns(const ChunkView& view) {
+  return min(view.n_splits, (*view.n_columns + view.tile_columns - 1) / view.tile_columns);
+}
+
+// Calls visit(split, largest) for the splits whose largest cosine is at least this, until it
+// returns true.
+template <typename Visit>
+__device__ bool any_split(const ChunkView& view, int set, int question, int64_t t, double least,
+                          const Visit& visit) {
+  const int lane = static_cast<int>(threadIdx.x) % 32, n = splits_with_columns(view);
+  for (int first = 0; first < n; first += 32) {
+    const bool counts =
+        first + lane < n && largest_of(view, set, question, first + lane, t).first >= least;
+    for (uint32_t bits = __ballot_sync(kAll, counts); bits != 0; bits &= bits - 1) {
+      const int split = first + __ffs(static_cast<int>(bits)) - 1;
+      if (visit(split, largest_of(view, set, question, split, t))) return true;
+    }
+  }
+  return false;
+}
+
 // Calls visit(column) for every column of a split that counts, until it returns true.
 template <typename Visit>
 __device__ bool any_column(const ChunkView& view, int set, uint8_t mask, int split,
                            const Visit& visit) {
   const int64_t n_columns = *view.n_columns;
-  for (int64_t first = int64_t{split} * kGramTile; first < n_columns;
-       first += int64_t{view.n_splits} * kGramTile)
-    for (int64_t c = first; c < n_columns && c < first + kGramTile; ++c)
+  for (int64_t first = int64_t{split} * view.tile_columns; first < n_columns;
+       first += int64_t{view.n_splits} * view.tile_columns)
+    for (int64_t c = first; c < n_columns && c < first + view.tile_columns; ++c)
       if ((view.flags[set * view.capacity + c] & mask) != 0 && visit(c)) return true;
   return false;
 }
@@ -44,7 +66,7 @@ __device__ bool blocked_by_columns(const ChunkView& view, int set, int64_t t, bo
   const double threshold = view.thresholds[set];
   const int question = view.rule.apart(inherited) ? 1 : 0;
   bool sure = false, doubtful = false;
-  for (int split = lane; split < view.n_splits; split += 32) {
+  for (int split = lane; split < splits_with_columns(view); split += 32) {
     const double first = largest_of(view, set, question, split, t).first;
     sure |= first >= threshold + view.slack;
     doubtful |= first >= threshold - view.slack;
@@ -54,18 +76,13 @@ __device__ bool blocked_by_columns(const ChunkView& view, int set, int64_t t, bo
   const auto at_threshold = [&](int64_t column) {
     return reaches(pair_with_column(view, t, column), view.rule.absolute, threshold);
   };
-  for (int split = 0; split < view.n_splits; ++split) {
-    const Largest found = largest_of(view, set, question, split, t);
-    const double least = threshold - view.slack;
-    if (found.first < least) continue;
-    if (found.third >= least) {
-      if (any_column(view, set, view.rule.deciding(inherited), split, at_threshold)) return true;
-      continue;
-    }
-    if (at_threshold(found.column)) return true;
-    if (found.second >= least && at_threshold(found.second_column)) return true;
-  }
-  return false;
+  const double least = threshold - view.slack;
+  return any_split(view, set, question, t, least, [&](int split, const Largest& found) {
+    if (found.third >= least)
+      return any_column(view, set, view.rule.deciding(inherited), split, at_threshold);
+    return at_threshold(found.column) ||
+           (found.second >= least && at_threshold(found.second_column));
+  });
 }
 
 // Bits of the chunk's earlier tokens at the threshold; whether there are any.
@@ -218,7 +235,7 @@ __device__ float warp_max(float x) {
 __device__ float largest_product(const ChunkView& view, int set, int64_t t) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   float largest = -INFINITY;
-  for (int split = lane; split < view.n_splits; split += 32)
+  for (int split = lane; split < splits_with_columns(view); split += 32)
     largest = fmaxf(largest, largest_of(view, set, 0, split, t).first);
   for (int64_t s = lane; s < t; s += 32)
     if (is_rep(view, set, s)) largest = fmaxf(largest, view.local[t * kChunk + s]);
@@ -234,16 +251,11 @@ __device__ void for_contenders(const ChunkView& view, int set, int64_t t, double
     visit(Nearest{view.position[c], 0, false, true, c});
     return false;
   };
-  for (int split = 0; split < view.n_splits; ++split) {
-    const Largest found = largest_of(view, set, 0, split, t);
-    if (found.first < least) continue;
-    if (found.third >= least) {
-      any_column(view, set, kIsRep, split, column);
-      continue;
-    }
+  any_split(view, set, 0, t, least, [&](int split, const Largest& found) {
+    if (found.third >= least) return any_column(view, set, kIsRep, split, column);
     column(found.column);
-    if (found.second >= least) column(found.second_column);
-  }
+    return found.second >= least && column(found.second_column);
+  });
   for (int64_t first = 0; first < t; first += 32) {
     const int64_t s = first + lane;
     uint32_t bits =

@@ -1,8 +1,8 @@
 // Cosines of a chunk's rows, on the matrix units: with all kept columns, reduced to the largest of
 // each row before they leave the registers, and with the chunk itself, written out.
 
+#include "backend/cuda/gram_reduce.cuh"
 #include "backend/cuda/mma.cuh"
-#include "backend/cuda/select_kernels.h"
 
 namespace sluice::cuda {
 namespace {
@@ -81,37 +81,6 @@ __device__ void multiply_tile(const Operand& a, const Operand& b, int64_t padded
   __syncthreads();  // shared memory is free again
 }
 
-__device__ Largest none() { return {-INFINITY, -INFINITY, -INFINITY, -1, -1}; }
-
-__device__ void insert(Largest& to, float cosine, int32_t column) {
-  if (cosine <= to.third) return;
-  if (cosine > to.first) {
-    to.third = to.second;
-    to.second = to.first;
-    to.second_column = to.column;
-    to.first = cosine;
-    to.column = column;
-  } else if (cosine > to.second) {
-    to.third = to.second;
-    to.second = cosine;
-    to.second_column = column;
-  } else {
-    to.third = cosine;
-  }
-}
-
-__device__ void merge(Largest& to, const Largest& other) {
-  insert(to, other.first, other.column);
-  insert(to, other.second, other.second_column);
-  to.third = fmaxf(to.third, other.third);
-}
-
-__device__ Largest from_lane(const Largest& x, int step) {
-  return {__shfl_xor_sync(0xffffffffu, x.first, step), __shfl_xor_sync(0xffffffffu, x.second, step),
-          __shfl_xor_sync(0xffffffffu, x.third, step), __shfl_xor_sync(0xffffffffu, x.column, step),
-          __shfl_xor_sync(0xffffffffu, x.second_column, step)};
-}
-
 // Reduces a tile for one set and one question: the owner, or what decides. `found`: (2, kTile), of
 // the warps' two halves of the columns.
 __device__ void reduce_tile(const ChunkView& view, const Accumulators& sums, int set, bool decides,
@@ -125,32 +94,22 @@ __device__ void reduce_tile(const ChunkView& view, const Accumulators& sums, int
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int row = row0 + i * 16 + half * 8 + lane / 4;
-      const int64_t t = first_row + row;
-      Largest best = none();
-      if (t < view.n && view.exempt[t] == 0) {
-        const bool inherited = view.inherited[set * view.n + t] != 0;
-        const uint8_t mask = decides ? view.rule.deciding(inherited) : uint8_t{kIsRep};
-        const bool absolute = decides && view.rule.absolute;
-        const float scale = view.scale[t];
-        if (!decides || view.rule.apart(inherited)) {
+      const Question question = question_of(view, set, decides, first_row + row);
+      Largest best = none_yet();
+      if (question.asked) {
 #pragma unroll
-          for (int j = 0; j < 8; ++j)
+        for (int j = 0; j < 8; ++j)
 #pragma unroll
-            for (int k = 0; k < 2; ++k) {
-              const int column = column0 + j * 8 + (lane % 4) * 2 + k;
-              const int64_t c = first_column + column;
-              if (c >= n_columns || (flags[c] & mask) == 0) continue;
-              const float cosine = sums[i][j][half * 2 + k] * scale * scales[column];
-              insert(best, absolute ? fabsf(cosine) : cosine, static_cast<int32_t>(c));
-            }
-        }
+          for (int k = 0; k < 2; ++k) {
+            const int column = column0 + j * 8 + (lane % 4) * 2 + k;
+            const int64_t c = first_column + column;
+            if (c >= n_columns || (flags[c] & question.mask) == 0) continue;
+            const float cosine = sums[i][j][half * 2 + k] * question.scale * scales[column];
+            insert(best, question.absolute ? fabsf(cosine) : cosine, static_cast<int32_t>(c));
+          }
       }
-      merge(best, from_lane(best, 1));
-      merge(best, from_lane(best, 2));
-      if (lane % 4 == 0) {
-        Largest& place = found[(warp % 2) * kTile + row];
-        place = best;
-      }
+      merge_lanes(best);
+      if (lane % 4 == 0) found[(warp % 2) * kTile + row] = best;
     }
 }
 
@@ -165,7 +124,7 @@ __device__ void cross_tiles(const ChunkView& view, int64_t row_tile, int split, 
   };
   if (t < view.n)
     for (int set = 0; set < view.n_sets; ++set)
-      for (int question = 0; question < 2; ++question) result(set, question) = none();
+      for (int question = 0; question < 2; ++question) result(set, question) = none_yet();
   for (int64_t tile = split; tile < n_tiles; tile += view.n_splits) {
     const int64_t first_column = tile * kTile;
     if (first_column + threadIdx.x < n_columns)
@@ -174,11 +133,8 @@ __device__ void cross_tiles(const ChunkView& view, int64_t row_tile, int split, 
     multiply_tile({view.rows, first_row, view.n}, {view.columns, first_column, n_columns},
                   view.padded, shared, sums);
     for (int set = 0; set < view.n_sets; ++set) {
-      if (view.thresholds[set] <= 0) continue;
       for (int question = 0; question < 2; ++question) {
-        if (question == 1 &&
-            (view.rule.fixed || !(view.rule.apart(false) || view.rule.apart(true))))
-          continue;
+        if (!is_question(view, set, question == 1)) continue;
         reduce_tile(view, sums, set, question == 1, first_row, first_column, n_columns, scales,
                     found);
         __syncthreads();
@@ -237,7 +193,7 @@ __global__ void __launch_bounds__(kThreads) chunk_gram(const __grid_constant__ C
 }  // namespace
 
 void multiply_chunk(Context& context, const ChunkView& view) {
-  SLUICE_CHECK(view.n <= kChunk && view.n_splits <= kMostSplits && view.padded % kDepth == 0);
+  SLUICE_CHECK(view.n <= kChunk && view.tile_columns == kTile && view.padded % kDepth == 0);
   check(cudaFuncSetAttribute(chunk_gram, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes),
         "shared memory of chunk_gram");
   const int64_t row_tiles = ceil_div(view.n, kTile);

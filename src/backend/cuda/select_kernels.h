@@ -21,7 +21,7 @@ namespace sluice::cuda {
 constexpr int kChunk = 2048;         // tokens decided together
 constexpr int kWords = kChunk / 32;  // of bits, one per token of a chunk
 constexpr int kGramTile = 128;       // rows and columns of a tile
-constexpr int kMostSplits = 64;
+constexpr int kHopperGramColumns = 256;
 
 // For whom a column counts, per set.
 enum ColumnFlag : uint8_t {
@@ -66,7 +66,9 @@ struct ExactRows {
 struct ChunkView {
   int64_t n = 0, first = 0;   // tokens; position of the first
   int64_t d = 0, padded = 0;  // of a row, and rounded up for whole tiles
-  int n_sets = 0, n_splits = 1;
+  int n_sets = 0;
+  // Column tiles s, s + n_splits, … are split s.
+  int n_splits = 1, tile_columns = kGramTile;
   RuleView rule;
   double slack = 0;  // that a bf16 product may err by
   bool bf16 = false, want_cosines = false;
@@ -123,6 +125,8 @@ void mark_members(Context& context, const uint8_t* status, int64_t n, uint8_t* f
 
 // select_gram.cu
 void multiply_chunk(Context& context, const ChunkView& view);
+// The same on compute capability 9.0; n_splits is at least the number of column tiles.
+void multiply_chunk_hopper(Context& context, const ChunkView& view);
 
 // select_decide.cu
 void judge_chunk(Context& context, const ChunkView& view);    // verdicts and conflicts

@@ -242,6 +242,7 @@ void CudaSelector::decide_chunk(const Pass& pass, int64_t first, int64_t n, Chun
   view.padded = padded_;
   view.n_sets = static_cast<int>(n_sets);
   view.n_splits = static_cast<int>(chunk.splits);
+  view.tile_columns = hopper() ? kHopperGramColumns : kGramTile;
   view.rule = rule_view(spec_.rule);
   view.slack = product_error(padded_, bf16_);
   view.bf16 = bf16_;
@@ -272,7 +273,10 @@ void CudaSelector::decide_chunk(const Pass& pass, int64_t first, int64_t n, Chun
   view.cosine = device_sets_.cosine();
   view.set_stride = device_sets_.stride();
   if (live_) {
-    multiply_chunk(*context_, view);
+    if (hopper())
+      multiply_chunk_hopper(*context_, view);
+    else
+      multiply_chunk(*context_, view);
     judge_chunk(*context_, view);
   }
   resolve_chunk(*context_, view);
@@ -299,10 +303,11 @@ void CudaSelector::extend(const SelectArgs& args) {
   begin_pass(args, pass);
   const int64_t most = std::min<int64_t>(n, kChunk);
   const int64_t tiles = ceil_div(most, kGramTile), columns = counts_[0] + n;
-  // Two blocks to a multiprocessor.
-  const int64_t splits = std::clamp<int64_t>(
-      std::min(ceil_div(2 * context_->multiprocessors(), tiles), ceil_div(columns, kGramTile)), 1,
-      kMostSplits);
+  // Two blocks to a multiprocessor; on Hopper every tile of columns is looked at by itself.
+  const int64_t splits =
+      hopper() ? ceil_div(columns, kHopperGramColumns)
+               : std::max<int64_t>(1, std::min(ceil_div(2 * context_->multiprocessors(), tiles),
+                                               ceil_div(columns, kGramTile)));
   Chunk chunk(context_, most, padded_, static_cast<int64_t>(sets_.size()), splits);
   for (int64_t first = 0; first < n; first += kChunk) {
     const int64_t size = std::min<int64_t>(n - first, kChunk);

@@ -60,6 +60,7 @@ class CudaSelector final : public Selector {
   bool looks_ahead() const {
     return spec_.rule == SelectRule::kCascadePaper || spec_.owner != OwnerKind::kEarlier;
   }
+  bool hopper() const { return context_->compute_capability() == 90; }
   void extend_on_host(const SelectArgs& args);
   void begin_pass(const SelectArgs& args, Pass& pass);
   void decide_chunk(const Pass& pass, int64_t first, int64_t n, Chunk& chunk);
