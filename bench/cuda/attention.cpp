@@ -1,7 +1,7 @@
 // Times selection and attention on representatives against dense attention, on one device, at
 // planted redundancy: medians of device events, and beside each speed-up the ratio of operations.
 //
-//   sluice_cuda_attention_bench [most tokens]
+//   sluice_cuda_attention_bench [most tokens [least tokens]]
 
 #include <algorithm>
 #include <cmath>
@@ -176,6 +176,7 @@ void run_case(const std::shared_ptr<Context>& context, int64_t n_tokens, int64_t
 int main(int argc, char** argv) {
   try {
     const int64_t most = argc > 1 ? std::stoll(argv[1]) : 32768;
+    const int64_t least = argc > 2 ? std::stoll(argv[2]) : 0;
     const auto context = std::make_shared<Context>(0);
     std::printf("%s\n\nms (TFLOP/s); speed-ups [ratio of operations]; a decoding step in us\n\n",
                 context->description().c_str());
@@ -186,7 +187,7 @@ int main(int argc, char** argv) {
     for (const int64_t head_dim : {128, 256})
       for (const int64_t n_tokens : {512, 2048, 8192, 32768})
         for (const double share : {0.25, 0.1})
-          if (n_tokens <= most) run_case(context, n_tokens, head_dim, share);
+          if (least <= n_tokens && n_tokens <= most) run_case(context, n_tokens, head_dim, share);
   } catch (const Error& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 1;

@@ -139,6 +139,7 @@ void CudaKeysAttention::make_lists(const DeviceSets& sets, const Means& means,
   const DeviceArray<int64_t> borders(context_, std::span<const int64_t>(queries.borders));
   for (size_t i = 0; i < cache_->sets().size(); ++i)
     for (const bool exempt_only : {false, true}) {
+      if (!cache_->is_read(i, exempt_only)) continue;
       const int64_t list = 2 * static_cast<int64_t>(i) + (exempt_only ? 1 : 0);
       ListArgs args{.exempt_only = exempt_only,
                     .scale = spec_.scale,

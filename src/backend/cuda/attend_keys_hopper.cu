@@ -34,6 +34,7 @@ struct Shared {
   uint64_t keys_here[kStages], keys_used[kStages];
   uint64_t values_here[kStages], values_used[kStages];
   float bias[kStages][kKeys];
+  int32_t rows[2][kKeys];  // of far tiles, in turn; read by those who copy alone
 };
 
 // A tile of queries and the tiles of keys it sees: far ones, then near ones.
@@ -61,6 +62,9 @@ __device__ Work work_of(const KeysView& view) {
 
 // Writes by these threads become visible to the matrix units.
 __device__ void publish_writes() { asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory"); }
+
+// Those who copy wait for each other.
+__device__ void sync_copiers() { asm volatile("bar.sync 1, %0;\n" ::"n"(kCopiers) : "memory"); }
 
 // Starts copying rows of kD numbers to panels; row_at(r) is where row r begins, or nullptr.
 template <int kD, int kCount, typename RowAt>
@@ -101,36 +105,56 @@ __device__ void bring_tiles(const KeysView& view, const Work& work, unsigned cha
     arrive(announced);
     announced = next;
   };
+  // Each thread knows one row of the next far tile: the list is read a tile ahead.
+  constexpr int32_t kNoRow = INT32_MIN;
+  int32_t next_row = kNoRow;
+  float next_bias = -INFINITY;
+  const auto read_list = [&](int tile) {
+    const int64_t at = int64_t{tile} * S::kKeys + threadIdx.x;
+    const bool exists = threadIdx.x < S::kKeys && at < seen.n_far;
+    next_row = exists ? seen.rows[at] : kNoRow;
+    next_bias = exists ? seen.bias[at] : -INFINITY;
+  };
+  read_list(0);
   unsigned char* tiles = memory + S::kQueryBytes;
   for (int tile = 0; tile < work.n_tiles; ++tile) {
     const int stage = tile % kStages;
     const bool far = tile < work.far_tiles;
-    const int64_t first = int64_t{far ? tile : tile - work.far_tiles} * S::kKeys;
-    const auto bring = [&](bool values, uint64_t* here, uint64_t* used) {
-      wait_barrier(used, (tile / kStages & 1) ^ 1);
+    const int64_t first_near = int64_t{tile - work.far_tiles} * S::kKeys;
+    const int32_t* rows = shared.rows[tile % 2];
+    const auto bring = [&](bool values) {
       const __nv_bfloat16* cache = values ? seen.cache_values : seen.cache_keys;
       const __nv_bfloat16* means = values ? seen.mean_values : seen.mean_keys;
       const __nv_bfloat16* near = values ? seen.near_values : seen.near_keys;
       unsigned char* to = tiles + (2 * stage + (values ? 1 : 0)) * S::kTileBytes;
       if (far)
         copy_rows<kD, S::kKeys>(to, head_dim, queries, [&](int row) -> const __nv_bfloat16* {
-          if (first + row >= seen.n_far) return nullptr;
-          const int32_t from = seen.rows[first + row];
+          const int32_t from = rows[row];
+          if (from == kNoRow) return nullptr;
           return from >= 0 ? cache + int64_t{from} * head_dim
                            : means + int64_t{-1 - from} * head_dim;
         });
       else
         copy_rows<kD, S::kKeys>(to, head_dim, queries, [&](int row) -> const __nv_bfloat16* {
-          return first + row < work.n_near ? near + (first + row) * head_dim : nullptr;
+          return first_near + row < work.n_near ? near + (first_near + row) * head_dim : nullptr;
         });
-      if (!values && far && threadIdx.x < S::kKeys)
-        shared.bias[stage][threadIdx.x] =
-            first + threadIdx.x < seen.n_far ? seen.bias[first + threadIdx.x] : -INFINITY;
       commit_copies();
-      announce(here);
     };
-    bring(false, &shared.keys_here[stage], &shared.keys_used[stage]);
-    bring(true, &shared.values_here[stage], &shared.values_used[stage]);
+    const uint32_t parity = static_cast<uint32_t>(tile / kStages & 1) ^ 1;
+    wait_barrier(&shared.keys_used[stage], parity);
+    if (far) {
+      if (threadIdx.x < S::kKeys) {
+        shared.rows[tile % 2][threadIdx.x] = next_row;
+        shared.bias[stage][threadIdx.x] = next_bias;
+      }
+      sync_copiers();
+      if (tile + 1 < work.far_tiles) read_list(tile + 1);
+    }
+    bring(false);
+    announce(&shared.keys_here[stage]);
+    wait_barrier(&shared.values_used[stage], parity);
+    bring(true);
+    announce(&shared.values_here[stage]);
   }
   wait_copies<0>();
   publish_writes();
@@ -287,10 +311,10 @@ __global__ void __launch_bounds__(kThreads, 1) keys_hopper(const __grid_constant
   }
   __syncthreads();
   if (threadIdx.x < kCopiers) {
-    give_registers<56>();
+    give_registers<72>();
     bring_tiles<kD>(view, work, memory, shared);
   } else {
-    take_registers<224>();
+    take_registers<216>();
     attend_warpgroup<kD>(view, work, memory, shared);
   }
 }

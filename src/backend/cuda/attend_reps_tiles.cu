@@ -21,8 +21,8 @@ struct Sizes {
   static constexpr int kBuffers = 4 * kTile;  // two of each
   static constexpr int kNumbers =
       kQueriesStay ? kBuffers + kQueryTile : (kBuffers > kQueryTile ? kBuffers : kQueryTile);
-  // Members behind the first query, (kRows, kKeys); counts at it, (kKeys).
-  static constexpr int kBytes = 2 * kNumbers + (kRows + 1) * kKeys * static_cast<int>(sizeof(int));
+  // Members behind the first query, (kRows, kKeys); counts at it and their logs, (kKeys).
+  static constexpr int kBytes = 2 * kNumbers + (kRows + 2) * kKeys * static_cast<int>(sizeof(int));
 };
 
 // What a split leaves of a row: weighted sums, the largest score (times scale and log2(e)) and the
@@ -59,11 +59,13 @@ __device__ void copy_queries(__nv_bfloat16* to, const RepsView& view, const Reps
 // came since. Returns whether any did. All threads; the caller waits before and after.
 template <int kKeys>
 __device__ bool take_counts(const RepsView& view, const RepsTile& tile, int64_t tile_index,
-                            int64_t first, int64_t n_keys, int* counts, int* since) {
-  if (threadIdx.x < kKeys)
-    counts[threadIdx.x] = first + threadIdx.x < n_keys
-                              ? view.counts[tile_index * view.count_stride + first + threadIdx.x]
-                              : 1;
+                            int64_t first, int64_t n_keys, int* counts, float* logs, int* since) {
+  if (threadIdx.x < kKeys) {
+    const int64_t key = first + threadIdx.x;
+    const int count = key < n_keys ? view.counts[tile_index * view.count_stride + key] : 1;
+    counts[threadIdx.x] = count;
+    logs[threadIdx.x] = log2f(static_cast<float>(count));
+  }
   bool any = false;
   const auto is_here = [&](int64_t i) {
     return view.cluster[i] >= first && view.cluster[i] < first + kKeys;
@@ -122,26 +124,30 @@ __device__ void store_rows(const RepsView& view, const Parts& parts, const float
   }
 }
 
+// What is known of the keys of a tile.
+struct KeyCounts {
+  const int* counts;  // at the tile's first query
+  const float* logs;  // to base 2
+  const int* since;   // per query, or nullptr where none grew
+};
+
 // Scores in units of log2: scaled, with the log of the count, -inf where a query does not see.
+// last: of the tile's keys that the queries of rows g and g + 8 see.
 template <int kKeys, int kN>
-__device__ void finish_scores(float (&scores)[kN][4], const RepsView& view, int64_t first_key,
-                              int64_t end, const int64_t (&queries)[2], const int (&rows)[2],
-                              const int* counts, const int* since) {
+__device__ void finish_scores(float (&scores)[kN][4], float factor, const int (&last)[2],
+                              const int (&rows)[2], bool multiplicity, const KeyCounts& keys) {
   const int t = static_cast<int>(threadIdx.x) % 4;
-  const float factor = view.scale * kLog2E;
 #pragma unroll
   for (int n = 0; n < kN; ++n)
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const int column = n * 8 + 2 * t + i % 2;
-      const int64_t key = first_key + column;
-      const bool seen = key < end && (!view.causal || key <= view.first_row + queries[i / 2]);
+      const int key = n * 8 + 2 * t + i % 2;
       float score = scores[n][i] * factor;
-      if (view.multiplicity && seen) {
-        const int more = since == nullptr ? 0 : since[rows[i / 2] * kKeys + column];
-        score += log2f(static_cast<float>(counts[column] + more));
+      if (multiplicity) {
+        const int more = keys.since == nullptr ? 0 : keys.since[rows[i / 2] * kKeys + key];
+        score += more == 0 ? keys.logs[key] : log2f(static_cast<float>(keys.counts[key] + more));
       }
-      scores[n][i] = seen ? score : -INFINITY;
+      scores[n][i] = key <= last[i / 2] ? score : -INFINITY;
     }
 }
 
@@ -151,7 +157,8 @@ __global__ void __launch_bounds__(kThreads, 1)
   using S = Sizes<kD>;
   extern __shared__ __align__(16) __nv_bfloat16 shared[];
   auto* counts = reinterpret_cast<int*>(shared + S::kNumbers);
-  int* since = counts + S::kKeys;
+  auto* logs = reinterpret_cast<float*>(counts + S::kKeys);
+  int* since = counts + 2 * S::kKeys;
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   const auto head_dim = static_cast<int>(view.head_dim);
   const int split = static_cast<int>(blockIdx.x % view.n_splits);
@@ -200,7 +207,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     if (j + 1 < end) start_copy(j + 1, buffer ^ 1);
     const bool grown =
         view.multiplicity &&
-        take_counts<S::kKeys>(view, tile, tile_index, j * S::kKeys, n_keys, counts, since);
+        take_counts<S::kKeys>(view, tile, tile_index, j * S::kKeys, n_keys, counts, logs, since);
     const __nv_bfloat16* tile_keys = shared + 2 * buffer * S::kTile;
     float scores[S::kKeys / 8][4] = {};
 #pragma unroll
@@ -213,8 +220,14 @@ __global__ void __launch_bounds__(kThreads, 1)
         add_scores<kD>(scores, query[k], tile_keys, 0, k * 16);
       }
     }
-    finish_scores<S::kKeys>(scores, view, j * S::kKeys, seen_end, queries, rows, counts,
-                            grown ? since : nullptr);
+    const int64_t first_key = j * S::kKeys;
+    const auto last_of = [&](int64_t query) {
+      const int64_t n = view.causal ? min(view.first_row + query + 1, seen_end) : seen_end;
+      return static_cast<int>(min(n - 1 - first_key, int64_t{S::kKeys}));
+    };
+    const int last[2] = {last_of(queries[0]), last_of(queries[1])};
+    finish_scores<S::kKeys>(scores, view.scale * kLog2E, last, rows, view.multiplicity,
+                            {counts, logs, grown ? since : nullptr});
     take_scores(softmax, scores, 1.0f, kept);
     scale_sums(sums, kept);
     add_values<kD>(sums, scores, tile_keys + S::kTile, 0);

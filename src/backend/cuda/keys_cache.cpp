@@ -86,6 +86,13 @@ int32_t KeysCache::head_of(size_t index) const {
   SLUICE_CHECK(!"a set that no head goes by");
 }
 
+bool KeysCache::is_read(size_t index, bool exempt_only) const {
+  const HeadKind kind = exempt_only ? HeadKind::kWindow : HeadKind::kClusters;
+  return std::any_of(spec_.heads.begin(), spec_.heads.end(), [&](const HeadKeys& head) {
+    return head.kind == kind && head.set == sets_[index];
+  });
+}
+
 TokenRows KeysCache::tokens() const { return {keys_.data(), values_.data(), capacity_, base_}; }
 
 ClusterRows KeysCache::clusters() const {

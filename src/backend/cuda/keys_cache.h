@@ -43,6 +43,8 @@ class KeysCache {
   const std::vector<size_t>& sets() const { return sets_; }  // that heads go by, ascending
   const HeadView* heads() const { return heads_.data(); }
   int32_t head_of(size_t set) const;  // any
+  // Whether a head goes by all clusters, or by the exempt ones, of sets()[index].
+  bool is_read(size_t index, bool exempt_only) const;
   int64_t n_tokens() const { return n_tokens_; }
   int64_t border() const { return border_; }  // tokens before it are clusters
   int64_t n_clusters(size_t index) const { return n_clusters_[index]; }  // of sets()[index]

@@ -1,6 +1,7 @@
 // From cosines to statuses and owners.
 
 #include "backend/cuda/exact.cuh"
+#include "backend/cuda/gram_reduce.cuh"
 #include "backend/cuda/mma.cuh"
 
 namespace sluice::cuda {
@@ -85,29 +86,41 @@ __device__ bool blocked_by_columns(const ChunkView& view, int set, int64_t t, bo
   });
 }
 
-// Bits of the chunk's earlier tokens at the threshold; whether there are any.
+// Bits of the chunk's earlier tokens at the threshold; whether there are any. Exempt tokens count
+// for nobody, so their bits do not matter.
 __device__ bool find_conflicts(const ChunkView& view, int set, int64_t t, uint32_t* words) {
+  constexpr int kAhead = 8;  // words whose cosines are on the way together
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const double threshold = view.thresholds[set];
+  const float* cosines = view.local + t * kChunk;
   bool any = false;
-  for (int word = 0; word < kWords; ++word) {
-    const int64_t s = int64_t{word} * 32 + lane;
-    bool conflict = false, doubtful = false;
-    if (s < t && view.exempt[s] == 0) {
-      const float cosine = view.local[t * kChunk + s];
-      const double size = view.rule.absolute ? fabsf(cosine) : cosine;
-      conflict = size >= threshold + view.slack;
-      doubtful = !conflict && size >= threshold - view.slack;
+  const int n_words = static_cast<int>(t / 32) + 1;
+  for (int word = n_words + lane; word < kWords; word += 32) words[word] = 0;
+  for (int first = 0; first < n_words; first += kAhead) {
+    float cosine[kAhead];
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+      const int s = (first + i) * 32 + lane;
+      cosine[i] = s < t ? cosines[s] : 0.0f;
     }
-    uint32_t bits = __ballot_sync(kAll, conflict);
-    for (uint32_t rest = __ballot_sync(kAll, doubtful); rest != 0; rest &= rest - 1) {
-      const int bit = __ffs(static_cast<int>(rest)) - 1;
-      if (reaches(pair_with_token(view, t, int64_t{word} * 32 + bit), view.rule.absolute,
-                  threshold))
-        bits |= 1u << bit;
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+      const int word = first + i;
+      if (word >= n_words) break;
+      const double size = view.rule.absolute ? fabsf(cosine[i]) : cosine[i];
+      const bool earlier = word * 32 + lane < t;
+      const bool conflict = earlier && size >= threshold + view.slack;
+      const bool doubtful = earlier && !conflict && size >= threshold - view.slack;
+      uint32_t bits = __ballot_sync(kAll, conflict);
+      for (uint32_t rest = __ballot_sync(kAll, doubtful); rest != 0; rest &= rest - 1) {
+        const int bit = __ffs(static_cast<int>(rest)) - 1;
+        if (reaches(pair_with_token(view, t, int64_t{word} * 32 + bit), view.rule.absolute,
+                    threshold))
+          bits |= 1u << bit;
+      }
+      if (lane == 0) words[word] = bits;
+      any |= bits != 0;
     }
-    if (lane == 0) words[word] = bits;
-    any |= bits != 0;
   }
   return any;
 }
@@ -132,69 +145,122 @@ __global__ void judge(const __grid_constant__ ChunkView view) {
 // Bits of a chunk's tokens, two words to a lane.
 struct TokenBits {
   uint32_t low = 0, high = 0;
-  __device__ void put(int word, uint32_t bits) {
-    const int lane = static_cast<int>(threadIdx.x);
-    if (word == lane) low = bits;
-    if (word == lane + 32) high = bits;
+  __device__ static TokenBits from(const uint32_t* words) {
+    return {words[threadIdx.x], words[threadIdx.x + 32]};
+  }
+  __device__ void add(int token) {
+    const int word = token / 32, lane = static_cast<int>(threadIdx.x);
+    if (word == lane) low |= 1u << token % 32;
+    if (word == lane + 32) high |= 1u << token % 32;
   }
 };
 
-// One block per set, one warp decides: a token is a representative when no bit of its conflicts is
-// among those that count for it. The other warps fetch the next 32 tokens' bits meanwhile.
-constexpr int kResolveThreads = 256;
+// One block per set. A token that nothing contests is decided at once; the others in order, by one
+// warp: a token is a representative when no bit of its conflicts is among those that count for it.
+// The other warps fetch the next batch of conflicts meanwhile.
+constexpr int kResolveThreads = 256, kBatch = 32;
+
+struct ResolveMemory {
+  uint32_t compared[kWords], inherited[kWords], reps[kWords], contested[kWords];
+  int16_t tokens[kChunk];  // contested ones, in order
+  int n_contested;
+  __align__(16) uint32_t conflicts[2][kBatch][kWords];
+};
+
+// The first look's verdicts as bits.
+__device__ void gather_verdicts(const ChunkView& view, int set, ResolveMemory& memory) {
+  const bool all_represent = view.thresholds[set] <= 0;
+  for (int t = static_cast<int>(threadIdx.x); t < kChunk; t += kResolveThreads) {
+    const bool compared = t < view.n && view.exempt[t] == 0;
+    const uint8_t verdict =
+        compared && !all_represent ? view.verdict[set * view.n + t] : uint8_t{kFree};
+    const bool inherited = compared && view.inherited[set * view.n + t] != 0;
+    const uint32_t words[4] = {__ballot_sync(kAll, compared), __ballot_sync(kAll, inherited),
+                               __ballot_sync(kAll, compared && verdict == kFree),
+                               __ballot_sync(kAll, compared && verdict == kContested)};
+    if (t % 32 != 0) continue;
+    memory.compared[t / 32] = words[0];
+    memory.inherited[t / 32] = words[1];
+    memory.reps[t / 32] = words[2];
+    memory.contested[t / 32] = words[3];
+  }
+  __syncthreads();
+  // Two words to a lane of the first warp, listed behind those of the lanes before.
+  if (threadIdx.x < 32) {
+    const int lane = static_cast<int>(threadIdx.x);
+    const uint32_t mine[2] = {memory.contested[2 * lane], memory.contested[2 * lane + 1]};
+    const int n = __popc(mine[0]) + __popc(mine[1]);
+    int end = n;
+    for (int step = 1; step < 32; step *= 2) {
+      const int before = __shfl_up_sync(kAll, end, step);
+      if (lane >= step) end += before;
+    }
+    int at = end - n;
+    for (int word = 0; word < 2; ++word)
+      for (uint32_t bits = mine[word]; bits != 0; bits &= bits - 1)
+        memory.tokens[at++] =
+            static_cast<int16_t>((2 * lane + word) * 32 + __ffs(static_cast<int>(bits)) - 1);
+    if (lane == 31) memory.n_contested = end;
+  }
+  __syncthreads();
+}
 
 __global__ void resolve(const __grid_constant__ ChunkView view) {
-  __shared__ __align__(16) uint32_t conflicts[2][32][kWords];
+  __shared__ ResolveMemory memory;
   const int set = static_cast<int>(blockIdx.x), lane = static_cast<int>(threadIdx.x) % 32;
-  const bool all_represent = view.thresholds[set] <= 0;
-  const auto fetch = [&](int group) {
-    for (int i = static_cast<int>(threadIdx.x); i < 32 * kWords / 4; i += kResolveThreads) {
+  gather_verdicts(view, set, memory);
+  const int n_contested = memory.n_contested;
+  const auto fetch = [&](int batch) {
+    for (int i = static_cast<int>(threadIdx.x); i < kBatch * kWords / 4; i += kResolveThreads) {
       const int row = i / (kWords / 4), piece = i % (kWords / 4);
-      const int64_t t = int64_t{group} * 32 + row;
-      const bool exists = t < view.n;
-      copy_async(&conflicts[group % 2][row][piece * 4],
-                 view.conflicts + (set * view.n + (exists ? t : 0)) * kWords + piece * 4, exists);
+      const bool exists = batch * kBatch + row < n_contested;
+      const int64_t t = exists ? memory.tokens[batch * kBatch + row] : 0;
+      copy_async(&memory.conflicts[batch % 2][row][piece * 4],
+                 view.conflicts + (set * view.n + t) * kWords + piece * 4, exists);
     }
     commit_copies();
   };
-  TokenBits reps, kept, inherited, compared;
-  const int n_groups = static_cast<int>((view.n + 31) / 32);
+  TokenBits reps, kept, inherited, compared;  // of the first warp
+  if (threadIdx.x < 32) {
+    reps = TokenBits::from(memory.reps);
+    inherited = TokenBits::from(memory.inherited);
+    compared = TokenBits::from(memory.compared);
+    kept = {reps.low & inherited.low, reps.high & inherited.high};
+  }
   fetch(0);
-  for (int group = 0; group < n_groups; ++group) {
+  for (int first = 0; first < n_contested; first += kBatch) {
     wait_copies<0>();
     __syncthreads();
-    if (group + 1 < n_groups) fetch(group + 1);
+    const int batch = first / kBatch;
+    if (first + kBatch < n_contested) fetch(batch + 1);
     if (threadIdx.x >= 32) continue;
-    const int64_t t = int64_t{group} * 32 + lane;
-    const bool exists = t < view.n, exempt = exists && view.exempt[t] != 0;
-    const bool counts = exists && !exempt;
-    const uint8_t verdict = counts ? view.verdict[set * view.n + t] : uint8_t{kBlocked};
-    const uint32_t inherited_bits =
-        __ballot_sync(kAll, counts && view.inherited[set * view.n + t] != 0);
-    inherited.put(group, inherited_bits);
-    compared.put(group, __ballot_sync(kAll, counts));
-    uint32_t rep_bits = __ballot_sync(kAll, counts && (all_represent || verdict == kFree));
-    reps.put(group, rep_bits);
-    kept.put(group, rep_bits & inherited_bits);
-    uint32_t contested = __ballot_sync(kAll, !all_represent && verdict == kContested);
-    for (; contested != 0; contested &= contested - 1) {
-      const int bit = __ffs(static_cast<int>(contested)) - 1;
-      const uint8_t mask = view.rule.deciding((inherited_bits >> bit & 1) != 0);
+    for (int i = first; i < min(first + kBatch, n_contested); ++i) {
+      const int token = memory.tokens[i];
+      const bool is_inherited = (memory.inherited[token / 32] >> token % 32 & 1) != 0;
+      const uint8_t mask = view.rule.deciding(is_inherited);
       const TokenBits& counting = mask == kIsRep         ? reps
                                   : mask == kIsKept      ? kept
                                   : mask == kIsInherited ? inherited
                                                          : compared;
-      const uint32_t* row = conflicts[group % 2][bit];
+      const uint32_t* row = memory.conflicts[batch % 2][i - first];
       if (__any_sync(kAll, ((row[lane] & counting.low) | (row[lane + 32] & counting.high)) != 0))
         continue;
-      rep_bits |= 1u << bit;
-      reps.put(group, rep_bits);
-      kept.put(group, rep_bits & inherited_bits);
+      reps.add(token);
+      if (is_inherited) kept.add(token);
     }
-    const TokenStatus status = exempt                        ? TokenStatus::kExempt
-                               : (rep_bits >> lane & 1) != 0 ? TokenStatus::kRepresentative
-                                                             : TokenStatus::kRedundant;
-    if (exists) view.status[set * view.set_stride + view.first + t] = static_cast<uint8_t>(status);
+  }
+  if (threadIdx.x < 32) {
+    memory.reps[lane] = reps.low;
+    memory.reps[lane + 32] = reps.high;
+  }
+  wait_copies<0>();
+  __syncthreads();
+  for (int t = static_cast<int>(threadIdx.x); t < view.n; t += kResolveThreads) {
+    const TokenStatus status = view.exempt[t] != 0 ? TokenStatus::kExempt
+                               : (memory.reps[t / 32] >> t % 32 & 1) != 0
+                                   ? TokenStatus::kRepresentative
+                                   : TokenStatus::kRedundant;
+    view.status[set * view.set_stride + view.first + t] = static_cast<uint8_t>(status);
   }
 }
 
@@ -231,22 +297,38 @@ __device__ float warp_max(float x) {
   return x;
 }
 
-// The owner's cosine as the products have it, or -INFINITY where nobody could be it.
-__device__ float largest_product(const ChunkView& view, int set, int64_t t) {
+// The largest cosines with representatives of the chunk, each lane's own: tokens lane, lane + 32, …
+__device__ Largest largest_local(const ChunkView& view, int set, int64_t t) {
+  constexpr int kAhead = 8;
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  float largest = -INFINITY;
+  const float* cosines = view.local + t * kChunk;
+  Largest best = none_yet();
+  for (int first = lane; first < t; first += 32 * kAhead) {
+    float cosine[kAhead];
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+      const int s = first + 32 * i;
+      cosine[i] = s < t && is_rep(view, set, s) ? cosines[s] : -INFINITY;
+    }
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) insert(best, cosine[i], first + 32 * i);
+  }
+  return best;
+}
+
+// The owner's cosine as the products have it, or -INFINITY where nobody could be it.
+__device__ float largest_product(const ChunkView& view, int set, int64_t t, const Largest& local) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  float largest = local.first;
   for (int split = lane; split < splits_with_columns(view); split += 32)
     largest = fmaxf(largest, largest_of(view, set, 0, split, t).first);
-  for (int64_t s = lane; s < t; s += 32)
-    if (is_rep(view, set, s)) largest = fmaxf(largest, view.local[t * kChunk + s]);
   return warp_max(largest);
 }
 
-// Calls visit on every candidate that may be the nearest: within twice the slack of the largest.
+// Calls visit on every candidate that may be the nearest: whose product is at least this.
 template <typename Visit>
 __device__ void for_contenders(const ChunkView& view, int set, int64_t t, double least,
-                               const Visit& visit) {
-  const int lane = static_cast<int>(threadIdx.x) % 32;
+                               const Largest& local, const Visit& visit) {
   const auto column = [&](int64_t c) {
     visit(Nearest{view.position[c], 0, false, true, c});
     return false;
@@ -256,15 +338,18 @@ __device__ void for_contenders(const ChunkView& view, int set, int64_t t, double
     column(found.column);
     return found.second >= least && column(found.second_column);
   });
-  for (int64_t first = 0; first < t; first += 32) {
-    const int64_t s = first + lane;
-    uint32_t bits =
-        __ballot_sync(kAll, s < t && is_rep(view, set, s) && view.local[t * kChunk + s] >= least);
-    for (; bits != 0; bits &= bits - 1) {
-      const int64_t token = first + __ffs(static_cast<int>(bits)) - 1;
-      visit(Nearest{view.first + token, 0, false, false, token});
+  const auto tokens = [&](bool counts, int32_t token) {
+    for (uint32_t bits = __ballot_sync(kAll, counts); bits != 0; bits &= bits - 1) {
+      const int32_t s = __shfl_sync(kAll, token, __ffs(static_cast<int>(bits)) - 1);
+      visit(Nearest{view.first + s, 0, false, false, s});
     }
-  }
+  };
+  const bool more = local.third >= least;  // than two of the lane's own
+  tokens(!more && local.first >= least, local.column);
+  tokens(!more && local.second >= least, local.second_column);
+  for (uint32_t lanes = __ballot_sync(kAll, more); lanes != 0; lanes &= lanes - 1)
+    for (int s = __ffs(static_cast<int>(lanes)) - 1; s < t; s += 32)
+      if (is_rep(view, set, s)) visit(Nearest{view.first + s, 0, false, false, s});
 }
 
 __global__ void owners(const __grid_constant__ ChunkView view) {
@@ -276,13 +361,14 @@ __global__ void owners(const __grid_constant__ ChunkView view) {
   bool owned = true;
   double cosine = 1;
   if (view.status[at] == static_cast<uint8_t>(TokenStatus::kRedundant)) {
-    const float largest = largest_product(view, set, t);
+    const Largest local = largest_local(view, set, t);
+    const float largest = largest_product(view, set, t, local);
     const double threshold = view.thresholds[set];
     Nearest best;
     int n_contenders = 0;
     const double least = double{largest} - 2 * view.slack;
     if (largest > -INFINITY) {
-      for_contenders(view, set, t, least, [&](const Nearest& next) {
+      for_contenders(view, set, t, least, local, [&](const Nearest& next) {
         if (++n_contenders == 1) best = next;
       });
       const bool clear = fabs(double{largest} - threshold) > view.slack;
@@ -290,7 +376,7 @@ __global__ void owners(const __grid_constant__ ChunkView view) {
         best.cosine = largest;
       } else {
         best = {};
-        for_contenders(view, set, t, least,
+        for_contenders(view, set, t, least, local,
                        [&](const Nearest& next) { consider(view, t, best, next); });
         if (view.want_cosines || fabs(best.cosine - threshold) <= sum_error(view.d))
           make_ordered(view, t, best);

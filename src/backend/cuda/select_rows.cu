@@ -39,8 +39,10 @@ __device__ double range_scale(double inverse) {
   return inverse > 0x1p-40 && inverse < 0x1p40 ? 1.0 : exp2(static_cast<double>(ilogb(inverse)));
 }
 
+// kN: how many elements a thread takes at a time, 1 or 8.
+template <int kN>
 __global__ void prepare(ConstRowsView rows, const double* inverse, int64_t d, int64_t padded,
-                        __nv_bfloat16* out, float* scale, double* prepared_inverse) {
+                        RowsView out, float* scale, double* prepared_inverse) {
   const int64_t row = blockIdx.x;
   const double inv = inverse[row];
   const double power = inv > 0 ? range_scale(inv) : 0.0;
@@ -49,11 +51,12 @@ __global__ void prepare(ConstRowsView rows, const double* inverse, int64_t d, in
     scale[row] = static_cast<float>(rest);
     prepared_inverse[row] = rest;
   }
-  for (int64_t i = threadIdx.x; i < padded; i += blockDim.x) {
-    float x[1] = {0};
-    if (i < d && inv > 0) load<1>(rows, row, i, x);
-    out[row * padded + i] =
-        __float2bfloat16_rn(power == 1 ? x[0] : static_cast<float>(double{x[0]} * power));
+  for (int64_t i = int64_t{threadIdx.x} * kN; i < padded; i += int64_t{blockDim.x} * kN) {
+    float x[kN] = {};
+    if (i < d && inv > 0) load<kN>(rows, row, i, x);
+    if (power != 1)
+      for (int k = 0; k < kN; ++k) x[k] = static_cast<float>(double{x[k]} * power);
+    store<kN>(out, row, i, x);
   }
 }
 
@@ -133,9 +136,14 @@ void ordered_inverse_norms(Context& context, const ConstTensor& rows, double* ou
 
 void prepare_rows(Context& context, const ConstTensor& rows, const double* inverse, int64_t padded,
                   uint16_t* out, float* scale, double* prepared_inverse) {
-  prepare<<<static_cast<unsigned>(rows.rows()), 256, 0, context.stream()>>>(
-      view_of(rows), inverse, rows.row_elements(), padded, reinterpret_cast<__nv_bfloat16*>(out),
-      scale, prepared_inverse);
+  const RowsView to{reinterpret_cast<std::byte*>(out), padded, true};
+  const auto n = static_cast<unsigned>(rows.rows());
+  if (by_eights(rows))
+    prepare<8><<<n, 256, 0, context.stream()>>>(view_of(rows), inverse, rows.row_elements(), padded,
+                                                to, scale, prepared_inverse);
+  else
+    prepare<1><<<n, 256, 0, context.stream()>>>(view_of(rows), inverse, rows.row_elements(), padded,
+                                                to, scale, prepared_inverse);
   check_launch("prepare");
 }
 
