@@ -8,30 +8,45 @@
 namespace sluice::cuda {
 namespace {
 
-constexpr int kWarpRows = 32;  // rows of a warp: a lane sums one of them in order
+constexpr int kNormRows = 32;  // of a block: a lane of its first warp sums one of them in order
+constexpr int kNormColumns = 128, kNormThreads = 256;
 
-// A norm is part of the definition of a pair, so its sum has an order too: lanes load together and
-// add alone.
+// A norm is part of the definition of a pair, so its sum has an order too: one warp adds, row by
+// lane, while the others fetch what comes next.
 __global__ void inverse_norms(ConstRowsView rows, int64_t n, int64_t d, double* out) {
-  __shared__ float tile[kWarpRows][33];
-  const int lane = static_cast<int>(threadIdx.x);
-  const int64_t first = int64_t{blockIdx.x} * kWarpRows;
-  double sum = 0;
-  for (int64_t column = 0; column < d; column += 32) {
-    for (int row = 0; row < kWarpRows; ++row) {
-      float x[1] = {0};
-      if (first + row < n && column + lane < d) load<1>(rows, first + row, column + lane, x);
-      tile[row][lane] = x[0];
+  __shared__ float tile[2][kNormRows][kNormColumns + 1];
+  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+  const int64_t first = int64_t{blockIdx.x} * kNormRows;
+  const auto fetch = [&](int64_t column, int buffer, int of, int n_warps) {
+    for (int row = of; row < kNormRows; row += n_warps) {
+      float x[kNormColumns / 32][1] = {};
+#pragma unroll
+      for (int j = 0; j < kNormColumns / 32; ++j) {
+        const int64_t i = column + lane + 32 * j;
+        if (first + row < n && i < d) load<1>(rows, first + row, i, x[j]);
+      }
+#pragma unroll
+      for (int j = 0; j < kNormColumns / 32; ++j) tile[buffer][row][lane + 32 * j] = x[j][0];
     }
-    __syncwarp();
+  };
+  fetch(0, 0, warp, kNormThreads / 32);
+  double sum = 0;
+  int buffer = 0;
+  for (int64_t column = 0; column < d; column += kNormColumns, buffer ^= 1) {
+    __syncthreads();
+    if (warp > 0) {
+      if (column + kNormColumns < d)
+        fetch(column + kNormColumns, buffer ^ 1, warp - 1, kNormThreads / 32 - 1);
+      continue;
+    }
     // Zeros beyond the end change no sum of squares.
-    for (int i = 0; i < 32; ++i) {
-      const double x = tile[lane][i];
+#pragma unroll 16
+    for (int i = 0; i < kNormColumns; ++i) {
+      const double x = tile[buffer][lane][i];
       sum = fma(x, x, sum);  // the square is exact, so this rounds as a sum does
     }
-    __syncwarp();
   }
-  if (first + lane < n) out[first + lane] = sum > 0 ? 1 / sqrt(sum) : 0.0;
+  if (warp == 0 && first + lane < n) out[first + lane] = sum > 0 ? 1 / sqrt(sum) : 0.0;
 }
 
 // Rows whose squares could leave the range of f32 are moved into it by a power of two.
@@ -129,7 +144,7 @@ RuleView rule_view(SelectRule rule) {
 }
 
 void ordered_inverse_norms(Context& context, const ConstTensor& rows, double* out) {
-  inverse_norms<<<blocks(rows.rows(), kWarpRows), 32, 0, context.stream()>>>(
+  inverse_norms<<<blocks(rows.rows(), kNormRows), kNormThreads, 0, context.stream()>>>(
       view_of(rows), rows.rows(), rows.row_elements(), out);
   check_launch("inverse_norms");
 }
