@@ -142,16 +142,26 @@ __global__ void judge(const __grid_constant__ ChunkView view) {
   if (threadIdx.x % 32 == 0) view.verdict[set * view.n + t] = verdict;
 }
 
-// Bits of a chunk's tokens, two words to a lane.
+// Bits of a chunk's tokens, some words to a lane of a warp: lane, lane + 32, …
 struct TokenBits {
-  uint32_t low = 0, high = 0;
-  __device__ static TokenBits from(const uint32_t* words) {
-    return {words[threadIdx.x], words[threadIdx.x + 32]};
+  uint32_t words[kWords / 32];
+  __device__ static TokenBits from(const uint32_t* all) {
+    TokenBits bits;
+#pragma unroll
+    for (int i = 0; i < kWords / 32; ++i) bits.words[i] = all[threadIdx.x + 32 * i];
+    return bits;
   }
   __device__ void add(int token) {
-    const int word = token / 32, lane = static_cast<int>(threadIdx.x);
-    if (word == lane) low |= 1u << token % 32;
-    if (word == lane + 32) high |= 1u << token % 32;
+#pragma unroll
+    for (int i = 0; i < kWords / 32; ++i)
+      if (token / 32 == static_cast<int>(threadIdx.x) + 32 * i) words[i] |= 1u << token % 32;
+  }
+  // Whether any lane has a bit in common with a row of words.
+  __device__ bool meets(const uint32_t* row) const {
+    uint32_t common = 0;
+#pragma unroll
+    for (int i = 0; i < kWords / 32; ++i) common |= row[threadIdx.x + 32 * i] & words[i];
+    return __any_sync(kAll, common != 0) != 0;
   }
 };
 
@@ -185,21 +195,23 @@ __device__ void gather_verdicts(const ChunkView& view, int set, ResolveMemory& m
     memory.contested[t / 32] = words[3];
   }
   __syncthreads();
-  // Two words to a lane of the first warp, listed behind those of the lanes before.
+  // Some words to a lane of the first warp, listed behind those of the lanes before.
   if (threadIdx.x < 32) {
+    constexpr int kPerLane = kWords / 32;
     const int lane = static_cast<int>(threadIdx.x);
-    const uint32_t mine[2] = {memory.contested[2 * lane], memory.contested[2 * lane + 1]};
-    const int n = __popc(mine[0]) + __popc(mine[1]);
+    const uint32_t* mine = memory.contested + kPerLane * lane;
+    int n = 0;
+    for (int i = 0; i < kPerLane; ++i) n += __popc(mine[i]);
     int end = n;
     for (int step = 1; step < 32; step *= 2) {
       const int before = __shfl_up_sync(kAll, end, step);
       if (lane >= step) end += before;
     }
     int at = end - n;
-    for (int word = 0; word < 2; ++word)
-      for (uint32_t bits = mine[word]; bits != 0; bits &= bits - 1)
+    for (int i = 0; i < kPerLane; ++i)
+      for (uint32_t bits = mine[i]; bits != 0; bits &= bits - 1)
         memory.tokens[at++] =
-            static_cast<int16_t>((2 * lane + word) * 32 + __ffs(static_cast<int>(bits)) - 1);
+            static_cast<int16_t>((kPerLane * lane + i) * 32 + __ffs(static_cast<int>(bits)) - 1);
     if (lane == 31) memory.n_contested = end;
   }
   __syncthreads();
@@ -220,12 +232,14 @@ __global__ void resolve(const __grid_constant__ ChunkView view) {
     }
     commit_copies();
   };
-  TokenBits reps, kept, inherited, compared;  // of the first warp
+  TokenBits reps{}, kept{}, inherited{}, compared{};  // of the first warp
   if (threadIdx.x < 32) {
     reps = TokenBits::from(memory.reps);
     inherited = TokenBits::from(memory.inherited);
     compared = TokenBits::from(memory.compared);
-    kept = {reps.low & inherited.low, reps.high & inherited.high};
+    kept = reps;
+#pragma unroll
+    for (int i = 0; i < kWords / 32; ++i) kept.words[i] &= inherited.words[i];
   }
   fetch(0);
   for (int first = 0; first < n_contested; first += kBatch) {
@@ -238,21 +252,21 @@ __global__ void resolve(const __grid_constant__ ChunkView view) {
       const int token = memory.tokens[i];
       const bool is_inherited = (memory.inherited[token / 32] >> token % 32 & 1) != 0;
       const uint8_t mask = view.rule.deciding(is_inherited);
-      const TokenBits& counting = mask == kIsRep         ? reps
-                                  : mask == kIsKept      ? kept
-                                  : mask == kIsInherited ? inherited
-                                                         : compared;
-      const uint32_t* row = memory.conflicts[batch % 2][i - first];
-      if (__any_sync(kAll, ((row[lane] & counting.low) | (row[lane + 32] & counting.high)) != 0))
-        continue;
+      TokenBits counting;
+#pragma unroll
+      for (int word = 0; word < kWords / 32; ++word)
+        counting.words[word] = mask == kIsRep         ? reps.words[word]
+                               : mask == kIsKept      ? kept.words[word]
+                               : mask == kIsInherited ? inherited.words[word]
+                                                      : compared.words[word];
+      if (counting.meets(memory.conflicts[batch % 2][i - first])) continue;
       reps.add(token);
       if (is_inherited) kept.add(token);
     }
   }
-  if (threadIdx.x < 32) {
-    memory.reps[lane] = reps.low;
-    memory.reps[lane + 32] = reps.high;
-  }
+  if (threadIdx.x < 32)
+#pragma unroll
+    for (int i = 0; i < kWords / 32; ++i) memory.reps[lane + 32 * i] = reps.words[i];
   wait_copies<0>();
   __syncthreads();
   for (int t = static_cast<int>(threadIdx.x); t < view.n; t += kResolveThreads) {

@@ -7,16 +7,18 @@ namespace sluice::cuda {
 namespace {
 
 constexpr int kThreads = 1024, kPerThread = kChunk / kThreads;
-static_assert(kPerThread == 2);
 
-// How many of the earlier threads' tokens are marked, for each of this thread's two; `total`: of
-// all threads. shared: 33 places.
+// Of a thread's tokens, as bits: how many are marked before its first, and in all threads.
 struct Ranks {
-  int first, second, total;
+  int before, total;
+  __device__ int of(uint32_t marked, int i) const {
+    return before + __popc(marked & ((1u << i) - 1));
+  }
 };
-__device__ Ranks rank_marked(bool first, bool second, int* shared) {
+// shared: 33 places.
+__device__ Ranks rank_marked(uint32_t marked, int* shared) {
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
-  const int mine = (first ? 1 : 0) + (second ? 1 : 0);
+  const int mine = __popc(marked);
   int sum = mine;
   for (int step = 1; step < 32; step *= 2) {
     const int other = __shfl_up_sync(0xffffffffu, sum, step);
@@ -36,8 +38,7 @@ __device__ Ranks rank_marked(bool first, bool second, int* shared) {
     if (lane == 31) shared[32] = upto;
   }
   __syncthreads();
-  const int before = shared[warp] + sum - mine;
-  return {before, before + (first ? 1 : 0), shared[32]};
+  return {shared[warp] + sum - mine, shared[32]};
 }
 
 __device__ uint8_t flags_of(const ChunkView& view, int set, int64_t t) {
@@ -52,41 +53,46 @@ __device__ uint8_t flags_of(const ChunkView& view, int set, int64_t t) {
 __global__ void number_and_list(const __grid_constant__ KeepView keep, uint8_t used) {
   __shared__ int shared[33];
   const ChunkView& view = keep.chunk;
-  const int64_t t0 = int64_t{threadIdx.x} * 2;
+  const int64_t t0 = int64_t{threadIdx.x} * kPerThread;
+  const auto mark = [&](const auto& is_marked) {
+    uint32_t marked = 0;
+    for (int i = 0; i < kPerThread; ++i)
+      if (t0 + i < view.n && is_marked(t0 + i)) marked |= 1u << i;
+    return marked;
+  };
   for (int set = 0; set < view.n_sets; ++set) {
     const int64_t base = set * view.set_stride + view.first;
-    const auto own = [&](int64_t t) {
-      return t < view.n && view.status[base + t] != static_cast<uint8_t>(TokenStatus::kRedundant);
-    };
-    const bool own0 = own(t0), own1 = own(t0 + 1);
+    const uint32_t own = mark([&](int64_t t) {
+      return view.status[base + t] != static_cast<uint8_t>(TokenStatus::kRedundant);
+    });
     const int before = keep.n_clusters[set];
-    const Ranks ranks = rank_marked(own0, own1, shared);
-    if (own0) view.cluster[base + t0] = before + ranks.first;
-    if (own1) view.cluster[base + t0 + 1] = before + ranks.second;
+    const Ranks ranks = rank_marked(own, shared);
+    for (int i = 0; i < kPerThread; ++i)
+      if ((own >> i & 1) != 0) view.cluster[base + t0 + i] = before + ranks.of(own, i);
     __syncthreads();
-    for (int64_t t = t0; t < t0 + 2 && t < view.n; ++t)
-      if (!own(t))
-        view.cluster[base + t] = view.cluster[set * view.set_stride + view.owner[base + t]];
+    for (int i = 0; i < kPerThread && t0 + i < view.n; ++i)
+      if ((own >> i & 1) == 0)
+        view.cluster[base + t0 + i] =
+            view.cluster[set * view.set_stride + view.owner[base + t0 + i]];
     if (threadIdx.x == 0) keep.n_clusters[set] = before + ranks.total;
   }
 
-  const auto kept = [&](int64_t t) {
+  const uint32_t kept = mark([&](int64_t t) {
     uint8_t flags = 0;
-    for (int set = 0; t < view.n && set < view.n_sets; ++set) flags |= flags_of(view, set, t);
+    for (int set = 0; set < view.n_sets; ++set) flags |= flags_of(view, set, t);
     return (flags & used) != 0;
-  };
-  const bool kept0 = kept(t0), kept1 = kept(t0 + 1);
+  });
   const int n_before = keep.n_columns[0];
-  const Ranks ranks = rank_marked(kept0, kept1, shared);
-  const auto put = [&](int64_t t, int rank) {
-    keep.sources[rank] = static_cast<int32_t>(t);
+  const Ranks ranks = rank_marked(kept, shared);
+  for (int i = 0; i < kPerThread; ++i) {
+    if ((kept >> i & 1) == 0) continue;
+    const int rank = ranks.of(kept, i);
+    keep.sources[rank] = static_cast<int32_t>(t0 + i);
     const int64_t column = n_before + rank;
-    keep.position[column] = static_cast<int32_t>(view.first + t);
+    keep.position[column] = static_cast<int32_t>(view.first + t0 + i);
     for (int set = 0; set < view.n_sets; ++set)
-      keep.flags[set * view.capacity + column] = flags_of(view, set, t);
-  };
-  if (kept0) put(t0, ranks.first);
-  if (kept1) put(t0 + 1, ranks.second);
+      keep.flags[set * view.capacity + column] = flags_of(view, set, t0 + i);
+  }
   if (threadIdx.x == 0) {
     keep.n_columns[1] = n_before;
     keep.n_columns[0] = n_before + ranks.total;

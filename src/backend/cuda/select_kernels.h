@@ -18,7 +18,7 @@
 
 namespace sluice::cuda {
 
-constexpr int kChunk = 2048;         // tokens decided together
+constexpr int kChunk = 4096;         // tokens decided together
 constexpr int kWords = kChunk / 32;  // of bits, one per token of a chunk
 constexpr int kGramTile = 128;       // rows and columns of a tile
 constexpr int kHopperGramColumns = 256;
