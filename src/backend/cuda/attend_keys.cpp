@@ -130,41 +130,39 @@ CudaKeysAttention::Means CudaKeysAttention::find_means(const DeviceSets& sets, i
 
 void CudaKeysAttention::make_lists(const DeviceSets& sets, const Means& means,
                                    const Queries& queries) {
-  const auto n_lists = static_cast<int64_t>(2 * cache_->sets().size());
+  const auto n_lists = static_cast<int64_t>(cache_->lists().size());
   const auto n_borders = static_cast<int64_t>(queries.borders.size());
   rows_.reserve(context_, n_lists * queries.list_stride);
   bias_.reserve(context_, n_lists * queries.list_stride);
   n_far_.reserve(context_, n_lists * n_borders);
   offsets_ = DeviceArray<int64_t>(context_, std::span<const int64_t>(queries.offsets));
   const DeviceArray<int64_t> borders(context_, std::span<const int64_t>(queries.borders));
-  for (size_t i = 0; i < cache_->sets().size(); ++i)
-    for (const bool exempt_only : {false, true}) {
-      if (!cache_->is_read(i, exempt_only)) continue;
-      const int64_t list = 2 * static_cast<int64_t>(i) + (exempt_only ? 1 : 0);
-      ListArgs args{.exempt_only = exempt_only,
-                    .scale = spec_.scale,
-                    .n_before = cache_->n_clusters(i),
-                    .counts_before = cache_->counts(i),
-                    .exempt_before = cache_->exempt(i),
-                    .first_new = nullptr,
-                    .first = cache_->border(),
-                    .n = means.n,
-                    .next = nullptr,
-                    .counts = nullptr,
-                    .status = sets.status(cache_->sets()[i]) + cache_->border(),
-                    .borders = borders.data(),
-                    .offsets = offsets_.data(),
-                    .n_borders = n_borders,
-                    .list = {rows_.data() + list * queries.list_stride,
-                             bias_.data() + list * queries.list_stride},
-                    .n_far = n_far_.data() + list * n_borders};
-      if (means.n > 0) {
-        args.first_new = means.links[i].first_new.data();
-        args.next = means.links[i].next.data();
-        args.counts = means.links[i].counts.data();
-      }
-      list_far_rows(*context_, args);
+  for (int64_t list = 0; list < n_lists; ++list) {
+    const auto [i, exempt_only] = cache_->lists()[static_cast<size_t>(list)];
+    ListArgs args{.exempt_only = exempt_only,
+                  .scale = spec_.scale,
+                  .n_before = cache_->n_clusters(i),
+                  .counts_before = cache_->counts(i),
+                  .exempt_before = cache_->exempt(i),
+                  .first_new = nullptr,
+                  .first = cache_->border(),
+                  .n = means.n,
+                  .next = nullptr,
+                  .counts = nullptr,
+                  .status = sets.status(cache_->sets()[i]) + cache_->border(),
+                  .borders = borders.data(),
+                  .offsets = offsets_.data(),
+                  .n_borders = n_borders,
+                  .list = {rows_.data() + list * queries.list_stride,
+                           bias_.data() + list * queries.list_stride},
+                  .n_far = n_far_.data() + list * n_borders};
+    if (means.n > 0) {
+      args.first_new = means.links[i].first_new.data();
+      args.next = means.links[i].next.data();
+      args.counts = means.links[i].counts.data();
     }
+    list_far_rows(*context_, args);
+  }
 }
 
 // A few tiles do not fill the device: their keys are shared out.

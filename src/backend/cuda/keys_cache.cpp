@@ -47,15 +47,18 @@ KeysCache::KeysCache(std::shared_ptr<Context> context, const KeysSpec& spec)
       sets_.push_back(head.set);
   }
   std::sort(sets_.begin(), sets_.end());
-  // Two lists to a set: of all clusters, and of exempt ones for window heads.
   std::vector<HeadView> views;
   for (const HeadKeys& head : spec.heads) {
-    const auto index =
-        static_cast<int32_t>(std::find(sets_.begin(), sets_.end(), head.set) - sets_.begin());
-    const bool dense = head.kind == HeadKind::kDense;
-    views.push_back({.set = dense ? -1 : index,
-                     .list = dense ? -1 : 2 * index + (head.kind == HeadKind::kWindow ? 1 : 0),
-                     .far = static_cast<int32_t>(head.far)});
+    HeadView view{.set = -1, .list = -1, .far = static_cast<int32_t>(head.far)};
+    if (head.kind != HeadKind::kDense) {
+      const auto set = std::find(sets_.begin(), sets_.end(), head.set) - sets_.begin();
+      const List list{static_cast<size_t>(set), head.kind == HeadKind::kWindow};
+      const auto at = std::find(lists_.begin(), lists_.end(), list);
+      view.set = static_cast<int32_t>(set);
+      view.list = static_cast<int32_t>(at - lists_.begin());
+      if (at == lists_.end()) lists_.push_back(list);
+    }
+    views.push_back(view);
   }
   heads_ = DeviceArray<HeadView>(context_, std::span<const HeadView>(views));
   n_clusters_.assign(sets_.size(), 0);
@@ -84,13 +87,6 @@ int32_t KeysCache::head_of(size_t index) const {
     if (spec_.heads[head].kind != HeadKind::kDense && spec_.heads[head].set == sets_[index])
       return static_cast<int32_t>(head);
   SLUICE_CHECK(!"a set that no head goes by");
-}
-
-bool KeysCache::is_read(size_t index, bool exempt_only) const {
-  const HeadKind kind = exempt_only ? HeadKind::kWindow : HeadKind::kClusters;
-  return std::any_of(spec_.heads.begin(), spec_.heads.end(), [&](const HeadKeys& head) {
-    return head.kind == kind && head.set == sets_[index];
-  });
 }
 
 TokenRows KeysCache::tokens() const { return {keys_.data(), values_.data(), capacity_, base_}; }

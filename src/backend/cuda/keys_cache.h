@@ -43,8 +43,13 @@ class KeysCache {
   const std::vector<size_t>& sets() const { return sets_; }  // that heads go by, ascending
   const HeadView* heads() const { return heads_.data(); }
   int32_t head_of(size_t set) const;  // any
-  // Whether a head goes by all clusters, or by the exempt ones, of sets()[index].
-  bool is_read(size_t index, bool exempt_only) const;
+  // Rows that heads go by: the clusters of sets()[set], or only the exempt ones, for window heads.
+  struct List {
+    size_t set;
+    bool exempt_only;
+    bool operator==(const List&) const = default;
+  };
+  const std::vector<List>& lists() const { return lists_; }
   int64_t n_tokens() const { return n_tokens_; }
   int64_t border() const { return border_; }  // tokens before it are clusters
   int64_t n_clusters(size_t index) const { return n_clusters_[index]; }  // of sets()[index]
@@ -67,6 +72,7 @@ class KeysCache {
   KeysSpec spec_;
   bool bf16_, has_dense_ = false;
   std::vector<size_t> sets_;
+  std::vector<List> lists_;
   DeviceArray<HeadView> heads_;
 
   int64_t n_tokens_ = 0, base_ = 0, capacity_ = 0;
