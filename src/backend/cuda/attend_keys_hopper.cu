@@ -34,7 +34,7 @@ struct Shared {
   uint64_t keys_here[kStages], keys_used[kStages];
   uint64_t values_here[kStages], values_used[kStages];
   float bias[kStages][kKeys];
-  int32_t rows[2][kKeys];  // of far tiles, in turn; read by those who copy alone
+  int32_t rows[3][kKeys];  // of far tiles, in turn; read by those who copy alone
 };
 
 // A tile of queries and the tiles of keys it sees: far ones, then near ones.
@@ -117,44 +117,48 @@ __device__ void bring_tiles(const KeysView& view, const Work& work, unsigned cha
   };
   read_list(0);
   unsigned char* tiles = memory + S::kQueryBytes;
-  for (int tile = 0; tile < work.n_tiles; ++tile) {
+  const auto bring = [&](int tile, bool values) {
     const int stage = tile % kStages;
-    const bool far = tile < work.far_tiles;
-    const int64_t first_near = int64_t{tile - work.far_tiles} * S::kKeys;
-    const int32_t* rows = shared.rows[tile % 2];
-    const auto bring = [&](bool values) {
-      const __nv_bfloat16* cache = values ? seen.cache_values : seen.cache_keys;
-      const __nv_bfloat16* means = values ? seen.mean_values : seen.mean_keys;
-      const __nv_bfloat16* near = values ? seen.near_values : seen.near_keys;
-      unsigned char* to = tiles + (2 * stage + (values ? 1 : 0)) * S::kTileBytes;
-      if (far)
-        copy_rows<kD, S::kKeys>(to, head_dim, queries, [&](int row) -> const __nv_bfloat16* {
-          const int32_t from = rows[row];
-          if (from == kNoRow) return nullptr;
-          return from >= 0 ? cache + int64_t{from} * head_dim
-                           : means + int64_t{-1 - from} * head_dim;
-        });
-      else
-        copy_rows<kD, S::kKeys>(to, head_dim, queries, [&](int row) -> const __nv_bfloat16* {
-          return first_near + row < work.n_near ? near + (first_near + row) * head_dim : nullptr;
-        });
-      commit_copies();
-    };
-    const uint32_t parity = static_cast<uint32_t>(tile / kStages & 1) ^ 1;
-    wait_barrier(&shared.keys_used[stage], parity);
-    if (far) {
-      if (threadIdx.x < S::kKeys) {
-        shared.rows[tile % 2][threadIdx.x] = next_row;
-        shared.bias[stage][threadIdx.x] = next_bias;
-      }
-      sync_copiers();
-      if (tile + 1 < work.far_tiles) read_list(tile + 1);
+    const __nv_bfloat16* cache = values ? seen.cache_values : seen.cache_keys;
+    const __nv_bfloat16* means = values ? seen.mean_values : seen.mean_keys;
+    const __nv_bfloat16* near = values ? seen.near_values : seen.near_keys;
+    unsigned char* to = tiles + (2 * stage + (values ? 1 : 0)) * S::kTileBytes;
+    if (tile < work.far_tiles) {
+      const int32_t* rows = shared.rows[tile % 3];
+      copy_rows<kD, S::kKeys>(to, head_dim, queries, [&](int row) -> const __nv_bfloat16* {
+        const int32_t from = rows[row];
+        if (from == kNoRow) return nullptr;
+        return from >= 0 ? cache + int64_t{from} * head_dim : means + int64_t{-1 - from} * head_dim;
+      });
+    } else {
+      const int64_t first = int64_t{tile - work.far_tiles} * S::kKeys;
+      copy_rows<kD, S::kKeys>(to, head_dim, queries, [&](int row) -> const __nv_bfloat16* {
+        return first + row < work.n_near ? near + (first + row) * head_dim : nullptr;
+      });
     }
-    bring(false);
-    announce(&shared.keys_here[stage]);
-    wait_barrier(&shared.values_used[stage], parity);
-    bring(true);
-    announce(&shared.values_here[stage]);
+    commit_copies();
+    announce(values ? &shared.values_here[stage] : &shared.keys_here[stage]);
+  };
+  const auto parity = [](int tile) { return static_cast<uint32_t>(tile / kStages & 1) ^ 1; };
+  // A stage of keys is free long before the values beside it: keys are brought a tile ahead.
+  for (int tile = 0; tile <= work.n_tiles; ++tile) {
+    if (tile < work.n_tiles) {
+      const int stage = tile % kStages;
+      wait_barrier(&shared.keys_used[stage], parity(tile));
+      if (tile < work.far_tiles) {
+        if (threadIdx.x < S::kKeys) {
+          shared.rows[tile % 3][threadIdx.x] = next_row;
+          shared.bias[stage][threadIdx.x] = next_bias;
+        }
+        sync_copiers();
+        if (tile + 1 < work.far_tiles) read_list(tile + 1);
+      }
+      bring(tile, false);
+    }
+    if (tile > 0) {
+      wait_barrier(&shared.values_used[(tile - 1) % kStages], parity(tile - 1));
+      bring(tile - 1, true);
+    }
   }
   wait_copies<0>();
   publish_writes();

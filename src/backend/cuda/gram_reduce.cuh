@@ -9,7 +9,7 @@ namespace sluice::cuda {
 __device__ inline Largest none_yet() { return {-INFINITY, -INFINITY, -INFINITY, -1, -1}; }
 
 __device__ inline void insert(Largest& to, float cosine, int32_t column) {
-  if (cosine <= to.third) return;
+  if (!(cosine > to.third)) return;  // nor where a column does not count
   if (cosine > to.first) {
     to.third = to.second;
     to.second = to.first;

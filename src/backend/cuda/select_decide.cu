@@ -148,22 +148,58 @@ struct TokenBits {
   __device__ static TokenBits from(const uint32_t* all) {
     TokenBits bits;
 #pragma unroll
-    for (int i = 0; i < kWords / 32; ++i) bits.words[i] = all[threadIdx.x + 32 * i];
+    for (int i = 0; i < kWords / 32; ++i) bits.words[i] = all[threadIdx.x % 32 + 32 * i];
     return bits;
   }
   __device__ void add(int token) {
 #pragma unroll
     for (int i = 0; i < kWords / 32; ++i)
-      if (token / 32 == static_cast<int>(threadIdx.x) + 32 * i) words[i] |= 1u << token % 32;
+      if (token / 32 == static_cast<int>(threadIdx.x % 32) + 32 * i) words[i] |= 1u << token % 32;
   }
   // Whether any lane has a bit in common with a row of words.
   __device__ bool meets(const uint32_t* row) const {
     uint32_t common = 0;
 #pragma unroll
-    for (int i = 0; i < kWords / 32; ++i) common |= row[threadIdx.x + 32 * i] & words[i];
+    for (int i = 0; i < kWords / 32; ++i) common |= row[threadIdx.x % 32 + 32 * i] & words[i];
     return __any_sync(kAll, common != 0) != 0;
   }
 };
+
+// Words of a set: tokens that are representatives whatever comes, that are compared, and that are
+// inherited.
+enum SureBits { kSureReps, kCompared, kInherited, kSureBits };
+
+__global__ void gather_sure(const __grid_constant__ ChunkView view) {
+  const int64_t t = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  const int set = static_cast<int>(blockIdx.y);
+  const bool compared = t < view.n && view.exempt[t] == 0;
+  const uint32_t words[kSureBits] = {
+      __ballot_sync(kAll, compared && view.verdict[set * view.n + t] == kFree),
+      __ballot_sync(kAll, compared),
+      __ballot_sync(kAll, compared && view.inherited[set * view.n + t] != 0)};
+  if (t % 32 != 0) return;
+  for (int i = 0; i < kSureBits; ++i) view.sure[(set * kSureBits + i) * kWords + t / 32] = words[i];
+}
+
+// A contested token is blocked when a sure representative, or whoever counts in any case, is in its
+// way: that leaves few to be decided in order.
+__global__ void settle_contested(const __grid_constant__ ChunkView view) {
+  const int64_t t = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;
+  const int set = static_cast<int>(blockIdx.y);
+  if (t >= view.n || view.exempt[t] != 0 || view.verdict[set * view.n + t] != kContested) return;
+  const uint32_t* words = view.sure + set * kSureBits * kWords;
+  const uint8_t mask = view.rule.deciding(view.inherited[set * view.n + t] != 0);
+  TokenBits counting = TokenBits::from(words + (mask == kIsAny         ? kCompared
+                                                : mask == kIsInherited ? kInherited
+                                                                       : kSureReps) *
+                                                   kWords);
+  if (mask == kIsKept) {
+    const TokenBits inherited = TokenBits::from(words + kInherited * kWords);
+    for (int i = 0; i < kWords / 32; ++i) counting.words[i] &= inherited.words[i];
+  }
+  const bool blocked = counting.meets(view.conflicts + (set * view.n + t) * kWords);
+  if (blocked && threadIdx.x % 32 == 0) view.verdict[set * view.n + t] = kBlocked;
+}
 
 // One block per set. A token that nothing contests is decided at once; the others in order, by one
 // warp: a token is a representative when no bit of its conflicts is among those that count for it.
@@ -415,6 +451,11 @@ dim3 tokens_by_sets(const ChunkView& view) {
 void judge_chunk(Context& context, const ChunkView& view) {
   judge<<<tokens_by_sets(view), 32 * kWarps, 0, context.stream()>>>(view);
   check_launch("judge");
+  const dim3 whole(kChunk / 256, static_cast<unsigned>(view.n_sets));
+  gather_sure<<<whole, 256, 0, context.stream()>>>(view);
+  check_launch("gather_sure");
+  settle_contested<<<tokens_by_sets(view), 32 * kWarps, 0, context.stream()>>>(view);
+  check_launch("settle_contested");
 }
 
 void resolve_chunk(Context& context, const ChunkView& view) {

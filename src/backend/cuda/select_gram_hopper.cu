@@ -73,42 +73,78 @@ __device__ void bring(const ChunkView& view, const Maps& maps, const Items& item
 
 using Sums = float[2][16][4];  // two halves of the columns
 
-// Columns of a lane: 8 n and one more, counted from its first; place(n, k) in the products.
-template <typename Visit>
-__device__ void for_columns(const Sums& sums, int half, const Visit& visit) {
+// Whose columns count: for an owner, and for what decides a plain token or an inherited one.
+constexpr int kMasks = 3;
+struct Scales {
+  float of[kMasks][kColumns];  // 1 / norm, NaN for columns that do not count
+};
+
+// The warps that multiply wait for each other.
+__device__ void sync_multipliers() {
+  asm volatile("bar.sync 2, %0;\n" ::"n"(32 * kWarps) : "memory");
+}
+
+__device__ void fill_scales(const ChunkView& view, int set, int64_t first, Scales& scales) {
+  sync_multipliers();  // the last ones are read
+  const int c = static_cast<int>(threadIdx.x) - 128;
+  const bool exists = first + c < *view.n_columns;
+  const uint8_t flags = exists ? view.flags[set * view.capacity + first + c] : uint8_t{0};
+  const float scale = exists ? view.column_scale[first + c] : 0.0f;
+  const uint8_t masks[kMasks] = {kIsRep, view.rule.deciding(false), view.rule.deciding(true)};
+#pragma unroll
+  for (int i = 0; i < kMasks; ++i) scales.of[i][c] = (flags & masks[i]) != 0 ? scale : NAN;
+  sync_multipliers();
+}
+
+// The largest of a lane's columns; `scales` and `first` begin at the first of them.
+template <bool kAbsolute>
+__device__ Largest largest_of(const Sums& sums, int half, const float* scales, int first) {
+  Largest best = none_yet();
 #pragma unroll
   for (int part = 0; part < 2; ++part)
 #pragma unroll
-    for (int n = 0; n < 16; ++n)
-#pragma unroll
-      for (int k = 0; k < 2; ++k) visit(part * 128 + n * 8 + k, sums[part][n][2 * half + k]);
+    for (int n = 0; n < 16; ++n) {
+      const int c = part * 128 + n * 8;
+      const float2 scale = *reinterpret_cast<const float2*>(scales + c);
+      const float x = sums[part][n][2 * half] * scale.x, y = sums[part][n][2 * half + 1] * scale.y;
+      insert(best, kAbsolute ? fabsf(x) : x, first + c);
+      insert(best, kAbsolute ? fabsf(y) : y, first + c + 1);
+    }
+  return best;
 }
 
-__device__ void reduce(const ChunkView& view, const Sums& sums, const Item& item, int row) {
+__device__ void reduce(const ChunkView& view, const Sums& sums, const Item& item, int row,
+                       Scales& scales) {
   const int t = static_cast<int>(threadIdx.x) % 4;
-  const int first = static_cast<int>(item.column_tile) * kColumns + 2 * t;
-  const int n_left = *view.n_columns - first;
-  const float* scales = view.column_scale + first;
-  for (int set = 0; set < view.n_sets; ++set)
+  const int first = static_cast<int>(item.column_tile) * kColumns;
+  for (int set = 0; set < view.n_sets; ++set) {
+    if (view.thresholds[set] <= 0) continue;
+    fill_scales(view, set, first, scales);
     for (int decides = 0; decides < 2; ++decides) {
       if (!is_question(view, set, decides == 1)) continue;
-      const uint8_t* flags = view.flags + set * view.capacity + first;
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const Question question = question_of(view, set, decides == 1, row + 8 * half);
+        const int64_t at = row + 8 * half;
+        const Question question = question_of(view, set, decides == 1, at);
         Largest best = none_yet();
-        if (question.asked)
-          for_columns(sums, half, [&](int c, float product) {
-            if (c >= n_left || (flags[c] & question.mask) == 0) return;
-            const float cosine = product * question.scale * scales[c];
-            insert(best, question.absolute ? fabsf(cosine) : cosine, first + c);
-          });
+        if (question.asked) {
+          const bool inherited = view.inherited[set * view.n + at] != 0;
+          const float* mine = scales.of[decides == 0 ? 0 : inherited ? 2 : 1] + 2 * t;
+          best = question.absolute ? largest_of<true>(sums, half, mine, first + 2 * t)
+                                   : largest_of<false>(sums, half, mine, first + 2 * t);
+          // A row of zeros has only zeros.
+          const float scale = question.scale > 0 ? question.scale : 1.0f;
+          best.first *= scale;
+          best.second *= scale;
+          best.third *= scale;
+        }
         merge_lanes(best);
-        if (t == 0 && row + 8 * half < view.n)
+        if (t == 0 && at < view.n)
           view.largest[((int64_t{set} * 2 + decides) * view.n_splits + item.column_tile) * view.n +
-                       row + 8 * half] = best;
+                       at] = best;
       }
     }
+  }
 }
 
 __device__ void write_local(const ChunkView& view, const Sums& sums, const Item& item, int row) {
@@ -121,14 +157,20 @@ __device__ void write_local(const ChunkView& view, const Sums& sums, const Item&
     if (row + 8 * half >= view.n) continue;
     const float scale = view.scale[row + 8 * half];
     float* to = view.local + int64_t{row + 8 * half} * kChunk + first;
-    for_columns(sums, half, [&](int c, float product) {
-      if (c < n_left) to[c] = product * scale * scales[c];
-    });
+#pragma unroll
+    for (int part = 0; part < 2; ++part)
+#pragma unroll
+      for (int n = 0; n < 16; ++n)
+#pragma unroll
+        for (int k = 0; k < 2; ++k) {
+          const int c = part * 128 + n * 8 + k;
+          if (c < n_left) to[c] = sums[part][n][2 * half + k] * scale * scales[c];
+        }
   }
 }
 
 __device__ void multiply(const ChunkView& view, const Items& items, uint32_t memory,
-                         Barriers& barriers) {
+                         Barriers& barriers, Scales& scales) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int group = static_cast<int>(threadIdx.x) / 128 - 1;  // of warps
   const int warp = static_cast<int>(threadIdx.x) / 32 - 4;    // of those that multiply
@@ -163,7 +205,7 @@ __device__ void multiply(const ChunkView& view, const Items& items, uint32_t mem
     if (item.local)
       write_local(view, sums, item, row);
     else
-      reduce(view, sums, item, row);
+      reduce(view, sums, item, row, scales);
   }
 }
 
@@ -171,6 +213,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     chunk_gram_hopper(const __grid_constant__ ChunkView view, const __grid_constant__ Maps maps) {
   extern __shared__ unsigned char dynamic[];
   __shared__ Barriers barriers;
+  __shared__ __align__(8) Scales scales;
   const uint32_t offset = (1024 - shared_address(dynamic) % 1024) % 1024;
   const Items items = items_of(view);
   if (threadIdx.x == 0) {
@@ -186,7 +229,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     if (threadIdx.x == 0) bring(view, maps, items, dynamic + offset, barriers);
   } else {
     take_registers<232>();
-    multiply(view, items, shared_address(dynamic) + offset, barriers);
+    multiply(view, items, shared_address(dynamic) + offset, barriers, scales);
   }
 }
 

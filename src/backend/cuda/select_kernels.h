@@ -83,6 +83,7 @@ struct ChunkView {
   float* local = nullptr;              // (n, kChunk) cosines with tokens of the chunk before
   Largest* largest = nullptr;          // (n_sets, 2, n_splits, n): of owners, of what decides
   uint32_t* conflicts = nullptr;       // (n_sets, n, kWords) bits: at the threshold
+  uint32_t* sure = nullptr;            // (n_sets, 3, kWords) bits of what needs no order
   uint8_t* verdict = nullptr;          // (n_sets, n)
 
   // Kept columns.

@@ -50,6 +50,7 @@ struct CudaSelector::Chunk {
         local(context, n * kChunk),
         largest(context, n_sets * 2 * n_splits * n),
         conflicts(context, n_sets * n * kWords),
+        sure(context, n_sets * 3 * kWords),
         verdict(context, n_sets * n),
         sources(context, kChunk) {}
   int64_t splits;
@@ -59,7 +60,7 @@ struct CudaSelector::Chunk {
   DeviceArray<uint8_t> inherited;
   DeviceArray<float> local;
   DeviceArray<Largest> largest;
-  DeviceArray<uint32_t> conflicts;
+  DeviceArray<uint32_t> conflicts, sure;
   DeviceArray<uint8_t> verdict;
   DeviceArray<int32_t> sources;
 };
@@ -257,6 +258,7 @@ void CudaSelector::decide_chunk(const Pass& pass, int64_t first, int64_t n, Chun
   view.local = chunk.local.data();
   view.largest = chunk.largest.data();
   view.conflicts = chunk.conflicts.data();
+  view.sure = chunk.sure.data();
   view.verdict = chunk.verdict.data();
   view.columns = columns_.data();
   view.column_scale = column_scale_.data();
