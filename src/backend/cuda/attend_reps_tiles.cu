@@ -12,6 +12,9 @@ constexpr int kThreads = 32 * kWarps;
 constexpr int kRows = 16 * kWarps;
 static_assert(kRows == kRepsTileRows);
 
+// Members behind a tile's first query that are kept at hand; where there are more, memory has them.
+constexpr int kMembers = 1024;
+
 template <int kD>
 struct Sizes {
   static constexpr int kKeys = kD <= 128 ? 64 : 32;
@@ -22,7 +25,8 @@ struct Sizes {
   static constexpr int kNumbers =
       kQueriesStay ? kBuffers + kQueryTile : (kBuffers > kQueryTile ? kBuffers : kQueryTile);
   // Members behind the first query, (kRows, kKeys); counts at it and their logs, (kKeys).
-  static constexpr int kBytes = 2 * kNumbers + (kRows + 2) * kKeys * static_cast<int>(sizeof(int));
+  static constexpr int kBytes =
+      2 * kNumbers + ((kRows + 2) * kKeys + kMembers) * static_cast<int>(sizeof(int));
 };
 
 // What a split leaves of a row: weighted sums, the largest score (times scale and log2(e)) and the
@@ -55,11 +59,26 @@ __device__ void copy_queries(__nv_bfloat16* to, const RepsView& view, const Reps
   }
 }
 
+// The clusters of tokens behind a tile's first query, up to its last.
+struct Members {
+  const int32_t* clusters;
+  int n;
+};
+__device__ Members take_members(const RepsView& view, const RepsTile& tile, int32_t* at_hand) {
+  const auto n = static_cast<int>(tile.last_end - tile.first_end);
+  const int32_t* clusters = view.cluster + tile.first_end;
+  if (n > kMembers) return {clusters, n};
+  for (int i = static_cast<int>(threadIdx.x); i < n; i += kThreads) at_hand[i] = clusters[i];
+  __syncthreads();
+  return {at_hand, n};
+}
+
 // Counts of keys [first, first + kKeys): at the tile's first query, and per query, how many members
 // came since. Returns whether any did. All threads; the caller waits before and after.
 template <int kKeys>
 __device__ bool take_counts(const RepsView& view, const RepsTile& tile, int64_t tile_index,
-                            int64_t first, int64_t n_keys, int* counts, float* logs, int* since) {
+                            const Members& members, int64_t first, int64_t n_keys, int* counts,
+                            float* logs, int* since) {
   if (threadIdx.x < kKeys) {
     const int64_t key = first + threadIdx.x;
     const int count = key < n_keys ? view.counts[tile_index * view.count_stride + key] : 1;
@@ -67,21 +86,20 @@ __device__ bool take_counts(const RepsView& view, const RepsTile& tile, int64_t 
     logs[threadIdx.x] = log2f(static_cast<float>(count));
   }
   bool any = false;
-  const auto is_here = [&](int64_t i) {
-    return view.cluster[i] >= first && view.cluster[i] < first + kKeys;
-  };
-  for (int64_t i = tile.first_end + threadIdx.x; i < tile.last_end; i += kThreads)
-    any |= is_here(i);
+  const auto place = [&](int i) { return static_cast<int64_t>(members.clusters[i]) - first; };
+  const auto is_here = [&](int i) { return place(i) >= 0 && place(i) < kKeys; };
+  for (int i = static_cast<int>(threadIdx.x); i < members.n; i += kThreads) any |= is_here(i);
   if (__syncthreads_or(any ? 1 : 0) == 0) return false;
   for (int i = static_cast<int>(threadIdx.x); i < kRows * kKeys; i += kThreads) since[i] = 0;
   __syncthreads();
-  for (int64_t i = tile.first_end + threadIdx.x; i < tile.last_end; i += kThreads) {
+  for (int i = static_cast<int>(threadIdx.x); i < members.n; i += kThreads) {
     if (!is_here(i)) continue;
     // Queries that end behind the token; they are in order.
     int64_t query = 0;
     for (int64_t step = kRows; step > 0; step /= 2)
-      if (query + step <= tile.n && view.ends[tile.row + query + step - 1] <= i) query += step;
-    for (; query < tile.n; ++query) atomicAdd(since + query * kKeys + view.cluster[i] - first, 1);
+      if (query + step <= tile.n && view.ends[tile.row + query + step - 1] <= tile.first_end + i)
+        query += step;
+    for (; query < tile.n; ++query) atomicAdd(since + query * kKeys + place(i), 1);
   }
   __syncthreads();
   return true;
@@ -194,6 +212,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     commit_copies();
   };
 
+  const Members members = take_members(view, tile, since + kRows * S::kKeys);
   Softmax softmax;
   float sums[kD / 8][4] = {}, kept[2];
   const int64_t row = warp * 16 + lane / 4;
@@ -206,8 +225,8 @@ __global__ void __launch_bounds__(kThreads, 1)
     __syncthreads();
     if (j + 1 < end) start_copy(j + 1, buffer ^ 1);
     const bool grown =
-        view.multiplicity &&
-        take_counts<S::kKeys>(view, tile, tile_index, j * S::kKeys, n_keys, counts, logs, since);
+        view.multiplicity && take_counts<S::kKeys>(view, tile, tile_index, members, j * S::kKeys,
+                                                   n_keys, counts, logs, since);
     const __nv_bfloat16* tile_keys = shared + 2 * buffer * S::kTile;
     float scores[S::kKeys / 8][4] = {};
 #pragma unroll
