@@ -52,13 +52,29 @@ struct KeysSpec {
   int64_t border(int64_t t) const { return near_border(t, window, block); }
 };
 
+// The sets of a layer: in host memory, or those of the selector that chose them, which a device
+// backend reads where they are.
+class SetsOf {
+ public:
+  SetsOf(std::span<const TokenSet> sets) : sets_(sets) {}     // NOLINT: a plain value
+  SetsOf(const std::vector<TokenSet>& sets) : sets_(sets) {}  // NOLINT
+  SetsOf(const Selector& chooser) : chooser_(&chooser) {}     // NOLINT
+
+  const Selector* chooser() const { return chooser_; }  // nullptr: host memory
+  std::span<const TokenSet> host() const { return chooser_ != nullptr ? chooser_->sets() : sets_; }
+
+ private:
+  std::span<const TokenSet> sets_;
+  const Selector* chooser_ = nullptr;
+};
+
 struct AttendKeysArgs {
   ConstTensor queries;  // (n_tokens, n_heads, head_dim)
   ConstTensor keys;     // (n_tokens, n_kv_heads, head_dim), after rotary embedding
   ConstTensor values;   // (n_tokens, n_kv_heads, head_dim)
   // Decided at least up to border(n), n being the tokens taken in after this pass; up to n when
   // not causal.
-  std::span<const TokenSet> sets;
+  SetsOf sets;
   Tensor out;  // (n_tokens, n_heads, head_dim)
 };
 

@@ -35,6 +35,20 @@ void TokenSet::number_clusters(int64_t first) {
     if (status[t] == TokenStatus::kRedundant) cluster[t] = cluster[static_cast<size_t>(owner[t])];
 }
 
+std::vector<uint8_t> membership(const TokenSet& set, int64_t first, int64_t n_tokens) {
+  SLUICE_CHECK(first >= 0 && first + n_tokens <= set.n_tokens());
+  std::vector<uint8_t> flags(static_cast<size_t>(n_tokens));
+  for (int64_t i = 0; i < n_tokens; ++i)
+    flags[static_cast<size_t>(i)] = set.in_set(first + i) ? 1 : 0;
+  return flags;
+}
+
+std::vector<uint8_t> Inherited::flags(int64_t first, int64_t n_tokens) const {
+  if (above_ != nullptr) return membership(above_->sets()[set_], first, n_tokens);
+  SLUICE_CHECK(static_cast<int64_t>(flags_.size()) == n_tokens);
+  return {flags_.begin(), flags_.end()};
+}
+
 double inverse_norm(const ConstTensor& rows, int64_t row) {
   const int64_t n = rows.row_elements();
   const double sum = rows.dtype() == DType::kBF16 ? sum_of_squares(rows.row<BFloat16>(row), n)

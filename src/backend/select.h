@@ -83,12 +83,34 @@ struct TokenSet {
   void number_clusters(int64_t first);
 };
 
+// One flag per token of a pass: whether it is in the set. Tokens [first, first + n_tokens).
+std::vector<uint8_t> membership(const TokenSet& set, int64_t first, int64_t n_tokens);
+
+class Selector;
+
+// Which tokens of a pass the layer before has in its set: as flags in host memory, or as the
+// selector that chose them, which a device backend reads where its sets are.
+class Inherited {
+ public:
+  Inherited(std::span<const uint8_t> flags) : flags_(flags) {}     // NOLINT: a plain value
+  Inherited(const std::vector<uint8_t>& flags) : flags_(flags) {}  // NOLINT
+  Inherited(const Selector& above, size_t set) : above_(&above), set_(set) {}
+
+  const Selector* above() const { return above_; }  // nullptr: flags
+  size_t set() const { return set_; }               // of above()
+  // Of the tokens [first, first + n_tokens), which are the pass.
+  std::vector<uint8_t> flags(int64_t first, int64_t n_tokens) const;
+
+ private:
+  std::span<const uint8_t> flags_;
+  const Selector* above_ = nullptr;
+  size_t set_ = 0;
+};
+
 struct SelectArgs {
   ConstTensor rows;      // (n_tokens, d_model) f32 or compute dtype: what is compared
   ConstTensor residual;  // (n_tokens, d_model) f32: whose norms tell outliers; may be rows
-  // Per tau, (n_tokens): whether the layer before has the token in its set. Empty for
-  // kIndependent and kGreedy.
-  std::vector<std::span<const uint8_t>> inherited;
+  std::vector<Inherited> inherited;  // per tau; empty for kIndependent and kGreedy
 };
 
 class Selector {
@@ -100,10 +122,19 @@ class Selector {
   virtual int64_t bytes() const = 0;  // of rows kept for comparing later tokens
 
   const SelectorSpec& spec() const { return spec_; }
-  const std::vector<TokenSet>& sets() const { return sets_; }  // in the order of spec().taus
+  // How many tokens are decided: known without waiting for a device.
+  virtual int64_t n_decided() const { return sets_.empty() ? 0 : sets_[0].n_tokens(); }
+  // In the order of spec().taus. A device backend brings them here when they are asked for.
+  const std::vector<TokenSet>& sets() const {
+    fetch();
+    return sets_;
+  }
   // Pairs of rows multiplied, all sets together: what this backend did, tiles and second looks
   // included.
-  int64_t products() const { return products_; }
+  int64_t products() const {
+    fetch();
+    return products_;
+  }
   // Pairs decided by their coordinates in spec().basis, and not multiplied.
   int64_t pairs_dropped() const { return pairs_dropped_; }
 
@@ -111,9 +142,13 @@ class Selector {
   explicit Selector(SelectorSpec spec) : spec_(std::move(spec)) {
     SLUICE_CHECK(spec_.basis == nullptr || spec_.basis->d_model() == spec_.d_model);
   }
+  // Brings sets_ and products_ up to date, where they are elsewhere.
+  virtual void fetch() const {}
+
   SelectorSpec spec_;
-  std::vector<TokenSet> sets_;
-  int64_t products_ = 0, pairs_dropped_ = 0;
+  mutable std::vector<TokenSet> sets_;
+  mutable int64_t products_ = 0;
+  int64_t pairs_dropped_ = 0;
 };
 
 // 1 - tau^2: pairs of at least this cosine are redundant.

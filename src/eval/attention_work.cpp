@@ -37,7 +37,7 @@ int64_t clusters_of(HeadKind kind, const TokenSet& set) {
 
 // What a set of tau inherits; nullptr at the first selected layer.
 const TokenSet* inherited_by(double tau, const Selector* above) {
-  return above == nullptr ? nullptr : &above->sets()[nearest_set(above->sets(), tau)];
+  return above == nullptr ? nullptr : &above->sets()[nearest_set(above->spec().taus, tau)];
 }
 
 }  // namespace
@@ -56,7 +56,7 @@ void AttentionWork::add_layer(const LayerWork& layer) {
   const std::vector<TokenSet>& sets = layer.selector->sets();
   for (const HeadPlan& head : layer.plan->heads) {
     const bool clusters = head.kind == HeadKind::kClusters;  // others read exempt tokens at most
-    const TokenSet& set = sets[clusters ? nearest_set(sets, head.tau) : 0];
+    const TokenSet& set = sets[clusters ? nearest_set(layer.selector->spec().taus, head.tau) : 0];
     SLUICE_CHECK(set.n_tokens() == layer.n_tokens);
     keys_ += static_cast<double>(keys_of(*layer.plan, head.kind, set));
     clusters_ += static_cast<double>(clusters_of(head.kind, set));

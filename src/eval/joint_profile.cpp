@@ -74,7 +74,7 @@ class JointProfiler {
   }
 
   void add_window(std::span<const int32_t> tokens, const std::function<void()>& layer_done) {
-    before_.clear();
+    before_.reset();
     cache_.truncate(0);
     model_.observe([&](const AttentionSeen& seen) {
       add_layer(seen);
@@ -111,7 +111,7 @@ class JointProfiler {
   std::vector<std::unique_ptr<Selector>> make_selectors(size_t layer) const {
     const JointOptions& options = profile_.options;
     SelectorSpec spec;
-    spec.rule = before_.empty() ? first_rule(options.rule) : options.rule;
+    spec.rule = before_ == nullptr ? first_rule(options.rule) : options.rule;
     spec.taus = {options.tau};
     spec.d_model = model_.spec().d_model;
     spec.sinks = options.sinks;
@@ -129,7 +129,7 @@ class JointProfiler {
 
   void add_layer(const AttentionSeen& seen) {
     const auto layer = static_cast<size_t>(seen.layer);
-    const auto selectors = make_selectors(layer);
+    auto selectors = make_selectors(layer);
     const ConstTensor& rows =
         profile_.options.space == RowSpace::kNormed ? seen.input : seen.residual;
     auto& samples = samples_[layer];
@@ -137,7 +137,7 @@ class JointProfiler {
     take_turns(kRounds, selectors.size(), [&](size_t way, int round) {
       selectors[way]->reset();
       const double ms =
-          time_ms([&] { extend_from(*selectors[way], before_, rows, seen.residual); });
+          time_ms([&] { extend_from(*selectors[way], before_.get(), rows, seen.residual); });
       if (round >= 0) samples[way].push_back(ms);
     });
     for (const auto& selector : selectors) SLUICE_CHECK(same_sets(*selector, *selectors[0]));
@@ -152,7 +152,7 @@ class JointProfiler {
       add_to(out.ranks[i].dropped_fraction, always);
       add_to(out.ranks[i].dropped_fraction_where_pays, *selectors[2 + 2 * i]);
     }
-    before_ = selectors[0]->sets();
+    before_ = std::move(selectors[0]);
   }
 
   Model& model_;
@@ -160,7 +160,7 @@ class JointProfiler {
   JointProfile profile_;
   std::vector<std::vector<SharedBasis>> bases_;  // (n_layers, ranks)
   std::vector<Samples> samples_;                 // (n_layers)
-  std::vector<TokenSet> before_;                 // of the layer before; first: empty
+  std::unique_ptr<Selector> before_;             // of the layer before; first: none
 };
 
 nlohmann::json times_json(const JointRankTimes& times) {

@@ -82,9 +82,7 @@ class PlanProfiler {
          .sinks = layer.sinks,
          .outlier_ratio = layer.outlier_ratio,
          .want_cosines = true}));
-    const std::span<const TokenSet> inherited =
-        above_ != nullptr ? std::span(above_->sets()) : std::span<const TokenSet>();
-    extend_from(*selectors_.back(), inherited, rows_of(layer, seen), seen.residual);
+    extend_from(*selectors_.back(), above_, rows_of(layer, seen), seen.residual);
     return selectors_.back().get();
   }
 
@@ -94,16 +92,17 @@ class PlanProfiler {
         attention_outputs(model_.backend(), model_.spec(), norms_, seen);
     std::vector<SetFigures> window(to.taus.size());
     for (size_t i = 0; i < to.taus.size(); ++i) {
-      const TokenSet& set = selector.sets()[nearest_set(selector.sets(), to.taus[i])];
-      const TokenSet* before =
-          above_ != nullptr ? &above_->sets()[nearest_set(above_->sets(), to.taus[i])] : nullptr;
+      const TokenSet& set = selector.sets()[nearest_set(selector.spec().taus, to.taus[i])];
+      const TokenSet* before = above_ != nullptr
+                                   ? &above_->sets()[nearest_set(above_->spec().taus, to.taus[i])]
+                                   : nullptr;
       const auto independent =
           model_.backend().make_selector({.rule = SelectRule::kIndependent,
                                           .taus = {to.taus[i]},
                                           .d_model = model_.spec().d_model,
                                           .sinks = chooser_->sinks,
                                           .outlier_ratio = chooser_->outlier_ratio});
-      extend_from(*independent, {}, rows_of(*chooser_, seen), seen.residual);
+      extend_from(*independent, nullptr, rows_of(*chooser_, seen), seen.residual);
       SetFigures& figures = window[i];
       count_set({.set = set,
                  .independent = independent->sets()[0],

@@ -24,7 +24,7 @@ void run_keys(Backend& backend, const BlockShape& shape, const BlockWeights& wei
     input.accelerated->keys(batch).attend({.queries = rows_of(heads.queries, batch, n),
                                            .keys = rows_of(heads.keys, batch, n),
                                            .values = rows_of(heads.values, batch, n),
-                                           .sets = input.accelerated->sets(batch),
+                                           .sets = input.accelerated->chooser(batch),
                                            .out = rows_of(out, batch, n)});
   }
   run_linear(backend, input, BasisInput::kAttentionOutput,

@@ -90,7 +90,7 @@ const Selector& LayerAttention::chooser(int64_t batch) const {
 }
 
 bool LayerAttention::has_tau(int64_t batch) const {
-  return !plan_.tau_auto || !sequences_[static_cast<size_t>(batch)].tried.empty();
+  return !plan_.tau_auto || sequences_[static_cast<size_t>(batch)].tried != nullptr;
 }
 
 const Selector& LayerAttention::decided(int64_t batch) {
@@ -100,7 +100,7 @@ const Selector& LayerAttention::decided(int64_t batch) {
 }
 
 bool LayerAttention::border_is_reached(const Sequence& sequence, int64_t batch) const {
-  return near_border(sequence.n_tokens, plan_.window, plan_.block) > sets(batch)[0].n_tokens();
+  return near_border(sequence.n_tokens, plan_.window, plan_.block) > chooser(batch).n_decided();
 }
 
 const TokenSet& LayerAttention::only_set(int64_t batch) const {
@@ -157,24 +157,22 @@ void LayerAttention::decide(int64_t batch) {
 
 void LayerAttention::extend(int64_t batch, const ConstTensor& rows, const ConstTensor& residual) {
   Sequence& sequence = sequences_[static_cast<size_t>(batch)];
-  std::span<const TokenSet> inherited;
-  if (above_ != nullptr) {
-    above_->decide(batch);
-    inherited = above_->sets(batch);
-  }
+  const Selector* above = above_ != nullptr ? &above_->decided(batch) : nullptr;
   if (!has_tau(batch)) choose_tau(batch, rows, residual);
-  extend_from(*sequence.selector, inherited, rows, residual);
+  extend_from(*sequence.selector, above, rows, residual);
 }
 
 void LayerAttention::choose_tau(int64_t batch, const ConstTensor& rows,
                                 const ConstTensor& residual) {
   Sequence& sequence = sequences_[static_cast<size_t>(batch)];
-  std::span<const TokenSet> above;
-  if (above_ != nullptr) above = above_->sequences_[static_cast<size_t>(batch)].tried;
-  const auto trial = selector_for(sequence, auto_taus());
-  extend_from(*trial, above, rows.rows_from(0, kAutoTokens), residual.rows_from(0, kAutoTokens));
-  sequence.tried = trial->sets();
-  sequence.selector = selector_for(sequence, {auto_tau(sequence.tried, above)});
+  const Selector* above =
+      above_ != nullptr ? above_->sequences_[static_cast<size_t>(batch)].tried.get() : nullptr;
+  sequence.tried = selector_for(sequence, auto_taus());
+  extend_from(*sequence.tried, above, rows.rows_from(0, kAutoTokens),
+              residual.rows_from(0, kAutoTokens));
+  std::span<const TokenSet> sets_above;
+  if (above != nullptr) sets_above = above->sets();
+  sequence.selector = selector_for(sequence, {auto_tau(sequence.tried->sets(), sets_above)});
 }
 
 std::unique_ptr<Selector> LayerAttention::selector_for(const Sequence& sequence,
@@ -206,7 +204,7 @@ ConstTensor LayerAttention::outputs(int64_t batch) const {
 void LayerAttention::reset() {
   for (Sequence& sequence : sequences_) {
     if (sequence.selector != nullptr) sequence.selector->reset();
-    sequence.tried.clear();
+    sequence.tried = nullptr;
     if (sequence.keys != nullptr) sequence.keys->reset();
     if (sequence.reps != nullptr) sequence.reps->reset();
     sequence.n_tokens = sequence.n_waiting = sequence.n_outputs = 0;

@@ -40,13 +40,13 @@ class LayerAttention {
                  int64_t n_batch, LayerAttention* above);
 
   const LayerPlan& plan() const { return plan_; }
-  // The sets in force, of the layer that chose them. In mode `keys` they may end before the last
-  // token, but not before the border of the next one; with tau auto they are empty before
-  // has_tau().
+  // Whoever chose the sets in force. In mode `keys` they may end before the last token, but not
+  // before the border of the next one; with tau auto they are empty before has_tau().
+  const Selector& chooser(int64_t batch) const;
   std::span<const TokenSet> sets(int64_t batch) const { return chooser(batch).sets(); }
   // False as long as tau auto has too few tokens to choose from: every key is near then.
   bool has_tau(int64_t batch) const;
-  // Whoever chose them, with every token decided. Needs has_tau().
+  // The same as chooser(), with every token decided. Needs has_tau().
   const Selector& decided(int64_t batch);
   // The one that all heads of `copy` and `paper` go by; reused sets may be several.
   const TokenSet& only_set(int64_t batch) const;
@@ -73,14 +73,13 @@ class LayerAttention {
     Buffer waiting_rows;                 // of tokens that are not decided yet
     Buffer waiting_residual;             // the same, where norms are needed
     int64_t n_waiting = 0;
-    std::vector<TokenSet> tried;  // with tau auto, once it is chosen: what it was chosen from
+    std::unique_ptr<Selector> tried;  // with tau auto, once it is chosen: what it was chosen by
     std::unique_ptr<KeysAttention> keys;
     std::unique_ptr<RepsAttention> reps;
     Buffer outputs;
     int64_t n_outputs = 0;
   };
 
-  const Selector& chooser(int64_t batch) const;
   // A selector that has seen nothing, for these.
   std::unique_ptr<Selector> selector_for(const Sequence& sequence, std::vector<double> taus) const;
   void choose_tau(int64_t batch, const ConstTensor& rows, const ConstTensor& residual);

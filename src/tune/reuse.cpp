@@ -43,7 +43,8 @@ AttentionPlan with_reuse(AttentionPlan plan, std::span<const int64_t> layers) {
     if (in_force.may_reuse(layer) && std::find(layers.begin(), layers.end(), i) != layers.end()) {
       layer.reuse = true;
       for (HeadPlan& head : layer.heads)
-        if (head.kind == HeadKind::kClusters) head.tau = nearest_tau(in_force.taus(), head.tau);
+        if (head.kind == HeadKind::kClusters)
+          head.tau = in_force.taus()[nearest_set(in_force.taus(), head.tau)];
     }
     in_force.pass(layer);
   }

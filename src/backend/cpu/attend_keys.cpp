@@ -72,7 +72,7 @@ class CpuKeysAttention final : public KeysAttention {
   Head& head_at(int64_t kv_head) { return heads_[static_cast<size_t>(kv_head)]; }
   const TokenSet* set_of(const AttendKeysArgs& args, int64_t kv_head) const {
     const HeadKeys& head = spec_.heads[static_cast<size_t>(kv_head)];
-    return head.kind == HeadKind::kDense ? nullptr : &args.sets[head.set];
+    return head.kind == HeadKind::kDense ? nullptr : &args.sets.host()[head.set];
   }
 
   void check(const AttendKeysArgs& args) const {
@@ -83,9 +83,9 @@ class CpuKeysAttention final : public KeysAttention {
     for (const HeadKeys& head : spec_.heads) {
       if (head.kind == HeadKind::kDense) continue;
       SLUICE_CHECK(spec_.causal || head.kind == HeadKind::kClusters);
-      SLUICE_CHECK(head.set < args.sets.size());
+      SLUICE_CHECK(head.set < args.sets.host().size());
       const int64_t end = n_tokens_ + args.keys.rows();
-      SLUICE_CHECK(args.sets[head.set].n_tokens() >= first_near(end, end));
+      SLUICE_CHECK(args.sets.host()[head.set].n_tokens() >= first_near(end, end));
     }
   }
 

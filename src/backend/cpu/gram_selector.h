@@ -39,7 +39,7 @@ class GramSelector final : public Selector {
     return rule_ == SelectRule::kCascadePaper || spec_.owner != OwnerKind::kEarlier;
   }
   bool inherited(size_t set, int32_t index) const {
-    return inherits(rule_) && pass_->inherited[set][static_cast<size_t>(index)] != 0;
+    return inherits(rule_) && inherited_[set][static_cast<size_t>(index)] != 0;
   }
   double threshold(size_t set) const { return threshold_of(spec_.taus[set]); }
   // No owner is further away.
@@ -80,9 +80,10 @@ class GramSelector final : public Selector {
 
   // One pass.
   const SelectArgs* pass_ = nullptr;
-  size_t first_ = 0;              // token
-  std::vector<double> inverses_;  // (n_tokens) of the pass
-  Indices column_of_;             // (n_tokens) of the pass, -1: none
+  size_t first_ = 0;                             // token
+  std::vector<std::vector<uint8_t>> inherited_;  // per set, (n_tokens) of the pass
+  std::vector<double> inverses_;                 // (n_tokens) of the pass
+  Indices column_of_;                            // (n_tokens) of the pass, -1: none
 
   // One block.
   GramRows rows_;

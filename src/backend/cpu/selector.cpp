@@ -82,9 +82,11 @@ GramSelector::Indices GramSelector::begin_pass(const SelectArgs& args) {
   SLUICE_CHECK(args.rows.row_elements() == spec_.d_model);
   SLUICE_CHECK(!exempt_tokens_.needs_norms() || args.residual.rows() == n);
   SLUICE_CHECK(!inherits(rule_) || args.inherited.size() == sets_.size());
-  for (const auto flags : args.inherited) SLUICE_CHECK(static_cast<int64_t>(flags.size()) == n);
   pass_ = &args;
   first_ = sets_.empty() ? 0 : sets_[0].status.size();
+  inherited_.clear();
+  for (const Inherited& set : args.inherited)
+    inherited_.push_back(set.flags(static_cast<int64_t>(first_), n));
   SLUICE_CHECK(first_ == 0 || !looks_ahead());
   SLUICE_CHECK(columns_.size() == 0 || rows_.source_dtype() == args.rows.dtype());
   inverses_.resize(static_cast<size_t>(n));

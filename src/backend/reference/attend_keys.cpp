@@ -72,7 +72,7 @@ void ReferenceKeysAttention::attend_kv_head(const AttendKeysArgs& args, int64_t 
   const auto tokens = counted_keys(keys_, values_, kv_head, spec_.head_dim);
   const auto is_near = [&](int64_t i, int64_t border) {
     return head.kind == HeadKind::kDense || i >= border ||
-           args.sets[head.set].status[static_cast<size_t>(i)] == TokenStatus::kExempt;
+           args.sets.host()[head.set].status[static_cast<size_t>(i)] == TokenStatus::kExempt;
   };
   const int64_t group = spec_.n_heads / spec_.n_kv_heads;
   std::vector<CountedKey> clusters;
@@ -80,7 +80,7 @@ void ReferenceKeysAttention::attend_kv_head(const AttendKeysArgs& args, int64_t 
   for (int64_t row = 0; row < args.queries.rows(); ++row) {
     const auto [border, end] = range_of(first + row);
     if (head.kind == HeadKind::kClusters && border != border_of_clusters) {
-      clusters = far_clusters(tokens, border, args.sets[head.set], head.far);
+      clusters = far_clusters(tokens, border, args.sets.host()[head.set], head.far);
       border_of_clusters = border;
     }
     std::vector<const CountedKey*> seen;
@@ -100,8 +100,8 @@ void ReferenceKeysAttention::attend(const AttendKeysArgs& args) {
   for (const HeadKeys& head : spec_.heads) {
     if (head.kind == HeadKind::kDense) continue;
     SLUICE_CHECK(spec_.causal || head.kind == HeadKind::kClusters);
-    SLUICE_CHECK(head.set < args.sets.size());
-    SLUICE_CHECK(args.sets[head.set].n_tokens() >= range_of(keys_.size()).border);
+    SLUICE_CHECK(head.set < args.sets.host().size());
+    SLUICE_CHECK(args.sets.host()[head.set].n_tokens() >= range_of(keys_.size()).border);
   }
   for (int64_t kv_head = 0; kv_head < spec_.n_kv_heads; ++kv_head)
     attend_kv_head(args, first, kv_head);

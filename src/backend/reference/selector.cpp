@@ -89,8 +89,7 @@ void ReferenceSelector::take_in(const SelectArgs& args) {
   if (!inherits(spec_.rule)) return;
   SLUICE_CHECK(args.inherited.size() == sets_.size());
   for (size_t i = 0; i < sets_.size(); ++i) {
-    const auto flags = args.inherited[i];
-    SLUICE_CHECK(static_cast<int64_t>(flags.size()) == args.rows.rows());
+    const auto flags = args.inherited[i].flags(n_before, args.rows.rows());
     inherited_[i].insert(inherited_[i].end(), flags.begin(), flags.end());
   }
 }

@@ -11,6 +11,7 @@ class GivenSets : public Selector {
  public:
   GivenSets(SelectRule rule, std::vector<TokenSet> sets, int64_t products)
       : Selector({.rule = rule, .taus = {}}) {
+    for (const TokenSet& set : sets) spec_.taus.push_back(set.tau);
     sets_ = std::move(sets);
     products_ = products;
   }

@@ -10,8 +10,7 @@ namespace {
 using test::small_set;
 
 TEST(NearestSet, IsTheOneOfNearestTauAndOfEqualsTheSmaller) {
-  const std::vector<TokenSet> sets = {small_set("r", 0.75), small_set("r", 0.25),
-                                      small_set("r", 0.5)};
+  const std::vector<double> sets = {0.75, 0.25, 0.5};
   EXPECT_EQ(nearest_set(sets, 0.0), 1u);
   EXPECT_EQ(nearest_set(sets, 0.5), 2u);
   EXPECT_EQ(nearest_set(sets, 0.6), 2u);
@@ -34,13 +33,26 @@ TEST(Membership, FlagsRepresentativesAndExemptTokensOfThePass) {
   EXPECT_THROW(membership(set, 4, 3), InternalError);
 }
 
+// Sets of a layer before.
+class Above final : public Selector {
+ public:
+  explicit Above(std::vector<TokenSet> sets) : Selector({}) {
+    for (const TokenSet& set : sets) spec_.taus.push_back(set.tau);
+    sets_ = std::move(sets);
+  }
+  void extend(const SelectArgs&) override {}
+  void reset() override {}
+  int64_t bytes() const override { return 0; }
+};
+
 // Remembers what it was given, and decides nothing.
 class Recorder final : public Selector {
  public:
   explicit Recorder(SelectorSpec spec) : Selector(std::move(spec)) {}
   void extend(const SelectArgs& args) override {
     inherited.clear();
-    for (const auto flags : args.inherited) inherited.emplace_back(flags.begin(), flags.end());
+    for (const Inherited& set : args.inherited)
+      inherited.push_back(set.flags(n_decided(), args.rows.rows()));
     sets_.resize(spec_.taus.size());
     for (TokenSet& set : sets_)
       set.status.resize(set.status.size() + static_cast<size_t>(args.rows.rows()));
@@ -53,13 +65,13 @@ class Recorder final : public Selector {
 TEST(ExtendFrom, HandsEachTauTheFlagsOfItsNearestSetPassByPass) {
   Recorder selector({.rule = SelectRule::kCascadeCover, .taus = {0.5, 0.2}, .d_model = 1});
   const std::vector<float> values(4);
-  std::vector<TokenSet> above = {small_set("rr.", 0.3), small_set("r..", 0.6)};
+  const Above three_above({small_set("rr.", 0.3), small_set("r..", 0.6)});
   const ConstTensor three(values.data(), DType::kF32, {3, 1});
-  extend_from(selector, above, three, three);
+  extend_from(selector, &three_above, three, three);
   EXPECT_EQ(selector.inherited, (std::vector<std::vector<uint8_t>>{{1, 0, 0}, {1, 1, 0}}));
-  above = {small_set("rr..", 0.3), small_set("r..r", 0.6)};
+  const Above four_above({small_set("rr..", 0.3), small_set("r..r", 0.6)});
   const ConstTensor one(values.data(), DType::kF32, {1, 1});
-  extend_from(selector, above, one, one);
+  extend_from(selector, &four_above, one, one);
   EXPECT_EQ(selector.inherited, (std::vector<std::vector<uint8_t>>{{1}, {0}}));
 }
 
@@ -68,7 +80,7 @@ TEST(ExtendFrom, HandsNothingToRulesThatDoNotInherit) {
     Recorder selector({.rule = rule, .taus = {0.5}, .d_model = 1});
     const std::vector<float> values(2);
     const ConstTensor rows(values.data(), DType::kF32, {2, 1});
-    extend_from(selector, {}, rows, rows);
+    extend_from(selector, nullptr, rows, rows);
     EXPECT_TRUE(selector.inherited.empty());
     EXPECT_EQ(selector.sets()[0].n_tokens(), 2);
   }

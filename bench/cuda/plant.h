@@ -1,0 +1,21 @@
+// Rows of planted redundancy, made on the device: as bench/attention_layer.cpp plants them.
+
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "backend/cuda/device.h"
+#include "core/tensor.h"
+
+namespace sluice::bench {
+
+constexpr double kPlantedTau = 0.5;
+
+// Fills rows (n_tokens, d) bf16: n_reps representatives at even distances, every other token around
+// a random earlier one, at cosines from 0.995 down to 0.76. Returns the set that a layer before
+// might have had: a fortieth of the representatives is missing, as many others stand in it.
+std::vector<uint8_t> plant_rows(cuda::Context& context, const Tensor& rows, int64_t n_reps);
+void fill_normal(cuda::Context& context, const Tensor& rows, uint32_t seed);
+
+}  // namespace sluice::bench

@@ -1,0 +1,262 @@
+// Mode `keys` on the matrix units: a tile of queries that share a border goes over the rows in
+// force at it, gathered through their list, and over the near tokens, with one running softmax.
+
+#include "backend/cuda/keys_tile.cuh"
+
+namespace sluice::cuda {
+namespace {
+
+constexpr int kWarps = 8;
+constexpr int kThreads = 32 * kWarps;
+constexpr int kRows = 16 * kWarps;
+static_assert(kRows == kKeysTileRows);
+
+template <int kD>
+struct Sizes {
+  static constexpr int kKeys = kD <= 128 ? 64 : 32;
+  static constexpr bool kQueriesStay = kD > 128;         // in shared memory, for want of registers
+  static constexpr int kTile = kKeys * kTileStride<kD>;  // numbers, of keys or of values
+  static constexpr int kQueryTile = kRows * kTileStride<kD>;
+  static constexpr int kBuffers = 4 * kTile;  // two of each
+  static constexpr int kNumbers =
+      kQueriesStay ? kBuffers + kQueryTile : (kBuffers > kQueryTile ? kBuffers : kQueryTile);
+  static constexpr int kBytes = 2 * kNumbers + 2 * kKeys * static_cast<int>(sizeof(float));
+};
+
+// What a split leaves of a row: weighted sums, the largest score (times scale and log2(e)) and the
+// total of the weights. (n_tiles, n_kv_heads, kRows, n_splits), and head_dim for the sums.
+struct Parts {
+  float* sums;
+  float* largest;
+  float* total;
+};
+
+// Starts copying far rows [first, first + kRows) and puts their biases beside them.
+template <int kD, int kKeys>
+__device__ void copy_far(__nv_bfloat16* keys, __nv_bfloat16* values, float* bias,
+                         const SeenKeys& seen, int64_t first, int head_dim) {
+  constexpr int kChunks = kD / 8;
+#pragma unroll
+  for (int i = static_cast<int>(threadIdx.x); i < kKeys * kChunks; i += kThreads) {
+    const int row = i / kChunks, column = i % kChunks * 8;
+    const bool exists = first + row < seen.n_far && column < head_dim;
+    const int32_t from = exists ? seen.rows[first + row] : 0;
+    const int64_t at =
+        exists ? int64_t{from >= 0 ? from : -1 - from} * head_dim + column : int64_t{0};
+    const int to = row * kTileStride<kD> + column;
+    copy_async(keys + to, (from >= 0 ? seen.cache_keys : seen.mean_keys) + at, exists);
+    copy_async(values + to, (from >= 0 ? seen.cache_values : seen.mean_values) + at, exists);
+  }
+  if (threadIdx.x < kKeys)
+    bias[threadIdx.x] =
+        first + threadIdx.x < seen.n_far ? seen.bias[first + threadIdx.x] : -INFINITY;
+}
+
+template <int kD>
+__device__ void load_query(uint32_t (&to)[4], const __nv_bfloat16* queries, int column) {
+  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+  const int row = warp * 16 + lane / 8 % 2 * 8 + lane % 8;
+  load_matrices(to, queries + row * kTileStride<kD> + column + lane / 16 * 8);
+}
+
+// Row r of a tile is token r / group, head kv_head * group + r % group.
+template <int kD>
+__device__ void copy_queries(__nv_bfloat16* to, const KeysView& view, const QueryTile& tile,
+                             int64_t kv_head, int64_t group, int64_t n_rows) {
+  constexpr int kChunks = kD / 8;
+  const auto* queries = reinterpret_cast<const __nv_bfloat16*>(view.queries);
+  for (int i = static_cast<int>(threadIdx.x); i < kRows * kChunks; i += kThreads) {
+    const int row = i / kChunks, column = i % kChunks * 8;
+    const bool exists = row < n_rows && column < view.head_dim;
+    const int64_t at = (tile.row + row / group) * view.query_stride +
+                       (kv_head * group + row % group) * view.head_dim + column;
+    copy_async(to + row * kTileStride<kD> + column, queries + (exists ? at : 0), exists);
+  }
+}
+
+template <int kD>
+__device__ void store_rows(const KeysView& view, const Parts& parts, const float (&sums)[kD / 8][4],
+                           const Softmax& softmax, const QueryTile& tile, int64_t tile_index,
+                           int64_t kv_head, int split, int64_t n_rows) {
+  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+  const int g = lane / 4, t = lane % 4;
+  const int64_t group = view.n_heads / view.n_kv_heads;
+  auto* out = reinterpret_cast<__nv_bfloat16*>(view.out);
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int64_t r = warp * 16 + g + 8 * half;
+    if (r >= n_rows) continue;
+    if (view.n_splits == 1) {
+      const float inverse = 1 / softmax.total[half];
+      __nv_bfloat16* row = out + (tile.row + r / group) * view.out_stride +
+                           (kv_head * group + r % group) * view.head_dim;
+#pragma unroll
+      for (int n = 0; n < kD / 8; ++n)
+        if (n * 8 < view.head_dim)
+          *reinterpret_cast<uint32_t*>(row + n * 8 + 2 * t) =
+              narrowed(sums[n][2 * half] * inverse, sums[n][2 * half + 1] * inverse);
+      continue;
+    }
+    const int64_t at =
+        ((tile_index * view.n_kv_heads + kv_head) * kRows + r) * view.n_splits + split;
+#pragma unroll
+    for (int n = 0; n < kD / 8; ++n)
+      if (n * 8 < view.head_dim)
+        for (int i = 0; i < 2; ++i)
+          parts.sums[at * view.head_dim + n * 8 + 2 * t + i] = sums[n][2 * half + i];
+    if (t == 0) {
+      parts.largest[at] = softmax.largest[half] * (view.scale * kLog2E);
+      parts.total[at] = softmax.total[half];
+    }
+  }
+}
+
+template <int kD>
+__global__ void __launch_bounds__(kThreads, 1)
+    keys_tiles(const __grid_constant__ KeysView view, Parts parts) {
+  using S = Sizes<kD>;
+  extern __shared__ __align__(16) __nv_bfloat16 shared[];
+  auto* biases = reinterpret_cast<float*>(shared + S::kNumbers);
+  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+  const auto head_dim = static_cast<int>(view.head_dim);
+  const int split = static_cast<int>(blockIdx.x % view.n_splits);
+  // Late queries see most keys: they go first, so that the last blocks are short.
+  const int64_t tile_index = view.n_tiles - 1 - blockIdx.x / view.n_splits;
+  const int64_t kv_head = blockIdx.y, group = view.n_heads / view.n_kv_heads;
+  const QueryTile tile = view.tiles[tile_index];
+  const int64_t n_rows = tile.n * group;
+  const SeenKeys seen = keys_of(view, tile, kv_head);
+
+  const int64_t n_near = seen.near_end > seen.near_begin ? seen.near_end - seen.near_begin : 0;
+  const int64_t far_tiles = (seen.n_far + S::kKeys - 1) / S::kKeys;
+  const int64_t all_tiles = far_tiles + (n_near + S::kKeys - 1) / S::kKeys;
+  const int64_t begin = all_tiles * split / view.n_splits;
+  const int64_t end = all_tiles * (split + 1) / view.n_splits;
+
+  __nv_bfloat16* query_tile = S::kQueriesStay ? shared + S::kBuffers : shared;
+  copy_queries<kD>(query_tile, view, tile, kv_head, group, n_rows);
+  commit_copies();
+  uint32_t query[S::kQueriesStay ? 1 : kD / 16][4];
+  if constexpr (!S::kQueriesStay) {
+    wait_copies<0>();
+    __syncthreads();
+#pragma unroll
+    for (int k = 0; k < kD / 16; ++k) load_query<kD>(query[k], query_tile, k * 16);
+    __syncthreads();
+  }
+  const auto start_copy = [&](int64_t j, int buffer) {
+    __nv_bfloat16* keys = shared + 2 * buffer * S::kTile;
+    if (j < far_tiles) {
+      copy_far<kD, S::kKeys>(keys, keys + S::kTile, biases + buffer * S::kKeys, seen, j * S::kKeys,
+                             head_dim);
+    } else {
+      const int64_t first = (j - far_tiles) * S::kKeys;
+      copy_tile<kD, S::kKeys, kThreads>(keys, seen.near_keys, head_dim, first, n_near, head_dim);
+      copy_tile<kD, S::kKeys, kThreads>(keys + S::kTile, seen.near_values, head_dim, first, n_near,
+                                        head_dim);
+    }
+    commit_copies();
+  };
+
+  Softmax softmax;
+  float sums[kD / 8][4] = {}, kept[2];
+  const float factor = view.scale * kLog2E;
+  const int64_t row = warp * 16 + lane / 4;
+  const int64_t first_position = view.first_position + tile.row;
+  const int64_t positions[2] = {first_position + row / group, first_position + (row + 8) / group};
+  const int64_t warp_first = first_position + warp * 16 / group;
+  const int64_t warp_last = first_position + (warp * 16 + 15) / group;
+  if (begin < end) start_copy(begin, 0);
+  int buffer = 0;
+  for (int64_t j = begin; j < end; ++j, buffer ^= 1) {
+    wait_copies<0>();
+    __syncthreads();
+    if (j + 1 < end) start_copy(j + 1, buffer ^ 1);
+    if (warp * 16 >= n_rows) continue;
+    const bool far = j < far_tiles;
+    const int64_t first_key = seen.near_begin + (j - far_tiles) * S::kKeys;
+    if (!far && view.causal && first_key > warp_last) continue;
+    const __nv_bfloat16* keys = shared + 2 * buffer * S::kTile;
+    float scores[S::kKeys / 8][4] = {};
+#pragma unroll
+    for (int k = 0; k < kD / 16; ++k) {
+      if constexpr (S::kQueriesStay) {
+        uint32_t again[4];
+        load_query<kD>(again, query_tile, k * 16);
+        add_scores<kD>(scores, again, keys, 0, k * 16);
+      } else {
+        add_scores<kD>(scores, query[k], keys, 0, k * 16);
+      }
+    }
+    if (far)
+      add_bias(scores, biases + buffer * S::kKeys);
+    else if (first_key + S::kKeys > seen.near_end ||
+             (view.causal && first_key + S::kKeys - 1 > warp_first))
+      mask_near(scores, first_key, seen.near_end, view.causal, positions);
+    take_scores(softmax, scores, factor, kept);
+    scale_sums(sums, kept);
+    add_values<kD>(sums, scores, keys + S::kTile, 0);
+  }
+  add_lanes(softmax);
+  store_rows<kD>(view, parts, sums, softmax, tile, tile_index, kv_head, split, n_rows);
+}
+
+// One block to a row of a tile, one thread to a column.
+__global__ void put_keys_together(const __grid_constant__ KeysView view, Parts parts) {
+  const int64_t tile_index = blockIdx.x / kRows, r = blockIdx.x % kRows, kv_head = blockIdx.y;
+  const QueryTile tile = view.tiles[tile_index];
+  const int64_t group = view.n_heads / view.n_kv_heads, column = threadIdx.x;
+  if (r >= tile.n * group || column >= view.head_dim) return;
+  const int64_t first = ((tile_index * view.n_kv_heads + kv_head) * kRows + r) * view.n_splits;
+  float largest = -INFINITY, total = 0, sum = 0;
+  for (int64_t i = 0; i < view.n_splits; ++i) largest = fmaxf(largest, parts.largest[first + i]);
+  for (int64_t i = 0; i < view.n_splits; ++i) {
+    const float part = exp2_fast(parts.largest[first + i] - largest);
+    total += parts.total[first + i] * part;
+    sum += parts.sums[(first + i) * view.head_dim + column] * part;
+  }
+  const float value[1] = {sum / total};
+  store<1>(RowsView{view.out, view.out_stride, true}, tile.row + r / group,
+           (kv_head * group + r % group) * view.head_dim + column, value);
+}
+
+template <int kD>
+void launch(Context& context, const KeysView& view, const Parts& parts) {
+  constexpr int kBytes = Sizes<kD>::kBytes;
+  check(cudaFuncSetAttribute(keys_tiles<kD>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes),
+        "attention's shared memory");
+  const dim3 grid(static_cast<unsigned>(view.n_tiles * view.n_splits),
+                  static_cast<unsigned>(view.n_kv_heads));
+  keys_tiles<kD><<<grid, kThreads, kBytes, context.stream()>>>(view, parts);
+  check_launch("keys_tiles");
+}
+
+}  // namespace
+
+void attend_keys_tiles(const std::shared_ptr<Context>& context, const KeysView& view) {
+  Parts parts{};
+  DeviceArray<float> memory;
+  if (view.n_splits > 1) {
+    const int64_t n = view.n_tiles * view.n_kv_heads * kRows * view.n_splits;
+    memory = DeviceArray<float>(context, n * (view.head_dim + 2));
+    parts.sums = memory.data();
+    parts.largest = parts.sums + n * view.head_dim;
+    parts.total = parts.largest + n;
+  }
+  if (view.head_dim <= 64)
+    launch<64>(*context, view, parts);
+  else if (view.head_dim <= 96)
+    launch<96>(*context, view, parts);
+  else if (view.head_dim <= 128)
+    launch<128>(*context, view, parts);
+  else
+    launch<256>(*context, view, parts);
+  if (view.n_splits == 1) return;
+  const dim3 grid(static_cast<unsigned>(view.n_tiles * kRows),
+                  static_cast<unsigned>(view.n_kv_heads));
+  put_keys_together<<<grid, static_cast<unsigned>(round_up(view.head_dim, 32)), 0,
+                      context->stream()>>>(view, parts);
+  check_launch("put_keys_together");
+}
+
+}  // namespace sluice::cuda

@@ -1,0 +1,154 @@
+// What the selector asks of the device, and what the kernels share. docs/algorithm.md, sections 1
+// and 2.
+//
+// Tokens are decided in chunks. A chunk's rows are multiplied with the columns kept from all tokens
+// before, tile by tile, and each row keeps its three largest cosines per split of the columns; the
+// chunk's products with itself are small enough to be written out. bf16 products err by less than
+// `slack`: what lies nearer to a threshold, or to another candidate, is summed in float64, and what
+// even that leaves open, in the order that defines it. So sets and owners are the reference's.
+//
+// Operations per chunk: 2 d n (K + n / 2) for n rows and K columns, all on matrix units; bytes:
+// 2 d (K + n) from memory once, from L2 again for each of n / 128 row tiles.
+
+#pragma once
+
+#include "backend/cuda/device.h"
+#include "backend/select.h"
+#include "core/tensor.h"
+
+namespace sluice::cuda {
+
+constexpr int kChunk = 4096;         // tokens decided together
+constexpr int kWords = kChunk / 32;  // of bits, one per token of a chunk
+constexpr int kGramTile = 128;       // rows and columns of a tile
+constexpr int kHopperGramColumns = 256;
+
+// For whom a column counts, per set.
+enum ColumnFlag : uint8_t {
+  kIsRep = 1,
+  kIsKept = 2,  // representative and inherited
+  kIsInherited = 4,
+  kIsAny = 8,
+};
+
+// What decides a token that is not exempt.
+struct RuleView {
+  bool absolute = false;                       // cosines by size
+  bool fixed = false;                          // inheritance alone
+  uint8_t plain = kIsRep, inherited = kIsRep;  // columns that a token, or an inherited one, is
+                                               // compared with
+
+  __host__ __device__ uint8_t deciding(bool is_inherited) const {
+    return is_inherited ? inherited : plain;
+  }
+  // Whether a token is decided by other columns, or by another size, than its owner.
+  __host__ __device__ bool apart(bool is_inherited) const {
+    return absolute || deciding(is_inherited) != kIsRep;
+  }
+  uint8_t used() const { return static_cast<uint8_t>(kIsRep | (fixed ? 0 : plain | inherited)); }
+};
+RuleView rule_view(SelectRule rule);
+
+// The largest cosines of a row within one split of the columns.
+struct Largest {
+  float first, second, third;
+  int32_t column, second_column;
+};
+
+// Rows as the decision wants them: bf16 rows as they are, but for a power of two, else the f32 ones
+// they came from.
+struct ExactRows {
+  const void* data;
+  int64_t stride;         // in elements
+  const double* inverse;  // 1 / norm, of these very numbers
+};
+
+struct ChunkView {
+  int64_t n = 0, first = 0;   // tokens; position of the first
+  int64_t d = 0, padded = 0;  // of a row, and rounded up for whole tiles
+  int n_sets = 0;
+  // Column tiles s, s + n_splits, … are split s.
+  int n_splits = 1, tile_columns = kGramTile;
+  RuleView rule;
+  double slack = 0;  // that a bf16 product may err by
+  bool bf16 = false, want_cosines = false;
+  const double* thresholds = nullptr;  // (n_sets); 0 for tau 0: every token represents itself
+
+  // The chunk.
+  const uint16_t* rows = nullptr;  // (n, padded) bf16
+  const float* scale = nullptr;    // (n) 1 / norm
+  ExactRows exact{};
+  const uint8_t* exempt = nullptr;     // (n)
+  const uint8_t* inherited = nullptr;  // (n_sets, n)
+  float* local = nullptr;              // (n, kChunk) cosines with tokens of the chunk before
+  Largest* largest = nullptr;          // (n_sets, 2, n_splits, n): of owners, of what decides
+  uint32_t* conflicts = nullptr;       // (n_sets, n, kWords) bits: at the threshold
+  uint32_t* sure = nullptr;            // (n_sets, 3, kWords) bits of what needs no order
+  uint8_t* verdict = nullptr;          // (n_sets, n)
+
+  // Kept columns.
+  const uint16_t* columns = nullptr;  // (n_columns, padded) bf16
+  const float* column_scale = nullptr;
+  ExactRows exact_columns{};
+  const int32_t* position = nullptr;
+  const uint8_t* flags = nullptr;  // (n_sets, capacity)
+  int64_t capacity = 0;
+  const int32_t* n_columns = nullptr;
+
+  // The sets, whole sequences: (n_sets, set_stride).
+  uint8_t* status = nullptr;
+  int32_t* owner = nullptr;
+  int32_t* cluster = nullptr;
+  float* cosine = nullptr;
+  int64_t set_stride = 0;
+};
+
+// What the first look says of a token.
+enum Verdict : uint8_t {
+  kFree = 0,       // nothing in the way
+  kContested = 1,  // tokens of its chunk may be
+  kBlocked = 2,    // an earlier column is
+};
+
+// select_rows.cu
+// 1 / norm of each row, squares summed in index order; out: (rows), 0 for rows of zeros.
+void ordered_inverse_norms(Context& context, const ConstTensor& rows, double* out);
+// bf16 rows for the matrix units: (rows, padded), with 1 / norm of what is written.
+void prepare_rows(Context& context, const ConstTensor& rows, const double* inverse, int64_t padded,
+                  uint16_t* out, float* scale, double* prepared_inverse);
+// Exempt tokens of a pass of n tokens; `state` holds sorted norms and their number, kMedianState
+// doubles, zero for a new sequence. inverse: of residual rows, or nullptr without outliers.
+constexpr int64_t kMedianState = 257;
+void mark_exempt(Context& context, const double* inverse, int64_t first, int64_t n, int64_t sinks,
+                 double ratio, double* state, uint8_t* exempt);
+// flags[i] = whether the token is in the set.
+void mark_members(Context& context, const uint8_t* status, int64_t n, uint8_t* flags);
+
+// select_gram.cu
+void multiply_chunk(Context& context, const ChunkView& view);
+// The same on compute capability 9.0; n_splits is at least the number of column tiles.
+void multiply_chunk_hopper(Context& context, const ChunkView& view);
+
+// select_decide.cu
+void judge_chunk(Context& context, const ChunkView& view);    // verdicts and conflicts
+void resolve_chunk(Context& context, const ChunkView& view);  // statuses, in order of position
+void find_owners(Context& context, const ChunkView& view);
+
+// select_keep.cu
+struct KeepView {
+  ChunkView chunk;
+  uint16_t* columns;
+  float* column_scale;
+  float* exact_columns;  // (capacity, d) f32, or nullptr where the columns are exact
+  double* column_inverse;
+  int32_t* position;
+  uint8_t* flags;
+  int32_t* n_columns;   // now, and before this chunk
+  int32_t* sources;     // (kChunk) tokens of the chunk that are kept
+  int32_t* n_clusters;  // (n_sets)
+  int64_t* products;
+};
+// Numbers the clusters, and keeps what later tokens are compared with.
+void keep_chunk(Context& context, const KeepView& view);
+
+}  // namespace sluice::cuda

@@ -1,0 +1,180 @@
+// Rows made ready for selection: norms, bf16 copies, exempt tokens.
+
+#include <cuda_bf16.h>
+
+#include "backend/cuda/element.cuh"
+#include "backend/cuda/select_kernels.h"
+
+namespace sluice::cuda {
+namespace {
+
+constexpr int kNormRows = 32;  // of a block: a lane of its first warp sums one of them in order
+constexpr int kNormColumns = 128, kNormThreads = 256;
+
+// A norm is part of the definition of a pair, so its sum has an order too: one warp adds, row by
+// lane, while the others fetch what comes next.
+__global__ void inverse_norms(ConstRowsView rows, int64_t n, int64_t d, double* out) {
+  __shared__ float tile[2][kNormRows][kNormColumns + 1];
+  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+  const int64_t first = int64_t{blockIdx.x} * kNormRows;
+  const auto fetch = [&](int64_t column, int buffer, int of, int n_warps) {
+    for (int row = of; row < kNormRows; row += n_warps) {
+      float x[kNormColumns / 32][1] = {};
+#pragma unroll
+      for (int j = 0; j < kNormColumns / 32; ++j) {
+        const int64_t i = column + lane + 32 * j;
+        if (first + row < n && i < d) load<1>(rows, first + row, i, x[j]);
+      }
+#pragma unroll
+      for (int j = 0; j < kNormColumns / 32; ++j) tile[buffer][row][lane + 32 * j] = x[j][0];
+    }
+  };
+  fetch(0, 0, warp, kNormThreads / 32);
+  double sum = 0;
+  int buffer = 0;
+  for (int64_t column = 0; column < d; column += kNormColumns, buffer ^= 1) {
+    __syncthreads();
+    if (warp > 0) {
+      if (column + kNormColumns < d)
+        fetch(column + kNormColumns, buffer ^ 1, warp - 1, kNormThreads / 32 - 1);
+      continue;
+    }
+    // Zeros beyond the end change no sum of squares.
+#pragma unroll 16
+    for (int i = 0; i < kNormColumns; ++i) {
+      const double x = tile[buffer][lane][i];
+      sum = fma(x, x, sum);  // the square is exact, so this rounds as a sum does
+    }
+  }
+  if (warp == 0 && first + lane < n) out[first + lane] = sum > 0 ? 1 / sqrt(sum) : 0.0;
+}
+
+// Rows whose squares could leave the range of f32 are moved into it by a power of two.
+__device__ double range_scale(double inverse) {
+  return inverse > 0x1p-40 && inverse < 0x1p40 ? 1.0 : exp2(static_cast<double>(ilogb(inverse)));
+}
+
+// kN: how many elements a thread takes at a time, 1 or 8.
+template <int kN>
+__global__ void prepare(ConstRowsView rows, const double* inverse, int64_t d, int64_t padded,
+                        RowsView out, float* scale, double* prepared_inverse) {
+  const int64_t row = blockIdx.x;
+  const double inv = inverse[row];
+  const double power = inv > 0 ? range_scale(inv) : 0.0;
+  if (threadIdx.x == 0) {
+    const double rest = inv > 0 ? inv / power : 0.0;
+    scale[row] = static_cast<float>(rest);
+    prepared_inverse[row] = rest;
+  }
+  for (int64_t i = int64_t{threadIdx.x} * kN; i < padded; i += int64_t{blockDim.x} * kN) {
+    float x[kN] = {};
+    if (i < d && inv > 0) load<kN>(rows, row, i, x);
+    if (power != 1)
+      for (int k = 0; k < kN; ++k) x[k] = static_cast<float>(double{x[k]} * power);
+    store<kN>(out, row, i, x);
+  }
+}
+
+constexpr int kMedianTokens = 256;
+static_assert(kMedianState == kMedianTokens + 1);
+
+// The first norms go into a sorted list one by one, thread i holding the i-th; after that the
+// median stands still.
+__global__ void exempt_tokens(const double* inverse, int64_t first, int64_t n, int64_t sinks,
+                              double ratio, double* state, uint8_t* exempt) {
+  const int i = static_cast<int>(threadIdx.x);
+  __shared__ double sorted[kMedianTokens];
+  int count = static_cast<int>(state[kMedianTokens]);
+  if (i < count) sorted[i] = state[i];
+  const auto norm_of = [&](int64_t t) { return inverse[t] > 0 ? 1 / inverse[t] : 0.0; };
+  const auto median = [&] { return (sorted[(count - 1) / 2] + sorted[count / 2]) / 2; };
+  int64_t t = 0;
+  for (; t < n && first + t < sinks; ++t)
+    if (i == 0) exempt[t] = 1;
+  __syncthreads();
+  for (; t < n && count < kMedianTokens; ++t) {
+    const double norm = norm_of(t);
+    const double mine = i < count ? sorted[i] : 0.0;
+    const bool behind = i < count && mine > norm;  // moves up by one
+    const int at = count - __syncthreads_count(behind ? 1 : 0);
+    if (behind) sorted[i + 1] = mine;
+    if (i == 0) sorted[at] = norm;
+    ++count;
+    __syncthreads();
+    if (i == 0) exempt[t] = norm > ratio * median() ? 1 : 0;
+    __syncthreads();
+  }
+  if (i < count) state[i] = sorted[i];
+  if (i == 0) state[kMedianTokens] = count;
+  for (t += i; t < n; t += kMedianTokens) exempt[t] = norm_of(t) > ratio * median() ? 1 : 0;
+}
+
+__global__ void sinks_only(int64_t first, int64_t n, int64_t sinks, uint8_t* exempt) {
+  const int64_t t = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (t < n) exempt[t] = first + t < sinks ? 1 : 0;
+}
+
+__global__ void members(const uint8_t* status, int64_t n, uint8_t* flags) {
+  const int64_t t = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (t >= n) return;
+  const auto s = static_cast<TokenStatus>(status[t]);
+  flags[t] = s == TokenStatus::kRepresentative || s == TokenStatus::kExempt ? 1 : 0;
+}
+
+unsigned blocks(int64_t n, int64_t size) { return static_cast<unsigned>(ceil_div(n, size)); }
+
+}  // namespace
+
+RuleView rule_view(SelectRule rule) {
+  switch (rule) {
+    case SelectRule::kIndependent:
+      return {.absolute = true, .plain = kIsAny, .inherited = kIsAny};
+    case SelectRule::kGreedy:
+      return {};
+    case SelectRule::kCascadeCausal:
+      return {.absolute = true, .plain = kIsKept, .inherited = kIsInherited};
+    case SelectRule::kCascadeCover:
+      return {.inherited = kIsKept};
+    case SelectRule::kFixed:
+      return {.fixed = true};
+    case SelectRule::kCascadePaper:
+      break;
+  }
+  SLUICE_CHECK(!"rule that looks ahead");
+}
+
+void ordered_inverse_norms(Context& context, const ConstTensor& rows, double* out) {
+  inverse_norms<<<blocks(rows.rows(), kNormRows), kNormThreads, 0, context.stream()>>>(
+      view_of(rows), rows.rows(), rows.row_elements(), out);
+  check_launch("inverse_norms");
+}
+
+void prepare_rows(Context& context, const ConstTensor& rows, const double* inverse, int64_t padded,
+                  uint16_t* out, float* scale, double* prepared_inverse) {
+  const RowsView to{reinterpret_cast<std::byte*>(out), padded, true};
+  const auto n = static_cast<unsigned>(rows.rows());
+  if (by_eights(rows))
+    prepare<8><<<n, 256, 0, context.stream()>>>(view_of(rows), inverse, rows.row_elements(), padded,
+                                                to, scale, prepared_inverse);
+  else
+    prepare<1><<<n, 256, 0, context.stream()>>>(view_of(rows), inverse, rows.row_elements(), padded,
+                                                to, scale, prepared_inverse);
+  check_launch("prepare");
+}
+
+void mark_exempt(Context& context, const double* inverse, int64_t first, int64_t n, int64_t sinks,
+                 double ratio, double* state, uint8_t* exempt) {
+  if (inverse == nullptr)
+    sinks_only<<<blocks(n, 256), 256, 0, context.stream()>>>(first, n, sinks, exempt);
+  else
+    exempt_tokens<<<1, kMedianTokens, 0, context.stream()>>>(inverse, first, n, sinks, ratio, state,
+                                                             exempt);
+  check_launch("exempt_tokens");
+}
+
+void mark_members(Context& context, const uint8_t* status, int64_t n, uint8_t* flags) {
+  members<<<blocks(n, 256), 256, 0, context.stream()>>>(status, n, flags);
+  check_launch("members");
+}
+
+}  // namespace sluice::cuda

@@ -1,0 +1,100 @@
+// The selector of this backend: sets and owners are the reference's, and stay on the device.
+
+#pragma once
+
+#include "backend/backend.h"
+#include "backend/cuda/select_kernels.h"
+
+namespace sluice::cuda {
+
+// The sets of a sequence on the device, (n_sets, stride).
+class DeviceSets {
+ public:
+  DeviceSets(std::shared_ptr<Context> context, size_t n_sets)
+      : context_(std::move(context)), n_sets_(static_cast<int64_t>(n_sets)) {}
+
+  void reserve(int64_t n_tokens, int64_t n_used, bool cosines);
+  void upload(std::span<const TokenSet> sets);
+  void download(std::vector<TokenSet>& sets, int64_t n_tokens, bool cosines) const;
+
+  int64_t stride() const { return stride_; }
+  uint8_t* status(size_t set = 0) const { return at(status_, set); }
+  int32_t* owner(size_t set = 0) const { return at(owner_, set); }
+  int32_t* cluster(size_t set = 0) const { return at(cluster_, set); }
+  float* cosine() const { return cosine_.data(); }
+
+ private:
+  template <typename T>
+  T* at(const DeviceArray<T>& array, size_t set) const {
+    return array.data() + static_cast<int64_t>(set) * stride_;
+  }
+
+  std::shared_ptr<Context> context_;
+  int64_t n_sets_, stride_ = 0;
+  DeviceArray<uint8_t> status_;
+  DeviceArray<int32_t> owner_, cluster_;
+  DeviceArray<float> cosine_;
+};
+
+class CudaSelector final : public Selector {
+ public:
+  CudaSelector(std::shared_ptr<Context> context, const SelectorSpec& spec);
+  ~CudaSelector() override;
+
+  void extend(const SelectArgs& args) override;
+  void reset() override;
+  int64_t bytes() const override;
+  int64_t n_decided() const override { return n_tokens_; }
+
+  const DeviceSets& device_sets() const { return device_sets_; }
+  // No set has more clusters; known without waiting for this pass.
+  int64_t most_clusters(size_t set) const { return counts_[1 + set] + (n_tokens_ - n_counted_); }
+
+ protected:
+  void fetch() const override;
+
+ private:
+  struct Pass;
+  struct Chunk;
+
+  bool looks_ahead() const {
+    return spec_.rule == SelectRule::kCascadePaper || spec_.owner != OwnerKind::kEarlier;
+  }
+  bool hopper() const { return context_->compute_capability() == 90; }
+  void extend_on_host(const SelectArgs& args);
+  void begin_pass(const SelectArgs& args, Pass& pass);
+  void decide_chunk(const Pass& pass, int64_t first, int64_t n, Chunk& chunk);
+  void mark_inherited(const SelectArgs& args, Pass& pass);
+  void reserve_columns(int64_t n_more, bool bf16);
+  void take_counts() const;  // waits for the pass before
+  void send_counts();
+
+  std::shared_ptr<Context> context_;
+  int64_t padded_;  // d_model, for whole tiles
+  bool live_;       // a tau is above 0
+  bool bf16_ = false;
+  int64_t n_tokens_ = 0;
+  DeviceSets device_sets_;
+  DeviceArray<double> thresholds_, median_state_;
+  std::unique_ptr<Backend> host_;  // for rules that look ahead
+  std::unique_ptr<Selector> on_host_;
+
+  // Kept columns, room for capacity_.
+  int64_t capacity_ = 0;
+  DeviceArray<uint16_t> columns_;
+  DeviceArray<float> column_scale_, exact_columns_;
+  DeviceArray<double> column_inverse_;
+  DeviceArray<int32_t> position_;
+  DeviceArray<uint8_t> flags_;
+
+  DeviceArray<int32_t> device_counts_;  // columns now and before, then clusters per set
+  DeviceArray<int64_t> device_products_;
+  PinnedBytes arriving_;
+  cudaEvent_t arrived_ = nullptr;
+  mutable bool on_the_way_ = false;
+  mutable std::vector<int64_t> counts_;  // columns, clusters per set; of n_counted_ tokens
+  mutable int64_t n_counted_ = 0, n_fetched_ = 0;
+  int64_t n_sent_ = 0;
+};
+
+}  // namespace sluice::cuda

@@ -1,0 +1,135 @@
+// What only a device does: several chunks of tokens in one pass of selection, and so many tiles of
+// queries that their keys are not split.
+
+#include "parity/keys_case.h"
+#include "parity/select_cases.h"
+
+namespace sluice::test {
+namespace {
+
+// A chunk is 4096 tokens; the cuts fall beside its ends.
+TEST_P(EveryBackend, ManyChunksHaveTheSetsOfTheReference) {
+  const SelectCase c{RowKind::kClusters, 4700, 64, 0.5, 3};
+  for (const SelectRule rule :
+       {SelectRule::kGreedy, SelectRule::kCascadeCover, SelectRule::kCascadeCausal}) {
+    SCOPED_TRACE(static_cast<int>(rule));
+    SelectInputs in = select_inputs(c, dtype(), rule, {0.5, 0.3});
+    in.spec.want_cosines = false;
+    in.spec.sinks = 4;
+    in.spec.outlier_ratio = 8;
+    const auto expected = select(*reference, DType::kF32, in);
+    EXPECT_TRUE(same_sets(select(*backend, dtype(), in), expected));
+    EXPECT_TRUE(same_sets(select(*backend, dtype(), in, {1, 4097}), expected));
+  }
+}
+
+TEST_P(EveryBackend, KeysOfManyTilesAgreeWithTheReference) {
+  constexpr HeadKeys kKinds[] = {{HeadKind::kClusters, FarKey::kCentroid, 0},
+                                 {HeadKind::kClusters, FarKey::kValues, 1},
+                                 {HeadKind::kClusters, FarKey::kOwn, 1},
+                                 {HeadKind::kWindow, FarKey::kCentroid, 0},
+                                 {HeadKind::kDense, FarKey::kCentroid, 0}};
+  std::vector<KeysCase> cases = {
+      {.n_tokens = 333, .head_dim = 64, .n_heads = 30, .n_kv_heads = 30, .window = 32, .block = 16},
+      {.n_tokens = 333,
+       .head_dim = 128,
+       .n_heads = 60,
+       .n_kv_heads = 30,
+       .window = 16,
+       .block = 16},
+      {.n_tokens = 333,
+       .head_dim = 256,
+       .n_heads = 30,
+       .n_kv_heads = 30,
+       .window = 32,
+       .block = 16},
+      {.n_tokens = 333, .head_dim = 80, .n_heads = 90, .n_kv_heads = 30, .window = 0, .block = 16},
+      {.n_tokens = 700,
+       .head_dim = 64,
+       .n_heads = 60,
+       .n_kv_heads = 60,
+       .window = 128,
+       .block = 128},
+      {.n_tokens = 150, .head_dim = 128, .n_heads = 300, .n_kv_heads = 150, .causal = false},
+  };
+  for (KeysCase& c : cases) {
+    SCOPED_TRACE(testing::PrintToString(c));
+    c.set.sinks = c.causal ? 4 : 0;
+    for (int64_t head = 0; head < c.n_kv_heads; ++head) {
+      HeadKeys kind = kKinds[head % 5];
+      if (!c.causal && kind.kind == HeadKind::kWindow) kind.kind = HeadKind::kClusters;
+      c.heads.push_back(kind);
+    }
+    const KeysInputs in(c, dtype());
+    const auto expected = attend_keys(*reference, DType::kF32, c, in);
+    EXPECT_CLOSE(attend_keys(*backend, dtype(), c, in), expected,
+                 keys_bounds(*reference, dtype(), c, in, expected));
+  }
+}
+
+// Two layers that hand their sets on without the host, and attention that reads them where they
+// are.
+TEST_P(EveryBackend, SetsMayStayOnTheDevice) {
+  const SelectCase c{RowKind::kClusters, 700, 64, 0.5, 5};
+  SelectInputs first = select_inputs(c, dtype(), SelectRule::kGreedy, {0.5, 0.3});
+  SelectInputs second = first;
+  second.spec.rule = SelectRule::kCascadeCover;
+  second.rows = random_values(c.n_tokens * c.d_model, 9, dtype(), 0.05f);
+  for (size_t i = 0; i < second.rows.size(); ++i)
+    second.rows[i] = rounded(dtype(), second.rows[i] + first.rows[i]);
+  const KeysCase keys{.n_tokens = 700, .head_dim = 64, .window = 128, .block = 128};
+  KeysInputs in(keys, dtype());
+
+  struct Chosen {
+    std::vector<TokenSet> sets;
+    std::vector<float> attended;
+  };
+  // `at_home`: sets and flags go by way of the host.
+  const auto run = [&](Backend& on, DType type, bool at_home) {
+    const auto above = on.make_selector(first.spec), below = on.make_selector(second.spec);
+    const auto attention = on.make_keys_attention(keys.spec(type));
+    Chosen out;
+    const int64_t width = keys.n_heads * keys.head_dim;
+    for (const auto& [begin, end] : {std::pair<int64_t, int64_t>{0, 600}, {600, 640}, {640, 700}}) {
+      const int64_t n = end - begin;
+      const auto part = [&](const std::vector<float>& all, int64_t columns) {
+        return rows_of(all, columns, begin, end);
+      };
+      extend(*above, on, type, first, begin, end);
+      const DeviceTensor rows(on, type, {n, c.d_model}, part(second.rows, c.d_model));
+      const DeviceTensor residual(on, DType::kF32, {n, c.d_model}, part(second.rows, c.d_model));
+      std::vector<std::vector<uint8_t>> flags;
+      SelectArgs args{.rows = rows.view(), .residual = residual.view(), .inherited = {}};
+      for (size_t i = 0; i < 2; ++i) flags.push_back(membership(above->sets()[i], begin, n));
+      for (size_t i = 0; i < 2; ++i)
+        args.inherited.push_back(at_home ? Inherited(flags[i]) : Inherited(*above, i));
+      below->extend(args);
+      EXPECT_EQ(below->n_decided(), end);
+      const Shape shape{n, keys.n_heads, keys.head_dim};
+      const DeviceTensor q(on, type, shape, part(in.queries, width));
+      const DeviceTensor k(on, type, shape, part(in.keys, width));
+      const DeviceTensor v(on, type, shape, part(in.values, width));
+      const DeviceTensor to = unwritten(on, type, shape);
+      attention->attend({.queries = q.view(),
+                         .keys = k.view(),
+                         .values = v.view(),
+                         .sets = at_home ? SetsOf(below->sets()) : SetsOf(*below),
+                         .out = to.view()});
+      const auto values = to.values();
+      out.attended.insert(out.attended.end(), values.begin(), values.end());
+    }
+    out.sets = below->sets();
+    return out;
+  };
+  const Chosen there = run(*backend, dtype(), false), here = run(*backend, dtype(), true);
+  const Chosen expected = run(*reference, DType::kF32, false);
+  EXPECT_TRUE(same_sets(there.sets, expected.sets));
+  EXPECT_TRUE(same_sets(here.sets, expected.sets));
+  EXPECT_SAME_BITS(there.attended, here.attended);
+  in.sets = expected.sets;
+  EXPECT_CLOSE(there.attended, expected.attended,
+               keys_bounds(*reference, dtype(), keys, in, expected.attended));
+}
+
+}  // namespace
+}  // namespace sluice::test
