@@ -16,21 +16,21 @@ void wait_a_tick() {
 TEST(TimedScope, AddsToItsOwnPart) {
   LayerTimes times;
   {
-    const TimedScope timed(&times.select);
+    const TimedScope timed(&times.select, nullptr);
     wait_a_tick();
   }
   EXPECT_GT(times.select, 0);
   EXPECT_EQ(times.attend, 0);
   const double before = times.select;
   for (double* part : {&times.select, &times.attend}) {
-    const TimedScope timed(part);
+    const TimedScope timed(part, nullptr);
     wait_a_tick();
   }
   EXPECT_GT(times.select, before);
   EXPECT_GT(times.attend, 0);
 }
 
-TEST(TimedScope, WithoutTimesDoesNothing) { const TimedScope timed(nullptr); }
+TEST(TimedScope, WithoutTimesDoesNothing) { const TimedScope timed(nullptr, nullptr); }
 
 }  // namespace
 }  // namespace sluice
