@@ -128,13 +128,13 @@ void run_case(const std::shared_ptr<Context>& context, int64_t n_tokens, int64_t
     cuda::store_kv(
         *context,
         {.keys = keys, .values = values, .n_tokens = n_tokens, .first_position = 0, .cache = kv});
-    cuda::attend_dense(context, {.queries = queries,
-                                 .cache = kv,
-                                 .n_tokens = n_tokens,
-                                 .first_position = 0,
-                                 .causal = true,
-                                 .scale = scale,
-                                 .out = attended});
+    cuda::attend_dense(*context, {.queries = queries,
+                                  .cache = kv,
+                                  .n_tokens = n_tokens,
+                                  .first_position = 0,
+                                  .causal = true,
+                                  .scale = scale,
+                                  .out = attended});
   });
   const TokenSet& set = selector->sets()[0];
   const auto reps = cuda::make_cuda_reps_attention(context, {.n_heads = n_heads,
