@@ -16,6 +16,7 @@ bool aligned(const std::byte* data, int64_t stride) {
 }  // namespace
 
 void attend_dense(Context& context, const AttendDenseArgs& args) {
+  if (args.n_tokens == 0) return;
   const Shape& cache = args.cache.keys.shape();
   const AttendView view{.queries = args.queries.bytes(),
                         .keys = args.cache.keys.bytes(),

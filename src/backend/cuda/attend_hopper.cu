@@ -2,9 +2,8 @@
 // third that has the copy engine bring the keys and values. The scores of one tile are computed
 // while the weights of the one before meet their values. Compiled for compute capability 9.0 alone.
 
-#include <cuda.h>
-
 #include "backend/cuda/attend_tile.cuh"
+#include "backend/cuda/tensor_map.h"
 #include "backend/cuda/wgmma.cuh"
 
 namespace sluice::cuda {
@@ -223,45 +222,6 @@ __global__ void __launch_bounds__(kThreads, 1)
     take_registers<240>();
     attend_warpgroup<kD>(view, memory, barriers, range, q0, head, batch);
   }
-}
-
-// The driver's function that describes tensors to the copy engine, found at run time so that the
-// program starts without a driver.
-using Encode = decltype(&cuTensorMapEncodeTiled);
-Encode find_encode() {
-  void* function = nullptr;
-  cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
-  check(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000,
-                                         cudaEnableDefault, &found),
-        "cuTensorMapEncodeTiled");
-  SLUICE_CHECK(found == cudaDriverEntryPointSuccess && function != nullptr);
-  return reinterpret_cast<Encode>(function);
-}
-
-struct MapShape {
-  const std::byte* data;
-  int64_t sizes[3];    // columns first
-  int64_t strides[2];  // bytes, of the second and the third axis
-  int boxes[2];        // along these
-};
-CUtensorMap make_map(const MapShape& shape) {
-  static const Encode encode = find_encode();
-  CUtensorMap map{};
-  const cuuint64_t sizes[3] = {static_cast<cuuint64_t>(shape.sizes[0]),
-                               static_cast<cuuint64_t>(shape.sizes[1]),
-                               static_cast<cuuint64_t>(shape.sizes[2])};
-  const cuuint64_t strides[2] = {static_cast<cuuint64_t>(shape.strides[0]),
-                                 static_cast<cuuint64_t>(shape.strides[1])};
-  const cuuint32_t box[3] = {64, static_cast<cuuint32_t>(shape.boxes[0]),
-                             static_cast<cuuint32_t>(shape.boxes[1])};
-  const cuuint32_t steps[3] = {1, 1, 1};
-  const CUresult result =
-      encode(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, const_cast<std::byte*>(shape.data), sizes,
-             strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-             CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-  if (result != CUDA_SUCCESS)
-    throw Error("CUDA: the copy engine refuses a tensor (error " + std::to_string(result) + ")");
-  return map;
 }
 
 template <int kD>

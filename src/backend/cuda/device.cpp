@@ -6,6 +6,8 @@
 namespace sluice::cuda {
 namespace {
 
+// Of A100 and Hopper; the gaming and workstation GPUs of their time have 99 KiB.
+constexpr size_t kLeastSharedBytes = size_t{160} << 10;
 constexpr int kOldestCapability = 80;  // Ampere: bf16 matrix instructions, asynchronous copies
 
 std::string mebibytes(size_t bytes) { return std::to_string(bytes >> 20) + " MiB"; }
@@ -61,7 +63,6 @@ Context::Context(int device) {
   check(cudaGetDeviceProperties(&properties, device), "device properties");
   compute_capability_ = 10 * properties.major + properties.minor;
   multiprocessors_ = properties.multiProcessorCount;
-  shared_bytes_ = static_cast<int>(properties.sharedMemPerBlockOptin);
   const std::string capability =
       std::to_string(properties.major) + "." + std::to_string(properties.minor);
   description_ = std::string(properties.name) + ", compute capability " + capability + ", " +
@@ -69,6 +70,12 @@ Context::Context(int device) {
   if (compute_capability_ < kOldestCapability)
     throw Error(std::string(properties.name) + " has compute capability " + capability +
                     ", 8.0 or more is needed",
+                "use --device cpu");
+  if (properties.sharedMemPerBlockOptin < kLeastSharedBytes)
+    throw Error(std::string(properties.name) + " has " +
+                    std::to_string(properties.sharedMemPerBlockOptin >> 10) +
+                    " KiB of shared memory for a block, attention needs " +
+                    std::to_string(kLeastSharedBytes >> 10),
                 "use --device cpu");
   check(cudaSetDevice(device), "choosing the device");
   check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "stream");

@@ -62,7 +62,6 @@ class Context {
 
   int multiprocessors() const { return multiprocessors_; }
   int compute_capability() const { return compute_capability_; }  // 90 for 9.0
-  int shared_bytes() const { return shared_bytes_; }              // that a block may ask for
   const std::string& description() const { return description_; }
 
   // Device memory in the order of the stream, from a pool that keeps what is freed. At least one
@@ -89,7 +88,7 @@ class Context {
   static constexpr int64_t kSlotBytes = int64_t{1} << 20;
   Slot& next_slot();
 
-  int multiprocessors_ = 0, compute_capability_ = 0, shared_bytes_ = 0;
+  int multiprocessors_ = 0, compute_capability_ = 0;
   std::string description_;
   cudaMemPool_t pool_ = nullptr;
   cudaStream_t stream_ = nullptr;

@@ -47,8 +47,6 @@ class CudaSelector final : public Selector {
   int64_t n_decided() const override { return n_tokens_; }
 
   const DeviceSets& device_sets() const { return device_sets_; }
-  // No set has more clusters; known without waiting for this pass.
-  int64_t most_clusters(size_t set) const { return counts_[1 + set] + (n_tokens_ - n_counted_); }
 
  protected:
   void fetch() const override;
