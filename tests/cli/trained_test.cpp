@@ -45,7 +45,7 @@ class Trained : public testing::TestWithParam<const char*> {
 // still tell a working model from a broken one (a wrong mask, position or scale costs more than a
 // nat of 3.1). What a number format may cost is compared on the very same windows.
 TEST_P(Trained, ShortEvalIsNearTheTrainingLoss) {
-  constexpr int kWindows = 20;
+  constexpr int kWindows = 8;
   const double exact = loss(kWindows, "f32");
   const double rounded = loss(kWindows, "bf16");
   EXPECT_NEAR(exact, expected_, 0.10 * expected_);
