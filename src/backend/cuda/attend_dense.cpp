@@ -15,8 +15,16 @@ bool aligned(const std::byte* data, int64_t stride) {
 
 }  // namespace
 
+bool fits_tiles(DType dtype, int64_t head_dim, const ConstTensor& queries, const ConstTensor& out) {
+  const auto fits = [](const ConstTensor& x) {
+    return aligned(x.bytes(), x.rows() <= 1 ? 0 : x.row_stride());
+  };
+  return dtype == DType::kBF16 && head_dim % 8 == 0 && head_dim <= kMostHeadDim && fits(queries) &&
+         fits(out);
+}
+
 void attend_dense(Context& context, const AttendDenseArgs& args) {
-  if (args.n_tokens == 0) return;
+  if (args.queries.rows() == 0) return;
   const Shape& cache = args.cache.keys.shape();
   const AttendView view{.queries = args.queries.bytes(),
                         .keys = args.cache.keys.bytes(),
@@ -44,7 +52,6 @@ void attend_dense(Context& context, const AttendDenseArgs& args) {
     throw Error("heads of " + std::to_string(view.head_dim) + " are more than the " +
                     std::to_string(kMostHeadDim) + " that attention on this device takes",
                 "use --device cpu");
-  if (args.queries.rows() == 0) return;
   const bool tiles = args.queries.dtype() == DType::kBF16 && view.head_dim % 8 == 0 &&
                      aligned(view.queries, view.query_stride) &&
                      aligned(view.out, view.out_stride) && aligned(view.keys, 8) &&

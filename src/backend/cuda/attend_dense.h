@@ -7,6 +7,9 @@
 
 namespace sluice::cuda {
 
+// Whether the matrix units can take queries and hand out answers of that kind.
+bool fits_tiles(DType dtype, int64_t head_dim, const ConstTensor& queries, const ConstTensor& out);
+
 // One call as kernels take it.
 struct AttendView {
   const std::byte* queries;

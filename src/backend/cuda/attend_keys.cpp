@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "backend/cuda/accelerated.h"
+#include "backend/cuda/attend_dense.h"
 #include "backend/cuda/keys_cache.h"
 
 namespace sluice::cuda {
@@ -50,7 +51,6 @@ class CudaKeysAttention final : public KeysAttention {
   Means find_means(const DeviceSets& sets, int64_t end);
   void make_lists(const DeviceSets& sets, const Means& means, const Queries& queries);
   int64_t splits_of(const Queries& queries) const;
-  bool by_tiles(const AttendKeysArgs& args) const;
   int64_t group() const { return spec_.n_heads / spec_.n_kv_heads; }
 
   std::shared_ptr<Context> context_;
@@ -174,16 +174,6 @@ int64_t CudaKeysAttention::splits_of(const Queries& queries) const {
   return std::clamp<int64_t>(wanted, 1, std::max<int64_t>(most, 1));
 }
 
-// Whether the matrix units can take it.
-bool CudaKeysAttention::by_tiles(const AttendKeysArgs& args) const {
-  const auto aligned = [](const ConstTensor& x) {
-    return reinterpret_cast<uintptr_t>(x.bytes()) % 16 == 0 &&
-           (x.rows() <= 1 || x.row_stride() % 8 == 0);
-  };
-  return spec_.dtype == DType::kBF16 && spec_.head_dim % 8 == 0 && spec_.head_dim <= 256 &&
-         aligned(args.queries) && aligned(args.out);
-}
-
 void CudaKeysAttention::attend(const AttendKeysArgs& args) {
   const int64_t n = args.keys.rows(), first = cache_->n_tokens();
   if (n == 0) return;
@@ -240,7 +230,7 @@ void CudaKeysAttention::attend(const AttendKeysArgs& args) {
   view.n_far = n_far_.data();
   view.n_borders = static_cast<int64_t>(queries.borders.size());
   view.n_splits = splits_of(queries);
-  if (!by_tiles(args))
+  if (!fits_tiles(spec_.dtype, spec_.head_dim, args.queries, args.out))
     attend_keys_plain(*context_, view, spec_.dtype == DType::kBF16);
   else if (context_->compute_capability() == 90 && view.n_splits == 1)
     attend_keys_hopper(*context_, view);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "backend/cuda/accelerated.h"
+#include "backend/cuda/attend_dense.h"
 #include "backend/cuda/elements.h"
 #include "backend/cuda/reps_kernels.h"
 
@@ -25,7 +26,6 @@ class CudaRepsAttention final : public RepsAttention {
   int64_t row_bytes() const { return spec_.head_dim * element_bytes(spec_.dtype); }
   void reserve(int64_t n);
   void store(const AttendRepsArgs& args);
-  bool by_tiles(const AttendRepsArgs& args) const;
 
   std::shared_ptr<Context> context_;
   RepsSpec spec_;
@@ -80,15 +80,6 @@ void CudaRepsAttention::store(const AttendRepsArgs& args) {
                                  Tensor(values_.data(), spec_.dtype, shape, Device::kCuda)}});
 }
 
-bool CudaRepsAttention::by_tiles(const AttendRepsArgs& args) const {
-  const auto aligned = [](const ConstTensor& x) {
-    return reinterpret_cast<uintptr_t>(x.bytes()) % 16 == 0 &&
-           (x.rows() <= 1 || x.row_stride() % 8 == 0);
-  };
-  return spec_.dtype == DType::kBF16 && spec_.head_dim % 8 == 0 && spec_.head_dim <= 256 &&
-         aligned(args.queries) && aligned(args.out);
-}
-
 void CudaRepsAttention::attend(const AttendRepsArgs& args) {
   const TokenSet& set = *args.set;
   const int64_t n = args.queries.rows(), n_tokens = set.n_tokens() - args.first_token;
@@ -104,7 +95,7 @@ void CudaRepsAttention::attend(const AttendRepsArgs& args) {
     if (set.status[static_cast<size_t>(args.first_token + i)] != TokenStatus::kRedundant)
       ends.push_back(static_cast<int32_t>(spec_.causal ? i + 1 : n_tokens));
   SLUICE_CHECK(static_cast<int64_t>(ends.size()) == n);
-  const bool tiled = by_tiles(args);
+  const bool tiled = fits_tiles(spec_.dtype, spec_.head_dim, args.queries, args.out);
   const int64_t per_tile = tiled ? kRepsTileRows / group() : 1;
   std::vector<RepsTile> tiles;
   int64_t n_counted = 0;

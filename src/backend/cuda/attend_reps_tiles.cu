@@ -37,13 +37,6 @@ struct Parts {
   float* total;
 };
 
-template <int kD>
-__device__ void load_query(uint32_t (&to)[4], const __nv_bfloat16* queries, int column) {
-  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
-  const int row = warp * 16 + lane / 8 % 2 * 8 + lane % 8;
-  load_matrices(to, queries + row * kTileStride<kD> + column + lane / 16 * 8);
-}
-
 // Row r of a tile is query r / group, head kv_head * group + r % group.
 template <int kD>
 __device__ void copy_queries(__nv_bfloat16* to, const RepsView& view, const RepsTile& tile,

@@ -98,6 +98,14 @@ __device__ inline void as_operand(uint32_t (&a)[4], const float (&low)[4], const
   a[3] = narrowed(high[2], high[3]);
 }
 
+// A warp's 16 rows of a tile of queries, columns [column, column + 16), as the left operand.
+template <int kD>
+__device__ void load_query(uint32_t (&to)[4], const __nv_bfloat16* queries, int column) {
+  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+  const int row = warp * 16 + lane / 8 % 2 * 8 + lane % 8;
+  load_matrices(to, queries + row * kTileStride<kD> + column + lane / 16 * 8);
+}
+
 // scores += queries (16 x 16 columns, as the left operand) times keys [key, key + 8 kN), columns
 // [column, column + 16).
 template <int kD, int kN>
