@@ -36,7 +36,7 @@ SelectInputs plain_inputs(const SelectCase& c, DType dtype, SelectRule rule,
 
 // Chunks are 4096 tokens, or 8192; the cuts fall beside their ends.
 TEST_P(EveryBackend, LongPassesHaveTheSetsOfTheCpu) {
-  const SelectCase c{RowKind::kClusters, 9100, 64, 0.5, 3};
+  const SelectCase c{RowKind::kClusters, 9100, 192, 0.5, 3};
   for (const SelectRule rule :
        {SelectRule::kGreedy, SelectRule::kCascadeCover, SelectRule::kCascadeCausal}) {
     SCOPED_TRACE(static_cast<int>(rule));

@@ -5,7 +5,8 @@
 // `Work` says which tiles there are and what becomes of them:
 //   int64_t n_items()
 //   Tile at(int64_t i)                     // i grows from call to call
-//   void take(const Tile&, const Sums&, int row)   // all warps that multiply; row: a lane's first
+//   void take(const Tile&, const Products&, int row)   // all warps that multiply; row: a lane's
+//   first GramParts parts()                      // memory for parts of items
 
 #pragma once
 
@@ -82,7 +83,36 @@ __device__ inline void multiply_half(Sums& c, uint64_t a, uint64_t b, bool add) 
 
 struct Barriers {
   uint64_t here[kStages], used[kStages];
+  int last_part;
 };
+
+// A block's turn: an item, or a part of its depth. Blocks take whole items in turns; what is left
+// when fewer items than blocks are left is divided among all of them.
+struct Turn {
+  int64_t item;
+  int begin, end;   // steps of kDepth
+  int part, parts;  // of the item
+  int left;         // number among the items that are divided
+};
+constexpr int kMostParts = 6;  // each costs as much as a few steps
+
+// False when there is none left. Rounds count from 0.
+__device__ inline bool turn_at(int64_t n_items, int round, int steps, bool divides, Turn& turn) {
+  const int blocks = static_cast<int>(gridDim.x), block = static_cast<int>(blockIdx.x);
+  const int64_t whole = n_items / blocks * blocks, item = block + int64_t{round} * blocks;
+  turn = {item, 0, steps, 0, 1, 0};
+  if (item < whole) return true;
+  const int n_left = static_cast<int>(n_items - whole);
+  if (item >= whole + blocks || n_left == 0) return false;
+  turn.parts = divides ? min(min(kMostParts, steps), blocks / n_left) : 1;
+  if (block >= n_left * turn.parts) return false;
+  turn.left = block % n_left;
+  turn.part = block / n_left;
+  turn.item = whole + turn.left;
+  turn.begin = steps * turn.part / turn.parts;
+  turn.end = steps * (turn.part + 1) / turn.parts;
+  return true;
+}
 
 // The warps that multiply wait for each other.
 __device__ inline void sync_multipliers() {
@@ -92,9 +122,11 @@ __device__ inline void sync_multipliers() {
 template <typename Work>
 __device__ void bring(Work& work, int steps, unsigned char* memory, Barriers& barriers) {
   int64_t count = 0;
-  for (int64_t i = blockIdx.x; i < work.n_items(); i += gridDim.x) {
-    const Tile tile = work.at(i);
-    for (int step = 0; step < steps; ++step, ++count) {
+  Turn turn;
+  for (int round = 0; turn_at(work.n_items(), round, steps, work.parts().sums != nullptr, turn);
+       ++round) {
+    const Tile tile = work.at(turn.item);
+    for (int step = turn.begin; step < turn.end; ++step, ++count) {
       const auto stage = static_cast<int>(count % kStages);
       uint64_t* here = &barriers.here[stage];
       wait_barrier(&barriers.used[stage], static_cast<uint32_t>(count / kStages & 1) ^ 1);
@@ -109,11 +141,11 @@ __device__ void bring(Work& work, int steps, unsigned char* memory, Barriers& ba
 }
 
 template <bool kHalf>
-__device__ void multiply_tile(Sums& sums, int steps, int64_t& count, uint32_t memory,
+__device__ void multiply_tile(Sums& sums, const Turn& turn, int64_t& count, uint32_t memory,
                               Barriers& barriers) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int group = static_cast<int>(threadIdx.x) / 128 - 1;  // of warps
-  for (int step = 0; step < steps; ++step, ++count) {
+  for (int step = turn.begin; step < turn.end; ++step, ++count) {
     const auto stage = static_cast<int>(count % kStages);
     wait_barrier(&barriers.here[stage], static_cast<uint32_t>(count / kStages & 1));
     const uint32_t rows = memory + stage * kStageBytes + group * 64 * kRowBytes;
@@ -124,18 +156,60 @@ __device__ void multiply_tile(Sums& sums, int steps, int64_t& count, uint32_t me
       const uint64_t a = operand_at(rows + k * 32, 16, kEightRows);
       const uint64_t b = operand_at(columns + k * 32, 16, kEightRows);
       if constexpr (kHalf)
-        multiply_half(sums, a, b, step > 0 || k > 0);
+        multiply_half(sums, a, b, step > turn.begin || k > 0);
       else
-        multiply_whole(sums, a, b, step > 0 || k > 0);
+        multiply_whole(sums, a, b, step > turn.begin || k > 0);
     }
     commit_products();
     // The step before is done when this one is the only one under way.
     wait_products<1>();
-    if (step > 0 && lane == 0) arrive(&barriers.used[(count - 1) % kStages]);
+    if (step > turn.begin && lane == 0) arrive(&barriers.used[(count - 1) % kStages]);
   }
   wait_products<0>();
   hold(sums);
   if (lane == 0) arrive(&barriers.used[(count - 1) % kStages]);
+}
+
+// Products of a lane: columns 8 n + 2 t and 8 n + 2 t + 1, of its first row, then of the row eight
+// below. Those of a divided item are read where its parts lie: the registers that they came from
+// are the matrix unit's own.
+struct InRegisters {
+  const Sums& sums;
+  __device__ float4 operator()(int n) const {
+    return make_float4(sums[n][0], sums[n][1], sums[n][2], sums[n][3]);
+  }
+};
+struct InParts {
+  const float4* first;
+  int parts, n_tiles;
+  __device__ float4 operator()(int n) const {
+    float4 sum = make_float4(0, 0, 0, 0);
+    if (n >= n_tiles) return sum;
+    for (int part = 0; part < parts; ++part) {
+      const float4 more = __ldcg(first + part * kPartSums + n * 256);
+      sum = make_float4(sum.x + more.x, sum.y + more.y, sum.z + more.z, sum.w + more.w);
+    }
+    return sum;
+  }
+};
+
+// Puts a part of an item beside the others; whether it was the last to come.
+__device__ inline bool put_part(const Sums& sums, const Turn& turn, int n_tiles, float4* first,
+                                int32_t* arrived, Barriers& barriers) {
+  float4* mine = first + turn.part * kPartSums;
+#pragma unroll
+  for (int n = 0; n < 32; ++n)
+    if (n < n_tiles)
+      __stcg(mine + n * 256, make_float4(sums[n][0], sums[n][1], sums[n][2], sums[n][3]));
+  __threadfence();
+  sync_multipliers();
+  if (threadIdx.x == 128) {
+    barriers.last_part = atomicAdd(arrived, 1) == turn.parts - 1 ? 1 : 0;
+    if (barriers.last_part != 0) *arrived = 0;  // for the next time
+    __threadfence();
+  }
+  sync_multipliers();
+  return barriers.last_part != 0;
 }
 
 template <typename Work>
@@ -143,14 +217,26 @@ __device__ void multiply(Work& work, int steps, uint32_t memory, Barriers& barri
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int warp = static_cast<int>(threadIdx.x) / 32 - 4;  // of those that multiply
   int64_t count = 0;
-  for (int64_t i = blockIdx.x; i < work.n_items(); i += gridDim.x) {
-    const Tile tile = work.at(i);
+  Turn turn;
+  for (int round = 0; turn_at(work.n_items(), round, steps, work.parts().sums != nullptr, turn);
+       ++round) {
+    const Tile tile = work.at(turn.item);
     Sums sums;
     if (tile.half)
-      multiply_tile<true>(sums, steps, count, memory, barriers);
+      multiply_tile<true>(sums, turn, count, memory, barriers);
     else
-      multiply_tile<false>(sums, steps, count, memory, barriers);
-    work.take(tile, sums, warp * 16 + lane / 4);
+      multiply_tile<false>(sums, turn, count, memory, barriers);
+    const int row = warp * 16 + lane / 4;
+    if (turn.parts == 1) {
+      work.take(tile, InRegisters{sums}, row);
+    } else {
+      const GramParts& parts = work.parts();
+      float4* first =
+          parts.sums + int64_t{turn.left} * turn.parts * kPartSums + (threadIdx.x - 128);
+      const int n_tiles = tile.half ? 16 : 32;
+      if (put_part(sums, turn, n_tiles, first, parts.arrived + turn.left, barriers))
+        work.take(tile, InParts{first, turn.parts, n_tiles}, row);
+    }
   }
 }
 

@@ -7,7 +7,7 @@
 namespace sluice::cuda {
 namespace {
 
-using gram::kColumns, gram::kRows, gram::Sums, gram::Tile;
+using gram::kColumns, gram::kRows, gram::Tile;
 
 constexpr int kRowTiles = kCoverChunk / kRows;
 constexpr int kGroup =
@@ -58,6 +58,7 @@ struct CoverWork {
     __syncthreads();
   }
 
+  __device__ const GramParts& parts() const { return view.chunk.parts; }
   __device__ int64_t n_items() const { return n_kept + shared.before[row_tiles]; }
 
   __device__ Tile at(int64_t item) {
@@ -87,7 +88,8 @@ struct CoverWork {
             kListed};
   }
 
-  __device__ void take(const Tile& tile, const Sums& sums, int row) const;
+  template <typename Products>
+  __device__ void take(const Tile& tile, const Products& products, int row) const;
 };
 
 // Which bits of a word stand for columns before the limit; both count from the word's first column,
@@ -98,7 +100,8 @@ __device__ uint32_t bits_before(int limit) {
 }
 
 template <int kList>
-__device__ void CoverWork<kList>::take(const Tile& tile, const Sums& sums, int row) const {
+template <typename Products>
+__device__ void CoverWork<kList>::take(const Tile& tile, const Products& products, int row) const {
   const ChunkView& chunk = view.chunk;
   const int c = static_cast<int>(threadIdx.x) - 128, t = static_cast<int>(threadIdx.x) % 4;
   const bool kept = tile.kind == kKeptColumns;
@@ -127,10 +130,11 @@ __device__ void CoverWork<kList>::take(const Tile& tile, const Sums& sums, int r
 #pragma unroll
     for (int n = 0; n < 32; ++n) {
       const float2 column = *reinterpret_cast<const float2*>(shared.scale + n * 8 + 2 * t);
+      const float4 found = products(n);
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const float x = sums[n][2 * half] * column.x * scale[half];
-        const float y = sums[n][2 * half + 1] * column.y * scale[half];
+        const float x = (half == 0 ? found.x : found.z) * column.x * scale[half];
+        const float y = (half == 0 ? found.y : found.w) * column.y * scale[half];
         const uint32_t first = 1u << n % 16 * 2, second = first << 1;
         if (x >= least) may[half][n / 16] |= first;
         if (y >= least) may[half][n / 16] |= second;

@@ -6,7 +6,7 @@
 namespace sluice::cuda {
 namespace {
 
-using gram::kColumns, gram::kRows, gram::Sums, gram::Tile;
+using gram::kColumns, gram::kRows, gram::Tile;
 
 struct Maps {
   CUtensorMap rows, columns;
@@ -32,20 +32,23 @@ __device__ void fill_scales(const ChunkView& view, int set, int64_t first, Scale
 
 // The largest of a lane's columns; `scales` and `first` begin at the first of them. Columns that
 // were not multiplied do not count.
-template <bool kAbsolute>
-__device__ Largest largest_of(const Sums& sums, int half, const float* scales, int first) {
+template <bool kAbsolute, typename Products>
+__device__ Largest largest_of(const Products& products, int half, const float* scales, int first) {
   Largest best = none_yet();
 #pragma unroll
   for (int n = 0; n < 32; ++n) {
     const float2 scale = *reinterpret_cast<const float2*>(scales + n * 8);
-    const float x = sums[n][2 * half] * scale.x, y = sums[n][2 * half + 1] * scale.y;
+    const float4 found = products(n);
+    const float x = (half == 0 ? found.x : found.z) * scale.x;
+    const float y = (half == 0 ? found.y : found.w) * scale.y;
     insert(best, kAbsolute ? fabsf(x) : x, first + n * 8);
     insert(best, kAbsolute ? fabsf(y) : y, first + n * 8 + 1);
   }
   return best;
 }
 
-__device__ void reduce(const ChunkView& view, const Sums& sums, int column_tile, int row,
+template <typename Products>
+__device__ void reduce(const ChunkView& view, const Products& products, int column_tile, int row,
                        Scales& scales) {
   const int t = static_cast<int>(threadIdx.x) % 4;
   const int first = column_tile * kColumns;
@@ -62,8 +65,8 @@ __device__ void reduce(const ChunkView& view, const Sums& sums, int column_tile,
         if (question.asked) {
           const bool inherited = view.inherited[set * view.n + at] != 0;
           const float* mine = scales.of[decides == 0 ? 0 : inherited ? 2 : 1] + 2 * t;
-          best = question.absolute ? largest_of<true>(sums, half, mine, first + 2 * t)
-                                   : largest_of<false>(sums, half, mine, first + 2 * t);
+          best = question.absolute ? largest_of<true>(products, half, mine, first + 2 * t)
+                                   : largest_of<false>(products, half, mine, first + 2 * t);
           // A row of zeros has only zeros.
           const float scale = question.scale > 0 ? question.scale : 1.0f;
           best.first *= scale;
@@ -79,21 +82,25 @@ __device__ void reduce(const ChunkView& view, const Sums& sums, int column_tile,
   }
 }
 
-__device__ void write_local(const ChunkView& view, const Sums& sums, const Tile& tile, int row) {
+template <typename Products>
+__device__ void write_local(const ChunkView& view, const Products& products, const Tile& tile,
+                            int row) {
   const int t = static_cast<int>(threadIdx.x) % 4;
   const int first = tile.column + 2 * t;
   const int n_left = min(static_cast<int>(view.n) - first, tile.half ? 128 : kColumns);
   const float* scales = view.scale + first;
 #pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    if (row + 8 * half >= view.n) continue;
-    const float scale = view.scale[row + 8 * half];
-    float* to = view.local + int64_t{row + 8 * half} * kChunk + first;
+  for (int n = 0; n < 32; ++n) {
+    const float4 found = products(n);
 #pragma unroll
-    for (int n = 0; n < 32; ++n)
-#pragma unroll
-      for (int k = 0; k < 2; ++k)
-        if (n * 8 + k < n_left) to[n * 8 + k] = sums[n][2 * half + k] * scale * scales[n * 8 + k];
+    for (int half = 0; half < 2; ++half) {
+      const int64_t at = row + 8 * half;
+      if (at >= view.n) continue;
+      float* to = view.local + at * kChunk + first + n * 8;
+      const float scale = view.scale[at];
+      if (n * 8 < n_left) to[0] = (half == 0 ? found.x : found.z) * scale * scales[n * 8];
+      if (n * 8 + 1 < n_left) to[1] = (half == 0 ? found.y : found.w) * scale * scales[n * 8 + 1];
+    }
   }
 }
 
@@ -110,6 +117,7 @@ struct ChunkWork {
     const int half = row_tiles / 2;  // row tiles 2i and 2i + 1 have i + 1 column tiles
     n_local = half * (half + 1) + (row_tiles % 2) * (half + 1);
   }
+  __device__ const GramParts& parts() const { return view.parts; }
   __device__ int64_t n_items() const {
     return n_local + int64_t{row_tiles} * ((n_columns + kColumns - 1) / kColumns);
   }
@@ -131,11 +139,12 @@ struct ChunkWork {
     const bool half = row_tile % 2 == 0 && i == row_tile / 2;
     return {&maps.rows, &maps.rows, row_tile * kRows, i * kColumns, half, i, 1};
   }
-  __device__ void take(const Tile& tile, const Sums& sums, int row) const {
+  template <typename Products>
+  __device__ void take(const Tile& tile, const Products& products, int row) const {
     if (tile.kind == 1)
-      write_local(view, sums, tile, tile.row + row);
+      write_local(view, products, tile, tile.row + row);
     else
-      reduce(view, sums, tile.number, tile.row + row, scales);
+      reduce(view, products, tile.number, tile.row + row, scales);
   }
 };
 

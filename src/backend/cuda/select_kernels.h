@@ -68,6 +68,14 @@ struct ExactRows {
   const double* inverse;  // 1 / norm, of these very numbers
 };
 
+// Hopper's tiles are divided in depth where there are few of them: sums of one part per
+// multiprocessor, and how many parts of a tile have arrived, zero between launches.
+constexpr int kPartSums = 32 * 256;  // float4
+struct GramParts {
+  float4* sums = nullptr;      // (multiprocessors, kPartSums)
+  int32_t* arrived = nullptr;  // (multiprocessors)
+};
+
 struct ChunkView {
   int64_t n = 0, first = 0;   // tokens; position of the first
   int64_t d = 0, padded = 0;  // of a row, and rounded up for whole tiles
@@ -102,6 +110,7 @@ struct ChunkView {
   const uint8_t* flags = nullptr;  // (n_sets, capacity)
   int64_t capacity = 0;
   const int32_t* n_columns = nullptr;
+  GramParts parts;
 
   // The sets, whole sequences: (n_sets, set_stride).
   uint8_t* status = nullptr;

@@ -42,6 +42,7 @@ CudaSelector::CudaSelector(std::shared_ptr<Context> context, const SelectorSpec&
   median_state_ = DeviceArray<double>(context_, kMedianState);
   device_counts_ = DeviceArray<int32_t>(context_, static_cast<int64_t>(2 + spec.taus.size()));
   device_products_ = DeviceArray<int64_t>(context_, 1);
+  parts_arrived_ = DeviceArray<int32_t>(context_, context_->multiprocessors());
   check(cudaEventCreateWithFlags(&arrived_, cudaEventDisableTiming), "event");
   CudaSelector::reset();
 }
@@ -63,6 +64,7 @@ void CudaSelector::reset() {
   clear(median_state_.data(), kMedianState * int64_t{sizeof(double)});
   clear(device_counts_.data(), device_counts_.size() * int64_t{sizeof(int32_t)});
   clear(device_products_.data(), sizeof(int64_t));
+  clear(parts_arrived_.data(), parts_arrived_.size() * int64_t{sizeof(int32_t)});
   if (on_host_ != nullptr) on_host_->reset();
 }
 

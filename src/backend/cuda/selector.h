@@ -93,6 +93,7 @@ class CudaSelector final : public Selector {
 
   DeviceArray<int32_t> device_counts_;  // columns now and before, then clusters per set
   DeviceArray<int64_t> device_products_;
+  DeviceArray<int32_t> parts_arrived_;
   PinnedBytes arriving_;
   cudaEvent_t arrived_ = nullptr;
   mutable bool on_the_way_ = false;

@@ -65,6 +65,7 @@ struct CudaSelector::Pass {
   float* listed_scale;
   uint4* bits;
   int32_t *odd, *tickets;
+  float4* parts;
 };
 
 CudaSelector::Pass CudaSelector::begin_pass(const SelectArgs& args) {
@@ -97,6 +98,7 @@ CudaSelector::Pass CudaSelector::begin_pass(const SelectArgs& args) {
     pieces.take(pass.chunk_inherited, n_sets * m);
     pieces.take(pass.verdict, n_sets * m);
     pieces.take(pass.sources, m);
+    pieces.take(pass.parts, hopper() ? context_->multiprocessors() * int64_t{kPartSums} : 0);
     if (covers()) {
       for (ListedTokens& list : pass.lists) {
         pieces.take(list.rank, m + 1);
@@ -186,6 +188,7 @@ ChunkView CudaSelector::view_chunk(const Pass& pass, int64_t first, int64_t n) c
   view.flags = flags_.data();
   view.capacity = capacity_;
   view.n_columns = device_counts_.data();
+  if (hopper()) view.parts = {pass.parts, parts_arrived_.data()};
   view.status = device_sets_.status();
   view.owner = device_sets_.owner();
   view.cluster = device_sets_.cluster();
