@@ -13,7 +13,7 @@ namespace {
 
 constexpr unsigned kAll = 0xffffffffu;
 constexpr int kWarps = 8;  // of a block: one token each
-constexpr int kListThreads = 1024, kPerThread = kCoverChunk / kListThreads;
+constexpr int kRounds = kCoverChunk / kRankThreads;
 constexpr int kColumns = kHopperGramColumns;
 
 __device__ bool is_inherited(const ChunkView& view, int set, int64_t t) {
@@ -21,10 +21,10 @@ __device__ bool is_inherited(const ChunkView& view, int set, int64_t t) {
 }
 
 __device__ bool inherited_by_any(const ChunkView& view, int64_t t) {
-  if (view.exempt[t] != 0) return false;
+  bool any = false;
   for (int set = 0; set < view.n_sets; ++set)
-    if (view.thresholds[set] > 0 && is_inherited(view, set, t)) return true;
-  return false;
+    any |= view.thresholds[set] > 0 && is_inherited(view, set, t);
+  return any && view.exempt[t] == 0;
 }
 
 __device__ bool is_open(const CoverView& view, int64_t t) {
@@ -41,16 +41,18 @@ __device__ bool is_odd(double inverse) {
 
 // One block.
 template <int kList>
-__global__ void __launch_bounds__(kListThreads)
+__global__ void __launch_bounds__(kRankThreads)
     list_tokens(const __grid_constant__ CoverView view) {
-  __shared__ int shared[33];
+  __shared__ int shared[32 * kRounds + 1];
   const ChunkView& chunk = view.chunk;
   const ListedTokens& list = view.lists[kList];
-  const int64_t t0 = int64_t{threadIdx.x} * kPerThread;
+  const auto token = [](int k) { return int64_t{k} * kRankThreads + threadIdx.x; };
   uint32_t marked = 0;
   bool odd = false;
-  for (int i = 0; i < kPerThread && t0 + i < chunk.n; ++i) {
-    const int64_t t = t0 + i;
+#pragma unroll
+  for (int k = 0; k < kRounds; ++k) {
+    const int64_t t = token(k);
+    if (t >= chunk.n) continue;
     bool listed;
     if constexpr (kList == 0) {
       listed = inherited_by_any(chunk, t);
@@ -60,15 +62,16 @@ __global__ void __launch_bounds__(kListThreads)
     } else {
       listed = is_open(view, t) && view.lists[0].rank[t] == view.lists[0].rank[t + 1];
     }
-    if (listed) marked |= 1u << i;
+    if (listed) marked |= 1u << k;
   }
-  const Ranks ranks = rank_marked(marked, shared);
+  const auto ranks = rank_marked<kRounds>(marked, shared);
   unsigned long long products = 0;
-  for (int i = 0; i < kPerThread && t0 + i < chunk.n; ++i) {
-    const int rank = ranks.of(marked, i);
-    list.rank[t0 + i] = rank;
-    if ((marked >> i & 1) != 0) list.token[rank] = static_cast<int32_t>(t0 + i);
-    products += static_cast<unsigned>(rank);
+#pragma unroll
+  for (int k = 0; k < kRounds; ++k) {
+    if (token(k) >= chunk.n) continue;
+    list.rank[token(k)] = ranks.of[k];
+    if ((marked >> k & 1) != 0) list.token[ranks.of[k]] = static_cast<int32_t>(token(k));
+    products += static_cast<unsigned>(ranks.of[k]);
     if (kList == 0) products += static_cast<unsigned>(*chunk.n_columns);
   }
   for (int step = 16; step > 0; step /= 2) products += __shfl_xor_sync(kAll, products, step);
@@ -93,9 +96,7 @@ __global__ void copy_listed(const __grid_constant__ CoverView view) {
     const int64_t t = list.token[i];
     const uint16_t* from =
         given ? chunk.given + t * chunk.given_stride : chunk.rows + t * chunk.padded;
-    const auto* source = reinterpret_cast<const uint4*>(from);
-    auto* target = reinterpret_cast<uint4*>(view.listed + (first + i) * chunk.padded);
-    for (int64_t j = threadIdx.x; j < chunk.padded / 8; j += blockDim.x) target[j] = source[j];
+    copy_row(view.listed + (first + i) * chunk.padded, from, chunk.padded);
     if (threadIdx.x == 0) view.listed_scale[first + i] = chunk.scale[t];
   }
 }
@@ -103,7 +104,7 @@ __global__ void copy_listed(const __grid_constant__ CoverView view) {
 // The pieces of bits that a token has: of kept columns, of the first list before it, and of the
 // second.
 struct Pieces {
-  const uint4* data;
+  uint4* data;
   int old, first, all;  // pieces of kept columns; with the first list; with both
   int skipped;          // pieces of the first list that are all behind the token
   int lane;
@@ -121,6 +122,9 @@ struct Pieces {
   }
   __device__ uint4 at(int i) const {
     return i < all ? data[i < first ? i : i + skipped] : make_uint4(0, 0, 0, 0);
+  }
+  __device__ void put(int i, const uint4& piece) const {
+    if (i < all) data[i < first ? i : i + skipped] = piece;
   }
 };
 
@@ -143,14 +147,50 @@ __device__ Pair pair_of(const ChunkView& view, int64_t t, const Column& column) 
                         : pair_with_token(view, t, column.index);
 }
 
-// Leaves the bits of columns that count.
-template <typename Counts>
-__device__ uint32_t counting(const CoverView& view, const Pieces& pieces, int i, int word,
-                             uint32_t bits, const Counts& counts) {
-  uint32_t left = bits;
+// Whether a column counts for a token: that may hang on a decision that is still to come.
+enum class Counts : uint8_t { kNo, kYes, kNotYet };
+
+// Leaves the bits of columns that are not decided yet; *yes: when one counts, the rest is left.
+template <typename Ask>
+__device__ uint32_t undecided(const CoverView& view, const Pieces& pieces, int i, int word,
+                              uint32_t bits, const Ask& ask, bool* yes) {
+  uint32_t left = 0;
   for (; bits != 0; bits &= bits - 1) {
     const int bit = __ffs(static_cast<int>(bits)) - 1;
-    if (!counts(column_of(view, pieces, i, word, bit))) left &= ~(1u << bit);
+    const Counts found = ask(column_of(view, pieces, i, word, bit));
+    if (found == Counts::kNotYet) left |= 1u << bit;
+    if (found != Counts::kYes) continue;
+    *yes = true;
+    return 0;
+  }
+  return left;
+}
+
+// Whether a lane has a column that counts among the bits x and y of piece i, all lanes together.
+// Waits only while none does and one may.
+template <typename Ask>
+__device__ bool any_counts(const CoverView& view, const Pieces& pieces, int i, uint32_t x,
+                           uint32_t y, const Ask& ask) {
+  while (true) {
+    bool yes = false;
+    x = undecided(view, pieces, i, 0, x, ask, &yes);
+    if (!yes) y = undecided(view, pieces, i, 1, y, ask, &yes);
+    if (__any_sync(kAll, yes)) return true;
+    if (!__any_sync(kAll, (x | y) != 0)) return false;
+  }
+}
+
+// Leaves the bits of columns that count; waits for all of them.
+template <typename Ask>
+__device__ uint32_t counting(const CoverView& view, const Pieces& pieces, int i, int word,
+                             uint32_t bits, const Ask& ask) {
+  uint32_t left = 0;
+  for (; bits != 0; bits &= bits - 1) {
+    const int bit = __ffs(static_cast<int>(bits)) - 1;
+    const Column column = column_of(view, pieces, i, word, bit);
+    Counts found = ask(column);
+    while (found == Counts::kNotYet) found = ask(column);
+    if (found == Counts::kYes) left |= 1u << bit;
   }
   return left;
 }
@@ -179,21 +219,19 @@ __device__ bool any_of(const CoverView& view, const Pieces& pieces, int i, uint3
 }
 
 // Whether a column that counts is at the threshold; pieces from `begin` on.
-template <typename Counts>
+template <typename Ask>
 __device__ bool is_covered(const CoverView& view, const Pieces& pieces, int set, int64_t t,
-                           int begin, const Counts& counts) {
+                           int begin, const Ask& ask) {
   for (int i = begin; i < pieces.all; i += 32) {
     const uint4 piece = pieces.at(i + pieces.lane);
-    const bool sure = counting(view, pieces, i + pieces.lane, 0, piece.z, counts) != 0 ||
-                      counting(view, pieces, i + pieces.lane, 1, piece.w, counts) != 0;
-    if (__any_sync(kAll, sure)) return true;
+    if (any_counts(view, pieces, i + pieces.lane, piece.z, piece.w, ask)) return true;
   }
   const double threshold = view.chunk.thresholds[set];
   for (int i = begin; i < pieces.all; i += 32) {
     const int mine = i + pieces.lane;
     const uint4 piece = pieces.at(mine);
-    const uint32_t x = counting(view, pieces, mine, 0, piece.x & ~piece.z, counts);
-    const uint32_t y = counting(view, pieces, mine, 1, piece.y & ~piece.w, counts);
+    const uint32_t x = counting(view, pieces, mine, 0, piece.x & ~piece.z, ask);
+    const uint32_t y = counting(view, pieces, mine, 1, piece.y & ~piece.w, ask);
     if (any_of(view, pieces, mine, x, y, [&](const Column& column) {
           return reaches(pair_of(view.chunk, t, column), false, threshold);
         }))
@@ -202,12 +240,10 @@ __device__ bool is_covered(const CoverView& view, const Pieces& pieces, int set,
   return false;
 }
 
-// What a token has come to; waits while it is `open`.
-__device__ CoverVerdict verdict_of(const CoverView& view, int set, int64_t t, CoverVerdict open) {
+// What a token has come to so far.
+__device__ CoverVerdict verdict_of(const CoverView& view, int set, int64_t t) {
   const volatile uint8_t* verdict = view.verdict + set * view.chunk.n + t;
-  uint8_t found = *verdict;
-  while (found == static_cast<uint8_t>(open)) found = *verdict;
-  return static_cast<CoverVerdict>(found);
+  return static_cast<CoverVerdict>(*verdict);
 }
 
 __device__ void publish(const CoverView& view, int set, int64_t t, CoverVerdict verdict) {
@@ -235,12 +271,17 @@ __global__ void keep_inherited(const __grid_constant__ CoverView view) {
   if (chunk.thresholds[set] <= 0) return publish(view, set, t, CoverVerdict::kKept);
   const bool inherited = is_inherited(chunk, set, t);
   const uint8_t mask = chunk.rule.deciding(inherited);
-  const auto counts = [&](const Column& column) {
-    if (column.is_kept) return (chunk.flags[set * chunk.capacity + column.index] & mask) != 0;
-    return is_inherited(chunk, set, column.index) &&
-           verdict_of(view, set, column.index, CoverVerdict::kPending) == CoverVerdict::kKept;
+  const auto ask = [&](const Column& column) {
+    if (column.is_kept)
+      return (chunk.flags[set * chunk.capacity + column.index] & mask) != 0 ? Counts::kYes
+                                                                            : Counts::kNo;
+    const CoverVerdict found = verdict_of(view, set, column.index);
+    if (!is_inherited(chunk, set, column.index)) return Counts::kNo;
+    return found == CoverVerdict::kPending ? Counts::kNotYet
+           : found == CoverVerdict::kKept  ? Counts::kYes
+                                           : Counts::kNo;
   };
-  const bool covered = is_covered(view, Pieces(view, set, t, false), set, t, 0, counts);
+  const bool covered = is_covered(view, Pieces(view, set, t, false), set, t, 0, ask);
   publish(view, set, t,
           covered     ? CoverVerdict::kCovered
           : inherited ? CoverVerdict::kKept
@@ -255,29 +296,39 @@ __device__ Nearest nearest_of(const ChunkView& view, const Column& column) {
 // The owner of a covered token. It is at the threshold, as whoever covers it is.
 __device__ Nearest owner_of(const CoverView& view, const Pieces& pieces, int set, int64_t t) {
   const ChunkView& chunk = view.chunk;
-  const auto counts = [&](const Column& column) {
-    if (column.is_kept) return (chunk.flags[set * chunk.capacity + column.index] & kIsRep) != 0;
-    const CoverVerdict found = verdict_of(view, set, column.index, CoverVerdict::kOpen);
-    return found == CoverVerdict::kKept || found == CoverVerdict::kAdded;
+  const auto ask = [&](const Column& column) {
+    if (column.is_kept)
+      return (chunk.flags[set * chunk.capacity + column.index] & kIsRep) != 0 ? Counts::kYes
+                                                                              : Counts::kNo;
+    const CoverVerdict found = verdict_of(view, set, column.index);
+    if (found == CoverVerdict::kOpen) return Counts::kNotYet;
+    return found == CoverVerdict::kKept || found == CoverVerdict::kAdded ? Counts::kYes
+                                                                         : Counts::kNo;
   };
+  // Who counts is found out once: from here on the pieces hold contenders alone.
+  int n_contenders = 0;
+  for (int i = 0; i < pieces.all; i += 32) {
+    const int mine = i + pieces.lane;
+    uint4 piece = pieces.at(mine);
+    piece.x = counting(view, pieces, mine, 0, piece.x, ask);
+    piece.y = counting(view, pieces, mine, 1, piece.y, ask);
+    pieces.put(mine, piece);
+    n_contenders += __reduce_add_sync(kAll, __popc(piece.x) + __popc(piece.y));
+  }
   const auto for_contenders = [&](const auto& visit) {
     for (int i = 0; i < pieces.all; i += 32) {
-      const int mine = i + pieces.lane;
-      const uint4 piece = pieces.at(mine);
-      const uint32_t x = counting(view, pieces, mine, 0, piece.x, counts);
-      const uint32_t y = counting(view, pieces, mine, 1, piece.y, counts);
-      any_of(view, pieces, mine, x, y, [&](const Column& column) {
+      const uint4 piece = pieces.at(i + pieces.lane);
+      any_of(view, pieces, i + pieces.lane, piece.x, piece.y, [&](const Column& column) {
         visit(column);
         return false;
       });
     }
   };
-  int n_contenders = 0;
   Nearest best;
-  for_contenders([&](const Column& column) {
-    if (++n_contenders == 1) best = nearest_of(chunk, column);
-  });
-  if (n_contenders == 1 && !chunk.want_cosines) return best;
+  if (n_contenders == 1 && !chunk.want_cosines) {
+    for_contenders([&](const Column& column) { best = nearest_of(chunk, column); });
+    return best;
+  }
 
   double first = -INFINITY, second = -INFINITY;
   const double error = chunk.bf16 ? 2 * rough_error(chunk.d) : 0;
@@ -313,12 +364,14 @@ __global__ void add_and_own(const __grid_constant__ CoverView view) {
   const Pieces pieces(view, set, t, true);
   auto verdict = static_cast<CoverVerdict>(view.verdict[set * chunk.n + t]);
   if (verdict == CoverVerdict::kOpen) {
-    const auto counts = [&](const Column& column) {
-      return !is_inherited(chunk, set, column.index) &&
-             verdict_of(view, set, column.index, CoverVerdict::kOpen) == CoverVerdict::kAdded;
+    const auto ask = [&](const Column& column) {
+      const CoverVerdict found = verdict_of(view, set, column.index);
+      return found == CoverVerdict::kOpen    ? Counts::kNotYet
+             : found == CoverVerdict::kAdded ? Counts::kYes
+                                             : Counts::kNo;
     };
-    verdict = is_covered(view, pieces, set, t, pieces.old, counts) ? CoverVerdict::kCovered
-                                                                   : CoverVerdict::kAdded;
+    verdict = is_covered(view, pieces, set, t, pieces.old, ask) ? CoverVerdict::kCovered
+                                                                : CoverVerdict::kAdded;
     publish(view, set, t, verdict);
   }
   Nearest owner;
@@ -341,13 +394,13 @@ void decide_cover(Context& context, const CoverView& view, const ConstTensor& ro
   SLUICE_CHECK(view.chunk.n <= kCoverChunk && view.chunk.n * view.chunk.n_sets < INT32_MAX);
   const cudaStream_t stream = context.stream();
   const auto warps = static_cast<unsigned>(ceil_div(view.chunk.n * view.chunk.n_sets, kWarps));
-  list_tokens<0><<<1, kListThreads, 0, stream>>>(view);
+  list_tokens<0><<<1, kRankThreads, 0, stream>>>(view);
   check_launch("list_tokens");
   place_rows(context, view, rows);
   multiply_cover(context, view, 0);
   keep_inherited<<<warps, 32 * kWarps, 0, stream>>>(view);
   check_launch("keep_inherited");
-  list_tokens<1><<<1, kListThreads, 0, stream>>>(view);
+  list_tokens<1><<<1, kRankThreads, 0, stream>>>(view);
   check_launch("list_tokens");
   copy_listed<<<static_cast<unsigned>(2 * context.multiprocessors()), 128, 0, stream>>>(view);
   check_launch("copy_listed");
