@@ -3,7 +3,7 @@
 // with these, since they may own.
 //
 // Tokens are decided in parallel, each as soon as those that its decision hangs on are decided.
-// Warps take them in order of position, so whoever waits, waits for warps that already run.
+// Blocks take them in order of position, so whoever waits, waits for warps that already run.
 
 #include "backend/cuda/block_scan.cuh"
 #include "backend/cuda/select_nearest.cuh"
@@ -251,13 +251,15 @@ __device__ void publish(const CoverView& view, int set, int64_t t, CoverVerdict 
   if (threadIdx.x % 32 == 0) *to = static_cast<uint8_t>(verdict);
 }
 
-// The token and set that a warp takes; false where there is none left.
+// The token and set that a warp takes, the warps of a block one after the other; false where there
+// is none left. One ticket for a block: many at one address take their time.
 __device__ bool take_ticket(const CoverView& view, int list, int64_t* t, int* set) {
-  int ticket = 0;
-  if (threadIdx.x % 32 == 0) ticket = atomicAdd(view.tickets + list, 1);
-  ticket = __shfl_sync(kAll, ticket, 0);
-  *t = ticket / view.chunk.n_sets;
-  *set = ticket % view.chunk.n_sets;
+  __shared__ int ticket;
+  if (threadIdx.x == 0) ticket = atomicAdd(view.tickets + list, 1);
+  __syncthreads();
+  const int turn = ticket * kWarps + static_cast<int>(threadIdx.x) / 32;
+  *t = turn / view.chunk.n_sets;
+  *set = turn % view.chunk.n_sets;
   return *t < view.chunk.n;
 }
 
