@@ -84,9 +84,9 @@ class Tuner {
   Costs known_costs() {
     const CostOptions options{
         .objective = options_.objective, .heads = options_.heads, .linear = options_.linear};
-    std::string key =
-        fmt::format("{}, windows {}, tau {}", objective_name(options_.objective),
-                    fmt::join(options_.heads.windows, " "), fmt::join(options_.heads.taus, " "));
+    std::string key = fmt::format(
+        "{}: {}, windows {}, tau {}", options_.machine, objective_name(options_.objective),
+        fmt::join(options_.heads.windows, " "), fmt::join(options_.heads.taus, " "));
     for (const GroupPlan& group : options_.linear) key += "; " + group_text(group);
     nlohmann::json kept = measurements_.times();
     if (kept.is_object() && kept.contains(key))
