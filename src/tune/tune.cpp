@@ -62,6 +62,7 @@ class Tuner {
                   "--objective prefill or memory");
     result_.text = split_text(text, options_.split);
     result_.resumed = measurements_.resumed();
+    losses_.emplace(model_, windows());
     changes_.emplace(model_, windows(),
                      ChangeOptions{.heads = options_.heads,
                                    .linear = options_.linear,
@@ -147,16 +148,10 @@ class Tuner {
     return chosen;
   }
 
-  // KL of plans on some calibration windows, the exact model running once for all.
+  // KL of plans on some calibration windows.
   std::vector<double> kls_of(const std::vector<Plan>& plans) {
-    std::vector<UnitMean> kls(plans.size());
-    for (size_t i = 0; i < std::min(kReuseWindows, windows().size()); ++i) {
-      WindowReference reference(model_, windows()[i], WindowReference::Purpose::kPlans);
-      for (size_t plan = 0; plan < plans.size(); ++plan)
-        kls[plan].add(0, reference.kl_sum(plans[plan], 0), reference.n_scored());
-    }
     std::vector<double> means;
-    for (const UnitMean& kl : kls) means.push_back(kl.mean());
+    for (const Loss& loss : losses_->of(plans, kReuseWindows)) means.push_back(loss.kl.mean());
     return means;
   }
 
@@ -210,18 +205,19 @@ class Tuner {
       const Reuse reuse = worth_reusing(base, share, most);
       const Chosen found = reusing(base, reuse.layers);
       if (reuse.layers.empty() || found.cost >= least_cost ||
-          options_.contract.excess(loss_of(model_, found.plan, windows()), /*n_errors=*/0) > 1)
+          options_.contract.excess(losses_->of(found.plan), /*n_errors=*/0) > 1)
         continue;
       least_cost = found.cost;
       reuse_ = reuse;
     }
   }
 
-  TuneStep try_budget(double budget, const std::vector<TuneWindow>& windows, bool held_out) {
+  TuneStep try_budget(double budget, bool held_out) {
     chosen_ = chosen_at(budget);
     TuneStep step{.budget = budget,
                   .predicted = chosen_.kl,
-                  .loss = loss_of(model_, chosen_.plan, windows),
+                  .loss = held_out ? loss_of(model_, chosen_.plan, result_.text.held_out)
+                                   : losses_->of(chosen_.plan),
                   .held_out = held_out};
     result_.steps.push_back(step);
     // Budgets halve what is left of their share.
@@ -237,7 +233,7 @@ class Tuner {
     double low = 0, high = std::numeric_limits<double>::infinity();
     double budget = options_.contract.first_budget();
     for (int i = 0; i < kMostBudgets && budget > kLeastBudget; ++i) {
-      const TuneStep step = try_budget(budget, windows(), false);
+      const TuneStep step = try_budget(budget, false);
       // The mean alone: how sure it is, more documents tell below.
       const double used = options_.contract.excess(step.loss, /*n_errors=*/0);
       if (used <= 1) {
@@ -261,7 +257,7 @@ class Tuner {
     const double found = budget_;
     for (int n_failed = 0;;) {
       if (budget_ <= kLeastBudget) budget_ = 0;  // what loses nothing is left
-      const TuneStep step = try_budget(budget_, result_.text.held_out, true);
+      const TuneStep step = try_budget(budget_, true);
       if (options_.contract.holds(step.loss)) return keep(step);
       ++n_failed;
       if (!reuse_.layers.empty() && (n_failed == kReuseTries || budget_ == 0)) {
@@ -282,7 +278,7 @@ class Tuner {
     result_.predicted_kl = chosen_.kl;
     result_.cost = chosen_.cost;
     result_.held_out = step.loss;
-    result_.calibration = loss_of(model_, chosen_.plan, windows());
+    result_.calibration = losses_->of(chosen_.plan);
     if (result_.plan.attention.all_dense() && result_.plan.linear.all_dense())
       be_dense("no choice saves anything within the contract");
   }
@@ -371,6 +367,7 @@ class Tuner {
   PlanShape shape_;
   TuneResult result_;
   std::optional<Changes> changes_;
+  std::optional<PlanLosses> losses_;  // on calibration windows
   Costs costs_;
   HeadTable heads_;
   std::vector<GroupTable> groups_;
