@@ -15,7 +15,7 @@ namespace {
 constexpr int64_t kReferenceBytes = int64_t{512} << 20;
 constexpr int64_t kBytesPerScore = 2 * sizeof(float) + sizeof(double);
 // For those of several windows.
-constexpr int64_t kKeptBytes = int64_t{2} << 30;
+constexpr int64_t kKeptBytes = int64_t{1} << 30;
 // Neighbouring predictions say much the same of a change, and the output matrix takes longer than a
 // layer.
 constexpr int64_t kChangeScores = 256;
@@ -143,13 +143,6 @@ double WindowReference::kl_sum(const Plan& plan, int64_t first_layer) {
   Loss loss;
   add_loss(plan, first_layer, loss);
   return loss.kl.mean() * static_cast<double>(loss.kl.count());
-}
-
-Loss loss_of(Model& model, const Plan& plan, const std::vector<TuneWindow>& windows) {
-  Loss loss;
-  for (const TuneWindow& window : windows)
-    WindowReference(model, window, WindowReference::Purpose::kPlans).add_loss(plan, 0, loss);
-  return loss;
 }
 
 std::vector<Loss> PlanLosses::of(std::span<const Plan> plans, size_t n_windows) {

@@ -72,9 +72,6 @@ class WindowReference {
   std::vector<BaseRow> base_rows_;
 };
 
-// On all windows.
-Loss loss_of(Model& model, const Plan& plan, const std::vector<TuneWindow>& windows);
-
 // Plans one after another on the same windows: as far as there is memory for it, the exact model
 // runs once on each.
 class PlanLosses {
@@ -84,6 +81,7 @@ class PlanLosses {
 
   // Of each plan, on the first windows.
   std::vector<Loss> of(std::span<const Plan> plans, size_t n_windows);
+  // Of one, on all.
   Loss of(const Plan& plan) { return of({&plan, 1}, windows_.size())[0]; }
 
  private:

@@ -21,6 +21,8 @@ constexpr int kMostBudgets = 8;
 // with sets of the layer before.
 constexpr double kBackOff = 0.95;
 constexpr int kReuseTries = 3;
+// How often a budget between one that held there and one that did not is tried.
+constexpr int kMostReturns = 2;
 // A plan below this gains nothing.
 constexpr double kLeastBudget = 1e-6;
 // Parts of the budget that are left for choices other than reused sets, and windows to see what
@@ -63,6 +65,7 @@ class Tuner {
     result_.text = split_text(text, options_.split);
     result_.resumed = measurements_.resumed();
     losses_.emplace(model_, windows());
+    held_out_losses_.emplace(model_, result_.text.held_out);
     changes_.emplace(model_, windows(),
                      ChangeOptions{.heads = options_.heads,
                                    .linear = options_.linear,
@@ -216,8 +219,7 @@ class Tuner {
     chosen_ = chosen_at(budget);
     TuneStep step{.budget = budget,
                   .predicted = chosen_.kl,
-                  .loss = held_out ? loss_of(model_, chosen_.plan, result_.text.held_out)
-                                   : losses_->of(chosen_.plan),
+                  .loss = (held_out ? held_out_losses_ : losses_)->of(chosen_.plan),
                   .held_out = held_out};
     result_.steps.push_back(step);
     // Budgets halve what is left of their share.
@@ -255,15 +257,18 @@ class Tuner {
   // Held-out documents decide; what they do not allow is not promised.
   void hold_out() {
     const double found = budget_;
+    double failed = std::numeric_limits<double>::infinity();  // the least that did
     for (int n_failed = 0;;) {
       if (budget_ <= kLeastBudget) budget_ = 0;  // what loses nothing is left
       const TuneStep step = try_budget(budget_, true);
-      if (options_.contract.holds(step.loss)) return keep(step);
+      if (options_.contract.holds(step.loss)) return keep(go_back(step, failed));
+      failed = budget_;
       ++n_failed;
       if (!reuse_.layers.empty() && (n_failed == kReuseTries || budget_ == 0)) {
         // Other text may need sets of its own.
         reuse_ = {};
         budget_ = found;
+        failed = std::numeric_limits<double>::infinity();
         n_failed = 0;
         continue;
       }
@@ -271,6 +276,21 @@ class Tuner {
       budget_ *= std::min(std::pow(kBackOff, n_failed), 1 / options_.contract.excess(step.loss));
     }
     be_dense("no change stays within the contract");
+  }
+
+  // Backing off may have gone too far: budgets towards the one that failed.
+  TuneStep go_back(TuneStep held, double failed) {
+    for (int i = 0; i < kMostReturns && std::isfinite(failed) && held.budget > 0 &&
+                    options_.contract.excess(held.loss) < kWellUsed;
+         ++i) {
+      const TuneStep step = try_budget(std::sqrt(held.budget * failed), true);
+      if (options_.contract.holds(step.loss))
+        held = step;
+      else
+        failed = step.budget;
+    }
+    chosen_ = chosen_at(held.budget);
+    return held;
   }
 
   void keep(const TuneStep& step) {
@@ -367,7 +387,7 @@ class Tuner {
   PlanShape shape_;
   TuneResult result_;
   std::optional<Changes> changes_;
-  std::optional<PlanLosses> losses_;  // on calibration windows
+  std::optional<PlanLosses> losses_, held_out_losses_;  // on calibration windows; on the others
   Costs costs_;
   HeadTable heads_;
   std::vector<GroupTable> groups_;
