@@ -31,25 +31,19 @@ struct Parts {
   float* total;
 };
 
-// Starts copying far rows [first, first + kRows) and puts their biases beside them.
-template <int kD, int kKeys>
-__device__ void copy_far(__nv_bfloat16* keys, __nv_bfloat16* values, float* bias,
-                         const SeenKeys& seen, int64_t first, int head_dim) {
+// Starts copying kKeys rows to a tile; row_at(r) is where row r begins, or nullptr.
+template <int kD, int kKeys, typename RowAt>
+__device__ void copy_keys(__nv_bfloat16* tile, int head_dim, const KeysView& view,
+                          const RowAt& row_at) {
   constexpr int kChunks = kD / 8;
 #pragma unroll
   for (int i = static_cast<int>(threadIdx.x); i < kKeys * kChunks; i += kThreads) {
     const int row = i / kChunks, column = i % kChunks * 8;
-    const bool exists = first + row < seen.n_far && column < head_dim;
-    const int32_t from = exists ? seen.rows[first + row] : 0;
-    const int64_t at =
-        exists ? int64_t{from >= 0 ? from : -1 - from} * head_dim + column : int64_t{0};
-    const int to = row * kTileStride<kD> + column;
-    copy_async(keys + to, (from >= 0 ? seen.cache_keys : seen.mean_keys) + at, exists);
-    copy_async(values + to, (from >= 0 ? seen.cache_values : seen.mean_values) + at, exists);
+    const std::byte* from = row_at(row);
+    const bool exists = from != nullptr && column < head_dim;
+    copy_async(tile + row * kTileStride<kD> + column, exists ? from + 2 * column : view.queries,
+               exists);
   }
-  if (threadIdx.x < kKeys)
-    bias[threadIdx.x] =
-        first + threadIdx.x < seen.n_far ? seen.bias[first + threadIdx.x] : -INFINITY;
 }
 
 // Row r of a tile is token r / group, head kv_head * group + r % group.
@@ -116,9 +110,11 @@ __global__ void __launch_bounds__(kThreads, 1)
   // Late queries see most keys: they go first, so that the last blocks are short.
   const int64_t tile_index = view.n_tiles - 1 - blockIdx.x / view.n_splits;
   const int64_t kv_head = blockIdx.y, group = view.n_heads / view.n_kv_heads;
-  const QueryTile tile = view.tiles[tile_index];
+  const QueryTile tile = tile_at(view, tile_index);
   const int64_t n_rows = tile.n * group;
   const SeenKeys seen = keys_of(view, tile, kv_head);
+  const HeadRows rows_of[2] = {head_rows(view, false, kv_head, 2),
+                               head_rows(view, true, kv_head, 2)};
 
   const int64_t n_near = seen.near_end > seen.near_begin ? seen.near_end - seen.near_begin : 0;
   const int64_t far_tiles = (seen.n_far + S::kKeys - 1) / S::kKeys;
@@ -139,15 +135,22 @@ __global__ void __launch_bounds__(kThreads, 1)
   }
   const auto start_copy = [&](int64_t j, int buffer) {
     __nv_bfloat16* keys = shared + 2 * buffer * S::kTile;
-    if (j < far_tiles) {
-      copy_far<kD, S::kKeys>(keys, keys + S::kTile, biases + buffer * S::kKeys, seen, j * S::kKeys,
-                             head_dim);
-    } else {
-      const int64_t first = (j - far_tiles) * S::kKeys;
-      copy_tile<kD, S::kKeys, kThreads>(keys, seen.near_keys, head_dim, first, n_near, head_dim);
-      copy_tile<kD, S::kKeys, kThreads>(keys + S::kTile, seen.near_values, head_dim, first, n_near,
-                                        head_dim);
+    const int64_t first = (j < far_tiles ? j : j - far_tiles) * S::kKeys;
+#pragma unroll
+    for (int part = 0; part < 2; ++part) {
+      const HeadRows& rows = rows_of[part];
+      if (j < far_tiles)
+        copy_keys<kD, S::kKeys>(keys + part * S::kTile, head_dim, view, [&](int row) {
+          return rows.far(first + row < seen.n_far ? seen.rows[first + row] : kNoRow);
+        });
+      else
+        copy_keys<kD, S::kKeys>(keys + part * S::kTile, head_dim, view, [&](int row) {
+          return first + row < n_near ? rows.token(seen.near_begin + first + row) : nullptr;
+        });
     }
+    if (j < far_tiles && threadIdx.x < S::kKeys)
+      biases[buffer * S::kKeys + threadIdx.x] =
+          first + threadIdx.x < seen.n_far ? seen.bias[first + threadIdx.x] : -INFINITY;
     commit_copies();
   };
 
@@ -197,7 +200,7 @@ __global__ void __launch_bounds__(kThreads, 1)
 // One block to a row of a tile, one thread to a column.
 __global__ void put_keys_together(const __grid_constant__ KeysView view, Parts parts) {
   const int64_t tile_index = blockIdx.x / kRows, r = blockIdx.x % kRows, kv_head = blockIdx.y;
-  const QueryTile tile = view.tiles[tile_index];
+  const QueryTile tile = tile_at(view, tile_index);
   const int64_t group = view.n_heads / view.n_kv_heads, column = threadIdx.x;
   if (r >= tile.n * group || column >= view.head_dim) return;
   const int64_t first = ((tile_index * view.n_kv_heads + kv_head) * kRows + r) * view.n_splits;

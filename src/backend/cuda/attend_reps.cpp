@@ -14,7 +14,8 @@ class CudaRepsAttention final : public RepsAttention {
  public:
   CudaRepsAttention(std::shared_ptr<Context> context, const RepsSpec& spec)
       : context_(std::move(context)), spec_(spec) {
-    SLUICE_CHECK(group() <= kRepsTileRows);
+    SLUICE_CHECK(spec.n_heads % spec.n_kv_heads == 0);
+    check_heads(spec.head_dim, group());
   }
 
   void attend(const AttendRepsArgs& args) override;
