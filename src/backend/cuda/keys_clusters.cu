@@ -82,27 +82,12 @@ __device__ Running<kN> begin_sum(const MeansArgs& args, const Columns& at, bool 
 // A block to the first member of a cluster and to some columns, kN to a thread; blocks of other
 // members have nothing to do. Members are fetched kAhead at a time: a large cluster is one chain.
 template <int kN>
-__global__ void means(const __grid_constant__ MeansArgs args) {
+__global__ void __launch_bounds__(kThreads, 4) means(const __grid_constant__ MeansArgs args) {
   constexpr int kAhead = 8;
   const MembersView& members = args.members;
   const int64_t begin = blockIdx.x, d = args.head_dim, width = args.n_kv_heads * d;
   const int32_t cluster = members.clusters[begin];
-  if (begin > 0 && members.clusters[begin - 1] == cluster) return;
-  const int64_t flat = (int64_t{blockIdx.y} * kThreads + threadIdx.x) * kN;
-  if (flat >= 2 * width) return;
-  const Columns at = columns_at(flat, width, d);
-  const HeadView head = args.heads[at.head];
-  if (head.set != args.set) return;
-  const auto far = static_cast<FarKey>(head.far);
-  const bool average = at.values ? far != FarKey::kOwn : far == FarKey::kCentroid;
-  const bool counts_here = !at.values && at.head == args.counting_head && at.column == 0;
-  const HeadRows rows = token_rows(args.tokens, at.values, at.head, d, args.bf16 ? 2 : 4);
-  const RowsView to{at.values ? args.values : args.keys, d, args.bf16};
-  const int32_t first = members.order[begin];
-  // Only a new cluster's own token is looked up, and it is here.
-  const bool is_new = cluster >= args.before.n;
-  const bool own_first = is_new && members.own[cluster] == first;
-
+  const int32_t cluster_before = begin > 0 ? members.clusters[begin - 1] : -1;
   // The members from p on, as they are marked; -1 behind the last.
   int32_t coming[kAhead + 1];
   const auto read_members = [&](int64_t p) {
@@ -113,12 +98,37 @@ __global__ void means(const __grid_constant__ MeansArgs args) {
       coming[i] = members.clusters[place] == cluster && p + i < members.n ? marked : -1;
     }
   };
+  read_members(begin);
+  const int64_t flat = (int64_t{blockIdx.y} * kThreads + threadIdx.x) * kN;
+  if (cluster_before == cluster || flat >= 2 * width) return;
+  const Columns at = columns_at(flat, width, d);
+  const HeadView head = args.heads[at.head];
+  if (head.set != args.set) return;
+  const auto far = static_cast<FarKey>(head.far);
+  const bool average = at.values ? far != FarKey::kOwn : far == FarKey::kCentroid;
+  const bool counts_here = !at.values && at.head == args.counting_head && at.column == 0;
+  const HeadRows rows = token_rows(args.tokens, at.values, at.head, d, args.bf16 ? 2 : 4);
+  const RowsView to{at.values ? args.values : args.keys, d, args.bf16};
+  const int32_t first = coming[0] / 2;
+  float x[kAhead][kN];
+  const auto fetch_rows = [&] {
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i)
+      if (average && coming[i] >= 0)
+        load<kN>(ConstRowsView{rows.token(members.first + coming[i] / 2), 0, args.bf16}, 0,
+                 at.column, x[i]);
+  };
+  fetch_rows();
+  // Only a new cluster's own token is looked up, and it is here.
+  const bool is_new = cluster >= args.before.n;
+  const bool own_first = is_new && members.own[cluster] == first;
+
   Running<kN> running = begin_sum<kN>(args, at, average, rows, cluster);
-  const auto take = [&](int32_t marked, bool last, const float(&x)[kN]) {
+  const auto take = [&](int32_t marked, bool last, const float(&row)[kN]) {
     const int32_t token = marked / 2;
     ++running.count;
     if (average)
-      for (int i = 0; i < kN; ++i) running.sum[i] += x[i];
+      for (int i = 0; i < kN; ++i) running.sum[i] += row[i];
     if (counts_here) members.counts[token] = running.count;
     const bool alone = own_first && running.count == 1;
     if (marked % 2 == 0 || (alone && !last)) return;
@@ -134,22 +144,16 @@ __global__ void means(const __grid_constant__ MeansArgs args) {
       store<kN>(rests_of(args.before.rows, at.values, d),
                 at.head * args.before.rows.capacity + cluster, at.column, mean);
   };
-  read_members(begin);
   for (int64_t p = begin;; p += kAhead) {
-    float x[kAhead][kN];
     int32_t now[kAhead + 1];
 #pragma unroll
     for (int i = 0; i <= kAhead; ++i) now[i] = coming[i];
-#pragma unroll
-    for (int i = 0; i < kAhead; ++i)
-      if (average && now[i] >= 0)
-        load<kN>(ConstRowsView{rows.token(members.first + now[i] / 2), 0, args.bf16}, 0, at.column,
-                 x[i]);
     if (now[kAhead] >= 0) read_members(p + kAhead);
 #pragma unroll
     for (int i = 0; i < kAhead; ++i)
       if (now[i] >= 0) take(now[i], now[i + 1] < 0, x[i]);
     if (now[kAhead] < 0) return;
+    fetch_rows();
   }
 }
 
