@@ -26,9 +26,6 @@ struct FarLists {
   DeviceArray<float> bias;
 };
 
-// Up to here a tile of Hopper's matrix units would hold more padding than queries.
-constexpr int64_t kFewTokens = 16;
-
 class CudaKeysAttention final : public KeysAttention {
  public:
   CudaKeysAttention(std::shared_ptr<Context> context, const KeysSpec& spec)
@@ -58,7 +55,6 @@ class CudaKeysAttention final : public KeysAttention {
   KeysView view_of(const AttendKeysArgs& args, const RunningMeans& means) const;
   void run(const AttendKeysArgs& args, KeysView view, const Queries& queries,
            const FarLists& lists);
-  int64_t splits_of(const Queries& queries) const;
   int64_t group() const { return spec_.n_heads / spec_.n_kv_heads; }
 
   std::shared_ptr<Context> context_;
@@ -144,17 +140,6 @@ FarLists CudaKeysAttention::make_lists(const DeviceSets& sets, const RunningMean
   return lists;
 }
 
-// Keys of a few tiles are shared out where they would fill less than a quarter of the device, and
-// those of single tokens always: their tiles are nearly empty.
-int64_t CudaKeysAttention::splits_of(const Queries& queries) const {
-  const int64_t blocks = static_cast<int64_t>(queries.tiles.size()) * spec_.n_kv_heads;
-  const int64_t n_near =
-      cache_->n_tokens() - cache_->border() + queries.tiles.back().row + queries.tiles.back().n;
-  const int64_t most = ceil_div(queries.list_stride + n_near, 256);
-  const int64_t wanted = 2 * int64_t{context_->multiprocessors()} / blocks;
-  return std::clamp<int64_t>(wanted, 1, std::max<int64_t>(most, 1));
-}
-
 KeysView CudaKeysAttention::view_of(const AttendKeysArgs& args, const RunningMeans& means) const {
   KeysView view{};
   view.queries = args.queries.bytes();
@@ -192,16 +177,12 @@ void CudaKeysAttention::run(const AttendKeysArgs& args, KeysView view, const Que
   view.borders = lists.borders.data();
   view.n_far = lists.n_far.data();
   view.n_borders = static_cast<int64_t>(queries.borders.size());
-  view.n_splits = splits_of(queries);
   const auto fits = [&](const ConstTensor& x) {
     return fits_tiles(spec_.dtype, spec_.head_dim, x, x);
   };
-  if (!fits(args.queries) || !fits(args.keys) || !fits(args.values) || !fits(args.out))
-    return attend_keys_plain(*context_, view, spec_.dtype == DType::kBF16);
-  const bool few = view.n_tokens <= kFewTokens || view.n_splits > 4;
-  if (context_->compute_capability() != 90 || few) return attend_keys_tiles(context_, view);
-  view.n_splits = 1;
-  attend_keys_hopper(*context_, view);
+  const bool aligned = fits(args.queries) && fits(args.keys) && fits(args.values) && fits(args.out);
+  const int64_t n_near = view.first_position + view.n_tokens - cache_->border();
+  attend_keys(context_, spec_.dtype, aligned, queries.list_stride + n_near, view);
 }
 
 void CudaKeysAttention::attend(const AttendKeysArgs& args) {
@@ -233,6 +214,24 @@ void CudaKeysAttention::attend(const AttendKeysArgs& args) {
 }
 
 }  // namespace
+
+// A few tiles do not fill the device: their keys are shared out. On Hopper that is done where they
+// leave most of it empty, or where a tile would be; else one block to a tile is faster.
+void attend_keys(const std::shared_ptr<Context>& context, DType dtype, bool aligned,
+                 int64_t most_keys, KeysView view) {
+  constexpr int64_t kFewTokens = 16, kManySplits = 4;
+  view.n_splits = 1;
+  if (!aligned) return attend_keys_plain(*context, view, dtype == DType::kBF16);
+  const int64_t blocks = view.n_tiles * view.n_kv_heads;
+  const int64_t most = std::max<int64_t>(ceil_div(most_keys, 256), 1);
+  const int64_t splits =
+      std::clamp<int64_t>(2 * int64_t{context->multiprocessors()} / blocks, 1, most);
+  const bool one_tile_of_few = view.n_tiles == 1 && view.only.n <= kFewTokens;
+  if (context->compute_capability() == 90 && !one_tile_of_few && splits <= kManySplits)
+    return attend_keys_hopper(*context, view);
+  view.n_splits = splits;
+  attend_keys_tiles(context, view);
+}
 
 std::unique_ptr<KeysAttention> make_cuda_keys_attention(std::shared_ptr<Context> context,
                                                         const KeysSpec& spec) {

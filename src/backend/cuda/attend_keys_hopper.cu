@@ -145,15 +145,17 @@ __device__ void bring_tiles(const KeysView& view, unsigned char* memory,
     const Item item = next;
     const SeenKeys& seen = item.seen;
     const Work work = work_of<S::kKeys>(item);
-    // Each lane knows one row of the next far tile: the list is read a tile ahead.
+    // Each lane knows one row of the next tile: lists are read a tile ahead.
     const int key = Keys::row();
     int32_t row = kNoRow, next_row = kNoRow;
     float next_bias = -INFINITY;
     const auto read_list = [&](int tile) {
-      const int64_t at = int64_t{tile} * S::kKeys + key;
-      const bool exists = key >= 0 && at < seen.n_far;
-      next_row = exists ? seen.rows[at] : kNoRow;
-      next_bias = exists ? seen.bias[at] : -INFINITY;
+      const bool far = tile < work.far_tiles;
+      const int64_t at = int64_t{far ? tile : tile - work.far_tiles} * S::kKeys + key;
+      const int64_t n_here = far ? seen.n_far : seen.near_end - seen.near_begin;
+      const bool exists = key >= 0 && at < n_here;
+      next_row = !exists ? kNoRow : far ? seen.far_row(at) : seen.near_row(seen.near_begin + at);
+      if (far) next_bias = exists ? seen.bias[at] : -INFINITY;
     };
     read_list(0);
 
@@ -170,22 +172,17 @@ __device__ void bring_tiles(const KeysView& view, unsigned char* memory,
     if (index + gridDim.x < n_items(view)) next = item_at(view, index + gridDim.x);
     const HeadRows keys = head_rows(view, false, item.kv_head, 2);
     const HeadRows values = head_rows(view, true, item.kv_head, 2);
-    const auto row_at = [&](const HeadRows& rows, int tile) -> const std::byte* {
-      if (tile < work.far_tiles) return rows.far(row);
-      const int64_t position = seen.near_begin + int64_t{tile - work.far_tiles} * S::kKeys + key;
-      return key >= 0 && position < seen.near_end ? rows.token(position) : nullptr;
-    };
     // A stage of keys is free long before the values beside it: keys are brought a tile ahead.
     for (int tile = 0; tile <= work.n_tiles; ++tile) {
-      const std::byte* value_row = tile > 0 ? row_at(values, tile - 1) : nullptr;
+      const std::byte* value_row = values.far(row);
       if (tile < work.n_tiles) {
         const auto [stage, parity] = turn_of(n_keys++);
         wait_barrier(&shared.keys_used[stage], parity ^ 1);
         row = next_row;
         if (tile < work.far_tiles && key >= 0) shared.bias[stage][key] = next_bias;
-        Keys::copy(tiles + 2 * stage * S::kTileBytes, row_at(keys, tile), head_dim, view.queries);
+        Keys::copy(tiles + 2 * stage * S::kTileBytes, keys.far(row), head_dim, view.queries);
         announce(&shared.keys_here[stage]);
-        if (tile + 1 < work.far_tiles) read_list(tile + 1);
+        if (tile + 1 < work.n_tiles) read_list(tile + 1);
       }
       if (tile > 0) {
         const auto [stage, parity] = turn_of(n_values++);
@@ -260,9 +257,11 @@ __device__ void attend_tile(const KeysView& view, const Work& work, unsigned cha
   const int half = static_cast<int>(threadIdx.x) / 128 - 1;  // of the queries
   const int warp = static_cast<int>(threadIdx.x) / 32 - 4;   // of those that multiply
   const int64_t row = warp * 16 + lane / 4, group = view.n_heads / view.n_kv_heads;
-  const int64_t first_position = view.first_position + work.tile.row;
-  const int64_t positions[2] = {first_position + row / group, first_position + (row + 8) / group};
-  const int64_t warp_first = first_position + warp * 16 / group;
+  const auto position_of = [&](int64_t r) {
+    return query_position(view, work.tile.row + min(r / group, work.tile.n - 1));
+  };
+  const int64_t positions[2] = {position_of(row), position_of(row + 8)};
+  const int64_t warp_first = position_of(warp * 16);
   const uint32_t queries = shared_address(memory) + half * 64 * kRowBytes;
   const uint32_t tiles = shared_address(memory) + S::kQueryBytes;
   const float factor = view.scale * kLog2E;

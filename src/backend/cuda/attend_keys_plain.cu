@@ -79,7 +79,7 @@ __global__ void keys_plain(const __grid_constant__ KeysView view, bool bf16) {
   const QueryTile tile = tile_at(view, blockIdx.x / kKeysTileRows);
   const int64_t in_tile = blockIdx.x % kKeysTileRows;
   if (in_tile >= tile.n) return;
-  const int64_t row = tile.row + in_tile, position = view.first_position + row;
+  const int64_t row = tile.row + in_tile, position = query_position(view, row);
   const int64_t kv_head = head / (view.n_heads / view.n_kv_heads);
   const SeenKeys seen = keys_of(view, tile, kv_head);
   const int64_t size = bf16 ? 2 : 4;
@@ -96,12 +96,14 @@ __global__ void keys_plain(const __grid_constant__ KeysView view, bool bf16) {
   __syncwarp();
   Softmax softmax;
   const auto far = [&](int64_t j) -> Place {
-    return {keys.far(seen.rows[j]), values.far(seen.rows[j]), seen.bias[j]};
+    const int32_t from = seen.far_row(j);
+    return {keys.far(from), values.far(from), seen.bias[j]};
   };
   take_keys(view, bf16, seen.n_far, far, query, sum, softmax);
   const int64_t end = view.causal ? position + 1 : seen.near_end;
   const auto near = [&](int64_t j) -> Place {
-    return {keys.token(seen.near_begin + j), values.token(seen.near_begin + j), 0.0f};
+    const int32_t from = seen.near_row(seen.near_begin + j);
+    return {keys.far(from), values.far(from), 0.0f};
   };
   take_keys(view, bf16, end - seen.near_begin, near, query, sum, softmax);
   for (int64_t i = lane; i < d; i += 32) {

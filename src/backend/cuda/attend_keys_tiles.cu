@@ -135,20 +135,17 @@ __global__ void __launch_bounds__(kThreads, 1)
   }
   const auto start_copy = [&](int64_t j, int buffer) {
     __nv_bfloat16* keys = shared + 2 * buffer * S::kTile;
-    const int64_t first = (j < far_tiles ? j : j - far_tiles) * S::kKeys;
+    const bool far = j < far_tiles;
+    const int64_t first = (far ? j : j - far_tiles) * S::kKeys;
+    const auto row_of = [&](int row) {
+      if (far) return first + row < seen.n_far ? seen.far_row(first + row) : kNoRow;
+      return first + row < n_near ? seen.near_row(seen.near_begin + first + row) : kNoRow;
+    };
 #pragma unroll
-    for (int part = 0; part < 2; ++part) {
-      const HeadRows& rows = rows_of[part];
-      if (j < far_tiles)
-        copy_keys<kD, S::kKeys>(keys + part * S::kTile, head_dim, view, [&](int row) {
-          return rows.far(first + row < seen.n_far ? seen.rows[first + row] : kNoRow);
-        });
-      else
-        copy_keys<kD, S::kKeys>(keys + part * S::kTile, head_dim, view, [&](int row) {
-          return first + row < n_near ? rows.token(seen.near_begin + first + row) : nullptr;
-        });
-    }
-    if (j < far_tiles && threadIdx.x < S::kKeys)
+    for (int part = 0; part < 2; ++part)
+      copy_keys<kD, S::kKeys>(keys + part * S::kTile, head_dim, view,
+                              [&](int row) { return rows_of[part].far(row_of(row)); });
+    if (far && threadIdx.x < S::kKeys)
       biases[buffer * S::kKeys + threadIdx.x] =
           first + threadIdx.x < seen.n_far ? seen.bias[first + threadIdx.x] : -INFINITY;
     commit_copies();
@@ -158,10 +155,11 @@ __global__ void __launch_bounds__(kThreads, 1)
   float sums[kD / 8][4] = {}, kept[2];
   const float factor = view.scale * kLog2E;
   const int64_t row = warp * 16 + lane / 4;
-  const int64_t first_position = view.first_position + tile.row;
-  const int64_t positions[2] = {first_position + row / group, first_position + (row + 8) / group};
-  const int64_t warp_first = first_position + warp * 16 / group;
-  const int64_t warp_last = first_position + (warp * 16 + 15) / group;
+  const auto position_of = [&](int64_t r) {
+    return query_position(view, tile.row + min(r / group, tile.n - 1));
+  };
+  const int64_t positions[2] = {position_of(row), position_of(row + 8)};
+  const int64_t warp_first = position_of(warp * 16), warp_last = position_of(warp * 16 + 15);
   if (begin < end) start_copy(begin, 0);
   int buffer = 0;
   for (int64_t j = begin; j < end; ++j, buffer ^= 1) {

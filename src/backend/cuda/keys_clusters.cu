@@ -203,7 +203,7 @@ __device__ int32_t listed_row(const ListArgs& args, int64_t i, int64_t border, i
   const auto status = static_cast<TokenStatus>(args.status[token]);
   if (args.members.next[token] < border || (args.exempt_only && status != TokenStatus::kExempt))
     return kNoRow;
-  return row_of_token(token, *count == 1 && status != TokenStatus::kRedundant);
+  return row_of_token(args.members.first + token, *count == 1 && status != TokenStatus::kRedundant);
 }
 
 __global__ void list_rows(const __grid_constant__ ListArgs args) {

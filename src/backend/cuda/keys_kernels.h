@@ -111,8 +111,8 @@ struct FarList {
 };
 constexpr int32_t kNoRow = INT32_MIN;
 // `alone`: the token itself, else the running mean at it.
-__host__ __device__ constexpr int32_t row_of_token(int64_t token, bool alone) {
-  return static_cast<int32_t>(-1 - (2 * token + (alone ? 1 : 0)));
+__host__ __device__ constexpr int32_t row_of_token(int64_t position, bool alone) {
+  return static_cast<int32_t>(-1 - (2 * position + (alone ? 1 : 0)));
 }
 
 struct Border {
@@ -140,6 +140,8 @@ struct QueryTile {
   int64_t list;    // index of the border
 };
 
+// One call as kernels take it. Mode `copy` is one too: far keys are the clusters up to a tile's
+// first query, near ones those of the tokens behind it, each counting once (reps_kernels.h).
 struct KeysView {
   const std::byte* queries;
   std::byte* out;
@@ -148,16 +150,18 @@ struct KeysView {
   float scale;
   bool causal;
   int64_t first_position, n_tokens;
-  const QueryTile* tiles;  // nullptr: `only` is all there is
+  const int32_t* query_positions;  // (rows of queries) ascending; nullptr: from first_position on
+  const QueryTile* tiles;          // nullptr: `only` is all there is
   QueryTile only;
   int64_t n_tiles;
-  const HeadView* heads;
+  const HeadView* heads;  // nullptr: all go by list 0
   TokenRows tokens;
   ClusterRows before;
+  const int32_t* near_rows;    // the row in `before` of a near key; nullptr: the token's own
   const std::byte* mean_keys;  // running means, (n_kv_heads, n_means, head_dim)
   const std::byte* mean_values;
   int64_t first_mean, n_means;  // position of the first
-  const int32_t* rows;          // (n_lists, list_stride)
+  const int32_t* rows;          // (n_lists, list_stride); nullptr: 0, 1, …
   const float* bias;
   int64_t list_stride;
   const Border* borders;  // (n_borders)
@@ -167,6 +171,10 @@ struct KeysView {
 };
 // Rows of a tile: tokens times query heads of a key head.
 constexpr int64_t kKeysTileRows = 128;
+
+// Runs the kernel that suits. aligned: all rows suit the matrix units; most_keys: of any tile.
+void attend_keys(const std::shared_ptr<Context>& context, DType dtype, bool aligned,
+                 int64_t most_keys, KeysView view);
 
 // Plain and slow: f32, and heads of any size.
 void attend_keys_plain(Context& context, const KeysView& view, bool bf16);

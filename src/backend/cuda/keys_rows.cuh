@@ -23,8 +23,8 @@ struct HeadRows {
   __device__ const std::byte* far(int32_t row) const {
     if (row >= 0) return clusters + row * row_bytes;
     if (row == kNoRow) return nullptr;
-    const int64_t code = -1 - static_cast<int64_t>(row);
-    return code % 2 != 0 ? token(first_mean + code / 2) : means + code / 2 * row_bytes;
+    const int64_t code = -1 - static_cast<int64_t>(row), position = code / 2;
+    return code % 2 != 0 ? token(position) : means + (position - first_mean) * row_bytes;
   }
 };
 
@@ -54,27 +54,40 @@ __device__ inline HeadRows head_rows(const KeysView& view, bool values, int64_t 
 
 // The keys of one key head that a tile of queries sees.
 struct SeenKeys {
-  const int32_t* rows;  // (n_far)
+  const int32_t* rows;  // (n_far), or nullptr: 0, 1, …
   const float* bias;
+  const int32_t* near_rows;  // as in KeysView
   int64_t n_far, near_begin, near_end;
+
+  __device__ int32_t far_row(int64_t i) const {
+    return rows != nullptr ? rows[i] : static_cast<int32_t>(i);
+  }
+  __device__ int32_t near_row(int64_t position) const {
+    return near_rows != nullptr ? near_rows[position] : row_of_token(position, true);
+  }
 };
+
+__device__ inline int64_t query_position(const KeysView& view, int64_t row) {
+  return view.query_positions != nullptr ? view.query_positions[row] : view.first_position + row;
+}
 
 __device__ inline QueryTile tile_at(const KeysView& view, int64_t index) {
   return view.tiles != nullptr ? view.tiles[index] : view.only;
 }
 
 __device__ inline SeenKeys keys_of(const KeysView& view, const QueryTile& tile, int64_t kv_head) {
-  const HeadView head = view.heads[kv_head];
+  const HeadView head = view.heads != nullptr ? view.heads[kv_head] : HeadView{0, 0, 0};
   SeenKeys seen{};
+  seen.near_rows = view.near_rows;
   if (head.list >= 0) {
     const int64_t offset = head.list * view.list_stride + view.borders[tile.list].offset;
-    seen.rows = view.rows + offset;
+    seen.rows = view.rows != nullptr ? view.rows + offset : nullptr;
     seen.bias = view.bias + offset;
     seen.n_far = view.n_far[head.list * view.n_borders + tile.list];
   }
   const int64_t n_keys = view.first_position + view.n_tokens;
   seen.near_begin = head.set < 0 ? 0 : tile.border;
-  seen.near_end = view.causal ? view.first_position + tile.row + tile.n : n_keys;
+  seen.near_end = view.causal ? query_position(view, tile.row + tile.n - 1) + 1 : n_keys;
   return seen;
 }
 
