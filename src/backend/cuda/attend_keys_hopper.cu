@@ -169,7 +169,6 @@ __device__ void bring_tiles(const KeysView& view, unsigned char* memory,
     Queries::copy(memory, query_row, head_dim, view.queries);
     announce(&shared.queries_here);
 
-    if (index + gridDim.x < n_items(view)) next = item_at(view, index + gridDim.x);
     const HeadRows keys = head_rows(view, false, item.kv_head, 2);
     const HeadRows values = head_rows(view, true, item.kv_head, 2);
     // A stage of keys is free long before the values beside it: keys are brought a tile ahead.
@@ -190,6 +189,9 @@ __device__ void bring_tiles(const KeysView& view, unsigned char* memory,
         Keys::copy(tiles + (2 * stage + 1) * S::kTileBytes, value_row, head_dim, view.queries);
         announce(&shared.values_here[stage]);
       }
+      // By now there is time to wait for memory.
+      if (tile == min(2, work.n_tiles) && index + gridDim.x < n_items(view))
+        next = item_at(view, index + gridDim.x);
     }
   }
   wait_copies<0>();
