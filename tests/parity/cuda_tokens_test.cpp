@@ -104,6 +104,57 @@ TEST_P(EveryBackend, LongKeysAgreeWithThePlainKernel) {
   }
 }
 
+// In one pass; rows of `all` whose tokens stand for themselves.
+std::vector<float> attend_among_reps(Backend& backend, const KeysCase& c, const KeysInputs& in) {
+  const TokenSet& set = in.sets[0];
+  const auto rows = [&](const std::vector<float>& all, int64_t n_heads) {
+    std::vector<float> own;
+    const int64_t width = n_heads * c.head_dim;
+    for (int64_t t = 0; t < c.n_tokens; ++t)
+      if (set.status[static_cast<size_t>(t)] != TokenStatus::kRedundant)
+        own.insert(own.end(), all.begin() + t * width, all.begin() + (t + 1) * width);
+    return DeviceTensor(backend, DType::kBF16, {set.n_clusters, n_heads, c.head_dim}, own, c.pad);
+  };
+  const DeviceTensor queries = rows(in.queries, c.n_heads), keys = rows(in.keys, c.n_kv_heads),
+                     values = rows(in.values, c.n_kv_heads);
+  const DeviceTensor out =
+      unwritten(backend, DType::kBF16, {set.n_clusters, c.n_heads, c.head_dim}, c.pad);
+  const auto attention = backend.make_reps_attention({.n_heads = c.n_heads,
+                                                      .n_kv_heads = c.n_kv_heads,
+                                                      .head_dim = c.head_dim,
+                                                      .dtype = DType::kBF16,
+                                                      .scale = c.scale(),
+                                                      .causal = c.causal});
+  attention->attend({.queries = queries.view(),
+                     .keys = keys.view(),
+                     .values = values.view(),
+                     .set = &set,
+                     .first_token = 0,
+                     .out = out.view()});
+  return out.values();
+}
+
+TEST_P(EveryBackend, LongRepsAgreeWithThePlainKernel) {
+  if (dtype() != DType::kBF16) GTEST_SKIP() << "f32 has the plain kernel only";
+  std::vector<KeysCase> cases = {
+      {.n_tokens = 4000, .head_dim = 64, .n_heads = 15, .n_kv_heads = 15},
+      {.n_tokens = 4000, .head_dim = 128, .n_heads = 20, .n_kv_heads = 10},
+      {.n_tokens = 3000, .head_dim = 256, .n_heads = 10, .n_kv_heads = 10},
+      {.n_tokens = 2000, .head_dim = 128, .n_heads = 60, .n_kv_heads = 5, .causal = false},
+  };
+  for (KeysCase& c : cases)
+    for (const double reps : {0.9, 0.3, 0.05}) {
+      c.set = {.reps = reps, .exempt = 0.01, .uncovered = 0.01};
+      SCOPED_TRACE(testing::PrintToString(c));
+      const KeysInputs in(c, dtype());
+      KeysCase plain = c;
+      plain.pad = 1;
+      EXPECT_LE(relative_distance(attend_among_reps(*backend, c, in),
+                                  attend_among_reps(*backend, plain, in)),
+                0x1p-8);
+    }
+}
+
 // Two layers that hand their sets on without the host, and attention that reads them where they
 // are.
 TEST_P(EveryBackend, SetsMayStayOnTheDevice) {
