@@ -17,10 +17,12 @@ struct Sizes {
   static constexpr bool kQueriesStay = kD > 128;         // in shared memory, for want of registers
   static constexpr int kTile = kKeys * kTileStride<kD>;  // numbers, of keys or of values
   static constexpr int kQueryTile = kRows * kTileStride<kD>;
-  static constexpr int kBuffers = 4 * kTile;  // two of each
+  // Tiles under way: where there are few queries, memory is all that counts.
+  static constexpr int kStages = kD <= 128 ? 4 : 2;
+  static constexpr int kBuffers = 2 * kStages * kTile;
   static constexpr int kNumbers =
       kQueriesStay ? kBuffers + kQueryTile : (kBuffers > kQueryTile ? kBuffers : kQueryTile);
-  static constexpr int kBytes = 2 * kNumbers + 2 * kKeys * static_cast<int>(sizeof(float));
+  static constexpr int kBytes = 2 * kNumbers + kStages * kKeys * static_cast<int>(sizeof(float));
 };
 
 // What a split leaves of a row: weighted sums, the largest score (times scale and log2(e)) and the
@@ -133,7 +135,9 @@ __global__ void __launch_bounds__(kThreads, 1)
     for (int k = 0; k < kD / 16; ++k) load_query<kD>(query[k], query_tile, k * 16);
     __syncthreads();
   }
-  const auto start_copy = [&](int64_t j, int buffer) {
+  const auto buffer_of = [&](int64_t j) { return static_cast<int>((j - begin) % S::kStages); };
+  const auto start_copy = [&](int64_t j) {
+    const int buffer = buffer_of(j);
     __nv_bfloat16* keys = shared + 2 * buffer * S::kTile;
     const bool far = j < far_tiles;
     const int64_t first = (far ? j : j - far_tiles) * S::kKeys;
@@ -148,7 +152,6 @@ __global__ void __launch_bounds__(kThreads, 1)
     if (far && threadIdx.x < S::kKeys)
       biases[buffer * S::kKeys + threadIdx.x] =
           first + threadIdx.x < seen.n_far ? seen.bias[first + threadIdx.x] : -INFINITY;
-    commit_copies();
   };
 
   Softmax softmax;
@@ -160,12 +163,16 @@ __global__ void __launch_bounds__(kThreads, 1)
   };
   const int64_t positions[2] = {position_of(row), position_of(row + 8)};
   const int64_t warp_first = position_of(warp * 16), warp_last = position_of(warp * 16 + 15);
-  if (begin < end) start_copy(begin, 0);
-  int buffer = 0;
-  for (int64_t j = begin; j < end; ++j, buffer ^= 1) {
-    wait_copies<0>();
+  for (int64_t j = begin; j < begin + S::kStages - 1; ++j) {
+    if (j < end) start_copy(j);
+    commit_copies();
+  }
+  for (int64_t j = begin; j < end; ++j) {
+    wait_copies<S::kStages - 2>();
     __syncthreads();
-    if (j + 1 < end) start_copy(j + 1, buffer ^ 1);
+    if (j + S::kStages - 1 < end) start_copy(j + S::kStages - 1);
+    commit_copies();
+    const int buffer = buffer_of(j);
     if (warp * 16 >= n_rows) continue;
     const bool far = j < far_tiles;
     const int64_t first_key = seen.near_begin + (j - far_tiles) * S::kKeys;
@@ -246,8 +253,9 @@ void attend_keys_tiles(const std::shared_ptr<Context>& context, const KeysView& 
   else
     launch<256>(*context, view, parts);
   if (view.n_splits == 1) return;
-  const dim3 grid(static_cast<unsigned>(view.n_tiles * kRows),
-                  static_cast<unsigned>(view.n_kv_heads));
+  const int64_t group = view.n_heads / view.n_kv_heads;
+  const int64_t n_rows = view.n_tiles == 1 ? view.only.n * group : view.n_tiles * kRows;
+  const dim3 grid(static_cast<unsigned>(n_rows), static_cast<unsigned>(view.n_kv_heads));
   put_keys_together<<<grid, static_cast<unsigned>(round_up(view.head_dim, 32)), 0,
                       context->stream()>>>(view, parts);
   check_launch("put_keys_together");
