@@ -7,6 +7,9 @@
 
 namespace sluice::cuda {
 
+// Throws Error for heads that attention here does not take; group: query heads of a key head.
+void check_heads(int64_t head_dim, int64_t group);
+
 // Whether the matrix units can take queries and hand out answers of that kind.
 bool fits_tiles(DType dtype, int64_t head_dim, const ConstTensor& queries, const ConstTensor& out);
 
