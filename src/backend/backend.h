@@ -96,6 +96,40 @@ struct LinearColumnsArgs {
   Tensor out;               // (n_rows, n_out) f32 or compute dtype
 };
 
+// What a gate that decides on a device wrote down of a row.
+struct RowVerdict {
+  float residual;  // the share that the coordinates miss; -1 for a row that passed by
+  int32_t kept;    // 1: by the image, 0: by the whole matrix
+};
+
+// A gated linear layer whose rows go by the image of a basis where that misses no more than epsilon
+// of them, and pass by the gate for a while after many that did not.
+struct GateSpec {
+  const SubspaceBasis* basis;
+  const LinearWeights* image;  // in that basis
+  const LinearWeights* dense;
+  double epsilon;
+  int32_t slow_tokens, retry_tokens;  // of Bypass, src/layer/bypass.h
+  int64_t n_sequences;
+};
+
+// A gate that decides where its rows are, so that the host need not wait for any verdict. It is for
+// one or a few rows at a time: each is a product of its own. Verdicts are those of project(), but
+// for rows that miss epsilon give or take 1e-5; of the others' residuals the square is right to
+// 1e-4 of ||x||^2.
+class RowGate {
+ public:
+  virtual ~RowGate() = default;
+  static constexpr int64_t kRoom = 4096;  // verdicts that are kept until they are taken
+  // Where a sequence stands.
+  virtual void set(int64_t sequence, int64_t slow_in_a_row, int64_t to_skip) = 0;
+  // The next tokens of a sequence; args.weights is not used.
+  virtual void run(const LinearArgs& args, int64_t sequence) = 0;
+  // All since the last call, in the order of run(); waits for them.
+  virtual std::vector<RowVerdict> take() = 0;
+  virtual void forget() = 0;  // the same without a look at them
+};
+
 struct RotaryArgs {
   RotaryStyle style;
   ConstTensor cosine;      // (n_positions, rotary_dim / 2) f32
@@ -165,6 +199,8 @@ class Backend {
   // coordinates; V as the basis keeps it.
   virtual std::unique_ptr<LinearWeights> pack_image(const MatrixSource& source,
                                                     const SubspaceBasis& basis) = 0;
+  // nullptr where the host decides as fast.
+  virtual std::unique_ptr<RowGate> make_gate(const GateSpec&) { return nullptr; }
 
   virtual void embed(const EmbedArgs& args) = 0;
   virtual void norm(const NormArgs& args) = 0;

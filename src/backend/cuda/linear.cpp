@@ -154,13 +154,14 @@ void Multiplier::run(const DeviceMatrix& weights, const DeviceBias& bias, const 
   const ConstTensor x = aligned(args.x);
   const bool bf16 = x.dtype() == DType::kBF16, bf16_out = args.out.dtype() == DType::kBF16;
   SLUICE_CHECK(x.dtype() == weights.rows.dtype());
-  if (bf16 && n_rows <= few_rows_ && weights.memory.size() <= kFewRowsBytes)
-    return multiply_few_rows(*context_, {.weights = weights.padded,
-                                         .x = x,
-                                         .bias = bias.values.data(),
-                                         .activation = args.activation,
-                                         .accumulate = args.accumulate,
-                                         .out = args.out});
+  if (bf16 && n_rows <= few_rows_ && (n_rows == 1 || weights.memory.size() <= kFewRowsBytes))
+    return (n_rows == 1 ? multiply_one_row : multiply_few_rows)(*context_,
+                                                                {.weights = weights.padded,
+                                                                 .x = x,
+                                                                 .bias = bias.values.data(),
+                                                                 .activation = args.activation,
+                                                                 .accumulate = args.accumulate,
+                                                                 .out = args.out});
   const bool biased = bias.values.data() != nullptr, relu = args.activation == Activation::kRelu;
   Product product{.n_out = n_out,
                   .n_rows = n_rows,

@@ -28,5 +28,7 @@ struct FewRowsArgs {
   Tensor out;
 };
 void multiply_few_rows(Context& context, const FewRowsArgs& args);
+// The same for one row, with less between the memory and the sums.
+void multiply_one_row(Context& context, const FewRowsArgs& args);
 
 }  // namespace sluice::cuda

@@ -48,6 +48,7 @@ void stream_rows(const std::shared_ptr<Context>& context, const MatrixSource& so
     check(cudaEventRecord(piece.sent, context->stream()), "copy to the device");
     take(first, ConstTensor(piece.device.data(), DType::kF32, {count, source.n_in}, Device::kCuda));
   }
+  context->synchronize();
 }
 
 DeviceMatrix pack_matrix(const std::shared_ptr<Context>& context, const MatrixSource& source,

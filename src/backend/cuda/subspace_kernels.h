@@ -10,6 +10,48 @@ namespace sluice::cuda {
 // residuals[row] = ||x - y|| / ||x|| as section 4 defines it; y (n_rows, n_in) f32.
 void residual_rows(Context& context, ConstTensor x, ConstTensor y, float* residuals);
 
+// Where a gate on the device stands with a sequence, as Bypass of src/layer/bypass.h does on the
+// host.
+struct GateState {
+  int32_t slow_in_a_row, to_skip;
+};
+
+// What one kernel of a gate leaves to the next.
+struct GateStep {
+  float* products;         // (rank) V^T x
+  std::byte* coordinates;  // (rank rounded up to eights) the same in bf16, zeros behind
+  double* norms;           // (gate_parts(rank)) parts of ||x||^2
+  int32_t* passes_by;
+  int32_t* way;
+};
+int64_t gate_parts(int64_t rank);
+
+// The verdict on one row of bf16 and the product that follows from it. Rows of matrices and x are
+// aligned to 16 bytes.
+struct GateRowArgs {
+  ConstTensor vectors;    // (rank, n_in)
+  const float* diagonal;  // (rank) of E = V^T V - 1
+  ConstTensor overlaps;   // (rank, rank) bf16: twice E below the diagonal
+  double deviation,
+      rounding;  // no less than the norms of E beside its diagonal and of its rounding
+  double epsilon;
+  int32_t slow_tokens, retry_tokens;
+  GateState* state;
+  RowVerdict* verdict;  // of this row
+  GateStep step;
+  ConstTensor image, dense;  // (n_out, rank) and (n_out, n_in), columns padded
+  ConstTensor x;             // (1, n_in)
+  const float* bias;
+  Activation activation;
+  bool accumulate;
+  Tensor out;  // (1, n_out)
+};
+void run_gate(Context& context, const GateRowArgs& args);
+
+// gram (rank, rank) f32 = V^T V -> what GateRowArgs says of E; E beside its diagonal stays in gram.
+void split_deviation(Context& context, Tensor gram, float* diagonal, Tensor overlaps);
+void sum_squares(Context& context, ConstTensor x, double* sum);
+
 // What a row leaves out: elements whose magnitude, as the bits of an f32, is below `bits`, and the
 // first n_ties of those that have it.
 struct RowCut {
