@@ -133,8 +133,8 @@ constexpr Group kGroups[] = {{"q, k, v", 4096, 12288, Activation::kNone, false},
                              {"MLP input", 4096, 16384, Activation::kGeluTanh, false},
                              {"MLP inner", 16384, 4096, Activation::kNone, true}};
 constexpr size_t kAll = std::size(kGroups);
-// Together larger than the second-level cache, by gates too.
-constexpr int kLayers = 4;
+// The smallest of the groups, by gates, is then larger than the second-level cache.
+constexpr int kLayers = 20;
 
 struct Layer {
   std::vector<std::unique_ptr<cuda::DeviceBasis>> bases;
@@ -182,13 +182,12 @@ void bench_gsi(const std::shared_ptr<Context>& context) {
                                              kRank, group.n_in, DType::kBF16));
       layer.images.push_back(weights(kRank));
       layer.dense.push_back(weights(group.n_in));
-      layer.gates.push_back(cuda::make_gate(context, {.basis = layer.bases.back().get(),
-                                                      .image = layer.images.back().get(),
-                                                      .dense = layer.dense.back().get(),
+      layer.gates.push_back(cuda::make_gate(context, {.dense = layer.dense.back().get(),
                                                       .epsilon = 0.1,
+                                                      .basis = layer.bases.back().get(),
+                                                      .image = layer.images.back().get(),
                                                       .slow_tokens = 64,
-                                                      .retry_tokens = 1024,
-                                                      .n_sequences = 1}));
+                                                      .retry_tokens = 1024}));
     }
   }
   const auto args_of = [&](size_t g) {

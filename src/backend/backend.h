@@ -98,25 +98,28 @@ struct LinearColumnsArgs {
 
 // What a gate that decides on a device wrote down of a row.
 struct RowVerdict {
-  float residual;  // the share that the coordinates miss; -1 for a row that passed by
-  int32_t kept;    // 1: by the image, 0: by the whole matrix
+  float residual;  // gsi: the share that the coordinates miss; -1 for a row that passed by
+  int32_t kept;    // gsi: 1 by the image, 0 by the whole matrix; graded: how many elements
 };
 
-// A gated linear layer whose rows go by the image of a basis where that misses no more than epsilon
-// of them, and pass by the gate for a while after many that did not.
+// Rows go by the image of a basis where that misses no more than epsilon of them, and pass by the
+// gate for a while after many that did not; or, where columns are given, by those of the elements
+// that grade() keeps.
 struct GateSpec {
-  const SubspaceBasis* basis;
-  const LinearWeights* image;  // in that basis
-  const LinearWeights* dense;
-  double epsilon;
-  int32_t slow_tokens, retry_tokens;  // of Bypass, src/layer/bypass.h
-  int64_t n_sequences;
+  const LinearWeights* dense = nullptr;
+  double epsilon = 0;
+  const SubspaceBasis* basis = nullptr;       // gsi
+  const LinearWeights* image = nullptr;       // in that basis
+  int32_t slow_tokens = 0, retry_tokens = 0;  // of Bypass, src/layer/bypass.h
+  int64_t n_sequences = 1;
+  const ColumnWeights* columns = nullptr;  // graded
+  double most_kept = 1;                    // share from which on a row is multiplied as it is
 };
 
 // A gate that decides where its rows are, so that the host need not wait for any verdict. It is for
-// one or a few rows at a time: each is a product of its own. Verdicts are those of project(), but
-// for rows that miss epsilon give or take 1e-5; of the others' residuals the square is right to
-// 1e-4 of ||x||^2.
+// one or a few rows at a time: each is a product of its own. Verdicts are those of project() and
+// grade(), give or take 1e-5 of a residual. The residuals of rows that are further from epsilon
+// serve statistics: their squares may be off by as much as the norm of V^T V - 1.
 class RowGate {
  public:
   virtual ~RowGate() = default;

@@ -45,12 +45,17 @@ LinearGate::LinearGate(Backend& backend, const LinearGroup& group, const GroupPl
   SLUICE_CHECK(plan.kind != LinearKind::kDense);
   SLUICE_CHECK(plan.kind == LinearKind::kGsi ? group.subspace(plan.rank) != nullptr
                                              : group.columns() != nullptr);
-  if (plan.kind == LinearKind::kGsi && plan.adaptive == 0) {
-    const Subspace& subspace = *group.subspace(plan.rank);
-    device_ = backend.make_gate({.basis = subspace.basis.get(),
-                                 .image = subspace.image.get(),
-                                 .dense = &group.dense(),
+  if (plan.kind == LinearKind::kGraded) {
+    device_ = backend.make_gate({.dense = &group.dense(),
                                  .epsilon = plan.epsilon,
+                                 .columns = group.columns(),
+                                 .most_kept = kMostKept});
+  } else if (plan.adaptive == 0) {
+    const Subspace& subspace = *group.subspace(plan.rank);
+    device_ = backend.make_gate({.dense = &group.dense(),
+                                 .epsilon = plan.epsilon,
+                                 .basis = subspace.basis.get(),
+                                 .image = subspace.image.get(),
                                  .slow_tokens = Bypass::kSlowTokens,
                                  .retry_tokens = Bypass::kRetryTokens,
                                  .n_sequences = n_batch});
@@ -84,6 +89,8 @@ void LinearGate::run(const LinearArgs& args, int64_t sequence) {
   if (n_rows == 0) return;
   counts_.n_tokens += n_rows;
   counts_.dense_elements += static_cast<double>(n_rows) * static_cast<double>(group_.elements());
+  if (device_ != nullptr && n_rows <= kDeviceRows) return run_on_device(args, first, n_sequences);
+  hear();
   if (plan_.kind == LinearKind::kGraded) return run_graded(args);
   if (plan_.adaptive == 0) return run_gsi(args, first, n_sequences);
   for (int64_t i = 0; i < n_sequences; ++i) {
@@ -98,8 +105,6 @@ void LinearGate::run_gsi(const LinearArgs& args, int64_t first, int64_t n_sequen
   const Subspace& subspace = *group_.subspace(plan_.rank);
   const InForce in_force{subspace.basis.get(), subspace.image.get()};
   const int64_t n_rows = args.x.rows(), n_tokens = n_rows / n_sequences;
-  if (device_ != nullptr && n_rows <= kDeviceRows) return run_on_device(args, first, n_sequences);
-  hear();
   for (int64_t i = 0; i < n_sequences; ++i)
     sequences_[static_cast<size_t>(first + i)].on_device = false;
   const Tensor coordinates = scratch_->get(backend_, LinearScratch::kCoordinates,
@@ -134,6 +139,10 @@ void LinearGate::hear() const {
   const std::vector<RowVerdict> verdicts = device_->take();
   SLUICE_CHECK(verdicts.size() == unheard_.size());
   for (size_t i = 0; i < verdicts.size(); ++i) {
+    if (plan_.kind == LinearKind::kGraded) {
+      count_kept(verdicts[i].kept);
+      continue;
+    }
     Bypass& bypass = sequences_[static_cast<size_t>(unheard_[i])].bypass;
     if (verdicts[i].residual < 0) {
       bypass.skip(1);
@@ -183,6 +192,11 @@ void LinearGate::count(TokenWay way, int64_t rank) const {
   counts_.elements += way == TokenWay::kFast ? k * n_out : d * n_out;
   counts_.n_fast += way == TokenWay::kFast ? 1 : 0;
   counts_.n_bypassed += way == TokenWay::kBypassed ? 1 : 0;
+}
+
+void LinearGate::count_kept(int32_t kept) const {
+  counts_.n_kept += kept;
+  counts_.elements += static_cast<double>(kept) * static_cast<double>(group_.dense().n_out());
 }
 
 void LinearGate::decide(Sequence& sequence, const InForce& in_force, const ConstTensor& x,
@@ -280,10 +294,9 @@ void LinearGate::run_graded(const LinearArgs& args) {
       backend_.gather_rows(args.x, {&row, 1}, graded.rows_from(row, 1));
       kept[i] = static_cast<int32_t>(d);
     }
-    counts_.n_kept += kept[i];
+    count_kept(kept[i]);
     read += kept[i];
   }
-  counts_.elements += read * static_cast<double>(group_.dense().n_out());
   if (read <= group_.columns()->worth_share() * static_cast<double>(d))
     return backend_.linear_columns({.weights = group_.columns(),
                                     .x = graded,

@@ -82,6 +82,7 @@ class LinearGate {
   void decide(Sequence& sequence, const InForce& in_force, const ConstTensor& x,
               const Tensor& coordinates, int64_t begin);
   void count(TokenWay way, int64_t rank) const;
+  void count_kept(int32_t kept) const;
   void multiply(const LinearArgs& args, const InForce& in_force, const ConstTensor& coordinates);
 
   Backend& backend_;

@@ -3,8 +3,10 @@
 
 #include "backend/cuda/device.h"
 #include "golden/golden_case.h"
+#include "model/linear_work.h"
 #include "parity/compare.h"
 #include "unit/model/family_models.h"
+#include "unit/subspace/random_matrices.h"
 
 namespace sluice::test {
 namespace {

@@ -96,13 +96,15 @@ __global__ void __launch_bounds__(32 * kWarps, 2) few_rows(FewRows args) {
   }
 }
 
-constexpr int kDenseRows = 2;  // of weights to a warp at a time
-
 __global__ void __launch_bounds__(32 * kRowWarps, kRowBlocks)
-    one_row(RowWeights weights, const std::byte* x, RowOutput output) {
+    one_row(RowWeights weights, const std::byte* x, RowOutput output, const int32_t* unwanted) {
   let_next_begin();
   const int64_t warp = int64_t{blockIdx.x} * kRowWarps + threadIdx.x / 32;
   uint4 piece[kPieceLoads];
+  if (unwanted != nullptr) {
+    wait_for_earlier();
+    if (*unwanted != 0) return;
+  }
   read_piece<kDenseRows>(weights, kDenseRows * warp, 0, piece);
   wait_for_earlier();
   multiply_rows<kDenseRows>(weights, x, output, warp, int64_t{gridDim.x} * kRowWarps, piece);
@@ -147,7 +149,7 @@ void multiply_few_rows(Context& context, const FewRowsArgs& args) {
   check_launch("few_rows");
 }
 
-void multiply_one_row(Context& context, const FewRowsArgs& args) {
+void multiply_one_row(Context& context, const FewRowsArgs& args, const int32_t* unwanted) {
   SLUICE_CHECK(args.x.rows() == 1);
   const RowWeights weights{.data = args.weights.bytes(),
                            .stride = args.weights.row_stride(),
@@ -160,7 +162,7 @@ void multiply_one_row(Context& context, const FewRowsArgs& args) {
   const int64_t blocks = std::min(ceil_div(weights.n_out, kDenseRows * kRowWarps),
                                   int64_t{kRowBlocks} * context.multiprocessors());
   launch_early(context, "one_row", one_row, dim3(static_cast<unsigned>(blocks)), 32 * kRowWarps,
-               weights, args.x.bytes(), output);
+               weights, args.x.bytes(), output, unwanted);
 }
 
 }  // namespace sluice::cuda

@@ -11,6 +11,7 @@ constexpr int kRowWarps = 8;        // of a block
 constexpr int kPieceLoads = 8;      // of 16 bytes, a lane's part of a piece
 constexpr int64_t kChunk = 32 * 8;  // elements of a row that a warp reads at once
 constexpr int kRowBlocks = 2;       // of one multiprocessor
+constexpr int kDenseRows = 2;       // of a whole matrix, to a warp at a time
 
 // bf16, depth a multiple of 8 and everything aligned to 16 bytes.
 struct RowWeights {
@@ -33,16 +34,6 @@ __device__ inline uint4 read_once(const std::byte* from) {
                : "=r"(bits.x), "=r"(bits.y), "=r"(bits.z), "=r"(bits.w)
                : "l"(from));
   return bits;
-}
-
-__device__ inline void widen_eight(const uint4& bits, float (&to)[8]) {
-  const uint32_t words[4] = {bits.x, bits.y, bits.z, bits.w};
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const float2 pair = widened(words[i]);
-    to[2 * i] = pair.x;
-    to[2 * i + 1] = pair.y;
-  }
 }
 
 // A piece is kRows rows by as many chunks of their depth as make kPieceLoads loads.

@@ -22,13 +22,12 @@ namespace sluice::cuda {
 namespace {
 
 constexpr int kThreads = 32 * kRowWarps;
-constexpr int kDenseRows = 2;   // of the whole matrix, to a warp at a time
 constexpr int kDirections = 2;  // of V, to a block
 constexpr int kChunks = 8;      // of each direction, to a warp at a time
-// What f32 sums make the square of a residual err by, in parts of ||x||^2: a product with a
-// direction of length 1 is at most 100 additions deep, each of which errs by 2^-24 of ||x||.
+// What f32 sums make the square of a residual err by, in parts of ||x||^2: a product of 16384
+// elements with a direction of length 1 is 80 additions deep, each of which errs by 2^-24 of ||x||
+// at most, and counts twice.
 constexpr double kRoundOff = 1e-5;
-
 // Up to here E is read for the books alone: by one block, so that more of it would be waited for.
 constexpr int64_t kBooksRank = 512;
 
@@ -223,9 +222,11 @@ __device__ void write_down(const GateRow& gate, const RowVerdict& verdict) {
 
 __device__ void keep_books(const GateRow& gate) {
   __shared__ double shared[kRowWarps];
-  for (int64_t i = threadIdx.x; i < gate.vectors.n_out; i += kThreads)
-    asm volatile(
-        "prefetch.global.L2 [%0];\n" ::"l"(gate.overlaps.data + 2 * i * gate.overlaps.stride));
+  const int64_t n_ahead = gate.vectors.n_out <= kBooksRank ? gate.vectors.n_out : 0;
+  for (int64_t j = threadIdx.x; j < n_ahead; j += kThreads)
+    for (int64_t byte = 0; byte < 2 * j; byte += 128)
+      asm volatile("prefetch.global.L2 [%0];\n" ::"l"(gate.overlaps.data +
+                                                      2 * j * gate.overlaps.stride + byte));
   wait_for_earlier();
   if (*gate.step.passes_by != 0) {
     if (threadIdx.x == 0) write_down(gate, {.residual = -1, .kept = 0});
@@ -267,8 +268,9 @@ __global__ void __launch_bounds__(kThreads, kRowBlocks) gated_row(GateRow gate) 
     keep_books(gate);
     return;
   }
-  const int64_t warp = int64_t{blockIdx.x - 1} * kRowWarps + threadIdx.x / 32;
-  const int64_t n_warps = int64_t{gridDim.x - 1} * kRowWarps;
+  // Neighbours in different blocks: an image is small, and all multiprocessors shall read some.
+  const int64_t n_blocks = gridDim.x - 1, n_warps = n_blocks * kRowWarps;
+  const int64_t warp = threadIdx.x / 32 * n_blocks + blockIdx.x - 1;
   uint4 piece[kPieceLoads];
   read_piece<kImageRows>(gate.image, kImageRows * warp, 0, piece);
   wait_for_earlier();

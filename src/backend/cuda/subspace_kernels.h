@@ -75,6 +75,20 @@ struct NonZeros {
 };
 void find_nonzeros(Context& context, ConstTensor x, const NonZeros& to);
 
+// One row of bf16 for a graded product: what it keeps, all of it where that is more than most_kept.
+struct GradeRowArgs {
+  ConstTensor x;  // (1, n_in)
+  double squared_epsilon;
+  double most_kept, most_columns;
+  Tensor graded;  // (1, n_in) like x, zero where left out
+  NonZeros list;
+  int32_t* by_columns;  // 1: no more than most_columns are kept
+  RowVerdict* verdict;
+  uint64_t* keys;  // (n_keys) scratch, a power of two that is no less than n_in
+  int64_t n_keys;
+};
+void grade_row(Context& context, const GradeRowArgs& args);
+
 // partial (n_rows, n_splits, columns.row_elements() padded) += values times columns; the finished
 // sum of the splits goes through bias and activation to out.
 struct ColumnsProduct {
@@ -86,6 +100,7 @@ struct ColumnsProduct {
   Activation activation;
   bool accumulate;
   Tensor out;
+  const int32_t* wanted = nullptr;  // nothing is done where this is 0
 };
 void multiply_columns(Context& context, const ColumnsProduct& args);
 int64_t column_splits(const Context& context, int64_t n_out);
