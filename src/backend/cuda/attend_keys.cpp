@@ -146,6 +146,11 @@ KeysView CudaKeysAttention::view_of(const AttendKeysArgs& args, const RunningMea
   view.out = args.out.bytes();
   view.query_stride = args.queries.row_stride();
   view.out_stride = args.out.row_stride();
+  if (args.log_sums.defined()) {
+    SLUICE_CHECK(args.log_sums.rows() == args.out.rows());
+    view.log_sums = args.log_sums.data<float>();
+    view.log_sum_stride = args.log_sums.row_stride();
+  }
   view.n_heads = spec_.n_heads;
   view.n_kv_heads = spec_.n_kv_heads;
   view.head_dim = spec_.head_dim;

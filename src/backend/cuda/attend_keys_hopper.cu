@@ -332,6 +332,13 @@ __device__ void attend_tile(const KeysView& view, const Work& work, unsigned cha
   release(&shared.values_used[last]);
   add_lanes(softmax);
 #pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const int64_t r = row + 8 * i;
+    if (lane % 4 == 0 && r < work.tile.n * group)
+      store_log_sum(view, work.tile.row + r / group, work.kv_head * group + r % group,
+                    softmax.largest[i] * view.scale + logf(softmax.total[i]));
+  }
+#pragma unroll
   for (int part = 0; part < S::kParts; ++part)
     store_part(view, work, row, part * S::kPartPanels * 64, sums[part], softmax.total);
 }

@@ -77,6 +77,9 @@ __device__ void store_rows(const KeysView& view, const Parts& parts, const float
     if (r >= n_rows) continue;
     if (view.n_splits == 1) {
       const float inverse = 1 / softmax.total[half];
+      if (t == 0)
+        store_log_sum(view, tile.row + r / group, kv_head * group + r % group,
+                      softmax.largest[half] * view.scale + logf(softmax.total[half]));
       __nv_bfloat16* row = out + (tile.row + r / group) * view.out_stride +
                            (kv_head * group + r % group) * view.head_dim;
 #pragma unroll
@@ -216,6 +219,9 @@ __global__ void put_keys_together(const __grid_constant__ KeysView view, Parts p
     total += parts.total[first + i] * part;
     sum += parts.sums[(first + i) * view.head_dim + column] * part;
   }
+  if (column == 0)
+    store_log_sum(view, tile.row + r / group, kv_head * group + r % group,
+                  largest / kLog2E + logf(total));
   const float value[1] = {sum / total};
   store<1>(RowsView{view.out, view.out_stride, true}, tile.row + r / group,
            (kv_head * group + r % group) * view.head_dim + column, value);

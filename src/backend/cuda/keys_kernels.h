@@ -146,6 +146,8 @@ struct KeysView {
   const std::byte* queries;
   std::byte* out;
   int64_t query_stride, out_stride;
+  float* log_sums;  // per row and query head, or nullptr
+  int64_t log_sum_stride;
   int64_t n_heads, n_kv_heads, head_dim;
   float scale;
   bool causal;
