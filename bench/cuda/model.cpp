@@ -1,10 +1,11 @@
-// Whole models at their true shapes with random weights on a CUDA device, bf16: prefill in pieces
-// and whole, decoding, and what of the arithmetic and of the memory's speed that is.
+// Whole models at their true shapes with random weights on a CUDA device, bf16: prefill and
+// decoding, what of the arithmetic and of the memory's speed that is, and the memory it takes.
 //
 //   sluice_cuda_model_bench [gptj-6b|opt-6.7b]…    without a name: all
 
 #include "model/model.h"
 
+#include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -62,6 +63,21 @@ std::vector<int32_t> random_tokens(int64_t vocab, int64_t n) {
   return tokens;
 }
 
+// GB of device memory: what was in use at most since the last call, and what is held for it.
+struct DeviceMemory {
+  double used, held;
+};
+DeviceMemory device_memory() {
+  cudaMemPool_t pool = nullptr;
+  uint64_t used = 0, held = 0, none = 0;
+  if (cudaDeviceGetDefaultMemPool(&pool, 0) != cudaSuccess ||
+      cudaMemPoolGetAttribute(pool, cudaMemPoolAttrUsedMemHigh, &used) != cudaSuccess ||
+      cudaMemPoolGetAttribute(pool, cudaMemPoolAttrReservedMemCurrent, &held) != cudaSuccess ||
+      cudaMemPoolSetAttribute(pool, cudaMemPoolAttrUsedMemHigh, &none) != cudaSuccess)
+    throw Error("CUDA: asking for the memory in use");
+  return {1e-9 * static_cast<double>(used), 1e-9 * static_cast<double>(held)};
+}
+
 double middle_ms(int repeats, Backend& backend, const std::function<void()>& work) {
   std::vector<double> times;
   for (int i = -1; i < repeats; ++i) {
@@ -101,18 +117,25 @@ void bench(const Sample& shape) {
     const double flops =
         2 * static_cast<double>(n) * (weights / 2 - head) +
         4 * pairs * static_cast<double>(spec.n_layers * spec.n_heads * spec.head_dim);
+    double asked = 0;  // ms that the host took to ask for the tokens
     const double decode = middle_ms(3, backend, [&] {
       cache.truncate(n);
-      for (int64_t i = 0; i < kDecodeTokens; ++i)
-        model.logits(model.forward({tokens.data(), 1}, cache), scores.view());
+      asked = 0;
+      for (int64_t i = 0; i < kDecodeTokens; ++i) {
+        ConstTensor hidden;
+        asked += time_ms([&] { hidden = model.forward({tokens.data(), 1}, cache); });
+        model.logits(hidden, scores.view());
+      }
     });
     const double step = decode / static_cast<double>(kDecodeTokens);
     const double bytes = weights + static_cast<double>(KvCache::bytes_needed(
                                        spec, DType::kBF16, 1, n + kDecodeTokens / 2));
+    const DeviceMemory memory = device_memory();
     fmt::print(
         "{:>6} tokens: prefill {:>8.1f} ms, {:>6.1f} TFLOP/s; decode {:>6.2f} ms a token, "
-        "{:.2f} TB/s\n",
-        n, prefill, flops / prefill * 1e-9, step, bytes / step * 1e-9);
+        "{:.2f} TB/s, asked for in {:.2f} ms; {:.2f} GB in use, {:.2f} held\n",
+        n, prefill, flops / prefill * 1e-9, step, bytes / step * 1e-9,
+        asked / static_cast<double>(kDecodeTokens), memory.used, memory.held);
   }
 }
 

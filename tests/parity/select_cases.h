@@ -174,7 +174,8 @@ inline void extend(Selector& selector, Backend& backend, DType dtype, const Sele
   const auto part = [&](const std::vector<float>& all) {
     return std::vector<float>(all.begin() + first * d, all.begin() + last * d);
   };
-  const DeviceTensor rows(backend, dtype, {n, d}, part(in.rows), 3);
+  // Rows of whole 16-byte pieces where they can be, as models have them.
+  const DeviceTensor rows(backend, dtype, {n, d}, part(in.rows), d % 8 == 0 ? 8 : 3);
   const DeviceTensor residual(backend, DType::kF32, {n, d},
                               part(in.residual.empty() ? in.rows : in.residual), 1);
   SelectArgs args{.rows = rows.view(), .residual = residual.view(), .inherited = {}};

@@ -40,6 +40,9 @@ void attend_hopper(Context& context, const AttendView& view);
 // together after.
 void attend_split(Context& context, const AttendView& view);
 
+// The same for one query to a sequence, of heads that share no keys.
+void attend_one(Context& context, const AttendView& view);
+
 void attend_dense(Context& context, const AttendDenseArgs& args);
 
 }  // namespace sluice::cuda

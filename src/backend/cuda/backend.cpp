@@ -74,12 +74,16 @@ class CudaBackend final : public Backend {
   }
   std::unique_ptr<SubspaceBasis> make_basis(std::span<const float> vectors, int64_t rank,
                                             int64_t n_in) override {
-    return cuda::make_basis(context_, vectors, rank, n_in, dtype_);
+    return cuda::make_basis(context_, multiplier_, vectors, rank, n_in, dtype_);
   }
   std::unique_ptr<LinearWeights> pack_image(const MatrixSource& source,
                                             const SubspaceBasis& basis) override {
     return cuda::pack_image(context_, multiplier_, source,
                             dynamic_cast<const cuda::DeviceBasis&>(basis), dtype_);
+  }
+
+  std::unique_ptr<RowGate> make_gate(const GateSpec& spec) override {
+    return cuda::make_gate(context_, spec);
   }
 
   void embed(const EmbedArgs& args) override {

@@ -39,4 +39,37 @@ __device__ inline double sum_before(double value, double* shared) {
   return before;
 }
 
+// Of a thread's tokens, as bits: how many are marked before its first, and in all threads.
+struct Ranks {
+  int before, total;
+  __device__ int of(uint32_t marked, int i) const {
+    return before + __popc(marked & ((1u << i) - 1));
+  }
+};
+// Of a block of 1024 threads; shared: 33 places.
+__device__ inline Ranks rank_marked(uint32_t marked, int* shared) {
+  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+  const int mine = __popc(marked);
+  int sum = mine;
+  for (int step = 1; step < 32; step *= 2) {
+    const int other = __shfl_up_sync(0xffffffffu, sum, step);
+    if (lane >= step) sum += other;
+  }
+  __syncthreads();  // whoever reads the last ranks is done
+  if (lane == 31) shared[warp] = sum;
+  __syncthreads();
+  if (warp == 0) {
+    const int of_warp = shared[lane];
+    int upto = of_warp;
+    for (int step = 1; step < 32; step *= 2) {
+      const int other = __shfl_up_sync(0xffffffffu, upto, step);
+      if (lane >= step) upto += other;
+    }
+    shared[lane] = upto - of_warp;
+    if (lane == 31) shared[32] = upto;
+  }
+  __syncthreads();
+  return {shared[warp] + sum - mine, shared[32]};
+}
+
 }  // namespace sluice::cuda

@@ -47,6 +47,24 @@ class PinnedBytes {
   std::unique_ptr<void, Free> memory_;
 };
 
+// A handle of CUDA's or cuBLAS's, destroyed with what holds it.
+template <typename T, auto kDestroy>
+class Handle {
+ public:
+  Handle() = default;
+  Handle(const Handle&) = delete;
+  Handle& operator=(const Handle&) = delete;
+  ~Handle() {
+    if (value_ != nullptr) kDestroy(value_);
+  }
+  T get() const { return value_; }
+  T* to_set() { return &value_; }
+
+ private:
+  T value_ = nullptr;
+};
+using Event = Handle<cudaEvent_t, cudaEventDestroy>;
+
 class Context {
  public:
   // Throws Error where there is no such device, or it or its driver is too old.
@@ -55,8 +73,8 @@ class Context {
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
 
-  cudaStream_t stream() const { return stream_; }
-  cublasLtHandle_t blas() const { return blas_; }
+  cudaStream_t stream() const { return stream_.get(); }
+  cublasLtHandle_t blas() const { return blas_.get(); }
   void* blas_workspace() const { return blas_workspace_; }
   static constexpr size_t kBlasWorkspaceBytes = size_t{32} << 20;  // what cuBLAS asks on Hopper
 
@@ -72,6 +90,9 @@ class Context {
   // Memory for what one operation leaves to its next kernel; the next operation may overwrite it.
   void* scratch(int64_t bytes);
 
+  // At least n words that are zero: every kernel that uses them leaves them so.
+  int32_t* zeros(int64_t n);
+
   // Copies host memory to the device in the order of the stream; it may change once this returns.
   void send(const void* host, void* device, int64_t bytes);
   // The other way; waits.
@@ -83,7 +104,7 @@ class Context {
   // when it is a whole round ahead of the device.
   struct Slot {
     PinnedBytes memory;
-    cudaEvent_t sent = nullptr;
+    Event sent;
   };
   static constexpr int64_t kSlotBytes = int64_t{1} << 20;
   Slot& next_slot();
@@ -91,11 +112,13 @@ class Context {
   int multiprocessors_ = 0, compute_capability_ = 0;
   std::string description_;
   cudaMemPool_t pool_ = nullptr;
-  cudaStream_t stream_ = nullptr;
-  cublasLtHandle_t blas_ = nullptr;
+  Handle<cudaStream_t, cudaStreamDestroy> stream_;
+  Handle<cublasLtHandle_t, cublasLtDestroy> blas_;
   void* blas_workspace_ = nullptr;
   void* scratch_ = nullptr;
   int64_t scratch_bytes_ = 0;
+  int32_t* zeros_ = nullptr;
+  int64_t n_zeros_ = 0;
   std::array<Slot, 16> slots_;
   size_t turn_ = 0;
 };

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cstring>
 
 #include "backend/cuda/selector.h"
 
@@ -42,20 +43,40 @@ void DeviceSets::upload(std::span<const TokenSet> sets) {
   }
 }
 
-void DeviceSets::download(std::vector<TokenSet>& sets, int64_t n_tokens, bool cosines) const {
-  const auto n = static_cast<size_t>(n_tokens);
-  for (size_t i = 0; i < sets.size(); ++i) {
-    TokenSet& set = sets[i];
-    set.status.resize(n);
-    set.owner.resize(n);
-    set.cluster.resize(n);
-    set.cosine.resize(cosines ? n : 0);
-    context_->fetch(status(i), set.status.data(), n_tokens);
-    context_->fetch(owner(i), set.owner.data(), n_tokens * int64_t{sizeof(int32_t)});
-    context_->fetch(cluster(i), set.cluster.data(), n_tokens * int64_t{sizeof(int32_t)});
-    if (cosines)
-      context_->fetch(at(cosine_, i), set.cosine.data(), n_tokens * int64_t{sizeof(float)});
-  }
+int64_t DeviceSets::bytes_of(int64_t n, bool cosines) const {
+  return n_sets_ * n * (cosines ? 13 : 9);
+}
+
+// Owners, clusters, cosines, statuses: of one set after the other.
+void DeviceSets::send(int64_t first, int64_t n, bool cosines, std::byte* to) const {
+  const auto take = [&](const auto& array) {
+    const auto size = static_cast<int64_t>(sizeof(*array.data()));
+    check(
+        cudaMemcpy2DAsync(to, static_cast<size_t>(n * size), array.data() + first,
+                          static_cast<size_t>(stride_ * size), static_cast<size_t>(n * size),
+                          static_cast<size_t>(n_sets_), cudaMemcpyDeviceToHost, context_->stream()),
+        "copy of sets");
+    to += n_sets_ * n * size;
+  };
+  take(owner_);
+  take(cluster_);
+  if (cosines) take(cosine_);
+  take(status_);
+}
+
+void DeviceSets::append(std::vector<TokenSet>& sets, int64_t n, bool cosines,
+                        const std::byte* from) {
+  const auto put = [&](auto& values) {
+    const size_t before = values.size(), bytes = static_cast<size_t>(n) * sizeof(values[0]);
+    values.resize(before + static_cast<size_t>(n));
+    std::memcpy(values.data() + before, from, bytes);
+    from += bytes;
+  };
+  for (TokenSet& set : sets) put(set.owner);
+  for (TokenSet& set : sets) put(set.cluster);
+  if (cosines)
+    for (TokenSet& set : sets) put(set.cosine);
+  for (TokenSet& set : sets) put(set.status);
 }
 
 }  // namespace sluice::cuda

@@ -9,13 +9,30 @@
 namespace sluice::cuda {
 
 struct Pair {
-  const ExactRows& a;
+  ExactRows a;
   int64_t row_a;
-  const ExactRows& b;
+  ExactRows b;
   int64_t row_b;
   int64_t d;
   bool bf16;
 };
+
+// Whether the chunk's rows are read where they were given.
+__device__ inline bool as_given(const ChunkView& view) {
+  return view.given != nullptr && *view.odd == 0;
+}
+__device__ inline ExactRows exact_rows(const ChunkView& view) {
+  return as_given(view) ? ExactRows{view.given, view.given_stride, view.exact.inverse} : view.exact;
+}
+
+// A token of the chunk, and a kept column or another token before it.
+__device__ inline Pair pair_with_column(const ChunkView& view, int64_t t, int64_t column) {
+  return {view.exact_columns, column, exact_rows(view), t, view.d, view.bf16};
+}
+__device__ inline Pair pair_with_token(const ChunkView& view, int64_t t, int64_t s) {
+  const ExactRows rows = exact_rows(view);
+  return {rows, s, rows, t, view.d, view.bf16};
+}
 
 // Product of the unit elements at i: exact in float64.
 __device__ inline double unit_product(const Pair& pair, int64_t i) {
@@ -30,6 +47,26 @@ __device__ inline double unit_product(const Pair& pair, int64_t i) {
 
 __device__ inline bool has_zero_row(const Pair& pair) {
   return pair.a.inverse[pair.row_a] == 0 || pair.b.inverse[pair.row_b] == 0;
+}
+
+// Of bf16 rows, in f32 and any order: within rough_error(d) of the sum in order. A lane adds d / 32
+// products, each sum off by at most 2^-24 of what is at most 1 in all; the rest is for five sums
+// over lanes and for unit elements in f32; doubled. Columns are even in number, or a zero follows.
+__device__ inline double rough_cosine(const Pair& pair) {
+  if (has_zero_row(pair)) return 0;
+  const auto* a = static_cast<const uint16_t*>(pair.a.data) + pair.row_a * pair.a.stride;
+  const auto* b = static_cast<const uint16_t*>(pair.b.data) + pair.row_b * pair.b.stride;
+  float sum = 0;
+  for (int64_t i = 2 * (threadIdx.x % 32); i < pair.d; i += 64) {
+    const float2 x = widened(*reinterpret_cast<const uint32_t*>(a + i));
+    const float2 y = widened(*reinterpret_cast<const uint32_t*>(b + i));
+    sum = fmaf(x.y, y.y, fmaf(x.x, y.x, sum));
+  }
+  for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, step);
+  return double{sum} * pair.a.inverse[pair.row_a] * pair.b.inverse[pair.row_b];
+}
+__device__ inline double rough_error(int64_t d) {
+  return (static_cast<double>(d) / 32 + 16) * 0x1p-23;
 }
 
 // In any order: within sum_error(d) of the sum in order.
@@ -61,6 +98,10 @@ __device__ inline double ordered_cosine(const Pair& pair) {
 // Whether the cosine, or its size, is at least the threshold.
 __device__ inline bool reaches(const Pair& pair, bool absolute, double threshold) {
   const auto size = [&](double cosine) { return absolute ? fabs(cosine) : cosine; };
+  if (pair.bf16) {
+    const double rough = size(rough_cosine(pair));
+    if (fabs(rough - threshold) > rough_error(pair.d)) return rough >= threshold;
+  }
   const double quick = size(quick_cosine(pair));
   if (fabs(quick - threshold) > sum_error(pair.d)) return quick >= threshold;
   return size(ordered_cosine(pair)) >= threshold;

@@ -1,7 +1,10 @@
 // Products of a few rows with a matrix, and what larger products leave to do on their sums.
 
-#include "backend/cuda/element.cuh"
+#include <algorithm>
+
+#include "backend/cuda/early.cuh"
 #include "backend/cuda/linear_kernels.h"
+#include "backend/cuda/linear_row.cuh"
 #include "backend/cuda/mma.cuh"
 
 namespace sluice::cuda {
@@ -22,15 +25,6 @@ __global__ void finish(ConstRowsView sums, const float* bias, Activation activat
     x[i] = accumulate ? old[i] + x[i] : activate(activation, x[i]);
   }
   store<kN>(out, row, column, x);
-}
-
-// The weights are read once, so they do not belong in the first-level cache.
-__device__ uint4 read_once(const std::byte* from) {
-  uint4 bits;
-  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];\n"
-               : "=r"(bits.x), "=r"(bits.y), "=r"(bits.z), "=r"(bits.w)
-               : "l"(from));
-  return bits;
 }
 
 constexpr int kWarps = 8;
@@ -102,6 +96,20 @@ __global__ void __launch_bounds__(32 * kWarps, 2) few_rows(FewRows args) {
   }
 }
 
+__global__ void __launch_bounds__(32 * kRowWarps, kRowBlocks)
+    one_row(RowWeights weights, const std::byte* x, RowOutput output, const int32_t* unwanted) {
+  let_next_begin();
+  const int64_t warp = int64_t{blockIdx.x} * kRowWarps + threadIdx.x / 32;
+  uint4 piece[kPieceLoads];
+  if (unwanted != nullptr) {
+    wait_for_earlier();
+    if (*unwanted != 0) return;
+  }
+  read_piece<kDenseRows>(weights, kDenseRows * warp, 0, piece);
+  wait_for_earlier();
+  multiply_rows<kDenseRows>(weights, x, output, warp, int64_t{gridDim.x} * kRowWarps, piece);
+}
+
 }  // namespace
 
 void finish_rows(Context& context, const FinishArgs& args) {
@@ -139,6 +147,22 @@ void multiply_few_rows(Context& context, const FewRowsArgs& args) {
   const int64_t blocks = ceil_div(tiles, kWarps / few.split);
   few_rows<<<static_cast<unsigned>(blocks), 32 * kWarps, 0, context.stream()>>>(few);
   check_launch("few_rows");
+}
+
+void multiply_one_row(Context& context, const FewRowsArgs& args, const int32_t* unwanted) {
+  SLUICE_CHECK(args.x.rows() == 1);
+  const RowWeights weights{.data = args.weights.bytes(),
+                           .stride = args.weights.row_stride(),
+                           .n_out = args.weights.rows(),
+                           .depth = args.weights.row_elements()};
+  const RowOutput output{.bias = args.bias,
+                         .activation = args.activation,
+                         .accumulate = args.accumulate,
+                         .out = view_of(args.out)};
+  const int64_t blocks = std::min(ceil_div(weights.n_out, kDenseRows * kRowWarps),
+                                  int64_t{kRowBlocks} * context.multiprocessors());
+  launch_early(context, "one_row", one_row, dim3(static_cast<unsigned>(blocks)), 32 * kRowWarps,
+               weights, args.x.bytes(), output, unwanted);
 }
 
 }  // namespace sluice::cuda

@@ -1,8 +1,8 @@
 // From cosines to statuses and owners.
 
-#include "backend/cuda/exact.cuh"
 #include "backend/cuda/gram_reduce.cuh"
 #include "backend/cuda/mma.cuh"
+#include "backend/cuda/select_nearest.cuh"
 
 namespace sluice::cuda {
 namespace {
@@ -13,13 +13,6 @@ constexpr int kWarps = 8;  // of a block: one token each
 __device__ bool is_rep(const ChunkView& view, int set, int64_t t) {
   return view.status[set * view.set_stride + view.first + t] ==
          static_cast<uint8_t>(TokenStatus::kRepresentative);
-}
-
-__device__ Pair pair_with_column(const ChunkView& view, int64_t t, int64_t column) {
-  return {view.exact_columns, column, view.exact, t, view.d, view.bf16};
-}
-__device__ Pair pair_with_token(const ChunkView& view, int64_t t, int64_t s) {
-  return {view.exact, s, view.exact, t, view.d, view.bf16};
 }
 
 __device__ const Largest& largest_of(const ChunkView& view, int set, int question, int split,
@@ -312,34 +305,6 @@ __global__ void resolve(const __grid_constant__ ChunkView view) {
                                    : TokenStatus::kRedundant;
     view.status[set * view.set_stride + view.first + t] = static_cast<uint8_t>(status);
   }
-}
-
-// The nearest representative so far, among candidates seen one after the other.
-struct Nearest {
-  int64_t position = -1;
-  double cosine = -INFINITY;
-  bool ordered = false;  // how it was summed
-  bool is_column = false;
-  int64_t index = -1;  // of the column, or of the token in its chunk
-};
-
-__device__ Pair pair_of(const ChunkView& view, int64_t t, const Nearest& of) {
-  return of.is_column ? pair_with_column(view, t, of.index) : pair_with_token(view, t, of.index);
-}
-
-__device__ void make_ordered(const ChunkView& view, int64_t t, Nearest& of) {
-  if (!of.ordered) of.cosine = ordered_cosine(pair_of(view, t, of));
-  of.ordered = true;
-}
-
-__device__ void consider(const ChunkView& view, int64_t t, Nearest& best, Nearest next) {
-  next.cosine = quick_cosine(pair_of(view, t, next));
-  if (best.position >= 0 && fabs(next.cosine - best.cosine) <= 2 * sum_error(view.d)) {
-    make_ordered(view, t, best);
-    make_ordered(view, t, next);
-  }
-  if (next.cosine > best.cosine || (next.cosine == best.cosine && next.position < best.position))
-    best = next;
 }
 
 __device__ float warp_max(float x) {

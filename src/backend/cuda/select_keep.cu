@@ -1,45 +1,12 @@
 // The end of a chunk: cluster numbers, and the columns that later chunks are compared with.
 
-#include "backend/cuda/element.cuh"
-#include "backend/cuda/select_kernels.h"
+#include "backend/cuda/block_scan.cuh"
+#include "backend/cuda/exact.cuh"
 
 namespace sluice::cuda {
 namespace {
 
-constexpr int kThreads = 1024, kPerThread = kChunk / kThreads;
-
-// Of a thread's tokens, as bits: how many are marked before its first, and in all threads.
-struct Ranks {
-  int before, total;
-  __device__ int of(uint32_t marked, int i) const {
-    return before + __popc(marked & ((1u << i) - 1));
-  }
-};
-// shared: 33 places.
-__device__ Ranks rank_marked(uint32_t marked, int* shared) {
-  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
-  const int mine = __popc(marked);
-  int sum = mine;
-  for (int step = 1; step < 32; step *= 2) {
-    const int other = __shfl_up_sync(0xffffffffu, sum, step);
-    if (lane >= step) sum += other;
-  }
-  __syncthreads();  // whoever reads the last ranks is done
-  if (lane == 31) shared[warp] = sum;
-  __syncthreads();
-  if (warp == 0) {
-    const int of_warp = shared[lane];
-    int upto = of_warp;
-    for (int step = 1; step < 32; step *= 2) {
-      const int other = __shfl_up_sync(0xffffffffu, upto, step);
-      if (lane >= step) upto += other;
-    }
-    shared[lane] = upto - of_warp;
-    if (lane == 31) shared[32] = upto;
-  }
-  __syncthreads();
-  return {shared[warp] + sum - mine, shared[32]};
-}
+constexpr int kThreads = 1024, kPerThread = kCoverChunk / kThreads;
 
 __device__ uint8_t flags_of(const ChunkView& view, int set, int64_t t) {
   if (view.exempt[t] != 0 || view.thresholds[set] <= 0) return 0;
@@ -98,7 +65,9 @@ __global__ void number_and_list(const __grid_constant__ KeepView keep, uint8_t u
     keep.n_columns[0] = n_before + ranks.total;
     bool live = false;
     for (int set = 0; set < view.n_sets; ++set) live |= view.thresholds[set] > 0;
-    if (live) *keep.products += view.n * n_before + view.n * (view.n - 1) / 2;
+    // Pairs, without the padding of tiles and without second looks.
+    if (live && keep.products != nullptr)
+      *keep.products += view.n * n_before + view.n * (view.n - 1) / 2;
   }
 }
 
@@ -111,7 +80,9 @@ __global__ void copy_kept(const __grid_constant__ KeepView keep) {
     keep.column_scale[to] = view.scale[from];
     keep.column_inverse[to] = view.exact.inverse[from];
   }
-  const auto* source = reinterpret_cast<const uint4*>(view.rows + from * view.padded);
+  const uint16_t* row =
+      as_given(view) ? view.given + from * view.given_stride : view.rows + from * view.padded;
+  const auto* source = reinterpret_cast<const uint4*>(row);
   auto* target = reinterpret_cast<uint4*>(keep.columns + to * view.padded);
   for (int64_t i = threadIdx.x; i < view.padded / 8; i += blockDim.x) target[i] = source[i];
   if (keep.exact_columns == nullptr) return;

@@ -9,6 +9,10 @@
 //
 // Operations per chunk: 2 d n (K + n / 2) for n rows and K columns, all on matrix units; bytes:
 // 2 d (K + n) from memory once, from L2 again for each of n / 128 row tiles.
+//
+// cascade-cover on Hopper has another way (select_cover.cu): a token is compared with the inherited
+// ones before it and with those that turn out uncovered, 2 d n (K + (inherited + uncovered) / 2)
+// operations.
 
 #pragma once
 
@@ -19,6 +23,7 @@
 namespace sluice::cuda {
 
 constexpr int kChunk = 4096;         // tokens decided together
+constexpr int kCoverChunk = 8192;    // the same where tokens are compared with listed ones alone
 constexpr int kWords = kChunk / 32;  // of bits, one per token of a chunk
 constexpr int kGramTile = 128;       // rows and columns of a tile
 constexpr int kHopperGramColumns = 256;
@@ -63,6 +68,14 @@ struct ExactRows {
   const double* inverse;  // 1 / norm, of these very numbers
 };
 
+// Hopper's tiles are divided in depth where there are few of them: sums of one part per
+// multiprocessor, and how many parts of a tile have arrived, zero between launches.
+constexpr int kPartSums = 32 * 256;  // float4
+struct GramParts {
+  float4* sums = nullptr;      // (multiprocessors, kPartSums)
+  int32_t* arrived = nullptr;  // (multiprocessors)
+};
+
 struct ChunkView {
   int64_t n = 0, first = 0;   // tokens; position of the first
   int64_t d = 0, padded = 0;  // of a row, and rounded up for whole tiles
@@ -74,9 +87,12 @@ struct ChunkView {
   bool bf16 = false, want_cosines = false;
   const double* thresholds = nullptr;  // (n_sets); 0 for tau 0: every token represents itself
 
-  // The chunk.
-  const uint16_t* rows = nullptr;  // (n, padded) bf16
-  const float* scale = nullptr;    // (n) 1 / norm
+  // The chunk. Rows that the matrix units take as they are given are not prepared, unless *odd.
+  const uint16_t* rows = nullptr;   // (n, padded) bf16, prepared
+  const uint16_t* given = nullptr;  // (n, d) bf16, or nullptr
+  int64_t given_stride = 0;
+  const int32_t* odd = nullptr;  // whether a given row leaves the range of f32
+  const float* scale = nullptr;  // (n) 1 / norm
   ExactRows exact{};
   const uint8_t* exempt = nullptr;     // (n)
   const uint8_t* inherited = nullptr;  // (n_sets, n)
@@ -94,6 +110,7 @@ struct ChunkView {
   const uint8_t* flags = nullptr;  // (n_sets, capacity)
   int64_t capacity = 0;
   const int32_t* n_columns = nullptr;
+  GramParts parts;
 
   // The sets, whole sequences: (n_sets, set_stride).
   uint8_t* status = nullptr;
@@ -144,11 +161,59 @@ struct KeepView {
   int32_t* position;
   uint8_t* flags;
   int32_t* n_columns;   // now, and before this chunk
-  int32_t* sources;     // (kChunk) tokens of the chunk that are kept
+  int32_t* sources;     // (n) tokens of the chunk that are kept
   int32_t* n_clusters;  // (n_sets)
-  int64_t* products;
+  int64_t* products;    // to be added to, or nullptr
 };
 // Numbers the clusters, and keeps what later tokens are compared with.
 void keep_chunk(Context& context, const KeepView& view);
+
+// Tokens of a chunk that those behind them are compared with, in order.
+struct ListedTokens {
+  int32_t* rank;   // (n + 1) how many are listed before a token
+  int32_t* token;  // (n)
+};
+
+// A chunk of at most kCoverChunk tokens for cascade-cover. `chunk` has no local cosines, no
+// conflicts and none of what belongs to them.
+struct CoverView {
+  ChunkView chunk;
+  const double* given_inverse;  // (n) 1 / norm of the rows as given
+  // Written here for `chunk`.
+  uint16_t* rows;
+  float* scale;
+  double* inverse;
+  int32_t* odd;
+
+  // Tokens that a set inherits, then those uncovered in a set that are not inherited by another.
+  ListedTokens lists[2];
+  uint16_t* listed;  // (n + 2 tiles of columns, padded) bf16: the lists, each from a whole tile on
+  float* listed_scale;  // 1 / norm, or 0
+
+  // Which columns are at a token's threshold: (n_sets, n, tiles, 4), tiles of kept columns, of the
+  // first list, and of the second. A piece holds the columns 8 i + 2 p and 8 i + 2 p + 1 of its
+  // tile for piece p: bits 2 i and 2 i + 1 of x or, from the 128th column on, of y for those that
+  // may be at the threshold; of z or w for those that are in any case.
+  uint4* bits;
+  int64_t tiles;     // room for
+  uint8_t* verdict;  // (n_sets, n) CoverVerdict
+  int32_t* tickets;  // (2)
+  int64_t* products;
+};
+enum class CoverVerdict : uint8_t {
+  kPending,
+  kKept,     // inherited, and still a representative
+  kAdded,    // a representative that is not inherited
+  kCovered,  // by a representative
+  kOpen,     // not inherited, and no kept one covers it
+  kAside,    // exempt
+};
+
+// select_cover.cu
+void decide_cover(Context& context, const CoverView& view, const ConstTensor& rows);
+// select_cover_hopper.cu: products with kept columns and the first list, or with the second.
+void multiply_cover(Context& context, const CoverView& view, int list);
+// select_rows.cu: bf16 rows where they must be prepared, and the first list's.
+void place_rows(Context& context, const CoverView& view, const ConstTensor& rows);
 
 }  // namespace sluice::cuda

@@ -2,8 +2,7 @@
 
 #include <cuda_bf16.h>
 
-#include "backend/cuda/element.cuh"
-#include "backend/cuda/select_kernels.h"
+#include "backend/cuda/exact.cuh"
 
 namespace sluice::cuda {
 namespace {
@@ -75,38 +74,69 @@ __global__ void prepare(ConstRowsView rows, const double* inverse, int64_t d, in
   }
 }
 
+// The same for cascade-cover: rows are prepared only where they cannot be read as given, and the
+// first list's are put together.
+template <int kN>
+__global__ void place(const __grid_constant__ CoverView view, ConstRowsView rows) {
+  const ChunkView& chunk = view.chunk;
+  const int64_t t = blockIdx.x, at = view.lists[0].rank[t];
+  const bool listed = view.lists[0].rank[t + 1] > at, prepared = !as_given(chunk);
+  const double inv = view.given_inverse[t];
+  const double power = inv > 0 ? range_scale(inv) : 0.0;
+  if (threadIdx.x == 0) {
+    const double rest = inv > 0 ? inv / power : 0.0;
+    view.scale[t] = static_cast<float>(rest);
+    view.inverse[t] = rest;
+    if (listed) view.listed_scale[at] = static_cast<float>(rest);
+  }
+  if (!listed && !prepared) return;
+  const RowsView row{reinterpret_cast<std::byte*>(view.rows), chunk.padded, true};
+  const RowsView column{reinterpret_cast<std::byte*>(view.listed), chunk.padded, true};
+  for (int64_t i = int64_t{threadIdx.x} * kN; i < chunk.padded; i += int64_t{blockDim.x} * kN) {
+    float x[kN] = {};
+    if (i < chunk.d && inv > 0) load<kN>(rows, t, i, x);
+    if (power != 1)
+      for (int k = 0; k < kN; ++k) x[k] = static_cast<float>(double{x[k]} * power);
+    if (prepared) store<kN>(row, t, i, x);
+    if (listed) store<kN>(column, at, i, x);
+  }
+}
+
 constexpr int kMedianTokens = 256;
 static_assert(kMedianState == kMedianTokens + 1);
 
 // The first norms go into a sorted list one by one, thread i holding the i-th; after that the
-// median stands still.
-__global__ void exempt_tokens(const double* inverse, int64_t first, int64_t n, int64_t sinks,
-                              double ratio, double* state, uint8_t* exempt) {
+// median stands still. One block, for the first tokens of a sequence.
+__global__ void exempt_first(const double* inverse, int64_t first, int64_t n, int64_t sinks,
+                             double ratio, double* state, uint8_t* exempt) {
   const int i = static_cast<int>(threadIdx.x);
-  __shared__ double sorted[kMedianTokens];
-  int count = static_cast<int>(state[kMedianTokens]);
-  if (i < count) sorted[i] = state[i];
-  const auto norm_of = [&](int64_t t) { return inverse[t] > 0 ? 1 / inverse[t] : 0.0; };
-  const auto median = [&] { return (sorted[(count - 1) / 2] + sorted[count / 2]) / 2; };
+  __shared__ double sorted[2][kMedianTokens];
+  int count = static_cast<int>(state[kMedianTokens]), now = 0;
+  sorted[0][i] = i < count ? state[i] : INFINITY;
   int64_t t = 0;
   for (; t < n && first + t < sinks; ++t)
     if (i == 0) exempt[t] = 1;
   __syncthreads();
-  for (; t < n && count < kMedianTokens; ++t) {
-    const double norm = norm_of(t);
-    const double mine = i < count ? sorted[i] : 0.0;
-    const bool behind = i < count && mine > norm;  // moves up by one
-    const int at = count - __syncthreads_count(behind ? 1 : 0);
-    if (behind) sorted[i + 1] = mine;
-    if (i == 0) sorted[at] = norm;
+  for (; t < n && count < kMedianTokens; ++t, now ^= 1) {
+    const double norm = inverse[t] > 0 ? 1 / inverse[t] : 0.0;
+    const double* old = sorted[now];
+    double* next = sorted[now ^ 1];
+    next[i] = fmin(old[i], i > 0 ? fmax(old[i - 1], norm) : norm);
     ++count;
     __syncthreads();
-    if (i == 0) exempt[t] = norm > ratio * median() ? 1 : 0;
-    __syncthreads();
+    if (i == 0) exempt[t] = norm > ratio * ((next[(count - 1) / 2] + next[count / 2]) / 2) ? 1 : 0;
   }
-  if (i < count) state[i] = sorted[i];
+  if (i < count) state[i] = sorted[now][i];
   if (i == 0) state[kMedianTokens] = count;
-  for (t += i; t < n; t += kMedianTokens) exempt[t] = norm_of(t) > ratio * median() ? 1 : 0;
+}
+
+// The tokens behind those.
+__global__ void exempt_rest(const double* inverse, int64_t first, int64_t n, int64_t sinks,
+                            double ratio, const double* state, uint8_t* exempt) {
+  const int64_t t = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (t >= n || first + t < sinks + kMedianTokens) return;
+  const double median = (state[(kMedianTokens - 1) / 2] + state[kMedianTokens / 2]) / 2;
+  exempt[t] = (inverse[t] > 0 ? 1 / inverse[t] : 0.0) > ratio * median ? 1 : 0;
 }
 
 __global__ void sinks_only(int64_t first, int64_t n, int64_t sinks, uint8_t* exempt) {
@@ -162,14 +192,33 @@ void prepare_rows(Context& context, const ConstTensor& rows, const double* inver
   check_launch("prepare");
 }
 
+void place_rows(Context& context, const CoverView& view, const ConstTensor& rows) {
+  const auto n = static_cast<unsigned>(rows.rows());
+  if (by_eights(rows))
+    place<8><<<n, 128, 0, context.stream()>>>(view, view_of(rows));
+  else
+    place<1><<<n, 128, 0, context.stream()>>>(view, view_of(rows));
+  check_launch("place");
+}
+
 void mark_exempt(Context& context, const double* inverse, int64_t first, int64_t n, int64_t sinks,
                  double ratio, double* state, uint8_t* exempt) {
-  if (inverse == nullptr)
+  if (inverse == nullptr) {
     sinks_only<<<blocks(n, 256), 256, 0, context.stream()>>>(first, n, sinks, exempt);
-  else
-    exempt_tokens<<<1, kMedianTokens, 0, context.stream()>>>(inverse, first, n, sinks, ratio, state,
-                                                             exempt);
-  check_launch("exempt_tokens");
+    check_launch("sinks_only");
+    return;
+  }
+  const int64_t settled = sinks + kMedianTokens;  // from here on the median stands still
+  if (first < settled) {
+    exempt_first<<<1, kMedianTokens, 0, context.stream()>>>(inverse, first, n, sinks, ratio, state,
+                                                            exempt);
+    check_launch("exempt_first");
+  }
+  if (first + n > settled) {
+    exempt_rest<<<blocks(n, 256), 256, 0, context.stream()>>>(inverse, first, n, sinks, ratio,
+                                                              state, exempt);
+    check_launch("exempt_rest");
+  }
 }
 
 void mark_members(Context& context, const uint8_t* status, int64_t n, uint8_t* flags) {

@@ -15,7 +15,11 @@ class DeviceSets {
 
   void reserve(int64_t n_tokens, int64_t n_used, bool cosines);
   void upload(std::span<const TokenSet> sets);
-  void download(std::vector<TokenSet>& sets, int64_t n_tokens, bool cosines) const;
+  // Tokens [first, first + n) on their way to pinned memory, and from there behind what is in
+  // `sets`.
+  int64_t bytes_of(int64_t n, bool cosines) const;
+  void send(int64_t first, int64_t n, bool cosines, std::byte* to) const;
+  static void append(std::vector<TokenSet>& sets, int64_t n, bool cosines, const std::byte* from);
 
   int64_t stride() const { return stride_; }
   uint8_t* status(size_t set = 0) const { return at(status_, set); }
@@ -53,19 +57,21 @@ class CudaSelector final : public Selector {
 
  private:
   struct Pass;
-  struct Chunk;
 
   bool looks_ahead() const {
     return spec_.rule == SelectRule::kCascadePaper || spec_.owner != OwnerKind::kEarlier;
   }
   bool hopper() const { return context_->compute_capability() == 90; }
   void extend_on_host(const SelectArgs& args);
-  void begin_pass(const SelectArgs& args, Pass& pass);
-  void decide_chunk(const Pass& pass, int64_t first, int64_t n, Chunk& chunk);
-  void mark_inherited(const SelectArgs& args, Pass& pass);
+  // Whether tokens are compared with listed ones alone.
+  bool covers() const { return hopper() && live_ && spec_.rule == SelectRule::kCascadeCover; }
+  Pass begin_pass(const SelectArgs& args);
+  void mark_inherited(const SelectArgs& args, const Pass& pass);
+  ChunkView view_chunk(const Pass& pass, int64_t first, int64_t n) const;
+  void decide_chunk(const Pass& pass, int64_t first, int64_t n);
   void reserve_columns(int64_t n_more, bool bf16);
-  void take_counts() const;  // waits for the pass before
-  void send_counts();
+  void take_count() const;  // waits for the pass before
+  void send_count();
 
   std::shared_ptr<Context> context_;
   int64_t padded_;  // d_model, for whole tiles
@@ -87,12 +93,14 @@ class CudaSelector final : public Selector {
 
   DeviceArray<int32_t> device_counts_;  // columns now and before, then clusters per set
   DeviceArray<int64_t> device_products_;
+  DeviceArray<int32_t> parts_arrived_;
   PinnedBytes arriving_;
   cudaEvent_t arrived_ = nullptr;
   mutable bool on_the_way_ = false;
-  mutable std::vector<int64_t> counts_;  // columns, clusters per set; of n_counted_ tokens
-  mutable int64_t n_counted_ = 0, n_fetched_ = 0;
-  int64_t n_sent_ = 0;
+  mutable int64_t n_columns_ = 0;  // of the pass before
+  mutable int64_t n_fetched_ = 0;
+  mutable PinnedBytes landing_;  // of sets that are fetched
+  mutable int64_t landing_bytes_ = 0;
 };
 
 }  // namespace sluice::cuda

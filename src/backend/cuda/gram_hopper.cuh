@@ -1,0 +1,270 @@
+// Tiles of 128 rows and 256 columns on Hopper's matrix units, 64 rows to a warpgroup, fed by the
+// copy engine, which is a few steps ahead and goes on while a tile is reduced. For files compiled
+// for compute capability 9.0 alone.
+//
+// `Work` says which tiles there are and what becomes of them:
+//   int64_t n_items()
+//   Tile at(int64_t i)                     // i grows from call to call
+//   void take(const Tile&, const Products&, int row)   // all warps that multiply; row: a lane's
+//   first GramParts parts()                      // memory for parts of items
+
+#pragma once
+
+#include "backend/cuda/select_kernels.h"
+#include "backend/cuda/tensor_map.h"
+#include "backend/cuda/wgmma.cuh"
+
+namespace sluice::cuda::gram {
+
+constexpr int kRows = 128, kColumns = kHopperGramColumns, kDepth = 64, kStages = 4;
+static_assert(kColumns == 256);
+constexpr int kThreads = 3 * 128, kWarps = 8;  // that multiply
+constexpr int kRowBytes = 2 * kDepth, kEightRows = 8 * kRowBytes;
+constexpr int kBoxBytes = 128 * kRowBytes;  // 128 rows; a tile has one box of rows, two of columns
+constexpr int kStageBytes = 3 * kBoxBytes;
+constexpr int kBytes = kStages * kStageBytes + 1024;  // for alignment
+
+struct Tile {
+  const CUtensorMap *rows, *columns;
+  int row, column;  // the first, in the maps
+  bool half;        // only the first 128 columns are wanted
+  int number;       // of the column tile, and what else `Work` wants to know
+  int kind;
+};
+
+// Of 64 rows: columns 8 n + 2 t and 8 n + 2 t + 1 of two rows in c[n], as in mma.cuh.
+using Sums = float[32][4];
+
+#define SLUICE_FOUR(n) "+f"(c[n][0]), "+f"(c[n][1]), "+f"(c[n][2]), "+f"(c[n][3])
+
+// c = or += a (64 x 16) b (256 x 16, transposed), both in shared memory by rows.
+__device__ inline void multiply_whole(Sums& c, uint64_t a, uint64_t b, bool add) {
+  asm volatile(
+      "{.reg .pred add; setp.ne.b32 add, %130, 0; "
+      "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 "
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, "
+      "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, "
+      "%34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, "
+      "%50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, "
+      "%66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, "
+      "%82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, "
+      "%98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, "
+      "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, "
+      "%126, %127}, "
+      "%128, %129, add, 1, 1, 0, 0;}\n"
+      : SLUICE_FOUR(0), SLUICE_FOUR(1), SLUICE_FOUR(2), SLUICE_FOUR(3), SLUICE_FOUR(4),
+        SLUICE_FOUR(5), SLUICE_FOUR(6), SLUICE_FOUR(7), SLUICE_FOUR(8), SLUICE_FOUR(9),
+        SLUICE_FOUR(10), SLUICE_FOUR(11), SLUICE_FOUR(12), SLUICE_FOUR(13), SLUICE_FOUR(14),
+        SLUICE_FOUR(15), SLUICE_FOUR(16), SLUICE_FOUR(17), SLUICE_FOUR(18), SLUICE_FOUR(19),
+        SLUICE_FOUR(20), SLUICE_FOUR(21), SLUICE_FOUR(22), SLUICE_FOUR(23), SLUICE_FOUR(24),
+        SLUICE_FOUR(25), SLUICE_FOUR(26), SLUICE_FOUR(27), SLUICE_FOUR(28), SLUICE_FOUR(29),
+        SLUICE_FOUR(30), SLUICE_FOUR(31)
+      : "l"(a), "l"(b), "r"(static_cast<int>(add)));
+}
+
+// The same for the first 128 columns.
+__device__ inline void multiply_half(Sums& c, uint64_t a, uint64_t b, bool add) {
+  asm volatile(
+      "{.reg .pred add; setp.ne.b32 add, %66, 0; "
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 "
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, "
+      "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, "
+      "%34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, "
+      "%50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
+      "%64, %65, add, 1, 1, 0, 0;}\n"
+      : SLUICE_FOUR(0), SLUICE_FOUR(1), SLUICE_FOUR(2), SLUICE_FOUR(3), SLUICE_FOUR(4),
+        SLUICE_FOUR(5), SLUICE_FOUR(6), SLUICE_FOUR(7), SLUICE_FOUR(8), SLUICE_FOUR(9),
+        SLUICE_FOUR(10), SLUICE_FOUR(11), SLUICE_FOUR(12), SLUICE_FOUR(13), SLUICE_FOUR(14),
+        SLUICE_FOUR(15)
+      : "l"(a), "l"(b), "r"(static_cast<int>(add)));
+}
+
+#undef SLUICE_FOUR
+
+struct Barriers {
+  uint64_t here[kStages], used[kStages];
+  int last_part;
+};
+
+// A block's turn: an item, or a part of its depth. Blocks take whole items in turns; what is left
+// when fewer items than blocks are left is divided among all of them.
+struct Turn {
+  int64_t item;
+  int begin, end;   // steps of kDepth
+  int part, parts;  // of the item
+  int left;         // number among the items that are divided
+};
+constexpr int kMostParts = 6;  // each costs as much as a few steps
+
+// False when there is none left. Rounds count from 0.
+__device__ inline bool turn_at(int64_t n_items, int round, int steps, bool divides, Turn& turn) {
+  const int blocks = static_cast<int>(gridDim.x), block = static_cast<int>(blockIdx.x);
+  const int64_t whole = n_items / blocks * blocks, item = block + int64_t{round} * blocks;
+  turn = {item, 0, steps, 0, 1, 0};
+  if (item < whole) return true;
+  const int n_left = static_cast<int>(n_items - whole);
+  if (item >= whole + blocks || n_left == 0) return false;
+  turn.parts = divides ? min(min(kMostParts, steps), blocks / n_left) : 1;
+  if (block >= n_left * turn.parts) return false;
+  turn.left = block % n_left;
+  turn.part = block / n_left;
+  turn.item = whole + turn.left;
+  turn.begin = steps * turn.part / turn.parts;
+  turn.end = steps * (turn.part + 1) / turn.parts;
+  return true;
+}
+
+// The warps that multiply wait for each other.
+__device__ inline void sync_multipliers() {
+  asm volatile("bar.sync 2, %0;\n" ::"n"(32 * kWarps) : "memory");
+}
+
+template <typename Work>
+__device__ void bring(Work& work, int steps, unsigned char* memory, Barriers& barriers) {
+  int64_t count = 0;
+  Turn turn;
+  for (int round = 0; turn_at(work.n_items(), round, steps, work.parts().sums != nullptr, turn);
+       ++round) {
+    const Tile tile = work.at(turn.item);
+    for (int step = turn.begin; step < turn.end; ++step, ++count) {
+      const auto stage = static_cast<int>(count % kStages);
+      uint64_t* here = &barriers.here[stage];
+      wait_barrier(&barriers.used[stage], static_cast<uint32_t>(count / kStages & 1) ^ 1);
+      arrive_and_expect(here, tile.half ? 2 * kBoxBytes : 3 * kBoxBytes);
+      unsigned char* to = memory + stage * kStageBytes;
+      copy_box(to, tile.rows, step * kDepth, tile.row, 0, here);
+      copy_box(to + kBoxBytes, tile.columns, step * kDepth, tile.column, 0, here);
+      if (!tile.half)
+        copy_box(to + 2 * kBoxBytes, tile.columns, step * kDepth, tile.column + 128, 0, here);
+    }
+  }
+}
+
+template <bool kHalf>
+__device__ void multiply_tile(Sums& sums, const Turn& turn, int64_t& count, uint32_t memory,
+                              Barriers& barriers) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int group = static_cast<int>(threadIdx.x) / 128 - 1;  // of warps
+  for (int step = turn.begin; step < turn.end; ++step, ++count) {
+    const auto stage = static_cast<int>(count % kStages);
+    wait_barrier(&barriers.here[stage], static_cast<uint32_t>(count / kStages & 1));
+    const uint32_t rows = memory + stage * kStageBytes + group * 64 * kRowBytes;
+    const uint32_t columns = memory + stage * kStageBytes + kBoxBytes;
+    begin_products();
+#pragma unroll
+    for (int k = 0; k < kDepth / 16; ++k) {
+      const uint64_t a = operand_at(rows + k * 32, 16, kEightRows);
+      const uint64_t b = operand_at(columns + k * 32, 16, kEightRows);
+      if constexpr (kHalf)
+        multiply_half(sums, a, b, step > turn.begin || k > 0);
+      else
+        multiply_whole(sums, a, b, step > turn.begin || k > 0);
+    }
+    commit_products();
+    // The step before is done when this one is the only one under way.
+    wait_products<1>();
+    if (step > turn.begin && lane == 0) arrive(&barriers.used[(count - 1) % kStages]);
+  }
+  wait_products<0>();
+  hold(sums);
+  if (lane == 0) arrive(&barriers.used[(count - 1) % kStages]);
+}
+
+// Products of a lane: columns 8 n + 2 t and 8 n + 2 t + 1, of its first row, then of the row eight
+// below. Those of a divided item are read where its parts lie: the registers that they came from
+// are the matrix unit's own.
+struct InRegisters {
+  const Sums& sums;
+  __device__ float4 operator()(int n) const {
+    return make_float4(sums[n][0], sums[n][1], sums[n][2], sums[n][3]);
+  }
+};
+struct InParts {
+  const float4* first;
+  int parts, n_tiles;
+  __device__ float4 operator()(int n) const {
+    float4 sum = make_float4(0, 0, 0, 0);
+    if (n >= n_tiles) return sum;
+    for (int part = 0; part < parts; ++part) {
+      const float4 more = __ldcg(first + part * kPartSums + n * 256);
+      sum = make_float4(sum.x + more.x, sum.y + more.y, sum.z + more.z, sum.w + more.w);
+    }
+    return sum;
+  }
+};
+
+// Puts a part of an item beside the others; whether it was the last to come.
+__device__ inline bool put_part(const Sums& sums, const Turn& turn, int n_tiles, float4* first,
+                                int32_t* arrived, Barriers& barriers) {
+  float4* mine = first + turn.part * kPartSums;
+#pragma unroll
+  for (int n = 0; n < 32; ++n)
+    if (n < n_tiles)
+      __stcg(mine + n * 256, make_float4(sums[n][0], sums[n][1], sums[n][2], sums[n][3]));
+  __threadfence();
+  sync_multipliers();
+  if (threadIdx.x == 128) {
+    barriers.last_part = atomicAdd(arrived, 1) == turn.parts - 1 ? 1 : 0;
+    if (barriers.last_part != 0) *arrived = 0;  // for the next time
+    __threadfence();
+  }
+  sync_multipliers();
+  return barriers.last_part != 0;
+}
+
+template <typename Work>
+__device__ void multiply(Work& work, int steps, uint32_t memory, Barriers& barriers) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int warp = static_cast<int>(threadIdx.x) / 32 - 4;  // of those that multiply
+  int64_t count = 0;
+  Turn turn;
+  for (int round = 0; turn_at(work.n_items(), round, steps, work.parts().sums != nullptr, turn);
+       ++round) {
+    const Tile tile = work.at(turn.item);
+    Sums sums;
+    if (tile.half)
+      multiply_tile<true>(sums, turn, count, memory, barriers);
+    else
+      multiply_tile<false>(sums, turn, count, memory, barriers);
+    const int row = warp * 16 + lane / 4;
+    if (turn.parts == 1) {
+      work.take(tile, InRegisters{sums}, row);
+    } else {
+      const GramParts& parts = work.parts();
+      float4* first =
+          parts.sums + int64_t{turn.left} * turn.parts * kPartSums + (threadIdx.x - 128);
+      const int n_tiles = tile.half ? 16 : 32;
+      if (put_part(sums, turn, n_tiles, first, parts.arrived + turn.left, barriers))
+        work.take(tile, InParts{first, turn.parts, n_tiles}, row);
+    }
+  }
+}
+
+// What a block of kThreads does; `dynamic`: kBytes of shared memory.
+template <typename Work>
+__device__ void run(Work& work, int64_t padded, unsigned char* dynamic, Barriers& barriers) {
+  const uint32_t offset = (1024 - shared_address(dynamic) % 1024) % 1024;
+  const int steps = static_cast<int>(padded / kDepth);
+  if (threadIdx.x == 0) {
+    for (int stage = 0; stage < kStages; ++stage) {
+      make_barrier(&barriers.here[stage], 1);
+      make_barrier(&barriers.used[stage], kWarps);
+    }
+    publish_barriers();
+  }
+  __syncthreads();
+  if (threadIdx.x < 128) {
+    give_registers<40>();
+    if (threadIdx.x == 0) bring(work, steps, dynamic + offset, barriers);
+  } else {
+    take_registers<232>();
+    multiply(work, steps, shared_address(dynamic) + offset, barriers);
+  }
+}
+
+// Rows for the copy engine, in boxes of 128.
+inline CUtensorMap row_map(const uint16_t* rows, int64_t n, int64_t width, int64_t stride) {
+  return make_map({rows, {width, n, 1}, {2 * stride, 2 * stride * n}, {128, 1}});
+}
+
+}  // namespace sluice::cuda::gram

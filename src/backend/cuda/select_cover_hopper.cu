@@ -1,0 +1,187 @@
+// Products of cascade-cover: a chunk's tokens with kept columns and with listed tokens before them,
+// reduced to bits before they leave the registers.
+
+#include "backend/cuda/exact.cuh"
+#include "backend/cuda/gram_hopper.cuh"
+
+namespace sluice::cuda {
+namespace {
+
+using gram::kColumns, gram::kRows, gram::Tile;
+
+constexpr int kRowTiles = kCoverChunk / kRows;
+constexpr int kGroup =
+    16;  // row tiles that meet a column tile one after the other, while it is in L2
+
+struct Maps {
+  CUtensorMap given, rows, columns, listed;
+};
+
+struct Shared {
+  int listed[kRowTiles];      // before a row tile's end
+  int before[kRowTiles + 1];  // tiles of listed columns that the row tiles before have
+  __align__(8) float scale[kColumns];
+};
+
+__device__ int tiles_of(int64_t n) { return static_cast<int>((n + kColumns - 1) / kColumns); }
+
+// kList 0: row tiles x kept columns, then the first list as far as it is before a row tile's end,
+// row tile by row tile. kList 1: the second list alone.
+template <int kList>
+struct CoverWork {
+  enum Kind { kKeptColumns, kListed };
+  const CoverView& view;
+  const Maps& maps;
+  Shared& shared;
+  const CUtensorMap* rows;
+  int row_tiles, n_columns, n_kept, listed_tile, bits_tile;
+  int cursor = 0;  // the row tile of the last item of a list
+
+  __device__ CoverWork(const CoverView& of, const Maps& with, Shared& memory)
+      : view(of), maps(with), shared(memory) {
+    const ChunkView& chunk = view.chunk;
+    rows = as_given(chunk) ? &maps.given : &maps.rows;
+    row_tiles = static_cast<int>((chunk.n + kRows - 1) / kRows);
+    n_columns = *chunk.n_columns;
+    n_kept = kList == 0 ? row_tiles * tiles_of(n_columns) : 0;
+    listed_tile = kList == 0 ? 0 : tiles_of(view.lists[0].rank[chunk.n]);
+    bits_tile = tiles_of(n_columns) + listed_tile;
+    const auto i = static_cast<int>(threadIdx.x);
+    if (i < row_tiles)
+      shared.listed[i] = view.lists[kList].rank[min(chunk.n, int64_t{i + 1} * kRows)];
+    __syncthreads();
+    if (i <= row_tiles) {
+      int before = 0;
+      for (int j = 0; j < i; ++j) before += tiles_of(shared.listed[j]);
+      shared.before[i] = before;
+    }
+    __syncthreads();
+  }
+
+  __device__ const GramParts& parts() const { return view.chunk.parts; }
+  __device__ int64_t n_items() const { return n_kept + shared.before[row_tiles]; }
+
+  __device__ Tile at(int64_t item) {
+    auto i = static_cast<int>(item);
+    if (i < n_kept) {
+      const int per_group = kGroup * tiles_of(n_columns);
+      const int group = i / per_group, in_group = min(kGroup, row_tiles - group * kGroup);
+      i -= group * per_group;
+      const int column = i / in_group * kColumns;
+      return {rows,
+              &maps.columns,
+              (group * kGroup + i % in_group) * kRows,
+              column,
+              n_columns - column <= 128,
+              column / kColumns,
+              kKeptColumns};
+    }
+    i -= n_kept;
+    while (i >= shared.before[cursor + 1]) ++cursor;
+    const int tile = i - shared.before[cursor];
+    return {rows,
+            &maps.listed,
+            cursor * kRows,
+            (listed_tile + tile) * kColumns,
+            shared.listed[cursor] - tile * kColumns <= 128,
+            tile,
+            kListed};
+  }
+
+  template <typename Products>
+  __device__ void take(const Tile& tile, const Products& products, int row) const;
+};
+
+// Which bits of a word stand for columns before the limit; both count from the word's first column,
+// in whose eight it has two.
+__device__ uint32_t bits_before(int limit) {
+  const int n = limit <= 0 ? 0 : min(32, limit / 8 * 2 + min(limit % 8, 2));
+  return n == 32 ? 0xffffffffu : (1u << n) - 1;
+}
+
+template <int kList>
+template <typename Products>
+__device__ void CoverWork<kList>::take(const Tile& tile, const Products& products, int row) const {
+  const ChunkView& chunk = view.chunk;
+  const int c = static_cast<int>(threadIdx.x) - 128, t = static_cast<int>(threadIdx.x) % 4;
+  const bool kept = tile.kind == kKeptColumns;
+  gram::sync_multipliers();  // the last scales are read
+  const int left =
+      kept ? n_columns - tile.column : shared.listed[tile.row / kRows] - tile.number * kColumns;
+  const float* scales = kept ? chunk.column_scale : view.listed_scale;
+  shared.scale[c] = c < left ? scales[tile.column + c] : 0.0f;
+  gram::sync_multipliers();
+  float scale[2];
+  int limit[2];  // columns of this tile that are before the token
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int64_t at = tile.row + row + 8 * half;
+    const bool exists = at < chunk.n;
+    scale[half] = exists ? chunk.scale[at] : 0.0f;
+    limit[half] = !exists ? 0 : kept ? left : view.lists[kList].rank[at] - tile.number * kColumns;
+    if (tile.half) limit[half] = min(limit[half], 128);
+  }
+  for (int set = 0; set < chunk.n_sets; ++set) {
+    const double threshold = chunk.thresholds[set];
+    if (threshold <= 0) continue;
+    const float least = __double2float_rd(threshold - chunk.slack);
+    const float sure = __double2float_ru(threshold + chunk.slack);
+    uint32_t may[2][2] = {}, must[2][2] = {};
+#pragma unroll
+    for (int n = 0; n < 32; ++n) {
+      const float2 column = *reinterpret_cast<const float2*>(shared.scale + n * 8 + 2 * t);
+      const float4 found = products(n);
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const float x = (half == 0 ? found.x : found.z) * column.x * scale[half];
+        const float y = (half == 0 ? found.y : found.w) * column.y * scale[half];
+        const uint32_t first = 1u << n % 16 * 2, second = first << 1;
+        if (x >= least) may[half][n / 16] |= first;
+        if (y >= least) may[half][n / 16] |= second;
+        if (x >= sure) must[half][n / 16] |= first;
+        if (y >= sure) must[half][n / 16] |= second;
+      }
+    }
+    const int number = kept ? tile.number : bits_tile + tile.number;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int64_t at = tile.row + row + 8 * half;
+      if (at >= chunk.n) continue;
+      const uint32_t x = bits_before(limit[half] - 2 * t);
+      const uint32_t y = bits_before(limit[half] - 2 * t - 128);
+      view.bits[((set * chunk.n + at) * view.tiles + number) * 4 + t] =
+          make_uint4(may[half][0] & x, may[half][1] & y, must[half][0] & x, must[half][1] & y);
+    }
+  }
+}
+
+template <int kList>
+__global__ void __launch_bounds__(gram::kThreads, 1)
+    cover_gram(const __grid_constant__ CoverView view, const __grid_constant__ Maps maps) {
+  extern __shared__ unsigned char dynamic[];
+  __shared__ gram::Barriers barriers;
+  __shared__ Shared shared;
+  CoverWork<kList> work(view, maps, shared);
+  gram::run(work, view.chunk.padded, dynamic, barriers);
+}
+
+}  // namespace
+
+void multiply_cover(Context& context, const CoverView& view, int list) {
+  const ChunkView& chunk = view.chunk;
+  const int64_t padded = chunk.padded;
+  const CUtensorMap rows = gram::row_map(chunk.rows, chunk.n, padded, padded);
+  const Maps maps{chunk.given == nullptr
+                      ? rows
+                      : gram::row_map(chunk.given, chunk.n, padded, chunk.given_stride),
+                  rows, gram::row_map(chunk.columns, chunk.capacity, padded, padded),
+                  gram::row_map(view.listed, chunk.n + 2 * kColumns, padded, padded)};
+  const auto kernel = list == 0 ? cover_gram<0> : cover_gram<1>;
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, gram::kBytes),
+        "shared memory of cover_gram");
+  kernel<<<static_cast<unsigned>(context.multiprocessors()), gram::kThreads, gram::kBytes,
+           context.stream()>>>(view, maps);
+  check_launch("cover_gram");
+}
+
+}  // namespace sluice::cuda

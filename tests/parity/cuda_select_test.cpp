@@ -1,0 +1,146 @@
+// Selection at sizes that only a device meets: several chunks of tokens in one pass, more columns
+// than a warp looks at together, rows as wide as a model's. The CPU backend tells what is expected:
+// its sets are the reference's, and it has them sooner.
+
+#include "backend/cuda/device.h"
+#include "parity/basis_cases.h"
+
+namespace sluice::test {
+namespace {
+
+std::vector<TokenSet> expected_sets(const SelectInputs& in) {
+  return select(*make_cpu_backend(DType::kF32), DType::kF32, in);
+}
+
+// The set of these rows, with every `turnover`-th token changed: what a layer before may have had.
+std::vector<uint8_t> likely_flags(const SelectInputs& in, double tau, uint32_t turnover) {
+  SelectInputs above = in;
+  above.spec.rule = SelectRule::kGreedy;
+  above.spec.taus = {tau};
+  above.inherited.clear();
+  std::vector<uint8_t> flags = membership(expected_sets(above)[0], 0, in.n_tokens);
+  std::mt19937 random(turnover);
+  for (uint8_t& flag : flags)
+    if (random() % turnover == 0) flag ^= 1;
+  return flags;
+}
+
+SelectInputs plain_inputs(const SelectCase& c, DType dtype, SelectRule rule,
+                          std::vector<double> taus) {
+  SelectInputs in = select_inputs(c, dtype, rule, std::move(taus));
+  in.spec.want_cosines = false;
+  in.spec.sinks = 4;
+  in.spec.outlier_ratio = 8;
+  return in;
+}
+
+// Chunks are 4096 tokens, or 8192; the cuts fall beside their ends.
+TEST_P(EveryBackend, LongPassesHaveTheSetsOfTheCpu) {
+  const SelectCase c{RowKind::kClusters, 9100, 192, 0.5, 3};
+  for (const SelectRule rule :
+       {SelectRule::kGreedy, SelectRule::kCascadeCover, SelectRule::kCascadeCausal}) {
+    SCOPED_TRACE(static_cast<int>(rule));
+    SelectInputs in = plain_inputs(c, dtype(), rule, {0.5, 0.3});
+    if (inherits(rule))
+      for (size_t i = 0; i < 2; ++i) in.inherited[i] = likely_flags(in, in.spec.taus[i], 30);
+    const auto expected = expected_sets(in);
+    EXPECT_TRUE(same_sets(select(*backend, dtype(), in), expected));
+    EXPECT_TRUE(same_sets(select(*backend, dtype(), in, {1, 4097}), expected));
+    EXPECT_TRUE(same_sets(select(*backend, dtype(), in, {129, 8322}), expected));
+  }
+}
+
+// Nearly every token represents itself, so the last ones meet more than 32 tiles of columns.
+TEST_P(EveryBackend, ManyColumnsHaveTheSetsOfTheCpu) {
+  const SelectCase c{RowKind::kRandom, 12800, 64, 0.3, 4};
+  for (const SelectRule rule : {SelectRule::kGreedy, SelectRule::kCascadeCover}) {
+    SCOPED_TRACE(static_cast<int>(rule));
+    SelectInputs in = plain_inputs(c, dtype(), rule, {0.7});
+    // Every third row lies beside one long before it.
+    const auto d = static_cast<size_t>(c.d_model);
+    for (size_t t = 9000; t < static_cast<size_t>(c.n_tokens); t += 3)
+      for (size_t i = 0; i < d; ++i)
+        in.rows[t * d + i] =
+            rounded(dtype(), in.rows[(t - 8999) * d + i] + 0.2f * in.rows[t * d + i]);
+    if (inherits(rule)) in.inherited[0] = likely_flags(in, 0.7, 20);
+    EXPECT_TRUE(same_sets(select(*backend, dtype(), in), expected_sets(in)));
+  }
+}
+
+// Cosines of a cluster's members lie around 0.89, many of them within the error of a bf16 product.
+TEST_P(EveryBackend, WideRowsHaveTheSetsOfTheCpu) {
+  const SelectCase c{RowKind::kClusters, 1100, 4096, 0.33, 5};
+  for (const SelectRule rule : {SelectRule::kGreedy, SelectRule::kCascadeCover}) {
+    SCOPED_TRACE(static_cast<int>(rule));
+    SelectInputs in = plain_inputs(c, dtype(), rule, {0.33, 0.6});
+    if (inherits(rule))
+      for (size_t i = 0; i < 2; ++i) in.inherited[i] = likely_flags(in, in.spec.taus[i], 10);
+    const auto expected = expected_sets(in);
+    EXPECT_TRUE(same_sets(select(*backend, dtype(), in), expected));
+    EXPECT_TRUE(same_sets(select(*backend, dtype(), in, {500}), expected));
+  }
+}
+
+// Each token hangs on the one before: nothing is decided at once.
+TEST_P(EveryBackend, LongChainsHaveTheSetsOfTheCpu) {
+  const SelectCase c{RowKind::kChain, 5000, 64, 0.3, 7};
+  SelectInputs in = plain_inputs(c, dtype(), SelectRule::kCascadeCover, {0.3});
+  for (const size_t share : {0, 1, 2}) {
+    SCOPED_TRACE(share);  // none, all or every other token is inherited
+    for (size_t t = 0; t < in.inherited[0].size(); ++t)
+      in.inherited[0][t] = share == 0 ? 0 : static_cast<uint8_t>(t % share == 0);
+    EXPECT_TRUE(same_sets(select(*backend, dtype(), in), expected_sets(in)));
+  }
+}
+
+// Rows so large or small that products in f32 would leave its range, beside ordinary ones.
+TEST_P(EveryBackend, RowsOfAnySizeHaveTheSetsOfTheReference) {
+  for (const SelectRule rule : {SelectRule::kGreedy, SelectRule::kCascadeCover}) {
+    const SelectCase c{RowKind::kClusters, 500, 64, 0.5, 8};
+    SelectInputs in = select_inputs(c, dtype(), rule, {0.5});
+    const auto d = static_cast<size_t>(c.d_model);
+    for (size_t t = 0; t < static_cast<size_t>(c.n_tokens); ++t)
+      for (size_t i = 0; i < d; ++i)
+        in.rows[t * d + i] = std::ldexp(in.rows[t * d + i], t % 7 == 0 ? 70 : t % 7 == 3 ? -70 : 0);
+    const auto expected = select(*reference, DType::kF32, in);
+    EXPECT_TRUE(same_sets(select(*backend, dtype(), in), expected));
+    EXPECT_TRUE(same_sets(select(*backend, dtype(), in, {130}), expected));
+  }
+}
+
+// What is multiplied: within a chunk all pairs where the rule has no list of candidates, and with a
+// list those alone, before a token, and the uncovered ones.
+TEST_P(EveryBackend, ProductsAreThoseOfListedTokens) {
+  const SelectCase c{RowKind::kClusters, 8192, 64, 0.5, 2};
+  const int64_t n = c.n_tokens;
+  const auto run = [&](SelectRule rule) {
+    SelectInputs in = plain_inputs(c, dtype(), rule, {0.5});
+    int64_t n_inherited = 0;
+    if (inherits(rule)) {
+      in.inherited[0] = likely_flags(in, 0.5, 50);
+      for (const uint8_t flag : in.inherited[0]) n_inherited += flag;
+    }
+    const auto selector = backend->make_selector(in.spec);
+    extend(*selector, *backend, dtype(), in, 0, n);
+    EXPECT_GE(selector->products(), n - selector->sets()[0].n_clusters);
+    return std::pair(selector->products(), std::max(n_inherited, selector->sets()[0].n_clusters));
+  };
+  const auto [greedy, n_greedy] = run(SelectRule::kGreedy);
+  EXPECT_LE(greedy, n * (n_greedy + 4096 / 2));
+  const auto [cover, n_cover] = run(SelectRule::kCascadeCover);
+  if (cuda::Context(0).compute_capability() == 90) {
+    // Those inherited come evenly, so half of them are before a token; a tenth for the uncovered.
+    EXPECT_LE(cover, n * n_cover * 6 / 10);
+  }
+}
+
+TEST_P(EveryBackend, ABasisIsRefusedWhereItMustBeUsed) {
+  SelectorSpec spec{.rule = SelectRule::kGreedy, .taus = {0.5}, .d_model = 8};
+  spec.basis = basis_of({}, 2, 8, 1);
+  EXPECT_NE(backend->make_selector(spec), nullptr);
+  spec.basis_use = BasisUse::kAlways;
+  EXPECT_THROW(backend->make_selector(spec), Error);
+}
+
+}  // namespace
+}  // namespace sluice::test
