@@ -80,8 +80,36 @@ __device__ Work work_of(const Item& item) {
   return work;
 }
 
-// Writes by these threads become visible to the matrix units.
-__device__ void publish_writes() { asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory"); }
+// A row of a tile of keys, and what is added to its scores.
+struct KeyRow {
+  int32_t row;
+  float bias;
+};
+template <int kKeys>
+__device__ KeyRow row_of(const Item& item, int tile, int key) {
+  const SeenKeys& seen = item.seen;
+  const auto far_tiles = static_cast<int>((seen.n_far + kKeys - 1) / kKeys);
+  const bool far = tile < far_tiles;
+  const int64_t at = int64_t{far ? tile : tile - far_tiles} * kKeys + key;
+  if (key < 0 || at >= (far ? seen.n_far : seen.near_end - seen.near_begin))
+    return {kNoRow, -INFINITY};
+  if (!far) return {seen.near_row(seen.near_begin + at), 0};
+  return {seen.far_row(at), seen.bias[at]};
+}
+
+// Where row r of the queries of an item begins, or nullptr.
+__device__ const std::byte* query_row(const KeysView& view, const Item& item, int r) {
+  const auto group = static_cast<int>(view.n_heads / view.n_kv_heads);
+  if (r >= item.tile.n * group) return nullptr;
+  return view.queries + 2 * ((item.tile.row + r / group) * view.query_stride +
+                             (item.kv_head * group + r % group) * view.head_dim);
+}
+
+// Waits for rows that other threads have copied, and lets the matrix units see them.
+__device__ void wait_for_rows(uint64_t* here, uint32_t parity) {
+  wait_barrier(here, parity);
+  asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory");
+}
 
 // How the copying warps share kCount rows of kD numbers: each lane knows where one of its warp's
 // rows begins, and as many lanes as a row has 16-byte chunks copy it.
@@ -118,8 +146,8 @@ struct RowShare {
   }
 };
 
-// The copying warpgroup. A copy is announced once it is complete, which is looked at when the next
-// one is under way.
+// The copying warpgroup. It goes on as soon as a copy is under way: barriers learn by themselves
+// when it is complete. What threads write themselves they announce at once, by an arrival more.
 template <int kD>
 __device__ void bring_tiles(const KeysView& view, unsigned char* memory,
                             Shared<Sizes<kD>::kKeys>& shared) {
@@ -127,76 +155,51 @@ __device__ void bring_tiles(const KeysView& view, unsigned char* memory,
   using Keys = RowShare<kD, S::kKeys>;
   using Queries = RowShare<kD, kRows>;
   const auto head_dim = static_cast<int>(view.head_dim);
-  const auto group = static_cast<int>(view.n_heads / view.n_kv_heads);
   unsigned char* tiles = memory + S::kQueryBytes;
-  uint64_t* under_way = nullptr;  // whose barrier it is
-  const auto announce = [&](uint64_t* next) {
-    commit_copies();
-    if (under_way != nullptr) {
-      wait_copies<1>();
-      publish_writes();
-      arrive(under_way);
-    }
-    under_way = next;
-  };
+  const int key = Keys::row();
   int n_keys = 0, n_values = 0, n_done = 0;
   Item next = item_at(view, blockIdx.x);
+  KeyRow first = row_of<S::kKeys>(next, 0, key);  // of the next item
   for (int64_t index = blockIdx.x; index < n_items(view); index += gridDim.x, ++n_done) {
     const Item item = next;
-    const SeenKeys& seen = item.seen;
     const Work work = work_of<S::kKeys>(item);
-    // Each lane knows one row of the next tile: lists are read a tile ahead.
-    const int key = Keys::row();
-    int32_t row = kNoRow, next_row = kNoRow;
-    float next_bias = -INFINITY;
-    const auto read_list = [&](int tile) {
-      const bool far = tile < work.far_tiles;
-      const int64_t at = int64_t{far ? tile : tile - work.far_tiles} * S::kKeys + key;
-      const int64_t n_here = far ? seen.n_far : seen.near_end - seen.near_begin;
-      const bool exists = key >= 0 && at < n_here;
-      next_row = !exists ? kNoRow : far ? seen.far_row(at) : seen.near_row(seen.near_begin + at);
-      if (far) next_bias = exists ? seen.bias[at] : -INFINITY;
-    };
-    read_list(0);
-
-    wait_barrier(&shared.queries_used, static_cast<uint32_t>(n_done & 1) ^ 1);
-    if (threadIdx.x == 0) shared.work[n_done % 2] = work;
-    const int query = Queries::row();
-    const std::byte* query_row = nullptr;
-    if (query < item.tile.n * group)
-      query_row = view.queries + 2 * ((item.tile.row + query / group) * view.query_stride +
-                                      (item.kv_head * group + query % group) * view.head_dim);
-    Queries::copy(memory, query_row, head_dim, view.queries);
-    announce(&shared.queries_here);
-
     const HeadRows keys = head_rows(view, false, item.kv_head, 2);
     const HeadRows values = head_rows(view, true, item.kv_head, 2);
+    KeyRow row{kNoRow, 0}, ahead = first;  // lists are read a tile ahead
     // A stage of keys is free long before the values beside it: keys are brought a tile ahead.
     for (int tile = 0; tile <= work.n_tiles; ++tile) {
-      const std::byte* value_row = values.far(row);
+      const std::byte* value_row = values.far(row.row);
       if (tile < work.n_tiles) {
         const auto [stage, parity] = turn_of(n_keys++);
         wait_barrier(&shared.keys_used[stage], parity ^ 1);
-        row = next_row;
-        if (tile < work.far_tiles && key >= 0) shared.bias[stage][key] = next_bias;
-        Keys::copy(tiles + 2 * stage * S::kTileBytes, keys.far(row), head_dim, view.queries);
-        announce(&shared.keys_here[stage]);
-        if (tile + 1 < work.n_tiles) read_list(tile + 1);
+        row = ahead;
+        if (tile < work.far_tiles && key >= 0) shared.bias[stage][key] = row.bias;
+        Keys::copy(tiles + 2 * stage * S::kTileBytes, keys.far(row.row), head_dim, view.queries);
+        arrive(&shared.keys_here[stage]);
+        arrive_when_copied(&shared.keys_here[stage]);
+        if (tile + 1 < work.n_tiles) ahead = row_of<S::kKeys>(item, tile + 1, key);
       }
-      if (tile > 0) {
+      if (tile == 0) {
+        wait_barrier(&shared.queries_used, static_cast<uint32_t>(n_done & 1) ^ 1);
+        if (threadIdx.x == 0) shared.work[n_done % 2] = work;
+        Queries::copy(memory, query_row(view, item, Queries::row()), head_dim, view.queries);
+        arrive(&shared.queries_here);
+        arrive_when_copied(&shared.queries_here);
+      } else {
         const auto [stage, parity] = turn_of(n_values++);
         wait_barrier(&shared.values_used[stage], parity ^ 1);
         Keys::copy(tiles + (2 * stage + 1) * S::kTileBytes, value_row, head_dim, view.queries);
-        announce(&shared.values_here[stage]);
+        arrive_when_copied(&shared.values_here[stage]);
       }
       // By now there is time to wait for memory.
-      if (tile == min(2, work.n_tiles) && index + gridDim.x < n_items(view))
-        next = item_at(view, index + gridDim.x);
+      if (index + gridDim.x < n_items(view)) {
+        if (tile == min(2, work.n_tiles)) next = item_at(view, index + gridDim.x);
+        if (tile == min(3, work.n_tiles)) first = row_of<S::kKeys>(next, 0, key);
+      }
     }
   }
+  commit_copies();
   wait_copies<0>();
-  publish_writes();
-  arrive(under_way);
 }
 
 // Starts scores = queries times a tile of keys.
@@ -289,7 +292,7 @@ __device__ void attend_tile(const KeysView& view, const Work& work, unsigned cha
       as_operand(weights[k], scores[2 * k], scores[2 * k + 1]);
   };
   const auto [first, first_parity] = turn_of(n_keys++);
-  wait_barrier(&shared.keys_here[first], first_parity);
+  wait_for_rows(&shared.keys_here[first], first_parity);
   begin_products();
   start_scores<kD>(scores, queries, tiles + 2 * first * S::kTileBytes);
   wait_products<0>();
@@ -302,10 +305,10 @@ __device__ void attend_tile(const KeysView& view, const Work& work, unsigned cha
   for (int tile = 1; tile < work.n_tiles; ++tile) {
     const auto [stage, parity] = turn_of(n_keys++);
     const auto [last, last_parity] = turn_of(n_values++);
-    wait_barrier(&shared.keys_here[stage], parity);
+    wait_for_rows(&shared.keys_here[stage], parity);
     begin_products();
     start_scores<kD>(scores, queries, tiles + 2 * stage * S::kTileBytes);
-    wait_barrier(&shared.values_here[last], last_parity);
+    wait_for_rows(&shared.values_here[last], last_parity);
     begin_products();
     start_sums<kD>(sums, weights, tiles + (2 * last + 1) * S::kTileBytes);
     wait_products<1>();
@@ -323,7 +326,7 @@ __device__ void attend_tile(const KeysView& view, const Work& work, unsigned cha
     take_weights();
   }
   const auto [last, last_parity] = turn_of(n_values++);
-  wait_barrier(&shared.values_here[last], last_parity);
+  wait_for_rows(&shared.values_here[last], last_parity);
   begin_products();
   start_sums<kD>(sums, weights, tiles + (2 * last + 1) * S::kTileBytes);
   wait_products<0>();
@@ -351,10 +354,10 @@ __global__ void __launch_bounds__(kThreads, 1) keys_hopper(const __grid_constant
   const uint32_t offset = (1024 - shared_address(dynamic) % 1024) % 1024;
   unsigned char* memory = dynamic + offset;
   if (threadIdx.x == 0) {
-    make_barrier(&shared.queries_here, kCopiers);
+    make_barrier(&shared.queries_here, 2 * kCopiers);
     make_barrier(&shared.queries_used, kWarps);
     for (int stage = 0; stage < kStages; ++stage) {
-      make_barrier(&shared.keys_here[stage], kCopiers);
+      make_barrier(&shared.keys_here[stage], 2 * kCopiers);
       make_barrier(&shared.values_here[stage], kCopiers);
       make_barrier(&shared.keys_used[stage], kWarps);
       make_barrier(&shared.values_used[stage], kWarps);
@@ -369,7 +372,7 @@ __global__ void __launch_bounds__(kThreads, 1) keys_hopper(const __grid_constant
     take_registers<224>();
     int n_keys = 0, n_values = 0, n_done = 0;
     for (int64_t item = blockIdx.x; item < n_items(view); item += gridDim.x, ++n_done) {
-      wait_barrier(&shared.queries_here, static_cast<uint32_t>(n_done & 1));
+      wait_for_rows(&shared.queries_here, static_cast<uint32_t>(n_done & 1));
       attend_tile<kD>(view, shared.work[n_done % 2], memory, shared, n_keys, n_values);
     }
   }
