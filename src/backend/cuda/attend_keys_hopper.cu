@@ -366,10 +366,10 @@ __global__ void __launch_bounds__(kThreads, 1) keys_hopper(const __grid_constant
   }
   __syncthreads();
   if (threadIdx.x < kCopiers) {
-    give_registers<56>();
+    give_registers<72>();
     bring_tiles<kD>(view, memory, shared);
   } else {
-    take_registers<224>();
+    take_registers<216>();
     int n_keys = 0, n_values = 0, n_done = 0;
     for (int64_t item = blockIdx.x; item < n_items(view); item += gridDim.x, ++n_done) {
       wait_for_rows(&shared.queries_here, static_cast<uint32_t>(n_done & 1));
