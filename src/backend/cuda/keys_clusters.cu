@@ -151,7 +151,9 @@ __global__ void add_segments(int64_t n_blocks, int64_t n_columns, const int32_t*
                              float* sums) {
   constexpr int kTurn = 16;
   const int64_t column = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  if (column >= n_columns) return;
+  int any = 0;
+  for (int64_t i = threadIdx.x; i < n_blocks; i += blockDim.x) any |= follows[i] > 0 ? 1 : 0;
+  if (__syncthreads_or(any) == 0 || column >= n_columns) return;
   float up_to = 0;
   for (int64_t first = 0; first < n_blocks; first += kTurn) {
     int32_t follow[kTurn];
