@@ -1,7 +1,4 @@
-// Clusters of far tokens: who belongs together, running means, and which rows are in force.
-
-#include <bit>
-#include <cub/device/device_radix_sort.cuh>
+// Running means of clusters, and clusters' rows after them.
 
 #include "backend/cuda/element.cuh"
 #include "backend/cuda/keys_rows.cuh"
@@ -10,49 +7,6 @@ namespace sluice::cuda {
 namespace {
 
 constexpr int kThreads = 128;
-
-__global__ void begin_links(MembersView members, int32_t* tokens) {
-  const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  if (i < members.n) tokens[i] = static_cast<int32_t>(i);
-  if (i < members.n_clusters) members.first_new[i] = INT32_MAX;
-}
-
-__global__ void link(const __grid_constant__ LinkArgs args) {
-  const MembersView& members = args.members;
-  const int64_t p = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  if (p >= members.n) return;
-  const int32_t token = members.order[p], cluster = members.clusters[p];
-  const bool last = p + 1 == members.n || members.clusters[p + 1] != cluster;
-  members.next[token] =
-      last ? INT32_MAX : static_cast<int32_t>(members.first + members.order[p + 1]);
-  if (p == 0 || members.clusters[p - 1] != cluster) {
-    members.first_new[cluster] = static_cast<int32_t>(members.first + token);
-    members.begins[cluster] = static_cast<int32_t>(p);
-  }
-  if (args.status[token] != static_cast<uint8_t>(TokenStatus::kRedundant))
-    members.own[cluster] = token;
-}
-
-__global__ void mark(const __grid_constant__ LinkArgs args) {
-  const MembersView& members = args.members;
-  const int64_t p = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  if (p >= members.n) return;
-  const int32_t token = members.order[p], cluster = members.clusters[p];
-  const int32_t next = members.next[token], begin = members.begins[cluster];
-  const auto here = static_cast<int32_t>(members.first + token),
-             rank = static_cast<int32_t>(p) - begin;
-  const bool old = cluster < args.n_before;
-  const int32_t count = (old ? args.counts_before[cluster] : 0) + rank + 1;
-  members.counts[token] = members.counts_there[p] = count;
-  int32_t marks = 0;
-  if (next == INT32_MAX || here / members.block != next / members.block) marks |= kSeen;
-  if (rank % kSegment == 0) marks |= kBegins;
-  if (rank == 0) marks |= kFirst;
-  if (next == INT32_MAX) marks |= kLast;
-  if (old) marks |= kOld;
-  if (!old && members.own[cluster] == members.order[begin]) marks |= kOwnFirst;
-  members.marked[p] = token * kMarks + marks;
-}
 
 // kN columns of one head, of keys or of values; `flat` counts them, keys before values.
 struct Columns {
@@ -295,68 +249,6 @@ __global__ void settle(const __grid_constant__ SettleArgs args) {
   args.exempt[cluster] = args.status[token] == static_cast<uint8_t>(TokenStatus::kExempt) ? 1 : 0;
 }
 
-// One block to a border: rows of the cache, then those of tokens, in their order.
-constexpr int kListThreads = 1024;
-constexpr int kPerThread = 4;  // of a thread at a time
-
-// The row of the i-th candidate of a border, or kNoRow; and how many members it stands for.
-__device__ int32_t listed_row(const ListArgs& args, int64_t i, int64_t border, int32_t* count) {
-  if (i < args.n_before) {
-    *count = args.counts_before[i];
-    const bool in_force = args.members.n == 0 || args.members.first_new[i] >= border;
-    const bool listed = *count > 0 && in_force && (!args.exempt_only || args.exempt_before[i] != 0);
-    return listed ? static_cast<int32_t>(i) : kNoRow;
-  }
-  const int64_t token = i - args.n_before;
-  *count = args.members.counts[token];
-  const auto status = static_cast<TokenStatus>(args.status[token]);
-  if (args.members.next[token] < border || (args.exempt_only && status != TokenStatus::kExempt))
-    return kNoRow;
-  return row_of_token(args.members.first + token, *count == 1 && status != TokenStatus::kRedundant);
-}
-
-__global__ void list_rows(const __grid_constant__ ListArgs args) {
-  __shared__ int of_warp[kListThreads / 32];
-  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
-  const auto [border, offset] = args.borders[blockIdx.x];
-  const int64_t n_tokens = border > args.members.first ? border - args.members.first : 0;
-  const int64_t n = args.n_before + n_tokens;
-  int64_t n_listed = 0;
-  for (int64_t first = 0; first < n; first += kListThreads * kPerThread) {
-    int32_t rows[kPerThread], counts[kPerThread] = {};
-    int mine = 0;
-#pragma unroll
-    for (int k = 0; k < kPerThread; ++k) {
-      const int64_t i = first + int64_t{threadIdx.x} * kPerThread + k;
-      rows[k] = i < n ? listed_row(args, i, border, &counts[k]) : kNoRow;
-      mine += rows[k] != kNoRow ? 1 : 0;
-    }
-    int up_to = mine;  // this warp's, up to this lane
-    for (int step = 1; step < 32; step *= 2) {
-      const int other = __shfl_up_sync(0xffffffffu, up_to, step);
-      if (lane >= step) up_to += other;
-    }
-    if (lane == 31) of_warp[warp] = up_to;
-    __syncthreads();
-    int before = up_to - mine, all = 0;
-    for (int w = 0; w < kListThreads / 32; ++w) {
-      if (w < warp) before += of_warp[w];
-      all += of_warp[w];
-    }
-    int64_t place = offset + n_listed + before;
-#pragma unroll
-    for (int k = 0; k < kPerThread; ++k) {
-      if (rows[k] == kNoRow) continue;
-      args.list.rows[place] = rows[k];
-      args.list.bias[place] = logf(static_cast<float>(counts[k])) / args.scale;
-      ++place;
-    }
-    n_listed += all;
-    __syncthreads();  // all have read the counts of warps
-  }
-  if (threadIdx.x == 0) args.n_far[blockIdx.x] = static_cast<int32_t>(n_listed);
-}
-
 unsigned blocks(int64_t n, int64_t size) { return static_cast<unsigned>(ceil_div(n, size)); }
 
 bool aligned(const void* data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; }
@@ -369,32 +261,6 @@ bool by_eights(const TokenRows& tokens, int64_t head_dim, bool bf16) {
 }
 
 }  // namespace
-
-void link_members(const std::shared_ptr<Context>& context, const LinkArgs& args) {
-  const MembersView& members = args.members;
-  SLUICE_CHECK(members.n > 0 && members.n <= INT32_MAX / kMarks - 1 &&
-               members.first + members.n <= INT32_MAX / 2 - 1 && members.n_clusters <= INT32_MAX);
-  const auto n = static_cast<int>(members.n);
-  const cudaStream_t stream = context->stream();
-  const DeviceArray<int32_t> tokens(context, n);
-  begin_links<<<blocks(std::max(members.n, members.n_clusters), 256), 256, 0, stream>>>(
-      members, tokens.data());
-  check_launch("begin_links");
-  size_t bytes = 0;
-  const auto bits = static_cast<int>(std::bit_width(static_cast<uint64_t>(members.n_clusters)));
-  const auto sort = [&](void* memory) {
-    check(cub::DeviceRadixSort::SortPairs(memory, bytes, args.cluster, members.clusters,
-                                          tokens.data(), members.order, n, 0, bits, stream),
-          "sorting tokens");
-  };
-  sort(nullptr);
-  const DeviceArray<std::byte> memory(context, static_cast<int64_t>(bytes));
-  sort(memory.data());
-  link<<<blocks(n, 256), 256, 0, stream>>>(args);
-  check_launch("link");
-  mark<<<blocks(n, 256), 256, 0, stream>>>(args);
-  check_launch("mark");
-}
 
 void running_means(const std::shared_ptr<Context>& context, const MeansArgs& args) {
   const int64_t width = 2 * args.n_kv_heads * args.head_dim;
@@ -421,11 +287,6 @@ void settle_clusters(Context& context, const SettleArgs& args) {
   const auto kernel = args.head_dim % 8 == 0 ? settle<8> : settle<1>;
   kernel<<<static_cast<unsigned>(args.members.n), kThreads, 0, context.stream()>>>(args);
   check_launch("settle");
-}
-
-void list_far_rows(Context& context, const ListArgs& args) {
-  list_rows<<<static_cast<unsigned>(args.n_borders), kListThreads, 0, context.stream()>>>(args);
-  check_launch("list_rows");
 }
 
 }  // namespace sluice::cuda
