@@ -49,14 +49,14 @@ __device__ void start_sums(float (&sums)[Sizes<kD>::kParts][8 * Sizes<kD>::kPart
 }
 
 template <int kN>
-__device__ void store_part(const KeysView& view, const Work& work, int64_t row, int column,
+__device__ void store_part(const KeysView& view, const Work& work, int row, int column,
                            const float (&sums)[kN][4], const float (&totals)[2]) {
   const int t = static_cast<int>(threadIdx.x) % 4;
-  const int64_t group = view.n_heads / view.n_kv_heads;
+  const auto group = static_cast<int>(view.n_heads / view.n_kv_heads);
   auto* out = reinterpret_cast<__nv_bfloat16*>(view.out);
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    const int64_t r = row + 8 * half;
+    const int r = row + 8 * half;
     if (r >= work.tile.n * group) continue;
     const float inverse = 1 / totals[half];
     __nv_bfloat16* to = out + (work.tile.row + r / group) * view.out_stride +
@@ -77,12 +77,10 @@ __device__ void attend_tile(const KeysView& view, const Work& work, unsigned cha
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int half = static_cast<int>(threadIdx.x) / 128 - 1;  // of the queries
   const int warp = static_cast<int>(threadIdx.x) / 32 - 4;   // of those that multiply
-  const int64_t row = warp * 16 + lane / 4, group = view.n_heads / view.n_kv_heads;
-  const auto position_of = [&](int64_t r) {
-    return query_position(view, work.tile.row + min(r / group, work.tile.n - 1));
+  const int row = warp * 16 + lane / 4, group = static_cast<int>(view.n_heads / view.n_kv_heads);
+  const auto position_of = [&](int r) {
+    return query_position(view, work.tile.row + min(r / group, static_cast<int>(work.tile.n) - 1));
   };
-  const int64_t positions[2] = {position_of(row), position_of(row + 8)};
-  const int64_t warp_first = position_of(warp * 16);
   const uint32_t queries = shared_address(memory) + half * 64 * kRowBytes;
   const uint32_t tiles = shared_address(memory) + S::kQueryBytes;
   const float factor = view.scale * kLog2E;
@@ -93,9 +91,11 @@ __device__ void attend_tile(const KeysView& view, const Work& work, unsigned cha
   const auto finish = [&](float(&scores)[S::kKeys / 8][4], int tile, int stage) {
     if (tile < work.far_tiles) return add_bias(scores, shared.bias[stage]);
     const int64_t first_key = work.near_begin + int64_t{tile - work.far_tiles} * S::kKeys;
-    if (first_key + S::kKeys > work.near_end ||
-        (view.causal && first_key + S::kKeys - 1 > warp_first))
-      mask_near(scores, first_key, work.near_end, view.causal, positions);
+    if (first_key + S::kKeys <= work.near_end &&
+        (!view.causal || first_key + S::kKeys - 1 <= position_of(warp * 16)))
+      return;
+    const int64_t positions[2] = {position_of(row), position_of(row + 8)};
+    mask_near(scores, first_key, work.near_end, view.causal, positions);
   };
 
   Softmax softmax;
@@ -152,7 +152,7 @@ __device__ void attend_tile(const KeysView& view, const Work& work, unsigned cha
   add_lanes(softmax);
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
-    const int64_t r = row + 8 * i;
+    const int r = row + 8 * i;
     if (lane % 4 == 0 && r < work.tile.n * group)
       store_log_sum(view, work.tile.row + r / group, work.kv_head * group + r % group,
                     softmax.largest[i] * view.scale + logf(softmax.total[i]));
