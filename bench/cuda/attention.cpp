@@ -285,7 +285,9 @@ long long printed(int64_t n) { return static_cast<long long>(n); }
 
 void run_case(const std::shared_ptr<Context>& context, const Case& shape, const std::string& file) {
   Inputs in(context, shape);
-  const double before = peak_memory();
+  context->synchronize();
+  peak_memory();
+  const double before = peak_memory();  // what is in use now
   const Timing select = time_runs(*context, [&](size_t turn) { in.select(turn); });
   for (size_t i = 0; i < in.sets.size(); ++i) in.select(i);
   const Timing far = time_runs(*context, [&](size_t turn) { in.attend_keys(turn); });

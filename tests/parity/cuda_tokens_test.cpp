@@ -72,6 +72,27 @@ TEST_P(EveryBackend, KeysOfManyTilesAgreeWithTheReference) {
   }
 }
 
+// Clusters of hundreds of members are summed in parts.
+TEST_P(EveryBackend, KeysOfLongClustersAgreeWithTheReference) {
+  KeysCase c{.n_tokens = 900,
+             .head_dim = 64,
+             .n_heads = 10,
+             .n_kv_heads = 5,
+             .window = 64,
+             .block = 32,
+             .set = {.reps = 0.012, .exempt = 0.01, .uncovered = 0}};
+  mix_heads(c);
+  for (const int64_t pad : {0, 1}) {
+    c.pad = pad;
+    const KeysInputs in(c, dtype());
+    const auto expected = attend_keys(*reference, DType::kF32, c, in);
+    const auto bounds = keys_bounds(*reference, dtype(), c, in, expected);
+    EXPECT_CLOSE(attend_keys(*backend, dtype(), c, in), expected, bounds);
+    EXPECT_CLOSE(attend_keys(*backend, dtype(), c, in, {130, 131, 500, 501, 502, 760}), expected,
+                 bounds);
+  }
+}
+
 // Sequences of many tiles, which the reference is too slow for: every buffer of the kernels is used
 // many times. Rows that are not aligned go through the plain kernel, which the reference checks.
 // Both round weights, means and results to bf16 or less, independently, by less than 2^-9 in the

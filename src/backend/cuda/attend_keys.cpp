@@ -146,6 +146,11 @@ KeysView CudaKeysAttention::view_of(const AttendKeysArgs& args, const RunningMea
   view.out = args.out.bytes();
   view.query_stride = args.queries.row_stride();
   view.out_stride = args.out.row_stride();
+  if (args.log_sums.defined()) {
+    SLUICE_CHECK(args.log_sums.rows() == args.out.rows());
+    view.log_sums = args.log_sums.data<float>();
+    view.log_sum_stride = args.log_sums.row_stride();
+  }
   view.n_heads = spec_.n_heads;
   view.n_kv_heads = spec_.n_kv_heads;
   view.head_dim = spec_.head_dim;
@@ -216,17 +221,18 @@ void CudaKeysAttention::attend(const AttendKeysArgs& args) {
 }  // namespace
 
 // A few tiles do not fill the device: their keys are shared out. On Hopper that is done where they
-// leave most of it empty, or where a tile would be; else one block to a tile is faster.
+// leave most of it empty; else one block to a tile is faster.
 void attend_keys(const std::shared_ptr<Context>& context, DType dtype, bool aligned,
                  int64_t most_keys, KeysView view) {
   constexpr int64_t kFewTokens = 16, kManySplits = 2;
   view.n_splits = 1;
   if (!aligned) return attend_keys_plain(*context, view, dtype == DType::kBF16);
+  if (view.n_tiles == 1 && view.only.n <= kFewTokens)
+    return attend_keys_split(context, view, most_keys);
   const int64_t blocks = view.n_tiles * view.n_kv_heads;
   const int64_t most = std::max<int64_t>(ceil_div(most_keys, 256), 1);
   const int64_t splits = std::clamp<int64_t>(int64_t{context->multiprocessors()} / blocks, 1, most);
-  const bool one_tile_of_few = view.n_tiles == 1 && view.only.n <= kFewTokens;
-  if (context->compute_capability() == 90 && !one_tile_of_few && splits <= kManySplits)
+  if (context->compute_capability() == 90 && splits <= kManySplits)
     return attend_keys_hopper(*context, view);
   view.n_splits = splits;
   attend_keys_tiles(context, view);

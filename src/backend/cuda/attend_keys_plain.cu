@@ -106,6 +106,7 @@ __global__ void keys_plain(const __grid_constant__ KeysView view, bool bf16) {
     return {keys.far(from), values.far(from), 0.0f};
   };
   take_keys(view, bf16, end - seen.near_begin, near, query, sum, softmax);
+  if (lane == 0) store_log_sum(view, row, head, softmax.largest + logf(softmax.total));
   for (int64_t i = lane; i < d; i += 32) {
     x[0] = sum[i] / softmax.total;
     store<1>(RowsView{view.out, view.out_stride, bf16}, row, head * d + i, x);

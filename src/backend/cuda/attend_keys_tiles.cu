@@ -1,6 +1,7 @@
 // Mode `keys` on the matrix units: a tile of queries that share a border goes over the rows in
 // force at it, gathered through their list, and over the near tokens, with one running softmax.
 
+#include "backend/cuda/keys_parts.cuh"
 #include "backend/cuda/keys_tile.cuh"
 
 namespace sluice::cuda {
@@ -17,20 +18,11 @@ struct Sizes {
   static constexpr bool kQueriesStay = kD > 128;         // in shared memory, for want of registers
   static constexpr int kTile = kKeys * kTileStride<kD>;  // numbers, of keys or of values
   static constexpr int kQueryTile = kRows * kTileStride<kD>;
-  // Tiles under way: where there are few queries, memory is all that counts.
-  static constexpr int kStages = kD <= 128 ? 4 : 2;
+  static constexpr int kStages = kD <= 128 ? 4 : 2;  // tiles at hand or under way
   static constexpr int kBuffers = 2 * kStages * kTile;
   static constexpr int kNumbers =
       kQueriesStay ? kBuffers + kQueryTile : (kBuffers > kQueryTile ? kBuffers : kQueryTile);
   static constexpr int kBytes = 2 * kNumbers + kStages * kKeys * static_cast<int>(sizeof(float));
-};
-
-// What a split leaves of a row: weighted sums, the largest score (times scale and log2(e)) and the
-// total of the weights. (n_tiles, n_kv_heads, kRows, n_splits), and head_dim for the sums.
-struct Parts {
-  float* sums;
-  float* largest;
-  float* total;
 };
 
 // Starts copying kKeys rows to a tile; row_at(r) is where row r begins, or nullptr.
@@ -64,9 +56,10 @@ __device__ void copy_queries(__nv_bfloat16* to, const KeysView& view, const Quer
 }
 
 template <int kD>
-__device__ void store_rows(const KeysView& view, const Parts& parts, const float (&sums)[kD / 8][4],
-                           const Softmax& softmax, const QueryTile& tile, int64_t tile_index,
-                           int64_t kv_head, int split, int64_t n_rows) {
+__device__ void store_rows(const KeysView& view, const KeyParts& parts,
+                           const float (&sums)[kD / 8][4], const Softmax& softmax,
+                           const QueryTile& tile, int64_t tile_index, int64_t kv_head, int split,
+                           int64_t n_rows) {
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   const int g = lane / 4, t = lane % 4;
   const int64_t group = view.n_heads / view.n_kv_heads;
@@ -77,6 +70,9 @@ __device__ void store_rows(const KeysView& view, const Parts& parts, const float
     if (r >= n_rows) continue;
     if (view.n_splits == 1) {
       const float inverse = 1 / softmax.total[half];
+      if (t == 0)
+        store_log_sum(view, tile.row + r / group, kv_head * group + r % group,
+                      softmax.largest[half] * view.scale + logf(softmax.total[half]));
       __nv_bfloat16* row = out + (tile.row + r / group) * view.out_stride +
                            (kv_head * group + r % group) * view.head_dim;
 #pragma unroll
@@ -86,8 +82,7 @@ __device__ void store_rows(const KeysView& view, const Parts& parts, const float
               narrowed(sums[n][2 * half] * inverse, sums[n][2 * half + 1] * inverse);
       continue;
     }
-    const int64_t at =
-        ((tile_index * view.n_kv_heads + kv_head) * kRows + r) * view.n_splits + split;
+    const int64_t at = KeyParts::at(view, tile_index, kv_head, r, split);
 #pragma unroll
     for (int n = 0; n < kD / 8; ++n)
       if (n * 8 < view.head_dim)
@@ -102,7 +97,7 @@ __device__ void store_rows(const KeysView& view, const Parts& parts, const float
 
 template <int kD>
 __global__ void __launch_bounds__(kThreads, 1)
-    keys_tiles(const __grid_constant__ KeysView view, Parts parts) {
+    keys_tiles(const __grid_constant__ KeysView view, KeyParts parts) {
   using S = Sizes<kD>;
   extern __shared__ __align__(16) __nv_bfloat16 shared[];
   auto* biases = reinterpret_cast<float*>(shared + S::kNumbers);
@@ -203,12 +198,12 @@ __global__ void __launch_bounds__(kThreads, 1)
 }
 
 // One block to a row of a tile, one thread to a column.
-__global__ void put_keys_together(const __grid_constant__ KeysView view, Parts parts) {
+__global__ void put_together(const __grid_constant__ KeysView view, KeyParts parts) {
   const int64_t tile_index = blockIdx.x / kRows, r = blockIdx.x % kRows, kv_head = blockIdx.y;
   const QueryTile tile = tile_at(view, tile_index);
   const int64_t group = view.n_heads / view.n_kv_heads, column = threadIdx.x;
   if (r >= tile.n * group || column >= view.head_dim) return;
-  const int64_t first = ((tile_index * view.n_kv_heads + kv_head) * kRows + r) * view.n_splits;
+  const int64_t first = KeyParts::at(view, tile_index, kv_head, r, 0);
   float largest = -INFINITY, total = 0, sum = 0;
   for (int64_t i = 0; i < view.n_splits; ++i) largest = fmaxf(largest, parts.largest[first + i]);
   for (int64_t i = 0; i < view.n_splits; ++i) {
@@ -216,13 +211,16 @@ __global__ void put_keys_together(const __grid_constant__ KeysView view, Parts p
     total += parts.total[first + i] * part;
     sum += parts.sums[(first + i) * view.head_dim + column] * part;
   }
+  if (column == 0)
+    store_log_sum(view, tile.row + r / group, kv_head * group + r % group,
+                  largest / kLog2E + logf(total));
   const float value[1] = {sum / total};
   store<1>(RowsView{view.out, view.out_stride, true}, tile.row + r / group,
            (kv_head * group + r % group) * view.head_dim + column, value);
 }
 
 template <int kD>
-void launch(Context& context, const KeysView& view, const Parts& parts) {
+void launch(Context& context, const KeysView& view, const KeyParts& parts) {
   constexpr int kBytes = Sizes<kD>::kBytes;
   check(cudaFuncSetAttribute(keys_tiles<kD>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes),
         "attention's shared memory");
@@ -234,16 +232,19 @@ void launch(Context& context, const KeysView& view, const Parts& parts) {
 
 }  // namespace
 
+void put_keys_together(Context& context, const KeysView& view, const KeyParts& parts) {
+  const int64_t group = view.n_heads / view.n_kv_heads;
+  const int64_t n_rows = view.n_tiles == 1 ? view.only.n * group : view.n_tiles * kRows;
+  const dim3 grid(static_cast<unsigned>(n_rows), static_cast<unsigned>(view.n_kv_heads));
+  const auto threads = static_cast<unsigned>(round_up(view.head_dim, 32));
+  put_together<<<grid, threads, 0, context.stream()>>>(view, parts);
+  check_launch("put_together");
+}
+
 void attend_keys_tiles(const std::shared_ptr<Context>& context, const KeysView& view) {
-  Parts parts{};
+  KeyParts parts{};
   DeviceArray<float> memory;
-  if (view.n_splits > 1) {
-    const int64_t n = view.n_tiles * view.n_kv_heads * kRows * view.n_splits;
-    memory = DeviceArray<float>(context, n * (view.head_dim + 2));
-    parts.sums = memory.data();
-    parts.largest = parts.sums + n * view.head_dim;
-    parts.total = parts.largest + n;
-  }
+  if (view.n_splits > 1) parts = make_parts(context, view, memory);
   if (view.head_dim <= 64)
     launch<64>(*context, view, parts);
   else if (view.head_dim <= 96)
@@ -252,13 +253,7 @@ void attend_keys_tiles(const std::shared_ptr<Context>& context, const KeysView& 
     launch<128>(*context, view, parts);
   else
     launch<256>(*context, view, parts);
-  if (view.n_splits == 1) return;
-  const int64_t group = view.n_heads / view.n_kv_heads;
-  const int64_t n_rows = view.n_tiles == 1 ? view.only.n * group : view.n_tiles * kRows;
-  const dim3 grid(static_cast<unsigned>(n_rows), static_cast<unsigned>(view.n_kv_heads));
-  put_keys_together<<<grid, static_cast<unsigned>(round_up(view.head_dim, 32)), 0,
-                      context->stream()>>>(view, parts);
-  check_launch("put_keys_together");
+  if (view.n_splits > 1) put_keys_together(*context, view, parts);
 }
 
 }  // namespace sluice::cuda

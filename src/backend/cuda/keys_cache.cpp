@@ -18,23 +18,16 @@ void copy(Context& context, const void* from, void* to, int64_t bytes) {
 
 }  // namespace
 
-Links::Links(const std::shared_ptr<Context>& context, const int32_t* cluster, const uint8_t* status,
-             const Range& range)
-    : memory_(context, 5 * range.n + 2 * range.n_clusters) {
+Links::Links(const std::shared_ptr<Context>& context, LinkArgs args)
+    : memory_(context, 6 * args.members.n + 3 * args.members.n_clusters), view_(args.members) {
   int32_t* free = memory_.data();
-  const auto take = [&](int64_t n) { return std::exchange(free, free + n); };
-  view_ = {.first = range.first,
-           .n = range.n,
-           .n_clusters = range.n_clusters,
-           .block = static_cast<int32_t>(std::min<int64_t>(range.block, INT32_MAX)),
-           .order = take(range.n),
-           .clusters = take(range.n),
-           .marked = take(range.n),
-           .next = take(range.n),
-           .counts = take(range.n),
-           .own = take(range.n_clusters),
-           .first_new = take(range.n_clusters)};
-  link_members(context, cluster, status, view_);
+  for (int32_t** tokens : {&view_.order, &view_.clusters, &view_.marked, &view_.counts_there,
+                           &view_.counts, &view_.next})
+    *tokens = std::exchange(free, free + view_.n);
+  for (int32_t** clusters : {&view_.own, &view_.first_new, &view_.begins})
+    *clusters = std::exchange(free, free + view_.n_clusters);
+  args.members = view_;
+  link_members(context, args);
 }
 
 KeysCache::KeysCache(std::shared_ptr<Context> context, const KeysSpec& spec)
@@ -77,13 +70,6 @@ void KeysCache::reset() {
   n_clusters_.assign(sets_.size(), 0);
   means_ = {};
   passed_ = false;
-}
-
-int32_t KeysCache::head_of(size_t index) const {
-  for (size_t head = 0; head < spec_.heads.size(); ++head)
-    if (spec_.heads[head].kind != HeadKind::kDense && spec_.heads[head].set == sets_[index])
-      return static_cast<int32_t>(head);
-  SLUICE_CHECK(!"a set that no head goes by");
 }
 
 TokenRows KeysCache::tokens(const ConstTensor& keys, const ConstTensor& values) const {
@@ -167,22 +153,28 @@ const RunningMeans& KeysCache::find_means(const DeviceSets& sets, const TokenRow
   for (size_t i = 0; i < sets_.size(); ++i) {
     uint8_t* status = means_.status.data() + static_cast<int64_t>(i) * n;
     copy(*context_, sets.status(sets_[i]) + border_, status, n);
-    means_.links.emplace_back(context_, sets.cluster(sets_[i]) + border_, status,
-                              Links::Range{.first = border_,
-                                           .n = n,
-                                           .n_clusters = n_clusters_[i] + n,
-                                           .block = spec_.causal ? spec_.block : end});
-    running_means(*context_, {.members = means_.links.back().view(),
-                              .before = {n_clusters_[i], counts(i), clusters()},
-                              .set = static_cast<int32_t>(i),
-                              .counting_head = head_of(i),
-                              .n_kv_heads = spec_.n_kv_heads,
-                              .head_dim = spec_.head_dim,
-                              .bf16 = bf16_,
-                              .heads = heads(),
-                              .tokens = tokens,
-                              .keys = means_.keys.data(),
-                              .values = means_.values.data()});
+    MembersView members{};
+    members.first = border_;
+    members.n = n;
+    members.n_clusters = n_clusters_[i] + n;
+    members.block =
+        static_cast<int32_t>(std::min<int64_t>(spec_.causal ? spec_.block : end, INT32_MAX));
+    means_.links.emplace_back(context_, LinkArgs{.cluster = sets.cluster(sets_[i]) + border_,
+                                                 .status = status,
+                                                 .n_before = n_clusters_[i],
+                                                 .counts_before = counts(i),
+                                                 .members = members});
+    running_means(context_, {.members = means_.links.back().view(),
+                             .counts_before = counts(i),
+                             .before = clusters(),
+                             .set = static_cast<int32_t>(i),
+                             .n_kv_heads = spec_.n_kv_heads,
+                             .head_dim = spec_.head_dim,
+                             .bf16 = bf16_,
+                             .heads = heads(),
+                             .tokens = tokens,
+                             .keys = means_.keys.data(),
+                             .values = means_.values.data()});
   }
   return means_;
 }

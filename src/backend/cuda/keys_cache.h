@@ -18,16 +18,13 @@ namespace sluice::cuda {
 // The members of one set's clusters in a range of tokens, linked.
 class Links {
  public:
-  struct Range {
-    int64_t first, n, n_clusters, block;
-  };
-  Links(const std::shared_ptr<Context>& context, const int32_t* cluster, const uint8_t* status,
-        const Range& range);
+  // args.members: first, n, n_clusters and block.
+  Links(const std::shared_ptr<Context>& context, LinkArgs args);
   const MembersView& view() const { return view_; }
 
  private:
   DeviceArray<int32_t> memory_;
-  MembersView view_{};
+  MembersView view_;
 };
 
 // Of the tokens [first, first + n).
@@ -76,7 +73,6 @@ class KeysCache {
  private:
   int64_t at(size_t index) const { return static_cast<int64_t>(index) * cluster_capacity_; }
   int64_t row_bytes() const { return spec_.head_dim * element_bytes(spec_.dtype); }
-  int32_t head_of(size_t set) const;  // any
   void reserve_tokens(int64_t first, int64_t end);
   void reserve_clusters(int64_t n);
   DeviceArray<std::byte> moved(const DeviceArray<std::byte>& from, int64_t capacity, int64_t first,

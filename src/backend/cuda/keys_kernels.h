@@ -39,22 +39,41 @@ struct ClusterRows {
   int64_t capacity;
 };
 
-// Tokens [first, first + n) of one set, by cluster and position. Tokens are counted from first.
+// Tokens [first, first + n) of one set, by cluster and position. Tokens are counted from first,
+// places in that order. The members of a cluster fall into segments of kSegment, the last excepted.
 struct MembersView {
   int64_t first, n, n_clusters;  // clusters are below n_clusters
   int32_t block;                 // borders are its multiples
   int32_t* order;                // (n) tokens, sorted by cluster
   int32_t* clusters;             // (n) theirs
-  int32_t* marked;               // (n) twice those tokens, plus 1 where a border may fall between
-                                 // a token and its next member
+  int32_t* marked;               // (n) those tokens and what there is to know of them (MemberMark)
+  int32_t* counts_there;         // (n) members of the cluster up to each place
+  int32_t* counts;               // (n) the same by token
   int32_t* next;                 // (n) position of a token's next member, or INT32_MAX
-  int32_t* counts;               // (n) members of its cluster up to a token, by running_means
   int32_t* own;                  // (n_clusters) the token that stands for itself, if it is here
   int32_t* first_new;            // (n_clusters) position of the first member, or INT32_MAX
+  int32_t* begins;               // (n_clusters) its place
 };
-// Sorts and links the members of `cluster` (n); status (n) tells who stands for itself.
-void link_members(const std::shared_ptr<Context>& context, const int32_t* cluster,
-                  const uint8_t* status, const MembersView& members);
+constexpr int64_t kSegment = 64;
+enum MemberMark : int32_t {
+  kSeen = 1,       // a border may fall between the token and its next member
+  kBegins = 2,     // a segment
+  kFirst = 4,      // of its cluster here
+  kLast = 8,       // likewise
+  kOwnFirst = 16,  // the cluster is new, and its first member is the token that stands for itself
+  kOld = 32,       // the cluster has a row in the cache
+};
+constexpr int32_t kMarks = 64;  // a token counts so many
+
+struct LinkArgs {
+  const int32_t* cluster;  // (n)
+  const uint8_t* status;   // (n)
+  int64_t n_before;        // clusters in the cache
+  const int32_t* counts_before;
+  MembersView members;
+};
+// Sorts, links and marks the members.
+void link_members(const std::shared_ptr<Context>& context, const LinkArgs& args);
 
 struct HeadView {
   int32_t set;   // -1: dense
@@ -62,18 +81,11 @@ struct HeadView {
   int32_t far;   // FarKey
 };
 
-// What a set's clusters are before the tokens of a range.
-struct ClustersBefore {
-  int64_t n;
-  const int32_t* counts;  // (n)
-  ClusterRows rows;
-};
-
 struct MeansArgs {
   MembersView members;
-  ClustersBefore before;
+  const int32_t* counts_before;
+  ClusterRows before;
   int32_t set;
-  int32_t counting_head;  // any head of the set: it writes the counts
   int64_t n_kv_heads, head_dim;
   bool bf16;
   const HeadView* heads;
@@ -85,7 +97,7 @@ struct MeansArgs {
   std::byte* keys;
   std::byte* values;
 };
-void running_means(Context& context, const MeansArgs& args);
+void running_means(const std::shared_ptr<Context>& context, const MeansArgs& args);
 
 // Clusters' rows become their last running means.
 struct SettleArgs {
@@ -146,6 +158,8 @@ struct KeysView {
   const std::byte* queries;
   std::byte* out;
   int64_t query_stride, out_stride;
+  float* log_sums;  // per row and query head, or nullptr
+  int64_t log_sum_stride;
   int64_t n_heads, n_kv_heads, head_dim;
   float scale;
   bool causal;
@@ -180,6 +194,8 @@ void attend_keys(const std::shared_ptr<Context>& context, DType dtype, bool alig
 void attend_keys_plain(Context& context, const KeysView& view, bool bf16);
 // bf16 on the matrix units; head_dim a multiple of 8 up to 256, rows aligned to 16 bytes.
 void attend_keys_tiles(const std::shared_ptr<Context>& context, const KeysView& view);
+// The same for few queries, one tile of them: keys are split over blocks and over warps.
+void attend_keys_split(const std::shared_ptr<Context>& context, KeysView view, int64_t most_keys);
 // The same on compute capability 9.0, for keys that are not split.
 void attend_keys_hopper(Context& context, const KeysView& view);
 

@@ -71,6 +71,10 @@ __device__ inline int64_t query_position(const KeysView& view, int64_t row) {
   return view.query_positions != nullptr ? view.query_positions[row] : view.first_position + row;
 }
 
+__device__ inline void store_log_sum(const KeysView& view, int64_t row, int64_t head, float value) {
+  if (view.log_sums != nullptr) view.log_sums[row * view.log_sum_stride + head] = value;
+}
+
 __device__ inline QueryTile tile_at(const KeysView& view, int64_t index) {
   return view.tiles != nullptr ? view.tiles[index] : view.only;
 }
