@@ -39,37 +39,48 @@ __device__ inline double sum_before(double value, double* shared) {
   return before;
 }
 
-// Of a thread's tokens, as bits: how many are marked before its first, and in all threads.
+// Thread i of a block of 1024 holds tokens i, i + 1024, …; bit k of `marked` is the k-th of them.
+constexpr int kRankThreads = 1024;
+template <int kRounds>
 struct Ranks {
-  int before, total;
-  __device__ int of(uint32_t marked, int i) const {
-    return before + __popc(marked & ((1u << i) - 1));
-  }
+  int of[kRounds];  // marked tokens before each, in order
+  int total;
 };
-// Of a block of 1024 threads; shared: 33 places.
-__device__ inline Ranks rank_marked(uint32_t marked, int* shared) {
+// shared: 32 kRounds + 1 places.
+template <int kRounds>
+__device__ Ranks<kRounds> rank_marked(uint32_t marked, int* shared) {
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
-  const int mine = __popc(marked);
-  int sum = mine;
-  for (int step = 1; step < 32; step *= 2) {
-    const int other = __shfl_up_sync(0xffffffffu, sum, step);
-    if (lane >= step) sum += other;
-  }
+  uint32_t votes[kRounds];
   __syncthreads();  // whoever reads the last ranks is done
-  if (lane == 31) shared[warp] = sum;
+#pragma unroll
+  for (int k = 0; k < kRounds; ++k) {
+    votes[k] = __ballot_sync(0xffffffffu, (marked >> k & 1) != 0);
+    if (lane == 0) shared[32 * k + warp] = __popc(votes[k]);
+  }
   __syncthreads();
-  if (warp == 0) {
-    const int of_warp = shared[lane];
-    int upto = of_warp;
+  if (warp == 0) {  // a lane adds up kRounds counts that follow each other
+    int before[kRounds], sum = 0;
+#pragma unroll
+    for (int k = 0; k < kRounds; ++k) {
+      before[k] = sum;
+      sum += shared[kRounds * lane + k];
+    }
+    int upto = sum;
     for (int step = 1; step < 32; step *= 2) {
       const int other = __shfl_up_sync(0xffffffffu, upto, step);
       if (lane >= step) upto += other;
     }
-    shared[lane] = upto - of_warp;
-    if (lane == 31) shared[32] = upto;
+#pragma unroll
+    for (int k = 0; k < kRounds; ++k) shared[kRounds * lane + k] = upto - sum + before[k];
+    if (lane == 31) shared[32 * kRounds] = upto;
   }
   __syncthreads();
-  return {shared[warp] + sum - mine, shared[32]};
+  Ranks<kRounds> ranks;
+#pragma unroll
+  for (int k = 0; k < kRounds; ++k)
+    ranks.of[k] = shared[32 * k + warp] + __popc(votes[k] & ((1u << lane) - 1));
+  ranks.total = shared[32 * kRounds];
+  return ranks;
 }
 
 }  // namespace sluice::cuda

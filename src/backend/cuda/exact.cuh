@@ -25,6 +25,22 @@ __device__ inline ExactRows exact_rows(const ChunkView& view) {
   return as_given(view) ? ExactRows{view.given, view.given_stride, view.exact.inverse} : view.exact;
 }
 
+// By a block; width a multiple of 8, rows from 16 bytes on.
+__device__ inline void copy_row(uint16_t* to, const uint16_t* from, int64_t width) {
+  constexpr int kAhead = 4;
+  const auto* source = reinterpret_cast<const uint4*>(from);
+  auto* target = reinterpret_cast<uint4*>(to);
+  for (int64_t i = threadIdx.x; i < width / 8; i += kAhead * int64_t{blockDim.x}) {
+    uint4 pieces[kAhead];
+#pragma unroll
+    for (int k = 0; k < kAhead; ++k)
+      if (i + k * int64_t{blockDim.x} < width / 8) pieces[k] = source[i + k * int64_t{blockDim.x}];
+#pragma unroll
+    for (int k = 0; k < kAhead; ++k)
+      if (i + k * int64_t{blockDim.x} < width / 8) target[i + k * int64_t{blockDim.x}] = pieces[k];
+  }
+}
+
 // A token of the chunk, and a kept column or another token before it.
 __device__ inline Pair pair_with_column(const ChunkView& view, int64_t t, int64_t column) {
   return {view.exact_columns, column, exact_rows(view), t, view.d, view.bf16};
@@ -51,16 +67,23 @@ __device__ inline bool has_zero_row(const Pair& pair) {
 
 // Of bf16 rows, in f32 and any order: within rough_error(d) of the sum in order. A lane adds d / 32
 // products, each sum off by at most 2^-24 of what is at most 1 in all; the rest is for five sums
-// over lanes and for unit elements in f32; doubled. Columns are even in number, or a zero follows.
+// over lanes and for unit elements in f32; doubled. Rows begin at 16 bytes, and zeros follow to a
+// multiple of 8.
 __device__ inline double rough_cosine(const Pair& pair) {
   if (has_zero_row(pair)) return 0;
   const auto* a = static_cast<const uint16_t*>(pair.a.data) + pair.row_a * pair.a.stride;
   const auto* b = static_cast<const uint16_t*>(pair.b.data) + pair.row_b * pair.b.stride;
   float sum = 0;
-  for (int64_t i = 2 * (threadIdx.x % 32); i < pair.d; i += 64) {
-    const float2 x = widened(*reinterpret_cast<const uint32_t*>(a + i));
-    const float2 y = widened(*reinterpret_cast<const uint32_t*>(b + i));
-    sum = fmaf(x.y, y.y, fmaf(x.x, y.x, sum));
+#pragma unroll 4
+  for (int64_t i = 8 * (threadIdx.x % 32); i < pair.d; i += 8 * 32) {
+    const uint4 x = *reinterpret_cast<const uint4*>(a + i);
+    const uint4 y = *reinterpret_cast<const uint4*>(b + i);
+    const uint32_t xs[4] = {x.x, x.y, x.z, x.w}, ys[4] = {y.x, y.y, y.z, y.w};
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      const float2 p = widened(xs[k]), q = widened(ys[k]);
+      sum = fmaf(p.y, q.y, fmaf(p.x, q.x, sum));
+    }
   }
   for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, step);
   return double{sum} * pair.a.inverse[pair.row_a] * pair.b.inverse[pair.row_b];

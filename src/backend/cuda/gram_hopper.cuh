@@ -1,12 +1,14 @@
 // Tiles of 128 rows and 256 columns on Hopper's matrix units, 64 rows to a warpgroup, fed by the
-// copy engine, which is a few steps ahead and goes on while a tile is reduced. For files compiled
-// for compute capability 9.0 alone.
+// copy engine, which is a few steps ahead and goes on while a tile is reduced. Two blocks work side
+// by side, one tile of rows above the other, and fetch half of the columns each, for both: L2 could
+// not feed them one by one. For files compiled for compute capability 9.0 alone.
 //
-// `Work` says which tiles there are and what becomes of them:
-//   int64_t n_items()
-//   Tile at(int64_t i)                     // i grows from call to call
-//   void take(const Tile&, const Products&, int row)   // all warps that multiply; row: a lane's
-//   first GramParts parts()                      // memory for parts of items
+// `Work` says which items there are, pairs of tiles, and what becomes of them:
+//   int n_items()
+//   Tile at(int i): this block's; i grows from call to call
+//   void take(const Tile&, const Products&, int row): by all warps that multiply; row: a lane's
+//     first within the tile
+//   GramParts parts(): memory for parts of items
 
 #pragma once
 
@@ -19,6 +21,7 @@ namespace sluice::cuda::gram {
 constexpr int kRows = 128, kColumns = kHopperGramColumns, kDepth = 64, kStages = 4;
 static_assert(kColumns == 256);
 constexpr int kThreads = 3 * 128, kWarps = 8;  // that multiply
+constexpr int kBlocks = 2;                     // side by side
 constexpr int kRowBytes = 2 * kDepth, kEightRows = 8 * kRowBytes;
 constexpr int kBoxBytes = 128 * kRowBytes;  // 128 rows; a tile has one box of rows, two of columns
 constexpr int kStageBytes = 3 * kBoxBytes;
@@ -86,23 +89,53 @@ struct Barriers {
   int last_part;
 };
 
-// A block's turn: an item, or a part of its depth. Blocks take whole items in turns; what is left
-// when fewer items than blocks are left is divided among all of them.
+// Which of the blocks side by side this one is.
+__device__ inline int my_rank() { return static_cast<int>(blockIdx.x) % kBlocks; }
+
+// All threads of the blocks side by side wait for each other.
+__device__ inline void sync_blocks() {
+  asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;\n" ::: "memory");
+}
+
+// copy_box to the same place in all of them, counting at each one's barrier.
+__device__ inline void copy_box_to_all(void* to, const CUtensorMap* map, int x, int y,
+                                       uint64_t* barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes"
+      ".multicast::cluster [%0], [%1, {%2, %3, %4}], [%5], %6;\n" ::"r"(shared_address(to)),
+      "l"(map), "r"(x), "r"(y), "r"(0), "r"(shared_address(barrier)),
+      "h"(static_cast<uint16_t>((1 << kBlocks) - 1))
+      : "memory");
+}
+
+// Arrives at the barrier of block `rank`.
+__device__ inline void arrive_at(uint64_t* barrier, int rank) {
+  asm volatile(
+      "{.reg .b32 there;\n"
+      "mapa.shared::cluster.u32 there, %0, %1;\n"
+      "mbarrier.arrive.shared::cluster.b64 _, [there];}\n" ::"r"(shared_address(barrier)),
+      "r"(rank)
+      : "memory");
+}
+
+// A turn of blocks side by side: an item, or a part of its depth. They take whole items in turns;
+// what is left when fewer items than such pairs of blocks are left is divided among all of them.
 struct Turn {
-  int64_t item;
+  int item;
   int begin, end;   // steps of kDepth
   int part, parts;  // of the item
   int left;         // number among the items that are divided
 };
-constexpr int kMostParts = 6;  // each costs as much as a few steps
+constexpr int kMostParts = 4;  // each costs as much as a few steps
 
 // False when there is none left. Rounds count from 0.
-__device__ inline bool turn_at(int64_t n_items, int round, int steps, bool divides, Turn& turn) {
-  const int blocks = static_cast<int>(gridDim.x), block = static_cast<int>(blockIdx.x);
-  const int64_t whole = n_items / blocks * blocks, item = block + int64_t{round} * blocks;
+__device__ inline bool turn_at(int n_items, int round, int steps, bool divides, Turn& turn) {
+  const int blocks = static_cast<int>(gridDim.x) / kBlocks;
+  const int block = static_cast<int>(blockIdx.x) / kBlocks;
+  const int whole = n_items / blocks * blocks, item = block + round * blocks;
   turn = {item, 0, steps, 0, 1, 0};
   if (item < whole) return true;
-  const int n_left = static_cast<int>(n_items - whole);
+  const int n_left = n_items - whole;
   if (item >= whole + blocks || n_left == 0) return false;
   turn.parts = divides ? min(min(kMostParts, steps), blocks / n_left) : 1;
   if (block >= n_left * turn.parts) return false;
@@ -121,32 +154,34 @@ __device__ inline void sync_multipliers() {
 
 template <typename Work>
 __device__ void bring(Work& work, int steps, unsigned char* memory, Barriers& barriers) {
-  int64_t count = 0;
+  int count = 0;
   Turn turn;
   for (int round = 0; turn_at(work.n_items(), round, steps, work.parts().sums != nullptr, turn);
        ++round) {
     const Tile tile = work.at(turn.item);
     for (int step = turn.begin; step < turn.end; ++step, ++count) {
-      const auto stage = static_cast<int>(count % kStages);
+      const int stage = count % kStages;
       uint64_t* here = &barriers.here[stage];
       wait_barrier(&barriers.used[stage], static_cast<uint32_t>(count / kStages & 1) ^ 1);
       arrive_and_expect(here, tile.half ? 2 * kBoxBytes : 3 * kBoxBytes);
       unsigned char* to = memory + stage * kStageBytes;
       copy_box(to, tile.rows, step * kDepth, tile.row, 0, here);
-      copy_box(to + kBoxBytes, tile.columns, step * kDepth, tile.column, 0, here);
-      if (!tile.half)
-        copy_box(to + 2 * kBoxBytes, tile.columns, step * kDepth, tile.column + 128, 0, here);
+      const int box = my_rank();
+      if (box == 0 || !tile.half)
+        copy_box_to_all(to + (1 + box) * kBoxBytes, tile.columns, step * kDepth,
+                        tile.column + 128 * box, here);
     }
   }
 }
 
 template <bool kHalf>
-__device__ void multiply_tile(Sums& sums, const Turn& turn, int64_t& count, uint32_t memory,
+__device__ void multiply_tile(Sums& sums, const Turn& turn, int& count, uint32_t memory,
                               Barriers& barriers) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int group = static_cast<int>(threadIdx.x) / 128 - 1;  // of warps
+#pragma unroll 1
   for (int step = turn.begin; step < turn.end; ++step, ++count) {
-    const auto stage = static_cast<int>(count % kStages);
+    const int stage = count % kStages;
     wait_barrier(&barriers.here[stage], static_cast<uint32_t>(count / kStages & 1));
     const uint32_t rows = memory + stage * kStageBytes + group * 64 * kRowBytes;
     const uint32_t columns = memory + stage * kStageBytes + kBoxBytes;
@@ -163,11 +198,11 @@ __device__ void multiply_tile(Sums& sums, const Turn& turn, int64_t& count, uint
     commit_products();
     // The step before is done when this one is the only one under way.
     wait_products<1>();
-    if (step > turn.begin && lane == 0) arrive(&barriers.used[(count - 1) % kStages]);
+    if (step > turn.begin && lane < kBlocks) arrive_at(&barriers.used[(count - 1) % kStages], lane);
   }
   wait_products<0>();
   hold(sums);
-  if (lane == 0) arrive(&barriers.used[(count - 1) % kStages]);
+  if (lane < kBlocks) arrive_at(&barriers.used[(count - 1) % kStages], lane);
 }
 
 // Products of a lane: columns 8 n + 2 t and 8 n + 2 t + 1, of its first row, then of the row eight
@@ -183,12 +218,16 @@ struct InParts {
   const float4* first;
   int parts, n_tiles;
   __device__ float4 operator()(int n) const {
-    float4 sum = make_float4(0, 0, 0, 0);
-    if (n >= n_tiles) return sum;
-    for (int part = 0; part < parts; ++part) {
-      const float4 more = __ldcg(first + part * kPartSums + n * 256);
-      sum = make_float4(sum.x + more.x, sum.y + more.y, sum.z + more.z, sum.w + more.w);
-    }
+    float4 of[kMostParts];  // on the way together
+#pragma unroll
+    for (int part = 0; part < kMostParts; ++part)
+      of[part] = part < parts && n < n_tiles ? __ldcg(first + part * kPartSums + n * 256)
+                                             : make_float4(0, 0, 0, 0);
+    float4 sum = of[0];
+#pragma unroll
+    for (int part = 1; part < kMostParts; ++part)
+      sum = make_float4(sum.x + of[part].x, sum.y + of[part].y, sum.z + of[part].z,
+                        sum.w + of[part].w);
     return sum;
   }
 };
@@ -216,7 +255,7 @@ template <typename Work>
 __device__ void multiply(Work& work, int steps, uint32_t memory, Barriers& barriers) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int warp = static_cast<int>(threadIdx.x) / 32 - 4;  // of those that multiply
-  int64_t count = 0;
+  int count = 0;
   Turn turn;
   for (int round = 0; turn_at(work.n_items(), round, steps, work.parts().sums != nullptr, turn);
        ++round) {
@@ -231,16 +270,16 @@ __device__ void multiply(Work& work, int steps, uint32_t memory, Barriers& barri
       work.take(tile, InRegisters{sums}, row);
     } else {
       const GramParts& parts = work.parts();
-      float4* first =
-          parts.sums + int64_t{turn.left} * turn.parts * kPartSums + (threadIdx.x - 128);
+      const int mine = turn.left * kBlocks + my_rank();
+      float4* first = parts.sums + int64_t{mine} * turn.parts * kPartSums + (threadIdx.x - 128);
       const int n_tiles = tile.half ? 16 : 32;
-      if (put_part(sums, turn, n_tiles, first, parts.arrived + turn.left, barriers))
+      if (put_part(sums, turn, n_tiles, first, parts.arrived + mine, barriers))
         work.take(tile, InParts{first, turn.parts, n_tiles}, row);
     }
   }
 }
 
-// What a block of kThreads does; `dynamic`: kBytes of shared memory.
+// What a block of kThreads does, in a cluster of kBlocks; `dynamic`: kBytes of shared memory.
 template <typename Work>
 __device__ void run(Work& work, int64_t padded, unsigned char* dynamic, Barriers& barriers) {
   const uint32_t offset = (1024 - shared_address(dynamic) % 1024) % 1024;
@@ -248,18 +287,25 @@ __device__ void run(Work& work, int64_t padded, unsigned char* dynamic, Barriers
   if (threadIdx.x == 0) {
     for (int stage = 0; stage < kStages; ++stage) {
       make_barrier(&barriers.here[stage], 1);
-      make_barrier(&barriers.used[stage], kWarps);
+      make_barrier(&barriers.used[stage], kBlocks * kWarps);
     }
     publish_barriers();
   }
-  __syncthreads();
+  sync_blocks();
+  // Nobody leaves while the other block may still write to it.
   if (threadIdx.x < 128) {
     give_registers<40>();
     if (threadIdx.x == 0) bring(work, steps, dynamic + offset, barriers);
+    sync_blocks();
   } else {
     take_registers<232>();
     multiply(work, steps, shared_address(dynamic) + offset, barriers);
+    sync_blocks();
   }
+}
+
+inline unsigned grid_size(const Context& context) {
+  return static_cast<unsigned>(context.multiprocessors() / kBlocks * kBlocks);
 }
 
 // Rows for the copy engine, in boxes of 128.

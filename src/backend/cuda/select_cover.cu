@@ -3,7 +3,7 @@
 // with these, since they may own.
 //
 // Tokens are decided in parallel, each as soon as those that its decision hangs on are decided.
-// Warps take them in order of position, so whoever waits, waits for warps that already run.
+// Blocks take them in order of position, so whoever waits, waits for warps that already run.
 
 #include "backend/cuda/block_scan.cuh"
 #include "backend/cuda/select_nearest.cuh"
@@ -13,7 +13,7 @@ namespace {
 
 constexpr unsigned kAll = 0xffffffffu;
 constexpr int kWarps = 8;  // of a block: one token each
-constexpr int kListThreads = 1024, kPerThread = kCoverChunk / kListThreads;
+constexpr int kRounds = kCoverChunk / kRankThreads;
 constexpr int kColumns = kHopperGramColumns;
 
 __device__ bool is_inherited(const ChunkView& view, int set, int64_t t) {
@@ -21,10 +21,10 @@ __device__ bool is_inherited(const ChunkView& view, int set, int64_t t) {
 }
 
 __device__ bool inherited_by_any(const ChunkView& view, int64_t t) {
-  if (view.exempt[t] != 0) return false;
+  bool any = false;
   for (int set = 0; set < view.n_sets; ++set)
-    if (view.thresholds[set] > 0 && is_inherited(view, set, t)) return true;
-  return false;
+    any |= view.thresholds[set] > 0 && is_inherited(view, set, t);
+  return any && view.exempt[t] == 0;
 }
 
 __device__ bool is_open(const CoverView& view, int64_t t) {
@@ -39,38 +39,78 @@ __device__ bool is_odd(double inverse) {
   return inverse != 0 && !(inverse > 0x1p-40 && inverse < 0x1p40);
 }
 
+// The marks of a set, while those of a list are decided.
+__device__ unsigned long long* marks_of(const CoverView& view, int list, int set) {
+  return view.marks + (int64_t{list} * view.chunk.n_sets + set) * view.mark_tiles * 8;
+}
+
+__device__ int tiles_of(int n) { return (n + kColumns - 1) / kColumns; }
+
+// Marks a token, number `at` of a list that begins with tile `first`, as decided.
+__device__ void mark(unsigned long long* marks, int first, int at, bool is_rep) {
+  const int within = at % kColumns, bit = within % 128 / 8 * 2 + within % 2;
+  const int piece = (first + at / kColumns) * 4 + within % 8 / 2;
+  atomicOr(marks + 2 * piece + within / 128,
+           (uint64_t{1} << (32 + bit)) | (is_rep ? uint64_t{1} << bit : 0));
+}
+
+// Which listed tokens are decided when the second list is made: all but the open ones.
+__device__ void mark_decided(const CoverView& view, uint32_t in_second,
+                             const Ranks<kRounds>& second) {
+  const int32_t* rank = view.lists[0].rank;
+  const int64_t n = view.chunk.n;
+  const int first_tiles = tiles_of(rank[n]);
+#pragma unroll
+  for (int k = 0; k < kRounds; ++k) {
+    const int64_t t = int64_t{k} * kRankThreads + threadIdx.x;
+    if (t >= n) continue;
+    const bool in_first = rank[t + 1] > rank[t], listed = in_first || (in_second >> k & 1) != 0;
+    for (int set = 0; listed && set < view.chunk.n_sets; ++set) {
+      const auto verdict = static_cast<CoverVerdict>(view.verdict[set * n + t]);
+      if (verdict != CoverVerdict::kOpen)
+        mark(marks_of(view, 1, set), in_first ? 0 : first_tiles, in_first ? rank[t] : second.of[k],
+             verdict == CoverVerdict::kKept);
+    }
+  }
+}
+
 // One block.
 template <int kList>
-__global__ void __launch_bounds__(kListThreads)
+__global__ void __launch_bounds__(kRankThreads)
     list_tokens(const __grid_constant__ CoverView view) {
-  __shared__ int shared[33];
+  __shared__ int shared[32 * kRounds + 1];
   const ChunkView& chunk = view.chunk;
   const ListedTokens& list = view.lists[kList];
-  const int64_t t0 = int64_t{threadIdx.x} * kPerThread;
+  const auto token = [](int k) { return int64_t{k} * kRankThreads + threadIdx.x; };
+  if (kList == 0)
+    for (int64_t i = threadIdx.x; i < 2 * chunk.n_sets * view.mark_tiles * 8; i += kRankThreads)
+      view.marks[i] = 0;
   uint32_t marked = 0;
   bool odd = false;
-  for (int i = 0; i < kPerThread && t0 + i < chunk.n; ++i) {
-    const int64_t t = t0 + i;
+#pragma unroll
+  for (int k = 0; k < kRounds; ++k) {
+    const int64_t t = token(k);
+    if (t >= chunk.n) continue;
     bool listed;
     if constexpr (kList == 0) {
       listed = inherited_by_any(chunk, t);
       odd |= is_odd(view.given_inverse[t]);
-      for (int set = 0; set < chunk.n_sets; ++set)
-        view.verdict[set * chunk.n + t] = static_cast<uint8_t>(CoverVerdict::kPending);
     } else {
       listed = is_open(view, t) && view.lists[0].rank[t] == view.lists[0].rank[t + 1];
     }
-    if (listed) marked |= 1u << i;
+    if (listed) marked |= 1u << k;
   }
-  const Ranks ranks = rank_marked(marked, shared);
+  const auto ranks = rank_marked<kRounds>(marked, shared);
   unsigned long long products = 0;
-  for (int i = 0; i < kPerThread && t0 + i < chunk.n; ++i) {
-    const int rank = ranks.of(marked, i);
-    list.rank[t0 + i] = rank;
-    if ((marked >> i & 1) != 0) list.token[rank] = static_cast<int32_t>(t0 + i);
-    products += static_cast<unsigned>(rank);
+#pragma unroll
+  for (int k = 0; k < kRounds; ++k) {
+    if (token(k) >= chunk.n) continue;
+    list.rank[token(k)] = ranks.of[k];
+    if ((marked >> k & 1) != 0) list.token[ranks.of[k]] = static_cast<int32_t>(token(k));
+    products += static_cast<unsigned>(ranks.of[k]);
     if (kList == 0) products += static_cast<unsigned>(*chunk.n_columns);
   }
+  if (kList == 1) mark_decided(view, marked, ranks);
   for (int step = 16; step > 0; step /= 2) products += __shfl_xor_sync(kAll, products, step);
   // Pairs, without the padding of tiles and without second looks.
   if (threadIdx.x % 32 == 0)
@@ -93,9 +133,7 @@ __global__ void copy_listed(const __grid_constant__ CoverView view) {
     const int64_t t = list.token[i];
     const uint16_t* from =
         given ? chunk.given + t * chunk.given_stride : chunk.rows + t * chunk.padded;
-    const auto* source = reinterpret_cast<const uint4*>(from);
-    auto* target = reinterpret_cast<uint4*>(view.listed + (first + i) * chunk.padded);
-    for (int64_t j = threadIdx.x; j < chunk.padded / 8; j += blockDim.x) target[j] = source[j];
+    copy_row(view.listed + (first + i) * chunk.padded, from, chunk.padded);
     if (threadIdx.x == 0) view.listed_scale[first + i] = chunk.scale[t];
   }
 }
@@ -103,24 +141,30 @@ __global__ void copy_listed(const __grid_constant__ CoverView view) {
 // The pieces of bits that a token has: of kept columns, of the first list before it, and of the
 // second.
 struct Pieces {
-  const uint4* data;
-  int old, first, all;  // pieces of kept columns; with the first list; with both
-  int skipped;          // pieces of the first list that are all behind the token
+  uint4* data;
+  const volatile unsigned long long* marks;
+  const uint8_t* flags;  // of kept columns
+  int old, first, all;   // pieces of kept columns; with the first list; with both
+  int skipped;           // pieces of the first list that are all behind the token
   int lane;
 
-  __device__ Pieces(const CoverView& view, int set, int64_t t, bool second) {
-    const auto tiles = [](int n) { return (n + kColumns - 1) / kColumns; };
+  // list: with which the pieces end.
+  __device__ Pieces(const CoverView& view, int set, int64_t t, int list) {
     const int64_t n = view.chunk.n;
-    const int listed = tiles(view.lists[0].rank[t]);
+    const int listed = tiles_of(view.lists[0].rank[t]);
     data = view.bits + (set * n + t) * view.tiles * 4;
-    old = 4 * tiles(*view.chunk.n_columns);
+    marks = marks_of(view, list, set);
+    flags = view.chunk.flags + set * view.chunk.capacity;
+    old = 4 * tiles_of(*view.chunk.n_columns);
     first = old + 4 * listed;
-    all = first + (second ? 4 * tiles(view.lists[1].rank[t]) : 0);
-    skipped = 4 * (tiles(view.lists[0].rank[n]) - listed);
+    all = first + (list == 1 ? 4 * tiles_of(view.lists[1].rank[t]) : 0);
+    skipped = 4 * (tiles_of(view.lists[0].rank[n]) - listed);
     lane = static_cast<int>(threadIdx.x) % 32;
   }
-  __device__ uint4 at(int i) const {
-    return i < all ? data[i < first ? i : i + skipped] : make_uint4(0, 0, 0, 0);
+  __device__ int place(int i) const { return i < first ? i : i + skipped; }
+  __device__ uint4 at(int i) const { return i < all ? data[place(i)] : make_uint4(0, 0, 0, 0); }
+  __device__ void put(int i, const uint4& piece) const {
+    if (i < all) data[place(i)] = piece;
   }
 };
 
@@ -143,16 +187,50 @@ __device__ Pair pair_of(const ChunkView& view, int64_t t, const Column& column) 
                         : pair_with_token(view, t, column.index);
 }
 
-// Leaves the bits of columns that count.
-template <typename Counts>
-__device__ uint32_t counting(const CoverView& view, const Pieces& pieces, int i, int word,
-                             uint32_t bits, const Counts& counts) {
-  uint32_t left = bits;
-  for (; bits != 0; bits &= bits - 1) {
-    const int bit = __ffs(static_cast<int>(bits)) - 1;
-    if (!counts(column_of(view, pieces, i, word, bit))) left &= ~(1u << bit);
+// Of bits x and y of piece i, those of columns that count, and those that are not decided yet. Of
+// kept columns those count that have a flag of `mask`.
+struct Counting {
+  uint32_t yes[2], open[2];
+};
+__device__ Counting look(const Pieces& pieces, int i, uint32_t x, uint32_t y, uint8_t mask) {
+  Counting found = {{0, 0}, {0, 0}};
+  if ((x | y) == 0) return found;
+  const uint32_t bits[2] = {x, y};
+#pragma unroll
+  for (int word = 0; word < 2; ++word) {
+    if (i >= pieces.old) {
+      const unsigned long long marks = pieces.marks[2 * (pieces.place(i) - pieces.old) + word];
+      found.yes[word] = bits[word] & static_cast<uint32_t>(marks);
+      found.open[word] = bits[word] & ~static_cast<uint32_t>(marks >> 32);
+      continue;
+    }
+    for (uint32_t left = bits[word]; left != 0; left &= left - 1) {
+      const int bit = __ffs(static_cast<int>(left)) - 1;
+      const int within = word * 128 + bit / 2 * 8 + i % 4 * 2 + bit % 2;
+      if ((pieces.flags[i / 4 * kColumns + within] & mask) != 0) found.yes[word] |= 1u << bit;
+    }
   }
-  return left;
+  return found;
+}
+
+// Whether a lane has a column that counts among the bits x and y of piece i, all lanes together.
+// Waits only while none does and one may.
+__device__ bool any_counts(const Pieces& pieces, int i, uint32_t x, uint32_t y, uint8_t mask) {
+  while (true) {
+    const Counting found = look(pieces, i, x, y, mask);
+    if (__any_sync(kAll, (found.yes[0] | found.yes[1]) != 0)) return true;
+    x = found.open[0];
+    y = found.open[1];
+    if (!__any_sync(kAll, (x | y) != 0)) return false;
+  }
+}
+
+// Those that count, when all are decided.
+__device__ Counting all_counting(const Pieces& pieces, int i, uint32_t x, uint32_t y,
+                                 uint8_t mask) {
+  Counting found = look(pieces, i, x, y, mask);
+  while ((found.open[0] | found.open[1]) != 0) found = look(pieces, i, x, y, mask);
+  return found;
 }
 
 // Calls visit(column), all lanes together, for each lane's bits x and y of piece i, until it
@@ -179,22 +257,18 @@ __device__ bool any_of(const CoverView& view, const Pieces& pieces, int i, uint3
 }
 
 // Whether a column that counts is at the threshold; pieces from `begin` on.
-template <typename Counts>
 __device__ bool is_covered(const CoverView& view, const Pieces& pieces, int set, int64_t t,
-                           int begin, const Counts& counts) {
+                           int begin, uint8_t mask) {
   for (int i = begin; i < pieces.all; i += 32) {
     const uint4 piece = pieces.at(i + pieces.lane);
-    const bool sure = counting(view, pieces, i + pieces.lane, 0, piece.z, counts) != 0 ||
-                      counting(view, pieces, i + pieces.lane, 1, piece.w, counts) != 0;
-    if (__any_sync(kAll, sure)) return true;
+    if (any_counts(pieces, i + pieces.lane, piece.z, piece.w, mask)) return true;
   }
   const double threshold = view.chunk.thresholds[set];
   for (int i = begin; i < pieces.all; i += 32) {
     const int mine = i + pieces.lane;
     const uint4 piece = pieces.at(mine);
-    const uint32_t x = counting(view, pieces, mine, 0, piece.x & ~piece.z, counts);
-    const uint32_t y = counting(view, pieces, mine, 1, piece.y & ~piece.w, counts);
-    if (any_of(view, pieces, mine, x, y, [&](const Column& column) {
+    const Counting found = all_counting(pieces, mine, piece.x & ~piece.z, piece.y & ~piece.w, mask);
+    if (any_of(view, pieces, mine, found.yes[0], found.yes[1], [&](const Column& column) {
           return reaches(pair_of(view.chunk, t, column), false, threshold);
         }))
       return true;
@@ -202,26 +276,27 @@ __device__ bool is_covered(const CoverView& view, const Pieces& pieces, int set,
   return false;
 }
 
-// What a token has come to; waits while it is `open`.
-__device__ CoverVerdict verdict_of(const CoverView& view, int set, int64_t t, CoverVerdict open) {
-  const volatile uint8_t* verdict = view.verdict + set * view.chunk.n + t;
-  uint8_t found = *verdict;
-  while (found == static_cast<uint8_t>(open)) found = *verdict;
-  return static_cast<CoverVerdict>(found);
+// What has become of a token, for those that wait while a list is decided.
+__device__ void publish(const CoverView& view, int list, int set, int64_t t, CoverVerdict verdict) {
+  if (threadIdx.x % 32 != 0) return;
+  view.verdict[set * view.chunk.n + t] = static_cast<uint8_t>(verdict);
+  const int32_t* rank = view.lists[0].rank;
+  const bool is_rep = verdict == CoverVerdict::kKept || verdict == CoverVerdict::kAdded;
+  if (rank[t + 1] > rank[t])
+    mark(marks_of(view, list, set), 0, rank[t], is_rep);
+  else if (list == 1)
+    mark(marks_of(view, list, set), tiles_of(rank[view.chunk.n]), view.lists[1].rank[t], is_rep);
 }
 
-__device__ void publish(const CoverView& view, int set, int64_t t, CoverVerdict verdict) {
-  volatile uint8_t* to = view.verdict + set * view.chunk.n + t;
-  if (threadIdx.x % 32 == 0) *to = static_cast<uint8_t>(verdict);
-}
-
-// The token and set that a warp takes; false where there is none left.
+// The token and set that a warp takes, the warps of a block one after the other; false where there
+// is none left. One ticket for a block: many at one address take their time.
 __device__ bool take_ticket(const CoverView& view, int list, int64_t* t, int* set) {
-  int ticket = 0;
-  if (threadIdx.x % 32 == 0) ticket = atomicAdd(view.tickets + list, 1);
-  ticket = __shfl_sync(kAll, ticket, 0);
-  *t = ticket / view.chunk.n_sets;
-  *set = ticket % view.chunk.n_sets;
+  __shared__ int ticket;
+  if (threadIdx.x == 0) ticket = atomicAdd(view.tickets + list, 1);
+  __syncthreads();
+  const int turn = ticket * kWarps + static_cast<int>(threadIdx.x) / 32;
+  *t = turn / view.chunk.n_sets;
+  *set = turn % view.chunk.n_sets;
   return *t < view.chunk.n;
 }
 
@@ -231,20 +306,17 @@ __global__ void keep_inherited(const __grid_constant__ CoverView view) {
   int64_t t;
   int set;
   if (!take_ticket(view, 0, &t, &set)) return;
-  if (chunk.exempt[t] != 0) return publish(view, set, t, CoverVerdict::kAside);
-  if (chunk.thresholds[set] <= 0) return publish(view, set, t, CoverVerdict::kKept);
+  if (chunk.exempt[t] != 0) return publish(view, 0, set, t, CoverVerdict::kAside);
+  if (chunk.thresholds[set] <= 0) return publish(view, 0, set, t, CoverVerdict::kKept);
   const bool inherited = is_inherited(chunk, set, t);
-  const uint8_t mask = chunk.rule.deciding(inherited);
-  const auto counts = [&](const Column& column) {
-    if (column.is_kept) return (chunk.flags[set * chunk.capacity + column.index] & mask) != 0;
-    return is_inherited(chunk, set, column.index) &&
-           verdict_of(view, set, column.index, CoverVerdict::kPending) == CoverVerdict::kKept;
-  };
-  const bool covered = is_covered(view, Pieces(view, set, t, false), set, t, 0, counts);
-  publish(view, set, t,
-          covered     ? CoverVerdict::kCovered
-          : inherited ? CoverVerdict::kKept
-                      : CoverVerdict::kOpen);
+  // A token that another set inherits counts for nobody here.
+  if (!inherited) publish(view, 0, set, t, CoverVerdict::kOpen);
+  const bool covered =
+      is_covered(view, Pieces(view, set, t, 0), set, t, 0, chunk.rule.deciding(inherited));
+  if (inherited)
+    publish(view, 0, set, t, covered ? CoverVerdict::kCovered : CoverVerdict::kKept);
+  else if (covered && threadIdx.x % 32 == 0)
+    view.verdict[set * chunk.n + t] = static_cast<uint8_t>(CoverVerdict::kCovered);
 }
 
 __device__ Nearest nearest_of(const ChunkView& view, const Column& column) {
@@ -255,29 +327,31 @@ __device__ Nearest nearest_of(const ChunkView& view, const Column& column) {
 // The owner of a covered token. It is at the threshold, as whoever covers it is.
 __device__ Nearest owner_of(const CoverView& view, const Pieces& pieces, int set, int64_t t) {
   const ChunkView& chunk = view.chunk;
-  const auto counts = [&](const Column& column) {
-    if (column.is_kept) return (chunk.flags[set * chunk.capacity + column.index] & kIsRep) != 0;
-    const CoverVerdict found = verdict_of(view, set, column.index, CoverVerdict::kOpen);
-    return found == CoverVerdict::kKept || found == CoverVerdict::kAdded;
-  };
+  // Who counts is found out once: from here on the pieces hold contenders alone.
+  int n_contenders = 0;
+  for (int i = 0; i < pieces.all; i += 32) {
+    const int mine = i + pieces.lane;
+    uint4 piece = pieces.at(mine);
+    const Counting found = all_counting(pieces, mine, piece.x, piece.y, kIsRep);
+    piece.x = found.yes[0];
+    piece.y = found.yes[1];
+    pieces.put(mine, piece);
+    n_contenders += __reduce_add_sync(kAll, __popc(piece.x) + __popc(piece.y));
+  }
   const auto for_contenders = [&](const auto& visit) {
     for (int i = 0; i < pieces.all; i += 32) {
-      const int mine = i + pieces.lane;
-      const uint4 piece = pieces.at(mine);
-      const uint32_t x = counting(view, pieces, mine, 0, piece.x, counts);
-      const uint32_t y = counting(view, pieces, mine, 1, piece.y, counts);
-      any_of(view, pieces, mine, x, y, [&](const Column& column) {
+      const uint4 piece = pieces.at(i + pieces.lane);
+      any_of(view, pieces, i + pieces.lane, piece.x, piece.y, [&](const Column& column) {
         visit(column);
         return false;
       });
     }
   };
-  int n_contenders = 0;
   Nearest best;
-  for_contenders([&](const Column& column) {
-    if (++n_contenders == 1) best = nearest_of(chunk, column);
-  });
-  if (n_contenders == 1 && !chunk.want_cosines) return best;
+  if (n_contenders == 1 && !chunk.want_cosines) {
+    for_contenders([&](const Column& column) { best = nearest_of(chunk, column); });
+    return best;
+  }
 
   double first = -INFINITY, second = -INFINITY;
   const double error = chunk.bf16 ? 2 * rough_error(chunk.d) : 0;
@@ -310,16 +384,13 @@ __global__ void add_and_own(const __grid_constant__ CoverView view) {
   int64_t t;
   int set;
   if (!take_ticket(view, 1, &t, &set)) return;
-  const Pieces pieces(view, set, t, true);
+  const Pieces pieces(view, set, t, 1);
   auto verdict = static_cast<CoverVerdict>(view.verdict[set * chunk.n + t]);
   if (verdict == CoverVerdict::kOpen) {
-    const auto counts = [&](const Column& column) {
-      return !is_inherited(chunk, set, column.index) &&
-             verdict_of(view, set, column.index, CoverVerdict::kOpen) == CoverVerdict::kAdded;
-    };
-    verdict = is_covered(view, pieces, set, t, pieces.old, counts) ? CoverVerdict::kCovered
+    // No kept one is at its threshold, so that those added decide.
+    verdict = is_covered(view, pieces, set, t, pieces.old, kIsRep) ? CoverVerdict::kCovered
                                                                    : CoverVerdict::kAdded;
-    publish(view, set, t, verdict);
+    publish(view, 1, set, t, verdict);
   }
   Nearest owner;
   owner.position = chunk.first + t;
@@ -341,13 +412,13 @@ void decide_cover(Context& context, const CoverView& view, const ConstTensor& ro
   SLUICE_CHECK(view.chunk.n <= kCoverChunk && view.chunk.n * view.chunk.n_sets < INT32_MAX);
   const cudaStream_t stream = context.stream();
   const auto warps = static_cast<unsigned>(ceil_div(view.chunk.n * view.chunk.n_sets, kWarps));
-  list_tokens<0><<<1, kListThreads, 0, stream>>>(view);
+  list_tokens<0><<<1, kRankThreads, 0, stream>>>(view);
   check_launch("list_tokens");
   place_rows(context, view, rows);
   multiply_cover(context, view, 0);
   keep_inherited<<<warps, 32 * kWarps, 0, stream>>>(view);
   check_launch("keep_inherited");
-  list_tokens<1><<<1, kListThreads, 0, stream>>>(view);
+  list_tokens<1><<<1, kRankThreads, 0, stream>>>(view);
   check_launch("list_tokens");
   copy_listed<<<static_cast<unsigned>(2 * context.multiprocessors()), 128, 0, stream>>>(view);
   check_launch("copy_listed");

@@ -9,24 +9,23 @@ namespace {
 
 using gram::kColumns, gram::kRows, gram::Tile;
 
-constexpr int kRowTiles = kCoverChunk / kRows;
-constexpr int kGroup =
-    16;  // row tiles that meet a column tile one after the other, while it is in L2
+constexpr int kPairRows = gram::kBlocks * kRows, kPairs = kCoverChunk / kPairRows;
+constexpr int kGroup = 8;  // pairs of row tiles that meet a column tile while it is in L2
 
 struct Maps {
   CUtensorMap given, rows, columns, listed;
 };
 
 struct Shared {
-  int listed[kRowTiles];      // before a row tile's end
-  int before[kRowTiles + 1];  // tiles of listed columns that the row tiles before have
+  int listed[kPairs];      // before the end of a pair of row tiles
+  int before[kPairs + 1];  // tiles of listed columns that the pairs before have
   __align__(8) float scale[kColumns];
 };
 
 __device__ int tiles_of(int64_t n) { return static_cast<int>((n + kColumns - 1) / kColumns); }
 
-// kList 0: row tiles x kept columns, then the first list as far as it is before a row tile's end,
-// row tile by row tile. kList 1: the second list alone.
+// kList 0: pairs of row tiles x kept columns, then the first list as far as it is before a pair's
+// end, pair by pair. kList 1: the second list alone.
 template <int kList>
 struct CoverWork {
   enum Kind { kKeptColumns, kListed };
@@ -34,23 +33,23 @@ struct CoverWork {
   const Maps& maps;
   Shared& shared;
   const CUtensorMap* rows;
-  int row_tiles, n_columns, n_kept, listed_tile, bits_tile;
-  int cursor = 0;  // the row tile of the last item of a list
+  int pairs, n_columns, n_kept, listed_tile, bits_tile;
+  int cursor = 0;  // the pair of the last item of a list
 
   __device__ CoverWork(const CoverView& of, const Maps& with, Shared& memory)
       : view(of), maps(with), shared(memory) {
     const ChunkView& chunk = view.chunk;
     rows = as_given(chunk) ? &maps.given : &maps.rows;
-    row_tiles = static_cast<int>((chunk.n + kRows - 1) / kRows);
+    pairs = static_cast<int>((chunk.n + kPairRows - 1) / kPairRows);
     n_columns = *chunk.n_columns;
-    n_kept = kList == 0 ? row_tiles * tiles_of(n_columns) : 0;
+    n_kept = kList == 0 ? pairs * tiles_of(n_columns) : 0;
     listed_tile = kList == 0 ? 0 : tiles_of(view.lists[0].rank[chunk.n]);
     bits_tile = tiles_of(n_columns) + listed_tile;
     const auto i = static_cast<int>(threadIdx.x);
-    if (i < row_tiles)
-      shared.listed[i] = view.lists[kList].rank[min(chunk.n, int64_t{i + 1} * kRows)];
+    if (i < pairs)
+      shared.listed[i] = view.lists[kList].rank[min(chunk.n, int64_t{i + 1} * kPairRows)];
     __syncthreads();
-    if (i <= row_tiles) {
+    if (i <= pairs) {
       int before = 0;
       for (int j = 0; j < i; ++j) before += tiles_of(shared.listed[j]);
       shared.before[i] = before;
@@ -59,18 +58,18 @@ struct CoverWork {
   }
 
   __device__ const GramParts& parts() const { return view.chunk.parts; }
-  __device__ int64_t n_items() const { return n_kept + shared.before[row_tiles]; }
+  __device__ int n_items() const { return n_kept + shared.before[pairs]; }
 
-  __device__ Tile at(int64_t item) {
-    auto i = static_cast<int>(item);
+  __device__ Tile at(int i) {
+    const int below = gram::my_rank() * kRows;
     if (i < n_kept) {
       const int per_group = kGroup * tiles_of(n_columns);
-      const int group = i / per_group, in_group = min(kGroup, row_tiles - group * kGroup);
+      const int group = i / per_group, in_group = min(kGroup, pairs - group * kGroup);
       i -= group * per_group;
       const int column = i / in_group * kColumns;
       return {rows,
               &maps.columns,
-              (group * kGroup + i % in_group) * kRows,
+              (group * kGroup + i % in_group) * kPairRows + below,
               column,
               n_columns - column <= 128,
               column / kColumns,
@@ -81,7 +80,7 @@ struct CoverWork {
     const int tile = i - shared.before[cursor];
     return {rows,
             &maps.listed,
-            cursor * kRows,
+            cursor * kPairRows + below,
             (listed_tile + tile) * kColumns,
             shared.listed[cursor] - tile * kColumns <= 128,
             tile,
@@ -107,7 +106,7 @@ __device__ void CoverWork<kList>::take(const Tile& tile, const Products& product
   const bool kept = tile.kind == kKeptColumns;
   gram::sync_multipliers();  // the last scales are read
   const int left =
-      kept ? n_columns - tile.column : shared.listed[tile.row / kRows] - tile.number * kColumns;
+      kept ? n_columns - tile.column : shared.listed[tile.row / kPairRows] - tile.number * kColumns;
   const float* scales = kept ? chunk.column_scale : view.listed_scale;
   shared.scale[c] = c < left ? scales[tile.column + c] : 0.0f;
   gram::sync_multipliers();
@@ -129,6 +128,8 @@ __device__ void CoverWork<kList>::take(const Tile& tile, const Products& product
     uint32_t may[2][2] = {}, must[2][2] = {};
 #pragma unroll
     for (int n = 0; n < 32; ++n) {
+      // Scales are read when they are needed: there are no registers for all of them.
+      if (n % 4 == 0) asm volatile("" ::: "memory");
       const float2 column = *reinterpret_cast<const float2*>(shared.scale + n * 8 + 2 * t);
       const float4 found = products(n);
 #pragma unroll
@@ -156,7 +157,7 @@ __device__ void CoverWork<kList>::take(const Tile& tile, const Products& product
 }
 
 template <int kList>
-__global__ void __launch_bounds__(gram::kThreads, 1)
+__global__ void __cluster_dims__(gram::kBlocks, 1, 1) __launch_bounds__(gram::kThreads, 1)
     cover_gram(const __grid_constant__ CoverView view, const __grid_constant__ Maps maps) {
   extern __shared__ unsigned char dynamic[];
   __shared__ gram::Barriers barriers;
@@ -179,8 +180,7 @@ void multiply_cover(Context& context, const CoverView& view, int list) {
   const auto kernel = list == 0 ? cover_gram<0> : cover_gram<1>;
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, gram::kBytes),
         "shared memory of cover_gram");
-  kernel<<<static_cast<unsigned>(context.multiprocessors()), gram::kThreads, gram::kBytes,
-           context.stream()>>>(view, maps);
+  kernel<<<gram::grid_size(context), gram::kThreads, gram::kBytes, context.stream()>>>(view, maps);
   check_launch("cover_gram");
 }
 

@@ -8,6 +8,9 @@ namespace {
 
 using gram::kColumns, gram::kRows, gram::Tile;
 
+constexpr int kPairRows = gram::kBlocks * kRows;
+static_assert(kPairRows == kColumns);
+
 struct Maps {
   CUtensorMap rows, columns;
 };
@@ -104,51 +107,51 @@ __device__ void write_local(const ChunkView& view, const Products& products, con
   }
 }
 
-// First the chunk's tiles at and below the diagonal, then row tiles x kept columns.
+// First the chunk's items at and below the diagonal, then pairs of row tiles x kept columns.
 struct ChunkWork {
+  enum Kind { kKeptColumns, kLocal };
   const ChunkView& view;
   const Maps& maps;
   Scales& scales;
-  int row_tiles, n_columns, n_local;
+  int pairs, n_columns, n_local;  // pairs of row tiles are as high as column tiles are wide
 
   __device__ ChunkWork(const ChunkView& of, const Maps& with, Scales& shared)
       : view(of), maps(with), scales(shared), n_columns(*of.n_columns) {
-    row_tiles = static_cast<int>((view.n + kRows - 1) / kRows);
-    const int half = row_tiles / 2;  // row tiles 2i and 2i + 1 have i + 1 column tiles
-    n_local = half * (half + 1) + (row_tiles % 2) * (half + 1);
+    pairs = static_cast<int>((view.n + kPairRows - 1) / kPairRows);
+    n_local = pairs * (pairs + 1) / 2;
   }
   __device__ const GramParts& parts() const { return view.parts; }
-  __device__ int64_t n_items() const {
-    return n_local + int64_t{row_tiles} * ((n_columns + kColumns - 1) / kColumns);
+  __device__ int n_items() const {
+    return n_local + pairs * ((n_columns + kColumns - 1) / kColumns);
   }
-  __device__ Tile at(int64_t item) const {
-    auto i = static_cast<int>(item);
+  __device__ Tile at(int i) const {
+    const int below = gram::my_rank() * kRows;
     if (i >= n_local) {
-      const int column_tile = (i - n_local) / row_tiles;
+      const int column_tile = (i - n_local) / pairs;
       return {&maps.rows,
               &maps.columns,
-              (i - n_local) % row_tiles * kRows,
+              (i - n_local) % pairs * kPairRows + below,
               column_tile * kColumns,
               n_columns - column_tile * kColumns <= 128,
               column_tile,
-              0};
+              kKeptColumns};
     }
-    int row_tile = 0;
-    while (i > row_tile / 2) i -= row_tile++ / 2 + 1;
-    // An even row tile ends with the first half of its last column tile.
-    const bool half = row_tile % 2 == 0 && i == row_tile / 2;
-    return {&maps.rows, &maps.rows, row_tile * kRows, i * kColumns, half, i, 1};
+    int pair = 0;
+    while (i > pair) i -= ++pair;
+    // A short last pair meets the first half of the diagonal alone.
+    const bool half = view.n - i * kColumns <= 128;
+    return {&maps.rows, &maps.rows, pair * kPairRows + below, i * kColumns, half, i, kLocal};
   }
   template <typename Products>
   __device__ void take(const Tile& tile, const Products& products, int row) const {
-    if (tile.kind == 1)
+    if (tile.kind == kLocal)
       write_local(view, products, tile, tile.row + row);
     else
       reduce(view, products, tile.number, tile.row + row, scales);
   }
 };
 
-__global__ void __launch_bounds__(gram::kThreads, 1)
+__global__ void __cluster_dims__(gram::kBlocks, 1, 1) __launch_bounds__(gram::kThreads, 1)
     chunk_gram_hopper(const __grid_constant__ ChunkView view, const __grid_constant__ Maps maps) {
   extern __shared__ unsigned char dynamic[];
   __shared__ gram::Barriers barriers;
@@ -166,8 +169,8 @@ void multiply_chunk_hopper(Context& context, const ChunkView& view) {
   check(cudaFuncSetAttribute(chunk_gram_hopper, cudaFuncAttributeMaxDynamicSharedMemorySize,
                              gram::kBytes),
         "shared memory of chunk_gram_hopper");
-  chunk_gram_hopper<<<static_cast<unsigned>(context.multiprocessors()), gram::kThreads,
-                      gram::kBytes, context.stream()>>>(view, maps);
+  chunk_gram_hopper<<<gram::grid_size(context), gram::kThreads, gram::kBytes, context.stream()>>>(
+      view, maps);
   check_launch("chunk_gram_hopper");
 }
 

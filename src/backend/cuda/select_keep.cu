@@ -6,7 +6,7 @@
 namespace sluice::cuda {
 namespace {
 
-constexpr int kThreads = 1024, kPerThread = kCoverChunk / kThreads;
+constexpr int kRounds = kCoverChunk / kRankThreads;
 
 __device__ uint8_t flags_of(const ChunkView& view, int set, int64_t t) {
   if (view.exempt[t] != 0 || view.thresholds[set] <= 0) return 0;
@@ -17,14 +17,17 @@ __device__ uint8_t flags_of(const ChunkView& view, int set, int64_t t) {
                               (rep && inherited ? kIsKept : 0));
 }
 
-__global__ void number_and_list(const __grid_constant__ KeepView keep, uint8_t used) {
-  __shared__ int shared[33];
+// One block.
+__global__ void __launch_bounds__(kRankThreads)
+    number_and_list(const __grid_constant__ KeepView keep, uint8_t used) {
+  __shared__ int shared[32 * kRounds + 1];
   const ChunkView& view = keep.chunk;
-  const int64_t t0 = int64_t{threadIdx.x} * kPerThread;
+  const auto token = [](int k) { return int64_t{k} * kRankThreads + threadIdx.x; };
   const auto mark = [&](const auto& is_marked) {
     uint32_t marked = 0;
-    for (int i = 0; i < kPerThread; ++i)
-      if (t0 + i < view.n && is_marked(t0 + i)) marked |= 1u << i;
+#pragma unroll
+    for (int k = 0; k < kRounds; ++k)
+      if (token(k) < view.n && is_marked(token(k))) marked |= 1u << k;
     return marked;
   };
   for (int set = 0; set < view.n_sets; ++set) {
@@ -33,14 +36,19 @@ __global__ void number_and_list(const __grid_constant__ KeepView keep, uint8_t u
       return view.status[base + t] != static_cast<uint8_t>(TokenStatus::kRedundant);
     });
     const int before = keep.n_clusters[set];
-    const Ranks ranks = rank_marked(own, shared);
-    for (int i = 0; i < kPerThread; ++i)
-      if ((own >> i & 1) != 0) view.cluster[base + t0 + i] = before + ranks.of(own, i);
+    const auto ranks = rank_marked<kRounds>(own, shared);
+#pragma unroll
+    for (int k = 0; k < kRounds; ++k)
+      if ((own >> k & 1) != 0) view.cluster[base + token(k)] = before + ranks.of[k];
     __syncthreads();
-    for (int i = 0; i < kPerThread && t0 + i < view.n; ++i)
-      if ((own >> i & 1) == 0)
-        view.cluster[base + t0 + i] =
-            view.cluster[set * view.set_stride + view.owner[base + t0 + i]];
+    int32_t number[kRounds];
+#pragma unroll
+    for (int k = 0; k < kRounds; ++k)
+      if (token(k) < view.n)
+        number[k] = view.cluster[set * view.set_stride + view.owner[base + token(k)]];
+#pragma unroll
+    for (int k = 0; k < kRounds; ++k)
+      if (token(k) < view.n && (own >> k & 1) == 0) view.cluster[base + token(k)] = number[k];
     if (threadIdx.x == 0) keep.n_clusters[set] = before + ranks.total;
   }
 
@@ -50,15 +58,15 @@ __global__ void number_and_list(const __grid_constant__ KeepView keep, uint8_t u
     return (flags & used) != 0;
   });
   const int n_before = keep.n_columns[0];
-  const Ranks ranks = rank_marked(kept, shared);
-  for (int i = 0; i < kPerThread; ++i) {
-    if ((kept >> i & 1) == 0) continue;
-    const int rank = ranks.of(kept, i);
-    keep.sources[rank] = static_cast<int32_t>(t0 + i);
-    const int64_t column = n_before + rank;
-    keep.position[column] = static_cast<int32_t>(view.first + t0 + i);
+  const auto ranks = rank_marked<kRounds>(kept, shared);
+#pragma unroll
+  for (int k = 0; k < kRounds; ++k) {
+    if ((kept >> k & 1) == 0) continue;
+    keep.sources[ranks.of[k]] = static_cast<int32_t>(token(k));
+    const int64_t column = n_before + ranks.of[k];
+    keep.position[column] = static_cast<int32_t>(view.first + token(k));
     for (int set = 0; set < view.n_sets; ++set)
-      keep.flags[set * view.capacity + column] = flags_of(view, set, t0 + i);
+      keep.flags[set * view.capacity + column] = flags_of(view, set, token(k));
   }
   if (threadIdx.x == 0) {
     keep.n_columns[1] = n_before;
@@ -82,9 +90,7 @@ __global__ void copy_kept(const __grid_constant__ KeepView keep) {
   }
   const uint16_t* row =
       as_given(view) ? view.given + from * view.given_stride : view.rows + from * view.padded;
-  const auto* source = reinterpret_cast<const uint4*>(row);
-  auto* target = reinterpret_cast<uint4*>(keep.columns + to * view.padded);
-  for (int64_t i = threadIdx.x; i < view.padded / 8; i += blockDim.x) target[i] = source[i];
+  copy_row(keep.columns + to * view.padded, row, view.padded);
   if (keep.exact_columns == nullptr) return;
   const auto* exact = static_cast<const float*>(view.exact.data) + from * view.exact.stride;
   for (int64_t i = threadIdx.x; i < view.d; i += blockDim.x)
@@ -94,7 +100,7 @@ __global__ void copy_kept(const __grid_constant__ KeepView keep) {
 }  // namespace
 
 void keep_chunk(Context& context, const KeepView& view) {
-  number_and_list<<<1, kThreads, 0, context.stream()>>>(view, view.chunk.rule.used());
+  number_and_list<<<1, kRankThreads, 0, context.stream()>>>(view, view.chunk.rule.used());
   check_launch("number_and_list");
   copy_kept<<<static_cast<unsigned>(view.chunk.n), 128, 0, context.stream()>>>(view);
   check_launch("copy_kept");

@@ -197,11 +197,15 @@ struct CoverView {
   uint4* bits;
   int64_t tiles;     // room for
   uint8_t* verdict;  // (n_sets, n) CoverVerdict
+  // What has become of listed tokens, while inherited ones are decided and while open ones are:
+  // (2, n_sets, 4 mark_tiles, 2), pieces as above. The lower half of a word says who is a
+  // representative, the upper half who is decided.
+  unsigned long long* marks;
+  int64_t mark_tiles;
   int32_t* tickets;  // (2)
   int64_t* products;
 };
 enum class CoverVerdict : uint8_t {
-  kPending,
   kKept,     // inherited, and still a representative
   kAdded,    // a representative that is not inherited
   kCovered,  // by a representative

@@ -3,6 +3,7 @@
 #include <cuda_bf16.h>
 
 #include "backend/cuda/exact.cuh"
+#include "backend/cuda/mma.cuh"
 
 namespace sluice::cuda {
 namespace {
@@ -46,6 +47,58 @@ __global__ void inverse_norms(ConstRowsView rows, int64_t n, int64_t d, double* 
     }
   }
   if (warp == 0 && first + lane < n) out[first + lane] = sum > 0 ? 1 / sqrt(sum) : 0.0;
+}
+
+// The same for rows that can be read in pieces of 16 bytes: those of the next steps are on the way
+// while one is added.
+constexpr int kNormStages = 4, kNormBytes = 256, kNormPieces = kNormBytes / 16;
+constexpr int kNormPitch = kNormBytes + 16;  // so that lanes read from different banks
+
+template <bool kBF16>
+__global__ void aligned_inverse_norms(ConstRowsView rows, int64_t n, int64_t d, double* out) {
+  __shared__ __align__(16) unsigned char tile[kNormStages][kNormRows][kNormPitch];
+  constexpr int64_t kElement = kBF16 ? 2 : 4;
+  const int64_t first = int64_t{blockIdx.x} * kNormRows, row_bytes = d * kElement;
+  const int64_t steps = (row_bytes + kNormBytes - 1) / kNormBytes;
+  const auto fetch = [&](int64_t step) {
+    for (int i = static_cast<int>(threadIdx.x); i < kNormRows * kNormPieces; i += kNormThreads) {
+      const int row = i / kNormPieces, piece = i % kNormPieces;
+      const int64_t byte = step * kNormBytes + piece * 16;
+      const bool exists = first + row < n && byte < row_bytes;
+      const int64_t at = exists ? (first + row) * rows.stride * kElement + byte : 0;
+      copy_async(&tile[step % kNormStages][row][piece * 16], rows.data + at, exists);
+    }
+    commit_copies();
+  };
+  for (int64_t step = 0; step < kNormStages - 1; ++step) fetch(step);
+  double sum = 0;
+  for (int64_t step = 0; step < steps; ++step) {
+    wait_copies<kNormStages - 2>();
+    __syncthreads();  // the stage is there, and the one before is added
+    fetch(step + kNormStages - 1);
+    if (threadIdx.x >= 32) continue;
+    const unsigned char* row = tile[step % kNormStages][threadIdx.x];
+    // Zeros beyond the end change no sum of squares.
+#pragma unroll
+    for (int piece = 0; piece < kNormPieces; ++piece) {
+      const uint4 four = *reinterpret_cast<const uint4*>(row + piece * 16);
+      const uint32_t words[4] = {four.x, four.y, four.z, four.w};
+#pragma unroll
+      for (int k = 0; k < 4; ++k) {
+        if constexpr (kBF16) {
+          const float2 pair = widened(words[k]);
+          sum = fma(double{pair.x}, double{pair.x}, sum);
+          sum = fma(double{pair.y}, double{pair.y}, sum);
+        } else {
+          const double x = __uint_as_float(words[k]);
+          sum = fma(x, x, sum);
+        }
+      }
+    }
+  }
+  wait_copies<0>();
+  const int64_t row = first + threadIdx.x;
+  if (threadIdx.x < 32 && row < n) out[row] = sum > 0 ? 1 / sqrt(sum) : 0.0;
 }
 
 // Rows whose squares could leave the range of f32 are moved into it by a power of two.
@@ -110,24 +163,29 @@ static_assert(kMedianState == kMedianTokens + 1);
 __global__ void exempt_first(const double* inverse, int64_t first, int64_t n, int64_t sinks,
                              double ratio, double* state, uint8_t* exempt) {
   const int i = static_cast<int>(threadIdx.x);
-  __shared__ double sorted[2][kMedianTokens];
-  int count = static_cast<int>(state[kMedianTokens]), now = 0;
-  sorted[0][i] = i < count ? state[i] : INFINITY;
-  int64_t t = 0;
-  for (; t < n && first + t < sinks; ++t)
-    if (i == 0) exempt[t] = 1;
-  __syncthreads();
-  for (; t < n && count < kMedianTokens; ++t, now ^= 1) {
-    const double norm = inverse[t] > 0 ? 1 / inverse[t] : 0.0;
-    const double* old = sorted[now];
-    double* next = sorted[now ^ 1];
-    next[i] = fmin(old[i], i > 0 ? fmax(old[i - 1], norm) : norm);
-    ++count;
-    __syncthreads();
-    if (i == 0) exempt[t] = norm > ratio * ((next[(count - 1) / 2] + next[count / 2]) / 2) ? 1 : 0;
+  __shared__ double sorted[2][kMedianTokens], norms[kMedianTokens];
+  const int n_old = static_cast<int>(state[kMedianTokens]);
+  const int64_t n_sinks = min(n, max(int64_t{0}, sinks - first));  // of this pass
+  const auto n_new = static_cast<int>(min(n - n_sinks, int64_t{kMedianTokens - n_old}));
+  for (int64_t t = i; t < n_sinks; t += kMedianTokens) exempt[t] = 1;
+  sorted[0][i] = i < n_old ? state[i] : INFINITY;
+  if (i < n_new) {
+    const double inv = inverse[n_sinks + i];
+    norms[i] = inv > 0 ? 1 / inv : 0.0;
   }
-  if (i < count) state[i] = sorted[now][i];
-  if (i == 0) state[kMedianTokens] = count;
+  __syncthreads();
+  for (int k = 0; k < n_new; ++k) {
+    const double* old = sorted[k % 2];
+    double* next = sorted[(k + 1) % 2];
+    const double norm = norms[k];
+    next[i] = fmin(old[i], i > 0 ? fmax(old[i - 1], norm) : norm);
+    __syncthreads();
+    const int count = n_old + k + 1;
+    if (i == 0)
+      exempt[n_sinks + k] = norm > ratio * ((next[(count - 1) / 2] + next[count / 2]) / 2) ? 1 : 0;
+  }
+  if (i < n_old + n_new) state[i] = sorted[n_new % 2][i];
+  if (i == 0) state[kMedianTokens] = n_old + n_new;
 }
 
 // The tokens behind those.
@@ -174,7 +232,10 @@ RuleView rule_view(SelectRule rule) {
 }
 
 void ordered_inverse_norms(Context& context, const ConstTensor& rows, double* out) {
-  inverse_norms<<<blocks(rows.rows(), kNormRows), kNormThreads, 0, context.stream()>>>(
+  const auto kernel = !by_eights(rows)               ? inverse_norms
+                      : rows.dtype() == DType::kBF16 ? aligned_inverse_norms<true>
+                                                     : aligned_inverse_norms<false>;
+  kernel<<<blocks(rows.rows(), kNormRows), kNormThreads, 0, context.stream()>>>(
       view_of(rows), rows.rows(), rows.row_elements(), out);
   check_launch("inverse_norms");
 }
@@ -195,9 +256,9 @@ void prepare_rows(Context& context, const ConstTensor& rows, const double* inver
 void place_rows(Context& context, const CoverView& view, const ConstTensor& rows) {
   const auto n = static_cast<unsigned>(rows.rows());
   if (by_eights(rows))
-    place<8><<<n, 128, 0, context.stream()>>>(view, view_of(rows));
+    place<8><<<n, 256, 0, context.stream()>>>(view, view_of(rows));
   else
-    place<1><<<n, 128, 0, context.stream()>>>(view, view_of(rows));
+    place<1><<<n, 256, 0, context.stream()>>>(view, view_of(rows));
   check_launch("place");
 }
 

@@ -65,6 +65,8 @@ struct CudaSelector::Pass {
   float* listed_scale;
   uint4* bits;
   int32_t *odd, *tickets;
+  unsigned long long* marks;
+  int64_t mark_tiles;
   float4* parts;
 };
 
@@ -86,6 +88,7 @@ CudaSelector::Pass CudaSelector::begin_pass(const SelectArgs& args) {
                                                ceil_div(columns, kGramTile)));
   // Kept columns and both lists end in a tile that is not full.
   pass.tiles = columns / kHopperGramColumns + 4;
+  pass.mark_tiles = pass.chunk / kHopperGramColumns + 3;
   const auto divide = [&](Pieces pieces) {
     const int64_t m = pass.chunk;
     pieces.take(pass.inverse, n);
@@ -107,6 +110,7 @@ CudaSelector::Pass CudaSelector::begin_pass(const SelectArgs& args) {
       pieces.take(pass.listed, (m + 2 * kHopperGramColumns) * padded_);
       pieces.take(pass.listed_scale, m + 2 * kHopperGramColumns);
       pieces.take(pass.bits, n_sets * m * pass.tiles * 4);
+      pieces.take(pass.marks, 2 * n_sets * pass.mark_tiles * 4 * 2);
       pieces.take(pass.odd, 1);
       pieces.take(pass.tickets, 2);
     } else {
@@ -224,6 +228,8 @@ void CudaSelector::decide_chunk(const Pass& pass, int64_t first, int64_t n) {
                   .bits = pass.bits,
                   .tiles = pass.tiles,
                   .verdict = pass.verdict,
+                  .marks = pass.marks,
+                  .mark_tiles = pass.mark_tiles,
                   .tickets = pass.tickets,
                   .products = device_products_.data()},
                  rows);
