@@ -26,6 +26,7 @@ class DeviceVerdicts : public RowGate {
 
  protected:
   RowVerdict* next() {
+    if (context_->recorded_position() != nullptr) throw CannotRecord();
     SLUICE_CHECK(n_kept_ < kRoom);
     return verdicts_.data() + n_kept_++;
   }
