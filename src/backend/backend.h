@@ -119,11 +119,11 @@ struct GateSpec {
 // A gate that decides where its rows are, so that the host need not wait for any verdict. It is for
 // one or a few rows at a time: each is a product of its own. Verdicts are those of project() and
 // grade(), give or take 1e-5 of a residual. The residuals of rows that are further from epsilon
-// serve statistics: their squares may be off by as much as the norm of V^T V - 1.
+// serve statistics: their squares are right to 1e-4 of ||x||^2.
 class RowGate {
  public:
   virtual ~RowGate() = default;
-  static constexpr int64_t kRoom = 4096;  // verdicts that are kept until they are taken
+  static constexpr int64_t kRoom = 512;  // verdicts that are kept until they are taken
   // Where a sequence stands.
   virtual void set(int64_t sequence, int64_t slow_in_a_row, int64_t to_skip) = 0;
   // The next tokens of a sequence; args.weights is not used.
