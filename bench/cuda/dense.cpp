@@ -1,7 +1,7 @@
 // Times the dense operations of the CUDA backend: copies, products and attention, by device events,
 // over weights and caches that together are larger than the second-level cache.
 //
-//   sluice_cuda_bench [linear|gates|gsi|attention|decode]…    without a name: all
+//   sluice_cuda_bench [linear|gates|gsi|graded|attention|decode]…    without a name: all
 
 #include <fmt/format.h>
 
@@ -139,6 +139,7 @@ int run(const std::vector<std::string>& names) {
   if (wanted("linear")) bench_linear(context);
   if (wanted("gates")) bench_gates(context);
   if (wanted("gsi")) bench_gsi(context);
+  if (wanted("graded")) bench_graded(context);
   if (wanted("attention")) bench_attention(context, false);
   if (wanted("decode")) bench_attention(context, true);
   return 0;

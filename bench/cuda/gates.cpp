@@ -151,6 +151,64 @@ double fast_bytes(size_t group) {
 
 }  // namespace
 
+// The MLP's output of OPT 6.7B by the columns of what its ReLU leaves.
+void bench_graded(const std::shared_ptr<Context>& context) {
+  constexpr int64_t kIn = 16384, kOut = 4096;
+  constexpr int kCopies = 2;
+  const MatrixSource source{.n_out = kOut,
+                            .n_in = kIn,
+                            .read_rows =
+                                [](int64_t begin, int64_t end, float* to) {
+                                  for (int64_t i = begin * kIn; i < end * kIn; ++i)
+                                    *to++ = static_cast<float>(i * 37 % 101) / 101 - 0.5f;
+                                },
+                            .bias = {}};
+  cuda::Multiplier multiplier(context);
+  std::vector<std::unique_ptr<cuda::DeviceColumns>> columns;
+  std::vector<std::unique_ptr<DeviceWeights>> dense;
+  std::vector<std::unique_ptr<RowGate>> gates;
+  for (int i = 0; i < kCopies; ++i) {
+    columns.push_back(cuda::pack_columns(context, source, DType::kBF16));
+    dense.push_back(std::make_unique<DeviceWeights>(
+        random_matrix(context, DType::kBF16, kOut, kIn, 5u + static_cast<uint32_t>(i)),
+        cuda::DeviceBias()));
+    gates.push_back(cuda::make_gate(
+        context,
+        {.dense = dense.back().get(), .columns = columns.back().get(), .most_kept = 0.75}));
+  }
+  const DeviceMatrix out(context, DType::kF32, 1, kOut);
+  const DeviceMatrix full = random_matrix(context, DType::kBF16, 1, kIn, 9);
+  const auto by_dense = time_recorded(*context, 2 * kCopies, [&](int turn) {
+    multiplier.run(dense[static_cast<size_t>(turn % kCopies)]->matrix, {},
+                   {.weights = nullptr, .x = full.rows, .accumulate = true, .out = out.rows});
+  });
+  fmt::print("\none row, {} -> {}, zeros left out; dense {:.1f} us\n", kIn, kOut,
+             1e3 * by_dense.median);
+  // Other columns every time, so that they do not come from a cache.
+  constexpr int kRows = 10;
+  for (const double share : {0.02, 0.05, 0.1, 0.2, 0.4, 1.0}) {
+    std::vector<float> some(static_cast<size_t>(kRows * kIn));
+    for (int row = 0; row < kRows; ++row)
+      for (double i = row / share / kRows; i < static_cast<double>(kIn); i += 1 / share)
+        some[static_cast<size_t>(row * kIn) + static_cast<size_t>(i)] = 0.7f;
+    const DeviceArray<float> wide(context, std::span<const float>(some));
+    const DeviceMatrix x(context, DType::kBF16, kRows, kIn);
+    cuda::convert(*context, ConstTensor(wide.data(), DType::kF32, {kRows, kIn}, Device::kCuda),
+                  x.rows);
+    const Timing t = time_recorded(*context, kRows * kCopies, [&](int turn) {
+      RowGate& gate = *gates[static_cast<size_t>(turn % kCopies)];
+      gate.forget();
+      gate.run({.weights = nullptr,
+                .x = x.rows.rows_from(turn / kCopies, 1),
+                .accumulate = true,
+                .out = out.rows},
+               0);
+    });
+    fmt::print("{:>4.0f}% of the columns: {:>6.1f} us, {:.1f}x\n", 100 * share, 1e3 * t.median,
+               by_dense.median / t.median);
+  }
+}
+
 void bench_gsi(const std::shared_ptr<Context>& context) {
   cuda::Multiplier multiplier(context);
   const double read = read_bandwidth(context);

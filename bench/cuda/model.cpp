@@ -1,5 +1,6 @@
 // Whole models at their true shapes with random weights on a CUDA device, bf16: prefill and
-// decoding, what of the arithmetic and of the memory's speed that is, and the memory it takes.
+// decoding, what of the arithmetic and of the memory's speed that is, and the memory it takes; then
+// decoding by gates of rank 256 that are all open.
 //
 //   sluice_cuda_model_bench [gptj-6b|opt-6.7b]…    without a name: all
 
@@ -9,13 +10,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "eval/timing.h"
 #include "io/config.h"
+#include "model/linear_work.h"
 #include "model/synthetic.h"
 
 namespace {
@@ -91,6 +95,60 @@ double middle_ms(int repeats, Backend& backend, const std::function<void()>& wor
   return median(times);
 }
 
+// A token's time by gates that let every row pass: the directions are a Hadamard matrix's, and an
+// epsilon of 1 asks nothing of the rows.
+void bench_gates(Model& model, int64_t n) {
+  constexpr int64_t kRank = 256;
+  const ModelSpec& spec = model.spec();
+  Bases bases;
+  LinearPlan plan;
+  plan.layers.resize(static_cast<size_t>(spec.n_layers));
+  for (int64_t layer = 0; layer < spec.n_layers; ++layer)
+    for (const BasisInput input : kLinearInputs) {
+      plan.layers[static_cast<size_t>(layer)].of(input) = {
+          .kind = LinearKind::kGsi, .rank = kRank, .epsilon = 1, .adaptive = 0};
+      const auto d = static_cast<uint64_t>(spec.row_widths().of(input));
+      Basis basis{.layer = layer,
+                  .input = input,
+                  .d = static_cast<int64_t>(d),
+                  .rank = kRank,
+                  .vectors = {},
+                  .spectrum = {}};
+      const auto size = 1 / std::sqrt(static_cast<float>(d));
+      for (uint64_t j = 0; j < kRank; ++j)
+        for (uint64_t i = 0; i < d; ++i)
+          basis.vectors.push_back(std::popcount(i & j) % 2 == 0 ? size : -size);
+      bases.list.push_back(std::move(basis));
+    }
+  model.prepare_linear(plan, &bases);
+  const std::vector<int32_t> tokens = random_tokens(spec.vocab, n);
+  const Buffer scores = host_buffer(DType::kF32, {1, spec.vocab});
+  KvCache cache = model.make_cache(1, n + kDecodeTokens, {}, plan);
+  std::vector<double> times, asking;
+  LinearWork work;
+  for (int turn = 0; turn < 4; ++turn) {
+    cache.truncate(0);
+    model.forward(tokens, cache);
+    model.backend().wait();
+    double asked = 0;
+    times.push_back(time_ms([&] {
+      for (int64_t i = 0; i < kDecodeTokens; ++i) {
+        ConstTensor hidden;
+        asked += time_ms([&] { hidden = model.forward({tokens.data(), 1}, cache); });
+        model.logits(hidden, scores.view());
+      }
+    }));
+    asking.push_back(asked);
+    work.add(cache, spec);
+  }
+  constexpr auto kTokens = static_cast<double>(kDecodeTokens);
+  fmt::print(
+      "{:>6} tokens, by gates of rank {}: decode {:.2f} ms a token, asked for in {:.2f} ms; "
+      "{:.0f}% fast, {:.1f}% of the weights read\n",
+      n, kRank, median(times) / kTokens, median(asking) / kTokens,
+      100 * work.fast_path_fraction().value_or(0), 100 * work.weight_bytes_fraction());
+}
+
 void bench(const Sample& shape) {
   const ConfigReader config(shape.config, shape.name);
   const auto checkpoint = synthetic_checkpoint(config);
@@ -137,6 +195,7 @@ void bench(const Sample& shape) {
         n, prefill, flops / prefill * 1e-9, step, bytes / step * 1e-9,
         asked / static_cast<double>(kDecodeTokens), memory.used, memory.held);
   }
+  bench_gates(model, kLengths[0]);
 }
 
 }  // namespace

@@ -32,5 +32,6 @@ double read_bandwidth(const std::shared_ptr<cuda::Context>& context);
 void bench_gates(const std::shared_ptr<cuda::Context>& context);
 // The four linear groups of a GPT-J 6B layer by dense products and by gates that are all open.
 void bench_gsi(const std::shared_ptr<cuda::Context>& context);
+void bench_graded(const std::shared_ptr<cuda::Context>& context);
 
 }  // namespace sluice::bench

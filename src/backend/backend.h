@@ -119,11 +119,11 @@ struct GateSpec {
 // A gate that decides where its rows are, so that the host need not wait for any verdict. It is for
 // one or a few rows at a time: each is a product of its own. Verdicts are those of project() and
 // grade(), give or take 1e-5 of a residual. The residuals of rows that are further from epsilon
-// serve statistics: their squares may be off by as much as the norm of V^T V - 1.
+// serve statistics: their squares are right to 1e-4 of ||x||^2.
 class RowGate {
  public:
   virtual ~RowGate() = default;
-  static constexpr int64_t kRoom = 4096;  // verdicts that are kept until they are taken
+  static constexpr int64_t kRoom = 512;  // verdicts that are kept until they are taken
   // Where a sequence stands.
   virtual void set(int64_t sequence, int64_t slow_in_a_row, int64_t to_skip) = 0;
   // The next tokens of a sequence; args.weights is not used.
@@ -178,6 +178,14 @@ struct GateArgs {
   Tensor out;           // (n_rows, d_inner)
 };
 
+// Operations that were recorded once, to be done again at other positions.
+class Recording {
+ public:
+  virtual ~Recording() = default;
+  virtual bool valid() const = 0;  // memory of the backend's own that it works on has not moved
+  virtual void replay(int64_t first_position) = 0;
+};
+
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -192,6 +200,10 @@ class Backend {
   // Until all that was asked for is done. A device may still be at work when an operation returns;
   // only whoever reads a clock needs to know.
   virtual void wait() {}
+  // Records what `work` asks for, which is not done: operations of one token to a sequence, on
+  // tensors that stay where they are, which were done so before; every first_position among them is
+  // that of the replay. nullptr where a backend cannot, or has nothing to gain.
+  virtual std::unique_ptr<Recording> record(const std::function<void()>&) { return nullptr; }
   virtual std::unique_ptr<LinearWeights> pack_linear(MatrixSource source) = 0;
   virtual std::unique_ptr<ColumnWeights> pack_columns(MatrixSource source) = 0;
   virtual std::unique_ptr<Table> make_table(MatrixSource source) = 0;

@@ -41,7 +41,8 @@ struct Sums {
 
 // kLanes lanes hold a key, 8 columns each.
 template <int kLanes>
-__global__ void __launch_bounds__(kThreads, kBlocks) one_query(AttendView view, Parts parts) {
+__global__ void __launch_bounds__(kThreads, kBlocks)
+    one_query(AttendView view, FirstPosition position, Parts parts) {
   constexpr int kAtOnce = 32 / kLanes, kStep = kAtOnce * kLoads;  // keys of a load, and of a warp
   __shared__ float sums[kWarps][8 * kLanes], largests[kWarps], totals[kWarps];
   __shared__ bool is_last;
@@ -61,7 +62,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks) one_query(AttendView view, 
                                2 * (batch * view.query_stride + head * view.head_dim + column))
                          : zeros,
               query);
-  const int64_t n_keys = view.first_position + 1;
+  const int64_t n_keys = position.get() + 1;
   const int64_t seen = view.window > 0 && n_keys > view.window ? n_keys - view.window : 0;
   const int64_t begin = seen + (n_keys - seen) * split / parts.n_splits;
   const int64_t end = seen + (n_keys - seen) * (split + 1) / parts.n_splits;
@@ -165,13 +166,18 @@ template <int kLanes>
 void launch(Context& context, const AttendView& view) {
   // As many as there is room for at one time, unless that leaves less than a step to a warp.
   const int64_t heads = view.n_batch * view.n_heads;
-  const int64_t most = ceil_div(view.n_keys(), kWarps * kLoads * (32 / kLanes));
-  const int64_t n_splits =
-      std::clamp<int64_t>(int64_t{kBlocks} * context.multiprocessors() / heads, 1, most);
+  const auto splits_of = [&](int64_t n_keys) {
+    const int64_t most = ceil_div(n_keys, kWarps * kLoads * (32 / kLanes));
+    return std::clamp<int64_t>(int64_t{kBlocks} * context.multiprocessors() / heads, 1, most);
+  };
+  // What is recorded must do for every position, and finds its memory there.
+  const FirstPosition position = first_position_of(context, view.first_position);
+  const int64_t most_parts = heads * splits_of(view.capacity);
+  const int64_t n_splits = splits_of(position.recorded == nullptr ? view.n_keys() : view.capacity);
   const int64_t n_parts = heads * n_splits;
   Parts parts{};
   parts.sums = static_cast<float*>(context.scratch(
-      checked_mul(checked_mul(n_parts, view.head_dim + 2), int64_t{sizeof(float)})));
+      checked_mul(checked_mul(most_parts, view.head_dim + 2), int64_t{sizeof(float)})));
   parts.largest = parts.sums + n_parts * view.head_dim;
   parts.total = parts.largest + n_parts;
   parts.done = context.zeros(heads);
@@ -179,7 +185,7 @@ void launch(Context& context, const AttendView& view) {
   launch_early(context, "one_query", one_query<kLanes>,
                dim3(static_cast<unsigned>(n_splits), static_cast<unsigned>(view.n_heads),
                     static_cast<unsigned>(view.n_batch)),
-               kThreads, view, parts);
+               kThreads, view, position, parts);
 }
 
 }  // namespace

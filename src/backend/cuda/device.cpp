@@ -97,6 +97,7 @@ Context::~Context() {
 
 void* Context::allocate(int64_t bytes) {
   SLUICE_CHECK(bytes >= 0);
+  refuse_to_record();
   void* data = nullptr;
   const auto size = static_cast<size_t>(std::max<int64_t>(bytes, 1));
   cudaError_t status = cudaMallocAsync(&data, size, stream());
@@ -123,6 +124,8 @@ void Context::free(void* data) noexcept { cudaFreeAsync(data, stream()); }
 
 void* Context::scratch(int64_t bytes) {
   if (scratch_ == nullptr || bytes > scratch_bytes_) {
+    refuse_to_record();
+    count_move();
     if (scratch_ != nullptr) free(std::exchange(scratch_, nullptr));
     scratch_ = allocate(bytes);
     scratch_bytes_ = bytes;
@@ -132,6 +135,8 @@ void* Context::scratch(int64_t bytes) {
 
 int32_t* Context::zeros(int64_t n) {
   if (zeros_ == nullptr || n > n_zeros_) {
+    refuse_to_record();
+    count_move();
     if (zeros_ != nullptr) free(std::exchange(zeros_, nullptr));
     n_zeros_ = std::max<int64_t>(n, 1024);
     const int64_t bytes = checked_mul(n_zeros_, int64_t{sizeof(int32_t)});
@@ -142,6 +147,7 @@ int32_t* Context::zeros(int64_t n) {
 }
 
 Context::Slot& Context::next_slot() {
+  refuse_to_record();
   Slot& slot = slots_[turn_];
   turn_ = (turn_ + 1) % slots_.size();
   if (slot.sent.get() == nullptr) {
@@ -167,6 +173,7 @@ void Context::send(const void* host, void* device, int64_t bytes) {
 }
 
 void Context::fetch(const void* device, void* host, int64_t bytes) {
+  refuse_to_record();
   // Small results land in pinned memory first: the driver's own way there takes longer.
   const bool small = bytes <= kSlotBytes;
   Slot* slot = small ? &next_slot() : nullptr;
@@ -177,6 +184,9 @@ void Context::fetch(const void* device, void* host, int64_t bytes) {
   if (small) std::memcpy(host, slot->memory.data(), static_cast<size_t>(bytes));
 }
 
-void Context::synchronize() { check(cudaStreamSynchronize(stream()), "work on the device"); }
+void Context::synchronize() {
+  refuse_to_record();
+  check(cudaStreamSynchronize(stream()), "work on the device");
+}
 
 }  // namespace sluice::cuda

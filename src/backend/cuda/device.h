@@ -65,6 +65,9 @@ class Handle {
 };
 using Event = Handle<cudaEvent_t, cudaEventDestroy>;
 
+// Thrown by what cannot be recorded, and caught by whoever records.
+struct CannotRecord {};
+
 class Context {
  public:
   // Throws Error where there is no such device, or it or its driver is too old.
@@ -93,6 +96,14 @@ class Context {
   // At least n words that are zero: every kernel that uses them leaves them so.
   int32_t* zeros(int64_t n);
 
+  // While the stream is recorded rather than run, where on the device the position will be that
+  // operations are at; else null. Nothing may be allocated, sent or waited for then.
+  const int32_t* recorded_position() const { return recorded_position_; }
+  void record_at(const int32_t* position) { recorded_position_ = position; }
+  // How often memory that operations share was moved to a larger place.
+  int64_t moves() const { return moves_; }
+  void count_move() { ++moves_; }
+
   // Copies host memory to the device in the order of the stream; it may change once this returns.
   void send(const void* host, void* device, int64_t bytes);
   // The other way; waits.
@@ -108,6 +119,9 @@ class Context {
   };
   static constexpr int64_t kSlotBytes = int64_t{1} << 20;
   Slot& next_slot();
+  void refuse_to_record() const {
+    if (recorded_position_ != nullptr) throw CannotRecord();
+  }
 
   int multiprocessors_ = 0, compute_capability_ = 0;
   std::string description_;
@@ -119,6 +133,8 @@ class Context {
   int64_t scratch_bytes_ = 0;
   int32_t* zeros_ = nullptr;
   int64_t n_zeros_ = 0;
+  const int32_t* recorded_position_ = nullptr;
+  int64_t moves_ = 0;
   std::array<Slot, 16> slots_;
   size_t turn_ = 0;
 };
@@ -153,7 +169,9 @@ class DeviceArray {
   int64_t size() const { return size_; }
   // At least `size` elements; what was there is lost when it grows.
   void reserve(const std::shared_ptr<Context>& context, int64_t size) {
-    if (data_ == nullptr || size_ < size) *this = DeviceArray(context, size);
+    if (data_ != nullptr && size_ >= size) return;
+    context->count_move();
+    *this = DeviceArray(context, size);
   }
 
  private:

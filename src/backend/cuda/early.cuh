@@ -27,6 +27,17 @@ __device__ inline void wait_for_earlier() {
 #endif
 }
 
+// A position that is known when a kernel is launched, or, in work that is recorded, when it runs.
+struct FirstPosition {
+  int64_t value;
+  const int32_t* recorded;  // or null
+
+  __device__ int64_t get() const { return recorded == nullptr ? value : *recorded; }
+};
+inline FirstPosition first_position_of(const Context& context, int64_t value) {
+  return {value, context.recorded_position()};
+}
+
 // Whether a kernel was compiled for a GPU that can wait. Code for older ones, which newer ones may
 // run too, does not.
 template <typename... Parameters>

@@ -79,11 +79,11 @@ __global__ void copy_rows(ConstRowsView from, const int32_t* rows, bool add, Row
 
 __global__ void rotate_rows(RotaryStyle style, ConstRowsView cosine, ConstRowsView sine,
                             int64_t half, const int32_t* positions, int64_t n_tokens,
-                            int64_t first_position, RowsView x, int64_t n_heads, int64_t head_dim) {
+                            FirstPosition first, RowsView x, int64_t n_heads, int64_t head_dim) {
   take_turn();
   const int64_t row = blockIdx.x, pair = my_column<1>();
   if (pair >= n_heads * half) return;
-  const int64_t position = positions == nullptr ? first_position + row % n_tokens : positions[row];
+  const int64_t position = positions == nullptr ? first.get() + row % n_tokens : positions[row];
   const int64_t head = pair / half, i = pair % half;
   const bool halves = style == RotaryStyle::kHalves;
   const int64_t a = head * head_dim + (halves ? i : 2 * i);
@@ -102,14 +102,13 @@ __global__ void rotate_rows(RotaryStyle style, ConstRowsView cosine, ConstRowsVi
 // One of keys (blockIdx.z 0) and values (1).
 template <int kN>
 __global__ void store_rows(ConstRowsView keys, ConstRowsView values, RowsView key_cache,
-                           RowsView value_cache, int64_t n_tokens, int64_t first_position,
+                           RowsView value_cache, int64_t n_tokens, FirstPosition first,
                            int64_t n_kv_heads, int64_t capacity, int64_t head_dim) {
   take_turn();
   const int64_t row = blockIdx.x, column = my_column<kN>();
   if (column >= n_kv_heads * head_dim) return;
   const int64_t head = column / head_dim;
-  const int64_t to =
-      (row / n_tokens * n_kv_heads + head) * capacity + first_position + row % n_tokens;
+  const int64_t to = (row / n_tokens * n_kv_heads + head) * capacity + first.get() + row % n_tokens;
   float value[kN];
   load<kN>(blockIdx.z == 0 ? keys : values, row, column, value);
   store<kN>(blockIdx.z == 0 ? key_cache : value_cache, to, column % head_dim, value);
@@ -192,7 +191,7 @@ void rotate(Context& context, const RotaryArgs& args, const int32_t* positions) 
   if (launch.grid.x == 0 || launch.grid.y == 0) return;
   launch_early(context, "rotate_rows", rotate_rows, launch.grid, launch.threads, args.style,
                view_of(args.cosine), view_of(args.sine), half, positions, args.n_tokens,
-               args.first_position, view_of(args.x), n_heads, head_dim);
+               first_position_of(context, args.first_position), view_of(args.x), n_heads, head_dim);
 }
 
 void store_kv(Context& context, const StoreKvArgs& args) {
@@ -207,7 +206,7 @@ void store_kv(Context& context, const StoreKvArgs& args) {
   const auto kernel = eights ? store_rows<8> : store_rows<1>;
   launch_early(context, "store_rows", kernel, launch.grid, launch.threads, view_of(args.keys),
                view_of(args.values), view_of(keys), view_of(values), args.n_tokens,
-               args.first_position, s[1], s[2], s[3]);
+               first_position_of(context, args.first_position), s[1], s[2], s[3]);
 }
 
 void transpose_into(Context& context, ConstTensor from, int64_t first, Tensor to) {

@@ -248,6 +248,53 @@ __global__ void __launch_bounds__(kGradeThreads, 1) grade_one(OneRow args) {
   *args.verdict = {.residual = 0, .kept = count};
 }
 
+// The same with epsilon 0, where zeros alone are left out: eights of elements, a stretch of them to
+// a thread, so that the list is in order.
+__global__ void __launch_bounds__(kGradeThreads, 1) list_nonzeros(OneRow args) {
+  __shared__ int totals[kGradeThreads / 32];
+  let_next_begin();
+  wait_for_earlier();
+  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+  const int64_t n_eights = args.n / 8, per = (n_eights + kGradeThreads - 1) / kGradeThreads;
+  const int64_t begin = threadIdx.x * per;
+  const int64_t end = begin + per < n_eights ? begin + per : n_eights;
+  int own = 0;
+  float values[8];
+  for (int64_t i = begin; i < end; ++i) {
+    const uint4 bits = *reinterpret_cast<const uint4*>(args.x.data + 16 * i);
+    *reinterpret_cast<uint4*>(args.graded.data + 16 * i) = bits;
+    widen_eight(bits, values);
+#pragma unroll
+    for (int k = 0; k < 8; ++k) own += values[k] != 0;  // NaN too
+  }
+  int up_to = own;
+  for (int step = 1; step < 32; step *= 2) {
+    const int other = __shfl_up_sync(0xffffffffu, up_to, step);
+    if (lane >= step) up_to += other;
+  }
+  if (lane == 31) totals[warp] = up_to;
+  __syncthreads();
+  int place = up_to - own, count = 0;
+  for (int w = 0; w < kGradeThreads / 32; ++w) {
+    if (w < warp) place += totals[w];
+    count += totals[w];
+  }
+  for (int64_t i = begin; i < end; ++i) {
+    widen_eight(*reinterpret_cast<const uint4*>(args.x.data + 16 * i), values);
+#pragma unroll
+    for (int k = 0; k < 8; ++k) {
+      if (values[k] == 0) continue;
+      args.list.columns[place] = static_cast<int32_t>(8 * i + k);
+      args.list.values[place++] = values[k];
+    }
+  }
+  if (threadIdx.x != 0) return;
+  const int kept = count > args.most_kept ? static_cast<int>(args.n) : count;
+  *args.list.counts = count;
+  *args.by_columns = kept <= args.most_columns ? 1 : 0;
+  *args.verdict = {.residual = 0, .kept = kept};
+}
+
 }  // namespace
 
 void grade_row(Context& context, const GradeRowArgs& args) {
@@ -263,7 +310,9 @@ void grade_row(Context& context, const GradeRowArgs& args) {
                    .verdict = args.verdict,
                    .keys = args.keys,
                    .n_keys = args.n_keys};
-  launch_early(context, "grade_one", grade_one, dim3(1), kGradeThreads, row);
+  const bool zeros_only = args.squared_epsilon == 0 && by_eights(args.x) && by_eights(args.graded);
+  launch_early(context, "grade_row", zeros_only ? list_nonzeros : grade_one, dim3(1), kGradeThreads,
+               row);
 }
 
 void find_cuts(Context& context, ConstTensor x, double squared_epsilon, RowCut* cuts) {

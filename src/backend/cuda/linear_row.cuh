@@ -56,6 +56,18 @@ __device__ void read_piece(const RowWeights& weights, int64_t row, int64_t depth
     }
 }
 
+// Asks for a piece that is read later, so that it lies in the second-level cache by then: a line of
+// 128 bytes to a lane.
+template <int kRows>
+__device__ void ask_for_piece(const RowWeights& weights, int64_t row, int64_t depth) {
+  constexpr int64_t kLine = 64, kLines = kPieceDepth<kRows> / kLine;  // elements; lines of a row
+  static_assert(kRows * kLines == 32);
+  const int64_t lane = threadIdx.x % 32, r = row + lane / kLines;
+  const int64_t k = depth + lane % kLines * kLine;
+  if (r < weights.n_out && k < weights.depth)
+    asm volatile("prefetch.global.L2 [%0];\n" ::"l"(weights.data + 2 * (r * weights.stride + k)));
+}
+
 template <int kRows>
 __device__ void multiply_piece(const uint4 (&piece)[kPieceLoads], const std::byte* x, int64_t depth,
                                int64_t end, float (&sums)[kRows]) {

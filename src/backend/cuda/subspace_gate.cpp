@@ -9,31 +9,38 @@
 namespace sluice::cuda {
 namespace {
 
-// Verdicts that nobody has asked for yet.
+// Rows whose verdicts nobody has asked for yet.
 class DeviceVerdicts : public RowGate {
  public:
   explicit DeviceVerdicts(std::shared_ptr<Context> context)
       : context_(std::move(context)), verdicts_(context_, kRoom) {}
 
   std::vector<RowVerdict> take() final {
-    std::vector<RowVerdict> taken(static_cast<size_t>(std::exchange(n_kept_, 0)));
-    if (!taken.empty())
-      context_->fetch(verdicts_.data(), taken.data(),
-                      static_cast<int64_t>(taken.size() * sizeof(RowVerdict)));
+    std::vector<RowVerdict> taken(static_cast<size_t>(n_rows_));
+    if (taken.empty()) return taken;
+    settle(std::exchange(n_rows_, 0));
+    context_->fetch(verdicts_.data(), taken.data(),
+                    static_cast<int64_t>(taken.size() * sizeof(RowVerdict)));
     return taken;
   }
-  void forget() final { n_kept_ = 0; }
+  void forget() final { n_rows_ = 0; }
 
  protected:
-  RowVerdict* next() {
-    SLUICE_CHECK(n_kept_ < kRoom);
-    return verdicts_.data() + n_kept_++;
+  // Where the next row's belongs.
+  int64_t next() {
+    if (context_->recorded_position() != nullptr) throw CannotRecord();
+    SLUICE_CHECK(n_rows_ < kRoom);
+    return n_rows_++;
   }
+  RowVerdict* verdict(int64_t row) const { return verdicts_.data() + row; }
+  // Before the verdicts of the first n are read.
+  virtual void settle(int64_t n) = 0;
+
   const std::shared_ptr<Context> context_;
 
  private:
   DeviceArray<RowVerdict> verdicts_;
-  int64_t n_kept_ = 0;
+  int64_t n_rows_ = 0;
 };
 
 class SubspaceGate final : public DeviceVerdicts {
@@ -47,19 +54,20 @@ class SubspaceGate final : public DeviceVerdicts {
         slow_tokens_(spec.slow_tokens),
         retry_tokens_(spec.retry_tokens),
         states_(context_, std::vector<GateState>(static_cast<size_t>(spec.n_sequences))),
-        coordinates_(context_, DType::kBF16, 1, basis_.rank()),
+        entries_(context_, kRoom),
+        coordinates_(context_, DType::kBF16, kRoom, basis_.rank()),
         copy_(context_, DType::kBF16, 1, basis_.n_in()),
         products_(context_, basis_.rank()),
-        norms_(context_, gate_parts(basis_.rank())),
-        words_(context_, 2) {
+        norms_(context_, gate_blocks(*context_)),
+        way_(context_, 1),
+        arrived_(context_, std::vector<uint32_t>(1)) {
     SLUICE_CHECK(image_.n_in() == basis_.rank() && dense_.n_in() == basis_.n_in());
     SLUICE_CHECK(image_.n_out() == dense_.n_out() && spec.n_sequences > 0);
   }
 
   void set(int64_t sequence, int64_t slow_in_a_row, int64_t to_skip) override {
-    const int32_t standing[2] = {static_cast<int32_t>(slow_in_a_row),
-                                 static_cast<int32_t>(to_skip)};
-    context_->send(standing, state(sequence), sizeof standing);
+    const GateState standing{static_cast<int32_t>(slow_in_a_row), static_cast<int32_t>(to_skip)};
+    context_->send(&standing, state(sequence), sizeof standing);
   }
 
   void run(const LinearArgs& args, int64_t sequence) override {
@@ -72,6 +80,7 @@ class SubspaceGate final : public DeviceVerdicts {
         convert(*context_, x, copy_.rows);
         x = copy_.padded;
       }
+      const int64_t place = next();
       run_gate(*context_, {.vectors = basis_.vectors.padded,
                            .diagonal = basis_.deviation.diagonal.data(),
                            .overlaps = basis_.deviation.overlaps.padded,
@@ -81,12 +90,12 @@ class SubspaceGate final : public DeviceVerdicts {
                            .slow_tokens = slow_tokens_,
                            .retry_tokens = retry_tokens_,
                            .state = state(sequence),
-                           .verdict = next(),
+                           .entry = entries_.data() + place,
                            .step = {.products = products_.data(),
-                                    .coordinates = coordinates_.memory.data(),
+                                    .coordinates = coordinates_.padded.rows_from(place, 1).bytes(),
                                     .norms = norms_.data(),
-                                    .passes_by = words_.data(),
-                                    .way = words_.data() + 1},
+                                    .way = way_.data(),
+                                    .arrived = arrived_.data()},
                            .image = image_.matrix.padded,
                            .dense = dense_.matrix.padded,
                            .x = x,
@@ -98,6 +107,12 @@ class SubspaceGate final : public DeviceVerdicts {
   }
 
  private:
+  void settle(int64_t n) override {
+    settle_residuals(*context_, {.entries = entries_.data(),
+                                 .coordinates = coordinates_.padded.rows_from(0, n),
+                                 .overlaps = basis_.deviation.overlaps.padded,
+                                 .verdicts = verdict(0)});
+  }
   GateState* state(int64_t sequence) const {
     SLUICE_CHECK(sequence >= 0 && sequence < states_.size());
     return states_.data() + sequence;
@@ -108,10 +123,12 @@ class SubspaceGate final : public DeviceVerdicts {
   double epsilon_;
   int32_t slow_tokens_, retry_tokens_;
   DeviceArray<GateState> states_;    // (n_sequences)
-  DeviceMatrix coordinates_, copy_;  // one row each
+  DeviceArray<GateEntry> entries_;   // (kRoom)
+  DeviceMatrix coordinates_, copy_;  // (kRoom, rank) and one row of x
   DeviceArray<float> products_;
   DeviceArray<double> norms_;
-  DeviceArray<int32_t> words_;
+  DeviceArray<int32_t> way_;
+  DeviceArray<uint32_t> arrived_;
 };
 
 class GradedGate final : public DeviceVerdicts {
@@ -149,7 +166,7 @@ class GradedGate final : public DeviceVerdicts {
                             .graded = graded_.rows,
                             .list = list,
                             .by_columns = by_columns,
-                            .verdict = next(),
+                            .verdict = verdict(next()),
                             .keys = keys_.data(),
                             .n_keys = keys_.size()});
       multiply_columns(*context_, {.columns = columns_.columns.padded,
@@ -173,6 +190,8 @@ class GradedGate final : public DeviceVerdicts {
   }
 
  private:
+  void settle(int64_t) override {}
+
   const DeviceColumns& columns_;
   const DeviceWeights& dense_;
   double squared_epsilon_, most_kept_;

@@ -1,16 +1,14 @@
-// A gate that decides where its row is. docs/algorithm.md, section 4. Two kernels for a token:
+// A gate that decides where its row is, docs/algorithm.md section 4, in one kernel: every block
+// takes a direction of V and then, when all have done so, sums up the verdict for itself and
+// multiplies its rows of the output, by the image where the row is near enough and else by the
+// whole matrix, whose other form it does not read. All blocks are on the device at one time.
 //
-//   project_row  h = V^T x and parts of ||x||^2; reads V
-//   gated_row    every block sums up the verdict for itself and multiplies its rows of the output,
-//                by the image where the row is near enough and else by the whole matrix, whose
-//                other form it does not read; its first block keeps the books instead
-//
-//   ||x - V c||^2 = ||x||^2 - 2 c.h + c.c + c.(E c),   E = V^T V - 1,
+//   ||x - V c||^2 = ||x||^2 - 2 c.h + c.c + c.(E c),   h = V^T x,   E = V^T V - 1,
 //
 // where c is h rounded, and E what V, as it is kept, is short of orthonormal. Most verdicts follow
 // without E beside its diagonal, whose norm is known. Where that is too near to tell, the first
-// block takes E, and where that cancels the definition, while the others wait for its word: it is
-// started before them, and all of them are on the device at one time.
+// block takes E, and where that cancels the definition, while the others wait for its word. Of the
+// other residuals nobody waits for E: settle_residuals adds it when somebody asks.
 
 #include <algorithm>
 
@@ -21,15 +19,15 @@
 namespace sluice::cuda {
 namespace {
 
-constexpr int kThreads = 32 * kRowWarps;
-constexpr int kDirections = 2;  // of V, to a block
-constexpr int kChunks = 8;      // of each direction, to a warp at a time
+constexpr int kWarps = 16;
+constexpr int kThreads = 32 * kWarps;
+constexpr int kDirections = 2;  // of V, to a block at a time
+constexpr int kChunks = 4;      // of each, to a warp at a time
+constexpr int64_t kPass = kWarps * kChunks * kChunk;
 // What f32 sums make the square of a residual err by, in parts of ||x||^2: a product of 16384
 // elements with a direction of length 1 is 80 additions deep, each of which errs by 2^-24 of ||x||
 // at most, and counts twice.
 constexpr double kRoundOff = 1e-5;
-// Up to here E is read for the books alone: by one block, so that more of it would be waited for.
-constexpr int64_t kBooksRank = 512;
 
 struct GateRow {
   RowWeights vectors;          // (rank, n_in)
@@ -40,9 +38,8 @@ struct GateRow {
   int32_t slow_tokens, retry_tokens;
   const std::byte* x;
   GateState* state;
-  RowVerdict* verdict;  // of this row
+  GateEntry* entry;
   GateStep step;
-  int32_t n_parts;  // of ||x||^2
   RowWeights image, dense;
   RowOutput output;
 };
@@ -50,72 +47,118 @@ struct GateRow {
 // Of the row at hand.
 enum Way : int32_t { kOpen = -1, kSlow = 0, kFast = 1 };
 
-__global__ void __launch_bounds__(kThreads, kRowBlocks) project_row(GateRow gate) {
-  __shared__ float parts[kRowWarps][kDirections];
-  __shared__ double shared[kRowWarps];
-  let_next_begin();
-  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
-  const int64_t direction = int64_t{blockIdx.x} * kDirections, n_in = gate.vectors.depth;
-  uint4 v[kDirections][kChunks];
-  const auto place = [&](int64_t first, int c) {
-    return first + (int64_t{c} * kRowWarps + warp) * kChunk + 8 * lane;
-  };
-  const auto read = [&](int64_t first) {
+// This warp's part of a direction, from element `first` on.
+__device__ int64_t place(int64_t first, int chunk) {
+  return first + (int64_t{chunk} * kWarps + threadIdx.x / 32) * kChunk + threadIdx.x % 32 * 8;
+}
+// A block takes every gridDim.x-th direction.
+using Directions = uint4[kDirections][kChunks];
+__device__ void read_directions(const RowWeights& vectors, int64_t direction, int64_t first,
+                                Directions& v) {
 #pragma unroll
-    for (int d = 0; d < kDirections; ++d)
-#pragma unroll
-      for (int c = 0; c < kChunks; ++c) {
-        const int64_t row = direction + d, k = place(first, c);
-        v[d][c] = row < gate.vectors.n_out && k < n_in
-                      ? read_once(gate.vectors.data + 2 * (row * gate.vectors.stride + k))
-                      : make_uint4(0, 0, 0, 0);
-      }
-  };
-  read(0);
-  wait_for_earlier();
-  const bool passes_by = gate.state->to_skip > 0;
-  if (blockIdx.x == 0 && threadIdx.x == 0) {
-    *gate.step.passes_by = passes_by ? 1 : 0;
-    *gate.step.way = kOpen;
-  }
-  if (passes_by) return;
-  float sums[kDirections] = {}, x[8], w[8];
-  for (int64_t first = 0; first < n_in; first += kRowWarps * kChunks * kChunk) {
-    if (first > 0) read(first);
+  for (int d = 0; d < kDirections; ++d)
 #pragma unroll
     for (int c = 0; c < kChunks; ++c) {
-      const int64_t k = place(first, c);
-      if (k >= n_in) continue;
-      widen_eight(*reinterpret_cast<const uint4*>(gate.x + 2 * k), x);
-#pragma unroll
-      for (int d = 0; d < kDirections; ++d) {
-        widen_eight(v[d][c], w);
-#pragma unroll
-        for (int i = 0; i < 8; ++i) sums[d] += x[i] * w[i];
-      }
+      const int64_t row = direction + d * int64_t{gridDim.x}, k = place(first, c);
+      v[d][c] = row < vectors.n_out && k < vectors.depth
+                    ? read_once(vectors.data + 2 * (row * vectors.stride + k))
+                    : make_uint4(0, 0, 0, 0);
     }
-  }
+}
+
+__device__ void read_x(const GateRow& gate, int64_t first, uint4 (&x)[kChunks]) {
 #pragma unroll
-  for (int d = 0; d < kDirections; ++d) {
-    for (int step = 16; step > 0; step /= 2) sums[d] += __shfl_xor_sync(0xffffffffu, sums[d], step);
-    if (lane == 0) parts[warp][d] = sums[d];
+  for (int c = 0; c < kChunks; ++c) {
+    const int64_t k = place(first, c);
+    x[c] = k < gate.vectors.depth ? *reinterpret_cast<const uint4*>(gate.x + 2 * k)
+                                  : make_uint4(0, 0, 0, 0);
   }
-  // This block's part of ||x||^2, in float64: squares of numbers that are fine leave f32's range.
-  const int64_t n_groups = n_in / 8, n_blocks = gridDim.x;
+}
+
+// The products with this block's directions and its part of ||x||^2. v and bits: of the first
+// directions, and of x, what is read at a time.
+__device__ void project(const GateRow& gate, Directions& v, uint4 (&bits)[kChunks]) {
+  __shared__ float parts[kWarps][kDirections];
+  __shared__ double norms[kWarps];
+  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+  const int64_t n_in = gate.vectors.depth;
+  // In float64: squares of numbers that are fine leave f32's range.
+  const int64_t n_groups = n_in / 8, block = blockIdx.x, n_blocks = gridDim.x;
   double norm = 0;
-  for (int64_t i = n_groups * blockIdx.x / n_blocks + threadIdx.x;
-       i < n_groups * (blockIdx.x + 1) / n_blocks; i += kThreads) {
+  float x[8], w[8];
+  for (int64_t i = n_groups * block / n_blocks + threadIdx.x; i < n_groups * (block + 1) / n_blocks;
+       i += kThreads) {
     widen_eight(*reinterpret_cast<const uint4*>(gate.x + 16 * i), x);
     for (int k = 0; k < 8; ++k) norm += double{x[k]} * x[k];
   }
-  norm = block_sum(norm, shared);
-  if (threadIdx.x == 0) gate.step.norms[blockIdx.x] = norm;
-  const int64_t row = direction + threadIdx.x;
-  if (threadIdx.x >= kDirections || row >= gate.vectors.n_out) return;
-  float sum = 0;
-  for (int w8 = 0; w8 < kRowWarps; ++w8) sum += parts[w8][threadIdx.x];
-  gate.step.products[row] = sum;
-  reinterpret_cast<__nv_bfloat16*>(gate.step.coordinates)[row] = __float2bfloat16_rn(sum);
+  for (int64_t direction = block; direction < gate.vectors.n_out;
+       direction += kDirections * n_blocks) {
+    float sums[kDirections] = {};
+    for (int64_t first = 0; first < n_in; first += kPass) {
+      if (first > 0 || direction != block) {
+        read_directions(gate.vectors, direction, first, v);
+        read_x(gate, first, bits);
+      }
+#pragma unroll
+      for (int c = 0; c < kChunks; ++c) {
+        widen_eight(bits[c], x);
+#pragma unroll
+        for (int d = 0; d < kDirections; ++d) {
+          widen_eight(v[d][c], w);
+#pragma unroll
+          for (int i = 0; i < 8; ++i) sums[d] += x[i] * w[i];
+        }
+      }
+    }
+    __syncthreads();  // the parts of the last directions are read
+#pragma unroll
+    for (int d = 0; d < kDirections; ++d) {
+      for (int step = 16; step > 0; step /= 2)
+        sums[d] += __shfl_xor_sync(0xffffffffu, sums[d], step);
+      if (lane == 0) parts[warp][d] = sums[d];
+    }
+    __syncthreads();
+    if (threadIdx.x != 0) continue;
+    for (int d = 0; d < kDirections; ++d) {
+      const int64_t row = direction + d * n_blocks;
+      if (row >= gate.vectors.n_out) continue;
+      float sum = 0;
+      for (int i = 0; i < kWarps; ++i) sum += parts[i][d];
+      gate.step.products[row] = sum;
+      reinterpret_cast<__nv_bfloat16*>(gate.step.coordinates)[row] = __float2bfloat16_rn(sum);
+    }
+  }
+  for (int step = 16; step > 0; step /= 2) norm += __shfl_xor_sync(0xffffffffu, norm, step);
+  if (lane == 0) norms[warp] = norm;
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+  norm = 0;
+  for (const double part : norms) norm += part;
+  gate.step.norms[block] = norm;
+}
+
+// Blocks wait for each other: thread 0 counts them. The count goes on from row to row.
+__device__ uint32_t count_when_all_are_there(const GateStep& step) {
+  const uint32_t count = *static_cast<volatile uint32_t*>(step.arrived);
+  return count - count % gridDim.x + gridDim.x;
+}
+// This block has read the state, and its thread 0 has written what it had to.
+__device__ void arrive(const GateStep& step) {
+  __syncthreads();
+  if (threadIdx.x == 0)
+    asm volatile("red.release.gpu.global.add.u32 [%0], 1;\n" ::"l"(step.arrived) : "memory");
+}
+__device__ void wait_for_all(const GateStep& step, uint32_t count) {
+  if (threadIdx.x == 0) {
+    uint32_t now;
+    do {
+      asm volatile("ld.acquire.gpu.global.u32 %0, [%1];\n"
+                   : "=r"(now)
+                   : "l"(step.arrived)
+                   : "memory");
+    } while (static_cast<int32_t>(now - count) < 0);
+  }
+  __syncthreads();
 }
 
 __device__ double coordinate(const GateRow& gate, int64_t j) {
@@ -127,9 +170,9 @@ struct Estimate {
   double all, rest, inside;
 };
 __device__ Estimate estimate(const GateRow& gate) {
-  __shared__ double shared[kRowWarps][3];
+  __shared__ double shared[kWarps][3];
   double sums[3] = {};
-  for (int32_t i = static_cast<int32_t>(threadIdx.x); i < gate.n_parts; i += kThreads)
+  for (int i = static_cast<int>(threadIdx.x); i < static_cast<int>(gridDim.x); i += kThreads)
     sums[0] += gate.step.norms[i];
   for (int64_t j = threadIdx.x; j < gate.vectors.n_out; j += kThreads) {
     const double c = coordinate(gate, j), h = gate.step.products[j];
@@ -143,7 +186,7 @@ __device__ Estimate estimate(const GateRow& gate) {
   __syncthreads();
   for (int i = 0; i < 3; ++i) {
     sums[i] = 0;
-    for (int w = 0; w < kRowWarps; ++w) sums[i] += shared[w][i];
+    for (int w = 0; w < kWarps; ++w) sums[i] += shared[w][i];
   }
   return {sums[0], sums[0] - sums[1], sums[2]};
 }
@@ -161,20 +204,23 @@ __device__ Way first_way(const GateRow& gate, const Estimate& found) {
 }
 
 // c.(E c) beside the diagonal.
-__device__ double overlap(const GateRow& gate, double* shared) {
-  const int64_t rank = gate.vectors.n_out, lane = threadIdx.x % 32;
+__device__ double overlap(const ConstRowsView& overlaps, const std::byte* coordinates, int64_t rank,
+                          double* shared) {
+  const int64_t lane = threadIdx.x % 32;
   double sum = 0;
   for (int64_t first = 0; first < rank; first += kChunk) {
     const int64_t k = first + 8 * lane;
-    float c[8] = {};
-    if (k < rank) widen_eight(*reinterpret_cast<const uint4*>(gate.step.coordinates + 2 * k), c);
-#pragma unroll 16
-    for (int64_t j = threadIdx.x / 32; j < rank; j += kRowWarps) {
-      float e[8] = {}, dot = 0;
-      if (k < j) load<8>(gate.overlaps, j, k, e);
+    float c[8] = {}, e[8];
+    if (k < rank) widen_eight(*reinterpret_cast<const uint4*>(coordinates + 2 * k), c);
+#pragma unroll 8
+    for (int64_t j = threadIdx.x / 32; j < rank; j += kWarps) {
+      widen_eight(
+          k < j ? read_once(overlaps.data + 2 * (j * overlaps.stride + k)) : make_uint4(0, 0, 0, 0),
+          e);
+      float dot = 0;
 #pragma unroll
       for (int i = 0; i < 8; ++i) dot += e[i] * c[i];
-      sum += dot * coordinate(gate, j);
+      sum += dot * __bfloat162float(reinterpret_cast<const __nv_bfloat16*>(coordinates)[j]);
     }
   }
   return block_sum(sum, shared);
@@ -206,12 +252,12 @@ __device__ float missed_share(double all, double rest) {
 }
 
 // By one thread: what Bypass of src/layer/bypass.h does on the host.
-__device__ void write_down(const GateRow& gate, const RowVerdict& verdict) {
+__device__ void write_down(const GateRow& gate, const GateEntry& entry) {
   GateState state = *gate.state;
-  *gate.verdict = verdict;
-  if (verdict.residual < 0) {
+  *gate.entry = entry;
+  if (entry.passed_by) {
     --state.to_skip;
-  } else if (verdict.kept != 0) {
+  } else if (entry.fast) {
     state.slow_in_a_row = 0;
   } else if (++state.slow_in_a_row == gate.slow_tokens) {
     --state.slow_in_a_row;
@@ -220,36 +266,27 @@ __device__ void write_down(const GateRow& gate, const RowVerdict& verdict) {
   *gate.state = state;
 }
 
-__device__ void keep_books(const GateRow& gate) {
-  __shared__ double shared[kRowWarps];
-  const int64_t n_ahead = gate.vectors.n_out <= kBooksRank ? gate.vectors.n_out : 0;
-  for (int64_t j = threadIdx.x; j < n_ahead; j += kThreads)
-    for (int64_t byte = 0; byte < 2 * j; byte += 128)
-      asm volatile("prefetch.global.L2 [%0];\n" ::"l"(gate.overlaps.data +
-                                                      2 * j * gate.overlaps.stride + byte));
-  wait_for_earlier();
-  if (*gate.step.passes_by != 0) {
-    if (threadIdx.x == 0) write_down(gate, {.residual = -1, .kept = 0});
-    return;
-  }
-  Estimate found = estimate(gate);
-  Way way = first_way(gate, found);
-  const auto tell = [&] {
-    if (threadIdx.x == 0) atomicExch(gate.step.way, static_cast<int32_t>(way));
-  };
-  if (way != kOpen) tell();
+// By the first block, for all of them where the way is open.
+__device__ Way decide(const GateRow& gate, Estimate found, Way way) {
+  __shared__ double shared[kWarps];
   const bool open = way == kOpen;
-  if (open || gate.vectors.n_out <= kBooksRank) found.rest += overlap(gate, shared);
   if (open) {
+    found.rest += overlap(gate.overlaps, gate.step.coordinates, gate.vectors.n_out, shared);
     way = way_of(gate, found, gate.rounding * found.inside + kRoundOff * found.all);
     if (way == kOpen) {
       found.rest = explicit_rest(gate, shared);
       way = missed_share(found.all, found.rest) <= gate.epsilon ? kFast : kSlow;
     }
-    tell();
   }
-  if (threadIdx.x == 0)
-    write_down(gate, {.residual = missed_share(found.all, found.rest), .kept = way});
+  if (threadIdx.x == 0) {
+    atomicExch(gate.step.way, static_cast<int32_t>(way));
+    write_down(gate, {.all = found.all,
+                      .rest = found.rest,
+                      .fast = way == kFast,
+                      .passed_by = false,
+                      .settled = open});
+  }
+  return way;
 }
 
 __device__ Way hear_way(const GateRow& gate) {
@@ -262,22 +299,36 @@ __device__ Way hear_way(const GateRow& gate) {
 }
 
 template <int kImageRows>
-__global__ void __launch_bounds__(kThreads, kRowBlocks) gated_row(GateRow gate) {
+__global__ void __launch_bounds__(kThreads, 1) gated_row(GateRow gate) {
   let_next_begin();
-  if (blockIdx.x == 0) {
-    keep_books(gate);
-    return;
-  }
   // Neighbours in different blocks: an image is small, and all multiprocessors shall read some.
-  const int64_t n_blocks = gridDim.x - 1, n_warps = n_blocks * kRowWarps;
-  const int64_t warp = threadIdx.x / 32 * n_blocks + blockIdx.x - 1;
+  const int64_t warp = int64_t{threadIdx.x / 32} * gridDim.x + blockIdx.x;
+  const int64_t n_warps = int64_t{gridDim.x} * kWarps;
+  const bool is_first = blockIdx.x == 0;
+  Directions v;
   uint4 piece[kPieceLoads];
+  read_directions(gate.vectors, blockIdx.x, 0, v);
   read_piece<kImageRows>(gate.image, kImageRows * warp, 0, piece);
   wait_for_earlier();
+  uint4 x[kChunks];
+  read_x(gate, 0, x);
+  const uint32_t count = threadIdx.x == 0 ? count_when_all_are_there(gate.step) : 0;
+  const bool passes_by = gate.state->to_skip > 0;
+  if (!passes_by) project(gate, v, x);
+  if (is_first && threadIdx.x == 0) *gate.step.way = kOpen;
+  arrive(gate.step);
   Way way = kSlow;
-  if (*gate.step.passes_by == 0) {
-    way = first_way(gate, estimate(gate));
-    if (way == kOpen) way = hear_way(gate);
+  // The state is changed when every block has seen it.
+  if (!passes_by || is_first) wait_for_all(gate.step, count);
+  if (!passes_by) {
+    const Estimate found = estimate(gate);
+    way = first_way(gate, found);
+    if (is_first)
+      way = decide(gate, found, way);
+    else if (way == kOpen)
+      way = hear_way(gate);
+  } else if (is_first && threadIdx.x == 0) {
+    write_down(gate, {.all = 0, .rest = 0, .fast = false, .passed_by = true, .settled = true});
   }
   if (way == kFast) {
     multiply_rows<kImageRows>(gate.image, gate.step.coordinates, gate.output, warp, n_warps, piece);
@@ -285,6 +336,21 @@ __global__ void __launch_bounds__(kThreads, kRowBlocks) gated_row(GateRow gate) 
   }
   read_piece<kDenseRows>(gate.dense, kDenseRows * warp, 0, piece);
   multiply_rows<kDenseRows>(gate.dense, gate.x, gate.output, warp, n_warps, piece);
+}
+
+// A block to an entry.
+__global__ void __launch_bounds__(kThreads)
+    settle(const GateEntry* entries, ConstRowsView coordinates, ConstRowsView overlaps,
+           int64_t rank, RowVerdict* verdicts) {
+  __shared__ double shared[kWarps];
+  GateEntry entry = entries[blockIdx.x];
+  if (!entry.settled)
+    entry.rest +=
+        overlap(overlaps, coordinates.data + 2 * blockIdx.x * coordinates.stride, rank, shared);
+  if (threadIdx.x == 0)
+    verdicts[blockIdx.x] = {
+        .residual = entry.passed_by ? -1.0f : missed_share(entry.all, entry.rest),
+        .kept = entry.fast ? 1 : 0};
 }
 
 // Leaves E beside its diagonal in `gram`.
@@ -302,7 +368,7 @@ __global__ void split_gram(RowsView gram, int64_t rank, float* diagonal, RowsVie
 }
 
 __global__ void squares_of(ConstRowsView x, int64_t n_rows, int64_t d, double* sum) {
-  __shared__ double shared[kRowWarps];
+  __shared__ double shared[kWarps];
   double own = 0;
   for (int64_t row = blockIdx.x; row < n_rows; row += gridDim.x)
     for (int64_t i = threadIdx.x; i < d; i += kThreads) {
@@ -323,8 +389,6 @@ RowWeights weights_of(const ConstTensor& matrix) {
 
 }  // namespace
 
-int64_t gate_parts(int64_t rank) { return ceil_div(rank, kDirections); }
-
 void split_deviation(Context& context, Tensor gram, float* diagonal, Tensor overlaps) {
   split_gram<<<static_cast<unsigned>(gram.rows()), kThreads, 0, context.stream()>>>(
       view_of(gram), gram.rows(), diagonal, view_of(overlaps));
@@ -335,6 +399,8 @@ void sum_squares(Context& context, ConstTensor x, double* sum) {
   squares_of<<<1, kThreads, 0, context.stream()>>>(view_of(x), x.rows(), x.row_elements(), sum);
   check_launch("squares_of");
 }
+
+int64_t gate_blocks(const Context& context) { return context.multiprocessors(); }
 
 void run_gate(Context& context, const GateRowArgs& args) {
   const GateRow gate{.vectors = weights_of(args.vectors),
@@ -347,23 +413,26 @@ void run_gate(Context& context, const GateRowArgs& args) {
                      .retry_tokens = args.retry_tokens,
                      .x = args.x.bytes(),
                      .state = args.state,
-                     .verdict = args.verdict,
+                     .entry = args.entry,
                      .step = args.step,
-                     .n_parts = static_cast<int32_t>(gate_parts(args.vectors.rows())),
                      .image = weights_of(args.image),
                      .dense = weights_of(args.dense),
                      .output = {.bias = args.bias,
                                 .activation = args.activation,
                                 .accumulate = args.accumulate,
                                 .out = view_of(args.out)}};
-  launch_early(context, "project_row", project_row, dim3(static_cast<unsigned>(gate.n_parts)),
-               kThreads, gate);
   const auto kernel = gate.image.depth <= kPieceDepth<8>   ? gated_row<8>
                       : gate.image.depth <= kPieceDepth<4> ? gated_row<4>
                                                            : gated_row<2>;
-  const int64_t blocks = std::min(1 + ceil_div(gate.dense.n_out, kDenseRows * kRowWarps),
-                                  int64_t{kRowBlocks} * context.multiprocessors());
-  launch_early(context, "gated_row", kernel, dim3(static_cast<unsigned>(blocks)), kThreads, gate);
+  launch_early(context, "gated_row", kernel, dim3(static_cast<unsigned>(gate_blocks(context))),
+               kThreads, gate);
+}
+
+void settle_residuals(Context& context, const SettleArgs& args) {
+  settle<<<static_cast<unsigned>(args.coordinates.rows()), kThreads, 0, context.stream()>>>(
+      args.entries, view_of(args.coordinates), view_of(args.overlaps), args.overlaps.rows(),
+      args.verdicts);
+  check_launch("settle");
 }
 
 }  // namespace sluice::cuda

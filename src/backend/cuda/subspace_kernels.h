@@ -16,15 +16,22 @@ struct GateState {
   int32_t slow_in_a_row, to_skip;
 };
 
-// What one kernel of a gate leaves to the next.
+// What a gate has written down of a row.
+struct GateEntry {
+  double all, rest;  // ||x||^2 and ||x - V c||^2
+  bool fast, passed_by;
+  bool settled;  // else `rest` lacks E beside its diagonal
+};
+
+// What the blocks of a gate tell each other.
 struct GateStep {
   float* products;         // (rank) V^T x
   std::byte* coordinates;  // (rank rounded up to eights) the same in bf16, zeros behind
-  double* norms;           // (gate_parts(rank)) parts of ||x||^2
-  int32_t* passes_by;
-  int32_t* way;
+  double* norms;           // (gate_blocks) parts of ||x||^2
+  int32_t* way;            // where it is open, the first block's word
+  uint32_t* arrived;       // how many blocks have written their part, of all rows so far
 };
-int64_t gate_parts(int64_t rank);
+int64_t gate_blocks(const Context& context);
 
 // The verdict on one row of bf16 and the product that follows from it. Rows of matrices and x are
 // aligned to 16 bytes.
@@ -37,7 +44,7 @@ struct GateRowArgs {
   double epsilon;
   int32_t slow_tokens, retry_tokens;
   GateState* state;
-  RowVerdict* verdict;  // of this row
+  GateEntry* entry;
   GateStep step;
   ConstTensor image, dense;  // (n_out, rank) and (n_out, n_in), columns padded
   ConstTensor x;             // (1, n_in)
@@ -47,6 +54,15 @@ struct GateRowArgs {
   Tensor out;  // (1, n_out)
 };
 void run_gate(Context& context, const GateRowArgs& args);
+
+// Entries as verdicts, with what they lack of E.
+struct SettleArgs {
+  const GateEntry* entries;  // (n)
+  ConstTensor coordinates;   // (n, rank rounded up)
+  ConstTensor overlaps;
+  RowVerdict* verdicts;  // (n)
+};
+void settle_residuals(Context& context, const SettleArgs& args);
 
 // gram (rank, rank) f32 = V^T V -> what GateRowArgs says of E; E beside its diagonal stays in gram.
 void split_deviation(Context& context, Tensor gram, float* diagonal, Tensor overlaps);
