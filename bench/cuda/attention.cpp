@@ -1,17 +1,22 @@
 // Times selection and attention on representatives against dense attention, on one device, at
 // planted redundancy: medians of device events, and beside each speed-up the ratio of operations.
 //
-//   sluice_cuda_attention_bench [most tokens [least tokens]]
+//   sluice_cuda_attention_bench [most tokens [least tokens [file]]]
+//
+// file: what sdpa.py wrote in the same session; the best dense attention is then the fastest of
+// PyTorch's and ours.
 
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <fstream>
 #include <functional>
 #include <string>
 
 #include "backend/cuda/accelerated.h"
 #include "backend/cuda/attend_dense.h"
 #include "backend/cuda/elements.h"
+#include "backend/cuda/linear.h"
 #include "plant.h"
 
 namespace {
@@ -20,25 +25,31 @@ using namespace sluice;
 using cuda::Context;
 
 constexpr int64_t kModel = 4096, kWindow = 128, kBlock = 128;
+constexpr int64_t kCacheBytes = int64_t{64} << 20;  // more than the second-level cache
 
 struct Timing {
-  double median, spread;  // ms; the middle half over the median
+  double median = 0, spread = 0;  // ms; the middle half over the median
 };
 
-Timing time_runs(Context& context, const std::function<void()>& run, int repeats = 11) {
+// Of run(turn). Short ones are timed many at once, so that starting them stays out of it.
+Timing time_runs(Context& context, const std::function<void(size_t)>& run) {
   cudaEvent_t begin = nullptr, end = nullptr;
   cuda::check(cudaEventCreate(&begin), "event");
   cuda::check(cudaEventCreate(&end), "event");
-  std::vector<double> times;
-  for (int turn = -3; turn < repeats; ++turn) {
+  size_t turn = 0;
+  const auto time_of = [&](int n) {
     cuda::check(cudaEventRecord(begin, context.stream()), "event");
-    run();
+    for (int i = 0; i < n; ++i) run(turn++);
     cuda::check(cudaEventRecord(end, context.stream()), "event");
     context.synchronize();
     float ms = 0;
     cuda::check(cudaEventElapsedTime(&ms, begin, end), "event");
-    if (turn >= 0) times.push_back(ms);
-  }
+    return double{ms} / n;
+  };
+  time_of(4);
+  const int at_once = time_of(4) < 1 ? 8 : 1;
+  std::vector<double> times;
+  for (int i = 0; i < 11; ++i) times.push_back(time_of(at_once));
   cudaEventDestroy(begin);
   cudaEventDestroy(end);
   std::sort(times.begin(), times.end());
@@ -71,103 +82,249 @@ double keys_flops(int64_t n_tokens, double n_reps) {
   return 4.0 * kModel * keys;
 }
 
-void run_case(const std::shared_ptr<Context>& context, int64_t n_tokens, int64_t head_dim,
-              double share) {
-  const int64_t n_heads = kModel / head_dim;
-  const Rows rows(context, n_tokens, kModel), qkv(context, n_tokens, 3 * kModel),
-      out(context, n_tokens, kModel);
-  const auto planted = static_cast<int64_t>(std::llround(share * static_cast<double>(n_tokens)));
-  const std::vector<uint8_t> inherited = bench::plant_rows(*context, rows.view, planted);
-  bench::fill_normal(*context, qkv.view, 3);
-  const auto scale = static_cast<float>(1 / std::sqrt(static_cast<double>(head_dim)));
-  const Tensor queries = qkv.heads(0, n_heads, head_dim);
-  const Tensor keys = qkv.heads(kModel, n_heads, head_dim);
-  const Tensor values = qkv.heads(2 * kModel, n_heads, head_dim);
-  const Tensor attended = out.heads(0, n_heads, head_dim);
+struct Case {
+  int64_t n_tokens, head_dim;
+  double share;  // of representatives
+  bench::Spread spread = bench::Spread::kEven;
+  int64_t n_heads() const { return kModel / head_dim; }
+  float scale() const { return static_cast<float>(1 / std::sqrt(static_cast<double>(head_dim))); }
+};
 
-  SelectorSpec spec;
-  spec.rule = SelectRule::kCascadeCover;
-  spec.taus = {bench::kPlantedTau};
-  spec.d_model = kModel;
-  spec.sinks = 4;
-  const auto selector = cuda::make_cuda_selector(context, spec);
-  const Timing select = time_runs(*context, [&] {
-    selector->reset();
-    selector->extend({.rows = rows.view, .residual = rows.view, .inherited = {inherited}});
-  });
-  const auto attention = cuda::make_cuda_keys_attention(
-      context, {.n_heads = n_heads,
-                .n_kv_heads = n_heads,
-                .head_dim = head_dim,
-                .dtype = DType::kBF16,
-                .scale = scale,
-                .causal = true,
-                .window = kWindow,
-                .block = kBlock,
-                .heads = std::vector<HeadKeys>(static_cast<size_t>(n_heads))});
-  const Timing far = time_runs(*context, [&] {
-    attention->reset();
-    attention->attend(
-        {.queries = queries, .keys = keys, .values = values, .sets = *selector, .out = attended});
-  });
-  // A token that follows. The border stays where it is, so the sets need not go on.
-  const Timing step = time_runs(*context, [&] {
-    attention->attend({.queries = queries.rows_from(0, 1),
-                       .keys = keys.rows_from(0, 1),
-                       .values = values.rows_from(0, 1),
-                       .sets = *selector,
-                       .out = attended.rows_from(0, 1)});
-  });
-  const Rows cache(context, 2 * n_tokens, kModel);
-  const auto cached = [&](int64_t first) {
-    return Tensor(cache.view.row<BFloat16>(first), DType::kBF16, {1, n_heads, n_tokens, head_dim},
-                  Device::kCuda);
+// What the runs of one shape read and write: several sets of it, by turns, where one would stay in
+// the second-level cache, and so that no run waits for the one before.
+struct Inputs {
+  struct Set {
+    Rows rows, qkv, out;
+    cuda::DeviceArray<float> residual_memory;
+    Tensor residual;
+    std::vector<uint8_t> inherited;
+    std::unique_ptr<Selector> selector;
+    std::unique_ptr<KeysAttention> keys;
   };
-  const KvView kv{cached(0), cached(n_tokens)};
-  const Timing dense = time_runs(*context, [&] {
-    cuda::store_kv(
-        *context,
-        {.keys = keys, .values = values, .n_tokens = n_tokens, .first_position = 0, .cache = kv});
-    cuda::attend_dense(*context, {.queries = queries,
-                                  .cache = kv,
-                                  .n_tokens = n_tokens,
-                                  .first_position = 0,
-                                  .causal = true,
-                                  .scale = scale,
-                                  .out = attended});
-  });
-  const TokenSet& set = selector->sets()[0];
-  const auto reps = cuda::make_cuda_reps_attention(context, {.n_heads = n_heads,
-                                                             .n_kv_heads = n_heads,
-                                                             .head_dim = head_dim,
-                                                             .dtype = DType::kBF16,
-                                                             .scale = scale});
-  const int64_t n_rows = set.n_clusters;
-  const Timing copy = time_runs(*context, [&] {
-    reps->reset();
-    reps->attend({.queries = queries.rows_from(0, n_rows),
-                  .keys = keys.rows_from(0, n_rows),
-                  .values = values.rows_from(0, n_rows),
-                  .set = &set,
-                  .first_token = 0,
-                  .out = attended.rows_from(0, n_rows)});
-  });
 
-  const auto t = static_cast<double>(n_tokens), r = static_cast<double>(n_rows);
-  const double dense_flops = 2.0 * kModel * t * t, far_flops = keys_flops(n_tokens, r);
+  Inputs(const std::shared_ptr<Context>& device, const Case& of) : context(device), shape(of) {
+    const int64_t n = shape.n_tokens, set_bytes = n * kModel * 2 * 4;
+    const auto n_sets = std::clamp<int64_t>(1 + 2 * kCacheBytes / set_bytes, 3, 12);
+    const auto planted = std::llround(shape.share * static_cast<double>(n));
+    SelectorSpec spec;
+    spec.rule = SelectRule::kCascadeCover;
+    spec.taus = {bench::kPlantedTau};
+    spec.d_model = kModel;
+    spec.sinks = 4;
+    spec.outlier_ratio = 8;
+    const KeysSpec keys{.n_heads = shape.n_heads(),
+                        .n_kv_heads = shape.n_heads(),
+                        .head_dim = shape.head_dim,
+                        .dtype = DType::kBF16,
+                        .scale = shape.scale(),
+                        .causal = true,
+                        .window = kWindow,
+                        .block = kBlock,
+                        .heads = std::vector<HeadKeys>(static_cast<size_t>(shape.n_heads()))};
+    for (int64_t i = 0; i < n_sets; ++i) {
+      Set set{.rows = {context, n, kModel},
+              .qkv = {context, n, 3 * kModel},
+              .out = {context, n, kModel},
+              .residual_memory = {context, n * kModel},
+              .residual = {},
+              .inherited = {},
+              .selector = cuda::make_cuda_selector(context, spec),
+              .keys = cuda::make_cuda_keys_attention(context, keys)};
+      set.inherited = bench::plant_rows(*context, set.rows.view, planted, shape.spread);
+      bench::fill_normal(*context, set.qkv.view, static_cast<uint32_t>(3 + i));
+      set.residual = Tensor(set.residual_memory.data(), DType::kF32, {n, kModel}, Device::kCuda);
+      cuda::convert(*context, set.rows.view, set.residual);
+      sets.push_back(std::move(set));
+    }
+  }
+
+  Set& at(size_t turn) { return sets[turn % sets.size()]; }
+  Tensor part(const Set& set, int64_t i) const {
+    return set.qkv.heads(i * kModel, shape.n_heads(), shape.head_dim);
+  }
+  Tensor out(const Set& set) const { return set.out.heads(0, shape.n_heads(), shape.head_dim); }
+
+  void select(size_t turn) {
+    Set& set = at(turn);
+    set.selector->reset();
+    set.selector->extend(
+        {.rows = set.rows.view, .residual = set.residual, .inherited = {set.inherited}});
+  }
+  void attend_keys(size_t turn) {
+    Set& set = at(turn);
+    set.keys->reset();
+    set.keys->attend({.queries = part(set, 0),
+                      .keys = part(set, 1),
+                      .values = part(set, 2),
+                      .sets = *set.selector,
+                      .out = out(set)});
+  }
+  // A token that follows. The border stays where it is, so the sets need not go on.
+  void step(size_t turn) {
+    Set& set = at(turn);
+    set.keys->attend({.queries = part(set, 0).rows_from(0, 1),
+                      .keys = part(set, 1).rows_from(0, 1),
+                      .values = part(set, 2).rows_from(0, 1),
+                      .sets = *set.selector,
+                      .out = out(set).rows_from(0, 1)});
+  }
+
+  std::shared_ptr<Context> context;
+  Case shape;
+  std::vector<Set> sets;
+};
+
+// Dense attention over a cache, and what storing keys and values in it takes.
+struct DenseTimes {
+  Timing attend, store;
+};
+DenseTimes time_dense(Inputs& in) {
+  const int64_t n = in.shape.n_tokens, n_heads = in.shape.n_heads(), d = in.shape.head_dim;
+  std::vector<Rows> caches;
+  for (size_t i = 0; i < in.sets.size(); ++i) caches.emplace_back(in.context, 2 * n, kModel);
+  const auto cache = [&](size_t turn) {
+    const Tensor& rows = caches[turn % caches.size()].view;
+    const auto of = [&](int64_t first) {
+      return Tensor(rows.row<BFloat16>(first), DType::kBF16, {1, n_heads, n, d}, Device::kCuda);
+    };
+    return KvView{of(0), of(n)};
+  };
+  DenseTimes times;
+  times.store = time_runs(*in.context, [&](size_t turn) {
+    const auto& set = in.at(turn);
+    cuda::store_kv(*in.context, {.keys = in.part(set, 1),
+                                 .values = in.part(set, 2),
+                                 .n_tokens = n,
+                                 .first_position = 0,
+                                 .cache = cache(turn)});
+  });
+  times.attend = time_runs(*in.context, [&](size_t turn) {
+    const auto& set = in.at(turn);
+    cuda::attend_dense(*in.context, {.queries = in.part(set, 0),
+                                     .cache = cache(turn),
+                                     .n_tokens = n,
+                                     .first_position = 0,
+                                     .causal = true,
+                                     .scale = in.shape.scale(),
+                                     .out = in.out(set)});
+  });
+  return times;
+}
+
+// Attention among representatives alone, and the projections of so many rows: q, k and v, and out.
+struct CopyTimes {
+  Timing attend, projections, all_projections;
+};
+CopyTimes time_copy(Inputs& in, const TokenSet& chosen) {
+  const int64_t n = in.shape.n_tokens, n_rows = chosen.n_clusters;
+  std::vector<std::unique_ptr<RepsAttention>> reps;
+  for (size_t i = 0; i < in.sets.size(); ++i)
+    reps.push_back(cuda::make_cuda_reps_attention(in.context, {.n_heads = in.shape.n_heads(),
+                                                               .n_kv_heads = in.shape.n_heads(),
+                                                               .head_dim = in.shape.head_dim,
+                                                               .dtype = DType::kBF16,
+                                                               .scale = in.shape.scale()}));
+  CopyTimes times;
+  times.attend = time_runs(*in.context, [&](size_t turn) {
+    const auto& set = in.at(turn);
+    RepsAttention& attention = *reps[turn % reps.size()];
+    attention.reset();
+    attention.attend({.queries = in.part(set, 0).rows_from(0, n_rows),
+                      .keys = in.part(set, 1).rows_from(0, n_rows),
+                      .values = in.part(set, 2).rows_from(0, n_rows),
+                      .set = &chosen,
+                      .first_token = 0,
+                      .out = in.out(set).rows_from(0, n_rows)});
+  });
+  cuda::Multiplier multiplier(in.context);
+  const cuda::DeviceBias none;
+  const cuda::DeviceMatrix qkv(in.context, DType::kBF16, 3 * kModel, kModel);
+  const cuda::DeviceMatrix out(in.context, DType::kBF16, kModel, kModel);
+  bench::fill_normal(*in.context, qkv.rows, 21);
+  bench::fill_normal(*in.context, out.rows, 22);
+  const auto project = [&](size_t turn, int64_t rows) {
+    const auto& set = in.at(turn);
+    multiplier.run(qkv, none,
+                   {.weights = nullptr,
+                    .x = set.rows.view.rows_from(0, rows),
+                    .out = set.qkv.view.rows_from(0, rows)});
+    multiplier.run(out, none,
+                   {.weights = nullptr,
+                    .x = set.rows.view.rows_from(0, rows),
+                    .out = set.out.view.rows_from(0, rows)});
+  };
+  times.projections = time_runs(*in.context, [&](size_t turn) { project(turn, n_rows); });
+  times.all_projections = time_runs(*in.context, [&](size_t turn) { project(turn, n); });
+  return times;
+}
+
+// The most memory in use since the last call, in MB.
+double peak_memory() {
+  cudaMemPool_t pool = nullptr;
+  cuda::check(cudaDeviceGetDefaultMemPool(&pool, 0), "memory pool");
+  uint64_t high = 0, zero = 0;
+  cuda::check(cudaMemPoolGetAttribute(pool, cudaMemPoolAttrUsedMemHigh, &high), "memory pool");
+  cuda::check(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrUsedMemHigh, &zero), "memory pool");
+  return static_cast<double>(high) * 1e-6;
+}
+
+// PyTorch's best, in ms; 0 where it is not known.
+double best_elsewhere(const std::string& file, const Case& shape) {
+  std::ifstream lines(file);
+  double best = 0, ms = 0;
+  int64_t n_tokens = 0, n_heads = 0, head_dim = 0;
+  std::string name;
+  while (lines >> n_tokens >> n_heads >> head_dim >> ms >> name)
+    if (n_tokens == shape.n_tokens && n_heads == shape.n_heads() && head_dim == shape.head_dim &&
+        (best == 0 || ms < best))
+      best = ms;
+  return best;
+}
+
+long long printed(int64_t n) { return static_cast<long long>(n); }
+
+void run_case(const std::shared_ptr<Context>& context, const Case& shape, const std::string& file) {
+  Inputs in(context, shape);
+  context->synchronize();
+  peak_memory();
+  const double before = peak_memory();  // what is in use now
+  const Timing select = time_runs(*context, [&](size_t turn) { in.select(turn); });
+  for (size_t i = 0; i < in.sets.size(); ++i) in.select(i);
+  const Timing far = time_runs(*context, [&](size_t turn) { in.attend_keys(turn); });
+  const double memory = peak_memory() - before;
+  for (size_t i = 0; i < in.sets.size(); ++i) in.attend_keys(i);
+  const CacheBytes cache = in.sets[0].keys->bytes();
+  const Timing step = time_runs(*context, [&](size_t turn) { in.step(turn); });
+  const DenseTimes dense = time_dense(in);
+  const TokenSet& set = in.sets[0].selector->sets()[0];
+  const CopyTimes copy = time_copy(in, set);
+
+  const auto t = static_cast<double>(shape.n_tokens), r = static_cast<double>(set.n_clusters);
+  const double elsewhere = best_elsewhere(file, shape), ours = dense.attend.median;
+  const double best = elsewhere > 0 ? std::min(elsewhere, ours) : ours;
+  const double dense_flops = 2.0 * kModel * t * t, far_flops = keys_flops(shape.n_tokens, r);
   const double select_flops = kModel * t * r, copy_flops = 2.0 * kModel * r * r;
-  const double multiplied = 2.0 * kModel * static_cast<double>(selector->products());
+  const double row_flops = 2.0 * 4 * kModel * kModel;  // of projecting one
+  const double multiplied = 2.0 * kModel * static_cast<double>(in.sets[0].selector->products());
   const auto rate = [](double flops, const Timing& timing) { return flops / timing.median * 1e-9; };
-  const double spread = std::max({dense.spread, select.spread, far.spread, copy.spread});
-  std::printf(
-      "| %5lld | %2lld x %3lld | %.3f | %8.3f (%3.0f) | %8.3f (%3.0f) | %8.3f (%3.0f) | %8.3f "
-      "(%3.0f) | %5.2f [%5.2f] | %5.2f [%5.2f] | %6.1f | %.2f |\n",
-      static_cast<long long>(n_tokens), static_cast<long long>(n_heads),
-      static_cast<long long>(head_dim), r / t, dense.median, rate(dense_flops, dense),
-      select.median, rate(multiplied, select), far.median, rate(far_flops, far), copy.median,
-      rate(copy_flops, copy), dense.median / (select.median + far.median),
-      dense_flops / (select_flops + far_flops), dense.median / far.median, dense_flops / far_flops,
-      1e3 * step.median, spread);
+  const double validated = select.median + far.median;
+  const double with_all = best + dense.store.median + copy.all_projections.median;
+  const double with_few = select.median + copy.attend.median + copy.projections.median;
+  std::printf("| %5lld | %2lld x %3lld | %.3f%s | %7.3f | %7.3f (%3.0f) | %6.3f ",
+              printed(shape.n_tokens), printed(shape.n_heads()), printed(shape.head_dim), r / t,
+              shape.spread == bench::Spread::kSkewed ? " skewed" : "", elsewhere, ours,
+              rate(dense_flops, dense.attend), dense.store.median);
+  std::printf("| %7.3f (%3.0f, %3.0f) | %7.3f (%3.0f) | %5.2f [%5.2f] | %5.2f [%5.2f] ",
+              select.median, rate(multiplied, select), rate(select_flops, select), far.median,
+              rate(far_flops, far), best / validated, dense_flops / (select_flops + far_flops),
+              best / far.median, dense_flops / far_flops);
+  std::printf("| %7.3f (%3.0f) | %7.3f | %7.3f | %5.2f [%5.2f] ", copy.attend.median,
+              rate(copy_flops, copy.attend), copy.projections.median, copy.all_projections.median,
+              with_all / with_few,
+              (dense_flops + row_flops * t) / (select_flops + copy_flops + row_flops * r));
+  std::printf("| %6.1f | %6.0f | %5.0f of %5.0f | %.2f |\n", 1e3 * step.median, memory,
+              static_cast<double>(cache.exact + cache.clusters) * 1e-6, 4.0 * kModel * t * 1e-6,
+              std::max({dense.attend.spread, select.spread, far.spread, copy.attend.spread}));
   std::fflush(stdout);
 }
 
@@ -177,18 +334,27 @@ int main(int argc, char** argv) {
   try {
     const int64_t most = argc > 1 ? std::stoll(argv[1]) : 32768;
     const int64_t least = argc > 2 ? std::stoll(argv[2]) : 0;
+    const std::string file = argc > 3 ? argv[3] : "";
     const auto context = std::make_shared<Context>(0);
-    std::printf("%s\n\nms (TFLOP/s); speed-ups [ratio of operations]; a decoding step in us\n\n",
-                context->description().c_str());
     std::printf(
-        "| T | heads | r/T | dense | select | keys | reps | keys, validated | keys, reused | step "
-        "| "
-        "spread |\n| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n");
+        "%s\n\nms (TFLOP/s); a step of decoding in us; MB. Rates of select: of products done, and "
+        "of T r d.\nSpeed-ups against the best dense attention, in brackets the ratio of "
+        "operations; copy: with projections on both sides, and the cache's store on the dense "
+        "one.\n\n",
+        context->description().c_str());
+    std::printf(
+        "| T | heads | r/T | PyTorch | dense | store | select | keys | keys, validated | keys, "
+        "reused | reps | project r | project T | copy | step | memory of passes | cache | spread "
+        "|\n");
+    for (int column = 0; column < 18; ++column) std::printf("| --- ");
+    std::printf("|\n");
     for (const int64_t head_dim : {128, 256})
-      for (const int64_t n_tokens : {512, 2048, 8192, 32768})
+      for (const int64_t n : {512, 2048, 8192, 32768})
         for (const double share : {0.25, 0.1})
-          if (least <= n_tokens && n_tokens <= most) run_case(context, n_tokens, head_dim, share);
-  } catch (const Error& error) {
+          if (least <= n && n <= most) run_case(context, {n, head_dim, share}, file);
+    for (const int64_t n : {8192, 32768})
+      if (least <= n && n <= most) run_case(context, {n, 128, 0.25, bench::Spread::kSkewed}, file);
+  } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 1;
   }

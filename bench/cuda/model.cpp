@@ -1,20 +1,25 @@
-// Whole models at their true shapes with random weights on a CUDA device, bf16: prefill in pieces
-// and whole, decoding, and what of the arithmetic and of the memory's speed that is.
+// Whole models at their true shapes with random weights on a CUDA device, bf16: prefill and
+// decoding, what of the arithmetic and of the memory's speed that is, and the memory it takes; then
+// decoding by gates of rank 256 that are all open.
 //
 //   sluice_cuda_model_bench [gptj-6b|opt-6.7b]…    without a name: all
 
 #include "model/model.h"
 
+#include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "eval/timing.h"
 #include "io/config.h"
+#include "model/linear_work.h"
 #include "model/synthetic.h"
 
 namespace {
@@ -62,6 +67,21 @@ std::vector<int32_t> random_tokens(int64_t vocab, int64_t n) {
   return tokens;
 }
 
+// GB of device memory: what was in use at most since the last call, and what is held for it.
+struct DeviceMemory {
+  double used, held;
+};
+DeviceMemory device_memory() {
+  cudaMemPool_t pool = nullptr;
+  uint64_t used = 0, held = 0, none = 0;
+  if (cudaDeviceGetDefaultMemPool(&pool, 0) != cudaSuccess ||
+      cudaMemPoolGetAttribute(pool, cudaMemPoolAttrUsedMemHigh, &used) != cudaSuccess ||
+      cudaMemPoolGetAttribute(pool, cudaMemPoolAttrReservedMemCurrent, &held) != cudaSuccess ||
+      cudaMemPoolSetAttribute(pool, cudaMemPoolAttrUsedMemHigh, &none) != cudaSuccess)
+    throw Error("CUDA: asking for the memory in use");
+  return {1e-9 * static_cast<double>(used), 1e-9 * static_cast<double>(held)};
+}
+
 double middle_ms(int repeats, Backend& backend, const std::function<void()>& work) {
   std::vector<double> times;
   for (int i = -1; i < repeats; ++i) {
@@ -73,6 +93,60 @@ double middle_ms(int repeats, Backend& backend, const std::function<void()>& wor
     if (i >= 0) times.push_back(ms);
   }
   return median(times);
+}
+
+// A token's time by gates that let every row pass: the directions are a Hadamard matrix's, and an
+// epsilon of 1 asks nothing of the rows.
+void bench_gates(Model& model, int64_t n) {
+  constexpr int64_t kRank = 256;
+  const ModelSpec& spec = model.spec();
+  Bases bases;
+  LinearPlan plan;
+  plan.layers.resize(static_cast<size_t>(spec.n_layers));
+  for (int64_t layer = 0; layer < spec.n_layers; ++layer)
+    for (const BasisInput input : kLinearInputs) {
+      plan.layers[static_cast<size_t>(layer)].of(input) = {
+          .kind = LinearKind::kGsi, .rank = kRank, .epsilon = 1, .adaptive = 0};
+      const auto d = static_cast<uint64_t>(spec.row_widths().of(input));
+      Basis basis{.layer = layer,
+                  .input = input,
+                  .d = static_cast<int64_t>(d),
+                  .rank = kRank,
+                  .vectors = {},
+                  .spectrum = {}};
+      const auto size = 1 / std::sqrt(static_cast<float>(d));
+      for (uint64_t j = 0; j < kRank; ++j)
+        for (uint64_t i = 0; i < d; ++i)
+          basis.vectors.push_back(std::popcount(i & j) % 2 == 0 ? size : -size);
+      bases.list.push_back(std::move(basis));
+    }
+  model.prepare_linear(plan, &bases);
+  const std::vector<int32_t> tokens = random_tokens(spec.vocab, n);
+  const Buffer scores = host_buffer(DType::kF32, {1, spec.vocab});
+  KvCache cache = model.make_cache(1, n + kDecodeTokens, {}, plan);
+  std::vector<double> times, asking;
+  LinearWork work;
+  for (int turn = 0; turn < 4; ++turn) {
+    cache.truncate(0);
+    model.forward(tokens, cache);
+    model.backend().wait();
+    double asked = 0;
+    times.push_back(time_ms([&] {
+      for (int64_t i = 0; i < kDecodeTokens; ++i) {
+        ConstTensor hidden;
+        asked += time_ms([&] { hidden = model.forward({tokens.data(), 1}, cache); });
+        model.logits(hidden, scores.view());
+      }
+    }));
+    asking.push_back(asked);
+    work.add(cache, spec);
+  }
+  constexpr auto kTokens = static_cast<double>(kDecodeTokens);
+  fmt::print(
+      "{:>6} tokens, by gates of rank {}: decode {:.2f} ms a token, asked for in {:.2f} ms; "
+      "{:.0f}% fast, {:.1f}% of the weights read\n",
+      n, kRank, median(times) / kTokens, median(asking) / kTokens,
+      100 * work.fast_path_fraction().value_or(0), 100 * work.weight_bytes_fraction());
 }
 
 void bench(const Sample& shape) {
@@ -101,19 +175,27 @@ void bench(const Sample& shape) {
     const double flops =
         2 * static_cast<double>(n) * (weights / 2 - head) +
         4 * pairs * static_cast<double>(spec.n_layers * spec.n_heads * spec.head_dim);
+    double asked = 0;  // ms that the host took to ask for the tokens
     const double decode = middle_ms(3, backend, [&] {
       cache.truncate(n);
-      for (int64_t i = 0; i < kDecodeTokens; ++i)
-        model.logits(model.forward({tokens.data(), 1}, cache), scores.view());
+      asked = 0;
+      for (int64_t i = 0; i < kDecodeTokens; ++i) {
+        ConstTensor hidden;
+        asked += time_ms([&] { hidden = model.forward({tokens.data(), 1}, cache); });
+        model.logits(hidden, scores.view());
+      }
     });
     const double step = decode / static_cast<double>(kDecodeTokens);
     const double bytes = weights + static_cast<double>(KvCache::bytes_needed(
                                        spec, DType::kBF16, 1, n + kDecodeTokens / 2));
+    const DeviceMemory memory = device_memory();
     fmt::print(
         "{:>6} tokens: prefill {:>8.1f} ms, {:>6.1f} TFLOP/s; decode {:>6.2f} ms a token, "
-        "{:.2f} TB/s\n",
-        n, prefill, flops / prefill * 1e-9, step, bytes / step * 1e-9);
+        "{:.2f} TB/s, asked for in {:.2f} ms; {:.2f} GB in use, {:.2f} held\n",
+        n, prefill, flops / prefill * 1e-9, step, bytes / step * 1e-9,
+        asked / static_cast<double>(kDecodeTokens), memory.used, memory.held);
   }
+  bench_gates(model, kLengths[0]);
 }
 
 }  // namespace

@@ -50,7 +50,8 @@ void fill(cuda::Context& context, const Tensor& rows, const std::vector<int32_t>
 
 }  // namespace
 
-std::vector<uint8_t> plant_rows(cuda::Context& context, const Tensor& rows, int64_t n_reps) {
+std::vector<uint8_t> plant_rows(cuda::Context& context, const Tensor& rows, int64_t n_reps,
+                                Spread spread) {
   constexpr double kUnlike = 0.025;
   std::mt19937 random(11);
   std::uniform_real_distribution<float> noise_of(0.1f, 0.86f);
@@ -60,12 +61,17 @@ std::vector<uint8_t> plant_rows(cuda::Context& context, const Tensor& rows, int6
   std::vector<int32_t> centres, centre;
   std::vector<float> noise;
   std::vector<uint8_t> inherited;
+  const auto any_centre = [&] {
+    const double u = uniform(random);
+    const double place = spread == Spread::kEven ? u : u * u * u * u;
+    return centres[static_cast<size_t>(place * static_cast<double>(centres.size()))];
+  };
   for (int64_t t = 0; t < n; ++t) {
     const bool is_new = t == 0 || t * n_reps / n > (t - 1) * n_reps / n;
     const double unlike = is_new ? kUnlike : kUnlike * share / (1 - share);
     inherited.push_back(is_new != (uniform(random) < unlike) ? 1 : 0);
     if (is_new) centres.push_back(static_cast<int32_t>(t));
-    centre.push_back(is_new ? static_cast<int32_t>(t) : centres[random() % centres.size()]);
+    centre.push_back(is_new ? static_cast<int32_t>(t) : any_centre());
     noise.push_back(is_new ? 0 : noise_of(random));
   }
   fill(context, rows, centre, noise, 1);

@@ -12,10 +12,15 @@ namespace sluice::bench {
 
 constexpr double kPlantedTau = 0.5;
 
+// Which representative a token goes to: any earlier one, or mostly the first few, as the spaces and
+// line breaks of a text do.
+enum class Spread { kEven, kSkewed };
+
 // Fills rows (n_tokens, d) bf16: n_reps representatives at even distances, every other token around
-// a random earlier one, at cosines from 0.995 down to 0.76. Returns the set that a layer before
-// might have had: a fortieth of the representatives is missing, as many others stand in it.
-std::vector<uint8_t> plant_rows(cuda::Context& context, const Tensor& rows, int64_t n_reps);
+// an earlier one, at cosines from 0.995 down to 0.76. Returns the set that a layer before might
+// have had: a fortieth of the representatives is missing, as many others stand in it.
+std::vector<uint8_t> plant_rows(cuda::Context& context, const Tensor& rows, int64_t n_reps,
+                                Spread spread);
 void fill_normal(cuda::Context& context, const Tensor& rows, uint32_t seed);
 
 }  // namespace sluice::bench

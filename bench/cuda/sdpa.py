@@ -1,8 +1,16 @@
-"""Times PyTorch's attention on the shapes of dense.cpp, one backend after another."""
+"""Times PyTorch's attention on the shapes of dense.cpp and attention.cpp, one backend after another.
+
+    sdpa.py [FILE]     FILE: where to write the times for attention.cpp to read
+"""
+
+import sys
 
 import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
+
+HEADS = ((32, 32, 128), (16, 16, 256), (32, 8, 128), (32, 32, 64), (32, 32, 80), (32, 32, 96))
+BACKENDS = (("flash", SDPBackend.FLASH_ATTENTION), ("cudnn", SDPBackend.CUDNN_ATTENTION))
 
 
 def milliseconds(run, repeats):
@@ -22,29 +30,42 @@ def milliseconds(run, repeats):
     return sorted(time_of(at_once) for _ in range(repeats))[repeats // 2]
 
 
+def time_shape(n, n_heads, n_kv_heads, head_dim, causal):
+    """Yields (backend, milliseconds or the reason why there are none)."""
+    q, k, v = (torch.randn(1, heads, n, head_dim, device="cuda", dtype=torch.bfloat16)
+               for heads in (n_heads, n_kv_heads, n_kv_heads))
+    for name, backend in BACKENDS:
+        try:
+            with sdpa_kernel(backend):
+                yield name, milliseconds(
+                    lambda: F.scaled_dot_product_attention(q, k, v, is_causal=causal,
+                                                           enable_gqa=n_heads != n_kv_heads),
+                    7 if n >= 32768 else 25)
+        except RuntimeError as error:
+            yield name, str(error)[:60]
+
+
 def main():
+    lines = []
     print(torch.cuda.get_device_name(0), "torch", torch.__version__, "cudnn",
           torch.backends.cudnn.version())
     print(f"{'tokens':>6} {'heads':>5} {'dim':>4} {'backend':<8} {'':<8} {'us':>10} {'TFLOP/s':>8}")
-    for n_heads, head_dim in ((32, 128), (16, 256), (32, 64), (32, 80)):
-        for n in (2048, 8192, 32768):
-            q, k, v = (torch.randn(1, n_heads, n, head_dim, device="cuda", dtype=torch.bfloat16)
-                       for _ in range(3))
+    for n_heads, n_kv_heads, head_dim in HEADS:
+        for n in (512, 2048, 8192, 32768):
             for causal in (True, False):
-                for name, backend in (("flash", SDPBackend.FLASH_ATTENTION),
-                                      ("cudnn", SDPBackend.CUDNN_ATTENTION)):
-                    try:
-                        with sdpa_kernel(backend):
-                            time = milliseconds(
-                                lambda: F.scaled_dot_product_attention(q, k, v, is_causal=causal),
-                                7 if n >= 32768 else 25)
-                    except RuntimeError as error:
-                        print(f"{n:>6} {n_heads:>5} {head_dim:>4} {name:<8} {str(error)[:60]}")
+                for name, time in time_shape(n, n_heads, n_kv_heads, head_dim, causal):
+                    start = f"{n:>6} {n_heads:>2}/{n_kv_heads:<2} {head_dim:>4} {name:<8} "
+                    if isinstance(time, str):
+                        print(start + time)
                         continue
                     flops = 4 * n * n * n_heads * head_dim * (0.5 if causal else 1)
-                    print(f"{n:>6} {n_heads:>5} {head_dim:>4} {name:<8} "
-                          f"{'causal' if causal else 'all keys':<8} {1e3 * time:>10.1f} "
-                          f"{flops / time * 1e-9:>8.1f}")
+                    print(start + f"{'causal' if causal else 'all keys':<8} {1e3 * time:>10.1f} "
+                          f"{flops / time * 1e-9:>8.1f}", flush=True)
+                    if causal and n_heads == n_kv_heads:
+                        lines.append(f"{n} {n_heads} {head_dim} {time:.6f} {name}\n")
+    if len(sys.argv) > 1:
+        with open(sys.argv[1], "w", encoding="utf-8") as file:
+            file.writelines(lines)
 
 
 main()

@@ -78,7 +78,8 @@ void run_case(const std::shared_ptr<Context>& context, int64_t n_tokens, double 
                               static_cast<size_t>(residual.memory.size()), context->stream()),
               "residual");
   const auto planted = static_cast<int64_t>(std::llround(share * static_cast<double>(n_tokens)));
-  const std::vector<uint8_t> flags = bench::plant_rows(*context, rows.view, planted);
+  const std::vector<uint8_t> flags =
+      bench::plant_rows(*context, rows.view, planted, bench::Spread::kEven);
   SelectorSpec spec;
   spec.taus = {bench::kPlantedTau};
   spec.d_model = kModel;

@@ -76,6 +76,9 @@ struct AttendKeysArgs {
   // not causal.
   SetsOf sets;
   Tensor out;  // (n_tokens, n_heads, head_dim)
+  // (n_tokens, n_heads) f32, or nothing: the log of the sum of exp of a query's scores, with which
+  // its answer can be joined to one over other keys.
+  Tensor log_sums = {};
 };
 
 // What a compressed cache weighs: its contents, not the room they may grow into.

@@ -96,6 +96,43 @@ struct LinearColumnsArgs {
   Tensor out;               // (n_rows, n_out) f32 or compute dtype
 };
 
+// What a gate that decides on a device wrote down of a row.
+struct RowVerdict {
+  float residual;  // gsi: the share that the coordinates miss; -1 for a row that passed by
+  int32_t kept;    // gsi: 1 by the image, 0 by the whole matrix; graded: how many elements
+};
+
+// Rows go by the image of a basis where that misses no more than epsilon of them, and pass by the
+// gate for a while after many that did not; or, where columns are given, by those of the elements
+// that grade() keeps.
+struct GateSpec {
+  const LinearWeights* dense = nullptr;
+  double epsilon = 0;
+  const SubspaceBasis* basis = nullptr;       // gsi
+  const LinearWeights* image = nullptr;       // in that basis
+  int32_t slow_tokens = 0, retry_tokens = 0;  // of Bypass, src/layer/bypass.h
+  int64_t n_sequences = 1;
+  const ColumnWeights* columns = nullptr;  // graded
+  double most_kept = 1;                    // share from which on a row is multiplied as it is
+};
+
+// A gate that decides where its rows are, so that the host need not wait for any verdict. It is for
+// one or a few rows at a time: each is a product of its own. Verdicts are those of project() and
+// grade(), give or take 1e-5 of a residual. The residuals of rows that are further from epsilon
+// serve statistics: their squares are right to 1e-4 of ||x||^2.
+class RowGate {
+ public:
+  virtual ~RowGate() = default;
+  static constexpr int64_t kRoom = 512;  // verdicts that are kept until they are taken
+  // Where a sequence stands.
+  virtual void set(int64_t sequence, int64_t slow_in_a_row, int64_t to_skip) = 0;
+  // The next tokens of a sequence; args.weights is not used.
+  virtual void run(const LinearArgs& args, int64_t sequence) = 0;
+  // All since the last call, in the order of run(); waits for them.
+  virtual std::vector<RowVerdict> take() = 0;
+  virtual void forget() = 0;  // the same without a look at them
+};
+
 struct RotaryArgs {
   RotaryStyle style;
   ConstTensor cosine;      // (n_positions, rotary_dim / 2) f32
@@ -141,6 +178,14 @@ struct GateArgs {
   Tensor out;           // (n_rows, d_inner)
 };
 
+// Operations that were recorded once, to be done again at other positions.
+class Recording {
+ public:
+  virtual ~Recording() = default;
+  virtual bool valid() const = 0;  // memory of the backend's own that it works on has not moved
+  virtual void replay(int64_t first_position) = 0;
+};
+
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -155,6 +200,10 @@ class Backend {
   // Until all that was asked for is done. A device may still be at work when an operation returns;
   // only whoever reads a clock needs to know.
   virtual void wait() {}
+  // Records what `work` asks for, which is not done: operations of one token to a sequence, on
+  // tensors that stay where they are, which were done so before; every first_position among them is
+  // that of the replay. nullptr where a backend cannot, or has nothing to gain.
+  virtual std::unique_ptr<Recording> record(const std::function<void()>&) { return nullptr; }
   virtual std::unique_ptr<LinearWeights> pack_linear(MatrixSource source) = 0;
   virtual std::unique_ptr<ColumnWeights> pack_columns(MatrixSource source) = 0;
   virtual std::unique_ptr<Table> make_table(MatrixSource source) = 0;
@@ -165,6 +214,8 @@ class Backend {
   // coordinates; V as the basis keeps it.
   virtual std::unique_ptr<LinearWeights> pack_image(const MatrixSource& source,
                                                     const SubspaceBasis& basis) = 0;
+  // nullptr where the host decides as fast.
+  virtual std::unique_ptr<RowGate> make_gate(const GateSpec&) { return nullptr; }
 
   virtual void embed(const EmbedArgs& args) = 0;
   virtual void norm(const NormArgs& args) = 0;

@@ -150,6 +150,10 @@ void run_analyze_plan(const AnalyzePlanRequest& asked) {
                                    plan_sets_table(profile, file.plan.attention)})
       if (!table.empty())
         fmt::print("\n{}", request.format == "csv" ? table.csv() : table.markdown());
+  if (!file.plan.linear.all_dense())
+    fmt::print(stderr,
+               "sluice: the plan's gated matrices are not looked at here: sluice inspect lists "
+               "them, sluice eval --plan measures what they lose\n");
 }
 
 }  // namespace sluice::cli

@@ -138,15 +138,14 @@ void run_tune(TuneFlags& flags) {
                               {"text", sha256_of({flags.file})},
                               {"separator", flags.separator},
                               {"dtype", flags.dtype},
-                              {"device", flags.device},
-                              {"threads", threads()},
                               {"context", options.split.context},
                               {"n_calibration", options.split.n_calibration},
                               {"n_held_out", options.split.n_held_out},
                               {"seed", options.split.seed},
                               {"bases", bases ? sha256_of({flags.linear.bases}) : ""},
-                              {"version", SLUICE_VERSION},
-                              {"machine", device_text(model.backend())}};
+                              {"version", SLUICE_VERSION}};
+  options.machine =
+      fmt::format("{} on {}, {} threads", flags.device, device_text(model.backend()), threads());
   Measurements measurements(flags.measurements, key);
   TuneResult result;
   {

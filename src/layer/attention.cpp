@@ -19,16 +19,14 @@ Projections project(Backend& backend, const BlockShape& shape, const BlockWeight
   const Projections heads{
       heads_of(out, 0, shape.n_heads, d), heads_of(out, shape.n_heads * d, shape.n_kv_heads, d),
       heads_of(out, (shape.n_heads + shape.n_kv_heads) * d, shape.n_kv_heads, d)};
-  if (shape.rotary && x.rows() > 0) {
-    for (const Tensor& part : {heads.queries, heads.keys})
-      backend.rotate({.style = shape.rotary_style,
-                      .cosine = input.cosine,
-                      .sine = input.sine,
-                      .n_tokens = input.n_tokens,
-                      .first_position = input.first_position,
-                      .positions = positions,
-                      .x = part});
-  }
+  if (shape.rotary && x.rows() > 0)  // queries and keys lie side by side
+    backend.rotate({.style = shape.rotary_style,
+                    .cosine = input.cosine,
+                    .sine = input.sine,
+                    .n_tokens = input.n_tokens,
+                    .first_position = input.first_position,
+                    .positions = positions,
+                    .x = heads_of(out, 0, shape.n_heads + shape.n_kv_heads, d)});
   return heads;
 }
 

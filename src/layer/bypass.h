@@ -21,6 +21,7 @@ class Bypass {
   static constexpr int64_t kSlowTokens = 64, kRetryTokens = 1024;
 
   int64_t to_skip() const { return to_skip_; }  // tokens that pass by before the next try
+  int64_t slow_in_a_row() const { return slow_in_a_row_; }
   // Tokens that may be tried at once, few of them in vain: after the last slow one that is allowed
   // the others pass by.
   int64_t to_try(int64_t most) const {

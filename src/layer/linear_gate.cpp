@@ -7,6 +7,8 @@ namespace {
 
 // Rows that are projected at once.
 constexpr int64_t kTryRows = 256;
+// Rows up to which a device decides by itself: each is a product of its own.
+constexpr int64_t kDeviceRows = 8;
 // A row that keeps more of its elements than this gains little, and is multiplied exactly.
 constexpr double kMostKept = 0.75;
 
@@ -43,13 +45,36 @@ LinearGate::LinearGate(Backend& backend, const LinearGroup& group, const GroupPl
   SLUICE_CHECK(plan.kind != LinearKind::kDense);
   SLUICE_CHECK(plan.kind == LinearKind::kGsi ? group.subspace(plan.rank) != nullptr
                                              : group.columns() != nullptr);
+  if (plan.kind == LinearKind::kGraded) {
+    device_ = backend.make_gate({.dense = &group.dense(),
+                                 .epsilon = plan.epsilon,
+                                 .columns = group.columns(),
+                                 .most_kept = kMostKept});
+  } else if (plan.adaptive == 0) {
+    const Subspace& subspace = *group.subspace(plan.rank);
+    device_ = backend.make_gate({.dense = &group.dense(),
+                                 .epsilon = plan.epsilon,
+                                 .basis = subspace.basis.get(),
+                                 .image = subspace.image.get(),
+                                 .slow_tokens = Bypass::kSlowTokens,
+                                 .retry_tokens = Bypass::kRetryTokens,
+                                 .n_sequences = n_batch});
+  }
   reset();
+}
+
+const LinearCounts& LinearGate::counts() const {
+  hear();
+  return counts_;
 }
 
 void LinearGate::reset() {
   counts_ = {};
+  unheard_.clear();
+  if (device_ != nullptr) device_->forget();
   for (Sequence& sequence : sequences_) {
     sequence.bypass = {};
+    sequence.on_device = false;
     if (plan_.adaptive > 0)
       sequence.adaptive = std::make_unique<AdaptiveBasis>(backend_, group_, plan_.rank,
                                                           plan_.adaptive, plan_.epsilon);
@@ -64,6 +89,8 @@ void LinearGate::run(const LinearArgs& args, int64_t sequence) {
   if (n_rows == 0) return;
   counts_.n_tokens += n_rows;
   counts_.dense_elements += static_cast<double>(n_rows) * static_cast<double>(group_.elements());
+  if (device_ != nullptr && n_rows <= kDeviceRows) return run_on_device(args, first, n_sequences);
+  hear();
   if (plan_.kind == LinearKind::kGraded) return run_graded(args);
   if (plan_.adaptive == 0) return run_gsi(args, first, n_sequences);
   for (int64_t i = 0; i < n_sequences; ++i) {
@@ -78,6 +105,8 @@ void LinearGate::run_gsi(const LinearArgs& args, int64_t first, int64_t n_sequen
   const Subspace& subspace = *group_.subspace(plan_.rank);
   const InForce in_force{subspace.basis.get(), subspace.image.get()};
   const int64_t n_rows = args.x.rows(), n_tokens = n_rows / n_sequences;
+  for (int64_t i = 0; i < n_sequences; ++i)
+    sequences_[static_cast<size_t>(first + i)].on_device = false;
   const Tensor coordinates = scratch_->get(backend_, LinearScratch::kCoordinates,
                                            backend_.compute_dtype(), n_rows, plan_.rank);
   scratch_->ways.resize(static_cast<size_t>(n_rows));
@@ -86,6 +115,46 @@ void LinearGate::run_gsi(const LinearArgs& args, int64_t first, int64_t n_sequen
            args.x.rows_from(i * n_tokens, n_tokens), coordinates.rows_from(i * n_tokens, n_tokens),
            i * n_tokens);
   multiply(args, in_force, coordinates);
+}
+
+void LinearGate::run_on_device(const LinearArgs& args, int64_t first, int64_t n_sequences) {
+  const int64_t n_rows = args.x.rows(), n_tokens = n_rows / n_sequences;
+  if (std::ssize(unheard_) + n_rows > RowGate::kRoom) hear();
+  for (int64_t i = 0; i < n_sequences; ++i) {
+    const int64_t index = first + i;
+    Sequence& sequence = sequences_[static_cast<size_t>(index)];
+    if (!sequence.on_device)
+      device_->set(index, sequence.bypass.slow_in_a_row(), sequence.bypass.to_skip());
+    sequence.on_device = true;
+    LinearArgs part = args;
+    part.x = args.x.rows_from(i * n_tokens, n_tokens);
+    part.out = args.out.rows_from(i * n_tokens, n_tokens);
+    device_->run(part, index);
+    unheard_.insert(unheard_.end(), static_cast<size_t>(n_tokens), index);
+  }
+}
+
+void LinearGate::hear() const {
+  if (unheard_.empty()) return;
+  const std::vector<RowVerdict> verdicts = device_->take();
+  SLUICE_CHECK(verdicts.size() == unheard_.size());
+  for (size_t i = 0; i < verdicts.size(); ++i) {
+    if (plan_.kind == LinearKind::kGraded) {
+      count_kept(verdicts[i].kept);
+      continue;
+    }
+    Bypass& bypass = sequences_[static_cast<size_t>(unheard_[i])].bypass;
+    if (verdicts[i].residual < 0) {
+      bypass.skip(1);
+      count(TokenWay::kBypassed, plan_.rank);
+      continue;
+    }
+    const bool fast = verdicts[i].kept != 0;
+    bypass.decide(fast);
+    counts_.residuals.add(verdicts[i].residual);
+    count(fast ? TokenWay::kFast : TokenWay::kSlow, plan_.rank);
+  }
+  unheard_.clear();
 }
 
 void LinearGate::run_adaptive(const LinearArgs& args, Sequence& sequence) {
@@ -116,13 +185,18 @@ void LinearGate::run_adaptive(const LinearArgs& args, Sequence& sequence) {
   }
 }
 
-void LinearGate::count(TokenWay way, int64_t rank) {
+void LinearGate::count(TokenWay way, int64_t rank) const {
   const auto k = static_cast<double>(rank), d = static_cast<double>(group_.dense().n_in());
   const auto n_out = static_cast<double>(group_.dense().n_out());
   if (way != TokenWay::kBypassed) counts_.elements += k * d;
   counts_.elements += way == TokenWay::kFast ? k * n_out : d * n_out;
   counts_.n_fast += way == TokenWay::kFast ? 1 : 0;
   counts_.n_bypassed += way == TokenWay::kBypassed ? 1 : 0;
+}
+
+void LinearGate::count_kept(int32_t kept) const {
+  counts_.n_kept += kept;
+  counts_.elements += static_cast<double>(kept) * static_cast<double>(group_.dense().n_out());
 }
 
 void LinearGate::decide(Sequence& sequence, const InForce& in_force, const ConstTensor& x,
@@ -220,10 +294,9 @@ void LinearGate::run_graded(const LinearArgs& args) {
       backend_.gather_rows(args.x, {&row, 1}, graded.rows_from(row, 1));
       kept[i] = static_cast<int32_t>(d);
     }
-    counts_.n_kept += kept[i];
+    count_kept(kept[i]);
     read += kept[i];
   }
-  counts_.elements += read * static_cast<double>(group_.dense().n_out());
   if (read <= group_.columns()->worth_share() * static_cast<double>(d))
     return backend_.linear_columns({.weights = group_.columns(),
                                     .x = graded,

@@ -56,13 +56,14 @@ class LinearGate {
   void run(const LinearArgs& args, int64_t sequence);
 
   const GroupPlan& plan() const { return plan_; }
-  const LinearCounts& counts() const { return counts_; }
+  const LinearCounts& counts() const;  // of all tokens; may wait for a device
   int64_t n_in() const { return group_.dense().n_in(); }
   void reset();  // sequences begin anew, and so do the counts
 
  private:
   struct Sequence {
     Bypass bypass;
+    bool on_device = false;  // the device knows where it stands
     std::unique_ptr<AdaptiveBasis> adaptive;
   };
   // A basis in force and its image.
@@ -72,20 +73,27 @@ class LinearGate {
   };
 
   void run_gsi(const LinearArgs& args, int64_t first, int64_t n_sequences);
+  void run_on_device(const LinearArgs& args, int64_t first, int64_t n_sequences);
+  // What the device has decided: moves the sequences on and counts it.
+  void hear() const;
   void run_adaptive(const LinearArgs& args, Sequence& sequence);
   void run_graded(const LinearArgs& args);
   // Projects rows that follow each other in a sequence and sets scratch's ways from `begin` on.
   void decide(Sequence& sequence, const InForce& in_force, const ConstTensor& x,
               const Tensor& coordinates, int64_t begin);
-  void count(TokenWay way, int64_t rank);
+  void count(TokenWay way, int64_t rank) const;
+  void count_kept(int32_t kept) const;
   void multiply(const LinearArgs& args, const InForce& in_force, const ConstTensor& coordinates);
 
   Backend& backend_;
   const LinearGroup& group_;
   GroupPlan plan_;
   std::shared_ptr<LinearScratch> scratch_;
-  std::vector<Sequence> sequences_;
-  LinearCounts counts_;
+  std::unique_ptr<RowGate> device_;  // or null
+  // Behind what the device has decided until hear().
+  mutable std::vector<Sequence> sequences_;
+  mutable LinearCounts counts_;
+  mutable std::vector<int64_t> unheard_;  // the sequences of the rows that it decides
 };
 
 // The gates of a layer by linear input; nullptr where it is dense.

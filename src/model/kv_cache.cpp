@@ -1,13 +1,20 @@
 #include "model/kv_cache.h"
 
 #include <algorithm>
+#include <atomic>
 
 namespace sluice {
+namespace {
+
+std::atomic<uint64_t> n_caches = 0;
+
+}  // namespace
 
 KvCache::KvCache(const ModelSpec& spec, Backend& backend, int64_t n_batch, int64_t capacity,
                  AttentionPlan plan, std::vector<LinearGates> gates,
                  const std::vector<std::shared_ptr<const SelectionBasis>>& bases)
-    : plan_(std::move(plan)),
+    : id_(++n_caches),
+      plan_(std::move(plan)),
       n_batch_(n_batch),
       capacity_(capacity),
       dense_token_bytes_(bytes_needed(spec, backend.compute_dtype(), n_batch, 1) / spec.n_layers),
@@ -47,7 +54,7 @@ void KvCache::advance(int64_t n_tokens) {
 
 void KvCache::truncate(int64_t length) {
   SLUICE_CHECK(length >= 0 && length <= length_);
-  SLUICE_CHECK(length == 0 || length == length_ || (plan_.all_dense() && gates_.empty()));
+  SLUICE_CHECK(length == 0 || length == length_ || all_dense());
   if (length == 0) {
     for (Layer& layer : layers_)
       if (layer.accelerated != nullptr) layer.accelerated->reset();

@@ -33,6 +33,7 @@ class KvCache {
           AttentionPlan plan = {}, std::vector<LinearGates> gates = {},
           const std::vector<std::shared_ptr<const SelectionBasis>>& bases = {});
 
+  uint64_t id() const { return id_; }  // no other cache has it
   int64_t n_batch() const { return n_batch_; }
   int64_t capacity() const { return capacity_; }
   int64_t length() const { return length_; }  // positions filled, the same in every sequence
@@ -40,6 +41,7 @@ class KvCache {
   // Forgets positions from `length` on. Compressed layers and gates can only forget everything.
   void truncate(int64_t length);
   const AttentionPlan& plan() const { return plan_; }
+  bool all_dense() const { return plan_.all_dense() && gates_.empty(); }
   // Whether the plan has a mode that must see a sequence whole, in one pass.
   bool needs_whole_sequence() const;
 
@@ -71,6 +73,7 @@ class KvCache {
     std::unique_ptr<LayerAttention> accelerated;
   };
 
+  uint64_t id_;
   AttentionPlan plan_;
   int64_t n_batch_, capacity_, length_ = 0;
   int64_t dense_token_bytes_;  // of one position in one layer, all sequences

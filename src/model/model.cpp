@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "core/error.h"
 #include "model/shapes.h"
@@ -191,14 +192,44 @@ ConstTensor Model::forward_from(int64_t first_layer, ConstTensor residual, KvCac
 }
 
 ConstTensor Model::run_layers(int64_t first_layer, int64_t n_rows, KvCache& cache) {
-  const int64_t n_tokens = n_rows / cache.n_batch(), first = cache.length();
-  if (spec_.position == PositionKind::kRotary) reach(first + n_tokens);
+  const int64_t n_tokens = n_rows / cache.n_batch();
+  if (spec_.position == PositionKind::kRotary) reach(cache.length() + n_tokens);
+  const Tensor hidden = grown(*backend_, hidden_, backend_->compute_dtype(), n_rows, spec_.d_model);
+  const bool whole = first_layer == 0 && n_tokens == 1 && cache.all_dense();
+  if (whole && !observer_ && !linear_observer_ && !cache.waits_to_time())
+    run_step(hidden, cache);
+  else
+    run_blocks(first_layer, n_tokens, hidden, cache);
+  cache.advance(n_tokens);
+  return hidden;
+}
+
+void Model::run_step(const Tensor& hidden, KvCache& cache) {
+  const Step step{.cache = cache.id(),
+                  .residual = workspace_.residual().bytes(),
+                  .hidden = hidden.bytes(),
+                  .cosine = rotary_.cosine.view().bytes()};
+  const auto run = [&] { run_blocks(0, 1, hidden, cache); };
+  if (std::exchange(last_step_, step) != step || (recording_ != nullptr && !recording_->valid())) {
+    recording_ = nullptr;
+    tried_ = false;
+    return run();
+  }
+  if (!std::exchange(tried_, true)) recording_ = backend_->record(run);
+  if (recording_ != nullptr)
+    recording_->replay(cache.length());
+  else
+    run();
+}
+
+void Model::run_blocks(int64_t first_layer, int64_t n_tokens, const Tensor& hidden,
+                       KvCache& cache) {
   const BlockShape shape = block_shape(spec_);
   for (int64_t layer = first_layer; layer < spec_.n_layers; ++layer)
     run_block(*backend_, shape, weights_.blocks[static_cast<size_t>(layer)],
               {.layer = layer,
                .n_tokens = n_tokens,
-               .first_position = first,
+               .first_position = cache.length(),
                .cache = cache.layer(layer),
                .accelerated = cache.accelerated(layer),
                .cosine = rotary_.cosine.view(),
@@ -209,14 +240,10 @@ ConstTensor Model::run_layers(int64_t first_layer, int64_t n_rows, KvCache& cach
                .timed_device = cache.waits_to_time() ? backend_.get() : nullptr,
                .gates = cache.gates(layer)},
               workspace_);
-  cache.advance(n_tokens);
-
-  const Tensor hidden = grown(*backend_, hidden_, backend_->compute_dtype(), n_rows, spec_.d_model);
   if (weights_.final_norm.exists)
     weights_.final_norm.run(*backend_, workspace_.residual(), hidden);
   else
     backend_->convert(workspace_.residual(), hidden);
-  return hidden;
 }
 
 void Model::reach(int64_t n_positions) {

@@ -54,6 +54,9 @@ class Model {
   // The same before every linear layer of the blocks, but for accelerated attention's own.
   void observe_linear(LinearObserver observer) { linear_observer_ = std::move(observer); }
 
+  // Whether the last step of one token to a sequence was a recording's.
+  bool replays() const { return recording_ != nullptr; }
+
   // Runs tokens (n_batch, n_tokens) through every layer after what the cache holds, and appends
   // them to it. Returns the hidden states after the final norm, (n_batch * n_tokens, d_model),
   // valid until the next call. An encoder sees whole sequences: its cache must be empty.
@@ -69,6 +72,10 @@ class Model {
  private:
   // Layers from first_layer on over workspace_.residual(), and the final norm.
   ConstTensor run_layers(int64_t first_layer, int64_t n_rows, KvCache& cache);
+  void run_blocks(int64_t first_layer, int64_t n_tokens, const Tensor& hidden, KvCache& cache);
+  // The same of the whole model for one token to a sequence, recorded where the backend can: the
+  // first such step runs, the second is recorded, and the others ask for the recording.
+  void run_step(const Tensor& hidden, KvCache& cache);
   void prepare_groups(int64_t layer, const LayerLinearPlan& plan, const Bases* bases);
   // Makes the rotary tables long enough: a model may allow far more positions than a text has.
   void reach(int64_t n_positions);
@@ -89,6 +96,15 @@ class Model {
   Buffer transformed_, scores_;
   AttentionObserver observer_;
   LinearObserver linear_observer_;
+  // What a step works on; a recording is of one of them.
+  struct Step {
+    uint64_t cache = 0;
+    const std::byte *residual = nullptr, *hidden = nullptr, *cosine = nullptr;
+    bool operator==(const Step&) const = default;
+  };
+  Step last_step_;
+  std::unique_ptr<Recording> recording_;  // of last_step_
+  bool tried_ = false;                    // to record it
 };
 
 }  // namespace sluice

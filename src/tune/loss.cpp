@@ -13,6 +13,9 @@ namespace {
 // For scores and probabilities of the exact model. Where a vocabulary times a window is more, fewer
 // predictions are compared.
 constexpr int64_t kReferenceBytes = int64_t{512} << 20;
+constexpr int64_t kBytesPerScore = 2 * sizeof(float) + sizeof(double);
+// For those of several windows.
+constexpr int64_t kKeptBytes = int64_t{1} << 30;
 // Neighbouring predictions say much the same of a change, and the output matrix takes longer than a
 // layer.
 constexpr int64_t kChangeScores = 256;
@@ -58,7 +61,6 @@ double Loss::ppl_ratio_stderr() const { return ppl_ratio() * log_ratio.standard_
 
 int64_t WindowReference::n_scored_in(const Model& model, const TuneWindow& window,
                                      Purpose purpose) {
-  constexpr int64_t kBytesPerScore = 2 * sizeof(float) + sizeof(double);
   const int64_t most =
       std::max<int64_t>(64, kReferenceBytes / (model.spec().vocab * kBytesPerScore));
   return std::min(
@@ -143,11 +145,24 @@ double WindowReference::kl_sum(const Plan& plan, int64_t first_layer) {
   return loss.kl.mean() * static_cast<double>(loss.kl.count());
 }
 
-Loss loss_of(Model& model, const Plan& plan, const std::vector<TuneWindow>& windows) {
-  Loss loss;
-  for (const TuneWindow& window : windows)
-    WindowReference(model, window, WindowReference::Purpose::kPlans).add_loss(plan, 0, loss);
-  return loss;
+std::vector<Loss> PlanLosses::of(std::span<const Plan> plans, size_t n_windows) {
+  std::vector<Loss> losses(plans.size());
+  for (size_t i = 0; i < std::min(n_windows, windows_.size()); ++i) {
+    std::unique_ptr<WindowReference> reference = std::move(kept_[i]);
+    const bool was_kept = reference != nullptr;
+    if (!was_kept)
+      reference =
+          std::make_unique<WindowReference>(model_, windows_[i], WindowReference::Purpose::kPlans);
+    for (size_t plan = 0; plan < plans.size(); ++plan)
+      reference->add_loss(plans[plan], 0, losses[plan]);
+    if (!was_kept) {
+      const int64_t bytes = reference->n_scored() * model_.spec().vocab * kBytesPerScore;
+      if (kept_bytes_ + bytes > kKeptBytes) continue;
+      kept_bytes_ += bytes;
+    }
+    kept_[i] = std::move(reference);
+  }
+  return losses;
 }
 
 }  // namespace sluice

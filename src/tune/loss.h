@@ -3,6 +3,9 @@
 #pragma once
 
 #include <map>
+#include <memory>
+#include <span>
+#include <vector>
 
 #include "eval/compare.h"
 #include "model/model.h"
@@ -69,7 +72,23 @@ class WindowReference {
   std::vector<BaseRow> base_rows_;
 };
 
-// On all windows.
-Loss loss_of(Model& model, const Plan& plan, const std::vector<TuneWindow>& windows);
+// Plans one after another on the same windows: as far as there is memory for it, the exact model
+// runs once on each.
+class PlanLosses {
+ public:
+  PlanLosses(Model& model, const std::vector<TuneWindow>& windows)
+      : model_(model), windows_(windows), kept_(windows.size()) {}
+
+  // Of each plan, on the first windows.
+  std::vector<Loss> of(std::span<const Plan> plans, size_t n_windows);
+  // Of one, on all.
+  Loss of(const Plan& plan) { return of({&plan, 1}, windows_.size())[0]; }
+
+ private:
+  Model& model_;
+  const std::vector<TuneWindow>& windows_;
+  std::vector<std::unique_ptr<WindowReference>> kept_;
+  int64_t kept_bytes_ = 0;
+};
 
 }  // namespace sluice

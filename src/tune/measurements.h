@@ -14,14 +14,16 @@ namespace sluice {
 
 class Measurements {
  public:
-  // key: all that figures depend on (model, text, lengths, machine …). A file of another key, or
-  // one that cannot be understood, is begun anew. Without a path nothing is kept.
+  // key: all that KLs depend on beyond rounding (model, text, lengths …; not the machine). A file
+  // of another key, or one that cannot be understood, is begun anew. Without a path nothing is
+  // kept.
   Measurements(std::filesystem::path path, nlohmann::json key);
 
   // Sums of KL by window; those known are the first ones.
   const std::vector<double>& kl(const std::string& change) const;
   void add_kl(const std::string& change, double sum) { kl_[change].push_back(sum); }
-  // A table of times, as its maker describes it; null when there is none.
+  // Tables of times by where and how they were taken, as their maker describes them; null when
+  // there are none.
   const nlohmann::json& times() const { return times_; }
   void set_times(nlohmann::json times) { times_ = std::move(times); }
 

@@ -21,6 +21,8 @@ constexpr int kMostBudgets = 8;
 // with sets of the layer before.
 constexpr double kBackOff = 0.95;
 constexpr int kReuseTries = 3;
+// How often a budget between one that held there and one that did not is tried.
+constexpr int kMostReturns = 2;
 // A plan below this gains nothing.
 constexpr double kLeastBudget = 1e-6;
 // Parts of the budget that are left for choices other than reused sets, and windows to see what
@@ -62,6 +64,8 @@ class Tuner {
                   "--objective prefill or memory");
     result_.text = split_text(text, options_.split);
     result_.resumed = measurements_.resumed();
+    losses_.emplace(model_, windows());
+    held_out_losses_.emplace(model_, result_.text.held_out);
     changes_.emplace(model_, windows(),
                      ChangeOptions{.heads = options_.heads,
                                    .linear = options_.linear,
@@ -84,9 +88,9 @@ class Tuner {
   Costs known_costs() {
     const CostOptions options{
         .objective = options_.objective, .heads = options_.heads, .linear = options_.linear};
-    std::string key =
-        fmt::format("{}, windows {}, tau {}", objective_name(options_.objective),
-                    fmt::join(options_.heads.windows, " "), fmt::join(options_.heads.taus, " "));
+    std::string key = fmt::format(
+        "{}: {}, windows {}, tau {}", options_.machine, objective_name(options_.objective),
+        fmt::join(options_.heads.windows, " "), fmt::join(options_.heads.taus, " "));
     for (const GroupPlan& group : options_.linear) key += "; " + group_text(group);
     nlohmann::json kept = measurements_.times();
     if (kept.is_object() && kept.contains(key))
@@ -147,16 +151,10 @@ class Tuner {
     return chosen;
   }
 
-  // KL of plans on some calibration windows, the exact model running once for all.
+  // KL of plans on some calibration windows.
   std::vector<double> kls_of(const std::vector<Plan>& plans) {
-    std::vector<UnitMean> kls(plans.size());
-    for (size_t i = 0; i < std::min(kReuseWindows, windows().size()); ++i) {
-      WindowReference reference(model_, windows()[i], WindowReference::Purpose::kPlans);
-      for (size_t plan = 0; plan < plans.size(); ++plan)
-        kls[plan].add(0, reference.kl_sum(plans[plan], 0), reference.n_scored());
-    }
     std::vector<double> means;
-    for (const UnitMean& kl : kls) means.push_back(kl.mean());
+    for (const Loss& loss : losses_->of(plans, kReuseWindows)) means.push_back(loss.kl.mean());
     return means;
   }
 
@@ -210,18 +208,18 @@ class Tuner {
       const Reuse reuse = worth_reusing(base, share, most);
       const Chosen found = reusing(base, reuse.layers);
       if (reuse.layers.empty() || found.cost >= least_cost ||
-          options_.contract.excess(loss_of(model_, found.plan, windows()), /*n_errors=*/0) > 1)
+          options_.contract.excess(losses_->of(found.plan), /*n_errors=*/0) > 1)
         continue;
       least_cost = found.cost;
       reuse_ = reuse;
     }
   }
 
-  TuneStep try_budget(double budget, const std::vector<TuneWindow>& windows, bool held_out) {
+  TuneStep try_budget(double budget, bool held_out) {
     chosen_ = chosen_at(budget);
     TuneStep step{.budget = budget,
                   .predicted = chosen_.kl,
-                  .loss = loss_of(model_, chosen_.plan, windows),
+                  .loss = (held_out ? held_out_losses_ : losses_)->of(chosen_.plan),
                   .held_out = held_out};
     result_.steps.push_back(step);
     // Budgets halve what is left of their share.
@@ -237,7 +235,7 @@ class Tuner {
     double low = 0, high = std::numeric_limits<double>::infinity();
     double budget = options_.contract.first_budget();
     for (int i = 0; i < kMostBudgets && budget > kLeastBudget; ++i) {
-      const TuneStep step = try_budget(budget, windows(), false);
+      const TuneStep step = try_budget(budget, false);
       // The mean alone: how sure it is, more documents tell below.
       const double used = options_.contract.excess(step.loss, /*n_errors=*/0);
       if (used <= 1) {
@@ -259,15 +257,18 @@ class Tuner {
   // Held-out documents decide; what they do not allow is not promised.
   void hold_out() {
     const double found = budget_;
+    double failed = std::numeric_limits<double>::infinity();  // the least that did
     for (int n_failed = 0;;) {
       if (budget_ <= kLeastBudget) budget_ = 0;  // what loses nothing is left
-      const TuneStep step = try_budget(budget_, result_.text.held_out, true);
-      if (options_.contract.holds(step.loss)) return keep(step);
+      const TuneStep step = try_budget(budget_, true);
+      if (options_.contract.holds(step.loss)) return keep(go_back(step, failed));
+      failed = budget_;
       ++n_failed;
       if (!reuse_.layers.empty() && (n_failed == kReuseTries || budget_ == 0)) {
         // Other text may need sets of its own.
         reuse_ = {};
         budget_ = found;
+        failed = std::numeric_limits<double>::infinity();
         n_failed = 0;
         continue;
       }
@@ -277,12 +278,27 @@ class Tuner {
     be_dense("no change stays within the contract");
   }
 
+  // Backing off may have gone too far: budgets towards the one that failed.
+  TuneStep go_back(TuneStep held, double failed) {
+    for (int i = 0; i < kMostReturns && std::isfinite(failed) && held.budget > 0 &&
+                    options_.contract.excess(held.loss) < kWellUsed;
+         ++i) {
+      const TuneStep step = try_budget(std::sqrt(held.budget * failed), true);
+      if (options_.contract.holds(step.loss))
+        held = step;
+      else
+        failed = step.budget;
+    }
+    chosen_ = chosen_at(held.budget);
+    return held;
+  }
+
   void keep(const TuneStep& step) {
     result_.plan = chosen_.plan;
     result_.predicted_kl = chosen_.kl;
     result_.cost = chosen_.cost;
     result_.held_out = step.loss;
-    result_.calibration = loss_of(model_, chosen_.plan, windows());
+    result_.calibration = losses_->of(chosen_.plan);
     if (result_.plan.attention.all_dense() && result_.plan.linear.all_dense())
       be_dense("no choice saves anything within the contract");
   }
@@ -371,6 +387,7 @@ class Tuner {
   PlanShape shape_;
   TuneResult result_;
   std::optional<Changes> changes_;
+  std::optional<PlanLosses> losses_, held_out_losses_;  // on calibration windows; on the others
   Costs costs_;
   HeadTable heads_;
   std::vector<GroupTable> groups_;

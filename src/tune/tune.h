@@ -35,6 +35,7 @@ struct TuneOptions {
   HeadOptions heads;
   std::vector<GroupPlan> linear;  // kinds that groups may be; what they need is prepared
   int bench_rounds = 5;
+  std::string machine = {};  // that times are taken on: those of others are not used
 };
 
 // One plan that was looked at on the way.

@@ -65,4 +65,14 @@ inline std::vector<float> attend(Backend& backend, DType dtype, const AttendCase
   return out.values();
 }
 
+// Of two answers, relative to the expected one, as vectors; not a number where either has one.
+inline double relative_distance(const std::vector<float>& got, const std::vector<float>& expected) {
+  double missed = 0, all = 0;
+  for (size_t i = 0; i < got.size(); ++i) {
+    missed += (double{got[i]} - expected[i]) * (double{got[i]} - expected[i]);
+    all += double{expected[i]} * expected[i];
+  }
+  return std::sqrt(missed / all);
+}
+
 }  // namespace sluice::test

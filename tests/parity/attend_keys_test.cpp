@@ -276,6 +276,41 @@ TEST_P(EveryBackend, OnlyRecentTokensAreKeptExactly) {
   }
 }
 
+// With these, answers over two halves of the keys can be joined. Relative errors of the sums are
+// what is between the logs; the log itself is rounded.
+TEST_P(EveryBackend, KeysAttentionTellsTheLogOfItsSums) {
+  for (const KeysCase& c : all_cases()) {
+    SCOPED_TRACE(testing::PrintToString(c));
+    const KeysInputs in(c, dtype());
+    const auto log_sums = [&](Backend& on, DType type) {
+      const DeviceTensor queries(on, type, c.queries(), in.queries, c.pad);
+      const DeviceTensor keys(on, type, c.keys(), in.keys, c.pad);
+      const DeviceTensor values(on, type, c.keys(), in.values, c.pad);
+      const DeviceTensor out = unwritten(on, type, c.queries(), c.pad);
+      const DeviceTensor sums = unwritten(on, DType::kF32, {c.n_tokens, c.n_heads}, c.pad);
+      on.make_keys_attention(c.spec(type))
+          ->attend({.queries = queries.view(),
+                    .keys = keys.view(),
+                    .values = values.view(),
+                    .sets = in.sets,
+                    .out = out.view(),
+                    .log_sums = sums.view()});
+      return sums.values();
+    };
+    const auto expected = log_sums(*reference, DType::kF32);
+    const double error = attention_error(
+        dtype(), {.head_dim = c.head_dim,
+                  .n_keys = c.n_tokens,
+                  .score = largest_row_norm(in.queries, c.head_dim) *
+                           largest_row_norm(in.keys, c.head_dim) * double{c.scale()},
+                  .means = true});
+    std::vector<double> bounds;
+    for (const float x : expected)
+      bounds.push_back(error + 4 * kF32Unit * (std::abs(double{x}) + 1));
+    EXPECT_CLOSE(log_sums(*backend, dtype()), expected, bounds);
+  }
+}
+
 TEST_P(EveryImplementation, ResetForgetsTheKeys) {
   const KeysCase c{.n_tokens = 129, .head_dim = 64};
   const KeysInputs in(c, dtype()), other(c, dtype(), 5);

@@ -43,15 +43,6 @@ std::vector<float> run(Backend& backend, const AttendCase& c, const AttendInputs
   return out.values();
 }
 
-double distance(const std::vector<float>& got, const std::vector<float>& expected) {
-  double missed = 0, all = 0;
-  for (size_t i = 0; i < got.size(); ++i) {
-    missed += (double{got[i]} - expected[i]) * (double{got[i]} - expected[i]);
-    all += double{expected[i]} * expected[i];
-  }
-  return std::sqrt(missed / all);
-}
-
 // Weights and results are rounded to bf16, by up to 2^-8 and less than 2^-9 in the root mean
 // square, independently of each other: three such errors (the other result's is one) stay below
 // 2^-8 of the whole, NaN and a lost tile do not.
@@ -68,17 +59,18 @@ TEST_P(CudaAttention, EveryKernelGivesWhatThePlainOneGives) {
   };
   const auto expected =
       with([&](const cuda::AttendView& view) { cuda::attend_plain(*context, DType::kBF16, view); });
-  EXPECT_LE(distance(with([&](const auto& view) { cuda::attend_tiles(*context, view); }), expected),
+  EXPECT_LE(relative_distance(with([&](const auto& view) { cuda::attend_tiles(*context, view); }),
+                              expected),
             0x1p-8);
   if (context->compute_capability() == 90) {
-    EXPECT_LE(
-        distance(with([&](const auto& view) { cuda::attend_hopper(*context, view); }), expected),
-        0x1p-8);
+    EXPECT_LE(relative_distance(
+                  with([&](const auto& view) { cuda::attend_hopper(*context, view); }), expected),
+              0x1p-8);
   }
   if (c.n_tokens <= 64) {
-    EXPECT_LE(
-        distance(with([&](const auto& view) { cuda::attend_split(*context, view); }), expected),
-        0x1p-8);
+    EXPECT_LE(relative_distance(with([&](const auto& view) { cuda::attend_split(*context, view); }),
+                                expected),
+              0x1p-8);
   }
 }
 

@@ -1,8 +1,12 @@
-// The golden checkpoints on a CUDA device: whole, and cut into pieces.
+// Models on a CUDA device: golden checkpoints whole and cut into pieces, and that no token knows of
+// those behind it.
 
 #include "backend/cuda/device.h"
 #include "golden/golden_case.h"
-#include "unit/model/golden_models.h"
+#include "model/linear_work.h"
+#include "parity/compare.h"
+#include "unit/model/family_models.h"
+#include "unit/subspace/random_matrices.h"
 
 namespace sluice::test {
 namespace {
@@ -56,6 +60,62 @@ INSTANTIATE_TEST_SUITE_P(All, CudaModel,
                          testing::Combine(testing::ValuesIn(all_models()),
                                           testing::Values(DType::kF32, DType::kBF16)),
                          test_name);
+
+using FamilyParameter = std::tuple<FamilyCase, DType>;
+
+class CudaFamily : public testing::TestWithParam<FamilyParameter> {
+ protected:
+  void SetUp() override {
+    if (cuda::device_count() == 0) GTEST_SKIP() << "no CUDA device";
+    if (is_encoder(family())) GTEST_SKIP() << "encoders see the future";
+    const nlohmann::json config = family().config;
+    model.emplace(synthetic_checkpoint(ConfigReader(config, family().name)),
+                  make_cuda_backend(std::get<1>(GetParam())), LoadOptions{});
+  }
+  const FamilyCase& family() const { return std::get<0>(GetParam()); }
+
+  std::optional<Model> model;
+};
+
+// As tests/unit/model/attention_test.cpp says of the CPU.
+TEST_P(CudaFamily, TheFutureChangesNothing) {
+  const std::vector<int32_t> tokens = repeating_tokens(family().n_tokens);
+  const size_t kept = tokens.size() * 2 / 3;
+  auto changed = tokens;
+  for (size_t i = kept; i < changed.size(); ++i) changed[i] = 20 + static_cast<int32_t>(i % 30);
+  const auto width = static_cast<size_t>(model->spec().vocab);
+  for (const AttentionMode mode :
+       {AttentionMode::kDense, AttentionMode::kKeys, AttentionMode::kCopy}) {
+    SCOPED_TRACE(std::string(mode_name(mode)));
+    UniformAttention choice;
+    choice.mode = mode;
+    choice.tau = family().tau;
+    choice.window = choice.block = 16;
+    const AttentionPlan plan =
+        mode == AttentionMode::kDense ? AttentionPlan{} : uniform_plan(choice, model->plan_shape());
+    const auto run = [&](const std::vector<int32_t>& text) {
+      KvCache cache = model->make_cache(1, 0, plan);
+      return logits_of(*model, text, cache);
+    };
+    auto first = run(tokens), second = run(changed);
+    EXPECT_NE(first, second);
+    first.resize(kept * width);
+    second.resize(kept * width);
+    // The height of `copy`'s products depends on the future, and with it the order of sums.
+    const bool f32 = std::get<1>(GetParam()) == DType::kF32;
+    if (mode != AttentionMode::kCopy)
+      EXPECT_SAME_BITS(second, first);
+    else
+      EXPECT_CLOSE(second, first, (f32 ? 5e-6 : 2 * 0x1p-7) * range_of(first));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, CudaFamily,
+    testing::Combine(testing::ValuesIn(family_cases()), testing::Values(DType::kF32, DType::kBF16)),
+    [](const auto& test) {
+      return test_name_of(std::get<0>(test.param).name, {"cuda", std::get<1>(test.param)});
+    });
 
 }  // namespace
 }  // namespace sluice::test

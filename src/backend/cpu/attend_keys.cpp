@@ -165,6 +165,8 @@ FarKeys<T> CpuKeysAttention<T>::attend_segment(const AttendKeysArgs& args, int64
         far_panels.visit(tile);
         if (border < first + n) near_panels.visit(tokens, border, first, n, tile);
         tile.store(args.out, row, head);
+        for (int64_t i = 0; args.log_sums.defined() && i < n; ++i)
+          args.log_sums.row<float>(row + i)[head] = tile.log_sum(i);
       }
     }
     block = next;
@@ -211,6 +213,7 @@ void CpuKeysAttention<T>::attend_row(const AttendKeysArgs& args, int64_t kv_head
       scale(softmax_step(spec_.scale, n_near, scores.data(), state), hd, sums.data());
       mix_rows(scores.data(), own.tokens.value(begin), hd, n_near, hd, sums.data());
     }
+    if (args.log_sums.defined()) args.log_sums.row<float>(t - n_tokens_)[head] = state.log_sum();
     scale(1.0f / state.total, hd, sums.data());
     std::transform(sums.begin(), sums.end(), args.out.row<T>(t - n_tokens_) + head * hd,
                    [](float x) { return from_float<T>(x); });

@@ -88,6 +88,8 @@ class QueryTile {
   }
 
   void store(const Tensor& out, int64_t row, int64_t head);
+  // Of query i: the log of the sum of exp of its scores.
+  float log_sum(int64_t i) const { return s_.state[static_cast<size_t>(i)].log_sum(); }
 
  private:
   int64_t score_stride() const { return shape_.block_keys + 16; }

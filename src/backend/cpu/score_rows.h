@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 
 #include "core/dtype.h"
@@ -17,6 +18,7 @@ namespace sluice::cpu {
 struct SoftmaxState {
   float maximum;
   float total;
+  float log_sum() const { return maximum + std::log(total); }
 };
 float softmax_step(float scale, int64_t n, float* x, SoftmaxState& state,
                    const float* counts = nullptr);

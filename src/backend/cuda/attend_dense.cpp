@@ -5,7 +5,7 @@
 namespace sluice::cuda {
 namespace {
 
-constexpr int64_t kMostHeadDim = 256;
+constexpr int64_t kMostHeadDim = 256, kMostGroup = 128;
 // Up to here a tile of the matrix units would hold more padding than queries.
 constexpr int64_t kFewTokens = 16;
 
@@ -14,6 +14,17 @@ bool aligned(const std::byte* data, int64_t stride) {
 }
 
 }  // namespace
+
+void check_heads(int64_t head_dim, int64_t group) {
+  if (head_dim > kMostHeadDim)
+    throw Error("heads of " + std::to_string(head_dim) + " are more than the " +
+                    std::to_string(kMostHeadDim) + " that attention on this device takes",
+                "use --device cpu");
+  if (group > kMostGroup)
+    throw Error(std::to_string(group) + " query heads to a key head are more than the " +
+                    std::to_string(kMostGroup) + " that attention on this device takes",
+                "use --device cpu");
+}
 
 bool fits_tiles(DType dtype, int64_t head_dim, const ConstTensor& queries, const ConstTensor& out) {
   const auto fits = [](const ConstTensor& x) {
@@ -48,15 +59,15 @@ void attend_dense(Context& context, const AttendDenseArgs& args) {
                args.out.dtype() == args.queries.dtype());
   SLUICE_CHECK(view.n_batch * view.n_tokens == args.queries.rows() && view.n_batch <= cache[0] &&
                view.n_keys() <= view.capacity && view.n_heads % view.n_kv_heads == 0);
-  if (view.head_dim > kMostHeadDim)
-    throw Error("heads of " + std::to_string(view.head_dim) + " are more than the " +
-                    std::to_string(kMostHeadDim) + " that attention on this device takes",
-                "use --device cpu");
+  check_heads(view.head_dim, view.group());
   const bool tiles = args.queries.dtype() == DType::kBF16 && view.head_dim % 8 == 0 &&
                      aligned(view.queries, view.query_stride) &&
                      aligned(view.out, view.out_stride) && aligned(view.keys, 8) &&
                      aligned(view.values, 8);
+  const bool one = tiles && view.n_tokens == 1 && view.group() == 1;
+  if (context.recorded_position() != nullptr && !one) throw CannotRecord();
   if (!tiles) return attend_plain(context, args.queries.dtype(), view);
+  if (one) return attend_one(context, view);
   if (view.n_tokens <= kFewTokens) return attend_split(context, view);
   if (context.compute_capability() == 90) return attend_hopper(context, view);
   attend_tiles(context, view);

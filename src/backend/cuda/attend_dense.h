@@ -7,6 +7,9 @@
 
 namespace sluice::cuda {
 
+// Throws Error for heads that attention here does not take; group: query heads of a key head.
+void check_heads(int64_t head_dim, int64_t group);
+
 // Whether the matrix units can take queries and hand out answers of that kind.
 bool fits_tiles(DType dtype, int64_t head_dim, const ConstTensor& queries, const ConstTensor& out);
 
@@ -36,6 +39,9 @@ void attend_hopper(Context& context, const AttendView& view);
 // The same as attend_tiles for few queries: keys are split over blocks, whose parts are put
 // together after.
 void attend_split(Context& context, const AttendView& view);
+
+// The same for one query to a sequence, of heads that share no keys.
+void attend_one(Context& context, const AttendView& view);
 
 void attend_dense(Context& context, const AttendDenseArgs& args);
 

@@ -10,11 +10,20 @@
 namespace sluice::cuda {
 namespace {
 
-// Borders of a pass, ascending, and its queries in tiles that share one.
+// Some borders of a pass, ascending, and their queries in tiles that share one.
 struct Queries {
-  std::vector<int64_t> borders, offsets;  // of each border's list
+  std::vector<Border> borders;
   std::vector<QueryTile> tiles;
   int64_t list_stride = 0;
+};
+// Lists have room for so many rows at a time, 256 MB of them, or for one border's.
+constexpr int64_t kMostListed = int64_t{1} << 25;
+
+// The rows in force at some borders.
+struct FarLists {
+  DeviceArray<Border> borders;
+  DeviceArray<int32_t> rows, n_far;
+  DeviceArray<float> bias;
 };
 
 class CudaKeysAttention final : public KeysAttention {
@@ -25,7 +34,8 @@ class CudaKeysAttention final : public KeysAttention {
         cache_(std::make_unique<KeysCache>(context_, spec)) {
     SLUICE_CHECK(static_cast<int64_t>(spec.heads.size()) == spec.n_kv_heads);
     SLUICE_CHECK(!spec.causal || (spec.block > 0 && spec.window % spec.block == 0));
-    SLUICE_CHECK(spec.n_heads / spec.n_kv_heads <= kKeysTileRows);
+    SLUICE_CHECK(spec.n_heads % spec.n_kv_heads == 0);
+    check_heads(spec.head_dim, group());
   }
 
   void attend(const AttendKeysArgs& args) override;
@@ -39,104 +49,75 @@ class CudaKeysAttention final : public KeysAttention {
   }
 
  private:
-  // Of the tokens [border, end) of one set.
-  struct Means {
-    std::vector<Links> links;  // per set
-    DeviceArray<std::byte> keys, values;
-    int64_t n = 0;
-  };
-
-  void check_args(const AttendKeysArgs& args, int64_t n_decided) const;
-  Queries queries_of(int64_t first, int64_t n) const;
-  Means find_means(const DeviceSets& sets, int64_t end);
-  void make_lists(const DeviceSets& sets, const Means& means, const Queries& queries);
-  int64_t splits_of(const Queries& queries) const;
+  void check_args(const AttendKeysArgs& args) const;
+  std::vector<Queries> queries_of(int64_t first, int64_t n) const;
+  FarLists make_lists(const DeviceSets& sets, const RunningMeans& means, const Queries& queries);
+  KeysView view_of(const AttendKeysArgs& args, const RunningMeans& means) const;
+  void run(const AttendKeysArgs& args, KeysView view, const Queries& queries,
+           const FarLists& lists);
   int64_t group() const { return spec_.n_heads / spec_.n_kv_heads; }
 
   std::shared_ptr<Context> context_;
   KeysSpec spec_;
   std::unique_ptr<KeysCache> cache_;
-  // Lists of the last pass: in decoding they serve until the border moves.
-  int64_t n_listed_ = -1;  // border of the only list, when there is no other
-  DeviceArray<int32_t> rows_, n_far_;
-  DeviceArray<float> bias_;
-  DeviceArray<int64_t> offsets_;
+  // The list of the last pass, where that had only one border: it serves until the border moves.
+  int64_t n_listed_ = -1;
+  FarLists lists_;
 };
 
-void CudaKeysAttention::check_args(const AttendKeysArgs& args, int64_t n_decided) const {
+void CudaKeysAttention::check_args(const AttendKeysArgs& args) const {
   SLUICE_CHECK(spec_.causal || cache_->n_tokens() == 0);
   const int64_t n = args.keys.rows(), end = cache_->n_tokens() + n;
   SLUICE_CHECK(args.queries.rows() == n && args.values.rows() == n && args.out.rows() == n);
-  SLUICE_CHECK(args.keys.dtype() == spec_.dtype && args.queries.dtype() == spec_.dtype);
+  for (const ConstTensor& x : {args.queries, args.keys, args.values, ConstTensor(args.out)})
+    SLUICE_CHECK(x.dtype() == spec_.dtype);
   for (const HeadKeys& head : spec_.heads)
     SLUICE_CHECK(spec_.causal || head.kind != HeadKind::kWindow);
-  SLUICE_CHECK(cache_->sets().empty() || n_decided >= (spec_.causal ? spec_.border(end) : end));
+  const int64_t needed = spec_.causal ? spec_.border(end) : end;
+  const Selector* chooser = args.sets.chooser();
+  for (const size_t set : cache_->sets()) {
+    if (chooser != nullptr) {
+      SLUICE_CHECK(set < chooser->spec().taus.size() && chooser->n_decided() >= needed);
+    } else {
+      const auto sets = args.sets.host();
+      SLUICE_CHECK(set < sets.size() && sets[set].n_tokens() >= needed);
+    }
+  }
 }
 
-Queries CudaKeysAttention::queries_of(int64_t first, int64_t n) const {
-  Queries queries;
+std::vector<Queries> CudaKeysAttention::queries_of(int64_t first, int64_t n) const {
+  int64_t n_clusters = 0;
+  for (size_t i = 0; i < cache_->sets().size(); ++i)
+    n_clusters = std::max(n_clusters, cache_->n_clusters(i));
+  std::vector<Queries> all(1);
   const int64_t end = first + n, per_tile = kKeysTileRows / group();
   for (int64_t t = first; t < end;) {
     const int64_t border = spec_.causal ? spec_.border(t) : end;
     const int64_t next = spec_.causal ? std::min(end, border + spec_.window + spec_.block) : end;
+    const int64_t room = n_clusters + border - cache_->border();
+    if (!all.back().borders.empty() && all.back().list_stride + room > kMostListed)
+      all.emplace_back();
+    Queries& queries = all.back();
     for (int64_t row = t; row < next; row += per_tile)
       queries.tiles.push_back({.row = row - first,
                                .n = std::min(per_tile, next - row),
                                .border = border,
                                .list = static_cast<int64_t>(queries.borders.size())});
-    queries.borders.push_back(border);
+    queries.borders.push_back({.position = border, .offset = queries.list_stride});
+    queries.list_stride += room;
     t = next;
   }
-  int64_t n_clusters = 0;
-  for (size_t i = 0; i < cache_->sets().size(); ++i)
-    n_clusters = std::max(n_clusters, cache_->n_clusters(i));
-  for (const int64_t border : queries.borders) {
-    queries.offsets.push_back(queries.list_stride);
-    queries.list_stride += n_clusters + border - cache_->border();
-  }
-  return queries;
+  return all;
 }
 
-CudaKeysAttention::Means CudaKeysAttention::find_means(const DeviceSets& sets, int64_t end) {
-  Means means;
-  const int64_t first = cache_->border();
-  means.n = end - first;
-  if (means.n == 0) return means;
-  const int64_t bytes = spec_.n_kv_heads * means.n * spec_.head_dim * element_bytes(spec_.dtype);
-  means.keys = DeviceArray<std::byte>(context_, bytes);
-  means.values = DeviceArray<std::byte>(context_, bytes);
-  for (size_t i = 0; i < cache_->sets().size(); ++i) {
-    const size_t set = cache_->sets()[i];
-    means.links.emplace_back(context_, sets.cluster(set) + first, sets.status(set) + first, first,
-                             means.n, cache_->n_clusters(i) + means.n);
-    const Links& links = means.links.back();
-    running_means(*context_, {.members = links.view(cache_->counts(i), cache_->n_clusters(i)),
-                              .set = static_cast<int32_t>(i),
-                              .n_kv_heads = spec_.n_kv_heads,
-                              .head_dim = spec_.head_dim,
-                              .block = spec_.causal ? spec_.block : end,
-                              .bf16 = spec_.dtype == DType::kBF16,
-                              .heads = cache_->heads(),
-                              .counting_head = cache_->head_of(i),
-                              .tokens = cache_->tokens(),
-                              .before = cache_->clusters(),
-                              .keys = means.keys.data(),
-                              .values = means.values.data(),
-                              .settle = false,
-                              .counts = links.counts.data()});
-  }
-  return means;
-}
-
-void CudaKeysAttention::make_lists(const DeviceSets& sets, const Means& means,
-                                   const Queries& queries) {
+FarLists CudaKeysAttention::make_lists(const DeviceSets& sets, const RunningMeans& means,
+                                       const Queries& queries) {
   const auto n_lists = static_cast<int64_t>(cache_->lists().size());
   const auto n_borders = static_cast<int64_t>(queries.borders.size());
-  rows_.reserve(context_, n_lists * queries.list_stride);
-  bias_.reserve(context_, n_lists * queries.list_stride);
-  n_far_.reserve(context_, n_lists * n_borders);
-  offsets_ = DeviceArray<int64_t>(context_, std::span<const int64_t>(queries.offsets));
-  const DeviceArray<int64_t> borders(context_, std::span<const int64_t>(queries.borders));
+  FarLists lists{.borders = {context_, std::span<const Border>(queries.borders)},
+                 .rows = {context_, n_lists * queries.list_stride},
+                 .n_far = {context_, n_lists * n_borders},
+                 .bias = {context_, n_lists * queries.list_stride}};
   for (int64_t list = 0; list < n_lists; ++list) {
     const auto [i, exempt_only] = cache_->lists()[static_cast<size_t>(list)];
     ListArgs args{.exempt_only = exempt_only,
@@ -144,102 +125,118 @@ void CudaKeysAttention::make_lists(const DeviceSets& sets, const Means& means,
                   .n_before = cache_->n_clusters(i),
                   .counts_before = cache_->counts(i),
                   .exempt_before = cache_->exempt(i),
-                  .first_new = nullptr,
-                  .first = cache_->border(),
-                  .n = means.n,
-                  .next = nullptr,
-                  .counts = nullptr,
+                  .members = {},
                   .status = sets.status(cache_->sets()[i]) + cache_->border(),
-                  .borders = borders.data(),
-                  .offsets = offsets_.data(),
+                  .borders = lists.borders.data(),
                   .n_borders = n_borders,
-                  .list = {rows_.data() + list * queries.list_stride,
-                           bias_.data() + list * queries.list_stride},
-                  .n_far = n_far_.data() + list * n_borders};
-    if (means.n > 0) {
-      args.first_new = means.links[i].first_new.data();
-      args.next = means.links[i].next.data();
-      args.counts = means.links[i].counts.data();
-    }
+                  .list = {lists.rows.data() + list * queries.list_stride,
+                           lists.bias.data() + list * queries.list_stride},
+                  .n_far = lists.n_far.data() + list * n_borders};
+    if (means.n > 0) args.members = means.links[i].view();
+    // Without members, no border lies behind the clusters of the cache.
+    args.members.first = cache_->border();
     list_far_rows(*context_, args);
   }
+  return lists;
 }
 
-// A few tiles do not fill the device: their keys are shared out.
-int64_t CudaKeysAttention::splits_of(const Queries& queries) const {
-  const int64_t blocks = static_cast<int64_t>(queries.tiles.size()) * spec_.n_kv_heads;
-  const int64_t n_near = cache_->n_tokens() - cache_->border();
-  const int64_t most = ceil_div(queries.list_stride + n_near, 256);
-  const int64_t wanted = 2 * int64_t{context_->multiprocessors()} / blocks;
-  return std::clamp<int64_t>(wanted, 1, std::max<int64_t>(most, 1));
-}
-
-void CudaKeysAttention::attend(const AttendKeysArgs& args) {
-  const int64_t n = args.keys.rows(), first = cache_->n_tokens();
-  if (n == 0) return;
-  const auto* chooser = dynamic_cast<const CudaSelector*>(args.sets.chooser());
-  std::unique_ptr<DeviceSets> given;  // sets that come from the host
-  if (chooser == nullptr && !cache_->sets().empty()) {
-    const auto sets = args.sets.host();
-    for (const size_t set : cache_->sets()) SLUICE_CHECK(set < sets.size());
-    check_args(args, sets[cache_->sets()[0]].n_tokens());
-    given = std::make_unique<DeviceSets>(context_, sets.size());
-    given->upload(sets);
-  } else {
-    check_args(args, chooser != nullptr ? chooser->n_decided() : 0);
-  }
-  const DeviceSets nothing(context_, 0);
-  const DeviceSets& sets = given != nullptr     ? *given
-                           : chooser != nullptr ? chooser->device_sets()
-                                                : nothing;
-  cache_->settle();
-  cache_->add(args.keys, args.values);
-  const Queries queries = queries_of(first, n);
-  const Means means =
-      find_means(sets, cache_->sets().empty() ? cache_->border() : queries.borders.back());
-  const bool same_list =
-      queries.borders.size() == 1 && means.n == 0 && n_listed_ == queries.borders[0];
-  if (!same_list && !cache_->sets().empty()) make_lists(sets, means, queries);
-  n_listed_ = queries.borders.size() == 1 && means.n == 0 ? queries.borders[0] : -1;
-
-  const DeviceArray<QueryTile> tiles(context_, std::span<const QueryTile>(queries.tiles));
+KeysView CudaKeysAttention::view_of(const AttendKeysArgs& args, const RunningMeans& means) const {
   KeysView view{};
   view.queries = args.queries.bytes();
   view.out = args.out.bytes();
   view.query_stride = args.queries.row_stride();
   view.out_stride = args.out.row_stride();
+  if (args.log_sums.defined()) {
+    SLUICE_CHECK(args.log_sums.rows() == args.out.rows());
+    view.log_sums = args.log_sums.data<float>();
+    view.log_sum_stride = args.log_sums.row_stride();
+  }
   view.n_heads = spec_.n_heads;
   view.n_kv_heads = spec_.n_kv_heads;
   view.head_dim = spec_.head_dim;
   view.scale = spec_.scale;
   view.causal = spec_.causal;
-  view.first_position = first;
-  view.n_tokens = n;
-  view.tiles = tiles.data();
-  view.n_tiles = tiles.size();
+  view.first_position = cache_->n_tokens();
+  view.n_tokens = args.keys.rows();
   view.heads = cache_->heads();
-  view.tokens = cache_->tokens();
+  view.tokens = cache_->tokens(args.keys, args.values);
   view.before = cache_->clusters();
   view.mean_keys = means.keys.data();
   view.mean_values = means.values.data();
+  view.first_mean = means.first;
   view.n_means = means.n;
-  view.rows = rows_.data();
-  view.bias = bias_.data();
+  return view;
+}
+
+void CudaKeysAttention::run(const AttendKeysArgs& args, KeysView view, const Queries& queries,
+                            const FarLists& lists) {
+  DeviceArray<QueryTile> tiles;
+  if (queries.tiles.size() > 1)
+    tiles = DeviceArray<QueryTile>(context_, std::span<const QueryTile>(queries.tiles));
+  view.tiles = tiles.data();
+  view.only = queries.tiles[0];
+  view.n_tiles = static_cast<int64_t>(queries.tiles.size());
+  view.rows = lists.rows.data();
+  view.bias = lists.bias.data();
   view.list_stride = queries.list_stride;
-  view.offsets = offsets_.data();
-  view.n_far = n_far_.data();
+  view.borders = lists.borders.data();
+  view.n_far = lists.n_far.data();
   view.n_borders = static_cast<int64_t>(queries.borders.size());
-  view.n_splits = splits_of(queries);
-  if (!fits_tiles(spec_.dtype, spec_.head_dim, args.queries, args.out))
-    attend_keys_plain(*context_, view, spec_.dtype == DType::kBF16);
-  else if (context_->compute_capability() == 90 && view.n_splits == 1)
-    attend_keys_hopper(*context_, view);
-  else
-    attend_keys_tiles(context_, view);
-  if (spec_.causal) cache_->pass(sets, spec_.border(cache_->n_tokens()));
+  const auto fits = [&](const ConstTensor& x) {
+    return fits_tiles(spec_.dtype, spec_.head_dim, x, x);
+  };
+  const bool aligned = fits(args.queries) && fits(args.keys) && fits(args.values) && fits(args.out);
+  const int64_t n_near = view.first_position + view.n_tokens - cache_->border();
+  attend_keys(context_, spec_.dtype, aligned, queries.list_stride + n_near, view);
+}
+
+void CudaKeysAttention::attend(const AttendKeysArgs& args) {
+  const int64_t n = args.keys.rows(), first = cache_->n_tokens();
+  if (n == 0) return;
+  check_args(args);
+  const auto* chooser = dynamic_cast<const CudaSelector*>(args.sets.chooser());
+  DeviceSets given(context_, chooser == nullptr && !cache_->sets().empty()
+                                 ? args.sets.host().size()
+                                 : 0);  // sets that come from the host
+  if (chooser == nullptr && !cache_->sets().empty()) given.upload(args.sets.host());
+  const DeviceSets& sets = chooser != nullptr ? chooser->device_sets() : given;
+  cache_->settle();
+  const RunningMeans& means =
+      cache_->find_means(sets, cache_->tokens(args.keys, args.values),
+                         spec_.causal ? spec_.border(first + n) : first + n);
+  const std::vector<Queries> slices = queries_of(first, n);
+  const bool one = slices.size() == 1 && slices[0].borders.size() == 1;
+  const int64_t border = slices[0].borders[0].position;
+  const KeysView view = view_of(args, means);
+  for (const Queries& queries : slices) {
+    const bool listed = one && n_listed_ == border;
+    if (!listed && !cache_->sets().empty()) lists_ = make_lists(sets, means, queries);
+    n_listed_ = one ? border : -1;
+    run(args, view, queries, lists_);
+    if (!one) lists_ = {};
+  }
+  cache_->keep(args.keys, args.values);
 }
 
 }  // namespace
+
+// A few tiles do not fill the device: their keys are shared out. On Hopper that is done where they
+// leave most of it empty; else one block to a tile is faster.
+void attend_keys(const std::shared_ptr<Context>& context, DType dtype, bool aligned,
+                 int64_t most_keys, KeysView view) {
+  constexpr int64_t kFewTokens = 16, kManySplits = 2;
+  view.n_splits = 1;
+  if (!aligned) return attend_keys_plain(*context, view, dtype == DType::kBF16);
+  if (view.n_tiles == 1 && view.only.n <= kFewTokens)
+    return attend_keys_split(context, view, most_keys);
+  const int64_t blocks = view.n_tiles * view.n_kv_heads;
+  const int64_t most = std::max<int64_t>(ceil_div(most_keys, 256), 1);
+  const int64_t splits = std::clamp<int64_t>(int64_t{context->multiprocessors()} / blocks, 1, most);
+  if (context->compute_capability() == 90 && splits <= kManySplits)
+    return attend_keys_hopper(*context, view);
+  view.n_splits = splits;
+  attend_keys_tiles(context, view);
+}
 
 std::unique_ptr<KeysAttention> make_cuda_keys_attention(std::shared_ptr<Context> context,
                                                         const KeysSpec& spec) {

@@ -2,7 +2,7 @@
 // heads that the matrix units cannot take.
 
 #include "backend/cuda/element.cuh"
-#include "backend/cuda/keys_kernels.h"
+#include "backend/cuda/keys_rows.cuh"
 
 namespace sluice::cuda {
 namespace {
@@ -23,11 +23,10 @@ struct Softmax {
   float largest = -INFINITY, total = 0;
 };
 
-// A key and its value: where their rows begin, and what is added to the score.
+// A key and its value, and what is added to the score.
 struct Place {
-  const std::byte* keys;
-  const std::byte* values;
-  int64_t row;
+  const std::byte* key;
+  const std::byte* value;
   float bias;
 };
 
@@ -45,7 +44,7 @@ __device__ void take_keys(const KeysView& view, bool bf16, int64_t n, const Plac
       const Place at = place(j0 + lane);
       float dot = 0;
       for (int64_t i = 0; i < d; ++i) {
-        load<1>(ConstRowsView{at.keys, d, bf16}, at.row, i, x);
+        load<1>(ConstRowsView{at.key, 0, bf16}, 0, i, x);
         dot += query[i] * x[0];
       }
       score = (dot + at.bias) * view.scale;
@@ -62,7 +61,7 @@ __device__ void take_keys(const KeysView& view, bool bf16, int64_t n, const Plac
         const float p = __shfl_sync(kAll, weight, key);
         if (i >= d) continue;
         const Place at = place(j0 + key);
-        load<1>(ConstRowsView{at.values, d, bf16}, at.row, i, x);
+        load<1>(ConstRowsView{at.value, 0, bf16}, 0, i, x);
         part += p * x[0];
       }
       if (i < d) sum[i] = sum[i] * kept + part;
@@ -77,12 +76,15 @@ __global__ void keys_plain(const __grid_constant__ KeysView view, bool bf16) {
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   const int64_t d = view.head_dim, head = int64_t{blockIdx.y} * kWarps + warp;
   if (head >= view.n_heads) return;
-  const QueryTile tile = view.tiles[blockIdx.x / kKeysTileRows];
+  const QueryTile tile = tile_at(view, blockIdx.x / kKeysTileRows);
   const int64_t in_tile = blockIdx.x % kKeysTileRows;
   if (in_tile >= tile.n) return;
-  const int64_t row = tile.row + in_tile, position = view.first_position + row;
+  const int64_t row = tile.row + in_tile, position = query_position(view, row);
   const int64_t kv_head = head / (view.n_heads / view.n_kv_heads);
-  const HeadView kind = view.heads[kv_head];
+  const SeenKeys seen = keys_of(view, tile, kv_head);
+  const int64_t size = bf16 ? 2 : 4;
+  const HeadRows keys = head_rows(view, false, kv_head, size);
+  const HeadRows values = head_rows(view, true, kv_head, size);
   float* query = shared + warp * d;
   float* sum = shared + (kWarps + warp) * d;
   float x[1];
@@ -93,25 +95,18 @@ __global__ void keys_plain(const __grid_constant__ KeysView view, bool bf16) {
   }
   __syncwarp();
   Softmax softmax;
-  if (kind.list >= 0) {
-    const int64_t offset = kind.list * view.list_stride + view.offsets[tile.list];
-    const auto far = [&](int64_t j) -> Place {
-      const int32_t from = view.rows[offset + j];
-      const float bias = view.bias[offset + j];
-      if (from >= 0)
-        return {view.before.keys, view.before.values, kv_head * view.before.capacity + from, bias};
-      return {view.mean_keys, view.mean_values, kv_head * view.n_means - 1 - from, bias};
-    };
-    take_keys(view, bf16, view.n_far[kind.list * view.n_borders + tile.list], far, query, sum,
-              softmax);
-  }
-  const int64_t begin = kind.set < 0 ? 0 : tile.border;
-  const int64_t end = view.causal ? position + 1 : view.first_position + view.n_tokens;
-  const auto near = [&](int64_t j) -> Place {
-    return {view.tokens.keys, view.tokens.values,
-            kv_head * view.tokens.capacity + begin + j - view.tokens.base, 0.0f};
+  const auto far = [&](int64_t j) -> Place {
+    const int32_t from = seen.far_row(j);
+    return {keys.far(from), values.far(from), seen.bias[j]};
   };
-  take_keys(view, bf16, end - begin, near, query, sum, softmax);
+  take_keys(view, bf16, seen.n_far, far, query, sum, softmax);
+  const int64_t end = view.causal ? position + 1 : seen.near_end;
+  const auto near = [&](int64_t j) -> Place {
+    const int32_t from = seen.near_row(seen.near_begin + j);
+    return {keys.far(from), values.far(from), 0.0f};
+  };
+  take_keys(view, bf16, end - seen.near_begin, near, query, sum, softmax);
+  if (lane == 0) store_log_sum(view, row, head, softmax.largest + logf(softmax.total));
   for (int64_t i = lane; i < d; i += 32) {
     x[0] = sum[i] / softmax.total;
     store<1>(RowsView{view.out, view.out_stride, bf16}, row, head * d + i, x);

@@ -1,6 +1,7 @@
 // Mode `keys` on the matrix units: a tile of queries that share a border goes over the rows in
 // force at it, gathered through their list, and over the near tokens, with one running softmax.
 
+#include "backend/cuda/keys_parts.cuh"
 #include "backend/cuda/keys_tile.cuh"
 
 namespace sluice::cuda {
@@ -17,39 +18,26 @@ struct Sizes {
   static constexpr bool kQueriesStay = kD > 128;         // in shared memory, for want of registers
   static constexpr int kTile = kKeys * kTileStride<kD>;  // numbers, of keys or of values
   static constexpr int kQueryTile = kRows * kTileStride<kD>;
-  static constexpr int kBuffers = 4 * kTile;  // two of each
+  static constexpr int kStages = kD <= 128 ? 4 : 2;  // tiles at hand or under way
+  static constexpr int kBuffers = 2 * kStages * kTile;
   static constexpr int kNumbers =
       kQueriesStay ? kBuffers + kQueryTile : (kBuffers > kQueryTile ? kBuffers : kQueryTile);
-  static constexpr int kBytes = 2 * kNumbers + 2 * kKeys * static_cast<int>(sizeof(float));
+  static constexpr int kBytes = 2 * kNumbers + kStages * kKeys * static_cast<int>(sizeof(float));
 };
 
-// What a split leaves of a row: weighted sums, the largest score (times scale and log2(e)) and the
-// total of the weights. (n_tiles, n_kv_heads, kRows, n_splits), and head_dim for the sums.
-struct Parts {
-  float* sums;
-  float* largest;
-  float* total;
-};
-
-// Starts copying far rows [first, first + kRows) and puts their biases beside them.
-template <int kD, int kKeys>
-__device__ void copy_far(__nv_bfloat16* keys, __nv_bfloat16* values, float* bias,
-                         const SeenKeys& seen, int64_t first, int head_dim) {
+// Starts copying kKeys rows to a tile; row_at(r) is where row r begins, or nullptr.
+template <int kD, int kKeys, typename RowAt>
+__device__ void copy_keys(__nv_bfloat16* tile, int head_dim, const KeysView& view,
+                          const RowAt& row_at) {
   constexpr int kChunks = kD / 8;
 #pragma unroll
   for (int i = static_cast<int>(threadIdx.x); i < kKeys * kChunks; i += kThreads) {
     const int row = i / kChunks, column = i % kChunks * 8;
-    const bool exists = first + row < seen.n_far && column < head_dim;
-    const int32_t from = exists ? seen.rows[first + row] : 0;
-    const int64_t at =
-        exists ? int64_t{from >= 0 ? from : -1 - from} * head_dim + column : int64_t{0};
-    const int to = row * kTileStride<kD> + column;
-    copy_async(keys + to, (from >= 0 ? seen.cache_keys : seen.mean_keys) + at, exists);
-    copy_async(values + to, (from >= 0 ? seen.cache_values : seen.mean_values) + at, exists);
+    const std::byte* from = row_at(row);
+    const bool exists = from != nullptr && column < head_dim;
+    copy_async(tile + row * kTileStride<kD> + column, exists ? from + 2 * column : view.queries,
+               exists);
   }
-  if (threadIdx.x < kKeys)
-    bias[threadIdx.x] =
-        first + threadIdx.x < seen.n_far ? seen.bias[first + threadIdx.x] : -INFINITY;
 }
 
 // Row r of a tile is token r / group, head kv_head * group + r % group.
@@ -68,9 +56,10 @@ __device__ void copy_queries(__nv_bfloat16* to, const KeysView& view, const Quer
 }
 
 template <int kD>
-__device__ void store_rows(const KeysView& view, const Parts& parts, const float (&sums)[kD / 8][4],
-                           const Softmax& softmax, const QueryTile& tile, int64_t tile_index,
-                           int64_t kv_head, int split, int64_t n_rows) {
+__device__ void store_rows(const KeysView& view, const KeyParts& parts,
+                           const float (&sums)[kD / 8][4], const Softmax& softmax,
+                           const QueryTile& tile, int64_t tile_index, int64_t kv_head, int split,
+                           int64_t n_rows) {
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   const int g = lane / 4, t = lane % 4;
   const int64_t group = view.n_heads / view.n_kv_heads;
@@ -81,6 +70,9 @@ __device__ void store_rows(const KeysView& view, const Parts& parts, const float
     if (r >= n_rows) continue;
     if (view.n_splits == 1) {
       const float inverse = 1 / softmax.total[half];
+      if (t == 0)
+        store_log_sum(view, tile.row + r / group, kv_head * group + r % group,
+                      softmax.largest[half] * view.scale + logf(softmax.total[half]));
       __nv_bfloat16* row = out + (tile.row + r / group) * view.out_stride +
                            (kv_head * group + r % group) * view.head_dim;
 #pragma unroll
@@ -90,8 +82,7 @@ __device__ void store_rows(const KeysView& view, const Parts& parts, const float
               narrowed(sums[n][2 * half] * inverse, sums[n][2 * half + 1] * inverse);
       continue;
     }
-    const int64_t at =
-        ((tile_index * view.n_kv_heads + kv_head) * kRows + r) * view.n_splits + split;
+    const int64_t at = KeyParts::at(view, tile_index, kv_head, r, split);
 #pragma unroll
     for (int n = 0; n < kD / 8; ++n)
       if (n * 8 < view.head_dim)
@@ -106,7 +97,7 @@ __device__ void store_rows(const KeysView& view, const Parts& parts, const float
 
 template <int kD>
 __global__ void __launch_bounds__(kThreads, 1)
-    keys_tiles(const __grid_constant__ KeysView view, Parts parts) {
+    keys_tiles(const __grid_constant__ KeysView view, KeyParts parts) {
   using S = Sizes<kD>;
   extern __shared__ __align__(16) __nv_bfloat16 shared[];
   auto* biases = reinterpret_cast<float*>(shared + S::kNumbers);
@@ -116,9 +107,11 @@ __global__ void __launch_bounds__(kThreads, 1)
   // Late queries see most keys: they go first, so that the last blocks are short.
   const int64_t tile_index = view.n_tiles - 1 - blockIdx.x / view.n_splits;
   const int64_t kv_head = blockIdx.y, group = view.n_heads / view.n_kv_heads;
-  const QueryTile tile = view.tiles[tile_index];
+  const QueryTile tile = tile_at(view, tile_index);
   const int64_t n_rows = tile.n * group;
   const SeenKeys seen = keys_of(view, tile, kv_head);
+  const HeadRows rows_of[2] = {head_rows(view, false, kv_head, 2),
+                               head_rows(view, true, kv_head, 2)};
 
   const int64_t n_near = seen.near_end > seen.near_begin ? seen.near_end - seen.near_begin : 0;
   const int64_t far_tiles = (seen.n_far + S::kKeys - 1) / S::kKeys;
@@ -137,34 +130,44 @@ __global__ void __launch_bounds__(kThreads, 1)
     for (int k = 0; k < kD / 16; ++k) load_query<kD>(query[k], query_tile, k * 16);
     __syncthreads();
   }
-  const auto start_copy = [&](int64_t j, int buffer) {
+  const auto buffer_of = [&](int64_t j) { return static_cast<int>((j - begin) % S::kStages); };
+  const auto start_copy = [&](int64_t j) {
+    const int buffer = buffer_of(j);
     __nv_bfloat16* keys = shared + 2 * buffer * S::kTile;
-    if (j < far_tiles) {
-      copy_far<kD, S::kKeys>(keys, keys + S::kTile, biases + buffer * S::kKeys, seen, j * S::kKeys,
-                             head_dim);
-    } else {
-      const int64_t first = (j - far_tiles) * S::kKeys;
-      copy_tile<kD, S::kKeys, kThreads>(keys, seen.near_keys, head_dim, first, n_near, head_dim);
-      copy_tile<kD, S::kKeys, kThreads>(keys + S::kTile, seen.near_values, head_dim, first, n_near,
-                                        head_dim);
-    }
-    commit_copies();
+    const bool far = j < far_tiles;
+    const int64_t first = (far ? j : j - far_tiles) * S::kKeys;
+    const auto row_of = [&](int row) {
+      if (far) return first + row < seen.n_far ? seen.far_row(first + row) : kNoRow;
+      return first + row < n_near ? seen.near_row(seen.near_begin + first + row) : kNoRow;
+    };
+#pragma unroll
+    for (int part = 0; part < 2; ++part)
+      copy_keys<kD, S::kKeys>(keys + part * S::kTile, head_dim, view,
+                              [&](int row) { return rows_of[part].far(row_of(row)); });
+    if (far && threadIdx.x < S::kKeys)
+      biases[buffer * S::kKeys + threadIdx.x] =
+          first + threadIdx.x < seen.n_far ? seen.bias[first + threadIdx.x] : -INFINITY;
   };
 
   Softmax softmax;
   float sums[kD / 8][4] = {}, kept[2];
   const float factor = view.scale * kLog2E;
   const int64_t row = warp * 16 + lane / 4;
-  const int64_t first_position = view.first_position + tile.row;
-  const int64_t positions[2] = {first_position + row / group, first_position + (row + 8) / group};
-  const int64_t warp_first = first_position + warp * 16 / group;
-  const int64_t warp_last = first_position + (warp * 16 + 15) / group;
-  if (begin < end) start_copy(begin, 0);
-  int buffer = 0;
-  for (int64_t j = begin; j < end; ++j, buffer ^= 1) {
-    wait_copies<0>();
+  const auto position_of = [&](int64_t r) {
+    return query_position(view, tile.row + min(r / group, tile.n - 1));
+  };
+  const int64_t positions[2] = {position_of(row), position_of(row + 8)};
+  const int64_t warp_first = position_of(warp * 16), warp_last = position_of(warp * 16 + 15);
+  for (int64_t j = begin; j < begin + S::kStages - 1; ++j) {
+    if (j < end) start_copy(j);
+    commit_copies();
+  }
+  for (int64_t j = begin; j < end; ++j) {
+    wait_copies<S::kStages - 2>();
     __syncthreads();
-    if (j + 1 < end) start_copy(j + 1, buffer ^ 1);
+    if (j + S::kStages - 1 < end) start_copy(j + S::kStages - 1);
+    commit_copies();
+    const int buffer = buffer_of(j);
     if (warp * 16 >= n_rows) continue;
     const bool far = j < far_tiles;
     const int64_t first_key = seen.near_begin + (j - far_tiles) * S::kKeys;
@@ -195,12 +198,12 @@ __global__ void __launch_bounds__(kThreads, 1)
 }
 
 // One block to a row of a tile, one thread to a column.
-__global__ void put_keys_together(const __grid_constant__ KeysView view, Parts parts) {
+__global__ void put_together(const __grid_constant__ KeysView view, KeyParts parts) {
   const int64_t tile_index = blockIdx.x / kRows, r = blockIdx.x % kRows, kv_head = blockIdx.y;
-  const QueryTile tile = view.tiles[tile_index];
+  const QueryTile tile = tile_at(view, tile_index);
   const int64_t group = view.n_heads / view.n_kv_heads, column = threadIdx.x;
   if (r >= tile.n * group || column >= view.head_dim) return;
-  const int64_t first = ((tile_index * view.n_kv_heads + kv_head) * kRows + r) * view.n_splits;
+  const int64_t first = KeyParts::at(view, tile_index, kv_head, r, 0);
   float largest = -INFINITY, total = 0, sum = 0;
   for (int64_t i = 0; i < view.n_splits; ++i) largest = fmaxf(largest, parts.largest[first + i]);
   for (int64_t i = 0; i < view.n_splits; ++i) {
@@ -208,13 +211,16 @@ __global__ void put_keys_together(const __grid_constant__ KeysView view, Parts p
     total += parts.total[first + i] * part;
     sum += parts.sums[(first + i) * view.head_dim + column] * part;
   }
+  if (column == 0)
+    store_log_sum(view, tile.row + r / group, kv_head * group + r % group,
+                  largest / kLog2E + logf(total));
   const float value[1] = {sum / total};
   store<1>(RowsView{view.out, view.out_stride, true}, tile.row + r / group,
            (kv_head * group + r % group) * view.head_dim + column, value);
 }
 
 template <int kD>
-void launch(Context& context, const KeysView& view, const Parts& parts) {
+void launch(Context& context, const KeysView& view, const KeyParts& parts) {
   constexpr int kBytes = Sizes<kD>::kBytes;
   check(cudaFuncSetAttribute(keys_tiles<kD>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes),
         "attention's shared memory");
@@ -226,16 +232,19 @@ void launch(Context& context, const KeysView& view, const Parts& parts) {
 
 }  // namespace
 
+void put_keys_together(Context& context, const KeysView& view, const KeyParts& parts) {
+  const int64_t group = view.n_heads / view.n_kv_heads;
+  const int64_t n_rows = view.n_tiles == 1 ? view.only.n * group : view.n_tiles * kRows;
+  const dim3 grid(static_cast<unsigned>(n_rows), static_cast<unsigned>(view.n_kv_heads));
+  const auto threads = static_cast<unsigned>(round_up(view.head_dim, 32));
+  put_together<<<grid, threads, 0, context.stream()>>>(view, parts);
+  check_launch("put_together");
+}
+
 void attend_keys_tiles(const std::shared_ptr<Context>& context, const KeysView& view) {
-  Parts parts{};
+  KeyParts parts{};
   DeviceArray<float> memory;
-  if (view.n_splits > 1) {
-    const int64_t n = view.n_tiles * view.n_kv_heads * kRows * view.n_splits;
-    memory = DeviceArray<float>(context, n * (view.head_dim + 2));
-    parts.sums = memory.data();
-    parts.largest = parts.sums + n * view.head_dim;
-    parts.total = parts.largest + n;
-  }
+  if (view.n_splits > 1) parts = make_parts(context, view, memory);
   if (view.head_dim <= 64)
     launch<64>(*context, view, parts);
   else if (view.head_dim <= 96)
@@ -244,12 +253,7 @@ void attend_keys_tiles(const std::shared_ptr<Context>& context, const KeysView& 
     launch<128>(*context, view, parts);
   else
     launch<256>(*context, view, parts);
-  if (view.n_splits == 1) return;
-  const dim3 grid(static_cast<unsigned>(view.n_tiles * kRows),
-                  static_cast<unsigned>(view.n_kv_heads));
-  put_keys_together<<<grid, static_cast<unsigned>(round_up(view.head_dim, 32)), 0,
-                      context->stream()>>>(view, parts);
-  check_launch("put_keys_together");
+  if (view.n_splits > 1) put_keys_together(*context, view, parts);
 }
 
 }  // namespace sluice::cuda

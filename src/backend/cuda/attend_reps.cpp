@@ -1,6 +1,7 @@
 // Modes `copy` and `paper` on the device: one pass over the rows that stand for themselves.
 
 #include <algorithm>
+#include <numeric>
 
 #include "backend/cuda/accelerated.h"
 #include "backend/cuda/attend_dense.h"
@@ -14,7 +15,8 @@ class CudaRepsAttention final : public RepsAttention {
  public:
   CudaRepsAttention(std::shared_ptr<Context> context, const RepsSpec& spec)
       : context_(std::move(context)), spec_(spec) {
-    SLUICE_CHECK(group() <= kRepsTileRows);
+    SLUICE_CHECK(spec.n_heads % spec.n_kv_heads == 0);
+    check_heads(spec.head_dim, group());
   }
 
   void attend(const AttendRepsArgs& args) override;
@@ -26,6 +28,14 @@ class CudaRepsAttention final : public RepsAttention {
   int64_t row_bytes() const { return spec_.head_dim * element_bytes(spec_.dtype); }
   void reserve(int64_t n);
   void store(const AttendRepsArgs& args);
+
+  struct Queries {
+    std::vector<int32_t> positions, tile_of, n_far;
+    std::vector<QueryTile> tiles;
+    std::vector<Border> borders;
+    int64_t n_near = 0;  // keys that might be
+  };
+  Queries queries_of(const AttendRepsArgs& args) const;
 
   std::shared_ptr<Context> context_;
   RepsSpec spec_;
@@ -80,78 +90,106 @@ void CudaRepsAttention::store(const AttendRepsArgs& args) {
                                  Tensor(values_.data(), spec_.dtype, shape, Device::kCuda)}});
 }
 
+// Queries in tiles: where each stands among the tokens of the pass (or, where tokens do not count,
+// among the rows), which tile is the first to count each token, and how many clusters are far.
+CudaRepsAttention::Queries CudaRepsAttention::queries_of(const AttendRepsArgs& args) const {
+  const TokenSet& set = *args.set;
+  const int64_t n_tokens = set.n_tokens() - args.first_token, n_clusters = set.n_clusters;
+  Queries queries;
+  for (int64_t i = 0; i < n_tokens; ++i) {
+    if (set.status[static_cast<size_t>(args.first_token + i)] == TokenStatus::kRedundant) continue;
+    const auto row = n_rows_ + static_cast<int64_t>(queries.positions.size());
+    queries.positions.push_back(static_cast<int32_t>(spec_.multiplicity ? i : row));
+  }
+  const auto n = static_cast<int64_t>(queries.positions.size());
+  const int64_t n_near = spec_.multiplicity ? n_tokens : n_clusters;
+  queries.tile_of.resize(static_cast<size_t>(n_tokens));
+  const int64_t per_tile = kKeysTileRows / group();
+  int64_t n_counted = 0;
+  const auto count_up_to = [&](int64_t end) {
+    for (; n_counted < end; ++n_counted)
+      queries.tile_of[static_cast<size_t>(n_counted)] = static_cast<int32_t>(queries.tiles.size());
+  };
+  for (int64_t row = 0; row < n; row += per_tile) {
+    const int64_t first = queries.positions[static_cast<size_t>(row)];
+    const int64_t border = spec_.causal ? first + 1 : n_near;
+    if (spec_.multiplicity) count_up_to(border);
+    const auto tile = static_cast<int64_t>(queries.tiles.size());
+    queries.tiles.push_back(
+        {.row = row, .n = std::min(per_tile, n - row), .border = border, .list = tile});
+    queries.borders.push_back(
+        {.position = border, .offset = spec_.multiplicity ? tile * n_clusters : 0});
+    queries.n_far.push_back(static_cast<int32_t>(spec_.causal ? n_rows_ + row + 1 : n_clusters));
+  }
+  count_up_to(n_tokens);
+  queries.n_near = n_near;
+  return queries;
+}
+
 void CudaRepsAttention::attend(const AttendRepsArgs& args) {
   const TokenSet& set = *args.set;
   const int64_t n = args.queries.rows(), n_tokens = set.n_tokens() - args.first_token;
   SLUICE_CHECK(spec_.causal || n_rows_ == 0);
   SLUICE_CHECK(args.keys.rows() == n && args.values.rows() == n && args.out.rows() == n);
+  for (const ConstTensor& x : {args.queries, args.keys, args.values, ConstTensor(args.out)})
+    SLUICE_CHECK(x.dtype() == spec_.dtype);
   SLUICE_CHECK(n_rows_ + n == set.n_clusters && n_tokens >= 0);
   if (n_tokens == 0) return;
   store(args);
+  const Queries queries = queries_of(args);
+  SLUICE_CHECK(static_cast<int64_t>(queries.positions.size()) == n);
 
-  // Queries in tiles, and which tile is the first to count each token.
-  std::vector<int32_t> ends, tile_of(static_cast<size_t>(n_tokens));
-  for (int64_t i = 0; i < n_tokens; ++i)
-    if (set.status[static_cast<size_t>(args.first_token + i)] != TokenStatus::kRedundant)
-      ends.push_back(static_cast<int32_t>(spec_.causal ? i + 1 : n_tokens));
-  SLUICE_CHECK(static_cast<int64_t>(ends.size()) == n);
-  const bool tiled = fits_tiles(spec_.dtype, spec_.head_dim, args.queries, args.out);
-  const int64_t per_tile = tiled ? kRepsTileRows / group() : 1;
-  std::vector<RepsTile> tiles;
-  int64_t n_counted = 0;
-  for (int64_t row = 0; row < n; row += per_tile) {
-    const int64_t size = std::min(per_tile, n - row);
-    const int64_t first_end = ends[static_cast<size_t>(row)];
-    for (; n_counted < first_end; ++n_counted)
-      tile_of[static_cast<size_t>(n_counted)] = static_cast<int32_t>(tiles.size());
-    tiles.push_back({row, size, first_end, ends[static_cast<size_t>(row + size - 1)]});
-  }
-  for (; n_counted < n_tokens; ++n_counted)
-    tile_of[static_cast<size_t>(n_counted)] = static_cast<int32_t>(tiles.size());
-
-  const int64_t n_clusters = n_rows_ + n, n_tiles = static_cast<int64_t>(tiles.size());
+  const int64_t n_clusters = n_rows_ + n, n_tiles = static_cast<int64_t>(queries.tiles.size());
   const DeviceArray<int32_t> cluster(
       context_, std::span(set.cluster).subspan(static_cast<size_t>(args.first_token)));
-  const DeviceArray<int32_t> device_tile_of(context_, std::span<const int32_t>(tile_of));
-  const DeviceArray<int32_t> counts(context_, (n_tiles + 1) * n_clusters);
-  count_members(*context_, {.cluster = cluster.data(),
-                            .n = n_tokens,
-                            .n_clusters = n_clusters,
-                            .tile_of = device_tile_of.data(),
-                            .n_tiles = n_tiles,
-                            .counts = counts.data(),
-                            .before = counts_.data()});
+  const DeviceArray<float> bias(context_, (spec_.multiplicity ? n_tiles + 1 : 1) * n_clusters);
+  DeviceArray<int32_t> rows;  // of near keys, where tokens do not count
+  if (spec_.multiplicity) {
+    const DeviceArray<int32_t> tile_of(context_, std::span<const int32_t>(queries.tile_of));
+    count_members(*context_, {.cluster = cluster.data(),
+                              .n = n_tokens,
+                              .n_clusters = n_clusters,
+                              .tile_of = tile_of.data(),
+                              .n_tiles = n_tiles,
+                              .scale = spec_.scale,
+                              .bias = bias.data(),
+                              .before = counts_.data()});
+  } else {
+    check(cudaMemsetAsync(bias.data(), 0, static_cast<size_t>(n_clusters) * sizeof(float),
+                          context_->stream()),
+          "no counts");
+    std::vector<int32_t> all(static_cast<size_t>(n_clusters));
+    std::iota(all.begin(), all.end(), 0);
+    rows = DeviceArray<int32_t>(context_, std::span<const int32_t>(all));
+  }
   if (n > 0) {
-    const DeviceArray<int32_t> device_ends(context_, std::span<const int32_t>(ends));
-    const DeviceArray<RepsTile> device_tiles(context_, std::span<const RepsTile>(tiles));
-    RepsView view{};
+    const DeviceArray<int32_t> positions(context_, std::span<const int32_t>(queries.positions));
+    const DeviceArray<QueryTile> tiles(context_, std::span<const QueryTile>(queries.tiles));
+    const DeviceArray<Border> borders(context_, std::span<const Border>(queries.borders));
+    const DeviceArray<int32_t> n_far(context_, std::span<const int32_t>(queries.n_far));
+    KeysView view{};
     view.queries = args.queries.bytes();
-    view.keys = keys_.data();
-    view.values = values_.data();
     view.out = args.out.bytes();
     view.query_stride = args.queries.row_stride();
     view.out_stride = args.out.row_stride();
     view.n_heads = spec_.n_heads;
     view.n_kv_heads = spec_.n_kv_heads;
     view.head_dim = spec_.head_dim;
-    view.capacity = capacity_;
     view.scale = spec_.scale;
     view.causal = spec_.causal;
-    view.multiplicity = spec_.multiplicity;
-    view.first_row = n_rows_;
-    view.n_rows = n;
-    view.tiles = device_tiles.data();
+    view.n_tokens = queries.n_near;
+    view.query_positions = positions.data();
+    view.tiles = tiles.data();
+    view.only = queries.tiles[0];
     view.n_tiles = n_tiles;
-    view.cluster = cluster.data();
-    view.ends = device_ends.data();
-    view.counts = counts.data();
-    view.count_stride = n_clusters;
-    const int64_t wanted = 2 * int64_t{context_->multiprocessors()} / (n_tiles * spec_.n_kv_heads);
-    view.n_splits = std::clamp<int64_t>(wanted, 1, ceil_div(n_clusters, 256));
-    if (tiled)
-      attend_reps_tiles(context_, view);
-    else
-      attend_reps_plain(*context_, view, spec_.dtype == DType::kBF16);
+    view.before = {keys_.data(), values_.data(), nullptr, nullptr, capacity_};
+    view.near_rows = spec_.multiplicity ? cluster.data() : rows.data();
+    view.bias = bias.data();
+    view.borders = borders.data();
+    view.n_far = n_far.data();
+    view.n_borders = n_tiles;
+    const bool aligned = fits_tiles(spec_.dtype, spec_.head_dim, args.queries, args.out);
+    attend_keys(context_, spec_.dtype, aligned, n_clusters + queries.tiles[0].n, view);
   }
   n_rows_ += n;
 }

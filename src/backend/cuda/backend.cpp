@@ -15,6 +15,56 @@ namespace {
 using cuda::Context;
 using cuda::DeviceArray;
 
+class CudaRecording final : public Recording {
+ public:
+  // Null where the work cannot be recorded.
+  static std::unique_ptr<CudaRecording> make(std::shared_ptr<Context> context,
+                                             const std::function<void()>& work) {
+    std::unique_ptr<CudaRecording> made(new CudaRecording(std::move(context)));
+    return made->take(work) ? std::move(made) : nullptr;
+  }
+  bool valid() const override { return context_->moves() == moves_; }
+  void replay(int64_t first_position) override {
+    SLUICE_CHECK(valid());
+    const auto position = static_cast<int32_t>(first_position);
+    context_->send(&position, position_.data(), sizeof position);
+    cuda::check(cudaGraphLaunch(ready_.get(), context_->stream()), "recorded work");
+  }
+
+ private:
+  explicit CudaRecording(std::shared_ptr<Context> context)
+      : context_(std::move(context)), position_(context_, 1), moves_(context_->moves()) {}
+
+  bool take(const std::function<void()>& work) {
+    cuda::check(cudaStreamBeginCapture(context_->stream(), cudaStreamCaptureModeThreadLocal),
+                "recording");
+    context_->record_at(position_.data());
+    bool taken = true;
+    try {
+      work();
+    } catch (const cuda::CannotRecord&) {
+      taken = false;
+    } catch (...) {
+      end();
+      throw;
+    }
+    taken = end() && taken && valid() &&
+            cudaGraphInstantiate(ready_.to_set(), graph_.get(), 0) == cudaSuccess;
+    cudaGetLastError();  // of what could not be recorded nothing is left
+    return taken;
+  }
+  bool end() {
+    context_->record_at(nullptr);
+    return cudaStreamEndCapture(context_->stream(), graph_.to_set()) == cudaSuccess;
+  }
+
+  std::shared_ptr<Context> context_;
+  DeviceArray<int32_t> position_;
+  int64_t moves_;
+  cuda::Handle<cudaGraph_t, cudaGraphDestroy> graph_;
+  cuda::Handle<cudaGraphExec_t, cudaGraphExecDestroy> ready_;
+};
+
 class CudaBackend final : public Backend {
  public:
   explicit CudaBackend(DType dtype)
@@ -61,6 +111,9 @@ class CudaBackend final : public Backend {
   }
 
   void wait() override { context_->synchronize(); }
+  std::unique_ptr<Recording> record(const std::function<void()>& work) override {
+    return CudaRecording::make(context_, work);
+  }
 
   std::unique_ptr<LinearWeights> pack_linear(MatrixSource source) override {
     return std::make_unique<cuda::DeviceWeights>(cuda::pack_matrix(context_, source, dtype_),
@@ -74,12 +127,16 @@ class CudaBackend final : public Backend {
   }
   std::unique_ptr<SubspaceBasis> make_basis(std::span<const float> vectors, int64_t rank,
                                             int64_t n_in) override {
-    return cuda::make_basis(context_, vectors, rank, n_in, dtype_);
+    return cuda::make_basis(context_, multiplier_, vectors, rank, n_in, dtype_);
   }
   std::unique_ptr<LinearWeights> pack_image(const MatrixSource& source,
                                             const SubspaceBasis& basis) override {
     return cuda::pack_image(context_, multiplier_, source,
                             dynamic_cast<const cuda::DeviceBasis&>(basis), dtype_);
+  }
+
+  std::unique_ptr<RowGate> make_gate(const GateSpec& spec) override {
+    return cuda::make_gate(context_, spec);
   }
 
   void embed(const EmbedArgs& args) override {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "core/shape.h"
+
 namespace sluice::cuda {
 namespace {
 
@@ -78,37 +80,33 @@ Context::Context(int device) {
                     std::to_string(kLeastSharedBytes >> 10),
                 "use --device cpu");
   check(cudaSetDevice(device), "choosing the device");
-  check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "stream");
+  check(cudaStreamCreateWithFlags(stream_.to_set(), cudaStreamNonBlocking), "stream");
   check(cudaDeviceGetDefaultMemPool(&pool_, device), "memory pool");
   uint64_t keep = UINT64_MAX;
   check(cudaMemPoolSetAttribute(pool_, cudaMemPoolAttrReleaseThreshold, &keep), "memory pool");
-  check(cublasLtCreate(&blas_), "start");
+  check(cublasLtCreate(blas_.to_set()), "start");
   blas_workspace_ = allocate(kBlasWorkspaceBytes);
 }
 
 Context::~Context() {
   if (blas_workspace_ != nullptr) free(blas_workspace_);
   if (scratch_ != nullptr) free(scratch_);
-  if (blas_ != nullptr) cublasLtDestroy(blas_);
-  if (stream_ != nullptr) {
-    cudaStreamSynchronize(stream_);
-    cudaStreamDestroy(stream_);
-  }
-  for (Slot& slot : slots_)
-    if (slot.sent != nullptr) cudaEventDestroy(slot.sent);
+  if (zeros_ != nullptr) free(zeros_);
+  cudaStreamSynchronize(stream());  // copies from the slots may be under way
 }
 
 void* Context::allocate(int64_t bytes) {
   SLUICE_CHECK(bytes >= 0);
+  refuse_to_record();
   void* data = nullptr;
   const auto size = static_cast<size_t>(std::max<int64_t>(bytes, 1));
-  cudaError_t status = cudaMallocAsync(&data, size, stream_);
+  cudaError_t status = cudaMallocAsync(&data, size, stream());
   if (status == cudaErrorMemoryAllocation) {
     // What was freed in pieces may do as a whole.
     cudaGetLastError();
     synchronize();
     check(cudaMemPoolTrimTo(pool_, 0), "memory pool");
-    status = cudaMallocAsync(&data, size, stream_);
+    status = cudaMallocAsync(&data, size, stream());
   }
   if (status == cudaErrorMemoryAllocation) {
     cudaGetLastError();
@@ -122,10 +120,12 @@ void* Context::allocate(int64_t bytes) {
   return data;
 }
 
-void Context::free(void* data) noexcept { cudaFreeAsync(data, stream_); }
+void Context::free(void* data) noexcept { cudaFreeAsync(data, stream()); }
 
 void* Context::scratch(int64_t bytes) {
   if (scratch_ == nullptr || bytes > scratch_bytes_) {
+    refuse_to_record();
+    count_move();
     if (scratch_ != nullptr) free(std::exchange(scratch_, nullptr));
     scratch_ = allocate(bytes);
     scratch_bytes_ = bytes;
@@ -133,14 +133,28 @@ void* Context::scratch(int64_t bytes) {
   return scratch_;
 }
 
+int32_t* Context::zeros(int64_t n) {
+  if (zeros_ == nullptr || n > n_zeros_) {
+    refuse_to_record();
+    count_move();
+    if (zeros_ != nullptr) free(std::exchange(zeros_, nullptr));
+    n_zeros_ = std::max<int64_t>(n, 1024);
+    const int64_t bytes = checked_mul(n_zeros_, int64_t{sizeof(int32_t)});
+    zeros_ = static_cast<int32_t*>(allocate(bytes));
+    check(cudaMemsetAsync(zeros_, 0, static_cast<size_t>(bytes), stream()), "clearing memory");
+  }
+  return zeros_;
+}
+
 Context::Slot& Context::next_slot() {
+  refuse_to_record();
   Slot& slot = slots_[turn_];
   turn_ = (turn_ + 1) % slots_.size();
-  if (slot.sent == nullptr) {
+  if (slot.sent.get() == nullptr) {
     slot.memory = PinnedBytes(kSlotBytes);
-    check(cudaEventCreateWithFlags(&slot.sent, cudaEventDisableTiming), "event");
+    check(cudaEventCreateWithFlags(slot.sent.to_set(), cudaEventDisableTiming), "event");
   } else {
-    check(cudaEventSynchronize(slot.sent), "copy to the device");
+    check(cudaEventSynchronize(slot.sent.get()), "copy to the device");
   }
   return slot;
 }
@@ -152,23 +166,27 @@ void Context::send(const void* host, void* device, int64_t bytes) {
     const auto n = static_cast<size_t>(std::min(kSlotBytes, bytes - done));
     Slot& slot = next_slot();
     std::memcpy(slot.memory.data(), from + done, n);
-    check(cudaMemcpyAsync(to + done, slot.memory.data(), n, cudaMemcpyHostToDevice, stream_),
+    check(cudaMemcpyAsync(to + done, slot.memory.data(), n, cudaMemcpyHostToDevice, stream()),
           "copy to the device");
-    check(cudaEventRecord(slot.sent, stream_), "copy to the device");
+    check(cudaEventRecord(slot.sent.get(), stream()), "copy to the device");
   }
 }
 
 void Context::fetch(const void* device, void* host, int64_t bytes) {
+  refuse_to_record();
   // Small results land in pinned memory first: the driver's own way there takes longer.
   const bool small = bytes <= kSlotBytes;
   Slot* slot = small ? &next_slot() : nullptr;
   check(cudaMemcpyAsync(small ? slot->memory.data() : host, device, static_cast<size_t>(bytes),
-                        cudaMemcpyDeviceToHost, stream_),
+                        cudaMemcpyDeviceToHost, stream()),
         "copy from the device");
   synchronize();
   if (small) std::memcpy(host, slot->memory.data(), static_cast<size_t>(bytes));
 }
 
-void Context::synchronize() { check(cudaStreamSynchronize(stream_), "work on the device"); }
+void Context::synchronize() {
+  refuse_to_record();
+  check(cudaStreamSynchronize(stream()), "work on the device");
+}
 
 }  // namespace sluice::cuda

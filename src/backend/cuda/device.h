@@ -47,6 +47,27 @@ class PinnedBytes {
   std::unique_ptr<void, Free> memory_;
 };
 
+// A handle of CUDA's or cuBLAS's, destroyed with what holds it.
+template <typename T, auto kDestroy>
+class Handle {
+ public:
+  Handle() = default;
+  Handle(const Handle&) = delete;
+  Handle& operator=(const Handle&) = delete;
+  ~Handle() {
+    if (value_ != nullptr) kDestroy(value_);
+  }
+  T get() const { return value_; }
+  T* to_set() { return &value_; }
+
+ private:
+  T value_ = nullptr;
+};
+using Event = Handle<cudaEvent_t, cudaEventDestroy>;
+
+// Thrown by what cannot be recorded, and caught by whoever records.
+struct CannotRecord {};
+
 class Context {
  public:
   // Throws Error where there is no such device, or it or its driver is too old.
@@ -55,8 +76,8 @@ class Context {
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
 
-  cudaStream_t stream() const { return stream_; }
-  cublasLtHandle_t blas() const { return blas_; }
+  cudaStream_t stream() const { return stream_.get(); }
+  cublasLtHandle_t blas() const { return blas_.get(); }
   void* blas_workspace() const { return blas_workspace_; }
   static constexpr size_t kBlasWorkspaceBytes = size_t{32} << 20;  // what cuBLAS asks on Hopper
 
@@ -72,6 +93,17 @@ class Context {
   // Memory for what one operation leaves to its next kernel; the next operation may overwrite it.
   void* scratch(int64_t bytes);
 
+  // At least n words that are zero: every kernel that uses them leaves them so.
+  int32_t* zeros(int64_t n);
+
+  // While the stream is recorded rather than run, where on the device the position will be that
+  // operations are at; else null. Nothing may be allocated, sent or waited for then.
+  const int32_t* recorded_position() const { return recorded_position_; }
+  void record_at(const int32_t* position) { recorded_position_ = position; }
+  // How often memory that operations share was moved to a larger place.
+  int64_t moves() const { return moves_; }
+  void count_move() { ++moves_; }
+
   // Copies host memory to the device in the order of the stream; it may change once this returns.
   void send(const void* host, void* device, int64_t bytes);
   // The other way; waits.
@@ -83,19 +115,26 @@ class Context {
   // when it is a whole round ahead of the device.
   struct Slot {
     PinnedBytes memory;
-    cudaEvent_t sent = nullptr;
+    Event sent;
   };
   static constexpr int64_t kSlotBytes = int64_t{1} << 20;
   Slot& next_slot();
+  void refuse_to_record() const {
+    if (recorded_position_ != nullptr) throw CannotRecord();
+  }
 
   int multiprocessors_ = 0, compute_capability_ = 0;
   std::string description_;
   cudaMemPool_t pool_ = nullptr;
-  cudaStream_t stream_ = nullptr;
-  cublasLtHandle_t blas_ = nullptr;
+  Handle<cudaStream_t, cudaStreamDestroy> stream_;
+  Handle<cublasLtHandle_t, cublasLtDestroy> blas_;
   void* blas_workspace_ = nullptr;
   void* scratch_ = nullptr;
   int64_t scratch_bytes_ = 0;
+  int32_t* zeros_ = nullptr;
+  int64_t n_zeros_ = 0;
+  const int32_t* recorded_position_ = nullptr;
+  int64_t moves_ = 0;
   std::array<Slot, 16> slots_;
   size_t turn_ = 0;
 };
@@ -130,7 +169,9 @@ class DeviceArray {
   int64_t size() const { return size_; }
   // At least `size` elements; what was there is lost when it grows.
   void reserve(const std::shared_ptr<Context>& context, int64_t size) {
-    if (data_ == nullptr || size_ < size) *this = DeviceArray(context, size);
+    if (data_ != nullptr && size_ >= size) return;
+    context->count_move();
+    *this = DeviceArray(context, size);
   }
 
  private:

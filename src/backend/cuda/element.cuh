@@ -49,6 +49,16 @@ __device__ inline uint32_t narrowed(float low, float high) {
   return *reinterpret_cast<const uint32_t*>(&pair);
 }
 
+__device__ inline void widen_eight(const uint4& bits, float (&to)[8]) {
+  const uint32_t words[4] = {bits.x, bits.y, bits.z, bits.w};
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const float2 pair = widened(words[i]);
+    to[2 * i] = pair.x;
+    to[2 * i + 1] = pair.y;
+  }
+}
+
 // Elements [column, column + kN) of a row; kN is 1 or 8.
 template <int kN>
 __device__ void load(const ConstRowsView& x, int64_t row, int64_t column, float (&to)[kN]) {
@@ -57,13 +67,7 @@ __device__ void load(const ConstRowsView& x, int64_t row, int64_t column, float 
     to[0] = x.bf16 ? __bfloat162float(reinterpret_cast<const __nv_bfloat16*>(x.data)[at])
                    : reinterpret_cast<const float*>(x.data)[at];
   } else if (x.bf16) {
-    const uint4 bits = *reinterpret_cast<const uint4*>(x.data + 2 * at);
-    const uint32_t words[4] = {bits.x, bits.y, bits.z, bits.w};
-    for (int i = 0; i < 4; ++i) {
-      const float2 pair = widened(words[i]);
-      to[2 * i] = pair.x;
-      to[2 * i + 1] = pair.y;
-    }
+    widen_eight(*reinterpret_cast<const uint4*>(x.data + 2 * at), to);
   } else {
     for (int i = 0; i < 2; ++i) {
       const float4 four = *reinterpret_cast<const float4*>(x.data + 4 * (at + 4 * i));

@@ -1,5 +1,6 @@
 // Look-ups, gates, rotary embedding, copies and conversions: one block for a stretch of a row.
 
+#include "backend/cuda/early.cuh"
 #include "backend/cuda/element.cuh"
 #include "backend/cuda/elements.h"
 
@@ -19,6 +20,12 @@ Launch over_rows(int64_t n_rows, int64_t n_columns, int64_t per_thread) {
           threads};
 }
 
+// Small kernels, which would otherwise cost as much to begin as to run.
+__device__ void take_turn() {
+  let_next_begin();
+  wait_for_earlier();
+}
+
 template <int kN>
 __device__ int64_t my_column() {
   return (int64_t{blockIdx.y} * blockDim.x + threadIdx.x) * kN;
@@ -27,6 +34,7 @@ __device__ int64_t my_column() {
 template <int kN>
 __global__ void embed_rows(ConstRowsView table, const int32_t* ids, float scale, int32_t zero_id,
                            bool accumulate, RowsView out, int64_t d) {
+  take_turn();
   const int64_t row = blockIdx.x, column = my_column<kN>();
   if (column >= d) return;
   const int32_t id = ids[row];
@@ -43,6 +51,7 @@ __global__ void embed_rows(ConstRowsView table, const int32_t* ids, float scale,
 template <int kN>
 __global__ void gate_rows(Activation activation, ConstRowsView gate_up, RowsView out,
                           int64_t d_inner) {
+  take_turn();
   const int64_t row = blockIdx.x, column = my_column<kN>();
   if (column >= d_inner) return;
   float gate[kN], up[kN];
@@ -56,6 +65,7 @@ __global__ void gate_rows(Activation activation, ConstRowsView gate_up, RowsView
 template <int kN>
 __global__ void copy_rows(ConstRowsView from, const int32_t* rows, bool add, RowsView to,
                           int64_t d) {
+  take_turn();
   const int64_t row = blockIdx.x, column = my_column<kN>();
   if (column >= d) return;
   float value[kN], old[kN];
@@ -69,10 +79,11 @@ __global__ void copy_rows(ConstRowsView from, const int32_t* rows, bool add, Row
 
 __global__ void rotate_rows(RotaryStyle style, ConstRowsView cosine, ConstRowsView sine,
                             int64_t half, const int32_t* positions, int64_t n_tokens,
-                            int64_t first_position, RowsView x, int64_t n_heads, int64_t head_dim) {
+                            FirstPosition first, RowsView x, int64_t n_heads, int64_t head_dim) {
+  take_turn();
   const int64_t row = blockIdx.x, pair = my_column<1>();
   if (pair >= n_heads * half) return;
-  const int64_t position = positions == nullptr ? first_position + row % n_tokens : positions[row];
+  const int64_t position = positions == nullptr ? first.get() + row % n_tokens : positions[row];
   const int64_t head = pair / half, i = pair % half;
   const bool halves = style == RotaryStyle::kHalves;
   const int64_t a = head * head_dim + (halves ? i : 2 * i);
@@ -91,13 +102,13 @@ __global__ void rotate_rows(RotaryStyle style, ConstRowsView cosine, ConstRowsVi
 // One of keys (blockIdx.z 0) and values (1).
 template <int kN>
 __global__ void store_rows(ConstRowsView keys, ConstRowsView values, RowsView key_cache,
-                           RowsView value_cache, int64_t n_tokens, int64_t first_position,
+                           RowsView value_cache, int64_t n_tokens, FirstPosition first,
                            int64_t n_kv_heads, int64_t capacity, int64_t head_dim) {
+  take_turn();
   const int64_t row = blockIdx.x, column = my_column<kN>();
   if (column >= n_kv_heads * head_dim) return;
   const int64_t head = column / head_dim;
-  const int64_t to =
-      (row / n_tokens * n_kv_heads + head) * capacity + first_position + row % n_tokens;
+  const int64_t to = (row / n_tokens * n_kv_heads + head) * capacity + first.get() + row % n_tokens;
   float value[kN];
   load<kN>(blockIdx.z == 0 ? keys : values, row, column, value);
   store<kN>(blockIdx.z == 0 ? key_cache : value_cache, to, column % head_dim, value);
@@ -108,7 +119,7 @@ constexpr int kTile = 32;
 __global__ void transpose_rows(ConstRowsView from, int64_t n_rows, int64_t d, int64_t first,
                                RowsView to) {
   __shared__ float tile[kTile][kTile + 1];
-  const int64_t row0 = int64_t{blockIdx.y} * kTile, column0 = int64_t{blockIdx.x} * kTile;
+  const int64_t row0 = int64_t{blockIdx.x} * kTile, column0 = int64_t{blockIdx.y} * kTile;
   for (int i = static_cast<int>(threadIdx.y); i < kTile; i += static_cast<int>(blockDim.y)) {
     float value[1] = {0};
     if (row0 + i < n_rows && column0 + threadIdx.x < d)
@@ -132,15 +143,12 @@ __global__ void mark_inexact(ConstRowsView x, int64_t d, int32_t* inexact) {
 }
 
 // kernel<8> where everything is aligned for it, else kernel<1>.
-#define SLUICE_LAUNCH_ROWS(kernel, eights, launch_rows, launch_columns, ...)        \
-  do {                                                                              \
-    const Launch launch = over_rows(launch_rows, launch_columns, (eights) ? 8 : 1); \
-    if (launch.grid.x == 0 || launch.grid.y == 0) return;                           \
-    if (eights)                                                                     \
-      kernel<8><<<launch.grid, launch.threads, 0, context.stream()>>>(__VA_ARGS__); \
-    else                                                                            \
-      kernel<1><<<launch.grid, launch.threads, 0, context.stream()>>>(__VA_ARGS__); \
-    check_launch(#kernel);                                                          \
+#define SLUICE_LAUNCH_ROWS(kernel, eights, launch_rows, launch_columns, ...)                      \
+  do {                                                                                            \
+    const Launch launch = over_rows(launch_rows, launch_columns, (eights) ? 8 : 1);               \
+    if (launch.grid.x == 0 || launch.grid.y == 0) return;                                         \
+    launch_early(context, #kernel, (eights) ? kernel<8> : kernel<1>, launch.grid, launch.threads, \
+                 __VA_ARGS__);                                                                    \
   } while (false)
 
 void copy(Context& context, const ConstTensor& from, const int32_t* rows, bool add,
@@ -181,10 +189,9 @@ void rotate(Context& context, const RotaryArgs& args, const int32_t* positions) 
   const int64_t half = args.cosine.shape()[1];
   const Launch launch = over_rows(args.x.rows(), n_heads * half, 1);
   if (launch.grid.x == 0 || launch.grid.y == 0) return;
-  rotate_rows<<<launch.grid, launch.threads, 0, context.stream()>>>(
-      args.style, view_of(args.cosine), view_of(args.sine), half, positions, args.n_tokens,
-      args.first_position, view_of(args.x), n_heads, head_dim);
-  check_launch("rotate_rows");
+  launch_early(context, "rotate_rows", rotate_rows, launch.grid, launch.threads, args.style,
+               view_of(args.cosine), view_of(args.sine), half, positions, args.n_tokens,
+               first_position_of(context, args.first_position), view_of(args.x), n_heads, head_dim);
 }
 
 void store_kv(Context& context, const StoreKvArgs& args) {
@@ -197,16 +204,16 @@ void store_kv(Context& context, const StoreKvArgs& args) {
   if (launch.grid.x == 0 || launch.grid.y == 0) return;
   launch.grid.z = 2;
   const auto kernel = eights ? store_rows<8> : store_rows<1>;
-  kernel<<<launch.grid, launch.threads, 0, context.stream()>>>(
-      view_of(args.keys), view_of(args.values), view_of(keys), view_of(values), args.n_tokens,
-      args.first_position, s[1], s[2], s[3]);
-  check_launch("store_rows");
+  launch_early(context, "store_rows", kernel, launch.grid, launch.threads, view_of(args.keys),
+               view_of(args.values), view_of(keys), view_of(values), args.n_tokens,
+               first_position_of(context, args.first_position), s[1], s[2], s[3]);
 }
 
 void transpose_into(Context& context, ConstTensor from, int64_t first, Tensor to) {
   const int64_t n = from.rows(), d = from.row_elements();
-  const dim3 grid(static_cast<unsigned>(ceil_div(d, kTile)),
-                  static_cast<unsigned>(ceil_div(n, kTile)));
+  // The second axis of a grid is short, and so are rows.
+  const dim3 grid(static_cast<unsigned>(ceil_div(n, kTile)),
+                  static_cast<unsigned>(ceil_div(d, kTile)));
   transpose_rows<<<grid, dim3(kTile, 8), 0, context.stream()>>>(view_of(from), n, d, first,
                                                                 view_of(to));
   check_launch("transpose_rows");

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "backend/cuda/elements.h"
 
@@ -17,25 +18,16 @@ void copy(Context& context, const void* from, void* to, int64_t bytes) {
 
 }  // namespace
 
-Links::Links(const std::shared_ptr<Context>& context, const int32_t* cluster, const uint8_t* status,
-             int64_t first_token, int64_t n, int64_t n_clusters)
-    : first(first_token),
-      order(context, n),
-      clusters(context, n),
-      own(context, n_clusters),
-      first_new(context, n_clusters),
-      next(context, n),
-      counts(context, n) {
-  link_members(context, {.cluster = cluster,
-                         .status = status,
-                         .first = first,
-                         .n = n,
-                         .n_clusters = n_clusters,
-                         .order = order.data(),
-                         .clusters = clusters.data(),
-                         .own = own.data(),
-                         .first_new = first_new.data(),
-                         .next = next.data()});
+Links::Links(const std::shared_ptr<Context>& context, LinkArgs args)
+    : memory_(context, 6 * args.members.n + 3 * args.members.n_clusters), view_(args.members) {
+  int32_t* free = memory_.data();
+  for (int32_t** tokens : {&view_.order, &view_.clusters, &view_.marked, &view_.counts_there,
+                           &view_.counts, &view_.next})
+    *tokens = std::exchange(free, free + view_.n);
+  for (int32_t** clusters : {&view_.own, &view_.first_new, &view_.begins})
+    *clusters = std::exchange(free, free + view_.n_clusters);
+  args.members = view_;
+  link_members(context, args);
 }
 
 KeysCache::KeysCache(std::shared_ptr<Context> context, const KeysSpec& spec)
@@ -62,34 +54,35 @@ KeysCache::KeysCache(std::shared_ptr<Context> context, const KeysSpec& spec)
   }
   heads_ = DeviceArray<HeadView>(context_, std::span<const HeadView>(views));
   n_clusters_.assign(sets_.size(), 0);
-  const auto n_sets = static_cast<int64_t>(sets_.size());
-  most_ = DeviceArray<int32_t>(context_, n_sets);
-  arriving_ = PinnedBytes(std::max<int64_t>(n_sets, 1) * int64_t{sizeof(int32_t)});
+  arriving_ =
+      PinnedBytes(static_cast<int64_t>(std::max<size_t>(sets_.size(), 1) * sizeof(int32_t)));
   check(cudaEventCreateWithFlags(&arrived_, cudaEventDisableTiming), "event");
-  KeysCache::reset();
 }
 
 KeysCache::~KeysCache() {
-  if (n_passed_ > 0) cudaEventSynchronize(arrived_);
+  if (passed_) cudaEventSynchronize(arrived_);
   cudaEventDestroy(arrived_);
 }
 
 void KeysCache::reset() {
-  if (n_passed_ > 0) check(cudaEventSynchronize(arrived_), "copy of counts");
-  n_tokens_ = base_ = border_ = n_passed_ = 0;
+  if (passed_) check(cudaEventSynchronize(arrived_), "copy of counts");
+  n_tokens_ = base_ = border_ = 0;
   n_clusters_.assign(sets_.size(), 0);
-  check(cudaMemsetAsync(most_.data(), 0, sets_.size() * sizeof(int32_t), context_->stream()),
-        "reset");
+  means_ = {};
+  passed_ = false;
 }
 
-int32_t KeysCache::head_of(size_t index) const {
-  for (size_t head = 0; head < spec_.heads.size(); ++head)
-    if (spec_.heads[head].kind != HeadKind::kDense && spec_.heads[head].set == sets_[index])
-      return static_cast<int32_t>(head);
-  SLUICE_CHECK(!"a set that no head goes by");
+TokenRows KeysCache::tokens(const ConstTensor& keys, const ConstTensor& values) const {
+  return {.keys = keys_.data(),
+          .values = values_.data(),
+          .capacity = capacity_,
+          .base = base_,
+          .new_keys = keys.bytes(),
+          .new_values = values.bytes(),
+          .new_key_stride = keys.row_stride(),
+          .new_value_stride = values.row_stride(),
+          .first = n_tokens_};
 }
-
-TokenRows KeysCache::tokens() const { return {keys_.data(), values_.data(), capacity_, base_}; }
 
 ClusterRows KeysCache::clusters() const {
   return {cluster_keys_.data(), cluster_values_.data(),
@@ -97,10 +90,10 @@ ClusterRows KeysCache::clusters() const {
           reinterpret_cast<uint16_t*>(values_rest_.data()), cluster_capacity_};
 }
 
-// Rows [first, first + n) of every head of (n_kv_heads, capacity, row bytes), in a new array.
-DeviceArray<std::byte> KeysCache::moved(const DeviceArray<std::byte>& from, int64_t row,
-                                        int64_t capacity, int64_t first, int64_t n,
-                                        int64_t new_capacity) const {
+// Rows [first, first + n) of every head of (n_kv_heads, capacity, head_dim), in a new array.
+DeviceArray<std::byte> KeysCache::moved(const DeviceArray<std::byte>& from, int64_t capacity,
+                                        int64_t first, int64_t n, int64_t new_capacity) const {
+  const int64_t row = row_bytes();
   DeviceArray<std::byte> to(context_, spec_.n_kv_heads * new_capacity * row);
   if (n > 0)
     check(cudaMemcpy2DAsync(to.data(), static_cast<size_t>(new_capacity * row),
@@ -111,30 +104,28 @@ DeviceArray<std::byte> KeysCache::moved(const DeviceArray<std::byte>& from, int6
   return to;
 }
 
-// Room for what is kept and n_more tokens, and not much more than that.
-void KeysCache::reserve_tokens(int64_t n_more) {
-  const int64_t kept = n_tokens_ - first_kept(), needed = kept + n_more;
-  if (n_tokens_ + n_more - base_ <= capacity_ && capacity_ <= 4 * needed + 1024) return;
-  const int64_t capacity = round_up(n_tokens_ > 0 ? needed + needed / 2 : needed, 64);
-  const int64_t first = first_kept() - base_;
-  keys_ = moved(keys_, row_bytes(), capacity_, first, kept, capacity);
-  values_ = moved(values_, row_bytes(), capacity_, first, kept, capacity);
-  base_ = first_kept();
-  capacity_ = capacity;
+// Room for the tokens [first, end), and not much more than that. Those that are here stay.
+void KeysCache::reserve_tokens(int64_t first, int64_t end) {
+  const int64_t needed = end - first, n_here = std::max<int64_t>(n_tokens_ - first, 0);
+  const bool fits = capacity_ <= 4 * needed + 1024;
+  if (fits && end - base_ <= capacity_) return;
+  if (!fits || n_here > 0 || needed > capacity_) {
+    const int64_t capacity = round_up(needed + std::max<int64_t>(needed / 8, 256), 64);
+    keys_ = moved(keys_, capacity_, first - base_, n_here, capacity);
+    values_ = moved(values_, capacity_, first - base_, n_here, capacity);
+    capacity_ = capacity;
+  }
+  base_ = first;
 }
 
 void KeysCache::reserve_clusters(int64_t n) {
   if (n <= cluster_capacity_) return;
   const int64_t capacity = round_up(n + n / 8, 64);
-  const int64_t n_used =
-      n_clusters_.empty() ? 0 : *std::max_element(n_clusters_.begin(), n_clusters_.end());
-  const auto move = [&](DeviceArray<std::byte>& array, int64_t row) {
-    array = moved(array, row, cluster_capacity_, 0, n_used, capacity);
-  };
-  move(cluster_keys_, row_bytes());
-  move(cluster_values_, row_bytes());
-  if (bf16_) move(keys_rest_, row_bytes());
-  if (bf16_) move(values_rest_, row_bytes());
+  const int64_t n_used = *std::max_element(n_clusters_.begin(), n_clusters_.end());
+  for (DeviceArray<std::byte>* array : {&cluster_keys_, &cluster_values_})
+    *array = moved(*array, cluster_capacity_, 0, n_used, capacity);
+  for (DeviceArray<std::byte>* array : {&keys_rest_, &values_rest_})
+    if (bf16_) *array = moved(*array, cluster_capacity_, 0, n_used, capacity);
   const auto n_sets = static_cast<int64_t>(sets_.size());
   DeviceArray<int32_t> counts(context_, n_sets * capacity);
   DeviceArray<uint8_t> exempt(context_, n_sets * capacity);
@@ -149,81 +140,112 @@ void KeysCache::reserve_clusters(int64_t n) {
   cluster_capacity_ = capacity;
 }
 
-void KeysCache::add(const ConstTensor& keys, const ConstTensor& values) {
-  const int64_t n = keys.rows();
-  reserve_tokens(n);
-  const Shape shape{1, spec_.n_kv_heads, capacity_, spec_.head_dim};
-  store_kv(*context_, {.keys = keys,
-                       .values = values,
-                       .n_tokens = n,
-                       .first_position = n_tokens_ - base_,
-                       .cache = {Tensor(keys_.data(), spec_.dtype, shape, Device::kCuda),
-                                 Tensor(values_.data(), spec_.dtype, shape, Device::kCuda)}});
-  n_tokens_ += n;
+const RunningMeans& KeysCache::find_means(const DeviceSets& sets, const TokenRows& tokens,
+                                          int64_t end) {
+  SLUICE_CHECK(!passed_ && end >= border_);
+  means_ = {};
+  means_.first = border_;
+  if (sets_.empty() || end == border_) return means_;
+  const int64_t n = means_.n = end - border_;
+  means_.keys = DeviceArray<std::byte>(context_, spec_.n_kv_heads * n * row_bytes());
+  means_.values = DeviceArray<std::byte>(context_, spec_.n_kv_heads * n * row_bytes());
+  means_.status = DeviceArray<uint8_t>(context_, static_cast<int64_t>(sets_.size()) * n);
+  for (size_t i = 0; i < sets_.size(); ++i) {
+    uint8_t* status = means_.status.data() + static_cast<int64_t>(i) * n;
+    copy(*context_, sets.status(sets_[i]) + border_, status, n);
+    MembersView members{};
+    members.first = border_;
+    members.n = n;
+    members.n_clusters = n_clusters_[i] + n;
+    members.block =
+        static_cast<int32_t>(std::min<int64_t>(spec_.causal ? spec_.block : end, INT32_MAX));
+    means_.links.emplace_back(context_, LinkArgs{.cluster = sets.cluster(sets_[i]) + border_,
+                                                 .status = status,
+                                                 .n_before = n_clusters_[i],
+                                                 .counts_before = counts(i),
+                                                 .members = members});
+    running_means(context_, {.members = means_.links.back().view(),
+                             .counts_before = counts(i),
+                             .before = clusters(),
+                             .set = static_cast<int32_t>(i),
+                             .n_kv_heads = spec_.n_kv_heads,
+                             .head_dim = spec_.head_dim,
+                             .bf16 = bf16_,
+                             .heads = heads(),
+                             .tokens = tokens,
+                             .keys = means_.keys.data(),
+                             .values = means_.values.data()});
+  }
+  return means_;
 }
 
-void KeysCache::pass(const DeviceSets& sets, int64_t border) {
-  SLUICE_CHECK(n_passed_ == 0 && border >= border_);
-  const int64_t n = border - border_;
-  if (n == 0 || sets_.empty()) {
+void KeysCache::keep(const ConstTensor& keys, const ConstTensor& values) {
+  const int64_t end = n_tokens_ + keys.rows();
+  if (!spec_.causal) {  // there is no other pass
+    n_tokens_ = end;
+    means_ = {};
+    return;
+  }
+  const int64_t border = spec_.border(end), first = has_dense_ ? 0 : border;
+  reserve_tokens(first, end);
+  const int64_t begin = std::max(first, n_tokens_), n = end - begin;
+  const Shape shape{1, spec_.n_kv_heads, capacity_, spec_.head_dim};
+  if (n > 0)
+    store_kv(*context_, {.keys = keys.rows_from(begin - n_tokens_, n),
+                         .values = values.rows_from(begin - n_tokens_, n),
+                         .n_tokens = n,
+                         .first_position = begin - base_,
+                         .cache = {Tensor(keys_.data(), spec_.dtype, shape, Device::kCuda),
+                                   Tensor(values_.data(), spec_.dtype, shape, Device::kCuda)}});
+  n_tokens_ = end;
+  SLUICE_CHECK(sets_.empty() || border == border_ + means_.n);
+  if (means_.n == 0) {
     border_ = border;
     return;
   }
-  passed_cluster_.reserve(context_, n * static_cast<int64_t>(sets_.size()));
-  passed_status_.reserve(context_, n * static_cast<int64_t>(sets_.size()));
-  for (size_t i = 0; i < sets_.size(); ++i) {
-    int32_t* cluster = passed_cluster_.data() + static_cast<int64_t>(i) * n;
-    copy(*context_, sets.cluster(sets_[i]) + border_, cluster, n * int64_t{sizeof(int32_t)});
-    copy(*context_, sets.status(sets_[i]) + border_,
-         passed_status_.data() + static_cast<int64_t>(i) * n, n);
-    count_clusters(*context_, cluster, n, most_.data() + i);
-  }
-  check(cudaMemcpyAsync(arriving_.data(), most_.data(), sets_.size() * sizeof(int32_t),
-                        cudaMemcpyDeviceToHost, context_->stream()),
-        "copy of counts");
+  for (size_t i = 0; i < sets_.size(); ++i)
+    check(cudaMemcpyAsync(arriving_.data() + i * sizeof(int32_t),
+                          means_.links[i].view().clusters + means_.n - 1, sizeof(int32_t),
+                          cudaMemcpyDeviceToHost, context_->stream()),
+          "copy of counts");
   check(cudaEventRecord(arrived_, context_->stream()), "copy of counts");
-  n_passed_ = n;
+  passed_ = true;
 }
 
 void KeysCache::settle() {
-  if (n_passed_ == 0) return;
+  if (!passed_) return;
   check(cudaEventSynchronize(arrived_), "copy of counts");
-  std::vector<int32_t> arrived(sets_.size());
-  std::memcpy(arrived.data(), arriving_.data(), arrived.size() * sizeof(int32_t));
-  reserve_clusters(*std::max_element(arrived.begin(), arrived.end()));
+  passed_ = false;
+  std::vector<int64_t> n_clusters;
   for (size_t i = 0; i < sets_.size(); ++i) {
-    const int64_t at_set = static_cast<int64_t>(i) * n_passed_;
-    const uint8_t* status = passed_status_.data() + at_set;
-    const Links links(context_, passed_cluster_.data() + at_set, status, border_, n_passed_,
-                      arrived[i]);
-    int32_t* cluster_counts = counts_.data() + at(i);
-    const MembersView members = links.view(cluster_counts, n_clusters_[i]);
-    running_means(*context_, {.members = members,
-                              .set = static_cast<int32_t>(i),
-                              .n_kv_heads = spec_.n_kv_heads,
-                              .head_dim = spec_.head_dim,
-                              .block = spec_.block,
-                              .bf16 = bf16_,
-                              .heads = heads(),
-                              .counting_head = head_of(i),
-                              .tokens = tokens(),
-                              .before = clusters(),
-                              .keys = nullptr,
-                              .values = nullptr,
-                              .settle = true,
-                              .counts = links.counts.data()});
-    settle_counts(*context_, members, links.counts.data(), status, cluster_counts,
-                  exempt_.data() + at(i));
-    n_clusters_[i] = arrived[i];
+    int32_t last = 0;
+    std::memcpy(&last, arriving_.data() + i * sizeof(int32_t), sizeof(int32_t));
+    n_clusters.push_back(std::max(n_clusters_[i], int64_t{last} + 1));
   }
-  border_ += n_passed_;
-  n_passed_ = 0;
-  reserve_tokens(0);
+  reserve_clusters(*std::max_element(n_clusters.begin(), n_clusters.end()));
+  for (size_t i = 0; i < sets_.size(); ++i)
+    settle_clusters(*context_, {.members = means_.links[i].view(),
+                                .status = means_.status.data() + static_cast<int64_t>(i) * means_.n,
+                                .set = static_cast<int32_t>(i),
+                                .n_kv_heads = spec_.n_kv_heads,
+                                .head_dim = spec_.head_dim,
+                                .bf16 = bf16_,
+                                .heads = heads(),
+                                .keys = means_.keys.data(),
+                                .values = means_.values.data(),
+                                .n_before = n_clusters_[i],
+                                .to = clusters(),
+                                .counts = counts_.data() + at(i),
+                                .exempt = exempt_.data() + at(i)});
+  n_clusters_ = n_clusters;
+  border_ += means_.n;
+  means_ = {};
 }
 
 CacheBytes KeysCache::bytes() const {
   CacheBytes bytes;
-  bytes.exact = 2 * spec_.n_kv_heads * (n_tokens_ - first_kept()) * row_bytes();
+  const int64_t first = has_dense_ ? 0 : border_;
+  bytes.exact = 2 * spec_.n_kv_heads * (n_tokens_ - first) * row_bytes();
   const int64_t mean = spec_.head_dim * int64_t{sizeof(float)};  // bf16: and what it leaves
   for (const HeadKeys& head : spec_.heads)
     for (size_t i = 0; i < sets_.size(); ++i)

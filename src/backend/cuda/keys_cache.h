@@ -1,8 +1,9 @@
 // What attention of mode `keys` keeps of a sequence: recent tokens exactly, and the clusters of
 // those before the border as means and counts.
 //
-// Tokens that have passed the border stay until the next pass asks for them: by then the host has
-// learnt how many clusters they make, and nobody had to wait for it.
+// A pass reads its own keys and values where they are; of them, only what stays exact is stored.
+// Running means of tokens that have passed the border stay until the next pass asks for them: by
+// then the host has learnt how many clusters they make, and nobody had to wait for it.
 
 #pragma once
 
@@ -15,15 +16,23 @@
 namespace sluice::cuda {
 
 // The members of one set's clusters in a range of tokens, linked.
-struct Links {
-  Links(const std::shared_ptr<Context>& context, const int32_t* cluster, const uint8_t* status,
-        int64_t first, int64_t n, int64_t n_clusters);
-  MembersView view(const int32_t* counts_before, int64_t n_before) const {
-    return {first,      order.size(),  order.data(), clusters.data(),
-            own.data(), counts_before, n_before};
-  }
-  int64_t first;
-  DeviceArray<int32_t> order, clusters, own, first_new, next, counts;
+class Links {
+ public:
+  // args.members: first, n, n_clusters and block.
+  Links(const std::shared_ptr<Context>& context, LinkArgs args);
+  const MembersView& view() const { return view_; }
+
+ private:
+  DeviceArray<int32_t> memory_;
+  MembersView view_;
+};
+
+// Of the tokens [first, first + n).
+struct RunningMeans {
+  int64_t first = 0, n = 0;
+  std::vector<Links> links;             // per set
+  DeviceArray<std::byte> keys, values;  // (n_kv_heads, n, head_dim)
+  DeviceArray<uint8_t> status;          // (sets, n)
 };
 
 class KeysCache {
@@ -34,15 +43,16 @@ class KeysCache {
   KeysCache& operator=(const KeysCache&) = delete;
 
   void reset();
-  void add(const ConstTensor& keys, const ConstTensor& values);
-  // Notes that tokens before `border` are to become clusters, of these sets.
-  void pass(const DeviceSets& sets, int64_t border);
-  // Makes them so. What leaves the exact tokens is freed.
+  // Clusters take in what has passed the border since. Comes first in a pass, then find_means, what
+  // reads them, and keep.
   void settle();
+  // Of the tokens from the border up to `end`; they hold until keep.
+  const RunningMeans& find_means(const DeviceSets& sets, const TokenRows& tokens, int64_t end);
+  // Keeps of the pass what stays exact; the rest is to become clusters.
+  void keep(const ConstTensor& keys, const ConstTensor& values);
 
   const std::vector<size_t>& sets() const { return sets_; }  // that heads go by, ascending
   const HeadView* heads() const { return heads_.data(); }
-  int32_t head_of(size_t set) const;  // any
   // Rows that heads go by: the clusters of sets()[set], or only the exempt ones, for window heads.
   struct List {
     size_t set;
@@ -55,18 +65,18 @@ class KeysCache {
   int64_t n_clusters(size_t index) const { return n_clusters_[index]; }  // of sets()[index]
   const int32_t* counts(size_t index) const { return counts_.data() + at(index); }
   const uint8_t* exempt(size_t index) const { return exempt_.data() + at(index); }
-  TokenRows tokens() const;
+  // With the keys and values of a pass.
+  TokenRows tokens(const ConstTensor& keys, const ConstTensor& values) const;
   ClusterRows clusters() const;
   CacheBytes bytes() const;
 
  private:
   int64_t at(size_t index) const { return static_cast<int64_t>(index) * cluster_capacity_; }
   int64_t row_bytes() const { return spec_.head_dim * element_bytes(spec_.dtype); }
-  int64_t first_kept() const { return has_dense_ ? 0 : border_; }
-  void reserve_tokens(int64_t n_more);
+  void reserve_tokens(int64_t first, int64_t end);
   void reserve_clusters(int64_t n);
-  DeviceArray<std::byte> moved(const DeviceArray<std::byte>& from, int64_t row, int64_t capacity,
-                               int64_t first, int64_t n, int64_t new_capacity) const;
+  DeviceArray<std::byte> moved(const DeviceArray<std::byte>& from, int64_t capacity, int64_t first,
+                               int64_t n, int64_t new_capacity) const;
 
   std::shared_ptr<Context> context_;
   KeysSpec spec_;
@@ -85,12 +95,9 @@ class KeysCache {
   DeviceArray<int32_t> counts_;  // (sets, capacity)
   DeviceArray<uint8_t> exempt_;  // (sets, capacity)
 
-  // Tokens [border_, border_ + n_passed_), per set.
-  int64_t n_passed_ = 0;
-  DeviceArray<int32_t> passed_cluster_;
-  DeviceArray<uint8_t> passed_status_;
-  DeviceArray<int32_t> most_;  // clusters, per set
-  PinnedBytes arriving_;
+  RunningMeans means_;
+  bool passed_ = false;   // means_ are to become clusters
+  PinnedBytes arriving_;  // the largest of their clusters, per set
   cudaEvent_t arrived_ = nullptr;
 };
 

@@ -7,8 +7,9 @@
 // then streams its border's list and the near tokens through one softmax.
 //
 // For T tokens, h key heads of size D, r clusters at the end, border every B: running means read K
-// and V and write as much, 4 T h D elements; the lists are T r / (2 B) places; attention itself
-// does 4 D (r / 2 + W + B / 2) operations per query and head, for dense attention's 4 D T / 2.
+// and V and write as much, 4 T h D elements; lists have room for T^2 / (2 B) rows, of which
+// T r / (2 B) are used; attention itself does 4 D (r / 2 + W + B / 2) operations per query and
+// head, for dense attention's 4 D T / 2.
 
 #pragma once
 
@@ -17,30 +18,62 @@
 
 namespace sluice::cuda {
 
-// Exact tokens, and the clusters of those before a border: (n_kv_heads, capacity, head_dim).
+// Keys and values of single tokens: those of earlier passes in the cache, (n_kv_heads, capacity,
+// head_dim), those of this pass where it brought them, (n_tokens, n_kv_heads, head_dim).
 struct TokenRows {
-  std::byte* keys;
-  std::byte* values;
+  const std::byte* keys;
+  const std::byte* values;
   int64_t capacity;
   int64_t base;  // position of the token in place 0
+  const std::byte* new_keys;
+  const std::byte* new_values;
+  int64_t new_key_stride, new_value_stride;  // of tokens, in elements
+  int64_t first;                             // position of the pass's first token
 };
+// Means of clusters of tokens before a border: (n_kv_heads, capacity, head_dim).
 struct ClusterRows {
-  std::byte* keys;  // means in the compute dtype
+  std::byte* keys;  // in the compute dtype
   std::byte* values;
   uint16_t* keys_rest;  // bf16: what rounding left of the means, else nullptr
   uint16_t* values_rest;
   int64_t capacity;
 };
 
-// Tokens [first, first + n) of one set, by cluster and position.
+// Tokens [first, first + n) of one set, by cluster and position. Tokens are counted from first,
+// places in that order. The members of a cluster fall into segments of kSegment, the last excepted.
 struct MembersView {
-  int64_t first, n;
-  const int32_t* order;     // (n) tokens, counted from first
-  const int32_t* clusters;  // (n) theirs
-  const int32_t* own;       // per cluster: the token that stands for itself, counted from first
-  const int32_t* counts_before;  // (n_before) members before first, per cluster
-  int64_t n_before;
+  int64_t first, n, n_clusters;  // clusters are below n_clusters
+  int32_t block;                 // borders are its multiples
+  int32_t* order;                // (n) tokens, sorted by cluster
+  int32_t* clusters;             // (n) theirs
+  int32_t* marked;               // (n) those tokens and what there is to know of them (MemberMark)
+  int32_t* counts_there;         // (n) members of the cluster up to each place
+  int32_t* counts;               // (n) the same by token
+  int32_t* next;                 // (n) position of a token's next member, or INT32_MAX
+  int32_t* own;                  // (n_clusters) the token that stands for itself, if it is here
+  int32_t* first_new;            // (n_clusters) position of the first member, or INT32_MAX
+  int32_t* begins;               // (n_clusters) its place
 };
+constexpr int64_t kSegment = 64;
+enum MemberMark : int32_t {
+  kSeen = 1,       // a border may fall between the token and its next member
+  kBegins = 2,     // a segment
+  kFirst = 4,      // of its cluster here
+  kLast = 8,       // likewise
+  kOwnFirst = 16,  // the cluster is new, and its first member is the token that stands for itself
+  kOld = 32,       // the cluster has a row in the cache
+};
+constexpr int32_t kMarks = 64;  // a token counts so many
+
+struct LinkArgs {
+  const int32_t* cluster;  // (n)
+  const uint8_t* status;   // (n)
+  int64_t n_before;        // clusters in the cache
+  const int32_t* counts_before;
+  MembersView members;
+};
+// Sorts, links and marks the members.
+void link_members(const std::shared_ptr<Context>& context, const LinkArgs& args);
 
 struct HeadView {
   int32_t set;   // -1: dense
@@ -50,59 +83,63 @@ struct HeadView {
 
 struct MeansArgs {
   MembersView members;
+  const int32_t* counts_before;
+  ClusterRows before;
   int32_t set;
-  int64_t n_kv_heads, head_dim, block;
+  int64_t n_kv_heads, head_dim;
   bool bf16;
   const HeadView* heads;
-  int32_t counting_head;  // any head of the set: it writes the counts
   TokenRows tokens;
-  ClusterRows before;
-  // Per token, (n_kv_heads, n, head_dim), where a border may fall between it and the next member;
-  // or, at the last member, to the cluster's row.
+  // Per token, (n_kv_heads, n, head_dim). Written where a border may fall between a token and its
+  // next member, but for tokens that are all of their cluster so far and no more than that: they
+  // are their own mean. What rounding left of a cluster's last mean goes to its row in `before`,
+  // or, for a new cluster, to the place of its first member.
   std::byte* keys;
   std::byte* values;
-  bool settle;      // to `before`
-  int32_t* counts;  // (n) members up to each token
 };
-void running_means(Context& context, const MeansArgs& args);
+void running_means(const std::shared_ptr<Context>& context, const MeansArgs& args);
 
-// Sorts the tokens of a range by cluster, and links them.
-struct LinkArgs {
-  const int32_t* cluster;        // (n) of the range
-  const uint8_t* status;         // (n)
-  int64_t first, n, n_clusters;  // clusters are below n_clusters
-  int32_t* order;
-  int32_t* clusters;
-  int32_t* own;        // (n_clusters)
-  int32_t* first_new;  // (n_clusters) position of the first member in the range, or INT32_MAX
-  int32_t* next;       // (n) position of the next member, or INT32_MAX
+// Clusters' rows become their last running means.
+struct SettleArgs {
+  MembersView members;
+  const uint8_t* status;  // (n)
+  int32_t set;
+  int64_t n_kv_heads, head_dim;
+  bool bf16;
+  const HeadView* heads;
+  const std::byte* keys;  // running means
+  const std::byte* values;
+  int64_t n_before;  // clusters that have a row
+  ClusterRows to;
+  int32_t* counts;
+  uint8_t* exempt;
 };
-void link_members(const std::shared_ptr<Context>& context, const LinkArgs& args);
+void settle_clusters(Context& context, const SettleArgs& args);
 
-// Counts of the clusters' rows after running_means settled.
-void settle_counts(Context& context, const MembersView& members, const int32_t* counts,
-                   const uint8_t* status, int32_t* cluster_counts, uint8_t* cluster_exempt);
-// *most = the number of clusters among n tokens, at least what it was.
-void count_clusters(Context& context, const int32_t* cluster, int64_t n, int32_t* most);
-
-// A row in force: that of a cluster in the cache, or, as -1 - token, a running mean.
+// A row in force: that of a cluster in the cache, or, negative, a token's.
 struct FarList {
   int32_t* rows;
   float* bias;  // log count / scale
 };
+constexpr int32_t kNoRow = INT32_MIN;
+// `alone`: the token itself, else the running mean at it.
+__host__ __device__ constexpr int32_t row_of_token(int64_t position, bool alone) {
+  return static_cast<int32_t>(-1 - (2 * position + (alone ? 1 : 0)));
+}
+
+struct Border {
+  int64_t position;
+  int64_t offset;  // of its list
+};
 struct ListArgs {
   bool exempt_only;
   float scale;
-  int64_t n_before;  // rows in the cache
+  int64_t n_before;  // clusters in the cache
   const int32_t* counts_before;
   const uint8_t* exempt_before;
-  const int32_t* first_new;  // nullptr when n is 0
-  int64_t first, n;          // the range of running means
-  const int32_t* next;
-  const int32_t* counts;
-  const uint8_t* status;
-  const int64_t* borders;  // (n_borders)
-  const int64_t* offsets;  // (n_borders) of each border's list
+  MembersView members;    // of running means; none: n is 0
+  const uint8_t* status;  // (members.n)
+  const Border* borders;  // (n_borders)
   int64_t n_borders;
   FarList list;
   int32_t* n_far;  // (n_borders)
@@ -115,37 +152,50 @@ struct QueryTile {
   int64_t list;    // index of the border
 };
 
+// One call as kernels take it. Mode `copy` is one too: far keys are the clusters up to a tile's
+// first query, near ones those of the tokens behind it, each counting once (reps_kernels.h).
 struct KeysView {
   const std::byte* queries;
   std::byte* out;
   int64_t query_stride, out_stride;
+  float* log_sums;  // per row and query head, or nullptr
+  int64_t log_sum_stride;
   int64_t n_heads, n_kv_heads, head_dim;
   float scale;
   bool causal;
   int64_t first_position, n_tokens;
-  const QueryTile* tiles;
+  const int32_t* query_positions;  // (rows of queries) ascending; nullptr: from first_position on
+  const QueryTile* tiles;          // nullptr: `only` is all there is
+  QueryTile only;
   int64_t n_tiles;
-  const HeadView* heads;
+  const HeadView* heads;  // nullptr: all go by list 0
   TokenRows tokens;
   ClusterRows before;
+  const int32_t* near_rows;    // the row in `before` of a near key; nullptr: the token's own
   const std::byte* mean_keys;  // running means, (n_kv_heads, n_means, head_dim)
   const std::byte* mean_values;
-  int64_t n_means;
-  const int32_t* rows;  // (n_lists, list_stride)
+  int64_t first_mean, n_means;  // position of the first
+  const int32_t* rows;          // (n_lists, list_stride); nullptr: 0, 1, …
   const float* bias;
   int64_t list_stride;
-  const int64_t* offsets;  // (n_borders)
-  const int32_t* n_far;    // (n_lists, n_borders)
+  const Border* borders;  // (n_borders)
+  const int32_t* n_far;   // (n_lists, n_borders)
   int64_t n_borders;
   int64_t n_splits;  // of a tile's keys; above 1, parts are put together after
 };
 // Rows of a tile: tokens times query heads of a key head.
 constexpr int64_t kKeysTileRows = 128;
 
+// Runs the kernel that suits. aligned: all rows suit the matrix units; most_keys: of any tile.
+void attend_keys(const std::shared_ptr<Context>& context, DType dtype, bool aligned,
+                 int64_t most_keys, KeysView view);
+
 // Plain and slow: f32, and heads of any size.
 void attend_keys_plain(Context& context, const KeysView& view, bool bf16);
 // bf16 on the matrix units; head_dim a multiple of 8 up to 256, rows aligned to 16 bytes.
 void attend_keys_tiles(const std::shared_ptr<Context>& context, const KeysView& view);
+// The same for few queries, one tile of them: keys are split over blocks and over warps.
+void attend_keys_split(const std::shared_ptr<Context>& context, KeysView view, int64_t most_keys);
 // The same on compute capability 9.0, for keys that are not split.
 void attend_keys_hopper(Context& context, const KeysView& view);
 

@@ -94,10 +94,10 @@ const Multiplier::Plan& Multiplier::plan(const Product& p, const void* bias) {
   layout(&made->x, p.bf16, p.depth, p.n_rows, p.x_stride);
   layout(&made->out, p.bf16_out, p.n_out, p.n_rows, p.out_stride);
 
-  cublasLtMatmulPreference_t preference = nullptr;
-  check(cublasLtMatmulPreferenceCreate(&preference), "preference");
+  Handle<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy> preference;
+  check(cublasLtMatmulPreferenceCreate(preference.to_set()), "preference");
   const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, const auto& value) {
-    check(cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof value),
+    check(cublasLtMatmulPreferenceSetAttribute(preference.get(), attribute, &value, sizeof value),
           "preference");
   };
   prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, Context::kBlasWorkspaceBytes);
@@ -110,11 +110,10 @@ const Multiplier::Plan& Multiplier::plan(const Product& p, const void* bias) {
     prefer(attribute, uint32_t{16});
   cublasLtMatmulHeuristicResult_t result{};
   int n_found = 0;
-  const cublasStatus_t status =
+  check(
       cublasLtMatmulAlgoGetHeuristic(context_->blas(), made->product, made->weights, made->x,
-                                     made->out, made->out, preference, 1, &result, &n_found);
-  cublasLtMatmulPreferenceDestroy(preference);
-  check(status, "choosing a product");
+                                     made->out, made->out, preference.get(), 1, &result, &n_found),
+      "choosing a product");
   if (n_found == 0) check(CUBLAS_STATUS_NOT_SUPPORTED, "choosing a product");
   made->algorithm = result.algo;
   return *plans_.emplace(p, std::move(made)).first->second;
@@ -154,13 +153,15 @@ void Multiplier::run(const DeviceMatrix& weights, const DeviceBias& bias, const 
   const ConstTensor x = aligned(args.x);
   const bool bf16 = x.dtype() == DType::kBF16, bf16_out = args.out.dtype() == DType::kBF16;
   SLUICE_CHECK(x.dtype() == weights.rows.dtype());
-  if (bf16 && n_rows <= few_rows_ && weights.memory.size() <= kFewRowsBytes)
-    return multiply_few_rows(*context_, {.weights = weights.padded,
-                                         .x = x,
-                                         .bias = bias.values.data(),
-                                         .activation = args.activation,
-                                         .accumulate = args.accumulate,
-                                         .out = args.out});
+  if (bf16 && n_rows <= few_rows_ && (n_rows == 1 || weights.memory.size() <= kFewRowsBytes)) {
+    const FewRowsArgs few{.weights = weights.padded,
+                          .x = x,
+                          .bias = bias.values.data(),
+                          .activation = args.activation,
+                          .accumulate = args.accumulate,
+                          .out = args.out};
+    return n_rows == 1 ? multiply_one_row(*context_, few) : multiply_few_rows(*context_, few);
+  }
   const bool biased = bias.values.data() != nullptr, relu = args.activation == Activation::kRelu;
   Product product{.n_out = n_out,
                   .n_rows = n_rows,

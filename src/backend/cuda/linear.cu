@@ -1,7 +1,10 @@
 // Products of a few rows with a matrix, and what larger products leave to do on their sums.
 
-#include "backend/cuda/element.cuh"
+#include <algorithm>
+
+#include "backend/cuda/early.cuh"
 #include "backend/cuda/linear_kernels.h"
+#include "backend/cuda/linear_row.cuh"
 #include "backend/cuda/mma.cuh"
 
 namespace sluice::cuda {
@@ -22,15 +25,6 @@ __global__ void finish(ConstRowsView sums, const float* bias, Activation activat
     x[i] = accumulate ? old[i] + x[i] : activate(activation, x[i]);
   }
   store<kN>(out, row, column, x);
-}
-
-// The weights are read once, so they do not belong in the first-level cache.
-__device__ uint4 read_once(const std::byte* from) {
-  uint4 bits;
-  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];\n"
-               : "=r"(bits.x), "=r"(bits.y), "=r"(bits.z), "=r"(bits.w)
-               : "l"(from));
-  return bits;
 }
 
 constexpr int kWarps = 8;
@@ -56,6 +50,7 @@ struct FewRows {
 // same order of depth, which is not the instruction's: a lane's 16 bytes serve two instructions.
 __global__ void __launch_bounds__(32 * kWarps, 2) few_rows(FewRows args) {
   __shared__ float partial[kWarps][4][32];
+  let_next_begin();
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   const int g = lane / 4, t = lane % 4;
   const int64_t tile = int64_t{blockIdx.x} * (kWarps / args.split) + warp / args.split;
@@ -65,24 +60,41 @@ __global__ void __launch_bounds__(32 * kWarps, 2) few_rows(FewRows args) {
   const std::byte* high = args.weights + 2 * (has_high ? (row + 8) * args.weights_stride : 0);
   const std::byte* x = args.x + 2 * (has_x ? g * args.x_stride : 0);
 
+  // Weights of the next steps are under way while these are multiplied, those of the first while
+  // the work ahead of this is waited for.
   float sums[4] = {};
+  const uint4 zeros = make_uint4(0, 0, 0, 0);
   const int64_t stride = int64_t{args.split} * kSteps * kDepth;
-  for (int64_t k0 = int64_t{warp % args.split} * kSteps * kDepth; k0 < args.depth; k0 += stride) {
-    uint4 lows[kSteps], highs[kSteps], xs[kSteps];
-    const uint4 zeros = make_uint4(0, 0, 0, 0);
+  const auto read = [&](int64_t k0, uint4(&lows)[kSteps], uint4(&highs)[kSteps]) {
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
       const int64_t k = k0 + step * kDepth + 8 * t;
-      const bool inside = k < args.depth;
-      lows[step] = inside && has_low ? read_once(low + 2 * k) : zeros;
-      highs[step] = inside && has_high ? read_once(high + 2 * k) : zeros;
-      xs[step] = inside && has_x ? *reinterpret_cast<const uint4*>(x + 2 * k) : zeros;
+      lows[step] = k < args.depth && has_low ? read_once(low + 2 * k) : zeros;
+      highs[step] = k < args.depth && has_high ? read_once(high + 2 * k) : zeros;
+    }
+  };
+  int64_t k0 = int64_t{warp % args.split} * kSteps * kDepth;
+  uint4 lows[kSteps], highs[kSteps];
+  read(k0, lows, highs);
+  wait_for_earlier();
+  for (; k0 < args.depth; k0 += stride) {
+    uint4 next_lows[kSteps], next_highs[kSteps], xs[kSteps];
+    read(k0 + stride, next_lows, next_highs);
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+      const int64_t k = k0 + step * kDepth + 8 * t;
+      xs[step] = k < args.depth && has_x ? *reinterpret_cast<const uint4*>(x + 2 * k) : zeros;
     }
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
       const uint4 &a = lows[step], &b = highs[step];
       mma_bf16(sums, {a.x, b.x, a.y, b.y}, xs[step].x, xs[step].y);
       mma_bf16(sums, {a.z, b.z, a.w, b.w}, xs[step].z, xs[step].w);
+    }
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+      lows[step] = next_lows[step];
+      highs[step] = next_highs[step];
     }
   }
   for (int i = 0; i < 4; ++i) partial[warp][i][lane] = sums[i];
@@ -100,6 +112,26 @@ __global__ void __launch_bounds__(32 * kWarps, 2) few_rows(FewRows args) {
     value[0] = args.accumulate ? value[0] + sum : activate(args.activation, sum);
     store<1>(args.out, m, n, value);
   }
+}
+
+// Of each warp, asked for while the work of others is waited for: together with the first 25 MB on
+// an H200, half of its second-level cache.
+constexpr int kPiecesAhead = 2;
+
+__global__ void __launch_bounds__(32 * kRowWarps, kRowBlocks)
+    one_row(RowWeights weights, const std::byte* x, RowOutput output, const int32_t* unwanted) {
+  let_next_begin();
+  const int64_t warp = int64_t{blockIdx.x} * kRowWarps + threadIdx.x / 32;
+  uint4 piece[kPieceLoads];
+  if (unwanted != nullptr) {
+    wait_for_earlier();
+    if (*unwanted != 0) return;
+  }
+  read_piece<kDenseRows>(weights, kDenseRows * warp, 0, piece);
+  for (int i = 1; i <= kPiecesAhead; ++i)
+    ask_for_piece<kDenseRows>(weights, kDenseRows * warp, i * kPieceDepth<kDenseRows>);
+  wait_for_earlier();
+  multiply_rows<kDenseRows>(weights, x, output, warp, int64_t{gridDim.x} * kRowWarps, piece);
 }
 
 }  // namespace
@@ -137,8 +169,24 @@ void multiply_few_rows(Context& context, const FewRowsArgs& args) {
          2 * few.split * kSteps * kDepth <= few.depth)
     few.split *= 2;
   const int64_t blocks = ceil_div(tiles, kWarps / few.split);
-  few_rows<<<static_cast<unsigned>(blocks), 32 * kWarps, 0, context.stream()>>>(few);
-  check_launch("few_rows");
+  launch_early(context, "few_rows", few_rows, dim3(static_cast<unsigned>(blocks)), 32 * kWarps,
+               few);
+}
+
+void multiply_one_row(Context& context, const FewRowsArgs& args, const int32_t* unwanted) {
+  SLUICE_CHECK(args.x.rows() == 1);
+  const RowWeights weights{.data = args.weights.bytes(),
+                           .stride = args.weights.row_stride(),
+                           .n_out = args.weights.rows(),
+                           .depth = args.weights.row_elements()};
+  const RowOutput output{.bias = args.bias,
+                         .activation = args.activation,
+                         .accumulate = args.accumulate,
+                         .out = view_of(args.out)};
+  const int64_t blocks = std::min(ceil_div(weights.n_out, kDenseRows * kRowWarps),
+                                  int64_t{kRowBlocks} * context.multiprocessors());
+  launch_early(context, "one_row", one_row, dim3(static_cast<unsigned>(blocks)), 32 * kRowWarps,
+               weights, args.x.bytes(), output, unwanted);
 }
 
 }  // namespace sluice::cuda

@@ -28,5 +28,8 @@ struct FewRowsArgs {
   Tensor out;
 };
 void multiply_few_rows(Context& context, const FewRowsArgs& args);
+// The same for one row, with less between the memory and the sums. Nothing is done where *unwanted,
+// on the device, is not 0.
+void multiply_one_row(Context& context, const FewRowsArgs& args, const int32_t* unwanted = nullptr);
 
 }  // namespace sluice::cuda

@@ -1,6 +1,7 @@
 // Layer norm and RMS norm: one block to a row, whose later readings come from the first-level
 // cache.
 
+#include "backend/cuda/early.cuh"
 #include "backend/cuda/element.cuh"
 #include "backend/cuda/elements.h"
 
@@ -23,6 +24,8 @@ struct NormRows {
 template <int kN>
 __global__ void norm_rows(NormRows args) {
   __shared__ float sums[kThreads / 32];
+  let_next_begin();
+  wait_for_earlier();
   const int64_t row = blockIdx.x, first = int64_t{threadIdx.x} * kN, step = int64_t{kThreads} * kN;
   const auto d = static_cast<float>(args.d);
   float x[kN], sum = 0, mean = 0;
@@ -70,8 +73,8 @@ void norm(Context& context, const NormArgs& args) {
                       reinterpret_cast<uintptr_t>(rows.weight) % 16 == 0 &&
                       reinterpret_cast<uintptr_t>(rows.bias) % 16 == 0;
   const auto kernel = eights ? norm_rows<8> : norm_rows<1>;
-  kernel<<<static_cast<unsigned>(args.x.rows()), kThreads, 0, context.stream()>>>(rows);
-  check_launch("norm_rows");
+  launch_early(context, "norm_rows", kernel, dim3(static_cast<unsigned>(args.x.rows())), kThreads,
+               rows);
 }
 
 }  // namespace sluice::cuda

@@ -13,17 +13,16 @@ constexpr int64_t kPieceBytes = int64_t{16} << 20;
 struct Piece {
   Piece(const std::shared_ptr<Context>& context, int64_t elements)
       : host(elements * static_cast<int64_t>(sizeof(float))), device(context, elements) {
-    check(cudaEventCreateWithFlags(&sent, cudaEventDisableTiming), "event");
+    check(cudaEventCreateWithFlags(sent.to_set(), cudaEventDisableTiming), "event");
   }
   Piece(const Piece&) = delete;
   Piece& operator=(const Piece&) = delete;
   ~Piece() {
-    cudaEventSynchronize(sent);  // nothing may free the memory of a copy under way
-    cudaEventDestroy(sent);
+    cudaEventSynchronize(sent.get());  // nothing may free the memory of a copy under way
   }
   PinnedBytes host;
   DeviceArray<float> device;
-  cudaEvent_t sent = nullptr;
+  Event sent;
 };
 
 }  // namespace
@@ -37,7 +36,7 @@ void stream_rows(const std::shared_ptr<Context>& context, const MatrixSource& so
   for (int64_t first = 0, turn = 0; first < source.n_out; first += n, ++turn) {
     const Piece& piece = pieces[turn % 2];
     const int64_t count = std::min(n, source.n_out - first);
-    check(cudaEventSynchronize(piece.sent), "copy to the device");
+    check(cudaEventSynchronize(piece.sent.get()), "copy to the device");
     auto* host = reinterpret_cast<float*>(piece.host.data());
     parallel_for(count, 16, [&](int64_t begin, int64_t end) {
       source.read_rows(first + begin, first + end, host + begin * source.n_in);
@@ -45,9 +44,10 @@ void stream_rows(const std::shared_ptr<Context>& context, const MatrixSource& so
     check(cudaMemcpyAsync(piece.device.data(), host, static_cast<size_t>(count * row_bytes),
                           cudaMemcpyHostToDevice, context->stream()),
           "copy to the device");
-    check(cudaEventRecord(piece.sent, context->stream()), "copy to the device");
+    check(cudaEventRecord(piece.sent.get(), context->stream()), "copy to the device");
     take(first, ConstTensor(piece.device.data(), DType::kF32, {count, source.n_in}, Device::kCuda));
   }
+  context->synchronize();
 }
 
 DeviceMatrix pack_matrix(const std::shared_ptr<Context>& context, const MatrixSource& source,

@@ -8,7 +8,8 @@
 namespace sluice::cuda {
 
 // Calls take(first, rows) with pieces of the matrix, (n, n_in) f32 on the device, in order. A piece
-// may be read by kernels launched within the call.
+// may be read by kernels launched within the call, which are done when this returns: kernels read
+// weights before those ahead of them have ended (early.cuh).
 using TakeRows = std::function<void(int64_t first, ConstTensor rows)>;
 void stream_rows(const std::shared_ptr<Context>& context, const MatrixSource& source,
                  const TakeRows& take);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "backend/cuda/block_scan.cuh"
+#include "backend/cuda/early.cuh"
 #include "backend/cuda/element.cuh"
 #include "backend/cuda/subspace_kernels.h"
 
@@ -57,8 +58,12 @@ constexpr int kColumnWidth = 32 * 8;  // outputs of a block, 8 to a lane
 // of x and where it belongs for all of them.
 template <bool kBF16>
 __global__ void __launch_bounds__(32 * kColumnWarps)
-    some_columns(ConstRowsView columns, int64_t n_in, int64_t n_out, NonZeros x, float* partial) {
+    some_columns(ConstRowsView columns, int64_t n_in, int64_t n_out, NonZeros x, float* partial,
+                 const int32_t* wanted) {
   __shared__ float sums[kColumnWarps][kColumnWidth];
+  let_next_begin();
+  wait_for_earlier();
+  if (wanted != nullptr && *wanted == 0) return;
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   const int64_t row = blockIdx.z, split = blockIdx.y, n_splits = gridDim.y;
   const int64_t at = int64_t{blockIdx.x} * kColumnWidth + lane * 8;
@@ -94,9 +99,11 @@ __global__ void __launch_bounds__(32 * kColumnWarps)
 
 __global__ void finish_columns(const float* partial, int64_t n_splits, int64_t stride,
                                const float* bias, Activation activation, bool accumulate,
-                               RowsView out, int64_t n_out) {
+                               RowsView out, int64_t n_out, const int32_t* wanted) {
+  let_next_begin();
+  wait_for_earlier();
   const int64_t row = blockIdx.x, column = int64_t{blockIdx.y} * blockDim.x + threadIdx.x;
-  if (column >= n_out) return;
+  if (column >= n_out || (wanted != nullptr && *wanted == 0)) return;
   float sum = 0, value[1] = {0};
   for (int64_t i = 0; i < n_splits; ++i) sum += partial[(row * n_splits + i) * stride + column];
   if (bias != nullptr) sum += bias[column];
@@ -126,20 +133,24 @@ int64_t column_splits(const Context& context, int64_t n_out) {
 
 void multiply_columns(Context& context, const ColumnsProduct& args) {
   const int64_t n_in = args.columns.rows(), padded = args.columns.row_elements();
-  const dim3 grid(static_cast<unsigned>(ceil_div(padded, kColumnWidth)),
-                  static_cast<unsigned>(args.n_splits), static_cast<unsigned>(args.out.rows()));
   const auto kernel =
       args.columns.dtype() == DType::kBF16 ? some_columns<true> : some_columns<false>;
-  kernel<<<grid, 32 * kColumnWarps, 0, context.stream()>>>(view_of(args.columns), n_in, padded,
-                                                           args.x, args.partial);
-  check_launch("some_columns");
+  constexpr int64_t kMostRows = 65535;  // of a grid's third axis
+  for (int64_t first = 0; first < args.out.rows(); first += kMostRows) {
+    const dim3 grid(static_cast<unsigned>(ceil_div(padded, kColumnWidth)),
+                    static_cast<unsigned>(args.n_splits),
+                    static_cast<unsigned>(std::min(kMostRows, args.out.rows() - first)));
+    const NonZeros x{args.x.columns + first * n_in, args.x.values + first * n_in,
+                     args.x.counts + first};
+    launch_early(context, "some_columns", kernel, grid, 32 * kColumnWarps, view_of(args.columns),
+                 n_in, padded, x, args.partial + first * args.n_splits * padded, args.wanted);
+  }
   const int64_t n_out = args.out.row_elements();
   const dim3 finish(static_cast<unsigned>(args.out.rows()),
                     static_cast<unsigned>(ceil_div(n_out, kThreads)));
-  finish_columns<<<finish, kThreads, 0, context.stream()>>>(
-      args.partial, args.n_splits, padded, args.bias, args.activation, args.accumulate,
-      view_of(args.out), n_out);
-  check_launch("finish_columns");
+  launch_early(context, "finish_columns", finish_columns, finish, kThreads, args.partial,
+               args.n_splits, padded, args.bias, args.activation, args.accumulate,
+               view_of(args.out), n_out, args.wanted);
 }
 
 }  // namespace sluice::cuda

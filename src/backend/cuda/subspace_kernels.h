@@ -10,6 +10,64 @@ namespace sluice::cuda {
 // residuals[row] = ||x - y|| / ||x|| as section 4 defines it; y (n_rows, n_in) f32.
 void residual_rows(Context& context, ConstTensor x, ConstTensor y, float* residuals);
 
+// Where a gate on the device stands with a sequence, as Bypass of src/layer/bypass.h does on the
+// host.
+struct GateState {
+  int32_t slow_in_a_row, to_skip;
+};
+
+// What a gate has written down of a row.
+struct GateEntry {
+  double all, rest;  // ||x||^2 and ||x - V c||^2
+  bool fast, passed_by;
+  bool settled;  // else `rest` lacks E beside its diagonal
+};
+
+// What the blocks of a gate tell each other.
+struct GateStep {
+  float* products;         // (rank) V^T x
+  std::byte* coordinates;  // (rank rounded up to eights) the same in bf16, zeros behind
+  double* norms;           // (gate_blocks) parts of ||x||^2
+  int32_t* way;            // where it is open, the first block's word
+  uint32_t* arrived;       // how many blocks have written their part, of all rows so far
+};
+int64_t gate_blocks(const Context& context);
+
+// The verdict on one row of bf16 and the product that follows from it. Rows of matrices and x are
+// aligned to 16 bytes.
+struct GateRowArgs {
+  ConstTensor vectors;    // (rank, n_in)
+  const float* diagonal;  // (rank) of E = V^T V - 1
+  ConstTensor overlaps;   // (rank, rank) bf16: twice E below the diagonal
+  double deviation,
+      rounding;  // no less than the norms of E beside its diagonal and of its rounding
+  double epsilon;
+  int32_t slow_tokens, retry_tokens;
+  GateState* state;
+  GateEntry* entry;
+  GateStep step;
+  ConstTensor image, dense;  // (n_out, rank) and (n_out, n_in), columns padded
+  ConstTensor x;             // (1, n_in)
+  const float* bias;
+  Activation activation;
+  bool accumulate;
+  Tensor out;  // (1, n_out)
+};
+void run_gate(Context& context, const GateRowArgs& args);
+
+// Entries as verdicts, with what they lack of E.
+struct SettleArgs {
+  const GateEntry* entries;  // (n)
+  ConstTensor coordinates;   // (n, rank rounded up)
+  ConstTensor overlaps;
+  RowVerdict* verdicts;  // (n)
+};
+void settle_residuals(Context& context, const SettleArgs& args);
+
+// gram (rank, rank) f32 = V^T V -> what GateRowArgs says of E; E beside its diagonal stays in gram.
+void split_deviation(Context& context, Tensor gram, float* diagonal, Tensor overlaps);
+void sum_squares(Context& context, ConstTensor x, double* sum);
+
 // What a row leaves out: elements whose magnitude, as the bits of an f32, is below `bits`, and the
 // first n_ties of those that have it.
 struct RowCut {
@@ -33,6 +91,20 @@ struct NonZeros {
 };
 void find_nonzeros(Context& context, ConstTensor x, const NonZeros& to);
 
+// One row of bf16 for a graded product: what it keeps, all of it where that is more than most_kept.
+struct GradeRowArgs {
+  ConstTensor x;  // (1, n_in)
+  double squared_epsilon;
+  double most_kept, most_columns;
+  Tensor graded;  // (1, n_in) like x, zero where left out
+  NonZeros list;
+  int32_t* by_columns;  // 1: no more than most_columns are kept
+  RowVerdict* verdict;
+  uint64_t* keys;  // (n_keys) scratch, a power of two that is no less than n_in
+  int64_t n_keys;
+};
+void grade_row(Context& context, const GradeRowArgs& args);
+
 // partial (n_rows, n_splits, columns.row_elements() padded) += values times columns; the finished
 // sum of the splits goes through bias and activation to out.
 struct ColumnsProduct {
@@ -44,6 +116,7 @@ struct ColumnsProduct {
   Activation activation;
   bool accumulate;
   Tensor out;
+  const int32_t* wanted = nullptr;  // nothing is done where this is 0
 };
 void multiply_columns(Context& context, const ColumnsProduct& args);
 int64_t column_splits(const Context& context, int64_t n_out);

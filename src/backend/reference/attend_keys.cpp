@@ -87,8 +87,11 @@ void ReferenceKeysAttention::attend_kv_head(const AttendKeysArgs& args, int64_t 
     for (const CountedKey& cluster : clusters) seen.push_back(&cluster);
     for (int64_t i = 0; i < end; ++i)
       if (is_near(i, border)) seen.push_back(&tokens[static_cast<size_t>(i)]);
-    for (int64_t q = kv_head * group; q < (kv_head + 1) * group; ++q)
-      attend_head({args.queries, row, q, double{spec_.scale}, seen, args.out});
+    for (int64_t q = kv_head * group; q < (kv_head + 1) * group; ++q) {
+      const double log_sum =
+          attend_head({args.queries, row, q, double{spec_.scale}, seen, args.out});
+      if (args.log_sums.defined()) args.log_sums.row<float>(row)[q] = static_cast<float>(log_sum);
+    }
   }
 }
 

@@ -36,7 +36,7 @@ std::vector<CountedKey> counted_keys(const KeptRows& keys, const KeptRows& value
   return all;
 }
 
-void attend_head(const AttendHeadArgs& args) {
+double attend_head(const AttendHeadArgs& args) {
   const int64_t head_dim = args.queries.shape()[2], first = args.head * head_dim;
   SLUICE_CHECK(!args.keys.empty());
   std::vector<double> query, weight;
@@ -53,6 +53,7 @@ void attend_head(const AttendHeadArgs& args) {
     for (size_t i = 0; i < sum.size(); ++i) sum[i] += weight[j] * args.keys[j]->value[i];
   for (int64_t i = 0; i < head_dim; ++i)
     store(args.out, args.row, first + i, static_cast<float>(sum[static_cast<size_t>(i)] / total));
+  return largest + std::log(total);
 }
 
 }  // namespace sluice::reference

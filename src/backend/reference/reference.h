@@ -65,7 +65,8 @@ struct AttendHeadArgs {
   std::span<const CountedKey* const> keys;
   Tensor out;  // (n_rows, n_heads, head_dim)
 };
-void attend_head(const AttendHeadArgs& args);
+// Returns the log of the sum of exp of the scores.
+double attend_head(const AttendHeadArgs& args);
 
 void embed(const EmbedArgs& args);
 void norm(const NormArgs& args);

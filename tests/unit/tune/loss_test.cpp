@@ -5,6 +5,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <set>
+
 #include "parity/compare.h"
 #include "tune/heads.h"
 #include "tune/measurements.h"
@@ -53,10 +56,34 @@ class TuneLoss : public testing::TestWithParam<ModelSetup> {
 };
 
 TEST_P(TuneLoss, TheExactPlanLosesNothing) {
-  const Loss loss = loss_of(model, {}, {window});
+  const std::vector<TuneWindow> windows = {window};
+  const Loss loss = PlanLosses(model, windows).of(Plan{});
   EXPECT_EQ(loss.kl.mean(), 0);
   EXPECT_EQ(loss.ppl_ratio(), 1);
   EXPECT_EQ(loss.kl.count(), 48);
+}
+
+TEST_P(TuneLoss, PlansDoNotTouchEachOther) {
+  TuneWindow other = window;
+  other.unit = 1;
+  std::reverse(other.tokens.begin(), other.tokens.end());
+  const std::vector<TuneWindow> windows = {window, other};
+  const PlanShape shape = model.plan_shape();
+  const std::vector<Plan> plans = {{.attention = plan_with({0, 0, 0, 0}, options, shape)},
+                                   {},
+                                   {.attention = plan_with({1, 0, 0, 1}, options, shape)}};
+  PlanLosses losses(model, windows);
+  const std::vector<Loss> together = losses.of(plans, 2);
+  for (size_t i = 0; i < plans.size(); ++i) {
+    EXPECT_EQ(together[i].kl.n_units(), 2);
+    EXPECT_EQ(losses.of(plans[i]).kl.mean(), together[i].kl.mean());  // after the others
+    EXPECT_EQ(PlanLosses(model, windows).of(plans[i]).kl.mean(), together[i].kl.mean());
+    const double first =
+        WindowReference(model, window, WindowReference::Purpose::kPlans).kl_sum(plans[i], 0);
+    EXPECT_DOUBLE_EQ(losses.of({&plans[i], 1}, 1)[0].kl.mean(), first / 48);
+  }
+  EXPECT_GT(together[0].kl.mean(), 0);
+  EXPECT_EQ(together[1].kl.mean(), 0);
 }
 
 // The residual stream before a layer is all that earlier layers hand on.

@@ -59,7 +59,7 @@ TEST_F(Tune, WhatIsPromisedHoldsOnHeldOutText) {
     EXPECT_LE(result.cost, result.dense_cost);
     EXPECT_NO_THROW(check_plan(result.plan.attention, model->plan_shape()));
     // Measured again, it is what the result says.
-    EXPECT_DOUBLE_EQ(loss_of(*model, result.plan, result.text.held_out).kl.mean(),
+    EXPECT_DOUBLE_EQ(PlanLosses(*model, result.text.held_out).of(result.plan).kl.mean(),
                      result.held_out.kl.mean());
     if (max_kl == 1.0) {
       EXPECT_FALSE(result.plan.attention.all_dense());
@@ -124,8 +124,8 @@ TEST_F(Tune, ChangesThatCannotMatterAreLookedAtTwice) {
   size_t n_settled = 0, n_whole = 0;
   for (const double budget : {1e-4, 1e-2, 1.0}) {
     Measurements measurements({}, {});
-    Changes changes(*model, split.calibration, {.heads = options.heads, .linear = {}, .budget = budget},
-                    measurements);
+    Changes changes(*model, split.calibration,
+                    {.heads = options.heads, .linear = {}, .budget = budget}, measurements);
     changes.measure([](double, const std::string&) {});
     const auto first_look = [&](const HeadChange& change) {
       const std::vector<double>& sums = measurements.kl(change.name(options.heads));

@@ -1,0 +1,128 @@
+#include "timing.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "backend/cuda/elements.h"
+#include "read.h"
+
+namespace sluice::bench {
+namespace {
+
+using cuda::check;
+using cuda::Context;
+using cuda::DeviceArray;
+using cuda::DeviceMatrix;
+
+class Stopwatch {
+ public:
+  explicit Stopwatch(Context& context) : context_(context) {
+    check(cudaEventCreate(&begin_), "event");
+    check(cudaEventCreate(&end_), "event");
+  }
+  Stopwatch(const Stopwatch&) = delete;
+  Stopwatch& operator=(const Stopwatch&) = delete;
+  ~Stopwatch() {
+    cudaEventDestroy(begin_);
+    cudaEventDestroy(end_);
+  }
+  double milliseconds(const std::function<void()>& work) {
+    check(cudaEventRecord(begin_, context_.stream()), "event");
+    work();
+    check(cudaEventRecord(end_, context_.stream()), "event");
+    context_.synchronize();
+    float milliseconds = 0;
+    check(cudaEventElapsedTime(&milliseconds, begin_, end_), "event");
+    return milliseconds;
+  }
+
+ private:
+  Context& context_;
+  cudaEvent_t begin_ = nullptr, end_ = nullptr;
+};
+
+Timing middle(std::vector<double> times) {
+  std::sort(times.begin(), times.end());
+  const double median = times[times.size() / 2];
+  return {median, (times[times.size() * 3 / 4] - times[times.size() / 4]) / median};
+}
+
+}  // namespace
+
+Timing time_runs(Context& context, const std::function<void(int)>& run, int repeats) {
+  Stopwatch watch(context);
+  const auto time_of = [&](int first, int n) {
+    return watch.milliseconds([&] {
+      for (int i = 0; i < n; ++i) run(first + i);
+    }) / n;
+  };
+  time_of(0, 3);
+  const int at_once = time_of(3, 3) < 0.5 ? 20 : 1;
+  std::vector<double> times;
+  for (int turn = 0; turn < repeats; ++turn) times.push_back(time_of(turn * at_once, at_once));
+  return middle(times);
+}
+
+Timing time_recorded(Context& context, int n, const std::function<void(int)>& run) {
+  for (int i = 0; i < n; ++i) run(i);  // whatever grows has grown
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t recorded = nullptr;
+  check(cudaStreamBeginCapture(context.stream(), cudaStreamCaptureModeThreadLocal), "recording");
+  for (int i = 0; i < n; ++i) run(i);
+  check(cudaStreamEndCapture(context.stream(), &graph), "recording");
+  check(cudaGraphInstantiate(&recorded, graph, 0), "recording");
+  Stopwatch watch(context);
+  constexpr int kAtOnce = 10;
+  std::vector<double> times;
+  for (int turn = -2; turn < 25; ++turn) {
+    const double time = watch.milliseconds([&] {
+      for (int i = 0; i < kAtOnce; ++i)
+        check(cudaGraphLaunch(recorded, context.stream()), "recorded work");
+    });
+    if (turn >= 0) times.push_back(time / (kAtOnce * n));
+  }
+  cudaGraphExecDestroy(recorded);
+  cudaGraphDestroy(graph);
+  return middle(times);
+}
+
+DeviceMatrix random_matrix(const std::shared_ptr<Context>& context, DType dtype, int64_t n_rows,
+                           int64_t width, uint32_t seed) {
+  DeviceMatrix matrix(context, dtype, n_rows, width);
+  const int64_t n = std::min<int64_t>(n_rows, std::max<int64_t>(1, (1 << 22) / width));
+  std::vector<float> values(static_cast<size_t>(n * width));
+  for (float& x : values) {
+    seed = seed * 1664525u + 1013904223u;
+    x = static_cast<float>(static_cast<int32_t>(seed) >> 8) * 0x1p-23f;
+  }
+  const DeviceArray<float> rows(context, std::span<const float>(values));
+  for (int64_t first = 0; first < n_rows; first += n) {
+    const int64_t count = std::min(n, n_rows - first);
+    cuda::convert(*context, ConstTensor(rows.data(), DType::kF32, {count, width}, Device::kCuda),
+                  matrix.rows.rows_from(first, count));
+  }
+  context->synchronize();
+  return matrix;
+}
+
+double copy_bandwidth(const std::shared_ptr<Context>& context) {
+  constexpr int64_t kBytes = int64_t{1} << 30;
+  const DeviceArray<std::byte> from(context, kBytes), to(context, kBytes);
+  const Timing t = time_runs(*context, [&](int) {
+    check(cudaMemcpyAsync(to.data(), from.data(), kBytes, cudaMemcpyDeviceToDevice,
+                          context->stream()),
+          "copy");
+  });
+  return 2.0 * kBytes / t.median * 1e-9;
+}
+
+double read_bandwidth(const std::shared_ptr<Context>& context) {
+  const DeviceMatrix data = random_matrix(context, DType::kBF16, 1 << 15, 1 << 14, 5);  // 1 GiB
+  const DeviceArray<uint32_t> sum(context, 1);
+  const Timing t = time_runs(*context, [&](int) {
+    read_bytes(*context, data.memory.data(), data.memory.size(), sum.data());
+  });
+  return static_cast<double>(data.memory.size()) / t.median * 1e-9;
+}
+
+}  // namespace sluice::bench

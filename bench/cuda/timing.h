@@ -1,0 +1,37 @@
+// Times work on the device by its own clock, and makes memory worth reading.
+
+#pragma once
+
+#include <functional>
+
+#include "backend/cuda/linear.h"
+
+namespace sluice::bench {
+
+// More than the second-level cache holds.
+constexpr int64_t kCacheBytes = int64_t{64} << 20;
+
+// Milliseconds: the median of repeats after a warm-up, and the spread of the middle half over it.
+struct Timing {
+  double median = 0, spread = 0;
+};
+
+// Of run(turn). Short ones are timed many at once, so that starting them stays out of it.
+Timing time_runs(cuda::Context& context, const std::function<void(int)>& run, int repeats = 25);
+// Of one of `n` runs that are recorded once and started together: nothing waits for the host.
+Timing time_recorded(cuda::Context& context, int n, const std::function<void(int)>& run);
+
+// Random numbers of either sign; zeros would run faster than real data.
+cuda::DeviceMatrix random_matrix(const std::shared_ptr<cuda::Context>& context, DType dtype,
+                                 int64_t n_rows, int64_t width, uint32_t seed);
+// TB/s of a large copy, read and written, and of reading alone.
+double copy_bandwidth(const std::shared_ptr<cuda::Context>& context);
+double read_bandwidth(const std::shared_ptr<cuda::Context>& context);
+
+// gates.cpp: what decoding one token takes by gates.
+void bench_gates(const std::shared_ptr<cuda::Context>& context);
+// The four linear groups of a GPT-J 6B layer by dense products and by gates that are all open.
+void bench_gsi(const std::shared_ptr<cuda::Context>& context);
+void bench_graded(const std::shared_ptr<cuda::Context>& context);
+
+}  // namespace sluice::bench

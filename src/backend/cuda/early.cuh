@@ -1,0 +1,68 @@
+// Kernels that begin before the one ahead of them has ended, on GPUs that can do so: what they read
+// of weights is under way while the others finish.
+//
+// Such a kernel is launched by launch_early. Every thread of it calls wait_for_earlier, before
+// which it reads weights and nothing else: weights are complete when packing returns (pack.h). A
+// kernel that calls let_next_begin lets the next one begin so.
+
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <type_traits>
+
+#include "backend/cuda/device.h"
+
+namespace sluice::cuda {
+
+__device__ inline void let_next_begin() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;\n" ::: "memory");
+#endif
+}
+// Until all that was launched before is done and can be seen.
+__device__ inline void wait_for_earlier() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;\n" ::: "memory");
+#endif
+}
+
+// A position that is known when a kernel is launched, or, in work that is recorded, when it runs.
+struct FirstPosition {
+  int64_t value;
+  const int32_t* recorded;  // or null
+
+  __device__ int64_t get() const { return recorded == nullptr ? value : *recorded; }
+};
+inline FirstPosition first_position_of(const Context& context, int64_t value) {
+  return {value, context.recorded_position()};
+}
+
+// Whether a kernel was compiled for a GPU that can wait. Code for older ones, which newer ones may
+// run too, does not.
+template <typename... Parameters>
+bool can_wait(void (*kernel)(Parameters...)) {
+  static const bool can = [&] {
+    cudaFuncAttributes attributes{};
+    check(cudaFuncGetAttributes(&attributes, kernel), "a kernel's attributes");
+    return attributes.ptxVersion >= 90;
+  }();
+  return can;
+}
+
+template <typename... Parameters>
+void launch_early(Context& context, const char* name, void (*kernel)(Parameters...), dim3 grid,
+                  int threads, std::type_identity_t<Parameters>... arguments) {
+  cudaLaunchAttribute early{};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = grid;
+  config.blockDim = dim3(static_cast<unsigned>(threads));
+  config.stream = context.stream();
+  config.attrs = &early;
+  config.numAttrs = can_wait(kernel) ? 1 : 0;
+  check(cudaLaunchKernelEx(&config, kernel, arguments...), name);
+}
+
+}  // namespace sluice::cuda

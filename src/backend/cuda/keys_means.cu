@@ -1,0 +1,292 @@
+// Running means of clusters, and clusters' rows after them.
+
+#include "backend/cuda/element.cuh"
+#include "backend/cuda/keys_rows.cuh"
+
+namespace sluice::cuda {
+namespace {
+
+constexpr int kThreads = 128;
+
+// kN columns of one head, of keys or of values; `flat` counts them, keys before values.
+struct Columns {
+  int64_t flat;
+  bool values;
+  int64_t head, column;
+};
+__device__ Columns columns_at(int64_t flat, int64_t width, int64_t head_dim) {
+  const bool values = flat >= width;
+  const int64_t at = values ? flat - width : flat;
+  return {flat, values, at / head_dim, at % head_dim};
+}
+
+// The rest that rounding a cluster's mean left: row of (n_kv_heads, capacity, head_dim).
+__device__ RowsView rests_of(const ClusterRows& rows, bool values, int64_t head_dim) {
+  uint16_t* rests = values ? rows.values_rest : rows.keys_rest;
+  return {reinterpret_cast<std::byte*>(rests), head_dim, true};
+}
+
+// Whether a head takes means, or what the representative has.
+__device__ bool is_average(const HeadView& head, bool values) {
+  const auto far = static_cast<FarKey>(head.far);
+  return values ? far != FarKey::kOwn : far == FarKey::kCentroid;
+}
+
+// The mean of a cluster in the cache.
+template <int kN>
+__device__ void load_before(const MeansArgs& args, const Columns& at, int32_t cluster,
+                            float (&to)[kN]) {
+  const int64_t d = args.head_dim, row = at.head * args.before.capacity + cluster;
+  const std::byte* rows = at.values ? args.before.values : args.before.keys;
+  load<kN>(ConstRowsView{rows, d, args.bf16}, row, at.column, to);
+  if (!args.bf16) return;
+  float rest[kN];
+  load<kN>(rests_of(args.before, at.values, d), row, at.column, rest);
+  for (int i = 0; i < kN; ++i) to[i] += rest[i];
+}
+
+// What the members of a cluster before this pass add up to.
+template <int kN>
+__device__ void load_sum_before(const MeansArgs& args, const Columns& at, int32_t cluster,
+                                float (&to)[kN]) {
+  load_before(args, at, cluster, to);
+  const auto count = static_cast<float>(args.counts_before[cluster]);
+  for (int i = 0; i < kN; ++i) to[i] *= count;
+}
+
+constexpr int kAhead = 8;  // members whose rows are fetched at one time
+
+// Sums of segments that their cluster goes on behind, (places / kSegment, columns): one at most
+// begins among the places of a block. follows[block]: whether its cluster began before; -1: none.
+template <int kN>
+__global__ void __launch_bounds__(kThreads)
+    segment_sums(const __grid_constant__ MeansArgs args, float* sums, int32_t* follows) {
+  __shared__ int32_t found;
+  const MembersView& members = args.members;
+  const int64_t d = args.head_dim, width = args.n_kv_heads * d;
+  if (threadIdx.x == 0) found = -1;
+  __syncthreads();
+  if (threadIdx.x < kSegment) {
+    const int64_t p = int64_t{blockIdx.x} * kSegment + threadIdx.x;
+    if (p + kSegment < members.n && (members.marked[p] & kBegins) != 0 &&
+        (members.marked[p + kSegment] & (kBegins | kFirst)) == kBegins &&
+        members.clusters[p] == members.clusters[p + kSegment])
+      found = static_cast<int32_t>(p);
+  }
+  __syncthreads();
+  const int64_t begin = found;
+  const int32_t first_mark = begin < 0 ? 0 : members.marked[begin];
+  if (blockIdx.y == 0 && threadIdx.x == 0)
+    follows[blockIdx.x] = begin < 0 ? -1 : (first_mark & kFirst) != 0 ? 0 : 1;
+  const int64_t flat = (int64_t{blockIdx.y} * kThreads + threadIdx.x) * kN;
+  if (begin < 0 || flat >= 2 * width) return;
+  const Columns at = columns_at(flat, width, d);
+  const HeadView head = args.heads[at.head];
+  if (head.set != args.set || !is_average(head, at.values)) return;
+  const HeadRows rows = token_rows(args.tokens, at.values, at.head, d, args.bf16 ? 2 : 4);
+  float sum[kN] = {};
+  if ((first_mark & (kFirst | kOld)) == (kFirst | kOld))
+    load_sum_before(args, at, members.clusters[begin], sum);
+  for (int64_t p = begin; p < begin + kSegment; p += kAhead) {
+    float x[kAhead][kN];
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i)
+      load<kN>(ConstRowsView{rows.token(members.first + members.order[p + i]), 0, args.bf16}, 0,
+               at.column, x[i]);
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i)
+      for (int c = 0; c < kN; ++c) sum[c] += x[i][c];
+  }
+  for (int c = 0; c < kN; ++c) sums[int64_t{blockIdx.x} * 2 * width + flat + c] = sum[c];
+}
+
+// Each becomes the sum of its cluster from the beginning. A thread to a column.
+__global__ void add_segments(int64_t n_blocks, int64_t n_columns, const int32_t* follows,
+                             float* sums) {
+  constexpr int kTurn = 16;
+  const int64_t column = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  int any = 0;
+  for (int64_t i = threadIdx.x; i < n_blocks; i += blockDim.x) any |= follows[i] > 0 ? 1 : 0;
+  if (__syncthreads_or(any) == 0 || column >= n_columns) return;
+  float up_to = 0;
+  for (int64_t first = 0; first < n_blocks; first += kTurn) {
+    int32_t follow[kTurn];
+    float x[kTurn];
+#pragma unroll
+    for (int i = 0; i < kTurn; ++i) follow[i] = first + i < n_blocks ? follows[first + i] : -1;
+#pragma unroll
+    for (int i = 0; i < kTurn; ++i)
+      x[i] = follow[i] >= 0 ? sums[(first + i) * n_columns + column] : 0.0f;
+#pragma unroll
+    for (int i = 0; i < kTurn; ++i) {
+      if (follow[i] < 0) continue;
+      up_to = follow[i] == 0 ? x[i] : up_to + x[i];
+      if (follow[i] != 0) sums[(first + i) * n_columns + column] = up_to;
+    }
+  }
+}
+
+// A block to the segments that begin among kSegment places, and to some columns, kN to a thread.
+template <int kN>
+__global__ void __launch_bounds__(kThreads, 3)
+    means(const __grid_constant__ MeansArgs args, const float* sums) {
+  const MembersView& members = args.members;
+  const int64_t d = args.head_dim, width = args.n_kv_heads * d;
+  const int64_t flat = (int64_t{blockIdx.y} * kThreads + threadIdx.x) * kN;
+  if (flat >= 2 * width) return;
+  const Columns at = columns_at(flat, width, d);
+  const HeadView head = args.heads[at.head];
+  if (head.set != args.set) return;
+  const bool average = is_average(head, at.values);
+  const HeadRows rows = token_rows(args.tokens, at.values, at.head, d, args.bf16 ? 2 : 4);
+  const RowsView to{at.values ? args.values : args.keys, d, args.bf16};
+  const auto load_token = [&](int32_t token, float(&x)[kN]) {
+    load<kN>(ConstRowsView{rows.token(members.first + token), 0, args.bf16}, 0, at.column, x);
+  };
+
+  float sum[kN];            // or, where nothing is averaged, what the representative has
+  int32_t first_token = 0;  // of the cluster
+  const auto begin_segment = [&](int64_t p, int32_t marked, const float(&x)[kN]) {
+    const bool first = (marked & kFirst) != 0;
+    if (first) first_token = marked / kMarks;
+    for (int c = 0; c < kN; ++c) sum[c] = 0;
+    if (!average && first && (marked & kOwnFirst) != 0) {
+      for (int c = 0; c < kN; ++c) sum[c] = x[c];
+    } else if (average && first && (marked & kOld) == 0) {
+      return;
+    } else {  // rarely: something is to be looked up
+      const int32_t cluster = members.clusters[p];
+      if (!first) first_token = static_cast<int32_t>(members.first_new[cluster] - members.first);
+      if (!average && (marked & kOld) != 0) return load_before(args, at, cluster, sum);
+      if (!average) return load_token(members.own[cluster], sum);
+      if (first) return load_sum_before(args, at, cluster, sum);
+      const float* before = sums + (p / kSegment - 1) * 2 * width + at.flat;
+      for (int c = 0; c < kN; ++c) sum[c] = before[c];
+    }
+  };
+  const auto take = [&](int64_t p, int32_t marked, int32_t count, const float(&x)[kN]) {
+    const int32_t token = marked / kMarks;
+    if ((marked & kBegins) != 0) begin_segment(p, marked, x);
+    if (average)
+      for (int c = 0; c < kN; ++c) sum[c] += x[c];
+    const bool last = (marked & kLast) != 0;
+    const bool alone = (marked & (kFirst | kOwnFirst)) == (kFirst | kOwnFirst);
+    if ((marked & kSeen) == 0 || (alone && !last)) return;
+    const float share = average ? 1 / static_cast<float>(count) : 1.0f;
+    float mean[kN];
+    for (int c = 0; c < kN; ++c) mean[c] = sum[c] * share;
+    store<kN>(to, at.head * members.n + token, at.column, mean);
+    if (!last || !args.bf16) return;
+    for (int c = 0; c < kN; ++c) mean[c] -= __bfloat162float(__float2bfloat16_rn(mean[c]));
+    if ((marked & kOld) != 0)
+      store<kN>(rests_of(args.before, at.values, d),
+                at.head * args.before.capacity + members.clusters[p], at.column, mean);
+    else if ((marked & kOwnFirst) != 0 && !alone)
+      store<kN>(to, at.head * members.n + first_token, at.column, mean);
+  };
+
+  const int64_t begin = int64_t{blockIdx.x} * kSegment;
+  int32_t coming[kAhead], counts[kAhead];
+  const auto read_members = [&](int64_t p) {
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+      const int64_t place = p + i < members.n ? p + i : members.n - 1;
+      coming[i] = p + i < members.n ? members.marked[place] : -1;
+      counts[i] = members.counts_there[place];
+    }
+  };
+  read_members(begin);
+  bool ours = false;  // a segment of this block's has begun
+  for (int64_t p = begin;; p += kAhead) {
+    int32_t now[kAhead], count[kAhead];
+    float x[kAhead][kN];
+    bool done = false;
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+      const bool begins = (coming[i] & kBegins) != 0;
+      done = done || coming[i] < 0 || (begins && p + i >= begin + kSegment);
+      ours = ours || begins;
+      now[i] = done || !ours ? -1 : coming[i];
+      count[i] = counts[i];
+    }
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i)
+      if (now[i] >= 0 && (average || (now[i] & kFirst) != 0)) load_token(now[i] / kMarks, x[i]);
+    if (!done) read_members(p + kAhead);
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i)
+      if (now[i] >= 0) take(p + i, now[i], count[i], x[i]);
+    if (done) return;
+  }
+}
+
+// A block to the last member of a cluster.
+template <int kN>
+__global__ void settle(const __grid_constant__ SettleArgs args) {
+  const MembersView& members = args.members;
+  const int64_t p = blockIdx.x, d = args.head_dim, width = args.n_kv_heads * d;
+  const int32_t cluster = members.clusters[p], token = members.order[p];
+  if (p + 1 < members.n && members.clusters[p + 1] == cluster) return;
+  const bool is_new = cluster >= args.n_before;
+  const auto first = static_cast<int32_t>(members.first_new[cluster] - members.first);
+  const bool has_rest = is_new && first != token && members.own[cluster] == first;
+  for (int64_t flat = int64_t{threadIdx.x} * kN; flat < 2 * width; flat += kThreads * kN) {
+    const Columns at = columns_at(flat, width, d);
+    if (args.heads[at.head].set != args.set) continue;
+    const ConstRowsView from{at.values ? args.values : args.keys, d, args.bf16};
+    const int64_t row = at.head * args.to.capacity + cluster;
+    float x[kN];
+    load<kN>(from, at.head * members.n + token, at.column, x);
+    store<kN>(RowsView{at.values ? args.to.values : args.to.keys, d, args.bf16}, row, at.column, x);
+    if (!args.bf16 || !is_new) continue;
+    for (int i = 0; i < kN; ++i) x[i] = 0;
+    if (has_rest) load<kN>(from, at.head * members.n + first, at.column, x);
+    store<kN>(rests_of(args.to, at.values, d), row, at.column, x);
+  }
+  if (threadIdx.x != 0) return;
+  args.counts[cluster] = members.counts[token];
+  // Exempt tokens are alone in their clusters.
+  args.exempt[cluster] = args.status[token] == static_cast<uint8_t>(TokenStatus::kExempt) ? 1 : 0;
+}
+
+unsigned blocks(int64_t n, int64_t size) { return static_cast<unsigned>(ceil_div(n, size)); }
+
+bool aligned(const void* data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; }
+
+// Whether rows of tokens can be read 8 elements at a time.
+bool by_eights(const TokenRows& tokens, int64_t head_dim, bool bf16) {
+  const int64_t unit = bf16 ? 8 : 4;
+  return head_dim % 8 == 0 && aligned(tokens.new_keys) && aligned(tokens.new_values) &&
+         tokens.new_key_stride % unit == 0 && tokens.new_value_stride % unit == 0;
+}
+
+}  // namespace
+
+void running_means(const std::shared_ptr<Context>& context, const MeansArgs& args) {
+  const int64_t width = 2 * args.n_kv_heads * args.head_dim;
+  const int64_t n_blocks = ceil_div(args.members.n, kSegment);
+  const bool eights = by_eights(args.tokens, args.head_dim, args.bf16);
+  const dim3 grid(static_cast<unsigned>(n_blocks), blocks(width, kThreads * (eights ? 8 : 1)));
+  DeviceArray<float> sums;
+  if (n_blocks > 1) {
+    sums = DeviceArray<float>(context, n_blocks * width);
+    const DeviceArray<int32_t> follows(context, n_blocks);
+    const auto kernel = eights ? segment_sums<8> : segment_sums<1>;
+    kernel<<<grid, kThreads, 0, context->stream()>>>(args, sums.data(), follows.data());
+    check_launch("segment_sums");
+    add_segments<<<blocks(width, kThreads), kThreads, 0, context->stream()>>>(
+        n_blocks, width, follows.data(), sums.data());
+    check_launch("add_segments");
+  }
+  const auto kernel = eights ? means<8> : means<1>;
+  kernel<<<grid, kThreads, 0, context->stream()>>>(args, sums.data());
+  check_launch("means");
+}
+
+void settle_clusters(Context& context, const SettleArgs& args) {
+  const auto kernel = args.head_dim % 8 == 0 ? settle<8> : settle<1>;
+  kernel<<<static_cast<unsigned>(args.members.n), kThreads, 0, context.stream()>>>(args);
+  check_launch("settle");
+}
+
+}  // namespace sluice::cuda

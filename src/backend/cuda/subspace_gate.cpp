@@ -1,0 +1,215 @@
+// A gate's memory on the device: where its sequences stand, and what it decided.
+
+#include <bit>
+
+#include "backend/cuda/elements.h"
+#include "backend/cuda/subspace.h"
+#include "backend/cuda/subspace_kernels.h"
+
+namespace sluice::cuda {
+namespace {
+
+// Rows whose verdicts nobody has asked for yet.
+class DeviceVerdicts : public RowGate {
+ public:
+  explicit DeviceVerdicts(std::shared_ptr<Context> context)
+      : context_(std::move(context)), verdicts_(context_, kRoom) {}
+
+  std::vector<RowVerdict> take() final {
+    std::vector<RowVerdict> taken(static_cast<size_t>(n_rows_));
+    if (taken.empty()) return taken;
+    settle(std::exchange(n_rows_, 0));
+    context_->fetch(verdicts_.data(), taken.data(),
+                    static_cast<int64_t>(taken.size() * sizeof(RowVerdict)));
+    return taken;
+  }
+  void forget() final { n_rows_ = 0; }
+
+ protected:
+  // Where the next row's belongs.
+  int64_t next() {
+    if (context_->recorded_position() != nullptr) throw CannotRecord();
+    SLUICE_CHECK(n_rows_ < kRoom);
+    return n_rows_++;
+  }
+  RowVerdict* verdict(int64_t row) const { return verdicts_.data() + row; }
+  // Before the verdicts of the first n are read.
+  virtual void settle(int64_t n) = 0;
+
+  const std::shared_ptr<Context> context_;
+
+ private:
+  DeviceArray<RowVerdict> verdicts_;
+  int64_t n_rows_ = 0;
+};
+
+class SubspaceGate final : public DeviceVerdicts {
+ public:
+  SubspaceGate(std::shared_ptr<Context> context, const GateSpec& spec)
+      : DeviceVerdicts(std::move(context)),
+        basis_(dynamic_cast<const DeviceBasis&>(*spec.basis)),
+        image_(dynamic_cast<const DeviceWeights&>(*spec.image)),
+        dense_(dynamic_cast<const DeviceWeights&>(*spec.dense)),
+        epsilon_(spec.epsilon),
+        slow_tokens_(spec.slow_tokens),
+        retry_tokens_(spec.retry_tokens),
+        states_(context_, std::vector<GateState>(static_cast<size_t>(spec.n_sequences))),
+        entries_(context_, kRoom),
+        coordinates_(context_, DType::kBF16, kRoom, basis_.rank()),
+        copy_(context_, DType::kBF16, 1, basis_.n_in()),
+        products_(context_, basis_.rank()),
+        norms_(context_, gate_blocks(*context_)),
+        way_(context_, 1),
+        arrived_(context_, std::vector<uint32_t>(1)) {
+    SLUICE_CHECK(image_.n_in() == basis_.rank() && dense_.n_in() == basis_.n_in());
+    SLUICE_CHECK(image_.n_out() == dense_.n_out() && spec.n_sequences > 0);
+  }
+
+  void set(int64_t sequence, int64_t slow_in_a_row, int64_t to_skip) override {
+    const GateState standing{static_cast<int32_t>(slow_in_a_row), static_cast<int32_t>(to_skip)};
+    context_->send(&standing, state(sequence), sizeof standing);
+  }
+
+  void run(const LinearArgs& args, int64_t sequence) override {
+    const int64_t n_rows = args.x.rows();
+    SLUICE_CHECK(args.x.row_elements() == basis_.n_in() && args.x.dtype() == DType::kBF16);
+    SLUICE_CHECK(args.out.row_elements() == dense_.n_out() && args.out.rows() == n_rows);
+    for (int64_t row = 0; row < n_rows; ++row) {
+      ConstTensor x = args.x.rows_from(row, 1);
+      if (reinterpret_cast<uintptr_t>(x.bytes()) % 16 != 0 || basis_.n_in() % kPad != 0) {
+        convert(*context_, x, copy_.rows);
+        x = copy_.padded;
+      }
+      const int64_t place = next();
+      run_gate(*context_, {.vectors = basis_.vectors.padded,
+                           .diagonal = basis_.deviation.diagonal.data(),
+                           .overlaps = basis_.deviation.overlaps.padded,
+                           .deviation = basis_.deviation.norm,
+                           .rounding = basis_.deviation.rounding,
+                           .epsilon = epsilon_,
+                           .slow_tokens = slow_tokens_,
+                           .retry_tokens = retry_tokens_,
+                           .state = state(sequence),
+                           .entry = entries_.data() + place,
+                           .step = {.products = products_.data(),
+                                    .coordinates = coordinates_.padded.rows_from(place, 1).bytes(),
+                                    .norms = norms_.data(),
+                                    .way = way_.data(),
+                                    .arrived = arrived_.data()},
+                           .image = image_.matrix.padded,
+                           .dense = dense_.matrix.padded,
+                           .x = x,
+                           .bias = dense_.bias.values.data(),
+                           .activation = args.activation,
+                           .accumulate = args.accumulate,
+                           .out = args.out.rows_from(row, 1)});
+    }
+  }
+
+ private:
+  void settle(int64_t n) override {
+    settle_residuals(*context_, {.entries = entries_.data(),
+                                 .coordinates = coordinates_.padded.rows_from(0, n),
+                                 .overlaps = basis_.deviation.overlaps.padded,
+                                 .verdicts = verdict(0)});
+  }
+  GateState* state(int64_t sequence) const {
+    SLUICE_CHECK(sequence >= 0 && sequence < states_.size());
+    return states_.data() + sequence;
+  }
+
+  const DeviceBasis& basis_;
+  const DeviceWeights &image_, &dense_;
+  double epsilon_;
+  int32_t slow_tokens_, retry_tokens_;
+  DeviceArray<GateState> states_;    // (n_sequences)
+  DeviceArray<GateEntry> entries_;   // (kRoom)
+  DeviceMatrix coordinates_, copy_;  // (kRoom, rank) and one row of x
+  DeviceArray<float> products_;
+  DeviceArray<double> norms_;
+  DeviceArray<int32_t> way_;
+  DeviceArray<uint32_t> arrived_;
+};
+
+class GradedGate final : public DeviceVerdicts {
+ public:
+  GradedGate(std::shared_ptr<Context> context, const GateSpec& spec)
+      : DeviceVerdicts(std::move(context)),
+        columns_(dynamic_cast<const DeviceColumns&>(*spec.columns)),
+        dense_(dynamic_cast<const DeviceWeights&>(*spec.dense)),
+        squared_epsilon_(spec.epsilon * spec.epsilon),
+        most_kept_(spec.most_kept),
+        n_splits_(column_splits(*context_, columns_.n_out())),
+        graded_(context_, DType::kBF16, 1, columns_.n_in()),
+        partial_(context_, n_splits_ * columns_.columns.padded.row_elements()),
+        values_(context_, columns_.n_in()),
+        places_(context_, columns_.n_in() + 2),
+        keys_(context_,
+              static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(columns_.n_in())))) {
+    SLUICE_CHECK(columns_.n_in() == dense_.n_in() && columns_.n_out() == dense_.n_out());
+  }
+
+  void set(int64_t, int64_t, int64_t) override {}
+
+  void run(const LinearArgs& args, int64_t) override {
+    const int64_t n_in = columns_.n_in();
+    SLUICE_CHECK(args.x.row_elements() == n_in && args.x.dtype() == DType::kBF16);
+    SLUICE_CHECK(args.out.row_elements() == columns_.n_out() && args.out.rows() == args.x.rows());
+    int32_t* by_columns = places_.data() + n_in + 1;
+    const NonZeros list{places_.data(), values_.data(), places_.data() + n_in};
+    for (int64_t row = 0; row < args.x.rows(); ++row) {
+      const Tensor out = args.out.rows_from(row, 1);
+      grade_row(*context_, {.x = args.x.rows_from(row, 1),
+                            .squared_epsilon = squared_epsilon_,
+                            .most_kept = most_kept_ * static_cast<double>(n_in),
+                            .most_columns = columns_.worth_share() * static_cast<double>(n_in),
+                            .graded = graded_.rows,
+                            .list = list,
+                            .by_columns = by_columns,
+                            .verdict = verdict(next()),
+                            .keys = keys_.data(),
+                            .n_keys = keys_.size()});
+      multiply_columns(*context_, {.columns = columns_.columns.padded,
+                                   .x = list,
+                                   .n_splits = n_splits_,
+                                   .partial = partial_.data(),
+                                   .bias = columns_.bias.values.data(),
+                                   .activation = args.activation,
+                                   .accumulate = args.accumulate,
+                                   .out = out,
+                                   .wanted = by_columns});
+      multiply_one_row(*context_,
+                       {.weights = dense_.matrix.padded,
+                        .x = graded_.padded,
+                        .bias = dense_.bias.values.data(),
+                        .activation = args.activation,
+                        .accumulate = args.accumulate,
+                        .out = out},
+                       by_columns);
+    }
+  }
+
+ private:
+  void settle(int64_t) override {}
+
+  const DeviceColumns& columns_;
+  const DeviceWeights& dense_;
+  double squared_epsilon_, most_kept_;
+  int64_t n_splits_;
+  DeviceMatrix graded_;          // one row
+  DeviceArray<float> partial_;   // (n_splits, n_out padded)
+  DeviceArray<float> values_;    // (n_in)
+  DeviceArray<int32_t> places_;  // (n_in) and how many they are, and which way they go
+  DeviceArray<uint64_t> keys_;
+};
+
+}  // namespace
+
+std::unique_ptr<RowGate> make_gate(const std::shared_ptr<Context>& context, const GateSpec& spec) {
+  if (dynamic_cast<const DeviceWeights&>(*spec.dense).matrix.rows.dtype() != DType::kBF16)
+    return nullptr;
+  if (spec.columns != nullptr) return std::make_unique<GradedGate>(context, spec);
+  return std::make_unique<SubspaceGate>(context, spec);
+}
+
+}  // namespace sluice::cuda

@@ -1,0 +1,68 @@
+// Attention of one query, over few keys and many: the kernel of decoding against the plain one,
+// which attend_dense_test.cpp compares with the reference.
+
+#include "backend/cuda/attend_dense.h"
+#include "parity/attend_case.h"
+#include "parity/compare.h"
+
+namespace sluice::test {
+namespace {
+
+// Keys of one load and less, of one block and of many, and windows that begin between; every width
+// of a group of lanes, full and not.
+TEST(CudaDecode, OneQueryGivesWhatThePlainKernelGives) {
+  if (cuda::device_count() == 0) GTEST_SKIP() << "no CUDA device";
+  const auto backend = make_cuda_backend(DType::kBF16);
+  const auto context = std::make_shared<cuda::Context>(0);
+  for (const int64_t head_dim : {8, 64, 80, 96, 128, 200, 256})
+    for (const int64_t n_keys : {1, 3, 33, 130, 700, 9001})
+      for (const int64_t window : {0, 100}) {
+        const AttendCase c{.n_tokens = 1,
+                           .head_dim = head_dim,
+                           .first_position = n_keys - 1,
+                           .n_heads = n_keys == 700 ? 40 : 3,
+                           .n_kv_heads = n_keys == 700 ? 40 : 3,
+                           .n_batch = 2,
+                           .window = window,
+                           .pad = 8,
+                           .size = n_keys == 33 ? 30.0f : 3.0f};
+        SCOPED_TRACE(testing::PrintToString(c));
+        const AttendInputs in(c, DType::kBF16);
+        const DeviceTensor queries(*backend, DType::kBF16, c.rows(), in.queries, c.pad);
+        const DeviceTensor keys(*backend, DType::kBF16, c.cache(), in.keys);
+        const DeviceTensor values(*backend, DType::kBF16, c.cache(), in.values);
+        const auto run = [&](const auto& kernel) {
+          const DeviceTensor out = unwritten(*backend, DType::kBF16, c.rows(), c.pad);
+          backend->wait();
+          kernel(cuda::AttendView{.queries = queries.view().bytes(),
+                                  .keys = keys.view().bytes(),
+                                  .values = values.view().bytes(),
+                                  .out = out.view().bytes(),
+                                  .query_stride = queries.view().row_stride(),
+                                  .out_stride = out.view().row_stride(),
+                                  .n_batch = c.n_batch,
+                                  .n_heads = c.n_heads,
+                                  .n_kv_heads = c.n_kv_heads,
+                                  .capacity = c.capacity(),
+                                  .head_dim = c.head_dim,
+                                  .n_tokens = c.n_tokens,
+                                  .first_position = c.first_position,
+                                  .window = c.window,
+                                  .causal = c.causal,
+                                  .scale = c.scale()});
+          context->synchronize();
+          return out.values();
+        };
+        const auto expected =
+            run([&](const auto& view) { cuda::attend_plain(*context, DType::kBF16, view); });
+        // Both are f32 but for the last rounding.
+        float largest = 0;
+        for (const float x : expected) largest = std::max(largest, std::abs(x));
+        for (int turn = 0; turn < 2; ++turn)
+          EXPECT_CLOSE(run([&](const auto& view) { cuda::attend_one(*context, view); }), expected,
+                       2 * kBF16Unit * largest);
+      }
+}
+
+}  // namespace
+}  // namespace sluice::test

@@ -1,0 +1,283 @@
+// Gates that decide on the device: their verdicts against the reference's residuals, the products
+// that follow, and where sequences stand. docs/algorithm.md, section 4.
+
+#include "backend/cuda/device.h"
+#include "layer/linear_gate.h"
+#include "parity/subspace_case.h"
+
+namespace sluice::test {
+namespace {
+
+class CudaGate : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (cuda::device_count() == 0) GTEST_SKIP() << "no CUDA device";
+    backend = make_cuda_backend(DType::kBF16);
+  }
+  std::unique_ptr<Backend> backend;
+  const std::unique_ptr<Backend> reference = make_reference_backend(DType::kBF16);
+};
+
+double relative_distance(const std::vector<float>& got, const std::vector<float>& expected) {
+  double error = 0, norm = 0;
+  for (size_t i = 0; i < got.size(); ++i) {
+    error += (double{got[i]} - expected[i]) * (double{got[i]} - expected[i]);
+    norm += double{expected[i]} * expected[i];
+  }
+  return std::sqrt(error / norm);
+}
+
+struct Size {
+  int64_t n_in, rank, n_out;
+};
+
+// Directions that one, two and more loads of a lane hold; rows that a pass of the projection holds,
+// and longer ones; widths that are no multiple of 8; one output and more than a round of warps.
+constexpr Size kSizes[] = {{64, 4, 33},      {1031, 31, 70},  {4096, 256, 700}, {640, 300, 65},
+                           {1040, 530, 129}, {20000, 24, 40}, {96, 1, 1},       {80, 40, 9000}};
+
+// Rows at several distances from the span of the directions, as bf16 holds them.
+SubspaceCase rows_near(const Size& s) {
+  const std::vector<double> distances = {0.5, 0.1, 0.04, 0.01, 0.001};
+  const std::vector<float> all = orthonormal_rows(s.rank + 1, s.n_in, 3);
+  SubspaceCase c{std::ssize(distances), s.n_in, s.rank, {all.begin(), all.end() - s.n_in}, {}};
+  const std::vector<float> parts = random_values(c.n_rows * s.rank, 4);
+  for (int64_t row = 0; row < c.n_rows; ++row) {
+    const float* part = parts.data() + row * s.rank;
+    const double outside = distances[static_cast<size_t>(row)] * std::sqrt(dot(part, part, s.rank));
+    for (int64_t i = 0; i < s.n_in; ++i) {
+      double x = outside * all[static_cast<size_t>(s.rank * s.n_in + i)];
+      for (int64_t j = 0; j < s.rank; ++j)
+        x += double{part[j]} * all[static_cast<size_t>(j * s.n_in + i)];
+      c.x.push_back(rounded(DType::kBF16, static_cast<float>(x)));
+    }
+  }
+  return c;
+}
+
+TEST_F(CudaGate, VerdictsAndProductsAreTheReferences) {
+  for (const Size& s : kSizes) {
+    SCOPED_TRACE(testing::Message() << s.n_in << " on " << s.rank << " to " << s.n_out);
+    const SubspaceCase c = rows_near(s);
+    const std::vector<float> expected = c.project(*reference).residuals;
+    const Projection own = c.project(*backend);
+    const auto weights = random_values(s.n_out * s.n_in, 5), bias = random_values(s.n_out, 6);
+    const auto source = matrix_source(s.n_out, s.n_in, weights, bias);
+    const auto basis = backend->make_basis(c.vectors, s.rank, s.n_in);
+    const auto image = backend->pack_image(source, *basis), dense = backend->pack_linear(source);
+    const auto product = [&](const LinearWeights& by, const std::vector<float>& from, int64_t row) {
+      const int64_t n = by.n_in();
+      const DeviceTensor x(*backend, DType::kBF16, {1, n},
+                           {from.begin() + row * n, from.begin() + (row + 1) * n});
+      const DeviceTensor out = unwritten(*backend, DType::kF32, {1, s.n_out});
+      backend->linear({.weights = &by, .x = x.view(), .out = out.view()});
+      return out.values();
+    };
+    for (int64_t row = 0; row < c.n_rows; ++row) {
+      const double residual = expected[static_cast<size_t>(row)];
+      const auto by_image = product(*image, own.coordinates, row),
+                 by_dense = product(*dense, c.x, row);
+      // As near to the edge as residuals are promised to be right, twice that to be safe from the
+      // reference's own error, and further off.
+      for (const double epsilon :
+           {residual - 2e-5, residual + 2e-5, 0.5 * residual, 2 * residual}) {
+        SCOPED_TRACE(testing::Message()
+                     << "row " << row << " misses " << residual << ", epsilon " << epsilon);
+        const auto gate = backend->make_gate({.dense = dense.get(),
+                                              .epsilon = epsilon,
+                                              .basis = basis.get(),
+                                              .image = image.get(),
+                                              .slow_tokens = 64,
+                                              .retry_tokens = 1024});
+        ASSERT_NE(gate, nullptr);
+        const DeviceTensor x(*backend, DType::kBF16, {1, s.n_in},
+                             {c.x.begin() + row * s.n_in, c.x.begin() + (row + 1) * s.n_in});
+        const DeviceTensor out = unwritten(*backend, DType::kF32, {1, s.n_out});
+        gate->run({.weights = nullptr, .x = x.view(), .out = out.view()}, 0);
+        const std::vector<RowVerdict> verdicts = gate->take();
+        ASSERT_EQ(verdicts.size(), 1u);
+        const bool fast = residual <= epsilon;
+        EXPECT_EQ(verdicts[0].kept, fast ? 1 : 0);
+        EXPECT_NEAR(verdicts[0].residual * verdicts[0].residual, residual * residual, 1e-4);
+        // By the image: sums in another order, and one coordinate that was rounded the other way.
+        const double one_step = 2 * kBF16Unit / std::sqrt(static_cast<double>(s.rank));
+        EXPECT_LE(relative_distance(out.values(), fast ? by_image : by_dense),
+                  fast ? one_step + 1e-5 : 1e-5);
+      }
+    }
+  }
+}
+
+TEST_F(CudaGate, ZerosMissNothingAndRowsWithoutANormEverything) {
+  const Size s{64, 4, 33};
+  const SubspaceCase c = rows_near(s);
+  const auto source = matrix_source(s.n_out, s.n_in, random_values(s.n_out * s.n_in, 5));
+  const auto basis = backend->make_basis(c.vectors, s.rank, s.n_in);
+  const auto image = backend->pack_image(source, *basis), dense = backend->pack_linear(source);
+  const auto gate = backend->make_gate({.dense = dense.get(),
+                                        .epsilon = 0.9,
+                                        .basis = basis.get(),
+                                        .image = image.get(),
+                                        .slow_tokens = 64,
+                                        .retry_tokens = 1024});
+  const DeviceTensor out = unwritten(*backend, DType::kF32, {1, s.n_out});
+  for (const float value : {0.0f, INFINITY, NAN}) {
+    std::vector<float> x(c.x.begin(), c.x.begin() + s.n_in);
+    if (value == 0) std::fill(x.begin(), x.end(), 0.0f);
+    x[7] = value;
+    const DeviceTensor row(*backend, DType::kBF16, {1, s.n_in}, x);
+    gate->run({.weights = nullptr, .x = row.view(), .out = out.view()}, 0);
+    const std::vector<RowVerdict> verdicts = gate->take();
+    EXPECT_EQ(verdicts[0].residual, value == 0 ? 0.0f : 1.0f);
+    EXPECT_EQ(verdicts[0].kept, value == 0 ? 1 : 0);
+  }
+}
+
+// A gate of the model's layers on either backend.
+class Tokens {
+ public:
+  static constexpr int64_t kIn = 64, kOut = 40, kRank = 4;
+
+  Tokens(Backend& backend, int64_t n_batch)
+      : backend_(backend), group_(backend.pack_linear(source())) {
+    std::vector<float> vectors(static_cast<size_t>(kRank * kIn));
+    for (int64_t i = 0; i < kRank; ++i) vectors[static_cast<size_t>(i * kIn + i)] = 1;
+    group_.add_subspace(backend, source(), backend.make_basis(vectors, kRank, kIn));
+    gate_ = std::make_unique<LinearGate>(
+        backend, group_,
+        GroupPlan{.kind = LinearKind::kGsi, .rank = kRank, .epsilon = 0.1, .adaptive = 0}, n_batch,
+        std::make_shared<LinearScratch>());
+  }
+
+  // The next tokens of every sequence: 'f' lies within the basis, anything else does not.
+  std::vector<float> run(const std::string& letters) {
+    std::vector<float> rows;
+    for (const char letter : letters) {
+      for (int64_t i = 0; i < kIn; ++i)
+        rows.push_back(rounded(DType::kBF16, i < kRank || letter != 'f'
+                                                 ? 0.25f * static_cast<float>((n_++ * 7) % 9) - 1
+                                                 : 0.0f));
+    }
+    const auto n = static_cast<int64_t>(letters.size());
+    const DeviceTensor x(backend_, DType::kBF16, {n, kIn}, rows);
+    const DeviceTensor out(backend_, DType::kF32, {n, kOut},
+                           std::vector<float>(static_cast<size_t>(n * kOut), 1.0f));
+    gate_->run({.weights = nullptr, .x = x.view(), .accumulate = true, .out = out.view()}, -1);
+    return out.values();
+  }
+  LinearGate& gate() { return *gate_; }
+
+ private:
+  static MatrixSource source() {
+    return matrix_source(kOut, kIn, random_values(kOut * kIn, 8), random_values(kOut, 9));
+  }
+  Backend& backend_;
+  LinearGroup group_;
+  std::unique_ptr<LinearGate> gate_;
+  int64_t n_ = 0;
+};
+
+void expect_same_counts(const LinearCounts& got, const LinearCounts& expected) {
+  EXPECT_EQ(got.n_tokens, expected.n_tokens);
+  EXPECT_EQ(got.n_fast, expected.n_fast);
+  EXPECT_EQ(got.n_bypassed, expected.n_bypassed);
+  EXPECT_EQ(got.elements, expected.elements);
+  EXPECT_EQ(got.residuals.count(), expected.residuals.count());
+}
+
+std::string some_letters(int64_t n, char letter) {
+  return std::string(static_cast<size_t>(n), letter);
+}
+
+// Singly and a few at a time the device decides, more at once the host; the gate closes and opens
+// again on either.
+TEST_F(CudaGate, SequencesStandWhereTheReferencesDo) {
+  const std::string text = "fsf" + some_letters(63, 's') + "f" + some_letters(64, 's') +
+                           some_letters(1030, 'f') + "ssfsf" + some_letters(70, 's') + "fff";
+  for (const std::vector<size_t>& pieces :
+       {std::vector<size_t>{1}, {8}, {3, 1}, {1, 1, 20, 1}, {200, 1, 1, 1}}) {
+    SCOPED_TRACE(testing::Message() << "pieces of " << pieces.front() << " …");
+    Tokens device(*backend, 1), host(*reference, 1);
+    size_t turn = 0;
+    for (size_t begin = 0; begin < text.size();) {
+      const std::string piece = text.substr(begin, pieces[turn++ % pieces.size()]);
+      const auto got = device.run(piece), expected = host.run(piece);
+      EXPECT_CLOSE(got, expected, dot_error(DType::kBF16, Tokens::kIn, Tokens::kIn));
+      begin += piece.size();
+    }
+    expect_same_counts(device.gate().counts(), host.gate().counts());
+    EXPECT_GT(device.gate().counts().n_bypassed, 0);
+    device.gate().reset();
+    EXPECT_EQ(device.gate().counts().n_tokens, 0);
+    device.run("f");
+    EXPECT_EQ(device.gate().counts().n_fast, 1);
+  }
+}
+
+TEST_F(CudaGate, SequencesOfABatchAreApart) {
+  Tokens device(*backend, 2), host(*reference, 2);
+  for (int step = 0; step < 200; ++step) {
+    const std::string letters = step % 3 == 0 && step > 150 ? "ff" : "sf";
+    device.run(letters);
+    host.run(letters);
+  }
+  expect_same_counts(device.gate().counts(), host.gate().counts());
+}
+
+TEST_F(CudaGate, VerdictsAreHeardWhenThereIsNoMoreRoom) {
+  Tokens device(*backend, 1);
+  const int64_t n = RowGate::kRoom + 40;
+  for (int64_t i = 0; i < n; i += 8) device.run("ffsffsff");
+  const LinearCounts counts = device.gate().counts();
+  EXPECT_EQ(counts.n_tokens, n);
+  EXPECT_EQ(counts.n_fast, n / 8 * 6);
+  EXPECT_EQ(counts.residuals.count(), n);
+}
+
+// Sparse rows, which go by columns, full ones, which go by the whole matrix, and rows of equal
+// numbers, whose cut no sum in another order could tell: 16 of 64 are exactly a quarter.
+TEST_F(CudaGate, GradedRowsKeepWhatTheReferenceKeeps) {
+  for (const int64_t n_in : {64, 1031, 6000})
+    for (const double epsilon : {0.0, 0.3, 0.5}) {
+      SCOPED_TRACE(testing::Message() << n_in << ", epsilon " << epsilon);
+      constexpr int64_t kOut = 300;
+      const auto source =
+          matrix_source(kOut, n_in, random_values(kOut * n_in, 8), random_values(kOut, 9));
+      const GroupPlan plan{
+          .kind = LinearKind::kGraded, .rank = 0, .epsilon = epsilon, .adaptive = 0};
+      std::vector<std::vector<float>> rows;
+      for (const int64_t every : {1, 3, 40}) {
+        rows.push_back(random_values(n_in, static_cast<uint32_t>(every), DType::kBF16));
+        for (int64_t i = 0; i < n_in; ++i)
+          if (i % every != 0) rows.back()[static_cast<size_t>(i)] = 0;
+      }
+      rows.push_back(std::vector<float>(static_cast<size_t>(n_in), -1.0f));
+      rows.push_back(std::vector<float>(static_cast<size_t>(n_in), 0.0f));
+      LinearCounts counts[2];
+      std::vector<float> outs[2];
+      for (const int side : {0, 1}) {
+        Backend& on = side == 0 ? *backend : *reference;
+        LinearGroup group(on.pack_linear(source));
+        group.add_columns(on, source);
+        LinearGate gate(on, group, plan, 1, std::make_shared<LinearScratch>());
+        for (const auto& row : rows) {
+          const DeviceTensor x(on, DType::kBF16, {1, n_in}, row);
+          const DeviceTensor out = unwritten(on, DType::kF32, {1, kOut});
+          gate.run({.weights = nullptr,
+                    .x = x.view(),
+                    .activation = Activation::kRelu,
+                    .out = out.view()},
+                   -1);
+          const auto values = out.values();
+          outs[side].insert(outs[side].end(), values.begin(), values.end());
+        }
+        counts[side] = gate.counts();
+      }
+      EXPECT_EQ(counts[0].n_kept, counts[1].n_kept);
+      EXPECT_EQ(counts[0].elements, counts[1].elements);
+      EXPECT_CLOSE(outs[0], outs[1], dot_error(DType::kBF16, n_in, static_cast<double>(n_in)));
+    }
+}
+
+}  // namespace
+}  // namespace sluice::test
