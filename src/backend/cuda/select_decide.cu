@@ -1,58 +1,15 @@
-// From cosines to statuses and owners.
+// From cosines to statuses.
 
+#include "backend/cuda/exact.cuh"
 #include "backend/cuda/gram_reduce.cuh"
 #include "backend/cuda/mma.cuh"
-#include "backend/cuda/select_nearest.cuh"
+#include "backend/cuda/select_splits.cuh"
 
 namespace sluice::cuda {
 namespace {
 
 constexpr unsigned kAll = 0xffffffffu;
 constexpr int kWarps = 8;  // of a block: one token each
-
-__device__ bool is_rep(const ChunkView& view, int set, int64_t t) {
-  return view.status[set * view.set_stride + view.first + t] ==
-         static_cast<uint8_t>(TokenStatus::kRepresentative);
-}
-
-__device__ const Largest& largest_of(const ChunkView& view, int set, int question, int split,
-                                     int64_t t) {
-  return view.largest[((int64_t{set} * 2 + question) * view.n_splits + split) * view.n + t];
-}
-
-// How many splits have columns; the others were not looked at.
-__device__ int splits_with_columns(const ChunkView& view) {
-  return min(view.n_splits, (*view.n_columns + view.tile_columns - 1) / view.tile_columns);
-}
-
-// Calls visit(split, largest) for the splits whose largest cosine is at least this, until it
-// returns true.
-template <typename Visit>
-__device__ bool any_split(const ChunkView& view, int set, int question, int64_t t, double least,
-                          const Visit& visit) {
-  const int lane = static_cast<int>(threadIdx.x) % 32, n = splits_with_columns(view);
-  for (int first = 0; first < n; first += 32) {
-    const bool counts =
-        first + lane < n && largest_of(view, set, question, first + lane, t).first >= least;
-    for (uint32_t bits = __ballot_sync(kAll, counts); bits != 0; bits &= bits - 1) {
-      const int split = first + __ffs(static_cast<int>(bits)) - 1;
-      if (visit(split, largest_of(view, set, question, split, t))) return true;
-    }
-  }
-  return false;
-}
-
-// Calls visit(column) for every column of a split that counts, until it returns true.
-template <typename Visit>
-__device__ bool any_column(const ChunkView& view, int set, uint8_t mask, int split,
-                           const Visit& visit) {
-  const int64_t n_columns = *view.n_columns;
-  for (int64_t first = int64_t{split} * view.tile_columns; first < n_columns;
-       first += int64_t{view.n_splits} * view.tile_columns)
-    for (int64_t c = first; c < n_columns && c < first + view.tile_columns; ++c)
-      if ((view.flags[set * view.capacity + c] & mask) != 0 && visit(c)) return true;
-  return false;
-}
 
 // Whether a kept column that counts is at the threshold.
 __device__ bool blocked_by_columns(const ChunkView& view, int set, int64_t t, bool inherited) {
@@ -307,106 +264,6 @@ __global__ void resolve(const __grid_constant__ ChunkView view) {
   }
 }
 
-__device__ float warp_max(float x) {
-  for (int step = 16; step > 0; step /= 2) x = fmaxf(x, __shfl_xor_sync(kAll, x, step));
-  return x;
-}
-
-// The largest cosines with representatives of the chunk, each lane's own: tokens lane, lane + 32, …
-__device__ Largest largest_local(const ChunkView& view, int set, int64_t t) {
-  constexpr int kAhead = 8;
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  const float* cosines = view.local + t * kChunk;
-  Largest best = none_yet();
-  for (int first = lane; first < t; first += 32 * kAhead) {
-    float cosine[kAhead];
-#pragma unroll
-    for (int i = 0; i < kAhead; ++i) {
-      const int s = first + 32 * i;
-      cosine[i] = s < t && is_rep(view, set, s) ? cosines[s] : -INFINITY;
-    }
-#pragma unroll
-    for (int i = 0; i < kAhead; ++i) insert(best, cosine[i], first + 32 * i);
-  }
-  return best;
-}
-
-// The owner's cosine as the products have it, or -INFINITY where nobody could be it.
-__device__ float largest_product(const ChunkView& view, int set, int64_t t, const Largest& local) {
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  float largest = local.first;
-  for (int split = lane; split < splits_with_columns(view); split += 32)
-    largest = fmaxf(largest, largest_of(view, set, 0, split, t).first);
-  return warp_max(largest);
-}
-
-// Calls visit on every candidate that may be the nearest: whose product is at least this.
-template <typename Visit>
-__device__ void for_contenders(const ChunkView& view, int set, int64_t t, double least,
-                               const Largest& local, const Visit& visit) {
-  const auto column = [&](int64_t c) {
-    visit(Nearest{view.position[c], 0, false, true, c});
-    return false;
-  };
-  any_split(view, set, 0, t, least, [&](int split, const Largest& found) {
-    if (found.third >= least) return any_column(view, set, kIsRep, split, column);
-    column(found.column);
-    return found.second >= least && column(found.second_column);
-  });
-  const auto tokens = [&](bool counts, int32_t token) {
-    for (uint32_t bits = __ballot_sync(kAll, counts); bits != 0; bits &= bits - 1) {
-      const int32_t s = __shfl_sync(kAll, token, __ffs(static_cast<int>(bits)) - 1);
-      visit(Nearest{view.first + s, 0, false, false, s});
-    }
-  };
-  const bool more = local.third >= least;  // than two of the lane's own
-  tokens(!more && local.first >= least, local.column);
-  tokens(!more && local.second >= least, local.second_column);
-  for (uint32_t lanes = __ballot_sync(kAll, more); lanes != 0; lanes &= lanes - 1)
-    for (int s = __ffs(static_cast<int>(lanes)) - 1; s < t; s += 32)
-      if (is_rep(view, set, s)) visit(Nearest{view.first + s, 0, false, false, s});
-}
-
-__global__ void owners(const __grid_constant__ ChunkView view) {
-  const int64_t t = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;
-  const int set = static_cast<int>(blockIdx.y);
-  if (t >= view.n) return;
-  const int64_t at = set * view.set_stride + view.first + t;
-  int64_t owner = view.first + t;
-  bool owned = true;
-  double cosine = 1;
-  if (view.status[at] == static_cast<uint8_t>(TokenStatus::kRedundant)) {
-    const Largest local = largest_local(view, set, t);
-    const float largest = largest_product(view, set, t, local);
-    const double threshold = view.thresholds[set];
-    Nearest best;
-    int n_contenders = 0;
-    const double least = double{largest} - 2 * view.slack;
-    if (largest > -INFINITY) {
-      for_contenders(view, set, t, least, local, [&](const Nearest& next) {
-        if (++n_contenders == 1) best = next;
-      });
-      const bool clear = fabs(double{largest} - threshold) > view.slack;
-      if (n_contenders == 1 && clear && !view.want_cosines) {
-        best.cosine = largest;
-      } else {
-        best = {};
-        for_contenders(view, set, t, least, local,
-                       [&](const Nearest& next) { consider(view, t, best, next); });
-        if (view.want_cosines || fabs(best.cosine - threshold) <= sum_error(view.d))
-          make_ordered(view, t, best);
-      }
-      owner = best.position;
-    }
-    owned = best.position >= 0 && best.cosine >= threshold;
-    cosine = best.position >= 0 ? best.cosine : -1.0;
-  }
-  if (threadIdx.x % 32 != 0) return;
-  view.owner[at] = static_cast<int32_t>(owner);
-  if (!owned) view.status[at] = static_cast<uint8_t>(TokenStatus::kUncovered);
-  if (view.want_cosines) view.cosine[at] = static_cast<float>(cosine);
-}
-
 dim3 tokens_by_sets(const ChunkView& view) {
   return {static_cast<unsigned>(ceil_div(view.n, kWarps)), static_cast<unsigned>(view.n_sets)};
 }
@@ -426,11 +283,6 @@ void judge_chunk(Context& context, const ChunkView& view) {
 void resolve_chunk(Context& context, const ChunkView& view) {
   resolve<<<static_cast<unsigned>(view.n_sets), kResolveThreads, 0, context.stream()>>>(view);
   check_launch("resolve");
-}
-
-void find_owners(Context& context, const ChunkView& view) {
-  owners<<<tokens_by_sets(view), 32 * kWarps, 0, context.stream()>>>(view);
-  check_launch("owners");
 }
 
 }  // namespace sluice::cuda

@@ -215,6 +215,9 @@ enum class CoverVerdict : uint8_t {
 
 // select_cover.cu
 void decide_cover(Context& context, const CoverView& view, const ConstTensor& rows);
+// select_list.cu: the first list and its ranks; the second, with its rows.
+void list_inherited(Context& context, const CoverView& view);
+void list_open(Context& context, const CoverView& view);
 // select_cover_hopper.cu: products with kept columns and the first list, or with the second.
 void multiply_cover(Context& context, const CoverView& view, int list);
 // select_rows.cu: bf16 rows where they must be prepared, and the first list's.

@@ -1,0 +1,127 @@
+// The owners of a chunk's tokens, when its representatives are known.
+
+#include "backend/cuda/gram_reduce.cuh"
+#include "backend/cuda/select_nearest.cuh"
+#include "backend/cuda/select_splits.cuh"
+
+namespace sluice::cuda {
+namespace {
+
+constexpr unsigned kAll = 0xffffffffu;
+constexpr int kWarps = 8;  // of a block: one token each
+
+__device__ bool is_rep(const ChunkView& view, int set, int64_t t) {
+  return view.status[set * view.set_stride + view.first + t] ==
+         static_cast<uint8_t>(TokenStatus::kRepresentative);
+}
+
+__device__ float warp_max(float x) {
+  for (int step = 16; step > 0; step /= 2) x = fmaxf(x, __shfl_xor_sync(kAll, x, step));
+  return x;
+}
+
+// The largest cosines with representatives of the chunk, each lane's own: tokens lane, lane + 32, …
+__device__ Largest largest_local(const ChunkView& view, int set, int64_t t) {
+  constexpr int kAhead = 8;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const float* cosines = view.local + t * kChunk;
+  Largest best = none_yet();
+  for (int first = lane; first < t; first += 32 * kAhead) {
+    float cosine[kAhead];
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+      const int s = first + 32 * i;
+      cosine[i] = s < t && is_rep(view, set, s) ? cosines[s] : -INFINITY;
+    }
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) insert(best, cosine[i], first + 32 * i);
+  }
+  return best;
+}
+
+// The owner's cosine as the products have it, or -INFINITY where nobody could be it.
+__device__ float largest_product(const ChunkView& view, int set, int64_t t, const Largest& local) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  float largest = local.first;
+  for (int split = lane; split < splits_with_columns(view); split += 32)
+    largest = fmaxf(largest, largest_of(view, set, 0, split, t).first);
+  return warp_max(largest);
+}
+
+// Calls visit on every candidate that may be the nearest: whose product is at least this.
+template <typename Visit>
+__device__ void for_contenders(const ChunkView& view, int set, int64_t t, double least,
+                               const Largest& local, const Visit& visit) {
+  const auto column = [&](int64_t c) {
+    visit(Nearest{view.position[c], 0, false, true, c});
+    return false;
+  };
+  any_split(view, set, 0, t, least, [&](int split, const Largest& found) {
+    if (found.third >= least) return any_column(view, set, kIsRep, split, column);
+    column(found.column);
+    return found.second >= least && column(found.second_column);
+  });
+  const auto tokens = [&](bool counts, int32_t token) {
+    for (uint32_t bits = __ballot_sync(kAll, counts); bits != 0; bits &= bits - 1) {
+      const int32_t s = __shfl_sync(kAll, token, __ffs(static_cast<int>(bits)) - 1);
+      visit(Nearest{view.first + s, 0, false, false, s});
+    }
+  };
+  const bool more = local.third >= least;  // than two of the lane's own
+  tokens(!more && local.first >= least, local.column);
+  tokens(!more && local.second >= least, local.second_column);
+  for (uint32_t lanes = __ballot_sync(kAll, more); lanes != 0; lanes &= lanes - 1)
+    for (int s = __ffs(static_cast<int>(lanes)) - 1; s < t; s += 32)
+      if (is_rep(view, set, s)) visit(Nearest{view.first + s, 0, false, false, s});
+}
+
+__global__ void owners(const __grid_constant__ ChunkView view) {
+  const int64_t t = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;
+  const int set = static_cast<int>(blockIdx.y);
+  if (t >= view.n) return;
+  const int64_t at = set * view.set_stride + view.first + t;
+  int64_t owner = view.first + t;
+  bool owned = true;
+  double cosine = 1;
+  if (view.status[at] == static_cast<uint8_t>(TokenStatus::kRedundant)) {
+    const Largest local = largest_local(view, set, t);
+    const float largest = largest_product(view, set, t, local);
+    const double threshold = view.thresholds[set];
+    Nearest best;
+    int n_contenders = 0;
+    const double least = double{largest} - 2 * view.slack;
+    if (largest > -INFINITY) {
+      for_contenders(view, set, t, least, local, [&](const Nearest& next) {
+        if (++n_contenders == 1) best = next;
+      });
+      const bool clear = fabs(double{largest} - threshold) > view.slack;
+      if (n_contenders == 1 && clear && !view.want_cosines) {
+        best.cosine = largest;
+      } else {
+        best = {};
+        for_contenders(view, set, t, least, local,
+                       [&](const Nearest& next) { consider(view, t, best, next); });
+        if (view.want_cosines || fabs(best.cosine - threshold) <= sum_error(view.d))
+          make_ordered(view, t, best);
+      }
+      owner = best.position;
+    }
+    owned = best.position >= 0 && best.cosine >= threshold;
+    cosine = best.position >= 0 ? best.cosine : -1.0;
+  }
+  if (threadIdx.x % 32 != 0) return;
+  view.owner[at] = static_cast<int32_t>(owner);
+  if (!owned) view.status[at] = static_cast<uint8_t>(TokenStatus::kUncovered);
+  if (view.want_cosines) view.cosine[at] = static_cast<float>(cosine);
+}
+
+}  // namespace
+
+void find_owners(Context& context, const ChunkView& view) {
+  const dim3 grid(static_cast<unsigned>(ceil_div(view.n, kWarps)),
+                  static_cast<unsigned>(view.n_sets));
+  owners<<<grid, 32 * kWarps, 0, context.stream()>>>(view);
+  check_launch("owners");
+}
+
+}  // namespace sluice::cuda
