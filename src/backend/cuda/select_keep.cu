@@ -1,7 +1,5 @@
 // The end of a chunk: cluster numbers, and the columns that later chunks are compared with.
 
-#include <algorithm>
-
 #include "backend/cuda/block_scan.cuh"
 #include "backend/cuda/exact.cuh"
 
@@ -83,22 +81,20 @@ __global__ void __launch_bounds__(kRankThreads)
 
 __global__ void copy_kept(const __grid_constant__ KeepView keep) {
   const ChunkView& view = keep.chunk;
-  const int before = keep.n_columns[1], n = keep.n_columns[0] - before;
-  const bool given = as_given(view);
-  for (int rank = static_cast<int>(blockIdx.x); rank < n; rank += static_cast<int>(gridDim.x)) {
-    const int64_t from = keep.sources[rank], to = before + rank;
-    if (threadIdx.x == 0) {
-      keep.column_scale[to] = view.scale[from];
-      keep.column_inverse[to] = view.exact.inverse[from];
-    }
-    const uint16_t* row =
-        given ? view.given + from * view.given_stride : view.rows + from * view.padded;
-    copy_row(keep.columns + to * view.padded, row, view.padded);
-    if (keep.exact_columns == nullptr) continue;
-    const auto* exact = static_cast<const float*>(view.exact.data) + from * view.exact.stride;
-    for (int64_t i = threadIdx.x; i < view.d; i += blockDim.x)
-      keep.exact_columns[to * view.d + i] = exact[i];
+  const int before = keep.n_columns[1], rank = static_cast<int>(blockIdx.x);
+  if (rank >= keep.n_columns[0] - before) return;
+  const int64_t from = keep.sources[rank], to = before + rank;
+  if (threadIdx.x == 0) {
+    keep.column_scale[to] = view.scale[from];
+    keep.column_inverse[to] = view.exact.inverse[from];
   }
+  const uint16_t* row =
+      as_given(view) ? view.given + from * view.given_stride : view.rows + from * view.padded;
+  copy_row(keep.columns + to * view.padded, row, view.padded);
+  if (keep.exact_columns == nullptr) return;
+  const auto* exact = static_cast<const float*>(view.exact.data) + from * view.exact.stride;
+  for (int64_t i = threadIdx.x; i < view.d; i += blockDim.x)
+    keep.exact_columns[to * view.d + i] = exact[i];
 }
 
 }  // namespace
@@ -106,9 +102,7 @@ __global__ void copy_kept(const __grid_constant__ KeepView keep) {
 void keep_chunk(Context& context, const KeepView& view) {
   number_and_list<<<1, kRankThreads, 0, context.stream()>>>(view, view.chunk.rule.used());
   check_launch("number_and_list");
-  // As many blocks as run together.
-  const int64_t blocks = std::min<int64_t>(view.chunk.n, int64_t{16} * context.multiprocessors());
-  copy_kept<<<static_cast<unsigned>(blocks), 128, 0, context.stream()>>>(view);
+  copy_kept<<<static_cast<unsigned>(view.chunk.n), 128, 0, context.stream()>>>(view);
   check_launch("copy_kept");
 }
 

@@ -127,21 +127,16 @@ __global__ void prepare(ConstRowsView rows, const double* inverse, int64_t d, in
   }
 }
 
-// The same for cascade-cover, a warp to a row: rows are prepared only where they cannot be read as
-// given, and the first list's are put together.
-constexpr int kPlaceWarps = 8;
-
+// The same for cascade-cover: rows are prepared only where they cannot be read as given, and the
+// first list's are put together.
 template <int kN>
 __global__ void place(const __grid_constant__ CoverView view, ConstRowsView rows) {
-  constexpr int kAhead = 4;
   const ChunkView& chunk = view.chunk;
-  const int64_t t = int64_t{blockIdx.x} * kPlaceWarps + threadIdx.x / 32;
-  if (t >= chunk.n) return;
-  const int64_t at = view.lists[0].rank[t], lane = threadIdx.x % 32;
+  const int64_t t = blockIdx.x, at = view.lists[0].rank[t];
   const bool listed = view.lists[0].rank[t + 1] > at, prepared = !as_given(chunk);
   const double inv = view.given_inverse[t];
   const double power = inv > 0 ? range_scale(inv) : 0.0;
-  if (lane == 0) {
+  if (threadIdx.x == 0) {
     const double rest = inv > 0 ? inv / power : 0.0;
     view.scale[t] = static_cast<float>(rest);
     view.inverse[t] = rest;
@@ -150,22 +145,13 @@ __global__ void place(const __grid_constant__ CoverView view, ConstRowsView rows
   if (!listed && !prepared) return;
   const RowsView row{reinterpret_cast<std::byte*>(view.rows), chunk.padded, true};
   const RowsView column{reinterpret_cast<std::byte*>(view.listed), chunk.padded, true};
-  for (int64_t first = lane * kN; first < chunk.padded; first += kAhead * 32 * kN) {
-    float x[kAhead][kN] = {};
-#pragma unroll
-    for (int j = 0; j < kAhead; ++j) {
-      const int64_t i = first + j * 32 * kN;
-      if (i < chunk.d && inv > 0) load<kN>(rows, t, i, x[j]);
-    }
-#pragma unroll
-    for (int j = 0; j < kAhead; ++j) {
-      const int64_t i = first + j * 32 * kN;
-      if (i >= chunk.padded) continue;
-      if (power != 1)
-        for (int k = 0; k < kN; ++k) x[j][k] = static_cast<float>(double{x[j][k]} * power);
-      if (prepared) store<kN>(row, t, i, x[j]);
-      if (listed) store<kN>(column, at, i, x[j]);
-    }
+  for (int64_t i = int64_t{threadIdx.x} * kN; i < chunk.padded; i += int64_t{blockDim.x} * kN) {
+    float x[kN] = {};
+    if (i < chunk.d && inv > 0) load<kN>(rows, t, i, x);
+    if (power != 1)
+      for (int k = 0; k < kN; ++k) x[k] = static_cast<float>(double{x[k]} * power);
+    if (prepared) store<kN>(row, t, i, x);
+    if (listed) store<kN>(column, at, i, x);
   }
 }
 
@@ -268,11 +254,11 @@ void prepare_rows(Context& context, const ConstTensor& rows, const double* inver
 }
 
 void place_rows(Context& context, const CoverView& view, const ConstTensor& rows) {
-  const unsigned n = blocks(rows.rows(), kPlaceWarps);
+  const auto n = static_cast<unsigned>(rows.rows());
   if (by_eights(rows))
-    place<8><<<n, 32 * kPlaceWarps, 0, context.stream()>>>(view, view_of(rows));
+    place<8><<<n, 256, 0, context.stream()>>>(view, view_of(rows));
   else
-    place<1><<<n, 32 * kPlaceWarps, 0, context.stream()>>>(view, view_of(rows));
+    place<1><<<n, 256, 0, context.stream()>>>(view, view_of(rows));
   check_launch("place");
 }
 
