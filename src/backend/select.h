@@ -130,7 +130,7 @@ class Selector {
     return sets_;
   }
   // Pairs of rows multiplied, all sets together: what this backend did, tiles and second looks
-  // included.
+  // included; on a device, which pads every tile, without the padding and second looks.
   int64_t products() const {
     fetch();
     return products_;
