@@ -77,13 +77,21 @@ class CudaFamily : public testing::TestWithParam<FamilyParameter> {
   std::optional<Model> model;
 };
 
-// As tests/unit/model/attention_test.cpp says of the CPU.
+// As tests/unit/model/attention_test.cpp says of the CPU. The height of `copy`'s products depends
+// on the future, and with it the order of their sums. So both futures consist of tokens that are
+// not in the past, in the same order: where the first layer then keeps as many of one as of the
+// other, the second one chooses from the same numbers. Where it does not, a token of the second
+// layer that is within round-off of the threshold may fall either way, and those behind it are not
+// compared.
 TEST_P(CudaFamily, TheFutureChangesNothing) {
-  const std::vector<int32_t> tokens = repeating_tokens(family().n_tokens);
-  const size_t kept = tokens.size() * 2 / 3;
-  auto changed = tokens;
-  for (size_t i = kept; i < changed.size(); ++i) changed[i] = 20 + static_cast<int32_t>(i % 30);
+  const bool f32 = std::get<1>(GetParam()) == DType::kF32;
   const auto width = static_cast<size_t>(model->spec().vocab);
+  std::vector<int32_t> tokens = repeating_tokens(family().n_tokens), changed = tokens;
+  const size_t kept = tokens.size() * 2 / 3;
+  for (size_t i = kept; i < tokens.size(); ++i) {
+    tokens[i] = 15 + static_cast<int32_t>(i * 5 % 9);
+    changed[i] = 30 + static_cast<int32_t>(i * 5 % 9);
+  }
   for (const AttentionMode mode :
        {AttentionMode::kDense, AttentionMode::kKeys, AttentionMode::kCopy}) {
     SCOPED_TRACE(std::string(mode_name(mode)));
@@ -91,23 +99,119 @@ TEST_P(CudaFamily, TheFutureChangesNothing) {
     choice.mode = mode;
     choice.tau = family().tau;
     choice.window = choice.block = 16;
-    const AttentionPlan plan =
-        mode == AttentionMode::kDense ? AttentionPlan{} : uniform_plan(choice, model->plan_shape());
-    const auto run = [&](const std::vector<int32_t>& text) {
+    const bool dense = mode == AttentionMode::kDense;
+    const AttentionPlan plan = dense ? AttentionPlan{} : uniform_plan(choice, model->plan_shape());
+    const auto run = [&](const std::vector<int32_t>& text, std::vector<TokenSet>& sets) {
       KvCache cache = model->make_cache(1, 0, plan);
-      return logits_of(*model, text, cache);
+      auto logits = logits_of(*model, text, cache);
+      for (int64_t layer = 0; layer < model->spec().n_layers && !dense; ++layer)
+        sets.push_back(cache.selector(layer)->sets()[0]);
+      return logits;
     };
-    auto first = run(tokens), second = run(changed);
+    std::vector<TokenSet> sets, other_sets;
+    auto first = run(tokens, sets), second = run(changed, other_sets);
     EXPECT_NE(first, second);
-    first.resize(kept * width);
-    second.resize(kept * width);
-    // The height of `copy`'s products depends on the future, and with it the order of sums.
-    const bool f32 = std::get<1>(GetParam()) == DType::kF32;
+    size_t n_same = kept;  // tokens before the first that was decided otherwise
+    for (size_t layer = 0; layer < sets.size(); ++layer) {
+      size_t t = 0;
+      while (t < kept && sets[layer].status[t] == other_sets[layer].status[t] &&
+             sets[layer].owner[t] == other_sets[layer].owner[t])
+        ++t;
+      if (mode != AttentionMode::kCopy || layer == 0 ||
+          sets[0].n_clusters == other_sets[0].n_clusters) {
+        EXPECT_EQ(t, kept) << "layer " << layer;
+      }
+      n_same = std::min(n_same, t);
+    }
+    first.resize(n_same * width);
+    second.resize(n_same * width);
     if (mode != AttentionMode::kCopy)
       EXPECT_SAME_BITS(second, first);
     else
       EXPECT_CLOSE(second, first, (f32 ? 5e-6 : 2 * 0x1p-7) * range_of(first));
   }
+}
+
+// Steps of one token are recorded where attention can be; at every position they give what the
+// operations themselves give, which an observer makes sure of, and another cache between them
+// changes nothing.
+TEST_P(CudaFamily, RecordedStepsGiveWhatTheyRecord) {
+  const bool f32 = std::get<1>(GetParam()) == DType::kF32;
+  const std::vector<int32_t> tokens = repeating_tokens(36);
+  const auto begin = tokens.begin();
+  const auto run = [&](bool observed) {
+    model->observe(observed ? AttentionObserver([](const AttentionSeen&) {}) : AttentionObserver());
+    KvCache cache = model->make_cache(), other = model->make_cache();
+    std::vector<float> out = logits_of(*model, {begin, begin + 3}, cache);
+    for (int64_t i = 3; i < 36; ++i) {
+      if (i == 12) logits_of(*model, {begin, begin + 30}, other);
+      if (i == 20) logits_of(*model, {begin, begin + 1}, other);
+      const auto logits = logits_of(*model, {begin + i, begin + i + 1}, cache);
+      out.insert(out.end(), logits.begin(), logits.end());
+    }
+    return out;
+  };
+  const auto expected = run(true);
+  EXPECT_FALSE(model->replays());
+  const auto got = run(false);
+  EXPECT_EQ(model->replays(), !f32 && model->spec().n_heads == model->spec().n_kv_heads);
+  EXPECT_CLOSE(got, expected, (f32 ? 5e-6 : 2 * 0x1p-7) * range_of(expected));
+}
+
+// A basis of full rank with an open gate is the dense layer, and so is a graded one that leaves out
+// zeros alone: for a prompt, which the host decides, and token by token, which the device does. The
+// bounds are those of tests/unit/model/linear_test.cpp.
+TEST_P(CudaFamily, FullBasesAndLosslessGradesEqualDense) {
+  const bool f32 = std::get<1>(GetParam()) == DType::kF32;
+  const int64_t n_layers = model->spec().n_layers;
+  const double epsilon = f32 ? 1e-5 : 0.02;
+  Bases bases;
+  for (int64_t layer = 0; layer < n_layers; ++layer)
+    for (const BasisInput input : kLinearInputs) {
+      const int64_t d = model->spec().row_widths().of(input);
+      bases.list.push_back(
+          {.layer = layer,
+           .input = input,
+           .d = d,
+           .rank = d,
+           .vectors = as_floats(random_orthonormal(d, d, static_cast<uint32_t>(layer + 1))),
+           .spectrum = {}});
+    }
+  const auto plan_of = [&](LinearKind kind, double its_epsilon) {
+    LinearPlan plan;
+    plan.layers.resize(static_cast<size_t>(n_layers));
+    for (LayerLinearPlan& layer : plan.layers)
+      for (const BasisInput input : kLinearInputs)
+        layer.of(input) = {.kind = kind,
+                           .rank = model->spec().row_widths().of(input),
+                           .epsilon = its_epsilon,
+                           .adaptive = 0};
+    return plan;
+  };
+  const LinearPlan gsi = plan_of(LinearKind::kGsi, epsilon),
+                   graded = plan_of(LinearKind::kGraded, 0);
+  model->prepare_linear(gsi, &bases);
+  model->prepare_linear(graded, nullptr);
+  const std::vector<int32_t> tokens = repeating_tokens(30);
+  const auto run = [&](const LinearPlan& plan, LinearWork* work) {
+    KvCache cache = model->make_cache(1, 0, {}, plan);
+    const auto begin = tokens.begin();
+    std::vector<float> out = logits_of(*model, {begin, begin + 16}, cache);
+    for (int64_t i = 16; i < 30; ++i) {
+      const auto logits = logits_of(*model, {begin + i, begin + i + 1}, cache);
+      out.insert(out.end(), logits.begin(), logits.end());
+    }
+    if (work != nullptr) work->add(cache, model->spec());
+    return out;
+  };
+  const auto dense = run({}, nullptr);
+  LinearWork work;
+  EXPECT_CLOSE(
+      run(gsi, &work), dense,
+      (f32 ? 2 * 5e-6 + epsilon : 3 * 0x1p-9 * std::sqrt(22 * static_cast<double>(n_layers) + 2)) *
+          range_of(dense));
+  EXPECT_EQ(work.fast_path_fraction(), 1.0);
+  EXPECT_CLOSE(run(graded, nullptr), dense, (f32 ? 5e-6 : 2 * 0x1p-7) * range_of(dense));
 }
 
 INSTANTIATE_TEST_SUITE_P(
