@@ -228,11 +228,12 @@ void attend_keys(const std::shared_ptr<Context>& context, DType dtype, bool alig
   constexpr int64_t kManySplits = 2;
   view.n_splits = 1;
   if (!aligned) return attend_keys_plain(*context, view, dtype == DType::kBF16);
-  if (view.n_few > 0 && view.n_tiles == 1) return attend_keys_split(context, view);
+  const bool few = view.n_few > 0 && view.n_tiles == 1;
+  if (few && view.head_dim <= kMostSplitDim) return attend_keys_split(context, view);
   const int64_t blocks = view.n_tiles * view.n_kv_heads;
   const int64_t most = std::max<int64_t>(ceil_div(view.most_keys, 256), 1);
   const int64_t splits = std::clamp<int64_t>(int64_t{context->multiprocessors()} / blocks, 1, most);
-  if (context->compute_capability() == 90 && splits <= kManySplits)
+  if (context->compute_capability() == 90 && !few && splits <= kManySplits)
     return attend_keys_hopper(*context, view);
   view.n_splits = splits;
   attend_keys_tiles(context, view);

@@ -16,7 +16,7 @@ constexpr int kRows = 16;
 constexpr int kKeys = 16 * kWarps;  // of a tile, 16 to a warp
 // Tiles in shared memory, all but one of which are on their way.
 template <int kD>
-constexpr int kStages = kD <= 64 ? 4 : (kD <= 128 ? 3 : 2);
+constexpr int kStages = kD <= 64 ? 4 : 3;
 template <int kD>
 constexpr int kBytes = kStages<kD> * 2 * 2 * kKeys* kTileStride<kD>;
 
@@ -221,10 +221,9 @@ void launch(const std::shared_ptr<Context>& context, KeysView view) {
 }  // namespace
 
 void attend_keys_split(const std::shared_ptr<Context>& context, KeysView view) {
-  SLUICE_CHECK(view.n_tiles == 1 && view.n_few > 0);
+  SLUICE_CHECK(view.n_tiles == 1 && view.n_few > 0 && view.head_dim <= kMostSplitDim);
   if (view.head_dim <= 64) return launch<64>(context, view);
-  if (view.head_dim <= 128) return launch<128>(context, view);
-  launch<256>(context, view);
+  launch<128>(context, view);
 }
 
 }  // namespace sluice::cuda

@@ -197,7 +197,9 @@ void attend_keys(const std::shared_ptr<Context>& context, DType dtype, bool alig
 void attend_keys_plain(Context& context, const KeysView& view, bool bf16);
 // bf16 on the matrix units; head_dim a multiple of 8 up to 256, rows aligned to 16 bytes.
 void attend_keys_tiles(const std::shared_ptr<Context>& context, const KeysView& view);
-// The same for few queries, one tile of them: keys are split over blocks and over warps.
+// The same for few queries, one tile of them, and heads of up to kMostSplitDim: keys are split over
+// blocks and over warps. For larger heads a tile of few rows is no slower.
+constexpr int64_t kMostSplitDim = 128;
 void attend_keys_split(const std::shared_ptr<Context>& context, KeysView view);
 // The same on compute capability 9.0, for keys that are not split.
 void attend_keys_hopper(Context& context, const KeysView& view);
