@@ -186,8 +186,9 @@ void CudaKeysAttention::run(const AttendKeysArgs& args, KeysView view, const Que
     return fits_tiles(spec_.dtype, spec_.head_dim, x, x);
   };
   const bool aligned = fits(args.queries) && fits(args.keys) && fits(args.values) && fits(args.out);
-  const int64_t n_near = view.first_position + view.n_tokens - cache_->border();
-  attend_keys(context_, spec_.dtype, aligned, queries.list_stride + n_near, view);
+  view.n_few = view.n_tokens <= kFewTokens ? view.n_tokens : 0;
+  view.most_keys = queries.list_stride + view.first_position + view.n_tokens - cache_->border();
+  attend_keys(context_, spec_.dtype, aligned, view);
 }
 
 void CudaKeysAttention::attend(const AttendKeysArgs& args) {
@@ -223,16 +224,16 @@ void CudaKeysAttention::attend(const AttendKeysArgs& args) {
 // A few tiles do not fill the device: their keys are shared out. On Hopper that is done where they
 // leave most of it empty; else one block to a tile is faster.
 void attend_keys(const std::shared_ptr<Context>& context, DType dtype, bool aligned,
-                 int64_t most_keys, KeysView view) {
-  constexpr int64_t kFewTokens = 16, kManySplits = 2;
+                 KeysView view) {
+  constexpr int64_t kManySplits = 2;
   view.n_splits = 1;
   if (!aligned) return attend_keys_plain(*context, view, dtype == DType::kBF16);
-  if (view.n_tiles == 1 && view.only.n <= kFewTokens)
-    return attend_keys_split(context, view, most_keys);
+  const bool few = view.n_few > 0 && view.n_tiles == 1;
+  if (few && view.head_dim <= kMostSplitDim) return attend_keys_split(context, view);
   const int64_t blocks = view.n_tiles * view.n_kv_heads;
-  const int64_t most = std::max<int64_t>(ceil_div(most_keys, 256), 1);
+  const int64_t most = std::max<int64_t>(ceil_div(view.most_keys, 256), 1);
   const int64_t splits = std::clamp<int64_t>(int64_t{context->multiprocessors()} / blocks, 1, most);
-  if (context->compute_capability() == 90 && splits <= kManySplits)
+  if (context->compute_capability() == 90 && !few && splits <= kManySplits)
     return attend_keys_hopper(*context, view);
   view.n_splits = splits;
   attend_keys_tiles(context, view);

@@ -16,7 +16,7 @@ constexpr int kRows = 16;
 constexpr int kKeys = 16 * kWarps;  // of a tile, 16 to a warp
 // Tiles in shared memory, all but one of which are on their way.
 template <int kD>
-constexpr int kStages = kD <= 64 ? 4 : (kD <= 128 ? 3 : 2);
+constexpr int kStages = kD <= 64 ? 4 : 3;
 template <int kD>
 constexpr int kBytes = kStages<kD> * 2 * 2 * kKeys* kTileStride<kD>;
 
@@ -201,15 +201,17 @@ int64_t resident_blocks(Context& context) {
 }
 
 template <int kD>
-void launch(const std::shared_ptr<Context>& context, KeysView view, int64_t most_keys) {
-  const int64_t n_row_tiles = ceil_div(view.only.n * (view.n_heads / view.n_kv_heads), kRows);
+void launch(const std::shared_ptr<Context>& context, KeysView view) {
+  const int64_t group = view.n_heads / view.n_kv_heads;
+  const int64_t n_row_tiles = ceil_div(view.only.n * group, kRows);
   // As many as there is room for at one time, unless that leaves less than a few tiles to each.
-  const int64_t blocks = view.n_kv_heads * n_row_tiles;
-  const int64_t most = std::max<int64_t>(ceil_div(most_keys, 4 * kKeys), 1);
-  view.n_splits = std::clamp<int64_t>(resident_blocks<kD>(*context) / blocks, 1, most);
+  const int64_t most_blocks = view.n_kv_heads * ceil_div(view.n_few * group, kRows);
+  const int64_t most = std::max<int64_t>(ceil_div(view.most_keys, 4 * kKeys), 1);
+  view.n_splits = std::clamp<int64_t>(resident_blocks<kD>(*context) / most_blocks, 1, most);
   DeviceArray<float> memory;
   const KeyParts parts = make_parts(context, view, memory);
-  const dim3 grid(static_cast<unsigned>(view.n_splits), static_cast<unsigned>(blocks));
+  const dim3 grid(static_cast<unsigned>(view.n_splits),
+                  static_cast<unsigned>(view.n_kv_heads * n_row_tiles));
   keys_split<kD><<<grid, kThreads, kBytes<kD>, context->stream()>>>(view, parts,
                                                                     static_cast<int>(n_row_tiles));
   check_launch("keys_split");
@@ -218,11 +220,10 @@ void launch(const std::shared_ptr<Context>& context, KeysView view, int64_t most
 
 }  // namespace
 
-void attend_keys_split(const std::shared_ptr<Context>& context, KeysView view, int64_t most_keys) {
-  SLUICE_CHECK(view.n_tiles == 1);
-  if (view.head_dim <= 64) return launch<64>(context, view, most_keys);
-  if (view.head_dim <= 128) return launch<128>(context, view, most_keys);
-  launch<256>(context, view, most_keys);
+void attend_keys_split(const std::shared_ptr<Context>& context, KeysView view) {
+  SLUICE_CHECK(view.n_tiles == 1 && view.n_few > 0 && view.head_dim <= kMostSplitDim);
+  if (view.head_dim <= 64) return launch<64>(context, view);
+  launch<128>(context, view);
 }
 
 }  // namespace sluice::cuda

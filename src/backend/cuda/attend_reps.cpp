@@ -189,7 +189,10 @@ void CudaRepsAttention::attend(const AttendRepsArgs& args) {
     view.n_far = n_far.data();
     view.n_borders = n_tiles;
     const bool aligned = fits_tiles(spec_.dtype, spec_.head_dim, args.queries, args.out);
-    attend_keys(context_, spec_.dtype, aligned, n_clusters + queries.tiles[0].n, view);
+    // How many rows and tiles there are is a matter of later tokens too: they decide nothing.
+    view.n_few = n_tokens <= kFewTokens ? n_tokens : 0;
+    view.most_keys = view.n_few > 0 ? n_rows_ + n_tokens : 0;
+    attend_keys(context_, spec_.dtype, aligned, view);
   }
   n_rows_ += n;
 }

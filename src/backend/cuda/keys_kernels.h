@@ -181,21 +181,26 @@ struct KeysView {
   const Border* borders;  // (n_borders)
   const int32_t* n_far;   // (n_lists, n_borders)
   int64_t n_borders;
-  int64_t n_splits;  // of a tile's keys; above 1, parts are put together after
+  int64_t n_few;      // tokens of a pass that has few of them, up to kFewTokens; else 0
+  int64_t most_keys;  // of a tile, where sharing them out is thought of; else 0
+  int64_t n_splits;   // of a tile's keys; above 1, parts are put together after
 };
+constexpr int64_t kFewTokens = 16;
 // Rows of a tile: tokens times query heads of a key head.
 constexpr int64_t kKeysTileRows = 128;
 
-// Runs the kernel that suits. aligned: all rows suit the matrix units; most_keys: of any tile.
-void attend_keys(const std::shared_ptr<Context>& context, DType dtype, bool aligned,
-                 int64_t most_keys, KeysView view);
+// Runs the kernel that suits, which is no matter of what the tokens are: answers must not depend on
+// later ones, not even in their last bit. aligned: all rows suit the matrix units.
+void attend_keys(const std::shared_ptr<Context>& context, DType dtype, bool aligned, KeysView view);
 
 // Plain and slow: f32, and heads of any size.
 void attend_keys_plain(Context& context, const KeysView& view, bool bf16);
 // bf16 on the matrix units; head_dim a multiple of 8 up to 256, rows aligned to 16 bytes.
 void attend_keys_tiles(const std::shared_ptr<Context>& context, const KeysView& view);
-// The same for few queries, one tile of them: keys are split over blocks and over warps.
-void attend_keys_split(const std::shared_ptr<Context>& context, KeysView view, int64_t most_keys);
+// The same for few queries, one tile of them, and heads of up to kMostSplitDim: keys are split over
+// blocks and over warps. For larger heads a tile of few rows is no slower.
+constexpr int64_t kMostSplitDim = 128;
+void attend_keys_split(const std::shared_ptr<Context>& context, KeysView view);
 // The same on compute capability 9.0, for keys that are not split.
 void attend_keys_hopper(Context& context, const KeysView& view);
 
