@@ -53,6 +53,7 @@ class Workspace {
  public:
   // Views for n_rows; grows, never shrinks.
   void resize(Backend& backend, const BlockShape& shape, int64_t n_rows);
+  int64_t capacity() const { return capacity_; }  // rows that there is memory for
 
   Tensor residual() const { return rows_of(residual_); }  // (n_rows, d_model) f32
   Tensor input() const { return rows_of(input_); }        // (n_rows, d_model)

@@ -206,9 +206,9 @@ ConstTensor Model::run_layers(int64_t first_layer, int64_t n_rows, KvCache& cach
 
 void Model::run_step(const Tensor& hidden, KvCache& cache) {
   const Step step{.cache = cache.id(),
-                  .residual = workspace_.residual().bytes(),
-                  .hidden = hidden.bytes(),
-                  .cosine = rotary_.cosine.view().bytes()};
+                  .n_rows = workspace_.capacity(),
+                  .n_hidden = hidden_.view().rows(),
+                  .n_positions = rotary_.cosine.defined() ? rotary_.cosine.view().rows() : 0};
   const auto run = [&] { run_blocks(0, 1, hidden, cache); };
   if (std::exchange(last_step_, step) != step || (recording_ != nullptr && !recording_->valid())) {
     recording_ = nullptr;

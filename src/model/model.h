@@ -96,10 +96,11 @@ class Model {
   Buffer transformed_, scores_;
   AttentionObserver observer_;
   LinearObserver linear_observer_;
-  // What a step works on; a recording is of one of them.
+  // What a step works on; a recording is of one of them. Memory of the model's own moves where it
+  // grows, and never shrinks: its sizes tell.
   struct Step {
     uint64_t cache = 0;
-    const std::byte *residual = nullptr, *hidden = nullptr, *cosine = nullptr;
+    int64_t n_rows = 0, n_hidden = 0, n_positions = 0;
     bool operator==(const Step&) const = default;
   };
   Step last_step_;

@@ -123,6 +123,7 @@ TEST_P(CudaFamily, TheFutureChangesNothing) {
       }
       n_same = std::min(n_same, t);
     }
+    EXPECT_GT(n_same, kept / 2);
     first.resize(n_same * width);
     second.resize(n_same * width);
     if (mode != AttentionMode::kCopy)

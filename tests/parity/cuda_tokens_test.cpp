@@ -82,15 +82,21 @@ TEST_P(EveryBackend, KeysOfLongClustersAgreeWithTheReference) {
              .block = 32,
              .set = {.reps = 0.012, .exempt = 0.01, .uncovered = 0}};
   mix_heads(c);
-  for (const int64_t pad : {0, 1}) {
-    c.pad = pad;
-    const KeysInputs in(c, dtype());
-    const auto expected = attend_keys(*reference, DType::kF32, c, in);
-    const auto bounds = keys_bounds(*reference, dtype(), c, in, expected);
-    EXPECT_CLOSE(attend_keys(*backend, dtype(), c, in), expected, bounds);
-    EXPECT_CLOSE(attend_keys(*backend, dtype(), c, in, {130, 131, 500, 501, 502, 760}), expected,
-                 bounds);
-  }
+  for (const int64_t pad : {0, 1})
+    for (const double reps : {0.012, 0.004}) {
+      c.pad = pad;
+      c.set.reps = reps;
+      const KeysInputs in(c, dtype());
+      const auto expected = attend_keys(*reference, DType::kF32, c, in);
+      const auto bounds = keys_bounds(*reference, dtype(), c, in, expected);
+      EXPECT_CLOSE(attend_keys(*backend, dtype(), c, in), expected, bounds);
+      EXPECT_CLOSE(attend_keys(*backend, dtype(), c, in, {130, 131, 500, 501, 502, 760}), expected,
+                   bounds);
+      // Clusters of the cache that get hundreds of members in one pass, and go on after it.
+      const auto cut = attend_keys(*backend, dtype(), c, in, {300, 800});
+      EXPECT_CLOSE(cut, expected, bounds);
+      EXPECT_SAME_BITS(attend_keys(*backend, dtype(), c, in, {300, 800}), cut);
+    }
 }
 
 // Sequences of many tiles, which the reference is too slow for: every buffer of the kernels is used

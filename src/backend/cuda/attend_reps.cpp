@@ -189,7 +189,7 @@ void CudaRepsAttention::attend(const AttendRepsArgs& args) {
     view.n_far = n_far.data();
     view.n_borders = n_tiles;
     const bool aligned = fits_tiles(spec_.dtype, spec_.head_dim, args.queries, args.out);
-    // How many rows and tiles there are is a matter of later tokens too: they decide nothing.
+    // How many rows there are is a matter of later tokens too: it decides nothing.
     view.n_few = n_tokens <= kFewTokens ? n_tokens : 0;
     view.most_keys = view.n_few > 0 ? n_rows_ + n_tokens : 0;
     attend_keys(context_, spec_.dtype, aligned, view);

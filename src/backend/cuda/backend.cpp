@@ -46,6 +46,7 @@ class CudaRecording final : public Recording {
       taken = false;
     } catch (...) {
       end();
+      cudaGetLastError();
       throw;
     }
     taken = end() && taken && valid() &&

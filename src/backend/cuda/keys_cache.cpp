@@ -149,6 +149,9 @@ const RunningMeans& KeysCache::find_means(const DeviceSets& sets, const TokenRow
   const int64_t n = means_.n = end - border_;
   means_.keys = DeviceArray<std::byte>(context_, spec_.n_kv_heads * n * row_bytes());
   means_.values = DeviceArray<std::byte>(context_, spec_.n_kv_heads * n * row_bytes());
+  if (bf16_ && *std::max_element(n_clusters_.begin(), n_clusters_.end()) > 0)
+    for (DeviceArray<std::byte>* rest : {&means_.keys_rest, &means_.values_rest})
+      *rest = DeviceArray<std::byte>(context_, spec_.n_kv_heads * n * row_bytes());
   means_.status = DeviceArray<uint8_t>(context_, static_cast<int64_t>(sets_.size()) * n);
   for (size_t i = 0; i < sets_.size(); ++i) {
     uint8_t* status = means_.status.data() + static_cast<int64_t>(i) * n;
@@ -174,7 +177,9 @@ const RunningMeans& KeysCache::find_means(const DeviceSets& sets, const TokenRow
                              .heads = heads(),
                              .tokens = tokens,
                              .keys = means_.keys.data(),
-                             .values = means_.values.data()});
+                             .values = means_.values.data(),
+                             .keys_rest = means_.keys_rest.data(),
+                             .values_rest = means_.values_rest.data()});
   }
   return means_;
 }
@@ -233,6 +238,8 @@ void KeysCache::settle() {
                                 .heads = heads(),
                                 .keys = means_.keys.data(),
                                 .values = means_.values.data(),
+                                .keys_rest = means_.keys_rest.data(),
+                                .values_rest = means_.values_rest.data(),
                                 .n_before = n_clusters_[i],
                                 .to = clusters(),
                                 .counts = counts_.data() + at(i),

@@ -32,7 +32,9 @@ struct RunningMeans {
   int64_t first = 0, n = 0;
   std::vector<Links> links;             // per set
   DeviceArray<std::byte> keys, values;  // (n_kv_heads, n, head_dim)
-  DeviceArray<uint8_t> status;          // (sets, n)
+  // What rounding left of clusters' last means; none where there are no clusters yet.
+  DeviceArray<std::byte> keys_rest, values_rest;
+  DeviceArray<uint8_t> status;  // (sets, n)
 };
 
 class KeysCache {

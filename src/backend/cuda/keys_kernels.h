@@ -92,10 +92,13 @@ struct MeansArgs {
   TokenRows tokens;
   // Per token, (n_kv_heads, n, head_dim). Written where a border may fall between a token and its
   // next member, but for tokens that are all of their cluster so far and no more than that: they
-  // are their own mean. What rounding left of a cluster's last mean goes to its row in `before`,
-  // or, for a new cluster, to the place of its first member.
+  // are their own mean. What rounding left of a new cluster's last mean goes to the place of its
+  // first member.
   std::byte* keys;
   std::byte* values;
+  // Likewise, of clusters in the cache, at their last members; bf16 alone.
+  std::byte* keys_rest;
+  std::byte* values_rest;
 };
 void running_means(const std::shared_ptr<Context>& context, const MeansArgs& args);
 
@@ -107,8 +110,10 @@ struct SettleArgs {
   int64_t n_kv_heads, head_dim;
   bool bf16;
   const HeadView* heads;
-  const std::byte* keys;  // running means
+  const std::byte* keys;  // as running_means left them
   const std::byte* values;
+  const std::byte* keys_rest;
+  const std::byte* values_rest;
   int64_t n_before;  // clusters that have a row
   ClusterRows to;
   int32_t* counts;

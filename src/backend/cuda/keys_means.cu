@@ -179,8 +179,8 @@ __global__ void __launch_bounds__(kThreads, 3)
     if (!last || !args.bf16) return;
     for (int c = 0; c < kN; ++c) mean[c] -= __bfloat162float(__float2bfloat16_rn(mean[c]));
     if ((marked & kOld) != 0)
-      store<kN>(rests_of(args.before, at.values, d),
-                at.head * args.before.capacity + members.clusters[p], at.column, mean);
+      store<kN>(RowsView{at.values ? args.values_rest : args.keys_rest, d, true},
+                at.head * members.n + token, at.column, mean);
     else if ((marked & kOwnFirst) != 0 && !alone)
       store<kN>(to, at.head * members.n + first_token, at.column, mean);
   };
@@ -238,8 +238,10 @@ __global__ void settle(const __grid_constant__ SettleArgs args) {
     float x[kN];
     load<kN>(from, at.head * members.n + token, at.column, x);
     store<kN>(RowsView{at.values ? args.to.values : args.to.keys, d, args.bf16}, row, at.column, x);
-    if (!args.bf16 || !is_new) continue;
+    if (!args.bf16) continue;
     for (int i = 0; i < kN; ++i) x[i] = 0;
+    const ConstRowsView rests{at.values ? args.values_rest : args.keys_rest, d, true};
+    if (!is_new) load<kN>(rests, at.head * members.n + token, at.column, x);
     if (has_rest) load<kN>(from, at.head * members.n + first, at.column, x);
     store<kN>(rests_of(args.to, at.values, d), row, at.column, x);
   }

@@ -81,6 +81,7 @@ class SubspaceGate final : public DeviceVerdicts {
         x = copy_.padded;
       }
       const int64_t place = next();
+      count_row();
       run_gate(*context_, {.vectors = basis_.vectors.padded,
                            .diagonal = basis_.deviation.diagonal.data(),
                            .overlaps = basis_.deviation.overlaps.padded,
@@ -113,6 +114,14 @@ class SubspaceGate final : public DeviceVerdicts {
                                  .overlaps = basis_.deviation.overlaps.padded,
                                  .verdicts = verdict(0)});
   }
+  // Blocks find out from the count of all that have come so far whom to wait for, which would fail
+  // behind its greatest: long before it begins anew.
+  void count_row() {
+    constexpr int64_t kRows = int64_t{1} << 20;
+    if (++n_counted_ < kRows) return;
+    check(cudaMemsetAsync(arrived_.data(), 0, sizeof(uint32_t), context_->stream()), "a gate");
+    n_counted_ = 0;
+  }
   GateState* state(int64_t sequence) const {
     SLUICE_CHECK(sequence >= 0 && sequence < states_.size());
     return states_.data() + sequence;
@@ -129,6 +138,7 @@ class SubspaceGate final : public DeviceVerdicts {
   DeviceArray<double> norms_;
   DeviceArray<int32_t> way_;
   DeviceArray<uint32_t> arrived_;
+  int64_t n_counted_ = 0;  // rows since it was zero
 };
 
 class GradedGate final : public DeviceVerdicts {
