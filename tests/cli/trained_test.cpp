@@ -5,7 +5,6 @@
 
 #include "cli/model_folder.h"
 #include "cli/run_program.h"
-#include "sanitized.h"
 
 namespace sluice {
 namespace {
@@ -19,8 +18,7 @@ using test::run_ok;
 class Trained : public testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
-    if (test::kSanitized)
-      GTEST_SKIP() << "takes minutes under a sanitizer; golden models run there";
+    if (kSanitized) GTEST_SKIP() << "takes minutes under a sanitizer; golden models run there";
     if (!fs::exists(model_ / "training.json"))
       GTEST_SKIP() << model_.string() << " is not here: no trained checkpoint to compare with";
     if (!fs::exists(text_)) GTEST_SKIP() << text_.string() << " is not here: no text to predict";
@@ -47,8 +45,6 @@ class Trained : public testing::TestWithParam<const char*> {
 // still tell a working model from a broken one (a wrong mask, position or scale costs more than a
 // nat of 3.1). What a number format may cost is compared on the very same windows.
 TEST_P(Trained, ShortEvalIsNearTheTrainingLoss) {
-  if (test::kSanitized)
-    GTEST_SKIP() << "numbers are the other builds' matter, and take minutes here";
   constexpr int kWindows = 8;
   const double exact = loss(kWindows, "f32");
   const double rounded = loss(kWindows, "bf16");
