@@ -2,8 +2,7 @@
 // which the reference is too slow for: each against the plain kernel, which attend_dense_test.cpp
 // compares with the reference.
 
-#include "backend/cuda/attend_dense.h"
-#include "parity/attend_case.h"
+#include "parity/cuda_attend_kernel.h"
 
 namespace sluice::test {
 namespace {
@@ -15,34 +14,6 @@ class CudaAttention : public testing::TestWithParam<AttendCase> {
   }
 };
 
-using Kernel = std::function<void(const cuda::AttendView&)>;
-
-std::vector<float> run(Backend& backend, const AttendCase& c, const AttendInputs& in,
-                       const Kernel& kernel) {
-  const DeviceTensor queries(backend, DType::kBF16, c.rows(), in.queries, c.pad);
-  const DeviceTensor keys(backend, DType::kBF16, c.cache(), in.keys);
-  const DeviceTensor values(backend, DType::kBF16, c.cache(), in.values);
-  const DeviceTensor out = unwritten(backend, DType::kBF16, c.rows(), c.pad);
-  backend.download(out.view(), host_buffer(DType::kBF16, c.rows()).view());  // all is sent
-  kernel({.queries = queries.view().bytes(),
-          .keys = keys.view().bytes(),
-          .values = values.view().bytes(),
-          .out = out.view().bytes(),
-          .query_stride = queries.view().row_stride(),
-          .out_stride = out.view().row_stride(),
-          .n_batch = c.n_batch,
-          .n_heads = c.n_heads,
-          .n_kv_heads = c.n_kv_heads,
-          .capacity = c.capacity(),
-          .head_dim = c.head_dim,
-          .n_tokens = c.n_tokens,
-          .first_position = c.first_position,
-          .window = c.window,
-          .causal = c.causal,
-          .scale = c.scale()});
-  return out.values();
-}
-
 // Weights and results are rounded to bf16, by up to 2^-8 and less than 2^-9 in the root mean
 // square, independently of each other: three such errors (the other result's is one) stay below
 // 2^-8 of the whole, NaN and a lost tile do not.
@@ -52,7 +23,7 @@ TEST_P(CudaAttention, EveryKernelGivesWhatThePlainOneGives) {
   const auto context = std::make_shared<cuda::Context>(0);
   const AttendInputs in(c, DType::kBF16);
   const auto with = [&](const Kernel& kernel) {
-    return run(*backend, c, in, [&](const cuda::AttendView& view) {
+    return run_kernel(*backend, c, in, [&](const cuda::AttendView& view) {
       kernel(view);
       context->synchronize();
     });

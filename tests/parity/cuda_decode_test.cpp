@@ -1,9 +1,8 @@
 // Attention of one query, over few keys and many: the kernel of decoding against the plain one,
 // which attend_dense_test.cpp compares with the reference.
 
-#include "backend/cuda/attend_dense.h"
-#include "parity/attend_case.h"
 #include "parity/compare.h"
+#include "parity/cuda_attend_kernel.h"
 
 namespace sluice::test {
 namespace {
@@ -28,30 +27,11 @@ TEST(CudaDecode, OneQueryGivesWhatThePlainKernelGives) {
                            .size = n_keys == 33 ? 30.0f : 3.0f};
         SCOPED_TRACE(testing::PrintToString(c));
         const AttendInputs in(c, DType::kBF16);
-        const DeviceTensor queries(*backend, DType::kBF16, c.rows(), in.queries, c.pad);
-        const DeviceTensor keys(*backend, DType::kBF16, c.cache(), in.keys);
-        const DeviceTensor values(*backend, DType::kBF16, c.cache(), in.values);
-        const auto run = [&](const auto& kernel) {
-          const DeviceTensor out = unwritten(*backend, DType::kBF16, c.rows(), c.pad);
-          backend->wait();
-          kernel(cuda::AttendView{.queries = queries.view().bytes(),
-                                  .keys = keys.view().bytes(),
-                                  .values = values.view().bytes(),
-                                  .out = out.view().bytes(),
-                                  .query_stride = queries.view().row_stride(),
-                                  .out_stride = out.view().row_stride(),
-                                  .n_batch = c.n_batch,
-                                  .n_heads = c.n_heads,
-                                  .n_kv_heads = c.n_kv_heads,
-                                  .capacity = c.capacity(),
-                                  .head_dim = c.head_dim,
-                                  .n_tokens = c.n_tokens,
-                                  .first_position = c.first_position,
-                                  .window = c.window,
-                                  .causal = c.causal,
-                                  .scale = c.scale()});
-          context->synchronize();
-          return out.values();
+        const auto run = [&](const Kernel& kernel) {
+          return run_kernel(*backend, c, in, [&](const cuda::AttendView& view) {
+            kernel(view);
+            context->synchronize();
+          });
         };
         const auto expected =
             run([&](const auto& view) { cuda::attend_plain(*context, DType::kBF16, view); });
