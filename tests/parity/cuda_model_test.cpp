@@ -6,7 +6,7 @@
 #include "model/linear_work.h"
 #include "parity/compare.h"
 #include "unit/model/family_models.h"
-#include "unit/subspace/random_matrices.h"
+#include "unit/model/full_bases.h"
 
 namespace sluice::test {
 namespace {
@@ -166,18 +166,7 @@ TEST_P(CudaFamily, FullBasesAndLosslessGradesEqualDense) {
   const bool f32 = std::get<1>(GetParam()) == DType::kF32;
   const int64_t n_layers = model->spec().n_layers;
   const double epsilon = f32 ? 1e-5 : 0.02;
-  Bases bases;
-  for (int64_t layer = 0; layer < n_layers; ++layer)
-    for (const BasisInput input : kLinearInputs) {
-      const int64_t d = model->spec().row_widths().of(input);
-      bases.list.push_back(
-          {.layer = layer,
-           .input = input,
-           .d = d,
-           .rank = d,
-           .vectors = as_floats(random_orthonormal(d, d, static_cast<uint32_t>(layer + 1))),
-           .spectrum = {}});
-    }
+  const Bases bases = full_bases(model->spec());
   const auto plan_of = [&](LinearKind kind, double its_epsilon) {
     LinearPlan plan;
     plan.layers.resize(static_cast<size_t>(n_layers));

@@ -3,30 +3,14 @@
 // while the weights of the one before meet their values. Compiled for compute capability 9.0 alone.
 
 #include "backend/cuda/attend_tile.cuh"
+#include "backend/cuda/hopper_sizes.cuh"
 #include "backend/cuda/tensor_map.h"
 #include "backend/cuda/wgmma.cuh"
 
 namespace sluice::cuda {
 namespace {
 
-constexpr int kQueries = 128;
-constexpr int kThreads = 3 * 128;
-constexpr int kWarps = 8;       // that multiply
-constexpr int kRowBytes = 128;  // of a panel: 64 numbers
-constexpr int kStages = 2;
-constexpr int kEightRows = 8 * kRowBytes;
-
-template <int kD>
-struct Sizes {
-  static constexpr int kPanels = kD / 64;
-  static constexpr int kKeys = kD <= 128 ? 128 : 64;
-  static constexpr int kQueryPanel = kQueries * kRowBytes, kKeyPanel = kKeys * kRowBytes;  // bytes
-  static constexpr int kQueryBytes = kPanels * kQueryPanel, kTileBytes = kPanels * kKeyPanel;
-  // Sums are kept in parts as wide as one instruction.
-  static constexpr int kParts = kD <= 128 ? 1 : 2;
-  static constexpr int kPartPanels = kPanels / kParts;
-  static constexpr int kBytes = kQueryBytes + 2 * kStages * kTileBytes + 1024;  // for alignment
-};
+using namespace hopper;
 
 struct Barriers {
   uint64_t queries;
@@ -46,7 +30,7 @@ struct Range {
 };
 __device__ Range tiles_of(const AttendView& view, int64_t q0, int keys_per_tile) {
   const int64_t n_keys = view.first_position + view.n_tokens;
-  const int64_t q_end = min(q0 + kQueries, view.n_tokens);
+  const int64_t q_end = min(q0 + kRows, view.n_tokens);
   Range range;
   range.end = view.causal ? view.first_position + q_end : n_keys;
   range.begin = 0;
@@ -196,7 +180,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   const uint32_t offset = (1024 - shared_address(shared) % 1024) % 1024;
   unsigned char* memory = shared + offset;
   // Late queries see most keys: they go first, so that the last blocks are short.
-  const int64_t q0 = (int64_t{gridDim.x} - 1 - blockIdx.x) * kQueries;
+  const int64_t q0 = (int64_t{gridDim.x} - 1 - blockIdx.x) * kRows;
   const int64_t head = blockIdx.y, batch = blockIdx.z;
   const Range range = tiles_of(view, q0, Sizes<kD>::kKeys);
   if (threadIdx.x == 0) {
@@ -238,12 +222,12 @@ void launch(Context& context, const AttendView& view) {
   const Maps maps{make_map({view.queries,
                             {view.head_dim, view.n_heads, view.n_batch * view.n_tokens},
                             {view.head_dim * size, view.query_stride * size},
-                            {1, kQueries}}),
+                            {1, kRows}}),
                   cache(view.keys), cache(view.values)};
   check(cudaFuncSetAttribute(hopper_tiles<kD>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                              S::kBytes),
         "attention's shared memory");
-  const dim3 grid(static_cast<unsigned>(ceil_div(view.n_tokens, kQueries)),
+  const dim3 grid(static_cast<unsigned>(ceil_div(view.n_tokens, kRows)),
                   static_cast<unsigned>(view.n_heads), static_cast<unsigned>(view.n_batch));
   hopper_tiles<kD><<<grid, kThreads, S::kBytes, context.stream()>>>(view, maps);
   check_launch("hopper_tiles");

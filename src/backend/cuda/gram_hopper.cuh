@@ -37,52 +37,10 @@ struct Tile {
 
 // Of 64 rows: columns 8 n + 2 t and 8 n + 2 t + 1 of two rows in c[n], as in mma.cuh.
 using Sums = float[32][4];
-
-#define SLUICE_FOUR(n) "+f"(c[n][0]), "+f"(c[n][1]), "+f"(c[n][2]), "+f"(c[n][3])
-
-// c = or += a (64 x 16) b (256 x 16, transposed), both in shared memory by rows.
-__device__ inline void multiply_whole(Sums& c, uint64_t a, uint64_t b, bool add) {
-  asm volatile(
-      "{.reg .pred add; setp.ne.b32 add, %130, 0; "
-      "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 "
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, "
-      "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, "
-      "%34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, "
-      "%50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, "
-      "%66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, "
-      "%82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, "
-      "%98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, "
-      "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, "
-      "%126, %127}, "
-      "%128, %129, add, 1, 1, 0, 0;}\n"
-      : SLUICE_FOUR(0), SLUICE_FOUR(1), SLUICE_FOUR(2), SLUICE_FOUR(3), SLUICE_FOUR(4),
-        SLUICE_FOUR(5), SLUICE_FOUR(6), SLUICE_FOUR(7), SLUICE_FOUR(8), SLUICE_FOUR(9),
-        SLUICE_FOUR(10), SLUICE_FOUR(11), SLUICE_FOUR(12), SLUICE_FOUR(13), SLUICE_FOUR(14),
-        SLUICE_FOUR(15), SLUICE_FOUR(16), SLUICE_FOUR(17), SLUICE_FOUR(18), SLUICE_FOUR(19),
-        SLUICE_FOUR(20), SLUICE_FOUR(21), SLUICE_FOUR(22), SLUICE_FOUR(23), SLUICE_FOUR(24),
-        SLUICE_FOUR(25), SLUICE_FOUR(26), SLUICE_FOUR(27), SLUICE_FOUR(28), SLUICE_FOUR(29),
-        SLUICE_FOUR(30), SLUICE_FOUR(31)
-      : "l"(a), "l"(b), "r"(static_cast<int>(add)));
+// Those of the first 128 columns.
+__device__ inline float (&first_half(Sums& sums))[16][4] {
+  return reinterpret_cast<float(&)[16][4]>(sums);
 }
-
-// The same for the first 128 columns.
-__device__ inline void multiply_half(Sums& c, uint64_t a, uint64_t b, bool add) {
-  asm volatile(
-      "{.reg .pred add; setp.ne.b32 add, %66, 0; "
-      "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 "
-      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, "
-      "%18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, "
-      "%34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, "
-      "%50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
-      "%64, %65, add, 1, 1, 0, 0;}\n"
-      : SLUICE_FOUR(0), SLUICE_FOUR(1), SLUICE_FOUR(2), SLUICE_FOUR(3), SLUICE_FOUR(4),
-        SLUICE_FOUR(5), SLUICE_FOUR(6), SLUICE_FOUR(7), SLUICE_FOUR(8), SLUICE_FOUR(9),
-        SLUICE_FOUR(10), SLUICE_FOUR(11), SLUICE_FOUR(12), SLUICE_FOUR(13), SLUICE_FOUR(14),
-        SLUICE_FOUR(15)
-      : "l"(a), "l"(b), "r"(static_cast<int>(add)));
-}
-
-#undef SLUICE_FOUR
 
 struct Barriers {
   uint64_t here[kStages], used[kStages];
@@ -191,9 +149,9 @@ __device__ void multiply_tile(Sums& sums, const Turn& turn, int& count, uint32_t
       const uint64_t a = operand_at(rows + k * 32, 16, kEightRows);
       const uint64_t b = operand_at(columns + k * 32, 16, kEightRows);
       if constexpr (kHalf)
-        multiply_half(sums, a, b, step > turn.begin || k > 0);
+        multiply_shared(first_half(sums), a, b, step > turn.begin || k > 0);
       else
-        multiply_whole(sums, a, b, step > turn.begin || k > 0);
+        multiply_shared(sums, a, b, step > turn.begin || k > 0);
     }
     commit_products();
     // The step before is done when this one is the only one under way.

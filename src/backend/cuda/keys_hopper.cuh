@@ -4,30 +4,15 @@
 
 #pragma once
 
+#include "backend/cuda/hopper_sizes.cuh"
 #include "backend/cuda/keys_rows.cuh"
 #include "backend/cuda/wgmma.cuh"
 
 namespace sluice::cuda::keys_hopper {
 
-constexpr int kRows = kKeysTileRows;
-constexpr int kThreads = 3 * 128;
-constexpr int kCopiers = 128;   // threads
-constexpr int kWarps = 8;       // that multiply
-constexpr int kRowBytes = 128;  // of a panel: 64 numbers
-constexpr int kStages = 2;
-constexpr int kEightRows = 8 * kRowBytes;
-
-template <int kD>
-struct Sizes {
-  static constexpr int kPanels = kD / 64;
-  static constexpr int kKeys = kD <= 128 ? 128 : 64;
-  static constexpr int kQueryPanel = kRows * kRowBytes, kKeyPanel = kKeys * kRowBytes;  // bytes
-  static constexpr int kQueryBytes = kPanels * kQueryPanel, kTileBytes = kPanels * kKeyPanel;
-  // Sums are kept in parts as wide as one instruction.
-  static constexpr int kParts = kD <= 128 ? 1 : 2;
-  static constexpr int kPartPanels = kPanels / kParts;
-  static constexpr int kBytes = kQueryBytes + 2 * kStages * kTileBytes + 1024;  // for alignment
-};
+using namespace hopper;
+static_assert(kRows == kKeysTileRows);
+constexpr int kCopiers = 128;  // threads
 
 // A tile of queries and the tiles of keys it sees: far ones, then near ones.
 struct Work {

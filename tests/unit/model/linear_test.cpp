@@ -5,6 +5,7 @@
 #include "parity/compare.h"
 #include "sanitized.h"
 #include "unit/model/family_models.h"
+#include "unit/model/full_bases.h"
 #include "unit/subspace/random_matrices.h"
 
 namespace sluice::test {
@@ -71,22 +72,6 @@ class EveryLinear : public FamilyTest {
     return bases;
   }
 
-  Bases full_bases() {
-    Bases bases;
-    for (int64_t layer = 0; layer < model.spec().n_layers; ++layer)
-      for (const BasisInput input : kLinearInputs) {
-        const int64_t d = model.spec().row_widths().of(input);
-        bases.list.push_back(
-            {.layer = layer,
-             .input = input,
-             .d = d,
-             .rank = d,
-             .vectors = as_floats(random_orthonormal(d, d, static_cast<uint32_t>(layer + 1))),
-             .spectrum = {}});
-      }
-    return bases;
-  }
-
   // Some of the tokens are fast, others slow: a gate that tells them apart whatever the round-off.
   LinearPlan mixed_plan() {
     const Bases bases = bases_of_rows(kRank);
@@ -122,7 +107,7 @@ class EveryLinear : public FamilyTest {
 
 TEST_P(EveryLinear, AFullRankBasisEqualsDense) {
   const auto dense = run({}, tokens);
-  const Bases bases = full_bases();
+  const Bases bases = full_bases(model.spec());
   const LinearPlan full = plan(LinearKind::kGsi, 0, gate_epsilon());
   model.prepare_linear(full, &bases);
   LinearCounts counts;
