@@ -72,7 +72,7 @@ __device__ void store_part(const KeysView& view, const Work& work, int row, int 
 // One tile of queries. n_keys and n_values: tiles taken in so far.
 template <int kD>
 __device__ void attend_tile(const KeysView& view, const Work& work, unsigned char* memory,
-                            Shared<Sizes<kD>::kKeys>& shared, int& n_keys, int& n_values) {
+                            Shared<kD>& shared, int& n_keys, int& n_values) {
   using S = Sizes<kD>;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int half = static_cast<int>(threadIdx.x) / 128 - 1;  // of the queries
@@ -107,7 +107,7 @@ __device__ void attend_tile(const KeysView& view, const Work& work, unsigned cha
     for (int k = 0; k < S::kKeys / 16; ++k)
       as_operand(weights[k], scores[2 * k], scores[2 * k + 1]);
   };
-  const auto [first, first_parity] = turn_of(n_keys++);
+  const auto [first, first_parity] = turn_of<S::kStages>(n_keys++);
   wait_for_rows(&shared.keys_here[first], first_parity);
   begin_products();
   start_scores<kD>(scores, queries, tiles + 2 * first * S::kTileBytes);
@@ -119,8 +119,8 @@ __device__ void attend_tile(const KeysView& view, const Work& work, unsigned cha
   take_scores(softmax, scores, factor, kept);
   take_weights();
   for (int tile = 1; tile < work.n_tiles; ++tile) {
-    const auto [stage, parity] = turn_of(n_keys++);
-    const auto [last, last_parity] = turn_of(n_values++);
+    const auto [stage, parity] = turn_of<S::kStages>(n_keys++);
+    const auto [last, last_parity] = turn_of<S::kStages>(n_values++);
     wait_for_rows(&shared.keys_here[stage], parity);
     begin_products();
     start_scores<kD>(scores, queries, tiles + 2 * stage * S::kTileBytes);
@@ -141,7 +141,7 @@ __device__ void attend_tile(const KeysView& view, const Work& work, unsigned cha
     for (int part = 0; part < S::kParts; ++part) scale_sums(sums[part], kept);
     take_weights();
   }
-  const auto [last, last_parity] = turn_of(n_values++);
+  const auto [last, last_parity] = turn_of<S::kStages>(n_values++);
   wait_for_rows(&shared.values_here[last], last_parity);
   begin_products();
   start_sums<kD>(sums, weights, tiles + (2 * last + 1) * S::kTileBytes);
@@ -164,15 +164,14 @@ __device__ void attend_tile(const KeysView& view, const Work& work, unsigned cha
 
 template <int kD>
 __global__ void __launch_bounds__(kThreads, 1) keys_hopper(const __grid_constant__ KeysView view) {
-  constexpr int kKeys = Sizes<kD>::kKeys;
   extern __shared__ unsigned char dynamic[];
-  __shared__ Shared<kKeys> shared;
+  __shared__ Shared<kD> shared;
   const uint32_t offset = (1024 - shared_address(dynamic) % 1024) % 1024;
   unsigned char* memory = dynamic + offset;
   if (threadIdx.x == 0) {
     make_barrier(&shared.queries_here, 2 * kCopiers);
     make_barrier(&shared.queries_used, kWarps);
-    for (int stage = 0; stage < kStages; ++stage) {
+    for (int stage = 0; stage < Sizes<kD>::kStages; ++stage) {
       make_barrier(&shared.keys_here[stage], 2 * kCopiers);
       make_barrier(&shared.values_here[stage], kCopiers);
       make_barrier(&shared.keys_used[stage], kWarps);

@@ -14,13 +14,15 @@ constexpr int kThreads = 3 * 128;
 constexpr int kCopiers = 128;   // threads
 constexpr int kWarps = 8;       // that multiply
 constexpr int kRowBytes = 128;  // of a panel: 64 numbers
-constexpr int kStages = 2;
 constexpr int kEightRows = 8 * kRowBytes;
 
 template <int kD>
 struct Sizes {
   static constexpr int kPanels = kD / 64;
   static constexpr int kKeys = kD <= 128 ? 128 : 64;
+  // Tiles of keys, and of values, at hand or on their way: scattered rows take longer to come than
+  // a tile takes to be worked on.
+  static constexpr int kStages = kD <= 128 ? 3 : 2;
   static constexpr int kQueryPanel = kRows * kRowBytes, kKeyPanel = kKeys * kRowBytes;  // bytes
   static constexpr int kQueryBytes = kPanels * kQueryPanel, kTileBytes = kPanels * kKeyPanel;
   // Sums are kept in parts as wide as one instruction.
@@ -36,13 +38,14 @@ struct Work {
   int far_tiles, n_tiles;
 };
 
-template <int kKeys>
+template <int kD>
 struct Shared {
+  static constexpr int kStages = Sizes<kD>::kStages;
   uint64_t queries_here, queries_used;
   uint64_t keys_here[kStages], keys_used[kStages];
   uint64_t values_here[kStages], values_used[kStages];
   Work work[2];  // by turns
-  float bias[kStages][kKeys];
+  float bias[kStages][Sizes<kD>::kKeys];
 };
 
 // Of the n-th use of stages that take turns: which one it is, and the parity of its barriers.
@@ -50,7 +53,8 @@ struct Turn {
   int stage;
   uint32_t parity;
 };
-__device__ inline Turn turn_of(int n) {
+template <int kStages>
+__device__ Turn turn_of(int n) {
   return {n % kStages, static_cast<uint32_t>(n / kStages & 1)};
 }
 
@@ -143,8 +147,7 @@ struct RowShare {
 // The copying warpgroup. It goes on as soon as a copy is under way: barriers learn by themselves
 // when it is complete. What threads write themselves they announce at once, by an arrival more.
 template <int kD>
-__device__ void bring_tiles(const KeysView& view, unsigned char* memory,
-                            Shared<Sizes<kD>::kKeys>& shared) {
+__device__ void bring_tiles(const KeysView& view, unsigned char* memory, Shared<kD>& shared) {
   using S = Sizes<kD>;
   using Keys = RowShare<kD, S::kKeys>;
   using Queries = RowShare<kD, kRows>;
@@ -164,7 +167,7 @@ __device__ void bring_tiles(const KeysView& view, unsigned char* memory,
     for (int tile = 0; tile <= work.n_tiles; ++tile) {
       const std::byte* value_row = values.far(row.row);
       if (tile < work.n_tiles) {
-        const auto [stage, parity] = turn_of(n_keys++);
+        const auto [stage, parity] = turn_of<S::kStages>(n_keys++);
         wait_barrier(&shared.keys_used[stage], parity ^ 1);
         row = ahead;
         if (tile < work.far_tiles && key >= 0) shared.bias[stage][key] = row.bias;
@@ -180,7 +183,7 @@ __device__ void bring_tiles(const KeysView& view, unsigned char* memory,
         arrive(&shared.queries_here);
         arrive_when_copied(&shared.queries_here);
       } else {
-        const auto [stage, parity] = turn_of(n_values++);
+        const auto [stage, parity] = turn_of<S::kStages>(n_values++);
         wait_barrier(&shared.values_used[stage], parity ^ 1);
         Keys::copy(tiles + (2 * stage + 1) * S::kTileBytes, value_row, head_dim, view.queries);
         arrive_when_copied(&shared.values_here[stage]);
