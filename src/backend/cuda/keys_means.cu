@@ -33,32 +33,70 @@ __device__ bool is_average(const HeadView& head, bool values) {
 }
 
 // The mean of a cluster in the cache.
-template <int kN>
+template <int kN, bool kBF16>
 __device__ void load_before(const MeansArgs& args, const Columns& at, int32_t cluster,
                             float (&to)[kN]) {
   const int64_t d = args.head_dim, row = at.head * args.before.capacity + cluster;
   const std::byte* rows = at.values ? args.before.values : args.before.keys;
-  load<kN>(ConstRowsView{rows, d, args.bf16}, row, at.column, to);
-  if (!args.bf16) return;
+  load<kN>(ConstRowsView{rows, d, kBF16}, row, at.column, to);
+  if (!kBF16) return;
   float rest[kN];
   load<kN>(rests_of(args.before, at.values, d), row, at.column, rest);
   for (int i = 0; i < kN; ++i) to[i] += rest[i];
 }
 
 // What the members of a cluster before this pass add up to.
-template <int kN>
+template <int kN, bool kBF16>
 __device__ void load_sum_before(const MeansArgs& args, const Columns& at, int32_t cluster,
                                 float (&to)[kN]) {
-  load_before(args, at, cluster, to);
+  load_before<kN, kBF16>(args, at, cluster, to);
   const auto count = static_cast<float>(args.counts_before[cluster]);
   for (int i = 0; i < kN; ++i) to[i] *= count;
 }
 
-constexpr int kAhead = 8;  // members whose rows are fetched at one time
+// Members whose rows are fetched at one time.
+constexpr int kAhead = 8;
+
+// kN columns of a row as they are in memory. Fetched without a branch and widened when they are
+// needed: whatever stood between two fetches would wait for the first.
+template <int kN, bool kBF16>
+struct Fetched {
+  static constexpr int kWords = kN == 1 ? 1 : kBF16 ? kN / 2 : kN;
+  uint32_t words[kWords];
+
+  __device__ void fetch(const std::byte* row, int64_t column) {
+    const std::byte* from = row + column * (kBF16 ? 2 : 4);
+    if constexpr (kN == 1) {
+      words[0] = kBF16 ? uint32_t{*reinterpret_cast<const uint16_t*>(from)} << 16
+                       : *reinterpret_cast<const uint32_t*>(from);
+    } else {
+#pragma unroll
+      for (int i = 0; i < kWords; i += 4) {
+        const uint4 four = *reinterpret_cast<const uint4*>(from + 4 * i);
+        words[i] = four.x;
+        words[i + 1] = four.y;
+        words[i + 2] = four.z;
+        words[i + 3] = four.w;
+      }
+    }
+  }
+  __device__ void widen(float (&to)[kN]) const {
+#pragma unroll
+    for (int i = 0; i < kWords; ++i) {
+      if constexpr (kN > 1 && kBF16) {
+        const float2 pair = widened(words[i]);
+        to[2 * i] = pair.x;
+        to[2 * i + 1] = pair.y;
+      } else {
+        to[i] = __uint_as_float(words[i]);
+      }
+    }
+  }
+};
 
 // Sums of segments that their cluster goes on behind, (places / kSegment, columns): one at most
 // begins among the places of a block. follows[block]: whether its cluster began before; -1: none.
-template <int kN>
+template <int kN, bool kBF16>
 __global__ void __launch_bounds__(kThreads)
     segment_sums(const __grid_constant__ MeansArgs args, float* sums, int32_t* follows) {
   __shared__ int32_t found;
@@ -83,19 +121,21 @@ __global__ void __launch_bounds__(kThreads)
   const Columns at = columns_at(flat, width, d);
   const HeadView head = args.heads[at.head];
   if (head.set != args.set || !is_average(head, at.values)) return;
-  const HeadRows rows = token_rows(args.tokens, at.values, at.head, d, args.bf16 ? 2 : 4);
+  const HeadRows rows = token_rows(args.tokens, at.values, at.head, d, kBF16 ? 2 : 4);
   float sum[kN] = {};
   if ((first_mark & (kFirst | kOld)) == (kFirst | kOld))
-    load_sum_before(args, at, members.clusters[begin], sum);
+    load_sum_before<kN, kBF16>(args, at, members.clusters[begin], sum);
   for (int64_t p = begin; p < begin + kSegment; p += kAhead) {
-    float x[kAhead][kN];
+    Fetched<kN, kBF16> fetched[kAhead];
 #pragma unroll
     for (int i = 0; i < kAhead; ++i)
-      load<kN>(ConstRowsView{rows.token(members.first + members.order[p + i]), 0, args.bf16}, 0,
-               at.column, x[i]);
+      fetched[i].fetch(rows.token(members.first + members.order[p + i]), at.column);
 #pragma unroll
-    for (int i = 0; i < kAhead; ++i)
-      for (int c = 0; c < kN; ++c) sum[c] += x[i][c];
+    for (int i = 0; i < kAhead; ++i) {
+      float x[kN];
+      fetched[i].widen(x);
+      for (int c = 0; c < kN; ++c) sum[c] += x[c];
+    }
   }
   for (int c = 0; c < kN; ++c) sums[int64_t{blockIdx.x} * 2 * width + flat + c] = sum[c];
 }
@@ -127,7 +167,7 @@ __global__ void add_segments(int64_t n_blocks, int64_t n_columns, const int32_t*
 }
 
 // A block to the segments that begin among kSegment places, and to some columns, kN to a thread.
-template <int kN>
+template <int kN, bool kBF16>
 __global__ void __launch_bounds__(kThreads, 3)
     means(const __grid_constant__ MeansArgs args, const float* sums) {
   const MembersView& members = args.members;
@@ -138,10 +178,10 @@ __global__ void __launch_bounds__(kThreads, 3)
   const HeadView head = args.heads[at.head];
   if (head.set != args.set) return;
   const bool average = is_average(head, at.values);
-  const HeadRows rows = token_rows(args.tokens, at.values, at.head, d, args.bf16 ? 2 : 4);
-  const RowsView to{at.values ? args.values : args.keys, d, args.bf16};
+  const HeadRows rows = token_rows(args.tokens, at.values, at.head, d, kBF16 ? 2 : 4);
+  const RowsView to{at.values ? args.values : args.keys, d, kBF16};
   const auto load_token = [&](int32_t token, float(&x)[kN]) {
-    load<kN>(ConstRowsView{rows.token(members.first + token), 0, args.bf16}, 0, at.column, x);
+    load<kN>(ConstRowsView{rows.token(members.first + token), 0, kBF16}, 0, at.column, x);
   };
 
   float sum[kN];            // or, where nothing is averaged, what the representative has
@@ -157,9 +197,9 @@ __global__ void __launch_bounds__(kThreads, 3)
     } else {  // rarely: something is to be looked up
       const int32_t cluster = members.clusters[p];
       if (!first) first_token = static_cast<int32_t>(members.first_new[cluster] - members.first);
-      if (!average && (marked & kOld) != 0) return load_before(args, at, cluster, sum);
+      if (!average && (marked & kOld) != 0) return load_before<kN, kBF16>(args, at, cluster, sum);
       if (!average) return load_token(members.own[cluster], sum);
-      if (first) return load_sum_before(args, at, cluster, sum);
+      if (first) return load_sum_before<kN, kBF16>(args, at, cluster, sum);
       const float* before = sums + (p / kSegment - 1) * 2 * width + at.flat;
       for (int c = 0; c < kN; ++c) sum[c] = before[c];
     }
@@ -176,7 +216,7 @@ __global__ void __launch_bounds__(kThreads, 3)
     float mean[kN];
     for (int c = 0; c < kN; ++c) mean[c] = sum[c] * share;
     store<kN>(to, at.head * members.n + token, at.column, mean);
-    if (!last || !args.bf16) return;
+    if (!last || !kBF16) return;
     for (int c = 0; c < kN; ++c) mean[c] -= __bfloat162float(__float2bfloat16_rn(mean[c]));
     if ((marked & kOld) != 0)
       store<kN>(RowsView{at.values ? args.values_rest : args.keys_rest, d, true},
@@ -199,7 +239,7 @@ __global__ void __launch_bounds__(kThreads, 3)
   bool ours = false;  // a segment of this block's has begun
   for (int64_t p = begin;; p += kAhead) {
     int32_t now[kAhead], count[kAhead];
-    float x[kAhead][kN];
+    Fetched<kN, kBF16> fetched[kAhead];
     bool done = false;
 #pragma unroll
     for (int i = 0; i < kAhead; ++i) {
@@ -211,11 +251,15 @@ __global__ void __launch_bounds__(kThreads, 3)
     }
 #pragma unroll
     for (int i = 0; i < kAhead; ++i)
-      if (now[i] >= 0 && (average || (now[i] & kFirst) != 0)) load_token(now[i] / kMarks, x[i]);
+      fetched[i].fetch(rows.token(members.first + max(now[i], 0) / kMarks), at.column);
     if (!done) read_members(p + kAhead);
 #pragma unroll
-    for (int i = 0; i < kAhead; ++i)
-      if (now[i] >= 0) take(p + i, now[i], count[i], x[i]);
+    for (int i = 0; i < kAhead; ++i) {
+      if (now[i] < 0) continue;
+      float x[kN];
+      fetched[i].widen(x);
+      take(p + i, now[i], count[i], x);
+    }
     if (done) return;
   }
 }
@@ -273,14 +317,16 @@ void running_means(const std::shared_ptr<Context>& context, const MeansArgs& arg
   if (n_blocks > 1) {
     sums = DeviceArray<float>(context, n_blocks * width);
     const DeviceArray<int32_t> follows(context, n_blocks);
-    const auto kernel = eights ? segment_sums<8> : segment_sums<1>;
+    const auto kernel = args.bf16 ? (eights ? segment_sums<8, true> : segment_sums<1, true>)
+                                  : (eights ? segment_sums<8, false> : segment_sums<1, false>);
     kernel<<<grid, kThreads, 0, context->stream()>>>(args, sums.data(), follows.data());
     check_launch("segment_sums");
     add_segments<<<blocks(width, kThreads), kThreads, 0, context->stream()>>>(
         n_blocks, width, follows.data(), sums.data());
     check_launch("add_segments");
   }
-  const auto kernel = eights ? means<8> : means<1>;
+  const auto kernel = args.bf16 ? (eights ? means<8, true> : means<1, true>)
+                                : (eights ? means<8, false> : means<1, false>);
   kernel<<<grid, kThreads, 0, context->stream()>>>(args, sums.data());
   check_launch("means");
 }
