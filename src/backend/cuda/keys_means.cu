@@ -2,6 +2,7 @@
 
 #include "backend/cuda/element.cuh"
 #include "backend/cuda/keys_rows.cuh"
+#include "backend/cuda/mma.cuh"
 
 namespace sluice::cuda {
 namespace {
@@ -54,7 +55,7 @@ __device__ void load_sum_before(const MeansArgs& args, const Columns& at, int32_
   for (int i = 0; i < kN; ++i) to[i] *= count;
 }
 
-// Members whose rows are fetched at one time.
+// Members whose rows are on their way.
 constexpr int kAhead = 8;
 
 // kN columns of a row as they are in memory. Fetched without a branch and widened when they are
@@ -71,14 +72,14 @@ struct Fetched {
                        : *reinterpret_cast<const uint32_t*>(from);
     } else {
 #pragma unroll
-      for (int i = 0; i < kWords; i += 4) {
-        const uint4 four = *reinterpret_cast<const uint4*>(from + 4 * i);
-        words[i] = four.x;
-        words[i + 1] = four.y;
-        words[i + 2] = four.z;
-        words[i + 3] = four.w;
-      }
+      for (int i = 0; i < kWords; i += 4) set(i / 4, *reinterpret_cast<const uint4*>(from + 4 * i));
     }
+  }
+  __device__ void set(int part, const uint4& four) {
+    words[4 * part] = four.x;
+    words[4 * part + 1] = four.y;
+    words[4 * part + 2] = four.z;
+    words[4 * part + 3] = four.w;
   }
   __device__ void widen(float (&to)[kN]) const {
 #pragma unroll
@@ -166,11 +167,63 @@ __global__ void add_segments(int64_t n_blocks, int64_t n_columns, const int32_t*
   }
 }
 
+// The places of the segments that begin among kSegment places: the last ends before twice as many.
+struct Places {
+  static_assert(kThreads == 2 * kSegment);
+  uint32_t begins[kThreads / 32];  // bits
+  int32_t marked[kThreads], counts[kThreads];
+
+  // Every thread looks at one.
+  __device__ void look(const MembersView& members, int64_t first) {
+    const int64_t p = first + threadIdx.x;
+    const int32_t mark = p < members.n ? members.marked[p] : 0;
+    marked[threadIdx.x] = mark;
+    counts[threadIdx.x] = p < members.n ? members.counts_there[p] : 0;
+    const uint32_t bits = __ballot_sync(0xffffffffu, (mark & kBegins) != 0);
+    if (threadIdx.x % 32 == 0) begins[threadIdx.x / 32] = bits;
+    __syncthreads();
+  }
+  // The first from `from` on, a multiple of 32, that begins one.
+  __device__ int next(int from) const {
+    for (int i = from / 32; i < kThreads / 32; ++i)
+      if (begins[i] != 0) return 32 * i + __ffs(static_cast<int>(begins[i])) - 1;
+    return kThreads;
+  }
+};
+
+// Rows on their way to the threads that asked for them, kN columns each: every thread has its own
+// part, so nobody waits for another.
+template <int kN, bool kBF16>
+struct Coming {
+  static constexpr int kRows = 8;
+  static constexpr int kParts = kBF16 ? 1 : 2;  // of 16 bytes
+  uint4 rows[kRows][kParts][kThreads];
+
+  // One row at a time, or, where `from` is null, none.
+  __device__ void ask(int i, const std::byte* from) {
+#pragma unroll
+    for (int part = 0; part < kParts; ++part)
+      if (from != nullptr) copy_async(&rows[i % kRows][part][threadIdx.x], from + 16 * part, true);
+    commit_copies();
+  }
+  // The i-th row, after kRows - 1 more were asked for.
+  __device__ void take(int i, float (&x)[kN]) {
+    wait_copies<kRows - 1>();
+    Fetched<kN, kBF16> row;
+#pragma unroll
+    for (int part = 0; part < kParts; ++part) row.set(part, rows[i % kRows][part][threadIdx.x]);
+    row.widen(x);
+  }
+};
+
 // A block to the segments that begin among kSegment places, and to some columns, kN to a thread.
 template <int kN, bool kBF16>
-__global__ void __launch_bounds__(kThreads, 3)
+__global__ void __launch_bounds__(kThreads)
     means(const __grid_constant__ MeansArgs args, const float* sums) {
+  __shared__ Places places;
   const MembersView& members = args.members;
+  const int64_t first_place = int64_t{blockIdx.x} * kSegment;
+  places.look(members, first_place);
   const int64_t d = args.head_dim, width = args.n_kv_heads * d;
   const int64_t flat = (int64_t{blockIdx.y} * kThreads + threadIdx.x) * kN;
   if (flat >= 2 * width) return;
@@ -225,42 +278,30 @@ __global__ void __launch_bounds__(kThreads, 3)
       store<kN>(to, at.head * members.n + first_token, at.column, mean);
   };
 
-  const int64_t begin = int64_t{blockIdx.x} * kSegment;
-  int32_t coming[kAhead], counts[kAhead];
-  const auto read_members = [&](int64_t p) {
-#pragma unroll
-    for (int i = 0; i < kAhead; ++i) {
-      const int64_t place = p + i < members.n ? p + i : members.n - 1;
-      coming[i] = p + i < members.n ? members.marked[place] : -1;
-      counts[i] = members.counts_there[place];
-    }
-  };
-  read_members(begin);
-  bool ours = false;  // a segment of this block's has begun
-  for (int64_t p = begin;; p += kAhead) {
-    int32_t now[kAhead], count[kAhead];
-    Fetched<kN, kBF16> fetched[kAhead];
-    bool done = false;
-#pragma unroll
-    for (int i = 0; i < kAhead; ++i) {
-      const bool begins = (coming[i] & kBegins) != 0;
-      done = done || coming[i] < 0 || (begins && p + i >= begin + kSegment);
-      ours = ours || begins;
-      now[i] = done || !ours ? -1 : coming[i];
-      count[i] = counts[i];
-    }
-#pragma unroll
-    for (int i = 0; i < kAhead; ++i)
-      fetched[i].fetch(rows.token(members.first + max(now[i], 0) / kMarks), at.column);
-    if (!done) read_members(p + kAhead);
-#pragma unroll
-    for (int i = 0; i < kAhead; ++i) {
-      if (now[i] < 0) continue;
+  const int begin = places.next(0);
+  const auto end = static_cast<int>(
+      min(int64_t{places.next(static_cast<int>(kSegment))}, members.n - first_place));
+  if constexpr (kN == 1) {
+    for (int p = begin; p < end; ++p) {
       float x[kN];
-      fetched[i].widen(x);
-      take(p + i, now[i], count[i], x);
+      load_token(places.marked[p] / kMarks, x);
+      take(first_place + p, places.marked[p], places.counts[p], x);
     }
-    if (done) return;
+  } else {
+    __shared__ Coming<kN, kBF16> coming;
+    const auto ask = [&](int p) {
+      const std::byte* from = nullptr;
+      if (p < end)
+        from = rows.token(members.first + places.marked[p] / kMarks) + at.column * (kBF16 ? 2 : 4);
+      coming.ask(p, from);
+    };
+    for (int i = 0; i < coming.kRows; ++i) ask(begin + i);
+    for (int p = begin; p < end; ++p) {
+      float x[kN];
+      coming.take(p, x);
+      ask(p + coming.kRows);
+      take(first_place + p, places.marked[p], places.counts[p], x);
+    }
   }
 }
 
