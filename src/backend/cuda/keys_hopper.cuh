@@ -4,9 +4,8 @@
 
 #pragma once
 
-#include "backend/cuda/hopper_sizes.cuh"
+#include "backend/cuda/hopper_tile.cuh"
 #include "backend/cuda/keys_rows.cuh"
-#include "backend/cuda/wgmma.cuh"
 
 namespace sluice::cuda::keys_hopper {
 
@@ -14,55 +13,88 @@ using namespace hopper;
 static_assert(kRows == kKeysTileRows);
 constexpr int kCopiers = 128;  // threads
 
-// A tile of queries and the tiles of keys it sees: far ones, then near ones.
-struct Work {
-  QueryTile tile;
-  int64_t kv_head, near_begin, near_end;
-  int far_tiles, n_tiles;
+// Tiles at hand or on their way: scattered rows take longer to come than a tile takes to be worked
+// on, and values, which are let go last, have the least time.
+template <int kD>
+struct Stages {
+  static constexpr int kKeys = kD <= 128 ? 3 : 2, kValues = 3;
+  static constexpr int kBytes = Sizes<kD>::bytes(kKeys + kValues);
+  // Of a thread that copies, and of one that multiplies.
+  static constexpr int kCopierRegisters = kD <= 128 ? 88 : 72, kRegisters = kD <= 128 ? 208 : 216;
 };
 
-template <int kKeys>
-struct Shared {
-  uint64_t queries_here, queries_used;
-  uint64_t keys_here[kStages], keys_used[kStages];
-  uint64_t values_here[kStages], values_used[kStages];
-  Work work[2];  // by turns
-  float bias[kStages][kKeys];
-};
-
-// Of the n-th use of stages that take turns: which one it is, and the parity of its barriers.
-struct Turn {
-  int stage;
-  uint32_t parity;
-};
-__device__ inline Turn turn_of(int n) {
-  return {n % kStages, static_cast<uint32_t>(n / kStages & 1)};
-}
-
-// A tile of queries of one key head. Late queries see most keys: they go first, so that the last
-// ones are short.
+// A tile of queries of one key head, and the keys it sees.
 struct Item {
-  QueryTile tile;
-  int64_t kv_head;
-  SeenKeys seen;
+  int row, n;  // tokens of the pass; n is 0 where there is no more to do
+  int kv_head;
+  int n_far, near_begin, near_end;
+  int64_t list;  // where the rows of far keys, and their biases, begin
+
+  // Tiles of keys: far ones, then near ones.
+  template <int kKeys>
+  __device__ int far_tiles() const {
+    return (n_far + kKeys - 1) / kKeys;
+  }
+  template <int kKeys>
+  __device__ int n_tiles() const {
+    return far_tiles<kKeys>() + (max(near_end - near_begin, 0) + kKeys - 1) / kKeys;
+  }
 };
-__device__ inline int64_t n_items(const KeysView& view) { return view.n_tiles * view.n_kv_heads; }
-__device__ inline Item item_at(const KeysView& view, int64_t index) {
-  Item item;
-  item.tile = tile_at(view, view.n_tiles - 1 - index % view.n_tiles);
-  item.kv_head = index / view.n_tiles;
-  item.seen = keys_of(view, item.tile, item.kv_head);
+
+template <int kD>
+struct Shared {
+  static constexpr int kKeyStages = Stages<kD>::kKeys, kValueStages = Stages<kD>::kValues;
+  uint64_t queries_here, queries_used;
+  uint64_t keys_here[kKeyStages], keys_used[kKeyStages];
+  uint64_t values_here[kValueStages], values_used[kValueStages];
+  Item items[2];  // by turns
+  int drawn[2];   // likewise: the one after
+  float bias[kKeyStages][Sizes<kD>::kKeys];
+};
+
+// Stages take turns: which one it is, and the parity of its barriers.
+template <int kStages>
+struct Turn {
+  int stage = 0;
+  uint32_t parity = 0;
+
+  __device__ Turn take() {
+    const Turn now = *this;
+    if (++stage == kStages) {
+      stage = 0;
+      parity ^= 1;
+    }
+    return now;
+  }
+};
+
+// Items are in the order in which blocks take them up: late queries of some heads, which see most
+// keys, go before early ones, so that the last of them are short; of as few heads at a time as fill
+// the device, so that their rows stay in the cache.
+__device__ inline int n_items(const KeysView& view) {
+  return static_cast<int>(view.n_tiles * view.n_kv_heads);
+}
+__device__ inline Item item_at(const KeysView& view, int index) {
+  constexpr int kAtOnce = 256;
+  const auto n_tiles = static_cast<int>(view.n_tiles), n_heads = static_cast<int>(view.n_kv_heads);
+  const int some = min((kAtOnce + n_tiles - 1) / n_tiles, n_heads);
+  const int first_head = index / (some * n_tiles) * some;
+  const int here = min(some, n_heads - first_head), i = index - first_head * n_tiles;
+  const int kv_head = first_head + i % here;
+  const QueryTile tile = tile_at(view, n_tiles - 1 - i / here);
+  const SeenKeys seen = keys_of(view, tile, kv_head);
+  Item item{static_cast<int>(tile.row), static_cast<int>(tile.n), kv_head, 0, 0, 0, 0};
+  item.n_far = static_cast<int>(seen.n_far);
+  item.near_begin = static_cast<int>(seen.near_begin);
+  item.near_end = static_cast<int>(seen.near_end);
+  if (seen.n_far > 0) item.list = seen.bias - view.bias;
   return item;
 }
-
-template <int kKeys>
-__device__ Work work_of(const Item& item) {
-  const SeenKeys& seen = item.seen;
-  const int64_t n_near = seen.near_end > seen.near_begin ? seen.near_end - seen.near_begin : 0;
-  Work work{item.tile, item.kv_head, seen.near_begin, seen.near_end, 0, 0};
-  work.far_tiles = static_cast<int>((seen.n_far + kKeys - 1) / kKeys);
-  work.n_tiles = work.far_tiles + static_cast<int>((n_near + kKeys - 1) / kKeys);
-  return work;
+// The next item of a block that has begun one; the first is that of its own number.
+__device__ inline int draw_item(const KeysView& view, int32_t* n_drawn) {
+  const int drawn = atomicAdd(n_drawn, 1);
+  if (drawn + 1 == n_items(view)) *n_drawn = 0;  // there are as many draws as items
+  return static_cast<int>(gridDim.x) + drawn;
 }
 
 // A row of a tile of keys, and what is added to its scores.
@@ -71,22 +103,27 @@ struct KeyRow {
   float bias;
 };
 template <int kKeys>
-__device__ KeyRow row_of(const Item& item, int tile, int key) {
-  const SeenKeys& seen = item.seen;
-  const auto far_tiles = static_cast<int>((seen.n_far + kKeys - 1) / kKeys);
-  const bool far = tile < far_tiles;
-  const int64_t at = int64_t{far ? tile : tile - far_tiles} * kKeys + key;
-  if (key < 0 || at >= (far ? seen.n_far : seen.near_end - seen.near_begin))
-    return {kNoRow, -INFINITY};
-  if (!far) return {seen.near_row(seen.near_begin + at), 0};
-  return {seen.far_row(at), seen.bias[at]};
+__device__ KeyRow row_of(const KeysView& view, const Item& item, int tile, int key) {
+  const int far_tiles = item.far_tiles<kKeys>();
+  KeyRow row{kNoRow, -INFINITY};
+  if (tile < far_tiles) {
+    const int at = tile * kKeys + key;
+    if (key < 0 || at >= item.n_far) return row;
+    row.row = view.rows != nullptr ? view.rows[item.list + at] : at;
+    row.bias = view.bias[item.list + at];
+  } else {
+    const int at = item.near_begin + (tile - far_tiles) * kKeys + key;
+    if (key < 0 || at >= item.near_end) return row;
+    row.row = view.near_rows != nullptr ? view.near_rows[at] : row_of_token(at, true);
+  }
+  return row;
 }
 
 // Where row r of the queries of an item begins, or nullptr.
 __device__ inline const std::byte* query_row(const KeysView& view, const Item& item, int r) {
   const auto group = static_cast<int>(view.n_heads / view.n_kv_heads);
-  if (r >= item.tile.n * group) return nullptr;
-  return view.queries + 2 * ((item.tile.row + r / group) * view.query_stride +
+  if (r >= item.n * group) return nullptr;
+  return view.queries + 2 * ((item.row + r / group) * view.query_stride +
                              (item.kv_head * group + r % group) * view.head_dim);
 }
 
@@ -125,60 +162,106 @@ struct RowShare {
   }
 };
 
+__device__ inline void sync_copiers() {
+  asm volatile("bar.sync 1, %0;\n" ::"n"(kCopiers) : "memory");
+}
+
+// Who announces that rows have come. TEMPORARY: two ways to be measured.
+enum Mode { kSelf, kSelfNoFence, kWait };
+
+template <int kMode>
+constexpr int kArrivals = kMode == kWait ? kCopiers : kCopiers + kCopiers / 32;
+
 // The copying warpgroup. It goes on as soon as a copy is under way: barriers learn by themselves
-// when it is complete. What threads write themselves they announce at once, by an arrival more.
-template <int kD>
-__device__ void bring_tiles(const KeysView& view, unsigned char* memory,
-                            Shared<Sizes<kD>::kKeys>& shared) {
+// when it is complete. What threads write themselves a warp announces by an arrival more.
+template <int kD, int kMode>
+__device__ void bring_tiles(const KeysView& view, unsigned char* memory, Shared<kD>& shared,
+                            int32_t* n_drawn) {
   using S = Sizes<kD>;
   using Keys = RowShare<kD, S::kKeys>;
   using Queries = RowShare<kD, kRows>;
   const auto head_dim = static_cast<int>(view.head_dim);
-  unsigned char* tiles = memory + S::kQueryBytes;
-  const int key = Keys::row();
-  int n_keys = 0, n_values = 0, n_done = 0;
-  Item next = item_at(view, blockIdx.x);
-  KeyRow first = row_of<S::kKeys>(next, 0, key);  // of the next item
-  for (int64_t index = blockIdx.x; index < n_items(view); index += gridDim.x, ++n_done) {
+  unsigned char* key_tiles = memory + S::kQueryBytes;
+  unsigned char* value_tiles = key_tiles + Stages<kD>::kKeys * S::kTileBytes;
+  uint64_t* under_way = nullptr;
+  const auto announce = [&](uint64_t* here) {
+    if constexpr (kMode != kWait) {
+      arrive_when_copied(here);
+    } else {
+      commit_copies();
+      if (under_way != nullptr) {
+        wait_copies<1>();
+        asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory");
+        arrive(under_way);
+      }
+      under_way = here;
+    }
+  };
+  const auto announce_written = [&](uint64_t* here) {
+    if constexpr (kMode != kWait) {
+      __syncwarp();
+      if (threadIdx.x % 32 == 0) arrive(here);
+    }
+  };
+  const int key = Keys::row(), end = n_items(view);
+  Turn<Stages<kD>::kKeys> key_turn;
+  Turn<Stages<kD>::kValues> value_turn;
+  int n_done = 0, index = static_cast<int>(blockIdx.x);
+  Item next = item_at(view, index);
+  KeyRow first = row_of<S::kKeys>(view, next, 0, key);  // of the next item
+  for (; index < end; ++n_done) {
     const Item item = next;
-    const Work work = work_of<S::kKeys>(item);
+    const int far_tiles = item.far_tiles<S::kKeys>(), n_tiles = item.n_tiles<S::kKeys>();
     const HeadRows keys = head_rows(view, false, item.kv_head, 2);
     const HeadRows values = head_rows(view, true, item.kv_head, 2);
     KeyRow row{kNoRow, 0}, ahead = first;  // lists are read a tile ahead
     // A stage of keys is free long before the values beside it: keys are brought a tile ahead.
-    for (int tile = 0; tile <= work.n_tiles; ++tile) {
+    for (int tile = 0; tile <= n_tiles; ++tile) {
       const std::byte* value_row = values.far(row.row);
-      if (tile < work.n_tiles) {
-        const auto [stage, parity] = turn_of(n_keys++);
+      if (tile < n_tiles) {
+        const auto [stage, parity] = key_turn.take();
         wait_barrier(&shared.keys_used[stage], parity ^ 1);
         row = ahead;
-        if (tile < work.far_tiles && key >= 0) shared.bias[stage][key] = row.bias;
-        Keys::copy(tiles + 2 * stage * S::kTileBytes, keys.far(row.row), head_dim, view.queries);
-        arrive(&shared.keys_here[stage]);
-        arrive_when_copied(&shared.keys_here[stage]);
-        if (tile + 1 < work.n_tiles) ahead = row_of<S::kKeys>(item, tile + 1, key);
+        if (tile < far_tiles && key >= 0) shared.bias[stage][key] = row.bias;
+        announce_written(&shared.keys_here[stage]);
+        Keys::copy(key_tiles + stage * S::kTileBytes, keys.far(row.row), head_dim, view.queries);
+        announce(&shared.keys_here[stage]);
+        if (tile + 1 < n_tiles) ahead = row_of<S::kKeys>(view, item, tile + 1, key);
       }
       if (tile == 0) {
         wait_barrier(&shared.queries_used, static_cast<uint32_t>(n_done & 1) ^ 1);
-        if (threadIdx.x == 0) shared.work[n_done % 2] = work;
+        if (threadIdx.x == 0) {
+          shared.items[n_done % 2] = item;
+          shared.drawn[n_done % 2] = draw_item(view, n_drawn);
+        }
+        announce_written(&shared.queries_here);
         Queries::copy(memory, query_row(view, item, Queries::row()), head_dim, view.queries);
-        arrive(&shared.queries_here);
-        arrive_when_copied(&shared.queries_here);
+        announce(&shared.queries_here);
       } else {
-        const auto [stage, parity] = turn_of(n_values++);
+        const auto [stage, parity] = value_turn.take();
         wait_barrier(&shared.values_used[stage], parity ^ 1);
-        Keys::copy(tiles + (2 * stage + 1) * S::kTileBytes, value_row, head_dim, view.queries);
-        arrive_when_copied(&shared.values_here[stage]);
+        Keys::copy(value_tiles + stage * S::kTileBytes, value_row, head_dim, view.queries);
+        announce(&shared.values_here[stage]);
       }
       // By now there is time to wait for memory.
-      if (index + gridDim.x < n_items(view)) {
-        if (tile == min(2, work.n_tiles)) next = item_at(view, index + gridDim.x);
-        if (tile == min(3, work.n_tiles)) first = row_of<S::kKeys>(next, 0, key);
+      if (tile == min(2, n_tiles)) {
+        sync_copiers();
+        index = shared.drawn[n_done % 2];
+        if (index < end) next = item_at(view, index);
       }
+      if (tile == min(3, n_tiles) && index < end) first = row_of<S::kKeys>(view, next, 0, key);
     }
   }
   commit_copies();
   wait_copies<0>();
+  if constexpr (kMode == kWait) {
+    asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory");
+    arrive(under_way);
+  }
+  wait_barrier(&shared.queries_used, static_cast<uint32_t>(n_done & 1) ^ 1);
+  if (threadIdx.x == 0) shared.items[n_done % 2].n = 0;
+  announce_written(&shared.queries_here);
+  arrive(&shared.queries_here);
 }
 
 }  // namespace sluice::cuda::keys_hopper

@@ -7,7 +7,7 @@ namespace {
 
 // One block to a border: rows of the cache, then those of tokens, in their order.
 constexpr int kListThreads = 1024;
-constexpr int kPerThread = 4;  // of a thread at a time
+constexpr int kPerThread = 8;  // of a thread at a time
 
 // The row of the i-th candidate of a border, or kNoRow; and how many members it stands for.
 __device__ int32_t listed_row(const ListArgs& args, int64_t i, int64_t border, int32_t* count) {

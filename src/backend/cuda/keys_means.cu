@@ -2,6 +2,7 @@
 
 #include "backend/cuda/element.cuh"
 #include "backend/cuda/keys_rows.cuh"
+#include "backend/cuda/mma.cuh"
 
 namespace sluice::cuda {
 namespace {
@@ -33,32 +34,70 @@ __device__ bool is_average(const HeadView& head, bool values) {
 }
 
 // The mean of a cluster in the cache.
-template <int kN>
+template <int kN, bool kBF16>
 __device__ void load_before(const MeansArgs& args, const Columns& at, int32_t cluster,
                             float (&to)[kN]) {
   const int64_t d = args.head_dim, row = at.head * args.before.capacity + cluster;
   const std::byte* rows = at.values ? args.before.values : args.before.keys;
-  load<kN>(ConstRowsView{rows, d, args.bf16}, row, at.column, to);
-  if (!args.bf16) return;
+  load<kN>(ConstRowsView{rows, d, kBF16}, row, at.column, to);
+  if (!kBF16) return;
   float rest[kN];
   load<kN>(rests_of(args.before, at.values, d), row, at.column, rest);
   for (int i = 0; i < kN; ++i) to[i] += rest[i];
 }
 
 // What the members of a cluster before this pass add up to.
-template <int kN>
+template <int kN, bool kBF16>
 __device__ void load_sum_before(const MeansArgs& args, const Columns& at, int32_t cluster,
                                 float (&to)[kN]) {
-  load_before(args, at, cluster, to);
+  load_before<kN, kBF16>(args, at, cluster, to);
   const auto count = static_cast<float>(args.counts_before[cluster]);
   for (int i = 0; i < kN; ++i) to[i] *= count;
 }
 
-constexpr int kAhead = 8;  // members whose rows are fetched at one time
+// Members whose rows are on their way.
+constexpr int kAhead = 8;
+
+// kN columns of a row as they are in memory. Fetched without a branch and widened when they are
+// needed: whatever stood between two fetches would wait for the first.
+template <int kN, bool kBF16>
+struct Fetched {
+  static constexpr int kWords = kN == 1 ? 1 : kBF16 ? kN / 2 : kN;
+  uint32_t words[kWords];
+
+  __device__ void fetch(const std::byte* row, int64_t column) {
+    const std::byte* from = row + column * (kBF16 ? 2 : 4);
+    if constexpr (kN == 1) {
+      words[0] = kBF16 ? uint32_t{*reinterpret_cast<const uint16_t*>(from)} << 16
+                       : *reinterpret_cast<const uint32_t*>(from);
+    } else {
+#pragma unroll
+      for (int i = 0; i < kWords; i += 4) set(i / 4, *reinterpret_cast<const uint4*>(from + 4 * i));
+    }
+  }
+  __device__ void set(int part, const uint4& four) {
+    words[4 * part] = four.x;
+    words[4 * part + 1] = four.y;
+    words[4 * part + 2] = four.z;
+    words[4 * part + 3] = four.w;
+  }
+  __device__ void widen(float (&to)[kN]) const {
+#pragma unroll
+    for (int i = 0; i < kWords; ++i) {
+      if constexpr (kN > 1 && kBF16) {
+        const float2 pair = widened(words[i]);
+        to[2 * i] = pair.x;
+        to[2 * i + 1] = pair.y;
+      } else {
+        to[i] = __uint_as_float(words[i]);
+      }
+    }
+  }
+};
 
 // Sums of segments that their cluster goes on behind, (places / kSegment, columns): one at most
 // begins among the places of a block. follows[block]: whether its cluster began before; -1: none.
-template <int kN>
+template <int kN, bool kBF16>
 __global__ void __launch_bounds__(kThreads)
     segment_sums(const __grid_constant__ MeansArgs args, float* sums, int32_t* follows) {
   __shared__ int32_t found;
@@ -83,19 +122,21 @@ __global__ void __launch_bounds__(kThreads)
   const Columns at = columns_at(flat, width, d);
   const HeadView head = args.heads[at.head];
   if (head.set != args.set || !is_average(head, at.values)) return;
-  const HeadRows rows = token_rows(args.tokens, at.values, at.head, d, args.bf16 ? 2 : 4);
+  const HeadRows rows = token_rows(args.tokens, at.values, at.head, d, kBF16 ? 2 : 4);
   float sum[kN] = {};
   if ((first_mark & (kFirst | kOld)) == (kFirst | kOld))
-    load_sum_before(args, at, members.clusters[begin], sum);
+    load_sum_before<kN, kBF16>(args, at, members.clusters[begin], sum);
   for (int64_t p = begin; p < begin + kSegment; p += kAhead) {
-    float x[kAhead][kN];
+    Fetched<kN, kBF16> fetched[kAhead];
 #pragma unroll
     for (int i = 0; i < kAhead; ++i)
-      load<kN>(ConstRowsView{rows.token(members.first + members.order[p + i]), 0, args.bf16}, 0,
-               at.column, x[i]);
+      fetched[i].fetch(rows.token(members.first + members.order[p + i]), at.column);
 #pragma unroll
-    for (int i = 0; i < kAhead; ++i)
-      for (int c = 0; c < kN; ++c) sum[c] += x[i][c];
+    for (int i = 0; i < kAhead; ++i) {
+      float x[kN];
+      fetched[i].widen(x);
+      for (int c = 0; c < kN; ++c) sum[c] += x[c];
+    }
   }
   for (int c = 0; c < kN; ++c) sums[int64_t{blockIdx.x} * 2 * width + flat + c] = sum[c];
 }
@@ -126,11 +167,63 @@ __global__ void add_segments(int64_t n_blocks, int64_t n_columns, const int32_t*
   }
 }
 
+// The places of the segments that begin among kSegment places: the last ends before twice as many.
+struct Places {
+  static_assert(kThreads == 2 * kSegment);
+  uint32_t begins[kThreads / 32];  // bits
+  int32_t marked[kThreads], counts[kThreads];
+
+  // Every thread looks at one.
+  __device__ void look(const MembersView& members, int64_t first) {
+    const int64_t p = first + threadIdx.x;
+    const int32_t mark = p < members.n ? members.marked[p] : 0;
+    marked[threadIdx.x] = mark;
+    counts[threadIdx.x] = p < members.n ? members.counts_there[p] : 0;
+    const uint32_t bits = __ballot_sync(0xffffffffu, (mark & kBegins) != 0);
+    if (threadIdx.x % 32 == 0) begins[threadIdx.x / 32] = bits;
+    __syncthreads();
+  }
+  // The first from `from` on, a multiple of 32, that begins one.
+  __device__ int next(int from) const {
+    for (int i = from / 32; i < kThreads / 32; ++i)
+      if (begins[i] != 0) return 32 * i + __ffs(static_cast<int>(begins[i])) - 1;
+    return kThreads;
+  }
+};
+
+// Rows on their way to the threads that asked for them, kN columns each: every thread has its own
+// part, so nobody waits for another.
+template <int kN, bool kBF16>
+struct Coming {
+  static constexpr int kRows = 8;
+  static constexpr int kParts = kBF16 ? 1 : 2;  // of 16 bytes
+  uint4 rows[kRows][kParts][kThreads];
+
+  // One row at a time, or, where `from` is null, none.
+  __device__ void ask(int i, const std::byte* from) {
+#pragma unroll
+    for (int part = 0; part < kParts; ++part)
+      if (from != nullptr) copy_async(&rows[i % kRows][part][threadIdx.x], from + 16 * part, true);
+    commit_copies();
+  }
+  // The i-th row, after kRows - 1 more were asked for.
+  __device__ void take(int i, float (&x)[kN]) {
+    wait_copies<kRows - 1>();
+    Fetched<kN, kBF16> row;
+#pragma unroll
+    for (int part = 0; part < kParts; ++part) row.set(part, rows[i % kRows][part][threadIdx.x]);
+    row.widen(x);
+  }
+};
+
 // A block to the segments that begin among kSegment places, and to some columns, kN to a thread.
-template <int kN>
-__global__ void __launch_bounds__(kThreads, 3)
+template <int kN, bool kBF16>
+__global__ void __launch_bounds__(kThreads)
     means(const __grid_constant__ MeansArgs args, const float* sums) {
+  __shared__ Places places;
   const MembersView& members = args.members;
+  const int64_t first_place = int64_t{blockIdx.x} * kSegment;
+  places.look(members, first_place);
   const int64_t d = args.head_dim, width = args.n_kv_heads * d;
   const int64_t flat = (int64_t{blockIdx.y} * kThreads + threadIdx.x) * kN;
   if (flat >= 2 * width) return;
@@ -138,10 +231,10 @@ __global__ void __launch_bounds__(kThreads, 3)
   const HeadView head = args.heads[at.head];
   if (head.set != args.set) return;
   const bool average = is_average(head, at.values);
-  const HeadRows rows = token_rows(args.tokens, at.values, at.head, d, args.bf16 ? 2 : 4);
-  const RowsView to{at.values ? args.values : args.keys, d, args.bf16};
+  const HeadRows rows = token_rows(args.tokens, at.values, at.head, d, kBF16 ? 2 : 4);
+  const RowsView to{at.values ? args.values : args.keys, d, kBF16};
   const auto load_token = [&](int32_t token, float(&x)[kN]) {
-    load<kN>(ConstRowsView{rows.token(members.first + token), 0, args.bf16}, 0, at.column, x);
+    load<kN>(ConstRowsView{rows.token(members.first + token), 0, kBF16}, 0, at.column, x);
   };
 
   float sum[kN];            // or, where nothing is averaged, what the representative has
@@ -157,9 +250,9 @@ __global__ void __launch_bounds__(kThreads, 3)
     } else {  // rarely: something is to be looked up
       const int32_t cluster = members.clusters[p];
       if (!first) first_token = static_cast<int32_t>(members.first_new[cluster] - members.first);
-      if (!average && (marked & kOld) != 0) return load_before(args, at, cluster, sum);
+      if (!average && (marked & kOld) != 0) return load_before<kN, kBF16>(args, at, cluster, sum);
       if (!average) return load_token(members.own[cluster], sum);
-      if (first) return load_sum_before(args, at, cluster, sum);
+      if (first) return load_sum_before<kN, kBF16>(args, at, cluster, sum);
       const float* before = sums + (p / kSegment - 1) * 2 * width + at.flat;
       for (int c = 0; c < kN; ++c) sum[c] = before[c];
     }
@@ -176,7 +269,7 @@ __global__ void __launch_bounds__(kThreads, 3)
     float mean[kN];
     for (int c = 0; c < kN; ++c) mean[c] = sum[c] * share;
     store<kN>(to, at.head * members.n + token, at.column, mean);
-    if (!last || !args.bf16) return;
+    if (!last || !kBF16) return;
     for (int c = 0; c < kN; ++c) mean[c] -= __bfloat162float(__float2bfloat16_rn(mean[c]));
     if ((marked & kOld) != 0)
       store<kN>(RowsView{at.values ? args.values_rest : args.keys_rest, d, true},
@@ -185,38 +278,30 @@ __global__ void __launch_bounds__(kThreads, 3)
       store<kN>(to, at.head * members.n + first_token, at.column, mean);
   };
 
-  const int64_t begin = int64_t{blockIdx.x} * kSegment;
-  int32_t coming[kAhead], counts[kAhead];
-  const auto read_members = [&](int64_t p) {
-#pragma unroll
-    for (int i = 0; i < kAhead; ++i) {
-      const int64_t place = p + i < members.n ? p + i : members.n - 1;
-      coming[i] = p + i < members.n ? members.marked[place] : -1;
-      counts[i] = members.counts_there[place];
+  const int begin = places.next(0);
+  const auto end = static_cast<int>(
+      min(int64_t{places.next(static_cast<int>(kSegment))}, members.n - first_place));
+  if constexpr (kN == 1) {
+    for (int p = begin; p < end; ++p) {
+      float x[kN];
+      load_token(places.marked[p] / kMarks, x);
+      take(first_place + p, places.marked[p], places.counts[p], x);
     }
-  };
-  read_members(begin);
-  bool ours = false;  // a segment of this block's has begun
-  for (int64_t p = begin;; p += kAhead) {
-    int32_t now[kAhead], count[kAhead];
-    float x[kAhead][kN];
-    bool done = false;
-#pragma unroll
-    for (int i = 0; i < kAhead; ++i) {
-      const bool begins = (coming[i] & kBegins) != 0;
-      done = done || coming[i] < 0 || (begins && p + i >= begin + kSegment);
-      ours = ours || begins;
-      now[i] = done || !ours ? -1 : coming[i];
-      count[i] = counts[i];
+  } else {
+    __shared__ Coming<kN, kBF16> coming;
+    const auto ask = [&](int p) {
+      const std::byte* from = nullptr;
+      if (p < end)
+        from = rows.token(members.first + places.marked[p] / kMarks) + at.column * (kBF16 ? 2 : 4);
+      coming.ask(p, from);
+    };
+    for (int i = 0; i < coming.kRows; ++i) ask(begin + i);
+    for (int p = begin; p < end; ++p) {
+      float x[kN];
+      coming.take(p, x);
+      ask(p + coming.kRows);
+      take(first_place + p, places.marked[p], places.counts[p], x);
     }
-#pragma unroll
-    for (int i = 0; i < kAhead; ++i)
-      if (now[i] >= 0 && (average || (now[i] & kFirst) != 0)) load_token(now[i] / kMarks, x[i]);
-    if (!done) read_members(p + kAhead);
-#pragma unroll
-    for (int i = 0; i < kAhead; ++i)
-      if (now[i] >= 0) take(p + i, now[i], count[i], x[i]);
-    if (done) return;
   }
 }
 
@@ -273,14 +358,16 @@ void running_means(const std::shared_ptr<Context>& context, const MeansArgs& arg
   if (n_blocks > 1) {
     sums = DeviceArray<float>(context, n_blocks * width);
     const DeviceArray<int32_t> follows(context, n_blocks);
-    const auto kernel = eights ? segment_sums<8> : segment_sums<1>;
+    const auto kernel = args.bf16 ? (eights ? segment_sums<8, true> : segment_sums<1, true>)
+                                  : (eights ? segment_sums<8, false> : segment_sums<1, false>);
     kernel<<<grid, kThreads, 0, context->stream()>>>(args, sums.data(), follows.data());
     check_launch("segment_sums");
     add_segments<<<blocks(width, kThreads), kThreads, 0, context->stream()>>>(
         n_blocks, width, follows.data(), sums.data());
     check_launch("add_segments");
   }
-  const auto kernel = eights ? means<8> : means<1>;
+  const auto kernel = args.bf16 ? (eights ? means<8, true> : means<1, true>)
+                                : (eights ? means<8, false> : means<1, false>);
   kernel<<<grid, kThreads, 0, context->stream()>>>(args, sums.data());
   check_launch("means");
 }

@@ -1,0 +1,60 @@
+// Attention on Hopper's matrix units, dense or of mode `keys`: what of it is in shared memory, a
+// tile of queries and tiles of keys and of values by turns, and the products of tiles.
+
+#pragma once
+
+#include "backend/cuda/wgmma.cuh"
+
+namespace sluice::cuda::hopper {
+
+constexpr int kRows = 128;  // queries of a tile
+constexpr int kThreads = 3 * 128;
+constexpr int kWarps = 8;       // that multiply
+constexpr int kRowBytes = 128;  // of a panel: 64 numbers
+constexpr int kEightRows = 8 * kRowBytes;
+
+template <int kD>
+struct Sizes {
+  static constexpr int kPanels = kD / 64;
+  static constexpr int kKeys = kD <= 128 ? 128 : 64;
+  static constexpr int kQueryPanel = kRows * kRowBytes, kKeyPanel = kKeys * kRowBytes;  // bytes
+  static constexpr int kQueryBytes = kPanels * kQueryPanel, kTileBytes = kPanels * kKeyPanel;
+  // Sums are kept in parts as wide as one instruction.
+  static constexpr int kParts = kD <= 128 ? 1 : 2;
+  static constexpr int kPartPanels = kPanels / kParts;
+
+  // Of shared memory, for so many tiles of keys and of values; it begins at a multiple of 1024.
+  static constexpr int bytes(int n_tiles) { return kQueryBytes + n_tiles * kTileBytes + 1024; }
+};
+
+// Starts scores = queries times a tile of keys.
+template <int kD>
+__device__ void start_scores(float (&scores)[Sizes<kD>::kKeys / 8][4], uint32_t queries,
+                             uint32_t keys) {
+  using S = Sizes<kD>;
+#pragma unroll
+  for (int k = 0; k < kD / 16; ++k) {
+    const uint32_t panel = k / 4, column = k % 4 * 32;  // bytes
+    multiply_shared(scores, operand_at(queries + panel * S::kQueryPanel + column, 16, kEightRows),
+                    operand_at(keys + panel * S::kKeyPanel + column, 16, kEightRows), k > 0);
+  }
+  commit_products();
+}
+
+// Starts sums += weights times a tile of values.
+template <int kD>
+__device__ void start_sums(float (&sums)[Sizes<kD>::kParts][8 * Sizes<kD>::kPartPanels][4],
+                           const uint32_t (&weights)[Sizes<kD>::kKeys / 16][4], uint32_t values) {
+  using S = Sizes<kD>;
+#pragma unroll
+  for (int part = 0; part < S::kParts; ++part)
+#pragma unroll
+    for (int k = 0; k < S::kKeys / 16; ++k)
+      multiply_registers(
+          sums[part], weights[k],
+          operand_at(values + part * S::kPartPanels * S::kKeyPanel + k * 2 * kEightRows,
+                     S::kKeyPanel, kEightRows));
+  commit_products();
+}
+
+}  // namespace sluice::cuda::hopper
