@@ -89,8 +89,13 @@ struct CoverWork {
 
   template <typename Products>
   __device__ void take(const Tile& tile, const Products& products, int row) const;
-  template <int kHalf, int kWord, typename Products>
-  __device__ void put_levels(int set, int64_t piece, const Products& products, float scale) const;
+  // Of a set, the first or the second row of a lane, the first or the last 128 columns of a tile.
+  struct Place {
+    int set, half, word;
+  };
+  template <typename Products>
+  __device__ void put_levels(const Place& place, int64_t piece, const Products& products,
+                             float scale) const;
 };
 
 // Which bits of a word stand for columns before the limit; both count from the word's first column,
@@ -131,7 +136,7 @@ __device__ void CoverWork<kList>::take(const Tile& tile, const Products& product
 #pragma unroll
     for (int n = 0; n < 32; ++n) {
       // Scales are read when they are needed: there are no registers for all of them.
-      if (n % 4 == 0) asm volatile("" ::: "memory");
+      if (n % Products::kTogether == 0) asm volatile("" ::: "memory");
       const float2 column = *reinterpret_cast<const float2*>(shared.scale + n * 8 + 2 * t);
       const float4 found = products(n);
 #pragma unroll
@@ -146,53 +151,46 @@ __device__ void CoverWork<kList>::take(const Tile& tile, const Products& product
       }
     }
     const int number = kept ? tile.number : bits_tile + tile.number;
-    const auto put = [&](auto half_, auto word_) {
-      constexpr int kHalf = half_, kWord = word_;
-      const int64_t at = (set * chunk.n + tile.row + row + 8 * kHalf) * view.tiles + number;
-      const int64_t piece = at * kPieces + kWord * 4 + t;
-      view.bits[piece] = make_uint2(may[kHalf][kWord], must[kHalf][kWord]);
-      if (view.levels != nullptr) put_levels<kHalf, kWord>(set, piece, products, scale[kHalf]);
-    };
-    const auto put_row = [&](auto half_) {
-      constexpr int kHalf = half_;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int64_t at = set * chunk.n + tile.row + row + 8 * half;
       uint32_t some = 0;
 #pragma unroll
       for (int word = 0; word < 2; ++word) {
-        const uint32_t before = bits_before(limit[kHalf] - 2 * t - 128 * word);
-        may[kHalf][word] &= before;
-        must[kHalf][word] &= before;
-        const uint32_t votes = __ballot_sync(0xffffffffu, may[kHalf][word] != 0);
+        const uint32_t before = bits_before(limit[half] - 2 * t - 128 * word);
+        may[half][word] &= before;
+        const uint32_t votes = __ballot_sync(0xffffffffu, may[half][word] != 0);
         some |= (votes >> (threadIdx.x % 32 - t) & 15) << 4 * word;
+        if (may[half][word] == 0) continue;
+        const int64_t piece = (at * view.tiles + number) * kPieces + word * 4 + t;
+        view.bits[piece] = make_uint2(may[half][word], must[half][word] & before);
+        if (view.levels != nullptr) put_levels({set, half, word}, piece, products, scale[half]);
       }
       if (t == 0 && some != 0)
-        atomicOr(view.some + (set * chunk.n + tile.row + row + 8 * kHalf) * view.words + number / 4,
-                 some << number % 4 * kPieces);
-      if (may[kHalf][0] != 0) put(half_, std::integral_constant<int, 0>());
-      if (may[kHalf][1] != 0) put(half_, std::integral_constant<int, 1>());
-    };
-    put_row(std::integral_constant<int, 0>());
-    put_row(std::integral_constant<int, 1>());
+        atomicOr(view.some + at * view.words + number / 4, some << number % 4 * kPieces);
+    }
   }
 }
 
 // How near the columns of a piece are.
 template <int kList>
-template <int kHalf, int kWord, typename Products>
-__device__ void CoverWork<kList>::put_levels(int set, int64_t piece, const Products& products,
-                                             float scale) const {
+template <typename Products>
+__device__ __forceinline__ void CoverWork<kList>::put_levels(const Place& place, int64_t piece,
+                                                             const Products& products,
+                                                             float scale) const {
   const int t = static_cast<int>(threadIdx.x) % 4;
-  const CosineLevels levels(view.chunk.thresholds[set], view.chunk.slack);
+  const CosineLevels levels(view.chunk.thresholds[place.set], view.chunk.slack);
   uint32_t packed[8];
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
     uint32_t level[4];
 #pragma unroll
     for (int k = 0; k < 2; ++k) {
-      const int n = kWord * 16 + 2 * i + k;
+      const int n = place.word * 16 + 2 * i + k;
       const float2 column = *reinterpret_cast<const float2*>(shared.scale + n * 8 + 2 * t);
       const float4 found = products(n);
-      level[2 * k] = levels.of((kHalf == 0 ? found.x : found.z) * column.x * scale);
-      level[2 * k + 1] = levels.of((kHalf == 0 ? found.y : found.w) * column.y * scale);
+      level[2 * k] = levels.of((place.half == 0 ? found.x : found.z) * column.x * scale);
+      level[2 * k + 1] = levels.of((place.half == 0 ? found.y : found.w) * column.y * scale);
     }
     packed[i] = __byte_perm(__byte_perm(level[0], level[1], 0x0040),
                             __byte_perm(level[2], level[3], 0x0040), 0x5410);
