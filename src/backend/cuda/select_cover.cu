@@ -189,7 +189,7 @@ __global__ void keep_inherited(const __grid_constant__ CoverView view) {
   if (!take_ticket(view, 0, &t, &set)) return;
   if (chunk.exempt[t] != 0) return publish(view, 0, set, t, CoverVerdict::kAside);
   if (chunk.thresholds[set] <= 0) return publish(view, 0, set, t, CoverVerdict::kKept);
-  const bool inherited = is_inherited(chunk, set, t);
+  const bool inherited = chunk.is_inherited(set, t);
   // A token that another set inherits counts for nobody here.
   if (!inherited) publish(view, 0, set, t, CoverVerdict::kOpen);
   const bool covered =

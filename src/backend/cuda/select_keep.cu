@@ -52,9 +52,7 @@ struct TokenFlags {
     reps = compared & bits_where(view.n, [&](int64_t t) {
              return view.status[base + t] == static_cast<uint8_t>(TokenStatus::kRepresentative);
            });
-    inherited = compared & bits_where(view.n, [&](int64_t t) {
-                  return view.inherited[set * view.n + t] != 0;
-                });
+    inherited = compared & bits_where(view.n, [&](int64_t t) { return view.is_inherited(set, t); });
   }
   // Those that have one of these flags.
   __device__ uint32_t with(uint8_t flags) const {

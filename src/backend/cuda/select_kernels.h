@@ -97,7 +97,7 @@ struct ChunkView {
   const float* scale = nullptr;  // (n) 1 / norm
   ExactRows exact{};
   const uint8_t* exempt = nullptr;     // (n)
-  const uint8_t* inherited = nullptr;  // (n_sets, n)
+  const uint8_t* inherited = nullptr;  // (n_sets, n) flags, or statuses in the layer before
   float* local = nullptr;              // (n, kChunk) cosines with tokens of the chunk before
   Largest* largest = nullptr;          // (n_sets, 2, n_splits, n): of owners, of what decides
   uint32_t* conflicts = nullptr;       // (n_sets, n, kWords) bits: at the threshold
@@ -120,6 +120,14 @@ struct ChunkView {
   int32_t* cluster = nullptr;
   float* cosine = nullptr;
   int64_t set_stride = 0;
+
+  __device__ bool is_inherited(int set, int64_t t) const {
+    constexpr auto kRep = static_cast<uint8_t>(TokenStatus::kRepresentative);
+    constexpr auto kExempt = static_cast<uint8_t>(TokenStatus::kExempt);
+    static_assert(kRep == 1, "as a flag is");
+    const uint8_t found = inherited[set * n + t];
+    return found == kRep || found == kExempt;
+  }
 };
 
 // What the first look says of a token.
@@ -145,8 +153,6 @@ void prepare_rows(Context& context, const ConstTensor& rows, const double* inver
 constexpr int64_t kMedianState = 257;
 void mark_exempt(Context& context, const double* inverse, int64_t first, int64_t n, int64_t sinks,
                  double ratio, double* state, uint8_t* exempt);
-// flags[i] = whether the token is in the set.
-void mark_members(Context& context, const uint8_t* status, int64_t n, uint8_t* flags);
 
 // select_gram.cu
 void multiply_chunk(Context& context, const ChunkView& view);

@@ -20,7 +20,7 @@ __device__ uint32_t inherited_by_any(const ChunkView& view) {
   uint32_t any = 0;
   for (int set = 0; set < view.n_sets; ++set)
     if (view.thresholds[set] > 0)
-      any |= bits_where(view.n, [&](int64_t t) { return is_inherited(view, set, t); });
+      any |= bits_where(view.n, [&](int64_t t) { return view.is_inherited(set, t); });
   return any & ~bits_where(view.n, [&](int64_t t) { return view.exempt[t] != 0; });
 }
 

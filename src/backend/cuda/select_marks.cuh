@@ -13,10 +13,6 @@ __device__ inline int tiles_of(int64_t n) {
   return static_cast<int>((n + kHopperGramColumns - 1) / kHopperGramColumns);
 }
 
-__device__ inline bool is_inherited(const ChunkView& view, int set, int64_t t) {
-  return view.inherited[set * view.n + t] != 0;
-}
-
 // The marks of a set, while those of a list are decided.
 __device__ inline unsigned long long* marks_of(const CoverView& view, int list, int set) {
   return view.marks + (int64_t{list} * view.chunk.n_sets + set) * view.mark_tiles * kPieces;

@@ -263,15 +263,6 @@ __global__ void sinks_only(int64_t first, int64_t n, int64_t sinks, uint8_t* exe
   if (t < n) exempt[t] = first + t < sinks ? 1 : 0;
 }
 
-__global__ void members(const uint8_t* status, int64_t n, uint8_t* flags) {
-  wait_for_earlier();
-  let_next_begin();
-  const int64_t t = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  if (t >= n) return;
-  const auto s = static_cast<TokenStatus>(status[t]);
-  flags[t] = s == TokenStatus::kRepresentative || s == TokenStatus::kExempt ? 1 : 0;
-}
-
 unsigned blocks(int64_t n, int64_t size) { return static_cast<unsigned>(ceil_div(n, size)); }
 
 }  // namespace
@@ -342,10 +333,6 @@ void mark_exempt(Context& context, const double* inverse, int64_t first, int64_t
   else
     launch_early(context, "exempt_outliers", exempt_outliers, dim3(blocks(n, kMedianTokens)),
                  kMedianTokens, inverse, first, n, sinks, ratio, state, exempt);
-}
-
-void mark_members(Context& context, const uint8_t* status, int64_t n, uint8_t* flags) {
-  launch_early(context, "members", members, dim3(blocks(n, 256)), 256, status, n, flags);
 }
 
 }  // namespace sluice::cuda

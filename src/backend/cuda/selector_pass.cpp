@@ -49,7 +49,8 @@ struct CudaSelector::Pass {
   int64_t chunk, splits, tiles;        // tokens at a time; of the columns; room for tiles of them
   double *inverse, *residual_inverse;  // (rows)
   uint8_t* exempt;                     // (rows)
-  uint8_t* inherited;                  // (n_sets, rows)
+  const uint8_t* inherited;            // (n_sets, rows)
+  uint8_t* inherited_flags;            // the same, where they must be put together
 
   // Of a chunk: ChunkView and CoverView have the shapes.
   uint16_t* prepared;
@@ -101,7 +102,7 @@ CudaSelector::Pass CudaSelector::begin_pass(const SelectArgs& args) {
     pieces.take(pass.inverse, n);
     pieces.take(pass.residual_inverse, outliers ? n : 0);
     pieces.take(pass.exempt, n);
-    pieces.take(pass.inherited, n_sets * n);
+    pieces.take(pass.inherited_flags, n_sets * n);
     pieces.take(pass.prepared, m * padded_);
     pieces.take(pass.scale, m);
     pieces.take(pass.prepared_inverse, m);
@@ -141,23 +142,32 @@ CudaSelector::Pass CudaSelector::begin_pass(const SelectArgs& args) {
   return pass;
 }
 
-void CudaSelector::mark_inherited(const SelectArgs& args, const Pass& pass) {
+void CudaSelector::mark_inherited(const SelectArgs& args, Pass& pass) {
   const auto n_sets = static_cast<int64_t>(sets_.size());
   const int64_t n = args.rows.rows();
+  pass.inherited = pass.inherited_flags;
   if (!inherits(spec_.rule)) {
-    check(cudaMemsetAsync(pass.inherited, 0, static_cast<size_t>(n_sets * n), context_->stream()),
+    check(cudaMemsetAsync(pass.inherited_flags, 0, static_cast<size_t>(n_sets * n),
+                          context_->stream()),
           "inherited flags");
     return;
   }
   SLUICE_CHECK(args.inherited.size() == sets_.size());
   for (size_t i = 0; i < sets_.size(); ++i) {
-    uint8_t* flags = pass.inherited + static_cast<int64_t>(i) * n;
+    uint8_t* flags = pass.inherited_flags + static_cast<int64_t>(i) * n;
     const Inherited& from = args.inherited[i];
     if (const auto* above = dynamic_cast<const CudaSelector*>(from.above())) {
       SLUICE_CHECK(above->n_decided() >= n_tokens_ + n);
-      mark_members(*context_, above->device_sets().status(from.set()) + n_tokens_, n, flags);
+      const uint8_t* status = above->device_sets().status(from.set()) + n_tokens_;
+      if (n_sets == 1)
+        pass.inherited = status;
+      else
+        check(cudaMemcpyAsync(flags, status, static_cast<size_t>(n), cudaMemcpyDeviceToDevice,
+                              context_->stream()),
+              "statuses in the layer before");
     } else {
-      const std::vector<uint8_t> given = from.flags(n_tokens_, n);
+      std::vector<uint8_t> given = from.flags(n_tokens_, n);
+      for (uint8_t& flag : given) flag = flag != 0 ? 1 : 0;
       context_->send(given.data(), flags, n);
     }
   }
