@@ -93,6 +93,27 @@ TEST_P(EveryBackend, LongChainsHaveTheSetsOfTheCpu) {
   }
 }
 
+// Tokens around one that is exempt represent each other, and each has many to choose its owner
+// from.
+TEST_P(EveryBackend, ManyContendersHaveTheSetsOfTheCpu) {
+  const SelectCase c{RowKind::kRandom, 9000, 128, 0.5, 9};
+  SelectInputs in = plain_inputs(c, dtype(), SelectRule::kCascadeCover, {0.5, 0.4});
+  const auto d = static_cast<size_t>(c.d_model);
+  std::mt19937 random(9);
+  for (size_t t = 4; t < static_cast<size_t>(c.n_tokens); ++t) {
+    if (t % 3 == 0) continue;
+    const float noise = 0.1f + static_cast<float>(random() % 1024) / 1024;
+    for (size_t i = 0; i < d; ++i)
+      in.rows[t * d + i] = rounded(dtype(), in.rows[i] + noise * in.rows[t * d + i]);
+  }
+  for (const uint32_t turnover : {2, 40}) {
+    for (size_t i = 0; i < 2; ++i) in.inherited[i] = likely_flags(in, in.spec.taus[i], turnover);
+    const auto expected = expected_sets(in);
+    EXPECT_TRUE(same_sets(select(*backend, dtype(), in), expected));
+    EXPECT_TRUE(same_sets(select(*backend, dtype(), in, {300, 5000}), expected));
+  }
+}
+
 // Rows so large or small that products in f32 would leave its range, beside ordinary ones.
 TEST_P(EveryBackend, RowsOfAnySizeHaveTheSetsOfTheReference) {
   for (const SelectRule rule : {SelectRule::kGreedy, SelectRule::kCascadeCover}) {

@@ -41,6 +41,18 @@ __device__ inline double sum_before(double value, double* shared) {
 
 // Thread i of a block of 1024 holds tokens i, i + 1024, …; bit k of `marked` is the k-th of them.
 constexpr int kRankThreads = 1024;
+__device__ inline int64_t rank_token(int k) { return int64_t{k} * kRankThreads + threadIdx.x; }
+// Those of n tokens that a function holds for. What it reads is on the way for all rounds together.
+template <int kRounds, typename Holds>
+__device__ uint32_t bits_of_rounds(int64_t n, const Holds& holds) {
+  bool found[kRounds];
+#pragma unroll
+  for (int k = 0; k < kRounds; ++k) found[k] = rank_token(k) < n && holds(rank_token(k));
+  uint32_t bits = 0;
+#pragma unroll
+  for (int k = 0; k < kRounds; ++k) bits |= found[k] ? 1u << k : 0;
+  return bits;
+}
 template <int kRounds>
 struct Ranks {
   int of[kRounds];  // marked tokens before each, in order

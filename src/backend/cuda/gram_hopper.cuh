@@ -167,12 +167,14 @@ __device__ void multiply_tile(Sums& sums, const Turn& turn, int& count, uint32_t
 // below. Those of a divided item are read where its parts lie: the registers that they came from
 // are the matrix unit's own.
 struct InRegisters {
+  static constexpr int kTogether = 4;  // n for which scales are held in registers too
   const Sums& sums;
   __device__ float4 operator()(int n) const {
     return make_float4(sums[n][0], sums[n][1], sums[n][2], sums[n][3]);
   }
 };
 struct InParts {
+  static constexpr int kTogether = 8;  // the registers of sums are free
   const float4* first;
   int parts, n_tiles;
   __device__ float4 operator()(int n) const {

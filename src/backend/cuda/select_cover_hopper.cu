@@ -1,8 +1,10 @@
 // Products of cascade-cover: a chunk's tokens with kept columns and with listed tokens before them,
 // reduced to bits before they leave the registers.
 
+#include "backend/cuda/early.cuh"
 #include "backend/cuda/exact.cuh"
 #include "backend/cuda/gram_hopper.cuh"
+#include "backend/cuda/select_marks.cuh"
 
 namespace sluice::cuda {
 namespace {
@@ -21,8 +23,6 @@ struct Shared {
   int before[kPairs + 1];  // tiles of listed columns that the pairs before have
   __align__(8) float scale[kColumns];
 };
-
-__device__ int tiles_of(int64_t n) { return static_cast<int>((n + kColumns - 1) / kColumns); }
 
 // kList 0: pairs of row tiles x kept columns, then the first list as far as it is before a pair's
 // end, pair by pair. kList 1: the second list alone.
@@ -89,6 +89,13 @@ struct CoverWork {
 
   template <typename Products>
   __device__ void take(const Tile& tile, const Products& products, int row) const;
+  // Of a set, the first or the second row of a lane, the first or the last 128 columns of a tile.
+  struct Place {
+    int set, half, word;
+  };
+  template <typename Products>
+  __device__ void put_levels(const Place& place, int64_t piece, const Products& products,
+                             float scale) const;
 };
 
 // Which bits of a word stand for columns before the limit; both count from the word's first column,
@@ -129,7 +136,7 @@ __device__ void CoverWork<kList>::take(const Tile& tile, const Products& product
 #pragma unroll
     for (int n = 0; n < 32; ++n) {
       // Scales are read when they are needed: there are no registers for all of them.
-      if (n % 4 == 0) asm volatile("" ::: "memory");
+      if (n % Products::kTogether == 0) asm volatile("" ::: "memory");
       const float2 column = *reinterpret_cast<const float2*>(shared.scale + n * 8 + 2 * t);
       const float4 found = products(n);
 #pragma unroll
@@ -146,14 +153,51 @@ __device__ void CoverWork<kList>::take(const Tile& tile, const Products& product
     const int number = kept ? tile.number : bits_tile + tile.number;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const int64_t at = tile.row + row + 8 * half;
-      if (at >= chunk.n) continue;
-      const uint32_t x = bits_before(limit[half] - 2 * t);
-      const uint32_t y = bits_before(limit[half] - 2 * t - 128);
-      view.bits[((set * chunk.n + at) * view.tiles + number) * 4 + t] =
-          make_uint4(may[half][0] & x, may[half][1] & y, must[half][0] & x, must[half][1] & y);
+      const int64_t at = set * chunk.n + tile.row + row + 8 * half;
+      uint32_t some = 0;
+#pragma unroll
+      for (int word = 0; word < 2; ++word) {
+        const uint32_t before = bits_before(limit[half] - 2 * t - 128 * word);
+        may[half][word] &= before;
+        const uint32_t votes = __ballot_sync(0xffffffffu, may[half][word] != 0);
+        some |= (votes >> (threadIdx.x % 32 - t) & 15) << 4 * word;
+        if (may[half][word] == 0) continue;
+        const int64_t piece = (at * view.tiles + number) * kPieces + word * 4 + t;
+        view.bits[piece] = make_uint2(may[half][word], must[half][word] & before);
+        if (view.levels != nullptr) put_levels({set, half, word}, piece, products, scale[half]);
+      }
+      if (t == 0 && some != 0)
+        atomicOr(view.some + at * view.words + number / 4, some << number % 4 * kPieces);
     }
   }
+}
+
+// How near the columns of a piece are.
+template <int kList>
+template <typename Products>
+__device__ __forceinline__ void CoverWork<kList>::put_levels(const Place& place, int64_t piece,
+                                                             const Products& products,
+                                                             float scale) const {
+  const int t = static_cast<int>(threadIdx.x) % 4;
+  const CosineLevels levels(view.chunk.thresholds[place.set], view.chunk.slack);
+  uint32_t packed[8];
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    uint32_t level[4];
+#pragma unroll
+    for (int k = 0; k < 2; ++k) {
+      const int n = place.word * 16 + 2 * i + k;
+      const float2 column = *reinterpret_cast<const float2*>(shared.scale + n * 8 + 2 * t);
+      const float4 found = products(n);
+      level[2 * k] = levels.of((place.half == 0 ? found.x : found.z) * column.x * scale);
+      level[2 * k + 1] = levels.of((place.half == 0 ? found.y : found.w) * column.y * scale);
+    }
+    packed[i] = __byte_perm(__byte_perm(level[0], level[1], 0x0040),
+                            __byte_perm(level[2], level[3], 0x0040), 0x5410);
+  }
+  auto* to = reinterpret_cast<uint4*>(view.levels + piece * 32);
+  to[0] = make_uint4(packed[0], packed[1], packed[2], packed[3]);
+  to[1] = make_uint4(packed[4], packed[5], packed[6], packed[7]);
 }
 
 template <int kList>
@@ -162,6 +206,8 @@ __global__ void __cluster_dims__(gram::kBlocks, 1, 1) __launch_bounds__(gram::kT
   extern __shared__ unsigned char dynamic[];
   __shared__ gram::Barriers barriers;
   __shared__ Shared shared;
+  wait_for_earlier();
+  let_next_begin();
   CoverWork<kList> work(view, maps, shared);
   gram::run(work, view.chunk.padded, dynamic, barriers);
 }
@@ -180,8 +226,17 @@ void multiply_cover(Context& context, const CoverView& view, int list) {
   const auto kernel = list == 0 ? cover_gram<0> : cover_gram<1>;
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, gram::kBytes),
         "shared memory of cover_gram");
-  kernel<<<gram::grid_size(context), gram::kThreads, gram::kBytes, context.stream()>>>(view, maps);
-  check_launch("cover_gram");
+  cudaLaunchAttribute early{};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(gram::grid_size(context));
+  config.blockDim = dim3(gram::kThreads);
+  config.dynamicSmemBytes = gram::kBytes;
+  config.stream = context.stream();
+  config.attrs = &early;
+  config.numAttrs = 1;
+  check(cudaLaunchKernelEx(&config, kernel, view, maps), "cover_gram");
 }
 
 }  // namespace sluice::cuda

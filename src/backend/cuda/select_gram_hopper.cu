@@ -66,7 +66,7 @@ __device__ void reduce(const ChunkView& view, const Products& products, int colu
         const Question question = question_of(view, set, decides == 1, at);
         Largest best = none_yet();
         if (question.asked) {
-          const bool inherited = view.inherited[set * view.n + at] != 0;
+          const bool inherited = view.is_inherited(set, at);
           const float* mine = scales.of[decides == 0 ? 0 : inherited ? 2 : 1] + 2 * t;
           best = question.absolute ? largest_of<true>(products, half, mine, first + 2 * t)
                                    : largest_of<false>(products, half, mine, first + 2 * t);

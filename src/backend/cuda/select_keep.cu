@@ -1,6 +1,7 @@
 // The end of a chunk: cluster numbers, and the columns that later chunks are compared with.
 
 #include "backend/cuda/block_scan.cuh"
+#include "backend/cuda/early.cuh"
 #include "backend/cuda/exact.cuh"
 
 namespace sluice::cuda {
@@ -8,71 +9,101 @@ namespace {
 
 constexpr int kRounds = kCoverChunk / kRankThreads;
 
-__device__ uint8_t flags_of(const ChunkView& view, int set, int64_t t) {
-  if (view.exempt[t] != 0 || view.thresholds[set] <= 0) return 0;
-  const bool rep = view.status[set * view.set_stride + view.first + t] ==
-                   static_cast<uint8_t>(TokenStatus::kRepresentative);
-  const bool inherited = view.inherited[set * view.n + t] != 0;
-  return static_cast<uint8_t>(kIsAny | (rep ? kIsRep : 0) | (inherited ? kIsInherited : 0) |
-                              (rep && inherited ? kIsKept : 0));
+template <typename Holds>
+__device__ uint32_t bits_where(int64_t n, const Holds& holds) {
+  return bits_of_rounds<kRounds>(n, holds);
 }
+
+// Cluster numbers of a set: whoever stands for itself counts, the others have their owner's.
+__device__ void number_set(const KeepView& keep, int set, int* shared) {
+  const ChunkView& view = keep.chunk;
+  const int64_t base = set * view.set_stride + view.first;
+  const uint32_t own = bits_where(view.n, [&](int64_t t) {
+    return view.status[base + t] != static_cast<uint8_t>(TokenStatus::kRedundant);
+  });
+  int32_t owner[kRounds];
+#pragma unroll
+  for (int k = 0; k < kRounds; ++k)
+    owner[k] = rank_token(k) < view.n ? view.owner[base + rank_token(k)] : 0;
+  const int before = keep.n_clusters[set];
+  const auto ranks = rank_marked<kRounds>(own, shared);
+#pragma unroll
+  for (int k = 0; k < kRounds; ++k)
+    if ((own >> k & 1) != 0) view.cluster[base + rank_token(k)] = before + ranks.of[k];
+  __syncthreads();
+  int32_t number[kRounds];
+#pragma unroll
+  for (int k = 0; k < kRounds; ++k)
+    if (rank_token(k) < view.n) number[k] = view.cluster[set * view.set_stride + owner[k]];
+#pragma unroll
+  for (int k = 0; k < kRounds; ++k)
+    if (rank_token(k) < view.n && (own >> k & 1) == 0)
+      view.cluster[base + rank_token(k)] = number[k];
+  if (threadIdx.x == 0) keep.n_clusters[set] = before + ranks.total;
+}
+
+// For whom a block's tokens count as columns in a set, bit by bit.
+struct TokenFlags {
+  uint32_t compared, reps, inherited;
+
+  __device__ TokenFlags(const ChunkView& view, int set, uint32_t exempt) {
+    const int64_t base = set * view.set_stride + view.first;
+    compared = view.thresholds[set] > 0 ? ~exempt : 0;
+    reps = compared & bits_where(view.n, [&](int64_t t) {
+             return view.status[base + t] == static_cast<uint8_t>(TokenStatus::kRepresentative);
+           });
+    inherited = compared & bits_where(view.n, [&](int64_t t) { return view.is_inherited(set, t); });
+  }
+  // Those that have one of these flags.
+  __device__ uint32_t with(uint8_t flags) const {
+    return ((flags & kIsAny) != 0 ? compared : 0) | ((flags & kIsRep) != 0 ? reps : 0) |
+           ((flags & kIsInherited) != 0 ? inherited : 0) |
+           ((flags & kIsKept) != 0 ? reps & inherited : 0);
+  }
+  __device__ uint8_t of(int k) const {
+    const auto has = [&](uint32_t bits, uint8_t flag) {
+      return (bits >> k & 1) != 0 ? flag : uint8_t{0};
+    };
+    return static_cast<uint8_t>(has(compared, kIsAny) | has(reps, kIsRep) |
+                                has(inherited, kIsInherited) | has(reps & inherited, kIsKept));
+  }
+};
 
 // One block.
 __global__ void __launch_bounds__(kRankThreads)
     number_and_list(const __grid_constant__ KeepView keep, uint8_t used) {
   __shared__ int shared[32 * kRounds + 1];
+  wait_for_earlier();
+  let_next_begin();
   const ChunkView& view = keep.chunk;
-  const auto token = [](int k) { return int64_t{k} * kRankThreads + threadIdx.x; };
-  const auto mark = [&](const auto& is_marked) {
-    uint32_t marked = 0;
-#pragma unroll
-    for (int k = 0; k < kRounds; ++k)
-      if (token(k) < view.n && is_marked(token(k))) marked |= 1u << k;
-    return marked;
-  };
-  for (int set = 0; set < view.n_sets; ++set) {
-    const int64_t base = set * view.set_stride + view.first;
-    const uint32_t own = mark([&](int64_t t) {
-      return view.status[base + t] != static_cast<uint8_t>(TokenStatus::kRedundant);
-    });
-    const int before = keep.n_clusters[set];
-    const auto ranks = rank_marked<kRounds>(own, shared);
-#pragma unroll
-    for (int k = 0; k < kRounds; ++k)
-      if ((own >> k & 1) != 0) view.cluster[base + token(k)] = before + ranks.of[k];
-    __syncthreads();
-    int32_t number[kRounds];
-#pragma unroll
-    for (int k = 0; k < kRounds; ++k)
-      if (token(k) < view.n)
-        number[k] = view.cluster[set * view.set_stride + view.owner[base + token(k)]];
-#pragma unroll
-    for (int k = 0; k < kRounds; ++k)
-      if (token(k) < view.n && (own >> k & 1) == 0) view.cluster[base + token(k)] = number[k];
-    if (threadIdx.x == 0) keep.n_clusters[set] = before + ranks.total;
-  }
+  for (int set = 0; set < view.n_sets; ++set) number_set(keep, set, shared);
 
-  const uint32_t kept = mark([&](int64_t t) {
-    uint8_t flags = 0;
-    for (int set = 0; set < view.n_sets; ++set) flags |= flags_of(view, set, t);
-    return (flags & used) != 0;
-  });
+  const uint32_t exempt = bits_where(view.n, [&](int64_t t) { return view.exempt[t] != 0; });
+  const uint32_t exist = bits_where(view.n, [](int64_t) { return true; });
+  uint32_t kept = 0;
+  bool live = false;
+  for (int set = 0; set < view.n_sets; ++set) {
+    kept |= exist & TokenFlags(view, set, exempt).with(used);
+    live |= view.thresholds[set] > 0;
+  }
   const int n_before = keep.n_columns[0];
   const auto ranks = rank_marked<kRounds>(kept, shared);
 #pragma unroll
   for (int k = 0; k < kRounds; ++k) {
     if ((kept >> k & 1) == 0) continue;
-    keep.sources[ranks.of[k]] = static_cast<int32_t>(token(k));
-    const int64_t column = n_before + ranks.of[k];
-    keep.position[column] = static_cast<int32_t>(view.first + token(k));
-    for (int set = 0; set < view.n_sets; ++set)
-      keep.flags[set * view.capacity + column] = flags_of(view, set, token(k));
+    keep.sources[ranks.of[k]] = static_cast<int32_t>(rank_token(k));
+    keep.position[n_before + ranks.of[k]] = static_cast<int32_t>(view.first + rank_token(k));
+  }
+  for (int set = 0; set < view.n_sets; ++set) {
+    const TokenFlags flags(view, set, exempt);
+#pragma unroll
+    for (int k = 0; k < kRounds; ++k)
+      if ((kept >> k & 1) != 0)
+        keep.flags[set * view.capacity + n_before + ranks.of[k]] = flags.of(k);
   }
   if (threadIdx.x == 0) {
     keep.n_columns[1] = n_before;
-    keep.n_columns[0] = n_before + ranks.total;
-    bool live = false;
-    for (int set = 0; set < view.n_sets; ++set) live |= view.thresholds[set] > 0;
+    keep.n_columns[0] = *keep.host_columns = n_before + ranks.total;
     // Pairs, without the padding of tiles and without second looks.
     if (live && keep.products != nullptr)
       *keep.products += view.n * n_before + view.n * (view.n - 1) / 2;
@@ -80,6 +111,8 @@ __global__ void __launch_bounds__(kRankThreads)
 }
 
 __global__ void copy_kept(const __grid_constant__ KeepView keep) {
+  wait_for_earlier();
+  let_next_begin();
   const ChunkView& view = keep.chunk;
   const int before = keep.n_columns[1], rank = static_cast<int>(blockIdx.x);
   if (rank >= keep.n_columns[0] - before) return;
@@ -100,10 +133,10 @@ __global__ void copy_kept(const __grid_constant__ KeepView keep) {
 }  // namespace
 
 void keep_chunk(Context& context, const KeepView& view) {
-  number_and_list<<<1, kRankThreads, 0, context.stream()>>>(view, view.chunk.rule.used());
-  check_launch("number_and_list");
-  copy_kept<<<static_cast<unsigned>(view.chunk.n), 128, 0, context.stream()>>>(view);
-  check_launch("copy_kept");
+  launch_early(context, "number_and_list", number_and_list, dim3(1), kRankThreads, view,
+               view.chunk.rule.used());
+  launch_early(context, "copy_kept", copy_kept, dim3(static_cast<unsigned>(view.chunk.n)), 128,
+               view);
 }
 
 }  // namespace sluice::cuda

@@ -1,6 +1,7 @@
 // The tokens of a chunk that others are compared with in cascade-cover (select_cover.cu).
 
 #include "backend/cuda/block_scan.cuh"
+#include "backend/cuda/early.cuh"
 #include "backend/cuda/exact.cuh"
 #include "backend/cuda/select_marks.cuh"
 
@@ -10,18 +11,23 @@ namespace {
 constexpr unsigned kAll = 0xffffffffu;
 constexpr int kRounds = kCoverChunk / kRankThreads, kColumns = kHopperGramColumns;
 
-__device__ bool inherited_by_any(const ChunkView& view, int64_t t) {
-  bool any = false;
-  for (int set = 0; set < view.n_sets; ++set)
-    any |= view.thresholds[set] > 0 && is_inherited(view, set, t);
-  return any && view.exempt[t] == 0;
+template <typename Holds>
+__device__ uint32_t bits_where(int64_t n, const Holds& holds) {
+  return bits_of_rounds<kRounds>(n, holds);
 }
 
-__device__ bool is_open(const CoverView& view, int64_t t) {
-  for (int set = 0; set < view.chunk.n_sets; ++set)
-    if (view.verdict[set * view.chunk.n + t] == static_cast<uint8_t>(CoverVerdict::kOpen))
-      return true;
-  return false;
+__device__ uint32_t inherited_by_any(const ChunkView& view) {
+  uint32_t any = 0;
+  for (int set = 0; set < view.n_sets; ++set)
+    if (view.thresholds[set] > 0)
+      any |= bits_where(view.n, [&](int64_t t) { return view.is_inherited(set, t); });
+  return any & ~bits_where(view.n, [&](int64_t t) { return view.exempt[t] != 0; });
+}
+
+__device__ uint32_t with_verdict(const CoverView& view, int set, CoverVerdict verdict) {
+  return bits_where(view.chunk.n, [&](int64_t t) {
+    return view.verdict[set * view.chunk.n + t] == static_cast<uint8_t>(verdict);
+  });
 }
 
 // Norms that products in f32 are at ease with; rows of zeros have none.
@@ -30,21 +36,19 @@ __device__ bool is_odd(double inverse) {
 }
 
 // Which listed tokens are decided when the second list is made: all but the open ones.
-__device__ void mark_decided(const CoverView& view, uint32_t in_second,
+__device__ void mark_decided(const CoverView& view, uint32_t in_first, uint32_t in_second,
                              const Ranks<kRounds>& second) {
   const int32_t* rank = view.lists[0].rank;
-  const int64_t n = view.chunk.n;
-  const int first_tiles = tiles_of(rank[n]);
+  const int first_tiles = tiles_of(rank[view.chunk.n]);
+  for (int set = 0; set < view.chunk.n_sets; ++set) {
+    const uint32_t decided = (in_first | in_second) & ~with_verdict(view, set, CoverVerdict::kOpen);
+    const uint32_t kept = with_verdict(view, set, CoverVerdict::kKept);
 #pragma unroll
-  for (int k = 0; k < kRounds; ++k) {
-    const int64_t t = int64_t{k} * kRankThreads + threadIdx.x;
-    if (t >= n) continue;
-    const bool in_first = rank[t + 1] > rank[t], listed = in_first || (in_second >> k & 1) != 0;
-    for (int set = 0; listed && set < view.chunk.n_sets; ++set) {
-      const auto verdict = static_cast<CoverVerdict>(view.verdict[set * n + t]);
-      if (verdict != CoverVerdict::kOpen)
-        mark(marks_of(view, 1, set), in_first ? 0 : first_tiles, in_first ? rank[t] : second.of[k],
-             verdict == CoverVerdict::kKept);
+    for (int k = 0; k < kRounds; ++k) {
+      if ((decided >> k & 1) == 0) continue;
+      const bool is_first = (in_first >> k & 1) != 0;
+      mark(marks_of(view, 1, set), is_first ? 0 : first_tiles,
+           is_first ? rank[rank_token(k)] : second.of[k], (kept >> k & 1) != 0);
     }
   }
 }
@@ -54,38 +58,36 @@ template <int kList>
 __global__ void __launch_bounds__(kRankThreads)
     list_tokens(const __grid_constant__ CoverView view) {
   __shared__ int shared[32 * kRounds + 1];
+  wait_for_earlier();
+  let_next_begin();
   const ChunkView& chunk = view.chunk;
   const ListedTokens& list = view.lists[kList];
-  const auto token = [](int k) { return int64_t{k} * kRankThreads + threadIdx.x; };
-  if (kList == 0)
-    for (int64_t i = threadIdx.x; i < 2 * chunk.n_sets * view.mark_tiles * 8; i += kRankThreads)
-      view.marks[i] = 0;
-  uint32_t marked = 0;
+  uint32_t marked = 0, in_first = 0;
   bool odd = false;
-#pragma unroll
-  for (int k = 0; k < kRounds; ++k) {
-    const int64_t t = token(k);
-    if (t >= chunk.n) continue;
-    bool listed;
-    if constexpr (kList == 0) {
-      listed = inherited_by_any(chunk, t);
-      odd |= is_odd(view.given_inverse[t]);
-    } else {
-      listed = is_open(view, t) && view.lists[0].rank[t] == view.lists[0].rank[t + 1];
-    }
-    if (listed) marked |= 1u << k;
+  if constexpr (kList == 0) {
+    for (int64_t i = threadIdx.x; i < 2 * chunk.n_sets * view.mark_tiles * kPieces;
+         i += kRankThreads)
+      view.marks[i] = 0;
+    odd = bits_where(chunk.n, [&](int64_t t) { return is_odd(view.given_inverse[t]); }) != 0;
+    marked = inherited_by_any(chunk);
+  } else {
+    const int32_t* rank = view.lists[0].rank;
+    in_first = bits_where(chunk.n, [&](int64_t t) { return rank[t + 1] > rank[t]; });
+    for (int set = 0; set < chunk.n_sets; ++set)
+      marked |= with_verdict(view, set, CoverVerdict::kOpen);
+    marked &= ~in_first;
   }
   const auto ranks = rank_marked<kRounds>(marked, shared);
+  const int n_columns = kList == 0 ? *chunk.n_columns : 0;
   unsigned long long products = 0;
 #pragma unroll
   for (int k = 0; k < kRounds; ++k) {
-    if (token(k) >= chunk.n) continue;
-    list.rank[token(k)] = ranks.of[k];
-    if ((marked >> k & 1) != 0) list.token[ranks.of[k]] = static_cast<int32_t>(token(k));
-    products += static_cast<unsigned>(ranks.of[k]);
-    if (kList == 0) products += static_cast<unsigned>(*chunk.n_columns);
+    if (rank_token(k) >= chunk.n) continue;
+    list.rank[rank_token(k)] = ranks.of[k];
+    if ((marked >> k & 1) != 0) list.token[ranks.of[k]] = static_cast<int32_t>(rank_token(k));
+    products += static_cast<unsigned>(ranks.of[k] + n_columns);
   }
-  if (kList == 1) mark_decided(view, marked, ranks);
+  if (kList == 1) mark_decided(view, in_first, marked, ranks);
   for (int step = 16; step > 0; step /= 2) products += __shfl_xor_sync(kAll, products, step);
   // Pairs, without the padding of tiles and without second looks.
   if (threadIdx.x % 32 == 0)
@@ -99,6 +101,8 @@ __global__ void __launch_bounds__(kRankThreads)
 
 // Rows of the second list, behind the first.
 __global__ void copy_open(const __grid_constant__ CoverView view) {
+  wait_for_earlier();
+  let_next_begin();
   const ChunkView& chunk = view.chunk;
   const ListedTokens& list = view.lists[1];
   const int64_t n = list.rank[chunk.n];
@@ -116,16 +120,13 @@ __global__ void copy_open(const __grid_constant__ CoverView view) {
 }  // namespace
 
 void list_inherited(Context& context, const CoverView& view) {
-  list_tokens<0><<<1, kRankThreads, 0, context.stream()>>>(view);
-  check_launch("list_tokens");
+  launch_early(context, "list_tokens", list_tokens<0>, dim3(1), kRankThreads, view);
 }
 
 void list_open(Context& context, const CoverView& view) {
-  list_tokens<1><<<1, kRankThreads, 0, context.stream()>>>(view);
-  check_launch("list_tokens");
-  copy_open<<<static_cast<unsigned>(2 * context.multiprocessors()), 128, 0, context.stream()>>>(
-      view);
-  check_launch("copy_open");
+  launch_early(context, "list_tokens", list_tokens<1>, dim3(1), kRankThreads, view);
+  launch_early(context, "copy_open", copy_open,
+               dim3(static_cast<unsigned>(2 * context.multiprocessors())), 128, view);
 }
 
 }  // namespace sluice::cuda

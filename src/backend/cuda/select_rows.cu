@@ -2,6 +2,9 @@
 
 #include <cuda_bf16.h>
 
+#include <algorithm>
+
+#include "backend/cuda/early.cuh"
 #include "backend/cuda/exact.cuh"
 #include "backend/cuda/mma.cuh"
 
@@ -50,55 +53,85 @@ __global__ void inverse_norms(ConstRowsView rows, int64_t n, int64_t d, double* 
 }
 
 // The same for rows that can be read in pieces of 16 bytes: those of the next steps are on the way
-// while one is added.
+// while one is added. Several tensors of as many rows together.
 constexpr int kNormStages = 4, kNormBytes = 256, kNormPieces = kNormBytes / 16;
 constexpr int kNormPitch = kNormBytes + 16;  // so that lanes read from different banks
+using NormTile = unsigned char[kNormStages][kNormRows][kNormPitch];
 
 template <bool kBF16>
-__global__ void aligned_inverse_norms(ConstRowsView rows, int64_t n, int64_t d, double* out) {
-  __shared__ __align__(16) unsigned char tile[kNormStages][kNormRows][kNormPitch];
-  constexpr int64_t kElement = kBF16 ? 2 : 4;
-  const int64_t first = int64_t{blockIdx.x} * kNormRows, row_bytes = d * kElement;
+__device__ void add_squares(const unsigned char* row, double& sum) {
+#pragma unroll
+  for (int piece = 0; piece < kNormPieces; ++piece) {
+    const uint4 four = *reinterpret_cast<const uint4*>(row + piece * 16);
+    const uint32_t words[4] = {four.x, four.y, four.z, four.w};
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      if constexpr (kBF16) {
+        const float2 pair = widened(words[k]);
+        sum = fma(double{pair.x}, double{pair.x}, sum);
+        sum = fma(double{pair.y}, double{pair.y}, sum);
+      } else {
+        const double x = __uint_as_float(words[k]);
+        sum = fma(x, x, sum);
+      }
+    }
+  }
+}
+
+// Which warp adds: a quarter of a multiprocessor converts to float64 slowly, so that blocks beside
+// each other should not all use the same.
+__device__ int adding_warp() {
+  __shared__ int chosen;
+  if (threadIdx.x == 0) {
+    uint32_t slot;
+    asm volatile("mov.u32 %0, %%warpid;" : "=r"(slot));
+    chosen = static_cast<int>(slot / (kNormThreads / 32) % 4);
+  }
+  __syncthreads();
+  return chosen;
+}
+
+struct NormJobs {
+  ConstRowsView rows[2];
+  double* out[2];
+};
+
+__global__ void aligned_inverse_norms(const __grid_constant__ NormJobs jobs, int64_t n, int64_t d) {
+  __shared__ __align__(16) NormTile tile;
+  wait_for_earlier();
+  let_next_begin();
+  const ConstRowsView rows = jobs.rows[blockIdx.y];
+  const int64_t element = rows.bf16 ? 2 : 4;
+  const int64_t first = int64_t{blockIdx.x} * kNormRows, row_bytes = d * element;
   const int64_t steps = (row_bytes + kNormBytes - 1) / kNormBytes;
   const auto fetch = [&](int64_t step) {
     for (int i = static_cast<int>(threadIdx.x); i < kNormRows * kNormPieces; i += kNormThreads) {
       const int row = i / kNormPieces, piece = i % kNormPieces;
       const int64_t byte = step * kNormBytes + piece * 16;
       const bool exists = first + row < n && byte < row_bytes;
-      const int64_t at = exists ? (first + row) * rows.stride * kElement + byte : 0;
+      const int64_t at = exists ? (first + row) * rows.stride * element + byte : 0;
       copy_async(&tile[step % kNormStages][row][piece * 16], rows.data + at, exists);
     }
     commit_copies();
   };
   for (int64_t step = 0; step < kNormStages - 1; ++step) fetch(step);
+  const bool adds = static_cast<int>(threadIdx.x) / 32 == adding_warp();
+  const int lane = static_cast<int>(threadIdx.x) % 32;
   double sum = 0;
   for (int64_t step = 0; step < steps; ++step) {
     wait_copies<kNormStages - 2>();
     __syncthreads();  // the stage is there, and the one before is added
     fetch(step + kNormStages - 1);
-    if (threadIdx.x >= 32) continue;
-    const unsigned char* row = tile[step % kNormStages][threadIdx.x];
+    if (!adds) continue;
     // Zeros beyond the end change no sum of squares.
-#pragma unroll
-    for (int piece = 0; piece < kNormPieces; ++piece) {
-      const uint4 four = *reinterpret_cast<const uint4*>(row + piece * 16);
-      const uint32_t words[4] = {four.x, four.y, four.z, four.w};
-#pragma unroll
-      for (int k = 0; k < 4; ++k) {
-        if constexpr (kBF16) {
-          const float2 pair = widened(words[k]);
-          sum = fma(double{pair.x}, double{pair.x}, sum);
-          sum = fma(double{pair.y}, double{pair.y}, sum);
-        } else {
-          const double x = __uint_as_float(words[k]);
-          sum = fma(x, x, sum);
-        }
-      }
-    }
+    const unsigned char* row = tile[step % kNormStages][lane];
+    if (rows.bf16)
+      add_squares<true>(row, sum);
+    else
+      add_squares<false>(row, sum);
   }
   wait_copies<0>();
-  const int64_t row = first + threadIdx.x;
-  if (threadIdx.x < 32 && row < n) out[row] = sum > 0 ? 1 / sqrt(sum) : 0.0;
+  if (adds && first + lane < n) jobs.out[blockIdx.y][first + lane] = sum > 0 ? 1 / sqrt(sum) : 0.0;
 }
 
 // Rows whose squares could leave the range of f32 are moved into it by a power of two.
@@ -131,6 +164,8 @@ __global__ void prepare(ConstRowsView rows, const double* inverse, int64_t d, in
 // first list's are put together.
 template <int kN>
 __global__ void place(const __grid_constant__ CoverView view, ConstRowsView rows) {
+  wait_for_earlier();
+  let_next_begin();
   const ChunkView& chunk = view.chunk;
   const int64_t t = blockIdx.x, at = view.lists[0].rank[t];
   const bool listed = view.lists[0].rank[t + 1] > at, prepared = !as_given(chunk);
@@ -142,6 +177,9 @@ __global__ void place(const __grid_constant__ CoverView view, ConstRowsView rows
     view.inverse[t] = rest;
     if (listed) view.listed_scale[at] = static_cast<float>(rest);
   }
+  for (int set = 0; set < chunk.n_sets; ++set)
+    for (int64_t i = threadIdx.x; i < view.words; i += blockDim.x)
+      view.some[(set * chunk.n + t) * view.words + i] = 0;
   if (!listed && !prepared) return;
   const RowsView row{reinterpret_cast<std::byte*>(view.rows), chunk.padded, true};
   const RowsView column{reinterpret_cast<std::byte*>(view.listed), chunk.padded, true};
@@ -158,55 +196,71 @@ __global__ void place(const __grid_constant__ CoverView view, ConstRowsView rows
 constexpr int kMedianTokens = 256;
 static_assert(kMedianState == kMedianTokens + 1);
 
-// The first norms go into a sorted list one by one, thread i holding the i-th; after that the
-// median stands still. One block, for the first tokens of a sequence.
-__global__ void exempt_first(const double* inverse, int64_t first, int64_t n, int64_t sinks,
-                             double ratio, double* state, uint8_t* exempt) {
-  const int i = static_cast<int>(threadIdx.x);
-  __shared__ double sorted[2][kMedianTokens], norms[kMedianTokens];
-  const int n_old = static_cast<int>(state[kMedianTokens]);
-  const int64_t n_sinks = min(n, max(int64_t{0}, sinks - first));  // of this pass
-  const auto n_new = static_cast<int>(min(n - n_sinks, int64_t{kMedianTokens - n_old}));
-  for (int64_t t = i; t < n_sinks; t += kMedianTokens) exempt[t] = 1;
-  sorted[0][i] = i < n_old ? state[i] : INFINITY;
-  if (i < n_new) {
-    const double inv = inverse[n_sinks + i];
-    norms[i] = inv > 0 ? 1 / inv : 0.0;
+// The first norms, sorted.
+struct SortedNorms {
+  double norms[kMedianTokens];  // by position
+  double sorted[kMedianTokens];
+  uint8_t order[kMedianTokens];  // by place: number of the token
+};
+
+// Half the sum of the two in the middle, of tokens up to `last`.
+__device__ double median_upto(const SortedNorms& memory, int last) {
+  double lower = 0, upper = 0;
+  int seen = 0;
+  for (int k = 0; k < kMedianTokens && seen <= (last + 1) / 2; ++k) {
+    if (memory.order[k] > last) continue;
+    if (seen == last / 2) lower = memory.sorted[k];
+    if (seen == (last + 1) / 2) upper = memory.sorted[k];
+    ++seen;
   }
-  __syncthreads();
-  for (int k = 0; k < n_new; ++k) {
-    const double* old = sorted[k % 2];
-    double* next = sorted[(k + 1) % 2];
-    const double norm = norms[k];
-    next[i] = fmin(old[i], i > 0 ? fmax(old[i - 1], norm) : norm);
-    __syncthreads();
-    const int count = n_old + k + 1;
-    if (i == 0)
-      exempt[n_sinks + k] = norm > ratio * ((next[(count - 1) / 2] + next[count / 2]) / 2) ? 1 : 0;
-  }
-  if (i < n_old + n_new) state[i] = sorted[n_new % 2][i];
-  if (i == 0) state[kMedianTokens] = n_old + n_new;
+  return (lower + upper) / 2;
 }
 
-// The tokens behind those.
-__global__ void exempt_rest(const double* inverse, int64_t first, int64_t n, int64_t sinks,
-                            double ratio, const double* state, uint8_t* exempt) {
-  const int64_t t = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  if (t >= n || first + t < sinks + kMedianTokens) return;
-  const double median = (state[(kMedianTokens - 1) / 2] + state[kMedianTokens / 2]) / 2;
-  exempt[t] = (inverse[t] > 0 ? 1 / inverse[t] : 0.0) > ratio * median ? 1 : 0;
+// A token is compared with the median up to it of the first norms: those in `state`, by position,
+// and those of this pass. Every block sorts them for itself, thread i finding the place of the
+// i-th. Behind them the median stands still, and is kept.
+__global__ void exempt_outliers(const double* inverse, int64_t first, int64_t n, int64_t sinks,
+                                double ratio, double* state, uint8_t* exempt) {
+  __shared__ SortedNorms memory;
+  wait_for_earlier();
+  let_next_begin();
+  const int i = static_cast<int>(threadIdx.x);
+  const int64_t n_sinks = min(n, max(int64_t{0}, sinks - first));  // of this pass
+  const auto n_old = static_cast<int>(min(int64_t{kMedianTokens}, max(int64_t{0}, first - sinks)));
+  const auto n_all = static_cast<int>(min(int64_t{kMedianTokens}, n_old + n - n_sinks));
+  const auto norm_at = [&](int64_t t) { return inverse[t] > 0 ? 1 / inverse[t] : 0.0; };
+  if (n_old < kMedianTokens) {
+    const double mine = i < n_old ? state[i] : i < n_all ? norm_at(n_sinks + i - n_old) : INFINITY;
+    memory.norms[i] = mine;
+    if (blockIdx.x == 0 && i >= n_old && i < n_all) state[i] = mine;
+    __syncthreads();
+    int place = 0;
+#pragma unroll 8
+    for (int k = 0; k < kMedianTokens; ++k)
+      place += memory.norms[k] < mine || (memory.norms[k] == mine && k < i) ? 1 : 0;
+    memory.sorted[place] = mine;
+    memory.order[place] = static_cast<uint8_t>(i);
+    __syncthreads();
+  }
+  const double settled =
+      n_old == kMedianTokens
+          ? state[kMedianTokens]
+          : (memory.sorted[(kMedianTokens - 1) / 2] + memory.sorted[kMedianTokens / 2]) / 2;
+  if (blockIdx.x == 0 && i == 0 && n_old < n_all && n_all == kMedianTokens)
+    state[kMedianTokens] = settled;
+  const int64_t t = int64_t{blockIdx.x} * kMedianTokens + i, number = first + t - sinks;
+  if (t >= n) return;
+  const double median = number < 0 || number >= kMedianTokens
+                            ? settled
+                            : median_upto(memory, static_cast<int>(number));
+  exempt[t] = number < 0 || norm_at(t) > ratio * median ? 1 : 0;
 }
 
 __global__ void sinks_only(int64_t first, int64_t n, int64_t sinks, uint8_t* exempt) {
+  wait_for_earlier();
+  let_next_begin();
   const int64_t t = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   if (t < n) exempt[t] = first + t < sinks ? 1 : 0;
-}
-
-__global__ void members(const uint8_t* status, int64_t n, uint8_t* flags) {
-  const int64_t t = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  if (t >= n) return;
-  const auto s = static_cast<TokenStatus>(status[t]);
-  flags[t] = s == TokenStatus::kRepresentative || s == TokenStatus::kExempt ? 1 : 0;
 }
 
 unsigned blocks(int64_t n, int64_t size) { return static_cast<unsigned>(ceil_div(n, size)); }
@@ -231,13 +285,26 @@ RuleView rule_view(SelectRule rule) {
   SLUICE_CHECK(!"rule that looks ahead");
 }
 
-void ordered_inverse_norms(Context& context, const ConstTensor& rows, double* out) {
-  const auto kernel = !by_eights(rows)               ? inverse_norms
-                      : rows.dtype() == DType::kBF16 ? aligned_inverse_norms<true>
-                                                     : aligned_inverse_norms<false>;
-  kernel<<<blocks(rows.rows(), kNormRows), kNormThreads, 0, context.stream()>>>(
-      view_of(rows), rows.rows(), rows.row_elements(), out);
-  check_launch("inverse_norms");
+void ordered_inverse_norms(Context& context, std::span<const NormsOf> of) {
+  SLUICE_CHECK(of.size() == 1 || (of.size() == 2 && of[0].rows.rows() == of[1].rows.rows() &&
+                                  of[0].rows.row_elements() == of[1].rows.row_elements()));
+  const int64_t n = of[0].rows.rows(), d = of[0].rows.row_elements();
+  if (!std::all_of(of.begin(), of.end(), [](const NormsOf& one) { return by_eights(one.rows); })) {
+    for (const NormsOf& one : of) {
+      inverse_norms<<<blocks(n, kNormRows), kNormThreads, 0, context.stream()>>>(view_of(one.rows),
+                                                                                 n, d, one.out);
+      check_launch("inverse_norms");
+    }
+    return;
+  }
+  NormJobs jobs{};
+  for (size_t i = 0; i < of.size(); ++i) {
+    jobs.rows[i] = view_of(of[i].rows);
+    jobs.out[i] = of[i].out;
+  }
+  launch_early(context, "inverse_norms", aligned_inverse_norms,
+               dim3(blocks(n, kNormRows), static_cast<unsigned>(of.size())), kNormThreads, jobs, n,
+               d);
 }
 
 void prepare_rows(Context& context, const ConstTensor& rows, const double* inverse, int64_t padded,
@@ -254,37 +321,18 @@ void prepare_rows(Context& context, const ConstTensor& rows, const double* inver
 }
 
 void place_rows(Context& context, const CoverView& view, const ConstTensor& rows) {
-  const auto n = static_cast<unsigned>(rows.rows());
-  if (by_eights(rows))
-    place<8><<<n, 256, 0, context.stream()>>>(view, view_of(rows));
-  else
-    place<1><<<n, 256, 0, context.stream()>>>(view, view_of(rows));
-  check_launch("place");
+  launch_early(context, "place", by_eights(rows) ? place<8> : place<1>,
+               dim3(static_cast<unsigned>(rows.rows())), 256, view, view_of(rows));
 }
 
 void mark_exempt(Context& context, const double* inverse, int64_t first, int64_t n, int64_t sinks,
                  double ratio, double* state, uint8_t* exempt) {
-  if (inverse == nullptr) {
-    sinks_only<<<blocks(n, 256), 256, 0, context.stream()>>>(first, n, sinks, exempt);
-    check_launch("sinks_only");
-    return;
-  }
-  const int64_t settled = sinks + kMedianTokens;  // from here on the median stands still
-  if (first < settled) {
-    exempt_first<<<1, kMedianTokens, 0, context.stream()>>>(inverse, first, n, sinks, ratio, state,
-                                                            exempt);
-    check_launch("exempt_first");
-  }
-  if (first + n > settled) {
-    exempt_rest<<<blocks(n, 256), 256, 0, context.stream()>>>(inverse, first, n, sinks, ratio,
-                                                              state, exempt);
-    check_launch("exempt_rest");
-  }
-}
-
-void mark_members(Context& context, const uint8_t* status, int64_t n, uint8_t* flags) {
-  members<<<blocks(n, 256), 256, 0, context.stream()>>>(status, n, flags);
-  check_launch("members");
+  if (inverse == nullptr)
+    launch_early(context, "sinks_only", sinks_only, dim3(blocks(n, 256)), 256, first, n, sinks,
+                 exempt);
+  else
+    launch_early(context, "exempt_outliers", exempt_outliers, dim3(blocks(n, kMedianTokens)),
+                 kMedianTokens, inverse, first, n, sinks, ratio, state, exempt);
 }
 
 }  // namespace sluice::cuda

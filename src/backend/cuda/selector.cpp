@@ -68,18 +68,15 @@ void CudaSelector::reset() {
   if (on_host_ != nullptr) on_host_->reset();
 }
 
-// Asks for the number of columns, to be looked at in the next pass.
+// The number of columns is on its way, to be looked at in the next pass.
 void CudaSelector::send_count() {
-  check(cudaMemcpyAsync(arriving_.data(), device_counts_.data(), sizeof(int32_t),
-                        cudaMemcpyDeviceToHost, context_->stream()),
-        "copy of counts");
-  check(cudaEventRecord(arrived_, context_->stream()), "copy of counts");
+  check(cudaEventRecord(arrived_, context_->stream()), "number of columns");
   on_the_way_ = true;
 }
 
 void CudaSelector::take_count() const {
   if (!on_the_way_) return;
-  check(cudaEventSynchronize(arrived_), "copy of counts");
+  check(cudaEventSynchronize(arrived_), "number of columns");
   on_the_way_ = false;
   int32_t arrived = 0;
   std::memcpy(&arrived, arriving_.data(), sizeof(arrived));

@@ -66,7 +66,7 @@ class CudaSelector final : public Selector {
   // Whether tokens are compared with listed ones alone.
   bool covers() const { return hopper() && live_ && spec_.rule == SelectRule::kCascadeCover; }
   Pass begin_pass(const SelectArgs& args);
-  void mark_inherited(const SelectArgs& args, const Pass& pass);
+  void mark_inherited(const SelectArgs& args, Pass& pass);
   ChunkView view_chunk(const Pass& pass, int64_t first, int64_t n) const;
   void decide_chunk(const Pass& pass, int64_t first, int64_t n);
   void reserve_columns(int64_t n_more, bool bf16);
