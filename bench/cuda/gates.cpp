@@ -43,7 +43,7 @@ void bench_gates(const std::shared_ptr<Context>& context) {
   std::vector<float> vectors(static_cast<size_t>(kRank * kIn), 0.01f);
   std::vector<std::unique_ptr<cuda::DeviceBasis>> bases;
   for (int i = 0; i < 16; ++i)
-    bases.push_back(cuda::make_basis(context, multiplier, vectors, kRank, kIn, DType::kBF16));
+    bases.push_back(cuda::make_basis(context, vectors, kRank, kIn, DType::kBF16));
   std::vector<float> residuals(1);
   row("projection, back on the host", [&](int turn) {
     cuda::project(context, multiplier,
@@ -173,7 +173,7 @@ void bench_graded(const std::shared_ptr<Context>& context) {
         random_matrix(context, DType::kBF16, kOut, kIn, 5u + static_cast<uint32_t>(i)),
         cuda::DeviceBias()));
     gates.push_back(cuda::make_gate(
-        context,
+        context, multiplier,
         {.dense = dense.back().get(), .columns = columns.back().get(), .most_kept = 0.75}));
   }
   const DeviceMatrix out(context, DType::kF32, 1, kOut);
@@ -235,17 +235,18 @@ void bench_gsi(const std::shared_ptr<Context>& context) {
             random_matrix(context, DType::kBF16, group.n_out, width, seed),
             cuda::DeviceBias(context, std::vector<float>(static_cast<size_t>(group.n_out), 0.3f)));
       };
-      layer.bases.push_back(cuda::make_basis(context, multiplier,
+      layer.bases.push_back(cuda::make_basis(context,
                                              group.n_in == 4096 ? narrow.vectors : wide.vectors,
                                              kRank, group.n_in, DType::kBF16));
       layer.images.push_back(weights(kRank));
       layer.dense.push_back(weights(group.n_in));
-      layer.gates.push_back(cuda::make_gate(context, {.dense = layer.dense.back().get(),
-                                                      .epsilon = 0.1,
-                                                      .basis = layer.bases.back().get(),
-                                                      .image = layer.images.back().get(),
-                                                      .slow_tokens = 64,
-                                                      .retry_tokens = 1024}));
+      layer.gates.push_back(cuda::make_gate(context, multiplier,
+                                            {.dense = layer.dense.back().get(),
+                                             .epsilon = 0.1,
+                                             .basis = layer.bases.back().get(),
+                                             .image = layer.images.back().get(),
+                                             .slow_tokens = 64,
+                                             .retry_tokens = 1024}));
     }
   }
   const auto args_of = [&](size_t g) {
