@@ -27,16 +27,25 @@ struct Sizes {
   static constexpr int bytes(int n_tiles) { return kQueryBytes + n_tiles * kTileBytes + 1024; }
 };
 
+// An operand whose neighbours are found by adding to it. What is added is not to be kept: registers
+// are few.
+__device__ inline uint64_t movable_operand_at(uint32_t address, uint32_t leading) {
+  uint64_t operand = operand_at(address, leading, kEightRows);
+  asm volatile("" : "+l"(operand));
+  return operand;
+}
+
 // Starts scores = queries times a tile of keys.
 template <int kD>
 __device__ void start_scores(float (&scores)[Sizes<kD>::kKeys / 8][4], uint32_t queries,
                              uint32_t keys) {
   using S = Sizes<kD>;
+  const uint64_t a = movable_operand_at(queries, 16), b = movable_operand_at(keys, 16);
 #pragma unroll
   for (int k = 0; k < kD / 16; ++k) {
     const uint32_t panel = k / 4, column = k % 4 * 32;  // bytes
-    multiply_shared(scores, operand_at(queries + panel * S::kQueryPanel + column, 16, kEightRows),
-                    operand_at(keys + panel * S::kKeyPanel + column, 16, kEightRows), k > 0);
+    multiply_shared(scores, a + (panel * S::kQueryPanel + column) / 16,
+                    b + (panel * S::kKeyPanel + column) / 16, k > 0);
   }
   commit_products();
 }
@@ -46,14 +55,13 @@ template <int kD>
 __device__ void start_sums(float (&sums)[Sizes<kD>::kParts][8 * Sizes<kD>::kPartPanels][4],
                            const uint32_t (&weights)[Sizes<kD>::kKeys / 16][4], uint32_t values) {
   using S = Sizes<kD>;
+  const uint64_t b = movable_operand_at(values, S::kKeyPanel);
 #pragma unroll
   for (int part = 0; part < S::kParts; ++part)
 #pragma unroll
     for (int k = 0; k < S::kKeys / 16; ++k)
-      multiply_registers(
-          sums[part], weights[k],
-          operand_at(values + part * S::kPartPanels * S::kKeyPanel + k * 2 * kEightRows,
-                     S::kKeyPanel, kEightRows));
+      multiply_registers(sums[part], weights[k],
+                         b + (part * S::kPartPanels * S::kKeyPanel + k * 2 * kEightRows) / 16);
   commit_products();
 }
 

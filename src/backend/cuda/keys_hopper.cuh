@@ -20,7 +20,7 @@ struct Stages {
   static constexpr int kKeys = kD <= 128 ? 3 : 2, kValues = 3;
   static constexpr int kBytes = Sizes<kD>::bytes(kKeys + kValues);
   // Of a thread that copies, and of one that multiplies.
-  static constexpr int kCopierRegisters = kD <= 128 ? 88 : 72, kRegisters = kD <= 128 ? 208 : 216;
+  static constexpr int kCopierRegisters = 72, kRegisters = 216;
 };
 
 // A tile of queries of one key head, and the keys it sees.
@@ -127,6 +127,14 @@ __device__ inline const std::byte* query_row(const KeysView& view, const Item& i
                              (item.kv_head * group + r % group) * view.head_dim);
 }
 
+// Where a row of keys, or of values, begins, or nullptr. What is the same for all rows of an item
+// is found again for each: threads that copy have time, but few registers.
+__device__ inline const std::byte* key_row(const KeysView& view, bool values, int kv_head,
+                                           int32_t row) {
+  asm volatile("" : "+r"(kv_head));
+  return head_rows(view, values, kv_head, 2).far(row);
+}
+
 // How the copying warps share kCount rows of kD numbers: each lane knows where one of its warp's
 // rows begins, and as many lanes as a row has 16-byte chunks copy it.
 template <int kD, int kCount>
@@ -212,19 +220,18 @@ __device__ void bring_tiles(const KeysView& view, unsigned char* memory, Shared<
   for (; index < end; ++n_done) {
     const Item item = next;
     const int far_tiles = item.far_tiles<S::kKeys>(), n_tiles = item.n_tiles<S::kKeys>();
-    const HeadRows keys = head_rows(view, false, item.kv_head, 2);
-    const HeadRows values = head_rows(view, true, item.kv_head, 2);
     KeyRow row{kNoRow, 0}, ahead = first;  // lists are read a tile ahead
     // A stage of keys is free long before the values beside it: keys are brought a tile ahead.
     for (int tile = 0; tile <= n_tiles; ++tile) {
-      const std::byte* value_row = values.far(row.row);
+      const int32_t value_row = row.row;
       if (tile < n_tiles) {
         const auto [stage, parity] = key_turn.take();
         wait_barrier(&shared.keys_used[stage], parity ^ 1);
         row = ahead;
         if (tile < far_tiles && key >= 0) shared.bias[stage][key] = row.bias;
         announce_written(&shared.keys_here[stage]);
-        Keys::copy(key_tiles + stage * S::kTileBytes, keys.far(row.row), head_dim, view.queries);
+        Keys::copy(key_tiles + stage * S::kTileBytes, key_row(view, false, item.kv_head, row.row),
+                   head_dim, view.queries);
         announce(&shared.keys_here[stage]);
         if (tile + 1 < n_tiles) ahead = row_of<S::kKeys>(view, item, tile + 1, key);
       }
@@ -240,7 +247,8 @@ __device__ void bring_tiles(const KeysView& view, unsigned char* memory, Shared<
       } else {
         const auto [stage, parity] = value_turn.take();
         wait_barrier(&shared.values_used[stage], parity ^ 1);
-        Keys::copy(value_tiles + stage * S::kTileBytes, value_row, head_dim, view.queries);
+        Keys::copy(value_tiles + stage * S::kTileBytes,
+                   key_row(view, true, item.kv_head, value_row), head_dim, view.queries);
         announce(&shared.values_here[stage]);
       }
       // By now there is time to wait for memory.
