@@ -351,8 +351,7 @@ __global__ void add_and_own(const __grid_constant__ CoverView view) {
 void decide_cover(Context& context, const CoverView& view, const ConstTensor& rows) {
   SLUICE_CHECK(view.chunk.n <= kCoverChunk && view.chunk.n * view.chunk.n_sets < INT32_MAX);
   const dim3 blocks(static_cast<unsigned>(ceil_div(view.chunk.n * view.chunk.n_sets, kWarps)));
-  list_inherited(context, view);
-  place_rows(context, view, rows);
+  list_inherited(context, view, rows);
   multiply_cover(context, view, 0);
   launch_early(context, "keep_inherited", keep_inherited, blocks, 32 * kWarps, view);
   list_open(context, view);

@@ -57,7 +57,6 @@ struct CudaSelector::Pass {
   float* scale;
   double* prepared_inverse;
   uint8_t *chunk_inherited, *verdict;
-  int32_t* sources;
   float* local;
   Largest* largest;
   uint32_t *conflicts, *sure;
@@ -108,7 +107,6 @@ CudaSelector::Pass CudaSelector::begin_pass(const SelectArgs& args) {
     pieces.take(pass.prepared_inverse, m);
     pieces.take(pass.chunk_inherited, n_sets * m);
     pieces.take(pass.verdict, n_sets * m);
-    pieces.take(pass.sources, m);
     pieces.take(pass.parts, hopper() ? context_->multiprocessors() * int64_t{kPartSums} : 0);
     if (covers()) {
       for (ListedTokens& list : pass.lists) {
@@ -135,9 +133,16 @@ CudaSelector::Pass CudaSelector::begin_pass(const SelectArgs& args) {
 
   std::vector<NormsOf> norms = {{args.rows, pass.inverse}};
   if (outliers) norms.push_back({args.residual, pass.residual_inverse});
-  ordered_inverse_norms(*context_, norms);
-  mark_exempt(*context_, outliers ? pass.residual_inverse : nullptr, n_tokens_, n, spec_.sinks,
-              spec_.outlier_ratio, median_state_.data(), pass.exempt);
+  ordered_inverse_norms(*context_, norms, pass.odd);
+  mark_exempt(*context_, {.first = n_tokens_,
+                          .n = n,
+                          .sinks = spec_.sinks,
+                          .ratio = spec_.outlier_ratio,
+                          .residual_inverse = outliers ? pass.residual_inverse : nullptr,
+                          .state = median_state_.data(),
+                          .exempt = pass.exempt,
+                          .inverse = pass.inverse,
+                          .odd = pass.odd});
   mark_inherited(args, pass);
   return pass;
 }
@@ -211,7 +216,7 @@ ChunkView CudaSelector::view_chunk(const Pass& pass, int64_t first, int64_t n) c
   view.position = position_.data();
   view.flags = flags_.data();
   view.capacity = capacity_;
-  view.n_columns = device_counts_.data();
+  view.n_columns = counts_before();
   if (hopper()) view.parts = {pass.parts, parts_arrived_.data()};
   view.status = device_sets_.status();
   view.owner = device_sets_.owner();
@@ -241,7 +246,6 @@ void CudaSelector::decide_chunk(const Pass& pass, int64_t first, int64_t n) {
                   .rows = pass.prepared,
                   .scale = pass.scale,
                   .inverse = pass.prepared_inverse,
-                  .odd = pass.odd,
                   .lists = {pass.lists[0], pass.lists[1]},
                   .listed = pass.listed,
                   .listed_scale = pass.listed_scale,
@@ -276,11 +280,11 @@ void CudaSelector::decide_chunk(const Pass& pass, int64_t first, int64_t n) {
                          .column_inverse = column_inverse_.data(),
                          .position = position_.data(),
                          .flags = flags_.data(),
-                         .n_columns = device_counts_.data(),
-                         .sources = pass.sources,
-                         .n_clusters = device_counts_.data() + 2,
-                         .products = covers() ? nullptr : device_products_.data(),
-                         .host_columns = reinterpret_cast<int32_t*>(arriving_.data())});
+                         .before = counts_before(),
+                         .after = counts_after(),
+                         .host_columns = reinterpret_cast<int32_t*>(arriving_.data()),
+                         .products = covers() ? nullptr : device_products_.data()});
+  counts_turn_ = 1 - counts_turn_;
 }
 
 void CudaSelector::extend(const SelectArgs& args) {
