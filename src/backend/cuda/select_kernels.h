@@ -148,7 +148,7 @@ void ordered_inverse_norms(Context& context, std::span<const NormsOf> of, int32_
 // bf16 rows for the matrix units: (rows, padded), with 1 / norm of what is written.
 void prepare_rows(Context& context, const ConstTensor& rows, const double* inverse, int64_t padded,
                   uint16_t* out, float* scale, double* prepared_inverse);
-// Exempt tokens of a pass of n tokens.
+// select_exempt.cu: exempt tokens of a pass of n tokens.
 struct ExemptArgs {
   int64_t first, n, sinks;  // position of the first token
   double ratio;
