@@ -25,7 +25,7 @@
 namespace sluice::cuda {
 
 constexpr int kChunk = 4096;         // tokens decided together
-constexpr int kCoverChunk = 8192;    // the same where tokens are compared with listed ones alone
+constexpr int kCoverChunk = 16384;   // the same where tokens are compared with listed ones alone
 constexpr int kWords = kChunk / 32;  // of bits, one per token of a chunk
 constexpr int kGramTile = 128;       // rows and columns of a tile
 constexpr int kHopperGramColumns = 256;

@@ -1,6 +1,7 @@
 // One pass of the selector: memory for the time being, and one chunk of tokens after the other.
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "backend/cuda/selector.h"
 
@@ -33,7 +34,7 @@ class Pieces {
   int64_t used_ = 0;
 };
 
-constexpr int64_t kMostLevels = int64_t{1} << 29;  // bytes
+constexpr int64_t kMostLevels = int64_t{1} << 30;  // bytes
 
 // Whether the matrix units can take the rows where they are.
 bool can_be_given(const ConstTensor& rows, int64_t padded) {
@@ -84,7 +85,10 @@ CudaSelector::Pass CudaSelector::begin_pass(const SelectArgs& args) {
 
   Pass pass{};
   pass.rows = args.rows;
-  pass.chunk = std::min<int64_t>(n, covers() ? kCoverChunk : kChunk);
+  static const int64_t cover_chunk = std::getenv("SLUICE_COVER_CHUNK") != nullptr
+                                         ? std::atoll(std::getenv("SLUICE_COVER_CHUNK"))
+                                         : 8192;
+  pass.chunk = std::min<int64_t>(n, covers() ? cover_chunk : kChunk);
   const int64_t row_tiles = ceil_div(pass.chunk, kGramTile), columns = n_columns_ + n;
   // Two blocks to a multiprocessor; on Hopper every tile of columns is looked at by itself.
   pass.splits =
