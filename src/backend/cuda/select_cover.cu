@@ -6,129 +6,13 @@
 // Blocks take them in order of position, so whoever waits, waits for warps that already run.
 
 #include "backend/cuda/early.cuh"
-#include "backend/cuda/select_marks.cuh"
 #include "backend/cuda/select_nearest.cuh"
+#include "backend/cuda/select_pieces.cuh"
 
 namespace sluice::cuda {
 namespace {
 
-constexpr unsigned kAll = 0xffffffffu;
 constexpr int kWarps = 8;  // of a block: one token each
-constexpr int kColumns = kHopperGramColumns;
-
-// The pieces of bits that a token has.
-struct Pieces {
-  uint2* data;
-  const uint32_t* some;
-  const volatile unsigned long long* marks;
-  const uint8_t* flags;  // of kept columns
-  int old, first, all;   // pieces of kept columns; with the first list; with both
-  int lane;
-
-  // list: with which the pieces end.
-  __device__ Pieces(const CoverView& view, int set, int64_t t, int list) {
-    const int64_t n = view.chunk.n, row = set * n + t;
-    data = view.bits + row * view.tiles * kPieces;
-    some = view.some + row * view.words;
-    marks = marks_of(view, list, set);
-    flags = view.chunk.flags + set * view.chunk.capacity;
-    old = kPieces * tiles_of(*view.chunk.n_columns);
-    first = old + kPieces * tiles_of(view.lists[0].rank[n]);
-    all = first + (list == 1 ? kPieces * tiles_of(view.lists[1].rank[n]) : 0);
-    lane = static_cast<int>(threadIdx.x) % 32;
-  }
-
-  // Calls visit(i, piece), all lanes together, for pieces from `begin` on that have bits, 32 at a
-  // time, until it returns true. Lanes without such a piece have one without bits.
-  template <typename Visit>
-  __device__ bool any(int begin, const Visit& visit) const {
-    for (int word = begin / 32; word * 32 < all; word += 32) {
-      uint32_t mine = (word + lane) * 32 < all ? some[word + lane] : 0;
-      if (word + lane == begin / 32) mine &= kAll << begin % 32;
-      for (uint32_t rest = __ballot_sync(kAll, mine != 0); rest != 0; rest &= rest - 1) {
-        const int from = __ffs(static_cast<int>(rest)) - 1, i = (word + from) * 32 + lane;
-        const bool has = (__shfl_sync(kAll, mine, from) >> lane & 1) != 0;
-        if (visit(i, has ? data[i] : make_uint2(0, 0))) return true;
-      }
-    }
-    return false;
-  }
-};
-
-// A column: a kept one, or a token of the chunk.
-struct Column {
-  bool is_kept;
-  int64_t index;
-};
-// Of a bit of piece i, within its tile.
-__device__ int place_of(int i, int bit) {
-  return i % kPieces / 4 * 128 + bit / 2 * 8 + i % 4 * 2 + bit % 2;
-}
-
-__device__ Column column_of(const CoverView& view, const Pieces& pieces, int i, int bit) {
-  const int within = place_of(i, bit);
-  if (i < pieces.old) return {true, i / kPieces * kColumns + within};
-  if (i < pieces.first)
-    return {false, view.lists[0].token[(i - pieces.old) / kPieces * kColumns + within]};
-  return {false, view.lists[1].token[(i - pieces.first) / kPieces * kColumns + within]};
-}
-
-__device__ Pair pair_of(const ChunkView& view, int64_t t, const Column& column) {
-  return column.is_kept ? pair_with_column(view, t, column.index)
-                        : pair_with_token(view, t, column.index);
-}
-
-// Of some bits of piece i, those of columns that count, and those that are not decided yet. Of
-// kept columns those count that have a flag of `mask`.
-struct Counting {
-  uint32_t yes, open;
-};
-__device__ Counting look(const Pieces& pieces, int i, uint32_t bits, uint8_t mask) {
-  if (bits == 0) return {0, 0};
-  if (i >= pieces.old) {
-    const unsigned long long marks = pieces.marks[i - pieces.old];
-    return {bits & static_cast<uint32_t>(marks), bits & ~static_cast<uint32_t>(marks >> 32)};
-  }
-  uint32_t yes = 0;
-  for (uint32_t left = bits; left != 0; left &= left - 1) {
-    const int bit = __ffs(static_cast<int>(left)) - 1;
-    if ((pieces.flags[i / kPieces * kColumns + place_of(i, bit)] & mask) != 0) yes |= 1u << bit;
-  }
-  return {yes, 0};
-}
-
-// Whether a lane has a column that counts among bits of piece i, all lanes together. Waits only
-// while none does and one may.
-__device__ bool any_counts(const Pieces& pieces, int i, uint32_t bits, uint8_t mask) {
-  while (true) {
-    const Counting found = look(pieces, i, bits, mask);
-    if (__any_sync(kAll, found.yes != 0)) return true;
-    bits = found.open;
-    if (!__any_sync(kAll, bits != 0)) return false;
-  }
-}
-
-// Those that count, when all are decided.
-__device__ uint32_t all_counting(const Pieces& pieces, int i, uint32_t bits, uint8_t mask) {
-  Counting found = look(pieces, i, bits, mask);
-  while (found.open != 0) found = look(pieces, i, bits, mask);
-  return found.yes;
-}
-
-// Calls visit(column), all lanes together, for each lane's bits of piece i, until it returns true.
-template <typename Visit>
-__device__ bool any_of(const CoverView& view, const Pieces& pieces, int i, uint32_t bits,
-                       const Visit& visit) {
-  for (uint32_t lanes = __ballot_sync(kAll, bits != 0); lanes != 0;
-       lanes = __ballot_sync(kAll, bits != 0)) {
-    const int from = __ffs(static_cast<int>(lanes)) - 1;
-    const int bit = __shfl_sync(kAll, __ffs(static_cast<int>(bits)) - 1, from);
-    const int piece = __shfl_sync(kAll, i, from);
-    if (pieces.lane == from) bits &= bits - 1;
-    if (visit(column_of(view, pieces, piece, bit))) return true;
-  }
-  return false;
-}
 
 // Whether a column that counts is at the threshold; pieces from `begin` on. First who is decided
 // and certain, then who is waited for, then who is summed again.
@@ -137,9 +21,9 @@ __device__ bool is_covered(const CoverView& view, const Pieces& pieces, int set,
   bool open = false, doubtful = false;
   if (pieces.any(begin, [&](int i, const uint2& piece) {
         const Counting found = look(pieces, i, piece.y, mask);
-        open |= __any_sync(kAll, found.open != 0) != 0;
-        doubtful |= __any_sync(kAll, (piece.x & ~piece.y) != 0) != 0;
-        return __any_sync(kAll, found.yes != 0) != 0;
+        open |= __any_sync(kAllLanes, found.open != 0) != 0;
+        doubtful |= __any_sync(kAllLanes, (piece.x & ~piece.y) != 0) != 0;
+        return __any_sync(kAllLanes, found.yes != 0) != 0;
       }))
     return true;
   if (open && pieces.any(begin, [&](int i, const uint2& piece) {
@@ -247,7 +131,7 @@ __device__ int drop_far(const CoverView& view, const Pieces& pieces, int set) {
     if (piece.x != 0) best = max(best, PieceLevels(view, pieces, i).largest(piece.x));
     return false;
   });
-  best = static_cast<int>(__reduce_max_sync(kAll, static_cast<unsigned>(best)));
+  best = static_cast<int>(__reduce_max_sync(kAllLanes, static_cast<unsigned>(best)));
   const CosineLevels levels(view.chunk.thresholds[set], view.chunk.slack);
   const int least = max(0, best - levels.margin(view.chunk.slack));
   int n_left = 0;
@@ -256,7 +140,7 @@ __device__ int drop_far(const CoverView& view, const Pieces& pieces, int set) {
       piece.x &= PieceLevels(view, pieces, i).at_least(least);
       pieces.data[i] = piece;
     }
-    n_left += __reduce_add_sync(kAll, __popc(piece.x));
+    n_left += __reduce_add_sync(kAllLanes, __popc(piece.x));
     return false;
   });
   return n_left;
@@ -273,7 +157,7 @@ __device__ Nearest owner_of(const CoverView& view, const Pieces& pieces, int set
       piece.x = counting;
       pieces.data[i] = piece;
     }
-    n_contenders += __reduce_add_sync(kAll, __popc(counting));
+    n_contenders += __reduce_add_sync(kAllLanes, __popc(counting));
     return false;
   });
   if (n_contenders > 1 && view.levels != nullptr) n_contenders = drop_far(view, pieces, set);
@@ -351,8 +235,7 @@ __global__ void add_and_own(const __grid_constant__ CoverView view) {
 void decide_cover(Context& context, const CoverView& view, const ConstTensor& rows) {
   SLUICE_CHECK(view.chunk.n <= kCoverChunk && view.chunk.n * view.chunk.n_sets < INT32_MAX);
   const dim3 blocks(static_cast<unsigned>(ceil_div(view.chunk.n * view.chunk.n_sets, kWarps)));
-  list_inherited(context, view);
-  place_rows(context, view, rows);
+  list_inherited(context, view, rows);
   multiply_cover(context, view, 0);
   launch_early(context, "keep_inherited", keep_inherited, blocks, 32 * kWarps, view);
   list_open(context, view);

@@ -1,142 +1,96 @@
 // The end of a chunk: cluster numbers, and the columns that later chunks are compared with.
 
-#include "backend/cuda/block_scan.cuh"
 #include "backend/cuda/early.cuh"
-#include "backend/cuda/exact.cuh"
+#include "backend/cuda/select_table.cuh"
 
 namespace sluice::cuda {
 namespace {
 
-constexpr int kRounds = kCoverChunk / kRankThreads;
-
-template <typename Holds>
-__device__ uint32_t bits_where(int64_t n, const Holds& holds) {
-  return bits_of_rounds<kRounds>(n, holds);
-}
-
 // Cluster numbers of a set: whoever stands for itself counts, the others have their owner's.
-__device__ void number_set(const KeepView& keep, int set, int* shared) {
+__device__ void number_set(const KeepView& keep, int set, TokenTable& table) {
   const ChunkView& view = keep.chunk;
   const int64_t base = set * view.set_stride + view.first;
-  const uint32_t own = bits_where(view.n, [&](int64_t t) {
+  table.fill(bits_where(view.n, [&](int64_t t) {
     return view.status[base + t] != static_cast<uint8_t>(TokenStatus::kRedundant);
-  });
-  int32_t owner[kRounds];
-#pragma unroll
-  for (int k = 0; k < kRounds; ++k)
-    owner[k] = rank_token(k) < view.n ? view.owner[base + rank_token(k)] : 0;
-  const int before = keep.n_clusters[set];
-  const auto ranks = rank_marked<kRounds>(own, shared);
-#pragma unroll
-  for (int k = 0; k < kRounds; ++k)
-    if ((own >> k & 1) != 0) view.cluster[base + rank_token(k)] = before + ranks.of[k];
-  __syncthreads();
-  int32_t number[kRounds];
-#pragma unroll
-  for (int k = 0; k < kRounds; ++k)
-    if (rank_token(k) < view.n) number[k] = view.cluster[set * view.set_stride + owner[k]];
-#pragma unroll
-  for (int k = 0; k < kRounds; ++k)
-    if (rank_token(k) < view.n && (own >> k & 1) == 0)
-      view.cluster[base + rank_token(k)] = number[k];
-  if (threadIdx.x == 0) keep.n_clusters[set] = before + ranks.total;
+  }));
+  const int before = keep.before[1 + set];
+  for (int64_t t = int64_t{blockIdx.x} * kTableThreads + threadIdx.x; t < view.n;
+       t += int64_t{gridDim.x} * kTableThreads) {
+    const int64_t owner = table.has(t) ? t : view.owner[base + t] - view.first;
+    view.cluster[base + t] = owner >= 0 ? before + table.rank(owner) : view.cluster[base + owner];
+  }
+  if (blockIdx.x == 0 && threadIdx.x == 0) keep.after[1 + set] = before + table.total;
 }
 
-// For whom a block's tokens count as columns in a set, bit by bit.
-struct TokenFlags {
-  uint32_t compared, reps, inherited;
+__device__ bool is_rep(const ChunkView& view, int set, int64_t t) {
+  return view.status[set * view.set_stride + view.first + t] ==
+         static_cast<uint8_t>(TokenStatus::kRepresentative);
+}
 
-  __device__ TokenFlags(const ChunkView& view, int set, uint32_t exempt) {
-    const int64_t base = set * view.set_stride + view.first;
-    compared = view.thresholds[set] > 0 ? ~exempt : 0;
-    reps = compared & bits_where(view.n, [&](int64_t t) {
-             return view.status[base + t] == static_cast<uint8_t>(TokenStatus::kRepresentative);
-           });
-    inherited = compared & bits_where(view.n, [&](int64_t t) { return view.is_inherited(set, t); });
-  }
-  // Those that have one of these flags.
-  __device__ uint32_t with(uint8_t flags) const {
-    return ((flags & kIsAny) != 0 ? compared : 0) | ((flags & kIsRep) != 0 ? reps : 0) |
-           ((flags & kIsInherited) != 0 ? inherited : 0) |
-           ((flags & kIsKept) != 0 ? reps & inherited : 0);
-  }
-  __device__ uint8_t of(int k) const {
-    const auto has = [&](uint32_t bits, uint8_t flag) {
-      return (bits >> k & 1) != 0 ? flag : uint8_t{0};
-    };
-    return static_cast<uint8_t>(has(compared, kIsAny) | has(reps, kIsRep) |
-                                has(inherited, kIsInherited) | has(reps & inherited, kIsKept));
-  }
-};
+// The flags of a column that a set compares tokens with.
+__device__ uint8_t flags_of(bool rep, bool inherited) {
+  return static_cast<uint8_t>(kIsAny | (rep ? kIsRep : 0) | (inherited ? kIsInherited : 0) |
+                              (rep && inherited ? kIsKept : 0));
+}
 
-// One block.
-__global__ void __launch_bounds__(kRankThreads)
-    number_and_list(const __grid_constant__ KeepView keep, uint8_t used) {
-  __shared__ int shared[32 * kRounds + 1];
+// What later chunks are compared with: tokens that have one of the flags in a set.
+__device__ uint32_t used_in_any(const ChunkView& view, uint8_t used) {
+  const uint32_t compared = bits_where(view.n, [&](int64_t t) { return view.exempt[t] == 0; });
+  uint32_t any = 0;
+  for (int set = 0; set < view.n_sets; ++set) {
+    if (view.thresholds[set] <= 0) continue;
+    const uint32_t reps = bits_where(view.n, [&](int64_t t) { return is_rep(view, set, t); });
+    const uint32_t inherited =
+        bits_where(view.n, [&](int64_t t) { return view.is_inherited(set, t); });
+    if ((used & kIsAny) != 0) any |= compared;
+    if ((used & kIsRep) != 0) any |= reps;
+    if ((used & kIsInherited) != 0) any |= inherited;
+    if ((used & kIsKept) != 0) any |= reps & inherited;
+  }
+  return any & compared;
+}
+
+__global__ void __launch_bounds__(kTableThreads, 2)
+    number_and_keep(const __grid_constant__ KeepView keep, uint8_t used) {
+  __shared__ TokenTable table;
   wait_for_earlier();
   let_next_begin();
   const ChunkView& view = keep.chunk;
-  for (int set = 0; set < view.n_sets; ++set) number_set(keep, set, shared);
-
-  const uint32_t exempt = bits_where(view.n, [&](int64_t t) { return view.exempt[t] != 0; });
-  const uint32_t exist = bits_where(view.n, [](int64_t) { return true; });
-  uint32_t kept = 0;
-  bool live = false;
-  for (int set = 0; set < view.n_sets; ++set) {
-    kept |= exist & TokenFlags(view, set, exempt).with(used);
-    live |= view.thresholds[set] > 0;
-  }
-  const int n_before = keep.n_columns[0];
-  const auto ranks = rank_marked<kRounds>(kept, shared);
-#pragma unroll
-  for (int k = 0; k < kRounds; ++k) {
-    if ((kept >> k & 1) == 0) continue;
-    keep.sources[ranks.of[k]] = static_cast<int32_t>(rank_token(k));
-    keep.position[n_before + ranks.of[k]] = static_cast<int32_t>(view.first + rank_token(k));
-  }
-  for (int set = 0; set < view.n_sets; ++set) {
-    const TokenFlags flags(view, set, exempt);
-#pragma unroll
-    for (int k = 0; k < kRounds; ++k)
-      if ((kept >> k & 1) != 0)
-        keep.flags[set * view.capacity + n_before + ranks.of[k]] = flags.of(k);
-  }
-  if (threadIdx.x == 0) {
-    keep.n_columns[1] = n_before;
-    keep.n_columns[0] = *keep.host_columns = n_before + ranks.total;
+  const int lane = static_cast<int>(threadIdx.x) % 32, before = keep.before[0];
+  for (int set = 0; set < view.n_sets; ++set) number_set(keep, set, table);
+  table.fill(used_in_any(view, used));
+  if (blockIdx.x == 0 && threadIdx.x == 0) {
+    keep.after[0] = *keep.host_columns = before + table.total;
+    bool live = false;
+    for (int set = 0; set < view.n_sets; ++set) live |= view.thresholds[set] > 0;
     // Pairs, without the padding of tiles and without second looks.
     if (live && keep.products != nullptr)
-      *keep.products += view.n * n_before + view.n * (view.n - 1) / 2;
+      *keep.products += view.n * before + view.n * (view.n - 1) / 2;
   }
-}
-
-__global__ void copy_kept(const __grid_constant__ KeepView keep) {
-  wait_for_earlier();
-  let_next_begin();
-  const ChunkView& view = keep.chunk;
-  const int before = keep.n_columns[1], rank = static_cast<int>(blockIdx.x);
-  if (rank >= keep.n_columns[0] - before) return;
-  const int64_t from = keep.sources[rank], to = before + rank;
-  if (threadIdx.x == 0) {
-    keep.column_scale[to] = view.scale[from];
-    keep.column_inverse[to] = view.exact.inverse[from];
-  }
-  const uint16_t* row =
-      as_given(view) ? view.given + from * view.given_stride : view.rows + from * view.padded;
-  copy_row(keep.columns + to * view.padded, row, view.padded);
-  if (keep.exact_columns == nullptr) return;
-  const auto* exact = static_cast<const float*>(view.exact.data) + from * view.exact.stride;
-  for (int64_t i = threadIdx.x; i < view.d; i += blockDim.x)
-    keep.exact_columns[to * view.d + i] = exact[i];
+  for_tokens(view.n, [&](int64_t t) {
+    if (!table.has(t)) return;
+    const int64_t to = before + table.rank(t);
+    if (lane == 0) {
+      keep.position[to] = static_cast<int32_t>(view.first + t);
+      keep.column_scale[to] = view.scale[t];
+      keep.column_inverse[to] = view.exact.inverse[t];
+    }
+    for (int set = lane; set < view.n_sets; set += 32)
+      keep.flags[set * view.capacity + to] =
+          view.thresholds[set] > 0 ? flags_of(is_rep(view, set, t), view.is_inherited(set, t))
+                                   : uint8_t{0};
+    copy_row(keep.columns + to * view.padded, matrix_row(view, t), view.padded);
+    if (keep.exact_columns == nullptr) return;
+    const auto* exact = static_cast<const float*>(view.exact.data) + t * view.exact.stride;
+    for (int64_t i = lane; i < view.d; i += 32) keep.exact_columns[to * view.d + i] = exact[i];
+  });
 }
 
 }  // namespace
 
 void keep_chunk(Context& context, const KeepView& view) {
-  launch_early(context, "number_and_list", number_and_list, dim3(1), kRankThreads, view,
-               view.chunk.rule.used());
-  launch_early(context, "copy_kept", copy_kept, dim3(static_cast<unsigned>(view.chunk.n)), 128,
-               view);
+  launch_early(context, "number_and_keep", number_and_keep, table_blocks(context, view.chunk.n),
+               kTableThreads, view, view.chunk.rule.used());
 }
 
 }  // namespace sluice::cuda

@@ -25,7 +25,7 @@
 namespace sluice::cuda {
 
 constexpr int kChunk = 4096;         // tokens decided together
-constexpr int kCoverChunk = 8192;    // the same where tokens are compared with listed ones alone
+constexpr int kCoverChunk = 16384;   // the same where tokens are compared with listed ones alone
 constexpr int kWords = kChunk / 32;  // of bits, one per token of a chunk
 constexpr int kGramTile = 128;       // rows and columns of a tile
 constexpr int kHopperGramColumns = 256;
@@ -139,20 +139,27 @@ enum Verdict : uint8_t {
 
 // select_rows.cu
 // 1 / norm of each row, squares summed in index order; out: (rows), 0 for rows of zeros. Of one
-// tensor, or of two of one shape.
+// tensor, or of two of one shape. cleared: becomes 0, or nullptr.
 struct NormsOf {
   ConstTensor rows;
   double* out;
 };
-void ordered_inverse_norms(Context& context, std::span<const NormsOf> of);
+void ordered_inverse_norms(Context& context, std::span<const NormsOf> of, int32_t* cleared);
 // bf16 rows for the matrix units: (rows, padded), with 1 / norm of what is written.
 void prepare_rows(Context& context, const ConstTensor& rows, const double* inverse, int64_t padded,
                   uint16_t* out, float* scale, double* prepared_inverse);
-// Exempt tokens of a pass of n tokens; `state`, kMedianState doubles, holds the first norms and,
-// when these are all there, their median. inverse: of residual rows, or nullptr without outliers.
+// select_exempt.cu: exempt tokens of a pass of n tokens.
+struct ExemptArgs {
+  int64_t first, n, sinks;  // position of the first token
+  double ratio;
+  const double* residual_inverse;  // (n), or nullptr without outliers
+  double* state;  // (kMedianState) the first norms and, when these are all there, their median
+  uint8_t* exempt;
+  const double* inverse;  // (n) of rows: *odd = 1 where one leaves the range of f32
+  int32_t* odd;           // or nullptr
+};
 constexpr int64_t kMedianState = 257;
-void mark_exempt(Context& context, const double* inverse, int64_t first, int64_t n, int64_t sinks,
-                 double ratio, double* state, uint8_t* exempt);
+void mark_exempt(Context& context, const ExemptArgs& args);
 
 // select_gram.cu
 void multiply_chunk(Context& context, const ChunkView& view);
@@ -173,11 +180,11 @@ struct KeepView {
   double* column_inverse;
   int32_t* position;
   uint8_t* flags;
-  int32_t* n_columns;     // now, and before this chunk
-  int32_t* sources;       // (n) tokens of the chunk that are kept
-  int32_t* n_clusters;    // (n_sets)
+  // How many columns there are, and clusters in each set: before this chunk, and behind it.
+  const int32_t* before;
+  int32_t* after;
+  int32_t* host_columns;  // in pinned memory: after[0]
   int64_t* products;      // to be added to, or nullptr
-  int32_t* host_columns;  // in pinned memory: n_columns[0]
 };
 // Numbers the clusters, and keeps what later tokens are compared with.
 void keep_chunk(Context& context, const KeepView& view);
@@ -197,7 +204,6 @@ struct CoverView {
   uint16_t* rows;
   float* scale;
   double* inverse;
-  int32_t* odd;
 
   // Tokens that a set inherits, then those uncovered in a set that are not inherited by another.
   ListedTokens lists[2];
@@ -234,12 +240,11 @@ enum class CoverVerdict : uint8_t {
 
 // select_cover.cu
 void decide_cover(Context& context, const CoverView& view, const ConstTensor& rows);
-// select_list.cu: the first list and its ranks; the second, with its rows.
-void list_inherited(Context& context, const CoverView& view);
+// select_list.cu: the first list, then the second, with their rows; the first time also the chunk's
+// rows where they must be prepared.
+void list_inherited(Context& context, const CoverView& view, const ConstTensor& rows);
 void list_open(Context& context, const CoverView& view);
 // select_cover_hopper.cu: products with kept columns and the first list, or with the second.
 void multiply_cover(Context& context, const CoverView& view, int list);
-// select_rows.cu: bf16 rows where they must be prepared, and the first list's.
-void place_rows(Context& context, const CoverView& view, const ConstTensor& rows);
 
 }  // namespace sluice::cuda

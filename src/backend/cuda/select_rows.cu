@@ -1,4 +1,4 @@
-// Rows made ready for selection: norms, bf16 copies, exempt tokens.
+// Rows made ready for selection: norms and bf16 copies.
 
 #include <cuda_bf16.h>
 
@@ -16,7 +16,9 @@ constexpr int kNormColumns = 128, kNormThreads = 256;
 
 // A norm is part of the definition of a pair, so its sum has an order too: one warp adds, row by
 // lane, while the others fetch what comes next.
-__global__ void inverse_norms(ConstRowsView rows, int64_t n, int64_t d, double* out) {
+__global__ void inverse_norms(ConstRowsView rows, int64_t n, int64_t d, double* out,
+                              int32_t* cleared) {
+  if (blockIdx.x == 0 && threadIdx.x == 0 && cleared != nullptr) *cleared = 0;
   __shared__ float tile[2][kNormRows][kNormColumns + 1];
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   const int64_t first = int64_t{blockIdx.x} * kNormRows;
@@ -96,10 +98,12 @@ struct NormJobs {
   double* out[2];
 };
 
-__global__ void aligned_inverse_norms(const __grid_constant__ NormJobs jobs, int64_t n, int64_t d) {
+__global__ void aligned_inverse_norms(const __grid_constant__ NormJobs jobs, int64_t n, int64_t d,
+                                      int32_t* cleared) {
   __shared__ __align__(16) NormTile tile;
   wait_for_earlier();
   let_next_begin();
+  if (blockIdx.x == 0 && threadIdx.x == 0 && cleared != nullptr) *cleared = 0;
   const ConstRowsView rows = jobs.rows[blockIdx.y];
   const int64_t element = rows.bf16 ? 2 : 4;
   const int64_t first = int64_t{blockIdx.x} * kNormRows, row_bytes = d * element;
@@ -134,11 +138,6 @@ __global__ void aligned_inverse_norms(const __grid_constant__ NormJobs jobs, int
   if (adds && first + lane < n) jobs.out[blockIdx.y][first + lane] = sum > 0 ? 1 / sqrt(sum) : 0.0;
 }
 
-// Rows whose squares could leave the range of f32 are moved into it by a power of two.
-__device__ double range_scale(double inverse) {
-  return inverse > 0x1p-40 && inverse < 0x1p40 ? 1.0 : exp2(static_cast<double>(ilogb(inverse)));
-}
-
 // kN: how many elements a thread takes at a time, 1 or 8.
 template <int kN>
 __global__ void prepare(ConstRowsView rows, const double* inverse, int64_t d, int64_t padded,
@@ -158,109 +157,6 @@ __global__ void prepare(ConstRowsView rows, const double* inverse, int64_t d, in
       for (int k = 0; k < kN; ++k) x[k] = static_cast<float>(double{x[k]} * power);
     store<kN>(out, row, i, x);
   }
-}
-
-// The same for cascade-cover: rows are prepared only where they cannot be read as given, and the
-// first list's are put together.
-template <int kN>
-__global__ void place(const __grid_constant__ CoverView view, ConstRowsView rows) {
-  wait_for_earlier();
-  let_next_begin();
-  const ChunkView& chunk = view.chunk;
-  const int64_t t = blockIdx.x, at = view.lists[0].rank[t];
-  const bool listed = view.lists[0].rank[t + 1] > at, prepared = !as_given(chunk);
-  const double inv = view.given_inverse[t];
-  const double power = inv > 0 ? range_scale(inv) : 0.0;
-  if (threadIdx.x == 0) {
-    const double rest = inv > 0 ? inv / power : 0.0;
-    view.scale[t] = static_cast<float>(rest);
-    view.inverse[t] = rest;
-    if (listed) view.listed_scale[at] = static_cast<float>(rest);
-  }
-  for (int set = 0; set < chunk.n_sets; ++set)
-    for (int64_t i = threadIdx.x; i < view.words; i += blockDim.x)
-      view.some[(set * chunk.n + t) * view.words + i] = 0;
-  if (!listed && !prepared) return;
-  const RowsView row{reinterpret_cast<std::byte*>(view.rows), chunk.padded, true};
-  const RowsView column{reinterpret_cast<std::byte*>(view.listed), chunk.padded, true};
-  for (int64_t i = int64_t{threadIdx.x} * kN; i < chunk.padded; i += int64_t{blockDim.x} * kN) {
-    float x[kN] = {};
-    if (i < chunk.d && inv > 0) load<kN>(rows, t, i, x);
-    if (power != 1)
-      for (int k = 0; k < kN; ++k) x[k] = static_cast<float>(double{x[k]} * power);
-    if (prepared) store<kN>(row, t, i, x);
-    if (listed) store<kN>(column, at, i, x);
-  }
-}
-
-constexpr int kMedianTokens = 256;
-static_assert(kMedianState == kMedianTokens + 1);
-
-// The first norms, sorted.
-struct SortedNorms {
-  double norms[kMedianTokens];  // by position
-  double sorted[kMedianTokens];
-  uint8_t order[kMedianTokens];  // by place: number of the token
-};
-
-// Half the sum of the two in the middle, of tokens up to `last`.
-__device__ double median_upto(const SortedNorms& memory, int last) {
-  double lower = 0, upper = 0;
-  int seen = 0;
-  for (int k = 0; k < kMedianTokens && seen <= (last + 1) / 2; ++k) {
-    if (memory.order[k] > last) continue;
-    if (seen == last / 2) lower = memory.sorted[k];
-    if (seen == (last + 1) / 2) upper = memory.sorted[k];
-    ++seen;
-  }
-  return (lower + upper) / 2;
-}
-
-// A token is compared with the median up to it of the first norms: those in `state`, by position,
-// and those of this pass. Every block sorts them for itself, thread i finding the place of the
-// i-th. Behind them the median stands still, and is kept.
-__global__ void exempt_outliers(const double* inverse, int64_t first, int64_t n, int64_t sinks,
-                                double ratio, double* state, uint8_t* exempt) {
-  __shared__ SortedNorms memory;
-  wait_for_earlier();
-  let_next_begin();
-  const int i = static_cast<int>(threadIdx.x);
-  const int64_t n_sinks = min(n, max(int64_t{0}, sinks - first));  // of this pass
-  const auto n_old = static_cast<int>(min(int64_t{kMedianTokens}, max(int64_t{0}, first - sinks)));
-  const auto n_all = static_cast<int>(min(int64_t{kMedianTokens}, n_old + n - n_sinks));
-  const auto norm_at = [&](int64_t t) { return inverse[t] > 0 ? 1 / inverse[t] : 0.0; };
-  if (n_old < kMedianTokens) {
-    const double mine = i < n_old ? state[i] : i < n_all ? norm_at(n_sinks + i - n_old) : INFINITY;
-    memory.norms[i] = mine;
-    if (blockIdx.x == 0 && i >= n_old && i < n_all) state[i] = mine;
-    __syncthreads();
-    int place = 0;
-#pragma unroll 8
-    for (int k = 0; k < kMedianTokens; ++k)
-      place += memory.norms[k] < mine || (memory.norms[k] == mine && k < i) ? 1 : 0;
-    memory.sorted[place] = mine;
-    memory.order[place] = static_cast<uint8_t>(i);
-    __syncthreads();
-  }
-  const double settled =
-      n_old == kMedianTokens
-          ? state[kMedianTokens]
-          : (memory.sorted[(kMedianTokens - 1) / 2] + memory.sorted[kMedianTokens / 2]) / 2;
-  if (blockIdx.x == 0 && i == 0 && n_old < n_all && n_all == kMedianTokens)
-    state[kMedianTokens] = settled;
-  const int64_t t = int64_t{blockIdx.x} * kMedianTokens + i, number = first + t - sinks;
-  if (t >= n) return;
-  const double median = number < 0 || number >= kMedianTokens
-                            ? settled
-                            : median_upto(memory, static_cast<int>(number));
-  exempt[t] = number < 0 || norm_at(t) > ratio * median ? 1 : 0;
-}
-
-__global__ void sinks_only(int64_t first, int64_t n, int64_t sinks, uint8_t* exempt) {
-  wait_for_earlier();
-  let_next_begin();
-  const int64_t t = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  if (t < n) exempt[t] = first + t < sinks ? 1 : 0;
 }
 
 unsigned blocks(int64_t n, int64_t size) { return static_cast<unsigned>(ceil_div(n, size)); }
@@ -285,14 +181,14 @@ RuleView rule_view(SelectRule rule) {
   SLUICE_CHECK(!"rule that looks ahead");
 }
 
-void ordered_inverse_norms(Context& context, std::span<const NormsOf> of) {
+void ordered_inverse_norms(Context& context, std::span<const NormsOf> of, int32_t* cleared) {
   SLUICE_CHECK(of.size() == 1 || (of.size() == 2 && of[0].rows.rows() == of[1].rows.rows() &&
                                   of[0].rows.row_elements() == of[1].rows.row_elements()));
   const int64_t n = of[0].rows.rows(), d = of[0].rows.row_elements();
   if (!std::all_of(of.begin(), of.end(), [](const NormsOf& one) { return by_eights(one.rows); })) {
     for (const NormsOf& one : of) {
-      inverse_norms<<<blocks(n, kNormRows), kNormThreads, 0, context.stream()>>>(view_of(one.rows),
-                                                                                 n, d, one.out);
+      inverse_norms<<<blocks(n, kNormRows), kNormThreads, 0, context.stream()>>>(
+          view_of(one.rows), n, d, one.out, cleared);
       check_launch("inverse_norms");
     }
     return;
@@ -304,7 +200,7 @@ void ordered_inverse_norms(Context& context, std::span<const NormsOf> of) {
   }
   launch_early(context, "inverse_norms", aligned_inverse_norms,
                dim3(blocks(n, kNormRows), static_cast<unsigned>(of.size())), kNormThreads, jobs, n,
-               d);
+               d, cleared);
 }
 
 void prepare_rows(Context& context, const ConstTensor& rows, const double* inverse, int64_t padded,
@@ -318,21 +214,6 @@ void prepare_rows(Context& context, const ConstTensor& rows, const double* inver
     prepare<1><<<n, 256, 0, context.stream()>>>(view_of(rows), inverse, rows.row_elements(), padded,
                                                 to, scale, prepared_inverse);
   check_launch("prepare");
-}
-
-void place_rows(Context& context, const CoverView& view, const ConstTensor& rows) {
-  launch_early(context, "place", by_eights(rows) ? place<8> : place<1>,
-               dim3(static_cast<unsigned>(rows.rows())), 256, view, view_of(rows));
-}
-
-void mark_exempt(Context& context, const double* inverse, int64_t first, int64_t n, int64_t sinks,
-                 double ratio, double* state, uint8_t* exempt) {
-  if (inverse == nullptr)
-    launch_early(context, "sinks_only", sinks_only, dim3(blocks(n, 256)), 256, first, n, sinks,
-                 exempt);
-  else
-    launch_early(context, "exempt_outliers", exempt_outliers, dim3(blocks(n, kMedianTokens)),
-                 kMedianTokens, inverse, first, n, sinks, ratio, state, exempt);
 }
 
 }  // namespace sluice::cuda

@@ -91,7 +91,12 @@ class CudaSelector final : public Selector {
   DeviceArray<int32_t> position_;
   DeviceArray<uint8_t> flags_;
 
-  DeviceArray<int32_t> device_counts_;  // columns now and before, then clusters per set
+  // Columns and clusters per set: before a chunk, and behind it, in turns.
+  DeviceArray<int32_t> device_counts_;
+  int counts_turn_ = 0;
+  int64_t n_counts() const { return static_cast<int64_t>(1 + spec_.taus.size()); }
+  int32_t* counts_before() const { return device_counts_.data() + counts_turn_ * n_counts(); }
+  int32_t* counts_after() const { return device_counts_.data() + (1 - counts_turn_) * n_counts(); }
   DeviceArray<int64_t> device_products_;
   DeviceArray<int32_t> parts_arrived_;
   PinnedBytes arriving_;

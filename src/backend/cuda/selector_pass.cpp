@@ -1,6 +1,7 @@
 // One pass of the selector: memory for the time being, and one chunk of tokens after the other.
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "backend/cuda/selector.h"
 
@@ -33,7 +34,7 @@ class Pieces {
   int64_t used_ = 0;
 };
 
-constexpr int64_t kMostLevels = int64_t{1} << 29;  // bytes
+constexpr int64_t kMostLevels = int64_t{1} << 30;  // bytes
 
 // Whether the matrix units can take the rows where they are.
 bool can_be_given(const ConstTensor& rows, int64_t padded) {
@@ -57,7 +58,6 @@ struct CudaSelector::Pass {
   float* scale;
   double* prepared_inverse;
   uint8_t *chunk_inherited, *verdict;
-  int32_t* sources;
   float* local;
   Largest* largest;
   uint32_t *conflicts, *sure;
@@ -85,7 +85,10 @@ CudaSelector::Pass CudaSelector::begin_pass(const SelectArgs& args) {
 
   Pass pass{};
   pass.rows = args.rows;
-  pass.chunk = std::min<int64_t>(n, covers() ? kCoverChunk : kChunk);
+  static const int64_t cover_chunk = std::getenv("SLUICE_COVER_CHUNK") != nullptr
+                                         ? std::atoll(std::getenv("SLUICE_COVER_CHUNK"))
+                                         : 8192;
+  pass.chunk = std::min<int64_t>(n, covers() ? cover_chunk : kChunk);
   const int64_t row_tiles = ceil_div(pass.chunk, kGramTile), columns = n_columns_ + n;
   // Two blocks to a multiprocessor; on Hopper every tile of columns is looked at by itself.
   pass.splits =
@@ -108,7 +111,6 @@ CudaSelector::Pass CudaSelector::begin_pass(const SelectArgs& args) {
     pieces.take(pass.prepared_inverse, m);
     pieces.take(pass.chunk_inherited, n_sets * m);
     pieces.take(pass.verdict, n_sets * m);
-    pieces.take(pass.sources, m);
     pieces.take(pass.parts, hopper() ? context_->multiprocessors() * int64_t{kPartSums} : 0);
     if (covers()) {
       for (ListedTokens& list : pass.lists) {
@@ -135,9 +137,16 @@ CudaSelector::Pass CudaSelector::begin_pass(const SelectArgs& args) {
 
   std::vector<NormsOf> norms = {{args.rows, pass.inverse}};
   if (outliers) norms.push_back({args.residual, pass.residual_inverse});
-  ordered_inverse_norms(*context_, norms);
-  mark_exempt(*context_, outliers ? pass.residual_inverse : nullptr, n_tokens_, n, spec_.sinks,
-              spec_.outlier_ratio, median_state_.data(), pass.exempt);
+  ordered_inverse_norms(*context_, norms, pass.odd);
+  mark_exempt(*context_, {.first = n_tokens_,
+                          .n = n,
+                          .sinks = spec_.sinks,
+                          .ratio = spec_.outlier_ratio,
+                          .residual_inverse = outliers ? pass.residual_inverse : nullptr,
+                          .state = median_state_.data(),
+                          .exempt = pass.exempt,
+                          .inverse = pass.inverse,
+                          .odd = pass.odd});
   mark_inherited(args, pass);
   return pass;
 }
@@ -211,7 +220,7 @@ ChunkView CudaSelector::view_chunk(const Pass& pass, int64_t first, int64_t n) c
   view.position = position_.data();
   view.flags = flags_.data();
   view.capacity = capacity_;
-  view.n_columns = device_counts_.data();
+  view.n_columns = counts_before();
   if (hopper()) view.parts = {pass.parts, parts_arrived_.data()};
   view.status = device_sets_.status();
   view.owner = device_sets_.owner();
@@ -241,7 +250,6 @@ void CudaSelector::decide_chunk(const Pass& pass, int64_t first, int64_t n) {
                   .rows = pass.prepared,
                   .scale = pass.scale,
                   .inverse = pass.prepared_inverse,
-                  .odd = pass.odd,
                   .lists = {pass.lists[0], pass.lists[1]},
                   .listed = pass.listed,
                   .listed_scale = pass.listed_scale,
@@ -276,11 +284,11 @@ void CudaSelector::decide_chunk(const Pass& pass, int64_t first, int64_t n) {
                          .column_inverse = column_inverse_.data(),
                          .position = position_.data(),
                          .flags = flags_.data(),
-                         .n_columns = device_counts_.data(),
-                         .sources = pass.sources,
-                         .n_clusters = device_counts_.data() + 2,
-                         .products = covers() ? nullptr : device_products_.data(),
-                         .host_columns = reinterpret_cast<int32_t*>(arriving_.data())});
+                         .before = counts_before(),
+                         .after = counts_after(),
+                         .host_columns = reinterpret_cast<int32_t*>(arriving_.data()),
+                         .products = covers() ? nullptr : device_products_.data()});
+  counts_turn_ = 1 - counts_turn_;
 }
 
 void CudaSelector::extend(const SelectArgs& args) {
