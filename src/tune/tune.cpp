@@ -84,7 +84,7 @@ class Tuner {
     const int64_t n =
         options_.split.context + (options_.objective == PlanObjective::kDecode ? kDecodeTokens : 0);
     const std::vector<int32_t> tokens = tokens_of(windows(), std::min(n, model_.context()));
-    const Costs costs = measure_costs(model_, tokens, options, [&](double done) {
+    Costs costs = measure_costs(model_, tokens, options, [&](double done) {
       report(kChangesDone + (kCostsDone - kChangesDone) * done, "time of every choice");
     });
     if (!kept.is_object()) kept = nlohmann::json::object();
