@@ -22,6 +22,7 @@ constexpr double kBackOff = 0.95;
 constexpr int kReuseTries = 3;
 // How often a budget between one that held there and one that did not is tried.
 constexpr int kMostReturns = 2;
+constexpr double kNearlyAlike = 1.001;
 // A plan below this gains nothing.
 constexpr double kLeastBudget = 1e-6;
 // Parts of the budget that are left for choices other than reused sets, and windows to see what
@@ -83,7 +84,7 @@ class Tuner {
     const int64_t n =
         options_.split.context + (options_.objective == PlanObjective::kDecode ? kDecodeTokens : 0);
     const std::vector<int32_t> tokens = tokens_of(windows(), std::min(n, model_.context()));
-    const Costs costs = measure_costs(model_, tokens, options, [&](double done) {
+    Costs costs = measure_costs(model_, tokens, options, [&](double done) {
       report(kChangesDone + (kCostsDone - kChangesDone) * done, "time of every choice");
     });
     if (!kept.is_object()) kept = nlohmann::json::object();
@@ -259,20 +260,30 @@ class Tuner {
       }
       if (budget_ == 0) break;
       budget_ *= std::min(std::pow(kBackOff, n_failed), 1 / options_.contract.excess(step.loss));
+      // Many budgets buy the same choices, which are looked at once.
+      while (budget_ > kLeastBudget && chosen_at(budget_).kl == step.predicted) budget_ *= kBackOff;
     }
     be_dense("no change stays within the contract");
   }
 
   // Backing off may have gone too far: budgets towards the one that failed.
   TuneStep go_back(TuneStep held, double failed) {
-    for (int i = 0; i < kMostReturns && std::isfinite(failed) && held.budget > 0 &&
-                    options_.contract.excess(held.loss) < kWellUsed;
-         ++i) {
-      const TuneStep step = try_budget(std::sqrt(held.budget * failed), true);
-      if (options_.contract.holds(step.loss))
-        held = step;
-      else
-        failed = step.budget;
+    for (int n_looks = 0; n_looks < kMostReturns && std::isfinite(failed) && held.budget > 0 &&
+                          held.budget * kNearlyAlike < failed &&
+                          options_.contract.excess(held.loss) < kWellUsed;) {
+      const double budget = std::sqrt(held.budget * failed), kl = chosen_at(budget).kl;
+      if (kl == chosen_at(failed).kl) {
+        failed = budget;
+      } else if (kl == chosen_at(held.budget).kl) {
+        held.budget = budget;
+      } else {
+        ++n_looks;
+        const TuneStep step = try_budget(budget, true);
+        if (options_.contract.holds(step.loss))
+          held = step;
+        else
+          failed = step.budget;
+      }
     }
     chosen_ = chosen_at(held.budget);
     return held;
