@@ -121,6 +121,7 @@ __device__ void attend_warpgroup(const AttendView& view, unsigned char* memory, 
     release(&barriers.keys_used[stage]);
     mask(scores, tile);
     take_scores(softmax, scores, factor, kept);
+    finish_weights(softmax);
     wait_products<0>();
 #pragma unroll
     for (int part = 0; part < S::kParts; ++part) hold(sums[part]);

@@ -4,7 +4,6 @@
 // last keys of this one are worked on. Compiled for compute capability 9.0 alone.
 
 #include <algorithm>
-#include <cstdlib>
 
 #include "backend/cuda/keys_hopper.cuh"
 #include "backend/cuda/keys_tile.cuh"
@@ -14,10 +13,9 @@ namespace keys_hopper {
 namespace {
 
 // Waits for rows that other threads have copied, and lets the matrix units see them.
-template <int kMode>
 __device__ void wait_for_rows(uint64_t* here, uint32_t parity) {
   wait_barrier(here, parity);
-  if constexpr (kMode == kSelf) asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory");
+  asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory");
 }
 
 template <int kN>
@@ -48,7 +46,7 @@ struct Turns {
 };
 
 // One tile of queries.
-template <int kD, int kMode>
+template <int kD>
 __device__ void attend_tile(const KeysView& view, const Item& item, unsigned char* memory,
                             Shared<kD>& shared, Turns<kD>& turns) {
   using S = Sizes<kD>;
@@ -88,7 +86,7 @@ __device__ void attend_tile(const KeysView& view, const Item& item, unsigned cha
       as_operand(weights[k], scores[2 * k], scores[2 * k + 1]);
   };
   const auto [first, first_parity] = turns.keys.take();
-  wait_for_rows<kMode>(&shared.keys_here[first], first_parity);
+  wait_for_rows(&shared.keys_here[first], first_parity);
   begin_products();
   start_scores<kD>(scores, queries, key_tiles + first * S::kTileBytes);
   wait_products<0>();
@@ -101,10 +99,10 @@ __device__ void attend_tile(const KeysView& view, const Item& item, unsigned cha
   for (int tile = 1; tile < n_tiles; ++tile) {
     const auto [stage, parity] = turns.keys.take();
     const auto [last, last_parity] = turns.values.take();
-    wait_for_rows<kMode>(&shared.keys_here[stage], parity);
+    wait_for_rows(&shared.keys_here[stage], parity);
     begin_products();
     start_scores<kD>(scores, queries, key_tiles + stage * S::kTileBytes);
-    wait_for_rows<kMode>(&shared.values_here[last], last_parity);
+    wait_for_rows(&shared.values_here[last], last_parity);
     begin_products();
     start_sums<kD>(sums, weights, value_tiles + last * S::kTileBytes);
     wait_products<1>();
@@ -113,6 +111,7 @@ __device__ void attend_tile(const KeysView& view, const Item& item, unsigned cha
     release(&shared.keys_used[stage]);
     if (tile + 1 == n_tiles) release(&shared.queries_used);
     take_scores(softmax, scores, factor, kept);
+    finish_weights(softmax);
     wait_products<0>();
 #pragma unroll
     for (int part = 0; part < S::kParts; ++part) hold(sums[part]);
@@ -122,7 +121,7 @@ __device__ void attend_tile(const KeysView& view, const Item& item, unsigned cha
     take_weights();
   }
   const auto [last, last_parity] = turns.values.take();
-  wait_for_rows<kMode>(&shared.values_here[last], last_parity);
+  wait_for_rows(&shared.values_here[last], last_parity);
   begin_products();
   start_sums<kD>(sums, weights, value_tiles + last * S::kTileBytes);
   wait_products<0>();
@@ -142,7 +141,7 @@ __device__ void attend_tile(const KeysView& view, const Item& item, unsigned cha
     store_part(view, item, row, part * S::kPartPanels * 64, sums[part], softmax.total);
 }
 
-template <int kD, int kMode>
+template <int kD>
 __global__ void __launch_bounds__(kThreads, 1)
     keys_hopper(const __grid_constant__ KeysView view, int32_t* n_drawn) {
   extern __shared__ unsigned char dynamic[];
@@ -150,10 +149,10 @@ __global__ void __launch_bounds__(kThreads, 1)
   const uint32_t offset = (1024 - shared_address(dynamic) % 1024) % 1024;
   unsigned char* memory = dynamic + offset;
   if (threadIdx.x == 0) {
-    make_barrier(&shared.queries_here, kArrivals<kMode>);
+    make_barrier(&shared.queries_here, kArrivals);
     make_barrier(&shared.queries_used, kWarps);
     for (int stage = 0; stage < Stages<kD>::kKeys; ++stage) {
-      make_barrier(&shared.keys_here[stage], kArrivals<kMode>);
+      make_barrier(&shared.keys_here[stage], kArrivals);
       make_barrier(&shared.keys_used[stage], kWarps);
     }
     for (int stage = 0; stage < Stages<kD>::kValues; ++stage) {
@@ -165,41 +164,29 @@ __global__ void __launch_bounds__(kThreads, 1)
   __syncthreads();
   if (threadIdx.x < kCopiers) {
     give_registers<Stages<kD>::kCopierRegisters>();
-    bring_tiles<kD, kMode>(view, memory, shared, n_drawn);
+    bring_tiles<kD>(view, memory, shared, n_drawn);
   } else {
     take_registers<Stages<kD>::kRegisters>();
     Turns<kD> turns;
     for (int n_done = 0;; ++n_done) {
-      wait_for_rows<kMode>(&shared.queries_here, static_cast<uint32_t>(n_done & 1));
+      wait_for_rows(&shared.queries_here, static_cast<uint32_t>(n_done & 1));
       const Item& item = shared.items[n_done % 2];
       if (item.n == 0) break;
-      attend_tile<kD, kMode>(view, item, memory, shared, turns);
+      attend_tile<kD>(view, item, memory, shared, turns);
     }
   }
 }
 
-template <int kD, int kMode>
+template <int kD>
 void launch(Context& context, const KeysView& view) {
   constexpr int kBytes = Stages<kD>::kBytes;
-  check(cudaFuncSetAttribute(keys_hopper<kD, kMode>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                             kBytes),
+  check(cudaFuncSetAttribute(keys_hopper<kD>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes),
         "attention's shared memory");
   const int64_t n_items = view.n_tiles * view.n_kv_heads;
   SLUICE_CHECK(n_items <= INT32_MAX / 2);
   const auto grid = static_cast<unsigned>(std::min<int64_t>(n_items, context.multiprocessors()));
-  keys_hopper<kD, kMode><<<grid, kThreads, kBytes, context.stream()>>>(view, context.zeros(1));
+  keys_hopper<kD><<<grid, kThreads, kBytes, context.stream()>>>(view, context.zeros(1));
   check_launch("keys_hopper");
-}
-
-int mode() {
-  static const int value = std::getenv("KEYS_MODE") ? std::atoi(std::getenv("KEYS_MODE")) : 0;
-  return value;
-}
-template <int kD>
-void launch(Context& context, const KeysView& view) {
-  if (mode() == 1) return launch<kD, kSelfNoFence>(context, view);
-  if (mode() == 2) return launch<kD, kWait>(context, view);
-  launch<kD, kSelf>(context, view);
 }
 
 }  // namespace

@@ -13,7 +13,7 @@ constexpr int kAtOnce = 32 * kLinkWarps;  // clusters: one to a lane
 constexpr int kChunk = 8192;              // tokens in shared memory
 constexpr uint32_t kAll = 0xffffffffu;
 
-// What the warps of a link share; zero before it and after.
+// What the blocks of a link share; zero before it and after.
 struct Common {
   int32_t n_placed;  // members
   int32_t largest;   // cluster
@@ -24,10 +24,15 @@ struct Met {
   int32_t count = 0, last = -1;  // members so far and the last of them
 };
 
+// A token's cluster, and whether the token stands for itself.
+__device__ int32_t coded(const LinkArgs& args, int64_t token) {
+  const bool own = args.status[token] != static_cast<uint8_t>(TokenStatus::kRedundant);
+  return 2 * args.cluster[token] + (own ? 1 : 0);
+}
+
 // The members of one cluster, bits of `same`, among 32 tokens.
-__device__ void join(const LinkArgs& args, Met& met, int32_t cluster, uint32_t same,
+__device__ void join(const MembersView& members, Met& met, int32_t cluster, uint32_t same, bool own,
                      int32_t token) {
-  const MembersView& members = args.members;
   const int lane = static_cast<int>(threadIdx.x) % 32, owner = cluster % kAtOnce / kLinkWarps;
   const int32_t count = __shfl_sync(kAll, met.count, owner);
   const int32_t last = __shfl_sync(kAll, met.last, owner);
@@ -41,8 +46,7 @@ __device__ void join(const LinkArgs& args, Met& met, int32_t cluster, uint32_t s
       members.next[previous] = here;
     else
       members.first_new[cluster] = here;
-    if (args.status[token] != static_cast<uint8_t>(TokenStatus::kRedundant))
-      members.own[cluster] = token;
+    if (own) members.own[cluster] = token;
   }
   if (lane == owner) {
     met.count += __popc(same);
@@ -50,26 +54,42 @@ __device__ void join(const LinkArgs& args, Met& met, int32_t cluster, uint32_t s
   }
 }
 
-// Places of the clusters that a warp has met, one to a lane.
-__device__ void place(const MembersView& members, const Met& met, int64_t cluster, Common* common) {
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  int32_t up_to = met.count;
+// Sums of a lane's numbers over the lanes before it, and over the block.
+struct Places {
+  int32_t before, all;
+};
+__device__ Places places_of(int32_t count, int32_t (&of_warp)[kBlockWarps]) {
+  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+  int32_t up_to = count;
   for (int step = 1; step < 32; step *= 2) {
     const int32_t other = __shfl_up_sync(kAll, up_to, step);
     if (lane >= step) up_to += other;
   }
-  const int32_t all = __shfl_sync(kAll, up_to, 31);
-  int32_t begin = 0;
-  if (lane == 0 && all > 0) begin = atomicAdd(&common->n_placed, all);
-  begin = __shfl_sync(kAll, begin, 0);
-  if (cluster >= members.n_clusters) return;
-  members.begins[cluster] = begin + up_to - met.count;
-  if (met.count == 0) {
-    members.first_new[cluster] = INT32_MAX;
-  } else {
-    members.next[met.last] = INT32_MAX;
-    atomicMax(&common->largest, static_cast<int32_t>(cluster));
+  if (lane == 31) of_warp[warp] = up_to;
+  __syncthreads();
+  Places places{up_to - count, 0};
+  for (int w = 0; w < kBlockWarps; ++w) {
+    if (w < warp) places.before += of_warp[w];
+    places.all += of_warp[w];
   }
+  return places;
+}
+
+// Gives the clusters that a block has met, one to a lane, their places.
+__device__ void place(const MembersView& members, const Met& met, int64_t cluster, Common* common) {
+  __shared__ int32_t of_warp[kBlockWarps], first, largest;
+  if (threadIdx.x == 0) largest = 0;
+  const Places places = places_of(met.count, of_warp);
+  if (met.count > 0) atomicMax(&largest, static_cast<int32_t>(cluster));
+  if (threadIdx.x == 0) first = atomicAdd(&common->n_placed, places.all);
+  __syncthreads();
+  if (threadIdx.x == 0) atomicMax(&common->largest, largest);
+  if (cluster >= members.n_clusters) return;
+  members.begins[cluster] = first + places.before;
+  if (met.count == 0)
+    members.first_new[cluster] = INT32_MAX;
+  else
+    members.next[met.last] = INT32_MAX;
 }
 
 __global__ void __launch_bounds__(32 * kBlockWarps)
@@ -86,21 +106,27 @@ __global__ void __launch_bounds__(32 * kBlockWarps)
       __syncthreads();  // all have looked at the chunk before
       for (auto i = static_cast<int>(threadIdx.x); i < n + 32 * kLooks && i < kChunk;
            i += 32 * kBlockWarps)
-        chunk[i] = i < n ? args.cluster[first + i] : -1;
+        chunk[i] = i < n ? coded(args, first + i) : -1;
       __syncthreads();
       for (int i = 0; i < n; i += 32 * kLooks) {
-        int32_t clusters[kLooks];
-#pragma unroll
-        for (int k = 0; k < kLooks; ++k) clusters[k] = chunk[i + 32 * k + lane];
+        int32_t codes[kLooks];
+        bool any = false;
 #pragma unroll
         for (int k = 0; k < kLooks; ++k) {
-          const int32_t cluster = clusters[k];
+          codes[k] = chunk[i + 32 * k + lane];
+          any = any || ((codes[k] ^ 2 * warp) & 2 * (kLinkWarps - 1)) == 0;
+        }
+        if (__any_sync(kAll, any) == 0) continue;
+#pragma unroll
+        for (int k = 0; k < kLooks; ++k) {
+          const int32_t cluster = codes[k] >> 1;
           const auto at = static_cast<uint32_t>(cluster - static_cast<int32_t>(base));
           const bool ours = at < kAtOnce && at % kLinkWarps == static_cast<uint32_t>(warp);
           for (uint32_t left = __ballot_sync(kAll, ours); left != 0;) {
             const int32_t one = __shfl_sync(kAll, cluster, __ffs(static_cast<int>(left)) - 1);
             const uint32_t same = __ballot_sync(kAll, cluster == one);
-            join(args, met, one, same, static_cast<int32_t>(first) + i + 32 * k + lane);
+            join(members, met, one, same, codes[k] % 2 != 0,
+                 static_cast<int32_t>(first) + i + 32 * k + lane);
             left &= ~same;
           }
         }
@@ -144,7 +170,7 @@ void link_members(Context& context, const LinkArgs& args) {
   const MembersView& members = args.members;
   SLUICE_CHECK(members.n > 0 && members.n <= INT32_MAX / kMarks - 1 &&
                members.first + members.n <= INT32_MAX / 2 - 1 &&
-               members.n_clusters <= INT32_MAX - kAtOnce);
+               members.n_clusters <= INT32_MAX / 2 - kAtOnce);
   auto* common = reinterpret_cast<Common*>(context.zeros(sizeof(Common) / sizeof(int32_t)));
   link<<<kLinkWarps / kBlockWarps, 32 * kBlockWarps, 0, context.stream()>>>(args, common);
   check_launch("link");
