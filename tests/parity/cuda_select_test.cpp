@@ -34,7 +34,7 @@ SelectInputs plain_inputs(const SelectCase& c, DType dtype, SelectRule rule,
   return in;
 }
 
-// Chunks are 4096 tokens, or 8192; the cuts fall beside their ends.
+// Chunks are 4096 tokens; some cuts fall beside their ends.
 TEST_P(EveryBackend, LongPassesHaveTheSetsOfTheCpu) {
   const SelectCase c{RowKind::kClusters, 9100, 192, 0.5, 3};
   for (const SelectRule rule :
@@ -48,6 +48,16 @@ TEST_P(EveryBackend, LongPassesHaveTheSetsOfTheCpu) {
     EXPECT_TRUE(same_sets(select(*backend, dtype(), in, {1, 4097}), expected));
     EXPECT_TRUE(same_sets(select(*backend, dtype(), in, {129, 8322}), expected));
   }
+}
+
+// Where tokens are compared with listed ones alone, chunks are 16384 tokens.
+TEST_P(EveryBackend, LongListsHaveTheSetsOfTheCpu) {
+  const SelectCase c{RowKind::kClusters, 16900, 64, 0.5, 6};
+  SelectInputs in = plain_inputs(c, dtype(), SelectRule::kCascadeCover, {0.5});
+  in.inherited[0] = likely_flags(in, 0.5, 30);
+  const auto expected = expected_sets(in);
+  EXPECT_TRUE(same_sets(select(*backend, dtype(), in), expected));
+  EXPECT_TRUE(same_sets(select(*backend, dtype(), in, {5, 16389}), expected));
 }
 
 // Nearly every token represents itself, so the last ones meet more than 32 tiles of columns.
