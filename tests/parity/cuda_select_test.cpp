@@ -106,7 +106,7 @@ TEST_P(EveryBackend, LongChainsHaveTheSetsOfTheCpu) {
 // Tokens around one that is exempt represent each other, and each has many to choose its owner
 // from.
 TEST_P(EveryBackend, ManyContendersHaveTheSetsOfTheCpu) {
-  const SelectCase c{RowKind::kRandom, 9000, 128, 0.5, 9};
+  const SelectCase c{RowKind::kRandom, 6000, 128, 0.5, 9};
   SelectInputs in = plain_inputs(c, dtype(), SelectRule::kCascadeCover, {0.5, 0.4});
   const auto d = static_cast<size_t>(c.d_model);
   std::mt19937 random(9);
@@ -120,7 +120,7 @@ TEST_P(EveryBackend, ManyContendersHaveTheSetsOfTheCpu) {
     for (size_t i = 0; i < 2; ++i) in.inherited[i] = likely_flags(in, in.spec.taus[i], turnover);
     const auto expected = expected_sets(in);
     EXPECT_TRUE(same_sets(select(*backend, dtype(), in), expected));
-    EXPECT_TRUE(same_sets(select(*backend, dtype(), in, {300, 5000}), expected));
+    EXPECT_TRUE(same_sets(select(*backend, dtype(), in, {300, 3000}), expected));
   }
 }
 
