@@ -39,16 +39,29 @@ __device__ bool is_covered(const CoverView& view, const Pieces& pieces, int set,
   });
 }
 
+// Where a token's mark is, while a list is decided: read before it is decided, since others wait.
+struct MarkPlace {
+  bool exists;
+  int tile, at;
+
+  __device__ MarkPlace(const CoverView& view, int list, int64_t t) {
+    const int32_t* rank = view.lists[0].rank;
+    const int in_first = rank[t], behind = rank[t + 1], in_both = rank[view.chunk.n];
+    const int in_second = list == 1 ? view.lists[1].rank[t] : 0;
+    const bool is_first = behind > in_first;
+    exists = is_first || list == 1;
+    tile = is_first ? 0 : tiles_of(in_both);
+    at = is_first ? in_first : in_second;
+  }
+};
+
 // What has become of a token, for those that wait while a list is decided.
-__device__ void publish(const CoverView& view, int list, int set, int64_t t, CoverVerdict verdict) {
+__device__ void publish(const CoverView& view, int list, int set, int64_t t, const MarkPlace& place,
+                        CoverVerdict verdict) {
   if (threadIdx.x % 32 != 0) return;
-  view.verdict[set * view.chunk.n + t] = static_cast<uint8_t>(verdict);
-  const int32_t* rank = view.lists[0].rank;
   const bool is_rep = verdict == CoverVerdict::kKept || verdict == CoverVerdict::kAdded;
-  if (rank[t + 1] > rank[t])
-    mark(marks_of(view, list, set), 0, rank[t], is_rep);
-  else if (list == 1)
-    mark(marks_of(view, list, set), tiles_of(rank[view.chunk.n]), view.lists[1].rank[t], is_rep);
+  if (place.exists) mark(marks_of(view, list, set), place.tile, place.at, is_rep);
+  view.verdict[set * view.chunk.n + t] = static_cast<uint8_t>(verdict);
 }
 
 // The token and set that a warp takes, the warps of a block one after the other; false where there
@@ -64,22 +77,27 @@ __device__ bool take_ticket(const CoverView& view, int list, int64_t* t, int* se
 }
 
 // Keeps inherited tokens that no earlier kept one covers; tells covered tokens from open ones.
-__global__ void keep_inherited(const __grid_constant__ CoverView view) {
+__global__ void __launch_bounds__(32 * kWarps, 5)
+    keep_inherited(const __grid_constant__ CoverView view) {
   wait_for_earlier();
   let_next_begin();
   const ChunkView& chunk = view.chunk;
   int64_t t;
   int set;
   if (!take_ticket(view, 0, &t, &set)) return;
-  if (chunk.exempt[t] != 0) return publish(view, 0, set, t, CoverVerdict::kAside);
-  if (chunk.thresholds[set] <= 0) return publish(view, 0, set, t, CoverVerdict::kKept);
-  const bool inherited = chunk.is_inherited(set, t);
+  // On the way together.
+  const bool exempt = chunk.exempt[t] != 0, inherited = chunk.is_inherited(set, t);
+  const double threshold = chunk.thresholds[set];
+  const MarkPlace place(view, 0, t);
+  const Pieces pieces(view, set, t, 0);
+  const auto tell = [&](CoverVerdict verdict) { publish(view, 0, set, t, place, verdict); };
+  if (exempt) return tell(CoverVerdict::kAside);
+  if (threshold <= 0) return tell(CoverVerdict::kKept);
   // A token that another set inherits counts for nobody here.
-  if (!inherited) publish(view, 0, set, t, CoverVerdict::kOpen);
-  const bool covered =
-      is_covered(view, Pieces(view, set, t, 0), set, t, 0, chunk.rule.deciding(inherited));
+  if (!inherited) tell(CoverVerdict::kOpen);
+  const bool covered = is_covered(view, pieces, set, t, 0, chunk.rule.deciding(inherited));
   if (inherited)
-    publish(view, 0, set, t, covered ? CoverVerdict::kCovered : CoverVerdict::kKept);
+    tell(covered ? CoverVerdict::kCovered : CoverVerdict::kKept);
   else if (covered && threadIdx.x % 32 == 0)
     view.verdict[set * chunk.n + t] = static_cast<uint8_t>(CoverVerdict::kCovered);
 }
@@ -201,20 +219,22 @@ __device__ Nearest owner_of(const CoverView& view, const Pieces& pieces, int set
 }
 
 // Decides open tokens in order, and finds owners.
-__global__ void add_and_own(const __grid_constant__ CoverView view) {
+__global__ void __launch_bounds__(32 * kWarps, 4)
+    add_and_own(const __grid_constant__ CoverView view) {
   wait_for_earlier();
   let_next_begin();
   const ChunkView& chunk = view.chunk;
   int64_t t;
   int set;
   if (!take_ticket(view, 1, &t, &set)) return;
-  const Pieces pieces(view, set, t, 1);
   auto verdict = static_cast<CoverVerdict>(view.verdict[set * chunk.n + t]);
+  const MarkPlace place(view, 1, t);
+  const Pieces pieces(view, set, t, 1);
   if (verdict == CoverVerdict::kOpen) {
     // No kept one is at its threshold, so that those added decide.
     verdict = is_covered(view, pieces, set, t, pieces.old, kIsRep) ? CoverVerdict::kCovered
                                                                    : CoverVerdict::kAdded;
-    publish(view, 1, set, t, verdict);
+    publish(view, 1, set, t, place, verdict);
   }
   Nearest owner;
   owner.position = chunk.first + t;

@@ -21,8 +21,20 @@ struct Maps {
 struct Shared {
   int listed[kPairs];      // before the end of a pair of row tiles
   int before[kPairs + 1];  // tiles of listed columns that the pairs before have
+  // Of the item at hand.
   __align__(8) float scale[kColumns];
+  float row_scale[kRows];
+  int rank[kRows];
 };
+
+// Four bytes to shared memory, without waiting for them; 0 where they do not exist.
+__device__ void bring_word(void* to, const void* from, bool exists) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;\n" ::"r"(shared_address(to)),
+               "l"(from), "r"(exists ? 4 : 0)
+               : "memory");
+}
+
+__device__ void wait_words() { asm volatile("cp.async.wait_all;\n" ::: "memory"); }
 
 // kList 0: pairs of row tiles x kept columns, then the first list as far as it is before a pair's
 // end, pair by pair. kList 1: the second list alone.
@@ -87,6 +99,12 @@ struct CoverWork {
             kListed};
   }
 
+  // Columns of a tile and those behind it.
+  __device__ int columns_from(const Tile& tile) const {
+    return tile.kind == kKeptColumns ? n_columns - tile.column
+                                     : shared.listed[tile.row / kPairRows] - tile.number * kColumns;
+  }
+  __device__ void begin(const Tile& tile) const;
   template <typename Products>
   __device__ void take(const Tile& tile, const Products& products, int row) const;
   // Of a set, the first or the second row of a lane, the first or the last 128 columns of a tile.
@@ -106,25 +124,38 @@ __device__ uint32_t bits_before(int limit) {
 }
 
 template <int kList>
+__device__ void CoverWork<kList>::begin(const Tile& tile) const {
+  const ChunkView& chunk = view.chunk;
+  const int c = static_cast<int>(threadIdx.x) - 128;
+  const bool kept = tile.kind == kKeptColumns;
+  wait_words();
+  gram::sync_multipliers();  // those of the last item are read
+  const float* scales = kept ? chunk.column_scale : view.listed_scale;
+  const bool is_column = c < columns_from(tile);
+  bring_word(&shared.scale[c], scales + (is_column ? tile.column + c : 0), is_column);
+  if (c >= kRows) return;
+  const int64_t at = tile.row + c;
+  const bool is_row = at < chunk.n;
+  bring_word(&shared.row_scale[c], chunk.scale + (is_row ? at : 0), is_row);
+  bring_word(&shared.rank[c], view.lists[kList].rank + (is_row ? at : 0), is_row);
+}
+
+template <int kList>
 template <typename Products>
 __device__ void CoverWork<kList>::take(const Tile& tile, const Products& products, int row) const {
   const ChunkView& chunk = view.chunk;
-  const int c = static_cast<int>(threadIdx.x) - 128, t = static_cast<int>(threadIdx.x) % 4;
+  const int t = static_cast<int>(threadIdx.x) % 4;
   const bool kept = tile.kind == kKeptColumns;
-  gram::sync_multipliers();  // the last scales are read
-  const int left =
-      kept ? n_columns - tile.column : shared.listed[tile.row / kPairRows] - tile.number * kColumns;
-  const float* scales = kept ? chunk.column_scale : view.listed_scale;
-  shared.scale[c] = c < left ? scales[tile.column + c] : 0.0f;
+  wait_words();
   gram::sync_multipliers();
   float scale[2];
   int limit[2];  // columns of this tile that are before the token
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    const int64_t at = tile.row + row + 8 * half;
-    const bool exists = at < chunk.n;
-    scale[half] = exists ? chunk.scale[at] : 0.0f;
-    limit[half] = !exists ? 0 : kept ? left : view.lists[kList].rank[at] - tile.number * kColumns;
+    scale[half] = shared.row_scale[row + 8 * half];
+    limit[half] = tile.row + row + 8 * half >= chunk.n ? 0
+                  : kept                               ? columns_from(tile)
+                         : shared.rank[row + 8 * half] - tile.number * kColumns;
     if (tile.half) limit[half] = min(limit[half], 128);
   }
   for (int set = 0; set < chunk.n_sets; ++set) {

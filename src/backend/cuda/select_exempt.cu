@@ -13,20 +13,40 @@ static_assert(kMedianState == kMedianTokens + 1);
 struct SortedNorms {
   double norms[kMedianTokens];  // by position
   double sorted[kMedianTokens];
-  uint8_t order[kMedianTokens];  // by place: number of the token
+  __align__(16) uint8_t order[kMedianTokens];  // by place: number of the token
 };
 
 // Half the sum of the two in the middle, of tokens up to `last`.
 __device__ double median_upto(const SortedNorms& memory, int last) {
-  double lower = 0, upper = 0;
-  int seen = 0;
-  for (int k = 0; k < kMedianTokens && seen <= (last + 1) / 2; ++k) {
-    if (memory.order[k] > last) continue;
-    if (seen == last / 2) lower = memory.sorted[k];
-    if (seen == (last + 1) / 2) upper = memory.sorted[k];
-    ++seen;
+  const auto* order = reinterpret_cast<const uint4*>(memory.order);
+  const uint32_t limit = static_cast<uint32_t>(last) * 0x01010101u;
+  // The lower and the upper one: the word of four places that it is in, and how many of these are
+  // before it.
+  int word[2] = {0, 0}, before[2] = {0, 0}, seen = 0;
+#pragma unroll 4
+  for (int k = 0; k < kMedianTokens / 16; ++k) {
+    const uint32_t words[4] = {order[k].x, order[k].y, order[k].z, order[k].w};
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+#pragma unroll
+      for (int which = 0; which < 2; ++which)
+        if (seen <= (last + which) / 2) {
+          word[which] = 4 * k + j;
+          before[which] = seen;
+        }
+      seen += __popc(__vcmpleu4(words[j], limit)) / 8;
+    }
   }
-  return (lower + upper) / 2;
+  double sum = 0;
+#pragma unroll
+  for (int which = 0; which < 2; ++which)
+    for (int j = 0, at = before[which]; j < 4; ++j) {
+      const int place = 4 * word[which] + j;
+      if (memory.order[place] > last) continue;
+      if (at == (last + which) / 2) sum += memory.sorted[place];
+      ++at;
+    }
+  return sum / 2;
 }
 
 // A token is compared with the median up to it of the first norms: those in `state`, by position,

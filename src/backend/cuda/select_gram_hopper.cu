@@ -142,6 +142,7 @@ struct ChunkWork {
     const bool half = view.n - i * kColumns <= 128;
     return {&maps.rows, &maps.rows, pair * kPairRows + below, i * kColumns, half, i, kLocal};
   }
+  __device__ void begin(const Tile&) const {}
   template <typename Products>
   __device__ void take(const Tile& tile, const Products& products, int row) const {
     if (tile.kind == kLocal)

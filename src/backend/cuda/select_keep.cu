@@ -10,9 +10,12 @@ namespace {
 __device__ void number_set(const KeepView& keep, int set, TokenTable& table) {
   const ChunkView& view = keep.chunk;
   const int64_t base = set * view.set_stride + view.first;
-  table.fill(bits_where(view.n, [&](int64_t t) {
-    return view.status[base + t] != static_cast<uint8_t>(TokenStatus::kRedundant);
-  }));
+  const int64_t first = int64_t{threadIdx.x} * 32;
+  const uint32_t exist = first + 32 <= view.n ? ~0u
+                         : first < view.n     ? (1u << (view.n - first)) - 1
+                                              : 0;
+  table.fill(exist & ~bits_equal(view.status + base, view.n,
+                                 static_cast<uint8_t>(TokenStatus::kRedundant)));
   const int before = keep.before[1 + set];
   for (int64_t t = int64_t{blockIdx.x} * kTableThreads + threadIdx.x; t < view.n;
        t += int64_t{gridDim.x} * kTableThreads) {
@@ -33,15 +36,15 @@ __device__ uint8_t flags_of(bool rep, bool inherited) {
                               (rep && inherited ? kIsKept : 0));
 }
 
-// What later chunks are compared with: tokens that have one of the flags in a set.
+// What later chunks are compared with: a thread's tokens that have one of the flags in a set.
 __device__ uint32_t used_in_any(const ChunkView& view, uint8_t used) {
-  const uint32_t compared = bits_where(view.n, [&](int64_t t) { return view.exempt[t] == 0; });
+  const uint32_t compared = bits_equal(view.exempt, view.n, 0);
   uint32_t any = 0;
   for (int set = 0; set < view.n_sets; ++set) {
     if (view.thresholds[set] <= 0) continue;
-    const uint32_t reps = bits_where(view.n, [&](int64_t t) { return is_rep(view, set, t); });
-    const uint32_t inherited =
-        bits_where(view.n, [&](int64_t t) { return view.is_inherited(set, t); });
+    const uint32_t reps = bits_equal(view.status + set * view.set_stride + view.first, view.n,
+                                     static_cast<uint8_t>(TokenStatus::kRepresentative));
+    const uint32_t inherited = bits_inherited(view, set);
     if ((used & kIsAny) != 0) any |= compared;
     if ((used & kIsRep) != 0) any |= reps;
     if ((used & kIsInherited) != 0) any |= inherited;

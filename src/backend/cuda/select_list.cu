@@ -11,24 +11,22 @@ namespace {
 constexpr unsigned kAll = 0xffffffffu;
 constexpr int kColumns = kHopperGramColumns;
 
+// A thread's tokens that a set inherits, and that are not exempt.
 __device__ uint32_t inherited_by_any(const ChunkView& view) {
+  const uint32_t compared = bits_equal(view.exempt, view.n, 0);
   uint32_t any = 0;
   for (int set = 0; set < view.n_sets; ++set)
-    if (view.thresholds[set] > 0)
-      any |= bits_where(view.n, [&](int64_t t) { return view.is_inherited(set, t); });
-  return any & ~bits_where(view.n, [&](int64_t t) { return view.exempt[t] != 0; });
+    if (view.thresholds[set] > 0) any |= bits_inherited(view, set);
+  return any & compared;
 }
 
 // Those that are open in a set, and not listed already because another set inherits them.
 __device__ uint32_t open_in_any(const CoverView& view) {
-  const int64_t n = view.chunk.n;
-  const int32_t* rank = view.lists[0].rank;
   uint32_t any = 0;
   for (int set = 0; set < view.chunk.n_sets; ++set)
-    any |= bits_where(n, [&](int64_t t) {
-      return view.verdict[set * n + t] == static_cast<uint8_t>(CoverVerdict::kOpen);
-    });
-  return any & ~bits_where(n, [&](int64_t t) { return rank[t + 1] > rank[t]; });
+    any |= bits_equal(view.verdict + set * view.chunk.n, view.chunk.n,
+                      static_cast<uint8_t>(CoverVerdict::kOpen));
+  return view.chunk.n_sets == 1 ? any : any & ~inherited_by_any(view.chunk);
 }
 
 // Pairs, without the padding of tiles and without second looks: a listed token meets those behind
@@ -58,10 +56,14 @@ __device__ void put_row(const CoverView& view, const ConstRowsView& rows, int64_
   const ChunkView& chunk = view.chunk;
   const bool prepared = !as_given(chunk);
   if (!prepared && listed == nullptr) return;
+  if (!prepared && inverse > 0) {
+    copy_row(listed, chunk.given + t * chunk.given_stride, chunk.padded);
+    return;
+  }
   const double power = range_scale(inverse);
   const RowsView row{reinterpret_cast<std::byte*>(view.rows), chunk.padded, true};
   const RowsView column{reinterpret_cast<std::byte*>(listed), 0, true};
-  constexpr int kAhead = 4;
+  constexpr int kAhead = 2;
   for (int64_t first = threadIdx.x % 32 * kN; first < chunk.padded; first += kAhead * 32 * kN) {
     float x[kAhead][kN] = {};
 #pragma unroll

@@ -15,29 +15,32 @@ struct Pieces {
   const uint32_t* some;
   const volatile unsigned long long* marks;
   const uint8_t* flags;  // of kept columns
-  int old, first, all;   // pieces of kept columns; with the first list; with both
-  int lane;
+  int old, first;        // pieces of kept columns; with the first list
+  int n_words, lane;
+  uint32_t first_words;  // of `some`, one to a lane
 
-  // list: with which the pieces end.
+  // list: whose tokens are being decided.
   __device__ Pieces(const CoverView& view, int set, int64_t t, int list) {
     const int64_t n = view.chunk.n, row = set * n + t;
+    lane = static_cast<int>(threadIdx.x) % 32;
     data = view.bits + row * view.tiles * kPieces;
     some = view.some + row * view.words;
+    n_words = static_cast<int>(view.words);
+    first_words = lane < n_words ? some[lane] : 0;
     marks = marks_of(view, list, set);
     flags = view.chunk.flags + set * view.chunk.capacity;
     old = kPieces * tiles_of(*view.chunk.n_columns);
     first = old + kPieces * tiles_of(view.lists[0].rank[n]);
-    all = first + (list == 1 ? kPieces * tiles_of(view.lists[1].rank[n]) : 0);
-    lane = static_cast<int>(threadIdx.x) % 32;
   }
 
   // Calls visit(i, piece), all lanes together, for pieces from `begin` on that have bits, 32 at a
   // time, until it returns true. Lanes without such a piece have one without bits.
   template <typename Visit>
   __device__ bool any(int begin, const Visit& visit) const {
-    for (int word = begin / 32; word * 32 < all; word += 32) {
-      uint32_t mine = (word + lane) * 32 < all ? some[word + lane] : 0;
-      if (word + lane == begin / 32) mine &= kAllLanes << begin % 32;
+    for (int word = 0; word < n_words; word += 32) {
+      const int at = (word + lane) * 32;
+      uint32_t mine = word == 0 ? first_words : word + lane < n_words ? some[word + lane] : 0;
+      if (at < begin) mine &= at + 32 <= begin ? 0 : kAllLanes << (begin - at);
       for (uint32_t rest = __ballot_sync(kAllLanes, mine != 0); rest != 0; rest &= rest - 1) {
         const int from = __ffs(static_cast<int>(rest)) - 1, i = (word + from) * 32 + lane;
         const bool has = (__shfl_sync(kAllLanes, mine, from) >> lane & 1) != 0;

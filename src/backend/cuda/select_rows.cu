@@ -56,7 +56,7 @@ __global__ void inverse_norms(ConstRowsView rows, int64_t n, int64_t d, double* 
 
 // The same for rows that can be read in pieces of 16 bytes: those of the next steps are on the way
 // while one is added. Several tensors of as many rows together.
-constexpr int kNormStages = 4, kNormBytes = 256, kNormPieces = kNormBytes / 16;
+constexpr int kNormStages = 3, kNormBytes = 384, kNormPieces = kNormBytes / 16;
 constexpr int kNormPitch = kNormBytes + 16;  // so that lanes read from different banks
 using NormTile = unsigned char[kNormStages][kNormRows][kNormPitch];
 

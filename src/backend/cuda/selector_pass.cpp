@@ -1,7 +1,6 @@
 // One pass of the selector: memory for the time being, and one chunk of tokens after the other.
 
 #include <algorithm>
-#include <cstdlib>
 
 #include "backend/cuda/selector.h"
 
@@ -85,10 +84,7 @@ CudaSelector::Pass CudaSelector::begin_pass(const SelectArgs& args) {
 
   Pass pass{};
   pass.rows = args.rows;
-  static const int64_t cover_chunk = std::getenv("SLUICE_COVER_CHUNK") != nullptr
-                                         ? std::atoll(std::getenv("SLUICE_COVER_CHUNK"))
-                                         : 8192;
-  pass.chunk = std::min<int64_t>(n, covers() ? cover_chunk : kChunk);
+  pass.chunk = std::min<int64_t>(n, covers() ? kCoverChunk : kChunk);
   const int64_t row_tiles = ceil_div(pass.chunk, kGramTile), columns = n_columns_ + n;
   // Two blocks to a multiprocessor; on Hopper every tile of columns is looked at by itself.
   pass.splits =
