@@ -1,5 +1,6 @@
 // Running means of clusters, and clusters' rows after them.
 
+#include "backend/cuda/early.cuh"
 #include "backend/cuda/element.cuh"
 #include "backend/cuda/keys_rows.cuh"
 #include "backend/cuda/mma.cuh"
@@ -101,6 +102,8 @@ template <int kN, bool kBF16>
 __global__ void __launch_bounds__(kThreads)
     segment_sums(const __grid_constant__ MeansArgs args, float* sums, int32_t* follows) {
   __shared__ int32_t found;
+  let_next_begin();
+  wait_for_earlier();
   const MembersView& members = args.members;
   const int64_t d = args.head_dim, width = args.n_kv_heads * d;
   if (threadIdx.x == 0) found = -1;
@@ -145,6 +148,8 @@ __global__ void __launch_bounds__(kThreads)
 __global__ void add_segments(int64_t n_blocks, int64_t n_columns, const int32_t* follows,
                              float* sums) {
   constexpr int kTurn = 16;
+  let_next_begin();
+  wait_for_earlier();
   const int64_t column = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   int any = 0;
   for (int64_t i = threadIdx.x; i < n_blocks; i += blockDim.x) any |= follows[i] > 0 ? 1 : 0;
@@ -221,6 +226,8 @@ template <int kN, bool kBF16>
 __global__ void __launch_bounds__(kThreads)
     means(const __grid_constant__ MeansArgs args, const float* sums) {
   __shared__ Places places;
+  let_next_begin();
+  wait_for_earlier();
   const MembersView& members = args.members;
   const int64_t first_place = int64_t{blockIdx.x} * kSegment;
   places.look(members, first_place);
@@ -360,16 +367,14 @@ void running_means(const std::shared_ptr<Context>& context, const MeansArgs& arg
     const DeviceArray<int32_t> follows(context, n_blocks);
     const auto kernel = args.bf16 ? (eights ? segment_sums<8, true> : segment_sums<1, true>)
                                   : (eights ? segment_sums<8, false> : segment_sums<1, false>);
-    kernel<<<grid, kThreads, 0, context->stream()>>>(args, sums.data(), follows.data());
-    check_launch("segment_sums");
-    add_segments<<<blocks(width, kThreads), kThreads, 0, context->stream()>>>(
-        n_blocks, width, follows.data(), sums.data());
-    check_launch("add_segments");
+    launch_early(*context, "segment_sums", kernel, grid, kThreads, args, sums.data(),
+                 follows.data());
+    launch_early(*context, "add_segments", add_segments, blocks(width, kThreads), kThreads,
+                 n_blocks, width, follows.data(), sums.data());
   }
   const auto kernel = args.bf16 ? (eights ? means<8, true> : means<1, true>)
                                 : (eights ? means<8, false> : means<1, false>);
-  kernel<<<grid, kThreads, 0, context->stream()>>>(args, sums.data());
-  check_launch("means");
+  launch_early(*context, "means", kernel, grid, kThreads, args, sums.data());
 }
 
 void settle_clusters(Context& context, const SettleArgs& args) {
