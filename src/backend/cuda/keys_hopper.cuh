@@ -194,6 +194,7 @@ __device__ void bring_tiles(const KeysView& view, unsigned char* memory, Shared<
     KeyRow ahead = first;  // lists are read a tile ahead
     const std::byte* value = nullptr;
     uint32_t exist = 0;
+    int drawn = 0;
     // A stage of keys is free long before the values beside it: keys are brought a tile ahead.
     for (int tile = 0; tile <= n_tiles; ++tile) {
       const std::byte* last_value = value;
@@ -214,13 +215,11 @@ __device__ void bring_tiles(const KeysView& view, unsigned char* memory, Shared<
       if (tile == 0) {
         const std::byte* query = query_row(view, item, Queries::row());
         wait_barrier(&shared.queries_used, static_cast<uint32_t>(n_done & 1) ^ 1);
-        if (threadIdx.x == 0) {
-          shared.items[n_done % 2] = item;
-          shared.drawn[n_done % 2] = draw_item(view, n_drawn);
-        }
+        if (threadIdx.x == 0) shared.items[n_done % 2] = item;
         announce_written(&shared.queries_here);
         Queries::copy(memory, query, __ballot_sync(0xffffffffu, query != nullptr), head_dim);
         arrive_when_copied(&shared.queries_here);
+        if (threadIdx.x == 0) drawn = atomicAdd(n_drawn, 1);
       } else {
         const auto [stage, parity] = value_turn.take();
         wait_barrier(&shared.values_used[stage], parity ^ 1);
@@ -229,6 +228,7 @@ __device__ void bring_tiles(const KeysView& view, unsigned char* memory, Shared<
       }
       // By now there is time to wait for memory.
       if (tile == min(2, n_tiles)) {
+        if (threadIdx.x == 0) shared.drawn[n_done % 2] = drawn_item(view, drawn, n_drawn);
         sync_copiers();
         index = shared.drawn[n_done % 2];
         if (index < end) next = item_at(view, index);

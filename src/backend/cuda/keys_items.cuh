@@ -46,9 +46,9 @@ __device__ inline Item item_at(const KeysView& view, int index) {
   if (seen.n_far > 0) item.list = seen.bias - view.bias;
   return item;
 }
-// The next item of a block that has begun one; the first is that of its own number.
-__device__ inline int draw_item(const KeysView& view, int32_t* n_drawn) {
-  const int drawn = atomicAdd(n_drawn, 1);
+// The next item of a block that has begun one and has counted n_drawn up from `drawn`; its first is
+// that of its own number.
+__device__ inline int drawn_item(const KeysView& view, int drawn, int32_t* n_drawn) {
   if (drawn + 1 == n_items(view)) *n_drawn = 0;  // there are as many draws as items
   return static_cast<int>(gridDim.x) + drawn;
 }
