@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "backend/attend.h"
+#include "backend/scores.h"
 #include "backend/select.h"
 #include "backend/subspace.h"
 #include "core/tensor.h"
@@ -232,6 +233,9 @@ class Backend {
   virtual void gather_rows(ConstTensor from, std::span<const int32_t> rows, Tensor to) = 0;
   // to[i] += from[rows[i]]; both (…, d) f32.
   virtual void add_rows(ConstTensor from, std::span<const int32_t> rows, Tensor to) = 0;
+
+  // In float64, and waits; false where scores are compared on the host (eval/base_scores.h).
+  virtual bool compare_scores(const CompareScoresArgs&) { return false; }
 
   virtual std::unique_ptr<Selector> make_selector(const SelectorSpec& spec) = 0;
   virtual std::unique_ptr<KeysAttention> make_keys_attention(const KeysSpec& spec) = 0;

@@ -317,10 +317,11 @@ void Model::logits(ConstTensor hidden, Tensor out) {
     if (weights_.head_norm.exists) weights_.head_norm.run(*backend_, x, x);
     hidden = x;
   }
-  const bool on_host = backend_->device() == Device::kCpu;
-  const Tensor scores = on_host ? out : grown(*backend_, scores_, DType::kF32, n_rows, spec_.vocab);
+  const bool in_place = backend_->device() == out.device();
+  const Tensor scores =
+      in_place ? out : grown(*backend_, scores_, DType::kF32, n_rows, spec_.vocab);
   backend_->linear({.weights = weights_.head.get(), .x = hidden, .out = scores});
-  if (!on_host) backend_->download(scores, out);
+  if (!in_place) backend_->download(scores, out);
 }
 
 }  // namespace sluice

@@ -222,6 +222,20 @@ class CudaBackend final : public Backend {
     cuda::add_rows(*context_, from, at.data(), to);
   }
 
+  bool compare_scores(const CompareScoresArgs& args) override {
+    const int64_t n = args.base.rows(), vocab = args.base.row_elements();
+    SLUICE_CHECK(args.base.shape() == args.scores.shape() && args.base.dtype() == DType::kF32 &&
+                 args.scores.dtype() == DType::kF32);
+    SLUICE_CHECK(std::ssize(args.next) == n && std::ssize(args.out) == n && vocab <= INT32_MAX);
+    for (const int32_t id : args.next) SLUICE_CHECK(id >= 0 && id < vocab);
+    if (n == 0) return true;
+    const DeviceArray<int32_t> next(context_, args.next);
+    const DeviceArray<TokenComparison> out(context_, n);
+    cuda::compare_scores(*context_, args.base, args.scores, next.data(), out.data());
+    context_->fetch(out.data(), args.out.data(), static_cast<int64_t>(args.out.size_bytes()));
+    return true;
+  }
+
   std::unique_ptr<Selector> make_selector(const SelectorSpec& spec) override {
     return cuda::make_cuda_selector(context_, spec);
   }
