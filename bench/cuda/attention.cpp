@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>
 #include <fstream>
 #include <functional>
 #include <string>
@@ -293,14 +292,6 @@ void run_case(const std::shared_ptr<Context>& context, const Case& shape, const 
   for (size_t i = 0; i < in.sets.size(); ++i) in.select(i);
   const Timing far = time_runs(*context, [&](size_t turn) { in.attend_keys(turn); });
   const double memory = peak_memory() - before;
-  if (std::getenv("KEYS_ONLY") != nullptr) {
-    const double reps = static_cast<double>(in.sets[0].selector->sets()[0].n_clusters);
-    std::printf("%lld %lld %.2f keys %.3f ms (%.0f) spread %.2f\n", printed(shape.n_tokens),
-                printed(shape.head_dim), shape.share, far.median,
-                keys_flops(shape.n_tokens, reps) / far.median * 1e-9, far.spread);
-    std::fflush(stdout);
-    return;
-  }
   for (size_t i = 0; i < in.sets.size(); ++i) in.attend_keys(i);
   const CacheBytes cache = in.sets[0].keys->bytes();
   const Timing step = time_runs(*context, [&](size_t turn) { in.step(turn); });

@@ -55,8 +55,10 @@ __device__ void attend_tile(const KeysView& view, const Item& item, unsigned cha
   const int warp = static_cast<int>(threadIdx.x) / 32 - 4;   // of those that multiply
   const int row = warp * 16 + lane / 4, group = static_cast<int>(view.n_heads / view.n_kv_heads);
   const auto position_of = [&](int r) {
-    return query_position(view, item.row + min(r / group, item.n - 1));
+    return static_cast<int>(query_position(view, item.row + min(r / group, item.n - 1)));
   };
+  const int warp_first = position_of(warp * 16);
+  const int my_first = position_of(row), my_second = position_of(row + 8);
   const uint32_t queries = shared_address(memory) + half * 64 * kRowBytes;
   const uint32_t key_tiles = shared_address(memory) + S::kQueryBytes;
   const uint32_t value_tiles = key_tiles + Stages<kD>::kKeys * S::kTileBytes;
@@ -70,9 +72,9 @@ __device__ void attend_tile(const KeysView& view, const Item& item, unsigned cha
     if (tile < far_tiles) return add_bias(scores, shared.bias[stage]);
     const int64_t first_key = item.near_begin + int64_t{tile - far_tiles} * S::kKeys;
     if (first_key + S::kKeys <= item.near_end &&
-        (!view.causal || first_key + S::kKeys - 1 <= position_of(warp * 16)))
+        (!view.causal || first_key + S::kKeys - 1 <= warp_first))
       return;
-    const int64_t positions[2] = {position_of(row), position_of(row + 8)};
+    const int64_t positions[2] = {my_first, my_second};
     mask_near(scores, first_key, item.near_end, view.causal, positions);
   };
 

@@ -3,6 +3,7 @@
 // Every warp has clusters of its own and looks at all tokens: it meets the members of a cluster in
 // their order, so nothing is sorted. For n tokens that is n / 32 looks of 2048 warps.
 
+#include "backend/cuda/early.cuh"
 #include "backend/cuda/keys_kernels.h"
 
 namespace sluice::cuda {
@@ -97,6 +98,8 @@ __global__ void __launch_bounds__(32 * kBlockWarps)
   constexpr int kLooks = 8;
   __shared__ int32_t chunk[kChunk];
   const MembersView& members = args.members;
+  let_next_begin();
+  wait_for_earlier();
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int warp = static_cast<int>(blockIdx.x) * kBlockWarps + static_cast<int>(threadIdx.x) / 32;
   for (int64_t base = 0; base < members.n_clusters; base += kAtOnce) {
@@ -138,6 +141,8 @@ __global__ void __launch_bounds__(32 * kBlockWarps)
 
 __global__ void mark(const __grid_constant__ LinkArgs args, Common* common) {
   const MembersView& members = args.members;
+  let_next_begin();
+  wait_for_earlier();
   const int64_t token = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   if (token == 0) {
     *args.largest = common->largest;
@@ -172,10 +177,9 @@ void link_members(Context& context, const LinkArgs& args) {
                members.first + members.n <= INT32_MAX / 2 - 1 &&
                members.n_clusters <= INT32_MAX / 2 - kAtOnce);
   auto* common = reinterpret_cast<Common*>(context.zeros(sizeof(Common) / sizeof(int32_t)));
-  link<<<kLinkWarps / kBlockWarps, 32 * kBlockWarps, 0, context.stream()>>>(args, common);
-  check_launch("link");
-  mark<<<static_cast<unsigned>(ceil_div(members.n, 256)), 256, 0, context.stream()>>>(args, common);
-  check_launch("mark");
+  launch_early(context, "link", link, kLinkWarps / kBlockWarps, 32 * kBlockWarps, args, common);
+  launch_early(context, "mark", mark, static_cast<unsigned>(ceil_div(members.n, 256)), 256, args,
+               common);
 }
 
 }  // namespace sluice::cuda

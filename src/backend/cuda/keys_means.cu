@@ -1,6 +1,7 @@
-// Running means of clusters, and clusters' rows after them.
+// Running means of clusters.
 
-#include "backend/cuda/element.cuh"
+#include "backend/cuda/early.cuh"
+#include "backend/cuda/keys_columns.cuh"
 #include "backend/cuda/keys_rows.cuh"
 #include "backend/cuda/mma.cuh"
 
@@ -8,24 +9,6 @@ namespace sluice::cuda {
 namespace {
 
 constexpr int kThreads = 128;
-
-// kN columns of one head, of keys or of values; `flat` counts them, keys before values.
-struct Columns {
-  int64_t flat;
-  bool values;
-  int64_t head, column;
-};
-__device__ Columns columns_at(int64_t flat, int64_t width, int64_t head_dim) {
-  const bool values = flat >= width;
-  const int64_t at = values ? flat - width : flat;
-  return {flat, values, at / head_dim, at % head_dim};
-}
-
-// The rest that rounding a cluster's mean left: row of (n_kv_heads, capacity, head_dim).
-__device__ RowsView rests_of(const ClusterRows& rows, bool values, int64_t head_dim) {
-  uint16_t* rests = values ? rows.values_rest : rows.keys_rest;
-  return {reinterpret_cast<std::byte*>(rests), head_dim, true};
-}
 
 // Whether a head takes means, or what the representative has.
 __device__ bool is_average(const HeadView& head, bool values) {
@@ -55,45 +38,63 @@ __device__ void load_sum_before(const MeansArgs& args, const Columns& at, int32_
   for (int i = 0; i < kN; ++i) to[i] *= count;
 }
 
-// Members whose rows are on their way.
-constexpr int kAhead = 8;
-
-// kN columns of a row as they are in memory. Fetched without a branch and widened when they are
-// needed: whatever stood between two fetches would wait for the first.
+// Rows on their way to the threads that asked for them, kN columns each: every thread has its own
+// part, so nobody waits for another.
 template <int kN, bool kBF16>
-struct Fetched {
-  static constexpr int kWords = kN == 1 ? 1 : kBF16 ? kN / 2 : kN;
-  uint32_t words[kWords];
+struct Coming {
+  static constexpr int kRows = 8;
+  static constexpr int kParts = kBF16 ? 1 : 2;  // of 16 bytes
+  uint4 rows[kRows][kParts][kThreads];
 
-  __device__ void fetch(const std::byte* row, int64_t column) {
-    const std::byte* from = row + column * (kBF16 ? 2 : 4);
-    if constexpr (kN == 1) {
-      words[0] = kBF16 ? uint32_t{*reinterpret_cast<const uint16_t*>(from)} << 16
-                       : *reinterpret_cast<const uint32_t*>(from);
+  // One row at a time, or, where `from` is null, none.
+  __device__ void ask(int i, const std::byte* from) {
+#pragma unroll
+    for (int part = 0; part < kParts; ++part)
+      if (from != nullptr) copy_async(&rows[i % kRows][part][threadIdx.x], from + 16 * part, true);
+    commit_copies();
+  }
+  // The i-th row, after kRows - 1 more were asked for.
+  __device__ void take(int i, float (&x)[kN]) {
+    wait_copies<kRows - 1>();
+    if constexpr (kBF16) {
+      widen_eight(rows[i % kRows][0][threadIdx.x], x);
     } else {
 #pragma unroll
-      for (int i = 0; i < kWords; i += 4) set(i / 4, *reinterpret_cast<const uint4*>(from + 4 * i));
-    }
-  }
-  __device__ void set(int part, const uint4& four) {
-    words[4 * part] = four.x;
-    words[4 * part + 1] = four.y;
-    words[4 * part + 2] = four.z;
-    words[4 * part + 3] = four.w;
-  }
-  __device__ void widen(float (&to)[kN]) const {
-#pragma unroll
-    for (int i = 0; i < kWords; ++i) {
-      if constexpr (kN > 1 && kBF16) {
-        const float2 pair = widened(words[i]);
-        to[2 * i] = pair.x;
-        to[2 * i + 1] = pair.y;
-      } else {
-        to[i] = __uint_as_float(words[i]);
+      for (int part = 0; part < kParts; ++part) {
+        const uint4 four = rows[i % kRows][part][threadIdx.x];
+        x[4 * part] = __uint_as_float(four.x);
+        x[4 * part + 1] = __uint_as_float(four.y);
+        x[4 * part + 2] = __uint_as_float(four.z);
+        x[4 * part + 3] = __uint_as_float(four.w);
       }
     }
   }
 };
+
+// Calls take(i, x) with kN columns of row_at(i), i from begin up to end.
+template <int kN, bool kBF16, typename RowAt, typename Take>
+__device__ void read_rows(int begin, int end, int64_t column, const RowAt& row_at,
+                          const Take& take) {
+  float x[kN];
+  if constexpr (kN == 1) {
+    for (int i = begin; i < end; ++i) {
+      load<kN>(ConstRowsView{row_at(i), 0, kBF16}, 0, column, x);
+      take(i, x);
+    }
+  } else {
+    using Rows = Coming<kN, kBF16>;
+    __shared__ Rows coming;
+    const auto ask = [&](int i) {
+      coming.ask(i, i < end ? row_at(i) + column * (kBF16 ? 2 : 4) : nullptr);
+    };
+    for (int i = begin; i < begin + Rows::kRows; ++i) ask(i);
+    for (int i = begin; i < end; ++i) {
+      coming.take(i, x);
+      ask(i + Rows::kRows);
+      take(i, x);
+    }
+  }
+}
 
 // Sums of segments that their cluster goes on behind, (places / kSegment, columns): one at most
 // begins among the places of a block. follows[block]: whether its cluster began before; -1: none.
@@ -101,6 +102,8 @@ template <int kN, bool kBF16>
 __global__ void __launch_bounds__(kThreads)
     segment_sums(const __grid_constant__ MeansArgs args, float* sums, int32_t* follows) {
   __shared__ int32_t found;
+  let_next_begin();
+  wait_for_earlier();
   const MembersView& members = args.members;
   const int64_t d = args.head_dim, width = args.n_kv_heads * d;
   if (threadIdx.x == 0) found = -1;
@@ -126,18 +129,13 @@ __global__ void __launch_bounds__(kThreads)
   float sum[kN] = {};
   if ((first_mark & (kFirst | kOld)) == (kFirst | kOld))
     load_sum_before<kN, kBF16>(args, at, members.clusters[begin], sum);
-  for (int64_t p = begin; p < begin + kSegment; p += kAhead) {
-    Fetched<kN, kBF16> fetched[kAhead];
-#pragma unroll
-    for (int i = 0; i < kAhead; ++i)
-      fetched[i].fetch(rows.token(members.first + members.order[p + i]), at.column);
-#pragma unroll
-    for (int i = 0; i < kAhead; ++i) {
-      float x[kN];
-      fetched[i].widen(x);
-      for (int c = 0; c < kN; ++c) sum[c] += x[c];
-    }
-  }
+  const int32_t* order = members.order + begin;
+  read_rows<kN, kBF16>(
+      0, static_cast<int>(kSegment), at.column,
+      [&](int i) { return rows.token(members.first + order[i]); },
+      [&](int, const float(&x)[kN]) {
+        for (int c = 0; c < kN; ++c) sum[c] += x[c];
+      });
   for (int c = 0; c < kN; ++c) sums[int64_t{blockIdx.x} * 2 * width + flat + c] = sum[c];
 }
 
@@ -145,6 +143,8 @@ __global__ void __launch_bounds__(kThreads)
 __global__ void add_segments(int64_t n_blocks, int64_t n_columns, const int32_t* follows,
                              float* sums) {
   constexpr int kTurn = 16;
+  let_next_begin();
+  wait_for_earlier();
   const int64_t column = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   int any = 0;
   for (int64_t i = threadIdx.x; i < n_blocks; i += blockDim.x) any |= follows[i] > 0 ? 1 : 0;
@@ -191,36 +191,13 @@ struct Places {
   }
 };
 
-// Rows on their way to the threads that asked for them, kN columns each: every thread has its own
-// part, so nobody waits for another.
-template <int kN, bool kBF16>
-struct Coming {
-  static constexpr int kRows = 8;
-  static constexpr int kParts = kBF16 ? 1 : 2;  // of 16 bytes
-  uint4 rows[kRows][kParts][kThreads];
-
-  // One row at a time, or, where `from` is null, none.
-  __device__ void ask(int i, const std::byte* from) {
-#pragma unroll
-    for (int part = 0; part < kParts; ++part)
-      if (from != nullptr) copy_async(&rows[i % kRows][part][threadIdx.x], from + 16 * part, true);
-    commit_copies();
-  }
-  // The i-th row, after kRows - 1 more were asked for.
-  __device__ void take(int i, float (&x)[kN]) {
-    wait_copies<kRows - 1>();
-    Fetched<kN, kBF16> row;
-#pragma unroll
-    for (int part = 0; part < kParts; ++part) row.set(part, rows[i % kRows][part][threadIdx.x]);
-    row.widen(x);
-  }
-};
-
 // A block to the segments that begin among kSegment places, and to some columns, kN to a thread.
 template <int kN, bool kBF16>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, 8)
     means(const __grid_constant__ MeansArgs args, const float* sums) {
   __shared__ Places places;
+  let_next_begin();
+  wait_for_earlier();
   const MembersView& members = args.members;
   const int64_t first_place = int64_t{blockIdx.x} * kSegment;
   places.look(members, first_place);
@@ -281,59 +258,12 @@ __global__ void __launch_bounds__(kThreads)
   const int begin = places.next(0);
   const auto end = static_cast<int>(
       min(int64_t{places.next(static_cast<int>(kSegment))}, members.n - first_place));
-  if constexpr (kN == 1) {
-    for (int p = begin; p < end; ++p) {
-      float x[kN];
-      load_token(places.marked[p] / kMarks, x);
-      take(first_place + p, places.marked[p], places.counts[p], x);
-    }
-  } else {
-    __shared__ Coming<kN, kBF16> coming;
-    const auto ask = [&](int p) {
-      const std::byte* from = nullptr;
-      if (p < end)
-        from = rows.token(members.first + places.marked[p] / kMarks) + at.column * (kBF16 ? 2 : 4);
-      coming.ask(p, from);
-    };
-    for (int i = 0; i < coming.kRows; ++i) ask(begin + i);
-    for (int p = begin; p < end; ++p) {
-      float x[kN];
-      coming.take(p, x);
-      ask(p + coming.kRows);
-      take(first_place + p, places.marked[p], places.counts[p], x);
-    }
-  }
-}
-
-// A block to the last member of a cluster.
-template <int kN>
-__global__ void settle(const __grid_constant__ SettleArgs args) {
-  const MembersView& members = args.members;
-  const int64_t p = blockIdx.x, d = args.head_dim, width = args.n_kv_heads * d;
-  const int32_t cluster = members.clusters[p], token = members.order[p];
-  if (p + 1 < members.n && members.clusters[p + 1] == cluster) return;
-  const bool is_new = cluster >= args.n_before;
-  const auto first = static_cast<int32_t>(members.first_new[cluster] - members.first);
-  const bool has_rest = is_new && first != token && members.own[cluster] == first;
-  for (int64_t flat = int64_t{threadIdx.x} * kN; flat < 2 * width; flat += kThreads * kN) {
-    const Columns at = columns_at(flat, width, d);
-    if (args.heads[at.head].set != args.set) continue;
-    const ConstRowsView from{at.values ? args.values : args.keys, d, args.bf16};
-    const int64_t row = at.head * args.to.capacity + cluster;
-    float x[kN];
-    load<kN>(from, at.head * members.n + token, at.column, x);
-    store<kN>(RowsView{at.values ? args.to.values : args.to.keys, d, args.bf16}, row, at.column, x);
-    if (!args.bf16) continue;
-    for (int i = 0; i < kN; ++i) x[i] = 0;
-    const ConstRowsView rests{at.values ? args.values_rest : args.keys_rest, d, true};
-    if (!is_new) load<kN>(rests, at.head * members.n + token, at.column, x);
-    if (has_rest) load<kN>(from, at.head * members.n + first, at.column, x);
-    store<kN>(rests_of(args.to, at.values, d), row, at.column, x);
-  }
-  if (threadIdx.x != 0) return;
-  args.counts[cluster] = members.counts[token];
-  // Exempt tokens are alone in their clusters.
-  args.exempt[cluster] = args.status[token] == static_cast<uint8_t>(TokenStatus::kExempt) ? 1 : 0;
+  read_rows<kN, kBF16>(
+      begin, end, at.column,
+      [&](int p) { return rows.token(members.first + places.marked[p] / kMarks); },
+      [&](int p, const float(&x)[kN]) {
+        take(first_place + p, places.marked[p], places.counts[p], x);
+      });
 }
 
 unsigned blocks(int64_t n, int64_t size) { return static_cast<unsigned>(ceil_div(n, size)); }
@@ -360,22 +290,14 @@ void running_means(const std::shared_ptr<Context>& context, const MeansArgs& arg
     const DeviceArray<int32_t> follows(context, n_blocks);
     const auto kernel = args.bf16 ? (eights ? segment_sums<8, true> : segment_sums<1, true>)
                                   : (eights ? segment_sums<8, false> : segment_sums<1, false>);
-    kernel<<<grid, kThreads, 0, context->stream()>>>(args, sums.data(), follows.data());
-    check_launch("segment_sums");
-    add_segments<<<blocks(width, kThreads), kThreads, 0, context->stream()>>>(
-        n_blocks, width, follows.data(), sums.data());
-    check_launch("add_segments");
+    launch_early(*context, "segment_sums", kernel, grid, kThreads, args, sums.data(),
+                 follows.data());
+    launch_early(*context, "add_segments", add_segments, blocks(width, kThreads), kThreads,
+                 n_blocks, width, follows.data(), sums.data());
   }
   const auto kernel = args.bf16 ? (eights ? means<8, true> : means<1, true>)
                                 : (eights ? means<8, false> : means<1, false>);
-  kernel<<<grid, kThreads, 0, context->stream()>>>(args, sums.data());
-  check_launch("means");
-}
-
-void settle_clusters(Context& context, const SettleArgs& args) {
-  const auto kernel = args.head_dim % 8 == 0 ? settle<8> : settle<1>;
-  kernel<<<static_cast<unsigned>(args.members.n), kThreads, 0, context.stream()>>>(args);
-  check_launch("settle");
+  launch_early(*context, "means", kernel, grid, kThreads, args, sums.data());
 }
 
 }  // namespace sluice::cuda
