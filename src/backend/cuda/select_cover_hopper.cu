@@ -61,10 +61,18 @@ struct CoverWork {
     if (i < pairs)
       shared.listed[i] = view.lists[kList].rank[min(chunk.n, int64_t{i + 1} * kPairRows)];
     __syncthreads();
-    if (i <= pairs) {
-      int before = 0;
-      for (int j = 0; j < i; ++j) before += tiles_of(shared.listed[j]);
-      shared.before[i] = before;
+    if (i < 32) {  // two pairs to a lane
+      static_assert(kPairs == 64);
+      const int first = 2 * i < pairs ? tiles_of(shared.listed[2 * i]) : 0;
+      const int second = 2 * i + 1 < pairs ? tiles_of(shared.listed[2 * i + 1]) : 0;
+      int upto = first + second;
+      for (int step = 1; step < 32; step *= 2) {
+        const int other = __shfl_up_sync(0xffffffffu, upto, step);
+        if (i >= step) upto += other;
+      }
+      shared.before[2 * i] = upto - second - first;
+      shared.before[2 * i + 1] = upto - second;
+      if (i == 31) shared.before[kPairs] = upto;
     }
     __syncthreads();
   }
