@@ -20,7 +20,9 @@ struct Maps {
 
 struct Shared {
   int listed[kPairs];      // before the end of a pair of row tiles
-  int before[kPairs + 1];  // tiles of listed columns that the pairs before have
+  int before[kPairs + 1];  // whole tiles of listed columns that the pairs before have
+  int halves[kPairs];      // pairs that have half a tile too
+  int n_halves;
   // Of the item at hand.
   __align__(8) float scale[kColumns];
   float row_scale[kRows];
@@ -37,7 +39,8 @@ __device__ void bring_word(void* to, const void* from, bool exists) {
 __device__ void wait_words() { asm volatile("cp.async.wait_all;\n" ::: "memory"); }
 
 // kList 0: pairs of row tiles x kept columns, then the first list as far as it is before a pair's
-// end, pair by pair. kList 1: the second list alone.
+// end, pair by pair. kList 1: the second list alone. Half tiles of a list come last, when there may
+// not be an item for everyone.
 template <int kList>
 struct CoverWork {
   enum Kind { kKeptColumns, kListed };
@@ -61,16 +64,38 @@ struct CoverWork {
     if (i < pairs)
       shared.listed[i] = view.lists[kList].rank[min(chunk.n, int64_t{i + 1} * kPairRows)];
     __syncthreads();
-    if (i <= pairs) {
-      int before = 0;
-      for (int j = 0; j < i; ++j) before += tiles_of(shared.listed[j]);
-      shared.before[i] = before;
-    }
+    if (i < 32) order_tiles(i);
     __syncthreads();
   }
 
+  // By a warp, two pairs to a lane.
+  __device__ void order_tiles(int lane) const {
+    static_assert(kPairs == 64);
+    int full[2];
+    uint32_t halves[2];
+    for (int k = 0; k < 2; ++k) {
+      const int n = 2 * lane + k < pairs ? shared.listed[2 * lane + k] : 0;
+      const bool half = n % kColumns > 0 && n % kColumns <= 128;
+      full[k] = tiles_of(n) - (half ? 1 : 0);
+      halves[k] = __ballot_sync(0xffffffffu, half);
+    }
+    int upto = full[0] + full[1];
+    for (int step = 1; step < 32; step *= 2) {
+      const int other = __shfl_up_sync(0xffffffffu, upto, step);
+      if (lane >= step) upto += other;
+    }
+    shared.before[2 * lane] = upto - full[1] - full[0];
+    shared.before[2 * lane + 1] = upto - full[1];
+    if (lane == 31) shared.before[kPairs] = upto;
+    const uint32_t earlier = (1u << lane) - 1;
+    int at = __popc(halves[0] & earlier) + __popc(halves[1] & earlier);
+    for (int k = 0; k < 2; ++k)
+      if ((halves[k] >> lane & 1) != 0) shared.halves[at++] = 2 * lane + k;
+    if (lane == 31) shared.n_halves = __popc(halves[0]) + __popc(halves[1]);
+  }
+
   __device__ const GramParts& parts() const { return view.chunk.parts; }
-  __device__ int n_items() const { return n_kept + shared.before[pairs]; }
+  __device__ int n_items() const { return n_kept + shared.before[pairs] + shared.n_halves; }
 
   __device__ Tile at(int i) {
     const int below = gram::my_rank() * kRows;
@@ -88,15 +113,18 @@ struct CoverWork {
               kKeptColumns};
     }
     i -= n_kept;
-    while (i >= shared.before[cursor + 1]) ++cursor;
-    const int tile = i - shared.before[cursor];
-    return {rows,
-            &maps.listed,
-            cursor * kPairRows + below,
-            (listed_tile + tile) * kColumns,
-            shared.listed[cursor] - tile * kColumns <= 128,
-            tile,
-            kListed};
+    const bool half = i >= shared.before[pairs];
+    int pair, tile;
+    if (half) {
+      pair = shared.halves[i - shared.before[pairs]];
+      tile = shared.listed[pair] / kColumns;
+    } else {
+      while (i >= shared.before[cursor + 1]) ++cursor;
+      pair = cursor;
+      tile = i - shared.before[cursor];
+    }
+    return {rows, &maps.listed, pair * kPairRows + below, (listed_tile + tile) * kColumns, half,
+            tile, kListed};
   }
 
   // Columns of a tile and those behind it.

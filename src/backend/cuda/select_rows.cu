@@ -54,11 +54,13 @@ __global__ void inverse_norms(ConstRowsView rows, int64_t n, int64_t d, double* 
   if (warp == 0 && first + lane < n) out[first + lane] = sum > 0 ? 1 / sqrt(sum) : 0.0;
 }
 
-// The same for rows that can be read in pieces of 16 bytes: those of the next steps are on the way
-// while one is added. Several tensors of as many rows together.
+// The same for rows that can be read in pieces of 16 bytes: one warp does nothing but add, those of
+// the next steps are on the way. Several tensors of as many rows together.
 constexpr int kNormStages = 3, kNormBytes = 384, kNormPieces = kNormBytes / 16;
 constexpr int kNormPitch = kNormBytes + 16;  // so that lanes read from different banks
-using NormTile = unsigned char[kNormStages][kNormRows][kNormPitch];
+constexpr int kFetching = 256, kFetches = kNormRows * kNormPieces / kFetching;
+static_assert(kNormRows * kNormPieces % kFetching == 0);
+using NormStage = unsigned char[kNormRows][kNormPitch];
 
 template <bool kBF16>
 __device__ void add_squares(const unsigned char* row, double& sum) {
@@ -81,13 +83,14 @@ __device__ void add_squares(const unsigned char* row, double& sum) {
 }
 
 // Which warp adds: a quarter of a multiprocessor converts to float64 slowly, so that blocks beside
-// each other should not all use the same.
+// each other should not all use the same. A block's warps begin at a multiple of four.
 __device__ int adding_warp() {
+  constexpr int kBlockWarps = (kFetching / 32 + 1 + 3) / 4 * 4;
   __shared__ int chosen;
   if (threadIdx.x == 0) {
     uint32_t slot;
     asm volatile("mov.u32 %0, %%warpid;" : "=r"(slot));
-    chosen = static_cast<int>(slot / (kNormThreads / 32) % 4);
+    chosen = static_cast<int>(slot / kBlockWarps % 4);
   }
   __syncthreads();
   return chosen;
@@ -98,41 +101,52 @@ struct NormJobs {
   double* out[2];
 };
 
-__global__ void aligned_inverse_norms(const __grid_constant__ NormJobs jobs, int64_t n, int64_t d,
-                                      int32_t* cleared) {
-  __shared__ __align__(16) NormTile tile;
+__global__ void __launch_bounds__(kFetching + 32)
+    aligned_inverse_norms(const __grid_constant__ NormJobs jobs, int64_t n, int64_t d,
+                          int32_t* cleared) {
+  __shared__ __align__(16) NormStage tile[kNormStages];
   wait_for_earlier();
   let_next_begin();
   if (blockIdx.x == 0 && threadIdx.x == 0 && cleared != nullptr) *cleared = 0;
   const ConstRowsView rows = jobs.rows[blockIdx.y];
-  const int64_t element = rows.bf16 ? 2 : 4;
-  const int64_t first = int64_t{blockIdx.x} * kNormRows, row_bytes = d * element;
-  const int64_t steps = (row_bytes + kNormBytes - 1) / kNormBytes;
-  const auto fetch = [&](int64_t step) {
-    for (int i = static_cast<int>(threadIdx.x); i < kNormRows * kNormPieces; i += kNormThreads) {
-      const int row = i / kNormPieces, piece = i % kNormPieces;
-      const int64_t byte = step * kNormBytes + piece * 16;
-      const bool exists = first + row < n && byte < row_bytes;
-      const int64_t at = exists ? (first + row) * rows.stride * element + byte : 0;
-      copy_async(&tile[step % kNormStages][row][piece * 16], rows.data + at, exists);
+  const int64_t element = rows.bf16 ? 2 : 4, first = int64_t{blockIdx.x} * kNormRows;
+  const auto row_bytes = static_cast<int>(d * element);
+  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+  const int adding = adding_warp();
+  const bool adds = warp == adding;
+
+  // What a thread fetches of every step: where from, where to, and how far its row goes on.
+  const std::byte* from[kFetches];
+  int to[kFetches], left[kFetches];
+#pragma unroll
+  for (int k = 0; k < kFetches; ++k) {
+    const int i = (warp > adding ? warp - 1 : warp) * 32 + lane + k * kFetching;
+    const int row = i / kNormPieces, byte = i % kNormPieces * 16;
+    from[k] = rows.data + (first + row) * rows.stride * element + byte;
+    to[k] = row * kNormPitch + byte;
+    left[k] = first + row < n ? row_bytes - byte : 0;
+  }
+  const auto fetch = [&](int step, int stage) {
+    if (adds) return;
+#pragma unroll
+    for (int k = 0; k < kFetches; ++k) {
+      const bool exists = step * kNormBytes < left[k];
+      copy_async(&tile[stage][0][0] + to[k], exists ? from[k] + step * kNormBytes : rows.data,
+                 exists);
     }
     commit_copies();
   };
-  for (int64_t step = 0; step < kNormStages - 1; ++step) fetch(step);
-  const bool adds = static_cast<int>(threadIdx.x) / 32 == adding_warp();
-  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int steps = (row_bytes + kNormBytes - 1) / kNormBytes;
+  for (int step = 0; step < kNormStages - 1; ++step) fetch(step, step);
   double sum = 0;
-  for (int64_t step = 0; step < steps; ++step) {
-    wait_copies<kNormStages - 2>();
+  for (int step = 0, stage = 0; step < steps; ++step) {
+    if (!adds) wait_copies<kNormStages - 2>();
     __syncthreads();  // the stage is there, and the one before is added
-    fetch(step + kNormStages - 1);
-    if (!adds) continue;
+    fetch(step + kNormStages - 1, stage == 0 ? kNormStages - 1 : stage - 1);
     // Zeros beyond the end change no sum of squares.
-    const unsigned char* row = tile[step % kNormStages][lane];
-    if (rows.bf16)
-      add_squares<true>(row, sum);
-    else
-      add_squares<false>(row, sum);
+    if (adds && rows.bf16) add_squares<true>(tile[stage][lane], sum);
+    if (adds && !rows.bf16) add_squares<false>(tile[stage][lane], sum);
+    stage = stage == kNormStages - 1 ? 0 : stage + 1;
   }
   wait_copies<0>();
   if (adds && first + lane < n) jobs.out[blockIdx.y][first + lane] = sum > 0 ? 1 / sqrt(sum) : 0.0;
@@ -199,8 +213,8 @@ void ordered_inverse_norms(Context& context, std::span<const NormsOf> of, int32_
     jobs.out[i] = of[i].out;
   }
   launch_early(context, "inverse_norms", aligned_inverse_norms,
-               dim3(blocks(n, kNormRows), static_cast<unsigned>(of.size())), kNormThreads, jobs, n,
-               d, cleared);
+               dim3(blocks(n, kNormRows), static_cast<unsigned>(of.size())), kFetching + 32, jobs,
+               n, d, cleared);
 }
 
 void prepare_rows(Context& context, const ConstTensor& rows, const double* inverse, int64_t padded,
