@@ -32,23 +32,20 @@ __device__ inline void write_down(const Books& books, GateState state, uint32_t 
   *books.n_rows = row;
 }
 
-// After hear_coordinates(): everything has come.
-__device__ inline Estimate estimate(const Gauge& gauge, const Exchange& exchange, int64_t rank,
-                                    double* shared) {
-  double explained = 0, inside = 0;
-  for (int pair = static_cast<int>(threadIdx.x); pair < exchange.n_pairs; pair += kGateThreads) {
-    const GateMessage message = exchange.hear(pair);
-    const float2 diagonal = diagonal_of(gauge.diagonal, pair, rank);
-    for (int d = 0; d < 2; ++d) {
-      const double h =
-          __uint_as_float(d == 0 ? message.small : static_cast<uint32_t>(message.large));
-      const double c = __bfloat162float(__float2bfloat16_rn(static_cast<float>(h)));
-      explained += c * (2 * h - c - c * (d == 0 ? diagonal.x : diagonal.y));
-      inside += c * c;
-    }
+__device__ inline void add_terms(Terms terms, Terms* warps) {
+  add_lanes(terms.explained);
+  add_lanes(terms.inside);
+  add_lanes(terms.all);
+  if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = terms;
+}
+__device__ inline Estimate estimate(const Terms* warps) {
+  Terms sum{};
+  for (int w = 0; w < kGateWarps; ++w) {
+    sum.explained += warps[w].explained;
+    sum.inside += warps[w].inside;
+    sum.all += warps[w].all;
   }
-  const double all = block_sum(hear_norm(exchange), shared);
-  return {all, all - block_sum(explained, shared), block_sum(inside, shared)};
+  return {sum.all, sum.all - sum.explained, sum.inside};
 }
 
 // Where the excess leaves it open. settles: whether all of E is in found.rest.
@@ -69,9 +66,9 @@ __device__ inline Way decide(const Gauge& gauge, const ProjectedRow& row,
 __device__ __noinline__ inline void keep_books(const Books& books, const Gauge& gauge,
                                                const ProjectedRow& row, Exchange exchange,
                                                GateState state, bool is_near,
-                                               const std::byte* coordinates) {
+                                               const std::byte* coordinates, const Terms* warps) {
   __shared__ double shared[kGateWarps];
-  Estimate found = estimate(gauge, exchange, row.vectors.n_out, shared);
+  Estimate found = estimate(warps);
   bool settles = false;
   const Way way = is_near ? kFast : decide(gauge, row, coordinates, found, settles, shared);
   if (!is_near && threadIdx.x == 0) exchange.tell(exchange.way(), static_cast<uint32_t>(way), 0);

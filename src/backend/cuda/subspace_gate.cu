@@ -109,6 +109,7 @@ __global__ void __launch_bounds__(kGateThreads, 2)
   extern __shared__ uint4 shared[];
   __shared__ uint64_t arrived[2];  // directions and image
   __shared__ double warps[kGateWarps];
+  __shared__ Terms clerks[kGateWarps];
   __shared__ UnitSums sums;
   __shared__ GateRow gate;
   let_next_begin();
@@ -153,17 +154,18 @@ __global__ void __launch_bounds__(kGateThreads, 2)
     BlockCopy::wait(arrived + 1);
     image.read(staged.image);
   }
-  double excess = hear_coordinates(gate.gauge, exchange, rank, diagonal, gate.n_places,
-                                   reinterpret_cast<__nv_bfloat162*>(staged.coordinates));
+  Terms terms = hear_coordinates(gate.gauge, exchange, rank, diagonal, gate.n_places,
+                                 reinterpret_cast<__nv_bfloat162*>(staged.coordinates));
   __syncthreads();
   if (!is_clerk) image.multiply(staged.coordinates, sums);
-  excess += gate.gauge.norm_weight * hear_norm(exchange);
-  add_excess(excess, warps);
+  terms.all = hear_norm(exchange);
+  add_excess(terms.excess(gate.gauge), warps);
+  if (is_clerk) add_terms(terms, clerks);
   __syncthreads();
   const bool is_near = total_excess(warps) < 0;
   if (is_clerk)
     return keep_books(gate.books, gate.gauge, gate.row, exchange, state, is_near,
-                      staged.coordinates);
+                      staged.coordinates, clerks);
   if (!is_near && hear_way(exchange) == kSlow) return multiply_dense(gate);
   const int at_once = gate.image.at_once;
 #pragma unroll 1
@@ -252,7 +254,6 @@ void run_gate(Context& context, const GateRowArgs& args) {
                      .n_workers = n_workers(context),
                      .n_places = static_cast<int>(round_up(args.vectors.rows(), kUnitDepth)),
                      .gauge = {.norm_weight = 1 + kRoundOff - squared,
-                               .inside_weight = 1 + args.deviation,
                                .diagonal = args.diagonal,
                                .overlaps = view_of(args.overlaps),
                                .deviation = args.deviation,

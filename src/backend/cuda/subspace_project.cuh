@@ -133,18 +133,28 @@ __device__ inline float2 diagonal_of(const float* diagonal, int pair, int64_t ra
   return {j < rank ? diagonal[j] : 0.0f, j + 1 < rank ? diagonal[j + 1] : 0.0f};
 }
 
+// A thread's or a warp's part of 2 c.h - c.c - c.(D c), D the diagonal of E, of c.c and of ||x||^2.
+struct Terms {
+  double explained, inside, all;
+
+  // The part of the excess, see Gauge.
+  __device__ double excess(const Gauge& gauge) const {
+    return gauge.norm_weight * all + gauge.deviation * inside - explained;
+  }
+};
+
 // Hears all products and leaves them, rounded to coordinates, in shared memory, with zeros up to a
-// whole unit of the image's depth. Returns this thread's part of the excess, see Gauge.
-// diagonal: of the thread's first pair.
-__device__ inline double hear_coordinates(const Gauge& gauge, const Exchange& exchange, int rank,
-                                          float2 diagonal, int n_places,
-                                          __nv_bfloat162* coordinates) {
-  double excess = 0;
+// whole unit of the image's depth. diagonal: of the thread's first pair.
+__device__ inline Terms hear_coordinates(const Gauge& gauge, const Exchange& exchange, int rank,
+                                         float2 diagonal, int n_places,
+                                         __nv_bfloat162* coordinates) {
+  Terms terms{};
   const auto take = [&](uint32_t product, float d) {
     const float h = __uint_as_float(product);
     const __nv_bfloat16 rounded = __float2bfloat16_rn(h);
     const double c = __bfloat162float(rounded);
-    excess += c * (c * (gauge.inside_weight + d) - 2 * double{h});
+    terms.explained += c * (2 * double{h} - c - c * d);
+    terms.inside += c * c;
     return rounded;
   };
 #pragma unroll 1
@@ -159,7 +169,7 @@ __device__ inline double hear_coordinates(const Gauge& gauge, const Exchange& ex
     const __nv_bfloat16 high = take(static_cast<uint32_t>(message.large), diagonal.y);
     coordinates[pair] = __nv_bfloat162(low, high);
   }
-  return excess;
+  return terms;
 }
 
 // The part of ||x||^2 that this thread hears of: those behind the ones that hear of pairs, as far
@@ -171,10 +181,13 @@ __device__ inline double hear_norm(const Exchange& exchange) {
   return __longlong_as_double(static_cast<long long>(exchange.hear(exchange.norm(part)).large));
 }
 
-// A warp's sum of what its threads have, for total_excess() behind a barrier.
-__device__ inline void add_excess(double excess, double* warps) {
+__device__ inline void add_lanes(double& value) {
 #pragma unroll
-  for (int step = 16; step > 0; step /= 2) excess += __shfl_xor_sync(0xffffffffu, excess, step);
+  for (int step = 16; step > 0; step /= 2) value += __shfl_xor_sync(0xffffffffu, value, step);
+}
+// A warp's sum, for total_excess() behind a barrier.
+__device__ inline void add_excess(double excess, double* warps) {
+  add_lanes(excess);
   if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = excess;
 }
 __device__ inline double total_excess(const double* warps) {
