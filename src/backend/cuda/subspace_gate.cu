@@ -210,21 +210,30 @@ ProjectedRow projected_of(const Context& context, const ConstTensor& vectors,
           .norm_width = static_cast<int>(ceil_div(n_in, n_norms))};
 }
 
-ImageRows image_of(const Context& context, const ConstTensor& image) {
-  const auto pieces = static_cast<int>(ceil_div(image.row_elements(), kUnitDepth));
-  const int64_t n_tiles = ceil_div(image.rows(), kUnitRows);
-  return {.image = weights_of(image),
-          .depth = static_cast<int>(image.row_elements()),
-          .pieces = pieces,
-          .at_once = kUnitRows * std::clamp(kMostUnits / pieces, 1, kGateThreads / kUnitRows),
-          .of_a_block = kUnitRows * static_cast<int>(ceil_div(n_tiles, n_workers(context)))};
+// Of a block: two fit a multiprocessor of Hopper's.
+constexpr int kMostShared = 110 << 10;
+
+// Without the image.
+int64_t shared_bytes(int64_t n_in, int64_t rank) {
+  return 2 * round_up(rank, kUnitDepth) + 4 * staged_width(static_cast<int>(n_in));
 }
 
-constexpr int kMostShared = 156 << 10;  // all GPUs that are taken have 160, some of it is static
+int64_t staged_bytes(const ImageRows& rows) {
+  return 2 * int64_t{rows.depth} * std::min(rows.at_once, rows.of_a_block);
+}
 
-int64_t shared_bytes(int64_t n_in, int64_t rank) {
-  return 2 * round_up(rank, kUnitDepth) + 4 * staged_width(static_cast<int>(n_in)) +
-         kStagedImageBytes;
+ImageRows image_of(const Context& context, const ConstTensor& image, int64_t room) {
+  const auto pieces = static_cast<int>(ceil_div(image.row_elements(), kUnitDepth));
+  const int64_t n_tiles = ceil_div(image.rows(), kUnitRows);
+  ImageRows rows{
+      .image = weights_of(image),
+      .depth = static_cast<int>(image.row_elements()),
+      .pieces = pieces,
+      .at_once = kUnitRows * std::clamp(kMostUnits / pieces, 1, kGateThreads / kUnitRows),
+      .of_a_block = kUnitRows * static_cast<int>(ceil_div(n_tiles, n_workers(context))),
+      .staged = false};
+  rows.staged = rows.depth % kUnitDepth == 0 && pieces <= kMostUnits && staged_bytes(rows) <= room;
+  return rows;
 }
 
 void allow_shared_memory() {
@@ -249,8 +258,9 @@ void run_gate(Context& context, const GateRowArgs& args) {
   static const bool allowed = (allow_shared_memory(), true);
   SLUICE_CHECK(allowed && args.image.contiguous() && args.dense.rows() < INT32_MAX / 2);
   const double squared = args.epsilon * args.epsilon;
+  const int64_t shared = shared_bytes(args.vectors.row_elements(), args.vectors.rows());
   const GateRow gate{.row = projected_of(context, args.vectors, args.x),
-                     .image = image_of(context, args.image),
+                     .image = image_of(context, args.image, kMostShared - shared),
                      .n_workers = n_workers(context),
                      .n_places = static_cast<int>(round_up(args.vectors.rows(), kUnitDepth)),
                      .gauge = {.norm_weight = 1 + kRoundOff - squared,
@@ -271,15 +281,10 @@ void run_gate(Context& context, const GateRowArgs& args) {
                                 .accumulate = args.accumulate,
                                 .out = view_of(args.out)},
                      .dense = weights_of(args.dense)};
-  // Of the image a block may have less than there is room for.
-  const int64_t staged =
-      gate.image.staged()
-          ? 2 * int64_t{gate.image.depth} * std::min(gate.image.at_once, gate.image.of_a_block)
-          : 0;
   launch_early(context, "gated_row", gated_row,
                {.grid = dim3(static_cast<unsigned>(gate.n_workers + 1)),
                 .threads = kGateThreads,
-                .shared_bytes = 2 * gate.n_places + 4 * staged_width(gate.row.n_in) + staged},
+                .shared_bytes = shared + (gate.image.staged ? staged_bytes(gate.image) : 0)},
                gate);
 }
 

@@ -14,8 +14,7 @@ constexpr int kUnitRows = 16, kUnitDepth = 64;
 constexpr int kUnitLoads = 2 * (kUnitDepth / 32);  // of 16 bytes, to a lane
 constexpr int kUnits = 4;                          // of a warp, at a time
 constexpr int kMostUnits = kUnits * kGateWarps;
-constexpr int kStagedImageBytes = 2 * kMostUnits * kUnitRows * kUnitDepth;  // at most
-using UnitSums = float[kMostUnits][kUnitRows];                              // in shared memory
+using UnitSums = float[kMostUnits][kUnitRows];  // in shared memory
 
 struct ImageRows {
   RowWeights image;  // (n_out, rank), no room between rows
@@ -24,15 +23,13 @@ struct ImageRows {
   int at_once;     // rows that a block takes at a time
   int of_a_block;  // rows
 
-  // Whether the first rows wait in shared memory: whole units, and all of a tile's.
-  __host__ __device__ bool staged() const {
-    return depth % kUnitDepth == 0 && pieces <= kMostUnits;
-  }
+  bool staged;  // the first rows wait in shared memory: whole units, and all of a tile's
+
   __device__ int begin() const { return static_cast<int>(blockIdx.x) * of_a_block; }
   __device__ int end() const { return min(begin() + of_a_block, static_cast<int>(image.n_out)); }
   // Of the first rows, what is in shared memory.
   __device__ int staged_bytes() const {
-    return staged() ? 2 * depth * max(0, min(at_once, end() - begin())) : 0;
+    return staged ? 2 * depth * max(0, min(at_once, end() - begin())) : 0;
   }
 };
 
@@ -110,7 +107,7 @@ class ImageProduct {
 #pragma unroll
     for (int i = 0; i < kUnits; ++i) {
       places_[i] = UnitPlace::of(unit_of(i), rows.pieces);
-      exists_[i] = rows.staged() && places_[i].row - UnitPlace::group() < n_rows;
+      exists_[i] = rows.staged && places_[i].row - UnitPlace::group() < n_rows;
     }
   }
   __device__ void read(const uint4* staged) {
@@ -127,7 +124,7 @@ class ImageProduct {
     }
   }
   __device__ void multiply(const std::byte* coordinates, UnitSums& sums) const {
-    if (!rows_.staged()) return multiply_units(rows_, rows_.begin(), coordinates, sums);
+    if (!rows_.staged) return multiply_units(rows_, rows_.begin(), coordinates, sums);
     float own[kUnits][4] = {};
 #pragma unroll
     for (int i = 0; i < kUnits; ++i)
