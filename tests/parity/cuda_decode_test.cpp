@@ -51,7 +51,7 @@ TEST(CudaDecode, RecordedPositionsAreReadOnTheDevice) {
   const auto backend = make_cuda_backend(DType::kBF16);
   const auto context = std::make_shared<cuda::Context>(0);
   for (const int64_t group : {1, 4})
-    for (const int64_t n_keys : {1, 2, 40, 700, 4001})
+    for (const int64_t n_keys : {1, 2, 40, 700})
       for (const int64_t window : {0, 16}) {
         const AttendCase c{.n_tokens = 1,
                            .head_dim = 64,
@@ -60,7 +60,7 @@ TEST(CudaDecode, RecordedPositionsAreReadOnTheDevice) {
                            .n_kv_heads = 8 / group,
                            .n_batch = 3,
                            .window = window,
-                           .room = 8192};
+                           .room = 2000};
         SCOPED_TRACE(testing::PrintToString(c));
         const AttendInputs in(c, DType::kBF16);
         const auto position = static_cast<int32_t>(c.first_position);
@@ -69,7 +69,7 @@ TEST(CudaDecode, RecordedPositionsAreReadOnTheDevice) {
         const auto run = [&](bool by_recording) {
           return run_kernel(*backend, c, in, [&](cuda::AttendView view) {
             if (by_recording) {
-              view.first_position = 5000;
+              view.first_position = 1500;
               context->record_at(recorded.data());
             }
             attend(*context, view);

@@ -2,8 +2,9 @@
 // of weights is under way while the others finish.
 //
 // Such a kernel is launched by launch_early. Every thread of it calls wait_for_earlier, before
-// which it reads weights and nothing else: weights are complete when packing returns (pack.h). A
-// kernel that calls let_next_begin lets the next one begin so.
+// which it reads weights and nothing else: weights are complete when packing returns (pack.h), or
+// were sent, and no kernel overtakes a copy. A kernel that calls let_next_begin lets the next one
+// begin so.
 
 #pragma once
 

@@ -37,26 +37,19 @@ __device__ inline GateMessage wait_for_message(const GateMessage* from, uint32_t
 }
 
 // Who says what: a pair of directions to a block and round, and parts of ||x||^2 from the last
-// block on backwards. Each message is sent to several places, for fewer to look at one.
+// of the blocks that multiply on backwards. The clerk has a word where the way is not clear.
 //
-// Every block says something of every row, and not before all its threads have read what the row
-// begins with: so whoever has heard all may write what the next row begins with.
+// Every block that multiplies says something of every row, and not before all its threads have read
+// what the row begins with: so the clerk, who hears all, may write what the next row begins with.
 struct Exchange {
-  GateMessage* messages;  // (kGateCopies, n())
+  GateMessage* messages;  // (gate_messages)
   int n_pairs, n_norms;
   uint32_t row;
 
-  __device__ int n() const { return n_pairs + n_norms + 1; }
-  // By the first lanes of a warp, which all know it.
   __device__ void tell(int index, uint32_t small, uint64_t large) const {
-    const auto lane = static_cast<int>(threadIdx.x) % 32;
-    if (lane < kGateCopies)
-      send_message(messages + lane * n() + index, {.row = row, .small = small, .large = large});
+    send_message(messages + index, {.row = row, .small = small, .large = large});
   }
-  __device__ GateMessage hear(int index) const {
-    const int copy = static_cast<int>(blockIdx.x) % kGateCopies;
-    return wait_for_message(messages + copy * n() + index, row);
-  }
+  __device__ GateMessage hear(int index) const { return wait_for_message(messages + index, row); }
   __device__ int norm(int part) const { return n_pairs + part; }
   __device__ int way() const { return n_pairs + n_norms; }
 };

@@ -1,19 +1,20 @@
-// A gate that decides where its row is, docs/algorithm.md section 4, in one kernel: every block
-// multiplies two directions of V with x and tells the others, hears theirs, sums up the verdict for
-// itself and multiplies its rows of the output, by the image where the row is near enough and else
-// by the whole matrix. What it needs of V and of the image is on its way before the kernels ahead
-// are done: two blocks fit a multiprocessor, so that reading goes on while another gate waits.
+// A gate that decides where its row is, docs/algorithm.md section 4, in one kernel: every block but
+// the last multiplies two directions of V with x and tells the others, hears theirs, sums up for
+// itself whether the row is near enough, and multiplies its rows of the output, by the image or
+// else by the whole matrix. The last block is the clerk, who writes it down and has the last word.
+//
+// What is slow here is not the weights but the way of a row through the kernel, in which every
+// instruction is met once. So weights are in shared memory before the kernels ahead are done: two
+// blocks fit a multiprocessor. And what is done between is as little as there can be.
 //
 // All blocks must be on the device at one time: they are, since no kernel behind this one begins
 // before them, and those ahead of it end by themselves. Two streams of gates can share a device, a
 // block of each to a multiprocessor; a third could make all of them wait for ever.
-//
-// Where a verdict is open the first block decides, while the others wait for its word. Of the other
-// residuals nobody waits for E: settle_residuals adds it when somebody asks.
 
 #include <algorithm>
 
 #include "backend/cuda/early.cuh"
+#include "backend/cuda/subspace_clerk.cuh"
 #include "backend/cuda/subspace_image.cuh"
 #include "backend/cuda/subspace_project.cuh"
 
@@ -22,67 +23,68 @@ namespace {
 
 struct GateRow {
   ProjectedRow row;
+  ImageRows image;
+  int n_workers;
+  int n_places;  // of coordinates, in whole units
   Gauge gauge;
-  int32_t slow_tokens, retry_tokens;
-  GateState* state;
   GateMessage* messages;
-  uint32_t* n_rows;
-  GateEntry* entries;
-  RowsView coordinates;
-  RowWeights image, dense;
+  Books books;
   RowOutput output;
-
-  __host__ __device__ int n_pairs() const { return static_cast<int>((row.vectors.n_out + 1) / 2); }
+  RowWeights dense;
 };
 
-// Parts of ||x||^2: a thread of a block hears a pair of directions or one of them.
-__host__ __device__ int norm_parts(int64_t n_blocks, int n_pairs) {
-  const int free = kGateThreads - n_pairs;
-  return free < 1 ? 1 : (free < n_blocks ? free : static_cast<int>(n_blocks));
+// Parts of shared memory.
+struct Staged {
+  uint4* directions;
+  uint4* image;
+  std::byte* coordinates;
+};
+__device__ Staged staged_in(uint4* shared, const GateRow& gate) {
+  const int n_coordinates = gate.n_places / 8, n_directions = staged_width(gate.row.n_in) / 4;
+  return {shared + n_coordinates, shared + n_coordinates + n_directions,
+          reinterpret_cast<std::byte*>(shared)};
+}
+
+__device__ void ask_for_directions(const ProjectedRow& row, uint4* staged, uint64_t* arrived) {
+  const RowWeights& vectors = row.vectors;
+  const int pair = static_cast<int>(blockIdx.x), n_in = min(row.n_in, kPass);
+  const int n = max(0, min(2, static_cast<int>(vectors.n_out) - 2 * pair));
+  const int pitch = staged_width(row.n_in) / 8;
+  BlockCopy::begin(arrived, static_cast<uint32_t>(2 * n * n_in));
+  for (int d = 0; d < 2; ++d) {
+    if (d < n)
+      BlockCopy::add(arrived, staged + d * pitch,
+                     vectors.data + 2 * (2 * pair + d) * vectors.stride, 2 * n_in);
+    // Each by the thread that reads it.
+    const int last = pitch - kGateThreads + static_cast<int>(threadIdx.x);
+    if (d >= n)
+      for (int i = static_cast<int>(threadIdx.x); i < pitch; i += kGateThreads)
+        staged[d * pitch + i] = make_uint4(0, 0, 0, 0);
+    else if (8 * last >= n_in)
+      staged[d * pitch + last] = make_uint4(0, 0, 0, 0);
+  }
+}
+__device__ void ask_for_image(const ImageRows& rows, uint4* staged, uint64_t* arrived) {
+  const int bytes = rows.staged_bytes();
+  BlockCopy::begin(arrived, static_cast<uint32_t>(bytes));
+  BlockCopy::add(arrived, staged, rows.image.data + 2 * rows.begin() * rows.image.stride, bytes);
+}
+
+// Parameters come through a cache that is empty when a kernel begins. Whoever first looked at one
+// behind the wait would wait for it there, so all are copied ahead of that.
+__device__ void copy_parameters(const GateRow& from, GateRow& to) {
+  static_assert(sizeof(GateRow) % 8 == 0 && sizeof(GateRow) / 8 <= kGateThreads);
+  const int i = static_cast<int>(threadIdx.x);
+  if (i < static_cast<int>(sizeof(GateRow) / 8))
+    reinterpret_cast<uint64_t*>(&to)[i] = reinterpret_cast<const uint64_t*>(&from)[i];
 }
 
 // That this block has seen where the sequence stands, and nothing else.
-__device__ void tell_nothing(const Exchange& exchange) {
-  for (int pair = static_cast<int>(blockIdx.x); pair < exchange.n_pairs;
-       pair += static_cast<int>(gridDim.x))
+__device__ void tell_nothing(const Exchange& exchange, int n_workers) {
+  for (int pair = static_cast<int>(blockIdx.x); pair < exchange.n_pairs; pair += n_workers)
     exchange.tell(pair, 0, 0);
-  const int part = static_cast<int>(gridDim.x - 1 - blockIdx.x);
+  const int part = n_workers - 1 - static_cast<int>(blockIdx.x);
   if (part < exchange.n_norms) exchange.tell(exchange.norm(part), 0, 0);
-}
-__device__ void hear_all(const Exchange& exchange) {
-  for (int i = static_cast<int>(threadIdx.x); i < exchange.n_pairs + exchange.n_norms;
-       i += kGateThreads)
-    exchange.hear(i);
-}
-
-// By one thread: what Bypass of src/layer/bypass.h does on the host.
-__device__ void write_down(const GateRow& gate, GateState state, uint32_t row,
-                           const GateEntry& entry) {
-  gate.entries[(row - 1) % RowGate::kRoom] = entry;
-  if (entry.passed_by) {
-    --state.to_skip;
-  } else if (entry.fast) {
-    state.slow_in_a_row = 0;
-  } else if (++state.slow_in_a_row == gate.slow_tokens) {
-    --state.slow_in_a_row;
-    state.to_skip = gate.retry_tokens - 1;
-  }
-  *gate.state = state;
-  *gate.n_rows = row;
-}
-
-// By the first block, for all of them where the way is open.
-__device__ Way decide(const GateRow& gate, const Exchange& exchange, Estimate& found,
-                      const std::byte* coordinates) {
-  __shared__ double shared[kGateWarps];
-  found.rest += overlap(gate.gauge.overlaps, coordinates, gate.row.vectors.n_out, shared);
-  Way way = way_of(gate.gauge, found, gate.gauge.rounding * found.inside + kRoundOff * found.all);
-  if (way == kOpen) {
-    found.rest = explicit_rest(gate.row.vectors, gate.row.x, coordinates, shared);
-    way = missed_share(found.all, found.rest) <= gate.gauge.epsilon ? kFast : kSlow;
-  }
-  if (threadIdx.x < 32) exchange.tell(exchange.way(), static_cast<uint32_t>(way), 0);
-  return way;
 }
 
 __device__ Way hear_way(const Exchange& exchange) {
@@ -92,109 +94,91 @@ __device__ Way hear_way(const Exchange& exchange) {
   return static_cast<Way>(heard);
 }
 
-// The finished row of the output, by the thread that has its sum.
-struct Beside {
-  float bias, before;
-};
-__device__ float bias_of(const RowOutput& output, int row, int end) {
-  return output.bias != nullptr && row < end ? output.bias[row] : 0.0f;
-}
-__device__ float before_of(const RowOutput& output, int row, int end) {
-  float value[1] = {0};
-  if (output.accumulate && row < end) load<1>(output.out, 0, row, value);
-  return value[0];
-}
-__device__ void finish(const RowOutput& output, int row, float sum, const Beside& beside) {
-  sum += beside.bias;
-  const float value[1] = {output.accumulate ? beside.before + sum
-                                            : activate(output.activation, sum)};
-  store<1>(output.out, 0, row, value);
-}
-
-__global__ void __launch_bounds__(kGateThreads, 2) gated_row(GateRow gate) {
-  extern __shared__ uint4 shared[];
-  __shared__ Terms warps[kGateWarps];
-  __shared__ UnitSums partial;
-  let_next_begin();
-  const Staged staged{shared, static_cast<int>(pass_of(gate.row.vectors.depth) / 8)};
-  ask_for_pair(gate.row, blockIdx.x, 0, staged);
-  const ImageProduct image(gate.image);
-  int row = image.begin() + static_cast<int>(threadIdx.x);
-  const float2 diagonal = diagonal_of(gate.row, static_cast<int>(threadIdx.x));
-  Beside beside{bias_of(gate.output, row, image.end()), 0};
-  wait_for_earlier();
-
-  ask_for_x(gate.row, 0, staged);
-  commit_copies();
-  const GateState state = *gate.state;
-  const bool is_first = blockIdx.x == 0, passes_by = state.to_skip > 0;
-  const Exchange exchange{.messages = gate.messages,
-                          .n_pairs = gate.n_pairs(),
-                          .n_norms = norm_parts(gridDim.x, gate.n_pairs()),
-                          .row = __shfl_sync(0xffffffffu, *gate.n_rows + 1, 0)};
-  beside.before = before_of(gate.output, row, image.end());
-  const int warp = static_cast<int>(threadIdx.x) / 32;
-  Way way = kSlow;
-  if (passes_by) {
-    wait_copies<0>();
-    __syncthreads();  // see Exchange
-    if (warp == 0) tell_nothing(exchange);
-    if (is_first) {
-      hear_all(exchange);
-      __syncthreads();
-      if (threadIdx.x == 0)
-        write_down(gate, state, exchange.row,
-                   {.all = 0, .rest = 0, .fast = false, .passed_by = true, .settled = true});
-    }
-  } else {
-    project(gate.row, exchange, staged);
-    if (warp == kGateWarps - 1) tell_norm(gate.row, exchange, staged);
-    Terms terms = hear_coordinates(gate.row, exchange, diagonal,
-                                   reinterpret_cast<__nv_bfloat162*>(staged.coordinates()));
-    __syncthreads();
-    image.multiply_first(staged.coordinates(), partial);
-    add_up(terms, exchange, warps);
-    __syncthreads();
-    Estimate found = estimate(warps);
-    way = first_way(gate.gauge, found);
-    const bool open = way == kOpen;
-    if (open)
-      way = is_first ? decide(gate, exchange, found, staged.coordinates()) : hear_way(exchange);
-    if (way == kFast) {
-      for (int first = image.begin(); first < image.end();) {
-        if (static_cast<int>(threadIdx.x) < image.at_once() && row < image.end())
-          finish(gate.output, row, image.sum_of(partial), beside);
-        first += image.at_once();
-        row += image.at_once();
-        if (first >= image.end()) break;
-        beside = {bias_of(gate.output, row, image.end()), before_of(gate.output, row, image.end())};
-        __syncthreads();  // the sums are read
-        image.multiply_more(first, staged.coordinates(), partial);
-        __syncthreads();
-      }
-    }
-    if (is_first) {
-      const int64_t place = (exchange.row - 1) % RowGate::kRoom;
-      auto* to =
-          reinterpret_cast<uint4*>(gate.coordinates.data + 2 * place * gate.coordinates.stride);
-      for (int64_t i = threadIdx.x; i < gate.image.depth / 8; i += kGateThreads)
-        to[i] = reinterpret_cast<const uint4*>(staged.coordinates())[i];
-      if (threadIdx.x == 0)
-        write_down(gate, state, exchange.row,
-                   {.all = found.all,
-                    .rest = found.rest,
-                    .fast = way == kFast,
-                    .passed_by = false,
-                    .settled = open});
-    }
-  }
-  if (way == kFast) return;
-  // Neighbours in different blocks, so that all multiprocessors read some of a small matrix.
-  const int64_t turn = int64_t{warp} * gridDim.x + blockIdx.x;
+// Neighbours in different blocks, so that all multiprocessors read some of a small matrix. A
+// function apart, as is all that few rows meet: instructions are fetched too.
+__device__ __noinline__ void multiply_dense(const GateRow& gate) {
+  const int64_t turn = int64_t{threadIdx.x / 32} * gate.n_workers + blockIdx.x;
   uint4 piece[kPieceLoads];
   read_piece<kDenseRows>(gate.dense, kDenseRows * turn, 0, piece);
   multiply_rows<kDenseRows>(gate.dense, gate.row.x, gate.output, turn,
-                            int64_t{gridDim.x} * kGateWarps, piece);
+                            int64_t{gate.n_workers} * kGateWarps, piece);
+}
+
+__global__ void __launch_bounds__(kGateThreads, 2)
+    gated_row(const __grid_constant__ GateRow parameters) {
+  extern __shared__ uint4 shared[];
+  __shared__ uint64_t arrived[2];  // directions and image
+  __shared__ double warps[kGateWarps];
+  __shared__ Terms clerks[kGateWarps];
+  __shared__ UnitSums sums;
+  __shared__ GateRow gate;
+  let_next_begin();
+  copy_parameters(parameters, gate);
+  __syncthreads();
+  const Staged staged = staged_in(shared, gate);
+  const int tid = static_cast<int>(threadIdx.x);
+  const bool is_clerk = static_cast<int>(blockIdx.x) == gate.n_workers;
+  if (!is_clerk) {
+    ask_for_directions(gate.row, staged.directions, arrived);
+    ask_for_image(gate.image, staged.image, arrived + 1);
+  }
+  ImageProduct image(gate.image);
+  int row = gate.image.begin() + tid;
+  const int end = is_clerk ? 0 : gate.image.end();
+  const int rank = static_cast<int>(gate.row.vectors.n_out);
+  const float2 diagonal = diagonal_of(gate.gauge.diagonal, tid, rank);
+  Beside beside{bias_of(gate.output, row, end), 0};
+  __syncthreads();
+  wait_for_earlier();
+
+  uint4 x[kChunks];
+  if (!is_clerk) read_x(gate.row, x);
+  const GateState state = *gate.books.state;
+  const Exchange exchange{.messages = gate.messages,
+                          .n_pairs = gate.row.n_pairs,
+                          .n_norms = gate.row.n_norms,
+                          .row = __shfl_sync(0xffffffffu, *gate.books.n_rows + 1, 0)};
+  beside.before = before_of(gate.output, row, end);
+  if (state.to_skip > 0) {
+    if (is_clerk) return pass_by(gate.books, exchange, state);
+    __syncthreads();  // see Exchange
+    if (tid == 0) tell_nothing(exchange, gate.n_workers);
+    // No copy may be under way when the block ends.
+    BlockCopy::wait(arrived);
+    BlockCopy::wait(arrived + 1);
+    return multiply_dense(gate);
+  }
+  if (!is_clerk) {
+    project(gate.row, x, exchange, gate.n_workers, staged.directions, arrived);
+    if (tid / 32 == kGateWarps - 1) tell_norm(gate.row, exchange, gate.n_workers);
+    BlockCopy::wait(arrived + 1);
+    image.read(staged.image);
+  }
+  Terms terms = hear_coordinates(gate.gauge, exchange, rank, diagonal, gate.n_places,
+                                 reinterpret_cast<__nv_bfloat162*>(staged.coordinates));
+  __syncthreads();
+  if (!is_clerk) image.multiply(staged.coordinates, sums);
+  terms.all = hear_norm(exchange);
+  add_excess(terms.excess(gate.gauge), warps);
+  if (is_clerk) add_terms(terms, clerks);
+  __syncthreads();
+  const bool is_near = total_excess(warps) < 0;
+  if (is_clerk)
+    return keep_books(gate.books, gate.gauge, gate.row, exchange, state, is_near,
+                      staged.coordinates, clerks);
+  if (!is_near && hear_way(exchange) == kSlow) return multiply_dense(gate);
+  const int at_once = gate.image.at_once;
+#pragma unroll 1
+  for (int first = gate.image.begin();;) {
+    if (tid < at_once && row < end) finish(gate.output, row, image.sum_of(sums), beside);
+    first += at_once;
+    row += at_once;
+    if (first >= end) return;
+    beside = {bias_of(gate.output, row, end), before_of(gate.output, row, end)};
+    __syncthreads();  // the sums are read
+    multiply_units(gate.image, first, staged.coordinates, sums);
+    __syncthreads();
+  }
 }
 
 RowWeights weights_of(const ConstTensor& matrix) {
@@ -204,10 +188,52 @@ RowWeights weights_of(const ConstTensor& matrix) {
           .depth = matrix.row_elements()};
 }
 
-constexpr int kMostShared = 156 << 10;  // all GPUs that are taken have 160, some of it is static
+int n_workers(const Context& context) {
+  return std::clamp(context.multiprocessors() - 1, 1, kGateThreads - 1);
+}
 
-int64_t n_blocks(const Context& context) {
-  return std::min<int64_t>(context.multiprocessors(), kGateThreads);
+// Parts of ||x||^2: a thread of a block hears of a pair of directions or one of them.
+int norm_parts(const Context& context, int n_pairs) {
+  return std::clamp(kGateThreads - n_pairs, 1, n_workers(context));
+}
+
+ProjectedRow projected_of(const Context& context, const ConstTensor& vectors,
+                          const ConstTensor& x) {
+  const auto n_in = static_cast<int>(vectors.row_elements());
+  const auto n_pairs = static_cast<int>(ceil_div(vectors.rows(), 2));
+  const int n_norms = norm_parts(context, n_pairs);
+  return {.vectors = weights_of(vectors),
+          .x = x.bytes(),
+          .n_in = n_in,
+          .n_pairs = n_pairs,
+          .n_norms = n_norms,
+          .norm_width = static_cast<int>(ceil_div(n_in, n_norms))};
+}
+
+// Of a block: two fit a multiprocessor of Hopper's.
+constexpr int kMostShared = 110 << 10;
+
+// Without the image.
+int64_t shared_bytes(int64_t n_in, int64_t rank) {
+  return 2 * round_up(rank, kUnitDepth) + 4 * staged_width(static_cast<int>(n_in));
+}
+
+int64_t staged_bytes(const ImageRows& rows) {
+  return 2 * int64_t{rows.depth} * std::min(rows.at_once, rows.of_a_block);
+}
+
+ImageRows image_of(const Context& context, const ConstTensor& image, int64_t room) {
+  const auto pieces = static_cast<int>(ceil_div(image.row_elements(), kUnitDepth));
+  const int64_t n_tiles = ceil_div(image.rows(), kUnitRows);
+  ImageRows rows{
+      .image = weights_of(image),
+      .depth = static_cast<int>(image.row_elements()),
+      .pieces = pieces,
+      .at_once = kUnitRows * std::clamp(kMostUnits / pieces, 1, kGateThreads / kUnitRows),
+      .of_a_block = kUnitRows * static_cast<int>(ceil_div(n_tiles, n_workers(context))),
+      .staged = false};
+  rows.staged = rows.depth % kUnitDepth == 0 && pieces <= kMostUnits && staged_bytes(rows) <= room;
+  return rows;
 }
 
 void allow_shared_memory() {
@@ -219,46 +245,46 @@ void allow_shared_memory() {
         "a gate's shared memory");
 }
 
-int64_t shared_bytes(int64_t n_in, int64_t rank) {
-  return staged_bytes(n_in, round_up(rank, kUnitDepth));
-}
-
 }  // namespace
 
 bool fits_gate(int64_t n_in, int64_t rank) { return shared_bytes(n_in, rank) <= kMostShared; }
 
 int64_t gate_messages(const Context& context, int64_t rank) {
-  const auto n_pairs = static_cast<int>((rank + 1) / 2);
-  return kGateCopies * (n_pairs + norm_parts(n_blocks(context), n_pairs) + 1);
+  const auto n_pairs = static_cast<int>(ceil_div(rank, 2));
+  return n_pairs + norm_parts(context, n_pairs) + 1;
 }
 
 void run_gate(Context& context, const GateRowArgs& args) {
   static const bool allowed = (allow_shared_memory(), true);
+  SLUICE_CHECK(allowed && args.image.contiguous() && args.dense.rows() < INT32_MAX / 2);
+  const double squared = args.epsilon * args.epsilon;
   const int64_t shared = shared_bytes(args.vectors.row_elements(), args.vectors.rows());
-  SLUICE_CHECK(allowed && shared <= kMostShared);
-  const GateRow gate{
-      .row = {.vectors = weights_of(args.vectors), .x = args.x.bytes(), .diagonal = args.diagonal},
-      .gauge = {.overlaps = view_of(args.overlaps),
-                .deviation = args.deviation,
-                .rounding = args.rounding,
-                .epsilon = args.epsilon},
-      .slow_tokens = args.slow_tokens,
-      .retry_tokens = args.retry_tokens,
-      .state = args.state,
-      .messages = args.memory.messages,
-      .n_rows = args.memory.n_rows,
-      .entries = args.memory.entries,
-      .coordinates = view_of(args.memory.coordinates),
-      .image = weights_of(args.image),
-      .dense = weights_of(args.dense),
-      .output = {.bias = args.bias,
-                 .activation = args.activation,
-                 .accumulate = args.accumulate,
-                 .out = view_of(args.out)}};
+  const GateRow gate{.row = projected_of(context, args.vectors, args.x),
+                     .image = image_of(context, args.image, kMostShared - shared),
+                     .n_workers = n_workers(context),
+                     .n_places = static_cast<int>(round_up(args.vectors.rows(), kUnitDepth)),
+                     .gauge = {.norm_weight = 1 + kRoundOff - squared,
+                               .diagonal = args.diagonal,
+                               .overlaps = view_of(args.overlaps),
+                               .deviation = args.deviation,
+                               .rounding = args.rounding,
+                               .epsilon = args.epsilon},
+                     .messages = args.memory.messages,
+                     .books = {.slow_tokens = args.slow_tokens,
+                               .retry_tokens = args.retry_tokens,
+                               .state = args.state,
+                               .n_rows = args.memory.n_rows,
+                               .entries = args.memory.entries,
+                               .coordinates = view_of(args.memory.coordinates)},
+                     .output = {.bias = args.bias,
+                                .activation = args.activation,
+                                .accumulate = args.accumulate,
+                                .out = view_of(args.out)},
+                     .dense = weights_of(args.dense)};
   launch_early(context, "gated_row", gated_row,
-               {.grid = dim3(static_cast<unsigned>(n_blocks(context))),
+               {.grid = dim3(static_cast<unsigned>(gate.n_workers + 1)),
                 .threads = kGateThreads,
-                .shared_bytes = shared},
+                .shared_bytes = shared + (gate.image.staged ? staged_bytes(gate.image) : 0)},
                gate);
 }
 

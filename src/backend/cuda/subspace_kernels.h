@@ -35,7 +35,7 @@ struct GateMemory {
   GateEntry* entries;     // (RowGate::kRoom) of the last rows, in turn
   Tensor coordinates;     // (RowGate::kRoom, rank rounded up to eights) theirs, zeros behind
 };
-constexpr int kGateCopies = 4;  // of each message
+
 int64_t gate_messages(const Context& context, int64_t rank);
 bool fits_gate(int64_t n_in, int64_t rank);
 

@@ -27,6 +27,10 @@ enum Way : int32_t { kSlow = 0, kFast = 1, kOpen = 2 };
 
 // What a verdict takes beside the row itself.
 struct Gauge {
+  // The excess is what ||x - V c||^2 may be at most, less what epsilon allows: where it is below 0
+  // the row is near enough. norm_weight: of ||x||^2 in it.
+  double norm_weight;
+  const float* diagonal;       // (rank) of E
   ConstRowsView overlaps;      // (rank, rank) twice E below the diagonal, zeros elsewhere
   double deviation, rounding;  // norms of E beside the diagonal, and of its rounding
   double epsilon;
