@@ -71,15 +71,14 @@ double matrix_rate(const std::shared_ptr<Context>& context) {
 }
 
 void run_case(const std::shared_ptr<Context>& context, int64_t n_tokens, double share,
-              double ceiling) {
+              bench::Spread spread, double ceiling) {
   const Rows rows(context, DType::kBF16, n_tokens, kModel);
   const Rows residual(context, DType::kF32, n_tokens, kModel);
   cuda::check(cudaMemsetAsync(residual.memory.data(), 1,
                               static_cast<size_t>(residual.memory.size()), context->stream()),
               "residual");
   const auto planted = static_cast<int64_t>(std::llround(share * static_cast<double>(n_tokens)));
-  const std::vector<uint8_t> flags =
-      bench::plant_rows(*context, rows.view, planted, bench::Spread::kEven);
+  const std::vector<uint8_t> flags = bench::plant_rows(*context, rows.view, planted, spread);
   SelectorSpec spec;
   spec.taus = {bench::kPlantedTau};
   spec.d_model = kModel;
@@ -88,7 +87,8 @@ void run_case(const std::shared_ptr<Context>& context, int64_t n_tokens, double 
   const auto above = cuda::make_cuda_selector(context, spec);
   above->extend({.rows = rows.view, .residual = rows.view, .inherited = {flags}});
   spec.sinks = 4;
-  std::printf("| %5lld |", static_cast<long long>(n_tokens));
+  std::printf("| %5lld%s |", static_cast<long long>(n_tokens),
+              spread == bench::Spread::kSkewed ? " skewed" : "");
   double r = 0;
   for (const auto& [rule, outliers] :
        {std::pair(SelectRule::kCascadeCover, 0.0), std::pair(SelectRule::kCascadeCover, 8.0),
@@ -135,7 +135,11 @@ int main(int argc, char** argv) {
         "| --- | --- | --- | --- | --- |\n");
     for (const int64_t n_tokens : {512, 2048, 8192, 32768})
       for (const double share : {0.25, 0.1})
-        if (least <= n_tokens && n_tokens <= most) run_case(context, n_tokens, share, ceiling);
+        if (least <= n_tokens && n_tokens <= most)
+          run_case(context, n_tokens, share, bench::Spread::kEven, ceiling);
+    for (const int64_t n_tokens : {8192, 32768})
+      if (least <= n_tokens && n_tokens <= most)
+        run_case(context, n_tokens, 0.25, bench::Spread::kSkewed, ceiling);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 1;

@@ -34,7 +34,7 @@ SelectInputs plain_inputs(const SelectCase& c, DType dtype, SelectRule rule,
   return in;
 }
 
-// Chunks are 4096 tokens, or 8192; the cuts fall beside their ends.
+// Chunks are 4096 tokens; some cuts fall beside their ends.
 TEST_P(EveryBackend, LongPassesHaveTheSetsOfTheCpu) {
   const SelectCase c{RowKind::kClusters, 9100, 192, 0.5, 3};
   for (const SelectRule rule :
@@ -48,6 +48,16 @@ TEST_P(EveryBackend, LongPassesHaveTheSetsOfTheCpu) {
     EXPECT_TRUE(same_sets(select(*backend, dtype(), in, {1, 4097}), expected));
     EXPECT_TRUE(same_sets(select(*backend, dtype(), in, {129, 8322}), expected));
   }
+}
+
+// Where tokens are compared with listed ones alone, chunks are 16384 tokens.
+TEST_P(EveryBackend, LongListsHaveTheSetsOfTheCpu) {
+  const SelectCase c{RowKind::kClusters, 16900, 64, 0.5, 6};
+  SelectInputs in = plain_inputs(c, dtype(), SelectRule::kCascadeCover, {0.5});
+  in.inherited[0] = likely_flags(in, 0.5, 30);
+  const auto expected = expected_sets(in);
+  EXPECT_TRUE(same_sets(select(*backend, dtype(), in), expected));
+  EXPECT_TRUE(same_sets(select(*backend, dtype(), in, {5, 16389}), expected));
 }
 
 // Nearly every token represents itself, so the last ones meet more than 32 tiles of columns.
@@ -90,6 +100,27 @@ TEST_P(EveryBackend, LongChainsHaveTheSetsOfTheCpu) {
     for (size_t t = 0; t < in.inherited[0].size(); ++t)
       in.inherited[0][t] = share == 0 ? 0 : static_cast<uint8_t>(t % share == 0);
     EXPECT_TRUE(same_sets(select(*backend, dtype(), in), expected_sets(in)));
+  }
+}
+
+// Tokens around one that is exempt represent each other, and each has many to choose its owner
+// from.
+TEST_P(EveryBackend, ManyContendersHaveTheSetsOfTheCpu) {
+  const SelectCase c{RowKind::kRandom, 6000, 128, 0.5, 9};
+  SelectInputs in = plain_inputs(c, dtype(), SelectRule::kCascadeCover, {0.5, 0.4});
+  const auto d = static_cast<size_t>(c.d_model);
+  std::mt19937 random(9);
+  for (size_t t = 4; t < static_cast<size_t>(c.n_tokens); ++t) {
+    if (t % 3 == 0) continue;
+    const float noise = 0.1f + static_cast<float>(random() % 1024) / 1024;
+    for (size_t i = 0; i < d; ++i)
+      in.rows[t * d + i] = rounded(dtype(), in.rows[i] + noise * in.rows[t * d + i]);
+  }
+  for (const uint32_t turnover : {2, 40}) {
+    for (size_t i = 0; i < 2; ++i) in.inherited[i] = likely_flags(in, in.spec.taus[i], turnover);
+    const auto expected = expected_sets(in);
+    EXPECT_TRUE(same_sets(select(*backend, dtype(), in), expected));
+    EXPECT_TRUE(same_sets(select(*backend, dtype(), in, {300, 3000}), expected));
   }
 }
 

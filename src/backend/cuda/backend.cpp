@@ -115,6 +115,7 @@ class CudaBackend final : public Backend {
   std::unique_ptr<Recording> record(const std::function<void()>& work) override {
     return CudaRecording::make(context_, work);
   }
+  bool records() const override { return context_->recorded_position() != nullptr; }
 
   std::unique_ptr<LinearWeights> pack_linear(MatrixSource source) override {
     return std::make_unique<cuda::DeviceWeights>(cuda::pack_matrix(context_, source, dtype_),
@@ -128,7 +129,7 @@ class CudaBackend final : public Backend {
   }
   std::unique_ptr<SubspaceBasis> make_basis(std::span<const float> vectors, int64_t rank,
                                             int64_t n_in) override {
-    return cuda::make_basis(context_, multiplier_, vectors, rank, n_in, dtype_);
+    return cuda::make_basis(context_, vectors, rank, n_in, dtype_);
   }
   std::unique_ptr<LinearWeights> pack_image(const MatrixSource& source,
                                             const SubspaceBasis& basis) override {
@@ -137,7 +138,7 @@ class CudaBackend final : public Backend {
   }
 
   std::unique_ptr<RowGate> make_gate(const GateSpec& spec) override {
-    return cuda::make_gate(context_, spec);
+    return cuda::make_gate(context_, multiplier_, spec);
   }
 
   void embed(const EmbedArgs& args) override {

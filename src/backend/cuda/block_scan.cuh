@@ -39,48 +39,4 @@ __device__ inline double sum_before(double value, double* shared) {
   return before;
 }
 
-// Thread i of a block of 1024 holds tokens i, i + 1024, …; bit k of `marked` is the k-th of them.
-constexpr int kRankThreads = 1024;
-template <int kRounds>
-struct Ranks {
-  int of[kRounds];  // marked tokens before each, in order
-  int total;
-};
-// shared: 32 kRounds + 1 places.
-template <int kRounds>
-__device__ Ranks<kRounds> rank_marked(uint32_t marked, int* shared) {
-  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
-  uint32_t votes[kRounds];
-  __syncthreads();  // whoever reads the last ranks is done
-#pragma unroll
-  for (int k = 0; k < kRounds; ++k) {
-    votes[k] = __ballot_sync(0xffffffffu, (marked >> k & 1) != 0);
-    if (lane == 0) shared[32 * k + warp] = __popc(votes[k]);
-  }
-  __syncthreads();
-  if (warp == 0) {  // a lane adds up kRounds counts that follow each other
-    int before[kRounds], sum = 0;
-#pragma unroll
-    for (int k = 0; k < kRounds; ++k) {
-      before[k] = sum;
-      sum += shared[kRounds * lane + k];
-    }
-    int upto = sum;
-    for (int step = 1; step < 32; step *= 2) {
-      const int other = __shfl_up_sync(0xffffffffu, upto, step);
-      if (lane >= step) upto += other;
-    }
-#pragma unroll
-    for (int k = 0; k < kRounds; ++k) shared[kRounds * lane + k] = upto - sum + before[k];
-    if (lane == 31) shared[32 * kRounds] = upto;
-  }
-  __syncthreads();
-  Ranks<kRounds> ranks;
-#pragma unroll
-  for (int k = 0; k < kRounds; ++k)
-    ranks.of[k] = shared[32 * k + warp] + __popc(votes[k] & ((1u << lane) - 1));
-  ranks.total = shared[32 * kRounds];
-  return ranks;
-}
-
 }  // namespace sluice::cuda

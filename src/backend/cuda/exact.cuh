@@ -25,20 +25,18 @@ __device__ inline ExactRows exact_rows(const ChunkView& view) {
   return as_given(view) ? ExactRows{view.given, view.given_stride, view.exact.inverse} : view.exact;
 }
 
-// By a block; width a multiple of 8, rows from 16 bytes on.
-__device__ inline void copy_row(uint16_t* to, const uint16_t* from, int64_t width) {
-  constexpr int kAhead = 4;
-  const auto* source = reinterpret_cast<const uint4*>(from);
-  auto* target = reinterpret_cast<uint4*>(to);
-  for (int64_t i = threadIdx.x; i < width / 8; i += kAhead * int64_t{blockDim.x}) {
-    uint4 pieces[kAhead];
-#pragma unroll
-    for (int k = 0; k < kAhead; ++k)
-      if (i + k * int64_t{blockDim.x} < width / 8) pieces[k] = source[i + k * int64_t{blockDim.x}];
-#pragma unroll
-    for (int k = 0; k < kAhead; ++k)
-      if (i + k * int64_t{blockDim.x} < width / 8) target[i + k * int64_t{blockDim.x}] = pieces[k];
-  }
+// The chunk's row t for the matrix units.
+__device__ inline const uint16_t* matrix_row(const ChunkView& view, int64_t t) {
+  return as_given(view) ? view.given + t * view.given_stride : view.rows + t * view.padded;
+}
+
+// Norms that products in f32 are at ease with; rows of zeros have none.
+__device__ inline bool is_odd(double inverse) {
+  return inverse != 0 && !(inverse > 0x1p-40 && inverse < 0x1p40);
+}
+// Rows whose squares could leave the range of f32 are moved into it by a power of two.
+__device__ inline double range_scale(double inverse) {
+  return is_odd(inverse) ? exp2(static_cast<double>(ilogb(inverse))) : 1.0;
 }
 
 // A token of the chunk, and a kept column or another token before it.

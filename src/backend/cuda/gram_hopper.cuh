@@ -6,6 +6,9 @@
 // `Work` says which items there are, pairs of tiles, and what becomes of them:
 //   int n_items()
 //   Tile at(int i): this block's; i grows from call to call
+//   void begin(const Tile&): by all warps that multiply, before they do: what take will want to
+//   read
+//     may be asked for
 //   void take(const Tile&, const Products&, int row): by all warps that multiply; row: a lane's
 //     first within the tile
 //   GramParts parts(): memory for parts of items
@@ -167,12 +170,14 @@ __device__ void multiply_tile(Sums& sums, const Turn& turn, int& count, uint32_t
 // below. Those of a divided item are read where its parts lie: the registers that they came from
 // are the matrix unit's own.
 struct InRegisters {
+  static constexpr int kTogether = 4;  // n for which scales are held in registers too
   const Sums& sums;
   __device__ float4 operator()(int n) const {
     return make_float4(sums[n][0], sums[n][1], sums[n][2], sums[n][3]);
   }
 };
 struct InParts {
+  static constexpr int kTogether = 8;  // the registers of sums are free
   const float4* first;
   int parts, n_tiles;
   __device__ float4 operator()(int n) const {
@@ -218,6 +223,7 @@ __device__ void multiply(Work& work, int steps, uint32_t memory, Barriers& barri
   for (int round = 0; turn_at(work.n_items(), round, steps, work.parts().sums != nullptr, turn);
        ++round) {
     const Tile tile = work.at(turn.item);
+    work.begin(tile);
     Sums sums;
     if (tile.half)
       multiply_tile<true>(sums, turn, count, memory, barriers);

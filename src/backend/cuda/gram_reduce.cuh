@@ -50,7 +50,7 @@ struct Question {
 };
 __device__ inline Question question_of(const ChunkView& view, int set, bool decides, int64_t t) {
   if (t >= view.n || view.exempt[t] != 0) return {};
-  const bool inherited = view.inherited[set * view.n + t] != 0;
+  const bool inherited = view.is_inherited(set, t);
   if (!decides) return {true, false, kIsRep, view.scale[t]};
   if (!view.rule.apart(inherited)) return {};
   return {true, view.rule.absolute, view.rule.deciding(inherited), view.scale[t]};

@@ -1,8 +1,10 @@
 // Products of cascade-cover: a chunk's tokens with kept columns and with listed tokens before them,
 // reduced to bits before they leave the registers.
 
+#include "backend/cuda/early.cuh"
 #include "backend/cuda/exact.cuh"
 #include "backend/cuda/gram_hopper.cuh"
+#include "backend/cuda/select_marks.cuh"
 
 namespace sluice::cuda {
 namespace {
@@ -18,14 +20,27 @@ struct Maps {
 
 struct Shared {
   int listed[kPairs];      // before the end of a pair of row tiles
-  int before[kPairs + 1];  // tiles of listed columns that the pairs before have
+  int before[kPairs + 1];  // whole tiles of listed columns that the pairs before have
+  int halves[kPairs];      // pairs that have half a tile too
+  int n_halves;
+  // Of the item at hand.
   __align__(8) float scale[kColumns];
+  float row_scale[kRows];
+  int rank[kRows];
 };
 
-__device__ int tiles_of(int64_t n) { return static_cast<int>((n + kColumns - 1) / kColumns); }
+// Four bytes to shared memory, without waiting for them; 0 where they do not exist.
+__device__ void bring_word(void* to, const void* from, bool exists) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;\n" ::"r"(shared_address(to)),
+               "l"(from), "r"(exists ? 4 : 0)
+               : "memory");
+}
+
+__device__ void wait_words() { asm volatile("cp.async.wait_all;\n" ::: "memory"); }
 
 // kList 0: pairs of row tiles x kept columns, then the first list as far as it is before a pair's
-// end, pair by pair. kList 1: the second list alone.
+// end, pair by pair. kList 1: the second list alone. Half tiles of a list come last, when there may
+// not be an item for everyone.
 template <int kList>
 struct CoverWork {
   enum Kind { kKeptColumns, kListed };
@@ -49,16 +64,38 @@ struct CoverWork {
     if (i < pairs)
       shared.listed[i] = view.lists[kList].rank[min(chunk.n, int64_t{i + 1} * kPairRows)];
     __syncthreads();
-    if (i <= pairs) {
-      int before = 0;
-      for (int j = 0; j < i; ++j) before += tiles_of(shared.listed[j]);
-      shared.before[i] = before;
-    }
+    if (i < 32) order_tiles(i);
     __syncthreads();
   }
 
+  // By a warp, two pairs to a lane.
+  __device__ void order_tiles(int lane) const {
+    static_assert(kPairs == 64);
+    int full[2];
+    uint32_t halves[2];
+    for (int k = 0; k < 2; ++k) {
+      const int n = 2 * lane + k < pairs ? shared.listed[2 * lane + k] : 0;
+      const bool half = n % kColumns > 0 && n % kColumns <= 128;
+      full[k] = tiles_of(n) - (half ? 1 : 0);
+      halves[k] = __ballot_sync(0xffffffffu, half);
+    }
+    int upto = full[0] + full[1];
+    for (int step = 1; step < 32; step *= 2) {
+      const int other = __shfl_up_sync(0xffffffffu, upto, step);
+      if (lane >= step) upto += other;
+    }
+    shared.before[2 * lane] = upto - full[1] - full[0];
+    shared.before[2 * lane + 1] = upto - full[1];
+    if (lane == 31) shared.before[kPairs] = upto;
+    const uint32_t earlier = (1u << lane) - 1;
+    int at = __popc(halves[0] & earlier) + __popc(halves[1] & earlier);
+    for (int k = 0; k < 2; ++k)
+      if ((halves[k] >> lane & 1) != 0) shared.halves[at++] = 2 * lane + k;
+    if (lane == 31) shared.n_halves = __popc(halves[0]) + __popc(halves[1]);
+  }
+
   __device__ const GramParts& parts() const { return view.chunk.parts; }
-  __device__ int n_items() const { return n_kept + shared.before[pairs]; }
+  __device__ int n_items() const { return n_kept + shared.before[pairs] + shared.n_halves; }
 
   __device__ Tile at(int i) {
     const int below = gram::my_rank() * kRows;
@@ -76,19 +113,35 @@ struct CoverWork {
               kKeptColumns};
     }
     i -= n_kept;
-    while (i >= shared.before[cursor + 1]) ++cursor;
-    const int tile = i - shared.before[cursor];
-    return {rows,
-            &maps.listed,
-            cursor * kPairRows + below,
-            (listed_tile + tile) * kColumns,
-            shared.listed[cursor] - tile * kColumns <= 128,
-            tile,
-            kListed};
+    const bool half = i >= shared.before[pairs];
+    int pair, tile;
+    if (half) {
+      pair = shared.halves[i - shared.before[pairs]];
+      tile = shared.listed[pair] / kColumns;
+    } else {
+      while (i >= shared.before[cursor + 1]) ++cursor;
+      pair = cursor;
+      tile = i - shared.before[cursor];
+    }
+    return {rows, &maps.listed, pair * kPairRows + below, (listed_tile + tile) * kColumns, half,
+            tile, kListed};
   }
 
+  // Columns of a tile and those behind it.
+  __device__ int columns_from(const Tile& tile) const {
+    return tile.kind == kKeptColumns ? n_columns - tile.column
+                                     : shared.listed[tile.row / kPairRows] - tile.number * kColumns;
+  }
+  __device__ void begin(const Tile& tile) const;
   template <typename Products>
   __device__ void take(const Tile& tile, const Products& products, int row) const;
+  // Of a set, the first or the second row of a lane, the first or the last 128 columns of a tile.
+  struct Place {
+    int set, half, word;
+  };
+  template <typename Products>
+  __device__ void put_levels(const Place& place, int64_t piece, const Products& products,
+                             float scale) const;
 };
 
 // Which bits of a word stand for columns before the limit; both count from the word's first column,
@@ -99,25 +152,38 @@ __device__ uint32_t bits_before(int limit) {
 }
 
 template <int kList>
+__device__ void CoverWork<kList>::begin(const Tile& tile) const {
+  const ChunkView& chunk = view.chunk;
+  const int c = static_cast<int>(threadIdx.x) - 128;
+  const bool kept = tile.kind == kKeptColumns;
+  wait_words();
+  gram::sync_multipliers();  // those of the last item are read
+  const float* scales = kept ? chunk.column_scale : view.listed_scale;
+  const bool is_column = c < columns_from(tile);
+  bring_word(&shared.scale[c], scales + (is_column ? tile.column + c : 0), is_column);
+  if (c >= kRows) return;
+  const int64_t at = tile.row + c;
+  const bool is_row = at < chunk.n;
+  bring_word(&shared.row_scale[c], chunk.scale + (is_row ? at : 0), is_row);
+  bring_word(&shared.rank[c], view.lists[kList].rank + (is_row ? at : 0), is_row);
+}
+
+template <int kList>
 template <typename Products>
 __device__ void CoverWork<kList>::take(const Tile& tile, const Products& products, int row) const {
   const ChunkView& chunk = view.chunk;
-  const int c = static_cast<int>(threadIdx.x) - 128, t = static_cast<int>(threadIdx.x) % 4;
+  const int t = static_cast<int>(threadIdx.x) % 4;
   const bool kept = tile.kind == kKeptColumns;
-  gram::sync_multipliers();  // the last scales are read
-  const int left =
-      kept ? n_columns - tile.column : shared.listed[tile.row / kPairRows] - tile.number * kColumns;
-  const float* scales = kept ? chunk.column_scale : view.listed_scale;
-  shared.scale[c] = c < left ? scales[tile.column + c] : 0.0f;
+  wait_words();
   gram::sync_multipliers();
   float scale[2];
   int limit[2];  // columns of this tile that are before the token
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    const int64_t at = tile.row + row + 8 * half;
-    const bool exists = at < chunk.n;
-    scale[half] = exists ? chunk.scale[at] : 0.0f;
-    limit[half] = !exists ? 0 : kept ? left : view.lists[kList].rank[at] - tile.number * kColumns;
+    scale[half] = shared.row_scale[row + 8 * half];
+    limit[half] = tile.row + row + 8 * half >= chunk.n ? 0
+                  : kept                               ? columns_from(tile)
+                         : shared.rank[row + 8 * half] - tile.number * kColumns;
     if (tile.half) limit[half] = min(limit[half], 128);
   }
   for (int set = 0; set < chunk.n_sets; ++set) {
@@ -129,7 +195,7 @@ __device__ void CoverWork<kList>::take(const Tile& tile, const Products& product
 #pragma unroll
     for (int n = 0; n < 32; ++n) {
       // Scales are read when they are needed: there are no registers for all of them.
-      if (n % 4 == 0) asm volatile("" ::: "memory");
+      if (n % Products::kTogether == 0) asm volatile("" ::: "memory");
       const float2 column = *reinterpret_cast<const float2*>(shared.scale + n * 8 + 2 * t);
       const float4 found = products(n);
 #pragma unroll
@@ -146,14 +212,51 @@ __device__ void CoverWork<kList>::take(const Tile& tile, const Products& product
     const int number = kept ? tile.number : bits_tile + tile.number;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const int64_t at = tile.row + row + 8 * half;
-      if (at >= chunk.n) continue;
-      const uint32_t x = bits_before(limit[half] - 2 * t);
-      const uint32_t y = bits_before(limit[half] - 2 * t - 128);
-      view.bits[((set * chunk.n + at) * view.tiles + number) * 4 + t] =
-          make_uint4(may[half][0] & x, may[half][1] & y, must[half][0] & x, must[half][1] & y);
+      const int64_t at = set * chunk.n + tile.row + row + 8 * half;
+      uint32_t some = 0;
+#pragma unroll
+      for (int word = 0; word < 2; ++word) {
+        const uint32_t before = bits_before(limit[half] - 2 * t - 128 * word);
+        may[half][word] &= before;
+        const uint32_t votes = __ballot_sync(0xffffffffu, may[half][word] != 0);
+        some |= (votes >> (threadIdx.x % 32 - t) & 15) << 4 * word;
+        if (may[half][word] == 0) continue;
+        const int64_t piece = (at * view.tiles + number) * kPieces + word * 4 + t;
+        view.bits[piece] = make_uint2(may[half][word], must[half][word] & before);
+        if (view.levels != nullptr) put_levels({set, half, word}, piece, products, scale[half]);
+      }
+      if (t == 0 && some != 0)
+        atomicOr(view.some + at * view.words + number / 4, some << number % 4 * kPieces);
     }
   }
+}
+
+// How near the columns of a piece are.
+template <int kList>
+template <typename Products>
+__device__ __forceinline__ void CoverWork<kList>::put_levels(const Place& place, int64_t piece,
+                                                             const Products& products,
+                                                             float scale) const {
+  const int t = static_cast<int>(threadIdx.x) % 4;
+  const CosineLevels levels(view.chunk.thresholds[place.set], view.chunk.slack);
+  uint32_t packed[8];
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    uint32_t level[4];
+#pragma unroll
+    for (int k = 0; k < 2; ++k) {
+      const int n = place.word * 16 + 2 * i + k;
+      const float2 column = *reinterpret_cast<const float2*>(shared.scale + n * 8 + 2 * t);
+      const float4 found = products(n);
+      level[2 * k] = levels.of((place.half == 0 ? found.x : found.z) * column.x * scale);
+      level[2 * k + 1] = levels.of((place.half == 0 ? found.y : found.w) * column.y * scale);
+    }
+    packed[i] = __byte_perm(__byte_perm(level[0], level[1], 0x0040),
+                            __byte_perm(level[2], level[3], 0x0040), 0x5410);
+  }
+  auto* to = reinterpret_cast<uint4*>(view.levels + piece * 32);
+  to[0] = make_uint4(packed[0], packed[1], packed[2], packed[3]);
+  to[1] = make_uint4(packed[4], packed[5], packed[6], packed[7]);
 }
 
 template <int kList>
@@ -162,6 +265,8 @@ __global__ void __cluster_dims__(gram::kBlocks, 1, 1) __launch_bounds__(gram::kT
   extern __shared__ unsigned char dynamic[];
   __shared__ gram::Barriers barriers;
   __shared__ Shared shared;
+  wait_for_earlier();
+  let_next_begin();
   CoverWork<kList> work(view, maps, shared);
   gram::run(work, view.chunk.padded, dynamic, barriers);
 }
@@ -180,8 +285,17 @@ void multiply_cover(Context& context, const CoverView& view, int list) {
   const auto kernel = list == 0 ? cover_gram<0> : cover_gram<1>;
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, gram::kBytes),
         "shared memory of cover_gram");
-  kernel<<<gram::grid_size(context), gram::kThreads, gram::kBytes, context.stream()>>>(view, maps);
-  check_launch("cover_gram");
+  cudaLaunchAttribute early{};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(gram::grid_size(context));
+  config.blockDim = dim3(gram::kThreads);
+  config.dynamicSmemBytes = gram::kBytes;
+  config.stream = context.stream();
+  config.attrs = &early;
+  config.numAttrs = 1;
+  check(cudaLaunchKernelEx(&config, kernel, view, maps), "cover_gram");
 }
 
 }  // namespace sluice::cuda

@@ -79,7 +79,7 @@ __global__ void judge(const __grid_constant__ ChunkView view) {
   const int64_t t = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;
   const int set = static_cast<int>(blockIdx.y);
   if (t >= view.n) return;
-  const bool inherited = view.inherited[set * view.n + t] != 0;
+  const bool inherited = view.is_inherited(set, t);
   Verdict verdict = kFree;
   if (view.exempt[t] == 0 && view.thresholds[set] > 0) {
     if (view.rule.fixed)
@@ -125,8 +125,7 @@ __global__ void gather_sure(const __grid_constant__ ChunkView view) {
   const bool compared = t < view.n && view.exempt[t] == 0;
   const uint32_t words[kSureBits] = {
       __ballot_sync(kAll, compared && view.verdict[set * view.n + t] == kFree),
-      __ballot_sync(kAll, compared),
-      __ballot_sync(kAll, compared && view.inherited[set * view.n + t] != 0)};
+      __ballot_sync(kAll, compared), __ballot_sync(kAll, compared && view.is_inherited(set, t))};
   if (t % 32 != 0) return;
   for (int i = 0; i < kSureBits; ++i) view.sure[(set * kSureBits + i) * kWords + t / 32] = words[i];
 }
@@ -138,7 +137,7 @@ __global__ void settle_contested(const __grid_constant__ ChunkView view) {
   const int set = static_cast<int>(blockIdx.y);
   if (t >= view.n || view.exempt[t] != 0 || view.verdict[set * view.n + t] != kContested) return;
   const uint32_t* words = view.sure + set * kSureBits * kWords;
-  const uint8_t mask = view.rule.deciding(view.inherited[set * view.n + t] != 0);
+  const uint8_t mask = view.rule.deciding(view.is_inherited(set, t));
   TokenBits counting = TokenBits::from(words + (mask == kIsAny         ? kCompared
                                                 : mask == kIsInherited ? kInherited
                                                                        : kSureReps) *
@@ -170,7 +169,7 @@ __device__ void gather_verdicts(const ChunkView& view, int set, ResolveMemory& m
     const bool compared = t < view.n && view.exempt[t] == 0;
     const uint8_t verdict =
         compared && !all_represent ? view.verdict[set * view.n + t] : uint8_t{kFree};
-    const bool inherited = compared && view.inherited[set * view.n + t] != 0;
+    const bool inherited = compared && view.is_inherited(set, t);
     const uint32_t words[4] = {__ballot_sync(kAll, compared), __ballot_sync(kAll, inherited),
                                __ballot_sync(kAll, compared && verdict == kFree),
                                __ballot_sync(kAll, compared && verdict == kContested)};

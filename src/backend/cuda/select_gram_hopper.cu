@@ -66,7 +66,7 @@ __device__ void reduce(const ChunkView& view, const Products& products, int colu
         const Question question = question_of(view, set, decides == 1, at);
         Largest best = none_yet();
         if (question.asked) {
-          const bool inherited = view.inherited[set * view.n + at] != 0;
+          const bool inherited = view.is_inherited(set, at);
           const float* mine = scales.of[decides == 0 ? 0 : inherited ? 2 : 1] + 2 * t;
           best = question.absolute ? largest_of<true>(products, half, mine, first + 2 * t)
                                    : largest_of<false>(products, half, mine, first + 2 * t);
@@ -142,6 +142,7 @@ struct ChunkWork {
     const bool half = view.n - i * kColumns <= 128;
     return {&maps.rows, &maps.rows, pair * kPairRows + below, i * kColumns, half, i, kLocal};
   }
+  __device__ void begin(const Tile&) const {}
   template <typename Products>
   __device__ void take(const Tile& tile, const Products& products, int row) const {
     if (tile.kind == kLocal)

@@ -1,109 +1,99 @@
 // The end of a chunk: cluster numbers, and the columns that later chunks are compared with.
 
-#include "backend/cuda/block_scan.cuh"
-#include "backend/cuda/exact.cuh"
+#include "backend/cuda/early.cuh"
+#include "backend/cuda/select_table.cuh"
 
 namespace sluice::cuda {
 namespace {
 
-constexpr int kRounds = kCoverChunk / kRankThreads;
+// Cluster numbers of a set: whoever stands for itself counts, the others have their owner's.
+__device__ void number_set(const KeepView& keep, int set, TokenTable& table) {
+  const ChunkView& view = keep.chunk;
+  const int64_t base = set * view.set_stride + view.first;
+  const int64_t first = int64_t{threadIdx.x} * 32;
+  const uint32_t exist = first + 32 <= view.n ? ~0u
+                         : first < view.n     ? (1u << (view.n - first)) - 1
+                                              : 0;
+  table.fill(exist & ~bits_equal(view.status + base, view.n,
+                                 static_cast<uint8_t>(TokenStatus::kRedundant)));
+  const int before = keep.before[1 + set];
+  for (int64_t t = int64_t{blockIdx.x} * kTableThreads + threadIdx.x; t < view.n;
+       t += int64_t{gridDim.x} * kTableThreads) {
+    const int64_t owner = table.has(t) ? t : view.owner[base + t] - view.first;
+    view.cluster[base + t] = owner >= 0 ? before + table.rank(owner) : view.cluster[base + owner];
+  }
+  if (blockIdx.x == 0 && threadIdx.x == 0) keep.after[1 + set] = before + table.total;
+}
 
-__device__ uint8_t flags_of(const ChunkView& view, int set, int64_t t) {
-  if (view.exempt[t] != 0 || view.thresholds[set] <= 0) return 0;
-  const bool rep = view.status[set * view.set_stride + view.first + t] ==
-                   static_cast<uint8_t>(TokenStatus::kRepresentative);
-  const bool inherited = view.inherited[set * view.n + t] != 0;
+__device__ bool is_rep(const ChunkView& view, int set, int64_t t) {
+  return view.status[set * view.set_stride + view.first + t] ==
+         static_cast<uint8_t>(TokenStatus::kRepresentative);
+}
+
+// The flags of a column that a set compares tokens with.
+__device__ uint8_t flags_of(bool rep, bool inherited) {
   return static_cast<uint8_t>(kIsAny | (rep ? kIsRep : 0) | (inherited ? kIsInherited : 0) |
                               (rep && inherited ? kIsKept : 0));
 }
 
-// One block.
-__global__ void __launch_bounds__(kRankThreads)
-    number_and_list(const __grid_constant__ KeepView keep, uint8_t used) {
-  __shared__ int shared[32 * kRounds + 1];
-  const ChunkView& view = keep.chunk;
-  const auto token = [](int k) { return int64_t{k} * kRankThreads + threadIdx.x; };
-  const auto mark = [&](const auto& is_marked) {
-    uint32_t marked = 0;
-#pragma unroll
-    for (int k = 0; k < kRounds; ++k)
-      if (token(k) < view.n && is_marked(token(k))) marked |= 1u << k;
-    return marked;
-  };
+// What later chunks are compared with: a thread's tokens that have one of the flags in a set.
+__device__ uint32_t used_in_any(const ChunkView& view, uint8_t used) {
+  const uint32_t compared = bits_equal(view.exempt, view.n, 0);
+  uint32_t any = 0;
   for (int set = 0; set < view.n_sets; ++set) {
-    const int64_t base = set * view.set_stride + view.first;
-    const uint32_t own = mark([&](int64_t t) {
-      return view.status[base + t] != static_cast<uint8_t>(TokenStatus::kRedundant);
-    });
-    const int before = keep.n_clusters[set];
-    const auto ranks = rank_marked<kRounds>(own, shared);
-#pragma unroll
-    for (int k = 0; k < kRounds; ++k)
-      if ((own >> k & 1) != 0) view.cluster[base + token(k)] = before + ranks.of[k];
-    __syncthreads();
-    int32_t number[kRounds];
-#pragma unroll
-    for (int k = 0; k < kRounds; ++k)
-      if (token(k) < view.n)
-        number[k] = view.cluster[set * view.set_stride + view.owner[base + token(k)]];
-#pragma unroll
-    for (int k = 0; k < kRounds; ++k)
-      if (token(k) < view.n && (own >> k & 1) == 0) view.cluster[base + token(k)] = number[k];
-    if (threadIdx.x == 0) keep.n_clusters[set] = before + ranks.total;
+    if (view.thresholds[set] <= 0) continue;
+    const uint32_t reps = bits_equal(view.status + set * view.set_stride + view.first, view.n,
+                                     static_cast<uint8_t>(TokenStatus::kRepresentative));
+    const uint32_t inherited = bits_inherited(view, set);
+    if ((used & kIsAny) != 0) any |= compared;
+    if ((used & kIsRep) != 0) any |= reps;
+    if ((used & kIsInherited) != 0) any |= inherited;
+    if ((used & kIsKept) != 0) any |= reps & inherited;
   }
+  return any & compared;
+}
 
-  const uint32_t kept = mark([&](int64_t t) {
-    uint8_t flags = 0;
-    for (int set = 0; set < view.n_sets; ++set) flags |= flags_of(view, set, t);
-    return (flags & used) != 0;
-  });
-  const int n_before = keep.n_columns[0];
-  const auto ranks = rank_marked<kRounds>(kept, shared);
-#pragma unroll
-  for (int k = 0; k < kRounds; ++k) {
-    if ((kept >> k & 1) == 0) continue;
-    keep.sources[ranks.of[k]] = static_cast<int32_t>(token(k));
-    const int64_t column = n_before + ranks.of[k];
-    keep.position[column] = static_cast<int32_t>(view.first + token(k));
-    for (int set = 0; set < view.n_sets; ++set)
-      keep.flags[set * view.capacity + column] = flags_of(view, set, token(k));
-  }
-  if (threadIdx.x == 0) {
-    keep.n_columns[1] = n_before;
-    keep.n_columns[0] = n_before + ranks.total;
+__global__ void __launch_bounds__(kTableThreads, 2)
+    number_and_keep(const __grid_constant__ KeepView keep, uint8_t used) {
+  __shared__ TokenTable table;
+  wait_for_earlier();
+  let_next_begin();
+  const ChunkView& view = keep.chunk;
+  const int lane = static_cast<int>(threadIdx.x) % 32, before = keep.before[0];
+  for (int set = 0; set < view.n_sets; ++set) number_set(keep, set, table);
+  table.fill(used_in_any(view, used));
+  if (blockIdx.x == 0 && threadIdx.x == 0) {
+    keep.after[0] = *keep.host_columns = before + table.total;
     bool live = false;
     for (int set = 0; set < view.n_sets; ++set) live |= view.thresholds[set] > 0;
     // Pairs, without the padding of tiles and without second looks.
     if (live && keep.products != nullptr)
-      *keep.products += view.n * n_before + view.n * (view.n - 1) / 2;
+      *keep.products += view.n * before + view.n * (view.n - 1) / 2;
   }
-}
-
-__global__ void copy_kept(const __grid_constant__ KeepView keep) {
-  const ChunkView& view = keep.chunk;
-  const int before = keep.n_columns[1], rank = static_cast<int>(blockIdx.x);
-  if (rank >= keep.n_columns[0] - before) return;
-  const int64_t from = keep.sources[rank], to = before + rank;
-  if (threadIdx.x == 0) {
-    keep.column_scale[to] = view.scale[from];
-    keep.column_inverse[to] = view.exact.inverse[from];
-  }
-  const uint16_t* row =
-      as_given(view) ? view.given + from * view.given_stride : view.rows + from * view.padded;
-  copy_row(keep.columns + to * view.padded, row, view.padded);
-  if (keep.exact_columns == nullptr) return;
-  const auto* exact = static_cast<const float*>(view.exact.data) + from * view.exact.stride;
-  for (int64_t i = threadIdx.x; i < view.d; i += blockDim.x)
-    keep.exact_columns[to * view.d + i] = exact[i];
+  for_tokens(view.n, [&](int64_t t) {
+    if (!table.has(t)) return;
+    const int64_t to = before + table.rank(t);
+    if (lane == 0) {
+      keep.position[to] = static_cast<int32_t>(view.first + t);
+      keep.column_scale[to] = view.scale[t];
+      keep.column_inverse[to] = view.exact.inverse[t];
+    }
+    for (int set = lane; set < view.n_sets; set += 32)
+      keep.flags[set * view.capacity + to] =
+          view.thresholds[set] > 0 ? flags_of(is_rep(view, set, t), view.is_inherited(set, t))
+                                   : uint8_t{0};
+    copy_row(keep.columns + to * view.padded, matrix_row(view, t), view.padded);
+    if (keep.exact_columns == nullptr) return;
+    const auto* exact = static_cast<const float*>(view.exact.data) + t * view.exact.stride;
+    for (int64_t i = lane; i < view.d; i += 32) keep.exact_columns[to * view.d + i] = exact[i];
+  });
 }
 
 }  // namespace
 
 void keep_chunk(Context& context, const KeepView& view) {
-  number_and_list<<<1, kRankThreads, 0, context.stream()>>>(view, view.chunk.rule.used());
-  check_launch("number_and_list");
-  copy_kept<<<static_cast<unsigned>(view.chunk.n), 128, 0, context.stream()>>>(view);
-  check_launch("copy_kept");
+  launch_early(context, "number_and_keep", number_and_keep, table_blocks(context, view.chunk.n),
+               kTableThreads, view, view.chunk.rule.used());
 }
 
 }  // namespace sluice::cuda

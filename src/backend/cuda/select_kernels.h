@@ -16,6 +16,8 @@
 
 #pragma once
 
+#include <span>
+
 #include "backend/cuda/device.h"
 #include "backend/select.h"
 #include "core/tensor.h"
@@ -23,7 +25,7 @@
 namespace sluice::cuda {
 
 constexpr int kChunk = 4096;         // tokens decided together
-constexpr int kCoverChunk = 8192;    // the same where tokens are compared with listed ones alone
+constexpr int kCoverChunk = 16384;   // the same where tokens are compared with listed ones alone
 constexpr int kWords = kChunk / 32;  // of bits, one per token of a chunk
 constexpr int kGramTile = 128;       // rows and columns of a tile
 constexpr int kHopperGramColumns = 256;
@@ -95,7 +97,7 @@ struct ChunkView {
   const float* scale = nullptr;  // (n) 1 / norm
   ExactRows exact{};
   const uint8_t* exempt = nullptr;     // (n)
-  const uint8_t* inherited = nullptr;  // (n_sets, n)
+  const uint8_t* inherited = nullptr;  // (n_sets, n) flags, or statuses in the layer before
   float* local = nullptr;              // (n, kChunk) cosines with tokens of the chunk before
   Largest* largest = nullptr;          // (n_sets, 2, n_splits, n): of owners, of what decides
   uint32_t* conflicts = nullptr;       // (n_sets, n, kWords) bits: at the threshold
@@ -118,6 +120,14 @@ struct ChunkView {
   int32_t* cluster = nullptr;
   float* cosine = nullptr;
   int64_t set_stride = 0;
+
+  __device__ bool is_inherited(int set, int64_t t) const {
+    constexpr auto kRep = static_cast<uint8_t>(TokenStatus::kRepresentative);
+    constexpr auto kExempt = static_cast<uint8_t>(TokenStatus::kExempt);
+    static_assert(kRep == 1, "as a flag is");
+    const uint8_t found = inherited[set * n + t];
+    return found == kRep || found == kExempt;
+  }
 };
 
 // What the first look says of a token.
@@ -128,18 +138,28 @@ enum Verdict : uint8_t {
 };
 
 // select_rows.cu
-// 1 / norm of each row, squares summed in index order; out: (rows), 0 for rows of zeros.
-void ordered_inverse_norms(Context& context, const ConstTensor& rows, double* out);
+// 1 / norm of each row, squares summed in index order; out: (rows), 0 for rows of zeros. Of one
+// tensor, or of two of one shape. cleared: becomes 0, or nullptr.
+struct NormsOf {
+  ConstTensor rows;
+  double* out;
+};
+void ordered_inverse_norms(Context& context, std::span<const NormsOf> of, int32_t* cleared);
 // bf16 rows for the matrix units: (rows, padded), with 1 / norm of what is written.
 void prepare_rows(Context& context, const ConstTensor& rows, const double* inverse, int64_t padded,
                   uint16_t* out, float* scale, double* prepared_inverse);
-// Exempt tokens of a pass of n tokens; `state` holds sorted norms and their number, kMedianState
-// doubles, zero for a new sequence. inverse: of residual rows, or nullptr without outliers.
+// select_exempt.cu: exempt tokens of a pass of n tokens.
+struct ExemptArgs {
+  int64_t first, n, sinks;  // position of the first token
+  double ratio;
+  const double* residual_inverse;  // (n), or nullptr without outliers
+  double* state;  // (kMedianState) the first norms and, when these are all there, their median
+  uint8_t* exempt;
+  const double* inverse;  // (n) of rows: *odd = 1 where one leaves the range of f32
+  int32_t* odd;           // or nullptr
+};
 constexpr int64_t kMedianState = 257;
-void mark_exempt(Context& context, const double* inverse, int64_t first, int64_t n, int64_t sinks,
-                 double ratio, double* state, uint8_t* exempt);
-// flags[i] = whether the token is in the set.
-void mark_members(Context& context, const uint8_t* status, int64_t n, uint8_t* flags);
+void mark_exempt(Context& context, const ExemptArgs& args);
 
 // select_gram.cu
 void multiply_chunk(Context& context, const ChunkView& view);
@@ -160,10 +180,11 @@ struct KeepView {
   double* column_inverse;
   int32_t* position;
   uint8_t* flags;
-  int32_t* n_columns;   // now, and before this chunk
-  int32_t* sources;     // (n) tokens of the chunk that are kept
-  int32_t* n_clusters;  // (n_sets)
-  int64_t* products;    // to be added to, or nullptr
+  // How many columns there are, and clusters in each set: before this chunk, and behind it.
+  const int32_t* before;
+  int32_t* after;
+  int32_t* host_columns;  // in pinned memory: after[0]
+  int64_t* products;      // to be added to, or nullptr
 };
 // Numbers the clusters, and keeps what later tokens are compared with.
 void keep_chunk(Context& context, const KeepView& view);
@@ -183,22 +204,26 @@ struct CoverView {
   uint16_t* rows;
   float* scale;
   double* inverse;
-  int32_t* odd;
 
   // Tokens that a set inherits, then those uncovered in a set that are not inherited by another.
   ListedTokens lists[2];
   uint16_t* listed;  // (n + 2 tiles of columns, padded) bf16: the lists, each from a whole tile on
   float* listed_scale;  // 1 / norm, or 0
 
-  // Which columns are at a token's threshold: (n_sets, n, tiles, 4), tiles of kept columns, of the
-  // first list, and of the second. A piece holds the columns 8 i + 2 p and 8 i + 2 p + 1 of its
-  // tile for piece p: bits 2 i and 2 i + 1 of x or, from the 128th column on, of y for those that
-  // may be at the threshold; of z or w for those that are in any case.
-  uint4* bits;
-  int64_t tiles;     // room for
+  // Which columns are at a token's threshold: (n_sets, n, tiles, 8), tiles of kept columns, of the
+  // first list, and of the second. Pieces p and 4 + p of a tile hold columns 8 i + 2 p and
+  // 8 i + 2 p + 1 of its first and last 128: bits 2 i and 2 i + 1 of x for those that may be at the
+  // threshold, of y for those that are in any case. Pieces without bits are not written.
+  uint2* bits;
+  int64_t tiles;   // room for
+  uint32_t* some;  // (n_sets, n, words): a bit for each piece that has any
+  int64_t words;
+  // How near these columns are, (n_sets, n, tiles, 8, 32): larger is nearer (cosine_levels). Or
+  // nullptr, where there are so many tiles that it would be large.
+  uint8_t* levels;
   uint8_t* verdict;  // (n_sets, n) CoverVerdict
   // What has become of listed tokens, while inherited ones are decided and while open ones are:
-  // (2, n_sets, 4 mark_tiles, 2), pieces as above. The lower half of a word says who is a
+  // (2, n_sets, 8 mark_tiles), pieces as above. The lower half of a word says who is a
   // representative, the upper half who is decided.
   unsigned long long* marks;
   int64_t mark_tiles;
@@ -215,12 +240,11 @@ enum class CoverVerdict : uint8_t {
 
 // select_cover.cu
 void decide_cover(Context& context, const CoverView& view, const ConstTensor& rows);
-// select_list.cu: the first list and its ranks; the second, with its rows.
-void list_inherited(Context& context, const CoverView& view);
+// select_list.cu: the first list, then the second, with their rows; the first time also the chunk's
+// rows where they must be prepared.
+void list_inherited(Context& context, const CoverView& view, const ConstTensor& rows);
 void list_open(Context& context, const CoverView& view);
 // select_cover_hopper.cu: products with kept columns and the first list, or with the second.
 void multiply_cover(Context& context, const CoverView& view, int list);
-// select_rows.cu: bf16 rows where they must be prepared, and the first list's.
-void place_rows(Context& context, const CoverView& view, const ConstTensor& rows);
 
 }  // namespace sluice::cuda

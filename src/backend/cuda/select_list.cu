@@ -1,131 +1,164 @@
-// The tokens of a chunk that others are compared with in cascade-cover (select_cover.cu).
+// The tokens of a chunk that others are compared with in cascade-cover (select_cover.cu), and their
+// rows, put together.
 
-#include "backend/cuda/block_scan.cuh"
-#include "backend/cuda/exact.cuh"
+#include "backend/cuda/early.cuh"
 #include "backend/cuda/select_marks.cuh"
+#include "backend/cuda/select_table.cuh"
 
 namespace sluice::cuda {
 namespace {
 
 constexpr unsigned kAll = 0xffffffffu;
-constexpr int kRounds = kCoverChunk / kRankThreads, kColumns = kHopperGramColumns;
+constexpr int kColumns = kHopperGramColumns;
 
-__device__ bool inherited_by_any(const ChunkView& view, int64_t t) {
-  bool any = false;
+// A thread's tokens that a set inherits, and that are not exempt.
+__device__ uint32_t inherited_by_any(const ChunkView& view) {
+  const uint32_t compared = bits_equal(view.exempt, view.n, 0);
+  uint32_t any = 0;
   for (int set = 0; set < view.n_sets; ++set)
-    any |= view.thresholds[set] > 0 && is_inherited(view, set, t);
-  return any && view.exempt[t] == 0;
+    if (view.thresholds[set] > 0) any |= bits_inherited(view, set);
+  return any & compared;
 }
 
-__device__ bool is_open(const CoverView& view, int64_t t) {
+// Those that are open in a set, and not listed already because another set inherits them.
+__device__ uint32_t open_in_any(const CoverView& view) {
+  uint32_t any = 0;
   for (int set = 0; set < view.chunk.n_sets; ++set)
-    if (view.verdict[set * view.chunk.n + t] == static_cast<uint8_t>(CoverVerdict::kOpen))
-      return true;
-  return false;
+    any |= bits_equal(view.verdict + set * view.chunk.n, view.chunk.n,
+                      static_cast<uint8_t>(CoverVerdict::kOpen));
+  return view.chunk.n_sets == 1 ? any : any & ~inherited_by_any(view.chunk);
 }
 
-// Norms that products in f32 are at ease with; rows of zeros have none.
-__device__ bool is_odd(double inverse) {
-  return inverse != 0 && !(inverse > 0x1p-40 && inverse < 0x1p40);
-}
-
-// Which listed tokens are decided when the second list is made: all but the open ones.
-__device__ void mark_decided(const CoverView& view, uint32_t in_second,
-                             const Ranks<kRounds>& second) {
-  const int32_t* rank = view.lists[0].rank;
+// Pairs, without the padding of tiles and without second looks: a listed token meets those behind
+// it. By the first block.
+__device__ void count_products(const CoverView& view, const TokenTable& table, int n_columns) {
   const int64_t n = view.chunk.n;
-  const int first_tiles = tiles_of(rank[n]);
+  if (blockIdx.x != 0 || threadIdx.x >= TokenTable::kWords) return;
+  int64_t products = threadIdx.x == 0 ? n * n_columns : 0;
+  for (uint32_t left = table.words[threadIdx.x]; left != 0; left &= left - 1)
+    products += n - 1 - (int64_t{threadIdx.x} * 32 + __ffs(static_cast<int>(left)) - 1);
+  for (int step = 16; step > 0; step /= 2) products += __shfl_xor_sync(kAll, products, step);
+  if (threadIdx.x % 32 == 0)
+    atomicAdd(reinterpret_cast<unsigned long long*>(view.products),
+              static_cast<unsigned long long>(products));
+}
+
+__device__ void put_rank(const ListedTokens& list, const TokenTable& table, int64_t t) {
+  if (threadIdx.x % 32 != 0) return;
+  list.rank[t] = table.rank(t);
+  if (table.has(t)) list.token[table.rank(t)] = static_cast<int32_t>(t);
+}
+
+// A row for the matrix units where it cannot be read as given, and where it is listed; by a warp.
+template <int kN>
+__device__ void put_row(const CoverView& view, const ConstRowsView& rows, int64_t t, double inverse,
+                        uint16_t* listed) {
+  const ChunkView& chunk = view.chunk;
+  const bool prepared = !as_given(chunk);
+  if (!prepared && listed == nullptr) return;
+  if (!prepared && inverse > 0) {
+    copy_row(listed, chunk.given + t * chunk.given_stride, chunk.padded);
+    return;
+  }
+  const double power = range_scale(inverse);
+  const RowsView row{reinterpret_cast<std::byte*>(view.rows), chunk.padded, true};
+  const RowsView column{reinterpret_cast<std::byte*>(listed), 0, true};
+  constexpr int kAhead = 2;
+  for (int64_t first = threadIdx.x % 32 * kN; first < chunk.padded; first += kAhead * 32 * kN) {
+    float x[kAhead][kN] = {};
 #pragma unroll
-  for (int k = 0; k < kRounds; ++k) {
-    const int64_t t = int64_t{k} * kRankThreads + threadIdx.x;
-    if (t >= n) continue;
-    const bool in_first = rank[t + 1] > rank[t], listed = in_first || (in_second >> k & 1) != 0;
-    for (int set = 0; listed && set < view.chunk.n_sets; ++set) {
-      const auto verdict = static_cast<CoverVerdict>(view.verdict[set * n + t]);
+    for (int j = 0; j < kAhead; ++j) {
+      const int64_t i = first + j * 32 * kN;
+      if (i < chunk.d && inverse > 0) load<kN>(rows, t, i, x[j]);
+    }
+#pragma unroll
+    for (int j = 0; j < kAhead; ++j) {
+      const int64_t i = first + j * 32 * kN;
+      if (i >= chunk.padded) continue;
+      if (power != 1)
+        for (int k = 0; k < kN; ++k) x[j][k] = static_cast<float>(double{x[j][k]} * power);
+      if (prepared) store<kN>(row, t, i, x[j]);
+      if (listed != nullptr) store<kN>(column, 0, i, x[j]);
+    }
+  }
+}
+
+// The first list. kN: how many elements a thread takes at a time, 1 or 8.
+template <int kN>
+__global__ void __launch_bounds__(kTableThreads, 2)
+    list_first(const __grid_constant__ CoverView view, ConstRowsView rows) {
+  __shared__ TokenTable table;
+  wait_for_earlier();
+  let_next_begin();
+  const ChunkView& chunk = view.chunk;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  table.fill(inherited_by_any(chunk));
+  count_products(view, table, *chunk.n_columns);
+  for (int64_t i = int64_t{blockIdx.x} * kTableThreads + threadIdx.x;
+       i < 2 * chunk.n_sets * view.mark_tiles * kPieces; i += int64_t{gridDim.x} * kTableThreads)
+    view.marks[i] = 0;
+  if (blockIdx.x == 0 && threadIdx.x == 0) {
+    view.lists[0].rank[chunk.n] = table.total;
+    view.tickets[0] = view.tickets[1] = 0;
+  }
+  for_tokens(chunk.n, [&](int64_t t) {
+    const double inverse = view.given_inverse[t];
+    const int64_t at = table.rank(t);
+    const bool listed = table.has(t);
+    put_rank(view.lists[0], table, t);
+    if (lane == 0) {
+      const double rest = inverse > 0 ? inverse / range_scale(inverse) : 0.0;
+      view.scale[t] = static_cast<float>(rest);
+      view.inverse[t] = rest;
+      if (listed) view.listed_scale[at] = static_cast<float>(rest);
+    }
+    for (int set = 0; set < chunk.n_sets; ++set)
+      for (int64_t i = lane; i < view.words; i += 32)
+        view.some[(set * chunk.n + t) * view.words + i] = 0;
+    put_row<kN>(view, rows, t, inverse, listed ? view.listed + at * chunk.padded : nullptr);
+  });
+}
+
+// The second list, behind the first; and which listed tokens are decided: all but the open ones.
+__global__ void __launch_bounds__(kTableThreads, 2)
+    list_second(const __grid_constant__ CoverView view) {
+  __shared__ TokenTable table;
+  wait_for_earlier();
+  let_next_begin();
+  const ChunkView& chunk = view.chunk;
+  const ListedTokens& first = view.lists[0];
+  table.fill(open_in_any(view));
+  count_products(view, table, 0);
+  if (blockIdx.x == 0 && threadIdx.x == 0) view.lists[1].rank[chunk.n] = table.total;
+  const int first_tiles = tiles_of(first.rank[chunk.n]);
+  for_tokens(chunk.n, [&](int64_t t) {
+    put_rank(view.lists[1], table, t);
+    const bool in_second = table.has(t), in_first = first.rank[t + 1] > first.rank[t];
+    if (!in_first && !in_second) return;
+    const int at = in_first ? first.rank[t] : table.rank(t);
+    for (int set = static_cast<int>(threadIdx.x) % 32; set < chunk.n_sets; set += 32) {
+      const auto verdict = static_cast<CoverVerdict>(view.verdict[set * chunk.n + t]);
       if (verdict != CoverVerdict::kOpen)
-        mark(marks_of(view, 1, set), in_first ? 0 : first_tiles, in_first ? rank[t] : second.of[k],
+        mark(marks_of(view, 1, set), in_first ? 0 : first_tiles, at,
              verdict == CoverVerdict::kKept);
     }
-  }
-}
-
-// One block.
-template <int kList>
-__global__ void __launch_bounds__(kRankThreads)
-    list_tokens(const __grid_constant__ CoverView view) {
-  __shared__ int shared[32 * kRounds + 1];
-  const ChunkView& chunk = view.chunk;
-  const ListedTokens& list = view.lists[kList];
-  const auto token = [](int k) { return int64_t{k} * kRankThreads + threadIdx.x; };
-  if (kList == 0)
-    for (int64_t i = threadIdx.x; i < 2 * chunk.n_sets * view.mark_tiles * 8; i += kRankThreads)
-      view.marks[i] = 0;
-  uint32_t marked = 0;
-  bool odd = false;
-#pragma unroll
-  for (int k = 0; k < kRounds; ++k) {
-    const int64_t t = token(k);
-    if (t >= chunk.n) continue;
-    bool listed;
-    if constexpr (kList == 0) {
-      listed = inherited_by_any(chunk, t);
-      odd |= is_odd(view.given_inverse[t]);
-    } else {
-      listed = is_open(view, t) && view.lists[0].rank[t] == view.lists[0].rank[t + 1];
-    }
-    if (listed) marked |= 1u << k;
-  }
-  const auto ranks = rank_marked<kRounds>(marked, shared);
-  unsigned long long products = 0;
-#pragma unroll
-  for (int k = 0; k < kRounds; ++k) {
-    if (token(k) >= chunk.n) continue;
-    list.rank[token(k)] = ranks.of[k];
-    if ((marked >> k & 1) != 0) list.token[ranks.of[k]] = static_cast<int32_t>(token(k));
-    products += static_cast<unsigned>(ranks.of[k]);
-    if (kList == 0) products += static_cast<unsigned>(*chunk.n_columns);
-  }
-  if (kList == 1) mark_decided(view, marked, ranks);
-  for (int step = 16; step > 0; step /= 2) products += __shfl_xor_sync(kAll, products, step);
-  // Pairs, without the padding of tiles and without second looks.
-  if (threadIdx.x % 32 == 0)
-    atomicAdd(reinterpret_cast<unsigned long long*>(view.products), products);
-  if (kList == 0) odd = __syncthreads_or(odd ? 1 : 0) != 0;
-  if (threadIdx.x != 0) return;
-  list.rank[chunk.n] = ranks.total;
-  view.tickets[kList] = 0;
-  if (kList == 0) *view.odd = odd ? 1 : 0;
-}
-
-// Rows of the second list, behind the first.
-__global__ void copy_open(const __grid_constant__ CoverView view) {
-  const ChunkView& chunk = view.chunk;
-  const ListedTokens& list = view.lists[1];
-  const int64_t n = list.rank[chunk.n];
-  const int64_t first = (view.lists[0].rank[chunk.n] + kColumns - 1) / kColumns * kColumns;
-  const bool given = as_given(chunk);
-  for (int64_t i = blockIdx.x; i < n; i += gridDim.x) {
-    const int64_t t = list.token[i];
-    const uint16_t* from =
-        given ? chunk.given + t * chunk.given_stride : chunk.rows + t * chunk.padded;
-    copy_row(view.listed + (first + i) * chunk.padded, from, chunk.padded);
-    if (threadIdx.x == 0) view.listed_scale[first + i] = chunk.scale[t];
-  }
+    if (!in_second) return;
+    const int64_t column = int64_t{first_tiles} * kColumns + at;
+    copy_row(view.listed + column * chunk.padded, matrix_row(chunk, t), chunk.padded);
+    if (threadIdx.x % 32 == 0) view.listed_scale[column] = chunk.scale[t];
+  });
 }
 
 }  // namespace
 
-void list_inherited(Context& context, const CoverView& view) {
-  list_tokens<0><<<1, kRankThreads, 0, context.stream()>>>(view);
-  check_launch("list_tokens");
+void list_inherited(Context& context, const CoverView& view, const ConstTensor& rows) {
+  launch_early(context, "list_first", by_eights(rows) ? list_first<8> : list_first<1>,
+               table_blocks(context, view.chunk.n), kTableThreads, view, view_of(rows));
 }
 
 void list_open(Context& context, const CoverView& view) {
-  list_tokens<1><<<1, kRankThreads, 0, context.stream()>>>(view);
-  check_launch("list_tokens");
-  copy_open<<<static_cast<unsigned>(2 * context.multiprocessors()), 128, 0, context.stream()>>>(
-      view);
-  check_launch("copy_open");
+  launch_early(context, "list_second", list_second, table_blocks(context, view.chunk.n),
+               kTableThreads, view);
 }
 
 }  // namespace sluice::cuda

@@ -40,7 +40,7 @@ CudaSelector::CudaSelector(std::shared_ptr<Context> context, const SelectorSpec&
   }
   thresholds_ = DeviceArray<double>(context_, std::span<const double>(thresholds));
   median_state_ = DeviceArray<double>(context_, kMedianState);
-  device_counts_ = DeviceArray<int32_t>(context_, static_cast<int64_t>(2 + spec.taus.size()));
+  device_counts_ = DeviceArray<int32_t>(context_, 2 * n_counts());
   device_products_ = DeviceArray<int64_t>(context_, 1);
   parts_arrived_ = DeviceArray<int32_t>(context_, context_->multiprocessors());
   check(cudaEventCreateWithFlags(&arrived_, cudaEventDisableTiming), "event");
@@ -68,18 +68,15 @@ void CudaSelector::reset() {
   if (on_host_ != nullptr) on_host_->reset();
 }
 
-// Asks for the number of columns, to be looked at in the next pass.
+// The number of columns is on its way, to be looked at in the next pass.
 void CudaSelector::send_count() {
-  check(cudaMemcpyAsync(arriving_.data(), device_counts_.data(), sizeof(int32_t),
-                        cudaMemcpyDeviceToHost, context_->stream()),
-        "copy of counts");
-  check(cudaEventRecord(arrived_, context_->stream()), "copy of counts");
+  check(cudaEventRecord(arrived_, context_->stream()), "number of columns");
   on_the_way_ = true;
 }
 
 void CudaSelector::take_count() const {
   if (!on_the_way_) return;
-  check(cudaEventSynchronize(arrived_), "copy of counts");
+  check(cudaEventSynchronize(arrived_), "number of columns");
   on_the_way_ = false;
   int32_t arrived = 0;
   std::memcpy(&arrived, arriving_.data(), sizeof(arrived));
@@ -97,7 +94,7 @@ int64_t CudaSelector::bytes() const {
 // once.
 void CudaSelector::fetch() const {
   if (n_fetched_ == n_tokens_) return;
-  const int64_t n = n_tokens_ - n_fetched_, counts = device_counts_.size();
+  const int64_t n = n_tokens_ - n_fetched_, counts = n_counts();
   const int64_t counts_bytes = round_up(counts * int64_t{sizeof(int32_t)}, 8);
   const int64_t sets_bytes = device_sets_.bytes_of(n, spec_.want_cosines);
   if (sets_bytes + counts_bytes + 8 > landing_bytes_) {
@@ -111,13 +108,13 @@ void CudaSelector::fetch() const {
   };
   std::byte* at = landing_.data();
   land(device_products_.data(), at, sizeof(int64_t));
-  land(device_counts_.data(), at + 8, counts * int64_t{sizeof(int32_t)});
+  land(counts_before(), at + 8, counts * int64_t{sizeof(int32_t)});
   device_sets_.send(n_fetched_, n, spec_.want_cosines, at + 8 + counts_bytes);
   context_->synchronize();
   std::memcpy(&products_, at, sizeof(int64_t));
   std::vector<int32_t> arrived(static_cast<size_t>(counts));
   std::memcpy(arrived.data(), at + 8, arrived.size() * sizeof(int32_t));
-  for (size_t i = 0; i < sets_.size(); ++i) sets_[i].n_clusters = arrived[2 + i];
+  for (size_t i = 0; i < sets_.size(); ++i) sets_[i].n_clusters = arrived[1 + i];
   DeviceSets::append(sets_, n, spec_.want_cosines, at + 8 + counts_bytes);
   n_fetched_ = n_tokens_;
 }

@@ -66,7 +66,7 @@ class CudaSelector final : public Selector {
   // Whether tokens are compared with listed ones alone.
   bool covers() const { return hopper() && live_ && spec_.rule == SelectRule::kCascadeCover; }
   Pass begin_pass(const SelectArgs& args);
-  void mark_inherited(const SelectArgs& args, const Pass& pass);
+  void mark_inherited(const SelectArgs& args, Pass& pass);
   ChunkView view_chunk(const Pass& pass, int64_t first, int64_t n) const;
   void decide_chunk(const Pass& pass, int64_t first, int64_t n);
   void reserve_columns(int64_t n_more, bool bf16);
@@ -91,7 +91,12 @@ class CudaSelector final : public Selector {
   DeviceArray<int32_t> position_;
   DeviceArray<uint8_t> flags_;
 
-  DeviceArray<int32_t> device_counts_;  // columns now and before, then clusters per set
+  // Columns and clusters per set: before a chunk, and behind it, in turns.
+  DeviceArray<int32_t> device_counts_;
+  int counts_turn_ = 0;
+  int64_t n_counts() const { return static_cast<int64_t>(1 + spec_.taus.size()); }
+  int32_t* counts_before() const { return device_counts_.data() + counts_turn_ * n_counts(); }
+  int32_t* counts_after() const { return device_counts_.data() + (1 - counts_turn_) * n_counts(); }
   DeviceArray<int64_t> device_products_;
   DeviceArray<int32_t> parts_arrived_;
   PinnedBytes arriving_;

@@ -33,6 +33,8 @@ class Pieces {
   int64_t used_ = 0;
 };
 
+constexpr int64_t kMostLevels = int64_t{1} << 30;  // bytes
+
 // Whether the matrix units can take the rows where they are.
 bool can_be_given(const ConstTensor& rows, int64_t padded) {
   return rows.dtype() == DType::kBF16 && rows.row_elements() == padded &&
@@ -47,14 +49,14 @@ struct CudaSelector::Pass {
   int64_t chunk, splits, tiles;        // tokens at a time; of the columns; room for tiles of them
   double *inverse, *residual_inverse;  // (rows)
   uint8_t* exempt;                     // (rows)
-  uint8_t* inherited;                  // (n_sets, rows)
+  const uint8_t* inherited;            // (n_sets, rows)
+  uint8_t* inherited_flags;            // the same, where they must be put together
 
   // Of a chunk: ChunkView and CoverView have the shapes.
   uint16_t* prepared;
   float* scale;
   double* prepared_inverse;
   uint8_t *chunk_inherited, *verdict;
-  int32_t* sources;
   float* local;
   Largest* largest;
   uint32_t *conflicts, *sure;
@@ -63,7 +65,10 @@ struct CudaSelector::Pass {
   ListedTokens lists[2];
   uint16_t* listed;
   float* listed_scale;
-  uint4* bits;
+  uint2* bits;
+  uint32_t* some;
+  int64_t words;
+  uint8_t* levels;
   int32_t *odd, *tickets;
   unsigned long long* marks;
   int64_t mark_tiles;
@@ -89,18 +94,19 @@ CudaSelector::Pass CudaSelector::begin_pass(const SelectArgs& args) {
   // Kept columns and both lists end in a tile that is not full.
   pass.tiles = columns / kHopperGramColumns + 4;
   pass.mark_tiles = pass.chunk / kHopperGramColumns + 3;
+  pass.words = ceil_div(8 * pass.tiles, 32);
+  const int64_t levels = n_sets * pass.chunk * pass.tiles * kHopperGramColumns;
   const auto divide = [&](Pieces pieces) {
     const int64_t m = pass.chunk;
     pieces.take(pass.inverse, n);
     pieces.take(pass.residual_inverse, outliers ? n : 0);
     pieces.take(pass.exempt, n);
-    pieces.take(pass.inherited, n_sets * n);
+    pieces.take(pass.inherited_flags, n_sets * n);
     pieces.take(pass.prepared, m * padded_);
     pieces.take(pass.scale, m);
     pieces.take(pass.prepared_inverse, m);
     pieces.take(pass.chunk_inherited, n_sets * m);
     pieces.take(pass.verdict, n_sets * m);
-    pieces.take(pass.sources, m);
     pieces.take(pass.parts, hopper() ? context_->multiprocessors() * int64_t{kPartSums} : 0);
     if (covers()) {
       for (ListedTokens& list : pass.lists) {
@@ -109,8 +115,10 @@ CudaSelector::Pass CudaSelector::begin_pass(const SelectArgs& args) {
       }
       pieces.take(pass.listed, (m + 2 * kHopperGramColumns) * padded_);
       pieces.take(pass.listed_scale, m + 2 * kHopperGramColumns);
-      pieces.take(pass.bits, n_sets * m * pass.tiles * 4);
-      pieces.take(pass.marks, 2 * n_sets * pass.mark_tiles * 4 * 2);
+      pieces.take(pass.bits, n_sets * m * pass.tiles * 8);
+      pieces.take(pass.some, n_sets * m * pass.words);
+      if (levels <= kMostLevels) pieces.take(pass.levels, levels);
+      pieces.take(pass.marks, 2 * n_sets * pass.mark_tiles * 8);
       pieces.take(pass.odd, 1);
       pieces.take(pass.tickets, 2);
     } else {
@@ -123,34 +131,48 @@ CudaSelector::Pass CudaSelector::begin_pass(const SelectArgs& args) {
   };
   divide(Pieces(context_->scratch(divide(Pieces(nullptr)))));
 
-  ordered_inverse_norms(*context_, args.rows, pass.inverse);
-  if (outliers) {
-    SLUICE_CHECK(args.residual.rows() == n);
-    ordered_inverse_norms(*context_, args.residual, pass.residual_inverse);
-  }
-  mark_exempt(*context_, outliers ? pass.residual_inverse : nullptr, n_tokens_, n, spec_.sinks,
-              spec_.outlier_ratio, median_state_.data(), pass.exempt);
+  std::vector<NormsOf> norms = {{args.rows, pass.inverse}};
+  if (outliers) norms.push_back({args.residual, pass.residual_inverse});
+  ordered_inverse_norms(*context_, norms, pass.odd);
+  mark_exempt(*context_, {.first = n_tokens_,
+                          .n = n,
+                          .sinks = spec_.sinks,
+                          .ratio = spec_.outlier_ratio,
+                          .residual_inverse = outliers ? pass.residual_inverse : nullptr,
+                          .state = median_state_.data(),
+                          .exempt = pass.exempt,
+                          .inverse = pass.inverse,
+                          .odd = pass.odd});
   mark_inherited(args, pass);
   return pass;
 }
 
-void CudaSelector::mark_inherited(const SelectArgs& args, const Pass& pass) {
+void CudaSelector::mark_inherited(const SelectArgs& args, Pass& pass) {
   const auto n_sets = static_cast<int64_t>(sets_.size());
   const int64_t n = args.rows.rows();
+  pass.inherited = pass.inherited_flags;
   if (!inherits(spec_.rule)) {
-    check(cudaMemsetAsync(pass.inherited, 0, static_cast<size_t>(n_sets * n), context_->stream()),
+    check(cudaMemsetAsync(pass.inherited_flags, 0, static_cast<size_t>(n_sets * n),
+                          context_->stream()),
           "inherited flags");
     return;
   }
   SLUICE_CHECK(args.inherited.size() == sets_.size());
   for (size_t i = 0; i < sets_.size(); ++i) {
-    uint8_t* flags = pass.inherited + static_cast<int64_t>(i) * n;
+    uint8_t* flags = pass.inherited_flags + static_cast<int64_t>(i) * n;
     const Inherited& from = args.inherited[i];
     if (const auto* above = dynamic_cast<const CudaSelector*>(from.above())) {
       SLUICE_CHECK(above->n_decided() >= n_tokens_ + n);
-      mark_members(*context_, above->device_sets().status(from.set()) + n_tokens_, n, flags);
+      const uint8_t* status = above->device_sets().status(from.set()) + n_tokens_;
+      if (n_sets == 1)
+        pass.inherited = status;
+      else
+        check(cudaMemcpyAsync(flags, status, static_cast<size_t>(n), cudaMemcpyDeviceToDevice,
+                              context_->stream()),
+              "statuses in the layer before");
     } else {
-      const std::vector<uint8_t> given = from.flags(n_tokens_, n);
+      std::vector<uint8_t> given = from.flags(n_tokens_, n);
+      for (uint8_t& flag : given) flag = flag != 0 ? 1 : 0;
       context_->send(given.data(), flags, n);
     }
   }
@@ -177,7 +199,10 @@ ChunkView CudaSelector::view_chunk(const Pass& pass, int64_t first, int64_t n) c
   view.exact = bf16_ ? ExactRows{pass.prepared, padded_, pass.prepared_inverse}
                      : ExactRows{rows.bytes(), rows.row_stride(), pass.inverse + first};
   view.exempt = pass.exempt + first;
-  view.inherited = n == pass.rows.rows() ? pass.inherited : pass.chunk_inherited;
+  // Flags of several sets are wanted one behind the other.
+  view.inherited = view.n_sets == 1        ? pass.inherited + first
+                   : n == pass.rows.rows() ? pass.inherited
+                                           : pass.chunk_inherited;
   view.local = pass.local;
   view.largest = pass.largest;
   view.conflicts = pass.conflicts;
@@ -191,7 +216,7 @@ ChunkView CudaSelector::view_chunk(const Pass& pass, int64_t first, int64_t n) c
   view.position = position_.data();
   view.flags = flags_.data();
   view.capacity = capacity_;
-  view.n_columns = device_counts_.data();
+  view.n_columns = counts_before();
   if (hopper()) view.parts = {pass.parts, parts_arrived_.data()};
   view.status = device_sets_.status();
   view.owner = device_sets_.owner();
@@ -221,12 +246,14 @@ void CudaSelector::decide_chunk(const Pass& pass, int64_t first, int64_t n) {
                   .rows = pass.prepared,
                   .scale = pass.scale,
                   .inverse = pass.prepared_inverse,
-                  .odd = pass.odd,
                   .lists = {pass.lists[0], pass.lists[1]},
                   .listed = pass.listed,
                   .listed_scale = pass.listed_scale,
                   .bits = pass.bits,
                   .tiles = pass.tiles,
+                  .some = pass.some,
+                  .words = pass.words,
+                  .levels = pass.levels,
                   .verdict = pass.verdict,
                   .marks = pass.marks,
                   .mark_tiles = pass.mark_tiles,
@@ -253,10 +280,11 @@ void CudaSelector::decide_chunk(const Pass& pass, int64_t first, int64_t n) {
                          .column_inverse = column_inverse_.data(),
                          .position = position_.data(),
                          .flags = flags_.data(),
-                         .n_columns = device_counts_.data(),
-                         .sources = pass.sources,
-                         .n_clusters = device_counts_.data() + 2,
+                         .before = counts_before(),
+                         .after = counts_after(),
+                         .host_columns = reinterpret_cast<int32_t*>(arriving_.data()),
                          .products = covers() ? nullptr : device_products_.data()});
+  counts_turn_ = 1 - counts_turn_;
 }
 
 void CudaSelector::extend(const SelectArgs& args) {
