@@ -2,7 +2,7 @@
 // decoding, what of the arithmetic and of the memory's speed that is, and the memory it takes; then
 // decoding by gates of rank 256 that are all open.
 //
-//   sluice_cuda_model_bench [gptj-6b|opt-6.7b]…    without a name: all
+//   sluice_cuda_model_bench [gptj-6b|opt-6.7b]… [T]…    without a name or a length: all
 
 #include "model/model.h"
 
@@ -27,6 +27,7 @@ namespace {
 using namespace sluice;
 
 constexpr int64_t kLengths[] = {512, 2048, 8192, 32768};
+constexpr int64_t kGatesLength = 512;
 constexpr int64_t kDecodeTokens = 32;
 
 // More positions than the originals have, so that long prompts can be timed.
@@ -149,7 +150,7 @@ void bench_gates(Model& model, int64_t n) {
       100 * work.fast_path_fraction().value_or(0), 100 * work.weight_bytes_fraction());
 }
 
-void bench(const Sample& shape) {
+void bench(const Sample& shape, const std::vector<int64_t>& lengths) {
   const ConfigReader config(shape.config, shape.name);
   const auto checkpoint = synthetic_checkpoint(config);
   const auto start = std::chrono::steady_clock::now();
@@ -162,7 +163,7 @@ void bench(const Sample& shape) {
              std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   const auto weights = static_cast<double>(model.weight_bytes());
   const Buffer scores = host_buffer(DType::kF32, {1, spec.vocab});
-  for (const int64_t n : kLengths) {
+  for (const int64_t n : lengths) {
     const std::vector<int32_t> tokens = random_tokens(spec.vocab, n);
     KvCache cache = model.make_cache(1, n + kDecodeTokens);
     const double prefill = middle_ms(n > 8192 ? 2 : 5, backend, [&] {
@@ -195,17 +196,24 @@ void bench(const Sample& shape) {
         n, prefill, flops / prefill * 1e-9, step, bytes / step * 1e-9,
         asked / static_cast<double>(kDecodeTokens), memory.used, memory.held);
   }
-  bench_gates(model, kLengths[0]);
+  bench_gates(model, kGatesLength);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   try {
-    const std::vector<std::string> names(argv + 1, argv + argc);
+    std::vector<std::string> names;
+    std::vector<int64_t> lengths;
+    for (const std::string& argument : std::vector<std::string>(argv + 1, argv + argc))
+      if (argument.find_first_not_of("0123456789") == std::string::npos)
+        lengths.push_back(std::stoll(argument));
+      else
+        names.push_back(argument);
+    if (lengths.empty()) lengths.assign(std::begin(kLengths), std::end(kLengths));
     for (const Sample& shape : shapes())
       if (names.empty() || std::find(names.begin(), names.end(), shape.name) != names.end())
-        bench(shape);
+        bench(shape, lengths);
     return 0;
   } catch (const std::exception& error) {
     fmt::print(stderr, "sluice_cuda_model_bench: {}\n", error.what());

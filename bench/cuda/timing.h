@@ -28,10 +28,9 @@ cuda::DeviceMatrix random_matrix(const std::shared_ptr<cuda::Context>& context, 
 double copy_bandwidth(const std::shared_ptr<cuda::Context>& context);
 double read_bandwidth(const std::shared_ptr<cuda::Context>& context);
 
-// gates.cpp: what decoding one token takes by gates.
+// gates.cpp and gsi.cpp: what decoding one token takes by gates.
 void bench_gates(const std::shared_ptr<cuda::Context>& context);
-// The four linear groups of a GPT-J 6B layer by dense products and by gates that are all open.
-void bench_gsi(const std::shared_ptr<cuda::Context>& context);
 void bench_graded(const std::shared_ptr<cuda::Context>& context);
+void bench_gsi(const std::shared_ptr<cuda::Context>& context);
 
 }  // namespace sluice::bench

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "backend/attend.h"
+#include "backend/scores.h"
 #include "backend/select.h"
 #include "backend/subspace.h"
 #include "core/tensor.h"
@@ -128,6 +129,8 @@ class RowGate {
   virtual void set(int64_t sequence, int64_t slow_in_a_row, int64_t to_skip) = 0;
   // The next tokens of a sequence; args.weights is not used.
   virtual void run(const LinearArgs& args, int64_t sequence) = 0;
+  // Before n rows that a recording of run() goes through.
+  virtual void expect(int64_t n_rows) = 0;
   // All since the last call, in the order of run(); waits for them.
   virtual std::vector<RowVerdict> take() = 0;
   virtual void forget() = 0;  // the same without a look at them
@@ -204,6 +207,7 @@ class Backend {
   // tensors that stay where they are, which were done so before; every first_position among them is
   // that of the replay. nullptr where a backend cannot, or has nothing to gain.
   virtual std::unique_ptr<Recording> record(const std::function<void()>&) { return nullptr; }
+  virtual bool records() const { return false; }  // whether that is under way
   virtual std::unique_ptr<LinearWeights> pack_linear(MatrixSource source) = 0;
   virtual std::unique_ptr<ColumnWeights> pack_columns(MatrixSource source) = 0;
   virtual std::unique_ptr<Table> make_table(MatrixSource source) = 0;
@@ -232,6 +236,9 @@ class Backend {
   virtual void gather_rows(ConstTensor from, std::span<const int32_t> rows, Tensor to) = 0;
   // to[i] += from[rows[i]]; both (…, d) f32.
   virtual void add_rows(ConstTensor from, std::span<const int32_t> rows, Tensor to) = 0;
+
+  // In float64, and waits; false where scores are compared on the host (eval/base_scores.h).
+  virtual bool compare_scores(const CompareScoresArgs&) { return false; }
 
   virtual std::unique_ptr<Selector> make_selector(const SelectorSpec& spec) = 0;
   virtual std::unique_ptr<KeysAttention> make_keys_attention(const KeysSpec& spec) = 0;

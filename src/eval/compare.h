@@ -7,18 +7,11 @@
 #include <span>
 #include <vector>
 
+#include "backend/scores.h"
 #include "core/quantiles.h"
 #include "eval/running_mean.h"
 
 namespace sluice {
-
-// At one position; logarithms are natural.
-struct TokenComparison {
-  double base_loss, loss;  // -log p(the token that follows)
-  double kl;               // KL(base || other) over the vocabulary
-  double delta_p;          // p(the token that follows): other - base
-  bool same_top;           // both find the same token likeliest; ties go to the smaller id
-};
 
 // One row of the base's scores, to be compared with rows of others. Everything is computed in
 // float64; scores that are equal give exactly 0.

@@ -6,7 +6,7 @@
 #include <numeric>
 
 #include "core/error.h"
-#include "core/threads.h"
+#include "eval/base_scores.h"
 #include "eval/windows.h"
 #include "model/sampler.h"
 
@@ -38,10 +38,7 @@ class WindowComparer {
       : model_(model),
         plans_(plans),
         base_hidden_(model, window_tokens),
-        base_scores_(host_buffer(DType::kF32, {kScoreRows, model.spec().vocab})),
-        scores_(host_buffer(DType::kF32, {kScoreRows, model.spec().vocab})),
-        base_rows_(static_cast<size_t>(kScoreRows)),
-        found_(static_cast<size_t>(kScoreRows)) {
+        base_scores_(model, kScoreRows) {
     for (size_t i = 0; i < plans.size(); ++i) hidden_.emplace_back(model, window_tokens);
   }
 
@@ -75,38 +72,20 @@ class WindowComparer {
   // `next` are the tokens to be predicted from rows [first, first + next.size()).
   void compare_rows(int64_t first, std::span<const int32_t> next, CompareResult& result) {
     const auto n = static_cast<int64_t>(next.size());
-    const Tensor base = base_scores_.view().rows_from(0, n);
-    const Tensor scores = scores_.view().rows_from(0, n);
-    const auto row_of = [](const Tensor& of, int64_t row) {
-      return std::span<const float>(of.row<float>(row), static_cast<size_t>(of.row_elements()));
-    };
-    model_.logits(base_hidden_.rows(first, n), base);
-    parallel_for(n, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t row = begin; row < end; ++row)
-        base_rows_[static_cast<size_t>(row)].set(row_of(base, row));
-    });
-    for (size_t plan = 0; plan < plans_.size(); ++plan) {
-      model_.logits(hidden_[plan].rows(first, n), scores);
-      parallel_for(n, 1, [&](int64_t begin, int64_t end) {
-        for (int64_t row = begin; row < end; ++row) {
-          const auto i = static_cast<size_t>(row);
-          found_[i] = base_rows_[i].against(row_of(scores, row), next[i]);
-        }
-      });
-      for (size_t i = 0; i < next.size(); ++i) {
-        check_finite(found_[i].base_loss + found_[i].loss + found_[i].kl);
-        result.plans[plan].tokens.add(found_[i]);
+    base_scores_.set(0, base_hidden_.rows(first, n));
+    for (size_t plan = 0; plan < plans_.size(); ++plan)
+      for (const TokenComparison& token :
+           base_scores_.compare(0, hidden_[plan].rows(first, n), next)) {
+        check_finite(token.base_loss + token.loss + token.kl);
+        result.plans[plan].tokens.add(token);
       }
-    }
   }
 
   Model& model_;
   std::span<const Plan> plans_;
   HiddenRows base_hidden_;
   std::vector<HiddenRows> hidden_;  // per plan
-  Buffer base_scores_, scores_;     // (kScoreRows, vocab)
-  std::vector<BaseRow> base_rows_;
-  std::vector<TokenComparison> found_;
+  BaseScores base_scores_;          // of kScoreRows
 };
 
 // The n likeliest tokens one after another, whatever they are.

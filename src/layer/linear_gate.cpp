@@ -87,10 +87,9 @@ void LinearGate::run(const LinearArgs& args, int64_t sequence) {
   const int64_t n_rows = args.x.rows(), n_tokens = n_rows / n_sequences;
   SLUICE_CHECK(n_tokens * n_sequences == n_rows);
   if (n_rows == 0) return;
-  counts_.n_tokens += n_rows;
-  counts_.dense_elements += static_cast<double>(n_rows) * static_cast<double>(group_.elements());
   if (device_ != nullptr && n_rows <= kDeviceRows) return run_on_device(args, first, n_sequences);
   hear();
+  count_tokens(n_rows);
   if (plan_.kind == LinearKind::kGraded) return run_graded(args);
   if (plan_.adaptive == 0) return run_gsi(args, first, n_sequences);
   for (int64_t i = 0; i < n_sequences; ++i) {
@@ -117,20 +116,36 @@ void LinearGate::run_gsi(const LinearArgs& args, int64_t first, int64_t n_sequen
   multiply(args, in_force, coordinates);
 }
 
-void LinearGate::run_on_device(const LinearArgs& args, int64_t first, int64_t n_sequences) {
-  const int64_t n_rows = args.x.rows(), n_tokens = n_rows / n_sequences;
-  if (std::ssize(unheard_) + n_rows > RowGate::kRoom) hear();
-  for (int64_t i = 0; i < n_sequences; ++i) {
-    const int64_t index = first + i;
+bool LinearGate::can_record() const {
+  return device_ != nullptr && std::ssize(sequences_) <= kDeviceRows;
+}
+
+void LinearGate::expect() {
+  SLUICE_CHECK(can_record());
+  prepare_device(0, std::ssize(sequences_), 1);
+  device_->expect(std::ssize(sequences_));
+}
+
+void LinearGate::prepare_device(int64_t first, int64_t n_sequences, int64_t n_tokens) {
+  if (std::ssize(unheard_) + n_sequences * n_tokens > RowGate::kRoom) hear();
+  count_tokens(n_sequences * n_tokens);
+  for (int64_t index = first; index < first + n_sequences; ++index) {
     Sequence& sequence = sequences_[static_cast<size_t>(index)];
     if (!sequence.on_device)
       device_->set(index, sequence.bypass.slow_in_a_row(), sequence.bypass.to_skip());
     sequence.on_device = true;
+    unheard_.insert(unheard_.end(), static_cast<size_t>(n_tokens), index);
+  }
+}
+
+void LinearGate::run_on_device(const LinearArgs& args, int64_t first, int64_t n_sequences) {
+  const int64_t n_tokens = args.x.rows() / n_sequences;
+  if (!backend_.records()) prepare_device(first, n_sequences, n_tokens);
+  for (int64_t i = 0; i < n_sequences; ++i) {
     LinearArgs part = args;
     part.x = args.x.rows_from(i * n_tokens, n_tokens);
     part.out = args.out.rows_from(i * n_tokens, n_tokens);
-    device_->run(part, index);
-    unheard_.insert(unheard_.end(), static_cast<size_t>(n_tokens), index);
+    device_->run(part, first + i);
   }
 }
 
@@ -183,6 +198,11 @@ void LinearGate::run_adaptive(const LinearArgs& args, Sequence& sequence) {
     // a subspace it would swap for ever.
     if (adaptive.n_extra() > n_before) sequence.bypass = {};
   }
+}
+
+void LinearGate::count_tokens(int64_t n) {
+  counts_.n_tokens += n;
+  counts_.dense_elements += static_cast<double>(n) * static_cast<double>(group_.elements());
 }
 
 void LinearGate::count(TokenWay way, int64_t rank) const {

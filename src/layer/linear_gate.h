@@ -55,6 +55,11 @@ class LinearGate {
   // epsilon aside.
   void run(const LinearArgs& args, int64_t sequence);
 
+  // Whether a device decides on the next token of every sequence, so that it can be recorded; then
+  // expect() goes before every replay.
+  bool can_record() const;
+  void expect();
+
   const GroupPlan& plan() const { return plan_; }
   const LinearCounts& counts() const;  // of all tokens; may wait for a device
   int64_t n_in() const { return group_.dense().n_in(); }
@@ -74,6 +79,9 @@ class LinearGate {
 
   void run_gsi(const LinearArgs& args, int64_t first, int64_t n_sequences);
   void run_on_device(const LinearArgs& args, int64_t first, int64_t n_sequences);
+  // Counts tokens that the device is about to decide on, and tells it where their sequences stand.
+  void prepare_device(int64_t first, int64_t n_sequences, int64_t n_tokens);
+  void count_tokens(int64_t n);
   // What the device has decided: moves the sequences on and counts it.
   void hear() const;
   void run_adaptive(const LinearArgs& args, Sequence& sequence);

@@ -65,6 +65,21 @@ void KvCache::truncate(int64_t length) {
   length_ = length;
 }
 
+bool KvCache::can_record() const {
+  return plan_.all_dense() &&
+         std::all_of(gates_.begin(), gates_.end(), [](const LinearGates& gates) {
+           return std::all_of(gates.begin(), gates.end(), [](const auto& gate) {
+             return gate == nullptr || gate->can_record();
+           });
+         });
+}
+
+void KvCache::expect_token() {
+  for (const LinearGates& gates : gates_)
+    for (const auto& gate : gates)
+      if (gate != nullptr) gate->expect();
+}
+
 bool KvCache::needs_whole_sequence() const {
   return std::any_of(plan_.layers.begin(), plan_.layers.end(),
                      [](const LayerPlan& layer) { return layer.mode == AttentionMode::kPaper; });

@@ -42,6 +42,10 @@ class KvCache {
   void truncate(int64_t length);
   const AttentionPlan& plan() const { return plan_; }
   bool all_dense() const { return plan_.all_dense() && gates_.empty(); }
+  // Whether the next token of every sequence can be recorded; then expect_token() goes before every
+  // replay.
+  bool can_record() const;
+  void expect_token();
   // Whether the plan has a mode that must see a sequence whole, in one pass.
   bool needs_whole_sequence() const;
 

@@ -195,7 +195,7 @@ ConstTensor Model::run_layers(int64_t first_layer, int64_t n_rows, KvCache& cach
   const int64_t n_tokens = n_rows / cache.n_batch();
   if (spec_.position == PositionKind::kRotary) reach(cache.length() + n_tokens);
   const Tensor hidden = grown(*backend_, hidden_, backend_->compute_dtype(), n_rows, spec_.d_model);
-  const bool whole = first_layer == 0 && n_tokens == 1 && cache.all_dense();
+  const bool whole = first_layer == 0 && n_tokens == 1 && cache.can_record();
   if (whole && !observer_ && !linear_observer_ && !cache.waits_to_time())
     run_step(hidden, cache);
   else
@@ -216,10 +216,9 @@ void Model::run_step(const Tensor& hidden, KvCache& cache) {
     return run();
   }
   if (!std::exchange(tried_, true)) recording_ = backend_->record(run);
-  if (recording_ != nullptr)
-    recording_->replay(cache.length());
-  else
-    run();
+  if (recording_ == nullptr) return run();
+  cache.expect_token();
+  recording_->replay(cache.length());
 }
 
 void Model::run_blocks(int64_t first_layer, int64_t n_tokens, const Tensor& hidden,
@@ -317,10 +316,11 @@ void Model::logits(ConstTensor hidden, Tensor out) {
     if (weights_.head_norm.exists) weights_.head_norm.run(*backend_, x, x);
     hidden = x;
   }
-  const bool on_host = backend_->device() == Device::kCpu;
-  const Tensor scores = on_host ? out : grown(*backend_, scores_, DType::kF32, n_rows, spec_.vocab);
+  const bool in_place = backend_->device() == out.device();
+  const Tensor scores =
+      in_place ? out : grown(*backend_, scores_, DType::kF32, n_rows, spec_.vocab);
   backend_->linear({.weights = weights_.head.get(), .x = hidden, .out = scores});
-  if (!on_host) backend_->download(scores, out);
+  if (!in_place) backend_->download(scores, out);
 }
 
 }  // namespace sluice

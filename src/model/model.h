@@ -66,7 +66,8 @@ class Model {
   // lies before it is shared by changes behind it. Earlier layers of the cache stay empty.
   ConstTensor forward_from(int64_t first_layer, ConstTensor residual, KvCache& cache);
 
-  // Scores over the vocabulary for rows of hidden states; out is (n_rows, vocab) f32 on the host.
+  // Scores over the vocabulary for rows of hidden states; out is (n_rows, vocab) f32, on the host
+  // or the backend's device.
   void logits(ConstTensor hidden, Tensor out);
 
  private:

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <numeric>
 
-#include "core/threads.h"
 #include "eval/windows.h"
 
 namespace sluice {
@@ -13,7 +12,6 @@ namespace {
 // For scores and probabilities of the exact model. Where a vocabulary times a window is more, fewer
 // predictions are compared.
 constexpr int64_t kReferenceBytes = int64_t{512} << 20;
-constexpr int64_t kBytesPerScore = 2 * sizeof(float) + sizeof(double);
 // For those of several windows.
 constexpr int64_t kKeptBytes = int64_t{1} << 30;
 // Neighbouring predictions say much the same of a change, and the output matrix takes longer than a
@@ -28,10 +26,6 @@ std::vector<int32_t> positions_to_score(int64_t n_tokens, int64_t n) {
   for (int64_t i = 0; i < n; ++i)
     positions.push_back(static_cast<int32_t>((2 * i + 1) * n_tokens / (2 * n)));
   return positions;
-}
-
-std::span<const float> row_of(const Tensor& of, size_t row) {
-  return {of.row<float>(static_cast<int64_t>(row)), static_cast<size_t>(of.row_elements())};
 }
 
 }  // namespace
@@ -62,7 +56,7 @@ double Loss::ppl_ratio_stderr() const { return ppl_ratio() * log_ratio.standard_
 int64_t WindowReference::n_scored_in(const Model& model, const TuneWindow& window,
                                      Purpose purpose) {
   const int64_t most =
-      std::max<int64_t>(64, kReferenceBytes / (model.spec().vocab * kBytesPerScore));
+      std::max<int64_t>(64, kReferenceBytes / (model.spec().vocab * BaseScores::kBytes));
   return std::min(
       {std::ssize(window.tokens) - 1, most, purpose == Purpose::kChanges ? kChangeScores : most});
 }
@@ -73,9 +67,7 @@ WindowReference::WindowReference(Model& model, const TuneWindow& window, Purpose
   const auto n = std::ssize(inputs);
   const ModelSpec& spec = model.spec();
   scored_ = positions_to_score(n, n_scored_in(model, window, purpose));
-  base_scores_ = host_buffer(DType::kF32, {n_scored(), spec.vocab});
-  scores_ = host_buffer(DType::kF32, {n_scored(), spec.vocab});
-  base_rows_.resize(scored_.size());
+  base_scores_.emplace(model, n_scored());
   AttentionObserver keep;
   if (purpose == Purpose::kChanges) {
     const int64_t bytes = n * spec.d_model * element_bytes(DType::kF32);
@@ -90,12 +82,8 @@ WindowReference::WindowReference(Model& model, const TuneWindow& window, Purpose
     };
   }
   KvCache cache = model.make_cache(1, n);
-  score(observed_forward(model, inputs, cache, std::move(keep)));
-  std::swap(base_scores_, scores_);
-  parallel_for(n_scored(), 1, [&](int64_t begin, int64_t end) {
-    for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i)
-      base_rows_[i].set(row_of(base_scores_.view(), i));
-  });
+  for_scored(observed_forward(model, inputs, cache, std::move(keep)),
+             [&](int64_t first, const ConstTensor& rows) { base_scores_->set(first, rows); });
 }
 
 Tensor WindowReference::residual(int64_t layer) const {
@@ -103,7 +91,9 @@ Tensor WindowReference::residual(int64_t layer) const {
   return residuals_.view().rows_from(layer / stride_ * n, n);
 }
 
-void WindowReference::score(const ConstTensor& hidden) {
+void WindowReference::for_scored(
+    const ConstTensor& hidden,
+    const std::function<void(int64_t first, const ConstTensor& rows)>& use) {
   Backend& backend = model_.backend();
   const Buffer rows = backend.allocate(hidden.dtype(), {kScoreRows, hidden.row_elements()});
   for (int64_t first = 0; first < n_scored(); first += kScoreRows) {
@@ -112,7 +102,7 @@ void WindowReference::score(const ConstTensor& hidden) {
     backend.gather_rows(
         hidden, std::span(scored_).subspan(static_cast<size_t>(first), static_cast<size_t>(n)),
         some);
-    model_.logits(some, scores_.view().rows_from(first, n));
+    use(first, some);
   }
 }
 
@@ -120,23 +110,23 @@ void WindowReference::add_loss(const Plan& plan, int64_t first_layer, Loss& loss
   const std::span<const int32_t> inputs(window_.tokens.data(), window_.tokens.size() - 1);
   KvCache cache = model_.make_cache(1, std::ssize(inputs), plan.attention, plan.linear);
   const int64_t first_kept = first_layer / stride_ * stride_;
-  score(first_kept == 0 ? model_.forward(inputs, cache)
-                        : model_.forward_from(first_kept, residual(first_kept), cache));
-  std::vector<double> kl(scored_.size()), log_ratio(scored_.size());
-  parallel_for(n_scored(), 1, [&](int64_t begin, int64_t end) {
-    for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
-      const int32_t next = window_.tokens[static_cast<size_t>(scored_[i]) + 1];
-      const TokenComparison found = base_rows_[i].against(row_of(scores_.view(), i), next);
-      kl[i] = found.kl;
-      log_ratio[i] = found.loss - found.base_loss;
-    }
-  });
-  const auto sum = [](const std::vector<double>& of) {
-    return std::accumulate(of.begin(), of.end(), 0.0);
-  };
-  check_finite(sum(kl) + sum(log_ratio));
-  loss.kl.add(window_.unit, sum(kl), n_scored());
-  loss.log_ratio.add(window_.unit, sum(log_ratio), n_scored());
+  double kl = 0, log_ratio = 0;
+  std::vector<int32_t> next;
+  for_scored(
+      first_kept == 0 ? model_.forward(inputs, cache)
+                      : model_.forward_from(first_kept, residual(first_kept), cache),
+      [&](int64_t first, const ConstTensor& rows) {
+        next.clear();
+        for (int64_t i = first; i < first + rows.rows(); ++i)
+          next.push_back(window_.tokens[static_cast<size_t>(scored_[static_cast<size_t>(i)]) + 1]);
+        for (const TokenComparison& token : base_scores_->compare(first, rows, next)) {
+          kl += token.kl;
+          log_ratio += token.loss - token.base_loss;
+        }
+      });
+  check_finite(kl + log_ratio);
+  loss.kl.add(window_.unit, kl, n_scored());
+  loss.log_ratio.add(window_.unit, log_ratio, n_scored());
 }
 
 double WindowReference::kl_sum(const Plan& plan, int64_t first_layer) {
@@ -156,7 +146,7 @@ std::vector<Loss> PlanLosses::of(std::span<const Plan> plans, size_t n_windows) 
     for (size_t plan = 0; plan < plans.size(); ++plan)
       reference->add_loss(plans[plan], 0, losses[plan]);
     if (!was_kept) {
-      const int64_t bytes = reference->n_scored() * model_.spec().vocab * kBytesPerScore;
+      const int64_t bytes = reference->n_scored() * model_.spec().vocab * BaseScores::kBytes;
       if (kept_bytes_ + bytes > kKeptBytes) continue;
       kept_bytes_ += bytes;
     }

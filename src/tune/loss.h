@@ -2,12 +2,14 @@
 
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
-#include "eval/compare.h"
+#include "eval/base_scores.h"
 #include "model/model.h"
 #include "plan/plan.h"
 #include "tune/text_split.h"
@@ -60,16 +62,17 @@ class WindowReference {
   int64_t n_scored() const { return std::ssize(scored_); }
 
  private:
-  Tensor residual(int64_t layer) const;   // of a multiple of stride_
-  void score(const ConstTensor& hidden);  // fills scores_
+  Tensor residual(int64_t layer) const;  // of a multiple of stride_
+  // The rows of `hidden` that are compared, at most kScoreRows at a time.
+  void for_scored(const ConstTensor& hidden,
+                  const std::function<void(int64_t first, const ConstTensor& rows)>& use);
 
   Model& model_;
   const TuneWindow& window_;
   std::vector<int32_t> scored_;  // positions whose predictions are compared, evenly spread
   int64_t stride_ = 1;           // of the layers whose residual is kept
   Buffer residuals_;             // (n_layers / stride, n_tokens, d_model) f32, or none
-  Buffer base_scores_, scores_;  // (n_scored, vocab) f32
-  std::vector<BaseRow> base_rows_;
+  std::optional<BaseScores> base_scores_;
 };
 
 // Plans one after another on the same windows: as far as there is memory for it, the exact model

@@ -4,11 +4,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
-#include <utility>
 
 #include "core/error.h"
 #include "tune/changes.h"
+#include "tune/plan_speed.h"
 #include "tune/reuse.h"
 
 namespace sluice {
@@ -23,6 +22,7 @@ constexpr double kBackOff = 0.95;
 constexpr int kReuseTries = 3;
 // How often a budget between one that held there and one that did not is tried.
 constexpr int kMostReturns = 2;
+constexpr double kNearlyAlike = 1.001;
 // A plan below this gains nothing.
 constexpr double kLeastBudget = 1e-6;
 // Parts of the budget that are left for choices other than reused sets, and windows to see what
@@ -31,21 +31,6 @@ constexpr double kReuseShares[] = {1, 0.75, 0.5};
 constexpr size_t kReuseWindows = 4;
 // KL of what may not be chosen.
 constexpr double kNever = 1e9;
-// Medians of the speed-up from which a length gains, beyond noise, and is not slower.
-constexpr double kFaster = 1.02, kAsFast = 0.98;
-
-// The first n tokens of windows, over and over where they are fewer.
-std::vector<int32_t> tokens_of(const std::vector<TuneWindow>& windows, int64_t n) {
-  SLUICE_CHECK(!windows.empty());
-  std::vector<int32_t> tokens;
-  for (size_t i = 0; std::ssize(tokens) < n; ++i) {
-    const std::vector<int32_t>& window = windows[i % windows.size()].tokens;
-    tokens.insert(tokens.end(), window.begin(), window.end() - 1);
-  }
-  tokens.resize(static_cast<size_t>(n));
-  return tokens;
-}
-
 class Tuner {
  public:
   Tuner(Model& model, const TuneOptions& options, Measurements& measurements,
@@ -58,7 +43,8 @@ class Tuner {
 
   TuneResult run(TextStream& text) {
     if (options_.objective == PlanObjective::kDecode &&
-        lengths()[0] + kDecodeTokens > model_.context())
+        lengths_to_time(options_.split.context, model_.context())[0] + kDecodeTokens >
+            model_.context())
       throw Error(fmt::format("a context of {} has no room to time {} tokens of decoding",
                               model_.context(), kDecodeTokens),
                   "--objective prefill or memory");
@@ -98,7 +84,7 @@ class Tuner {
     const int64_t n =
         options_.split.context + (options_.objective == PlanObjective::kDecode ? kDecodeTokens : 0);
     const std::vector<int32_t> tokens = tokens_of(windows(), std::min(n, model_.context()));
-    const Costs costs = measure_costs(model_, tokens, options, [&](double done) {
+    Costs costs = measure_costs(model_, tokens, options, [&](double done) {
       report(kChangesDone + (kCostsDone - kChangesDone) * done, "time of every choice");
     });
     if (!kept.is_object()) kept = nlohmann::json::object();
@@ -274,20 +260,30 @@ class Tuner {
       }
       if (budget_ == 0) break;
       budget_ *= std::min(std::pow(kBackOff, n_failed), 1 / options_.contract.excess(step.loss));
+      // Many budgets buy the same choices, which are looked at once.
+      while (budget_ > kLeastBudget && chosen_at(budget_).kl == step.predicted) budget_ *= kBackOff;
     }
     be_dense("no change stays within the contract");
   }
 
   // Backing off may have gone too far: budgets towards the one that failed.
   TuneStep go_back(TuneStep held, double failed) {
-    for (int i = 0; i < kMostReturns && std::isfinite(failed) && held.budget > 0 &&
-                    options_.contract.excess(held.loss) < kWellUsed;
-         ++i) {
-      const TuneStep step = try_budget(std::sqrt(held.budget * failed), true);
-      if (options_.contract.holds(step.loss))
-        held = step;
-      else
-        failed = step.budget;
+    for (int n_looks = 0; n_looks < kMostReturns && std::isfinite(failed) && held.budget > 0 &&
+                          held.budget * kNearlyAlike < failed &&
+                          options_.contract.excess(held.loss) < kWellUsed;) {
+      const double budget = std::sqrt(held.budget * failed), kl = chosen_at(budget).kl;
+      if (kl == chosen_at(failed).kl) {
+        failed = budget;
+      } else if (kl == chosen_at(held.budget).kl) {
+        held.budget = budget;
+      } else {
+        ++n_looks;
+        const TuneStep step = try_budget(budget, true);
+        if (options_.contract.holds(step.loss))
+          held = step;
+        else
+          failed = step.budget;
+      }
     }
     chosen_ = chosen_at(held.budget);
     return held;
@@ -325,51 +321,22 @@ class Tuner {
     return loss;
   }
 
-  // At the context's length and below it, in powers of two.
-  std::vector<int64_t> lengths() const {
-    std::vector<int64_t> lengths = {options_.split.context};
-    for (int64_t n = 128; n < options_.split.context; n *= 2) lengths.push_back(n);
-    // One with room to decode after it.
-    if (const int64_t room = model_.context() - kDecodeTokens;
-        options_.split.context > room && room > kDecodeTokens)
-      lengths.push_back(room);
-    std::sort(lengths.begin(), lengths.end());
-    lengths.erase(std::unique(lengths.begin(), lengths.end()), lengths.end());
-    return lengths;
-  }
-
   void time_plan() {
     if (!result_.dense_because.empty()) return;
-    const BenchOptions options{
-        .lengths = lengths(), .n_predict = kDecodeTokens, .repeat = options_.bench_rounds};
-    const std::vector<int32_t> tokens =
-        tokens_of(result_.text.held_out, std::min(bench_tokens(options), model_.context()));
-    result_.speed =
-        bench_model(model_, tokens, {{.label = "plan", .mode = "keys", .plan = result_.plan}},
-                    options, [&](double done, const std::string& now) {
-                      report(kSearchDone + (1 - kSearchDone) * done, now);
-                    });
-    const bool prefill = options_.objective == PlanObjective::kPrefill;
-    const bool decode = options_.objective == PlanObjective::kDecode;
-    result_.prefill_from = faster_from("pp", prefill ? kFaster : kAsFast);
-    result_.decode_from = faster_from("tg", decode ? kFaster : kAsFast);
-    if ((prefill && !result_.prefill_from) || (decode && !result_.decode_from)) {
-      result_.rejected_speed = std::exchange(result_.speed, {});
-      be_dense("the plan was not faster than dense at the greatest length measured");
+    PlanSpeed speed = sluice::time_plan(model_, result_.plan, result_.text.held_out,
+                                        {.context = options_.split.context,
+                                         .objective = options_.objective,
+                                         .rounds = options_.bench_rounds},
+                                        [&](double done, const std::string& now) {
+                                          report(kSearchDone + (1 - kSearchDone) * done, now);
+                                        });
+    if (!speed.pays) {
+      result_.rejected_speed = std::move(speed.bench);
+      return be_dense("the plan was not faster than dense at the greatest length measured");
     }
-  }
-
-  // The shortest length from which on all are as fast as this.
-  std::optional<int64_t> faster_from(const std::string& kind, double least) const {
-    std::optional<int64_t> from;
-    for (const BenchCase& found : result_.speed.cases) {
-      if (found.candidate == 0 || !found.name.starts_with(kind)) continue;
-      if (found.speedup.middle < least)
-        from.reset();
-      else if (!from)
-        from = found.n_tokens;
-    }
-    return from;
+    result_.speed = std::move(speed.bench);
+    result_.prefill_from = speed.prefill_from;
+    result_.decode_from = speed.decode_from;
   }
 
   // Shares of the work that are done after each part.
@@ -398,21 +365,6 @@ class Tuner {
 };
 
 }  // namespace
-
-double Contract::excess(const Loss& loss, double n_errors) const {
-  const double kl = loss.kl.mean() + n_errors * loss.kl.standard_error();
-  const double log_ratio = loss.log_ratio.mean() + n_errors * loss.log_ratio.standard_error();
-  const auto used = [](double found, double most) {
-    if (std::isinf(most)) return 0.0;
-    if (found <= 0) return 0.0;
-    return most > 0 ? found / most : std::numeric_limits<double>::infinity();
-  };
-  return std::max(used(kl, max_kl), used(log_ratio, std::log(max_ppl_ratio)));
-}
-
-double Contract::first_budget() const {
-  return std::min(max_kl, std::isinf(max_ppl_ratio) ? max_kl : std::log(max_ppl_ratio));
-}
 
 TuneResult tune(Model& model, TextStream& text, const TuneOptions& options,
                 Measurements& measurements,

@@ -14,11 +14,12 @@ struct AttendCase {
   int64_t n_heads = 2, n_kv_heads = 2, n_batch = 1;
   bool causal = true;
   int64_t window = 0;
-  int64_t pad = 0;  // between the rows of queries and of out
-  float size = 1;   // of queries: how sharp the softmax is
+  int64_t pad = 0;   // between the rows of queries and of out
+  float size = 1;    // of queries: how sharp the softmax is
+  int64_t room = 5;  // for further positions
 
   int64_t n_keys() const { return first_position + n_tokens; }
-  int64_t capacity() const { return n_keys() + 5; }
+  int64_t capacity() const { return n_keys() + room; }
   float scale() const { return 1 / std::sqrt(static_cast<float>(head_dim)); }
   Shape rows() const { return {n_batch * n_tokens, n_heads, head_dim}; }
   Shape cache() const { return {n_batch, n_kv_heads, capacity(), head_dim}; }

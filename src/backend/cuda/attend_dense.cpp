@@ -64,10 +64,10 @@ void attend_dense(Context& context, const AttendDenseArgs& args) {
                      aligned(view.queries, view.query_stride) &&
                      aligned(view.out, view.out_stride) && aligned(view.keys, 8) &&
                      aligned(view.values, 8);
-  const bool one = tiles && view.n_tokens == 1 && view.group() == 1;
-  if (context.recorded_position() != nullptr && !one) throw CannotRecord();
+  if (context.recorded_position() != nullptr && !(tiles && view.n_tokens == 1))
+    throw CannotRecord();
   if (!tiles) return attend_plain(context, args.queries.dtype(), view);
-  if (one) return attend_one(context, view);
+  if (view.n_tokens == 1 && view.group() == 1) return attend_one(context, view);
   if (view.n_tokens <= kFewTokens) return attend_split(context, view);
   if (context.compute_capability() == 90) return attend_hopper(context, view);
   attend_tiles(context, view);

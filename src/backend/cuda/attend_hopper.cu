@@ -3,14 +3,15 @@
 // while the weights of the one before meet their values. Compiled for compute capability 9.0 alone.
 
 #include "backend/cuda/attend_tile.cuh"
-#include "backend/cuda/hopper_sizes.cuh"
+#include "backend/cuda/hopper_tile.cuh"
 #include "backend/cuda/tensor_map.h"
-#include "backend/cuda/wgmma.cuh"
 
 namespace sluice::cuda {
 namespace {
 
 using namespace hopper;
+
+constexpr int kStages = 2;  // of keys, and of values
 
 struct Barriers {
   uint64_t queries;
@@ -63,36 +64,6 @@ __device__ void bring_tiles(const Maps& maps, unsigned char* memory, Barriers& b
     bring(maps.keys, tile, 0, barriers.keys_here, barriers.keys_used);
     bring(maps.values, tile, 1, barriers.values_here, barriers.values_used);
   }
-}
-
-// Starts scores = queries times a tile of keys.
-template <int kD>
-__device__ void start_scores(float (&scores)[Sizes<kD>::kKeys / 8][4], uint32_t queries,
-                             uint32_t keys) {
-  using S = Sizes<kD>;
-#pragma unroll
-  for (int k = 0; k < kD / 16; ++k) {
-    const uint32_t panel = k / 4, column = k % 4 * 32;  // bytes
-    multiply_shared(scores, operand_at(queries + panel * S::kQueryPanel + column, 16, kEightRows),
-                    operand_at(keys + panel * S::kKeyPanel + column, 16, kEightRows), k > 0);
-  }
-  commit_products();
-}
-
-// Starts sums += weights times a tile of values.
-template <int kD>
-__device__ void start_sums(float (&sums)[Sizes<kD>::kParts][8 * Sizes<kD>::kPartPanels][4],
-                           const uint32_t (&weights)[Sizes<kD>::kKeys / 16][4], uint32_t values) {
-  using S = Sizes<kD>;
-#pragma unroll
-  for (int part = 0; part < S::kParts; ++part)
-#pragma unroll
-    for (int k = 0; k < S::kKeys / 16; ++k)
-      multiply_registers(
-          sums[part], weights[k],
-          operand_at(values + part * S::kPartPanels * S::kKeyPanel + k * 2 * kEightRows,
-                     S::kKeyPanel, kEightRows));
-  commit_products();
 }
 
 template <int kD>
@@ -150,6 +121,7 @@ __device__ void attend_warpgroup(const AttendView& view, unsigned char* memory, 
     release(&barriers.keys_used[stage]);
     mask(scores, tile);
     take_scores(softmax, scores, factor, kept);
+    finish_weights(softmax);
     wait_products<0>();
 #pragma unroll
     for (int part = 0; part < S::kParts; ++part) hold(sums[part]);
@@ -225,11 +197,11 @@ void launch(Context& context, const AttendView& view) {
                             {1, kRows}}),
                   cache(view.keys), cache(view.values)};
   check(cudaFuncSetAttribute(hopper_tiles<kD>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                             S::kBytes),
+                             S::bytes(2 * kStages)),
         "attention's shared memory");
   const dim3 grid(static_cast<unsigned>(ceil_div(view.n_tokens, kRows)),
                   static_cast<unsigned>(view.n_heads), static_cast<unsigned>(view.n_batch));
-  hopper_tiles<kD><<<grid, kThreads, S::kBytes, context.stream()>>>(view, maps);
+  hopper_tiles<kD><<<grid, kThreads, S::bytes(2 * kStages), context.stream()>>>(view, maps);
   check_launch("hopper_tiles");
 }
 

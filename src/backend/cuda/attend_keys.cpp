@@ -6,6 +6,7 @@
 #include "backend/cuda/accelerated.h"
 #include "backend/cuda/attend_dense.h"
 #include "backend/cuda/keys_cache.h"
+#include "backend/cuda/upload.h"
 
 namespace sluice::cuda {
 namespace {
@@ -19,9 +20,11 @@ struct Queries {
 // Lists have room for so many rows at a time, 256 MB of them, or for one border's.
 constexpr int64_t kMostListed = int64_t{1} << 25;
 
-// The rows in force at some borders.
+// The rows in force at some borders, and the borders and tiles of their queries.
 struct FarLists {
-  DeviceArray<Border> borders;
+  DeviceArray<std::byte> sent;
+  const Border* borders = nullptr;
+  const QueryTile* tiles = nullptr;
   DeviceArray<int32_t> rows, n_far;
   DeviceArray<float> bias;
 };
@@ -53,8 +56,8 @@ class CudaKeysAttention final : public KeysAttention {
   std::vector<Queries> queries_of(int64_t first, int64_t n) const;
   FarLists make_lists(const DeviceSets& sets, const RunningMeans& means, const Queries& queries);
   KeysView view_of(const AttendKeysArgs& args, const RunningMeans& means) const;
-  void run(const AttendKeysArgs& args, KeysView view, const Queries& queries,
-           const FarLists& lists);
+  // fresh: lists_ are those of these very queries.
+  void run(const AttendKeysArgs& args, KeysView view, const Queries& queries, bool fresh);
   int64_t group() const { return spec_.n_heads / spec_.n_kv_heads; }
 
   std::shared_ptr<Context> context_;
@@ -90,12 +93,13 @@ std::vector<Queries> CudaKeysAttention::queries_of(int64_t first, int64_t n) con
   for (size_t i = 0; i < cache_->sets().size(); ++i)
     n_clusters = std::max(n_clusters, cache_->n_clusters(i));
   std::vector<Queries> all(1);
+  const auto n_lists = static_cast<int64_t>(cache_->lists().size());
   const int64_t end = first + n, per_tile = kKeysTileRows / group();
   for (int64_t t = first; t < end;) {
     const int64_t border = spec_.causal ? spec_.border(t) : end;
     const int64_t next = spec_.causal ? std::min(end, border + spec_.window + spec_.block) : end;
     const int64_t room = n_clusters + border - cache_->border();
-    if (!all.back().borders.empty() && all.back().list_stride + room > kMostListed)
+    if (!all.back().borders.empty() && n_lists * (all.back().list_stride + room) > kMostListed)
       all.emplace_back();
     Queries& queries = all.back();
     for (int64_t row = t; row < next; row += per_tile)
@@ -114,10 +118,15 @@ FarLists CudaKeysAttention::make_lists(const DeviceSets& sets, const RunningMean
                                        const Queries& queries) {
   const auto n_lists = static_cast<int64_t>(cache_->lists().size());
   const auto n_borders = static_cast<int64_t>(queries.borders.size());
-  FarLists lists{.borders = {context_, std::span<const Border>(queries.borders)},
+  Upload upload;
+  const int64_t borders_at = upload.add(std::span<const Border>(queries.borders));
+  const int64_t tiles_at = upload.add(std::span<const QueryTile>(queries.tiles));
+  FarLists lists{.sent = upload.send(context_),
                  .rows = {context_, n_lists * queries.list_stride},
                  .n_far = {context_, n_lists * n_borders},
                  .bias = {context_, n_lists * queries.list_stride}};
+  lists.borders = array_at<Border>(lists.sent, borders_at);
+  lists.tiles = array_at<QueryTile>(lists.sent, tiles_at);
   for (int64_t list = 0; list < n_lists; ++list) {
     const auto [i, exempt_only] = cache_->lists()[static_cast<size_t>(list)];
     ListArgs args{.exempt_only = exempt_only,
@@ -127,7 +136,7 @@ FarLists CudaKeysAttention::make_lists(const DeviceSets& sets, const RunningMean
                   .exempt_before = cache_->exempt(i),
                   .members = {},
                   .status = sets.status(cache_->sets()[i]) + cache_->border(),
-                  .borders = lists.borders.data(),
+                  .borders = lists.borders,
                   .n_borders = n_borders,
                   .list = {lists.rows.data() + list * queries.list_stride,
                            lists.bias.data() + list * queries.list_stride},
@@ -169,18 +178,20 @@ KeysView CudaKeysAttention::view_of(const AttendKeysArgs& args, const RunningMea
 }
 
 void CudaKeysAttention::run(const AttendKeysArgs& args, KeysView view, const Queries& queries,
-                            const FarLists& lists) {
+                            bool fresh) {
   DeviceArray<QueryTile> tiles;
-  if (queries.tiles.size() > 1)
-    tiles = DeviceArray<QueryTile>(context_, std::span<const QueryTile>(queries.tiles));
-  view.tiles = tiles.data();
+  view.tiles = nullptr;
+  if (queries.tiles.size() > 1) {
+    if (!fresh) tiles = {context_, std::span<const QueryTile>(queries.tiles)};
+    view.tiles = fresh ? lists_.tiles : tiles.data();
+  }
   view.only = queries.tiles[0];
   view.n_tiles = static_cast<int64_t>(queries.tiles.size());
-  view.rows = lists.rows.data();
-  view.bias = lists.bias.data();
+  view.rows = lists_.rows.data();
+  view.bias = lists_.bias.data();
   view.list_stride = queries.list_stride;
-  view.borders = lists.borders.data();
-  view.n_far = lists.n_far.data();
+  view.borders = lists_.borders;
+  view.n_far = lists_.n_far.data();
   view.n_borders = static_cast<int64_t>(queries.borders.size());
   const auto fits = [&](const ConstTensor& x) {
     return fits_tiles(spec_.dtype, spec_.head_dim, x, x);
@@ -210,10 +221,10 @@ void CudaKeysAttention::attend(const AttendKeysArgs& args) {
   const int64_t border = slices[0].borders[0].position;
   const KeysView view = view_of(args, means);
   for (const Queries& queries : slices) {
-    const bool listed = one && n_listed_ == border;
-    if (!listed && !cache_->sets().empty()) lists_ = make_lists(sets, means, queries);
+    const bool fresh = !cache_->sets().empty() && !(one && n_listed_ == border);
+    if (fresh) lists_ = make_lists(sets, means, queries);
     n_listed_ = one ? border : -1;
-    run(args, view, queries, lists_);
+    run(args, view, queries, fresh);
     if (!one) lists_ = {};
   }
   cache_->keep(args.keys, args.values);

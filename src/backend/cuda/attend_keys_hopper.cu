@@ -18,38 +18,8 @@ __device__ void wait_for_rows(uint64_t* here, uint32_t parity) {
   asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory");
 }
 
-// Starts scores = queries times a tile of keys.
-template <int kD>
-__device__ void start_scores(float (&scores)[Sizes<kD>::kKeys / 8][4], uint32_t queries,
-                             uint32_t keys) {
-  using S = Sizes<kD>;
-#pragma unroll
-  for (int k = 0; k < kD / 16; ++k) {
-    const uint32_t panel = k / 4, column = k % 4 * 32;  // bytes
-    multiply_shared(scores, operand_at(queries + panel * S::kQueryPanel + column, 16, kEightRows),
-                    operand_at(keys + panel * S::kKeyPanel + column, 16, kEightRows), k > 0);
-  }
-  commit_products();
-}
-
-// Starts sums += weights times a tile of values.
-template <int kD>
-__device__ void start_sums(float (&sums)[Sizes<kD>::kParts][8 * Sizes<kD>::kPartPanels][4],
-                           const uint32_t (&weights)[Sizes<kD>::kKeys / 16][4], uint32_t values) {
-  using S = Sizes<kD>;
-#pragma unroll
-  for (int part = 0; part < S::kParts; ++part)
-#pragma unroll
-    for (int k = 0; k < S::kKeys / 16; ++k)
-      multiply_registers(
-          sums[part], weights[k],
-          operand_at(values + part * S::kPartPanels * S::kKeyPanel + k * 2 * kEightRows,
-                     S::kKeyPanel, kEightRows));
-  commit_products();
-}
-
 template <int kN>
-__device__ void store_part(const KeysView& view, const Work& work, int row, int column,
+__device__ void store_part(const KeysView& view, const Item& item, int row, int column,
                            const float (&sums)[kN][4], const float (&totals)[2]) {
   const int t = static_cast<int>(threadIdx.x) % 4;
   const auto group = static_cast<int>(view.n_heads / view.n_kv_heads);
@@ -57,10 +27,10 @@ __device__ void store_part(const KeysView& view, const Work& work, int row, int 
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int r = row + 8 * half;
-    if (r >= work.tile.n * group) continue;
+    if (r >= item.n * group) continue;
     const float inverse = 1 / totals[half];
-    __nv_bfloat16* to = out + (work.tile.row + r / group) * view.out_stride +
-                        (work.kv_head * group + r % group) * view.head_dim;
+    __nv_bfloat16* to = out + (item.row + r / group) * view.out_stride +
+                        (item.kv_head * group + r % group) * view.head_dim;
 #pragma unroll
     for (int n = 0; n < kN; ++n)
       if (column + n * 8 < view.head_dim)
@@ -69,33 +39,43 @@ __device__ void store_part(const KeysView& view, const Work& work, int row, int 
   }
 }
 
-// One tile of queries. n_keys and n_values: tiles taken in so far.
 template <int kD>
-__device__ void attend_tile(const KeysView& view, const Work& work, unsigned char* memory,
-                            Shared<Sizes<kD>::kKeys>& shared, int& n_keys, int& n_values) {
+struct Turns {
+  Turn<Stages<kD>::kKeys> keys;
+  Turn<Stages<kD>::kValues> values;
+};
+
+// One tile of queries.
+template <int kD>
+__device__ void attend_tile(const KeysView& view, const Item& item, unsigned char* memory,
+                            Shared<kD>& shared, Turns<kD>& turns) {
   using S = Sizes<kD>;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int half = static_cast<int>(threadIdx.x) / 128 - 1;  // of the queries
   const int warp = static_cast<int>(threadIdx.x) / 32 - 4;   // of those that multiply
   const int row = warp * 16 + lane / 4, group = static_cast<int>(view.n_heads / view.n_kv_heads);
   const auto position_of = [&](int r) {
-    return query_position(view, work.tile.row + min(r / group, static_cast<int>(work.tile.n) - 1));
+    return static_cast<int>(query_position(view, item.row + min(r / group, item.n - 1)));
   };
+  const int warp_first = position_of(warp * 16);
+  const int my_first = position_of(row), my_second = position_of(row + 8);
   const uint32_t queries = shared_address(memory) + half * 64 * kRowBytes;
-  const uint32_t tiles = shared_address(memory) + S::kQueryBytes;
+  const uint32_t key_tiles = shared_address(memory) + S::kQueryBytes;
+  const uint32_t value_tiles = key_tiles + Stages<kD>::kKeys * S::kTileBytes;
+  const int far_tiles = item.far_tiles<S::kKeys>(), n_tiles = item.n_tiles<S::kKeys>();
   const float factor = view.scale * kLog2E;
   const auto release = [&](uint64_t* barrier) {
     __syncwarp();  // all lanes have read their biases
     if (lane == 0) arrive(barrier);
   };
   const auto finish = [&](float(&scores)[S::kKeys / 8][4], int tile, int stage) {
-    if (tile < work.far_tiles) return add_bias(scores, shared.bias[stage]);
-    const int64_t first_key = work.near_begin + int64_t{tile - work.far_tiles} * S::kKeys;
-    if (first_key + S::kKeys <= work.near_end &&
-        (!view.causal || first_key + S::kKeys - 1 <= position_of(warp * 16)))
+    if (tile < far_tiles) return add_bias(scores, shared.bias[stage]);
+    const int64_t first_key = item.near_begin + int64_t{tile - far_tiles} * S::kKeys;
+    if (first_key + S::kKeys <= item.near_end &&
+        (!view.causal || first_key + S::kKeys - 1 <= warp_first))
       return;
-    const int64_t positions[2] = {position_of(row), position_of(row + 8)};
-    mask_near(scores, first_key, work.near_end, view.causal, positions);
+    const int64_t positions[2] = {my_first, my_second};
+    mask_near(scores, first_key, item.near_end, view.causal, positions);
   };
 
   Softmax softmax;
@@ -107,32 +87,33 @@ __device__ void attend_tile(const KeysView& view, const Work& work, unsigned cha
     for (int k = 0; k < S::kKeys / 16; ++k)
       as_operand(weights[k], scores[2 * k], scores[2 * k + 1]);
   };
-  const auto [first, first_parity] = turn_of(n_keys++);
+  const auto [first, first_parity] = turns.keys.take();
   wait_for_rows(&shared.keys_here[first], first_parity);
   begin_products();
-  start_scores<kD>(scores, queries, tiles + 2 * first * S::kTileBytes);
+  start_scores<kD>(scores, queries, key_tiles + first * S::kTileBytes);
   wait_products<0>();
   hold(scores);
   finish(scores, 0, first);
   release(&shared.keys_used[first]);
-  if (work.n_tiles == 1) release(&shared.queries_used);
+  if (n_tiles == 1) release(&shared.queries_used);
   take_scores(softmax, scores, factor, kept);
   take_weights();
-  for (int tile = 1; tile < work.n_tiles; ++tile) {
-    const auto [stage, parity] = turn_of(n_keys++);
-    const auto [last, last_parity] = turn_of(n_values++);
+  for (int tile = 1; tile < n_tiles; ++tile) {
+    const auto [stage, parity] = turns.keys.take();
+    const auto [last, last_parity] = turns.values.take();
     wait_for_rows(&shared.keys_here[stage], parity);
     begin_products();
-    start_scores<kD>(scores, queries, tiles + 2 * stage * S::kTileBytes);
+    start_scores<kD>(scores, queries, key_tiles + stage * S::kTileBytes);
     wait_for_rows(&shared.values_here[last], last_parity);
     begin_products();
-    start_sums<kD>(sums, weights, tiles + (2 * last + 1) * S::kTileBytes);
+    start_sums<kD>(sums, weights, value_tiles + last * S::kTileBytes);
     wait_products<1>();
     hold(scores);
     finish(scores, tile, stage);
     release(&shared.keys_used[stage]);
-    if (tile + 1 == work.n_tiles) release(&shared.queries_used);
+    if (tile + 1 == n_tiles) release(&shared.queries_used);
     take_scores(softmax, scores, factor, kept);
+    finish_weights(softmax);
     wait_products<0>();
 #pragma unroll
     for (int part = 0; part < S::kParts; ++part) hold(sums[part]);
@@ -141,10 +122,10 @@ __device__ void attend_tile(const KeysView& view, const Work& work, unsigned cha
     for (int part = 0; part < S::kParts; ++part) scale_sums(sums[part], kept);
     take_weights();
   }
-  const auto [last, last_parity] = turn_of(n_values++);
+  const auto [last, last_parity] = turns.values.take();
   wait_for_rows(&shared.values_here[last], last_parity);
   begin_products();
-  start_sums<kD>(sums, weights, tiles + (2 * last + 1) * S::kTileBytes);
+  start_sums<kD>(sums, weights, value_tiles + last * S::kTileBytes);
   wait_products<0>();
 #pragma unroll
   for (int part = 0; part < S::kParts; ++part) hold(sums[part]);
@@ -153,55 +134,60 @@ __device__ void attend_tile(const KeysView& view, const Work& work, unsigned cha
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     const int r = row + 8 * i;
-    if (lane % 4 == 0 && r < work.tile.n * group)
-      store_log_sum(view, work.tile.row + r / group, work.kv_head * group + r % group,
+    if (lane % 4 == 0 && r < item.n * group)
+      store_log_sum(view, item.row + r / group, item.kv_head * group + r % group,
                     softmax.largest[i] * view.scale + logf(softmax.total[i]));
   }
 #pragma unroll
   for (int part = 0; part < S::kParts; ++part)
-    store_part(view, work, row, part * S::kPartPanels * 64, sums[part], softmax.total);
+    store_part(view, item, row, part * S::kPartPanels * 64, sums[part], softmax.total);
 }
 
 template <int kD>
-__global__ void __launch_bounds__(kThreads, 1) keys_hopper(const __grid_constant__ KeysView view) {
-  constexpr int kKeys = Sizes<kD>::kKeys;
+__global__ void __launch_bounds__(kThreads, 1)
+    keys_hopper(const __grid_constant__ KeysView view, int32_t* n_drawn) {
   extern __shared__ unsigned char dynamic[];
-  __shared__ Shared<kKeys> shared;
+  __shared__ Shared<kD> shared;
   const uint32_t offset = (1024 - shared_address(dynamic) % 1024) % 1024;
   unsigned char* memory = dynamic + offset;
   if (threadIdx.x == 0) {
-    make_barrier(&shared.queries_here, 2 * kCopiers);
+    make_barrier(&shared.queries_here, kArrivals);
     make_barrier(&shared.queries_used, kWarps);
-    for (int stage = 0; stage < kStages; ++stage) {
-      make_barrier(&shared.keys_here[stage], 2 * kCopiers);
-      make_barrier(&shared.values_here[stage], kCopiers);
+    for (int stage = 0; stage < Stages<kD>::kKeys; ++stage) {
+      make_barrier(&shared.keys_here[stage], kArrivals);
       make_barrier(&shared.keys_used[stage], kWarps);
+    }
+    for (int stage = 0; stage < Stages<kD>::kValues; ++stage) {
+      make_barrier(&shared.values_here[stage], kCopiers);
       make_barrier(&shared.values_used[stage], kWarps);
     }
     publish_barriers();
   }
   __syncthreads();
   if (threadIdx.x < kCopiers) {
-    give_registers<72>();
-    bring_tiles<kD>(view, memory, shared);
+    give_registers<Stages<kD>::kCopierRegisters>();
+    bring_tiles<kD>(view, memory, shared, n_drawn);
   } else {
-    take_registers<216>();
-    int n_keys = 0, n_values = 0, n_done = 0;
-    for (int64_t item = blockIdx.x; item < n_items(view); item += gridDim.x, ++n_done) {
+    take_registers<Stages<kD>::kRegisters>();
+    Turns<kD> turns;
+    for (int n_done = 0;; ++n_done) {
       wait_for_rows(&shared.queries_here, static_cast<uint32_t>(n_done & 1));
-      attend_tile<kD>(view, shared.work[n_done % 2], memory, shared, n_keys, n_values);
+      const Item& item = shared.items[n_done % 2];
+      if (item.n == 0) break;
+      attend_tile<kD>(view, item, memory, shared, turns);
     }
   }
 }
 
 template <int kD>
 void launch(Context& context, const KeysView& view) {
-  constexpr int kBytes = Sizes<kD>::kBytes;
+  constexpr int kBytes = Stages<kD>::kBytes;
   check(cudaFuncSetAttribute(keys_hopper<kD>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes),
         "attention's shared memory");
-  const auto grid = static_cast<unsigned>(
-      std::min<int64_t>(view.n_tiles * view.n_kv_heads, context.multiprocessors()));
-  keys_hopper<kD><<<grid, kThreads, kBytes, context.stream()>>>(view);
+  const int64_t n_items = view.n_tiles * view.n_kv_heads;
+  SLUICE_CHECK(n_items <= INT32_MAX / 2);
+  const auto grid = static_cast<unsigned>(std::min<int64_t>(n_items, context.multiprocessors()));
+  keys_hopper<kD><<<grid, kThreads, kBytes, context.stream()>>>(view, context.zeros(1));
   check_launch("keys_hopper");
 }
 

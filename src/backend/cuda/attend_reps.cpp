@@ -7,6 +7,7 @@
 #include "backend/cuda/attend_dense.h"
 #include "backend/cuda/elements.h"
 #include "backend/cuda/reps_kernels.h"
+#include "backend/cuda/upload.h"
 
 namespace sluice::cuda {
 namespace {
@@ -31,6 +32,7 @@ class CudaRepsAttention final : public RepsAttention {
 
   struct Queries {
     std::vector<int32_t> positions, tile_of, n_far;
+    std::vector<int32_t> rows;  // of near keys, where tokens do not count
     std::vector<QueryTile> tiles;
     std::vector<Border> borders;
     int64_t n_near = 0;  // keys that might be
@@ -96,19 +98,23 @@ CudaRepsAttention::Queries CudaRepsAttention::queries_of(const AttendRepsArgs& a
   const TokenSet& set = *args.set;
   const int64_t n_tokens = set.n_tokens() - args.first_token, n_clusters = set.n_clusters;
   Queries queries;
+  queries.positions.resize(static_cast<size_t>(n_tokens));
+  int64_t n = 0;
+  const TokenStatus* status = set.status.data() + args.first_token;
   for (int64_t i = 0; i < n_tokens; ++i) {
-    if (set.status[static_cast<size_t>(args.first_token + i)] == TokenStatus::kRedundant) continue;
-    const auto row = n_rows_ + static_cast<int64_t>(queries.positions.size());
-    queries.positions.push_back(static_cast<int32_t>(spec_.multiplicity ? i : row));
+    queries.positions[static_cast<size_t>(n)] =
+        static_cast<int32_t>(spec_.multiplicity ? i : n_rows_ + n);
+    n += status[i] != TokenStatus::kRedundant ? 1 : 0;
   }
-  const auto n = static_cast<int64_t>(queries.positions.size());
+  queries.positions.resize(static_cast<size_t>(n));
   const int64_t n_near = spec_.multiplicity ? n_tokens : n_clusters;
   queries.tile_of.resize(static_cast<size_t>(n_tokens));
   const int64_t per_tile = kKeysTileRows / group();
   int64_t n_counted = 0;
   const auto count_up_to = [&](int64_t end) {
-    for (; n_counted < end; ++n_counted)
-      queries.tile_of[static_cast<size_t>(n_counted)] = static_cast<int32_t>(queries.tiles.size());
+    std::fill(queries.tile_of.begin() + n_counted, queries.tile_of.begin() + end,
+              static_cast<int32_t>(queries.tiles.size()));
+    n_counted = end;
   };
   for (int64_t row = 0; row < n; row += per_tile) {
     const int64_t first = queries.positions[static_cast<size_t>(row)];
@@ -123,6 +129,10 @@ CudaRepsAttention::Queries CudaRepsAttention::queries_of(const AttendRepsArgs& a
   }
   count_up_to(n_tokens);
   queries.n_near = n_near;
+  if (!spec_.multiplicity) {
+    queries.rows.resize(static_cast<size_t>(n_clusters));
+    std::iota(queries.rows.begin(), queries.rows.end(), 0);
+  }
   return queries;
 }
 
@@ -140,33 +150,32 @@ void CudaRepsAttention::attend(const AttendRepsArgs& args) {
   SLUICE_CHECK(static_cast<int64_t>(queries.positions.size()) == n);
 
   const int64_t n_clusters = n_rows_ + n, n_tiles = static_cast<int64_t>(queries.tiles.size());
-  const DeviceArray<int32_t> cluster(
-      context_, std::span(set.cluster).subspan(static_cast<size_t>(args.first_token)));
+  Upload upload;
+  const int64_t cluster_at = upload.add(
+      std::span<const int32_t>(set.cluster).subspan(static_cast<size_t>(args.first_token)));
+  const int64_t tile_of_at = upload.add(std::span<const int32_t>(queries.tile_of));
+  const int64_t positions_at = upload.add(std::span<const int32_t>(queries.positions));
+  const int64_t tiles_at = upload.add(std::span<const QueryTile>(queries.tiles));
+  const int64_t borders_at = upload.add(std::span<const Border>(queries.borders));
+  const int64_t n_far_at = upload.add(std::span<const int32_t>(queries.n_far));
+  const int64_t rows_at = upload.add(std::span<const int32_t>(queries.rows));
+  const DeviceArray<std::byte> sent = upload.send(context_);
+  const auto* cluster = array_at<int32_t>(sent, cluster_at);
   const DeviceArray<float> bias(context_, (spec_.multiplicity ? n_tiles + 1 : 1) * n_clusters);
-  DeviceArray<int32_t> rows;  // of near keys, where tokens do not count
-  if (spec_.multiplicity) {
-    const DeviceArray<int32_t> tile_of(context_, std::span<const int32_t>(queries.tile_of));
-    count_members(*context_, {.cluster = cluster.data(),
+  if (spec_.multiplicity)
+    count_members(*context_, {.cluster = cluster,
                               .n = n_tokens,
                               .n_clusters = n_clusters,
-                              .tile_of = tile_of.data(),
+                              .tile_of = array_at<int32_t>(sent, tile_of_at),
                               .n_tiles = n_tiles,
                               .scale = spec_.scale,
                               .bias = bias.data(),
                               .before = counts_.data()});
-  } else {
+  else
     check(cudaMemsetAsync(bias.data(), 0, static_cast<size_t>(n_clusters) * sizeof(float),
                           context_->stream()),
           "no counts");
-    std::vector<int32_t> all(static_cast<size_t>(n_clusters));
-    std::iota(all.begin(), all.end(), 0);
-    rows = DeviceArray<int32_t>(context_, std::span<const int32_t>(all));
-  }
   if (n > 0) {
-    const DeviceArray<int32_t> positions(context_, std::span<const int32_t>(queries.positions));
-    const DeviceArray<QueryTile> tiles(context_, std::span<const QueryTile>(queries.tiles));
-    const DeviceArray<Border> borders(context_, std::span<const Border>(queries.borders));
-    const DeviceArray<int32_t> n_far(context_, std::span<const int32_t>(queries.n_far));
     KeysView view{};
     view.queries = args.queries.bytes();
     view.out = args.out.bytes();
@@ -178,19 +187,21 @@ void CudaRepsAttention::attend(const AttendRepsArgs& args) {
     view.scale = spec_.scale;
     view.causal = spec_.causal;
     view.n_tokens = queries.n_near;
-    view.query_positions = positions.data();
-    view.tiles = tiles.data();
+    view.query_positions = array_at<int32_t>(sent, positions_at);
+    view.tiles = array_at<QueryTile>(sent, tiles_at);
     view.only = queries.tiles[0];
     view.n_tiles = n_tiles;
     view.before = {keys_.data(), values_.data(), nullptr, nullptr, capacity_};
-    view.near_rows = spec_.multiplicity ? cluster.data() : rows.data();
+    view.near_rows = spec_.multiplicity ? cluster : array_at<int32_t>(sent, rows_at);
     view.bias = bias.data();
-    view.borders = borders.data();
-    view.n_far = n_far.data();
+    view.borders = array_at<Border>(sent, borders_at);
+    view.n_far = array_at<int32_t>(sent, n_far_at);
     view.n_borders = n_tiles;
     const bool aligned = fits_tiles(spec_.dtype, spec_.head_dim, args.queries, args.out);
-    // How many rows there are is a matter of later tokens too: it decides nothing.
-    view.n_few = n_tokens <= kFewTokens ? n_tokens : 0;
+    // How many rows there are is a matter of later tokens too: it decides nothing, so few tokens
+    // make one tile even if all of them are rows.
+    const bool few = n_tokens <= kFewTokens && n_tokens * group() <= kKeysTileRows;
+    view.n_few = few ? n_tokens : 0;
     view.most_keys = view.n_few > 0 ? n_rows_ + n_tokens : 0;
     attend_keys(context_, spec_.dtype, aligned, view);
   }

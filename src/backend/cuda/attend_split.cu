@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "backend/cuda/attend_tile.cuh"
+#include "backend/cuda/early.cuh"
 
 namespace sluice::cuda {
 namespace {
@@ -37,10 +38,14 @@ __device__ Row row_at(const AttendView& view, int64_t kv_head, int64_t r) {
 }
 
 template <int kD>
-__global__ void __launch_bounds__(kThreads, 1) split(AttendView view, Parts parts) {
+__global__ void __launch_bounds__(kThreads, 1)
+    split(AttendView view, FirstPosition position, Parts parts) {
   constexpr int kTile = kKeys * kTileStride<kD>;
   extern __shared__ __align__(16) __nv_bfloat16 shared[];
   __shared__ float largests[kWarps][kRows], totals[kWarps][kRows];
+  let_next_begin();
+  wait_for_earlier();
+  view.first_position = position.get();
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   const int g = lane / 4, t = lane % 4;
   const auto head_dim = static_cast<int>(view.head_dim);
@@ -163,6 +168,8 @@ __global__ void __launch_bounds__(kThreads, 1) split(AttendView view, Parts part
 
 // One block to a row of a key head's queries, one thread to a column.
 __global__ void put_together(AttendView view, Parts parts) {
+  let_next_begin();
+  wait_for_earlier();
   const int64_t r = blockIdx.x, kv_head = blockIdx.y, batch = blockIdx.z;
   const Row row = row_at(view, kv_head, r);
   const int64_t first =
@@ -200,25 +207,31 @@ void launch(Context& context, const AttendView& view) {
   const int64_t n_rows = view.n_tokens * view.group(), n_tiles = ceil_div(n_rows, kRows);
   // As many as there is room for at one time, unless that leaves less than a few tiles to each.
   const int64_t blocks = view.n_batch * view.n_kv_heads * n_tiles;
-  const int64_t most = ceil_div(view.n_keys(), 4 * kKeys);
-  const int64_t n_splits = std::clamp<int64_t>(resident_blocks<kD>(context) / blocks, 1, most);
+  const auto splits_of = [&](int64_t n_keys) {
+    const int64_t most = ceil_div(n_keys, 4 * kKeys);
+    return std::clamp<int64_t>(resident_blocks<kD>(context) / blocks, 1, most);
+  };
+  // What is recorded must do for every position, and finds its memory there.
+  const FirstPosition position = first_position_of(context, view.first_position);
+  const int64_t n_splits = splits_of(position.recorded == nullptr ? view.n_keys() : view.capacity);
   const int64_t n_parts = blocks * kRows * n_splits;
+  const int64_t most_parts = blocks * kRows * splits_of(view.capacity);
   Parts parts{};
   parts.sums = static_cast<float*>(context.scratch(
-      checked_mul(checked_mul(n_parts, view.head_dim + 2), int64_t{sizeof(float)})));
+      checked_mul(checked_mul(most_parts, view.head_dim + 2), int64_t{sizeof(float)})));
   parts.largest = parts.sums + n_parts * view.head_dim;
   parts.total = parts.largest + n_parts;
   parts.n_splits = static_cast<int>(n_splits);
   parts.n_tiles = static_cast<int>(n_tiles);
   const dim3 grid(static_cast<unsigned>(n_splits), static_cast<unsigned>(view.n_kv_heads * n_tiles),
                   static_cast<unsigned>(view.n_batch));
-  split<kD><<<grid, kThreads, kBytes<kD>, context.stream()>>>(view, parts);
-  check_launch("split");
+  launch_early(context, "split", split<kD>,
+               {.grid = grid, .threads = kThreads, .shared_bytes = kBytes<kD>}, view, position,
+               parts);
   const dim3 rows(static_cast<unsigned>(n_rows), static_cast<unsigned>(view.n_kv_heads),
                   static_cast<unsigned>(view.n_batch));
-  put_together<<<rows, static_cast<unsigned>(round_up(view.head_dim, 32)), 0, context.stream()>>>(
-      view, parts);
-  check_launch("put_together");
+  launch_early(context, "put_together", put_together, rows,
+               static_cast<int>(round_up(view.head_dim, 32)), view, parts);
 }
 
 }  // namespace

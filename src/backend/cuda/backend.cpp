@@ -115,6 +115,7 @@ class CudaBackend final : public Backend {
   std::unique_ptr<Recording> record(const std::function<void()>& work) override {
     return CudaRecording::make(context_, work);
   }
+  bool records() const override { return context_->recorded_position() != nullptr; }
 
   std::unique_ptr<LinearWeights> pack_linear(MatrixSource source) override {
     return std::make_unique<cuda::DeviceWeights>(cuda::pack_matrix(context_, source, dtype_),
@@ -128,7 +129,7 @@ class CudaBackend final : public Backend {
   }
   std::unique_ptr<SubspaceBasis> make_basis(std::span<const float> vectors, int64_t rank,
                                             int64_t n_in) override {
-    return cuda::make_basis(context_, multiplier_, vectors, rank, n_in, dtype_);
+    return cuda::make_basis(context_, vectors, rank, n_in, dtype_);
   }
   std::unique_ptr<LinearWeights> pack_image(const MatrixSource& source,
                                             const SubspaceBasis& basis) override {
@@ -137,7 +138,7 @@ class CudaBackend final : public Backend {
   }
 
   std::unique_ptr<RowGate> make_gate(const GateSpec& spec) override {
-    return cuda::make_gate(context_, spec);
+    return cuda::make_gate(context_, multiplier_, spec);
   }
 
   void embed(const EmbedArgs& args) override {
@@ -220,6 +221,20 @@ class CudaBackend final : public Backend {
     check_rows(from, rows, to);
     const DeviceArray<int32_t> at(context_, rows);
     cuda::add_rows(*context_, from, at.data(), to);
+  }
+
+  bool compare_scores(const CompareScoresArgs& args) override {
+    const int64_t n = args.base.rows(), vocab = args.base.row_elements();
+    SLUICE_CHECK(args.base.shape() == args.scores.shape() && args.base.dtype() == DType::kF32 &&
+                 args.scores.dtype() == DType::kF32);
+    SLUICE_CHECK(std::ssize(args.next) == n && std::ssize(args.out) == n && vocab <= INT32_MAX);
+    for (const int32_t id : args.next) SLUICE_CHECK(id >= 0 && id < vocab);
+    if (n == 0) return true;
+    const DeviceArray<int32_t> next(context_, args.next);
+    const DeviceArray<TokenComparison> out(context_, n);
+    cuda::compare_scores(*context_, args.base, args.scores, next.data(), out.data());
+    context_->fetch(out.data(), args.out.data(), static_cast<int64_t>(args.out.size_bytes()));
+    return true;
   }
 
   std::unique_ptr<Selector> make_selector(const SelectorSpec& spec) override {

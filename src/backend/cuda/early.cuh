@@ -2,8 +2,9 @@
 // of weights is under way while the others finish.
 //
 // Such a kernel is launched by launch_early. Every thread of it calls wait_for_earlier, before
-// which it reads weights and nothing else: weights are complete when packing returns (pack.h). A
-// kernel that calls let_next_begin lets the next one begin so.
+// which it reads weights and nothing else: weights are complete when packing returns (pack.h), or
+// were sent, and no kernel overtakes a copy. A kernel that calls let_next_begin lets the next one
+// begin so.
 
 #pragma once
 
@@ -50,19 +51,31 @@ bool can_wait(void (*kernel)(Parameters...)) {
   return can;
 }
 
+struct LaunchShape {
+  dim3 grid;
+  int threads;
+  int64_t shared_bytes = 0;
+};
+
 template <typename... Parameters>
-void launch_early(Context& context, const char* name, void (*kernel)(Parameters...), dim3 grid,
-                  int threads, std::type_identity_t<Parameters>... arguments) {
+void launch_early(Context& context, const char* name, void (*kernel)(Parameters...),
+                  const LaunchShape& shape, std::type_identity_t<Parameters>... arguments) {
   cudaLaunchAttribute early{};
   early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   early.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config{};
-  config.gridDim = grid;
-  config.blockDim = dim3(static_cast<unsigned>(threads));
+  config.gridDim = shape.grid;
+  config.blockDim = dim3(static_cast<unsigned>(shape.threads));
+  config.dynamicSmemBytes = static_cast<size_t>(shape.shared_bytes);
   config.stream = context.stream();
   config.attrs = &early;
   config.numAttrs = can_wait(kernel) ? 1 : 0;
   check(cudaLaunchKernelEx(&config, kernel, arguments...), name);
+}
+template <typename... Parameters>
+void launch_early(Context& context, const char* name, void (*kernel)(Parameters...), dim3 grid,
+                  int threads, std::type_identity_t<Parameters>... arguments) {
+  launch_early(context, name, kernel, LaunchShape{grid, threads}, arguments...);
 }
 
 }  // namespace sluice::cuda

@@ -32,6 +32,9 @@ void convert(Context& context, ConstTensor from, Tensor to);
 // rows: on the device.
 void gather_rows(Context& context, ConstTensor from, const int32_t* rows, Tensor to);
 void add_rows(Context& context, ConstTensor from, const int32_t* rows, Tensor to);
+// next, out: (n_rows), on the device.
+void compare_scores(Context& context, const ConstTensor& base, const ConstTensor& scores,
+                    const int32_t* next, TokenComparison* out);
 // to (n_in, …): columns [first, first + from.rows()) of it become the rows of `from`.
 void transpose_into(Context& context, ConstTensor from, int64_t first, Tensor to);
 // Sets *inexact to 1 where an element of x (f32) is not a bf16 number.

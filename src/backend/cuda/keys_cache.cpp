@@ -1,7 +1,6 @@
 #include "backend/cuda/keys_cache.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "backend/cuda/elements.h"
@@ -27,7 +26,7 @@ Links::Links(const std::shared_ptr<Context>& context, LinkArgs args)
   for (int32_t** clusters : {&view_.own, &view_.first_new, &view_.begins})
     *clusters = std::exchange(free, free + view_.n_clusters);
   args.members = view_;
-  link_members(context, args);
+  link_members(*context, args);
 }
 
 KeysCache::KeysCache(std::shared_ptr<Context> context, const KeysSpec& spec)
@@ -65,7 +64,7 @@ KeysCache::~KeysCache() {
 }
 
 void KeysCache::reset() {
-  if (passed_) check(cudaEventSynchronize(arrived_), "copy of counts");
+  if (passed_) check(cudaEventSynchronize(arrived_), "counts");
   n_tokens_ = base_ = border_ = 0;
   n_clusters_.assign(sets_.size(), 0);
   means_ = {};
@@ -155,7 +154,6 @@ const RunningMeans& KeysCache::find_means(const DeviceSets& sets, const TokenRow
   means_.status = DeviceArray<uint8_t>(context_, static_cast<int64_t>(sets_.size()) * n);
   for (size_t i = 0; i < sets_.size(); ++i) {
     uint8_t* status = means_.status.data() + static_cast<int64_t>(i) * n;
-    copy(*context_, sets.status(sets_[i]) + border_, status, n);
     MembersView members{};
     members.first = border_;
     members.n = n;
@@ -163,10 +161,12 @@ const RunningMeans& KeysCache::find_means(const DeviceSets& sets, const TokenRow
     members.block =
         static_cast<int32_t>(std::min<int64_t>(spec_.causal ? spec_.block : end, INT32_MAX));
     means_.links.emplace_back(context_, LinkArgs{.cluster = sets.cluster(sets_[i]) + border_,
-                                                 .status = status,
+                                                 .status = sets.status(sets_[i]) + border_,
                                                  .n_before = n_clusters_[i],
                                                  .counts_before = counts(i),
-                                                 .members = members});
+                                                 .members = members,
+                                                 .kept_status = status,
+                                                 .largest = arriving(i)});
     running_means(context_, {.members = means_.links.back().view(),
                              .counts_before = counts(i),
                              .before = clusters(),
@@ -208,25 +208,17 @@ void KeysCache::keep(const ConstTensor& keys, const ConstTensor& values) {
     border_ = border;
     return;
   }
-  for (size_t i = 0; i < sets_.size(); ++i)
-    check(cudaMemcpyAsync(arriving_.data() + i * sizeof(int32_t),
-                          means_.links[i].view().clusters + means_.n - 1, sizeof(int32_t),
-                          cudaMemcpyDeviceToHost, context_->stream()),
-          "copy of counts");
-  check(cudaEventRecord(arrived_, context_->stream()), "copy of counts");
+  check(cudaEventRecord(arrived_, context_->stream()), "counts");
   passed_ = true;
 }
 
 void KeysCache::settle() {
   if (!passed_) return;
-  check(cudaEventSynchronize(arrived_), "copy of counts");
+  check(cudaEventSynchronize(arrived_), "counts");
   passed_ = false;
   std::vector<int64_t> n_clusters;
-  for (size_t i = 0; i < sets_.size(); ++i) {
-    int32_t last = 0;
-    std::memcpy(&last, arriving_.data() + i * sizeof(int32_t), sizeof(int32_t));
-    n_clusters.push_back(std::max(n_clusters_[i], int64_t{last} + 1));
-  }
+  for (size_t i = 0; i < sets_.size(); ++i)
+    n_clusters.push_back(std::max(n_clusters_[i], int64_t{*arriving(i)} + 1));
   reserve_clusters(*std::max_element(n_clusters.begin(), n_clusters.end()));
   for (size_t i = 0; i < sets_.size(); ++i)
     settle_clusters(*context_, {.members = means_.links[i].view(),

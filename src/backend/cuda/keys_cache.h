@@ -74,6 +74,9 @@ class KeysCache {
 
  private:
   int64_t at(size_t index) const { return static_cast<int64_t>(index) * cluster_capacity_; }
+  int32_t* arriving(size_t index) const {
+    return reinterpret_cast<int32_t*>(arriving_.data()) + index;
+  }
   int64_t row_bytes() const { return spec_.head_dim * element_bytes(spec_.dtype); }
   void reserve_tokens(int64_t first, int64_t end);
   void reserve_clusters(int64_t n);
@@ -99,7 +102,7 @@ class KeysCache {
 
   RunningMeans means_;
   bool passed_ = false;   // means_ are to become clusters
-  PinnedBytes arriving_;  // the largest of their clusters, per set
+  PinnedBytes arriving_;  // the largest of their clusters, per set, written by the device
   cudaEvent_t arrived_ = nullptr;
 };
 

@@ -39,12 +39,13 @@ struct ClusterRows {
   int64_t capacity;
 };
 
-// Tokens [first, first + n) of one set, by cluster and position. Tokens are counted from first,
-// places in that order. The members of a cluster fall into segments of kSegment, the last excepted.
+// Tokens [first, first + n) of one set, clusters side by side. Tokens are counted from first,
+// places in that order: the members of a cluster stand together, by position, and which cluster is
+// before which is anybody's guess. They fall into segments of kSegment, the last excepted.
 struct MembersView {
   int64_t first, n, n_clusters;  // clusters are below n_clusters
   int32_t block;                 // borders are its multiples
-  int32_t* order;                // (n) tokens, sorted by cluster
+  int32_t* order;                // (n) tokens, clusters side by side
   int32_t* clusters;             // (n) theirs
   int32_t* marked;               // (n) those tokens and what there is to know of them (MemberMark)
   int32_t* counts_there;         // (n) members of the cluster up to each place
@@ -71,9 +72,11 @@ struct LinkArgs {
   int64_t n_before;        // clusters in the cache
   const int32_t* counts_before;
   MembersView members;
+  uint8_t* kept_status;  // (n) a copy of status
+  int32_t* largest;      // becomes the largest cluster; may be pinned host memory
 };
-// Sorts, links and marks the members.
-void link_members(const std::shared_ptr<Context>& context, const LinkArgs& args);
+// Links the members, puts them in their places and marks them.
+void link_members(Context& context, const LinkArgs& args);
 
 struct HeadView {
   int32_t set;   // -1: dense

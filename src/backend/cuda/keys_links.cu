@@ -1,85 +1,185 @@
-// Who belongs to which cluster among the tokens of a range: sorted, linked and marked.
+// Who belongs to which cluster among the tokens of a range: linked, put side by side and marked.
+//
+// Every warp has clusters of its own and looks at all tokens: it meets the members of a cluster in
+// their order, so nothing is sorted. For n tokens that is n / 32 looks of 2048 warps.
 
-#include <algorithm>
-#include <bit>
-#include <cub/device/device_radix_sort.cuh>
-
+#include "backend/cuda/early.cuh"
 #include "backend/cuda/keys_kernels.h"
 
 namespace sluice::cuda {
 namespace {
 
-__global__ void begin_links(MembersView members, int32_t* tokens) {
-  const int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  if (i < members.n) tokens[i] = static_cast<int32_t>(i);
-  if (i < members.n_clusters) members.first_new[i] = INT32_MAX;
+constexpr int kLinkWarps = 2048, kBlockWarps = 16;
+constexpr int kAtOnce = 32 * kLinkWarps;  // clusters: one to a lane
+constexpr int kChunk = 8192;              // tokens in shared memory
+constexpr uint32_t kAll = 0xffffffffu;
+
+// What the blocks of a link share; zero before it and after.
+struct Common {
+  int32_t n_placed;  // members
+  int32_t largest;   // cluster
+};
+
+// What a lane knows of its cluster.
+struct Met {
+  int32_t count = 0, last = -1;  // members so far and the last of them
+};
+
+// A token's cluster, and whether the token stands for itself.
+__device__ int32_t coded(const LinkArgs& args, int64_t token) {
+  const bool own = args.status[token] != static_cast<uint8_t>(TokenStatus::kRedundant);
+  return 2 * args.cluster[token] + (own ? 1 : 0);
 }
 
-__global__ void link(const __grid_constant__ LinkArgs args) {
-  const MembersView& members = args.members;
-  const int64_t p = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  if (p >= members.n) return;
-  const int32_t token = members.order[p], cluster = members.clusters[p];
-  const bool last = p + 1 == members.n || members.clusters[p + 1] != cluster;
-  members.next[token] =
-      last ? INT32_MAX : static_cast<int32_t>(members.first + members.order[p + 1]);
-  if (p == 0 || members.clusters[p - 1] != cluster) {
-    members.first_new[cluster] = static_cast<int32_t>(members.first + token);
-    members.begins[cluster] = static_cast<int32_t>(p);
+// The members of one cluster, bits of `same`, among 32 tokens.
+__device__ void join(const MembersView& members, Met& met, int32_t cluster, uint32_t same, bool own,
+                     int32_t token) {
+  const int lane = static_cast<int>(threadIdx.x) % 32, owner = cluster % kAtOnce / kLinkWarps;
+  const int32_t count = __shfl_sync(kAll, met.count, owner);
+  const int32_t last = __shfl_sync(kAll, met.last, owner);
+  const uint32_t before = same & ((1u << lane) - 1);
+  if ((same >> lane & 1) != 0) {
+    const int32_t here = static_cast<int32_t>(members.first) + token;
+    const int32_t previous =
+        before != 0 ? token - lane + 31 - __clz(static_cast<int>(before)) : last;
+    members.counts[token] = count + __popc(before) + 1;
+    if (previous >= 0)
+      members.next[previous] = here;
+    else
+      members.first_new[cluster] = here;
+    if (own) members.own[cluster] = token;
   }
-  if (args.status[token] != static_cast<uint8_t>(TokenStatus::kRedundant))
-    members.own[cluster] = token;
+  if (lane == owner) {
+    met.count += __popc(same);
+    met.last = token - lane + 31 - __clz(static_cast<int>(same));
+  }
 }
 
-__global__ void mark(const __grid_constant__ LinkArgs args) {
+// Sums of a lane's numbers over the lanes before it, and over the block.
+struct Places {
+  int32_t before, all;
+};
+__device__ Places places_of(int32_t count, int32_t (&of_warp)[kBlockWarps]) {
+  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+  int32_t up_to = count;
+  for (int step = 1; step < 32; step *= 2) {
+    const int32_t other = __shfl_up_sync(kAll, up_to, step);
+    if (lane >= step) up_to += other;
+  }
+  if (lane == 31) of_warp[warp] = up_to;
+  __syncthreads();
+  Places places{up_to - count, 0};
+  for (int w = 0; w < kBlockWarps; ++w) {
+    if (w < warp) places.before += of_warp[w];
+    places.all += of_warp[w];
+  }
+  return places;
+}
+
+// Gives the clusters that a block has met, one to a lane, their places.
+__device__ void place(const MembersView& members, const Met& met, int64_t cluster, Common* common) {
+  __shared__ int32_t of_warp[kBlockWarps], first, largest;
+  if (threadIdx.x == 0) largest = 0;
+  const Places places = places_of(met.count, of_warp);
+  if (met.count > 0) atomicMax(&largest, static_cast<int32_t>(cluster));
+  if (threadIdx.x == 0) first = atomicAdd(&common->n_placed, places.all);
+  __syncthreads();
+  if (threadIdx.x == 0) atomicMax(&common->largest, largest);
+  if (cluster >= members.n_clusters) return;
+  members.begins[cluster] = first + places.before;
+  if (met.count == 0)
+    members.first_new[cluster] = INT32_MAX;
+  else
+    members.next[met.last] = INT32_MAX;
+}
+
+__global__ void __launch_bounds__(32 * kBlockWarps)
+    link(const __grid_constant__ LinkArgs args, Common* common) {
+  constexpr int kLooks = 8;
+  __shared__ int32_t chunk[kChunk];
   const MembersView& members = args.members;
-  const int64_t p = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
-  if (p >= members.n) return;
-  const int32_t token = members.order[p], cluster = members.clusters[p];
-  const int32_t next = members.next[token], begin = members.begins[cluster];
-  const auto here = static_cast<int32_t>(members.first + token),
-             rank = static_cast<int32_t>(p) - begin;
+  let_next_begin();
+  wait_for_earlier();
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int warp = static_cast<int>(blockIdx.x) * kBlockWarps + static_cast<int>(threadIdx.x) / 32;
+  for (int64_t base = 0; base < members.n_clusters; base += kAtOnce) {
+    Met met;
+    for (int64_t first = 0; first < members.n; first += kChunk) {
+      const auto n = static_cast<int>(min(members.n - first, int64_t{kChunk}));
+      __syncthreads();  // all have looked at the chunk before
+      for (auto i = static_cast<int>(threadIdx.x); i < n + 32 * kLooks && i < kChunk;
+           i += 32 * kBlockWarps)
+        chunk[i] = i < n ? coded(args, first + i) : -1;
+      __syncthreads();
+      for (int i = 0; i < n; i += 32 * kLooks) {
+        int32_t codes[kLooks];
+        bool any = false;
+#pragma unroll
+        for (int k = 0; k < kLooks; ++k) {
+          codes[k] = chunk[i + 32 * k + lane];
+          any = any || ((codes[k] ^ 2 * warp) & 2 * (kLinkWarps - 1)) == 0;
+        }
+        if (__any_sync(kAll, any) == 0) continue;
+#pragma unroll
+        for (int k = 0; k < kLooks; ++k) {
+          const int32_t cluster = codes[k] >> 1;
+          const auto at = static_cast<uint32_t>(cluster - static_cast<int32_t>(base));
+          const bool ours = at < kAtOnce && at % kLinkWarps == static_cast<uint32_t>(warp);
+          for (uint32_t left = __ballot_sync(kAll, ours); left != 0;) {
+            const int32_t one = __shfl_sync(kAll, cluster, __ffs(static_cast<int>(left)) - 1);
+            const uint32_t same = __ballot_sync(kAll, cluster == one);
+            join(members, met, one, same, codes[k] % 2 != 0,
+                 static_cast<int32_t>(first) + i + 32 * k + lane);
+            left &= ~same;
+          }
+        }
+      }
+    }
+    place(members, met, base + int64_t{lane} * kLinkWarps + warp, common);
+  }
+}
+
+__global__ void mark(const __grid_constant__ LinkArgs args, Common* common) {
+  const MembersView& members = args.members;
+  let_next_begin();
+  wait_for_earlier();
+  const int64_t token = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (token == 0) {
+    *args.largest = common->largest;
+    *common = {0, 0};
+  }
+  if (token >= members.n) return;
+  const int32_t cluster = args.cluster[token], next = members.next[token];
+  const int32_t rank = members.counts[token] - 1, p = members.begins[cluster] + rank;
+  const auto here = static_cast<int32_t>(members.first + token);
   const bool old = cluster < args.n_before;
   const int32_t count = (old ? args.counts_before[cluster] : 0) + rank + 1;
-  members.counts[token] = members.counts_there[p] = count;
   int32_t marks = 0;
   if (next == INT32_MAX || here / members.block != next / members.block) marks |= kSeen;
   if (rank % kSegment == 0) marks |= kBegins;
   if (rank == 0) marks |= kFirst;
   if (next == INT32_MAX) marks |= kLast;
   if (old) marks |= kOld;
-  if (!old && members.own[cluster] == members.order[begin]) marks |= kOwnFirst;
-  members.marked[p] = token * kMarks + marks;
+  if (!old && members.own[cluster] == members.first_new[cluster] - members.first)
+    marks |= kOwnFirst;
+  members.order[p] = static_cast<int32_t>(token);
+  members.clusters[p] = cluster;
+  members.marked[p] = static_cast<int32_t>(token) * kMarks + marks;
+  members.counts[token] = members.counts_there[p] = count;
+  args.kept_status[token] = args.status[token];
 }
-
-unsigned blocks(int64_t n, int64_t size) { return static_cast<unsigned>(ceil_div(n, size)); }
 
 }  // namespace
 
-void link_members(const std::shared_ptr<Context>& context, const LinkArgs& args) {
+void link_members(Context& context, const LinkArgs& args) {
   const MembersView& members = args.members;
   SLUICE_CHECK(members.n > 0 && members.n <= INT32_MAX / kMarks - 1 &&
-               members.first + members.n <= INT32_MAX / 2 - 1 && members.n_clusters <= INT32_MAX);
-  const auto n = static_cast<int>(members.n);
-  const cudaStream_t stream = context->stream();
-  const DeviceArray<int32_t> tokens(context, n);
-  begin_links<<<blocks(std::max(members.n, members.n_clusters), 256), 256, 0, stream>>>(
-      members, tokens.data());
-  check_launch("begin_links");
-  size_t bytes = 0;
-  const auto bits = static_cast<int>(std::bit_width(static_cast<uint64_t>(members.n_clusters)));
-  const auto sort = [&](void* memory) {
-    check(cub::DeviceRadixSort::SortPairs(memory, bytes, args.cluster, members.clusters,
-                                          tokens.data(), members.order, n, 0, bits, stream),
-          "sorting tokens");
-  };
-  sort(nullptr);
-  const DeviceArray<std::byte> memory(context, static_cast<int64_t>(bytes));
-  sort(memory.data());
-  link<<<blocks(n, 256), 256, 0, stream>>>(args);
-  check_launch("link");
-  mark<<<blocks(n, 256), 256, 0, stream>>>(args);
-  check_launch("mark");
+               members.first + members.n <= INT32_MAX / 2 - 1 &&
+               members.n_clusters <= INT32_MAX / 2 - kAtOnce);
+  auto* common = reinterpret_cast<Common*>(context.zeros(sizeof(Common) / sizeof(int32_t)));
+  launch_early(context, "link", link, kLinkWarps / kBlockWarps, 32 * kBlockWarps, args, common);
+  launch_early(context, "mark", mark, static_cast<unsigned>(ceil_div(members.n, 256)), 256, args,
+               common);
 }
 
 }  // namespace sluice::cuda

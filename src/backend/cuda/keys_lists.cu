@@ -1,5 +1,6 @@
 // Which rows are in force at each border.
 
+#include "backend/cuda/early.cuh"
 #include "backend/cuda/keys_kernels.h"
 
 namespace sluice::cuda {
@@ -7,7 +8,7 @@ namespace {
 
 // One block to a border: rows of the cache, then those of tokens, in their order.
 constexpr int kListThreads = 1024;
-constexpr int kPerThread = 4;  // of a thread at a time
+constexpr int kPerThread = 8;  // of a thread at a time
 
 // The row of the i-th candidate of a border, or kNoRow; and how many members it stands for.
 __device__ int32_t listed_row(const ListArgs& args, int64_t i, int64_t border, int32_t* count) {
@@ -27,6 +28,8 @@ __device__ int32_t listed_row(const ListArgs& args, int64_t i, int64_t border, i
 
 __global__ void list_rows(const __grid_constant__ ListArgs args) {
   __shared__ int of_warp[kListThreads / 32];
+  let_next_begin();
+  wait_for_earlier();
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   const auto [border, offset] = args.borders[blockIdx.x];
   const int64_t n_tokens = border > args.members.first ? border - args.members.first : 0;
@@ -70,8 +73,8 @@ __global__ void list_rows(const __grid_constant__ ListArgs args) {
 }  // namespace
 
 void list_far_rows(Context& context, const ListArgs& args) {
-  list_rows<<<static_cast<unsigned>(args.n_borders), kListThreads, 0, context.stream()>>>(args);
-  check_launch("list_rows");
+  launch_early(context, "list_rows", list_rows, static_cast<unsigned>(args.n_borders), kListThreads,
+               args);
 }
 
 }  // namespace sluice::cuda

@@ -1,30 +1,14 @@
-// Running means of clusters, and clusters' rows after them.
+// Running means of clusters.
 
-#include "backend/cuda/element.cuh"
+#include "backend/cuda/early.cuh"
+#include "backend/cuda/keys_columns.cuh"
 #include "backend/cuda/keys_rows.cuh"
+#include "backend/cuda/mma.cuh"
 
 namespace sluice::cuda {
 namespace {
 
 constexpr int kThreads = 128;
-
-// kN columns of one head, of keys or of values; `flat` counts them, keys before values.
-struct Columns {
-  int64_t flat;
-  bool values;
-  int64_t head, column;
-};
-__device__ Columns columns_at(int64_t flat, int64_t width, int64_t head_dim) {
-  const bool values = flat >= width;
-  const int64_t at = values ? flat - width : flat;
-  return {flat, values, at / head_dim, at % head_dim};
-}
-
-// The rest that rounding a cluster's mean left: row of (n_kv_heads, capacity, head_dim).
-__device__ RowsView rests_of(const ClusterRows& rows, bool values, int64_t head_dim) {
-  uint16_t* rests = values ? rows.values_rest : rows.keys_rest;
-  return {reinterpret_cast<std::byte*>(rests), head_dim, true};
-}
 
 // Whether a head takes means, or what the representative has.
 __device__ bool is_average(const HeadView& head, bool values) {
@@ -33,35 +17,93 @@ __device__ bool is_average(const HeadView& head, bool values) {
 }
 
 // The mean of a cluster in the cache.
-template <int kN>
+template <int kN, bool kBF16>
 __device__ void load_before(const MeansArgs& args, const Columns& at, int32_t cluster,
                             float (&to)[kN]) {
   const int64_t d = args.head_dim, row = at.head * args.before.capacity + cluster;
   const std::byte* rows = at.values ? args.before.values : args.before.keys;
-  load<kN>(ConstRowsView{rows, d, args.bf16}, row, at.column, to);
-  if (!args.bf16) return;
+  load<kN>(ConstRowsView{rows, d, kBF16}, row, at.column, to);
+  if (!kBF16) return;
   float rest[kN];
   load<kN>(rests_of(args.before, at.values, d), row, at.column, rest);
   for (int i = 0; i < kN; ++i) to[i] += rest[i];
 }
 
 // What the members of a cluster before this pass add up to.
-template <int kN>
+template <int kN, bool kBF16>
 __device__ void load_sum_before(const MeansArgs& args, const Columns& at, int32_t cluster,
                                 float (&to)[kN]) {
-  load_before(args, at, cluster, to);
+  load_before<kN, kBF16>(args, at, cluster, to);
   const auto count = static_cast<float>(args.counts_before[cluster]);
   for (int i = 0; i < kN; ++i) to[i] *= count;
 }
 
-constexpr int kAhead = 8;  // members whose rows are fetched at one time
+// Rows on their way to the threads that asked for them, kN columns each: every thread has its own
+// part, so nobody waits for another.
+template <int kN, bool kBF16>
+struct Coming {
+  static constexpr int kRows = 8;
+  static constexpr int kParts = kBF16 ? 1 : 2;  // of 16 bytes
+  uint4 rows[kRows][kParts][kThreads];
+
+  // One row at a time, or, where `from` is null, none.
+  __device__ void ask(int i, const std::byte* from) {
+#pragma unroll
+    for (int part = 0; part < kParts; ++part)
+      if (from != nullptr) copy_async(&rows[i % kRows][part][threadIdx.x], from + 16 * part, true);
+    commit_copies();
+  }
+  // The i-th row, after kRows - 1 more were asked for.
+  __device__ void take(int i, float (&x)[kN]) {
+    wait_copies<kRows - 1>();
+    if constexpr (kBF16) {
+      widen_eight(rows[i % kRows][0][threadIdx.x], x);
+    } else {
+#pragma unroll
+      for (int part = 0; part < kParts; ++part) {
+        const uint4 four = rows[i % kRows][part][threadIdx.x];
+        x[4 * part] = __uint_as_float(four.x);
+        x[4 * part + 1] = __uint_as_float(four.y);
+        x[4 * part + 2] = __uint_as_float(four.z);
+        x[4 * part + 3] = __uint_as_float(four.w);
+      }
+    }
+  }
+};
+
+// Calls take(i, x) with kN columns of row_at(i), i from begin up to end.
+template <int kN, bool kBF16, typename RowAt, typename Take>
+__device__ void read_rows(int begin, int end, int64_t column, const RowAt& row_at,
+                          const Take& take) {
+  float x[kN];
+  if constexpr (kN == 1) {
+    for (int i = begin; i < end; ++i) {
+      load<kN>(ConstRowsView{row_at(i), 0, kBF16}, 0, column, x);
+      take(i, x);
+    }
+  } else {
+    using Rows = Coming<kN, kBF16>;
+    __shared__ Rows coming;
+    const auto ask = [&](int i) {
+      coming.ask(i, i < end ? row_at(i) + column * (kBF16 ? 2 : 4) : nullptr);
+    };
+    for (int i = begin; i < begin + Rows::kRows; ++i) ask(i);
+    for (int i = begin; i < end; ++i) {
+      coming.take(i, x);
+      ask(i + Rows::kRows);
+      take(i, x);
+    }
+  }
+}
 
 // Sums of segments that their cluster goes on behind, (places / kSegment, columns): one at most
 // begins among the places of a block. follows[block]: whether its cluster began before; -1: none.
-template <int kN>
+template <int kN, bool kBF16>
 __global__ void __launch_bounds__(kThreads)
     segment_sums(const __grid_constant__ MeansArgs args, float* sums, int32_t* follows) {
   __shared__ int32_t found;
+  let_next_begin();
+  wait_for_earlier();
   const MembersView& members = args.members;
   const int64_t d = args.head_dim, width = args.n_kv_heads * d;
   if (threadIdx.x == 0) found = -1;
@@ -83,20 +125,17 @@ __global__ void __launch_bounds__(kThreads)
   const Columns at = columns_at(flat, width, d);
   const HeadView head = args.heads[at.head];
   if (head.set != args.set || !is_average(head, at.values)) return;
-  const HeadRows rows = token_rows(args.tokens, at.values, at.head, d, args.bf16 ? 2 : 4);
+  const HeadRows rows = token_rows(args.tokens, at.values, at.head, d, kBF16 ? 2 : 4);
   float sum[kN] = {};
   if ((first_mark & (kFirst | kOld)) == (kFirst | kOld))
-    load_sum_before(args, at, members.clusters[begin], sum);
-  for (int64_t p = begin; p < begin + kSegment; p += kAhead) {
-    float x[kAhead][kN];
-#pragma unroll
-    for (int i = 0; i < kAhead; ++i)
-      load<kN>(ConstRowsView{rows.token(members.first + members.order[p + i]), 0, args.bf16}, 0,
-               at.column, x[i]);
-#pragma unroll
-    for (int i = 0; i < kAhead; ++i)
-      for (int c = 0; c < kN; ++c) sum[c] += x[i][c];
-  }
+    load_sum_before<kN, kBF16>(args, at, members.clusters[begin], sum);
+  const int32_t* order = members.order + begin;
+  read_rows<kN, kBF16>(
+      0, static_cast<int>(kSegment), at.column,
+      [&](int i) { return rows.token(members.first + order[i]); },
+      [&](int, const float(&x)[kN]) {
+        for (int c = 0; c < kN; ++c) sum[c] += x[c];
+      });
   for (int c = 0; c < kN; ++c) sums[int64_t{blockIdx.x} * 2 * width + flat + c] = sum[c];
 }
 
@@ -104,6 +143,8 @@ __global__ void __launch_bounds__(kThreads)
 __global__ void add_segments(int64_t n_blocks, int64_t n_columns, const int32_t* follows,
                              float* sums) {
   constexpr int kTurn = 16;
+  let_next_begin();
+  wait_for_earlier();
   const int64_t column = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   int any = 0;
   for (int64_t i = threadIdx.x; i < n_blocks; i += blockDim.x) any |= follows[i] > 0 ? 1 : 0;
@@ -126,11 +167,40 @@ __global__ void add_segments(int64_t n_blocks, int64_t n_columns, const int32_t*
   }
 }
 
+// The places of the segments that begin among kSegment places: the last ends before twice as many.
+struct Places {
+  static_assert(kThreads == 2 * kSegment);
+  uint32_t begins[kThreads / 32];  // bits
+  int32_t marked[kThreads], counts[kThreads];
+
+  // Every thread looks at one.
+  __device__ void look(const MembersView& members, int64_t first) {
+    const int64_t p = first + threadIdx.x;
+    const int32_t mark = p < members.n ? members.marked[p] : 0;
+    marked[threadIdx.x] = mark;
+    counts[threadIdx.x] = p < members.n ? members.counts_there[p] : 0;
+    const uint32_t bits = __ballot_sync(0xffffffffu, (mark & kBegins) != 0);
+    if (threadIdx.x % 32 == 0) begins[threadIdx.x / 32] = bits;
+    __syncthreads();
+  }
+  // The first from `from` on, a multiple of 32, that begins one.
+  __device__ int next(int from) const {
+    for (int i = from / 32; i < kThreads / 32; ++i)
+      if (begins[i] != 0) return 32 * i + __ffs(static_cast<int>(begins[i])) - 1;
+    return kThreads;
+  }
+};
+
 // A block to the segments that begin among kSegment places, and to some columns, kN to a thread.
-template <int kN>
-__global__ void __launch_bounds__(kThreads, 3)
+template <int kN, bool kBF16>
+__global__ void __launch_bounds__(kThreads, 8)
     means(const __grid_constant__ MeansArgs args, const float* sums) {
+  __shared__ Places places;
+  let_next_begin();
+  wait_for_earlier();
   const MembersView& members = args.members;
+  const int64_t first_place = int64_t{blockIdx.x} * kSegment;
+  places.look(members, first_place);
   const int64_t d = args.head_dim, width = args.n_kv_heads * d;
   const int64_t flat = (int64_t{blockIdx.y} * kThreads + threadIdx.x) * kN;
   if (flat >= 2 * width) return;
@@ -138,10 +208,10 @@ __global__ void __launch_bounds__(kThreads, 3)
   const HeadView head = args.heads[at.head];
   if (head.set != args.set) return;
   const bool average = is_average(head, at.values);
-  const HeadRows rows = token_rows(args.tokens, at.values, at.head, d, args.bf16 ? 2 : 4);
-  const RowsView to{at.values ? args.values : args.keys, d, args.bf16};
+  const HeadRows rows = token_rows(args.tokens, at.values, at.head, d, kBF16 ? 2 : 4);
+  const RowsView to{at.values ? args.values : args.keys, d, kBF16};
   const auto load_token = [&](int32_t token, float(&x)[kN]) {
-    load<kN>(ConstRowsView{rows.token(members.first + token), 0, args.bf16}, 0, at.column, x);
+    load<kN>(ConstRowsView{rows.token(members.first + token), 0, kBF16}, 0, at.column, x);
   };
 
   float sum[kN];            // or, where nothing is averaged, what the representative has
@@ -157,9 +227,9 @@ __global__ void __launch_bounds__(kThreads, 3)
     } else {  // rarely: something is to be looked up
       const int32_t cluster = members.clusters[p];
       if (!first) first_token = static_cast<int32_t>(members.first_new[cluster] - members.first);
-      if (!average && (marked & kOld) != 0) return load_before(args, at, cluster, sum);
+      if (!average && (marked & kOld) != 0) return load_before<kN, kBF16>(args, at, cluster, sum);
       if (!average) return load_token(members.own[cluster], sum);
-      if (first) return load_sum_before(args, at, cluster, sum);
+      if (first) return load_sum_before<kN, kBF16>(args, at, cluster, sum);
       const float* before = sums + (p / kSegment - 1) * 2 * width + at.flat;
       for (int c = 0; c < kN; ++c) sum[c] = before[c];
     }
@@ -176,7 +246,7 @@ __global__ void __launch_bounds__(kThreads, 3)
     float mean[kN];
     for (int c = 0; c < kN; ++c) mean[c] = sum[c] * share;
     store<kN>(to, at.head * members.n + token, at.column, mean);
-    if (!last || !args.bf16) return;
+    if (!last || !kBF16) return;
     for (int c = 0; c < kN; ++c) mean[c] -= __bfloat162float(__float2bfloat16_rn(mean[c]));
     if ((marked & kOld) != 0)
       store<kN>(RowsView{at.values ? args.values_rest : args.keys_rest, d, true},
@@ -185,70 +255,15 @@ __global__ void __launch_bounds__(kThreads, 3)
       store<kN>(to, at.head * members.n + first_token, at.column, mean);
   };
 
-  const int64_t begin = int64_t{blockIdx.x} * kSegment;
-  int32_t coming[kAhead], counts[kAhead];
-  const auto read_members = [&](int64_t p) {
-#pragma unroll
-    for (int i = 0; i < kAhead; ++i) {
-      const int64_t place = p + i < members.n ? p + i : members.n - 1;
-      coming[i] = p + i < members.n ? members.marked[place] : -1;
-      counts[i] = members.counts_there[place];
-    }
-  };
-  read_members(begin);
-  bool ours = false;  // a segment of this block's has begun
-  for (int64_t p = begin;; p += kAhead) {
-    int32_t now[kAhead], count[kAhead];
-    float x[kAhead][kN];
-    bool done = false;
-#pragma unroll
-    for (int i = 0; i < kAhead; ++i) {
-      const bool begins = (coming[i] & kBegins) != 0;
-      done = done || coming[i] < 0 || (begins && p + i >= begin + kSegment);
-      ours = ours || begins;
-      now[i] = done || !ours ? -1 : coming[i];
-      count[i] = counts[i];
-    }
-#pragma unroll
-    for (int i = 0; i < kAhead; ++i)
-      if (now[i] >= 0 && (average || (now[i] & kFirst) != 0)) load_token(now[i] / kMarks, x[i]);
-    if (!done) read_members(p + kAhead);
-#pragma unroll
-    for (int i = 0; i < kAhead; ++i)
-      if (now[i] >= 0) take(p + i, now[i], count[i], x[i]);
-    if (done) return;
-  }
-}
-
-// A block to the last member of a cluster.
-template <int kN>
-__global__ void settle(const __grid_constant__ SettleArgs args) {
-  const MembersView& members = args.members;
-  const int64_t p = blockIdx.x, d = args.head_dim, width = args.n_kv_heads * d;
-  const int32_t cluster = members.clusters[p], token = members.order[p];
-  if (p + 1 < members.n && members.clusters[p + 1] == cluster) return;
-  const bool is_new = cluster >= args.n_before;
-  const auto first = static_cast<int32_t>(members.first_new[cluster] - members.first);
-  const bool has_rest = is_new && first != token && members.own[cluster] == first;
-  for (int64_t flat = int64_t{threadIdx.x} * kN; flat < 2 * width; flat += kThreads * kN) {
-    const Columns at = columns_at(flat, width, d);
-    if (args.heads[at.head].set != args.set) continue;
-    const ConstRowsView from{at.values ? args.values : args.keys, d, args.bf16};
-    const int64_t row = at.head * args.to.capacity + cluster;
-    float x[kN];
-    load<kN>(from, at.head * members.n + token, at.column, x);
-    store<kN>(RowsView{at.values ? args.to.values : args.to.keys, d, args.bf16}, row, at.column, x);
-    if (!args.bf16) continue;
-    for (int i = 0; i < kN; ++i) x[i] = 0;
-    const ConstRowsView rests{at.values ? args.values_rest : args.keys_rest, d, true};
-    if (!is_new) load<kN>(rests, at.head * members.n + token, at.column, x);
-    if (has_rest) load<kN>(from, at.head * members.n + first, at.column, x);
-    store<kN>(rests_of(args.to, at.values, d), row, at.column, x);
-  }
-  if (threadIdx.x != 0) return;
-  args.counts[cluster] = members.counts[token];
-  // Exempt tokens are alone in their clusters.
-  args.exempt[cluster] = args.status[token] == static_cast<uint8_t>(TokenStatus::kExempt) ? 1 : 0;
+  const int begin = places.next(0);
+  const auto end = static_cast<int>(
+      min(int64_t{places.next(static_cast<int>(kSegment))}, members.n - first_place));
+  read_rows<kN, kBF16>(
+      begin, end, at.column,
+      [&](int p) { return rows.token(members.first + places.marked[p] / kMarks); },
+      [&](int p, const float(&x)[kN]) {
+        take(first_place + p, places.marked[p], places.counts[p], x);
+      });
 }
 
 unsigned blocks(int64_t n, int64_t size) { return static_cast<unsigned>(ceil_div(n, size)); }
@@ -273,22 +288,16 @@ void running_means(const std::shared_ptr<Context>& context, const MeansArgs& arg
   if (n_blocks > 1) {
     sums = DeviceArray<float>(context, n_blocks * width);
     const DeviceArray<int32_t> follows(context, n_blocks);
-    const auto kernel = eights ? segment_sums<8> : segment_sums<1>;
-    kernel<<<grid, kThreads, 0, context->stream()>>>(args, sums.data(), follows.data());
-    check_launch("segment_sums");
-    add_segments<<<blocks(width, kThreads), kThreads, 0, context->stream()>>>(
-        n_blocks, width, follows.data(), sums.data());
-    check_launch("add_segments");
+    const auto kernel = args.bf16 ? (eights ? segment_sums<8, true> : segment_sums<1, true>)
+                                  : (eights ? segment_sums<8, false> : segment_sums<1, false>);
+    launch_early(*context, "segment_sums", kernel, grid, kThreads, args, sums.data(),
+                 follows.data());
+    launch_early(*context, "add_segments", add_segments, blocks(width, kThreads), kThreads,
+                 n_blocks, width, follows.data(), sums.data());
   }
-  const auto kernel = eights ? means<8> : means<1>;
-  kernel<<<grid, kThreads, 0, context->stream()>>>(args, sums.data());
-  check_launch("means");
-}
-
-void settle_clusters(Context& context, const SettleArgs& args) {
-  const auto kernel = args.head_dim % 8 == 0 ? settle<8> : settle<1>;
-  kernel<<<static_cast<unsigned>(args.members.n), kThreads, 0, context.stream()>>>(args);
-  check_launch("settle");
+  const auto kernel = args.bf16 ? (eights ? means<8, true> : means<1, true>)
+                                : (eights ? means<8, false> : means<1, false>);
+  launch_early(*context, "means", kernel, grid, kThreads, args, sums.data());
 }
 
 }  // namespace sluice::cuda

@@ -18,11 +18,19 @@ __global__ void count_tokens(CountArgs args) {
 __global__ void sum_counts(CountArgs args) {
   const int64_t c = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   if (c >= args.n_clusters) return;
+  constexpr int kTurn = 16;
   int32_t sum = args.before[c];
-#pragma unroll 8
-  for (int64_t tile = 0; tile <= args.n_tiles; ++tile) {
-    sum += counts_of(args, tile)[c];
-    args.bias[tile * args.n_clusters + c] = logf(static_cast<float>(sum)) / args.scale;
+  for (int64_t first = 0; first <= args.n_tiles; first += kTurn) {
+    int32_t counts[kTurn];
+#pragma unroll
+    for (int i = 0; i < kTurn; ++i)
+      counts[i] = first + i <= args.n_tiles ? counts_of(args, first + i)[c] : 0;
+#pragma unroll
+    for (int i = 0; i < kTurn; ++i) {
+      if (first + i > args.n_tiles) break;
+      sum += counts[i];
+      args.bias[(first + i) * args.n_clusters + c] = logf(static_cast<float>(sum)) / args.scale;
+    }
   }
   args.before[c] = sum;
 }

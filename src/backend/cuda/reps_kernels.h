@@ -15,8 +15,8 @@
 
 namespace sluice::cuda {
 
-// bias[i] of a tile = log of (before + those among cluster[0, first_end of tile i)), over scale;
-// then `before` becomes the counts after all n tokens of the pass.
+// bias of a tile = log of (before + the tokens that it and tiles before it are the first to count),
+// over scale; then `before` becomes the counts after all n tokens of the pass.
 struct CountArgs {
   const int32_t* cluster;
   int64_t n, n_clusters;

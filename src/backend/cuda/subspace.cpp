@@ -114,8 +114,8 @@ DeviceColumns::DeviceColumns(DeviceMatrix by_columns, DeviceBias its_bias)
       bias(std::move(its_bias)) {}
 
 std::unique_ptr<DeviceBasis> make_basis(const std::shared_ptr<Context>& context,
-                                        Multiplier& multiplier, std::span<const float> vectors,
-                                        int64_t rank, int64_t n_in, DType dtype) {
+                                        std::span<const float> vectors, int64_t rank, int64_t n_in,
+                                        DType dtype) {
   SLUICE_CHECK(rank > 0 && static_cast<int64_t>(vectors.size()) == rank * n_in);
   const MatrixSource source{.n_out = rank,
                             .n_in = n_in,
@@ -125,11 +125,14 @@ std::unique_ptr<DeviceBasis> make_basis(const std::shared_ptr<Context>& context,
                                             vectors.begin() + end * n_in, out);
                                 },
                             .bias = {}};
-  DeviceMatrix by_vectors = pack_matrix(context, source, dtype);
-  Deviation deviation;
-  if (dtype == DType::kBF16) deviation = deviation_of(context, multiplier, by_vectors);
-  return std::make_unique<DeviceBasis>(std::move(by_vectors), transposed(context, source, dtype),
-                                       std::move(deviation));
+  return std::make_unique<DeviceBasis>(pack_matrix(context, source, dtype),
+                                       transposed(context, source, dtype));
+}
+
+const Deviation& DeviceBasis::deviation(const std::shared_ptr<Context>& context,
+                                        Multiplier& multiplier) const {
+  if (!deviation_) deviation_ = deviation_of(context, multiplier, vectors);
+  return *deviation_;
 }
 
 std::unique_ptr<DeviceColumns> pack_columns(const std::shared_ptr<Context>& context,

@@ -2,6 +2,8 @@
 
 #pragma once
 
+#include <optional>
+
 #include "backend/cuda/linear.h"
 
 namespace sluice::cuda {
@@ -15,15 +17,19 @@ struct Deviation {
 };
 
 struct DeviceBasis final : SubspaceBasis {
-  DeviceBasis(DeviceMatrix by_vectors, DeviceMatrix by_columns, Deviation its_deviation)
+  DeviceBasis(DeviceMatrix by_vectors, DeviceMatrix by_columns)
       : SubspaceBasis(by_vectors.rows.rows(), by_vectors.rows.row_elements(),
                       by_vectors.rows.shape().numel() * element_bytes(by_vectors.rows.dtype())),
         vectors(std::move(by_vectors)),
-        columns(std::move(by_columns)),
-        deviation(std::move(its_deviation)) {}
+        columns(std::move(by_columns)) {}
+  // Gates alone need it: it is made for the first one. Waits for it then.
+  const Deviation& deviation(const std::shared_ptr<Context>& context, Multiplier& multiplier) const;
+
   DeviceMatrix vectors;  // (rank, n_in)
   DeviceMatrix columns;  // (n_in, rank): the same transposed, to go back from coordinates
-  Deviation deviation;
+
+ private:
+  mutable std::optional<Deviation> deviation_;
 };
 
 struct DeviceColumns final : ColumnWeights {
@@ -33,8 +39,8 @@ struct DeviceColumns final : ColumnWeights {
 };
 
 std::unique_ptr<DeviceBasis> make_basis(const std::shared_ptr<Context>& context,
-                                        Multiplier& multiplier, std::span<const float> vectors,
-                                        int64_t rank, int64_t n_in, DType dtype);
+                                        std::span<const float> vectors, int64_t rank, int64_t n_in,
+                                        DType dtype);
 std::unique_ptr<DeviceColumns> pack_columns(const std::shared_ptr<Context>& context,
                                             const MatrixSource& source, DType dtype);
 std::unique_ptr<DeviceWeights> pack_image(const std::shared_ptr<Context>& context,
@@ -42,7 +48,8 @@ std::unique_ptr<DeviceWeights> pack_image(const std::shared_ptr<Context>& contex
                                           const DeviceBasis& basis, DType dtype);
 
 // nullptr where the host must decide.
-std::unique_ptr<RowGate> make_gate(const std::shared_ptr<Context>& context, const GateSpec& spec);
+std::unique_ptr<RowGate> make_gate(const std::shared_ptr<Context>& context, Multiplier& multiplier,
+                                   const GateSpec& spec);
 
 void project(const std::shared_ptr<Context>& context, Multiplier& multiplier,
              const ProjectArgs& args);

@@ -1,5 +1,6 @@
 // A gate's memory on the device: where its sequences stand, and what it decided.
 
+#include <algorithm>
 #include <bit>
 
 #include "backend/cuda/elements.h"
@@ -9,45 +10,58 @@
 namespace sluice::cuda {
 namespace {
 
-// Rows whose verdicts nobody has asked for yet.
+// Rows whose verdicts nobody has asked for yet. The device counts rows for itself, so that a
+// recording finds the place of each; they take places in turn.
 class DeviceVerdicts : public RowGate {
  public:
   explicit DeviceVerdicts(std::shared_ptr<Context> context)
-      : context_(std::move(context)), verdicts_(context_, kRoom) {}
+      : context_(std::move(context)),
+        verdicts_(context_, kRoom),
+        n_rows_(context_, std::vector<uint32_t>(1)) {}
 
   std::vector<RowVerdict> take() final {
-    std::vector<RowVerdict> taken(static_cast<size_t>(n_rows_));
-    if (taken.empty()) return taken;
-    settle(std::exchange(n_rows_, 0));
-    context_->fetch(verdicts_.data(), taken.data(),
-                    static_cast<int64_t>(taken.size() * sizeof(RowVerdict)));
+    std::vector<RowVerdict> taken(static_cast<size_t>(n_unheard_));
+    for (int64_t i = 0; i < std::ssize(taken);) {
+      const int64_t place = (n_asked_ - n_unheard_ + i) % kRoom;
+      const int64_t n = std::min(std::ssize(taken) - i, kRoom - place);
+      settle(place, n);
+      context_->fetch(verdicts_.data() + place, taken.data() + i,
+                      n * static_cast<int64_t>(sizeof(RowVerdict)));
+      i += n;
+    }
+    n_unheard_ = 0;
     return taken;
   }
-  void forget() final { n_rows_ = 0; }
+  void forget() final { n_unheard_ = 0; }
+  void expect(int64_t n_rows) final {
+    SLUICE_CHECK(n_unheard_ + n_rows <= kRoom);
+    n_unheard_ += n_rows;
+    n_asked_ += n_rows;
+  }
 
  protected:
-  // Where the next row's belongs.
-  int64_t next() {
-    if (context_->recorded_position() != nullptr) throw CannotRecord();
-    SLUICE_CHECK(n_rows_ < kRoom);
-    return n_rows_++;
+  void expect_unless_recorded(int64_t n_rows) {
+    if (context_->recorded_position() == nullptr) expect(n_rows);
   }
-  RowVerdict* verdict(int64_t row) const { return verdicts_.data() + row; }
-  // Before the verdicts of the first n are read.
-  virtual void settle(int64_t n) = 0;
+  RowVerdict* verdicts() const { return verdicts_.data(); }
+  uint32_t* n_rows() const { return n_rows_.data(); }
+  // Before the verdicts of n places are read.
+  virtual void settle(int64_t place, int64_t n) = 0;
 
   const std::shared_ptr<Context> context_;
 
  private:
   DeviceArray<RowVerdict> verdicts_;
-  int64_t n_rows_ = 0;
+  DeviceArray<uint32_t> n_rows_;
+  int64_t n_asked_ = 0, n_unheard_ = 0;
 };
 
 class SubspaceGate final : public DeviceVerdicts {
  public:
-  SubspaceGate(std::shared_ptr<Context> context, const GateSpec& spec)
+  SubspaceGate(std::shared_ptr<Context> context, Multiplier& multiplier, const GateSpec& spec)
       : DeviceVerdicts(std::move(context)),
         basis_(dynamic_cast<const DeviceBasis&>(*spec.basis)),
+        deviation_(basis_.deviation(context_, multiplier)),
         image_(dynamic_cast<const DeviceWeights&>(*spec.image)),
         dense_(dynamic_cast<const DeviceWeights&>(*spec.dense)),
         epsilon_(spec.epsilon),
@@ -57,10 +71,8 @@ class SubspaceGate final : public DeviceVerdicts {
         entries_(context_, kRoom),
         coordinates_(context_, DType::kBF16, kRoom, basis_.rank()),
         copy_(context_, DType::kBF16, 1, basis_.n_in()),
-        products_(context_, basis_.rank()),
-        norms_(context_, gate_blocks(*context_)),
-        way_(context_, 1),
-        arrived_(context_, std::vector<uint32_t>(1)) {
+        messages_(context_, std::vector<GateMessage>(
+                                static_cast<size_t>(gate_messages(*context_, basis_.rank())))) {
     SLUICE_CHECK(image_.n_in() == basis_.rank() && dense_.n_in() == basis_.n_in());
     SLUICE_CHECK(image_.n_out() == dense_.n_out() && spec.n_sequences > 0);
   }
@@ -74,29 +86,26 @@ class SubspaceGate final : public DeviceVerdicts {
     const int64_t n_rows = args.x.rows();
     SLUICE_CHECK(args.x.row_elements() == basis_.n_in() && args.x.dtype() == DType::kBF16);
     SLUICE_CHECK(args.out.row_elements() == dense_.n_out() && args.out.rows() == n_rows);
+    expect_unless_recorded(n_rows);
     for (int64_t row = 0; row < n_rows; ++row) {
       ConstTensor x = args.x.rows_from(row, 1);
       if (reinterpret_cast<uintptr_t>(x.bytes()) % 16 != 0 || basis_.n_in() % kPad != 0) {
         convert(*context_, x, copy_.rows);
         x = copy_.padded;
       }
-      const int64_t place = next();
-      count_row();
       run_gate(*context_, {.vectors = basis_.vectors.padded,
-                           .diagonal = basis_.deviation.diagonal.data(),
-                           .overlaps = basis_.deviation.overlaps.padded,
-                           .deviation = basis_.deviation.norm,
-                           .rounding = basis_.deviation.rounding,
+                           .diagonal = deviation_.diagonal.data(),
+                           .overlaps = deviation_.overlaps.padded,
+                           .deviation = deviation_.norm,
+                           .rounding = deviation_.rounding,
                            .epsilon = epsilon_,
                            .slow_tokens = slow_tokens_,
                            .retry_tokens = retry_tokens_,
                            .state = state(sequence),
-                           .entry = entries_.data() + place,
-                           .step = {.products = products_.data(),
-                                    .coordinates = coordinates_.padded.rows_from(place, 1).bytes(),
-                                    .norms = norms_.data(),
-                                    .way = way_.data(),
-                                    .arrived = arrived_.data()},
+                           .memory = {.messages = messages_.data(),
+                                      .n_rows = DeviceVerdicts::n_rows(),
+                                      .entries = entries_.data(),
+                                      .coordinates = coordinates_.padded},
                            .image = image_.matrix.padded,
                            .dense = dense_.matrix.padded,
                            .x = x,
@@ -108,19 +117,11 @@ class SubspaceGate final : public DeviceVerdicts {
   }
 
  private:
-  void settle(int64_t n) override {
-    settle_residuals(*context_, {.entries = entries_.data(),
-                                 .coordinates = coordinates_.padded.rows_from(0, n),
-                                 .overlaps = basis_.deviation.overlaps.padded,
-                                 .verdicts = verdict(0)});
-  }
-  // Blocks find out from the count of all that have come so far whom to wait for, which would fail
-  // behind its greatest: long before it begins anew.
-  void count_row() {
-    constexpr int64_t kRows = int64_t{1} << 20;
-    if (++n_counted_ < kRows) return;
-    check(cudaMemsetAsync(arrived_.data(), 0, sizeof(uint32_t), context_->stream()), "a gate");
-    n_counted_ = 0;
+  void settle(int64_t place, int64_t n) override {
+    settle_residuals(*context_, {.entries = entries_.data() + place,
+                                 .coordinates = coordinates_.padded.rows_from(place, n),
+                                 .overlaps = deviation_.overlaps.padded,
+                                 .verdicts = verdicts() + place});
   }
   GateState* state(int64_t sequence) const {
     SLUICE_CHECK(sequence >= 0 && sequence < states_.size());
@@ -128,17 +129,14 @@ class SubspaceGate final : public DeviceVerdicts {
   }
 
   const DeviceBasis& basis_;
+  const Deviation& deviation_;
   const DeviceWeights &image_, &dense_;
   double epsilon_;
   int32_t slow_tokens_, retry_tokens_;
   DeviceArray<GateState> states_;    // (n_sequences)
   DeviceArray<GateEntry> entries_;   // (kRoom)
   DeviceMatrix coordinates_, copy_;  // (kRoom, rank) and one row of x
-  DeviceArray<float> products_;
-  DeviceArray<double> norms_;
-  DeviceArray<int32_t> way_;
-  DeviceArray<uint32_t> arrived_;
-  int64_t n_counted_ = 0;  // rows since it was zero
+  DeviceArray<GateMessage> messages_;
 };
 
 class GradedGate final : public DeviceVerdicts {
@@ -167,6 +165,7 @@ class GradedGate final : public DeviceVerdicts {
     SLUICE_CHECK(args.out.row_elements() == columns_.n_out() && args.out.rows() == args.x.rows());
     int32_t* by_columns = places_.data() + n_in + 1;
     const NonZeros list{places_.data(), values_.data(), places_.data() + n_in};
+    expect_unless_recorded(args.x.rows());
     for (int64_t row = 0; row < args.x.rows(); ++row) {
       const Tensor out = args.out.rows_from(row, 1);
       grade_row(*context_, {.x = args.x.rows_from(row, 1),
@@ -176,7 +175,8 @@ class GradedGate final : public DeviceVerdicts {
                             .graded = graded_.rows,
                             .list = list,
                             .by_columns = by_columns,
-                            .verdict = verdict(next()),
+                            .verdicts = verdicts(),
+                            .n_rows = n_rows(),
                             .keys = keys_.data(),
                             .n_keys = keys_.size()});
       multiply_columns(*context_, {.columns = columns_.columns.padded,
@@ -200,7 +200,7 @@ class GradedGate final : public DeviceVerdicts {
   }
 
  private:
-  void settle(int64_t) override {}
+  void settle(int64_t, int64_t) override {}
 
   const DeviceColumns& columns_;
   const DeviceWeights& dense_;
@@ -215,11 +215,13 @@ class GradedGate final : public DeviceVerdicts {
 
 }  // namespace
 
-std::unique_ptr<RowGate> make_gate(const std::shared_ptr<Context>& context, const GateSpec& spec) {
+std::unique_ptr<RowGate> make_gate(const std::shared_ptr<Context>& context, Multiplier& multiplier,
+                                   const GateSpec& spec) {
   if (dynamic_cast<const DeviceWeights&>(*spec.dense).matrix.rows.dtype() != DType::kBF16)
     return nullptr;
   if (spec.columns != nullptr) return std::make_unique<GradedGate>(context, spec);
-  return std::make_unique<SubspaceGate>(context, spec);
+  if (!fits_gate(spec.basis->n_in(), spec.basis->rank())) return nullptr;
+  return std::make_unique<SubspaceGate>(context, multiplier, spec);
 }
 
 }  // namespace sluice::cuda

@@ -23,15 +23,21 @@ struct GateEntry {
   bool settled;  // else `rest` lacks E beside its diagonal
 };
 
-// What the blocks of a gate tell each other.
-struct GateStep {
-  float* products;         // (rank) V^T x
-  std::byte* coordinates;  // (rank rounded up to eights) the same in bf16, zeros behind
-  double* norms;           // (gate_blocks) parts of ||x||^2
-  int32_t* way;            // where it is open, the first block's word
-  uint32_t* arrived;       // how many blocks have written their part, of all rows so far
+// What one block of a gate tells the others of a row, whose number it holds.
+struct alignas(16) GateMessage {
+  uint32_t row, small;
+  uint64_t large;
 };
-int64_t gate_blocks(const Context& context);
+// What the blocks share from row to row. Numbers of rows begin with 1.
+struct GateMemory {
+  GateMessage* messages;  // (gate_messages)
+  uint32_t* n_rows;       // so far
+  GateEntry* entries;     // (RowGate::kRoom) of the last rows, in turn
+  Tensor coordinates;     // (RowGate::kRoom, rank rounded up to eights) theirs, zeros behind
+};
+
+int64_t gate_messages(const Context& context, int64_t rank);
+bool fits_gate(int64_t n_in, int64_t rank);
 
 // The verdict on one row of bf16 and the product that follows from it. Rows of matrices and x are
 // aligned to 16 bytes.
@@ -44,8 +50,7 @@ struct GateRowArgs {
   double epsilon;
   int32_t slow_tokens, retry_tokens;
   GateState* state;
-  GateEntry* entry;
-  GateStep step;
+  GateMemory memory;
   ConstTensor image, dense;  // (n_out, rank) and (n_out, n_in), columns padded
   ConstTensor x;             // (1, n_in)
   const float* bias;
@@ -98,9 +103,10 @@ struct GradeRowArgs {
   double most_kept, most_columns;
   Tensor graded;  // (1, n_in) like x, zero where left out
   NonZeros list;
-  int32_t* by_columns;  // 1: no more than most_columns are kept
-  RowVerdict* verdict;
-  uint64_t* keys;  // (n_keys) scratch, a power of two that is no less than n_in
+  int32_t* by_columns;   // 1: no more than most_columns are kept
+  RowVerdict* verdicts;  // (RowGate::kRoom) of the last rows, in turn
+  uint32_t* n_rows;      // so far
+  uint64_t* keys;        // (n_keys) scratch, a power of two that is no less than n_in
   int64_t n_keys;
 };
 void grade_row(Context& context, const GradeRowArgs& args);

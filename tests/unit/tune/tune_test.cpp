@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <set>
 
 #include "tune/changes.h"
 #include "unit/model/byte_tokenizer.h"
@@ -67,6 +68,21 @@ TEST_F(Tune, WhatIsPromisedHoldsOnHeldOutText) {
       EXPECT_LT(result.cost, result.dense_cost);
     }
   }
+}
+
+TEST_F(Tune, NoPlanIsHeldOutTwice) {
+  size_t most = 0;
+  options.heads.taus = {0.1, 0.2, 0.3, 0.4, 0.5, 0.6};
+  for (const double max_kl : {0.01, 0.02, 0.04, 0.06}) {
+    options.contract.max_kl = max_kl;
+    std::set<double> seen;
+    for (const TuneStep& step : run().steps)
+      if (step.held_out) {
+        EXPECT_TRUE(seen.insert(step.predicted).second) << max_kl;
+      }
+    most = std::max(most, seen.size());
+  }
+  EXPECT_GT(most, 1u);
 }
 
 TEST_F(Tune, AContractThatAllowsNothingIsDenseAndSaysWhy) {

@@ -1,0 +1,86 @@
+// What blocks of attention of mode `keys` on Hopper work on, one item after another.
+
+#pragma once
+
+#include "backend/cuda/keys_rows.cuh"
+
+namespace sluice::cuda::keys_hopper {
+
+// A tile of queries of one key head, and the keys it sees.
+struct Item {
+  int row, n;  // tokens of the pass; n is 0 where there is no more to do
+  int kv_head;
+  int n_far, near_begin, near_end;
+  int64_t list;  // where the rows of far keys, and their biases, begin
+
+  // Tiles of keys: far ones, then near ones.
+  template <int kKeys>
+  __device__ int far_tiles() const {
+    return (n_far + kKeys - 1) / kKeys;
+  }
+  template <int kKeys>
+  __device__ int n_tiles() const {
+    return far_tiles<kKeys>() + (max(near_end - near_begin, 0) + kKeys - 1) / kKeys;
+  }
+};
+
+// Items are in the order in which blocks take them up: late queries of some heads, which see most
+// keys, go before early ones, so that the last of them are short; of as few heads at a time as fill
+// the device, so that their rows stay in the cache.
+__device__ inline int n_items(const KeysView& view) {
+  return static_cast<int>(view.n_tiles * view.n_kv_heads);
+}
+__device__ inline Item item_at(const KeysView& view, int index) {
+  constexpr int kAtOnce = 256;
+  const auto n_tiles = static_cast<int>(view.n_tiles), n_heads = static_cast<int>(view.n_kv_heads);
+  const int some = min((kAtOnce + n_tiles - 1) / n_tiles, n_heads);
+  const int first_head = index / (some * n_tiles) * some;
+  const int here = min(some, n_heads - first_head), i = index - first_head * n_tiles;
+  const int kv_head = first_head + i % here;
+  const QueryTile tile = tile_at(view, n_tiles - 1 - i / here);
+  const SeenKeys seen = keys_of(view, tile, kv_head);
+  Item item{static_cast<int>(tile.row), static_cast<int>(tile.n), kv_head, 0, 0, 0, 0};
+  item.n_far = static_cast<int>(seen.n_far);
+  item.near_begin = static_cast<int>(seen.near_begin);
+  item.near_end = static_cast<int>(seen.near_end);
+  if (seen.n_far > 0) item.list = seen.bias - view.bias;
+  return item;
+}
+// The next item of a block that has begun one and has counted n_drawn up from `drawn`; its first is
+// that of its own number.
+__device__ inline int drawn_item(const KeysView& view, int drawn, int32_t* n_drawn) {
+  if (drawn + 1 == n_items(view)) *n_drawn = 0;  // there are as many draws as items
+  return static_cast<int>(gridDim.x) + drawn;
+}
+
+// A row of a tile of keys, and what is added to its scores.
+struct KeyRow {
+  int32_t row;
+  float bias;
+};
+template <int kKeys>
+__device__ KeyRow row_of(const KeysView& view, const Item& item, int tile, int key) {
+  const int far_tiles = item.far_tiles<kKeys>();
+  KeyRow row{kNoRow, -INFINITY};
+  if (tile < far_tiles) {
+    const int at = tile * kKeys + key;
+    if (key < 0 || at >= item.n_far) return row;
+    row.row = view.rows != nullptr ? view.rows[item.list + at] : at;
+    row.bias = view.bias[item.list + at];
+  } else {
+    const int at = item.near_begin + (tile - far_tiles) * kKeys + key;
+    if (key < 0 || at >= item.near_end) return row;
+    row.row = view.near_rows != nullptr ? view.near_rows[at] : row_of_token(at, true);
+  }
+  return row;
+}
+
+// Where row r of the queries of an item begins, or nullptr.
+__device__ inline const std::byte* query_row(const KeysView& view, const Item& item, int r) {
+  const auto group = static_cast<int>(view.n_heads / view.n_kv_heads);
+  if (r < 0 || r >= item.n * group) return nullptr;
+  return view.queries + 2 * ((item.row + r / group) * view.query_stride +
+                             (item.kv_head * group + r % group) * view.head_dim);
+}
+
+}  // namespace sluice::cuda::keys_hopper

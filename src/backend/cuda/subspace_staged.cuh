@@ -1,0 +1,59 @@
+// Weights that a gate's block has in shared memory before it knows its row: two directions of V and
+// its first rows of the image, copied in the background, by the copy engine where there is one,
+// which does not stand in the way of what other blocks load.
+
+#pragma once
+
+#include "backend/cuda/subspace_verdict.cuh"
+#include "backend/cuda/wgmma.cuh"
+
+namespace sluice::cuda {
+
+constexpr int kChunks = 8;  // of 8 elements of a direction, to a thread
+constexpr int kChunkWidth = 8 * kGateThreads;
+constexpr int kPass = kChunks * kChunkWidth;  // elements of a direction that are there, at most
+
+// As many, in whole chunks: behind the last element of a direction are zeros.
+__host__ __device__ inline int staged_width(int n_in) {
+  const int all = (n_in + kChunkWidth - 1) / kChunkWidth * kChunkWidth;
+  return all < kPass ? all : kPass;
+}
+
+// A copy that a block waits for once.
+class BlockCopy {
+ public:
+  // By all threads, behind which a barrier stands before anybody waits.
+  __device__ static void begin(uint64_t* arrived, uint32_t bytes) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    if (threadIdx.x != 0) return;
+    make_barrier(arrived, 1);
+    publish_barriers();
+    arrive_and_expect(arrived, bytes);
+#endif
+  }
+  // 16-byte pieces; together as many bytes as begin() was told.
+  __device__ static void add(uint64_t* arrived, uint4* to, const std::byte* from, int bytes) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    if (threadIdx.x == 0 && bytes > 0)
+      asm volatile(
+          "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, "
+          "[%3];\n" ::"r"(shared_address(to)),
+          "l"(from), "r"(bytes), "r"(shared_address(arrived))
+          : "memory");
+#else
+    for (int i = static_cast<int>(threadIdx.x); i < bytes / 16; i += kGateThreads)
+      copy_async(to + i, from + 16 * i, true);
+#endif
+  }
+  // By all threads.
+  __device__ static void wait(uint64_t* arrived) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    wait_barrier(arrived, 0);
+#else
+    asm volatile("cp.async.wait_all;\n" ::: "memory");
+    __syncthreads();
+#endif
+  }
+};
+
+}  // namespace sluice::cuda

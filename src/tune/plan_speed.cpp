@@ -1,0 +1,71 @@
+#include "tune/plan_speed.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "tune/times.h"
+
+namespace sluice {
+namespace {
+
+// Medians of the speed-up from which a length gains, beyond noise, and is not slower.
+constexpr double kFaster = 1.02, kAsFast = 0.98;
+
+// The shortest length from which on all are as fast as this.
+std::optional<int64_t> faster_from(const BenchResult& bench, const std::string& kind,
+                                   double least) {
+  std::optional<int64_t> from;
+  for (const BenchCase& found : bench.cases) {
+    if (found.candidate == 0 || !found.name.starts_with(kind)) continue;
+    if (found.speedup.middle < least)
+      from.reset();
+    else if (!from)
+      from = found.n_tokens;
+  }
+  return from;
+}
+
+}  // namespace
+
+std::vector<int32_t> tokens_of(const std::vector<TuneWindow>& windows, int64_t n) {
+  SLUICE_CHECK(!windows.empty());
+  std::vector<int32_t> tokens;
+  for (size_t i = 0; std::ssize(tokens) < n; ++i) {
+    const std::vector<int32_t>& window = windows[i % windows.size()].tokens;
+    tokens.insert(tokens.end(), window.begin(), window.end() - 1);
+  }
+  tokens.resize(static_cast<size_t>(n));
+  return tokens;
+}
+
+std::vector<int64_t> lengths_to_time(int64_t context, int64_t most_tokens) {
+  std::vector<int64_t> lengths = {context};
+  for (int64_t n = 128; n < context; n *= 2) lengths.push_back(n);
+  // One with room to decode after it.
+  if (const int64_t room = most_tokens - kDecodeTokens; context > room && room > kDecodeTokens)
+    lengths.push_back(room);
+  std::sort(lengths.begin(), lengths.end());
+  lengths.erase(std::unique(lengths.begin(), lengths.end()), lengths.end());
+  return lengths;
+}
+
+PlanSpeed time_plan(Model& model, const Plan& plan, const std::vector<TuneWindow>& windows,
+                    const PlanSpeedOptions& options,
+                    const std::function<void(double, const std::string&)>& progress) {
+  const BenchOptions bench{.lengths = lengths_to_time(options.context, model.context()),
+                           .n_predict = kDecodeTokens,
+                           .repeat = options.rounds};
+  const std::vector<int32_t> tokens =
+      tokens_of(windows, std::min(bench_tokens(bench), model.context()));
+  PlanSpeed speed;
+  speed.bench = bench_model(model, tokens, {{.label = "plan", .mode = "keys", .plan = plan}}, bench,
+                            progress);
+  const bool prefill = options.objective == PlanObjective::kPrefill;
+  const bool decode = options.objective == PlanObjective::kDecode;
+  speed.prefill_from = faster_from(speed.bench, "pp", prefill ? kFaster : kAsFast);
+  speed.decode_from = faster_from(speed.bench, "tg", decode ? kFaster : kAsFast);
+  speed.pays = !(prefill && !speed.prefill_from) && !(decode && !speed.decode_from);
+  return speed;
+}
+
+}  // namespace sluice
