@@ -8,8 +8,8 @@
 // blocks fit a multiprocessor. And what is done between is as little as there can be.
 //
 // All blocks must be on the device at one time: they are, since no kernel behind this one begins
-// before them, and those ahead of it end by themselves. Two streams of gates can share a device, a
-// block of each to a multiprocessor; a third could make all of them wait for ever.
+// before them, and those ahead of it end by themselves. Where two blocks fit a multiprocessor, as
+// on Hopper, two streams of gates can share a device; more streams than that could wait for ever.
 
 #include <algorithm>
 
