@@ -253,8 +253,12 @@ TEST_P(CudaFamily, RecordedGatesDecideAsOthers) {
         for (const BasisInput input : kLinearInputs) {
           const LinearCounts& counts = cache.gate(layer, input)->counts();
           EXPECT_EQ(counts.n_tokens, kBatch * cache.length());
-          if (input == BasisInput::kAttentionOutput) EXPECT_GT(counts.n_bypassed, 0);
-          if (input == BasisInput::kMlpInput) EXPECT_EQ(counts.n_fast, counts.n_tokens);
+          if (input == BasisInput::kAttentionOutput) {
+            EXPECT_GT(counts.n_bypassed, 0);
+          }
+          if (input == BasisInput::kMlpInput) {
+            EXPECT_EQ(counts.n_fast, counts.n_tokens);
+          }
           answer.counts.insert(answer.counts.end(), {counts.n_fast, counts.n_bypassed});
         }
     }
