@@ -192,6 +192,9 @@ TEST_P(CudaFamily, FullBasesAndLosslessGradesEqualDense) {
       out.insert(out.end(), logits.begin(), logits.end());
     }
     if (work != nullptr) work->add(cache, model->spec());
+    for (int64_t layer = 0; layer < n_layers && !plan.all_dense(); ++layer)
+      for (const BasisInput input : kLinearInputs)
+        EXPECT_EQ(cache.gate(layer, input)->counts().n_tokens, std::ssize(tokens));
     return out;
   };
   const auto dense = run({}, nullptr);
@@ -204,6 +207,69 @@ TEST_P(CudaFamily, FullBasesAndLosslessGradesEqualDense) {
   EXPECT_EQ(model->replays(), !f32);
   EXPECT_CLOSE(run(graded, nullptr), dense, (f32 ? 5e-6 : 2 * 0x1p-7) * range_of(dense));
   EXPECT_EQ(model->replays(), !f32);
+}
+
+// Steps through gates are recorded too: with rows that pass and rows that do not, a gate that
+// closes on the way, more rows than verdicts are kept of, tokens between that the host decides on,
+// and the same cache from the beginning. An observer makes sure of steps that are not recorded.
+TEST_P(CudaFamily, RecordedGatesDecideAsOthers) {
+  const ModelSpec& spec = model->spec();
+  if (std::get<1>(GetParam()) == DType::kF32) GTEST_SKIP() << "the host decides in f32";
+  if (spec.n_heads == spec.n_kv_heads && spec.head_dim > 64)
+    GTEST_SKIP() << "recorded attention adds up in another order";
+  constexpr int64_t kBatch = 8, kSteps = RowGate::kRoom / kBatch + 6, kPositions = 90;
+  LinearPlan plan;
+  plan.layers.resize(static_cast<size_t>(spec.n_layers));
+  // Half of a random row is 0.71 of it.
+  constexpr std::array kEpsilons = {0.7, 1e-4, 1.0, 0.7};
+  for (LayerLinearPlan& layer : plan.layers)
+    for (const BasisInput input : kLinearInputs)
+      layer.of(input) = {.kind = LinearKind::kGsi,
+                         .rank = spec.row_widths().of(input) / 2,
+                         .epsilon = kEpsilons[static_cast<size_t>(input)],
+                         .adaptive = 0};
+  const Bases bases = full_bases(spec);
+  model->prepare_linear(plan, &bases);
+  struct Answer {
+    std::vector<float> logits;
+    std::vector<int64_t> counts;
+  };
+  const auto run = [&](bool observed) {
+    model->observe(observed ? AttentionObserver([](const AttentionSeen&) {}) : AttentionObserver());
+    KvCache cache = model->make_cache(kBatch, kPositions, {}, plan);
+    Answer answer;
+    uint32_t seed = 0;
+    const auto pass = [&](int64_t n_tokens) {
+      const auto logits = logits_of(*model, repeating_tokens(kBatch * n_tokens, ++seed), cache);
+      answer.logits.insert(answer.logits.end(), logits.begin(), logits.end());
+    };
+    for (int turn = 0; turn < 2; ++turn) {
+      cache.truncate(0);
+      pass(5);
+      for (int64_t i = 0; i < kSteps; ++i) pass(1);
+      pass(3);
+      for (int64_t i = 0; i < 10; ++i) pass(1);
+      for (int64_t layer = 0; layer < spec.n_layers; ++layer)
+        for (const BasisInput input : kLinearInputs) {
+          const LinearCounts& counts = cache.gate(layer, input)->counts();
+          EXPECT_EQ(counts.n_tokens, kBatch * cache.length());
+          if (input == BasisInput::kAttentionOutput) {
+            EXPECT_GT(counts.n_bypassed, 0);
+          }
+          if (input == BasisInput::kMlpInput) {
+            EXPECT_EQ(counts.n_fast, counts.n_tokens);
+          }
+          answer.counts.insert(answer.counts.end(), {counts.n_fast, counts.n_bypassed});
+        }
+    }
+    return answer;
+  };
+  const Answer expected = run(true);
+  EXPECT_FALSE(model->replays());
+  const Answer got = run(false);
+  EXPECT_TRUE(model->replays());
+  EXPECT_EQ(got.counts, expected.counts);
+  EXPECT_SAME_BITS(got.logits, expected.logits);
 }
 
 INSTANTIATE_TEST_SUITE_P(

@@ -131,18 +131,27 @@ TEST_P(EveryBackend, LongKeysAgreeWithThePlainKernel) {
   }
 }
 
-// More tokens than are linked at one time. Pieces that are have other sums of the same members, so
-// their means and results are rounded otherwise, as above; f32 to fewer than 2^10 units.
+// More tokens, clusters and rows of lists than are worked on at one time. Pieces have other sums of
+// the same members, so their means and results are rounded otherwise, as above; f32 to fewer than
+// 2^10 units. Members find their places in any order, which changes nothing.
 TEST_P(EveryBackend, ALongPassGivesWhatItsPiecesGive) {
-  const KeysCase c{.n_tokens = 17000,
-                   .head_dim = 64,
-                   .window = 128,
-                   .block = 128,
-                   .set = {.reps = 0.1, .exempt = 0.01, .uncovered = 0.01}};
-  const KeysInputs in(c, dtype());
-  const auto whole = attend_keys(*backend, dtype(), c, in);
-  EXPECT_LE(relative_distance(attend_keys(*backend, dtype(), c, in, {8000, 15000}), whole),
-            dtype() == DType::kBF16 ? 0x1p-8 : 0x1p-14);
+  struct Long {
+    int64_t n_tokens;
+    std::vector<int64_t> cuts;
+  };
+  for (const auto& [n_tokens, cuts] : {Long{17000, {8000, 15000}}, Long{70000, {30000, 60000}}}) {
+    const KeysCase c{.n_tokens = n_tokens,
+                     .head_dim = 16,
+                     .window = 128,
+                     .block = 128,
+                     .set = {.reps = 0.05, .exempt = 0.01, .uncovered = 0.01}};
+    SCOPED_TRACE(testing::PrintToString(c));
+    const KeysInputs in(c, dtype());
+    const auto whole = attend_keys(*backend, dtype(), c, in);
+    EXPECT_SAME_BITS(attend_keys(*backend, dtype(), c, in), whole);
+    EXPECT_LE(relative_distance(attend_keys(*backend, dtype(), c, in, cuts), whole),
+              dtype() == DType::kBF16 ? 0x1p-8 : 0x1p-14);
+  }
 }
 
 // In one pass; rows of `all` whose tokens stand for themselves.

@@ -239,9 +239,14 @@ void attend_keys(const std::shared_ptr<Context>& context, DType dtype, bool alig
   constexpr int64_t kManySplits = 2;
   view.n_splits = 1;
   if (!aligned) return attend_keys_plain(*context, view, dtype == DType::kBF16);
-  const bool few = view.n_few > 0 && view.n_tiles == 1;
+  // Rows with positions of their own: how many of a few tokens are rows decides nothing.
+  const int64_t per_tile = kKeysTileRows / (view.n_heads / view.n_kv_heads);
+  const int64_t n_tiles = view.n_few > 0 && view.query_positions != nullptr
+                              ? ceil_div(view.n_few, per_tile)
+                              : view.n_tiles;
+  const bool few = view.n_few > 0 && n_tiles == 1;
   if (few && view.head_dim <= kMostSplitDim) return attend_keys_split(context, view);
-  const int64_t blocks = view.n_tiles * view.n_kv_heads;
+  const int64_t blocks = n_tiles * view.n_kv_heads;
   const int64_t most = std::max<int64_t>(ceil_div(view.most_keys, 256), 1);
   const int64_t splits = std::clamp<int64_t>(int64_t{context->multiprocessors()} / blocks, 1, most);
   if (context->compute_capability() == 90 && !few && splits <= kManySplits)

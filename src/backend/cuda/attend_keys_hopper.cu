@@ -182,6 +182,7 @@ __global__ void __launch_bounds__(kThreads, 1)
 template <int kD>
 void launch(Context& context, const KeysView& view) {
   constexpr int kBytes = Stages<kD>::kBytes;
+  static_assert(kBytes + sizeof(Shared<kD>) <= 227 * 1024);  // what a block may have
   check(cudaFuncSetAttribute(keys_hopper<kD>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes),
         "attention's shared memory");
   const int64_t n_items = view.n_tiles * view.n_kv_heads;

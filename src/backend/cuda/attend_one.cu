@@ -170,7 +170,8 @@ void launch(Context& context, const AttendView& view) {
     const int64_t most = ceil_div(n_keys, kWarps * kLoads * (32 / kLanes));
     return std::clamp<int64_t>(int64_t{kBlocks} * context.multiprocessors() / heads, 1, most);
   };
-  // What is recorded must do for every position, and finds its memory there.
+  // What is recorded must do for every position, and finds its memory there. So its sums may have
+  // another order than those of the same step that is not.
   const FirstPosition position = first_position_of(context, view.first_position);
   const int64_t most_parts = heads * splits_of(view.capacity);
   const int64_t n_splits = splits_of(position.recorded == nullptr ? view.n_keys() : view.capacity);

@@ -151,9 +151,12 @@ void CudaRepsAttention::attend(const AttendRepsArgs& args) {
 
   const int64_t n_clusters = n_rows_ + n, n_tiles = static_cast<int64_t>(queries.tiles.size());
   Upload upload;
-  const int64_t cluster_at = upload.add(
-      std::span<const int32_t>(set.cluster).subspan(static_cast<size_t>(args.first_token)));
-  const int64_t tile_of_at = upload.add(std::span<const int32_t>(queries.tile_of));
+  std::span<const int32_t> clusters, tile_of;  // where tokens count
+  if (spec_.multiplicity) {
+    clusters = std::span(set.cluster).subspan(static_cast<size_t>(args.first_token));
+    tile_of = queries.tile_of;
+  }
+  const int64_t cluster_at = upload.add(clusters), tile_of_at = upload.add(tile_of);
   const int64_t positions_at = upload.add(std::span<const int32_t>(queries.positions));
   const int64_t tiles_at = upload.add(std::span<const QueryTile>(queries.tiles));
   const int64_t borders_at = upload.add(std::span<const Border>(queries.borders));
@@ -198,10 +201,7 @@ void CudaRepsAttention::attend(const AttendRepsArgs& args) {
     view.n_far = array_at<int32_t>(sent, n_far_at);
     view.n_borders = n_tiles;
     const bool aligned = fits_tiles(spec_.dtype, spec_.head_dim, args.queries, args.out);
-    // How many rows there are is a matter of later tokens too: it decides nothing, so few tokens
-    // make one tile even if all of them are rows.
-    const bool few = n_tokens <= kFewTokens && n_tokens * group() <= kKeysTileRows;
-    view.n_few = few ? n_tokens : 0;
+    view.n_few = n_tokens <= kFewTokens ? n_tokens : 0;
     view.most_keys = view.n_few > 0 ? n_rows_ + n_tokens : 0;
     attend_keys(context_, spec_.dtype, aligned, view);
   }

@@ -211,7 +211,8 @@ void launch(Context& context, const AttendView& view) {
     const int64_t most = ceil_div(n_keys, 4 * kKeys);
     return std::clamp<int64_t>(resident_blocks<kD>(context) / blocks, 1, most);
   };
-  // What is recorded must do for every position, and finds its memory there.
+  // What is recorded must do for every position, and finds its memory there. So its sums may have
+  // another order than those of the same step that is not.
   const FirstPosition position = first_position_of(context, view.first_position);
   const int64_t n_splits = splits_of(position.recorded == nullptr ? view.n_keys() : view.capacity);
   const int64_t n_parts = blocks * kRows * n_splits;

@@ -8,6 +8,8 @@
 
 namespace sluice::cuda {
 
+constexpr unsigned kAllLanes = 0xffffffffu;
+
 struct Pair {
   ExactRows a;
   int64_t row_a;
@@ -83,7 +85,7 @@ __device__ inline double rough_cosine(const Pair& pair) {
       sum = fmaf(p.y, q.y, fmaf(p.x, q.x, sum));
     }
   }
-  for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, step);
+  for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(kAllLanes, sum, step);
   return double{sum} * pair.a.inverse[pair.row_a] * pair.b.inverse[pair.row_b];
 }
 __device__ inline double rough_error(int64_t d) {
@@ -95,7 +97,7 @@ __device__ inline double quick_cosine(const Pair& pair) {
   if (has_zero_row(pair)) return 0;
   double sum = 0;
   for (int64_t i = threadIdx.x % 32; i < pair.d; i += 32) sum += unit_product(pair, i);
-  for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, step);
+  for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(kAllLanes, sum, step);
   return sum;
 }
 
@@ -111,7 +113,7 @@ __device__ inline double ordered_cosine(const Pair& pair) {
     const int64_t i = first + threadIdx.x % 32;
     const double product = i < pair.d ? unit_product(pair, i) : 0.0;
     const int n = static_cast<int>(pair.d - first < 32 ? pair.d - first : 32);
-    for (int lane = 0; lane < n; ++lane) sum += __shfl_sync(0xffffffffu, product, lane);
+    for (int lane = 0; lane < n; ++lane) sum += __shfl_sync(kAllLanes, product, lane);
   }
   return sum;
 }

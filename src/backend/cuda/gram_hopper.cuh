@@ -6,9 +6,7 @@
 // `Work` says which items there are, pairs of tiles, and what becomes of them:
 //   int n_items()
 //   Tile at(int i): this block's; i grows from call to call
-//   void begin(const Tile&): by all warps that multiply, before they do: what take will want to
-//   read
-//     may be asked for
+//   void begin(const Tile&): by all warps that multiply, before they do; asks for what take reads
 //   void take(const Tile&, const Products&, int row): by all warps that multiply; row: a lane's
 //     first within the tile
 //   GramParts parts(): memory for parts of items

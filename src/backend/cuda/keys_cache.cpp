@@ -59,12 +59,12 @@ KeysCache::KeysCache(std::shared_ptr<Context> context, const KeysSpec& spec)
 }
 
 KeysCache::~KeysCache() {
-  if (passed_) cudaEventSynchronize(arrived_);
+  cudaEventSynchronize(arrived_);  // the device writes to arriving_
   cudaEventDestroy(arrived_);
 }
 
 void KeysCache::reset() {
-  if (passed_) check(cudaEventSynchronize(arrived_), "counts");
+  check(cudaEventSynchronize(arrived_), "counts");
   n_tokens_ = base_ = border_ = 0;
   n_clusters_.assign(sets_.size(), 0);
   means_ = {};
@@ -167,7 +167,10 @@ const RunningMeans& KeysCache::find_means(const DeviceSets& sets, const TokenRow
                                                  .members = members,
                                                  .kept_status = status,
                                                  .largest = arriving(i)});
-    running_means(context_, {.members = means_.links.back().view(),
+  }
+  check(cudaEventRecord(arrived_, context_->stream()), "counts");
+  for (size_t i = 0; i < sets_.size(); ++i)
+    running_means(context_, {.members = means_.links[i].view(),
                              .counts_before = counts(i),
                              .before = clusters(),
                              .set = static_cast<int32_t>(i),
@@ -180,7 +183,6 @@ const RunningMeans& KeysCache::find_means(const DeviceSets& sets, const TokenRow
                              .values = means_.values.data(),
                              .keys_rest = means_.keys_rest.data(),
                              .values_rest = means_.values_rest.data()});
-  }
   return means_;
 }
 
@@ -208,7 +210,6 @@ void KeysCache::keep(const ConstTensor& keys, const ConstTensor& values) {
     border_ = border;
     return;
   }
-  check(cudaEventRecord(arrived_, context_->stream()), "counts");
   passed_ = true;
 }
 

@@ -197,8 +197,9 @@ constexpr int64_t kFewTokens = 16;
 // Rows of a tile: tokens times query heads of a key head.
 constexpr int64_t kKeysTileRows = 128;
 
-// Runs the kernel that suits, which is no matter of what the tokens are: answers must not depend on
-// later ones, not even in their last bit. aligned: all rows suit the matrix units.
+// Runs the kernel that suits, which is no matter of what the tokens are. Answers of mode `keys` do
+// not depend on later tokens, not even in their last bit; those of `copy` may in how a few tokens'
+// sums are rounded. aligned: all rows suit the matrix units.
 void attend_keys(const std::shared_ptr<Context>& context, DType dtype, bool aligned, KeysView view);
 
 // Plain and slow: f32, and heads of any size.

@@ -1,7 +1,8 @@
 // Who belongs to which cluster among the tokens of a range: linked, put side by side and marked.
 //
 // Every warp has clusters of its own and looks at all tokens: it meets the members of a cluster in
-// their order, so nothing is sorted. For n tokens that is n / 32 looks of 2048 warps.
+// their order, so nothing is sorted. For n tokens that is n / 32 looks of 2048 warps, once for
+// every 65536 clusters that there might be.
 
 #include "backend/cuda/early.cuh"
 #include "backend/cuda/keys_kernels.h"
@@ -19,20 +20,16 @@ struct Common {
   int32_t n_placed;  // members
   int32_t largest;   // cluster
 };
+constexpr int64_t kCommonWords = 2;
+static_assert(sizeof(Common) == kCommonWords * sizeof(int32_t));
 
 // What a lane knows of its cluster.
 struct Met {
   int32_t count = 0, last = -1;  // members so far and the last of them
 };
 
-// A token's cluster, and whether the token stands for itself.
-__device__ int32_t coded(const LinkArgs& args, int64_t token) {
-  const bool own = args.status[token] != static_cast<uint8_t>(TokenStatus::kRedundant);
-  return 2 * args.cluster[token] + (own ? 1 : 0);
-}
-
 // The members of one cluster, bits of `same`, among 32 tokens.
-__device__ void join(const MembersView& members, Met& met, int32_t cluster, uint32_t same, bool own,
+__device__ void join(const MembersView& members, Met& met, int32_t cluster, uint32_t same,
                      int32_t token) {
   const int lane = static_cast<int>(threadIdx.x) % 32, owner = cluster % kAtOnce / kLinkWarps;
   const int32_t count = __shfl_sync(kAll, met.count, owner);
@@ -47,7 +44,6 @@ __device__ void join(const MembersView& members, Met& met, int32_t cluster, uint
       members.next[previous] = here;
     else
       members.first_new[cluster] = here;
-    if (own) members.own[cluster] = token;
   }
   if (lane == owner) {
     met.count += __popc(same);
@@ -109,27 +105,26 @@ __global__ void __launch_bounds__(32 * kBlockWarps)
       __syncthreads();  // all have looked at the chunk before
       for (auto i = static_cast<int>(threadIdx.x); i < n + 32 * kLooks && i < kChunk;
            i += 32 * kBlockWarps)
-        chunk[i] = i < n ? coded(args, first + i) : -1;
+        chunk[i] = i < n ? args.cluster[first + i] : -1;
       __syncthreads();
       for (int i = 0; i < n; i += 32 * kLooks) {
-        int32_t codes[kLooks];
+        int32_t clusters[kLooks];
         bool any = false;
 #pragma unroll
         for (int k = 0; k < kLooks; ++k) {
-          codes[k] = chunk[i + 32 * k + lane];
-          any = any || ((codes[k] ^ 2 * warp) & 2 * (kLinkWarps - 1)) == 0;
+          clusters[k] = chunk[i + 32 * k + lane];
+          any = any || ((clusters[k] ^ warp) & (kLinkWarps - 1)) == 0;
         }
         if (__any_sync(kAll, any) == 0) continue;
 #pragma unroll
         for (int k = 0; k < kLooks; ++k) {
-          const int32_t cluster = codes[k] >> 1;
+          const int32_t cluster = clusters[k];
           const auto at = static_cast<uint32_t>(cluster - static_cast<int32_t>(base));
           const bool ours = at < kAtOnce && at % kLinkWarps == static_cast<uint32_t>(warp);
           for (uint32_t left = __ballot_sync(kAll, ours); left != 0;) {
             const int32_t one = __shfl_sync(kAll, cluster, __ffs(static_cast<int>(left)) - 1);
             const uint32_t same = __ballot_sync(kAll, cluster == one);
-            join(members, met, one, same, codes[k] % 2 != 0,
-                 static_cast<int32_t>(first) + i + 32 * k + lane);
+            join(members, met, one, same, static_cast<int32_t>(first) + i + 32 * k + lane);
             left &= ~same;
           }
         }
@@ -160,8 +155,12 @@ __global__ void mark(const __grid_constant__ LinkArgs args, Common* common) {
   if (rank == 0) marks |= kFirst;
   if (next == INT32_MAX) marks |= kLast;
   if (old) marks |= kOld;
-  if (!old && members.own[cluster] == members.first_new[cluster] - members.first)
-    marks |= kOwnFirst;
+  // One member of a cluster stands for itself.
+  const auto stands_for_itself = [&](int64_t i) {
+    return args.status[i] != static_cast<uint8_t>(TokenStatus::kRedundant);
+  };
+  if (!old && stands_for_itself(members.first_new[cluster] - members.first)) marks |= kOwnFirst;
+  if (stands_for_itself(token)) members.own[cluster] = static_cast<int32_t>(token);
   members.order[p] = static_cast<int32_t>(token);
   members.clusters[p] = cluster;
   members.marked[p] = static_cast<int32_t>(token) * kMarks + marks;
@@ -175,8 +174,8 @@ void link_members(Context& context, const LinkArgs& args) {
   const MembersView& members = args.members;
   SLUICE_CHECK(members.n > 0 && members.n <= INT32_MAX / kMarks - 1 &&
                members.first + members.n <= INT32_MAX / 2 - 1 &&
-               members.n_clusters <= INT32_MAX / 2 - kAtOnce);
-  auto* common = reinterpret_cast<Common*>(context.zeros(sizeof(Common) / sizeof(int32_t)));
+               members.n_clusters <= INT32_MAX - kAtOnce);
+  auto* common = reinterpret_cast<Common*>(context.zeros(kCommonWords));
   launch_early(context, "link", link, kLinkWarps / kBlockWarps, 32 * kBlockWarps, args, common);
   launch_early(context, "mark", mark, static_cast<unsigned>(ceil_div(members.n, 256)), 256, args,
                common);

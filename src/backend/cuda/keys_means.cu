@@ -3,12 +3,9 @@
 #include "backend/cuda/early.cuh"
 #include "backend/cuda/keys_columns.cuh"
 #include "backend/cuda/keys_rows.cuh"
-#include "backend/cuda/mma.cuh"
 
 namespace sluice::cuda {
 namespace {
-
-constexpr int kThreads = 128;
 
 // Whether a head takes means, or what the representative has.
 __device__ bool is_average(const HeadView& head, bool values) {
@@ -38,68 +35,10 @@ __device__ void load_sum_before(const MeansArgs& args, const Columns& at, int32_
   for (int i = 0; i < kN; ++i) to[i] *= count;
 }
 
-// Rows on their way to the threads that asked for them, kN columns each: every thread has its own
-// part, so nobody waits for another.
-template <int kN, bool kBF16>
-struct Coming {
-  static constexpr int kRows = 8;
-  static constexpr int kParts = kBF16 ? 1 : 2;  // of 16 bytes
-  uint4 rows[kRows][kParts][kThreads];
-
-  // One row at a time, or, where `from` is null, none.
-  __device__ void ask(int i, const std::byte* from) {
-#pragma unroll
-    for (int part = 0; part < kParts; ++part)
-      if (from != nullptr) copy_async(&rows[i % kRows][part][threadIdx.x], from + 16 * part, true);
-    commit_copies();
-  }
-  // The i-th row, after kRows - 1 more were asked for.
-  __device__ void take(int i, float (&x)[kN]) {
-    wait_copies<kRows - 1>();
-    if constexpr (kBF16) {
-      widen_eight(rows[i % kRows][0][threadIdx.x], x);
-    } else {
-#pragma unroll
-      for (int part = 0; part < kParts; ++part) {
-        const uint4 four = rows[i % kRows][part][threadIdx.x];
-        x[4 * part] = __uint_as_float(four.x);
-        x[4 * part + 1] = __uint_as_float(four.y);
-        x[4 * part + 2] = __uint_as_float(four.z);
-        x[4 * part + 3] = __uint_as_float(four.w);
-      }
-    }
-  }
-};
-
-// Calls take(i, x) with kN columns of row_at(i), i from begin up to end.
-template <int kN, bool kBF16, typename RowAt, typename Take>
-__device__ void read_rows(int begin, int end, int64_t column, const RowAt& row_at,
-                          const Take& take) {
-  float x[kN];
-  if constexpr (kN == 1) {
-    for (int i = begin; i < end; ++i) {
-      load<kN>(ConstRowsView{row_at(i), 0, kBF16}, 0, column, x);
-      take(i, x);
-    }
-  } else {
-    using Rows = Coming<kN, kBF16>;
-    __shared__ Rows coming;
-    const auto ask = [&](int i) {
-      coming.ask(i, i < end ? row_at(i) + column * (kBF16 ? 2 : 4) : nullptr);
-    };
-    for (int i = begin; i < begin + Rows::kRows; ++i) ask(i);
-    for (int i = begin; i < end; ++i) {
-      coming.take(i, x);
-      ask(i + Rows::kRows);
-      take(i, x);
-    }
-  }
-}
-
 // Sums of segments that their cluster goes on behind, (places / kSegment, columns): one at most
 // begins among the places of a block. follows[block]: whether its cluster began before; -1: none.
 template <int kN, bool kBF16>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kColumnThreads)
     segment_sums(const __grid_constant__ MeansArgs args, float* sums, int32_t* follows) {
   __shared__ int32_t found;
   let_next_begin();
@@ -120,7 +59,7 @@ __global__ void __launch_bounds__(kThreads)
   const int32_t first_mark = begin < 0 ? 0 : members.marked[begin];
   if (blockIdx.y == 0 && threadIdx.x == 0)
     follows[blockIdx.x] = begin < 0 ? -1 : (first_mark & kFirst) != 0 ? 0 : 1;
-  const int64_t flat = (int64_t{blockIdx.y} * kThreads + threadIdx.x) * kN;
+  const int64_t flat = (int64_t{blockIdx.y} * kColumnThreads + threadIdx.x) * kN;
   if (begin < 0 || flat >= 2 * width) return;
   const Columns at = columns_at(flat, width, d);
   const HeadView head = args.heads[at.head];
@@ -169,9 +108,9 @@ __global__ void add_segments(int64_t n_blocks, int64_t n_columns, const int32_t*
 
 // The places of the segments that begin among kSegment places: the last ends before twice as many.
 struct Places {
-  static_assert(kThreads == 2 * kSegment);
-  uint32_t begins[kThreads / 32];  // bits
-  int32_t marked[kThreads], counts[kThreads];
+  static_assert(kColumnThreads == 2 * kSegment);
+  uint32_t begins[kColumnThreads / 32];  // bits
+  int32_t marked[kColumnThreads], counts[kColumnThreads];
 
   // Every thread looks at one.
   __device__ void look(const MembersView& members, int64_t first) {
@@ -185,15 +124,15 @@ struct Places {
   }
   // The first from `from` on, a multiple of 32, that begins one.
   __device__ int next(int from) const {
-    for (int i = from / 32; i < kThreads / 32; ++i)
+    for (int i = from / 32; i < kColumnThreads / 32; ++i)
       if (begins[i] != 0) return 32 * i + __ffs(static_cast<int>(begins[i])) - 1;
-    return kThreads;
+    return kColumnThreads;
   }
 };
 
 // A block to the segments that begin among kSegment places, and to some columns, kN to a thread.
 template <int kN, bool kBF16>
-__global__ void __launch_bounds__(kThreads, 8)
+__global__ void __launch_bounds__(kColumnThreads, 8)
     means(const __grid_constant__ MeansArgs args, const float* sums) {
   __shared__ Places places;
   let_next_begin();
@@ -202,7 +141,7 @@ __global__ void __launch_bounds__(kThreads, 8)
   const int64_t first_place = int64_t{blockIdx.x} * kSegment;
   places.look(members, first_place);
   const int64_t d = args.head_dim, width = args.n_kv_heads * d;
-  const int64_t flat = (int64_t{blockIdx.y} * kThreads + threadIdx.x) * kN;
+  const int64_t flat = (int64_t{blockIdx.y} * kColumnThreads + threadIdx.x) * kN;
   if (flat >= 2 * width) return;
   const Columns at = columns_at(flat, width, d);
   const HeadView head = args.heads[at.head];
@@ -260,7 +199,11 @@ __global__ void __launch_bounds__(kThreads, 8)
       min(int64_t{places.next(static_cast<int>(kSegment))}, members.n - first_place));
   read_rows<kN, kBF16>(
       begin, end, at.column,
-      [&](int p) { return rows.token(members.first + places.marked[p] / kMarks); },
+      [&](int p) -> const std::byte* {
+        const int32_t marked = places.marked[p];
+        const bool needed = average || (marked & kFirst) != 0;
+        return needed ? rows.token(members.first + marked / kMarks) : nullptr;
+      },
       [&](int p, const float(&x)[kN]) {
         take(first_place + p, places.marked[p], places.counts[p], x);
       });
@@ -283,21 +226,22 @@ void running_means(const std::shared_ptr<Context>& context, const MeansArgs& arg
   const int64_t width = 2 * args.n_kv_heads * args.head_dim;
   const int64_t n_blocks = ceil_div(args.members.n, kSegment);
   const bool eights = by_eights(args.tokens, args.head_dim, args.bf16);
-  const dim3 grid(static_cast<unsigned>(n_blocks), blocks(width, kThreads * (eights ? 8 : 1)));
+  const dim3 grid(static_cast<unsigned>(n_blocks),
+                  blocks(width, kColumnThreads * (eights ? 8 : 1)));
   DeviceArray<float> sums;
   if (n_blocks > 1) {
     sums = DeviceArray<float>(context, n_blocks * width);
     const DeviceArray<int32_t> follows(context, n_blocks);
     const auto kernel = args.bf16 ? (eights ? segment_sums<8, true> : segment_sums<1, true>)
                                   : (eights ? segment_sums<8, false> : segment_sums<1, false>);
-    launch_early(*context, "segment_sums", kernel, grid, kThreads, args, sums.data(),
+    launch_early(*context, "segment_sums", kernel, grid, kColumnThreads, args, sums.data(),
                  follows.data());
-    launch_early(*context, "add_segments", add_segments, blocks(width, kThreads), kThreads,
-                 n_blocks, width, follows.data(), sums.data());
+    launch_early(*context, "add_segments", add_segments, blocks(width, kColumnThreads),
+                 kColumnThreads, n_blocks, width, follows.data(), sums.data());
   }
   const auto kernel = args.bf16 ? (eights ? means<8, true> : means<1, true>)
                                 : (eights ? means<8, false> : means<1, false>);
-  launch_early(*context, "means", kernel, grid, kThreads, args, sums.data());
+  launch_early(*context, "means", kernel, grid, kColumnThreads, args, sums.data());
 }
 
 }  // namespace sluice::cuda

@@ -5,8 +5,6 @@
 namespace sluice::cuda {
 namespace {
 
-constexpr int kThreads = 128;
-
 // A block to the last member of a cluster.
 template <int kN>
 __global__ void settle(const __grid_constant__ SettleArgs args) {
@@ -17,7 +15,7 @@ __global__ void settle(const __grid_constant__ SettleArgs args) {
   const bool is_new = cluster >= args.n_before;
   const auto first = static_cast<int32_t>(members.first_new[cluster] - members.first);
   const bool has_rest = is_new && first != token && members.own[cluster] == first;
-  for (int64_t flat = int64_t{threadIdx.x} * kN; flat < 2 * width; flat += kThreads * kN) {
+  for (int64_t flat = int64_t{threadIdx.x} * kN; flat < 2 * width; flat += kColumnThreads * kN) {
     const Columns at = columns_at(flat, width, d);
     if (args.heads[at.head].set != args.set) continue;
     const ConstRowsView from{at.values ? args.values : args.keys, d, args.bf16};
@@ -42,7 +40,7 @@ __global__ void settle(const __grid_constant__ SettleArgs args) {
 
 void settle_clusters(Context& context, const SettleArgs& args) {
   const auto kernel = args.head_dim % 8 == 0 ? settle<8> : settle<1>;
-  kernel<<<static_cast<unsigned>(args.members.n), kThreads, 0, context.stream()>>>(args);
+  kernel<<<static_cast<unsigned>(args.members.n), kColumnThreads, 0, context.stream()>>>(args);
   check_launch("settle");
 }
 

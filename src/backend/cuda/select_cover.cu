@@ -113,7 +113,7 @@ struct PieceLevels {
 
   __device__ PieceLevels(const CoverView& view, const Pieces& pieces, int i) {
     const int64_t piece = pieces.data - view.bits + i;
-    const auto* from = reinterpret_cast<const uint4*>(view.levels + piece * 32);
+    const auto* from = reinterpret_cast<const uint4*>(view.levels + piece * kPieceColumns);
     const uint4 low = from[0], high = from[1];
     words[0] = low.x, words[1] = low.y, words[2] = low.z, words[3] = low.w;
     words[4] = high.x, words[5] = high.y, words[6] = high.z, words[7] = high.w;
@@ -178,7 +178,7 @@ __device__ Nearest owner_of(const CoverView& view, const Pieces& pieces, int set
     n_contenders += __reduce_add_sync(kAllLanes, __popc(counting));
     return false;
   });
-  if (n_contenders > 1 && view.levels != nullptr) n_contenders = drop_far(view, pieces, set);
+  if (n_contenders > 1) n_contenders = drop_far(view, pieces, set);
   const auto for_contenders = [&](const auto& visit) {
     pieces.any(0, [&](int i, const uint2& piece) {
       return any_of(view, pieces, i, piece.x, [&](const Column& column) {
@@ -231,9 +231,11 @@ __global__ void __launch_bounds__(32 * kWarps, 4)
   const MarkPlace place(view, 1, t);
   const Pieces pieces(view, set, t, 1);
   if (verdict == CoverVerdict::kOpen) {
-    // No kept one is at its threshold, so that those added decide.
-    verdict = is_covered(view, pieces, set, t, pieces.old, kIsRep) ? CoverVerdict::kCovered
-                                                                   : CoverVerdict::kAdded;
+    // No kept one is at its threshold, so that those added decide: of the first list, tokens that
+    // only another set inherits.
+    const int begin = chunk.n_sets == 1 ? pieces.first : pieces.old;
+    verdict = is_covered(view, pieces, set, t, begin, kIsRep) ? CoverVerdict::kCovered
+                                                              : CoverVerdict::kAdded;
     publish(view, 1, set, t, place, verdict);
   }
   Nearest owner;

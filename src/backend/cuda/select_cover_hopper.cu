@@ -77,11 +77,11 @@ struct CoverWork {
       const int n = 2 * lane + k < pairs ? shared.listed[2 * lane + k] : 0;
       const bool half = n % kColumns > 0 && n % kColumns <= 128;
       full[k] = tiles_of(n) - (half ? 1 : 0);
-      halves[k] = __ballot_sync(0xffffffffu, half);
+      halves[k] = __ballot_sync(kAllLanes, half);
     }
     int upto = full[0] + full[1];
     for (int step = 1; step < 32; step *= 2) {
-      const int other = __shfl_up_sync(0xffffffffu, upto, step);
+      const int other = __shfl_up_sync(kAllLanes, upto, step);
       if (lane >= step) upto += other;
     }
     shared.before[2 * lane] = upto - full[1] - full[0];
@@ -148,7 +148,7 @@ struct CoverWork {
 // in whose eight it has two.
 __device__ uint32_t bits_before(int limit) {
   const int n = limit <= 0 ? 0 : min(32, limit / 8 * 2 + min(limit % 8, 2));
-  return n == 32 ? 0xffffffffu : (1u << n) - 1;
+  return n == 32 ? ~0u : (1u << n) - 1;
 }
 
 template <int kList>
@@ -218,12 +218,12 @@ __device__ void CoverWork<kList>::take(const Tile& tile, const Products& product
       for (int word = 0; word < 2; ++word) {
         const uint32_t before = bits_before(limit[half] - 2 * t - 128 * word);
         may[half][word] &= before;
-        const uint32_t votes = __ballot_sync(0xffffffffu, may[half][word] != 0);
+        const uint32_t votes = __ballot_sync(kAllLanes, may[half][word] != 0);
         some |= (votes >> (threadIdx.x % 32 - t) & 15) << 4 * word;
         if (may[half][word] == 0) continue;
         const int64_t piece = (at * view.tiles + number) * kPieces + word * 4 + t;
         view.bits[piece] = make_uint2(may[half][word], must[half][word] & before);
-        if (view.levels != nullptr) put_levels({set, half, word}, piece, products, scale[half]);
+        put_levels({set, half, word}, piece, products, scale[half]);
       }
       if (t == 0 && some != 0)
         atomicOr(view.some + at * view.words + number / 4, some << number % 4 * kPieces);
@@ -242,19 +242,18 @@ __device__ __forceinline__ void CoverWork<kList>::put_levels(const Place& place,
   uint32_t packed[8];
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
-    uint32_t level[4];
+    float cosines[4];
 #pragma unroll
     for (int k = 0; k < 2; ++k) {
       const int n = place.word * 16 + 2 * i + k;
       const float2 column = *reinterpret_cast<const float2*>(shared.scale + n * 8 + 2 * t);
       const float4 found = products(n);
-      level[2 * k] = levels.of((place.half == 0 ? found.x : found.z) * column.x * scale);
-      level[2 * k + 1] = levels.of((place.half == 0 ? found.y : found.w) * column.y * scale);
+      cosines[2 * k] = (place.half == 0 ? found.x : found.z) * column.x * scale;
+      cosines[2 * k + 1] = (place.half == 0 ? found.y : found.w) * column.y * scale;
     }
-    packed[i] = __byte_perm(__byte_perm(level[0], level[1], 0x0040),
-                            __byte_perm(level[2], level[3], 0x0040), 0x5410);
+    packed[i] = levels.of(cosines);
   }
-  auto* to = reinterpret_cast<uint4*>(view.levels + piece * 32);
+  auto* to = reinterpret_cast<uint4*>(view.levels + piece * kPieceColumns);
   to[0] = make_uint4(packed[0], packed[1], packed[2], packed[3]);
   to[1] = make_uint4(packed[4], packed[5], packed[6], packed[7]);
 }

@@ -29,6 +29,7 @@ constexpr int kCoverChunk = 16384;   // the same where tokens are compared with 
 constexpr int kWords = kChunk / 32;  // of bits, one per token of a chunk
 constexpr int kGramTile = 128;       // rows and columns of a tile
 constexpr int kHopperGramColumns = 256;
+constexpr int kPieces = 8, kPieceColumns = 32;  // of such a tile, of such a piece (CoverView::bits)
 
 // For whom a column counts, per set.
 enum ColumnFlag : uint8_t {
@@ -218,8 +219,7 @@ struct CoverView {
   int64_t tiles;   // room for
   uint32_t* some;  // (n_sets, n, words): a bit for each piece that has any
   int64_t words;
-  // How near these columns are, (n_sets, n, tiles, 8, 32): larger is nearer (cosine_levels). Or
-  // nullptr, where there are so many tiles that it would be large.
+  // How near these columns are, (n_sets, n, tiles, 8, 32): larger is nearer (CosineLevels).
   uint8_t* levels;
   uint8_t* verdict;  // (n_sets, n) CoverVerdict
   // What has become of listed tokens, while inherited ones are decided and while open ones are:

@@ -8,7 +8,6 @@
 namespace sluice::cuda {
 namespace {
 
-constexpr unsigned kAll = 0xffffffffu;
 constexpr int kColumns = kHopperGramColumns;
 
 // A thread's tokens that a set inherits, and that are not exempt.
@@ -37,7 +36,7 @@ __device__ void count_products(const CoverView& view, const TokenTable& table, i
   int64_t products = threadIdx.x == 0 ? n * n_columns : 0;
   for (uint32_t left = table.words[threadIdx.x]; left != 0; left &= left - 1)
     products += n - 1 - (int64_t{threadIdx.x} * 32 + __ffs(static_cast<int>(left)) - 1);
-  for (int step = 16; step > 0; step /= 2) products += __shfl_xor_sync(kAll, products, step);
+  for (int step = 16; step > 0; step /= 2) products += __shfl_xor_sync(kAllLanes, products, step);
   if (threadIdx.x % 32 == 0)
     atomicAdd(reinterpret_cast<unsigned long long*>(view.products),
               static_cast<unsigned long long>(products));

@@ -7,8 +7,6 @@
 
 namespace sluice::cuda {
 
-constexpr int kPieces = 8;  // of a tile
-
 __device__ inline int tiles_of(int64_t n) {
   return static_cast<int>((n + kHopperGramColumns - 1) / kHopperGramColumns);
 }
@@ -35,9 +33,14 @@ struct CosineLevels {
     factor = 1 / (__double2float_ru(1 + slack) - least);
     offset = -least * factor;
   }
-  // In the lowest byte.
-  __device__ uint32_t of(float cosine) const {
-    return __float_as_uint(fmaf(__saturatef(fmaf(cosine, factor, offset)), 255, 0x1p23f));
+  // A byte each.
+  __device__ uint32_t of(const float (&cosines)[4]) const {
+    uint32_t level[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i)  // in the lowest byte
+      level[i] = __float_as_uint(fmaf(__saturatef(fmaf(cosines[i], factor, offset)), 255, 0x1p23f));
+    return __byte_perm(__byte_perm(level[0], level[1], 0x0040),
+                       __byte_perm(level[2], level[3], 0x0040), 0x5410);
   }
   // Whose level is lower by this has the smaller cosine, though both may err by the slack: so many
   // steps, one for either rounding and one for those of this mapping.

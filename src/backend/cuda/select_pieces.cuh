@@ -7,8 +7,6 @@
 
 namespace sluice::cuda {
 
-constexpr unsigned kAllLanes = 0xffffffffu;
-
 // The pieces of bits that a token has.
 struct Pieces {
   uint2* data;

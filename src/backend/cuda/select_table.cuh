@@ -54,7 +54,7 @@ struct TokenTable {
     const int mine = __popc(bits);
     int upto = mine;
     for (int step = 1; step < 32; step *= 2) {
-      const int other = __shfl_up_sync(0xffffffffu, upto, step);
+      const int other = __shfl_up_sync(kAllLanes, upto, step);
       if (lane >= step) upto += other;
     }
     __syncthreads();  // whoever reads the last table is done

@@ -1,8 +1,8 @@
-// One pass of the selector: memory for the time being, and one chunk of tokens after the other.
+// One pass of the selector: one chunk of tokens after the other.
+
+#include "backend/cuda/selector_pass.h"
 
 #include <algorithm>
-
-#include "backend/cuda/selector.h"
 
 namespace sluice::cuda {
 namespace {
@@ -17,24 +17,6 @@ double product_error(int64_t padded, bool bf16) {
   return bf16 ? sums : sums + 1.01 * 0x1p-8;
 }
 
-// Scratch memory handed out piece by piece; without memory the pieces are only counted.
-class Pieces {
- public:
-  explicit Pieces(void* memory) : memory_(static_cast<std::byte*>(memory)) {}
-  template <typename T>
-  void take(T*& to, int64_t n) {
-    to = memory_ == nullptr ? nullptr : reinterpret_cast<T*>(memory_ + used_);
-    used_ += round_up(n * static_cast<int64_t>(sizeof(T)), 256);
-  }
-  int64_t used() const { return used_; }
-
- private:
-  std::byte* memory_;
-  int64_t used_ = 0;
-};
-
-constexpr int64_t kMostLevels = int64_t{1} << 30;  // bytes
-
 // Whether the matrix units can take the rows where they are.
 bool can_be_given(const ConstTensor& rows, int64_t padded) {
   return rows.dtype() == DType::kBF16 && rows.row_elements() == padded &&
@@ -42,141 +24,6 @@ bool can_be_given(const ConstTensor& rows, int64_t padded) {
 }
 
 }  // namespace
-
-// Lives in the context's scratch memory, which nobody else asks for during a pass.
-struct CudaSelector::Pass {
-  ConstTensor rows;
-  int64_t chunk, splits, tiles;        // tokens at a time; of the columns; room for tiles of them
-  double *inverse, *residual_inverse;  // (rows)
-  uint8_t* exempt;                     // (rows)
-  const uint8_t* inherited;            // (n_sets, rows)
-  uint8_t* inherited_flags;            // the same, where they must be put together
-
-  // Of a chunk: ChunkView and CoverView have the shapes.
-  uint16_t* prepared;
-  float* scale;
-  double* prepared_inverse;
-  uint8_t *chunk_inherited, *verdict;
-  float* local;
-  Largest* largest;
-  uint32_t *conflicts, *sure;
-
-  // The same for cascade-cover.
-  ListedTokens lists[2];
-  uint16_t* listed;
-  float* listed_scale;
-  uint2* bits;
-  uint32_t* some;
-  int64_t words;
-  uint8_t* levels;
-  int32_t *odd, *tickets;
-  unsigned long long* marks;
-  int64_t mark_tiles;
-  float4* parts;
-};
-
-CudaSelector::Pass CudaSelector::begin_pass(const SelectArgs& args) {
-  const int64_t n = args.rows.rows();
-  const auto n_sets = static_cast<int64_t>(sets_.size());
-  const bool outliers = spec_.outlier_ratio > 0;
-  device_sets_.reserve(n_tokens_ + n, n_tokens_, spec_.want_cosines);
-  reserve_columns(live_ ? n : 0, args.rows.dtype() == DType::kBF16);
-
-  Pass pass{};
-  pass.rows = args.rows;
-  pass.chunk = std::min<int64_t>(n, covers() ? kCoverChunk : kChunk);
-  const int64_t row_tiles = ceil_div(pass.chunk, kGramTile), columns = n_columns_ + n;
-  // Two blocks to a multiprocessor; on Hopper every tile of columns is looked at by itself.
-  pass.splits =
-      hopper() ? ceil_div(columns, kHopperGramColumns)
-               : std::max<int64_t>(1, std::min(ceil_div(2 * context_->multiprocessors(), row_tiles),
-                                               ceil_div(columns, kGramTile)));
-  // Kept columns and both lists end in a tile that is not full.
-  pass.tiles = columns / kHopperGramColumns + 4;
-  pass.mark_tiles = pass.chunk / kHopperGramColumns + 3;
-  pass.words = ceil_div(8 * pass.tiles, 32);
-  const int64_t levels = n_sets * pass.chunk * pass.tiles * kHopperGramColumns;
-  const auto divide = [&](Pieces pieces) {
-    const int64_t m = pass.chunk;
-    pieces.take(pass.inverse, n);
-    pieces.take(pass.residual_inverse, outliers ? n : 0);
-    pieces.take(pass.exempt, n);
-    pieces.take(pass.inherited_flags, n_sets * n);
-    pieces.take(pass.prepared, m * padded_);
-    pieces.take(pass.scale, m);
-    pieces.take(pass.prepared_inverse, m);
-    pieces.take(pass.chunk_inherited, n_sets * m);
-    pieces.take(pass.verdict, n_sets * m);
-    pieces.take(pass.parts, hopper() ? context_->multiprocessors() * int64_t{kPartSums} : 0);
-    if (covers()) {
-      for (ListedTokens& list : pass.lists) {
-        pieces.take(list.rank, m + 1);
-        pieces.take(list.token, m);
-      }
-      pieces.take(pass.listed, (m + 2 * kHopperGramColumns) * padded_);
-      pieces.take(pass.listed_scale, m + 2 * kHopperGramColumns);
-      pieces.take(pass.bits, n_sets * m * pass.tiles * 8);
-      pieces.take(pass.some, n_sets * m * pass.words);
-      if (levels <= kMostLevels) pieces.take(pass.levels, levels);
-      pieces.take(pass.marks, 2 * n_sets * pass.mark_tiles * 8);
-      pieces.take(pass.odd, 1);
-      pieces.take(pass.tickets, 2);
-    } else {
-      pieces.take(pass.local, m * kChunk);
-      pieces.take(pass.largest, n_sets * 2 * pass.splits * m);
-      pieces.take(pass.conflicts, n_sets * m * kWords);
-      pieces.take(pass.sure, n_sets * 3 * kWords);
-    }
-    return pieces.used();
-  };
-  divide(Pieces(context_->scratch(divide(Pieces(nullptr)))));
-
-  std::vector<NormsOf> norms = {{args.rows, pass.inverse}};
-  if (outliers) norms.push_back({args.residual, pass.residual_inverse});
-  ordered_inverse_norms(*context_, norms, pass.odd);
-  mark_exempt(*context_, {.first = n_tokens_,
-                          .n = n,
-                          .sinks = spec_.sinks,
-                          .ratio = spec_.outlier_ratio,
-                          .residual_inverse = outliers ? pass.residual_inverse : nullptr,
-                          .state = median_state_.data(),
-                          .exempt = pass.exempt,
-                          .inverse = pass.inverse,
-                          .odd = pass.odd});
-  mark_inherited(args, pass);
-  return pass;
-}
-
-void CudaSelector::mark_inherited(const SelectArgs& args, Pass& pass) {
-  const auto n_sets = static_cast<int64_t>(sets_.size());
-  const int64_t n = args.rows.rows();
-  pass.inherited = pass.inherited_flags;
-  if (!inherits(spec_.rule)) {
-    check(cudaMemsetAsync(pass.inherited_flags, 0, static_cast<size_t>(n_sets * n),
-                          context_->stream()),
-          "inherited flags");
-    return;
-  }
-  SLUICE_CHECK(args.inherited.size() == sets_.size());
-  for (size_t i = 0; i < sets_.size(); ++i) {
-    uint8_t* flags = pass.inherited_flags + static_cast<int64_t>(i) * n;
-    const Inherited& from = args.inherited[i];
-    if (const auto* above = dynamic_cast<const CudaSelector*>(from.above())) {
-      SLUICE_CHECK(above->n_decided() >= n_tokens_ + n);
-      const uint8_t* status = above->device_sets().status(from.set()) + n_tokens_;
-      if (n_sets == 1)
-        pass.inherited = status;
-      else
-        check(cudaMemcpyAsync(flags, status, static_cast<size_t>(n), cudaMemcpyDeviceToDevice,
-                              context_->stream()),
-              "statuses in the layer before");
-    } else {
-      std::vector<uint8_t> given = from.flags(n_tokens_, n);
-      for (uint8_t& flag : given) flag = flag != 0 ? 1 : 0;
-      context_->send(given.data(), flags, n);
-    }
-  }
-}
 
 // Tokens [first, first + n) of the pass.
 ChunkView CudaSelector::view_chunk(const Pass& pass, int64_t first, int64_t n) const {

@@ -39,8 +39,10 @@ __device__ inline GateMessage wait_for_message(const GateMessage* from, uint32_t
 // Who says what: a pair of directions to a block and round, and parts of ||x||^2 from the last
 // of the blocks that multiply on backwards. The clerk has a word where the way is not clear.
 //
-// Every block that multiplies says something of every row, and not before all its threads have read
-// what the row begins with: so the clerk, who hears all, may write what the next row begins with.
+// Every block that multiplies says something of every row, and not before all its threads have used
+// what the row begins with, ahead of a barrier: so it is loaded, and the clerk, who hears all, may
+// write what the next row begins with. (Messages order nothing beside themselves; it is the use
+// that does.)
 struct Exchange {
   GateMessage* messages;  // (gate_messages)
   int n_pairs, n_norms;

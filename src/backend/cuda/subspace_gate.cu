@@ -8,8 +8,8 @@
 // blocks fit a multiprocessor. And what is done between is as little as there can be.
 //
 // All blocks must be on the device at one time: they are, since no kernel behind this one begins
-// before them, and those ahead of it end by themselves. Two streams of gates can share a device, a
-// block of each to a multiprocessor; a third could make all of them wait for ever.
+// before them, and those ahead of it end by themselves. Where two blocks fit a multiprocessor, as
+// on Hopper, two streams of gates can share a device; more streams than that could wait for ever.
 
 #include <algorithm>
 
@@ -112,7 +112,6 @@ __global__ void __launch_bounds__(kGateThreads, 2)
   __shared__ Terms clerks[kGateWarps];
   __shared__ UnitSums sums;
   __shared__ GateRow gate;
-  let_next_begin();
   copy_parameters(parameters, gate);
   __syncthreads();
   const Staged staged = staged_in(shared, gate);
@@ -140,6 +139,7 @@ __global__ void __launch_bounds__(kGateThreads, 2)
                           .row = __shfl_sync(0xffffffffu, *gate.books.n_rows + 1, 0)};
   beside.before = before_of(gate.output, row, end);
   if (state.to_skip > 0) {
+    let_next_begin();
     if (is_clerk) return pass_by(gate.books, exchange, state);
     __syncthreads();  // see Exchange
     if (tid == 0) tell_nothing(exchange, gate.n_workers);
@@ -154,6 +154,9 @@ __global__ void __launch_bounds__(kGateThreads, 2)
     BlockCopy::wait(arrived + 1);
     image.read(staged.image);
   }
+  // Not before x is here: what the next gate reads ahead would stand in its way. The messages are
+  // heard by the time it begins.
+  let_next_begin();
   Terms terms = hear_coordinates(gate.gauge, exchange, rank, diagonal, gate.n_places,
                                  reinterpret_cast<__nv_bfloat162*>(staged.coordinates));
   __syncthreads();

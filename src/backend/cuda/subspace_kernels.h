@@ -37,6 +37,8 @@ struct GateMemory {
 };
 
 int64_t gate_messages(const Context& context, int64_t rank);
+// Whether a block's part of such a basis fits shared memory, with another block beside it on
+// Hopper.
 bool fits_gate(int64_t n_in, int64_t rank);
 
 // The verdict on one row of bf16 and the product that follows from it. Rows of matrices and x are
