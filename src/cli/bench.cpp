@@ -88,7 +88,7 @@ std::vector<BenchCandidate> candidates_of(const Acceleration& acceleration, Mode
   if (acceleration.plan)
     candidates.front().follows = [always, &file = *acceleration.plan](int64_t n_tokens,
                                                                       int64_t n_predict) {
-      return always || is_faster(file, n_tokens, n_predict);
+      return always || why_dense(file, n_tokens, n_predict).empty();
     };
   return candidates;
 }

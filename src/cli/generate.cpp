@@ -70,9 +70,10 @@ void run_generate(GenerateFlags flags, bool has_prompt, bool has_file) {
   if (plan) {
     const auto n_prompt = std::ssize(tokenizer->encode(prompt, /*add_special=*/true));
     ran = fmt::format("plan {}", choice.file);
-    if (!flags.always && !is_faster(*plan, n_prompt, flags.generate.n_predict)) {
-      ran = fmt::format("dense: {} was not measured faster at this length (--always runs it)",
-                        choice.file);
+    const std::string why =
+        flags.always ? "" : why_dense(*plan, n_prompt, flags.generate.n_predict);
+    if (!why.empty()) {
+      ran = fmt::format("dense: {} {}", choice.file, why);
       choice = {};
     }
   }

@@ -108,14 +108,19 @@ void note_other_use(const Acceleration& acceleration, const Model& model, int64_
                path_label(name), fmt::join(there, " "), fmt::join(here, " "));
 }
 
-bool is_faster(const PlanFile& file, int64_t n_prompt, int64_t n_predict) {
+std::string why_dense(const PlanFile& file, int64_t n_prompt, int64_t n_predict) {
+  if (file.plan.attention.all_dense() && file.plan.linear.all_dense()) return "is dense";
+  if (n_prompt > file.context)
+    return fmt::format("was measured with up to {} tokens (--always runs it)", file.context);
   // Nothing was measured, or time is not what it is for.
-  if (!file.auto_from || file.objective == PlanObjective::kMemory) return true;
+  if (!file.auto_from || file.objective == PlanObjective::kMemory) return "";
   const auto reaches = [&](const std::optional<int64_t>& from) {
     return from && n_prompt >= *from;
   };
-  return reaches(file.auto_from->prefill_from) &&
-         (n_predict <= 1 || reaches(file.auto_from->decode_from));
+  if (reaches(file.auto_from->prefill_from) &&
+      (n_predict <= 1 || reaches(file.auto_from->decode_from)))
+    return "";
+  return "was not measured faster at this length (--always runs it)";
 }
 
 }  // namespace sluice::cli
