@@ -54,7 +54,7 @@ HeadPlan LayerReader::head(const StrictValue& value, AttentionMode mode) const {
   const StrictValue tau = value.require("tau");
   head.tau = tau.number(0, 1);
   if (head.tau == 1)
-    tau.refuse("is outside 0 … 1",
+    tau.refuse("is not below 1",
                "0 merges nothing, 0.3 is the paper's, values near 1 merge almost everything");
   if (mode != AttentionMode::kKeys)
     expect_none(value, std::array{"far"}, fmt::format("mode {}", mode_name(mode)));

@@ -135,6 +135,16 @@ double WindowReference::kl_sum(const Plan& plan, int64_t first_layer) {
   return loss.kl.mean() * static_cast<double>(loss.kl.count());
 }
 
+Loss no_loss(const Model& model, const std::vector<TuneWindow>& windows) {
+  Loss loss;
+  for (const TuneWindow& window : windows) {
+    const int64_t n = WindowReference::n_scored_in(model, window, WindowReference::Purpose::kPlans);
+    loss.kl.add(window.unit, 0, n);
+    loss.log_ratio.add(window.unit, 0, n);
+  }
+  return loss;
+}
+
 std::vector<Loss> PlanLosses::of(std::span<const Plan> plans, size_t n_windows) {
   std::vector<Loss> losses(plans.size());
   for (size_t i = 0; i < std::min(n_windows, windows_.size()); ++i) {

@@ -75,6 +75,9 @@ class WindowReference {
   std::optional<BaseScores> base_scores_;
 };
 
+// The exact model against itself.
+Loss no_loss(const Model& model, const std::vector<TuneWindow>& windows);
+
 // Plans one after another on the same windows: as far as there is memory for it, the exact model
 // runs once on each.
 class PlanLosses {

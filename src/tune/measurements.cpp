@@ -3,6 +3,8 @@
 #include <cmath>
 #include <fstream>
 
+#include "core/error.h"
+#include "io/quote.h"
 #include "io/write_file.h"
 
 namespace sluice {
@@ -10,6 +12,7 @@ namespace {
 
 using nlohmann::json;
 
+constexpr const char* kName = "sluice-measurements ";
 constexpr const char* kFormat = "sluice-measurements 2";
 
 bool is_list_of_sums(const json& list) {
@@ -20,16 +23,25 @@ bool is_list_of_sums(const json& list) {
   return true;
 }
 
+// Of any version.
+bool is_ours(const json& found) {
+  return found.is_object() && found.contains("format") && found["format"].is_string() &&
+         found["format"].get<std::string>().starts_with(kName);
+}
+
 }  // namespace
 
 Measurements::Measurements(std::filesystem::path path, json key)
     : path_(std::move(path)), key_(std::move(key)) {
   if (path_.empty()) return;
   std::ifstream file(path_);
+  if (!file || file.peek() == std::ifstream::traits_type::eof()) return;
   const json found = json::parse(file, nullptr, /*allow_exceptions=*/false);
-  if (!found.is_object() || !found.contains("format") || found["format"] != kFormat ||
-      !found.contains("key") || found["key"] != key_ || !found.contains("kl") ||
-      !found["kl"].is_object())
+  if (!is_ours(found))
+    throw Error(path_label(path_.string()) + " is there and has no measurements of sluice tune",
+                "give --measurements another name, or remove it");
+  if (found["format"] != kFormat || !found.contains("key") || found["key"] != key_ ||
+      !found.contains("kl") || !found["kl"].is_object())
     return;
   for (const auto& [name, sums] : found["kl"].items())
     if (is_list_of_sums(sums)) kl_[name] = sums.get<std::vector<double>>();

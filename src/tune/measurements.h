@@ -15,8 +15,8 @@ namespace sluice {
 class Measurements {
  public:
   // key: all that KLs depend on beyond rounding (model, text, lengths …; not the machine). A file
-  // of another key, or one that cannot be understood, is begun anew. Without a path nothing is
-  // kept.
+  // of another key or version is begun anew; Error for one that is something else. Without a path
+  // nothing is kept.
   Measurements(std::filesystem::path path, nlohmann::json key);
 
   // Sums of KL by window; those known are the first ones.

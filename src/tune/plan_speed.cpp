@@ -49,6 +49,17 @@ std::vector<int64_t> lengths_to_time(int64_t context, int64_t most_tokens) {
   return lengths;
 }
 
+PlanSpeed judge_speed(BenchResult bench, PlanObjective objective) {
+  const bool prefill = objective == PlanObjective::kPrefill;
+  const bool decode = objective == PlanObjective::kDecode;
+  PlanSpeed speed;
+  speed.prefill_from = faster_from(bench, "pp", prefill ? kFaster : kAsFast);
+  speed.decode_from = faster_from(bench, "tg", decode ? kFaster : kAsFast);
+  speed.pays = !(prefill && !speed.prefill_from) && !(decode && !speed.decode_from);
+  speed.bench = std::move(bench);
+  return speed;
+}
+
 PlanSpeed time_plan(Model& model, const Plan& plan, const std::vector<TuneWindow>& windows,
                     const PlanSpeedOptions& options,
                     const std::function<void(double, const std::string&)>& progress) {
@@ -57,15 +68,9 @@ PlanSpeed time_plan(Model& model, const Plan& plan, const std::vector<TuneWindow
                            .repeat = options.rounds};
   const std::vector<int32_t> tokens =
       tokens_of(windows, std::min(bench_tokens(bench), model.context()));
-  PlanSpeed speed;
-  speed.bench = bench_model(model, tokens, {{.label = "plan", .mode = "keys", .plan = plan}}, bench,
-                            progress);
-  const bool prefill = options.objective == PlanObjective::kPrefill;
-  const bool decode = options.objective == PlanObjective::kDecode;
-  speed.prefill_from = faster_from(speed.bench, "pp", prefill ? kFaster : kAsFast);
-  speed.decode_from = faster_from(speed.bench, "tg", decode ? kFaster : kAsFast);
-  speed.pays = !(prefill && !speed.prefill_from) && !(decode && !speed.decode_from);
-  return speed;
+  return judge_speed(bench_model(model, tokens, {{.label = "plan", .mode = "keys", .plan = plan}},
+                                 bench, progress),
+                     options.objective);
 }
 
 }  // namespace sluice

@@ -33,6 +33,9 @@ struct PlanSpeed {
   bool pays = true;  // by the objective, at some length; memory does without
 };
 
+// What measured times mean for an objective.
+PlanSpeed judge_speed(BenchResult bench, PlanObjective objective);
+
 // progress(share done, what is done now).
 PlanSpeed time_plan(Model& model, const Plan& plan, const std::vector<TuneWindow>& windows,
                     const PlanSpeedOptions& options,

@@ -1,11 +1,14 @@
 #include "tune/times.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
 #include "eval/timing.h"
 #include "eval/windows.h"
+#include "tune/changes.h"
 
 namespace sluice {
 namespace {
@@ -202,6 +205,24 @@ std::optional<Costs> costs_from(const json& from, const CostOptions& options, in
   } catch (const json::exception&) {
     return {};
   }
+}
+
+Costs known_costs(Model& model, std::span<const int32_t> tokens, const CostOptions& options,
+                  const KeptCosts& kept, const std::function<void(double)>& progress) {
+  std::string key =
+      fmt::format("{}: {}, windows {}, tau {}", kept.machine, objective_name(options.objective),
+                  fmt::join(options.heads.windows, " "), fmt::join(options.heads.taus, " "));
+  for (const FarKey far : options.heads.fars) key += fmt::format(", {}", far_name(far));
+  for (const GroupPlan& group : options.linear) key += "; " + group_text(group);
+  nlohmann::json times = kept.measurements.times();
+  if (times.is_object() && times.contains(key))
+    if (auto costs = costs_from(times[key], options, model.spec().n_layers)) return *costs;
+  Costs costs = measure_costs(model, tokens, options, progress);
+  if (!times.is_object()) times = nlohmann::json::object();
+  times[key] = describe_costs(costs);
+  kept.measurements.set_times(std::move(times));
+  kept.measurements.save();
+  return costs;
 }
 
 }  // namespace sluice

@@ -11,6 +11,7 @@
 #include "model/model.h"
 #include "plan/plan_file.h"
 #include "tune/choose.h"
+#include "tune/measurements.h"
 
 namespace sluice {
 
@@ -32,6 +33,15 @@ struct Costs {
 // progress: the share done.
 Costs measure_costs(Model& model, std::span<const int32_t> tokens, const CostOptions& options,
                     const std::function<void(double)>& progress);
+
+// Where costs are kept from run to run: those of other machines, objectives and options stay.
+struct KeptCosts {
+  std::string machine;
+  Measurements& measurements;
+};
+// The same, or what an earlier run measured.
+Costs known_costs(Model& model, std::span<const int32_t> tokens, const CostOptions& options,
+                  const KeptCosts& kept, const std::function<void(double)>& progress);
 
 nlohmann::json describe_costs(const Costs& costs);
 // The same back; nothing where it does not fit the options and the model.

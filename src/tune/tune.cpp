@@ -7,8 +7,9 @@
 
 #include "core/error.h"
 #include "tune/changes.h"
+#include "tune/choices.h"
 #include "tune/plan_speed.h"
-#include "tune/reuse.h"
+#include "tune/reuse_search.h"
 
 namespace sluice {
 namespace {
@@ -29,8 +30,9 @@ constexpr double kLeastBudget = 1e-6;
 // those lose.
 constexpr double kReuseShares[] = {1, 0.75, 0.5};
 constexpr size_t kReuseWindows = 4;
-// KL of what may not be chosen.
-constexpr double kNever = 1e9;
+// A budget that allows all there is.
+constexpr double kAnything = 1e9;
+
 class Tuner {
  public:
   Tuner(Model& model, const TuneOptions& options, Measurements& measurements,
@@ -59,8 +61,8 @@ class Tuner {
                      measurements_);
     changes_->measure(
         [&](double done, const std::string& now) { report(kChangesDone * done, now); });
-    costs_ = known_costs();
-    fill_tables();
+    choices_.emplace(make_choices());
+    result_.dense_cost = choices_->dense_cost();
     find_budget();
     try_reuse();
     hold_out();
@@ -71,70 +73,25 @@ class Tuner {
  private:
   const std::vector<TuneWindow>& windows() const { return result_.text.calibration; }
 
-  Costs known_costs() {
+  Choices make_choices() {
     const CostOptions options{
         .objective = options_.objective, .heads = options_.heads, .linear = options_.linear};
-    std::string key = fmt::format(
-        "{}: {}, windows {}, tau {}", options_.machine, objective_name(options_.objective),
-        fmt::join(options_.heads.windows, " "), fmt::join(options_.heads.taus, " "));
-    for (const GroupPlan& group : options_.linear) key += "; " + group_text(group);
-    nlohmann::json kept = measurements_.times();
-    if (kept.is_object() && kept.contains(key))
-      if (auto costs = costs_from(kept[key], options, shape_.n_layers)) return *costs;
     const int64_t n =
         options_.split.context + (options_.objective == PlanObjective::kDecode ? kDecodeTokens : 0);
-    const std::vector<int32_t> tokens = tokens_of(windows(), std::min(n, model_.context()));
-    Costs costs = measure_costs(model_, tokens, options, [&](double done) {
-      report(kChangesDone + (kCostsDone - kChangesDone) * done, "time of every choice");
-    });
-    if (!kept.is_object()) kept = nlohmann::json::object();
-    kept[key] = describe_costs(costs);
-    measurements_.set_times(std::move(kept));
-    measurements_.save();
-    return costs;
-  }
-
-  void fill_tables() {
-    heads_ = {.options = options_.heads,
-              .n_layers = shape_.n_layers,
-              .n_heads = shape_.n_kv_heads,
-              .costs = costs_.heads,
-              .kl = {}};
-    for (int64_t layer = 0; layer < shape_.n_layers; ++layer) {
-      for (int64_t head = 0; head < shape_.n_kv_heads; ++head)
-        for (size_t window = 0; window < options_.heads.windows.size(); ++window)
-          for (int64_t choice = 0; choice < options_.heads.n_choices(); ++choice)
-            heads_.kl.push_back(
-                may_change(shape_, layer) ? changes_->kl({layer, head, window, choice}) : kNever);
-      for (const BasisInput input : kLinearInputs) {
-        const auto& costs = costs_.linear[static_cast<size_t>(layer)][static_cast<size_t>(input)];
-        GroupTable table{
-            .layer = layer, .input = input, .options = {{.plan = {}, .kl = 0, .cost = costs[0]}}};
-        for (size_t i = 0; i < options_.linear.size(); ++i)
-          table.options.push_back({.plan = options_.linear[i],
-                                   .kl = changes_->kl(layer, input, options_.linear[i]),
-                                   .cost = costs[1 + i]});
-        groups_.push_back(std::move(table));
-      }
-    }
-    for (const LayerCosts& layer : heads_.costs)
-      result_.dense_cost += layer.dense_head * static_cast<double>(heads_.n_heads);
-    for (const GroupTable& group : groups_) result_.dense_cost += group.options[0].cost;
+    const Costs costs = known_costs(model_, tokens_of(windows(), std::min(n, model_.context())),
+                                    options, {options_.machine, measurements_}, [&](double done) {
+                                      report(kChangesDone + (kCostsDone - kChangesDone) * done,
+                                             "time of every choice");
+                                    });
+    return {shape_, options, costs, *changes_};
   }
 
   // Within a budget of predicted KL, of which the layers that reuse sets take their part.
   Chosen chosen_at(double budget) const {
-    Chosen chosen = choose(heads_, groups_, shape_, reuse_.share * budget);
+    Chosen chosen = choices_->within(reuse_.share * budget);
     if (reuse_.layers.empty()) return chosen;
     chosen.kl += reuse_.kl;
-    return reusing(std::move(chosen), reuse_.layers);
-  }
-
-  Chosen reusing(Chosen chosen, std::span<const int64_t> layers) const {
-    chosen.cost -= heads_.cost_of(chosen.plan.attention);
-    chosen.plan.attention = with_reuse(std::move(chosen.plan.attention), layers);
-    chosen.cost += heads_.cost_of(chosen.plan.attention);
-    return chosen;
+    return choices_->reusing(std::move(chosen), reuse_.layers);
   }
 
   // KL of plans on some calibration windows.
@@ -144,55 +101,19 @@ class Tuner {
     return means;
   }
 
-  // Some of the budget spent on sets that are not chosen anew.
-  struct Reuse {
-    double share = 1;                  // of the budget, for all else
-    std::vector<int64_t> layers = {};  // that take the sets of the layer before
-    double kl = 0;                     // what they lose, measured one by one
-  };
-
-  // Layers of a plan for which the sets of the layer before will do, those first that save most for
-  // what they lose, while the whole stays within `most`.
-  Reuse worth_reusing(const Chosen& chosen, double share, double most) {
-    struct Candidate {
-      int64_t layer;
-      double saved, lost = 0;
-    };
-    std::vector<Candidate> candidates;
-    std::vector<Plan> plans = {chosen.plan};
-    for (const int64_t layer : layers_that_may_reuse(chosen.plan.attention)) {
-      const Chosen one = reusing(chosen, {&layer, 1});
-      if (one.cost >= chosen.cost) continue;
-      candidates.push_back({.layer = layer, .saved = chosen.cost - one.cost});
-      plans.push_back(one.plan);
-    }
-    Reuse reuse{.share = share};
-    if (candidates.empty()) return reuse;
-    const std::vector<double> kls = kls_of(plans);
-    for (size_t i = 0; i < candidates.size(); ++i)
-      candidates[i].lost = std::max(0.0, kls[1 + i] - kls[0]);
-    std::stable_sort(
-        candidates.begin(), candidates.end(),
-        [](const Candidate& a, const Candidate& b) { return a.saved * b.lost > b.saved * a.lost; });
-    for (const Candidate& candidate : candidates)
-      if (kls[0] + reuse.kl + candidate.lost <= most) {
-        reuse.kl += candidate.lost;
-        reuse.layers.push_back(candidate.layer);
-      }
-    return reuse;
-  }
-
   // What reused sets lose depends on the plan, so it is measured on it.
   void try_reuse() {
     if (budget_ <= kLeastBudget) return;
-    const Chosen whole = choose(heads_, groups_, shape_, budget_);
+    const Chosen whole = choices_->within(budget_);
     const double most = kls_of({whole.plan})[0];
     double least_cost = whole.cost;
     for (const double share : kReuseShares) {
       report(kReuseDone, "sets of the layer before");
-      const Chosen base = choose(heads_, groups_, shape_, share * budget_);
-      const Reuse reuse = worth_reusing(base, share, most);
-      const Chosen found = reusing(base, reuse.layers);
+      const Chosen base = choices_->within(share * budget_);
+      Reuse reuse = worth_reusing(*choices_, base, most,
+                                  [&](const std::vector<Plan>& plans) { return kls_of(plans); });
+      reuse.share = share;
+      const Chosen found = choices_->reusing(base, reuse.layers);
       if (reuse.layers.empty() || found.cost >= least_cost ||
           options_.contract.excess(losses_->of(found.plan), /*n_errors=*/0) > 1)
         continue;
@@ -228,7 +149,7 @@ class Tuner {
         low = budget;
         if (used >= kWellUsed) break;
         // Nothing more to be had.
-        if (choose(heads_, groups_, shape_, 1e9).kl <= budget) break;
+        if (choices_->within(kAnything).kl <= budget) break;
       } else {
         high = budget;
       }
@@ -304,21 +225,9 @@ class Tuner {
     result_.dense_because = why;
     result_.predicted_kl = 0;
     result_.cost = result_.dense_cost;
-    result_.held_out = no_loss(result_.text.held_out);
-    result_.calibration = no_loss(windows());
+    result_.held_out = no_loss(model_, result_.text.held_out);
+    result_.calibration = no_loss(model_, windows());
     result_.prefill_from = result_.decode_from = std::nullopt;
-  }
-
-  // The exact model against itself.
-  Loss no_loss(const std::vector<TuneWindow>& windows) const {
-    Loss loss;
-    for (const TuneWindow& window : windows) {
-      const int64_t n =
-          WindowReference::n_scored_in(model_, window, WindowReference::Purpose::kPlans);
-      loss.kl.add(window.unit, 0, n);
-      loss.log_ratio.add(window.unit, 0, n);
-    }
-    return loss;
   }
 
   void time_plan() {
@@ -355,9 +264,7 @@ class Tuner {
   TuneResult result_;
   std::optional<Changes> changes_;
   std::optional<PlanLosses> losses_, held_out_losses_;  // on calibration windows; on the others
-  Costs costs_;
-  HeadTable heads_;
-  std::vector<GroupTable> groups_;
+  std::optional<Choices> choices_;
   Reuse reuse_;
   Chosen chosen_;
   double budget_ = 0;

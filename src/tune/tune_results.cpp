@@ -83,6 +83,13 @@ json figures(const TuneOptions& options, const TuneResult& result) {
           {"seconds", result.seconds}};
 }
 
+bool has_gsi(const LinearPlan& plan) {
+  for (const LayerLinearPlan& layer : plan.layers)
+    for (const GroupPlan& group : layer.groups)
+      if (group.kind == LinearKind::kGsi) return true;
+  return false;
+}
+
 }  // namespace
 
 json tune_results(const ResultsOrigin& origin, const TuneOptions& options,
@@ -124,7 +131,7 @@ PlanFile tuned_plan_file(const ResultsOrigin& origin, const TuneOptions& options
   const Backend& backend = origin.model.backend();
   file.measured = PlanMeasured{std::string(dtype_name(backend.compute_dtype())),
                                device_text(backend), threads()};
-  if (!result.plan.linear.all_dense()) file.bases = bases;
+  if (has_gsi(result.plan.linear)) file.bases = bases;
   file.provenance = figures(options, result);
   file.provenance.erase("contract");
   file.provenance.erase("objective");

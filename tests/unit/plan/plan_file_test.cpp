@@ -173,7 +173,7 @@ TEST(PlanFileRefusals, NameTheirPlace) {
       {"/layers/1/heads/0/kind", "wide", {"layers[1].heads[0].kind: is \"wide\", expected"}},
       {"/layers/1/heads/0/tau", nullptr, {"layers[1].heads[0]: has no `tau`"}},
       {"/layers/1/heads/0/tau", 1.7, {"plan.json: layers[1].heads[0].tau: 1.7 is outside 0 … 1"}},
-      {"/layers/1/heads/0/tau", 1, {"layers[1].heads[0].tau: 1 is outside 0 … 1"}},
+      {"/layers/1/heads/0/tau", 1, {"layers[1].heads[0].tau: 1 is not below 1"}},
       {"/layers/1/heads/0/tau", -0.1, {"layers[1].heads[0].tau: -0.1 is outside 0 … 1"}},
       {"/layers/1/heads/0/tau", true, {"layers[1].heads[0].tau: is true, expected a number"}},
       {"/layers/1/heads/0/far", "mean", {"layers[1].heads[0].far: is \"mean\", expected cent"}},

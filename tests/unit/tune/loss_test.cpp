@@ -165,33 +165,5 @@ TEST_F(SplitText, ShortDocumentsAreJoinedAndOneLongOneIsCut) {
   EXPECT_TRUE(split(std::string(200, 'A') + "|BB", {.context = 16}).one_document);
 }
 
-TEST(Measurements, GoOnWhereTheyWereAndOnlyThere) {
-  const TempDir dir;
-  const auto path = dir.path() / "m";
-  const nlohmann::json key = {{"model", "a"}};
-  {
-    Measurements first(path, key);
-    EXPECT_FALSE(first.resumed());
-    first.add_kl("x", 1.5);
-    first.add_kl("x", 2.5);
-    first.set_times({{"prefill", 3}});
-    first.save();
-  }
-  const Measurements again(path, key);
-  EXPECT_TRUE(again.resumed());
-  EXPECT_EQ(again.kl("x"), (std::vector<double>{1.5, 2.5}));
-  EXPECT_TRUE(again.kl("y").empty());
-  EXPECT_EQ(again.times().at("prefill"), 3);
-  EXPECT_FALSE(Measurements(path, {{"model", "b"}}).resumed());
-  dir.write("broken",
-            "{\"format\": \"sluice-measurements 2\", \"key\": {\"model\": \"a\"}, \"kl\": 1");
-  EXPECT_FALSE(Measurements(dir.path() / "broken", key).resumed());
-  dir.write("odd", R"({"format": "sluice-measurements 2", "key": {"model": "a"},
-                       "kl": {"x": ["no"], "y": [-1], "z": [0.5]}})");
-  const Measurements odd(dir.path() / "odd", key);
-  EXPECT_TRUE(odd.kl("x").empty() && odd.kl("y").empty());
-  EXPECT_EQ(odd.kl("z"), std::vector<double>{0.5});
-}
-
 }  // namespace
 }  // namespace sluice::test
