@@ -1,5 +1,7 @@
 #include "eval/base_scores.h"
 
+#include <algorithm>
+
 #include "core/error.h"
 #include "core/threads.h"
 #include "eval/windows.h"
@@ -8,9 +10,7 @@ namespace sluice {
 namespace {
 
 Buffer buffer_of(const Model& model, int64_t n_rows) {
-  return model.backend().device() == Device::kCpu
-             ? host_buffer(DType::kF32, {n_rows, model.spec().vocab})
-             : model.backend().allocate(DType::kF32, {n_rows, model.spec().vocab});
+  return model.backend().allocate(DType::kF32, {n_rows, model.spec().vocab});
 }
 
 std::span<const float> row_of(const Tensor& of, int64_t row) {
