@@ -2,6 +2,7 @@
 // keys_kernels.h.
 
 #include <algorithm>
+#include <utility>
 
 #include "backend/cuda/accelerated.h"
 #include "backend/cuda/attend_dense.h"
@@ -56,8 +57,9 @@ class CudaKeysAttention final : public KeysAttention {
   std::vector<Queries> queries_of(int64_t first, int64_t n) const;
   FarLists make_lists(const DeviceSets& sets, const RunningMeans& means, const Queries& queries);
   KeysView view_of(const AttendKeysArgs& args, const RunningMeans& means) const;
-  // fresh: lists_ are those of these very queries.
-  void run(const AttendKeysArgs& args, KeysView view, const Queries& queries, bool fresh);
+  // fresh: lists_ are those of these very queries. means: those still to be found.
+  void run(const AttendKeysArgs& args, KeysView view, const Queries& queries, bool fresh,
+           std::span<const MeansArgs> means);
   int64_t group() const { return spec_.n_heads / spec_.n_kv_heads; }
 
   std::shared_ptr<Context> context_;
@@ -178,7 +180,7 @@ KeysView CudaKeysAttention::view_of(const AttendKeysArgs& args, const RunningMea
 }
 
 void CudaKeysAttention::run(const AttendKeysArgs& args, KeysView view, const Queries& queries,
-                            bool fresh) {
+                            bool fresh, std::span<const MeansArgs> means) {
   DeviceArray<QueryTile> tiles;
   view.tiles = nullptr;
   if (queries.tiles.size() > 1) {
@@ -199,7 +201,7 @@ void CudaKeysAttention::run(const AttendKeysArgs& args, KeysView view, const Que
   const bool aligned = fits(args.queries) && fits(args.keys) && fits(args.values) && fits(args.out);
   view.n_few = view.n_tokens <= kFewTokens ? view.n_tokens : 0;
   view.most_keys = queries.list_stride + view.first_position + view.n_tokens - cache_->border();
-  attend_keys(context_, spec_.dtype, aligned, view);
+  attend_keys(context_, spec_.dtype, aligned, view, means);
 }
 
 void CudaKeysAttention::attend(const AttendKeysArgs& args) {
@@ -214,17 +216,18 @@ void CudaKeysAttention::attend(const AttendKeysArgs& args) {
   const DeviceSets& sets = chooser != nullptr ? chooser->device_sets() : given;
   cache_->settle();
   const RunningMeans& means =
-      cache_->find_means(sets, cache_->tokens(args.keys, args.values),
+      cache_->link_means(sets, cache_->tokens(args.keys, args.values),
                          spec_.causal ? spec_.border(first + n) : first + n);
   const std::vector<Queries> slices = queries_of(first, n);
   const bool one = slices.size() == 1 && slices[0].borders.size() == 1;
   const int64_t border = slices[0].borders[0].position;
   const KeysView view = view_of(args, means);
+  std::span<const MeansArgs> to_find = means.args;
   for (const Queries& queries : slices) {
     const bool fresh = !cache_->sets().empty() && !(one && n_listed_ == border);
     if (fresh) lists_ = make_lists(sets, means, queries);
     n_listed_ = one ? border : -1;
-    run(args, view, queries, fresh);
+    run(args, view, queries, fresh, std::exchange(to_find, {}));
     if (!one) lists_ = {};
   }
   cache_->keep(args.keys, args.values);
@@ -234,23 +237,26 @@ void CudaKeysAttention::attend(const AttendKeysArgs& args) {
 
 // A few tiles do not fill the device: their keys are shared out. On Hopper that is done where they
 // leave most of it empty; else one block to a tile is faster.
-void attend_keys(const std::shared_ptr<Context>& context, DType dtype, bool aligned,
-                 KeysView view) {
+void attend_keys(const std::shared_ptr<Context>& context, DType dtype, bool aligned, KeysView view,
+                 std::span<const MeansArgs> means) {
   constexpr int64_t kManySplits = 2;
   view.n_splits = 1;
-  if (!aligned) return attend_keys_plain(*context, view, dtype == DType::kBF16);
   // Rows with positions of their own: how many of a few tokens are rows decides nothing.
   const int64_t per_tile = kKeysTileRows / (view.n_heads / view.n_kv_heads);
   const int64_t n_tiles = view.n_few > 0 && view.query_positions != nullptr
                               ? ceil_div(view.n_few, per_tile)
                               : view.n_tiles;
   const bool few = view.n_few > 0 && n_tiles == 1;
-  if (few && view.head_dim <= kMostSplitDim) return attend_keys_split(context, view);
   const int64_t blocks = n_tiles * view.n_kv_heads;
   const int64_t most = std::max<int64_t>(ceil_div(view.most_keys, 256), 1);
   const int64_t splits = std::clamp<int64_t>(int64_t{context->multiprocessors()} / blocks, 1, most);
-  if (context->compute_capability() == 90 && !few && splits <= kManySplits)
-    return attend_keys_hopper(*context, view);
+  const bool hopper =
+      aligned && context->compute_capability() == 90 && !few && splits <= kManySplits;
+  if (hopper && means.size() == 1) return attend_keys_hopper(*context, view, means[0]);
+  for (const MeansArgs& of_set : means) running_means(*context, of_set);
+  if (hopper) return attend_keys_hopper(*context, view, {});
+  if (!aligned) return attend_keys_plain(*context, view, dtype == DType::kBF16);
+  if (few && view.head_dim <= kMostSplitDim) return attend_keys_split(context, view);
   view.n_splits = splits;
   attend_keys_tiles(context, view);
 }

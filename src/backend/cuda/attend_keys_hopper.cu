@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "backend/cuda/early.cuh"
 #include "backend/cuda/keys_hopper.cuh"
 #include "backend/cuda/keys_tile.cuh"
 
@@ -145,7 +146,8 @@ __device__ void attend_tile(const KeysView& view, const Item& item, unsigned cha
 
 template <int kD>
 __global__ void __launch_bounds__(kThreads, 1)
-    keys_hopper(const __grid_constant__ KeysView view, int32_t* n_drawn) {
+    keys_hopper(const __grid_constant__ KeysView view, const __grid_constant__ MeansArgs means,
+                const Common common) {
   extern __shared__ unsigned char dynamic[];
   __shared__ Shared<kD> shared;
   const uint32_t offset = (1024 - shared_address(dynamic) % 1024) % 1024;
@@ -164,23 +166,29 @@ __global__ void __launch_bounds__(kThreads, 1)
     publish_barriers();
   }
   __syncthreads();
+  wait_for_earlier();
   if (threadIdx.x < kCopiers) {
     give_registers<Stages<kD>::kCopierRegisters>();
-    bring_tiles<kD>(view, memory, shared, n_drawn);
+    bring_tiles<kD>(view, means, common, memory, shared);
   } else {
     take_registers<Stages<kD>::kRegisters>();
     Turns<kD> turns;
+    MeansWarp finder(means, common, &shared.units[threadIdx.x / 32 - 4]);
     for (int n_done = 0;; ++n_done) {
-      wait_for_rows(&shared.queries_here, static_cast<uint32_t>(n_done & 1));
+      const auto parity = static_cast<uint32_t>(n_done & 1);
+      do finder.find_some();
+      while (finder.has_more() && !is_complete(&shared.queries_here, parity));
+      wait_for_rows(&shared.queries_here, parity);
       const Item& item = shared.items[n_done % 2];
       if (item.n == 0) break;
       attend_tile<kD>(view, item, memory, shared, turns);
     }
+    finder.finish();
   }
 }
 
 template <int kD>
-void launch(Context& context, const KeysView& view) {
+void launch(Context& context, const KeysView& view, const MeansArgs& means) {
   constexpr int kBytes = Stages<kD>::kBytes;
   static_assert(kBytes + sizeof(Shared<kD>) <= 227 * 1024);  // what a block may have
   check(cudaFuncSetAttribute(keys_hopper<kD>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes),
@@ -188,18 +196,18 @@ void launch(Context& context, const KeysView& view) {
   const int64_t n_items = view.n_tiles * view.n_kv_heads;
   SLUICE_CHECK(n_items <= INT32_MAX / 2);
   const auto grid = static_cast<unsigned>(std::min<int64_t>(n_items, context.multiprocessors()));
-  keys_hopper<kD><<<grid, kThreads, kBytes, context.stream()>>>(view, context.zeros(1));
-  check_launch("keys_hopper");
+  launch_early(context, "keys_hopper", keys_hopper<kD>, LaunchShape{grid, kThreads, kBytes}, view,
+               means, Common{context.zeros(Common::size(view.n_kv_heads))});
 }
 
 }  // namespace
 }  // namespace keys_hopper
 
-void attend_keys_hopper(Context& context, const KeysView& view) {
+void attend_keys_hopper(Context& context, const KeysView& view, const MeansArgs& means) {
   SLUICE_CHECK(view.n_splits == 1);
-  if (view.head_dim <= 64) return keys_hopper::launch<64>(context, view);
-  if (view.head_dim <= 128) return keys_hopper::launch<128>(context, view);
-  keys_hopper::launch<256>(context, view);
+  if (view.head_dim <= 64) return keys_hopper::launch<64>(context, view, means);
+  if (view.head_dim <= 128) return keys_hopper::launch<128>(context, view, means);
+  keys_hopper::launch<256>(context, view, means);
 }
 
 }  // namespace sluice::cuda

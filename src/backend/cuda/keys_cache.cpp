@@ -139,7 +139,7 @@ void KeysCache::reserve_clusters(int64_t n) {
   cluster_capacity_ = capacity;
 }
 
-const RunningMeans& KeysCache::find_means(const DeviceSets& sets, const TokenRows& tokens,
+const RunningMeans& KeysCache::link_means(const DeviceSets& sets, const TokenRows& tokens,
                                           int64_t end) {
   SLUICE_CHECK(!passed_ && end >= border_);
   means_ = {};
@@ -169,25 +169,32 @@ const RunningMeans& KeysCache::find_means(const DeviceSets& sets, const TokenRow
                                                  .largest = arriving(i)});
   }
   check(cudaEventRecord(arrived_, context_->stream()), "counts");
-  for (size_t i = 0; i < sets_.size(); ++i)
-    running_means(context_, {.members = means_.links[i].view(),
-                             .counts_before = counts(i),
-                             .before = clusters(),
-                             .set = static_cast<int32_t>(i),
-                             .n_kv_heads = spec_.n_kv_heads,
-                             .head_dim = spec_.head_dim,
-                             .bf16 = bf16_,
-                             .heads = heads(),
-                             .tokens = tokens,
-                             .keys = means_.keys.data(),
-                             .values = means_.values.data(),
-                             .keys_rest = means_.keys_rest.data(),
-                             .values_rest = means_.values_rest.data()});
+  for (size_t i = 0; i < sets_.size(); ++i) {
+    MeansArgs args{.members = means_.links[i].view(),
+                   .counts_before = counts(i),
+                   .before = clusters(),
+                   .set = static_cast<int32_t>(i),
+                   .n_kv_heads = spec_.n_kv_heads,
+                   .head_dim = spec_.head_dim,
+                   .bf16 = bf16_,
+                   .heads = heads(),
+                   .tokens = tokens,
+                   .keys = means_.keys.data(),
+                   .values = means_.values.data(),
+                   .keys_rest = means_.keys_rest.data(),
+                   .values_rest = means_.values_rest.data(),
+                   .sums = nullptr};
+    means_.sums.emplace_back(context_, sums_of_segments(args));
+    args.sums = means_.sums.back().data();
+    add_up_segments(context_, args);
+    means_.args.push_back(args);
+  }
   return means_;
 }
 
 void KeysCache::keep(const ConstTensor& keys, const ConstTensor& values) {
   const int64_t end = n_tokens_ + keys.rows();
+  means_.sums.clear();
   if (!spec_.causal) {  // there is no other pass
     n_tokens_ = end;
     means_ = {};

@@ -102,8 +102,12 @@ struct MeansArgs {
   // Likewise, of clusters in the cache, at their last members; bf16 alone.
   std::byte* keys_rest;
   std::byte* values_rest;
+  float* sums;  // of segments that their cluster goes on behind, as many as sums_of_segments says
 };
-void running_means(const std::shared_ptr<Context>& context, const MeansArgs& args);
+int64_t sums_of_segments(const MeansArgs& args);
+// Comes before running_means, or before attention that finds them itself.
+void add_up_segments(const std::shared_ptr<Context>& context, const MeansArgs& args);
+void running_means(Context& context, const MeansArgs& args);
 
 // Clusters' rows become their last running means.
 struct SettleArgs {
@@ -199,8 +203,10 @@ constexpr int64_t kKeysTileRows = 128;
 
 // Runs the kernel that suits, which is no matter of what the tokens are. Answers of mode `keys` do
 // not depend on later tokens, not even in their last bit; those of `copy` may in how a few tokens'
-// sums are rounded. aligned: all rows suit the matrix units.
-void attend_keys(const std::shared_ptr<Context>& context, DType dtype, bool aligned, KeysView view);
+// sums are rounded. aligned: all rows suit the matrix units. means: running means, of one set each,
+// that are still to be found.
+void attend_keys(const std::shared_ptr<Context>& context, DType dtype, bool aligned, KeysView view,
+                 std::span<const MeansArgs> means);
 
 // Plain and slow: f32, and heads of any size.
 void attend_keys_plain(Context& context, const KeysView& view, bool bf16);
@@ -210,7 +216,8 @@ void attend_keys_tiles(const std::shared_ptr<Context>& context, const KeysView& 
 // blocks and over warps. For larger heads a tile of few rows is no slower.
 constexpr int64_t kMostSplitDim = 128;
 void attend_keys_split(const std::shared_ptr<Context>& context, KeysView view);
-// The same on compute capability 9.0, for keys that are not split.
-void attend_keys_hopper(Context& context, const KeysView& view);
+// The same on compute capability 9.0, for keys that are not split. means: running means that are
+// still to be found, which it does by the way; none where members.n is 0.
+void attend_keys_hopper(Context& context, const KeysView& view, const MeansArgs& means);
 
 }  // namespace sluice::cuda
