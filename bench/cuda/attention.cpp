@@ -150,15 +150,18 @@ struct Inputs {
     set.selector->extend(
         {.rows = set.rows.view, .residual = set.residual, .inherited = {set.inherited}});
   }
-  void attend_keys(size_t turn) {
+  // By the sets of `chooser`. What a layer finds out about them serves the next one as well, if
+  // that goes by the same.
+  void attend_keys(size_t turn, const Selector& chooser) {
     Set& set = at(turn);
     set.keys->reset();
     set.keys->attend({.queries = part(set, 0),
                       .keys = part(set, 1),
                       .values = part(set, 2),
-                      .sets = *set.selector,
+                      .sets = chooser,
                       .out = out(set)});
   }
+  void attend_keys(size_t turn) { attend_keys(turn, *at(turn).selector); }
   // A token that follows. The border stays where it is, so the sets need not go on.
   void step(size_t turn) {
     Set& set = at(turn);
@@ -291,6 +294,8 @@ void run_case(const std::shared_ptr<Context>& context, const Case& shape, const 
   const Timing select = time_runs(*context, [&](size_t turn) { in.select(turn); });
   for (size_t i = 0; i < in.sets.size(); ++i) in.select(i);
   const Timing far = time_runs(*context, [&](size_t turn) { in.attend_keys(turn); });
+  const Timing reused =
+      time_runs(*context, [&](size_t turn) { in.attend_keys(turn, *in.sets[0].selector); });
   const double memory = peak_memory() - before;
   for (size_t i = 0; i < in.sets.size(); ++i) in.attend_keys(i);
   const CacheBytes cache = in.sets[0].keys->bytes();
@@ -314,17 +319,20 @@ void run_case(const std::shared_ptr<Context>& context, const Case& shape, const 
               printed(shape.n_tokens), printed(shape.n_heads()), printed(shape.head_dim), r / t,
               shape.spread == bench::Spread::kSkewed ? " skewed" : "", elsewhere, ours,
               rate(dense_flops, dense.attend), dense.store.median);
-  std::printf("| %7.3f (%3.0f, %3.0f) | %7.3f (%3.0f) | %5.2f [%5.2f] | %5.2f [%5.2f] ",
-              select.median, rate(multiplied, select), rate(select_flops, select), far.median,
-              rate(far_flops, far), best / validated, dense_flops / (select_flops + far_flops),
-              best / far.median, dense_flops / far_flops);
+  std::printf("| %7.3f (%3.0f, %3.0f) | %7.3f (%3.0f) | %7.3f (%3.0f) ", select.median,
+              rate(multiplied, select), rate(select_flops, select), far.median,
+              rate(far_flops, far), reused.median, rate(far_flops, reused));
+  std::printf("| %5.2f [%5.2f] | %5.2f [%5.2f] ", best / validated,
+              dense_flops / (select_flops + far_flops), best / reused.median,
+              dense_flops / far_flops);
   std::printf("| %7.3f (%3.0f) | %7.3f | %7.3f | %5.2f [%5.2f] ", copy.attend.median,
               rate(copy_flops, copy.attend), copy.projections.median, copy.all_projections.median,
               with_all / with_few,
               (dense_flops + row_flops * t) / (select_flops + copy_flops + row_flops * r));
   std::printf("| %6.1f | %6.0f | %5.0f of %5.0f | %.2f |\n", 1e3 * step.median, memory,
               static_cast<double>(cache.exact + cache.clusters) * 1e-6, 4.0 * kModel * t * 1e-6,
-              std::max({dense.attend.spread, select.spread, far.spread, copy.attend.spread}));
+              std::max({dense.attend.spread, select.spread, far.spread, reused.spread,
+                        copy.attend.spread}));
   std::fflush(stdout);
 }
 
@@ -343,10 +351,11 @@ int main(int argc, char** argv) {
         "one.\n\n",
         context->description().c_str());
     std::printf(
-        "| T | heads | r/T | PyTorch | dense | store | select | keys | keys, validated | keys, "
-        "reused | reps | project r | project T | copy | step | memory of passes | cache | spread "
+        "| T | heads | r/T | PyTorch | dense | store | select | keys | keys, set reused | "
+        "validated | reused | reps | project r | project T | copy | step | memory of passes | "
+        "cache | spread "
         "|\n");
-    for (int column = 0; column < 18; ++column) std::printf("| --- ");
+    for (int column = 0; column < 19; ++column) std::printf("| --- ");
     std::printf("|\n");
     for (const int64_t head_dim : {128, 256})
       for (const int64_t n : {512, 2048, 8192, 32768})
