@@ -23,15 +23,17 @@ TEST_P(EveryBackend, ManyChunksHaveTheSetsOfTheReference) {
   }
 }
 
-// Every kind of head by turns, but no window heads where all keys are seen.
-void mix_heads(KeysCase& c) {
+// Every kind of head by turns, of so many sets, but no window heads where all keys are seen.
+void mix_heads(KeysCase& c, size_t n_sets) {
   constexpr HeadKeys kKinds[] = {{HeadKind::kClusters, FarKey::kCentroid, 0},
                                  {HeadKind::kClusters, FarKey::kValues, 1},
                                  {HeadKind::kClusters, FarKey::kOwn, 1},
                                  {HeadKind::kWindow, FarKey::kCentroid, 0},
                                  {HeadKind::kDense, FarKey::kCentroid, 0}};
+  c.heads.clear();
   for (int64_t head = 0; head < c.n_kv_heads; ++head) {
     HeadKeys kind = kKinds[head % 5];
+    kind.set = std::min(kind.set, n_sets - 1);
     if (!c.causal && kind.kind == HeadKind::kWindow) kind.kind = HeadKind::kClusters;
     c.heads.push_back(kind);
   }
@@ -61,15 +63,16 @@ TEST_P(EveryBackend, KeysOfManyTilesAgreeWithTheReference) {
        .block = 128},
       {.n_tokens = 150, .head_dim = 128, .n_heads = 300, .n_kv_heads = 150, .causal = false},
   };
-  for (KeysCase& c : cases) {
-    SCOPED_TRACE(testing::PrintToString(c));
-    c.set.sinks = c.causal ? 4 : 0;
-    mix_heads(c);
-    const KeysInputs in(c, dtype());
-    const auto expected = attend_keys(*reference, DType::kF32, c, in);
-    EXPECT_CLOSE(attend_keys(*backend, dtype(), c, in), expected,
-                 keys_bounds(*reference, dtype(), c, in, expected));
-  }
+  for (KeysCase& c : cases)
+    for (const size_t n_sets : {1, 2}) {
+      SCOPED_TRACE(testing::PrintToString(c));
+      c.set.sinks = c.causal ? 4 : 0;
+      mix_heads(c, n_sets);
+      const KeysInputs in(c, dtype());
+      const auto expected = attend_keys(*reference, DType::kF32, c, in);
+      EXPECT_CLOSE(attend_keys(*backend, dtype(), c, in), expected,
+                   keys_bounds(*reference, dtype(), c, in, expected));
+    }
 }
 
 // Clusters of hundreds of members are summed in parts.
@@ -81,7 +84,7 @@ TEST_P(EveryBackend, KeysOfLongClustersAgreeWithTheReference) {
              .window = 64,
              .block = 32,
              .set = {.reps = 0.012, .exempt = 0.01, .uncovered = 0}};
-  mix_heads(c);
+  mix_heads(c, 2);
   for (const int64_t pad : {0, 1})
     for (const double reps : {0.012, 0.004}) {
       c.pad = pad;
@@ -97,6 +100,25 @@ TEST_P(EveryBackend, KeysOfLongClustersAgreeWithTheReference) {
       EXPECT_CLOSE(cut, expected, bounds);
       EXPECT_SAME_BITS(attend_keys(*backend, dtype(), c, in, {300, 800}), cut);
     }
+}
+
+// The same where means are found beside attention: many heads of one set.
+TEST_P(EveryBackend, LongClustersOfManyHeadsAgreeWithTheReference) {
+  KeysCase c{.n_tokens = 900,
+             .head_dim = 64,
+             .n_heads = 20,
+             .n_kv_heads = 20,
+             .window = 64,
+             .block = 32,
+             .set = {.reps = 0.012, .exempt = 0.01, .uncovered = 0}};
+  mix_heads(c, 1);
+  const KeysInputs in(c, dtype());
+  const auto expected = attend_keys(*reference, DType::kF32, c, in);
+  const auto bounds = keys_bounds(*reference, dtype(), c, in, expected);
+  EXPECT_CLOSE(attend_keys(*backend, dtype(), c, in), expected, bounds);
+  const auto cut = attend_keys(*backend, dtype(), c, in, {300, 800});
+  EXPECT_CLOSE(cut, expected, bounds);
+  EXPECT_SAME_BITS(attend_keys(*backend, dtype(), c, in, {300, 800}), cut);
 }
 
 // Sequences of many tiles, which the reference is too slow for: every buffer of the kernels is used
@@ -115,15 +137,17 @@ TEST_P(EveryBackend, LongKeysAgreeWithThePlainKernel) {
   };
   for (KeysCase& c : cases) {
     c.window = c.block = 128;
-    mix_heads(c);
-    for (const double reps : {0.9, 0.2}) {
+    for (const auto& [reps, n_sets] : {std::pair<double, size_t>{0.9, 1}, {0.9, 2}, {0.2, 1}}) {
+      mix_heads(c, n_sets);
       c.set = {.reps = reps, .exempt = 0.01, .uncovered = 0.01, .sinks = c.causal ? 4 : 0};
       SCOPED_TRACE(testing::PrintToString(c));
       const KeysInputs in(c, dtype());
       KeysCase plain = c;
       plain.pad = 1;
       const auto expected = attend_keys(*backend, dtype(), plain, in);
-      EXPECT_LE(relative_distance(attend_keys(*backend, dtype(), c, in), expected), 0x1p-8);
+      const auto whole = attend_keys(*backend, dtype(), c, in);
+      EXPECT_LE(relative_distance(whole, expected), 0x1p-8);
+      EXPECT_SAME_BITS(attend_keys(*backend, dtype(), c, in), whole);
       if (!c.causal) continue;
       const std::vector<int64_t> cuts = {700, 701, 831, 832, 1400, 1410, 1411};
       EXPECT_LE(relative_distance(attend_keys(*backend, dtype(), c, in, cuts), expected), 0x1p-8);
@@ -220,12 +244,13 @@ TEST_P(EveryBackend, SetsMayStayOnTheDevice) {
 
   struct Chosen {
     std::vector<TokenSet> sets;
-    std::vector<float> attended;
+    std::vector<float> attended, again;  // by a layer that goes by the sets, and by another one
   };
   // `at_home`: sets and flags go by way of the host.
   const auto run = [&](Backend& on, DType type, bool at_home) {
     const auto above = on.make_selector(first.spec), below = on.make_selector(second.spec);
-    const auto attention = on.make_keys_attention(keys.spec(type));
+    const auto layer = on.make_keys_attention(keys.spec(type));
+    const auto other = on.make_keys_attention(keys.spec(type));
     Chosen out;
     const int64_t width = keys.n_heads * keys.head_dim;
     for (const auto& [begin, end] : {std::pair<int64_t, int64_t>{0, 600}, {600, 640}, {640, 700}}) {
@@ -247,14 +272,18 @@ TEST_P(EveryBackend, SetsMayStayOnTheDevice) {
       const DeviceTensor q(on, type, shape, part(in.queries, width));
       const DeviceTensor k(on, type, shape, part(in.keys, width));
       const DeviceTensor v(on, type, shape, part(in.values, width));
-      const DeviceTensor to = unwritten(on, type, shape);
-      attention->attend({.queries = q.view(),
-                         .keys = k.view(),
-                         .values = v.view(),
-                         .sets = at_home ? SetsOf(below->sets()) : SetsOf(*below),
-                         .out = to.view()});
-      const auto values = to.values();
-      out.attended.insert(out.attended.end(), values.begin(), values.end());
+      for (const bool first_layer : {true, false}) {
+        const DeviceTensor to = unwritten(on, type, shape);
+        (first_layer ? layer : other)
+            ->attend({.queries = q.view(),
+                      .keys = k.view(),
+                      .values = v.view(),
+                      .sets = at_home ? SetsOf(below->sets()) : SetsOf(*below),
+                      .out = to.view()});
+        const auto values = to.values();
+        auto& all = first_layer ? out.attended : out.again;
+        all.insert(all.end(), values.begin(), values.end());
+      }
     }
     out.sets = below->sets();
     return out;
@@ -264,9 +293,44 @@ TEST_P(EveryBackend, SetsMayStayOnTheDevice) {
   EXPECT_TRUE(same_sets(there.sets, expected.sets));
   EXPECT_TRUE(same_sets(here.sets, expected.sets));
   EXPECT_SAME_BITS(there.attended, here.attended);
+  EXPECT_SAME_BITS(there.again, there.attended);
   in.sets = expected.sets;
   EXPECT_CLOSE(there.attended, expected.attended,
                keys_bounds(*reference, dtype(), keys, in, expected.attended));
+}
+
+// A selector that begins anew has other sets, though as many tokens are decided.
+TEST_P(EveryBackend, AnotherSequenceHasOtherSets) {
+  const KeysCase keys{.n_tokens = 700, .head_dim = 64, .window = 128, .block = 128};
+  const KeysInputs in(keys, dtype());
+  const Shape shape{keys.n_tokens, keys.n_heads, keys.head_dim};
+  const DeviceTensor q(*backend, dtype(), shape, in.queries);
+  const DeviceTensor k(*backend, dtype(), shape, in.keys), v(*backend, dtype(), shape, in.values);
+  const auto inputs = [&](uint32_t seed) {
+    return select_inputs({RowKind::kClusters, keys.n_tokens, 64, 0.5, seed}, dtype(),
+                         SelectRule::kGreedy, {0.5});
+  };
+  const SelectInputs one = inputs(5), two = inputs(6);
+  const auto attend = [&](Selector& selector, KeysAttention& attention, const SelectInputs& rows) {
+    selector.reset();
+    attention.reset();
+    extend(selector, *backend, dtype(), rows, 0, keys.n_tokens);
+    const DeviceTensor to = unwritten(*backend, dtype(), shape);
+    attention.attend({.queries = q.view(),
+                      .keys = k.view(),
+                      .values = v.view(),
+                      .sets = selector,
+                      .out = to.view()});
+    return to.values();
+  };
+  const auto selector = backend->make_selector(one.spec);
+  const auto attention = backend->make_keys_attention(keys.spec(dtype()));
+  const auto of_one = attend(*selector, *attention, one);
+  const auto of_two = attend(*selector, *attention, two);
+  EXPECT_NE(of_two, of_one);
+  const auto afresh = backend->make_selector(one.spec);
+  EXPECT_SAME_BITS(attend(*afresh, *attention, two), of_two);
+  EXPECT_SAME_BITS(attend(*selector, *attention, one), of_one);
 }
 
 }  // namespace

@@ -174,16 +174,18 @@ __global__ void __launch_bounds__(kThreads, 1)
     take_registers<Stages<kD>::kRegisters>();
     Turns<kD> turns;
     MeansWarp finder(means, common, &shared.units[threadIdx.x / 32 - 4]);
+    bool over = false;  // there is nothing more to multiply
     for (int n_done = 0;; ++n_done) {
       const auto parity = static_cast<uint32_t>(n_done & 1);
       do finder.find_some();
-      while (finder.has_more() && !is_complete(&shared.queries_here, parity));
+      while (finder.has_more() && (over || !is_complete(&shared.queries_here, parity)));
+      if (over) break;
       wait_for_rows(&shared.queries_here, parity);
       const Item& item = shared.items[n_done % 2];
-      if (item.n == 0) break;
-      attend_tile<kD>(view, item, memory, shared, turns);
+      over = item.n == 0;
+      if (!over) attend_tile<kD>(view, item, memory, shared, turns);
     }
-    finder.finish();
+    finder.leave();
   }
 }
 

@@ -155,9 +155,8 @@ class MeansWarp {
     }
     __syncwarp();
   }
-  __device__ void finish() {
-    while (has_more()) find_some();
-    if (threadIdx.x % 32 == 0) leave(args_, common_);
+  __device__ void leave() const {
+    if (threadIdx.x % 32 == 0) keys_hopper::leave(args_, common_);
   }
 
  private:
