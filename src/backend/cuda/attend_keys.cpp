@@ -2,8 +2,6 @@
 // keys_kernels.h.
 
 #include <algorithm>
-#include <cstdlib>
-#include <utility>
 
 #include "backend/cuda/accelerated.h"
 #include "backend/cuda/attend_dense.h"
@@ -51,9 +49,8 @@ class CudaKeysAttention final : public KeysAttention {
                       const Queries& queries) const;
   ListKey list_key(uint64_t version, const AttendKeysArgs& args) const;
   KeysView view_of(const AttendKeysArgs& args, const RunningMeans& means) const;
-  // fresh: lists_ are those of these very queries. means: those still to be found.
-  void run(const AttendKeysArgs& args, KeysView view, const Queries& queries, bool fresh,
-           std::span<const MeansArgs> means);
+  // fresh: lists_ are those of these very queries.
+  void run(const AttendKeysArgs& args, KeysView view, const Queries& queries, bool fresh);
   int64_t group() const { return spec_.n_heads / spec_.n_kv_heads; }
 
   std::shared_ptr<Context> context_;
@@ -185,20 +182,22 @@ KeysView CudaKeysAttention::view_of(const AttendKeysArgs& args, const RunningMea
 }
 
 void CudaKeysAttention::run(const AttendKeysArgs& args, KeysView view, const Queries& queries,
-                            bool fresh, std::span<const MeansArgs> means) {
+                            bool fresh) {
+  const FarLists none;
+  const FarLists& lists = lists_ != nullptr ? *lists_ : none;
   DeviceArray<QueryTile> tiles;
   view.tiles = nullptr;
   if (queries.tiles.size() > 1) {
     if (!fresh) tiles = {context_, std::span<const QueryTile>(queries.tiles)};
-    view.tiles = fresh ? lists_->tiles : tiles.data();
+    view.tiles = fresh ? lists.tiles : tiles.data();
   }
   view.only = queries.tiles[0];
   view.n_tiles = static_cast<int64_t>(queries.tiles.size());
-  view.rows = lists_->rows.data();
-  view.bias = lists_->bias.data();
+  view.rows = lists.rows.data();
+  view.bias = lists.bias.data();
   view.list_stride = queries.list_stride;
-  view.borders = lists_->borders;
-  view.n_far = lists_->n_far.data();
+  view.borders = lists.borders;
+  view.n_far = lists.n_far.data();
   view.n_borders = static_cast<int64_t>(queries.borders.size());
   const auto fits = [&](const ConstTensor& x) {
     return fits_tiles(spec_.dtype, spec_.head_dim, x, x);
@@ -206,7 +205,7 @@ void CudaKeysAttention::run(const AttendKeysArgs& args, KeysView view, const Que
   const bool aligned = fits(args.queries) && fits(args.keys) && fits(args.values) && fits(args.out);
   view.n_few = view.n_tokens <= kFewTokens ? view.n_tokens : 0;
   view.most_keys = queries.list_stride + view.first_position + view.n_tokens - cache_->border();
-  attend_keys(context_, spec_.dtype, aligned, view, means);
+  attend_keys(context_, spec_.dtype, aligned, view);
 }
 
 void CudaKeysAttention::attend(const AttendKeysArgs& args) {
@@ -222,20 +221,19 @@ void CudaKeysAttention::attend(const AttendKeysArgs& args) {
   const uint64_t version = chooser != nullptr ? chooser->version() : 0;
   cache_->settle();
   const RunningMeans& means =
-      cache_->link_means(sets, version, cache_->tokens(args.keys, args.values),
+      cache_->find_means(sets, version, cache_->tokens(args.keys, args.values),
                          spec_.causal ? spec_.border(first + n) : first + n);
   const std::vector<Queries> slices = queries_of(first, n);
   const bool one = slices.size() == 1 && slices[0].borders.size() == 1;
   const int64_t border = slices[0].borders[0].position;
   const KeysView view = view_of(args, means);
-  std::span<const MeansArgs> to_find = means.args;
   for (const Queries& queries : slices) {
     const bool fresh = !cache_->sets().empty() && !(one && n_listed_ == border);
     if (fresh)
       lists_ = cache_->shared().lists(list_key(slices.size() == 1 ? version : 0, args),
                                       [&] { return make_lists(sets, means, queries); });
     n_listed_ = one ? border : -1;
-    run(args, view, queries, fresh, std::exchange(to_find, {}));
+    run(args, view, queries, fresh);
     if (!one) lists_.reset();
   }
   cache_->keep(args.keys, args.values);
@@ -245,27 +243,23 @@ void CudaKeysAttention::attend(const AttendKeysArgs& args) {
 
 // A few tiles do not fill the device: their keys are shared out. On Hopper that is done where they
 // leave most of it empty; else one block to a tile is faster.
-void attend_keys(const std::shared_ptr<Context>& context, DType dtype, bool aligned, KeysView view,
-                 std::span<const MeansArgs> means) {
+void attend_keys(const std::shared_ptr<Context>& context, DType dtype, bool aligned,
+                 KeysView view) {
   constexpr int64_t kManySplits = 2;
   view.n_splits = 1;
+  if (!aligned) return attend_keys_plain(*context, view, dtype == DType::kBF16);
   // Rows with positions of their own: how many of a few tokens are rows decides nothing.
   const int64_t per_tile = kKeysTileRows / (view.n_heads / view.n_kv_heads);
   const int64_t n_tiles = view.n_few > 0 && view.query_positions != nullptr
                               ? ceil_div(view.n_few, per_tile)
                               : view.n_tiles;
   const bool few = view.n_few > 0 && n_tiles == 1;
+  if (few && view.head_dim <= kMostSplitDim) return attend_keys_split(context, view);
   const int64_t blocks = n_tiles * view.n_kv_heads;
   const int64_t most = std::max<int64_t>(ceil_div(view.most_keys, 256), 1);
   const int64_t splits = std::clamp<int64_t>(int64_t{context->multiprocessors()} / blocks, 1, most);
-  const bool hopper =
-      aligned && context->compute_capability() == 90 && !few && splits <= kManySplits;
-  static const bool apart = getenv("KEYS_APART") != nullptr;
-  if (hopper && means.size() == 1 && !apart) return attend_keys_hopper(*context, view, means[0]);
-  for (const MeansArgs& of_set : means) running_means(*context, of_set);
-  if (hopper) return attend_keys_hopper(*context, view, {});
-  if (!aligned) return attend_keys_plain(*context, view, dtype == DType::kBF16);
-  if (few && view.head_dim <= kMostSplitDim) return attend_keys_split(context, view);
+  if (context->compute_capability() == 90 && !few && splits <= kManySplits)
+    return attend_keys_hopper(*context, view);
   view.n_splits = splits;
   attend_keys_tiles(context, view);
 }

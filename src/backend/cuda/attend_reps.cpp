@@ -203,7 +203,7 @@ void CudaRepsAttention::attend(const AttendRepsArgs& args) {
     const bool aligned = fits_tiles(spec_.dtype, spec_.head_dim, args.queries, args.out);
     view.n_few = n_tokens <= kFewTokens ? n_tokens : 0;
     view.most_keys = view.n_few > 0 ? n_rows_ + n_tokens : 0;
-    attend_keys(context_, spec_.dtype, aligned, view, {});
+    attend_keys(context_, spec_.dtype, aligned, view);
   }
   n_rows_ += n;
 }

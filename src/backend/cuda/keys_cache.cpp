@@ -141,12 +141,12 @@ void KeysCache::link(const DeviceSets& sets, LinkedSets& to) const {
                            .counts_before = counts(i),
                            .members = members,
                            .kept_status = to.status.data() + static_cast<int64_t>(i) * key.n,
-                           .largest = to.largest(i)});
+                           .extent = to.extent(i)});
   }
   check(cudaEventRecord(to.arrived.get(), context_->stream()), "counts");
 }
 
-const RunningMeans& KeysCache::link_means(const DeviceSets& sets, uint64_t version,
+const RunningMeans& KeysCache::find_means(const DeviceSets& sets, uint64_t version,
                                           const TokenRows& tokens, int64_t end) {
   SLUICE_CHECK(!passed_ && end >= border_);
   means_ = {};
@@ -159,32 +159,26 @@ const RunningMeans& KeysCache::link_means(const DeviceSets& sets, uint64_t versi
     for (DeviceArray<std::byte>* rest : {&means_.keys_rest, &means_.values_rest})
       *rest = DeviceArray<std::byte>(context_, spec_.n_kv_heads * n * row_bytes());
   means_.linked = shared_->links(link_key(version), [&](LinkedSets& to) { link(sets, to); });
-  for (size_t i = 0; i < sets_.size(); ++i) {
-    MeansArgs args{.members = means_.linked->links[i].view(),
-                   .counts_before = counts(i),
-                   .before = clusters(),
-                   .set = static_cast<int32_t>(i),
-                   .n_kv_heads = spec_.n_kv_heads,
-                   .head_dim = spec_.head_dim,
-                   .bf16 = bf16_,
-                   .heads = heads(),
-                   .tokens = tokens,
-                   .keys = means_.keys.data(),
-                   .values = means_.values.data(),
-                   .keys_rest = means_.keys_rest.data(),
-                   .values_rest = means_.values_rest.data(),
-                   .sums = nullptr};
-    means_.sums.emplace_back(context_, sums_of_segments(args));
-    args.sums = means_.sums.back().data();
-    add_up_segments(context_, args);
-    means_.args.push_back(args);
-  }
+  for (size_t i = 0; i < sets_.size(); ++i)
+    running_means(context_, {.members = means_.linked->links[i].view(),
+                             .counts_before = counts(i),
+                             .before = clusters(),
+                             .set = static_cast<int32_t>(i),
+                             .n_kv_heads = spec_.n_kv_heads,
+                             .head_dim = spec_.head_dim,
+                             .bf16 = bf16_,
+                             .heads = heads(),
+                             .tokens = tokens,
+                             .keys = means_.keys.data(),
+                             .values = means_.values.data(),
+                             .keys_rest = means_.keys_rest.data(),
+                             .values_rest = means_.values_rest.data(),
+                             .may_be_long = means_.linked->may_be_long(i)});
   return means_;
 }
 
 void KeysCache::keep(const ConstTensor& keys, const ConstTensor& values) {
   const int64_t end = n_tokens_ + keys.rows();
-  means_.sums.clear();
   if (!spec_.causal) {  // there is no other pass
     n_tokens_ = end;
     means_ = {};
@@ -216,7 +210,7 @@ void KeysCache::settle() {
   passed_ = false;
   std::vector<int64_t> n_clusters;
   for (size_t i = 0; i < sets_.size(); ++i)
-    n_clusters.push_back(std::max(n_clusters_[i], int64_t{*means_.linked->largest(i)} + 1));
+    n_clusters.push_back(std::max(n_clusters_[i], int64_t{means_.linked->extent(i)->largest} + 1));
   reserve_clusters(*std::max_element(n_clusters.begin(), n_clusters.end()));
   for (size_t i = 0; i < sets_.size(); ++i)
     settle_clusters(*context_,

@@ -22,9 +22,7 @@ struct RunningMeans {
   DeviceArray<std::byte> keys, values;  // (n_kv_heads, n, head_dim)
   // What rounding left of clusters' last means; none where there are no clusters yet.
   DeviceArray<std::byte> keys_rest, values_rest;
-  DeviceArray<uint8_t> status;           // (sets, n)
-  std::vector<DeviceArray<float>> sums;  // of segments, per set
-  std::vector<MeansArgs> args;           // per set
+  DeviceArray<uint8_t> status;  // (sets, n)
 };
 
 class KeysCache {
@@ -32,12 +30,11 @@ class KeysCache {
   KeysCache(std::shared_ptr<Context> context, const KeysSpec& spec);
 
   void reset();
-  // Clusters take in what has passed the border since. Comes first in a pass, then link_means, what
-  // finds and reads them, and keep.
+  // Clusters take in what has passed the border since. Comes first in a pass, then find_means, what
+  // reads them, and keep.
   void settle();
-  // Of the tokens from the border up to `end`: linked, so that their means can be found. They hold
-  // until keep.
-  const RunningMeans& link_means(const DeviceSets& sets, uint64_t version, const TokenRows& tokens,
+  // Of the tokens from the border up to `end`; they hold until keep.
+  const RunningMeans& find_means(const DeviceSets& sets, uint64_t version, const TokenRows& tokens,
                                  int64_t end);
   // Of the links of those tokens.
   LinkKey link_key(uint64_t version) const;

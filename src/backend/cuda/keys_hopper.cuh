@@ -5,7 +5,6 @@
 #pragma once
 
 #include "backend/cuda/hopper_tile.cuh"
-#include "backend/cuda/keys_hopper_means.cuh"
 #include "backend/cuda/keys_items.cuh"
 
 namespace sluice::cuda::keys_hopper {
@@ -53,7 +52,6 @@ struct Shared {
   Bases bases[kCopiers / 32];
   Item items[2];  // by turns
   int drawn[2];   // likewise: the one after
-  int units[kWarps];
   float bias[kKeyStages][Sizes<kD>::kKeys];
 };
 
@@ -174,8 +172,8 @@ __device__ inline void announce_written(uint64_t* here) {
 // The copying warpgroup. It goes on as soon as a copy is under way: barriers learn by themselves
 // when it is complete.
 template <int kD>
-__device__ void bring_tiles(const KeysView& view, const MeansArgs& means, const Common& common,
-                            unsigned char* memory, Shared<kD>& shared) {
+__device__ void bring_tiles(const KeysView& view, unsigned char* memory, Shared<kD>& shared,
+                            int32_t* n_drawn) {
   using S = Sizes<kD>;
   using Keys = RowShare<kD, S::kKeys>;
   using Queries = RowShare<kD, kRows>;
@@ -186,7 +184,6 @@ __device__ void bring_tiles(const KeysView& view, const MeansArgs& means, const 
   const int key = Keys::row(), end = n_items(view);
   Turn<Stages<kD>::kKeys> key_turn;
   Turn<Stages<kD>::kValues> value_turn;
-  uint64_t ready = 0;  // heads that have their means
   int n_done = 0, index = static_cast<int>(blockIdx.x);
   Item next = item_at(view, index);
   KeyRow first = row_of<S::kKeys>(view, next, 0, key);  // of the next item
@@ -194,7 +191,6 @@ __device__ void bring_tiles(const KeysView& view, const MeansArgs& means, const 
     const Item item = next;
     const int far_tiles = item.far_tiles<S::kKeys>(), n_tiles = item.n_tiles<S::kKeys>();
     bases.find(view, item.kv_head);
-    if (item.n_far > 0) wait_for_means(means, common, item.kv_head, ready);
     KeyRow ahead = first;  // lists are read a tile ahead
     const std::byte* value = nullptr;
     uint32_t exist = 0;
@@ -223,7 +219,7 @@ __device__ void bring_tiles(const KeysView& view, const MeansArgs& means, const 
         announce_written(&shared.queries_here);
         Queries::copy(memory, query, __ballot_sync(0xffffffffu, query != nullptr), head_dim);
         arrive_when_copied(&shared.queries_here);
-        if (threadIdx.x == 0) drawn = atomicAdd(common.n_drawn(), 1);
+        if (threadIdx.x == 0) drawn = atomicAdd(n_drawn, 1);
       } else {
         const auto [stage, parity] = value_turn.take();
         wait_barrier(&shared.values_used[stage], parity ^ 1);
@@ -232,7 +228,7 @@ __device__ void bring_tiles(const KeysView& view, const MeansArgs& means, const 
       }
       // By now there is time to wait for memory.
       if (tile == min(2, n_tiles)) {
-        if (threadIdx.x == 0) shared.drawn[n_done % 2] = drawn_item(view, drawn, common.n_drawn());
+        if (threadIdx.x == 0) shared.drawn[n_done % 2] = drawn_item(view, drawn, n_drawn);
         sync_copiers();
         index = shared.drawn[n_done % 2];
         if (index < end) next = item_at(view, index);
@@ -240,7 +236,6 @@ __device__ void bring_tiles(const KeysView& view, const MeansArgs& means, const 
       if (tile == min(3, n_tiles) && index < end) first = row_of<S::kKeys>(view, next, 0, key);
     }
   }
-  if (threadIdx.x == 0) leave(means, common);
   commit_copies();
   wait_copies<0>();
   wait_barrier(&shared.queries_used, static_cast<uint32_t>(n_done & 1) ^ 1);

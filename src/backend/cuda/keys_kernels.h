@@ -66,6 +66,11 @@ enum MemberMark : int32_t {
 };
 constexpr int32_t kMarks = 64;  // a token counts so many
 
+// How far clusters reach.
+struct LinkExtent {
+  int32_t largest;  // cluster that has members here
+  int32_t longest;  // members of one
+};
 struct LinkArgs {
   const int32_t* cluster;  // (n)
   const uint8_t* status;   // (n)
@@ -73,7 +78,7 @@ struct LinkArgs {
   const int32_t* counts_before;
   MembersView members;
   uint8_t* kept_status;  // (n) a copy of status
-  int32_t* largest;      // becomes the largest cluster; may be pinned host memory
+  LinkExtent* extent;    // is found; may be pinned host memory
 };
 // Links the members, puts them in their places and marks them.
 void link_members(Context& context, const LinkArgs& args);
@@ -102,12 +107,9 @@ struct MeansArgs {
   // Likewise, of clusters in the cache, at their last members; bf16 alone.
   std::byte* keys_rest;
   std::byte* values_rest;
-  float* sums;  // of segments that their cluster goes on behind, as many as sums_of_segments says
+  bool may_be_long;  // whether a cluster may have more than kSegment members here
 };
-int64_t sums_of_segments(const MeansArgs& args);
-// Comes before running_means, or before attention that finds them itself.
-void add_up_segments(const std::shared_ptr<Context>& context, const MeansArgs& args);
-void running_means(Context& context, const MeansArgs& args);
+void running_means(const std::shared_ptr<Context>& context, const MeansArgs& args);
 
 // Clusters' rows become their last running means.
 struct SettleArgs {
@@ -203,10 +205,8 @@ constexpr int64_t kKeysTileRows = 128;
 
 // Runs the kernel that suits, which is no matter of what the tokens are. Answers of mode `keys` do
 // not depend on later tokens, not even in their last bit; those of `copy` may in how a few tokens'
-// sums are rounded. aligned: all rows suit the matrix units. means: running means, of one set each,
-// that are still to be found.
-void attend_keys(const std::shared_ptr<Context>& context, DType dtype, bool aligned, KeysView view,
-                 std::span<const MeansArgs> means);
+// sums are rounded. aligned: all rows suit the matrix units.
+void attend_keys(const std::shared_ptr<Context>& context, DType dtype, bool aligned, KeysView view);
 
 // Plain and slow: f32, and heads of any size.
 void attend_keys_plain(Context& context, const KeysView& view, bool bf16);
@@ -216,8 +216,7 @@ void attend_keys_tiles(const std::shared_ptr<Context>& context, const KeysView& 
 // blocks and over warps. For larger heads a tile of few rows is no slower.
 constexpr int64_t kMostSplitDim = 128;
 void attend_keys_split(const std::shared_ptr<Context>& context, KeysView view);
-// The same on compute capability 9.0, for keys that are not split. means: running means that are
-// still to be found, which it does by the way; none where members.n is 0.
-void attend_keys_hopper(Context& context, const KeysView& view, const MeansArgs& means);
+// The same on compute capability 9.0, for keys that are not split.
+void attend_keys_hopper(Context& context, const KeysView& view);
 
 }  // namespace sluice::cuda

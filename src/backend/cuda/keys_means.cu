@@ -1,16 +1,45 @@
 // Running means of clusters.
 
 #include "backend/cuda/early.cuh"
-#include "backend/cuda/keys_means.cuh"
+#include "backend/cuda/keys_columns.cuh"
+#include "backend/cuda/keys_rows.cuh"
 
 namespace sluice::cuda {
 namespace {
+
+// Whether a head takes means, or what the representative has.
+__device__ bool is_average(const HeadView& head, bool values) {
+  const auto far = static_cast<FarKey>(head.far);
+  return values ? far != FarKey::kOwn : far == FarKey::kCentroid;
+}
+
+// The mean of a cluster in the cache.
+template <int kN, bool kBF16>
+__device__ void load_before(const MeansArgs& args, const Columns& at, int32_t cluster,
+                            float (&to)[kN]) {
+  const int64_t d = args.head_dim, row = at.head * args.before.capacity + cluster;
+  const std::byte* rows = at.values ? args.before.values : args.before.keys;
+  load<kN>(ConstRowsView{rows, d, kBF16}, row, at.column, to);
+  if (!kBF16) return;
+  float rest[kN];
+  load<kN>(rests_of(args.before, at.values, d), row, at.column, rest);
+  for (int i = 0; i < kN; ++i) to[i] += rest[i];
+}
+
+// What the members of a cluster before this pass add up to.
+template <int kN, bool kBF16>
+__device__ void load_sum_before(const MeansArgs& args, const Columns& at, int32_t cluster,
+                                float (&to)[kN]) {
+  load_before<kN, kBF16>(args, at, cluster, to);
+  const auto count = static_cast<float>(args.counts_before[cluster]);
+  for (int i = 0; i < kN; ++i) to[i] *= count;
+}
 
 // Sums of segments that their cluster goes on behind, (places / kSegment, columns): one at most
 // begins among the places of a block. follows[block]: whether its cluster began before; -1: none.
 template <int kN, bool kBF16>
 __global__ void __launch_bounds__(kColumnThreads)
-    segment_sums(const __grid_constant__ MeansArgs args, int32_t* follows) {
+    segment_sums(const __grid_constant__ MeansArgs args, float* sums, int32_t* follows) {
   __shared__ int32_t found;
   let_next_begin();
   wait_for_earlier();
@@ -46,7 +75,7 @@ __global__ void __launch_bounds__(kColumnThreads)
       [&](int, const float(&x)[kN]) {
         for (int c = 0; c < kN; ++c) sum[c] += x[c];
       });
-  for (int c = 0; c < kN; ++c) args.sums[int64_t{blockIdx.x} * 2 * width + flat + c] = sum[c];
+  for (int c = 0; c < kN; ++c) sums[int64_t{blockIdx.x} * 2 * width + flat + c] = sum[c];
 }
 
 // Each becomes the sum of its cluster from the beginning. A thread to a column.
@@ -103,7 +132,8 @@ struct Places {
 
 // A block to the segments that begin among kSegment places, and to some columns, kN to a thread.
 template <int kN, bool kBF16>
-__global__ void __launch_bounds__(kColumnThreads, 8) means(const __grid_constant__ MeansArgs args) {
+__global__ void __launch_bounds__(kColumnThreads, 8)
+    means(const __grid_constant__ MeansArgs args, const float* sums) {
   __shared__ Places places;
   let_next_begin();
   wait_for_earlier();
@@ -116,8 +146,54 @@ __global__ void __launch_bounds__(kColumnThreads, 8) means(const __grid_constant
   const Columns at = columns_at(flat, width, d);
   const HeadView head = args.heads[at.head];
   if (head.set != args.set) return;
+  const bool average = is_average(head, at.values);
   const HeadRows rows = token_rows(args.tokens, at.values, at.head, d, kBF16 ? 2 : 4);
-  ColumnMeans<kN, kBF16> columns(args, at, head);
+  const RowsView to{at.values ? args.values : args.keys, d, kBF16};
+  const auto load_token = [&](int32_t token, float(&x)[kN]) {
+    load<kN>(ConstRowsView{rows.token(members.first + token), 0, kBF16}, 0, at.column, x);
+  };
+
+  float sum[kN];            // or, where nothing is averaged, what the representative has
+  int32_t first_token = 0;  // of the cluster
+  const auto begin_segment = [&](int64_t p, int32_t marked, const float(&x)[kN]) {
+    const bool first = (marked & kFirst) != 0;
+    if (first) first_token = marked / kMarks;
+    for (int c = 0; c < kN; ++c) sum[c] = 0;
+    if (!average && first && (marked & kOwnFirst) != 0) {
+      for (int c = 0; c < kN; ++c) sum[c] = x[c];
+    } else if (average && first && (marked & kOld) == 0) {
+      return;
+    } else {  // rarely: something is to be looked up
+      const int32_t cluster = members.clusters[p];
+      if (!first) first_token = static_cast<int32_t>(members.first_new[cluster] - members.first);
+      if (!average && (marked & kOld) != 0) return load_before<kN, kBF16>(args, at, cluster, sum);
+      if (!average) return load_token(members.own[cluster], sum);
+      if (first) return load_sum_before<kN, kBF16>(args, at, cluster, sum);
+      const float* before = sums + (p / kSegment - 1) * 2 * width + at.flat;
+      for (int c = 0; c < kN; ++c) sum[c] = before[c];
+    }
+  };
+  const auto take = [&](int64_t p, int32_t marked, int32_t count, const float(&x)[kN]) {
+    const int32_t token = marked / kMarks;
+    if ((marked & kBegins) != 0) begin_segment(p, marked, x);
+    if (average)
+      for (int c = 0; c < kN; ++c) sum[c] += x[c];
+    const bool last = (marked & kLast) != 0;
+    const bool alone = (marked & (kFirst | kOwnFirst)) == (kFirst | kOwnFirst);
+    if ((marked & kSeen) == 0 || (alone && !last)) return;
+    const float share = average ? 1 / static_cast<float>(count) : 1.0f;
+    float mean[kN];
+    for (int c = 0; c < kN; ++c) mean[c] = sum[c] * share;
+    store<kN>(to, at.head * members.n + token, at.column, mean);
+    if (!last || !kBF16) return;
+    for (int c = 0; c < kN; ++c) mean[c] -= __bfloat162float(__float2bfloat16_rn(mean[c]));
+    if ((marked & kOld) != 0)
+      store<kN>(RowsView{at.values ? args.values_rest : args.keys_rest, d, true},
+                at.head * members.n + token, at.column, mean);
+    else if ((marked & kOwnFirst) != 0 && !alone)
+      store<kN>(to, at.head * members.n + first_token, at.column, mean);
+  };
+
   const int begin = places.next(0);
   const auto end = static_cast<int>(
       min(int64_t{places.next(static_cast<int>(kSegment))}, members.n - first_place));
@@ -125,10 +201,11 @@ __global__ void __launch_bounds__(kColumnThreads, 8) means(const __grid_constant
       begin, end, at.column,
       [&](int p) -> const std::byte* {
         const int32_t marked = places.marked[p];
-        return columns.reads(marked) ? rows.token(members.first + marked / kMarks) : nullptr;
+        const bool needed = average || (marked & kFirst) != 0;
+        return needed ? rows.token(members.first + marked / kMarks) : nullptr;
       },
       [&](int p, const float(&x)[kN]) {
-        columns.take(first_place + p, places.marked[p], places.counts[p], x);
+        take(first_place + p, places.marked[p], places.counts[p], x);
       });
 }
 
@@ -145,33 +222,26 @@ bool by_eights(const TokenRows& tokens, int64_t head_dim, bool bf16) {
 
 }  // namespace
 
-int64_t sums_of_segments(const MeansArgs& args) {
-  const int64_t n_blocks = ceil_div(args.members.n, kSegment);
-  return n_blocks > 1 ? n_blocks * 2 * args.n_kv_heads * args.head_dim : 0;
-}
-
-void add_up_segments(const std::shared_ptr<Context>& context, const MeansArgs& args) {
-  const int64_t n_blocks = ceil_div(args.members.n, kSegment);
-  if (n_blocks <= 1) return;
+void running_means(const std::shared_ptr<Context>& context, const MeansArgs& args) {
   const int64_t width = 2 * args.n_kv_heads * args.head_dim;
+  const int64_t n_blocks = ceil_div(args.members.n, kSegment);
   const bool eights = by_eights(args.tokens, args.head_dim, args.bf16);
   const dim3 grid(static_cast<unsigned>(n_blocks),
                   blocks(width, kColumnThreads * (eights ? 8 : 1)));
-  const DeviceArray<int32_t> follows(context, n_blocks);
-  const auto kernel = args.bf16 ? (eights ? segment_sums<8, true> : segment_sums<1, true>)
-                                : (eights ? segment_sums<8, false> : segment_sums<1, false>);
-  launch_early(*context, "segment_sums", kernel, grid, kColumnThreads, args, follows.data());
-  launch_early(*context, "add_segments", add_segments, blocks(width, kColumnThreads),
-               kColumnThreads, n_blocks, width, follows.data(), args.sums);
-}
-
-void running_means(Context& context, const MeansArgs& args) {
-  const bool eights = by_eights(args.tokens, args.head_dim, args.bf16);
-  const dim3 grid(blocks(args.members.n, kSegment),
-                  blocks(2 * args.n_kv_heads * args.head_dim, kColumnThreads * (eights ? 8 : 1)));
+  DeviceArray<float> sums;
+  if (n_blocks > 1 && args.may_be_long) {
+    sums = DeviceArray<float>(context, n_blocks * width);
+    const DeviceArray<int32_t> follows(context, n_blocks);
+    const auto kernel = args.bf16 ? (eights ? segment_sums<8, true> : segment_sums<1, true>)
+                                  : (eights ? segment_sums<8, false> : segment_sums<1, false>);
+    launch_early(*context, "segment_sums", kernel, grid, kColumnThreads, args, sums.data(),
+                 follows.data());
+    launch_early(*context, "add_segments", add_segments, blocks(width, kColumnThreads),
+                 kColumnThreads, n_blocks, width, follows.data(), sums.data());
+  }
   const auto kernel = args.bf16 ? (eights ? means<8, true> : means<1, true>)
                                 : (eights ? means<8, false> : means<1, false>);
-  launch_early(context, "means", kernel, grid, kColumnThreads, args);
+  launch_early(*context, "means", kernel, grid, kColumnThreads, args, sums.data());
 }
 
 }  // namespace sluice::cuda

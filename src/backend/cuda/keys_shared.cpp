@@ -18,8 +18,14 @@ Links::Links(const std::shared_ptr<Context>& context, LinkArgs args)
 }
 
 LinkedSets::LinkedSets(size_t sets)
-    : n_sets(sets), pinned(static_cast<int64_t>(sets * sizeof(int32_t))) {
+    : n_sets(sets), pinned(static_cast<int64_t>(sets * sizeof(LinkExtent))) {
   check(cudaEventCreateWithFlags(arrived.to_set(), cudaEventDisableTiming), "event");
+}
+
+bool LinkedSets::may_be_long(size_t set) const {
+  if (cudaEventQuery(arrived.get()) == cudaSuccess) return extent(set)->longest > kSegment;
+  cudaGetLastError();  // clears what it says of an event that is not there yet
+  return true;
 }
 
 std::shared_ptr<KeysShared> KeysShared::of(Context& context) {
@@ -53,9 +59,11 @@ std::shared_ptr<const FarLists> KeysShared::lists(const ListKey& key,
                                                   const std::function<FarLists()>& make) {
   if (key.links.version != 0 && lists_ != nullptr && key == lists_key_) return lists_;
   lists_.reset();
-  lists_ = std::make_shared<const FarLists>(make());
+  auto lists = std::make_shared<const FarLists>(make());
+  if (key.links.version == 0) return lists;
+  lists_ = lists;
   lists_key_ = key;
-  return lists_;
+  return lists;
 }
 
 }  // namespace sluice::cuda

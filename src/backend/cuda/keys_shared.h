@@ -32,9 +32,13 @@ struct LinkedSets {
 
   std::vector<Links> links;     // per set
   DeviceArray<uint8_t> status;  // (sets, n)
-  // The largest cluster, per set: written by the device, and known after wait.
-  int32_t* largest(size_t set) const { return reinterpret_cast<int32_t*>(pinned.data()) + set; }
+  // Per set: written by the device, and known after wait.
+  LinkExtent* extent(size_t set) const {
+    return reinterpret_cast<LinkExtent*>(pinned.data()) + set;
+  }
   void wait() const { cudaEventSynchronize(arrived.get()); }
+  // Whether a cluster may have more than a segment of members: yes, as long as it is not known.
+  bool may_be_long(size_t set) const;
 
   size_t n_sets;
   PinnedBytes pinned;

@@ -166,18 +166,6 @@ __device__ inline void arrive_and_expect(uint64_t* barrier, uint32_t bytes) {
       "r"(bytes)
       : "memory");
 }
-// Whether the phase of this parity is over; for all lanes of a warp alike.
-__device__ inline bool is_complete(uint64_t* barrier, uint32_t parity) {
-  uint32_t done = 0;
-  asm volatile(
-      "{.reg .pred done;\n"
-      "mbarrier.test_wait.parity.shared::cta.b64 done, [%1], %2;\n"
-      "selp.u32 %0, 1, 0, done;}\n"
-      : "=r"(done)
-      : "r"(shared_address(barrier)), "r"(parity)
-      : "memory");
-  return __all_sync(0xffffffffu, done != 0) != 0;
-}
 __device__ inline void wait_barrier(uint64_t* barrier, uint32_t parity) {
   asm volatile(
       "{.reg .pred done;\n"
