@@ -41,10 +41,12 @@ __device__ void store_part(const KeysView& view, const Item& item, int row, int 
   }
 }
 
-template <int kD>
+template <int kD, int kMode>
 struct Turns {
-  Turn<Stages<kD>::kKeys> keys;
-  Turn<Stages<kD>::kValues> values;
+  Turn<Stages<kD, kMode>::kQueries> queries;
+  Turn<Stages<kD, kMode>::kQueries + 1> items;
+  Turn<Stages<kD, kMode>::kKeys> keys;
+  Turn<Stages<kD, kMode>::kValues> values;
 };
 
 // The two warpgroups that multiply start their products by turns, so that one finds weights while
@@ -59,7 +61,7 @@ __device__ void pass_turn(int half) {
 // One tile of queries.
 template <int kD, int kMode>
 __device__ void attend_tile(const KeysView& view, const Item& item, unsigned char* memory,
-                            Shared<kD>& shared, Turns<kD>& turns) {
+                            Shared<kD, kMode>& shared, Turns<kD, kMode>& turns) {
   using S = Sizes<kD>;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int half = static_cast<int>(threadIdx.x) / 128 - 1;  // of the queries
@@ -70,9 +72,11 @@ __device__ void attend_tile(const KeysView& view, const Item& item, unsigned cha
   };
   const int warp_first = position_of(warp * 16);
   const int my_first = position_of(row), my_second = position_of(row + 8);
-  const uint32_t queries = shared_address(memory) + half * 64 * kRowBytes;
-  const uint32_t key_tiles = shared_address(memory) + S::kQueryBytes;
-  const uint32_t value_tiles = key_tiles + Stages<kD>::kKeys * S::kTileBytes;
+  const int query_stage = turns.queries.take().stage;
+  const uint32_t queries =
+      shared_address(memory) + query_stage * S::kQueryBytes + half * 64 * kRowBytes;
+  const uint32_t key_tiles = shared_address(memory) + Stages<kD, kMode>::kQueries * S::kQueryBytes;
+  const uint32_t value_tiles = key_tiles + Stages<kD, kMode>::kKeys * S::kTileBytes;
   constexpr bool kSkip = (kMode & 1) != 0, kTurns = (kMode & 2) != 0;
   const int far_tiles = item.far_tiles<S::kKeys>();
   int n_tiles = item.n_tiles<S::kKeys>();
@@ -113,7 +117,7 @@ __device__ void attend_tile(const KeysView& view, const Item& item, unsigned cha
   hold(scores);
   finish(scores, 0, first);
   release(&shared.keys_used[first]);
-  if (n_tiles == 1) release(&shared.queries_used);
+  if (n_tiles == 1) release(&shared.queries_used[query_stage]);
   take_scores(softmax, scores, factor, kept);
   take_weights();
   for (int tile = 1; tile < n_tiles; ++tile) {
@@ -131,7 +135,7 @@ __device__ void attend_tile(const KeysView& view, const Item& item, unsigned cha
     hold(scores);
     finish(scores, tile, stage);
     release(&shared.keys_used[stage]);
-    if (tile + 1 == n_tiles) release(&shared.queries_used);
+    if (tile + 1 == n_tiles) release(&shared.queries_used[query_stage]);
     take_scores(softmax, scores, factor, kept);
     finish_weights(softmax);
     wait_products<0>();
@@ -180,17 +184,19 @@ template <int kD, int kMode>
 __global__ void __launch_bounds__(kThreads, 1)
     keys_hopper(const __grid_constant__ KeysView view, int32_t* n_drawn) {
   extern __shared__ unsigned char dynamic[];
-  __shared__ Shared<kD> shared;
+  __shared__ Shared<kD, kMode> shared;
   const uint32_t offset = (1024 - shared_address(dynamic) % 1024) % 1024;
   unsigned char* memory = dynamic + offset;
   if (threadIdx.x == 0) {
-    make_barrier(&shared.queries_here, kArrivals);
-    make_barrier(&shared.queries_used, kWarps);
-    for (int stage = 0; stage < Stages<kD>::kKeys; ++stage) {
+    for (int stage = 0; stage < Stages<kD, kMode>::kQueries; ++stage) {
+      make_barrier(&shared.queries_here[stage], kArrivals);
+      make_barrier(&shared.queries_used[stage], kWarps);
+    }
+    for (int stage = 0; stage < Stages<kD, kMode>::kKeys; ++stage) {
       make_barrier(&shared.keys_here[stage], kArrivals);
       make_barrier(&shared.keys_used[stage], kWarps);
     }
-    for (int stage = 0; stage < Stages<kD>::kValues; ++stage) {
+    for (int stage = 0; stage < Stages<kD, kMode>::kValues; ++stage) {
       make_barrier(&shared.values_here[stage], kCopiers);
       make_barrier(&shared.values_used[stage], kWarps);
     }
@@ -199,15 +205,16 @@ __global__ void __launch_bounds__(kThreads, 1)
   __syncthreads();
   wait_for_earlier();
   if (threadIdx.x < kCopiers) {
-    give_registers<Stages<kD>::kCopierRegisters>();
-    bring_tiles<kD>(view, memory, shared, n_drawn);
+    give_registers<Stages<kD, kMode>::kCopierRegisters>();
+    bring_tiles<kD, kMode>(view, memory, shared, n_drawn);
   } else {
-    take_registers<Stages<kD>::kRegisters>();
-    Turns<kD> turns;
+    take_registers<Stages<kD, kMode>::kRegisters>();
+    Turns<kD, kMode> turns;
     if ((kMode & 2) != 0 && threadIdx.x >= 256) pass_turn(1);  // the first begins
-    for (int n_done = 0;; ++n_done) {
-      wait_for_rows(&shared.queries_here, static_cast<uint32_t>(n_done & 1));
-      const Item& item = shared.items[n_done % 2];
+    for (;;) {
+      const auto [stage, parity] = turns.queries;
+      wait_for_rows(&shared.queries_here[stage], parity);
+      const Item& item = shared.items[turns.items.take().stage];
       if (item.n == 0) break;
       attend_tile<kD, kMode>(view, item, memory, shared, turns);
     }
@@ -216,8 +223,8 @@ __global__ void __launch_bounds__(kThreads, 1)
 
 template <int kD, int kMode>
 void launch_as(Context& context, const KeysView& view) {
-  constexpr int kBytes = Stages<kD>::kBytes;
-  static_assert(kBytes + sizeof(Shared<kD>) <= 227 * 1024);  // what a block may have
+  constexpr int kBytes = Stages<kD, kMode>::kBytes;
+  static_assert(kBytes + sizeof(Shared<kD, kMode>) <= 227 * 1024);  // what a block may have
   check(cudaFuncSetAttribute(keys_hopper<kD, kMode>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                              kBytes),
         "attention's shared memory");
@@ -232,7 +239,9 @@ void launch(Context& context, const KeysView& view) {
   static const int mode = getenv("KEYS_MODE") != nullptr ? atoi(getenv("KEYS_MODE")) : 0;
   if (mode == 1) return launch_as<kD, 1>(context, view);
   if (mode == 2) return launch_as<kD, 2>(context, view);
-  if (mode == 3) return launch_as<kD, 3>(context, view);
+  if (mode == 4) return launch_as<kD, 4>(context, view);
+  if (mode == 6) return launch_as<kD, 6>(context, view);
+  if (mode == 7) return launch_as<kD, 7>(context, view);
   launch_as<kD, 0>(context, view);
 }
 
