@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
 #include <fstream>
 #include <string>
 
@@ -95,7 +94,6 @@ CopyTimes time_copy(Inputs& in, const TokenSet& chosen) {
                       .first_token = 0,
                       .out = in.out(set).rows_from(0, n_rows)});
   });
-  if (getenv("KEYS_ONLY") != nullptr) return times;
   cuda::Multiplier multiplier(in.context);
   const cuda::DeviceBias none;
   const cuda::DeviceMatrix qkv(in.context, DType::kBF16, 3 * kModel, kModel);
@@ -148,21 +146,11 @@ void run_case(const std::shared_ptr<Context>& context, const Case& shape, const 
   context->synchronize();
   peak_memory();
   const double before = peak_memory();  // what is in use now
-  const Timing select = getenv("KEYS_ONLY") != nullptr
-                            ? Timing{}
-                            : time_runs(*context, [&](size_t turn) { in.select(turn); });
+  const Timing select = time_runs(*context, [&](size_t turn) { in.select(turn); });
   for (size_t i = 0; i < in.sets.size(); ++i) in.select(i);
   const Timing far = time_runs(*context, [&](size_t turn) { in.attend_keys(turn); });
   const Timing reused =
       time_runs(*context, [&](size_t turn) { in.attend_keys(turn, *in.sets[0].selector); });
-  if (getenv("KEYS_ONLY") != nullptr) {
-    for (size_t i = 0; i < in.sets.size(); ++i) in.attend_keys(i);
-    const CopyTimes only = time_copy(in, in.sets[0].selector->sets()[0]);
-    std::printf("%5lld %3lld %.2f: keys %.3f reused %.3f reps %.3f\n",
-                static_cast<long long>(shape.n_tokens), static_cast<long long>(shape.head_dim),
-                shape.share, far.median, reused.median, only.attend.median);
-    return;
-  }
   const double memory = peak_memory() - before;
   for (size_t i = 0; i < in.sets.size(); ++i) in.attend_keys(i);
   const CacheBytes cache = in.sets[0].keys->bytes();

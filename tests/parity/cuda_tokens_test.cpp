@@ -84,7 +84,7 @@ TEST_P(EveryBackend, KeysOfLongClustersAgreeWithTheReference) {
     }
 }
 
-// The same where means are found beside attention: many heads of one set.
+// The same of so many heads that keys are not split.
 TEST_P(EveryBackend, LongClustersOfManyHeadsAgreeWithTheReference) {
   KeysCase c{.n_tokens = 900,
              .head_dim = 64,

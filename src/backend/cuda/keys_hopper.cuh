@@ -15,12 +15,10 @@ constexpr int kCopiers = 128;  // threads
 
 // Tiles at hand or on their way: scattered rows take longer to come than a tile takes to be worked
 // on, and values, which are let go last, have the least time.
-template <int kD, int kMode>
+template <int kD>
 struct Stages {
-  static constexpr int kQueries = (kMode & 4) != 0 && kD <= 128 ? 2 : 1;
-  static constexpr int kKeys = kD <= 128 ? 3 : 2, kValues = 4 - kQueries;
-  static constexpr int kBytes =
-      Sizes<kD>::bytes(kKeys + kValues) + (kQueries - 1) * Sizes<kD>::kQueryBytes;
+  static constexpr int kKeys = kD <= 128 ? 3 : 2, kValues = 3;
+  static constexpr int kBytes = Sizes<kD>::bytes(kKeys + kValues);
   // Of a thread that copies, and of one that multiplies.
   static constexpr int kCopierRegisters = 88, kRegisters = 208;
 };
@@ -45,18 +43,15 @@ struct Bases {
   }
 };
 
-template <int kD, int kMode>
+template <int kD>
 struct Shared {
-  static constexpr int kKeyStages = Stages<kD, kMode>::kKeys,
-                       kValueStages = Stages<kD, kMode>::kValues;
-  static constexpr int kQueryStages = Stages<kD, kMode>::kQueries;
-  uint64_t queries_here[kQueryStages], queries_used[kQueryStages];
+  static constexpr int kKeyStages = Stages<kD>::kKeys, kValueStages = Stages<kD>::kValues;
+  uint64_t queries_here, queries_used;
   uint64_t keys_here[kKeyStages], keys_used[kKeyStages];
   uint64_t values_here[kValueStages], values_used[kValueStages];
   Bases bases[kCopiers / 32];
-  // By turns; one more than tiles of queries: who is through with those still needs the item.
-  Item items[kQueryStages + 1];
-  int drawn[2];  // likewise: the one after
+  Item items[2];  // by turns
+  int drawn[2];   // likewise: the one after
   float bias[kKeyStages][Sizes<kD>::kKeys];
 };
 
@@ -176,22 +171,19 @@ __device__ inline void announce_written(uint64_t* here) {
 
 // The copying warpgroup. It goes on as soon as a copy is under way: barriers learn by themselves
 // when it is complete.
-template <int kD, int kMode>
-__device__ void bring_tiles(const KeysView& view, unsigned char* memory, Shared<kD, kMode>& shared,
+template <int kD>
+__device__ void bring_tiles(const KeysView& view, unsigned char* memory, Shared<kD>& shared,
                             int32_t* n_drawn) {
   using S = Sizes<kD>;
   using Keys = RowShare<kD, S::kKeys>;
   using Queries = RowShare<kD, kRows>;
   const auto head_dim = static_cast<int>(view.head_dim);
-  constexpr int kQueries = Stages<kD, kMode>::kQueries;
-  unsigned char* key_tiles = memory + kQueries * S::kQueryBytes;
-  unsigned char* value_tiles = key_tiles + Stages<kD, kMode>::kKeys * S::kTileBytes;
+  unsigned char* key_tiles = memory + S::kQueryBytes;
+  unsigned char* value_tiles = key_tiles + Stages<kD>::kKeys * S::kTileBytes;
   Bases& bases = shared.bases[threadIdx.x / 32];
   const int key = Keys::row(), end = n_items(view);
-  Turn<kQueries> query_turn;
-  Turn<kQueries + 1> item_turn;
-  Turn<Stages<kD, kMode>::kKeys> key_turn;
-  Turn<Stages<kD, kMode>::kValues> value_turn;
+  Turn<Stages<kD>::kKeys> key_turn;
+  Turn<Stages<kD>::kValues> value_turn;
   int n_done = 0, index = static_cast<int>(blockIdx.x);
   Item next = item_at(view, index);
   KeyRow first = row_of<S::kKeys>(view, next, 0, key);  // of the next item
@@ -222,14 +214,11 @@ __device__ void bring_tiles(const KeysView& view, unsigned char* memory, Shared<
       }
       if (tile == 0) {
         const std::byte* query = query_row(view, item, Queries::row());
-        const auto [stage, parity] = query_turn.take();
-        const int place = item_turn.take().stage;
-        wait_barrier(&shared.queries_used[stage], parity ^ 1);
-        if (threadIdx.x == 0) shared.items[place] = item;
-        announce_written(&shared.queries_here[stage]);
-        Queries::copy(memory + stage * S::kQueryBytes, query,
-                      __ballot_sync(0xffffffffu, query != nullptr), head_dim);
-        arrive_when_copied(&shared.queries_here[stage]);
+        wait_barrier(&shared.queries_used, static_cast<uint32_t>(n_done & 1) ^ 1);
+        if (threadIdx.x == 0) shared.items[n_done % 2] = item;
+        announce_written(&shared.queries_here);
+        Queries::copy(memory, query, __ballot_sync(0xffffffffu, query != nullptr), head_dim);
+        arrive_when_copied(&shared.queries_here);
         if (threadIdx.x == 0) drawn = atomicAdd(n_drawn, 1);
       } else {
         const auto [stage, parity] = value_turn.take();
@@ -249,11 +238,10 @@ __device__ void bring_tiles(const KeysView& view, unsigned char* memory, Shared<
   }
   commit_copies();
   wait_copies<0>();
-  const auto [stage, parity] = query_turn.take();
-  wait_barrier(&shared.queries_used[stage], parity ^ 1);
-  if (threadIdx.x == 0) shared.items[item_turn.stage].n = 0;
-  announce_written(&shared.queries_here[stage]);
-  arrive(&shared.queries_here[stage]);
+  wait_barrier(&shared.queries_used, static_cast<uint32_t>(n_done & 1) ^ 1);
+  if (threadIdx.x == 0) shared.items[n_done % 2].n = 0;
+  announce_written(&shared.queries_here);
+  arrive(&shared.queries_here);
 }
 
 }  // namespace sluice::cuda::keys_hopper

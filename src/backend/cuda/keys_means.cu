@@ -1,7 +1,5 @@
 // Running means of clusters.
 
-#include <cstdlib>
-
 #include "backend/cuda/early.cuh"
 #include "backend/cuda/keys_columns.cuh"
 #include "backend/cuda/keys_rows.cuh"
@@ -135,12 +133,12 @@ struct Places {
 // A block to the segments that begin among kSegment places, and to some columns, kN to a thread.
 template <int kN, bool kBF16>
 __global__ void __launch_bounds__(kColumnThreads, 8)
-    means(const __grid_constant__ MeansArgs args, const float* sums, int n_places) {
+    means(const __grid_constant__ MeansArgs args, const float* sums) {
   __shared__ Places places;
   let_next_begin();
   wait_for_earlier();
   const MembersView& members = args.members;
-  const int64_t first_place = int64_t{blockIdx.x} * n_places;
+  const int64_t first_place = int64_t{blockIdx.x} * kSegment;
   places.look(members, first_place);
   const int64_t d = args.head_dim, width = args.n_kv_heads * d;
   const int64_t flat = (int64_t{blockIdx.y} * kColumnThreads + threadIdx.x) * kN;
@@ -197,7 +195,8 @@ __global__ void __launch_bounds__(kColumnThreads, 8)
   };
 
   const int begin = places.next(0);
-  const auto end = static_cast<int>(min(int64_t{places.next(n_places)}, members.n - first_place));
+  const auto end = static_cast<int>(
+      min(int64_t{places.next(static_cast<int>(kSegment))}, members.n - first_place));
   read_rows<kN, kBF16>(
       begin, end, at.column,
       [&](int p) -> const std::byte* {
@@ -242,9 +241,7 @@ void running_means(const std::shared_ptr<Context>& context, const MeansArgs& arg
   }
   const auto kernel = args.bf16 ? (eights ? means<8, true> : means<1, true>)
                                 : (eights ? means<8, false> : means<1, false>);
-  static const int n_places = getenv("KEYS_PLACES") != nullptr ? atoi(getenv("KEYS_PLACES")) : 64;
-  launch_early(*context, "means", kernel, dim3(blocks(args.members.n, n_places), grid.y),
-               kColumnThreads, args, sums.data(), n_places);
+  launch_early(*context, "means", kernel, grid, kColumnThreads, args, sums.data());
 }
 
 }  // namespace sluice::cuda
