@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "backend/cuda/early.cuh"
 #include "backend/cuda/keys_hopper.cuh"
 #include "backend/cuda/keys_tile.cuh"
 
@@ -164,6 +165,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     publish_barriers();
   }
   __syncthreads();
+  wait_for_earlier();
   if (threadIdx.x < kCopiers) {
     give_registers<Stages<kD>::kCopierRegisters>();
     bring_tiles<kD>(view, memory, shared, n_drawn);
@@ -188,8 +190,8 @@ void launch(Context& context, const KeysView& view) {
   const int64_t n_items = view.n_tiles * view.n_kv_heads;
   SLUICE_CHECK(n_items <= INT32_MAX / 2);
   const auto grid = static_cast<unsigned>(std::min<int64_t>(n_items, context.multiprocessors()));
-  keys_hopper<kD><<<grid, kThreads, kBytes, context.stream()>>>(view, context.zeros(1));
-  check_launch("keys_hopper");
+  launch_early(context, "keys_hopper", keys_hopper<kD>, LaunchShape{grid, kThreads, kBytes}, view,
+               context.zeros(1));
 }
 
 }  // namespace
