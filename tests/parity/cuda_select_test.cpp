@@ -3,27 +3,10 @@
 // its sets are the reference's, and it has them sooner.
 
 #include "backend/cuda/device.h"
-#include "parity/basis_cases.h"
+#include "parity/cuda_select_cases.h"
 
 namespace sluice::test {
 namespace {
-
-std::vector<TokenSet> expected_sets(const SelectInputs& in) {
-  return select(*make_cpu_backend(DType::kF32), DType::kF32, in);
-}
-
-// The set of these rows, with every `turnover`-th token changed: what a layer before may have had.
-std::vector<uint8_t> likely_flags(const SelectInputs& in, double tau, uint32_t turnover) {
-  SelectInputs above = in;
-  above.spec.rule = SelectRule::kGreedy;
-  above.spec.taus = {tau};
-  above.inherited.clear();
-  std::vector<uint8_t> flags = membership(expected_sets(above)[0], 0, in.n_tokens);
-  std::mt19937 random(turnover);
-  for (uint8_t& flag : flags)
-    if (random() % turnover == 0) flag ^= 1;
-  return flags;
-}
 
 SelectInputs plain_inputs(const SelectCase& c, DType dtype, SelectRule rule,
                           std::vector<double> taus) {
@@ -166,14 +149,6 @@ TEST_P(EveryBackend, ProductsAreThoseOfListedTokens) {
     // Most representatives of these rows come early; a tenth for the uncovered.
     EXPECT_LE(cover, n * n_cover * 11 / 10);
   }
-}
-
-TEST_P(EveryBackend, ABasisIsRefusedWhereItMustBeUsed) {
-  SelectorSpec spec{.rule = SelectRule::kGreedy, .taus = {0.5}, .d_model = 8};
-  spec.basis = basis_of({}, 2, 8, 1);
-  EXPECT_NE(backend->make_selector(spec), nullptr);
-  spec.basis_use = BasisUse::kAlways;
-  EXPECT_THROW(backend->make_selector(spec), Error);
 }
 
 }  // namespace

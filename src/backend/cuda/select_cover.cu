@@ -142,16 +142,40 @@ struct PieceLevels {
   }
 };
 
+// The largest level that one of a piece's contenders has in any case: levels of coordinates are of
+// the largest cosine that they allow.
+__device__ int least_level(const CoverView& view, const Pieces& pieces, const CosineLevels& levels,
+                           int64_t t, int i, uint32_t bits) {
+  constexpr int kPairRows = 256;
+  const BasisView& basis = view.basis;
+  const bool again =
+      basis.open[t / kPairRows * view.tiles + i / kPieces] > kMostOpenPairs;  // at full width
+  const uint8_t* of_piece = view.levels + (pieces.data - view.bits + i) * kPieceColumns;
+  int best = 0;
+  for (; bits != 0; bits &= bits - 1) {
+    const int bit = __ffs(static_cast<int>(bits)) - 1;
+    const Column column = column_of(view, pieces, i, bit);
+    const float rest =
+        again ? 0.0f : (column.is_kept ? basis.column_rest : basis.rest)[column.index];
+    best = max(best, of_piece[bit] - levels.steps(2 * rest * basis.rest[t]));
+  }
+  return best;
+}
+
 // Of contenders, which the pieces hold, leaves those that may be the nearest; how many these are.
-__device__ int drop_far(const CoverView& view, const Pieces& pieces, int set) {
+__device__ int drop_far(const CoverView& view, const Pieces& pieces, int set, int64_t t) {
+  const bool coordinates = in_basis(view);
+  const double slack = level_slack(view);
+  const CosineLevels levels(view.chunk.thresholds[set], slack);
   int best = 0;
   pieces.any(0, [&](int i, const uint2& piece) {
-    if (piece.x != 0) best = max(best, PieceLevels(view, pieces, i).largest(piece.x));
+    if (piece.x != 0)
+      best = max(best, coordinates ? least_level(view, pieces, levels, t, i, piece.x)
+                                   : PieceLevels(view, pieces, i).largest(piece.x));
     return false;
   });
   best = static_cast<int>(__reduce_max_sync(kAllLanes, static_cast<unsigned>(best)));
-  const CosineLevels levels(view.chunk.thresholds[set], view.chunk.slack);
-  const int least = max(0, best - levels.margin(view.chunk.slack));
+  const int least = max(0, best - levels.margin(slack));
   int n_left = 0;
   pieces.any(0, [&](int i, uint2 piece) {
     if (piece.x != 0) {
@@ -178,7 +202,7 @@ __device__ Nearest owner_of(const CoverView& view, const Pieces& pieces, int set
     n_contenders += __reduce_add_sync(kAllLanes, __popc(counting));
     return false;
   });
-  if (n_contenders > 1) n_contenders = drop_far(view, pieces, set);
+  if (n_contenders > 1) n_contenders = drop_far(view, pieces, set, t);
   const auto for_contenders = [&](const auto& visit) {
     pieces.any(0, [&](int i, const uint2& piece) {
       return any_of(view, pieces, i, piece.x, [&](const Column& column) {
@@ -257,11 +281,18 @@ __global__ void __launch_bounds__(32 * kWarps, 4)
 void decide_cover(Context& context, const CoverView& view, const ConstTensor& rows) {
   SLUICE_CHECK(view.chunk.n <= kCoverChunk && view.chunk.n * view.chunk.n_sets < INT32_MAX);
   const dim3 blocks(static_cast<unsigned>(ceil_div(view.chunk.n * view.chunk.n_sets, kWarps)));
+  const bool basis = view.basis.rank > 0;
+  const auto multiply = [&](int list) {
+    if (!basis) return multiply_cover(context, view, list);
+    multiply_coordinates(context, view, list);
+    multiply_cover_again(context, view, list);
+  };
   list_inherited(context, view, rows);
-  multiply_cover(context, view, 0);
+  if (basis) project_cover(context, view);
+  multiply(0);
   launch_early(context, "keep_inherited", keep_inherited, blocks, 32 * kWarps, view);
   list_open(context, view);
-  multiply_cover(context, view, 1);
+  multiply(1);
   launch_early(context, "add_and_own", add_and_own, blocks, 32 * kWarps, view);
 }
 

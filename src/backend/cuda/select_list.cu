@@ -42,6 +42,21 @@ __device__ void count_products(const CoverView& view, const TokenTable& table, i
               static_cast<unsigned long long>(products));
 }
 
+// Whether a chunk is looked at in a basis, and what is counted meanwhile. Coordinates take as long
+// as products with as many columns as there are directions.
+__device__ void begin_basis(const CoverView& view, int64_t n_listed) {
+  if (view.basis.rank == 0) return;
+  const int64_t n_open = (view.chunk.n + 255) / 256 * view.tiles;
+  for (int64_t i = int64_t{blockIdx.x} * kTableThreads + threadIdx.x; i < n_open;
+       i += int64_t{gridDim.x} * kTableThreads)
+    view.basis.open[i] = 0;
+  if (blockIdx.x != 0 || threadIdx.x != 0) return;
+  BasisProgress& progress = *view.basis.progress;
+  const bool pays = *view.chunk.n_columns + n_listed / 2 >= 2 * view.basis.rank;
+  progress.used = view.basis.always || (pays && progress.given_up == 0) ? 1 : 0;
+  for (int list = 0; list < 2; ++list) progress.n_items[list] = progress.n_again[list] = 0;
+}
+
 __device__ void put_rank(const ListedTokens& list, const TokenTable& table, int64_t t) {
   if (threadIdx.x % 32 != 0) return;
   list.rank[t] = table.rank(t);
@@ -93,6 +108,7 @@ __global__ void __launch_bounds__(kTableThreads, 2)
   const int lane = static_cast<int>(threadIdx.x) % 32;
   table.fill(inherited_by_any(chunk));
   count_products(view, table, *chunk.n_columns);
+  begin_basis(view, table.total);
   for (int64_t i = int64_t{blockIdx.x} * kTableThreads + threadIdx.x;
        i < 2 * chunk.n_sets * view.mark_tiles * kPieces; i += int64_t{gridDim.x} * kTableThreads)
     view.marks[i] = 0;
@@ -145,6 +161,10 @@ __global__ void __launch_bounds__(kTableThreads, 2)
     const int64_t column = int64_t{first_tiles} * kColumns + at;
     copy_row(view.listed + column * chunk.padded, matrix_row(chunk, t), chunk.padded);
     if (threadIdx.x % 32 == 0) view.listed_scale[column] = chunk.scale[t];
+    if (!in_basis(view)) return;
+    const BasisView& basis = view.basis;
+    copy_row(basis.listed + column * basis.width, basis.rows + t * basis.width, basis.width);
+    if (threadIdx.x % 32 == 0) basis.listed_rest[column] = basis.rest[t];
   });
 }
 

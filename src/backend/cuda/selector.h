@@ -70,6 +70,9 @@ class CudaSelector final : public Selector {
   ChunkView view_chunk(const Pass& pass, int64_t first, int64_t n) const;
   void decide_chunk(const Pass& pass, int64_t first, int64_t n);
   void reserve_columns(int64_t n_more, bool bf16);
+  // selector_basis.cpp
+  void take_basis();
+  BasisView view_basis(const Pass& pass) const;
   void take_count() const;  // waits for the pass before
   void send_count();
 
@@ -90,6 +93,14 @@ class CudaSelector final : public Selector {
   DeviceArray<double> column_inverse_;
   DeviceArray<int32_t> position_;
   DeviceArray<uint8_t> flags_;
+
+  // The basis, where tokens are looked at in one: its vectors, (rank_, padded_), and coordinates of
+  // kept columns. Elsewhere rank_ is 0.
+  int rank_ = 0;
+  int64_t width_ = 0;
+  DeviceArray<uint16_t> vectors_, column_coordinates_;
+  DeviceArray<float> column_rest_;
+  DeviceArray<BasisProgress> basis_progress_;
 
   // Columns and clusters per set: before a chunk, and behind it, in turns.
   DeviceArray<int32_t> device_counts_;

@@ -7,7 +7,15 @@
 namespace sluice::cuda {
 namespace {
 
-// What a bf16 product may err by, as a cosine. The matrix units add 16 products at a time, or twice
+// Whether the matrix units can take the rows where they are.
+bool can_be_given(const ConstTensor& rows, int64_t padded) {
+  return rows.dtype() == DType::kBF16 && rows.row_elements() == padded &&
+         rows.row_stride() % 8 == 0 && reinterpret_cast<uintptr_t>(rows.bytes()) % 16 == 0;
+}
+
+}  // namespace
+
+// The matrix units add 16 products at a time, or twice
 // 8, to a sum, aligned to the largest of these numbers and cut off below its 23rd bit: at most
 // 18 / 16 units of 2^-23 per element, of numbers that no product of unit rows makes larger than 1.
 // The rest is for norms and unit elements in f32. Rows that were f32 lose 2^-9 of each element, in
@@ -16,14 +24,6 @@ double product_error(int64_t padded, bool bf16) {
   const double sums = (1.25 * static_cast<double>(padded) + 16) * 0x1p-23;
   return bf16 ? sums : sums + 1.01 * 0x1p-8;
 }
-
-// Whether the matrix units can take the rows where they are.
-bool can_be_given(const ConstTensor& rows, int64_t padded) {
-  return rows.dtype() == DType::kBF16 && rows.row_elements() == padded &&
-         rows.row_stride() % 8 == 0 && reinterpret_cast<uintptr_t>(rows.bytes()) % 16 == 0;
-}
-
-}  // namespace
 
 // Tokens [first, first + n) of the pass.
 ChunkView CudaSelector::view_chunk(const Pass& pass, int64_t first, int64_t n) const {
@@ -105,7 +105,8 @@ void CudaSelector::decide_chunk(const Pass& pass, int64_t first, int64_t n) {
                   .marks = pass.marks,
                   .mark_tiles = pass.mark_tiles,
                   .tickets = pass.tickets,
-                  .products = device_products_.data()},
+                  .products = device_products_.data(),
+                  .basis = view_basis(pass)},
                  rows);
   } else {
     prepare_rows(*context_, rows, pass.inverse + first, padded_, pass.prepared, pass.scale,

@@ -36,6 +36,14 @@ struct CudaSelector::Pass {
   unsigned long long* marks;
   int64_t mark_tiles;
   float4* parts;
+
+  // In a basis: BasisView has the shapes.
+  uint16_t *coordinates, *listed_coordinates;
+  float *rest, *listed_rest;
+  int32_t *open, *again;
 };
+
+// What a bf16 product of unit rows may err by, as a cosine.
+double product_error(int64_t padded, bool bf16);
 
 }  // namespace sluice::cuda
