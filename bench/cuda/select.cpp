@@ -2,7 +2,9 @@
 // matrix product in the same run. The rate counts the products that the method needs: a token with
 // the representatives before it, T r d operations.
 //
-//   sluice_cuda_select_bench [most tokens [least tokens]]
+// The last column is of rows near a basis, selected in it: how near can be said.
+//
+//   sluice_cuda_select_bench [most tokens [least tokens [rest of a row's norm]]]
 
 #include <algorithm>
 #include <cmath>
@@ -19,7 +21,7 @@ namespace {
 using namespace sluice;
 using cuda::Context;
 
-constexpr int64_t kModel = 4096, kLayers = 4;  // selectors that take turns
+constexpr int64_t kModel = 4096, kRank = 256, kLayers = 4;  // selectors that take turns
 
 // Milliseconds of one of n runs between two events; the median of several such.
 double time_runs(Context& context, int n, const std::function<void()>& before,
@@ -70,51 +72,87 @@ double matrix_rate(const std::shared_ptr<Context>& context) {
   return 2.0 * kSide * kSide * kModel / ms * 1e-9;
 }
 
-void run_case(const std::shared_ptr<Context>& context, int64_t n_tokens, double share,
-              bench::Spread spread, double ceiling) {
-  const Rows rows(context, DType::kBF16, n_tokens, kModel);
-  const Rows residual(context, DType::kF32, n_tokens, kModel);
-  cuda::check(cudaMemsetAsync(residual.memory.data(), 1,
-                              static_cast<size_t>(residual.memory.size()), context->stream()),
-              "residual");
-  const auto planted = static_cast<int64_t>(std::llround(share * static_cast<double>(n_tokens)));
-  const std::vector<uint8_t> flags = bench::plant_rows(*context, rows.view, planted, spread);
+struct Case {
+  int64_t n_tokens;
+  double share;
+  bench::Spread spread;
+  bench::Near near = {};  // a basis, or none
+};
+
+// Planted rows, and the set of the layer before, on the device as it would be.
+struct Planted {
+  Planted(const std::shared_ptr<Context>& context, const Case& c)
+      : rows(context, DType::kBF16, c.n_tokens, kModel),
+        residual(context, DType::kF32, c.n_tokens, kModel) {
+    cuda::check(cudaMemsetAsync(residual.memory.data(), 1,
+                                static_cast<size_t>(residual.memory.size()), context->stream()),
+                "residual");
+    const auto n_reps =
+        static_cast<int64_t>(std::llround(c.share * static_cast<double>(c.n_tokens)));
+    const auto flags = bench::plant_rows(*context, rows.view, n_reps, c.spread, c.near);
+    SelectorSpec spec;
+    spec.taus = {bench::kPlantedTau};
+    spec.d_model = kModel;
+    spec.rule = SelectRule::kFixed;
+    above = cuda::make_cuda_selector(context, spec);
+    above->extend({.rows = rows.view, .residual = rows.view, .inherited = {flags}});
+  }
+  Rows rows, residual;
+  std::unique_ptr<Selector> above;
+};
+
+struct Timed {
+  double ms, r;
+  int64_t products, dropped;
+};
+
+Timed time_selection(const std::shared_ptr<Context>& context, const Planted& planted,
+                     const SelectorSpec& spec) {
+  std::vector<std::unique_ptr<Selector>> selectors;
+  for (int64_t i = 0; i < kLayers; ++i)
+    selectors.push_back(cuda::make_cuda_selector(context, spec));
+  SelectArgs args{.rows = planted.rows.view, .residual = planted.residual.view, .inherited = {}};
+  if (inherits(spec.rule)) args.inherited.emplace_back(*planted.above, 0);
+  const double ms = time_runs(
+      *context, kLayers,
+      [&] {
+        for (const auto& selector : selectors) selector->reset();
+      },
+      [&](int i) { selectors[static_cast<size_t>(i)]->extend(args); });
+  return {ms, static_cast<double>(selectors[0]->sets()[0].n_clusters), selectors[0]->products(),
+          selectors[0]->pairs_dropped()};
+}
+
+void run_case(const std::shared_ptr<Context>& context, const Case& c, double ceiling) {
+  const Planted planted(context, {c.n_tokens, c.share, c.spread});
   SelectorSpec spec;
   spec.taus = {bench::kPlantedTau};
   spec.d_model = kModel;
-  // The set of the layer before, on the device as it would be.
-  spec.rule = SelectRule::kFixed;
-  const auto above = cuda::make_cuda_selector(context, spec);
-  above->extend({.rows = rows.view, .residual = rows.view, .inherited = {flags}});
   spec.sinks = 4;
-  std::printf("| %5lld%s |", static_cast<long long>(n_tokens),
-              spread == bench::Spread::kSkewed ? " skewed" : "");
-  double r = 0;
+  const auto n_tokens = static_cast<double>(c.n_tokens);
+  std::printf("| %5lld%s |", static_cast<long long>(c.n_tokens),
+              c.spread == bench::Spread::kSkewed ? " skewed" : "");
   for (const auto& [rule, outliers] :
        {std::pair(SelectRule::kCascadeCover, 0.0), std::pair(SelectRule::kCascadeCover, 8.0),
         std::pair(SelectRule::kGreedy, 0.0)}) {
     spec.rule = rule;
     spec.outlier_ratio = outliers;
-    std::vector<std::unique_ptr<Selector>> selectors;
-    for (int64_t i = 0; i < kLayers; ++i)
-      selectors.push_back(cuda::make_cuda_selector(context, spec));
-    SelectArgs args{.rows = rows.view, .residual = residual.view, .inherited = {}};
-    if (inherits(rule)) args.inherited.emplace_back(*above, 0);
-    const double ms = time_runs(
-        *context, kLayers,
-        [&] {
-          for (const auto& selector : selectors) selector->reset();
-        },
-        [&](int i) { selectors[static_cast<size_t>(i)]->extend(args); });
-    r = static_cast<double>(selectors[0]->sets()[0].n_clusters);
-    const double rate = kModel * static_cast<double>(n_tokens) * r / ms * 1e-9;
+    const Timed timed = time_selection(context, planted, spec);
+    const double rate = kModel * n_tokens * timed.r / timed.ms * 1e-9;
     if (rule == SelectRule::kCascadeCover && outliers == 0)
-      std::printf(" %.3f |", r / static_cast<double>(n_tokens));
-    std::printf(
-        " %7.1f us, %3.0f (%2.0f%%), %6.2f |", 1e3 * ms, rate, 100 * rate / ceiling,
-        static_cast<double>(selectors[0]->products()) / (0.5 * static_cast<double>(n_tokens) * r));
+      std::printf(" %.3f |", timed.r / n_tokens);
+    std::printf(" %7.1f us, %3.0f (%2.0f%%), %6.2f |", 1e3 * timed.ms, rate, 100 * rate / ceiling,
+                static_cast<double>(timed.products) / (0.5 * n_tokens * timed.r));
   }
-  std::printf("\n");
+  const Planted near(context, c);
+  spec.rule = SelectRule::kCascadeCover;
+  spec.outlier_ratio = 8;
+  const Timed without = time_selection(context, near, spec);
+  spec.basis = c.near.basis;
+  const Timed within = time_selection(context, near, spec);
+  std::printf(
+      " %7.1f us, %4.2f, %6.4f |\n", 1e3 * within.ms, without.ms / within.ms,
+      static_cast<double>(within.products) / static_cast<double>(within.products + within.dropped));
   std::fflush(stdout);
 }
 
@@ -124,22 +162,27 @@ int main(int argc, char** argv) {
   try {
     const int64_t most = argc > 1 ? std::stoll(argv[1]) : 32768;
     const int64_t least = argc > 2 ? std::stoll(argv[2]) : 0;
+    const float rest = argc > 3 ? std::stof(argv[3]) : 0.2f;
+    const bench::Near near{bench::random_basis(kRank, kModel), rest};
     const auto context = std::make_shared<Context>(0);
     const double ceiling = matrix_rate(context);
     std::printf(
         "%s\n\na matrix product: %.0f TFLOP/s. Beside each time: TFLOP/s of the products that are "
-        "needed (share of that), and how many times as many were done\n\n",
-        context->description().c_str(), ceiling);
+        "needed (share of that), and how many times as many were done\nIn a basis: of rows that "
+        "have %.2f of their norm in it outside, with outliers exempt; how many times faster than "
+        "without it, and the share of pairs that it leaves open\n\n",
+        context->description().c_str(), ceiling, static_cast<double>(rest));
     std::printf(
-        "| T | r/T | cascade-cover | the same, outliers exempt | greedy |\n"
-        "| --- | --- | --- | --- | --- |\n");
+        "| T | r/T | cascade-cover | the same, outliers exempt | greedy | in a basis of %d |\n"
+        "| --- | --- | --- | --- | --- | --- |\n",
+        static_cast<int>(kRank));
     for (const int64_t n_tokens : {512, 2048, 8192, 32768})
       for (const double share : {0.25, 0.1})
         if (least <= n_tokens && n_tokens <= most)
-          run_case(context, n_tokens, share, bench::Spread::kEven, ceiling);
+          run_case(context, {n_tokens, share, bench::Spread::kEven, near}, ceiling);
     for (const int64_t n_tokens : {8192, 32768})
       if (least <= n_tokens && n_tokens <= most)
-        run_case(context, n_tokens, 0.25, bench::Spread::kSkewed, ceiling);
+        run_case(context, {n_tokens, 0.25, bench::Spread::kSkewed, near}, ceiling);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 1;

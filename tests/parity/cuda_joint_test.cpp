@@ -82,6 +82,7 @@ void expect_joint(Backend& backend, DType dtype, SelectInputs in, double least_d
     ASSERT_TRUE(same_sets(joint.sets, expected)) << "use " << static_cast<int>(use);
     EXPECT_EQ(joint.products + joint.dropped, plain.products) << "use " << static_cast<int>(use);
     EXPECT_GE(joint.dropped, 0);
+    EXPECT_GE(joint.products, 0);
     if (use == BasisUse::kAlways && is_hopper()) {
       EXPECT_GE(static_cast<double>(joint.dropped),
                 least_dropped * static_cast<double>(plain.products));

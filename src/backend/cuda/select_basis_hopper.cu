@@ -12,23 +12,23 @@ template <int kList>
 struct CoordinateWork : Items<kList> {
   using Base = Items<kList>;
   using Base::view, Base::shared;
-  int32_t* open;
+  bool used;
   unsigned long long* dropped;  // in shared memory
 
   __device__ CoordinateWork(const CoverView& of, const Maps& with, Shared& memory,
                             unsigned long long* count)
-      : Base(of, with, memory), dropped(count) {
+      : Base(of, with, memory), used(in_basis(of)), dropped(count) {
     Base::rows = &with.rows;
     Base::of_columns = view.basis.column_rest;
     Base::of_listed = view.basis.listed_rest;
     Base::of_rows = view.basis.rest;
-    if (!in_basis(view) || blockIdx.x != 0 || threadIdx.x != 0) return;
+    if (!used || blockIdx.x != 0 || threadIdx.x != 0) return;
     view.basis.progress->n_items[kList] = Base::n_items();
     view.basis.progress->projected = Base::n_columns;
   }
   // Too short to be divided.
   __device__ GramParts parts() const { return {}; }
-  __device__ int n_items() const { return in_basis(view) ? Base::n_items() : 0; }
+  __device__ int n_items() const { return used ? Base::n_items() : 0; }
   template <typename Products>
   __device__ void take(const Tile& tile, const Products& products, int row) const;
   template <typename Products>

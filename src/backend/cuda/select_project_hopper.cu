@@ -18,16 +18,17 @@ struct ProjectWork {
   enum Kind { kTokens, kKeptColumns };
   const CoverView& view;
   const RowMaps& maps;
-  int pairs, n_columns, first_column, column_pairs;
+  int pairs, n_columns, first_column, n_both;  // pairs of tiles of tokens, and of columns too
 
   __device__ ProjectWork(const CoverView& of, const RowMaps& with) : view(of), maps(with) {
     n_columns = *view.chunk.n_columns;
     first_column = view.basis.progress->projected / kPairRows * kPairRows;
     pairs = static_cast<int>((view.chunk.n + kPairRows - 1) / kPairRows);
-    column_pairs = (n_columns - first_column + kPairRows - 1) / kPairRows;
+    n_both = pairs + (n_columns - first_column + kPairRows - 1) / kPairRows;
+    if (!in_basis(view)) n_both = 0;
   }
   __device__ const GramParts& parts() const { return view.chunk.parts; }
-  __device__ int n_items() const { return in_basis(view) ? pairs + column_pairs : 0; }
+  __device__ int n_items() const { return n_both; }
   __device__ Tile at(int i) const {
     const int below = gram::my_rank() * kRows;
     const bool half = view.basis.rank <= 128;
