@@ -1,6 +1,7 @@
 // Times the selection of a layer on one device at planted redundancy, beside the rate of a large
 // matrix product in the same run. The rate counts the products that the method needs: a token with
-// the representatives before it, T r d operations.
+// the representatives before it, T r d operations. And the selection of one token more, as decoding
+// has it.
 //
 //   sluice_cuda_select_bench [most tokens [least tokens]]
 
@@ -20,6 +21,9 @@ using namespace sluice;
 using cuda::Context;
 
 constexpr int64_t kModel = 4096, kLayers = 4;  // selectors that take turns
+constexpr int kTurns = 11, kWarmUps = 2;
+constexpr int64_t kMore = 64;  // tokens behind the others
+static_assert(kTurns + kWarmUps <= kMore);
 
 // Milliseconds of one of n runs between two events; the median of several such.
 double time_runs(Context& context, int n, const std::function<void()>& before,
@@ -28,7 +32,7 @@ double time_runs(Context& context, int n, const std::function<void()>& before,
   cuda::check(cudaEventCreate(&begin), "event");
   cuda::check(cudaEventCreate(&end), "event");
   std::vector<double> times;
-  for (int turn = -2; turn < 11; ++turn) {
+  for (int turn = -kWarmUps; turn < kTurns; ++turn) {
     before();
     context.synchronize();
     cuda::check(cudaEventRecord(begin, context.stream()), "event");
@@ -86,10 +90,13 @@ void run_case(const std::shared_ptr<Context>& context, int64_t n_tokens, double 
   spec.rule = SelectRule::kFixed;
   const auto above = cuda::make_cuda_selector(context, spec);
   above->extend({.rows = rows.view, .residual = rows.view, .inherited = {flags}});
+  const std::vector<uint8_t> more(kMore, 0);
+  const ConstTensor next = rows.view.rows_from(n_tokens - kMore, kMore);
+  above->extend({.rows = next, .residual = next, .inherited = {more}});
   spec.sinks = 4;
   std::printf("| %5lld%s |", static_cast<long long>(n_tokens),
               spread == bench::Spread::kSkewed ? " skewed" : "");
-  double r = 0;
+  double r = 0, one_ms = 0;
   for (const auto& [rule, outliers] :
        {std::pair(SelectRule::kCascadeCover, 0.0), std::pair(SelectRule::kCascadeCover, 8.0),
         std::pair(SelectRule::kGreedy, 0.0)}) {
@@ -113,7 +120,14 @@ void run_case(const std::shared_ptr<Context>& context, int64_t n_tokens, double 
     std::printf(
         " %7.1f us, %3.0f (%2.0f%%), %6.2f |", 1e3 * ms, rate, 100 * rate / ceiling,
         static_cast<double>(selectors[0]->products()) / (0.5 * static_cast<double>(n_tokens) * r));
+    if (outliers == 0) continue;
+    const ConstTensor row = rows.view.rows_from(n_tokens - 1, 1);
+    args.rows = row;
+    args.residual = residual.view.rows_from(n_tokens - 1, 1);
+    one_ms = time_runs(
+        *context, kLayers, [] {}, [&](int i) { selectors[static_cast<size_t>(i)]->extend(args); });
   }
+  std::printf(" %5.1f us |", 1e3 * one_ms);
   std::printf("\n");
   std::fflush(stdout);
 }
@@ -131,8 +145,8 @@ int main(int argc, char** argv) {
         "needed (share of that), and how many times as many were done\n\n",
         context->description().c_str(), ceiling);
     std::printf(
-        "| T | r/T | cascade-cover | the same, outliers exempt | greedy |\n"
-        "| --- | --- | --- | --- | --- |\n");
+        "| T | r/T | cascade-cover | the same, outliers exempt | greedy | one token more |\n"
+        "| --- | --- | --- | --- | --- | --- |\n");
     for (const int64_t n_tokens : {512, 2048, 8192, 32768})
       for (const double share : {0.25, 0.1})
         if (least <= n_tokens && n_tokens <= most)

@@ -53,7 +53,9 @@ struct RuleView {
   __host__ __device__ bool apart(bool is_inherited) const {
     return absolute || deciding(is_inherited) != kIsRep;
   }
-  uint8_t used() const { return static_cast<uint8_t>(kIsRep | (fixed ? 0 : plain | inherited)); }
+  __host__ __device__ uint8_t used() const {
+    return static_cast<uint8_t>(kIsRep | (fixed ? 0 : plain | inherited));
+  }
 };
 RuleView rule_view(SelectRule rule);
 
@@ -189,6 +191,19 @@ struct KeepView {
 };
 // Numbers the clusters, and keeps what later tokens are compared with.
 void keep_chunk(Context& context, const KeepView& view);
+
+// select_one.cu: a token by itself. `keep.chunk` has no rows but the exact ones, as given.
+struct OneView {
+  KeepView keep;
+  ExemptArgs exempt;
+  double *inverse, *residual_inverse;  // (1) to be written, and read by the others
+  float* cosines;                      // (n_columns)
+  int32_t* arrived;                    // zero between launches
+};
+// residual: nullptr without outliers.
+bool can_decide_one(const ConstTensor& rows, const ConstTensor* residual);
+void decide_one(Context& context, const OneView& view, const ConstTensor* residual,
+                int64_t n_columns);
 
 // Tokens of a chunk that those behind them are compared with, in order.
 struct ListedTokens {

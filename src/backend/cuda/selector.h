@@ -69,6 +69,8 @@ class CudaSelector final : public Selector {
   void mark_inherited(const SelectArgs& args, Pass& pass);
   ChunkView view_chunk(const Pass& pass, int64_t first, int64_t n) const;
   void decide_chunk(const Pass& pass, int64_t first, int64_t n);
+  KeepView keep_view(const ChunkView& view, int64_t* products);
+  bool extend_by_one(const SelectArgs& args);  // false where it is not one token that fits
   void reserve_columns(int64_t n_more, bool bf16);
   void take_count() const;  // waits for the pass before
   void send_count();
