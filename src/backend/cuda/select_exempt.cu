@@ -19,7 +19,6 @@ __global__ void exempt_tokens(const __grid_constant__ ExemptArgs args) {
   }
   if (t >= args.n) return;
   args.exempt[t] = exempt ? 1 : 0;
-  if (args.odd != nullptr && is_odd(args.inverse[t])) *args.odd = 1;
 }
 
 }  // namespace

@@ -142,12 +142,17 @@ enum Verdict : uint8_t {
 
 // select_rows.cu
 // 1 / norm of each row, squares summed in index order; out: (rows), 0 for rows of zeros. Of one
-// tensor, or of two of one shape. cleared: becomes 0, or nullptr.
+// tensor, or of two of one shape.
 struct NormsOf {
   ConstTensor rows;
   double* out;
 };
-void ordered_inverse_norms(Context& context, std::span<const NormsOf> of, int32_t* cleared);
+// Whether a row of the first leaves the range of f32: *found, which was 0, becomes 1. *next becomes
+// 0. Or both are nullptr.
+struct OddRows {
+  int32_t *found = nullptr, *next = nullptr;
+};
+void ordered_inverse_norms(Context& context, std::span<const NormsOf> of, const OddRows& odd);
 // bf16 rows for the matrix units: (rows, padded), with 1 / norm of what is written.
 void prepare_rows(Context& context, const ConstTensor& rows, const double* inverse, int64_t padded,
                   uint16_t* out, float* scale, double* prepared_inverse);
@@ -158,8 +163,6 @@ struct ExemptArgs {
   const double* residual_inverse;  // (n), or nullptr without outliers
   double* state;  // (kMedianState) the first norms and, when these are all there, their median
   uint8_t* exempt;
-  const double* inverse;  // (n) of rows: *odd = 1 where one leaves the range of f32
-  int32_t* odd;           // or nullptr
 };
 constexpr int64_t kMedianState = 257;
 void mark_exempt(Context& context, const ExemptArgs& args);
@@ -215,6 +218,7 @@ struct ListedTokens {
 // conflicts and none of what belongs to them.
 struct CoverView {
   ChunkView chunk;
+  bool begins_pass;             // the kernel ahead is mark_exempt's
   const double* given_inverse;  // (n) 1 / norm of the rows as given
   // Written here for `chunk`.
   uint16_t* rows;

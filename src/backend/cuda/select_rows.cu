@@ -17,9 +17,8 @@ constexpr int kNormColumns = 128, kNormThreads = 256;
 
 // A norm is part of the definition of a pair, so its sum has an order too: one warp adds, row by
 // lane, while the others fetch what comes next.
-__global__ void inverse_norms(ConstRowsView rows, int64_t n, int64_t d, double* out,
-                              int32_t* cleared) {
-  if (blockIdx.x == 0 && threadIdx.x == 0 && cleared != nullptr) *cleared = 0;
+__global__ void inverse_norms(ConstRowsView rows, int64_t n, int64_t d, double* out, OddRows odd) {
+  if (blockIdx.x == 0 && threadIdx.x == 0 && odd.next != nullptr) *odd.next = 0;
   __shared__ float tile[2][kNormRows][kNormColumns + 1];
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   const int64_t first = int64_t{blockIdx.x} * kNormRows;
@@ -52,7 +51,10 @@ __global__ void inverse_norms(ConstRowsView rows, int64_t n, int64_t d, double* 
       sum = fma(x, x, sum);  // the square is exact, so this rounds as a sum does
     }
   }
-  if (warp == 0 && first + lane < n) out[first + lane] = sum > 0 ? 1 / sqrt(sum) : 0.0;
+  if (warp != 0 || first + lane >= n) return;
+  const double inverse = sum > 0 ? 1 / sqrt(sum) : 0.0;
+  out[first + lane] = inverse;
+  if (odd.found != nullptr && is_odd(inverse)) *odd.found = 1;
 }
 
 // The same for rows that can be read in pieces of 16 bytes, a warp to each; of several tensors of
@@ -67,11 +69,11 @@ struct NormJobs {
 
 __global__ void __launch_bounds__(32 * kNormWarps)
     aligned_inverse_norms(const __grid_constant__ NormJobs jobs, int64_t n, int64_t d, int pitch,
-                          int32_t* cleared) {
+                          OddRows odd) {
   extern __shared__ uint4 norm_memory[];
   wait_for_earlier();
   let_next_begin();
-  if (blockIdx.x == 0 && threadIdx.x == 0 && cleared != nullptr) *cleared = 0;
+  if (blockIdx.x == 0 && threadIdx.x == 0 && odd.next != nullptr) *odd.next = 0;
   const int warp = static_cast<int>(threadIdx.x) / 32;
   uint4* memory = norm_memory + warp * 32 * pitch;
   for (int64_t i = int64_t{blockIdx.x} * kNormWarps + warp; i < n * jobs.n;
@@ -79,7 +81,9 @@ __global__ void __launch_bounds__(32 * kNormWarps)
     const auto job = static_cast<int>(i % jobs.n);
     const int64_t row = i / jobs.n;
     const double inverse = inverse_norm(jobs.rows[job], row, d, memory);
-    if (threadIdx.x % 32 == 0) jobs.out[job][row] = inverse;
+    if (threadIdx.x % 32 != 0) continue;
+    jobs.out[job][row] = inverse;
+    if (job == 0 && odd.found != nullptr && is_odd(inverse)) *odd.found = 1;
   }
 }
 
@@ -126,14 +130,14 @@ RuleView rule_view(SelectRule rule) {
   SLUICE_CHECK(!"rule that looks ahead");
 }
 
-void ordered_inverse_norms(Context& context, std::span<const NormsOf> of, int32_t* cleared) {
+void ordered_inverse_norms(Context& context, std::span<const NormsOf> of, const OddRows& odd) {
   SLUICE_CHECK(of.size() == 1 || (of.size() == 2 && of[0].rows.rows() == of[1].rows.rows() &&
                                   of[0].rows.row_elements() == of[1].rows.row_elements()));
   const int64_t n = of[0].rows.rows(), d = of[0].rows.row_elements();
   if (!std::all_of(of.begin(), of.end(), [](const NormsOf& one) { return by_eights(one.rows); })) {
     for (const NormsOf& one : of) {
       inverse_norms<<<blocks(n, kNormRows), kNormThreads, 0, context.stream()>>>(
-          view_of(one.rows), n, d, one.out, cleared);
+          view_of(one.rows), n, d, one.out, &one == of.data() ? odd : OddRows{});
       check_launch("inverse_norms");
     }
     return;
@@ -154,7 +158,7 @@ void ordered_inverse_norms(Context& context, std::span<const NormsOf> of, int32_
   launch_early(
       context, "inverse_norms", aligned_inverse_norms,
       LaunchShape{dim3(static_cast<unsigned>(std::min(most, wanted))), 32 * kNormWarps, bytes},
-      jobs, n, d, pitch, cleared);
+      jobs, n, d, pitch, odd);
 }
 
 void prepare_rows(Context& context, const ConstTensor& rows, const double* inverse, int64_t padded,

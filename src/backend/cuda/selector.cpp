@@ -43,6 +43,7 @@ CudaSelector::CudaSelector(std::shared_ptr<Context> context, const SelectorSpec&
   device_counts_ = DeviceArray<int32_t>(context_, 2 * n_counts());
   device_products_ = DeviceArray<int64_t>(context_, 1);
   parts_arrived_ = DeviceArray<int32_t>(context_, context_->multiprocessors());
+  odd_ = DeviceArray<int32_t>(context_, 2);
   check(cudaEventCreateWithFlags(&arrived_, cudaEventDisableTiming), "event");
   CudaSelector::reset();
 }
@@ -65,6 +66,7 @@ void CudaSelector::reset() {
   clear(device_counts_.data(), device_counts_.size() * int64_t{sizeof(int32_t)});
   clear(device_products_.data(), sizeof(int64_t));
   clear(parts_arrived_.data(), parts_arrived_.size() * int64_t{sizeof(int32_t)});
+  clear(odd_.data(), odd_.size() * int64_t{sizeof(int32_t)});
   if (on_host_ != nullptr) on_host_->reset();
 }
 

@@ -101,6 +101,8 @@ class CudaSelector final : public Selector {
   int32_t* counts_after() const { return device_counts_.data() + (1 - counts_turn_) * n_counts(); }
   DeviceArray<int64_t> device_products_;
   DeviceArray<int32_t> parts_arrived_;
+  DeviceArray<int32_t> odd_;  // (2) OddRows of a pass, and of the next one
+  int odd_turn_ = 0;
   PinnedBytes arriving_;
   cudaEvent_t arrived_ = nullptr;
   mutable bool on_the_way_ = false;

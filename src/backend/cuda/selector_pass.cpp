@@ -103,6 +103,7 @@ void CudaSelector::decide_chunk(const Pass& pass, int64_t first, int64_t n) {
     view.odd = pass.odd;
     decide_cover(*context_,
                  {.chunk = view,
+                  .begins_pass = first == 0,
                   .given_inverse = pass.inverse + first,
                   .rows = pass.prepared,
                   .scale = pass.scale,
