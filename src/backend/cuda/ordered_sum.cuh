@@ -25,7 +25,7 @@ struct SumRun {
   }
   // The power of two above a positive number.
   __device__ static double power_above(double x) {
-    return __hiloint2double(static_cast<int>((high_bits(x) >> 20) + 1 << 20), 0);
+    return __hiloint2double(static_cast<int>(((high_bits(x) >> 20) + 1) << 20), 0);
   }
   __device__ double begin_at(int k) const {
     return __hiloint2double(__double2hiint(base), __double2loint(base) | k);

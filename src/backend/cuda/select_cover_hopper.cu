@@ -264,6 +264,7 @@ __global__ void __cluster_dims__(gram::kBlocks, 1, 1) __launch_bounds__(gram::kT
   extern __shared__ unsigned char dynamic[];
   __shared__ gram::Barriers barriers;
   __shared__ Shared shared;
+  gram::prepare(barriers, {&maps.given, &maps.rows, &maps.columns, &maps.listed});
   wait_for_earlier();
   let_next_begin();
   CoverWork<kList> work(view, maps, shared);
@@ -284,17 +285,9 @@ void multiply_cover(Context& context, const CoverView& view, int list) {
   const auto kernel = list == 0 ? cover_gram<0> : cover_gram<1>;
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, gram::kBytes),
         "shared memory of cover_gram");
-  cudaLaunchAttribute early{};
-  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  early.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(gram::grid_size(context));
-  config.blockDim = dim3(gram::kThreads);
-  config.dynamicSmemBytes = gram::kBytes;
-  config.stream = context.stream();
-  config.attrs = &early;
-  config.numAttrs = 1;
-  check(cudaLaunchKernelEx(&config, kernel, view, maps), "cover_gram");
+  launch_early(context, "cover_gram", kernel,
+               LaunchShape{dim3(gram::grid_size(context)), gram::kThreads, gram::kBytes}, view,
+               maps);
 }
 
 }  // namespace sluice::cuda
