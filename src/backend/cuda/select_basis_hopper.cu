@@ -181,6 +181,7 @@ __global__ void __cluster_dims__(gram::kBlocks, 1, 1) __launch_bounds__(gram::kT
   __shared__ Shared shared;
   __shared__ unsigned long long dropped;
   if (threadIdx.x == 0) dropped = 0;
+  gram::prepare(barriers, {&maps.given, &maps.rows, &maps.columns, &maps.listed});
   wait_for_earlier();
   let_next_begin();
   CoordinateWork<kList> work(view, maps, shared, &dropped);

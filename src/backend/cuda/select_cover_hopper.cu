@@ -149,6 +149,7 @@ __global__ void __cluster_dims__(gram::kBlocks, 1, 1) __launch_bounds__(gram::kT
   extern __shared__ unsigned char dynamic[];
   __shared__ gram::Barriers barriers;
   __shared__ Shared shared;
+  gram::prepare(barriers, {&maps.given, &maps.rows, &maps.columns, &maps.listed});
   wait_for_earlier();
   let_next_begin();
   CoverWork<kList, kAgain> work(view, maps, shared);

@@ -157,6 +157,7 @@ __global__ void __cluster_dims__(gram::kBlocks, 1, 1) __launch_bounds__(gram::kT
   extern __shared__ unsigned char dynamic[];
   __shared__ gram::Barriers barriers;
   __shared__ __align__(8) Scales scales;
+  gram::prepare(barriers, {&maps.rows, &maps.columns});
   ChunkWork work(view, maps, scales);
   gram::run(work, view.padded, dynamic, barriers);
 }

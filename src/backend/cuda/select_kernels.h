@@ -53,7 +53,9 @@ struct RuleView {
   __host__ __device__ bool apart(bool is_inherited) const {
     return absolute || deciding(is_inherited) != kIsRep;
   }
-  uint8_t used() const { return static_cast<uint8_t>(kIsRep | (fixed ? 0 : plain | inherited)); }
+  __host__ __device__ uint8_t used() const {
+    return static_cast<uint8_t>(kIsRep | (fixed ? 0 : plain | inherited));
+  }
 };
 RuleView rule_view(SelectRule rule);
 
@@ -140,12 +142,17 @@ enum Verdict : uint8_t {
 
 // select_rows.cu
 // 1 / norm of each row, squares summed in index order; out: (rows), 0 for rows of zeros. Of one
-// tensor, or of two of one shape. cleared: becomes 0, or nullptr.
+// tensor, or of two of one shape.
 struct NormsOf {
   ConstTensor rows;
   double* out;
 };
-void ordered_inverse_norms(Context& context, std::span<const NormsOf> of, int32_t* cleared);
+// Whether a row of the first leaves the range of f32: *found, which was 0, becomes 1. *next becomes
+// 0. Or both are nullptr.
+struct OddRows {
+  int32_t *found = nullptr, *next = nullptr;
+};
+void ordered_inverse_norms(Context& context, std::span<const NormsOf> of, const OddRows& odd);
 // bf16 rows for the matrix units: (rows, padded), with 1 / norm of what is written.
 void prepare_rows(Context& context, const ConstTensor& rows, const double* inverse, int64_t padded,
                   uint16_t* out, float* scale, double* prepared_inverse);
@@ -156,8 +163,6 @@ struct ExemptArgs {
   const double* residual_inverse;  // (n), or nullptr without outliers
   double* state;  // (kMedianState) the first norms and, when these are all there, their median
   uint8_t* exempt;
-  const double* inverse;  // (n) of rows: *odd = 1 where one leaves the range of f32
-  int32_t* odd;           // or nullptr
 };
 constexpr int64_t kMedianState = 257;
 void mark_exempt(Context& context, const ExemptArgs& args);
@@ -189,6 +194,19 @@ struct KeepView {
 };
 // Numbers the clusters, and keeps what later tokens are compared with.
 void keep_chunk(Context& context, const KeepView& view);
+
+// select_one.cu: a token by itself. `keep.chunk` has no rows but the exact ones, as given.
+struct OneView {
+  KeepView keep;
+  ExemptArgs exempt;
+  double *inverse, *residual_inverse;  // (1) to be written, and read by the others
+  float* cosines;                      // (n_columns)
+  int32_t* arrived;                    // zero between launches
+};
+// residual: nullptr without outliers.
+bool can_decide_one(const ConstTensor& rows, const ConstTensor* residual);
+void decide_one(Context& context, const OneView& view, const ConstTensor* residual,
+                int64_t n_columns);
 
 // Tokens of a chunk that those behind them are compared with, in order.
 struct ListedTokens {
@@ -233,6 +251,7 @@ struct BasisView {
 // conflicts and none of what belongs to them.
 struct CoverView {
   ChunkView chunk;
+  bool begins_pass;             // the kernel ahead is mark_exempt's
   const double* given_inverse;  // (n) 1 / norm of the rows as given
   // Written here for `chunk`.
   uint16_t* rows;

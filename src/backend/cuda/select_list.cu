@@ -10,13 +10,12 @@ namespace {
 
 constexpr int kColumns = kHopperGramColumns;
 
-// A thread's tokens that a set inherits, and that are not exempt.
+// A thread's tokens that a set inherits. Exempt ones among them will count for nobody.
 __device__ uint32_t inherited_by_any(const ChunkView& view) {
-  const uint32_t compared = bits_equal(view.exempt, view.n, 0);
   uint32_t any = 0;
   for (int set = 0; set < view.n_sets; ++set)
     if (view.thresholds[set] > 0) any |= bits_inherited(view, set);
-  return any & compared;
+  return any;
 }
 
 // Those that are open in a set, and not listed already because another set inherits them.
@@ -102,7 +101,9 @@ template <int kN>
 __global__ void __launch_bounds__(kTableThreads, 2)
     list_first(const __grid_constant__ CoverView view, ConstRowsView rows) {
   __shared__ TokenTable table;
-  wait_for_earlier();
+  // At the beginning of a pass nothing here reads what the kernel ahead writes, which began when
+  // norms and all before them were there: so it may end later, but not behind this one.
+  if (!view.begins_pass) wait_for_earlier();
   let_next_begin();
   const ChunkView& chunk = view.chunk;
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -132,6 +133,7 @@ __global__ void __launch_bounds__(kTableThreads, 2)
         view.some[(set * chunk.n + t) * view.words + i] = 0;
     put_row<kN>(view, rows, t, inverse, listed ? view.listed + at * chunk.padded : nullptr);
   });
+  if (view.begins_pass) wait_for_earlier();
 }
 
 // The second list, behind the first; and which listed tokens are decided: all but the open ones.

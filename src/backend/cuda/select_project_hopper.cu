@@ -111,6 +111,7 @@ __global__ void __cluster_dims__(gram::kBlocks, 1, 1) __launch_bounds__(gram::kT
     cover_project(const __grid_constant__ CoverView view, const __grid_constant__ RowMaps maps) {
   extern __shared__ unsigned char dynamic[];
   __shared__ gram::Barriers barriers;
+  gram::prepare(barriers, {&maps.given, &maps.rows, &maps.columns, &maps.vectors});
   wait_for_earlier();
   let_next_begin();
   ProjectWork work(view, maps);

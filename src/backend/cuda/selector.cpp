@@ -40,6 +40,7 @@ CudaSelector::CudaSelector(std::shared_ptr<Context> context, const SelectorSpec&
   device_counts_ = DeviceArray<int32_t>(context_, 2 * n_counts());
   device_products_ = DeviceArray<int64_t>(context_, 1);
   parts_arrived_ = DeviceArray<int32_t>(context_, context_->multiprocessors());
+  odd_ = DeviceArray<int32_t>(context_, 2);
   take_basis();
   check(cudaEventCreateWithFlags(&arrived_, cudaEventDisableTiming), "event");
   CudaSelector::reset();
@@ -64,6 +65,7 @@ void CudaSelector::reset() {
   clear(device_products_.data(), sizeof(int64_t));
   clear(parts_arrived_.data(), parts_arrived_.size() * int64_t{sizeof(int32_t)});
   if (rank_ > 0) clear(basis_progress_.data(), sizeof(BasisProgress));
+  clear(odd_.data(), odd_.size() * int64_t{sizeof(int32_t)});
   if (on_host_ != nullptr) on_host_->reset();
 }
 

@@ -69,6 +69,8 @@ class CudaSelector final : public Selector {
   void mark_inherited(const SelectArgs& args, Pass& pass);
   ChunkView view_chunk(const Pass& pass, int64_t first, int64_t n) const;
   void decide_chunk(const Pass& pass, int64_t first, int64_t n);
+  KeepView keep_view(const ChunkView& view, int64_t* products);
+  bool extend_by_one(const SelectArgs& args);  // false where it is not one token that fits
   void reserve_columns(int64_t n_more, bool bf16);
   // selector_basis.cpp
   void take_basis();
@@ -110,6 +112,8 @@ class CudaSelector final : public Selector {
   int32_t* counts_after() const { return device_counts_.data() + (1 - counts_turn_) * n_counts(); }
   DeviceArray<int64_t> device_products_;
   DeviceArray<int32_t> parts_arrived_;
+  DeviceArray<int32_t> odd_;  // (2) OddRows of a pass, and of the next one
+  int odd_turn_ = 0;
   PinnedBytes arriving_;
   cudaEvent_t arrived_ = nullptr;
   mutable bool on_the_way_ = false;

@@ -82,7 +82,6 @@ CudaSelector::Pass CudaSelector::begin_pass(const SelectArgs& args) {
       pieces.take(pass.some, n_sets * m * pass.words);
       pieces.take(pass.levels, n_sets * m * pass.tiles * kHopperGramColumns);
       pieces.take(pass.marks, 2 * n_sets * pass.mark_tiles * kPieces);
-      pieces.take(pass.odd, 1);
       pieces.take(pass.tickets, 2);
       if (rank_ > 0) {
         const int64_t items = ceil_div(m, 2 * kGramTile) * pass.tiles;
@@ -105,16 +104,16 @@ CudaSelector::Pass CudaSelector::begin_pass(const SelectArgs& args) {
 
   std::vector<NormsOf> norms = {{args.rows, pass.inverse}};
   if (outliers) norms.push_back({args.residual, pass.residual_inverse});
-  ordered_inverse_norms(*context_, norms, pass.odd);
+  odd_turn_ = 1 - odd_turn_;
+  pass.odd = odd_.data() + odd_turn_;
+  ordered_inverse_norms(*context_, norms, {pass.odd, odd_.data() + 1 - odd_turn_});
   mark_exempt(*context_, {.first = n_tokens_,
                           .n = n,
                           .sinks = spec_.sinks,
                           .ratio = spec_.outlier_ratio,
                           .residual_inverse = outliers ? pass.residual_inverse : nullptr,
                           .state = median_state_.data(),
-                          .exempt = pass.exempt,
-                          .inverse = pass.inverse,
-                          .odd = pass.odd});
+                          .exempt = pass.exempt});
   mark_inherited(args, pass);
   return pass;
 }

@@ -73,6 +73,20 @@ ChunkView CudaSelector::view_chunk(const Pass& pass, int64_t first, int64_t n) c
   return view;
 }
 
+KeepView CudaSelector::keep_view(const ChunkView& view, int64_t* products) {
+  return {.chunk = view,
+          .columns = columns_.data(),
+          .column_scale = column_scale_.data(),
+          .exact_columns = bf16_ ? nullptr : exact_columns_.data(),
+          .column_inverse = column_inverse_.data(),
+          .position = position_.data(),
+          .flags = flags_.data(),
+          .before = counts_before(),
+          .after = counts_after(),
+          .host_columns = reinterpret_cast<int32_t*>(arriving_.data()),
+          .products = products};
+}
+
 void CudaSelector::decide_chunk(const Pass& pass, int64_t first, int64_t n) {
   const ConstTensor rows = pass.rows.rows_from(first, n);
   ChunkView view = view_chunk(pass, first, n);
@@ -89,6 +103,7 @@ void CudaSelector::decide_chunk(const Pass& pass, int64_t first, int64_t n) {
     view.odd = pass.odd;
     decide_cover(*context_,
                  {.chunk = view,
+                  .begins_pass = first == 0,
                   .given_inverse = pass.inverse + first,
                   .rows = pass.prepared,
                   .scale = pass.scale,
@@ -121,17 +136,7 @@ void CudaSelector::decide_chunk(const Pass& pass, int64_t first, int64_t n) {
     resolve_chunk(*context_, view);
     find_owners(*context_, view);
   }
-  keep_chunk(*context_, {.chunk = view,
-                         .columns = columns_.data(),
-                         .column_scale = column_scale_.data(),
-                         .exact_columns = bf16_ ? nullptr : exact_columns_.data(),
-                         .column_inverse = column_inverse_.data(),
-                         .position = position_.data(),
-                         .flags = flags_.data(),
-                         .before = counts_before(),
-                         .after = counts_after(),
-                         .host_columns = reinterpret_cast<int32_t*>(arriving_.data()),
-                         .products = covers() ? nullptr : device_products_.data()});
+  keep_chunk(*context_, keep_view(view, covers() ? nullptr : device_products_.data()));
   counts_turn_ = 1 - counts_turn_;
 }
 
@@ -139,7 +144,7 @@ void CudaSelector::extend(const SelectArgs& args) {
   const int64_t n = args.rows.rows();
   SLUICE_CHECK(args.rows.row_elements() == spec_.d_model);
   if (looks_ahead()) return extend_on_host(args);
-  if (n == 0) return;
+  if (n == 0 || extend_by_one(args)) return;
   const Pass pass = begin_pass(args);
   for (int64_t first = 0; first < n; first += pass.chunk) {
     const int64_t size = std::min<int64_t>(n - first, pass.chunk);
