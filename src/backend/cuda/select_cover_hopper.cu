@@ -123,8 +123,13 @@ struct CoverWork {
       pair = cursor;
       tile = i - shared.before[cursor];
     }
-    return {rows, &maps.listed, pair * kPairRows + below, (listed_tile + tile) * kColumns, half,
-            tile, kListed};
+    return {rows,
+            view.whole ? rows : &maps.listed,
+            pair * kPairRows + below,
+            (listed_tile + tile) * kColumns,
+            half,
+            tile,
+            kListed};
   }
 
   // Columns of a tile and those behind it.
@@ -158,7 +163,7 @@ __device__ void CoverWork<kList>::begin(const Tile& tile) const {
   const bool kept = tile.kind == kKeptColumns;
   wait_words();
   gram::sync_multipliers();  // those of the last item are read
-  const float* scales = kept ? chunk.column_scale : view.listed_scale;
+  const float* scales = kept ? chunk.column_scale : view.whole ? chunk.scale : view.listed_scale;
   const bool is_column = c < columns_from(tile);
   bring_word(&shared.scale[c], scales + (is_column ? tile.column + c : 0), is_column);
   if (c >= kRows) return;
