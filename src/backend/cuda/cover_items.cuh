@@ -60,7 +60,7 @@ struct Items {
     const ChunkView& chunk = view.chunk;
     rows = as_given(chunk) ? &maps.given : &maps.rows;
     of_columns = chunk.column_scale;
-    of_listed = view.listed_scale;
+    of_listed = view.whole ? chunk.scale : view.listed_scale;
     of_rows = chunk.scale;
     pairs = static_cast<int>((chunk.n + kPairRows - 1) / kPairRows);
     n_columns = *chunk.n_columns;
@@ -101,6 +101,7 @@ struct Items {
     if (lane == 31) shared.n_halves = __popc(halves[0]) + __popc(halves[1]);
   }
 
+  __device__ const CUtensorMap* listed() const { return view.whole ? rows : &maps.listed; }
   __device__ int n_items() const { return n_kept + shared.before[pairs] + shared.n_halves; }
 
   __device__ Tile at(int i) {
@@ -129,7 +130,7 @@ struct Items {
       pair = cursor;
       tile = i - shared.before[cursor];
     }
-    return {rows, &maps.listed, pair * kPairRows + below, (listed_tile + tile) * kColumns, half,
+    return {rows, listed(), pair * kPairRows + below, (listed_tile + tile) * kColumns, half,
             tile, kListed};
   }
 
@@ -144,7 +145,7 @@ struct Items {
     }
     const int tile = number - bits_tile;
     const bool half = shared.listed[pair] - tile * kColumns <= 128;
-    return {rows, &maps.listed, row, (listed_tile + tile) * kColumns, half, tile, kListed};
+    return {rows, listed(), row, (listed_tile + tile) * kColumns, half, tile, kListed};
   }
   __device__ int item_of(const Tile& tile) const {
     return tile.row / kPairRows * static_cast<int>(view.tiles) + bits_number(tile);

@@ -20,7 +20,7 @@ struct CoordinateWork : Items<kList> {
       : Base(of, with, memory), used(in_basis(of)), dropped(count) {
     Base::rows = &with.rows;
     Base::of_columns = view.basis.column_rest;
-    Base::of_listed = view.basis.listed_rest;
+    Base::of_listed = view.whole ? view.basis.rest : view.basis.listed_rest;
     Base::of_rows = view.basis.rest;
     if (!used || blockIdx.x != 0 || threadIdx.x != 0) return;
     view.basis.progress->n_items[kList] = Base::n_items();

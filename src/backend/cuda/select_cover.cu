@@ -257,9 +257,11 @@ __global__ void __launch_bounds__(32 * kWarps, 4)
   if (verdict == CoverVerdict::kOpen) {
     // No kept one is at its threshold, so that those added decide: of the first list, tokens that
     // only another set inherits.
-    const int begin = chunk.n_sets == 1 ? pieces.first : pieces.old;
+    const int begin = chunk.n_sets == 1 && !view.whole ? pieces.first : pieces.old;
     verdict = is_covered(view, pieces, set, t, begin, kIsRep) ? CoverVerdict::kCovered
                                                               : CoverVerdict::kAdded;
+    publish(view, 1, set, t, place, verdict);
+  } else if (view.whole) {
     publish(view, 1, set, t, place, verdict);
   }
   Nearest owner;
@@ -291,8 +293,10 @@ void decide_cover(Context& context, const CoverView& view, const ConstTensor& ro
   if (basis) project_cover(context, view);
   multiply(0);
   launch_early(context, "keep_inherited", keep_inherited, blocks, 32 * kWarps, view);
-  list_open(context, view);
-  multiply(1);
+  if (!view.whole) {
+    list_open(context, view);
+    multiply(1);
+  }
   launch_early(context, "add_and_own", add_and_own, blocks, 32 * kWarps, view);
 }
 

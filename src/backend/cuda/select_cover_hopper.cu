@@ -30,7 +30,8 @@ struct CoverWork : Items<kList> {
     if (!kAgain || view.basis.progress->used == 0) return;
     again = view.basis.again + int64_t{kList} * Base::pairs * view.tiles;
     n_again = view.basis.progress->n_again[kList];
-    if (kList == 1 && blockIdx.x == 0 && threadIdx.x == 0) give_up_where_useless(view.basis);
+    if ((kList == 1 || view.whole) && blockIdx.x == 0 && threadIdx.x == 0)
+      give_up_where_useless(view.basis);
   }
 
   __device__ const GramParts& parts() const { return view.chunk.parts; }

@@ -24,8 +24,9 @@
 
 namespace sluice::cuda {
 
-constexpr int kChunk = 4096;         // tokens decided together
-constexpr int kCoverChunk = 16384;   // the same where tokens are compared with listed ones alone
+constexpr int kChunk = 4096;        // tokens decided together
+constexpr int kCoverChunk = 16384;  // the same where tokens are compared with listed ones alone
+constexpr int kWholeChunk = 1024;  // the same where all are listed, which saves a round of products
 constexpr int kWords = kChunk / 32;  // of bits, one per token of a chunk
 constexpr int kGramTile = 128;       // rows and columns of a tile
 constexpr int kHopperGramColumns = 256;
@@ -251,7 +252,9 @@ struct BasisView {
 // conflicts and none of what belongs to them.
 struct CoverView {
   ChunkView chunk;
-  bool begins_pass;             // the kernel ahead is mark_exempt's
+  bool begins_pass;  // the kernel ahead is mark_exempt's
+  // All tokens are on the first list, whose rows are read where they are, and nobody on the second.
+  bool whole;
   const double* given_inverse;  // (n) 1 / norm of the rows as given
   // Written here for `chunk`.
   uint16_t* rows;

@@ -18,6 +18,11 @@ __device__ uint32_t inherited_by_any(const ChunkView& view) {
   return any;
 }
 
+__device__ uint32_t all_tokens(const ChunkView& view) {
+  const int64_t left = view.n - int64_t{threadIdx.x} * 32;
+  return left >= 32 ? ~0u : left > 0 ? (1u << left) - 1 : 0;
+}
+
 // Those that are open in a set, and not listed already because another set inherits them.
 __device__ uint32_t open_in_any(const CoverView& view) {
   uint32_t any = 0;
@@ -107,7 +112,7 @@ __global__ void __launch_bounds__(kTableThreads, 2)
   let_next_begin();
   const ChunkView& chunk = view.chunk;
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  table.fill(inherited_by_any(chunk));
+  table.fill(view.whole ? all_tokens(chunk) : inherited_by_any(chunk));
   count_products(view, table, *chunk.n_columns);
   begin_basis(view, table.total);
   for (int64_t i = int64_t{blockIdx.x} * kTableThreads + threadIdx.x;
@@ -120,7 +125,7 @@ __global__ void __launch_bounds__(kTableThreads, 2)
   for_tokens(chunk.n, [&](int64_t t) {
     const double inverse = view.given_inverse[t];
     const int64_t at = table.rank(t);
-    const bool listed = table.has(t);
+    const bool listed = table.has(t) && !view.whole;
     put_rank(view.lists[0], table, t);
     if (lane == 0) {
       const double rest = inverse > 0 ? inverse / range_scale(inverse) : 0.0;

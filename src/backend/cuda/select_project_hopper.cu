@@ -76,7 +76,7 @@ __device__ void ProjectWork::take(const Tile& tile, const Products& products, in
     if (at >= (kept ? int64_t{n_columns} : chunk.n)) continue;
     to[half] = (kept ? basis.columns : basis.rows) + at * basis.width + 2 * t;
     scale[half] = kept ? chunk.column_scale[at] : chunk.exempt[at] != 0 ? 0.0f : chunk.scale[at];
-    if (kept) continue;
+    if (kept || view.whole) continue;
     listed_at[half] = view.lists[0].rank[at];
     if (view.lists[0].rank[at + 1] > listed_at[half])
       listed[half] = basis.listed + listed_at[half] * basis.width + 2 * t;

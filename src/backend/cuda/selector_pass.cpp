@@ -104,6 +104,7 @@ void CudaSelector::decide_chunk(const Pass& pass, int64_t first, int64_t n) {
     decide_cover(*context_,
                  {.chunk = view,
                   .begins_pass = first == 0,
+                  .whole = n <= kWholeChunk,
                   .given_inverse = pass.inverse + first,
                   .rows = pass.prepared,
                   .scale = pass.scale,
