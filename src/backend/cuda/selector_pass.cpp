@@ -3,6 +3,7 @@
 #include "backend/cuda/selector_pass.h"
 
 #include <algorithm>
+#include <cstdlib>
 
 namespace sluice::cuda {
 namespace {
@@ -11,6 +12,14 @@ namespace {
 bool can_be_given(const ConstTensor& rows, int64_t padded) {
   return rows.dtype() == DType::kBF16 && rows.row_elements() == padded &&
          rows.row_stride() % 8 == 0 && reinterpret_cast<uintptr_t>(rows.bytes()) % 16 == 0;
+}
+
+int64_t whole_chunk() {
+  static const int64_t limit = [] {
+    const char* given = std::getenv("SLUICE_WHOLE");
+    return given != nullptr ? std::atoll(given) : int64_t{kWholeChunk};
+  }();
+  return limit;
 }
 
 }  // namespace
@@ -104,7 +113,7 @@ void CudaSelector::decide_chunk(const Pass& pass, int64_t first, int64_t n) {
     decide_cover(*context_,
                  {.chunk = view,
                   .begins_pass = first == 0,
-                  .whole = n <= kWholeChunk,
+                  .whole = n <= whole_chunk(),
                   .given_inverse = pass.inverse + first,
                   .rows = pass.prepared,
                   .scale = pass.scale,
