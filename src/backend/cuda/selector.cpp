@@ -165,8 +165,7 @@ void CudaSelector::reserve_columns(int64_t n_more, bool bf16) {
   capacity_ = capacity;
 }
 
-// Rules and owners that look ahead take a sequence whole, and are for analysis and encoders: the
-// host decides, from rows it downloads.
+// From rows that the host downloads.
 void CudaSelector::extend_on_host(const SelectArgs& args) {
   SLUICE_CHECK(n_tokens_ == 0);
   const int64_t n = args.rows.rows();
