@@ -24,11 +24,10 @@ int64_t whole_chunk() {
 
 }  // namespace
 
-// The matrix units add 16 products at a time, or twice
-// 8, to a sum, aligned to the largest of these numbers and cut off below its 23rd bit: at most
-// 18 / 16 units of 2^-23 per element, of numbers that no product of unit rows makes larger than 1.
-// The rest is for norms and unit elements in f32. Rows that were f32 lose 2^-9 of each element, in
-// both factors.
+// The matrix units add 16 products at a time, or twice 8, to a sum, aligned to the largest of these
+// numbers and cut off below its 23rd bit: at most 18 / 16 units of 2^-23 per element, of numbers
+// that no product of unit rows makes larger than 1. The rest is for norms and unit elements in f32.
+// Rows that were f32 lose 2^-9 of each element, in both factors.
 double product_error(int64_t padded, bool bf16) {
   const double sums = (1.25 * static_cast<double>(padded) + 16) * 0x1p-23;
   return bf16 ? sums : sums + 1.01 * 0x1p-8;
@@ -150,7 +149,9 @@ void CudaSelector::decide_chunk(const Pass& pass, int64_t first, int64_t n) {
     resolve_chunk(*context_, view);
     find_owners(*context_, view);
   }
-  keep_chunk(*context_, keep_view(view, covers() ? nullptr : device_products_.data()));
+  KeepView keep = keep_view(view, covers() ? nullptr : device_products_.data());
+  keep.basis = view_basis(pass);
+  keep_chunk(*context_, keep);
   counts_turn_ = 1 - counts_turn_;
 }
 
