@@ -1,6 +1,7 @@
 #include "backend/cuda/selector.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 
 #include "backend/cuda/accelerated.h"
@@ -52,6 +53,8 @@ CudaSelector::~CudaSelector() {
 }
 
 void CudaSelector::reset() {
+  static std::atomic<uint64_t> n_sequences = 0;
+  version_ = ++n_sequences;
   take_count();
   n_tokens_ = n_fetched_ = n_columns_ = 0;
   sets_.assign(spec_.taus.size(), {});

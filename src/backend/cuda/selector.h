@@ -51,6 +51,8 @@ class CudaSelector final : public Selector {
   int64_t n_decided() const override { return n_tokens_; }
 
   const DeviceSets& device_sets() const { return device_sets_; }
+  // Of the sequence whose sets these are: no other has it.
+  uint64_t version() const { return version_; }
 
  protected:
   void fetch() const override;
@@ -89,6 +91,7 @@ class CudaSelector final : public Selector {
   int64_t padded_;  // d_model, for whole tiles
   bool live_;       // a tau is above 0
   bool bf16_ = false;
+  uint64_t version_ = 0;
   int64_t n_tokens_ = 0;
   DeviceSets device_sets_;
   DeviceArray<double> thresholds_, median_state_;
