@@ -15,6 +15,13 @@
 
 namespace sluice::cuda {
 
+// A finite number, without the conversion, which takes long; its sign is not kept.
+__device__ inline double finite_size(float x) {
+  const uint32_t bits = __float_as_uint(x);
+  return __hiloint2double(static_cast<int>(bits >> 3 & 0x0fffffffu), static_cast<int>(bits << 29)) *
+         0x1p896;
+}
+
 struct SumRun {
   double base;          // two lowest bits 0
   double ends[4];       // of sums that begin at base, and one, two and three units above it
@@ -31,7 +38,7 @@ struct SumRun {
     return __hiloint2double(__double2hiint(base), __double2loint(base) | k);
   }
 
-  // at(i, x): the run's elements [i kN, (i + 1) kN) of n kN.
+  // at(i, x): the run's elements [i kN, (i + 1) kN) of n kN, all finite.
   template <int kN, typename At>
   __device__ void add(double guess, int n, const At& at) {
     base = __hiloint2double(__double2hiint(guess), __double2loint(guess) & ~3);
@@ -44,10 +51,12 @@ struct SumRun {
       float x[kN];
       at(i, x);
 #pragma unroll
-      for (int j = 0; j < kN; ++j)
+      for (int j = 0; j < kN; ++j) {
+        const double size = finite_size(x[j]);
 #pragma unroll
         for (int k = 0; k < 4; ++k)  // a square is exact, so this rounds as a sum does
-          ends[k] = fma(double{x[j]}, double{x[j]}, ends[k]);
+          ends[k] = fma(size, size, ends[k]);
+      }
       if (high_bits(ends[0]) < high) {
         below = ends[0];
         passing = i + 1;
@@ -60,7 +69,7 @@ struct SumRun {
     double sum = below;
 #pragma unroll
     for (int j = 0; j < kN; ++j) {
-      sum = fma(double{x[j]}, double{x[j]}, sum);
+      sum = fma(finite_size(x[j]), finite_size(x[j]), sum);
       if (high_bits(sum) < high)
         below = sum;
       else
@@ -106,17 +115,22 @@ __device__ double add_squares_in_order(double sum, int n, int n_lanes, const At&
     if (lane >= step) upto += other;
   }
   const double before = __shfl_up_sync(kWarp, upto, 1);
+  const double total = __shfl_sync(kWarp, upto, 31);
+  const bool sane = total > 0x1p-100 && total < 0x1p120;  // guesses are good, and all is finite
   SumRun run;
-  run.add<kN>(lane == 0 ? sum : sum + before, n, at);
+  if (sane) run.add<kN>(lane == 0 ? sum : sum + before, n, at);
 
-  double begin = sum;
   for (int from = 0; from < n_lanes;) {
+    double begin = sum;
+    bool fails = lane >= from && lane < n_lanes;
+    if (sane) {
 #pragma unroll 4
-    for (int i = from; i < n_lanes; ++i) {
-      if (lane == i) begin = sum;
-      sum = __shfl_sync(kWarp, run.end(sum), i);
+      for (int i = from; i < n_lanes; ++i) {
+        if (lane == i) begin = sum;
+        sum = __shfl_sync(kWarp, run.end(sum), i);
+      }
+      fails = fails && !run.holds(begin);
     }
-    const bool fails = lane >= from && lane < n_lanes && !run.holds(begin);
     const unsigned failing = __ballot_sync(kWarp, fails);
     if (failing == 0) break;
     const int first = __ffs(static_cast<int>(failing)) - 1;

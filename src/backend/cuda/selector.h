@@ -3,7 +3,7 @@
 #pragma once
 
 #include "backend/backend.h"
-#include "backend/cuda/select_kernels.h"
+#include "backend/cuda/select_cover.h"
 
 namespace sluice::cuda {
 
@@ -69,6 +69,8 @@ class CudaSelector final : public Selector {
   void mark_inherited(const SelectArgs& args, Pass& pass);
   ChunkView view_chunk(const Pass& pass, int64_t first, int64_t n) const;
   void decide_chunk(const Pass& pass, int64_t first, int64_t n);
+  ExemptArgs exempt_args(const Pass& pass) const;
+  NormsFirst view_norms(const Pass& pass) const;
   KeepView keep_view(const ChunkView& view, int64_t* products);
   bool extend_by_one(const SelectArgs& args);  // false where it is not one token that fits
   void reserve_columns(int64_t n_more, bool bf16);
