@@ -7,69 +7,19 @@
 // PyTorch's and ours.
 
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
 #include <fstream>
-#include <functional>
 #include <string>
 
-#include "backend/cuda/accelerated.h"
+#include "attention_inputs.h"
 #include "backend/cuda/attend_dense.h"
 #include "backend/cuda/elements.h"
 #include "backend/cuda/linear.h"
-#include "plant.h"
 
 namespace {
 
 using namespace sluice;
-using cuda::Context;
-
-constexpr int64_t kModel = 4096, kWindow = 128, kBlock = 128;
-constexpr int64_t kCacheBytes = int64_t{64} << 20;  // more than the second-level cache
-
-struct Timing {
-  double median = 0, spread = 0;  // ms; the middle half over the median
-};
-
-// Of run(turn). Short ones are timed many at once, so that starting them stays out of it.
-Timing time_runs(Context& context, const std::function<void(size_t)>& run) {
-  cudaEvent_t begin = nullptr, end = nullptr;
-  cuda::check(cudaEventCreate(&begin), "event");
-  cuda::check(cudaEventCreate(&end), "event");
-  size_t turn = 0;
-  const auto time_of = [&](int n) {
-    cuda::check(cudaEventRecord(begin, context.stream()), "event");
-    for (int i = 0; i < n; ++i) run(turn++);
-    cuda::check(cudaEventRecord(end, context.stream()), "event");
-    context.synchronize();
-    float ms = 0;
-    cuda::check(cudaEventElapsedTime(&ms, begin, end), "event");
-    return double{ms} / n;
-  };
-  time_of(4);
-  const int at_once = time_of(4) < 1 ? 8 : 1;
-  std::vector<double> times;
-  for (int i = 0; i < 11; ++i) times.push_back(time_of(at_once));
-  cudaEventDestroy(begin);
-  cudaEventDestroy(end);
-  std::sort(times.begin(), times.end());
-  const double median = times[times.size() / 2];
-  return {median, (times[times.size() * 3 / 4] - times[times.size() / 4]) / median};
-}
-
-// bf16 rows that live on the device.
-struct Rows {
-  Rows(const std::shared_ptr<Context>& context, int64_t n, int64_t width)
-      : memory(context, n * width * 2),
-        view(memory.data(), DType::kBF16, {n, width}, Device::kCuda) {}
-  Tensor heads(int64_t first, int64_t n_heads, int64_t head_dim) const {
-    return Tensor(view.bytes() + 2 * first, DType::kBF16, {view.rows(), n_heads, head_dim},
-                  Device::kCuda)
-        .with_row_stride(view.row_stride());
-  }
-  cuda::DeviceArray<std::byte> memory;
-  Tensor view;
-};
+using namespace sluice::bench;
 
 // Operations, a multiplication and an addition counting as two.
 double keys_flops(int64_t n_tokens, double n_reps) {
@@ -81,98 +31,6 @@ double keys_flops(int64_t n_tokens, double n_reps) {
   }
   return 4.0 * kModel * keys;
 }
-
-struct Case {
-  int64_t n_tokens, head_dim;
-  double share;  // of representatives
-  bench::Spread spread = bench::Spread::kEven;
-  int64_t n_heads() const { return kModel / head_dim; }
-  float scale() const { return static_cast<float>(1 / std::sqrt(static_cast<double>(head_dim))); }
-};
-
-// What the runs of one shape read and write: several sets of it, by turns, where one would stay in
-// the second-level cache, and so that no run waits for the one before.
-struct Inputs {
-  struct Set {
-    Rows rows, qkv, out;
-    cuda::DeviceArray<float> residual_memory;
-    Tensor residual;
-    std::vector<uint8_t> inherited;
-    std::unique_ptr<Selector> selector;
-    std::unique_ptr<KeysAttention> keys;
-  };
-
-  Inputs(const std::shared_ptr<Context>& device, const Case& of) : context(device), shape(of) {
-    const int64_t n = shape.n_tokens, set_bytes = n * kModel * 2 * 4;
-    const auto n_sets = std::clamp<int64_t>(1 + 2 * kCacheBytes / set_bytes, 3, 12);
-    const auto planted = std::llround(shape.share * static_cast<double>(n));
-    SelectorSpec spec;
-    spec.rule = SelectRule::kCascadeCover;
-    spec.taus = {bench::kPlantedTau};
-    spec.d_model = kModel;
-    spec.sinks = 4;
-    spec.outlier_ratio = 8;
-    const KeysSpec keys{.n_heads = shape.n_heads(),
-                        .n_kv_heads = shape.n_heads(),
-                        .head_dim = shape.head_dim,
-                        .dtype = DType::kBF16,
-                        .scale = shape.scale(),
-                        .causal = true,
-                        .window = kWindow,
-                        .block = kBlock,
-                        .heads = std::vector<HeadKeys>(static_cast<size_t>(shape.n_heads()))};
-    for (int64_t i = 0; i < n_sets; ++i) {
-      Set set{.rows = {context, n, kModel},
-              .qkv = {context, n, 3 * kModel},
-              .out = {context, n, kModel},
-              .residual_memory = {context, n * kModel},
-              .residual = {},
-              .inherited = {},
-              .selector = cuda::make_cuda_selector(context, spec),
-              .keys = cuda::make_cuda_keys_attention(context, keys)};
-      set.inherited = bench::plant_rows(*context, set.rows.view, planted, shape.spread);
-      bench::fill_normal(*context, set.qkv.view, static_cast<uint32_t>(3 + i));
-      set.residual = Tensor(set.residual_memory.data(), DType::kF32, {n, kModel}, Device::kCuda);
-      cuda::convert(*context, set.rows.view, set.residual);
-      sets.push_back(std::move(set));
-    }
-  }
-
-  Set& at(size_t turn) { return sets[turn % sets.size()]; }
-  Tensor part(const Set& set, int64_t i) const {
-    return set.qkv.heads(i * kModel, shape.n_heads(), shape.head_dim);
-  }
-  Tensor out(const Set& set) const { return set.out.heads(0, shape.n_heads(), shape.head_dim); }
-
-  void select(size_t turn) {
-    Set& set = at(turn);
-    set.selector->reset();
-    set.selector->extend(
-        {.rows = set.rows.view, .residual = set.residual, .inherited = {set.inherited}});
-  }
-  void attend_keys(size_t turn) {
-    Set& set = at(turn);
-    set.keys->reset();
-    set.keys->attend({.queries = part(set, 0),
-                      .keys = part(set, 1),
-                      .values = part(set, 2),
-                      .sets = *set.selector,
-                      .out = out(set)});
-  }
-  // A token that follows. The border stays where it is, so the sets need not go on.
-  void step(size_t turn) {
-    Set& set = at(turn);
-    set.keys->attend({.queries = part(set, 0).rows_from(0, 1),
-                      .keys = part(set, 1).rows_from(0, 1),
-                      .values = part(set, 2).rows_from(0, 1),
-                      .sets = *set.selector,
-                      .out = out(set).rows_from(0, 1)});
-  }
-
-  std::shared_ptr<Context> context;
-  Case shape;
-  std::vector<Set> sets;
-};
 
 // Dense attention over a cache, and what storing keys and values in it takes.
 struct DenseTimes {
@@ -240,8 +98,8 @@ CopyTimes time_copy(Inputs& in, const TokenSet& chosen) {
   const cuda::DeviceBias none;
   const cuda::DeviceMatrix qkv(in.context, DType::kBF16, 3 * kModel, kModel);
   const cuda::DeviceMatrix out(in.context, DType::kBF16, kModel, kModel);
-  bench::fill_normal(*in.context, qkv.rows, 21);
-  bench::fill_normal(*in.context, out.rows, 22);
+  fill_normal(*in.context, qkv.rows, 21);
+  fill_normal(*in.context, out.rows, 22);
   const auto project = [&](size_t turn, int64_t rows) {
     const auto& set = in.at(turn);
     multiplier.run(qkv, none,
@@ -283,7 +141,8 @@ double best_elsewhere(const std::string& file, const Case& shape) {
 
 long long printed(int64_t n) { return static_cast<long long>(n); }
 
-void run_case(const std::shared_ptr<Context>& context, const Case& shape, const std::string& file) {
+void run_case(const std::shared_ptr<Context>& context, const Case& shape, const std::string& file,
+              const Near& near) {
   Inputs in(context, shape);
   context->synchronize();
   peak_memory();
@@ -291,6 +150,8 @@ void run_case(const std::shared_ptr<Context>& context, const Case& shape, const 
   const Timing select = time_runs(*context, [&](size_t turn) { in.select(turn); });
   for (size_t i = 0; i < in.sets.size(); ++i) in.select(i);
   const Timing far = time_runs(*context, [&](size_t turn) { in.attend_keys(turn); });
+  const Timing reused =
+      time_runs(*context, [&](size_t turn) { in.attend_keys(turn, *in.sets[0].selector); });
   const double memory = peak_memory() - before;
   for (size_t i = 0; i < in.sets.size(); ++i) in.attend_keys(i);
   const CacheBytes cache = in.sets[0].keys->bytes();
@@ -298,33 +159,38 @@ void run_case(const std::shared_ptr<Context>& context, const Case& shape, const 
   const DenseTimes dense = time_dense(in);
   const TokenSet& set = in.sets[0].selector->sets()[0];
   const CopyTimes copy = time_copy(in, set);
-
   const auto t = static_cast<double>(shape.n_tokens), r = static_cast<double>(set.n_clusters);
+  const double multiplied = 2.0 * kModel * static_cast<double>(in.sets[0].selector->products());
+  in.move_to(near);
+  const Timing joint = time_runs(*context, [&](size_t turn) { in.select(turn); });
+
   const double elsewhere = best_elsewhere(file, shape), ours = dense.attend.median;
   const double best = elsewhere > 0 ? std::min(elsewhere, ours) : ours;
   const double dense_flops = 2.0 * kModel * t * t, far_flops = keys_flops(shape.n_tokens, r);
   const double select_flops = kModel * t * r, copy_flops = 2.0 * kModel * r * r;
   const double row_flops = 2.0 * 4 * kModel * kModel;  // of projecting one
-  const double multiplied = 2.0 * kModel * static_cast<double>(in.sets[0].selector->products());
   const auto rate = [](double flops, const Timing& timing) { return flops / timing.median * 1e-9; };
   const double validated = select.median + far.median;
   const double with_all = best + dense.store.median + copy.all_projections.median;
   const double with_few = select.median + copy.attend.median + copy.projections.median;
   std::printf("| %5lld | %2lld x %3lld | %.3f%s | %7.3f | %7.3f (%3.0f) | %6.3f ",
               printed(shape.n_tokens), printed(shape.n_heads()), printed(shape.head_dim), r / t,
-              shape.spread == bench::Spread::kSkewed ? " skewed" : "", elsewhere, ours,
+              shape.spread == Spread::kSkewed ? " skewed" : "", elsewhere, ours,
               rate(dense_flops, dense.attend), dense.store.median);
-  std::printf("| %7.3f (%3.0f, %3.0f) | %7.3f (%3.0f) | %5.2f [%5.2f] | %5.2f [%5.2f] ",
-              select.median, rate(multiplied, select), rate(select_flops, select), far.median,
-              rate(far_flops, far), best / validated, dense_flops / (select_flops + far_flops),
-              best / far.median, dense_flops / far_flops);
+  std::printf("| %7.3f (%3.0f, %3.0f) | %7.3f (%3.0f) | %7.3f (%3.0f) ", select.median,
+              rate(multiplied, select), rate(select_flops, select), far.median,
+              rate(far_flops, far), reused.median, rate(far_flops, reused));
+  std::printf("| %5.2f [%5.2f] | %5.2f | %5.2f [%5.2f] ", best / validated,
+              dense_flops / (select_flops + far_flops), best / (joint.median + far.median),
+              best / reused.median, dense_flops / far_flops);
   std::printf("| %7.3f (%3.0f) | %7.3f | %7.3f | %5.2f [%5.2f] ", copy.attend.median,
               rate(copy_flops, copy.attend), copy.projections.median, copy.all_projections.median,
               with_all / with_few,
               (dense_flops + row_flops * t) / (select_flops + copy_flops + row_flops * r));
   std::printf("| %6.1f | %6.0f | %5.0f of %5.0f | %.2f |\n", 1e3 * step.median, memory,
               static_cast<double>(cache.exact + cache.clusters) * 1e-6, 4.0 * kModel * t * 1e-6,
-              std::max({dense.attend.spread, select.spread, far.spread, copy.attend.spread}));
+              std::max({dense.attend.spread, select.spread, far.spread, reused.spread,
+                        copy.attend.spread}));
   std::fflush(stdout);
 }
 
@@ -336,24 +202,29 @@ int main(int argc, char** argv) {
     const int64_t least = argc > 2 ? std::stoll(argv[2]) : 0;
     const std::string file = argc > 3 ? argv[3] : "";
     const auto context = std::make_shared<Context>(0);
+    const Near near{random_basis(256, kModel), 0.2f};
     std::printf(
         "%s\n\nms (TFLOP/s); a step of decoding in us; MB. Rates of select: of products done, and "
         "of T r d.\nSpeed-ups against the best dense attention, in brackets the ratio of "
-        "operations; copy: with projections on both sides, and the cache's store on the dense "
-        "one.\n\n",
-        context->description().c_str());
+        "operations; subspace: other rows, near a basis of %d (%.1f of a row's norm lies beside "
+        "it), selected in it; copy: with projections on both sides, and the cache's store on the "
+        "dense one.\n\n",
+        context->description().c_str(), static_cast<int>(near.basis->rank()),
+        static_cast<double>(near.rest));
     std::printf(
-        "| T | heads | r/T | PyTorch | dense | store | select | keys | keys, validated | keys, "
-        "reused | reps | project r | project T | copy | step | memory of passes | cache | spread "
+        "| T | heads | r/T | PyTorch | dense | store | select | keys | keys, set reused | "
+        "validated | subspace | reused | reps | project r | project T | copy | step | memory of "
+        "passes | "
+        "cache | spread "
         "|\n");
-    for (int column = 0; column < 18; ++column) std::printf("| --- ");
+    for (int column = 0; column < 20; ++column) std::printf("| --- ");
     std::printf("|\n");
     for (const int64_t head_dim : {128, 256})
       for (const int64_t n : {512, 2048, 8192, 32768})
         for (const double share : {0.25, 0.1})
-          if (least <= n && n <= most) run_case(context, {n, head_dim, share}, file);
+          if (least <= n && n <= most) run_case(context, {n, head_dim, share}, file, near);
     for (const int64_t n : {8192, 32768})
-      if (least <= n && n <= most) run_case(context, {n, 128, 0.25, bench::Spread::kSkewed}, file);
+      if (least <= n && n <= most) run_case(context, {n, 128, 0.25, Spread::kSkewed}, file, near);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 1;

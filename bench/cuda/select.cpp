@@ -183,8 +183,8 @@ int main(int argc, char** argv) {
     const double ceiling = matrix_rate(context);
     std::printf(
         "%s\n\na matrix product: %.0f TFLOP/s. Beside each time: TFLOP/s of the products that are "
-        "needed (share of that), and how many times as many were done\nIn a basis: of rows that "
-        "have %.2f of their norm in it outside, with outliers exempt; how many times faster than "
+        "needed (share of that), and how many times as many were done\nIn a basis: rows near "
+        "one (%.2f of a row's norm lies beside it), outliers exempt; how many times faster than "
         "without it, and the share of pairs that it leaves open\n\n",
         context->description().c_str(), ceiling, static_cast<double>(rest));
     std::printf(

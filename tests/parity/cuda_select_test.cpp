@@ -151,5 +151,25 @@ TEST_P(EveryBackend, ProductsAreThoseOfListedTokens) {
   }
 }
 
+// Encoders: representatives of later chunks own tokens of earlier ones, some that no earlier one
+// could have.
+TEST_P(EveryBackend, OwnersOfLongSequencesAreFoundAnywhere) {
+  int64_t n_later = 0;
+  for (const SelectRule rule : kCausalRules)
+    for (const bool cosines : {false, true}) {
+      SCOPED_TRACE("rule " + std::to_string(static_cast<int>(rule)));
+      SelectInputs in =
+          plain_inputs({RowKind::kClusters, 4700, 72, 0.5, 11}, dtype(), rule, {0.3, 0.5});
+      in.spec.owner = OwnerKind::kAnywhere;
+      in.spec.want_cosines = cosines;
+      const auto expected = expected_sets(in);
+      for (const TokenSet& set : expected)
+        n_later += std::count_if(set.owner.begin(), set.owner.begin() + 4096,
+                                 [](int32_t owner) { return owner >= 4096; });
+      ASSERT_TRUE(same_sets(select(*backend, dtype(), in), expected));
+    }
+  EXPECT_GT(n_later, 0);
+}
+
 }  // namespace
 }  // namespace sluice::test

@@ -20,15 +20,6 @@ struct Queries {
 // Lists have room for so many rows at a time, 256 MB of them, or for one border's.
 constexpr int64_t kMostListed = int64_t{1} << 25;
 
-// The rows in force at some borders, and the borders and tiles of their queries.
-struct FarLists {
-  DeviceArray<std::byte> sent;
-  const Border* borders = nullptr;
-  const QueryTile* tiles = nullptr;
-  DeviceArray<int32_t> rows, n_far;
-  DeviceArray<float> bias;
-};
-
 class CudaKeysAttention final : public KeysAttention {
  public:
   CudaKeysAttention(std::shared_ptr<Context> context, const KeysSpec& spec)
@@ -54,7 +45,9 @@ class CudaKeysAttention final : public KeysAttention {
  private:
   void check_args(const AttendKeysArgs& args) const;
   std::vector<Queries> queries_of(int64_t first, int64_t n) const;
-  FarLists make_lists(const DeviceSets& sets, const RunningMeans& means, const Queries& queries);
+  FarLists make_lists(const DeviceSets& sets, const RunningMeans& means,
+                      const Queries& queries) const;
+  ListKey list_key(uint64_t version, const AttendKeysArgs& args) const;
   KeysView view_of(const AttendKeysArgs& args, const RunningMeans& means) const;
   // fresh: lists_ are those of these very queries.
   void run(const AttendKeysArgs& args, KeysView view, const Queries& queries, bool fresh);
@@ -65,7 +58,7 @@ class CudaKeysAttention final : public KeysAttention {
   std::unique_ptr<KeysCache> cache_;
   // The list of the last pass, where that had only one border: it serves until the border moves.
   int64_t n_listed_ = -1;
-  FarLists lists_;
+  std::shared_ptr<const FarLists> lists_;
 };
 
 void CudaKeysAttention::check_args(const AttendKeysArgs& args) const {
@@ -115,7 +108,7 @@ std::vector<Queries> CudaKeysAttention::queries_of(int64_t first, int64_t n) con
 }
 
 FarLists CudaKeysAttention::make_lists(const DeviceSets& sets, const RunningMeans& means,
-                                       const Queries& queries) {
+                                       const Queries& queries) const {
   const auto n_lists = static_cast<int64_t>(cache_->lists().size());
   const auto n_borders = static_cast<int64_t>(queries.borders.size());
   Upload upload;
@@ -141,12 +134,23 @@ FarLists CudaKeysAttention::make_lists(const DeviceSets& sets, const RunningMean
                   .list = {lists.rows.data() + list * queries.list_stride,
                            lists.bias.data() + list * queries.list_stride},
                   .n_far = lists.n_far.data() + list * n_borders};
-    if (means.n > 0) args.members = means.links[i].view();
+    if (means.n > 0) args.members = means.linked->links[i].view();
     // Without members, no border lies behind the clusters of the cache.
     args.members.first = cache_->border();
     list_far_rows(*context_, args);
   }
   return lists;
+}
+
+ListKey CudaKeysAttention::list_key(uint64_t version, const AttendKeysArgs& args) const {
+  return {.links = cache_->link_key(version),
+          .lists = cache_->lists(),
+          .first = cache_->n_tokens(),
+          .n = args.keys.rows(),
+          .per_tile = kKeysTileRows / group(),
+          .window = spec_.window,
+          .causal = spec_.causal,
+          .scale = spec_.scale};
 }
 
 KeysView CudaKeysAttention::view_of(const AttendKeysArgs& args, const RunningMeans& means) const {
@@ -179,19 +183,21 @@ KeysView CudaKeysAttention::view_of(const AttendKeysArgs& args, const RunningMea
 
 void CudaKeysAttention::run(const AttendKeysArgs& args, KeysView view, const Queries& queries,
                             bool fresh) {
+  const FarLists none;
+  const FarLists& lists = lists_ != nullptr ? *lists_ : none;
   DeviceArray<QueryTile> tiles;
   view.tiles = nullptr;
   if (queries.tiles.size() > 1) {
     if (!fresh) tiles = {context_, std::span<const QueryTile>(queries.tiles)};
-    view.tiles = fresh ? lists_.tiles : tiles.data();
+    view.tiles = fresh ? lists.tiles : tiles.data();
   }
   view.only = queries.tiles[0];
   view.n_tiles = static_cast<int64_t>(queries.tiles.size());
-  view.rows = lists_.rows.data();
-  view.bias = lists_.bias.data();
+  view.rows = lists.rows.data();
+  view.bias = lists.bias.data();
   view.list_stride = queries.list_stride;
-  view.borders = lists_.borders;
-  view.n_far = lists_.n_far.data();
+  view.borders = lists.borders;
+  view.n_far = lists.n_far.data();
   view.n_borders = static_cast<int64_t>(queries.borders.size());
   const auto fits = [&](const ConstTensor& x) {
     return fits_tiles(spec_.dtype, spec_.head_dim, x, x);
@@ -212,9 +218,10 @@ void CudaKeysAttention::attend(const AttendKeysArgs& args) {
                                  : 0);  // sets that come from the host
   if (chooser == nullptr && !cache_->sets().empty()) given.upload(args.sets.host());
   const DeviceSets& sets = chooser != nullptr ? chooser->device_sets() : given;
+  const uint64_t version = chooser != nullptr ? chooser->version() : 0;
   cache_->settle();
   const RunningMeans& means =
-      cache_->find_means(sets, cache_->tokens(args.keys, args.values),
+      cache_->find_means(sets, version, cache_->tokens(args.keys, args.values),
                          spec_.causal ? spec_.border(first + n) : first + n);
   const std::vector<Queries> slices = queries_of(first, n);
   const bool one = slices.size() == 1 && slices[0].borders.size() == 1;
@@ -222,10 +229,12 @@ void CudaKeysAttention::attend(const AttendKeysArgs& args) {
   const KeysView view = view_of(args, means);
   for (const Queries& queries : slices) {
     const bool fresh = !cache_->sets().empty() && !(one && n_listed_ == border);
-    if (fresh) lists_ = make_lists(sets, means, queries);
+    if (fresh)
+      lists_ = cache_->shared().lists(list_key(slices.size() == 1 ? version : 0, args),
+                                      [&] { return make_lists(sets, means, queries); });
     n_listed_ = one ? border : -1;
     run(args, view, queries, fresh);
-    if (!one) lists_ = {};
+    if (!one) lists_.reset();
   }
   cache_->keep(args.keys, args.values);
 }

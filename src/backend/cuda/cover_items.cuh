@@ -172,12 +172,11 @@ struct Items {
     bring_word(&shared.rank[c], view.lists[kList].rank + (is_row ? at : 0), is_row);
   }
 
-  // Columns of a tile that are before a row's token; by all warps that multiply, when begin's words
-  // are there.
-  __device__ int limit_of(const Tile& tile, int row) const {
+  // Columns of a tile that are before a row's token, before which `rank` tokens are listed.
+  __device__ int limit_of(const Tile& tile, int row, int rank) const {
     const int limit = tile.row + row >= view.chunk.n ? 0
                       : tile.kind == kKeptColumns    ? columns_from(tile)
-                                                     : shared.rank[row] - tile.number * kColumns;
+                                                     : rank - tile.number * kColumns;
     return tile.half ? min(limit, 128) : limit;
   }
   // Pairs of a warp's 16 rows, each of which four lanes have, and their columns.

@@ -104,6 +104,9 @@ class Context {
   int64_t moves() const { return moves_; }
   void count_move() { ++moves_; }
 
+  // What objects of several layers share while any of them lives; whoever needs it first makes it.
+  std::weak_ptr<void>& shared_by_layers() { return shared_by_layers_; }
+
   // Copies host memory to the device in the order of the stream; it may change once this returns.
   void send(const void* host, void* device, int64_t bytes);
   // The other way; waits.
@@ -135,6 +138,7 @@ class Context {
   int64_t n_zeros_ = 0;
   const int32_t* recorded_position_ = nullptr;
   int64_t moves_ = 0;
+  std::weak_ptr<void> shared_by_layers_;
   std::array<Slot, 16> slots_;
   size_t turn_ = 0;
 };

@@ -17,20 +17,11 @@ void copy(Context& context, const void* from, void* to, int64_t bytes) {
 
 }  // namespace
 
-Links::Links(const std::shared_ptr<Context>& context, LinkArgs args)
-    : memory_(context, 6 * args.members.n + 3 * args.members.n_clusters), view_(args.members) {
-  int32_t* free = memory_.data();
-  for (int32_t** tokens : {&view_.order, &view_.clusters, &view_.marked, &view_.counts_there,
-                           &view_.counts, &view_.next})
-    *tokens = std::exchange(free, free + view_.n);
-  for (int32_t** clusters : {&view_.own, &view_.first_new, &view_.begins})
-    *clusters = std::exchange(free, free + view_.n_clusters);
-  args.members = view_;
-  link_members(*context, args);
-}
-
 KeysCache::KeysCache(std::shared_ptr<Context> context, const KeysSpec& spec)
-    : context_(std::move(context)), spec_(spec), bf16_(spec.dtype == DType::kBF16) {
+    : context_(std::move(context)),
+      shared_(KeysShared::of(*context_)),
+      spec_(spec),
+      bf16_(spec.dtype == DType::kBF16) {
   for (const HeadKeys& head : spec.heads) {
     if (head.kind == HeadKind::kDense)
       has_dense_ = true;
@@ -43,7 +34,7 @@ KeysCache::KeysCache(std::shared_ptr<Context> context, const KeysSpec& spec)
     HeadView view{.set = -1, .list = -1, .far = static_cast<int32_t>(head.far)};
     if (head.kind != HeadKind::kDense) {
       const auto set = std::find(sets_.begin(), sets_.end(), head.set) - sets_.begin();
-      const List list{static_cast<size_t>(set), head.kind == HeadKind::kWindow};
+      const ListedSet list{static_cast<size_t>(set), head.kind == HeadKind::kWindow};
       const auto at = std::find(lists_.begin(), lists_.end(), list);
       view.set = static_cast<int32_t>(set);
       view.list = static_cast<int32_t>(at - lists_.begin());
@@ -53,18 +44,9 @@ KeysCache::KeysCache(std::shared_ptr<Context> context, const KeysSpec& spec)
   }
   heads_ = DeviceArray<HeadView>(context_, std::span<const HeadView>(views));
   n_clusters_.assign(sets_.size(), 0);
-  arriving_ =
-      PinnedBytes(static_cast<int64_t>(std::max<size_t>(sets_.size(), 1) * sizeof(int32_t)));
-  check(cudaEventCreateWithFlags(&arrived_, cudaEventDisableTiming), "event");
-}
-
-KeysCache::~KeysCache() {
-  cudaEventSynchronize(arrived_);  // the device writes to arriving_
-  cudaEventDestroy(arrived_);
 }
 
 void KeysCache::reset() {
-  check(cudaEventSynchronize(arrived_), "counts");
   n_tokens_ = base_ = border_ = 0;
   n_clusters_.assign(sets_.size(), 0);
   means_ = {};
@@ -139,8 +121,33 @@ void KeysCache::reserve_clusters(int64_t n) {
   cluster_capacity_ = capacity;
 }
 
-const RunningMeans& KeysCache::find_means(const DeviceSets& sets, const TokenRows& tokens,
-                                          int64_t end) {
+LinkKey KeysCache::link_key(uint64_t version) const {
+  return {version, sets_, means_.first, means_.n, spec_.causal ? spec_.block : means_.n};
+}
+
+void KeysCache::link(const DeviceSets& sets, LinkedSets& to) const {
+  const LinkKey key = link_key(0);
+  to.status = DeviceArray<uint8_t>(context_, static_cast<int64_t>(sets_.size()) * key.n);
+  for (size_t i = 0; i < sets_.size(); ++i) {
+    MembersView members{};
+    members.first = key.first;
+    members.n = key.n;
+    members.n_clusters = n_clusters_[i] + key.n;
+    members.block = static_cast<int32_t>(std::min<int64_t>(key.block, INT32_MAX));
+    to.links.emplace_back(
+        context_, LinkArgs{.cluster = sets.cluster(sets_[i]) + key.first,
+                           .status = sets.status(sets_[i]) + key.first,
+                           .n_before = n_clusters_[i],
+                           .counts_before = counts(i),
+                           .members = members,
+                           .kept_status = to.status.data() + static_cast<int64_t>(i) * key.n,
+                           .extent = to.extent(i)});
+  }
+  check(cudaEventRecord(to.arrived.get(), context_->stream()), "counts");
+}
+
+const RunningMeans& KeysCache::find_means(const DeviceSets& sets, uint64_t version,
+                                          const TokenRows& tokens, int64_t end) {
   SLUICE_CHECK(!passed_ && end >= border_);
   means_ = {};
   means_.first = border_;
@@ -151,26 +158,9 @@ const RunningMeans& KeysCache::find_means(const DeviceSets& sets, const TokenRow
   if (bf16_ && *std::max_element(n_clusters_.begin(), n_clusters_.end()) > 0)
     for (DeviceArray<std::byte>* rest : {&means_.keys_rest, &means_.values_rest})
       *rest = DeviceArray<std::byte>(context_, spec_.n_kv_heads * n * row_bytes());
-  means_.status = DeviceArray<uint8_t>(context_, static_cast<int64_t>(sets_.size()) * n);
-  for (size_t i = 0; i < sets_.size(); ++i) {
-    uint8_t* status = means_.status.data() + static_cast<int64_t>(i) * n;
-    MembersView members{};
-    members.first = border_;
-    members.n = n;
-    members.n_clusters = n_clusters_[i] + n;
-    members.block =
-        static_cast<int32_t>(std::min<int64_t>(spec_.causal ? spec_.block : end, INT32_MAX));
-    means_.links.emplace_back(context_, LinkArgs{.cluster = sets.cluster(sets_[i]) + border_,
-                                                 .status = sets.status(sets_[i]) + border_,
-                                                 .n_before = n_clusters_[i],
-                                                 .counts_before = counts(i),
-                                                 .members = members,
-                                                 .kept_status = status,
-                                                 .largest = arriving(i)});
-  }
-  check(cudaEventRecord(arrived_, context_->stream()), "counts");
+  means_.linked = shared_->links(link_key(version), [&](LinkedSets& to) { link(sets, to); });
   for (size_t i = 0; i < sets_.size(); ++i)
-    running_means(context_, {.members = means_.links[i].view(),
+    running_means(context_, {.members = means_.linked->links[i].view(),
                              .counts_before = counts(i),
                              .before = clusters(),
                              .set = static_cast<int32_t>(i),
@@ -182,7 +172,8 @@ const RunningMeans& KeysCache::find_means(const DeviceSets& sets, const TokenRow
                              .keys = means_.keys.data(),
                              .values = means_.values.data(),
                              .keys_rest = means_.keys_rest.data(),
-                             .values_rest = means_.values_rest.data()});
+                             .values_rest = means_.values_rest.data(),
+                             .may_be_long = means_.linked->may_be_long(i)});
   return means_;
 }
 
@@ -215,28 +206,29 @@ void KeysCache::keep(const ConstTensor& keys, const ConstTensor& values) {
 
 void KeysCache::settle() {
   if (!passed_) return;
-  check(cudaEventSynchronize(arrived_), "counts");
+  means_.linked->wait();
   passed_ = false;
   std::vector<int64_t> n_clusters;
   for (size_t i = 0; i < sets_.size(); ++i)
-    n_clusters.push_back(std::max(n_clusters_[i], int64_t{*arriving(i)} + 1));
+    n_clusters.push_back(std::max(n_clusters_[i], int64_t{means_.linked->extent(i)->largest} + 1));
   reserve_clusters(*std::max_element(n_clusters.begin(), n_clusters.end()));
   for (size_t i = 0; i < sets_.size(); ++i)
-    settle_clusters(*context_, {.members = means_.links[i].view(),
-                                .status = means_.status.data() + static_cast<int64_t>(i) * means_.n,
-                                .set = static_cast<int32_t>(i),
-                                .n_kv_heads = spec_.n_kv_heads,
-                                .head_dim = spec_.head_dim,
-                                .bf16 = bf16_,
-                                .heads = heads(),
-                                .keys = means_.keys.data(),
-                                .values = means_.values.data(),
-                                .keys_rest = means_.keys_rest.data(),
-                                .values_rest = means_.values_rest.data(),
-                                .n_before = n_clusters_[i],
-                                .to = clusters(),
-                                .counts = counts_.data() + at(i),
-                                .exempt = exempt_.data() + at(i)});
+    settle_clusters(*context_,
+                    {.members = means_.linked->links[i].view(),
+                     .status = means_.linked->status.data() + static_cast<int64_t>(i) * means_.n,
+                     .set = static_cast<int32_t>(i),
+                     .n_kv_heads = spec_.n_kv_heads,
+                     .head_dim = spec_.head_dim,
+                     .bf16 = bf16_,
+                     .heads = heads(),
+                     .keys = means_.keys.data(),
+                     .values = means_.values.data(),
+                     .keys_rest = means_.keys_rest.data(),
+                     .values_rest = means_.values_rest.data(),
+                     .n_before = n_clusters_[i],
+                     .to = clusters(),
+                     .counts = counts_.data() + at(i),
+                     .exempt = exempt_.data() + at(i)});
   n_clusters_ = n_clusters;
   border_ += means_.n;
   means_ = {};

@@ -10,27 +10,15 @@
 #include <span>
 #include <vector>
 
-#include "backend/cuda/keys_kernels.h"
+#include "backend/cuda/keys_shared.h"
 #include "backend/cuda/selector.h"
 
 namespace sluice::cuda {
 
-// The members of one set's clusters in a range of tokens, linked.
-class Links {
- public:
-  // args.members: first, n, n_clusters and block.
-  Links(const std::shared_ptr<Context>& context, LinkArgs args);
-  const MembersView& view() const { return view_; }
-
- private:
-  DeviceArray<int32_t> memory_;
-  MembersView view_;
-};
-
 // Of the tokens [first, first + n).
 struct RunningMeans {
   int64_t first = 0, n = 0;
-  std::vector<Links> links;             // per set
+  std::shared_ptr<const LinkedSets> linked;
   DeviceArray<std::byte> keys, values;  // (n_kv_heads, n, head_dim)
   // What rounding left of clusters' last means; none where there are no clusters yet.
   DeviceArray<std::byte> keys_rest, values_rest;
@@ -40,28 +28,23 @@ struct RunningMeans {
 class KeysCache {
  public:
   KeysCache(std::shared_ptr<Context> context, const KeysSpec& spec);
-  ~KeysCache();
-  KeysCache(const KeysCache&) = delete;
-  KeysCache& operator=(const KeysCache&) = delete;
 
   void reset();
   // Clusters take in what has passed the border since. Comes first in a pass, then find_means, what
   // reads them, and keep.
   void settle();
   // Of the tokens from the border up to `end`; they hold until keep.
-  const RunningMeans& find_means(const DeviceSets& sets, const TokenRows& tokens, int64_t end);
+  const RunningMeans& find_means(const DeviceSets& sets, uint64_t version, const TokenRows& tokens,
+                                 int64_t end);
+  // Of the links of those tokens.
+  LinkKey link_key(uint64_t version) const;
   // Keeps of the pass what stays exact; the rest is to become clusters.
   void keep(const ConstTensor& keys, const ConstTensor& values);
 
   const std::vector<size_t>& sets() const { return sets_; }  // that heads go by, ascending
   const HeadView* heads() const { return heads_.data(); }
-  // Rows that heads go by: the clusters of sets()[set], or only the exempt ones, for window heads.
-  struct List {
-    size_t set;
-    bool exempt_only;
-    bool operator==(const List&) const = default;
-  };
-  const std::vector<List>& lists() const { return lists_; }
+  const std::vector<ListedSet>& lists() const { return lists_; }  // that heads go by
+  KeysShared& shared() const { return *shared_; }
   int64_t n_tokens() const { return n_tokens_; }
   int64_t border() const { return border_; }  // tokens before it are clusters
   int64_t n_clusters(size_t index) const { return n_clusters_[index]; }  // of sets()[index]
@@ -74,20 +57,19 @@ class KeysCache {
 
  private:
   int64_t at(size_t index) const { return static_cast<int64_t>(index) * cluster_capacity_; }
-  int32_t* arriving(size_t index) const {
-    return reinterpret_cast<int32_t*>(arriving_.data()) + index;
-  }
   int64_t row_bytes() const { return spec_.head_dim * element_bytes(spec_.dtype); }
+  void link(const DeviceSets& sets, LinkedSets& to) const;
   void reserve_tokens(int64_t first, int64_t end);
   void reserve_clusters(int64_t n);
   DeviceArray<std::byte> moved(const DeviceArray<std::byte>& from, int64_t capacity, int64_t first,
                                int64_t n, int64_t new_capacity) const;
 
   std::shared_ptr<Context> context_;
+  std::shared_ptr<KeysShared> shared_;
   KeysSpec spec_;
   bool bf16_, has_dense_ = false;
   std::vector<size_t> sets_;
-  std::vector<List> lists_;
+  std::vector<ListedSet> lists_;
   DeviceArray<HeadView> heads_;
 
   int64_t n_tokens_ = 0, base_ = 0, capacity_ = 0;
@@ -101,9 +83,7 @@ class KeysCache {
   DeviceArray<uint8_t> exempt_;  // (sets, capacity)
 
   RunningMeans means_;
-  bool passed_ = false;   // means_ are to become clusters
-  PinnedBytes arriving_;  // the largest of their clusters, per set, written by the device
-  cudaEvent_t arrived_ = nullptr;
+  bool passed_ = false;  // means_ are to become clusters
 };
 
 }  // namespace sluice::cuda

@@ -66,6 +66,11 @@ enum MemberMark : int32_t {
 };
 constexpr int32_t kMarks = 64;  // a token counts so many
 
+// How far clusters reach.
+struct LinkExtent {
+  int32_t largest;  // cluster that has members here
+  int32_t longest;  // members of one
+};
 struct LinkArgs {
   const int32_t* cluster;  // (n)
   const uint8_t* status;   // (n)
@@ -73,7 +78,7 @@ struct LinkArgs {
   const int32_t* counts_before;
   MembersView members;
   uint8_t* kept_status;  // (n) a copy of status
-  int32_t* largest;      // becomes the largest cluster; may be pinned host memory
+  LinkExtent* extent;    // is found; may be pinned host memory
 };
 // Links the members, puts them in their places and marks them.
 void link_members(Context& context, const LinkArgs& args);
@@ -102,6 +107,7 @@ struct MeansArgs {
   // Likewise, of clusters in the cache, at their last members; bf16 alone.
   std::byte* keys_rest;
   std::byte* values_rest;
+  bool may_be_long;  // whether a cluster may have more than kSegment members here
 };
 void running_means(const std::shared_ptr<Context>& context, const MeansArgs& args);
 

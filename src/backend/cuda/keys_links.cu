@@ -1,8 +1,8 @@
 // Who belongs to which cluster among the tokens of a range: linked, put side by side and marked.
 //
-// Every warp has clusters of its own and looks at all tokens: it meets the members of a cluster in
-// their order, so nothing is sorted. For n tokens that is n / 32 looks of 2048 warps, once for
-// every 65536 clusters that there might be.
+// Every warp has clusters of its own and meets their members in their order, so nothing is sorted.
+// A block looks at all tokens, and its warps at those that belong to any of them: for n tokens, n
+// looks of 128 blocks, once for every 65536 clusters that there might be.
 
 #include "backend/cuda/early.cuh"
 #include "backend/cuda/keys_kernels.h"
@@ -12,15 +12,17 @@ namespace {
 
 constexpr int kLinkWarps = 2048, kBlockWarps = 16;
 constexpr int kAtOnce = 32 * kLinkWarps;  // clusters: one to a lane
-constexpr int kChunk = 8192;              // tokens in shared memory
+constexpr int kLooks = 8;                 // tokens of a thread at a time
+constexpr int kChunk = kLooks * 32 * kBlockWarps;
 constexpr uint32_t kAll = 0xffffffffu;
 
 // What the blocks of a link share; zero before it and after.
 struct Common {
   int32_t n_placed;  // members
   int32_t largest;   // cluster
+  int32_t longest;   // members of one
 };
-constexpr int64_t kCommonWords = 2;
+constexpr int64_t kCommonWords = 3;
 static_assert(sizeof(Common) == kCommonWords * sizeof(int32_t));
 
 // What a lane knows of its cluster.
@@ -28,17 +30,18 @@ struct Met {
   int32_t count = 0, last = -1;  // members so far and the last of them
 };
 
-// The members of one cluster, bits of `same`, among 32 tokens.
+// The members of one cluster, lanes of `same`, each with its token.
 __device__ void join(const MembersView& members, Met& met, int32_t cluster, uint32_t same,
                      int32_t token) {
   const int lane = static_cast<int>(threadIdx.x) % 32, owner = cluster % kAtOnce / kLinkWarps;
   const int32_t count = __shfl_sync(kAll, met.count, owner);
   const int32_t last = __shfl_sync(kAll, met.last, owner);
   const uint32_t before = same & ((1u << lane) - 1);
+  const int32_t neighbour = __shfl_sync(kAll, token, 31 - __clz(static_cast<int>(before | 1)));
+  const int32_t newest = __shfl_sync(kAll, token, 31 - __clz(static_cast<int>(same)));
   if ((same >> lane & 1) != 0) {
     const int32_t here = static_cast<int32_t>(members.first) + token;
-    const int32_t previous =
-        before != 0 ? token - lane + 31 - __clz(static_cast<int>(before)) : last;
+    const int32_t previous = before != 0 ? neighbour : last;
     members.counts[token] = count + __popc(before) + 1;
     if (previous >= 0)
       members.next[previous] = here;
@@ -47,7 +50,7 @@ __device__ void join(const MembersView& members, Met& met, int32_t cluster, uint
   }
   if (lane == owner) {
     met.count += __popc(same);
-    met.last = token - lane + 31 - __clz(static_cast<int>(same));
+    met.last = newest;
   }
 }
 
@@ -74,13 +77,19 @@ __device__ Places places_of(int32_t count, int32_t (&of_warp)[kBlockWarps]) {
 
 // Gives the clusters that a block has met, one to a lane, their places.
 __device__ void place(const MembersView& members, const Met& met, int64_t cluster, Common* common) {
-  __shared__ int32_t of_warp[kBlockWarps], first, largest;
-  if (threadIdx.x == 0) largest = 0;
+  __shared__ int32_t of_warp[kBlockWarps], first, largest, longest;
+  if (threadIdx.x == 0) largest = longest = 0;
   const Places places = places_of(met.count, of_warp);
-  if (met.count > 0) atomicMax(&largest, static_cast<int32_t>(cluster));
+  if (met.count > 0) {
+    atomicMax(&largest, static_cast<int32_t>(cluster));
+    atomicMax(&longest, met.count);
+  }
   if (threadIdx.x == 0) first = atomicAdd(&common->n_placed, places.all);
   __syncthreads();
-  if (threadIdx.x == 0) atomicMax(&common->largest, largest);
+  if (threadIdx.x == 0) {
+    atomicMax(&common->largest, largest);
+    atomicMax(&common->longest, longest);
+  }
   if (cluster >= members.n_clusters) return;
   members.begins[cluster] = first + places.before;
   if (met.count == 0)
@@ -89,10 +98,53 @@ __device__ void place(const MembersView& members, const Met& met, int64_t cluste
     members.next[met.last] = INT32_MAX;
 }
 
+// Those of a chunk of tokens that belong to clusters of a block, in their order.
+struct Found {
+  int32_t clusters[kChunk], tokens[kChunk];
+  int32_t of_warp[kBlockWarps];
+
+  // How many; base: the first cluster that counts.
+  __device__ int find(const LinkArgs& args, int64_t first, int64_t base) {
+    const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+    const int64_t from = first + warp * (32 * kLooks) + lane;
+    int32_t cluster[kLooks];
+    uint32_t ours[kLooks];
+#pragma unroll
+    for (int k = 0; k < kLooks; ++k)
+      cluster[k] = from + 32 * k < args.members.n ? args.cluster[from + 32 * k] : -1;
+    int n_here = 0;
+#pragma unroll
+    for (int k = 0; k < kLooks; ++k) {
+      const auto at = static_cast<uint32_t>(cluster[k] - static_cast<int32_t>(base));
+      ours[k] = __ballot_sync(
+          kAll, cluster[k] >= 0 && at < kAtOnce && at % kLinkWarps / kBlockWarps == blockIdx.x);
+      n_here += __popc(ours[k]);
+    }
+    __syncthreads();  // all have looked at those before
+    if (lane == 0) of_warp[warp] = n_here;
+    __syncthreads();
+    int place = 0, n = 0;
+    for (int w = 0; w < kBlockWarps; ++w) {
+      if (w < warp) place += of_warp[w];
+      n += of_warp[w];
+    }
+#pragma unroll
+    for (int k = 0; k < kLooks; ++k) {
+      if ((ours[k] >> lane & 1) != 0) {
+        const int at = place + __popc(ours[k] & ((1u << lane) - 1));
+        clusters[at] = cluster[k];
+        tokens[at] = static_cast<int32_t>(from) + 32 * k;
+      }
+      place += __popc(ours[k]);
+    }
+    __syncthreads();
+    return n;
+  }
+};
+
 __global__ void __launch_bounds__(32 * kBlockWarps)
     link(const __grid_constant__ LinkArgs args, Common* common) {
-  constexpr int kLooks = 8;
-  __shared__ int32_t chunk[kChunk];
+  __shared__ Found found;
   const MembersView& members = args.members;
   let_next_begin();
   wait_for_earlier();
@@ -101,32 +153,16 @@ __global__ void __launch_bounds__(32 * kBlockWarps)
   for (int64_t base = 0; base < members.n_clusters; base += kAtOnce) {
     Met met;
     for (int64_t first = 0; first < members.n; first += kChunk) {
-      const auto n = static_cast<int>(min(members.n - first, int64_t{kChunk}));
-      __syncthreads();  // all have looked at the chunk before
-      for (auto i = static_cast<int>(threadIdx.x); i < n + 32 * kLooks && i < kChunk;
-           i += 32 * kBlockWarps)
-        chunk[i] = i < n ? args.cluster[first + i] : -1;
-      __syncthreads();
-      for (int i = 0; i < n; i += 32 * kLooks) {
-        int32_t clusters[kLooks];
-        bool any = false;
-#pragma unroll
-        for (int k = 0; k < kLooks; ++k) {
-          clusters[k] = chunk[i + 32 * k + lane];
-          any = any || ((clusters[k] ^ warp) & (kLinkWarps - 1)) == 0;
-        }
-        if (__any_sync(kAll, any) == 0) continue;
-#pragma unroll
-        for (int k = 0; k < kLooks; ++k) {
-          const int32_t cluster = clusters[k];
-          const auto at = static_cast<uint32_t>(cluster - static_cast<int32_t>(base));
-          const bool ours = at < kAtOnce && at % kLinkWarps == static_cast<uint32_t>(warp);
-          for (uint32_t left = __ballot_sync(kAll, ours); left != 0;) {
-            const int32_t one = __shfl_sync(kAll, cluster, __ffs(static_cast<int>(left)) - 1);
-            const uint32_t same = __ballot_sync(kAll, cluster == one);
-            join(members, met, one, same, static_cast<int32_t>(first) + i + 32 * k + lane);
-            left &= ~same;
-          }
+      const int n = found.find(args, first, base);
+      for (int i = lane; i - lane < n; i += 32) {
+        const int32_t cluster = i < n ? found.clusters[i] : -1;
+        const int32_t token = i < n ? found.tokens[i] : 0;
+        const bool ours = i < n && cluster % kLinkWarps == warp;
+        for (uint32_t left = __ballot_sync(kAll, ours); left != 0;) {
+          const int32_t one = __shfl_sync(kAll, cluster, __ffs(static_cast<int>(left)) - 1);
+          const uint32_t same = __ballot_sync(kAll, cluster == one);
+          join(members, met, one, same, token);
+          left &= ~same;
         }
       }
     }
@@ -140,8 +176,8 @@ __global__ void mark(const __grid_constant__ LinkArgs args, Common* common) {
   wait_for_earlier();
   const int64_t token = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   if (token == 0) {
-    *args.largest = common->largest;
-    *common = {0, 0};
+    *args.extent = {common->largest, common->longest};
+    *common = {0, 0, 0};
   }
   if (token >= members.n) return;
   const int32_t cluster = args.cluster[token], next = members.next[token];

@@ -229,7 +229,7 @@ void running_means(const std::shared_ptr<Context>& context, const MeansArgs& arg
   const dim3 grid(static_cast<unsigned>(n_blocks),
                   blocks(width, kColumnThreads * (eights ? 8 : 1)));
   DeviceArray<float> sums;
-  if (n_blocks > 1) {
+  if (n_blocks > 1 && args.may_be_long) {
     sums = DeviceArray<float>(context, n_blocks * width);
     const DeviceArray<int32_t> follows(context, n_blocks);
     const auto kernel = args.bf16 ? (eights ? segment_sums<8, true> : segment_sums<1, true>)

@@ -8,27 +8,48 @@ namespace {
 
 using namespace cover;
 
+// Of the item at hand, for four warps that multiply: such tiles are soon done, so that the others
+// should not wait for them.
+struct GroupShared {
+  __align__(8) float rest[kColumns];
+  float row_rest[kRows / 2];
+  int rank[kRows / 2];
+};
+struct CoordinateShared {
+  Shared items;
+  GroupShared groups[2];
+  unsigned long long dropped;
+};
+
+__device__ int my_group() { return static_cast<int>(threadIdx.x) / 128 - 1; }
+__device__ void sync_group() {
+  asm volatile("bar.sync %0, 128;\n" ::"r"(4 + my_group()) : "memory");
+}
+
 template <int kList>
 struct CoordinateWork : Items<kList> {
   using Base = Items<kList>;
-  using Base::view, Base::shared;
+  using Base::view;
+  CoordinateShared& memory;
   bool used;
-  unsigned long long* dropped;  // in shared memory
+  float least, sure;  // for a cosine that may be at the first threshold, or is
 
-  __device__ CoordinateWork(const CoverView& of, const Maps& with, Shared& memory,
-                            unsigned long long* count)
-      : Base(of, with, memory), used(in_basis(of)), dropped(count) {
+  __device__ CoordinateWork(const CoverView& of, const Maps& with, CoordinateShared& shared)
+      : Base(of, with, shared.items), memory(shared), used(in_basis(of.basis)) {
+    least = __double2float_rd(of.chunk.thresholds[0] - of.basis.error);
+    sure = __double2float_ru(of.chunk.thresholds[0] + of.basis.error);
     Base::rows = &with.rows;
     Base::of_columns = view.basis.column_rest;
     Base::of_listed = view.whole ? view.basis.rest : view.basis.listed_rest;
     Base::of_rows = view.basis.rest;
     if (!used || blockIdx.x != 0 || threadIdx.x != 0) return;
     view.basis.progress->n_items[kList] = Base::n_items();
-    view.basis.progress->projected = Base::n_columns;
   }
   // Too short to be divided.
   __device__ GramParts parts() const { return {}; }
   __device__ int n_items() const { return used ? Base::n_items() : 0; }
+  __device__ void begin(const Tile& tile) const;
+  __device__ const GroupShared& mine() const { return memory.groups[my_group()]; }
   template <typename Products>
   __device__ void take(const Tile& tile, const Products& products, int row) const;
   template <typename Products>
@@ -40,6 +61,25 @@ struct CoordinateWork : Items<kList> {
   __device__ void count(const Tile& tile, const int (&limit)[2], int n_open) const;
 };
 
+template <int kList>
+__device__ void CoordinateWork<kList>::begin(const Tile& tile) const {
+  GroupShared& to = memory.groups[my_group()];
+  const int i = static_cast<int>(threadIdx.x) % 128, n_columns = Base::columns_from(tile);
+  wait_words();
+  sync_group();  // those of the last item are read
+  const float* from = tile.kind == Base::kKeptColumns ? Base::of_columns : Base::of_listed;
+#pragma unroll
+  for (int c = i; c < kColumns; c += 128)
+    bring_word(&to.rest[c], from + (c < n_columns ? tile.column + c : 0), c < n_columns);
+  const int row = i % 64;
+  const int64_t at = tile.row + my_group() * 64 + row;
+  const bool is_row = at < view.chunk.n;
+  if (i < 64)
+    bring_word(&to.row_rest[row], Base::of_rows + (is_row ? at : 0), is_row);
+  else
+    bring_word(&to.rank[row], view.lists[kList].rank + (is_row ? at : 0), is_row);
+}
+
 // Which columns may be at the threshold, and which are in any case. Of most pieces none may: their
 // largest cosine tells.
 template <int kList>
@@ -49,9 +89,13 @@ __device__ void CoordinateWork<kList>::find(const Products& products, int set,
                                             uint32_t (&must)[2][2]) const {
   constexpr int kTogether = 4;
   const int t = static_cast<int>(threadIdx.x) % 4;
-  const double threshold = view.chunk.thresholds[set];
-  const float least = __double2float_rd(threshold - view.basis.error);
-  const float sure = __double2float_ru(threshold + view.basis.error);
+  const float* columns = mine().rest + 2 * t;
+  const auto limits = [&] {
+    const double threshold = view.chunk.thresholds[set], error = view.basis.error;
+    return set == 0 ? make_float2(least, sure)
+                    : make_float2(__double2float_rd(threshold - error),
+                                  __double2float_ru(threshold + error));
+  }();
 #pragma unroll
   for (int first = 0; first < 32; first += kTogether) {
     asm volatile("" ::: "memory");  // rests are read when they are needed
@@ -59,14 +103,14 @@ __device__ void CoordinateWork<kList>::find(const Products& products, int set,
     float most = -INFINITY;
 #pragma unroll
     for (int i = 0; i < kTogether; ++i) {
-      column[i] = *reinterpret_cast<const float2*>(shared.scale + (first + i) * 8 + 2 * t);
+      column[i] = *reinterpret_cast<const float2*>(columns + (first + i) * 8);
       const float4 found = products(first + i);
       most = fmaxf(most,
                    fmaxf(fmaf(rest[0], column[i].x, found.x), fmaf(rest[0], column[i].y, found.y)));
       most = fmaxf(most,
                    fmaxf(fmaf(rest[1], column[i].x, found.z), fmaf(rest[1], column[i].y, found.w)));
     }
-    if (!(most >= least)) continue;
+    if (!(most >= limits.x)) continue;
 #pragma unroll
     for (int i = 0; i < kTogether; ++i) {
       const int n = first + i;
@@ -75,10 +119,10 @@ __device__ void CoordinateWork<kList>::find(const Products& products, int set,
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const float x = half == 0 ? found.x : found.z, y = half == 0 ? found.y : found.w;
-        if (fmaf(rest[half], column[i].x, x) >= least) may[half][n / 16] |= bit;
-        if (fmaf(rest[half], column[i].y, y) >= least) may[half][n / 16] |= bit << 1;
-        if (fmaf(-rest[half], column[i].x, x) >= sure) must[half][n / 16] |= bit;
-        if (fmaf(-rest[half], column[i].y, y) >= sure) must[half][n / 16] |= bit << 1;
+        if (fmaf(rest[half], column[i].x, x) >= limits.x) may[half][n / 16] |= bit;
+        if (fmaf(rest[half], column[i].y, y) >= limits.x) may[half][n / 16] |= bit << 1;
+        if (fmaf(-rest[half], column[i].x, x) >= limits.y) must[half][n / 16] |= bit;
+        if (fmaf(-rest[half], column[i].y, y) >= limits.y) must[half][n / 16] |= bit << 1;
       }
     }
   }
@@ -91,29 +135,39 @@ __device__ void CoordinateWork<kList>::take(const Tile& tile, const Products& pr
   const ChunkView& chunk = view.chunk;
   const int t = static_cast<int>(threadIdx.x) % 4, number = Base::bits_number(tile);
   wait_words();
-  gram::sync_multipliers();
+  sync_group();
   float rest[2];
   int limit[2];
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    rest[half] = shared.row_scale[row + 8 * half];
-    limit[half] = Base::limit_of(tile, row + 8 * half);
+    const int in_group = row % 64 + 8 * half;
+    rest[half] = mine().row_rest[in_group];
+    limit[half] = Base::limit_of(tile, row + 8 * half, mine().rank[in_group]);
   }
   uint32_t unsure[2][2] = {};  // in a set
   for (int set = 0; set < chunk.n_sets; ++set) {
     if (chunk.thresholds[set] <= 0) continue;
     uint32_t may[2][2] = {}, must[2][2] = {};
     find(products, set, rest, may, must);
+    int n_open = 0;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const uint32_t before = bits_before(limit[i / 2] - 2 * t - 128 * (i % 2));
+      may[i / 2][i % 2] &= before;
+      must[i / 2][i % 2] &= before;
+      unsure[i / 2][i % 2] |= may[i / 2][i % 2] & ~must[i / 2][i % 2];
+      n_open += __popc(unsure[i / 2][i % 2]);
+    }
+    // What is multiplied again is not written.
+    if (static_cast<int>(__reduce_add_sync(kAllLanes, static_cast<unsigned>(n_open))) >
+        kMostOpenPairs)
+      continue;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int64_t at = set * chunk.n + tile.row + row + 8 * half;
       uint32_t some = 0;
 #pragma unroll
       for (int word = 0; word < 2; ++word) {
-        const uint32_t before = bits_before(limit[half] - 2 * t - 128 * word);
-        may[half][word] &= before;
-        must[half][word] &= before;
-        unsure[half][word] |= may[half][word] & ~must[half][word];
         const uint32_t votes = __ballot_sync(kAllLanes, may[half][word] != 0);
         some |= (votes >> (threadIdx.x % 32 - t) & 15) << 4 * word;
         if (may[half][word] == 0) continue;
@@ -137,7 +191,7 @@ __device__ void CoordinateWork<kList>::count(const Tile& tile, const int (&limit
   const int n = Base::pairs_of(tile, limit);
   n_open = static_cast<int>(__reduce_add_sync(kAllLanes, static_cast<unsigned>(n_open)));
   if (threadIdx.x % 32 != 0) return;
-  atomicAdd(dropped, static_cast<unsigned long long>(n - n_open));
+  atomicAdd(&memory.dropped, static_cast<unsigned long long>(n - n_open));
   if (n_open == 0) return;
   const BasisView& basis = view.basis;
   const int item = Base::item_of(tile), before = atomicAdd(basis.open + item, n_open);
@@ -161,7 +215,7 @@ __device__ __forceinline__ void CoordinateWork<kList>::put_levels(const Place& p
 #pragma unroll
     for (int k = 0; k < 2; ++k) {
       const int n = place.word * 16 + 2 * i + k;
-      const float2 column = *reinterpret_cast<const float2*>(shared.scale + n * 8 + 2 * t);
+      const float2 column = *reinterpret_cast<const float2*>(mine().rest + n * 8 + 2 * t);
       const float4 found = products(n);
       cosines[2 * k] = fmaf(rest, column.x, place.half == 0 ? found.x : found.z);
       cosines[2 * k + 1] = fmaf(rest, column.y, place.half == 0 ? found.y : found.w);
@@ -178,16 +232,16 @@ __global__ void __cluster_dims__(gram::kBlocks, 1, 1) __launch_bounds__(gram::kT
     cover_coordinates(const __grid_constant__ CoverView view, const __grid_constant__ Maps maps) {
   extern __shared__ unsigned char dynamic[];
   __shared__ gram::Barriers barriers;
-  __shared__ Shared shared;
-  __shared__ unsigned long long dropped;
-  if (threadIdx.x == 0) dropped = 0;
+  __shared__ CoordinateShared shared;
+  if (threadIdx.x == 0) shared.dropped = 0;
   gram::prepare(barriers, {&maps.given, &maps.rows, &maps.columns, &maps.listed});
   wait_for_earlier();
   let_next_begin();
-  CoordinateWork<kList> work(view, maps, shared, &dropped);
+  CoordinateWork<kList> work(view, maps, shared);
   gram::run(work, view.basis.width, dynamic, barriers);
   __syncthreads();
-  if (threadIdx.x == 128 && dropped != 0) count_dropped(view.basis, static_cast<int64_t>(dropped));
+  if (threadIdx.x == 128 && shared.dropped != 0)
+    count_dropped(view.basis, static_cast<int64_t>(shared.dropped));
 }
 
 }  // namespace

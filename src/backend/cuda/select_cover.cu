@@ -206,6 +206,7 @@ void decide_cover(Context& context, const CoverView& view, const ConstTensor& ro
   const auto multiply = [&](int list) {
     if (!basis) return multiply_cover(context, view, list);
     multiply_coordinates(context, view, list);
+    if (list == 0 && !view.whole) copy_listed(context, view);
     multiply_cover_again(context, view, list);
   };
   list_inherited(context, view, rows);

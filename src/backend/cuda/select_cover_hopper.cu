@@ -67,7 +67,7 @@ __device__ void CoverWork<kList, kAgain>::take(const Tile& tile, const Products&
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     scale[half] = shared.row_scale[row + 8 * half];
-    limit[half] = Base::limit_of(tile, row + 8 * half);
+    limit[half] = Base::limit_of(tile, row + 8 * half, shared.rank[row + 8 * half]);
   }
   if (replaces) count_again(tile, limit);
   for (int set = 0; set < chunk.n_sets; ++set) {

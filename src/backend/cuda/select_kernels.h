@@ -19,6 +19,7 @@
 #include <span>
 
 #include "backend/cuda/device.h"
+#include "backend/cuda/select_basis_view.h"
 #include "backend/select.h"
 #include "core/tensor.h"
 
@@ -103,11 +104,12 @@ struct ChunkView {
   ExactRows exact{};
   const uint8_t* exempt = nullptr;     // (n)
   const uint8_t* inherited = nullptr;  // (n_sets, n) flags, or statuses in the layer before
-  float* local = nullptr;              // (n, kChunk) cosines with tokens of the chunk before
-  Largest* largest = nullptr;          // (n_sets, 2, n_splits, n): of owners, of what decides
-  uint32_t* conflicts = nullptr;       // (n_sets, n, kWords) bits: at the threshold
-  uint32_t* sure = nullptr;            // (n_sets, 3, kWords) bits of what needs no order
-  uint8_t* verdict = nullptr;          // (n_sets, n)
+  // (n, kChunk) cosines with tokens of the chunk before; nullptr: kept columns are all there is
+  float* local = nullptr;
+  Largest* largest = nullptr;     // (n_sets, 2, n_splits, n): of owners, of what decides
+  uint32_t* conflicts = nullptr;  // (n_sets, n, kWords) bits: at the threshold
+  uint32_t* sure = nullptr;       // (n_sets, 3, kWords) bits of what needs no order
+  uint8_t* verdict = nullptr;     // (n_sets, n)
 
   // Kept columns.
   const uint16_t* columns = nullptr;  // (n_columns, padded) bf16
@@ -178,7 +180,20 @@ void multiply_chunk_hopper(Context& context, const ChunkView& view);
 // select_decide.cu
 void judge_chunk(Context& context, const ChunkView& view);    // verdicts and conflicts
 void resolve_chunk(Context& context, const ChunkView& view);  // statuses, in order of position
+// select_owners.cu
 void find_owners(Context& context, const ChunkView& view);
+// Numbers the clusters of a whole sequence anew.
+struct NumberView {
+  int64_t n;
+  int n_sets;
+  int64_t set_stride;
+  const uint8_t* status;
+  const int32_t* owner;
+  int32_t* cluster;
+  int32_t* counts;    // columns, and clusters per set
+  int64_t* products;  // that were made with all columns are added
+};
+void number_clusters(Context& context, const NumberView& view);
 
 // select_keep.cu
 struct KeepView {
@@ -194,6 +209,7 @@ struct KeepView {
   int32_t* after;
   int32_t* host_columns;  // in pinned memory: after[0]
   int64_t* products;      // to be added to, or nullptr
+  BasisView basis = {};   // columns take their coordinates along
 };
 // Numbers the clusters, and keeps what later tokens are compared with.
 void keep_chunk(Context& context, const KeepView& view);

@@ -1,5 +1,5 @@
 // Which of the columns at a token's threshold may be the nearest, by their levels
-// (CoverView::levels).
+// (CoverView::levels). A warp works on one token.
 
 #pragma once
 
@@ -64,7 +64,7 @@ __device__ inline int least_level(const CoverView& view, const Pieces& pieces,
 
 // Of contenders, which the pieces hold, leaves those that may be the nearest; how many these are.
 __device__ inline int drop_far(const CoverView& view, const Pieces& pieces, int set, int64_t t) {
-  const bool coordinates = in_basis(view);
+  const bool coordinates = in_basis(view.basis);
   const double slack = level_slack(view);
   const CosineLevels levels(view.chunk.thresholds[set], slack);
   int best = 0;

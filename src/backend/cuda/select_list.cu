@@ -47,19 +47,22 @@ __device__ void count_products(const CoverView& view, const TokenTable& table, i
               static_cast<unsigned long long>(products));
 }
 
-// Whether a chunk is looked at in a basis, and what is counted meanwhile. Coordinates take as long
-// as products with as many columns as there are directions.
-__device__ void begin_basis(const CoverView& view, int64_t n_listed) {
-  if (view.basis.rank == 0) return;
+// Whether a chunk is looked at in a basis; and begins to count. Coordinates take as long as
+// products with as many columns as there are directions.
+__device__ bool begin_basis(const CoverView& view, int64_t n_listed) {
+  if (view.basis.rank == 0) return false;
+  BasisProgress& progress = *view.basis.progress;
+  const bool pays = *view.chunk.n_columns + n_listed / 2 >= 2 * view.basis.rank;
+  const bool used = view.basis.always || (pays && progress.given_up == 0);
   const int64_t n_open = (view.chunk.n + 255) / 256 * view.tiles;
   for (int64_t i = int64_t{blockIdx.x} * kTableThreads + threadIdx.x; i < n_open;
        i += int64_t{gridDim.x} * kTableThreads)
     view.basis.open[i] = 0;
-  if (blockIdx.x != 0 || threadIdx.x != 0) return;
-  BasisProgress& progress = *view.basis.progress;
-  const bool pays = *view.chunk.n_columns + n_listed / 2 >= 2 * view.basis.rank;
-  progress.used = view.basis.always || (pays && progress.given_up == 0) ? 1 : 0;
-  for (int list = 0; list < 2; ++list) progress.n_items[list] = progress.n_again[list] = 0;
+  if (blockIdx.x == 0 && threadIdx.x == 0) {
+    progress.used = used ? 1 : 0;
+    for (int list = 0; list < 2; ++list) progress.n_items[list] = progress.n_again[list] = 0;
+  }
+  return used;
 }
 
 __device__ void put_rank(const ListedTokens& list, const TokenTable& table, int64_t t) {
@@ -133,7 +136,7 @@ __global__ void __launch_bounds__(kTableThreads, kNorms ? 1 : 2)
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   table.fill(view.whole ? all_tokens(chunk) : inherited_by_any(chunk));
   count_products(view, table, *chunk.n_columns);
-  begin_basis(view, table.total);
+  const bool coordinates = begin_basis(view, table.total);  // instead of listed rows
   for (int64_t i = int64_t{blockIdx.x} * kTableThreads + threadIdx.x;
        i < 2 * chunk.n_sets * view.mark_tiles * kPieces; i += int64_t{gridDim.x} * kTableThreads)
     view.marks[i] = 0;
@@ -171,8 +174,8 @@ __global__ void __launch_bounds__(kTableThreads, kNorms ? 1 : 2)
     for (int set = 0; set < chunk.n_sets; ++set)
       for (int64_t i = lane; i < view.words; i += 32)
         view.some[(set * chunk.n + t) * view.words + i] = 0;
-    put_row<kN>(view, rows, t, inverse, listed ? view.listed + at * chunk.padded : nullptr,
-                prepared);
+    put_row<kN>(view, rows, t, inverse,
+                listed && !coordinates ? view.listed + at * chunk.padded : nullptr, prepared);
   }
   if constexpr (kNorms) prepare_if_odd<kN>(view, rows);
 }
@@ -204,10 +207,23 @@ __global__ void __launch_bounds__(kTableThreads, 2)
     const int64_t column = int64_t{first_tiles} * kColumns + at;
     copy_row(view.listed + column * chunk.padded, matrix_row(chunk, t), chunk.padded);
     if (threadIdx.x % 32 == 0) view.listed_scale[column] = chunk.scale[t];
-    if (!in_basis(view)) return;
+    if (!in_basis(view.basis)) return;
     const BasisView& basis = view.basis;
     copy_row(basis.listed + column * basis.width, basis.rows + t * basis.width, basis.width);
     if (threadIdx.x % 32 == 0) basis.listed_rest[column] = basis.rest[t];
+  });
+}
+
+// Rows of the first list, where coordinates leave tiles open.
+__global__ void __launch_bounds__(kTableThreads, 2)
+    copy_first(const __grid_constant__ CoverView view) {
+  wait_for_earlier();
+  let_next_begin();
+  const ChunkView& chunk = view.chunk;
+  if (view.basis.progress->n_again[0] == 0) return;
+  for_tokens(view.lists[0].rank[chunk.n], [&](int64_t at) {
+    copy_row(view.listed + at * chunk.padded, matrix_row(chunk, view.lists[0].token[at]),
+             chunk.padded);
   });
 }
 
@@ -229,6 +245,11 @@ void list_inherited(Context& context, const CoverView& view, const ConstTensor& 
 
 void list_open(Context& context, const CoverView& view) {
   launch_early(context, "list_second", list_second, table_blocks(context, view.chunk.n),
+               kTableThreads, view);
+}
+
+void copy_listed(Context& context, const CoverView& view) {
+  launch_early(context, "copy_first", copy_first, table_blocks(context, view.chunk.n),
                kTableThreads, view);
 }
 

@@ -25,12 +25,12 @@ __device__ inline void mark(unsigned long long* marks, int first, int at, bool i
 }
 
 // Whether the chunk's tokens are looked at in a basis.
-__device__ inline bool in_basis(const CoverView& view) {
-  return view.basis.rank > 0 && view.basis.progress->used != 0;
+__device__ inline bool in_basis(const BasisView& basis) {
+  return basis.rank > 0 && basis.progress->used != 0;
 }
 // What levels may err by: beside the rests, where they are of coordinates.
 __device__ inline double level_slack(const CoverView& view) {
-  return in_basis(view) ? view.basis.error : view.chunk.slack;
+  return in_basis(view.basis) ? view.basis.error : view.chunk.slack;
 }
 
 // Cosines from the least that may be at the threshold to the largest, in 256 steps.

@@ -25,7 +25,7 @@ struct ProjectWork {
     first_column = view.basis.progress->projected / kPairRows * kPairRows;
     pairs = static_cast<int>((view.chunk.n + kPairRows - 1) / kPairRows);
     n_both = pairs + (n_columns - first_column + kPairRows - 1) / kPairRows;
-    if (!in_basis(view)) n_both = 0;
+    if (!in_basis(view.basis)) n_both = 0;
   }
   __device__ const GramParts& parts() const { return view.chunk.parts; }
   __device__ int n_items() const { return n_both; }
@@ -81,19 +81,26 @@ __device__ void ProjectWork::take(const Tile& tile, const Products& products, in
     if (view.lists[0].rank[at + 1] > listed_at[half])
       listed[half] = basis.listed + listed_at[half] * basis.width + 2 * t;
   }
+  constexpr int kTogether = 4;  // on the way, where products lie in parts
 #pragma unroll
-  for (int n = 0; n < 32; ++n) {
-    if (8 * n >= basis.width) break;
-    const float4 found = products(n);
+  for (int first = 0; first < 32; first += kTogether) {
+    if (8 * first >= basis.width) break;
+    float4 found[kTogether];
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const float x = (half == 0 ? found.x : found.z) * scale[half];
-      const float y = (half == 0 ? found.y : found.w) * scale[half];
-      squares[half] = fmaf(x, x, fmaf(y, y, squares[half]));
-      const __nv_bfloat162 pair = __floats2bfloat162_rn(x, y);
-      if (to[half] != nullptr) *reinterpret_cast<__nv_bfloat162*>(to[half] + 8 * n) = pair;
-      if (listed[half] != nullptr) *reinterpret_cast<__nv_bfloat162*>(listed[half] + 8 * n) = pair;
-    }
+    for (int i = 0; i < kTogether; ++i) found[i] = products(first + i);
+#pragma unroll
+    for (int i = 0; i < kTogether; ++i)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const float x = (half == 0 ? found[i].x : found[i].z) * scale[half];
+        const float y = (half == 0 ? found[i].y : found[i].w) * scale[half];
+        squares[half] = fmaf(x, x, fmaf(y, y, squares[half]));
+        const __nv_bfloat162 pair = __floats2bfloat162_rn(x, y);
+        const int column = 8 * (first + i);
+        if (to[half] != nullptr) *reinterpret_cast<__nv_bfloat162*>(to[half] + column) = pair;
+        if (listed[half] != nullptr)
+          *reinterpret_cast<__nv_bfloat162*>(listed[half] + column) = pair;
+      }
   }
 #pragma unroll
   for (int half = 0; half < 2; ++half) {

@@ -1,6 +1,7 @@
 #include "backend/cuda/selector.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 
 #include "backend/cuda/accelerated.h"
@@ -52,6 +53,8 @@ CudaSelector::~CudaSelector() {
 }
 
 void CudaSelector::reset() {
+  static std::atomic<uint64_t> n_sequences = 0;
+  version_ = ++n_sequences;
   take_count();
   n_tokens_ = n_fetched_ = n_columns_ = 0;
   sets_.assign(spec_.taus.size(), {});
@@ -165,8 +168,7 @@ void CudaSelector::reserve_columns(int64_t n_more, bool bf16) {
   capacity_ = capacity;
 }
 
-// Rules and owners that look ahead take a sequence whole, and are for analysis and encoders: the
-// host decides, from rows it downloads.
+// From rows that the host downloads.
 void CudaSelector::extend_on_host(const SelectArgs& args) {
   SLUICE_CHECK(n_tokens_ == 0);
   const int64_t n = args.rows.rows();

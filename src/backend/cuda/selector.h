@@ -51,6 +51,8 @@ class CudaSelector final : public Selector {
   int64_t n_decided() const override { return n_tokens_; }
 
   const DeviceSets& device_sets() const { return device_sets_; }
+  // Of the sequence whose sets these are: no other has it.
+  uint64_t version() const { return version_; }
 
  protected:
   void fetch() const override;
@@ -58,19 +60,26 @@ class CudaSelector final : public Selector {
  private:
   struct Pass;
 
-  bool looks_ahead() const {
-    return spec_.rule == SelectRule::kCascadePaper || spec_.owner != OwnerKind::kEarlier;
+  // The paper's own rule and owners look ahead, and are for analysis: the host decides.
+  bool for_analysis() const {
+    return spec_.rule == SelectRule::kCascadePaper || spec_.owner == OwnerKind::kPaper;
   }
+  bool owned_anywhere() const { return spec_.owner == OwnerKind::kAnywhere; }
   bool hopper() const { return context_->compute_capability() == 90; }
   void extend_on_host(const SelectArgs& args);
-  // Whether tokens are compared with listed ones alone.
-  bool covers() const { return hopper() && live_ && spec_.rule == SelectRule::kCascadeCover; }
+  // Whether tokens are compared with listed ones alone. Encoders' are compared with all kept ones
+  // for their owners.
+  bool covers() const {
+    return hopper() && live_ && spec_.rule == SelectRule::kCascadeCover && !owned_anywhere();
+  }
   Pass begin_pass(const SelectArgs& args);
   void mark_inherited(const SelectArgs& args, Pass& pass);
   ChunkView view_chunk(const Pass& pass, int64_t first, int64_t n) const;
   void decide_chunk(const Pass& pass, int64_t first, int64_t n);
   ExemptArgs exempt_args(const Pass& pass) const;
   NormsFirst view_norms(const Pass& pass) const;
+  void multiply(const ChunkView& view);
+  void find_owners_anywhere(const Pass& pass);
   KeepView keep_view(const ChunkView& view, int64_t* products);
   bool extend_by_one(const SelectArgs& args);  // false where it is not one token that fits
   void reserve_columns(int64_t n_more, bool bf16);
@@ -84,10 +93,11 @@ class CudaSelector final : public Selector {
   int64_t padded_;  // d_model, for whole tiles
   bool live_;       // a tau is above 0
   bool bf16_ = false;
+  uint64_t version_ = 0;
   int64_t n_tokens_ = 0;
   DeviceSets device_sets_;
   DeviceArray<double> thresholds_, median_state_;
-  std::unique_ptr<Backend> host_;  // for rules that look ahead
+  std::unique_ptr<Backend> host_;  // for_analysis()
   std::unique_ptr<Selector> on_host_;
 
   // Kept columns, room for capacity_.

@@ -23,7 +23,7 @@ double coordinate_error(int64_t padded, bool bf16) {
 
 // Other rules, and other GPUs, compare at full width: sets are the same.
 void CudaSelector::take_basis() {
-  if (spec_.basis == nullptr || !covers() || looks_ahead()) return;
+  if (spec_.basis == nullptr || !covers() || for_analysis()) return;
   const SelectionBasis& basis = *spec_.basis;
   rank_ = static_cast<int>(std::min<int64_t>(basis.rank(), kMostRank));
   width_ = round_up(rank_, 64);

@@ -1,0 +1,87 @@
+#include "attention_inputs.h"
+
+#include <algorithm>
+
+#include "backend/cuda/elements.h"
+
+namespace sluice::bench {
+namespace {
+
+constexpr int64_t kCacheBytes = int64_t{64} << 20;  // more than the second-level cache
+
+}  // namespace
+
+Timing time_runs(Context& context, const std::function<void(size_t)>& run) {
+  cudaEvent_t begin = nullptr, end = nullptr;
+  cuda::check(cudaEventCreate(&begin), "event");
+  cuda::check(cudaEventCreate(&end), "event");
+  size_t turn = 0;
+  const auto time_of = [&](int n) {
+    cuda::check(cudaEventRecord(begin, context.stream()), "event");
+    for (int i = 0; i < n; ++i) run(turn++);
+    cuda::check(cudaEventRecord(end, context.stream()), "event");
+    context.synchronize();
+    float ms = 0;
+    cuda::check(cudaEventElapsedTime(&ms, begin, end), "event");
+    return double{ms} / n;
+  };
+  time_of(4);
+  const int at_once = std::clamp(static_cast<int>(8 / time_of(4)), 1, 8);
+  std::vector<double> times;
+  for (int i = 0; i < 11; ++i) times.push_back(time_of(at_once));
+  cudaEventDestroy(begin);
+  cudaEventDestroy(end);
+  std::sort(times.begin(), times.end());
+  const double median = times[times.size() / 2];
+  return {median, (times[times.size() * 3 / 4] - times[times.size() / 4]) / median};
+}
+
+Inputs::Inputs(const std::shared_ptr<Context>& device, const Case& of)
+    : context(device), shape(of) {
+  const int64_t n = shape.n_tokens, set_bytes = n * kModel * 2 * 4;
+  const auto n_sets = std::clamp<int64_t>(1 + 2 * kCacheBytes / set_bytes, 3, 12);
+  spec.rule = SelectRule::kCascadeCover;
+  spec.taus = {kPlantedTau};
+  spec.d_model = kModel;
+  spec.sinks = 4;
+  spec.outlier_ratio = 8;
+  const KeysSpec keys{.n_heads = shape.n_heads(),
+                      .n_kv_heads = shape.n_heads(),
+                      .head_dim = shape.head_dim,
+                      .dtype = DType::kBF16,
+                      .scale = shape.scale(),
+                      .causal = true,
+                      .window = kWindow,
+                      .block = kBlock,
+                      .heads = std::vector<HeadKeys>(static_cast<size_t>(shape.n_heads()))};
+  for (int64_t i = 0; i < n_sets; ++i) {
+    Set set{.rows = {context, n, kModel},
+            .qkv = {context, n, 3 * kModel},
+            .out = {context, n, kModel},
+            .residual_memory = {context, n * kModel},
+            .residual = {},
+            .inherited = {},
+            .selector = cuda::make_cuda_selector(context, spec),
+            .keys = cuda::make_cuda_keys_attention(context, keys)};
+    fill_normal(*context, set.qkv.view, static_cast<uint32_t>(3 + i));
+    set.residual = Tensor(set.residual_memory.data(), DType::kF32, {n, kModel}, Device::kCuda);
+    plant(set);
+    sets.push_back(std::move(set));
+  }
+}
+
+void Inputs::plant(Set& set, const Near& near) {
+  const auto n_reps = std::llround(shape.share * static_cast<double>(shape.n_tokens));
+  set.inherited = plant_rows(*context, set.rows.view, n_reps, shape.spread, near);
+  cuda::convert(*context, set.rows.view, set.residual);
+}
+
+void Inputs::move_to(const Near& near) {
+  spec.basis = near.basis;
+  for (Set& set : sets) {
+    plant(set, near);
+    set.selector = cuda::make_cuda_selector(context, spec);
+  }
+}
+
+}  // namespace sluice::bench

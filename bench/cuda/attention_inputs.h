@@ -1,0 +1,103 @@
+// One shape of attention as the benchmark runs it, and how runs are timed.
+
+#pragma once
+
+#include <cmath>
+#include <functional>
+
+#include "backend/cuda/accelerated.h"
+#include "plant.h"
+
+namespace sluice::bench {
+
+using cuda::Context;
+
+constexpr int64_t kModel = 4096, kWindow = 128, kBlock = 128;
+
+struct Timing {
+  double median = 0, spread = 0;  // ms; the middle half over the median
+};
+
+// Of run(turn). Short ones are timed some at once, so that starting them stays out of it.
+Timing time_runs(Context& context, const std::function<void(size_t)>& run);
+
+// bf16 rows that live on the device.
+struct Rows {
+  Rows(const std::shared_ptr<Context>& context, int64_t n, int64_t width)
+      : memory(context, n * width * 2),
+        view(memory.data(), DType::kBF16, {n, width}, Device::kCuda) {}
+  Tensor heads(int64_t first, int64_t n_heads, int64_t head_dim) const {
+    return Tensor(view.bytes() + 2 * first, DType::kBF16, {view.rows(), n_heads, head_dim},
+                  Device::kCuda)
+        .with_row_stride(view.row_stride());
+  }
+  cuda::DeviceArray<std::byte> memory;
+  Tensor view;
+};
+
+struct Case {
+  int64_t n_tokens, head_dim;
+  double share;  // of representatives
+  Spread spread = Spread::kEven;
+  int64_t n_heads() const { return kModel / head_dim; }
+  float scale() const { return static_cast<float>(1 / std::sqrt(static_cast<double>(head_dim))); }
+};
+
+// What the runs of one shape read and write: several sets of it, by turns, where one would stay in
+// the second-level cache, and so that no run waits for the one before.
+struct Inputs {
+  struct Set {
+    Rows rows, qkv, out;
+    cuda::DeviceArray<float> residual_memory;
+    Tensor residual;
+    std::vector<uint8_t> inherited;
+    std::unique_ptr<Selector> selector;
+    std::unique_ptr<KeysAttention> keys;
+  };
+
+  Inputs(const std::shared_ptr<Context>& device, const Case& of);
+  void plant(Set& set, const Near& near = {});
+  // Other rows, near a basis, and selection in it.
+  void move_to(const Near& near);
+
+  Set& at(size_t turn) { return sets[turn % sets.size()]; }
+  Tensor part(const Set& set, int64_t i) const {
+    return set.qkv.heads(i * kModel, shape.n_heads(), shape.head_dim);
+  }
+  Tensor out(const Set& set) const { return set.out.heads(0, shape.n_heads(), shape.head_dim); }
+
+  void select(size_t turn) {
+    Set& set = at(turn);
+    set.selector->reset();
+    set.selector->extend(
+        {.rows = set.rows.view, .residual = set.residual, .inherited = {set.inherited}});
+  }
+  // By the sets of `chooser`. What a layer finds out about them serves the next one as well, if
+  // that goes by the same.
+  void attend_keys(size_t turn, const Selector& chooser) {
+    Set& set = at(turn);
+    set.keys->reset();
+    set.keys->attend({.queries = part(set, 0),
+                      .keys = part(set, 1),
+                      .values = part(set, 2),
+                      .sets = chooser,
+                      .out = out(set)});
+  }
+  void attend_keys(size_t turn) { attend_keys(turn, *at(turn).selector); }
+  // A token that follows. The border stays where it is, so the sets need not go on.
+  void step(size_t turn) {
+    Set& set = at(turn);
+    set.keys->attend({.queries = part(set, 0).rows_from(0, 1),
+                      .keys = part(set, 1).rows_from(0, 1),
+                      .values = part(set, 2).rows_from(0, 1),
+                      .sets = *set.selector,
+                      .out = out(set).rows_from(0, 1)});
+  }
+
+  std::shared_ptr<Context> context;
+  Case shape;
+  SelectorSpec spec;
+  std::vector<Set> sets;
+};
+
+}  // namespace sluice::bench
