@@ -21,7 +21,8 @@ __host__ __device__ inline int norm_pitch(int pieces) { return pieces | 1; }
 
 // A row's sum of squares. `memory`: the warp's own, kMost pieces and some to a lane.
 template <bool kBF16, int kMost>
-__device__ inline double sum_of_squares(const std::byte* row, int64_t row_bytes, uint4* memory) {
+__device__ inline double sum_of_squares(const std::byte* row, int64_t row_bytes, uint4* memory,
+                                        bool bits = true) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int pieces = norm_pieces(row_bytes, kMost), pitch = norm_pitch(pieces);
   const uint4* mine = memory + lane * pitch;
@@ -47,16 +48,19 @@ __device__ inline double sum_of_squares(const std::byte* row, int64_t row_bytes,
     const int64_t left = (row_bytes - first + 15) / 16;
     const int n_lanes = static_cast<int>(min(int64_t{32}, (left + pieces - 1) / pieces));
     if constexpr (kBF16)
-      sum = add_squares_in_order<8>(sum, pieces, n_lanes,
-                                    [&](int i, float(&x)[8]) { widen_eight(mine[i], x); });
+      sum = add_squares_in_order<8>(
+          sum, pieces, n_lanes, [&](int i, float(&x)[8]) { widen_eight(mine[i], x); }, bits);
     else
-      sum = add_squares_in_order<4>(sum, pieces, n_lanes, [&](int i, float(&x)[4]) {
-        const uint4 four = mine[i];
-        x[0] = __uint_as_float(four.x);
-        x[1] = __uint_as_float(four.y);
-        x[2] = __uint_as_float(four.z);
-        x[3] = __uint_as_float(four.w);
-      });
+      sum = add_squares_in_order<4>(
+          sum, pieces, n_lanes,
+          [&](int i, float(&x)[4]) {
+            const uint4 four = mine[i];
+            x[0] = __uint_as_float(four.x);
+            x[1] = __uint_as_float(four.y);
+            x[2] = __uint_as_float(four.z);
+            x[3] = __uint_as_float(four.w);
+          },
+          bits);
   }
   return sum;
 }
@@ -64,11 +68,11 @@ __device__ inline double sum_of_squares(const std::byte* row, int64_t row_bytes,
 // 1 / norm, 0 where it has none.
 template <int kMost = kMostNormPieces>
 __device__ inline double inverse_norm(const ConstRowsView& rows, int64_t row, int64_t d,
-                                      uint4* memory) {
+                                      uint4* memory, bool bits = true) {
   const int64_t element = rows.bf16 ? 2 : 4;
   const std::byte* from = rows.data + row * rows.stride * element;
-  const double sum = rows.bf16 ? sum_of_squares<true, kMost>(from, d * element, memory)
-                               : sum_of_squares<false, kMost>(from, d * element, memory);
+  const double sum = rows.bf16 ? sum_of_squares<true, kMost>(from, d * element, memory, bits)
+                               : sum_of_squares<false, kMost>(from, d * element, memory, bits);
   return sum > 0 ? 1 / sqrt(sum) : 0.0;
 }
 

@@ -14,7 +14,7 @@ struct ListedTokens {
 
 // Norms of few rows, which can be given, found where the first list is; and of the residual stream.
 struct NormsFirst {
-  bool wanted = false;
+  bool wanted = false, bits = true;
   const void* residual = nullptr;  // (n, d), or nullptr
   int64_t stride = 0;
   bool bf16 = false;

@@ -154,12 +154,13 @@ __global__ void __launch_bounds__(kTableThreads, kNorms ? 1 : 2)
     if (kNorms && t >= chunk.n) {
       const ConstRowsView residual{static_cast<const std::byte*>(norms.residual), norms.stride,
                                    norms.bf16};
-      const double inverse = inverse_norm<kRunPieces>(residual, t - chunk.n, chunk.d, own);
+      const double inverse =
+          inverse_norm<kRunPieces>(residual, t - chunk.n, chunk.d, own, norms.bits);
       if (lane == 0) norms.residual_inverse[t - chunk.n] = inverse;
       continue;
     }
-    const double inverse =
-        kNorms ? inverse_norm<kRunPieces>(rows, t, chunk.d, own) : view.given_inverse[t];
+    const double inverse = kNorms ? inverse_norm<kRunPieces>(rows, t, chunk.d, own, norms.bits)
+                                  : view.given_inverse[t];
     const int64_t at = table.rank(t);
     const bool listed = table.has(t) && !view.whole;
     put_rank(view.lists[0], table, t);

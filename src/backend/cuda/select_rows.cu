@@ -3,6 +3,7 @@
 #include <cuda_bf16.h>
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "backend/cuda/early.cuh"
 #include "backend/cuda/exact.cuh"
@@ -249,7 +250,9 @@ void ordered_inverse_norms(Context& context, std::span<const NormsOf> of, const 
     jobs.n[i] = of[i].rows.rows();
     pitch = std::max(pitch, norm_pitch(norm_pieces(d * element_bytes(of[i].rows.dtype()))));
   }
-  if (jobs.n[0] + jobs.n[1] > kFewRows)
+  static const char* given = std::getenv("SLUICE_FEW_ROWS");
+  static const int64_t few = given != nullptr ? std::atoll(given) : kFewRows;
+  if (jobs.n[0] + jobs.n[1] > few)
     return launch_early(context, "inverse_norms", aligned_inverse_norms,
                         dim3(blocks(jobs.n[0], kNormRows), static_cast<unsigned>(of.size())),
                         kFetching + 32, jobs, d, odd);

@@ -2,6 +2,7 @@
 // inherited.
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "backend/cuda/selector_pass.h"
 
@@ -43,6 +44,12 @@ bool can_be_given(const ConstTensor& rows, int64_t padded) {
 }
 
 }  // namespace
+
+static int64_t few_tokens() {
+  static const char* given = std::getenv("SLUICE_FEW");
+  static const int64_t limit = given != nullptr ? std::atoll(given) : int64_t{kFewTokens};
+  return limit;
+}
 
 CudaSelector::Pass CudaSelector::begin_pass(const SelectArgs& args) {
   const int64_t n = args.rows.rows();
@@ -112,7 +119,7 @@ CudaSelector::Pass CudaSelector::begin_pass(const SelectArgs& args) {
   odd_turn_ = 1 - odd_turn_;
   pass.odd = {odd_.data() + odd_turn_, odd_.data() + 1 - odd_turn_};
   pass.residual = args.residual;
-  pass.norms_first = covers() && pass.given && n <= kFewTokens && n == pass.chunk &&
+  pass.norms_first = covers() && pass.given && n <= few_tokens() && n == pass.chunk &&
                      (!outliers || norms_by_warps(args.residual));
   if (!pass.norms_first) {
     std::vector<NormsOf> norms = {{args.rows, pass.inverse}};

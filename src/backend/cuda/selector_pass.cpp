@@ -79,6 +79,8 @@ NormsFirst CudaSelector::view_norms(const Pass& pass) const {
   if (!pass.norms_first) return {};
   NormsFirst norms;
   norms.wanted = true;
+  static const bool bits = std::getenv("SLUICE_F2F") == nullptr;
+  norms.bits = bits;
   norms.odd = pass.odd;
   norms.arrived = context_->zeros(1);
   if (spec_.outlier_ratio <= 0) return norms;
