@@ -27,7 +27,7 @@ namespace sluice::cuda {
 
 constexpr int kChunk = 4096;        // tokens decided together
 constexpr int kCoverChunk = 16384;  // the same where tokens are compared with listed ones alone
-constexpr int kFewTokens = 2048;    // whose norms are found one by one
+constexpr int kShortPass = 2048;    // whose norms are found one by one
 constexpr int kWholeChunk = 1024;  // the same where all are listed, which saves a round of products
 constexpr int kWords = kChunk / 32;  // of bits, one per token of a chunk
 constexpr int kGramTile = 128;       // rows and columns of a tile

@@ -162,7 +162,7 @@ __global__ void __launch_bounds__(kFetching + 32)
 
 // The same for few rows, a warp to each: four times as much work, but sooner done.
 constexpr int kNormWarps = 4;
-constexpr int64_t kFewRows = 2 * kFewTokens;
+constexpr int64_t kFewRows = 2 * kShortPass;
 
 __global__ void __launch_bounds__(32 * kNormWarps)
     few_inverse_norms(const __grid_constant__ NormJobs jobs, int64_t d, int pitch, OddRows odd) {

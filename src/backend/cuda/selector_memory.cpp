@@ -47,7 +47,7 @@ bool can_be_given(const ConstTensor& rows, int64_t padded) {
 
 static int64_t few_tokens() {
   static const char* given = std::getenv("SLUICE_FEW");
-  static const int64_t limit = given != nullptr ? std::atoll(given) : int64_t{kFewTokens};
+  static const int64_t limit = given != nullptr ? std::atoll(given) : int64_t{kShortPass};
   return limit;
 }
 
