@@ -14,6 +14,7 @@
 #include <string>
 
 #include "backend/cuda/accelerated.h"
+#include "backend/cuda/elements.h"
 #include "backend/cuda/linear.h"
 #include "plant.h"
 
@@ -88,12 +89,10 @@ struct Planted {
   Planted(const std::shared_ptr<Context>& context, const Case& c)
       : rows(context, DType::kBF16, c.n_tokens, kModel),
         residual(context, DType::kF32, c.n_tokens, kModel) {
-    cuda::check(cudaMemsetAsync(residual.memory.data(), 1,
-                                static_cast<size_t>(residual.memory.size()), context->stream()),
-                "residual");
     const auto n_reps =
         static_cast<int64_t>(std::llround(c.share * static_cast<double>(c.n_tokens)));
     const auto flags = bench::plant_rows(*context, rows.view, n_reps, c.spread, c.near);
+    cuda::convert(*context, rows.view, residual.view);
     SelectorSpec spec;
     spec.taus = {bench::kPlantedTau};
     spec.d_model = kModel;

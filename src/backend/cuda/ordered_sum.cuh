@@ -15,6 +15,15 @@
 
 namespace sluice::cuda {
 
+// A finite number, without the conversion, which takes long; its sign is not kept.
+template <bool kBits = true>
+__device__ inline double finite_size(float x) {
+  if constexpr (!kBits) return double{x};
+  const uint32_t bits = __float_as_uint(x);
+  return __hiloint2double(static_cast<int>(bits >> 3 & 0x0fffffffu), static_cast<int>(bits << 29)) *
+         0x1p896;
+}
+
 struct SumRun {
   double base;          // two lowest bits 0
   double ends[4];       // of sums that begin at base, and one, two and three units above it
@@ -31,8 +40,8 @@ struct SumRun {
     return __hiloint2double(__double2hiint(base), __double2loint(base) | k);
   }
 
-  // at(i, x): the run's elements [i kN, (i + 1) kN) of n kN.
-  template <int kN, typename At>
+  // at(i, x): the run's elements [i kN, (i + 1) kN) of n kN, all finite.
+  template <int kN, bool kBits, typename At>
   __device__ void add(double guess, int n, const At& at) {
     base = __hiloint2double(__double2hiint(guess), __double2loint(guess) & ~3);
     for (int k = 0; k < 4; ++k) ends[k] = begin_at(k);
@@ -44,10 +53,12 @@ struct SumRun {
       float x[kN];
       at(i, x);
 #pragma unroll
-      for (int j = 0; j < kN; ++j)
+      for (int j = 0; j < kN; ++j) {
+        const double size = finite_size<kBits>(x[j]);
 #pragma unroll
         for (int k = 0; k < 4; ++k)  // a square is exact, so this rounds as a sum does
-          ends[k] = fma(double{x[j]}, double{x[j]}, ends[k]);
+          ends[k] = fma(size, size, ends[k]);
+      }
       if (high_bits(ends[0]) < high) {
         below = ends[0];
         passing = i + 1;
@@ -60,7 +71,7 @@ struct SumRun {
     double sum = below;
 #pragma unroll
     for (int j = 0; j < kN; ++j) {
-      sum = fma(double{x[j]}, double{x[j]}, sum);
+      sum = fma(finite_size(x[j]), finite_size(x[j]), sum);
       if (high_bits(sum) < high)
         below = sum;
       else
@@ -88,7 +99,7 @@ struct SumRun {
 // `sum` and the squares of all lanes' runs, one run behind the other, by a warp; n_lanes have one.
 // The answer is right in all lanes.
 template <int kN, typename At>
-__device__ double add_squares_in_order(double sum, int n, int n_lanes, const At& at) {
+__device__ double add_squares_in_order(double sum, int n, int n_lanes, const At& at, bool bits) {
   constexpr unsigned kWarp = 0xffffffffu;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   float rough[4] = {};
@@ -106,17 +117,23 @@ __device__ double add_squares_in_order(double sum, int n, int n_lanes, const At&
     if (lane >= step) upto += other;
   }
   const double before = __shfl_up_sync(kWarp, upto, 1);
+  const double total = __shfl_sync(kWarp, upto, 31);
+  const bool sane = total > 0x1p-100 && total < 0x1p120;  // guesses are good, and all is finite
   SumRun run;
-  run.add<kN>(lane == 0 ? sum : sum + before, n, at);
+  if (sane && bits) run.add<kN, true>(lane == 0 ? sum : sum + before, n, at);
+  if (sane && !bits) run.add<kN, false>(lane == 0 ? sum : sum + before, n, at);
 
-  double begin = sum;
   for (int from = 0; from < n_lanes;) {
+    double begin = sum;
+    bool fails = lane >= from && lane < n_lanes;
+    if (sane) {
 #pragma unroll 4
-    for (int i = from; i < n_lanes; ++i) {
-      if (lane == i) begin = sum;
-      sum = __shfl_sync(kWarp, run.end(sum), i);
+      for (int i = from; i < n_lanes; ++i) {
+        if (lane == i) begin = sum;
+        sum = __shfl_sync(kWarp, run.end(sum), i);
+      }
+      fails = fails && !run.holds(begin);
     }
-    const bool fails = lane >= from && lane < n_lanes && !run.holds(begin);
     const unsigned failing = __ballot_sync(kWarp, fails);
     if (failing == 0) break;
     const int first = __ffs(static_cast<int>(failing)) - 1;

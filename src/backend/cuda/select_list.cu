@@ -2,6 +2,7 @@
 // rows, put together.
 
 #include "backend/cuda/early.cuh"
+#include "backend/cuda/row_squares.cuh"
 #include "backend/cuda/select_marks.cuh"
 #include "backend/cuda/select_table.cuh"
 
@@ -73,11 +74,10 @@ __device__ void put_rank(const ListedTokens& list, const TokenTable& table, int6
 // A row for the matrix units where it cannot be read as given, and where it is listed; by a warp.
 template <int kN>
 __device__ void put_row(const CoverView& view, const ConstRowsView& rows, int64_t t, double inverse,
-                        uint16_t* listed) {
+                        uint16_t* listed, bool prepared) {
   const ChunkView& chunk = view.chunk;
-  const bool prepared = !as_given(chunk);
   if (!prepared && listed == nullptr) return;
-  if (!prepared && inverse > 0) {
+  if (!prepared && inverse > 0 && !is_odd(inverse)) {
     copy_row(listed, chunk.given + t * chunk.given_stride, chunk.padded);
     return;
   }
@@ -104,17 +104,36 @@ __device__ void put_row(const CoverView& view, const ConstRowsView& rows, int64_
   }
 }
 
-// The first list. kN: how many elements a thread takes at a time, 1 or 8.
+// What the last block has to do when rows that were to be given are odd: they are prepared.
 template <int kN>
-__global__ void __launch_bounds__(kTableThreads, 2)
+__device__ void prepare_if_odd(const CoverView& view, const ConstRowsView& rows) {
+  __shared__ bool last;
+  __threadfence();
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    last = atomicAdd(view.norms.arrived, 1) == static_cast<int>(gridDim.x) - 1;
+    if (last) *view.norms.arrived = 0;  // for the next time
+    __threadfence();
+  }
+  __syncthreads();
+  if (!last || __ldcg(view.norms.odd.found) == 0) return;
+  for (int64_t t = threadIdx.x / 32; t < view.chunk.n; t += kTableWarps)
+    put_row<kN>(view, rows, t, __ldcg(view.given_inverse + t), nullptr, true);
+}
+
+// The first list. kN: how many elements a thread takes at a time, 1 or 8. kNorms: norms are found
+// here.
+constexpr int kRunPieces = 16, kRunBytes = 32 * (kRunPieces + 1) * 16;  // of a warp
+template <int kN, bool kNorms>
+__global__ void __launch_bounds__(kTableThreads, kNorms ? 1 : 2)
     list_first(const __grid_constant__ CoverView view, ConstRowsView rows) {
+  extern __shared__ uint4 list_memory[];
   __shared__ TokenTable table;
-  // At the beginning of a pass nothing here reads what the kernel ahead writes, which began when
-  // norms and all before them were there: so it may end later, but not behind this one.
-  if (!view.begins_pass) wait_for_earlier();
+  wait_for_earlier();
   let_next_begin();
   const ChunkView& chunk = view.chunk;
-  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const NormsFirst& norms = view.norms;
+  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   table.fill(view.whole ? all_tokens(chunk) : inherited_by_any(chunk));
   count_products(view, table, *chunk.n_columns);
   const bool coordinates = begin_basis(view, table.total);  // instead of listed rows
@@ -124,9 +143,24 @@ __global__ void __launch_bounds__(kTableThreads, 2)
   if (blockIdx.x == 0 && threadIdx.x == 0) {
     view.lists[0].rank[chunk.n] = table.total;
     view.tickets[0] = view.tickets[1] = 0;
+    if constexpr (kNorms) *norms.odd.next = 0;
   }
-  for_tokens(chunk.n, [&](int64_t t) {
-    const double inverse = view.given_inverse[t];
+  const bool prepared = !kNorms && !as_given(chunk);
+  uint4* own = list_memory + warp * (kRunBytes / 16);
+  const int64_t n = chunk.n + (kNorms && norms.residual != nullptr ? chunk.n : 0);
+  // Rows beside each other are taken by different blocks: few of them should not share one.
+  for (int64_t t = int64_t{warp} * gridDim.x + blockIdx.x; t < n;
+       t += int64_t{kTableWarps} * gridDim.x) {
+    if (kNorms && t >= chunk.n) {
+      const ConstRowsView residual{static_cast<const std::byte*>(norms.residual), norms.stride,
+                                   norms.bf16};
+      const double inverse =
+          inverse_norm<kRunPieces>(residual, t - chunk.n, chunk.d, own, norms.bits);
+      if (lane == 0) norms.residual_inverse[t - chunk.n] = inverse;
+      continue;
+    }
+    const double inverse = kNorms ? inverse_norm<kRunPieces>(rows, t, chunk.d, own, norms.bits)
+                                  : view.given_inverse[t];
     const int64_t at = table.rank(t);
     const bool listed = table.has(t) && !view.whole;
     put_rank(view.lists[0], table, t);
@@ -135,14 +169,16 @@ __global__ void __launch_bounds__(kTableThreads, 2)
       view.scale[t] = static_cast<float>(rest);
       view.inverse[t] = rest;
       if (listed) view.listed_scale[at] = static_cast<float>(rest);
+      if (kNorms) view.given_inverse[t] = inverse;
+      if (kNorms && is_odd(inverse)) *norms.odd.found = 1;
     }
     for (int set = 0; set < chunk.n_sets; ++set)
       for (int64_t i = lane; i < view.words; i += 32)
         view.some[(set * chunk.n + t) * view.words + i] = 0;
     put_row<kN>(view, rows, t, inverse,
-                listed && !coordinates ? view.listed + at * chunk.padded : nullptr);
-  });
-  if (view.begins_pass) wait_for_earlier();
+                listed && !coordinates ? view.listed + at * chunk.padded : nullptr, prepared);
+  }
+  if constexpr (kNorms) prepare_if_odd<kN>(view, rows);
 }
 
 // The second list, behind the first; and which listed tokens are decided: all but the open ones.
@@ -195,8 +231,17 @@ __global__ void __launch_bounds__(kTableThreads, 2)
 }  // namespace
 
 void list_inherited(Context& context, const CoverView& view, const ConstTensor& rows) {
-  launch_early(context, "list_first", by_eights(rows) ? list_first<8> : list_first<1>,
-               table_blocks(context, view.chunk.n), kTableThreads, view, view_of(rows));
+  if (!view.norms.wanted)
+    return launch_early(context, "list_first",
+                        by_eights(rows) ? list_first<8, false> : list_first<1, false>,
+                        table_blocks(context, view.chunk.n), kTableThreads, view, view_of(rows));
+  constexpr int kBytes = kTableWarps * kRunBytes;
+  const auto kernel = list_first<8, true>;
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes),
+        "shared memory of list_first");
+  const dim3 blocks(static_cast<unsigned>(context.multiprocessors()));
+  launch_early(context, "list_first", kernel, LaunchShape{blocks, kTableThreads, kBytes}, view,
+               view_of(rows));
 }
 
 void list_open(Context& context, const CoverView& view) {

@@ -3,7 +3,7 @@
 
 #pragma once
 
-#include "backend/cuda/select_kernels.h"
+#include "backend/cuda/select_cover.h"
 
 namespace sluice::cuda {
 

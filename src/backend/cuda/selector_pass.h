@@ -12,8 +12,11 @@ struct CudaSelector::Pass {
   int64_t chunk, splits, tiles;        // tokens at a time; of the columns; room for tiles of them
   double *inverse, *residual_inverse;  // (rows)
   uint8_t* exempt;                     // (rows)
-  const uint8_t* inherited;            // (n_sets, rows)
-  uint8_t* inherited_flags;            // the same, where they must be put together
+  ConstTensor residual;
+  bool given;                // whether the matrix units can take the rows where they are
+  bool norms_first;          // norms are found where the first list is
+  const uint8_t* inherited;  // (n_sets, rows)
+  uint8_t* inherited_flags;  // the same, where they must be put together
 
   // Of a chunk: ChunkView and CoverView have the shapes.
   uint16_t* prepared;
@@ -32,7 +35,8 @@ struct CudaSelector::Pass {
   uint32_t* some;
   int64_t words;
   uint8_t* levels;
-  int32_t *odd, *tickets;
+  OddRows odd;
+  int32_t* tickets;
   unsigned long long* marks;
   int64_t mark_tiles;
   float4* parts;
