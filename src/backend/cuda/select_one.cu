@@ -11,6 +11,7 @@ namespace sluice::cuda {
 namespace {
 
 using one::kThreads, one::kWarps;
+constexpr int64_t kNormBytes = 2 * 32 * (kMostNormPieces | 1) * int64_t{sizeof(uint4)};
 
 // Elements [8 i, 8 i + 8) of a row that begins at 16 bytes.
 template <bool kBF16>
@@ -86,7 +87,8 @@ __global__ void __launch_bounds__(kThreads)
     __threadfence();
   }
   __syncthreads();
-  if (last) one::decide(view, memory);
+  constexpr int kRoom = static_cast<int>(kNormBytes / sizeof(float));
+  if (last) one::decide(view, memory, reinterpret_cast<float*>(one_memory), kRoom);
 }
 
 constexpr int64_t kMostRowBytes = int64_t{96} << 10;
@@ -101,8 +103,7 @@ bool can_decide_one(const ConstTensor& rows, const ConstTensor* residual) {
 void decide_one(Context& context, const OneView& view, const ConstTensor* residual,
                 int64_t n_columns) {
   const ChunkView& chunk = view.keep.chunk;
-  const int64_t norm_bytes = int64_t{2} * 32 * norm_pitch(kMostNormPieces) * int64_t{sizeof(uint4)};
-  const int64_t bytes = std::max(norm_bytes, chunk.d * (chunk.bf16 ? 2 : 4));
+  const int64_t bytes = std::max(kNormBytes, chunk.d * (chunk.bf16 ? 2 : 4));
   check(cudaFuncSetAttribute(one_token, cudaFuncAttributeMaxDynamicSharedMemorySize,
                              static_cast<int>(bytes)),
         "shared memory of one_token");

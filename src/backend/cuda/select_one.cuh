@@ -21,7 +21,7 @@ struct Decision {
 };
 
 // Cosines, when the token's norm is known; what f32 may not hold is summed again.
-__device__ inline void finish_cosines(const OneView& one) {
+__device__ inline void finish_cosines(const OneView& one, float* cosines) {
   const ChunkView& view = one.keep.chunk;
   const double inverse = view.exact.inverse[0];
   const int n = *view.n_columns;
@@ -32,26 +32,25 @@ __device__ inline void finish_cosines(const OneView& one) {
     const int c = first + static_cast<int>(threadIdx.x) % 32;
     const bool again = c < n && rescue(c);
     if (c < n && !again)
-      one.cosines[c] = inverse == 0 ? 0.0f : __ldcg(one.cosines + c) * static_cast<float>(inverse);
+      cosines[c] = inverse == 0 ? 0.0f : __ldcg(one.cosines + c) * static_cast<float>(inverse);
     for (unsigned rest = __ballot_sync(kAllLanes, again); rest != 0; rest &= rest - 1) {
       const int64_t at = first + __ffs(static_cast<int>(rest)) - 1;
       const double cosine = quick_cosine(pair_with_column(view, 0, at));
-      if (threadIdx.x % 32 == 0) one.cosines[at] = static_cast<float>(cosine);
+      if (threadIdx.x % 32 == 0) cosines[at] = static_cast<float>(cosine);
     }
   }
   __syncthreads();
 }
 
 // Whether a column that counts is at the threshold.
-__device__ inline bool is_blocked(const OneView& one, int set, bool inherited) {
+__device__ inline bool is_blocked(const OneView& one, const float* cosines, int set,
+                                  bool inherited) {
   const ChunkView& view = one.keep.chunk;
   const uint8_t* flags = view.flags + set * view.capacity;
   const uint8_t mask = view.rule.deciding(inherited);
   const double threshold = view.thresholds[set], error = rough_error(view.d);
   const int n = *view.n_columns;
-  const auto size_at = [&](int c) {
-    return view.rule.absolute ? fabsf(one.cosines[c]) : one.cosines[c];
-  };
+  const auto size_at = [&](int c) { return view.rule.absolute ? fabsf(cosines[c]) : cosines[c]; };
   bool sure = false, doubtful = false;
   for (int c = static_cast<int>(threadIdx.x); c < n; c += kThreads) {
     if ((flags[c] & mask) == 0) continue;
@@ -73,7 +72,8 @@ __device__ inline bool is_blocked(const OneView& one, int set, bool inherited) {
 }
 
 // The representative that is nearest, in memory.owner.
-__device__ inline void find_owner(const OneView& one, int set, Decision& memory) {
+__device__ inline void find_owner(const OneView& one, const float* cosines, int set,
+                                  Decision& memory) {
   const ChunkView& view = one.keep.chunk;
   const uint8_t* flags = view.flags + set * view.capacity;
   const double threshold = view.thresholds[set], error = rough_error(view.d);
@@ -81,7 +81,7 @@ __device__ inline void find_owner(const OneView& one, int set, Decision& memory)
   const auto is_rep = [&](int c) { return (flags[c] & kIsRep) != 0; };
   float largest = -INFINITY;
   for (int c = static_cast<int>(threadIdx.x); c < n; c += kThreads)
-    if (is_rep(c)) largest = fmaxf(largest, one.cosines[c]);
+    if (is_rep(c)) largest = fmaxf(largest, cosines[c]);
   for (int step = 16; step > 0; step /= 2)
     largest = fmaxf(largest, __shfl_xor_sync(kAllLanes, largest, step));
   if (lane == 0) memory.largest[threadIdx.x / 32] = largest;
@@ -96,7 +96,7 @@ __device__ inline void find_owner(const OneView& one, int set, Decision& memory)
   const double least = double{largest} - 2 * error;
   constexpr int kRoom = sizeof(memory.contenders) / sizeof(int);
   for (int c = static_cast<int>(threadIdx.x); c < n; c += kThreads)
-    if (is_rep(c) && one.cosines[c] >= least) {
+    if (is_rep(c) && cosines[c] >= least) {
       const int at = atomicAdd(&memory.n_contenders, 1);
       if (at < kRoom) memory.contenders[at] = c;
     }
@@ -113,7 +113,7 @@ __device__ inline void find_owner(const OneView& one, int set, Decision& memory)
       for (int i = 0; i < n_contenders; ++i) consider(view, 0, best, column(memory.contenders[i]));
     else
       for (int c = 0; c < n; ++c)
-        if (is_rep(c) && one.cosines[c] >= least) consider(view, 0, best, column(c));
+        if (is_rep(c) && cosines[c] >= least) consider(view, 0, best, column(c));
     if (view.want_cosines || fabs(best.cosine - threshold) <= sum_error(view.d))
       make_ordered(view, 0, best);
   }
@@ -123,7 +123,8 @@ __device__ inline void find_owner(const OneView& one, int set, Decision& memory)
 }
 
 // The token in one set; whether later ones are compared with it there, by its flags.
-__device__ inline uint8_t decide_in(const OneView& one, int set, Decision& memory) {
+__device__ inline uint8_t decide_in(const OneView& one, const float* cosines, int set,
+                                    Decision& memory) {
   const KeepView& keep = one.keep;
   const ChunkView& view = keep.chunk;
   const bool inherited = view.is_inherited(set, 0), live = view.thresholds[set] > 0;
@@ -131,9 +132,9 @@ __device__ inline uint8_t decide_in(const OneView& one, int set, Decision& memor
   if (memory.exempt) {
     status = TokenStatus::kExempt;
   } else if (live) {
-    const bool redundant = view.rule.fixed ? !inherited : is_blocked(one, set, inherited);
+    const bool redundant = view.rule.fixed ? !inherited : is_blocked(one, cosines, set, inherited);
     if (redundant) {
-      find_owner(one, set, memory);
+      find_owner(one, cosines, set, memory);
       status = TokenStatus::kRedundant;
     }
   }
@@ -165,8 +166,8 @@ __device__ inline uint8_t decide_in(const OneView& one, int set, Decision& memor
                               (rep && inherited ? kIsKept : 0));
 }
 
-// By the last block.
-__device__ inline void decide(const OneView& one, Decision& memory) {
+// By the last block. room: shared memory for n_room cosines; more stay where they are.
+__device__ inline void decide(const OneView& one, Decision& memory, float* room, int n_room) {
   const KeepView& keep = one.keep;
   const ChunkView& view = keep.chunk;
   bool exempt = view.first < one.exempt.sinks;
@@ -174,12 +175,13 @@ __device__ inline void decide(const OneView& one, Decision& memory) {
     exempt |= is_outlier(one.exempt, threadIdx.x, memory.norms, true);
   if (threadIdx.x == 0) memory.exempt = exempt;
   __syncthreads();
-  finish_cosines(one);
+  float* cosines = *view.n_columns <= n_room ? room : one.cosines;
+  finish_cosines(one, cosines);
   const int to = keep.before[0];  // the column it may become
   const uint8_t used = view.rule.used();
   bool kept = false;
   for (int set = 0; set < view.n_sets; ++set) {
-    const uint8_t flags = decide_in(one, set, memory);
+    const uint8_t flags = decide_in(one, cosines, set, memory);
     kept |= (flags & used) != 0;
     if (threadIdx.x == 0 && to < view.capacity) keep.flags[set * view.capacity + to] = flags;
   }
