@@ -108,11 +108,12 @@ class CudaSelector final : public Selector {
   DeviceArray<int32_t> position_;
   DeviceArray<uint8_t> flags_;
 
-  // The basis, where tokens are looked at in one: its vectors, (rank_, padded_), and coordinates of
-  // kept columns. Elsewhere rank_ is 0.
+  // The basis, where tokens are looked at in one: its vectors, (rank_, padded_), which all
+  // sequences share, and coordinates of kept columns. Elsewhere rank_ is 0.
   int rank_ = 0;
   int64_t width_ = 0;
-  DeviceArray<uint16_t> vectors_, column_coordinates_;
+  std::shared_ptr<const DeviceArray<uint16_t>> vectors_;
+  DeviceArray<uint16_t> column_coordinates_;
   DeviceArray<float> column_rest_;
   DeviceArray<BasisProgress> basis_progress_;
 

@@ -1,6 +1,8 @@
 // Selection in a basis: what the device needs of it, and how far coordinates may be off.
 
 #include <algorithm>
+#include <map>
+#include <mutex>
 
 #include "backend/cuda/selector_pass.h"
 #include "core/dtype.h"
@@ -19,6 +21,32 @@ double coordinate_error(int64_t padded, bool bf16) {
   return bf16 ? sums : sums + 1.01 * 0x1p-9;
 }
 
+using Vectors = std::shared_ptr<const DeviceArray<uint16_t>>;
+
+// The first `rank` vectors in bf16, padded; the same memory for as long as somebody has it, who
+// then has the basis and the context too.
+Vectors vectors_on(const std::shared_ptr<Context>& context, const SelectionBasis& basis,
+                   int64_t rank, int64_t padded) {
+  static std::mutex mutex;
+  static std::map<std::pair<const Context*, const SelectionBasis*>,
+                  std::weak_ptr<const DeviceArray<uint16_t>>>
+      known;
+  const std::lock_guard lock(mutex);
+  std::erase_if(known, [](const auto& entry) { return entry.second.expired(); });
+  auto& mine = known[{context.get(), &basis}];
+  if (Vectors there = mine.lock()) return there;
+  const int64_t d = basis.d_model();
+  std::vector<uint16_t> values(static_cast<size_t>(rank * padded));
+  for (int64_t i = 0; i < rank; ++i)
+    for (int64_t j = 0; j < d; ++j)
+      values[static_cast<size_t>(i * padded + j)] =
+          to_bfloat16(basis.vectors()[static_cast<size_t>(i * d + j)]).bits;
+  Vectors made =
+      std::make_shared<const DeviceArray<uint16_t>>(context, std::span<const uint16_t>(values));
+  mine = made;
+  return made;
+}
+
 }  // namespace
 
 // Other rules, and other GPUs, compare at full width: sets are the same.
@@ -27,12 +55,7 @@ void CudaSelector::take_basis() {
   const SelectionBasis& basis = *spec_.basis;
   rank_ = static_cast<int>(std::min<int64_t>(basis.rank(), kMostRank));
   width_ = round_up(rank_, 64);
-  std::vector<uint16_t> vectors(static_cast<size_t>(rank_ * padded_));
-  for (int64_t i = 0; i < rank_; ++i)
-    for (int64_t j = 0; j < spec_.d_model; ++j)
-      vectors[static_cast<size_t>(i * padded_ + j)] =
-          to_bfloat16(basis.vectors()[static_cast<size_t>(i * spec_.d_model + j)]).bits;
-  vectors_ = DeviceArray<uint16_t>(context_, std::span<const uint16_t>(vectors));
+  vectors_ = vectors_on(context_, basis, rank_, padded_);
   basis_progress_ = DeviceArray<BasisProgress>(context_, 1);
 }
 
@@ -49,7 +72,7 @@ BasisView CudaSelector::view_basis(const Pass& pass) const {
   view.error = (1 + deviation) * (2 * off + off * off + product_error(width_, true)) + deviation;
   view.row_error = row_error;
   view.deviation = deviation;
-  view.vectors = vectors_.data();
+  view.vectors = vectors_->data();
   view.rows = pass.coordinates;
   view.listed = pass.listed_coordinates;
   view.columns = column_coordinates_.data();
