@@ -141,7 +141,8 @@ double best_elsewhere(const std::string& file, const Case& shape) {
 
 long long printed(int64_t n) { return static_cast<long long>(n); }
 
-void run_case(const std::shared_ptr<Context>& context, const Case& shape, const std::string& file) {
+void run_case(const std::shared_ptr<Context>& context, const Case& shape, const std::string& file,
+              const Near& near) {
   Inputs in(context, shape);
   context->synchronize();
   peak_memory();
@@ -158,14 +159,16 @@ void run_case(const std::shared_ptr<Context>& context, const Case& shape, const 
   const DenseTimes dense = time_dense(in);
   const TokenSet& set = in.sets[0].selector->sets()[0];
   const CopyTimes copy = time_copy(in, set);
-
   const auto t = static_cast<double>(shape.n_tokens), r = static_cast<double>(set.n_clusters);
+  const double multiplied = 2.0 * kModel * static_cast<double>(in.sets[0].selector->products());
+  in.move_to(near);
+  const Timing joint = time_runs(*context, [&](size_t turn) { in.select(turn); });
+
   const double elsewhere = best_elsewhere(file, shape), ours = dense.attend.median;
   const double best = elsewhere > 0 ? std::min(elsewhere, ours) : ours;
   const double dense_flops = 2.0 * kModel * t * t, far_flops = keys_flops(shape.n_tokens, r);
   const double select_flops = kModel * t * r, copy_flops = 2.0 * kModel * r * r;
   const double row_flops = 2.0 * 4 * kModel * kModel;  // of projecting one
-  const double multiplied = 2.0 * kModel * static_cast<double>(in.sets[0].selector->products());
   const auto rate = [](double flops, const Timing& timing) { return flops / timing.median * 1e-9; };
   const double validated = select.median + far.median;
   const double with_all = best + dense.store.median + copy.all_projections.median;
@@ -177,9 +180,9 @@ void run_case(const std::shared_ptr<Context>& context, const Case& shape, const 
   std::printf("| %7.3f (%3.0f, %3.0f) | %7.3f (%3.0f) | %7.3f (%3.0f) ", select.median,
               rate(multiplied, select), rate(select_flops, select), far.median,
               rate(far_flops, far), reused.median, rate(far_flops, reused));
-  std::printf("| %5.2f [%5.2f] | %5.2f [%5.2f] ", best / validated,
-              dense_flops / (select_flops + far_flops), best / reused.median,
-              dense_flops / far_flops);
+  std::printf("| %5.2f [%5.2f] | %5.2f | %5.2f [%5.2f] ", best / validated,
+              dense_flops / (select_flops + far_flops), best / (joint.median + far.median),
+              best / reused.median, dense_flops / far_flops);
   std::printf("| %7.3f (%3.0f) | %7.3f | %7.3f | %5.2f [%5.2f] ", copy.attend.median,
               rate(copy_flops, copy.attend), copy.projections.median, copy.all_projections.median,
               with_all / with_few,
@@ -199,25 +202,29 @@ int main(int argc, char** argv) {
     const int64_t least = argc > 2 ? std::stoll(argv[2]) : 0;
     const std::string file = argc > 3 ? argv[3] : "";
     const auto context = std::make_shared<Context>(0);
+    const Near near{random_basis(256, kModel), 0.2f};
     std::printf(
         "%s\n\nms (TFLOP/s); a step of decoding in us; MB. Rates of select: of products done, and "
         "of T r d.\nSpeed-ups against the best dense attention, in brackets the ratio of "
-        "operations; copy: with projections on both sides, and the cache's store on the dense "
-        "one.\n\n",
-        context->description().c_str());
+        "operations; subspace: other rows, near a basis of %d (%.1f of a row's norm lies beside "
+        "it), selected in it; copy: with projections on both sides, and the cache's store on the "
+        "dense one.\n\n",
+        context->description().c_str(), static_cast<int>(near.basis->rank()),
+        static_cast<double>(near.rest));
     std::printf(
         "| T | heads | r/T | PyTorch | dense | store | select | keys | keys, set reused | "
-        "validated | reused | reps | project r | project T | copy | step | memory of passes | "
+        "validated | subspace | reused | reps | project r | project T | copy | step | memory of "
+        "passes | "
         "cache | spread "
         "|\n");
-    for (int column = 0; column < 19; ++column) std::printf("| --- ");
+    for (int column = 0; column < 20; ++column) std::printf("| --- ");
     std::printf("|\n");
     for (const int64_t head_dim : {128, 256})
       for (const int64_t n : {512, 2048, 8192, 32768})
         for (const double share : {0.25, 0.1})
-          if (least <= n && n <= most) run_case(context, {n, head_dim, share}, file);
+          if (least <= n && n <= most) run_case(context, {n, head_dim, share}, file, near);
     for (const int64_t n : {8192, 32768})
-      if (least <= n && n <= most) run_case(context, {n, 128, 0.25, Spread::kSkewed}, file);
+      if (least <= n && n <= most) run_case(context, {n, 128, 0.25, Spread::kSkewed}, file, near);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 1;

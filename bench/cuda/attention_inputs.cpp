@@ -40,8 +40,6 @@ Inputs::Inputs(const std::shared_ptr<Context>& device, const Case& of)
     : context(device), shape(of) {
   const int64_t n = shape.n_tokens, set_bytes = n * kModel * 2 * 4;
   const auto n_sets = std::clamp<int64_t>(1 + 2 * kCacheBytes / set_bytes, 3, 12);
-  const auto planted = std::llround(shape.share * static_cast<double>(n));
-  SelectorSpec spec;
   spec.rule = SelectRule::kCascadeCover;
   spec.taus = {kPlantedTau};
   spec.d_model = kModel;
@@ -65,11 +63,24 @@ Inputs::Inputs(const std::shared_ptr<Context>& device, const Case& of)
             .inherited = {},
             .selector = cuda::make_cuda_selector(context, spec),
             .keys = cuda::make_cuda_keys_attention(context, keys)};
-    set.inherited = plant_rows(*context, set.rows.view, planted, shape.spread);
     fill_normal(*context, set.qkv.view, static_cast<uint32_t>(3 + i));
     set.residual = Tensor(set.residual_memory.data(), DType::kF32, {n, kModel}, Device::kCuda);
-    cuda::convert(*context, set.rows.view, set.residual);
+    plant(set);
     sets.push_back(std::move(set));
+  }
+}
+
+void Inputs::plant(Set& set, const Near& near) {
+  const auto n_reps = std::llround(shape.share * static_cast<double>(shape.n_tokens));
+  set.inherited = plant_rows(*context, set.rows.view, n_reps, shape.spread, near);
+  cuda::convert(*context, set.rows.view, set.residual);
+}
+
+void Inputs::move_to(const Near& near) {
+  spec.basis = near.basis;
+  for (Set& set : sets) {
+    plant(set, near);
+    set.selector = cuda::make_cuda_selector(context, spec);
   }
 }
 

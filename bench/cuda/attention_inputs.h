@@ -56,6 +56,9 @@ struct Inputs {
   };
 
   Inputs(const std::shared_ptr<Context>& device, const Case& of);
+  void plant(Set& set, const Near& near = {});
+  // Other rows, near a basis, and selection in it.
+  void move_to(const Near& near);
 
   Set& at(size_t turn) { return sets[turn % sets.size()]; }
   Tensor part(const Set& set, int64_t i) const {
@@ -93,6 +96,7 @@ struct Inputs {
 
   std::shared_ptr<Context> context;
   Case shape;
+  SelectorSpec spec;
   std::vector<Set> sets;
 };
 

@@ -3,9 +3,11 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "backend/cuda/device.h"
+#include "backend/select_basis.h"
 #include "core/tensor.h"
 
 namespace sluice::bench {
@@ -16,11 +18,18 @@ constexpr double kPlantedTau = 0.5;
 // line breaks of a text do.
 enum class Spread { kEven, kSkewed };
 
+// Rows whose structure lies within a basis, and which have `rest` of its norm beside it.
+struct Near {
+  std::shared_ptr<const SelectionBasis> basis = nullptr;  // none: in all dimensions
+  float rest = 0;
+};
+std::shared_ptr<const SelectionBasis> random_basis(int64_t rank, int64_t d);
+
 // Fills rows (n_tokens, d) bf16: n_reps representatives at even distances, every other token around
 // an earlier one, at cosines from 0.995 down to 0.76. Returns the set that a layer before might
 // have had: a fortieth of the representatives is missing, as many others stand in it.
 std::vector<uint8_t> plant_rows(cuda::Context& context, const Tensor& rows, int64_t n_reps,
-                                Spread spread);
+                                Spread spread, const Near& near = {});
 void fill_normal(cuda::Context& context, const Tensor& rows, uint32_t seed);
 
 }  // namespace sluice::bench

@@ -1,8 +1,11 @@
 // Times the selection of a layer on one device at planted redundancy, beside the rate of a large
 // matrix product in the same run. The rate counts the products that the method needs: a token with
-// the representatives before it, T r d operations.
+// the representatives before it, T r d operations. And the selection of one token more, as decoding
+// has it.
 //
-//   sluice_cuda_select_bench [most tokens [least tokens]]
+// The last column is of rows near a basis, selected in it: how near can be said.
+//
+//   sluice_cuda_select_bench [most tokens [least tokens [rest of a row's norm]]]
 
 #include <algorithm>
 #include <cmath>
@@ -11,6 +14,7 @@
 #include <string>
 
 #include "backend/cuda/accelerated.h"
+#include "backend/cuda/elements.h"
 #include "backend/cuda/linear.h"
 #include "plant.h"
 
@@ -19,7 +23,10 @@ namespace {
 using namespace sluice;
 using cuda::Context;
 
-constexpr int64_t kModel = 4096, kLayers = 4;  // selectors that take turns
+constexpr int64_t kModel = 4096, kRank = 256, kLayers = 4;  // selectors that take turns
+constexpr int kTurns = 11, kWarmUps = 2;
+constexpr int64_t kMore = 64;  // tokens behind the others
+static_assert(kTurns + kWarmUps <= kMore);
 
 // Milliseconds of one of n runs between two events; the median of several such.
 double time_runs(Context& context, int n, const std::function<void()>& before,
@@ -28,7 +35,7 @@ double time_runs(Context& context, int n, const std::function<void()>& before,
   cuda::check(cudaEventCreate(&begin), "event");
   cuda::check(cudaEventCreate(&end), "event");
   std::vector<double> times;
-  for (int turn = -2; turn < 11; ++turn) {
+  for (int turn = -kWarmUps; turn < kTurns; ++turn) {
     before();
     context.synchronize();
     cuda::check(cudaEventRecord(begin, context.stream()), "event");
@@ -70,51 +77,97 @@ double matrix_rate(const std::shared_ptr<Context>& context) {
   return 2.0 * kSide * kSide * kModel / ms * 1e-9;
 }
 
-void run_case(const std::shared_ptr<Context>& context, int64_t n_tokens, double share,
-              bench::Spread spread, double ceiling) {
-  const Rows rows(context, DType::kBF16, n_tokens, kModel);
-  const Rows residual(context, DType::kF32, n_tokens, kModel);
-  cuda::check(cudaMemsetAsync(residual.memory.data(), 1,
-                              static_cast<size_t>(residual.memory.size()), context->stream()),
-              "residual");
-  const auto planted = static_cast<int64_t>(std::llround(share * static_cast<double>(n_tokens)));
-  const std::vector<uint8_t> flags = bench::plant_rows(*context, rows.view, planted, spread);
+struct Case {
+  int64_t n_tokens;
+  double share;
+  bench::Spread spread;
+  bench::Near near = {};  // a basis, or none
+};
+
+// Planted rows, and the set of the layer before, on the device as it would be.
+struct Planted {
+  Planted(const std::shared_ptr<Context>& context, const Case& c)
+      : rows(context, DType::kBF16, c.n_tokens, kModel),
+        residual(context, DType::kF32, c.n_tokens, kModel) {
+    const auto n_reps =
+        static_cast<int64_t>(std::llround(c.share * static_cast<double>(c.n_tokens)));
+    const auto flags = bench::plant_rows(*context, rows.view, n_reps, c.spread, c.near);
+    cuda::convert(*context, rows.view, residual.view);
+    SelectorSpec spec;
+    spec.taus = {bench::kPlantedTau};
+    spec.d_model = kModel;
+    spec.rule = SelectRule::kFixed;
+    above = cuda::make_cuda_selector(context, spec);
+    above->extend({.rows = rows.view, .residual = rows.view, .inherited = {flags}});
+    const std::vector<uint8_t> more(kMore, 0);
+    const ConstTensor next = rows.view.rows_from(c.n_tokens - kMore, kMore);
+    above->extend({.rows = next, .residual = next, .inherited = {more}});
+  }
+  Rows rows, residual;
+  std::unique_ptr<Selector> above;
+};
+
+struct Timed {
+  double ms, one_ms, r;  // of all tokens, of one more
+  int64_t products, dropped;
+};
+
+Timed time_selection(const std::shared_ptr<Context>& context, const Planted& planted,
+                     const SelectorSpec& spec) {
+  std::vector<std::unique_ptr<Selector>> selectors;
+  for (int64_t i = 0; i < kLayers; ++i)
+    selectors.push_back(cuda::make_cuda_selector(context, spec));
+  SelectArgs args{.rows = planted.rows.view, .residual = planted.residual.view, .inherited = {}};
+  if (inherits(spec.rule)) args.inherited.emplace_back(*planted.above, 0);
+  const double ms = time_runs(
+      *context, kLayers,
+      [&] {
+        for (const auto& selector : selectors) selector->reset();
+      },
+      [&](int i) { selectors[static_cast<size_t>(i)]->extend(args); });
+  Timed timed{ms, 0, static_cast<double>(selectors[0]->sets()[0].n_clusters),
+              selectors[0]->products(), selectors[0]->pairs_dropped()};
+  const int64_t last = planted.rows.view.rows() - 1;
+  args.rows = planted.rows.view.rows_from(last, 1);
+  args.residual = planted.residual.view.rows_from(last, 1);
+  timed.one_ms = time_runs(
+      *context, kLayers, [] {}, [&](int i) { selectors[static_cast<size_t>(i)]->extend(args); });
+  return timed;
+}
+
+void run_case(const std::shared_ptr<Context>& context, const Case& c, double ceiling) {
+  const Planted planted(context, {c.n_tokens, c.share, c.spread});
   SelectorSpec spec;
   spec.taus = {bench::kPlantedTau};
   spec.d_model = kModel;
-  // The set of the layer before, on the device as it would be.
-  spec.rule = SelectRule::kFixed;
-  const auto above = cuda::make_cuda_selector(context, spec);
-  above->extend({.rows = rows.view, .residual = rows.view, .inherited = {flags}});
   spec.sinks = 4;
-  std::printf("| %5lld%s |", static_cast<long long>(n_tokens),
-              spread == bench::Spread::kSkewed ? " skewed" : "");
-  double r = 0;
+  const auto n_tokens = static_cast<double>(c.n_tokens);
+  double one_ms = 0;
+  std::printf("| %5lld%s |", static_cast<long long>(c.n_tokens),
+              c.spread == bench::Spread::kSkewed ? " skewed" : "");
   for (const auto& [rule, outliers] :
        {std::pair(SelectRule::kCascadeCover, 0.0), std::pair(SelectRule::kCascadeCover, 8.0),
         std::pair(SelectRule::kGreedy, 0.0)}) {
     spec.rule = rule;
     spec.outlier_ratio = outliers;
-    std::vector<std::unique_ptr<Selector>> selectors;
-    for (int64_t i = 0; i < kLayers; ++i)
-      selectors.push_back(cuda::make_cuda_selector(context, spec));
-    SelectArgs args{.rows = rows.view, .residual = residual.view, .inherited = {}};
-    if (inherits(rule)) args.inherited.emplace_back(*above, 0);
-    const double ms = time_runs(
-        *context, kLayers,
-        [&] {
-          for (const auto& selector : selectors) selector->reset();
-        },
-        [&](int i) { selectors[static_cast<size_t>(i)]->extend(args); });
-    r = static_cast<double>(selectors[0]->sets()[0].n_clusters);
-    const double rate = kModel * static_cast<double>(n_tokens) * r / ms * 1e-9;
+    const Timed timed = time_selection(context, planted, spec);
+    const double rate = kModel * n_tokens * timed.r / timed.ms * 1e-9;
     if (rule == SelectRule::kCascadeCover && outliers == 0)
-      std::printf(" %.3f |", r / static_cast<double>(n_tokens));
-    std::printf(
-        " %7.1f us, %3.0f (%2.0f%%), %6.2f |", 1e3 * ms, rate, 100 * rate / ceiling,
-        static_cast<double>(selectors[0]->products()) / (0.5 * static_cast<double>(n_tokens) * r));
+      std::printf(" %.3f |", timed.r / n_tokens);
+    std::printf(" %7.1f us, %3.0f (%2.0f%%), %6.2f |", 1e3 * timed.ms, rate, 100 * rate / ceiling,
+                static_cast<double>(timed.products) / (0.5 * n_tokens * timed.r));
+    if (outliers > 0) one_ms = timed.one_ms;
   }
-  std::printf("\n");
+  std::printf(" %5.1f us |", 1e3 * one_ms);
+  const Planted near(context, c);
+  spec.rule = SelectRule::kCascadeCover;
+  spec.outlier_ratio = 8;
+  const Timed without = time_selection(context, near, spec);
+  spec.basis = c.near.basis;
+  const Timed within = time_selection(context, near, spec);
+  std::printf(
+      " %7.1f us, %4.2f, %6.4f |\n", 1e3 * within.ms, without.ms / within.ms,
+      static_cast<double>(within.products) / static_cast<double>(within.products + within.dropped));
   std::fflush(stdout);
 }
 
@@ -124,22 +177,28 @@ int main(int argc, char** argv) {
   try {
     const int64_t most = argc > 1 ? std::stoll(argv[1]) : 32768;
     const int64_t least = argc > 2 ? std::stoll(argv[2]) : 0;
+    const float rest = argc > 3 ? std::stof(argv[3]) : 0.2f;
+    const bench::Near near{bench::random_basis(kRank, kModel), rest};
     const auto context = std::make_shared<Context>(0);
     const double ceiling = matrix_rate(context);
     std::printf(
         "%s\n\na matrix product: %.0f TFLOP/s. Beside each time: TFLOP/s of the products that are "
-        "needed (share of that), and how many times as many were done\n\n",
-        context->description().c_str(), ceiling);
+        "needed (share of that), and how many times as many were done\nIn a basis: rows near "
+        "one (%.2f of a row's norm lies beside it), outliers exempt; how many times faster than "
+        "without it, and the share of pairs that it leaves open\n\n",
+        context->description().c_str(), ceiling, static_cast<double>(rest));
     std::printf(
-        "| T | r/T | cascade-cover | the same, outliers exempt | greedy |\n"
-        "| --- | --- | --- | --- | --- |\n");
+        "| T | r/T | cascade-cover | the same, outliers exempt | greedy | one token more | in a "
+        "basis of %d |\n"
+        "| --- | --- | --- | --- | --- | --- | --- |\n",
+        static_cast<int>(kRank));
     for (const int64_t n_tokens : {512, 2048, 8192, 32768})
       for (const double share : {0.25, 0.1})
         if (least <= n_tokens && n_tokens <= most)
-          run_case(context, n_tokens, share, bench::Spread::kEven, ceiling);
+          run_case(context, {n_tokens, share, bench::Spread::kEven, near}, ceiling);
     for (const int64_t n_tokens : {8192, 32768})
       if (least <= n_tokens && n_tokens <= most)
-        run_case(context, n_tokens, 0.25, bench::Spread::kSkewed, ceiling);
+        run_case(context, {n_tokens, 0.25, bench::Spread::kSkewed, near}, ceiling);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 1;

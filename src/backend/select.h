@@ -136,19 +136,21 @@ class Selector {
     return products_;
   }
   // Pairs decided by their coordinates in spec().basis, and not multiplied.
-  int64_t pairs_dropped() const { return pairs_dropped_; }
+  int64_t pairs_dropped() const {
+    fetch();
+    return pairs_dropped_;
+  }
 
  protected:
   explicit Selector(SelectorSpec spec) : spec_(std::move(spec)) {
     SLUICE_CHECK(spec_.basis == nullptr || spec_.basis->d_model() == spec_.d_model);
   }
-  // Brings sets_ and products_ up to date, where they are elsewhere.
+  // Brings sets_ and what is counted up to date, where they are elsewhere.
   virtual void fetch() const {}
 
   SelectorSpec spec_;
   mutable std::vector<TokenSet> sets_;
-  mutable int64_t products_ = 0;
-  int64_t pairs_dropped_ = 0;
+  mutable int64_t products_ = 0, pairs_dropped_ = 0;
 };
 
 // 1 - tau^2: pairs of at least this cosine are redundant.

@@ -41,4 +41,9 @@ inline std::shared_ptr<const SelectionBasis> basis_of(std::vector<float> rows, i
   return std::make_shared<SelectionBasis>(rank, d_model, std::move(vectors));
 }
 
+inline std::shared_ptr<const SelectionBasis> random_basis(int64_t rank, int64_t d_model,
+                                                          uint32_t seed) {
+  return basis_of({}, rank, d_model, seed);
+}
+
 }  // namespace sluice::test

@@ -3,27 +3,10 @@
 // its sets are the reference's, and it has them sooner.
 
 #include "backend/cuda/device.h"
-#include "parity/basis_cases.h"
+#include "parity/cuda_select_cases.h"
 
 namespace sluice::test {
 namespace {
-
-std::vector<TokenSet> expected_sets(const SelectInputs& in) {
-  return select(*make_cpu_backend(DType::kF32), DType::kF32, in);
-}
-
-// The set of these rows, with every `turnover`-th token changed: what a layer before may have had.
-std::vector<uint8_t> likely_flags(const SelectInputs& in, double tau, uint32_t turnover) {
-  SelectInputs above = in;
-  above.spec.rule = SelectRule::kGreedy;
-  above.spec.taus = {tau};
-  above.inherited.clear();
-  std::vector<uint8_t> flags = membership(expected_sets(above)[0], 0, in.n_tokens);
-  std::mt19937 random(turnover);
-  for (uint8_t& flag : flags)
-    if (random() % turnover == 0) flag ^= 1;
-  return flags;
-}
 
 SelectInputs plain_inputs(const SelectCase& c, DType dtype, SelectRule rule,
                           std::vector<double> taus) {
@@ -127,6 +110,18 @@ TEST_P(EveryBackend, ManyContendersHaveTheSetsOfTheCpu) {
   }
 }
 
+// Up to 2048 tokens all of a chunk are listed, beyond that those that were inherited or are open.
+TEST_P(EveryBackend, RowsOfAnyKindHaveTheSetsOfTheCpuWithListsAndWithout) {
+  for (const RowKind kind : kRowKinds)
+    for (const int64_t n : {2048, 2049}) {
+      const SelectCase c{kind, n, 64, 0.5, 12};
+      SCOPED_TRACE(testing::PrintToString(c));
+      SelectInputs in = plain_inputs(c, dtype(), SelectRule::kCascadeCover, {0.5, 0.3});
+      for (size_t i = 0; i < 2; ++i) in.inherited[i] = likely_flags(in, in.spec.taus[i], 20);
+      EXPECT_TRUE(same_sets(select(*backend, dtype(), in), expected_sets(in)));
+    }
+}
+
 // Rows so large or small that products in f32 would leave its range, beside ordinary ones.
 TEST_P(EveryBackend, RowsOfAnySizeHaveTheSetsOfTheReference) {
   for (const SelectRule rule : {SelectRule::kGreedy, SelectRule::kCascadeCover}) {
@@ -168,12 +163,24 @@ TEST_P(EveryBackend, ProductsAreThoseOfListedTokens) {
   }
 }
 
-TEST_P(EveryBackend, ABasisIsRefusedWhereItMustBeUsed) {
-  SelectorSpec spec{.rule = SelectRule::kGreedy, .taus = {0.5}, .d_model = 8};
-  spec.basis = basis_of({}, 2, 8, 1);
-  EXPECT_NE(backend->make_selector(spec), nullptr);
-  spec.basis_use = BasisUse::kAlways;
-  EXPECT_THROW(backend->make_selector(spec), Error);
+// Encoders: representatives of later chunks own tokens of earlier ones, some that no earlier one
+// could have.
+TEST_P(EveryBackend, OwnersOfLongSequencesAreFoundAnywhere) {
+  int64_t n_later = 0;
+  for (const SelectRule rule : kCausalRules)
+    for (const bool cosines : {false, true}) {
+      SCOPED_TRACE("rule " + std::to_string(static_cast<int>(rule)));
+      SelectInputs in =
+          plain_inputs({RowKind::kClusters, 4700, 72, 0.5, 11}, dtype(), rule, {0.3, 0.5});
+      in.spec.owner = OwnerKind::kAnywhere;
+      in.spec.want_cosines = cosines;
+      const auto expected = expected_sets(in);
+      for (const TokenSet& set : expected)
+        n_later += std::count_if(set.owner.begin(), set.owner.begin() + 4096,
+                                 [](int32_t owner) { return owner >= 4096; });
+      ASSERT_TRUE(same_sets(select(*backend, dtype(), in), expected));
+    }
+  EXPECT_GT(n_later, 0);
 }
 
 }  // namespace

@@ -177,7 +177,8 @@ inline void extend(Selector& selector, Backend& backend, DType dtype, const Sele
   // Rows of whole 16-byte pieces where they can be, as models have them.
   const DeviceTensor rows(backend, dtype, {n, d}, part(in.rows), d % 8 == 0 ? 8 : 3);
   const DeviceTensor residual(backend, DType::kF32, {n, d},
-                              part(in.residual.empty() ? in.rows : in.residual), 1);
+                              part(in.residual.empty() ? in.rows : in.residual),
+                              d % 8 == 0 ? 4 : 1);
   SelectArgs args{.rows = rows.view(), .residual = residual.view(), .inherited = {}};
   for (const auto& flags : in.inherited)
     args.inherited.push_back(

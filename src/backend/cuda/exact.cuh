@@ -118,16 +118,20 @@ __device__ inline double ordered_cosine(const Pair& pair) {
   return sum;
 }
 
-// Whether the cosine, or its size, is at least the threshold.
-__device__ inline bool reaches(const Pair& pair, bool absolute, double threshold) {
+// Whether the cosine, or its size, is at least the threshold: by sums in float64.
+__device__ inline bool reaches_exactly(const Pair& pair, bool absolute, double threshold) {
   const auto size = [&](double cosine) { return absolute ? fabs(cosine) : cosine; };
-  if (pair.bf16) {
-    const double rough = size(rough_cosine(pair));
-    if (fabs(rough - threshold) > rough_error(pair.d)) return rough >= threshold;
-  }
   const double quick = size(quick_cosine(pair));
   if (fabs(quick - threshold) > sum_error(pair.d)) return quick >= threshold;
   return size(ordered_cosine(pair)) >= threshold;
+}
+// The same, with a look in f32 first.
+__device__ inline bool reaches(const Pair& pair, bool absolute, double threshold) {
+  if (pair.bf16) {
+    const double rough = rough_cosine(pair), size = absolute ? fabs(rough) : rough;
+    if (fabs(size - threshold) > rough_error(pair.d)) return size >= threshold;
+  }
+  return reaches_exactly(pair, absolute, threshold);
 }
 
 }  // namespace sluice::cuda

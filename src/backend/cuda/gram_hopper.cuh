@@ -13,6 +13,8 @@
 
 #pragma once
 
+#include <initializer_list>
+
 #include "backend/cuda/select_kernels.h"
 #include "backend/cuda/tensor_map.h"
 #include "backend/cuda/wgmma.cuh"
@@ -241,12 +243,11 @@ __device__ void multiply(Work& work, int steps, uint32_t memory, Barriers& barri
   }
 }
 
-// What a block of kThreads does, in a cluster of kBlocks; `dynamic`: kBytes of shared memory.
-template <typename Work>
-__device__ void run(Work& work, int64_t padded, unsigned char* dynamic, Barriers& barriers) {
-  const uint32_t offset = (1024 - shared_address(dynamic) % 1024) % 1024;
-  const int steps = static_cast<int>(padded / kDepth);
+// What can be done before anything is read.
+__device__ inline void prepare(Barriers& barriers, std::initializer_list<const CUtensorMap*> maps) {
   if (threadIdx.x == 0) {
+    for (const CUtensorMap* map : maps)
+      asm volatile("prefetch.tensormap [%0];\n" ::"l"(map) : "memory");
     for (int stage = 0; stage < kStages; ++stage) {
       make_barrier(&barriers.here[stage], 1);
       make_barrier(&barriers.used[stage], kBlocks * kWarps);
@@ -254,6 +255,14 @@ __device__ void run(Work& work, int64_t padded, unsigned char* dynamic, Barriers
     publish_barriers();
   }
   sync_blocks();
+}
+
+// What a block of kThreads does, in a cluster of kBlocks, when it is prepared; `dynamic`: kBytes of
+// shared memory.
+template <typename Work>
+__device__ void run(Work& work, int64_t padded, unsigned char* dynamic, Barriers& barriers) {
+  const uint32_t offset = (1024 - shared_address(dynamic) % 1024) % 1024;
+  const int steps = static_cast<int>(padded / kDepth);
   // Nobody leaves while the other block may still write to it.
   if (threadIdx.x < 128) {
     give_registers<40>();

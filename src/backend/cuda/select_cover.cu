@@ -6,8 +6,8 @@
 // Blocks take them in order of position, so whoever waits, waits for warps that already run.
 
 #include "backend/cuda/early.cuh"
+#include "backend/cuda/select_levels.cuh"
 #include "backend/cuda/select_nearest.cuh"
-#include "backend/cuda/select_pieces.cuh"
 
 namespace sluice::cuda {
 namespace {
@@ -107,63 +107,6 @@ __device__ Nearest nearest_of(const ChunkView& view, const Column& column) {
           column.is_kept, column.index};
 }
 
-// The levels of a piece's 32 columns (CoverView::levels), four to a word.
-struct PieceLevels {
-  uint32_t words[8];
-
-  __device__ PieceLevels(const CoverView& view, const Pieces& pieces, int i) {
-    const int64_t piece = pieces.data - view.bits + i;
-    const auto* from = reinterpret_cast<const uint4*>(view.levels + piece * kPieceColumns);
-    const uint4 low = from[0], high = from[1];
-    words[0] = low.x, words[1] = low.y, words[2] = low.z, words[3] = low.w;
-    words[4] = high.x, words[5] = high.y, words[6] = high.z, words[7] = high.w;
-  }
-  // The largest of those that have a bit.
-  __device__ int largest(uint32_t bits) const {
-    uint32_t most = 0;
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      // A byte for each of four bits.
-      const uint32_t bytes = ((bits >> 4 * i & 15) * 0x00204081u & 0x01010101u) * 255;
-      most = __vmaxu4(most, words[i] & bytes);
-    }
-    most = __vmaxu4(most, most >> 16);
-    return static_cast<int>(max(most & 255, most >> 8 & 255));
-  }
-  // Bits of those that are at least this.
-  __device__ uint32_t at_least(int level) const {
-    uint32_t bits = 0;
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      const uint32_t bytes = __vcmpgeu4(words[i], static_cast<uint32_t>(level) * 0x01010101u);
-      bits |= ((bytes & 0x01010101u) * 0x01020408u >> 24 & 15) << 4 * i;
-    }
-    return bits;
-  }
-};
-
-// Of contenders, which the pieces hold, leaves those that may be the nearest; how many these are.
-__device__ int drop_far(const CoverView& view, const Pieces& pieces, int set) {
-  int best = 0;
-  pieces.any(0, [&](int i, const uint2& piece) {
-    if (piece.x != 0) best = max(best, PieceLevels(view, pieces, i).largest(piece.x));
-    return false;
-  });
-  best = static_cast<int>(__reduce_max_sync(kAllLanes, static_cast<unsigned>(best)));
-  const CosineLevels levels(view.chunk.thresholds[set], view.chunk.slack);
-  const int least = max(0, best - levels.margin(view.chunk.slack));
-  int n_left = 0;
-  pieces.any(0, [&](int i, uint2 piece) {
-    if (piece.x != 0) {
-      piece.x &= PieceLevels(view, pieces, i).at_least(least);
-      pieces.data[i] = piece;
-    }
-    n_left += __reduce_add_sync(kAllLanes, __popc(piece.x));
-    return false;
-  });
-  return n_left;
-}
-
 // The owner of a covered token. It is at the threshold, as whoever covers it is.
 __device__ Nearest owner_of(const CoverView& view, const Pieces& pieces, int set, int64_t t) {
   const ChunkView& chunk = view.chunk;
@@ -178,7 +121,7 @@ __device__ Nearest owner_of(const CoverView& view, const Pieces& pieces, int set
     n_contenders += __reduce_add_sync(kAllLanes, __popc(counting));
     return false;
   });
-  if (n_contenders > 1) n_contenders = drop_far(view, pieces, set);
+  if (n_contenders > 1) n_contenders = drop_far(view, pieces, set, t);
   const auto for_contenders = [&](const auto& visit) {
     pieces.any(0, [&](int i, const uint2& piece) {
       return any_of(view, pieces, i, piece.x, [&](const Column& column) {
@@ -233,9 +176,11 @@ __global__ void __launch_bounds__(32 * kWarps, 4)
   if (verdict == CoverVerdict::kOpen) {
     // No kept one is at its threshold, so that those added decide: of the first list, tokens that
     // only another set inherits.
-    const int begin = chunk.n_sets == 1 ? pieces.first : pieces.old;
+    const int begin = chunk.n_sets == 1 && !view.whole ? pieces.first : pieces.old;
     verdict = is_covered(view, pieces, set, t, begin, kIsRep) ? CoverVerdict::kCovered
                                                               : CoverVerdict::kAdded;
+    publish(view, 1, set, t, place, verdict);
+  } else if (view.whole) {
     publish(view, 1, set, t, place, verdict);
   }
   Nearest owner;
@@ -257,11 +202,21 @@ __global__ void __launch_bounds__(32 * kWarps, 4)
 void decide_cover(Context& context, const CoverView& view, const ConstTensor& rows) {
   SLUICE_CHECK(view.chunk.n <= kCoverChunk && view.chunk.n * view.chunk.n_sets < INT32_MAX);
   const dim3 blocks(static_cast<unsigned>(ceil_div(view.chunk.n * view.chunk.n_sets, kWarps)));
+  const bool basis = view.basis.rank > 0;
+  const auto multiply = [&](int list) {
+    if (!basis) return multiply_cover(context, view, list);
+    multiply_coordinates(context, view, list);
+    if (list == 0 && !view.whole) copy_listed(context, view);
+    multiply_cover_again(context, view, list);
+  };
   list_inherited(context, view, rows);
-  multiply_cover(context, view, 0);
+  if (basis) project_cover(context, view);
+  multiply(0);
   launch_early(context, "keep_inherited", keep_inherited, blocks, 32 * kWarps, view);
-  list_open(context, view);
-  multiply_cover(context, view, 1);
+  if (!view.whole) {
+    list_open(context, view);
+    multiply(1);
+  }
   launch_early(context, "add_and_own", add_and_own, blocks, 32 * kWarps, view);
 }
 

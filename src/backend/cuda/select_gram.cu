@@ -175,11 +175,17 @@ __device__ void local_tile(const ChunkView& view, int64_t row_tile, int64_t colu
     }
 }
 
+// At and below the diagonal.
+__host__ __device__ int64_t local_tiles(const ChunkView& view) {
+  const int64_t row_tiles = (view.n + kTile - 1) / kTile;
+  return view.local == nullptr ? 0 : row_tiles * (row_tiles + 1) / 2;
+}
+
 // Blocks: first the chunk's tiles at and below the diagonal, then row tiles x splits.
 __global__ void __launch_bounds__(kThreads) chunk_gram(const __grid_constant__ ChunkView view) {
   extern __shared__ __align__(128) uint16_t shared[];
   const int64_t row_tiles = (view.n + kTile - 1) / kTile;
-  const int64_t n_local = row_tiles * (row_tiles + 1) / 2, block = blockIdx.x;
+  const int64_t n_local = local_tiles(view), block = blockIdx.x;
   if (block < n_local) {
     int64_t row_tile = 0;
     while ((row_tile + 1) * (row_tile + 2) / 2 <= block) ++row_tile;
@@ -197,7 +203,7 @@ void multiply_chunk(Context& context, const ChunkView& view) {
   check(cudaFuncSetAttribute(chunk_gram, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes),
         "shared memory of chunk_gram");
   const int64_t row_tiles = ceil_div(view.n, kTile);
-  const int64_t n_blocks = row_tiles * (row_tiles + 1) / 2 + row_tiles * view.n_splits;
+  const int64_t n_blocks = local_tiles(view) + row_tiles * view.n_splits;
   chunk_gram<<<static_cast<unsigned>(n_blocks), kThreads, kSharedBytes, context.stream()>>>(view);
   check_launch("chunk_gram");
 }

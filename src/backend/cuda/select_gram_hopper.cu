@@ -118,7 +118,7 @@ struct ChunkWork {
   __device__ ChunkWork(const ChunkView& of, const Maps& with, Scales& shared)
       : view(of), maps(with), scales(shared), n_columns(*of.n_columns) {
     pairs = static_cast<int>((view.n + kPairRows - 1) / kPairRows);
-    n_local = pairs * (pairs + 1) / 2;
+    n_local = view.local == nullptr ? 0 : pairs * (pairs + 1) / 2;
   }
   __device__ const GramParts& parts() const { return view.parts; }
   __device__ int n_items() const {
@@ -157,6 +157,7 @@ __global__ void __cluster_dims__(gram::kBlocks, 1, 1) __launch_bounds__(gram::kT
   extern __shared__ unsigned char dynamic[];
   __shared__ gram::Barriers barriers;
   __shared__ __align__(8) Scales scales;
+  gram::prepare(barriers, {&maps.rows, &maps.columns});
   ChunkWork work(view, maps, scales);
   gram::run(work, view.padded, dynamic, barriers);
 }

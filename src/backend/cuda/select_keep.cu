@@ -1,6 +1,7 @@
 // The end of a chunk: cluster numbers, and the columns that later chunks are compared with.
 
 #include "backend/cuda/early.cuh"
+#include "backend/cuda/select_marks.cuh"
 #include "backend/cuda/select_table.cuh"
 
 namespace sluice::cuda {
@@ -60,10 +61,12 @@ __global__ void __launch_bounds__(kTableThreads, 2)
   let_next_begin();
   const ChunkView& view = keep.chunk;
   const int lane = static_cast<int>(threadIdx.x) % 32, before = keep.before[0];
+  const bool coordinates = in_basis(keep.basis);
   for (int set = 0; set < view.n_sets; ++set) number_set(keep, set, table);
   table.fill(used_in_any(view, used));
   if (blockIdx.x == 0 && threadIdx.x == 0) {
     keep.after[0] = *keep.host_columns = before + table.total;
+    if (coordinates) keep.basis.progress->projected = before + table.total;
     bool live = false;
     for (int set = 0; set < view.n_sets; ++set) live |= view.thresholds[set] > 0;
     // Pairs, without the padding of tiles and without second looks.
@@ -82,6 +85,11 @@ __global__ void __launch_bounds__(kTableThreads, 2)
       keep.flags[set * view.capacity + to] =
           view.thresholds[set] > 0 ? flags_of(is_rep(view, set, t), view.is_inherited(set, t))
                                    : uint8_t{0};
+    if (coordinates) {
+      const BasisView& basis = keep.basis;
+      copy_row(basis.columns + to * basis.width, basis.rows + t * basis.width, basis.width);
+      if (lane == 0) basis.column_rest[to] = basis.rest[t];
+    }
     copy_row(keep.columns + to * view.padded, matrix_row(view, t), view.padded);
     if (keep.exact_columns == nullptr) return;
     const auto* exact = static_cast<const float*>(view.exact.data) + t * view.exact.stride;

@@ -10,7 +10,7 @@
 // Operations per chunk: 2 d n (K + n / 2) for n rows and K columns, all on matrix units; bytes:
 // 2 d (K + n) from memory once, from L2 again for each of n / 128 row tiles.
 //
-// cascade-cover on Hopper has another way (select_cover.cu): a token is compared with the inherited
+// cascade-cover on Hopper has another way (select_cover.h): a token is compared with the inherited
 // ones before it and with those that turn out uncovered, 2 d n (K + (inherited + uncovered) / 2)
 // operations.
 
@@ -19,13 +19,15 @@
 #include <span>
 
 #include "backend/cuda/device.h"
+#include "backend/cuda/select_basis_view.h"
 #include "backend/select.h"
 #include "core/tensor.h"
 
 namespace sluice::cuda {
 
-constexpr int kChunk = 4096;         // tokens decided together
-constexpr int kCoverChunk = 16384;   // the same where tokens are compared with listed ones alone
+constexpr int kChunk = 4096;        // tokens decided together
+constexpr int kCoverChunk = 16384;  // the same where tokens are compared with listed ones alone
+constexpr int kWholeChunk = 2048;   // the same where all are listed: products in one round, not two
 constexpr int kWords = kChunk / 32;  // of bits, one per token of a chunk
 constexpr int kGramTile = 128;       // rows and columns of a tile
 constexpr int kHopperGramColumns = 256;
@@ -53,7 +55,9 @@ struct RuleView {
   __host__ __device__ bool apart(bool is_inherited) const {
     return absolute || deciding(is_inherited) != kIsRep;
   }
-  uint8_t used() const { return static_cast<uint8_t>(kIsRep | (fixed ? 0 : plain | inherited)); }
+  __host__ __device__ uint8_t used() const {
+    return static_cast<uint8_t>(kIsRep | (fixed ? 0 : plain | inherited));
+  }
 };
 RuleView rule_view(SelectRule rule);
 
@@ -99,11 +103,12 @@ struct ChunkView {
   ExactRows exact{};
   const uint8_t* exempt = nullptr;     // (n)
   const uint8_t* inherited = nullptr;  // (n_sets, n) flags, or statuses in the layer before
-  float* local = nullptr;              // (n, kChunk) cosines with tokens of the chunk before
-  Largest* largest = nullptr;          // (n_sets, 2, n_splits, n): of owners, of what decides
-  uint32_t* conflicts = nullptr;       // (n_sets, n, kWords) bits: at the threshold
-  uint32_t* sure = nullptr;            // (n_sets, 3, kWords) bits of what needs no order
-  uint8_t* verdict = nullptr;          // (n_sets, n)
+  // (n, kChunk) cosines with tokens of the chunk before; nullptr: kept columns are all there is
+  float* local = nullptr;
+  Largest* largest = nullptr;     // (n_sets, 2, n_splits, n): of owners, of what decides
+  uint32_t* conflicts = nullptr;  // (n_sets, n, kWords) bits: at the threshold
+  uint32_t* sure = nullptr;       // (n_sets, 3, kWords) bits of what needs no order
+  uint8_t* verdict = nullptr;     // (n_sets, n)
 
   // Kept columns.
   const uint16_t* columns = nullptr;  // (n_columns, padded) bf16
@@ -140,12 +145,17 @@ enum Verdict : uint8_t {
 
 // select_rows.cu
 // 1 / norm of each row, squares summed in index order; out: (rows), 0 for rows of zeros. Of one
-// tensor, or of two of one shape. cleared: becomes 0, or nullptr.
+// tensor, or of two of one shape.
 struct NormsOf {
   ConstTensor rows;
   double* out;
 };
-void ordered_inverse_norms(Context& context, std::span<const NormsOf> of, int32_t* cleared);
+// Whether a row of the first leaves the range of f32: *found, which was 0, becomes 1. *next becomes
+// 0. Or both are nullptr.
+struct OddRows {
+  int32_t *found = nullptr, *next = nullptr;
+};
+void ordered_inverse_norms(Context& context, std::span<const NormsOf> of, const OddRows& odd);
 // bf16 rows for the matrix units: (rows, padded), with 1 / norm of what is written.
 void prepare_rows(Context& context, const ConstTensor& rows, const double* inverse, int64_t padded,
                   uint16_t* out, float* scale, double* prepared_inverse);
@@ -156,8 +166,6 @@ struct ExemptArgs {
   const double* residual_inverse;  // (n), or nullptr without outliers
   double* state;  // (kMedianState) the first norms and, when these are all there, their median
   uint8_t* exempt;
-  const double* inverse;  // (n) of rows: *odd = 1 where one leaves the range of f32
-  int32_t* odd;           // or nullptr
 };
 constexpr int64_t kMedianState = 257;
 void mark_exempt(Context& context, const ExemptArgs& args);
@@ -170,7 +178,20 @@ void multiply_chunk_hopper(Context& context, const ChunkView& view);
 // select_decide.cu
 void judge_chunk(Context& context, const ChunkView& view);    // verdicts and conflicts
 void resolve_chunk(Context& context, const ChunkView& view);  // statuses, in order of position
+// select_owners.cu
 void find_owners(Context& context, const ChunkView& view);
+// Numbers the clusters of a whole sequence anew.
+struct NumberView {
+  int64_t n;
+  int n_sets;
+  int64_t set_stride;
+  const uint8_t* status;
+  const int32_t* owner;
+  int32_t* cluster;
+  int32_t* counts;    // columns, and clusters per set
+  int64_t* products;  // that were made with all columns are added
+};
+void number_clusters(Context& context, const NumberView& view);
 
 // select_keep.cu
 struct KeepView {
@@ -186,65 +207,22 @@ struct KeepView {
   int32_t* after;
   int32_t* host_columns;  // in pinned memory: after[0]
   int64_t* products;      // to be added to, or nullptr
+  BasisView basis = {};   // columns take their coordinates along
 };
 // Numbers the clusters, and keeps what later tokens are compared with.
 void keep_chunk(Context& context, const KeepView& view);
 
-// Tokens of a chunk that those behind them are compared with, in order.
-struct ListedTokens {
-  int32_t* rank;   // (n + 1) how many are listed before a token
-  int32_t* token;  // (n)
+// select_one.cu: a token by itself. `keep.chunk` has no rows but the exact ones, as given.
+struct OneView {
+  KeepView keep;
+  ExemptArgs exempt;
+  double *inverse, *residual_inverse;  // (1) to be written, and read by the others
+  float* cosines;                      // (n_columns)
+  int32_t* arrived;                    // zero between launches
 };
-
-// A chunk of at most kCoverChunk tokens for cascade-cover. `chunk` has no local cosines, no
-// conflicts and none of what belongs to them.
-struct CoverView {
-  ChunkView chunk;
-  const double* given_inverse;  // (n) 1 / norm of the rows as given
-  // Written here for `chunk`.
-  uint16_t* rows;
-  float* scale;
-  double* inverse;
-
-  // Tokens that a set inherits, then those uncovered in a set that are not inherited by another.
-  ListedTokens lists[2];
-  uint16_t* listed;  // (n + 2 tiles of columns, padded) bf16: the lists, each from a whole tile on
-  float* listed_scale;  // 1 / norm, or 0
-
-  // Which columns are at a token's threshold: (n_sets, n, tiles, 8), tiles of kept columns, of the
-  // first list, and of the second. Pieces p and 4 + p of a tile hold columns 8 i + 2 p and
-  // 8 i + 2 p + 1 of its first and last 128: bits 2 i and 2 i + 1 of x for those that may be at the
-  // threshold, of y for those that are in any case. Pieces without bits are not written.
-  uint2* bits;
-  int64_t tiles;   // room for
-  uint32_t* some;  // (n_sets, n, words): a bit for each piece that has any
-  int64_t words;
-  // How near these columns are, (n_sets, n, tiles, 8, 32): larger is nearer (CosineLevels).
-  uint8_t* levels;
-  uint8_t* verdict;  // (n_sets, n) CoverVerdict
-  // What has become of listed tokens, while inherited ones are decided and while open ones are:
-  // (2, n_sets, 8 mark_tiles), pieces as above. The lower half of a word says who is a
-  // representative, the upper half who is decided.
-  unsigned long long* marks;
-  int64_t mark_tiles;
-  int32_t* tickets;  // (2)
-  int64_t* products;
-};
-enum class CoverVerdict : uint8_t {
-  kKept,     // inherited, and still a representative
-  kAdded,    // a representative that is not inherited
-  kCovered,  // by a representative
-  kOpen,     // not inherited, and no kept one covers it
-  kAside,    // exempt
-};
-
-// select_cover.cu
-void decide_cover(Context& context, const CoverView& view, const ConstTensor& rows);
-// select_list.cu: the first list, then the second, with their rows; the first time also the chunk's
-// rows where they must be prepared.
-void list_inherited(Context& context, const CoverView& view, const ConstTensor& rows);
-void list_open(Context& context, const CoverView& view);
-// select_cover_hopper.cu: products with kept columns and the first list, or with the second.
-void multiply_cover(Context& context, const CoverView& view, int list);
+// residual: nullptr without outliers.
+bool can_decide_one(const ConstTensor& rows, const ConstTensor* residual);
+void decide_one(Context& context, const OneView& view, const ConstTensor* residual,
+                int64_t n_columns);
 
 }  // namespace sluice::cuda

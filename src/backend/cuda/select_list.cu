@@ -10,13 +10,17 @@ namespace {
 
 constexpr int kColumns = kHopperGramColumns;
 
-// A thread's tokens that a set inherits, and that are not exempt.
+// A thread's tokens that a set inherits. Exempt ones among them will count for nobody.
 __device__ uint32_t inherited_by_any(const ChunkView& view) {
-  const uint32_t compared = bits_equal(view.exempt, view.n, 0);
   uint32_t any = 0;
   for (int set = 0; set < view.n_sets; ++set)
     if (view.thresholds[set] > 0) any |= bits_inherited(view, set);
-  return any & compared;
+  return any;
+}
+
+__device__ uint32_t all_tokens(const ChunkView& view) {
+  const int64_t left = view.n - int64_t{threadIdx.x} * 32;
+  return left >= 32 ? ~0u : left > 0 ? (1u << left) - 1 : 0;
 }
 
 // Those that are open in a set, and not listed already because another set inherits them.
@@ -42,6 +46,24 @@ __device__ void count_products(const CoverView& view, const TokenTable& table, i
               static_cast<unsigned long long>(products));
 }
 
+// Whether a chunk is looked at in a basis; and begins to count. Coordinates take as long as
+// products with as many columns as there are directions.
+__device__ bool begin_basis(const CoverView& view, int64_t n_listed) {
+  if (view.basis.rank == 0) return false;
+  BasisProgress& progress = *view.basis.progress;
+  const bool pays = *view.chunk.n_columns + n_listed / 2 >= 2 * view.basis.rank;
+  const bool used = view.basis.always || (pays && progress.given_up == 0);
+  const int64_t n_open = (view.chunk.n + 255) / 256 * view.tiles;
+  for (int64_t i = int64_t{blockIdx.x} * kTableThreads + threadIdx.x; i < n_open;
+       i += int64_t{gridDim.x} * kTableThreads)
+    view.basis.open[i] = 0;
+  if (blockIdx.x == 0 && threadIdx.x == 0) {
+    progress.used = used ? 1 : 0;
+    for (int list = 0; list < 2; ++list) progress.n_items[list] = progress.n_again[list] = 0;
+  }
+  return used;
+}
+
 __device__ void put_rank(const ListedTokens& list, const TokenTable& table, int64_t t) {
   if (threadIdx.x % 32 != 0) return;
   list.rank[t] = table.rank(t);
@@ -51,11 +73,10 @@ __device__ void put_rank(const ListedTokens& list, const TokenTable& table, int6
 // A row for the matrix units where it cannot be read as given, and where it is listed; by a warp.
 template <int kN>
 __device__ void put_row(const CoverView& view, const ConstRowsView& rows, int64_t t, double inverse,
-                        uint16_t* listed) {
+                        uint16_t* listed, bool prepared) {
   const ChunkView& chunk = view.chunk;
-  const bool prepared = !as_given(chunk);
   if (!prepared && listed == nullptr) return;
-  if (!prepared && inverse > 0) {
+  if (!prepared && inverse > 0 && !is_odd(inverse)) {
     copy_row(listed, chunk.given + t * chunk.given_stride, chunk.padded);
     return;
   }
@@ -90,9 +111,10 @@ __global__ void __launch_bounds__(kTableThreads, 2)
   wait_for_earlier();
   let_next_begin();
   const ChunkView& chunk = view.chunk;
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  table.fill(inherited_by_any(chunk));
+  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+  table.fill(view.whole ? all_tokens(chunk) : inherited_by_any(chunk));
   count_products(view, table, *chunk.n_columns);
+  const bool coordinates = begin_basis(view, table.total);  // instead of listed rows
   for (int64_t i = int64_t{blockIdx.x} * kTableThreads + threadIdx.x;
        i < 2 * chunk.n_sets * view.mark_tiles * kPieces; i += int64_t{gridDim.x} * kTableThreads)
     view.marks[i] = 0;
@@ -100,10 +122,13 @@ __global__ void __launch_bounds__(kTableThreads, 2)
     view.lists[0].rank[chunk.n] = table.total;
     view.tickets[0] = view.tickets[1] = 0;
   }
-  for_tokens(chunk.n, [&](int64_t t) {
+  const bool prepared = !as_given(chunk);
+  // Rows beside each other are taken by different blocks: few of them should not share one.
+  for (int64_t t = int64_t{warp} * gridDim.x + blockIdx.x; t < chunk.n;
+       t += int64_t{kTableWarps} * gridDim.x) {
     const double inverse = view.given_inverse[t];
     const int64_t at = table.rank(t);
-    const bool listed = table.has(t);
+    const bool listed = table.has(t) && !view.whole;
     put_rank(view.lists[0], table, t);
     if (lane == 0) {
       const double rest = inverse > 0 ? inverse / range_scale(inverse) : 0.0;
@@ -114,8 +139,9 @@ __global__ void __launch_bounds__(kTableThreads, 2)
     for (int set = 0; set < chunk.n_sets; ++set)
       for (int64_t i = lane; i < view.words; i += 32)
         view.some[(set * chunk.n + t) * view.words + i] = 0;
-    put_row<kN>(view, rows, t, inverse, listed ? view.listed + at * chunk.padded : nullptr);
-  });
+    put_row<kN>(view, rows, t, inverse,
+                listed && !coordinates ? view.listed + at * chunk.padded : nullptr, prepared);
+  }
 }
 
 // The second list, behind the first; and which listed tokens are decided: all but the open ones.
@@ -145,6 +171,23 @@ __global__ void __launch_bounds__(kTableThreads, 2)
     const int64_t column = int64_t{first_tiles} * kColumns + at;
     copy_row(view.listed + column * chunk.padded, matrix_row(chunk, t), chunk.padded);
     if (threadIdx.x % 32 == 0) view.listed_scale[column] = chunk.scale[t];
+    if (!in_basis(view.basis)) return;
+    const BasisView& basis = view.basis;
+    copy_row(basis.listed + column * basis.width, basis.rows + t * basis.width, basis.width);
+    if (threadIdx.x % 32 == 0) basis.listed_rest[column] = basis.rest[t];
+  });
+}
+
+// Rows of the first list, where coordinates leave tiles open.
+__global__ void __launch_bounds__(kTableThreads, 2)
+    copy_first(const __grid_constant__ CoverView view) {
+  wait_for_earlier();
+  let_next_begin();
+  const ChunkView& chunk = view.chunk;
+  if (view.basis.progress->n_again[0] == 0) return;
+  for_tokens(view.lists[0].rank[chunk.n], [&](int64_t at) {
+    copy_row(view.listed + at * chunk.padded, matrix_row(chunk, view.lists[0].token[at]),
+             chunk.padded);
   });
 }
 
@@ -157,6 +200,11 @@ void list_inherited(Context& context, const CoverView& view, const ConstTensor& 
 
 void list_open(Context& context, const CoverView& view) {
   launch_early(context, "list_second", list_second, table_blocks(context, view.chunk.n),
+               kTableThreads, view);
+}
+
+void copy_listed(Context& context, const CoverView& view) {
+  launch_early(context, "copy_first", copy_first, table_blocks(context, view.chunk.n),
                kTableThreads, view);
 }
 

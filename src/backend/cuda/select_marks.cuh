@@ -3,7 +3,7 @@
 
 #pragma once
 
-#include "backend/cuda/select_kernels.h"
+#include "backend/cuda/select_cover.h"
 
 namespace sluice::cuda {
 
@@ -24,6 +24,15 @@ __device__ inline void mark(unsigned long long* marks, int first, int at, bool i
   atomicOr(marks + piece, (uint64_t{1} << (32 + bit)) | (is_rep ? uint64_t{1} << bit : 0));
 }
 
+// Whether the chunk's tokens are looked at in a basis.
+__device__ inline bool in_basis(const BasisView& basis) {
+  return basis.rank > 0 && basis.progress->used != 0;
+}
+// What levels may err by: beside the rests, where they are of coordinates.
+__device__ inline double level_slack(const CoverView& view) {
+  return in_basis(view.basis) ? view.basis.error : view.chunk.slack;
+}
+
 // Cosines from the least that may be at the threshold to the largest, in 256 steps.
 struct CosineLevels {
   float factor, offset;
@@ -41,6 +50,10 @@ struct CosineLevels {
       level[i] = __float_as_uint(fmaf(__saturatef(fmaf(cosines[i], factor, offset)), 255, 0x1p23f));
     return __byte_perm(__byte_perm(level[0], level[1], 0x0040),
                        __byte_perm(level[2], level[3], 0x0040), 0x5410);
+  }
+  // At least as many as are between cosines that differ by this.
+  __device__ int steps(float difference) const {
+    return 1 + static_cast<int>(difference * factor * 255);
   }
   // Whose level is lower by this has the smaller cosine, though both may err by the slack: so many
   // steps, one for either rounding and one for those of this mapping.

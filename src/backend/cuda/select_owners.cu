@@ -1,5 +1,6 @@
 // The owners of a chunk's tokens, when its representatives are known.
 
+#include "backend/cuda/block_scan.cuh"
 #include "backend/cuda/gram_reduce.cuh"
 #include "backend/cuda/select_nearest.cuh"
 #include "backend/cuda/select_splits.cuh"
@@ -24,8 +25,9 @@ __device__ float warp_max(float x) {
 __device__ Largest largest_local(const ChunkView& view, int set, int64_t t) {
   constexpr int kAhead = 8;
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  const float* cosines = view.local + t * kChunk;
   Largest best = none_yet();
+  if (view.local == nullptr) return best;
+  const float* cosines = view.local + t * kChunk;
   for (int first = lane; first < t; first += 32 * kAhead) {
     float cosine[kAhead];
 #pragma unroll
@@ -83,7 +85,9 @@ __global__ void owners(const __grid_constant__ ChunkView view) {
   int64_t owner = view.first + t;
   bool owned = true;
   double cosine = 1;
-  if (view.status[at] == static_cast<uint8_t>(TokenStatus::kRedundant)) {
+  const auto status = static_cast<TokenStatus>(view.status[at]);
+  const bool asks = status == TokenStatus::kRedundant || status == TokenStatus::kUncovered;
+  if (asks) {
     const Largest local = largest_local(view, set, t);
     const float largest = largest_product(view, set, t, local);
     const double threshold = view.thresholds[set];
@@ -111,8 +115,39 @@ __global__ void owners(const __grid_constant__ ChunkView view) {
   }
   if (threadIdx.x % 32 != 0) return;
   view.owner[at] = static_cast<int32_t>(owner);
-  if (!owned) view.status[at] = static_cast<uint8_t>(TokenStatus::kUncovered);
+  if (asks)
+    view.status[at] =
+        static_cast<uint8_t>(owned ? TokenStatus::kRedundant : TokenStatus::kUncovered);
   if (view.want_cosines) view.cosine[at] = static_cast<float>(cosine);
+}
+
+// A block to a set.
+constexpr int kNumberThreads = 1024;
+
+__global__ void __launch_bounds__(kNumberThreads) number(const __grid_constant__ NumberView view) {
+  __shared__ int sums[kNumberThreads / 32];
+  const int set = static_cast<int>(blockIdx.x);
+  const uint8_t* status = view.status + set * view.set_stride;
+  const int32_t* owner = view.owner + set * view.set_stride;
+  int32_t* cluster = view.cluster + set * view.set_stride;
+  const auto redundant = [&](int64_t t) {
+    return status[t] == static_cast<uint8_t>(TokenStatus::kRedundant);
+  };
+  int n_clusters = 0;
+  for (int64_t first = 0; first < view.n; first += kNumberThreads) {
+    const int64_t t = first + threadIdx.x;
+    const bool counts = t < view.n && !redundant(t);
+    int all = 0;
+    const int at = place_among(counts, sums, &all);
+    if (counts) cluster[t] = n_clusters + at;
+    n_clusters += all;
+  }
+  __syncthreads();
+  for (int64_t t = threadIdx.x; t < view.n; t += kNumberThreads)
+    if (redundant(t)) cluster[t] = cluster[owner[t]];
+  if (threadIdx.x != 0) return;
+  view.counts[1 + set] = n_clusters;
+  if (set == 0) *view.products += view.n * view.counts[0];
 }
 
 }  // namespace
@@ -122,6 +157,11 @@ void find_owners(Context& context, const ChunkView& view) {
                   static_cast<unsigned>(view.n_sets));
   owners<<<grid, 32 * kWarps, 0, context.stream()>>>(view);
   check_launch("owners");
+}
+
+void number_clusters(Context& context, const NumberView& view) {
+  number<<<static_cast<unsigned>(view.n_sets), kNumberThreads, 0, context.stream()>>>(view);
+  check_launch("number");
 }
 
 }  // namespace sluice::cuda

@@ -7,6 +7,7 @@
 #include "backend/cuda/early.cuh"
 #include "backend/cuda/exact.cuh"
 #include "backend/cuda/mma.cuh"
+#include "backend/cuda/row_squares.cuh"
 
 namespace sluice::cuda {
 namespace {
@@ -16,9 +17,8 @@ constexpr int kNormColumns = 128, kNormThreads = 256;
 
 // A norm is part of the definition of a pair, so its sum has an order too: one warp adds, row by
 // lane, while the others fetch what comes next.
-__global__ void inverse_norms(ConstRowsView rows, int64_t n, int64_t d, double* out,
-                              int32_t* cleared) {
-  if (blockIdx.x == 0 && threadIdx.x == 0 && cleared != nullptr) *cleared = 0;
+__global__ void inverse_norms(ConstRowsView rows, int64_t n, int64_t d, double* out, OddRows odd) {
+  if (blockIdx.x == 0 && threadIdx.x == 0 && odd.next != nullptr) *odd.next = 0;
   __shared__ float tile[2][kNormRows][kNormColumns + 1];
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   const int64_t first = int64_t{blockIdx.x} * kNormRows;
@@ -51,7 +51,10 @@ __global__ void inverse_norms(ConstRowsView rows, int64_t n, int64_t d, double* 
       sum = fma(x, x, sum);  // the square is exact, so this rounds as a sum does
     }
   }
-  if (warp == 0 && first + lane < n) out[first + lane] = sum > 0 ? 1 / sqrt(sum) : 0.0;
+  if (warp != 0 || first + lane >= n) return;
+  const double inverse = sum > 0 ? 1 / sqrt(sum) : 0.0;
+  out[first + lane] = inverse;
+  if (odd.found != nullptr && is_odd(inverse)) *odd.found = 1;
 }
 
 // The same for rows that can be read in pieces of 16 bytes: one warp does nothing but add, those of
@@ -99,15 +102,16 @@ __device__ int adding_warp() {
 struct NormJobs {
   ConstRowsView rows[2];
   double* out[2];
+  int64_t n[2];
 };
 
 __global__ void __launch_bounds__(kFetching + 32)
-    aligned_inverse_norms(const __grid_constant__ NormJobs jobs, int64_t n, int64_t d,
-                          int32_t* cleared) {
+    aligned_inverse_norms(const __grid_constant__ NormJobs jobs, int64_t d, OddRows odd) {
   __shared__ __align__(16) NormStage tile[kNormStages];
   wait_for_earlier();
   let_next_begin();
-  if (blockIdx.x == 0 && threadIdx.x == 0 && cleared != nullptr) *cleared = 0;
+  if (blockIdx.x == 0 && blockIdx.y == 0 && threadIdx.x == 0 && odd.next != nullptr) *odd.next = 0;
+  const int64_t n = jobs.n[blockIdx.y];
   const ConstRowsView rows = jobs.rows[blockIdx.y];
   const int64_t element = rows.bf16 ? 2 : 4, first = int64_t{blockIdx.x} * kNormRows;
   const auto row_bytes = static_cast<int>(d * element);
@@ -149,7 +153,33 @@ __global__ void __launch_bounds__(kFetching + 32)
     stage = stage == kNormStages - 1 ? 0 : stage + 1;
   }
   wait_copies<0>();
-  if (adds && first + lane < n) jobs.out[blockIdx.y][first + lane] = sum > 0 ? 1 / sqrt(sum) : 0.0;
+  if (!adds || first + lane >= n) return;
+  const double inverse = sum > 0 ? 1 / sqrt(sum) : 0.0;
+  jobs.out[blockIdx.y][first + lane] = inverse;
+  if (blockIdx.y == 0 && odd.found != nullptr && is_odd(inverse)) *odd.found = 1;
+}
+
+// The same for few rows, a warp to each: four times as much work, but sooner done.
+constexpr int kNormWarps = 4;
+constexpr int64_t kFewRows = 2048;
+
+__global__ void __launch_bounds__(32 * kNormWarps)
+    few_inverse_norms(const __grid_constant__ NormJobs jobs, int64_t d, int pitch, OddRows odd) {
+  extern __shared__ uint4 norm_memory[];
+  wait_for_earlier();
+  let_next_begin();
+  if (blockIdx.x == 0 && threadIdx.x == 0 && odd.next != nullptr) *odd.next = 0;
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  uint4* memory = norm_memory + warp * 32 * pitch;
+  for (int64_t i = int64_t{blockIdx.x} * kNormWarps + warp; i < jobs.n[0] + jobs.n[1];
+       i += int64_t{gridDim.x} * kNormWarps) {
+    const int job = i < jobs.n[0] ? 0 : 1;
+    const int64_t row = job == 0 ? i : i - jobs.n[0];
+    const double inverse = inverse_norm(jobs.rows[job], row, d, memory);
+    if (threadIdx.x % 32 != 0) continue;
+    jobs.out[job][row] = inverse;
+    if (job == 0 && odd.found != nullptr && is_odd(inverse)) *odd.found = 1;
+  }
 }
 
 // kN: how many elements a thread takes at a time, 1 or 8.
@@ -195,26 +225,42 @@ RuleView rule_view(SelectRule rule) {
   SLUICE_CHECK(!"rule that looks ahead");
 }
 
-void ordered_inverse_norms(Context& context, std::span<const NormsOf> of, int32_t* cleared) {
+void ordered_inverse_norms(Context& context, std::span<const NormsOf> of, const OddRows& odd) {
   SLUICE_CHECK(of.size() == 1 || (of.size() == 2 && of[0].rows.rows() == of[1].rows.rows() &&
                                   of[0].rows.row_elements() == of[1].rows.row_elements()));
-  const int64_t n = of[0].rows.rows(), d = of[0].rows.row_elements();
+  const int64_t d = of[0].rows.row_elements();
   if (!std::all_of(of.begin(), of.end(), [](const NormsOf& one) { return by_eights(one.rows); })) {
     for (const NormsOf& one : of) {
+      const int64_t n = one.rows.rows();
+      if (n == 0) continue;
       inverse_norms<<<blocks(n, kNormRows), kNormThreads, 0, context.stream()>>>(
-          view_of(one.rows), n, d, one.out, cleared);
+          view_of(one.rows), n, d, one.out, &one == of.data() ? odd : OddRows{});
       check_launch("inverse_norms");
     }
     return;
   }
   NormJobs jobs{};
+  int pitch = 0;
   for (size_t i = 0; i < of.size(); ++i) {
     jobs.rows[i] = view_of(of[i].rows);
     jobs.out[i] = of[i].out;
+    jobs.n[i] = of[i].rows.rows();
+    pitch = std::max(pitch, norm_pitch(norm_pieces(d * element_bytes(of[i].rows.dtype()))));
   }
-  launch_early(context, "inverse_norms", aligned_inverse_norms,
-               dim3(blocks(n, kNormRows), static_cast<unsigned>(of.size())), kFetching + 32, jobs,
-               n, d, cleared);
+  if (jobs.n[0] + jobs.n[1] > kFewRows)
+    return launch_early(context, "inverse_norms", aligned_inverse_norms,
+                        dim3(blocks(jobs.n[0], kNormRows), static_cast<unsigned>(of.size())),
+                        kFetching + 32, jobs, d, odd);
+  const int64_t bytes = int64_t{kNormWarps} * 32 * pitch * int64_t{sizeof(uint4)};
+  check(cudaFuncSetAttribute(few_inverse_norms, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             static_cast<int>(bytes)),
+        "shared memory of inverse_norms");
+  const int64_t most = 3 * context.multiprocessors(),
+                wanted = ceil_div(jobs.n[0] + jobs.n[1], kNormWarps);
+  launch_early(
+      context, "inverse_norms", few_inverse_norms,
+      LaunchShape{dim3(static_cast<unsigned>(std::min(most, wanted))), 32 * kNormWarps, bytes},
+      jobs, d, pitch, odd);
 }
 
 void prepare_rows(Context& context, const ConstTensor& rows, const double* inverse, int64_t padded,

@@ -94,7 +94,7 @@ inline dim3 table_blocks(const Context& context, int64_t n) {
 
 // By a warp; width a multiple of 8, rows from 16 bytes on.
 __device__ inline void copy_row(uint16_t* to, const uint16_t* from, int64_t width) {
-  constexpr int kAhead = 4;
+  constexpr int kAhead = 8;
   const auto* source = reinterpret_cast<const uint4*>(from);
   auto* target = reinterpret_cast<uint4*>(to);
   for (int64_t i = threadIdx.x % 32; i < width / 8; i += kAhead * 32) {

@@ -31,9 +31,6 @@ CudaSelector::CudaSelector(std::shared_ptr<Context> context, const SelectorSpec&
       device_sets_(context_, spec.taus.size()),
       arriving_(sizeof(int32_t)) {
   SLUICE_CHECK(!spec.taus.empty());
-  if (spec.basis != nullptr && spec.basis_use == BasisUse::kAlways && !looks_ahead())
-    throw Error("selection on a CUDA device does not look at coordinates in a basis",
-                "use --device cpu");
   std::vector<double> thresholds;
   for (const double tau : spec_.taus) {
     SLUICE_CHECK(tau >= 0 && tau < 1);
@@ -44,6 +41,8 @@ CudaSelector::CudaSelector(std::shared_ptr<Context> context, const SelectorSpec&
   device_counts_ = DeviceArray<int32_t>(context_, 2 * n_counts());
   device_products_ = DeviceArray<int64_t>(context_, 1);
   parts_arrived_ = DeviceArray<int32_t>(context_, context_->multiprocessors());
+  odd_ = DeviceArray<int32_t>(context_, 2);
+  take_basis();
   check(cudaEventCreateWithFlags(&arrived_, cudaEventDisableTiming), "event");
   CudaSelector::reset();
 }
@@ -68,6 +67,8 @@ void CudaSelector::reset() {
   clear(device_counts_.data(), device_counts_.size() * int64_t{sizeof(int32_t)});
   clear(device_products_.data(), sizeof(int64_t));
   clear(parts_arrived_.data(), parts_arrived_.size() * int64_t{sizeof(int32_t)});
+  if (rank_ > 0) clear(basis_progress_.data(), sizeof(BasisProgress));
+  clear(odd_.data(), odd_.size() * int64_t{sizeof(int32_t)});
   if (on_host_ != nullptr) on_host_->reset();
 }
 
@@ -90,7 +91,7 @@ int64_t CudaSelector::bytes() const {
   if (on_host_ != nullptr) return on_host_->bytes();
   take_count();
   const int64_t exact = bf16_ ? 0 : spec_.d_model * int64_t{sizeof(float)};
-  return n_columns_ * (padded_ * int64_t{sizeof(uint16_t)} + exact);
+  return n_columns_ * ((padded_ + width_) * int64_t{sizeof(uint16_t)} + exact);
 }
 
 // Decided tokens stay as they are, so only those since the last time are copied, and waited for
@@ -100,8 +101,9 @@ void CudaSelector::fetch() const {
   const int64_t n = n_tokens_ - n_fetched_, counts = n_counts();
   const int64_t counts_bytes = round_up(counts * int64_t{sizeof(int32_t)}, 8);
   const int64_t sets_bytes = device_sets_.bytes_of(n, spec_.want_cosines);
-  if (sets_bytes + counts_bytes + 8 > landing_bytes_) {
-    landing_bytes_ = 2 * (sets_bytes + counts_bytes + 8);
+  const int64_t pairs_bytes = 2 * int64_t{sizeof(int64_t)};  // multiplied, and dropped
+  if (sets_bytes + counts_bytes + pairs_bytes > landing_bytes_) {
+    landing_bytes_ = 2 * (sets_bytes + counts_bytes + pairs_bytes);
     landing_ = PinnedBytes(landing_bytes_);
   }
   const auto land = [&](const void* from, std::byte* to, int64_t bytes) {
@@ -109,16 +111,20 @@ void CudaSelector::fetch() const {
                           context_->stream()),
           "copy of sets");
   };
-  std::byte* at = landing_.data();
+  std::byte *at = landing_.data(), *counts_at = at + pairs_bytes,
+            *sets_at = counts_at + counts_bytes;
   land(device_products_.data(), at, sizeof(int64_t));
-  land(counts_before(), at + 8, counts * int64_t{sizeof(int32_t)});
-  device_sets_.send(n_fetched_, n, spec_.want_cosines, at + 8 + counts_bytes);
+  if (rank_ > 0) land(&basis_progress_.data()->dropped, at + sizeof(int64_t), sizeof(int64_t));
+  land(counts_before(), counts_at, counts * int64_t{sizeof(int32_t)});
+  device_sets_.send(n_fetched_, n, spec_.want_cosines, sets_at);
   context_->synchronize();
   std::memcpy(&products_, at, sizeof(int64_t));
+  if (rank_ > 0) std::memcpy(&pairs_dropped_, at + sizeof(int64_t), sizeof(int64_t));
+  products_ -= pairs_dropped_;
   std::vector<int32_t> arrived(static_cast<size_t>(counts));
-  std::memcpy(arrived.data(), at + 8, arrived.size() * sizeof(int32_t));
+  std::memcpy(arrived.data(), counts_at, arrived.size() * sizeof(int32_t));
   for (size_t i = 0; i < sets_.size(); ++i) sets_[i].n_clusters = arrived[1 + i];
-  DeviceSets::append(sets_, n, spec_.want_cosines, at + 8 + counts_bytes);
+  DeviceSets::append(sets_, n, spec_.want_cosines, sets_at);
   n_fetched_ = n_tokens_;
 }
 
@@ -147,6 +153,10 @@ void CudaSelector::reserve_columns(int64_t n_more, bool bf16) {
   move(column_inverse_, 1);
   move(position_, 1);
   if (!bf16) move(exact_columns_, spec_.d_model);
+  if (rank_ > 0) {
+    move(column_coordinates_, width_);
+    move(column_rest_, 1);
+  }
   DeviceArray<uint8_t> flags(context_, capacity * n_sets);
   if (n_used > 0)
     check(cudaMemcpy2DAsync(flags.data(), static_cast<size_t>(capacity), flags_.data(),
@@ -158,8 +168,7 @@ void CudaSelector::reserve_columns(int64_t n_more, bool bf16) {
   capacity_ = capacity;
 }
 
-// Rules and owners that look ahead take a sequence whole, and are for analysis and encoders: the
-// host decides, from rows it downloads.
+// From rows that the host downloads.
 void CudaSelector::extend_on_host(const SelectArgs& args) {
   SLUICE_CHECK(n_tokens_ == 0);
   const int64_t n = args.rows.rows();

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "backend/backend.h"
-#include "backend/cuda/select_kernels.h"
+#include "backend/cuda/select_cover.h"
 
 namespace sluice::cuda {
 
@@ -60,18 +60,30 @@ class CudaSelector final : public Selector {
  private:
   struct Pass;
 
-  bool looks_ahead() const {
-    return spec_.rule == SelectRule::kCascadePaper || spec_.owner != OwnerKind::kEarlier;
+  // The paper's own rule and owners look ahead, and are for analysis: the host decides.
+  bool for_analysis() const {
+    return spec_.rule == SelectRule::kCascadePaper || spec_.owner == OwnerKind::kPaper;
   }
+  bool owned_anywhere() const { return spec_.owner == OwnerKind::kAnywhere; }
   bool hopper() const { return context_->compute_capability() == 90; }
   void extend_on_host(const SelectArgs& args);
-  // Whether tokens are compared with listed ones alone.
-  bool covers() const { return hopper() && live_ && spec_.rule == SelectRule::kCascadeCover; }
+  // Whether tokens are compared with listed ones alone. Encoders' are compared with all kept ones
+  // for their owners.
+  bool covers() const {
+    return hopper() && live_ && spec_.rule == SelectRule::kCascadeCover && !owned_anywhere();
+  }
   Pass begin_pass(const SelectArgs& args);
   void mark_inherited(const SelectArgs& args, Pass& pass);
   ChunkView view_chunk(const Pass& pass, int64_t first, int64_t n) const;
   void decide_chunk(const Pass& pass, int64_t first, int64_t n);
+  void multiply(const ChunkView& view);
+  void find_owners_anywhere(const Pass& pass);
+  KeepView keep_view(const ChunkView& view, int64_t* products);
+  bool extend_by_one(const SelectArgs& args);  // false where it is not one token that fits
   void reserve_columns(int64_t n_more, bool bf16);
+  // selector_basis.cpp
+  void take_basis();
+  BasisView view_basis(const Pass& pass) const;
   void take_count() const;  // waits for the pass before
   void send_count();
 
@@ -83,7 +95,7 @@ class CudaSelector final : public Selector {
   int64_t n_tokens_ = 0;
   DeviceSets device_sets_;
   DeviceArray<double> thresholds_, median_state_;
-  std::unique_ptr<Backend> host_;  // for rules that look ahead
+  std::unique_ptr<Backend> host_;  // for_analysis()
   std::unique_ptr<Selector> on_host_;
 
   // Kept columns, room for capacity_.
@@ -94,6 +106,15 @@ class CudaSelector final : public Selector {
   DeviceArray<int32_t> position_;
   DeviceArray<uint8_t> flags_;
 
+  // The basis, where tokens are looked at in one: its vectors, (rank_, padded_), which all
+  // sequences share, and coordinates of kept columns. Elsewhere rank_ is 0.
+  int rank_ = 0;
+  int64_t width_ = 0;
+  std::shared_ptr<const DeviceArray<uint16_t>> vectors_;
+  DeviceArray<uint16_t> column_coordinates_;
+  DeviceArray<float> column_rest_;
+  DeviceArray<BasisProgress> basis_progress_;
+
   // Columns and clusters per set: before a chunk, and behind it, in turns.
   DeviceArray<int32_t> device_counts_;
   int counts_turn_ = 0;
@@ -102,6 +123,8 @@ class CudaSelector final : public Selector {
   int32_t* counts_after() const { return device_counts_.data() + (1 - counts_turn_) * n_counts(); }
   DeviceArray<int64_t> device_products_;
   DeviceArray<int32_t> parts_arrived_;
+  DeviceArray<int32_t> odd_;  // (2) OddRows of a pass, and of the next one
+  int odd_turn_ = 0;
   PinnedBytes arriving_;
   cudaEvent_t arrived_ = nullptr;
   mutable bool on_the_way_ = false;

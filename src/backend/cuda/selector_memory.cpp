@@ -82,8 +82,16 @@ CudaSelector::Pass CudaSelector::begin_pass(const SelectArgs& args) {
       pieces.take(pass.some, n_sets * m * pass.words);
       pieces.take(pass.levels, n_sets * m * pass.tiles * kHopperGramColumns);
       pieces.take(pass.marks, 2 * n_sets * pass.mark_tiles * kPieces);
-      pieces.take(pass.odd, 1);
       pieces.take(pass.tickets, 2);
+      if (rank_ > 0) {
+        const int64_t items = ceil_div(m, 2 * kGramTile) * pass.tiles;
+        pieces.take(pass.coordinates, m * width_);
+        pieces.take(pass.listed_coordinates, (m + 2 * kHopperGramColumns) * width_);
+        pieces.take(pass.rest, m);
+        pieces.take(pass.listed_rest, m + 2 * kHopperGramColumns);
+        pieces.take(pass.open, items);
+        pieces.take(pass.again, 2 * items);
+      }
     } else {
       pieces.take(pass.local, m * kChunk);
       pieces.take(pass.largest, n_sets * 2 * pass.splits * m);
@@ -94,6 +102,8 @@ CudaSelector::Pass CudaSelector::begin_pass(const SelectArgs& args) {
   };
   divide(Pieces(context_->scratch(divide(Pieces(nullptr)))));
 
+  odd_turn_ = 1 - odd_turn_;
+  pass.odd = {odd_.data() + odd_turn_, odd_.data() + 1 - odd_turn_};
   std::vector<NormsOf> norms = {{args.rows, pass.inverse}};
   if (outliers) norms.push_back({args.residual, pass.residual_inverse});
   ordered_inverse_norms(*context_, norms, pass.odd);
@@ -103,9 +113,7 @@ CudaSelector::Pass CudaSelector::begin_pass(const SelectArgs& args) {
                           .ratio = spec_.outlier_ratio,
                           .residual_inverse = outliers ? pass.residual_inverse : nullptr,
                           .state = median_state_.data(),
-                          .exempt = pass.exempt,
-                          .inverse = pass.inverse,
-                          .odd = pass.odd});
+                          .exempt = pass.exempt});
   mark_inherited(args, pass);
   return pass;
 }

@@ -7,16 +7,6 @@
 namespace sluice::cuda {
 namespace {
 
-// What a bf16 product may err by, as a cosine. The matrix units add 16 products at a time, or twice
-// 8, to a sum, aligned to the largest of these numbers and cut off below its 23rd bit: at most
-// 18 / 16 units of 2^-23 per element, of numbers that no product of unit rows makes larger than 1.
-// The rest is for norms and unit elements in f32. Rows that were f32 lose 2^-9 of each element, in
-// both factors.
-double product_error(int64_t padded, bool bf16) {
-  const double sums = (1.25 * static_cast<double>(padded) + 16) * 0x1p-23;
-  return bf16 ? sums : sums + 1.01 * 0x1p-8;
-}
-
 // Whether the matrix units can take the rows where they are.
 bool can_be_given(const ConstTensor& rows, int64_t padded) {
   return rows.dtype() == DType::kBF16 && rows.row_elements() == padded &&
@@ -24,6 +14,15 @@ bool can_be_given(const ConstTensor& rows, int64_t padded) {
 }
 
 }  // namespace
+
+// The matrix units add 16 products at a time, or twice 8, to a sum, aligned to the largest of these
+// numbers and cut off below its 23rd bit: at most 18 / 16 units of 2^-23 per element, of numbers
+// that no product of unit rows makes larger than 1. The rest is for norms and unit elements in f32.
+// Rows that were f32 lose 2^-9 of each element, in both factors.
+double product_error(int64_t padded, bool bf16) {
+  const double sums = (1.25 * static_cast<double>(padded) + 16) * 0x1p-23;
+  return bf16 ? sums : sums + 1.01 * 0x1p-8;
+}
 
 // Tokens [first, first + n) of the pass.
 ChunkView CudaSelector::view_chunk(const Pass& pass, int64_t first, int64_t n) const {
@@ -73,6 +72,27 @@ ChunkView CudaSelector::view_chunk(const Pass& pass, int64_t first, int64_t n) c
   return view;
 }
 
+KeepView CudaSelector::keep_view(const ChunkView& view, int64_t* products) {
+  return {.chunk = view,
+          .columns = columns_.data(),
+          .column_scale = column_scale_.data(),
+          .exact_columns = bf16_ ? nullptr : exact_columns_.data(),
+          .column_inverse = column_inverse_.data(),
+          .position = position_.data(),
+          .flags = flags_.data(),
+          .before = counts_before(),
+          .after = counts_after(),
+          .host_columns = reinterpret_cast<int32_t*>(arriving_.data()),
+          .products = products};
+}
+
+void CudaSelector::multiply(const ChunkView& view) {
+  if (hopper())
+    multiply_chunk_hopper(*context_, view);
+  else
+    multiply_chunk(*context_, view);
+}
+
 void CudaSelector::decide_chunk(const Pass& pass, int64_t first, int64_t n) {
   const ConstTensor rows = pass.rows.rows_from(first, n);
   ChunkView view = view_chunk(pass, first, n);
@@ -86,9 +106,10 @@ void CudaSelector::decide_chunk(const Pass& pass, int64_t first, int64_t n) {
       view.given = reinterpret_cast<const uint16_t*>(rows.bytes());
       view.given_stride = rows.row_stride();
     }
-    view.odd = pass.odd;
+    view.odd = pass.odd.found;
     decide_cover(*context_,
                  {.chunk = view,
+                  .whole = n <= kWholeChunk,
                   .given_inverse = pass.inverse + first,
                   .rows = pass.prepared,
                   .scale = pass.scale,
@@ -105,47 +126,63 @@ void CudaSelector::decide_chunk(const Pass& pass, int64_t first, int64_t n) {
                   .marks = pass.marks,
                   .mark_tiles = pass.mark_tiles,
                   .tickets = pass.tickets,
-                  .products = device_products_.data()},
+                  .products = device_products_.data(),
+                  .basis = view_basis(pass)},
                  rows);
   } else {
     prepare_rows(*context_, rows, pass.inverse + first, padded_, pass.prepared, pass.scale,
                  pass.prepared_inverse);
     if (live_) {
-      if (hopper())
-        multiply_chunk_hopper(*context_, view);
-      else
-        multiply_chunk(*context_, view);
+      multiply(view);
       judge_chunk(*context_, view);
     }
     resolve_chunk(*context_, view);
     find_owners(*context_, view);
   }
-  keep_chunk(*context_, {.chunk = view,
-                         .columns = columns_.data(),
-                         .column_scale = column_scale_.data(),
-                         .exact_columns = bf16_ ? nullptr : exact_columns_.data(),
-                         .column_inverse = column_inverse_.data(),
-                         .position = position_.data(),
-                         .flags = flags_.data(),
-                         .before = counts_before(),
-                         .after = counts_after(),
-                         .host_columns = reinterpret_cast<int32_t*>(arriving_.data()),
-                         .products = covers() ? nullptr : device_products_.data()});
+  KeepView keep = keep_view(view, covers() ? nullptr : device_products_.data());
+  keep.basis = view_basis(pass);
+  keep_chunk(*context_, keep);
   counts_turn_ = 1 - counts_turn_;
 }
 
 void CudaSelector::extend(const SelectArgs& args) {
   const int64_t n = args.rows.rows();
   SLUICE_CHECK(args.rows.row_elements() == spec_.d_model);
-  if (looks_ahead()) return extend_on_host(args);
-  if (n == 0) return;
+  if (for_analysis()) return extend_on_host(args);
+  SLUICE_CHECK(n_tokens_ == 0 || !owned_anywhere());
+  if (n == 0 || (!owned_anywhere() && extend_by_one(args))) return;
   const Pass pass = begin_pass(args);
   for (int64_t first = 0; first < n; first += pass.chunk) {
     const int64_t size = std::min<int64_t>(n - first, pass.chunk);
     decide_chunk(pass, first, size);
     n_tokens_ += size;
   }
+  if (owned_anywhere() && live_) find_owners_anywhere(pass);
   send_count();
+}
+
+// Owners of a whole sequence, when its representatives are known and kept.
+void CudaSelector::find_owners_anywhere(const Pass& pass) {
+  for (int64_t first = 0; first < n_tokens_; first += pass.chunk) {
+    const int64_t n = std::min<int64_t>(n_tokens_ - first, pass.chunk);
+    ChunkView view = view_chunk(pass, first, n);
+    view.first = first;
+    view.rule = rule_view(SelectRule::kFixed);  // nobody is decided any more
+    view.local = nullptr;
+    if (n < n_tokens_)
+      prepare_rows(*context_, pass.rows.rows_from(first, n), pass.inverse + first, padded_,
+                   pass.prepared, pass.scale, pass.prepared_inverse);
+    multiply(view);
+    find_owners(*context_, view);
+  }
+  number_clusters(*context_, {.n = n_tokens_,
+                              .n_sets = static_cast<int>(sets_.size()),
+                              .set_stride = device_sets_.stride(),
+                              .status = device_sets_.status(),
+                              .owner = device_sets_.owner(),
+                              .cluster = device_sets_.cluster(),
+                              .counts = counts_before(),
+                              .products = device_products_.data()});
 }
 
 }  // namespace sluice::cuda

@@ -32,10 +32,19 @@ struct CudaSelector::Pass {
   uint32_t* some;
   int64_t words;
   uint8_t* levels;
-  int32_t *odd, *tickets;
+  OddRows odd;
+  int32_t* tickets;
   unsigned long long* marks;
   int64_t mark_tiles;
   float4* parts;
+
+  // In a basis: BasisView has the shapes.
+  uint16_t *coordinates, *listed_coordinates;
+  float *rest, *listed_rest;
+  int32_t *open, *again;
 };
+
+// What a bf16 product of unit rows may err by, as a cosine.
+double product_error(int64_t padded, bool bf16);
 
 }  // namespace sluice::cuda

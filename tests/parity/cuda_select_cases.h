@@ -1,0 +1,27 @@
+// What tests of selection on a device expect. The CPU backend tells: its sets are the reference's,
+// and it has them sooner.
+
+#pragma once
+
+#include "parity/select_cases.h"
+
+namespace sluice::test {
+
+inline std::vector<TokenSet> expected_sets(const SelectInputs& in) {
+  return select(*make_cpu_backend(DType::kF32), DType::kF32, in);
+}
+
+// The set of these rows, with every `turnover`-th token changed: what a layer before may have had.
+inline std::vector<uint8_t> likely_flags(const SelectInputs& in, double tau, uint32_t turnover) {
+  SelectInputs above = in;
+  above.spec.rule = SelectRule::kGreedy;
+  above.spec.taus = {tau};
+  above.inherited.clear();
+  std::vector<uint8_t> flags = membership(expected_sets(above)[0], 0, in.n_tokens);
+  std::mt19937 random(turnover);
+  for (uint8_t& flag : flags)
+    if (random() % turnover == 0) flag ^= 1;
+  return flags;
+}
+
+}  // namespace sluice::test
