@@ -230,6 +230,15 @@ class Backend {
   virtual void rotate(const RotaryArgs& args) = 0;
   virtual void store_kv(const StoreKvArgs& args) = 0;
   virtual void attend_dense(const AttendDenseArgs& args) = 0;
+  // The three of them, in that order; turn may be null. Queries and keys may be left unturned where
+  // they lie, and a single token's may be stored without: the keys before it are those of earlier
+  // passes, which began with embed().
+  virtual void store_and_attend(const RotaryArgs* turn, const StoreKvArgs& store,
+                                const AttendDenseArgs& attend) {
+    if (turn != nullptr) rotate(*turn);
+    store_kv(store);
+    attend_dense(attend);
+  }
   virtual void gate(const GateArgs& args) = 0;
   virtual void convert(ConstTensor from, Tensor to) = 0;  // (n_rows, d), f32 <-> compute dtype
   // to[i] = from[rows[i]]; both (…, d) of one dtype.

@@ -15,7 +15,8 @@ AnyTensor rows_of(const AnyTensor& rows, int64_t batch, int64_t n_tokens) {
 void run_keys(Backend& backend, const BlockShape& shape, const BlockWeights& weights,
               const BlockInput& input, Workspace& workspace) {
   const Projections heads =
-      project(backend, shape, weights, input, workspace.input(), {}, workspace.qkv());
+      project(backend, shape, weights, input, workspace.input(), workspace.qkv());
+  if (const auto turn = turn_of(shape, input, {}, workspace.qkv())) backend.rotate(*turn);
   const Tensor attended = workspace.attended();
   const Tensor out = heads_of(attended, 0, shape.n_heads, shape.head_dim);
   const int64_t n = input.n_tokens;
@@ -54,7 +55,8 @@ void run_reps(Backend& backend, const BlockShape& shape, const BlockWeights& wei
     const TimedScope timed = input.time(&LayerTimes::attend);
     backend.gather_rows(workspace.input(), rows, x);
   }
-  const Projections heads = project(backend, shape, weights, input, x, positions, qkv);
+  const Projections heads = project(backend, shape, weights, input, x, qkv);
+  if (const auto turn = turn_of(shape, input, positions, qkv)) backend.rotate(*turn);
   {
     // Without queries too: the tokens of this pass count in later ones.
     const TimedScope timed = input.time(&LayerTimes::attend);

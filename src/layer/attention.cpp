@@ -10,24 +10,26 @@ Tensor heads_of(const Tensor& rows, int64_t begin, int64_t n_heads, int64_t head
 }
 
 Projections project(Backend& backend, const BlockShape& shape, const BlockWeights& weights,
-                    const BlockInput& input, const ConstTensor& x,
-                    std::span<const int32_t> positions, const Tensor& out) {
+                    const BlockInput& input, const ConstTensor& x, const Tensor& out) {
   if (x.rows() > 0)
     run_linear(backend, input, BasisInput::kAttentionInput,
                {.weights = &weights.qkv.dense(), .x = x, .out = out});
   const int64_t d = shape.head_dim;
-  const Projections heads{
-      heads_of(out, 0, shape.n_heads, d), heads_of(out, shape.n_heads * d, shape.n_kv_heads, d),
-      heads_of(out, (shape.n_heads + shape.n_kv_heads) * d, shape.n_kv_heads, d)};
-  if (shape.rotary && x.rows() > 0)  // queries and keys lie side by side
-    backend.rotate({.style = shape.rotary_style,
+  return {heads_of(out, 0, shape.n_heads, d), heads_of(out, shape.n_heads * d, shape.n_kv_heads, d),
+          heads_of(out, (shape.n_heads + shape.n_kv_heads) * d, shape.n_kv_heads, d)};
+}
+
+std::optional<RotaryArgs> turn_of(const BlockShape& shape, const BlockInput& input,
+                                  std::span<const int32_t> positions, const Tensor& qkv) {
+  if (!shape.rotary || qkv.rows() == 0) return std::nullopt;
+  return RotaryArgs{.style = shape.rotary_style,
                     .cosine = input.cosine,
                     .sine = input.sine,
                     .n_tokens = input.n_tokens,
                     .first_position = input.first_position,
                     .positions = positions,
-                    .x = heads_of(out, 0, shape.n_heads + shape.n_kv_heads, d)});
-  return heads;
+                    // Queries and keys lie side by side.
+                    .x = heads_of(qkv, 0, shape.n_heads + shape.n_kv_heads, shape.head_dim)};
 }
 
 void run_attention(Backend& backend, const BlockShape& shape, const BlockWeights& weights,
@@ -36,26 +38,33 @@ void run_attention(Backend& backend, const BlockShape& shape, const BlockWeights
     return run_accelerated_attention(backend, shape, weights, input, workspace);
   input.linear_seen(BasisInput::kAttentionInput, workspace.input());
   const Projections heads =
-      project(backend, shape, weights, input, workspace.input(), {}, workspace.qkv());
+      project(backend, shape, weights, input, workspace.input(), workspace.qkv());
+  std::optional<RotaryArgs> turn = turn_of(shape, input, {}, workspace.qkv());
+  const bool observed = input.observer != nullptr && *input.observer;
+  if (observed && turn) {  // who sees the heads sees them turned
+    backend.rotate(*turn);
+    turn.reset();
+  }
   const Tensor attended = workspace.attended();
   const Tensor out = heads_of(attended, 0, shape.n_heads, shape.head_dim);
   {
     const TimedScope timed = input.time(&LayerTimes::attend);
-    backend.store_kv({.keys = heads.keys,
-                      .values = heads.values,
-                      .n_tokens = input.n_tokens,
-                      .first_position = input.first_position,
-                      .cache = input.cache});
-    backend.attend_dense({.queries = heads.queries,
-                          .cache = input.cache,
-                          .n_tokens = input.n_tokens,
-                          .first_position = input.first_position,
-                          .causal = shape.causal,
-                          .window = weights.window,
-                          .scale = weights.scale,
-                          .out = out});
+    backend.store_and_attend(turn ? &*turn : nullptr,
+                             {.keys = heads.keys,
+                              .values = heads.values,
+                              .n_tokens = input.n_tokens,
+                              .first_position = input.first_position,
+                              .cache = input.cache},
+                             {.queries = heads.queries,
+                              .cache = input.cache,
+                              .n_tokens = input.n_tokens,
+                              .first_position = input.first_position,
+                              .causal = shape.causal,
+                              .window = weights.window,
+                              .scale = weights.scale,
+                              .out = out});
   }
-  if (input.observer != nullptr && *input.observer)
+  if (observed)
     (*input.observer)({.layer = input.layer,
                        .residual = workspace.residual(),
                        .input = workspace.input(),

@@ -2,6 +2,8 @@
 
 #pragma once
 
+#include <optional>
+
 #include "layer/block.h"
 
 namespace sluice {
@@ -23,11 +25,13 @@ struct Projections {
   Tensor queries;       // (n_rows, n_heads, head_dim)
   Tensor keys, values;  // (n_rows, n_kv_heads, head_dim)
 };
-// Projects x into out and turns queries and keys. positions: of the rows, when they are not the
-// pass's own in order.
+// Projects x into out.
 Projections project(Backend& backend, const BlockShape& shape, const BlockWeights& weights,
-                    const BlockInput& input, const ConstTensor& x,
-                    std::span<const int32_t> positions, const Tensor& out);
+                    const BlockInput& input, const ConstTensor& x, const Tensor& out);
+// Turns queries and keys of such a matrix, where the model does. positions: of the rows, when they
+// are not the pass's own in order.
+std::optional<RotaryArgs> turn_of(const BlockShape& shape, const BlockInput& input,
+                                  std::span<const int32_t> positions, const Tensor& qkv);
 
 // By the gate of that input, or densely where there is none: args.weights is the dense form.
 void run_linear(Backend& backend, const BlockInput& input, BasisInput which,

@@ -56,16 +56,37 @@ SubspaceCase rows_near(const Size& s) {
   return c;
 }
 
+// A random matrix in the forms that a gate takes, and gates of it.
+struct Gated {
+  Gated(Backend& backend, const Size& s, const std::vector<float>& vectors)
+      : on(backend),
+        source(matrix_source(s.n_out, s.n_in, random_values(s.n_out * s.n_in, 5),
+                             random_values(s.n_out, 6))),
+        basis(backend.make_basis(vectors, s.rank, s.n_in)),
+        image(backend.pack_image(source, *basis)),
+        dense(backend.pack_linear(source)) {}
+  std::unique_ptr<RowGate> gate(double epsilon, int32_t slow_tokens = 64) const {
+    return on.make_gate({.dense = dense.get(),
+                         .epsilon = epsilon,
+                         .basis = basis.get(),
+                         .image = image.get(),
+                         .slow_tokens = slow_tokens,
+                         .retry_tokens = 1024});
+  }
+
+  Backend& on;
+  const MatrixSource source;
+  const std::unique_ptr<SubspaceBasis> basis;
+  const std::unique_ptr<LinearWeights> image, dense;
+};
+
 TEST_F(CudaGate, VerdictsAndProductsAreTheReferences) {
   for (const Size& s : kSizes) {
     SCOPED_TRACE(testing::Message() << s.n_in << " on " << s.rank << " to " << s.n_out);
     const SubspaceCase c = rows_near(s);
     const std::vector<float> expected = c.project(*reference).residuals;
     const Projection own = c.project(*backend);
-    const auto weights = random_values(s.n_out * s.n_in, 5), bias = random_values(s.n_out, 6);
-    const auto source = matrix_source(s.n_out, s.n_in, weights, bias);
-    const auto basis = backend->make_basis(c.vectors, s.rank, s.n_in);
-    const auto image = backend->pack_image(source, *basis), dense = backend->pack_linear(source);
+    const Gated gated(*backend, s, c.vectors);
     const auto product = [&](const LinearWeights& by, const std::vector<float>& from, int64_t row) {
       const int64_t n = by.n_in();
       const DeviceTensor x(*backend, DType::kBF16, {1, n},
@@ -76,20 +97,15 @@ TEST_F(CudaGate, VerdictsAndProductsAreTheReferences) {
     };
     for (int64_t row = 0; row < c.n_rows; ++row) {
       const double residual = expected[static_cast<size_t>(row)];
-      const auto by_image = product(*image, own.coordinates, row),
-                 by_dense = product(*dense, c.x, row);
+      const auto by_image = product(*gated.image, own.coordinates, row),
+                 by_dense = product(*gated.dense, c.x, row);
       // As near to the edge as residuals are promised to be right, twice that to be safe from the
       // reference's own error, and further off.
       for (const double epsilon :
            {residual - 2e-5, residual + 2e-5, 0.5 * residual, 2 * residual}) {
         SCOPED_TRACE(testing::Message()
                      << "row " << row << " misses " << residual << ", epsilon " << epsilon);
-        const auto gate = backend->make_gate({.dense = dense.get(),
-                                              .epsilon = epsilon,
-                                              .basis = basis.get(),
-                                              .image = image.get(),
-                                              .slow_tokens = 64,
-                                              .retry_tokens = 1024});
+        const auto gate = gated.gate(epsilon);
         ASSERT_NE(gate, nullptr);
         const DeviceTensor x(*backend, DType::kBF16, {1, s.n_in},
                              {c.x.begin() + row * s.n_in, c.x.begin() + (row + 1) * s.n_in});
@@ -114,9 +130,7 @@ TEST_F(CudaGate, VerdictsAndProductsAreTheReferences) {
 TEST_F(CudaGate, RunsGiveTheSameBits) {
   const Size s{4096, 256, 4096};
   const SubspaceCase c = rows_near(s);
-  const auto source = matrix_source(s.n_out, s.n_in, random_values(s.n_out * s.n_in, 5));
-  const auto basis = backend->make_basis(c.vectors, s.rank, s.n_in);
-  const auto image = backend->pack_image(source, *basis), dense = backend->pack_linear(source);
+  const Gated gated(*backend, s, c.vectors);
   const double residual = c.project(*reference).residuals.back();
   // The last row twice.
   std::vector<float> rows(c.x.end() - s.n_in, c.x.end());
@@ -124,12 +138,7 @@ TEST_F(CudaGate, RunsGiveTheSameBits) {
   const DeviceTensor x(*backend, DType::kBF16, {2, s.n_in}, rows);
   for (const double epsilon : {0.2, residual + 2e-5, residual - 2e-5, residual / 2}) {
     SCOPED_TRACE(testing::Message() << "misses " << residual << ", epsilon " << epsilon);
-    const auto gate = backend->make_gate({.dense = dense.get(),
-                                          .epsilon = epsilon,
-                                          .basis = basis.get(),
-                                          .image = image.get(),
-                                          .slow_tokens = 1000,
-                                          .retry_tokens = 1024});
+    const auto gate = gated.gate(epsilon, 1000);
     std::vector<float> first;
     for (int turn = 0; turn < 50; ++turn) {
       const DeviceTensor out = unwritten(*backend, DType::kF32, {2, s.n_out});
@@ -149,15 +158,8 @@ TEST_F(CudaGate, RunsGiveTheSameBits) {
 TEST_F(CudaGate, ZerosMissNothingAndRowsWithoutANormEverything) {
   const Size s{64, 4, 33};
   const SubspaceCase c = rows_near(s);
-  const auto source = matrix_source(s.n_out, s.n_in, random_values(s.n_out * s.n_in, 5));
-  const auto basis = backend->make_basis(c.vectors, s.rank, s.n_in);
-  const auto image = backend->pack_image(source, *basis), dense = backend->pack_linear(source);
-  const auto gate = backend->make_gate({.dense = dense.get(),
-                                        .epsilon = 0.9,
-                                        .basis = basis.get(),
-                                        .image = image.get(),
-                                        .slow_tokens = 64,
-                                        .retry_tokens = 1024});
+  const Gated gated(*backend, s, c.vectors);
+  const auto gate = gated.gate(0.9);
   const DeviceTensor out = unwritten(*backend, DType::kF32, {1, s.n_out});
   for (const float value : {0.0f, INFINITY, NAN}) {
     std::vector<float> x(c.x.begin(), c.x.begin() + s.n_in);

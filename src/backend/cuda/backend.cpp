@@ -178,27 +178,25 @@ class CudaBackend final : public Backend {
   }
 
   void rotate(const RotaryArgs& args) override {
-    SLUICE_CHECK(2 * args.cosine.shape()[1] <= args.x.shape()[2]);
-    if (args.positions.empty()) {
-      SLUICE_CHECK(args.first_position + args.n_tokens <= args.cosine.rows());
-      return cuda::rotate(*context_, args, nullptr);
-    }
-    SLUICE_CHECK(static_cast<int64_t>(args.positions.size()) == args.x.rows());
-    for (const int32_t position : args.positions)
-      SLUICE_CHECK(position >= 0 && position < args.cosine.rows());
+    check_turn(args);
+    if (args.positions.empty()) return cuda::rotate(*context_, args, nullptr);
     const DeviceArray<int32_t> positions(context_, args.positions);
     cuda::rotate(*context_, args, positions.data());
   }
 
   void store_kv(const StoreKvArgs& args) override {
-    const Shape& cache = args.cache.keys.shape();
-    SLUICE_CHECK(args.keys.dtype() == args.cache.keys.dtype());
-    SLUICE_CHECK(args.first_position + args.n_tokens <= cache[2]);
-    SLUICE_CHECK(args.keys.rows() <= cache[0] * args.n_tokens);
+    check_store(args);
     cuda::store_kv(*context_, args);
   }
 
   void attend_dense(const AttendDenseArgs& args) override { cuda::attend_dense(*context_, args); }
+  void store_and_attend(const RotaryArgs* turn, const StoreKvArgs& store,
+                        const AttendDenseArgs& attend) override {
+    if (turn != nullptr) check_turn(*turn);
+    check_store(store);
+    if (!cuda::store_and_attend(*context_, turn, store, attend))
+      Backend::store_and_attend(turn, store, attend);
+  }
 
   void gate(const GateArgs& args) override {
     SLUICE_CHECK(args.gate_up.row_elements() == 2 * args.out.row_elements());
@@ -248,6 +246,22 @@ class CudaBackend final : public Backend {
   }
 
  private:
+  static void check_turn(const RotaryArgs& args) {
+    SLUICE_CHECK(2 * args.cosine.shape()[1] <= args.x.shape()[2]);
+    if (args.positions.empty()) {
+      SLUICE_CHECK(args.first_position + args.n_tokens <= args.cosine.rows());
+      return;
+    }
+    SLUICE_CHECK(static_cast<int64_t>(args.positions.size()) == args.x.rows());
+    for (const int32_t position : args.positions)
+      SLUICE_CHECK(position >= 0 && position < args.cosine.rows());
+  }
+  static void check_store(const StoreKvArgs& args) {
+    const Shape& cache = args.cache.keys.shape();
+    SLUICE_CHECK(args.keys.dtype() == args.cache.keys.dtype());
+    SLUICE_CHECK(args.first_position + args.n_tokens <= cache[2]);
+    SLUICE_CHECK(args.keys.rows() <= cache[0] * args.n_tokens);
+  }
   static void check_rows(const ConstTensor& from, std::span<const int32_t> rows, const Tensor& to) {
     SLUICE_CHECK(static_cast<int64_t>(rows.size()) == to.rows());
     SLUICE_CHECK(from.row_elements() == to.row_elements());

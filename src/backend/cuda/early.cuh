@@ -3,7 +3,8 @@
 //
 // Such a kernel is launched by launch_early. Every thread of it calls wait_for_earlier, before
 // which it reads weights and nothing else: weights are complete when packing returns (pack.h), or
-// were sent, and no kernel overtakes a copy. A kernel that calls let_next_begin lets the next one
+// were sent, and no kernel overtakes a copy. So what passes before this one left is complete too: a
+// pass begins with a copy, that of its tokens. A kernel that calls let_next_begin lets the next one
 // begin so.
 
 #pragma once
@@ -55,21 +56,29 @@ struct LaunchShape {
   dim3 grid;
   int threads;
   int64_t shared_bytes = 0;
+  int cluster = 1;  // blocks of one, side by side; compute capability 9.0 on
 };
 
 template <typename... Parameters>
 void launch_early(Context& context, const char* name, void (*kernel)(Parameters...),
                   const LaunchShape& shape, std::type_identity_t<Parameters>... arguments) {
-  cudaLaunchAttribute early{};
-  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchAttribute attributes[2]{};
+  unsigned n_attributes = 0;
+  if (can_wait(kernel)) {
+    attributes[n_attributes].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[n_attributes++].val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (shape.cluster > 1) {
+    attributes[n_attributes].id = cudaLaunchAttributeClusterDimension;
+    attributes[n_attributes++].val.clusterDim = {static_cast<unsigned>(shape.cluster), 1, 1};
+  }
   cudaLaunchConfig_t config{};
   config.gridDim = shape.grid;
   config.blockDim = dim3(static_cast<unsigned>(shape.threads));
   config.dynamicSmemBytes = static_cast<size_t>(shape.shared_bytes);
   config.stream = context.stream();
-  config.attrs = &early;
-  config.numAttrs = can_wait(kernel) ? 1 : 0;
+  config.attrs = attributes;
+  config.numAttrs = n_attributes;
   check(cudaLaunchKernelEx(&config, kernel, arguments...), name);
 }
 template <typename... Parameters>

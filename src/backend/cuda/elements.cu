@@ -3,6 +3,7 @@
 #include "backend/cuda/early.cuh"
 #include "backend/cuda/element.cuh"
 #include "backend/cuda/elements.h"
+#include "backend/cuda/rotary.cuh"
 
 namespace sluice::cuda {
 namespace {
@@ -93,8 +94,8 @@ __global__ void rotate_rows(RotaryStyle style, ConstRowsView cosine, ConstRowsVi
   load<1>(sine, position, i, s);
   load<1>(x, row, a, left);
   load<1>(x, row, b, right);
-  const float turned[2][1] = {{left[0] * c[0] - right[0] * s[0]},
-                              {right[0] * c[0] + left[0] * s[0]}};
+  const TurnedPair pair_turned = turn_pair(left[0], right[0], c[0], s[0]);
+  const float turned[2][1] = {{pair_turned.left}, {pair_turned.right}};
   store<1>(x, row, a, turned[0]);
   store<1>(x, row, b, turned[1]);
 }

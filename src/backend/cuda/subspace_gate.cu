@@ -112,6 +112,7 @@ __global__ void __launch_bounds__(kGateThreads, 2)
   __shared__ Terms clerks[kGateWarps];
   __shared__ UnitSums sums;
   __shared__ GateRow gate;
+  let_next_begin();
   copy_parameters(parameters, gate);
   __syncthreads();
   const Staged staged = staged_in(shared, gate);
@@ -139,7 +140,6 @@ __global__ void __launch_bounds__(kGateThreads, 2)
                           .row = __shfl_sync(0xffffffffu, *gate.books.n_rows + 1, 0)};
   beside.before = before_of(gate.output, row, end);
   if (state.to_skip > 0) {
-    let_next_begin();
     if (is_clerk) return pass_by(gate.books, exchange, state);
     __syncthreads();  // see Exchange
     if (tid == 0) tell_nothing(exchange, gate.n_workers);
@@ -154,9 +154,6 @@ __global__ void __launch_bounds__(kGateThreads, 2)
     BlockCopy::wait(arrived + 1);
     image.read(staged.image);
   }
-  // Not before x is here: what the next gate reads ahead would stand in its way. The messages are
-  // heard by the time it begins.
-  let_next_begin();
   Terms terms = hear_coordinates(gate.gauge, exchange, rank, diagonal, gate.n_places,
                                  reinterpret_cast<__nv_bfloat162*>(staged.coordinates));
   __syncthreads();

@@ -19,6 +19,12 @@ __host__ __device__ inline int staged_width(int n_in) {
   return all < kPass ? all : kPass;
 }
 
+// The copy engine is asked for so many bytes at a time, and not again for so many cycles: somewhat
+// faster than memory gives them. What was asked for at once would stand in line, and what the gate
+// ahead of this one needs meanwhile, its row and its messages, behind it. On an H200 the four gates
+// of a GPT-J block took 22.9 us at once, 19.6, 20.4 and 21.0 with 100, 200 and 300 cycles.
+constexpr int kPartBytes = 4 << 10, kPartCycles = 100;
+
 // A copy that a block waits for once.
 class BlockCopy {
  public:
@@ -34,12 +40,17 @@ class BlockCopy {
   // 16-byte pieces; together as many bytes as begin() was told.
   __device__ static void add(uint64_t* arrived, uint4* to, const std::byte* from, int bytes) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    if (threadIdx.x == 0 && bytes > 0)
+    if (threadIdx.x != 0) return;
+    for (int at = 0; at < bytes; at += kPartBytes) {
       asm volatile(
           "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, "
-          "[%3];\n" ::"r"(shared_address(to)),
-          "l"(from), "r"(bytes), "r"(shared_address(arrived))
+          "[%3];\n" ::"r"(shared_address(to + at / 16)),
+          "l"(from + at), "r"(min(kPartBytes, bytes - at)), "r"(shared_address(arrived))
           : "memory");
+      const long long begin = clock64();
+      while (clock64() - begin < kPartCycles) {
+      }
+    }
 #else
     for (int i = static_cast<int>(threadIdx.x); i < bytes / 16; i += kGateThreads)
       copy_async(to + i, from + 16 * i, true);
