@@ -16,7 +16,10 @@ void run_keys(Backend& backend, const BlockShape& shape, const BlockWeights& wei
               const BlockInput& input, Workspace& workspace) {
   const Projections heads =
       project(backend, shape, weights, input, workspace.input(), workspace.qkv());
-  if (const auto turn = turn_of(shape, input, {}, workspace.qkv())) backend.rotate(*turn);
+  if (const auto turn = turn_of(shape, input, {}, workspace.qkv())) {
+    const TimedScope timed = input.time(&LayerTimes::attend);
+    backend.rotate(*turn);
+  }
   const Tensor attended = workspace.attended();
   const Tensor out = heads_of(attended, 0, shape.n_heads, shape.head_dim);
   const int64_t n = input.n_tokens;
@@ -56,10 +59,10 @@ void run_reps(Backend& backend, const BlockShape& shape, const BlockWeights& wei
     backend.gather_rows(workspace.input(), rows, x);
   }
   const Projections heads = project(backend, shape, weights, input, x, qkv);
-  if (const auto turn = turn_of(shape, input, positions, qkv)) backend.rotate(*turn);
   {
-    // Without queries too: the tokens of this pass count in later ones.
     const TimedScope timed = input.time(&LayerTimes::attend);
+    if (const auto turn = turn_of(shape, input, positions, qkv)) backend.rotate(*turn);
+    // Without queries too: the tokens of this pass count in later ones.
     layer.reps(batch).attend({.queries = heads.queries,
                               .keys = heads.keys,
                               .values = heads.values,

@@ -12,7 +12,7 @@ namespace sluice {
 // Wall time in seconds, summed over passes.
 struct LayerTimes {
   double select = 0;  // choosing representatives
-  double attend = 0;  // keys and values taken in, scores, outputs handed on; not the projections
+  double attend = 0;  // rotary, keys and values taken in, scores, outputs handed on; no projections
   std::array<double, 4> linear = {};  // by linear input, in the order of BasisInput
 
   double all_linear() const { return linear[0] + linear[1] + linear[2] + linear[3]; }

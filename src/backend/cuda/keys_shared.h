@@ -26,7 +26,7 @@ class Links {
 // Those of several sets, for as long as a layer has use of them.
 struct LinkedSets {
   explicit LinkedSets(size_t sets);
-  ~LinkedSets() { wait(); }
+  ~LinkedSets() { cudaEventSynchronize(arrived.get()); }
   LinkedSets(const LinkedSets&) = delete;
   LinkedSets& operator=(const LinkedSets&) = delete;
 
@@ -36,7 +36,7 @@ struct LinkedSets {
   LinkExtent* extent(size_t set) const {
     return reinterpret_cast<LinkExtent*>(pinned.data()) + set;
   }
-  void wait() const { cudaEventSynchronize(arrived.get()); }
+  void wait() const { check(cudaEventSynchronize(arrived.get()), "clusters' extent"); }
   // Whether a cluster may have more than a segment of members: yes, as long as it is not known.
   bool may_be_long(size_t set) const;
 
