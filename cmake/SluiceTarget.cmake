@@ -31,10 +31,13 @@ endif()
 
 # sluice_library(core SOURCES a.cpp b.cpp DEPENDS sluice_x PRIVATE_DEPENDS fmt::fmt)
 # PLAIN: without sanitizers in any build.
+# TOGETHER: several files at a time, where most of their compiling is the same headers' templates.
 function(sluice_library folder)
-  cmake_parse_arguments(ARG "PLAIN" "" "SOURCES;DEPENDS;PRIVATE_DEPENDS" ${ARGN})
+  cmake_parse_arguments(ARG "PLAIN;TOGETHER" "" "SOURCES;DEPENDS;PRIVATE_DEPENDS" ${ARGN})
   add_library(sluice_${folder} STATIC ${ARG_SOURCES})
   target_include_directories(sluice_${folder} PUBLIC ${PROJECT_SOURCE_DIR}/src)
   target_link_libraries(sluice_${folder} PUBLIC ${ARG_DEPENDS} PRIVATE
     $<IF:$<BOOL:${ARG_PLAIN}>,sluice_flags,sluice_instrumented> ${ARG_PRIVATE_DEPENDS})
+  set_target_properties(sluice_${folder} PROPERTIES
+    UNITY_BUILD ${ARG_TOGETHER} UNITY_BUILD_BATCH_SIZE 7)
 endfunction()

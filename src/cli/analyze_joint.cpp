@@ -51,7 +51,6 @@ struct JointTotal {
   }
 };
 
-constexpr Digits kPercent{.decimals = 1, .factor = 100, .unit = "%"};
 constexpr Digits kMilliseconds{.decimals = 3, .factor = 1000};
 
 void add_times(std::vector<Cell>& row, const JointTimes& times) {

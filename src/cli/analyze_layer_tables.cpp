@@ -7,10 +7,6 @@
 namespace sluice::cli {
 namespace {
 
-constexpr Digits kCount{.decimals = 1}, kShare{.decimals = 3};
-constexpr Digits kPercent{.decimals = 1, .factor = 100, .unit = "%"};
-constexpr Digits kWholePercent{.decimals = 0, .factor = 100, .unit = "%"};
-
 std::string pair_name(size_t layer) { return fmt::format("{}-{}", layer - 1, layer); }
 Cell paper_label(std::string what) { return words(std::move(what) + " paper"); }
 

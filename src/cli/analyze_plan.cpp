@@ -18,9 +18,6 @@
 namespace sluice::cli {
 namespace {
 
-constexpr Digits kCount{.decimals = 1}, kShare{.decimals = 3};
-constexpr Digits kPercent{.decimals = 1, .factor = 100, .unit = "%"};
-
 // "3 clusters, 1 window".
 std::string heads_text(const LayerPlan& layer) {
   std::vector<std::string> parts;

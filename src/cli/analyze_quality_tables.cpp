@@ -10,8 +10,7 @@
 namespace sluice::cli {
 namespace {
 
-constexpr Digits kCount{.decimals = 1}, kShare{.decimals = 3}, kError{.decimals = 4};
-constexpr Digits kPercent{.decimals = 1, .factor = 100, .unit = "%"};
+constexpr Digits kError{.decimals = 4};
 
 // The profile whose sets all heads share, of the same tau and length.
 const Profile* shared_profile(const AnalyzeReport& report, const Profile& of_heads) {

@@ -66,7 +66,6 @@ TextTable subspace_table(const SubspaceProfile& subspaces, const Profile& tokens
       {"layer", "input", "d", "90%", "95%", "99%", "energy", "cos²", "chance", "smallest",
        "Jaccard"},
       2);
-  constexpr Digits kShare{.decimals = 3}, kPercent{.decimals = 1, .factor = 100, .unit = "%"};
   for (const SubspaceFigures& group : subspaces.groups) {
     const auto& previous = group.previous;
     const SetFigures& set = tokens.layers[static_cast<size_t>(group.layer)].sets[kIndependentSet];

@@ -9,9 +9,7 @@
 namespace sluice::cli {
 namespace {
 
-constexpr Digits kCount{.decimals = 1}, kShare{.decimals = 3}, kRatio{.decimals = 2};
-constexpr Digits kPercent{.decimals = 1, .factor = 100, .unit = "%"};
-constexpr Digits kWholePercent{.decimals = 0, .factor = 100, .unit = "%"};  // as in the paper
+constexpr Digits kRatio{.decimals = 2};
 constexpr Digits kMillions{.decimals = 3, .factor = 1e-6, .unit = "M"};
 
 // For the first profile `greedy`, which does without inheritance, and the cascades; for the others

@@ -84,7 +84,7 @@ void print_results(const CalibrateFlags& flags, const CalibrateOptions& options,
   for (const int64_t rank : options.ranks) columns.push_back(fmt::format("energy k={}", rank));
   columns.insert(columns.end(), {"unrefined", "basis", "iterations", "work saved"});
   if (options.compare) columns.push_back("below fresh");
-  constexpr Digits kPercent{.decimals = 2, .factor = 100, .unit = "%"};
+  constexpr Digits kFinePercent{.decimals = 2, .factor = 100, .unit = "%"};
   TextTable table(
       fmt::format("Bases of rank {}: share of the energy captured; unrefined: by the basis of the "
                   "layer before as it is",
@@ -92,8 +92,8 @@ void print_results(const CalibrateFlags& flags, const CalibrateOptions& options,
       columns, 2);
   for (const GroupFigures& group : calibration.groups) {
     std::vector<Cell> row = {cell(group.layer), words(std::string(basis_input_name(group.input)))};
-    for (const double energy : group.energies) row.push_back(cell(energy, kPercent));
-    row.push_back(group.start_energy ? cell(*group.start_energy, kPercent) : no_value());
+    for (const double energy : group.energies) row.push_back(cell(energy, kFinePercent));
+    row.push_back(group.start_energy ? cell(*group.start_energy, kFinePercent) : no_value());
     row.push_back(words(group.inherited ? "inherited" : "fresh"));
     row.push_back(cell(int64_t{group.iterations}));
     row.push_back(cell(group.work_saved(), {.decimals = 1, .factor = 100, .unit = "%"}));

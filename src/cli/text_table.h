@@ -21,6 +21,10 @@ struct Digits {
   double factor = 1;  // 100 for percent
   const char* unit = "";
 };
+inline constexpr Digits kCount{.decimals = 1};  // of tokens: a mean
+inline constexpr Digits kShare{.decimals = 3};
+inline constexpr Digits kPercent{.decimals = 1, .factor = 100, .unit = "%"};
+inline constexpr Digits kWholePercent{.decimals = 0, .factor = 100, .unit = "%"};  // the paper's
 Cell cell(const RunningMean& figure, Digits digits);
 Cell cell(double value, Digits digits);
 Cell cell(int64_t value);

@@ -136,8 +136,11 @@ class JointProfiler {
     samples.resize(selectors.size());
     take_turns(kRounds, selectors.size(), [&](size_t way, int round) {
       selectors[way]->reset();
-      const double ms =
-          time_ms([&] { extend_from(*selectors[way], before_.get(), rows, seen.residual); });
+      model_.backend().wait();
+      const double ms = time_ms([&] {
+        extend_from(*selectors[way], before_.get(), rows, seen.residual);
+        model_.backend().wait();
+      });
       if (round >= 0) samples[way].push_back(ms);
     });
     for (const auto& selector : selectors) SLUICE_CHECK(same_sets(*selector, *selectors[0]));

@@ -18,17 +18,10 @@ Args analyze_of(const ModelFolder& folder, Args more = {}) {
   return args;
 }
 
-json results_of(const ModelFolder& folder, Args more) {
+json analyzed(const ModelFolder& folder, const Args& more) {
   const std::string file = folder.file("results.json");
-  more.insert(more.end(), {"--json", file});
-  run_ok(analyze_of(folder, more));
-  return json::parse(read_bytes(file));
-}
-
-size_t count_of(const std::string& text, const std::string& part) {
-  size_t n = 0;
-  for (size_t at = text.find(part); at != text.npos; at = text.find(part, at + 1)) ++n;
-  return n;
+  run_ok(joined(analyze_of(folder, more), {"--json", file}));
+  return read_results(file);
 }
 
 TEST(Analyze, PrintsThePapersTables) {
@@ -99,7 +92,7 @@ TEST(Analyze, CsvHasAsManyFieldsInEveryRow) {
 
 TEST(Analyze, WritesEveryRun) {
   const ModelFolder folder;
-  const json results = results_of(
+  const json results = analyzed(
       folder, {"-c", "16,32", "--tau", "0.2,0.5", "--space", "normed,key", "--windows", "2",
                "--select", "cascade-cover,cascade-paper", "--sinks", "1", "--deep", "1"});
   EXPECT_EQ(results.at("command"), "analyze");
@@ -127,9 +120,8 @@ TEST(Analyze, WritesEveryRun) {
 // One window, so the figures of the profile are those of the map.
 TEST(Analyze, TheMapAgreesWithTheProfile) {
   const ModelFolder folder;
-  const json results =
-      results_of(folder, {"-c", "32,16", "--tau", "0.6,0.3", "--space", "key,normed", "--windows",
-                          "1", "--select", "cascade-cover"});
+  const json results = analyzed(folder, {"-c", "32,16", "--tau", "0.6,0.3", "--space", "key,normed",
+                                         "--windows", "1", "--select", "cascade-cover"});
   const json& map = results.at("map");
   EXPECT_EQ(map.at("tau"), 0.6);
   EXPECT_EQ(map.at("n_tokens"), 32);
@@ -176,7 +168,7 @@ TEST(Analyze, TheMapAgreesWithTheProfile) {
 
 TEST(Analyze, ThereIsNoMapOfHeads) {
   const ModelFolder folder;
-  EXPECT_FALSE(results_of(folder, {"-c", "16", "--space", "key"}).contains("map"));
+  EXPECT_FALSE(analyzed(folder, {"-c", "16", "--space", "key"}).contains("map"));
 }
 
 TEST(Analyze, SettingsFollowTheFirstRuleUnlessGiven) {
@@ -191,7 +183,7 @@ TEST(Analyze, SettingsFollowTheFirstRuleUnlessGiven) {
   const ModelFolder folder;
   const auto run = [&](Args more) {
     more.insert(more.end(), {"-c", "16", "--windows", "1"});
-    return results_of(folder, more);
+    return analyzed(folder, more);
   };
   expect_settings(run({}), "residual", 0, 0);
   expect_settings(run({"--select", "cascade-paper,cascade-cover"}), "residual", 0, 0);
@@ -201,12 +193,12 @@ TEST(Analyze, SettingsFollowTheFirstRuleUnlessGiven) {
   expect_settings(run({"--select", "cascade-cover", "--space", "residual", "--sinks", "0"}),
                   "residual", 0, 8);
   const ModelFolder encoder("bert");
-  expect_settings(results_of(encoder, {"-c", "16", "--select", "cascade-cover"}), "normed", 0, 8);
+  expect_settings(analyzed(encoder, {"-c", "16", "--select", "cascade-cover"}), "normed", 0, 8);
 }
 
 TEST(Analyze, RulesThatInheritNothingStandForTheCascade) {
   const ModelFolder folder;
-  const json results = results_of(folder, {"-c", "16", "--windows", "1", "--select", "greedy"});
+  const json results = analyzed(folder, {"-c", "16", "--windows", "1", "--select", "greedy"});
   EXPECT_EQ(results.at("runs").at(0).at("layers").at(1).at("cascade").at("rule"), "greedy");
   const RunResult printed = run_ok(analyze_of(folder, {"-c", "16", "--select", "independent"}));
   EXPECT_EQ(printed.out.find("Table 2."), std::string::npos) << printed;
@@ -223,12 +215,12 @@ TEST(Analyze, TauZeroHasNoFigureThatIsNotANumber) {
 
 TEST(Analyze, TheDefaultLengthIsTheModelsWhereThatIsShorter) {
   const ModelFolder folder;  // 40 positions
-  EXPECT_EQ(results_of(folder, {"--windows", "1"}).at("runs").at(0).at("n_tokens"), 40);
+  EXPECT_EQ(analyzed(folder, {"--windows", "1"}).at("runs").at(0).at("n_tokens"), 40);
 }
 
 TEST(Analyze, AnEncoderHasAProfileToo) {
   const ModelFolder folder("bert");
-  const json results = results_of(folder, {"-c", "16", "--space", "residual,key"});
+  const json results = analyzed(folder, {"-c", "16", "--space", "residual,key"});
   EXPECT_EQ(results.at("runs").size(), 2u);
   EXPECT_EQ(results.at("model").at("family"), "bert");
 }
@@ -236,7 +228,7 @@ TEST(Analyze, AnEncoderHasAProfileToo) {
 TEST(Analyze, TheSameSeedDrawsTheSameRandomSets) {
   const ModelFolder folder;
   const auto random = [&](const char* seed) {
-    return results_of(folder, {"-c", "32", "--seed", seed, "--tau", "0.6"})
+    return analyzed(folder, {"-c", "32", "--seed", seed, "--tau", "0.6"})
         .at("runs")
         .at(0)
         .at("layers")

@@ -10,19 +10,6 @@ namespace {
 using nlohmann::json;
 using namespace test;
 
-Args joined(Args args, const Args& more) {
-  args.insert(args.end(), more.begin(), more.end());
-  return args;
-}
-
-json read_results(const std::string& path) { return json::parse(test::read_bytes(path)); }
-
-void expect_all_in(const std::vector<std::string>& fragments, const RunResult& result) {
-  for (const std::string& fragment : fragments)
-    EXPECT_NE(result.out.find(fragment), std::string::npos) << "expected: " << fragment << "\n"
-                                                            << result;
-}
-
 // Blocks small enough for a context of 40.
 const Args kKeys{"--attention", "keys", "--window", "8", "--block", "8"};
 

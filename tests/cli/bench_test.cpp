@@ -20,17 +20,10 @@ Args text_bench_of(const ModelFolder& folder, const Args& more = {}) {
   return args;
 }
 
-size_t count_of(const std::string& text, const std::string& part) {
-  size_t n = 0;
-  for (size_t at = text.find(part); at != text.npos; at = text.find(part, at + 1)) ++n;
-  return n;
-}
-
-json results_of(const ModelFolder& folder, Args args) {
+json results_of(const ModelFolder& folder, const Args& args) {
   const std::string file = folder.file("results.json");
-  args.insert(args.end(), {"--json", file});
-  run_ok(args);
-  return json::parse(read_bytes(file));
+  run_ok(joined(args, {"--json", file}));
+  return read_results(file);
 }
 
 TEST(Bench, TimesEveryChoiceAtEveryLength) {

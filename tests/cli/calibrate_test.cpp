@@ -26,7 +26,7 @@ TEST(CalibrateCommand, WritesASidecarAndItsFigures) {
   EXPECT_NE(run.out.find("energy k=4"), std::string::npos) << run;
   EXPECT_NE(run.err.find("fewer than the 512 asked for"), std::string::npos) << run;
   EXPECT_EQ(read_bytes(folder.file("model.safetensors")), before);
-  const json r = json::parse(read_bytes(results));
+  const json r = read_results(results);
   ASSERT_FALSE(r.at("groups").empty());
   for (const json& group : r.at("groups")) {
     EXPECT_EQ(group.at("rank"), 4);
@@ -54,7 +54,7 @@ TEST(CalibrateCommand, InheritsWhereToldTo) {
   const RunResult run = run_ok(calibrate_of(
       folder, bases,
       {"--rank", "4", "-c", "32", "--inherit", "--compare", "--quiet", "--json", results}));
-  const json r = json::parse(read_bytes(results));
+  const json r = read_results(results);
   int64_t n_tried = 0, n_inherited = 0;
   double worst = 0;
   for (const json& group : r.at("groups")) {
@@ -145,7 +145,7 @@ TEST(AnalyzeSubspace, ShowsBothAxes) {
   EXPECT_NE(few.err.find("124 tokens are fewer than the 128 numbers of mlp_inner"),
             std::string::npos)
       << few;
-  const json subspace = json::parse(read_bytes(results)).at("subspace");
+  const json subspace = read_results(results).at("subspace");
   EXPECT_EQ(subspace.at("rank"), 4);
   bool compared = false;
   for (const json& group : subspace.at("groups")) {

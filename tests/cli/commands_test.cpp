@@ -17,20 +17,7 @@ using test::ModelFolder;
 using test::run_ok;
 using test::RunResult;
 
-Args joined(Args args, const Args& more) {
-  args.insert(args.end(), more.begin(), more.end());
-  return args;
-}
-
 int64_t count_lines(const std::string& text) { return std::count(text.begin(), text.end(), '\n'); }
-
-void expect_all_in(const std::vector<std::string>& fragments, const RunResult& result) {
-  for (const std::string& fragment : fragments)
-    EXPECT_NE(result.out.find(fragment), std::string::npos) << "expected: " << fragment << "\n"
-                                                            << result;
-}
-
-json read_results(const std::string& path) { return json::parse(test::read_bytes(path)); }
 
 // What every command writes about itself.
 void expect_header(const json& results, const std::string& command) {

@@ -12,12 +12,6 @@ std::string sample_path() {
   return (std::filesystem::path(SLUICE_FUZZ_CORPUS_DIR) / "plan/everything.json").string();
 }
 
-void expect_all_in(const std::vector<std::string>& fragments, const RunResult& result) {
-  for (const std::string& fragment : fragments)
-    EXPECT_NE(result.out.find(fragment), std::string::npos) << "expected: " << fragment << "\n"
-                                                            << result;
-}
-
 TEST(InspectPlan, SaysWhatItWasMadeFor) {
   const RunResult result = run_ok({"inspect", sample_path()});
   EXPECT_EQ(result.err, "");

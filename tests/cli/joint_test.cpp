@@ -35,7 +35,7 @@ TEST(AnalyzeJoint, MakesItsBasesFromTheRestOfTheText) {
   EXPECT_NE(run.out.find("that follow the windows"), std::string::npos) << run;
   EXPECT_NE(run.out.find("joint, if judged to pay"), std::string::npos) << run;
   EXPECT_EQ(run.err, "") << run;
-  const json joint = json::parse(read_bytes(results)).at("joint");
+  const json joint = read_results(results).at("joint");
   EXPECT_EQ(joint.at("rule"), "cascade-paper");
   EXPECT_EQ(joint.at("space"), "residual");
   EXPECT_EQ(joint.at("n_windows"), 2);
@@ -66,7 +66,7 @@ TEST(AnalyzeJoint, TakesBasesFromAFileAndKnowsTheirText) {
     const RunResult run =
         run_ok(joint_of(folder, {"--bases", path, "--select", "cascade-cover", "--json", results}));
     EXPECT_EQ(run.err, warning) << run;
-    const json joint = json::parse(read_bytes(results)).at("joint");
+    const json joint = read_results(results).at("joint");
     EXPECT_EQ(joint.at("space"), "normed");
     EXPECT_EQ(joint.at("bases").at("path"), path);
     for (const json& layer : joint.at("layers"))

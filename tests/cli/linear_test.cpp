@@ -19,7 +19,7 @@ class LinearCommand : public testing::Test {
   json results_of(Args args) const {
     args.insert(args.end(), {"--quiet", "--json", file});
     run_ok(args);
-    return json::parse(read_bytes(file));
+    return read_results(file);
   }
   Args gsi(Args args, const Args& more = {}) const {
     args.insert(args.end(), {"--linear", "gsi", "--bases", bases});

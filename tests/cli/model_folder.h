@@ -137,4 +137,8 @@ class ModelFolder {
   TempDir dir_;
 };
 
+inline nlohmann::json read_results(const std::string& path) {
+  return nlohmann::json::parse(read_bytes(path));
+}
+
 }  // namespace sluice::test

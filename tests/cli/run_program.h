@@ -179,4 +179,21 @@ inline RunResult run_ok(const Args& args, std::chrono::seconds limit = std::chro
   return result;
 }
 
+inline Args joined(Args args, const Args& more) {
+  args.insert(args.end(), more.begin(), more.end());
+  return args;
+}
+
+inline void expect_all_in(const std::vector<std::string>& fragments, const RunResult& result) {
+  for (const std::string& fragment : fragments)
+    EXPECT_NE(result.out.find(fragment), std::string::npos) << "expected: " << fragment << "\n"
+                                                            << result;
+}
+
+inline size_t count_of(const std::string& text, const std::string& part) {
+  size_t n = 0;
+  for (size_t at = text.find(part); at != text.npos; at = text.find(part, at + 1)) ++n;
+  return n;
+}
+
 }  // namespace sluice::test

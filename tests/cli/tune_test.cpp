@@ -22,7 +22,7 @@ class TuneCommand : public testing::Test {
     args.insert(args.end(), more.begin(), more.end());
     return args;
   }
-  json parsed(const std::string& path) const { return json::parse(read_bytes(path)); }
+  json parsed(const std::string& path) const { return read_results(path); }
 
   const ModelFolder folder;
   const TempDir out;

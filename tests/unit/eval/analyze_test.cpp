@@ -15,10 +15,10 @@
 namespace sluice::test {
 namespace {
 
-constexpr int64_t kWindow = 24;
-
 class Analyze : public testing::TestWithParam<std::string> {
  protected:
+  static constexpr int64_t kWindow = 24;
+
   Analyze() {
     golden.context = std::max(kWindow, static_cast<int64_t>(golden.prompt.size()));
     model = std::make_unique<Model>(load(golden, {"reference", DType::kF32}));

@@ -10,10 +10,10 @@
 namespace sluice::test {
 namespace {
 
-constexpr int64_t kContext = 24;
-
 class BenchModel : public testing::TestWithParam<const char*> {
  protected:
+  static constexpr int64_t kContext = 24;
+
   Model load_golden(const std::string& name) const {
     GoldenModel golden = golden_model(name);
     golden.context = kContext;
@@ -270,14 +270,15 @@ TEST_P(BenchModel, ResultsHaveTheKeysOfTheDocument) {
   const auto checkpoint = open_checkpoint(golden_model("models/llama").path());
   const BenchResult result =
       bench({.lengths = {8}, .n_predict = 2, .repeat = 3}, {{AttentionMode::kKeys, 0.5}});
-  const nlohmann::json json = bench_results(
+  const nlohmann::json results = bench_results(
       {.command_line = "sluice bench", .checkpoint = *checkpoint, .model = model}, result);
-  EXPECT_EQ(json.at("command"), "bench");
-  EXPECT_TRUE(json.at("text").is_null());
-  EXPECT_EQ(json.at("settings"), (nlohmann::json{{"context", {8}}, {"predict", 2}, {"repeat", 3}}));
-  ASSERT_EQ(json.at("cases").size(), 4u);
+  EXPECT_EQ(results.at("command"), "bench");
+  EXPECT_TRUE(results.at("text").is_null());
+  EXPECT_EQ(results.at("settings"),
+            (nlohmann::json{{"context", {8}}, {"predict", 2}, {"repeat", 3}}));
+  ASSERT_EQ(results.at("cases").size(), 4u);
   for (size_t i = 0; i < 4; ++i) {
-    const nlohmann::json& found = json.at("cases")[i];
+    const nlohmann::json& found = results.at("cases")[i];
     EXPECT_EQ(found.at("name"), i < 2 ? "pp8" : "tg@8");
     EXPECT_EQ(found.at("n_tokens"), 8);
     EXPECT_EQ(found.at("mode"), i % 2 ? "keys" : "dense");

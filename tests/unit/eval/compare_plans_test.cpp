@@ -13,10 +13,10 @@
 namespace sluice::test {
 namespace {
 
-constexpr int64_t kContext = 24;
-
 class CompareAttention : public testing::TestWithParam<ModelSetup> {
  protected:
+  static constexpr int64_t kContext = 24;
+
   CompareAttention() {
     GoldenModel golden = golden_model("models/llama");
     golden.context = kContext;

@@ -16,10 +16,10 @@
 namespace sluice::test {
 namespace {
 
-constexpr int64_t kWindow = 24;
-
 class JointSelection : public testing::TestWithParam<std::string> {
  protected:
+  static constexpr int64_t kWindow = 24;
+
   JointSelection() {
     golden.context = std::max(kWindow, static_cast<int64_t>(golden.prompt.size()));
     model = std::make_unique<Model>(load(golden, {GetParam().c_str(), DType::kF32}));
@@ -133,14 +133,14 @@ TEST_P(JointSelection, IsDescribedLayerByLayer) {
   options.space = RowSpace::kResidual;
   JointProfile profile = run(bases());
   profile.bases.text_path = "text";
-  const nlohmann::json json = describe_joint(profile);
-  EXPECT_EQ(json.at("space"), "residual");
-  EXPECT_TRUE(json.at("bases").at("path").is_null());
-  EXPECT_EQ(json.at("bases").at("text").at("path"), "text");
-  EXPECT_TRUE(json.at("bases").at("same_text").is_null());
-  EXPECT_EQ(json.at("summary").at("ranks").size(), options.ranks.size());
-  ASSERT_EQ(json.at("layers").size(), profile.layers.size());
-  for (const nlohmann::json& layer : json.at("layers"))
+  const nlohmann::json described = describe_joint(profile);
+  EXPECT_EQ(described.at("space"), "residual");
+  EXPECT_TRUE(described.at("bases").at("path").is_null());
+  EXPECT_EQ(described.at("bases").at("text").at("path"), "text");
+  EXPECT_TRUE(described.at("bases").at("same_text").is_null());
+  EXPECT_EQ(described.at("summary").at("ranks").size(), options.ranks.size());
+  ASSERT_EQ(described.at("layers").size(), profile.layers.size());
+  for (const nlohmann::json& layer : described.at("layers"))
     for (const nlohmann::json& rank : layer.at("ranks")) {
       const double pairs = rank.at("pairs"), products = rank.at("products");
       EXPECT_GE(rank.at("dropped_fraction"), 0.0);

@@ -13,10 +13,10 @@
 namespace sluice::test {
 namespace {
 
-constexpr int64_t kContext = 16;
-
 class Perplexity : public testing::TestWithParam<ModelSetup> {
  protected:
+  static constexpr int64_t kContext = 16;
+
   Perplexity() {
     GoldenModel golden = golden_model("models/gpt2");
     golden.context = kContext;

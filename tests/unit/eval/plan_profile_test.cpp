@@ -16,11 +16,12 @@
 namespace sluice::test {
 namespace {
 
-constexpr int64_t kWindow = 24;
 constexpr double kTau = 0.6;
 
 class ProfilePlan : public testing::Test {
  protected:
+  static constexpr int64_t kWindow = 24;
+
   ProfilePlan() {
     golden.context = kWindow;
     model = std::make_unique<Model>(load(golden, {"reference", DType::kF32}));

@@ -142,20 +142,20 @@ TEST(Gguf, MetadataPastTheLimitIsRefusedUnread) {
   expect_error([&] { open_gguf(path); }, {"long.gguf: key `a` reaches past the first 268435456"});
 }
 
-struct BadFile {
+struct BadGgufFile {
   std::string name;
   std::string bytes;
   std::string expected;
 };
 
 template <typename F>
-BadFile bad(std::string name, std::string expected, F&& change) {
+BadGgufFile bad(std::string name, std::string expected, F&& change) {
   GgufWriter writer;
   change(writer);
   return {std::move(name), writer.bytes(), std::move(expected)};
 }
 
-std::vector<BadFile> bad_files() {
+std::vector<BadGgufFile> bad_gguf_files() {
   using W = GgufWriter;
   const std::string row = pack_all<float>({1, 2});
   return {
@@ -282,7 +282,7 @@ std::vector<BadFile> bad_files() {
   };
 }
 
-class BadGguf : public testing::TestWithParam<BadFile> {};
+class BadGguf : public testing::TestWithParam<BadGgufFile> {};
 
 TEST_P(BadGguf, IsRefusedOnOneLineThatNamesTheFile) {
   const std::string& bytes = GetParam().bytes;
@@ -290,7 +290,7 @@ TEST_P(BadGguf, IsRefusedOnOneLineThatNamesTheFile) {
                {"bad.gguf: ", GetParam().expected});
 }
 
-INSTANTIATE_TEST_SUITE_P(, BadGguf, testing::ValuesIn(bad_files()),
+INSTANTIATE_TEST_SUITE_P(, BadGguf, testing::ValuesIn(bad_gguf_files()),
                          [](const auto& param) { return param.param.name; });
 
 }  // namespace

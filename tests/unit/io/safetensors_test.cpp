@@ -71,7 +71,7 @@ TEST(Safetensors, FileWithoutTensorsIsFine) {
   EXPECT_TRUE(store.tensors().empty());
 }
 
-struct BadFile {
+struct BadSafetensorsFile {
   std::string name;
   std::string bytes;
   std::string expected;
@@ -99,7 +99,7 @@ std::string repeat(const std::string& text, int count) {
 
 std::string header_only(const std::string& header) { return safetensors_from_header(header, ""); }
 
-std::vector<BadFile> bad_files() {
+std::vector<BadSafetensorsFile> bad_safetensors_files() {
   const std::string good = safetensors_bytes({f32_tensor("w", {2}, {1, 2})});
   const std::string w = R"("w":{"dtype":"F32","shape":[0],"data_offsets":[0,0]})";
   return {
@@ -172,7 +172,7 @@ std::vector<BadFile> bad_files() {
   };
 }
 
-class BadSafetensors : public testing::TestWithParam<BadFile> {};
+class BadSafetensors : public testing::TestWithParam<BadSafetensorsFile> {};
 
 TEST_P(BadSafetensors, IsRefusedOnOneLineThatNamesTheFile) {
   WeightStore store;
@@ -181,7 +181,7 @@ TEST_P(BadSafetensors, IsRefusedOnOneLineThatNamesTheFile) {
                {"bad.safetensors: ", GetParam().expected});
 }
 
-INSTANTIATE_TEST_SUITE_P(, BadSafetensors, testing::ValuesIn(bad_files()),
+INSTANTIATE_TEST_SUITE_P(, BadSafetensors, testing::ValuesIn(bad_safetensors_files()),
                          [](const auto& param) { return param.param.name; });
 
 // ---- folders ----

@@ -47,9 +47,9 @@ TEST(TokenizerMutations, EndInOneLineOrWork) {
   for (const auto& file : files) {
     const Json original = Json::parse(test::read_bytes(file));
     for (int i = 0; i < 60; ++i) {
-      Json json = original;
-      for (uint32_t n = 1 + random() % 2; n > 0; --n) test::mutate(json, random, kOddValues, 5);
-      const std::string text = json.dump();
+      Json changed = original;
+      for (uint32_t n = 1 + random() % 2; n > 0; --n) test::mutate(changed, random, kOddValues, 5);
+      const std::string text = changed.dump();
       EXPECT_NO_THROW(fuzz::feed_tokenizer(folder, text)) << file << " mutation " << i;
     }
   }
