@@ -116,6 +116,18 @@ TEST_P(EveryBackend, ManyContendersHaveTheSetsOfTheCpu) {
   }
 }
 
+// Up to 2048 tokens all of a chunk are listed, beyond that those that were inherited or are open.
+TEST_P(EveryBackend, RowsOfAnyKindHaveTheSetsOfTheCpuWithListsAndWithout) {
+  for (const RowKind kind : kRowKinds)
+    for (const int64_t n : {2048, 2049}) {
+      const SelectCase c{kind, n, 64, 0.5, 12};
+      SCOPED_TRACE(testing::PrintToString(c));
+      SelectInputs in = plain_inputs(c, dtype(), SelectRule::kCascadeCover, {0.5, 0.3});
+      for (size_t i = 0; i < 2; ++i) in.inherited[i] = likely_flags(in, in.spec.taus[i], 20);
+      EXPECT_TRUE(same_sets(select(*backend, dtype(), in), expected_sets(in)));
+    }
+}
+
 // Rows so large or small that products in f32 would leave its range, beside ordinary ones.
 TEST_P(EveryBackend, RowsOfAnySizeHaveTheSetsOfTheReference) {
   for (const SelectRule rule : {SelectRule::kGreedy, SelectRule::kCascadeCover}) {

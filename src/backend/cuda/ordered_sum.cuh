@@ -16,9 +16,7 @@
 namespace sluice::cuda {
 
 // A finite number, without the conversion, which takes long; its sign is not kept.
-template <bool kBits = true>
 __device__ inline double finite_size(float x) {
-  if constexpr (!kBits) return double{x};
   const uint32_t bits = __float_as_uint(x);
   return __hiloint2double(static_cast<int>(bits >> 3 & 0x0fffffffu), static_cast<int>(bits << 29)) *
          0x1p896;
@@ -41,7 +39,7 @@ struct SumRun {
   }
 
   // at(i, x): the run's elements [i kN, (i + 1) kN) of n kN, all finite.
-  template <int kN, bool kBits, typename At>
+  template <int kN, typename At>
   __device__ void add(double guess, int n, const At& at) {
     base = __hiloint2double(__double2hiint(guess), __double2loint(guess) & ~3);
     for (int k = 0; k < 4; ++k) ends[k] = begin_at(k);
@@ -54,7 +52,7 @@ struct SumRun {
       at(i, x);
 #pragma unroll
       for (int j = 0; j < kN; ++j) {
-        const double size = finite_size<kBits>(x[j]);
+        const double size = finite_size(x[j]);
 #pragma unroll
         for (int k = 0; k < 4; ++k)  // a square is exact, so this rounds as a sum does
           ends[k] = fma(size, size, ends[k]);
@@ -99,7 +97,7 @@ struct SumRun {
 // `sum` and the squares of all lanes' runs, one run behind the other, by a warp; n_lanes have one.
 // The answer is right in all lanes.
 template <int kN, typename At>
-__device__ double add_squares_in_order(double sum, int n, int n_lanes, const At& at, bool bits) {
+__device__ double add_squares_in_order(double sum, int n, int n_lanes, const At& at) {
   constexpr unsigned kWarp = 0xffffffffu;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   float rough[4] = {};
@@ -120,8 +118,7 @@ __device__ double add_squares_in_order(double sum, int n, int n_lanes, const At&
   const double total = __shfl_sync(kWarp, upto, 31);
   const bool sane = total > 0x1p-100 && total < 0x1p120;  // guesses are good, and all is finite
   SumRun run;
-  if (sane && bits) run.add<kN, true>(lane == 0 ? sum : sum + before, n, at);
-  if (sane && !bits) run.add<kN, false>(lane == 0 ? sum : sum + before, n, at);
+  if (sane) run.add<kN>(lane == 0 ? sum : sum + before, n, at);
 
   for (int from = 0; from < n_lanes;) {
     double begin = sum;

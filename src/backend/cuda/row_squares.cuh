@@ -13,18 +13,17 @@ constexpr int kMostNormPieces = 32;  // of 16 bytes, of a lane, together
 
 // Pieces of a lane when a warp takes a row, as many together as there is room for; and how far runs
 // of that many are apart, so that lanes read from different banks.
-__host__ __device__ inline int norm_pieces(int64_t row_bytes, int most = kMostNormPieces) {
+__host__ __device__ inline int norm_pieces(int64_t row_bytes) {
   const int64_t pieces = (row_bytes + 32 * 16 - 1) / (32 * 16);
-  return static_cast<int>(pieces < most ? pieces : most);
+  return static_cast<int>(pieces < kMostNormPieces ? pieces : kMostNormPieces);
 }
 __host__ __device__ inline int norm_pitch(int pieces) { return pieces | 1; }
 
-// A row's sum of squares. `memory`: the warp's own, kMost pieces and some to a lane.
-template <bool kBF16, int kMost>
-__device__ inline double sum_of_squares(const std::byte* row, int64_t row_bytes, uint4* memory,
-                                        bool bits = true) {
+// A row's sum of squares. `memory`: the warp's own.
+template <bool kBF16>
+__device__ inline double sum_of_squares(const std::byte* row, int64_t row_bytes, uint4* memory) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int pieces = norm_pieces(row_bytes, kMost), pitch = norm_pitch(pieces);
+  const int pieces = norm_pieces(row_bytes), pitch = norm_pitch(pieces);
   const uint4* mine = memory + lane * pitch;
   double sum = 0;
   for (int64_t first = 0; first < row_bytes; first += int64_t{32} * 16 * pieces) {
@@ -48,31 +47,27 @@ __device__ inline double sum_of_squares(const std::byte* row, int64_t row_bytes,
     const int64_t left = (row_bytes - first + 15) / 16;
     const int n_lanes = static_cast<int>(min(int64_t{32}, (left + pieces - 1) / pieces));
     if constexpr (kBF16)
-      sum = add_squares_in_order<8>(
-          sum, pieces, n_lanes, [&](int i, float(&x)[8]) { widen_eight(mine[i], x); }, bits);
+      sum = add_squares_in_order<8>(sum, pieces, n_lanes,
+                                    [&](int i, float(&x)[8]) { widen_eight(mine[i], x); });
     else
-      sum = add_squares_in_order<4>(
-          sum, pieces, n_lanes,
-          [&](int i, float(&x)[4]) {
-            const uint4 four = mine[i];
-            x[0] = __uint_as_float(four.x);
-            x[1] = __uint_as_float(four.y);
-            x[2] = __uint_as_float(four.z);
-            x[3] = __uint_as_float(four.w);
-          },
-          bits);
+      sum = add_squares_in_order<4>(sum, pieces, n_lanes, [&](int i, float(&x)[4]) {
+        const uint4 four = mine[i];
+        x[0] = __uint_as_float(four.x);
+        x[1] = __uint_as_float(four.y);
+        x[2] = __uint_as_float(four.z);
+        x[3] = __uint_as_float(four.w);
+      });
   }
   return sum;
 }
 
 // 1 / norm, 0 where it has none.
-template <int kMost = kMostNormPieces>
 __device__ inline double inverse_norm(const ConstRowsView& rows, int64_t row, int64_t d,
-                                      uint4* memory, bool bits = true) {
+                                      uint4* memory) {
   const int64_t element = rows.bf16 ? 2 : 4;
   const std::byte* from = rows.data + row * rows.stride * element;
-  const double sum = rows.bf16 ? sum_of_squares<true, kMost>(from, d * element, memory, bits)
-                               : sum_of_squares<false, kMost>(from, d * element, memory, bits);
+  const double sum = rows.bf16 ? sum_of_squares<true>(from, d * element, memory)
+                               : sum_of_squares<false>(from, d * element, memory);
   return sum > 0 ? 1 / sqrt(sum) : 0.0;
 }
 

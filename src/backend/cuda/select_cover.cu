@@ -210,7 +210,6 @@ void decide_cover(Context& context, const CoverView& view, const ConstTensor& ro
     multiply_cover_again(context, view, list);
   };
   list_inherited(context, view, rows);
-  if (view.exempt.n > 0) mark_exempt(context, view.exempt);
   if (basis) project_cover(context, view);
   multiply(0);
   launch_early(context, "keep_inherited", keep_inherited, blocks, 32 * kWarps, view);

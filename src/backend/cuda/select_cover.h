@@ -12,26 +12,13 @@ struct ListedTokens {
   int32_t* token;  // (n)
 };
 
-// Norms of few rows, which can be given, found where the first list is; and of the residual stream.
-struct NormsFirst {
-  bool wanted = false, bits = true;
-  const void* residual = nullptr;  // (n, d), or nullptr
-  int64_t stride = 0;
-  bool bf16 = false;
-  double* residual_inverse = nullptr;
-  OddRows odd{};
-  int32_t* arrived = nullptr;  // zero between launches
-};
-
 // A chunk of at most kCoverChunk tokens for cascade-cover. `chunk` has no local cosines, no
 // conflicts and none of what belongs to them.
 struct CoverView {
   ChunkView chunk;
-  NormsFirst norms;
-  ExemptArgs exempt;  // where n > 0: to be marked behind the first list
   // All tokens are on the first list, whose rows are read where they are, and nobody on the second.
   bool whole;
-  double* given_inverse;  // (n) 1 / norm of the rows as given: to be written if norms.wanted
+  const double* given_inverse;  // (n) 1 / norm of the rows as given
   // Written here for `chunk`.
   uint16_t* rows;
   float* scale;

@@ -143,17 +143,10 @@ __global__ void __cluster_dims__(gram::kBlocks, 1, 1) __launch_bounds__(gram::kT
   __shared__ gram::Barriers barriers;
   __shared__ Shared shared;
   gram::prepare(barriers, {&maps.given, &maps.rows, &maps.columns, &maps.listed});
-  // Behind mark_exempt, which began when all before it was there, nothing is read that that kernel
-  // writes: it may end later, but not behind this one.
-  const bool waits_late = kList == 0 && !kAgain && view.exempt.n > 0;
-  if (waits_late)
-    asm volatile("fence.proxy.async;\n" ::: "memory");  // the copy engine reads listed rows
-  else
-    wait_for_earlier();
+  wait_for_earlier();
   let_next_begin();
   CoverWork<kList, kAgain> work(view, maps, shared);
   gram::run(work, view.chunk.padded, dynamic, barriers);
-  if (waits_late) wait_for_earlier();
 }
 
 template <bool kAgain>

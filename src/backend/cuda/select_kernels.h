@@ -27,8 +27,7 @@ namespace sluice::cuda {
 
 constexpr int kChunk = 4096;        // tokens decided together
 constexpr int kCoverChunk = 16384;  // the same where tokens are compared with listed ones alone
-constexpr int kShortPass = 2048;    // whose norms are found one by one
-constexpr int kWholeChunk = 1024;  // the same where all are listed, which saves a round of products
+constexpr int kWholeChunk = 2048;   // the same where all are listed: products in one round, not two
 constexpr int kWords = kChunk / 32;  // of bits, one per token of a chunk
 constexpr int kGramTile = 128;       // rows and columns of a tile
 constexpr int kHopperGramColumns = 256;
@@ -146,7 +145,7 @@ enum Verdict : uint8_t {
 
 // select_rows.cu
 // 1 / norm of each row, squares summed in index order; out: (rows), 0 for rows of zeros. Of one
-// tensor, or of two of one width, of which the second may have fewer rows.
+// tensor, or of two of one shape.
 struct NormsOf {
   ConstTensor rows;
   double* out;
@@ -156,7 +155,6 @@ struct NormsOf {
 struct OddRows {
   int32_t *found = nullptr, *next = nullptr;
 };
-bool norms_by_warps(const ConstTensor& rows);  // whether a warp can take a row by itself
 void ordered_inverse_norms(Context& context, std::span<const NormsOf> of, const OddRows& odd);
 // bf16 rows for the matrix units: (rows, padded), with 1 / norm of what is written.
 void prepare_rows(Context& context, const ConstTensor& rows, const double* inverse, int64_t padded,

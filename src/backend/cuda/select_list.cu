@@ -2,7 +2,6 @@
 // rows, put together.
 
 #include "backend/cuda/early.cuh"
-#include "backend/cuda/row_squares.cuh"
 #include "backend/cuda/select_marks.cuh"
 #include "backend/cuda/select_table.cuh"
 
@@ -103,35 +102,14 @@ __device__ void put_row(const CoverView& view, const ConstRowsView& rows, int64_
   }
 }
 
-// What the last block has to do when rows that were to be given are odd: they are prepared.
+// The first list. kN: how many elements a thread takes at a time, 1 or 8.
 template <int kN>
-__device__ void prepare_if_odd(const CoverView& view, const ConstRowsView& rows) {
-  __shared__ bool last;
-  __threadfence();
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    last = atomicAdd(view.norms.arrived, 1) == static_cast<int>(gridDim.x) - 1;
-    if (last) *view.norms.arrived = 0;  // for the next time
-    __threadfence();
-  }
-  __syncthreads();
-  if (!last || __ldcg(view.norms.odd.found) == 0) return;
-  for (int64_t t = threadIdx.x / 32; t < view.chunk.n; t += kTableWarps)
-    put_row<kN>(view, rows, t, __ldcg(view.given_inverse + t), nullptr, true);
-}
-
-// The first list. kN: how many elements a thread takes at a time, 1 or 8. kNorms: norms are found
-// here.
-constexpr int kRunPieces = 16, kRunBytes = 32 * (kRunPieces + 1) * 16;  // of a warp
-template <int kN, bool kNorms>
-__global__ void __launch_bounds__(kTableThreads, kNorms ? 1 : 2)
+__global__ void __launch_bounds__(kTableThreads, 2)
     list_first(const __grid_constant__ CoverView view, ConstRowsView rows) {
-  extern __shared__ uint4 list_memory[];
   __shared__ TokenTable table;
   wait_for_earlier();
   let_next_begin();
   const ChunkView& chunk = view.chunk;
-  const NormsFirst& norms = view.norms;
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   table.fill(view.whole ? all_tokens(chunk) : inherited_by_any(chunk));
   count_products(view, table, *chunk.n_columns);
@@ -142,24 +120,12 @@ __global__ void __launch_bounds__(kTableThreads, kNorms ? 1 : 2)
   if (blockIdx.x == 0 && threadIdx.x == 0) {
     view.lists[0].rank[chunk.n] = table.total;
     view.tickets[0] = view.tickets[1] = 0;
-    if constexpr (kNorms) *norms.odd.next = 0;
   }
-  const bool prepared = !kNorms && !as_given(chunk);
-  uint4* own = list_memory + warp * (kRunBytes / 16);
-  const int64_t n = chunk.n + (kNorms && norms.residual != nullptr ? chunk.n : 0);
+  const bool prepared = !as_given(chunk);
   // Rows beside each other are taken by different blocks: few of them should not share one.
-  for (int64_t t = int64_t{warp} * gridDim.x + blockIdx.x; t < n;
+  for (int64_t t = int64_t{warp} * gridDim.x + blockIdx.x; t < chunk.n;
        t += int64_t{kTableWarps} * gridDim.x) {
-    if (kNorms && t >= chunk.n) {
-      const ConstRowsView residual{static_cast<const std::byte*>(norms.residual), norms.stride,
-                                   norms.bf16};
-      const double inverse =
-          inverse_norm<kRunPieces>(residual, t - chunk.n, chunk.d, own, norms.bits);
-      if (lane == 0) norms.residual_inverse[t - chunk.n] = inverse;
-      continue;
-    }
-    const double inverse = kNorms ? inverse_norm<kRunPieces>(rows, t, chunk.d, own, norms.bits)
-                                  : view.given_inverse[t];
+    const double inverse = view.given_inverse[t];
     const int64_t at = table.rank(t);
     const bool listed = table.has(t) && !view.whole;
     put_rank(view.lists[0], table, t);
@@ -168,8 +134,6 @@ __global__ void __launch_bounds__(kTableThreads, kNorms ? 1 : 2)
       view.scale[t] = static_cast<float>(rest);
       view.inverse[t] = rest;
       if (listed) view.listed_scale[at] = static_cast<float>(rest);
-      if (kNorms) view.given_inverse[t] = inverse;
-      if (kNorms && is_odd(inverse)) *norms.odd.found = 1;
     }
     for (int set = 0; set < chunk.n_sets; ++set)
       for (int64_t i = lane; i < view.words; i += 32)
@@ -177,7 +141,6 @@ __global__ void __launch_bounds__(kTableThreads, kNorms ? 1 : 2)
     put_row<kN>(view, rows, t, inverse,
                 listed && !coordinates ? view.listed + at * chunk.padded : nullptr, prepared);
   }
-  if constexpr (kNorms) prepare_if_odd<kN>(view, rows);
 }
 
 // The second list, behind the first; and which listed tokens are decided: all but the open ones.
@@ -230,17 +193,8 @@ __global__ void __launch_bounds__(kTableThreads, 2)
 }  // namespace
 
 void list_inherited(Context& context, const CoverView& view, const ConstTensor& rows) {
-  if (!view.norms.wanted)
-    return launch_early(context, "list_first",
-                        by_eights(rows) ? list_first<8, false> : list_first<1, false>,
-                        table_blocks(context, view.chunk.n), kTableThreads, view, view_of(rows));
-  constexpr int kBytes = kTableWarps * kRunBytes;
-  const auto kernel = list_first<8, true>;
-  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes),
-        "shared memory of list_first");
-  const dim3 blocks(static_cast<unsigned>(context.multiprocessors()));
-  launch_early(context, "list_first", kernel, LaunchShape{blocks, kTableThreads, kBytes}, view,
-               view_of(rows));
+  launch_early(context, "list_first", by_eights(rows) ? list_first<8> : list_first<1>,
+               table_blocks(context, view.chunk.n), kTableThreads, view, view_of(rows));
 }
 
 void list_open(Context& context, const CoverView& view) {

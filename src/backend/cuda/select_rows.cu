@@ -3,7 +3,6 @@
 #include <cuda_bf16.h>
 
 #include <algorithm>
-#include <cstdlib>
 
 #include "backend/cuda/early.cuh"
 #include "backend/cuda/exact.cuh"
@@ -162,7 +161,7 @@ __global__ void __launch_bounds__(kFetching + 32)
 
 // The same for few rows, a warp to each: four times as much work, but sooner done.
 constexpr int kNormWarps = 4;
-constexpr int64_t kFewRows = 2 * kShortPass;
+constexpr int64_t kFewRows = 2048;
 
 __global__ void __launch_bounds__(32 * kNormWarps)
     few_inverse_norms(const __grid_constant__ NormJobs jobs, int64_t d, int pitch, OddRows odd) {
@@ -226,10 +225,8 @@ RuleView rule_view(SelectRule rule) {
   SLUICE_CHECK(!"rule that looks ahead");
 }
 
-bool norms_by_warps(const ConstTensor& rows) { return by_eights(rows); }
-
 void ordered_inverse_norms(Context& context, std::span<const NormsOf> of, const OddRows& odd) {
-  SLUICE_CHECK(of.size() == 1 || (of.size() == 2 && of[0].rows.rows() >= of[1].rows.rows() &&
+  SLUICE_CHECK(of.size() == 1 || (of.size() == 2 && of[0].rows.rows() == of[1].rows.rows() &&
                                   of[0].rows.row_elements() == of[1].rows.row_elements()));
   const int64_t d = of[0].rows.row_elements();
   if (!std::all_of(of.begin(), of.end(), [](const NormsOf& one) { return by_eights(one.rows); })) {
@@ -250,9 +247,7 @@ void ordered_inverse_norms(Context& context, std::span<const NormsOf> of, const 
     jobs.n[i] = of[i].rows.rows();
     pitch = std::max(pitch, norm_pitch(norm_pieces(d * element_bytes(of[i].rows.dtype()))));
   }
-  static const char* given = std::getenv("SLUICE_FEW_ROWS");
-  static const int64_t few = given != nullptr ? std::atoll(given) : kFewRows;
-  if (jobs.n[0] + jobs.n[1] > few)
+  if (jobs.n[0] + jobs.n[1] > kFewRows)
     return launch_early(context, "inverse_norms", aligned_inverse_norms,
                         dim3(blocks(jobs.n[0], kNormRows), static_cast<unsigned>(of.size())),
                         kFetching + 32, jobs, d, odd);

@@ -82,8 +82,6 @@ class CudaSelector final : public Selector {
   void mark_inherited(const SelectArgs& args, Pass& pass);
   ChunkView view_chunk(const Pass& pass, int64_t first, int64_t n) const;
   void decide_chunk(const Pass& pass, int64_t first, int64_t n);
-  ExemptArgs exempt_args(const Pass& pass) const;
-  NormsFirst view_norms(const Pass& pass) const;
   void multiply(const ChunkView& view);
   void find_owners_anywhere(const Pass& pass);
   KeepView keep_view(const ChunkView& view, int64_t* products);

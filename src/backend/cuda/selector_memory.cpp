@@ -2,7 +2,6 @@
 // inherited.
 
 #include <algorithm>
-#include <cstdlib>
 
 #include "backend/cuda/selector_pass.h"
 
@@ -37,19 +36,7 @@ int64_t cover_chunk(int64_t n, int64_t n_sets, int64_t tiles) {
   return std::min(n, round_up(ceil_div(n, n_chunks), kRows));
 }
 
-// Whether the matrix units can take the rows where they are.
-bool can_be_given(const ConstTensor& rows, int64_t padded) {
-  return rows.dtype() == DType::kBF16 && rows.row_elements() == padded &&
-         rows.row_stride() % 8 == 0 && reinterpret_cast<uintptr_t>(rows.bytes()) % 16 == 0;
-}
-
 }  // namespace
-
-static int64_t few_tokens() {
-  static const char* given = std::getenv("SLUICE_FEW");
-  static const int64_t limit = given != nullptr ? std::atoll(given) : int64_t{kShortPass};
-  return limit;
-}
 
 CudaSelector::Pass CudaSelector::begin_pass(const SelectArgs& args) {
   const int64_t n = args.rows.rows();
@@ -60,7 +47,6 @@ CudaSelector::Pass CudaSelector::begin_pass(const SelectArgs& args) {
 
   Pass pass{};
   pass.rows = args.rows;
-  pass.given = can_be_given(args.rows, padded_);
   const int64_t columns = n_columns_ + n;
   // Kept columns and both lists end in a tile that is not full.
   pass.tiles = columns / kHopperGramColumns + 4;
@@ -119,27 +105,18 @@ CudaSelector::Pass CudaSelector::begin_pass(const SelectArgs& args) {
 
   odd_turn_ = 1 - odd_turn_;
   pass.odd = {odd_.data() + odd_turn_, odd_.data() + 1 - odd_turn_};
-  pass.residual = args.residual;
-  pass.norms_first = covers() && pass.given && n <= few_tokens() && n == pass.chunk &&
-                     (!outliers || norms_by_warps(args.residual));
-  if (!pass.norms_first) {
-    std::vector<NormsOf> norms = {{args.rows, pass.inverse}};
-    if (outliers) norms.push_back({args.residual, pass.residual_inverse});
-    ordered_inverse_norms(*context_, norms, pass.odd);
-  }
-  if (!covers()) mark_exempt(*context_, exempt_args(pass));
+  std::vector<NormsOf> norms = {{args.rows, pass.inverse}};
+  if (outliers) norms.push_back({args.residual, pass.residual_inverse});
+  ordered_inverse_norms(*context_, norms, pass.odd);
+  mark_exempt(*context_, {.first = n_tokens_,
+                          .n = n,
+                          .sinks = spec_.sinks,
+                          .ratio = spec_.outlier_ratio,
+                          .residual_inverse = outliers ? pass.residual_inverse : nullptr,
+                          .state = median_state_.data(),
+                          .exempt = pass.exempt});
   mark_inherited(args, pass);
   return pass;
-}
-
-ExemptArgs CudaSelector::exempt_args(const Pass& pass) const {
-  return {.first = n_tokens_,
-          .n = pass.rows.rows(),
-          .sinks = spec_.sinks,
-          .ratio = spec_.outlier_ratio,
-          .residual_inverse = spec_.outlier_ratio > 0 ? pass.residual_inverse : nullptr,
-          .state = median_state_.data(),
-          .exempt = pass.exempt};
 }
 
 void CudaSelector::mark_inherited(const SelectArgs& args, Pass& pass) {

@@ -3,17 +3,14 @@
 #include "backend/cuda/selector_pass.h"
 
 #include <algorithm>
-#include <cstdlib>
 
 namespace sluice::cuda {
 namespace {
 
-int64_t whole_chunk() {
-  static const int64_t limit = [] {
-    const char* given = std::getenv("SLUICE_WHOLE");
-    return given != nullptr ? std::atoll(given) : int64_t{kWholeChunk};
-  }();
-  return limit;
+// Whether the matrix units can take the rows where they are.
+bool can_be_given(const ConstTensor& rows, int64_t padded) {
+  return rows.dtype() == DType::kBF16 && rows.row_elements() == padded &&
+         rows.row_stride() % 8 == 0 && reinterpret_cast<uintptr_t>(rows.bytes()) % 16 == 0;
 }
 
 }  // namespace
@@ -75,22 +72,6 @@ ChunkView CudaSelector::view_chunk(const Pass& pass, int64_t first, int64_t n) c
   return view;
 }
 
-NormsFirst CudaSelector::view_norms(const Pass& pass) const {
-  if (!pass.norms_first) return {};
-  NormsFirst norms;
-  norms.wanted = true;
-  static const bool bits = std::getenv("SLUICE_F2F") == nullptr;
-  norms.bits = bits;
-  norms.odd = pass.odd;
-  norms.arrived = context_->zeros(1);
-  if (spec_.outlier_ratio <= 0) return norms;
-  norms.residual = pass.residual.bytes();
-  norms.stride = pass.residual.row_stride();
-  norms.bf16 = pass.residual.dtype() == DType::kBF16;
-  norms.residual_inverse = pass.residual_inverse;
-  return norms;
-}
-
 KeepView CudaSelector::keep_view(const ChunkView& view, int64_t* products) {
   return {.chunk = view,
           .columns = columns_.data(),
@@ -121,16 +102,14 @@ void CudaSelector::decide_chunk(const Pass& pass, int64_t first, int64_t n) {
                             sets_.size(), cudaMemcpyDeviceToDevice, context_->stream()),
           "inherited flags");
   if (covers()) {
-    if (pass.given) {
+    if (can_be_given(rows, padded_)) {
       view.given = reinterpret_cast<const uint16_t*>(rows.bytes());
       view.given_stride = rows.row_stride();
     }
     view.odd = pass.odd.found;
     decide_cover(*context_,
                  {.chunk = view,
-                  .norms = view_norms(pass),
-                  .exempt = first == 0 ? exempt_args(pass) : ExemptArgs{},
-                  .whole = n <= whole_chunk(),
+                  .whole = n <= kWholeChunk,
                   .given_inverse = pass.inverse + first,
                   .rows = pass.prepared,
                   .scale = pass.scale,

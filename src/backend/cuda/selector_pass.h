@@ -12,11 +12,8 @@ struct CudaSelector::Pass {
   int64_t chunk, splits, tiles;        // tokens at a time; of the columns; room for tiles of them
   double *inverse, *residual_inverse;  // (rows)
   uint8_t* exempt;                     // (rows)
-  ConstTensor residual;
-  bool given;                // whether the matrix units can take the rows where they are
-  bool norms_first;          // norms are found where the first list is
-  const uint8_t* inherited;  // (n_sets, rows)
-  uint8_t* inherited_flags;  // the same, where they must be put together
+  const uint8_t* inherited;            // (n_sets, rows)
+  uint8_t* inherited_flags;            // the same, where they must be put together
 
   // Of a chunk: ChunkView and CoverView have the shapes.
   uint16_t* prepared;
