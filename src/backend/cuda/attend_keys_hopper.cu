@@ -4,7 +4,6 @@
 // last keys of this one are worked on. Compiled for compute capability 9.0 alone.
 
 #include <algorithm>
-#include <cstdlib>
 
 #include "backend/cuda/early.cuh"
 #include "backend/cuda/keys_hopper.cuh"
@@ -47,17 +46,8 @@ struct Turns {
   Turn<Stages<kD>::kValues> values;
 };
 
-// The two warpgroups that multiply start their products by turns, so that one finds weights while
-// the other multiplies. Barriers 2 and 3 are those of the first and the second.
-__device__ void wait_turn(int half) {
-  asm volatile("bar.sync %0, %1;\n" ::"r"(2 + half), "n"(32 * kWarps) : "memory");
-}
-__device__ void pass_turn(int half) {
-  asm volatile("bar.arrive %0, %1;\n" ::"r"(3 - half), "n"(32 * kWarps) : "memory");
-}
-
 // One tile of queries.
-template <int kD, int kMode>
+template <int kD>
 __device__ void attend_tile(const KeysView& view, const Item& item, unsigned char* memory,
                             Shared<kD>& shared, Turns<kD>& turns) {
   using S = Sizes<kD>;
@@ -73,14 +63,7 @@ __device__ void attend_tile(const KeysView& view, const Item& item, unsigned cha
   const uint32_t queries = shared_address(memory) + half * 64 * kRowBytes;
   const uint32_t key_tiles = shared_address(memory) + S::kQueryBytes;
   const uint32_t value_tiles = key_tiles + Stages<kD>::kKeys * S::kTileBytes;
-  constexpr bool kSkip = (kMode & 1) != 0, kTurns = (kMode & 2) != 0;
-  const int far_tiles = item.far_tiles<S::kKeys>();
-  int n_tiles = item.n_tiles<S::kKeys>();
-  if (kSkip && view.causal) {
-    // This half of the queries sees nothing of tiles behind its last one.
-    const int n_near = position_of(half * 64 + 63) + 1 - item.near_begin;
-    n_tiles = min(n_tiles, far_tiles + (max(n_near, 0) + S::kKeys - 1) / S::kKeys);
-  }
+  const int far_tiles = item.far_tiles<S::kKeys>(), n_tiles = item.n_tiles<S::kKeys>();
   const float factor = view.scale * kLog2E;
   const auto release = [&](uint64_t* barrier) {
     __syncwarp();  // all lanes have read their biases
@@ -120,13 +103,11 @@ __device__ void attend_tile(const KeysView& view, const Item& item, unsigned cha
     const auto [stage, parity] = turns.keys.take();
     const auto [last, last_parity] = turns.values.take();
     wait_for_rows(&shared.keys_here[stage], parity);
-    if (kTurns) wait_turn(half);
     begin_products();
     start_scores<kD>(scores, queries, key_tiles + stage * S::kTileBytes);
     wait_for_rows(&shared.values_here[last], last_parity);
     begin_products();
     start_sums<kD>(sums, weights, value_tiles + last * S::kTileBytes);
-    if (kTurns) pass_turn(half);
     wait_products<1>();
     hold(scores);
     finish(scores, tile, stage);
@@ -161,22 +142,9 @@ __device__ void attend_tile(const KeysView& view, const Item& item, unsigned cha
 #pragma unroll
   for (int part = 0; part < S::kParts; ++part)
     store_part(view, item, row, part * S::kPartPanels * 64, sums[part], softmax.total);
-  // Tiles that only the other half sees are let go when they are there.
-  for (int tile = n_tiles; kSkip && tile < item.n_tiles<S::kKeys>(); ++tile) {
-    const auto [stage, parity] = turns.keys.take();
-    wait_barrier(&shared.keys_here[stage], parity);
-    release(&shared.keys_used[stage]);
-    if (kTurns) {
-      wait_turn(half);
-      pass_turn(half);
-    }
-    const auto [last_stage, stage_parity] = turns.values.take();
-    wait_barrier(&shared.values_here[last_stage], stage_parity);
-    release(&shared.values_used[last_stage]);
-  }
 }
 
-template <int kD, int kMode>
+template <int kD>
 __global__ void __launch_bounds__(kThreads, 1)
     keys_hopper(const __grid_constant__ KeysView view, int32_t* n_drawn) {
   extern __shared__ unsigned char dynamic[];
@@ -204,36 +172,26 @@ __global__ void __launch_bounds__(kThreads, 1)
   } else {
     take_registers<Stages<kD>::kRegisters>();
     Turns<kD> turns;
-    if ((kMode & 2) != 0 && threadIdx.x >= 256) pass_turn(1);  // the first begins
     for (int n_done = 0;; ++n_done) {
       wait_for_rows(&shared.queries_here, static_cast<uint32_t>(n_done & 1));
       const Item& item = shared.items[n_done % 2];
       if (item.n == 0) break;
-      attend_tile<kD, kMode>(view, item, memory, shared, turns);
+      attend_tile<kD>(view, item, memory, shared, turns);
     }
   }
 }
 
-template <int kD, int kMode>
-void launch_as(Context& context, const KeysView& view) {
+template <int kD>
+void launch(Context& context, const KeysView& view) {
   constexpr int kBytes = Stages<kD>::kBytes;
   static_assert(kBytes + sizeof(Shared<kD>) <= 227 * 1024);  // what a block may have
-  check(cudaFuncSetAttribute(keys_hopper<kD, kMode>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                             kBytes),
+  check(cudaFuncSetAttribute(keys_hopper<kD>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes),
         "attention's shared memory");
   const int64_t n_items = view.n_tiles * view.n_kv_heads;
   SLUICE_CHECK(n_items <= INT32_MAX / 2);
   const auto grid = static_cast<unsigned>(std::min<int64_t>(n_items, context.multiprocessors()));
-  launch_early(context, "keys_hopper", keys_hopper<kD, kMode>, LaunchShape{grid, kThreads, kBytes},
-               view, context.zeros(1));
-}
-template <int kD>
-void launch(Context& context, const KeysView& view) {
-  static const int mode = getenv("KEYS_MODE") != nullptr ? atoi(getenv("KEYS_MODE")) : 0;
-  if (mode == 1) return launch_as<kD, 1>(context, view);
-  if (mode == 2) return launch_as<kD, 2>(context, view);
-  if (mode == 3) return launch_as<kD, 3>(context, view);
-  launch_as<kD, 0>(context, view);
+  launch_early(context, "keys_hopper", keys_hopper<kD>, LaunchShape{grid, kThreads, kBytes}, view,
+               context.zeros(1));
 }
 
 }  // namespace

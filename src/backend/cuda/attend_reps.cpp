@@ -12,6 +12,9 @@
 namespace sluice::cuda {
 namespace {
 
+// Biases of tiles have room for so many at a time, 128 MB of them, or for one tile's.
+constexpr int64_t kMostBiases = int64_t{1} << 25;
+
 class CudaRepsAttention final : public RepsAttention {
  public:
   CudaRepsAttention(std::shared_ptr<Context> context, const RepsSpec& spec)
@@ -31,13 +34,15 @@ class CudaRepsAttention final : public RepsAttention {
   void store(const AttendRepsArgs& args);
 
   struct Queries {
-    std::vector<int32_t> positions, tile_of, n_far;
+    std::vector<int32_t> positions, n_far;
     std::vector<int32_t> rows;  // of near keys, where tokens do not count
     std::vector<QueryTile> tiles;
-    std::vector<Border> borders;
-    int64_t n_near = 0;  // keys that might be
+    std::vector<Border> borders;  // per tile; offset: of its biases, as slices have them
+    int64_t n_near = 0;           // keys that might be
+    int64_t per_slice = 0;        // tiles whose biases are there at a time
   };
   Queries queries_of(const AttendRepsArgs& args) const;
+  KeysView view_of(const AttendRepsArgs& args, const Queries& queries) const;
 
   std::shared_ptr<Context> context_;
   RepsSpec spec_;
@@ -93,7 +98,7 @@ void CudaRepsAttention::store(const AttendRepsArgs& args) {
 }
 
 // Queries in tiles: where each stands among the tokens of the pass (or, where tokens do not count,
-// among the rows), which tile is the first to count each token, and how many clusters are far.
+// among the rows), and how many clusters are far.
 CudaRepsAttention::Queries CudaRepsAttention::queries_of(const AttendRepsArgs& args) const {
   const TokenSet& set = *args.set;
   const int64_t n_tokens = set.n_tokens() - args.first_token, n_clusters = set.n_clusters;
@@ -107,28 +112,20 @@ CudaRepsAttention::Queries CudaRepsAttention::queries_of(const AttendRepsArgs& a
     n += status[i] != TokenStatus::kRedundant ? 1 : 0;
   }
   queries.positions.resize(static_cast<size_t>(n));
-  const int64_t n_near = spec_.multiplicity ? n_tokens : n_clusters;
-  queries.tile_of.resize(static_cast<size_t>(n_tokens));
+  queries.n_near = spec_.multiplicity ? n_tokens : n_clusters;
+  queries.per_slice = std::max<int64_t>(kMostBiases / std::max<int64_t>(n_clusters, 1), 1);
   const int64_t per_tile = kKeysTileRows / group();
-  int64_t n_counted = 0;
-  const auto count_up_to = [&](int64_t end) {
-    std::fill(queries.tile_of.begin() + n_counted, queries.tile_of.begin() + end,
-              static_cast<int32_t>(queries.tiles.size()));
-    n_counted = end;
-  };
   for (int64_t row = 0; row < n; row += per_tile) {
     const int64_t first = queries.positions[static_cast<size_t>(row)];
-    const int64_t border = spec_.causal ? first + 1 : n_near;
-    if (spec_.multiplicity) count_up_to(border);
+    const int64_t border = spec_.causal ? first + 1 : queries.n_near;
     const auto tile = static_cast<int64_t>(queries.tiles.size());
     queries.tiles.push_back(
         {.row = row, .n = std::min(per_tile, n - row), .border = border, .list = tile});
     queries.borders.push_back(
-        {.position = border, .offset = spec_.multiplicity ? tile * n_clusters : 0});
+        {.position = border,
+         .offset = spec_.multiplicity ? tile % queries.per_slice * n_clusters : 0});
     queries.n_far.push_back(static_cast<int32_t>(spec_.causal ? n_rows_ + row + 1 : n_clusters));
   }
-  count_up_to(n_tokens);
-  queries.n_near = n_near;
   if (!spec_.multiplicity) {
     queries.rows.resize(static_cast<size_t>(n_clusters));
     std::iota(queries.rows.begin(), queries.rows.end(), 0);
@@ -151,12 +148,10 @@ void CudaRepsAttention::attend(const AttendRepsArgs& args) {
 
   const int64_t n_clusters = n_rows_ + n, n_tiles = static_cast<int64_t>(queries.tiles.size());
   Upload upload;
-  std::span<const int32_t> clusters, tile_of;  // where tokens count
-  if (spec_.multiplicity) {
+  std::span<const int32_t> clusters;  // where tokens count
+  if (spec_.multiplicity)
     clusters = std::span(set.cluster).subspan(static_cast<size_t>(args.first_token));
-    tile_of = queries.tile_of;
-  }
-  const int64_t cluster_at = upload.add(clusters), tile_of_at = upload.add(tile_of);
+  const int64_t cluster_at = upload.add(clusters);
   const int64_t positions_at = upload.add(std::span<const int32_t>(queries.positions));
   const int64_t tiles_at = upload.add(std::span<const QueryTile>(queries.tiles));
   const int64_t borders_at = upload.add(std::span<const Border>(queries.borders));
@@ -164,48 +159,68 @@ void CudaRepsAttention::attend(const AttendRepsArgs& args) {
   const int64_t rows_at = upload.add(std::span<const int32_t>(queries.rows));
   const DeviceArray<std::byte> sent = upload.send(context_);
   const auto* cluster = array_at<int32_t>(sent, cluster_at);
-  const DeviceArray<float> bias(context_, (spec_.multiplicity ? n_tiles + 1 : 1) * n_clusters);
-  if (spec_.multiplicity)
-    count_members(*context_, {.cluster = cluster,
-                              .n = n_tokens,
-                              .n_clusters = n_clusters,
-                              .tile_of = array_at<int32_t>(sent, tile_of_at),
-                              .n_tiles = n_tiles,
-                              .scale = spec_.scale,
-                              .bias = bias.data(),
-                              .before = counts_.data()});
-  else
+  const auto* borders = array_at<Border>(sent, borders_at);
+  const int64_t per_slice = std::max<int64_t>(std::min(queries.per_slice, n_tiles), 1);
+  const DeviceArray<float> bias(context_, (spec_.multiplicity ? per_slice : 1) * n_clusters);
+  if (!spec_.multiplicity)
     check(cudaMemsetAsync(bias.data(), 0, static_cast<size_t>(n_clusters) * sizeof(float),
                           context_->stream()),
           "no counts");
-  if (n > 0) {
-    KeysView view{};
-    view.queries = args.queries.bytes();
-    view.out = args.out.bytes();
-    view.query_stride = args.queries.row_stride();
-    view.out_stride = args.out.row_stride();
-    view.n_heads = spec_.n_heads;
-    view.n_kv_heads = spec_.n_kv_heads;
-    view.head_dim = spec_.head_dim;
-    view.scale = spec_.scale;
-    view.causal = spec_.causal;
-    view.n_tokens = queries.n_near;
-    view.query_positions = array_at<int32_t>(sent, positions_at);
-    view.tiles = array_at<QueryTile>(sent, tiles_at);
-    view.only = queries.tiles[0];
-    view.n_tiles = n_tiles;
-    view.before = {keys_.data(), values_.data(), nullptr, nullptr, capacity_};
-    view.near_rows = spec_.multiplicity ? cluster : array_at<int32_t>(sent, rows_at);
-    view.bias = bias.data();
-    view.borders = array_at<Border>(sent, borders_at);
-    view.n_far = array_at<int32_t>(sent, n_far_at);
-    view.n_borders = n_tiles;
-    const bool aligned = fits_tiles(spec_.dtype, spec_.head_dim, args.queries, args.out);
-    view.n_few = n_tokens <= kFewTokens ? n_tokens : 0;
-    view.most_keys = view.n_few > 0 ? n_rows_ + n_tokens : 0;
+  // The tokens from `counted` up to `end`, and biases of the tiles whose borders lie there.
+  int64_t counted = 0;
+  const auto count_up_to = [&](int64_t end, int64_t first_tile, int64_t n_slice) {
+    if (!spec_.multiplicity) return;
+    count_members(*context_, {.cluster = cluster + counted,
+                              .n = end - counted,
+                              .n_clusters = n_clusters,
+                              .first = counted,
+                              .borders = borders + first_tile,
+                              .n_tiles = n_slice,
+                              .scale = spec_.scale,
+                              .bias = bias.data(),
+                              .before = counts_.data()});
+    counted = end;
+  };
+  KeysView view = view_of(args, queries);
+  view.query_positions = array_at<int32_t>(sent, positions_at);
+  view.near_rows = spec_.multiplicity ? cluster : array_at<int32_t>(sent, rows_at);
+  view.bias = bias.data();
+  view.borders = borders;
+  view.n_far = array_at<int32_t>(sent, n_far_at);
+  view.n_borders = n_tiles;
+  const bool aligned = fits_tiles(spec_.dtype, spec_.head_dim, args.queries, args.out);
+  for (int64_t tile = 0; tile < n_tiles; tile += per_slice) {
+    const int64_t n_slice = std::min(per_slice, n_tiles - tile);
+    const bool last = tile + n_slice == n_tiles;
+    count_up_to(last ? n_tokens : queries.borders[static_cast<size_t>(tile + n_slice - 1)].position,
+                tile, n_slice);
+    view.tiles = array_at<QueryTile>(sent, tiles_at) + tile;
+    view.only = queries.tiles[static_cast<size_t>(tile)];
+    view.n_tiles = n_slice;
     attend_keys(context_, spec_.dtype, aligned, view);
   }
+  if (counted < n_tokens) count_up_to(n_tokens, 0, 0);
   n_rows_ += n;
+}
+
+// What the slices of a pass have in common.
+KeysView CudaRepsAttention::view_of(const AttendRepsArgs& args, const Queries& queries) const {
+  const int64_t n_tokens = args.set->n_tokens() - args.first_token;
+  KeysView view{};
+  view.queries = args.queries.bytes();
+  view.out = args.out.bytes();
+  view.query_stride = args.queries.row_stride();
+  view.out_stride = args.out.row_stride();
+  view.n_heads = spec_.n_heads;
+  view.n_kv_heads = spec_.n_kv_heads;
+  view.head_dim = spec_.head_dim;
+  view.scale = spec_.scale;
+  view.causal = spec_.causal;
+  view.n_tokens = queries.n_near;
+  view.before = {keys_.data(), values_.data(), nullptr, nullptr, capacity_};
+  view.n_few = n_tokens <= kFewTokens ? n_tokens : 0;
+  view.most_keys = view.n_few > 0 ? n_rows_ + n_tokens : 0;
+  return view;
 }
 
 }  // namespace

@@ -99,19 +99,36 @@ __global__ void rotate_rows(RotaryStyle style, ConstRowsView cosine, ConstRowsVi
   store<1>(x, row, b, turned[1]);
 }
 
-// One of keys (blockIdx.z 0) and values (1).
-template <int kN>
-__global__ void store_rows(ConstRowsView keys, ConstRowsView values, RowsView key_cache,
-                           RowsView value_cache, int64_t n_tokens, FirstPosition first,
-                           int64_t n_kv_heads, int64_t capacity, int64_t head_dim) {
+struct StoreView {
+  ConstRowsView from[2];  // keys and values
+  RowsView to[2];
+  int32_t n_rows, n_tokens, n_kv_heads, head_dim;
+  int64_t capacity;
+};
+// Of keys (blockIdx.z 0) or values (1), kRows tokens to a block.
+template <int kN, int kRows>
+__global__ void store_rows(const __grid_constant__ StoreView view, FirstPosition first) {
   take_turn();
-  const int64_t row = blockIdx.x, column = my_column<kN>();
-  if (column >= n_kv_heads * head_dim) return;
-  const int64_t head = column / head_dim;
-  const int64_t to = (row / n_tokens * n_kv_heads + head) * capacity + first.get() + row % n_tokens;
-  float value[kN];
-  load<kN>(blockIdx.z == 0 ? keys : values, row, column, value);
-  store<kN>(blockIdx.z == 0 ? key_cache : value_cache, to, column % head_dim, value);
+  const auto column = static_cast<int32_t>(my_column<kN>());
+  if (column >= view.n_kv_heads * view.head_dim) return;
+  const ConstRowsView& from = view.from[blockIdx.z];
+  const RowsView& to = view.to[blockIdx.z];
+  const int32_t head = column / view.head_dim, n_tokens = view.n_tokens;
+  const int32_t begin = static_cast<int32_t>(blockIdx.x) * kRows;
+  const int64_t position = first.get();
+  float value[kRows][kN];
+#pragma unroll
+  for (int i = 0; i < kRows; ++i)
+    if (begin + i < view.n_rows) load<kN>(from, begin + i, column, value[i]);
+#pragma unroll
+  for (int i = 0; i < kRows; ++i) {
+    const int32_t row = begin + i;
+    if (row >= view.n_rows) break;
+    const int32_t sequence = row / n_tokens;
+    const int64_t place = (int64_t{sequence} * view.n_kv_heads + head) * view.capacity + position +
+                          (row - sequence * n_tokens);
+    store<kN>(to, place, column - head * view.head_dim, value[i]);
+  }
 }
 
 constexpr int kTile = 32;
@@ -200,13 +217,25 @@ void store_kv(Context& context, const StoreKvArgs& args) {
   const Tensor values = args.cache.values.reshaped({s[0] * s[1] * s[2], s[3]});
   const bool eights =
       by_eights(args.keys) && by_eights(args.values) && by_eights(keys) && by_eights(values);
-  Launch launch = over_rows(args.keys.rows(), s[1] * s[3], eights ? 8 : 1);
+  const int64_t n_rows = args.keys.rows();
+  SLUICE_CHECK(n_rows <= INT32_MAX && s[1] * s[3] <= INT32_MAX);
+  // Many tokens keep the memory busy only if threads have several under way.
+  constexpr int kMany = 8;
+  const bool many = n_rows >= 64 * kMany;
+  Launch launch = over_rows(many ? ceil_div(n_rows, kMany) : n_rows, s[1] * s[3], eights ? 8 : 1);
   if (launch.grid.x == 0 || launch.grid.y == 0) return;
   launch.grid.z = 2;
-  const auto kernel = eights ? store_rows<8> : store_rows<1>;
-  launch_early(context, "store_rows", kernel, launch.grid, launch.threads, view_of(args.keys),
-               view_of(args.values), view_of(keys), view_of(values), args.n_tokens,
-               first_position_of(context, args.first_position), s[1], s[2], s[3]);
+  const auto kernel = eights ? (many ? store_rows<8, kMany> : store_rows<8, 1>)
+                             : (many ? store_rows<1, kMany> : store_rows<1, 1>);
+  const StoreView view{{view_of(args.keys), view_of(args.values)},
+                       {view_of(keys), view_of(values)},
+                       static_cast<int32_t>(n_rows),
+                       static_cast<int32_t>(args.n_tokens),
+                       static_cast<int32_t>(s[1]),
+                       static_cast<int32_t>(s[3]),
+                       s[2]};
+  launch_early(context, "store_rows", kernel, launch.grid, launch.threads, view,
+               first_position_of(context, args.first_position));
 }
 
 void transpose_into(Context& context, ConstTensor from, int64_t first, Tensor to) {

@@ -22,7 +22,6 @@ struct RunningMeans {
   DeviceArray<std::byte> keys, values;  // (n_kv_heads, n, head_dim)
   // What rounding left of clusters' last means; none where there are no clusters yet.
   DeviceArray<std::byte> keys_rest, values_rest;
-  DeviceArray<uint8_t> status;  // (sets, n)
 };
 
 class KeysCache {
@@ -33,7 +32,7 @@ class KeysCache {
   // Clusters take in what has passed the border since. Comes first in a pass, then find_means, what
   // reads them, and keep.
   void settle();
-  // Of the tokens from the border up to `end`; they hold until keep.
+  // Of the tokens from the border up to `end`; they hold until keep. version: as in LinkKey.
   const RunningMeans& find_means(const DeviceSets& sets, uint64_t version, const TokenRows& tokens,
                                  int64_t end);
   // Of the links of those tokens.

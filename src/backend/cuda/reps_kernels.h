@@ -7,7 +7,7 @@
 // behind it, up to the tile's last query, is a near key of its own, the row of its cluster.
 //
 // For r rows among T tokens, h heads of size D: 4 D h r (r / 2 + n) operations, n being the tokens
-// that the queries of a tile span, and r^2 / kKeysTileRows logs.
+// that the queries of a tile span, and r^2 / kKeysTileRows logs, some tiles' at a time.
 
 #pragma once
 
@@ -15,15 +15,16 @@
 
 namespace sluice::cuda {
 
-// bias of a tile = log of (before + the tokens that it and tiles before it are the first to count),
-// over scale; then `before` becomes the counts after all n tokens of the pass.
+// bias of a tile = log of (before + the tokens in front of its border), over scale; then `before`
+// becomes the counts after all n tokens.
 struct CountArgs {
-  const int32_t* cluster;
+  const int32_t* cluster;  // (n)
   int64_t n, n_clusters;
-  const int32_t* tile_of;  // (n) the first tile that counts each token, n_tiles where none does
+  int64_t first;          // position of the first token, as borders have it
+  const Border* borders;  // (n_tiles) ascending, none behind the last token
   int64_t n_tiles;
   float scale;
-  float* bias;      // (n_tiles + 1, n_clusters)
+  float* bias;      // (n_tiles, n_clusters)
   int32_t* before;  // (n_clusters)
 };
 void count_members(Context& context, const CountArgs& args);
