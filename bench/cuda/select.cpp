@@ -185,7 +185,7 @@ int main(int argc, char** argv) {
         "%s\n\na matrix product: %.0f TFLOP/s. Beside each time: TFLOP/s of the products that are "
         "needed (share of that), and how many times as many were done\nIn a basis: rows near "
         "one (%.2f of a row's norm lies beside it), outliers exempt; how many times faster than "
-        "without it, and the share of pairs that it leaves open\n\n",
+        "without it, and the share of pairs that it does not drop\n\n",
         context->description().c_str(), ceiling, static_cast<double>(rest));
     std::printf(
         "| T | r/T | cascade-cover | the same, outliers exempt | greedy | one token more | in a "

@@ -115,10 +115,64 @@ TEST_P(EveryBackend, RowsFarFromABasisAreComparedAtFullWidth) {
     expect_joint(*backend, dtype(), in, 0);
     expect_joint(*backend, dtype(), in, 0, {1000, 1300});
   }
-  // All of them, and a useless basis: given up, but for what it was tried on.
+  // All of them.
   SelectInputs in = joint_inputs({2300, 256, 32, 0.1f, 0, 5}, dtype(), {0.5});
   in.spec.basis = random_basis(16, 256, 99);
   expect_joint(*backend, dtype(), in, 0, {1500});
+}
+
+struct Pairs {
+  int64_t products, dropped;
+};
+// Of a first pass, and of the one that follows.
+std::pair<Pairs, Pairs> two_passes(Backend& backend, DType dtype, const SelectInputs& in,
+                                   int64_t cut) {
+  const auto selector = backend.make_selector(in.spec);
+  extend(*selector, backend, dtype, in, 0, cut);
+  const Pairs first{selector->products(), selector->pairs_dropped()};
+  extend(*selector, backend, dtype, in, cut, in.n_tokens);
+  return {first,
+          {selector->products() - first.products, selector->pairs_dropped() - first.dropped}};
+}
+
+TEST_P(EveryBackend, ABasisIsUsedWhereItPaysAndGivenUpWhereItDoesNot) {
+  if (!is_hopper()) GTEST_SKIP() << "other GPUs do not look at bases";
+  SelectInputs in = joint_inputs({3000, 256, 32, 0.1f, 0, 9}, dtype(), {0.5});
+  const auto [near, near_next] = two_passes(*backend, dtype(), in, 2000);
+  EXPECT_GT(near.dropped, near.products);
+  EXPECT_GT(near_next.dropped, near_next.products);
+  in.spec.basis = random_basis(16, 256, 99);
+  const auto [useless, useless_next] = two_passes(*backend, dtype(), in, 2000);
+  EXPECT_LT(useless.dropped, useless.products / 10);
+  EXPECT_EQ(useless_next.dropped, 0);
+  in.spec.basis = nullptr;
+  const auto [plain, plain_next] = two_passes(*backend, dtype(), in, 2000);
+  EXPECT_EQ(useless.products + useless.dropped, plain.products);
+  EXPECT_EQ(useless_next.products, plain_next.products);
+}
+
+// The next sequence begins anew, whatever its rows are.
+TEST_P(EveryBackend, ResetForgetsCoordinates) {
+  const SelectInputs in = joint_inputs({2100, 192, 64, 0.1f, 1, 10}, dtype(), {0.5});
+  SelectInputs other = joint_inputs({1900, 192, 64, 0.1f, 0, 11}, dtype(), {0.5});
+  other.spec = in.spec;
+  SelectInputs without = in;
+  without.spec.basis = nullptr;
+  const auto expected = expected_sets(without);
+  const auto selector = backend->make_selector(in.spec);
+  int64_t dropped = -1;
+  for (const DType rows : {dtype(), DType::kF32, dtype(), dtype()}) {
+    extend(*selector, *backend, rows, other, 0, other.n_tokens);
+    selector->reset();
+    for (const auto& [first, last] : {std::pair<int64_t, int64_t>{0, 1500}, {1500, in.n_tokens}})
+      extend(*selector, *backend, rows, in, first, last);
+    ASSERT_TRUE(same_sets(selector->sets(), expected));
+    if (rows == dtype()) {
+      if (dropped < 0) dropped = selector->pairs_dropped();
+      EXPECT_EQ(selector->pairs_dropped(), dropped);
+    }
+    selector->reset();
+  }
 }
 
 TEST_P(EveryBackend, SeveralSetsShareCoordinates) {
@@ -129,14 +183,19 @@ TEST_P(EveryBackend, SeveralSetsShareCoordinates) {
 
 TEST_P(EveryBackend, TheFutureDoesNotTouchPastSetsInABasis) {
   constexpr int64_t kPast = 1100;
-  SelectInputs in = joint_inputs({1700, 192, 64, 0.1f, 1, 8}, dtype(), {0.5});
-  in.spec.basis_use = BasisUse::kAlways;
-  const auto before = select(*backend, dtype(), in);
-  const auto other = random_values((in.n_tokens - kPast) * 192, 77, dtype());
-  std::copy(other.begin(), other.end(), in.rows.begin() + kPast * 192);
-  for (size_t t = kPast; t < in.inherited[0].size(); ++t) in.inherited[0][t] ^= 1;
-  const auto after = select(*backend, dtype(), in);
-  EXPECT_TRUE(same_start(after[0], before[0], kPast));
+  for (const BasisUse use : {BasisUse::kAlways, BasisUse::kWherePays}) {
+    SelectInputs in = joint_inputs({2300, 192, 32, 0.1f, 1, 8}, dtype(), {0.5});
+    in.spec.basis_use = use;
+    const auto before = select(*backend, dtype(), in);
+    // Now far from the basis, so that it does not pay.
+    const auto other = random_values((in.n_tokens - kPast) * 192, 77, dtype());
+    std::copy(other.begin(), other.end(), in.rows.begin() + kPast * 192);
+    for (size_t t = kPast; t < in.inherited[0].size(); ++t) in.inherited[0][t] ^= 1;
+    for (const auto& cuts : {std::vector<int64_t>{}, {kPast + 100}}) {
+      const auto after = select(*backend, dtype(), in, cuts);
+      EXPECT_TRUE(same_start(after[0], before[0], kPast));
+    }
+  }
 }
 
 }  // namespace

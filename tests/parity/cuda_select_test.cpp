@@ -3,6 +3,7 @@
 // its sets are the reference's, and it has them sooner.
 
 #include "backend/cuda/device.h"
+#include "parity/basis_cases.h"
 #include "parity/cuda_select_cases.h"
 
 namespace sluice::test {
@@ -41,6 +42,11 @@ TEST_P(EveryBackend, LongListsHaveTheSetsOfTheCpu) {
     const auto flags = likely_flags(in, 0.5, 30);
     for (auto& inherited : in.inherited) inherited = flags;
     const auto expected = expected_sets(in);
+    EXPECT_TRUE(same_sets(select(*backend, dtype(), in), expected));
+    EXPECT_TRUE(same_sets(select(*backend, dtype(), in, {5, 16389}), expected));
+    // Chunks of one pass hand coordinates on.
+    in.spec.basis = basis_of(in.rows, 48, c.d_model, 6);
+    in.spec.basis_use = BasisUse::kAlways;
     EXPECT_TRUE(same_sets(select(*backend, dtype(), in), expected));
     EXPECT_TRUE(same_sets(select(*backend, dtype(), in, {5, 16389}), expected));
   }

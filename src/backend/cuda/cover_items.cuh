@@ -14,6 +14,7 @@ namespace sluice::cuda::cover {
 using gram::kColumns, gram::kRows, gram::Tile;
 
 constexpr int kPairRows = gram::kBlocks * kRows, kPairs = kCoverChunk / kPairRows;
+static_assert(kPairRows == kItemRows);
 constexpr int kGroup = 8;  // pairs of row tiles that meet a column tile while it is in L2
 
 struct Maps {
@@ -202,11 +203,6 @@ __device__ inline uint32_t bits_before(int limit) {
 struct Place {
   int set, half, word;
 };
-
-__device__ inline void count_dropped(const BasisView& basis, int64_t n) {
-  atomicAdd(reinterpret_cast<unsigned long long*>(&basis.progress->dropped),
-            static_cast<unsigned long long>(n));
-}
 
 template <typename... Parameters>
 void launch_items(Context& context, const char* name, void (*kernel)(Parameters...),

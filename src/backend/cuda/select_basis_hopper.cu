@@ -18,7 +18,6 @@ struct GroupShared {
 struct CoordinateShared {
   Shared items;
   GroupShared groups[2];
-  unsigned long long dropped;
 };
 
 __device__ int my_group() { return static_cast<int>(threadIdx.x) / 128 - 1; }
@@ -58,7 +57,9 @@ struct CoordinateWork : Items<kList> {
   template <typename Products>
   __device__ void put_levels(const Place& place, int64_t piece, const Products& products,
                              float rest) const;
-  __device__ void count(const Tile& tile, const int (&limit)[2], int n_open) const;
+  using Bits = uint32_t[2][2];  // of a lane's rows and the halves of a tile
+  __device__ void count(const Tile& tile, const int (&limit)[2], const Bits& any,
+                        const Bits& unsure) const;
 };
 
 template <int kList>
@@ -144,7 +145,7 @@ __device__ void CoordinateWork<kList>::take(const Tile& tile, const Products& pr
     rest[half] = mine().row_rest[in_group];
     limit[half] = Base::limit_of(tile, row + 8 * half, mine().rank[in_group]);
   }
-  uint32_t unsure[2][2] = {};  // in a set
+  Bits any = {}, unsure = {};  // in a set
   for (int set = 0; set < chunk.n_sets; ++set) {
     if (chunk.thresholds[set] <= 0) continue;
     uint32_t may[2][2] = {}, must[2][2] = {};
@@ -155,6 +156,7 @@ __device__ void CoordinateWork<kList>::take(const Tile& tile, const Products& pr
       const uint32_t before = bits_before(limit[i / 2] - 2 * t - 128 * (i % 2));
       may[i / 2][i % 2] &= before;
       must[i / 2][i % 2] &= before;
+      any[i / 2][i % 2] |= may[i / 2][i % 2];
       unsure[i / 2][i % 2] |= may[i / 2][i % 2] & ~must[i / 2][i % 2];
       n_open += __popc(unsure[i / 2][i % 2]);
     }
@@ -179,22 +181,37 @@ __device__ void CoordinateWork<kList>::take(const Tile& tile, const Products& pr
         atomicOr(view.some + at * view.words + number / 4, some << number % 4 * kPieces);
     }
   }
-  count(tile, limit,
-        __popc(unsure[0][0]) + __popc(unsure[0][1]) + __popc(unsure[1][0]) + __popc(unsure[1][1]));
+  count(tile, limit, any, unsure);
 }
 
-// Pairs that are dropped, and those of this lane that are left open. The warp that finds one too
-// many has the tiles multiplied again.
+// Pairs that are below all thresholds, and those that are left open. The warp that finds one too
+// many has the tiles multiplied again, and so has one with a row that is open to many columns.
 template <int kList>
 __device__ void CoordinateWork<kList>::count(const Tile& tile, const int (&limit)[2],
-                                             int n_open) const {
-  const int n = Base::pairs_of(tile, limit);
-  n_open = static_cast<int>(__reduce_add_sync(kAllLanes, static_cast<unsigned>(n_open)));
+                                             const Bits& any, const Bits& unsure) const {
+  const auto sum = [](int n) {
+    return static_cast<int>(__reduce_add_sync(kAllLanes, static_cast<unsigned>(n)));
+  };
+  int of_row[2], n_any = 0;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    of_row[half] = __popc(unsure[half][0]) + __popc(unsure[half][1]);
+    n_any += __popc(any[half][0]) + __popc(any[half][1]);
+  }
+  const int below = Base::pairs_of(tile, limit) - sum(n_any);
+  int n_open = sum(of_row[0] + of_row[1]);
+  for (int step = 1; step < 4; step *= 2)
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+      of_row[half] += __shfl_xor_sync(kAllLanes, of_row[half], step);
+  if (__any_sync(kAllLanes, max(of_row[0], of_row[1]) > kMostOpenOfRow))
+    n_open += kMostOpenPairs + 1;
   if (threadIdx.x % 32 != 0) return;
-  atomicAdd(&memory.dropped, static_cast<unsigned long long>(n - n_open));
-  if (n_open == 0) return;
   const BasisView& basis = view.basis;
-  const int item = Base::item_of(tile), before = atomicAdd(basis.open + item, n_open);
+  const int item = Base::item_of(tile);
+  if (below > 0) atomicAdd(basis.below + item, below);
+  if (n_open == 0) return;
+  const int before = atomicAdd(basis.open + item, n_open);
   if (before > kMostOpenPairs || before + n_open <= kMostOpenPairs) return;
   int32_t* again = basis.again + int64_t{kList} * Base::pairs * view.tiles;
   again[atomicAdd(&basis.progress->n_again[kList], 1)] = item;
@@ -233,15 +250,11 @@ __global__ void __cluster_dims__(gram::kBlocks, 1, 1) __launch_bounds__(gram::kT
   extern __shared__ unsigned char dynamic[];
   __shared__ gram::Barriers barriers;
   __shared__ CoordinateShared shared;
-  if (threadIdx.x == 0) shared.dropped = 0;
   gram::prepare(barriers, {&maps.given, &maps.rows, &maps.columns, &maps.listed});
   wait_for_earlier();
   let_next_begin();
   CoordinateWork<kList> work(view, maps, shared);
   gram::run(work, view.basis.width, dynamic, barriers);
-  __syncthreads();
-  if (threadIdx.x == 128 && shared.dropped != 0)
-    count_dropped(view.basis, static_cast<int64_t>(shared.dropped));
 }
 
 }  // namespace

@@ -11,7 +11,9 @@ namespace sluice::cuda {
 // coordinates; what that leaves open is decided as ever. Where it leaves many pairs of two tiles of
 // rows and one of columns open, these are multiplied again, at full width.
 constexpr int kMostRank = 256;       // directions that are used
+constexpr int kItemRows = 256;       // two tiles of rows
 constexpr int kMostOpenPairs = 256;  // of 256 x 256: as many take as long as the products
+constexpr int kMostOpenOfRow = 32;   // of 256: a token's are summed one after the other
 
 struct BasisProgress {  // on the device, zeros at first
   int64_t dropped;      // pairs decided by their coordinates
@@ -34,7 +36,10 @@ struct BasisView {
   // the norms of what they leave out.
   uint16_t *rows = nullptr, *listed = nullptr, *columns = nullptr;
   float *rest = nullptr, *listed_rest = nullptr, *column_rest = nullptr;
-  int32_t* open = nullptr;   // (pairs of row tiles, tiles) pairs that were left open
+  // (pairs of row tiles, tiles): how many pairs are left open, more than kMostOpenPairs where the
+  // tiles are multiplied again, and how many are below all thresholds.
+  int32_t *open = nullptr, *below = nullptr;
+  int64_t n_items = 0;       // of these
   int32_t* again = nullptr;  // (2, pairs of row tiles, tiles) numbers of items, as in `open`
   BasisProgress* progress = nullptr;
 };

@@ -47,7 +47,7 @@ struct MarkPlace {
   __device__ MarkPlace(const CoverView& view, int list, int64_t t) {
     const int32_t* rank = view.lists[0].rank;
     const int in_first = rank[t], behind = rank[t + 1], in_both = rank[view.chunk.n];
-    const int in_second = list == 1 ? view.lists[1].rank[t] : 0;
+    const int in_second = list == 1 && !view.whole ? view.lists[1].rank[t] : 0;
     const bool is_first = behind > in_first;
     exists = is_first || list == 1;
     tile = is_first ? 0 : tiles_of(in_both);

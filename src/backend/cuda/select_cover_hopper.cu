@@ -41,13 +41,6 @@ struct CoverWork : Items<kList> {
   }
   template <typename Products>
   __device__ void take(const Tile& tile, const Products& products, int row) const;
-  // Pairs of the tile were not dropped after all.
-  __device__ void count_again(const Tile& tile, const int (&limit)[2]) const {
-    const int n = Base::pairs_of(tile, limit);
-    if (threadIdx.x % 32 != 0) return;
-    const bool first = threadIdx.x == 128 && gram::my_rank() == 0;
-    count_dropped(view.basis, (first ? view.basis.open[Base::item_of(tile)] : 0) - n);
-  }
   template <typename Products>
   __device__ void put_levels(const Place& place, int64_t piece, const Products& products,
                              float scale) const;
@@ -69,7 +62,6 @@ __device__ void CoverWork<kList, kAgain>::take(const Tile& tile, const Products&
     scale[half] = shared.row_scale[row + 8 * half];
     limit[half] = Base::limit_of(tile, row + 8 * half, shared.rank[row + 8 * half]);
   }
-  if (replaces) count_again(tile, limit);
   for (int set = 0; set < chunk.n_sets; ++set) {
     const double threshold = chunk.thresholds[set];
     if (threshold <= 0) continue;

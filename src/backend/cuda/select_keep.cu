@@ -54,6 +54,18 @@ __device__ uint32_t used_in_any(const ChunkView& view, uint8_t used) {
   return any & compared;
 }
 
+// Pairs that coordinates told to be below all thresholds, and that were not multiplied again.
+__device__ void count_dropped(const BasisView& basis) {
+  int64_t n = 0;
+  for (int64_t i = int64_t{blockIdx.x} * kTableThreads + threadIdx.x; i < basis.n_items;
+       i += int64_t{gridDim.x} * kTableThreads)
+    if (basis.open[i] <= kMostOpenPairs) n += basis.below[i];
+  for (int step = 16; step > 0; step /= 2) n += __shfl_xor_sync(kAllLanes, n, step);
+  if (threadIdx.x % 32 == 0 && n > 0)
+    atomicAdd(reinterpret_cast<unsigned long long*>(&basis.progress->dropped),
+              static_cast<unsigned long long>(n));
+}
+
 __global__ void __launch_bounds__(kTableThreads, 2)
     number_and_keep(const __grid_constant__ KeepView keep, uint8_t used) {
   __shared__ TokenTable table;
@@ -62,11 +74,15 @@ __global__ void __launch_bounds__(kTableThreads, 2)
   const ChunkView& view = keep.chunk;
   const int lane = static_cast<int>(threadIdx.x) % 32, before = keep.before[0];
   const bool coordinates = in_basis(keep.basis);
+  if (coordinates) count_dropped(keep.basis);
   for (int set = 0; set < view.n_sets; ++set) number_set(keep, set, table);
   table.fill(used_in_any(view, used));
   if (blockIdx.x == 0 && threadIdx.x == 0) {
     keep.after[0] = *keep.host_columns = before + table.total;
-    if (coordinates) keep.basis.progress->projected = before + table.total;
+    if (coordinates) {
+      keep.basis.progress->projected = before + table.total;
+      keep.host_columns[1] = keep.basis.progress->given_up;
+    }
     bool live = false;
     for (int set = 0; set < view.n_sets; ++set) live |= view.thresholds[set] > 0;
     // Pairs, without the padding of tiles and without second looks.

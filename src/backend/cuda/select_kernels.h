@@ -205,7 +205,7 @@ struct KeepView {
   // How many columns there are, and clusters in each set: before this chunk, and behind it.
   const int32_t* before;
   int32_t* after;
-  int32_t* host_columns;  // in pinned memory: after[0]
+  int32_t* host_columns;  // in pinned memory: after[0], and whether a basis is given up
   int64_t* products;      // to be added to, or nullptr
   BasisView basis = {};   // columns take their coordinates along
 };

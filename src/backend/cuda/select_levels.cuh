@@ -46,10 +46,9 @@ struct PieceLevels {
 // the largest cosine that they allow.
 __device__ inline int least_level(const CoverView& view, const Pieces& pieces,
                                   const CosineLevels& levels, int64_t t, int i, uint32_t bits) {
-  constexpr int kPairRows = 256;
   const BasisView& basis = view.basis;
   const bool again =
-      basis.open[t / kPairRows * view.tiles + i / kPieces] > kMostOpenPairs;  // at full width
+      basis.open[t / kItemRows * view.tiles + i / kPieces] > kMostOpenPairs;  // at full width
   const uint8_t* of_piece = view.levels + (pieces.data - view.bits + i) * kPieceColumns;
   int best = 0;
   for (; bits != 0; bits &= bits - 1) {

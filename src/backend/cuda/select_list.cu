@@ -53,10 +53,9 @@ __device__ bool begin_basis(const CoverView& view, int64_t n_listed) {
   BasisProgress& progress = *view.basis.progress;
   const bool pays = *view.chunk.n_columns + n_listed / 2 >= 2 * view.basis.rank;
   const bool used = view.basis.always || (pays && progress.given_up == 0);
-  const int64_t n_open = (view.chunk.n + 255) / 256 * view.tiles;
-  for (int64_t i = int64_t{blockIdx.x} * kTableThreads + threadIdx.x; i < n_open;
+  for (int64_t i = int64_t{blockIdx.x} * kTableThreads + threadIdx.x; i < view.basis.n_items;
        i += int64_t{gridDim.x} * kTableThreads)
-    view.basis.open[i] = 0;
+    view.basis.open[i] = view.basis.below[i] = 0;
   if (blockIdx.x == 0 && threadIdx.x == 0) {
     progress.used = used ? 1 : 0;
     for (int list = 0; list < 2; ++list) progress.n_items[list] = progress.n_again[list] = 0;

@@ -22,7 +22,7 @@ struct ProjectWork {
 
   __device__ ProjectWork(const CoverView& of, const RowMaps& with) : view(of), maps(with) {
     n_columns = *view.chunk.n_columns;
-    first_column = view.basis.progress->projected / kPairRows * kPairRows;
+    first_column = view.basis.progress->projected;
     pairs = static_cast<int>((view.chunk.n + kPairRows - 1) / kPairRows);
     n_both = pairs + (n_columns - first_column + kPairRows - 1) / kPairRows;
     if (!in_basis(view.basis)) n_both = 0;

@@ -29,7 +29,7 @@ CudaSelector::CudaSelector(std::shared_ptr<Context> context, const SelectorSpec&
       padded_(round_up(spec.d_model, 64)),
       live_(std::any_of(spec.taus.begin(), spec.taus.end(), [](double tau) { return tau > 0; })),
       device_sets_(context_, spec.taus.size()),
-      arriving_(sizeof(int32_t)) {
+      arriving_(2 * sizeof(int32_t)) {
   SLUICE_CHECK(!spec.taus.empty());
   std::vector<double> thresholds;
   for (const double tau : spec_.taus) {
@@ -60,6 +60,8 @@ void CudaSelector::reset() {
   sets_.assign(spec_.taus.size(), {});
   for (size_t i = 0; i < sets_.size(); ++i) sets_[i].tau = spec_.taus[i];
   products_ = pairs_dropped_ = 0;
+  given_up_ = false;
+  std::memset(arriving_.data(), 0, 2 * sizeof(int32_t));
   const auto clear = [&](void* data, int64_t bytes) {
     check(cudaMemsetAsync(data, 0, static_cast<size_t>(bytes), context_->stream()), "reset");
   };
@@ -82,9 +84,10 @@ void CudaSelector::take_count() const {
   if (!on_the_way_) return;
   check(cudaEventSynchronize(arrived_), "number of columns");
   on_the_way_ = false;
-  int32_t arrived = 0;
-  std::memcpy(&arrived, arriving_.data(), sizeof(arrived));
-  n_columns_ = arrived;
+  int32_t arrived[2] = {};
+  std::memcpy(arrived, arriving_.data(), sizeof(arrived));
+  n_columns_ = arrived[0];
+  given_up_ = arrived[1] != 0;
 }
 
 int64_t CudaSelector::bytes() const {

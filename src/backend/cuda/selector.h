@@ -40,6 +40,12 @@ class DeviceSets {
   DeviceArray<float> cosine_;
 };
 
+// What all sequences share of a basis.
+struct DeviceBasis {
+  DeviceArray<uint16_t> vectors;  // (rank, padded) bf16
+  double deviation;
+};
+
 class CudaSelector final : public Selector {
  public:
   CudaSelector(std::shared_ptr<Context> context, const SelectorSpec& spec);
@@ -83,8 +89,8 @@ class CudaSelector final : public Selector {
   void reserve_columns(int64_t n_more, bool bf16);
   // selector_basis.cpp
   void take_basis();
-  BasisView view_basis(const Pass& pass) const;
-  void take_count() const;  // waits for the pass before
+  BasisView view_basis(const Pass& pass, int64_t n_tokens) const;  // of a chunk
+  void take_count() const;                                         // waits for the pass before
   void send_count();
 
   std::shared_ptr<Context> context_;
@@ -106,11 +112,12 @@ class CudaSelector final : public Selector {
   DeviceArray<int32_t> position_;
   DeviceArray<uint8_t> flags_;
 
-  // The basis, where tokens are looked at in one: its vectors, (rank_, padded_), which all
-  // sequences share, and coordinates of kept columns. Elsewhere rank_ is 0.
+  // The basis, where tokens are looked at in one, and coordinates of kept columns. Elsewhere rank_
+  // is 0.
   int rank_ = 0;
   int64_t width_ = 0;
-  std::shared_ptr<const DeviceArray<uint16_t>> vectors_;
+  std::shared_ptr<const DeviceBasis> device_basis_;
+  mutable bool given_up_ = false;  // as far as the pass before knew
   DeviceArray<uint16_t> column_coordinates_;
   DeviceArray<float> column_rest_;
   DeviceArray<BasisProgress> basis_progress_;

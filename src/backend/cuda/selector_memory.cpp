@@ -84,12 +84,13 @@ CudaSelector::Pass CudaSelector::begin_pass(const SelectArgs& args) {
       pieces.take(pass.marks, 2 * n_sets * pass.mark_tiles * kPieces);
       pieces.take(pass.tickets, 2);
       if (rank_ > 0) {
-        const int64_t items = ceil_div(m, 2 * kGramTile) * pass.tiles;
+        const int64_t items = ceil_div(m, kItemRows) * pass.tiles;
         pieces.take(pass.coordinates, m * width_);
         pieces.take(pass.listed_coordinates, (m + 2 * kHopperGramColumns) * width_);
         pieces.take(pass.rest, m);
         pieces.take(pass.listed_rest, m + 2 * kHopperGramColumns);
         pieces.take(pass.open, items);
+        pieces.take(pass.below, items);
         pieces.take(pass.again, 2 * items);
       }
     } else {

@@ -127,7 +127,7 @@ void CudaSelector::decide_chunk(const Pass& pass, int64_t first, int64_t n) {
                   .mark_tiles = pass.mark_tiles,
                   .tickets = pass.tickets,
                   .products = device_products_.data(),
-                  .basis = view_basis(pass)},
+                  .basis = view_basis(pass, n)},
                  rows);
   } else {
     prepare_rows(*context_, rows, pass.inverse + first, padded_, pass.prepared, pass.scale,
@@ -140,7 +140,7 @@ void CudaSelector::decide_chunk(const Pass& pass, int64_t first, int64_t n) {
     find_owners(*context_, view);
   }
   KeepView keep = keep_view(view, covers() ? nullptr : device_products_.data());
-  keep.basis = view_basis(pass);
+  keep.basis = view_basis(pass, n);
   keep_chunk(*context_, keep);
   counts_turn_ = 1 - counts_turn_;
 }

@@ -41,7 +41,7 @@ struct CudaSelector::Pass {
   // In a basis: BasisView has the shapes.
   uint16_t *coordinates, *listed_coordinates;
   float *rest, *listed_rest;
-  int32_t *open, *again;
+  int32_t *open, *below, *again;
 };
 
 // What a bf16 product of unit rows may err by, as a cosine.
