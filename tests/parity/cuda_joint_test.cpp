@@ -55,13 +55,7 @@ struct Counted {
 };
 Counted counted(Backend& backend, DType dtype, const SelectInputs& in,
                 std::vector<int64_t> cuts = {}) {
-  const auto selector = backend.make_selector(in.spec);
-  cuts.push_back(in.n_tokens);
-  int64_t first = 0;
-  for (const int64_t last : cuts) {
-    extend(*selector, backend, dtype, in, first, last);
-    first = last;
-  }
+  const auto selector = extended(backend, dtype, in, std::move(cuts));
   return {selector->sets(), selector->products(), selector->pairs_dropped()};
 }
 

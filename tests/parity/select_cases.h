@@ -187,16 +187,20 @@ inline void extend(Selector& selector, Backend& backend, DType dtype, const Sele
 }
 
 // `cuts`: where a pass ends and the next begins, ascending.
-inline std::vector<TokenSet> select(Backend& backend, DType dtype, const SelectInputs& in,
-                                    std::vector<int64_t> cuts = {}) {
-  const auto selector = backend.make_selector(in.spec);
+inline std::unique_ptr<Selector> extended(Backend& backend, DType dtype, const SelectInputs& in,
+                                          std::vector<int64_t> cuts = {}) {
+  auto selector = backend.make_selector(in.spec);
   cuts.push_back(in.n_tokens);
   int64_t first = 0;
   for (const int64_t last : cuts) {
     extend(*selector, backend, dtype, in, first, last);
     first = last;
   }
-  return selector->sets();
+  return selector;
+}
+inline std::vector<TokenSet> select(Backend& backend, DType dtype, const SelectInputs& in,
+                                    std::vector<int64_t> cuts = {}) {
+  return extended(backend, dtype, in, std::move(cuts))->sets();
 }
 
 // Cosines of all pairs, (n_tokens, n_tokens), by the sum that decides.

@@ -89,8 +89,8 @@ bool attend_next(Context& context, const AttendView& view, const RotaryArgs* tur
                  .turn = {}};
   if (turn != nullptr) {
     // Queries and keys side by side.
-    SLUICE_CHECK(turn->x.bytes() == view.queries && turn->x.shape()[1] == 2 * view.n_heads &&
-                 turn->first_position == view.first_position && turn->n_tokens == 1);
+    if (turn->x.bytes() != view.queries || turn->x.shape()[1] != 2 * view.n_heads) return false;
+    SLUICE_CHECK(turn->first_position == view.first_position && turn->n_tokens == 1);
     next.turn = {.cosine = turn->cosine.data<float>(),
                  .sine = turn->sine.data<float>(),
                  .half = static_cast<int>(turn->cosine.shape()[1]),

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <mutex>
+#include <unordered_map>
 
 #include "core/shape.h"
 
@@ -170,6 +172,16 @@ void Context::send(const void* host, void* device, int64_t bytes) {
           "copy to the device");
     check(cudaEventRecord(slot.sent.get(), stream()), "copy to the device");
   }
+}
+
+bool can_wait(const void* kernel) {
+  static std::mutex mutex;
+  static std::unordered_map<const void*, bool> known;
+  const std::lock_guard lock(mutex);
+  if (const auto found = known.find(kernel); found != known.end()) return found->second;
+  cudaFuncAttributes attributes{};
+  check(cudaFuncGetAttributes(&attributes, kernel), "a kernel's attributes");
+  return known[kernel] = attributes.ptxVersion >= 90;
 }
 
 void Context::fetch(const void* device, void* host, int64_t bytes) {

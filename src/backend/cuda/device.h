@@ -27,6 +27,10 @@ void check(cublasStatus_t status, const char* what);
 // The same of the kernel just launched.
 inline void check_launch(const char* kernel) { check(cudaGetLastError(), kernel); }
 
+// Whether a kernel was compiled for a GPU that can wait for the one ahead (early.cuh). Code for
+// older ones, which newer ones may run too, does not.
+bool can_wait(const void* kernel);
+
 // How many devices there are; 0 without a driver too.
 int device_count();
 

@@ -40,16 +40,9 @@ inline FirstPosition first_position_of(const Context& context, int64_t value) {
   return {value, context.recorded_position()};
 }
 
-// Whether a kernel was compiled for a GPU that can wait. Code for older ones, which newer ones may
-// run too, does not.
 template <typename... Parameters>
 bool can_wait(void (*kernel)(Parameters...)) {
-  static const bool can = [&] {
-    cudaFuncAttributes attributes{};
-    check(cudaFuncGetAttributes(&attributes, kernel), "a kernel's attributes");
-    return attributes.ptxVersion >= 90;
-  }();
-  return can;
+  return can_wait(reinterpret_cast<const void*>(kernel));
 }
 
 struct LaunchShape {

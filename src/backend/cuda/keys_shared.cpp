@@ -60,7 +60,8 @@ std::shared_ptr<const FarLists> KeysShared::lists(const ListKey& key,
   if (key.links.version != 0 && lists_ != nullptr && key == lists_key_) return lists_;
   lists_.reset();
   auto lists = std::make_shared<const FarLists>(make());
-  if (key.links.version == 0) return lists;
+  constexpr int64_t kMostKept = int64_t{1} << 23;  // rows, of 8 bytes: they stay over the MLP
+  if (key.links.version == 0 || lists->rows.size() > kMostKept) return lists;
   lists_ = lists;
   lists_key_ = key;
   return lists;
