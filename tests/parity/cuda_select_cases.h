@@ -11,6 +11,16 @@ inline std::vector<TokenSet> expected_sets(const SelectInputs& in) {
   return select(*make_cpu_backend(DType::kF32), DType::kF32, in);
 }
 
+// As a model selects.
+inline SelectInputs plain_inputs(const SelectCase& c, DType dtype, SelectRule rule,
+                                 std::vector<double> taus) {
+  SelectInputs in = select_inputs(c, dtype, rule, std::move(taus));
+  in.spec.want_cosines = false;
+  in.spec.sinks = 4;
+  in.spec.outlier_ratio = 8;
+  return in;
+}
+
 // The set of these rows, with every `turnover`-th token changed: what a layer before may have had.
 inline std::vector<uint8_t> likely_flags(const SelectInputs& in, double tau, uint32_t turnover) {
   SelectInputs above = in;

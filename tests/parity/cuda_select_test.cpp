@@ -9,15 +9,6 @@
 namespace sluice::test {
 namespace {
 
-SelectInputs plain_inputs(const SelectCase& c, DType dtype, SelectRule rule,
-                          std::vector<double> taus) {
-  SelectInputs in = select_inputs(c, dtype, rule, std::move(taus));
-  in.spec.want_cosines = false;
-  in.spec.sinks = 4;
-  in.spec.outlier_ratio = 8;
-  return in;
-}
-
 // Chunks are 4096 tokens; some cuts fall beside their ends.
 TEST_P(EveryBackend, LongPassesHaveTheSetsOfTheCpu) {
   const SelectCase c{RowKind::kClusters, 9100, 192, 0.5, 3};

@@ -1,8 +1,8 @@
 // Sets on a device: several chunks of tokens in one pass of selection, and sets that stay where
 // they are, for layers that inherit or share them.
 
+#include "parity/cuda_select_cases.h"
 #include "parity/keys_case.h"
-#include "parity/select_cases.h"
 
 namespace sluice::test {
 namespace {
@@ -13,10 +13,7 @@ TEST_P(EveryBackend, ManyChunksHaveTheSetsOfTheReference) {
   for (const SelectRule rule :
        {SelectRule::kGreedy, SelectRule::kCascadeCover, SelectRule::kCascadeCausal}) {
     SCOPED_TRACE(static_cast<int>(rule));
-    SelectInputs in = select_inputs(c, dtype(), rule, {0.5, 0.3});
-    in.spec.want_cosines = false;
-    in.spec.sinks = 4;
-    in.spec.outlier_ratio = 8;
+    const SelectInputs in = plain_inputs(c, dtype(), rule, {0.5, 0.3});
     const auto expected = select(*reference, DType::kF32, in);
     EXPECT_TRUE(same_sets(select(*backend, dtype(), in), expected));
     EXPECT_TRUE(same_sets(select(*backend, dtype(), in, {1, 4097}), expected));

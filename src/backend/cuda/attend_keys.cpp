@@ -154,21 +154,12 @@ ListKey CudaKeysAttention::list_key(uint64_t version, const AttendKeysArgs& args
 }
 
 KeysView CudaKeysAttention::view_of(const AttendKeysArgs& args, const RunningMeans& means) const {
-  KeysView view{};
-  view.queries = args.queries.bytes();
-  view.out = args.out.bytes();
-  view.query_stride = args.queries.row_stride();
-  view.out_stride = args.out.row_stride();
+  KeysView view = view_of_queries(spec_, args);
   if (args.log_sums.defined()) {
     SLUICE_CHECK(args.log_sums.rows() == args.out.rows());
     view.log_sums = args.log_sums.data<float>();
     view.log_sum_stride = args.log_sums.row_stride();
   }
-  view.n_heads = spec_.n_heads;
-  view.n_kv_heads = spec_.n_kv_heads;
-  view.head_dim = spec_.head_dim;
-  view.scale = spec_.scale;
-  view.causal = spec_.causal;
   view.first_position = cache_->n_tokens();
   view.n_tokens = args.keys.rows();
   view.heads = cache_->heads();

@@ -206,16 +206,7 @@ void CudaRepsAttention::attend(const AttendRepsArgs& args) {
 // What the slices of a pass have in common.
 KeysView CudaRepsAttention::view_of(const AttendRepsArgs& args, const Queries& queries) const {
   const int64_t n_tokens = args.set->n_tokens() - args.first_token;
-  KeysView view{};
-  view.queries = args.queries.bytes();
-  view.out = args.out.bytes();
-  view.query_stride = args.queries.row_stride();
-  view.out_stride = args.out.row_stride();
-  view.n_heads = spec_.n_heads;
-  view.n_kv_heads = spec_.n_kv_heads;
-  view.head_dim = spec_.head_dim;
-  view.scale = spec_.scale;
-  view.causal = spec_.causal;
+  KeysView view = view_of_queries(spec_, args);
   view.n_tokens = queries.n_near;
   view.before = {keys_.data(), values_.data(), nullptr, nullptr, capacity_};
   view.n_few = n_tokens <= kFewTokens ? n_tokens : 0;

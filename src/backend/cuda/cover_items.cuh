@@ -204,6 +204,13 @@ struct Place {
   int set, half, word;
 };
 
+// A chunk's rows where they were given, or as they were prepared.
+inline CUtensorMap given_map(const ChunkView& chunk) {
+  return chunk.given == nullptr
+             ? gram::row_map(chunk.rows, chunk.n, chunk.padded, chunk.padded)
+             : gram::row_map(chunk.given, chunk.n, chunk.padded, chunk.given_stride);
+}
+
 template <typename... Parameters>
 void launch_items(Context& context, const char* name, void (*kernel)(Parameters...),
                   std::type_identity_t<Parameters>... arguments) {

@@ -199,6 +199,21 @@ struct KeysView {
   int64_t most_keys;  // of a tile, where sharing them out is thought of; else 0
   int64_t n_splits;   // of a tile's keys; above 1, parts are put together after
 };
+// What modes `keys` and `copy` say alike.
+template <typename Spec, typename Args>
+KeysView view_of_queries(const Spec& spec, const Args& args) {
+  KeysView view{};
+  view.queries = args.queries.bytes();
+  view.out = args.out.bytes();
+  view.query_stride = args.queries.row_stride();
+  view.out_stride = args.out.row_stride();
+  view.n_heads = spec.n_heads;
+  view.n_kv_heads = spec.n_kv_heads;
+  view.head_dim = spec.head_dim;
+  view.scale = spec.scale;
+  view.causal = spec.causal;
+  return view;
+}
 constexpr int64_t kFewTokens = 16;
 // Rows of a tile: tokens times query heads of a key head.
 constexpr int64_t kKeysTileRows = 128;

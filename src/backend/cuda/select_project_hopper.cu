@@ -131,10 +131,8 @@ void project_cover(Context& context, const CoverView& view) {
   const ChunkView& chunk = view.chunk;
   const int64_t padded = chunk.padded;
   const CUtensorMap rows = gram::row_map(chunk.rows, chunk.n, padded, padded);
-  const RowMaps maps{chunk.given == nullptr
-                         ? rows
-                         : gram::row_map(chunk.given, chunk.n, padded, chunk.given_stride),
-                     rows, gram::row_map(chunk.columns, chunk.capacity, padded, padded),
+  const RowMaps maps{given_map(chunk), rows,
+                     gram::row_map(chunk.columns, chunk.capacity, padded, padded),
                      gram::row_map(view.basis.vectors, view.basis.rank, padded, padded)};
   launch_items(context, "cover_project", cover_project, view, maps);
 }
