@@ -114,6 +114,7 @@ __global__ void __launch_bounds__(kGateThreads, 2)
   __shared__ GateRow gate;
   let_next_begin();
   copy_parameters(parameters, gate);
+  BlockCopy::make(arrived);
   __syncthreads();
   const Staged staged = staged_in(shared, gate);
   const int tid = static_cast<int>(threadIdx.x);

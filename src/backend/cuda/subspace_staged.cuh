@@ -25,16 +25,21 @@ __host__ __device__ inline int staged_width(int n_in) {
 // of a GPT-J block took 22.9 us at once, 19.6, 20.4 and 21.0 with 100, 200 and 300 cycles.
 constexpr int kPartBytes = 4 << 10, kPartCycles = 100;
 
-// A copy that a block waits for once.
+// Copies that a block waits for once each.
 class BlockCopy {
  public:
-  // By all threads, behind which a barrier stands before anybody waits.
-  __device__ static void begin(uint64_t* arrived, uint32_t bytes) {
+  // By all threads, and behind it a barrier before anything else is called.
+  template <int kN>
+  __device__ static void make(uint64_t (&arrived)[kN]) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     if (threadIdx.x != 0) return;
-    make_barrier(arrived, 1);
+    for (uint64_t& copy : arrived) make_barrier(&copy, 1);
     publish_barriers();
-    arrive_and_expect(arrived, bytes);
+#endif
+  }
+  __device__ static void begin(uint64_t* arrived, uint32_t bytes) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    if (threadIdx.x == 0) arrive_and_expect(arrived, bytes);
 #endif
   }
   // 16-byte pieces; together as many bytes as begin() was told.
