@@ -1,6 +1,7 @@
 #include "backend/cuda/device.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <mutex>
 #include <unordered_map>
@@ -14,18 +15,26 @@ namespace {
 constexpr size_t kLeastSharedBytes = size_t{160} << 10;
 constexpr int kOldestCapability = 80;  // Ampere: bf16 matrix instructions, asynchronous copies
 
-std::string mebibytes(size_t bytes) { return std::to_string(bytes >> 20) + " MiB"; }
+std::string mebibytes(size_t bytes) {
+  return std::to_string((bytes >> 20) + (bytes % (1 << 20) > 0 ? 1 : 0)) + " MiB";
+}
+
+std::atomic<int> n_gate_places = 0;  // that are taken
+
+constexpr const char* kNeedsLess = "a smaller --context or --dtype bf16 needs less memory";
 
 }  // namespace
 
 void check(cudaError_t status, const char* what) {
   if (status == cudaSuccess) return;
-  throw Error(std::string("CUDA: ") + what + ": " + cudaGetErrorString(status));
+  throw Error(std::string("CUDA: ") + what + ": " + cudaGetErrorString(status),
+              status == cudaErrorMemoryAllocation ? kNeedsLess : "");
 }
 
 void check(cublasStatus_t status, const char* what) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
-  throw Error(std::string("cuBLAS: ") + what + ": " + cublasLtGetStatusString(status));
+  throw Error(std::string("cuBLAS: ") + what + ": " + cublasLtGetStatusString(status),
+              status == CUBLAS_STATUS_ALLOC_FAILED ? kNeedsLess : "");
 }
 
 int device_count() {
@@ -67,6 +76,7 @@ Context::Context(int device) {
   check(cudaGetDeviceProperties(&properties, device), "device properties");
   compute_capability_ = 10 * properties.major + properties.minor;
   multiprocessors_ = properties.multiProcessorCount;
+  multiprocessor_shared_bytes_ = static_cast<int>(properties.sharedMemPerMultiprocessor);
   const std::string capability =
       std::to_string(properties.major) + "." + std::to_string(properties.minor);
   description_ = std::string(properties.name) + ", compute capability " + capability + ", " +
@@ -95,6 +105,14 @@ Context::~Context() {
   if (scratch_ != nullptr) free(scratch_);
   if (zeros_ != nullptr) free(zeros_);
   cudaStreamSynchronize(stream());  // copies from the slots may be under way
+  if (has_gate_place_) --n_gate_places;
+}
+
+bool Context::take_gate_place(int n_places) {
+  if (has_gate_place_) return true;
+  has_gate_place_ = ++n_gate_places <= n_places;
+  if (!has_gate_place_) --n_gate_places;
+  return has_gate_place_;
 }
 
 void* Context::allocate(int64_t bytes) {
@@ -116,7 +134,7 @@ void* Context::allocate(int64_t bytes) {
     cudaMemGetInfo(&available, &total);
     throw Error("cannot allocate " + mebibytes(size) + " on the device, " + mebibytes(available) +
                     " of " + mebibytes(total) + " are free",
-                "a smaller --context or --dtype bf16 needs less memory");
+                kNeedsLess);
   }
   check(status, "device memory");
   return data;

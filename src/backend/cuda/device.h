@@ -86,6 +86,7 @@ class Context {
   static constexpr size_t kBlasWorkspaceBytes = size_t{32} << 20;  // what cuBLAS asks on Hopper
 
   int multiprocessors() const { return multiprocessors_; }
+  int multiprocessor_shared_bytes() const { return multiprocessor_shared_bytes_; }
   int compute_capability() const { return compute_capability_; }  // 90 for 9.0
   const std::string& description() const { return description_; }
 
@@ -107,6 +108,10 @@ class Context {
   // How often memory that operations share was moved to a larger place.
   int64_t moves() const { return moves_; }
   void count_move() { ++moves_; }
+
+  // Whether this context may run kernels whose blocks wait for each other: n_places contexts of a
+  // process can at a time. Once true it stays so.
+  bool take_gate_place(int n_places);
 
   // What objects of several layers share while any of them lives; whoever needs it first makes it.
   std::weak_ptr<void>& shared_by_layers() { return shared_by_layers_; }
@@ -130,7 +135,7 @@ class Context {
     if (recorded_position_ != nullptr) throw CannotRecord();
   }
 
-  int multiprocessors_ = 0, compute_capability_ = 0;
+  int multiprocessors_ = 0, multiprocessor_shared_bytes_ = 0, compute_capability_ = 0;
   std::string description_;
   cudaMemPool_t pool_ = nullptr;
   Handle<cudaStream_t, cudaStreamDestroy> stream_;
@@ -142,6 +147,7 @@ class Context {
   int64_t n_zeros_ = 0;
   const int32_t* recorded_position_ = nullptr;
   int64_t moves_ = 0;
+  bool has_gate_place_ = false;
   std::weak_ptr<void> shared_by_layers_;
   std::array<Slot, 16> slots_;
   size_t turn_ = 0;

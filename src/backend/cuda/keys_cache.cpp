@@ -92,8 +92,9 @@ void KeysCache::reserve_tokens(int64_t first, int64_t end) {
   if (fits && end - base_ <= capacity_) return;
   if (!fits || n_here > 0 || needed > capacity_) {
     const int64_t capacity = round_up(needed + std::max<int64_t>(needed / 8, 256), 64);
-    keys_ = moved(keys_, capacity_, first - base_, n_here, capacity);
-    values_ = moved(values_, capacity_, first - base_, n_here, capacity);
+    const int64_t last = std::exchange(capacity_, 0);  // until both are there
+    keys_ = moved(keys_, last, first - base_, n_here, capacity);
+    values_ = moved(values_, last, first - base_, n_here, capacity);
     capacity_ = capacity;
   }
   base_ = first;

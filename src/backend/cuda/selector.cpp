@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <utility>
 
 #include "backend/cuda/accelerated.h"
 
@@ -140,6 +141,7 @@ void CudaSelector::reserve_columns(int64_t n_more, bool bf16) {
   const int64_t n_used = n_columns_, needed = n_used + n_more;
   if (capacity_ >= needed && capacity_ <= 2 * needed + kChunk) return;
   const int64_t capacity = round_up(needed, kGramTile);
+  const int64_t last = std::exchange(capacity_, 0);  // until all are there
   const auto n_sets = static_cast<int64_t>(spec_.taus.size());
   const auto move = [&](auto& array, int64_t width) {
     using Array = std::remove_reference_t<decltype(array)>;
@@ -163,7 +165,7 @@ void CudaSelector::reserve_columns(int64_t n_more, bool bf16) {
   DeviceArray<uint8_t> flags(context_, capacity * n_sets);
   if (n_used > 0)
     check(cudaMemcpy2DAsync(flags.data(), static_cast<size_t>(capacity), flags_.data(),
-                            static_cast<size_t>(capacity_), static_cast<size_t>(n_used),
+                            static_cast<size_t>(last), static_cast<size_t>(n_used),
                             static_cast<size_t>(n_sets), cudaMemcpyDeviceToDevice,
                             context_->stream()),
           "copy of columns");

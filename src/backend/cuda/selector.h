@@ -41,7 +41,7 @@ class DeviceSets {
 };
 
 // What all sequences share of a basis.
-struct DeviceBasis {
+struct SelectionVectors {
   DeviceArray<uint16_t> vectors;  // (rank, padded) bf16
   double deviation;
 };
@@ -116,7 +116,7 @@ class CudaSelector final : public Selector {
   // is 0.
   int rank_ = 0;
   int64_t width_ = 0;
-  std::shared_ptr<const DeviceBasis> device_basis_;
+  std::shared_ptr<const SelectionVectors> device_basis_;
   mutable bool given_up_ = false;  // as far as the pass before knew
   DeviceArray<uint16_t> column_coordinates_;
   DeviceArray<float> column_rest_;

@@ -23,7 +23,7 @@ double coordinate_error(int64_t padded, bool bf16) {
 
 // The vectors that are used, in bf16 and padded, and a bound on how far they deviate from
 // orthonormal ones.
-std::shared_ptr<const DeviceBasis> make_basis(const std::shared_ptr<Context>& context,
+std::shared_ptr<const SelectionVectors> make_basis(const std::shared_ptr<Context>& context,
                                               const SelectionBasis& basis, int64_t padded) {
   const int64_t rank = std::min<int64_t>(basis.rank(), kMostRank), d = basis.d_model();
   const auto used = basis.vectors().first(static_cast<size_t>(rank * d));
@@ -36,16 +36,16 @@ std::shared_ptr<const DeviceBasis> make_basis(const std::shared_ptr<Context>& co
       rank == basis.rank()
           ? basis.deviation(DType::kBF16)
           : SelectionBasis(rank, d, {used.begin(), used.end()}).deviation(DType::kBF16);
-  return std::make_shared<const DeviceBasis>(
-      DeviceBasis{DeviceArray<uint16_t>(context, std::span<const uint16_t>(values)), deviation});
+  return std::make_shared<const SelectionVectors>(
+      SelectionVectors{DeviceArray<uint16_t>(context, std::span<const uint16_t>(values)), deviation});
 }
 
 // The same for as long as somebody has it, who then has the basis and the context too.
-std::shared_ptr<const DeviceBasis> share_basis(const std::shared_ptr<Context>& context,
+std::shared_ptr<const SelectionVectors> share_basis(const std::shared_ptr<Context>& context,
                                                const SelectionBasis& basis, int64_t padded) {
   using Key = std::pair<const Context*, const SelectionBasis*>;
   static std::mutex mutex;
-  static std::map<Key, std::weak_ptr<const DeviceBasis>> known;
+  static std::map<Key, std::weak_ptr<const SelectionVectors>> known;
   const std::lock_guard lock(mutex);
   std::erase_if(known, [](const auto& entry) { return entry.second.expired(); });
   auto& mine = known[{context.get(), &basis}];

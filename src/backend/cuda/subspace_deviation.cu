@@ -62,7 +62,7 @@ void sum_squares(Context& context, ConstTensor x, double* sum) {
   check_launch("squares_of");
 }
 
-void settle_residuals(Context& context, const SettleArgs& args) {
+void settle_residuals(Context& context, const ResidualsArgs& args) {
   if (args.coordinates.rows() == 0) return;
   settle<<<static_cast<unsigned>(args.coordinates.rows()), kGateThreads, 0, context.stream()>>>(
       args.entries, view_of(args.coordinates), view_of(args.overlaps), args.overlaps.rows(),

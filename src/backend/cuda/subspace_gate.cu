@@ -8,8 +8,8 @@
 // blocks fit a multiprocessor. And what is done between is as little as there can be.
 //
 // All blocks must be on the device at one time: they are, since no kernel behind this one begins
-// before them, and those ahead of it end by themselves. Where two blocks fit a multiprocessor, as
-// on Hopper, two streams of gates can share a device; more streams than that could wait for ever.
+// before them, and those ahead of it end by themselves. As many streams of gates can share a device
+// as blocks fit a multiprocessor, two on Hopper (gate_places).
 
 #include <algorithm>
 
@@ -213,6 +213,7 @@ ProjectedRow projected_of(const Context& context, const ConstTensor& vectors,
 
 // Of a block: two fit a multiprocessor of Hopper's.
 constexpr int kMostShared = 110 << 10;
+constexpr int kReservedShared = 1 << 10;  // of a block, for the system
 
 // Without the image.
 int64_t shared_bytes(int64_t n_in, int64_t rank) {
@@ -249,6 +250,10 @@ void allow_shared_memory() {
 }  // namespace
 
 bool fits_gate(int64_t n_in, int64_t rank) { return shared_bytes(n_in, rank) <= kMostShared; }
+
+int gate_places(const Context& context) {
+  return context.multiprocessor_shared_bytes() / (kMostShared + kReservedShared);
+}
 
 int64_t gate_messages(const Context& context, int64_t rank) {
   const auto n_pairs = static_cast<int>(ceil_div(rank, 2));

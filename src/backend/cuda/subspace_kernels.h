@@ -40,6 +40,8 @@ int64_t gate_messages(const Context& context, int64_t rank);
 // Whether a block's part of such a basis fits shared memory, with another block beside it on
 // Hopper.
 bool fits_gate(int64_t n_in, int64_t rank);
+// Contexts whose gates may run side by side: more could wait for each other for ever.
+int gate_places(const Context& context);
 
 // The verdict on one row of bf16 and the product that follows from it. Rows of matrices and x are
 // aligned to 16 bytes.
@@ -63,13 +65,13 @@ struct GateRowArgs {
 void run_gate(Context& context, const GateRowArgs& args);
 
 // Entries as verdicts, with what they lack of E.
-struct SettleArgs {
+struct ResidualsArgs {
   const GateEntry* entries;  // (n)
   ConstTensor coordinates;   // (n, rank rounded up)
   ConstTensor overlaps;
   RowVerdict* verdicts;  // (n)
 };
-void settle_residuals(Context& context, const SettleArgs& args);
+void settle_residuals(Context& context, const ResidualsArgs& args);
 
 // gram (rank, rank) f32 = V^T V -> what GateRowArgs says of E; E beside its diagonal stays in gram.
 void split_deviation(Context& context, Tensor gram, float* diagonal, Tensor overlaps);
