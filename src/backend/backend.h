@@ -197,6 +197,10 @@ class Backend {
   virtual Device device() const = 0;
   virtual DType compute_dtype() const = 0;
 
+  // Throws Error for heads that attention here does not take, for whoever is about to load a model;
+  // group: query heads of a key head.
+  virtual void check_heads(int64_t /*head_dim*/, int64_t /*group*/) const {}
+
   virtual Buffer allocate(DType dtype, Shape shape) = 0;       // zeroed
   virtual void upload(ConstTensor host, Tensor device) = 0;    // same dtype and shape
   virtual void download(ConstTensor device, Tensor host) = 0;  // waits until it is there

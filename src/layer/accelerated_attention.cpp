@@ -1,6 +1,7 @@
 // The attention half of a block on representative tokens. Selection comes before the projections,
 // so `copy` and `paper` never compute q, k, v or the output projection of a redundant row.
 
+#include "core/error.h"
 #include "layer/parts.h"
 
 namespace sluice {
@@ -92,6 +93,9 @@ void run_accelerated_attention(Backend& backend, const BlockShape& shape,
       layer.plan().space == SelectSpace::kNormed ? ConstTensor(workspace.input()) : residual;
   const int64_t n_batch = residual.rows() / input.n_tokens;
   for (int64_t batch = 0; batch < n_batch; ++batch) {
+    if (layer.n_tokens(batch) != input.first_position)
+      throw Error("an earlier pass on this cache did not come to its end",
+                  "truncate the cache to 0 tokens, or make another");
     const TimedScope timed = input.time(&LayerTimes::select);
     layer.select(batch, rows_of(rows, batch, input.n_tokens),
                  rows_of(residual, batch, input.n_tokens));

@@ -9,6 +9,7 @@ namespace sluice {
 void Workspace::resize(Backend& backend, const BlockShape& shape, int64_t n_rows) {
   n_rows_ = n_rows;
   if (n_rows <= capacity_) return;
+  capacity_ = 0;  // until all are there
   const DType dtype = backend.compute_dtype();
   const int64_t heads = shape.n_heads + 2 * shape.n_kv_heads;
   residual_ = backend.allocate(DType::kF32, {n_rows, shape.d_model});

@@ -56,6 +56,10 @@ class LayerAttention {
   // rows kept for comparison are then read once for many tokens.
   void select(int64_t batch, const ConstTensor& rows, const ConstTensor& residual);
 
+  int64_t n_tokens(int64_t batch) const {  // taken in
+    return sequences_[static_cast<size_t>(batch)].n_tokens;
+  }
+
   KeysAttention& keys(int64_t batch) { return *sequences_[static_cast<size_t>(batch)].keys; }
   RepsAttention& reps(int64_t batch) { return *sequences_[static_cast<size_t>(batch)].reps; }
   // Attention outputs of tokens that stand for themselves, projected: `n` more rows of

@@ -30,6 +30,13 @@ Tensor grown(Backend& backend, Buffer& buffer, DType dtype, int64_t n_rows, int6
   return buffer.view().rows_from(0, n_rows);
 }
 
+ModelWeights checked_weights(const Checkpoint& checkpoint, Backend& backend,
+                             const LoadOptions& options) {
+  const ModelSpec& spec = checkpoint.spec();
+  backend.check_heads(spec.head_dim, spec.n_heads / spec.n_kv_heads);
+  return load_weights(checkpoint.description, checkpoint.weights(), backend, options.progress);
+}
+
 }  // namespace
 
 Model::Model(std::shared_ptr<const Checkpoint> checkpoint, std::unique_ptr<Backend> backend,
@@ -38,8 +45,7 @@ Model::Model(std::shared_ptr<const Checkpoint> checkpoint, std::unique_ptr<Backe
       spec_(checkpoint_->spec()),
       backend_(std::move(backend)),
       context_(checked_context(spec_, options.context)),
-      weights_(load_weights(checkpoint_->description, checkpoint_->weights(), *backend_,
-                            options.progress)) {}
+      weights_(checked_weights(*checkpoint_, *backend_, options)) {}
 
 PlanShape Model::plan_shape() const {
   return {.n_layers = spec_.n_layers,

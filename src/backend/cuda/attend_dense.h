@@ -30,7 +30,7 @@ struct AttendView {
   int64_t group() const { return n_heads / n_kv_heads; }
 };
 
-// Plain and slow: f32, and heads of any size.
+// Plain and slow: f32, and heads of odd sizes.
 void attend_plain(Context& context, DType dtype, const AttendView& view);
 // bf16, on the matrix units; head_dim a multiple of 8 up to 256, rows aligned to 16 bytes.
 void attend_tiles(Context& context, const AttendView& view);

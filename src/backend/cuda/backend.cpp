@@ -44,6 +44,8 @@ class CudaRecording final : public Recording {
       work();
     } catch (const cuda::CannotRecord&) {
       taken = false;
+    } catch (const Error&) {
+      taken = false;  // done without, it goes on or says the same
     } catch (...) {
       end();
       cudaGetLastError();
@@ -72,6 +74,9 @@ class CudaBackend final : public Backend {
       : dtype_(dtype), context_(std::make_shared<Context>(0)), multiplier_(context_) {}
 
   std::string_view name() const override { return "cuda"; }
+  void check_heads(int64_t head_dim, int64_t group) const override {
+    cuda::check_heads(head_dim, group);
+  }
   std::string description() const override { return context_->description(); }
   Device device() const override { return Device::kCuda; }
   DType compute_dtype() const override { return dtype_; }

@@ -223,7 +223,7 @@ constexpr int64_t kKeysTileRows = 128;
 // sums are rounded. aligned: all rows suit the matrix units.
 void attend_keys(const std::shared_ptr<Context>& context, DType dtype, bool aligned, KeysView view);
 
-// Plain and slow: f32, and heads of any size.
+// Plain and slow: f32, and heads of odd sizes.
 void attend_keys_plain(Context& context, const KeysView& view, bool bf16);
 // bf16 on the matrix units; head_dim a multiple of 8 up to 256, rows aligned to 16 bytes.
 void attend_keys_tiles(const std::shared_ptr<Context>& context, const KeysView& view);
