@@ -114,15 +114,17 @@ __device__ void attend_items(const KeysView& view, unsigned char* memory, Shared
       for (auto& column : part) column[0] = column[1] = column[2] = column[3] = 0;
     wait_products<0>();
     take_tile(0);
+    if (n_tiles > 1) wait_for_rows(&shared.keys_here[key_turn.stage], key_turn.parity);
     take_weights();
     for (int tile = 1; tile < n_tiles; ++tile) {
-      stage = next_keys();
+      stage = key_turn.take().stage;
       start_scores_of(stage);
       const int last = next_values();
       start_sums_of(last);
       wait_products<1>();
       take_tile(tile);
       finish_weights(softmax);
+      if (tile + 1 < n_tiles) wait_for_rows(&shared.keys_here[key_turn.stage], key_turn.parity);
       wait_products<0>();
       hold_sums();
       release(&shared.values_used[last]);
