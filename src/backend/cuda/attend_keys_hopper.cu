@@ -51,6 +51,11 @@ __device__ void attend_items(const KeysView& view, unsigned char* memory, Shared
 #pragma unroll
     for (int part = 0; part < S::kParts; ++part) hold(sums[part]);
   };
+  const auto scale_all = [&] {
+#pragma unroll
+    for (int part = 0; part < S::kParts; ++part) scale_sums(sums[part], kept);
+    hold_sums();
+  };
   const auto release = [&](uint64_t* barrier) {
     __syncwarp();  // all lanes have read their biases
     if (lane == 0) arrive(barrier);
@@ -119,6 +124,7 @@ __device__ void attend_items(const KeysView& view, unsigned char* memory, Shared
     for (int tile = 1; tile < n_tiles; ++tile) {
       stage = key_turn.take().stage;
       start_scores_of(stage);
+      scale_all();
       const int last = next_values();
       start_sums_of(last);
       wait_products<1>();
@@ -128,10 +134,9 @@ __device__ void attend_items(const KeysView& view, unsigned char* memory, Shared
       wait_products<0>();
       hold_sums();
       release(&shared.values_used[last]);
-#pragma unroll
-      for (int part = 0; part < S::kParts; ++part) scale_sums(sums[part], kept);
       take_weights();
     }
+    scale_all();
     const int last = next_values();
     start_sums_of(last);
     // After the last item comes one without queries: its scores are not looked at, but the compiler

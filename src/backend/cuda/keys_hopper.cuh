@@ -84,11 +84,9 @@ struct Queries {
     if (threadIdx.x % (kCopiers / 2) == 0) shared.items[half][n_done % 2] = item;
     announce_written(&shared.queries_here[half]);
   }
-  __device__ void copy(const KeysView& view, const Group& group, const Item& item,
-                       unsigned char* panels) const {
-    const std::byte* mine = row(view, group, item);
+  __device__ void copy(unsigned char* panels, const std::byte* mine, int head_dim) const {
     Rows::copy(panels + half * (kRows / 2) * kRowBytes, mine,
-               __ballot_sync(0xffffffffu, mine != nullptr), static_cast<int>(view.head_dim));
+               __ballot_sync(0xffffffffu, mine != nullptr), head_dim);
   }
   // To the cache of the device, 64 bytes at a time: they are waited for when there is room for
   // them.
@@ -152,8 +150,9 @@ __device__ void bring_tiles(const KeysView& view, unsigned char* memory, Shared<
         arrive_when_copied(&shared.values_here[stage]);
       }
       if (tile == Stages<kD>::kBeforeQueries) {
+        const std::byte* query = queries.row(view, group, item);
         queries.announce(shared, item, n_done);
-        queries.copy(view, group, item, memory);
+        queries.copy(memory, query, head_dim);
         arrive_when_copied(&shared.queries_here[queries.half]);
         if (threadIdx.x == 0) drawn = atomicAdd(n_drawn, 1);
       }
