@@ -57,7 +57,8 @@ static_assert(divides_exactly());
 
 // Items are in the order in which blocks take them up: late queries of some heads, which see most
 // keys, go before early ones, so that the last of them are short; of as few heads at a time as fill
-// the device, so that their rows stay in the cache.
+// the device, so that their rows stay in the cache, but of twice as many at the end, where blocks
+// wait for the last to be done.
 __device__ inline int n_items(const KeysView& view) {
   return static_cast<int>(view.n_tiles * view.n_kv_heads);
 }
@@ -65,8 +66,10 @@ __device__ inline ListedItem item_at(const KeysView& view, int index) {
   constexpr int kAtOnce = 256;
   const auto n_tiles = static_cast<int>(view.n_tiles), n_heads = static_cast<int>(view.n_kv_heads);
   const int some = min((kAtOnce + n_tiles - 1) / n_tiles, n_heads);
-  const int first_head = index / (some * n_tiles) * some;
-  const int here = min(some, n_heads - first_head), i = index - first_head * n_tiles;
+  const int last_heads = max((n_heads + some - 1) / some - 2, 0) * some;
+  const int first_head = min(index / (some * n_tiles) * some, last_heads);
+  const int here = first_head < last_heads ? some : n_heads - first_head;
+  const int i = index - first_head * n_tiles;
   const int kv_head = first_head + i % here;
   const QueryTile tile = tile_at(view, n_tiles - 1 - i / here);
   const SeenKeys seen = keys_of(view, tile, kv_head);
