@@ -20,6 +20,13 @@ __device__ inline float exp2_fast(float x) {
   return y;
 }
 
+// 1 / x, to one unit in the last place.
+__device__ inline float reciprocal_fast(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;\n" : "=f"(y) : "f"(x));
+  return y;
+}
+
 // Rows of kD numbers and 16 bytes: eight rows of one column then lie in different banks.
 template <int kD>
 constexpr int kTileStride = kD + 8;

@@ -28,6 +28,11 @@ struct Sizes {
   static constexpr int bytes(int n_tiles) { return kQueryBytes + n_tiles * kTileBytes + 1024; }
 };
 
+// The number of a thread's warp, told so that the compiler knows that all lanes agree on it.
+__device__ inline int uniform_warp() {
+  return __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 32, 0);
+}
+
 // An operand whose neighbours are found by adding to it. What is added is not to be kept: registers
 // are few.
 __device__ inline uint64_t movable_operand_at(uint32_t address, uint32_t leading) {

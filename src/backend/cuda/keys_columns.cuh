@@ -5,6 +5,7 @@
 
 #include "backend/cuda/element.cuh"
 #include "backend/cuda/keys_kernels.h"
+#include "backend/cuda/keys_rows.cuh"
 #include "backend/cuda/mma.cuh"
 
 namespace sluice::cuda {
@@ -29,23 +30,53 @@ __device__ inline RowsView rests_of(const ClusterRows& rows, bool values, int64_
   return {reinterpret_cast<std::byte*>(rests), head_dim, true};
 }
 
+// Where the row of a token is: those of this pass count from 0, those of earlier ones from -1 down.
+__device__ inline int32_t row_code(const TokenRows& tokens, int64_t position) {
+  return static_cast<int32_t>(position >= tokens.first ? position - tokens.first
+                                                       : -1 - (position - tokens.base));
+}
+
+// Rows of one head from a column on. Threads that pass by many of them have little else to do than
+// to find them, so that is made short.
+template <bool kBF16>
+struct ColumnRows {
+  const std::byte *recent, *old;
+  uint32_t recent_bytes, old_bytes;  // from row to row
+
+  __device__ ColumnRows(const TokenRows& tokens, const Columns& at, int64_t head_dim) {
+    constexpr int64_t kBytes = kBF16 ? 2 : 4;
+    const HeadRows rows = token_rows(tokens, at.values, at.head, head_dim, kBytes);
+    recent = rows.recent + at.column * kBytes;
+    old = rows.old + at.column * kBytes;
+    recent_bytes = static_cast<uint32_t>(rows.recent_bytes);
+    old_bytes = static_cast<uint32_t>(rows.row_bytes);
+    // They are to be kept, not found again for every row.
+    asm volatile("" : "+l"(recent), "+l"(old), "+r"(recent_bytes), "+r"(old_bytes));
+  }
+  __device__ const std::byte* row(int32_t code) const {
+    const bool is_recent = code >= 0;
+    const auto i = static_cast<uint32_t>(is_recent ? code : -1 - code);
+    return (is_recent ? recent : old) + uint64_t{i} * (is_recent ? recent_bytes : old_bytes);
+  }
+};
+
 // Rows on their way to the threads that asked for them, kN columns each: every thread has its own
 // part, so nobody waits for another.
 template <int kN, bool kBF16>
 struct Coming {
-  static constexpr int kRows = 8;
+  static constexpr unsigned kRows = 8;
   static constexpr int kParts = kBF16 ? 1 : 2;  // of 16 bytes
   uint4 rows[kRows][kParts][kColumnThreads];
 
-  // One row at a time, or, where `from` is null, none.
-  __device__ void ask(int i, const std::byte* from) {
+  // One row at a time, or none.
+  __device__ void ask(unsigned i, const std::byte* from, bool needed) {
 #pragma unroll
     for (int part = 0; part < kParts; ++part)
-      if (from != nullptr) copy_async(&rows[i % kRows][part][threadIdx.x], from + 16 * part, true);
+      if (needed) copy_async(&rows[i % kRows][part][threadIdx.x], from + 16 * part, true);
     commit_copies();
   }
   // The i-th row, after kRows - 1 more were asked for.
-  __device__ void take(int i, float (&x)[kN]) {
+  __device__ void take(unsigned i, float (&x)[kN]) {
     wait_copies<kRows - 1>();
     if constexpr (kBF16) {
       widen_eight(rows[i % kRows][0][threadIdx.x], x);
@@ -62,29 +93,32 @@ struct Coming {
   }
 };
 
-// Calls take(i, x) with kN columns of row_at(i), i from begin up to end; with anything where that
-// is null.
-template <int kN, bool kBF16, typename RowAt, typename Take>
-__device__ void read_rows(int begin, int end, int64_t column, const RowAt& row_at,
-                          const Take& take) {
+// Calls take(i, x) with kN columns of the row of code_at(i), i from begin up to end; with anything
+// where it is not needed_at(i).
+template <int kN, bool kBF16, typename CodeAt, typename NeededAt, typename Take>
+__device__ void read_rows(int begin, int end, const ColumnRows<kBF16>& rows, const CodeAt& code_at,
+                          const NeededAt& needed_at, const Take& take) {
   float x[kN] = {};
   if constexpr (kN == 1) {
     for (int i = begin; i < end; ++i) {
-      const std::byte* from = row_at(i);
-      if (from != nullptr) load<kN>(ConstRowsView{from, 0, kBF16}, 0, column, x);
+      if (needed_at(i)) load<kN>(ConstRowsView{rows.row(code_at(i)), 0, kBF16}, 0, 0, x);
       take(i, x);
     }
   } else {
     using Rows = Coming<kN, kBF16>;
     __shared__ Rows coming;
+    if (begin >= end) return;
     const auto ask = [&](int i) {
-      const std::byte* from = i < end ? row_at(i) : nullptr;
-      coming.ask(i, from == nullptr ? nullptr : from + column * (kBF16 ? 2 : 4));
+      const int at = min(i, end - 1);
+      const bool needed = needed_at(at) && i < end;
+      coming.ask(static_cast<unsigned>(i), rows.row(code_at(at)), needed);
     };
-    for (int i = begin; i < begin + Rows::kRows; ++i) ask(i);
+    constexpr int kAhead = Rows::kRows;
+#pragma unroll 1
+    for (int i = begin; i < begin + kAhead; ++i) ask(i);
     for (int i = begin; i < end; ++i) {
-      coming.take(i, x);
-      ask(i + Rows::kRows);
+      coming.take(static_cast<unsigned>(i), x);
+      ask(i + kAhead);
       take(i, x);
     }
   }

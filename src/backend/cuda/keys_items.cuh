@@ -11,7 +11,6 @@ struct Item {
   int row, n;  // tokens of the pass; n is 0 where there is no more to do
   int kv_head;
   int n_far, near_begin, near_end;
-  int64_t list;  // where the rows of far keys, and their biases, begin
 
   // Tiles of keys: far ones, then near ones.
   template <int kKeys>
@@ -23,23 +22,58 @@ struct Item {
     return far_tiles<kKeys>() + (max(near_end - near_begin, 0) + kKeys - 1) / kKeys;
   }
 };
+struct ListedItem : Item {
+  int64_t list;  // where the rows of far keys, and their biases, begin
+};
+
+// The query heads of a key head. Row r of an item's queries is that of token r / n and of query
+// head r % n: whoever divides often keeps 2^16 / n, rounded up.
+struct Group {
+  int n;
+  uint32_t inverse;
+
+  __device__ explicit Group(const KeysView& view)
+      : n(static_cast<int>(view.n_heads / view.n_kv_heads)), inverse(inverse_of(n)) {}
+  __host__ __device__ static constexpr uint32_t inverse_of(int n) {
+    return (0x10000u + static_cast<uint32_t>(n) - 1) / static_cast<uint32_t>(n);
+  }
+  __host__ __device__ static constexpr int quotient(int r, uint32_t inverse) {
+    return static_cast<int>(static_cast<uint32_t>(r) * inverse >> 16);
+  }
+  __device__ int token(int r) const { return quotient(r, inverse); }
+  // Where the numbers of row r begin, in rows of so many elements.
+  __device__ int64_t at(const Item& item, int r, int64_t stride, int64_t head_dim) const {
+    const int of_item = token(r);
+    return (item.row + of_item) * stride + (item.kv_head * n + r - of_item * n) * head_dim;
+  }
+};
+constexpr bool divides_exactly() {
+  for (int n = 1; n <= kKeysTileRows; ++n)
+    for (int r = 0; r < kKeysTileRows; ++r)
+      if (Group::quotient(r, Group::inverse_of(n)) != r / n) return false;
+  return true;
+}
+static_assert(divides_exactly());
 
 // Items are in the order in which blocks take them up: late queries of some heads, which see most
 // keys, go before early ones, so that the last of them are short; of as few heads at a time as fill
-// the device, so that their rows stay in the cache.
+// the device, so that their rows stay in the cache, but of twice as many at the end, where blocks
+// wait for the last to be done.
 __device__ inline int n_items(const KeysView& view) {
   return static_cast<int>(view.n_tiles * view.n_kv_heads);
 }
-__device__ inline Item item_at(const KeysView& view, int index) {
+__device__ inline ListedItem item_at(const KeysView& view, int index) {
   constexpr int kAtOnce = 256;
   const auto n_tiles = static_cast<int>(view.n_tiles), n_heads = static_cast<int>(view.n_kv_heads);
   const int some = min((kAtOnce + n_tiles - 1) / n_tiles, n_heads);
-  const int first_head = index / (some * n_tiles) * some;
-  const int here = min(some, n_heads - first_head), i = index - first_head * n_tiles;
+  const int last_heads = max((n_heads + some - 1) / some - 2, 0) * some;
+  const int first_head = min(index / (some * n_tiles) * some, last_heads);
+  const int here = first_head < last_heads ? some : n_heads - first_head;
+  const int i = index - first_head * n_tiles;
   const int kv_head = first_head + i % here;
   const QueryTile tile = tile_at(view, n_tiles - 1 - i / here);
   const SeenKeys seen = keys_of(view, tile, kv_head);
-  Item item{static_cast<int>(tile.row), static_cast<int>(tile.n), kv_head, 0, 0, 0, 0};
+  ListedItem item{{static_cast<int>(tile.row), static_cast<int>(tile.n), kv_head, 0, 0, 0}, 0};
   item.n_far = static_cast<int>(seen.n_far);
   item.near_begin = static_cast<int>(seen.near_begin);
   item.near_end = static_cast<int>(seen.near_end);
@@ -59,7 +93,7 @@ struct KeyRow {
   float bias;
 };
 template <int kKeys>
-__device__ KeyRow row_of(const KeysView& view, const Item& item, int tile, int key) {
+__device__ KeyRow row_of(const KeysView& view, const ListedItem& item, int tile, int key) {
   const int far_tiles = item.far_tiles<kKeys>();
   KeyRow row{kNoRow, -INFINITY};
   if (tile < far_tiles) {
@@ -76,11 +110,10 @@ __device__ KeyRow row_of(const KeysView& view, const Item& item, int tile, int k
 }
 
 // Where row r of the queries of an item begins, or nullptr.
-__device__ inline const std::byte* query_row(const KeysView& view, const Item& item, int r) {
-  const auto group = static_cast<int>(view.n_heads / view.n_kv_heads);
-  if (r < 0 || r >= item.n * group) return nullptr;
-  return view.queries + 2 * ((item.row + r / group) * view.query_stride +
-                             (item.kv_head * group + r % group) * view.head_dim);
+__device__ inline const std::byte* query_row(const KeysView& view, const Group& group,
+                                             const Item& item, int r) {
+  if (r < 0 || r >= item.n * group.n) return nullptr;
+  return view.queries + 2 * group.at(item, r, view.query_stride, view.head_dim);
 }
 
 }  // namespace sluice::cuda::keys_hopper

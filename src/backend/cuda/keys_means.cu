@@ -1,8 +1,7 @@
 // Running means of clusters.
 
 #include "backend/cuda/early.cuh"
-#include "backend/cuda/keys_columns.cuh"
-#include "backend/cuda/keys_rows.cuh"
+#include "backend/cuda/keys_places.cuh"
 
 namespace sluice::cuda {
 namespace {
@@ -24,6 +23,21 @@ __device__ void load_before(const MeansArgs& args, const Columns& at, int32_t cl
   float rest[kN];
   load<kN>(rests_of(args.before, at.values, d), row, at.column, rest);
   for (int i = 0; i < kN; ++i) to[i] += rest[i];
+}
+
+// What rounding to bf16 leaves of numbers. Two are rounded together: one by one takes much longer.
+template <int kN>
+__device__ void keep_rest(float (&x)[kN]) {
+  if constexpr (kN == 1) {
+    x[0] -= __bfloat162float(__float2bfloat16_rn(x[0]));
+  } else {
+#pragma unroll
+    for (int c = 0; c < kN; c += 2) {
+      const float2 rounded = widened(narrowed(x[c], x[c + 1]));
+      x[c] -= rounded.x;
+      x[c + 1] -= rounded.y;
+    }
+  }
 }
 
 // What the members of a cluster before this pass add up to.
@@ -64,14 +78,14 @@ __global__ void __launch_bounds__(kColumnThreads)
   const Columns at = columns_at(flat, width, d);
   const HeadView head = args.heads[at.head];
   if (head.set != args.set || !is_average(head, at.values)) return;
-  const HeadRows rows = token_rows(args.tokens, at.values, at.head, d, kBF16 ? 2 : 4);
   float sum[kN] = {};
   if ((first_mark & (kFirst | kOld)) == (kFirst | kOld))
     load_sum_before<kN, kBF16>(args, at, members.clusters[begin], sum);
   const int32_t* order = members.order + begin;
   read_rows<kN, kBF16>(
-      0, static_cast<int>(kSegment), at.column,
-      [&](int i) { return rows.token(members.first + order[i]); },
+      0, static_cast<int>(kSegment), ColumnRows<kBF16>(args.tokens, at, d),
+      [&](int i) { return row_code(args.tokens, members.first + order[i]); },
+      [](int) { return true; },
       [&](int, const float(&x)[kN]) {
         for (int c = 0; c < kN; ++c) sum[c] += x[c];
       });
@@ -106,40 +120,16 @@ __global__ void add_segments(int64_t n_blocks, int64_t n_columns, const int32_t*
   }
 }
 
-// The places of the segments that begin among kSegment places: the last ends before twice as many.
-struct Places {
-  static_assert(kColumnThreads == 2 * kSegment);
-  uint32_t begins[kColumnThreads / 32];  // bits
-  int32_t marked[kColumnThreads], counts[kColumnThreads];
-
-  // Every thread looks at one.
-  __device__ void look(const MembersView& members, int64_t first) {
-    const int64_t p = first + threadIdx.x;
-    const int32_t mark = p < members.n ? members.marked[p] : 0;
-    marked[threadIdx.x] = mark;
-    counts[threadIdx.x] = p < members.n ? members.counts_there[p] : 0;
-    const uint32_t bits = __ballot_sync(0xffffffffu, (mark & kBegins) != 0);
-    if (threadIdx.x % 32 == 0) begins[threadIdx.x / 32] = bits;
-    __syncthreads();
-  }
-  // The first from `from` on, a multiple of 32, that begins one.
-  __device__ int next(int from) const {
-    for (int i = from / 32; i < kColumnThreads / 32; ++i)
-      if (begins[i] != 0) return 32 * i + __ffs(static_cast<int>(begins[i])) - 1;
-    return kColumnThreads;
-  }
-};
-
 // A block to the segments that begin among kSegment places, and to some columns, kN to a thread.
 template <int kN, bool kBF16>
 __global__ void __launch_bounds__(kColumnThreads, 8)
     means(const __grid_constant__ MeansArgs args, const float* sums) {
-  __shared__ Places places;
+  __shared__ MemberPlaces places;
   let_next_begin();
   wait_for_earlier();
   const MembersView& members = args.members;
   const int64_t first_place = int64_t{blockIdx.x} * kSegment;
-  places.look(members, first_place);
+  places.look(members, args.tokens, first_place);
   const int64_t d = args.head_dim, width = args.n_kv_heads * d;
   const int64_t flat = (int64_t{blockIdx.y} * kColumnThreads + threadIdx.x) * kN;
   if (flat >= 2 * width) return;
@@ -147,17 +137,26 @@ __global__ void __launch_bounds__(kColumnThreads, 8)
   const HeadView head = args.heads[at.head];
   if (head.set != args.set) return;
   const bool average = is_average(head, at.values);
-  const HeadRows rows = token_rows(args.tokens, at.values, at.head, d, kBF16 ? 2 : 4);
-  const RowsView to{at.values ? args.values : args.keys, d, kBF16};
+  const ColumnRows<kBF16> rows(args.tokens, at, d);
   const auto load_token = [&](int32_t token, float(&x)[kN]) {
-    load<kN>(ConstRowsView{rows.token(members.first + token), 0, kBF16}, 0, at.column, x);
+    const int32_t code = row_code(args.tokens, members.first + token);
+    load<kN>(ConstRowsView{rows.row(code), 0, kBF16}, 0, 0, x);
+  };
+  constexpr int64_t kBytes = kBF16 ? 2 : 4;
+  std::byte* to =
+      (at.values ? args.values : args.keys) + (at.head * members.n * d + at.column) * kBytes;
+  auto row_bytes = static_cast<uint32_t>(d * kBytes);
+  asm volatile("" : "+l"(to), "+r"(row_bytes));  // as in ColumnRows
+  const auto store_mean = [&](int32_t token, const float(&x)[kN]) {
+    std::byte* row = to + uint64_t{static_cast<uint32_t>(token)} * row_bytes;
+    store<kN>(RowsView{row, 0, kBF16}, 0, 0, x);
   };
 
   float sum[kN];            // or, where nothing is averaged, what the representative has
   int32_t first_token = 0;  // of the cluster
   const auto begin_segment = [&](int64_t p, int32_t marked, const float(&x)[kN]) {
     const bool first = (marked & kFirst) != 0;
-    if (first) first_token = marked / kMarks;
+    if (first) first_token = token_of(marked);
     for (int c = 0; c < kN; ++c) sum[c] = 0;
     if (!average && first && (marked & kOwnFirst) != 0) {
       for (int c = 0; c < kN; ++c) sum[c] = x[c];
@@ -173,39 +172,35 @@ __global__ void __launch_bounds__(kColumnThreads, 8)
       for (int c = 0; c < kN; ++c) sum[c] = before[c];
     }
   };
-  const auto take = [&](int64_t p, int32_t marked, int32_t count, const float(&x)[kN]) {
-    const int32_t token = marked / kMarks;
+  const auto take = [&](int64_t p, int32_t marked, float of_all, const float(&x)[kN]) {
+    const int32_t token = token_of(marked);
     if ((marked & kBegins) != 0) begin_segment(p, marked, x);
     if (average)
       for (int c = 0; c < kN; ++c) sum[c] += x[c];
     const bool last = (marked & kLast) != 0;
     const bool alone = (marked & (kFirst | kOwnFirst)) == (kFirst | kOwnFirst);
     if ((marked & kSeen) == 0 || (alone && !last)) return;
-    const float share = average ? 1 / static_cast<float>(count) : 1.0f;
+    const float share = average ? of_all : 1.0f;
     float mean[kN];
     for (int c = 0; c < kN; ++c) mean[c] = sum[c] * share;
-    store<kN>(to, at.head * members.n + token, at.column, mean);
+    store_mean(token, mean);
     if (!last || !kBF16) return;
-    for (int c = 0; c < kN; ++c) mean[c] -= __bfloat162float(__float2bfloat16_rn(mean[c]));
+    keep_rest(mean);
     if ((marked & kOld) != 0)
       store<kN>(RowsView{at.values ? args.values_rest : args.keys_rest, d, true},
                 at.head * members.n + token, at.column, mean);
     else if ((marked & kOwnFirst) != 0 && !alone)
-      store<kN>(to, at.head * members.n + first_token, at.column, mean);
+      store_mean(first_token, mean);
   };
 
   const int begin = places.next(0);
   const auto end = static_cast<int>(
       min(int64_t{places.next(static_cast<int>(kSegment))}, members.n - first_place));
   read_rows<kN, kBF16>(
-      begin, end, at.column,
-      [&](int p) -> const std::byte* {
-        const int32_t marked = places.marked[p];
-        const bool needed = average || (marked & kFirst) != 0;
-        return needed ? rows.token(members.first + marked / kMarks) : nullptr;
-      },
+      begin, end, rows, [&](int p) { return places.codes[p]; },
+      [&](int p) { return (static_cast<int>(average) | (places.marked[p] & kFirst)) != 0; },
       [&](int p, const float(&x)[kN]) {
-        take(first_place + p, places.marked[p], places.counts[p], x);
+        take(first_place + p, places.marked[p], places.shares[p], x);
       });
 }
 
