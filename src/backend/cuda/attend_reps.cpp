@@ -41,21 +41,20 @@ class CudaRepsAttention final : public RepsAttention {
     int64_t n_near = 0;           // keys that might be
     int64_t per_slice = 0;        // tiles whose biases are there at a time
   };
-  Queries queries_of(const AttendRepsArgs& args) const;
+  std::vector<int32_t> positions_of(const AttendRepsArgs& args) const;
+  bool attend_by_counts(const AttendRepsArgs& args, std::span<const int32_t> positions);
+  void attend_by_near_keys(const AttendRepsArgs& args, std::vector<int32_t> positions);
+  Queries queries_of(const AttendRepsArgs& args, std::vector<int32_t> positions) const;
   KeysView view_of(const AttendRepsArgs& args, const Queries& queries) const;
 
   std::shared_ptr<Context> context_;
   RepsSpec spec_;
   int64_t n_rows_ = 0, capacity_ = 0;
   DeviceArray<std::byte> keys_, values_;  // (n_kv_heads, capacity, head_dim)
-  DeviceArray<int32_t> counts_;           // (capacity) members of each cluster
+  DeviceArray<int32_t> counts_;           // (capacity) members of each of n_rows_ clusters
 };
 
 void CudaRepsAttention::reserve(int64_t n) {
-  if (n_rows_ == 0 && counts_.data() != nullptr)
-    check(cudaMemsetAsync(counts_.data(), 0, static_cast<size_t>(capacity_) * sizeof(int32_t),
-                          context_->stream()),
-          "counts");
   if (n <= capacity_) return;
   const int64_t capacity = round_up(n_rows_ > 0 ? n + n / 2 : n, 64);
   const auto move = [&](DeviceArray<std::byte>& array) {
@@ -72,9 +71,6 @@ void CudaRepsAttention::reserve(int64_t n) {
   move(keys_);
   move(values_);
   DeviceArray<int32_t> counts(context_, capacity);
-  check(cudaMemsetAsync(counts.data(), 0, static_cast<size_t>(capacity) * sizeof(int32_t),
-                        context_->stream()),
-        "counts");
   if (n_rows_ > 0)
     check(cudaMemcpyAsync(counts.data(), counts_.data(),
                           static_cast<size_t>(n_rows_) * sizeof(int32_t), cudaMemcpyDeviceToDevice,
@@ -97,21 +93,32 @@ void CudaRepsAttention::store(const AttendRepsArgs& args) {
                                  Tensor(values_.data(), spec_.dtype, shape, Device::kCuda)}});
 }
 
-// Queries in tiles: where each stands among the tokens of the pass (or, where tokens do not count,
-// among the rows), and how many clusters are far.
-CudaRepsAttention::Queries CudaRepsAttention::queries_of(const AttendRepsArgs& args) const {
+// Where each query stands among the tokens of the pass.
+std::vector<int32_t> CudaRepsAttention::positions_of(const AttendRepsArgs& args) const {
   const TokenSet& set = *args.set;
-  const int64_t n_tokens = set.n_tokens() - args.first_token, n_clusters = set.n_clusters;
-  Queries queries;
-  queries.positions.resize(static_cast<size_t>(n_tokens));
-  int64_t n = 0;
+  const int64_t n_tokens = set.n_tokens() - args.first_token;
+  std::vector<int32_t> positions(static_cast<size_t>(n_tokens));
+  size_t n = 0;
   const TokenStatus* status = set.status.data() + args.first_token;
   for (int64_t i = 0; i < n_tokens; ++i) {
-    queries.positions[static_cast<size_t>(n)] =
-        static_cast<int32_t>(spec_.multiplicity ? i : n_rows_ + n);
+    positions[n] = static_cast<int32_t>(i);
     n += status[i] != TokenStatus::kRedundant ? 1 : 0;
   }
-  queries.positions.resize(static_cast<size_t>(n));
+  positions.resize(n);
+  return positions;
+}
+
+// Queries in tiles, and how many clusters are far; where tokens do not count, a query's position is
+// that among the rows.
+CudaRepsAttention::Queries CudaRepsAttention::queries_of(const AttendRepsArgs& args,
+                                                         std::vector<int32_t> positions) const {
+  const int64_t n_tokens = args.set->n_tokens() - args.first_token;
+  const int64_t n_clusters = args.set->n_clusters;
+  Queries queries;
+  queries.positions = std::move(positions);
+  const auto n = static_cast<int64_t>(queries.positions.size());
+  if (!spec_.multiplicity)
+    std::iota(queries.positions.begin(), queries.positions.end(), static_cast<int32_t>(n_rows_));
   queries.n_near = spec_.multiplicity ? n_tokens : n_clusters;
   queries.per_slice = std::max<int64_t>(kMostBiases / std::max<int64_t>(n_clusters, 1), 1);
   const int64_t per_tile = kKeysTileRows / group();
@@ -143,10 +150,50 @@ void CudaRepsAttention::attend(const AttendRepsArgs& args) {
   SLUICE_CHECK(n_rows_ + n == set.n_clusters && n_tokens >= 0);
   if (n_tokens == 0) return;
   store(args);
-  const Queries queries = queries_of(args);
-  SLUICE_CHECK(static_cast<int64_t>(queries.positions.size()) == n);
+  std::vector<int32_t> positions = positions_of(args);
+  SLUICE_CHECK(static_cast<int64_t>(positions.size()) == n);
+  if (!attend_by_counts(args, positions)) attend_by_near_keys(args, std::move(positions));
+  n_rows_ += n;
+}
 
-  const int64_t n_clusters = n_rows_ + n, n_tiles = static_cast<int64_t>(queries.tiles.size());
+// False where that is not the way.
+bool CudaRepsAttention::attend_by_counts(const AttendRepsArgs& args,
+                                         std::span<const int32_t> positions) {
+  const auto n = static_cast<int64_t>(positions.size());
+  const auto cluster = std::span(args.set->cluster).subspan(static_cast<size_t>(args.first_token));
+  const bool many = n > 0 && static_cast<int64_t>(cluster.size()) > kFewTokens;
+  if (!many || !spec_.multiplicity || !spec_.causal || context_->compute_capability() != 90 ||
+      !fits_tiles(spec_.dtype, spec_.head_dim, args.queries, args.out))
+    return false;
+  const int64_t width = spec_.n_heads * spec_.head_dim;
+  return attend_counted(context_, {.rows = {.queries = args.queries.bytes(),
+                                            .keys = keys_.data(),
+                                            .values = values_.data(),
+                                            .out = args.out.bytes(),
+                                            .query_stride = n > 1 ? args.queries.row_stride() : width,
+                                            .out_stride = n > 1 ? args.out.row_stride() : width,
+                                            .n_batch = 1,
+                                            .n_heads = spec_.n_heads,
+                                            .n_kv_heads = spec_.n_kv_heads,
+                                            .capacity = capacity_,
+                                            .head_dim = spec_.head_dim,
+                                            .n_tokens = n,
+                                            .first_position = n_rows_,
+                                            .window = 0,
+                                            .causal = true,
+                                            .scale = spec_.scale},
+                                   .cluster = cluster,
+                                   .positions = positions,
+                                   .counts = counts_.data()});
+}
+
+void CudaRepsAttention::attend_by_near_keys(const AttendRepsArgs& args,
+                                            std::vector<int32_t> positions) {
+  const TokenSet& set = *args.set;
+  const int64_t n_tokens = set.n_tokens() - args.first_token;
+  const Queries queries = queries_of(args, std::move(positions));
+  const int64_t n_clusters = set.n_clusters;
+  const auto n_tiles = static_cast<int64_t>(queries.tiles.size());
   Upload upload;
   std::span<const int32_t> clusters;  // where tokens count
   if (spec_.multiplicity)
@@ -173,6 +220,8 @@ void CudaRepsAttention::attend(const AttendRepsArgs& args) {
     count_members(*context_, {.cluster = cluster + counted,
                               .n = end - counted,
                               .n_clusters = n_clusters,
+                              .n_known = counted > 0 ? n_clusters : n_rows_,
+                              .width = n_clusters,
                               .first = counted,
                               .borders = borders + first_tile,
                               .n_tiles = n_slice,
@@ -200,7 +249,6 @@ void CudaRepsAttention::attend(const AttendRepsArgs& args) {
     attend_keys(context_, spec_.dtype, aligned, view);
   }
   if (counted < n_tokens) count_up_to(n_tokens, 0, 0);
-  n_rows_ += n;
 }
 
 // What the slices of a pass have in common.

@@ -175,6 +175,16 @@ __device__ inline void wait_barrier(uint64_t* barrier, uint32_t parity) {
       : "memory");
 }
 
+// Starts copying bytes to shared memory, a multiple of 16 from a place that is one; they count at
+// the barrier.
+__device__ inline void copy_bytes(void* to, const void* from, uint32_t bytes, uint64_t* barrier) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, "
+      "[%3];\n" ::"r"(shared_address(to)),
+      "l"(from), "r"(bytes), "r"(shared_address(barrier))
+      : "memory");
+}
+
 // Starts copying a box of a tensor to shared memory; its bytes count at the barrier.
 __device__ inline void copy_box(void* to, const CUtensorMap* map, int x, int y, int z,
                                 uint64_t* barrier) {
