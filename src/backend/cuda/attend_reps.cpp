@@ -42,7 +42,8 @@ class CudaRepsAttention final : public RepsAttention {
     int64_t per_slice = 0;        // tiles whose biases are there at a time
   };
   std::vector<int32_t> positions_of(const AttendRepsArgs& args) const;
-  bool attend_by_counts(const AttendRepsArgs& args, std::span<const int32_t> positions);
+  bool can_count(const AttendRepsArgs& args, std::span<const int32_t> positions) const;
+  void attend_by_counts(const AttendRepsArgs& args, std::span<const int32_t> positions);
   void attend_by_near_keys(const AttendRepsArgs& args, std::vector<int32_t> positions);
   Queries queries_of(const AttendRepsArgs& args, std::vector<int32_t> positions) const;
   KeysView view_of(const AttendRepsArgs& args, const Queries& queries) const;
@@ -82,7 +83,6 @@ void CudaRepsAttention::reserve(int64_t n) {
 
 void CudaRepsAttention::store(const AttendRepsArgs& args) {
   const int64_t n = args.keys.rows();
-  reserve(n_rows_ + n);
   if (n == 0) return;
   const Shape shape{1, spec_.n_kv_heads, capacity_, spec_.head_dim};
   store_kv(*context_, {.keys = args.keys,
@@ -149,42 +149,59 @@ void CudaRepsAttention::attend(const AttendRepsArgs& args) {
     SLUICE_CHECK(x.dtype() == spec_.dtype);
   SLUICE_CHECK(n_rows_ + n == set.n_clusters && n_tokens >= 0);
   if (n_tokens == 0) return;
-  store(args);
   std::vector<int32_t> positions = positions_of(args);
   SLUICE_CHECK(static_cast<int64_t>(positions.size()) == n);
-  if (!attend_by_counts(args, positions)) attend_by_near_keys(args, std::move(positions));
+  reserve(n_rows_ + n);
+  if (can_count(args, positions)) {
+    attend_by_counts(args, positions);
+  } else {
+    store(args);
+    attend_by_near_keys(args, std::move(positions));
+  }
   n_rows_ += n;
 }
 
-// False where that is not the way.
-bool CudaRepsAttention::attend_by_counts(const AttendRepsArgs& args,
-                                         std::span<const int32_t> positions) {
-  const auto n = static_cast<int64_t>(positions.size());
+bool CudaRepsAttention::can_count(const AttendRepsArgs& args,
+                                  std::span<const int32_t> positions) const {
   const auto cluster = std::span(args.set->cluster).subspan(static_cast<size_t>(args.first_token));
-  const bool many = n > 0 && static_cast<int64_t>(cluster.size()) > kFewTokens;
-  if (!many || !spec_.multiplicity || !spec_.causal || context_->compute_capability() != 90 ||
-      !fits_tiles(spec_.dtype, spec_.head_dim, args.queries, args.out))
-    return false;
-  const int64_t width = spec_.n_heads * spec_.head_dim;
-  return attend_counted(context_, {.rows = {.queries = args.queries.bytes(),
-                                            .keys = keys_.data(),
-                                            .values = values_.data(),
-                                            .out = args.out.bytes(),
-                                            .query_stride = n > 1 ? args.queries.row_stride() : width,
-                                            .out_stride = n > 1 ? args.out.row_stride() : width,
-                                            .n_batch = 1,
-                                            .n_heads = spec_.n_heads,
-                                            .n_kv_heads = spec_.n_kv_heads,
-                                            .capacity = capacity_,
-                                            .head_dim = spec_.head_dim,
-                                            .n_tokens = n,
-                                            .first_position = n_rows_,
-                                            .window = 0,
-                                            .causal = true,
-                                            .scale = spec_.scale},
-                                   .cluster = cluster,
-                                   .positions = positions,
-                                   .counts = counts_.data()});
+  return spec_.multiplicity && spec_.causal && context_->compute_capability() == 90 &&
+         !positions.empty() && static_cast<int64_t>(cluster.size()) > kFewTokens &&
+         fits_tiles(spec_.dtype, spec_.head_dim, args.queries, args.out) &&
+         bytes_suffice(cluster, positions, args.set->n_clusters);
+}
+
+void CudaRepsAttention::attend_by_counts(const AttendRepsArgs& args,
+                                         std::span<const int32_t> positions) {
+  const auto stride = [](const ConstTensor& x) {  // of one row any will do
+    return x.rows() > 1 ? x.row_stride() : x.row_elements();
+  };
+  NewRows fresh{};
+  if (n_rows_ == 0 && fits_tiles(spec_.dtype, spec_.head_dim, args.keys, args.values))
+    fresh = {args.keys.bytes(), args.values.bytes(), stride(args.keys), stride(args.values)};
+  else
+    store(args);
+  attend_counted(
+      context_,
+      {.rows = {.queries = args.queries.bytes(),
+                .keys = keys_.data(),
+                .values = values_.data(),
+                .out = args.out.bytes(),
+                .query_stride = stride(args.queries),
+                .out_stride = stride(args.out),
+                .n_batch = 1,
+                .n_heads = spec_.n_heads,
+                .n_kv_heads = spec_.n_kv_heads,
+                .capacity = capacity_,
+                .head_dim = spec_.head_dim,
+                .n_tokens = static_cast<int64_t>(positions.size()),
+                .first_position = n_rows_,
+                .window = 0,
+                .causal = true,
+                .scale = spec_.scale},
+       .fresh = fresh,
+       .cluster = std::span(args.set->cluster).subspan(static_cast<size_t>(args.first_token)),
+       .positions = positions,
+       .counts = counts_.data()});
 }
 
 void CudaRepsAttention::attend_by_near_keys(const AttendRepsArgs& args,

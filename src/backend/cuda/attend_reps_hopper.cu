@@ -3,67 +3,21 @@
 // tiles of queries. Compiled for compute capability 9.0 alone.
 
 #include <algorithm>
+#include <utility>
 
 #include "backend/cuda/early.cuh"
 #include "backend/cuda/reps_hopper.cuh"
+#include "backend/cuda/reps_tile.cuh"
 #include "backend/cuda/tensor_map.h"
 
 namespace sluice::cuda {
 namespace reps_hopper {
 namespace {
 
-// Scores of keys behind that of the query itself become -inf; own: that key of the tile, for the
-// first of a lane's rows.
-template <int kN>
-__device__ void mask_later(float (&scores)[kN][4], int own) {
-  const int t = static_cast<int>(threadIdx.x) % 4;
-#pragma unroll
-  for (int n = 0; n < kN; ++n)
-#pragma unroll
-    for (int i = 0; i < 4; ++i)
-      if (n * 8 + 2 * t + i % 2 > own + i / 2 * 8) scores[n][i] = -INFINITY;
-}
-
-// Scores become weights in place, as take_scores has it, each times its count: `before` by key, and
-// the bytes of `since`, as SinceArgs has them.
-template <int kN>
-__device__ void take_counted(Softmax& softmax, float (&scores)[kN][4], float factor,
-                             float (&kept)[2], const float* before, const uint4* since) {
-  const int t = static_cast<int>(threadIdx.x) % 4;
-  float shift[2], total[2] = {0, 0};
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    float now = softmax.largest[half];
-#pragma unroll
-    for (int n = 0; n < kN; ++n)
-      now = fmaxf(now, fmaxf(scores[n][2 * half], scores[n][2 * half + 1]));
-    now = fmaxf(now, __shfl_xor_sync(0xffffffffu, now, 1));
-    now = fmaxf(now, __shfl_xor_sync(0xffffffffu, now, 2));
-    shift[half] = now * factor;  // every query sees the first key
-    kept[half] = exp2_fast(softmax.largest[half] * factor - shift[half]);
-    softmax.largest[half] = now;
-  }
-#pragma unroll
-  for (int part = 0; part < kN / 4; ++part) {
-    const uint4 words = since[part * (kRows / 16 * 32)];
-    const uint32_t four[4] = {words.x, words.y, words.z, words.w};
-#pragma unroll
-    for (int of_four = 0; of_four < 4; ++of_four) {
-      const int n = 4 * part + of_four;
-      const float2 at_first = *reinterpret_cast<const float2*>(before + n * 8 + 2 * t);
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const uint32_t bits =
-            __byte_perm(four[of_four], __float_as_uint(kByteBase), 0x7440 + static_cast<unsigned>(i));
-        const float count = __uint_as_float(bits) + (i % 2 == 0 ? at_first.x : at_first.y);
-        scores[n][i] = exp2_fast(fmaf(scores[n][i], factor, -shift[i / 2])) * count;
-        total[i / 2] += scores[n][i];
-      }
-    }
-  }
-#pragma unroll
-  for (int half = 0; half < 2; ++half)
-    softmax.total[half] = softmax.total[half] * kept[half] + total[half];
+// This warp is done with what the barrier guards.
+__device__ void release(uint64_t* barrier) {
+  __syncwarp();  // all lanes are
+  if (threadIdx.x % 32 == 0) arrive(barrier);
 }
 
 // For a warpgroup without a query in the tile: others wait until it has let go of everything.
@@ -71,7 +25,7 @@ template <int kD>
 __device__ void pass_tile(const Item& item, Shared<kD>& shared, StageTurn& turn) {
   const auto pass = [&](uint64_t* here, uint64_t* used, uint32_t parity) {
     wait_barrier(here, parity);
-    if (threadIdx.x % 32 == 0) arrive(used);
+    release(used);
   };
   for (int tile = 0; tile < item.n_tiles; ++tile) {
     const auto [stage, parity] = turn.take();
@@ -79,14 +33,13 @@ __device__ void pass_tile(const Item& item, Shared<kD>& shared, StageTurn& turn)
     pass(&shared.counts_here[stage], &shared.counts_used[stage], parity);
     pass(&shared.values_here[stage], &shared.values_used[stage], parity);
   }
-  __syncwarp();  // all lanes have read the item
-  if (threadIdx.x % 32 == 0) arrive(&shared.queries_used);
+  release(&shared.queries_used);
 }
 
 // One tile of queries.
 template <int kD>
-__device__ void attend_tile(const CountedView& view, const Item& item, const Places<kD>& places,
-                            Shared<kD>& shared, StageTurn& turn) {
+__device__ void attend_tile(const CountedView& view, const Maps& maps, const Item& item,
+                            const Places<kD>& places, Shared<kD>& shared, StageTurn& turn) {
   using S = Sizes<kD>;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int half = static_cast<int>(threadIdx.x) / 128 - 1;  // of the queries
@@ -96,10 +49,6 @@ __device__ void attend_tile(const CountedView& view, const Item& item, const Pla
   const auto first_row = static_cast<int>(view.rows.first_position);
   const uint32_t queries = shared_address(places.queries) + half * 64 * kRowBytes;
   const float factor = view.rows.scale * kLog2E;
-  const auto release = [&](uint64_t* barrier) {
-    __syncwarp();  // all lanes have read
-    if (lane == 0) arrive(barrier);
-  };
 
   Softmax softmax;
   float sums[S::kParts][8 * S::kPartPanels][4] = {};
@@ -110,14 +59,38 @@ __device__ void attend_tile(const CountedView& view, const Item& item, const Pla
     begin_products();
     start_scores<kD>(scores, queries, shared_address(places.keys(now.stage)));
   };
-  const auto start_values = [&](const StageTurn& last) {
+  // Of the tiles that see a key, one stores it: that of its own query.
+  const int group = static_cast<int>(view.rows.n_heads) / static_cast<int>(view.rows.n_kv_heads);
+  const bool stores = view.fresh.keys != nullptr && item.head % group == 0;
+  const auto to_store = [&](int tile) { return stores && tile * S::kKeys >= q0; };
+  const auto store = [&](const CUtensorMap& map, const unsigned char* from, int tile) {
+    for (int panel = 0; panel < S::kPanels; ++panel)
+      store_box(&map, 64 * panel, tile * S::kKeys, item.head / group, from + panel * S::kKeyPanel);
+  };
+  const bool storing = threadIdx.x == 128;  // this thread
+  const auto release_stored = [&](uint64_t* barrier) {
+    if (storing) wait_for_stores();
+    release(barrier);
+  };
+  const auto start_values = [&](const StageTurn& last, int tile) {
     wait_barrier(&shared.values_here[last.stage], last.parity);
     begin_products();
     start_sums<kD>(sums, weights, shared_address(places.values(last.stage)));
+    if (to_store(tile) && storing) store(maps.to_values, places.values(last.stage), tile);
+  };
+  const auto release_values = [&](const StageTurn& last, int tile) {
+    if (to_store(tile))
+      release_stored(&shared.values_used[last.stage]);
+    else
+      release(&shared.values_used[last.stage]);
   };
   const auto finish = [&](const StageTurn& now, int tile) {
     hold(scores);
-    release(&shared.keys_used[now.stage]);
+    if (to_store(tile)) {
+      if (storing) store(maps.to_keys, places.keys(now.stage), tile);
+    } else {
+      release(&shared.keys_used[now.stage]);
+    }
     if (tile + 1 == item.n_tiles) release(&shared.queries_used);
     const int first_key = tile * S::kKeys;
     if (first_key + S::kKeys - 1 > first_row + q0 + warp * 16)
@@ -126,6 +99,7 @@ __device__ void attend_tile(const CountedView& view, const Item& item, const Pla
     take_counted(softmax, scores, factor, kept, shared.before[now.stage],
                  reinterpret_cast<const uint4*>(places.since(now.stage)) + warp * 32 + lane);
     release(&shared.counts_used[now.stage]);
+    if (to_store(tile)) release_stored(&shared.keys_used[now.stage]);
   };
   const auto take_weights = [&] {
 #pragma unroll
@@ -141,23 +115,23 @@ __device__ void attend_tile(const CountedView& view, const Item& item, const Pla
     const StageTurn last = now;
     now = turn.take();
     start(now);
-    start_values(last);
+    start_values(last, tile - 1);
     wait_products<1>();
     finish(now, tile);
     finish_weights(softmax);
     wait_products<0>();
 #pragma unroll
     for (int part = 0; part < S::kParts; ++part) hold(sums[part]);
-    release(&shared.values_used[last.stage]);
+    release_values(last, tile - 1);
 #pragma unroll
     for (int part = 0; part < S::kParts; ++part) scale_sums(sums[part], kept);
     take_weights();
   }
-  start_values(now);
+  start_values(now, item.n_tiles - 1);
   wait_products<0>();
 #pragma unroll
   for (int part = 0; part < S::kParts; ++part) hold(sums[part]);
-  release(&shared.values_used[now.stage]);
+  release_values(now, item.n_tiles - 1);
   add_lanes(softmax);
 #pragma unroll
   for (int part = 0; part < S::kParts; ++part)
@@ -200,7 +174,7 @@ __global__ void __launch_bounds__(kThreads, 1)
       if (item.n_tiles == 0) break;
       const int64_t q0 = (view.first_tile + item.tile) * kRows + (threadIdx.x / 128 - 1) * 64;
       if (q0 < view.rows.n_tokens)
-        attend_tile<kD>(view, item, places, shared, turn);
+        attend_tile<kD>(view, maps, item, places, shared, turn);
       else
         pass_tile<kD>(item, shared, turn);
     }
@@ -209,20 +183,34 @@ __global__ void __launch_bounds__(kThreads, 1)
 
 template <int kD>
 void launch(Context& context, const CountedView& view) {
-  constexpr int64_t kSize = 2;  // bytes of a number
+  constexpr int64_t kSize = 2;                                   // bytes of a number
   static_assert(kBytes<kD> + sizeof(Shared<kD>) <= 227 * 1024);  // what a block may have
   const AttendView& rows = view.rows;
-  const auto cache = [&](const std::byte* data) {
+  const auto stored = [&](const std::byte* data) {
     return make_map({data,
                      {rows.head_dim, rows.n_keys(), rows.n_kv_heads},
                      {rows.head_dim * kSize, rows.capacity * rows.head_dim * kSize},
                      {Sizes<kD>::kKeys, 1}});
   };
-  const Maps maps{make_map({rows.queries,
-                            {rows.head_dim, rows.n_heads, rows.n_tokens},
-                            {rows.head_dim * kSize, rows.query_stride * kSize},
-                            {1, kRows}}),
-                  cache(rows.keys), cache(rows.values)};
+  const auto given = [&](const std::byte* data, int64_t n_heads, int64_t stride, int n) {
+    return make_map({data,
+                     {rows.head_dim, n_heads, rows.n_tokens},
+                     {rows.head_dim * kSize, stride * kSize},
+                     {1, n}});
+  };
+  const NewRows& fresh = view.fresh;
+  Maps maps{.queries = given(rows.queries, rows.n_heads, rows.query_stride, kRows),
+            .keys = stored(rows.keys),
+            .values = stored(rows.values),
+            .to_keys = {},
+            .to_values = {}};
+  if (fresh.keys != nullptr) {
+    constexpr int kKeys = Sizes<kD>::kKeys;
+    maps.to_keys =
+        std::exchange(maps.keys, given(fresh.keys, rows.n_kv_heads, fresh.key_stride, kKeys));
+    maps.to_values =
+        std::exchange(maps.values, given(fresh.values, rows.n_kv_heads, fresh.value_stride, kKeys));
+  }
   check(cudaFuncSetAttribute(reps_hopper<kD>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                              kBytes<kD>),
         "attention's shared memory");

@@ -12,19 +12,20 @@ namespace {
 constexpr int64_t kMostBytes = int64_t{1} << 27;
 constexpr int32_t kLargestByte = 255;
 
-// Whether every cluster gets as many members between the first and the last query of a tile as a
-// byte holds.
-bool bytes_suffice(const CountedPass& pass) {
+}  // namespace
+
+bool bytes_suffice(std::span<const int32_t> cluster, std::span<const int32_t> positions,
+                   int64_t n_clusters) {
   struct Members {
     int32_t tile, n;
   };
-  std::vector<Members> members(static_cast<size_t>(pass.rows.n_keys()), Members{-1, 0});
+  std::vector<Members> members(static_cast<size_t>(n_clusters), Members{-1, 0});
   int32_t most = 0, tile = 0;
-  const size_t n_rows = pass.positions.size(), per_tile = kRepsTileRows;
+  const size_t n_rows = positions.size(), per_tile = kRepsTileRows;
   for (size_t row = 0; row < n_rows; row += per_tile, ++tile) {
-    const int32_t last = pass.positions[std::min(row + per_tile, n_rows) - 1];
-    for (int32_t token = pass.positions[row]; token <= last; ++token) {
-      Members& its = members[static_cast<size_t>(pass.cluster[static_cast<size_t>(token)])];
+    const int32_t last = positions[std::min(row + per_tile, n_rows) - 1];
+    for (int32_t token = positions[row]; token <= last; ++token) {
+      Members& its = members[static_cast<size_t>(cluster[static_cast<size_t>(token)])];
       its = {tile, its.tile == tile ? its.n + 1 : 1};
       most = std::max(most, its.n);
     }
@@ -32,10 +33,7 @@ bool bytes_suffice(const CountedPass& pass) {
   return most <= kLargestByte;
 }
 
-}  // namespace
-
-bool attend_counted(const std::shared_ptr<Context>& context, const CountedPass& pass) {
-  if (!bytes_suffice(pass)) return false;
+void attend_counted(const std::shared_ptr<Context>& context, const CountedPass& pass) {
   const auto n_tokens = static_cast<int64_t>(pass.cluster.size());
   const auto n_rows = static_cast<int64_t>(pass.positions.size());
   const int64_t n_keys = pass.rows.n_keys(), width = round_up(n_keys, kRepsTileRows);
@@ -79,13 +77,13 @@ bool attend_counted(const std::shared_ptr<Context>& context, const CountedPass& 
                                    .n_tiles = n_slice,
                                    .since = since.data()});
     attend_counted_hopper(*context, {.rows = pass.rows,
+                                     .fresh = pass.fresh,
                                      .first_tile = tile,
                                      .n_tiles = n_slice,
                                      .width = width,
                                      .before = before.data(),
                                      .since = since.data()});
   }
-  return true;
 }
 
 }  // namespace sluice::cuda

@@ -18,6 +18,7 @@ using StageTurn = Turn<kStages>;
 // Tensors as the copy engine sees them: (…, rows, head_dim) in boxes of 64 columns.
 struct Maps {
   CUtensorMap queries, keys, values;
+  CUtensorMap to_keys, to_values;  // where they are to be stored
 };
 
 // A tile of queries of one head, and the tiles of keys that it sees.
@@ -30,7 +31,7 @@ struct Item {
 template <int kD>
 constexpr int kSinceBytes = kRows* Sizes<kD>::kKeys;
 template <int kD>
-constexpr int kBytes = Sizes<kD>::bytes(2 * kStages) + kStages * kSinceBytes<kD>;
+constexpr int kBytes = Sizes<kD>::bytes(2 * kStages) + kStages* kSinceBytes<kD>;
 
 template <int kD>
 struct Shared {
@@ -66,7 +67,8 @@ __device__ inline int n_items(const CountedView& view) {
 template <int kKeys>
 __device__ Item item_at(const CountedView& view, int index) {
   constexpr int kAtOnce = 256;
-  const auto n_tiles = static_cast<int>(view.n_tiles), n_heads = static_cast<int>(view.rows.n_heads);
+  const auto n_tiles = static_cast<int>(view.n_tiles),
+             n_heads = static_cast<int>(view.rows.n_heads);
   const int times = max(min(n_items(view) / kAtOnce, n_heads), 1);
   const int some = (n_heads + times - 1) / times;
   const int first_head = index / (some * n_tiles) * some;
@@ -85,6 +87,7 @@ __device__ void bring_tiles(const CountedView& view, const Maps& maps, const Pla
   using S = Sizes<kD>;
   const int group = static_cast<int>(view.rows.n_heads) / static_cast<int>(view.rows.n_kv_heads);
   const int end = n_items(view);
+  const bool fresh = view.fresh.keys != nullptr;
   StageTurn turn;
   int n_done = 0, index = static_cast<int>(blockIdx.x);
   for (; index < end; ++n_done) {
@@ -94,7 +97,8 @@ __device__ void bring_tiles(const CountedView& view, const Maps& maps, const Pla
     const auto bring = [&](unsigned char* to, const CUtensorMap& map, int tile, uint64_t* here) {
       arrive_and_expect(here, S::kTileBytes);
       for (int panel = 0; panel < S::kPanels; ++panel)
-        copy_box(to + panel * S::kKeyPanel, &map, 64 * panel, tile * S::kKeys, kv_head, here);
+        copy_box(to + panel * S::kKeyPanel, &map, 64 * panel, fresh ? kv_head : tile * S::kKeys,
+                 fresh ? tile * S::kKeys : kv_head, here);
     };
 #pragma unroll 1  // registers are few
     for (int tile = 0; tile < item.n_tiles; ++tile) {

@@ -2,8 +2,8 @@
 // docs/algorithm.md, section 3.
 //
 // Rows are the tokens that stand for themselves; key j is that of cluster j. A score gets
-// log m_j(t), and m_j grows between the queries of a tile. A weight is a sum over members, and there
-// are two ways to find it:
+// log m_j(t), and m_j grows between the queries of a tile. A weight is a sum over members, and
+// there are two ways to find it:
 //
 // By near keys, as mode `keys` has them: members up to the tile's first query count at once, as far
 // keys with the log of their number; every token behind it, up to the tile's last query, is a near
@@ -11,9 +11,9 @@
 // r (r / 2 + n) operations, n being the tokens that the queries of a tile span, and
 // r^2 / kKeysTileRows logs, some tiles' at a time.
 //
-// By counts, on Hopper: attention among the rows alone, whose weights are multiplied by m_j(t). That
-// is the members before the tile's first query, a number to a tile and key, and those since, a byte
-// to a query and key. 2 D h r^2 operations and r^2 / 2 bytes, which all heads share.
+// By counts, on Hopper: attention among the rows alone, whose weights are multiplied by m_j(t).
+// That is the members before the tile's first query, a number to a tile and key, and those since, a
+// byte to a query and key. 2 D h r^2 operations and r^2 / 2 bytes, which all heads share.
 
 #pragma once
 
@@ -55,22 +55,34 @@ struct SinceArgs {
 };
 void count_members_since(Context& context, const SinceArgs& args);
 
+// Keys and values of a first pass that are to be stored: (n_rows, n_kv_heads, head_dim).
+struct NewRows {
+  const std::byte* keys;  // nullptr: all are stored
+  const std::byte* values;
+  int64_t key_stride, value_stride;  // of rows, in elements
+};
 // One call, on compute capability 9.0.
 struct CountedView {
   AttendView rows;  // its tokens are rows, of one sequence; causal
+  NewRows fresh;
   int64_t first_tile, n_tiles, width;
   const float* before;  // (n_tiles, width)
   const uint4* since;
 };
 void attend_counted_hopper(Context& context, const CountedView& view);
 
-// One pass that goes by counts: false where a byte is too small, and nothing was done.
+// One pass that goes by counts.
 struct CountedPass {
   AttendView rows;
+  NewRows fresh;
   std::span<const int32_t> cluster;    // of its tokens
   std::span<const int32_t> positions;  // of its rows among them
   int32_t* counts;                     // (n_clusters) those before the pass; then after it
 };
-bool attend_counted(const std::shared_ptr<Context>& context, const CountedPass& pass);
+// Whether every cluster gets as many members between the first and the last query of a tile as a
+// byte holds.
+bool bytes_suffice(std::span<const int32_t> cluster, std::span<const int32_t> positions,
+                   int64_t n_clusters);
+void attend_counted(const std::shared_ptr<Context>& context, const CountedPass& pass);
 
 }  // namespace sluice::cuda

@@ -194,5 +194,17 @@ __device__ inline void copy_box(void* to, const CUtensorMap* map, int x, int y, 
       "l"(map), "r"(x), "r"(y), "r"(z), "r"(shared_address(barrier))
       : "memory");
 }
+// The other way, what lies outside of the tensor excepted; `from` is free after wait_for_stores of
+// the same thread.
+__device__ inline void store_box(const CUtensorMap* map, int x, int y, int z, const void* from) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%1, %2, %3}], [%4];\n" ::"l"(
+          map),
+      "r"(x), "r"(y), "r"(z), "r"(shared_address(from))
+      : "memory");
+}
+__device__ inline void wait_for_stores() {
+  asm volatile("cp.async.bulk.commit_group;\ncp.async.bulk.wait_group.read 0;\n" ::: "memory");
+}
 
 }  // namespace sluice::cuda
