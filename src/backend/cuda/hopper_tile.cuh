@@ -28,22 +28,6 @@ struct Sizes {
   static constexpr int bytes(int n_tiles) { return kQueryBytes + n_tiles * kTileBytes + 1024; }
 };
 
-// Stages take turns: which one it is, and the parity of its barriers.
-template <int kStages>
-struct Turn {
-  int stage = 0;
-  uint32_t parity = 0;
-
-  __device__ Turn take() {
-    const Turn now = *this;
-    if (++stage == kStages) {
-      stage = 0;
-      parity ^= 1;
-    }
-    return now;
-  }
-};
-
 // An operand whose neighbours are found by adding to it. What is added is not to be kept: registers
 // are few.
 __device__ inline uint64_t movable_operand_at(uint32_t address, uint32_t leading) {
@@ -90,5 +74,21 @@ __device__ inline void finish_weights(const Softmax& softmax) {
           softmax.total[0] + softmax.total[1])
       : "memory");
 }
+
+// Stages take turns: which one it is, and the parity of its barriers.
+template <int kStages>
+struct Turn {
+  int stage = 0;
+  uint32_t parity = 0;
+
+  __device__ Turn take() {
+    const Turn now = *this;
+    if (++stage == kStages) {
+      stage = 0;
+      parity ^= 1;
+    }
+    return now;
+  }
+};
 
 }  // namespace sluice::cuda::hopper

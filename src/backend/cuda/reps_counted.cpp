@@ -10,27 +10,23 @@ namespace {
 
 // Counts of tiles have room for so many bytes at a time, or for one tile's.
 constexpr int64_t kMostBytes = int64_t{1} << 27;
-constexpr int32_t kLargestByte = 255;
 
 }  // namespace
 
 bool bytes_suffice(std::span<const int32_t> cluster, std::span<const int32_t> positions,
                    int64_t n_clusters) {
-  struct Members {
-    int32_t tile, n;
-  };
-  std::vector<Members> members(static_cast<size_t>(n_clusters), Members{-1, 0});
-  int32_t most = 0, tile = 0;
+  std::vector<uint8_t> members(static_cast<size_t>(n_clusters));
   const size_t n_rows = positions.size(), per_tile = kRepsTileRows;
-  for (size_t row = 0; row < n_rows; row += per_tile, ++tile) {
-    const int32_t last = positions[std::min(row + per_tile, n_rows) - 1];
-    for (int32_t token = positions[row]; token <= last; ++token) {
-      Members& its = members[static_cast<size_t>(cluster[static_cast<size_t>(token)])];
-      its = {tile, its.tile == tile ? its.n + 1 : 1};
-      most = std::max(most, its.n);
-    }
+  bool suffice = true;
+  for (size_t row = 0; row < n_rows && suffice; row += per_tile) {
+    const auto first = static_cast<size_t>(positions[row]);
+    const auto end = static_cast<size_t>(positions[std::min(row + per_tile, n_rows) - 1]) + 1;
+    if (end - first <= UINT8_MAX) continue;
+    std::fill(members.begin(), members.end(), uint8_t{0});
+    for (size_t token = first; token < end; ++token)
+      suffice &= ++members[static_cast<size_t>(cluster[token])] != 0;
   }
-  return most <= kLargestByte;
+  return suffice;
 }
 
 void attend_counted(const std::shared_ptr<Context>& context, const CountedPass& pass) {

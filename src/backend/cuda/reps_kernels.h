@@ -85,4 +85,15 @@ bool bytes_suffice(std::span<const int32_t> cluster, std::span<const int32_t> po
                    int64_t n_clusters);
 void attend_counted(const std::shared_ptr<Context>& context, const CountedPass& pass);
 
+// One pass that goes by near keys.
+struct NearPass {
+  const RepsSpec& spec;
+  const AttendRepsArgs& args;
+  std::span<const int32_t> positions;  // of its rows among its tokens
+  int64_t n_before;                    // rows of the passes before
+  ClusterRows rows;                    // all of them
+  int32_t* counts;                     // as above
+};
+void attend_near(const std::shared_ptr<Context>& context, const NearPass& pass);
+
 }  // namespace sluice::cuda
