@@ -29,6 +29,7 @@ const RepsCase kCases[] = {
     {{.n_tokens = 129, .head_dim = 128, .n_heads = 3, .n_kv_heads = 1, .causal = false, .pad = 1}},
     {{.n_tokens = 129, .head_dim = 16, .causal = false}, false},
     {{.n_tokens = 300, .head_dim = 80, .set = {.reps = 0.9, .sinks = 4}}},
+    {{.n_tokens = 300, .head_dim = 256, .n_heads = 6, .set = {.reps = 0.7}}},
     {{.n_tokens = 1000, .head_dim = 64, .set = {.reps = 0.4}}},
     {{.n_tokens = 1000, .head_dim = 16, .set = {.reps = 0.01, .exempt = 0, .uncovered = 0}}},
     {{.n_tokens = 1000, .head_dim = 64, .n_heads = 1, .n_kv_heads = 1, .causal = false}},
@@ -142,6 +143,23 @@ TEST_P(EveryImplementation, MultiplicityWeighsTheMembersUpToTheQuery) {
   expect({5, 5});
   c.causal = true;
   expect({8, 5});
+}
+
+// The second pass begins among them. Devices count up to 255 in a byte.
+TEST_P(EveryBackend, AClusterMayGetManyMembersBetweenTwoQueries) {
+  const SetShape all{.reps = 1, .exempt = 0, .uncovered = 0};
+  for (const int64_t n : {253, 254, 255, 600}) {
+    SCOPED_TRACE(n);
+    const RepsCase c{{.n_tokens = n + 160, .head_dim = 64}};
+    KeysInputs in(c, dtype());
+    in.sets[0] = random_set(5, all, 1);
+    crowd(in.sets[0], n);
+    grow(in.sets[0], c.n_tokens, all, 2);
+    const auto expected = attend_reps(*reference, DType::kF32, c, in);
+    const auto error = bounds(*reference, dtype(), c, in, expected);
+    EXPECT_CLOSE(attend_reps(*backend, dtype(), c, in), expected, error);
+    EXPECT_CLOSE(attend_reps(*backend, dtype(), c, in, {200, 220}), expected, error);
+  }
 }
 
 TEST_P(EveryImplementation, AllTokensAsRepresentativesEqualDenseAttention) {

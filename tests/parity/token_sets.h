@@ -53,6 +53,15 @@ inline void grow(TokenSet& set, int64_t n_tokens, const SetShape& shape, uint32_
   complete(set, first, anywhere, random);
 }
 
+// Adds n tokens that go to the first of the set, a representative.
+inline void crowd(TokenSet& set, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) {
+    set.status.push_back(TokenStatus::kRedundant);
+    set.owner.push_back(0);
+    set.cluster.push_back(0);
+  }
+}
+
 inline TokenSet random_set(int64_t n_tokens, const SetShape& shape, uint32_t seed,
                            bool anywhere = false) {
   TokenSet set;

@@ -80,4 +80,20 @@ __device__ inline void finish_weights(const Softmax& softmax) {
       : "memory");
 }
 
+// Stages take turns: which one it is, and the parity of its barriers.
+template <int kStages>
+struct Turn {
+  int stage = 0;
+  uint32_t parity = 0;
+
+  __device__ Turn take() {
+    const Turn now = *this;
+    if (++stage == kStages) {
+      stage = 0;
+      parity ^= 1;
+    }
+    return now;
+  }
+};
+
 }  // namespace sluice::cuda::hopper

@@ -175,6 +175,16 @@ __device__ inline void wait_barrier(uint64_t* barrier, uint32_t parity) {
       : "memory");
 }
 
+// Starts copying bytes to shared memory, a multiple of 16 from a place that is one; they count at
+// the barrier.
+__device__ inline void copy_bytes(void* to, const void* from, uint32_t bytes, uint64_t* barrier) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, "
+      "[%3];\n" ::"r"(shared_address(to)),
+      "l"(from), "r"(bytes), "r"(shared_address(barrier))
+      : "memory");
+}
+
 // Starts copying a box of a tensor to shared memory; its bytes count at the barrier.
 __device__ inline void copy_box(void* to, const CUtensorMap* map, int x, int y, int z,
                                 uint64_t* barrier) {
@@ -183,6 +193,18 @@ __device__ inline void copy_box(void* to, const CUtensorMap* map, int x, int y, 
       "%3, %4}], [%5];\n" ::"r"(shared_address(to)),
       "l"(map), "r"(x), "r"(y), "r"(z), "r"(shared_address(barrier))
       : "memory");
+}
+// The other way, what lies outside of the tensor excepted; `from` is free after wait_for_stores of
+// the same thread.
+__device__ inline void store_box(const CUtensorMap* map, int x, int y, int z, const void* from) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%1, %2, %3}], [%4];\n" ::"l"(
+          map),
+      "r"(x), "r"(y), "r"(z), "r"(shared_address(from))
+      : "memory");
+}
+__device__ inline void wait_for_stores() {
+  asm volatile("cp.async.bulk.commit_group;\ncp.async.bulk.wait_group.read 0;\n" ::: "memory");
 }
 
 }  // namespace sluice::cuda
