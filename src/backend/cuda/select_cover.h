@@ -19,7 +19,8 @@ struct CoverView {
   // All tokens are on the first list, whose rows are read where they are, and nobody on the second.
   bool whole;
   const double* given_inverse;  // (n) 1 / norm of the rows as given
-  // Written here for `chunk`.
+  // Written here for `chunk`, and who is exempt.
+  ExemptArgs exempt;
   uint16_t* rows;
   float* scale;
   double* inverse;
