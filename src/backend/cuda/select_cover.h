@@ -9,7 +9,7 @@ namespace sluice::cuda {
 // Tokens of a chunk that those behind them are compared with, in order.
 struct ListedTokens {
   int32_t* rank;   // (n + 1) how many are listed before a token
-  int32_t* token;  // (n)
+  int32_t* token;  // (n) those that are listed, then the others
 };
 
 // A chunk of at most kCoverChunk tokens for cascade-cover. `chunk` has no local cosines, no

@@ -66,8 +66,9 @@ __device__ bool begin_basis(const CoverView& view, const TableBlocks& blocks, in
 }
 
 __device__ void put_rank(const ListedTokens& list, const TokenTable& table, int64_t t) {
-  list.rank[t] = table.rank(t);
-  if (table.has(t)) list.token[table.rank(t)] = static_cast<int32_t>(t);
+  const int rank = table.rank(t);
+  list.rank[t] = rank;
+  list.token[table.has(t) ? rank : table.total + t - rank] = static_cast<int32_t>(t);
 }
 
 // A row for the matrix units, and for a list where it is on one; by a warp.
