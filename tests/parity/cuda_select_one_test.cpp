@@ -92,7 +92,7 @@ TEST_P(EveryBackend, NormsAreSummedInOrder) {
     values = rows.values();  // waits, too
     const cuda::DeviceArray<double> inverse(context, n);
     const cuda::NormsOf job{rows.view(), inverse.data()};
-    cuda::ordered_inverse_norms(*context, std::span(&job, 1), {});
+    cuda::inverse_norms(*context, std::span(&job, 1), {});
     std::vector<double> found(static_cast<size_t>(n));
     context->fetch(inverse.data(), found.data(), n * int64_t{sizeof(double)});
     for (int64_t row = 0; row < n; ++row) {

@@ -199,10 +199,21 @@ __device__ inline uint32_t bits_before(int limit) {
   return n == 32 ? ~0u : (1u << n) - 1;
 }
 
-// Of a set, the first or the second row of a lane, the first or the last 128 columns of a tile.
-struct Place {
-  int set, half, word;
-};
+// How near the columns of a piece are, those of a word's half of a tile. cosines(n): of columns
+// 8 n + 2 t and 8 n + 2 t + 1.
+template <typename Cosines>
+__device__ __forceinline__ void put_levels(const CoverView& view, const CosineLevels& levels,
+                                           int word, int64_t piece, const Cosines& cosines) {
+  uint32_t packed[8];
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    const float2 low = cosines(word * 16 + 2 * i), high = cosines(word * 16 + 2 * i + 1);
+    packed[i] = levels.of({low.x, low.y, high.x, high.y});
+  }
+  auto* to = reinterpret_cast<uint4*>(view.levels + piece * kPieceColumns);
+  to[0] = make_uint4(packed[0], packed[1], packed[2], packed[3]);
+  to[1] = make_uint4(packed[4], packed[5], packed[6], packed[7]);
+}
 
 // A chunk's rows where they were given, or as they were prepared.
 inline CUtensorMap given_map(const ChunkView& chunk) {

@@ -61,13 +61,18 @@ __device__ inline double sum_of_squares(const std::byte* row, int64_t row_bytes,
   return sum;
 }
 
+__device__ inline double sum_of_squares(const ConstRowsView& rows, int64_t row, int64_t d,
+                                        uint4* memory) {
+  const int64_t element = rows.bf16 ? 2 : 4;
+  const std::byte* from = rows.data + row * rows.stride * element;
+  return rows.bf16 ? sum_of_squares<true>(from, d * element, memory)
+                   : sum_of_squares<false>(from, d * element, memory);
+}
+
 // 1 / norm, 0 where it has none.
 __device__ inline double inverse_norm(const ConstRowsView& rows, int64_t row, int64_t d,
                                       uint4* memory) {
-  const int64_t element = rows.bf16 ? 2 : 4;
-  const std::byte* from = rows.data + row * rows.stride * element;
-  const double sum = rows.bf16 ? sum_of_squares<true>(from, d * element, memory)
-                               : sum_of_squares<false>(from, d * element, memory);
+  const double sum = sum_of_squares(rows, row, d, memory);
   return sum > 0 ? 1 / sqrt(sum) : 0.0;
 }
 

@@ -54,9 +54,6 @@ struct CoordinateWork : Items<kList> {
   template <typename Products>
   __device__ void find(const Products& products, int set, const float (&rest)[2],
                        uint32_t (&may)[2][2], uint32_t (&must)[2][2]) const;
-  template <typename Products>
-  __device__ void put_levels(const Place& place, int64_t piece, const Products& products,
-                             float rest) const;
   using Bits = uint32_t[2][2];  // of a lane's rows and the halves of a tile
   __device__ void count(const Tile& tile, const int (&limit)[2], const Bits& any,
                         const Bits& unsure) const;
@@ -175,7 +172,14 @@ __device__ void CoordinateWork<kList>::take(const Tile& tile, const Products& pr
         if (may[half][word] == 0) continue;
         const int64_t piece = (at * view.tiles + number) * kPieces + word * 4 + t;
         view.bits[piece] = make_uint2(may[half][word], must[half][word]);
-        put_levels({set, half, word}, piece, products, rest[half]);
+        // How near they may be.
+        const CosineLevels levels(chunk.thresholds[set], view.basis.error);
+        put_levels(view, levels, word, piece, [&](int n) {
+          const float2 column = *reinterpret_cast<const float2*>(mine().rest + n * 8 + 2 * t);
+          const float4 found = products(n);
+          return make_float2(fmaf(rest[half], column.x, half == 0 ? found.x : found.z),
+                             fmaf(rest[half], column.y, half == 0 ? found.y : found.w));
+        });
       }
       if (t == 0 && some != 0)
         atomicOr(view.some + at * view.words + number / 4, some << number % 4 * kPieces);
@@ -215,33 +219,6 @@ __device__ void CoordinateWork<kList>::count(const Tile& tile, const int (&limit
   if (before > kMostOpenPairs || before + n_open <= kMostOpenPairs) return;
   int32_t* again = basis.again + int64_t{kList} * Base::pairs * view.tiles;
   again[atomicAdd(&basis.progress->n_again[kList], 1)] = item;
-}
-
-// How near the columns of a piece may be.
-template <int kList>
-template <typename Products>
-__device__ __forceinline__ void CoordinateWork<kList>::put_levels(const Place& place, int64_t piece,
-                                                                  const Products& products,
-                                                                  float rest) const {
-  const int t = static_cast<int>(threadIdx.x) % 4;
-  const CosineLevels levels(view.chunk.thresholds[place.set], view.basis.error);
-  uint32_t packed[8];
-#pragma unroll
-  for (int i = 0; i < 8; ++i) {
-    float cosines[4];
-#pragma unroll
-    for (int k = 0; k < 2; ++k) {
-      const int n = place.word * 16 + 2 * i + k;
-      const float2 column = *reinterpret_cast<const float2*>(mine().rest + n * 8 + 2 * t);
-      const float4 found = products(n);
-      cosines[2 * k] = fmaf(rest, column.x, place.half == 0 ? found.x : found.z);
-      cosines[2 * k + 1] = fmaf(rest, column.y, place.half == 0 ? found.y : found.w);
-    }
-    packed[i] = levels.of(cosines);
-  }
-  auto* to = reinterpret_cast<uint4*>(view.levels + piece * kPieceColumns);
-  to[0] = make_uint4(packed[0], packed[1], packed[2], packed[3]);
-  to[1] = make_uint4(packed[4], packed[5], packed[6], packed[7]);
 }
 
 template <int kList>

@@ -3,7 +3,9 @@
 // with these, since they may own.
 //
 // Tokens are decided in parallel, each as soon as those that its decision hangs on are decided.
-// Blocks take them in order of position, so whoever waits, waits for warps that already run.
+// Blocks take them in an order in which nobody waits but for warps that already run.
+
+#include <algorithm>
 
 #include "backend/cuda/early.cuh"
 #include "backend/cuda/select_levels.cuh"
@@ -64,27 +66,27 @@ __device__ void publish(const CoverView& view, int list, int set, int64_t t, con
   view.verdict[set * view.chunk.n + t] = static_cast<uint8_t>(verdict);
 }
 
-// The token and set that a warp takes, the warps of a block one after the other; false where there
-// is none left. One ticket for a block: many at one address take their time.
-__device__ bool take_ticket(const CoverView& view, int list, int64_t* t, int* set) {
+// Turns of warps, decide(t, set), in order of position. Where there is one set, tokens of the list
+// come first: the others wait for them, and they for nobody else. One ticket for a block: many at
+// one address take their time.
+template <typename Decide>
+__device__ void take_turns(const CoverView& view, int list, const Decide& decide) {
   __shared__ int ticket;
-  if (threadIdx.x == 0) ticket = atomicAdd(view.tickets + list, 1);
-  __syncthreads();
-  const int turn = ticket * kWarps + static_cast<int>(threadIdx.x) / 32;
-  *t = turn / view.chunk.n_sets;
-  *set = turn % view.chunk.n_sets;
-  return *t < view.chunk.n;
+  const int n_sets = view.chunk.n_sets, n_turns = static_cast<int>(view.chunk.n) * n_sets;
+  while (true) {
+    __syncthreads();  // the last ticket is read
+    if (threadIdx.x == 0) ticket = atomicAdd(view.tickets + list, 1);
+    __syncthreads();
+    const int first = ticket * kWarps, turn = first + static_cast<int>(threadIdx.x) / 32;
+    if (first >= n_turns) return;
+    if (turn >= n_turns) continue;
+    const bool as_listed = n_sets == 1 && !view.whole;
+    decide(as_listed ? view.lists[list].token[turn] : int64_t{turn / n_sets}, turn % n_sets);
+  }
 }
 
-// Keeps inherited tokens that no earlier kept one covers; tells covered tokens from open ones.
-__global__ void __launch_bounds__(32 * kWarps, 5)
-    keep_inherited(const __grid_constant__ CoverView view) {
-  wait_for_earlier();
-  let_next_begin();
+__device__ void keep_or_not(const CoverView& view, int64_t t, int set) {
   const ChunkView& chunk = view.chunk;
-  int64_t t;
-  int set;
-  if (!take_ticket(view, 0, &t, &set)) return;
   // On the way together.
   const bool exempt = chunk.exempt[t] != 0, inherited = chunk.is_inherited(set, t);
   const double threshold = chunk.thresholds[set];
@@ -100,6 +102,15 @@ __global__ void __launch_bounds__(32 * kWarps, 5)
     tell(covered ? CoverVerdict::kCovered : CoverVerdict::kKept);
   else if (covered && threadIdx.x % 32 == 0)
     view.verdict[set * chunk.n + t] = static_cast<uint8_t>(CoverVerdict::kCovered);
+}
+
+// Keeps inherited tokens that no earlier kept one covers; tells covered tokens from open ones.
+constexpr int kKeepBlocks = 5;  // of a multiprocessor
+__global__ void __launch_bounds__(32 * kWarps, kKeepBlocks)
+    keep_inherited(const __grid_constant__ CoverView view) {
+  wait_for_earlier();
+  let_next_begin();
+  take_turns(view, 0, [&](int64_t t, int set) { keep_or_not(view, t, set); });
 }
 
 __device__ Nearest nearest_of(const ChunkView& view, const Column& column) {
@@ -161,15 +172,8 @@ __device__ Nearest owner_of(const CoverView& view, const Pieces& pieces, int set
   return best;
 }
 
-// Decides open tokens in order, and finds owners.
-__global__ void __launch_bounds__(32 * kWarps, 4)
-    add_and_own(const __grid_constant__ CoverView view) {
-  wait_for_earlier();
-  let_next_begin();
+__device__ void add_or_own(const CoverView& view, int64_t t, int set) {
   const ChunkView& chunk = view.chunk;
-  int64_t t;
-  int set;
-  if (!take_ticket(view, 1, &t, &set)) return;
   auto verdict = static_cast<CoverVerdict>(view.verdict[set * chunk.n + t]);
   const MarkPlace place(view, 1, t);
   const Pieces pieces(view, set, t, 1);
@@ -197,11 +201,24 @@ __global__ void __launch_bounds__(32 * kWarps, 4)
   if (chunk.want_cosines) chunk.cosine[at] = static_cast<float>(owner.cosine);
 }
 
+// Decides open tokens in order, and finds owners.
+constexpr int kOwnBlocks = 4;  // of a multiprocessor
+__global__ void __launch_bounds__(32 * kWarps, kOwnBlocks)
+    add_and_own(const __grid_constant__ CoverView view) {
+  wait_for_earlier();
+  let_next_begin();
+  take_turns(view, 1, [&](int64_t t, int set) { add_or_own(view, t, set); });
+}
+
 }  // namespace
 
 void decide_cover(Context& context, const CoverView& view, const ConstTensor& rows) {
-  SLUICE_CHECK(view.chunk.n <= kCoverChunk && view.chunk.n * view.chunk.n_sets < INT32_MAX);
-  const dim3 blocks(static_cast<unsigned>(ceil_div(view.chunk.n * view.chunk.n_sets, kWarps)));
+  const int64_t n_turns = view.chunk.n * view.chunk.n_sets;
+  SLUICE_CHECK(view.chunk.n <= kCoverChunk && n_turns < INT32_MAX);
+  const auto blocks = [&](int64_t of_multiprocessor) {
+    const int64_t most = of_multiprocessor * context.multiprocessors();
+    return dim3(static_cast<unsigned>(std::min(most, ceil_div(n_turns, kWarps))));
+  };
   const bool basis = view.basis.rank > 0;
   const auto multiply = [&](int list) {
     if (!basis) return multiply_cover(context, view, list);
@@ -212,12 +229,12 @@ void decide_cover(Context& context, const CoverView& view, const ConstTensor& ro
   list_inherited(context, view, rows);
   if (basis) project_cover(context, view);
   multiply(0);
-  launch_early(context, "keep_inherited", keep_inherited, blocks, 32 * kWarps, view);
+  launch_early(context, "keep_inherited", keep_inherited, blocks(kKeepBlocks), 32 * kWarps, view);
   if (!view.whole) {
     list_open(context, view);
     multiply(1);
   }
-  launch_early(context, "add_and_own", add_and_own, blocks, 32 * kWarps, view);
+  launch_early(context, "add_and_own", add_and_own, blocks(kOwnBlocks), 32 * kWarps, view);
 }
 
 }  // namespace sluice::cuda

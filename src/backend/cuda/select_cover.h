@@ -9,7 +9,7 @@ namespace sluice::cuda {
 // Tokens of a chunk that those behind them are compared with, in order.
 struct ListedTokens {
   int32_t* rank;   // (n + 1) how many are listed before a token
-  int32_t* token;  // (n)
+  int32_t* token;  // (n) those that are listed, then the others
 };
 
 // A chunk of at most kCoverChunk tokens for cascade-cover. `chunk` has no local cosines, no
@@ -19,7 +19,8 @@ struct CoverView {
   // All tokens are on the first list, whose rows are read where they are, and nobody on the second.
   bool whole;
   const double* given_inverse;  // (n) 1 / norm of the rows as given
-  // Written here for `chunk`.
+  // Written here for `chunk`, and who is exempt.
+  ExemptArgs exempt;
   uint16_t* rows;
   float* scale;
   double* inverse;

@@ -41,9 +41,6 @@ struct CoverWork : Items<kList> {
   }
   template <typename Products>
   __device__ void take(const Tile& tile, const Products& products, int row) const;
-  template <typename Products>
-  __device__ void put_levels(const Place& place, int64_t piece, const Products& products,
-                             float scale) const;
 };
 
 template <int kList, bool kAgain>
@@ -99,41 +96,19 @@ __device__ void CoverWork<kList, kAgain>::take(const Tile& tile, const Products&
         if (may[half][word] == 0 && (!replaces || limit[half] <= 0)) continue;
         const int64_t piece = (at * view.tiles + number) * kPieces + word * 4 + t;
         view.bits[piece] = make_uint2(may[half][word], must[half][word] & before);
-        if (may[half][word] != 0) put_levels({set, half, word}, piece, products, scale[half]);
+        if (may[half][word] == 0) continue;
+        const CosineLevels levels(threshold, kAgain ? level_slack(view) : chunk.slack);
+        put_levels(view, levels, word, piece, [&](int n) {
+          const float2 column = *reinterpret_cast<const float2*>(shared.scale + n * 8 + 2 * t);
+          const float4 found = products(n);
+          return make_float2((half == 0 ? found.x : found.z) * column.x * scale[half],
+                             (half == 0 ? found.y : found.w) * column.y * scale[half]);
+        });
       }
       if (t == 0 && some != 0)
         atomicOr(view.some + at * view.words + number / 4, some << number % 4 * kPieces);
     }
   }
-}
-
-// How near the columns of a piece are.
-template <int kList, bool kAgain>
-template <typename Products>
-__device__ __forceinline__ void CoverWork<kList, kAgain>::put_levels(const Place& place,
-                                                                     int64_t piece,
-                                                                     const Products& products,
-                                                                     float scale) const {
-  const int t = static_cast<int>(threadIdx.x) % 4;
-  const CosineLevels levels(view.chunk.thresholds[place.set],
-                            kAgain ? level_slack(view) : view.chunk.slack);
-  uint32_t packed[8];
-#pragma unroll
-  for (int i = 0; i < 8; ++i) {
-    float cosines[4];
-#pragma unroll
-    for (int k = 0; k < 2; ++k) {
-      const int n = place.word * 16 + 2 * i + k;
-      const float2 column = *reinterpret_cast<const float2*>(shared.scale + n * 8 + 2 * t);
-      const float4 found = products(n);
-      cosines[2 * k] = (place.half == 0 ? found.x : found.z) * column.x * scale;
-      cosines[2 * k + 1] = (place.half == 0 ? found.y : found.w) * column.y * scale;
-    }
-    packed[i] = levels.of(cosines);
-  }
-  auto* to = reinterpret_cast<uint4*>(view.levels + piece * kPieceColumns);
-  to[0] = make_uint4(packed[0], packed[1], packed[2], packed[3]);
-  to[1] = make_uint4(packed[4], packed[5], packed[6], packed[7]);
 }
 
 template <int kList, bool kAgain>

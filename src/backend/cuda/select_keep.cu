@@ -18,11 +18,10 @@ __device__ void number_set(const KeepView& keep, int set, TokenTable& table) {
   table.fill(exist & ~bits_equal(view.status + base, view.n,
                                  static_cast<uint8_t>(TokenStatus::kRedundant)));
   const int before = keep.before[1 + set];
-  for (int64_t t = int64_t{blockIdx.x} * kTableThreads + threadIdx.x; t < view.n;
-       t += int64_t{gridDim.x} * kTableThreads) {
+  TableBlocks::all().for_tokens(view.n, [&](int64_t t) {
     const int64_t owner = table.has(t) ? t : view.owner[base + t] - view.first;
     view.cluster[base + t] = owner >= 0 ? before + table.rank(owner) : view.cluster[base + owner];
-  }
+  });
   if (blockIdx.x == 0 && threadIdx.x == 0) keep.after[1 + set] = before + table.total;
 }
 
@@ -66,51 +65,59 @@ __device__ void count_dropped(const BasisView& basis) {
               static_cast<unsigned long long>(n));
 }
 
+// The row of a token, or a part of it, and all of its coordinates.
+__device__ void keep_row(const KeepView& keep, bool coordinates, int64_t t, int64_t to,
+                         int64_t first, int64_t width) {
+  const ChunkView& view = keep.chunk;
+  const BasisView& basis = keep.basis;
+  copy_row(keep.columns + to * view.padded + first, matrix_row(view, t) + first, width);
+  if (coordinates && first == 0)
+    copy_row(basis.columns + to * basis.width, basis.rows + t * basis.width, basis.width);
+  if (keep.exact_columns == nullptr) return;
+  const auto* exact = static_cast<const float*>(view.exact.data) + t * view.exact.stride;
+  for (int64_t i = first + threadIdx.x % 32; i < min(first + width, view.d); i += 32)
+    keep.exact_columns[to * view.d + i] = exact[i];
+}
+
 __global__ void __launch_bounds__(kTableThreads, 2)
     number_and_keep(const __grid_constant__ KeepView keep, uint8_t used) {
-  __shared__ TokenTable table;
+  __shared__ TokenTable columns, clusters;
   wait_for_earlier();
   let_next_begin();
+  const TableBlocks blocks = TableBlocks::all();
   const ChunkView& view = keep.chunk;
-  const int lane = static_cast<int>(threadIdx.x) % 32, before = keep.before[0];
+  const int before = keep.before[0];
   const bool coordinates = in_basis(keep.basis);
-  if (coordinates) count_dropped(keep.basis);
-  for (int set = 0; set < view.n_sets; ++set) number_set(keep, set, table);
-  table.fill(used_in_any(view, used));
-  if (blockIdx.x == 0 && threadIdx.x == 0) {
-    keep.after[0] = *keep.host_columns = before + table.total;
-    if (coordinates) {
-      keep.basis.progress->projected = before + table.total;
-      keep.host_columns[1] = keep.basis.progress->given_up;
-    }
-    bool live = false;
-    for (int set = 0; set < view.n_sets; ++set) live |= view.thresholds[set] > 0;
-    // Pairs, without the padding of tiles and without second looks.
-    if (live && keep.products != nullptr)
-      *keep.products += view.n * before + view.n * (view.n - 1) / 2;
-  }
-  for_tokens(view.n, [&](int64_t t) {
-    if (!table.has(t)) return;
-    const int64_t to = before + table.rank(t);
-    if (lane == 0) {
-      keep.position[to] = static_cast<int32_t>(view.first + t);
-      keep.column_scale[to] = view.scale[t];
-      keep.column_inverse[to] = view.exact.inverse[t];
-    }
-    for (int set = lane; set < view.n_sets; set += 32)
+  columns.fill(used_in_any(view, used));
+  for (int set = 0; set < view.n_sets; ++set) number_set(keep, set, clusters);
+  blocks.for_pieces(columns, view.padded,
+                    [&](int64_t t, int64_t at, int64_t first, int64_t width) {
+                      keep_row(keep, coordinates, t, before + at, first, width);
+                    });
+  blocks.for_tokens(view.n, [&](int64_t t) {
+    if (!columns.has(t)) return;
+    const int64_t to = before + columns.rank(t);
+    keep.position[to] = static_cast<int32_t>(view.first + t);
+    keep.column_scale[to] = view.scale[t];
+    keep.column_inverse[to] = view.exact.inverse[t];
+    if (coordinates) keep.basis.column_rest[to] = keep.basis.rest[t];
+    for (int set = 0; set < view.n_sets; ++set)
       keep.flags[set * view.capacity + to] =
           view.thresholds[set] > 0 ? flags_of(is_rep(view, set, t), view.is_inherited(set, t))
                                    : uint8_t{0};
-    if (coordinates) {
-      const BasisView& basis = keep.basis;
-      copy_row(basis.columns + to * basis.width, basis.rows + t * basis.width, basis.width);
-      if (lane == 0) basis.column_rest[to] = basis.rest[t];
-    }
-    copy_row(keep.columns + to * view.padded, matrix_row(view, t), view.padded);
-    if (keep.exact_columns == nullptr) return;
-    const auto* exact = static_cast<const float*>(view.exact.data) + t * view.exact.stride;
-    for (int64_t i = lane; i < view.d; i += 32) keep.exact_columns[to * view.d + i] = exact[i];
   });
+  if (coordinates) count_dropped(keep.basis);
+  if (!blocks.is_first() || threadIdx.x != 0) return;
+  keep.after[0] = *keep.host_columns = before + columns.total;
+  if (coordinates) {
+    keep.basis.progress->projected = before + columns.total;
+    keep.host_columns[1] = keep.basis.progress->given_up;
+  }
+  bool live = false;
+  for (int set = 0; set < view.n_sets; ++set) live |= view.thresholds[set] > 0;
+  // Pairs, without the padding of tiles and without second looks.
+  if (live && keep.products != nullptr)
+    *keep.products += view.n * before + view.n * (view.n - 1) / 2;
 }
 
 }  // namespace

@@ -16,6 +16,7 @@
 
 #pragma once
 
+#include <algorithm>
 #include <span>
 
 #include "backend/cuda/device.h"
@@ -143,31 +144,42 @@ enum Verdict : uint8_t {
   kBlocked = 2,    // an earlier column is
 };
 
-// select_rows.cu
-// 1 / norm of each row, squares summed in index order; out: (rows), 0 for rows of zeros. Of one
-// tensor, or of two of one shape.
+// select_norms.cu
+// 1 / norm of each row; out: (rows), 0 for rows of zeros. Of one tensor, or of two of one shape.
 struct NormsOf {
   ConstTensor rows;
   double* out;
+  // Squares of the first rows are summed in index order, those of others in any; all of the first
+  // tensor in order.
+  int64_t n_ordered = INT64_MAX;
 };
 // Whether a row of the first leaves the range of f32: *found, which was 0, becomes 1. *next becomes
 // 0. Or both are nullptr.
 struct OddRows {
   int32_t *found = nullptr, *next = nullptr;
 };
-void ordered_inverse_norms(Context& context, std::span<const NormsOf> of, const OddRows& odd);
+void inverse_norms(Context& context, std::span<const NormsOf> of, const OddRows& odd);
+// select_rows.cu
 // bf16 rows for the matrix units: (rows, padded), with 1 / norm of what is written.
 void prepare_rows(Context& context, const ConstTensor& rows, const double* inverse, int64_t padded,
                   uint16_t* out, float* scale, double* prepared_inverse);
-// select_exempt.cu: exempt tokens of a pass of n tokens.
+// select_exempt.cu: exempt tokens of n.
+constexpr int64_t kMedianTokens = 256, kMedianState = kMedianTokens + 1;
 struct ExemptArgs {
   int64_t first, n, sinks;  // position of the first token
   double ratio;
   const double* residual_inverse;  // (n), or nullptr without outliers
   double* state;  // (kMedianState) the first norms and, when these are all there, their median
   uint8_t* exempt;
+  // (n, d) the rows, where norms were summed in any order but for those that the median is of: in
+  // doubt they are summed again. nullptr: they were all summed in order.
+  const void* residual = nullptr;
+  int64_t d = 0, residual_stride = 0;
+  bool residual_bf16 = false;
+
+  // Tokens, from the first on, whose norms the median may be of.
+  int64_t n_ordered() const { return std::clamp<int64_t>(sinks + kMedianTokens - first, 0, n); }
 };
-constexpr int64_t kMedianState = 257;
 void mark_exempt(Context& context, const ExemptArgs& args);
 
 // select_gram.cu

@@ -1,8 +1,11 @@
 // The tokens of a chunk that others are compared with in cascade-cover (select_cover.cu), and their
 // rows, put together.
 
+#include <algorithm>
+
 #include "backend/cuda/early.cuh"
 #include "backend/cuda/select_marks.cuh"
+#include "backend/cuda/select_outliers.cuh"
 #include "backend/cuda/select_table.cuh"
 
 namespace sluice::cuda {
@@ -48,14 +51,13 @@ __device__ void count_products(const CoverView& view, const TokenTable& table, i
 
 // Whether a chunk is looked at in a basis; and begins to count. Coordinates take as long as
 // products with as many columns as there are directions.
-__device__ bool begin_basis(const CoverView& view, int64_t n_listed) {
+__device__ bool begin_basis(const CoverView& view, const TableBlocks& blocks, int64_t n_listed) {
   if (view.basis.rank == 0) return false;
   BasisProgress& progress = *view.basis.progress;
   const bool pays = *view.chunk.n_columns + n_listed / 2 >= 2 * view.basis.rank;
   const bool used = view.basis.always || (pays && progress.given_up == 0);
-  for (int64_t i = int64_t{blockIdx.x} * kTableThreads + threadIdx.x; i < view.basis.n_items;
-       i += int64_t{gridDim.x} * kTableThreads)
-    view.basis.open[i] = view.basis.below[i] = 0;
+  blocks.clear(view.basis.open, view.basis.n_items);
+  blocks.clear(view.basis.below, view.basis.n_items);
   if (blockIdx.x == 0 && threadIdx.x == 0) {
     progress.used = used ? 1 : 0;
     for (int list = 0; list < 2; ++list) progress.n_items[list] = progress.n_again[list] = 0;
@@ -64,22 +66,17 @@ __device__ bool begin_basis(const CoverView& view, int64_t n_listed) {
 }
 
 __device__ void put_rank(const ListedTokens& list, const TokenTable& table, int64_t t) {
-  if (threadIdx.x % 32 != 0) return;
-  list.rank[t] = table.rank(t);
-  if (table.has(t)) list.token[table.rank(t)] = static_cast<int32_t>(t);
+  const int rank = table.rank(t);
+  list.rank[t] = rank;
+  list.token[table.has(t) ? rank : table.total + t - rank] = static_cast<int32_t>(t);
 }
 
-// A row for the matrix units where it cannot be read as given, and where it is listed; by a warp.
+// A row for the matrix units, and for a list where it is on one; by a warp.
 template <int kN>
-__device__ void put_row(const CoverView& view, const ConstRowsView& rows, int64_t t, double inverse,
-                        uint16_t* listed, bool prepared) {
+__device__ void put_row(const CoverView& view, const ConstRowsView& rows, int64_t t,
+                        uint16_t* listed) {
   const ChunkView& chunk = view.chunk;
-  if (!prepared && listed == nullptr) return;
-  if (!prepared && inverse > 0 && !is_odd(inverse)) {
-    copy_row(listed, chunk.given + t * chunk.given_stride, chunk.padded);
-    return;
-  }
-  const double power = range_scale(inverse);
+  const double inverse = view.given_inverse[t], power = range_scale(inverse);
   const RowsView row{reinterpret_cast<std::byte*>(view.rows), chunk.padded, true};
   const RowsView column{reinterpret_cast<std::byte*>(listed), 0, true};
   constexpr int kAhead = 2;
@@ -96,51 +93,65 @@ __device__ void put_row(const CoverView& view, const ConstRowsView& rows, int64_
       if (i >= chunk.padded) continue;
       if (power != 1)
         for (int k = 0; k < kN; ++k) x[j][k] = static_cast<float>(double{x[j][k]} * power);
-      if (prepared) store<kN>(row, t, i, x[j]);
+      store<kN>(row, t, i, x[j]);
       if (listed != nullptr) store<kN>(column, 0, i, x[j]);
     }
   }
 }
 
-// The first list. kN: how many elements a thread takes at a time, 1 or 8.
+// Rows of the first list as they were given, but for those without a norm, which are zeros.
+__device__ void copy_given(const CoverView& view, const TableBlocks& blocks,
+                           const TokenTable& table) {
+  const ChunkView& chunk = view.chunk;
+  blocks.for_pieces(table, chunk.padded, [&](int64_t t, int64_t at, int64_t first, int64_t width) {
+    uint16_t* to = view.listed + at * chunk.padded + first;
+    const bool has_norm = view.given_inverse[t] > 0;
+    copy_row(to, chunk.given + t * chunk.given_stride + first, width);
+    for (int64_t i = threadIdx.x % 32; !has_norm && i < width / 8; i += 32)
+      reinterpret_cast<uint4*>(to)[i] = make_uint4(0, 0, 0, 0);
+  });
+}
+
+// The first list, by n_blocks; others say who is exempt, which nobody asks before. kN: how many
+// elements a thread takes at a time, 1 or 8.
+constexpr int kExemptBlocks = 8;
 template <int kN>
 __global__ void __launch_bounds__(kTableThreads, 2)
-    list_first(const __grid_constant__ CoverView view, ConstRowsView rows) {
+    list_first(const __grid_constant__ CoverView view, ConstRowsView rows, int n_blocks) {
   __shared__ TokenTable table;
+  __shared__ SortedNorms norms;
   wait_for_earlier();
   let_next_begin();
+  const TableBlocks blocks{static_cast<int>(blockIdx.x), n_blocks};
+  if (blocks.number >= n_blocks)
+    return mark_exempt(view.exempt, norms, blocks.number - n_blocks,
+                       static_cast<int>(gridDim.x) - n_blocks);
   const ChunkView& chunk = view.chunk;
-  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+  const bool prepared = !as_given(chunk);
   table.fill(view.whole ? all_tokens(chunk) : inherited_by_any(chunk));
-  count_products(view, table, *chunk.n_columns);
-  const bool coordinates = begin_basis(view, table.total);  // instead of listed rows
-  for (int64_t i = int64_t{blockIdx.x} * kTableThreads + threadIdx.x;
-       i < 2 * chunk.n_sets * view.mark_tiles * kPieces; i += int64_t{gridDim.x} * kTableThreads)
-    view.marks[i] = 0;
-  if (blockIdx.x == 0 && threadIdx.x == 0) {
+  const bool coordinates = begin_basis(view, blocks, table.total);
+  const bool copied = !view.whole && !coordinates;  // rows of the list
+  if (!prepared && copied) copy_given(view, blocks, table);
+  blocks.clear(view.marks, 2 * chunk.n_sets * view.mark_tiles * kPieces);
+  blocks.clear(view.some, chunk.n_sets * chunk.n * view.words);
+  blocks.for_tokens(chunk.n, [&](int64_t t) {
+    const double inverse = view.given_inverse[t];
+    const double rest = inverse > 0 ? inverse / range_scale(inverse) : 0.0;
+    put_rank(view.lists[0], table, t);
+    view.scale[t] = static_cast<float>(rest);
+    view.inverse[t] = rest;
+    if (table.has(t) && !view.whole) view.listed_scale[table.rank(t)] = static_cast<float>(rest);
+  });
+  if (blocks.is_first() && threadIdx.x == 0) {
     view.lists[0].rank[chunk.n] = table.total;
     view.tickets[0] = view.tickets[1] = 0;
   }
-  const bool prepared = !as_given(chunk);
-  // Rows beside each other are taken by different blocks: few of them should not share one.
-  for (int64_t t = int64_t{warp} * gridDim.x + blockIdx.x; t < chunk.n;
-       t += int64_t{kTableWarps} * gridDim.x) {
-    const double inverse = view.given_inverse[t];
-    const int64_t at = table.rank(t);
-    const bool listed = table.has(t) && !view.whole;
-    put_rank(view.lists[0], table, t);
-    if (lane == 0) {
-      const double rest = inverse > 0 ? inverse / range_scale(inverse) : 0.0;
-      view.scale[t] = static_cast<float>(rest);
-      view.inverse[t] = rest;
-      if (listed) view.listed_scale[at] = static_cast<float>(rest);
-    }
-    for (int set = 0; set < chunk.n_sets; ++set)
-      for (int64_t i = lane; i < view.words; i += 32)
-        view.some[(set * chunk.n + t) * view.words + i] = 0;
-    put_row<kN>(view, rows, t, inverse,
-                listed && !coordinates ? view.listed + at * chunk.padded : nullptr, prepared);
-  }
+  if (prepared)
+    blocks.for_rows(chunk.n, [&](int64_t t) {
+      put_row<kN>(view, rows, t,
+                  copied && table.has(t) ? view.listed + table.rank(t) * chunk.padded : nullptr);
+    });
+  count_products(view, table, *chunk.n_columns);
 }
 
 // The second list, behind the first; and which listed tokens are decided: all but the open ones.
@@ -149,32 +160,38 @@ __global__ void __launch_bounds__(kTableThreads, 2)
   __shared__ TokenTable table;
   wait_for_earlier();
   let_next_begin();
+  const TableBlocks blocks = TableBlocks::all();
   const ChunkView& chunk = view.chunk;
+  const BasisView& basis = view.basis;
   const ListedTokens& first = view.lists[0];
-  table.fill(open_in_any(view));
-  count_products(view, table, 0);
-  if (blockIdx.x == 0 && threadIdx.x == 0) view.lists[1].rank[chunk.n] = table.total;
   const int first_tiles = tiles_of(first.rank[chunk.n]);
-  for_tokens(chunk.n, [&](int64_t t) {
+  const bool coordinates = in_basis(basis);
+  table.fill(open_in_any(view));
+  const int64_t first_column = int64_t{first_tiles} * kColumns;
+  blocks.for_pieces(table, chunk.padded, [&](int64_t t, int64_t at, int64_t from, int64_t width) {
+    const int64_t column = first_column + at;
+    copy_row(view.listed + column * chunk.padded + from, matrix_row(chunk, t) + from, width);
+    if (coordinates && from == 0)
+      copy_row(basis.listed + column * basis.width, basis.rows + t * basis.width, basis.width);
+  });
+  blocks.for_tokens(chunk.n, [&](int64_t t) {
     put_rank(view.lists[1], table, t);
-    const bool in_second = table.has(t), in_first = first.rank[t + 1] > first.rank[t];
+    const int before = first.rank[t];
+    const bool in_second = table.has(t), in_first = first.rank[t + 1] > before;
     if (!in_first && !in_second) return;
-    const int at = in_first ? first.rank[t] : table.rank(t);
-    for (int set = static_cast<int>(threadIdx.x) % 32; set < chunk.n_sets; set += 32) {
+    const int at = in_first ? before : table.rank(t);
+    for (int set = 0; set < chunk.n_sets; ++set) {
       const auto verdict = static_cast<CoverVerdict>(view.verdict[set * chunk.n + t]);
       if (verdict != CoverVerdict::kOpen)
         mark(marks_of(view, 1, set), in_first ? 0 : first_tiles, at,
              verdict == CoverVerdict::kKept);
     }
     if (!in_second) return;
-    const int64_t column = int64_t{first_tiles} * kColumns + at;
-    copy_row(view.listed + column * chunk.padded, matrix_row(chunk, t), chunk.padded);
-    if (threadIdx.x % 32 == 0) view.listed_scale[column] = chunk.scale[t];
-    if (!in_basis(view.basis)) return;
-    const BasisView& basis = view.basis;
-    copy_row(basis.listed + column * basis.width, basis.rows + t * basis.width, basis.width);
-    if (threadIdx.x % 32 == 0) basis.listed_rest[column] = basis.rest[t];
+    view.listed_scale[first_column + at] = chunk.scale[t];
+    if (coordinates) basis.listed_rest[first_column + at] = basis.rest[t];
   });
+  if (blocks.is_first() && threadIdx.x == 0) view.lists[1].rank[chunk.n] = table.total;
+  count_products(view, table, 0);
 }
 
 // Rows of the first list, where coordinates leave tiles open.
@@ -184,7 +201,7 @@ __global__ void __launch_bounds__(kTableThreads, 2)
   let_next_begin();
   const ChunkView& chunk = view.chunk;
   if (view.basis.progress->n_again[0] == 0) return;
-  for_tokens(view.lists[0].rank[chunk.n], [&](int64_t at) {
+  TableBlocks::all().for_rows(view.lists[0].rank[chunk.n], [&](int64_t at) {
     copy_row(view.listed + at * chunk.padded, matrix_row(chunk, view.lists[0].token[at]),
              chunk.padded);
   });
@@ -193,8 +210,14 @@ __global__ void __launch_bounds__(kTableThreads, 2)
 }  // namespace
 
 void list_inherited(Context& context, const CoverView& view, const ConstTensor& rows) {
+  // All of them run together.
+  const unsigned all = table_blocks(context, view.chunk.n).x;
+  const unsigned n_exempt = std::min<unsigned>(kExemptBlocks, all);
+  const unsigned n_blocks =
+      std::min(all, static_cast<unsigned>(2 * context.multiprocessors()) - n_exempt);
   launch_early(context, "list_first", by_eights(rows) ? list_first<8> : list_first<1>,
-               table_blocks(context, view.chunk.n), kTableThreads, view, view_of(rows));
+               dim3(n_blocks + n_exempt), kTableThreads, view, view_of(rows),
+               static_cast<int>(n_blocks));
 }
 
 void list_open(Context& context, const CoverView& view) {

@@ -172,7 +172,8 @@ __device__ inline void decide(const OneView& one, Decision& memory, float* room,
   const ChunkView& view = keep.chunk;
   bool exempt = view.first < one.exempt.sinks;
   if (one.exempt.residual_inverse != nullptr)
-    exempt |= is_outlier(one.exempt, threadIdx.x, memory.norms, true);
+    exempt |= is_outlier(one.exempt, threadIdx.x, memory.norms,
+                         sort_norms(one.exempt, memory.norms, true));
   if (threadIdx.x == 0) memory.exempt = exempt;
   __syncthreads();
   float* cosines = *view.n_columns <= n_room ? room : one.cosines;

@@ -72,19 +72,67 @@ struct TokenTable {
     __syncthreads();
   }
 
+  // The marked token that so many are before; by a warp.
+  __device__ int token(int rank) const {
+    constexpr int kStep = kWords / 32;
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const int step = __popc(__ballot_sync(kAllLanes, before[lane * kStep] <= rank)) - 1;
+    const bool begins = lane < kStep && before[step * kStep + lane % kStep] <= rank;
+    const int word = step * kStep + __popc(__ballot_sync(kAllLanes, begins)) - 1;
+    const uint32_t bits = words[word];
+    const bool is_it =
+        (bits >> lane & 1) != 0 && __popc(bits & ((1u << lane) - 1)) == rank - before[word];
+    return word * 32 + __ffs(static_cast<int>(__ballot_sync(kAllLanes, is_it))) - 1;
+  }
   __device__ bool has(int64_t t) const { return (words[t / 32] >> t % 32 & 1) != 0; }
   __device__ int rank(int64_t t) const {
     return before[t / 32] + __popc(words[t / 32] & ((1u << t % 32) - 1));
   }
 };
 
-// The tokens of a chunk, a warp to each.
-template <typename Visit>
-__device__ void for_tokens(int64_t n, const Visit& visit) {
-  for (int64_t t = int64_t{blockIdx.x} * kTableWarps + threadIdx.x / 32; t < n;
-       t += int64_t{gridDim.x} * kTableWarps)
-    visit(t);
-}
+// Blocks that share the tokens of a chunk.
+struct TableBlocks {
+  int number, count;  // this one's, of so many
+
+  __device__ static TableBlocks all() {
+    return {static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x)};
+  }
+  __device__ bool is_first() const { return number == 0; }
+
+  // Tokens, a thread to each. Others beside them are with other blocks: few should not share one.
+  template <typename Visit>
+  __device__ void for_tokens(int64_t n, const Visit& visit) const {
+    const int64_t warp = threadIdx.x / 32;
+    for (int64_t t = (warp * count + number) * 32 + threadIdx.x % 32; t < n;
+         t += int64_t{kTableThreads} * count)
+      visit(t);
+  }
+  // The same, a warp to each.
+  template <typename Visit>
+  __device__ void for_rows(int64_t n, const Visit& visit) const {
+    const int64_t warp = threadIdx.x / 32;
+    for (int64_t t = warp * count + number; t < n; t += int64_t{kTableWarps} * count) visit(t);
+  }
+  // Marked tokens, a warp to each kPieceWidth of so many numbers of their rows:
+  // visit(token, rank, first number, how many). The last warps begin, the first ones have tokens.
+  static constexpr int64_t kPieceWidth = 8 * 32 * 8;
+  template <typename Visit>
+  __device__ void for_pieces(const TokenTable& table, int64_t width, const Visit& visit) const {
+    const int warp = kTableWarps - 1 - static_cast<int>(threadIdx.x) / 32;
+    const int pieces = static_cast<int>((width + kPieceWidth - 1) / kPieceWidth);
+    for (int i = warp * count + number; i < table.total * pieces; i += kTableWarps * count) {
+      const int64_t first = i % pieces * kPieceWidth;
+      visit(int64_t{table.token(i / pieces)}, int64_t{i / pieces}, first,
+            min(kPieceWidth, width - first));
+    }
+  }
+  template <typename T>
+  __device__ void clear(T* to, int64_t n) const {
+    for (int64_t i = int64_t{number} * kTableThreads + threadIdx.x; i < n;
+         i += int64_t{kTableThreads} * count)
+      to[i] = 0;
+  }
+};
 
 // Blocks of kTableThreads for n tokens, as many as run together.
 inline dim3 table_blocks(const Context& context, int64_t n) {
@@ -92,7 +140,8 @@ inline dim3 table_blocks(const Context& context, int64_t n) {
   return dim3(static_cast<unsigned>(wanted < most ? wanted : most));
 }
 
-// By a warp; width a multiple of 8, rows from 16 bytes on.
+// By a warp; width a multiple of 8, rows from 16 bytes on. A piece of kPieceWidth is on the way
+// together.
 __device__ inline void copy_row(uint16_t* to, const uint16_t* from, int64_t width) {
   constexpr int kAhead = 8;
   const auto* source = reinterpret_cast<const uint4*>(from);

@@ -80,6 +80,7 @@ class CudaSelector final : public Selector {
   }
   Pass begin_pass(const SelectArgs& args);
   void mark_inherited(const SelectArgs& args, Pass& pass);
+  ExemptArgs exempt_args(const Pass& pass, int64_t first, int64_t n) const;  // of a chunk
   ChunkView view_chunk(const Pass& pass, int64_t first, int64_t n) const;
   void decide_chunk(const Pass& pass, int64_t first, int64_t n);
   void multiply(const ChunkView& view);

@@ -47,6 +47,7 @@ CudaSelector::Pass CudaSelector::begin_pass(const SelectArgs& args) {
 
   Pass pass{};
   pass.rows = args.rows;
+  if (outliers) pass.residual = args.residual;
   const int64_t columns = n_columns_ + n;
   // Kept columns and both lists end in a tile that is not full.
   pass.tiles = columns / kHopperGramColumns + 4;
@@ -62,7 +63,7 @@ CudaSelector::Pass CudaSelector::begin_pass(const SelectArgs& args) {
   const auto divide = [&](Pieces pieces) {
     const int64_t m = pass.chunk;
     pieces.take(pass.inverse, n);
-    pieces.take(pass.residual_inverse, outliers ? n : 0);
+    if (outliers) pieces.take(pass.residual_inverse, n);
     pieces.take(pass.exempt, n);
     pieces.take(pass.inherited_flags, n_sets * n);
     pieces.take(pass.prepared, m * padded_);
@@ -105,18 +106,32 @@ CudaSelector::Pass CudaSelector::begin_pass(const SelectArgs& args) {
 
   odd_turn_ = 1 - odd_turn_;
   pass.odd = {odd_.data() + odd_turn_, odd_.data() + 1 - odd_turn_};
+  const ExemptArgs exempt = exempt_args(pass, 0, n);
   std::vector<NormsOf> norms = {{args.rows, pass.inverse}};
-  if (outliers) norms.push_back({args.residual, pass.residual_inverse});
-  ordered_inverse_norms(*context_, norms, pass.odd);
-  mark_exempt(*context_, {.first = n_tokens_,
-                          .n = n,
-                          .sinks = spec_.sinks,
-                          .ratio = spec_.outlier_ratio,
-                          .residual_inverse = outliers ? pass.residual_inverse : nullptr,
-                          .state = median_state_.data(),
-                          .exempt = pass.exempt});
+  if (outliers) norms.push_back({args.residual, pass.residual_inverse, exempt.n_ordered()});
+  inverse_norms(*context_, norms, pass.odd);
+  if (!covers()) mark_exempt(*context_, exempt);  // otherwise chunk by chunk
   mark_inherited(args, pass);
   return pass;
+}
+
+// Tokens [first, first + n) of a pass, when those before them are decided.
+ExemptArgs CudaSelector::exempt_args(const Pass& pass, int64_t first, int64_t n) const {
+  ExemptArgs args{.first = n_tokens_,
+                  .n = n,
+                  .sinks = spec_.sinks,
+                  .ratio = spec_.outlier_ratio,
+                  .residual_inverse = nullptr,
+                  .state = median_state_.data(),
+                  .exempt = pass.exempt + first};
+  if (pass.residual_inverse == nullptr) return args;
+  const ConstTensor residual = pass.residual.rows_from(first, n);
+  args.residual_inverse = pass.residual_inverse + first;
+  args.residual = residual.bytes();
+  args.d = residual.row_elements();
+  args.residual_stride = residual.row_stride();
+  args.residual_bf16 = residual.dtype() == DType::kBF16;
+  return args;
 }
 
 void CudaSelector::mark_inherited(const SelectArgs& args, Pass& pass) {

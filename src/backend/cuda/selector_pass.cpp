@@ -111,6 +111,7 @@ void CudaSelector::decide_chunk(const Pass& pass, int64_t first, int64_t n) {
                  {.chunk = view,
                   .whole = n <= kWholeChunk,
                   .given_inverse = pass.inverse + first,
+                  .exempt = exempt_args(pass, first, n),
                   .rows = pass.prepared,
                   .scale = pass.scale,
                   .inverse = pass.prepared_inverse,

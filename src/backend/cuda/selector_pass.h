@@ -10,7 +10,8 @@ namespace sluice::cuda {
 struct CudaSelector::Pass {
   ConstTensor rows;
   int64_t chunk, splits, tiles;        // tokens at a time; of the columns; room for tiles of them
-  double *inverse, *residual_inverse;  // (rows)
+  ConstTensor residual;
+  double *inverse, *residual_inverse;  // (rows); the second nullptr without outliers
   uint8_t* exempt;                     // (rows)
   const uint8_t* inherited;            // (n_sets, rows)
   uint8_t* inherited_flags;            // the same, where they must be put together
