@@ -1,6 +1,7 @@
 // Sets on a device: several chunks of tokens in one pass of selection, and sets that stay where
 // they are, for layers that inherit or share them.
 
+#include "backend/cuda/device.h"
 #include "parity/cuda_select_cases.h"
 #include "parity/keys_case.h"
 
@@ -122,6 +123,125 @@ TEST_P(EveryBackend, AnotherSequenceHasOtherSets) {
   const auto afresh = backend->make_selector(one.spec);
   EXPECT_SAME_BITS(attend(*afresh, *attention, two), of_two);
   EXPECT_SAME_BITS(attend(*selector, *attention, one), of_one);
+}
+
+// Some passes of a layer by the sets of a selector, which must have decided them: where they are,
+// or by way of the host, which shares nothing with other layers.
+struct LayerRun {
+  KeysCase keys;
+  DType type;
+  KeysInputs in;
+  std::unique_ptr<KeysAttention> attention;
+  std::vector<float> out = {};
+
+  LayerRun(Backend& on, const KeysCase& c, const KeysSpec& spec)
+      : keys(c), type(spec.dtype), in(c, type), attention(on.make_keys_attention(spec)) {}
+
+  void attend(Backend& on, const SetsOf& sets, int64_t begin, int64_t end) {
+    const int64_t n = end - begin, wide = keys.n_heads * keys.head_dim,
+                  narrow = keys.n_kv_heads * keys.head_dim;
+    const Shape queries{n, keys.n_heads, keys.head_dim}, rows{n, keys.n_kv_heads, keys.head_dim};
+    const DeviceTensor q(on, type, queries, rows_of(in.queries, wide, begin, end));
+    const DeviceTensor k(on, type, rows, rows_of(in.keys, narrow, begin, end));
+    const DeviceTensor v(on, type, rows, rows_of(in.values, narrow, begin, end));
+    const DeviceTensor to = unwritten(on, type, queries);
+    attention->attend({.queries = q.view(),
+                       .keys = k.view(),
+                       .values = v.view(),
+                       .sets = sets,
+                       .out = to.view()});
+    const auto values = to.values();
+    out.insert(out.end(), values.begin(), values.end());
+  }
+};
+
+// Layers that go by the same sets share lists of them: none may take those of the layer before
+// where it differs from it in anything that a list depends on.
+TEST_P(EveryBackend, LayersThatDifferShareNothing) {
+  const SelectInputs rows =
+      plain_inputs({RowKind::kClusters, 700, 64, 0.5, 5}, dtype(), SelectRule::kGreedy, {0.5, 0.3});
+  const KeysCase base{.n_tokens = 700, .head_dim = 64, .window = 128, .block = 128};
+  const auto heads = [&](HeadKeys one, HeadKeys two) {
+    KeysCase c = base;
+    c.heads = {one, two};
+    return c;
+  };
+  constexpr HeadKind kClusters = HeadKind::kClusters;
+  constexpr FarKey kCentroid = FarKey::kCentroid;
+  KeysCase wide = base, fine = base, grouped = base;
+  wide.window = 256;
+  fine.block = 64;
+  grouped.n_heads = 4;
+  // Each differs from its neighbours.
+  const std::vector<KeysCase> cases = {
+      base,
+      wide,
+      base,
+      fine,
+      base,
+      grouped,
+      base,
+      heads({HeadKind::kWindow, kCentroid, 0}, {kClusters, kCentroid, 1}),
+      base,
+      heads({kClusters, kCentroid, 0}, {kClusters, kCentroid, 0}),
+      heads({kClusters, kCentroid, 1}, {kClusters, kCentroid, 1}),
+      base,
+      heads({kClusters, FarKey::kOwn, 0}, {kClusters, FarKey::kValues, 1}),
+      base,
+      base /* of another scale */,
+      base};
+  const size_t other_scale = cases.size() - 2;
+  std::vector<LayerRun> there, here;
+  for (size_t i = 0; i < cases.size(); ++i)
+    for (auto* runs : {&there, &here}) {
+      KeysSpec spec = cases[i].spec(dtype());
+      if (i == other_scale) spec.scale *= 2;
+      runs->emplace_back(*backend, cases[i], spec);
+    }
+  const auto selector = backend->make_selector(rows.spec);
+  for (const auto& [begin, end] : {std::pair<int64_t, int64_t>{0, 600}, {600, 601}, {601, 700}}) {
+    extend(*selector, *backend, dtype(), rows, begin, end);
+    for (LayerRun& run : there) run.attend(*backend, *selector, begin, end);
+    for (LayerRun& run : here) run.attend(*backend, selector->sets(), begin, end);
+  }
+  for (size_t i = 0; i < there.size(); ++i) {
+    SCOPED_TRACE("layer " + std::to_string(i));
+    EXPECT_SAME_BITS(there[i].out, here[i].out);
+    if (i > 0) {
+      EXPECT_NE(there[i].out, there[i - 1].out);
+    }
+  }
+}
+
+// So many rows are listed that they are in two parts, which are made anew for each layer; or in one
+// that is too large to be kept for the next.
+TEST(CudaSets, ListsTooLargeToShare) {
+  if (cuda::device_count() == 0) GTEST_SKIP() << "no CUDA device";
+  const auto backend = make_cuda_backend(DType::kBF16);
+  for (const auto& [n_tokens, taus] :
+       {std::pair<int64_t, std::vector<double>>{70000, {0.5, 0.3}}, {50000, {0.5}}}) {
+    SCOPED_TRACE(n_tokens);
+    KeysCase c{.n_tokens = n_tokens, .head_dim = 16, .window = 128, .block = 128};
+    if (taus.size() == 1) c.heads = {{}, {}};
+    // The same rows again and again: few clusters, of many members.
+    SelectInputs rows = plain_inputs({RowKind::kClusters, 2000, 32, 0.5, 5}, DType::kBF16,
+                                     SelectRule::kGreedy, taus);
+    rows.n_tokens = n_tokens;
+    const size_t period = rows.rows.size();
+    rows.rows.resize(static_cast<size_t>(n_tokens * 32));
+    for (size_t i = period; i < rows.rows.size(); ++i) rows.rows[i] = rows.rows[i - period];
+    const auto selector = extended(*backend, DType::kBF16, rows);
+    const auto attended = [&](const SetsOf& sets) {
+      LayerRun run(*backend, c, c.spec(DType::kBF16));
+      run.attend(*backend, sets, 0, n_tokens);
+      return run.out;
+    };
+    const auto expected = attended(selector->sets());
+    for (const char* layer : {"first", "second"}) {
+      SCOPED_TRACE(layer);
+      EXPECT_SAME_BITS(attended(*selector), expected);
+    }
+  }
 }
 
 }  // namespace

@@ -3,7 +3,6 @@
 // docs/algorithm.md, section 3.
 
 #include "parity/compare.h"
-#include "sanitized.h"
 #include "unit/model/family_models.h"
 
 namespace sluice::test {
@@ -13,25 +12,22 @@ class EveryFamily : public FamilyTest {
  protected:
   std::vector<float> run(const AttentionPlan& plan, const std::vector<int32_t>& text,
                          std::vector<TokenSet>* sets = nullptr) {
-    KvCache cache = model.make_cache(1, 0, plan);
-    auto out = hidden_of(model, text, cache);
-    if (sets != nullptr)
-      for (int64_t layer = 0; layer < model.spec().n_layers; ++layer)
-        sets->push_back(cache.selector(layer)->sets()[0]);
+    KvCache cache = model->make_cache(1, 0, plan);
+    auto out = hidden_of(*model, text, cache);
+    if (sets != nullptr) *sets = sets_of(cache);
     return out;
   }
 
   // Pieces, single tokens among them.
   std::vector<float> run_in_pieces(const AttentionPlan& plan, std::vector<TokenSet>& sets) {
-    KvCache cache = model.make_cache(1, 0, plan);
-    auto pieces = hidden_in_pieces(model, tokens, cache);
-    for (int64_t layer = 0; layer < model.spec().n_layers; ++layer)
-      sets.push_back(cache.selector(layer)->sets()[0]);
+    KvCache cache = model->make_cache(1, 0, plan);
+    auto pieces = hidden_in_pieces(*model, tokens, cache);
+    sets = sets_of(cache);
     return pieces;
   }
 
   AttentionPlan plan(UniformAttention choice) const {
-    return uniform_plan(choice, model.plan_shape());
+    return uniform_plan(choice, model->plan_shape());
   }
   // Blocks small enough that short texts have far keys.
   UniformAttention choice(AttentionMode mode, SelectRule rule, double tau) const {
@@ -50,7 +46,8 @@ class EveryFamily : public FamilyTest {
     return (setup().dtype == DType::kF32 ? 5e-6 : 2 * 0x1p-7) * range_of(values);
   }
 
-  Model model = load(family(), setup());
+  size_t width() const { return static_cast<size_t>(model->spec().d_model); }
+
   // The reference is slow; 37 tokens have far keys too.
   const std::vector<int32_t> tokens =
       repeating_tokens(setup().is_reference() ? 37 : family().n_tokens);
@@ -94,7 +91,6 @@ TEST_P(EveryFamily, TheFutureChangesNothing) {
   const size_t kept = tokens.size() * 2 / 3;
   auto changed = tokens;
   for (size_t i = kept; i < changed.size(); ++i) changed[i] = 20 + static_cast<int32_t>(i % 30);
-  const auto width = static_cast<size_t>(model.spec().d_model);
   for (const AttentionMode mode : {AttentionMode::kKeys, AttentionMode::kCopy})
     for (const SelectRule rule : {SelectRule::kIndependent, SelectRule::kGreedy,
                                   SelectRule::kCascadeCausal, SelectRule::kCascadeCover}) {
@@ -102,13 +98,15 @@ TEST_P(EveryFamily, TheFutureChangesNothing) {
       if (setup().is_reference() && rule != SelectRule::kIndependent &&
           rule != SelectRule::kCascadeCover)
         continue;
+      // Of the height of `copy`'s products on a device: cuda_model_test.cpp.
+      if (setup().on_device() && mode == AttentionMode::kCopy) continue;
       SCOPED_TRACE(std::string(mode_name(mode)) + " " + std::string(rule_name(rule)));
       const AttentionPlan both = plan(choice(mode, rule, family().tau));
       std::vector<TokenSet> sets, other_sets;
       auto first = run(both, tokens, &sets), second = run(both, changed, &other_sets);
       EXPECT_NE(first, second);
-      first.resize(kept * width);
-      second.resize(kept * width);
+      first.resize(kept * width());
+      second.resize(kept * width());
       // The height of `copy`'s products depends on the future, and with it the order of sums.
       if (mode == AttentionMode::kKeys || setup().is_reference())
         EXPECT_SAME_BITS(second, first);
@@ -126,7 +124,6 @@ TEST_P(EveryFamily, ThePapersAttentionLeaksTheFuture) {
   if (is_encoder(family())) GTEST_SKIP() << "encoders see the future";
   if (setup().dtype != DType::kF32) GTEST_SKIP() << "a leak may be smaller than a step of bf16";
   const size_t n = tokens.size(), kept = n * 2 / 3;
-  const auto width = static_cast<size_t>(model.spec().d_model);
   // Half of the tokens from a few, half from many, so that a later token can be the nearest
   // representative of an earlier one. Some ending at some tau shows it; not every one must.
   const auto text = [&](uint32_t seed) {
@@ -139,13 +136,13 @@ TEST_P(EveryFamily, ThePapersAttentionLeaksTheFuture) {
   for (const double tau : {0.5, 0.7, 0.9}) {
     const AttentionPlan paper = plan(choice(AttentionMode::kPaper, SelectRule::kCascadePaper, tau));
     auto first = run(paper, text(1));
-    first.resize(kept * width);
+    first.resize(kept * width());
     for (uint32_t seed = 2; seed < 6 && !leaks; ++seed) {
       auto changed = text(seed);
       const auto beginning = text(1);
       std::copy_n(beginning.begin(), kept, changed.begin());
       auto second = run(paper, changed);
-      second.resize(kept * width);
+      second.resize(kept * width());
       double difference = 0;
       for (size_t i = 0; i < first.size(); ++i)
         difference = std::max(difference, std::abs(double{first[i]} - second[i]));
@@ -165,10 +162,14 @@ TEST_P(EveryFamily, PiecesAndSingleTokensGiveWhatTheWholeGives) {
       UniformAttention uniform = choice(mode, SelectRule::kCascadeCover, family().tau);
       uniform.far = far;
       std::vector<TokenSet> sets, sets_of_pieces;
-      const auto whole = run(plan(uniform), tokens, &sets);
-      EXPECT_CLOSE(run_in_pieces(plan(uniform), sets_of_pieces), whole, round_off(whole));
-      for (size_t layer = 0; layer < sets.size(); ++layer)
+      auto whole = run(plan(uniform), tokens, &sets);
+      auto pieces = run_in_pieces(plan(uniform), sets_of_pieces);
+      for (size_t layer = 0; layer < sets.size() && !may_fall_either_way(); ++layer)
         EXPECT_EQ(sets_of_pieces[layer].cluster, sets[layer].cluster);
+      const size_t compared = n_decided_alike(sets, sets_of_pieces) * width();
+      whole.resize(compared);
+      pieces.resize(compared);
+      EXPECT_CLOSE(pieces, whole, round_off(whole));
     }
 }
 
@@ -178,27 +179,34 @@ TEST_P(EveryFamily, SequencesOfABatchAreChosenApart) {
   const auto second = repeating_tokens(static_cast<int64_t>(tokens.size()), 5);
   auto both = tokens;
   both.insert(both.end(), second.begin(), second.end());
-  KvCache cache = model.make_cache(2, 0, keys);
-  auto expected = run(keys, tokens);
-  const auto other = run(keys, second);
-  expected.insert(expected.end(), other.begin(), other.end());
-  EXPECT_CLOSE(hidden_of(model, both, cache), expected, round_off(expected));
+  KvCache cache = model->make_cache(2, 0, keys);
+  const auto together = hidden_of(*model, both, cache);
+  const size_t half = together.size() / 2;
+  for (const int64_t sequence : {0, 1}) {
+    std::vector<TokenSet> sets;
+    auto expected = run(keys, sequence == 0 ? tokens : second, &sets);
+    const size_t compared = n_decided_alike(sets, sets_of(cache, sequence)) * width();
+    const auto begin = together.begin() + static_cast<int64_t>(half) * sequence;
+    expected.resize(compared);
+    EXPECT_CLOSE(std::vector(begin, begin + static_cast<int64_t>(compared)), expected,
+                 round_off(expected));
+  }
 }
 
 TEST_P(EveryFamily, AResetCacheStartsAnew) {
   const AttentionPlan keys =
       plan(choice(AttentionMode::kKeys, SelectRule::kCascadeCover, family().tau));
-  KvCache cache = model.make_cache(1, 0, keys);
-  const auto first = hidden_of(model, tokens, cache);
+  KvCache cache = model->make_cache(1, 0, keys);
+  const auto first = hidden_of(*model, tokens, cache);
   cache.truncate(0);
-  EXPECT_SAME_BITS(hidden_of(model, tokens, cache), first);
+  EXPECT_SAME_BITS(hidden_of(*model, tokens, cache), first);
 }
 
 TEST_P(EveryFamily, FromALaterLayerTheEarlierOnesStayDense) {
   UniformAttention late = choice(AttentionMode::kKeys, SelectRule::kCascadeCover, family().tau);
   late.from_layer = 1;
-  KvCache cache = model.make_cache(1, 0, plan(late));
-  hidden_of(model, tokens, cache);
+  KvCache cache = model->make_cache(1, 0, plan(late));
+  hidden_of(*model, tokens, cache);
   EXPECT_EQ(cache.selector(0), nullptr);
   ASSERT_NE(cache.selector(1), nullptr);
   EXPECT_EQ(cache.selector(1)->spec().rule, SelectRule::kGreedy);
@@ -206,7 +214,7 @@ TEST_P(EveryFamily, FromALaterLayerTheEarlierOnesStayDense) {
 
 // That each head goes by its own set: layer_attention_test.cpp.
 TEST_P(EveryFamily, HeadsOfDifferentTauHaveTheSetsOfThatTau) {
-  if (model.spec().n_kv_heads < 2) GTEST_SKIP() << "one key/value head";
+  if (model->spec().n_kv_heads < 2) GTEST_SKIP() << "one key/value head";
   const auto uniform = [&](double tau) {
     return plan(choice(AttentionMode::kKeys, SelectRule::kCascadeCover, tau));
   };
@@ -217,8 +225,8 @@ TEST_P(EveryFamily, HeadsOfDifferentTauHaveTheSetsOfThatTau) {
   std::vector<TokenSet> of_smaller, of_larger;
   run(uniform(smaller), tokens, &of_smaller);
   run(uniform(larger), tokens, &of_larger);
-  KvCache cache = model.make_cache(1, 0, mixed);
-  hidden_of(model, tokens, cache);
+  KvCache cache = model->make_cache(1, 0, mixed);
+  hidden_of(*model, tokens, cache);
   const std::vector<TokenSet>& sets = cache.selector(0)->sets();
   ASSERT_EQ(sets.size(), 2u);
   EXPECT_EQ(sets[0].cluster, of_smaller[0].cluster);
@@ -248,34 +256,34 @@ TEST_P(EveryFamily, ALayerMayReuseTheSetsOfTheLayerBefore) {
 TEST_P(EveryFamily, TheFirstSelectedLayerHasNothingToReuse) {
   AttentionPlan keys = plan(choice(AttentionMode::kKeys, SelectRule::kCascadeCover, family().tau));
   keys.layers[0].reuse = true;
-  EXPECT_THROW(model.make_cache(1, 0, keys), Error);
+  EXPECT_THROW(model->make_cache(1, 0, keys), Error);
 }
 
 TEST_P(EveryFamily, TheCacheWeighsAllItsParts) {
   for (const AttentionMode mode : {AttentionMode::kKeys, AttentionMode::kCopy}) {
     SCOPED_TRACE(mode_name(mode));
     KvCache cache =
-        model.make_cache(1, 0, plan(choice(mode, SelectRule::kCascadeCover, family().tau)));
-    hidden_of(model, tokens, cache);
+        model->make_cache(1, 0, plan(choice(mode, SelectRule::kCascadeCover, family().tau)));
+    hidden_of(*model, tokens, cache);
     const CacheMemory memory = cache.memory();
     int64_t n_outputs = 0;
     for (int64_t layer = 0; mode == AttentionMode::kCopy && layer < 2; ++layer)
       n_outputs += cache.selector(layer)->sets()[0].n_clusters;
-    EXPECT_EQ(memory.bytes.outputs, n_outputs * model.spec().d_model * 4);
+    EXPECT_EQ(memory.bytes.outputs, n_outputs * model->spec().d_model * 4);
     EXPECT_GT(memory.bytes.selection_rows, 0);
     EXPECT_EQ(memory.bytes.total(), memory.bytes.keys_values.exact +
                                         memory.bytes.keys_values.clusters +
                                         memory.bytes.selection_rows + memory.bytes.outputs);
     EXPECT_EQ(memory.n_tokens, static_cast<int64_t>(tokens.size()));
     EXPECT_EQ(memory.dense_bytes,
-              KvCache::bytes_needed(model.spec(), setup().dtype, 1, memory.n_tokens));
+              KvCache::bytes_needed(model->spec(), setup().dtype, 1, memory.n_tokens));
   }
 }
 
-// The reference takes minutes under a sanitizer; the parity tests run it there.
 std::vector<ModelSetup> setups() {
-  std::vector<ModelSetup> all = {{"cpu", DType::kF32}, {"cpu", DType::kBF16}};
-  if (!kSanitized) all.push_back({"reference", DType::kF32});
+  std::vector<ModelSetup> all = family_setups();
+  std::erase_if(all,
+                [](const ModelSetup& s) { return s.is_reference() && s.dtype != DType::kF32; });
   return all;
 }
 

@@ -65,9 +65,13 @@ inline std::vector<std::string> causal_models() {
 struct ModelSetup {
   const char* backend;
   DType dtype;
+  std::unique_ptr<Backend> (*make_on_device)(DType) = nullptr;  // for others than those of the host
+  const char* missing = nullptr;                                // what this machine lacks to run it
 
   bool is_reference() const { return std::string_view(backend) == "reference"; }
+  bool on_device() const { return make_on_device != nullptr; }
   std::unique_ptr<Backend> make() const {
+    if (on_device()) return make_on_device(dtype);
     return is_reference() ? make_reference_backend(dtype) : make_cpu_backend(dtype);
   }
 };

@@ -3,7 +3,6 @@
 // docs/algorithm.md, section 4.
 
 #include "parity/compare.h"
-#include "sanitized.h"
 #include "unit/model/family_models.h"
 #include "unit/model/full_bases.h"
 #include "unit/subspace/random_matrices.h"
@@ -14,24 +13,26 @@ namespace {
 class EveryLinear : public FamilyTest {
  protected:
   std::vector<float> run(const LinearPlan& linear, const std::vector<int32_t>& text,
-                         const AttentionPlan& attention = {}, LinearCounts* counts = nullptr) {
-    KvCache cache = model.make_cache(1, 0, attention, linear);
-    auto out = hidden_of(model, text, cache);
+                         const AttentionPlan& attention = {}, LinearCounts* counts = nullptr,
+                         std::vector<TokenSet>* sets = nullptr) {
+    KvCache cache = model->make_cache(1, 0, attention, linear);
+    auto out = hidden_of(*model, text, cache);
     if (counts != nullptr) *counts = counts_of(cache);
+    if (sets != nullptr) *sets = sets_of(cache);
     return out;
   }
 
   // Pieces, single tokens among them.
   std::vector<float> run_in_pieces(const LinearPlan& linear, LinearCounts& counts) {
-    KvCache cache = model.make_cache(1, 0, {}, linear);
-    auto pieces = hidden_in_pieces(model, tokens, cache);
+    KvCache cache = model->make_cache(1, 0, {}, linear);
+    auto pieces = hidden_in_pieces(*model, tokens, cache);
     counts = counts_of(cache);
     return pieces;
   }
 
   LinearCounts counts_of(const KvCache& cache) const {
     LinearCounts sum;
-    for (int64_t layer = 0; layer < model.spec().n_layers; ++layer)
+    for (int64_t layer = 0; layer < model->spec().n_layers; ++layer)
       for (const BasisInput input : kLinearInputs)
         if (const LinearGate* gate = cache.gate(layer, input)) sum += gate->counts();
     return sum;
@@ -40,11 +41,11 @@ class EveryLinear : public FamilyTest {
   // A plan of one kind for every group; rank 0 stands for the width of the rows.
   LinearPlan plan(LinearKind kind, int64_t rank, double epsilon) {
     LinearPlan linear;
-    linear.layers.resize(static_cast<size_t>(model.spec().n_layers));
+    linear.layers.resize(static_cast<size_t>(model->spec().n_layers));
     for (LayerLinearPlan& layer : linear.layers)
       for (const BasisInput input : kLinearInputs)
         layer.of(input) = {.kind = kind,
-                           .rank = rank > 0 ? rank : model.spec().row_widths().of(input),
+                           .rank = rank > 0 ? rank : model->spec().row_widths().of(input),
                            .epsilon = epsilon,
                            .adaptive = 0};
     return linear;
@@ -54,10 +55,8 @@ class EveryLinear : public FamilyTest {
   // like them lie within, and others do not.
   Bases bases_of_rows(int64_t rank) {
     Bases bases;
-    model.observe_linear([&](const LinearSeen& seen) {
-      std::vector<float> rows(static_cast<size_t>(rank * seen.rows.row_elements()));
-      model.backend().convert(seen.rows.rows_from(0, rank),
-                              Tensor(rows.data(), DType::kF32, {rank, seen.rows.row_elements()}));
+    model->observe_linear([&](const LinearSeen& seen) {
+      const auto rows = floats_of(model->backend(), seen.rows.rows_from(0, rank));
       std::vector<double> wide(rows.begin(), rows.end());
       blas::orthonormalise(wide, seen.rows.row_elements());
       bases.list.push_back({.layer = seen.layer,
@@ -68,7 +67,7 @@ class EveryLinear : public FamilyTest {
                             .spectrum = {}});
     });
     run({}, tokens);
-    model.observe_linear({});
+    model->observe_linear({});
     return bases;
   }
 
@@ -76,7 +75,7 @@ class EveryLinear : public FamilyTest {
   LinearPlan mixed_plan() {
     const Bases bases = bases_of_rows(kRank);
     const LinearPlan linear = plan(LinearKind::kGsi, kRank, gate_epsilon());
-    model.prepare_linear(linear, &bases);
+    model->prepare_linear(linear, &bases);
     return linear;
   }
 
@@ -89,7 +88,7 @@ class EveryLinear : public FamilyTest {
   // image are rounded for each of the four groups, beside the ten tensors of docs/architecture.md,
   // "Numbers": 3 u sqrt(22 L + 2).
   double turned_round_off(const std::vector<float>& values) const {
-    const auto n_layers = static_cast<double>(model.spec().n_layers);
+    const auto n_layers = static_cast<double>(model->spec().n_layers);
     return (setup().dtype == DType::kF32 ? 2 * 5e-6 + gate_epsilon()
                                          : 3 * 0x1p-9 * std::sqrt(22 * n_layers + 2)) *
            range_of(values);
@@ -99,7 +98,6 @@ class EveryLinear : public FamilyTest {
   // Above what a row within the span misses by round-off (bf16: 2^-8), and small enough that what
   // passes it is that round-off, or less than the bounds below allow.
   double gate_epsilon() const { return setup().dtype == DType::kF32 ? 1e-5 : 0.02; }
-  Model model = load(family(), setup());
   // The reference is slow.
   const std::vector<int32_t> tokens =
       repeating_tokens(setup().is_reference() ? 19 : family().n_tokens);
@@ -107,9 +105,9 @@ class EveryLinear : public FamilyTest {
 
 TEST_P(EveryLinear, AFullRankBasisEqualsDense) {
   const auto dense = run({}, tokens);
-  const Bases bases = full_bases(model.spec());
+  const Bases bases = full_bases(model->spec());
   const LinearPlan full = plan(LinearKind::kGsi, 0, gate_epsilon());
-  model.prepare_linear(full, &bases);
+  model->prepare_linear(full, &bases);
   LinearCounts counts;
   EXPECT_CLOSE(run(full, tokens, {}, &counts), dense, turned_round_off(dense));
   EXPECT_EQ(counts.n_fast, counts.n_tokens);
@@ -120,8 +118,8 @@ TEST_P(EveryLinear, EpsilonZeroEqualsDense) {
   const auto dense = run({}, tokens);
   const Bases bases = bases_of_rows(kRank);
   const LinearPlan gsi = plan(LinearKind::kGsi, kRank, 0), graded = plan(LinearKind::kGraded, 0, 0);
-  model.prepare_linear(gsi, &bases);
-  model.prepare_linear(graded, nullptr);
+  model->prepare_linear(gsi, &bases);
+  model->prepare_linear(graded, nullptr);
   LinearCounts counts;
   EXPECT_CLOSE(run(gsi, tokens, {}, &counts), dense, round_off(dense));
   EXPECT_LT(counts.n_fast, counts.n_tokens);
@@ -135,7 +133,7 @@ TEST_P(EveryLinear, EpsilonZeroEqualsDense) {
 TEST_P(EveryLinear, GradingLeavesOutWhatItMay) {
   const auto dense = run({}, tokens);
   const LinearPlan graded = plan(LinearKind::kGraded, 0, 0.3);
-  model.prepare_linear(graded, nullptr);
+  model->prepare_linear(graded, nullptr);
   LinearCounts counts;
   const auto out = run(graded, tokens, {}, &counts);
   EXPECT_LT(counts.elements, 0.95 * counts.dense_elements);
@@ -151,7 +149,7 @@ TEST_P(EveryLinear, RowsNearTheBasisAreFastAndExact) {
   const auto dense = run({}, tokens);
   LinearCounts counts;
   EXPECT_CLOSE(run(mixed_plan(), tokens, {}, &counts), dense, turned_round_off(dense));
-  EXPECT_GT(counts.n_fast, 4 * model.spec().n_layers);
+  EXPECT_GT(counts.n_fast, 4 * model->spec().n_layers);
   EXPECT_LT(counts.n_fast, counts.n_tokens);
   EXPECT_EQ(counts.residuals.count() + counts.n_bypassed, counts.n_tokens);
 }
@@ -161,9 +159,9 @@ TEST_P(EveryLinear, TheFutureChangesNothing) {
   const size_t kept = tokens.size() * 2 / 3;
   auto changed = tokens;
   for (size_t i = kept; i < changed.size(); ++i) changed[i] = 20 + static_cast<int32_t>(i % 30);
-  const auto width = static_cast<size_t>(model.spec().d_model);
+  const auto width = static_cast<size_t>(model->spec().d_model);
   const LinearPlan mixed = mixed_plan(), graded = plan(LinearKind::kGraded, 0, 0.3);
-  model.prepare_linear(graded, nullptr);
+  model->prepare_linear(graded, nullptr);
   for (const LinearPlan& linear : {mixed, graded}) {
     auto first = run(linear, tokens), second = run(linear, changed);
     EXPECT_NE(first, second);
@@ -197,8 +195,8 @@ TEST_P(EveryLinear, SequencesOfABatchGoTheirOwnWays) {
   auto expected = run(linear, tokens, {}, &first_counts);
   const auto other = run(linear, second, {}, &second_counts);
   expected.insert(expected.end(), other.begin(), other.end());
-  KvCache cache = model.make_cache(2, 0, {}, linear);
-  EXPECT_CLOSE(hidden_of(model, both, cache), expected, round_off(expected));
+  KvCache cache = model->make_cache(2, 0, {}, linear);
+  EXPECT_CLOSE(hidden_of(*model, both, cache), expected, round_off(expected));
   EXPECT_EQ(counts_of(cache).n_fast, first_counts.n_fast + second_counts.n_fast);
 }
 
@@ -210,11 +208,16 @@ TEST_P(EveryLinear, GatesGoWithAttentionOnRepresentatives) {
     choice.tau = family().tau;
     choice.window = 16;
     choice.block = 16;
-    const AttentionPlan attention = uniform_plan(choice, model.plan_shape());
+    const AttentionPlan attention = uniform_plan(choice, model->plan_shape());
     LinearCounts counts;
-    const auto merged = run({}, tokens, attention);
-    const auto out = run(linear, tokens, attention, &counts);
+    std::vector<TokenSet> sets, gated_sets;
+    auto merged = run({}, tokens, attention, nullptr, &sets);
+    auto out = run(linear, tokens, attention, &counts, &gated_sets);
     EXPECT_GT(counts.n_fast, 0);
+    const size_t compared =
+        n_decided_alike(sets, gated_sets) * static_cast<size_t>(model->spec().d_model);
+    merged.resize(compared);
+    out.resize(compared);
     EXPECT_CLOSE(out, merged, turned_round_off(merged));
   }
 }
@@ -225,47 +228,40 @@ TEST_P(EveryLinear, JointSelectionChangesNothing) {
   choice.tau = family().tau;
   choice.window = 16;
   choice.block = 16;
-  const auto plain = run({}, tokens, uniform_plan(choice, model.plan_shape()));
+  const auto plain = run({}, tokens, uniform_plan(choice, model->plan_shape()));
   choice.joint = true;
-  const AttentionPlan attention = uniform_plan(choice, model.plan_shape());
-  EXPECT_THROW(model.make_cache(1, 0, attention, {}), Error);
+  const AttentionPlan attention = uniform_plan(choice, model->plan_shape());
+  EXPECT_THROW(model->make_cache(1, 0, attention, {}), Error);
   Bases bases;
-  for (int64_t layer = 0; layer < model.spec().n_layers; ++layer)
+  for (int64_t layer = 0; layer < model->spec().n_layers; ++layer)
     bases.list.push_back({.layer = layer,
                           .input = BasisInput::kSelectionNormed,
-                          .d = model.spec().d_model,
+                          .d = model->spec().d_model,
                           .rank = kRank,
-                          .vectors = as_floats(random_orthonormal(kRank, model.spec().d_model, 3)),
+                          .vectors = as_floats(random_orthonormal(kRank, model->spec().d_model, 3)),
                           .spectrum = {}});
-  model.prepare_selection(bases);
+  model->prepare_selection(bases);
   EXPECT_SAME_BITS(run({}, tokens, attention), plain);
-  const KvCache cache = model.make_cache(1, 0, attention, {});
-  for (int64_t layer = 0; layer < model.spec().n_layers; ++layer)
+  const KvCache cache = model->make_cache(1, 0, attention, {});
+  for (int64_t layer = 0; layer < model->spec().n_layers; ++layer)
     EXPECT_NE(cache.selector(layer)->spec().basis, nullptr);
 }
 
 TEST_P(EveryLinear, AResetCacheStartsAnew) {
   const LinearPlan linear = mixed_plan();
-  KvCache cache = model.make_cache(1, 0, {}, linear);
-  const auto first = hidden_of(model, tokens, cache);
+  KvCache cache = model->make_cache(1, 0, {}, linear);
+  const auto first = hidden_of(*model, tokens, cache);
   const LinearCounts counts = counts_of(cache);
   cache.truncate(0);
   EXPECT_EQ(counts_of(cache).n_tokens, 0);
-  EXPECT_SAME_BITS(hidden_of(model, tokens, cache), first);
+  EXPECT_SAME_BITS(hidden_of(*model, tokens, cache), first);
   EXPECT_EQ(counts_of(cache).n_fast, counts.n_fast);
   EXPECT_THROW(cache.truncate(1), InternalError);
 }
 
-// The reference takes minutes under a sanitizer; the parity tests run it there.
-std::vector<ModelSetup> setups() {
-  std::vector<ModelSetup> all = kModelSetups;
-  if (kSanitized) std::erase_if(all, [](const ModelSetup& s) { return s.is_reference(); });
-  return all;
-}
-
 INSTANTIATE_TEST_SUITE_P(All, EveryLinear,
                          testing::Combine(testing::ValuesIn(family_cases()),
-                                          testing::ValuesIn(setups())),
+                                          testing::ValuesIn(family_setups())),
                          family_test_name);
 
 }  // namespace

@@ -1,0 +1,15 @@
+// The cases of unit/model that are not of the host alone on a CUDA device, each of which is SKIPPED
+// without one.
+
+#include "backend/cuda/device.h"
+#include "unit/model/family_models.h"
+
+namespace sluice::test {
+
+std::vector<ModelSetup> family_setups() {
+  const char* missing = cuda::device_count() == 0 ? "no CUDA device" : nullptr;
+  return {{"cuda", DType::kF32, make_cuda_backend, missing},
+          {"cuda", DType::kBF16, make_cuda_backend, missing}};
+}
+
+}  // namespace sluice::test
