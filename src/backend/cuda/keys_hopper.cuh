@@ -36,22 +36,6 @@ struct Shared {
   float bias[kKeyStages][Sizes<kD>::kKeys];
 };
 
-// Stages take turns: which one it is, and the parity of its barriers.
-template <int kStages>
-struct Turn {
-  int stage = 0;
-  uint32_t parity = 0;
-
-  __device__ Turn take() {
-    const Turn now = *this;
-    if (++stage == kStages) {
-      stage = 0;
-      parity ^= 1;
-    }
-    return now;
-  }
-};
-
 __device__ inline void sync_copiers() {
   asm volatile("bar.sync 1, %0;\n" ::"n"(kCopiers) : "memory");
 }

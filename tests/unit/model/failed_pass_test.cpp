@@ -1,0 +1,36 @@
+// A pass that fails half-way has been taken in by some layers: whoever goes on with the cache hears
+// of it, and a cache that starts anew is as good as new.
+
+#include "parity/compare.h"
+#include "unit/model/family_models.h"
+
+namespace sluice::test {
+namespace {
+
+TEST(FailedPass, IsNotGoneOnFromUnsaid) {
+  Model model = load(family_cases()[0], {"cpu", DType::kF32});
+  UniformAttention choice;
+  choice.mode = AttentionMode::kKeys;
+  choice.tau = 0.8;
+  AttentionPlan plan = uniform_plan(choice, model.plan_shape());
+  plan.layers[1] = LayerPlan();  // dense, of which the observer hears
+  const std::vector<int32_t> tokens = repeating_tokens(60);
+  KvCache good = model.make_cache(1, 0, plan), cache = model.make_cache(1, 0, plan);
+  const auto expected = hidden_of(model, tokens, good);
+
+  model.observe([](const auto&) { throw Error("half-way"); });
+  EXPECT_THROW(hidden_of(model, tokens, cache), Error);
+  model.observe(nullptr);
+  try {
+    hidden_of(model, tokens, cache);
+    ADD_FAILURE() << "went on";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("earlier pass"), std::string::npos) << error.what();
+    EXPECT_FALSE(error.hint().empty());
+  }
+  cache.truncate(0);
+  EXPECT_SAME_BITS(hidden_of(model, tokens, cache), expected);
+}
+
+}  // namespace
+}  // namespace sluice::test
