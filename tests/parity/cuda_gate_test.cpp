@@ -189,8 +189,9 @@ class Tokens {
         std::make_shared<LinearScratch>());
   }
 
-  // The next tokens of every sequence: 'f' lies within the basis, anything else does not.
-  std::vector<float> run(const std::string& letters) {
+  // The next tokens of every sequence, or of one: 'f' lies within the basis, anything else does
+  // not.
+  std::vector<float> run(const std::string& letters, int64_t sequence = -1) {
     std::vector<float> rows;
     for (const char letter : letters) {
       for (int64_t i = 0; i < kIn; ++i)
@@ -202,7 +203,8 @@ class Tokens {
     const DeviceTensor x(backend_, DType::kBF16, {n, kIn}, rows);
     const DeviceTensor out(backend_, DType::kF32, {n, kOut},
                            std::vector<float>(static_cast<size_t>(n * kOut), 1.0f));
-    gate_->run({.weights = nullptr, .x = x.view(), .accumulate = true, .out = out.view()}, -1);
+    gate_->run({.weights = nullptr, .x = x.view(), .accumulate = true, .out = out.view()},
+               sequence);
     return out.values();
   }
   LinearGate& gate() { return *gate_; }
@@ -262,6 +264,27 @@ TEST_F(CudaGate, SequencesOfABatchAreApart) {
     host.run(letters);
   }
   expect_same_counts(device.gate().counts(), host.gate().counts());
+}
+
+// One sequence after the other, as mode `copy` has rows of them: the last one's gate closes, and
+// now and then the host decides on another one's.
+TEST_F(CudaGate, SequencesTakeTurns) {
+  Tokens device(*backend, 3), host(*reference, 3);
+  const auto run = [&](int64_t sequence, const std::string& letters) {
+    SCOPED_TRACE(testing::Message() << letters << " of sequence " << sequence);
+    const auto got = device.run(letters, sequence), expected = host.run(letters, sequence);
+    EXPECT_CLOSE(got, expected, dot_error(DType::kBF16, Tokens::kIn, Tokens::kIn));
+  };
+  for (int turn = 0; turn < 40; ++turn) {
+    run(2, turn < 36 ? "ss" : "fs");
+    run(0, turn % 2 == 0 ? "f" : "sff");
+    run(2, turn < 36 ? "s" : "f");
+    run(1, "fs");
+    if (turn % 7 == 3) run(1, "sfsfsfffffsssssfssss");
+    if (turn % 10 == 5) run(-1, "sfs");
+  }
+  expect_same_counts(device.gate().counts(), host.gate().counts());
+  EXPECT_GT(device.gate().counts().n_bypassed, 0);
 }
 
 TEST_F(CudaGate, VerdictsAreHeardWhenThereIsNoMoreRoom) {

@@ -4,7 +4,7 @@
 // not feed them one by one. For files compiled for compute capability 9.0 alone.
 //
 // `Work` says which items there are, pairs of tiles, and what becomes of them:
-//   int n_items()
+//   int n_items(), int n_halves(): the last of them, as far as it is known, are halves of tiles
 //   Tile at(int i): this block's; i grows from call to call
 //   void begin(const Tile&): by all warps that multiply, before they do; asks for what take reads
 //   void take(const Tile&, const Products&, int row): by all warps that multiply; row: a lane's
@@ -45,9 +45,24 @@ __device__ inline float (&first_half(Sums& sums))[16][4] {
   return reinterpret_cast<float(&)[16][4]>(sums);
 }
 
+// A turn of blocks side by side: an item, or a part of its depth. They take whole items in turns;
+// what is left when fewer items than such pairs of blocks are left is divided among all of them.
+struct Turn {
+  int item;
+  int begin, end;   // steps of kDepth
+  int part, parts;  // of the item
+  int left;         // number among the items that are divided
+  int first;        // pair of blocks that has the first part
+};
+constexpr int kMostParts = 4;
+
+// What a block's warps share.
+constexpr int kMostTurns = 4;
 struct Barriers {
   uint64_t here[kStages], used[kStages];
   int last_part;
+  Turn divided[kMostTurns];  // its turns behind those of whole items
+  int n_divided;
 };
 
 // Which of the blocks side by side this one is.
@@ -79,32 +94,72 @@ __device__ inline void arrive_at(uint64_t* barrier, int rank) {
       : "memory");
 }
 
-// A turn of blocks side by side: an item, or a part of its depth. They take whole items in turns;
-// what is left when fewer items than such pairs of blocks are left is divided among all of them.
-struct Turn {
-  int item;
-  int begin, end;   // steps of kDepth
-  int part, parts;  // of the item
-  int left;         // number among the items that are divided
-};
-constexpr int kMostParts = 4;  // each costs as much as a few steps
+// Steps of the items that are left, behind each other, a step of half a tile counted as one and of a
+// whole one as two. Each pair of blocks has as many of these, but no item more parts than
+// kMostParts. A share is shorter than a whole tile, and so has at most kMostTurns items.
+struct Shares {
+  int steps, n_full, total, size;  // n_full items of whole tiles, then those of halves
 
-// False when there is none left. Rounds count from 0.
-__device__ inline bool turn_at(int n_items, int round, int steps, bool divides, Turn& turn) {
+  __device__ Shares(int n_steps, int n_left, int n_halves, int blocks) : steps(n_steps) {
+    n_full = max(0, n_left - n_halves);
+    total = steps * (n_left + n_full);
+    const int longest = n_full > 0 ? 2 * steps : steps;
+    if (8 * total > 7 * blocks * longest) {
+      size = 0;  // parts cost more than the rest of the blocks would save
+    } else if (longest % 8 == 0 && 4 * total <= blocks * longest) {
+      size = longest / 4;  // at which all items begin and end
+    } else {
+      size = max((total + blocks - 1) / blocks, (longest + 2) / 3);
+      if (n_full > 0) size += size % 2;
+    }
+  }
+  __device__ int begin_of(int left) const { return steps * (left + min(left, n_full)); }
+  __device__ int item_at(int at) const {
+    const int in_full = 2 * steps * n_full;
+    return at < in_full ? at / (2 * steps) : n_full + (at - in_full) / steps;
+  }
+};
+
+// This block's turns of what is left, by a thread. The last n_halves items are halves of tiles.
+__device__ inline void divide_rest(int n_items, int n_halves, int steps, bool divides,
+                                   Barriers& barriers) {
   const int blocks = static_cast<int>(gridDim.x) / kBlocks;
   const int block = static_cast<int>(blockIdx.x) / kBlocks;
-  const int whole = n_items / blocks * blocks, item = block + round * blocks;
-  turn = {item, 0, steps, 0, 1, 0};
-  if (item < whole) return true;
-  const int n_left = n_items - whole;
-  if (item >= whole + blocks || n_left == 0) return false;
-  turn.parts = divides ? min(min(kMostParts, steps), blocks / n_left) : 1;
-  if (block >= n_left * turn.parts) return false;
-  turn.left = block % n_left;
-  turn.part = block / n_left;
-  turn.item = whole + turn.left;
-  turn.begin = steps * turn.part / turn.parts;
-  turn.end = steps * (turn.part + 1) / turn.parts;
+  const int whole = n_items / blocks * blocks, n_left = n_items - whole;
+  const Shares shares(steps, n_left, n_halves, blocks);
+  int n = 0;
+  if (!divides || shares.size == 0) {
+    if (block < n_left) barriers.divided[n++] = {whole + block, 0, steps, 0, 1, 0, 0};
+  } else {
+    const int end = min(shares.total, (block + 1) * shares.size);
+    for (int at = block * shares.size; at < end && n < kMostTurns;) {
+      const int left = shares.item_at(at);
+      const int begins = shares.begin_of(left), ends = shares.begin_of(left + 1);
+      const int until = min(end, ends), of_step = (ends - begins) / steps;
+      const int first = begins / shares.size;
+      barriers.divided[n++] = {whole + left,
+                               (at - begins) / of_step,
+                               (until - begins) / of_step,
+                               block - first,
+                               (ends - 1) / shares.size - first + 1,
+                               left,
+                               first};
+      at = until;
+    }
+  }
+  barriers.n_divided = n;
+}
+
+// False when there is none left. Rounds count from 0.
+__device__ inline bool turn_at(int n_items, int round, int steps, const Barriers& barriers,
+                               Turn& turn) {
+  const int blocks = static_cast<int>(gridDim.x) / kBlocks, n_whole = n_items / blocks;
+  if (round < n_whole) {
+    turn = {static_cast<int>(blockIdx.x) / kBlocks + round * blocks, 0, steps, 0, 1, 0, 0};
+    return true;
+  }
+  if (round - n_whole >= barriers.n_divided) return false;
+  turn = barriers.divided[round - n_whole];
   return true;
 }
 
@@ -117,8 +172,7 @@ template <typename Work>
 __device__ void bring(Work& work, int steps, unsigned char* memory, Barriers& barriers) {
   int count = 0;
   Turn turn;
-  for (int round = 0; turn_at(work.n_items(), round, steps, work.parts().sums != nullptr, turn);
-       ++round) {
+  for (int round = 0; turn_at(work.n_items(), round, steps, barriers, turn); ++round) {
     const Tile tile = work.at(turn.item);
     for (int step = turn.begin; step < turn.end; ++step, ++count) {
       const int stage = count % kStages;
@@ -178,14 +232,15 @@ struct InRegisters {
 };
 struct InParts {
   static constexpr int kTogether = 8;  // the registers of sums are free
-  const float4* first;
+  const float4 *first, *others;
   int parts, n_tiles;
   __device__ float4 operator()(int n) const {
     float4 of[kMostParts];  // on the way together
 #pragma unroll
     for (int part = 0; part < kMostParts; ++part)
-      of[part] = part < parts && n < n_tiles ? __ldcg(first + part * kPartSums + n * 256)
-                                             : make_float4(0, 0, 0, 0);
+      of[part] = part < parts && n < n_tiles
+                     ? __ldcg((part == 0 ? first : others + part * kPartSums) + n * 256)
+                     : make_float4(0, 0, 0, 0);
     float4 sum = of[0];
 #pragma unroll
     for (int part = 1; part < kMostParts; ++part)
@@ -196,9 +251,8 @@ struct InParts {
 };
 
 // Puts a part of an item beside the others; whether it was the last to come.
-__device__ inline bool put_part(const Sums& sums, const Turn& turn, int n_tiles, float4* first,
+__device__ inline bool put_part(const Sums& sums, const Turn& turn, int n_tiles, float4* mine,
                                 int32_t* arrived, Barriers& barriers) {
-  float4* mine = first + turn.part * kPartSums;
 #pragma unroll
   for (int n = 0; n < 32; ++n)
     if (n < n_tiles)
@@ -220,8 +274,7 @@ __device__ void multiply(Work& work, int steps, uint32_t memory, Barriers& barri
   const int warp = static_cast<int>(threadIdx.x) / 32 - 4;  // of those that multiply
   int count = 0;
   Turn turn;
-  for (int round = 0; turn_at(work.n_items(), round, steps, work.parts().sums != nullptr, turn);
-       ++round) {
+  for (int round = 0; turn_at(work.n_items(), round, steps, barriers, turn); ++round) {
     const Tile tile = work.at(turn.item);
     work.begin(tile);
     Sums sums;
@@ -234,11 +287,15 @@ __device__ void multiply(Work& work, int steps, uint32_t memory, Barriers& barri
       work.take(tile, InRegisters{sums}, row);
     } else {
       const GramParts& parts = work.parts();
-      const int mine = turn.left * kBlocks + my_rank();
-      float4* first = parts.sums + int64_t{mine} * turn.parts * kPartSums + (threadIdx.x - 128);
+      // First parts, then the others, by blocks.
+      const int64_t blocks = gridDim.x / kBlocks, rank = my_rank();
+      float4* first = parts.sums + (rank * blocks + turn.first) * kPartSums + (threadIdx.x - 128);
+      float4* others = first + kBlocks * blocks * kPartSums;
+      int32_t* arrived = parts.arrived + turn.left * kBlocks + rank;
       const int n_tiles = tile.half ? 16 : 32;
-      if (put_part(sums, turn, n_tiles, first, parts.arrived + mine, barriers))
-        work.take(tile, InParts{first, turn.parts, n_tiles}, row);
+      if (put_part(sums, turn, n_tiles, turn.part == 0 ? first : others + turn.part * kPartSums,
+                   arrived, barriers))
+        work.take(tile, InParts{first, others, turn.parts, n_tiles}, row);
     }
   }
 }
@@ -263,6 +320,9 @@ template <typename Work>
 __device__ void run(Work& work, int64_t padded, unsigned char* dynamic, Barriers& barriers) {
   const uint32_t offset = (1024 - shared_address(dynamic) % 1024) % 1024;
   const int steps = static_cast<int>(padded / kDepth);
+  if (threadIdx.x == 0)
+    divide_rest(work.n_items(), work.n_halves(), steps, work.parts().sums != nullptr, barriers);
+  __syncthreads();
   // Nobody leaves while the other block may still write to it.
   if (threadIdx.x < 128) {
     give_registers<40>();

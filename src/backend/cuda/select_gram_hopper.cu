@@ -124,6 +124,7 @@ struct ChunkWork {
   __device__ int n_items() const {
     return n_local + pairs * ((n_columns + kColumns - 1) / kColumns);
   }
+  __device__ int n_halves() const { return 0; }
   __device__ Tile at(int i) const {
     const int below = gram::my_rank() * kRows;
     if (i >= n_local) {

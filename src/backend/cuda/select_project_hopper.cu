@@ -29,6 +29,7 @@ struct ProjectWork {
   }
   __device__ const GramParts& parts() const { return view.chunk.parts; }
   __device__ int n_items() const { return n_both; }
+  __device__ int n_halves() const { return 0; }
   __device__ Tile at(int i) const {
     const int below = gram::my_rank() * kRows;
     const bool half = view.basis.rank <= 128;
