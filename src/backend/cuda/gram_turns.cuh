@@ -24,8 +24,8 @@ struct LastTurns {
   int n;
 };
 
-// Steps of the items that are left, behind each other, a step of half a tile counted as one and of a
-// whole one as two. Each pair of blocks has as many of these, but no item more parts than
+// Steps of the items that are left, behind each other, a step of half a tile counted as one and of
+// a whole one as two. Each pair of blocks has as many of these, but no item more parts than
 // kMostParts. A share is shorter than a whole tile, and so has at most kMostTurns items.
 struct Shares {
   int steps, n_full, total, size;  // n_full items of whole tiles, then those of halves

@@ -16,7 +16,8 @@ constexpr int kNormColumns = 128, kNormThreads = 256;
 
 // A norm is part of the definition of a pair, so its sum has an order too: one warp adds, row by
 // lane, while the others fetch what comes next.
-__global__ void any_inverse_norms(ConstRowsView rows, int64_t n, int64_t d, double* out, OddRows odd) {
+__global__ void any_inverse_norms(ConstRowsView rows, int64_t n, int64_t d, double* out,
+                                  OddRows odd) {
   if (blockIdx.x == 0 && threadIdx.x == 0 && odd.next != nullptr) *odd.next = 0;
   __shared__ float tile[2][kNormRows][kNormColumns + 1];
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
@@ -272,11 +273,11 @@ void inverse_norms(Context& context, std::span<const NormsOf> of, const OddRows&
   if (jobs.n[0] > kFewRows) {
     const int64_t quick = jobs.n[1] - jobs.ordered[1];
     const int64_t most = kQuickBlocks * context.multiprocessors();
-    return launch_early(context, "inverse_norms", aligned_inverse_norms,
-                        dim3(blocks(jobs.ordered[0], kNormRows) +
-                             blocks(jobs.ordered[1], kNormRows) +
-                             static_cast<unsigned>(std::min(most, quick))),
-                        kFetching + 32, jobs, d, odd);
+    return launch_early(
+        context, "inverse_norms", aligned_inverse_norms,
+        dim3(blocks(jobs.ordered[0], kNormRows) + blocks(jobs.ordered[1], kNormRows) +
+             static_cast<unsigned>(std::min(most, quick))),
+        kFetching + 32, jobs, d, odd);
   }
   const int64_t bytes = int64_t{kNormWarps} * 32 * pitch * int64_t{sizeof(uint4)};
   check(cudaFuncSetAttribute(few_inverse_norms, cudaFuncAttributeMaxDynamicSharedMemorySize,
