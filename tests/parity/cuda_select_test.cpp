@@ -89,6 +89,18 @@ TEST_P(EveryBackend, WideListedRowsHaveTheSetsOfTheCpu) {
   EXPECT_TRUE(same_sets(select(*backend, dtype(), in, {50}), expected));
 }
 
+// Fewer tiles than a GPU has blocks, or some more: depths of ten steps are divided in all ways.
+TEST_P(EveryBackend, DividedTilesHaveTheSetsOfTheCpu) {
+  for (const int64_t n : {2500, 4000, 5200, 7000})
+    for (const SelectRule rule : {SelectRule::kGreedy, SelectRule::kCascadeCover}) {
+      SCOPED_TRACE(testing::Message() << n << " tokens, rule " << static_cast<int>(rule));
+      const SelectCase c{RowKind::kClusters, n, 640, 0.4, 15};
+      SelectInputs in = plain_inputs(c, dtype(), rule, {0.4});
+      if (inherits(rule)) in.inherited[0] = likely_flags(in, 0.4, 8);
+      EXPECT_TRUE(same_sets(select(*backend, dtype(), in), expected_sets(in)));
+    }
+}
+
 // Norms at the limit but for the order of their sums, which decides.
 TEST_P(EveryBackend, OutliersAreToldByTheOrderOfSums) {
   const SelectCase c{RowKind::kClusters, 2500, 1000, 0.5, 14};

@@ -9,12 +9,13 @@
 //   void begin(const Tile&): by all warps that multiply, before they do; asks for what take reads
 //   void take(const Tile&, const Products&, int row): by all warps that multiply; row: a lane's
 //     first within the tile
-//   GramParts parts(): memory for parts of items
+//   kDivides: whether items may be divided; then GramParts parts(): memory for that
 
 #pragma once
 
 #include <initializer_list>
 
+#include "backend/cuda/gram_turns.cuh"
 #include "backend/cuda/select_kernels.h"
 #include "backend/cuda/tensor_map.h"
 #include "backend/cuda/wgmma.cuh"
@@ -24,7 +25,6 @@ namespace sluice::cuda::gram {
 constexpr int kRows = 128, kColumns = kHopperGramColumns, kDepth = 64, kStages = 4;
 static_assert(kColumns == 256);
 constexpr int kThreads = 3 * 128, kWarps = 8;  // that multiply
-constexpr int kBlocks = 2;                     // side by side
 constexpr int kRowBytes = 2 * kDepth, kEightRows = 8 * kRowBytes;
 constexpr int kBoxBytes = 128 * kRowBytes;  // 128 rows; a tile has one box of rows, two of columns
 constexpr int kStageBytes = 3 * kBoxBytes;
@@ -45,24 +45,11 @@ __device__ inline float (&first_half(Sums& sums))[16][4] {
   return reinterpret_cast<float(&)[16][4]>(sums);
 }
 
-// A turn of blocks side by side: an item, or a part of its depth. They take whole items in turns;
-// what is left when fewer items than such pairs of blocks are left is divided among all of them.
-struct Turn {
-  int item;
-  int begin, end;   // steps of kDepth
-  int part, parts;  // of the item
-  int left;         // number among the items that are divided
-  int first;        // pair of blocks that has the first part
-};
-constexpr int kMostParts = 4;
-
 // What a block's warps share.
-constexpr int kMostTurns = 4;
 struct Barriers {
   uint64_t here[kStages], used[kStages];
   int last_part;
-  Turn divided[kMostTurns];  // its turns behind those of whole items
-  int n_divided;
+  LastTurns last;
 };
 
 // Which of the blocks side by side this one is.
@@ -94,75 +81,6 @@ __device__ inline void arrive_at(uint64_t* barrier, int rank) {
       : "memory");
 }
 
-// Steps of the items that are left, behind each other, a step of half a tile counted as one and of a
-// whole one as two. Each pair of blocks has as many of these, but no item more parts than
-// kMostParts. A share is shorter than a whole tile, and so has at most kMostTurns items.
-struct Shares {
-  int steps, n_full, total, size;  // n_full items of whole tiles, then those of halves
-
-  __device__ Shares(int n_steps, int n_left, int n_halves, int blocks) : steps(n_steps) {
-    n_full = max(0, n_left - n_halves);
-    total = steps * (n_left + n_full);
-    const int longest = n_full > 0 ? 2 * steps : steps;
-    if (8 * total > 7 * blocks * longest) {
-      size = 0;  // parts cost more than the rest of the blocks would save
-    } else if (longest % 8 == 0 && 4 * total <= blocks * longest) {
-      size = longest / 4;  // at which all items begin and end
-    } else {
-      size = max((total + blocks - 1) / blocks, (longest + 2) / 3);
-      if (n_full > 0) size += size % 2;
-    }
-  }
-  __device__ int begin_of(int left) const { return steps * (left + min(left, n_full)); }
-  __device__ int item_at(int at) const {
-    const int in_full = 2 * steps * n_full;
-    return at < in_full ? at / (2 * steps) : n_full + (at - in_full) / steps;
-  }
-};
-
-// This block's turns of what is left, by a thread. The last n_halves items are halves of tiles.
-__device__ inline void divide_rest(int n_items, int n_halves, int steps, bool divides,
-                                   Barriers& barriers) {
-  const int blocks = static_cast<int>(gridDim.x) / kBlocks;
-  const int block = static_cast<int>(blockIdx.x) / kBlocks;
-  const int whole = n_items / blocks * blocks, n_left = n_items - whole;
-  const Shares shares(steps, n_left, n_halves, blocks);
-  int n = 0;
-  if (!divides || shares.size == 0) {
-    if (block < n_left) barriers.divided[n++] = {whole + block, 0, steps, 0, 1, 0, 0};
-  } else {
-    const int end = min(shares.total, (block + 1) * shares.size);
-    for (int at = block * shares.size; at < end && n < kMostTurns;) {
-      const int left = shares.item_at(at);
-      const int begins = shares.begin_of(left), ends = shares.begin_of(left + 1);
-      const int until = min(end, ends), of_step = (ends - begins) / steps;
-      const int first = begins / shares.size;
-      barriers.divided[n++] = {whole + left,
-                               (at - begins) / of_step,
-                               (until - begins) / of_step,
-                               block - first,
-                               (ends - 1) / shares.size - first + 1,
-                               left,
-                               first};
-      at = until;
-    }
-  }
-  barriers.n_divided = n;
-}
-
-// False when there is none left. Rounds count from 0.
-__device__ inline bool turn_at(int n_items, int round, int steps, const Barriers& barriers,
-                               Turn& turn) {
-  const int blocks = static_cast<int>(gridDim.x) / kBlocks, n_whole = n_items / blocks;
-  if (round < n_whole) {
-    turn = {static_cast<int>(blockIdx.x) / kBlocks + round * blocks, 0, steps, 0, 1, 0, 0};
-    return true;
-  }
-  if (round - n_whole >= barriers.n_divided) return false;
-  turn = barriers.divided[round - n_whole];
-  return true;
-}
-
 // The warps that multiply wait for each other.
 __device__ inline void sync_multipliers() {
   asm volatile("bar.sync 2, %0;\n" ::"n"(32 * kWarps) : "memory");
@@ -172,7 +90,7 @@ template <typename Work>
 __device__ void bring(Work& work, int steps, unsigned char* memory, Barriers& barriers) {
   int count = 0;
   Turn turn;
-  for (int round = 0; turn_at(work.n_items(), round, steps, barriers, turn); ++round) {
+  for (int round = 0; turn_at(work.n_items(), round, steps, barriers.last, turn); ++round) {
     const Tile tile = work.at(turn.item);
     for (int step = turn.begin; step < turn.end; ++step, ++count) {
       const int stage = count % kStages;
@@ -274,7 +192,7 @@ __device__ void multiply(Work& work, int steps, uint32_t memory, Barriers& barri
   const int warp = static_cast<int>(threadIdx.x) / 32 - 4;  // of those that multiply
   int count = 0;
   Turn turn;
-  for (int round = 0; turn_at(work.n_items(), round, steps, barriers, turn); ++round) {
+  for (int round = 0; turn_at(work.n_items(), round, steps, barriers.last, turn); ++round) {
     const Tile tile = work.at(turn.item);
     work.begin(tile);
     Sums sums;
@@ -283,9 +201,9 @@ __device__ void multiply(Work& work, int steps, uint32_t memory, Barriers& barri
     else
       multiply_tile<false>(sums, turn, count, memory, barriers);
     const int row = warp * 16 + lane / 4;
-    if (turn.parts == 1) {
+    if (!Work::kDivides || turn.parts == 1) {
       work.take(tile, InRegisters{sums}, row);
-    } else {
+    } else if constexpr (Work::kDivides) {
       const GramParts& parts = work.parts();
       // First parts, then the others, by blocks.
       const int64_t blocks = gridDim.x / kBlocks, rank = my_rank();
@@ -321,7 +239,7 @@ __device__ void run(Work& work, int64_t padded, unsigned char* dynamic, Barriers
   const uint32_t offset = (1024 - shared_address(dynamic) % 1024) % 1024;
   const int steps = static_cast<int>(padded / kDepth);
   if (threadIdx.x == 0)
-    divide_rest(work.n_items(), work.n_halves(), steps, work.parts().sums != nullptr, barriers);
+    divide_rest(work.n_items(), work.n_halves(), steps, Work::kDivides, barriers.last);
   __syncthreads();
   // Nobody leaves while the other block may still write to it.
   if (threadIdx.x < 128) {

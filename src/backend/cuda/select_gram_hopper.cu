@@ -120,6 +120,7 @@ struct ChunkWork {
     pairs = static_cast<int>((view.n + kPairRows - 1) / kPairRows);
     n_local = view.local == nullptr ? 0 : pairs * (pairs + 1) / 2;
   }
+  static constexpr bool kDivides = true;
   __device__ const GramParts& parts() const { return view.parts; }
   __device__ int n_items() const {
     return n_local + pairs * ((n_columns + kColumns - 1) / kColumns);

@@ -66,8 +66,8 @@ __device__ void count_dropped(const BasisView& basis) {
 }
 
 // The row of a token, or a part of it, and all of its coordinates.
-__device__ void keep_row(const KeepView& keep, bool coordinates, int64_t t, int64_t to,
-                         int64_t first, int64_t width) {
+__device__ void keep_row(const KeepView& keep, bool coordinates, int64_t t, int64_t to, int first,
+                         int width) {
   const ChunkView& view = keep.chunk;
   const BasisView& basis = keep.basis;
   copy_row(keep.columns + to * view.padded + first, matrix_row(view, t) + first, width);
@@ -75,7 +75,7 @@ __device__ void keep_row(const KeepView& keep, bool coordinates, int64_t t, int6
     copy_row(basis.columns + to * basis.width, basis.rows + t * basis.width, basis.width);
   if (keep.exact_columns == nullptr) return;
   const auto* exact = static_cast<const float*>(view.exact.data) + t * view.exact.stride;
-  for (int64_t i = first + threadIdx.x % 32; i < min(first + width, view.d); i += 32)
+  for (int64_t i = first + threadIdx.x % 32; i < min(int64_t{first + width}, view.d); i += 32)
     keep.exact_columns[to * view.d + i] = exact[i];
 }
 
@@ -90,10 +90,9 @@ __global__ void __launch_bounds__(kTableThreads, 2)
   const bool coordinates = in_basis(keep.basis);
   columns.fill(used_in_any(view, used));
   for (int set = 0; set < view.n_sets; ++set) number_set(keep, set, clusters);
-  blocks.for_pieces(columns, view.padded,
-                    [&](int64_t t, int64_t at, int64_t first, int64_t width) {
-                      keep_row(keep, coordinates, t, before + at, first, width);
-                    });
+  blocks.for_pieces(columns, view.padded, [&](int64_t t, int64_t at, int first, int width) {
+    keep_row(keep, coordinates, t, before + at, first, width);
+  });
   blocks.for_tokens(view.n, [&](int64_t t) {
     if (!columns.has(t)) return;
     const int64_t to = before + columns.rank(t);

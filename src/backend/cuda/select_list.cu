@@ -103,11 +103,11 @@ __device__ void put_row(const CoverView& view, const ConstRowsView& rows, int64_
 __device__ void copy_given(const CoverView& view, const TableBlocks& blocks,
                            const TokenTable& table) {
   const ChunkView& chunk = view.chunk;
-  blocks.for_pieces(table, chunk.padded, [&](int64_t t, int64_t at, int64_t first, int64_t width) {
+  blocks.for_pieces(table, chunk.padded, [&](int64_t t, int64_t at, int first, int width) {
     uint16_t* to = view.listed + at * chunk.padded + first;
     const bool has_norm = view.given_inverse[t] > 0;
     copy_row(to, chunk.given + t * chunk.given_stride + first, width);
-    for (int64_t i = threadIdx.x % 32; !has_norm && i < width / 8; i += 32)
+    for (int i = static_cast<int>(threadIdx.x) % 32; !has_norm && i < width / 8; i += 32)
       reinterpret_cast<uint4*>(to)[i] = make_uint4(0, 0, 0, 0);
   });
 }
@@ -168,12 +168,15 @@ __global__ void __launch_bounds__(kTableThreads, 2)
   const bool coordinates = in_basis(basis);
   table.fill(open_in_any(view));
   const int64_t first_column = int64_t{first_tiles} * kColumns;
-  blocks.for_pieces(table, chunk.padded, [&](int64_t t, int64_t at, int64_t from, int64_t width) {
-    const int64_t column = first_column + at;
-    copy_row(view.listed + column * chunk.padded + from, matrix_row(chunk, t) + from, width);
-    if (coordinates && from == 0)
-      copy_row(basis.listed + column * basis.width, basis.rows + t * basis.width, basis.width);
+  blocks.for_pieces(table, chunk.padded, [&](int64_t t, int64_t at, int from, int width) {
+    copy_row(view.listed + (first_column + at) * chunk.padded + from, matrix_row(chunk, t) + from,
+             width);
   });
+  if (coordinates)
+    blocks.for_pieces(table, basis.width, [&](int64_t t, int64_t at, int from, int width) {
+      copy_row(basis.listed + (first_column + at) * basis.width + from,
+               basis.rows + t * basis.width + from, width);
+    });
   blocks.for_tokens(chunk.n, [&](int64_t t) {
     put_rank(view.lists[1], table, t);
     const int before = first.rank[t];

@@ -16,7 +16,8 @@ constexpr int kNormColumns = 128, kNormThreads = 256;
 
 // A norm is part of the definition of a pair, so its sum has an order too: one warp adds, row by
 // lane, while the others fetch what comes next.
-__global__ void any_inverse_norms(ConstRowsView rows, int64_t n, int64_t d, double* out, OddRows odd) {
+__global__ void any_inverse_norms(ConstRowsView rows, int64_t n, int64_t d, double* out,
+                                  OddRows odd) {
   if (blockIdx.x == 0 && threadIdx.x == 0 && odd.next != nullptr) *odd.next = 0;
   __shared__ float tile[2][kNormRows][kNormColumns + 1];
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
@@ -149,8 +150,8 @@ __device__ double quick_squares(const ConstRowsView& rows, int64_t row, int64_t 
                    : quick_squares<false>(from, d * element);
 }
 
-// Blocks that sum the first tensor's rows in order, then those of the second, then whatever has no
-// order.
+// The first blocks sum what has no order, and stay; beside them come those of rows that have one,
+// of the first tensor and then of the second.
 __global__ void __launch_bounds__(kFetching + 32, 4)
     aligned_inverse_norms(const __grid_constant__ NormJobs jobs, int64_t d, OddRows odd) {
   __shared__ __align__(16) NormStage tile[kNormStages];
@@ -160,18 +161,20 @@ __global__ void __launch_bounds__(kFetching + 32, 4)
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   const auto n_first = static_cast<int>((jobs.ordered[0] + kNormRows - 1) / kNormRows);
   const auto n_second = static_cast<int>((jobs.ordered[1] + kNormRows - 1) / kNormRows);
-  const int job = static_cast<int>(blockIdx.x) < n_first ? 0 : 1;
-  const int block = static_cast<int>(blockIdx.x) - (job == 0 ? 0 : n_first);
-  if (job == 1 && block >= n_second) {
+  const int n_quick = static_cast<int>(gridDim.x) - n_first - n_second;
+  int block = static_cast<int>(blockIdx.x);
+  if (block < n_quick) {
     constexpr int kWarps = kFetching / 32 + 1;
-    const int n_quick = static_cast<int>(gridDim.x) - n_first - n_second;
-    for (int64_t row = jobs.ordered[1] + int64_t{warp} * n_quick + block - n_second;
-         row < jobs.n[1]; row += int64_t{kWarps} * n_quick) {
+    for (int64_t row = jobs.ordered[1] + int64_t{warp} * n_quick + block; row < jobs.n[1];
+         row += int64_t{kWarps} * n_quick) {
       const double sum = quick_squares(jobs.rows[1], row, d);
       if (lane == 0) jobs.put(1, row, sum, odd);
     }
     return;
   }
+  block -= n_quick;
+  const int job = block < n_first ? 0 : 1;
+  if (job == 1) block -= n_first;
   const int64_t n = jobs.ordered[job], first = int64_t{block} * kNormRows;
   const ConstRowsView rows = jobs.rows[job];
   const int64_t element = rows.bf16 ? 2 : 4;
@@ -216,7 +219,7 @@ __global__ void __launch_bounds__(kFetching + 32, 4)
   if (adds && first + lane < n) jobs.put(job, first + lane, sum, odd);
 }
 
-// Of a multiprocessor: they leave most of memory's time to sums that have an order.
+// Of a multiprocessor, half of what it holds.
 constexpr int64_t kQuickBlocks = 2;
 
 // The same for few rows, a warp to each: four times as much work, but sooner done.
@@ -272,11 +275,11 @@ void inverse_norms(Context& context, std::span<const NormsOf> of, const OddRows&
   if (jobs.n[0] > kFewRows) {
     const int64_t quick = jobs.n[1] - jobs.ordered[1];
     const int64_t most = kQuickBlocks * context.multiprocessors();
-    return launch_early(context, "inverse_norms", aligned_inverse_norms,
-                        dim3(blocks(jobs.ordered[0], kNormRows) +
-                             blocks(jobs.ordered[1], kNormRows) +
-                             static_cast<unsigned>(std::min(most, quick))),
-                        kFetching + 32, jobs, d, odd);
+    return launch_early(
+        context, "inverse_norms", aligned_inverse_norms,
+        dim3(blocks(jobs.ordered[0], kNormRows) + blocks(jobs.ordered[1], kNormRows) +
+             static_cast<unsigned>(std::min(most, quick))),
+        kFetching + 32, jobs, d, odd);
   }
   const int64_t bytes = int64_t{kNormWarps} * 32 * pitch * int64_t{sizeof(uint4)};
   check(cudaFuncSetAttribute(few_inverse_norms, cudaFuncAttributeMaxDynamicSharedMemorySize,

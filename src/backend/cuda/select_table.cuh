@@ -115,15 +115,16 @@ struct TableBlocks {
   }
   // Marked tokens, a warp to each kPieceWidth of so many numbers of their rows:
   // visit(token, rank, first number, how many). The last warps begin, the first ones have tokens.
-  static constexpr int64_t kPieceWidth = 8 * 32 * 8;
+  static constexpr int kPieceWidth = 8 * 32 * 8;
   template <typename Visit>
   __device__ void for_pieces(const TokenTable& table, int64_t width, const Visit& visit) const {
     const int warp = kTableWarps - 1 - static_cast<int>(threadIdx.x) / 32;
-    const int pieces = static_cast<int>((width + kPieceWidth - 1) / kPieceWidth);
+    const auto all = static_cast<int>(width);
+    const int pieces = (all + kPieceWidth - 1) / kPieceWidth;
     for (int i = warp * count + number; i < table.total * pieces; i += kTableWarps * count) {
-      const int64_t first = i % pieces * kPieceWidth;
+      const int first = i % pieces * kPieceWidth;
       visit(int64_t{table.token(i / pieces)}, int64_t{i / pieces}, first,
-            min(kPieceWidth, width - first));
+            min(kPieceWidth, all - first));
     }
   }
   template <typename T>

@@ -9,7 +9,7 @@ namespace sluice::cuda {
 // Lives in the context's scratch memory, which nobody else asks for during a pass.
 struct CudaSelector::Pass {
   ConstTensor rows;
-  int64_t chunk, splits, tiles;        // tokens at a time; of the columns; room for tiles of them
+  int64_t chunk, splits, tiles;  // tokens at a time; of the columns; room for tiles of them
   ConstTensor residual;
   double *inverse, *residual_inverse;  // (rows); the second nullptr without outliers
   uint8_t* exempt;                     // (rows)
