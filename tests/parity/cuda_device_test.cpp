@@ -1,9 +1,7 @@
 // What a machine or a request lacks is said in one line, with a hint.
 
-#include <gtest/gtest.h>
-
-#include "backend/backend.h"
 #include "backend/cuda/device.h"
+#include "parity/backends.h"
 
 namespace sluice::test {
 namespace {
@@ -57,6 +55,38 @@ TEST(CudaDevice, HeadsThatAreTooWideAreRefused) {
                                .out = out.view()});
       },
       {"heads of 264", "256"});
+}
+
+// A checkpoint that cannot be read to its end, while the pieces before are on their way.
+TEST(CudaDevice, AMatrixThatCannotBeReadIsRefused) {
+  if (cuda::device_count() == 0) GTEST_SKIP() << "no CUDA device";
+  const auto backend = make_cuda_backend(DType::kBF16);
+  constexpr int64_t kSize = 4096;  // 64 MiB, in four pieces
+  const auto unit_matrix = [](int64_t n_readable) {
+    MatrixSource source;
+    source.n_out = source.n_in = kSize;
+    source.read_rows = [n_readable](int64_t begin, int64_t end, float* out) {
+      if (end > n_readable) throw Error("row missing", "download it again");
+      std::fill_n(out, (end - begin) * kSize, 0.0f);
+      for (int64_t row = begin; row < end; ++row) out[(row - begin) * kSize + row] = 1;
+    };
+    return source;
+  };
+  const MatrixSource damaged = unit_matrix(kSize * 5 / 8);
+  for (int turn = 0; turn < 2; ++turn) {
+    expect_complaint([&] { backend->pack_linear(damaged); }, {"row missing"});
+    expect_complaint([&] { backend->pack_columns(damaged); }, {"row missing"});
+    expect_complaint([&] { backend->make_table(damaged); }, {"row missing"});
+  }
+  // And nothing is broken by it.
+  const auto weights = backend->pack_linear(unit_matrix(kSize));
+  for (const int64_t n_rows : {1, 100}) {
+    const auto rows = random_values(n_rows * kSize, 1, DType::kBF16);
+    const DeviceTensor x(*backend, DType::kBF16, {n_rows, kSize}, rows);
+    const DeviceTensor out = unwritten(*backend, DType::kF32, {n_rows, kSize});
+    backend->linear({.weights = weights.get(), .x = x.view(), .out = out.view()});
+    EXPECT_EQ(out.values(), rows);
+  }
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The operations on rows against the reference: embed, gate, convert, rotate, store_kv.
+// The operations on rows against the reference: copies, embed, gate, convert, rotate, store_kv.
 
 #include "parity/backends.h"
 #include "parity/compare.h"
@@ -9,6 +9,67 @@ namespace {
 constexpr int64_t kWidths[] = {1, 3, 17, 64, 192, 320};
 constexpr Activation kActivations[] = {Activation::kNone, Activation::kRelu, Activation::kGeluErf,
                                        Activation::kGeluTanh, Activation::kSilu};
+
+// Values of a host tensor row after row, as floats.
+std::vector<float> host_values(const ConstTensor& x) {
+  std::vector<float> out;
+  for (int64_t row = 0; row < x.rows(); ++row)
+    for (int64_t i = 0; i < x.row_elements(); ++i)
+      out.push_back(x.dtype() == DType::kBF16 ? to_float(x.row<BFloat16>(row)[i])
+                                              : x.row<float>(row)[i]);
+  return out;
+}
+
+// Columns of a tensor, down to host memory and up from it, where either may have a stride: what
+// lies beside them stays as it was. The widest rows are larger than what is sent at a time.
+TEST_P(EveryBackend, ColumnsGoUpAndDown) {
+  struct Case {
+    int64_t rows, width, first, n;
+  };
+  for (const Case& c : {Case{5, 17, 3, 7},
+                        {1, 17, 3, 7},
+                        {0, 17, 3, 7},
+                        {5, 17, 3, 0},
+                        {3, 17, 0, 17},
+                        {2, 700003, 2, 700000}}) {
+    SCOPED_TRACE(testing::Message()
+                 << c.rows << " rows of " << c.width << ", " << c.n << " from " << c.first);
+    const DeviceTensor all(*backend, dtype(), {c.rows, c.width},
+                           random_values(c.rows * c.width, 1, dtype()));
+    const auto before = all.values();
+    const Tensor columns = all.view().columns_from(c.first, c.n);
+    const auto part_of = [&](const std::vector<float>& whole, int64_t first, int64_t width) {
+      std::vector<float> part;
+      for (int64_t row = 0; row < c.rows; ++row)
+        part.insert(part.end(), whole.begin() + row * width + first,
+                    whole.begin() + row * width + first + c.n);
+      return part;
+    };
+    const Buffer plain = host_buffer(dtype(), {c.rows, c.n});
+    backend->download(columns, plain.view());
+    EXPECT_SAME_BITS(host_values(plain.view()), part_of(before, c.first, c.width));
+
+    // Into columns of a wider host tensor, and up again from others of it.
+    const Buffer wide = host_buffer(dtype(), {c.rows, c.n + 5});
+    const auto filling = random_values(c.rows * (c.n + 5), 2, dtype());
+    const DeviceTensor fill(*backend, dtype(), {c.rows, c.n + 5}, filling);
+    backend->download(fill.view(), wide.view());
+    EXPECT_SAME_BITS(host_values(wide.view()), filling);
+    backend->download(columns, wide.view().columns_from(2, c.n));
+    auto expected = filling;
+    for (int64_t row = 0; row < c.rows; ++row)
+      std::copy_n(before.begin() + row * c.width + c.first, c.n,
+                  expected.begin() + row * (c.n + 5) + 2);
+    EXPECT_SAME_BITS(host_values(wide.view()), expected);
+
+    backend->upload(wide.view().columns_from(5, c.n), columns);
+    auto after = before;
+    const auto sent = part_of(expected, 5, c.n + 5);
+    for (int64_t row = 0; row < c.rows; ++row)
+      std::copy_n(sent.begin() + row * c.n, c.n, after.begin() + row * c.width + c.first);
+    EXPECT_SAME_BITS(all.values(), after);
+  }
+}
 
 TEST_P(EveryBackend, EmbedIsTheReferenceToTheLastBit) {
   struct Case {

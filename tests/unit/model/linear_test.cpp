@@ -197,7 +197,11 @@ TEST_P(EveryLinear, SequencesOfABatchGoTheirOwnWays) {
   expected.insert(expected.end(), other.begin(), other.end());
   KvCache cache = model->make_cache(2, 0, {}, linear);
   EXPECT_CLOSE(hidden_of(*model, both, cache), expected, round_off(expected));
-  EXPECT_EQ(counts_of(cache).n_fast, first_counts.n_fast + second_counts.n_fast);
+  // An encoder's rows lie at all distances from the basis, some within round-off of epsilon.
+  const int64_t n_unsure =
+      may_fall_either_way() && is_encoder(family()) ? counts_of(cache).n_tokens / 100 : 0;
+  EXPECT_LE(std::abs(counts_of(cache).n_fast - first_counts.n_fast - second_counts.n_fast),
+            n_unsure);
 }
 
 TEST_P(EveryLinear, GatesGoWithAttentionOnRepresentatives) {
