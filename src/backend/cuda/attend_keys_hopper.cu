@@ -88,6 +88,8 @@ __device__ void attend_items(const KeysView& view, unsigned char* memory, Shared
   int stage = next_keys();
   start_scores_of(stage);
   do {
+    // Read where all lanes are together, for whom the copying warps wait.
+    const int first_row = item->row, n_rows = item->n, kv_head = item->kv_head;
     const int far_tiles = item->far_tiles<S::kKeys>(), n_tiles = item->n_tiles<S::kKeys>();
     const auto position_of = [&](int r) {
       return static_cast<int>(query_position(view, item->row + min(group.token(r), item->n - 1)));
@@ -147,7 +149,7 @@ __device__ void attend_items(const KeysView& view, unsigned char* memory, Shared
     wait_products<1>();
     hold_sums();
     release(&shared.values_used[last]);
-    store_rows(view, group, *item, row, sums, softmax);
+    store_rows(view, group, {.row = first_row, .n = n_rows, .kv_head = kv_head}, row, sums, softmax);
     item = next;
   } while (item->n > 0);
   wait_products<0>();

@@ -104,7 +104,6 @@ struct Items {
 
   __device__ const CUtensorMap* listed() const { return view.whole ? rows : &maps.listed; }
   __device__ int n_items() const { return n_kept + shared.before[pairs] + shared.n_halves; }
-  __device__ int n_halves() const { return shared.n_halves; }
 
   __device__ Tile at(int i) {
     const int below = gram::my_rank() * kRows;

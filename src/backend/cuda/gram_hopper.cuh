@@ -4,18 +4,17 @@
 // not feed them one by one. For files compiled for compute capability 9.0 alone.
 //
 // `Work` says which items there are, pairs of tiles, and what becomes of them:
-//   int n_items(), int n_halves(): the last of them, as far as it is known, are halves of tiles
+//   int n_items()
 //   Tile at(int i): this block's; i grows from call to call
 //   void begin(const Tile&): by all warps that multiply, before they do; asks for what take reads
 //   void take(const Tile&, const Products&, int row): by all warps that multiply; row: a lane's
 //     first within the tile
-//   kDivides: whether items may be divided; then GramParts parts(): memory for that
+//   GramParts parts(): memory for parts of items
 
 #pragma once
 
 #include <initializer_list>
 
-#include "backend/cuda/gram_turns.cuh"
 #include "backend/cuda/select_kernels.h"
 #include "backend/cuda/tensor_map.h"
 #include "backend/cuda/wgmma.cuh"
@@ -25,6 +24,7 @@ namespace sluice::cuda::gram {
 constexpr int kRows = 128, kColumns = kHopperGramColumns, kDepth = 64, kStages = 4;
 static_assert(kColumns == 256);
 constexpr int kThreads = 3 * 128, kWarps = 8;  // that multiply
+constexpr int kBlocks = 2;                     // side by side
 constexpr int kRowBytes = 2 * kDepth, kEightRows = 8 * kRowBytes;
 constexpr int kBoxBytes = 128 * kRowBytes;  // 128 rows; a tile has one box of rows, two of columns
 constexpr int kStageBytes = 3 * kBoxBytes;
@@ -45,11 +45,9 @@ __device__ inline float (&first_half(Sums& sums))[16][4] {
   return reinterpret_cast<float(&)[16][4]>(sums);
 }
 
-// What a block's warps share.
 struct Barriers {
   uint64_t here[kStages], used[kStages];
   int last_part;
-  LastTurns last;
 };
 
 // Which of the blocks side by side this one is.
@@ -81,6 +79,35 @@ __device__ inline void arrive_at(uint64_t* barrier, int rank) {
       : "memory");
 }
 
+// A turn of blocks side by side: an item, or a part of its depth. They take whole items in turns;
+// what is left when fewer items than such pairs of blocks are left is divided among all of them.
+struct Turn {
+  int item;
+  int begin, end;   // steps of kDepth
+  int part, parts;  // of the item
+  int left;         // number among the items that are divided
+};
+constexpr int kMostParts = 4;  // each costs as much as a few steps
+
+// False when there is none left. Rounds count from 0.
+__device__ inline bool turn_at(int n_items, int round, int steps, bool divides, Turn& turn) {
+  const int blocks = static_cast<int>(gridDim.x) / kBlocks;
+  const int block = static_cast<int>(blockIdx.x) / kBlocks;
+  const int whole = n_items / blocks * blocks, item = block + round * blocks;
+  turn = {item, 0, steps, 0, 1, 0};
+  if (item < whole) return true;
+  const int n_left = n_items - whole;
+  if (item >= whole + blocks || n_left == 0) return false;
+  turn.parts = divides ? min(min(kMostParts, steps), blocks / n_left) : 1;
+  if (block >= n_left * turn.parts) return false;
+  turn.left = block % n_left;
+  turn.part = block / n_left;
+  turn.item = whole + turn.left;
+  turn.begin = steps * turn.part / turn.parts;
+  turn.end = steps * (turn.part + 1) / turn.parts;
+  return true;
+}
+
 // The warps that multiply wait for each other.
 __device__ inline void sync_multipliers() {
   asm volatile("bar.sync 2, %0;\n" ::"n"(32 * kWarps) : "memory");
@@ -90,7 +117,8 @@ template <typename Work>
 __device__ void bring(Work& work, int steps, unsigned char* memory, Barriers& barriers) {
   int count = 0;
   Turn turn;
-  for (int round = 0; turn_at(work.n_items(), round, steps, barriers.last, turn); ++round) {
+  for (int round = 0; turn_at(work.n_items(), round, steps, work.parts().sums != nullptr, turn);
+       ++round) {
     const Tile tile = work.at(turn.item);
     for (int step = turn.begin; step < turn.end; ++step, ++count) {
       const int stage = count % kStages;
@@ -150,15 +178,14 @@ struct InRegisters {
 };
 struct InParts {
   static constexpr int kTogether = 8;  // the registers of sums are free
-  const float4 *first, *others;
+  const float4* first;
   int parts, n_tiles;
   __device__ float4 operator()(int n) const {
     float4 of[kMostParts];  // on the way together
 #pragma unroll
     for (int part = 0; part < kMostParts; ++part)
-      of[part] = part < parts && n < n_tiles
-                     ? __ldcg((part == 0 ? first : others + part * kPartSums) + n * 256)
-                     : make_float4(0, 0, 0, 0);
+      of[part] = part < parts && n < n_tiles ? __ldcg(first + part * kPartSums + n * 256)
+                                             : make_float4(0, 0, 0, 0);
     float4 sum = of[0];
 #pragma unroll
     for (int part = 1; part < kMostParts; ++part)
@@ -169,8 +196,9 @@ struct InParts {
 };
 
 // Puts a part of an item beside the others; whether it was the last to come.
-__device__ inline bool put_part(const Sums& sums, const Turn& turn, int n_tiles, float4* mine,
+__device__ inline bool put_part(const Sums& sums, const Turn& turn, int n_tiles, float4* first,
                                 int32_t* arrived, Barriers& barriers) {
+  float4* mine = first + turn.part * kPartSums;
 #pragma unroll
   for (int n = 0; n < 32; ++n)
     if (n < n_tiles)
@@ -192,7 +220,8 @@ __device__ void multiply(Work& work, int steps, uint32_t memory, Barriers& barri
   const int warp = static_cast<int>(threadIdx.x) / 32 - 4;  // of those that multiply
   int count = 0;
   Turn turn;
-  for (int round = 0; turn_at(work.n_items(), round, steps, barriers.last, turn); ++round) {
+  for (int round = 0; turn_at(work.n_items(), round, steps, work.parts().sums != nullptr, turn);
+       ++round) {
     const Tile tile = work.at(turn.item);
     work.begin(tile);
     Sums sums;
@@ -201,19 +230,15 @@ __device__ void multiply(Work& work, int steps, uint32_t memory, Barriers& barri
     else
       multiply_tile<false>(sums, turn, count, memory, barriers);
     const int row = warp * 16 + lane / 4;
-    if (!Work::kDivides || turn.parts == 1) {
+    if (turn.parts == 1) {
       work.take(tile, InRegisters{sums}, row);
-    } else if constexpr (Work::kDivides) {
+    } else {
       const GramParts& parts = work.parts();
-      // First parts, then the others, by blocks.
-      const int64_t blocks = gridDim.x / kBlocks, rank = my_rank();
-      float4* first = parts.sums + (rank * blocks + turn.first) * kPartSums + (threadIdx.x - 128);
-      float4* others = first + kBlocks * blocks * kPartSums;
-      int32_t* arrived = parts.arrived + turn.left * kBlocks + rank;
+      const int mine = turn.left * kBlocks + my_rank();
+      float4* first = parts.sums + int64_t{mine} * turn.parts * kPartSums + (threadIdx.x - 128);
       const int n_tiles = tile.half ? 16 : 32;
-      if (put_part(sums, turn, n_tiles, turn.part == 0 ? first : others + turn.part * kPartSums,
-                   arrived, barriers))
-        work.take(tile, InParts{first, others, turn.parts, n_tiles}, row);
+      if (put_part(sums, turn, n_tiles, first, parts.arrived + mine, barriers))
+        work.take(tile, InParts{first, turn.parts, n_tiles}, row);
     }
   }
 }
@@ -238,9 +263,6 @@ template <typename Work>
 __device__ void run(Work& work, int64_t padded, unsigned char* dynamic, Barriers& barriers) {
   const uint32_t offset = (1024 - shared_address(dynamic) % 1024) % 1024;
   const int steps = static_cast<int>(padded / kDepth);
-  if (threadIdx.x == 0)
-    divide_rest(work.n_items(), work.n_halves(), steps, Work::kDivides, barriers.last);
-  __syncthreads();
   // Nobody leaves while the other block may still write to it.
   if (threadIdx.x < 128) {
     give_registers<40>();

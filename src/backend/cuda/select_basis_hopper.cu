@@ -44,7 +44,8 @@ struct CoordinateWork : Items<kList> {
     if (!used || blockIdx.x != 0 || threadIdx.x != 0) return;
     view.basis.progress->n_items[kList] = Base::n_items();
   }
-  static constexpr bool kDivides = false;  // too short
+  // Too short to be divided.
+  __device__ GramParts parts() const { return {}; }
   __device__ int n_items() const { return used ? Base::n_items() : 0; }
   __device__ void begin(const Tile& tile) const;
   __device__ const GroupShared& mine() const { return memory.groups[my_group()]; }

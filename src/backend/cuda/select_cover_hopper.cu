@@ -34,10 +34,8 @@ struct CoverWork : Items<kList> {
       give_up_where_useless(view.basis);
   }
 
-  static constexpr bool kDivides = true;
   __device__ const GramParts& parts() const { return view.chunk.parts; }
   __device__ int n_items() const { return kAgain && again != nullptr ? n_again : Base::n_items(); }
-  __device__ int n_halves() const { return kAgain && again != nullptr ? 0 : Base::n_halves(); }
   __device__ Tile at(int i) {
     return kAgain && again != nullptr ? Base::tile_of(again[i]) : Base::at(i);
   }

@@ -120,12 +120,10 @@ struct ChunkWork {
     pairs = static_cast<int>((view.n + kPairRows - 1) / kPairRows);
     n_local = view.local == nullptr ? 0 : pairs * (pairs + 1) / 2;
   }
-  static constexpr bool kDivides = true;
   __device__ const GramParts& parts() const { return view.parts; }
   __device__ int n_items() const {
     return n_local + pairs * ((n_columns + kColumns - 1) / kColumns);
   }
-  __device__ int n_halves() const { return 0; }
   __device__ Tile at(int i) const {
     const int below = gram::my_rank() * kRows;
     if (i >= n_local) {

@@ -76,11 +76,11 @@ struct ExactRows {
   const double* inverse;  // 1 / norm, of these very numbers
 };
 
-// Hopper's tiles are divided in depth where there are few of them: sums of two parts per
+// Hopper's tiles are divided in depth where there are few of them: sums of one part per
 // multiprocessor, and how many parts of a tile have arrived, zero between launches.
 constexpr int kPartSums = 32 * 256;  // float4
 struct GramParts {
-  float4* sums = nullptr;      // (2 multiprocessors, kPartSums)
+  float4* sums = nullptr;      // (multiprocessors, kPartSums)
   int32_t* arrived = nullptr;  // (multiprocessors)
 };
 

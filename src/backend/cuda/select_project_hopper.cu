@@ -27,10 +27,8 @@ struct ProjectWork {
     n_both = pairs + (n_columns - first_column + kPairRows - 1) / kPairRows;
     if (!in_basis(view.basis)) n_both = 0;
   }
-  static constexpr bool kDivides = true;
   __device__ const GramParts& parts() const { return view.chunk.parts; }
   __device__ int n_items() const { return n_both; }
-  __device__ int n_halves() const { return 0; }
   __device__ Tile at(int i) const {
     const int below = gram::my_rank() * kRows;
     const bool half = view.basis.rank <= 128;

@@ -71,7 +71,7 @@ CudaSelector::Pass CudaSelector::begin_pass(const SelectArgs& args) {
     pieces.take(pass.prepared_inverse, m);
     pieces.take(pass.chunk_inherited, n_sets * m);
     pieces.take(pass.verdict, n_sets * m);
-    pieces.take(pass.parts, hopper() ? 2 * context_->multiprocessors() * int64_t{kPartSums} : 0);
+    pieces.take(pass.parts, hopper() ? context_->multiprocessors() * int64_t{kPartSums} : 0);
     if (covers()) {
       for (ListedTokens& list : pass.lists) {
         pieces.take(list.rank, m + 1);
