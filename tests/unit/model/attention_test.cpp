@@ -193,6 +193,41 @@ TEST_P(EveryFamily, SequencesOfABatchAreChosenApart) {
   }
 }
 
+TEST_P(EveryFamily, ABatchInPiecesGivesWhatItsSequencesGiveWhole) {
+  if (is_encoder(family())) GTEST_SKIP() << "encoders see a text whole";
+  const size_t n = tokens.size();
+  const std::vector<int32_t> texts[] = {tokens, repeating_tokens(static_cast<int64_t>(n), 5)};
+  for (const AttentionMode mode : {AttentionMode::kKeys, AttentionMode::kCopy})
+    for (const bool reuse : {false, true}) {
+      if (setup().is_reference() && (reuse || mode == AttentionMode::kCopy)) continue;  // slow
+      SCOPED_TRACE(std::string(mode_name(mode)) + (reuse ? ", reused" : ""));
+      AttentionPlan both = plan(choice(mode, SelectRule::kCascadeCover, family().tau));
+      both.layers[1].reuse = reuse;
+      KvCache cache = model->make_cache(2, 0, both);
+      std::vector<float> in_pieces[2];
+      size_t begin = 0;
+      for (const size_t end : {n / 2, n / 2 + 7, n / 2 + 8, n / 2 + 9, n - 2, n - 1, n}) {
+        std::vector<int32_t> piece;
+        for (const auto& text : texts)
+          piece.insert(piece.end(), text.data() + begin, text.data() + end);
+        const auto part = hidden_of(*model, piece, cache);
+        for (size_t s = 0; s < 2; ++s)
+          in_pieces[s].insert(in_pieces[s].end(), part.data() + s * part.size() / 2,
+                              part.data() + (s + 1) * part.size() / 2);
+        begin = end;
+      }
+      for (size_t s = 0; s < 2; ++s) {
+        std::vector<TokenSet> sets;
+        auto whole = run(both, texts[s], &sets);
+        const size_t compared =
+            n_decided_alike(sets, sets_of(cache, static_cast<int64_t>(s))) * width();
+        whole.resize(compared);
+        in_pieces[s].resize(compared);
+        EXPECT_CLOSE(in_pieces[s], whole, round_off(whole));
+      }
+    }
+}
+
 TEST_P(EveryFamily, AResetCacheStartsAnew) {
   const AttentionPlan keys =
       plan(choice(AttentionMode::kKeys, SelectRule::kCascadeCover, family().tau));
