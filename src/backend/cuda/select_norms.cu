@@ -150,8 +150,8 @@ __device__ double quick_squares(const ConstRowsView& rows, int64_t row, int64_t 
                    : quick_squares<false>(from, d * element);
 }
 
-// The first blocks sum what has no order, and stay; beside them come those of rows that have one,
-// of the first tensor and then of the second.
+// The first blocks sum what has no order, and stay; beside them come those of rows that have one, of
+// the second tensor, which are few, and then of the first.
 __global__ void __launch_bounds__(kFetching + 32, 4)
     aligned_inverse_norms(const __grid_constant__ NormJobs jobs, int64_t d, OddRows odd) {
   __shared__ __align__(16) NormStage tile[kNormStages];
@@ -173,8 +173,8 @@ __global__ void __launch_bounds__(kFetching + 32, 4)
     return;
   }
   block -= n_quick;
-  const int job = block < n_first ? 0 : 1;
-  if (job == 1) block -= n_first;
+  const int job = block < n_second ? 1 : 0;
+  if (job == 0) block -= n_second;
   const int64_t n = jobs.ordered[job], first = int64_t{block} * kNormRows;
   const ConstRowsView rows = jobs.rows[job];
   const int64_t element = rows.bf16 ? 2 : 4;
@@ -219,12 +219,14 @@ __global__ void __launch_bounds__(kFetching + 32, 4)
   if (adds && first + lane < n) jobs.put(job, first + lane, sum, odd);
 }
 
-// Of a multiprocessor, half of what it holds.
+// Of a multiprocessor, half of what it holds, together with those of the second tensor that have an
+// order: a sum in order takes as long as all the others, so none should begin late.
 constexpr int64_t kQuickBlocks = 2;
 
-// The same for few rows, a warp to each: four times as much work, but sooner done.
+// The same for few rows, a warp to each: four times as much work, but sooner done. More of them with
+// a second tensor, most of whose sums have no order.
 constexpr int kNormWarps = 4;
-constexpr int64_t kFewRows = 2048;
+constexpr int64_t kFewRows = 1024, kFewPairs = 2048;
 
 __global__ void __launch_bounds__(32 * kNormWarps)
     few_inverse_norms(const __grid_constant__ NormJobs jobs, int64_t d, int pitch, OddRows odd) {
@@ -272,14 +274,14 @@ void inverse_norms(Context& context, std::span<const NormsOf> of, const OddRows&
     jobs.ordered[i] = std::min(jobs.n[i], of[i].n_ordered);
     pitch = std::max(pitch, norm_pitch(norm_pieces(d * element_bytes(of[i].rows.dtype()))));
   }
-  if (jobs.n[0] > kFewRows) {
-    const int64_t quick = jobs.n[1] - jobs.ordered[1];
-    const int64_t most = kQuickBlocks * context.multiprocessors();
-    return launch_early(
-        context, "inverse_norms", aligned_inverse_norms,
-        dim3(blocks(jobs.ordered[0], kNormRows) + blocks(jobs.ordered[1], kNormRows) +
-             static_cast<unsigned>(std::min(most, quick))),
-        kFetching + 32, jobs, d, odd);
+  if (jobs.n[0] > (of.size() == 2 ? kFewPairs : kFewRows)) {
+    const int64_t ordered = ceil_div(jobs.ordered[1], kNormRows);
+    const int64_t most = std::max(kQuickBlocks * context.multiprocessors() - ordered, int64_t{1});
+    const int64_t quick = std::min(most, jobs.n[1] - jobs.ordered[1]);
+    return launch_early(context, "inverse_norms", aligned_inverse_norms,
+                        dim3(blocks(jobs.ordered[0], kNormRows) +
+                             static_cast<unsigned>(ordered + quick)),
+                        kFetching + 32, jobs, d, odd);
   }
   const int64_t bytes = int64_t{kNormWarps} * 32 * pitch * int64_t{sizeof(uint4)};
   check(cudaFuncSetAttribute(few_inverse_norms, cudaFuncAttributeMaxDynamicSharedMemorySize,
