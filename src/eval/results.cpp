@@ -79,15 +79,17 @@ std::string sha256_of(const std::vector<fs::path>& files) {
 
 nlohmann::json results_header(const std::string& command, const std::string& command_line,
                               const Backend& backend) {
+  const nlohmann::json device = backend.description();
+  const bool on_gpu = backend.device() == Device::kCuda;
   return {{"schema", kResultsSchema},
           {"command", command},
           {"command_line", command_line},
           {"sluice_version", SLUICE_VERSION},
           {"machine",
            {{"cpu", cpu_name()},
-            {"isa", backend.description()},
+            {"isa", on_gpu ? nlohmann::json() : device},
             {"threads", threads()},
-            {"gpu", nullptr}}}};
+            {"gpu", on_gpu ? device : nlohmann::json()}}}};
 }
 
 std::string device_text(const Backend& backend) {

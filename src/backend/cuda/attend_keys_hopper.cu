@@ -149,7 +149,8 @@ __device__ void attend_items(const KeysView& view, unsigned char* memory, Shared
     wait_products<1>();
     hold_sums();
     release(&shared.values_used[last]);
-    store_rows(view, group, {.row = first_row, .n = n_rows, .kv_head = kv_head}, row, sums, softmax);
+    store_rows(view, group, {.row = first_row, .n = n_rows, .kv_head = kv_head}, row, sums,
+               softmax);
     item = next;
   } while (item->n > 0);
   wait_products<0>();

@@ -1,8 +1,8 @@
 // What every part of the CUDA backend stands on: checked calls, the one stream of work, and memory
 // in the order of that stream.
 //
-// The host waits for the device in Context::synchronize, for downloads and results that it must have,
-// and where pinned memory that a copy is on its way from is needed again.
+// The host waits for the device in Context::synchronize, for downloads and results that it must
+// have, and where pinned memory that a copy is on its way from is needed again.
 
 #pragma once
 

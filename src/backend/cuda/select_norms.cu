@@ -150,8 +150,8 @@ __device__ double quick_squares(const ConstRowsView& rows, int64_t row, int64_t 
                    : quick_squares<false>(from, d * element);
 }
 
-// The first blocks sum what has no order, and stay; beside them come those of rows that have one, of
-// the second tensor, which are few, and then of the first.
+// The first blocks sum what has no order, and stay; beside them come those of rows that have one,
+// of the second tensor, which are few, and then of the first.
 __global__ void __launch_bounds__(kFetching + 32, 4)
     aligned_inverse_norms(const __grid_constant__ NormJobs jobs, int64_t d, OddRows odd) {
   __shared__ __align__(16) NormStage tile[kNormStages];
@@ -223,8 +223,8 @@ __global__ void __launch_bounds__(kFetching + 32, 4)
 // order: a sum in order takes as long as all the others, so none should begin late.
 constexpr int64_t kQuickBlocks = 2;
 
-// The same for few rows, a warp to each: four times as much work, but sooner done. More of them with
-// a second tensor, most of whose sums have no order.
+// The same for few rows, a warp to each: four times as much work, but sooner done. More of them
+// with a second tensor, most of whose sums have no order.
 constexpr int kNormWarps = 4;
 constexpr int64_t kFewRows = 1024, kFewPairs = 2048;
 
@@ -278,10 +278,10 @@ void inverse_norms(Context& context, std::span<const NormsOf> of, const OddRows&
     const int64_t ordered = ceil_div(jobs.ordered[1], kNormRows);
     const int64_t most = std::max(kQuickBlocks * context.multiprocessors() - ordered, int64_t{1});
     const int64_t quick = std::min(most, jobs.n[1] - jobs.ordered[1]);
-    return launch_early(context, "inverse_norms", aligned_inverse_norms,
-                        dim3(blocks(jobs.ordered[0], kNormRows) +
-                             static_cast<unsigned>(ordered + quick)),
-                        kFetching + 32, jobs, d, odd);
+    return launch_early(
+        context, "inverse_norms", aligned_inverse_norms,
+        dim3(blocks(jobs.ordered[0], kNormRows) + static_cast<unsigned>(ordered + quick)),
+        kFetching + 32, jobs, d, odd);
   }
   const int64_t bytes = int64_t{kNormWarps} * 32 * pitch * int64_t{sizeof(uint4)};
   check(cudaFuncSetAttribute(few_inverse_norms, cudaFuncAttributeMaxDynamicSharedMemorySize,

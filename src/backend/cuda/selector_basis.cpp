@@ -24,7 +24,7 @@ double coordinate_error(int64_t padded, bool bf16) {
 // The vectors that are used, in bf16 and padded, and a bound on how far they deviate from
 // orthonormal ones.
 std::shared_ptr<const SelectionVectors> make_basis(const std::shared_ptr<Context>& context,
-                                              const SelectionBasis& basis, int64_t padded) {
+                                                   const SelectionBasis& basis, int64_t padded) {
   const int64_t rank = std::min<int64_t>(basis.rank(), kMostRank), d = basis.d_model();
   const auto used = basis.vectors().first(static_cast<size_t>(rank * d));
   std::vector<uint16_t> values(static_cast<size_t>(rank * padded));
@@ -36,13 +36,13 @@ std::shared_ptr<const SelectionVectors> make_basis(const std::shared_ptr<Context
       rank == basis.rank()
           ? basis.deviation(DType::kBF16)
           : SelectionBasis(rank, d, {used.begin(), used.end()}).deviation(DType::kBF16);
-  return std::make_shared<const SelectionVectors>(
-      SelectionVectors{DeviceArray<uint16_t>(context, std::span<const uint16_t>(values)), deviation});
+  return std::make_shared<const SelectionVectors>(SelectionVectors{
+      DeviceArray<uint16_t>(context, std::span<const uint16_t>(values)), deviation});
 }
 
 // The same for as long as somebody has it, who then has the basis and the context too.
 std::shared_ptr<const SelectionVectors> share_basis(const std::shared_ptr<Context>& context,
-                                               const SelectionBasis& basis, int64_t padded) {
+                                                    const SelectionBasis& basis, int64_t padded) {
   using Key = std::pair<const Context*, const SelectionBasis*>;
   static std::mutex mutex;
   static std::map<Key, std::weak_ptr<const SelectionVectors>> known;

@@ -22,8 +22,8 @@ __host__ __device__ inline int staged_width(int n_in) {
 // The copy engine is asked for so many bytes at a time, and not again for so many cycles: somewhat
 // faster than memory gives them. What was asked for at once would stand in line, and what the gate
 // ahead of this one needs meanwhile, its row and its messages, behind it. On an H200 the four gates
-// of a GPT-J block took 22.9 us at once, 19.0 with 25 or 50 cycles, 19.3, 20.4 and 21.0 with 100, 200
-// and 300.
+// of a GPT-J block took 22.9 us at once, 19.0 with 25 or 50 cycles, 19.3, 20.4 and 21.0 with 100,
+// 200 and 300.
 constexpr int kPartBytes = 4 << 10, kPartCycles = 50;
 
 // Copies that a block waits for once each.
