@@ -117,9 +117,9 @@ TEST_P(EveryBackend, LongKeysAgreeWithThePlainKernel) {
   if (dtype() != DType::kBF16) GTEST_SKIP() << "f32 has the plain kernel only";
   std::vector<KeysCase> cases = {
       {.n_tokens = 2100, .head_dim = 64, .n_heads = 15, .n_kv_heads = 15},
-      {.n_tokens = 2100, .head_dim = 128, .n_heads = 20, .n_kv_heads = 10},
+      {.n_tokens = 2100, .head_dim = 128, .n_heads = 20, .n_kv_heads = 10, .pad = 8},
       {.n_tokens = 1601, .head_dim = 256, .n_heads = 10, .n_kv_heads = 10},
-      {.n_tokens = 1777, .head_dim = 80, .n_heads = 15, .n_kv_heads = 5},
+      {.n_tokens = 1777, .head_dim = 80, .n_heads = 15, .n_kv_heads = 5, .pad = 8},
       {.n_tokens = 1500, .head_dim = 128, .n_heads = 60, .n_kv_heads = 5},
       {.n_tokens = 1500, .head_dim = 128, .n_heads = 10, .n_kv_heads = 10, .causal = false},
   };
@@ -213,8 +213,10 @@ TEST_P(EveryBackend, LongRepsAgreeWithThePlainKernel) {
   if (dtype() != DType::kBF16) GTEST_SKIP() << "f32 has the plain kernel only";
   std::vector<KeysCase> cases = {
       {.n_tokens = 4000, .head_dim = 64, .n_heads = 15, .n_kv_heads = 15},
-      {.n_tokens = 4000, .head_dim = 128, .n_heads = 20, .n_kv_heads = 10},
+      {.n_tokens = 4000, .head_dim = 128, .n_heads = 20, .n_kv_heads = 10, .pad = 8},
       {.n_tokens = 3000, .head_dim = 256, .n_heads = 10, .n_kv_heads = 10},
+      {.n_tokens = 2000, .head_dim = 80, .n_heads = 10, .n_kv_heads = 5, .pad = 8},
+      {.n_tokens = 2000, .head_dim = 192, .n_heads = 6, .n_kv_heads = 6},
       {.n_tokens = 2000, .head_dim = 128, .n_heads = 60, .n_kv_heads = 5, .causal = false},
   };
   for (KeysCase& c : cases)

@@ -1,5 +1,7 @@
 // Modes `copy` and `paper` on the device: one pass over the rows that stand for themselves.
 
+#include <utility>
+
 #include "backend/cuda/accelerated.h"
 #include "backend/cuda/attend_dense.h"
 #include "backend/cuda/elements.h"
@@ -39,11 +41,12 @@ class CudaRepsAttention final : public RepsAttention {
 void CudaRepsAttention::reserve(int64_t n) {
   if (n <= capacity_) return;
   const int64_t capacity = round_up(n_rows_ > 0 ? n + n / 2 : n, 64);
+  const int64_t last = std::exchange(capacity_, 0);  // until all are there
   const auto move = [&](DeviceArray<std::byte>& array) {
     DeviceArray<std::byte> larger(context_, spec_.n_kv_heads * capacity * row_bytes());
     if (n_rows_ > 0)
       check(cudaMemcpy2DAsync(larger.data(), static_cast<size_t>(capacity * row_bytes()),
-                              array.data(), static_cast<size_t>(capacity_ * row_bytes()),
+                              array.data(), static_cast<size_t>(last * row_bytes()),
                               static_cast<size_t>(n_rows_ * row_bytes()),
                               static_cast<size_t>(spec_.n_kv_heads), cudaMemcpyDeviceToDevice,
                               context_->stream()),

@@ -166,8 +166,9 @@ struct QueryTile {
   int64_t list;    // index of the border
 };
 
-// One call as kernels take it. Mode `copy` is one too: far keys are the clusters up to a tile's
-// first query, near ones those of the tokens behind it, each counting once (reps_kernels.h).
+// One call as kernels take it. Mode `copy` by near keys is one too: far keys are the clusters up to
+// a tile's first query, near ones those of the tokens behind it, each counting once
+// (reps_kernels.h).
 struct KeysView {
   const std::byte* queries;
   std::byte* out;

@@ -22,9 +22,9 @@ bool bytes_suffice(std::span<const int32_t> cluster, std::span<const int32_t> po
     const auto first = static_cast<size_t>(positions[row]);
     const auto end = static_cast<size_t>(positions[std::min(row + per_tile, n_rows) - 1]) + 1;
     if (end - first <= UINT8_MAX) continue;
-    std::fill(members.begin(), members.end(), uint8_t{0});
-    for (size_t token = first; token < end; ++token)
-      suffice &= ++members[static_cast<size_t>(cluster[token])] != 0;
+    const auto span = cluster.subspan(first, end - first);
+    for (const int32_t c : span) suffice &= ++members[static_cast<size_t>(c)] != 0;
+    for (const int32_t c : span) members[static_cast<size_t>(c)] = 0;
   }
   return suffice;
 }

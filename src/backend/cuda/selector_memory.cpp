@@ -1,5 +1,5 @@
-// The beginning of a pass: memory for the time being, norms, and tokens that are exempt or
-// inherited.
+// The beginning of a pass: memory for the time being, norms, and tokens that are inherited or, but
+// for cascade-cover, exempt.
 
 #include <algorithm>
 
