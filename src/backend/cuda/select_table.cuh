@@ -45,7 +45,7 @@ struct TokenTable {
   static constexpr int kWords = kCoverChunk / 32;
   uint32_t words[kWords];  // bits of tokens
   int before[kWords];      // marked tokens before a word's first
-  int sums[kTableWarps];
+  alignas(16) int sums[kTableWarps];  // read in fours, without what is beside them
   int total;
 
   // By a block of kTableThreads, each of which has the bits of 32 tokens.
