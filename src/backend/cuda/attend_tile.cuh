@@ -52,6 +52,17 @@ struct Softmax {
   float total[2] = {0, 0};                    // of weights, this lane's keys only
 };
 
+// The largest score of row g or g + 8 with those of 8 kN keys, as products leave them.
+template <int kN>
+__device__ float largest_score(const Softmax& softmax, const float (&scores)[kN][4], int half) {
+  float largest = softmax.largest[half];
+#pragma unroll
+  for (int n = 0; n < kN; ++n)
+    largest = fmaxf(largest, fmaxf(scores[n][2 * half], scores[n][2 * half + 1]));
+  largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 1));
+  return fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, 2));
+}
+
 // Scores (rows of 8 kN keys, as products leave them) become weights in place. What was summed so
 // far counts `kept` of itself after. factor: scale * log2(e).
 template <int kN>
@@ -59,12 +70,7 @@ __device__ void take_scores(Softmax& softmax, float (&scores)[kN][4], float fact
                             float (&kept)[2]) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    float now = softmax.largest[half];
-#pragma unroll
-    for (int n = 0; n < kN; ++n)
-      now = fmaxf(now, fmaxf(scores[n][2 * half], scores[n][2 * half + 1]));
-    now = fmaxf(now, __shfl_xor_sync(0xffffffffu, now, 1));
-    now = fmaxf(now, __shfl_xor_sync(0xffffffffu, now, 2));
+    const float now = largest_score(softmax, scores, half);
     // A row that has seen no key yet keeps weights of zero.
     const float shift = now == -INFINITY ? 0.0f : now * factor;
     kept[half] = exp2_fast(softmax.largest[half] * factor - shift);

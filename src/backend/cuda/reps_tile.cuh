@@ -28,12 +28,7 @@ __device__ void take_counted(Softmax& softmax, float (&scores)[kN][4], float fac
   float shift[2], total[2] = {0, 0};
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    float now = softmax.largest[half];
-#pragma unroll
-    for (int n = 0; n < kN; ++n)
-      now = fmaxf(now, fmaxf(scores[n][2 * half], scores[n][2 * half + 1]));
-    now = fmaxf(now, __shfl_xor_sync(0xffffffffu, now, 1));
-    now = fmaxf(now, __shfl_xor_sync(0xffffffffu, now, 2));
+    const float now = largest_score(softmax, scores, half);
     shift[half] = now * factor;  // every query sees the first key
     kept[half] = exp2_fast(softmax.largest[half] * factor - shift[half]);
     softmax.largest[half] = now;
