@@ -134,4 +134,15 @@ __device__ inline bool reaches(const Pair& pair, bool absolute, double threshold
   return reaches_exactly(pair, absolute, threshold);
 }
 
+// 1 / norm, of a sum of squares; 0 where there is none. A part of the definition of a pair.
+__device__ inline double inverse_of(double squares) {
+  return squares > 0 ? 1 / sqrt(squares) : 0.0;
+}
+
+// The flags of a column that a set compares tokens with.
+__device__ inline uint8_t column_flags(bool rep, bool inherited) {
+  return static_cast<uint8_t>(kIsAny | (rep ? kIsRep : 0) | (inherited ? kIsInherited : 0) |
+                              (rep && inherited ? kIsKept : 0));
+}
+
 }  // namespace sluice::cuda

@@ -3,7 +3,7 @@
 
 #pragma once
 
-#include "backend/cuda/element.cuh"
+#include "backend/cuda/exact.cuh"
 #include "backend/cuda/mma.cuh"
 #include "backend/cuda/ordered_sum.cuh"
 
@@ -72,8 +72,7 @@ __device__ inline double sum_of_squares(const ConstRowsView& rows, int64_t row, 
 // 1 / norm, 0 where it has none.
 __device__ inline double inverse_norm(const ConstRowsView& rows, int64_t row, int64_t d,
                                       uint4* memory) {
-  const double sum = sum_of_squares(rows, row, d, memory);
-  return sum > 0 ? 1 / sqrt(sum) : 0.0;
+  return inverse_of(sum_of_squares(rows, row, d, memory));
 }
 
 }  // namespace sluice::cuda

@@ -30,12 +30,6 @@ __device__ bool is_rep(const ChunkView& view, int set, int64_t t) {
          static_cast<uint8_t>(TokenStatus::kRepresentative);
 }
 
-// The flags of a column that a set compares tokens with.
-__device__ uint8_t flags_of(bool rep, bool inherited) {
-  return static_cast<uint8_t>(kIsAny | (rep ? kIsRep : 0) | (inherited ? kIsInherited : 0) |
-                              (rep && inherited ? kIsKept : 0));
-}
-
 // What later chunks are compared with: a thread's tokens that have one of the flags in a set.
 __device__ uint32_t used_in_any(const ChunkView& view, uint8_t used) {
   const uint32_t compared = bits_equal(view.exempt, view.n, 0);
@@ -102,7 +96,7 @@ __global__ void __launch_bounds__(kTableThreads, 2)
     if (coordinates) keep.basis.column_rest[to] = keep.basis.rest[t];
     for (int set = 0; set < view.n_sets; ++set)
       keep.flags[set * view.capacity + to] =
-          view.thresholds[set] > 0 ? flags_of(is_rep(view, set, t), view.is_inherited(set, t))
+          view.thresholds[set] > 0 ? column_flags(is_rep(view, set, t), view.is_inherited(set, t))
                                    : uint8_t{0};
   });
   if (coordinates) count_dropped(keep.basis);

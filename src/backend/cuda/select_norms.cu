@@ -52,7 +52,7 @@ __global__ void any_inverse_norms(ConstRowsView rows, int64_t n, int64_t d, doub
     }
   }
   if (warp != 0 || first + lane >= n) return;
-  const double inverse = sum > 0 ? 1 / sqrt(sum) : 0.0;
+  const double inverse = inverse_of(sum);
   out[first + lane] = inverse;
   if (odd.found != nullptr && is_odd(inverse)) *odd.found = 1;
 }
@@ -105,7 +105,7 @@ struct NormJobs {
   int64_t n[2], ordered[2];  // rows, and of these the first ones whose squares are summed in order
 
   __device__ void put(int job, int64_t row, double sum, const OddRows& odd) const {
-    const double inverse = sum > 0 ? 1 / sqrt(sum) : 0.0;
+    const double inverse = inverse_of(sum);
     out[job][row] = inverse;
     if (job == 0 && odd.found != nullptr && is_odd(inverse)) *odd.found = 1;
   }

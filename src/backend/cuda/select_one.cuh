@@ -162,8 +162,7 @@ __device__ inline uint8_t decide_in(const OneView& one, const float* cosines, in
   __syncthreads();  // the owner is read
   if (memory.exempt || !live) return 0;
   const bool rep = status == TokenStatus::kRepresentative;
-  return static_cast<uint8_t>(kIsAny | (rep ? kIsRep : 0) | (inherited ? kIsInherited : 0) |
-                              (rep && inherited ? kIsKept : 0));
+  return column_flags(rep, inherited);
 }
 
 // By the last block. room: shared memory for n_room cosines; more stay where they are.

@@ -2,8 +2,7 @@
 
 #pragma once
 
-#include "backend/cuda/element.cuh"
-#include "backend/cuda/select_kernels.h"
+#include "backend/cuda/exact.cuh"
 
 namespace sluice::cuda {
 
@@ -93,7 +92,7 @@ __device__ inline double ordered_norm(const ExemptArgs& args, int64_t t) {
     load<1>(rows, t, i, x);
     sum = fma(double{x[0]}, double{x[0]}, sum);  // as a sum rounds: the square is exact
   }
-  return norm_of(sum > 0 ? 1 / sqrt(sum) : 0.0);
+  return norm_of(inverse_of(sum));
 }
 // Two orders of d additions, each off by at most 2^-53 of the sum, make half of that in its root;
 // the rest is for roots and quotients; doubled.
