@@ -44,13 +44,12 @@ CudaSelector::CudaSelector(std::shared_ptr<Context> context, const SelectorSpec&
   parts_arrived_ = DeviceArray<int32_t>(context_, context_->multiprocessors());
   odd_ = DeviceArray<int32_t>(context_, 2);
   take_basis();
-  check(cudaEventCreateWithFlags(&arrived_, cudaEventDisableTiming), "event");
+  check(cudaEventCreateWithFlags(arrived_.to_set(), cudaEventDisableTiming), "event");
   CudaSelector::reset();
 }
 
 CudaSelector::~CudaSelector() {
-  if (on_the_way_) cudaEventSynchronize(arrived_);
-  cudaEventDestroy(arrived_);
+  if (on_the_way_) cudaEventSynchronize(arrived_.get());
 }
 
 void CudaSelector::reset() {
@@ -77,13 +76,13 @@ void CudaSelector::reset() {
 
 // The number of columns is on its way, to be looked at in the next pass.
 void CudaSelector::send_count() {
-  check(cudaEventRecord(arrived_, context_->stream()), "number of columns");
+  check(cudaEventRecord(arrived_.get(), context_->stream()), "number of columns");
   on_the_way_ = true;
 }
 
 void CudaSelector::take_count() const {
   if (!on_the_way_) return;
-  check(cudaEventSynchronize(arrived_), "number of columns");
+  check(cudaEventSynchronize(arrived_.get()), "number of columns");
   on_the_way_ = false;
   int32_t arrived[2] = {};
   std::memcpy(arrived, arriving_.data(), sizeof(arrived));

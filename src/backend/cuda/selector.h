@@ -134,7 +134,7 @@ class CudaSelector final : public Selector {
   DeviceArray<int32_t> odd_;  // (2) OddRows of a pass, and of the next one
   int odd_turn_ = 0;
   PinnedBytes arriving_;
-  cudaEvent_t arrived_ = nullptr;
+  Event arrived_;
   mutable bool on_the_way_ = false;
   mutable int64_t n_columns_ = 0;  // of the pass before
   mutable int64_t n_fetched_ = 0;
