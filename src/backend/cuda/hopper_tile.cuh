@@ -1,5 +1,5 @@
-// Attention on Hopper's matrix units, dense or of modes `keys` and `copy`: what of it is in shared memory, a
-// tile of queries and tiles of keys and of values by turns, and the products of tiles.
+// Attention on Hopper's matrix units, dense or of modes `keys` and `copy`: what of it is in shared
+// memory, a tile of queries and tiles of keys and of values by turns, and the products of tiles.
 
 #pragma once
 

@@ -43,8 +43,8 @@ __device__ inline uint32_t bits_inherited(const ChunkView& view, int set) {
 
 struct TokenTable {
   static constexpr int kWords = kCoverChunk / 32;
-  uint32_t words[kWords];  // bits of tokens
-  int before[kWords];      // marked tokens before a word's first
+  uint32_t words[kWords];             // bits of tokens
+  int before[kWords];                 // marked tokens before a word's first
   alignas(16) int sums[kTableWarps];  // read in fours, without what is beside them
   int total;
 
