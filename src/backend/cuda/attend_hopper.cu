@@ -79,9 +79,6 @@ __device__ void attend_warpgroup(const AttendView& view, unsigned char* memory, 
   const uint32_t queries = shared_address(memory) + group * 64 * kRowBytes;
   const uint32_t tiles = shared_address(memory) + S::kQueryBytes;
   const float factor = view.scale * kLog2E;
-  const auto release = [&](uint64_t* barrier) {
-    if (lane == 0) arrive(barrier);
-  };
   const auto mask = [&](float(&scores)[S::kKeys / 8][4], int tile) {
     const int64_t j = range.begin + int64_t{tile} * S::kKeys;
     if ((view.causal && j + S::kKeys - 1 > warp_first) || j + S::kKeys > n_keys ||

@@ -56,10 +56,6 @@ __device__ void attend_items(const KeysView& view, unsigned char* memory, Shared
     for (int part = 0; part < S::kParts; ++part) scale_sums(sums[part], kept);
     hold_sums();
   };
-  const auto release = [&](uint64_t* barrier) {
-    __syncwarp();  // all lanes have read their biases
-    if (lane == 0) arrive(barrier);
-  };
   const auto next_item = [&] {  // its queries are seen once its first keys are waited for
     wait_barrier(&shared.queries_here[half], static_cast<uint32_t>(n_begun & 1));
     return &shared.items[half][n_begun++ % 2];
@@ -92,7 +88,7 @@ __device__ void attend_items(const KeysView& view, unsigned char* memory, Shared
     const int first_row = item->row, n_rows = item->n, kv_head = item->kv_head;
     const int far_tiles = item->far_tiles<S::kKeys>(), n_tiles = item->n_tiles<S::kKeys>();
     const auto position_of = [&](int r) {
-      return static_cast<int>(query_position(view, item->row + min(group.token(r), item->n - 1)));
+      return static_cast<int>(query_position(view, first_row + min(group.token(r), n_rows - 1)));
     };
     const int warp_first = position_of(warp * 16);
     const int my_first = position_of(row), my_second = position_of(row + 8);
@@ -109,8 +105,8 @@ __device__ void attend_items(const KeysView& view, unsigned char* memory, Shared
     const auto take_tile = [&](int tile) {
       hold(scores);
       finish(tile);
-      release(&shared.keys_used[stage]);
-      if (tile + 1 == n_tiles) release(&shared.queries_used[half]);
+      arrive(&shared.keys_used[stage]);
+      if (tile + 1 == n_tiles) arrive(&shared.queries_used[half]);
       take_scores(softmax, scores, factor, kept);
     };
 
@@ -166,11 +162,11 @@ __global__ void __launch_bounds__(kThreads, 1)
   if (threadIdx.x == 0) {
     for (int half = 0; half < 2; ++half) {
       make_barrier(&shared.queries_here[half], kHalfArrivals);
-      make_barrier(&shared.queries_used[half], kWarps / 2);
+      make_barrier(&shared.queries_used[half], kLanes / 2);
     }
     for (int stage = 0; stage < Stages<kD>::kKeys; ++stage) {
       make_barrier(&shared.keys_here[stage], kArrivals);
-      make_barrier(&shared.keys_used[stage], kWarps);
+      make_barrier(&shared.keys_used[stage], kLanes);
     }
     for (int stage = 0; stage < Stages<kD>::kValues; ++stage) {
       make_barrier(&shared.values_here[stage], kCopiers);

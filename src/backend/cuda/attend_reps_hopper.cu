@@ -14,26 +14,19 @@ namespace sluice::cuda {
 namespace reps_hopper {
 namespace {
 
-// This warp is done with what the barrier guards.
-__device__ void release(uint64_t* barrier) {
-  __syncwarp();  // all lanes are
-  if (threadIdx.x % 32 == 0) arrive(barrier);
-}
-
 // For a warpgroup without a query in the tile: others wait until it has let go of everything.
 template <int kD>
 __device__ void pass_tile(const Item& item, Shared<kD>& shared, StageTurn& turn) {
-  const auto pass = [&](uint64_t* here, uint64_t* used, uint32_t parity) {
-    wait_barrier(here, parity);
-    release(used);
-  };
   for (int tile = 0; tile < item.n_tiles; ++tile) {
     const auto [stage, parity] = turn.take();
-    pass(&shared.keys_here[stage], &shared.keys_used[stage], parity);
-    pass(&shared.counts_here[stage], &shared.counts_used[stage], parity);
-    pass(&shared.values_here[stage], &shared.values_used[stage], parity);
+    wait_barrier(&shared.keys_here[stage], parity);
+    release(&shared.keys_used[stage]);
+    wait_barrier(&shared.counts_here[stage], parity);
+    arrive(&shared.counts_used[stage]);
+    wait_barrier(&shared.values_here[stage], parity);
+    release(&shared.values_used[stage]);
   }
-  release(&shared.queries_used);
+  arrive(&shared.queries_used);
 }
 
 // One tile of queries.
@@ -91,14 +84,14 @@ __device__ void attend_tile(const CountedView& view, const Maps& maps, const Ite
     } else {
       release(&shared.keys_used[now.stage]);
     }
-    if (tile + 1 == item.n_tiles) release(&shared.queries_used);
+    if (tile + 1 == item.n_tiles) arrive(&shared.queries_used);
     const int first_key = tile * S::kKeys;
     if (first_key + S::kKeys - 1 > first_row + q0 + warp * 16)
       mask_later(scores, first_row + my_query - first_key);
     wait_barrier(&shared.counts_here[now.stage], now.parity);
     take_counted(softmax, scores, factor, kept, shared.before[now.stage],
                  reinterpret_cast<const uint4*>(places.since(now.stage)) + warp * 32 + lane);
-    release(&shared.counts_used[now.stage]);
+    arrive(&shared.counts_used[now.stage]);
     if (to_store(tile)) release_stored(&shared.keys_used[now.stage]);
   };
   const auto take_weights = [&] {
@@ -149,14 +142,14 @@ __global__ void __launch_bounds__(kThreads, 1)
   const Places<kD> places{dynamic + offset};
   if (threadIdx.x == 0) {
     make_barrier(&shared.queries_here, 1);
-    make_barrier(&shared.queries_used, kWarps);
+    make_barrier(&shared.queries_used, kLanes);
     for (int stage = 0; stage < kStages; ++stage) {
       for (uint64_t* here :
            {&shared.keys_here[stage], &shared.counts_here[stage], &shared.values_here[stage]})
         make_barrier(here, 1);
-      for (uint64_t* used :
-           {&shared.keys_used[stage], &shared.counts_used[stage], &shared.values_used[stage]})
-        make_barrier(used, kWarps);
+      make_barrier(&shared.keys_used[stage], kWarps);
+      make_barrier(&shared.counts_used[stage], kLanes);
+      make_barrier(&shared.values_used[stage], kWarps);
     }
     publish_barriers();
   }

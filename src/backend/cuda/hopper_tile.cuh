@@ -11,6 +11,7 @@ namespace sluice::cuda::hopper {
 constexpr int kRows = 128;  // queries of a tile
 constexpr int kThreads = 3 * 128;
 constexpr int kWarps = 8;       // that multiply
+constexpr int kLanes = 32 * kWarps;
 constexpr int kRowBytes = 128;  // of a panel: 64 numbers
 constexpr int kEightRows = 8 * kRowBytes;
 
@@ -31,6 +32,13 @@ struct Sizes {
 // The number of a thread's warp, told so that the compiler knows that all lanes agree on it.
 __device__ inline int uniform_warp() {
   return __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 32, 0);
+}
+
+// Says that this warp is done with a tile that matrix units alone have read. Of what lanes have
+// read themselves each of them says so.
+__device__ inline void release(uint64_t* barrier) {
+  __syncwarp();
+  if (threadIdx.x % 32 == 0) arrive(barrier);
 }
 
 // An operand whose neighbours are found by adding to it. What is added is not to be kept: registers

@@ -48,11 +48,7 @@ class BlockCopy {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     if (threadIdx.x != 0) return;
     for (int at = 0; at < bytes; at += kPartBytes) {
-      asm volatile(
-          "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, "
-          "[%3];\n" ::"r"(shared_address(to + at / 16)),
-          "l"(from + at), "r"(min(kPartBytes, bytes - at)), "r"(shared_address(arrived))
-          : "memory");
+      copy_bytes(to + at / 16, from + at, min(kPartBytes, bytes - at), arrived);
       const long long begin = clock64();
       while (clock64() - begin < kPartCycles) {
       }
