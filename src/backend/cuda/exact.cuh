@@ -50,15 +50,16 @@ __device__ inline Pair pair_with_token(const ChunkView& view, int64_t t, int64_t
   return {rows, s, rows, t, view.d, view.bf16};
 }
 
-// Product of the unit elements at i: exact in float64.
-__device__ inline double unit_product(const Pair& pair, int64_t i) {
-  const auto unit = [&](const ExactRows& rows, int64_t row) {
-    float x[1];
-    load<1>(ConstRowsView{static_cast<const std::byte*>(rows.data), rows.stride, pair.bf16}, row, i,
-            x);
-    return double{__double2float_rn(double{x[0]} * rows.inverse[row])};
-  };
-  return unit(pair.a, pair.row_a) * unit(pair.b, pair.row_b);
+// Element i of a row by 1 / norm, before it is rounded to a unit element in f32.
+__device__ inline double scaled(const ExactRows& rows, int64_t row, bool bf16, int64_t i,
+                                double inverse) {
+  float x[1];
+  load<1>(ConstRowsView{static_cast<const std::byte*>(rows.data), rows.stride, bf16}, row, i, x);
+  return double{x[0]} * inverse;
+}
+// Product of two unit elements: exact in float64.
+__device__ inline double unit_product(double a, double b) {
+  return double{__double2float_rn(a)} * double{__double2float_rn(b)};
 }
 
 __device__ inline bool has_zero_row(const Pair& pair) {
@@ -92,26 +93,74 @@ __device__ inline double rough_error(int64_t d) {
   return (static_cast<double>(d) / 32 + 16) * 0x1p-23;
 }
 
-// In any order: within sum_error(d) of the sum in order.
-__device__ inline double quick_cosine(const Pair& pair) {
-  if (has_zero_row(pair)) return 0;
-  double sum = 0;
-  for (int64_t i = threadIdx.x % 32; i < pair.d; i += 32) sum += unit_product(pair, i);
-  for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(kAllLanes, sum, step);
-  return sum;
-}
-
 // Two orders of d additions, each off by at most 2^-53 of partial sums that no product of unit rows
 // makes larger than 1; doubled, for elements that are rounded up.
 __device__ inline double sum_error(int64_t d) { return static_cast<double>(d) * 0x1p-51; }
+// The same of squares, in parts of a norm: of what is at most 2^-53 of their sum half is left in
+// its root; the rest is for roots and quotients; doubled.
+__device__ inline double norm_error(int64_t d) { return static_cast<double>(d + 16) * 0x1p-52; }
 
-// In index order, as the definition has it.
+// Whether a number that errs by `units` of float64 may round to another f32. (Of those too small to
+// be normal nothing is left in a sum.)
+__device__ inline bool may_round_otherwise(double x, int units) {
+  const int cut = __double2loint(x) & 0x1fffffff;  // what f32 has no room for
+  return abs(cut - 0x10000000) <= units;
+}
+
+struct Cosine {
+  double value, error;  // that it may be off by from the sum in order
+};
+
+// In any order, of norms whose squares were summed in any order: nearly always with the unit
+// elements of the definition.
+__device__ inline Cosine quick_cosine(const Pair& pair) {
+  if (has_zero_row(pair)) return {};
+  const double inverse_a = pair.a.inverse[pair.row_a], inverse_b = pair.b.inverse[pair.row_b];
+  const auto units = static_cast<int>(norm_error(pair.d) * 0x1p53) + 2;
+  double sum = 0, unsure = 0;
+  for (int64_t i = threadIdx.x % 32; i < pair.d; i += 32) {
+    const double a = scaled(pair.a, pair.row_a, pair.bf16, i, inverse_a);
+    const double b = scaled(pair.b, pair.row_b, pair.bf16, i, inverse_b);
+    const double product = unit_product(a, b);
+    sum += product;
+    if (may_round_otherwise(a, units) || may_round_otherwise(b, units)) unsure += fabs(product);
+  }
+  for (int step = 16; step > 0; step /= 2) {
+    sum += __shfl_xor_sync(kAllLanes, sum, step);
+    unsure += __shfl_xor_sync(kAllLanes, unsure, step);
+  }
+  return {sum, sum_error(pair.d) + 0x1p-21 * unsure};  // 2^-23 of each factor; doubled
+}
+
+// 1 / norm, of a sum of squares; 0 where there is none. A part of the definition of a pair.
+__device__ inline double inverse_of(double squares) {
+  return squares > 0 ? 1 / sqrt(squares) : 0.0;
+}
+__device__ inline double ordered_inverse(const ExactRows& rows, int64_t row, int64_t d, bool bf16) {
+  double sum = 0;
+  for (int64_t first = 0; first < d; first += 32) {
+    const int64_t i = first + threadIdx.x % 32;
+    const double own = i < d ? scaled(rows, row, bf16, i, 1) : 0.0;
+    for (int lane = 0; lane < 32; ++lane) {
+      const double x = __shfl_sync(kAllLanes, own, lane);
+      sum = fma(x, x, sum);  // as a sum rounds: the square is exact, and zeros change nothing
+    }
+  }
+  return inverse_of(sum);
+}
+
+// In index order, as the definition has it, and so the norms.
 __device__ inline double ordered_cosine(const Pair& pair) {
   if (has_zero_row(pair)) return 0;
+  const double inverse_a = ordered_inverse(pair.a, pair.row_a, pair.d, pair.bf16);
+  const double inverse_b = ordered_inverse(pair.b, pair.row_b, pair.d, pair.bf16);
   double sum = 0;
   for (int64_t first = 0; first < pair.d; first += 32) {
     const int64_t i = first + threadIdx.x % 32;
-    const double product = i < pair.d ? unit_product(pair, i) : 0.0;
+    const double product = i < pair.d
+                               ? unit_product(scaled(pair.a, pair.row_a, pair.bf16, i, inverse_a),
+                                              scaled(pair.b, pair.row_b, pair.bf16, i, inverse_b))
+                               : 0.0;
     const int n = static_cast<int>(pair.d - first < 32 ? pair.d - first : 32);
     for (int lane = 0; lane < n; ++lane) sum += __shfl_sync(kAllLanes, product, lane);
   }
@@ -121,8 +170,9 @@ __device__ inline double ordered_cosine(const Pair& pair) {
 // Whether the cosine, or its size, is at least the threshold: by sums in float64.
 __device__ inline bool reaches_exactly(const Pair& pair, bool absolute, double threshold) {
   const auto size = [&](double cosine) { return absolute ? fabs(cosine) : cosine; };
-  const double quick = size(quick_cosine(pair));
-  if (fabs(quick - threshold) > sum_error(pair.d)) return quick >= threshold;
+  const Cosine quick = quick_cosine(pair);
+  const double found = size(quick.value);
+  if (fabs(found - threshold) > quick.error) return found >= threshold;
   return size(ordered_cosine(pair)) >= threshold;
 }
 // The same, with a look in f32 first.
@@ -132,11 +182,6 @@ __device__ inline bool reaches(const Pair& pair, bool absolute, double threshold
     if (fabs(size - threshold) > rough_error(pair.d)) return size >= threshold;
   }
   return reaches_exactly(pair, absolute, threshold);
-}
-
-// 1 / norm, of a sum of squares; 0 where there is none. A part of the definition of a pair.
-__device__ inline double inverse_of(double squares) {
-  return squares > 0 ? 1 / sqrt(squares) : 0.0;
 }
 
 // The flags of a column that a set compares tokens with.

@@ -114,8 +114,9 @@ __global__ void __launch_bounds__(32 * kWarps, kKeepBlocks)
 }
 
 __device__ Nearest nearest_of(const ChunkView& view, const Column& column) {
-  return {column.is_kept ? view.position[column.index] : view.first + column.index, 0, false,
-          column.is_kept, column.index};
+  return {.position = column.is_kept ? view.position[column.index] : view.first + column.index,
+          .is_column = column.is_kept,
+          .index = column.index};
 }
 
 // The owner of a covered token. It is at the threshold, as whoever covers it is.

@@ -9,8 +9,7 @@ namespace sluice::cuda {
 // The nearest representative so far, among candidates seen one after the other.
 struct Nearest {
   int64_t position = -1;
-  double cosine = -INFINITY;
-  bool ordered = false;  // how it was summed
+  double cosine = -INFINITY, error = INFINITY;  // 0 once it was summed in order
   bool is_column = false;
   int64_t index = -1;  // of the column, or of the token in its chunk
 };
@@ -20,13 +19,15 @@ __device__ inline Pair pair_of(const ChunkView& view, int64_t t, const Nearest& 
 }
 
 __device__ inline void make_ordered(const ChunkView& view, int64_t t, Nearest& of) {
-  if (!of.ordered) of.cosine = ordered_cosine(pair_of(view, t, of));
-  of.ordered = true;
+  if (of.error > 0) of.cosine = ordered_cosine(pair_of(view, t, of));
+  of.error = 0;
 }
 
 __device__ inline void consider(const ChunkView& view, int64_t t, Nearest& best, Nearest next) {
-  next.cosine = quick_cosine(pair_of(view, t, next));
-  if (best.position >= 0 && fabs(next.cosine - best.cosine) <= 2 * sum_error(view.d)) {
+  const Cosine quick = quick_cosine(pair_of(view, t, next));
+  next.cosine = quick.value;
+  next.error = quick.error;
+  if (best.position >= 0 && fabs(next.cosine - best.cosine) <= next.error + best.error) {
     make_ordered(view, t, best);
     make_ordered(view, t, next);
   }

@@ -35,8 +35,8 @@ __device__ inline void finish_cosines(const OneView& one, float* cosines) {
       cosines[c] = inverse == 0 ? 0.0f : __ldcg(one.cosines + c) * static_cast<float>(inverse);
     for (unsigned rest = __ballot_sync(kAllLanes, again); rest != 0; rest &= rest - 1) {
       const int64_t at = first + __ffs(static_cast<int>(rest)) - 1;
-      const double cosine = quick_cosine(pair_with_column(view, 0, at));
-      if (threadIdx.x % 32 == 0) cosines[at] = static_cast<float>(cosine);
+      const Cosine cosine = quick_cosine(pair_with_column(view, 0, at));
+      if (threadIdx.x % 32 == 0) cosines[at] = static_cast<float>(cosine.value);
     }
   }
   __syncthreads();
@@ -103,7 +103,9 @@ __device__ inline void find_owner(const OneView& one, const float* cosines, int 
   __syncthreads();
   if (threadIdx.x >= 32) return;
   const int n_contenders = memory.n_contenders;
-  const auto column = [&](int c) { return Nearest{view.position[c], 0, false, true, c}; };
+  const auto column = [&](int c) {
+    return Nearest{.position = view.position[c], .is_column = true, .index = c};
+  };
   Nearest best;
   if (n_contenders == 1 && fabs(largest - threshold) > error && !view.want_cosines) {
     best = column(memory.contenders[0]);
@@ -114,7 +116,7 @@ __device__ inline void find_owner(const OneView& one, const float* cosines, int 
     else
       for (int c = 0; c < n; ++c)
         if (is_rep(c) && cosines[c] >= least) consider(view, 0, best, column(c));
-    if (view.want_cosines || fabs(best.cosine - threshold) <= sum_error(view.d))
+    if (view.want_cosines || fabs(best.cosine - threshold) <= best.error)
       make_ordered(view, 0, best);
   }
   if (lane != 0) return;

@@ -94,9 +94,6 @@ __device__ inline double ordered_norm(const ExemptArgs& args, int64_t t) {
   }
   return norm_of(inverse_of(sum));
 }
-// Two orders of d additions, each off by at most 2^-53 of the sum, make half of that in its root;
-// the rest is for roots and quotients; doubled.
-__device__ inline double norm_error(int64_t d) { return static_cast<double>(d + 16) * 0x1p-52; }
 
 // A token is compared with the median up to it. `settled`: of the first norms.
 __device__ inline bool is_outlier(const ExemptArgs& args, int64_t t, const SortedNorms& memory,

@@ -55,7 +55,7 @@ template <typename Visit>
 __device__ void for_contenders(const ChunkView& view, int set, int64_t t, double least,
                                const Largest& local, const Visit& visit) {
   const auto column = [&](int64_t c) {
-    visit(Nearest{view.position[c], 0, false, true, c});
+    visit(Nearest{.position = view.position[c], .is_column = true, .index = c});
     return false;
   };
   any_split(view, set, 0, t, least, [&](int split, const Largest& found) {
@@ -66,7 +66,7 @@ __device__ void for_contenders(const ChunkView& view, int set, int64_t t, double
   const auto tokens = [&](bool counts, int32_t token) {
     for (uint32_t bits = __ballot_sync(kAll, counts); bits != 0; bits &= bits - 1) {
       const int32_t s = __shfl_sync(kAll, token, __ffs(static_cast<int>(bits)) - 1);
-      visit(Nearest{view.first + s, 0, false, false, s});
+      visit(Nearest{.position = view.first + s, .index = s});
     }
   };
   const bool more = local.third >= least;  // than two of the lane's own
@@ -74,7 +74,7 @@ __device__ void for_contenders(const ChunkView& view, int set, int64_t t, double
   tokens(!more && local.second >= least, local.second_column);
   for (uint32_t lanes = __ballot_sync(kAll, more); lanes != 0; lanes &= lanes - 1)
     for (int s = __ffs(static_cast<int>(lanes)) - 1; s < t; s += 32)
-      if (is_rep(view, set, s)) visit(Nearest{view.first + s, 0, false, false, s});
+      if (is_rep(view, set, s)) visit(Nearest{.position = view.first + s, .index = s});
 }
 
 __global__ void owners(const __grid_constant__ ChunkView view) {
@@ -105,7 +105,7 @@ __global__ void owners(const __grid_constant__ ChunkView view) {
         best = {};
         for_contenders(view, set, t, least, local,
                        [&](const Nearest& next) { consider(view, t, best, next); });
-        if (view.want_cosines || fabs(best.cosine - threshold) <= sum_error(view.d))
+        if (view.want_cosines || fabs(best.cosine - threshold) <= best.error)
           make_ordered(view, t, best);
       }
       owner = best.position;
