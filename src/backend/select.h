@@ -6,6 +6,7 @@
 
 #pragma once
 
+#include <cmath>
 #include <memory>
 #include <span>
 #include <vector>
@@ -154,6 +155,7 @@ class Selector {
 };
 
 // 1 - tau^2: pairs of at least this cosine are redundant.
-inline double threshold_of(double tau) { return 1 - tau * tau; }
+// Rounded once, whatever the compiler makes of a product and a difference.
+inline double threshold_of(double tau) { return std::fma(-tau, tau, 1.0); }
 
 }  // namespace sluice

@@ -101,6 +101,28 @@ TEST_P(EveryBackend, DividedTilesHaveTheSetsOfTheCpu) {
     }
 }
 
+// Norms at the limit but for the order of their sums, which decides.
+TEST_P(EveryBackend, OutliersAreToldByTheOrderOfSums) {
+  const SelectCase c{RowKind::kClusters, 2500, 1000, 0.5, 14};
+  const auto d = static_cast<size_t>(c.d_model);
+  for (const SelectRule rule : {SelectRule::kGreedy, SelectRule::kCascadeCover}) {
+    SelectInputs in = plain_inputs(c, dtype(), rule, {0.5});
+    std::vector<float> row = random_values(c.d_model, 12);
+    std::mt19937 random(12);
+    for (size_t t = 0; t < static_cast<size_t>(c.n_tokens); ++t) {
+      if (t > 300) std::shuffle(row.begin(), row.end(), random);
+      for (size_t i = 0; i < d; ++i) in.residual.push_back(t > 300 ? 8 * row[i] : row[i]);
+    }
+    const auto expected = expected_sets(in);
+    const auto n_exempt = std::count(expected[0].status.begin() + 301, expected[0].status.end(),
+                                     TokenStatus::kExempt);
+    EXPECT_GT(n_exempt, 100);
+    EXPECT_LT(n_exempt, 2100);
+    EXPECT_TRUE(same_sets(select(*backend, dtype(), in), expected));
+    EXPECT_TRUE(same_sets(select(*backend, dtype(), in, {100, 400, 401}), expected));
+  }
+}
+
 // Each token hangs on the one before: nothing is decided at once.
 TEST_P(EveryBackend, LongChainsHaveTheSetsOfTheCpu) {
   const SelectCase c{RowKind::kChain, 5000, 64, 0.3, 7};
