@@ -59,6 +59,11 @@ __device__ inline void widen_eight(const uint4& bits, float (&to)[8]) {
   }
 }
 
+__device__ inline uint4 narrowed_eight(const float (&from)[8]) {
+  return make_uint4(narrowed(from[0], from[1]), narrowed(from[2], from[3]),
+                    narrowed(from[4], from[5]), narrowed(from[6], from[7]));
+}
+
 // Elements [column, column + kN) of a row; kN is 1 or 8.
 template <int kN>
 __device__ void load(const ConstRowsView& x, int64_t row, int64_t column, float (&to)[kN]) {
@@ -92,9 +97,7 @@ __device__ void store(const RowsView& x, int64_t row, int64_t column, const floa
     else
       reinterpret_cast<float*>(x.data)[at] = from[0];
   } else if (x.bf16) {
-    *reinterpret_cast<uint4*>(x.data + 2 * at) =
-        make_uint4(narrowed(from[0], from[1]), narrowed(from[2], from[3]),
-                   narrowed(from[4], from[5]), narrowed(from[6], from[7]));
+    *reinterpret_cast<uint4*>(x.data + 2 * at) = narrowed_eight(from);
   } else {
     for (int i = 0; i < 2; ++i)
       *reinterpret_cast<float4*>(x.data + 4 * (at + 4 * i)) =
