@@ -152,6 +152,8 @@ struct NormsOf {
   // Squares of the first rows are summed in index order, those of others in any; all of the first
   // tensor in order.
   int64_t n_ordered = INT64_MAX;
+  // (rows) every second one: sums of squares in any order, or nullptr: to be found
+  const double* squares = nullptr;
 };
 // Whether a row of the first leaves the range of f32: *found, which was 0, becomes 1. *next becomes
 // 0. Or both are nullptr.
