@@ -122,11 +122,13 @@ __device__ inline float activate(Activation activation, float x) {
   return x;
 }
 
-// The sum over a block of whole warps, in every thread. `shared`: one place per warp.
-template <typename T>
+// The sum over a block of whole warps, in every thread. `shared`: one place per warp. kBlock: its
+// threads, where the compiler may know them.
+template <int kBlock = 0, typename T>
 __device__ T block_sum(T value, T* shared) {
   for (int step = 16; step > 0; step /= 2) value += __shfl_xor_sync(0xffffffffu, value, step);
-  const int warp = static_cast<int>(threadIdx.x) / 32, n_warps = static_cast<int>(blockDim.x) / 32;
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const int n_warps = (kBlock > 0 ? kBlock : static_cast<int>(blockDim.x)) / 32;
   __syncthreads();  // whoever reads the last sum is done
   if (threadIdx.x % 32 == 0) shared[warp] = value;
   __syncthreads();

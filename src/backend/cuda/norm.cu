@@ -102,7 +102,7 @@ __global__ void __launch_bounds__(kThreads) norm_held(NormRows args) {
     each([&](int held, int64_t) {
       for (const float value : x[held]) sum += value;
     });
-    mean = block_sum(sum, sums) / d;
+    mean = block_sum<kThreads>(sum, sums) / d;
     sum = 0;
   }
   double of_x = 0, of_out = 0;
@@ -110,7 +110,7 @@ __global__ void __launch_bounds__(kThreads) norm_held(NormRows args) {
     for (const float value : x[held]) sum += (value - mean) * (value - mean);
     if constexpr (kSquares) of_x += sum_of_squares(x[held]);
   });
-  const float inverse = 1 / sqrtf(block_sum(sum, sums) / d + args.epsilon);
+  const float inverse = 1 / sqrtf(block_sum<kThreads>(sum, sums) / d + args.epsilon);
   each([&](int held, int64_t column) {
     for (int i = 0; i < kN; ++i) {
       x[held][i] = (x[held][i] - mean) * inverse;
@@ -137,14 +137,14 @@ __global__ void norm_rows(NormRows args) {
       load<kN>(args.x, row, column, x);
       for (int i = 0; i < kN; ++i) sum += x[i];
     }
-    mean = block_sum(sum, sums) / d;
+    mean = block_sum<kThreads>(sum, sums) / d;
     sum = 0;
   }
   for (int64_t column = first; column < args.d; column += step) {
     load<kN>(args.x, row, column, x);
     for (int i = 0; i < kN; ++i) sum += (x[i] - mean) * (x[i] - mean);
   }
-  const float inverse = 1 / sqrtf(block_sum(sum, sums) / d + args.epsilon);
+  const float inverse = 1 / sqrtf(block_sum<kThreads>(sum, sums) / d + args.epsilon);
   double of_x = 0, of_out = 0;
   for (int64_t column = first; column < args.d; column += step) {
     load<kN>(args.x, row, column, x);
