@@ -54,11 +54,10 @@ std::vector<TokenSet> select(Backend& backend, const SelectInputs& in, const Nor
 // Few tokens and many, widths that are read in whole pieces and others; rows near the threshold,
 // with ties and of zeros; and outliers, with and without a limit for them.
 TEST_P(EveryBackend, SquaresOfTheNormBeforeChangeNoSet) {
-  for (const auto& [n_tokens, d] :
-       {std::pair<int64_t, int64_t>{500, 64}, {700, 20}, {2600, 32}, {5000, 24}})
+  for (const auto& [n_tokens, d] : {std::pair<int64_t, int64_t>{500, 64}, {700, 20}, {2600, 32}})
     for (const RowKind kind :
          {RowKind::kClusters, RowKind::kDuplicates, RowKind::kLattice, RowKind::kNearThreshold}) {
-      if (n_tokens > 1000 && kind == RowKind::kLattice) continue;
+      if (n_tokens > 1000 && (kind == RowKind::kLattice || kind == RowKind::kDuplicates)) continue;
       for (const SelectRule rule :
            {SelectRule::kGreedy, SelectRule::kCascadeCover, SelectRule::kCascadeCausal})
         for (const bool of_residual : {false, true}) {
