@@ -147,8 +147,8 @@ void run_case(const std::shared_ptr<Context>& context, const Case& shape, const 
   context->synchronize();
   peak_memory();
   const double before = peak_memory();  // what is in use now
-  const Timing select = time_runs(*context, [&](size_t turn) { in.select(turn); });
-  for (size_t i = 0; i < in.sets.size(); ++i) in.select(i);
+  const Timing select = in.time_select();
+  for (size_t i = 0; i < in.sets.size(); ++i) in.norm_and_select(i);
   const Timing far = time_runs(*context, [&](size_t turn) { in.attend_keys(turn); });
   const Timing reused =
       time_runs(*context, [&](size_t turn) { in.attend_keys(turn, *in.sets[0].selector); });
@@ -162,7 +162,7 @@ void run_case(const std::shared_ptr<Context>& context, const Case& shape, const 
   const auto t = static_cast<double>(shape.n_tokens), r = static_cast<double>(set.n_clusters);
   const double multiplied = 2.0 * kModel * static_cast<double>(in.sets[0].selector->products());
   in.move_to(near);
-  const Timing joint = time_runs(*context, [&](size_t turn) { in.select(turn); });
+  const Timing joint = in.time_select();
 
   const double elsewhere = best_elsewhere(file, shape), ours = dense.attend.median;
   const double best = elsewhere > 0 ? std::min(elsewhere, ours) : ours;
@@ -205,7 +205,9 @@ int main(int argc, char** argv) {
     const Near near{random_basis(256, kModel), 0.2f};
     std::printf(
         "%s\n\nms (TFLOP/s); a step of decoding in us; MB. Rates of select: of products done, and "
-        "of T r d.\nSpeed-ups against the best dense attention, in brackets the ratio of "
+        "of T r d; its time is that of the norm before, with sums of squares for it, and of "
+        "selection, less that of the norm without.\nSpeed-ups against the best dense attention, in "
+        "brackets the ratio of "
         "operations; subspace: other rows, near a basis of %d (%.1f of a row's norm lies beside "
         "it), selected in it; copy: with projections on both sides, and the cache's store on the "
         "dense one.\n\n",

@@ -11,24 +11,27 @@ constexpr int64_t kCacheBytes = int64_t{64} << 20;  // more than the second-leve
 
 }  // namespace
 
-Timing time_runs(Context& context, const std::function<void(size_t)>& run) {
+Timing time_runs(Context& context, const Run& run, const Run& less) {
   cudaEvent_t begin = nullptr, end = nullptr;
   cuda::check(cudaEventCreate(&begin), "event");
   cuda::check(cudaEventCreate(&end), "event");
   size_t turn = 0;
-  const auto time_of = [&](int n) {
+  const auto time_of = [&](const Run& work, int n) {
     cuda::check(cudaEventRecord(begin, context.stream()), "event");
-    for (int i = 0; i < n; ++i) run(turn++);
+    for (int i = 0; i < n; ++i) work(turn++);
     cuda::check(cudaEventRecord(end, context.stream()), "event");
     context.synchronize();
     float ms = 0;
     cuda::check(cudaEventElapsedTime(&ms, begin, end), "event");
     return double{ms} / n;
   };
-  time_of(4);
-  const int at_once = std::clamp(static_cast<int>(8 / time_of(4)), 1, 8);
+  time_of(run, 4);
+  const int at_once = std::clamp(static_cast<int>(8 / time_of(run, 4)), 1, 8);
   std::vector<double> times;
-  for (int i = 0; i < 11; ++i) times.push_back(time_of(at_once));
+  for (int i = 0; i < 11; ++i) {
+    const double without = less ? time_of(less, at_once) : 0;
+    times.push_back(time_of(run, at_once) - without);
+  }
   cudaEventDestroy(begin);
   cudaEventDestroy(end);
   std::sort(times.begin(), times.end());
@@ -59,12 +62,15 @@ Inputs::Inputs(const std::shared_ptr<Context>& device, const Case& of)
             .qkv = {context, n, 3 * kModel},
             .out = {context, n, kModel},
             .residual_memory = {context, n * kModel},
+            .squares_memory = {context, n * 4},
             .residual = {},
+            .squares = {},
             .inherited = {},
             .selector = cuda::make_cuda_selector(context, spec),
             .keys = cuda::make_cuda_keys_attention(context, keys)};
     fill_normal(*context, set.qkv.view, static_cast<uint32_t>(3 + i));
     set.residual = Tensor(set.residual_memory.data(), DType::kF32, {n, kModel}, Device::kCuda);
+    set.squares = Tensor(set.squares_memory.data(), DType::kF32, {n, 4}, Device::kCuda);
     plant(set);
     sets.push_back(std::move(set));
   }
@@ -74,6 +80,17 @@ void Inputs::plant(Set& set, const Near& near) {
   const auto n_reps = std::llround(shape.share * static_cast<double>(shape.n_tokens));
   set.inherited = plant_rows(*context, set.rows.view, n_reps, shape.spread, near);
   cuda::convert(*context, set.rows.view, set.residual);
+  norm(set, {});
+}
+
+void Inputs::norm(const Set& set, const Tensor& squares) const {
+  cuda::norm(*context, {.kind = NormKind::kRms,
+                        .epsilon = 1e-5f,
+                        .x = set.residual,
+                        .weight = {},
+                        .bias = {},
+                        .out = set.rows.view,
+                        .squares = squares});
 }
 
 void Inputs::move_to(const Near& near) {

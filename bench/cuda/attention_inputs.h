@@ -5,6 +5,7 @@
 #include <cmath>
 #include <functional>
 
+#include "backend/backend.h"
 #include "backend/cuda/accelerated.h"
 #include "plant.h"
 
@@ -18,8 +19,10 @@ struct Timing {
   double median = 0, spread = 0;  // ms; the middle half over the median
 };
 
-// Of run(turn). Short ones are timed some at once, so that starting them stays out of it.
-Timing time_runs(Context& context, const std::function<void(size_t)>& run);
+// Of run(turn), or what it takes longer than `less`, which is timed in turn with it. Short ones are
+// timed some at once, so that starting them stays out of it.
+using Run = std::function<void(size_t)>;
+Timing time_runs(Context& context, const Run& run, const Run& less = {});
 
 // bf16 rows that live on the device.
 struct Rows {
@@ -48,8 +51,8 @@ struct Case {
 struct Inputs {
   struct Set {
     Rows rows, qkv, out;
-    cuda::DeviceArray<float> residual_memory;
-    Tensor residual;
+    cuda::DeviceArray<float> residual_memory, squares_memory;
+    Tensor residual, squares;  // the stream, whose norm the rows are; what that norm hands on
     std::vector<uint8_t> inherited;
     std::unique_ptr<Selector> selector;
     std::unique_ptr<KeysAttention> keys;
@@ -66,11 +69,22 @@ struct Inputs {
   }
   Tensor out(const Set& set) const { return set.out.heads(0, shape.n_heads(), shape.head_dim); }
 
-  void select(size_t turn) {
+  // Attention's norm, as dense attention has it, too; or for selection.
+  void norm(const Set& set, const Tensor& squares) const;
+  void norm(size_t turn) { norm(at(turn), {}); }
+  void norm_and_select(size_t turn) {
     Set& set = at(turn);
+    norm(set, set.squares);
     set.selector->reset();
-    set.selector->extend(
-        {.rows = set.rows.view, .residual = set.residual, .inherited = {set.inherited}});
+    set.selector->extend({.rows = set.rows.view,
+                          .residual = set.residual,
+                          .inherited = {set.inherited},
+                          .row_squares = squares_of_out(set.squares),
+                          .residual_squares = squares_of_x(set.squares)});
+  }
+  Timing time_select() {
+    return time_runs(
+        *context, [&](size_t turn) { norm_and_select(turn); }, [&](size_t turn) { norm(turn); });
   }
   // By the sets of `chooser`. What a layer finds out about them serves the next one as well, if
   // that goes by the same.

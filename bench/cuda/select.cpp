@@ -3,6 +3,10 @@
 // the representatives before it, T r d operations. And the selection of one token more, as decoding
 // has it.
 //
+// Rows are what attention's norm makes of the residual stream, as in a model. For selection it
+// hands on sums of squares, which it need not do otherwise, so the time of selection is that of
+// both, less that of a norm that does not.
+//
 // The last column is of rows near a basis, selected in it: how near can be said.
 //
 //   sluice_cuda_select_bench [most tokens [least tokens [rest of a row's norm]]]
@@ -28,23 +32,30 @@ constexpr int kTurns = 11, kWarmUps = 2;
 constexpr int64_t kMore = 64;  // tokens behind the others
 static_assert(kTurns + kWarmUps <= kMore);
 
-// Milliseconds of one of n runs between two events; the median of several such.
-double time_runs(Context& context, int n, const std::function<void()>& before,
-                 const std::function<void(int)>& run) {
+using Run = std::function<void(int)>;
+
+// Milliseconds of one of n runs between two events: what `run` takes longer than `less`, which is
+// timed in turn with it, or all of it. The median of several such.
+double time_runs(Context& context, int n, const std::function<void()>& before, const Run& run,
+                 const Run& less = {}) {
   cudaEvent_t begin = nullptr, end = nullptr;
   cuda::check(cudaEventCreate(&begin), "event");
   cuda::check(cudaEventCreate(&end), "event");
-  std::vector<double> times;
-  for (int turn = -kWarmUps; turn < kTurns; ++turn) {
-    before();
+  const auto time_of = [&](const Run& work) {
     context.synchronize();
     cuda::check(cudaEventRecord(begin, context.stream()), "event");
-    for (int i = 0; i < n; ++i) run(i);
+    for (int i = 0; i < n; ++i) work(i);
     cuda::check(cudaEventRecord(end, context.stream()), "event");
     context.synchronize();
     float ms = 0;
     cuda::check(cudaEventElapsedTime(&ms, begin, end), "event");
-    if (turn >= 0) times.push_back(double{ms} / n);
+    return double{ms} / n;
+  };
+  std::vector<double> times;
+  for (int turn = -kWarmUps; turn < kTurns; ++turn) {
+    before();
+    const double without = less ? time_of(less) : 0, ms = time_of(run);
+    if (turn >= 0) times.push_back(ms - without);
   }
   cudaEventDestroy(begin);
   cudaEventDestroy(end);
@@ -77,6 +88,40 @@ double matrix_rate(const std::shared_ptr<Context>& context) {
   return 2.0 * kSide * kSide * kModel / ms * 1e-9;
 }
 
+// The residual stream, what a norm makes of it, and the sums of squares that it may hand on.
+struct Stream {
+  Stream(const std::shared_ptr<Context>& on, int64_t n)
+      : context(on),
+        rows(on, DType::kBF16, n, kModel),
+        residual(on, DType::kF32, n, kModel),
+        squares(on, DType::kF32, n, 4) {}
+  void norm(bool with_squares) const {
+    cuda::norm(*context, {.kind = NormKind::kRms,
+                          .epsilon = 1e-5f,
+                          .x = residual.view,
+                          .weight = {},
+                          .bias = {},
+                          .out = rows.view,
+                          .squares = with_squares ? squares.view : Tensor()});
+  }
+  std::shared_ptr<Context> context;
+  Rows rows, residual, squares;
+};
+
+void print_norm_times(const std::shared_ptr<Context>& context, int64_t n_tokens) {
+  const Stream stream(context, n_tokens);
+  bench::fill_normal(*context, stream.rows.view, 7);
+  cuda::convert(*context, stream.rows.view, stream.residual.view);
+  const Run without = [&](int) { stream.norm(false); },
+            with_squares = [&](int) { stream.norm(true); };
+  const double ms = time_runs(
+      *context, kLayers, [] {}, without);
+  const double more_ms = time_runs(
+      *context, kLayers, [] {}, with_squares, without);
+  std::printf("the norm of %lld rows: %.1f us, with sums of squares %.1f us\n",
+              static_cast<long long>(n_tokens), 1e3 * ms, 1e3 * (ms + more_ms));
+}
+
 struct Case {
   int64_t n_tokens;
   double share;
@@ -85,14 +130,13 @@ struct Case {
 };
 
 // Planted rows, and the set of the layer before, on the device as it would be.
-struct Planted {
-  Planted(const std::shared_ptr<Context>& context, const Case& c)
-      : rows(context, DType::kBF16, c.n_tokens, kModel),
-        residual(context, DType::kF32, c.n_tokens, kModel) {
+struct Planted : Stream {
+  Planted(const std::shared_ptr<Context>& on, const Case& c) : Stream(on, c.n_tokens) {
     const auto n_reps =
         static_cast<int64_t>(std::llround(c.share * static_cast<double>(c.n_tokens)));
     const auto flags = bench::plant_rows(*context, rows.view, n_reps, c.spread, c.near);
     cuda::convert(*context, rows.view, residual.view);
+    norm(false);
     SelectorSpec spec;
     spec.taus = {bench::kPlantedTau};
     spec.d_model = kModel;
@@ -103,7 +147,6 @@ struct Planted {
     const ConstTensor next = rows.view.rows_from(c.n_tokens - kMore, kMore);
     above->extend({.rows = next, .residual = next, .inherited = {more}});
   }
-  Rows rows, residual;
   std::unique_ptr<Selector> above;
 };
 
@@ -117,19 +160,28 @@ Timed time_selection(const std::shared_ptr<Context>& context, const Planted& pla
   std::vector<std::unique_ptr<Selector>> selectors;
   for (int64_t i = 0; i < kLayers; ++i)
     selectors.push_back(cuda::make_cuda_selector(context, spec));
-  SelectArgs args{.rows = planted.rows.view, .residual = planted.residual.view, .inherited = {}};
+  SelectArgs args{.rows = planted.rows.view,
+                  .residual = planted.residual.view,
+                  .inherited = {},
+                  .row_squares = squares_of_out(planted.squares.view),
+                  .residual_squares = squares_of_x(planted.squares.view)};
   if (inherits(spec.rule)) args.inherited.emplace_back(*planted.above, 0);
   const double ms = time_runs(
       *context, kLayers,
       [&] {
         for (const auto& selector : selectors) selector->reset();
       },
-      [&](int i) { selectors[static_cast<size_t>(i)]->extend(args); });
+      [&](int i) {
+        planted.norm(true);
+        selectors[static_cast<size_t>(i)]->extend(args);
+      },
+      [&](int) { planted.norm(false); });
   Timed timed{ms, 0, static_cast<double>(selectors[0]->sets()[0].n_clusters),
               selectors[0]->products(), selectors[0]->pairs_dropped()};
   const int64_t last = planted.rows.view.rows() - 1;
   args.rows = planted.rows.view.rows_from(last, 1);
   args.residual = planted.residual.view.rows_from(last, 1);
+  args.row_squares = args.residual_squares = {};
   timed.one_ms = time_runs(
       *context, kLayers, [] {}, [&](int i) { selectors[static_cast<size_t>(i)]->extend(args); });
   return timed;
@@ -183,16 +235,21 @@ int main(int argc, char** argv) {
     const double ceiling = matrix_rate(context);
     std::printf(
         "%s\n\na matrix product: %.0f TFLOP/s. Beside each time: TFLOP/s of the products that are "
-        "needed (share of that), and how many times as many were done\nIn a basis: rows near "
+        "needed (share of that), and how many times as many were done\nOf all tokens: the norm "
+        "before, with sums of squares for selection, and selection, less the norm without; of one "
+        "token more: selection alone\nIn a basis: rows near "
         "one (%.2f of a row's norm lies beside it), outliers exempt; how many times faster than "
         "without it, and the share of pairs that it does not drop\n\n",
         context->description().c_str(), ceiling, static_cast<double>(rest));
+    const std::vector<int64_t> lengths = {512, 2048, 8192, 32768};
+    for (const int64_t n_tokens : lengths)
+      if (least <= n_tokens && n_tokens <= most) print_norm_times(context, n_tokens);
     std::printf(
-        "| T | r/T | cascade-cover | the same, outliers exempt | greedy | one token more | in a "
+        "\n| T | r/T | cascade-cover | the same, outliers exempt | greedy | one token more | in a "
         "basis of %d |\n"
         "| --- | --- | --- | --- | --- | --- | --- |\n",
         static_cast<int>(kRank));
-    for (const int64_t n_tokens : {512, 2048, 8192, 32768})
+    for (const int64_t n_tokens : lengths)
       for (const double share : {0.25, 0.1})
         if (least <= n_tokens && n_tokens <= most)
           run_case(context, {n_tokens, share, bench::Spread::kEven, near}, ceiling);

@@ -76,7 +76,17 @@ struct NormArgs {
   ConstTensor weight;  // (d) f32, or undefined for ones
   ConstTensor bias;    // (d) f32, or undefined for zeros
   Tensor out;          // (n_rows, d), may be x itself
+  // (n_rows, 4) f32, memory for two float64 a row: sums of squares of x as it was, and of out as it
+  // is stored, for a selector. Undefined where nobody asks; only with hands_on_squares().
+  Tensor squares = {};
 };
+// Either half of them, as SelectArgs has it; undefined where they are.
+inline ConstTensor squares_of_x(const ConstTensor& squares) {
+  return squares.defined() ? squares.columns_from(0, 2) : squares;
+}
+inline ConstTensor squares_of_out(const ConstTensor& squares) {
+  return squares.defined() ? squares.columns_from(2, 2) : squares;
+}
 
 // out = activation(x W^T + bias), or out += x W^T + bias.
 struct LinearArgs {
@@ -227,6 +237,8 @@ class Backend {
 
   virtual void embed(const EmbedArgs& args) = 0;
   virtual void norm(const NormArgs& args) = 0;
+  // Whether norm() writes NormArgs::squares, and selection has use for them.
+  virtual bool hands_on_squares() const { return false; }
   virtual void linear(const LinearArgs& args) = 0;
   virtual void project(const ProjectArgs& args) = 0;
   virtual void grade(const GradeArgs& args) = 0;

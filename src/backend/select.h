@@ -112,6 +112,9 @@ struct SelectArgs {
   ConstTensor rows;      // (n_tokens, d_model) f32 or compute dtype: what is compared
   ConstTensor residual;  // (n_tokens, d_model) f32: whose norms tell outliers; may be rows
   std::vector<Inherited> inherited;  // per tau; empty for kIndependent and kGreedy
+  // Sums of squares of both, in any order, where the norm before handed them on: halves of its
+  // NormArgs::squares, (n_tokens, 2) f32, a float64 each. Or undefined.
+  ConstTensor row_squares = {}, residual_squares = {};
 };
 
 class Selector {

@@ -138,7 +138,7 @@ class JointProfiler {
       selectors[way]->reset();
       model_.backend().wait();
       const double ms = time_ms([&] {
-        extend_from(*selectors[way], before_.get(), rows, seen.residual);
+        extend_from(*selectors[way], before_.get(), {rows, seen.residual});
         model_.backend().wait();
       });
       if (round >= 0) samples[way].push_back(ms);

@@ -82,7 +82,7 @@ class PlanProfiler {
          .sinks = layer.sinks,
          .outlier_ratio = layer.outlier_ratio,
          .want_cosines = true}));
-    extend_from(*selectors_.back(), above_, rows_of(layer, seen), seen.residual);
+    extend_from(*selectors_.back(), above_, {rows_of(layer, seen), seen.residual});
     return selectors_.back().get();
   }
 
@@ -102,7 +102,7 @@ class PlanProfiler {
                                           .d_model = model_.spec().d_model,
                                           .sinks = chooser_->sinks,
                                           .outlier_ratio = chooser_->outlier_ratio});
-      extend_from(*independent, nullptr, rows_of(*chooser_, seen), seen.residual);
+      extend_from(*independent, nullptr, {rows_of(*chooser_, seen), seen.residual});
       SetFigures& figures = window[i];
       count_set({.set = set,
                  .independent = independent->sets()[0],

@@ -88,17 +88,19 @@ void run_accelerated_attention(Backend& backend, const BlockShape& shape,
                                const BlockWeights& weights, const BlockInput& input,
                                Workspace& workspace) {
   LayerAttention& layer = *input.accelerated;
-  const ConstTensor residual = workspace.residual();
-  const ConstTensor rows =
-      layer.plan().space == SelectSpace::kNormed ? ConstTensor(workspace.input()) : residual;
+  const ConstTensor residual = workspace.residual(), squares = workspace.squares();
+  const bool normed = layer.plan().space == SelectSpace::kNormed;
+  const TokenRows tokens{.rows = normed ? ConstTensor(workspace.input()) : residual,
+                         .residual = residual,
+                         .row_squares = normed ? squares_of_out(squares) : squares_of_x(squares),
+                         .residual_squares = squares_of_x(squares)};
   const int64_t n_batch = residual.rows() / input.n_tokens;
   for (int64_t batch = 0; batch < n_batch; ++batch) {
     if (layer.n_tokens(batch) != input.first_position)
       throw Error("an earlier pass on this cache did not come to its end",
                   "truncate the cache to 0 tokens, or make another");
     const TimedScope timed = input.time(&LayerTimes::select);
-    layer.select(batch, rows_of(rows, batch, input.n_tokens),
-                 rows_of(residual, batch, input.n_tokens));
+    layer.select(batch, tokens.from(batch * input.n_tokens, input.n_tokens));
   }
   if (layer.plan().mode == AttentionMode::kKeys)
     return run_keys(backend, shape, weights, input, workspace);

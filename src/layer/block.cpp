@@ -21,6 +21,12 @@ void Workspace::resize(Backend& backend, const BlockShape& shape, int64_t n_rows
   capacity_ = n_rows;
 }
 
+void Workspace::ask_for_squares(Backend& backend, bool wanted) {
+  wants_squares_ = wanted;
+  if (wanted && (!squares_.defined() || squares_.view().rows() < n_rows_))
+    squares_ = backend.allocate(DType::kF32, {capacity_, 4});
+}
+
 Tensor Workspace::gathered(Backend& backend, int64_t n) {
   if (!gathered_.defined() || gathered_.view().rows() < n)
     gathered_ = backend.allocate(input_.view().dtype(),
@@ -42,15 +48,18 @@ void run_linear(Backend& backend, const BlockInput& input, BasisInput which,
 void run_block(Backend& backend, const BlockShape& shape, const BlockWeights& weights,
                const BlockInput& input, Workspace& workspace) {
   const Tensor residual = workspace.residual(), x = workspace.input();
+  workspace.ask_for_squares(
+      backend, shape.kind != BlockKind::kPostNorm && input.accelerated != nullptr &&
+                   backend.hands_on_squares() && input.accelerated->reads_squares(input.n_tokens));
   switch (shape.kind) {
     case BlockKind::kPreNorm:
-      weights.attention_norm.run(backend, residual, x);
+      weights.attention_norm.run(backend, residual, x, workspace.squares());
       run_attention(backend, shape, weights, input, workspace);
       weights.mlp_norm.run(backend, residual, x);
       run_mlp(backend, shape, weights, input, workspace);
       return;
     case BlockKind::kParallel:
-      weights.attention_norm.run(backend, residual, x);
+      weights.attention_norm.run(backend, residual, x, workspace.squares());
       run_attention(backend, shape, weights, input, workspace);
       run_mlp(backend, shape, weights, input, workspace);
       return;

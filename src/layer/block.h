@@ -61,13 +61,18 @@ class Workspace {
   Tensor attended() const { return rows_of(attended_); }  // (n_rows, n_heads * head_dim)
   Tensor mlp_in() const { return rows_of(mlp_in_); }      // (n_rows, d_inner or twice that)
   Tensor gated() const { return rows_of(gated_); }        // (n_rows, d_inner), gated models only
+  // NormArgs::squares of a block's attention norm, which reads residual() and writes input(), from
+  // ask_for_squares(true) to the next call: (n_rows, 4) f32, otherwise undefined.
+  void ask_for_squares(Backend& backend, bool wanted);
+  Tensor squares() const { return wants_squares_ ? rows_of(squares_) : Tensor(); }
   // Rows of input() brought together, n of them: (n, d_model).
   Tensor gathered(Backend& backend, int64_t n);
 
  private:
   Tensor rows_of(const Buffer& buffer) const { return buffer.view().rows_from(0, n_rows_); }
-  Buffer residual_, input_, qkv_, attended_, mlp_in_, gated_, gathered_;
+  Buffer residual_, input_, qkv_, attended_, mlp_in_, gated_, gathered_, squares_;
   int64_t n_rows_ = 0, capacity_ = 0;
+  bool wants_squares_ = false;
 };
 
 // What a dense attention block saw and made, for analysis.

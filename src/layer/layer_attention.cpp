@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "select/auto_tau.h"
-#include "select/inherit.h"
 
 namespace sluice {
 namespace {
@@ -99,8 +98,26 @@ const Selector& LayerAttention::decided(int64_t batch) {
   return chooser(batch);
 }
 
-bool LayerAttention::border_is_reached(const Sequence& sequence, int64_t batch) const {
-  return near_border(sequence.n_tokens, plan_.window, plan_.block) > chooser(batch).n_decided();
+bool LayerAttention::border_is_reached(int64_t batch, int64_t n_tokens) const {
+  return !may_wait() || near_border(this->n_tokens(batch) + n_tokens, plan_.window, plan_.block) >
+                            chooser(batch).n_decided();
+}
+
+int64_t LayerAttention::enough(int64_t batch) const {
+  return has_tau(batch) ? plan_.block : kAutoTokens;
+}
+
+bool LayerAttention::decides_at_once(int64_t batch, int64_t n_tokens) const {
+  const Sequence& sequence = sequences_[static_cast<size_t>(batch)];
+  return sequence.selector != nullptr && sequence.n_waiting == 0 &&
+         (n_tokens >= enough(batch) || border_is_reached(batch, n_tokens));
+}
+
+bool LayerAttention::reads_squares(int64_t n_tokens) const {
+  if (n_tokens <= 1) return false;
+  for (int64_t batch = 0; batch < std::ssize(sequences_); ++batch)
+    if (decides_at_once(batch, n_tokens)) return true;
+  return false;
 }
 
 const TokenSet& LayerAttention::only_set(int64_t batch) const {
@@ -108,23 +125,17 @@ const TokenSet& LayerAttention::only_set(int64_t batch) const {
   return chosen.sets()[index_of_tau(chosen.spec().taus, plan_.taus()[0])];
 }
 
-void LayerAttention::select(int64_t batch, const ConstTensor& rows, const ConstTensor& residual) {
+void LayerAttention::select(int64_t batch, const TokenRows& tokens) {
   Sequence& sequence = sequences_[static_cast<size_t>(batch)];
-  sequence.n_tokens += rows.rows();
-  const bool reached = !may_wait() || border_is_reached(sequence, batch);
-  const int64_t enough = has_tau(batch) ? plan_.block : kAutoTokens;
-  if (sequence.selector == nullptr) {
-    if (reached) decide(batch);
-    return;
-  }
-  if (sequence.n_waiting == 0 && (reached || rows.rows() >= enough))
-    return extend(batch, rows, residual);
-  wait(sequence, rows, residual);
-  if (reached || sequence.n_waiting >= enough) decide(batch);
+  const int64_t n = tokens.rows.rows();
+  const bool at_once = decides_at_once(batch, n), reached = border_is_reached(batch, n);
+  sequence.n_tokens += n;
+  if (at_once) return extend(batch, tokens);
+  if (sequence.selector != nullptr) wait(sequence, tokens);
+  if (reached || sequence.n_waiting >= enough(batch)) decide(batch);
 }
 
-void LayerAttention::wait(Sequence& sequence, const ConstTensor& rows,
-                          const ConstTensor& residual) {
+void LayerAttention::wait(Sequence& sequence, const TokenRows& tokens) {
   const auto append = [&](Buffer& buffer, const ConstTensor& from) {
     const int64_t n = sequence.n_waiting + from.rows();
     const int64_t room = plan_.tau_auto ? std::max(plan_.block, kAutoTokens) : plan_.block;
@@ -137,10 +148,10 @@ void LayerAttention::wait(Sequence& sequence, const ConstTensor& rows,
     }
     backend_.convert(from, buffer.view().rows_from(sequence.n_waiting, from.rows()));
   };
-  append(sequence.waiting_rows, rows);
+  append(sequence.waiting_rows, tokens.rows);
   if (plan_.outlier_ratio > 0 && plan_.space != SelectSpace::kResidual)
-    append(sequence.waiting_residual, residual);
-  sequence.n_waiting += rows.rows();
+    append(sequence.waiting_residual, tokens.residual);
+  sequence.n_waiting += tokens.rows.rows();
 }
 
 void LayerAttention::decide(int64_t batch) {
@@ -152,24 +163,22 @@ void LayerAttention::decide(int64_t batch) {
   const Tensor rows = sequence.waiting_rows.view().rows_from(0, n);
   const Tensor residual =
       sequence.waiting_residual.defined() ? sequence.waiting_residual.view().rows_from(0, n) : rows;
-  extend(batch, rows, residual);
+  extend(batch, {rows, residual});
 }
 
-void LayerAttention::extend(int64_t batch, const ConstTensor& rows, const ConstTensor& residual) {
+void LayerAttention::extend(int64_t batch, const TokenRows& tokens) {
   Sequence& sequence = sequences_[static_cast<size_t>(batch)];
   const Selector* above = above_ != nullptr ? &above_->decided(batch) : nullptr;
-  if (!has_tau(batch)) choose_tau(batch, rows, residual);
-  extend_from(*sequence.selector, above, rows, residual);
+  if (!has_tau(batch)) choose_tau(batch, tokens);
+  extend_from(*sequence.selector, above, tokens);
 }
 
-void LayerAttention::choose_tau(int64_t batch, const ConstTensor& rows,
-                                const ConstTensor& residual) {
+void LayerAttention::choose_tau(int64_t batch, const TokenRows& tokens) {
   Sequence& sequence = sequences_[static_cast<size_t>(batch)];
   const Selector* above =
       above_ != nullptr ? above_->sequences_[static_cast<size_t>(batch)].tried.get() : nullptr;
   sequence.tried = selector_for(sequence, auto_taus());
-  extend_from(*sequence.tried, above, rows.rows_from(0, kAutoTokens),
-              residual.rows_from(0, kAutoTokens));
+  extend_from(*sequence.tried, above, tokens.from(0, kAutoTokens));
   std::span<const TokenSet> sets_above;
   if (above != nullptr) sets_above = above->sets();
   sequence.selector = selector_for(sequence, {auto_tau(sequence.tried->sets(), sets_above)});

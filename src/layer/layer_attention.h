@@ -9,6 +9,7 @@
 
 #include "backend/backend.h"
 #include "plan/attention_plan.h"
+#include "select/inherit.h"
 
 namespace sluice {
 
@@ -51,10 +52,13 @@ class LayerAttention {
   // The one that all heads of `copy` and `paper` go by; reused sets may be several.
   const TokenSet& only_set(int64_t batch) const;
 
-  // Takes in the next tokens of a sequence; rows and residual are its rows of this pass. Tokens
-  // are decided at once, or, in causal `keys`, when they are a block or a border reaches them: the
-  // rows kept for comparison are then read once for many tokens.
-  void select(int64_t batch, const ConstTensor& rows, const ConstTensor& residual);
+  // Takes in the next tokens of a sequence. They are decided at once, or, in causal `keys`, when
+  // they are a block or a border reaches them: the rows kept for comparison are then read once for
+  // many tokens.
+  void select(int64_t batch, const TokenRows& tokens);
+  // Whether sums of squares of so many next tokens would be read: a single one's are found anew,
+  // and those of tokens that wait are not kept.
+  bool reads_squares(int64_t n_tokens) const;
 
   int64_t n_tokens(int64_t batch) const {  // taken in
     return sequences_[static_cast<size_t>(batch)].n_tokens;
@@ -86,13 +90,17 @@ class LayerAttention {
 
   // A selector that has seen nothing, for these.
   std::unique_ptr<Selector> selector_for(const Sequence& sequence, std::vector<double> taus) const;
-  void choose_tau(int64_t batch, const ConstTensor& rows, const ConstTensor& residual);
+  void choose_tau(int64_t batch, const TokenRows& tokens);
   bool may_wait() const { return causal_ && plan_.mode == AttentionMode::kKeys; }
-  // Whether the next query may need tokens that are not decided.
-  bool border_is_reached(const Sequence& sequence, int64_t batch) const;
-  void wait(Sequence& sequence, const ConstTensor& rows, const ConstTensor& residual);
+  // Whether the next query, after n_tokens more, may need tokens that are not decided.
+  bool border_is_reached(int64_t batch, int64_t n_tokens) const;
+  // How many tokens are decided together, border or not.
+  int64_t enough(int64_t batch) const;
+  // Whether n_tokens more are decided by their rows of this pass, here.
+  bool decides_at_once(int64_t batch, int64_t n_tokens) const;
+  void wait(Sequence& sequence, const TokenRows& tokens);
   void decide(int64_t batch);  // all that wait, here and above
-  void extend(int64_t batch, const ConstTensor& rows, const ConstTensor& residual);
+  void extend(int64_t batch, const TokenRows& tokens);
 
   Backend& backend_;
   LayerPlan plan_;

@@ -13,13 +13,15 @@ struct Norm {
   Buffer bias;    // (d) f32, or undefined for zeros
   bool exists = false;
 
-  void run(Backend& backend, ConstTensor x, Tensor out) const {
+  // squares: as NormArgs has them, or undefined.
+  void run(Backend& backend, ConstTensor x, Tensor out, Tensor squares = {}) const {
     backend.norm({.kind = kind,
                   .epsilon = epsilon,
                   .x = x,
                   .weight = weight.view(),
                   .bias = bias.view(),
-                  .out = out});
+                  .out = out,
+                  .squares = squares});
   }
 };
 

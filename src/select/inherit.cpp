@@ -21,9 +21,19 @@ size_t index_of_tau(std::span<const double> taus, double tau) {
   return static_cast<size_t>(at - taus.begin());
 }
 
-void extend_from(Selector& selector, const Selector* above, const ConstTensor& rows,
-                 const ConstTensor& residual) {
-  SelectArgs args{.rows = rows, .residual = residual, .inherited = {}};
+TokenRows TokenRows::from(int64_t begin, int64_t count) const {
+  const auto part = [&](const ConstTensor& of) {
+    return of.defined() ? of.rows_from(begin, count) : of;
+  };
+  return {part(rows), part(residual), part(row_squares), part(residual_squares)};
+}
+
+void extend_from(Selector& selector, const Selector* above, const TokenRows& tokens) {
+  SelectArgs args{.rows = tokens.rows,
+                  .residual = tokens.residual,
+                  .inherited = {},
+                  .row_squares = tokens.row_squares,
+                  .residual_squares = tokens.residual_squares};
   if (inherits(selector.spec().rule)) {
     SLUICE_CHECK(above != nullptr);
     for (const double tau : selector.spec().taus)

@@ -163,8 +163,12 @@ class CudaBackend final : public Backend {
 
   void norm(const NormArgs& args) override {
     SLUICE_CHECK(args.x.shape() == args.out.shape());
+    SLUICE_CHECK(!args.squares.defined() ||
+                 (args.squares.shape() == Shape({args.x.rows(), 4}) && args.squares.contiguous() &&
+                  args.squares.dtype() == DType::kF32));
     cuda::norm(*context_, args);
   }
+  bool hands_on_squares() const override { return true; }
 
   void linear(const LinearArgs& args) override {
     const auto& weights = dynamic_cast<const cuda::DeviceWeights&>(*args.weights);

@@ -59,6 +59,11 @@ __device__ inline void widen_eight(const uint4& bits, float (&to)[8]) {
   }
 }
 
+__device__ inline uint4 narrowed_eight(const float (&from)[8]) {
+  return make_uint4(narrowed(from[0], from[1]), narrowed(from[2], from[3]),
+                    narrowed(from[4], from[5]), narrowed(from[6], from[7]));
+}
+
 // Elements [column, column + kN) of a row; kN is 1 or 8.
 template <int kN>
 __device__ void load(const ConstRowsView& x, int64_t row, int64_t column, float (&to)[kN]) {
@@ -92,9 +97,7 @@ __device__ void store(const RowsView& x, int64_t row, int64_t column, const floa
     else
       reinterpret_cast<float*>(x.data)[at] = from[0];
   } else if (x.bf16) {
-    *reinterpret_cast<uint4*>(x.data + 2 * at) =
-        make_uint4(narrowed(from[0], from[1]), narrowed(from[2], from[3]),
-                   narrowed(from[4], from[5]), narrowed(from[6], from[7]));
+    *reinterpret_cast<uint4*>(x.data + 2 * at) = narrowed_eight(from);
   } else {
     for (int i = 0; i < 2; ++i)
       *reinterpret_cast<float4*>(x.data + 4 * (at + 4 * i)) =
@@ -119,11 +122,13 @@ __device__ inline float activate(Activation activation, float x) {
   return x;
 }
 
-// The sum over a block of whole warps, in every thread. `shared`: one place per warp.
-template <typename T>
+// The sum over a block of whole warps, in every thread. `shared`: one place per warp. kBlock: its
+// threads, where the compiler may know them.
+template <int kBlock = 0, typename T>
 __device__ T block_sum(T value, T* shared) {
   for (int step = 16; step > 0; step /= 2) value += __shfl_xor_sync(0xffffffffu, value, step);
-  const int warp = static_cast<int>(threadIdx.x) / 32, n_warps = static_cast<int>(blockDim.x) / 32;
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const int n_warps = (kBlock > 0 ? kBlock : static_cast<int>(blockDim.x)) / 32;
   __syncthreads();  // whoever reads the last sum is done
   if (threadIdx.x % 32 == 0) shared[warp] = value;
   __syncthreads();

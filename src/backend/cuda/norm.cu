@@ -1,5 +1,9 @@
 // Layer norm and RMS norm: one block to a row. What fits the registers is read once, its weights
 // before the kernels ahead are done; of longer rows later readings come from the first-level cache.
+//
+// On request it writes sums of squares of what it reads and of what it stores, so that selection
+// need not read the rows for their norms. They are float64, of exact squares: two or three integer
+// instructions and one of float64 an element.
 
 #include "backend/cuda/early.cuh"
 #include "backend/cuda/element.cuh"
@@ -18,11 +22,64 @@ struct NormRows {
   const float* bias;    // or null
   RowsView out;
   int64_t d;
+  double* squares;  // (rows, 2) of x and of out as stored, with kSquares
 };
+
+// The size of a normal number, without the conversion, which takes long. Smaller ones, and 0,
+// become something from 2^-127 to 2^-126; inf and NaN, 2^128 or more.
+__device__ double normal_size(float x) {
+  const uint32_t bits = __float_as_uint(x) & 0x7fffffffu;
+  return __hiloint2double(static_cast<int>((bits >> 3) + 0x38000000u),
+                          static_cast<int>(bits << 29));
+}
+
+// Of a few elements, not finite where one of them is not.
+template <int kN>
+__device__ double sum_of_squares(const float (&x)[kN]) {
+  double sum = 0, odd_sum = 0;
+#pragma unroll
+  for (int i = 0; i < kN; ++i) {
+    double& to = i % 2 == 0 ? sum : odd_sum;
+    to = fma(normal_size(x[i]), normal_size(x[i]), to);
+  }
+  sum += odd_sum;
+  // What is not normal adds at most 2^-252, which is nothing beside such a sum, or 2^256.
+  if (sum > 0x1p-180 && sum < 0x1p250) return sum;
+  sum = 0;
+  for (const float value : x) sum = fma(double{value}, double{value}, sum);
+  return sum;
+}
+
+// The same of what store() makes of them.
+template <int kN>
+__device__ double stored_squares(const RowsView& out, const float (&x)[kN]) {
+  if (!out.bf16) return sum_of_squares(x);
+  float rounded[kN];
+  if constexpr (kN == 1)
+    rounded[0] = __bfloat162float(__float2bfloat16_rn(x[0]));
+  else
+    widen_eight(narrowed_eight(x), rounded);
+  return sum_of_squares(rounded);
+}
+
+// Both sums over the block, by its lanes' halves.
+__device__ void put_squares(double of_x, double of_out, double* to) {
+  __shared__ double sums[2][kThreads / 32];
+  const int half = static_cast<int>(threadIdx.x) / 16 % 2;
+  double sum = half == 0 ? of_x : of_out;
+  sum += __shfl_xor_sync(0xffffffffu, half == 0 ? of_out : of_x, 16);
+  for (int step = 8; step > 0; step /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, step);
+  if (threadIdx.x % 16 == 0) sums[half][threadIdx.x / 32] = sum;
+  __syncthreads();
+  if (threadIdx.x >= 2) return;
+  sum = 0;
+  for (const double part : sums[threadIdx.x]) sum += part;
+  to[threadIdx.x] = sum;
+}
 
 // Every thread reads its own elements only, so out may be x. kHeld groups of kN are as many as a
 // thread has.
-template <int kN, int kHeld>
+template <int kN, int kHeld, bool kSquares>
 __global__ void __launch_bounds__(kThreads) norm_held(NormRows args) {
   __shared__ float sums[kThreads / 32];
   let_next_begin();
@@ -45,13 +102,15 @@ __global__ void __launch_bounds__(kThreads) norm_held(NormRows args) {
     each([&](int held, int64_t) {
       for (const float value : x[held]) sum += value;
     });
-    mean = block_sum(sum, sums) / d;
+    mean = block_sum<kThreads>(sum, sums) / d;
     sum = 0;
   }
+  double of_x = 0, of_out = 0;
   each([&](int held, int64_t) {
     for (const float value : x[held]) sum += (value - mean) * (value - mean);
+    if constexpr (kSquares) of_x += sum_of_squares(x[held]);
   });
-  const float inverse = 1 / sqrtf(block_sum(sum, sums) / d + args.epsilon);
+  const float inverse = 1 / sqrtf(block_sum<kThreads>(sum, sums) / d + args.epsilon);
   each([&](int held, int64_t column) {
     for (int i = 0; i < kN; ++i) {
       x[held][i] = (x[held][i] - mean) * inverse;
@@ -59,11 +118,13 @@ __global__ void __launch_bounds__(kThreads) norm_held(NormRows args) {
       if (args.bias != nullptr) x[held][i] += bias[held][i];
     }
     store<kN>(args.out, row, column, x[held]);
+    if constexpr (kSquares) of_out += stored_squares(args.out, x[held]);
   });
+  if constexpr (kSquares) put_squares(of_x, of_out, args.squares + 2 * row);
 }
 
 // The same of rows of any length.
-template <int kN>
+template <int kN, bool kSquares>
 __global__ void norm_rows(NormRows args) {
   __shared__ float sums[kThreads / 32];
   let_next_begin();
@@ -76,16 +137,18 @@ __global__ void norm_rows(NormRows args) {
       load<kN>(args.x, row, column, x);
       for (int i = 0; i < kN; ++i) sum += x[i];
     }
-    mean = block_sum(sum, sums) / d;
+    mean = block_sum<kThreads>(sum, sums) / d;
     sum = 0;
   }
   for (int64_t column = first; column < args.d; column += step) {
     load<kN>(args.x, row, column, x);
     for (int i = 0; i < kN; ++i) sum += (x[i] - mean) * (x[i] - mean);
   }
-  const float inverse = 1 / sqrtf(block_sum(sum, sums) / d + args.epsilon);
+  const float inverse = 1 / sqrtf(block_sum<kThreads>(sum, sums) / d + args.epsilon);
+  double of_x = 0, of_out = 0;
   for (int64_t column = first; column < args.d; column += step) {
     load<kN>(args.x, row, column, x);
+    if constexpr (kSquares) of_x += sum_of_squares(x);
     for (int i = 0; i < kN; ++i) x[i] = (x[i] - mean) * inverse;
     float beside[kN];
     if (args.weight != nullptr) {
@@ -97,7 +160,19 @@ __global__ void norm_rows(NormRows args) {
       for (int i = 0; i < kN; ++i) x[i] += beside[i];
     }
     store<kN>(args.out, row, column, x);
+    if constexpr (kSquares) of_out += stored_squares(args.out, x);
   }
+  if constexpr (kSquares) put_squares(of_x, of_out, args.squares + 2 * row);
+}
+
+template <bool kSquares>
+void launch(Context& context, int64_t n_rows, bool eights, const NormRows& rows) {
+  constexpr int64_t kOnce = 8 * kThreads;  // elements that the threads hold together
+  const auto kernel = !eights               ? norm_rows<1, kSquares>
+                      : rows.d <= kOnce     ? norm_held<8, 1, kSquares>
+                      : rows.d <= 2 * kOnce ? norm_held<8, 2, kSquares>
+                                            : norm_rows<8, kSquares>;
+  launch_early(context, "norm_rows", kernel, dim3(static_cast<unsigned>(n_rows)), kThreads, rows);
 }
 
 }  // namespace
@@ -110,17 +185,12 @@ void norm(Context& context, const NormArgs& args) {
                       .weight = args.weight.defined() ? args.weight.data<float>() : nullptr,
                       .bias = args.bias.defined() ? args.bias.data<float>() : nullptr,
                       .out = view_of(args.out),
-                      .d = args.x.row_elements()};
+                      .d = args.x.row_elements(),
+                      .squares = reinterpret_cast<double*>(args.squares.bytes())};
   const bool eights = by_eights(args.x) && by_eights(args.out) &&
                       reinterpret_cast<uintptr_t>(rows.weight) % 16 == 0 &&
                       reinterpret_cast<uintptr_t>(rows.bias) % 16 == 0;
-  constexpr int64_t kOnce = 8 * kThreads;  // elements that the threads hold together
-  const auto kernel = !eights               ? norm_rows<1>
-                      : rows.d <= kOnce     ? norm_held<8, 1>
-                      : rows.d <= 2 * kOnce ? norm_held<8, 2>
-                                            : norm_rows<8>;
-  launch_early(context, "norm_rows", kernel, dim3(static_cast<unsigned>(args.x.rows())), kThreads,
-               rows);
+  (args.squares.defined() ? launch<true> : launch<false>)(context, args.x.rows(), eights, rows);
 }
 
 }  // namespace sluice::cuda

@@ -36,6 +36,14 @@ int64_t cover_chunk(int64_t n, int64_t n_sets, int64_t tiles) {
   return std::min(n, round_up(ceil_div(n, n_chunks), kRows));
 }
 
+// What a norm wrote for these rows, as NormsOf has it.
+const double* squares_of(const ConstTensor& squares, int64_t n) {
+  if (!squares.defined()) return nullptr;
+  SLUICE_CHECK(squares.dtype() == DType::kF32 && squares.shape() == Shape({n, 2}) &&
+               squares.row_stride() == 4);
+  return reinterpret_cast<const double*>(squares.bytes());
+}
+
 }  // namespace
 
 CudaSelector::Pass CudaSelector::begin_pass(const SelectArgs& args) {
@@ -107,8 +115,13 @@ CudaSelector::Pass CudaSelector::begin_pass(const SelectArgs& args) {
   odd_turn_ = 1 - odd_turn_;
   pass.odd = {odd_.data() + odd_turn_, odd_.data() + 1 - odd_turn_};
   const ExemptArgs exempt = exempt_args(pass, 0, n);
-  std::vector<NormsOf> norms = {{args.rows, pass.inverse}};
-  if (outliers) norms.push_back({args.residual, pass.residual_inverse, exempt.n_ordered()});
+  std::vector<NormsOf> norms = {
+      {.rows = args.rows, .out = pass.inverse, .squares = squares_of(args.row_squares, n)}};
+  if (outliers)
+    norms.push_back({.rows = args.residual,
+                     .out = pass.residual_inverse,
+                     .n_ordered = exempt.n_ordered(),
+                     .squares = squares_of(args.residual_squares, n)});
   inverse_norms(*context_, norms, pass.odd);
   if (!covers()) mark_exempt(*context_, exempt);  // otherwise chunk by chunk
   mark_inherited(args, pass);

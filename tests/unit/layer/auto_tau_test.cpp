@@ -72,8 +72,8 @@ class AutoTauOf : public testing::TestWithParam<Setup> {
             const DeviceTensor& second, int64_t n) {
     for (int64_t at = 0; at < kTokens; at += n) {
       const int64_t more = std::min(n, kTokens - at);
-      above.select(batch, first.view().rows_from(at, more), first.view().rows_from(at, more));
-      below.select(batch, second.view().rows_from(at, more), second.view().rows_from(at, more));
+      above.select(batch, {first.view().rows_from(at, more), first.view().rows_from(at, more)});
+      below.select(batch, {second.view().rows_from(at, more), second.view().rows_from(at, more)});
       EXPECT_EQ(below.has_tau(batch), at + more >= kAutoTokens);
     }
   }
@@ -138,7 +138,7 @@ TEST_P(AutoTauOf, TokensAfterTheFirstChangeNothing) {
 
 TEST_P(AutoTauOf, SetsBeforeTheChoiceAreABrokenPromise) {
   LayerAttention layer(*backend, plan_of(SelectRule::kGreedy), kShape, 1, nullptr);
-  layer.select(0, apart.view().rows_from(0, 255), apart.view().rows_from(0, 255));
+  layer.select(0, {apart.view().rows_from(0, 255), apart.view().rows_from(0, 255)});
   EXPECT_EQ(layer.sets(0)[0].n_tokens(), 0);
   EXPECT_THROW(layer.decided(0), InternalError);
 }

@@ -64,7 +64,7 @@ class LayerAttentionOf : public testing::TestWithParam<Setup> {
     const DeviceTensor out = unwritten(*backend, dtype(), {kTokens, n_heads, kHeadDim});
     LayerAttention layer = make(plan);
     for (int64_t first = 0, n = 130; first < kTokens; first += n, n = 1) {
-      layer.select(0, rows.view().rows_from(first, n), rows.view().rows_from(first, n));
+      layer.select(0, {rows.view().rows_from(first, n), rows.view().rows_from(first, n)});
       layer.keys(0).attend({.queries = queries.view().rows_from(first, n),
                             .keys = keys.view().rows_from(first, n),
                             .values = values.view().rows_from(first, n),
@@ -117,14 +117,36 @@ TEST_P(LayerAttentionOf, ReusedSetsAreThoseOfTheLayerBefore) {
       plan_of(AttentionMode::kCopy, {{HeadKind::kClusters, 0.8}, {HeadKind::kClusters, 0.8}});
   plan.reuse = true;
   LayerAttention reusing = make(plan, &above);
-  above.select(0, rows.view(), rows.view());
-  reusing.select(0, rows.view(), rows.view());
+  above.select(0, {rows.view(), rows.view()});
+  reusing.select(0, {rows.view(), rows.view()});
   EXPECT_EQ(reusing.sets(0).data(), above.sets(0).data());
   ASSERT_EQ(above.sets(0).size(), 2u);
   EXPECT_NE(above.sets(0)[0].cluster, above.sets(0)[1].cluster);
   EXPECT_EQ(reusing.only_set(0).tau, 0.8);
   EXPECT_EQ(reusing.bytes().selection_rows, 0);
   EXPECT_GT(above.bytes().selection_rows, 0);
+}
+
+// Blocks and windows are of 16 tokens.
+TEST_P(LayerAttentionOf, SquaresAreReadWhereTokensAreDecidedAtOnce) {
+  LayerAttention keys = make(plan_of(AttentionMode::kKeys, {{HeadKind::kClusters, 0.8}}));
+  LayerAttention copy = make(plan_of(AttentionMode::kCopy, {{HeadKind::kClusters, 0.8}}), &keys);
+  LayerPlan plan = copy.plan();
+  plan.reuse = true;
+  const LayerAttention reusing = make(plan, &copy);
+  const auto select = [&](int64_t first, int64_t n) {
+    for (LayerAttention* layer : {&keys, &copy})
+      layer->select(0, {rows.view().rows_from(first, n), rows.view().rows_from(first, n)});
+  };
+  EXPECT_TRUE(keys.reads_squares(16));
+  EXPECT_FALSE(keys.reads_squares(15));
+  EXPECT_TRUE(copy.reads_squares(2));
+  EXPECT_FALSE(copy.reads_squares(1));
+  EXPECT_FALSE(reusing.reads_squares(130));
+  select(0, 16);
+  keys.select(0, {rows.view().rows_from(16, 3), rows.view().rows_from(16, 3)});
+  EXPECT_FALSE(keys.reads_squares(100));  // others wait
+  EXPECT_TRUE(copy.reads_squares(100));
 }
 
 TEST_P(LayerAttentionOf, ReuseOfATauThatNobodyChoseIsABrokenPromise) {

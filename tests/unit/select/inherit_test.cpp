@@ -67,11 +67,11 @@ TEST(ExtendFrom, HandsEachTauTheFlagsOfItsNearestSetPassByPass) {
   const std::vector<float> values(4);
   const Above three_above({small_set("rr.", 0.3), small_set("r..", 0.6)});
   const ConstTensor three(values.data(), DType::kF32, {3, 1});
-  extend_from(selector, &three_above, three, three);
+  extend_from(selector, &three_above, {three, three});
   EXPECT_EQ(selector.inherited, (std::vector<std::vector<uint8_t>>{{1, 0, 0}, {1, 1, 0}}));
   const Above four_above({small_set("rr..", 0.3), small_set("r..r", 0.6)});
   const ConstTensor one(values.data(), DType::kF32, {1, 1});
-  extend_from(selector, &four_above, one, one);
+  extend_from(selector, &four_above, {one, one});
   EXPECT_EQ(selector.inherited, (std::vector<std::vector<uint8_t>>{{1}, {0}}));
 }
 
@@ -80,7 +80,7 @@ TEST(ExtendFrom, HandsNothingToRulesThatDoNotInherit) {
     Recorder selector({.rule = rule, .taus = {0.5}, .d_model = 1});
     const std::vector<float> values(2);
     const ConstTensor rows(values.data(), DType::kF32, {2, 1});
-    extend_from(selector, nullptr, rows, rows);
+    extend_from(selector, nullptr, {rows, rows});
     EXPECT_TRUE(selector.inherited.empty());
     EXPECT_EQ(selector.sets()[0].n_tokens(), 2);
   }
