@@ -78,9 +78,10 @@ __device__ void put_squares(double of_x, double of_out, double* to) {
 }
 
 // Every thread reads its own elements only, so out may be x. kHeld groups of kN are as many as a
-// thread has.
+// thread has. Weights come before the kernels ahead are done, or, with sums of squares, which many
+// rows have, late: there registers for more rows at a time are worth more.
 template <int kN, int kHeld, bool kSquares>
-__global__ void __launch_bounds__(kThreads) norm_held(NormRows args) {
+__global__ void __launch_bounds__(kThreads, kSquares ? 5 : 1) norm_held(NormRows args) {
   __shared__ float sums[kThreads / 32];
   let_next_begin();
   const int64_t row = blockIdx.x, first = int64_t{threadIdx.x} * kN, step = int64_t{kThreads} * kN;
@@ -91,10 +92,11 @@ __global__ void __launch_bounds__(kThreads) norm_held(NormRows args) {
     for (int held = 0; held < kHeld; ++held)
       if (first + held * step < args.d) body(held, first + held * step);
   };
-  each([&](int held, int64_t column) {
+  const auto read_weights = [&](int held, int64_t column) {
     if (args.weight != nullptr) load<kN>(vector_view(args.weight), 0, column, weight[held]);
     if (args.bias != nullptr) load<kN>(vector_view(args.bias), 0, column, bias[held]);
-  });
+  };
+  if constexpr (!kSquares) each(read_weights);
   wait_for_earlier();
   each([&](int held, int64_t column) { load<kN>(args.x, row, column, x[held]); });
   float sum = 0, mean = 0;
@@ -112,6 +114,7 @@ __global__ void __launch_bounds__(kThreads) norm_held(NormRows args) {
   });
   const float inverse = 1 / sqrtf(block_sum<kThreads>(sum, sums) / d + args.epsilon);
   each([&](int held, int64_t column) {
+    if constexpr (kSquares) read_weights(held, column);
     for (int i = 0; i < kN; ++i) {
       x[held][i] = (x[held][i] - mean) * inverse;
       if (args.weight != nullptr) x[held][i] *= weight[held][i];
