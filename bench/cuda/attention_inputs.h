@@ -110,6 +110,7 @@ struct Inputs {
 
   std::shared_ptr<Context> context;
   Case shape;
+  cuda::DeviceArray<float> weight;  // of attention's norm: ones
   SelectorSpec spec;
   std::vector<Set> sets;
 };

@@ -29,6 +29,8 @@ using cuda::Context;
 
 constexpr int64_t kModel = 4096, kRank = 256, kLayers = 4;  // selectors that take turns
 constexpr int kTurns = 11, kWarmUps = 2;
+constexpr int kOfLess =
+    16;  // so many times as often: what starting it takes is not to be taken off
 constexpr int64_t kMore = 64;  // tokens behind the others
 static_assert(kTurns + kWarmUps <= kMore);
 
@@ -41,20 +43,20 @@ double time_runs(Context& context, int n, const std::function<void()>& before, c
   cudaEvent_t begin = nullptr, end = nullptr;
   cuda::check(cudaEventCreate(&begin), "event");
   cuda::check(cudaEventCreate(&end), "event");
-  const auto time_of = [&](const Run& work) {
+  const auto time_of = [&](const Run& work, int times) {
     context.synchronize();
     cuda::check(cudaEventRecord(begin, context.stream()), "event");
-    for (int i = 0; i < n; ++i) work(i);
+    for (int i = 0; i < times * n; ++i) work(i % n);
     cuda::check(cudaEventRecord(end, context.stream()), "event");
     context.synchronize();
     float ms = 0;
     cuda::check(cudaEventElapsedTime(&ms, begin, end), "event");
-    return double{ms} / n;
+    return double{ms} / (times * n);
   };
   std::vector<double> times;
   for (int turn = -kWarmUps; turn < kTurns; ++turn) {
     before();
-    const double without = less ? time_of(less) : 0, ms = time_of(run);
+    const double without = less ? time_of(less, kOfLess) : 0, ms = time_of(run, 1);
     if (turn >= 0) times.push_back(ms - without);
   }
   cudaEventDestroy(begin);
@@ -94,18 +96,21 @@ struct Stream {
       : context(on),
         rows(on, DType::kBF16, n, kModel),
         residual(on, DType::kF32, n, kModel),
-        squares(on, DType::kF32, n, 4) {}
+        squares(on, DType::kF32, n, 4),
+        weight(on, std::vector<float>(kModel, 1.0f)) {}
   void norm(bool with_squares) const {
-    cuda::norm(*context, {.kind = NormKind::kRms,
-                          .epsilon = 1e-5f,
-                          .x = residual.view,
-                          .weight = {},
-                          .bias = {},
-                          .out = rows.view,
-                          .squares = with_squares ? squares.view : Tensor()});
+    cuda::norm(*context,
+               {.kind = NormKind::kRms,
+                .epsilon = 1e-5f,
+                .x = residual.view,
+                .weight = ConstTensor(weight.data(), DType::kF32, {kModel}, Device::kCuda),
+                .bias = {},
+                .out = rows.view,
+                .squares = with_squares ? squares.view : Tensor()});
   }
   std::shared_ptr<Context> context;
   Rows rows, residual, squares;
+  cuda::DeviceArray<float> weight;
 };
 
 void print_norm_times(const std::shared_ptr<Context>& context, int64_t n_tokens) {
@@ -115,9 +120,9 @@ void print_norm_times(const std::shared_ptr<Context>& context, int64_t n_tokens)
   const Run without = [&](int) { stream.norm(false); },
             with_squares = [&](int) { stream.norm(true); };
   const double ms = time_runs(
-      *context, kLayers, [] {}, without);
+      *context, kOfLess * kLayers, [] {}, without);
   const double more_ms = time_runs(
-      *context, kLayers, [] {}, with_squares, without);
+      *context, kOfLess * kLayers, [] {}, with_squares, without);
   std::printf("the norm of %lld rows: %.1f us, with sums of squares %.1f us\n",
               static_cast<long long>(n_tokens), 1e3 * ms, 1e3 * (ms + more_ms));
 }

@@ -22,9 +22,9 @@ void Workspace::resize(Backend& backend, const BlockShape& shape, int64_t n_rows
 }
 
 void Workspace::ask_for_squares(Backend& backend, bool wanted) {
-  wants_squares_ = wanted;
   if (wanted && (!squares_.defined() || squares_.view().rows() < n_rows_))
     squares_ = backend.allocate(DType::kF32, {capacity_, 4});
+  wants_squares_ = wanted;
 }
 
 Tensor Workspace::gathered(Backend& backend, int64_t n) {

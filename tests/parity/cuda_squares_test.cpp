@@ -51,7 +51,8 @@ std::vector<TokenSet> select(Backend& backend, const SelectInputs& in, const Nor
   return selector->sets();
 }
 
-// Few tokens and many, widths that are read in whole pieces and others; rows near the threshold,
+// Few tokens and many, widths that are read in whole pieces and one that is not, whose squares are
+// left alone; rows near the threshold,
 // with ties and of zeros; and outliers, with and without a limit for them.
 TEST_P(EveryBackend, SquaresOfTheNormBeforeChangeNoSet) {
   for (const auto& [n_tokens, d] : {std::pair<int64_t, int64_t>{500, 64}, {700, 20}, {2600, 32}})

@@ -27,8 +27,8 @@ std::vector<float> row_between_roundings(int64_t k, int64_t place, int units, DT
   return row;
 }
 
-// Pairs whose cosine is the threshold to the last bit, and the next number below it: unit elements
-// are those of norms whose squares were summed in order, whatever was known of them before.
+// Pairs as near to the threshold as a tau can tell, from both sides: unit elements are those of
+// norms whose squares were summed in order, whatever was known of them before.
 TEST_P(EveryBackend, PairsAtTheThresholdAreDecidedByNormsInOrder) {
   int n_cases = 0;
   for (int64_t k = 500; k < 3000; ++k)

@@ -10,7 +10,7 @@ namespace sluice::cuda::hopper {
 
 constexpr int kRows = 128;  // queries of a tile
 constexpr int kThreads = 3 * 128;
-constexpr int kWarps = 8;       // that multiply
+constexpr int kWarps = 8;  // that multiply
 constexpr int kLanes = 32 * kWarps;
 constexpr int kRowBytes = 128;  // of a panel: 64 numbers
 constexpr int kEightRows = 8 * kRowBytes;

@@ -8,6 +8,7 @@
 #include "backend/cuda/early.cuh"
 #include "backend/cuda/element.cuh"
 #include "backend/cuda/elements.h"
+#include "backend/cuda/squares.cuh"
 
 namespace sluice::cuda {
 namespace {
@@ -25,41 +26,16 @@ struct NormRows {
   double* squares;  // (rows, 2) of x and of out as stored, with kSquares
 };
 
-// The size of a normal number, without the conversion, which takes long. Smaller ones, and 0,
-// become something from 2^-127 to 2^-126; inf and NaN, 2^128 or more.
-__device__ double normal_size(float x) {
-  const uint32_t bits = __float_as_uint(x) & 0x7fffffffu;
-  return __hiloint2double(static_cast<int>((bits >> 3) + 0x38000000u),
-                          static_cast<int>(bits << 29));
-}
-
-// Of a few elements, not finite where one of them is not.
-template <int kN>
-__device__ double sum_of_squares(const float (&x)[kN]) {
-  double sum = 0, odd_sum = 0;
-#pragma unroll
-  for (int i = 0; i < kN; ++i) {
-    double& to = i % 2 == 0 ? sum : odd_sum;
-    to = fma(normal_size(x[i]), normal_size(x[i]), to);
-  }
-  sum += odd_sum;
-  // What is not normal adds at most 2^-252, which is nothing beside such a sum, or 2^256.
-  if (sum > 0x1p-180 && sum < 0x1p250) return sum;
-  sum = 0;
-  for (const float value : x) sum = fma(double{value}, double{value}, sum);
-  return sum;
-}
-
-// The same of what store() makes of them.
+// Squares of what store() makes of them.
 template <int kN>
 __device__ double stored_squares(const RowsView& out, const float (&x)[kN]) {
-  if (!out.bf16) return sum_of_squares(x);
+  if (!out.bf16) return squares_of(x);
   float rounded[kN];
   if constexpr (kN == 1)
     rounded[0] = __bfloat162float(__float2bfloat16_rn(x[0]));
   else
     widen_eight(narrowed_eight(x), rounded);
-  return sum_of_squares(rounded);
+  return squares_of(rounded);
 }
 
 // Both sums over the block, by its lanes' halves.
@@ -110,7 +86,7 @@ __global__ void __launch_bounds__(kThreads, kSquares ? 5 : 1) norm_held(NormRows
   double of_x = 0, of_out = 0;
   each([&](int held, int64_t) {
     for (const float value : x[held]) sum += (value - mean) * (value - mean);
-    if constexpr (kSquares) of_x += sum_of_squares(x[held]);
+    if constexpr (kSquares) of_x += squares_of(x[held]);
   });
   const float inverse = 1 / sqrtf(block_sum<kThreads>(sum, sums) / d + args.epsilon);
   each([&](int held, int64_t column) {
@@ -151,7 +127,7 @@ __global__ void norm_rows(NormRows args) {
   double of_x = 0, of_out = 0;
   for (int64_t column = first; column < args.d; column += step) {
     load<kN>(args.x, row, column, x);
-    if constexpr (kSquares) of_x += sum_of_squares(x);
+    if constexpr (kSquares) of_x += squares_of(x);
     for (int i = 0; i < kN; ++i) x[i] = (x[i] - mean) * inverse;
     float beside[kN];
     if (args.weight != nullptr) {

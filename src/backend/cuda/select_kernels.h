@@ -73,7 +73,7 @@ struct Largest {
 struct ExactRows {
   const void* data;
   int64_t stride;         // in elements
-  const double* inverse;  // 1 / norm, of these very numbers
+  const double* inverse;  // 1 / norm, of these very numbers; how near to it: norm_error(d)
 };
 
 // Hopper's tiles are divided in depth where there are few of them: sums of one part per
@@ -150,7 +150,7 @@ struct NormsOf {
   ConstTensor rows;
   double* out;
   int64_t n_ordered = 0;  // first rows whose squares are summed in index order, not in any
-  // (rows) every second one: sums of squares in any order; or nullptr: to be found.
+  // (rows, 2) of which the first: sums of squares in any order; or nullptr: to be found.
   const double* squares = nullptr;
 };
 // Whether a row of the first leaves the range of f32: *found, which was 0, becomes 1. *next becomes

@@ -19,6 +19,7 @@ __device__ inline Pair pair_of(const ChunkView& view, int64_t t, const Nearest& 
 }
 
 __device__ inline void make_ordered(const ChunkView& view, int64_t t, Nearest& of) {
+  if (of.position < 0) return;
   if (of.error > 0) of.cosine = ordered_cosine(pair_of(view, t, of));
   of.error = 0;
 }

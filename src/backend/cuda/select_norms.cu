@@ -6,8 +6,8 @@
 
 #include "backend/cuda/early.cuh"
 #include "backend/cuda/exact.cuh"
-#include "backend/cuda/mma.cuh"
 #include "backend/cuda/row_squares.cuh"
+#include "backend/cuda/squares.cuh"
 
 namespace sluice::cuda {
 namespace {
@@ -55,16 +55,18 @@ struct NormJobs {
 template <bool kBF16>
 __device__ double quick_squares(const std::byte* row, int64_t row_bytes) {
   constexpr int kAhead = 8;
-  double sums[2] = {};
+  double sum = 0;
   const auto add = [&](const uint4& piece) {
-    const uint32_t words[4] = {piece.x, piece.y, piece.z, piece.w};
-#pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      const float2 pair = widened(words[j]);
-      const double x = kBF16 ? pair.x : __uint_as_float(words[j]);
-      sums[j % 2] = fma(x, x, sums[j % 2]);
-      if constexpr (kBF16) sums[j % 2] = fma(double{pair.y}, double{pair.y}, sums[j % 2]);
+    float x[kBF16 ? 8 : 4];
+    if constexpr (kBF16) {
+      widen_eight(piece, x);
+    } else {
+      x[0] = __uint_as_float(piece.x);
+      x[1] = __uint_as_float(piece.y);
+      x[2] = __uint_as_float(piece.z);
+      x[3] = __uint_as_float(piece.w);
     }
+    sum += squares_of(x);
   };
   const auto* from = reinterpret_cast<const uint4*>(row) + threadIdx.x % 32;
   const auto* end = reinterpret_cast<const uint4*>(row + row_bytes);
@@ -79,7 +81,6 @@ __device__ double quick_squares(const std::byte* row, int64_t row_bytes) {
   }
 #pragma unroll 1
   for (; from < end; from += 32) add(__ldcs(from));
-  double sum = sums[0] + sums[1];
   for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(kAllLanes, sum, step);
   return sum;
 }
