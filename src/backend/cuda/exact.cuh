@@ -141,6 +141,7 @@ __device__ inline double ordered_inverse(const ExactRows& rows, int64_t row, int
   for (int64_t first = 0; first < d; first += 32) {
     const int64_t i = first + threadIdx.x % 32;
     const double own = i < d ? scaled(rows, row, bf16, i, 1) : 0.0;
+#pragma unroll 2  // few pairs meet it, and all would pay for its length
     for (int lane = 0; lane < 32; ++lane) {
       const double x = __shfl_sync(kAllLanes, own, lane);
       sum = fma(x, x, sum);  // as a sum rounds: the square is exact, and zeros change nothing

@@ -9,7 +9,8 @@ namespace sluice::cuda {
 namespace {
 
 constexpr unsigned kAll = 0xffffffffu;
-constexpr int kWarps = 8;  // of a block: one token each
+constexpr int kWarps = 8;   // of a block: one token each
+constexpr int kBlocks = 3;  // of a multiprocessor
 
 // Whether a kept column that counts is at the threshold.
 __device__ bool blocked_by_columns(const ChunkView& view, int set, int64_t t, bool inherited) {
@@ -75,7 +76,8 @@ __device__ bool find_conflicts(const ChunkView& view, int set, int64_t t, uint32
   return any;
 }
 
-__global__ void judge(const __grid_constant__ ChunkView view) {
+__global__ void __launch_bounds__(32 * kWarps, kBlocks)
+    judge(const __grid_constant__ ChunkView view) {
   const int64_t t = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;
   const int set = static_cast<int>(blockIdx.y);
   if (t >= view.n) return;

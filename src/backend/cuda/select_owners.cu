@@ -9,7 +9,8 @@ namespace sluice::cuda {
 namespace {
 
 constexpr unsigned kAll = 0xffffffffu;
-constexpr int kWarps = 8;  // of a block: one token each
+constexpr int kWarps = 8;   // of a block: one token each
+constexpr int kBlocks = 3;  // of a multiprocessor
 
 __device__ bool is_rep(const ChunkView& view, int set, int64_t t) {
   return view.status[set * view.set_stride + view.first + t] ==
@@ -77,7 +78,8 @@ __device__ void for_contenders(const ChunkView& view, int set, int64_t t, double
       if (is_rep(view, set, s)) visit(Nearest{.position = view.first + s, .index = s});
 }
 
-__global__ void owners(const __grid_constant__ ChunkView view) {
+__global__ void __launch_bounds__(32 * kWarps, kBlocks)
+    owners(const __grid_constant__ ChunkView view) {
   const int64_t t = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;
   const int set = static_cast<int>(blockIdx.y);
   if (t >= view.n) return;
