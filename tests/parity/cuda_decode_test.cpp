@@ -3,6 +3,7 @@
 
 #include "parity/compare.h"
 #include "parity/cuda_attend_kernel.h"
+#include "sanitized.h"
 
 namespace sluice::test {
 namespace {
@@ -13,7 +14,7 @@ TEST(CudaDecode, OneQueryGivesWhatThePlainKernelGives) {
   if (cuda::device_count() == 0) GTEST_SKIP() << "no CUDA device";
   const auto backend = make_cuda_backend(DType::kBF16);
   const auto context = std::make_shared<cuda::Context>(0);
-  for (const int64_t head_dim : {8, 64, 80, 96, 128, 200, 256})
+  for (const int64_t head_dim : thinned({8, 64, 80, 96, 128, 200, 256}, 3))
     for (const int64_t n_keys : {1, 3, 33, 130, 700, 9001})
       for (const int64_t window : {0, 100}) {
         const AttendCase c{.n_tokens = 1,
@@ -97,7 +98,7 @@ TEST(CudaDecode, NextTokensAreTurnedStoredAndSeen) {
                         {256, 64, RotaryStyle::kInterleaved}, {96, 40, RotaryStyle::kInterleaved},
                         {96, 24, RotaryStyle::kHalves},       {80, 10, RotaryStyle::kInterleaved}};
   for (const Kind& kind : kinds)
-    for (const int64_t n_keys : {1, 2, 33, 700})
+    for (const int64_t n_keys : thinned({1, 2, 33, 700}, 3))
       for (const int64_t window : {0, 16}) {
         const AttendCase c{.n_tokens = 1,
                            .head_dim = kind.head_dim,

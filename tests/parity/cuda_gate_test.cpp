@@ -1,10 +1,14 @@
 // Gates that decide on the device: their verdicts against the reference's residuals, the products
 // that follow, and where sequences stand. docs/algorithm.md, section 4.
 
+#include <array>
+#include <numeric>
+
 #include "backend/cuda/device.h"
 #include "layer/linear_gate.h"
 #include "parity/attend_case.h"
 #include "parity/subspace_case.h"
+#include "sanitized.h"
 
 namespace sluice::test {
 namespace {
@@ -95,32 +99,36 @@ TEST_F(CudaGate, VerdictsAndProductsAreTheReferences) {
       backend->linear({.weights = &by, .x = x.view(), .out = out.view()});
       return out.values();
     };
-    for (int64_t row = 0; row < c.n_rows; ++row) {
+    std::vector<int64_t> rows(static_cast<size_t>(c.n_rows));
+    std::iota(rows.begin(), rows.end(), 0);
+    // As near to the edge as residuals are promised to be right, twice that to be safe from the
+    // reference's own error, and further off.
+    struct Edge {
+      double factor, offset;
+    };
+    const std::array<Edge, 4> edges = {{{1, -2e-5}, {1, 2e-5}, {0.5, 0}, {2, 0}}};
+    for (const auto& [row, edge] : thinned(combinations(rows, edges), 9)) {
       const double residual = expected[static_cast<size_t>(row)];
+      const double epsilon = edge.factor * residual + edge.offset;
       const auto by_image = product(*gated.image, own.coordinates, row),
                  by_dense = product(*gated.dense, c.x, row);
-      // As near to the edge as residuals are promised to be right, twice that to be safe from the
-      // reference's own error, and further off.
-      for (const double epsilon :
-           {residual - 2e-5, residual + 2e-5, 0.5 * residual, 2 * residual}) {
-        SCOPED_TRACE(testing::Message()
-                     << "row " << row << " misses " << residual << ", epsilon " << epsilon);
-        const auto gate = gated.gate(epsilon);
-        ASSERT_NE(gate, nullptr);
-        const DeviceTensor x(*backend, DType::kBF16, {1, s.n_in},
-                             {c.x.begin() + row * s.n_in, c.x.begin() + (row + 1) * s.n_in});
-        const DeviceTensor out = unwritten(*backend, DType::kF32, {1, s.n_out});
-        gate->run({.weights = nullptr, .x = x.view(), .out = out.view()}, 0);
-        const std::vector<RowVerdict> verdicts = gate->take();
-        ASSERT_EQ(verdicts.size(), 1u);
-        const bool fast = residual <= epsilon;
-        EXPECT_EQ(verdicts[0].kept, fast ? 1 : 0);
-        EXPECT_NEAR(verdicts[0].residual * verdicts[0].residual, residual * residual, 1e-4);
-        // By the image: sums in another order, and one coordinate that was rounded the other way.
-        const double one_step = 2 * kBF16Unit / std::sqrt(static_cast<double>(s.rank));
-        EXPECT_LE(relative_distance(out.values(), fast ? by_image : by_dense),
-                  fast ? one_step + 1e-5 : 1e-5);
-      }
+      SCOPED_TRACE(testing::Message()
+                   << "row " << row << " misses " << residual << ", epsilon " << epsilon);
+      const auto gate = gated.gate(epsilon);
+      ASSERT_NE(gate, nullptr);
+      const DeviceTensor x(*backend, DType::kBF16, {1, s.n_in},
+                           {c.x.begin() + row * s.n_in, c.x.begin() + (row + 1) * s.n_in});
+      const DeviceTensor out = unwritten(*backend, DType::kF32, {1, s.n_out});
+      gate->run({.weights = nullptr, .x = x.view(), .out = out.view()}, 0);
+      const std::vector<RowVerdict> verdicts = gate->take();
+      ASSERT_EQ(verdicts.size(), 1u);
+      const bool fast = residual <= epsilon;
+      EXPECT_EQ(verdicts[0].kept, fast ? 1 : 0);
+      EXPECT_NEAR(verdicts[0].residual * verdicts[0].residual, residual * residual, 1e-4);
+      // By the image: sums in another order, and one coordinate that was rounded the other way.
+      const double one_step = 2 * kBF16Unit / std::sqrt(static_cast<double>(s.rank));
+      EXPECT_LE(relative_distance(out.values(), fast ? by_image : by_dense),
+                fast ? one_step + 1e-5 : 1e-5);
     }
   }
 }
@@ -136,18 +144,19 @@ TEST_F(CudaGate, RunsGiveTheSameBits) {
   std::vector<float> rows(c.x.end() - s.n_in, c.x.end());
   rows.insert(rows.end(), c.x.end() - s.n_in, c.x.end());
   const DeviceTensor x(*backend, DType::kBF16, {2, s.n_in}, rows);
+  const size_t n_turns = kFewCases ? 5 : 50;
   for (const double epsilon : {0.2, residual + 2e-5, residual - 2e-5, residual / 2}) {
     SCOPED_TRACE(testing::Message() << "misses " << residual << ", epsilon " << epsilon);
     const auto gate = gated.gate(epsilon, 1000);
     std::vector<float> first;
-    for (int turn = 0; turn < 50; ++turn) {
+    for (size_t turn = 0; turn < n_turns; ++turn) {
       const DeviceTensor out = unwritten(*backend, DType::kF32, {2, s.n_out});
       gate->run({.weights = nullptr, .x = x.view(), .out = out.view()}, 0);
       if (turn == 0) first = out.values();
       EXPECT_SAME_BITS(out.values(), first);
     }
     const std::vector<RowVerdict> verdicts = gate->take();
-    EXPECT_EQ(verdicts.size(), 100u);
+    EXPECT_EQ(verdicts.size(), 2 * n_turns);
     for (const RowVerdict& verdict : verdicts) {
       EXPECT_EQ(verdict.kept, residual <= epsilon ? 1 : 0);
       EXPECT_EQ(verdict.residual, verdicts[0].residual);
@@ -234,10 +243,13 @@ std::string some_letters(int64_t n, char letter) {
 // Singly and a few at a time the device decides, more at once the host; the gate closes and opens
 // again on either.
 TEST_F(CudaGate, SequencesStandWhereTheReferencesDo) {
-  const std::string text = "fsf" + some_letters(63, 's') + "f" + some_letters(64, 's') +
-                           some_letters(1030, 'f') + "ssfsf" + some_letters(70, 's') + "fff";
-  for (const std::vector<size_t>& pieces :
-       {std::vector<size_t>{1}, {8}, {3, 1}, {1, 1, 20, 1}, {200, 1, 1, 1}}) {
+  const std::string whole = "fsf" + some_letters(63, 's') + "f" + some_letters(64, 's') +
+                            some_letters(1030, 'f') + "ssfsf" + some_letters(70, 's') + "fff";
+  // A gate that closes is all of a short text.
+  const std::string text = kFewCases ? "sf" + some_letters(66, 's') + "ff" : whole;
+  const std::array<std::vector<size_t>, 5> all_pieces = {
+      {{1}, {8}, {3, 1}, {1, 1, 20, 1}, {200, 1, 1, 1}}};
+  for (const std::vector<size_t>& pieces : thinned(all_pieces, 2)) {
     SCOPED_TRACE(testing::Message() << "pieces of " << pieces.front() << " …");
     Tokens device(*backend, 1), host(*reference, 1);
     size_t turn = 0;
@@ -258,7 +270,8 @@ TEST_F(CudaGate, SequencesStandWhereTheReferencesDo) {
 
 TEST_F(CudaGate, SequencesOfABatchAreApart) {
   Tokens device(*backend, 2), host(*reference, 2);
-  for (int step = 0; step < 200; ++step) {
+  const int n_steps = kFewCases ? 70 : 200;  // the first one's gate closes after 64
+  for (int step = 0; step < n_steps; ++step) {
     const std::string letters = step % 3 == 0 && step > 150 ? "ff" : "sf";
     device.run(letters);
     host.run(letters);
@@ -275,10 +288,11 @@ TEST_F(CudaGate, SequencesTakeTurns) {
     const auto got = device.run(letters, sequence), expected = host.run(letters, sequence);
     EXPECT_CLOSE(got, expected, dot_error(DType::kBF16, Tokens::kIn, Tokens::kIn));
   };
-  for (int turn = 0; turn < 40; ++turn) {
-    run(2, turn < 36 ? "ss" : "fs");
+  const int n_turns = kFewCases ? 26 : 40, n_slow = n_turns - 4;
+  for (int turn = 0; turn < n_turns; ++turn) {
+    run(2, turn < n_slow ? "ss" : "fs");
     run(0, turn % 2 == 0 ? "f" : "sff");
-    run(2, turn < 36 ? "s" : "f");
+    run(2, turn < n_slow ? "s" : "f");
     run(1, "fs");
     if (turn % 7 == 3) run(1, "sfsfsfffffsssssfssss");
     if (turn % 10 == 5) run(-1, "sfs");
@@ -288,6 +302,7 @@ TEST_F(CudaGate, SequencesTakeTurns) {
 }
 
 TEST_F(CudaGate, VerdictsAreHeardWhenThereIsNoMoreRoom) {
+  if (kFewCases) GTEST_SKIP() << "a launch for every place, of a kernel that other tests launch";
   Tokens device(*backend, 1);
   const int64_t n = RowGate::kRoom + 40;
   for (int64_t i = 0; i < n; i += 8) device.run("ffsffsff");

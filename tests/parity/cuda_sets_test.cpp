@@ -4,6 +4,7 @@
 #include "backend/cuda/device.h"
 #include "parity/cuda_select_cases.h"
 #include "parity/keys_case.h"
+#include "sanitized.h"
 
 namespace sluice::test {
 namespace {
@@ -172,31 +173,34 @@ TEST_P(EveryBackend, LayersThatDifferShareNothing) {
   wide.window = 256;
   fine.block = 64;
   grouped.n_heads = 4;
-  // Each differs from its neighbours.
-  const std::vector<KeysCase> cases = {
-      base,
-      wide,
-      base,
-      fine,
-      base,
-      grouped,
-      base,
-      heads({HeadKind::kWindow, kCentroid, 0}, {kClusters, kCentroid, 1}),
-      base,
-      heads({kClusters, kCentroid, 0}, {kClusters, kCentroid, 0}),
-      heads({kClusters, kCentroid, 1}, {kClusters, kCentroid, 1}),
-      base,
-      heads({kClusters, FarKey::kOwn, 0}, {kClusters, FarKey::kValues, 1}),
-      base,
-      base /* of another scale */,
-      base};
-  const size_t other_scale = cases.size() - 2;
+  struct Layer {
+    KeysCase keys;
+    float scale = 1;  // times what others have
+  };
+  // Each differs from its neighbours, and so does every seventh.
+  const std::vector<Layer> layers = {
+      {base},
+      {wide},
+      {base},
+      {fine},
+      {base},
+      {grouped},
+      {base},
+      {heads({HeadKind::kWindow, kCentroid, 0}, {kClusters, kCentroid, 1})},
+      {base},
+      {heads({kClusters, kCentroid, 0}, {kClusters, kCentroid, 0})},
+      {heads({kClusters, kCentroid, 1}, {kClusters, kCentroid, 1})},
+      {base},
+      {heads({kClusters, FarKey::kOwn, 0}, {kClusters, FarKey::kValues, 1})},
+      {base},
+      {base, 2},
+      {base}};
   std::vector<LayerRun> there, here;
-  for (size_t i = 0; i < cases.size(); ++i)
+  for (const Layer& layer : thinned(layers, 7))
     for (auto* runs : {&there, &here}) {
-      KeysSpec spec = cases[i].spec(dtype());
-      if (i == other_scale) spec.scale *= 2;
-      runs->emplace_back(*backend, cases[i], spec);
+      KeysSpec spec = layer.keys.spec(dtype());
+      spec.scale *= layer.scale;
+      runs->emplace_back(*backend, layer.keys, spec);
     }
   const auto selector = backend->make_selector(rows.spec);
   for (const auto& [begin, end] : {std::pair<int64_t, int64_t>{0, 600}, {600, 601}, {601, 700}}) {

@@ -2,14 +2,16 @@
 // without one.
 
 #include "backend/cuda/device.h"
+#include "sanitized.h"
 #include "unit/model/family_models.h"
 
 namespace sluice::test {
 
 std::vector<ModelSetup> family_setups() {
   const char* missing = cuda::device_count() == 0 ? "no CUDA device" : nullptr;
-  return {{"cuda", DType::kF32, make_cuda_backend, missing},
-          {"cuda", DType::kBF16, make_cuda_backend, missing}};
+  std::vector<ModelSetup> all = {{"cuda", DType::kBF16, make_cuda_backend, missing}};
+  if (!kFewCases) all.insert(all.begin(), {"cuda", DType::kF32, make_cuda_backend, missing});
+  return all;
 }
 
 }  // namespace sluice::test

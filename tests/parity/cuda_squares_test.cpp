@@ -1,6 +1,9 @@
 // Selection that starts from the sums of squares of the norm before.
 
+#include <array>
+
 #include "parity/cuda_select_cases.h"
+#include "sanitized.h"
 
 namespace sluice::test {
 namespace {
@@ -55,35 +58,34 @@ std::vector<TokenSet> select(Backend& backend, const SelectInputs& in, const Nor
 // left alone; rows near the threshold,
 // with ties and of zeros; and outliers, with and without a limit for them.
 TEST_P(EveryBackend, SquaresOfTheNormBeforeChangeNoSet) {
-  for (const auto& [n_tokens, d] : {std::pair<int64_t, int64_t>{500, 64}, {700, 20}, {2600, 32}})
-    for (const RowKind kind :
-         {RowKind::kClusters, RowKind::kDuplicates, RowKind::kLattice, RowKind::kNearThreshold}) {
-      if (n_tokens > 1000 && (kind == RowKind::kLattice || kind == RowKind::kDuplicates)) continue;
-      for (const SelectRule rule :
-           {SelectRule::kGreedy, SelectRule::kCascadeCover, SelectRule::kCascadeCausal})
-        for (const bool of_residual : {false, true}) {
-          const SelectCase c{kind, n_tokens, d, 0.5, 3};
-          SelectInputs in = plain_inputs(c, DType::kF32, rule, {0.5, 0.3});
-          SCOPED_TRACE(testing::PrintToString(c) + ", rule " +
-                       std::to_string(static_cast<int>(rule)) + ", residual " +
-                       std::to_string(of_residual));
-          in.spec.outlier_ratio = of_residual && kind == RowKind::kLattice ? 0 : 8;
-          for (int64_t t = 300; t < n_tokens; t += 97)
-            for (int64_t i = 0; i < d; ++i) in.rows[static_cast<size_t>(t * d + i)] *= 16;
-          const NormedTokens tokens(*backend, dtype(), in.rows, d);
-          in.residual = in.rows;
-          if (!of_residual) in.rows = tokens.rows.values();
-          const auto expected = expected_sets(in);
-          for (const std::vector<int64_t>& cuts :
-               {std::vector<int64_t>{}, {n_tokens / 2}, {3, 4, 290}})
-            for (const From from : {From::kNothing, From::kSquares}) {
-              SCOPED_TRACE(testing::Message()
-                           << cuts.size() << " cuts, squares " << (from == From::kSquares));
-              EXPECT_TRUE(
-                  same_sets(select(*backend, in, tokens, of_residual, from, cuts), expected));
-            }
-        }
+  const std::array<std::pair<int64_t, int64_t>, 3> sizes = {{{500, 64}, {700, 20}, {2600, 32}}};
+  const std::array kinds = {RowKind::kClusters, RowKind::kDuplicates, RowKind::kLattice,
+                            RowKind::kNearThreshold};
+  const std::array rules = {SelectRule::kGreedy, SelectRule::kCascadeCover,
+                            SelectRule::kCascadeCausal};
+  for (const auto& [size, kind, rule, of_residual] :
+       thinned(combinations(sizes, kinds, rules, std::array{false, true}), 25)) {
+    const auto [n_tokens, d] = size;
+    if (n_tokens > 1000 && (kind == RowKind::kLattice || kind == RowKind::kDuplicates)) continue;
+    const SelectCase c{kind, n_tokens, d, 0.5, 3};
+    SelectInputs in = plain_inputs(c, DType::kF32, rule, {0.5, 0.3});
+    SCOPED_TRACE(testing::PrintToString(c) + ", rule " + std::to_string(static_cast<int>(rule)) +
+                 ", residual " + std::to_string(of_residual));
+    in.spec.outlier_ratio = of_residual && kind == RowKind::kLattice ? 0 : 8;
+    for (int64_t t = 300; t < n_tokens; t += 97)
+      for (int64_t i = 0; i < d; ++i) in.rows[static_cast<size_t>(t * d + i)] *= 16;
+    const NormedTokens tokens(*backend, dtype(), in.rows, d);
+    in.residual = in.rows;
+    if (!of_residual) in.rows = tokens.rows.values();
+    const auto expected = expected_sets(in);
+    const std::array<std::vector<int64_t>, 3> all_cuts = {{{}, {n_tokens / 2}, {3, 4, 290}}};
+    const std::array both = {From::kNothing, From::kSquares};
+    for (const auto& [cuts, from] : thinned(combinations(all_cuts, both), 5)) {
+      SCOPED_TRACE(testing::Message()
+                   << cuts.size() << " cuts, squares " << (from == From::kSquares));
+      EXPECT_TRUE(same_sets(select(*backend, in, tokens, of_residual, from, cuts), expected));
     }
+  }
 }
 
 }  // namespace

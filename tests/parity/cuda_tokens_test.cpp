@@ -1,6 +1,9 @@
 // What only a device does: so many tiles of queries that their keys are not split.
 
+#include <array>
+
 #include "parity/keys_case.h"
+#include "sanitized.h"
 
 namespace sluice::test {
 namespace {
@@ -73,21 +76,21 @@ TEST_P(EveryBackend, KeysOfLongClustersAgreeWithTheReference) {
              .block = 32,
              .set = {.reps = 0.012, .exempt = 0.01, .uncovered = 0}};
   mix_heads(c, 2);
-  for (const int64_t pad : {0, 1})
-    for (const double reps : {0.012, 0.004}) {
-      c.pad = pad;
-      c.set.reps = reps;
-      const KeysInputs in(c, dtype());
-      const auto expected = attend_keys(*reference, DType::kF32, c, in);
-      const auto bounds = keys_bounds(*reference, dtype(), c, in, expected);
-      EXPECT_CLOSE(attend_keys(*backend, dtype(), c, in), expected, bounds);
-      EXPECT_CLOSE(attend_keys(*backend, dtype(), c, in, {130, 131, 500, 501, 502, 760}), expected,
-                   bounds);
-      // Clusters of the cache that get hundreds of members in one pass, and go on after it.
-      const auto cut = attend_keys(*backend, dtype(), c, in, {300, 800});
-      EXPECT_CLOSE(cut, expected, bounds);
-      EXPECT_SAME_BITS(attend_keys(*backend, dtype(), c, in, {300, 800}), cut);
-    }
+  const std::array<int64_t, 2> pads = {0, 1};
+  for (const auto& [pad, reps] : thinned(combinations(pads, std::array{0.012, 0.004}), 3)) {
+    c.pad = pad;
+    c.set.reps = reps;
+    const KeysInputs in(c, dtype());
+    const auto expected = attend_keys(*reference, DType::kF32, c, in);
+    const auto bounds = keys_bounds(*reference, dtype(), c, in, expected);
+    EXPECT_CLOSE(attend_keys(*backend, dtype(), c, in), expected, bounds);
+    EXPECT_CLOSE(attend_keys(*backend, dtype(), c, in, {130, 131, 500, 501, 502, 760}), expected,
+                 bounds);
+    // Clusters of the cache that get hundreds of members in one pass, and go on after it.
+    const auto cut = attend_keys(*backend, dtype(), c, in, {300, 800});
+    EXPECT_CLOSE(cut, expected, bounds);
+    EXPECT_SAME_BITS(attend_keys(*backend, dtype(), c, in, {300, 800}), cut);
+  }
 }
 
 // The same of so many heads that keys are not split.
@@ -123,23 +126,23 @@ TEST_P(EveryBackend, LongKeysAgreeWithThePlainKernel) {
       {.n_tokens = 1500, .head_dim = 128, .n_heads = 60, .n_kv_heads = 5},
       {.n_tokens = 1500, .head_dim = 128, .n_heads = 10, .n_kv_heads = 10, .causal = false},
   };
-  for (KeysCase& c : cases) {
+  const std::array<std::pair<double, size_t>, 3> shares = {{{0.9, 1}, {0.9, 2}, {0.2, 1}}};
+  for (auto [c, share] : thinned(combinations(cases, shares), 7)) {
+    const auto [reps, n_sets] = share;
     c.window = c.block = 128;
-    for (const auto& [reps, n_sets] : {std::pair<double, size_t>{0.9, 1}, {0.9, 2}, {0.2, 1}}) {
-      mix_heads(c, n_sets);
-      c.set = {.reps = reps, .exempt = 0.01, .uncovered = 0.01, .sinks = c.causal ? 4 : 0};
-      SCOPED_TRACE(testing::PrintToString(c));
-      const KeysInputs in(c, dtype());
-      KeysCase plain = c;
-      plain.pad = 1;
-      const auto expected = attend_keys(*backend, dtype(), plain, in);
-      const auto whole = attend_keys(*backend, dtype(), c, in);
-      EXPECT_LE(relative_distance(whole, expected), 0x1p-8);
-      EXPECT_SAME_BITS(attend_keys(*backend, dtype(), c, in), whole);
-      if (!c.causal) continue;
-      const std::vector<int64_t> cuts = {700, 701, 831, 832, 1400, 1410, 1411};
-      EXPECT_LE(relative_distance(attend_keys(*backend, dtype(), c, in, cuts), expected), 0x1p-8);
-    }
+    mix_heads(c, n_sets);
+    c.set = {.reps = reps, .exempt = 0.01, .uncovered = 0.01, .sinks = c.causal ? 4 : 0};
+    SCOPED_TRACE(testing::PrintToString(c));
+    const KeysInputs in(c, dtype());
+    KeysCase plain = c;
+    plain.pad = 1;
+    const auto expected = attend_keys(*backend, dtype(), plain, in);
+    const auto whole = attend_keys(*backend, dtype(), c, in);
+    EXPECT_LE(relative_distance(whole, expected), 0x1p-8);
+    EXPECT_SAME_BITS(attend_keys(*backend, dtype(), c, in), whole);
+    if (!c.causal) continue;
+    const auto cuts = thinned<int64_t>({700, 701, 831, 832, 1400, 1410, 1411}, 3);
+    EXPECT_LE(relative_distance(attend_keys(*backend, dtype(), c, in, cuts), expected), 0x1p-8);
   }
 }
 
@@ -160,7 +163,9 @@ TEST_P(EveryBackend, ALongPassGivesWhatItsPiecesGive) {
     SCOPED_TRACE(testing::PrintToString(c));
     const KeysInputs in(c, dtype());
     const auto whole = attend_keys(*backend, dtype(), c, in);
-    EXPECT_SAME_BITS(attend_keys(*backend, dtype(), c, in), whole);
+    if (!kFewCases) {
+      EXPECT_SAME_BITS(attend_keys(*backend, dtype(), c, in), whole);
+    }
     EXPECT_LE(relative_distance(attend_keys(*backend, dtype(), c, in, cuts), whole),
               dtype() == DType::kBF16 ? 0x1p-8 : 0x1p-14);
   }
@@ -219,19 +224,18 @@ TEST_P(EveryBackend, LongRepsAgreeWithThePlainKernel) {
       {.n_tokens = 2000, .head_dim = 192, .n_heads = 6, .n_kv_heads = 6},
       {.n_tokens = 2000, .head_dim = 128, .n_heads = 60, .n_kv_heads = 5, .causal = false},
   };
-  for (KeysCase& c : cases)
-    for (const double reps : {0.9, 0.3, 0.05}) {
-      c.set = {.reps = reps, .exempt = 0.01, .uncovered = 0.01};
-      SCOPED_TRACE(testing::PrintToString(c));
-      const KeysInputs in(c, dtype());
-      KeysCase plain = c;
-      plain.pad = 1;
-      const auto expected = attend_among_reps(*backend, plain, in);
-      EXPECT_LE(relative_distance(attend_among_reps(*backend, c, in), expected), 0x1p-8);
-      if (!c.causal) continue;
-      const std::vector<int64_t> cuts = {700, 701, 1500, 1510};
-      EXPECT_LE(relative_distance(attend_among_reps(*backend, c, in, cuts), expected), 0x1p-8);
-    }
+  for (auto [c, reps] : thinned(combinations(cases, std::array{0.9, 0.3, 0.05}), 4)) {
+    c.set = {.reps = reps, .exempt = 0.01, .uncovered = 0.01};
+    SCOPED_TRACE(testing::PrintToString(c));
+    const KeysInputs in(c, dtype());
+    KeysCase plain = c;
+    plain.pad = 1;
+    const auto expected = attend_among_reps(*backend, plain, in);
+    EXPECT_LE(relative_distance(attend_among_reps(*backend, c, in), expected), 0x1p-8);
+    if (!c.causal) continue;
+    const std::vector<int64_t> cuts = {700, 701, 1500, 1510};
+    EXPECT_LE(relative_distance(attend_among_reps(*backend, c, in, cuts), expected), 0x1p-8);
+  }
 }
 
 // More counts than are kept at one time, in one pass and in several, in bytes and, where a cluster

@@ -1,7 +1,10 @@
 // Projection on a basis, its residual and the image of the weights against their definitions,
 // docs/algorithm.md section 4.
 
+#include <array>
+
 #include "parity/subspace_case.h"
+#include "sanitized.h"
 
 namespace sluice::test {
 namespace {
@@ -31,62 +34,61 @@ void expect_exact_residuals(const SubspaceCase& c, DType dtype, const Projection
 }
 
 TEST_P(EveryImplementation, ProjectionIsWhatItsDefinitionSays) {
-  for (const Size& s : kSizes)
-    for (const int64_t pad : {0, 3}) {
-      SCOPED_TRACE(testing::Message()
-                   << s.n_rows << " x " << s.n_in << " on " << s.rank << ", pad " << pad);
-      const SubspaceCase c = random_case(s, dtype(), static_cast<uint32_t>(s.n_in));
-      const Projection got = c.project(*backend, pad);
-      std::vector<float> expected;
-      std::vector<double> bounds;
-      for (int64_t row = 0; row < s.n_rows; ++row)
-        for (int64_t j = 0; j < s.rank; ++j) {
-          double sum = 0, absolute_sum = 0;
-          for (int64_t i = 0; i < s.n_in; ++i) {
-            const double term = double{c.x[static_cast<size_t>(row * s.n_in + i)]} *
-                                rounded(dtype(), c.vectors[static_cast<size_t>(j * s.n_in + i)]);
-            sum += term;
-            absolute_sum += std::abs(term);
-          }
-          expected.push_back(static_cast<float>(sum));
-          bounds.push_back(stored_error(dtype(), sum, dot_error(dtype(), s.n_in, absolute_sum)));
+  for (const auto& [s, pad] : thinned(combinations(kSizes, std::array<int64_t, 2>{0, 3}), 3)) {
+    SCOPED_TRACE(testing::Message()
+                 << s.n_rows << " x " << s.n_in << " on " << s.rank << ", pad " << pad);
+    const SubspaceCase c = random_case(s, dtype(), static_cast<uint32_t>(s.n_in));
+    const Projection got = c.project(*backend, pad);
+    std::vector<float> expected;
+    std::vector<double> bounds;
+    for (int64_t row = 0; row < s.n_rows; ++row)
+      for (int64_t j = 0; j < s.rank; ++j) {
+        double sum = 0, absolute_sum = 0;
+        for (int64_t i = 0; i < s.n_in; ++i) {
+          const double term = double{c.x[static_cast<size_t>(row * s.n_in + i)]} *
+                              rounded(dtype(), c.vectors[static_cast<size_t>(j * s.n_in + i)]);
+          sum += term;
+          absolute_sum += std::abs(term);
         }
-      EXPECT_CLOSE(got.coordinates, expected, bounds);
-      expect_exact_residuals(c, dtype(), got);
-    }
+        expected.push_back(static_cast<float>(sum));
+        bounds.push_back(stored_error(dtype(), sum, dot_error(dtype(), s.n_in, absolute_sum)));
+      }
+    EXPECT_CLOSE(got.coordinates, expected, bounds);
+    expect_exact_residuals(c, dtype(), got);
+  }
 }
 
 // Rows a known distance from the span; at every size of the numbers.
 TEST_P(EveryBackend, PlantedResidualsAreFoundHoweverSmall) {
   constexpr int64_t kIn = 320, kRank = 40;
-  for (const int64_t n_rows : {1, 40})
-    for (const double size : {1e-15, 1.0, 1e15})
-      for (const double planted : {0.5, 1e-1, 4e-2, 3.2e-2, 3e-2, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6}) {
-        SCOPED_TRACE(testing::Message() << n_rows << " rows of size " << size << ", " << planted);
-        // The last direction stands outside of the basis.
-        const std::vector<float> all = orthonormal_rows(kRank + 1, kIn, 3);
-        SubspaceCase c{n_rows, kIn, kRank, {all.begin(), all.begin() + kRank * kIn}, {}};
-        std::vector<float> parts = random_values(n_rows * kRank, 4);
-        // One coordinate outweighs all others, as in trained models: the formula errs most.
-        for (int64_t row = 0; row < n_rows; row += 2)
-          parts[static_cast<size_t>(row * kRank)] = 1e3f;
-        for (int64_t row = 0; row < n_rows; ++row) {
-          const float* part = parts.data() + row * kRank;
-          const double inside = std::sqrt(dot(part, part, kRank));
-          for (int64_t i = 0; i < kIn; ++i) {
-            double x = planted / std::sqrt(1 - planted * planted) * inside *
-                       all[static_cast<size_t>(kRank * kIn + i)];
-            for (int64_t j = 0; j < kRank; ++j)
-              x += double{part[j]} * all[static_cast<size_t>(j * kIn + i)];
-            c.x.push_back(rounded(dtype(), static_cast<float>(size * x)));
-          }
-        }
-        const Projection got = c.project(*backend);
-        expect_exact_residuals(c, dtype(), got);
-        // In bf16 the rounding of x, V and the coordinates is part of the residual.
-        if (dtype() == DType::kBF16) continue;
-        for (const float residual : got.residuals) EXPECT_NEAR(residual, planted, kResidualError);
+  const std::array<int64_t, 2> heights = {1, 40};
+  const std::array sizes = {1e-15, 1.0, 1e15};
+  const std::array distances = {0.5, 1e-1, 4e-2, 3.2e-2, 3e-2, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6};
+  for (const auto& [n_rows, size, planted] : thinned(combinations(heights, sizes, distances), 7)) {
+    SCOPED_TRACE(testing::Message() << n_rows << " rows of size " << size << ", " << planted);
+    // The last direction stands outside of the basis.
+    const std::vector<float> all = orthonormal_rows(kRank + 1, kIn, 3);
+    SubspaceCase c{n_rows, kIn, kRank, {all.begin(), all.begin() + kRank * kIn}, {}};
+    std::vector<float> parts = random_values(n_rows * kRank, 4);
+    // One coordinate outweighs all others, as in trained models: the formula errs most.
+    for (int64_t row = 0; row < n_rows; row += 2) parts[static_cast<size_t>(row * kRank)] = 1e3f;
+    for (int64_t row = 0; row < n_rows; ++row) {
+      const float* part = parts.data() + row * kRank;
+      const double inside = std::sqrt(dot(part, part, kRank));
+      for (int64_t i = 0; i < kIn; ++i) {
+        double x = planted / std::sqrt(1 - planted * planted) * inside *
+                   all[static_cast<size_t>(kRank * kIn + i)];
+        for (int64_t j = 0; j < kRank; ++j)
+          x += double{part[j]} * all[static_cast<size_t>(j * kIn + i)];
+        c.x.push_back(rounded(dtype(), static_cast<float>(size * x)));
       }
+    }
+    const Projection got = c.project(*backend);
+    expect_exact_residuals(c, dtype(), got);
+    // In bf16 the rounding of x, V and the coordinates is part of the residual.
+    if (dtype() == DType::kBF16) continue;
+    for (const float residual : got.residuals) EXPECT_NEAR(residual, planted, kResidualError);
+  }
 }
 
 // Nothing is assumed of V: neither unit length nor right angles.

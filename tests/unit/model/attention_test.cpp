@@ -3,6 +3,7 @@
 // docs/algorithm.md, section 3.
 
 #include "parity/compare.h"
+#include "sanitized.h"
 #include "unit/model/family_models.h"
 
 namespace sluice::test {
@@ -323,7 +324,7 @@ std::vector<ModelSetup> setups() {
 }
 
 INSTANTIATE_TEST_SUITE_P(Attention, EveryFamily,
-                         testing::Combine(testing::ValuesIn(family_cases()),
+                         testing::Combine(testing::ValuesIn(thinned(family_cases(), 3)),
                                           testing::ValuesIn(setups())),
                          family_test_name);
 

@@ -3,6 +3,7 @@
 // docs/algorithm.md, section 4.
 
 #include "parity/compare.h"
+#include "sanitized.h"
 #include "unit/model/family_models.h"
 #include "unit/model/full_bases.h"
 #include "unit/subspace/random_matrices.h"
@@ -264,7 +265,7 @@ TEST_P(EveryLinear, AResetCacheStartsAnew) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, EveryLinear,
-                         testing::Combine(testing::ValuesIn(family_cases()),
+                         testing::Combine(testing::ValuesIn(thinned(family_cases(), 3)),
                                           testing::ValuesIn(family_setups())),
                          family_test_name);
 
