@@ -5,27 +5,14 @@
 #include "backend/cuda/elements.h"
 
 namespace sluice::bench {
-namespace {
-
-constexpr int64_t kCacheBytes = int64_t{64} << 20;  // more than the second-level cache
-constexpr int kOfLess =
-    16;  // so many times as often: what starting it takes is not to be taken off
-
-}  // namespace
 
 Timing time_runs(Context& context, const Run& run, const Run& less) {
-  cudaEvent_t begin = nullptr, end = nullptr;
-  cuda::check(cudaEventCreate(&begin), "event");
-  cuda::check(cudaEventCreate(&end), "event");
+  Stopwatch watch(context);
   size_t turn = 0;
   const auto time_of = [&](const Run& work, int n) {
-    cuda::check(cudaEventRecord(begin, context.stream()), "event");
-    for (int i = 0; i < n; ++i) work(turn + static_cast<size_t>(i));
-    cuda::check(cudaEventRecord(end, context.stream()), "event");
-    context.synchronize();
-    float ms = 0;
-    cuda::check(cudaEventElapsedTime(&ms, begin, end), "event");
-    return double{ms} / n;
+    return watch.milliseconds([&] {
+      for (int i = 0; i < n; ++i) work(turn + static_cast<size_t>(i));
+    }) / n;
   };
   time_of(run, 4);
   const int at_once = std::clamp(static_cast<int>(8 / time_of(run, 4)), 1, 8);
@@ -34,11 +21,7 @@ Timing time_runs(Context& context, const Run& run, const Run& less) {
     const double without = less ? time_of(less, kOfLess * at_once) : 0;
     times.push_back(time_of(run, at_once) - without);
   }
-  cudaEventDestroy(begin);
-  cudaEventDestroy(end);
-  std::sort(times.begin(), times.end());
-  const double median = times[times.size() / 2];
-  return {median, (times[times.size() * 3 / 4] - times[times.size() / 4]) / median};
+  return middle(times);
 }
 
 Inputs::Inputs(const std::shared_ptr<Context>& device, const Case& of)

@@ -8,16 +8,13 @@
 #include "backend/backend.h"
 #include "backend/cuda/accelerated.h"
 #include "plant.h"
+#include "stopwatch.h"
 
 namespace sluice::bench {
 
 using cuda::Context;
 
 constexpr int64_t kModel = 4096, kWindow = 128, kBlock = 128;
-
-struct Timing {
-  double median = 0, spread = 0;  // ms; the middle half over the median
-};
 
 // Of run(turn), or what it takes longer than `less`, which is timed in turn with it. Short ones are
 // timed some at once, so that starting them stays out of it.

@@ -21,6 +21,7 @@
 #include "backend/cuda/elements.h"
 #include "backend/cuda/linear.h"
 #include "plant.h"
+#include "stopwatch.h"
 
 namespace {
 
@@ -29,8 +30,6 @@ using cuda::Context;
 
 constexpr int64_t kModel = 4096, kRank = 256, kLayers = 4;  // selectors that take turns
 constexpr int kTurns = 11, kWarmUps = 2;
-constexpr int kOfLess =
-    16;  // so many times as often: what starting it takes is not to be taken off
 constexpr int64_t kMore = 64;  // tokens behind the others
 static_assert(kTurns + kWarmUps <= kMore);
 
@@ -40,29 +39,20 @@ using Run = std::function<void(int)>;
 // timed in turn with it, or all of it. The median of several such.
 double time_runs(Context& context, int n, const std::function<void()>& before, const Run& run,
                  const Run& less = {}) {
-  cudaEvent_t begin = nullptr, end = nullptr;
-  cuda::check(cudaEventCreate(&begin), "event");
-  cuda::check(cudaEventCreate(&end), "event");
+  bench::Stopwatch watch(context);
   const auto time_of = [&](const Run& work, int times) {
     context.synchronize();
-    cuda::check(cudaEventRecord(begin, context.stream()), "event");
-    for (int i = 0; i < times * n; ++i) work(i % n);
-    cuda::check(cudaEventRecord(end, context.stream()), "event");
-    context.synchronize();
-    float ms = 0;
-    cuda::check(cudaEventElapsedTime(&ms, begin, end), "event");
-    return double{ms} / (times * n);
+    return watch.milliseconds([&] {
+      for (int i = 0; i < times * n; ++i) work(i % n);
+    }) / (times * n);
   };
   std::vector<double> times;
   for (int turn = -kWarmUps; turn < kTurns; ++turn) {
     before();
-    const double without = less ? time_of(less, kOfLess) : 0, ms = time_of(run, 1);
+    const double without = less ? time_of(less, bench::kOfLess) : 0, ms = time_of(run, 1);
     if (turn >= 0) times.push_back(ms - without);
   }
-  cudaEventDestroy(begin);
-  cudaEventDestroy(end);
-  std::sort(times.begin(), times.end());
-  return times[times.size() / 2];
+  return bench::middle(times).median;
 }
 
 // bf16 or f32 rows that live on the device.
@@ -120,9 +110,9 @@ void print_norm_times(const std::shared_ptr<Context>& context, int64_t n_tokens)
   const Run without = [&](int) { stream.norm(false); },
             with_squares = [&](int) { stream.norm(true); };
   const double ms = time_runs(
-      *context, kOfLess * kLayers, [] {}, without);
+      *context, bench::kOfLess * kLayers, [] {}, without);
   const double more_ms = time_runs(
-      *context, kOfLess * kLayers, [] {}, with_squares, without);
+      *context, bench::kOfLess * kLayers, [] {}, with_squares, without);
   std::printf("the norm of %lld rows: %.1f us, with sums of squares %.1f us\n",
               static_cast<long long>(n_tokens), 1e3 * ms, 1e3 * (ms + more_ms));
 }

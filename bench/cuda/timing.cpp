@@ -14,39 +14,6 @@ using cuda::Context;
 using cuda::DeviceArray;
 using cuda::DeviceMatrix;
 
-class Stopwatch {
- public:
-  explicit Stopwatch(Context& context) : context_(context) {
-    check(cudaEventCreate(&begin_), "event");
-    check(cudaEventCreate(&end_), "event");
-  }
-  Stopwatch(const Stopwatch&) = delete;
-  Stopwatch& operator=(const Stopwatch&) = delete;
-  ~Stopwatch() {
-    cudaEventDestroy(begin_);
-    cudaEventDestroy(end_);
-  }
-  double milliseconds(const std::function<void()>& work) {
-    check(cudaEventRecord(begin_, context_.stream()), "event");
-    work();
-    check(cudaEventRecord(end_, context_.stream()), "event");
-    context_.synchronize();
-    float milliseconds = 0;
-    check(cudaEventElapsedTime(&milliseconds, begin_, end_), "event");
-    return milliseconds;
-  }
-
- private:
-  Context& context_;
-  cudaEvent_t begin_ = nullptr, end_ = nullptr;
-};
-
-Timing middle(std::vector<double> times) {
-  std::sort(times.begin(), times.end());
-  const double median = times[times.size() / 2];
-  return {median, (times[times.size() * 3 / 4] - times[times.size() / 4]) / median};
-}
-
 }  // namespace
 
 Timing time_runs(Context& context, const std::function<void(int)>& run, int repeats) {

@@ -5,18 +5,12 @@
 #include <functional>
 
 #include "backend/cuda/linear.h"
+#include "stopwatch.h"
 
 namespace sluice::bench {
 
-// More than the second-level cache holds.
-constexpr int64_t kCacheBytes = int64_t{64} << 20;
-
-// Milliseconds: the median of repeats after a warm-up, and the spread of the middle half over it.
-struct Timing {
-  double median = 0, spread = 0;
-};
-
-// Of run(turn). Short ones are timed many at once, so that starting them stays out of it.
+// Of run(turn), after a warm-up. Short ones are timed many at once, so that starting them stays out
+// of it.
 Timing time_runs(cuda::Context& context, const std::function<void(int)>& run, int repeats = 25);
 // Of one of `n` runs that are recorded once and started together: nothing waits for the host.
 Timing time_recorded(cuda::Context& context, int n, const std::function<void(int)>& run);

@@ -55,8 +55,8 @@ std::vector<TokenSet> select(Backend& backend, const SelectInputs& in, const Nor
 }
 
 // Few tokens and many, widths that are read in whole pieces and one that is not, whose squares are
-// left alone; rows near the threshold,
-// with ties and of zeros; and outliers, with and without a limit for them.
+// left alone; rows near the threshold, with ties and of zeros; and outliers, with and without a
+// limit for them.
 TEST_P(EveryBackend, SquaresOfTheNormBeforeChangeNoSet) {
   const std::array<std::pair<int64_t, int64_t>, 3> sizes = {{{500, 64}, {700, 20}, {2600, 32}}};
   const std::array kinds = {RowKind::kClusters, RowKind::kDuplicates, RowKind::kLattice,

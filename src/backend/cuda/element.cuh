@@ -59,6 +59,14 @@ __device__ inline void widen_eight(const uint4& bits, float (&to)[8]) {
   }
 }
 
+// Four numbers that are f32 already.
+__device__ inline void widen_four(const uint4& bits, float* to) {
+  to[0] = __uint_as_float(bits.x);
+  to[1] = __uint_as_float(bits.y);
+  to[2] = __uint_as_float(bits.z);
+  to[3] = __uint_as_float(bits.w);
+}
+
 __device__ inline uint4 narrowed_eight(const float (&from)[8]) {
   return make_uint4(narrowed(from[0], from[1]), narrowed(from[2], from[3]),
                     narrowed(from[4], from[5]), narrowed(from[6], from[7]));

@@ -82,13 +82,8 @@ struct Coming {
       widen_eight(rows[i % kRows][0][threadIdx.x], x);
     } else {
 #pragma unroll
-      for (int part = 0; part < kParts; ++part) {
-        const uint4 four = rows[i % kRows][part][threadIdx.x];
-        x[4 * part] = __uint_as_float(four.x);
-        x[4 * part + 1] = __uint_as_float(four.y);
-        x[4 * part + 2] = __uint_as_float(four.z);
-        x[4 * part + 3] = __uint_as_float(four.w);
-      }
+      for (int part = 0; part < kParts; ++part)
+        widen_four(rows[i % kRows][part][threadIdx.x], x + 4 * part);
     }
   }
 };

@@ -50,13 +50,8 @@ __device__ inline double sum_of_squares(const std::byte* row, int64_t row_bytes,
       sum = add_squares_in_order<8>(sum, pieces, n_lanes,
                                     [&](int i, float(&x)[8]) { widen_eight(mine[i], x); });
     else
-      sum = add_squares_in_order<4>(sum, pieces, n_lanes, [&](int i, float(&x)[4]) {
-        const uint4 four = mine[i];
-        x[0] = __uint_as_float(four.x);
-        x[1] = __uint_as_float(four.y);
-        x[2] = __uint_as_float(four.z);
-        x[3] = __uint_as_float(four.w);
-      });
+      sum = add_squares_in_order<4>(sum, pieces, n_lanes,
+                                    [&](int i, float(&x)[4]) { widen_four(mine[i], x); });
   }
   return sum;
 }

@@ -58,14 +58,10 @@ __device__ double quick_squares(const std::byte* row, int64_t row_bytes) {
   double sum = 0;
   const auto add = [&](const uint4& piece) {
     float x[kBF16 ? 8 : 4];
-    if constexpr (kBF16) {
+    if constexpr (kBF16)
       widen_eight(piece, x);
-    } else {
-      x[0] = __uint_as_float(piece.x);
-      x[1] = __uint_as_float(piece.y);
-      x[2] = __uint_as_float(piece.z);
-      x[3] = __uint_as_float(piece.w);
-    }
+    else
+      widen_four(piece, x);
     sum += squares_of(x);
   };
   const auto* from = reinterpret_cast<const uint4*>(row) + threadIdx.x % 32;

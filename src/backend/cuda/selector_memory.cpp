@@ -37,7 +37,7 @@ int64_t cover_chunk(int64_t n, int64_t n_sets, int64_t tiles) {
 }
 
 // What a norm wrote for these rows, as NormsOf has it.
-const double* squares_of(const ConstTensor& squares, int64_t n) {
+const double* handed_on(const ConstTensor& squares, int64_t n) {
   if (!squares.defined()) return nullptr;
   SLUICE_CHECK(squares.dtype() == DType::kF32 && squares.shape() == Shape({n, 2}) &&
                squares.row_stride() == 4);
@@ -116,12 +116,12 @@ CudaSelector::Pass CudaSelector::begin_pass(const SelectArgs& args) {
   pass.odd = {odd_.data() + odd_turn_, odd_.data() + 1 - odd_turn_};
   const ExemptArgs exempt = exempt_args(pass, 0, n);
   std::vector<NormsOf> norms = {
-      {.rows = args.rows, .out = pass.inverse, .squares = squares_of(args.row_squares, n)}};
+      {.rows = args.rows, .out = pass.inverse, .squares = handed_on(args.row_squares, n)}};
   if (outliers)
     norms.push_back({.rows = args.residual,
                      .out = pass.residual_inverse,
                      .n_ordered = exempt.n_ordered(),
-                     .squares = squares_of(args.residual_squares, n)});
+                     .squares = handed_on(args.residual_squares, n)});
   inverse_norms(*context_, norms, pass.odd);
   if (!covers()) mark_exempt(*context_, exempt);  // otherwise chunk by chunk
   mark_inherited(args, pass);
