@@ -50,11 +50,15 @@ __device__ inline Pair pair_with_token(const ChunkView& view, int64_t t, int64_t
   return {rows, s, rows, t, view.d, view.bf16};
 }
 
+__device__ inline ConstRowsView rows_of(const ExactRows& rows, bool bf16) {
+  return {static_cast<const std::byte*>(rows.data), rows.stride, bf16};
+}
+
 // Element i of a row by 1 / norm, before it is rounded to a unit element in f32.
 __device__ inline double scaled(const ExactRows& rows, int64_t row, bool bf16, int64_t i,
                                 double inverse) {
   float x[1];
-  load<1>(ConstRowsView{static_cast<const std::byte*>(rows.data), rows.stride, bf16}, row, i, x);
+  load(rows_of(rows, bf16), row, i, x);
   return double{x[0]} * inverse;
 }
 // Product of two unit elements: exact in float64.
@@ -117,19 +121,39 @@ __device__ inline Cosine quick_cosine(const Pair& pair) {
   if (has_zero_row(pair)) return {};
   const double inverse_a = pair.a.inverse[pair.row_a], inverse_b = pair.b.inverse[pair.row_b];
   const auto units = static_cast<int>(norm_error(pair.d) * 0x1p53) + 2;
-  double sum = 0, unsure = 0;
-  for (int64_t i = threadIdx.x % 32; i < pair.d; i += 32) {
-    const double a = scaled(pair.a, pair.row_a, pair.bf16, i, inverse_a);
-    const double b = scaled(pair.b, pair.row_b, pair.bf16, i, inverse_b);
-    const double product = unit_product(a, b);
-    sum += product;
-    if (may_round_otherwise(a, units) || may_round_otherwise(b, units)) unsure += fabs(product);
+  double sum = 0;
+  float unsure = 0;
+  const auto add = [&](float x, float y) {
+    const double a = double{x} * inverse_a, b = double{y} * inverse_b;
+    const float unit_a = __double2float_rn(a), unit_b = __double2float_rn(b);
+    sum += double{unit_a} * double{unit_b};
+    const bool may = may_round_otherwise(a, units) | may_round_otherwise(b, units);
+    unsure += may ? fabsf(unit_a * unit_b) : 0.0f;
+  };
+  const auto lane = static_cast<int>(threadIdx.x % 32);
+  if (pair.bf16) {
+#pragma unroll 2
+    for (int64_t i = 8 * lane; i < pair.d; i += 8 * 32) {
+      float x[8], y[8];
+      load(rows_of(pair.a, true), pair.row_a, i, x);
+      load(rows_of(pair.b, true), pair.row_b, i, y);
+#pragma unroll
+      for (int k = 0; k < 8; ++k) add(x[k], y[k]);
+    }
+  } else {
+#pragma unroll 4
+    for (int64_t i = lane; i < pair.d; i += 32) {
+      float x[1], y[1];
+      load(rows_of(pair.a, false), pair.row_a, i, x);
+      load(rows_of(pair.b, false), pair.row_b, i, y);
+      add(x[0], y[0]);
+    }
   }
   for (int step = 16; step > 0; step /= 2) {
     sum += __shfl_xor_sync(kAllLanes, sum, step);
     unsure += __shfl_xor_sync(kAllLanes, unsure, step);
   }
-  return {sum, sum_error(pair.d) + 0x1p-21 * unsure};  // 2^-23 of each factor; doubled
+  return {sum, sum_error(pair.d) + 0x1p-21 * double{unsure}};  // 2^-23 of each factor; doubled
 }
 
 // 1 / norm, of a sum of squares; 0 where there is none. A part of the definition of a pair.
