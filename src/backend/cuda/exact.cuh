@@ -116,7 +116,7 @@ struct Cosine {
 };
 
 // In any order, of norms whose squares were summed in any order: nearly always with the unit
-// elements of the definition.
+// elements of the definition. bf16 rows as rough_cosine has them, f32 rows anywhere.
 __device__ inline Cosine quick_cosine(const Pair& pair) {
   if (has_zero_row(pair)) return {};
   const double inverse_a = pair.a.inverse[pair.row_a], inverse_b = pair.b.inverse[pair.row_b];
