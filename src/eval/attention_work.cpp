@@ -13,6 +13,12 @@ double share(double part, double whole) { return whole > 0 ? part / whole : 0; }
 
 int64_t below_diagonal(int64_t n) { return n * (n + 1) / 2; }
 
+// Keys that exact attention scores in one head.
+int64_t dense_keys_of(const LayerWork& layer) {
+  const int64_t beyond = layer.window > 0 ? std::max<int64_t>(layer.n_tokens - layer.window, 0) : 0;
+  return below_diagonal(layer.n_tokens) - below_diagonal(beyond);
+}
+
 // Keys that all queries of a window score in one query head.
 int64_t keys_of(const LayerPlan& plan, HeadKind kind, const TokenSet& set) {
   const int64_t n = set.n_tokens();
@@ -44,7 +50,7 @@ const TokenSet* inherited_by(double tau, const Selector* above) {
 
 void AttentionWork::add_layer(const LayerWork& layer) {
   const auto n_heads = static_cast<double>(layer.n_kv_heads);
-  const auto dense_keys = static_cast<double>(below_diagonal(layer.n_tokens));
+  const auto dense_keys = static_cast<double>(dense_keys_of(layer));
   const auto n = static_cast<double>(layer.n_tokens);
   dense_keys_ += n_heads * dense_keys;
   tokens_ += n_heads * n;
@@ -74,21 +80,22 @@ void AttentionWork::add_selection(const LayerWork& layer) {
         layer.selector->spec().rule, set, inherited_by(set.tau, layer.above)));
 }
 
-void AttentionWork::add(const KvCache& cache, int64_t n_layers, int64_t n_kv_heads) {
+void AttentionWork::add(const KvCache& cache, const ModelSpec& spec) {
   SLUICE_CHECK(cache.n_batch() == 1);
   const std::vector<LayerPlan>& layers = cache.plan().layers;
   const Selector* above = nullptr;
-  for (int64_t i = 0; i < n_layers; ++i) {
+  for (int64_t i = 0; i < spec.n_layers; ++i) {
     const Selector* selector = cache.selector(i);
     add_layer({.plan = layers.empty() ? nullptr : &layers[static_cast<size_t>(i)],
                .selector = selector,
                .above = above,
-               .n_kv_heads = n_kv_heads,
-               .n_tokens = cache.length()});
+               .n_kv_heads = spec.n_kv_heads,
+               .n_tokens = cache.length(),
+               .window = spec.window(i)});
     if (selector == nullptr) continue;
     above = selector;
     if (!layers[static_cast<size_t>(i)].tau_auto) continue;
-    chosen_taus_.resize(static_cast<size_t>(n_layers));
+    chosen_taus_.resize(static_cast<size_t>(spec.n_layers));
     chosen_taus_[static_cast<size_t>(i)].add(selector->spec().taus.front());
   }
 }

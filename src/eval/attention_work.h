@@ -16,6 +16,7 @@ struct LayerWork {
   const Selector* above = nullptr;  // of the selected layer before; nullptr at the first
   int64_t n_kv_heads;
   int64_t n_tokens;
+  int64_t window = 0;  // of exact attention that slides; 0 for all tokens before
 };
 
 // Sums over windows, layers and key/value heads (query heads in equal groups do the same, so
@@ -24,7 +25,7 @@ class AttentionWork {
  public:
   void add_layer(const LayerWork& layer);  // causal models
   // Every layer of a cache that holds one sequence.
-  void add(const KvCache& cache, int64_t n_layers, int64_t n_kv_heads);
+  void add(const KvCache& cache, const ModelSpec& spec);
 
   // Keys really scored, over those of exact attention.
   double keys_read_fraction() const;

@@ -48,7 +48,7 @@ class WindowComparer {
     run(inputs, {}, base_hidden_);
     for (size_t i = 0; i < plans_.size(); ++i) {
       const KvCache cache = run(inputs, plans_[i], hidden_[i]);
-      result.plans[i].work.add(cache, model_.spec().n_layers, model_.spec().n_kv_heads);
+      result.plans[i].work.add(cache, model_.spec());
       result.plans[i].linear.add(cache, model_.spec());
       // The last window of a text may be shorter.
       if (cache.length() >= result.plans[i].cache.n_tokens) result.plans[i].cache = cache.memory();
@@ -137,9 +137,8 @@ std::span<const int32_t> half_of(std::span<const int32_t> window) {
 
 void check_generation(const Model& model, std::span<const Plan> plans, int64_t n_predict) {
   if (n_predict == 0) return;
-  const auto is_paper = [](const LayerPlan& layer) { return layer.mode == AttentionMode::kPaper; };
   for (const Plan& plan : plans)
-    if (std::any_of(plan.attention.layers.begin(), plan.attention.layers.end(), is_paper))
+    if (has_paper(plan.attention))
       throw Error("attention paper sees the whole text at once and cannot generate",
                   "leave --predict out, or compare --attention keys");
   const int64_t half = std::max<int64_t>(model.context() / 2, 1);

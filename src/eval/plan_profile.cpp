@@ -58,7 +58,8 @@ class PlanProfiler {
                          .selector = selector,
                          .above = above_,
                          .n_kv_heads = model_.spec().n_kv_heads,
-                         .n_tokens = seen.residual.rows()};
+                         .n_tokens = seen.residual.rows(),
+                         .window = model_.spec().window(seen.layer)};
     AttentionWork alone;
     alone.add_layer(done);
     all.add_layer(done);

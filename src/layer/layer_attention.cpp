@@ -55,10 +55,11 @@ LayerCacheBytes& LayerCacheBytes::operator+=(const LayerCacheBytes& other) {
 }
 
 LayerAttention::LayerAttention(Backend& backend, const LayerPlan& plan, const AttentionShape& shape,
-                               int64_t n_batch, LayerAttention* above)
+                               int64_t n_batch, int64_t capacity, LayerAttention* above)
     : backend_(backend),
       plan_(plan),
       d_model_(shape.d_model),
+      capacity_(capacity),
       causal_(shape.causal),
       above_(above) {
   SLUICE_CHECK(plan.mode != AttentionMode::kDense && (!plan.reuse || above != nullptr));
@@ -138,7 +139,8 @@ void LayerAttention::select(int64_t batch, const TokenRows& tokens) {
 void LayerAttention::wait(Sequence& sequence, const TokenRows& tokens) {
   const auto append = [&](Buffer& buffer, const ConstTensor& from) {
     const int64_t n = sequence.n_waiting + from.rows();
-    const int64_t room = plan_.tau_auto ? std::max(plan_.block, kAutoTokens) : plan_.block;
+    const int64_t most = plan_.tau_auto ? std::max(plan_.block, kAutoTokens) : plan_.block;
+    const int64_t room = std::min(most, capacity_);  // a block may be longer than any text
     if (!buffer.defined() || buffer.view().rows() < n) {
       Buffer larger = backend_.allocate(from.dtype(), {std::max(n, room), d_model_});
       if (sequence.n_waiting > 0)

@@ -36,9 +36,10 @@ struct LayerCacheBytes {
 
 class LayerAttention {
  public:
-  // above: the selected layer before, whose sets this one inherits or reuses; nullptr for none.
+  // capacity: tokens that a sequence may have. above: the selected layer before, whose sets this
+  // one inherits or reuses; nullptr for none.
   LayerAttention(Backend& backend, const LayerPlan& plan, const AttentionShape& shape,
-                 int64_t n_batch, LayerAttention* above);
+                 int64_t n_batch, int64_t capacity, LayerAttention* above);
 
   const LayerPlan& plan() const { return plan_; }
   // Whoever chose the sets in force. In mode `keys` they may end before the last token, but not
@@ -104,7 +105,7 @@ class LayerAttention {
 
   Backend& backend_;
   LayerPlan plan_;
-  int64_t d_model_;
+  int64_t d_model_, capacity_;
   bool causal_;
   LayerAttention* above_;
   std::vector<Sequence> sequences_;

@@ -40,7 +40,7 @@ KvCache::KvCache(const ModelSpec& spec, Backend& backend, int64_t n_batch, int64
           .scale = spec.attention_scale(index),
           .basis = bases.empty() ? nullptr : bases[static_cast<size_t>(index)]};
       layer.accelerated = std::make_unique<LayerAttention>(
-          backend, plan_.layers[static_cast<size_t>(index)], attention, n_batch, above);
+          backend, plan_.layers[static_cast<size_t>(index)], attention, n_batch, capacity, above);
       above = layer.accelerated.get();
     }
     layers_.push_back(std::move(layer));

@@ -169,6 +169,11 @@ std::vector<double> LayerPlan::taus() const {
   return taus;
 }
 
+bool has_paper(const AttentionPlan& plan) {
+  return std::any_of(plan.layers.begin(), plan.layers.end(),
+                     [](const LayerPlan& layer) { return layer.mode == AttentionMode::kPaper; });
+}
+
 bool AttentionPlan::all_dense() const {
   return std::all_of(layers.begin(), layers.end(),
                      [](const LayerPlan& layer) { return layer.mode == AttentionMode::kDense; });

@@ -61,6 +61,8 @@ struct AttentionPlan {
 
   bool operator==(const AttentionPlan&) const = default;
 };
+// Whether a layer sees the whole text at once, as the paper's do.
+bool has_paper(const AttentionPlan& plan);
 
 // The sizes of a model that a plan must fit.
 struct PlanShape {

@@ -52,6 +52,23 @@ TEST(AttentionWork, OfDenseLayersIsAllThereIs) {
   EXPECT_EQ(work.selection_products_paper(), 0);
 }
 
+TEST(AttentionWork, OfALayerThatSlidesIsWhatItsWindowHolds) {
+  const GivenSets selector(SelectRule::kGreedy, {eight_tokens(0.5)}, 0);
+  const LayerPlan plan = plan_of(AttentionMode::kCopy, {HeadKind::kClusters});
+  AttentionWork work;
+  work.add_layer(
+      {.plan = nullptr, .selector = nullptr, .n_kv_heads = 1, .n_tokens = 8, .window = 3});
+  EXPECT_EQ(work.keys_read_fraction(), 1);
+  work.add_layer({.plan = &plan, .selector = &selector, .n_kv_heads = 1, .n_tokens = 8});
+  const double sliding = 1 + 2 + 6 * 3, copied = 1 + 2 + 3 + 4;  // of four clusters
+  EXPECT_DOUBLE_EQ(work.keys_read_fraction(), (sliding + copied) / (sliding + kDenseKeys));
+  AttentionWork wide;
+  wide.add_layer(
+      {.plan = nullptr, .selector = nullptr, .n_kv_heads = 1, .n_tokens = 8, .window = 9});
+  wide.add_layer({.plan = &plan, .selector = &selector, .n_kv_heads = 1, .n_tokens = 8});
+  EXPECT_DOUBLE_EQ(wide.keys_read_fraction(), (kDenseKeys + copied) / (2 * kDenseKeys));
+}
+
 TEST(AttentionWork, CountsKeysAndClustersHeadByHead) {
   const GivenSets selector(SelectRule::kGreedy, {eight_tokens(0.5)}, 0);
   const LayerPlan plan =

@@ -55,6 +55,7 @@ LayerPlan plan_of(SelectRule rule) {
   return plan;
 }
 
+constexpr int64_t kCapacity = 4096;
 const AttentionShape kShape{.d_model = kWidth,
                             .n_heads = 1,
                             .n_kv_heads = 1,
@@ -94,8 +95,8 @@ TEST_P(AutoTauOf, FollowsTheTurnoverHoweverTokensCome) {
       std::vector<TokenSet> whole;
       for (const int64_t n : {kTokens, int64_t{256}, int64_t{255}, int64_t{100}, int64_t{1}}) {
         SCOPED_TRACE(n);
-        LayerAttention above(*backend, plan_of(rule), kShape, 1, nullptr);
-        LayerAttention below(*backend, plan_of(rule), kShape, 1, &above);
+        LayerAttention above(*backend, plan_of(rule), kShape, 1, kCapacity, nullptr);
+        LayerAttention below(*backend, plan_of(rule), kShape, 1, kCapacity, &above);
         feed(above, below, 0, apart, c.second, n);
         const std::vector<TokenSet> sets = below.decided(0).sets();
         ASSERT_EQ(sets.size(), 1u);
@@ -110,8 +111,8 @@ TEST_P(AutoTauOf, FollowsTheTurnoverHoweverTokensCome) {
 }
 
 TEST_P(AutoTauOf, IsEachSequencesOwnAndForgottenWithIt) {
-  LayerAttention above(*backend, plan_of(SelectRule::kCascadeCover), kShape, 2, nullptr);
-  LayerAttention below(*backend, plan_of(SelectRule::kCascadeCover), kShape, 2, &above);
+  LayerAttention above(*backend, plan_of(SelectRule::kCascadeCover), kShape, 2, kCapacity, nullptr);
+  LayerAttention below(*backend, plan_of(SelectRule::kCascadeCover), kShape, 2, kCapacity, &above);
   feed(above, below, 0, apart, apart, 100);
   feed(above, below, 1, apart, nearer, 100);
   EXPECT_EQ(below.decided(0).sets()[0].tau, 0.4);
@@ -130,14 +131,14 @@ TEST_P(AutoTauOf, TokensAfterTheFirstChangeNothing) {
   std::copy(other.begin() + kAutoTokens * kWidth, other.end(),
             changed.begin() + kAutoTokens * kWidth);
   const DeviceTensor second = tensor(changed);
-  LayerAttention above(*backend, plan_of(SelectRule::kCascadeCover), kShape, 1, nullptr);
-  LayerAttention below(*backend, plan_of(SelectRule::kCascadeCover), kShape, 1, &above);
+  LayerAttention above(*backend, plan_of(SelectRule::kCascadeCover), kShape, 1, kCapacity, nullptr);
+  LayerAttention below(*backend, plan_of(SelectRule::kCascadeCover), kShape, 1, kCapacity, &above);
   feed(above, below, 0, apart, second, kTokens);
   EXPECT_EQ(below.decided(0).sets()[0].tau, 0.4);
 }
 
 TEST_P(AutoTauOf, SetsBeforeTheChoiceAreABrokenPromise) {
-  LayerAttention layer(*backend, plan_of(SelectRule::kGreedy), kShape, 1, nullptr);
+  LayerAttention layer(*backend, plan_of(SelectRule::kGreedy), kShape, 1, kCapacity, nullptr);
   layer.select(0, {apart.view().rows_from(0, 255), apart.view().rows_from(0, 255)});
   EXPECT_EQ(layer.sets(0)[0].n_tokens(), 0);
   EXPECT_THROW(layer.decided(0), InternalError);

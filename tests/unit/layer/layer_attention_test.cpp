@@ -47,7 +47,7 @@ AttentionShape shape_of(const LayerPlan& plan) {
 class LayerAttentionOf : public testing::TestWithParam<Setup> {
  protected:
   LayerAttention make(const LayerPlan& plan, LayerAttention* above = nullptr) {
-    return {*backend, plan, shape_of(plan), 1, above};
+    return {*backend, plan, shape_of(plan), 1, kTokens, above};
   }
 
   // What a layer of such heads answers, (kTokens, n_heads, head_dim): most tokens in one pass, then
