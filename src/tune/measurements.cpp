@@ -29,6 +29,15 @@ bool is_ours(const json& found) {
          found["format"].get<std::string>().starts_with(kName);
 }
 
+// In brackets, by name; nothing where it is all.
+std::string what_differs(const json& found, const json& wanted) {
+  std::string names;
+  for (const auto& [name, value] : wanted.items())
+    if (found.is_object() && found.contains(name) && found[name] != value)
+      names += (names.empty() ? "" : ", ") + name;
+  return names.empty() ? "" : " (" + names + ")";
+}
+
 }  // namespace
 
 Measurements::Measurements(std::filesystem::path path, json key)
@@ -40,9 +49,11 @@ Measurements::Measurements(std::filesystem::path path, json key)
   if (!is_ours(found))
     throw Error(path_label(path_.string()) + " is there and has no measurements of sluice tune",
                 "give --measurements another name, or remove it");
-  if (found["format"] != kFormat || !found.contains("key") || found["key"] != key_ ||
-      !found.contains("kl") || !found["kl"].is_object())
-    return;
+  if (found["format"] != kFormat || !found.contains("key") || found["key"] != key_)
+    throw Error(path_label(path_.string()) + " has measurements of another run" +
+                    what_differs(found.value("key", json()), key_),
+                "give --measurements another name, or remove it");
+  if (!found.contains("kl") || !found["kl"].is_object()) return;
   for (const auto& [name, sums] : found["kl"].items())
     if (is_list_of_sums(sums)) kl_[name] = sums.get<std::vector<double>>();
   if (found.contains("times")) times_ = found["times"];

@@ -90,14 +90,18 @@ bool has_gsi(const LinearPlan& plan) {
   return false;
 }
 
+int64_t n_tokens_of(const TextSplit& text) {
+  int64_t n_tokens = 0;
+  for (const auto* windows : {&text.calibration, &text.held_out})
+    for (const TuneWindow& window : *windows) n_tokens += std::ssize(window.tokens) - 1;
+  return n_tokens;
+}
+
 }  // namespace
 
 json tune_results(const ResultsOrigin& origin, const TuneOptions& options,
                   const TuneResult& result) {
-  int64_t n_tokens = 0;
-  for (const auto* windows : {&result.text.calibration, &result.text.held_out})
-    for (const TuneWindow& window : *windows) n_tokens += std::ssize(window.tokens) - 1;
-  json out = results_of("tune", origin, n_tokens);
+  json out = results_of("tune", origin, n_tokens_of(result.text));
   out.update(figures(options, result));
   out["settings"] = {{"context", options.split.context},
                      {"windows", options.heads.windows},
@@ -136,7 +140,7 @@ PlanFile tuned_plan_file(const ResultsOrigin& origin, const TuneOptions& options
   file.provenance.erase("contract");
   file.provenance.erase("objective");
   file.provenance["command_line"] = origin.command_line;
-  file.provenance["text"] = describe_text(origin.text, 0);
+  file.provenance["text"] = describe_text(origin.text, n_tokens_of(result.text));
   return file;
 }
 

@@ -29,7 +29,6 @@ TEST(Measurements, GoOnWhereTheyWereAndOnlyThere) {
   EXPECT_EQ(again.kl("x"), (std::vector<double>{1.5, 2.5}));
   EXPECT_TRUE(again.kl("y").empty());
   EXPECT_EQ(again.times().at("prefill"), 3);
-  EXPECT_FALSE(Measurements(path, {{"model", "b"}}).resumed());
   dir.write("broken", R"({"format": "sluice-measurements 2", "key": {"model": "a"}, "kl": 1})");
   EXPECT_FALSE(Measurements(dir.path() / "broken", key).resumed());
   dir.write("odd", R"({"format": "sluice-measurements 2", "key": {"model": "a"},
@@ -45,8 +44,28 @@ TEST(Measurements, AFileOfSomethingElseIsLeftAlone) {
                               "[1]", R"({"format": "sluice-plan"})", R"({"format": 2})"})
     EXPECT_THROW(Measurements(dir.write("notes.txt", content), {}), Error) << content;
   EXPECT_FALSE(Measurements(dir.write("empty", ""), {}).resumed());
-  EXPECT_FALSE(
-      Measurements(dir.write("older", R"({"format": "sluice-measurements 1"})"), {}).resumed());
+}
+
+// They may have taken hours.
+TEST(Measurements, OfAnotherRunAreRefusedAndLeftAlone) {
+  const TempDir dir;
+  const auto path = dir.path() / "m";
+  Measurements first(path, {{"model", "a"}, {"text", "b"}});
+  first.add_kl("x", 1.5);
+  first.save();
+  try {
+    const Measurements other(path, {{"model", "a"}, {"text", "c"}});
+    ADD_FAILURE() << "taken";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("another run (text)"), std::string::npos)
+        << error.what();
+  }
+  for (const char* version : {"1", "3"})
+    EXPECT_THROW(Measurements(dir.write("m2", std::string(R"({"format": "sluice-measurements )") +
+                                                  version + "\"}"),
+                              {}),
+                 Error)
+        << version;
 }
 
 }  // namespace
