@@ -19,6 +19,7 @@
 #include "cli/options.h"
 #include "cli/plan_option.h"
 #include "cli/progress.h"
+#include "cli/say.h"
 #include "core/error.h"
 #include "eval/analyze_results.h"
 #include "eval/results.h"
@@ -133,6 +134,7 @@ void run_analyze(AnalyzeFlags& flags) {
   if (!flags.ranks.empty() && !flags.subspace && !flags.wants_joint())
     throw CLI::ValidationError("--rank is for --subspace and --joint");
   check_outputs(flags, {flags.file, flags.bases});
+  check_read_again(flags.file);
   const auto checkpoint = open_checkpoint(flags.model);
   const auto tokenizer = open_tokenizer_of(*checkpoint);
   const ModelSpec& spec = checkpoint->spec();
@@ -159,7 +161,7 @@ void run_analyze(AnalyzeFlags& flags) {
                           source);
   const SidecarBases* bases = joint && joint->bases ? &*joint->bases : nullptr;
   if (bases != nullptr && bases->origin.same_text == true)
-    fmt::print(stderr, "sluice: the bases were made from this very text\n");
+    say("sluice: the bases were made from this very text\n");
   Model model = load_model(checkpoint, flags);
   const ProjectionNorms norms = projection_norms(*checkpoint);
 
@@ -270,7 +272,9 @@ Run add_analyze(CLI::App& program) {
        "Directions: of each basis of --joint (d_model / 16, / 8, / 4), the largest of those\n"
        "compared by --subspace (d_model / 4)")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 30));
-  command->add_option("--seed", flags->seed, "Of the random control")->capture_default_str();
+  command->add_option("--seed", flags->seed, "Of the random control")
+      ->check(whole_number())
+      ->capture_default_str();
   command
       ->add_option("--separator", flags->separator,
                    "What parts documents in the file; empty for none")

@@ -9,6 +9,7 @@
 #include "cli/analyze_joint.h"
 #include "cli/plan_option.h"
 #include "cli/progress.h"
+#include "cli/say.h"
 #include "core/error.h"
 #include "eval/analyze.h"
 #include "eval/results.h"
@@ -101,6 +102,7 @@ TextTable plan_sets_table(const PlanProfile& profile, const AttentionPlan& plan)
 void run_analyze_plan(const AnalyzePlanRequest& asked) {
   AnalyzePlanRequest request = asked;
   check_outputs(request.options, {request.file, request.plan});
+  check_read_again(request.file);
   const auto checkpoint = open_checkpoint(request.options.model);
   const auto tokenizer = open_tokenizer_of(*checkpoint);
   const ModelSpec& spec = checkpoint->spec();
@@ -148,9 +150,8 @@ void run_analyze_plan(const AnalyzePlanRequest& asked) {
       if (!table.empty())
         fmt::print("\n{}", request.format == "csv" ? table.csv() : table.markdown());
   if (!file.plan.linear.all_dense())
-    fmt::print(stderr,
-               "sluice: the plan's gated matrices are not looked at here: sluice inspect lists "
-               "them, sluice eval --plan measures what they lose\n");
+    say("sluice: the plan's gated matrices are not looked at here: sluice inspect lists "
+        "them, sluice eval --plan measures what they lose\n");
 }
 
 }  // namespace sluice::cli

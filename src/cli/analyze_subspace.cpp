@@ -7,6 +7,7 @@
 
 #include "cli/analyze_tables.h"
 #include "cli/progress.h"
+#include "cli/say.h"
 #include "core/error.h"
 
 namespace sluice::cli {
@@ -18,10 +19,9 @@ void warn_of_few_tokens(const SubspaceProfile& subspaces) {
       subspaces.groups.begin(), subspaces.groups.end(),
       [](const SubspaceFigures& a, const SubspaceFigures& b) { return a.d < b.d; });
   if (widest != subspaces.groups.end() && subspaces.n_tokens < widest->d)
-    fmt::print(stderr,
-               "sluice: {} tokens are fewer than the {} numbers of {}, and effective ranks are "
-               "at most that many; more --windows, or a longer text, tell more\n",
-               subspaces.n_tokens, widest->d, basis_input_name(widest->input));
+    say("sluice: {} tokens are fewer than the {} numbers of {}, and effective ranks are "
+        "at most that many; more --windows, or a longer text, tell more\n",
+        subspaces.n_tokens, widest->d, basis_input_name(widest->input));
 }
 
 }  // namespace

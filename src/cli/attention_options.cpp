@@ -219,14 +219,4 @@ std::string attention_text(const UniformAttention& choice, const PlanShape& shap
   return text + (choice.from_layer > 0 ? fmt::format(", from layer {}", choice.from_layer) : "");
 }
 
-void warn_of_leaks(const std::vector<UniformAttention>& choices, bool causal) {
-  const bool paper = std::any_of(
-      choices.begin(), choices.end(),
-      [](const UniformAttention& choice) { return choice.mode == AttentionMode::kPaper; });
-  if (paper && causal)
-    fmt::print(stderr,
-               "sluice: attention paper shows a causal model tokens that are still to come; its "
-               "figures are not a language model's\n");
-}
-
 }  // namespace sluice::cli

@@ -34,7 +34,4 @@ std::string tau_text(const UniformAttention& choice);
 // A choice with its defaults filled in, for people.
 std::string attention_text(const UniformAttention& choice, const PlanShape& shape);
 
-// Says on stderr, every time, that attention `paper` leaks the future of a causal model.
-void warn_of_leaks(const std::vector<UniformAttention>& choices, bool causal);
-
 }  // namespace sluice::cli

@@ -12,6 +12,7 @@
 #include "cli/options.h"
 #include "cli/plan_option.h"
 #include "cli/progress.h"
+#include "cli/say.h"
 #include "core/threads.h"
 #include "eval/results.h"
 #include "eval/text_stream.h"
@@ -57,13 +58,11 @@ std::vector<int64_t> lengths_of(const BenchFlags& flags, const ModelSpec& spec, 
 }
 
 void print_notes(const BenchFlags& flags, const std::vector<UniformAttention>& attention,
-                 bool causal, const BenchResult& result) {
-  warn_of_leaks(attention, causal);
+                 const BenchResult& result) {
   if (flags.file.empty() && result.candidates.size() > 1)
-    fmt::print(stderr,
-               "sluice: the tokens are random, and {} such mean little; give a text with -f\n",
-               attention.empty() ? "activations of" : "representatives found among");
-  for (const std::string& line : result.left_out) fmt::print(stderr, "sluice: {}\n", line);
+    say("sluice: the tokens are random, and {} such mean little; give a text with -f\n",
+        attention.empty() ? "activations of" : "representatives found among");
+  for (const std::string& line : result.left_out) say("sluice: {}\n", line);
 }
 
 // With --joint every choice twice, without and with it: what it saves is a matter of one run.
@@ -97,6 +96,7 @@ void run_bench(BenchFlags& flags) {
   const std::vector<UniformAttention> attention = attention_to_time(flags.attention);
   const std::vector<UniformLinear> linear = linear_choices(flags.linear, flags.attention.joint);
   check_outputs(flags, {flags.file, flags.linear.bases, flags.plan});
+  if (flags.wants_results()) check_read_again(flags.file);
   const auto checkpoint = open_checkpoint(flags.model);
   const ModelSpec& spec = checkpoint->spec();
   const Acceleration acceleration = read_acceleration(
@@ -115,7 +115,8 @@ void run_bench(BenchFlags& flags) {
     result = bench_model(model, tokens, std::move(candidates), flags.bench,
                          [&](double done, const std::string& now) { bar.update(done, now); });
   }
-  print_notes(flags, attention, spec.causal, result);
+  warn_of_leaks(acceleration, spec.causal);
+  print_notes(flags, attention, result);
   warn_of_same_text(acceleration.bases);
   int64_t longest = 0;  // prompt, with the plan
   for (const BenchCase& found : result.cases)

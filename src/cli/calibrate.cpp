@@ -12,6 +12,7 @@
 #include "cli/commands.h"
 #include "cli/options.h"
 #include "cli/progress.h"
+#include "cli/say.h"
 #include "cli/text_table.h"
 #include "core/error.h"
 #include "eval/calibrate_results.h"
@@ -135,6 +136,7 @@ void check_not_in_model(const std::string& output, const std::string& model) {
 void run_calibrate(const CalibrateFlags& flags) {
   check_not_in_model(flags.output, flags.model);
   check_outputs(flags, {flags.file}, flags.output);
+  check_read_again(flags.file);
   const auto checkpoint = open_checkpoint(flags.model);
   const auto tokenizer = open_tokenizer_of(*checkpoint);
   const CalibrateOptions options = calibrate_options(flags, checkpoint->spec());
@@ -147,8 +149,8 @@ void run_calibrate(const CalibrateFlags& flags) {
   }
   const int64_t n_asked = options.n_windows * model.context();
   if (calibration.bases.n_tokens < n_asked)
-    fmt::print(stderr, "sluice: the text has {} tokens, fewer than the {} asked for\n",
-               calibration.bases.n_tokens, n_asked);
+    say("sluice: the text has {} tokens, fewer than the {} asked for\n", calibration.bases.n_tokens,
+        n_asked);
   calibration.bases.model_sha256 = model_sha256(*checkpoint);
   calibration.bases.text_path = flags.file;
   calibration.bases.text_sha256 = sha256_of({flags.file});

@@ -90,7 +90,7 @@ void run_comparison(const EvalOptions& options, const Checkpoint& checkpoint, Te
                      fmt::format("KL {:.5f}", so_far.plans.front().tokens.kl().mean()));
         });
   }
-  warn_of_leaks(attention_choices(options.attention), shape.causal);
+  warn_of_leaks(acceleration, shape.causal);
   warn_of_same_text(acceleration.bases);
   note_other_use(acceleration, model, model.context());
   if (choices.size() == 1)
@@ -124,6 +124,7 @@ void run_eval(const EvalOptions& options) {
         "--predict compares generation with dense, give --attention keys or copy, or --linear gsi "
         "or graded");
   check_outputs(options, {options.file, options.linear.bases, options.plan});
+  if (options.wants_results()) check_read_again(options.file);
   const auto checkpoint = open_checkpoint(options.model);
   const Acceleration acceleration = read_acceleration({.plan = options.plan,
                                                        .attention = attention,

@@ -14,8 +14,10 @@
 #include "cli/linear_options.h"
 #include "cli/options.h"
 #include "cli/plan_option.h"
+#include "cli/say.h"
 #include "core/error.h"
 #include "eval/generate_results.h"
+#include "io/quote.h"
 
 namespace sluice::cli {
 namespace {
@@ -51,8 +53,6 @@ void run_generate(GenerateFlags flags, bool has_prompt, bool has_file) {
   if (has_prompt == has_file)
     throw CLI::ValidationError(has_prompt ? "give either -p or -f, not both"
                                           : "no prompt: give one with -p, or a file with -f");
-  for (const std::string& stop : flags.generate.stop)
-    if (stop.empty()) throw CLI::ValidationError("--stop is empty");
   const std::vector<UniformAttention> attention = attention_of(flags.attention);
   const std::vector<UniformLinear> linear = linear_choices(flags.linear, flags.attention.joint);
   const std::string prompt = has_file ? read_prompt_file(flags.file) : flags.prompt;
@@ -62,8 +62,13 @@ void run_generate(GenerateFlags flags, bool has_prompt, bool has_file) {
   const Acceleration acceleration = read_acceleration(
       {.plan = flags.plan, .attention = attention, .linear = linear, .linear_flags = flags.linear},
       *checkpoint, flags.file);
-  Model model = load_model(checkpoint, flags);
   const std::optional<PlanFile>& plan = acceleration.plan;
+  if (plan && has_paper(plan->plan.attention))
+    throw Error(path_label(flags.plan) +
+                    ": attention paper shows tokens what follows them and "
+                    "cannot generate",
+                "a plan with keys or copy in its place");
+  Model model = load_model(checkpoint, flags);
   UniformChoice choice;
   if (!acceleration.choices.empty()) choice = acceleration.choices.front();
   std::string ran;  // of plan and dense, which and why
@@ -90,13 +95,12 @@ void run_generate(GenerateFlags flags, bool has_prompt, bool has_file) {
   fmt::print("\n");
   std::fflush(stdout);
   if (!flags.quiet)
-    fmt::print(stderr,
-               "prompt {} tokens, {:.1f} tokens/s; answer {} tokens, {:.1f} tokens/s; ended by {}; "
-               "{}{}\n",
-               result.n_prompt, prefill_rate(result), result.tokens.size(), decode_rate(result),
-               end_name(result.end),
-               plan ? ran : "attention " + attention_text(choice.attention, model.plan_shape()),
-               plan ? "" : linear_note(choice.linear, result.linear));
+    say("prompt {} tokens, {:.1f} tokens/s; answer {} tokens, {:.1f} tokens/s; ended by {}; "
+        "{}{}\n",
+        result.n_prompt, prefill_rate(result), result.tokens.size(), decode_rate(result),
+        end_name(result.end),
+        plan ? ran : "attention " + attention_text(choice.attention, model.plan_shape()),
+        plan ? "" : linear_note(choice.linear, result.linear));
   warn_of_same_text(acceleration.bases);
   const int64_t n_tokens = result.n_prompt + std::ssize(result.tokens);
   note_other_use(acceleration, model, choice.file.empty() ? 0 : n_tokens);
@@ -165,7 +169,9 @@ Run add_generate(CLI::App& program) {
       ->capture_default_str();
   command->add_option("--stop", generate.stop,
                       "End before this text appears; may be given several times");
-  command->add_option("--seed", sampler.seed, "Seed of the random choices")->capture_default_str();
+  command->add_option("--seed", sampler.seed, "Seed of the random choices")
+      ->check(whole_number())
+      ->capture_default_str();
   command->add_flag("--ignore-eos", generate.ignore_eos, "Go on past the end token");
   add_auto_plan_options(*command, flags->plan, flags->always);
   add_attention_options(*command, flags->attention, /*lists=*/false);

@@ -10,6 +10,7 @@
 #include "cli/options.h"
 #include "core/error.h"
 #include "eval/results.h"
+#include "io/write_file.h"
 
 namespace sluice::cli {
 namespace {

@@ -11,6 +11,7 @@
 #include "core/error.h"
 #include "eval/results.h"
 #include "io/quote.h"
+#include "io/write_file.h"
 #include "plan/plan_file.h"
 #include "plan/plan_json.h"
 
@@ -86,7 +87,7 @@ std::string auto_text(const std::optional<PlanAuto>& from) {
     return length ? fmt::format("{} from {} tokens", what, *length)
                   : fmt::format("{} at no length", what);
   };
-  return "faster than dense in " + part("prefill", from->prefill_from) + ", in " +
+  return "taken in " + part("prefill", from->prefill_from) + ", in " +
          part("decode", from->decode_from);
 }
 

@@ -7,6 +7,7 @@
 
 #include "cli/attention_options.h"
 #include "cli/options.h"
+#include "cli/say.h"
 #include "core/error.h"
 #include "io/quote.h"
 
@@ -139,9 +140,8 @@ std::optional<SidecarBases> read_bases_of(const LinearFlags& flags, const Checkp
 
 void warn_of_same_text(const std::optional<SidecarBases>& bases) {
   if (bases && bases->origin.same_text == true)
-    fmt::print(stderr,
-               "sluice: the bases were calibrated on this very text; on another one fewer rows lie "
-               "near them\n");
+    say("sluice: the bases were calibrated on this very text; on another one fewer rows lie "
+        "near them\n");
 }
 
 std::vector<Plan> prepared_plans(Model& model, const std::vector<UniformChoice>& choices,

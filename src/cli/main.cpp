@@ -1,7 +1,9 @@
 // The program: picks a subcommand, runs it, and turns errors into one line and an exit code
 // (0 done, 1 the input or the machine refuses, 2 wrong usage).
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <exception>
@@ -10,6 +12,7 @@
 #include <vector>
 
 #include "cli/commands.h"
+#include "cli/say.h"
 #include "core/error.h"
 #include "core/version.h"
 #include "eval/shell_line.h"
@@ -31,13 +34,33 @@ constexpr const char* kDescription =
     "\n"
     "MODEL is a Hugging Face folder (config.json, *.safetensors, tokenizer.json) or a .gguf file.";
 
+constexpr const char* kLostOutput = "standard output cannot be written";
+constexpr const char* kLostOutputHint = "is it closed, or the disk full?";
+
 // One line, whatever a path or an argument holds.
 int complain(const std::string& message, const std::string& hint, int code) {
   std::string line = message + (hint.empty() ? "" : " (hint: " + hint + ")");
   for (char& c : line)
     if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
-  fmt::print(stderr, "sluice: {}\n", line);
+  sluice::cli::say("sluice: {}\n", line);
   return code;
+}
+
+// A file that is opened must not become what is printed to. What goes to a closed output fails.
+void take_closed_streams() {
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+    if (fcntl(stream, F_GETFD) == -1) {
+      const int taken = open("/dev/null", stream == STDERR_FILENO ? O_WRONLY : O_RDONLY);
+      if (taken != stream && taken >= 0) close(taken);
+    }
+}
+
+// An empty value is most often a script's variable that was never set.
+void check_not_empty(const CLI::App& command) {
+  for (const CLI::Option* option : command.get_options())
+    for (const std::string& value : option->results())
+      if (value.empty() && !option->check_lname("separator") && !option->check_lname("prompt"))
+        throw CLI::ValidationError(option->get_name(), "is empty");
 }
 
 // As typed, less the path of the program.
@@ -66,8 +89,10 @@ int run(int argc, char** argv) {
     program.parse(argc, argv);
     if (program.get_subcommands().empty()) throw CLI::RequiredError("A command");
     for (const auto& [command, action] : commands)
-      if (command->parsed())
+      if (command->parsed()) {
+        check_not_empty(*command);
         action(command_line(argc, argv));  // may find flags that contradict each other
+      }
   } catch (const CLI::ParseError& e) {
     if (e.get_exit_code() == 0) return program.exit(e);  // --help, --version
     return complain(e.what(), "see sluice --help, or --help behind a command", 2);
@@ -78,13 +103,17 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  take_closed_streams();
   try {
-    return run(argc, argv);
+    const int code = run(argc, argv);
+    if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
+    return complain(kLostOutput, kLostOutputHint, 1);
   } catch (const sluice::Error& e) {
     return complain(e.what(), e.hint(), 1);
   } catch (const std::bad_alloc&) {
     return complain("out of memory", "a smaller --context or --dtype bf16 needs less", 1);
   } catch (const std::exception& e) {
+    if (std::ferror(stdout) != 0) return complain(kLostOutput, kLostOutputHint, 1);
     return complain(std::string("internal error: ") + e.what(), "please report this", 1);
   }
 }

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <charconv>
 #include <nlohmann/json.hpp>
 
 #include "cli/progress.h"
@@ -9,6 +10,8 @@
 #include "core/threads.h"
 #include "eval/results.h"
 #include "io/mapped_file.h"
+#include "io/quote.h"
+#include "io/write_file.h"
 #include "report/report.h"
 
 namespace sluice::cli {
@@ -70,6 +73,17 @@ bool same_file(const std::filesystem::path& a, const std::filesystem::path& b) {
              std::filesystem::weakly_canonical(b, ignored);
 }
 
+// What is read of a model's folder.
+bool is_of_model(const std::filesystem::path& file, const std::filesystem::path& model) {
+  std::error_code ignored;
+  const std::filesystem::path path = std::filesystem::weakly_canonical(file, ignored);
+  const std::string name = path.filename().string();
+  return path.parent_path() == std::filesystem::weakly_canonical(model, ignored) &&
+         (name.ends_with(".safetensors") || name.ends_with(".safetensors.index.json") ||
+          name == "config.json" || name == "generation_config.json" || name == "tokenizer.json" ||
+          name == "tokenizer_config.json");
+}
+
 }  // namespace
 
 void check_outputs(const CommonOptions& options, const std::vector<std::string>& inputs,
@@ -81,6 +95,8 @@ void check_outputs(const CommonOptions& options, const std::vector<std::string>&
     for (const std::string& other : taken)
       if (!other.empty() && same_file(file, other))
         throw CLI::ValidationError(file + " is in use already and would be overwritten");
+    if (is_of_model(file, options.model))
+      throw CLI::ValidationError(file + " is among the model's own files");
     check_writable(file);
     taken.push_back(file);
   }
@@ -89,6 +105,29 @@ void check_outputs(const CommonOptions& options, const std::vector<std::string>&
 void write_outputs(const nlohmann::json& results, const CommonOptions& options) {
   if (!options.json.empty()) write_json(results, options.json);
   if (!options.html.empty()) write_page(results, options.html, options.command_line);
+}
+
+void check_read_again(const std::string& text) {
+  std::error_code ignored;
+  const auto status = std::filesystem::status(text, ignored);
+  if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status) &&
+      !std::filesystem::is_directory(status))
+    throw Error(
+        path_label(text) + ": is a pipe or a device, and a text is read more than once here",
+        "write it to a file first");
+}
+
+CLI::Validator whole_number() {
+  return CLI::Validator(
+      [](std::string& text) -> std::string {
+        uint64_t value = 0;
+        const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+        if (error != std::errc() || end != text.data() + text.size())
+          return text + " given, expected a whole number below 2^64";
+        text = std::to_string(value);  // 010 is ten
+        return "";
+      },
+      "");
 }
 
 std::string read_prompt_file(const std::string& path) {

@@ -32,6 +32,9 @@ void add_common_options(CLI::App& command, CommonOptions& options);
 // A number from min to max; CLI::Range lets nan pass. `expected` says it in words.
 CLI::Validator number_between(double min, double max, const char* expected);
 
+// A number that a 64-bit seed may be.
+CLI::Validator whole_number();
+
 // Every value once, in the order given.
 template <typename T>
 std::vector<T> distinct(const std::vector<T>& values) {
@@ -48,9 +51,13 @@ std::unique_ptr<Backend> make_backend(const CommonOptions& options);
 Model load_model(const std::shared_ptr<const Checkpoint>& checkpoint, const CommonOptions& options);
 
 // Throws now what writing results would throw after hours of work, and where a file for them is one
-// of `inputs`, the model, or another of them. `output` is a file that the command writes besides.
+// of `inputs`, of the model's, or another of them. `output` is a file that the command writes
+// besides.
 void check_outputs(const CommonOptions& options, const std::vector<std::string>& inputs = {},
                    const std::string& output = "");
+// Throws where a text cannot be read a second time.
+void check_read_again(const std::string& text);
+
 // Writes results to the files asked for.
 void write_outputs(const nlohmann::json& results, const CommonOptions& options);
 

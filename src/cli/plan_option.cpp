@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <filesystem>
 
+#include "cli/say.h"
 #include "core/threads.h"
 #include "eval/results.h"
 #include "io/quote.h"
@@ -80,15 +81,26 @@ std::vector<Plan> prepared_plans(Model& model, const Acceleration& acceleration)
   return {file->plan};
 }
 
+void warn_of_leaks(const Acceleration& acceleration, bool causal) {
+  const bool paper =
+      (acceleration.plan && has_paper(acceleration.plan->plan.attention)) ||
+      std::any_of(acceleration.choices.begin(), acceleration.choices.end(),
+                  [](const UniformChoice& choice) {
+                    return choice.file.empty() && choice.attention.mode == AttentionMode::kPaper;
+                  });
+  if (paper && causal)
+    say("sluice: attention paper shows a causal model tokens that are still to come; its figures "
+        "are not a language model's\n");
+}
+
 void note_other_use(const Acceleration& acceleration, const Model& model, int64_t n_tokens) {
   if (!acceleration.plan) return;
   const PlanFile& file = *acceleration.plan;
   const std::string& name = acceleration.choices.front().file;
   if (n_tokens > file.context)
-    fmt::print(stderr,
-               "sluice: {} was measured with up to {} tokens, here are up to {}: its loss may be "
-               "another\n",
-               path_label(name), file.context, n_tokens);
+    say("sluice: {} was measured with up to {} tokens, here are up to {}: its loss may be "
+        "another\n",
+        path_label(name), file.context, n_tokens);
   if (!file.measured) return;
   std::vector<std::string> there, here;
   const auto compare = [&](const char* word, const std::string& measured, const std::string& now) {
@@ -104,8 +116,8 @@ void note_other_use(const Acceleration& acceleration, const Model& model, int64_
   compare("in ", file.measured->dtype, std::string(dtype_name(backend.compute_dtype())));
   compare("on ", file.measured->device, device_text(backend));
   if (!there.empty())
-    fmt::print(stderr, "sluice: {} was measured {}, here it runs {}: what is faster may differ\n",
-               path_label(name), fmt::join(there, " "), fmt::join(here, " "));
+    say("sluice: {} was measured {}, here it runs {}: what is faster may differ\n",
+        path_label(name), fmt::join(there, " "), fmt::join(here, " "));
 }
 
 std::string why_dense(const PlanFile& file, int64_t n_prompt, int64_t n_predict) {

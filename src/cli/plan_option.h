@@ -45,6 +45,9 @@ Acceleration read_acceleration(WantedAcceleration wanted, const Checkpoint& chec
 // model, at the context in use, cannot follow one.
 std::vector<Plan> prepared_plans(Model& model, const Acceleration& acceleration);
 
+// Says on stderr, every time, that attention `paper` leaks the future of a causal model.
+void warn_of_leaks(const Acceleration& acceleration, bool causal);
+
 // Says on stderr where a run is not like those that its plan was measured in: another number
 // format, device or number of threads, or more tokens. n_tokens: read with the plan at a time, at
 // most.

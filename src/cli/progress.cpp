@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "cli/say.h"
+
 namespace sluice::cli {
 namespace {
 
@@ -24,7 +26,7 @@ ProgressBar::ProgressBar(std::string label, bool quiet)
       last_(start_) {}
 
 ProgressBar::~ProgressBar() {
-  if (drawn_) fmt::print(stderr, "\r\033[K");
+  if (drawn_) say("\r\033[K");
 }
 
 void ProgressBar::update(double done, const std::string& note) {
@@ -37,8 +39,8 @@ void ProgressBar::update(double done, const std::string& note) {
   const double spent = std::chrono::duration<double>(now - start_).count();
   const std::string left = done > 0 ? clock_text(spent / done * (1 - done)) : "?";
   const int filled = static_cast<int>(done * kWidth);
-  fmt::print(stderr, "\r\033[K{} [{:#<{}}{:.<{}}] {:3.0f}%  {} left  {}", label_, "", filled, "",
-             kWidth - filled, 100 * done, left, note);
+  say("\r\033[K{} [{:#<{}}{:.<{}}] {:3.0f}%  {} left  {}", label_, "", filled, "", kWidth - filled,
+      100 * done, left, note);
   std::fflush(stderr);
 }
 

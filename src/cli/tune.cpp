@@ -13,6 +13,7 @@
 #include "cli/linear_options.h"
 #include "cli/options.h"
 #include "cli/progress.h"
+#include "cli/say.h"
 #include "core/error.h"
 #include "core/threads.h"
 #include "core/version.h"
@@ -100,6 +101,7 @@ void run_tune(TuneFlags& flags) {
   if (flags.measurements.empty()) flags.measurements = flags.output + ".measurements";
   check_outputs(flags, {flags.file, flags.linear.bases, flags.measurements}, flags.output);
   check_outputs(flags, {flags.file, flags.linear.bases, flags.output}, flags.measurements);
+  check_read_again(flags.file);
   const auto checkpoint = open_checkpoint(flags.model);
   const ModelSpec& spec = checkpoint->spec();
   if (!spec.causal)
@@ -168,9 +170,8 @@ void run_tune(TuneFlags& flags) {
   write_plan_file(tuned_plan_file(origin, options, result, plan_bases), flags.output);
   if (flags.wants_results()) write_outputs(tune_results(origin, options, result), flags);
   if (result.text.one_document)
-    fmt::print(stderr,
-               "sluice: the text is one document; what follows its first part was held "
-               "out, which says less than other documents would\n");
+    say("sluice: the text is one document; what follows its first part was held "
+        "out, which says less than other documents would\n");
   warn_of_same_text(bases);
   print_result(flags, result);
 }
@@ -194,6 +195,8 @@ Run add_tune(CLI::App& program) {
       "  sluice generate -m MODEL -f prompt.txt --plan plan.json");
   auto flags = std::make_shared<TuneFlags>();
   add_common_options(*command, *flags);
+  command->get_option("--context")
+      ->description("Tokens of context; 0 takes 1024, or the model's where it has fewer");
   command->add_option("-f,--file", flags->file, "Text file to tune and to judge on")->required();
   command->add_option("-o,--output", flags->output, "Where the plan goes")->required();
   command->add_option("--max-kl", flags->max_kl, "Nats per token that may be lost, KL(dense‖plan)")
@@ -232,6 +235,7 @@ Run add_tune(CLI::App& program) {
       ->check(CLI::Range(int64_t{2}, kMost))
       ->capture_default_str();
   command->add_option("--seed", flags->tune.split.seed, "Which documents go where")
+      ->check(whole_number())
       ->capture_default_str();
   command->add_option("--measurements", flags->measurements,
                       "Where measurements are kept, for a run to go on or another contract\n"

@@ -205,16 +205,6 @@ nlohmann::json describe_cache(const CacheMemory& cache) {
           {"dense_bytes", cache.dense_bytes}};
 }
 
-void check_writable(const fs::path& path) {
-  const fs::path temporary = path.string() + ".part";
-  std::error_code ignored;
-  const bool writable = !fs::is_directory(path, ignored) && std::ofstream(temporary).good();
-  fs::remove(temporary, ignored);
-  if (!writable)
-    throw Error(path.string() + ": cannot be written",
-                "is the folder there, writable and not full?");
-}
-
 void write_json(const nlohmann::json& results, const fs::path& path) {
   // Paths may hold bytes that are not UTF-8.
   write_file(path, results.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");

@@ -57,10 +57,7 @@ nlohmann::json describe_cache(const CacheMemory& cache);
 // SHA-256 of files one after another, as lower-case hex.
 std::string sha256_of(const std::vector<std::filesystem::path>& files);
 
-// Throws now what write_json would throw after hours of work, if the target cannot be written.
-void check_writable(const std::filesystem::path& path);
-
-// Writes beside the target and renames, so that an interrupted run leaves no half a file.
+// As write_file has it.
 void write_json(const nlohmann::json& results, const std::filesystem::path& path);
 
 }  // namespace sluice

@@ -1,15 +1,13 @@
 #include "io/safetensors_writer.h"
 
-#include <fstream>
 #include <nlohmann/json.hpp>
+#include <ostream>
 
 #include "core/error.h"
-#include "io/quote.h"
+#include "io/write_file.h"
 
 namespace sluice {
 namespace {
-
-namespace fs = std::filesystem;
 
 const char* type_name(DType dtype) {
   SLUICE_CHECK(dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16);
@@ -45,18 +43,10 @@ std::string header_of(const SafetensorsMetadata& metadata,
 
 }  // namespace
 
-void write_safetensors(const fs::path& path, const SafetensorsMetadata& metadata,
+void write_safetensors(const std::filesystem::path& path, const SafetensorsMetadata& metadata,
                        const std::vector<TensorToWrite>& tensors) {
   const std::string header = header_of(metadata, tensors);
-  const fs::path temporary = path.string() + ".part";
-  const auto fail = [&](const std::string& reason) {
-    std::error_code ignored;
-    fs::remove(temporary, ignored);
-    throw Error(path_label(path) + ": cannot be written" + reason,
-                "is the folder there, writable and not full?");
-  };
-  {
-    std::ofstream file(temporary, std::ios::binary);
+  write_file(path, [&](std::ostream& file) {
     const auto write = [&](const void* data, int64_t size) {
       file.write(static_cast<const char*>(data), static_cast<std::streamsize>(size));
     };
@@ -64,12 +54,7 @@ void write_safetensors(const fs::path& path, const SafetensorsMetadata& metadata
     write(&length, sizeof(length));
     write(header.data(), static_cast<int64_t>(header.size()));
     for (const TensorToWrite& entry : tensors) write(entry.tensor.bytes(), bytes_of(entry.tensor));
-    file.flush();
-    if (!file) fail("");
-  }
-  std::error_code error;
-  fs::rename(temporary, path, error);
-  if (error) fail(": " + error.message());
+  });
 }
 
 }  // namespace sluice

@@ -1,5 +1,7 @@
 #include "io/write_file.h"
 
+#include <unistd.h>
+
 #include <fstream>
 #include <string>
 
@@ -7,25 +9,74 @@
 #include "io/quote.h"
 
 namespace sluice {
+namespace {
 
-void write_file(const std::filesystem::path& path, std::string_view content) {
-  namespace fs = std::filesystem;
-  const fs::path temporary = path.string() + ".part";
+namespace fs = std::filesystem;
+
+struct Target {
+  fs::path path;   // behind links
+  bool exists;     // as a file
+  bool in_place;   // what cannot be renamed to: a pipe, a device, a link to nothing
+  fs::path aside;  // what is renamed: a name that no other run takes
+};
+
+Target target_of(const fs::path& path) {
+  std::error_code ignored;
+  const fs::file_status status = fs::status(path, ignored);
+  Target target{path, fs::is_regular_file(status), false, {}};
+  target.in_place = !target.exists && (fs::exists(status) || fs::is_symlink(path, ignored));
+  if (target.exists)
+    if (fs::path real = fs::canonical(path, ignored); !real.empty()) target.path = std::move(real);
+  target.aside = target.path.string() + "." + std::to_string(getpid()) + ".part";
+  return target;
+}
+
+[[noreturn]] void fail(const fs::path& path, const std::string& reason = "") {
+  throw Error(path_label(path) + ": cannot be written" + reason,
+              "is the folder there, writable and not full?");
+}
+
+}  // namespace
+
+void write_file(const fs::path& path, const std::function<void(std::ostream&)>& content) {
+  const Target target = target_of(path);
+  const fs::path& written = target.in_place ? target.path : target.aside;
   std::error_code error;
-  const auto fail = [&](const std::string& reason) {
-    std::error_code ignored;
-    fs::remove(temporary, ignored);
-    throw Error(path_label(path) + ": cannot be written" + reason,
-                "is the folder there, writable and not full?");
-  };
+  bool ok = false;
   {
-    std::ofstream file(temporary, std::ios::binary);
-    file.write(content.data(), static_cast<std::streamsize>(content.size()));
+    std::ofstream file(written, std::ios::binary);
+    content(file);
     file.flush();
-    if (!file) fail("");
+    ok = file.good();
   }
-  fs::rename(temporary, path, error);
-  if (error) fail(": " + error.message());
+  if (target.in_place) return ok ? void() : fail(path);
+  if (ok && target.exists)
+    fs::permissions(written, fs::status(target.path, error).permissions(), error);
+  if (ok) fs::rename(written, target.path, error);
+  if (ok && !error) return;
+  std::error_code ignored;
+  fs::remove(written, ignored);
+  fail(path, ok ? ": " + error.message() : "");
+}
+
+void write_file(const fs::path& path, std::string_view content) {
+  write_file(path, [&](std::ostream& file) {
+    file.write(content.data(), static_cast<std::streamsize>(content.size()));
+  });
+}
+
+void check_writable(const fs::path& path) {
+  const Target target = target_of(path);
+  std::error_code ignored;
+  if (target.in_place) {
+    // A pipe would wait for its reader to be opened, and the end of a link may not be there yet.
+    const bool writable = !fs::is_directory(path, ignored) &&
+                          (!fs::exists(path, ignored) || access(path.c_str(), W_OK) == 0);
+    return writable ? void() : fail(path);
+  }
+  const bool writable = std::ofstream(target.aside).good();
+  fs::remove(target.aside, ignored);
+  if (!writable) fail(path);
 }
 
 }  // namespace sluice

@@ -3,11 +3,19 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
+#include <iosfwd>
 #include <string_view>
 
 namespace sluice {
 
-// Writes beside the target and renames, so that an interrupted run leaves no half a file.
+// Writes beside the target and renames, so that an interrupted run leaves no half a file. A link
+// stays one, and so does the file's mode; a pipe or a device is written into as it is.
+void write_file(const std::filesystem::path& path,
+                const std::function<void(std::ostream&)>& content);
 void write_file(const std::filesystem::path& path, std::string_view content);
+
+// Throws now what write_file would throw after hours of work.
+void check_writable(const std::filesystem::path& path);
 
 }  // namespace sluice

@@ -96,8 +96,10 @@ GenerateResult generate(Model& model, const Tokenizer& tokenizer, std::string_vi
 
   emit("");
   auto start = std::chrono::steady_clock::now();
-  if (options.n_predict > 0) prefill(model, tokens, cache, scores_view);
-  result.prefill_seconds = seconds_since(start);
+  if (options.n_predict > 0) {
+    prefill(model, tokens, cache, scores_view);
+    result.prefill_seconds = seconds_since(start);
+  }
   start = std::chrono::steady_clock::now();
   while (static_cast<int64_t>(result.tokens.size()) < options.n_predict) {
     const int32_t token = sampler.pick(scores, tokens);

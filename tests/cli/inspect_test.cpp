@@ -23,7 +23,7 @@ TEST(InspectPlan, SaysWhatItWasMadeFor) {
        "12 documents\n",
        "time           dense 120.5 ms, with the plan 80.2 ms\n", "text           text.txt\n",
        "made by        sluice tune -m gpt2\n",
-       "faster than dense in prefill from 512 tokens, in decode at no length\n",
+       "taken in prefill from 512 tokens, in decode at no length\n",
        "measured       bf16, 16 threads, a processor\n", "plan/bases.safetensors\n"},
       result);
 }

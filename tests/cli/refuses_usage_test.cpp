@@ -86,6 +86,11 @@ std::vector<Refusal> usage_refusals() {
       bad_generate_flag("PenaltyOfZero", {"--repetition-penalty", "0"},
                         {"--repetition-penalty", "0"}),
       bad_generate_flag("EmptyStop", {"--stop", ""}, {"stop", "empty"}),
+      bad_generate_flag("EmptyPlan", {"--plan", ""}, {"--plan", "empty"}),
+      bad_generate_flag("EmptyResults", {"--json", ""}, {"--json", "empty"}),
+      bad_generate_flag("NegativeSeed", {"--seed", "-1"}, {"--seed", "-1"}),
+      bad_generate_flag("SeedOf65Bits", {"--seed", "18446744073709551616"}, {"--seed", "2^64"}),
+      bad_eval_flag("EmptyPage", {"--html", ""}, {"--html", "empty"}),
   };
 }
 
@@ -118,6 +123,38 @@ TEST(Refusals, UnreadableFilesAreNamed) {
     expect_complaint(run_program(args), 1, {name});
     unlock(name);
   }
+}
+
+TEST(Refusals, AModelsOwnFilesAreNotWrittenTo) {
+  ModelFolder folder;
+  for (const std::string name : {"config.json", "tokenizer.json", "model.safetensors"}) {
+    const std::string before = read_bytes(folder.file(name));
+    for (const std::string flag : {"--json", "--html"}) {
+      const RunResult result = run_program(eval_of(folder, {flag, folder.file(name)}));
+      expect_complaint(result, 2, {name, "model's own files"});
+    }
+    EXPECT_EQ(read_bytes(folder.file(name)), before) << name;
+  }
+}
+
+TEST(Refusals, ABlockLongerThanAnyTextTakesNoMemory) {
+  ModelFolder folder;
+  const auto peak = [&](const char* block) {
+    return run_ok(generate_of(folder, {"-p", "abab", "--attention", "keys", "--tau", "0.3",
+                                       "--window", block, "--block", block}))
+        .peak_bytes;
+  };
+  EXPECT_LT(peak("1073741824"), peak("128") + (int64_t{64} << 20));
+}
+
+// What is known before the work is said before it.
+TEST(Refusals, ATextThatIsReadTwiceIsNoPipe) {
+  ModelFolder folder;
+  Args args = eval_of(folder, {"--json", folder.file("r.json")});
+  args[4] = "/dev/null";
+  const RunResult result = run_program(args);
+  expect_complaint(result, 1, {"/dev/null", "read more than once"});
+  EXPECT_EQ(result.out, "") << result;
 }
 
 // Said before the work, not after hours of it.

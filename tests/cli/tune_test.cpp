@@ -179,6 +179,16 @@ TEST_F(TuneCommand, AnalyzeFollowsThePlansSets) {
   Args args = analyze;
   args[6] = out.write("paper.json", paper.dump()).string();
   expect_complaint(run_program(args), 1, {"layer 1", "attention paper"});
+  const RunResult generated = run_program(
+      {"generate", "-m", folder.path(), "-p", "abab", "-n", "4", "--plan", args[6], "--always"});
+  expect_complaint(generated, 1, {"paper.json", "cannot generate"});
+  EXPECT_EQ(generated.out, "");
+  for (const Args& leaks : {Args{"eval", "--windows", "1"}, Args{"bench", "-n", "0", "--always"}})
+    EXPECT_NE(run_ok(joined(leaks, {"-m", folder.path(), "-f", text, "-c", "32", "--plan", args[6],
+                                    "--quiet"}))
+                  .err.find("attention paper shows a causal model tokens that are still to come"),
+              std::string::npos)
+        << leaks.front();
 }
 
 TEST_F(TuneCommand, ARunUnlikeThoseMeasuredGetsALine) {
