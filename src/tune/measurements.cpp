@@ -29,6 +29,11 @@ bool is_ours(const json& found) {
          found["format"].get<std::string>().starts_with(kName);
 }
 
+// A separator may hold bytes that are not UTF-8.
+std::string text_of(const json& all) {
+  return all.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
 // In brackets, by name; nothing where it is all.
 std::string what_differs(const json& found, const json& wanted) {
   std::string names;
@@ -40,8 +45,8 @@ std::string what_differs(const json& found, const json& wanted) {
 
 }  // namespace
 
-Measurements::Measurements(std::filesystem::path path, json key)
-    : path_(std::move(path)), key_(std::move(key)) {
+Measurements::Measurements(std::filesystem::path path, const json& key)
+    : path_(std::move(path)), key_(json::parse(text_of(key))) {  // as a file would have it
   if (path_.empty()) return;
   std::ifstream file(path_);
   if (!file || file.peek() == std::ifstream::traits_type::eof()) return;
@@ -69,8 +74,7 @@ const std::vector<double>& Measurements::kl(const std::string& change) const {
 void Measurements::save() const {
   if (path_.empty()) return;
   const json all = {{"format", kFormat}, {"key", key_}, {"kl", kl_}, {"times", times_}};
-  // A separator may hold bytes that are not UTF-8.
-  write_file(path_, all.dump(-1, ' ', false, json::error_handler_t::replace) + "\n");
+  write_file(path_, text_of(all) + "\n");
 }
 
 }  // namespace sluice

@@ -17,7 +17,7 @@ class Measurements {
   // key: all that KLs depend on beyond rounding (model, text, lengths …; not the machine). A file
   // of another key or version is begun anew; Error for one that is something else. Without a path
   // nothing is kept.
-  Measurements(std::filesystem::path path, nlohmann::json key);
+  Measurements(std::filesystem::path path, const nlohmann::json& key);
 
   // Sums of KL by window; those known are the first ones.
   const std::vector<double>& kl(const std::string& change) const;

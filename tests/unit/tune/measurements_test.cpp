@@ -46,6 +46,14 @@ TEST(Measurements, AFileOfSomethingElseIsLeftAlone) {
   EXPECT_FALSE(Measurements(dir.write("empty", ""), {}).resumed());
 }
 
+TEST(Measurements, GoOnWhateverBytesTheirKeyHas) {
+  const TempDir dir;
+  const auto path = dir.path() / "m";
+  const nlohmann::json key = {{"separator", "\xff"}};
+  Measurements(path, key).save();
+  EXPECT_TRUE(Measurements(path, key).resumed());
+}
+
 // They may have taken hours.
 TEST(Measurements, OfAnotherRunAreRefusedAndLeftAlone) {
   const TempDir dir;
