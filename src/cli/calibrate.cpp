@@ -124,11 +124,7 @@ void print_results(const CalibrateFlags& flags, const CalibrateOptions& options,
 
 // A model's files are all that its folder holds: one more would change its hash.
 void check_not_in_model(const std::string& output, const std::string& model) {
-  namespace fs = std::filesystem;
-  std::error_code ignored;
-  const fs::path path = fs::weakly_canonical(output, ignored),
-                 place = fs::weakly_canonical(model, ignored);
-  if (path == place || path.parent_path() == place)
+  if (same_file(output, model) || lies_in(output, model))
     throw Error(fmt::format("{}: is among the model's own files", path_label(output)),
                 "-o takes a file outside of the model's folder");
 }

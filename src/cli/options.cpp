@@ -63,9 +63,6 @@ Model load_model(const std::shared_ptr<const Checkpoint>& checkpoint,
       {.context = options.context, .progress = [&](double done) { bar.update(done, ""); }});
 }
 
-namespace {
-
-// By whatever names, there already or not.
 bool same_file(const std::filesystem::path& a, const std::filesystem::path& b) {
   std::error_code ignored;
   return std::filesystem::equivalent(a, b, ignored) ||
@@ -73,15 +70,21 @@ bool same_file(const std::filesystem::path& a, const std::filesystem::path& b) {
              std::filesystem::weakly_canonical(b, ignored);
 }
 
-// What is read of a model's folder.
-bool is_of_model(const std::filesystem::path& file, const std::filesystem::path& model) {
+bool lies_in(const std::filesystem::path& file, const std::filesystem::path& folder) {
   std::error_code ignored;
-  const std::filesystem::path path = std::filesystem::weakly_canonical(file, ignored);
-  const std::string name = path.filename().string();
-  return path.parent_path() == std::filesystem::weakly_canonical(model, ignored) &&
-         (name.ends_with(".safetensors") || name.ends_with(".safetensors.index.json") ||
-          name == "config.json" || name == "generation_config.json" || name == "tokenizer.json" ||
-          name == "tokenizer_config.json");
+  return std::filesystem::weakly_canonical(file, ignored).parent_path() ==
+         std::filesystem::weakly_canonical(folder, ignored);
+}
+
+namespace {
+
+// Whether it has the name of what is read of a model's folder.
+bool is_named_as_of_model(const std::filesystem::path& file) {
+  std::error_code ignored;
+  const std::string name = std::filesystem::weakly_canonical(file, ignored).filename().string();
+  return name.ends_with(".safetensors") || name.ends_with(".safetensors.index.json") ||
+         name == "config.json" || name == "generation_config.json" || name == "tokenizer.json" ||
+         name == "tokenizer_config.json";
 }
 
 }  // namespace
@@ -95,7 +98,7 @@ void check_outputs(const CommonOptions& options, const std::vector<std::string>&
     for (const std::string& other : taken)
       if (!other.empty() && same_file(file, other))
         throw CLI::ValidationError(file + " is in use already and would be overwritten");
-    if (is_of_model(file, options.model))
+    if (lies_in(file, options.model) && is_named_as_of_model(file))
       throw CLI::ValidationError(file + " is among the model's own files");
     check_writable(file);
     taken.push_back(file);

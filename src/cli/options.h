@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
@@ -49,6 +50,10 @@ std::unique_ptr<Backend> make_backend(const CommonOptions& options);
 
 // Loads the model with a progress bar.
 Model load_model(const std::shared_ptr<const Checkpoint>& checkpoint, const CommonOptions& options);
+
+// By whatever names, there already or not.
+bool same_file(const std::filesystem::path& a, const std::filesystem::path& b);
+bool lies_in(const std::filesystem::path& file, const std::filesystem::path& folder);
 
 // Throws now what writing results would throw after hours of work, and where a file for them is one
 // of `inputs`, of the model's, or another of them. `output` is a file that the command writes
