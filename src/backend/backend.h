@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "backend/attend.h"
+#include "backend/refine.h"
 #include "backend/scores.h"
 #include "backend/select.h"
 #include "backend/subspace.h"
@@ -268,6 +269,8 @@ class Backend {
   virtual std::unique_ptr<Selector> make_selector(const SelectorSpec& spec) = 0;
   virtual std::unique_ptr<KeysAttention> make_keys_attention(const KeysSpec& spec) = 0;
   virtual std::unique_ptr<RepsAttention> make_reps_attention(const RepsSpec& spec) = 0;
+  // Throws Error for sizes that this backend does not take.
+  virtual std::unique_ptr<RefineAttention> make_refine_attention(const RefineSpec& spec) = 0;
 };
 
 // dtype: kF32 or kBF16. The plain loops every other backend is compared with.

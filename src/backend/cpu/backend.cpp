@@ -253,6 +253,9 @@ class CpuBackend final : public Backend {
   std::unique_ptr<RepsAttention> make_reps_attention(const RepsSpec& spec) override {
     return cpu::make_reps_attention(spec);
   }
+  std::unique_ptr<RefineAttention> make_refine_attention(const RefineSpec&) override {
+    throw Error("attention refine is not made for this device yet");
+  }
 
  private:
   static void for_rows(const Tensor& out, const std::function<void(int64_t, int64_t)>& body) {

@@ -253,6 +253,9 @@ class CudaBackend final : public Backend {
   std::unique_ptr<RepsAttention> make_reps_attention(const RepsSpec& spec) override {
     return cuda::make_cuda_reps_attention(context_, spec);
   }
+  std::unique_ptr<RefineAttention> make_refine_attention(const RefineSpec&) override {
+    throw Error("attention refine is not made for this device yet");
+  }
 
  private:
   static void check_turn(const RotaryArgs& args) {

@@ -61,6 +61,9 @@ class ReferenceBackend final : public Backend {
   std::unique_ptr<RepsAttention> make_reps_attention(const RepsSpec& spec) override {
     return reference::make_reps_attention(spec);
   }
+  std::unique_ptr<RefineAttention> make_refine_attention(const RefineSpec& spec) override {
+    return reference::make_refine_attention(spec);
+  }
 
  private:
   DType dtype_;

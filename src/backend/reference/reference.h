@@ -87,5 +87,6 @@ void add_rows(ConstTensor from, std::span<const int32_t> rows, Tensor to);
 std::unique_ptr<Selector> make_selector(const SelectorSpec& spec);
 std::unique_ptr<KeysAttention> make_keys_attention(const KeysSpec& spec);
 std::unique_ptr<RepsAttention> make_reps_attention(const RepsSpec& spec);
+std::unique_ptr<RefineAttention> make_refine_attention(const RefineSpec& spec);
 
 }  // namespace sluice::reference

@@ -1,0 +1,21 @@
+// Groups the tokens of a closed segment by their keys. docs/algorithm.md, section 6.
+
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "backend/refine.h"
+
+namespace sluice::reference::refine {
+
+using Rows = std::span<const std::vector<double>>;  // (n_tokens, head_dim)
+using Group = std::vector<size_t>;                  // rows, of one cluster
+
+// The clusters of `keys`, whose number is a multiple of page. Empty ones are left out.
+std::vector<Group> cluster_keys(Rows keys, int64_t page, ClusterKind kind);
+
+std::vector<double> mean_of(Rows rows, const Group& group);
+double distance2(const std::vector<double>& a, const std::vector<double>& b);
+
+}  // namespace sluice::reference::refine

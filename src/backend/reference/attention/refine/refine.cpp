@@ -1,0 +1,221 @@
+// Refined attention as plain loops. docs/algorithm.md, section 6.
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "backend/reference/attention/refine/clusters.h"
+#include "backend/reference/reference.h"
+
+namespace sluice::reference {
+namespace refine {
+namespace {
+
+using Matrix = std::vector<std::vector<double>>;
+
+// A cluster as a query meets it: its mean, rounded as a cache keeps it, and its members.
+struct Cluster {
+  CountedKey mean;
+  ClusterStats stats;
+  std::vector<size_t> members;  // positions
+};
+
+class ReferenceRefineAttention final : public RefineAttention {
+ public:
+  explicit ReferenceRefineAttention(const RefineSpec& spec) : spec_(spec) {
+    check_refine(spec);
+    reset();
+  }
+
+  void attend(const AttendRefineArgs& args) override;
+  void reset() override {
+    keys_.clear();
+    values_.clear();
+    opened_.clear();
+  }
+  CacheBytes bytes() const override { return {keys_.bytes() + values_.bytes(), 0}; }
+  std::vector<int64_t> opened() const override { return opened_; }
+
+ private:
+  struct Head {
+    std::vector<CountedKey> tokens;
+    std::vector<Cluster> clusters;  // of all segments that a query of this pass may see
+  };
+  // One query head, and the rows of this pass that decide together.
+  struct TileOf {
+    const AttendRefineArgs& args;
+    const Head& head;
+    const RefineHead& plan;
+    int64_t query_head, first_row, n_rows;
+    int64_t first_token;  // of the pass
+  };
+
+  int64_t border(int64_t t, int64_t n_tokens) const {
+    return spec_.causal ? spec_.border(t) : n_tokens / spec_.segment * spec_.segment;
+  }
+  void settle(Head& head, int64_t begin) const;
+  void attend_tile(const TileOf& tile);
+  std::vector<bool> decide(const TileOf& tile, int64_t row, double delta) const;
+  // What a query sees exactly whatever it opens.
+  std::vector<const CountedKey*> near(const TileOf& tile, int64_t row) const;
+  size_t visible_clusters(const TileOf& tile, int64_t row) const;
+
+  RefineSpec spec_;
+  KeptRows keys_, values_;       // (n_tokens, n_kv_heads * head_dim)
+  std::vector<int64_t> opened_;  // (n_segments, n_heads)
+};
+
+double rounded(double x, DType dtype) {
+  const auto narrow = static_cast<float>(x);
+  return dtype == DType::kBF16 ? to_float(to_bfloat16(narrow)) : narrow;
+}
+
+// Forms the clusters of the segment that begins at `begin`.
+void ReferenceRefineAttention::settle(Head& head, int64_t begin) const {
+  const int64_t first = begin == 0 ? spec_.sinks : begin, end = begin + spec_.segment;
+  Matrix keys, values;
+  double norms = 0;
+  for (int64_t t = first; t < end; ++t) {
+    const CountedKey& token = head.tokens[static_cast<size_t>(t)];
+    keys.push_back(token.key);
+    values.push_back(token.value);
+    norms += std::sqrt(
+        std::inner_product(token.value.begin(), token.value.end(), token.value.begin(), 0.0));
+  }
+  const double mean_norm = norms / static_cast<double>(keys.size());
+  for (const Group& group : cluster_keys(keys, spec_.page, spec_.clusters)) {
+    const auto n = static_cast<double>(group.size());
+    Cluster cluster{
+        .mean = {n, mean_of(keys, group), mean_of(values, group)}, .stats = {}, .members = {}};
+    double key_deviation = 0, value_deviation = 0;
+    for (const size_t i : group) {
+      key_deviation += distance2(keys[i], cluster.mean.key);
+      value_deviation += distance2(values[i], cluster.mean.value);
+      cluster.members.push_back(i + static_cast<size_t>(first));
+    }
+    const auto dims = static_cast<double>(spec_.head_dim);
+    cluster.stats = {.n = static_cast<float>(n),
+                     .spread = static_cast<float>(key_deviation / n / dims),
+                     .rho = mean_norm > 0
+                                ? static_cast<float>(std::sqrt(value_deviation / n) / mean_norm)
+                                : 0.0f};
+    for (double& x : cluster.mean.key) x = rounded(x, spec_.dtype);
+    for (double& x : cluster.mean.value) x = rounded(x, spec_.dtype);
+    head.clusters.push_back(std::move(cluster));
+  }
+}
+
+std::vector<const CountedKey*> ReferenceRefineAttention::near(const TileOf& tile,
+                                                              int64_t row) const {
+  const int64_t t = tile.first_token + row;
+  const auto n_tokens = static_cast<int64_t>(tile.head.tokens.size());
+  std::vector<const CountedKey*> seen;
+  for (int64_t i = 0; i < (spec_.causal ? t + 1 : n_tokens); ++i)
+    if (i < spec_.sinks || i >= border(t, n_tokens) || tile.plan.kind == HeadKind::kDense)
+      seen.push_back(&tile.head.tokens[static_cast<size_t>(i)]);
+  return seen;
+}
+
+size_t ReferenceRefineAttention::visible_clusters(const TileOf& tile, int64_t row) const {
+  if (tile.plan.kind != HeadKind::kClusters) return 0;
+  const int64_t end = border(tile.first_token + row, static_cast<int64_t>(tile.head.tokens.size()));
+  size_t n = 0;
+  while (n < tile.head.clusters.size() &&
+         static_cast<int64_t>(tile.head.clusters[n].members[0]) < end)
+    ++n;
+  return n;
+}
+
+// Which of the visible clusters the query at `row` asks to open.
+std::vector<bool> ReferenceRefineAttention::decide(const TileOf& tile, int64_t row,
+                                                   double delta) const {
+  const RefineEstimate estimate{spec_.rule};
+  const size_t n = visible_clusters(tile, row);
+  std::vector<double> query;
+  for (int64_t d = 0; d < spec_.head_dim; ++d)
+    query.push_back(load(tile.args.queries, row, tile.query_head * spec_.head_dim + d) *
+                    double{spec_.scale});
+  const auto dot = [&](const std::vector<double>& key) {
+    return std::inner_product(query.begin(), query.end(), key.begin(), 0.0);
+  };
+  const auto q_norm2 = static_cast<float>(dot(query));
+  std::vector<double> masses;
+  for (const CountedKey* key : near(tile, row)) masses.push_back(dot(key->key));
+  std::vector<float> scores;
+  for (size_t c = 0; c < n; ++c) {
+    scores.push_back(static_cast<float>(dot(tile.head.clusters[c].mean.key)));
+    masses.push_back(estimate.cluster_mass(scores[c], q_norm2, tile.head.clusters[c].stats));
+  }
+  const double largest = *std::max_element(masses.begin(), masses.end());
+  double total = 0;
+  for (const double mass : masses) total += std::exp(mass - largest);
+  const auto log_z = static_cast<float>(largest + std::log(total));
+  std::vector<bool> opens(n);
+  for (size_t c = 0; c < n; ++c) {
+    const ClusterStats& stats = tile.head.clusters[c].stats;
+    opens[c] = stats.n > 1 && estimate(scores[c], q_norm2, stats, log_z) >= delta;
+  }
+  return opens;
+}
+
+void ReferenceRefineAttention::attend_tile(const TileOf& tile) {
+  const bool shared = spec_.tile > 1 && tile.args.queries.rows() > 1;
+  const double delta = tile.plan.delta * (shared ? spec_.tile_factor : 1.0);
+  std::vector<bool> opens;  // of the tile: what any of its queries asks for
+  for (int64_t i = 0; i < tile.n_rows; ++i) {
+    const std::vector<bool> asked = decide(tile, tile.first_row + i, delta);
+    opens.resize(std::max(opens.size(), asked.size()));
+    for (size_t c = 0; c < asked.size(); ++c) opens[c] = opens[c] || asked[c];
+  }
+  for (int64_t i = 0; i < tile.n_rows; ++i) {
+    const int64_t row = tile.first_row + i, t = tile.first_token + row;
+    std::vector<const CountedKey*> seen = near(tile, row);
+    int64_t& count =
+        opened_[static_cast<size_t>(t / spec_.segment * spec_.n_heads + tile.query_head)];
+    if (tile.plan.kind == HeadKind::kDense)
+      count += std::max<int64_t>(
+          0, border(t, static_cast<int64_t>(tile.head.tokens.size())) - spec_.sinks);
+    for (size_t c = 0; c < visible_clusters(tile, row); ++c) {
+      const Cluster& cluster = tile.head.clusters[c];
+      if (!opens[c]) {
+        seen.push_back(&cluster.mean);
+        continue;
+      }
+      for (const size_t member : cluster.members) seen.push_back(&tile.head.tokens[member]);
+      count += static_cast<int64_t>(cluster.members.size());
+    }
+    attend_head(
+        {tile.args.queries, row, tile.query_head, double{spec_.scale}, seen, tile.args.out});
+  }
+}
+
+void ReferenceRefineAttention::attend(const AttendRefineArgs& args) {
+  const int64_t first = keys_.size(), n = args.queries.rows();
+  SLUICE_CHECK(spec_.causal || first == 0);
+  keys_.append(args.keys);
+  values_.append(args.values);
+  const int64_t end = keys_.size(), group = spec_.n_heads / spec_.n_kv_heads;
+  opened_.resize(static_cast<size_t>((end + spec_.segment - 1) / spec_.segment * spec_.n_heads));
+  for (int64_t kv_head = 0; kv_head < spec_.n_kv_heads; ++kv_head) {
+    Head head{.tokens = counted_keys(keys_, values_, kv_head, spec_.head_dim), .clusters = {}};
+    for (int64_t begin = 0; n > 0 && begin < border(end - 1, end); begin += spec_.segment)
+      settle(head, begin);
+    for (int64_t query_head = kv_head * group; query_head < (kv_head + 1) * group; ++query_head)
+      for (int64_t row = 0; row < n;) {
+        const int64_t next =
+            std::min((first + row) / spec_.tile * spec_.tile + spec_.tile - first, n);
+        attend_tile({args, head, spec_.heads[static_cast<size_t>(kv_head)], query_head, row,
+                     next - row, first});
+        row = next;
+      }
+  }
+}
+
+}  // namespace
+}  // namespace refine
+
+std::unique_ptr<RefineAttention> make_refine_attention(const RefineSpec& spec) {
+  return std::make_unique<refine::ReferenceRefineAttention>(spec);
+}
+
+}  // namespace sluice::reference

@@ -1,0 +1,112 @@
+// Refined attention: the seam's types. docs/algorithm.md, section 6.
+//
+// Far tokens are grouped into clusters of similar keys. A query reads a cluster as its mean, or
+// opens it and reads the members. A RefineAttention belongs to one layer of one sequence: it is its
+// cache.
+
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+#include "backend/attend.h"
+
+namespace sluice {
+
+// How the tokens of a closed segment are grouped.
+enum class ClusterKind : uint8_t {
+  kPages,    // equal clusters by recursive median split along the leading direction
+  kMeans,    // k-means from evenly spaced tokens
+  kNearest,  // nearest of evenly spaced tokens
+};
+
+// What a query compares with delta.
+enum class RefineRule : uint8_t {
+  kError,      // estimate of the error that reading the mean makes
+  kStrongest,  // estimate of the weight of the strongest member
+};
+
+struct RefineHead {
+  HeadKind kind = HeadKind::kClusters;  // kWindow drops far tokens but for sinks; kDense opens all
+  double delta = 0;                     // kClusters: opens what is estimated at delta or more
+};
+
+// Causal: the query at t sees the tokens from F(t) = segment * floor(max(0, t - window) / segment)
+// on, and the sinks, exactly. Tokens before F(t) are in clusters, which are formed once per
+// segment. Not causal: one pass; every query sees all whole segments as clusters and the rest
+// exactly.
+struct RefineSpec {
+  int64_t n_heads = 0, n_kv_heads = 0, head_dim = 0;
+  DType dtype = DType::kF32;
+  float scale = 1;
+  bool causal = true;
+  int64_t capacity = 0;  // tokens that a sequence may have
+  int64_t window = 128;
+  int64_t segment = 256;
+  int64_t page = 16;   // tokens of a cluster; a mean size where sizes differ. Divides segment
+  int64_t sinks = 16;  // first tokens that are always exact: whole pages, less than a segment
+  // Queries of a head that decide together: those of [i * tile, (i + 1) * tile) in one pass open
+  // what any of them asks for. 1: each decides for itself. Divides window and segment.
+  int64_t tile = 64;
+  double tile_factor = 1;  // of delta, where tile > 1 and the pass has more than one query
+  ClusterKind clusters = ClusterKind::kPages;
+  RefineRule rule = RefineRule::kError;
+  std::vector<RefineHead> heads;  // (n_kv_heads)
+
+  // F(t), of a causal model.
+  int64_t border(int64_t t) const { return near_border(t, window, segment); }
+  // Clusters of the segment that begins at token `begin`.
+  int64_t clusters_of(int64_t begin) const { return (segment - (begin == 0 ? sinks : 0)) / page; }
+};
+
+// What decides about a cluster, one for all queries.
+struct ClusterStats {
+  float n = 0;       // members
+  float spread = 0;  // mean squared deviation of members' keys from their mean, per dimension
+  float rho = 0;     // root mean square deviation of members' values from their mean, over the
+                     // mean norm of the values of the segment's clustered tokens
+};
+
+// The estimate that a query compares with delta. score: scale * q . mean; q_norm2: scale^2 |q|^2;
+// log_z: log of the sum of exp over near scores and cluster_mass().
+struct RefineEstimate {
+  RefineRule rule;
+
+  // The log of what a cluster adds to the normaliser.
+  float cluster_mass(float score, float q_norm2, const ClusterStats& c) const {
+    const float log_n = std::log(c.n);
+    return rule == RefineRule::kError ? score + log_n + 0.5f * q_norm2 * c.spread : score + log_n;
+  }
+  float operator()(float score, float q_norm2, const ClusterStats& c, float log_z) const {
+    const float variance = q_norm2 * c.spread, sigma = std::sqrt(variance);
+    if (rule == RefineRule::kError)
+      return std::exp(cluster_mass(score, q_norm2, c) - log_z) * (sigma * c.rho + 0.5f * variance);
+    return std::exp(score + sigma * std::sqrt(2 * std::log(c.n)) - log_z);
+  }
+};
+
+struct AttendRefineArgs {
+  ConstTensor queries;  // (n_tokens, n_heads, head_dim)
+  ConstTensor keys;     // (n_tokens, n_kv_heads, head_dim), after rotary embedding
+  ConstTensor values;   // (n_tokens, n_kv_heads, head_dim)
+  Tensor out;           // (n_tokens, n_heads, head_dim)
+};
+
+// Of sizes that have no meaning: a broken promise, since plans are checked before.
+void check_refine(const RefineSpec& spec);
+
+class RefineAttention {
+ public:
+  virtual ~RefineAttention() = default;
+  // Takes in the tokens that follow and answers their queries.
+  virtual void attend(const AttendRefineArgs& args) = 0;
+  virtual void reset() = 0;
+  virtual CacheBytes bytes() const = 0;
+  // (ceil(n_tokens / segment), n_heads): members of opened clusters that the queries of each
+  // segment of positions read, since reset(). Waits for them. Dense heads open everything.
+  virtual std::vector<int64_t> opened() const = 0;
+};
+
+}  // namespace sluice
