@@ -1,4 +1,4 @@
-// Refined attention: the seam's types. docs/algorithm.md, section 6.
+// Refined attention: the seam's types. docs/algorithm.md, section 7.
 //
 // Far tokens are grouped into clusters of similar keys. A query reads a cluster as its mean, or
 // opens it and reads the members. A RefineAttention belongs to one layer of one sequence: it is its
@@ -93,6 +93,9 @@ struct AttendRefineArgs {
   ConstTensor values;   // (n_tokens, n_kv_heads, head_dim)
   Tensor out;           // (n_tokens, n_heads, head_dim)
 };
+
+// n rounded up to whole pages.
+inline int64_t whole_pages(int64_t n, int64_t page) { return (n + page - 1) / page * page; }
 
 // Of sizes that have no meaning: a broken promise, since plans are checked before.
 void check_refine(const RefineSpec& spec);

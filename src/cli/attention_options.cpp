@@ -1,6 +1,7 @@
 #include "cli/attention_options.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <charconv>
@@ -15,13 +16,14 @@ namespace sluice::cli {
 namespace {
 
 constexpr const char* kModeHelp =
-    "dense  exact\n"
-    "keys   every query exact, over near keys as they are\n"
-    "       and far keys merged into clusters\n"
-    "copy   among representative tokens alone, the others\n"
-    "       copy the output of theirs\n"
-    "paper  as copy, to the letter of the paper: tokens see\n"
-    "       what follows them, for reproduction only";
+    "dense   exact\n"
+    "refine  near keys exact, far keys as the means of clusters,\n"
+    "        or, where a query needs them, as they are\n"
+    "keys    near keys exact, far keys merged into clusters\n"
+    "copy    among representative tokens alone, the others\n"
+    "        copy the output of theirs\n"
+    "paper   as copy, to the letter of the paper: tokens see\n"
+    "        what follows them, for reproduction only";
 constexpr const char* kRuleHelp =
     "How representatives are chosen: independent (the paper's\n"
     "definition), greedy, or inherited from the layer before:\n"
@@ -55,6 +57,23 @@ CLI::Validator tau_or_auto() {
       "");
 }
 
+// Of 0 or more; infinity too.
+std::optional<double> delta_of(const std::string& text) {
+  double delta = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), delta);
+  if (error != std::errc() || end != text.data() + text.size() || !(delta >= 0)) return {};
+  return delta;
+}
+
+CLI::Validator delta_or_inf() {
+  return CLI::Validator(
+      [](std::string& text) -> std::string {
+        if (delta_of(text)) return "";
+        return fmt::format("{} given, expected 0 or more, or inf", text);
+      },
+      "");
+}
+
 // Those given, checked already, or the default.
 std::vector<UniformAttention> with_taus(const AttentionFlags& flags,
                                         const UniformAttention& common) {
@@ -70,23 +89,34 @@ std::vector<UniformAttention> with_taus(const AttentionFlags& flags,
   return choices;
 }
 
-// Names of the flags given, among those that need a mode other than dense, or `keys`.
-std::vector<std::string> given(const AttentionFlags& flags, bool of_keys_only) {
-  std::vector<std::string> names;
-  const auto note = [&](bool is_given, const char* name) {
-    if (is_given) names.emplace_back(name);
+// A flag that was given, and the modes that it has an effect on.
+struct GivenFlag {
+  const char* name;
+  std::vector<AttentionMode> modes;
+};
+std::vector<GivenFlag> given(const AttentionFlags& flags) {
+  using enum AttentionMode;
+  std::vector<GivenFlag> names;
+  const auto note = [&](bool is_given, const char* name, std::vector<AttentionMode> modes) {
+    if (is_given) names.push_back({name, std::move(modes)});
   };
-  note(!flags.fars.empty(), "--far");
-  note(flags.window.has_value(), "--window");
-  note(flags.block.has_value(), "--block");
-  if (of_keys_only) return names;
-  note(!flags.taus.empty(), "--tau");
-  note(!flags.rules.empty(), "--select");
-  note(flags.space.has_value(), "--space");
-  note(flags.sinks.has_value(), "--sinks");
-  note(flags.outlier_ratio.has_value(), "--outlier-ratio");
-  note(flags.from_layer.has_value(), "--from-layer");
-  note(flags.joint, "--joint");
+  note(!flags.fars.empty(), "--far", {kKeys});
+  note(flags.window.has_value(), "--window", {kKeys, kRefine});
+  note(flags.block.has_value(), "--block", {kKeys});
+  note(!flags.taus.empty(), "--tau", {kKeys, kCopy, kPaper});
+  note(!flags.rules.empty(), "--select", {kKeys, kCopy, kPaper});
+  note(flags.space.has_value(), "--space", {kKeys, kCopy, kPaper});
+  note(flags.sinks.has_value(), "--sinks", {kRefine, kKeys, kCopy, kPaper});
+  note(flags.outlier_ratio.has_value(), "--outlier-ratio", {kKeys, kCopy, kPaper});
+  note(flags.from_layer.has_value(), "--from-layer", {kRefine, kKeys, kCopy, kPaper});
+  note(flags.joint, "--joint", {kKeys, kCopy, kPaper});
+  note(!flags.deltas.empty(), "--delta", {kRefine});
+  note(flags.segment.has_value(), "--segment", {kRefine});
+  note(flags.page.has_value(), "--page", {kRefine});
+  note(flags.tile.has_value(), "--tile", {kRefine});
+  note(flags.tile_factor.has_value(), "--tile-factor", {kRefine});
+  note(flags.clusters.has_value(), "--clusters", {kRefine});
+  note(flags.refine_rule.has_value(), "--rule", {kRefine});
   return names;
 }
 
@@ -94,18 +124,20 @@ void check_flags(const AttentionFlags& flags, const std::vector<AttentionMode>& 
   const auto has = [&](AttentionMode mode) {
     return std::find(modes.begin(), modes.end(), mode) != modes.end();
   };
-  if (has(AttentionMode::kDense)) {
-    if (modes.size() > 1)
+  const bool dense = has(AttentionMode::kDense);
+  if (dense && modes.size() > 1)
+    throw CLI::ValidationError(
+        "--attention: dense is what the others are compared with, leave it out of the list");
+  for (const GivenFlag& flag : given(flags)) {
+    if (std::any_of(flag.modes.begin(), flag.modes.end(), has)) continue;
+    std::vector<std::string_view> names;
+    for (const AttentionMode mode : flag.modes) names.push_back(mode_name(mode));
+    if (dense)
       throw CLI::ValidationError(
-          "--attention: dense is what the others are compared with, leave it out of the list");
-    if (const auto names = given(flags, false); !names.empty())
-      throw CLI::ValidationError(
-          fmt::format("{} has no effect on dense attention, give --attention keys, copy or paper",
-                      names.front()));
-  } else if (!has(AttentionMode::kKeys)) {
-    if (const auto names = given(flags, true); !names.empty())
-      throw CLI::ValidationError(
-          fmt::format("{} has an effect on --attention keys alone", names.front()));
+          fmt::format("{} has no effect on dense attention, give --attention {}", flag.name,
+                      fmt::join(names, " or ")));
+    throw CLI::ValidationError(fmt::format("{} has an effect on --attention {} alone", flag.name,
+                                           fmt::join(names, " or ")));
   }
 }
 
@@ -118,7 +150,7 @@ void add_attention_options(CLI::App& command, AttentionFlags& flags, bool lists)
   };
   CLI::Option* modes = add("--attention", flags.modes,
                            "What attention does (default dense" + several + "):\n" + kModeHelp)
-                           ->check(CLI::IsMember({"dense", "paper", "copy", "keys"}));
+                           ->check(CLI::IsMember({"dense", "paper", "copy", "keys", "refine"}));
   CLI::Option* rules = add("--select", flags.rules, kRuleHelp + several)
                            ->check(CLI::IsMember({"independent", "greedy", "cascade-paper",
                                                   "cascade-causal", "cascade-cover"}));
@@ -138,17 +170,25 @@ void add_attention_options(CLI::App& command, AttentionFlags& flags, bool lists)
                           "the mean value; own, its key and value" +
                               several)
                           ->check(CLI::IsMember({"centroid", "values", "own"}));
-  for (CLI::Option* option : {modes, rules, taus, fars}) add_list(option, lists);
+  CLI::Option* deltas = add("--delta", flags.deltas,
+                            "A query reads the members of a cluster instead of its mean where\n"
+                            "the mean's error is estimated at delta or more (default 0.03; 0\n"
+                            "reads all of them, inf none)" +
+                                several)
+                            ->check(delta_or_inf());
+  for (CLI::Option* option : {modes, rules, taus, fars, deltas}) add_list(option, lists);
   constexpr int64_t kMost = int64_t{1} << 30;
   add("--window", flags.window,
       "Tokens before a query that stay exact, a multiple of the block\n"
-      "(default 128)")
+      "(keys) or the tile (refine; default 128)")
       ->check(CLI::Range(int64_t{0}, kMost));
   add("--block", flags.block,
       "Tokens by which far keys advance at a time (default 128, or a\n"
       "smaller window)")
       ->check(CLI::Range(int64_t{1}, kMost));
-  add("--sinks", flags.sinks, "First tokens that are never merged (default 4; paper 0)")
+  add("--sinks", flags.sinks,
+      "First tokens that are never merged (default 4; paper 0); refine\n"
+      "rounds them up to whole pages")
       ->check(CLI::Range(int64_t{0}, kMost));
   add("--outlier-ratio", flags.outlier_ratio,
       "Tokens above this multiple of the median norm are never merged\n"
@@ -156,6 +196,27 @@ void add_attention_options(CLI::App& command, AttentionFlags& flags, bool lists)
       ->check(number_between(0, std::numeric_limits<double>::max(), "0 or more"));
   add("--from-layer", flags.from_layer, "Layers before this one stay dense (default 0)")
       ->check(CLI::Range(int64_t{0}, kMost));
+  add("--segment", flags.segment,
+      "Tokens that refine clusters together once the window has passed\n"
+      "them (default 256)")
+      ->check(CLI::Range(int64_t{1}, kMaxSegment));
+  add("--page", flags.page, "Tokens of a cluster of refine (default 16)")
+      ->check(CLI::Range(int64_t{1}, kMaxSegment));
+  add("--tile", flags.tile,
+      "Queries of a prompt that open clusters together (default 64).\n"
+      "1: each for itself, as when decoding")
+      ->check(CLI::Range(int64_t{1}, kMaxSegment));
+  add("--tile-factor", flags.tile_factor,
+      "A tile's delta is this many times a single query's (default 3)")
+      ->check(number_between(0, std::numeric_limits<double>::max(), "above 0"));
+  add("--clusters", flags.clusters,
+      "How refine clusters keys: pages, equal ones by median split\n"
+      "(default), kmeans, or nearest of evenly spaced keys")
+      ->check(CLI::IsMember({"pages", "kmeans", "nearest"}));
+  add("--rule", flags.refine_rule,
+      "What refine estimates: error of reading the mean (default), or\n"
+      "weight of the strongest member")
+      ->check(CLI::IsMember({"error", "strongest"}));
   command
       .add_flag("--joint", flags.joint,
                 "Decide most pairs in the selection bases of --bases, where that\n"
@@ -178,11 +239,29 @@ std::vector<UniformAttention> attention_choices(const AttentionFlags& flags) {
   common.outlier_ratio = flags.outlier_ratio;
   common.from_layer = flags.from_layer.value_or(common.from_layer);
   common.joint = flags.joint;
+  RefinePlan& refine = common.refine;
+  refine.segment = flags.segment.value_or(refine.segment);
+  refine.page = flags.page.value_or(refine.page);
+  refine.tile = flags.tile.value_or(refine.tile);
+  refine.tile_factor = flags.tile_factor.value_or(refine.tile_factor);
+  if (flags.clusters) refine.clusters = *clusters_of(*flags.clusters);
+  if (flags.refine_rule) refine.rule = *refine_rule_of(*flags.refine_rule);
   std::vector<std::optional<SelectRule>> rules;
   for (const std::string& name : distinct(flags.rules)) rules.push_back(rule_of(name));
   if (rules.empty()) rules.emplace_back();
   std::vector<UniformAttention> choices;
   for (const AttentionMode mode : modes) {
+    if (mode == AttentionMode::kRefine) {
+      std::vector<double> deltas;
+      for (const std::string& text : flags.deltas) deltas.push_back(*delta_of(text));
+      if (deltas.empty()) deltas.push_back(common.delta);
+      for (const double delta : distinct(deltas)) {
+        UniformAttention& choice = choices.emplace_back(common);
+        choice.mode = mode;
+        choice.delta = delta;
+      }
+      continue;
+    }
     std::vector<FarKey> fars;  // `keys` alone knows several
     if (mode == AttentionMode::kKeys)
       for (const std::string& name : distinct(flags.fars)) fars.push_back(*far_of(name));
@@ -207,6 +286,18 @@ std::string attention_text(const UniformAttention& choice, const PlanShape& shap
   std::string text(mode_name(choice.mode));
   if (choice.mode == AttentionMode::kDense) return text;
   const LayerPlan layer = layer_plan(choice, shape);
+  const std::string from =
+      choice.from_layer > 0 ? fmt::format(", from layer {}", choice.from_layer) : "";
+  if (choice.mode == AttentionMode::kRefine)
+    return text +
+           fmt::format(
+               ", delta {}, {} of {} in segments of {}, rule {}, tile {}{}, window {}, "
+               "{} sinks",
+               choice.delta, clusters_name(layer.refine.clusters), layer.refine.page,
+               layer.refine.segment, refine_rule_name(layer.refine.rule), layer.refine.tile,
+               layer.refine.tile > 1 ? fmt::format(" at {} x delta", layer.refine.tile_factor) : "",
+               layer.window, layer.sinks) +
+           from;
   text += fmt::format(", {} in {} space, tau {}", rule_name(layer.rule), space_name(layer.space),
                       tau_text(choice));
   if (choice.mode == AttentionMode::kKeys)
@@ -216,7 +307,7 @@ std::string attention_text(const UniformAttention& choice, const PlanShape& shap
   text += layer.outlier_ratio > 0 ? fmt::format(", outliers above {}", layer.outlier_ratio)
                                   : ", outliers merged";
   if (choice.joint) text += ", joint";
-  return text + (choice.from_layer > 0 ? fmt::format(", from layer {}", choice.from_layer) : "");
+  return text + from;
 }
 
 }  // namespace sluice::cli

@@ -14,15 +14,16 @@ namespace sluice::cli {
 // What was given; the rest has the defaults of docs/algorithm.md, section 1.
 struct AttentionFlags {
   std::vector<std::string> modes, rules, fars, taus;  // of taus: numbers, or "auto"
-  std::optional<std::string> space;
-  std::optional<int64_t> window, block, sinks, from_layer;
+  std::vector<std::string> deltas;                    // numbers, or "inf"
+  std::optional<std::string> space, clusters, refine_rule;
+  std::optional<int64_t> window, block, sinks, from_layer, segment, page, tile;
+  std::optional<double> tile_factor;
   std::optional<double> outlier_ratio;
   bool joint = false;
 };
 
-// --attention, --select, --space, --tau, --far, --window, --block, --sinks, --outlier-ratio,
-// --from-layer and --joint. lists: the first, second, fourth and fifth take several values with
-// commas.
+// --attention and what goes with each mode. lists: --attention, --select, --tau, --far and --delta
+// take several values with commas.
 void add_attention_options(CLI::App& command, AttentionFlags& flags, bool lists);
 
 // Every combination of the values given; none for exact attention. Throws CLI::ValidationError for

@@ -26,16 +26,19 @@ std::vector<Word> words_of(const UniformChoice& choice, const PlanShape& shape) 
             {"select", "-"},
             {"far", "-"},
             {"tau", "-"},
+            {"delta", "-"},
             {"linear", "-"},
             {"rank", "-"},
             {"epsilon", "-"}};
-  const bool dense = attention.mode == AttentionMode::kDense;
+  const bool refine = attention.mode == AttentionMode::kRefine;
+  const bool selects = attention.mode != AttentionMode::kDense && !refine;
   const bool keys = attention.mode == AttentionMode::kKeys, gsi = linear.kind == LinearKind::kGsi;
   return {
       {"attention", std::string(mode_name(attention.mode))},
-      {"select", dense ? "-" : std::string(rule_name(layer_plan(attention, shape).rule))},
+      {"select", selects ? std::string(rule_name(layer_plan(attention, shape).rule)) : "-"},
       {"far", keys ? std::string(far_name(attention.far)) : "-"},
-      {"tau", dense ? "-" : tau_text(attention), true},
+      {"tau", selects ? tau_text(attention) : "-", true},
+      {"delta", refine ? fmt::format("{}", attention.delta) : "-", true},
       {"linear", std::string(linear_name(linear.kind))},
       {"rank", gsi ? fmt::format("{}", linear.rank) : "-", true},
       {"epsilon", linear.kind == LinearKind::kDense ? "-" : fmt::format("{}", linear.epsilon),
@@ -115,6 +118,19 @@ void print_taus(const AttentionWork& work) {
   fmt::print("\n");
 }
 
+// What keys read are made of, mean over the layers that refine.
+void print_refined(const AttentionWork& work) {
+  RunningMean near, clusters, opened;
+  for (const RefineReads& reads : work.refine_reads()) {
+    if (reads.empty()) continue;
+    near.add(reads.near_fraction());
+    clusters.add(reads.clusters_fraction());
+    opened.add(reads.opened_fraction());
+  }
+  fmt::print("{:<22}: {:>9.4f}\n{:<22}: {:>9.4f}\n{:<22}: {:>9.4f}\n", "  near keys", near.mean(),
+             "  cluster means", clusters.mean(), "  opened members", opened.mean());
+}
+
 void print_single(int64_t n_windows, const Comparison& c) {
   if (n_windows == 1)
     fmt::print("{:>6} {:>11} {:>23} {:>23} {:>23} {:>19} {:>19}\n", "chunk", "PPL(base)", "PPL",
@@ -192,8 +208,12 @@ void print_summary(const PlanComparison& plan, const UniformChoice& choice) {
   if (attention) {
     share_line("Keys read", plan.work.keys_read_fraction());
     share_line("Clusters / tokens", plan.work.clusters_fraction());
-    share_line("Selection products", plan.work.selection_products());
-    share_line("  by the paper's count", plan.work.selection_products_paper());
+    if (plan.work.refine_reads().empty()) {
+      share_line("Selection products", plan.work.selection_products());
+      share_line("  by the paper's count", plan.work.selection_products_paper());
+    } else {
+      print_refined(plan.work);
+    }
     share_line("Cache bytes", plan.cache.share_of_dense());
   }
   if (linear) {
@@ -213,6 +233,9 @@ void print_table(const CompareResult& result, const std::vector<UniformChoice>& 
              result.plans.front().tokens.base_ppl_stderr());
   const bool generated = result.plans.front().generation_match.count() > 0;
   const bool attention = any_attention(choices), linear = any_linear(choices);
+  const bool refine = std::any_of(choices.begin(), choices.end(), [](const UniformChoice& choice) {
+    return choice.attention.mode == AttentionMode::kRefine;
+  });
   for (size_t i = 0; i < choices.size(); ++i) {
     const auto words = words_of(choices[i], shape);
     const PlanComparison& plan = result.plans[i];
@@ -225,12 +248,13 @@ void print_table(const CompareResult& result, const std::vector<UniformChoice>& 
     if (attention) {
       for (size_t word = 0; word < 4; ++word)
         add(words[word].heading, word == 1 ? 14 : word == 3 ? 6 : 9, words[word].text);
+      if (refine) add(words[4].heading, 7, words[4].text);
       add("clusters/T", 10, fmt::format("{:.4f}", plan.work.clusters_fraction()));
       add("keys read", 9, fmt::format("{:.4f}", plan.work.keys_read_fraction()));
     }
     if (linear) {
-      for (size_t word = 4; word < words.size(); ++word)
-        add(words[word].heading, word == 5 ? 5 : 7, words[word].text);
+      for (size_t word = 5; word < words.size(); ++word)
+        add(words[word].heading, word == 6 ? 5 : 7, words[word].text);
       add("fast", 7, or_dash(plan.linear.fast_path_fraction()));
       add("bytes read", 10, fmt::format("{:.4f}", plan.linear.weight_bytes_fraction()));
     }

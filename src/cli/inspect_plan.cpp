@@ -114,6 +114,10 @@ std::string taus_text(const LayerPlan& layer) {
   std::vector<std::string> parts;
   for (const HeadPlan& head : layer.heads) {
     if (head.kind != HeadKind::kClusters) continue;
+    if (layer.mode == AttentionMode::kRefine) {
+      parts.push_back(fmt::format("delta {}", head.delta));
+      continue;
+    }
     std::string text = fmt::format("{}", head.tau);
     if (layer.mode == AttentionMode::kKeys) text += fmt::format(" {}", far_name(head.far));
     parts.push_back(std::move(text));
@@ -144,6 +148,15 @@ std::vector<std::string> layer_cells(const Plan& plan, size_t index) {
   const std::string linear = groups_text(plan.linear, index);
   if (layer.mode == AttentionMode::kDense) return {"dense", "-", "-", "-", "-", "-", linear};
   const bool keys = layer.mode == AttentionMode::kKeys;
+  if (layer.mode == AttentionMode::kRefine)
+    return {"refine",
+            fmt::format("{} of {}, {}, tile {}", clusters_name(layer.refine.clusters),
+                        layer.refine.page, refine_rule_name(layer.refine.rule), layer.refine.tile),
+            taus_text(layer),
+            fmt::format("{} / {}", layer.window, layer.refine.segment),
+            fmt::format("{}", layer.sinks),
+            "-",
+            linear};
   const std::string selection =
       layer.reuse ? "reused"
                   : fmt::format("{}, {}{}", rule_name(layer.rule), space_name(layer.space),
@@ -160,7 +173,7 @@ std::vector<std::string> layer_cells(const Plan& plan, size_t index) {
 // Neighbours that do the same share a row.
 std::string layers_table(const Plan& plan) {
   const std::vector<std::string> columns = {"layers",        "attention",      "selection",
-                                            "tau",           "window / block", "sinks",
+                                            "tau or delta",  "window / block", "sinks",
                                             "outlier ratio", "linear layers"};
   TextTable table("Layers", columns, columns.size());
   const size_t n_layers = plan.attention.layers.size();
@@ -181,6 +194,8 @@ const char* head_mark(const LayerPlan& layer, size_t head) {
   if (layer.mode == AttentionMode::kDense) return "█";
   const HeadPlan& plan = layer.heads[head];
   if (plan.kind != HeadKind::kClusters) return plan.kind == HeadKind::kDense ? "█" : "·";
+  if (layer.mode == AttentionMode::kRefine)
+    return plan.delta < 0.02 ? "▓" : plan.delta < 0.1 ? "▒" : "░";
   return plan.tau < 0.25 ? "▓" : plan.tau < 0.5 ? "▒" : "░";
 }
 
@@ -195,7 +210,8 @@ std::string heads_picture(const PlanFile& file) {
     for (const LayerPlan& layer : layers) out += head_mark(layer, static_cast<size_t>(h));
   }
   return out +
-         "\n\n█ dense   ▓ clusters, tau below 0.25   ▒ below 0.5   ░ 0.5 or more   "
+         "\n\n█ dense   ▓ clusters, tau below 0.25 or delta below 0.02   ▒ tau below 0.5 or "
+         "delta below 0.1   ░ more   "
          "· window and exempt tokens\n";
 }
 

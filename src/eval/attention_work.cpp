@@ -85,6 +85,10 @@ void AttentionWork::add(const KvCache& cache, const ModelSpec& spec) {
   const std::vector<LayerPlan>& layers = cache.plan().layers;
   const Selector* above = nullptr;
   for (int64_t i = 0; i < spec.n_layers; ++i) {
+    if (!layers.empty() && layers[static_cast<size_t>(i)].mode == AttentionMode::kRefine) {
+      add_refined(cache, spec, i);
+      continue;
+    }
     const Selector* selector = cache.selector(i);
     add_layer({.plan = layers.empty() ? nullptr : &layers[static_cast<size_t>(i)],
                .selector = selector,
@@ -98,6 +102,24 @@ void AttentionWork::add(const KvCache& cache, const ModelSpec& spec) {
     chosen_taus_.resize(static_cast<size_t>(spec.n_layers));
     chosen_taus_[static_cast<size_t>(i)].add(selector->spec().taus.front());
   }
+}
+
+void AttentionWork::add_refined(const KvCache& cache, const ModelSpec& spec, int64_t layer) {
+  const LayerPlan& plan = cache.plan().layers[static_cast<size_t>(layer)];
+  RefineReads window;
+  const std::vector<int64_t> opened = cache.accelerated(layer)->refine(0).opened();
+  window.add(plan, spec.n_heads, cache.length(), opened);
+  refine_reads_.resize(static_cast<size_t>(spec.n_layers));
+  refine_reads_[static_cast<size_t>(layer)].add(plan, spec.n_heads, cache.length(), opened);
+  // Sums here count key/value heads.
+  const double group = static_cast<double>(spec.n_heads) / static_cast<double>(spec.n_kv_heads);
+  keys_ += window.keys() / group;
+  dense_keys_ += window.dense_keys() / group;
+  const auto n = static_cast<double>(cache.length());
+  tokens_ += static_cast<double>(spec.n_kv_heads) * n;
+  for (const HeadPlan& head : plan.heads)
+    if (head.kind != HeadKind::kWindow)
+      clusters_ += head.kind == HeadKind::kDense ? n : n / static_cast<double>(plan.refine.page);
 }
 
 double AttentionWork::keys_read_fraction() const { return share(keys_, dense_keys_); }

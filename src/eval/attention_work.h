@@ -3,6 +3,7 @@
 #pragma once
 
 #include "backend/select.h"
+#include "eval/refine_reads.h"
 #include "eval/running_mean.h"
 #include "model/kv_cache.h"
 #include "plan/attention_plan.h"
@@ -39,14 +40,18 @@ class AttentionWork {
   // (n_layers) what layers with tau auto chose, over windows long enough to choose; empty where
   // none did.
   const std::vector<RunningMean>& chosen_taus() const { return chosen_taus_; }
+  // (n_layers) what layers of mode `refine` read, empty in others; empty where none is.
+  const std::vector<RefineReads>& refine_reads() const { return refine_reads_; }
 
  private:
   void add_selection(const LayerWork& layer);
+  void add_refined(const KvCache& cache, const ModelSpec& spec, int64_t layer);
 
   double keys_ = 0, dense_keys_ = 0;
   double clusters_ = 0, tokens_ = 0;
   double products_ = 0, products_paper_ = 0, pairs_ = 0;
   std::vector<RunningMean> chosen_taus_;
+  std::vector<RefineReads> refine_reads_;
 };
 
 }  // namespace sluice

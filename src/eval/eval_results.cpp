@@ -24,6 +24,29 @@ json describe_taus(const AttentionWork& work) {
   return taus;
 }
 
+// What each refined layer read; null for the others.
+json describe_refined(const AttentionWork& work) {
+  json layers = json::array();
+  for (const RefineReads& reads : work.refine_reads()) {
+    if (reads.empty()) {
+      layers.push_back(nullptr);
+      continue;
+    }
+    json positions = json::array();
+    for (const RefineReads::Position& at : reads.by_position())
+      positions.push_back({{"begin", at.begin},
+                           {"near", at.near},
+                           {"clusters", at.clusters},
+                           {"opened", at.opened}});
+    layers.push_back({{"near", reads.near_fraction()},
+                      {"clusters", reads.clusters_fraction()},
+                      {"opened", reads.opened_fraction()},
+                      {"opened_by_head", reads.opened_by_head()},
+                      {"positions", std::move(positions)}});
+  }
+  return layers;
+}
+
 }  // namespace
 
 json perplexity_results(const ResultsOrigin& origin, const PerplexityResult& result) {
@@ -57,6 +80,8 @@ json comparison_results(const ResultsOrigin& origin, const ComparedChoices& comp
                                {"linear", describe_linear_work(found[i].linear)}});
     if (compared.choices[i].attention.tau_auto)
       results["runs"].back()["tau_chosen"] = describe_taus(found[i].work);
+    if (!found[i].work.refine_reads().empty())
+      results["runs"].back()["refine_reads"] = describe_refined(found[i].work);
   }
   if (found.size() == 1) {
     const json& run = results["runs"][0];

@@ -13,8 +13,9 @@ AnyTensor rows_of(const AnyTensor& rows, int64_t batch, int64_t n_tokens) {
   return rows.rows_from(batch * n_tokens, n_tokens);
 }
 
-void run_keys(Backend& backend, const BlockShape& shape, const BlockWeights& weights,
-              const BlockInput& input, Workspace& workspace) {
+// Every query attends: modes `keys` and `refine`.
+void run_all_queries(Backend& backend, const BlockShape& shape, const BlockWeights& weights,
+                     const BlockInput& input, Workspace& workspace) {
   const Projections heads =
       project(backend, shape, weights, input, workspace.input(), workspace.qkv());
   if (const auto turn = turn_of(shape, input, {}, workspace.qkv())) {
@@ -24,13 +25,21 @@ void run_keys(Backend& backend, const BlockShape& shape, const BlockWeights& wei
   const Tensor attended = workspace.attended();
   const Tensor out = heads_of(attended, 0, shape.n_heads, shape.head_dim);
   const int64_t n = input.n_tokens;
+  LayerAttention& layer = *input.accelerated;
   for (int64_t batch = 0; batch < attended.rows() / n; ++batch) {
     const TimedScope timed = input.time(&LayerTimes::attend);
-    input.accelerated->keys(batch).attend({.queries = rows_of(heads.queries, batch, n),
-                                           .keys = rows_of(heads.keys, batch, n),
-                                           .values = rows_of(heads.values, batch, n),
-                                           .sets = input.accelerated->chooser(batch),
-                                           .out = rows_of(out, batch, n)});
+    const ConstTensor queries = rows_of(heads.queries, batch, n);
+    const ConstTensor keys = rows_of(heads.keys, batch, n);
+    const ConstTensor values = rows_of(heads.values, batch, n);
+    const Tensor to = rows_of(out, batch, n);
+    if (layer.plan().mode == AttentionMode::kRefine)
+      layer.refine(batch).attend({.queries = queries, .keys = keys, .values = values, .out = to});
+    else
+      layer.keys(batch).attend({.queries = queries,
+                                .keys = keys,
+                                .values = values,
+                                .sets = layer.chooser(batch),
+                                .out = to});
   }
   run_linear(backend, input, BasisInput::kAttentionOutput,
              {.weights = &weights.attention_out.dense(),
@@ -102,8 +111,9 @@ void run_accelerated_attention(Backend& backend, const BlockShape& shape,
     const TimedScope timed = input.time(&LayerTimes::select);
     layer.select(batch, tokens.from(batch * input.n_tokens, input.n_tokens));
   }
-  if (layer.plan().mode == AttentionMode::kKeys)
-    return run_keys(backend, shape, weights, input, workspace);
+  const AttentionMode mode = layer.plan().mode;
+  if (mode == AttentionMode::kKeys || mode == AttentionMode::kRefine)
+    return run_all_queries(backend, shape, weights, input, workspace);
   BlockInput one = input;
   for (one.sequence = 0; one.sequence < n_batch; ++one.sequence)
     run_reps(backend, shape, weights, one, workspace);

@@ -46,6 +46,29 @@ KeysSpec keys_spec(const LayerPlan& plan, const AttentionShape& shape, DType dty
 
 }  // namespace
 
+RefineSpec refine_spec(const LayerPlan& plan, const AttentionShape& shape, DType dtype,
+                       int64_t capacity) {
+  const int64_t page = plan.refine.page;
+  RefineSpec spec{.n_heads = shape.n_heads,
+                  .n_kv_heads = shape.n_kv_heads,
+                  .head_dim = shape.head_dim,
+                  .dtype = dtype,
+                  .scale = shape.scale,
+                  .causal = shape.causal,
+                  .capacity = capacity,
+                  .window = plan.window,
+                  .segment = plan.refine.segment,
+                  .page = page,
+                  .sinks = whole_pages(plan.sinks, page),
+                  .tile = plan.refine.tile,
+                  .tile_factor = plan.refine.tile_factor,
+                  .clusters = plan.refine.clusters,
+                  .rule = plan.refine.rule,
+                  .heads = {}};
+  for (const HeadPlan& head : plan.heads) spec.heads.push_back({head.kind, head.delta});
+  return spec;
+}
+
 LayerCacheBytes& LayerCacheBytes::operator+=(const LayerCacheBytes& other) {
   keys_values.exact += other.keys_values.exact;
   keys_values.clusters += other.keys_values.clusters;
@@ -67,6 +90,10 @@ LayerAttention::LayerAttention(Backend& backend, const LayerPlan& plan, const At
   const DType dtype = backend.compute_dtype();
   for (int64_t batch = 0; batch < n_batch; ++batch) {
     Sequence& sequence = sequences_[static_cast<size_t>(batch)];
+    if (plan.mode == AttentionMode::kRefine) {
+      sequence.refine = backend.make_refine_attention(refine_spec(plan, shape, dtype, capacity));
+      continue;
+    }
     if (!plan.reuse)
       sequence.selector = backend.make_selector(selector_spec(plan, shape, above != nullptr));
     if (plan.mode == AttentionMode::kKeys)
@@ -115,7 +142,7 @@ bool LayerAttention::decides_at_once(int64_t batch, int64_t n_tokens) const {
 }
 
 bool LayerAttention::reads_squares(int64_t n_tokens) const {
-  if (n_tokens <= 1) return false;
+  if (n_tokens <= 1 || !plan_.selects()) return false;
   for (int64_t batch = 0; batch < std::ssize(sequences_); ++batch)
     if (decides_at_once(batch, n_tokens)) return true;
   return false;
@@ -129,6 +156,10 @@ const TokenSet& LayerAttention::only_set(int64_t batch) const {
 void LayerAttention::select(int64_t batch, const TokenRows& tokens) {
   Sequence& sequence = sequences_[static_cast<size_t>(batch)];
   const int64_t n = tokens.rows.rows();
+  if (sequence.refine != nullptr) {
+    sequence.n_tokens += n;
+    return;
+  }
   const bool at_once = decides_at_once(batch, n), reached = border_is_reached(batch, n);
   sequence.n_tokens += n;
   if (at_once) return extend(batch, tokens);
@@ -218,6 +249,7 @@ void LayerAttention::reset() {
     sequence.tried = nullptr;
     if (sequence.keys != nullptr) sequence.keys->reset();
     if (sequence.reps != nullptr) sequence.reps->reset();
+    if (sequence.refine != nullptr) sequence.refine->reset();
     sequence.n_tokens = sequence.n_waiting = sequence.n_outputs = 0;
   }
 }
@@ -228,11 +260,12 @@ LayerCacheBytes LayerAttention::bytes() const {
     int64_t waiting = 0;  // per token
     for (const Buffer* rows : {&sequence.waiting_rows, &sequence.waiting_residual})
       if (rows->defined()) waiting += d_model_ * element_bytes(rows->view().dtype());
-    sum +=
-        {.keys_values = sequence.keys != nullptr ? sequence.keys->bytes() : sequence.reps->bytes(),
-         .selection_rows = (sequence.selector != nullptr ? sequence.selector->bytes() : 0) +
-                           sequence.n_waiting * waiting,
-         .outputs = sequence.n_outputs * d_model_ * element_bytes(DType::kF32)};
+    sum += {.keys_values = sequence.refine != nullptr ? sequence.refine->bytes()
+                           : sequence.keys != nullptr ? sequence.keys->bytes()
+                                                      : sequence.reps->bytes(),
+            .selection_rows = (sequence.selector != nullptr ? sequence.selector->bytes() : 0) +
+                              sequence.n_waiting * waiting,
+            .outputs = sequence.n_outputs * d_model_ * element_bytes(DType::kF32)};
   }
   return sum;
 }

@@ -1,5 +1,5 @@
 // What an accelerated layer keeps of the sequences of a batch: which tokens it chose, and its
-// compressed keys and values. docs/algorithm.md, sections 2 and 3.
+// compressed keys and values. docs/algorithm.md, sections 2, 3 and 7.
 
 #pragma once
 
@@ -34,6 +34,10 @@ struct LayerCacheBytes {
   LayerCacheBytes& operator+=(const LayerCacheBytes& other);
 };
 
+// What a backend is asked for by a layer of mode `refine`; sinks are rounded up to whole pages.
+RefineSpec refine_spec(const LayerPlan& plan, const AttentionShape& shape, DType dtype,
+                       int64_t capacity);
+
 class LayerAttention {
  public:
   // capacity: tokens that a sequence may have. above: the selected layer before, whose sets this
@@ -55,7 +59,7 @@ class LayerAttention {
 
   // Takes in the next tokens of a sequence. They are decided at once, or, in causal `keys`, when
   // they are a block or a border reaches them: the rows kept for comparison are then read once for
-  // many tokens.
+  // many tokens. Mode `refine` only counts them.
   void select(int64_t batch, const TokenRows& tokens);
   // Whether sums of squares of so many next tokens would be read: a single one's are found anew,
   // and those of tokens that wait are not kept.
@@ -67,6 +71,7 @@ class LayerAttention {
 
   KeysAttention& keys(int64_t batch) { return *sequences_[static_cast<size_t>(batch)].keys; }
   RepsAttention& reps(int64_t batch) { return *sequences_[static_cast<size_t>(batch)].reps; }
+  RefineAttention& refine(int64_t batch) { return *sequences_[static_cast<size_t>(batch)].refine; }
   // Attention outputs of tokens that stand for themselves, projected: `n` more rows of
   // (…, d_model) f32 behind what is there, and all of them.
   Tensor add_outputs(int64_t batch, int64_t n);
@@ -85,6 +90,7 @@ class LayerAttention {
     std::unique_ptr<Selector> tried;  // with tau auto, once it is chosen: what it was chosen by
     std::unique_ptr<KeysAttention> keys;
     std::unique_ptr<RepsAttention> reps;
+    std::unique_ptr<RefineAttention> refine;
     Buffer outputs;
     int64_t n_outputs = 0;
   };

@@ -41,7 +41,7 @@ KvCache::KvCache(const ModelSpec& spec, Backend& backend, int64_t n_batch, int64
           .basis = bases.empty() ? nullptr : bases[static_cast<size_t>(index)]};
       layer.accelerated = std::make_unique<LayerAttention>(
           backend, plan_.layers[static_cast<size_t>(index)], attention, n_batch, capacity, above);
-      above = layer.accelerated.get();
+      if (layer.accelerated->plan().selects()) above = layer.accelerated.get();
     }
     layers_.push_back(std::move(layer));
   }
@@ -96,7 +96,7 @@ LayerAttention* KvCache::accelerated(int64_t index) const {
 
 const Selector* KvCache::selector(int64_t layer, int64_t batch) const {
   LayerAttention* attention = accelerated(layer);
-  if (attention == nullptr) return nullptr;
+  if (attention == nullptr || !attention->plan().selects()) return nullptr;
   return attention->has_tau(batch) ? &attention->decided(batch) : nullptr;
 }
 

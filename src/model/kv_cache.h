@@ -51,7 +51,8 @@ class KvCache {
 
   KvView layer(int64_t index) const;                 // of a dense layer
   LayerAttention* accelerated(int64_t index) const;  // nullptr for a dense layer
-  // nullptr for a dense layer, and for one that has too few tokens to choose its tau from.
+  // nullptr for a layer that selects nothing, and for one that has too few tokens to choose its tau
+  // from.
   const Selector* selector(int64_t layer, int64_t batch = 0) const;
   LinearGates* gates(int64_t layer);  // nullptr: all linear layers are dense
   const LinearGate* gate(int64_t layer, BasisInput input) const;  // nullptr: that one is

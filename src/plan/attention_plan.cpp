@@ -18,10 +18,16 @@ namespace {
 template <typename T, size_t n>
 using Names = std::array<std::pair<T, std::string_view>, n>;
 
-constexpr Names<AttentionMode, 4> kModes = {{{AttentionMode::kDense, "dense"},
+constexpr Names<AttentionMode, 5> kModes = {{{AttentionMode::kDense, "dense"},
                                              {AttentionMode::kPaper, "paper"},
                                              {AttentionMode::kCopy, "copy"},
-                                             {AttentionMode::kKeys, "keys"}}};
+                                             {AttentionMode::kKeys, "keys"},
+                                             {AttentionMode::kRefine, "refine"}}};
+constexpr Names<ClusterKind, 3> kClusterKinds = {{{ClusterKind::kPages, "pages"},
+                                                  {ClusterKind::kMeans, "kmeans"},
+                                                  {ClusterKind::kNearest, "nearest"}}};
+constexpr Names<RefineRule, 2> kRefineRules = {
+    {{RefineRule::kError, "error"}, {RefineRule::kStrongest, "strongest"}}};
 constexpr Names<SelectSpace, 2> kSpaces = {
     {{SelectSpace::kResidual, "residual"}, {SelectSpace::kNormed, "normed"}}};
 constexpr Names<FarKey, 3> kFars = {
@@ -50,7 +56,8 @@ void check_heads(const LayerPlan& layer, const PlanShape& shape) {
                             shape.n_kv_heads),
                 "was the plan made for this model?");
   for (const HeadPlan& head : layer.heads) {
-    if (layer.mode != AttentionMode::kKeys && head.kind != HeadKind::kClusters)
+    const bool mixed = layer.mode == AttentionMode::kKeys || layer.mode == AttentionMode::kRefine;
+    if (!mixed && head.kind != HeadKind::kClusters)
       throw Error(fmt::format("attention {} has no {} heads", mode_name(layer.mode),
                               head.kind == HeadKind::kDense ? "dense" : "window-only"),
                   "give all heads of the layer a tau, or use attention keys");
@@ -60,8 +67,11 @@ void check_heads(const LayerPlan& layer, const PlanShape& shape) {
     if (!(head.tau >= 0 && head.tau < 1))
       throw Error(fmt::format("tau {} is outside 0 … 1", head.tau),
                   "0 merges nothing, 0.3 is the paper's, values near 1 merge almost everything");
+    if (!(head.delta >= 0))
+      throw Error(fmt::format("delta {} makes no sense", head.delta),
+                  "0 opens every cluster, 0.03 those that matter, inf none");
   }
-  if (layer.mode != AttentionMode::kKeys && layer.taus().size() > 1)
+  if (layer.selects() && layer.mode != AttentionMode::kKeys && layer.taus().size() > 1)
     throw Error(
         fmt::format("attention {} has one tau for all heads of a layer", mode_name(layer.mode)),
         "give its heads the same tau, or use attention keys");
@@ -87,6 +97,29 @@ void check_border(const LayerPlan& layer) {
     throw Error(fmt::format("window {} is not a multiple of block {}", layer.window, layer.block),
                 fmt::format("--window {} --block {}, for example", layer.window,
                             std::gcd(layer.window, layer.block)));
+}
+
+// Segments, clusters and tiles of `refine`.
+void check_refine_sizes(const LayerPlan& layer) {
+  const RefinePlan& refine = layer.refine;
+  if (refine.page < 1 || refine.segment < 1 || refine.segment % refine.page != 0)
+    throw Error(fmt::format("a segment of {} does not hold whole clusters of {}", refine.segment,
+                            refine.page),
+                "--segment 256 --page 16, for example");
+  if (refine.segment > kMaxSegment)
+    throw Error(fmt::format("a segment of {} tokens is too long", refine.segment),
+                fmt::format("at most {}", kMaxSegment));
+  if (layer.sinks < 0 || layer.sinks > refine.segment - refine.page)
+    throw Error(fmt::format("{} sinks leave nothing to cluster in a segment of {}", layer.sinks,
+                            refine.segment),
+                fmt::format("--sinks {} or less", refine.segment - refine.page));
+  if (refine.tile < 1 || layer.window < 0 || layer.window % refine.tile != 0 ||
+      refine.segment % refine.tile != 0)
+    throw Error(fmt::format("window {} and segment {} are not multiples of tile {}", layer.window,
+                            refine.segment, refine.tile),
+                "--window 128 --segment 256 --tile 64, for example");
+  if (!(refine.tile_factor > 0 && std::isfinite(refine.tile_factor)))
+    throw Error(fmt::format("tile factor {} makes no sense", refine.tile_factor), "1 or more");
 }
 
 void check_sliding_window(const LayerPlan& layer, size_t index, const PlanShape& shape) {
@@ -152,6 +185,14 @@ std::string_view far_name(FarKey far) { return name_in(kFars, far); }
 std::optional<FarKey> far_of(std::string_view name) { return value_in(kFars, name); }
 std::string_view kind_name(HeadKind kind) { return name_in(kKinds, kind); }
 std::optional<HeadKind> kind_of(std::string_view name) { return value_in(kKinds, name); }
+std::string_view clusters_name(ClusterKind kind) { return name_in(kClusterKinds, kind); }
+std::optional<ClusterKind> clusters_of(std::string_view name) {
+  return value_in(kClusterKinds, name);
+}
+std::string_view refine_rule_name(RefineRule rule) { return name_in(kRefineRules, rule); }
+std::optional<RefineRule> refine_rule_of(std::string_view name) {
+  return value_in(kRefineRules, name);
+}
 
 bool LayerPlan::clusters() const {
   return mode != AttentionMode::kDense &&
@@ -182,6 +223,13 @@ bool AttentionPlan::all_dense() const {
 LayerPlan layer_plan(const UniformAttention& choice, const PlanShape& shape) {
   LayerPlan layer;
   layer.mode = choice.mode;
+  if (choice.mode == AttentionMode::kRefine) {
+    layer.refine = choice.refine;
+    layer.sinks = choice.sinks.value_or(shape.causal ? 4 : 0);
+    layer.window = choice.window.value_or(128);
+    layer.heads.assign(static_cast<size_t>(shape.n_kv_heads), {.delta = choice.delta});
+    return layer;
+  }
   const bool paper_mode = choice.mode == AttentionMode::kPaper;
   layer.rule =
       choice.rule.value_or(paper_mode ? SelectRule::kCascadePaper : SelectRule::kCascadeCover);
@@ -225,6 +273,11 @@ void check_plan(const AttentionPlan& plan, const PlanShape& shape) {
     const LayerPlan& layer = plan.layers[i];
     if (layer.mode == AttentionMode::kDense) continue;
     check_heads(layer, shape);
+    if (layer.mode == AttentionMode::kRefine) {
+      check_refine_sizes(layer);
+      check_sliding_window(layer, i, shape);
+      continue;
+    }
     check_selection(layer);
     if (layer.mode == AttentionMode::kKeys && shape.causal) check_border(layer);
     check_auto(layer, above, shape);

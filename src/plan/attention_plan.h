@@ -1,4 +1,5 @@
-// What attention does in every layer and key/value head, as data. docs/algorithm.md, sections 1-3.
+// What attention does in every layer and key/value head, as data. docs/algorithm.md, sections 1-3
+// and 7.
 
 #pragma once
 
@@ -6,15 +7,15 @@
 #include <string_view>
 #include <vector>
 
-#include "backend/attend.h"
+#include "backend/refine.h"
 #include "select/rules.h"
 
 namespace sluice {
 
-enum class AttentionMode : uint8_t { kDense, kPaper, kCopy, kKeys };
+enum class AttentionMode : uint8_t { kDense, kPaper, kCopy, kKeys, kRefine };
 enum class SelectSpace : uint8_t { kResidual, kNormed };
 
-std::string_view mode_name(AttentionMode mode);  // "dense", "paper", "copy", "keys"
+std::string_view mode_name(AttentionMode mode);  // "dense", "paper", "copy", "keys", "refine"
 std::optional<AttentionMode> mode_of(std::string_view name);
 std::string_view space_name(SelectSpace space);  // "residual", "normed"
 std::optional<SelectSpace> space_of(std::string_view name);
@@ -22,13 +23,30 @@ std::string_view far_name(FarKey far);  // "centroid", "values", "own"
 std::optional<FarKey> far_of(std::string_view name);
 std::string_view kind_name(HeadKind kind);  // "clusters", "window", "dense"
 std::optional<HeadKind> kind_of(std::string_view name);
+std::string_view clusters_name(ClusterKind kind);  // "pages", "kmeans", "nearest"
+std::optional<ClusterKind> clusters_of(std::string_view name);
+std::string_view refine_rule_name(RefineRule rule);  // "error", "strongest"
+std::optional<RefineRule> refine_rule_of(std::string_view name);
 
 struct HeadPlan {
   HeadKind kind = HeadKind::kClusters;
   double tau = 0;
   FarKey far = FarKey::kCentroid;
+  double delta = 0;  // `refine`: clusters are opened from this estimate on
 
   bool operator==(const HeadPlan&) const = default;
+};
+
+// The sizes of `refine`, see RefineSpec.
+struct RefinePlan {
+  int64_t segment = 256;
+  int64_t page = 16;
+  int64_t tile = 64;
+  double tile_factor = 3;
+  ClusterKind clusters = ClusterKind::kPages;
+  RefineRule rule = RefineRule::kError;
+
+  bool operator==(const RefinePlan&) const = default;
 };
 
 struct LayerPlan {
@@ -46,9 +64,12 @@ struct LayerPlan {
   // The heads that cluster do so by one tau, which the layer chooses from the first tokens of each
   // sequence (select/auto_tau.h); their own means nothing then.
   bool tau_auto = false;
+  RefinePlan refine;            // mode `refine`, which knows window and sinks too, and no selection
   std::vector<HeadPlan> heads;  // (n_kv_heads); in `copy` and `paper` all cluster, by one tau
 
   bool clusters() const;  // some head does
+  // Whether representatives are selected: in every mode but `dense` and `refine`.
+  bool selects() const { return mode != AttentionMode::kDense && mode != AttentionMode::kRefine; }
   // Those of the heads that cluster, distinct, ascending; {0} where no head does.
   std::vector<double> taus() const;
 
@@ -72,6 +93,10 @@ struct PlanShape {
   int64_t context;                    // in use
 };
 
+// Of `refine`, for a query that decides for itself.
+inline constexpr double kDefaultDelta = 0.03;
+inline constexpr int64_t kMaxSegment = int64_t{1} << 16;
+
 // One choice for all layers from `from_layer` on; what is not given has the default of section 1,
 // and a block no larger than the window asked for.
 struct UniformAttention {
@@ -85,6 +110,8 @@ struct UniformAttention {
   FarKey far = FarKey::kCentroid;
   int64_t from_layer = 0;
   bool joint = false;
+  double delta = kDefaultDelta;  // `refine`
+  RefinePlan refine;
 };
 
 // The layer that UniformAttention asks for, defaults filled in.

@@ -28,6 +28,11 @@ json group_json(const GroupPlan& group) {
 
 json layer_json(const LayerPlan& layer, json described) {
   if (layer.mode == AttentionMode::kDense) return {{"layer", described["layer"]}};
+  if (layer.mode == AttentionMode::kRefine) {
+    described["sinks"] = layer.sinks;
+    for (const char* key : {"reuse", "joint", "block"}) described.erase(key);
+    return described;
+  }
   described["select"] = rule_name(layer.rule);
   described["space"] = space_name(layer.space);
   described["sinks"] = layer.sinks;
@@ -65,7 +70,7 @@ json or_null(const std::optional<T>& value) {
 // A layer that reuses sets decides no pairs.
 bool decides_jointly(const AttentionPlan& plan) {
   return std::any_of(plan.layers.begin(), plan.layers.end(), [](const LayerPlan& layer) {
-    return layer.mode != AttentionMode::kDense && layer.joint && !layer.reuse;
+    return layer.selects() && layer.joint && !layer.reuse;
   });
 }
 

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <iterator>
+#include <limits>
 
 #include "core/error.h"
 #include "core/version.h"
@@ -43,14 +44,42 @@ std::string sha256_text(const StrictValue& value) {
   return text;
 }
 
+// Keys of layers that select, and of those that refine.
+constexpr std::array kOfSelection = {"select", "space", "reuse", "joint", "outlier_ratio", "block"};
+constexpr std::array kOfRefine = {"segment", "page", "tile", "tile_factor", "clusters", "rule"};
+
+RefinePlan refine(const StrictValue& value) {
+  RefinePlan plan;
+  const auto integer = [&](const char* key, int64_t& out) {
+    if (const auto found = value.find(key)) out = found->integer(1, kMaxSegment);
+  };
+  integer("segment", plan.segment);
+  integer("page", plan.page);
+  integer("tile", plan.tile);
+  if (const auto factor = value.find("tile_factor")) plan.tile_factor = factor->number_from(0);
+  if (const auto clusters = value.find("clusters"))
+    plan.clusters = clusters->named(clusters_of, "pages, kmeans or nearest");
+  if (const auto rule = value.find("rule"))
+    plan.rule = rule->named(refine_rule_of, "error or strongest");
+  return plan;
+}
+
 HeadPlan LayerReader::head(const StrictValue& value, AttentionMode mode) const {
-  value.expect_object({"kind", "tau", "far"});
+  value.expect_object({"kind", "tau", "far", "delta"});
   HeadPlan head;
   head.kind = value.require("kind").named(kind_of, "dense, window or clusters");
   if (head.kind != HeadKind::kClusters) {
-    expect_none(value, std::array{"tau", "far"}, "a head without clusters");
+    expect_none(value, std::array{"tau", "far", "delta"}, "a head without clusters");
     return head;
   }
+  if (mode == AttentionMode::kRefine) {
+    expect_none(value, std::array{"tau", "far"}, "mode refine");
+    const StrictValue delta = value.require("delta");
+    head.delta =
+        delta.json().is_null() ? std::numeric_limits<double>::infinity() : delta.number_from(0);
+    return head;
+  }
+  expect_none(value, std::array{"delta"}, fmt::format("mode {}", mode_name(mode)));
   const StrictValue tau = value.require("tau");
   head.tau = tau.number(0, 1);
   if (head.tau == 1)
@@ -65,17 +94,20 @@ HeadPlan LayerReader::head(const StrictValue& value, AttentionMode mode) const {
 LayerPlan LayerReader::attention(const StrictValue& value) const {
   UniformAttention choice;
   if (const auto mode = value.find("mode"))
-    choice.mode = mode->named(mode_of, "dense, keys, copy or paper");
+    choice.mode = mode->named(mode_of, "dense, refine, keys, copy or paper");
   if (choice.mode == AttentionMode::kDense) {
-    expect_none(value,
-                std::array{"select", "space", "reuse", "joint", "sinks", "outlier_ratio", "window",
-                           "block", "heads"},
-                "a dense layer");
+    expect_none(value, std::array{"window", "sinks", "heads"}, "a dense layer");
+    expect_none(value, kOfSelection, "a dense layer");
+    expect_none(value, kOfRefine, "a dense layer");
     return {};
   }
-  if (choice.mode != AttentionMode::kKeys)
-    expect_none(value, std::array{"window", "block"},
-                fmt::format("mode {}", mode_name(choice.mode)));
+  const std::string where = fmt::format("mode {}", mode_name(choice.mode));
+  if (choice.mode == AttentionMode::kRefine)
+    expect_none(value, kOfSelection, where);
+  else
+    expect_none(value, kOfRefine, where);
+  if (choice.mode == AttentionMode::kCopy || choice.mode == AttentionMode::kPaper)
+    expect_none(value, std::array{"window", "block"}, where);
   const auto integer = [&](const char* key, int64_t min, std::optional<int64_t>& out) {
     if (const auto found = value.find(key)) out = found->integer(min, kMaxCount);
   };
@@ -94,6 +126,8 @@ LayerPlan LayerReader::attention(const StrictValue& value) const {
                    "`reuse` takes the sets of the layer before as they are");
   }
   if (const auto joint = value.find("joint")) choice.joint = joint->boolean();
+
+  if (choice.mode == AttentionMode::kRefine) choice.refine = refine(value);
 
   const StrictValue heads = value.require("heads");
   heads.expect_array(model.n_kv_heads, "model.n_kv_heads");
@@ -163,6 +197,7 @@ class PlanChecker {
     } catch (const Error& error) {
       place.complain(error.what(), error.hint());
     }
+    if (!layer.selects()) return;
     if (!layer.reuse) selected_ = &layer;
     above_ = &layer;
   }
@@ -181,8 +216,9 @@ Plan plan_of(const StrictValue& layers, const LayerReader& reader) {
   PlanChecker checker(reader.model);
   for (int64_t l = 0; l < n_layers; ++l) {
     const StrictValue layer = layers.at(l);
-    layer.expect_object({"layer", "mode", "select", "space", "reuse", "joint", "sinks",
-                         "outlier_ratio", "window", "block", "heads", "linear"});
+    layer.expect_object({"layer", "mode", "select", "space", "reuse", "joint", "sinks", "segment",
+                         "outlier_ratio", "window", "block", "page", "tile", "rule", "tile_factor",
+                         "heads", "linear", "clusters"});
     const StrictValue index = layer.require("layer");
     if (index.integer(0, kMaxLayers) != l)
       index.refuse(fmt::format("is out of order, expected {}", l),

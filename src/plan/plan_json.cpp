@@ -1,5 +1,6 @@
 #include "plan/plan_json.h"
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 namespace sluice {
@@ -10,26 +11,43 @@ using nlohmann::json;
 json head_json(const HeadPlan& head, const LayerPlan& layer) {
   json out = {{"kind", kind_name(head.kind)}};
   if (head.kind != HeadKind::kClusters) return out;
+  if (layer.mode == AttentionMode::kRefine) {
+    // JSON has no infinity.
+    out["delta"] = std::isinf(head.delta) ? json() : json(head.delta);
+    return out;
+  }
   if (!layer.tau_auto) out["tau"] = head.tau;
   if (layer.mode == AttentionMode::kKeys) out["far"] = far_name(head.far);
   return out;
 }
 
+void put_refine(const RefinePlan& refine, json& out) {
+  out["segment"] = refine.segment;
+  out["page"] = refine.page;
+  out["tile"] = refine.tile;
+  out["tile_factor"] = refine.tile_factor;
+  out["clusters"] = clusters_name(refine.clusters);
+  out["rule"] = refine_rule_name(refine.rule);
+}
+
 json layer_json(const LayerPlan& layer, int64_t index, int64_t n_kv_heads) {
   const bool keys = layer.mode == AttentionMode::kKeys;
+  const bool refine = layer.mode == AttentionMode::kRefine;
   json heads = json::array();
   if (layer.mode == AttentionMode::kDense)
     heads.insert(heads.end(), static_cast<size_t>(n_kv_heads),
                  json{{"kind", kind_name(HeadKind::kDense)}});
   else
     for (const HeadPlan& head : layer.heads) heads.push_back(head_json(head, layer));
-  return {{"layer", index},
-          {"mode", mode_name(layer.mode)},
-          {"reuse", layer.reuse},
-          {"joint", layer.joint},
-          {"window", keys ? json(layer.window) : json()},
-          {"block", keys ? json(layer.block) : json()},
-          {"heads", std::move(heads)}};
+  json out = {{"layer", index},
+              {"mode", mode_name(layer.mode)},
+              {"reuse", layer.reuse},
+              {"joint", layer.joint},
+              {"window", keys || refine ? json(layer.window) : json()},
+              {"block", keys ? json(layer.block) : json()},
+              {"heads", std::move(heads)}};
+  if (refine) put_refine(layer.refine, out);
+  return out;
 }
 
 }  // namespace
@@ -38,6 +56,14 @@ json describe_attention(const UniformAttention& choice, const PlanShape& shape) 
   json out = {{"attention", mode_name(choice.mode)}};
   if (choice.mode == AttentionMode::kDense) return out;
   const LayerPlan layer = layer_plan(choice, shape);
+  if (choice.mode == AttentionMode::kRefine) {
+    out["delta"] = std::isinf(choice.delta) ? json() : json(choice.delta);
+    out["window"] = layer.window;
+    out["sinks"] = layer.sinks;
+    out["from_layer"] = choice.from_layer;
+    put_refine(layer.refine, out);
+    return out;
+  }
   out["select"] = rule_name(layer.rule);
   out["space"] = space_name(layer.space);
   out["tau"] = choice.tau_auto ? json() : json(choice.tau);

@@ -15,7 +15,7 @@ class InForce {
     return !layer.reuse && layer.clusters() && !taus_.empty();
   }
   void pass(const LayerPlan& layer) {
-    if (layer.mode != AttentionMode::kDense && !layer.reuse)
+    if (layer.selects() && !layer.reuse)
       taus_ = layer.clusters() ? layer.taus() : std::vector<double>{};
   }
 

@@ -153,7 +153,7 @@ TEST(PlanFileRefusals, NameTheirPlace) {
       {"/layers/1/layer", 2, {"layers[1].layer: 2 is out of order, expected 1"}},
       {"/layers/1/layer", nullptr, {"layers[1]: has no `layer`"}},
       {"/layers/1/head", 2, {"layers[1].head: is no field"}},
-      {"/layers/1/mode", "fast", {"layers[1].mode: is \"fast\", expected dense, keys"}},
+      {"/layers/1/mode", "fast", {"layers[1].mode: is \"fast\", expected dense, refine, keys"}},
       {"/layers/1/select", "best", {"layers[1].select: is \"best\", expected independent"}},
       {"/layers/1/select", "fixed", {"layers[1].select: \"fixed\" is no rule of a plan"}},
       {"/layers/1/select", "cascade-paper", {"layers[1]: cascade-paper does not go with"}},

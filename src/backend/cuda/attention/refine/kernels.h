@@ -1,4 +1,4 @@
-// Refined attention on the device: what the kernels share. docs/algorithm.md, section 6.
+// Refined attention on the device: what the kernels share. docs/algorithm.md, section 7.
 //
 // The cache of a layer has the layout of a dense one, (n_kv_heads, capacity, head_dim), but the
 // rows of a settled segment are permuted: the members of a cluster (a page of 16 rows) lie side by

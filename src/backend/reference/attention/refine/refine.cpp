@@ -1,4 +1,4 @@
-// Refined attention as plain loops. docs/algorithm.md, section 6.
+// Refined attention as plain loops. docs/algorithm.md, section 7.
 
 #include <algorithm>
 #include <cmath>
