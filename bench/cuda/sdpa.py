@@ -40,7 +40,7 @@ def time_shape(n, n_heads, n_kv_heads, head_dim, causal):
                 yield name, milliseconds(
                     lambda: F.scaled_dot_product_attention(q, k, v, is_causal=causal,
                                                            enable_gqa=n_heads != n_kv_heads),
-                    7 if n >= 32768 else 25)
+                    3 if n > 32768 else 7 if n == 32768 else 25)
         except RuntimeError as error:
             yield name, str(error)[:60]
 
@@ -51,8 +51,10 @@ def main():
           torch.backends.cudnn.version())
     print(f"{'tokens':>6} {'heads':>5} {'dim':>4} {'backend':<8} {'':<8} {'us':>10} {'TFLOP/s':>8}")
     for n_heads, n_kv_heads, head_dim in HEADS:
-        for n in (512, 2048, 8192, 32768):
-            for causal in (True, False):
+        for n in (512, 2048, 8192, 32768, 131072):
+            if n > 32768 and (n_heads, n_kv_heads, head_dim) != HEADS[0]:
+                continue
+            for causal in (True, False) if n <= 32768 else (True,):
                 for name, time in time_shape(n, n_heads, n_kv_heads, head_dim, causal):
                     start = f"{n:>6} {n_heads:>2}/{n_kv_heads:<2} {head_dim:>4} {name:<8} "
                     if isinstance(time, str):

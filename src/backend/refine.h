@@ -105,6 +105,8 @@ class RefineAttention {
   virtual ~RefineAttention() = default;
   // Takes in the tokens that follow and answers their queries.
   virtual void attend(const AttendRefineArgs& args) = 0;
+  // Before the replay of a recorded attend() of one token; recording it takes in nothing.
+  virtual void expect_token() {}
   virtual void reset() = 0;
   virtual CacheBytes bytes() const = 0;
   // (ceil(n_tokens / segment), n_heads): members of opened clusters that the queries of each

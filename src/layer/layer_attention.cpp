@@ -157,7 +157,7 @@ void LayerAttention::select(int64_t batch, const TokenRows& tokens) {
   Sequence& sequence = sequences_[static_cast<size_t>(batch)];
   const int64_t n = tokens.rows.rows();
   if (sequence.refine != nullptr) {
-    sequence.n_tokens += n;
+    if (!backend_.records()) sequence.n_tokens += n;
     return;
   }
   const bool at_once = decides_at_once(batch, n), reached = border_is_reached(batch, n);
@@ -165,6 +165,13 @@ void LayerAttention::select(int64_t batch, const TokenRows& tokens) {
   if (at_once) return extend(batch, tokens);
   if (sequence.selector != nullptr) wait(sequence, tokens);
   if (reached || sequence.n_waiting >= enough(batch)) decide(batch);
+}
+
+void LayerAttention::expect_token() {
+  for (Sequence& sequence : sequences_) {
+    sequence.refine->expect_token();
+    ++sequence.n_tokens;
+  }
 }
 
 void LayerAttention::wait(Sequence& sequence, const TokenRows& tokens) {

@@ -66,7 +66,10 @@ void KvCache::truncate(int64_t length) {
 }
 
 bool KvCache::can_record() const {
-  return plan_.all_dense() &&
+  const auto layer_can = [](const Layer& layer) {
+    return layer.accelerated == nullptr || layer.accelerated->can_record();
+  };
+  return std::all_of(layers_.begin(), layers_.end(), layer_can) &&
          std::all_of(gates_.begin(), gates_.end(), [](const LinearGates& gates) {
            return std::all_of(gates.begin(), gates.end(), [](const auto& gate) {
              return gate == nullptr || gate->can_record();
@@ -75,6 +78,8 @@ bool KvCache::can_record() const {
 }
 
 void KvCache::expect_token() {
+  for (const Layer& layer : layers_)
+    if (layer.accelerated != nullptr) layer.accelerated->expect_token();
   for (const LinearGates& gates : gates_)
     for (const auto& gate : gates)
       if (gate != nullptr) gate->expect();
