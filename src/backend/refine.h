@@ -102,6 +102,9 @@ class RefineAttention {
   virtual ~RefineAttention() = default;
   // Takes in the tokens that follow and answers their queries.
   virtual void attend(const AttendRefineArgs& args) = 0;
+  // A recorded attend() of one token is about to be replayed. While it is recorded, attend() takes
+  // in nothing.
+  virtual void expect_token() {}
   virtual void reset() = 0;
   virtual CacheBytes bytes() const = 0;
   // (ceil(n_tokens / segment), n_heads): members of opened clusters that the queries of each

@@ -33,6 +33,10 @@ class CudaRefineAttention final : public RefineAttention {
   CudaRefineAttention(std::shared_ptr<Context> context, const RefineSpec& spec);
 
   void attend(const AttendRefineArgs& args) override;
+  void expect_token() override {
+    SLUICE_CHECK(n_tokens_ < capacity_);
+    ++n_tokens_;
+  }
   void reset() override;
   CacheBytes bytes() const override;
   std::vector<int64_t> opened() const override;

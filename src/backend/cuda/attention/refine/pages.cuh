@@ -8,7 +8,7 @@ namespace sluice::cuda::refine {
 
 struct PageSums {
   float deviation;  // squared, of the rows from their mean
-  float norms;      // of the rows
+  float norms;      // of the rows, where kNorms asks for them
 };
 
 // Rows of one tensor and where they go.
@@ -23,33 +23,35 @@ struct PageRows {
 template <int kN, bool kNorms, typename RowOf>
 __device__ PageSums write_page(const PageRows& rows, int head_dim, int64_t page,
                                const RowOf& row_of) {
-  float deviation = 0, squares[kPage] = {};
+  float deviation = 0, norms = 0;
   for (int i = lane_id() * kN; i < head_dim; i += 32 * kN) {
     float mean[kN] = {}, x[kN];
-#pragma unroll
+#pragma unroll 4
     for (int row = 0; row < kPage; ++row) {
       load<kN>(rows.from, row_of(row), i, x);
       store<kN>(rows.to, page * kPage + row, i, x);
 #pragma unroll
-      for (int j = 0; j < kN; ++j) {
-        mean[j] += x[j];
-        if constexpr (kNorms) squares[row] += x[j] * x[j];
-      }
+      for (int j = 0; j < kN; ++j) mean[j] += x[j];
     }
 #pragma unroll
     for (int j = 0; j < kN; ++j) mean[j] *= 1.0f / kPage;
     store<kN>(rows.means, page, i, mean);
-#pragma unroll
+#pragma unroll 4
     for (int row = 0; row < kPage; ++row) {
       load<kN>(rows.from, row_of(row), i, x);
 #pragma unroll
       for (int j = 0; j < kN; ++j) deviation += (x[j] - mean[j]) * (x[j] - mean[j]);
     }
   }
-  float norms = 0;
-  if constexpr (kNorms) {
+#pragma unroll 4
+  for (int row = 0; kNorms && row < kPage; ++row) {
+    float square = 0, x[kN];
+    for (int i = lane_id() * kN; i < head_dim; i += 32 * kN) {
+      load<kN>(rows.from, row_of(row), i, x);
 #pragma unroll
-    for (int row = 0; row < kPage; ++row) norms += sqrtf(warp_sum(squares[row]));
+      for (int j = 0; j < kN; ++j) square += x[j] * x[j];
+    }
+    norms += sqrtf(warp_sum(square));
   }
   return {warp_sum(deviation), norms};
 }
