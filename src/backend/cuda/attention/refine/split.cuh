@@ -19,15 +19,17 @@ constexpr int kParts = 3;       // bf16 numbers that make an f32
 constexpr unsigned kAllLanes = 0xffffffffu;
 
 __host__ __device__ constexpr int round16(int bytes) { return (bytes + 15) / 16 * 16; }
+// From one part of n numbers to the next: the parts of a number lie in different banks.
+__host__ __device__ constexpr int part_stride(int n) { return (n + 7) / 8 * 8 + 8; }
 
 // The state of a split, in shared memory.
 struct Split {
-  int head_dim, n_pages, n_rows;
+  int head_dim, n_pages, n_rows, vector_stride, weight_stride;
   float* means;            // (n_groups, head_dim)
-  __nv_bfloat16* vectors;  // (n_groups, kParts, head_dim) what rows are projected on
+  __nv_bfloat16* vectors;  // (n_groups, kParts, vector_stride) what rows are projected on
   float* offsets;          // (n_groups) taken off projections
   float* along;            // (n_rows) projections
-  __nv_bfloat16* weights;  // (kParts, n_rows) projections again
+  __nv_bfloat16* weights;  // (kParts, weight_stride) projections again
   float* squares;          // (n_rows) squared norms of keys, by row of the segment
   uint32_t* order;         // (n_rows) row * 2^16 + old place, of a new place
   uint32_t* sorted;        // (n_rows) the same, rows of a page ascending
@@ -41,23 +43,27 @@ struct Split {
   static __host__ __device__ int most_groups(int n_pages) { return n_pages / 2; }
   static __host__ __device__ int bytes(int head_dim, int n_pages) {
     const int groups = most_groups(n_pages), rows = n_pages * kPage;
-    return round16(4 * groups * head_dim) + round16(2 * kParts * groups * head_dim) +
-           round16(4 * groups) + 2 * round16(4 * rows) + round16(2 * kParts * rows) +
+    return round16(4 * groups * head_dim) + round16(2 * kParts * groups * part_stride(head_dim)) +
+           round16(4 * groups) + 2 * round16(4 * rows) + round16(2 * kParts * part_stride(rows)) +
            2 * round16(4 * rows) + round16(2 * rows) + 3 * round16(n_pages) + round16(groups) + 16;
   }
   __device__ Split(std::byte* memory, int head_size, int pages)
-      : head_dim(head_size), n_pages(pages), n_rows(pages * kPage) {
+      : head_dim(head_size),
+        n_pages(pages),
+        n_rows(pages * kPage),
+        vector_stride(part_stride(head_size)),
+        weight_stride(part_stride(n_rows)) {
     const int groups = most_groups(n_pages);
     const auto take = [&]<typename T>(T*& array, int n) {
       array = reinterpret_cast<T*>(memory);
       memory += round16(n * static_cast<int>(sizeof(T)));
     };
     take(means, groups * head_dim);
-    take(vectors, kParts * groups * head_dim);
+    take(vectors, kParts * groups * vector_stride);
     take(offsets, groups);
     take(along, n_rows);
     take(squares, n_rows);
-    take(weights, kParts * n_rows);
+    take(weights, kParts * weight_stride);
     take(order, n_rows);
     take(sorted, n_rows);
     take(rows, n_rows);
@@ -67,7 +73,9 @@ struct Split {
     take(begin, groups);
     take(n_groups, 1);
   }
-  __device__ __nv_bfloat16* vector(int group) const { return vectors + group * kParts * head_dim; }
+  __device__ __nv_bfloat16* vector(int group) const {
+    return vectors + group * kParts * vector_stride;
+  }
 };
 
 __device__ inline int lane_id() { return static_cast<int>(threadIdx.x) % 32; }
@@ -100,7 +108,7 @@ __device__ inline void put_projection(const Split& s, int place, float dot) {
   float x = dot - s.offsets[s.group[place / kPage]];
   if (isnan(x)) x = 0;
   s.along[place] = x;
-  put_parts(s.weights, s.n_rows, place, x);
+  put_parts(s.weights, s.weight_stride, place, x);
 }
 // What combine() leaves of a group's weighted sum of keys.
 __device__ inline void put_sum(const Split& s, int group, int i, float sum, bool mean) {
@@ -109,7 +117,7 @@ __device__ inline void put_sum(const Split& s, int group, int i, float sum, bool
     s.means[group * s.head_dim + i] = sum;
     if (i == 0) s.offsets[group] = 0;
   }
-  put_parts(s.vector(group), s.head_dim, i, sum);
+  put_parts(s.vector(group), s.vector_stride, i, sum);
 }
 
 // The group's vector becomes a unit vector, of the numbers that x_of tells. A warp's work.
@@ -126,7 +134,7 @@ __device__ void set_direction(const Split& s, int group, const ValueOf& x_of) {
   offset = warp_sum(offset) * inverse;
   if (lane_id() == 0) s.offsets[group] = offset;
   for (int i = lane_id(); i < s.head_dim; i += 32)
-    put_parts(s.vector(group), s.head_dim, i, x_of(i) * inverse);
+    put_parts(s.vector(group), s.vector_stride, i, x_of(i) * inverse);
 }
 
 // Starts from the key that is furthest from the mean; of equal ones the first. `along` holds the
@@ -237,7 +245,8 @@ __device__ void split_pages(const Split& s, const Keys& keys) {
   }
   __syncthreads();
   while (*s.n_groups > 0) {
-    for (int i = thread; i < s.n_rows; i += kSplitThreads) put_parts(s.weights, s.n_rows, i, 1);
+    for (int i = thread; i < s.n_rows; i += kSplitThreads)
+      put_parts(s.weights, s.weight_stride, i, 1);
     __syncthreads();
     keys.combine(s, true);
     __syncthreads();
@@ -251,7 +260,7 @@ __device__ void split_pages(const Split& s, const Keys& keys) {
       keys.combine(s, false);
       __syncthreads();
       for (int group = warp_id(); group < *s.n_groups; group += kSplitWarps)
-        set_direction(s, group, [&](int i) { return joined(s.vector(group), s.head_dim, i); });
+        set_direction(s, group, [&](int i) { return joined(s.vector(group), s.vector_stride, i); });
       __syncthreads();
     }
     keys.project(s);

@@ -45,8 +45,8 @@ __device__ inline void SharedKeys::project(const Split& s) const {
     for (int k = 0; k < s.head_dim; k += 16) {
       uint32_t a[4];
       load_matrices(a, row + k);
-      mma_bf16(c, a, pair_of(vector, s.head_dim, column, k + 2 * t),
-               pair_of(vector, s.head_dim, column, k + 2 * t + 8));
+      mma_bf16(c, a, pair_of(vector, s.vector_stride, column, k + 2 * t),
+               pair_of(vector, s.vector_stride, column, k + 2 * t + 8));
     }
     const float upper = sum_of_columns(c[0], c[1]), lower = sum_of_columns(c[2], c[3]);
     if (t == 0) put_projection(s, page * kPage + column, upper);
@@ -71,8 +71,8 @@ __device__ inline void SharedKeys::combine(const Split& s, bool mean) const {
         const int place = (page + i) * kPage;
         uint32_t a[4];
         load_matrices_transposed(a, row + place * stride);
-        mma_bf16(c[i], a, pair_of(s.weights, s.n_rows, column, place + 2 * t),
-                 pair_of(s.weights, s.n_rows, column, place + 2 * t + 8));
+        mma_bf16(c[i], a, pair_of(s.weights, s.weight_stride, column, place + 2 * t),
+                 pair_of(s.weights, s.weight_stride, column, place + 2 * t + 8));
       }
     }
     const float upper = sum_of_columns(c[0][0] + c[1][0], c[0][1] + c[1][1]);
@@ -123,7 +123,7 @@ struct GlobalKeys {
       const __nv_bfloat16* vector = s.vector(s.group[place / kPage]);
       float dot = 0;
       for (int i = lane_id(); i < s.head_dim; i += 32)
-        dot += at(s, place, i) * joined(vector, s.head_dim, i);
+        dot += at(s, place, i) * joined(vector, s.vector_stride, i);
       dot = warp_sum(dot);
       if (lane_id() == 0) put_projection(s, place, dot);
     }
@@ -136,7 +136,7 @@ struct GlobalKeys {
       const int begin = s.begin[group] * kPage, end = begin + s.count[s.begin[group]] * kPage;
       float sum = 0;
       for (int place = begin; place < end; ++place)
-        sum += joined(s.weights, s.n_rows, place) * at(s, place, i);
+        sum += joined(s.weights, s.weight_stride, place) * at(s, place, i);
       put_sum(s, group, i, sum, mean);
     }
   }
