@@ -4,6 +4,7 @@
 
 #include "backend/cuda/accelerated.h"
 #include "backend/cuda/attend_dense.h"
+#include "backend/cuda/attention/refine/cache.h"
 #include "backend/cuda/elements.h"
 #include "backend/cuda/linear.h"
 #include "backend/cuda/pack.h"
@@ -253,8 +254,8 @@ class CudaBackend final : public Backend {
   std::unique_ptr<RepsAttention> make_reps_attention(const RepsSpec& spec) override {
     return cuda::make_cuda_reps_attention(context_, spec);
   }
-  std::unique_ptr<RefineAttention> make_refine_attention(const RefineSpec&) override {
-    throw Error("attention refine is not made for this device yet");
+  std::unique_ptr<RefineAttention> make_refine_attention(const RefineSpec& spec) override {
+    return cuda::refine::make_refine_attention(context_, spec);
   }
 
  private:

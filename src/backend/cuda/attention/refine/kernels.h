@@ -10,14 +10,14 @@
 //   gather_recent   the near tokens of the pass, by position: what queries see from their border on
 //   settle          clusters of the segments that the pass closes, into the cache
 //   attend_*        per tile of queries: near keys and means give the normaliser, the estimates
-//   give
-//                   the list of opened pages, then one softmax over near, means and opened pages
+//                   give the list of opened pages, then one softmax over near, means and opened
+//                   pages
 // A decode step runs settle where its position closes a segment, and attend_one. No kernel waits
 // for the host.
 
 #pragma once
 
-#include "backend/cuda/device.h"
+#include "backend/cuda/early.cuh"
 #include "backend/refine.h"
 
 namespace sluice::cuda::refine {
@@ -36,7 +36,8 @@ struct CacheView {
 };
 
 // Tokens [first, first + n) of the sequence by position, those that queries of the pass may see as
-// near: from the border of its first query to its last token.
+// near: from the border of its first query to its last token. All tokens where the model is not
+// causal.
 struct RecentView {
   std::byte* keys;    // (n_kv_heads, n, head_dim) compute dtype
   std::byte* values;  // (n_kv_heads, n, head_dim)
@@ -66,6 +67,33 @@ struct RefineView {
     if (!causal) return (first_position + n_tokens) / segment * segment;
     return t <= window ? 0 : (t - window) / segment * segment;
   }
+  // Where tokens begin that stay in order of position after this pass.
+  __host__ __device__ int64_t last_border() const { return border(first_position + n_tokens - 1); }
 };
+
+// Fills view.recent from the cache's rows [recent.first, first_position) and the pass's keys and
+// values (n_tokens, n_kv_heads, head_dim), whose strides of tokens are in elements. Stores the
+// pass's rows from last_border() on in the cache, by position.
+void gather_recent(Context& context, const RefineView& view, const std::byte* keys,
+                   int64_t key_stride, const std::byte* values, int64_t value_stride, DType dtype);
+
+// Settles the tokens [begin, end), whole segments of view.recent: permuted rows, means and
+// statistics go into the cache.
+void settle(Context& context, const RefineView& view, DType dtype, int64_t begin, int64_t end);
+// Settles the segment that ends at border(position), where border(position - 1) is another. Its
+// rows lie in the cache by position and are permuted there. Does nothing at other positions, so
+// that a recorded step may launch it at every one.
+void settle_in_place(Context& context, const RefineView& view, DType dtype, FirstPosition position);
+
+// Any head size and number of tokens, in f32 throughout.
+void attend_plain(Context& context, const RefineView& view, DType dtype);
+// bf16 on tensor cores; head_dim a multiple of 8 up to 256, rows aligned to 16 bytes.
+void attend_tiles(const std::shared_ptr<Context>& context, const RefineView& view);
+// The same on compute capability 9.0.
+void attend_hopper(const std::shared_ptr<Context>& context, const RefineView& view);
+// One query. Stores the token's key and value (n_kv_heads, head_dim) at its position in the cache
+// and calls settle_in_place. Recordable: its position is first_position_of(view.first_position).
+void attend_one(const std::shared_ptr<Context>& context, const RefineView& view, DType dtype,
+                const std::byte* keys, const std::byte* values);
 
 }  // namespace sluice::cuda::refine

@@ -1,0 +1,205 @@
+#include "backend/cuda/attention/refine/cache.h"
+
+#include <algorithm>
+
+#include "backend/cuda/attend_dense.h"
+#include "backend/cuda/attention/refine/kernels.h"
+#include "core/shape.h"
+
+namespace sluice::cuda::refine {
+namespace {
+
+constexpr int64_t kMostHopperDim = 128;  // head_dim of attend_hopper
+constexpr int64_t kTiles[] = {1, 16, 32, 64, 128};
+
+void check_spec(const RefineSpec& spec) {
+  check_refine(spec);
+  const auto refuse = [](const std::string& what) {
+    throw Error("refined attention on this device takes " + what, "use --device cpu");
+  };
+  if (spec.page != kPage)
+    refuse("pages of " + std::to_string(kPage) + " tokens, not " + std::to_string(spec.page));
+  if (spec.segment > kMostSegment)
+    refuse("segments of at most " + std::to_string(kMostSegment) + " tokens, not " +
+           std::to_string(spec.segment));
+  if (spec.clusters != ClusterKind::kPages) refuse("clusters of the kind `pages` alone");
+  if (std::find(std::begin(kTiles), std::end(kTiles), spec.tile) == std::end(kTiles))
+    refuse("tiles of 1, 16, 32, 64 or 128 queries, not " + std::to_string(spec.tile));
+  check_heads(spec.head_dim, spec.n_heads / spec.n_kv_heads);
+}
+
+class CudaRefineAttention final : public RefineAttention {
+ public:
+  CudaRefineAttention(std::shared_ptr<Context> context, const RefineSpec& spec);
+
+  void attend(const AttendRefineArgs& args) override;
+  void expect_token() override {
+    SLUICE_CHECK(n_tokens_ < capacity_);
+    ++n_tokens_;
+  }
+  void reset() override;
+  CacheBytes bytes() const override;
+  std::vector<int64_t> opened() const override;
+
+ private:
+  void check_args(const AttendRefineArgs& args) const;
+  RefineView view_of(const AttendRefineArgs& args) const;
+  void attend_many(const AttendRefineArgs& args, RefineView view) const;
+  DeviceArray<std::byte> zeroed(int64_t bytes) const;
+  int64_t row_bytes() const { return spec_.head_dim * element_bytes(spec_.dtype); }
+
+  std::shared_ptr<Context> context_;
+  RefineSpec spec_;
+  int64_t capacity_, n_pages_;  // spec.capacity in whole segments, and its pages
+  int64_t n_tokens_ = 0;
+  DeviceArray<std::byte> keys_, values_;            // (n_kv_heads, capacity, head_dim)
+  DeviceArray<std::byte> mean_keys_, mean_values_;  // (n_kv_heads, n_pages, head_dim)
+  DeviceArray<std::byte> stats_;                    // (n_kv_heads, n_pages) float2
+  DeviceArray<std::byte> opened_;                   // (capacity / segment, n_heads) u64
+  DeviceArray<HeadKind> kinds_;                     // (n_kv_heads)
+  DeviceArray<float> deltas_;  // (2, n_kv_heads): where a query decides, where a tile does
+};
+
+// Rows that nobody has written may be multiplied by a weight of zero: they must be finite.
+CudaRefineAttention::CudaRefineAttention(std::shared_ptr<Context> context, const RefineSpec& spec)
+    : context_(std::move(context)), spec_(spec) {
+  check_spec(spec);
+  capacity_ = round_up(spec.capacity, spec.segment);
+  n_pages_ = capacity_ / kPage;
+  const int64_t row = spec.n_kv_heads * row_bytes();
+  keys_ = zeroed(checked_mul(capacity_, row));
+  values_ = zeroed(checked_mul(capacity_, row));
+  mean_keys_ = zeroed(checked_mul(n_pages_, row));
+  mean_values_ = zeroed(checked_mul(n_pages_, row));
+  stats_ = zeroed(checked_mul(n_pages_, spec.n_kv_heads * int64_t{sizeof(float2)}));
+  opened_ = zeroed(capacity_ / spec.segment * spec.n_heads * int64_t{sizeof(uint64_t)});
+  std::vector<HeadKind> kinds;
+  std::vector<float> deltas;
+  for (const RefineHead& head : spec.heads) {
+    kinds.push_back(head.kind);
+    deltas.push_back(static_cast<float>(head.delta));
+  }
+  for (const RefineHead& head : spec.heads)
+    deltas.push_back(static_cast<float>(head.delta * (spec.tile > 1 ? spec.tile_factor : 1)));
+  kinds_ = {context_, std::span<const HeadKind>(kinds)};
+  deltas_ = {context_, std::span<const float>(deltas)};
+}
+
+DeviceArray<std::byte> CudaRefineAttention::zeroed(int64_t bytes) const {
+  DeviceArray<std::byte> array(context_, bytes);
+  check(cudaMemsetAsync(array.data(), 0, static_cast<size_t>(bytes), context_->stream()),
+        "clearing the cache");
+  return array;
+}
+
+void CudaRefineAttention::reset() {
+  n_tokens_ = 0;
+  check(cudaMemsetAsync(opened_.data(), 0, static_cast<size_t>(opened_.size()), context_->stream()),
+        "clearing counts");
+}
+
+void CudaRefineAttention::check_args(const AttendRefineArgs& args) const {
+  const int64_t n = args.queries.rows();
+  SLUICE_CHECK(spec_.causal || n_tokens_ == 0);
+  SLUICE_CHECK(n_tokens_ + n <= capacity_);
+  SLUICE_CHECK(args.keys.rows() == n && args.values.rows() == n && args.out.rows() == n);
+  for (const ConstTensor& x : {args.queries, args.keys, args.values, ConstTensor(args.out)})
+    SLUICE_CHECK(x.dtype() == spec_.dtype);
+  for (const ConstTensor& x : {args.queries, ConstTensor(args.out)})
+    SLUICE_CHECK(x.row_elements() == spec_.n_heads * spec_.head_dim);
+  for (const ConstTensor& x : {args.keys, args.values})
+    SLUICE_CHECK(x.row_elements() == spec_.n_kv_heads * spec_.head_dim);
+}
+
+RefineView CudaRefineAttention::view_of(const AttendRefineArgs& args) const {
+  return {.queries = args.queries.bytes(),
+          .out = args.out.bytes(),
+          .query_stride = args.queries.row_stride(),
+          .out_stride = args.out.row_stride(),
+          .n_heads = spec_.n_heads,
+          .n_kv_heads = spec_.n_kv_heads,
+          .head_dim = spec_.head_dim,
+          .scale = spec_.scale,
+          .causal = spec_.causal,
+          .rule = spec_.rule,
+          .first_position = n_tokens_,
+          .n_tokens = args.queries.rows(),
+          .window = spec_.window,
+          .segment = spec_.segment,
+          .sinks = spec_.sinks,
+          .tile = spec_.tile,
+          .kinds = kinds_.data(),
+          .deltas = deltas_.data() + (args.queries.rows() > 1 ? spec_.n_kv_heads : 0),
+          .cache = {.keys = keys_.data(),
+                    .values = values_.data(),
+                    .mean_keys = mean_keys_.data(),
+                    .mean_values = mean_values_.data(),
+                    .stats = reinterpret_cast<float2*>(stats_.data()),
+                    .capacity = capacity_,
+                    .n_pages = n_pages_},
+          .recent = {},
+          .opened = reinterpret_cast<unsigned long long*>(opened_.data())};
+}
+
+void CudaRefineAttention::attend_many(const AttendRefineArgs& args, RefineView view) const {
+  const int64_t first = view.first_position;
+  // The last pass has settled what its own queries see as clusters.
+  if (spec_.causal && first > 0 && view.border(first) != view.border(first - 1))
+    settle_in_place(*context_, view, spec_.dtype, {first, nullptr});
+  view.recent.first = spec_.causal ? view.border(first) : 0;
+  view.recent.n = first + view.n_tokens - view.recent.first;
+  // From the pool and back to it: layers that follow each other take the same memory.
+  const int64_t bytes = round_up(view.recent.n * spec_.n_kv_heads * row_bytes(), 256);
+  const DeviceArray<std::byte> recent(context_, 2 * bytes);
+  view.recent.keys = recent.data();
+  view.recent.values = recent.data() + bytes;
+  gather_recent(*context_, view, args.keys.bytes(), args.keys.row_stride(), args.values.bytes(),
+                args.values.row_stride(), spec_.dtype);
+  settle(*context_, view, spec_.dtype, view.recent.first, view.last_border());
+  if (!fits_tiles(spec_.dtype, spec_.head_dim, args.queries, args.out))
+    return attend_plain(*context_, view, spec_.dtype);
+  if (context_->compute_capability() == 90 && spec_.head_dim <= kMostHopperDim)
+    return attend_hopper(context_, view);
+  attend_tiles(context_, view);
+}
+
+void CudaRefineAttention::attend(const AttendRefineArgs& args) {
+  if (args.queries.rows() == 0) return;
+  check_args(args);
+  const RefineView view = view_of(args);
+  if (view.n_tokens == 1 && spec_.causal) {
+    attend_one(context_, view, spec_.dtype, args.keys.bytes(), args.values.bytes());
+    if (context_->recorded_position() != nullptr) return;  // no token has come yet
+  } else {
+    if (context_->recorded_position() != nullptr) throw CannotRecord();
+    attend_many(args, view);
+  }
+  n_tokens_ += view.n_tokens;
+}
+
+CacheBytes CudaRefineAttention::bytes() const {
+  if (n_tokens_ == 0) return {};
+  const int64_t settled =
+      spec_.causal ? spec_.border(n_tokens_ - 1) : n_tokens_ / spec_.segment * spec_.segment;
+  const int64_t n_pages = settled > 0 ? (settled - spec_.sinks) / kPage : 0;
+  return {.exact = 2 * spec_.n_kv_heads * n_tokens_ * row_bytes(),
+          .clusters = spec_.n_kv_heads * n_pages * (2 * row_bytes() + int64_t{sizeof(float2)})};
+}
+
+std::vector<int64_t> CudaRefineAttention::opened() const {
+  std::vector<int64_t> counts(
+      static_cast<size_t>(ceil_div(n_tokens_, spec_.segment) * spec_.n_heads));
+  if (!counts.empty())
+    context_->fetch(opened_.data(), counts.data(),
+                    static_cast<int64_t>(counts.size() * sizeof(int64_t)));
+  return counts;
+}
+
+}  // namespace
+
+std::unique_ptr<RefineAttention> make_refine_attention(std::shared_ptr<Context> context,
+                                                       const RefineSpec& spec) {
+  return std::make_unique<CudaRefineAttention>(std::move(context), spec);
+}
+
+}  // namespace sluice::cuda::refine

@@ -1,0 +1,208 @@
+// Settles segments: pages of similar keys, permuted rows, means and statistics. One thread block
+// per segment and key/value head.
+
+#include "backend/cuda/attention/refine/pages.cuh"
+#include "backend/cuda/attention/refine/split_keys.cuh"
+
+namespace sluice::cuda::refine {
+namespace {
+
+// The tokens to settle, by position.
+struct Source {
+  const std::byte* keys;    // (n_kv_heads, head_rows, head_dim)
+  const std::byte* values;  // (n_kv_heads, head_rows, head_dim)
+  int64_t head_rows;
+  int64_t first;     // position of a head's first row
+  bool one_segment;  // rows are those of the segment alone; first has no meaning
+};
+// Which segments: those from `begin` on, or the one that `position` closes.
+struct Segments {
+  bool closing;
+  int64_t begin;
+  FirstPosition position;
+};
+
+// Where the block's segment begins; -1: nothing to settle.
+__device__ int64_t segment_begin(const RefineView& view, const Segments& segments) {
+  if (!segments.closing) return segments.begin + int64_t{blockIdx.x} * view.segment;
+  const int64_t position = segments.position.get(), end = view.border(position);
+  return end == view.border(position - 1) ? -1 : end - view.segment;
+}
+
+__device__ void load_rows(const SharedKeys& to, const __nv_bfloat16* from, int n_rows,
+                          int head_dim) {
+  const int n_units = head_dim / 8;
+  for (int i = static_cast<int>(threadIdx.x); i < n_rows * n_units; i += kSplitThreads) {
+    const int row = i / n_units, at = i % n_units * 8;
+    copy_async(to.data + row * to.stride + at, from + row * head_dim + at, true);
+  }
+  commit_copies();
+  wait_copies<0>();
+  __syncthreads();
+}
+
+// kShared: rows of bf16 pass through shared memory, so that source and cache may be the same.
+template <typename T, bool kShared>
+__global__ __launch_bounds__(kSplitThreads, kShared ? 2 : 1) void settle_segments(
+    const __grid_constant__ RefineView view, const Source source, const Segments segments) {
+  extern __shared__ __align__(16) std::byte shared[];
+  let_next_begin();
+  wait_for_earlier();
+  const int64_t begin = segment_begin(view, segments), head = blockIdx.y;
+  if (begin < 0) return;
+  constexpr bool kBF16 = sizeof(T) == 2;
+  constexpr int kN = kShared ? 8 : 1;
+  const int d = static_cast<int>(view.head_dim);
+  const int n_sinks = begin == 0 ? static_cast<int>(view.sinks) : 0;
+  const int64_t from_row =
+      head * source.head_rows + (source.one_segment ? 0 : begin - source.first);
+  const T* keys = reinterpret_cast<const T*>(source.keys) + from_row * d;
+  const T* values = reinterpret_cast<const T*>(source.values) + from_row * d;
+  const int64_t to_row = head * view.cache.capacity, mean_row = head * view.cache.n_pages;
+  T* to_keys = reinterpret_cast<T*>(view.cache.keys) + to_row * d;
+  T* to_values = reinterpret_cast<T*>(view.cache.values) + to_row * d;
+  for (int i = static_cast<int>(threadIdx.x); i < n_sinks * d; i += kSplitThreads) {
+    to_keys[i] = keys[i];
+    to_values[i] = values[i];
+  }
+  keys += n_sinks * d;
+  values += n_sinks * d;
+
+  const Split s(shared, d, static_cast<int>(view.segment - n_sinks) / kPage);
+  const SharedKeys staged{reinterpret_cast<__nv_bfloat16*>(shared + Split::bytes(d, s.n_pages)),
+                          SharedKeys::stride_of(d)};
+  if constexpr (kShared) {
+    load_rows(staged, keys, s.n_rows, d);
+    split_pages(s, staged);
+  } else {
+    split_pages(s, GlobalKeys<T>{keys});
+  }
+
+  const int64_t first_page = (begin + n_sinks) / kPage;
+  const auto rows_of = [&](const T* from, T* to, std::byte* means) {
+    PageRows rows{.from = {reinterpret_cast<const std::byte*>(from), d, kBF16},
+                  .to = {reinterpret_cast<std::byte*>(to), d, kBF16},
+                  .means = {means + mean_row * d * int64_t{sizeof(T)}, d, kBF16}};
+    if constexpr (kShared)
+      rows.from = {reinterpret_cast<const std::byte*>(staged.data), staged.stride, true};
+    return rows;
+  };
+  float* key_deviations = s.along;                // (n_pages)
+  float* value_deviations = s.along + s.n_pages;  // (n_pages)
+  float* value_norms = s.along + 2 * s.n_pages;   // (n_pages)
+  const PageRows key_rows = rows_of(keys, to_keys, view.cache.mean_keys);
+  for (int page = warp_id(); page < s.n_pages; page += kSplitWarps) {
+    const auto row_of = [&](int row) {
+      const int place = page * kPage + row;
+      return kShared ? place : int{s.rows[place]};  // staged keys are permuted already
+    };
+    const PageSums sums = write_page<kN, false>(key_rows, d, first_page + page, row_of);
+    if (lane_id() == 0) key_deviations[page] = sums.deviation;
+  }
+  __syncthreads();
+  if constexpr (kShared) load_rows(staged, values, s.n_rows, d);
+  const PageRows value_rows = rows_of(values, to_values, view.cache.mean_values);
+  for (int page = warp_id(); page < s.n_pages; page += kSplitWarps) {
+    const auto row_of = [&](int row) { return int{s.rows[page * kPage + row]}; };
+    const PageSums sums = write_page<kN, true>(value_rows, d, first_page + page, row_of);
+    if (lane_id() == 0) {
+      value_deviations[page] = sums.deviation;
+      value_norms[page] = sums.norms;
+    }
+  }
+  __syncthreads();
+  for (int page = static_cast<int>(threadIdx.x); page < s.n_pages; page += kSplitThreads) {
+    float norms = 0;
+    for (int i = 0; i < s.n_pages; ++i) norms += value_norms[i];
+    const float mean_norm = norms / static_cast<float>(s.n_rows);
+    const float deviation = sqrtf(value_deviations[page] / kPage);
+    view.cache.stats[mean_row + first_page + page] =
+        make_float2(key_deviations[page] / static_cast<float>(kPage * d),
+                    mean_norm > 0 ? deviation / mean_norm : 0.0f);
+  }
+}
+
+// The rows of the segment that `position` closes, into (n_kv_heads, segment, head_dim).
+template <typename T>
+__global__ void copy_closing(const __grid_constant__ RefineView view, Segments segments, T* keys,
+                             T* values) {
+  const int64_t begin = segment_begin(view, segments), head = blockIdx.y;
+  if (begin < 0) return;
+  const int64_t from = (head * view.cache.capacity + begin) * view.head_dim;
+  const int64_t n = view.segment * view.head_dim;
+  for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
+    keys[head * n + i] = reinterpret_cast<const T*>(view.cache.keys)[from + i];
+    values[head * n + i] = reinterpret_cast<const T*>(view.cache.values)[from + i];
+  }
+}
+
+int64_t shared_bytes(const RefineView& view, bool staged) {
+  const int d = static_cast<int>(view.head_dim), n = static_cast<int>(view.segment);
+  return Split::bytes(d, n / kPage) + (staged ? 2 * n * SharedKeys::stride_of(d) : 0);
+}
+
+// Whether the rows of a segment fit into shared memory, as operands of tensor cores.
+bool fits_shared(const Context& context, const RefineView& view, DType dtype) {
+  return dtype == DType::kBF16 && view.head_dim % 16 == 0 &&
+         shared_bytes(view, true) <= context.multiprocessor_shared_bytes() - 1024;
+}
+
+template <typename T, bool kShared>
+void launch(Context& context, const RefineView& view, const Source& source,
+            const Segments& segments, int64_t n) {
+  const int64_t bytes = shared_bytes(view, kShared);
+  check(cudaFuncSetAttribute(settle_segments<T, kShared>,
+                             cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
+        "settle");
+  const dim3 grid(static_cast<unsigned>(n), static_cast<unsigned>(view.n_kv_heads));
+  launch_early(context, "settle", settle_segments<T, kShared>,
+               {.grid = grid, .threads = kSplitThreads, .shared_bytes = bytes}, view, source,
+               segments);
+}
+
+void launch_any(Context& context, const RefineView& view, DType dtype, const Source& source,
+                const Segments& segments, int64_t n) {
+  if (dtype == DType::kF32)
+    launch<float, false>(context, view, source, segments, n);
+  else if (fits_shared(context, view, dtype))
+    launch<__nv_bfloat16, true>(context, view, source, segments, n);
+  else
+    launch<__nv_bfloat16, false>(context, view, source, segments, n);
+}
+
+}  // namespace
+
+void settle(Context& context, const RefineView& view, DType dtype, int64_t begin, int64_t end) {
+  SLUICE_CHECK(view.segment <= kMostSegment && (end - begin) % view.segment == 0);
+  SLUICE_CHECK(begin >= view.recent.first && end <= view.recent.first + view.recent.n);
+  if (begin == end) return;
+  launch_any(context, view, dtype,
+             {view.recent.keys, view.recent.values, view.recent.n, view.recent.first, false},
+             {.closing = false, .begin = begin, .position = {}}, (end - begin) / view.segment);
+}
+
+void settle_in_place(Context& context, const RefineView& view, DType dtype,
+                     FirstPosition position) {
+  SLUICE_CHECK(view.segment <= kMostSegment);
+  const Segments segments{.closing = true, .begin = 0, .position = position};
+  if (fits_shared(context, view, dtype))
+    return launch_any(context, view, dtype,
+                      {view.cache.keys, view.cache.values, view.cache.capacity, 0, false}, segments,
+                      1);
+  const int64_t bytes = view.n_kv_heads * view.segment * view.head_dim * element_bytes(dtype);
+  auto* keys = static_cast<std::byte*>(context.scratch(2 * round_up(bytes, 256)));
+  std::byte* values = keys + round_up(bytes, 256);
+  const dim3 grid(1, static_cast<unsigned>(view.n_kv_heads));
+  const auto copy = [&]<typename T>(T*) {
+    copy_closing<<<grid, 1024, 0, context.stream()>>>(view, segments, reinterpret_cast<T*>(keys),
+                                                      reinterpret_cast<T*>(values));
+    check_launch("copy of a segment");
+  };
+  if (dtype == DType::kBF16)
+    copy(static_cast<uint16_t*>(nullptr));
+  else
+    copy(static_cast<uint32_t*>(nullptr));
+  launch_any(context, view, dtype, {keys, values, view.segment, 0, true}, segments, 1);
+}
+
+}  // namespace sluice::cuda::refine
