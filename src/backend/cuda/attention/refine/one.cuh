@@ -133,39 +133,29 @@ class Eight {
   uint4 words_[kWords];
 };
 
-// A sum over the lanes of a row, in each of them.
+// The product of a row and a query, this lane's columns of which are given; in every lane of the
+// row.
 template <int kLanes>
-__device__ float row_sum(float x) {
+__device__ float dot(const float (&query)[8], const float (&row)[8]) {
+  float sum = 0;
 #pragma unroll
-  for (int step = kLanes / 2; step > 0; step /= 2) x += __shfl_xor_sync(0xffffffffu, x, step);
-  return x;
+  for (int c = 0; c < 8; ++c) sum += query[c] * row[c];
+#pragma unroll
+  for (int step = kLanes / 2; step > 0; step /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, step);
+  return sum;
 }
 
-// This lane's columns of the block's queries, scaled.
+// This lane's columns of the query of `head`, scaled; zeros where there is no such head.
 template <typename W>
-struct Queries {
-  float rows[W::kHeads][8];
-
-  __device__ void load(const RefineView& view, const BlockHeads& heads, int column) {
-    const auto head_dim = static_cast<int>(view.head_dim);
-    const auto* queries = reinterpret_cast<const typename W::Element*>(view.queries);
+__device__ void load_query(const RefineView& view, int head, int column, bool exists,
+                           float (&to)[8]) {
+  const auto* queries = reinterpret_cast<const typename W::Element*>(view.queries);
+  Eight<W> row;
+  row.load(queries + head * view.head_dim, column, static_cast<int>(view.head_dim), exists);
+  row.widen(to);
 #pragma unroll
-    for (int h = 0; h < W::kHeads; ++h) {
-      Eight<W> row;
-      row.load(queries + (heads.first + h) * view.head_dim, column, head_dim, h < heads.n);
-      row.widen(rows[h]);
-#pragma unroll
-      for (float& x : rows[h]) x *= view.scale;
-    }
-  }
-  __device__ float score(int h, const float (&key)[8]) const {
-    float sum = 0;
-#pragma unroll
-    for (int c = 0; c < 8; ++c) sum += rows[h][c] * key[c];
-    return row_sum<W::kLanes>(sum);
-  }
-  __device__ float norm2(int h) const { return score(h, rows[h]); }
-};
+  for (float& x : to) x *= view.scale;
+}
 
 // RefineEstimate of pages. stats: spread and rho.
 __device__ inline float page_mass(RefineRule rule, float score, float q_norm2, float2 stats) {

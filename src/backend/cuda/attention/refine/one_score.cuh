@@ -87,12 +87,13 @@ __global__ void __launch_bounds__(kThreads, W::kBlocks)
   if (split == 0 && heads.first == heads.kv_head * step.group)
     store_next<W>(view, next, heads.kv_head, t);
   if (n_steps == 0) return;
-  Queries<W> queries;
-  queries.load(view, heads, column);
-  float q_norm2[W::kHeads];
+  float queries[W::kHeads][8], q_norm2[W::kHeads];
   Mass masses[W::kHeads];
 #pragma unroll
-  for (int h = 0; h < W::kHeads; ++h) q_norm2[h] = queries.norm2(h);
+  for (int h = 0; h < W::kHeads; ++h) {
+    load_query<W>(view, heads.first + h, column, h < heads.n, queries[h]);
+    q_norm2[h] = dot<W::kLanes>(queries[h], queries[h]);
+  }
   for (int i = first_step; i < n_steps; i += n_splits * kWarps) {
     const StepRows rows = step_rows<W>(seen, i);
     Eight<W> wide_keys[W::kLoads];
@@ -114,7 +115,7 @@ __global__ void __launch_bounds__(kThreads, W::kBlocks)
       wide_keys[k].widen(key);
 #pragma unroll
       for (int h = 0; h < W::kHeads; ++h) {
-        const float score = queries.score(h, key);
+        const float score = dot<W::kLanes>(queries[h], key);
         if (row >= rows.end) continue;
         if (rows.exact) {
           masses[h].add({score * kLog2E, 1});
