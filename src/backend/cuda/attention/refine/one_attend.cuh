@@ -56,8 +56,8 @@ struct WarpSums {
 #pragma unroll
     for (int k = 0; k < W::kLoads; ++k) {
       const int row = own + k * W::kAtOnce;
-      k_rows[k].load(keys + int64_t{row} * head_dim, column, head_dim, row < rows.end);
-      v_rows[k].load(values + int64_t{row} * head_dim, column, head_dim, row < rows.end);
+      k_rows[k].load(keys + row * head_dim, column, head_dim, row < rows.end);
+      v_rows[k].load(values + row * head_dim, column, head_dim, row < rows.end);
     }
     float scores[W::kHeads][W::kLoads];
 #pragma unroll
@@ -93,8 +93,7 @@ struct WarpSums {
         scores[h][k] = slot < end ? block.scores[slot][h] : -INFINITY;
         read = read || scores[h][k] != -INFINITY;
       }
-      rows[k].load(means + int64_t{pages.page(round_first + slot)} * head_dim, column, head_dim,
-                   read);
+      rows[k].load(means + pages.page(round_first + slot) * head_dim, column, head_dim, read);
     }
     add(scores, rows);
   }
@@ -163,15 +162,19 @@ __global__ void __launch_bounds__(kThreads, W::kBlocks)
   wait_for_earlier();
 
   const int n_slots = pages.slots();
-  begin(block, view, step, heads, n_slots > 0);
   WarpSums<W> sums;
   // Steps of the pages that are always exact, dealt to blocks in turn.
   const int n_always = seen.n_always * W::kStepsOfPage;
   int n_own = n_always <= split ? 0 : (n_always - split + n_splits - 1) / n_splits;
   for (int first = 0; first == 0 || first < n_slots; first += kRound) {
-    if (first > 0) __syncthreads();  // the round before is read
+    PageInputs<W> inputs;
+    inputs.load(view, step, heads, pages, first + static_cast<int>(threadIdx.x));
+    if (first == 0)
+      begin(block, view, step, heads, n_slots > 0);
+    else
+      __syncthreads();  // the round before is read
     const int in_round = min(kRound, n_slots - first);
-    const int n_opened = n_slots > 0 ? decide(block, view, step, heads, pages, first) : 0;
+    const int n_opened = n_slots > 0 ? decide(block, view, step, heads, pages, first, inputs) : 0;
     const int n_exact = n_own + n_opened * W::kStepsOfPage;
     const int n_steps = n_exact + (in_round + W::kStep - 1) / W::kStep;
     for (int i = warp; i < n_steps; i += kWarps) {

@@ -70,32 +70,49 @@ __device__ void begin(Decisions<W>& to, const RefineView& view, const Step& step
   __syncthreads();
 }
 
+// What a thread decides about a page from.
+template <typename W>
+struct PageInputs {
+  float2 stats;
+  float scores[W::kHeads];  // -inf: no such page or head
+
+  __device__ void load(const RefineView& view, const Step& step, const BlockHeads& heads,
+                       const PagesOfSplit& pages, int slot) {
+    const int64_t n_pages = view.cache.n_pages;
+    const int page = pages.page(slot);
+    const bool exists = slot < pages.slots() && page < pages.end;
+    stats = exists ? view.cache.stats[heads.kv_head * n_pages + page] : make_float2(0, 0);
+#pragma unroll
+    for (int h = 0; h < W::kHeads; ++h)
+      scores[h] =
+          exists && h < heads.n ? step.scores[(heads.first + h) * n_pages + page] : -INFINITY;
+  }
+};
+
 // Decides about slots [first, first + kRound) and lists what is opened, in an order that depends on
-// the decisions alone. By all threads. Returns how many pages are opened.
+// the decisions alone. By all threads. `inputs`: of slot first + threadIdx.x; the loads of later
+// slots are under way a page ahead. Returns how many pages are opened.
 template <typename W>
 __device__ int decide(Decisions<W>& to, const RefineView& view, const Step& step,
-                      const BlockHeads& heads, const PagesOfSplit& pages, int first) {
+                      const BlockHeads& heads, const PagesOfSplit& pages, int first,
+                      PageInputs<W> inputs) {
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
-  const float2* stats = view.cache.stats + heads.kv_head * view.cache.n_pages;
   const float delta = view.deltas[heads.kv_head];
-  const int n_slots = pages.slots();
+  const int n_slots = min(pages.slots() - first, kRound);
   uint32_t masks = 0;  // four bits to a page
   int in_warp = 0;
-#pragma unroll
-  for (int i = 0; i < kPagesOfThread; ++i) {
-    const int in_round = i * kThreads + static_cast<int>(threadIdx.x), slot = first + in_round;
-    const int page = pages.page(slot);
-    const bool exists = slot < n_slots && page < pages.end;
-    const float2 page_stats = exists ? stats[page] : make_float2(0, 0);
+#pragma unroll 1
+  for (int i = 0; i * kThreads < n_slots; ++i) {
+    const int slot = i * kThreads + static_cast<int>(threadIdx.x);
+    const PageInputs<W> page = inputs;
+    if ((i + 1) * kThreads < n_slots)
+      inputs.load(view, step, heads, pages, first + slot + kThreads);
 #pragma unroll
     for (int h = 0; h < W::kHeads; ++h) {
-      float score = -INFINITY;
-      bool opens = false;
-      if (exists && h < heads.n) {
-        score = step.scores[(heads.first + h) * view.cache.n_pages + page];
-        opens = page_estimate(view.rule, score, to.q_norm2[h], page_stats, to.log_z[h]) >= delta;
-      }
-      to.scores[in_round][h] = opens ? -INFINITY : (score + kLogPage) * kLog2E;
+      const float score = page.scores[h];
+      const bool opens = score != -INFINITY && page_estimate(view.rule, score, to.q_norm2[h],
+                                                             page.stats, to.log_z[h]) >= delta;
+      to.scores[slot][h] = opens ? -INFINITY : (score + kLogPage) * kLog2E;
       if (opens) masks |= 1u << (4 * i + h);
       const int n = __popc(__ballot_sync(0xffffffffu, opens));
       if (lane == 0 && n > 0) atomicAdd(&to.n_opened[h], n);
@@ -113,10 +130,10 @@ __device__ int decide(Decisions<W>& to, const RefineView& view, const Step& step
   for (int i = 0; i < kPagesOfThread; ++i) {
     const uint32_t mask = masks >> 4 * i & 15;
     const uint32_t ballot = __ballot_sync(0xffffffffu, mask != 0);
-    const int slot = first + i * kThreads + static_cast<int>(threadIdx.x);
+    const int slot = i * kThreads + static_cast<int>(threadIdx.x);
     if (mask != 0)
       to.opened[at + __popc(ballot & ((1u << lane) - 1))] =
-          static_cast<uint32_t>(pages.page(slot)) * 16 + mask;
+          static_cast<uint32_t>(pages.page(first + slot)) * 16 + mask;
     at += __popc(ballot);
   }
   __syncthreads();

@@ -78,7 +78,7 @@ __global__ void __launch_bounds__(kThreads, W::kBlocks)
     for (int k = 0; k < W::kLoads; ++k) {
       const int row = rows.first + k * W::kAtOnce + in_load;
       if (row < rows.end)
-        prefetch_row<W>((rows.exact ? exact : means) + int64_t{row} * head_dim, column, head_dim);
+        prefetch_row<W>((rows.exact ? exact : means) + row * head_dim, column, head_dim);
     }
   };
   if (first_step < n_steps) prefetch(first_step, keys, mean_keys);
@@ -102,7 +102,7 @@ __global__ void __launch_bounds__(kThreads, W::kBlocks)
     for (int k = 0; k < W::kLoads; ++k) {
       const int row = rows.first + k * W::kAtOnce + in_load;
       const bool exists = row < rows.end;
-      const Element* from = (rows.exact ? keys : mean_keys) + int64_t{row} * head_dim;
+      const Element* from = (rows.exact ? keys : mean_keys) + row * head_dim;
       if (rows.exact && row == seen.t) from = next_key;  // another block stores it
       wide_keys[k].load(from, column, head_dim, exists);
       page_stats[k] = exists && !rows.exact ? stats[row] : make_float2(0, 0);
