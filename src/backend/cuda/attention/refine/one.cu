@@ -1,5 +1,5 @@
 // Refined attention of one query: chooses how rows are read and how many thread blocks share a
-// head. docs/algorithm.md, section 6.
+// head. docs/algorithm.md, section 7.
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-// Refined attention of one query: what its two kernels share. docs/algorithm.md, section 6.
+// Refined attention of one query: what its two kernels share. docs/algorithm.md, section 7.
 //
 // score   scores of the means, and the normaliser that decisions compare with
 // attend  decides per page and query head, then one softmax over exact rows and unopened means
