@@ -16,7 +16,7 @@ namespace {
 using namespace decode;
 
 constexpr int64_t kMostSplits = 64;  // the last block of a head joins them
-// Values of means that stay in L2 until they are read, beside what the rest of a step leaves there.
+// Values of means, of all kv heads, that stay in L2 from one kernel to the next.
 constexpr int64_t kKeptBytes = int64_t{16} << 20;
 
 bool aligned(const std::byte* data) { return reinterpret_cast<uintptr_t>(data) % 16 == 0; }
@@ -60,9 +60,8 @@ void launch(Context& context, const RefineView& view, const NextRows& next) {
   step.parts.n_splits = static_cast<int32_t>(n_splits);
   step.group = static_cast<int>(group);
   step.n_chunks = static_cast<int>(n_chunks);
-  step.prefetch_values = view.n_kv_heads * (n_tokens / kPage) * view.head_dim *
-                             static_cast<int64_t>(sizeof(typename W::Element)) <=
-                         kKeptBytes;
+  const int64_t row_bytes = view.head_dim * static_cast<int64_t>(sizeof(typename W::Element));
+  step.most_prefetched = static_cast<int>(kKeptBytes / (view.n_kv_heads * row_bytes));
   const dim3 grid(static_cast<unsigned>(n_splits), static_cast<unsigned>(blocks));
   launch_early(context, "refine score", score<W>, grid, kThreads, view, position, next, step);
   launch_early(context, "refine attend", attend<W>, grid, kThreads, view, position, step);

@@ -47,8 +47,8 @@ struct Step {
   float2* masses;  // (n_heads, n_splits): largest mass and sum of a share of the normaliser
   float* scores;   // (n_heads, n_pages): scale * q . mean
   HeadParts parts;
-  int group, n_chunks;   // query heads of a kv head, and the blocks that divide them
-  bool prefetch_values;  // whether they stay in L2 until attend reads them
+  int group, n_chunks;  // query heads of a kv head, and the blocks that divide them
+  int most_prefetched;  // means of a kv head whose values stay in L2 until attend reads them
 };
 
 // Which heads a block has: blockIdx is (split, kv head * n_chunks + chunk).

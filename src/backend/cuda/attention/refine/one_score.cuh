@@ -107,7 +107,7 @@ __global__ void __launch_bounds__(kThreads, W::kBlocks)
       wide_keys[k].load(from, column, head_dim, exists);
       page_stats[k] = exists && !rows.exact ? stats[row] : make_float2(0, 0);
     }
-    if (step.prefetch_values) prefetch(i, values, mean_values);
+    if (n_means <= step.most_prefetched) prefetch(i, values, mean_values);
 #pragma unroll
     for (int k = 0; k < W::kLoads; ++k) {
       const int row = rows.first + k * W::kAtOnce + in_load;
