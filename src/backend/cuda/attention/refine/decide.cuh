@@ -20,7 +20,7 @@ static_assert(kPage == 16);
 __device__ inline float2 page_terms(RefineRule rule, float2 stats) {
   const float sigma = sqrtf(stats.x);
   return rule == RefineRule::kError ? make_float2(0.5f * stats.x, sigma * stats.y)
-                                    : make_float2(sigma, 0);
+                                    : make_float2(sigma, 1);
 }
 
 // log2 of a sum over the columns that this lane has seen, for its two rows.
@@ -66,31 +66,24 @@ struct LogSum {
   }
 };
 
-// The estimates of a lane's two rows:
-//   2^(score + by_exponent * exponent + offset) * (by_error * error + by_spread * exponent + one)
+// The estimates of a lane's two rows. With a page's terms they are
+//   2^(factor * score + by_exponent * exponent + offset) * (error + by_spread * exponent)
 struct RowEstimates {
   float factor;      // scale * log2(e)
   float by_mass[2];  // of a page's exponent, in what the page adds to the normaliser
-  float by_exponent[2], offset[2];
-  float by_error[2], by_spread[2];
-  float one;
-  float delta[2];
+  float by_exponent[2], offset[2], by_spread[2];
 
-  // norm2: |q|^2 of the rows. Rows that are not in the pass open nothing.
-  __device__ RowEstimates(const RefineView& view, const Item& item, const LaneRows& rows,
-                          const float (&norm2)[2]) {
+  // norm2: |q|^2 of the rows.
+  __device__ RowEstimates(const RefineView& view, const float (&norm2)[2]) {
     const bool error = view.rule == RefineRule::kError;
     factor = view.scale * kLog2E;
-    one = error ? 0.0f : 1.0f;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const float variance = view.scale * view.scale * norm2[half], sigma = sqrtf(variance);
       by_mass[half] = error ? variance * kLog2E : 0.0f;
       by_exponent[half] = error ? variance * kLog2E : sigma * (kStrongestMember * kLog2E);
-      offset[half] = error ? kLog2Page : 0.0f;
-      by_error[half] = error ? sigma : 0.0f;
-      by_spread[half] = error ? variance : 0.0f;
-      delta[half] = rows.in_pass[half] ? item.delta : INFINITY;
+      offset[half] = error ? kLog2Page + log2f(sigma) : 0.0f;  // a query of zeros: -inf
+      by_spread[half] = error ? sigma : 0.0f;
     }
   }
   __device__ void set_normaliser(const LogSum& sum) {
@@ -113,10 +106,10 @@ __device__ void as_masses(float (&scores)[kN][4], const RowEstimates& rows, cons
   }
 }
 
-// Which pages the rows ask to open.
+// Which pages the rows ask to open: those that are estimated at delta or more.
 template <int kN>
 __device__ void ask(uint32_t (&asked)[2], const float (&scores)[kN][4], const RowEstimates& rows,
-                    const float2* terms) {
+                    const float2* terms, float delta) {
   const auto* pairs = reinterpret_cast<const float4*>(terms) + threadIdx.x % 4;
   asked[0] = asked[1] = 0;
 #pragma unroll
@@ -128,9 +121,8 @@ __device__ void ask(uint32_t (&asked)[2], const float (&scores)[kN][4], const Ro
       const float exponent = i % 2 == 0 ? pair.x : pair.z, error = i % 2 == 0 ? pair.y : pair.w;
       const float mass = exp2_fast(fmaf(scores[n][i], rows.factor,
                                         fmaf(rows.by_exponent[half], exponent, rows.offset[half])));
-      const float size =
-          fmaf(rows.by_error[half], error, fmaf(rows.by_spread[half], exponent, rows.one));
-      if (mass * size >= rows.delta[half]) asked[half] |= 1u << (2 * n + i % 2);
+      if (mass * fmaf(rows.by_spread[half], exponent, error) >= delta)
+        asked[half] |= 1u << (2 * n + i % 2);
     }
   }
 }

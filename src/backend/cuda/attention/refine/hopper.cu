@@ -81,7 +81,7 @@ __device__ void attend_items(const RefineView& view, unsigned char* memory, Shar
   };
   const auto hold_sums = [&] {
 #pragma unroll
-    for (auto& part : sums) hold(part);
+    for (int part = 0; part < S::kParts; ++part) hold(sums[part]);
   };
   const auto take_weights = [&] {
 #pragma unroll
@@ -102,19 +102,19 @@ __device__ void attend_items(const RefineView& view, unsigned char* memory, Shar
     hold_sums();
     release(&shared.values_used[last]);
 #pragma unroll
-    for (auto& part : sums) scale_sums(part, kept);
+    for (int part = 0; part < S::kParts; ++part) scale_sums(sums[part], kept);
     take_weights();
   };
 
   for (uint32_t number = 0;; ++number) {
     wait_barrier(&shared.item_here, number & 1);
-    const Item item = shared.item;
+    const Item& item = shared.items[number % 2];
     if (item.head < 0) return;
-    const LaneRows rows(view, item, warp);
     int n_opened = 0;  // members, by this lane's rows and columns
 
     // 1. Near keys, then exact pages.
     {
+      const LaneRows rows(view, item, warp);
       // Near keys [seen_begin, seen_end) are seen by all rows of the warp.
       const int seen_begin = __shfl_sync(0xffffffffu, rows.border[1], 31);
       const int seen_end =
@@ -136,9 +136,9 @@ __device__ void attend_items(const RefineView& view, unsigned char* memory, Shar
       };
       softmax = {};
 #pragma unroll
-      for (auto& part : sums)
+      for (int part = 0; part < S::kParts; ++part)
 #pragma unroll
-        for (auto& column : part) column[0] = column[1] = column[2] = column[3] = 0;
+        for (auto& column : sums[part]) column[0] = column[1] = column[2] = column[3] = 0;
       start_next_scores();
       wait_products<0>();
       hold(scores);
@@ -147,17 +147,17 @@ __device__ void attend_items(const RefineView& view, unsigned char* memory, Shar
       take_scores(softmax, scores, factor, kept);
       take_weights();
       for (int tile = 1; tile < n_tiles; ++tile) attend_tile([&] { finish(tile); });
+      if (item.dense && threadIdx.x % 4 == 0)
+        for (int half = 0; half < 2; ++half)
+          if (rows.in_pass[half])
+            n_opened += max(static_cast<int>(view.border(rows.position[half]) - view.sinks), 0);
     }
-    if (item.dense)
-#pragma unroll
-      for (int half = 0; half < 2; ++half)
-        if (rows.in_pass[half] && threadIdx.x % 4 == 0)
-          n_opened += max(static_cast<int>(view.border(rows.position[half]) - view.sinks), 0);
 
     if (item.first_page < item.end_page) {
+      const LaneRows rows(view, item, warp);
       float norm2[2];
       query_norms<kD>(norm2, memory, warp);
-      RowEstimates estimates(view, item, rows, norm2);
+      RowEstimates estimates(view, norm2);
       // The means of a tile that the rows see.
       const auto visible_means = [&](int page) {
         Visible visible{};
@@ -186,15 +186,13 @@ __device__ void attend_items(const RefineView& view, unsigned char* memory, Shar
       for (int page = item.first_page; page < item.end_page; page += S::kKeys)
         attend_tile([&] {
           const auto [place, parity] = decided_turn.take();
+          const bool all = all_visible(page);
+          if (!all) mask_columns(scores, visible_means(page));
           uint32_t opened[2];
-          if (all_visible(page)) {
-            ask(opened, scores, estimates, shared.terms[stage]);
-          } else {
-            const Visible visible = visible_means(page);
-            mask_columns(scores, visible);
-            ask(opened, scores, estimates, shared.terms[stage]);
-            for (int half = 0; half < 2; ++half)
-              opened[half] &= columns_below<kN>(visible.end[half]);
+          ask(opened, scores, estimates, shared.terms[stage], item.delta);
+          for (int half = 0; half < 2; ++half) {
+            if (!rows.in_pass[half]) opened[half] = 0;
+            if (!all) opened[half] &= columns_below<kN>(rows.border[half] / kPage - page);
           }
           spread(opened, tile_rows, warp, shared.asked[place]);
           wait_barrier(&shared.decided_used[place], parity ^ 1);
@@ -210,16 +208,17 @@ __device__ void attend_items(const RefineView& view, unsigned char* memory, Shar
         attend_tile([&] { mask_members(scores, shared.members[stage][warp]); });
     }
 
+    count_opened(view, item, warp, n_opened);
     release(&shared.item_used);
     const int last = start_next_sums();
-    count_opened(view, item, warp, n_opened);
     add_lanes(softmax);
     wait_products<0>();
     hold_sums();
     release(&shared.values_used[last]);
 #pragma unroll
     for (int part = 0; part < S::kParts; ++part)
-      store_rows(view, item.head, rows, part * S::kPartPanels * 64, sums[part], softmax.total);
+      store_rows(view, item.head, LaneRows(view, item, warp), part * S::kPartPanels * 64,
+                 sums[part], softmax.total);
   }
 }
 

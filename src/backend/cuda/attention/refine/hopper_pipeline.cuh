@@ -45,7 +45,7 @@ struct Shared {
   uint64_t values_here[S::kValueStages], values_used[S::kValueStages];
   uint64_t decided_here[2], decided_used[2];
   uint64_t listed;  // number of the item << 32 | listed pages << 1 | complete
-  Item item;
+  Item items[2];    // by turns: a consumer reads its own after the next is here
   alignas(16) float2 terms[S::kKeyStages][S::kKeys];  // of a tile of means
   // Rows that open the pages of a tile of members.
   alignas(16) uint16_t members[S::kKeyStages][kItemWarps][S::kPages];
@@ -150,7 +150,7 @@ __device__ void bring_keys(const RefineView& view, const Maps& maps, unsigned ch
     wait_barrier(&shared.item_used, (number & 1) ^ 1);
     int drawn = 0;
     if (lane == 0) {
-      shared.item = item;
+      shared.items[number % 2] = item;
       arrive_and_expect(&shared.item_here, item.head < 0 ? 0 : S::kQueryBytes);
       for (int panel = 0; panel < S::kPanels && item.head >= 0; ++panel)
         copy_box(memory + panel * S::kQueryPanel, &maps.queries, 64 * panel, item.head,
@@ -210,7 +210,7 @@ __device__ void bring_keys(const RefineView& view, const Maps& maps, unsigned ch
 template <int kD>
 __device__ Item take_item(Shared<kD>& shared, uint32_t number) {
   wait_barrier(&shared.item_here, number & 1);
-  const Item item = shared.item;
+  const Item item = shared.items[number % 2];
   hopper::release(&shared.item_used);
   return item;
 }

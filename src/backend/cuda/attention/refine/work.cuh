@@ -113,13 +113,19 @@ template <int kN>
 __device__ void mask_columns(float (&scores)[kN][4], const Visible& visible) {
   const int t = static_cast<int>(threadIdx.x) % 4;
 #pragma unroll
-  for (int n = 0; n < kN; ++n)
+  for (int half = 0; half < 2; ++half) {
+    // Relative to the lane's first column: the others then differ from it by constants.
+    const int begin = visible.begin[half] - 2 * t, end = visible.end[half] - 2 * t;
+    const int exempt = visible.exempt - 2 * t;
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int column = n * 8 + 2 * t + i % 2, half = i / 2;
-      const bool inside = column >= visible.begin[half] && column < visible.end[half];
-      if (!inside && column >= visible.exempt) scores[n][i] = -INFINITY;
-    }
+    for (int n = 0; n < kN; ++n)
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const int column = n * 8 + i;
+        if ((column < begin || column >= end) && column >= exempt)
+          scores[n][2 * half + i] = -INFINITY;
+      }
+  }
 }
 
 }  // namespace sluice::cuda::refine
