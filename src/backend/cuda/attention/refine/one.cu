@@ -8,8 +8,6 @@
 #include "core/shape.h"
 
 namespace sluice::cuda::refine {
-
-
 namespace {
 
 using namespace decode;

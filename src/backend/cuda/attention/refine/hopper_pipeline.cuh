@@ -1,0 +1,265 @@
+// Refined attention on Hopper: shared memory, barriers, and the warps that feed the consumers. One
+// warp brings queries and keys by TMA, one brings values, one lists opened pages.
+//
+// Tiles of keys come in the order
+//   near keys, exact pages, means, means again, opened pages
+// and tiles of values in the same order but for the first round of means.
+
+#pragma once
+
+#include "backend/cuda/attention/refine/decide.cuh"
+#include "backend/cuda/attention/refine/list.cuh"
+#include "backend/cuda/hopper_tile.cuh"
+
+namespace sluice::cuda::refine {
+
+using hopper::kRowBytes;
+using hopper::Turn;
+static_assert(kItemRows == hopper::kRows && kItemWarps == hopper::kWarps);
+
+template <int kD>
+struct Sizes : hopper::Sizes<kD> {
+  using Base = hopper::Sizes<kD>;
+  static constexpr int kPages = Base::kKeys / kPage;  // of a tile of members
+  static constexpr int kKeyStages = kD <= 128 ? 3 : 2, kValueStages = 2;
+  static constexpr int kBytes = Base::bytes(kKeyStages + kValueStages);
+
+  static __host__ __device__ constexpr int tiles_of(int n_keys) {
+    return (n_keys + Base::kKeys - 1) / Base::kKeys;
+  }
+};
+
+// (…, rows, head_dim) in boxes of 64 columns.
+struct Maps {
+  CUtensorMap queries;                 // boxes of kItemRows tokens
+  CUtensorMap near_keys, near_values;  // of a tile
+  CUtensorMap keys, values;            // the cache, boxes of a page
+  CUtensorMap mean_keys, mean_values;  // of a tile
+};
+
+template <int kD>
+struct Shared {
+  using S = Sizes<kD>;
+  uint64_t item_here, item_used;  // with its queries
+  uint64_t keys_here[S::kKeyStages], keys_used[S::kKeyStages];
+  uint64_t values_here[S::kValueStages], values_used[S::kValueStages];
+  uint64_t decided_here[2], decided_used[2];
+  uint64_t listed;  // number of the item << 32 | listed pages << 1 | complete
+  Item items[2];    // by turns: a consumer reads its own after the next is here
+  alignas(16) float2 terms[S::kKeyStages][S::kKeys];  // of a tile of means
+  // Rows that open the pages of a tile of members.
+  alignas(16) uint16_t members[S::kKeyStages][kItemWarps][S::kPages];
+  alignas(16) uint16_t decided[2][kItemWarps][S::kKeys];  // the same of a tile of means
+  uint32_t asked[2][kItemWarps][4];                       // of spread()
+};
+
+template <int kD>
+__device__ void make_barriers(Shared<kD>& shared) {
+  using S = Sizes<kD>;
+  make_barrier(&shared.item_here, 1);
+  make_barrier(&shared.item_used, kItemWarps + 2);
+  for (int stage = 0; stage < S::kKeyStages; ++stage) {
+    make_barrier(&shared.keys_here[stage], 1);
+    make_barrier(&shared.keys_used[stage], kItemWarps);
+  }
+  for (int stage = 0; stage < S::kValueStages; ++stage) {
+    make_barrier(&shared.values_here[stage], 1);
+    make_barrier(&shared.values_used[stage], kItemWarps);
+  }
+  for (int stage = 0; stage < 2; ++stage) {
+    make_barrier(&shared.decided_here[stage], kItemWarps);
+    make_barrier(&shared.decided_used[stage], 1);
+  }
+  shared.listed = ~uint64_t{0};  // of no item
+  publish_barriers();
+}
+
+// Says how many pages of an item are listed; one lane, after all have written theirs.
+__device__ inline void publish_listed(uint64_t* listed, uint32_t number, int n, bool complete) {
+  const uint64_t value =
+      uint64_t{number} << 32 | static_cast<uint32_t>(n) << 1 | static_cast<uint32_t>(complete);
+  asm volatile("st.release.cta.shared.u64 [%0], %1;\n" ::"r"(shared_address(listed)), "l"(value)
+               : "memory");
+}
+// Waits until at least `needed` pages are listed or no more will be, and returns how many are.
+__device__ inline int wait_listed(uint64_t* listed, uint32_t number, int needed) {
+  uint64_t value;
+  do {
+    asm volatile("ld.acquire.cta.shared.u64 %0, [%1];\n"
+                 : "=l"(value)
+                 : "r"(shared_address(listed))
+                 : "memory");
+  } while (value >> 32 != number ||
+           ((value & 1) == 0 && static_cast<uint32_t>(value) >> 1 < static_cast<uint32_t>(needed)));
+  return __shfl_sync(0xffffffffu, static_cast<int>(static_cast<uint32_t>(value) >> 1), 0);
+}
+
+// The tiles of keys, or of values, as one warp brings them.
+template <int kD, int kStages>
+struct TileStream {
+  using S = Sizes<kD>;
+  unsigned char* tiles;
+  uint64_t *here, *used;  // (kStages)
+  Turn<kStages> turn{};
+
+  __device__ int next_stage() {
+    const auto [stage, parity] = turn.take();
+    wait_barrier(&used[stage], parity ^ 1);
+    return stage;
+  }
+  // Rows [row, row + kKeys).
+  __device__ void bring_rows(int stage, const CUtensorMap& map, int row, int kv_head) const {
+    __syncwarp();  // what lanes have written for the stage comes before its barrier
+    if (threadIdx.x % 32 != 0) return;
+    arrive_and_expect(&here[stage], S::kTileBytes);
+    for (int panel = 0; panel < S::kPanels; ++panel)
+      copy_box(tiles + stage * S::kTileBytes + panel * S::kKeyPanel, &map, 64 * panel, row, kv_head,
+               &here[stage]);
+  }
+  // Each lane gives page lane % kPages of the tile. Rows behind the tensor are read as zeros.
+  __device__ void bring_pages(int stage, const CUtensorMap& map, int page, int kv_head) const {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    __syncwarp();
+    if (lane == 0) arrive_and_expect(&here[stage], S::kTileBytes);
+    __syncwarp();
+    const int panel = lane / S::kPages;
+    if (panel < S::kPanels)
+      copy_box(tiles + stage * S::kTileBytes + panel * S::kKeyPanel +
+                   lane % S::kPages * (kPage * kRowBytes),
+               &map, 64 * panel, page * kPage, kv_head, &here[stage]);
+  }
+};
+
+// A page of the cache that is behind all settled ones.
+__device__ inline int absent_page(const RefineView& view) {
+  return static_cast<int>(view.cache.n_pages);
+}
+
+template <int kD>
+__device__ void bring_keys(const RefineView& view, const Maps& maps, unsigned char* memory,
+                           Shared<kD>& shared, const PageList& list, int32_t* n_drawn) {
+  using S = Sizes<kD>;
+  const int lane = static_cast<int>(threadIdx.x) % 32, slot = lane % S::kPages;
+  const int absent = absent_page(view), end = n_items(view);
+  TileStream<kD, S::kKeyStages> stream{memory + S::kQueryBytes, shared.keys_here, shared.keys_used};
+  int index = static_cast<int>(blockIdx.x);
+  for (uint32_t number = 0;; ++number) {
+    Item item{};
+    item.head = -1;
+    if (index < end) item = item_at(view, index);
+    wait_barrier(&shared.item_used, (number & 1) ^ 1);
+    int drawn = 0;
+    if (lane == 0) {
+      shared.items[number % 2] = item;
+      arrive_and_expect(&shared.item_here, item.head < 0 ? 0 : S::kQueryBytes);
+      for (int panel = 0; panel < S::kPanels && item.head >= 0; ++panel)
+        copy_box(memory + panel * S::kQueryPanel, &maps.queries, 64 * panel, item.head,
+                 item.begin - static_cast<int>(view.first_position), &shared.item_here);
+    }
+    if (item.head < 0) return;
+    if (lane == 0) {
+      drawn = atomicAdd(n_drawn, 1);
+      if (drawn + 1 == end) *n_drawn = 0;  // there are as many draws as items
+    }
+
+    const int first = item.near_begin - static_cast<int>(view.recent.first);
+    for (int key = 0; key == 0 || key < item.near_end - item.near_begin; key += S::kKeys)
+      stream.bring_rows(stream.next_stage(), maps.near_keys, first + key, item.kv_head);
+    for (int page = 0; page < item.exact_pages; page += S::kPages)
+      stream.bring_pages(stream.next_stage(), maps.keys,
+                         page + slot < item.exact_pages ? page + slot : absent, item.kv_head);
+    if (item.first_page < item.end_page) {
+      const float2* stats = view.cache.stats + item.kv_head * view.cache.n_pages;
+#pragma unroll 1
+      for (int round = 0; round < 2; ++round)
+#pragma unroll 1
+        for (int page = item.first_page; page < item.end_page; page += S::kKeys) {
+          float2 terms[S::kKeys / 32];
+#pragma unroll
+          for (int i = 0; i < S::kKeys / 32; ++i) {
+            const int at = page + i * 32 + lane;
+            terms[i] = page_terms(view.rule, at < item.end_page ? stats[at] : make_float2(0, 0));
+          }
+          const int stage = stream.next_stage();
+#pragma unroll
+          for (int i = 0; i < S::kKeys / 32; ++i) shared.terms[stage][i * 32 + lane] = terms[i];
+          stream.bring_rows(stage, maps.mean_keys, page, item.kv_head);
+        }
+      for (int page = 0;; page += S::kPages) {
+        const int n_listed = wait_listed(&shared.listed, number, page + S::kPages);
+        if (page >= n_listed) break;
+        const bool exists = page + slot < n_listed;
+        const int of_slot = exists ? list.pages[page + slot] : absent;
+        const uint4 rows = exists ? list.rows[page + slot] : make_uint4(0, 0, 0, 0);
+        const int stage = stream.next_stage();
+        if (lane < S::kPages) {
+          const uint32_t words[4] = {rows.x, rows.y, rows.z, rows.w};
+#pragma unroll
+          for (int warp = 0; warp < kItemWarps; ++warp)
+            shared.members[stage][warp][slot] =
+                static_cast<uint16_t>(words[warp / 2] >> (warp % 2 * 16));
+        }
+        stream.bring_pages(stage, maps.keys, of_slot, item.kv_head);
+      }
+    }
+    index = static_cast<int>(gridDim.x) + __shfl_sync(0xffffffffu, drawn, 0);
+  }
+}
+
+// Takes the next item, for a warp that does not read its queries.
+template <int kD>
+__device__ Item take_item(Shared<kD>& shared, uint32_t number) {
+  wait_barrier(&shared.item_here, number & 1);
+  const Item item = shared.items[number % 2];
+  hopper::release(&shared.item_used);
+  return item;
+}
+
+template <int kD>
+__device__ void bring_values(const RefineView& view, const Maps& maps, unsigned char* memory,
+                             Shared<kD>& shared, const PageList& list) {
+  using S = Sizes<kD>;
+  const int slot = static_cast<int>(threadIdx.x) % 32 % S::kPages, absent = absent_page(view);
+  TileStream<kD, S::kValueStages> stream{memory + S::kQueryBytes + S::kKeyStages * S::kTileBytes,
+                                         shared.values_here, shared.values_used};
+  for (uint32_t number = 0;; ++number) {
+    const Item item = take_item(shared, number);
+    if (item.head < 0) return;
+    const int first = item.near_begin - static_cast<int>(view.recent.first);
+    for (int key = 0; key == 0 || key < item.near_end - item.near_begin; key += S::kKeys)
+      stream.bring_rows(stream.next_stage(), maps.near_values, first + key, item.kv_head);
+    for (int page = 0; page < item.exact_pages; page += S::kPages)
+      stream.bring_pages(stream.next_stage(), maps.values,
+                         page + slot < item.exact_pages ? page + slot : absent, item.kv_head);
+    if (item.first_page >= item.end_page) continue;
+    for (int page = item.first_page; page < item.end_page; page += S::kKeys)
+      stream.bring_rows(stream.next_stage(), maps.mean_values, page, item.kv_head);
+    for (int page = 0;; page += S::kPages) {
+      const int n_listed = wait_listed(&shared.listed, number, page + S::kPages);
+      if (page >= n_listed) break;
+      const int of_slot = page + slot < n_listed ? list.pages[page + slot] : absent;
+      stream.bring_pages(stream.next_stage(), maps.values, of_slot, item.kv_head);
+    }
+  }
+}
+
+template <int kD>
+__device__ void list_pages(Shared<kD>& shared, const PageList& list) {
+  using S = Sizes<kD>;
+  Turn<2> turn;
+  for (uint32_t number = 0;; ++number) {
+    const Item item = take_item(shared, number);
+    if (item.head < 0) return;
+    int n_listed = 0;
+    for (int page = item.first_page; page < item.end_page; page += S::kKeys) {
+      const auto [stage, parity] = turn.take();
+      wait_barrier(&shared.decided_here[stage], parity);
+      n_listed = append_pages(list, n_listed, shared.decided[stage], page);
+      hopper::release(&shared.decided_used[stage]);
+      if (threadIdx.x % 32 == 0)
+        publish_listed(&shared.listed, number, n_listed, page + S::kKeys >= item.end_page);
+    }
+  }
+}
+
+}  // namespace sluice::cuda::refine
