@@ -9,7 +9,6 @@
 namespace sluice::cuda::refine {
 namespace {
 
-constexpr int64_t kMostHopperDim = 128;  // head_dim of attend_hopper
 constexpr int64_t kTiles[] = {1, 16, 32, 64, 128};
 
 void check_spec(const RefineSpec& spec) {
@@ -158,8 +157,7 @@ void CudaRefineAttention::attend_many(const AttendRefineArgs& args, RefineView v
   settle(*context_, view, spec_.dtype, view.recent.first, view.last_border());
   if (!fits_tiles(spec_.dtype, spec_.head_dim, args.queries, args.out))
     return attend_plain(*context_, view, spec_.dtype);
-  if (context_->compute_capability() == 90 && spec_.head_dim <= kMostHopperDim)
-    return attend_hopper(context_, view);
+  if (context_->compute_capability() == 90) return attend_hopper(context_, view);
   attend_tiles(context_, view);
 }
 
