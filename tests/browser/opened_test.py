@@ -50,6 +50,16 @@ class Opened(PageTest):
         self.choose("opened-run", 2)
         self.assertTrue(self.words().endswith(" No head opens anything."), self.words())
 
+    def test_the_sentence_says_so_where_heads_are_alike_or_most_open_nothing(self):
+        for name, opened, end in (("alike", [0.25] * 6, " Every head opens 25 %."),
+                                  ("few", [0, 0, 0, 0, 0, 0.5], "; 25 of 30 heads open nothing.")):
+            results = sample.refined()
+            results["runs"] = results["runs"][:1]
+            for reads in results["runs"][0]["refine_reads"][1:]:
+                reads["opened_by_head"] = opened
+            self.open(Browser.report("opened-" + name, [results]))
+            self.assertTrue(self.words().endswith(end), self.words())
+
     def test_positions_are_the_mean_of_the_layers_or_those_of_one(self):
         layers = [r for r in self.results["runs"][0]["refine_reads"] if r]
         for choice, chosen in ((0, layers), (2, layers[1:2])):

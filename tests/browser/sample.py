@@ -186,10 +186,12 @@ def evaluate(select="cascade-cover", **names):
 SEGMENT, WINDOW, PAGE, SINKS = 256, 128, 16, 16
 
 
-def refine_reads(rng, share, n_heads, context):
-    """What a refined layer reads: each head opens about that share of what is in clusters."""
-    by_head = [min(1, share * 10 ** rng.uniform(-2, 0.6)) if rng.random() < 0.8 else 0
-               for _ in range(n_heads)]
+def refine_reads(rng, share, n_heads, n_window, context):
+    """What a refined layer reads: each head but the last n_window, which have no clusters, opens
+    about that share of what is in them."""
+    by_head = [min(1, share * 10 ** rng.uniform(-2, 0.6)) for _ in range(n_heads - n_window)]
+    by_head += [0] * n_window
+    clustering = 1 - n_window / n_heads
     mean = sum(by_head) / n_heads
     positions, total, clustered = [], [0, 0, 0], 0
     for begin in range(0, context, SEGMENT):
@@ -197,7 +199,8 @@ def refine_reads(rng, share, n_heads, context):
         for t in range(begin, min(begin + SEGMENT, context)):
             border = max(0, t - WINDOW) // SEGMENT * SEGMENT
             far = max(0, border - SINKS)
-            near, means, dense = near + t + 1 - far, means + far / PAGE, dense + t + 1
+            near, dense = near + t + 1 - far, dense + t + 1
+            means += clustering * far / PAGE
             opened, clustered = opened + mean * far, clustered + far
         positions.append({"begin": begin, "near": near / dense, "clusters": means / dense,
                           "opened": opened / dense})
@@ -215,7 +218,8 @@ def refined(n_layers=6, n_heads=6, n_kv_heads=3, context=1024, clusters="pages",
     refine = {"window": WINDOW, "segment": SEGMENT, "page": PAGE, "tile": 64, "tile_factor": 1,
               "clusters": clusters, "rule": rule}
     for delta, kl, share in ((0.003, 0.0035, 0.5), (0.1, 0.031, 0.03), (None, 0.13, 0)):
-        reads = [None] + [refine_reads(rng, share, n_heads, context) for _ in range(1, n_layers)]
+        reads = [None] + [refine_reads(rng, share, n_heads, n_heads // n_kv_heads, context)
+                          for _ in range(1, n_layers)]
         read = [1 if r is None else r["near"] + r["clusters"] + r["opened"] for r in reads]
         heads = [{"kind": "clusters", "delta": delta}] * (n_kv_heads - 1) + [{"kind": "window"}]
         layers = [{"layer": i, "mode": "refine", "reuse": False, "block": None, "heads": heads,

@@ -81,6 +81,7 @@ function openedSentence(entry) {
           readInAll(entry.mean))} of the keys that dense attention scores: ${readsWords(entry)}.`;
   if (!most) return read;
   if (!most.opened) return `${read} No head opens anything.`;
+  if (heads[0].opened === most.opened) return `${read} Every head opens ${shareText(most.opened)}.`;
   const others = middle.opened ? `half of the heads open ${shareText(middle.opened)} or less` :
                                  `${closed} of ${heads.length} heads open nothing`;
   return `${read} Head ${most.head} of layer ${most.layer} opens most, ${shareText(most.opened)}; ${

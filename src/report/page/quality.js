@@ -3,7 +3,7 @@
 const kContracts = [0.002, 0.005, 0.01, 0.02, 0.05];
 const kModeStyles = {
   keys: ['s0', 'circle'],
-  refine: ['s3', 'circle'],
+  refine: ['s3', 'diamond'],
   copy: ['s2', 'triangle'],
   paper: ['s4', 'diamond'],
   plan: ['s3', 'square'],
