@@ -15,9 +15,10 @@ namespace {
 
 using Json = nlohmann::json;
 
-// A value is "text", "number" (finite), "integer", the name of another shape, an array of
-// one shape, or an object. A key with "?" may be absent or null; "*" is every key not named, which
-// may be null too; keys that no shape names are left alone. docs/results.md has their meaning.
+// A value is "text", "number" (finite), "share" (a number from 0 to 1), "integer", the name of
+// another shape (with "?" that or null), an array of one shape, or an object. A key with "?" may be
+// absent or null; "*" is every key not named, which may be null too; keys that no shape names are
+// left alone. docs/results.md has their meaning.
 const Json& shapes() {
   static const Json all = Json::parse(R"({
     "header": {
@@ -92,7 +93,13 @@ const Json& shapes() {
       "metrics?": "metrics", "cache?": "cache",
       "runs?": [{
         "settings": "choice", "metrics": "metrics", "cache?": "cache", "plan?": "plan",
-        "linear?": ["linear"]
+        "linear?": ["linear"], "refine_reads?": ["reads?"]
+      }]
+    },
+    "reads": {
+      "near": "share", "clusters": "share", "opened": "share", "opened_by_head": ["share"],
+      "positions": [{
+        "begin": "integer", "near": "share", "clusters": "share", "opened": "share"
       }]
     },
     "linear": {
@@ -105,12 +112,15 @@ const Json& shapes() {
     "choice": {
       "attention": "text", "select?": "text", "space?": "text", "tau?": "number", "far?": "text",
       "window?": "integer", "block?": "integer", "sinks?": "integer", "outlier_ratio?": "number",
-      "from_layer?": "integer"
+      "from_layer?": "integer", "delta?": "number", "segment?": "integer", "page?": "integer",
+      "tile?": "integer", "tile_factor?": "number", "clusters?": "text", "rule?": "text"
     },
     "plan": {
       "layers": [{
         "layer": "integer", "mode": "text", "window?": "integer", "block?": "integer",
-        "heads": [{"kind": "text", "tau?": "number", "far?": "text"}]
+        "segment?": "integer", "page?": "integer", "tile?": "integer", "tile_factor?": "number",
+        "clusters?": "text", "rule?": "text",
+        "heads": [{"kind": "text", "tau?": "number", "far?": "text", "delta?": "number"}]
       }]
     },
 
@@ -181,8 +191,13 @@ class Checker {
     } else if (type == "number") {
       if (!value.is_number() || !std::isfinite(value.get<double>()))
         refuse(place, value, "a number");
+    } else if (type == "share") {
+      if (!value.is_number() || !(value.get<double>() >= 0 && value.get<double>() <= 1))
+        refuse(place, value, "a share from 0 to 1");
     } else if (type == "integer") {
       if (!is_integer(value)) refuse(place, value, "an integer");
+    } else if (type.ends_with('?')) {
+      if (!value.is_null()) check(value, shapes().at(type.substr(0, type.size() - 1)), place);
     } else {
       check(value, shapes().at(type), place);
     }

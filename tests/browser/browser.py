@@ -15,8 +15,8 @@ from selenium.webdriver.support.ui import WebDriverWait
 
 import sample
 
-VIEWS = ["token-map", "depth-map", "profile", "quality", "contract", "heads", "subspace", "fast-path",
-         "speed", "generation", "tables", "about"]
+VIEWS = ["token-map", "depth-map", "profile", "quality", "contract", "heads", "opened", "subspace",
+         "fast-path", "speed", "generation", "tables", "about"]
 
 # As the page shows it: what is invisible, or would reorder its neighbours, by its number.
 INVISIBLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u200b\u200c\u200e\u200f"
@@ -54,7 +54,7 @@ class Browser:
             sample.analyze(cls.map), sample.evaluate(),
             sample.generate("The gate", " opens at noon"),
             sample.generate("The gate", " opens at dawn", "keys"), sample.bench(),
-            sample.calibrate(), sample.tune()])
+            sample.calibrate(), sample.tune(), sample.refined()])
 
     @classmethod
     def stop(cls):
@@ -88,6 +88,26 @@ class Browser:
         return [u for u in urls if not u.startswith(("file:", "data:", "about:", "blob:"))]
 
 
+# Texts that their box hides a part of. Boxes that scroll show everything; .offscreen is for
+# screen readers alone.
+CUT_TEXT = """
+  const cut = [];
+  const shown = (e) => e.getClientRects().length && !e.closest('.offscreen, .skip');
+  for (const e of document.body.querySelectorAll('*')) {
+    if (!shown(e) || !e.textContent.trim() || e.closest('svg')) continue;
+    const hides = ['hidden', 'clip'].includes(getComputedStyle(e).overflowX);
+    if (hides && e.scrollWidth > e.clientWidth + 1) cut.push(e.outerHTML.slice(0, 200));
+  }
+  for (const e of document.body.querySelectorAll('svg text')) {
+    if (!shown(e) || !e.textContent.trim()) continue;
+    const at = e.getBoundingClientRect(), box = e.ownerSVGElement.getBoundingClientRect();
+    if (at.left < box.left - 1 || at.right > box.right + 1 || at.top < box.top - 1 ||
+        at.bottom > box.bottom + 1) cut.push(e.outerHTML.slice(0, 200));
+  }
+  return cut;
+"""
+
+
 class PageTest(unittest.TestCase):
     def setUp(self):
         self.driver = Browser.driver
@@ -112,6 +132,10 @@ class PageTest(unittest.TestCase):
 
     def one(self, selector):
         return self.driver.find_element(By.CSS_SELECTOR, selector)
+
+    def choose(self, role, index):
+        self.js("const s = document.querySelector(`[data-role=${arguments[0]}]`);"
+                "s.selectedIndex = arguments[1]; s.dispatchEvent(new Event('change'))", role, index)
 
     def wait(self, condition, message):
         WebDriverWait(self.driver, 20, poll_frequency=0.05).until(lambda _: condition(), message)

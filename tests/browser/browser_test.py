@@ -14,7 +14,8 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
 
 import sample
-from browser import Browser, PageTest, VIEWS, visible
+from browser import Browser, CUT_TEXT, PageTest, VIEWS, visible
+from opened_test import Opened  # noqa: F401, found by unittest
 
 setUpModule, tearDownModule = Browser.start, Browser.stop
 
@@ -124,10 +125,6 @@ class TokenMap(PageTest):
 
 
 class Directions(PageTest):
-    def choose(self, role, index):
-        self.js("const s = document.querySelector(`[data-role=${arguments[0]}]`);"
-                "s.selectedIndex = arguments[1]; s.dispatchEvent(new Event('change'))", role, index)
-
     def setUp(self):
         super().setUp()
         self.open(Browser.page)
@@ -388,26 +385,6 @@ CONTRASTS = """
   return [found, Math.min(...edges)];
 """
 
-# Texts that their box hides a part of. Boxes that scroll show everything; .offscreen is for
-# screen readers alone.
-CUT_TEXT = """
-  const cut = [];
-  const shown = (e) => e.getClientRects().length && !e.closest('.offscreen, .skip');
-  for (const e of document.body.querySelectorAll('*')) {
-    if (!shown(e) || !e.textContent.trim() || e.closest('svg')) continue;
-    const hides = ['hidden', 'clip'].includes(getComputedStyle(e).overflowX);
-    if (hides && e.scrollWidth > e.clientWidth + 1) cut.push(e.outerHTML.slice(0, 200));
-  }
-  for (const e of document.body.querySelectorAll('svg text')) {
-    if (!shown(e) || !e.textContent.trim()) continue;
-    const at = e.getBoundingClientRect(), box = e.ownerSVGElement.getBoundingClientRect();
-    if (at.left < box.left - 1 || at.right > box.right + 1 || at.top < box.top - 1 ||
-        at.bottom > box.bottom + 1) cut.push(e.outerHTML.slice(0, 200));
-  }
-  return cut;
-"""
-
-
 class Headline(PageTest):
     def figures(self):
         """(name, value and words) of each, as they are read."""
@@ -502,14 +479,15 @@ class HostileText(PageTest):
         harmless = Browser.report("harmless", [
             sample.analyze(sample.token_map(["a"] * len(tokens), 2, seed=3)),
             sample.evaluate(), sample.generate("a", "b"), sample.tune(),
-            sample.tune(dense_because="a")])
+            sample.tune(dense_because="a"), sample.refined(), sample.refined(rule="a")])
         hostile = sample.evaluate(**names)
         hostile["runs"][0]["settings"]["attention"] = name
         hostile["machine"]["cpu"] = name
         page = Browser.report("hostile", [
             sample.analyze(sample.token_map(tokens, 2, seed=3), **names), hostile,
             sample.generate(name, name, **names), sample.tune(objective=name, **names),
-            sample.tune(dense_because=name, **names)])
+            sample.tune(dense_because=name, **names), sample.refined(**names),
+            sample.refined(rule=name, **names)])
         count = """const n = {};
             for (const e of document.querySelectorAll('*')) n[e.tagName] = (n[e.tagName] || 0) + 1;
             return n"""
@@ -542,7 +520,8 @@ class HostileText(PageTest):
         page = Browser.report("hostile-wide", [
             sample.analyze(sample.token_map(sample.HOSTILE, 2, seed=3), **names),
             hostile, sample.generate(name, name, **names),
-            sample.bench(**names), sample.tune(objective=name, dense_because=name, **names)])
+            sample.bench(**names), sample.tune(objective=name, dense_because=name, **names),
+            sample.refined(**names), sample.refined(rule=name, **names)])
         for width in (380, 1600):
             self.resize(width)
             self.open(page)

@@ -88,12 +88,14 @@ function linearName(settings) {
       (isNumber(epsilon) ? ', ε ' + figure(epsilon) : '');
 }
 
-// How a choice of attention is named for people: `keys, τ 0.3`.
+// How a choice of attention is named for people: `keys, τ 0.3`, `refine, delta 0.03`.
 function modeName(settings) {
   const s = asObject(settings);
   const mode = s.attention || 'dense';
   const chosen = s.tau_auto === true ? 'auto' : isNumber(s.tau) ? figure(s.tau) : '';
-  const tau = mode !== 'dense' && chosen ? ', τ ' + chosen : '';
+  const tau = mode === 'refine'  ? (s.delta === undefined ? '' : ', ' + deltaName(deltaOf(s))) :
+      mode !== 'dense' && chosen ? ', τ ' + chosen :
+                                   '';
   const far = s.far && s.far !== 'centroid' ? ', far ' + s.far : '';
   return mode + tau + far + linearName(s);
 }
@@ -120,6 +122,7 @@ function readData() {
     coherence: [],
     joint: [],
     fastPath: [],
+    refined: [],
     contracts: [],
     planRuns: []
   };
@@ -140,7 +143,7 @@ function readData() {
   for (const list of [data.profiles, data.heads]) tellAnalysesApart(list);
   const alike = [
     data.maps, data.profiles, data.heads, data.quality, data.plans, data.cache, data.contracts,
-    data.planRuns
+    data.planRuns, data.refined
   ];
   for (const list of alike) numberAlike(list);
   if (data.maps.length) mapState.start(data.maps);
@@ -172,7 +175,9 @@ function addGeneration(data, part, prefix) {
 function addCases(data, part, prefix) {
   for (const item of asList(part.cases).map(asObject)) {
     const settings = {...asObject(part.settings), ...asObject(item.settings)};
-    const label = String(item.label || item.mode || 'case').replace(/\btau\b/g, 'τ');
+    const label = String(item.label || item.mode || 'case')
+                      .replace(/\btau\b/g, 'τ')
+                      .replace('delta inf', 'delta ∞');
     data.speed.push({...item, part, settings, prefix, title: settingName(data, settings, label)});
   }
 }
@@ -239,9 +244,11 @@ function addQuality(data, part, prefix) {
     const name =
         prefix + settingName(data, settings) + (isNumber(context) ? ` · T ${figure(context)}` : '');
     const entry = {part, prefix, settings, metrics: asObject(run.metrics), name, context};
+    entry.reads = refinedReads(run);
     if (run.metrics) data.quality.push(entry);
     if (run.cache) data.cache.push({name: 'eval · ' + name, ...run.cache});
     if (run.plan && run.plan !== part.plan) addPlan(data, run.plan, name);
     if (asList(run.linear).length) data.fastPath.push({name, groups: run.linear});
+    if (entry.reads) data.refined.push({name, context, ...entry.reads});
   }
 }

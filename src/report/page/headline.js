@@ -89,6 +89,14 @@ function keyFigures(data) {
   return out;
 }
 
+// What the page is about.
+function subjectOf(data) {
+  const modes = new Set(data.parts.flatMap(choicesOf).map((s) => s.attention));
+  const others = [...modes].some((mode) => mode && mode !== 'dense' && mode !== 'refine');
+  return modes.has('refine') && !others && !data.profiles.length ? 'Refined attention' :
+                                                                   'Representative tokens';
+}
+
 function headline(data) {
   const part = data.parts.find((p) => p.model) || {};
   const texts = [...new Set(data.parts.map(textName).filter(Boolean))];
@@ -109,7 +117,7 @@ function headline(data) {
   return make(
       'header', {class: 'headline'}, make('p', {class: 'kicker'}, 'Sluice report'),
       make('h1', {}, make('bdi', {}, title)),
-      make('p', {class: 'lead'}, 'Representative tokens', facts, '.'),
+      make('p', {class: 'lead'}, subjectOf(data), facts, '.'),
       make(
           'dl', {class: 'figures'},
           keyFigures(data).map(

@@ -88,21 +88,61 @@ const kindWords = {
   dense: 'dense'
 };
 
-function planRows(plan, taus) {
-  const level = (tau) => (taus.length < 2 ? 0.6 : taus.indexOf(tau) / (taus.length - 1));
+// What a head of clusters is given: a threshold of similarity, or delta where it refines. Each has
+// a colour scale of its own.
+const kHeadScales = [
+  {
+    kind: 'clusters',
+    has: (layer) => layer.mode !== 'refine',
+    value: (head) => head.tau,
+    name: (tau) => 'τ ' + figure(tau),
+    words: 'from small to large τ: the larger, the more tokens are merged'
+  },
+  {
+    kind: 'clusters refined',
+    has: (layer) => layer.mode === 'refine',
+    value: deltaOf,
+    name: deltaName,
+    words: 'from small to large delta: the larger, the fewer clusters are opened'
+  },
+];
+
+// The scales of a plan with the values they have there, ascending.
+function headScales(plan) {
+  return kHeadScales
+      .map((scale) => {
+        const heads = plan.layers.filter(scale.has).flatMap((layer) => layer.heads);
+        const values = new Set(heads.filter((h) => h.kind === 'clusters').map(scale.value));
+        const steps = [...values].sort((a, b) => a - b);
+        const level = (value) =>
+            (steps.length < 2 ? 0.6 : steps.indexOf(value) / (steps.length - 1));
+        return {...scale, steps, level};
+      })
+      .filter(({steps}) => steps.length);
+}
+
+const layerWords = (layer) => `${layer.mode}, window ${figure(layer.window)}, ` +
+    (layer.mode === 'refine' ? `segment ${figure(layer.segment)}, page ${
+                                   figure(layer.page)}, tile ${figure(layer.tile)}` :
+                               `block ${figure(layer.block)}`) +
+    (layer.reuse ? ', set of the layer before' : '');
+
+function planRows(plan) {
+  const scales = headScales(plan);
   return plan.layers.map(
       (layer) => ({
         layer: String(layer.layer),
         cells: layer.heads.map((head, h) => {
-          const clusters = head.kind === 'clusters';
+          const of = head.kind === 'clusters' && scales.find((scale) => scale.has(layer));
           return {
-            kind: head.kind,
-            level: clusters ? level(head.tau) : null,
+            kind: of ? of.kind : head.kind,
+            level: of ? of.level(of.value(head)) : null,
             lines: [
               `Layer ${layer.layer}, head ${h}`, kindWords[head.kind] || head.kind,
-              clusters ? `τ ${figure(head.tau)}, far ${head.far || kDash}` : '',
-              `${layer.mode}, window ${figure(layer.window)}, block ${figure(layer.block)}` +
-                  (layer.reuse ? ', set of the layer before' : '')
+              of ? of.name(of.value(head)) +
+                      (layer.mode === 'refine' ? '' : `, far ${head.far || kDash}`) :
+                                                 '',
+              layerWords(layer)
             ].filter(Boolean)
           };
         })
@@ -125,33 +165,27 @@ function planPicture(data) {
   const host = make(
       'div', {class: 'plot scroll', tabindex: 0, role: 'region', 'aria-label': 'Plan by head'});
   const key = make('div', {class: 'legend'});
+  const drawn = pictured(host, '');
   const box = make(
       'div', {class: 'heads-part'}, make('h3', {}, 'Plan'),
       make(
           'div', {class: 'controls'},
           chooser('Plan', data.plans.map((p) => p.name), show, {'data-role': 'plan'})),
-      key,
-      pictured(
-          host,
-          'One cell per key/value head, the first layer on top. The legend goes from small ' +
-              'to large τ: the larger, the more tokens are merged. Struck cells read ' +
-              'the window alone, open cells everything.'));
+      key, drawn);
   let index = 0;
-  const redraw = keepDrawn(host, (width) => {
-    const plan = data.plans[index];
-    return headGrid(width, planRows(plan, plan.taus), 'key/value head');
-  });
+  const redraw =
+      keepDrawn(host, (width) => headGrid(width, planRows(data.plans[index]), 'key/value head'));
   function show(i) {
     index = i;
     const plan = data.plans[i];
-    const heads = plan.layers.flatMap((l) => l.heads);
-    plan.taus = [...new Set(heads.filter((h) => h.kind === 'clusters').map((h) => h.tau))].sort(
-        (a, b) => a - b);
+    const heads = plan.layers.flatMap((l) => l.heads), scales = headScales(plan);
+    drawn.lastChild.textContent = 'One cell per key/value head, the first layer on top. ' +
+        (scales.length ? `The legend goes ${scales.map((s) => s.words).join(', and ')}. ` : '') +
+        'Struck cells read the window alone, open cells everything.';
     key.replaceChildren(
-        ...plan.taus.map(
-            (tau, t) => swatch(
-                'clusters', plan.taus.length < 2 ? 0.6 : t / (plan.taus.length - 1),
-                'τ ' + figure(tau))),
+        ...scales.flatMap(
+            ({kind, steps, level, name}) =>
+                steps.map((value) => swatch(kind, level(value), name(value)))),
         ...['window', 'dense']
             .filter((k) => heads.some((h) => h.kind === k))
             .map((k) => swatch(k, null, kindWords[k])));

@@ -51,6 +51,14 @@ const kViews = [
     lead: 'What is done in every key/value head.'
   },
   {
+    view: 'opened',
+    title: 'What queries open',
+    short: 'Opened',
+    fill: openedView,
+    has: (d) => d.refined.length,
+    lead: 'Which heads open clusters, and what is read along the text.'
+  },
+  {
     view: 'subspace',
     title: 'Directions',
     short: 'Directions',

@@ -58,8 +58,9 @@ function prefixOf(part, parts) {
 
 // Everything that makes one choice of attention and linear layers another.
 const kSettingKeys = [
-  'attention', 'tau', 'select', 'space', 'far', 'window', 'block', 'sinks', 'outlier_ratio',
-  'from_layer', 'linear', 'rank', 'epsilon'
+  'attention',   'tau',      'delta',         'select',     'space',   'far',    'window',
+  'block',       'sinks',    'outlier_ratio', 'from_layer', 'segment', 'page',   'tile',
+  'tile_factor', 'clusters', 'rule',          'linear',     'rank',    'epsilon'
 ];
 const settingKey = (settings, ...except) =>
     JSON.stringify(kSettingKeys.map((k) => (except.includes(k) ? null : settings[k] ?? null)));
@@ -74,7 +75,17 @@ const kAsides = {
   sinks: (v) => plural(v, 'sink'),
   outlier_ratio: (v) => 'outliers ' + figure(v),
   from_layer: (v) => 'from layer ' + v,
+  segment: (v) => 'segment ' + v,
+  page: (v) => 'page ' + v,
+  tile: (v) => 'tile ' + v,
+  tile_factor: (v) => 'tile factor ' + figure(v),
+  clusters: (v) => 'clusters ' + v,
+  rule: (v) => 'rule ' + v,
 };
+
+// What refined attention compares estimates with. JSON has no infinity: null, nothing is opened.
+const deltaOf = ({delta}) => (isNumber(delta) ? delta : Infinity);
+const deltaName = (delta) => 'delta ' + (delta === Infinity ? '∞' : figure(delta));
 
 // The choices that a part measured, each whole.
 function choicesOf(part) {

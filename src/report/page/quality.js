@@ -3,6 +3,7 @@
 const kContracts = [0.002, 0.005, 0.01, 0.02, 0.05];
 const kModeStyles = {
   keys: ['s0', 'circle'],
+  refine: ['s3', 'diamond'],
   copy: ['s2', 'triangle'],
   paper: ['s4', 'diamond'],
   plan: ['s3', 'square'],
@@ -72,9 +73,26 @@ function qualityChart(width, runs, work, quality) {
   return plot.svg;
 }
 
-// What steps from run to run of a series: epsilon where attention is dense, else tau.
-const stepOf = ({settings}) => (settings.attention === 'dense' ? 'epsilon' : 'tau');
-const stepped = (run) => run.settings[stepOf(run)];
+// What steps from run to run of a series: epsilon where attention is dense, delta where it is
+// refined, else tau.
+const kSteps = {
+  __proto__: null,
+  dense: 'epsilon',
+  refine: 'delta'
+};
+const stepOf = ({settings}) => kSteps[settings.attention] || 'tau';
+function stepped(run) {
+  const {settings} = run, key = stepOf(run);
+  return key === 'delta' && settings.delta !== undefined ? deltaOf(settings) : settings[key];
+}
+
+// A run as a label says it: `τ 0.3`; nothing where no figure steps.
+function stepName(run) {
+  const value = stepped(run);
+  if (!isNumber(value) && value !== Infinity) return '';
+  return stepOf(run) === 'delta' ? deltaName(value) :
+                                   (stepOf(run) === 'tau' ? 'τ ' : 'ε ') + figure(value);
+}
 
 // Runs that differ in that alone.
 const seriesOf = (runs) => groupsOf(
@@ -113,16 +131,18 @@ function addRun(plot, run, work, quality, labels) {
         `perplexity ${figure(m.ppl_ratio, 5)} of dense`,
         `keys read ${percent(m.keys_read_fraction, 1)}, clusters ${
             percent(m.clusters_fraction, 1)}`,
-        `choosing: products of token rows, ${percent(m.selection_products, 1)} of T²`,
+        run.reads ? readsWords(run.reads) :
+                    `choosing: products of token rows, ${percent(m.selection_products, 1)} of T²`,
         `same first choice ${percent(m.top1_agreement, 1)}`
       ],
       4.6);
-  if (!isNumber(stepped(run))) return;
+  const text = stepName(run);
+  if (!text) return;
   // To the right of the mark, unless another label is there already.
   const at = {x: plot.X(x) + 9, y: plot.Y(y) - 7};
-  if (labels.some((l) => Math.abs(l.x - at.x) < 44 && Math.abs(l.y - at.y) < 13)) return;
+  const room = Math.max(44, 6.6 * text.length);
+  if (labels.some((l) => Math.abs(l.x - at.x) < room && Math.abs(l.y - at.y) < 13)) return;
   labels.push(at);
-  const text = (stepOf(run) === 'tau' ? 'τ ' : 'ε ') + figure(stepped(run));
   const whole = run.whose ? `${text} · ${run.whose.replace(/ · $/, '')}` : text;
   const fits = (label) => 6.6 * label.length < Math.max(plot.right - at.x, at.x - 18 - plot.left);
   const label = fits(whole) ? whole : text;
@@ -139,6 +159,17 @@ function addRun(plot, run, work, quality, labels) {
 }
 
 const comparedRuns = (data) => data.quality.filter((r) => isNumber(r.metrics.kl_mean));
+
+// What keys read leave out.
+function workWords(runs) {
+  const choosing = 'Keys read leave out what it takes to choose representatives: that comes on ' +
+      'top, and is told at each point and in the table as selection products, the products of ' +
+      'token rows over T², mean over the layers that choose. ';
+  const refined = 'Keys read of refine are near keys, means of clusters and members of opened ' +
+      'clusters; they leave out what it takes to form clusters.';
+  const modes = new Set(runs.map(modeOf)), refines = modes.delete('refine');
+  return (modes.size ? choosing : '') + (refines ? refined : '');
+}
 
 function qualityView(data, section) {
   const runs = comparedRuns(data);
@@ -186,8 +217,5 @@ function qualityView(data, section) {
           'Down and to the left is better: less read, predictions nearer to those of ' +
               'the dense model. Bars are standard errors; dashed lines are losses ' +
               'one might agree to beforehand. ' +
-              'KL is the mean over every predicted token. Keys read leave out what it takes to ' +
-              'choose representatives: that comes on top, and is told at each point and in the ' +
-              'table as selection products, the products of token rows over T², mean over the ' +
-              'layers that choose.'));
+              'KL is the mean over every predicted token. ' + workWords(runs)));
 }

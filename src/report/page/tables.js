@@ -231,6 +231,11 @@ function mapTable({map, name}) {
       map.layers.map((l, i) => ({layer: map.layerNumbers[i], ...l})));
 }
 
+function planDelta(row) {
+  if (row.mode !== 'refine' || row.kind !== 'clusters') return null;
+  return deltaOf(row) === Infinity ? '∞' : row.delta;
+}
+
 function planTable(plan) {
   const rows = plan.layers.flatMap((l) => l.heads.map((head, h) => ({...l, ...head, head: h})));
   return makeTable(
@@ -239,7 +244,9 @@ function planTable(plan) {
         {name: 'layer', get: (r) => r.layer}, {name: 'head', get: (r) => r.head},
         ...['mode', 'kind', 'far'].map(
             (k) => ({name: k, get: (r) => String(r[k] ?? ''), text: true})),
-        ...['tau', 'window', 'block'].map((k) => ({name: k, get: (r) => r[k]}))
+        {name: 'delta', get: planDelta},
+        ...['tau', 'window', 'block', 'segment', 'page', 'tile', 'tile_factor'].map(
+            (k) => ({name: words(k), get: (r) => r[k]}))
       ],
       rows);
 }
@@ -305,7 +312,8 @@ function tablesView(data, section) {
                                  null,
           ...[['Directions', data.directions, directionsTable],
               ['Joint selection', data.joint, jointTable],
-              ['Fast path', data.fastPath, fastPathTable]]
+              ['Fast path', data.fastPath, fastPathTable],
+              ['What queries open', data.refined, refinedTables]]
               .map(([name, entries,
                      table]) => (entries.length ? folded(name, () => entries.map(table)) : null)),
   ].filter(Boolean));

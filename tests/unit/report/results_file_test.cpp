@@ -124,6 +124,32 @@ TEST(ReadResults, WrongTypesAreRefusedWithTheirPath) {
   refusal_of(with(test::sample_demo(), "/parts/3/cases", 1), {"parts[3]: cases is 1"});
 }
 
+TEST(ReadResults, WhatRefinedLayersReadIsSharesOrNull) {
+  const Json eval = test::sample_eval();
+  const std::string reads = "/runs/1/refine_reads";
+  EXPECT_NO_THROW(check_results(Json::parse(with(eval, reads, Json::array())), "x"));
+  EXPECT_NO_THROW(check_results(Json::parse(with(eval, reads + "/1", nullptr)), "x"));
+  EXPECT_NO_THROW(check_results(Json::parse(with(eval, "/runs/1/settings/delta", nullptr)), "x"));
+  refusal_of(with(eval, reads, "0.1"), {"runs[1].refine_reads is \"0.1\", expected an array"});
+  refusal_of(with(eval, reads + "/0", 5), {"refine_reads[0] is 5, expected an object"});
+  refusal_of(with(eval, reads + "/0", Json::object()), {"refine_reads[0] has no `clusters`"});
+  for (const Json& odd : {Json(1.5), Json(-0.01), Json(1e308), Json("0.1"), Json(nullptr)}) {
+    refusal_of(with(eval, reads + "/1/near", odd), {"refine_reads[1].near is ", "a share from 0"});
+    refusal_of(with(eval, reads + "/1/opened_by_head/1", odd),
+               {"refine_reads[1].opened_by_head[1] is ", "a share from 0 to 1"});
+    refusal_of(with(eval, reads + "/1/positions/1/opened", odd),
+               {"refine_reads[1].positions[1].opened is ", "a share from 0 to 1"});
+  }
+  refusal_of(with(eval, reads + "/1/opened_by_head", 0.1), {"opened_by_head is 0.1"});
+  refusal_of(with(eval, reads + "/1/positions/0/begin", 0.5), {"positions[0].begin is 0.5"});
+  refusal_of(with(eval, reads + "/1/positions/0", nullptr), {"positions[0] is null"});
+  refusal_of(with(eval, "/runs/1/settings/delta", "inf"), {"runs[1].settings.delta is \"inf\""});
+  refusal_of(with(eval, "/runs/1/settings/tile", 1.5), {"runs[1].settings.tile is 1.5"});
+  refusal_of(with(eval, "/runs/1/plan/layers/0/heads/0/delta", "0.1"),
+             {"plan.layers[0].heads[0].delta is \"0.1\", expected a number"});
+  refusal_of(with(eval, "/runs/1/plan/layers/0/segment", "256"), {"layers[0].segment is \"256\""});
+}
+
 TEST(ReadResults, PartsAreResultsAndHaveNoParts) {
   refusal_of(with(test::sample_demo(), "/parts", Json::array()), {"parts is not an array of"});
   refusal_of(with(test::sample_demo(), "/parts", 5), {"parts is not an array of"});

@@ -105,6 +105,33 @@ inline nlohmann::json sample_calibrate() {
   return json;
 }
 
+// A run of refined attention: the first layer is dense.
+inline nlohmann::json sample_refined_run() {
+  const nlohmann::json refine = {{"window", 128},  {"segment", 256},   {"page", 16},
+                                 {"tile", 64},     {"tile_factor", 1}, {"clusters", "pages"},
+                                 {"rule", "error"}};
+  nlohmann::json settings = refine, layer = refine;
+  settings.update({{"attention", "refine"}, {"delta", 0.03}, {"sinks", 16}, {"from_layer", 1}});
+  layer.update(
+      {{"layer", 1},
+       {"mode", "refine"},
+       {"block", nullptr},
+       {"heads",
+        {{{"kind", "clusters"}, {"delta", 0.03}}, {{"kind", "clusters"}, {"delta", nullptr}}}}});
+  const nlohmann::json reads = {
+      {"near", 0.25},
+      {"clusters", 0.0625},
+      {"opened", 0.125},
+      {"opened_by_head", {0.25, 0}},
+      {"positions",
+       {{{"begin", 0}, {"near", 1}, {"clusters", 0}, {"opened", 0}},
+        {{"begin", 256}, {"near", 0.1}, {"clusters", 0.075}, {"opened", 0.15}}}}};
+  return {{"settings", settings},
+          {"metrics", {{"kl_mean", 0.01}, {"keys_read_fraction", 0.4375}}},
+          {"plan", {{"layers", {layer}}}},
+          {"refine_reads", {nullptr, reads}}};
+}
+
 inline nlohmann::json sample_eval() {
   nlohmann::json json = sample_header("eval");
   json["runs"] = {
@@ -128,6 +155,7 @@ inline nlohmann::json sample_eval() {
             {"window", 128},
             {"block", 128},
             {"heads", {{{"kind", "clusters"}, {"tau", 0.3}, {"far", "centroid"}}}}}}}}}}};
+  json["runs"].push_back(sample_refined_run());
   return json;
 }
 
