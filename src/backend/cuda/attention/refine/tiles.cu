@@ -90,6 +90,7 @@ __device__ void copy_rows(__nv_bfloat16* tile, const std::byte* rows, int head_d
                           const RowAt& row_at) {
   constexpr int kChunks = kD / 8;
   const auto* from = reinterpret_cast<const __nv_bfloat16*>(rows);
+#pragma unroll 1  // addresses take registers
   for (int i = static_cast<int>(threadIdx.x); i < n_rows * kChunks; i += kThreads) {
     const int row = i / kChunks, column = i % kChunks * 8;
     const int64_t at = row_at(row);
