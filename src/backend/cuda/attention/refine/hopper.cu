@@ -258,8 +258,8 @@ void launch(const std::shared_ptr<Context>& context, const RefineView& view) {
                      {row, capacity * row},
                      {box, 1}});
   };
-  const int64_t last = view.first_position + view.n_tokens - 1;
-  const int64_t settled = view.border(last), n_pages = settled / kPage;
+  const int64_t settled = view.border(view.first_position + view.n_tokens - 1);
+  const int64_t n_pages = settled / kPage;
   const CacheView& cache = view.cache;
   // Without near tokens a row of the cache takes their place, which no query sees.
   const RecentView recent =
@@ -276,16 +276,13 @@ void launch(const std::shared_ptr<Context>& context, const RefineView& view) {
                   map(cache.values, settled, cache.capacity, kPage),
                   map(cache.mean_keys, n_pages, cache.n_pages, S::kKeys),
                   map(cache.mean_values, n_pages, cache.n_pages, S::kKeys)};
-  const int64_t tiles = last / kItemRows - view.first_position / kItemRows + 1;
-  SLUICE_CHECK(tiles * view.n_heads <= INT32_MAX / 2);
-  const int64_t blocks = std::min<int64_t>(tiles * view.n_heads, context->multiprocessors());
-  const DeviceArray<int32_t> pages(context, blocks * n_pages);
-  const DeviceArray<uint4> rows(context, blocks * n_pages);
+  const int blocks = std::min(n_items(view), context->multiprocessors());
+  const ListMemory lists(context, view, blocks);
   check(cudaFuncSetAttribute(refine_hopper<kD>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                              S::kBytes),
         "attention's shared memory");
   refine_hopper<kD><<<static_cast<unsigned>(blocks), kThreads, S::kBytes, context->stream()>>>(
-      view, maps, ListScratch{pages.data(), rows.data(), n_pages}, context->zeros(1));
+      view, maps, lists.scratch(), context->zeros(1));
   check_launch("refine_hopper");
 }
 
