@@ -24,7 +24,7 @@ struct Shared {
 template <int kD>
 __device__ void attend_item(const RefineView& view, const Item& item, __nv_bfloat16* memory,
                             Shared& shared, const PageList& list) {
-  using S = Sizes<kD>;
+  using S = TileSizes<kD>;
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const auto head_dim = static_cast<int>(view.head_dim);
   const auto tile_rows = static_cast<int>(view.tile);
@@ -214,7 +214,7 @@ __global__ void __launch_bounds__(kThreads, 1)
 
 template <int kD>
 void launch(const std::shared_ptr<Context>& context, const RefineView& view) {
-  constexpr int kBytes = Sizes<kD>::kBytes;
+  constexpr int kBytes = TileSizes<kD>::kBytes;
   check(cudaFuncSetAttribute(refine_tiles<kD>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes),
         "attention's shared memory");
   int resident = 0;  // blocks of a multiprocessor

@@ -15,7 +15,7 @@ constexpr int kKeys = 64;  // of a tile
 constexpr int kN = kKeys / 8, kPages = kKeys / kPage;
 
 template <int kD>
-struct Sizes {
+struct TileSizes {
   // Wide queries would not leave enough registers for the sums: they are read again for every tile.
   static constexpr bool kQueriesStay = kD > 128;
   static constexpr int kStages = kD <= 128 ? 2 : 1;
@@ -29,7 +29,7 @@ struct Sizes {
 // The queries of an item, as left operands of products.
 template <int kD>
 struct Queries {
-  static constexpr bool kStay = Sizes<kD>::kQueriesStay;
+  static constexpr bool kStay = TileSizes<kD>::kQueriesStay;
   const __nv_bfloat16* tile;
   uint32_t columns[kStay ? 1 : kD / 16][4];
 
