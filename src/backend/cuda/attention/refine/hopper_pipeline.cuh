@@ -2,8 +2,9 @@
 // warp brings queries and keys by TMA, one brings values, one lists opened pages.
 //
 // Tiles of keys come in the order
-//   near keys, exact pages, means, means again, opened pages
-// and tiles of values in the same order but for the first round of means.
+//   near keys, means, means again, opened pages
+// and tiles of values in the same order but for the first round of means. Exact pages lie behind
+// the means, in the same tiles, or where there are no means behind the near keys.
 
 #pragma once
 
@@ -34,7 +35,7 @@ struct Maps {
   CUtensorMap queries;                 // boxes of kItemRows tokens
   CUtensorMap near_keys, near_values;  // of a tile
   CUtensorMap keys, values;            // the cache, boxes of a page
-  CUtensorMap mean_keys, mean_values;  // of a tile
+  CUtensorMap mean_keys, mean_values;  // of kPage rows
 };
 
 template <int kD>
@@ -116,8 +117,9 @@ struct TileStream {
       copy_box(tiles + stage * S::kTileBytes + panel * S::kKeyPanel, &map, 64 * panel, row, kv_head,
                &here[stage]);
   }
-  // Each lane gives page lane % kPages of the tile. Rows behind the tensor are read as zeros.
-  __device__ void bring_pages(int stage, const CUtensorMap& map, int page, int kv_head) const {
+  // kPage rows from each of kPages places: lane i gives that of place i % kPages. Rows behind the
+  // tensor are read as zeros.
+  __device__ void bring_boxes(int stage, const CUtensorMap& map, int row, int kv_head) const {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     __syncwarp();
     if (lane == 0) arrive_and_expect(&here[stage], S::kTileBytes);
@@ -126,7 +128,21 @@ struct TileStream {
     if (panel < S::kPanels)
       copy_box(tiles + stage * S::kTileBytes + panel * S::kKeyPanel +
                    lane % S::kPages * (kPage * kRowBytes),
-               &map, 64 * panel, page * kPage, kv_head, &here[stage]);
+               &map, 64 * panel, row, kv_head, &here[stage]);
+  }
+  // Pages [page, page + kPages) of the cache that are exact.
+  __device__ void bring_exact(int stage, const CUtensorMap& map, const Item& item, int page,
+                              int absent) const {
+    const int mine = page + static_cast<int>(threadIdx.x) % S::kPages;
+    bring_boxes(stage, map, (mine < item.exact_pages ? mine : absent) * kPage, item.kv_head);
+  }
+  // Columns [column, column + kKeys) of means and of exact pages behind them.
+  __device__ void bring_means(int stage, const CUtensorMap& means, const CUtensorMap& cache,
+                              const Item& item, int column, int absent) const {
+    const int row = column + static_cast<int>(threadIdx.x) % S::kPages * kPage;
+    const int behind = row - item.sinks_at(), page = behind / kPage;
+    bring_boxes(stage, behind < 0 ? means : cache,
+                behind < 0 ? row : (page < item.exact_pages ? page : absent) * kPage, item.kv_head);
   }
 };
 
@@ -144,18 +160,20 @@ __device__ void bring_keys(const RefineView& view, const Maps& maps, unsigned ch
   TileStream<kD, S::kKeyStages> stream{memory + S::kQueryBytes, shared.keys_here, shared.keys_used};
   int index = static_cast<int>(blockIdx.x);
   for (uint32_t number = 0;; ++number) {
-    Item item{};
-    item.head = -1;
-    if (index < end) item = item_at(view, index);
+    Item next{};
+    next.head = -1;
+    if (index < end) next = item_at(view, index);
     wait_barrier(&shared.item_used, (number & 1) ^ 1);
+    Item& item = shared.items[number % 2];  // registers are few
     int drawn = 0;
     if (lane == 0) {
-      shared.items[number % 2] = item;
-      arrive_and_expect(&shared.item_here, item.head < 0 ? 0 : S::kQueryBytes);
-      for (int panel = 0; panel < S::kPanels && item.head >= 0; ++panel)
-        copy_box(memory + panel * S::kQueryPanel, &maps.queries, 64 * panel, item.head,
-                 item.begin - static_cast<int>(view.first_position), &shared.item_here);
+      item = next;
+      arrive_and_expect(&shared.item_here, next.head < 0 ? 0 : S::kQueryBytes);
+      for (int panel = 0; panel < S::kPanels && next.head >= 0; ++panel)
+        copy_box(memory + panel * S::kQueryPanel, &maps.queries, 64 * panel, next.head,
+                 next.begin - static_cast<int>(view.first_position), &shared.item_here);
     }
+    __syncwarp();
     if (item.head < 0) return;
     if (lane == 0) {
       drawn = atomicAdd(n_drawn, 1);
@@ -165,15 +183,14 @@ __device__ void bring_keys(const RefineView& view, const Maps& maps, unsigned ch
     const int first = item.near_begin - static_cast<int>(view.recent.first);
     for (int key = 0; key == 0 || key < item.near_end - item.near_begin; key += S::kKeys)
       stream.bring_rows(stream.next_stage(), maps.near_keys, first + key, item.kv_head);
-    for (int page = 0; page < item.exact_pages; page += S::kPages)
-      stream.bring_pages(stream.next_stage(), maps.keys,
-                         page + slot < item.exact_pages ? page + slot : absent, item.kv_head);
-    if (item.first_page < item.end_page) {
+    for (int page = 0; !item.has_means() && page < item.exact_pages; page += S::kPages)
+      stream.bring_exact(stream.next_stage(), maps.keys, item, page, absent);
+    if (item.has_means()) {
       const float2* stats = view.cache.stats + item.kv_head * view.cache.n_pages;
 #pragma unroll 1
       for (int round = 0; round < 2; ++round)
 #pragma unroll 1
-        for (int page = item.first_page; page < item.end_page; page += S::kKeys) {
+        for (int page = item.first_page; page < item.means_end(); page += S::kKeys) {
           float2 terms[S::kKeys / 32];
 #pragma unroll
           for (int i = 0; i < S::kKeys / 32; ++i) {
@@ -183,7 +200,7 @@ __device__ void bring_keys(const RefineView& view, const Maps& maps, unsigned ch
           const int stage = stream.next_stage();
 #pragma unroll
           for (int i = 0; i < S::kKeys / 32; ++i) shared.terms[stage][i * 32 + lane] = terms[i];
-          stream.bring_rows(stage, maps.mean_keys, page, item.kv_head);
+          stream.bring_means(stage, maps.mean_keys, maps.keys, item, page, absent);
         }
       for (int page = 0;; page += S::kPages) {
         const int n_listed = wait_listed(&shared.listed, number, page + S::kPages);
@@ -199,7 +216,7 @@ __device__ void bring_keys(const RefineView& view, const Maps& maps, unsigned ch
             shared.members[stage][warp][slot] =
                 static_cast<uint16_t>(words[warp / 2] >> (warp % 2 * 16));
         }
-        stream.bring_pages(stage, maps.keys, of_slot, item.kv_head);
+        stream.bring_boxes(stage, maps.keys, of_slot * kPage, item.kv_head);
       }
     }
     index = static_cast<int>(gridDim.x) + __shfl_sync(0xffffffffu, drawn, 0);
@@ -228,17 +245,16 @@ __device__ void bring_values(const RefineView& view, const Maps& maps, unsigned 
     const int first = item.near_begin - static_cast<int>(view.recent.first);
     for (int key = 0; key == 0 || key < item.near_end - item.near_begin; key += S::kKeys)
       stream.bring_rows(stream.next_stage(), maps.near_values, first + key, item.kv_head);
-    for (int page = 0; page < item.exact_pages; page += S::kPages)
-      stream.bring_pages(stream.next_stage(), maps.values,
-                         page + slot < item.exact_pages ? page + slot : absent, item.kv_head);
-    if (item.first_page >= item.end_page) continue;
-    for (int page = item.first_page; page < item.end_page; page += S::kKeys)
-      stream.bring_rows(stream.next_stage(), maps.mean_values, page, item.kv_head);
+    for (int page = 0; !item.has_means() && page < item.exact_pages; page += S::kPages)
+      stream.bring_exact(stream.next_stage(), maps.values, item, page, absent);
+    if (!item.has_means()) continue;
+    for (int page = item.first_page; page < item.means_end(); page += S::kKeys)
+      stream.bring_means(stream.next_stage(), maps.mean_values, maps.values, item, page, absent);
     for (int page = 0;; page += S::kPages) {
       const int n_listed = wait_listed(&shared.listed, number, page + S::kPages);
       if (page >= n_listed) break;
       const int of_slot = page + slot < n_listed ? list.pages[page + slot] : absent;
-      stream.bring_pages(stream.next_stage(), maps.values, of_slot, item.kv_head);
+      stream.bring_boxes(stream.next_stage(), maps.values, of_slot * kPage, item.kv_head);
     }
   }
 }
@@ -251,13 +267,13 @@ __device__ void list_pages(Shared<kD>& shared, const PageList& list) {
     const Item item = take_item(shared, number);
     if (item.head < 0) return;
     int n_listed = 0;
-    for (int page = item.first_page; page < item.end_page; page += S::kKeys) {
+    for (int page = item.first_page; page < item.means_end(); page += S::kKeys) {
       const auto [stage, parity] = turn.take();
       wait_barrier(&shared.decided_here[stage], parity);
       n_listed = append_pages(list, n_listed, shared.decided[stage], page);
       hopper::release(&shared.decided_used[stage]);
       if (threadIdx.x % 32 == 0)
-        publish_listed(&shared.listed, number, n_listed, page + S::kKeys >= item.end_page);
+        publish_listed(&shared.listed, number, n_listed, page + S::kKeys >= item.means_end());
     }
   }
 }

@@ -28,6 +28,14 @@ struct Item {
   float delta;
   bool dense;       // all keys are exact: near ones and exact pages are all there is
   bool one_border;  // near keys begin at near_begin for all rows
+
+  __device__ bool has_means() const { return first_page < end_page; }
+  // Exact pages fill up the last tile of means: its columns are numbered on from sinks_at(), at a
+  // multiple of kPage from first_page, to means_end().
+  __device__ int sinks_at() const {
+    return first_page + (end_page - first_page + kPage - 1) / kPage * kPage;
+  }
+  __device__ int means_end() const { return sinks_at() + (has_means() ? exact_pages * kPage : 0); }
 };
 
 __host__ __device__ inline int n_items(const RefineView& view) {
