@@ -257,23 +257,23 @@ void launch(const std::shared_ptr<Context>& context, const RefineView& view) {
                      {box, 1}});
   };
   const int64_t settled = view.border(view.first_position + view.n_tokens - 1);
-  const int64_t n_pages = settled / kPage;
   const CacheView& cache = view.cache;
   // Without near tokens a row of the cache takes their place, which no query sees.
   const RecentView recent =
       view.recent.n > 0 ? view.recent
                         : RecentView{cache.keys, cache.values, view.recent.first, cache.capacity};
-  const int64_t n_near = view.recent.n;
+  const auto tile_maps = [&](const std::byte* near, const std::byte* rows, const std::byte* means) {
+    return TileMaps{map(near, view.recent.n, recent.n, S::kKeys),
+                    map(rows, settled, cache.capacity, kPage),
+                    map(means, settled / kPage, cache.n_pages, S::kKeys),
+                    map(means, settled / kPage, cache.n_pages, kPage)};
+  };
   const Maps maps{make_map({view.queries,
                             {view.head_dim, view.n_heads, view.n_tokens},
                             {row, view.query_stride * kSize},
                             {1, kItemRows}}),
-                  map(recent.keys, n_near, recent.n, S::kKeys),
-                  map(recent.values, n_near, recent.n, S::kKeys),
-                  map(cache.keys, settled, cache.capacity, kPage),
-                  map(cache.values, settled, cache.capacity, kPage),
-                  map(cache.mean_keys, n_pages, cache.n_pages, kPage),
-                  map(cache.mean_values, n_pages, cache.n_pages, kPage)};
+                  tile_maps(recent.keys, cache.keys, cache.mean_keys),
+                  tile_maps(recent.values, cache.values, cache.mean_values)};
   const int blocks = std::min(n_items(view), context->multiprocessors());
   const ListMemory lists(context, view, blocks);
   check(cudaFuncSetAttribute(refine_hopper<kD>, cudaFuncAttributeMaxDynamicSharedMemorySize,
