@@ -92,6 +92,30 @@ struct RowEstimates {
   }
 };
 
+// Masks a tile of means and exact keys. Rows see the means below `end` and the keys of columns
+// [exact_begin, exact_end), which count as one key each: log_page is taken off, for it is added to
+// all that is seen. log_page: log(kPage) over the scale of scores.
+template <int kN>
+__device__ void mask_means(float (&scores)[kN][4], const int (&end)[2], int exact_begin,
+                           int exact_end, float log_page) {
+  const int t = static_cast<int>(threadIdx.x) % 4;
+  const int begin = exact_begin - 2 * t;
+  const auto n_exact = static_cast<unsigned>(exact_end - exact_begin);
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int means_end = end[half] - 2 * t;
+#pragma unroll
+    for (int n = 0; n < kN; ++n)
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const int column = n * 8 + i;
+        float& score = scores[n][2 * half + i];
+        if (column >= means_end)
+          score = static_cast<unsigned>(column - begin) < n_exact ? score - log_page : -INFINITY;
+      }
+  }
+}
+
 // Scores become exponents of what pages add to the normaliser. terms: (8 kN) of the tile's pages.
 template <int kN>
 __device__ void as_masses(float (&scores)[kN][4], const RowEstimates& rows, const float2* terms) {
@@ -192,8 +216,7 @@ __device__ void store_opened(uint16_t* opened, const uint32_t (&asked)[2], int t
   }
 }
 
-// Scores of means: opened pages weigh nothing, the others what kPage keys do. log_page: log(kPage)
-// over the scale of scores.
+// Scores of means: opened pages weigh nothing, the others what kPage keys do.
 template <int kN>
 __device__ void close_means(float (&scores)[kN][4], const uint32_t (&opened)[2], float log_page) {
 #pragma unroll

@@ -1,11 +1,11 @@
 // Refined attention on Hopper, prefill: wgmma and TMA. Thread blocks stay and draw work items, 128
 // queries of one head each, a consumer warpgroup to 64 of them. One running softmax goes over
-//   1. near keys and exact pages
-//   2. means: only their scores, for the normaliser that decisions compare with
-//   3. means again: every row decides what it opens, and reads the rest as means
+//   1. near keys
+//   2. means and exact pages: only scores, for the normaliser that decisions compare with
+//   3. these again: every row decides what it opens, and reads the rest as means
 //   4. members of the opened pages
-// The scores of one tile are computed while the weights of the one before meet their values.
-// Compiled for compute capability 9.0 alone.
+// Heads without means read exact pages after near keys. The scores of one tile are computed while
+// the weights of the one before meet their values. Compiled for compute capability 9.0 alone.
 
 #include <algorithm>
 
@@ -112,7 +112,7 @@ __device__ void attend_items(const RefineView& view, unsigned char* memory, Shar
     if (item.head < 0) return;
     int n_opened = 0;  // members, by this lane's rows and columns
 
-    // 1. Near keys, then exact pages.
+    // 1. Near keys, then exact pages where there are no means.
     {
       const LaneRows rows(view, item, warp);
       // Near keys [seen_begin, seen_end) are seen by all rows of the warp.
@@ -120,7 +120,8 @@ __device__ void attend_items(const RefineView& view, unsigned char* memory, Shar
       const int seen_end =
           view.causal ? __shfl_sync(0xffffffffu, rows.position[0], 0) + 1 : item.near_end;
       const int near_tiles = max(S::tiles_of(item.near_end - item.near_begin), 1);
-      const int n_tiles = near_tiles + S::tiles_of(item.exact_pages * kPage);
+      const int n_tiles =
+          near_tiles + (item.has_means() ? 0 : S::tiles_of(item.exact_pages * kPage));
       const auto finish = [&](int tile) {
         Visible visible{};
         if (tile < near_tiles) {
@@ -153,17 +154,14 @@ __device__ void attend_items(const RefineView& view, unsigned char* memory, Shar
             n_opened += max(static_cast<int>(view.border(rows.position[half]) - view.sinks), 0);
     }
 
-    if (item.first_page < item.end_page) {
+    if (item.has_means()) {
       const LaneRows rows(view, item, warp);
       float norm2[2];
       query_norms<kD>(norm2, memory, warp);
       RowEstimates estimates(view, norm2);
-      // The means of a tile that the rows see.
-      const auto visible_means = [&](int page) {
-        Visible visible{};
-#pragma unroll
-        for (int half = 0; half < 2; ++half) visible.end[half] = rows.border[half] / kPage - page;
-        return visible;
+      const auto mask_tile = [&](int page) {
+        const int end[2] = {rows.border[0] / kPage - page, rows.border[1] / kPage - page};
+        mask_means(scores, end, item.sinks_at() - page, item.means_end() - page, log_page);
       };
       const auto all_visible = [&](int page) {
         return item.one_border && page + S::kKeys <= item.end_page;
@@ -171,11 +169,11 @@ __device__ void attend_items(const RefineView& view, unsigned char* memory, Shar
 
       // 2. The normaliser.
       LogSum normaliser(softmax, factor);
-      for (int page = item.first_page; page < item.end_page; page += S::kKeys) {
+      for (int page = item.first_page; page < item.means_end(); page += S::kKeys) {
         start_next_scores();
         wait_products<0>();
         hold(scores);
-        if (!all_visible(page)) mask_columns(scores, visible_means(page));
+        if (!all_visible(page)) mask_tile(page);
         as_masses(scores, estimates, shared.terms[stage]);
         release(&shared.keys_used[stage]);
         normaliser.add(scores);
@@ -183,11 +181,11 @@ __device__ void attend_items(const RefineView& view, unsigned char* memory, Shar
       estimates.set_normaliser(normaliser);
 
       // 3. Decisions, and the means of what stays closed.
-      for (int page = item.first_page; page < item.end_page; page += S::kKeys)
+      for (int page = item.first_page; page < item.means_end(); page += S::kKeys)
         attend_tile([&] {
           const auto [place, parity] = decided_turn.take();
           const bool all = all_visible(page);
-          if (!all) mask_columns(scores, visible_means(page));
+          if (!all) mask_tile(page);
           uint32_t opened[2];
           ask(opened, scores, estimates, shared.terms[stage], item.delta);
           for (int half = 0; half < 2; ++half) {
@@ -258,34 +256,31 @@ void launch(const std::shared_ptr<Context>& context, const RefineView& view) {
                      {row, capacity * row},
                      {box, 1}});
   };
-  const int64_t last = view.first_position + view.n_tokens - 1;
-  const int64_t settled = view.border(last), n_pages = settled / kPage;
+  const int64_t settled = view.border(view.first_position + view.n_tokens - 1);
   const CacheView& cache = view.cache;
   // Without near tokens a row of the cache takes their place, which no query sees.
   const RecentView recent =
       view.recent.n > 0 ? view.recent
                         : RecentView{cache.keys, cache.values, view.recent.first, cache.capacity};
-  const int64_t n_near = view.recent.n;
+  const auto tile_maps = [&](const std::byte* near, const std::byte* rows, const std::byte* means) {
+    return TileMaps{map(near, view.recent.n, recent.n, S::kKeys),
+                    map(rows, settled, cache.capacity, kPage),
+                    map(means, settled / kPage, cache.n_pages, S::kKeys),
+                    map(means, settled / kPage, cache.n_pages, kPage)};
+  };
   const Maps maps{make_map({view.queries,
                             {view.head_dim, view.n_heads, view.n_tokens},
                             {row, view.query_stride * kSize},
                             {1, kItemRows}}),
-                  map(recent.keys, n_near, recent.n, S::kKeys),
-                  map(recent.values, n_near, recent.n, S::kKeys),
-                  map(cache.keys, settled, cache.capacity, kPage),
-                  map(cache.values, settled, cache.capacity, kPage),
-                  map(cache.mean_keys, n_pages, cache.n_pages, S::kKeys),
-                  map(cache.mean_values, n_pages, cache.n_pages, S::kKeys)};
-  const int64_t tiles = last / kItemRows - view.first_position / kItemRows + 1;
-  SLUICE_CHECK(tiles * view.n_heads <= INT32_MAX / 2);
-  const int64_t blocks = std::min<int64_t>(tiles * view.n_heads, context->multiprocessors());
-  const DeviceArray<int32_t> pages(context, blocks * n_pages);
-  const DeviceArray<uint4> rows(context, blocks * n_pages);
+                  tile_maps(recent.keys, cache.keys, cache.mean_keys),
+                  tile_maps(recent.values, cache.values, cache.mean_values)};
+  const int blocks = std::min(n_items(view), context->multiprocessors());
+  const ListMemory lists(context, view, blocks);
   check(cudaFuncSetAttribute(refine_hopper<kD>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                              S::kBytes),
         "attention's shared memory");
   refine_hopper<kD><<<static_cast<unsigned>(blocks), kThreads, S::kBytes, context->stream()>>>(
-      view, maps, ListScratch{pages.data(), rows.data(), n_pages}, context->zeros(1));
+      view, maps, lists.scratch(), context->zeros(1));
   check_launch("refine_hopper");
 }
 

@@ -2,8 +2,9 @@
 // warp brings queries and keys by TMA, one brings values, one lists opened pages.
 //
 // Tiles of keys come in the order
-//   near keys, exact pages, means, means again, opened pages
-// and tiles of values in the same order but for the first round of means.
+//   near keys, means, means again, opened pages
+// and tiles of values in the same order but for the first round of means. Exact pages lie behind
+// the means, in the same tiles, or where there are no means behind the near keys.
 
 #pragma once
 
@@ -29,12 +30,16 @@ struct Sizes : hopper::Sizes<kD> {
   }
 };
 
-// (…, rows, head_dim) in boxes of 64 columns.
+// Keys or values: (n_kv_heads, rows, head_dim) in boxes of 64 columns.
+struct TileMaps {
+  CUtensorMap near;        // boxes of a tile of rows
+  CUtensorMap cache;       // of kPage rows
+  CUtensorMap means;       // of a tile
+  CUtensorMap last_means;  // the same tensor, of kPage rows
+};
 struct Maps {
-  CUtensorMap queries;                 // boxes of kItemRows tokens
-  CUtensorMap near_keys, near_values;  // of a tile
-  CUtensorMap keys, values;            // the cache, boxes of a page
-  CUtensorMap mean_keys, mean_values;  // of a tile
+  CUtensorMap queries;  // (n_tokens, n_heads, head_dim) in boxes of kItemRows tokens
+  TileMaps keys, values;
 };
 
 template <int kD>
@@ -45,7 +50,7 @@ struct Shared {
   uint64_t values_here[S::kValueStages], values_used[S::kValueStages];
   uint64_t decided_here[2], decided_used[2];
   uint64_t listed;  // number of the item << 32 | listed pages << 1 | complete
-  Item items[2];    // by turns: a consumer reads its own after the next is here
+  Item items[2];    // by turns: warps read theirs when the next is here already
   alignas(16) float2 terms[S::kKeyStages][S::kKeys];  // of a tile of means
   // Rows that open the pages of a tile of members.
   alignas(16) uint16_t members[S::kKeyStages][kItemWarps][S::kPages];
@@ -94,10 +99,13 @@ __device__ inline int wait_listed(uint64_t* listed, uint32_t number, int needed)
   return __shfl_sync(0xffffffffu, static_cast<int>(static_cast<uint32_t>(value) >> 1), 0);
 }
 
+constexpr int kAbsentRow = 1 << 30;  // behind all rows of a cache
+
 // The tiles of keys, or of values, as one warp brings them.
 template <int kD, int kStages>
 struct TileStream {
   using S = Sizes<kD>;
+  const TileMaps& maps;
   unsigned char* tiles;
   uint64_t *here, *used;  // (kStages)
   Turn<kStages> turn{};
@@ -112,12 +120,14 @@ struct TileStream {
     __syncwarp();  // what lanes have written for the stage comes before its barrier
     if (threadIdx.x % 32 != 0) return;
     arrive_and_expect(&here[stage], S::kTileBytes);
+#pragma unroll 1
     for (int panel = 0; panel < S::kPanels; ++panel)
       copy_box(tiles + stage * S::kTileBytes + panel * S::kKeyPanel, &map, 64 * panel, row, kv_head,
                &here[stage]);
   }
-  // Each lane gives page lane % kPages of the tile. Rows behind the tensor are read as zeros.
-  __device__ void bring_pages(int stage, const CUtensorMap& map, int page, int kv_head) const {
+  // kPage rows from each of kPages places: lane i gives that of place i % kPages. Rows behind the
+  // tensor are read as zeros.
+  __device__ void bring_boxes(int stage, const CUtensorMap& map, int row, int kv_head) const {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     __syncwarp();
     if (lane == 0) arrive_and_expect(&here[stage], S::kTileBytes);
@@ -126,36 +136,52 @@ struct TileStream {
     if (panel < S::kPanels)
       copy_box(tiles + stage * S::kTileBytes + panel * S::kKeyPanel +
                    lane % S::kPages * (kPage * kRowBytes),
-               &map, 64 * panel, page * kPage, kv_head, &here[stage]);
+               &map, 64 * panel, row, kv_head, &here[stage]);
+  }
+  // Pages [page, page + kPages) of the cache that are exact.
+  __device__ void bring_exact(int stage, const Item& item, int page) const {
+    const int mine = page + static_cast<int>(threadIdx.x) % S::kPages;
+    bring_boxes(stage, maps.cache, mine < item.exact_pages ? mine * kPage : kAbsentRow,
+                item.kv_head);
+  }
+  // Columns [column, column + kKeys) of means and of exact pages behind them.
+  __device__ void bring_means(int stage, const Item& item, int column) const {
+    if (column + S::kKeys <= item.sinks_at())
+      return bring_rows(stage, maps.means, column, item.kv_head);
+    const int row = column + static_cast<int>(threadIdx.x) % S::kPages * kPage;
+    const int behind = row - item.sinks_at(), page = behind / kPage;
+    bring_boxes(stage, behind < 0 ? maps.last_means : maps.cache,
+                behind < 0                ? row
+                : page < item.exact_pages ? page * kPage
+                                          : kAbsentRow,
+                item.kv_head);
   }
 };
-
-// A page of the cache that is behind all settled ones.
-__device__ inline int absent_page(const RefineView& view) {
-  return static_cast<int>(view.cache.n_pages);
-}
 
 template <int kD>
 __device__ void bring_keys(const RefineView& view, const Maps& maps, unsigned char* memory,
                            Shared<kD>& shared, const PageList& list, int32_t* n_drawn) {
   using S = Sizes<kD>;
   const int lane = static_cast<int>(threadIdx.x) % 32, slot = lane % S::kPages;
-  const int absent = absent_page(view), end = n_items(view);
-  TileStream<kD, S::kKeyStages> stream{memory + S::kQueryBytes, shared.keys_here, shared.keys_used};
+  const int end = n_items(view);
+  TileStream<kD, S::kKeyStages> stream{maps.keys, memory + S::kQueryBytes, shared.keys_here,
+                                       shared.keys_used};
   int index = static_cast<int>(blockIdx.x);
   for (uint32_t number = 0;; ++number) {
-    Item item{};
-    item.head = -1;
-    if (index < end) item = item_at(view, index);
+    Item next{};
+    next.head = -1;
+    if (index < end) next = item_at(view, index);
     wait_barrier(&shared.item_used, (number & 1) ^ 1);
+    Item& item = shared.items[number % 2];  // registers are few
     int drawn = 0;
     if (lane == 0) {
-      shared.items[number % 2] = item;
-      arrive_and_expect(&shared.item_here, item.head < 0 ? 0 : S::kQueryBytes);
-      for (int panel = 0; panel < S::kPanels && item.head >= 0; ++panel)
-        copy_box(memory + panel * S::kQueryPanel, &maps.queries, 64 * panel, item.head,
-                 item.begin - static_cast<int>(view.first_position), &shared.item_here);
+      item = next;
+      arrive_and_expect(&shared.item_here, next.head < 0 ? 0 : S::kQueryBytes);
+      for (int panel = 0; panel < S::kPanels && next.head >= 0; ++panel)
+        copy_box(memory + panel * S::kQueryPanel, &maps.queries, 64 * panel, next.head,
+                 next.begin - static_cast<int>(view.first_position), &shared.item_here);
     }
+    __syncwarp();
     if (item.head < 0) return;
     if (lane == 0) {
       drawn = atomicAdd(n_drawn, 1);
@@ -164,32 +190,28 @@ __device__ void bring_keys(const RefineView& view, const Maps& maps, unsigned ch
 
     const int first = item.near_begin - static_cast<int>(view.recent.first);
     for (int key = 0; key == 0 || key < item.near_end - item.near_begin; key += S::kKeys)
-      stream.bring_rows(stream.next_stage(), maps.near_keys, first + key, item.kv_head);
-    for (int page = 0; page < item.exact_pages; page += S::kPages)
-      stream.bring_pages(stream.next_stage(), maps.keys,
-                         page + slot < item.exact_pages ? page + slot : absent, item.kv_head);
-    if (item.first_page < item.end_page) {
+      stream.bring_rows(stream.next_stage(), maps.keys.near, first + key, item.kv_head);
+    for (int page = 0; !item.has_means() && page < item.exact_pages; page += S::kPages)
+      stream.bring_exact(stream.next_stage(), item, page);
+    if (item.has_means()) {
       const float2* stats = view.cache.stats + item.kv_head * view.cache.n_pages;
 #pragma unroll 1
       for (int round = 0; round < 2; ++round)
 #pragma unroll 1
-        for (int page = item.first_page; page < item.end_page; page += S::kKeys) {
-          float2 terms[S::kKeys / 32];
-#pragma unroll
-          for (int i = 0; i < S::kKeys / 32; ++i) {
-            const int at = page + i * 32 + lane;
-            terms[i] = page_terms(view.rule, at < item.end_page ? stats[at] : make_float2(0, 0));
-          }
+        for (int page = item.first_page; page < item.means_end(); page += S::kKeys) {
           const int stage = stream.next_stage();
-#pragma unroll
-          for (int i = 0; i < S::kKeys / 32; ++i) shared.terms[stage][i * 32 + lane] = terms[i];
-          stream.bring_rows(stage, maps.mean_keys, page, item.kv_head);
+#pragma unroll 2
+          for (int i = lane; i < S::kKeys; i += 32)
+            shared.terms[stage][i] = page_terms(
+                view.rule, page + i < item.end_page ? stats[page + i] : make_float2(0, 0));
+          stream.bring_means(stage, item, page);
         }
+#pragma unroll 1
       for (int page = 0;; page += S::kPages) {
         const int n_listed = wait_listed(&shared.listed, number, page + S::kPages);
         if (page >= n_listed) break;
         const bool exists = page + slot < n_listed;
-        const int of_slot = exists ? list.pages[page + slot] : absent;
+        const int row = exists ? list.pages[page + slot] * kPage : kAbsentRow;
         const uint4 rows = exists ? list.rows[page + slot] : make_uint4(0, 0, 0, 0);
         const int stage = stream.next_stage();
         if (lane < S::kPages) {
@@ -199,46 +221,45 @@ __device__ void bring_keys(const RefineView& view, const Maps& maps, unsigned ch
             shared.members[stage][warp][slot] =
                 static_cast<uint16_t>(words[warp / 2] >> (warp % 2 * 16));
         }
-        stream.bring_pages(stage, maps.keys, of_slot, item.kv_head);
+        stream.bring_boxes(stage, maps.keys.cache, row, item.kv_head);
       }
     }
     index = static_cast<int>(gridDim.x) + __shfl_sync(0xffffffffu, drawn, 0);
   }
 }
 
-// Takes the next item, for a warp that does not read its queries.
+// The next item, for a warp that does not read its queries. It stays until the warp takes the next.
 template <int kD>
-__device__ Item take_item(Shared<kD>& shared, uint32_t number) {
+__device__ const Item& take_item(Shared<kD>& shared, uint32_t number) {
   wait_barrier(&shared.item_here, number & 1);
-  const Item item = shared.items[number % 2];
   hopper::release(&shared.item_used);
-  return item;
+  return shared.items[number % 2];
 }
 
 template <int kD>
 __device__ void bring_values(const RefineView& view, const Maps& maps, unsigned char* memory,
                              Shared<kD>& shared, const PageList& list) {
   using S = Sizes<kD>;
-  const int slot = static_cast<int>(threadIdx.x) % 32 % S::kPages, absent = absent_page(view);
-  TileStream<kD, S::kValueStages> stream{memory + S::kQueryBytes + S::kKeyStages * S::kTileBytes,
+  const int slot = static_cast<int>(threadIdx.x) % S::kPages;
+  TileStream<kD, S::kValueStages> stream{maps.values,
+                                         memory + S::kQueryBytes + S::kKeyStages * S::kTileBytes,
                                          shared.values_here, shared.values_used};
   for (uint32_t number = 0;; ++number) {
-    const Item item = take_item(shared, number);
+    const Item& item = take_item(shared, number);
     if (item.head < 0) return;
     const int first = item.near_begin - static_cast<int>(view.recent.first);
     for (int key = 0; key == 0 || key < item.near_end - item.near_begin; key += S::kKeys)
-      stream.bring_rows(stream.next_stage(), maps.near_values, first + key, item.kv_head);
-    for (int page = 0; page < item.exact_pages; page += S::kPages)
-      stream.bring_pages(stream.next_stage(), maps.values,
-                         page + slot < item.exact_pages ? page + slot : absent, item.kv_head);
-    if (item.first_page >= item.end_page) continue;
-    for (int page = item.first_page; page < item.end_page; page += S::kKeys)
-      stream.bring_rows(stream.next_stage(), maps.mean_values, page, item.kv_head);
+      stream.bring_rows(stream.next_stage(), maps.values.near, first + key, item.kv_head);
+    for (int page = 0; !item.has_means() && page < item.exact_pages; page += S::kPages)
+      stream.bring_exact(stream.next_stage(), item, page);
+    if (!item.has_means()) continue;
+    for (int page = item.first_page; page < item.means_end(); page += S::kKeys)
+      stream.bring_means(stream.next_stage(), item, page);
     for (int page = 0;; page += S::kPages) {
       const int n_listed = wait_listed(&shared.listed, number, page + S::kPages);
       if (page >= n_listed) break;
-      const int of_slot = page + slot < n_listed ? list.pages[page + slot] : absent;
-      stream.bring_pages(stream.next_stage(), maps.values, of_slot, item.kv_head);
+      const int row = page + slot < n_listed ? list.pages[page + slot] * kPage : kAbsentRow;
+      stream.bring_boxes(stream.next_stage(), maps.values.cache, row, item.kv_head);
     }
   }
 }
@@ -248,16 +269,16 @@ __device__ void list_pages(Shared<kD>& shared, const PageList& list) {
   using S = Sizes<kD>;
   Turn<2> turn;
   for (uint32_t number = 0;; ++number) {
-    const Item item = take_item(shared, number);
+    const Item& item = take_item(shared, number);
     if (item.head < 0) return;
     int n_listed = 0;
-    for (int page = item.first_page; page < item.end_page; page += S::kKeys) {
+    for (int page = item.first_page; page < item.means_end(); page += S::kKeys) {
       const auto [stage, parity] = turn.take();
       wait_barrier(&shared.decided_here[stage], parity);
       n_listed = append_pages(list, n_listed, shared.decided[stage], page);
       hopper::release(&shared.decided_used[stage]);
       if (threadIdx.x % 32 == 0)
-        publish_listed(&shared.listed, number, n_listed, page + S::kKeys >= item.end_page);
+        publish_listed(&shared.listed, number, n_listed, page + S::kKeys >= item.means_end());
     }
   }
 }

@@ -23,6 +23,20 @@ struct ListScratch {
   }
 };
 
+class ListMemory {
+ public:
+  ListMemory(const std::shared_ptr<Context>& context, const RefineView& view, int64_t n_blocks)
+      : pitch_(view.border(view.first_position + view.n_tokens - 1) / kPage),
+        pages_(context, n_blocks * pitch_),
+        rows_(context, n_blocks * pitch_) {}
+  ListScratch scratch() const { return {pages_.data(), rows_.data(), pitch_}; }
+
+ private:
+  int64_t pitch_;
+  DeviceArray<int32_t> pages_;
+  DeviceArray<uint4> rows_;
+};
+
 // One warp appends the pages of a tile that any row has opened and returns how many are listed.
 // opened: (kItemWarps, kPages).
 template <int kPages>

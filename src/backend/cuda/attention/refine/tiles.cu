@@ -8,25 +8,10 @@
 #include "backend/cuda/attention/refine/decide.cuh"
 #include "backend/cuda/attention/refine/list.cuh"
 #include "backend/cuda/attention/refine/output.cuh"
+#include "backend/cuda/attention/refine/tiles.cuh"
 
 namespace sluice::cuda::refine {
 namespace {
-
-constexpr int kThreads = 32 * kItemWarps;
-constexpr int kKeys = 64;  // of a tile
-constexpr int kN = kKeys / 8, kPages = kKeys / kPage;
-
-template <int kD>
-struct Sizes {
-  // Wide queries would not leave enough registers for the sums: they are read again for every tile.
-  static constexpr bool kQueriesStay = kD > 128;
-  static constexpr int kStages = kD <= 128 ? 2 : 1;
-  static constexpr int kTile = kKeys * kTileStride<kD>;  // numbers, of keys or of values
-  static constexpr int kQueryTile = kItemRows * kTileStride<kD>;
-  static constexpr int kBuffers = 2 * kStages * kTile;
-  static constexpr int kBytes =
-      2 * (kQueriesStay ? kBuffers + kQueryTile : std::max(kBuffers, kQueryTile));
-};
 
 struct Shared {
   alignas(16) float2 terms[2][kKeys];                   // of a tile of means
@@ -36,89 +21,10 @@ struct Shared {
   int n_listed;
 };
 
-// The queries of an item, as left operands of products.
-template <int kD>
-struct Queries {
-  static constexpr bool kStay = Sizes<kD>::kQueriesStay;
-  const __nv_bfloat16* tile;
-  uint32_t columns[kStay ? 1 : kD / 16][4];
-
-  // Columns [16 k, 16 k + 16).
-  __device__ void load(uint32_t (&to)[4], int k) const {
-    if constexpr (kStay) {
-      load_query<kD>(to, tile, k * 16);
-    } else {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) to[i] = columns[k][i];
-    }
-  }
-  // |q|^2 of this lane's two rows.
-  __device__ void norms(float (&norm2)[2]) const {
-    norm2[0] = norm2[1] = 0;
-#pragma unroll
-    for (int k = 0; k < kD / 16; ++k) {
-      uint32_t query[4];
-      load(query, k);
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const float2 pair = widened(query[i]);
-        norm2[i % 2] = fmaf(pair.x, pair.x, fmaf(pair.y, pair.y, norm2[i % 2]));
-      }
-    }
-#pragma unroll
-    for (float& sum : norm2) {
-      sum += __shfl_xor_sync(0xffffffffu, sum, 1);
-      sum += __shfl_xor_sync(0xffffffffu, sum, 2);
-    }
-  }
-  __device__ void scores(float (&to)[kN][4], const __nv_bfloat16* keys) const {
-#pragma unroll
-    for (int n = 0; n < kN; ++n) to[n][0] = to[n][1] = to[n][2] = to[n][3] = 0;
-#pragma unroll
-    for (int k = 0; k < kD / 16; ++k) {
-      uint32_t query[4];
-      load(query, k);
-      add_scores<kD>(to, query, keys, 0, k * 16);
-    }
-  }
-};
-
-// Starts copying rows of (…, head_dim) to a tile. row_at(r) is where row r begins, or negative:
-// zeros.
-template <int kD, typename RowAt>
-__device__ void copy_rows(__nv_bfloat16* tile, const std::byte* rows, int head_dim, int n_rows,
-                          const RowAt& row_at) {
-  constexpr int kChunks = kD / 8;
-  const auto* from = reinterpret_cast<const __nv_bfloat16*>(rows);
-  for (int i = static_cast<int>(threadIdx.x); i < n_rows * kChunks; i += kThreads) {
-    const int row = i / kChunks, column = i % kChunks * 8;
-    const int64_t at = row_at(row);
-    const bool exists = at >= 0 && column < head_dim;
-    copy_async(tile + row * kTileStride<kD> + column, exists ? from + at + column : from, exists);
-  }
-}
-
-// Calls use(tile, stage) after bring(tile, stage), for tiles [0, n). All threads of the block.
-template <int kStages, typename Bring, typename Use>
-__device__ void for_tiles(int n, const Bring& bring, const Use& use) {
-  if (n > 0) bring(0, 0);
-  for (int tile = 0; tile < n; ++tile) {
-    wait_copies<0>();
-    __syncthreads();
-    if (kStages > 1 && tile + 1 < n) bring(tile + 1, (tile + 1) % 2);
-    use(tile, tile % kStages);
-    if (kStages == 1) {
-      __syncthreads();
-      if (tile + 1 < n) bring(tile + 1, 0);
-    }
-  }
-  __syncthreads();
-}
-
 template <int kD>
 __device__ void attend_item(const RefineView& view, const Item& item, __nv_bfloat16* memory,
                             Shared& shared, const PageList& list) {
-  using S = Sizes<kD>;
+  using S = TileSizes<kD>;
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const auto head_dim = static_cast<int>(view.head_dim);
   const auto tile_rows = static_cast<int>(view.tile);
@@ -308,23 +214,17 @@ __global__ void __launch_bounds__(kThreads, 1)
 
 template <int kD>
 void launch(const std::shared_ptr<Context>& context, const RefineView& view) {
-  constexpr int kBytes = Sizes<kD>::kBytes;
+  constexpr int kBytes = TileSizes<kD>::kBytes;
   check(cudaFuncSetAttribute(refine_tiles<kD>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes),
         "attention's shared memory");
   int resident = 0;  // blocks of a multiprocessor
   check(
       cudaOccupancyMaxActiveBlocksPerMultiprocessor(&resident, refine_tiles<kD>, kThreads, kBytes),
       "attention's occupancy");
-  const int64_t last = view.first_position + view.n_tokens - 1;
-  const int64_t n_pages = view.border(last) / kPage;
-  const int64_t tiles = last / kItemRows - view.first_position / kItemRows + 1;
-  SLUICE_CHECK(tiles * view.n_heads <= INT32_MAX / 2);
-  const int64_t blocks = std::min<int64_t>(
-      tiles * view.n_heads, int64_t{context->multiprocessors()} * std::max(resident, 1));
-  const DeviceArray<int32_t> pages(context, blocks * n_pages);
-  const DeviceArray<uint4> rows(context, blocks * n_pages);
+  const int blocks = std::min(n_items(view), context->multiprocessors() * std::max(resident, 1));
+  const ListMemory lists(context, view, blocks);
   refine_tiles<kD><<<static_cast<unsigned>(blocks), kThreads, kBytes, context->stream()>>>(
-      view, ListScratch{pages.data(), rows.data(), n_pages});
+      view, lists.scratch());
   check_launch("refine_tiles");
 }
 

@@ -14,6 +14,7 @@ constexpr int kItemWarps = 8;   // 16 rows each
 // A tile that decides together is a part of an item. 16 queries are in one segment.
 inline void check_tiles(const RefineView& view) {
   SLUICE_CHECK(view.tile >= 1 && kItemRows % view.tile == 0);
+  SLUICE_CHECK((view.first_position + view.n_tokens) * view.n_heads <= INT32_MAX);
   SLUICE_CHECK(view.segment % kPage == 0 && view.sinks % kPage == 0 && view.sinks < view.segment);
 }
 
@@ -27,11 +28,19 @@ struct Item {
   float delta;
   bool dense;       // all keys are exact: near ones and exact pages are all there is
   bool one_border;  // near keys begin at near_begin for all rows
+
+  __device__ bool has_means() const { return first_page < end_page; }
+  // Exact pages fill up the last tile of means: its columns are numbered on from sinks_at(), at a
+  // multiple of kPage from first_page, to means_end().
+  __device__ int sinks_at() const {
+    return first_page + (end_page - first_page + kPage - 1) / kPage * kPage;
+  }
+  __device__ int means_end() const { return sinks_at() + (has_means() ? exact_pages * kPage : 0); }
 };
 
-__device__ inline int n_items(const RefineView& view) {
-  const int64_t end = view.first_position + view.n_tokens;
-  const int64_t tiles = (end - 1) / kItemRows - view.first_position / kItemRows + 1;
+__host__ __device__ inline int n_items(const RefineView& view) {
+  const int64_t last = view.first_position + view.n_tokens - 1;
+  const int64_t tiles = last / kItemRows - view.first_position / kItemRows + 1;
   return static_cast<int>(tiles * view.n_heads);
 }
 
