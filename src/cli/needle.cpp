@@ -20,7 +20,7 @@
 namespace sluice::cli {
 namespace {
 
-constexpr int64_t kDefaultTokens = 4096;
+constexpr int64_t kNeedleTokens = 4096;
 
 struct NeedleFlags : CommonOptions {
   std::string file;
@@ -102,7 +102,7 @@ void run_needle(NeedleFlags& flags) {
       *checkpoint, flags.file);
   std::vector<int64_t>& contexts = flags.grid.contexts;
   contexts = distinct(contexts);
-  if (contexts.empty()) contexts = {std::min(kDefaultTokens, spec.max_positions)};
+  if (contexts.empty()) contexts = {std::min(kNeedleTokens, spec.max_positions)};
   const auto tokenizer = open_tokenizer_of(*checkpoint);
   const std::vector<int32_t> text = tokens_of(flags, *tokenizer);
   check_lengths(contexts, spec.max_positions, std::ssize(text));

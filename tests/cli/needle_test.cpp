@@ -8,7 +8,7 @@ namespace {
 using nlohmann::json;
 using namespace test;
 
-constexpr int kContext = 400;
+constexpr int kLengthened = 400;
 
 Args needle_of(const ModelFolder& folder, const Args& more = {}, size_t n_bytes = 1000) {
   return joined(
@@ -17,8 +17,8 @@ Args needle_of(const ModelFolder& folder, const Args& more = {}, size_t n_bytes 
 
 // A model whose context a needle and its question fit.
 void lengthen(const ModelFolder& folder) {
-  folder.set_config("n_positions", kContext);
-  folder.repeat_rows("transformer.wpe.weight", kContext);
+  folder.set_config("n_positions", kLengthened);
+  folder.repeat_rows("transformer.wpe.weight", kLengthened);
 }
 
 TEST(Needle, EveryCaseIsReadDenseAndByEveryChoice) {

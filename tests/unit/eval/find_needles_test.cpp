@@ -113,6 +113,19 @@ TEST(NeedleCases, HaveEachLengthAndDepthWithSeedsOfTheirOwn) {
   EXPECT_THROW(make_needle_cases(tokenizer, text, {.contexts = {2000}}), Error);
 }
 
+TEST(NeedleCases, AreOneDocumentEach) {
+  constexpr int32_t kFirst = 256;
+  const ByteTokenizer tokenizer{{.first_byte = 0, .vocab = 256, .bos = kFirst, .eos = {}}};
+  std::vector<int32_t> text(1000, 'x');
+  for (const size_t start : {0, 250, 600}) text[start] = kFirst;
+  for (const NeedleCase& made :
+       make_needle_cases(tokenizer, text, {.contexts = {400}, .n_depths = 4})) {
+    const std::vector<int32_t>& tokens = made.prompt.tokens;
+    EXPECT_EQ(tokens[0], kFirst);
+    EXPECT_EQ(std::count(tokens.begin(), tokens.end(), kFirst), 1);
+  }
+}
+
 TEST(NeedleSummary, CountsAsLostWhatDenseAloneFinds) {
   std::vector<NeedleCase> cases(4);
   for (size_t i = 0; i < cases.size(); ++i) {
