@@ -74,7 +74,7 @@ void print_totals(std::span<const NeedleCase> cases, const Labels& labels) {
   else if (losers.empty())
     fmt::print("every needle that dense finds is found\n");
   else
-    fmt::print("of {} needles that dense finds are lost: {}\n", n_dense, fmt::join(losers, "; "));
+    fmt::print("lost of the {} needles that dense finds: {}\n", n_dense, fmt::join(losers, "; "));
 }
 
 std::vector<int32_t> tokens_of(const NeedleFlags& flags, const Tokenizer& tokenizer) {
