@@ -121,6 +121,7 @@ void WindowReference::add_loss(const Plan& plan, int64_t first_layer, Loss& loss
           next.push_back(window_.tokens[static_cast<size_t>(scored_[static_cast<size_t>(i)]) + 1]);
         for (const TokenComparison& token : base_scores_->compare(first, rows, next)) {
           kl += token.kl;
+          loss.kl_values.add(std::max(0.0, token.kl));
           log_ratio += token.loss - token.base_loss;
         }
       });

@@ -37,7 +37,8 @@ class UnitMean {
 
 struct Loss {
   UnitMean kl;
-  UnitMean log_ratio;  // ln(ppl / ppl of the exact model)
+  LogHistogram kl_values;  // token by token
+  UnitMean log_ratio;      // ln(ppl / ppl of the exact model)
   double ppl_ratio() const;
   double ppl_ratio_stderr() const;
 };

@@ -26,6 +26,7 @@ class Tune : public testing::Test {
       if (i % 80 == 79) content += '|';
     }
     options.split = {.context = 32, .n_calibration = 3, .n_held_out = 5, .seed = 1};
+    options.heads.mode = AttentionMode::kKeys;
     options.heads.windows = {8};
     options.heads.taus = {0.3, 0.6};
     options.objective = PlanObjective::kMemory;  // no clock decides
