@@ -31,13 +31,45 @@ void put_runs(const TileShape& shape, Panels panels, int64_t index, const T* key
   }
 }
 
+// Of kQ rows at once: what a panel of values holds of them lies side by side.
+template <int kQ, typename T>
+void put_value_group(const TileShape& shape, T* values, const T* rows) {
+  const int64_t nr = shape.kernel.nr, hd = shape.head_dim;
+  for (int64_t first = 0; first < hd; first += nr) {
+    const int64_t n = std::min(nr, hd - first);
+    for (int64_t i = 0; i < n; ++i)
+      for (int q = 0; q < kQ; ++q) values[i * kQ + q] = rows[q * hd + first + i];
+    values += shape.kernel.panel_elements(shape.block_keys);
+  }
+}
+
+template <int kQ, typename T>
+void put_run(const TileShape& shape, Panels panels, int64_t index, int64_t n, const T* keys,
+             const T* values) {
+  const GemmKernel& kernel = shape.kernel;
+  const int64_t nr = kernel.nr, hd = shape.head_dim, whole = hd / kQ * kQ;
+  const Panels block = panels.from(shape, index / shape.block_keys);
+  const int64_t first = index % shape.block_keys;
+  for (int64_t j = 0; j < n; ++j) {
+    const int64_t column = first + j;
+    T* to = reinterpret_cast<T*>(block.keys) + column / nr * kernel.panel_elements(hd) +
+            column % nr * kQ;
+    const T* key = keys + j * hd;
+    for (int64_t k = 0; k < whole; k += kQ, to += nr * kQ) std::memcpy(to, key + k, kQ * sizeof(T));
+    for (int64_t k = whole; k < hd; ++k) *to++ = key[k];
+  }
+  for (int64_t j = 0; j < n; j += kQ)
+    put_value_group<kQ>(shape, reinterpret_cast<T*>(block.values) + (first + j) * nr,
+                        values + j * hd);
+}
+
 }  // namespace
 
-TileShape::TileShape(DType dtype, int64_t dim)
+TileShape::TileShape(DType dtype, int64_t dim, int64_t n_keys)
     : kernel(gemm_kernel(dtype)),
       head_dim(dim),
       padded_dim(round_up(dim, kernel.nr)),
-      block_keys(round_up(128, kernel.nr)),
+      block_keys(round_up(n_keys, kernel.nr)),
       block_queries(8 * kernel.mr),
       key_bytes(block_keys / kernel.nr * kernel.panel_elements(dim) *
                 element_bytes(kernel.b_dtype)),
@@ -54,6 +86,24 @@ void put_row(const TileShape& shape, Panels panels, int64_t index, const T* key,
 }
 template void put_row(const TileShape&, Panels, int64_t, const float*, const float*);
 template void put_row(const TileShape&, Panels, int64_t, const BFloat16*, const BFloat16*);
+
+template <typename T>
+void put_rows(const TileShape& shape, Panels panels, int64_t index, int64_t n, const T* keys,
+              const T* values) {
+  const int64_t kq = shape.kernel.kq;
+  SLUICE_CHECK(kq == 1 || kq == 4);
+  if (kq == 1) {
+    put_run<1>(shape, panels, index, n, keys, values);
+  } else if (index % kq == 0 && n % kq == 0) {
+    put_run<4>(shape, panels, index, n, keys, values);
+  } else {
+    for (int64_t j = 0; j < n; ++j)
+      put_row(shape, panels, index + j, keys + j * shape.head_dim, values + j * shape.head_dim);
+  }
+}
+template void put_rows(const TileShape&, Panels, int64_t, int64_t, const float*, const float*);
+template void put_rows(const TileShape&, Panels, int64_t, int64_t, const BFloat16*,
+                       const BFloat16*);
 
 QueryTile::QueryTile(const TileShape& shape, float scale, TileScratch& scratch)
     : shape_(shape),
@@ -93,23 +143,37 @@ void QueryTile::load(const ConstTensor& queries, int64_t row, int64_t n, int64_t
 }
 
 // Scores are computed up to the last key that some query of a register tile sees.
-void QueryTile::score(Panels block, const Mask& mask) {
+void QueryTile::set_columns(const Mask& mask) {
   const GemmKernel& kernel = shape_.kernel;
-  const int64_t a_bytes = element_bytes(kernel.a_dtype);
-  const int64_t panel_bytes = shape_.key_bytes / (shape_.block_keys / kernel.nr);
   for (int64_t i = 0; i < n_; i += kernel.mr) {
     const int64_t end = std::min(i + kernel.mr, n_);
     std::fill(s_.columns.begin() + i, s_.columns.begin() + end,
               kernel.panels(mask.end_of(end - 1)) * kernel.nr);
   }
+}
+
+void QueryTile::score_columns(const std::byte* keys, float* scores, int64_t stride) const {
+  const GemmKernel& kernel = shape_.kernel;
+  const int64_t a_bytes = element_bytes(kernel.a_dtype);
+  const int64_t panel_bytes = shape_.key_bytes / (shape_.block_keys / kernel.nr);
   const int64_t k = kernel.padded_k(shape_.head_dim);
   for (int64_t column = 0; column < s_.columns[static_cast<size_t>(n_ - 1)];
-       column += kernel.nr, block.keys += panel_bytes)
+       column += kernel.nr, keys += panel_bytes)
     for (int64_t i = 0; i < n_; i += kernel.mr)
       if (column < s_.columns[static_cast<size_t>(i)])
         kernel.tiles[std::min(kernel.mr, n_ - i) - 1](
-            {s_.queries.data() + i * query_stride_ * a_bytes, query_stride_, block.keys, k,
-             s_.scores.data() + i * score_stride() + column, score_stride(), false});
+            {s_.queries.data() + i * query_stride_ * a_bytes, query_stride_, keys, k,
+             scores + i * stride + column, stride, false});
+}
+
+void QueryTile::score(Panels block, const Mask& mask) {
+  set_columns(mask);
+  score_columns(block.keys, s_.scores.data(), score_stride());
+}
+
+void QueryTile::score_block(Panels block, int64_t n_keys, float* scores, int64_t stride) {
+  set_columns({.n_keys = n_keys, .end = n_keys});
+  score_columns(block.keys, scores, stride);
 }
 
 // Masks one row of scores, takes it through the softmax and corrects the earlier sums.

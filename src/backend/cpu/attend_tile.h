@@ -18,13 +18,14 @@ constexpr int64_t kMinPackedQueries = 8;
 
 // Sizes of tiles and of packed blocks, for one compute dtype and head size.
 struct TileShape {
-  TileShape(DType dtype, int64_t head_dim);
+  // Blocks have n_keys keys, rounded up to whole panels.
+  TileShape(DType dtype, int64_t head_dim, int64_t n_keys = 128);
 
   int64_t blocks(int64_t n_keys) const { return (n_keys + block_keys - 1) / block_keys; }
 
   const GemmKernel& kernel;
   int64_t head_dim, padded_dim;    // padded to whole panels
-  int64_t block_keys;              // about 128, whole panels
+  int64_t block_keys;              // whole panels
   int64_t block_queries;           // rows of a tile
   int64_t key_bytes, value_bytes;  // of one packed block
 };
@@ -43,6 +44,11 @@ struct Panels {
 // Writes a key and its value, both (head_dim), at `index` of the panels. T is the compute dtype.
 template <typename T>
 void put_row(const TileShape& shape, Panels panels, int64_t index, const T* key, const T* value);
+
+// The same for n rows that lie side by side, (n, head_dim); they stay within one block.
+template <typename T>
+void put_rows(const TileShape& shape, Panels panels, int64_t index, int64_t n, const T* keys,
+              const T* values);
 
 // Which keys of a block the queries of a tile see: query i those of [begin + i * begin_step,
 // end + i * end_step), as far as the block has them.
@@ -87,12 +93,43 @@ class QueryTile {
     visit(block, mask, [](int64_t) { return nullptr; });
   }
 
+  // Passes over the first n_keys keys of a block. hide(i, scores) sets scores of query i that it
+  // does not see to -inf.
+  template <typename Hide>
+  void visit_hidden(Panels block, int64_t n_keys, const Hide& hide) {
+    const Mask mask{.n_keys = n_keys, .end = n_keys};
+    score(block, mask);
+    for (int64_t i = 0; i < n_; ++i) {
+      hide(i, s_.scores.data() + i * score_stride());
+      soften(i, mask, nullptr);
+    }
+    mix(block);
+  }
+
+  // The scores of the first n_keys keys of a block, not scaled: row i at scores + i * stride,
+  // written up to whole panels.
+  void score_block(Panels block, int64_t n_keys, float* scores, int64_t stride);
+  // Passes over the block with these scores.
+  template <typename Counts>
+  void visit_scored(Panels block, int64_t n_keys, const float* scores, int64_t stride,
+                    const Counts& counts) {
+    const Mask mask{.n_keys = n_keys, .end = n_keys};
+    set_columns(mask);
+    for (int64_t i = 0; i < n_; ++i) {
+      std::copy_n(scores + i * stride, n_keys, s_.scores.data() + i * score_stride());
+      soften(i, mask, counts(i));
+    }
+    mix(block);
+  }
+
   void store(const Tensor& out, int64_t row, int64_t head);
   // Of query i: the log of the sum of exp of its scores.
   float log_sum(int64_t i) const { return s_.state[static_cast<size_t>(i)].log_sum(); }
 
  private:
   int64_t score_stride() const { return shape_.block_keys + 16; }
+  void set_columns(const Mask& mask);
+  void score_columns(const std::byte* keys, float* scores, int64_t stride) const;
   void score(Panels block, const Mask& mask);
   void soften(int64_t i, const Mask& mask, const float* counts);
   void mix(Panels block);

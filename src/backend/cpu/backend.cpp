@@ -9,6 +9,7 @@
 #include "backend/cpu/attend_dense.h"
 #include "backend/cpu/attend_keys.h"
 #include "backend/cpu/attend_reps.h"
+#include "backend/cpu/attention/refine/refine.h"
 #include "backend/cpu/columns.h"
 #include "backend/cpu/grade.h"
 #include "backend/cpu/linear.h"
@@ -253,8 +254,8 @@ class CpuBackend final : public Backend {
   std::unique_ptr<RepsAttention> make_reps_attention(const RepsSpec& spec) override {
     return cpu::make_reps_attention(spec);
   }
-  std::unique_ptr<RefineAttention> make_refine_attention(const RefineSpec&) override {
-    throw Error("attention refine is not made for this device yet");
+  std::unique_ptr<RefineAttention> make_refine_attention(const RefineSpec& spec) override {
+    return cpu::refine::make_refine_attention(spec);
   }
 
  private:

@@ -1,0 +1,172 @@
+#include "backend/cpu/attention/refine/clusters.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <span>
+
+#include "backend/cpu/rows.h"
+#include "backend/cpu/score_rows.h"
+#include "core/error.h"
+
+namespace sluice::cpu::refine {
+namespace {
+
+constexpr int kPowerSteps = 3;  // towards the leading direction of a group
+constexpr int kMeansSteps = 6;  // of k-means
+
+float dot(const float* a, const float* b, int64_t dim) {
+  float sum;
+  dot_rows(a, b, dim, 1, dim, &sum);
+  return sum;
+}
+
+// Halves a segment by rank along the leading direction of each part until every part is one page.
+class Splitter {
+ public:
+  Splitter(const float* keys, int64_t n, int64_t dim, int64_t page)
+      : keys_(keys),
+        dim_(dim),
+        page_(page),
+        rows_(static_cast<size_t>(n * dim)),
+        along_(static_cast<size_t>(n)),
+        rank_(static_cast<size_t>(n)),
+        mean_(static_cast<size_t>(dim)),
+        direction_(static_cast<size_t>(dim)),
+        next_(static_cast<size_t>(dim)) {}
+
+  void split(std::span<int32_t> group) {
+    const int64_t n = static_cast<int64_t>(group.size()), n_pages = n / page_;
+    if (n_pages <= 1) {
+      std::sort(group.begin(), group.end());
+      return;
+    }
+    project(group);
+    // Of equal projections the earlier row comes first.
+    for (size_t i = 0; i < group.size(); ++i) rank_[i] = {along_[i], group[i]};
+    const int64_t middle = (n_pages + 1) / 2 * page_;
+    std::nth_element(rank_.begin(), rank_.begin() + middle, rank_.begin() + n);
+    for (size_t i = 0; i < group.size(); ++i) group[i] = rank_[i].second;
+    split(group.first(static_cast<size_t>(middle)));
+    split(group.subspan(static_cast<size_t>(middle)));
+  }
+
+ private:
+  // along_ = projections of a group's deviations on its leading direction: power steps on the
+  // covariance from the key that is furthest from the mean. Zeros where all keys are equal.
+  void project(std::span<const int32_t> group) {
+    const auto n = static_cast<int64_t>(group.size());
+    for (int64_t i = 0; i < n; ++i)
+      std::memcpy(row(i), keys_ + group[static_cast<size_t>(i)] * dim_, row_bytes());
+    mean_rows(rows_.data(), n, dim_, mean_.data());
+    scale(-1, dim_, mean_.data());
+    int64_t furthest = 0;
+    float largest = -1;
+    for (int64_t i = 0; i < n; ++i) {
+      add(mean_.data(), dim_, row(i));
+      const float distance = dot(row(i), row(i), dim_);
+      if (distance > largest) furthest = i;
+      largest = std::max(largest, distance);
+    }
+    std::memcpy(direction_.data(), row(furthest), row_bytes());
+    for (int step = 0; step < kPowerSteps; ++step) {
+      const float norm = std::sqrt(dot(direction_.data(), direction_.data(), dim_));
+      if (norm == 0) break;
+      scale(1 / norm, dim_, direction_.data());
+      dot_rows(direction_.data(), rows_.data(), dim_, n, dim_, along_.data());
+      std::fill(next_.begin(), next_.end(), 0.0f);
+      mix_rows(along_.data(), rows_.data(), dim_, n, dim_, next_.data());
+      direction_.swap(next_);
+    }
+    dot_rows(direction_.data(), rows_.data(), dim_, n, dim_, along_.data());
+  }
+  float* row(int64_t i) { return rows_.data() + i * dim_; }
+  size_t row_bytes() const { return static_cast<size_t>(dim_) * sizeof(float); }
+
+  const float* keys_;  // (n, dim)
+  int64_t dim_, page_;
+  std::vector<float> rows_;                      // (n, dim) deviations of a group
+  std::vector<float> along_;                     // (n)
+  std::vector<std::pair<float, int32_t>> rank_;  // (n)
+  std::vector<float> mean_, direction_, next_;   // (dim)
+};
+
+// owner (n): the nearest centre of every row; of equal distances the first.
+void assign(const float* keys, int64_t n, int64_t dim, const std::vector<float>& centres,
+            std::vector<int32_t>& owner) {
+  const auto n_centres = static_cast<int64_t>(centres.size()) / dim;
+  std::vector<float> halves, scores(static_cast<size_t>(n_centres));
+  for (int64_t c = 0; c < n_centres; ++c)
+    halves.push_back(dot(centres.data() + c * dim, centres.data() + c * dim, dim) / 2);
+  // |k - c|^2 is smallest where k . c - |c|^2 / 2 is largest.
+  for (int64_t i = 0; i < n; ++i) {
+    dot_rows(keys + i * dim, centres.data(), dim, n_centres, dim, scores.data());
+    for (size_t c = 0; c < scores.size(); ++c) scores[c] -= halves[c];
+    owner[static_cast<size_t>(i)] =
+        static_cast<int32_t>(std::max_element(scores.begin(), scores.end()) - scores.begin());
+  }
+}
+
+// Every centre moves to the mean of its rows; one without rows stays.
+void move(const float* keys, int64_t n, int64_t dim, const std::vector<int32_t>& owner,
+          std::vector<float>& centres) {
+  std::vector<float> sums(centres.size());
+  std::vector<int32_t> counts(centres.size() / static_cast<size_t>(dim));
+  for (int64_t i = 0; i < n; ++i) {
+    const int32_t c = owner[static_cast<size_t>(i)];
+    add(keys + i * dim, dim, sums.data() + c * dim);
+    ++counts[static_cast<size_t>(c)];
+  }
+  for (size_t c = 0; c < counts.size(); ++c) {
+    if (counts[c] == 0) continue;
+    float* sum = sums.data() + static_cast<int64_t>(c) * dim;
+    scale(1 / static_cast<float>(counts[c]), dim, sum);
+    std::copy_n(sum, dim, centres.begin() + static_cast<int64_t>(c) * dim);
+  }
+}
+
+Grouping group_by_owner(const std::vector<int32_t>& owner, int64_t n_centres) {
+  Grouping result;
+  for (int32_t c = 0; c < n_centres; ++c) {
+    const size_t before = result.order.size();
+    for (size_t i = 0; i < owner.size(); ++i)
+      if (owner[i] == c) result.order.push_back(static_cast<int32_t>(i));
+    if (result.order.size() > before) result.begins.push_back(static_cast<int32_t>(before));
+  }
+  result.begins.push_back(static_cast<int32_t>(owner.size()));
+  return result;
+}
+
+}  // namespace
+
+void mean_rows(const float* rows, int64_t n, int64_t dim, float* out) {
+  thread_local std::vector<float> ones;
+  ones.assign(static_cast<size_t>(n), 1.0f);
+  std::fill(out, out + dim, 0.0f);
+  mix_rows(ones.data(), rows, dim, n, dim, out);
+  scale(1 / static_cast<float>(n), dim, out);
+}
+
+Grouping cluster_keys(const float* keys, int64_t n, int64_t dim, int64_t page, ClusterKind kind) {
+  SLUICE_CHECK(n % page == 0);
+  if (kind == ClusterKind::kPages) {
+    Grouping result;
+    result.order.resize(static_cast<size_t>(n));
+    std::iota(result.order.begin(), result.order.end(), 0);
+    Splitter(keys, n, dim, page).split(result.order);
+    for (int64_t i = 0; i <= n; i += page) result.begins.push_back(static_cast<int32_t>(i));
+    return result;
+  }
+  std::vector<float> centres;
+  for (int64_t i = page / 2; i < n; i += page)
+    centres.insert(centres.end(), keys + i * dim, keys + (i + 1) * dim);
+  std::vector<int32_t> owner(static_cast<size_t>(n));
+  assign(keys, n, dim, centres, owner);
+  for (int step = 0; kind == ClusterKind::kMeans && step < kMeansSteps; ++step) {
+    move(keys, n, dim, owner, centres);
+    assign(keys, n, dim, centres, owner);
+  }
+  return group_by_owner(owner, n / page);
+}
+
+}  // namespace sluice::cpu::refine

@@ -1,0 +1,147 @@
+#include "backend/cpu/attention/refine/one.h"
+
+#include <cmath>
+
+#include "backend/cpu/attention/refine/estimate.h"
+#include "backend/cpu/rows.h"
+
+namespace sluice::cpu::refine {
+namespace {
+
+// Rows of keys and values that lie side by side.
+template <typename T>
+struct Run {
+  const T* keys;    // (n, head_dim)
+  const T* values;  // (n, head_dim)
+  int64_t n;
+};
+
+// Of one thread, kept for its next query.
+struct Scratch {
+  std::vector<float> query, sums;           // (head_dim)
+  std::vector<float> scores;                // (keys at hand)
+  std::vector<float> masses, asks, counts;  // (n_clusters)
+};
+
+template <typename T>
+class RowReader {
+ public:
+  RowReader(const RefineSpec& spec, const OneQuery<T>& q, Scratch& scratch)
+      : spec_(spec), q_(q), s_(scratch), far_(*q.settled) {
+    s_.query.resize(static_cast<size_t>(spec.head_dim));
+    std::transform(q.query, q.query + spec.head_dim, s_.query.begin(),
+                   [](T x) { return to_float(x); });
+    s_.sums.assign(static_cast<size_t>(spec.head_dim), 0.0f);
+  }
+
+  int64_t attend() {
+    std::vector<Run<T>> runs;
+    int64_t opened = 0;
+    if (q_.border > 0) runs.push_back(settled(0, spec_.sinks));
+    if (q_.border < q_.n_tokens)
+      runs.push_back(
+          {q_.tokens->key(q_.border), q_.tokens->value(q_.border), q_.n_tokens - q_.border});
+    read(runs);
+    runs.clear();
+    if (q_.kind == HeadKind::kDense && q_.border > 0) {
+      opened = q_.border - spec_.sinks;
+      runs.push_back(settled(spec_.sinks, opened));
+    }
+    const int64_t n_clusters = far_.clusters_of(q_.border / spec_.segment);
+    if (n_clusters > 0) {
+      read_means(n_clusters);
+      opened = add_opened(n_clusters, runs);
+    }
+    read(runs);
+    scale(1.0f / state_.total, spec_.head_dim, s_.sums.data());
+    std::transform(s_.sums.begin(), s_.sums.end(), q_.out,
+                   [](float x) { return from_float<T>(x); });
+    return opened;
+  }
+
+ private:
+  Run<T> settled(int64_t row, int64_t n) const {
+    return {far_.keys.data() + row * spec_.head_dim, far_.values.data() + row * spec_.head_dim, n};
+  }
+
+  // One step of softmax over all rows of `runs`.
+  void read(const std::vector<Run<T>>& runs) {
+    const int64_t hd = spec_.head_dim;
+    int64_t n = 0;
+    for (const Run<T>& run : runs) n += run.n;
+    s_.scores.resize(static_cast<size_t>(n));
+    float* scores = s_.scores.data();
+    for (const Run<T>& run : runs) {
+      dot_rows(s_.query.data(), run.keys, hd, run.n, hd, scores);
+      scores += run.n;
+    }
+    scale(softmax_step(spec_.scale, n, s_.scores.data(), state_), hd, s_.sums.data());
+    scores = s_.scores.data();
+    for (const Run<T>& run : runs) {
+      mix_rows(scores, run.values, hd, run.n, hd, s_.sums.data());
+      scores += run.n;
+    }
+  }
+
+  // Decides, then reads the means of what stays closed.
+  void read_means(int64_t n) {
+    const int64_t hd = spec_.head_dim;
+    for (auto* row : {&s_.scores, &s_.masses, &s_.counts}) row->resize(static_cast<size_t>(n));
+    s_.asks.assign(static_cast<size_t>(n), 0.0f);
+    dot_rows(s_.query.data(), far_.mean_keys.data(), hd, n, hd, s_.scores.data());
+    float square;
+    dot_rows(s_.query.data(), s_.query.data(), hd, 1, hd, &square);
+    ask({.rule = spec_.rule,
+         .n = n,
+         .scores = s_.scores.data(),
+         .log_counts = far_.log_counts.data(),
+         .deviations = far_.deviations.data(),
+         .rhos = far_.rhos.data(),
+         .scale = spec_.scale,
+         .q_norm = spec_.scale * std::sqrt(square),
+         .near = state_.log_sum(),
+         .delta = q_.delta,
+         .masses = s_.masses.data(),
+         .asks = s_.asks.data()});
+    for (size_t c = 0; c < static_cast<size_t>(n); ++c)
+      s_.counts[c] = far_.counts[c] * (1 - s_.asks[c]);
+    scale(softmax_step(spec_.scale, n, s_.scores.data(), state_, s_.counts.data()), hd,
+          s_.sums.data());
+    mix_rows(s_.scores.data(), far_.mean_values.data(), hd, n, hd, s_.sums.data());
+  }
+
+  // Members of neighbouring opened clusters make one run.
+  int64_t add_opened(int64_t n_clusters, std::vector<Run<T>>& runs) const {
+    int64_t opened = 0, end = -1;
+    for (size_t c = 0; c < static_cast<size_t>(n_clusters); ++c) {
+      if (s_.asks[c] == 0) continue;
+      const auto n = static_cast<int64_t>(far_.counts[c]);
+      if (far_.begins[c] == end)
+        runs.back().n += n;
+      else
+        runs.push_back(settled(far_.begins[c], n));
+      end = far_.begins[c] + n;
+      opened += n;
+    }
+    return opened;
+  }
+
+  const RefineSpec& spec_;
+  const OneQuery<T>& q_;
+  Scratch& s_;
+  const Settled<T>& far_;
+  SoftmaxState state_{-INFINITY, 0.0f};
+};
+
+}  // namespace
+
+template <typename T>
+int64_t attend_one(const RefineSpec& spec, const OneQuery<T>& q) {
+  thread_local Scratch scratch;
+  return RowReader<T>(spec, q, scratch).attend();
+}
+
+template int64_t attend_one(const RefineSpec&, const OneQuery<float>&);
+template int64_t attend_one(const RefineSpec&, const OneQuery<BFloat16>&);
+
+}  // namespace sluice::cpu::refine

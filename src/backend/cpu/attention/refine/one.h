@@ -1,0 +1,26 @@
+// Refined attention of one query: row by row. docs/algorithm.md, section 6.
+
+#pragma once
+
+#include "backend/cpu/attention/refine/settled.h"
+
+namespace sluice::cpu::refine {
+
+// The query of one query head at position t, and what its key/value head has. The tokens from
+// `border` on lie side by side.
+template <typename T>
+struct OneQuery {
+  HeadKind kind;
+  float delta;
+  const HeadTokens<T>* tokens;
+  const Settled<T>* settled;
+  const T* query;  // (head_dim)
+  int64_t border, n_tokens;
+  T* out;  // (head_dim)
+};
+
+// Returns the members of opened clusters.
+template <typename T>
+int64_t attend_one(const RefineSpec& spec, const OneQuery<T>& q);
+
+}  // namespace sluice::cpu::refine

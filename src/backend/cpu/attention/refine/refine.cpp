@@ -1,0 +1,190 @@
+#include "backend/cpu/attention/refine/refine.h"
+
+#include <algorithm>
+
+#include "backend/cpu/attention/refine/one.h"
+#include "backend/cpu/attention/refine/tiles.h"
+#include "core/threads.h"
+
+namespace sluice::cpu::refine {
+namespace {
+
+constexpr int64_t kRunQueries = 256;  // at most, of one work item
+
+template <typename T>
+class CpuRefineAttention final : public RefineAttention {
+ public:
+  explicit CpuRefineAttention(const RefineSpec& spec) : spec_(spec), plan_(checked(spec)) {
+    reset();
+  }
+
+  void attend(const AttendRefineArgs& args) override;
+  void reset() override {
+    heads_.clear();
+    for (int64_t head = 0; head < spec_.n_kv_heads; ++head)
+      heads_.push_back({{head, spec_.head_dim}, {}});
+    opened_.clear();
+    n_tokens_ = n_settled_ = 0;
+  }
+  CacheBytes bytes() const override {
+    CacheBytes bytes;
+    for (const Head& head : heads_) {
+      bytes.exact += head.tokens.bytes();
+      bytes.clusters += head.settled.bytes();
+    }
+    return bytes;
+  }
+  std::vector<int64_t> opened() const override { return opened_; }
+
+ private:
+  struct Head {
+    HeadTokens<T> tokens;  // from n_settled_ on
+    Settled<T> settled;    // tokens before n_settled_
+  };
+
+  static const RefineSpec& checked(const RefineSpec& spec) {
+    check_refine(spec);
+    return spec;
+  }
+  int64_t border(int64_t t, int64_t n_tokens) const {
+    return spec_.causal ? spec_.border(t) : n_tokens / spec_.segment * spec_.segment;
+  }
+  Head& head_at(int64_t kv_head) { return heads_[static_cast<size_t>(kv_head)]; }
+  const RefineHead& head_plan(int64_t kv_head) const {
+    return spec_.heads[static_cast<size_t>(kv_head)];
+  }
+
+  void settle(int64_t end);
+  std::vector<QueryRun> runs_of(int64_t end) const;
+  void attend_runs(const AttendRefineArgs& args, int64_t end);
+  void attend_last(const AttendRefineArgs& args, int64_t end);
+
+  RefineSpec spec_;
+  TilePlan plan_;
+  std::vector<Head> heads_;      // (n_kv_heads)
+  std::vector<int64_t> opened_;  // (n_segments, n_heads)
+  int64_t n_tokens_ = 0;         // taken in
+  int64_t n_settled_ = 0;        // F of the last query
+};
+
+template <typename T>
+void CpuRefineAttention<T>::attend(const AttendRefineArgs& args) {
+  const int64_t n = args.queries.rows(), end = n_tokens_ + n;
+  SLUICE_CHECK(spec_.causal || n_tokens_ == 0);
+  SLUICE_CHECK(args.keys.rows() == n && args.values.rows() == n && args.out.rows() == n);
+  SLUICE_CHECK(args.keys.dtype() == spec_.dtype && args.queries.dtype() == spec_.dtype);
+  SLUICE_CHECK(end <= spec_.capacity);
+  if (n == 0) return;
+  for (Head& head : heads_) head.tokens.begin_pass(args.keys, args.values);
+  opened_.resize(static_cast<size_t>((end + spec_.segment - 1) / spec_.segment * spec_.n_heads));
+  settle(border(end - 1, end));
+  if (n == 1)
+    attend_last(args, end);
+  else
+    attend_runs(args, end);
+  n_tokens_ = end;
+}
+
+// Takes the segments before `end` in. Their tokens stay among the recent ones until the pass ends:
+// its first queries may see them as near.
+template <typename T>
+void CpuRefineAttention<T>::settle(int64_t end) {
+  const int64_t n_segments = (end - n_settled_) / spec_.segment;
+  std::vector<Settled<T>> segments(static_cast<size_t>(n_segments * spec_.n_kv_heads));
+  parallel_each(static_cast<int64_t>(segments.size()), [&](int64_t i) {
+    const int64_t kv_head = i / n_segments;
+    segments[static_cast<size_t>(i)] =
+        settle_segment(spec_, head_plan(kv_head).kind, head_at(kv_head).tokens,
+                       n_settled_ + i % n_segments * spec_.segment);
+  });
+  for (size_t i = 0; i < segments.size(); ++i)
+    head_at(static_cast<int64_t>(i) / n_segments).settled.append(segments[i]);
+  n_settled_ = end;
+}
+
+// The pass in pieces whose queries share a border, the longest first: under a causal mask the last
+// queries read the most.
+template <typename T>
+std::vector<QueryRun> CpuRefineAttention<T>::runs_of(int64_t end) const {
+  std::vector<QueryRun> runs;
+  const int64_t most = (kRunQueries + plan_.unit - 1) / plan_.unit * plan_.unit;
+  for (int64_t t = n_tokens_; t < end;) {
+    const int64_t same = border(t, end) + spec_.window + spec_.segment;  // of causal models
+    const int64_t next = std::min({(t / most + 1) * most, spec_.causal ? same : end, end});
+    for (int64_t kv_head = 0; kv_head < spec_.n_kv_heads; ++kv_head)
+      runs.push_back({.first = t,
+                      .end = next,
+                      .border = border(t, end),
+                      .first_token = n_tokens_,
+                      .n_tokens = end,
+                      .kv_head = kv_head});
+    t = next;
+  }
+  std::reverse(runs.begin(), runs.end());
+  return runs;
+}
+
+template <typename T>
+void CpuRefineAttention<T>::attend_runs(const AttendRefineArgs& args, int64_t end) {
+  const TileShape& shape = plan_.shape;
+  std::vector<HeadView<T>> views;
+  std::vector<std::vector<std::byte>> keys(heads_.size()), values(heads_.size());
+  for (size_t i = 0; i < heads_.size(); ++i) {
+    const RefineHead& plan = spec_.heads[i];
+    const auto n_blocks = shape.blocks(static_cast<int64_t>(heads_[i].settled.begins.size()));
+    keys[i].resize(static_cast<size_t>(n_blocks * shape.key_bytes));
+    values[i].resize(static_cast<size_t>(n_blocks * shape.value_bytes));
+    views.push_back(
+        {.kind = plan.kind,
+         .delta = static_cast<float>(plan.delta * (spec_.tile > 1 ? spec_.tile_factor : 1.0)),
+         .tokens = &heads_[i].tokens,
+         .settled = &heads_[i].settled,
+         .means = {keys[i].data(), values[i].data()}});
+  }
+  parallel_each(spec_.n_kv_heads, [&](int64_t kv_head) {
+    const Settled<T>& far = head_at(kv_head).settled;
+    for (int64_t c = 0; c < static_cast<int64_t>(far.begins.size()); ++c)
+      put_row(shape, views[static_cast<size_t>(kv_head)].means, c,
+              far.mean_keys.data() + c * spec_.head_dim,
+              far.mean_values.data() + c * spec_.head_dim);
+  });
+  const std::vector<QueryRun> runs = runs_of(end);
+  parallel_each(static_cast<int64_t>(runs.size()), [&](int64_t i) {
+    const QueryRun& run = runs[static_cast<size_t>(i)];
+    attend_run(spec_, plan_, args, views[static_cast<size_t>(run.kv_head)], run, opened_.data());
+  });
+  for (Head& head : heads_) {
+    head.tokens.drop_before(n_settled_);
+    head.tokens.keep_pass();
+  }
+}
+
+// A pass of one query.
+template <typename T>
+void CpuRefineAttention<T>::attend_last(const AttendRefineArgs& args, int64_t end) {
+  for (Head& head : heads_) {
+    head.tokens.drop_before(n_settled_);
+    head.tokens.keep_pass();
+  }
+  int64_t* opened = opened_.data() + (end - 1) / spec_.segment * spec_.n_heads;
+  parallel_each(spec_.n_heads, [&](int64_t head) {
+    const int64_t kv_head = head / (spec_.n_heads / spec_.n_kv_heads);
+    opened[head] += attend_one<T>(spec_, {.kind = head_plan(kv_head).kind,
+                                          .delta = static_cast<float>(head_plan(kv_head).delta),
+                                          .tokens = &head_at(kv_head).tokens,
+                                          .settled = &head_at(kv_head).settled,
+                                          .query = args.queries.row<T>(0) + head * spec_.head_dim,
+                                          .border = n_settled_,
+                                          .n_tokens = end,
+                                          .out = args.out.row<T>(0) + head * spec_.head_dim});
+  });
+}
+
+}  // namespace
+
+std::unique_ptr<RefineAttention> make_refine_attention(const RefineSpec& spec) {
+  if (spec.dtype == DType::kBF16) return std::make_unique<CpuRefineAttention<BFloat16>>(spec);
+  return std::make_unique<CpuRefineAttention<float>>(spec);
+}
+
+}  // namespace sluice::cpu::refine

@@ -1,0 +1,14 @@
+// Refined attention on the CPU: the cache of one layer of one sequence. docs/algorithm.md,
+// section 6.
+
+#pragma once
+
+#include <memory>
+
+#include "backend/refine.h"
+
+namespace sluice::cpu::refine {
+
+std::unique_ptr<RefineAttention> make_refine_attention(const RefineSpec& spec);
+
+}  // namespace sluice::cpu::refine

@@ -1,0 +1,137 @@
+#include "backend/cpu/attention/refine/settled.h"
+
+#include <cmath>
+#include <cstring>
+
+#include "backend/cpu/attention/refine/clusters.h"
+#include "backend/cpu/rows.h"
+
+namespace sluice::cpu::refine {
+namespace {
+
+template <typename T>
+void widen_row(const T* from, int64_t n, float* to) {
+  if constexpr (std::is_same_v<T, float>)
+    std::memcpy(to, from, static_cast<size_t>(n) * sizeof(float));
+  else
+    widen(from, n, to);
+}
+
+template <typename T>
+void push_rounded(const float* from, int64_t n, std::vector<T>& to) {
+  for (int64_t i = 0; i < n; ++i) to.push_back(from_float<T>(from[i]));
+}
+
+template <typename T>
+void join(std::vector<T>& to, const std::vector<T>& from) {
+  to.insert(to.end(), from.begin(), from.end());
+}
+
+template <typename T>
+int64_t size_of(const std::vector<T>& x) {
+  return static_cast<int64_t>(x.size() * sizeof(T));
+}
+
+// mean (dim) of n rows of (n, dim), which become deviations from it. Returns the mean of their
+// squared norms.
+float deviate(float* rows, int64_t n, int64_t dim, float* mean) {
+  mean_rows(rows, n, dim, mean);
+  thread_local std::vector<float> negative;
+  negative.assign(mean, mean + dim);
+  scale(-1, dim, negative.data());
+  double total = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    float square;
+    add(negative.data(), dim, rows + i * dim);
+    dot_rows(rows + i * dim, rows + i * dim, dim, 1, dim, &square);
+    total += double{square};
+  }
+  return static_cast<float>(total / static_cast<double>(n));
+}
+
+// Clusters of tokens [first, end), appended to `to`.
+template <typename T>
+void add_clusters(const RefineSpec& spec, const HeadTokens<T>& tokens, int64_t first, int64_t end,
+                  Settled<T>& to) {
+  const int64_t n = end - first, hd = spec.head_dim;
+  std::vector<float> keys(static_cast<size_t>(n * hd)), members(keys.size()), values(keys.size());
+  std::vector<float> mean(static_cast<size_t>(hd));
+  for (int64_t i = 0; i < n; ++i) widen_row(tokens.key(first + i), hd, keys.data() + i * hd);
+  const Grouping groups = cluster_keys(keys.data(), n, hd, spec.page, spec.clusters);
+  double norms = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    const int64_t row = groups.order[static_cast<size_t>(i)];
+    std::memcpy(members.data() + i * hd, keys.data() + row * hd,
+                static_cast<size_t>(hd) * sizeof(float));
+    const T *key = tokens.key(first + row), *value = tokens.value(first + row);
+    widen_row(value, hd, values.data() + i * hd);
+    to.keys.insert(to.keys.end(), key, key + hd);
+    to.values.insert(to.values.end(), value, value + hd);
+    float square;
+    dot_rows(values.data() + i * hd, values.data() + i * hd, hd, 1, hd, &square);
+    norms += std::sqrt(double{square});
+  }
+  const double mean_norm = norms / static_cast<double>(n);
+  for (size_t c = 0; c + 1 < groups.begins.size(); ++c) {
+    const int64_t begin = groups.begins[c], count = groups.begins[c + 1] - begin;
+    const float spread = deviate(members.data() + begin * hd, count, hd, mean.data());
+    push_rounded(mean.data(), hd, to.mean_keys);
+    const float distance = deviate(values.data() + begin * hd, count, hd, mean.data());
+    push_rounded(mean.data(), hd, to.mean_values);
+    to.begins.push_back(static_cast<int64_t>(to.keys.size()) / hd - n + begin);
+    to.counts.push_back(static_cast<float>(count));
+    to.log_counts.push_back(std::log(static_cast<float>(count)));
+    to.deviations.push_back(std::sqrt(spread / static_cast<float>(hd)));
+    to.rhos.push_back(mean_norm > 0 ? static_cast<float>(std::sqrt(double{distance}) / mean_norm)
+                                    : 0.0f);
+  }
+}
+
+}  // namespace
+
+template <typename T>
+void Settled<T>::append(const Settled& next) {
+  const auto n_clusters = static_cast<int64_t>(begins.size());
+  const int64_t n_rows = n_clusters == 0 ? 0 : begins.back() + static_cast<int64_t>(counts.back());
+  for (const int64_t begin : next.begins) begins.push_back(n_rows + begin);
+  for (const int64_t end : next.ends) ends.push_back(n_clusters + end);
+  join(keys, next.keys);
+  join(values, next.values);
+  join(mean_keys, next.mean_keys);
+  join(mean_values, next.mean_values);
+  join(counts, next.counts);
+  join(log_counts, next.log_counts);
+  join(deviations, next.deviations);
+  join(rhos, next.rhos);
+}
+
+template <typename T>
+int64_t Settled<T>::bytes() const {
+  return size_of(keys) + size_of(values) + size_of(mean_keys) + size_of(mean_values) +
+         size_of(begins) + size_of(counts) + size_of(log_counts) + size_of(deviations) +
+         size_of(rhos) + size_of(ends);
+}
+
+template <typename T>
+Settled<T> settle_segment(const RefineSpec& spec, HeadKind kind, const HeadTokens<T>& tokens,
+                          int64_t begin) {
+  Settled<T> to;
+  const int64_t hd = spec.head_dim, end = begin + spec.segment;
+  const int64_t sinks_end = begin == 0 ? spec.sinks : begin;
+  for (int64_t t = begin; t < (kind == HeadKind::kDense ? end : sinks_end); ++t) {
+    to.keys.insert(to.keys.end(), tokens.key(t), tokens.key(t) + hd);
+    to.values.insert(to.values.end(), tokens.value(t), tokens.value(t) + hd);
+  }
+  if (kind == HeadKind::kClusters) add_clusters(spec, tokens, sinks_end, end, to);
+  to.ends.push_back(static_cast<int64_t>(to.begins.size()));
+  return to;
+}
+
+template struct Settled<float>;
+template struct Settled<BFloat16>;
+template Settled<float> settle_segment(const RefineSpec&, HeadKind, const HeadTokens<float>&,
+                                       int64_t);
+template Settled<BFloat16> settle_segment(const RefineSpec&, HeadKind, const HeadTokens<BFloat16>&,
+                                          int64_t);
+
+}  // namespace sluice::cpu::refine

@@ -1,0 +1,37 @@
+// Settled tokens of one key/value head: clusters and their members. docs/algorithm.md, section 6.
+
+#pragma once
+
+#include <vector>
+
+#include "backend/cpu/attend_near.h"
+#include "backend/refine.h"
+
+namespace sluice::cpu::refine {
+
+// Tokens of whole segments, or of one. The sinks come first, in order of position. The other rows
+// of a segment are permuted, so that the members of a cluster lie side by side; those of dense
+// heads keep their order and have no clusters. Window heads keep the sinks only.
+template <typename T>
+struct Settled {
+  std::vector<T> keys, values;            // (n_rows, head_dim)
+  std::vector<T> mean_keys, mean_values;  // (n_clusters, head_dim)
+  std::vector<int64_t> begins;            // (n_clusters) row of the first member
+  std::vector<float> counts;              // (n_clusters) members
+  std::vector<float> log_counts;          // (n_clusters)
+  std::vector<float> deviations;          // (n_clusters) root of ClusterStats::spread
+  std::vector<float> rhos;                // (n_clusters) ClusterStats::rho
+  std::vector<int64_t> ends;              // (n_segments) clusters up to the end of each
+
+  // Clusters of the first n segments.
+  int64_t clusters_of(int64_t n) const { return n == 0 ? 0 : ends[static_cast<size_t>(n - 1)]; }
+  void append(const Settled& next);
+  int64_t bytes() const;
+};
+
+// The segment that begins at `begin`, as a head of this kind keeps it.
+template <typename T>
+Settled<T> settle_segment(const RefineSpec& spec, HeadKind kind, const HeadTokens<T>& tokens,
+                          int64_t begin);
+
+}  // namespace sluice::cpu::refine

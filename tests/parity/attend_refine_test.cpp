@@ -1,0 +1,295 @@
+// Refined attention against the reference, and the identities of docs/algorithm.md, section 6.
+
+#include "parity/refine_case.h"
+#include "sanitized.h"
+
+namespace sluice::test {
+namespace {
+
+constexpr double kNever = std::numeric_limits<double>::infinity();
+constexpr RefineHead kOpen{HeadKind::kClusters, 0};
+constexpr RefineHead kSome{HeadKind::kClusters, 0.02};
+constexpr RefineHead kFew{HeadKind::kClusters, 0.1};
+constexpr RefineHead kMeans{HeadKind::kClusters, kNever};
+constexpr RefineHead kWindow{HeadKind::kWindow, 0};
+constexpr RefineHead kDense{HeadKind::kDense, 0};
+
+// Pages of 16, which every backend has.
+const RefineCase kCausal[] = {
+    {.n_tokens = 1, .head_dim = 64},
+    {.n_tokens = 100, .head_dim = 16, .segment = 64},
+    {.n_tokens = 257, .head_dim = 64, .window = 0, .segment = 64, .sinks = 0},
+    {.n_tokens = 400, .head_dim = 64, .n_heads = 6, .tile = 1, .pad = 3},
+    {.n_tokens = 400, .head_dim = 80, .window = 128, .segment = 64, .tile = 1, .delta = 0.1},
+    {.n_tokens = 390, .head_dim = 128, .n_heads = 4, .n_kv_heads = 1, .window = 128, .tile = 128},
+    {.n_tokens = 333, .head_dim = 256, .segment = 64, .heads = {kSome, kMeans}, .pad = 7},
+    {.n_tokens = 300, .head_dim = 64, .tile_factor = 3, .heads = {kOpen, kDense}},
+    {.n_tokens = 300, .head_dim = 64, .tile = 1, .heads = {kOpen, kMeans}},
+    {.n_tokens = 500,
+     .head_dim = 64,
+     .n_heads = 8,
+     .n_kv_heads = 4,
+     .segment = 64,
+     .sinks = 32,
+     .tile = 16,
+     .tile_factor = 2,
+     .heads = {kSome, kWindow, kDense, kFew}},
+    {.n_tokens = 450,
+     .head_dim = 64,
+     .n_heads = 4,
+     .n_kv_heads = 4,
+     .window = 0,
+     .tile = 1,
+     .heads = {kDense, kFew, kSome, kWindow}},
+    {.n_tokens = 700, .head_dim = 64, .n_heads = 3, .n_kv_heads = 1, .segment = 256, .tile = 32},
+    {.n_tokens = 600, .head_dim = 16, .segment = 256, .rule = RefineRule::kStrongest, .size = 4},
+    {.n_tokens = 600, .head_dim = 64, .segment = 64, .tile = 1, .size = 3},
+};
+
+// What a backend may refuse.
+const RefineCase kRare[] = {
+    {.n_tokens = 400, .head_dim = 24, .page = 8, .sinks = 8, .rare = true},
+    {.n_tokens = 300,
+     .head_dim = 64,
+     .window = 24,
+     .segment = 48,
+     .page = 6,
+     .sinks = 6,
+     .tile = 12,
+     .rare = true},
+    {.n_tokens = 300,
+     .head_dim = 65,
+     .window = 5,
+     .segment = 50,
+     .page = 5,
+     .sinks = 0,
+     .tile = 1,
+     .rare = true},
+    {.n_tokens = 400, .head_dim = 64, .clusters = ClusterKind::kMeans, .rare = true},
+    {.n_tokens = 400, .head_dim = 64, .tile = 1, .clusters = ClusterKind::kMeans, .rare = true},
+    {.n_tokens = 400, .head_dim = 64, .clusters = ClusterKind::kNearest, .rare = true},
+    {.n_tokens = 400,
+     .head_dim = 64,
+     .tile = 1,
+     .clusters = ClusterKind::kNearest,
+     .rule = RefineRule::kStrongest,
+     .rare = true},
+};
+
+const RefineCase kEncoders[] = {
+    {.n_tokens = 37, .head_dim = 16, .causal = false},
+    {.n_tokens = 256, .head_dim = 64, .n_heads = 4, .sinks = 0, .causal = false},
+    {.n_tokens = 300, .head_dim = 64, .tile = 1, .heads = {kSome, kDense}, .causal = false},
+    {.n_tokens = 330, .head_dim = 80, .segment = 64, .heads = {kMeans, kFew}, .causal = false},
+};
+
+std::vector<RefineCase> causal_cases() {
+  std::vector<RefineCase> cases(std::begin(kCausal), std::end(kCausal));
+  cases.insert(cases.end(), std::begin(kRare), std::end(kRare));
+  return cases;
+}
+
+std::vector<RefineCase> all_cases() {
+  std::vector<RefineCase> cases = causal_cases();
+  cases.insert(cases.end(), std::begin(kEncoders), std::end(kEncoders));
+  return cases;
+}
+
+// Nothing is expected of a refused case.
+void expect_answer(const std::optional<RefineAnswer>& got, DType dtype, const RefineCase& c,
+                   const RefineInputs& in, const std::vector<float>& expected) {
+  if (!got) return;
+  EXPECT_CLOSE(got->out, expected, refine_bounds(dtype, c, in, expected));
+}
+void expect_answer(const std::optional<RefineAnswer>& got, DType dtype, const RefineCase& c,
+                   const RefineInputs& in, const RefineAnswer& expected) {
+  if (!got) return;
+  EXPECT_EQ(got->opened, expected.opened);
+  expect_answer(got, dtype, c, in, expected.out);
+}
+
+TEST_P(EveryBackend, RefineAttentionAgreesWithTheReference) {
+  for (const RefineCase& given : all_cases()) {
+    SCOPED_TRACE(testing::PrintToString(given));
+    const RefineInputs in(given, dtype());
+    const RefineCase c = with_clear_delta(*reference, dtype(), given, in);
+    const RefineAnswer expected = expected_refine(*reference, dtype(), c, in);
+    const auto got = attend_refine(*backend, dtype(), dtype(), c, in);
+    expect_answer(got, dtype(), c, in, expected);
+  }
+}
+
+TEST_P(EveryImplementation, RefineAtDeltaZeroEqualsDenseAttention) {
+  for (RefineCase c : thinned(all_cases(), 3)) {
+    c.heads.assign(static_cast<size_t>(c.n_kv_heads), kOpen);
+    SCOPED_TRACE(testing::PrintToString(c));
+    const RefineInputs in(c, dtype());
+    expect_answer(attend_refine(*backend, dtype(), dtype(), c, in), dtype(), c, in,
+                  attend_dense(*reference, c.keys_case(), in.keys_inputs(c)));
+  }
+}
+
+TEST_P(EveryImplementation, RefineWithPagesOfOneTokenEqualsDenseAttention) {
+  for (RefineCase c : thinned(all_cases(), 3)) {
+    if (c.n_tokens > 400) continue;
+    c.heads.assign(static_cast<size_t>(c.n_kv_heads), kMeans);
+    c.page = 1;
+    c.clusters = ClusterKind::kPages;
+    c.rare = true;
+    SCOPED_TRACE(testing::PrintToString(c));
+    const RefineInputs in(c, dtype());
+    expect_answer(attend_refine(*backend, dtype(), dtype(), c, in), dtype(), c, in,
+                  attend_dense(*reference, c.keys_case(), in.keys_inputs(c)));
+  }
+}
+
+// Float64 over sinks, near keys and, where `means`, the mean of every segment before the border.
+// Every segment is one cluster.
+std::vector<float> attend_means(const RefineCase& c, const RefineInputs& in, DType dtype,
+                                bool means) {
+  std::vector<float> out;
+  const int64_t hd = c.head_dim, width = c.n_kv_heads * hd, group = c.n_heads / c.n_kv_heads;
+  const auto mean = [&](const std::vector<float>& rows, int64_t begin, int64_t column) {
+    double sum = 0;
+    for (int64_t i = begin; i < begin + c.segment; ++i)
+      sum += double{rows[static_cast<size_t>(i * width + column)]};
+    return double{rounded(dtype, static_cast<float>(sum / static_cast<double>(c.segment)))};
+  };
+  for (int64_t t = 0; t < c.n_tokens; ++t)
+    for (int64_t head = 0; head < c.n_heads; ++head) {
+      const auto query = in.queries.begin() + (t * c.n_heads + head) * hd;
+      const int64_t border = c.segment * (std::max<int64_t>(0, t - c.window) / c.segment);
+      std::vector<double> sum(static_cast<size_t>(hd));
+      double total = 0;
+      const auto see = [&](double count, const auto& key, const auto& value) {
+        double score = 0;
+        for (int64_t d = 0; d < hd; ++d) score += double{query[d]} * key(d);
+        const double weight = count * std::exp(score * double{c.scale()});
+        total += weight;
+        for (int64_t d = 0; d < hd; ++d) sum[static_cast<size_t>(d)] += weight * value(d);
+      };
+      const int64_t first = head / group * hd;
+      for (int64_t begin = 0; means && begin < border; begin += c.segment)
+        see(
+            static_cast<double>(c.segment),
+            [&](int64_t d) { return mean(in.keys, begin, first + d); },
+            [&](int64_t d) { return mean(in.values, begin, first + d); });
+      for (int64_t i = 0; i <= t; ++i) {
+        if (i >= c.sinks && i < border) continue;
+        const auto at = [&](int64_t d) { return static_cast<size_t>(i * width + first + d); };
+        see(
+            1, [&](int64_t d) { return double{in.keys[at(d)]}; },
+            [&](int64_t d) { return double{in.values[at(d)]}; });
+      }
+      for (const double x : sum) out.push_back(static_cast<float>(x / total));
+    }
+  return out;
+}
+
+TEST_P(EveryImplementation, RefineAtDeltaInfinityEqualsAttentionOnMeans) {
+  for (RefineCase c : thinned(causal_cases(), 3)) {
+    if (c.n_tokens > 400 || c.head_dim > 128) continue;
+    c.heads.assign(static_cast<size_t>(c.n_kv_heads), kMeans);
+    c.page = c.segment;
+    c.sinks = 0;
+    c.rare = true;
+    SCOPED_TRACE(testing::PrintToString(c));
+    const RefineInputs in(c, dtype());
+    const auto got = attend_refine(*backend, dtype(), dtype(), c, in);
+    if (!got) continue;
+    expect_answer(got, dtype(), c, in, attend_means(c, in, dtype(), true));
+    EXPECT_EQ(got->opened, std::vector<int64_t>(got->opened.size()));
+  }
+}
+
+TEST_P(EveryImplementation, RefineWindowHeadsEqualDenseAttentionUnderTheirMask) {
+  for (RefineCase c : thinned(causal_cases(), 3)) {
+    c.heads.assign(static_cast<size_t>(c.n_kv_heads), kWindow);
+    SCOPED_TRACE(testing::PrintToString(c));
+    const RefineInputs in(c, dtype());
+    expect_answer(attend_refine(*backend, dtype(), dtype(), c, in), dtype(), c, in,
+                  attend_means(c, in, dtype(), false));
+  }
+}
+
+// Anywhere and token by token where queries decide for themselves, else between tiles.
+TEST_P(EveryBackend, AnyCutBetweenTilesGivesTheSameRefineAttention) {
+  for (const RefineCase& given : thinned(causal_cases(), 3)) {
+    SCOPED_TRACE(testing::PrintToString(given));
+    const RefineInputs in(given, dtype());
+    const RefineCase c = with_clear_delta(*reference, dtype(), given, in);
+    std::vector<int64_t> cuts;
+    for (const int64_t cut : {1, 2, 7, 16, 33, 64, 65, 128, 131, 192, 256, 257, 300, 512, 550})
+      if (cut < c.n_tokens && cut % c.tile == 0) cuts.push_back(cut);
+    if (c.tile == 1)
+      for (int64_t t = cuts.empty() ? 1 : cuts.back() + 1; t < c.n_tokens; ++t) cuts.push_back(t);
+    const RefineAnswer expected = expected_refine(*reference, dtype(), c, in);
+    const auto got = attend_refine(*backend, dtype(), dtype(), c, in, cuts);
+    expect_answer(got, dtype(), c, in, expected);
+  }
+}
+
+// Single queries decide for themselves even where tiles are asked for.
+TEST_P(EveryBackend, RefineDecodingAgreesWithTheReference) {
+  for (RefineCase c : {kCausal[5], kCausal[9], kCausal[12]}) {
+    SCOPED_TRACE(testing::PrintToString(c));
+    const RefineInputs in(c, dtype());
+    std::vector<int64_t> cuts;
+    for (int64_t t = c.n_tokens / c.tile * c.tile; t < c.n_tokens; ++t) cuts.push_back(t);
+    const RefineAnswer expected = expected_refine(*reference, dtype(), c, in, cuts);
+    const auto got = attend_refine(*backend, dtype(), dtype(), c, in, cuts);
+    expect_answer(got, dtype(), c, in, expected);
+  }
+}
+
+TEST_P(EveryImplementation, TheFutureDoesNotTouchPastRefineAttention) {
+  for (const RefineCase& c : thinned(causal_cases(), 5))
+    for (const int64_t end : {int64_t{1}, c.n_tokens / 2, c.n_tokens - 1}) {
+      if (end < c.tile || end >= c.n_tokens) continue;
+      const int64_t past = end / c.tile * c.tile;
+      SCOPED_TRACE(testing::PrintToString(c) + ", past " + std::to_string(past) + " tokens");
+      const RefineInputs in(c, dtype()), other(c, dtype(), 77);
+      RefineInputs changed = in;
+      const auto replace = [&](std::vector<float>& to, const std::vector<float>& from,
+                               int64_t width, float factor) {
+        for (auto i = static_cast<size_t>(past * width); i < to.size(); ++i)
+          to[i] = factor * from[i];
+      };
+      // Larger numbers than before, so that a maximum over the future would show.
+      const int64_t width = c.n_heads * c.head_dim;
+      replace(changed.queries, other.queries, width, 4);
+      replace(changed.keys, other.keys, c.n_kv_heads * c.head_dim, 16);
+      replace(changed.values, other.values, c.n_kv_heads * c.head_dim, 1024);
+      const auto got = attend_refine(*backend, dtype(), dtype(), c, changed);
+      if (!got) continue;
+      EXPECT_SAME_BITS(
+          rows_of(got->out, width, 0, past),
+          rows_of(attend_refine(*backend, dtype(), dtype(), c, in)->out, width, 0, past));
+    }
+}
+
+// Every token is kept once, and means and statistics besides.
+TEST_P(EveryBackend, RefineKeepsEveryTokenOnce) {
+  const RefineCase c{.n_tokens = 700, .head_dim = 64};
+  const RefineInputs in(c, dtype());
+  const auto attention = backend->make_refine_attention(c.spec(dtype()));
+  attend_pass(*attention, *backend, dtype(), c, in, 0, 601);
+  const CacheBytes bytes = attention->bytes();
+  const int64_t row = 2 * c.n_kv_heads * c.head_dim * element_bytes(dtype());
+  EXPECT_GE(bytes.exact + bytes.clusters, 601 * row);
+  EXPECT_LE(bytes.exact + bytes.clusters, 704 * (row + row / 16 + 64));
+}
+
+TEST_P(EveryImplementation, ResetForgetsTheClusters) {
+  const RefineCase c{.n_tokens = 400, .head_dim = 64};
+  const RefineInputs in(c, dtype()), other(c, dtype(), 5);
+  const auto attention = backend->make_refine_attention(c.spec(dtype()));
+  attend_pass(*attention, *backend, dtype(), c, other, 0, 320);
+  attention->reset();
+  EXPECT_TRUE(attention->opened().empty());
+  EXPECT_SAME_BITS(attend_pass(*attention, *backend, dtype(), c, in, 0, c.n_tokens),
+                   attend_refine(*backend, dtype(), dtype(), c, in)->out);
+}
+
+}  // namespace
+}  // namespace sluice::test
