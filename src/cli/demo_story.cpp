@@ -91,6 +91,7 @@ TuneOptions contract_options(const DemoScene& scene) {
   const int64_t most =
       std::min({kMostTuned, scene.model.context(), std::ssize(scene.tokens) / 3 - 1});
   options.split = {.context = most - most % kWindow, .n_calibration = 2, .n_held_out = 6};
+  options.needles = false;  // there is no room for them
   options.bench_rounds = 3;
   return options;
 }
@@ -114,7 +115,8 @@ std::vector<std::string> tune_words(const DemoScene& scene, const TuneOptions& o
   words.insert(words.end(), {"--tau", number(options.heads.taus[0])});
   words.insert(words.end(), {"--far", std::string(far_name(options.heads.fars[0]))});
   words.insert(words.end(), {"--windows", number(options.split.n_calibration)});
-  words.insert(words.end(), {"--held-out", number(options.split.n_held_out), "-o", "plan.json"});
+  words.insert(words.end(), {"--held-out", number(options.split.n_held_out), "--no-needles"});
+  words.insert(words.end(), {"-o", "plan.json"});
   return words;
 }
 

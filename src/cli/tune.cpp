@@ -95,6 +95,9 @@ void print_result(const TuneFlags& flags, const TuneResult& result) {
                                 flags.objective == "memory" ? "memory" : "time"));
   line("calibration", loss_text(result.calibration));
   line("held out", loss_text(result.held_out));
+  if (const Needles& needles = result.held_out.needles; needles.n > 0)
+    line("needles", fmt::format("found {} of {} that dense finds, of {} held out", needles.found,
+                                needles.by_dense, needles.n));
   line("gap", fmt::format("KL {:+.5f}, held out against calibration",
                           result.held_out.kl.mean() - result.calibration.kl.mean()));
   for (const BenchCase& found : result.speed.cases)
@@ -193,6 +196,7 @@ void run_tune(TuneFlags& flags) {
                               {"context", options.split.context},
                               {"n_calibration", options.split.n_calibration},
                               {"n_held_out", options.split.n_held_out},
+                              {"needles", options.needles},
                               {"seed", options.split.seed},
                               {"bases", bases ? sha256_of({flags.linear.bases}) : ""},
                               {"version", SLUICE_VERSION}};
@@ -316,6 +320,10 @@ Run add_tune(CLI::App& program) {
                    "Windows of other documents to judge by")
       ->check(CLI::Range(int64_t{2}, kMost))
       ->capture_default_str();
+  command->add_flag("!--no-needles", flags->tune.needles,
+                    "No prompts with a number to be found far back among the windows; with\n"
+                    "them, one to every eight, a plan that loses one that dense finds does\n"
+                    "not hold");
   command->add_option("--seed", flags->tune.split.seed, "Which documents go where")
       ->check(whole_number())
       ->capture_default_str();

@@ -8,7 +8,8 @@
 
 namespace sluice {
 
-// Means are held with two standard errors over documents added, quantiles as they are found.
+// Means are held with two standard errors over documents added, quantiles as they are found. A plan
+// that loses a needle does not hold.
 struct Contract {
   double max_kl = std::numeric_limits<double>::infinity();         // nats per token
   double max_ppl_ratio = std::numeric_limits<double>::infinity();  // against the exact model

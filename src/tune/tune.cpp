@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "tune/changes.h"
 #include "tune/choices.h"
+#include "tune/needles.h"
 #include "tune/plan_speed.h"
 #include "tune/reuse_search.h"
 
@@ -56,6 +57,7 @@ class Tuner {
     for (const int64_t window : heads_.windows)
       check_plan(plan_of_all(heads_, window, heads_.choice(0), shape_), shape_);
     result_.text = split_text(text, options_.split);
+    if (options_.needles) add_needles(text.tokenizer(), options_.split.seed, result_.text);
     result_.resumed = measurements_.resumed();
     losses_.emplace(model_, windows());
     held_out_losses_.emplace(model_, result_.text.held_out);

@@ -38,7 +38,10 @@ json describe_loss(const Loss& loss) {
           {"ppl_ratio", loss.ppl_ratio()},
           {"ppl_ratio_stderr", loss.ppl_ratio_stderr()},
           {"n_tokens", loss.kl.count()},
-          {"n_documents", loss.kl.n_units()}};
+          {"n_documents", loss.kl.n_units()},
+          {"n_needles", loss.needles.n},
+          {"needles_dense", loss.needles.by_dense},
+          {"needles_plan", loss.needles.found}};
 }
 
 // Of the length that the plan was made for: dense_ms, plan_ms and the speed-up with its spread.
@@ -129,6 +132,7 @@ json tune_results(const ResultsOrigin& origin, const TuneOptions& options,
   out["settings"].update({{"context", options.split.context},
                           {"n_calibration", std::ssize(result.text.calibration)},
                           {"n_held_out", std::ssize(result.text.held_out)},
+                          {"needles", options.needles},
                           {"seed", options.split.seed}});
   out["auto"] = {{"prefill_from", or_null(result.prefill_from)},
                  {"decode_from", or_null(result.decode_from)}};

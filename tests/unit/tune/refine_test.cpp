@@ -59,6 +59,7 @@ class RefineTune : public testing::Test {
     options.heads.refine.segment = 8;
     options.heads.refine.page = 4;
     options.objective = PlanObjective::kMemory;  // no clock decides
+    options.needles = false;
     options.bench_rounds = 1;
   }
   // Costs that fall with delta, as if they had been measured before.
@@ -91,7 +92,10 @@ TEST_F(RefineTune, WhatIsPromisedHoldsOnHeldOutText) {
     EXPECT_NO_THROW(check_plan(result.plan.attention, model->plan_shape()));
     EXPECT_DOUBLE_EQ(PlanLosses(*model, result.text.held_out).of(result.plan).kl.mean(),
                      result.held_out.kl.mean());
-    EXPECT_LT(result.cost, result.dense_cost);
+    EXPECT_LE(result.cost, result.dense_cost);
+    if (max_kl == 1.0) {
+      EXPECT_LT(result.cost, result.dense_cost);
+    }
     for (const LayerPlan& layer : result.plan.attention.layers) {
       EXPECT_FALSE(layer.reuse);
       if (layer.mode == AttentionMode::kDense) continue;
