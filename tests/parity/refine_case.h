@@ -174,16 +174,25 @@ inline RefineCase with_clear_delta(Backend& reference, DType dtype, RefineCase c
   return c;
 }
 
-// Bound of every element: attention_error() on what a query sees, where both sides open the same
-// clusters.
+// Bound of every element where both sides open the same clusters: attention_error() on what a
+// query sees. The reference rounds means as the cache does, and a mean that lies between two
+// numbers of dtype may be rounded either way: one dimension of a mean key moves its score by
+// `flip`, and one of a mean value the answer by a unit.
 inline std::vector<double> refine_bounds(DType dtype, const RefineCase& c, const RefineInputs& in,
                                          const std::vector<float>& expected) {
+  const double narrow = dtype == DType::kBF16 ? kBF16Unit : kF32Unit;
+  const auto largest = [](const std::vector<float>& x) {
+    return double{*std::max_element(x.begin(), x.end(),
+                                    [](float a, float b) { return std::abs(a) < std::abs(b); })};
+  };
+  const double flip = 2 * narrow * std::abs(largest(in.queries) * largest(in.keys)) * c.scale();
   const double error =
       attention_error(dtype, {.head_dim = c.head_dim,
                               .n_keys = c.n_tokens,
                               .score = largest_row_norm(in.queries, c.head_dim) *
                                        largest_row_norm(in.keys, c.head_dim) * double{c.scale()},
-                              .means = true});
+                              .means = false}) +
+      2 * flip + 2 * narrow;
   // sum p |v| is at most the largest |v|, which is 1.
   std::vector<double> bounds;
   for (const float x : expected) bounds.push_back(stored_error(dtype, x, error));

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <type_traits>
 
+#include "backend/cpu/interleave.h"
 #include "backend/cpu/rows.h"
 
 namespace sluice::cpu {
@@ -31,15 +32,17 @@ void put_runs(const TileShape& shape, Panels panels, int64_t index, const T* key
   }
 }
 
-// Of kQ rows at once: what a panel of values holds of them lies side by side.
+// Values of kQ rows at once: what a panel holds of them lies side by side.
 template <int kQ, typename T>
 void put_value_group(const TileShape& shape, T* values, const T* rows) {
   const int64_t nr = shape.kernel.nr, hd = shape.head_dim;
-  for (int64_t first = 0; first < hd; first += nr) {
+  const int64_t stride = shape.kernel.panel_elements(shape.block_keys);
+  if constexpr (kQ == 4 && std::is_same_v<T, BFloat16>)
+    return interleave4(rows, hd, nr, stride, values);
+  for (int64_t first = 0; first < hd; first += nr, values += stride) {
     const int64_t n = std::min(nr, hd - first);
     for (int64_t i = 0; i < n; ++i)
       for (int q = 0; q < kQ; ++q) values[i * kQ + q] = rows[q * hd + first + i];
-    values += shape.kernel.panel_elements(shape.block_keys);
   }
 }
 

@@ -10,7 +10,7 @@ namespace sluice::cpu::refine {
 namespace {
 
 // Smaller tiles share a unit: gathering for few queries costs more than their products.
-constexpr int64_t kLeastUnit = 16, kMixedUnit = 64;
+constexpr int64_t kLeastUnit = 16, kMixedUnit = 16;
 // Gathered clusters of a mixed unit begin at multiples of this. Then a query's sums are the same
 // to the bit whatever other queries opened: what it hides is zero in whole vectors.
 constexpr int64_t kAlign = 16;
