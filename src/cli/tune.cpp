@@ -40,6 +40,7 @@ struct TuneFlags : CommonOptions {
   std::vector<double> taus, deltas;
   std::vector<int64_t> windows;
   std::optional<int64_t> segment, page, tile;
+  bool no_needles = false;
   TuneOptions tune;
   LinearFlags linear;
 };
@@ -153,6 +154,7 @@ void run_tune(TuneFlags& flags) {
     throw CLI::ValidationError("tune needs the loss that you accept: --max-kl, --max-ppl-ratio");
   TuneOptions& options = flags.tune;
   options.heads = head_options(flags);
+  options.needles = !flags.no_needles;
   std::vector<UniformLinear> linear = linear_choices(flags.linear, /*joint=*/false);
   if (flags.measurements.empty()) flags.measurements = flags.output + ".measurements";
   check_outputs(flags, {flags.file, flags.linear.bases, flags.measurements}, flags.output);
@@ -241,8 +243,10 @@ Run add_tune(CLI::App& program) {
       "opened from one of several deltas on, or a window alone) and what it saves in time on\n"
       "this machine, puts those together that save most for what they cost, and holds the whole\n"
       "against documents that were not used for it: mean plus two standard errors must stay\n"
-      "within the contract. Where nothing pays the plan is dense. An interrupted run goes on\n"
-      "where it was.\n"
+      "within the contract, and so must 99% and 99.9% of the tokens within their own limits. To\n"
+      "every eight windows of text comes a needle, a prompt that asks for a number far back; a\n"
+      "plan that loses one which dense finds does not hold. Where nothing pays the plan is\n"
+      "dense. An interrupted run goes on where it was.\n"
       "\n"
       "  sluice tune -m MODEL -f wiki.txt --max-kl 0.01 -c 1024 -o plan.json\n"
       "  sluice generate -m MODEL -f prompt.txt --plan plan.json");
@@ -252,7 +256,9 @@ Run add_tune(CLI::App& program) {
       ->description("Tokens of context; 0 takes 1024, or the model's where it has fewer");
   command->add_option("-f,--file", flags->file, "Text file to tune and to judge on")->required();
   command->add_option("-o,--output", flags->output, "Where the plan goes")->required();
-  command->add_option("--max-kl", flags->max_kl, "Nats per token that may be lost, KL(dense‖plan)")
+  command
+      ->add_option("--max-kl", flags->max_kl,
+                   "Nats per token that may be lost, mean of KL(dense‖plan)")
       ->check(number_between(0, 1e6, "0 or more"));
   command
       ->add_option("--max-kl-p99", flags->max_kl_p99,
@@ -266,7 +272,9 @@ Run add_tune(CLI::App& program) {
       ->add_option("--max-ppl-ratio", flags->max_ppl_ratio,
                    "Perplexity that is accepted, as a multiple of dense's")
       ->check(number_between(1, 1e6, "1 or more"));
-  command->add_option("--objective", flags->objective, "What to save: prefill, decode or memory")
+  command
+      ->add_option("--objective", flags->objective,
+                   "What to save: prefill, decode or memory (keys)")
       ->check(CLI::IsMember({"prefill", "decode", "memory"}))
       ->capture_default_str();
   command
@@ -320,10 +328,8 @@ Run add_tune(CLI::App& program) {
                    "Windows of other documents to judge by")
       ->check(CLI::Range(int64_t{2}, kMost))
       ->capture_default_str();
-  command->add_flag("!--no-needles", flags->tune.needles,
-                    "No prompts with a number to be found far back among the windows; with\n"
-                    "them, one to every eight, a plan that loses one that dense finds does\n"
-                    "not hold");
+  command->add_flag("--no-needles", flags->no_needles,
+                    "No needles, prompts that ask for a number far back, among the windows");
   command->add_option("--seed", flags->tune.split.seed, "Which documents go where")
       ->check(whole_number())
       ->capture_default_str();
