@@ -171,7 +171,7 @@ TEST_F(NeedleLoss, TuneMixesThemIn) {
   TuneOptions options;
   options.contract.max_kl = 1;
   options.objective = PlanObjective::kMemory;
-  options.split = {.context = 40, .n_calibration = 2, .n_held_out = 3, .seed = 1};
+  options.split = {.context = 48, .n_calibration = 2, .n_held_out = 3, .seed = 1};
   options.heads.mode = AttentionMode::kKeys;
   options.heads.windows = {8};
   options.heads.taus = {0.5};
