@@ -16,6 +16,7 @@ Run add_inspect(CLI::App& program);
 Run add_generate(CLI::App& program);
 Run add_eval(CLI::App& program);
 Run add_analyze(CLI::App& program);
+Run add_needle(CLI::App& program);
 Run add_bench(CLI::App& program);
 Run add_report(CLI::App& program);
 Run add_calibrate(CLI::App& program);

@@ -26,6 +26,7 @@ constexpr const char* kDescription =
     "  sluice inspect -m MODEL                       what a checkpoint is\n"
     "  sluice generate -m MODEL -p \"Once upon a\"     continue a text\n"
     "  sluice eval -m MODEL -f TEXT -c 1024          perplexity on a text\n"
+    "  sluice needle -m MODEL -f TEXT -c 4096        whether one sentence far back is found\n"
     "  sluice analyze -m MODEL -f TEXT               which tokens represent the others\n"
     "  sluice bench -m MODEL -f TEXT -c 512,2048     speed of prefill and decode\n"
     "  sluice calibrate -m MODEL -f TEXT --rank 64 -o BASES   directions activations lie near\n"
@@ -74,10 +75,10 @@ int run(int argc, char** argv) {
   CLI::App program(kDescription, "sluice");
   program.set_version_flag("--version", "sluice " SLUICE_VERSION);
   std::vector<std::pair<CLI::App*, sluice::cli::Run>> commands;
-  for (const auto add :
-       {sluice::cli::add_demo, sluice::cli::add_inspect, sluice::cli::add_generate,
-        sluice::cli::add_eval, sluice::cli::add_analyze, sluice::cli::add_bench,
-        sluice::cli::add_calibrate, sluice::cli::add_tune, sluice::cli::add_report}) {
+  for (const auto add : {sluice::cli::add_demo, sluice::cli::add_inspect, sluice::cli::add_generate,
+                         sluice::cli::add_eval, sluice::cli::add_needle, sluice::cli::add_analyze,
+                         sluice::cli::add_bench, sluice::cli::add_calibrate, sluice::cli::add_tune,
+                         sluice::cli::add_report}) {
     sluice::cli::Run command = add(program);
     commands.emplace_back(program.get_subcommands({}).back(), std::move(command));
   }

@@ -1,6 +1,7 @@
 #include "eval/find_needles.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "backend/cpu/score_rows.h"
 #include "core/error.h"
@@ -38,16 +39,24 @@ NeedleFind find_needle(Model& model, const NeedlePrompt& prompt, const Plan& pla
 
 std::vector<NeedleCase> make_needle_cases(const Tokenizer& tokenizer, std::span<const int32_t> text,
                                           const NeedleGrid& grid) {
+  // Each haystack is one document: behind a mark between two a model begins anew and looks back
+  // less.
+  std::vector<int32_t> first, rest;  // the token that the text begins with, where it is special
+  if (!text.empty() && tokenizer.is_special(text[0])) first.push_back(text[0]);
+  std::copy_if(text.begin(), text.end(), std::back_inserter(rest),
+               [&](int32_t token) { return !tokenizer.is_special(token); });
   std::vector<NeedleCase> cases;
   for (const int64_t context : grid.contexts) {
-    const int64_t n_stretches = std::max<int64_t>(std::ssize(text) / context, 1);
+    const int64_t n_stretches = std::max<int64_t>(std::ssize(rest) / context, 1);
     for (int64_t i = 0; i < grid.n_depths * grid.n_cases; ++i) {
       const NeedleOptions options{.context = context,
                                   .depth = (static_cast<double>(i / grid.n_cases) + 0.5) /
                                            static_cast<double>(grid.n_depths),
                                   .seed = grid.seed + cases.size()};
-      const auto stretch = text.subspan(static_cast<size_t>(i % n_stretches * context));
-      cases.push_back({options, make_needle(tokenizer, stretch, options), {}, {}});
+      const auto begin = rest.begin() + i % n_stretches * context;
+      std::vector<int32_t> haystack = first;
+      haystack.insert(haystack.end(), begin, begin + std::min(context, rest.end() - begin));
+      cases.push_back({options, make_needle(tokenizer, haystack, options), {}, {}});
     }
   }
   return cases;

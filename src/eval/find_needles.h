@@ -33,7 +33,8 @@ struct NeedleCase {
 };
 
 // The prompts of a grid, by length, depth and seed. Cases of one length take stretches of the text
-// in turn. Throws Error for a length that the text or a needle does not fit.
+// in turn, without the special tokens between documents; each begins as the text does. Throws Error
+// for a length that the text or a needle does not fit.
 std::vector<NeedleCase> make_needle_cases(const Tokenizer& tokenizer, std::span<const int32_t> text,
                                           const NeedleGrid& grid);
 

@@ -11,8 +11,11 @@
 namespace sluice {
 namespace {
 
-constexpr std::string_view kFact = "The secret number of the archive is";
-constexpr std::string_view kQuestion = "What is the secret number of the archive?";
+// Of the wordings tried with a model of 135 million parameters, the one that it answers most often
+// at 4096 and 8192 tokens. The number stands there twice, side by side.
+constexpr std::string_view kFact = "The pass key of the archive is";
+constexpr std::string_view kAgain = "is the pass key of the archive.";
+constexpr std::string_view kQuestion = "What is the pass key of the archive?";
 
 // The needle moves at most this far from its depth to a sentence end: a few sentences, and a small
 // part of a short haystack.
@@ -52,8 +55,9 @@ NeedlePrompt make_needle(const Tokenizer& tokenizer, std::span<const int32_t> ha
   const auto encode = [&](const std::string& text) {
     return tokenizer.encode(text, /*add_special=*/false);
   };
-  const std::vector<int32_t> needle = encode(fmt::format(" {} {}.", kFact, number));
-  const std::string question = fmt::format("\n\nQuestion: {}\nAnswer: {}", kQuestion, kFact);
+  const std::vector<int32_t> needle =
+      encode(fmt::format(" {0} {1}. Remember it. {1} {2}", kFact, number, kAgain));
+  const std::string question = fmt::format("\n\n{} {}", kQuestion, kFact);
   // The answer's tokens are those that it has behind the question.
   const std::vector<int32_t> asked = encode(question);
   const std::vector<int32_t> answered = encode(question + " " + number);

@@ -50,7 +50,7 @@ TEST(Program, HelpNamesCommandsAndFlags) {
     EXPECT_EQ(result.err, "") << result;
     return result;
   };
-  expect_all_in({"inspect", "generate", "eval", "--version"}, help({"--help"}));
+  expect_all_in({"inspect", "generate", "eval", "needle", "--version"}, help({"--help"}));
   expect_all_in({"-m,--model", "--context", "--json"}, help({"inspect", "--help"}));
   const RunResult generate = help({"generate", "--help"});
   expect_all_in(common, generate);

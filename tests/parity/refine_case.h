@@ -199,4 +199,47 @@ inline std::vector<double> refine_bounds(DType dtype, const RefineCase& c, const
   return bounds;
 }
 
+// Float64 over sinks, near keys and, where `means`, the mean of every segment before the border.
+// Every segment is one cluster.
+inline std::vector<float> attend_means(const RefineCase& c, const RefineInputs& in, DType dtype,
+                                       bool means) {
+  std::vector<float> out;
+  const int64_t hd = c.head_dim, width = c.n_kv_heads * hd, group = c.n_heads / c.n_kv_heads;
+  const auto mean = [&](const std::vector<float>& rows, int64_t begin, int64_t column) {
+    double sum = 0;
+    for (int64_t i = begin; i < begin + c.segment; ++i)
+      sum += double{rows[static_cast<size_t>(i * width + column)]};
+    return double{rounded(dtype, static_cast<float>(sum / static_cast<double>(c.segment)))};
+  };
+  for (int64_t t = 0; t < c.n_tokens; ++t)
+    for (int64_t head = 0; head < c.n_heads; ++head) {
+      const auto query = in.queries.begin() + (t * c.n_heads + head) * hd;
+      const int64_t border = c.segment * (std::max<int64_t>(0, t - c.window) / c.segment);
+      std::vector<double> sum(static_cast<size_t>(hd));
+      double total = 0;
+      const auto see = [&](double count, const auto& key, const auto& value) {
+        double score = 0;
+        for (int64_t d = 0; d < hd; ++d) score += double{query[d]} * key(d);
+        const double weight = count * std::exp(score * double{c.scale()});
+        total += weight;
+        for (int64_t d = 0; d < hd; ++d) sum[static_cast<size_t>(d)] += weight * value(d);
+      };
+      const int64_t first = head / group * hd;
+      for (int64_t begin = 0; means && begin < border; begin += c.segment)
+        see(
+            static_cast<double>(c.segment),
+            [&](int64_t d) { return mean(in.keys, begin, first + d); },
+            [&](int64_t d) { return mean(in.values, begin, first + d); });
+      for (int64_t i = 0; i <= t; ++i) {
+        if (i >= c.sinks && i < border) continue;
+        const auto at = [&](int64_t d) { return static_cast<size_t>(i * width + first + d); };
+        see(
+            1, [&](int64_t d) { return double{in.keys[at(d)]}; },
+            [&](int64_t d) { return double{in.values[at(d)]}; });
+      }
+      for (const double x : sum) out.push_back(static_cast<float>(x / total));
+    }
+  return out;
+}
+
 }  // namespace sluice::test

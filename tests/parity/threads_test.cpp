@@ -1,6 +1,6 @@
 // The number of threads does not change a bit of any result.
 
-#include "parity/keys_case.h"
+#include "parity/refine_case.h"
 #include "parity/select_cases.h"
 
 namespace sluice::test {
@@ -121,6 +121,19 @@ TEST_P(EveryBackend, KeysAttentionDoesNotDependOnThreads) {
     SCOPED_TRACE(testing::PrintToString(c));
     const KeysInputs in(c, dtype());
     expect_same_with_two_threads([&] { return attend_keys(*backend, dtype(), c, in); });
+  }
+}
+
+TEST_P(EveryBackend, RefineAttentionDoesNotDependOnThreads) {
+  const RefineCase cases[] = {
+      {.n_tokens = 300, .head_dim = 64, .n_heads = 4},
+      {.n_tokens = 300, .head_dim = 80, .n_heads = 3, .n_kv_heads = 1, .segment = 64, .tile = 1},
+      {.n_tokens = 300, .head_dim = 16, .causal = false}};
+  for (const RefineCase& c : cases) {
+    SCOPED_TRACE(testing::PrintToString(c));
+    const RefineInputs in(c, dtype());
+    expect_same_with_two_threads(
+        [&] { return attend_refine(*backend, dtype(), dtype(), c, in)->out; });
   }
 }
 

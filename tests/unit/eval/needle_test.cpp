@@ -13,26 +13,26 @@
 namespace sluice::test {
 namespace {
 
-constexpr int32_t kBos = 256;
+constexpr int32_t kMark = 256;
 
 class Needle : public testing::Test {
  protected:
   static std::string text_of(std::span<const int32_t> ids) {
     std::string text;
-    for (const int32_t id : ids) text += id == kBos ? '^' : static_cast<char>(id);
+    for (const int32_t id : ids) text += id == kMark ? '^' : static_cast<char>(id);
     return text;
   }
   // Documents without a sentence end, so that the needle is exactly at its depth.
   static std::vector<int32_t> plain_text(size_t n) {
     std::vector<int32_t> tokens(n, 'x');
-    tokens[0] = kBos;
+    tokens[0] = kMark;
     return tokens;
   }
   static size_t needle_at(const std::string& text, const std::string& answer) {
-    return text.find(" The secret number of the archive is " + answer + ".");
+    return text.find(" The pass key of the archive is " + answer + ". Remember it. " + answer);
   }
 
-  const ByteTokenizer tokenizer{{.first_byte = 0, .vocab = 256, .bos = kBos, .eos = {}}};
+  const ByteTokenizer tokenizer{{.first_byte = 0, .vocab = 256, .bos = kMark, .eos = {}}};
 };
 
 TEST_F(Needle, LengthIsExactAndTheAnswerIsLast) {
@@ -45,7 +45,7 @@ TEST_F(Needle, LengthIsExactAndTheAnswerIsLast) {
       const std::string text = text_of(prompt.tokens);
       const auto n = static_cast<size_t>(prompt.n_prompt);
       EXPECT_EQ(text.substr(n), " " + prompt.answer);
-      EXPECT_TRUE(text.substr(0, n).ends_with("Answer: The secret number of the archive is"));
+      EXPECT_TRUE(text.substr(0, n).ends_with("archive? The pass key of the archive is"));
       EXPECT_EQ(prompt.answer.size(), 5u);
       EXPECT_NE(needle_at(text, prompt.answer), text.npos);
     }

@@ -1,6 +1,7 @@
 #include "backend/cpu/attention/refine/refine.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "backend/cpu/attention/refine/one.h"
 #include "backend/cpu/attention/refine/tiles.h"
@@ -97,8 +98,12 @@ void CpuRefineAttention<T>::settle(int64_t end) {
         settle_segment(spec_, head_plan(kv_head).kind, head_at(kv_head).tokens,
                        n_settled_ + i % n_segments * spec_.segment);
   });
-  for (size_t i = 0; i < segments.size(); ++i)
-    head_at(static_cast<int64_t>(i) / n_segments).settled.append(segments[i]);
+  for (size_t i = 0; i < segments.size(); ++i) {
+    const int64_t kv_head = static_cast<int64_t>(i) / n_segments;
+    if (n_settled_ == 0 && head_plan(kv_head).kind != HeadKind::kWindow)
+      head_at(kv_head).settled.reserve(spec_);
+    head_at(kv_head).settled.append(std::exchange(segments[i], {}));
+  }
   n_settled_ = end;
 }
 

@@ -90,6 +90,15 @@ void add_clusters(const RefineSpec& spec, const HeadTokens<T>& tokens, int64_t f
 }  // namespace
 
 template <typename T>
+void Settled<T>::reserve(const RefineSpec& spec) {
+  const auto n = static_cast<size_t>(spec.capacity * spec.head_dim);
+  keys.reserve(n);
+  values.reserve(n);
+  mean_keys.reserve(n / static_cast<size_t>(spec.page));
+  mean_values.reserve(n / static_cast<size_t>(spec.page));
+}
+
+template <typename T>
 void Settled<T>::append(const Settled& next) {
   const auto n_clusters = static_cast<int64_t>(begins.size());
   const int64_t n_rows = n_clusters == 0 ? 0 : begins.back() + static_cast<int64_t>(counts.back());

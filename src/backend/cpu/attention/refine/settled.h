@@ -25,6 +25,8 @@ struct Settled {
 
   // Clusters of the first n segments.
   int64_t clusters_of(int64_t n) const { return n == 0 ? 0 : ends[static_cast<size_t>(n - 1)]; }
+  // Room for the rows of a whole sequence, so that no growth moves or doubles them.
+  void reserve(const RefineSpec& spec);
   void append(const Settled& next);
   int64_t bytes() const;
 };

@@ -9,21 +9,7 @@
 namespace sluice::cpu::refine {
 namespace {
 
-// Smaller tiles share a unit: gathering for few queries costs more than their products.
-constexpr int64_t kLeastUnit = 16, kMixedUnit = 16;
-// Gathered clusters of a mixed unit begin at multiples of this. Then a query's sums are the same
-// to the bit whatever other queries opened: what it hides is zero in whole vectors.
-constexpr int64_t kAlign = 16;
-constexpr int64_t kRegionKeys = 512;
-
 int64_t round_up(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
-
-// Room that the members of all clusters of a segment take, however they are distributed.
-int64_t region_room(const RefineSpec& spec) {
-  const bool equal = spec.clusters == ClusterKind::kPages;
-  const int64_t n_clusters = spec.segment / spec.page;
-  return equal ? n_clusters * round_up(spec.page, kAlign) : spec.segment + n_clusters * kAlign;
-}
 
 // Of one thread, kept for its next run.
 struct Scratch {
@@ -57,7 +43,7 @@ class RunReader {
         n_sinks_(run.border > 0 ? spec.sinks : 0),
         sink_blocks_(shape_.blocks(n_sinks_)),
         n_clusters_(head.settled->clusters_of(run.border / spec.segment)),
-        stride_(shape_.blocks(n_clusters_) * shape_.block_keys + kAlign) {
+        stride_(shape_.blocks(n_clusters_) * shape_.block_keys + kClusterAlign) {
     pack_near();
     s_.block_keys.resize(static_cast<size_t>(shape_.key_bytes));
     s_.block_values.resize(static_cast<size_t>(shape_.value_bytes));
@@ -257,7 +243,7 @@ void RunReader<T>::visit_settled() {
 
 template <typename T>
 void RunReader<T>::gather(int64_t cluster, int64_t row, int64_t n) {
-  if (plan_.mixed) n_gathered_ = round_up(n_gathered_, kAlign);
+  if (plan_.mixed) n_gathered_ = round_up(n_gathered_, kClusterAlign);
   while (n > 0) {
     if (n_gathered_ == shape_.block_keys) visit_gathered();
     const int64_t taken = std::min(n, shape_.block_keys - n_gathered_);
@@ -281,19 +267,13 @@ void RunReader<T>::visit_gathered() {
           const float* asks = s_.asks.data() + tile_of(first_of(b) + i) * stride_;
           for (const Gathered& part : gathered_)
             std::fill(scores + part.begin + (asks[part.cluster] != 0 ? part.n : 0),
-                      scores + round_up(part.begin + part.n, kAlign), -INFINITY);
+                      scores + round_up(part.begin + part.n, kClusterAlign), -INFINITY);
         });
   gathered_.clear();
   n_gathered_ = 0;
 }
 
 }  // namespace
-
-TilePlan::TilePlan(const RefineSpec& spec)
-    : mixed(spec.tile < kLeastUnit),
-      unit(mixed ? std::max<int64_t>(1, kMixedUnit / spec.tile) * spec.tile : spec.tile),
-      region_segments(std::max<int64_t>(1, kRegionKeys / region_room(spec))),
-      shape(spec.dtype, spec.head_dim, mixed ? region_segments * region_room(spec) : 128) {}
 
 template <typename T>
 void attend_run(const RefineSpec& spec, const TilePlan& plan, const AttendRefineArgs& args,

@@ -8,19 +8,9 @@
 #pragma once
 
 #include "backend/cpu/attention/refine/settled.h"
+#include "backend/cpu/attention/refine/tile_plan.h"
 
 namespace sluice::cpu::refine {
-
-// How queries are taken: a unit passes over its keys together.
-struct TilePlan {
-  explicit TilePlan(const RefineSpec& spec);
-
-  // Several decision tiles make a unit, and each hides what it did not open.
-  bool mixed;
-  int64_t unit;             // queries, a multiple of spec.tile
-  int64_t region_segments;  // mixed: a gathered block never holds members of two regions
-  TileShape shape;
-};
 
 // What the queries of a key/value head read in a pass.
 template <typename T>

@@ -1,0 +1,25 @@
+// How the queries of a pass are taken: which decide together, and which pass over keys together.
+
+#pragma once
+
+#include "backend/cpu/attend_tile.h"
+#include "backend/refine.h"
+
+namespace sluice::cpu::refine {
+
+// Gathered clusters of a mixed unit begin at multiples of this. Then a query's sums are the same
+// to the bit whatever other queries opened: what it hides is zero in whole vectors.
+constexpr int64_t kClusterAlign = 16;
+
+// A unit of queries passes over its keys together.
+struct TilePlan {
+  explicit TilePlan(const RefineSpec& spec);
+
+  // Several decision tiles make a unit, and each hides what it did not open.
+  bool mixed;
+  int64_t unit;             // queries, a multiple of spec.tile
+  int64_t region_segments;  // mixed: a gathered block never holds members of two regions
+  TileShape shape;
+};
+
+}  // namespace sluice::cpu::refine

@@ -1,0 +1,194 @@
+// sluice needle: whether one sentence far back in a long text is found.
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "cli/attention_options.h"
+#include "cli/bench_output.h"
+#include "cli/commands.h"
+#include "cli/linear_options.h"
+#include "cli/options.h"
+#include "cli/plan_option.h"
+#include "cli/progress.h"
+#include "core/error.h"
+#include "eval/needle_results.h"
+#include "eval/text_stream.h"
+
+namespace sluice::cli {
+namespace {
+
+constexpr int64_t kNeedleTokens = 4096;
+
+struct NeedleFlags : CommonOptions {
+  std::string file;
+  std::string separator = "<|endoftext|>";
+  NeedleGrid grid;
+  std::string plan;
+  AttentionFlags attention;
+  LinearFlags linear;
+};
+
+using Labels = std::vector<std::string>;  // (n_plans)
+
+TextTable table_of(std::span<const NeedleCase> cases, const Labels& labels) {
+  std::vector<std::string> columns{"tokens", "depth", "seed", "dense", "log p"};
+  for (const std::string& label : labels) columns.insert(columns.end(), {label, "log p"});
+  TextTable table("needles found, and log p of the answer", columns, 0);
+  for (const NeedleCase& found : cases) {
+    std::vector<Cell> row{cell(found.options.context), cell(found.options.depth, {.decimals = 2}),
+                          words(std::to_string(found.options.seed))};
+    const auto add = [&](const NeedleFind& find) {
+      row.insert(row.end(), {words(find.found ? "found" : "no"), cell(find.logp, {.decimals = 2})});
+    };
+    add(found.dense);
+    for (const NeedleFind& run : found.runs) add(run);
+    table.add(std::move(row));
+  }
+  return table;
+}
+
+std::string where(const NeedleCase& lost) {
+  return fmt::format("T={} depth {:.2f} seed {}", lost.options.context, lost.options.depth,
+                     lost.options.seed);
+}
+
+// Totals of each plan, and what they mean in one line.
+void print_totals(std::span<const NeedleCase> cases, const Labels& labels) {
+  const auto n_dense = std::count_if(cases.begin(), cases.end(),
+                                     [](const auto& found) { return found.dense.found; });
+  const std::string dense = fmt::format("{} of {}", n_dense, cases.size());
+  std::vector<std::string> losers;
+  for (size_t i = 0; i < labels.size(); ++i) {
+    const NeedleSummary summary = summarise_needles(cases, i);
+    std::vector<std::string> lost;
+    for (const NeedleCase* found : summary.lost) lost.push_back(where(*found));
+    fmt::print("{}: found {} of {}; dense {}{}\n", labels[i], summary.n_found, summary.n_cases,
+               dense, lost.empty() ? "" : fmt::format("; lost: {}", fmt::join(lost, ", ")));
+    if (!lost.empty()) losers.push_back(fmt::format("{} by {}", lost.size(), labels[i]));
+  }
+  if (labels.empty() || n_dense == 0)
+    fmt::print("dense finds {} needles{}\n", dense, labels.empty() ? "" : ": nothing can be lost");
+  else if (losers.empty())
+    fmt::print("every needle that dense finds is found\n");
+  else
+    fmt::print("of {} needles that dense finds are lost: {}\n", n_dense, fmt::join(losers, "; "));
+}
+
+std::vector<int32_t> tokens_of(const NeedleFlags& flags, const Tokenizer& tokenizer) {
+  TextStream text(flags.file, tokenizer, flags.separator);
+  const NeedleGrid& grid = flags.grid;
+  std::vector<int32_t> tokens;
+  text.read(
+      *std::max_element(grid.contexts.begin(), grid.contexts.end()) * grid.n_depths * grid.n_cases,
+      tokens);
+  return tokens;
+}
+
+void run_needle(NeedleFlags& flags) {
+  const std::vector<UniformAttention> attention = attention_choices(flags.attention);
+  const std::vector<UniformLinear> linear = linear_choices(flags.linear, flags.attention.joint);
+  check_outputs(flags, {flags.file, flags.linear.bases, flags.plan});
+  if (flags.wants_results()) check_read_again(flags.file);
+  const auto checkpoint = open_checkpoint(flags.model);
+  const ModelSpec& spec = checkpoint->spec();
+  if (!spec.causal)
+    throw Error(spec.family + " is an encoder and does not answer questions",
+                "needle needs a causal model such as GPT-2 or Llama");
+  const Acceleration acceleration = read_acceleration(
+      {.plan = flags.plan, .attention = attention, .linear = linear, .linear_flags = flags.linear},
+      *checkpoint, flags.file);
+  std::vector<int64_t>& contexts = flags.grid.contexts;
+  contexts = distinct(contexts);
+  if (contexts.empty()) contexts = {std::min(kNeedleTokens, spec.max_positions)};
+  const auto tokenizer = open_tokenizer_of(*checkpoint);
+  const std::vector<int32_t> text = tokens_of(flags, *tokenizer);
+  check_lengths(contexts, spec.max_positions, std::ssize(text));
+  std::vector<NeedleCase> cases = make_needle_cases(*tokenizer, text, flags.grid);
+  flags.context = *std::max_element(contexts.begin(), contexts.end());
+  Model model = load_model(checkpoint, flags);
+  const std::vector<Plan> plans = prepared_plans(model, acceleration);
+  Labels labels;
+  for (const BenchCandidate& candidate :
+       bench_candidates(acceleration.choices, plans, model.plan_shape()))
+    labels.push_back(candidate.label);
+  {
+    ProgressBar bar("needle", flags.quiet);
+    find_needles(model, plans, cases, [&](double done, std::span<const NeedleCase> so_far) {
+      bar.update(done, fmt::format("{} of {} cases", so_far.size(), cases.size()));
+    });
+  }
+  warn_of_same_text(acceleration.bases);
+  note_other_use(acceleration, model, model.context());
+  fmt::print("{}\n", table_of(cases, labels).markdown());
+  print_totals(cases, labels);
+  if (flags.wants_results())
+    write_outputs(needle_results({.command_line = flags.command_line,
+                                  .checkpoint = *checkpoint,
+                                  .model = model,
+                                  .text = flags.file,
+                                  .model_sha256 = acceleration.model_sha256,
+                                  .bases = acceleration.bases ? &*acceleration.bases : nullptr},
+                                 {.grid = flags.grid,
+                                  .choices = acceleration.choices,
+                                  .cases = cases,
+                                  .n_text_tokens = std::ssize(text)}),
+                  flags);
+}
+
+}  // namespace
+
+Run add_needle(CLI::App& program) {
+  CLI::App* command = program.add_subcommand(
+      "needle",
+      "Whether one sentence far back in a long text is found: a number is hidden in the text at\n"
+      "several depths, and a question behind the text asks for it. The dense model and every\n"
+      "choice of --attention, --linear or --plan read the same prompts in the same run.\n"
+      "\n"
+      "A prompt is read in passes, its answer token by token. It is found where each token of the\n"
+      "answer is the likeliest; log p is that of the whole answer. A mean over many tokens, as\n"
+      "eval has it, hardly shows a needle that is lost.\n"
+      "\n"
+      "  sluice needle -m MODEL -f wiki.txt -c 2048,4096,8192\n"
+      "  sluice needle -m MODEL -f wiki.txt -c 4096 --attention refine --delta 0.03,0.1\n"
+      "  sluice needle -m MODEL -f wiki.txt -c 4096 --depths 5 --cases 4 --plan plan.json");
+  auto flags = std::make_shared<NeedleFlags>();
+  add_common_options(*command, *flags);
+  for (const char* name : {"--context", "--html"})
+    command->remove_option(command->get_option(name));
+  command->add_option("-f,--file", flags->file, "Text file to hide needles in")->required();
+  command
+      ->add_option("-c,--context", flags->grid.contexts,
+                   "Tokens of a prompt, answer included; several with commas (default 4096, or\n"
+                   "what the model allows)")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 30));
+  command->add_option("--depths", flags->grid.n_depths, "Depths, evenly spaced over the text")
+      ->check(CLI::Range(int64_t{1}, int64_t{1000}))
+      ->capture_default_str();
+  command
+      ->add_option("--cases", flags->grid.n_cases,
+                   "Cases of each length and depth: other numbers, and other parts of the text\n"
+                   "where it is long enough")
+      ->check(CLI::Range(int64_t{1}, int64_t{1000000}))
+      ->capture_default_str();
+  command->add_option("--seed", flags->grid.seed, "Chooses the first number; the others count on")
+      ->check(whole_number())
+      ->capture_default_str();
+  command
+      ->add_option("--separator", flags->separator,
+                   "What parts documents in the file; empty for none")
+      ->capture_default_str();
+  add_plan_option(*command, flags->plan);
+  add_attention_options(*command, flags->attention, /*lists=*/true);
+  add_linear_options(*command, flags->linear, /*lists=*/true);
+  return [flags](const std::string& command_line) {
+    flags->command_line = command_line;
+    run_needle(*flags);
+  };
+}
+
+}  // namespace sluice::cli

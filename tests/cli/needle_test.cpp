@@ -1,0 +1,117 @@
+// sluice needle: its table, its file, and what it refuses. The models are random and find nothing.
+
+#include "cli/refusals.h"
+
+namespace sluice {
+namespace {
+
+using nlohmann::json;
+using namespace test;
+
+constexpr int kLengthened = 400;
+
+Args needle_of(const ModelFolder& folder, const Args& more = {}, size_t n_bytes = 1000) {
+  return joined(
+      {"needle", "-m", folder.path(), "-f", folder.write("text.txt", letter_text(n_bytes))}, more);
+}
+
+// A model whose context a needle and its question fit.
+void lengthen(const ModelFolder& folder) {
+  folder.set_config("n_positions", kLengthened);
+  folder.repeat_rows("transformer.wpe.weight", kLengthened);
+}
+
+TEST(Needle, EveryCaseIsReadDenseAndByEveryChoice) {
+  const ModelFolder folder;
+  lengthen(folder);
+  const std::string file = folder.file("results.json");
+  const RunResult result =
+      run_ok(needle_of(folder, {"-c", "200,400,200", "--depths", "2", "--cases", "3", "--seed", "9",
+                                "--attention", "keys", "--tau", "0,0.9", "--json", file}));
+  expect_all_in({"| tokens | depth | seed | dense |", "keys, tau 0 |", "keys, tau 0.9 |",
+                 "keys, tau 0.9: found ", " of 12; dense "},
+                result);
+  EXPECT_EQ(result.err, "");
+
+  const json results = read_results(file);
+  EXPECT_EQ(results.at("command"), "needle");
+  EXPECT_EQ(results.at("text").at("n_tokens"), 1001);  // each document has a first token
+  EXPECT_EQ(results.at("settings"),
+            json({{"context", {200, 400}}, {"depths", 2}, {"cases", 3}, {"seed", 9}}));
+  const json& cases = results.at("cases");
+  ASSERT_EQ(cases.size(), 12u);
+  for (size_t i = 0; i < cases.size(); ++i) {
+    EXPECT_EQ(cases[i].at("n_tokens"), i < 6 ? 200 : 400);
+    EXPECT_EQ(cases[i].at("depth"), i % 6 < 3 ? 0.25 : 0.75);
+    EXPECT_EQ(cases[i].at("seed"), 9 + i);
+    EXPECT_EQ(cases[i].at("answer").get<std::string>().size(), 5u);
+    EXPECT_LT(cases[i].at("dense").at("logp").get<double>(), 0);
+    const json& runs = cases[i].at("runs");
+    ASSERT_EQ(runs.size(), 2u);
+    // Every token is its own cluster at tau 0: the sums of dense attention in another order.
+    EXPECT_NEAR(runs[0].at("logp").get<double>(), cases[i].at("dense").at("logp").get<double>(),
+                1e-3);
+    EXPECT_EQ(runs[0].at("found"), cases[i].at("dense").at("found"));
+  }
+  const json& summary = results.at("summary");
+  EXPECT_EQ(summary.at("n_cases"), 12);
+  ASSERT_EQ(summary.at("runs").size(), 2u);
+  EXPECT_EQ(summary.at("runs")[1].at("settings").at("tau"), 0.9);
+  EXPECT_EQ(summary.at("runs")[0].at("found"), summary.at("dense_found"));
+  EXPECT_EQ(summary.at("runs")[0].at("lost"), 0);
+}
+
+TEST(Needle, WithoutAChoiceTellsWhatDenseFinds) {
+  const ModelFolder folder;
+  lengthen(folder);
+  const RunResult result = run_ok(needle_of(folder, {"--depths", "1", "--quiet"}));
+  expect_all_in({"|    400 |  0.50 |    0 |", "dense finds 0 of 1 needles\n"}, result);
+}
+
+TEST(Needle, WhereDenseFindsNothingNothingIsSaidToBeKept) {
+  const ModelFolder folder;
+  lengthen(folder);
+  const RunResult result =
+      run_ok(needle_of(folder, {"--depths", "1", "--attention", "keys", "--tau", "0.9"}));
+  EXPECT_TRUE(result.out.ends_with("dense finds 0 of 1 needles: nothing can be lost\n")) << result;
+}
+
+class NeedleRefusals : public testing::TestWithParam<Refusal> {};
+TEST_P(NeedleRefusals, AreOneLine) { expect_refused(GetParam()); }
+
+INSTANTIATE_TEST_SUITE_P(
+    Inputs, NeedleRefusals,
+    testing::Values(Refusal{.name = "Encoder",
+                            .build = [](ModelFolder& folder) { return needle_of(folder); },
+                            .fragments = {"bert is an encoder", "causal"},
+                            .golden = "bert"},
+                    Refusal{.name = "ShortText",
+                            .build =
+                                [](ModelFolder& folder) {
+                                  lengthen(folder);
+                                  return needle_of(folder, {"-c", "400"}, 300);
+                                },
+                            .fragments = {"the text has 301 tokens, 400 are asked for"}},
+                    Refusal{.name = "ShortContext",
+                            .build =
+                                [](ModelFolder& folder) {
+                                  return needle_of(folder, {"-c", "40"});
+                                },
+                            .fragments = {"a context of 40 tokens has no room for a needle"}},
+                    Refusal{.name = "LongContext",
+                            .build =
+                                [](ModelFolder& folder) {
+                                  return needle_of(folder, {"-c", "80"});
+                                },
+                            .fragments = {"80 tokens are more than the model's context of 40"}},
+                    Refusal{.name = "Paper",
+                            .build =
+                                [](ModelFolder& folder) {
+                                  lengthen(folder);
+                                  return needle_of(folder, {"--attention", "paper"});
+                                },
+                            .fragments = {"attention paper", "cannot answer"}}),
+    name_of);
+
+}  // namespace
+}  // namespace sluice
