@@ -81,13 +81,17 @@ constexpr int64_t kLeastTuned = 64, kMostTuned = 256;  // tokens of a window
 TuneOptions contract_options(const DemoScene& scene) {
   constexpr int64_t kWindow = 32;
   TuneOptions options;
-  options.contract.max_kl = 0.02;
+  options.contract = Contract::of_kl(0.02);
   options.objective = PlanObjective::kMemory;
-  options.heads = {.windows = {kWindow}, .taus = {0.85}, .fars = {FarKey::kCentroid}};
+  options.heads = {.mode = AttentionMode::kKeys,
+                   .windows = {kWindow},
+                   .taus = {0.85},
+                   .fars = {FarKey::kCentroid}};
   // One window to tune on and two to judge by, at least.
   const int64_t most =
       std::min({kMostTuned, scene.model.context(), std::ssize(scene.tokens) / 3 - 1});
   options.split = {.context = most - most % kWindow, .n_calibration = 2, .n_held_out = 6};
+  options.needles = false;  // there is no room for them
   options.bench_rounds = 3;
   return options;
 }
@@ -106,11 +110,13 @@ std::vector<std::string> tune_words(const DemoScene& scene, const TuneOptions& o
   words.insert(words.end(), {"-c", number(options.split.context)});
   words.insert(words.end(), {"--max-kl", number(options.contract.max_kl)});
   words.insert(words.end(), {"--objective", std::string(objective_name(options.objective))});
+  words.insert(words.end(), {"--attention", std::string(mode_name(options.heads.mode))});
   words.insert(words.end(), {"--window", number(options.heads.windows[0])});
   words.insert(words.end(), {"--tau", number(options.heads.taus[0])});
   words.insert(words.end(), {"--far", std::string(far_name(options.heads.fars[0]))});
   words.insert(words.end(), {"--windows", number(options.split.n_calibration)});
-  words.insert(words.end(), {"--held-out", number(options.split.n_held_out), "-o", "plan.json"});
+  words.insert(words.end(), {"--held-out", number(options.split.n_held_out), "--no-needles"});
+  words.insert(words.end(), {"-o", "plan.json"});
   return words;
 }
 

@@ -75,9 +75,15 @@ void print_provenance(const json& provenance) {
 
 std::string contract_text(const std::optional<PlanContract>& contract) {
   std::vector<std::string> parts;
-  if (contract && contract->max_kl) parts.push_back(fmt::format("KL up to {}", *contract->max_kl));
-  if (contract && contract->max_ppl_ratio)
-    parts.push_back(fmt::format("perplexity ratio up to {}", *contract->max_ppl_ratio));
+  const auto part = [&](const char* name, const std::optional<double>& most) {
+    if (most) parts.push_back(fmt::format("{} up to {}", name, *most));
+  };
+  if (contract) {
+    part("KL", contract->max_kl);
+    part("its p99", contract->max_kl_p99);
+    part("its p99.9", contract->max_kl_p999);
+    part("perplexity ratio", contract->max_ppl_ratio);
+  }
   return parts.empty() ? "none" : fmt::format("{}", fmt::join(parts, ", "));
 }
 

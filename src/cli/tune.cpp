@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
@@ -25,16 +26,21 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr double kInf = std::numeric_limits<double>::infinity();
+
 struct TuneFlags : CommonOptions {
   std::string file;
   std::string output;
   std::string separator = "<|endoftext|>";
   std::string objective = "prefill";
+  std::string attention = "refine";
   std::vector<std::string> fars;
   std::string measurements;
-  std::optional<double> max_kl, max_ppl_ratio;
-  std::vector<double> taus;
+  std::optional<double> max_kl, max_kl_p99, max_kl_p999, max_ppl_ratio;
+  std::vector<double> taus, deltas;
   std::vector<int64_t> windows;
+  std::optional<int64_t> segment, page, tile;
+  bool no_needles = false;
   TuneOptions tune;
   LinearFlags linear;
 };
@@ -59,24 +65,40 @@ void prepare(Model& model, const std::vector<GroupPlan>& kinds,
 }
 
 std::string loss_text(const Loss& loss) {
-  return fmt::format("KL {:.5f} ± {:.5f}, perplexity x {:.4f} ± {:.4f}, {} tokens, {} documents",
-                     loss.kl.mean(), loss.kl.standard_error(), loss.ppl_ratio(),
-                     loss.ppl_ratio_stderr(), loss.kl.count(), loss.kl.n_units());
+  return fmt::format(
+      "KL {:.5f} ± {:.5f}, p99 {:.2g}, p99.9 {:.2g}, perplexity x {:.4f} ± {:.4f}, {} tokens, "
+      "{} documents",
+      loss.kl.mean(), loss.kl.standard_error(), loss.kl_values.quantile(0.99),
+      loss.kl_values.quantile(0.999), loss.ppl_ratio(), loss.ppl_ratio_stderr(), loss.kl.count(),
+      loss.kl.n_units());
+}
+
+// "KL 0.01 and perplexity x 1.02, held by mean + 2 standard errors; KL of tokens p99 0.1 and ..."
+std::string contract_text(const Contract& contract) {
+  const auto limits = [](std::initializer_list<std::pair<const char*, double>> named) {
+    std::vector<std::string> texts;
+    for (const auto& [name, most] : named)
+      if (!std::isinf(most)) texts.push_back(fmt::format("{} {:.4g}", name, most));
+    return fmt::format("{}", fmt::join(texts, " and "));
+  };
+  const std::string tail = limits({{"p99", contract.max_kl_p99}, {"p99.9", contract.max_kl_p999}});
+  return limits({{"KL", contract.max_kl}, {"perplexity x", contract.max_ppl_ratio}}) +
+         ", held by mean + 2 standard errors" + (tail.empty() ? "" : "; KL of tokens " + tail);
 }
 
 void print_result(const TuneFlags& flags, const TuneResult& result) {
   const auto line = [](const char* name, const std::string& text) {
     fmt::print("{:<12} {}\n", name, text);
   };
-  std::vector<std::string> limits;
-  if (flags.max_kl) limits.push_back(fmt::format("KL {}", *flags.max_kl));
-  if (flags.max_ppl_ratio) limits.push_back(fmt::format("perplexity x {}", *flags.max_ppl_ratio));
-  line("contract", fmt::format("{}, held by mean + 2 standard errors", fmt::join(limits, " and ")));
+  line("contract", contract_text(flags.tune.contract));
   line("predicted", fmt::format("KL {:.5f}, {:.1f}% of the {} of what may change",
                                 result.predicted_kl, 100 * result.cost / result.dense_cost,
                                 flags.objective == "memory" ? "memory" : "time"));
   line("calibration", loss_text(result.calibration));
   line("held out", loss_text(result.held_out));
+  if (const Needles& needles = result.held_out.needles; needles.n > 0)
+    line("needles", fmt::format("found {} of {} that dense finds, of {} held out", needles.found,
+                                needles.by_dense, needles.n));
   line("gap", fmt::format("KL {:+.5f}, held out against calibration",
                           result.held_out.kl.mean() - result.calibration.kl.mean()));
   for (const BenchCase& found : result.speed.cases)
@@ -94,9 +116,45 @@ void print_result(const TuneFlags& flags, const TuneResult& result) {
   line("written", fmt::format("{}, after {:.0f} seconds", flags.output, result.seconds));
 }
 
+// What heads may choose from. Refuses flags of the other mode.
+HeadOptions head_options(const TuneFlags& flags) {
+  HeadOptions heads;
+  heads.mode = *mode_of(flags.attention);
+  const auto belongs = [&](bool given, const char* name, AttentionMode mode) {
+    if (given && heads.mode != mode)
+      throw CLI::ValidationError(
+          fmt::format("{} has an effect on --attention {} alone", name, mode_name(mode)));
+  };
+  belongs(!flags.taus.empty(), "--tau", AttentionMode::kKeys);
+  belongs(!flags.fars.empty(), "--far", AttentionMode::kKeys);
+  belongs(!flags.deltas.empty(), "--delta", AttentionMode::kRefine);
+  belongs(flags.segment.has_value(), "--segment", AttentionMode::kRefine);
+  belongs(flags.page.has_value(), "--page", AttentionMode::kRefine);
+  belongs(flags.tile.has_value(), "--tile", AttentionMode::kRefine);
+  // Refined attention keeps all keys.
+  belongs(flags.objective == "memory", "--objective memory", AttentionMode::kKeys);
+  const auto ascending = [](const std::vector<double>& given, std::vector<double>& out) {
+    if (!given.empty()) out = distinct(given);
+    std::sort(out.begin(), out.end());
+  };
+  ascending(flags.taus, heads.taus);
+  ascending(flags.deltas, heads.deltas);
+  if (!heads.refines()) heads.windows = {128, 64, 32};
+  if (!flags.windows.empty()) heads.windows = distinct(flags.windows);
+  if (!flags.fars.empty()) heads.fars.clear();
+  for (const std::string& far : distinct(flags.fars)) heads.fars.push_back(*far_of(far));
+  heads.refine.segment = flags.segment.value_or(heads.refine.segment);
+  heads.refine.page = flags.page.value_or(heads.refine.page);
+  heads.refine.tile = flags.tile.value_or(heads.refine.tile);
+  return heads;
+}
+
 void run_tune(TuneFlags& flags) {
   if (!flags.max_kl && !flags.max_ppl_ratio)
     throw CLI::ValidationError("tune needs the loss that you accept: --max-kl, --max-ppl-ratio");
+  TuneOptions& options = flags.tune;
+  options.heads = head_options(flags);
+  options.needles = !flags.no_needles;
   std::vector<UniformLinear> linear = linear_choices(flags.linear, /*joint=*/false);
   if (flags.measurements.empty()) flags.measurements = flags.output + ".measurements";
   check_outputs(flags, {flags.file, flags.linear.bases, flags.measurements}, flags.output);
@@ -110,15 +168,12 @@ void run_tune(TuneFlags& flags) {
   const auto tokenizer = open_tokenizer_of(*checkpoint);
   const std::optional<SidecarBases> bases =
       read_bases_of(flags.linear, *checkpoint, flags.file, linear);
-  TuneOptions& options = flags.tune;
-  if (flags.max_kl) options.contract.max_kl = *flags.max_kl;
-  if (flags.max_ppl_ratio) options.contract.max_ppl_ratio = *flags.max_ppl_ratio;
+  Contract& contract = options.contract;
+  if (flags.max_kl) contract = Contract::of_kl(*flags.max_kl);
+  contract.max_kl_p99 = flags.max_kl_p99.value_or(contract.max_kl_p99);
+  contract.max_kl_p999 = flags.max_kl_p999.value_or(contract.max_kl_p999);
+  contract.max_ppl_ratio = flags.max_ppl_ratio.value_or(contract.max_ppl_ratio);
   options.objective = *objective_of(flags.objective);
-  if (!flags.fars.empty()) options.heads.fars.clear();
-  for (const std::string& far : distinct(flags.fars)) options.heads.fars.push_back(*far_of(far));
-  if (!flags.taus.empty()) options.heads.taus = distinct(flags.taus);
-  std::sort(options.heads.taus.begin(), options.heads.taus.end());
-  if (!flags.windows.empty()) options.heads.windows = distinct(flags.windows);
   options.linear = group_plans(linear);
   TextStream text(flags.file, *tokenizer, flags.separator);
   options.split.context =
@@ -143,6 +198,7 @@ void run_tune(TuneFlags& flags) {
                               {"context", options.split.context},
                               {"n_calibration", options.split.n_calibration},
                               {"n_held_out", options.split.n_held_out},
+                              {"needles", options.needles},
                               {"seed", options.split.seed},
                               {"bases", bases ? sha256_of({flags.linear.bases}) : ""},
                               {"version", SLUICE_VERSION}};
@@ -183,13 +239,14 @@ Run add_tune(CLI::App& program) {
       "tune",
       "The fastest plan that keeps a loss you state.\n"
       "\n"
-      "Measures what every single change costs in KL (each key/value head: clusters at several\n"
-      "thresholds, or a window alone) and what it saves in time on this machine, puts those\n"
-      "together that save most for what they cost, and holds the whole against documents that "
-      "were\n"
-      "not used for it: mean plus two standard errors must stay within the contract. Where "
-      "nothing\n"
-      "pays the plan is dense. An interrupted run goes on where it was.\n"
+      "Measures what every single change costs in KL (each key/value head: clusters that are\n"
+      "opened from one of several deltas on, or a window alone) and what it saves in time on\n"
+      "this machine, puts those together that save most for what they cost, and holds the whole\n"
+      "against documents that were not used for it: mean plus two standard errors must stay\n"
+      "within the contract, and so must 99% and 99.9% of the tokens within their own limits. To\n"
+      "every eight windows of text comes a needle, a prompt that asks for a number far back; a\n"
+      "plan that loses one which dense finds does not hold. Where nothing pays the plan is\n"
+      "dense. An interrupted run goes on where it was.\n"
       "\n"
       "  sluice tune -m MODEL -f wiki.txt --max-kl 0.01 -c 1024 -o plan.json\n"
       "  sluice generate -m MODEL -f prompt.txt --plan plan.json");
@@ -199,14 +256,32 @@ Run add_tune(CLI::App& program) {
       ->description("Tokens of context; 0 takes 1024, or the model's where it has fewer");
   command->add_option("-f,--file", flags->file, "Text file to tune and to judge on")->required();
   command->add_option("-o,--output", flags->output, "Where the plan goes")->required();
-  command->add_option("--max-kl", flags->max_kl, "Nats per token that may be lost, KL(dense‖plan)")
+  command
+      ->add_option("--max-kl", flags->max_kl,
+                   "Nats per token that may be lost, mean of KL(dense‖plan)")
       ->check(number_between(0, 1e6, "0 or more"));
+  command
+      ->add_option("--max-kl-p99", flags->max_kl_p99,
+                   "Nats that 99% of the tokens may lose at most (default 10 x --max-kl; inf\n"
+                   "for no limit)")
+      ->check(number_between(0, kInf, "0 or more, or inf"));
+  command
+      ->add_option("--max-kl-p999", flags->max_kl_p999, "The same of 99.9% (default 50 x --max-kl)")
+      ->check(number_between(0, kInf, "0 or more, or inf"));
   command
       ->add_option("--max-ppl-ratio", flags->max_ppl_ratio,
                    "Perplexity that is accepted, as a multiple of dense's")
       ->check(number_between(1, 1e6, "1 or more"));
-  command->add_option("--objective", flags->objective, "What to save: prefill, decode or memory")
+  command
+      ->add_option("--objective", flags->objective,
+                   "What to save: prefill, decode or memory (keys)")
       ->check(CLI::IsMember({"prefill", "decode", "memory"}))
+      ->capture_default_str();
+  command
+      ->add_option("--attention", flags->attention,
+                   "What heads may do that are not dense: refine, or keys, which merges far\n"
+                   "keys for good")
+      ->check(CLI::IsMember({"refine", "keys"}))
       ->capture_default_str();
   const auto list = [](CLI::Option* option) {
     option->delimiter(',')->allow_extra_args(false)->multi_option_policy(
@@ -214,17 +289,36 @@ Run add_tune(CLI::App& program) {
   };
   list(command
            ->add_option("--tau", flags->taus,
-                        "Thresholds that heads may have (default "
+                        "keys: thresholds that heads may have (default "
                         "0.3,0.4,0.5,0.7,0.85)")
            ->check(number_between(0, std::nextafter(1.0, 0.0), "0 to below 1")));
   list(command
            ->add_option("--window", flags->windows,
-                        "Windows that layers may have, blocks of the same size (default 128,64,32)")
+                        "Windows that layers may have (default 128,64; keys, with blocks of\n"
+                        "the same size, 128,64,32)")
            ->check(CLI::Range(int64_t{1}, int64_t{1} << 20)));
   list(command
            ->add_option("--far", flags->fars,
-                        "What may stand for a cluster of far keys (default centroid,values)")
+                        "keys: what may stand for a cluster of far keys (default\n"
+                        "centroid,values)")
            ->check(CLI::IsMember({"centroid", "values", "own"})));
+  list(command
+           ->add_option("--delta", flags->deltas,
+                        "refine: deltas that heads may have, inf for means only (default\n"
+                        "0.003,0.01,0.03,0.1,0.3,inf)")
+           ->check(number_between(0, kInf, "0 or more, or inf")));
+  command
+      ->add_option("--segment", flags->segment,
+                   "refine: tokens that are clustered together (default 256)")
+      ->check(CLI::Range(int64_t{1}, kMaxSegment));
+  command->add_option("--page", flags->page, "refine: tokens of a cluster (default 16)")
+      ->check(CLI::Range(int64_t{1}, kMaxSegment));
+  command
+      ->add_option("--tile", flags->tile,
+                   "refine: queries of a prompt that open clusters together, no more than\n"
+                   "the window (default 64). Losses of --objective decode are measured\n"
+                   "with 1, as decoding runs")
+      ->check(CLI::Range(int64_t{1}, kMaxSegment));
   constexpr int64_t kMost = int64_t{1} << 20;
   command->add_option("--windows", flags->tune.split.n_calibration, "Windows of text to tune on")
       ->check(CLI::Range(int64_t{1}, kMost))
@@ -234,6 +328,8 @@ Run add_tune(CLI::App& program) {
                    "Windows of other documents to judge by")
       ->check(CLI::Range(int64_t{2}, kMost))
       ->capture_default_str();
+  command->add_flag("--no-needles", flags->no_needles,
+                    "No needles, prompts that ask for a number far back, among the windows");
   command->add_option("--seed", flags->tune.split.seed, "Which documents go where")
       ->check(whole_number())
       ->capture_default_str();

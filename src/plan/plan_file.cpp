@@ -105,6 +105,8 @@ json plan_file_json(const PlanFile& file) {
               {"layers", layers_json(file)}};
   if (const auto& contract = file.contract)
     out["contract"] = {{"max_kl", or_null(contract->max_kl)},
+                       {"max_kl_p99", or_null(contract->max_kl_p99)},
+                       {"max_kl_p999", or_null(contract->max_kl_p999)},
                        {"max_ppl_ratio", or_null(contract->max_ppl_ratio)}};
   if (const auto& from = file.auto_from)
     out["auto"] = {{"prefill_from", or_null(from->prefill_from)},

@@ -32,7 +32,8 @@ struct PlanModel {
 
 // The loss that was accepted; what is absent was not limited.
 struct PlanContract {
-  std::optional<double> max_kl, max_ppl_ratio;
+  std::optional<double> max_kl = {}, max_kl_p99 = {}, max_kl_p999 = {};
+  std::optional<double> max_ppl_ratio = {};
 
   bool operator==(const PlanContract&) const = default;
 };

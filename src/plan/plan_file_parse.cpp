@@ -74,9 +74,10 @@ HeadPlan LayerReader::head(const StrictValue& value, AttentionMode mode) const {
   }
   if (mode == AttentionMode::kRefine) {
     expect_none(value, std::array{"tau", "far"}, "mode refine");
-    const StrictValue delta = value.require("delta");
+    // JSON has no infinity: null stands for it.
+    const bool infinite = value.json().contains("delta") && !value.find("delta");
     head.delta =
-        delta.json().is_null() ? std::numeric_limits<double>::infinity() : delta.number_from(0);
+        infinite ? std::numeric_limits<double>::infinity() : value.require("delta").number_from(0);
     return head;
   }
   expect_none(value, std::array{"delta"}, fmt::format("mode {}", mode_name(mode)));
@@ -256,12 +257,15 @@ PlanModel model_of(const StrictValue& value) {
 }
 
 PlanContract contract_of(const StrictValue& value) {
-  value.expect_object({"max_kl", "max_ppl_ratio"});
-  PlanContract contract;
-  if (const auto found = value.find("max_kl")) contract.max_kl = found->number_from(0);
-  if (const auto found = value.find("max_ppl_ratio"))
-    contract.max_ppl_ratio = found->number_from(1);
-  return contract;
+  value.expect_object({"max_kl", "max_kl_p99", "max_kl_p999", "max_ppl_ratio"});
+  const auto limit = [&](const char* key, double least) {
+    const auto found = value.find(key);
+    return found ? std::optional(found->number_from(least)) : std::nullopt;
+  };
+  return {.max_kl = limit("max_kl", 0),
+          .max_kl_p99 = limit("max_kl_p99", 0),
+          .max_kl_p999 = limit("max_kl_p999", 0),
+          .max_ppl_ratio = limit("max_ppl_ratio", 1)};
 }
 
 PlanAuto auto_of(const StrictValue& value) {

@@ -134,7 +134,9 @@ const Json& shapes() {
     },
 
     "tune": {
-      "contract": {"max_kl?": "number", "max_ppl_ratio?": "number"}, "objective": "text",
+      "contract": {"max_kl?": "number", "max_kl_p99?": "number", "max_kl_p999?": "number",
+                   "max_ppl_ratio?": "number"},
+      "objective": "text",
       "calibration": "metrics", "held_out": "metrics", "predicted_kl": "number",
       "generalisation_gap?": "number", "dense_because?": "text", "seconds?": "number",
       "candidates?": [{"budget": "number", "predicted_kl": "number", "loss": "metrics"}],

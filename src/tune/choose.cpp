@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "core/error.h"
-#include "select/inherit.h"
 
 namespace sluice {
 namespace {
@@ -37,11 +36,13 @@ class LayerChooser {
       : table_(table),
         layer_(layer),
         costs_(table.costs[static_cast<size_t>(layer)]),
-        price_(price) {}
+        price_(price),
+        by_sets_(!table.options.refines()) {}
 
   LayerChoice choose() const {
     LayerChoice best = dense();
-    const int64_t n_taus = std::ssize(table_.options.taus);
+    // Without sets every head may have any threshold.
+    const int64_t n_taus = by_sets_ ? std::ssize(table_.options.taus) : 0;
     for (size_t window = 0; window < table_.options.windows.size(); ++window)
       for (int64_t first = -1; first < n_taus; ++first)
         for (int64_t second = first; second < (first < 0 ? 0 : n_taus); ++second) {
@@ -70,7 +71,7 @@ class LayerChooser {
       double best_kl = 0, best_cost = costs_.exact_head[window];
       for (int64_t i = 0; i < table_.options.n_choices(); ++i) {
         const size_t at = table_.options.cost_of(i);
-        if (table_.options.clusters(i) && std::cmp_not_equal(at, first) &&
+        if (by_sets_ && table_.options.clusters(i) && std::cmp_not_equal(at, first) &&
             std::cmp_not_equal(at, second))
           continue;
         const double kl = table_.kl[table_.at({layer_, head, window, i})];
@@ -93,6 +94,7 @@ class LayerChooser {
   int64_t layer_;
   const LayerCosts& costs_;
   double price_;
+  bool by_sets_;
 };
 
 }  // namespace
@@ -118,8 +120,7 @@ double HeadTable::cost_of(int64_t layer, const LayerPlan& plan) const {
       cost += of.exact_head[window];
       continue;
     }
-    const size_t i = head.kind == HeadKind::kClusters ? index_of_tau(options.taus, head.tau)
-                                                      : options.taus.size();
+    const size_t i = options.cost_of(head);
     cost += of.head[window][i];
     used[i] = true;
   }
@@ -143,13 +144,13 @@ Chosen choose_at(const HeadTable& heads, const std::vector<GroupTable>& groups,
     chosen.kl += choice.kl;
     if (choice.all_dense()) continue;
     LayerPlan& plan = chosen.plan.attention.layers[static_cast<size_t>(layer)];
-    plan = keys_layer(shape, heads.options.windows[choice.window]);
+    plan = exact_layer(heads.options, shape, heads.options.windows[choice.window]);
     for (size_t head = 0; head < choice.heads.size(); ++head)
       if (choice.heads[head] != kDenseHead)
         plan.heads[head] = heads.options.choice(choice.heads[head]);
     // Windows need exempt tokens alone; those that the layer before knows will do.
     plan.reuse = selected && !plan.clusters();
-    selected = true;
+    selected = plan.selects();
   }
   chosen.cost = heads.cost_of(chosen.plan.attention);
   for (const GroupTable& group : groups) {

@@ -1,8 +1,9 @@
 // Which choices are worth their loss: the plan of least cost among those of a predicted KL.
 //
-// KLs of single changes are added up. With a price on KL every layer is chosen by itself: of all
-// pairs of thresholds and windows the one at which its heads, each with its cheapest choice, cost
-// least, sets included. The price is then moved until the sum of KLs is what is allowed.
+// KLs of single changes are added up. With a price on KL every layer is chosen by itself: the
+// window, and in mode `keys` the pair of thresholds, at which its heads, each with its cheapest
+// choice, cost least, sets included. The price is then moved until the sum of KLs is what is
+// allowed.
 
 #pragma once
 
@@ -19,7 +20,8 @@ struct LayerCosts {
   double dense_head = 0;                  // attention of one head, all of the layer's being exact
   std::vector<double> exact_head;         // (windows) of one exact head among changed ones
   std::vector<std::vector<double>> head;  // (windows, HeadOptions::n_costs) of one head so changed
-  std::vector<std::vector<double>> select;  // the same: finding the set (a window's exempt tokens)
+  // The same: finding the set (a window's exempt tokens); 0 in mode `refine`.
+  std::vector<std::vector<double>> select;
 };
 
 struct HeadTable {

@@ -2,25 +2,50 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
+#include "core/error.h"
+
 namespace sluice {
 
 HeadPlan HeadOptions::choice(int64_t i) const {
-  if (!clusters(i)) return {.kind = HeadKind::kWindow, .tau = 0, .far = FarKey::kCentroid};
+  if (!clusters(i)) return {.kind = HeadKind::kWindow};
+  const double threshold = thresholds()[cost_of(i)];
+  if (refines()) return {.kind = HeadKind::kClusters, .delta = threshold};
   return {.kind = HeadKind::kClusters,
-          .tau = taus[cost_of(i)],
+          .tau = threshold,
           .far = fars[static_cast<size_t>(i) / taus.size()]};
 }
 
 size_t HeadOptions::cost_of(int64_t choice) const {
-  return clusters(choice) ? static_cast<size_t>(choice) % taus.size() : taus.size();
+  const size_t n = thresholds().size();
+  return clusters(choice) ? static_cast<size_t>(choice) % n : n;
+}
+
+size_t HeadOptions::cost_of(const HeadPlan& head) const {
+  const std::vector<double>& known = thresholds();
+  if (head.kind == HeadKind::kWindow) return known.size();
+  const auto at = std::find(known.begin(), known.end(), refines() ? head.delta : head.tau);
+  SLUICE_CHECK(at != known.end());
+  return static_cast<size_t>(at - known.begin());
+}
+
+HeadPlan HeadOptions::choice_of_cost(int64_t cost) const {
+  return choice(cost + 1 < n_costs() ? cost : n_choices() - 1);
 }
 
 std::string HeadChange::name(const HeadOptions& options) const {
-  const HeadPlan head_plan = options.choice(choice);
-  const std::string what = head_plan.kind == HeadKind::kClusters
-                               ? fmt::format("{} {}", far_name(head_plan.far), head_plan.tau)
-                               : "window";
-  return fmt::format("layer {} head {} w{} {}", layer, head, options.windows[window], what);
+  const int64_t of_window = options.windows[window];
+  const HeadPlan plan = options.choice(choice);
+  const bool clusters = plan.kind == HeadKind::kClusters;
+  const std::string name = fmt::format("layer {} head {} w{}", layer, head, of_window);
+  if (!options.refines())
+    return clusters ? fmt::format("{} {} {}", name, far_name(plan.far), plan.tau)
+                    : name + " window";
+  const RefinePlan& refine = options.refine;
+  return fmt::format("{} refine {} s{} p{} t{}", name,
+                     clusters ? fmt::format("{}", plan.delta) : "window", refine.segment,
+                     refine.page, options.strict ? 1 : options.tile(of_window));
 }
 
 bool may_change(const PlanShape& shape, int64_t layer) {
@@ -29,12 +54,14 @@ bool may_change(const PlanShape& shape, int64_t layer) {
   return window == 0 || window >= shape.context;
 }
 
-LayerPlan keys_layer(const PlanShape& shape, int64_t window) {
+LayerPlan exact_layer(const HeadOptions& options, const PlanShape& shape, int64_t window) {
   UniformAttention choice;
-  choice.mode = AttentionMode::kKeys;
+  choice.mode = options.mode;
   choice.window = choice.block = window;
+  choice.refine = options.refine;
+  choice.refine.tile = options.tile(window);
   LayerPlan layer = layer_plan(choice, shape);
-  for (HeadPlan& head : layer.heads) head.kind = HeadKind::kDense;
+  layer.heads.assign(layer.heads.size(), {.kind = HeadKind::kDense});
   return layer;
 }
 
@@ -44,13 +71,18 @@ AttentionPlan dense_plan(const PlanShape& shape) {
   return plan;
 }
 
+AttentionPlan with_strict_tiles(AttentionPlan plan) {
+  for (LayerPlan& layer : plan.layers) layer.refine.tile = 1;
+  return plan;
+}
+
 AttentionPlan plan_with(const HeadChange& change, const HeadOptions& options,
                         const PlanShape& shape) {
   AttentionPlan plan = dense_plan(shape);
   LayerPlan& layer = plan.layers[static_cast<size_t>(change.layer)];
-  layer = keys_layer(shape, options.windows[change.window]);
+  layer = exact_layer(options, shape, options.windows[change.window]);
   layer.heads[static_cast<size_t>(change.head)] = options.choice(change.choice);
-  return plan;
+  return options.strict ? with_strict_tiles(std::move(plan)) : plan;
 }
 
 LinearPlan linear_plan_with(int64_t layer, BasisInput input, const GroupPlan& group,
@@ -68,12 +100,13 @@ LinearPlan linear_plan_of_all(const GroupPlan& group, int64_t n_layers) {
   return plan;
 }
 
-AttentionPlan plan_of_all(int64_t window, const HeadPlan& head, const PlanShape& shape) {
+AttentionPlan plan_of_all(const HeadOptions& options, int64_t window, const HeadPlan& head,
+                          const PlanShape& shape) {
   AttentionPlan plan = dense_plan(shape);
   for (int64_t i = 0; i < shape.n_layers; ++i) {
     if (!may_change(shape, i)) continue;
     LayerPlan& layer = plan.layers[static_cast<size_t>(i)];
-    layer = keys_layer(shape, window);
+    layer = exact_layer(options, shape, window);
     layer.heads.assign(layer.heads.size(), head);
   }
   return plan;

@@ -3,6 +3,8 @@
 
 #pragma once
 
+#include <algorithm>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -13,18 +15,33 @@ namespace sluice {
 // Choices for every key/value head. A layer has one window for all of them; near keys count too, so
 // small windows are worth a try.
 struct HeadOptions {
-  std::vector<int64_t> windows = {128, 64, 32};           // and blocks of that size
+  AttentionMode mode = AttentionMode::kRefine;  // or kKeys
+  std::vector<int64_t> windows = {128, 64};
+  // Of `keys`, with blocks as long as the window.
   std::vector<double> taus = {0.3, 0.4, 0.5, 0.7, 0.85};  // ascending
   std::vector<FarKey> fars = {FarKey::kCentroid, FarKey::kValues};
+  // Of `refine`; infinity reads means only.
+  std::vector<double> deltas = {0.003, 0.01, 0.03,
+                                0.1,   0.3,  std::numeric_limits<double>::infinity()};  // ascending
+  RefinePlan refine = {};  // a tile is no longer than the window
+  bool strict = false;     // KLs are those of queries that decide alone, as when decoding
 
-  // The choices at one window other than dense: clusters at every tau, for each kind of far keys;
-  // then the window alone.
-  int64_t n_choices() const { return std::ssize(taus) * std::ssize(fars) + 1; }
+  bool refines() const { return mode == AttentionMode::kRefine; }
+  int64_t tile(int64_t window) const { return std::min(refine.tile, window); }
+  // Taus, or deltas.
+  const std::vector<double>& thresholds() const { return refines() ? deltas : taus; }
+  // The choices at one window other than dense: clusters at every threshold, in `keys` for each
+  // kind of far keys; then the window alone.
+  int64_t n_choices() const {
+    return std::ssize(thresholds()) * (refines() ? 1 : std::ssize(fars)) + 1;
+  }
   HeadPlan choice(int64_t i) const;
-  // What makes a difference in cost: the tau, then the window alone. Means take no longer to read
-  // than single keys.
-  int64_t n_costs() const { return std::ssize(taus) + 1; }
+  // What makes a difference in cost: the threshold, then the window alone. Means take no longer to
+  // read than single keys.
+  int64_t n_costs() const { return std::ssize(thresholds()) + 1; }
   size_t cost_of(int64_t choice) const;
+  size_t cost_of(const HeadPlan& head) const;  // of one that is not dense
+  HeadPlan choice_of_cost(int64_t cost) const;
   bool clusters(int64_t i) const { return i + 1 < n_choices(); }
 };
 
@@ -40,10 +57,12 @@ struct HeadChange {
 
 // Whether a layer's heads may be changed: not where it has a sliding window of its own.
 bool may_change(const PlanShape& shape, int64_t layer);
-// A layer of mode `keys` whose heads are all dense.
-LayerPlan keys_layer(const PlanShape& shape, int64_t window);
+// A layer of the mode whose heads are all dense.
+LayerPlan exact_layer(const HeadOptions& options, const PlanShape& shape, int64_t window);
 AttentionPlan dense_plan(const PlanShape& shape);
-// All heads exact but one.
+// The plan in which every query decides alone.
+AttentionPlan with_strict_tiles(AttentionPlan plan);
+// All heads exact but one; as KLs are measured.
 AttentionPlan plan_with(const HeadChange& change, const HeadOptions& options,
                         const PlanShape& shape);
 // All linear groups dense but one.
@@ -52,6 +71,7 @@ LinearPlan linear_plan_with(int64_t layer, BasisInput input, const GroupPlan& gr
 // All alike.
 LinearPlan linear_plan_of_all(const GroupPlan& group, int64_t n_layers);
 // All heads of all layers alike that may be changed.
-AttentionPlan plan_of_all(int64_t window, const HeadPlan& head, const PlanShape& shape);
+AttentionPlan plan_of_all(const HeadOptions& options, int64_t window, const HeadPlan& head,
+                          const PlanShape& shape);
 
 }  // namespace sluice

@@ -20,11 +20,16 @@ constexpr int64_t kChangeScores = 256;
 // For the residual streams between layers.
 constexpr int64_t kResidualBytes = int64_t{2} << 30;
 
-// n of the positions 0 … n_tokens - 1, evenly spread.
-std::vector<int32_t> positions_to_score(int64_t n_tokens, int64_t n) {
+// n of the positions that predict a window's tokens: those of an answer, the others evenly spread.
+std::vector<int32_t> positions_to_score(const TuneWindow& window, int64_t n) {
+  const int64_t n_before = std::ssize(window.tokens) - 1 - window.n_answer();
+  const int64_t n_spread = n - window.n_answer();
+  SLUICE_CHECK(n_spread >= 0);
   std::vector<int32_t> positions;
-  for (int64_t i = 0; i < n; ++i)
-    positions.push_back(static_cast<int32_t>((2 * i + 1) * n_tokens / (2 * n)));
+  for (int64_t i = 0; i < n_spread; ++i)
+    positions.push_back(static_cast<int32_t>((2 * i + 1) * n_before / (2 * n_spread)));
+  for (int64_t i = 0; i < window.n_answer(); ++i)
+    positions.push_back(static_cast<int32_t>(n_before + i));
   return positions;
 }
 
@@ -66,7 +71,7 @@ WindowReference::WindowReference(Model& model, const TuneWindow& window, Purpose
   const std::span<const int32_t> inputs(window.tokens.data(), window.tokens.size() - 1);
   const auto n = std::ssize(inputs);
   const ModelSpec& spec = model.spec();
-  scored_ = positions_to_score(n, n_scored_in(model, window, purpose));
+  scored_ = positions_to_score(window, n_scored_in(model, window, purpose));
   base_scores_.emplace(model, n_scored());
   AttentionObserver keep;
   if (purpose == Purpose::kChanges) {
@@ -82,8 +87,23 @@ WindowReference::WindowReference(Model& model, const TuneWindow& window, Purpose
     };
   }
   KvCache cache = model.make_cache(1, n);
-  for_scored(observed_forward(model, inputs, cache, std::move(keep)),
+  const ConstTensor hidden = observed_forward(model, inputs, cache, std::move(keep));
+  for_scored(hidden,
              [&](int64_t first, const ConstTensor& rows) { base_scores_->set(first, rows); });
+  dense_finds_ = window.n_answer() > 0 && finds_answer(hidden);
+}
+
+bool WindowReference::finds_answer(const ConstTensor& hidden) {
+  const int64_t n = window_.n_answer(), vocab = model_.spec().vocab;
+  const Buffer scores = host_buffer(DType::kF32, {n, vocab});
+  model_.logits(hidden.rows_from(window_.n_prompt - 1, n), scores.view());
+  for (int64_t i = 0; i < n; ++i) {
+    const float* row = scores.view().row<float>(i);
+    if (std::max_element(row, row + vocab) - row !=
+        window_.tokens[static_cast<size_t>(window_.n_prompt + i)])
+      return false;
+  }
+  return true;
 }
 
 Tensor WindowReference::residual(int64_t layer) const {
@@ -111,6 +131,8 @@ void WindowReference::add_loss(const Plan& plan, int64_t first_layer, Loss& loss
   KvCache cache = model_.make_cache(1, std::ssize(inputs), plan.attention, plan.linear);
   const int64_t first_kept = first_layer / stride_ * stride_;
   double kl = 0, log_ratio = 0;
+  bool finds = dense_finds_;
+  const int64_t first_of_answer = n_scored() - window_.n_answer();
   std::vector<int32_t> next;
   for_scored(
       first_kept == 0 ? model_.forward(inputs, cache)
@@ -119,14 +141,20 @@ void WindowReference::add_loss(const Plan& plan, int64_t first_layer, Loss& loss
         next.clear();
         for (int64_t i = first; i < first + rows.rows(); ++i)
           next.push_back(window_.tokens[static_cast<size_t>(scored_[static_cast<size_t>(i)]) + 1]);
+        int64_t i = first;
         for (const TokenComparison& token : base_scores_->compare(first, rows, next)) {
+          if (i++ >= first_of_answer) finds = finds && token.same_top;
           kl += token.kl;
+          loss.kl_values.add(std::max(0.0, token.kl));
           log_ratio += token.loss - token.base_loss;
         }
       });
   check_finite(kl + log_ratio);
   loss.kl.add(window_.unit, kl, n_scored());
   loss.log_ratio.add(window_.unit, log_ratio, n_scored());
+  loss.needles.n += window_.n_answer() > 0;
+  loss.needles.by_dense += dense_finds_;
+  loss.needles.found += finds;
 }
 
 double WindowReference::kl_sum(const Plan& plan, int64_t first_layer) {

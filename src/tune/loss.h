@@ -35,9 +35,19 @@ class UnitMean {
   int64_t count_ = 0;
 };
 
+// An answer is found when each of its tokens is the likeliest behind those before it.
+struct Needles {
+  int64_t n = 0;
+  int64_t by_dense = 0;  // found by the exact model
+  int64_t found = 0;     // of these, by the plan
+  int64_t lost() const { return by_dense - found; }
+};
+
 struct Loss {
   UnitMean kl;
-  UnitMean log_ratio;  // ln(ppl / ppl of the exact model)
+  LogHistogram kl_values;  // token by token
+  UnitMean log_ratio;      // ln(ppl / ppl of the exact model)
+  Needles needles;
   double ppl_ratio() const;
   double ppl_ratio_stderr() const;
 };
@@ -63,15 +73,19 @@ class WindowReference {
 
  private:
   Tensor residual(int64_t layer) const;  // of a multiple of stride_
+  // Whether the answer is the likeliest by `hidden`, (n_tokens, d_model) of the window.
+  bool finds_answer(const ConstTensor& hidden);
   // The rows of `hidden` that are compared, at most kScoreRows at a time.
   void for_scored(const ConstTensor& hidden,
                   const std::function<void(int64_t first, const ConstTensor& rows)>& use);
 
   Model& model_;
   const TuneWindow& window_;
-  std::vector<int32_t> scored_;  // positions whose predictions are compared, evenly spread
-  int64_t stride_ = 1;           // of the layers whose residual is kept
-  Buffer residuals_;             // (n_layers / stride, n_tokens, d_model) f32, or none
+  // Positions whose predictions are compared: evenly spread, but for a needle's answer, the last.
+  std::vector<int32_t> scored_;
+  bool dense_finds_ = false;  // the answer of a needle
+  int64_t stride_ = 1;        // of the layers whose residual is kept
+  Buffer residuals_;          // (n_layers / stride, n_tokens, d_model) f32, or none
   std::optional<BaseScores> base_scores_;
 };
 

@@ -68,9 +68,9 @@ PlanSpeed time_plan(Model& model, const Plan& plan, const std::vector<TuneWindow
                            .repeat = options.rounds};
   const std::vector<int32_t> tokens =
       tokens_of(windows, std::min(bench_tokens(bench), model.context()));
-  return judge_speed(bench_model(model, tokens, {{.label = "plan", .mode = "keys", .plan = plan}},
-                                 bench, progress),
-                     options.objective);
+  const BenchCandidate candidate{
+      .label = "plan", .mode = std::string(mode_name(options.mode)), .plan = plan};
+  return judge_speed(bench_model(model, tokens, {candidate}, bench, progress), options.objective);
 }
 
 }  // namespace sluice

@@ -22,6 +22,7 @@ std::vector<int64_t> lengths_to_time(int64_t context, int64_t most_tokens);
 struct PlanSpeedOptions {
   int64_t context = 0;
   PlanObjective objective = PlanObjective::kPrefill;
+  AttentionMode mode = AttentionMode::kRefine;  // of the layers that are not dense
   int rounds = 5;
 };
 

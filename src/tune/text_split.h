@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <iterator>
 #include <vector>
 
 #include "eval/text_stream.h"
@@ -14,6 +15,8 @@ namespace sluice {
 struct TuneWindow {
   std::vector<int32_t> tokens;  // context + 1
   int64_t unit = 0;
+  int64_t n_prompt = 0;  // of a needle: tokens before the answer; 0 elsewhere
+  int64_t n_answer() const { return n_prompt > 0 ? std::ssize(tokens) - n_prompt : 0; }
 };
 
 struct TextSplit {

@@ -42,11 +42,9 @@ class CostMeter {
       runs_.push_back({.plan = std::move(plan), .samples = {}, .bytes = {}, .row_bytes = {}});
     };
     for (const int64_t window : heads.windows) {
-      add({.attention = plan_of_all(window, {.kind = HeadKind::kDense}, shape)});
-      for (const double tau : heads.taus)
-        add({.attention = plan_of_all(
-                 window, {.kind = HeadKind::kClusters, .tau = tau, .far = heads.fars[0]}, shape)});
-      add({.attention = plan_of_all(window, {.kind = HeadKind::kWindow}, shape)});
+      add({.attention = plan_of_all(heads, window, {.kind = HeadKind::kDense}, shape)});
+      for (int64_t i = 0; i < heads.n_costs(); ++i)
+        add({.attention = plan_of_all(heads, window, heads.choice_of_cost(i), shape)});
     }
     first_linear_ = runs_.size();
     for (const GroupPlan& group : options.linear)
@@ -149,8 +147,8 @@ class CostMeter {
   Model& model_;
   std::span<const int32_t> tokens_;
   const CostOptions& options_;
-  // Dense; at each window all heads exact, then all at each tau, then with the window alone; all
-  // groups of each kind.
+  // Dense; at each window all heads exact, then all at each threshold, then with the window alone;
+  // all groups of each kind.
   std::vector<Run> runs_;
   size_t first_linear_ = 0;
 };
@@ -207,13 +205,23 @@ std::optional<Costs> costs_from(const json& from, const CostOptions& options, in
   }
 }
 
+std::string costs_key(const std::string& machine, const CostOptions& options) {
+  const HeadOptions& heads = options.heads;
+  std::string key =
+      fmt::format("{}: {}, windows {}, {} {}", machine, objective_name(options.objective),
+                  fmt::join(heads.windows, " "), heads.refines() ? "delta" : "tau",
+                  fmt::join(heads.thresholds(), " "));
+  if (heads.refines())
+    key += fmt::format(", s{} p{} t{}", heads.refine.segment, heads.refine.page, heads.refine.tile);
+  else
+    for (const FarKey far : heads.fars) key += fmt::format(", {}", far_name(far));
+  for (const GroupPlan& group : options.linear) key += "; " + group_text(group);
+  return key;
+}
+
 Costs known_costs(Model& model, std::span<const int32_t> tokens, const CostOptions& options,
                   const KeptCosts& kept, const std::function<void(double)>& progress) {
-  std::string key =
-      fmt::format("{}: {}, windows {}, tau {}", kept.machine, objective_name(options.objective),
-                  fmt::join(options.heads.windows, " "), fmt::join(options.heads.taus, " "));
-  for (const FarKey far : options.heads.fars) key += fmt::format(", {}", far_name(far));
-  for (const GroupPlan& group : options.linear) key += "; " + group_text(group);
+  const std::string key = costs_key(kept.machine, options);
   nlohmann::json times = kept.measurements.times();
   if (times.is_object() && times.contains(key))
     if (auto costs = costs_from(times[key], options, model.spec().n_layers)) return *costs;

@@ -39,6 +39,8 @@ struct KeptCosts {
   std::string machine;
   Measurements& measurements;
 };
+// What they are kept under.
+std::string costs_key(const std::string& machine, const CostOptions& options);
 // The same, or what an earlier run measured.
 Costs known_costs(Model& model, std::span<const int32_t> tokens, const CostOptions& options,
                   const KeptCosts& kept, const std::function<void(double)>& progress);

@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "tune/changes.h"
 #include "tune/choices.h"
+#include "tune/needles.h"
 #include "tune/plan_speed.h"
 #include "tune/reuse_search.h"
 
@@ -41,7 +42,10 @@ class Tuner {
         options_(options),
         measurements_(measurements),
         progress_(progress),
-        shape_(model.plan_shape()) {}
+        heads_(options.heads),
+        shape_(model.plan_shape()) {
+    heads_.strict = options.objective == PlanObjective::kDecode;
+  }
 
   TuneResult run(TextStream& text) {
     if (options_.objective == PlanObjective::kDecode &&
@@ -50,15 +54,18 @@ class Tuner {
       throw Error(fmt::format("a context of {} has no room to time {} tokens of decoding",
                               model_.context(), kDecodeTokens),
                   "--objective prefill or memory");
+    for (const int64_t window : heads_.windows)
+      check_plan(plan_of_all(heads_, window, heads_.choice(0), shape_), shape_);
     result_.text = split_text(text, options_.split);
+    if (options_.needles) add_needles(text.tokenizer(), options_.split.seed, result_.text);
     result_.resumed = measurements_.resumed();
     losses_.emplace(model_, windows());
     held_out_losses_.emplace(model_, result_.text.held_out);
-    changes_.emplace(model_, windows(),
-                     ChangeOptions{.heads = options_.heads,
-                                   .linear = options_.linear,
-                                   .budget = options_.contract.first_budget()},
-                     measurements_);
+    changes_.emplace(
+        model_, windows(),
+        ChangeOptions{
+            .heads = heads_, .linear = options_.linear, .budget = options_.contract.first_budget()},
+        measurements_);
     changes_->measure(
         [&](double done, const std::string& now) { report(kChangesDone * done, now); });
     choices_.emplace(make_choices());
@@ -75,7 +82,7 @@ class Tuner {
 
   Choices make_choices() {
     const CostOptions options{
-        .objective = options_.objective, .heads = options_.heads, .linear = options_.linear};
+        .objective = options_.objective, .heads = heads_, .linear = options_.linear};
     const int64_t n =
         options_.split.context + (options_.objective == PlanObjective::kDecode ? kDecodeTokens : 0);
     const Costs costs = known_costs(model_, tokens_of(windows(), std::min(n, model_.context())),
@@ -101,9 +108,15 @@ class Tuner {
     return means;
   }
 
+  // A plan that saves decoding is measured as decoding runs it.
+  Loss loss_of(PlanLosses& losses, Plan plan) const {
+    if (heads_.strict) plan.attention = with_strict_tiles(std::move(plan.attention));
+    return losses.of(plan);
+  }
+
   // What reused sets lose depends on the plan, so it is measured on it.
   void try_reuse() {
-    if (budget_ <= kLeastBudget) return;
+    if (heads_.refines() || budget_ <= kLeastBudget) return;
     const Chosen whole = choices_->within(budget_);
     const double most = kls_of({whole.plan})[0];
     double least_cost = whole.cost;
@@ -126,7 +139,7 @@ class Tuner {
     chosen_ = chosen_at(budget);
     TuneStep step{.budget = budget,
                   .predicted = chosen_.kl,
-                  .loss = (held_out ? held_out_losses_ : losses_)->of(chosen_.plan),
+                  .loss = loss_of(held_out ? *held_out_losses_ : *losses_, chosen_.plan),
                   .held_out = held_out};
     result_.steps.push_back(step);
     // Budgets halve what is left of their share.
@@ -215,7 +228,7 @@ class Tuner {
     result_.predicted_kl = chosen_.kl;
     result_.cost = chosen_.cost;
     result_.held_out = step.loss;
-    result_.calibration = losses_->of(chosen_.plan);
+    result_.calibration = loss_of(*losses_, chosen_.plan);
     if (result_.plan.attention.all_dense() && result_.plan.linear.all_dense())
       be_dense("no choice saves anything within the contract");
   }
@@ -235,6 +248,7 @@ class Tuner {
     PlanSpeed speed = sluice::time_plan(model_, result_.plan, result_.text.held_out,
                                         {.context = options_.split.context,
                                          .objective = options_.objective,
+                                         .mode = heads_.mode,
                                          .rounds = options_.bench_rounds},
                                         [&](double done, const std::string& now) {
                                           report(kSearchDone + (1 - kSearchDone) * done, now);
@@ -260,6 +274,7 @@ class Tuner {
   const TuneOptions& options_;
   Measurements& measurements_;
   const std::function<void(double, const std::string&)>& progress_;
+  HeadOptions heads_;
   PlanShape shape_;
   TuneResult result_;
   std::optional<Changes> changes_;

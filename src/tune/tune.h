@@ -20,6 +20,7 @@ struct TuneOptions {
   Contract contract;
   PlanObjective objective = PlanObjective::kPrefill;
   SplitOptions split;
+  bool needles = true;  // among the windows of text
   HeadOptions heads;
   std::vector<GroupPlan> linear;  // kinds that groups may be; what they need is prepared
   int bench_rounds = 5;

@@ -13,16 +13,35 @@ using nlohmann::json;
 
 json limit_or_null(double limit) { return std::isinf(limit) ? json() : json(limit); }
 
-json far_names(const std::vector<FarKey>& fars) {
-  json names = json::array();
-  for (const FarKey far : fars) names.push_back(far_name(far));
-  return names;
+// What heads could choose from.
+json describe_heads(const HeadOptions& heads) {
+  json out = {{"attention", mode_name(heads.mode)}, {"windows", heads.windows}};
+  if (heads.refines()) {
+    out["delta"] = json::array();
+    for (const double delta : heads.deltas) out["delta"].push_back(limit_or_null(delta));
+    out["segment"] = heads.refine.segment;
+    out["page"] = heads.refine.page;
+    out["tile"] = heads.refine.tile;
+    return out;
+  }
+  out["tau"] = heads.taus;
+  out["far"] = json::array();
+  for (const FarKey far : heads.fars) out["far"].push_back(far_name(far));
+  return out;
 }
 
 json describe_loss(const Loss& loss) {
-  return {{"kl_mean", loss.kl.mean()},     {"kl_stderr", loss.kl.standard_error()},
-          {"ppl_ratio", loss.ppl_ratio()}, {"ppl_ratio_stderr", loss.ppl_ratio_stderr()},
-          {"n_tokens", loss.kl.count()},   {"n_documents", loss.kl.n_units()}};
+  return {{"kl_mean", loss.kl.mean()},
+          {"kl_stderr", loss.kl.standard_error()},
+          {"kl_p99", loss.kl_values.quantile(0.99)},
+          {"kl_p999", loss.kl_values.quantile(0.999)},
+          {"ppl_ratio", loss.ppl_ratio()},
+          {"ppl_ratio_stderr", loss.ppl_ratio_stderr()},
+          {"n_tokens", loss.kl.count()},
+          {"n_documents", loss.kl.n_units()},
+          {"n_needles", loss.needles.n},
+          {"needles_dense", loss.needles.by_dense},
+          {"needles_plan", loss.needles.found}};
 }
 
 // Of the length that the plan was made for: dense_ms, plan_ms and the speed-up with its spread.
@@ -66,6 +85,8 @@ json figures(const TuneOptions& options, const TuneResult& result) {
                      {"loss", describe_loss(step.loss)}});
   return {{"contract",
            {{"max_kl", limit_or_null(options.contract.max_kl)},
+            {"max_kl_p99", limit_or_null(options.contract.max_kl_p99)},
+            {"max_kl_p999", limit_or_null(options.contract.max_kl_p999)},
             {"max_ppl_ratio", limit_or_null(options.contract.max_ppl_ratio)}}},
           {"objective", objective_name(options.objective)},
           {"calibration", describe_loss(result.calibration)},
@@ -90,6 +111,10 @@ bool has_gsi(const LinearPlan& plan) {
   return false;
 }
 
+std::optional<double> limit(double most) {
+  return std::isinf(most) ? std::nullopt : std::optional(most);
+}
+
 int64_t n_tokens_of(const TextSplit& text) {
   int64_t n_tokens = 0;
   for (const auto* windows : {&text.calibration, &text.held_out})
@@ -103,13 +128,12 @@ json tune_results(const ResultsOrigin& origin, const TuneOptions& options,
                   const TuneResult& result) {
   json out = results_of("tune", origin, n_tokens_of(result.text));
   out.update(figures(options, result));
-  out["settings"] = {{"context", options.split.context},
-                     {"windows", options.heads.windows},
-                     {"tau", options.heads.taus},
-                     {"far", far_names(options.heads.fars)},
-                     {"n_calibration", std::ssize(result.text.calibration)},
-                     {"n_held_out", std::ssize(result.text.held_out)},
-                     {"seed", options.split.seed}};
+  out["settings"] = describe_heads(options.heads);
+  out["settings"].update({{"context", options.split.context},
+                          {"n_calibration", std::ssize(result.text.calibration)},
+                          {"n_held_out", std::ssize(result.text.held_out)},
+                          {"needles", options.needles},
+                          {"seed", options.split.seed}});
   out["auto"] = {{"prefill_from", or_null(result.prefill_from)},
                  {"decode_from", or_null(result.decode_from)}};
   out["plan"] = describe_plan(result.plan.attention, origin.model.spec().n_kv_heads);
@@ -127,10 +151,10 @@ PlanFile tuned_plan_file(const ResultsOrigin& origin, const TuneOptions& options
                           .n_kv_heads = spec.n_kv_heads},
                 .context = options.split.context,
                 .objective = options.objective,
-                .contract = PlanContract{}};
-  if (!std::isinf(options.contract.max_kl)) file.contract->max_kl = options.contract.max_kl;
-  if (!std::isinf(options.contract.max_ppl_ratio))
-    file.contract->max_ppl_ratio = options.contract.max_ppl_ratio;
+                .contract = PlanContract{.max_kl = limit(options.contract.max_kl),
+                                         .max_kl_p99 = limit(options.contract.max_kl_p99),
+                                         .max_kl_p999 = limit(options.contract.max_kl_p999),
+                                         .max_ppl_ratio = limit(options.contract.max_ppl_ratio)}};
   file.auto_from = PlanAuto{result.prefill_from, result.decode_from};
   const Backend& backend = origin.model.backend();
   file.measured = PlanMeasured{std::string(dtype_name(backend.compute_dtype())),

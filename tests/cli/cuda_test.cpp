@@ -87,10 +87,10 @@ TEST_P(CudaCommand, TunesAPlanThatOthersFollow) {
   for (int i = 0; i < 12; ++i) documents += letter_text(90) + std::to_string(i) + "<|endoftext|>";
   const Args of_text{"-m", folder.path(), "-f", folder.write("documents.txt", documents),
                      "-c", "32"};
-  const json tuned =
-      results("cuda", joined(joined({"tune"}, of_text),
-                             {"-o", plan, "--max-kl", "0.5", "--objective", "memory", "--tau",
-                              "0.5", "--window", "8", "--windows", "2", "--held-out", "3"}));
+  const json tuned = results("cuda", joined(joined({"tune"}, of_text),
+                                            {"-o", plan, "--max-kl", "0.5", "--objective", "memory",
+                                             "--attention", "keys", "--tau", "0.5", "--window", "8",
+                                             "--windows", "2", "--held-out", "3", "--no-needles"}));
   EXPECT_EQ(tuned.at("command"), "tune");
   EXPECT_EQ(read_results(plan).at("measured").at("dtype"), "f32");
   const json evaluated = results("cuda", joined(joined({"eval"}, of_text), {"--plan", plan}));

@@ -15,17 +15,17 @@ std::string sample_path() {
 TEST(InspectPlan, SaysWhatItWasMadeFor) {
   const RunResult result = run_ok({"inspect", sample_path()});
   EXPECT_EQ(result.err, "");
-  expect_all_in(
-      {"model          gpt2, layers 5, key/value heads 3, sha256 aaaaaaaaaaaa...\n",
-       "context        1024\n", "objective      decode\n", "contract       KL up to 0.01\n",
-       "predicted      KL 0.0081\n", "calibration    KL 0.0083, 20480 tokens\n",
-       "held out       KL 0.0085 ± 0.0004, perplexity ratio 1.0040, 10240 tokens, "
-       "12 documents\n",
-       "time           dense 120.5 ms, with the plan 80.2 ms\n", "text           text.txt\n",
-       "made by        sluice tune -m gpt2\n",
-       "taken in prefill from 512 tokens, in decode at no length\n",
-       "measured       bf16, 16 threads, a processor\n", "plan/bases.safetensors\n"},
-      result);
+  expect_all_in({"model          gpt2, layers 5, key/value heads 3, sha256 aaaaaaaaaaaa...\n",
+                 "context        1024\n", "objective      decode\n",
+                 "contract       KL up to 0.01, its p99 up to 0.1\n", "predicted      KL 0.0081\n",
+                 "calibration    KL 0.0083, 20480 tokens\n",
+                 "held out       KL 0.0085 ± 0.0004, perplexity ratio 1.0040, 10240 tokens, "
+                 "12 documents\n",
+                 "time           dense 120.5 ms, with the plan 80.2 ms\n",
+                 "text           text.txt\n", "made by        sluice tune -m gpt2\n",
+                 "taken in prefill from 512 tokens, in decode at no length\n",
+                 "measured       bf16, 16 threads, a processor\n", "plan/bases.safetensors\n"},
+                result);
 }
 
 TEST(InspectPlan, ShowsLayersAndHeads) {

@@ -16,11 +16,14 @@ class TuneCommand : public testing::Test {
     text = folder.write("documents.txt", documents);
   }
   Args tune(const Args& more) const {
-    Args args{"tune", "-m",        folder.path(), "-f",         text,  "-c",
-              "32",   "-o",        plan,          "--tau",      "0.5", "--window",
-              "8",    "--windows", "2",           "--held-out", "3",   "--quiet"};
-    args.insert(args.end(), more.begin(), more.end());
-    return args;
+    return joined({"tune", "-m", folder.path(), "-f", text, "-c", "32", "-o", plan, "--window", "8",
+                   "--windows", "2", "--held-out", "3", "--no-needles", "--quiet"},
+                  joined({"--attention", "keys", "--tau", "0.5"}, more));
+  }
+  Args tune_refined(const Args& more) const {
+    return joined({"tune", "-m", folder.path(), "-f", text, "-c", "32", "-o", plan, "--window", "8",
+                   "--windows", "2", "--held-out", "3", "--no-needles", "--quiet"},
+                  joined({"--segment", "8", "--page", "4", "--delta", "0.1,inf"}, more));
   }
   json parsed(const std::string& path) const { return read_results(path); }
 
@@ -39,6 +42,12 @@ TEST_F(TuneCommand, ThePlanKeepsItsContractAndOthersFollowIt) {
   EXPECT_EQ(found.at("command"), "tune");
   const json& held_out = found.at("held_out");
   EXPECT_LE(held_out.at("kl_mean").get<double>() + 2 * held_out.at("kl_stderr").get<double>(), 0.5);
+  EXPECT_LE(held_out.at("kl_p99"), 5);
+  EXPECT_LE(held_out.at("kl_p99"), held_out.at("kl_p999"));
+  for (const json& contract : {found.at("contract"), made.at("contract")}) {
+    EXPECT_EQ(contract.at("max_kl_p99"), 5);
+    EXPECT_EQ(contract.at("max_kl_p999"), 25);
+  }
   EXPECT_EQ(made.at("format"), "sluice-plan");
   EXPECT_EQ(made.at("contract").at("max_kl"), 0.5);
   EXPECT_EQ(made.at("model").at("sha256"), found.at("model").at("sha256"));
@@ -232,6 +241,41 @@ TEST_F(TuneCommand, ARunUnlikeThoseMeasuredGetsALine) {
   EXPECT_EQ(lines(runs.back(), out.write("slow.json", other.dump()).string()), "");
 }
 
+// Whether so short a text gains by it, the clock says.
+TEST_F(TuneCommand, RefinesByDefault) {
+  const RunResult result = run_ok(tune_refined(
+      {"--max-kl", "0.5", "--max-kl-p99", "1", "--max-kl-p999", "inf", "--json", file}));
+  EXPECT_NE(result.out.find("KL 0.5, held by mean + 2 standard errors; KL of tokens p99 1\n"),
+            std::string::npos)
+      << result;
+  const json found = parsed(file), settings = found.at("settings");
+  EXPECT_EQ(settings.at("attention"), "refine");
+  EXPECT_EQ(settings.at("delta"), json({0.1, nullptr}));
+  EXPECT_EQ(settings.at("segment"), 8);
+  EXPECT_EQ(settings.at("page"), 4);
+  EXPECT_EQ(settings.at("needles"), false);
+  EXPECT_EQ(found.at("contract").at("max_kl_p99"), 1);
+  EXPECT_TRUE(found.at("contract").at("max_kl_p999").is_null());
+  EXPECT_FALSE(settings.contains("tau"));
+  for (const json& layer : found.at("plan").at("layers"))
+    EXPECT_TRUE(layer.at("mode") == "refine" || layer.at("mode") == "dense") << layer;
+  run_ok({"eval", "-m", folder.path(), "-f", text, "-c", "32", "--plan", plan, "--quiet"});
+}
+
+TEST_F(TuneCommand, FlagsOfOneModeAreRefusedInTheOther) {
+  for (const Args& other :
+       {Args{"--delta", "0.1"}, Args{"--segment", "8"}, Args{"--page", "4"}, Args{"--tile", "4"}})
+    expect_complaint(run_program(tune(joined({"--max-kl", "1"}, other))), 2,
+                     {other.front(), "--attention refine"});
+  for (const Args& other :
+       {Args{"--tau", "0.1"}, Args{"--far", "own"}, Args{"--objective", "memory"}})
+    expect_complaint(run_program(tune_refined(joined({"--max-kl", "1"}, other))), 2,
+                     {other.front(), "--attention keys"});
+  expect_complaint(run_program(tune_refined({"--max-kl", "1", "--tile", "3"})), 1, {"tile 3"});
+  expect_complaint(run_program(tune_refined({"--max-kl", "1", "--max-kl-p99", "nan"})), 2,
+                   {"--max-kl-p99"});
+}
+
 TEST_F(TuneCommand, NothingAllowedIsDenseAndFine) {
   const RunResult result = run_ok(tune({"--max-kl", "0", "--objective", "memory"}));
   EXPECT_NE(result.out.find("dense: no choice saves anything within the contract"),
@@ -245,6 +289,10 @@ TEST_F(TuneCommand, RefusesInOneLine) {
   expect_complaint(run_program(tune({"--max-kl", "-1"})), 2, {"--max-kl"});
   expect_complaint(run_program(tune({"--max-kl", "nan"})), 2, {"--max-kl"});
   expect_complaint(run_program(tune({"--max-ppl-ratio", "0.5"})), 2, {"--max-ppl-ratio"});
+  // No room for a needle of one token per letter.
+  Args needles = tune({"--max-kl", "0.1"});
+  std::erase(needles, "--no-needles");
+  expect_complaint(run_program(needles), 1, {"33 tokens has no room", "--no-needles"});
   Args same = tune({"--max-kl", "0.1"});
   same[8] = text;
   expect_complaint(run_program(same), 2, {"documents.txt"});

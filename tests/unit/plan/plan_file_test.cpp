@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <limits>
 #include <random>
 
 #include "fuzz/plan_harness.h"
@@ -57,6 +58,26 @@ TEST(PlanFile, UniformPlansComeBack) {
       file.plan.attention = uniform_plan(choice, shape);
       EXPECT_EQ(parsed(plan_file_json(file)), file) << mode_name(mode) << " " << tau;
     }
+}
+
+TEST(PlanFile, RefinedHeadsComeBackWithTheirDeltas) {
+  PlanFile file = dense_plan();
+  file.model.n_kv_heads = 4;
+  UniformAttention choice;
+  choice.mode = AttentionMode::kRefine;
+  file.plan.attention.layers[1] = layer_plan(
+      choice, {.n_layers = 2, .n_kv_heads = 4, .causal = true, .windows = {}, .context = 100});
+  std::vector<HeadPlan>& heads = file.plan.attention.layers[1].heads;
+  heads[0].delta = 0.003;
+  heads[1].delta = std::numeric_limits<double>::infinity();  // means only
+  heads[2] = {.kind = HeadKind::kWindow};
+  heads[3] = {.kind = HeadKind::kDense};
+  const json written = plan_file_json(file);
+  EXPECT_TRUE(written.at("layers")[1].at("heads")[1].at("delta").is_null());
+  EXPECT_EQ(parsed(written), file);
+  json without = written;
+  without["layers"][1]["heads"][1].erase("delta");
+  EXPECT_THROW(parsed(without), Error);
 }
 
 TEST(PlanFile, ADenseLayerIsItsNumberAlone) {
@@ -129,6 +150,8 @@ TEST(PlanFileRefusals, NameTheirPlace) {
       {"/objective", 1, {"objective: is 1, expected prefill"}},
       {"/contract", json::array(), {"contract: is an array, expected an object"}},
       {"/contract/max_kl", -0.1, {"contract.max_kl: -0.1 is below 0"}},
+      {"/contract/max_kl_p99", -1, {"contract.max_kl_p99: -1 is below 0"}},
+      {"/contract/max_kl_p999", "1", {"contract.max_kl_p999: is \"1\", expected a number"}},
       {"/contract/max_ppl_ratio", 0.9, {"contract.max_ppl_ratio: 0.9 is below 1"}},
       {"/contract/max_loss", 1, {"contract.max_loss: is no field"}},
       {"/auto/prefill_from", -1, {"auto.prefill_from: -1 is outside 0"}},

@@ -13,7 +13,7 @@ inline PlanFile sample_plan() {
   file.model = {.sha256 = std::string(64, 'a'), .family = "gpt2", .n_layers = 5, .n_kv_heads = 3};
   file.context = 1024;
   file.objective = PlanObjective::kDecode;
-  file.contract = {.max_kl = 0.01, .max_ppl_ratio = {}};
+  file.contract = {.max_kl = 0.01, .max_kl_p99 = 0.1};
   file.auto_from = {.prefill_from = 512, .decode_from = {}};
   file.measured = {.dtype = "bf16", .device = "a processor", .threads = 16};
   file.bases = {.path = "bases.safetensors", .text_sha256 = std::string(64, 'b')};

@@ -20,14 +20,16 @@ PlanShape shape() {
   return {.n_layers = kLayers, .n_kv_heads = kHeads, .causal = true, .windows = {}, .context = 512};
 }
 
-HeadTable random_table(uint32_t seed) {
+HeadTable random_table(uint32_t seed, AttentionMode mode = AttentionMode::kKeys) {
   std::mt19937 random(seed);
   const auto number = [&](double low, double high) {
     return low + (high - low) * static_cast<double>(random()) / 4294967296.0;
   };
   HeadTable table;
+  table.options.mode = mode;
   table.options.windows = {128, 32};
   table.options.taus = {0.3, 0.5};
+  table.options.deltas = {0.01, 0.1, std::numeric_limits<double>::infinity()};
   table.n_layers = kLayers;
   table.n_heads = kHeads;
   const auto n_costs = static_cast<size_t>(table.options.n_costs());
@@ -42,6 +44,7 @@ HeadTable random_table(uint32_t seed) {
         costs.select.back().push_back(number(0.1, 0.5));
       }
       costs.select.back().back() = number(0, 0.1);  // a window's exempt tokens cost less than a set
+      if (table.options.refines()) costs.select.back().assign(n_costs, 0);
     }
     table.costs.push_back(costs);
   }
@@ -65,9 +68,12 @@ double layer_cost(const HeadTable& table, size_t layer, size_t window,
       continue;
     }
     const HeadPlan head = table.options.choice(choice);
-    const auto& taus = table.options.taus;
-    const auto at = static_cast<size_t>(std::find(taus.begin(), taus.end(), head.tau) -
-                                        taus.begin());  // the end for a window alone
+    const auto& known = table.options.thresholds();
+    const double threshold = table.options.refines() ? head.delta : head.tau;
+    const auto at =
+        head.kind == HeadKind::kWindow
+            ? known.size()
+            : static_cast<size_t>(std::find(known.begin(), known.end(), threshold) - known.begin());
     cost += costs.head[window][at];
     if (head.kind == HeadKind::kClusters)
       sets.insert(at);
@@ -107,7 +113,8 @@ double cost_alone(const HeadTable& table, const Chosen& chosen) {
 
 TEST(Choose, AtAPriceNoPlanIsBetter) {
   for (uint32_t seed = 0; seed < 20; ++seed) {
-    const HeadTable table = random_table(seed);
+    const HeadTable table =
+        random_table(seed, seed % 2 == 0 ? AttentionMode::kKeys : AttentionMode::kRefine);
     for (const double price : {0.0, 10.0, 100.0, 1000.0}) {
       const Chosen chosen = choose_at(table, {}, shape(), price);
       double best = std::numeric_limits<double>::infinity();
@@ -157,6 +164,28 @@ TEST(Choose, PlansSayWhatWasChosen) {
   EXPECT_EQ(layer.heads[0].tau, 0.5);
   EXPECT_EQ(layer.heads[1].kind, HeadKind::kDense);
   EXPECT_NO_THROW(check_plan(chosen.plan.attention, shape()));
+}
+
+TEST(Choose, RefinedHeadsOfALayerMayAllDiffer) {
+  HeadTable table = random_table(3, AttentionMode::kRefine);
+  table.n_heads = 4;
+  table.kl.assign(static_cast<size_t>(kLayers * table.n_heads * 2 * table.options.n_choices()), 1);
+  for (LayerCosts& costs : table.costs)
+    for (std::vector<double>& row : costs.head) std::fill(row.begin(), row.end(), 0.01);
+  for (int64_t head = 0; head < 4; ++head) table.kl[table.at({1, head, 1, head})] = 0;
+  PlanShape wide = shape();
+  wide.n_kv_heads = 4;
+  const Chosen chosen = choose(table, {}, wide, 0);
+  const LayerPlan& layer = chosen.plan.attention.layers[1];
+  EXPECT_EQ(layer.mode, AttentionMode::kRefine);
+  EXPECT_EQ(layer.window, 32);
+  EXPECT_EQ(layer.refine.tile, 32);  // no longer than the window
+  for (int64_t head = 0; head < 4; ++head)
+    EXPECT_EQ(layer.heads[static_cast<size_t>(head)], table.options.choice(head));
+  EXPECT_EQ(layer.heads[3].kind, HeadKind::kWindow);
+  EXPECT_FALSE(layer.reuse);
+  EXPECT_NO_THROW(check_plan(chosen.plan.attention, wide));
+  EXPECT_DOUBLE_EQ(table.cost_of(1, layer), 0.04);
 }
 
 TEST(Choose, ALayerOfWindowsTakesExemptTokensFromTheSetsBefore) {

@@ -47,6 +47,7 @@ class TuneLoss : public testing::TestWithParam<ModelSetup> {
     window.tokens.resize(49);
     for (size_t i = 0; i < window.tokens.size(); ++i)
       window.tokens[i] = static_cast<int32_t>(i * i % 7);
+    options.mode = AttentionMode::kKeys;
     options.windows = {8};
     options.taus = {0.5};
   }

@@ -26,9 +26,11 @@ class Tune : public testing::Test {
       if (i % 80 == 79) content += '|';
     }
     options.split = {.context = 32, .n_calibration = 3, .n_held_out = 5, .seed = 1};
+    options.heads.mode = AttentionMode::kKeys;
     options.heads.windows = {8};
     options.heads.taus = {0.3, 0.6};
     options.objective = PlanObjective::kMemory;  // no clock decides
+    options.needles = false;
     options.bench_rounds = 1;
   }
   TuneResult run(const std::filesystem::path& kept = {}) {
@@ -189,6 +191,31 @@ TEST(Contract, IsUsedUpByTheWorseOfBoth) {
   EXPECT_NEAR((Contract{.max_kl = 0.005, .max_ppl_ratio = 1.02}.excess(loss)), 2, 1e-12);
   EXPECT_TRUE(std::isinf(Contract{.max_kl = 0}.excess(loss)));
   EXPECT_TRUE(Contract{.max_kl = 0}.holds(Loss{}));
+}
+
+// One token in fifty is lost: the mean is small, the tail is not.
+TEST(Contract, TheTailIsHeldToo) {
+  Loss loss;
+  for (int i = 0; i < 1000; ++i) loss.kl_values.add(i % 50 == 0 ? 2.0 : 0.001);
+  loss.kl.add(0, 20.49, 500);
+  loss.kl.add(1, 20.49, 500);
+  EXPECT_LT((Contract{.max_kl = 0.05}.excess(loss)), 1);
+  EXPECT_NEAR((Contract{.max_kl = 0.05, .max_kl_p99 = 0.5}.excess(loss)), 4, 0.05);
+  EXPECT_NEAR((Contract{.max_kl = 0.05, .max_kl_p999 = 4}.excess(loss)), 0.8196, 0.01);
+  EXPECT_FALSE(Contract::of_kl(0.05).holds(loss));
+  EXPECT_TRUE(Contract::of_kl(0.21).holds(loss));
+  EXPECT_DOUBLE_EQ(Contract::of_kl(0.01).max_kl_p99, 0.1);
+  EXPECT_DOUBLE_EQ(Contract::of_kl(0.01).max_kl_p999, 0.5);
+}
+
+TEST_F(Tune, PlansKeepTheTailOfHeldOutText) {
+  options.contract.max_kl = 1;
+  const Loss free = run().held_out;
+  EXPECT_EQ(free.kl_values.count(), free.kl.count());
+  const double half = free.kl_values.quantile(0.99) / 2;
+  EXPECT_GT(half, 0);
+  options.contract.max_kl_p99 = half;
+  EXPECT_LE(run().held_out.kl_values.quantile(0.99), half);
 }
 
 }  // namespace
