@@ -86,7 +86,10 @@ class Layer {
                     .dtype = DType::kBF16,
                     .scale = kQuerySize / std::sqrt(static_cast<float>(kHeadDim)),
                     .capacity = n_ + kSteps,
-                    .tile = kTile};
+                    .window = 0,
+                    .segment = 512,
+                    .tile = 128,
+                    .heads = {}};
     spec.heads.assign(kHeads, {.kind = HeadKind::kClusters, .delta = delta});
     return backend_.make_refine_attention(spec);
   }
@@ -184,8 +187,6 @@ class Layer {
     });
     return times;
   }
-
-  static constexpr int64_t kTile = 128;
 
  private:
   // Milliseconds of a layer's step, steps recorded and replayed one after another.

@@ -172,7 +172,7 @@ void add_attention_options(CLI::App& command, AttentionFlags& flags, bool lists)
                           ->check(CLI::IsMember({"centroid", "values", "own"}));
   CLI::Option* deltas = add("--delta", flags.deltas,
                             "A query reads the members of a cluster instead of its mean where\n"
-                            "the mean's error is estimated at delta or more (default 0.03; 0\n"
+                            "the mean's error is estimated at delta or more (default 0.01; 0\n"
                             "reads all of them, inf none)" +
                                 several)
                             ->check(delta_or_inf());
@@ -180,7 +180,8 @@ void add_attention_options(CLI::App& command, AttentionFlags& flags, bool lists)
   constexpr int64_t kMost = int64_t{1} << 30;
   add("--window", flags.window,
       "Tokens before a query that stay exact, a multiple of the block\n"
-      "(keys) or the tile (refine; default 128)")
+      "(keys, default 128) or of the tile (refine, default 0: those of\n"
+      "the segment that is not clustered yet)")
       ->check(CLI::Range(int64_t{0}, kMost));
   add("--block", flags.block,
       "Tokens by which far keys advance at a time (default 128, or a\n"
@@ -197,17 +198,18 @@ void add_attention_options(CLI::App& command, AttentionFlags& flags, bool lists)
   add("--from-layer", flags.from_layer, "Layers before this one stay dense (default 0)")
       ->check(CLI::Range(int64_t{0}, kMost));
   add("--segment", flags.segment,
-      "Tokens that refine clusters together once the window has passed\n"
-      "them (default 256)")
+      "Tokens that refine clusters together once they are complete and\n"
+      "before the window (default a sixteenth of the context, 128 to 512)")
       ->check(CLI::Range(int64_t{1}, kMaxSegment));
   add("--page", flags.page, "Tokens of a cluster of refine (default 16)")
       ->check(CLI::Range(int64_t{1}, kMaxSegment));
   add("--tile", flags.tile,
-      "Queries of a prompt that open clusters together (default 64).\n"
+      "Queries of a prompt that open clusters together (default 128, or\n"
+      "a smaller segment or window).\n"
       "1: each for itself, as when decoding")
       ->check(CLI::Range(int64_t{1}, kMaxSegment));
   add("--tile-factor", flags.tile_factor,
-      "A tile's delta is this many times a single query's (default 3)")
+      "A tile's delta is this many times a single query's (default 5)")
       ->check(number_between(0, std::numeric_limits<double>::max(), "above 0"));
   add("--clusters", flags.clusters,
       "How refine clusters keys: pages, equal ones by median split\n"

@@ -182,6 +182,7 @@ void run_tune(TuneFlags& flags) {
     throw Error(fmt::format("the model reads at most {} tokens, --context {} is more",
                             spec.max_positions, options.split.context),
                 fmt::format("--context {} or less", spec.max_positions));
+  options.heads.refine = with_defaults(options.heads.refine, /*window=*/0, options.split.context);
   // Room to decode behind it; not where a longer context would change what layers see.
   const bool sliding = std::any_of(spec.windows.begin(), spec.windows.end(),
                                    [](int64_t window) { return window > 0; });
@@ -294,9 +295,9 @@ Run add_tune(CLI::App& program) {
            ->check(number_between(0, std::nextafter(1.0, 0.0), "0 to below 1")));
   list(command
            ->add_option("--window", flags->windows,
-                        "Windows that layers may have (default 128,64; keys, with blocks of\n"
-                        "the same size, 128,64,32)")
-           ->check(CLI::Range(int64_t{1}, int64_t{1} << 20)));
+                        "Windows that layers may have (default 0, the open segment; keys,\n"
+                        "with blocks of the same size, 128,64,32)")
+           ->check(CLI::Range(int64_t{0}, int64_t{1} << 20)));
   list(command
            ->add_option("--far", flags->fars,
                         "keys: what may stand for a cluster of far keys (default\n"
@@ -309,14 +310,15 @@ Run add_tune(CLI::App& program) {
            ->check(number_between(0, kInf, "0 or more, or inf")));
   command
       ->add_option("--segment", flags->segment,
-                   "refine: tokens that are clustered together (default 256)")
+                   "refine: tokens that are clustered together (default a sixteenth of\n"
+                   "the context, 128 to 512)")
       ->check(CLI::Range(int64_t{1}, kMaxSegment));
   command->add_option("--page", flags->page, "refine: tokens of a cluster (default 16)")
       ->check(CLI::Range(int64_t{1}, kMaxSegment));
   command
       ->add_option("--tile", flags->tile,
                    "refine: queries of a prompt that open clusters together, no more than\n"
-                   "the window (default 64). Losses of --objective decode are measured\n"
+                   "the window (default 128). Losses of --objective decode are measured\n"
                    "with 1, as decoding runs")
       ->check(CLI::Range(int64_t{1}, kMaxSegment));
   constexpr int64_t kMost = int64_t{1} << 20;

@@ -69,7 +69,7 @@ void check_heads(const LayerPlan& layer, const PlanShape& shape) {
                   "0 merges nothing, 0.3 is the paper's, values near 1 merge almost everything");
     if (!(head.delta >= 0))
       throw Error(fmt::format("delta {} makes no sense", head.delta),
-                  "0 opens every cluster, 0.03 those that matter, inf none");
+                  "0 opens every cluster, 0.01 those that matter, inf none");
   }
   if (layer.selects() && layer.mode != AttentionMode::kKeys && layer.taus().size() > 1)
     throw Error(
@@ -117,7 +117,7 @@ void check_refine_sizes(const LayerPlan& layer) {
       refine.segment % refine.tile != 0)
     throw Error(fmt::format("window {} and segment {} are not multiples of tile {}", layer.window,
                             refine.segment, refine.tile),
-                "--window 128 --segment 256 --tile 64, for example");
+                "--window 128 --segment 256 --tile 128, for example");
   if (!(refine.tile_factor > 0 && std::isfinite(refine.tile_factor)))
     throw Error(fmt::format("tile factor {} makes no sense", refine.tile_factor), "1 or more");
 }
@@ -220,13 +220,23 @@ bool AttentionPlan::all_dense() const {
                      [](const LayerPlan& layer) { return layer.mode == AttentionMode::kDense; });
 }
 
+RefinePlan with_defaults(RefinePlan plan, int64_t window, int64_t context) {
+  if (plan.segment == 0) {
+    plan.segment = 128;
+    while (plan.segment < 512 && plan.segment * 16 < context) plan.segment *= 2;
+  }
+  if (plan.tile == 0)
+    plan.tile = std::min({int64_t{128}, plan.segment, window > 0 ? window : plan.segment});
+  return plan;
+}
+
 LayerPlan layer_plan(const UniformAttention& choice, const PlanShape& shape) {
   LayerPlan layer;
   layer.mode = choice.mode;
   if (choice.mode == AttentionMode::kRefine) {
-    layer.refine = choice.refine;
+    layer.window = choice.window.value_or(0);
+    layer.refine = with_defaults(choice.refine, layer.window, shape.context);
     layer.sinks = choice.sinks.value_or(shape.causal ? 4 : 0);
-    layer.window = choice.window.value_or(128);
     layer.heads.assign(static_cast<size_t>(shape.n_kv_heads), {.delta = choice.delta});
     return layer;
   }

@@ -39,10 +39,11 @@ struct HeadPlan {
 
 // The sizes of `refine`, see RefineSpec.
 struct RefinePlan {
-  int64_t segment = 256;
+  // Above 0 in a layer that refines. Before, 0 asks for with_defaults().
+  int64_t segment = 0;
   int64_t page = 16;
-  int64_t tile = 64;
-  double tile_factor = 3;
+  int64_t tile = 0;
+  double tile_factor = 5;
   ClusterKind clusters = ClusterKind::kPages;
   RefineRule rule = RefineRule::kError;
 
@@ -94,7 +95,10 @@ struct PlanShape {
 };
 
 // Of `refine`, for a query that decides for itself.
-inline constexpr double kDefaultDelta = 0.03;
+inline constexpr double kDefaultDelta = 0.01;
+// A segment of a sixteenth of the context, 128 to 512 tokens: longer ones cluster better, and half
+// a segment is near on average. A tile of 128 queries, or of a smaller segment or window.
+RefinePlan with_defaults(RefinePlan plan, int64_t window, int64_t context);
 inline constexpr int64_t kMaxSegment = int64_t{1} << 16;
 
 // One choice for all layers from `from_layer` on; what is not given has the default of section 1,

@@ -16,18 +16,20 @@ namespace sluice {
 // small windows are worth a try.
 struct HeadOptions {
   AttentionMode mode = AttentionMode::kRefine;  // or kKeys
-  std::vector<int64_t> windows = {128, 64};
+  std::vector<int64_t> windows = {0};           // of `refine`: the open segment alone
   // Of `keys`, with blocks as long as the window.
   std::vector<double> taus = {0.3, 0.4, 0.5, 0.7, 0.85};  // ascending
   std::vector<FarKey> fars = {FarKey::kCentroid, FarKey::kValues};
   // Of `refine`; infinity reads means only.
   std::vector<double> deltas = {0.003, 0.01, 0.03,
                                 0.1,   0.3,  std::numeric_limits<double>::infinity()};  // ascending
-  RefinePlan refine = {};  // a tile is no longer than the window
+  RefinePlan refine = {};  // a tile is no longer than a window
   bool strict = false;     // KLs are those of queries that decide alone, as when decoding
 
   bool refines() const { return mode == AttentionMode::kRefine; }
-  int64_t tile(int64_t window) const { return std::min(refine.tile, window); }
+  int64_t tile(int64_t window) const {
+    return window > 0 ? std::min(refine.tile, window) : refine.tile;
+  }
   // Taus, or deltas.
   const std::vector<double>& thresholds() const { return refines() ? deltas : taus; }
   // The choices at one window other than dense: clusters at every threshold, in `keys` for each

@@ -239,9 +239,14 @@ TEST_P(EveryImplementation, TheFutureDoesNotTouchPastRefineAttention) {
       replace(changed.values, other.values, c.n_kv_heads * c.head_dim, 1024);
       const auto got = attend_refine(*backend, dtype(), dtype(), c, changed);
       if (!got) continue;
-      EXPECT_SAME_BITS(
-          rows_of(got->out, width, 0, past),
-          rows_of(attend_refine(*backend, dtype(), dtype(), c, in)->out, width, 0, past));
+      const auto before =
+          rows_of(attend_refine(*backend, dtype(), dtype(), c, in)->out, width, 0, past);
+      // On a GPU 128 queries pass over what any of them opened: what others opened is masked, but
+      // changes the order in which a query's sums are rounded.
+      const int64_t exact = backend->device() == Device::kCuda ? past / 128 * 128 : past;
+      EXPECT_SAME_BITS(rows_of(got->out, width, 0, exact), rows_of(before, width, 0, exact));
+      EXPECT_CLOSE(rows_of(got->out, width, 0, past), before,
+                   refine_bounds(dtype(), c, in, before));
     }
 }
 

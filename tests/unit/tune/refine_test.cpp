@@ -33,7 +33,9 @@ TEST(RefinedHeads, ChooseAmongDeltasAndTheWindowAlone) {
 TEST(RefinedHeads, NamesOfMeasurementsSayHowTheyWereTaken) {
   HeadOptions options;
   options.windows = {128, 32};
-  EXPECT_EQ((HeadChange{3, 1, 0, 2}.name(options)), "layer 3 head 1 w128 refine 0.03 s256 p16 t64");
+  options.refine = with_defaults({}, /*window=*/0, /*context=*/4096);
+  EXPECT_EQ((HeadChange{3, 1, 0, 2}.name(options)),
+            "layer 3 head 1 w128 refine 0.03 s256 p16 t128");
   EXPECT_EQ((HeadChange{3, 1, 1, 5}.name(options)), "layer 3 head 1 w32 refine inf s256 p16 t32");
   EXPECT_EQ((HeadChange{3, 1, 1, 6}.name(options)),
             "layer 3 head 1 w32 refine window s256 p16 t32");

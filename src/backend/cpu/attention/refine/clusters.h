@@ -1,4 +1,4 @@
-// Groups the tokens of a closed segment by their keys, in f32. docs/algorithm.md, section 6.
+// Groups the tokens of a closed segment by their keys, in f32. docs/algorithm.md, section 7.
 
 #pragma once
 

@@ -1,4 +1,4 @@
-// Refined attention of one query: row by row. docs/algorithm.md, section 6.
+// Refined attention of one query: row by row. docs/algorithm.md, section 7.
 
 #pragma once
 

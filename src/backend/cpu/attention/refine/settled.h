@@ -1,4 +1,4 @@
-// Settled tokens of one key/value head: clusters and their members. docs/algorithm.md, section 6.
+// Settled tokens of one key/value head: clusters and their members. docs/algorithm.md, section 7.
 
 #pragma once
 

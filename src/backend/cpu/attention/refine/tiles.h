@@ -1,5 +1,5 @@
 // Refined attention of a pass: tiles of queries over near keys, means and opened members.
-// docs/algorithm.md, section 6.
+// docs/algorithm.md, section 7.
 //
 // Near keys give each query its part of the normaliser, scores of the means give the rest and the
 // estimates. Members of what a tile opens are gathered into a block of packed keys, so that the
