@@ -1,5 +1,5 @@
 // Refined attention on the CPU: the cache of one layer of one sequence. docs/algorithm.md,
-// section 6.
+// section 7.
 
 #pragma once
 

@@ -1,5 +1,5 @@
 // Refined attention on the device: the cache of one layer, and the kernels that each pass calls.
-// docs/algorithm.md, section 6.
+// docs/algorithm.md, section 7.
 
 #pragma once
 
