@@ -2,16 +2,15 @@
 // per segment and key/value head.
 
 #include "backend/cuda/attention/refine/pages.cuh"
-#include "backend/cuda/attention/refine/split_keys.cuh"
 
 namespace sluice::cuda::refine {
 namespace {
 
-// The tokens to settle, by position.
+// The tokens to settle, by position. Strides are in elements.
 struct Source {
-  const std::byte* keys;    // (n_kv_heads, head_rows, head_dim)
-  const std::byte* values;  // (n_kv_heads, head_rows, head_dim)
-  int64_t head_rows;
+  const std::byte* keys;    // (n_kv_heads, rows, head_dim)
+  const std::byte* values;  // (n_kv_heads, rows, head_dim)
+  int64_t head_stride, key_stride, value_stride;
   int64_t first;     // position of a head's first row
   bool one_segment;  // rows are those of the segment alone; first has no meaning
 };
@@ -29,13 +28,12 @@ __device__ int64_t segment_begin(const RefineView& view, const Segments& segment
   return end == view.border(position - 1) ? -1 : end - view.segment;
 }
 
-__device__ void load_rows(const SharedKeys& to, const __nv_bfloat16* from, int n_rows,
-                          int head_dim) {
-  const int n_units = head_dim / 8;
-  for (int i = static_cast<int>(threadIdx.x); i < n_rows * n_units; i += kSplitThreads) {
-    const int row = i / n_units, at = i % n_units * 8;
-    copy_async(to.data + row * to.stride + at, from + row * head_dim + at, true);
-  }
+__device__ void load_rows(const SharedKeys& to, const __nv_bfloat16* from, int64_t stride,
+                          int n_rows, int head_dim) {
+  for_units(n_rows, head_dim / 8, static_cast<int>(threadIdx.x), kSplitThreads,
+            [&](int row, int unit) {
+              copy_async(to.unit(row, unit), from + row * stride + unit * 8, true);
+            });
   commit_copies();
   wait_copies<0>();
   __syncthreads();
@@ -50,65 +48,65 @@ __global__ __launch_bounds__(kSplitThreads, kShared ? 2 : 1) void settle_segment
   wait_for_earlier();
   const int64_t begin = segment_begin(view, segments), head = blockIdx.y;
   if (begin < 0) return;
-  constexpr bool kBF16 = sizeof(T) == 2;
-  constexpr int kN = kShared ? 8 : 1;
   const int d = static_cast<int>(view.head_dim);
   const int n_sinks = begin == 0 ? static_cast<int>(view.sinks) : 0;
-  const int64_t from_row =
-      head * source.head_rows + (source.one_segment ? 0 : begin - source.first);
-  const T* keys = reinterpret_cast<const T*>(source.keys) + from_row * d;
-  const T* values = reinterpret_cast<const T*>(source.values) + from_row * d;
-  const int64_t to_row = head * view.cache.capacity, mean_row = head * view.cache.n_pages;
+  const int64_t from_row = source.one_segment ? 0 : begin - source.first;
+  const T* keys = reinterpret_cast<const T*>(source.keys) + head * source.head_stride +
+                  from_row * source.key_stride;
+  const T* values = reinterpret_cast<const T*>(source.values) + head * source.head_stride +
+                    from_row * source.value_stride;
+  const int64_t to_row = head * view.cache.capacity + begin;
   T* to_keys = reinterpret_cast<T*>(view.cache.keys) + to_row * d;
   T* to_values = reinterpret_cast<T*>(view.cache.values) + to_row * d;
   for (int i = static_cast<int>(threadIdx.x); i < n_sinks * d; i += kSplitThreads) {
-    to_keys[i] = keys[i];
-    to_values[i] = values[i];
+    to_keys[i] = keys[i / d * source.key_stride + i % d];
+    to_values[i] = values[i / d * source.value_stride + i % d];
   }
-  keys += n_sinks * d;
-  values += n_sinks * d;
+  keys += n_sinks * source.key_stride;
+  values += n_sinks * source.value_stride;
+  to_keys += n_sinks * d;
+  to_values += n_sinks * d;
+  const int64_t mean_row = head * view.cache.n_pages + (begin + n_sinks) / kPage;
+  T* mean_keys = reinterpret_cast<T*>(view.cache.mean_keys) + mean_row * d;
+  T* mean_values = reinterpret_cast<T*>(view.cache.mean_values) + mean_row * d;
 
   const Split s(shared, d, static_cast<int>(view.segment - n_sinks) / kPage);
-  const SharedKeys staged{reinterpret_cast<__nv_bfloat16*>(shared + Split::bytes(d, s.n_pages)),
-                          SharedKeys::stride_of(d)};
-  if constexpr (kShared) {
-    load_rows(staged, keys, s.n_rows, d);
-    split_pages(s, staged);
-  } else {
-    split_pages(s, GlobalKeys<T>{keys});
-  }
-
-  const int64_t first_page = (begin + n_sinks) / kPage;
-  const auto rows_of = [&](const T* from, T* to, std::byte* means) {
-    PageRows rows{.from = {reinterpret_cast<const std::byte*>(from), d, kBF16},
-                  .to = {reinterpret_cast<std::byte*>(to), d, kBF16},
-                  .means = {means + mean_row * d * int64_t{sizeof(T)}, d, kBF16}};
-    if constexpr (kShared)
-      rows.from = {reinterpret_cast<const std::byte*>(staged.data), staged.stride, true};
-    return rows;
-  };
   float* key_deviations = s.along;                // (n_pages)
   float* value_deviations = s.along + s.n_pages;  // (n_pages)
   float* value_norms = s.along + 2 * s.n_pages;   // (n_pages)
-  const PageRows key_rows = rows_of(keys, to_keys, view.cache.mean_keys);
-  for (int page = warp_id(); page < s.n_pages; page += kSplitWarps) {
-    const auto row_of = [&](int row) {
-      const int place = page * kPage + row;
-      return kShared ? place : int{s.rows[place]};  // staged keys are permuted already
-    };
-    const PageSums sums = write_page<kN, false>(key_rows, d, first_page + page, row_of);
-    if (lane_id() == 0) key_deviations[page] = sums.deviation;
-  }
-  __syncthreads();
-  if constexpr (kShared) load_rows(staged, values, s.n_rows, d);
-  const PageRows value_rows = rows_of(values, to_values, view.cache.mean_values);
-  for (int page = warp_id(); page < s.n_pages; page += kSplitWarps) {
-    const auto row_of = [&](int row) { return int{s.rows[page * kPage + row]}; };
-    const PageSums sums = write_page<kN, true>(value_rows, d, first_page + page, row_of);
-    if (lane_id() == 0) {
+  const auto row_at = [&](int place) { return int{s.rows[place]}; };
+  const auto write_keys = [&](const auto& from, const auto& place_of) {
+    for (int page = warp_id(); page < s.n_pages; page += kSplitWarps) {
+      const auto row_of = [&](int row) { return place_of(page * kPage + row); };
+      const PageSums sums =
+          write_page(from, to_keys + page * kPage * d, mean_keys + page * d, d, row_of);
+      if (lane_id() == 0) key_deviations[page] = sums.deviation;
+    }
+  };
+  const auto write_values = [&](const auto& from) {
+    for (int page = warp_id(); page < s.n_pages; page += kSplitWarps) {
+      const auto row_of = [&](int row) { return row_at(page * kPage + row); };
+      const PageSums sums =
+          write_page(from, to_values + page * kPage * d, mean_values + page * d, d, row_of);
+      if (lane_id() != 0) continue;
       value_deviations[page] = sums.deviation;
       value_norms[page] = sums.norms;
     }
+  };
+  if constexpr (kShared) {
+    const SharedKeys staged{reinterpret_cast<__nv_bfloat16*>(shared + Split::bytes(d, s.n_pages)),
+                            SharedKeys::stride_of(d)};
+    load_rows(staged, keys, source.key_stride, s.n_rows, d);
+    split_pages(s, staged);
+    write_keys(staged, [](int place) { return place; });  // they are permuted already
+    __syncthreads();
+    load_rows(staged, values, source.value_stride, s.n_rows, d);
+    write_values(staged);
+  } else {
+    const GlobalKeys<T> from{keys, source.key_stride};
+    split_pages(s, from);
+    write_keys(from, row_at);
+    write_values(GlobalKeys<T>{values, source.value_stride});
   }
   __syncthreads();
   for (int page = static_cast<int>(threadIdx.x); page < s.n_pages; page += kSplitThreads) {
@@ -116,7 +114,7 @@ __global__ __launch_bounds__(kSplitThreads, kShared ? 2 : 1) void settle_segment
     for (int i = 0; i < s.n_pages; ++i) norms += value_norms[i];
     const float mean_norm = norms / static_cast<float>(s.n_rows);
     const float deviation = sqrtf(value_deviations[page] / kPage);
-    view.cache.stats[mean_row + first_page + page] =
+    view.cache.stats[mean_row + page] =
         make_float2(key_deviations[page] / static_cast<float>(kPage * d),
                     mean_norm > 0 ? deviation / mean_norm : 0.0f);
   }
@@ -177,7 +175,8 @@ void settle(Context& context, const RefineView& view, DType dtype, int64_t begin
   SLUICE_CHECK(begin >= view.recent.first && end <= view.recent.first + view.recent.n);
   if (begin == end) return;
   launch_any(context, view, dtype,
-             {view.recent.keys, view.recent.values, view.recent.n, view.recent.first, false},
+             {view.recent.keys, view.recent.values, view.recent.head_stride, view.recent.key_stride,
+              view.recent.value_stride, view.recent.first, false},
              {.closing = false, .begin = begin, .position = {}}, (end - begin) / view.segment);
 }
 
@@ -185,10 +184,11 @@ void settle_in_place(Context& context, const RefineView& view, DType dtype,
                      FirstPosition position) {
   SLUICE_CHECK(view.segment <= kMostSegment);
   const Segments segments{.closing = true, .begin = 0, .position = position};
+  const int64_t d = view.head_dim;
   if (fits_shared(context, view, dtype))
     return launch_any(context, view, dtype,
-                      {view.cache.keys, view.cache.values, view.cache.capacity, 0, false}, segments,
-                      1);
+                      {view.cache.keys, view.cache.values, view.cache.capacity * d, d, d, 0, false},
+                      segments, 1);
   const int64_t bytes = view.n_kv_heads * view.segment * view.head_dim * element_bytes(dtype);
   auto* keys = static_cast<std::byte*>(context.scratch(2 * round_up(bytes, 256)));
   std::byte* values = keys + round_up(bytes, 256);
@@ -202,7 +202,7 @@ void settle_in_place(Context& context, const RefineView& view, DType dtype,
     copy(static_cast<uint16_t*>(nullptr));
   else
     copy(static_cast<uint32_t*>(nullptr));
-  launch_any(context, view, dtype, {keys, values, view.segment, 0, true}, segments, 1);
+  launch_any(context, view, dtype, {keys, values, view.segment * d, d, d, 0, true}, segments, 1);
 }
 
 }  // namespace sluice::cuda::refine
