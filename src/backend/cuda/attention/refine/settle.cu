@@ -50,71 +50,67 @@ __global__ __launch_bounds__(kSplitThreads, kShared ? 2 : 1) void settle_segment
   if (begin < 0) return;
   const int d = static_cast<int>(view.head_dim);
   const int n_sinks = begin == 0 ? static_cast<int>(view.sinks) : 0;
-  const int64_t from_row = source.one_segment ? 0 : begin - source.first;
-  const T* keys = reinterpret_cast<const T*>(source.keys) + head * source.head_stride +
-                  from_row * source.key_stride;
-  const T* values = reinterpret_cast<const T*>(source.values) + head * source.head_stride +
-                    from_row * source.value_stride;
-  const int64_t to_row = head * view.cache.capacity + begin;
-  T* to_keys = reinterpret_cast<T*>(view.cache.keys) + to_row * d;
-  T* to_values = reinterpret_cast<T*>(view.cache.values) + to_row * d;
-  for (int i = static_cast<int>(threadIdx.x); i < n_sinks * d; i += kSplitThreads) {
-    to_keys[i] = keys[i / d * source.key_stride + i % d];
-    to_values[i] = values[i / d * source.value_stride + i % d];
-  }
-  keys += n_sinks * source.key_stride;
-  values += n_sinks * source.value_stride;
-  to_keys += n_sinks * d;
-  to_values += n_sinks * d;
-  const int64_t mean_row = head * view.cache.n_pages + (begin + n_sinks) / kPage;
-  T* mean_keys = reinterpret_cast<T*>(view.cache.mean_keys) + mean_row * d;
-  T* mean_values = reinterpret_cast<T*>(view.cache.mean_values) + mean_row * d;
-
+  const int64_t first_page = head * view.cache.n_pages + (begin + n_sinks) / kPage;
   const Split s(shared, d, static_cast<int>(view.segment - n_sinks) / kPage);
   float* key_deviations = s.along;                // (n_pages)
   float* value_deviations = s.along + s.n_pages;  // (n_pages)
-  float* value_norms = s.along + 2 * s.n_pages;   // (n_pages)
-  const auto row_at = [&](int place) { return int{s.rows[place]}; };
-  const auto write_keys = [&](const auto& from, const auto& place_of) {
+  float* norms = s.along + 2 * s.n_pages;         // (n_pages) in the end those of values
+  // Rows of the segment behind the sinks.
+  const auto rows_of = [&](const std::byte* data, int64_t stride) {
+    const int64_t row = n_sinks + (source.one_segment ? 0 : begin - source.first);
+    return reinterpret_cast<const T*>(data) + head * source.head_stride + row * stride;
+  };
+  const auto row_at = [&](int place) { return int{s.rows()[place]}; };
+  // Page by page; place_of tells the row of `from` at a place.
+  const auto write = [&](const auto& from, const auto& place_of, std::byte* cache, std::byte* means,
+                         float* deviations) {
     for (int page = warp_id(); page < s.n_pages; page += kSplitWarps) {
-      const auto row_of = [&](int row) { return place_of(page * kPage + row); };
+      T* to = reinterpret_cast<T*>(cache) +
+              (head * view.cache.capacity + begin + n_sinks + page * kPage) * d;
+      T* mean = reinterpret_cast<T*>(means) + (first_page + page) * d;
       const PageSums sums =
-          write_page(from, to_keys + page * kPage * d, mean_keys + page * d, d, row_of);
-      if (lane_id() == 0) key_deviations[page] = sums.deviation;
+          write_page(from, to, mean, d, [&](int row) { return place_of(page * kPage + row); });
+      if (lane_id() != 0) continue;
+      deviations[page] = sums.deviation;
+      norms[page] = sums.norms;
     }
   };
+  const auto write_keys = [&](const auto& from, const auto& place_of) {
+    write(from, place_of, view.cache.keys, view.cache.mean_keys, key_deviations);
+  };
   const auto write_values = [&](const auto& from) {
-    for (int page = warp_id(); page < s.n_pages; page += kSplitWarps) {
-      const auto row_of = [&](int row) { return row_at(page * kPage + row); };
-      const PageSums sums =
-          write_page(from, to_values + page * kPage * d, mean_values + page * d, d, row_of);
-      if (lane_id() != 0) continue;
-      value_deviations[page] = sums.deviation;
-      value_norms[page] = sums.norms;
-    }
+    write(from, row_at, view.cache.values, view.cache.mean_values, value_deviations);
   };
   if constexpr (kShared) {
     const SharedKeys staged{reinterpret_cast<__nv_bfloat16*>(shared + Split::bytes(d, s.n_pages)),
                             SharedKeys::stride_of(d)};
-    load_rows(staged, keys, source.key_stride, s.n_rows, d);
+    load_rows(staged, rows_of(source.keys, source.key_stride), source.key_stride, s.n_rows, d);
     split_pages(s, staged);
     write_keys(staged, [](int place) { return place; });  // they are permuted already
     __syncthreads();
-    load_rows(staged, values, source.value_stride, s.n_rows, d);
+    load_rows(staged, rows_of(source.values, source.value_stride), source.value_stride, s.n_rows,
+              d);
     write_values(staged);
   } else {
-    const GlobalKeys<T> from{keys, source.key_stride};
-    split_pages(s, from);
-    write_keys(from, row_at);
-    write_values(GlobalKeys<T>{values, source.value_stride});
+    const GlobalKeys<T> keys{rows_of(source.keys, source.key_stride), source.key_stride};
+    split_pages(s, keys);
+    write_keys(keys, row_at);
+    write_values(GlobalKeys<T>{rows_of(source.values, source.value_stride), source.value_stride});
   }
   __syncthreads();
+  const auto copy_sinks = [&](const T* from, int64_t stride, std::byte* cache) {
+    T* to = reinterpret_cast<T*>(cache) + (head * view.cache.capacity + begin) * d;
+    for (int i = static_cast<int>(threadIdx.x); i < n_sinks * d; i += kSplitThreads)
+      to[i] = from[(i / d - n_sinks) * stride + i % d];
+  };
+  copy_sinks(rows_of(source.keys, source.key_stride), source.key_stride, view.cache.keys);
+  copy_sinks(rows_of(source.values, source.value_stride), source.value_stride, view.cache.values);
   for (int page = static_cast<int>(threadIdx.x); page < s.n_pages; page += kSplitThreads) {
-    float norms = 0;
-    for (int i = 0; i < s.n_pages; ++i) norms += value_norms[i];
-    const float mean_norm = norms / static_cast<float>(s.n_rows);
+    float sum = 0;
+    for (int i = 0; i < s.n_pages; ++i) sum += norms[i];
+    const float mean_norm = sum / static_cast<float>(s.n_rows);
     const float deviation = sqrtf(value_deviations[page] / kPage);
-    view.cache.stats[mean_row + page] =
+    view.cache.stats[first_page + page] =
         make_float2(key_deviations[page] / static_cast<float>(kPage * d),
                     mean_norm > 0 ? deviation / mean_norm : 0.0f);
   }

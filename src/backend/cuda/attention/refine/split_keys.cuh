@@ -97,7 +97,7 @@ __device__ inline void put_page_sums(const Split& s, int page, const __nv_bfloat
 // Deviations of rows lane / 4 and lane / 4 + 8 of a page along its group's vector: (16, head_dim) x
 // (head_dim, 8). Columns are the parts of the vector, twice; columns 3 and 7 count for nothing.
 __device__ inline float2 page_deviations(const Split& s, int page, const __nv_bfloat16* tile) {
-  const int lane = lane_id(), t = lane % 4, group = s.group[page];
+  const int lane = lane_id(), t = lane % 4, group = s.groups->number[page];
   const __nv_bfloat16* vector =
       s.vector(group) + min(lane / 4 % 4, kParts - 1) * s.part_stride + 4 * t;
   float c[2][4] = {};
@@ -134,20 +134,20 @@ __device__ inline void SharedKeys::square(const Split& s) const {
     const float2 squares = tile_squares(page_tile(page), s.head_dim);
     const int row = diagonal_row();
     if (row < 0) continue;
-    s.squares[page * kPage + row] = squares.x;
-    s.squares[page * kPage + row + 8] = squares.y;
+    s.squares()[page * kPage + row] = squares.x;
+    s.squares()[page * kPage + row + 8] = squares.y;
   }
 }
 __device__ inline void SharedKeys::sum(const Split& s) const {
   for (int page = warp_id(); page < s.n_pages; page += kSplitWarps)
-    if (s.count[page] > 1)
+    if (s.groups->count[page] > 1)
       put_page_sums(s, page, page_tile(page),
                     {lane_id() / 4 % 2 == 0 ? kOnes : 0u, lane_id() / 4 % 2 == 0 ? kOnes : 0u});
 }
 __device__ inline void SharedKeys::project(const Split& s) const {
   const int g = lane_id() / 4, t = lane_id() % 4;
   for (int page = warp_id(); page < s.n_pages; page += kSplitWarps) {
-    if (s.count[page] < 2) continue;
+    if (s.groups->count[page] < 2) continue;
     const float2 x = page_deviations(s, page, page_tile(page));
     if (t < 2) s.along[page * kPage + g + 8 * t] = t == 0 ? x.x : x.y;
   }
@@ -155,7 +155,7 @@ __device__ inline void SharedKeys::project(const Split& s) const {
 __device__ inline void SharedKeys::step(const Split& s) const {
   const int t = lane_id() % 4;
   for (int page = warp_id(); page < s.n_pages; page += kSplitWarps) {
-    if (s.count[page] < 2) continue;
+    if (s.groups->count[page] < 2) continue;
     const __nv_bfloat16* tile = page_tile(page);
     const float2 x = page_deviations(s, page, tile);
     // Rows 2 t and 2 t + 1, and those 8 further.
@@ -168,7 +168,7 @@ __device__ inline void SharedKeys::step(const Split& s) const {
 
 // Through registers, some columns of 16 bytes at a time. Threads of a row lie side by side.
 __device__ inline void SharedKeys::permute(const Split& s) const {
-  constexpr int kHeld = 8;
+  constexpr int kHeld = 4;
   const int n_units = s.head_dim / 8, thread = static_cast<int>(threadIdx.x);
   const int shift = min(31 - __clz(kSplitThreads * kHeld / s.n_rows), 5), columns = 1 << shift;
   for (int first = 0; first < n_units; first += columns) {
@@ -178,7 +178,7 @@ __device__ inline void SharedKeys::permute(const Split& s) const {
     for (int k = 0; k < kHeld; ++k) {
       const int place = (thread + k * kSplitThreads) >> shift;
       if (place < s.n_rows && column < n_units)
-        held[k] = *unit(static_cast<int>(s.order[place] & 0xffffu), column);
+        held[k] = *unit(static_cast<int>(s.order()[place] & 0xffffu), column);
     }
     __syncthreads();
 #pragma unroll
@@ -196,7 +196,7 @@ struct GlobalKeys {
   int64_t stride;
 
   __device__ float at(const Split& s, int place, int i) const {
-    return i < s.head_dim ? static_cast<float>(data[s.rows[place] * stride + i]) : 0.0f;
+    return i < s.head_dim ? static_cast<float>(data[s.rows()[place] * stride + i]) : 0.0f;
   }
   // A warp per row.
   __device__ void square(const Split& s) const {
@@ -204,13 +204,13 @@ struct GlobalKeys {
       float sum = 0;
       for (int i = lane_id(); i < s.head_dim; i += 32) sum += at(s, row, i) * at(s, row, i);
       sum = warp_sum(sum);
-      if (lane_id() == 0) s.squares[row] = sum;
+      if (lane_id() == 0) s.squares()[row] = sum;
     }
   }
   __device__ void project(const Split& s) const {
     for (int place = warp_id(); place < s.n_rows; place += kSplitWarps) {
-      if (s.count[place / kPage] < 2) continue;
-      const int group = s.group[place / kPage];
+      if (s.groups->count[place / kPage] < 2) continue;
+      const int group = s.groups->number[place / kPage];
       float dot = 0;
       for (int i = lane_id(); i < s.head_dim; i += 32)
         dot += at(s, place, i) * vector_at(s, group, i);
