@@ -39,8 +39,9 @@ __device__ void load_rows(const SharedKeys& to, const __nv_bfloat16* from, int64
   __syncthreads();
 }
 
-// kShared: rows of bf16 pass through shared memory, so that source and cache may be the same.
-template <typename T, bool kShared>
+// kShared: rows of bf16 pass through shared memory, so that source and cache may be the same. kD:
+// head_dim, where loops over it are unrolled, or 0.
+template <typename T, bool kShared, int kD>
 __global__ __launch_bounds__(kSplitThreads, kShared ? 2 : 1) void settle_segments(
     const __grid_constant__ RefineView view, const Source source, const Segments segments) {
   extern __shared__ __align__(16) std::byte shared[];
@@ -48,7 +49,7 @@ __global__ __launch_bounds__(kSplitThreads, kShared ? 2 : 1) void settle_segment
   wait_for_earlier();
   const int64_t begin = segment_begin(view, segments), head = blockIdx.y;
   if (begin < 0) return;
-  const int d = static_cast<int>(view.head_dim);
+  const int d = kD > 0 ? kD : static_cast<int>(view.head_dim);
   const int n_sinks = begin == 0 ? static_cast<int>(view.sinks) : 0;
   const int64_t first_page = head * view.cache.n_pages + (begin + n_sinks) / kPage;
   const Split s(shared, d, static_cast<int>(view.segment - n_sinks) / kPage);
@@ -141,27 +142,29 @@ bool fits_shared(const Context& context, const RefineView& view, DType dtype) {
          shared_bytes(view, true) <= context.multiprocessor_shared_bytes() - 1024;
 }
 
-template <typename T, bool kShared>
+template <typename T, bool kShared, int kD = 0>
 void launch(Context& context, const RefineView& view, const Source& source,
             const Segments& segments, int64_t n) {
   const int64_t bytes = shared_bytes(view, kShared);
-  check(cudaFuncSetAttribute(settle_segments<T, kShared>,
+  check(cudaFuncSetAttribute(settle_segments<T, kShared, kD>,
                              cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
         "settle");
   const dim3 grid(static_cast<unsigned>(n), static_cast<unsigned>(view.n_kv_heads));
-  launch_early(context, "settle", settle_segments<T, kShared>,
+  launch_early(context, "settle", settle_segments<T, kShared, kD>,
                {.grid = grid, .threads = kSplitThreads, .shared_bytes = bytes}, view, source,
                segments);
 }
 
 void launch_any(Context& context, const RefineView& view, DType dtype, const Source& source,
                 const Segments& segments, int64_t n) {
-  if (dtype == DType::kF32)
-    launch<float, false>(context, view, source, segments, n);
-  else if (fits_shared(context, view, dtype))
-    launch<__nv_bfloat16, true>(context, view, source, segments, n);
-  else
-    launch<__nv_bfloat16, false>(context, view, source, segments, n);
+  if (dtype == DType::kF32) return launch<float, false>(context, view, source, segments, n);
+  if (!fits_shared(context, view, dtype))
+    return launch<__nv_bfloat16, false>(context, view, source, segments, n);
+  if (view.head_dim == 64)
+    return launch<__nv_bfloat16, true, 64>(context, view, source, segments, n);
+  if (view.head_dim == 128)
+    return launch<__nv_bfloat16, true, 128>(context, view, source, segments, n);
+  launch<__nv_bfloat16, true>(context, view, source, segments, n);
 }
 
 }  // namespace

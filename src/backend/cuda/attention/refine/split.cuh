@@ -41,6 +41,7 @@ __device__ inline float deviation_of(const Split& s, int group, float dot) {
 __device__ inline float2 group_sum(const Split& s, int group, int i) {
   const int begin = s.groups->begin[group], end = begin + s.groups->count[begin];
   float2 sum = make_float2(0, 0);
+#pragma unroll 4
   for (int page = begin; page < end; ++page) {
     const float2 x = *reinterpret_cast<const float2*>(s.sums + page * s.width + i);
     sum = make_float2(sum.x + x.x, sum.y + x.y);

@@ -56,7 +56,7 @@ __device__ inline int diagonal_row() {
 // Of rows diagonal_row() and diagonal_row() + 8.
 __device__ inline float2 tile_squares(const __nv_bfloat16* tile, int head_dim) {
   float upper[4] = {}, lower[4] = {};
-#pragma unroll 4
+#pragma unroll 8
   for (int k = 0; k < head_dim; k += 16) {
     uint32_t a[4];
     load_matrices(a, tile + k);
@@ -73,7 +73,7 @@ __device__ inline float2 tile_squares(const __nv_bfloat16* tile, int head_dim) {
 template <typename Use>
 __device__ void for_tile_sums(const __nv_bfloat16* tile, int head_dim, const uint32_t (&b)[2],
                               const Use& use) {
-#pragma unroll 4
+#pragma unroll 8
   for (int k = 0; k < head_dim; k += 16) {
     uint32_t a[4];
     load_matrices_transposed(a, tile + k);
@@ -101,7 +101,7 @@ __device__ inline float2 page_deviations(const Split& s, int page, const __nv_bf
   const __nv_bfloat16* vector =
       s.vector(group) + min(lane / 4 % 4, kParts - 1) * s.part_stride + 4 * t;
   float c[2][4] = {};
-#pragma unroll 2
+#pragma unroll 4
   for (int k = 0; k < s.head_dim; k += 32) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
