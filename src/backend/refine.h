@@ -15,6 +15,9 @@
 
 namespace sluice {
 
+// Steps towards the leading direction of a group of keys, which ClusterKind::kPages halves.
+inline constexpr int kPowerSteps = 3;
+
 // How the tokens of a closed segment are grouped.
 enum class ClusterKind : uint8_t {
   kPages,    // equal clusters by recursive median split along the leading direction

@@ -56,13 +56,15 @@ struct Settled {
   std::vector<int64_t> opened;  // (n_segments, n_heads)
 };
 
+constexpr int64_t kPad = 1;         // between rows, so that they are not aligned
+constexpr int64_t kAlignedPad = 8;  // so that they are: the first pass is read where it lies
+
 // `cuts`: where a pass ends and the next begins, ascending. spec: with the dtype of means.
 Settled attend(Backend& backend, DType dtype, const RefineSpec& spec, const SettleCase& c,
-               const SettleInputs& in, std::vector<int64_t> cuts = {}) {
-  constexpr int64_t kPad = 1;  // between rows, so that they are not aligned
+               const SettleInputs& in, std::vector<int64_t> cuts = {}, int64_t key_pad = kPad) {
   const DeviceTensor queries(backend, dtype, c.queries(c.n_tokens), in.queries, kPad);
-  const DeviceTensor keys(backend, dtype, c.keys(c.n_tokens), in.keys, kPad);
-  const DeviceTensor values(backend, dtype, c.keys(c.n_tokens), in.values, kPad);
+  const DeviceTensor keys(backend, dtype, c.keys(c.n_tokens), in.keys, key_pad);
+  const DeviceTensor values(backend, dtype, c.keys(c.n_tokens), in.values, 2 * key_pad);
   const DeviceTensor out = unwritten(backend, dtype, c.queries(c.n_tokens), kPad);
   const auto attention = backend.make_refine_attention(spec);
   cuts.push_back(c.n_tokens);
@@ -130,6 +132,8 @@ TEST_P(EveryBackend, SettledPagesAgreeWithTheReference) {
     const Settled whole = attend(*backend, dtype(), c.spec(dtype()), c, in);
     expect_same(dtype(), c, in, whole, expected);
     EXPECT_SAME_BITS(attend(*backend, dtype(), c.spec(dtype()), c, in).out, whole.out);
+    expect_same(dtype(), c, in, attend(*backend, dtype(), c.spec(dtype()), c, in, {}, kAlignedPad),
+                expected);
     const int64_t closing = c.window + c.segment;
     expect_same(dtype(), c, in,
                 attend(*backend, dtype(), c.spec(dtype()), c, in, {3, closing, closing + 5}),

@@ -12,7 +12,6 @@
 namespace sluice::cpu::refine {
 namespace {
 
-constexpr int kPowerSteps = 3;  // towards the leading direction of a group
 constexpr int kMeansSteps = 6;  // of k-means
 
 float dot(const float* a, const float* b, int64_t dim) {

@@ -147,13 +147,23 @@ void CudaRefineAttention::attend_many(const AttendRefineArgs& args, RefineView v
     settle_in_place(*context_, view, spec_.dtype, {first, nullptr});
   view.recent.first = spec_.causal ? view.border(first) : 0;
   view.recent.n = first + view.n_tokens - view.recent.first;
-  // From the pool and back to it: layers that follow each other take the same memory.
-  const int64_t bytes = round_up(view.recent.n * spec_.n_kv_heads * row_bytes(), 256);
-  const DeviceArray<std::byte> recent(context_, 2 * bytes);
-  view.recent.keys = recent.data();
-  view.recent.values = recent.data() + bytes;
-  gather_recent(*context_, view, args.keys.bytes(), args.keys.row_stride(), args.values.bytes(),
-                args.values.row_stride(), spec_.dtype);
+  const PassRows pass{args.keys.bytes(), args.values.bytes(), args.keys.row_stride(),
+                      args.values.row_stride()};
+  const int64_t d = spec_.head_dim;
+  DeviceArray<std::byte> gathered;
+  if (view.recent.first == first && view.n_tokens > 1 &&
+      fits_tiles(spec_.dtype, d, args.keys, args.values)) {
+    view.recent = {pass.keys,         pass.values,  d, pass.key_stride, pass.value_stride,
+                   view.recent.first, view.recent.n};
+    store_recent(*context_, view, pass, spec_.dtype);
+  } else {
+    // From the pool and back to it: layers that follow each other take the same memory.
+    const int64_t bytes = round_up(view.recent.n * spec_.n_kv_heads * row_bytes(), 256);
+    gathered = {context_, 2 * bytes};
+    std::byte *keys = gathered.data(), *values = keys + bytes;
+    gather_recent(*context_, view, pass, keys, values, spec_.dtype);
+    view.recent = {keys, values, view.recent.n * d, d, d, view.recent.first, view.recent.n};
+  }
   settle(*context_, view, spec_.dtype, view.recent.first, view.last_border());
   if (!fits_tiles(spec_.dtype, spec_.head_dim, args.queries, args.out))
     return attend_plain(*context_, view, spec_.dtype);

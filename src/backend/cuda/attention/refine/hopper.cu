@@ -248,32 +248,31 @@ void launch(const std::shared_ptr<Context>& context, const RefineView& view) {
   using S = Sizes<kD>;
   static_assert(S::kBytes + sizeof(Shared<kD>) <= 227 * 1024);  // what a block may have
   constexpr int64_t kSize = 2;                                  // bytes of a number
-  const int64_t row = view.head_dim * kSize;
   // Tensors end where they are filled: what lies behind may be anything, and is read as zeros.
-  const auto map = [&](const std::byte* data, int64_t n, int64_t capacity, int box) {
+  // Strides of heads and rows are in elements.
+  const auto map = [&](const std::byte* data, int64_t n, int64_t head_stride, int64_t stride,
+                       int box) {
     return make_map({data,
                      {view.head_dim, std::max<int64_t>(n, 1), view.n_kv_heads},
-                     {row, capacity * row},
+                     {stride * kSize, head_stride * kSize},
                      {box, 1}});
   };
-  const int64_t settled = view.border(view.first_position + view.n_tokens - 1);
+  const int64_t settled = view.last_border(), d = view.head_dim;
   const CacheView& cache = view.cache;
-  // Without near tokens a row of the cache takes their place, which no query sees.
-  const RecentView recent =
-      view.recent.n > 0 ? view.recent
-                        : RecentView{cache.keys, cache.values, view.recent.first, cache.capacity};
-  const auto tile_maps = [&](const std::byte* near, const std::byte* rows, const std::byte* means) {
-    return TileMaps{map(near, view.recent.n, recent.n, S::kKeys),
-                    map(rows, settled, cache.capacity, kPage),
-                    map(means, settled / kPage, cache.n_pages, S::kKeys),
-                    map(means, settled / kPage, cache.n_pages, kPage)};
+  const RecentView& recent = view.recent;
+  const auto tile_maps = [&](const std::byte* near, int64_t near_stride, const std::byte* rows,
+                             const std::byte* means) {
+    return TileMaps{map(near, recent.n, recent.head_stride, near_stride, S::kKeys),
+                    map(rows, settled, cache.capacity * d, d, kPage),
+                    map(means, settled / kPage, cache.n_pages * d, d, S::kKeys),
+                    map(means, settled / kPage, cache.n_pages * d, d, kPage)};
   };
   const Maps maps{make_map({view.queries,
                             {view.head_dim, view.n_heads, view.n_tokens},
-                            {row, view.query_stride * kSize},
+                            {d * kSize, view.query_stride * kSize},
                             {1, kItemRows}}),
-                  tile_maps(recent.keys, cache.keys, cache.mean_keys),
-                  tile_maps(recent.values, cache.values, cache.mean_values)};
+                  tile_maps(recent.keys, recent.key_stride, cache.keys, cache.mean_keys),
+                  tile_maps(recent.values, recent.value_stride, cache.values, cache.mean_values)};
   const int blocks = std::min(n_items(view), context->multiprocessors());
   const ListMemory lists(context, view, blocks);
   check(cudaFuncSetAttribute(refine_hopper<kD>, cudaFuncAttributeMaxDynamicSharedMemorySize,

@@ -7,7 +7,9 @@
 // the sinks, unpermuted; they are always open and have no mean.
 //
 // A prefill pass runs
-//   gather_recent   the near tokens of the pass, by position: what queries see from their border on
+//   gather_recent   the near tokens of the pass, by position: what queries see from their border
+//   on.
+//                   Where none of them is of an earlier pass they stay in place: store_recent
 //   settle          clusters of the segments that the pass closes, into the cache
 //   attend_*        per tile of queries: near keys and means give the normaliser, the estimates
 //                   give the list of opened pages, then one softmax over near, means and opened
@@ -37,10 +39,11 @@ struct CacheView {
 
 // Tokens [first, first + n) of the sequence by position, those that queries of the pass may see as
 // near: from the border of its first query to its last token. All tokens where the model is not
-// causal.
+// causal. They lie where they were gathered, or where the pass has them. Strides are in elements.
 struct RecentView {
-  std::byte* keys;    // (n_kv_heads, n, head_dim) compute dtype
-  std::byte* values;  // (n_kv_heads, n, head_dim)
+  const std::byte* keys;    // (n_kv_heads, n, head_dim) compute dtype
+  const std::byte* values;  // (n_kv_heads, n, head_dim)
+  int64_t head_stride, key_stride, value_stride;
   int64_t first, n;
 };
 
@@ -71,11 +74,19 @@ struct RefineView {
   __host__ __device__ int64_t last_border() const { return border(first_position + n_tokens - 1); }
 };
 
-// Fills view.recent from the cache's rows [recent.first, first_position) and the pass's keys and
-// values (n_tokens, n_kv_heads, head_dim), whose strides of tokens are in elements. Stores the
-// pass's rows from last_border() on in the cache, by position.
-void gather_recent(Context& context, const RefineView& view, const std::byte* keys,
-                   int64_t key_stride, const std::byte* values, int64_t value_stride, DType dtype);
+// The keys and values of a pass. Strides of tokens are in elements.
+struct PassRows {
+  const std::byte* keys;    // (n_tokens, n_kv_heads, head_dim)
+  const std::byte* values;  // (n_tokens, n_kv_heads, head_dim)
+  int64_t key_stride, value_stride;
+};
+// Copies the tokens of view.recent (first and n alone are read) from the cache's rows
+// [recent.first, first_position) and the pass to `keys` and `values` (n_kv_heads, n, head_dim).
+// Stores the pass's rows from last_border() on in the cache, by position.
+void gather_recent(Context& context, const RefineView& view, const PassRows& pass, std::byte* keys,
+                   std::byte* values, DType dtype);
+// Stores these rows alone.
+void store_recent(Context& context, const RefineView& view, const PassRows& pass, DType dtype);
 
 // Settles the tokens [begin, end), whole segments of view.recent: permuted rows, means and
 // statistics go into the cache.

@@ -84,7 +84,10 @@ struct Query {
   }
   __device__ Place near(int64_t position) const {
     const RecentView& recent = view.recent;
-    return {rows(recent.keys, recent.n), rows(recent.values, recent.n), position - recent.first};
+    const int64_t head_bytes = kv_head * recent.head_stride * (bf16 ? 2 : 4);
+    return {{recent.keys + head_bytes, recent.key_stride, bf16},
+            {recent.values + head_bytes, recent.value_stride, bf16},
+            position - recent.first};
   }
   __device__ Place settled(int64_t cache_row) const {
     const CacheView& cache = view.cache;

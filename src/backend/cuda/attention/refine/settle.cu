@@ -2,16 +2,15 @@
 // per segment and key/value head.
 
 #include "backend/cuda/attention/refine/pages.cuh"
-#include "backend/cuda/attention/refine/split_keys.cuh"
 
 namespace sluice::cuda::refine {
 namespace {
 
-// The tokens to settle, by position.
+// The tokens to settle, by position. Strides are in elements.
 struct Source {
-  const std::byte* keys;    // (n_kv_heads, head_rows, head_dim)
-  const std::byte* values;  // (n_kv_heads, head_rows, head_dim)
-  int64_t head_rows;
+  const std::byte* keys;    // (n_kv_heads, rows, head_dim)
+  const std::byte* values;  // (n_kv_heads, rows, head_dim)
+  int64_t head_stride, key_stride, value_stride;
   int64_t first;     // position of a head's first row
   bool one_segment;  // rows are those of the segment alone; first has no meaning
 };
@@ -29,20 +28,20 @@ __device__ int64_t segment_begin(const RefineView& view, const Segments& segment
   return end == view.border(position - 1) ? -1 : end - view.segment;
 }
 
-__device__ void load_rows(const SharedKeys& to, const __nv_bfloat16* from, int n_rows,
-                          int head_dim) {
-  const int n_units = head_dim / 8;
-  for (int i = static_cast<int>(threadIdx.x); i < n_rows * n_units; i += kSplitThreads) {
-    const int row = i / n_units, at = i % n_units * 8;
-    copy_async(to.data + row * to.stride + at, from + row * head_dim + at, true);
-  }
+__device__ void load_rows(const SharedKeys& to, const __nv_bfloat16* from, int64_t stride,
+                          int n_rows, int head_dim) {
+  for_units(n_rows, head_dim / 8, static_cast<int>(threadIdx.x), kSplitThreads,
+            [&](int row, int unit) {
+              copy_async(to.unit(row, unit), from + row * stride + unit * 8, true);
+            });
   commit_copies();
   wait_copies<0>();
   __syncthreads();
 }
 
-// kShared: rows of bf16 pass through shared memory, so that source and cache may be the same.
-template <typename T, bool kShared>
+// kShared: rows of bf16 pass through shared memory, so that source and cache may be the same. kD:
+// head_dim, where loops over it are unrolled, or 0.
+template <typename T, bool kShared, int kD>
 __global__ __launch_bounds__(kSplitThreads, kShared ? 2 : 1) void settle_segments(
     const __grid_constant__ RefineView view, const Source source, const Segments segments) {
   extern __shared__ __align__(16) std::byte shared[];
@@ -50,73 +49,69 @@ __global__ __launch_bounds__(kSplitThreads, kShared ? 2 : 1) void settle_segment
   wait_for_earlier();
   const int64_t begin = segment_begin(view, segments), head = blockIdx.y;
   if (begin < 0) return;
-  constexpr bool kBF16 = sizeof(T) == 2;
-  constexpr int kN = kShared ? 8 : 1;
-  const int d = static_cast<int>(view.head_dim);
+  const int d = kD > 0 ? kD : static_cast<int>(view.head_dim);
   const int n_sinks = begin == 0 ? static_cast<int>(view.sinks) : 0;
-  const int64_t from_row =
-      head * source.head_rows + (source.one_segment ? 0 : begin - source.first);
-  const T* keys = reinterpret_cast<const T*>(source.keys) + from_row * d;
-  const T* values = reinterpret_cast<const T*>(source.values) + from_row * d;
-  const int64_t to_row = head * view.cache.capacity, mean_row = head * view.cache.n_pages;
-  T* to_keys = reinterpret_cast<T*>(view.cache.keys) + to_row * d;
-  T* to_values = reinterpret_cast<T*>(view.cache.values) + to_row * d;
-  for (int i = static_cast<int>(threadIdx.x); i < n_sinks * d; i += kSplitThreads) {
-    to_keys[i] = keys[i];
-    to_values[i] = values[i];
-  }
-  keys += n_sinks * d;
-  values += n_sinks * d;
-
+  const int64_t first_page = head * view.cache.n_pages + (begin + n_sinks) / kPage;
   const Split s(shared, d, static_cast<int>(view.segment - n_sinks) / kPage);
-  const SharedKeys staged{reinterpret_cast<__nv_bfloat16*>(shared + Split::bytes(d, s.n_pages)),
-                          SharedKeys::stride_of(d)};
-  if constexpr (kShared) {
-    load_rows(staged, keys, s.n_rows, d);
-    split_pages(s, staged);
-  } else {
-    split_pages(s, GlobalKeys<T>{keys});
-  }
-
-  const int64_t first_page = (begin + n_sinks) / kPage;
-  const auto rows_of = [&](const T* from, T* to, std::byte* means) {
-    PageRows rows{.from = {reinterpret_cast<const std::byte*>(from), d, kBF16},
-                  .to = {reinterpret_cast<std::byte*>(to), d, kBF16},
-                  .means = {means + mean_row * d * int64_t{sizeof(T)}, d, kBF16}};
-    if constexpr (kShared)
-      rows.from = {reinterpret_cast<const std::byte*>(staged.data), staged.stride, true};
-    return rows;
-  };
   float* key_deviations = s.along;                // (n_pages)
   float* value_deviations = s.along + s.n_pages;  // (n_pages)
-  float* value_norms = s.along + 2 * s.n_pages;   // (n_pages)
-  const PageRows key_rows = rows_of(keys, to_keys, view.cache.mean_keys);
-  for (int page = warp_id(); page < s.n_pages; page += kSplitWarps) {
-    const auto row_of = [&](int row) {
-      const int place = page * kPage + row;
-      return kShared ? place : int{s.rows[place]};  // staged keys are permuted already
-    };
-    const PageSums sums = write_page<kN, false>(key_rows, d, first_page + page, row_of);
-    if (lane_id() == 0) key_deviations[page] = sums.deviation;
-  }
-  __syncthreads();
-  if constexpr (kShared) load_rows(staged, values, s.n_rows, d);
-  const PageRows value_rows = rows_of(values, to_values, view.cache.mean_values);
-  for (int page = warp_id(); page < s.n_pages; page += kSplitWarps) {
-    const auto row_of = [&](int row) { return int{s.rows[page * kPage + row]}; };
-    const PageSums sums = write_page<kN, true>(value_rows, d, first_page + page, row_of);
-    if (lane_id() == 0) {
-      value_deviations[page] = sums.deviation;
-      value_norms[page] = sums.norms;
+  float* norms = s.along + 2 * s.n_pages;         // (n_pages) in the end those of values
+  // Rows of the segment behind the sinks.
+  const auto rows_of = [&](const std::byte* data, int64_t stride) {
+    const int64_t row = n_sinks + (source.one_segment ? 0 : begin - source.first);
+    return reinterpret_cast<const T*>(data) + head * source.head_stride + row * stride;
+  };
+  const auto row_at = [&](int place) { return int{s.rows()[place]}; };
+  // Page by page; place_of tells the row of `from` at a place.
+  const auto write = [&](const auto& from, const auto& place_of, std::byte* cache, std::byte* means,
+                         float* deviations) {
+    for (int page = warp_id(); page < s.n_pages; page += kSplitWarps) {
+      T* to = reinterpret_cast<T*>(cache) +
+              (head * view.cache.capacity + begin + n_sinks + page * kPage) * d;
+      T* mean = reinterpret_cast<T*>(means) + (first_page + page) * d;
+      const PageSums sums =
+          write_page(from, to, mean, d, [&](int row) { return place_of(page * kPage + row); });
+      if (lane_id() != 0) continue;
+      deviations[page] = sums.deviation;
+      norms[page] = sums.norms;
     }
+  };
+  const auto write_keys = [&](const auto& from, const auto& place_of) {
+    write(from, place_of, view.cache.keys, view.cache.mean_keys, key_deviations);
+  };
+  const auto write_values = [&](const auto& from) {
+    write(from, row_at, view.cache.values, view.cache.mean_values, value_deviations);
+  };
+  if constexpr (kShared) {
+    const SharedKeys staged{reinterpret_cast<__nv_bfloat16*>(shared + Split::bytes(d, s.n_pages)),
+                            SharedKeys::stride_of(d)};
+    load_rows(staged, rows_of(source.keys, source.key_stride), source.key_stride, s.n_rows, d);
+    split_pages(s, staged);
+    write_keys(staged, [](int place) { return place; });  // they are permuted already
+    __syncthreads();
+    load_rows(staged, rows_of(source.values, source.value_stride), source.value_stride, s.n_rows,
+              d);
+    write_values(staged);
+  } else {
+    const GlobalKeys<T> keys{rows_of(source.keys, source.key_stride), source.key_stride};
+    split_pages(s, keys);
+    write_keys(keys, row_at);
+    write_values(GlobalKeys<T>{rows_of(source.values, source.value_stride), source.value_stride});
   }
   __syncthreads();
+  const auto copy_sinks = [&](const T* from, int64_t stride, std::byte* cache) {
+    T* to = reinterpret_cast<T*>(cache) + (head * view.cache.capacity + begin) * d;
+    for (int i = static_cast<int>(threadIdx.x); i < n_sinks * d; i += kSplitThreads)
+      to[i] = from[(i / d - n_sinks) * stride + i % d];
+  };
+  copy_sinks(rows_of(source.keys, source.key_stride), source.key_stride, view.cache.keys);
+  copy_sinks(rows_of(source.values, source.value_stride), source.value_stride, view.cache.values);
   for (int page = static_cast<int>(threadIdx.x); page < s.n_pages; page += kSplitThreads) {
-    float norms = 0;
-    for (int i = 0; i < s.n_pages; ++i) norms += value_norms[i];
-    const float mean_norm = norms / static_cast<float>(s.n_rows);
+    float sum = 0;
+    for (int i = 0; i < s.n_pages; ++i) sum += norms[i];
+    const float mean_norm = sum / static_cast<float>(s.n_rows);
     const float deviation = sqrtf(value_deviations[page] / kPage);
-    view.cache.stats[mean_row + first_page + page] =
+    view.cache.stats[first_page + page] =
         make_float2(key_deviations[page] / static_cast<float>(kPage * d),
                     mean_norm > 0 ? deviation / mean_norm : 0.0f);
   }
@@ -147,27 +142,29 @@ bool fits_shared(const Context& context, const RefineView& view, DType dtype) {
          shared_bytes(view, true) <= context.multiprocessor_shared_bytes() - 1024;
 }
 
-template <typename T, bool kShared>
+template <typename T, bool kShared, int kD = 0>
 void launch(Context& context, const RefineView& view, const Source& source,
             const Segments& segments, int64_t n) {
   const int64_t bytes = shared_bytes(view, kShared);
-  check(cudaFuncSetAttribute(settle_segments<T, kShared>,
+  check(cudaFuncSetAttribute(settle_segments<T, kShared, kD>,
                              cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
         "settle");
   const dim3 grid(static_cast<unsigned>(n), static_cast<unsigned>(view.n_kv_heads));
-  launch_early(context, "settle", settle_segments<T, kShared>,
+  launch_early(context, "settle", settle_segments<T, kShared, kD>,
                {.grid = grid, .threads = kSplitThreads, .shared_bytes = bytes}, view, source,
                segments);
 }
 
 void launch_any(Context& context, const RefineView& view, DType dtype, const Source& source,
                 const Segments& segments, int64_t n) {
-  if (dtype == DType::kF32)
-    launch<float, false>(context, view, source, segments, n);
-  else if (fits_shared(context, view, dtype))
-    launch<__nv_bfloat16, true>(context, view, source, segments, n);
-  else
-    launch<__nv_bfloat16, false>(context, view, source, segments, n);
+  if (dtype == DType::kF32) return launch<float, false>(context, view, source, segments, n);
+  if (!fits_shared(context, view, dtype))
+    return launch<__nv_bfloat16, false>(context, view, source, segments, n);
+  if (view.head_dim == 64)
+    return launch<__nv_bfloat16, true, 64>(context, view, source, segments, n);
+  if (view.head_dim == 128)
+    return launch<__nv_bfloat16, true, 128>(context, view, source, segments, n);
+  launch<__nv_bfloat16, true>(context, view, source, segments, n);
 }
 
 }  // namespace
@@ -177,7 +174,8 @@ void settle(Context& context, const RefineView& view, DType dtype, int64_t begin
   SLUICE_CHECK(begin >= view.recent.first && end <= view.recent.first + view.recent.n);
   if (begin == end) return;
   launch_any(context, view, dtype,
-             {view.recent.keys, view.recent.values, view.recent.n, view.recent.first, false},
+             {view.recent.keys, view.recent.values, view.recent.head_stride, view.recent.key_stride,
+              view.recent.value_stride, view.recent.first, false},
              {.closing = false, .begin = begin, .position = {}}, (end - begin) / view.segment);
 }
 
@@ -185,10 +183,11 @@ void settle_in_place(Context& context, const RefineView& view, DType dtype,
                      FirstPosition position) {
   SLUICE_CHECK(view.segment <= kMostSegment);
   const Segments segments{.closing = true, .begin = 0, .position = position};
+  const int64_t d = view.head_dim;
   if (fits_shared(context, view, dtype))
     return launch_any(context, view, dtype,
-                      {view.cache.keys, view.cache.values, view.cache.capacity, 0, false}, segments,
-                      1);
+                      {view.cache.keys, view.cache.values, view.cache.capacity * d, d, d, 0, false},
+                      segments, 1);
   const int64_t bytes = view.n_kv_heads * view.segment * view.head_dim * element_bytes(dtype);
   auto* keys = static_cast<std::byte*>(context.scratch(2 * round_up(bytes, 256)));
   std::byte* values = keys + round_up(bytes, 256);
@@ -202,7 +201,7 @@ void settle_in_place(Context& context, const RefineView& view, DType dtype,
     copy(static_cast<uint16_t*>(nullptr));
   else
     copy(static_cast<uint32_t*>(nullptr));
-  launch_any(context, view, dtype, {keys, values, view.segment, 0, true}, segments, 1);
+  launch_any(context, view, dtype, {keys, values, view.segment * d, d, d, 0, true}, segments, 1);
 }
 
 }  // namespace sluice::cuda::refine

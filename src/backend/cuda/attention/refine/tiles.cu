@@ -21,6 +21,12 @@ struct Shared {
   int n_listed;
 };
 
+// Keys or values (n_kv_heads, …, head_dim), strides in elements. null: not asked for.
+struct RowsOf {
+  const std::byte* data;
+  int64_t head_stride, stride;
+};
+
 template <int kD>
 __device__ void attend_item(const RefineView& view, const Item& item, __nv_bfloat16* memory,
                             Shared& shared, const PageList& list) {
@@ -54,15 +60,21 @@ __device__ void attend_item(const RefineView& view, const Item& item, __nv_bfloa
   const auto keys_of = [&](int stage) { return memory + 2 * stage * S::kTile; };
   const auto values_of = [&](int stage) { return memory + (2 * stage + 1) * S::kTile; };
   // Copies rows row_at(r) of a kv head, of both keys and values.
-  const auto bring = [&](int stage, const std::byte* keys, const std::byte* values,
-                         int64_t capacity, const auto& row_at) {
-    const auto at = [&](int row) -> int64_t {
-      const int r = row_at(row);
-      return r < 0 ? -1 : (item.kv_head * capacity + r) * view.head_dim;
+  const auto bring = [&](int stage, const RowsOf& keys, const RowsOf& values, const auto& row_at) {
+    const auto at = [&](const RowsOf& from) {
+      return [&](int row) -> int64_t {
+        const int r = row_at(row);
+        return r < 0 ? -1 : item.kv_head * from.head_stride + r * from.stride;
+      };
     };
-    copy_rows<kD>(keys_of(stage), keys, head_dim, kKeys, at);
-    if (values != nullptr) copy_rows<kD>(values_of(stage), values, head_dim, kKeys, at);
+    copy_rows<kD>(keys_of(stage), keys.data, head_dim, kKeys, at(keys));
+    if (values.data != nullptr)
+      copy_rows<kD>(values_of(stage), values.data, head_dim, kKeys, at(values));
     commit_copies();
+  };
+  // Rows of the cache, (n_kv_heads, n, head_dim).
+  const auto cached = [&](const std::byte* data, int64_t n) {
+    return RowsOf{data, n * view.head_dim, view.head_dim};
   };
   const auto add_weighted = [&](int stage) {
     float kept[2];
@@ -77,10 +89,12 @@ __device__ void attend_item(const RefineView& view, const Item& item, __nv_bfloa
       (n_near + kKeys - 1) / kKeys,
       [&](int tile, int stage) {
         const int first = item.near_begin - static_cast<int>(view.recent.first);
-        bring(stage, view.recent.keys, view.recent.values, view.recent.n, [&](int row) {
-          const int at = tile * kKeys + row;
-          return at < n_near ? first + at : -1;
-        });
+        const RecentView& recent = view.recent;
+        bring(stage, {recent.keys, recent.head_stride, recent.key_stride},
+              {recent.values, recent.head_stride, recent.value_stride}, [&](int row) {
+                const int at = tile * kKeys + row;
+                return at < n_near ? first + at : -1;
+              });
       },
       [&](int tile, int stage) {
         queries.scores(scores, keys_of(stage));
@@ -88,7 +102,8 @@ __device__ void attend_item(const RefineView& view, const Item& item, __nv_bfloa
         add_weighted(stage);
       });
   const auto bring_cache = [&](int stage, const auto& row_at) {
-    bring(stage, view.cache.keys, view.cache.values, view.cache.capacity, row_at);
+    bring(stage, cached(view.cache.keys, view.cache.capacity),
+          cached(view.cache.values, view.cache.capacity), row_at);
   };
   for_tiles<S::kStages>((n_exact + kKeys - 1) / kKeys,
                         [&](int tile, int stage) {
@@ -123,7 +138,8 @@ __device__ void attend_item(const RefineView& view, const Item& item, __nv_bfloa
         shared.terms[tile % 2][threadIdx.x] =
             page_terms(view.rule, page < item.end_page ? stats[page] : make_float2(0, 0));
       }
-      bring(stage, view.cache.mean_keys, values, view.cache.n_pages,
+      bring(stage, cached(view.cache.mean_keys, view.cache.n_pages),
+            cached(values, view.cache.n_pages),
             [&](int row) { return first + row < item.end_page ? first + row : -1; });
     };
     const auto visible_means = [&](int tile) {

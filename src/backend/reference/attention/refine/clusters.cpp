@@ -9,7 +9,6 @@
 namespace sluice::reference::refine {
 namespace {
 
-constexpr int kPowerSteps = 3;  // towards the leading direction of a group
 constexpr int kMeansSteps = 6;  // of k-means
 
 // The direction in which a group of keys is widest: power steps on the covariance from the key that
