@@ -30,7 +30,7 @@ __device__ int64_t segment_begin(const RefineView& view, const Segments& segment
 
 __device__ void load_rows(const SharedKeys& to, const __nv_bfloat16* from, int64_t stride,
                           int n_rows, int head_dim) {
-  for_units(n_rows, head_dim / 8, static_cast<int>(threadIdx.x), kSplitThreads,
+  for_units(n_rows, head_dim / 8, static_cast<int>(threadIdx.x), split_threads(),
             [&](int row, int unit) {
               copy_async(to.unit(row, unit), from + row * stride + unit * 8, true);
             });
@@ -42,8 +42,9 @@ __device__ void load_rows(const SharedKeys& to, const __nv_bfloat16* from, int64
 // kShared: rows of bf16 pass through shared memory, so that source and cache may be the same. kD:
 // head_dim, where loops over it are unrolled, or 0.
 template <typename T, bool kShared, int kD>
-__global__ __launch_bounds__(kSplitThreads, kShared ? 2 : 1) void settle_segments(
-    const __grid_constant__ RefineView view, const Source source, const Segments segments) {
+__global__ __launch_bounds__(kShared ? kManyThreads : kFewThreads,
+                             1) void settle_segments(const __grid_constant__ RefineView view,
+                                                     const Source source, const Segments segments) {
   extern __shared__ __align__(16) std::byte shared[];
   let_next_begin();
   wait_for_earlier();
@@ -65,7 +66,7 @@ __global__ __launch_bounds__(kSplitThreads, kShared ? 2 : 1) void settle_segment
   // Page by page; place_of tells the row of `from` at a place.
   const auto write = [&](const auto& from, const auto& place_of, std::byte* cache, std::byte* means,
                          float* deviations) {
-    for (int page = warp_id(); page < s.n_pages; page += kSplitWarps) {
+    for (int page = warp_id(); page < s.n_pages; page += split_warps()) {
       T* to = reinterpret_cast<T*>(cache) +
               (head * view.cache.capacity + begin + n_sinks + page * kPage) * d;
       T* mean = reinterpret_cast<T*>(means) + (first_page + page) * d;
@@ -101,12 +102,12 @@ __global__ __launch_bounds__(kSplitThreads, kShared ? 2 : 1) void settle_segment
   __syncthreads();
   const auto copy_sinks = [&](const T* from, int64_t stride, std::byte* cache) {
     T* to = reinterpret_cast<T*>(cache) + (head * view.cache.capacity + begin) * d;
-    for (int i = static_cast<int>(threadIdx.x); i < n_sinks * d; i += kSplitThreads)
+    for (int i = static_cast<int>(threadIdx.x); i < n_sinks * d; i += split_threads())
       to[i] = from[(i / d - n_sinks) * stride + i % d];
   };
   copy_sinks(rows_of(source.keys, source.key_stride), source.key_stride, view.cache.keys);
   copy_sinks(rows_of(source.values, source.value_stride), source.value_stride, view.cache.values);
-  for (int page = static_cast<int>(threadIdx.x); page < s.n_pages; page += kSplitThreads) {
+  for (int page = static_cast<int>(threadIdx.x); page < s.n_pages; page += split_threads()) {
     float sum = 0;
     for (int i = 0; i < s.n_pages; ++i) sum += norms[i];
     const float mean_norm = sum / static_cast<float>(s.n_rows);
@@ -150,9 +151,10 @@ void launch(Context& context, const RefineView& view, const Source& source,
                              cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
         "settle");
   const dim3 grid(static_cast<unsigned>(n), static_cast<unsigned>(view.n_kv_heads));
+  const bool alone = kShared && 2 * bytes > context.multiprocessor_shared_bytes() - 2048;
   launch_early(context, "settle", settle_segments<T, kShared, kD>,
-               {.grid = grid, .threads = kSplitThreads, .shared_bytes = bytes}, view, source,
-               segments);
+               {.grid = grid, .threads = alone ? kManyThreads : kFewThreads, .shared_bytes = bytes},
+               view, source, segments);
 }
 
 void launch_any(Context& context, const RefineView& view, DType dtype, const Source& source,

@@ -51,7 +51,7 @@ __device__ inline float2 group_sum(const Split& s, int group, int i) {
 
 // Means of groups, of the sums of their pages; they become the groups' vectors. A warp per group.
 __device__ inline void set_means(const Split& s) {
-  for (int group = warp_id(); group < s.groups->n; group += kSplitWarps) {
+  for (int group = warp_id(); group < s.groups->n; group += split_warps()) {
     const float inverse =
         1.0f / static_cast<float>(s.groups->count[s.groups->begin[group]] * kPage);
     for (int i = 2 * lane_id(); i < s.width; i += 64) {
@@ -97,7 +97,7 @@ __device__ void set_direction(const Split& s, int group, const PairOf& pair_of) 
 // products with the mean.
 template <typename Keys>
 __device__ void start_directions(const Split& s, const Keys& keys) {
-  for (int group = warp_id(); group < s.groups->n; group += kSplitWarps) {
+  for (int group = warp_id(); group < s.groups->n; group += split_warps()) {
     const int first = s.groups->begin[group], begin = first * kPage;
     const int end = begin + s.groups->count[first] * kPage;
     float furthest = -INFINITY;
@@ -128,7 +128,7 @@ __device__ void start_directions(const Split& s, const Keys& keys) {
 // the earlier. A warp per page, two lanes per row.
 __device__ inline void mark_lower(const Split& s) {
   const int lane = lane_id(), half = lane % 2;
-  for (int page = warp_id(); page < s.n_pages; page += kSplitWarps) {
+  for (int page = warp_id(); page < s.n_pages; page += split_warps()) {
     const int begin = s.groups->first[page] * kPage, end = begin + s.groups->count[page] * kPage;
     const int here = page * kPage, place = here + lane / 2;
     const float x = s.along[place];
@@ -157,7 +157,7 @@ __device__ inline void mark_lower(const Split& s) {
 }
 // Tells where rows go: rows of a half keep their order. A thread per row.
 __device__ inline void order_rows(const Split& s) {
-  for (int place = static_cast<int>(threadIdx.x); place < s.n_rows; place += kSplitThreads) {
+  for (int place = static_cast<int>(threadIdx.x); place < s.n_rows; place += split_threads()) {
     const int page = place / kPage, first = s.groups->first[page], row = place % kPage;
     int n_lower = __popc(s.groups->lower[page] & ((1u << (2 * row)) - 1));
     for (int i = first; i < page; ++i) n_lower += __popc(s.groups->lower[i]);
@@ -205,8 +205,8 @@ __device__ inline void halve_groups(Groups& groups, int n_pages) {
 template <typename Keys>
 __device__ void split_pages(const Split& s, const Keys& keys) {
   const int thread = static_cast<int>(threadIdx.x);
-  for (int i = thread; i < s.n_rows; i += kSplitThreads) s.rows()[i] = static_cast<uint16_t>(i);
-  for (int i = thread; i < s.n_pages; i += kSplitThreads) {
+  for (int i = thread; i < s.n_rows; i += split_threads()) s.rows()[i] = static_cast<uint16_t>(i);
+  for (int i = thread; i < s.n_pages; i += split_threads()) {
     s.groups->first[i] = 0;
     s.groups->count[i] = static_cast<uint8_t>(s.n_pages);
   }
@@ -226,7 +226,7 @@ __device__ void split_pages(const Split& s, const Keys& keys) {
     for (int step = 0; step < kPowerSteps; ++step) {
       keys.step(s);
       __syncthreads();
-      for (int group = warp_id(); group < s.groups->n; group += kSplitWarps)
+      for (int group = warp_id(); group < s.groups->n; group += split_warps())
         set_direction(s, group, [&](int i) { return group_sum(s, group, i); });
       __syncthreads();
     }
@@ -238,7 +238,7 @@ __device__ void split_pages(const Split& s, const Keys& keys) {
     __syncthreads();
     if (warp_id() == 0) halve_groups(*s.groups, s.n_pages);
     keys.permute(s);
-    for (int i = thread; i < s.n_rows; i += kSplitThreads)
+    for (int i = thread; i < s.n_rows; i += split_threads())
       s.rows()[i] = static_cast<uint16_t>(s.order()[i] >> 16);
     __syncthreads();
   }

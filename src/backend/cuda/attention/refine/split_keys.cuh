@@ -130,7 +130,7 @@ __device__ inline uint32_t weight_parts(float first, float second) {
 
 // All of these take a warp per page.
 __device__ inline void SharedKeys::square(const Split& s) const {
-  for (int page = warp_id(); page < s.n_pages; page += kSplitWarps) {
+  for (int page = warp_id(); page < s.n_pages; page += split_warps()) {
     const float2 squares = tile_squares(page_tile(page), s.head_dim);
     const int row = diagonal_row();
     if (row < 0) continue;
@@ -139,14 +139,14 @@ __device__ inline void SharedKeys::square(const Split& s) const {
   }
 }
 __device__ inline void SharedKeys::sum(const Split& s) const {
-  for (int page = warp_id(); page < s.n_pages; page += kSplitWarps)
+  for (int page = warp_id(); page < s.n_pages; page += split_warps())
     if (s.groups->count[page] > 1)
       put_page_sums(s, page, page_tile(page),
                     {lane_id() / 4 % 2 == 0 ? kOnes : 0u, lane_id() / 4 % 2 == 0 ? kOnes : 0u});
 }
 __device__ inline void SharedKeys::project(const Split& s) const {
   const int g = lane_id() / 4, t = lane_id() % 4;
-  for (int page = warp_id(); page < s.n_pages; page += kSplitWarps) {
+  for (int page = warp_id(); page < s.n_pages; page += split_warps()) {
     if (s.groups->count[page] < 2) continue;
     const float2 x = page_deviations(s, page, page_tile(page));
     if (t < 2) s.along[page * kPage + g + 8 * t] = t == 0 ? x.x : x.y;
@@ -154,7 +154,7 @@ __device__ inline void SharedKeys::project(const Split& s) const {
 }
 __device__ inline void SharedKeys::step(const Split& s) const {
   const int t = lane_id() % 4;
-  for (int page = warp_id(); page < s.n_pages; page += kSplitWarps) {
+  for (int page = warp_id(); page < s.n_pages; page += split_warps()) {
     if (s.groups->count[page] < 2) continue;
     const __nv_bfloat16* tile = page_tile(page);
     const float2 x = page_deviations(s, page, tile);
@@ -170,20 +170,20 @@ __device__ inline void SharedKeys::step(const Split& s) const {
 __device__ inline void SharedKeys::permute(const Split& s) const {
   constexpr int kHeld = 4;
   const int n_units = s.head_dim / 8, thread = static_cast<int>(threadIdx.x);
-  const int shift = min(31 - __clz(kSplitThreads * kHeld / s.n_rows), 5), columns = 1 << shift;
+  const int shift = min(31 - __clz(split_threads() * kHeld / s.n_rows), 5), columns = 1 << shift;
   for (int first = 0; first < n_units; first += columns) {
     const int column = first + thread % columns;
     uint4 held[kHeld];
 #pragma unroll
     for (int k = 0; k < kHeld; ++k) {
-      const int place = (thread + k * kSplitThreads) >> shift;
+      const int place = (thread + k * split_threads()) >> shift;
       if (place < s.n_rows && column < n_units)
         held[k] = *unit(static_cast<int>(s.order()[place] & 0xffffu), column);
     }
     __syncthreads();
 #pragma unroll
     for (int k = 0; k < kHeld; ++k) {
-      const int place = (thread + k * kSplitThreads) >> shift;
+      const int place = (thread + k * split_threads()) >> shift;
       if (place < s.n_rows && column < n_units) *unit(place, column) = held[k];
     }
   }
@@ -200,7 +200,7 @@ struct GlobalKeys {
   }
   // A warp per row.
   __device__ void square(const Split& s) const {
-    for (int row = warp_id(); row < s.n_rows; row += kSplitWarps) {
+    for (int row = warp_id(); row < s.n_rows; row += split_warps()) {
       float sum = 0;
       for (int i = lane_id(); i < s.head_dim; i += 32) sum += at(s, row, i) * at(s, row, i);
       sum = warp_sum(sum);
@@ -208,7 +208,7 @@ struct GlobalKeys {
     }
   }
   __device__ void project(const Split& s) const {
-    for (int place = warp_id(); place < s.n_rows; place += kSplitWarps) {
+    for (int place = warp_id(); place < s.n_rows; place += split_warps()) {
       if (s.groups->count[place / kPage] < 2) continue;
       const int group = s.groups->number[place / kPage];
       float dot = 0;
@@ -222,7 +222,7 @@ struct GlobalKeys {
   template <typename WeightOf>
   __device__ void weighted(const Split& s, const WeightOf& weight) const {
     for (int item = static_cast<int>(threadIdx.x); item < s.n_pages * s.width;
-         item += kSplitThreads) {
+         item += split_threads()) {
       const int page = item / s.width, i = item % s.width;
       float sum = 0;
       for (int place = page * kPage; place < (page + 1) * kPage; ++place)

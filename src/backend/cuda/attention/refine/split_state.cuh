@@ -12,8 +12,11 @@
 
 namespace sluice::cuda::refine {
 
-constexpr int kSplitThreads = 512;
-constexpr int kSplitWarps = kSplitThreads / 32;
+// Threads of a block: two blocks share a multiprocessor where segments are short, one has it to
+// itself where the shared memory of one segment leaves no room for two.
+constexpr int kFewThreads = 512, kManyThreads = 1024;
+__device__ inline int split_threads() { return static_cast<int>(blockDim.x); }
+__device__ inline int split_warps() { return split_threads() / 32; }
 constexpr int kParts = 3;  // bf16 numbers that make an f32
 constexpr unsigned kAllLanes = 0xffffffffu;
 
