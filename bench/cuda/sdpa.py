@@ -1,6 +1,7 @@
 """Times PyTorch's attention on the shapes of dense.cpp and attention.cpp, one backend after another.
 
-    sdpa.py [FILE]     FILE: where to write the times for attention.cpp to read
+    sdpa.py [FILE [HEADS]]     FILE: where to write the times for attention.cpp and refine.cpp to read;
+                               HEADS: such as 32/32/128, those alone
 """
 
 import sys
@@ -50,7 +51,10 @@ def main():
     print(torch.cuda.get_device_name(0), "torch", torch.__version__, "cudnn",
           torch.backends.cudnn.version())
     print(f"{'tokens':>6} {'heads':>5} {'dim':>4} {'backend':<8} {'':<8} {'us':>10} {'TFLOP/s':>8}")
+    only = sys.argv[2] if len(sys.argv) > 2 else None
     for n_heads, n_kv_heads, head_dim in HEADS:
+        if only not in (None, f"{n_heads}/{n_kv_heads}/{head_dim}"):
+            continue
         for n in (512, 2048, 8192, 32768, 131072):
             if n > 32768 and (n_heads, n_kv_heads, head_dim) != HEADS[0]:
                 continue

@@ -108,7 +108,8 @@ class RefineAttention {
   virtual ~RefineAttention() = default;
   // Takes in the tokens that follow and answers their queries.
   virtual void attend(const AttendRefineArgs& args) = 0;
-  // Before the replay of a recorded attend() of one token; recording it takes in nothing.
+  // Before the replay of a recorded attend() of one token; recording it takes in nothing. A token
+  // whose border is not that of the token before is attended to without a recording.
   virtual void expect_token() {}
   virtual void reset() = 0;
   virtual CacheBytes bytes() const = 0;

@@ -167,6 +167,14 @@ void LayerAttention::select(int64_t batch, const TokenRows& tokens) {
   if (reached || sequence.n_waiting >= enough(batch)) decide(batch);
 }
 
+bool LayerAttention::can_record() const {
+  if (plan_.mode != AttentionMode::kRefine) return false;
+  const auto border = [&](int64_t t) { return near_border(t, plan_.window, plan_.refine.segment); };
+  return std::all_of(sequences_.begin(), sequences_.end(), [&](const Sequence& sequence) {
+    return sequence.n_tokens > 0 && border(sequence.n_tokens) == border(sequence.n_tokens - 1);
+  });
+}
+
 void LayerAttention::expect_token() {
   for (Sequence& sequence : sequences_) {
     sequence.refine->expect_token();

@@ -65,8 +65,9 @@ class LayerAttention {
   // and those of tokens that wait are not kept.
   bool reads_squares(int64_t n_tokens) const;
 
-  // Whether a step of one token can be recorded; then expect_token() goes before every replay.
-  bool can_record() const { return plan_.mode == AttentionMode::kRefine; }
+  // Whether the next step of one token can be recorded; then expect_token() goes before every
+  // replay. Steps that cluster a segment cannot.
+  bool can_record() const;
   void expect_token();
 
   int64_t n_tokens(int64_t batch) const {  // taken in

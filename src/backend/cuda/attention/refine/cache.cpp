@@ -34,6 +34,7 @@ class CudaRefineAttention final : public RefineAttention {
   void attend(const AttendRefineArgs& args) override;
   void expect_token() override {
     SLUICE_CHECK(n_tokens_ < capacity_);
+    SLUICE_CHECK(n_tokens_ > 0 && spec_.border(n_tokens_) == spec_.border(n_tokens_ - 1));
     ++n_tokens_;
   }
   void reset() override;
@@ -142,9 +143,6 @@ RefineView CudaRefineAttention::view_of(const AttendRefineArgs& args) const {
 
 void CudaRefineAttention::attend_many(const AttendRefineArgs& args, RefineView view) const {
   const int64_t first = view.first_position;
-  // The last pass has settled what its own queries see as clusters.
-  if (spec_.causal && first > 0 && view.border(first) != view.border(first - 1))
-    settle_in_place(*context_, view, spec_.dtype, {first, nullptr});
   view.recent.first = spec_.causal ? view.border(first) : 0;
   view.recent.n = first + view.n_tokens - view.recent.first;
   const PassRows pass{args.keys.bytes(), args.values.bytes(), args.keys.row_stride(),
@@ -175,6 +173,13 @@ void CudaRefineAttention::attend(const AttendRefineArgs& args) {
   if (args.queries.rows() == 0) return;
   check_args(args);
   const RefineView view = view_of(args);
+  // The last pass has settled what its own queries see as clusters. A step that closes a segment is
+  // not recorded.
+  const int64_t first = view.first_position;
+  if (spec_.causal && first > 0 && view.border(first) != view.border(first - 1)) {
+    if (context_->recorded_position() != nullptr) throw CannotRecord();
+    settle_in_place(*context_, view, spec_.dtype, view.border(first) - spec_.segment);
+  }
   if (view.n_tokens == 1 && spec_.causal) {
     attend_one(context_, view, spec_.dtype, args.keys.bytes(), args.values.bytes());
     if (context_->recorded_position() != nullptr) return;  // no token has come yet

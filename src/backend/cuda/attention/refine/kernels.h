@@ -14,8 +14,8 @@
 //   attend_*        per tile of queries: near keys and means give the normaliser, the estimates
 //                   give the list of opened pages, then one softmax over near, means and opened
 //                   pages
-// A decode step runs settle where its position closes a segment, and attend_one. No kernel waits
-// for the host.
+// A decode step runs settle_in_place where its position closes a segment, and attend_one. No kernel
+// waits for the host.
 
 #pragma once
 
@@ -91,10 +91,9 @@ void store_recent(Context& context, const RefineView& view, const PassRows& pass
 // Settles the tokens [begin, end), whole segments of view.recent: permuted rows, means and
 // statistics go into the cache.
 void settle(Context& context, const RefineView& view, DType dtype, int64_t begin, int64_t end);
-// Settles the segment that ends at border(position), where border(position - 1) is another. Its
-// rows lie in the cache by position and are permuted there. Does nothing at other positions, so
-// that a recorded step may launch it at every one.
-void settle_in_place(Context& context, const RefineView& view, DType dtype, FirstPosition position);
+// Settles the segment that begins at `begin`, whose rows lie in the cache by position and are
+// permuted there.
+void settle_in_place(Context& context, const RefineView& view, DType dtype, int64_t begin);
 
 // Any head size and number of tokens, in f32 throughout.
 void attend_plain(Context& context, const RefineView& view, DType dtype);
@@ -102,8 +101,9 @@ void attend_plain(Context& context, const RefineView& view, DType dtype);
 void attend_tiles(const std::shared_ptr<Context>& context, const RefineView& view);
 // The same on compute capability 9.0.
 void attend_hopper(const std::shared_ptr<Context>& context, const RefineView& view);
-// One query. Stores the token's key and value (n_kv_heads, head_dim) at its position in the cache
-// and calls settle_in_place. Recordable: its position is first_position_of(view.first_position).
+// One query. Stores the token's key and value (n_kv_heads, head_dim) at its position in the cache;
+// what lies before its border is settled. Recordable: its position is
+// first_position_of(view.first_position).
 void attend_one(const std::shared_ptr<Context>& context, const RefineView& view, DType dtype,
                 const std::byte* keys, const std::byte* values);
 

@@ -88,7 +88,6 @@ void attend_one(const std::shared_ptr<Context>& context, const RefineView& view,
   SLUICE_CHECK(view.sinks % kPage == 0);
   // Places in a head's rows are 32-bit numbers.
   SLUICE_CHECK(view.cache.capacity <= INT32_MAX / view.head_dim);
-  settle_in_place(*context, view, dtype, first_position_of(*context, view.first_position));
   const NextRows next{keys, values};
   if (dtype == DType::kBF16) return launch_for<__nv_bfloat16>(*context, view, next);
   launch_for<float>(*context, view, next);

@@ -14,20 +14,6 @@ struct Source {
   int64_t first;     // position of a head's first row
   bool one_segment;  // rows are those of the segment alone; first has no meaning
 };
-// Which segments: those from `begin` on, or the one that `position` closes.
-struct Segments {
-  bool closing;
-  int64_t begin;
-  FirstPosition position;
-};
-
-// Where the block's segment begins; -1: nothing to settle.
-__device__ int64_t segment_begin(const RefineView& view, const Segments& segments) {
-  if (!segments.closing) return segments.begin + int64_t{blockIdx.x} * view.segment;
-  const int64_t position = segments.position.get(), end = view.border(position);
-  return end == view.border(position - 1) ? -1 : end - view.segment;
-}
-
 __device__ void load_rows(const SharedKeys& to, const __nv_bfloat16* from, int64_t stride,
                           int n_rows, int head_dim) {
   for_units(n_rows, head_dim / 8, static_cast<int>(threadIdx.x), split_threads(),
@@ -44,12 +30,11 @@ __device__ void load_rows(const SharedKeys& to, const __nv_bfloat16* from, int64
 template <typename T, bool kShared, int kD>
 __global__ __launch_bounds__(kShared ? kManyThreads : kFewThreads,
                              1) void settle_segments(const __grid_constant__ RefineView view,
-                                                     const Source source, const Segments segments) {
+                                                     const Source source, int64_t first_segment) {
   extern __shared__ __align__(16) std::byte shared[];
   let_next_begin();
   wait_for_earlier();
-  const int64_t begin = segment_begin(view, segments), head = blockIdx.y;
-  if (begin < 0) return;
+  const int64_t begin = first_segment + int64_t{blockIdx.x} * view.segment, head = blockIdx.y;
   const int d = kD > 0 ? kD : static_cast<int>(view.head_dim);
   const int n_sinks = begin == 0 ? static_cast<int>(view.sinks) : 0;
   const int64_t first_page = head * view.cache.n_pages + (begin + n_sinks) / kPage;
@@ -118,12 +103,11 @@ __global__ __launch_bounds__(kShared ? kManyThreads : kFewThreads,
   }
 }
 
-// The rows of the segment that `position` closes, into (n_kv_heads, segment, head_dim).
+// The cache's rows of the segment that begins at `begin`, into (n_kv_heads, segment, head_dim).
 template <typename T>
-__global__ void copy_closing(const __grid_constant__ RefineView view, Segments segments, T* keys,
+__global__ void copy_closing(const __grid_constant__ RefineView view, int64_t begin, T* keys,
                              T* values) {
-  const int64_t begin = segment_begin(view, segments), head = blockIdx.y;
-  if (begin < 0) return;
+  const int64_t head = blockIdx.y;
   const int64_t from = (head * view.cache.capacity + begin) * view.head_dim;
   const int64_t n = view.segment * view.head_dim;
   for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
@@ -144,8 +128,8 @@ bool fits_shared(const Context& context, const RefineView& view, DType dtype) {
 }
 
 template <typename T, bool kShared, int kD = 0>
-void launch(Context& context, const RefineView& view, const Source& source,
-            const Segments& segments, int64_t n) {
+void launch(Context& context, const RefineView& view, const Source& source, int64_t begin,
+            int64_t n) {
   const int64_t bytes = shared_bytes(view, kShared);
   check(cudaFuncSetAttribute(settle_segments<T, kShared, kD>,
                              cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)),
@@ -154,19 +138,19 @@ void launch(Context& context, const RefineView& view, const Source& source,
   const bool alone = kShared && 2 * bytes > context.multiprocessor_shared_bytes() - 2048;
   launch_early(context, "settle", settle_segments<T, kShared, kD>,
                {.grid = grid, .threads = alone ? kManyThreads : kFewThreads, .shared_bytes = bytes},
-               view, source, segments);
+               view, source, begin);
 }
 
+// The n segments from `begin` on.
 void launch_any(Context& context, const RefineView& view, DType dtype, const Source& source,
-                const Segments& segments, int64_t n) {
-  if (dtype == DType::kF32) return launch<float, false>(context, view, source, segments, n);
+                int64_t begin, int64_t n) {
+  if (dtype == DType::kF32) return launch<float, false>(context, view, source, begin, n);
   if (!fits_shared(context, view, dtype))
-    return launch<__nv_bfloat16, false>(context, view, source, segments, n);
-  if (view.head_dim == 64)
-    return launch<__nv_bfloat16, true, 64>(context, view, source, segments, n);
+    return launch<__nv_bfloat16, false>(context, view, source, begin, n);
+  if (view.head_dim == 64) return launch<__nv_bfloat16, true, 64>(context, view, source, begin, n);
   if (view.head_dim == 128)
-    return launch<__nv_bfloat16, true, 128>(context, view, source, segments, n);
-  launch<__nv_bfloat16, true>(context, view, source, segments, n);
+    return launch<__nv_bfloat16, true, 128>(context, view, source, begin, n);
+  launch<__nv_bfloat16, true>(context, view, source, begin, n);
 }
 
 }  // namespace
@@ -178,24 +162,22 @@ void settle(Context& context, const RefineView& view, DType dtype, int64_t begin
   launch_any(context, view, dtype,
              {view.recent.keys, view.recent.values, view.recent.head_stride, view.recent.key_stride,
               view.recent.value_stride, view.recent.first, false},
-             {.closing = false, .begin = begin, .position = {}}, (end - begin) / view.segment);
+             begin, (end - begin) / view.segment);
 }
 
-void settle_in_place(Context& context, const RefineView& view, DType dtype,
-                     FirstPosition position) {
-  SLUICE_CHECK(view.segment <= kMostSegment);
-  const Segments segments{.closing = true, .begin = 0, .position = position};
+void settle_in_place(Context& context, const RefineView& view, DType dtype, int64_t begin) {
+  SLUICE_CHECK(view.segment <= kMostSegment && begin % view.segment == 0);
   const int64_t d = view.head_dim;
   if (fits_shared(context, view, dtype))
     return launch_any(context, view, dtype,
                       {view.cache.keys, view.cache.values, view.cache.capacity * d, d, d, 0, false},
-                      segments, 1);
+                      begin, 1);
   const int64_t bytes = view.n_kv_heads * view.segment * view.head_dim * element_bytes(dtype);
   auto* keys = static_cast<std::byte*>(context.scratch(2 * round_up(bytes, 256)));
   std::byte* values = keys + round_up(bytes, 256);
   const dim3 grid(1, static_cast<unsigned>(view.n_kv_heads));
   const auto copy = [&]<typename T>(T*) {
-    copy_closing<<<grid, 1024, 0, context.stream()>>>(view, segments, reinterpret_cast<T*>(keys),
+    copy_closing<<<grid, 1024, 0, context.stream()>>>(view, begin, reinterpret_cast<T*>(keys),
                                                       reinterpret_cast<T*>(values));
     check_launch("copy of a segment");
   };
@@ -203,7 +185,7 @@ void settle_in_place(Context& context, const RefineView& view, DType dtype,
     copy(static_cast<uint16_t*>(nullptr));
   else
     copy(static_cast<uint32_t*>(nullptr));
-  launch_any(context, view, dtype, {keys, values, view.segment * d, d, d, 0, true}, segments, 1);
+  launch_any(context, view, dtype, {keys, values, view.segment * d, d, d, 0, true}, begin, 1);
 }
 
 }  // namespace sluice::cuda::refine
