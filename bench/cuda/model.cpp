@@ -1,6 +1,6 @@
 // Whole models at their true shapes with random weights on a CUDA device, bf16: prefill and
-// decoding, what of the arithmetic and of the memory's speed that is, and the memory it takes; then
-// decoding by gates of rank 256 that are all open.
+// decoding, what of the arithmetic and of the memory's speed that is, and the memory it takes; the
+// same under refined attention; then decoding by gates of rank 256 that are all open.
 //
 //   sluice_cuda_model_bench [gptj-6b|opt-6.7b]… [T]…    without a name or a length: all
 
@@ -150,6 +150,50 @@ void bench_gates(Model& model, int64_t n) {
       100 * work.fast_path_fraction().value_or(0), 100 * work.weight_bytes_fraction());
 }
 
+// A token's time under refined attention. Random weights attend to everything alike, so delta is
+// searched for until decoding opens about the share of keys that a trained model's does.
+void bench_refined(Model& model, int64_t n) {
+  constexpr double kOpened = 0.045;  // SmolLM2-135M at 8192 tokens and the default delta
+  const ModelSpec& spec = model.spec();
+  const std::vector<int32_t> tokens = random_tokens(spec.vocab, n);
+  const Buffer scores = host_buffer(DType::kF32, {1, spec.vocab});
+  const auto opened_in = [&](const KvCache& cache) {
+    double sum = 0;
+    for (int64_t layer = 0; layer < spec.n_layers; ++layer)
+      for (const int64_t opened : cache.accelerated(layer)->refine(0).opened())
+        sum += static_cast<double>(opened);
+    return sum;
+  };
+  double low = -20, high = 0, prefill = 0, step = 0, share = 0;  // logarithms of delta
+  for (int turn = 0; turn < 8; ++turn) {
+    UniformAttention choice;
+    choice.mode = AttentionMode::kRefine;
+    choice.delta = std::exp((low + high) / 2);
+    KvCache cache =
+        model.make_cache(1, n + 2 * kDecodeTokens, uniform_plan(choice, model.plan_shape()));
+    model.backend().wait();
+    prefill = time_ms([&] {
+      model.forward(tokens, cache);
+      model.backend().wait();
+    });
+    const auto decode = [&] {
+      for (int64_t i = 0; i < kDecodeTokens; ++i)
+        model.logits(model.forward({tokens.data(), 1}, cache), scores.view());
+    };
+    decode();  // records a step
+    const double before = opened_in(cache);
+    step = time_ms(decode) / static_cast<double>(kDecodeTokens);
+    share = (opened_in(cache) - before) /
+            static_cast<double>(spec.n_layers * spec.n_heads * kDecodeTokens * n);
+    if (std::abs(share - kOpened) < 0.1 * kOpened) break;
+    (share > kOpened ? low : high) = (low + high) / 2;
+  }
+  fmt::print(
+      "{:>6} tokens, refined: prefill {:.1f} ms; decode {:.2f} ms a token, {:.1f}% of the keys "
+      "opened\n",
+      n, prefill, step, 100 * share);
+}
+
 void bench(const Sample& shape, const std::vector<int64_t>& lengths) {
   const ConfigReader config(shape.config, shape.name);
   const auto checkpoint = synthetic_checkpoint(config);
@@ -195,6 +239,7 @@ void bench(const Sample& shape, const std::vector<int64_t>& lengths) {
         "{:.2f} TB/s, asked for in {:.2f} ms; {:.2f} GB in use, {:.2f} held\n",
         n, prefill, flops / prefill * 1e-9, step, bytes / step * 1e-9,
         asked / static_cast<double>(kDecodeTokens), memory.used, memory.held);
+    bench_refined(model, n);
   }
   bench_gates(model, kGatesLength);
 }
