@@ -180,8 +180,8 @@ void add_attention_options(CLI::App& command, AttentionFlags& flags, bool lists)
   constexpr int64_t kMost = int64_t{1} << 30;
   add("--window", flags.window,
       "Tokens before a query that stay exact, a multiple of the block\n"
-      "(keys, default 128) or of the tile (refine, default 0: those of\n"
-      "the segment that is not clustered yet)")
+      "(keys, default 128) or of the tile (refine; default 128 up to a\n"
+      "context of 2048, else 0: what is not clustered yet stays exact)")
       ->check(CLI::Range(int64_t{0}, kMost));
   add("--block", flags.block,
       "Tokens by which far keys advance at a time (default 128, or a\n"

@@ -182,6 +182,8 @@ void run_tune(TuneFlags& flags) {
     throw Error(fmt::format("the model reads at most {} tokens, --context {} is more",
                             spec.max_positions, options.split.context),
                 fmt::format("--context {} or less", spec.max_positions));
+  if (flags.windows.empty() && options.heads.refines())
+    options.heads.windows = {default_refine_window(options.split.context)};
   options.heads.refine = with_defaults(options.heads.refine, /*window=*/0, options.split.context);
   // Room to decode behind it; not where a longer context would change what layers see.
   const bool sliding = std::any_of(spec.windows.begin(), spec.windows.end(),
@@ -295,8 +297,8 @@ Run add_tune(CLI::App& program) {
            ->check(number_between(0, std::nextafter(1.0, 0.0), "0 to below 1")));
   list(command
            ->add_option("--window", flags->windows,
-                        "Windows that layers may have (default 0, the open segment; keys,\n"
-                        "with blocks of the same size, 128,64,32)")
+                        "Windows that layers may have (default 128 up to a context of 2048,\n"
+                        "else 0; keys, with blocks of the same size, 128,64,32)")
            ->check(CLI::Range(int64_t{0}, int64_t{1} << 20)));
   list(command
            ->add_option("--far", flags->fars,

@@ -220,6 +220,8 @@ bool AttentionPlan::all_dense() const {
                      [](const LayerPlan& layer) { return layer.mode == AttentionMode::kDense; });
 }
 
+int64_t default_refine_window(int64_t context) { return context <= 2048 ? 128 : 0; }
+
 RefinePlan with_defaults(RefinePlan plan, int64_t window, int64_t context) {
   if (plan.segment == 0) {
     plan.segment = 128;
@@ -234,7 +236,8 @@ LayerPlan layer_plan(const UniformAttention& choice, const PlanShape& shape) {
   LayerPlan layer;
   layer.mode = choice.mode;
   if (choice.mode == AttentionMode::kRefine) {
-    layer.window = choice.window.value_or(0);
+    const int64_t window = default_refine_window(shape.context), tile = choice.refine.tile;
+    layer.window = choice.window.value_or(tile > 0 && window % tile != 0 ? 0 : window);
     layer.refine = with_defaults(choice.refine, layer.window, shape.context);
     layer.sinks = choice.sinks.value_or(shape.causal ? 4 : 0);
     layer.heads.assign(static_cast<size_t>(shape.n_kv_heads), {.delta = choice.delta});

@@ -96,6 +96,9 @@ struct PlanShape {
 
 // Of `refine`, for a query that decides for itself.
 inline constexpr double kDefaultDelta = 0.01;
+// 128 tokens up to a context of 2048, where the open segment alone is too short for some models;
+// none beyond.
+int64_t default_refine_window(int64_t context);
 // A segment of a sixteenth of the context, 128 to 512 tokens: longer ones cluster better, and half
 // a segment is near on average. A tile of 128 queries, or of a smaller segment or window.
 RefinePlan with_defaults(RefinePlan plan, int64_t window, int64_t context);

@@ -21,6 +21,7 @@ class RefinedFamily : public FamilyTest {
     UniformAttention choice;
     choice.mode = AttentionMode::kRefine;
     choice.sinks = 0;
+    choice.window = 0;
     choice.delta = delta;
     choice.refine.segment = 16;
     choice.refine.tile = 1;

@@ -5,6 +5,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <functional>
 #include <limits>
 
 #include "unit/test_files.h"
@@ -126,6 +128,52 @@ TEST(UniformAttention, TheBlockFollowsASmallWindowAndTheWindowTheBlock) {
     EXPECT_EQ(plan.layers[0].window, c.expected_window);
     EXPECT_EQ(plan.layers[0].block, c.expected_block);
   }
+}
+
+// Segments by the context's length, a window where it is short, tiles that fit both.
+TEST(UniformAttention, RefineHasSizesForEveryContext) {
+  struct Sizes {
+    int64_t context, window, segment, tile;
+  };
+  for (const Sizes& sizes :
+       {Sizes{1, 128, 128, 128}, Sizes{2048, 128, 128, 128}, Sizes{2049, 0, 256, 128},
+        Sizes{8192, 0, 512, 128}, Sizes{int64_t{1} << 30, 0, 512, 128}}) {
+    PlanShape shape = causal_shape();
+    shape.context = sizes.context;
+    UniformAttention choice;
+    choice.mode = AttentionMode::kRefine;
+    LayerPlan layer = layer_plan(choice, shape);
+    EXPECT_EQ(layer.window, sizes.window);
+    EXPECT_EQ(layer.refine.segment, sizes.segment);
+    EXPECT_EQ(layer.refine.tile, sizes.tile);
+    EXPECT_FALSE(layer.selects());
+    choice.refine.segment = 32;
+    layer = layer_plan(choice, shape);
+    EXPECT_EQ(layer.refine.tile, 32);
+    choice.refine.tile = 256;
+    choice.refine.segment = 256;
+    EXPECT_EQ(layer_plan(choice, shape).window, 0);
+  }
+}
+
+TEST(CheckPlan, RefusesSizesOfRefineThatDoNotFit) {
+  const auto refuses = [](const std::function<void(LayerPlan&)>& spoil) {
+    UniformAttention choice;
+    choice.mode = AttentionMode::kRefine;
+    AttentionPlan plan = uniform_plan(choice, causal_shape());
+    spoil(plan.layers[0]);
+    EXPECT_THROW(check_plan(plan, causal_shape()), Error);
+  };
+  refuses([](LayerPlan& layer) { layer.refine.page = 0; });
+  refuses([](LayerPlan& layer) { layer.refine.page = 24; });
+  refuses([](LayerPlan& layer) { layer.refine.segment = 0; });
+  refuses([](LayerPlan& layer) { layer.refine.segment = 2 * kMaxSegment; });
+  refuses([](LayerPlan& layer) { layer.sinks = layer.refine.segment; });
+  refuses([](LayerPlan& layer) { layer.window = 100; });
+  refuses([](LayerPlan& layer) { layer.refine.tile = 0; });
+  refuses([](LayerPlan& layer) { layer.refine.tile_factor = 0; });
+  refuses([](LayerPlan& layer) { layer.heads[0].delta = -1; });
+  refuses([](LayerPlan& layer) { layer.heads[0].delta = std::nan(""); });
 }
 
 TEST(UniformAttention, LayersBeforeTheFirstAskedForAreDense) {
