@@ -31,6 +31,16 @@ enum class RefineRule : uint8_t {
   kStrongest,  // estimate of the weight of the strongest member
 };
 
+// How the members of clusters are kept.
+enum class MemberCache : uint8_t {
+  kExact,  // in the compute dtype
+  kInt8,   // rows of int8, each with a scale: its largest magnitude over 127
+};
+inline float int8_scale(float largest) { return largest / 127; }
+inline int8_t to_int8(float x, float scale) {
+  return scale > 0 ? static_cast<int8_t>(std::nearbyint(x / scale)) : int8_t{0};
+}
+
 struct RefineHead {
   HeadKind kind = HeadKind::kClusters;  // kWindow drops far tokens but for sinks; kDense opens all
   double delta = 0;                     // kClusters: opens what is estimated at delta or more
@@ -56,6 +66,8 @@ struct RefineSpec {
   double tile_factor = 1;  // of delta, where tile > 1 and the pass has more than one query
   ClusterKind clusters = ClusterKind::kPages;
   RefineRule rule = RefineRule::kError;
+  // Of heads that cluster. Sinks and near tokens are exact, means are those of exact members.
+  MemberCache members = MemberCache::kExact;
   std::vector<RefineHead> heads;  // (n_kv_heads)
 
   // F(t), of a causal model.

@@ -117,6 +117,7 @@ std::vector<GivenFlag> given(const AttentionFlags& flags) {
   note(flags.tile_factor.has_value(), "--tile-factor", {kRefine});
   note(flags.clusters.has_value(), "--clusters", {kRefine});
   note(flags.refine_rule.has_value(), "--rule", {kRefine});
+  note(flags.cache.has_value(), "--cache", {kRefine});
   return names;
 }
 
@@ -219,6 +220,10 @@ void add_attention_options(CLI::App& command, AttentionFlags& flags, bool lists)
       "What refine estimates: error of reading the mean (default), or\n"
       "weight of the strongest member")
       ->check(CLI::IsMember({"error", "strongest"}));
+  add("--cache", flags.cache,
+      "How refine keeps the members of clusters: exact (default), or\n"
+      "int8, half of bf16's memory (on the CPU)")
+      ->check(CLI::IsMember({"exact", "int8"}));
   command
       .add_flag("--joint", flags.joint,
                 "Decide most pairs in the selection bases of --bases, where that\n"
@@ -248,6 +253,7 @@ std::vector<UniformAttention> attention_choices(const AttentionFlags& flags) {
   refine.tile_factor = flags.tile_factor.value_or(refine.tile_factor);
   if (flags.clusters) refine.clusters = *clusters_of(*flags.clusters);
   if (flags.refine_rule) refine.rule = *refine_rule_of(*flags.refine_rule);
+  if (flags.cache) refine.members = *members_of(*flags.cache);
   std::vector<std::optional<SelectRule>> rules;
   for (const std::string& name : distinct(flags.rules)) rules.push_back(rule_of(name));
   if (rules.empty()) rules.emplace_back();
@@ -294,11 +300,12 @@ std::string attention_text(const UniformAttention& choice, const PlanShape& shap
     return text +
            fmt::format(
                ", delta {}, {} of {} in segments of {}, rule {}, tile {}{}, window {}, "
-               "{} sinks",
+               "{} sinks{}",
                choice.delta, clusters_name(layer.refine.clusters), layer.refine.page,
                layer.refine.segment, refine_rule_name(layer.refine.rule), layer.refine.tile,
                layer.refine.tile > 1 ? fmt::format(" at {} x delta", layer.refine.tile_factor) : "",
-               layer.window, layer.sinks) +
+               layer.window, layer.sinks,
+               layer.refine.members == MemberCache::kInt8 ? ", cache int8" : "") +
            from;
   text += fmt::format(", {} in {} space, tau {}", rule_name(layer.rule), space_name(layer.space),
                       tau_text(choice));

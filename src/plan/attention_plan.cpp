@@ -36,6 +36,9 @@ constexpr Names<HeadKind, 3> kKinds = {{{HeadKind::kClusters, "clusters"},
                                         {HeadKind::kWindow, "window"},
                                         {HeadKind::kDense, "dense"}}};
 
+constexpr Names<MemberCache, 2> kMembers = {
+    {{MemberCache::kExact, "exact"}, {MemberCache::kInt8, "int8"}}};
+
 template <typename T, size_t n>
 std::string_view name_in(const Names<T, n>& names, T value) {
   for (const auto& [known, name] : names)
@@ -189,6 +192,8 @@ std::string_view clusters_name(ClusterKind kind) { return name_in(kClusterKinds,
 std::optional<ClusterKind> clusters_of(std::string_view name) {
   return value_in(kClusterKinds, name);
 }
+std::string_view members_name(MemberCache members) { return name_in(kMembers, members); }
+std::optional<MemberCache> members_of(std::string_view name) { return value_in(kMembers, name); }
 std::string_view refine_rule_name(RefineRule rule) { return name_in(kRefineRules, rule); }
 std::optional<RefineRule> refine_rule_of(std::string_view name) {
   return value_in(kRefineRules, name);

@@ -27,6 +27,8 @@ std::string_view clusters_name(ClusterKind kind);  // "pages", "kmeans", "neares
 std::optional<ClusterKind> clusters_of(std::string_view name);
 std::string_view refine_rule_name(RefineRule rule);  // "error", "strongest"
 std::optional<RefineRule> refine_rule_of(std::string_view name);
+std::string_view members_name(MemberCache members);  // "exact", "int8"
+std::optional<MemberCache> members_of(std::string_view name);
 
 struct HeadPlan {
   HeadKind kind = HeadKind::kClusters;
@@ -46,6 +48,7 @@ struct RefinePlan {
   double tile_factor = 5;
   ClusterKind clusters = ClusterKind::kPages;
   RefineRule rule = RefineRule::kError;
+  MemberCache members = MemberCache::kExact;
 
   bool operator==(const RefinePlan&) const = default;
 };

@@ -46,7 +46,8 @@ std::string sha256_text(const StrictValue& value) {
 
 // Keys of layers that select, and of those that refine.
 constexpr std::array kOfSelection = {"select", "space", "reuse", "joint", "outlier_ratio", "block"};
-constexpr std::array kOfRefine = {"segment", "page", "tile", "tile_factor", "clusters", "rule"};
+constexpr std::array kOfRefine = {"segment",  "page", "tile", "tile_factor",
+                                  "clusters", "rule", "cache"};
 
 RefinePlan refine(const StrictValue& value) {
   RefinePlan plan;
@@ -61,6 +62,8 @@ RefinePlan refine(const StrictValue& value) {
     plan.clusters = clusters->named(clusters_of, "pages, kmeans or nearest");
   if (const auto rule = value.find("rule"))
     plan.rule = rule->named(refine_rule_of, "error or strongest");
+  if (const auto cache = value.find("cache"))
+    plan.members = cache->named(members_of, "exact or int8");
   return plan;
 }
 
@@ -219,7 +222,7 @@ Plan plan_of(const StrictValue& layers, const LayerReader& reader) {
     const StrictValue layer = layers.at(l);
     layer.expect_object({"layer", "mode", "select", "space", "reuse", "joint", "sinks", "segment",
                          "outlier_ratio", "window", "block", "page", "tile", "rule", "tile_factor",
-                         "heads", "linear", "clusters"});
+                         "heads", "linear", "clusters", "cache"});
     const StrictValue index = layer.require("layer");
     if (index.integer(0, kMaxLayers) != l)
       index.refuse(fmt::format("is out of order, expected {}", l),

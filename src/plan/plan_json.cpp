@@ -28,6 +28,7 @@ void put_refine(const RefinePlan& refine, json& out) {
   out["tile_factor"] = refine.tile_factor;
   out["clusters"] = clusters_name(refine.clusters);
   out["rule"] = refine_rule_name(refine.rule);
+  out["cache"] = members_name(refine.members);
 }
 
 json layer_json(const LayerPlan& layer, int64_t index, int64_t n_kv_heads) {

@@ -17,6 +17,7 @@ struct RefineCase {
   std::vector<RefineHead> heads = {};  // empty: clusters, opened at delta
   ClusterKind clusters = ClusterKind::kPages;
   RefineRule rule = RefineRule::kError;
+  MemberCache members = MemberCache::kExact;
   bool causal = true;
   float size = 2;     // of queries: how sharp the softmax is
   int64_t pad = 0;    // between rows
@@ -40,6 +41,7 @@ struct RefineCase {
                     .tile_factor = tile_factor,
                     .clusters = clusters,
                     .rule = rule,
+                    .members = members,
                     .heads = heads};
     if (heads.empty())
       spec.heads.assign(static_cast<size_t>(n_kv_heads), {HeadKind::kClusters, delta});

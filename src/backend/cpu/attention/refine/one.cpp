@@ -60,8 +60,10 @@ class RowReader {
   }
 
  private:
-  Run<T> settled(int64_t row, int64_t n) const {
-    return {far_.keys.data() + row * spec_.head_dim, far_.values.data() + row * spec_.head_dim, n};
+  // to: room for 2 n rows that are kept as int8.
+  Run<T> settled(int64_t row, int64_t n, T* to = nullptr) const {
+    const auto rows = far_.rows(row, n, spec_.head_dim, to);
+    return {rows.keys, rows.values, n};
   }
 
   // One step of softmax over all rows of `runs`.
@@ -112,16 +114,24 @@ class RowReader {
 
   // Members of neighbouring opened clusters make one run.
   int64_t add_opened(int64_t n_clusters, std::vector<Run<T>>& runs) const {
-    int64_t opened = 0, end = -1;
+    thread_local std::vector<T> expanded;
+    std::vector<std::pair<int64_t, int64_t>> found;  // first row, rows
+    int64_t opened = 0;
     for (size_t c = 0; c < static_cast<size_t>(n_clusters); ++c) {
       if (s_.asks[c] == 0) continue;
       const auto n = static_cast<int64_t>(far_.counts[c]);
-      if (far_.begins[c] == end)
-        runs.back().n += n;
+      if (!found.empty() && found.back().first + found.back().second == far_.begins[c])
+        found.back().second += n;
       else
-        runs.push_back(settled(far_.begins[c], n));
-      end = far_.begins[c] + n;
+        found.emplace_back(far_.begins[c], n);
       opened += n;
+    }
+    if (spec_.members == MemberCache::kInt8)
+      expanded.resize(static_cast<size_t>(2 * opened * spec_.head_dim));
+    T* to = expanded.data();
+    for (const auto& [row, n] : found) {
+      runs.push_back(settled(row, n, to));
+      to += 2 * n * spec_.head_dim;
     }
     return opened;
   }

@@ -27,6 +27,22 @@ void join(std::vector<T>& to, const std::vector<T>& from) {
   to.insert(to.end(), from.begin(), from.end());
 }
 
+// Appends a row as int8, and its scale.
+template <typename T>
+void push_small(const T* row, int64_t n, std::vector<int8_t>& to, std::vector<float>& scales) {
+  float largest = 0;
+  for (int64_t i = 0; i < n; ++i) largest = std::max(largest, std::abs(to_float(row[i])));
+  scales.push_back(int8_scale(largest));
+  for (int64_t i = 0; i < n; ++i) to.push_back(to_int8(to_float(row[i]), scales.back()));
+}
+
+template <typename T>
+void expand(const int8_t* from, const float* scales, int64_t n, int64_t dim, T* to) {
+  for (int64_t i = 0; i < n; ++i, from += dim, to += dim)
+    for (int64_t d = 0; d < dim; ++d)
+      to[d] = from_float<T>(static_cast<float>(from[d]) * scales[i]);
+}
+
 template <typename T>
 int64_t size_of(const std::vector<T>& x) {
   return static_cast<int64_t>(x.size() * sizeof(T));
@@ -65,8 +81,13 @@ void add_clusters(const RefineSpec& spec, const HeadTokens<T>& tokens, int64_t f
                 static_cast<size_t>(hd) * sizeof(float));
     const T *key = tokens.key(first + row), *value = tokens.value(first + row);
     widen_row(value, hd, values.data() + i * hd);
-    to.keys.insert(to.keys.end(), key, key + hd);
-    to.values.insert(to.values.end(), value, value + hd);
+    if (spec.members == MemberCache::kInt8) {
+      push_small(key, hd, to.small_keys, to.key_scales);
+      push_small(value, hd, to.small_values, to.value_scales);
+    } else {
+      to.keys.insert(to.keys.end(), key, key + hd);
+      to.values.insert(to.values.end(), value, value + hd);
+    }
     float square;
     dot_rows(values.data() + i * hd, values.data() + i * hd, hd, 1, hd, &square);
     norms += std::sqrt(double{square});
@@ -78,7 +99,8 @@ void add_clusters(const RefineSpec& spec, const HeadTokens<T>& tokens, int64_t f
     push_rounded(mean.data(), hd, to.mean_keys);
     const float distance = deviate(values.data() + begin * hd, count, hd, mean.data());
     push_rounded(mean.data(), hd, to.mean_values);
-    to.begins.push_back(static_cast<int64_t>(to.keys.size()) / hd - n + begin);
+    to.begins.push_back(static_cast<int64_t>(to.keys.size() + to.small_keys.size()) / hd - n +
+                        begin);
     to.counts.push_back(static_cast<float>(count));
     to.log_counts.push_back(std::log(static_cast<float>(count)));
     to.deviations.push_back(std::sqrt(spread / static_cast<float>(hd)));
@@ -92,8 +114,13 @@ void add_clusters(const RefineSpec& spec, const HeadTokens<T>& tokens, int64_t f
 template <typename T>
 void Settled<T>::reserve(const RefineSpec& spec) {
   const auto n = static_cast<size_t>(spec.capacity * spec.head_dim);
-  keys.reserve(n);
-  values.reserve(n);
+  if (spec.members == MemberCache::kInt8) {
+    small_keys.reserve(n);
+    small_values.reserve(n);
+  } else {
+    keys.reserve(n);
+    values.reserve(n);
+  }
   mean_keys.reserve(n / static_cast<size_t>(spec.page));
   mean_values.reserve(n / static_cast<size_t>(spec.page));
 }
@@ -106,6 +133,10 @@ void Settled<T>::append(const Settled& next) {
   for (const int64_t end : next.ends) ends.push_back(n_clusters + end);
   join(keys, next.keys);
   join(values, next.values);
+  join(small_keys, next.small_keys);
+  join(small_values, next.small_values);
+  join(key_scales, next.key_scales);
+  join(value_scales, next.value_scales);
   join(mean_keys, next.mean_keys);
   join(mean_values, next.mean_values);
   join(counts, next.counts);
@@ -115,8 +146,20 @@ void Settled<T>::append(const Settled& next) {
 }
 
 template <typename T>
+typename Settled<T>::Rows Settled<T>::rows(int64_t row, int64_t n, int64_t head_dim, T* to) const {
+  const auto n_exact = static_cast<int64_t>(keys.size()) / head_dim;
+  if (row < n_exact) return {keys.data() + row * head_dim, values.data() + row * head_dim};
+  const int64_t first = row - n_exact;
+  expand(small_keys.data() + first * head_dim, key_scales.data() + first, n, head_dim, to);
+  expand(small_values.data() + first * head_dim, value_scales.data() + first, n, head_dim,
+         to + n * head_dim);
+  return {to, to + n * head_dim};
+}
+
+template <typename T>
 int64_t Settled<T>::bytes() const {
-  return size_of(keys) + size_of(values) + size_of(mean_keys) + size_of(mean_values) +
+  return size_of(small_keys) + size_of(small_values) + size_of(key_scales) + size_of(value_scales) +
+         size_of(keys) + size_of(values) + size_of(mean_keys) + size_of(mean_values) +
          size_of(begins) + size_of(counts) + size_of(log_counts) + size_of(deviations) +
          size_of(rhos) + size_of(ends);
 }

@@ -14,20 +14,29 @@ namespace sluice::cpu::refine {
 // heads keep their order and have no clusters. Window heads keep the sinks only.
 template <typename T>
 struct Settled {
-  std::vector<T> keys, values;            // (n_rows, head_dim)
-  std::vector<T> mean_keys, mean_values;  // (n_clusters, head_dim)
-  std::vector<int64_t> begins;            // (n_clusters) row of the first member
-  std::vector<float> counts;              // (n_clusters) members
-  std::vector<float> log_counts;          // (n_clusters)
-  std::vector<float> deviations;          // (n_clusters) root of ClusterStats::spread
-  std::vector<float> rhos;                // (n_clusters) ClusterStats::rho
-  std::vector<int64_t> ends;              // (n_segments) clusters up to the end of each
+  std::vector<T> keys, values;  // (n_rows, head_dim); the sinks alone where members are int8:
+  std::vector<int8_t> small_keys, small_values;  // (n_members, head_dim)
+  std::vector<float> key_scales, value_scales;   // (n_members)
+  std::vector<T> mean_keys, mean_values;         // (n_clusters, head_dim)
+  std::vector<int64_t> begins;                   // (n_clusters) row of the first member
+  std::vector<float> counts;                     // (n_clusters) members
+  std::vector<float> log_counts;                 // (n_clusters)
+  std::vector<float> deviations;                 // (n_clusters) root of ClusterStats::spread
+  std::vector<float> rhos;                       // (n_clusters) ClusterStats::rho
+  std::vector<int64_t> ends;                     // (n_segments) clusters up to the end of each
 
   // Clusters of the first n segments.
   int64_t clusters_of(int64_t n) const { return n == 0 ? 0 : ends[static_cast<size_t>(n - 1)]; }
   // Room for the rows of a whole sequence, so that no growth moves or doubles them.
   void reserve(const RefineSpec& spec);
   void append(const Settled& next);
+  // Rows [row, row + n): where they lie, or, where they are int8, expanded into `to`, which has
+  // room for 2 n rows.
+  struct Rows {
+    const T* keys;    // (n, head_dim)
+    const T* values;  // (n, head_dim)
+  };
+  Rows rows(int64_t row, int64_t n, int64_t head_dim, T* to) const;
   int64_t bytes() const;
 };
 

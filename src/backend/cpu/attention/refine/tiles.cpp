@@ -243,12 +243,14 @@ void RunReader<T>::visit_settled() {
 
 template <typename T>
 void RunReader<T>::gather(int64_t cluster, int64_t row, int64_t n) {
+  thread_local std::vector<T> expanded;
   if (plan_.mixed) n_gathered_ = round_up(n_gathered_, kClusterAlign);
   while (n > 0) {
     if (n_gathered_ == shape_.block_keys) visit_gathered();
     const int64_t taken = std::min(n, shape_.block_keys - n_gathered_);
-    put_rows(shape_, block(), n_gathered_, taken, head_.settled->keys.data() + row * spec_.head_dim,
-             head_.settled->values.data() + row * spec_.head_dim);
+    expanded.resize(static_cast<size_t>(2 * taken * spec_.head_dim));
+    const auto rows = head_.settled->rows(row, taken, spec_.head_dim, expanded.data());
+    put_rows(shape_, block(), n_gathered_, taken, rows.keys, rows.values);
     if (plan_.mixed) gathered_.push_back({cluster, n_gathered_, taken});
     n_gathered_ += taken;
     row += taken;

@@ -21,6 +21,7 @@ void check_spec(const RefineSpec& spec) {
   if (spec.segment > kMostSegment)
     refuse("segments of at most " + std::to_string(kMostSegment) + " tokens, not " +
            std::to_string(spec.segment));
+  if (spec.members != MemberCache::kExact) refuse("members in the compute dtype, not int8");
   if (spec.clusters != ClusterKind::kPages) refuse("clusters of the kind `pages` alone");
   if (std::find(std::begin(kTiles), std::end(kTiles), spec.tile) == std::end(kTiles))
     refuse("tiles of 1, 16, 32, 64 or 128 queries, not " + std::to_string(spec.tile));

@@ -17,7 +17,8 @@ using Matrix = std::vector<std::vector<double>>;
 struct Cluster {
   CountedKey mean;
   ClusterStats stats;
-  std::vector<size_t> members;  // positions
+  std::vector<size_t> members;   // positions
+  std::vector<CountedKey> rows;  // the members as they are kept
 };
 
 class ReferenceRefineAttention final : public RefineAttention {
@@ -70,6 +71,15 @@ double rounded(double x, DType dtype) {
   return dtype == DType::kBF16 ? to_float(to_bfloat16(narrow)) : narrow;
 }
 
+// A row as int8 keeps it, expanded again to the compute dtype.
+void through_int8(std::vector<double>& row, DType dtype) {
+  float largest = 0;
+  for (const double x : row) largest = std::max(largest, std::abs(static_cast<float>(x)));
+  const float scale = int8_scale(largest);
+  for (double& x : row)
+    x = rounded(double{static_cast<float>(to_int8(static_cast<float>(x), scale)) * scale}, dtype);
+}
+
 // Forms the clusters of the segment that begins at `begin`.
 void ReferenceRefineAttention::settle(Head& head, int64_t begin) const {
   const int64_t first = begin == 0 ? spec_.sinks : begin, end = begin + spec_.segment;
@@ -85,13 +95,19 @@ void ReferenceRefineAttention::settle(Head& head, int64_t begin) const {
   const double mean_norm = norms / static_cast<double>(keys.size());
   for (const Group& group : cluster_keys(keys, spec_.page, spec_.clusters)) {
     const auto n = static_cast<double>(group.size());
-    Cluster cluster{
-        .mean = {n, mean_of(keys, group), mean_of(values, group)}, .stats = {}, .members = {}};
+    Cluster cluster{.mean = {n, mean_of(keys, group), mean_of(values, group)},
+                    .stats = {},
+                    .members = {},
+                    .rows = {}};
     double key_deviation = 0, value_deviation = 0;
     for (const size_t i : group) {
       key_deviation += distance2(keys[i], cluster.mean.key);
       value_deviation += distance2(values[i], cluster.mean.value);
       cluster.members.push_back(i + static_cast<size_t>(first));
+      CountedKey& row = cluster.rows.emplace_back(head.tokens[cluster.members.back()]);
+      if (spec_.members == MemberCache::kExact) continue;
+      through_int8(row.key, spec_.dtype);
+      through_int8(row.value, spec_.dtype);
     }
     const auto dims = static_cast<double>(spec_.head_dim);
     cluster.stats = {.n = static_cast<float>(n),
@@ -181,7 +197,7 @@ void ReferenceRefineAttention::attend_tile(const TileOf& tile) {
         seen.push_back(&cluster.mean);
         continue;
       }
-      for (const size_t member : cluster.members) seen.push_back(&tile.head.tokens[member]);
+      for (const CountedKey& member : cluster.rows) seen.push_back(&member);
       count += static_cast<int64_t>(cluster.members.size());
     }
     attend_head(
