@@ -114,6 +114,7 @@ std::vector<GivenFlag> given(const AttentionFlags& flags) {
   note(flags.segment.has_value(), "--segment", {kRefine});
   note(flags.page.has_value(), "--page", {kRefine});
   note(flags.tile.has_value(), "--tile", {kRefine});
+  note(flags.strict, "--strict", {kRefine});
   note(flags.tile_factor.has_value(), "--tile-factor", {kRefine});
   note(flags.clusters.has_value(), "--clusters", {kRefine});
   note(flags.refine_rule.has_value(), "--rule", {kRefine});
@@ -122,6 +123,8 @@ std::vector<GivenFlag> given(const AttentionFlags& flags) {
 }
 
 void check_flags(const AttentionFlags& flags, const std::vector<AttentionMode>& modes) {
+  if (flags.strict && flags.tile.value_or(1) != 1)
+    throw CLI::ValidationError("--strict is --tile 1, give one of the two");
   const auto has = [&](AttentionMode mode) {
     return std::find(modes.begin(), modes.end(), mode) != modes.end();
   };
@@ -206,9 +209,14 @@ void add_attention_options(CLI::App& command, AttentionFlags& flags, bool lists)
       ->check(CLI::Range(int64_t{1}, kMaxSegment));
   add("--tile", flags.tile,
       "Queries of a prompt that open clusters together (default 128, or\n"
-      "a smaller segment or window).\n"
-      "1: each for itself, as when decoding")
-      ->check(CLI::Range(int64_t{1}, kMaxSegment));
+      "a smaller segment or window). What a query reads then depends on\n"
+      "later ones of its tile, and is not what it reads when decoded")
+      ->check(CLI::Range(int64_t{1}, kMaxTile));
+  command
+      .add_flag("--strict", flags.strict,
+                "Every query of a prompt opens clusters for itself, as when\n"
+                "decoding: --tile 1")
+      ->group("Attention");
   add("--tile-factor", flags.tile_factor,
       "A tile's delta is this many times a single query's (default 5)")
       ->check(number_between(0, std::numeric_limits<double>::max(), "above 0"));
@@ -249,7 +257,7 @@ std::vector<UniformAttention> attention_choices(const AttentionFlags& flags) {
   RefinePlan& refine = common.refine;
   refine.segment = flags.segment.value_or(refine.segment);
   refine.page = flags.page.value_or(refine.page);
-  refine.tile = flags.tile.value_or(refine.tile);
+  refine.tile = flags.strict ? 1 : flags.tile.value_or(refine.tile);
   refine.tile_factor = flags.tile_factor.value_or(refine.tile_factor);
   if (flags.clusters) refine.clusters = *clusters_of(*flags.clusters);
   if (flags.refine_rule) refine.rule = *refine_rule_of(*flags.refine_rule);

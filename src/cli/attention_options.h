@@ -20,6 +20,7 @@ struct AttentionFlags {
   std::optional<double> tile_factor;
   std::optional<double> outlier_ratio;
   bool joint = false;
+  bool strict = false;
 };
 
 // --attention and what goes with each mode. lists: --attention, --select, --tau, --far and --delta

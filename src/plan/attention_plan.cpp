@@ -112,6 +112,9 @@ void check_refine_sizes(const LayerPlan& layer) {
   if (refine.segment > kMaxSegment)
     throw Error(fmt::format("a segment of {} tokens is too long", refine.segment),
                 fmt::format("at most {}", kMaxSegment));
+  if (refine.tile > kMaxTile)
+    throw Error(fmt::format("a tile of {} queries is too large", refine.tile),
+                fmt::format("at most {}", kMaxTile));
   if (layer.sinks < 0 || layer.sinks > refine.segment - refine.page)
     throw Error(fmt::format("{} sinks leave nothing to cluster in a segment of {}", layer.sinks,
                             refine.segment),

@@ -105,7 +105,7 @@ int64_t default_refine_window(int64_t context);
 // A segment of a sixteenth of the context, 128 to 512 tokens: longer ones cluster better, and half
 // a segment is near on average. A tile of 128 queries, or of a smaller segment or window.
 RefinePlan with_defaults(RefinePlan plan, int64_t window, int64_t context);
-inline constexpr int64_t kMaxSegment = int64_t{1} << 16;
+inline constexpr int64_t kMaxSegment = 4096, kMaxTile = 1024;
 
 // One choice for all layers from `from_layer` on; what is not given has the default of section 1,
 // and a block no larger than the window asked for.

@@ -41,8 +41,9 @@ class Splitter {
       return;
     }
     project(group);
-    // Of equal projections the earlier row comes first.
-    for (size_t i = 0; i < group.size(); ++i) rank_[i] = {along_[i], group[i]};
+    // Of equal projections the earlier row comes first. One that is no number counts as 0.
+    for (size_t i = 0; i < group.size(); ++i)
+      rank_[i] = {std::isnan(along_[i]) ? 0.0f : along_[i], group[i]};
     const int64_t middle = (n_pages + 1) / 2 * page_;
     std::nth_element(rank_.begin(), rank_.begin() + middle, rank_.begin() + n);
     for (size_t i = 0; i < group.size(); ++i) group[i] = rank_[i].second;

@@ -31,7 +31,7 @@ void join(std::vector<T>& to, const std::vector<T>& from) {
 template <typename T>
 void push_small(const T* row, int64_t n, std::vector<int8_t>& to, std::vector<float>& scales) {
   float largest = 0;
-  for (int64_t i = 0; i < n; ++i) largest = std::max(largest, std::abs(to_float(row[i])));
+  for (int64_t i = 0; i < n; ++i) largest = int8_largest(largest, to_float(row[i]));
   scales.push_back(int8_scale(largest));
   for (int64_t i = 0; i < n; ++i) to.push_back(to_int8(to_float(row[i]), scales.back()));
 }

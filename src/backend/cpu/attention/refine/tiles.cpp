@@ -45,8 +45,9 @@ class RunReader {
         n_clusters_(head.settled->clusters_of(run.border / spec.segment)),
         stride_(shape_.blocks(n_clusters_) * shape_.block_keys + kClusterAlign) {
     pack_near();
-    s_.block_keys.resize(static_cast<size_t>(shape_.key_bytes));
-    s_.block_values.resize(static_cast<size_t>(shape_.value_bytes));
+    // What no row is put into must be finite, whatever the last run had.
+    s_.block_keys.assign(static_cast<size_t>(shape_.key_bytes), std::byte{0});
+    s_.block_values.assign(static_cast<size_t>(shape_.value_bytes), std::byte{0});
     s_.scores.resize(static_cast<size_t>(round_up(plan.unit, shape_.block_queries) * stride_));
     s_.masses.resize(static_cast<size_t>(stride_));
     s_.query.resize(static_cast<size_t>(spec.head_dim));
@@ -127,10 +128,8 @@ class RunReader {
 template <typename T>
 void RunReader<T>::pack_near() {
   const int64_t n_blocks = sink_blocks_ + shape_.blocks(near_end() - run_.border);
-  s_.near_keys.resize(
-      std::max(s_.near_keys.size(), static_cast<size_t>(n_blocks * shape_.key_bytes)));
-  s_.near_values.resize(
-      std::max(s_.near_values.size(), static_cast<size_t>(n_blocks * shape_.value_bytes)));
+  s_.near_keys.assign(static_cast<size_t>(n_blocks * shape_.key_bytes), std::byte{0});
+  s_.near_values.assign(static_cast<size_t>(n_blocks * shape_.value_bytes), std::byte{0});
   for (int64_t i = 0; i < n_sinks_; ++i)
     put_row(shape_, near(), i, head_.settled->keys.data() + i * spec_.head_dim,
             head_.settled->values.data() + i * spec_.head_dim);

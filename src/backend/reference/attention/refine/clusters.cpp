@@ -47,8 +47,10 @@ void split(Rows keys, Group group, size_t page, std::vector<Group>& pages) {
   }
   const std::vector<double> direction = leading_direction(keys, group);
   std::vector<double> along(keys.size());
-  for (const size_t i : group)
+  for (const size_t i : group) {
     along[i] = std::inner_product(keys[i].begin(), keys[i].end(), direction.begin(), 0.0);
+    if (std::isnan(along[i])) along[i] = 0;
+  }
   std::sort(group.begin(), group.end(),
             [&](size_t a, size_t b) { return along[a] != along[b] ? along[a] < along[b] : a < b; });
   const auto middle = group.begin() + static_cast<std::ptrdiff_t>((n_pages + 1) / 2 * page);

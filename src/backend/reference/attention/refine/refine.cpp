@@ -74,7 +74,7 @@ double rounded(double x, DType dtype) {
 // A row as int8 keeps it, expanded again to the compute dtype.
 void through_int8(std::vector<double>& row, DType dtype) {
   float largest = 0;
-  for (const double x : row) largest = std::max(largest, std::abs(static_cast<float>(x)));
+  for (const double x : row) largest = int8_largest(largest, static_cast<float>(x));
   const float scale = int8_scale(largest);
   for (double& x : row)
     x = rounded(double{static_cast<float>(to_int8(static_cast<float>(x), scale)) * scale}, dtype);
