@@ -106,15 +106,14 @@ void AttentionWork::add(const KvCache& cache, const ModelSpec& spec) {
 
 void AttentionWork::add_refined(const KvCache& cache, const ModelSpec& spec, int64_t layer) {
   const LayerPlan& plan = cache.plan().layers[static_cast<size_t>(layer)];
-  RefineReads window;
-  const std::vector<int64_t> opened = cache.accelerated(layer)->refine(0).opened();
-  window.add(plan, spec.n_heads, cache.length(), opened);
   refine_reads_.resize(static_cast<size_t>(spec.n_layers));
-  refine_reads_[static_cast<size_t>(layer)].add(plan, spec.n_heads, cache.length(), opened);
+  RefineReads& reads = refine_reads_[static_cast<size_t>(layer)];
+  const double keys_before = reads.keys(), dense_before = reads.dense_keys();
+  reads.add(plan, spec.n_heads, cache.length(), cache.accelerated(layer)->refine(0).opened());
   // Sums here count key/value heads.
   const double group = static_cast<double>(spec.n_heads) / static_cast<double>(spec.n_kv_heads);
-  keys_ += window.keys() / group;
-  dense_keys_ += window.dense_keys() / group;
+  keys_ += (reads.keys() - keys_before) / group;
+  dense_keys_ += (reads.dense_keys() - dense_before) / group;
   const auto n = static_cast<double>(cache.length());
   tokens_ += static_cast<double>(spec.n_kv_heads) * n;
   for (const HeadPlan& head : plan.heads)

@@ -10,8 +10,6 @@
 namespace sluice::cpu {
 namespace {
 
-int64_t round_up(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
-
 // put_row with the kernel's kq known, so that its short runs need no loop.
 template <int kQ, typename T>
 void put_runs(const TileShape& shape, Panels panels, int64_t index, const T* key, const T* value) {

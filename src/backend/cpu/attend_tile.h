@@ -16,6 +16,10 @@ namespace sluice::cpu {
 // Fewer queries than this go row by row: packing the keys would cost more than it saves.
 constexpr int64_t kMinPackedQueries = 8;
 
+inline int64_t round_up(int64_t n, int64_t multiple) {
+  return (n + multiple - 1) / multiple * multiple;
+}
+
 // Sizes of tiles and of packed blocks, for one compute dtype and head size.
 struct TileShape {
   // Blocks have n_keys keys, rounded up to whole panels.

@@ -8,8 +8,6 @@ namespace {
 constexpr int64_t kLeastUnit = 16;
 constexpr int64_t kRegionKeys = 512;  // members of a region, about
 
-int64_t round_up(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
-
 // Room that the members of all clusters of a segment take, however they are distributed.
 int64_t region_room(const RefineSpec& spec) {
   const bool equal = spec.clusters == ClusterKind::kPages;

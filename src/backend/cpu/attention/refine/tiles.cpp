@@ -9,8 +9,6 @@
 namespace sluice::cpu::refine {
 namespace {
 
-int64_t round_up(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
-
 // Of one thread, kept for its next run.
 struct Scratch {
   std::vector<TileScratch> tiles;                   // (blocks of a unit)
@@ -242,12 +240,13 @@ void RunReader<T>::visit_settled() {
 
 template <typename T>
 void RunReader<T>::gather(int64_t cluster, int64_t row, int64_t n) {
-  thread_local std::vector<T> expanded;
+  thread_local std::vector<T> expanded;  // members that are kept as int8, of a block at most
+  if (spec_.members == MemberCache::kInt8)
+    expanded.resize(static_cast<size_t>(2 * shape_.block_keys * spec_.head_dim));
   if (plan_.mixed) n_gathered_ = round_up(n_gathered_, kClusterAlign);
   while (n > 0) {
     if (n_gathered_ == shape_.block_keys) visit_gathered();
     const int64_t taken = std::min(n, shape_.block_keys - n_gathered_);
-    expanded.resize(static_cast<size_t>(2 * taken * spec_.head_dim));
     const auto rows = head_.settled->rows(row, taken, spec_.head_dim, expanded.data());
     put_rows(shape_, block(), n_gathered_, taken, rows.keys, rows.values);
     if (plan_.mixed) gathered_.push_back({cluster, n_gathered_, taken});
