@@ -15,7 +15,10 @@
 
 namespace sluice {
 
-// Steps towards the leading direction of a group of keys, which ClusterKind::kPages halves.
+// ClusterKind::kPages looks at the dimensions in which the keys of a segment vary most, rounded to
+// bf16: fewer than all are as good (docs/results/refine.md), and fit tensor cores on every dtype.
+inline constexpr int64_t kSplitDims = 32;
+// Steps towards the leading direction of a group of keys, which it halves.
 inline constexpr int kPowerSteps = 3;
 
 // How the tokens of a closed segment are grouped.
@@ -53,8 +56,10 @@ struct RefineHead {
 
 // Causal: the query at t sees the tokens from F(t) = segment * floor(max(0, t - window) / segment)
 // on, and the sinks, exactly. Tokens before F(t) are in clusters, which are formed once per
-// segment. Not causal: one pass; every query sees all whole segments as clusters and the rest
-// exactly.
+// segment. A query that decides for itself (tile 1, or a pass of one token) sees the tokens from
+// E(t) = early * floor(max(0, t - window) / early) on exactly, and those of [F(t), E(t)) in
+// clusters that are formed in parts of `early` tokens. Not causal: one pass; every query sees all
+// whole segments as clusters and the rest exactly.
 struct RefineSpec {
   int64_t n_heads = 0, n_kv_heads = 0, head_dim = 0;
   DType dtype = DType::kF32;
@@ -63,6 +68,7 @@ struct RefineSpec {
   int64_t capacity = 0;  // tokens that a sequence may have
   int64_t window = 128;
   int64_t segment = 256;
+  int64_t early = 0;   // divides segment; whole pages, more than the sinks. 0: E(t) = F(t)
   int64_t page = 16;   // tokens of a cluster; a mean size where sizes differ. Divides segment
   int64_t sinks = 16;  // first tokens that are always exact: whole pages, less than a segment
   // Queries of a head that decide together: those of [i * tile, (i + 1) * tile) in one pass open
@@ -77,8 +83,10 @@ struct RefineSpec {
 
   // F(t), of a causal model.
   int64_t border(int64_t t) const { return near_border(t, window, segment); }
-  // Clusters of the segment that begins at token `begin`.
-  int64_t clusters_of(int64_t begin) const { return (segment - (begin == 0 ? sinks : 0)) / page; }
+  // E(t).
+  int64_t early_border(int64_t t) const {
+    return near_border(t, window, early > 0 ? early : segment);
+  }
 };
 
 // What decides about a cluster, one for all queries.
@@ -125,8 +133,9 @@ class RefineAttention {
   virtual ~RefineAttention() = default;
   // Takes in the tokens that follow and answers their queries.
   virtual void attend(const AttendRefineArgs& args) = 0;
-  // Before the replay of a recorded attend() of one token; recording it takes in nothing. A token
-  // whose border is not that of the token before is attended to without a recording.
+  // Whether an attend() of the next token alone forms no clusters: then it may be recorded, or be
+  // the replay of a recording. expect_token() comes before a replay; recording takes in nothing.
+  virtual bool can_record_next() const { return true; }
   virtual void expect_token() {}
   virtual void reset() = 0;
   virtual CacheBytes bytes() const = 0;

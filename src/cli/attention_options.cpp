@@ -112,6 +112,7 @@ std::vector<GivenFlag> given(const AttentionFlags& flags) {
   note(flags.joint, "--joint", {kKeys, kCopy, kPaper});
   note(!flags.deltas.empty(), "--delta", {kRefine});
   note(flags.segment.has_value(), "--segment", {kRefine});
+  note(flags.early.has_value(), "--early", {kRefine});
   note(flags.page.has_value(), "--page", {kRefine});
   note(flags.tile.has_value(), "--tile", {kRefine});
   note(flags.strict, "--strict", {kRefine});
@@ -205,6 +206,11 @@ void add_attention_options(CLI::App& command, AttentionFlags& flags, bool lists)
       "Tokens that refine clusters together once they are complete and\n"
       "before the window (default a sixteenth of the context, 128 to 512)")
       ->check(CLI::Range(int64_t{1}, kMaxSegment));
+  add("--early", flags.early,
+      "Tokens of a part of the open segment that is clustered before the\n"
+      "rest, for queries that decide for themselves: decoding, --strict\n"
+      "(default a quarter of the segment; the segment: never)")
+      ->check(CLI::Range(int64_t{1}, kMaxSegment));
   add("--page", flags.page, "Tokens of a cluster of refine (default 16)")
       ->check(CLI::Range(int64_t{1}, kMaxSegment));
   add("--tile", flags.tile,
@@ -256,6 +262,7 @@ std::vector<UniformAttention> attention_choices(const AttentionFlags& flags) {
   common.joint = flags.joint;
   RefinePlan& refine = common.refine;
   refine.segment = flags.segment.value_or(refine.segment);
+  refine.early = flags.early.value_or(refine.early);
   refine.page = flags.page.value_or(refine.page);
   refine.tile = flags.strict ? 1 : flags.tile.value_or(refine.tile);
   refine.tile_factor = flags.tile_factor.value_or(refine.tile_factor);
@@ -307,10 +314,14 @@ std::string attention_text(const UniformAttention& choice, const PlanShape& shap
   if (choice.mode == AttentionMode::kRefine)
     return text +
            fmt::format(
-               ", delta {}, {} of {} in segments of {}, rule {}, tile {}{}, window {}, "
+               ", delta {}, {} of {} in segments of {}{}, rule {}, tile {}{}, window {}, "
                "{} sinks{}",
                choice.delta, clusters_name(layer.refine.clusters), layer.refine.page,
-               layer.refine.segment, refine_rule_name(layer.refine.rule), layer.refine.tile,
+               layer.refine.segment,
+               layer.refine.tile == 1 && layer.refine.early < layer.refine.segment
+                   ? fmt::format(", {} early", layer.refine.early)
+                   : "",
+               refine_rule_name(layer.refine.rule), layer.refine.tile,
                layer.refine.tile > 1 ? fmt::format(" at {} x delta", layer.refine.tile_factor) : "",
                layer.window, layer.sinks,
                layer.refine.members == MemberCache::kInt8 ? ", cache int8" : "") +

@@ -16,7 +16,7 @@ struct AttentionFlags {
   std::vector<std::string> modes, rules, fars, taus;  // of taus: numbers, or "auto"
   std::vector<std::string> deltas;                    // numbers, or "inf"
   std::optional<std::string> space, clusters, refine_rule, cache;
-  std::optional<int64_t> window, block, sinks, from_layer, segment, page, tile;
+  std::optional<int64_t> window, block, sinks, from_layer, segment, early, page, tile;
   std::optional<double> tile_factor;
   std::optional<double> outlier_ratio;
   bool joint = false;

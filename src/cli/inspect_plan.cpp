@@ -159,7 +159,7 @@ std::vector<std::string> layer_cells(const Plan& plan, size_t index) {
             fmt::format("{} of {}, {}, tile {}", clusters_name(layer.refine.clusters),
                         layer.refine.page, refine_rule_name(layer.refine.rule), layer.refine.tile),
             taus_text(layer),
-            fmt::format("{} / {}", layer.window, layer.refine.segment),
+            fmt::format("{} / {} / {}", layer.window, layer.refine.segment, layer.refine.early),
             fmt::format("{}", layer.sinks),
             "-",
             linear};
@@ -178,9 +178,9 @@ std::vector<std::string> layer_cells(const Plan& plan, size_t index) {
 
 // Neighbours that do the same share a row.
 std::string layers_table(const Plan& plan) {
-  const std::vector<std::string> columns = {"layers",        "attention",      "selection",
-                                            "tau or delta",  "window / block", "sinks",
-                                            "outlier ratio", "linear layers"};
+  const std::vector<std::string> columns = {
+      "layers", "attention",     "selection",    "tau or delta", "window / block / early",
+      "sinks",  "outlier ratio", "linear layers"};
   TextTable table("Layers", columns, columns.size());
   const size_t n_layers = plan.attention.layers.size();
   for (size_t first = 0, end = 0; first < n_layers; first = end) {

@@ -49,23 +49,25 @@ KeysSpec keys_spec(const LayerPlan& plan, const AttentionShape& shape, DType dty
 RefineSpec refine_spec(const LayerPlan& plan, const AttentionShape& shape, DType dtype,
                        int64_t capacity) {
   const int64_t page = plan.refine.page;
-  RefineSpec spec{.n_heads = shape.n_heads,
-                  .n_kv_heads = shape.n_kv_heads,
-                  .head_dim = shape.head_dim,
-                  .dtype = dtype,
-                  .scale = shape.scale,
-                  .causal = shape.causal,
-                  .capacity = capacity,
-                  .window = plan.window,
-                  .segment = plan.refine.segment,
-                  .page = page,
-                  .sinks = whole_pages(plan.sinks, page),
-                  .tile = plan.refine.tile,
-                  .tile_factor = plan.refine.tile_factor,
-                  .clusters = plan.refine.clusters,
-                  .rule = plan.refine.rule,
-                  .members = plan.refine.members,
-                  .heads = {}};
+  RefineSpec spec{
+      .n_heads = shape.n_heads,
+      .n_kv_heads = shape.n_kv_heads,
+      .head_dim = shape.head_dim,
+      .dtype = dtype,
+      .scale = shape.scale,
+      .causal = shape.causal,
+      .capacity = capacity,
+      .window = plan.window,
+      .segment = plan.refine.segment,
+      .early = shape.causal && plan.refine.early < plan.refine.segment ? plan.refine.early : 0,
+      .page = page,
+      .sinks = whole_pages(plan.sinks, page),
+      .tile = plan.refine.tile,
+      .tile_factor = plan.refine.tile_factor,
+      .clusters = plan.refine.clusters,
+      .rule = plan.refine.rule,
+      .members = plan.refine.members,
+      .heads = {}};
   for (const HeadPlan& head : plan.heads) spec.heads.push_back({head.kind, head.delta});
   return spec;
 }
@@ -170,9 +172,8 @@ void LayerAttention::select(int64_t batch, const TokenRows& tokens) {
 
 bool LayerAttention::can_record() const {
   if (plan_.mode != AttentionMode::kRefine) return false;
-  const auto border = [&](int64_t t) { return near_border(t, plan_.window, plan_.refine.segment); };
-  return std::all_of(sequences_.begin(), sequences_.end(), [&](const Sequence& sequence) {
-    return sequence.n_tokens > 0 && border(sequence.n_tokens) == border(sequence.n_tokens - 1);
+  return std::all_of(sequences_.begin(), sequences_.end(), [](const Sequence& sequence) {
+    return sequence.n_tokens > 0 && sequence.refine->can_record_next();
   });
 }
 

@@ -119,6 +119,11 @@ void check_refine_sizes(const LayerPlan& layer) {
     throw Error(fmt::format("{} sinks leave nothing to cluster in a segment of {}", layer.sinks,
                             refine.segment),
                 fmt::format("--sinks {} or less", refine.segment - refine.page));
+  if (refine.early < 1 || refine.early % refine.page != 0 || refine.segment % refine.early != 0 ||
+      layer.sinks > refine.early - refine.page)
+    throw Error(fmt::format("a segment of {} cannot be clustered early in parts of {}",
+                            refine.segment, refine.early),
+                fmt::format("--early {}: not early", refine.segment));
   if (refine.tile < 1 || layer.window < 0 || layer.window % refine.tile != 0 ||
       refine.segment % refine.tile != 0)
     throw Error(fmt::format("window {} and segment {} are not multiples of tile {}", layer.window,
@@ -235,6 +240,11 @@ RefinePlan with_defaults(RefinePlan plan, int64_t window, int64_t context) {
     plan.segment = 128;
     while (plan.segment < 512 && plan.segment * 16 < context) plan.segment *= 2;
   }
+  if (plan.early == 0 && plan.page > 0) {
+    const int64_t quarter = plan.segment / 4;
+    const bool fits = plan.segment % 4 == 0 && quarter % plan.page == 0 && quarter >= 2 * plan.page;
+    plan.early = fits ? quarter : plan.segment;
+  }
   if (plan.tile == 0)
     plan.tile = std::min({int64_t{128}, plan.segment, window > 0 ? window : plan.segment});
   return plan;
@@ -248,6 +258,8 @@ LayerPlan layer_plan(const UniformAttention& choice, const PlanShape& shape) {
     layer.window = choice.window.value_or(tile > 0 && window % tile != 0 ? 0 : window);
     layer.refine = with_defaults(choice.refine, layer.window, shape.context);
     layer.sinks = choice.sinks.value_or(shape.causal ? 4 : 0);
+    if (choice.refine.early == 0 && layer.sinks > layer.refine.early - layer.refine.page)
+      layer.refine.early = layer.refine.segment;
     layer.heads.assign(static_cast<size_t>(shape.n_kv_heads), {.delta = choice.delta});
     return layer;
   }

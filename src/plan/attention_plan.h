@@ -43,6 +43,7 @@ struct HeadPlan {
 struct RefinePlan {
   // Above 0 in a layer that refines. Before, 0 asks for with_defaults().
   int64_t segment = 0;
+  int64_t early = 0;  // the segment: nothing is clustered early
   int64_t page = 16;
   int64_t tile = 0;
   double tile_factor = 5;
@@ -103,7 +104,8 @@ inline constexpr double kDefaultDelta = 0.01;
 // none beyond.
 int64_t default_refine_window(int64_t context);
 // A segment of a sixteenth of the context, 128 to 512 tokens: longer ones cluster better, and half
-// a segment is near on average. A tile of 128 queries, or of a smaller segment or window.
+// a segment is near on average. Where queries decide for themselves a quarter of one is clustered
+// early, if that is two pages or more. A tile of 128 queries, or of a smaller segment or window.
 RefinePlan with_defaults(RefinePlan plan, int64_t window, int64_t context);
 inline constexpr int64_t kMaxSegment = 4096, kMaxTile = 1024;
 

@@ -46,8 +46,8 @@ std::string sha256_text(const StrictValue& value) {
 
 // Keys of layers that select, and of those that refine.
 constexpr std::array kOfSelection = {"select", "space", "reuse", "joint", "outlier_ratio", "block"};
-constexpr std::array kOfRefine = {"segment",  "page", "tile", "tile_factor",
-                                  "clusters", "rule", "cache"};
+constexpr std::array kOfRefine = {"segment",     "early",    "page", "tile",
+                                  "tile_factor", "clusters", "rule", "cache"};
 
 RefinePlan refine(const StrictValue& value) {
   RefinePlan plan;
@@ -55,6 +55,8 @@ RefinePlan refine(const StrictValue& value) {
     if (const auto found = value.find(key)) out = found->integer(1, kMaxSegment);
   };
   integer("segment", plan.segment);
+  plan.early = plan.segment;
+  integer("early", plan.early);
   integer("page", plan.page);
   integer("tile", plan.tile);
   if (const auto factor = value.find("tile_factor")) plan.tile_factor = factor->number_from(0);
@@ -220,9 +222,10 @@ Plan plan_of(const StrictValue& layers, const LayerReader& reader) {
   PlanChecker checker(reader.model);
   for (int64_t l = 0; l < n_layers; ++l) {
     const StrictValue layer = layers.at(l);
-    layer.expect_object({"layer", "mode", "select", "space", "reuse", "joint", "sinks", "segment",
-                         "outlier_ratio", "window", "block", "page", "tile", "rule", "tile_factor",
-                         "heads", "linear", "clusters", "cache"});
+    layer.expect_object({"layer",       "mode",  "select",  "space",    "reuse",
+                         "joint",       "sinks", "segment", "early",    "outlier_ratio",
+                         "window",      "block", "page",    "tile",     "rule",
+                         "tile_factor", "heads", "linear",  "clusters", "cache"});
     const StrictValue index = layer.require("layer");
     if (index.integer(0, kMaxLayers) != l)
       index.refuse(fmt::format("is out of order, expected {}", l),

@@ -23,6 +23,7 @@ json head_json(const HeadPlan& head, const LayerPlan& layer) {
 
 void put_refine(const RefinePlan& refine, json& out) {
   out["segment"] = refine.segment;
+  out["early"] = refine.early;
   out["page"] = refine.page;
   out["tile"] = refine.tile;
   out["tile_factor"] = refine.tile_factor;

@@ -112,13 +112,14 @@ const Json& shapes() {
     "choice": {
       "attention": "text", "select?": "text", "space?": "text", "tau?": "number", "far?": "text",
       "window?": "integer", "block?": "integer", "sinks?": "integer", "outlier_ratio?": "number",
-      "from_layer?": "integer", "delta?": "number", "segment?": "integer", "page?": "integer",
+      "from_layer?": "integer", "delta?": "number", "segment?": "integer", "early?": "integer", "page?": "integer",
       "tile?": "integer", "tile_factor?": "number", "clusters?": "text", "rule?": "text"
     },
     "plan": {
       "layers": [{
         "layer": "integer", "mode": "text", "window?": "integer", "block?": "integer",
-        "segment?": "integer", "page?": "integer", "tile?": "integer", "tile_factor?": "number",
+        "segment?": "integer", "early?": "integer", "page?": "integer", "tile?": "integer",
+        "tile_factor?": "number",
         "clusters?": "text", "rule?": "text",
         "heads": [{"kind": "text", "tau?": "number", "far?": "text", "delta?": "number"}]
       }]

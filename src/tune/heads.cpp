@@ -43,9 +43,9 @@ std::string HeadChange::name(const HeadOptions& options) const {
     return clusters ? fmt::format("{} {} {}", name, far_name(plan.far), plan.tau)
                     : name + " window";
   const RefinePlan& refine = options.refine;
-  return fmt::format("{} refine {} s{} p{} t{}", name,
+  return fmt::format("{} refine {} s{} e{} p{} t{}", name,
                      clusters ? fmt::format("{}", plan.delta) : "window", refine.segment,
-                     refine.page, options.strict ? 1 : options.tile(of_window));
+                     refine.early, refine.page, options.strict ? 1 : options.tile(of_window));
 }
 
 bool may_change(const PlanShape& shape, int64_t layer) {

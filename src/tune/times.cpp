@@ -212,7 +212,8 @@ std::string costs_key(const std::string& machine, const CostOptions& options) {
                   fmt::join(heads.windows, " "), heads.refines() ? "delta" : "tau",
                   fmt::join(heads.thresholds(), " "));
   if (heads.refines())
-    key += fmt::format(", s{} p{} t{}", heads.refine.segment, heads.refine.page, heads.refine.tile);
+    key += fmt::format(", s{} e{} p{} t{}", heads.refine.segment, heads.refine.early,
+                       heads.refine.page, heads.refine.tile);
   else
     for (const FarKey far : heads.fars) key += fmt::format(", {}", far_name(far));
   for (const GroupPlan& group : options.linear) key += "; " + group_text(group);

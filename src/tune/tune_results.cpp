@@ -20,6 +20,7 @@ json describe_heads(const HeadOptions& heads) {
     out["delta"] = json::array();
     for (const double delta : heads.deltas) out["delta"].push_back(limit_or_null(delta));
     out["segment"] = heads.refine.segment;
+    out["early"] = heads.refine.early;
     out["page"] = heads.refine.page;
     out["tile"] = heads.refine.tile;
     return out;

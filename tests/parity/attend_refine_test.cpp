@@ -55,6 +55,25 @@ const RefineCase kCausal[] = {
      .rule = RefineRule::kStrongest,
      .size = 4},
     {.n_tokens = 600, .head_dim = 64, .segment = 64, .tile = 1, .size = 3},
+    // Early parts of segments, which single queries see.
+    {.n_tokens = 450, .head_dim = 64, .window = 0, .segment = 256, .early = 64, .tile = 1},
+    {.n_tokens = 400,
+     .head_dim = 128,
+     .n_heads = 4,
+     .n_kv_heads = 2,
+     .window = 40,
+     .segment = 192,
+     .early = 32,
+     .tile = 1,
+     .delta = 0.1},
+    {.n_tokens = 400,
+     .head_dim = 64,
+     .n_heads = 4,
+     .n_kv_heads = 4,
+     .early = 32,
+     .tile = 1,
+     .heads = {kSome, kWindow, kDense, kMeans}},
+    {.n_tokens = 450, .head_dim = 64, .window = 0, .segment = 256, .early = 64, .tile = 128},
 };
 
 // What a backend may refuse.
@@ -177,6 +196,7 @@ TEST_P(EveryImplementation, RefineAtDeltaInfinityEqualsAttentionOnMeans) {
   for (RefineCase c : every(4, causal_cases(), 2)) {
     c.heads.assign(static_cast<size_t>(c.n_kv_heads), kMeans);
     c.page = c.segment;
+    c.early = 0;
     c.sinks = 0;
     c.rare = true;
     SCOPED_TRACE(testing::PrintToString(c));
@@ -217,7 +237,7 @@ TEST_P(EveryBackend, AnyCutBetweenTilesGivesTheSameRefineAttention) {
 
 // Single queries decide for themselves even where tiles are asked for.
 TEST_P(EveryBackend, RefineDecodingAgreesWithTheReference) {
-  for (RefineCase c : {kCausal[5], kCausal[9], kCausal[12]}) {
+  for (RefineCase c : {kCausal[5], kCausal[9], kCausal[12], kCausal[17]}) {
     SCOPED_TRACE(testing::PrintToString(c));
     const RefineInputs in(c, dtype());
     std::vector<int64_t> cuts;
@@ -225,6 +245,22 @@ TEST_P(EveryBackend, RefineDecodingAgreesWithTheReference) {
     const RefineAnswer expected = expected_refine(*reference, dtype(), c, in, cuts);
     const auto got = attend_refine(*backend, dtype(), dtype(), c, in, cuts);
     expect_answer(got, dtype(), c, in, expected);
+  }
+}
+
+// What was settled early serves decoding alone: a pass of tiles that follows sees the open segment
+// exactly, and closes it as if it had never been split.
+TEST_P(EveryBackend, TilesAfterDecodingSeeTheOpenSegmentExactly) {
+  for (const int64_t decoded : {3, 130, 192}) {
+    const RefineCase c{.n_tokens = 700, .head_dim = 64, .segment = 256, .early = 64, .delta = 0.1};
+    SCOPED_TRACE(decoded);
+    const RefineInputs in(c, dtype());
+    std::vector<int64_t> cuts;
+    for (int64_t t = 256; t <= 256 + decoded; ++t) cuts.push_back(t);
+    if (decoded < 192) cuts.push_back(448);  // ends at a tile's border
+    cuts.push_back(512);
+    const RefineAnswer expected = expected_refine(*reference, dtype(), c, in, cuts);
+    expect_answer(attend_refine(*backend, dtype(), dtype(), c, in, cuts), dtype(), c, in, expected);
   }
 }
 

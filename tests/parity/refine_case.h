@@ -12,7 +12,7 @@ namespace sluice::test {
 struct RefineCase {
   int64_t n_tokens, head_dim;
   int64_t n_heads = 2, n_kv_heads = 2;
-  int64_t window = 64, segment = 128, page = 16, sinks = 16, tile = 64;
+  int64_t window = 64, segment = 128, early = 0, page = 16, sinks = 16, tile = 64;
   double delta = 0.03, tile_factor = 1;
   std::vector<RefineHead> heads = {};  // empty: clusters, opened at delta
   ClusterKind clusters = ClusterKind::kPages;
@@ -35,6 +35,7 @@ struct RefineCase {
                     .capacity = n_tokens,
                     .window = window,
                     .segment = segment,
+                    .early = early,
                     .page = page,
                     .sinks = sinks,
                     .tile = tile,
@@ -60,8 +61,8 @@ struct RefineCase {
 
 inline void PrintTo(const RefineCase& c, std::ostream* out) {
   *out << c.n_tokens << " tokens, head_dim " << c.head_dim << ", " << c.n_heads << "/"
-       << c.n_kv_heads << " heads, window " << c.window << ", segment " << c.segment << ", page "
-       << c.page << ", tile " << c.tile << ", delta " << c.delta << ", "
+       << c.n_kv_heads << " heads, window " << c.window << ", segment " << c.segment << ", early "
+       << c.early << ", page " << c.page << ", tile " << c.tile << ", delta " << c.delta << ", "
        << (c.causal ? "causal" : "all keys");
 }
 
@@ -216,7 +217,8 @@ inline std::vector<float> attend_means(const RefineCase& c, const RefineInputs& 
   for (int64_t t = 0; t < c.n_tokens; ++t)
     for (int64_t head = 0; head < c.n_heads; ++head) {
       const auto query = in.queries.begin() + (t * c.n_heads + head) * hd;
-      const int64_t border = c.segment * (std::max<int64_t>(0, t - c.window) / c.segment);
+      const int64_t step = c.tile == 1 && c.early > 0 ? c.early : c.segment;
+      const int64_t border = step * (std::max<int64_t>(0, t - c.window) / step);
       std::vector<double> sum(static_cast<size_t>(hd));
       double total = 0;
       const auto see = [&](double count, const auto& key, const auto& value) {

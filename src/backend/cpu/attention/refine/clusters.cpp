@@ -7,6 +7,7 @@
 
 #include "backend/cpu/rows.h"
 #include "backend/cpu/score_rows.h"
+#include "core/dtype.h"
 #include "core/error.h"
 
 namespace sluice::cpu::refine {
@@ -91,6 +92,31 @@ class Splitter {
   std::vector<float> mean_, direction_, next_;   // (dim)
 };
 
+// (n, min(dim, kSplitDims)): the dimensions in which the keys vary most, rounded to bf16; of equal
+// ones the first.
+std::vector<float> widest_dims(const float* keys, int64_t n, int64_t dim) {
+  std::vector<double> sums(static_cast<size_t>(dim)), squares(sums.size());
+  for (int64_t i = 0; i < n; ++i)
+    for (int64_t d = 0; d < dim; ++d) {
+      const double x = double{keys[i * dim + d]} - double{keys[d]};
+      sums[static_cast<size_t>(d)] += x;
+      squares[static_cast<size_t>(d)] += x * x;
+    }
+  std::vector<std::pair<double, int64_t>> dims;  // variance, negated, and dimension
+  for (size_t d = 0; d < sums.size(); ++d) {
+    const double variance = squares[d] - sums[d] * sums[d] / static_cast<double>(n);
+    dims.emplace_back(std::isnan(variance) ? 0 : -variance, d);
+  }
+  const auto kept = static_cast<size_t>(std::min(dim, kSplitDims));
+  std::sort(dims.begin(), dims.end());
+  std::vector<float> narrow(static_cast<size_t>(n) * kept);
+  for (int64_t i = 0; i < n; ++i)
+    for (size_t j = 0; j < kept; ++j)
+      narrow[static_cast<size_t>(i) * kept + j] =
+          to_float(to_bfloat16(keys[i * dim + dims[j].second]));
+  return narrow;
+}
+
 // owner (n): the nearest centre of every row; of equal distances the first.
 void assign(const float* keys, int64_t n, int64_t dim, const std::vector<float>& centres,
             std::vector<int32_t>& owner) {
@@ -153,7 +179,8 @@ Grouping cluster_keys(const float* keys, int64_t n, int64_t dim, int64_t page, C
     Grouping result;
     result.order.resize(static_cast<size_t>(n));
     std::iota(result.order.begin(), result.order.end(), 0);
-    Splitter(keys, n, dim, page).split(result.order);
+    const std::vector<float> narrow = widest_dims(keys, n, dim);
+    Splitter(narrow.data(), n, std::min(dim, kSplitDims), page).split(result.order);
     for (int64_t i = 0; i <= n; i += page) result.begins.push_back(static_cast<int32_t>(i));
     return result;
   }

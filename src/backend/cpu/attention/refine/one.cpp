@@ -47,7 +47,7 @@ class RowReader {
       opened = q_.border - spec_.sinks;
       runs.push_back(settled(spec_.sinks, opened));
     }
-    const int64_t n_clusters = far_.clusters_of(q_.border / spec_.segment);
+    const int64_t n_clusters = far_.clusters_of(q_.n_parts);
     if (n_clusters > 0) {
       read_means(n_clusters);
       opened = add_opened(n_clusters, runs);

@@ -16,7 +16,8 @@ struct OneQuery {
   const Settled<T>* settled;
   const T* query;  // (head_dim)
   int64_t border, n_tokens;
-  T* out;  // (head_dim)
+  int64_t n_parts;  // of `settled` that it sees
+  T* out;           // (head_dim)
 };
 
 // Returns the members of opened clusters.

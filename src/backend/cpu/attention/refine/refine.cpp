@@ -25,7 +25,7 @@ class CpuRefineAttention final : public RefineAttention {
     for (int64_t head = 0; head < spec_.n_kv_heads; ++head)
       heads_.push_back({{head, spec_.head_dim}, {}});
     opened_.clear();
-    n_tokens_ = n_settled_ = 0;
+    n_tokens_ = n_settled_ = n_early_ = 0;
   }
   CacheBytes bytes() const override {
     CacheBytes bytes;
@@ -40,7 +40,7 @@ class CpuRefineAttention final : public RefineAttention {
  private:
   struct Head {
     HeadTokens<T> tokens;  // from n_settled_ on
-    Settled<T> settled;    // tokens before n_settled_
+    Settled<T> settled;    // tokens before n_early_
   };
 
   static const RefineSpec& checked(const RefineSpec& spec) {
@@ -55,17 +55,34 @@ class CpuRefineAttention final : public RefineAttention {
     return spec_.heads[static_cast<size_t>(kv_head)];
   }
 
-  void settle(int64_t end);
-  std::vector<QueryRun> runs_of(int64_t end) const;
-  void attend_runs(const AttendRefineArgs& args, int64_t end);
-  void attend_last(const AttendRefineArgs& args, int64_t end);
+  void keep_pass();
+  void settle_segments(int64_t end);
+  void settle_early(int64_t end);
+  void settle_parts(int64_t begin, int64_t end, int64_t n_tokens);
+  // The pass from token `first` to its end, or a piece of it that shares a border.
+  struct Piece {
+    int64_t first, end;
+    bool early;  // its queries see what is settled early
+  };
+  int64_t border(const Piece& piece, int64_t t, int64_t n_tokens) const {
+    return piece.early ? spec_.early_border(t) : border(t, n_tokens);
+  }
+  int64_t parts_before(const Piece& piece, int64_t border) const {
+    const int64_t early = piece.early ? border - n_settled_ : 0;
+    return (border - early) / spec_.segment + (early > 0 ? early / spec_.early : 0);
+  }
+  std::vector<QueryRun> runs_of(const Piece& piece) const;
+  void attend_piece(const AttendRefineArgs& args, const Piece& piece);
+  void attend_runs(const AttendRefineArgs& args, const Piece& piece);
+  void attend_last(const AttendRefineArgs& args, const Piece& piece);
 
   RefineSpec spec_;
   TilePlan plan_;
   std::vector<Head> heads_;      // (n_kv_heads)
   std::vector<int64_t> opened_;  // (n_segments, n_heads)
   int64_t n_tokens_ = 0;         // taken in
-  int64_t n_settled_ = 0;        // F of the last query
+  int64_t n_settled_ = 0;        // of settled segments: F of the last query
+  int64_t n_early_ = 0;          // with what is settled early
 };
 
 template <typename T>
@@ -78,48 +95,87 @@ void CpuRefineAttention<T>::attend(const AttendRefineArgs& args) {
   if (n == 0) return;
   for (Head& head : heads_) head.tokens.begin_pass(args.keys, args.values);
   opened_.resize(static_cast<size_t>((end + spec_.segment - 1) / spec_.segment * spec_.n_heads));
-  settle(border(end - 1, end));
-  if (n == 1)
-    attend_last(args, end);
-  else
-    attend_runs(args, end);
+  const bool early = spec_.causal && spec_.early > 0 && (n == 1 || spec_.tile == 1);
+  for (int64_t first = n_tokens_; first < end;) {
+    const int64_t next = spec_.early_border(first) + spec_.early + spec_.window;
+    const Piece piece{first, early ? std::min(end, next) : end, early};
+    attend_piece(args, piece);
+    first = piece.end;
+  }
+  keep_pass();
   n_tokens_ = end;
+}
+
+// The tokens from n_settled_ on lie side by side from now on.
+template <typename T>
+void CpuRefineAttention<T>::keep_pass() {
+  for (Head& head : heads_) {
+    head.tokens.drop_before(n_settled_);
+    head.tokens.keep_pass();
+  }
+}
+
+template <typename T>
+void CpuRefineAttention<T>::attend_piece(const AttendRefineArgs& args, const Piece& piece) {
+  settle_segments(border(piece.end - 1, piece.end));
+  if (piece.early) settle_early(spec_.early_border(piece.first));
+  if (args.queries.rows() == 1)
+    attend_last(args, piece);
+  else
+    attend_runs(args, piece);
 }
 
 // Takes the segments before `end` in. Their tokens stay among the recent ones until the pass ends:
 // its first queries may see them as near.
 template <typename T>
-void CpuRefineAttention<T>::settle(int64_t end) {
-  const int64_t n_segments = (end - n_settled_) / spec_.segment;
-  std::vector<Settled<T>> segments(static_cast<size_t>(n_segments * spec_.n_kv_heads));
-  parallel_each(static_cast<int64_t>(segments.size()), [&](int64_t i) {
-    const int64_t kv_head = i / n_segments;
-    segments[static_cast<size_t>(i)] =
-        settle_segment(spec_, head_plan(kv_head).kind, head_at(kv_head).tokens,
-                       n_settled_ + i % n_segments * spec_.segment);
-  });
-  for (size_t i = 0; i < segments.size(); ++i) {
-    const int64_t kv_head = static_cast<int64_t>(i) / n_segments;
-    if (n_settled_ == 0 && head_plan(kv_head).kind != HeadKind::kWindow)
-      head_at(kv_head).settled.reserve(spec_);
-    head_at(kv_head).settled.append(std::exchange(segments[i], {}));
-  }
-  n_settled_ = end;
+void CpuRefineAttention<T>::settle_segments(int64_t end) {
+  if (end == n_settled_) return;
+  for (int64_t kv_head = 0; kv_head < spec_.n_kv_heads; ++kv_head)
+    head_at(kv_head).settled.truncate(n_settled_ / spec_.segment, n_settled_,
+                                      head_plan(kv_head).kind, spec_);
+  settle_parts(n_settled_, end, spec_.segment);
+  n_settled_ = n_early_ = end;
 }
 
-// The pass in pieces whose queries share a border, the longest first: under a causal mask the last
-// queries read the most.
+// The same of early parts of the segment behind them.
 template <typename T>
-std::vector<QueryRun> CpuRefineAttention<T>::runs_of(int64_t end) const {
+void CpuRefineAttention<T>::settle_early(int64_t end) {
+  settle_parts(n_early_, end, spec_.early);
+  n_early_ = end;
+}
+
+template <typename T>
+void CpuRefineAttention<T>::settle_parts(int64_t begin, int64_t end, int64_t n_tokens) {
+  const int64_t n_parts = (end - begin) / n_tokens;
+  std::vector<Settled<T>> parts(static_cast<size_t>(n_parts * spec_.n_kv_heads));
+  parallel_each(static_cast<int64_t>(parts.size()), [&](int64_t i) {
+    const int64_t kv_head = i / n_parts, first = begin + i % n_parts * n_tokens;
+    parts[static_cast<size_t>(i)] = settle_part(spec_, head_plan(kv_head).kind,
+                                                head_at(kv_head).tokens, first, first + n_tokens);
+  });
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const int64_t kv_head = static_cast<int64_t>(i) / n_parts;
+    if (begin == 0 && head_plan(kv_head).kind != HeadKind::kWindow)
+      head_at(kv_head).settled.reserve(spec_);
+    head_at(kv_head).settled.append(std::exchange(parts[i], {}));
+  }
+}
+
+// Runs of queries that share a border, the longest first: under a causal mask the last queries read
+// the most.
+template <typename T>
+std::vector<QueryRun> CpuRefineAttention<T>::runs_of(const Piece& piece) const {
   std::vector<QueryRun> runs;
-  const int64_t most = (kRunQueries + plan_.unit - 1) / plan_.unit * plan_.unit;
-  for (int64_t t = n_tokens_; t < end;) {
-    const int64_t same = border(t, end) + spec_.window + spec_.segment;  // of causal models
+  const int64_t most = (kRunQueries + plan_.unit - 1) / plan_.unit * plan_.unit, end = piece.end;
+  for (int64_t t = piece.first; t < end;) {
+    const int64_t begin = border(piece, t, end);
+    const int64_t same = begin + spec_.window + spec_.segment;  // of causal models
     const int64_t next = std::min({(t / most + 1) * most, spec_.causal ? same : end, end});
     for (int64_t kv_head = 0; kv_head < spec_.n_kv_heads; ++kv_head)
       runs.push_back({.first = t,
                       .end = next,
-                      .border = border(t, end),
+                      .border = begin,
+                      .n_parts = parts_before(piece, begin),
                       .first_token = n_tokens_,
                       .n_tokens = end,
                       .kv_head = kv_head});
@@ -130,7 +186,7 @@ std::vector<QueryRun> CpuRefineAttention<T>::runs_of(int64_t end) const {
 }
 
 template <typename T>
-void CpuRefineAttention<T>::attend_runs(const AttendRefineArgs& args, int64_t end) {
+void CpuRefineAttention<T>::attend_runs(const AttendRefineArgs& args, const Piece& piece) {
   const TileShape& shape = plan_.shape;
   std::vector<HeadView<T>> views;
   std::vector<std::vector<std::byte>> keys(heads_.size()), values(heads_.size());
@@ -153,25 +209,19 @@ void CpuRefineAttention<T>::attend_runs(const AttendRefineArgs& args, int64_t en
               far.mean_keys.data() + c * spec_.head_dim,
               far.mean_values.data() + c * spec_.head_dim);
   });
-  const std::vector<QueryRun> runs = runs_of(end);
+  const std::vector<QueryRun> runs = runs_of(piece);
   parallel_each(static_cast<int64_t>(runs.size()), [&](int64_t i) {
     const QueryRun& run = runs[static_cast<size_t>(i)];
     attend_run(spec_, plan_, args, views[static_cast<size_t>(run.kv_head)], run, opened_.data());
   });
-  for (Head& head : heads_) {
-    head.tokens.drop_before(n_settled_);
-    head.tokens.keep_pass();
-  }
 }
 
 // A pass of one query.
 template <typename T>
-void CpuRefineAttention<T>::attend_last(const AttendRefineArgs& args, int64_t end) {
-  for (Head& head : heads_) {
-    head.tokens.drop_before(n_settled_);
-    head.tokens.keep_pass();
-  }
-  int64_t* opened = opened_.data() + (end - 1) / spec_.segment * spec_.n_heads;
+void CpuRefineAttention<T>::attend_last(const AttendRefineArgs& args, const Piece& piece) {
+  keep_pass();
+  const int64_t begin = border(piece, piece.first, piece.end);
+  int64_t* opened = opened_.data() + piece.first / spec_.segment * spec_.n_heads;
   parallel_each(spec_.n_heads, [&](int64_t head) {
     const int64_t kv_head = head / (spec_.n_heads / spec_.n_kv_heads);
     opened[head] += attend_one<T>(spec_, {.kind = head_plan(kv_head).kind,
@@ -179,8 +229,9 @@ void CpuRefineAttention<T>::attend_last(const AttendRefineArgs& args, int64_t en
                                           .tokens = &head_at(kv_head).tokens,
                                           .settled = &head_at(kv_head).settled,
                                           .query = args.queries.row<T>(0) + head * spec_.head_dim,
-                                          .border = n_settled_,
-                                          .n_tokens = end,
+                                          .border = begin,
+                                          .n_tokens = piece.end,
+                                          .n_parts = parts_before(piece, begin),
                                           .out = args.out.row<T>(0) + head * spec_.head_dim});
   });
 }

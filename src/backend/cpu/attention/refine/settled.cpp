@@ -1,5 +1,6 @@
 #include "backend/cpu/attention/refine/settled.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -146,6 +147,25 @@ void Settled<T>::append(const Settled& next) {
 }
 
 template <typename T>
+void Settled<T>::truncate(int64_t n, int64_t n_tokens, HeadKind kind, const RefineSpec& spec) {
+  const auto n_clusters = static_cast<size_t>(clusters_of(n));
+  const auto hd = static_cast<size_t>(spec.head_dim);
+  const int64_t n_sinks = std::min(spec.sinks, n_tokens);
+  const int64_t n_members = kind == HeadKind::kWindow ? 0 : n_tokens - n_sinks;
+  const bool small = kind == HeadKind::kClusters && spec.members == MemberCache::kInt8;
+  const auto n_rows = static_cast<size_t>(n_sinks + (small ? 0 : n_members));
+  const auto n_small = static_cast<size_t>(small ? n_members : 0);
+  for (auto* rows : {&keys, &values}) rows->resize(n_rows * hd);
+  for (auto* rows : {&small_keys, &small_values}) rows->resize(n_small * hd);
+  for (auto* scales : {&key_scales, &value_scales}) scales->resize(n_small);
+  for (auto* rows : {&mean_keys, &mean_values}) rows->resize(n_clusters * hd);
+  begins.resize(n_clusters);
+  for (auto* of_clusters : {&counts, &log_counts, &deviations, &rhos})
+    of_clusters->resize(n_clusters);
+  ends.resize(static_cast<size_t>(n));
+}
+
+template <typename T>
 typename Settled<T>::Rows Settled<T>::rows(int64_t row, int64_t n, int64_t head_dim, T* to) const {
   const auto n_exact = static_cast<int64_t>(keys.size()) / head_dim;
   if (row < n_exact) return {keys.data() + row * head_dim, values.data() + row * head_dim};
@@ -165,10 +185,10 @@ int64_t Settled<T>::bytes() const {
 }
 
 template <typename T>
-Settled<T> settle_segment(const RefineSpec& spec, HeadKind kind, const HeadTokens<T>& tokens,
-                          int64_t begin) {
+Settled<T> settle_part(const RefineSpec& spec, HeadKind kind, const HeadTokens<T>& tokens,
+                       int64_t begin, int64_t end) {
   Settled<T> to;
-  const int64_t hd = spec.head_dim, end = begin + spec.segment;
+  const int64_t hd = spec.head_dim;
   const int64_t sinks_end = begin == 0 ? spec.sinks : begin;
   for (int64_t t = begin; t < (kind == HeadKind::kDense ? end : sinks_end); ++t) {
     to.keys.insert(to.keys.end(), tokens.key(t), tokens.key(t) + hd);
@@ -181,9 +201,9 @@ Settled<T> settle_segment(const RefineSpec& spec, HeadKind kind, const HeadToken
 
 template struct Settled<float>;
 template struct Settled<BFloat16>;
-template Settled<float> settle_segment(const RefineSpec&, HeadKind, const HeadTokens<float>&,
-                                       int64_t);
-template Settled<BFloat16> settle_segment(const RefineSpec&, HeadKind, const HeadTokens<BFloat16>&,
-                                          int64_t);
+template Settled<float> settle_part(const RefineSpec&, HeadKind, const HeadTokens<float>&, int64_t,
+                                    int64_t);
+template Settled<BFloat16> settle_part(const RefineSpec&, HeadKind, const HeadTokens<BFloat16>&,
+                                       int64_t, int64_t);
 
 }  // namespace sluice::cpu::refine

@@ -9,8 +9,9 @@
 
 namespace sluice::cpu::refine {
 
-// Tokens of whole segments, or of one. The sinks come first, in order of position. The other rows
-// of a segment are permuted, so that the members of a cluster lie side by side; those of dense
+// Tokens of whole parts of the text (segments, then early parts of the next one), or of one part.
+// The sinks come first, in order of position. The other rows
+// of a part are permuted, so that the members of a cluster lie side by side; those of dense
 // heads keep their order and have no clusters. Window heads keep the sinks only.
 template <typename T>
 struct Settled {
@@ -23,13 +24,15 @@ struct Settled {
   std::vector<float> log_counts;                 // (n_clusters)
   std::vector<float> deviations;                 // (n_clusters) root of ClusterStats::spread
   std::vector<float> rhos;                       // (n_clusters) ClusterStats::rho
-  std::vector<int64_t> ends;                     // (n_segments) clusters up to the end of each
+  std::vector<int64_t> ends;                     // (n_parts) clusters up to the end of each
 
-  // Clusters of the first n segments.
+  // Clusters of the first n parts.
   int64_t clusters_of(int64_t n) const { return n == 0 ? 0 : ends[static_cast<size_t>(n - 1)]; }
   // Room for the rows of a whole sequence, so that no growth moves or doubles them.
   void reserve(const RefineSpec& spec);
   void append(const Settled& next);
+  // Keeps the first n parts, which have n_tokens.
+  void truncate(int64_t n, int64_t n_tokens, HeadKind kind, const RefineSpec& spec);
   // Rows [row, row + n): where they lie, or, where they are int8, expanded into `to`, which has
   // room for 2 n rows.
   struct Rows {
@@ -40,9 +43,9 @@ struct Settled {
   int64_t bytes() const;
 };
 
-// The segment that begins at `begin`, as a head of this kind keeps it.
+// The part of the text that is tokens [begin, end), as a head of this kind keeps it.
 template <typename T>
-Settled<T> settle_segment(const RefineSpec& spec, HeadKind kind, const HeadTokens<T>& tokens,
-                          int64_t begin);
+Settled<T> settle_part(const RefineSpec& spec, HeadKind kind, const HeadTokens<T>& tokens,
+                       int64_t begin, int64_t end);
 
 }  // namespace sluice::cpu::refine

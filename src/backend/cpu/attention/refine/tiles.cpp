@@ -40,7 +40,7 @@ class RunReader {
         s_(scratch),
         n_sinks_(run.border > 0 ? spec.sinks : 0),
         sink_blocks_(shape_.blocks(n_sinks_)),
-        n_clusters_(head.settled->clusters_of(run.border / spec.segment)),
+        n_clusters_(head.settled->clusters_of(run.n_parts)),
         stride_(shape_.blocks(n_clusters_) * shape_.block_keys + kClusterAlign) {
     pack_near();
     // What no row is put into must be finite, whatever the last run had.
@@ -218,9 +218,9 @@ void RunReader<T>::visit_means() {
 template <typename T>
 void RunReader<T>::visit_opened() {
   const Settled<T>& far = *head_.settled;
-  for (int64_t c = 0, segment = 0; c < n_clusters_; ++segment) {
-    if (plan_.mixed && segment % plan_.region_segments == 0) visit_gathered();
-    for (; c < far.clusters_of(segment + 1); ++c)
+  for (int64_t c = 0, part = 0; c < n_clusters_; ++part) {
+    if (plan_.mixed && part % plan_.region_segments == 0) visit_gathered();
+    for (; c < far.clusters_of(part + 1); ++c)
       if (s_.any[static_cast<size_t>(c)] != 0)
         gather(c, far.begins[static_cast<size_t>(c)],
                static_cast<int64_t>(far.counts[static_cast<size_t>(c)]));

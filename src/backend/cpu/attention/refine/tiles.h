@@ -26,6 +26,7 @@ struct HeadView {
 struct QueryRun {
   int64_t first, end;
   int64_t border;       // tokens before it are settled
+  int64_t n_parts;      // of what is settled, up to the border
   int64_t first_token;  // of the pass
   int64_t n_tokens;     // with the pass
   int64_t kv_head;

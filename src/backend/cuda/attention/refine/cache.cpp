@@ -33,9 +33,12 @@ class CudaRefineAttention final : public RefineAttention {
   CudaRefineAttention(std::shared_ptr<Context> context, const RefineSpec& spec);
 
   void attend(const AttendRefineArgs& args) override;
+  bool can_record_next() const override {
+    return n_tokens_ > 0 && spec_.border(n_tokens_) <= settled_ &&
+           spec_.early_border(n_tokens_) <= early_;
+  }
   void expect_token() override {
-    SLUICE_CHECK(n_tokens_ < capacity_);
-    SLUICE_CHECK(n_tokens_ > 0 && spec_.border(n_tokens_) == spec_.border(n_tokens_ - 1));
+    SLUICE_CHECK(n_tokens_ < capacity_ && can_record_next());
     ++n_tokens_;
   }
   void reset() override;
@@ -44,7 +47,11 @@ class CudaRefineAttention final : public RefineAttention {
 
  private:
   void check_args(const AttendRefineArgs& args) const;
+  // Whether every query of a pass of n tokens decides for itself.
+  bool decide_alone(int64_t n) const { return spec_.causal && (n == 1 || spec_.tile == 1); }
   RefineView view_of(const AttendRefineArgs& args) const;
+  void settle_before(const AttendRefineArgs& args);
+  void attend_piece(const AttendRefineArgs& args);
   void attend_many(const AttendRefineArgs& args, RefineView view) const;
   DeviceArray<std::byte> zeroed(int64_t bytes) const;
   int64_t row_bytes() const { return spec_.head_dim * element_bytes(spec_.dtype); }
@@ -53,10 +60,13 @@ class CudaRefineAttention final : public RefineAttention {
   RefineSpec spec_;
   int64_t capacity_, n_pages_;  // spec.capacity in whole segments, and its pages
   int64_t n_tokens_ = 0;
-  DeviceArray<std::byte> keys_, values_;            // (n_kv_heads, capacity, head_dim)
+  int64_t settled_ = 0;                   // tokens of settled segments
+  int64_t early_ = 0;                     // tokens with what is settled early, behind them
+  DeviceArray<std::byte> keys_, values_;  // (n_kv_heads, capacity, head_dim)
   DeviceArray<std::byte> mean_keys_, mean_values_;  // (n_kv_heads, n_pages, head_dim)
   DeviceArray<std::byte> stats_;                    // (n_kv_heads, n_pages) float2
   DeviceArray<std::byte> opened_;                   // (capacity / segment, n_heads) u64
+  DeviceArray<uint16_t> places_;                    // (n_kv_heads, segment) CacheView::places
   DeviceArray<HeadKind> kinds_;                     // (n_kv_heads)
   DeviceArray<float> deltas_;  // (2, n_kv_heads): where a query decides, where a tile does
 };
@@ -74,6 +84,7 @@ CudaRefineAttention::CudaRefineAttention(std::shared_ptr<Context> context, const
   mean_values_ = zeroed(checked_mul(n_pages_, row));
   stats_ = zeroed(checked_mul(n_pages_, spec.n_kv_heads * int64_t{sizeof(float2)}));
   opened_ = zeroed(capacity_ / spec.segment * spec.n_heads * int64_t{sizeof(uint64_t)});
+  places_ = {context_, spec.n_kv_heads * spec.segment};
   std::vector<HeadKind> kinds;
   std::vector<float> deltas;
   for (const RefineHead& head : spec.heads) {
@@ -94,7 +105,7 @@ DeviceArray<std::byte> CudaRefineAttention::zeroed(int64_t bytes) const {
 }
 
 void CudaRefineAttention::reset() {
-  n_tokens_ = 0;
+  n_tokens_ = settled_ = early_ = 0;
   check(cudaMemsetAsync(opened_.data(), 0, static_cast<size_t>(opened_.size()), context_->stream()),
         "clearing counts");
 }
@@ -129,6 +140,8 @@ RefineView CudaRefineAttention::view_of(const AttendRefineArgs& args) const {
           .segment = spec_.segment,
           .sinks = spec_.sinks,
           .tile = spec_.tile,
+          .border_step =
+              spec_.early > 0 && decide_alone(args.queries.rows()) ? spec_.early : spec_.segment,
           .kinds = kinds_.data(),
           .deltas = deltas_.data() + (args.queries.rows() > 1 ? spec_.n_kv_heads : 0),
           .cache = {.keys = keys_.data(),
@@ -137,7 +150,10 @@ RefineView CudaRefineAttention::view_of(const AttendRefineArgs& args) const {
                     .mean_values = mean_values_.data(),
                     .stats = reinterpret_cast<float2*>(stats_.data()),
                     .capacity = capacity_,
-                    .n_pages = n_pages_},
+                    .n_pages = n_pages_,
+                    .early_begin = settled_,
+                    .early_end = early_,
+                    .places = places_.data()},
           .recent = {},
           .opened = reinterpret_cast<unsigned long long*>(opened_.data())};
 }
@@ -170,31 +186,59 @@ void CudaRefineAttention::attend_many(const AttendRefineArgs& args, RefineView v
   attend_tiles(context_, view);
 }
 
-void CudaRefineAttention::attend(const AttendRefineArgs& args) {
-  if (args.queries.rows() == 0) return;
-  check_args(args);
-  const RefineView view = view_of(args);
-  // The last pass has settled what its own queries see as clusters. A step that closes a segment is
-  // not recorded.
-  const int64_t first = view.first_position;
-  if (spec_.causal && first > 0 && view.border(first) != view.border(first - 1)) {
+// Settles what the first query of a pass sees as clusters, of tokens that lie in the cache. A step
+// that does so is not recorded.
+void CudaRefineAttention::settle_before(const AttendRefineArgs& args) {
+  if (!spec_.causal) return;
+  const auto settle = [&](int64_t& done, int64_t begin, int64_t end, int64_t n_tokens) {
+    if (begin >= end) return;
     if (context_->recorded_position() != nullptr) throw CannotRecord();
-    settle_in_place(*context_, view, spec_.dtype, view.border(first) - spec_.segment);
-  }
+    settle_in_place(*context_, view_of(args), spec_.dtype, begin, end, n_tokens);
+    done = end;
+  };
+  settle(settled_, settled_, spec_.border(n_tokens_), spec_.segment);
+  early_ = std::max(early_, settled_);
+  if (spec_.early > 0 && decide_alone(args.queries.rows()))
+    settle(early_, early_, spec_.early_border(n_tokens_), spec_.early);
+}
+
+// Queries that share a border where they decide for themselves.
+void CudaRefineAttention::attend_piece(const AttendRefineArgs& args) {
+  settle_before(args);
+  const RefineView view = view_of(args);
+  const bool recording = context_->recorded_position() != nullptr;
   if (view.n_tokens == 1 && spec_.causal) {
     attend_one(context_, view, spec_.dtype, args.keys.bytes(), args.values.bytes());
-    if (context_->recorded_position() != nullptr) return;  // no token has come yet
+    if (recording) return;  // no token has come yet
   } else {
-    if (context_->recorded_position() != nullptr) throw CannotRecord();
+    if (recording) throw CannotRecord();
     attend_many(args, view);
   }
   n_tokens_ += view.n_tokens;
+  if (!spec_.causal) return;
+  settled_ = spec_.border(n_tokens_ - 1);
+  early_ = std::max(early_, settled_);
+}
+
+void CudaRefineAttention::attend(const AttendRefineArgs& args) {
+  const int64_t n = args.queries.rows();
+  if (n == 0) return;
+  check_args(args);
+  if (spec_.early == 0 || n == 1 || !decide_alone(n)) return attend_piece(args);
+  for (int64_t row = 0; row < n;) {
+    const int64_t next = spec_.early_border(n_tokens_) + spec_.early + spec_.window;
+    const int64_t n_rows = std::min(n - row, next - n_tokens_);
+    attend_piece({.queries = args.queries.rows_from(row, n_rows),
+                  .keys = args.keys.rows_from(row, n_rows),
+                  .values = args.values.rows_from(row, n_rows),
+                  .out = args.out.rows_from(row, n_rows)});
+    row += n_rows;
+  }
 }
 
 CacheBytes CudaRefineAttention::bytes() const {
   if (n_tokens_ == 0) return {};
-  const int64_t settled =
-      spec_.causal ? spec_.border(n_tokens_ - 1) : n_tokens_ / spec_.segment * spec_.segment;
+  const int64_t settled = spec_.causal ? early_ : n_tokens_ / spec_.segment * spec_.segment;
   const int64_t n_pages = settled > 0 ? (settled - spec_.sinks) / kPage : 0;
   return {.exact = 2 * spec_.n_kv_heads * n_tokens_ * row_bytes(),
           .clusters = spec_.n_kv_heads * n_pages * (2 * row_bytes() + int64_t{sizeof(float2)})};

@@ -33,7 +33,9 @@ __global__ void gather(const __grid_constant__ RefineView view,
   const int n = static_cast<int>(view.n_kv_heads) * rows.row_units;
   for (int i = static_cast<int>(threadIdx.x); i < n; i += kThreads) {
     const int head = i / rows.row_units, unit = i % rows.row_units;
-    const int64_t cached = (head * view.cache.capacity + position) * rows.row_units + unit;
+    const int64_t row = token < 0 ? view.cache.row(head, position, view.segment)
+                                  : head * view.cache.capacity + position;
+    const int64_t cached = row * rows.row_units + unit;
     const Unit key = token < 0 ? cache_keys[cached] : rows.keys[token * rows.key_stride + i];
     const Unit value =
         token < 0 ? cache_values[cached] : rows.values[token * rows.value_stride + i];

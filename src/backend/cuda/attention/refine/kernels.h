@@ -3,8 +3,9 @@
 // The cache of a layer has the layout of a dense one, (n_kv_heads, capacity, head_dim), but the
 // rows of a settled segment are permuted: the members of a cluster (a page of 16 rows) lie side by
 // side, so that opening a cluster is one box copy. Rows from the border on are in order of
-// position. Means and statistics of page p lie in row p of their own arrays. The first pages hold
-// the sinks, unpermuted; they are always open and have no mean.
+// position, but for those of the open segment that are settled early: their places are kept. Means
+// and statistics of page p lie in row p of their own arrays. The first pages hold the sinks,
+// unpermuted; they are always open and have no mean.
 //
 // A prefill pass runs
 //   gather_recent   the near tokens of the pass, by position: what queries see from their border
@@ -14,8 +15,9 @@
 //   attend_*        per tile of queries: near keys and means give the normaliser, the estimates
 //                   give the list of opened pages, then one softmax over near, means and opened
 //                   pages
-// A decode step runs settle_in_place where its position closes a segment, and attend_one. No kernel
-// waits for the host.
+// A decode step runs settle_in_place where its position closes a segment or an early part of one,
+// and attend_one. A pass whose queries decide for themselves runs in pieces that share a border, so
+// that what is settled early serves it too. No kernel waits for the host.
 
 #pragma once
 
@@ -35,6 +37,17 @@ struct CacheView {
   float2* stats;           // (n_kv_heads, n_pages): ClusterStats::spread and rho
   int64_t capacity;        // whole segments
   int64_t n_pages;         // capacity / kPage
+  // Positions of the open segment that are settled early, and where they lie: (n_kv_heads, segment)
+  // from early_begin on.
+  int64_t early_begin, early_end;
+  uint16_t* places;
+
+  // The row of a position that is not before early_begin.
+  __device__ int64_t row(int64_t head, int64_t position, int64_t segment) const {
+    const int64_t at = position - early_begin;
+    return head * capacity +
+           (position < early_end ? early_begin + places[head * segment + at] : position);
+  }
 };
 
 // Tokens [first, first + n) of the sequence by position, those that queries of the pass may see as
@@ -58,6 +71,7 @@ struct RefineView {
   RefineRule rule;
   int64_t first_position, n_tokens;
   int64_t window, segment, sinks, tile;
+  int64_t border_step;    // by which borders move: segment, or RefineSpec::early
   const HeadKind* kinds;  // (n_kv_heads)
   const float* deltas;    // (n_kv_heads), times tile_factor where tiles decide
   CacheView cache;
@@ -68,7 +82,7 @@ struct RefineView {
   // Where the near keys of the query at t begin; tokens before it are settled.
   __host__ __device__ int64_t border(int64_t t) const {
     if (!causal) return (first_position + n_tokens) / segment * segment;
-    return t <= window ? 0 : (t - window) / segment * segment;
+    return t <= window ? 0 : (t - window) / border_step * border_step;
   }
   // Where tokens begin that stay in order of position after this pass.
   __host__ __device__ int64_t last_border() const { return border(first_position + n_tokens - 1); }
@@ -91,9 +105,10 @@ void store_recent(Context& context, const RefineView& view, const PassRows& pass
 // Settles the tokens [begin, end), whole segments of view.recent: permuted rows, means and
 // statistics go into the cache.
 void settle(Context& context, const RefineView& view, DType dtype, int64_t begin, int64_t end);
-// Settles the segment that begins at `begin`, whose rows lie in the cache by position and are
-// permuted there.
-void settle_in_place(Context& context, const RefineView& view, DType dtype, int64_t begin);
+// Settles tokens [begin, end) of the open segment, which lie in the cache and are permuted there,
+// in parts of n_tokens: the whole segment, or early parts of it, whose places are kept.
+void settle_in_place(Context& context, const RefineView& view, DType dtype, int64_t begin,
+                     int64_t end, int64_t n_tokens);
 
 // Any head size and number of tokens, in f32 throughout.
 void attend_plain(Context& context, const RefineView& view, DType dtype);

@@ -1,247 +1,211 @@
 // Splits the keys of a segment into pages by one thread block: reference/attention/refine/
-// clusters.cpp, kPages. All groups of a level are halved at once.
+// clusters.cpp, kPages. Warps share the first groups; then each has one of its own and goes on
+// alone.
 
 #pragma once
 
-#include "backend/cuda/attention/refine/split_state.cuh"
+#include "backend/cuda/attention/refine/covariance.cuh"
 
 namespace sluice::cuda::refine {
 
-// What two numbers have beyond their bf16 values.
-__device__ inline float2 remainder_of(float2 x, uint32_t narrow) {
-  const float2 wide = widened(narrow);
-  return make_float2(x.x - wide.x, x.y - wide.y);
+// Pages of places.
+struct Group {
+  int first, count;
+
+  __device__ int begin() const { return first * kPage; }
+  __device__ int end() const { return (first + count) * kPage; }
+  __device__ int lower_rows() const { return (count + 1) / 2 * kPage; }  // of the first half
+};
+// Number `index` of the 2^depth groups that `group` is split into; of some nothing is left.
+__device__ inline Group group_at(Group group, int depth, int index) {
+  for (int bit = depth - 1; bit >= 0; --bit) {
+    const int half = (group.count + 1) / 2;
+    const bool second = (index >> bit & 1) != 0;
+    group = second ? Group{group.first + half, group.count - half} : Group{group.first, half};
+  }
+  return group;
 }
-// Numbers i and i + 1 of a group's vector; i is even.
-__device__ inline void put_pair(const Split& s, int group, int i, float2 x) {
-  __nv_bfloat16* to = s.vector(group) + Split::part_place(i);
+
+// Calls use(i, x) for the dimensions of a row.
+template <typename Use>
+__device__ void for_dims(const Split& s, int row, const Use& use) {
 #pragma unroll
-  for (int part = 0; part < kParts; ++part) {
-    const uint32_t narrow = narrowed(x.x, x.y);
-    *reinterpret_cast<uint32_t*>(to + part * s.part_stride) = narrow;
-    x = remainder_of(x, narrow);
-  }
-}
-__device__ inline float vector_at(const Split& s, int group, int i) {
-  const __nv_bfloat16* from = s.vector(group) + Split::part_place(i);
-  float x = 0;
+  for (int unit = 0; unit < kDims / 8; ++unit) {
+    float x[8];
+    widen_eight(*reinterpret_cast<const uint4*>(s.unit(row, unit)), x);
 #pragma unroll
-  for (int part = kParts - 1; part >= 0; --part) x += __bfloat162float(from[part * s.part_stride]);
-  return x;
-}
-
-// A projection as rows are ranked by it. A number that is none counts as 0, so that ranks remain a
-// permutation.
-__device__ inline float deviation_of(const Split& s, int group, float dot) {
-  const float x = dot - s.groups->offsets[group];
-  return isnan(x) ? 0.0f : x;
-}
-
-// Numbers i and i + 1 of the sum over a group's pages.
-__device__ inline float2 group_sum(const Split& s, int group, int i) {
-  const int begin = s.groups->begin[group], end = begin + s.groups->count[begin];
-  float2 sum = make_float2(0, 0);
-#pragma unroll 4
-  for (int page = begin; page < end; ++page) {
-    const float2 x = *reinterpret_cast<const float2*>(s.sums + page * s.width + i);
-    sum = make_float2(sum.x + x.x, sum.y + x.y);
-  }
-  return sum;
-}
-
-// Means of groups, of the sums of their pages; they become the groups' vectors. A warp per group.
-__device__ inline void set_means(const Split& s) {
-  for (int group = warp_id(); group < s.groups->n; group += split_warps()) {
-    const float inverse =
-        1.0f / static_cast<float>(s.groups->count[s.groups->begin[group]] * kPage);
-    for (int i = 2 * lane_id(); i < s.width; i += 64) {
-      float2 x = group_sum(s, group, i);
-      x = make_float2(x.x * inverse, x.y * inverse);
-      *reinterpret_cast<float2*>(s.means + group * s.width + i) = x;
-      put_pair(s, group, i, x);
-    }
-    if (lane_id() == 0) s.groups->offsets[group] = 0;
+    for (int i = 0; i < 8; ++i) use(unit * 8 + i, x[i]);
   }
 }
 
-// The group's vector becomes a unit vector; pair_of(i) tells its numbers i and i + 1 before. A
-// warp's work.
-template <typename PairOf>
-__device__ void set_direction(const Split& s, int group, const PairOf& pair_of) {
-  constexpr int kHeld = 4;  // pairs of a lane
-  float2 held[kHeld];
-  float norm2 = 0, offset = 0;
-#pragma unroll
-  for (int j = 0; j < kHeld; ++j) {
-    const int i = 2 * lane_id() + 64 * j;
-    if (i >= s.width) break;
-    const float2 x = pair_of(i);
-    const float2 mean = *reinterpret_cast<const float2*>(s.means + group * s.width + i);
-    norm2 += x.x * x.x + x.y * x.y;
-    offset += x.x * mean.x + x.y * mean.y;
-    held[j] = x;
-  }
-  norm2 = warp_sum(norm2);
-  const float inverse = norm2 > 0 ? 1 / sqrtf(norm2) : 0.0f;
-  offset = warp_sum(offset) * inverse;
-  if (lane_id() == 0) s.groups->offsets[group] = offset;
-#pragma unroll
-  for (int j = 0; j < kHeld; ++j) {
-    const int i = 2 * lane_id() + 64 * j;
-    if (i >= s.width) break;
-    put_pair(s, group, i, make_float2(held[j].x * inverse, held[j].y * inverse));
-  }
+// Of equal ones the first.
+__device__ inline void take_further(Furthest& best, Furthest other) {
+  if (other.distance2 > best.distance2 ||
+      (other.distance2 == best.distance2 && other.place < best.place))
+    best = other;
 }
 
-// Starts from the key that is furthest from the mean; of equal ones the first. `along` holds the
-// products with the mean.
-template <typename Keys>
-__device__ void start_directions(const Split& s, const Keys& keys) {
-  for (int group = warp_id(); group < s.groups->n; group += split_warps()) {
-    const int first = s.groups->begin[group], begin = first * kPage;
-    const int end = begin + s.groups->count[first] * kPage;
-    float furthest = -INFINITY;
-    int at = begin;
-    for (int place = begin + lane_id(); place < end; place += 32) {
-      const float distance2 = s.squares()[s.rows()[place]] - 2 * s.along[place];
-      if (distance2 > furthest) {
-        furthest = distance2;
-        at = place;
-      }
-    }
-    for (int step = 16; step > 0; step /= 2) {
-      const float other = __shfl_xor_sync(kAllLanes, furthest, step);
-      const int there = __shfl_xor_sync(kAllLanes, at, step);
-      if (other > furthest || (other == furthest && there < at)) {
-        furthest = other;
-        at = there;
-      }
-    }
-    set_direction(s, group, [&](int i) {
-      const float2 mean = *reinterpret_cast<const float2*>(s.means + group * s.width + i);
-      return make_float2(keys.at(s, at, i) - mean.x, keys.at(s, at, i + 1) - mean.y);
+// The key of a group that is furthest from `mean`, of this warp's places: from `first` on, every
+// `step` places.
+__device__ inline Furthest furthest_of(const Split& s, Group group, const float* mean, int first,
+                                       int step) {
+  Furthest best{-1, group.begin()};
+  for (int place = group.begin() + first + lane_id(); place < group.end(); place += step) {
+    float distance2 = 0;
+    for_dims(s, s.rows[place], [&](int i, float x) {
+      const float d = x - mean[i];
+      distance2 = fmaf(d, d, distance2);
     });
+    take_further(best, {distance2, place});
+  }
+  for (int lanes = 16; lanes > 0; lanes /= 2)
+    take_further(best, {__shfl_xor_sync(kAllLanes, best.distance2, lanes),
+                        __shfl_xor_sync(kAllLanes, best.place, lanes)});
+  return best;
+}
+
+// s.along of the same places. A projection that is no number counts as 0, so that ranks remain a
+// permutation.
+__device__ inline void project(const Split& s, Group group, const float* direction, int first,
+                               int step) {
+  for (int place = group.begin() + first + lane_id(); place < group.end(); place += step) {
+    float sum = 0;
+    for_dims(s, s.rows[place], [&](int i, float x) { sum = fmaf(x, direction[i], sum); });
+    s.along[place] = isnan(sum) ? 0.0f : fminf(fmaxf(sum, -1e37f), 1e37f);
   }
 }
 
-// Marks the rows that go to the first half of their group, those of lower projection; of equal ones
-// the earlier. A warp per page, two lanes per row.
-__device__ inline void mark_lower(const Split& s) {
-  const int lane = lane_id(), half = lane % 2;
-  for (int page = warp_id(); page < s.n_pages; page += split_warps()) {
-    const int begin = s.groups->first[page] * kPage, end = begin + s.groups->count[page] * kPage;
-    const int here = page * kPage, place = here + lane / 2;
-    const float x = s.along[place];
-    int before = 0;
-    const auto four = [&](int i) { return *reinterpret_cast<const float4*>(s.along + i); };
-#pragma unroll 4
-    for (int i = begin + 4 * half; i < here; i += 8) {
-      const float4 y = four(i);
-      before += (y.x <= x ? 1 : 0) + (y.y <= x ? 1 : 0) + (y.z <= x ? 1 : 0) + (y.w <= x ? 1 : 0);
-    }
-#pragma unroll
-    for (int i = half; i < kPage; i += 2) {
-      const float y = s.along[here + i];
-      before += y < x || (y == x && here + i < place) ? 1 : 0;
-    }
-#pragma unroll 4
-    for (int i = here + kPage + 4 * half; i < end; i += 8) {
-      const float4 y = four(i);
-      before += (y.x < x ? 1 : 0) + (y.y < x ? 1 : 0) + (y.z < x ? 1 : 0) + (y.w < x ? 1 : 0);
-    }
-    before += __shfl_xor_sync(kAllLanes, before, 1);
-    const bool lower = before < (s.groups->count[page] + 1) / 2 * kPage;
-    const unsigned mask = __ballot_sync(kAllLanes, half == 0 && lower);
-    if (lane == 0) s.groups->lower[page] = mask;
-  }
-}
-// Tells where rows go: rows of a half keep their order. A thread per row.
-__device__ inline void order_rows(const Split& s) {
-  for (int place = static_cast<int>(threadIdx.x); place < s.n_rows; place += split_threads()) {
-    const int page = place / kPage, first = s.groups->first[page], row = place % kPage;
-    int n_lower = __popc(s.groups->lower[page] & ((1u << (2 * row)) - 1));
-    for (int i = first; i < page; ++i) n_lower += __popc(s.groups->lower[i]);
-    const bool lower = (s.groups->lower[page] >> (2 * row) & 1) != 0;
-    const int upper_begin = (first + (s.groups->count[page] + 1) / 2) * kPage;
-    const int to = lower ? first * kPage + n_lower : upper_begin + place - first * kPage - n_lower;
-    s.order()[to] = static_cast<uint32_t>(s.rows()[place]) << 16 | static_cast<uint32_t>(place);
-  }
-}
-
-// Numbers the groups that are not done. The work of one warp.
-__device__ inline void number_groups(Groups& groups, int n_pages) {
+// How many projections of a group hold `what`. A warp's work.
+template <typename What>
+__device__ int count(const Split& s, Group group, const What& what) {
   int n = 0;
-  for (int page0 = 0; page0 < n_pages; page0 += 32) {
-    const int page = page0 + lane_id();
-    const bool begins = page < n_pages && groups.first[page] == page && groups.count[page] > 1;
-    const unsigned mask = __ballot_sync(kAllLanes, begins);
-    const int up_to = n + __popc(mask & (kAllLanes >> (31 - lane_id())));
-    if (begins) groups.begin[up_to - 1] = static_cast<uint8_t>(page);
-    if (page < n_pages) groups.number[page] = static_cast<uint8_t>(up_to > 0 ? up_to - 1 : 0);
-    n += __popc(mask);
-  }
-  if (lane_id() == 0) groups.n = n;
+  for (int place = group.begin() + lane_id(); place < group.end(); place += 32)
+    n += what(s.along[place]) ? 1 : 0;
+  return __reduce_add_sync(kAllLanes, n);
 }
-// Halves every group, the first half having the odd page.
-__device__ inline void halve_groups(Groups& groups, int n_pages) {
-  for (int page = lane_id(); page < n_pages; page += 32) {
-    const int first = groups.first[page], count = groups.count[page], half = (count + 1) / 2;
-    const bool second = page - first >= half;
-    groups.first[page] = static_cast<uint8_t>(second ? first + half : first);
-    groups.count[page] = static_cast<uint8_t>(second ? count - half : half);
+
+// The n-th smallest projection of a group, or a number between it and the next: by bisection. A
+// warp's work.
+__device__ inline float nth_smallest(const Split& s, Group group, int n) {
+  float low = INFINITY, high = -INFINITY;
+  for (int place = group.begin() + lane_id(); place < group.end(); place += 32) {
+    low = fminf(low, s.along[place]);
+    high = fmaxf(high, s.along[place]);
+  }
+  for (int step = 16; step > 0; step /= 2) {
+    low = fminf(low, __shfl_xor_sync(kAllLanes, low, step));
+    high = fmaxf(high, __shfl_xor_sync(kAllLanes, high, step));
+  }
+  if (count(s, group, [&](float x) { return x <= low; }) >= n) return low;
+  // Fewer than n are at most `low`, n or more are at most `high`.
+  while (true) {
+    const float middle = 0.5f * low + 0.5f * high;
+    if (middle <= low || middle >= high) return high;
+    const int below = count(s, group, [&](float x) { return x <= middle; });
+    if (below == n) return middle;
+    (below < n ? low : high) = middle;
+  }
+}
+
+// Moves the rows of lower projections to the first half of the group; of equal ones the earlier.
+// Rows of a half keep their order. A warp's work.
+__device__ inline void halve(const Split& s, Group group) {
+  const int lane = lane_id(), n = group.lower_rows();
+  const unsigned before = (1u << lane) - 1;
+  const float border = nth_smallest(s, group, n);
+  int equal_left = n - count(s, group, [&](float x) { return x < border; });
+  int lower_at = group.begin(), upper_at = lower_at + n;
+  for (int first = group.begin(); first < group.end(); first += 32) {
+    const int place = first + lane;
+    const bool exists = place < group.end();
+    const float x = exists ? s.along[place] : INFINITY;
+    const unsigned equal = __ballot_sync(kAllLanes, exists && x == border);
+    const bool lower =
+        exists && (x < border || (x == border && __popc(equal & before) < equal_left));
+    const unsigned lowers = __ballot_sync(kAllLanes, lower);
+    const unsigned uppers = __ballot_sync(kAllLanes, exists && !lower);
+    if (exists)
+      s.next[lower ? lower_at + __popc(lowers & before) : upper_at + __popc(uppers & before)] =
+          s.rows[place];
+    equal_left -= __popc(equal);
+    lower_at += __popc(lowers);
+    upper_at += __popc(uppers);
   }
   __syncwarp();
-  number_groups(groups, n_pages);
+  for (int place = group.begin() + lane; place < group.end(); place += 32)
+    s.rows[place] = s.next[place];
 }
 
-// Splits until every group is a page. rows() then holds the rows of each page, ascending. Pages of
-// groups that are done are left alone. Keys:
-//   at(s, place, i)  an element; 0 where i is head_dim or more
-//   square(s)        squares()
-//   sum(s)           s.sums, all weights being 1
-//   project(s)       s.along, the rows' deviations along their group's vector
-//   step(s)          s.sums, the weights being these deviations
-//   permute(s)       the row at old place order()[i] moves to place i
-template <typename Keys>
-__device__ void split_pages(const Split& s, const Keys& keys) {
-  const int thread = static_cast<int>(threadIdx.x);
-  for (int i = thread; i < s.n_rows; i += split_threads()) s.rows()[i] = static_cast<uint16_t>(i);
-  for (int i = thread; i < s.n_pages; i += split_threads()) {
-    s.groups->first[i] = 0;
-    s.groups->count[i] = static_cast<uint8_t>(s.n_pages);
+// Adds what the warps of a group have, in the first of them. All warps of the block come here.
+__device__ inline void fold(const Split& s, Covariance& mine, int part, int n_parts) {
+  const int first = warp_id() - part;
+  const auto place = [&](int i) { return s.scratch + (first / 2 + i) * Split::kFolded * 32; };
+  for (int half = n_parts / 2; half > 0; half /= 2) {
+    if (part >= half && part < 2 * half) mine.store(place(part - half));
+    __syncthreads();
+    if (part < half) mine.add(place(part));
+    __syncthreads();
   }
-  __syncthreads();
-  if (warp_id() == 0) number_groups(*s.groups, s.n_pages);
-  keys.square(s);
-  __syncthreads();
-  while (s.groups->n > 0) {
-    keys.sum(s);
-    __syncthreads();
-    set_means(s);
-    __syncthreads();
-    keys.project(s);
-    __syncthreads();
-    start_directions(s, keys);
-    __syncthreads();
-    for (int step = 0; step < kPowerSteps; ++step) {
-      keys.step(s);
+}
+
+// Halves a group that n_parts warps share, this one being number `part`. kAlone: there is one, and
+// others are elsewhere.
+template <bool kAlone>
+__device__ void split_group(const Split& s, Group group, int part, int n_parts) {
+  const auto wait = [] {
+    if constexpr (kAlone)
+      __syncwarp();
+    else
       __syncthreads();
-      for (int group = warp_id(); group < s.groups->n; group += split_warps())
-        set_direction(s, group, [&](int i) { return group_sum(s, group, i); });
-      __syncthreads();
+  };
+  const bool split = group.count > 1, leads = split && part == 0;
+  float* vector = s.vectors + (warp_id() - part) * kDims;
+  Covariance covariance;
+  for (int page = group.first + part; split && page < group.first + group.count; page += n_parts)
+    covariance.add(s, page);
+  if constexpr (!kAlone) fold(s, covariance, part, n_parts);
+  if (leads) covariance.centre(group.count * kPage, vector);
+  wait();
+  if (split) {
+    const Furthest best = furthest_of(s, group, vector, part * 32, n_parts * 32);
+    if (lane_id() == 0) s.furthest[warp_id()] = best;
+  }
+  wait();
+  if (leads) {
+    Furthest best = s.furthest[warp_id()];
+    for (int i = 1; i < n_parts; ++i) take_further(best, s.furthest[warp_id() + i]);
+    ByRows direction = {};
+    const int row = s.rows[best.place], g = lane_id() / 4;
+#pragma unroll
+    for (int unit = 0; unit < 4; ++unit)
+      direction[unit / 2][unit % 2] = __bfloat162float(s.unit(row, unit)[g]) - vector[unit * 8 + g];
+    covariance.lead(direction);
+    __syncwarp();  // the mean is read
+    for_rows(direction, [&](int i, float x) { vector[i] = x; });
+  }
+  wait();
+  if (split) project(s, group, vector, part * 32, n_parts * 32);
+  wait();
+  if (leads) halve(s, group);
+  wait();
+}
+
+// Splits until every group is a page. s.rows then holds the rows of each page, ascending.
+__device__ inline void split_pages(const Split& s) {
+  for (int i = static_cast<int>(threadIdx.x); i < s.n_rows; i += kSplitThreads)
+    s.rows[i] = static_cast<uint16_t>(i);
+  __syncthreads();
+  const Group all{0, s.n_pages};
+  int depth = 0;
+  for (int n_parts = kSplitWarps; n_parts > 1; n_parts /= 2, ++depth)
+    split_group<false>(s, group_at(all, depth, warp_id() / n_parts), warp_id() % n_parts, n_parts);
+  const Group mine = group_at(all, depth, warp_id());
+  for (int further = 0; mine.count > 1 << further; ++further)
+    for (int i = 0; i < 1 << further; ++i) {
+      const Group group = group_at(mine, further, i);
+      if (group.count > 1) split_group<true>(s, group, 0, 1);
     }
-    keys.project(s);
-    __syncthreads();
-    mark_lower(s);
-    __syncthreads();
-    order_rows(s);
-    __syncthreads();
-    if (warp_id() == 0) halve_groups(*s.groups, s.n_pages);
-    keys.permute(s);
-    for (int i = thread; i < s.n_rows; i += split_threads())
-      s.rows()[i] = static_cast<uint16_t>(s.order()[i] >> 16);
-    __syncthreads();
-  }
+  __syncthreads();
 }
 
 }  // namespace sluice::cuda::refine

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "core/dtype.h"
 #include "core/error.h"
 
 namespace sluice::reference::refine {
@@ -34,6 +35,28 @@ std::vector<double> leading_direction(Rows keys, const Group& group) {
     direction = next;
   }
   return direction;
+}
+
+// The kSplitDims dimensions in which the keys vary most, rounded to bf16; of equal ones the first.
+std::vector<std::vector<double>> widest_dims(Rows keys) {
+  Group all(keys.size());
+  std::iota(all.begin(), all.end(), size_t{0});
+  const std::vector<double> mean = mean_of(keys, all);
+  std::vector<std::pair<double, size_t>> dims;  // variance, negated, and dimension
+  for (size_t d = 0; d < mean.size(); ++d) {
+    double variance = 0;
+    for (const auto& key : keys) variance += (key[d] - mean[d]) * (key[d] - mean[d]);
+    dims.emplace_back(std::isnan(variance) ? 0 : -variance, d);
+  }
+  std::sort(dims.begin(), dims.end());
+  dims.resize(std::min(dims.size(), size_t{kSplitDims}));
+  std::vector<std::vector<double>> narrow;
+  for (const auto& key : keys) {
+    auto& row = narrow.emplace_back();
+    for (const auto& dim : dims)
+      row.push_back(double{to_float(to_bfloat16(static_cast<float>(key[dim.second])))});
+  }
+  return narrow;
 }
 
 // Halves a group along its leading direction until every part is one page. Rows are halved by rank,
@@ -93,7 +116,7 @@ std::vector<Group> cluster_keys(Rows keys, int64_t page, ClusterKind kind) {
   if (kind == ClusterKind::kPages) {
     Group all(keys.size());
     std::iota(all.begin(), all.end(), size_t{0});
-    if (!all.empty()) split(keys, std::move(all), size, groups);
+    if (!all.empty()) split(widest_dims(keys), std::move(all), size, groups);
     return groups;
   }
   std::vector<std::vector<double>> centres;

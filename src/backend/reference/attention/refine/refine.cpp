@@ -40,7 +40,8 @@ class ReferenceRefineAttention final : public RefineAttention {
  private:
   struct Head {
     std::vector<CountedKey> tokens;
-    std::vector<Cluster> clusters;  // of all segments that a query of this pass may see
+    // Of all that a query of this pass may see: of segments, and of their early parts.
+    std::vector<Cluster> clusters, early;
   };
   // One query head, and the rows of this pass that decide together.
   struct TileOf {
@@ -51,15 +52,26 @@ class ReferenceRefineAttention final : public RefineAttention {
     int64_t first_token;  // of the pass
   };
 
-  int64_t border(int64_t t, int64_t n_tokens) const {
+  // F(t): where the last settled segment ends.
+  int64_t segment_border(int64_t t, int64_t n_tokens) const {
     return spec_.causal ? spec_.border(t) : n_tokens / spec_.segment * spec_.segment;
   }
-  void settle(Head& head, int64_t begin) const;
+  // Whether every query of a pass decides for itself.
+  bool decide_alone(const AttendRefineArgs& args) const {
+    return spec_.tile == 1 || args.queries.rows() == 1;
+  }
+  // Where the near keys of a row begin.
+  int64_t border(const TileOf& tile, int64_t row) const {
+    const int64_t t = tile.first_token + row;
+    if (spec_.causal && decide_alone(tile.args)) return spec_.early_border(t);
+    return segment_border(t, static_cast<int64_t>(tile.head.tokens.size()));
+  }
+  void settle(const Head& head, int64_t begin, int64_t n_tokens, std::vector<Cluster>& to) const;
   void attend_tile(const TileOf& tile);
   std::vector<bool> decide(const TileOf& tile, int64_t row, double delta) const;
   // What a query sees exactly whatever it opens.
   std::vector<const CountedKey*> near(const TileOf& tile, int64_t row) const;
-  size_t visible_clusters(const TileOf& tile, int64_t row) const;
+  std::vector<const Cluster*> visible_clusters(const TileOf& tile, int64_t row) const;
 
   RefineSpec spec_;
   KeptRows keys_, values_;       // (n_tokens, n_kv_heads * head_dim)
@@ -80,9 +92,10 @@ void through_int8(std::vector<double>& row, DType dtype) {
     x = rounded(double{static_cast<float>(to_int8(static_cast<float>(x), scale)) * scale}, dtype);
 }
 
-// Forms the clusters of the segment that begins at `begin`.
-void ReferenceRefineAttention::settle(Head& head, int64_t begin) const {
-  const int64_t first = begin == 0 ? spec_.sinks : begin, end = begin + spec_.segment;
+// Forms the clusters of n_tokens from `begin` on.
+void ReferenceRefineAttention::settle(const Head& head, int64_t begin, int64_t n_tokens,
+                                      std::vector<Cluster>& to) const {
+  const int64_t first = begin == 0 ? spec_.sinks : begin, end = begin + n_tokens;
   Matrix keys, values;
   double norms = 0;
   for (int64_t t = first; t < end; ++t) {
@@ -117,7 +130,7 @@ void ReferenceRefineAttention::settle(Head& head, int64_t begin) const {
                                 : 0.0f};
     for (double& x : cluster.mean.key) x = rounded(x, spec_.dtype);
     for (double& x : cluster.mean.value) x = rounded(x, spec_.dtype);
-    head.clusters.push_back(std::move(cluster));
+    to.push_back(std::move(cluster));
   }
 }
 
@@ -127,26 +140,35 @@ std::vector<const CountedKey*> ReferenceRefineAttention::near(const TileOf& tile
   const auto n_tokens = static_cast<int64_t>(tile.head.tokens.size());
   std::vector<const CountedKey*> seen;
   for (int64_t i = 0; i < (spec_.causal ? t + 1 : n_tokens); ++i)
-    if (i < spec_.sinks || i >= border(t, n_tokens) || tile.plan.kind == HeadKind::kDense)
+    if (i < spec_.sinks || i >= border(tile, row) || tile.plan.kind == HeadKind::kDense)
       seen.push_back(&tile.head.tokens[static_cast<size_t>(i)]);
   return seen;
 }
 
-size_t ReferenceRefineAttention::visible_clusters(const TileOf& tile, int64_t row) const {
-  if (tile.plan.kind != HeadKind::kClusters) return 0;
-  const int64_t end = border(tile.first_token + row, static_cast<int64_t>(tile.head.tokens.size()));
-  size_t n = 0;
-  while (n < tile.head.clusters.size() &&
-         static_cast<int64_t>(tile.head.clusters[n].members[0]) < end)
-    ++n;
-  return n;
+// Those of segments before F(t), then those of early parts of the next one.
+std::vector<const Cluster*> ReferenceRefineAttention::visible_clusters(const TileOf& tile,
+                                                                       int64_t row) const {
+  if (tile.plan.kind != HeadKind::kClusters) return {};
+  const int64_t settled =
+      segment_border(tile.first_token + row, static_cast<int64_t>(tile.head.tokens.size()));
+  std::vector<const Cluster*> seen;
+  const auto see = [&](const std::vector<Cluster>& clusters, int64_t begin, int64_t end) {
+    for (const Cluster& cluster : clusters) {
+      const auto first = static_cast<int64_t>(cluster.members[0]);
+      if (first >= begin && first < end) seen.push_back(&cluster);
+    }
+  };
+  see(tile.head.clusters, 0, settled);
+  see(tile.head.early, settled, border(tile, row));
+  return seen;
 }
 
 // Which of the visible clusters the query at `row` asks to open.
 std::vector<bool> ReferenceRefineAttention::decide(const TileOf& tile, int64_t row,
                                                    double delta) const {
   const RefineEstimate estimate{spec_.rule};
-  const size_t n = visible_clusters(tile, row);
+  const std::vector<const Cluster*> clusters = visible_clusters(tile, row);
+  const size_t n = clusters.size();
   std::vector<double> query;
   for (int64_t d = 0; d < spec_.head_dim; ++d)
     query.push_back(load(tile.args.queries, row, tile.query_head * spec_.head_dim + d) *
@@ -159,8 +181,8 @@ std::vector<bool> ReferenceRefineAttention::decide(const TileOf& tile, int64_t r
   for (const CountedKey* key : near(tile, row)) masses.push_back(dot(key->key));
   std::vector<float> scores;
   for (size_t c = 0; c < n; ++c) {
-    scores.push_back(static_cast<float>(dot(tile.head.clusters[c].mean.key)));
-    masses.push_back(estimate.cluster_mass(scores[c], q_norm2, tile.head.clusters[c].stats));
+    scores.push_back(static_cast<float>(dot(clusters[c]->mean.key)));
+    masses.push_back(estimate.cluster_mass(scores[c], q_norm2, clusters[c]->stats));
   }
   const double largest = *std::max_element(masses.begin(), masses.end());
   double total = 0;
@@ -168,7 +190,7 @@ std::vector<bool> ReferenceRefineAttention::decide(const TileOf& tile, int64_t r
   const auto log_z = static_cast<float>(largest + std::log(total));
   std::vector<bool> opens(n);
   for (size_t c = 0; c < n; ++c) {
-    const ClusterStats& stats = tile.head.clusters[c].stats;
+    const ClusterStats& stats = clusters[c]->stats;
     opens[c] = stats.n > 1 && estimate(scores[c], q_norm2, stats, log_z) >= delta;
   }
   return opens;
@@ -189,10 +211,10 @@ void ReferenceRefineAttention::attend_tile(const TileOf& tile) {
     int64_t& count =
         opened_[static_cast<size_t>(t / spec_.segment * spec_.n_heads + tile.query_head)];
     if (tile.plan.kind == HeadKind::kDense)
-      count += std::max<int64_t>(
-          0, border(t, static_cast<int64_t>(tile.head.tokens.size())) - spec_.sinks);
-    for (size_t c = 0; c < visible_clusters(tile, row); ++c) {
-      const Cluster& cluster = tile.head.clusters[c];
+      count += std::max<int64_t>(0, border(tile, row) - spec_.sinks);
+    const std::vector<const Cluster*> clusters = visible_clusters(tile, row);
+    for (size_t c = 0; c < clusters.size(); ++c) {
+      const Cluster& cluster = *clusters[c];
       if (!opens[c]) {
         seen.push_back(&cluster.mean);
         continue;
@@ -213,9 +235,15 @@ void ReferenceRefineAttention::attend(const AttendRefineArgs& args) {
   const int64_t end = keys_.size(), group = spec_.n_heads / spec_.n_kv_heads;
   opened_.resize(static_cast<size_t>((end + spec_.segment - 1) / spec_.segment * spec_.n_heads));
   for (int64_t kv_head = 0; kv_head < spec_.n_kv_heads; ++kv_head) {
-    Head head{.tokens = counted_keys(keys_, values_, kv_head, spec_.head_dim), .clusters = {}};
-    for (int64_t begin = 0; n > 0 && begin < border(end - 1, end); begin += spec_.segment)
-      settle(head, begin);
+    Head head{.tokens = counted_keys(keys_, values_, kv_head, spec_.head_dim),
+              .clusters = {},
+              .early = {}};
+    for (int64_t begin = 0; n > 0 && begin < segment_border(end - 1, end); begin += spec_.segment)
+      settle(head, begin, spec_.segment, head.clusters);
+    if (spec_.causal && spec_.early > 0 && n > 0 && decide_alone(args))
+      for (int64_t begin = spec_.border(first); begin < spec_.early_border(end - 1);
+           begin += spec_.early)
+        settle(head, begin, spec_.early, head.early);
     for (int64_t query_head = kv_head * group; query_head < (kv_head + 1) * group; ++query_head)
       for (int64_t row = 0; row < n;) {
         const int64_t next =
