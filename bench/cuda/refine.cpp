@@ -88,6 +88,7 @@ class Layer {
                     .capacity = n_ + kSteps,
                     .window = 0,
                     .segment = 512,
+                    .early = 128,
                     .tile = 128,
                     .heads = {}};
     spec.heads.assign(kHeads, {.kind = HeadKind::kClusters, .delta = delta});
