@@ -35,12 +35,14 @@ TEST(RefinedHeads, NamesOfMeasurementsSayHowTheyWereTaken) {
   options.windows = {128, 32};
   options.refine = with_defaults({}, /*window=*/0, /*context=*/4096);
   EXPECT_EQ((HeadChange{3, 1, 0, 2}.name(options)),
-            "layer 3 head 1 w128 refine 0.03 s256 p16 t128");
-  EXPECT_EQ((HeadChange{3, 1, 1, 5}.name(options)), "layer 3 head 1 w32 refine inf s256 p16 t32");
+            "layer 3 head 1 w128 refine 0.03 s256 e64 p16 t128");
+  EXPECT_EQ((HeadChange{3, 1, 1, 5}.name(options)),
+            "layer 3 head 1 w32 refine inf s256 e64 p16 t32");
   EXPECT_EQ((HeadChange{3, 1, 1, 6}.name(options)),
-            "layer 3 head 1 w32 refine window s256 p16 t32");
+            "layer 3 head 1 w32 refine window s256 e64 p16 t32");
   options.strict = true;
-  EXPECT_EQ((HeadChange{3, 1, 0, 2}.name(options)), "layer 3 head 1 w128 refine 0.03 s256 p16 t1");
+  EXPECT_EQ((HeadChange{3, 1, 0, 2}.name(options)),
+            "layer 3 head 1 w128 refine 0.03 s256 e64 p16 t1");
   options.mode = AttentionMode::kKeys;
   EXPECT_EQ((HeadChange{3, 1, 0, 0}.name(options)), "layer 3 head 1 w128 centroid 0.3");
 }

@@ -21,10 +21,11 @@ struct SourceRows {
 // Both write one page, whose row i is row rows[i] of `from`, to rows (kPage, head_dim) of the cache
 // and its mean (head_dim). A warp's work.
 
-// Eight columns a lane. Differences from the page's first row are summed: they are not much larger
-// than deviations.
-__device__ inline PageSums write_page(const SourceRows<__nv_bfloat16>& from, const uint16_t* rows,
-                                      __nv_bfloat16* to, __nv_bfloat16* mean, int head_dim) {
+// Eight columns a lane. The deviation is a difference of sums of squares, which is exact to
+// round-off of the rows' own squares: as much as scores are. kNorms: or they are not told.
+template <bool kNorms>
+__device__ PageSums write_page(const SourceRows<__nv_bfloat16>& from, const uint16_t* rows,
+                               __nv_bfloat16* to, __nv_bfloat16* mean, int head_dim) {
   const int n_units = head_dim / 8, shift = n_units > 1 ? 32 - __clz(n_units - 1) : 0;
   const int lanes = 1 << shift, unit = lane_id() & (lanes - 1);  // lanes of a row
   const bool any = unit < n_units;
@@ -32,8 +33,7 @@ __device__ inline PageSums write_page(const SourceRows<__nv_bfloat16>& from, con
     return any ? reinterpret_cast<const uint4*>(from.data + rows[row] * from.stride)[unit]
                : make_uint4(0, 0, 0, 0);
   };
-  float first[8], sum[8] = {}, squares = 0, norms = 0;
-  widen_eight(load(0), first);
+  float sum[8] = {}, squares = 0, norms = 0;
 #pragma unroll 4
   for (int row = lane_id() >> shift; row < kPage; row += 32 >> shift) {
     const uint4 words = load(row);
@@ -42,11 +42,11 @@ __device__ inline PageSums write_page(const SourceRows<__nv_bfloat16>& from, con
     widen_eight(words, x);
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
-      const float d = x[i] - first[i];
-      sum[i] += d;
-      squares = fmaf(d, d, squares);
+      sum[i] += x[i];
       norm2 = fmaf(x[i], x[i], norm2);
     }
+    squares += norm2;
+    if constexpr (!kNorms) continue;
     for (int step = lanes / 2; step > 0; step /= 2)
       norm2 += __shfl_xor_sync(kAllLanes, norm2, step);
     if (unit == 0) norms += sqrtf(norm2);
@@ -57,7 +57,6 @@ __device__ inline PageSums write_page(const SourceRows<__nv_bfloat16>& from, con
     for (int step = lanes; step < 32; step *= 2) sum[i] += __shfl_xor_sync(kAllLanes, sum[i], step);
     sum[i] *= 1.0f / kPage;
     of_mean = fmaf(sum[i], sum[i], of_mean);
-    sum[i] += first[i];
   }
   if (any && lane_id() < lanes) reinterpret_cast<uint4*>(mean)[unit] = narrowed_eight(sum);
   if (lane_id() < lanes) squares -= kPage * of_mean;

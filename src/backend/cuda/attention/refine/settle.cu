@@ -44,19 +44,22 @@ __global__ __launch_bounds__(kSplitThreads,
   float* key_deviations = s.along;                // (n_pages)
   float* value_deviations = s.along + s.n_pages;  // (n_pages)
   float* norms = s.along + 2 * s.n_pages;         // (n_pages) of values
-  const auto write = [&](const SourceRows<T>& from, int page, std::byte* cache, std::byte* means) {
+  const auto write = [&]<bool kNorms>(std::bool_constant<kNorms>, const SourceRows<T>& from,
+                                      int page, std::byte* cache, std::byte* means) {
     const uint16_t* rows = s.rows + page * kPage;
     T* to = reinterpret_cast<T*>(cache) +
             (head * view.cache.capacity + begin + n_sinks + page * kPage) * d;
     T* mean = reinterpret_cast<T*>(means) + (first_page + page) * d;
     if constexpr (kV == 8)
-      return write_page(from, rows, to, mean, d);
+      return write_page<kNorms>(from, rows, to, mean, d);
     else
       return write_page_plain(from, rows, to, mean, d);
   };
   for (int page = warp_id(); page < s.n_pages; page += kSplitWarps) {
-    const PageSums of_keys = write(keys, page, view.cache.keys, view.cache.mean_keys);
-    const PageSums of_values = write(values, page, view.cache.values, view.cache.mean_values);
+    const PageSums of_keys =
+        write(std::false_type{}, keys, page, view.cache.keys, view.cache.mean_keys);
+    const PageSums of_values =
+        write(std::true_type{}, values, page, view.cache.values, view.cache.mean_values);
     if (lane_id() != 0) continue;
     key_deviations[page] = of_keys.deviation;
     value_deviations[page] = of_values.deviation;

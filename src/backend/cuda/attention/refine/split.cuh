@@ -26,15 +26,21 @@ __device__ inline Group group_at(Group group, int depth, int index) {
   return group;
 }
 
-// Calls use(i, x) for the dimensions of a row.
+// Calls use(x, y) for the dimensions of a row and of a vector (kDims).
 template <typename Use>
-__device__ void for_dims(const Split& s, int row, const Use& use) {
+__device__ void for_dims(const Split& s, int row, const float* vector, const Use& use) {
 #pragma unroll
   for (int unit = 0; unit < kDims / 8; ++unit) {
     float x[8];
     widen_eight(*reinterpret_cast<const uint4*>(s.unit(row, unit)), x);
 #pragma unroll
-    for (int i = 0; i < 8; ++i) use(unit * 8 + i, x[i]);
+    for (int half = 0; half < 2; ++half) {
+      const float4 y = reinterpret_cast<const float4*>(vector)[2 * unit + half];
+      use(x[4 * half], y.x);
+      use(x[4 * half + 1], y.y);
+      use(x[4 * half + 2], y.z);
+      use(x[4 * half + 3], y.w);
+    }
   }
 }
 
@@ -52,10 +58,8 @@ __device__ inline Furthest furthest_of(const Split& s, Group group, const float*
   Furthest best{-1, group.begin()};
   for (int place = group.begin() + first + lane_id(); place < group.end(); place += step) {
     float distance2 = 0;
-    for_dims(s, s.rows[place], [&](int i, float x) {
-      const float d = x - mean[i];
-      distance2 = fmaf(d, d, distance2);
-    });
+    for_dims(s, s.rows[place], mean,
+             [&](float x, float y) { distance2 = fmaf(x - y, x - y, distance2); });
     take_further(best, {distance2, place});
   }
   for (int lanes = 16; lanes > 0; lanes /= 2)
@@ -70,7 +74,7 @@ __device__ inline void project(const Split& s, Group group, const float* directi
                                int step) {
   for (int place = group.begin() + first + lane_id(); place < group.end(); place += step) {
     float sum = 0;
-    for_dims(s, s.rows[place], [&](int i, float x) { sum = fmaf(x, direction[i], sum); });
+    for_dims(s, s.rows[place], direction, [&](float x, float y) { sum = fmaf(x, y, sum); });
     s.along[place] = isnan(sum) ? 0.0f : fminf(fmaxf(sum, -1e37f), 1e37f);
   }
 }
@@ -107,9 +111,26 @@ __device__ inline float nth_smallest(const Split& s, Group group, int n) {
   }
 }
 
+// halve() of two pages, by counting.
+__device__ inline void halve_two(const Split& s, Group group) {
+  const int lane = lane_id(), place = group.begin() + lane;
+  const float x = s.along[place];
+  const uint16_t row = s.rows[place];
+  int rank = 0;
+#pragma unroll
+  for (int i = 0; i < 32; ++i) {
+    const float y = __shfl_sync(kAllLanes, x, i);
+    rank += y < x || (y == x && i < lane) ? 1 : 0;
+  }
+  const unsigned lowers = __ballot_sync(kAllLanes, rank < kPage), before = (1u << lane) - 1;
+  const int to = rank < kPage ? __popc(lowers & before) : kPage + __popc(~lowers & before);
+  s.rows[group.begin() + to] = row;
+}
+
 // Moves the rows of lower projections to the first half of the group; of equal ones the earlier.
 // Rows of a half keep their order. A warp's work.
 __device__ inline void halve(const Split& s, Group group) {
+  if (group.count == 2) return halve_two(s, group);
   const int lane = lane_id(), n = group.lower_rows();
   const unsigned before = (1u << lane) - 1;
   const float border = nth_smallest(s, group, n);

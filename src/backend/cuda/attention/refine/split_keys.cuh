@@ -100,13 +100,26 @@ __device__ void load_keys(const Split& s, const T* keys, int64_t stride, int hea
     int slots[kV];
 #pragma unroll
     for (int i = 0; i < kV; ++i) slots[i] = s.slots[mine.unit * kV + i];
-#pragma unroll 2
-    for (int row = mine.row; row < s.n_rows; row += mine.n_sharing) {
-      float x[kV];
-      load_some<kV>(x, keys + row * stride + mine.unit * kV);
+    if constexpr (kV == 8) {
+      // Rows of a thread are multiples of eight apart: units change places alike in all of them.
+      int at[kV];
 #pragma unroll
       for (int i = 0; i < kV; ++i)
-        if (slots[i] < kDims) s.unit(row, slots[i] / 8)[slots[i] % 8] = __float2bfloat16_rn(x[i]);
+        at[i] = static_cast<int>(s.unit(mine.row, slots[i] / 8) - s.keys) + slots[i] % 8;
+#pragma unroll 4
+      for (int row = mine.row, moved = 0; row < s.n_rows;
+           row += mine.n_sharing, moved += mine.n_sharing * kDims) {
+        const uint4 words = *reinterpret_cast<const uint4*>(keys + row * stride + mine.unit * kV);
+        const auto* x = reinterpret_cast<const __nv_bfloat16*>(&words);
+#pragma unroll
+        for (int i = 0; i < kV; ++i)
+          if (slots[i] < kDims) s.keys[at[i] + moved] = x[i];
+      }
+    } else {
+      for (int row = mine.row; row < s.n_rows; row += mine.n_sharing)
+        if (slots[0] < kDims)
+          s.unit(row, slots[0] / 8)[slots[0] % 8] =
+              __float2bfloat16_rn(static_cast<float>(keys[row * stride + mine.unit]));
     }
   }
   __syncthreads();
