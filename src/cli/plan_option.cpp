@@ -125,7 +125,7 @@ std::string why_dense(const PlanFile& file, int64_t n_prompt, int64_t n_predict)
   if (n_prompt > file.context)
     return fmt::format("was measured with up to {} tokens (--always runs it)", file.context);
   // Nothing was measured, or time is not what it is for.
-  if (!file.auto_from || file.objective == PlanObjective::kMemory) return "";
+  if (!file.auto_from || !is_time(file.objective)) return "";
   const auto reaches = [&](const std::optional<int64_t>& from) {
     return from && n_prompt >= *from;
   };

@@ -93,7 +93,9 @@ void print_result(const TuneFlags& flags, const TuneResult& result) {
   line("contract", contract_text(flags.tune.contract));
   line("predicted", fmt::format("KL {:.5f}, {:.1f}% of the {} of what may change",
                                 result.predicted_kl, 100 * result.cost / result.dense_cost,
-                                flags.objective == "memory" ? "memory" : "time"));
+                                is_time(flags.tune.objective) ? "time"
+                                : flags.objective == "memory" ? "memory"
+                                                              : "reads"));
   line("calibration", loss_text(result.calibration));
   line("held out", loss_text(result.held_out));
   if (const Needles& needles = result.held_out.needles; needles.n > 0)
@@ -133,6 +135,8 @@ HeadOptions head_options(const TuneFlags& flags) {
   belongs(flags.tile.has_value(), "--tile", AttentionMode::kRefine);
   // Refined attention keeps all keys.
   belongs(flags.objective == "memory", "--objective memory", AttentionMode::kKeys);
+  belongs(flags.objective == "reads" || flags.objective == "decode-reads",
+          "--objective reads, decode-reads", AttentionMode::kRefine);
   const auto ascending = [](const std::vector<double>& given, std::vector<double>& out) {
     if (!given.empty()) out = distinct(given);
     std::sort(out.begin(), out.end());
@@ -277,8 +281,9 @@ Run add_tune(CLI::App& program) {
       ->check(number_between(1, 1e6, "1 or more"));
   command
       ->add_option("--objective", flags->objective,
-                   "What to save: prefill, decode or memory (keys)")
-      ->check(CLI::IsMember({"prefill", "decode", "memory"}))
+                   "What to save: time of prefill or decode; memory (of keys); or, on any\n"
+                   "machine alike, keys that refine reads: reads, decode-reads")
+      ->check(CLI::IsMember({"prefill", "decode", "memory", "reads", "decode-reads"}))
       ->capture_default_str();
   command
       ->add_option("--attention", flags->attention,

@@ -16,7 +16,8 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::array<std::string_view, 3> kObjectives = {"prefill", "decode", "memory"};
+constexpr std::array<std::string_view, 5> kObjectives = {"prefill", "decode", "memory", "reads",
+                                                         "decode-reads"};
 
 json group_json(const GroupPlan& group) {
   json out = {{"kind", linear_name(group.kind)}, {"epsilon", group.epsilon}};

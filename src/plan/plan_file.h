@@ -16,10 +16,15 @@ inline constexpr std::string_view kPlanFormat = "sluice-plan";
 inline constexpr int64_t kPlanVersion = 1;
 inline constexpr size_t kMaxPlanBytes = size_t{16} << 20;  // 32 layers of 32 heads: 85 KiB
 
-// What a plan is meant to save.
-enum class PlanObjective : uint8_t { kPrefill, kDecode, kMemory };
+// What a plan is meant to save: time of prefill or decoding, memory, or keys that are read by
+// prefill or decoding. The last three do not depend on a machine.
+enum class PlanObjective : uint8_t { kPrefill, kDecode, kMemory, kReads, kDecodeReads };
 
-std::string_view objective_name(PlanObjective objective);  // "prefill", "decode", "memory"
+inline bool is_time(PlanObjective objective) {
+  return objective == PlanObjective::kPrefill || objective == PlanObjective::kDecode;
+}
+// "prefill", "decode", "memory", "reads", "decode-reads"
+std::string_view objective_name(PlanObjective objective);
 std::optional<PlanObjective> objective_of(std::string_view name);
 
 struct PlanModel {

@@ -311,7 +311,7 @@ PlanFile parse_plan_file(std::string_view text, const std::string& label) {
   file.model = model_of(root.require("model"));
   file.context = root.require("context").integer(1, kMaxCount);
   if (const auto found = root.find("objective"))
-    file.objective = found->named(objective_of, "prefill, decode or memory");
+    file.objective = found->named(objective_of, "prefill, decode, memory, reads or decode-reads");
   if (const auto found = root.find("contract")) file.contract = contract_of(*found);
   if (const auto found = root.find("auto")) file.auto_from = auto_of(*found);
   if (const auto found = root.find("measured")) file.measured = measured_of(*found);

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
+#include "eval/refine_reads.h"
 #include "eval/timing.h"
 #include "eval/windows.h"
 #include "tune/changes.h"
@@ -22,7 +23,9 @@ constexpr double kLongPassMs = 4000;  // above, a round or two must do
 struct Run {
   Plan plan;
   std::vector<std::vector<LayerTimes>> samples;  // (rounds, n_layers)
-  std::vector<double> bytes, row_bytes;          // (n_layers) of keys and values; of rows compared
+  // (n_layers) where no time is measured: bytes of keys and values, or keys that are read; bytes of
+  // rows compared.
+  std::vector<double> counts, row_bytes;
 
   double middle(size_t layer, const std::function<double(const LayerTimes&)>& part) const {
     std::vector<double> values;
@@ -39,7 +42,9 @@ class CostMeter {
     runs_.push_back({});
     const HeadOptions& heads = options.heads;
     const auto add = [&](Plan plan) {
-      runs_.push_back({.plan = std::move(plan), .samples = {}, .bytes = {}, .row_bytes = {}});
+      if (options.objective == PlanObjective::kDecodeReads)
+        plan.attention = with_strict_tiles(std::move(plan.attention));
+      runs_.push_back({.plan = std::move(plan), .samples = {}, .counts = {}, .row_bytes = {}});
     };
     for (const int64_t window : heads.windows) {
       add({.attention = plan_of_all(heads, window, {.kind = HeadKind::kDense}, shape)});
@@ -52,9 +57,9 @@ class CostMeter {
   }
 
   Costs measure(const std::function<void(double)>& progress) {
-    int rounds = options_.objective == PlanObjective::kMemory ? 1 : kMostRounds;
+    int rounds = is_time(options_.objective) ? kMostRounds : 1;
     for (int round = -1; round < rounds; ++round) {  // the first warms up
-      if (options_.objective == PlanObjective::kMemory && round < 0) continue;
+      if (!is_time(options_.objective) && round < 0) continue;
       for (size_t i = 0; i < runs_.size(); ++i) {
         const double ms = time_ms([&] { run(runs_[i], round >= 0); });
         if (ms > kLongPassMs) rounds = std::min(rounds, 2);
@@ -83,7 +88,7 @@ class CostMeter {
     if (!keep) return;
     std::vector<LayerTimes> times;
     const double share = n_decode > 0 ? 1.0 / static_cast<double>(n_decode) : 1;
-    run.bytes.clear();
+    run.counts.clear();
     run.row_bytes.clear();
     for (int64_t layer = 0; layer < model_.spec().n_layers; ++layer) {
       LayerTimes of = cache.times(layer);
@@ -95,8 +100,11 @@ class CostMeter {
       const LayerCacheBytes bytes = attention == nullptr ? LayerCacheBytes{} : attention->bytes();
       const auto rows = static_cast<double>(bytes.selection_rows);
       run.row_bytes.push_back(rows);
-      run.bytes.push_back(attention == nullptr ? dense_bytes(cache)
-                                               : static_cast<double>(bytes.total()) - rows);
+      if (options_.objective == PlanObjective::kMemory)
+        run.counts.push_back(attention == nullptr ? dense_bytes(cache)
+                                                  : static_cast<double>(bytes.total()) - rows);
+      else
+        run.counts.push_back(keys_read(cache, layer));
     }
     run.samples.push_back(std::move(times));
   }
@@ -106,16 +114,27 @@ class CostMeter {
            static_cast<double>(model_.spec().n_layers);
   }
 
+  // By all query heads of a layer.
+  double keys_read(const KvCache& cache, int64_t layer) const {
+    const auto n = static_cast<double>(cache.length());
+    if (cache.accelerated(layer) == nullptr)
+      return static_cast<double>(model_.spec().n_heads) * n * (n + 1) / 2;
+    RefineReads reads;
+    reads.add(cache.plan().layers[static_cast<size_t>(layer)], model_.spec().n_heads,
+              cache.length(), cache.accelerated(layer)->refine(0).opened());
+    return reads.keys();
+  }
+
   Costs costs() const {
     Costs costs;
     const auto n_layers = static_cast<size_t>(model_.spec().n_layers);
     const auto n_heads = static_cast<double>(model_.spec().n_kv_heads);
-    const bool memory = options_.objective == PlanObjective::kMemory;
+    const bool counts = !is_time(options_.objective);
     const auto attend = [](const LayerTimes& times) { return times.attend; };
     const auto select = [](const LayerTimes& times) { return times.select; };
     for (size_t layer = 0; layer < n_layers; ++layer) {
       const auto head_cost = [&](const Run& run) {
-        return (memory ? run.bytes[layer] : run.middle(layer, attend)) / n_heads;
+        return (counts ? run.counts[layer] : run.middle(layer, attend)) / n_heads;
       };
       LayerCosts of;
       of.dense_head = head_cost(runs_[0]);
@@ -127,7 +146,7 @@ class CostMeter {
         of.select.emplace_back();
         for (int64_t i = 0; i < options_.heads.n_costs(); ++i, ++next) {
           of.head.back().push_back(head_cost(runs_[next]));
-          of.select.back().push_back(memory ? runs_[next].row_bytes[layer]
+          of.select.back().push_back(counts ? runs_[next].row_bytes[layer]
                                             : runs_[next].middle(layer, select));
         }
       }
@@ -135,9 +154,9 @@ class CostMeter {
       costs.linear.emplace_back();
       for (size_t input = 0; input < kLinearInputs.size(); ++input) {
         const auto linear = [input](const LayerTimes& times) { return times.linear[input]; };
-        std::vector<double> of_input = {memory ? 0 : runs_[0].middle(layer, linear)};
+        std::vector<double> of_input = {counts ? 0 : runs_[0].middle(layer, linear)};
         for (size_t i = first_linear_; i < runs_.size(); ++i)
-          of_input.push_back(memory ? 0 : runs_[i].middle(layer, linear));
+          of_input.push_back(counts ? 0 : runs_[i].middle(layer, linear));
         costs.linear.back().push_back(std::move(of_input));
       }
     }

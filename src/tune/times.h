@@ -1,5 +1,5 @@
-// What choices cost on this machine: time per layer and head, or bytes of the cache, measured on
-// runs in which all heads do the same.
+// What choices cost on this machine: time per layer and head, bytes of the cache, or keys that are
+// read, measured on runs in which all heads do the same.
 
 #pragma once
 
@@ -15,7 +15,7 @@
 
 namespace sluice {
 
-// tokens: as many as the context, for kDecode kDecodeTokens more. Costs are in ms, or bytes.
+// tokens: as many as the context, for kDecode kDecodeTokens more. Costs are in ms, bytes or keys.
 inline constexpr int64_t kDecodeTokens = 128;  // a block: its selection falls among them
 
 struct CostOptions {

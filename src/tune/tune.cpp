@@ -44,7 +44,8 @@ class Tuner {
         progress_(progress),
         heads_(options.heads),
         shape_(model.plan_shape()) {
-    heads_.strict = options.objective == PlanObjective::kDecode;
+    heads_.strict = options.objective == PlanObjective::kDecode ||
+                    options.objective == PlanObjective::kDecodeReads;
   }
 
   TuneResult run(TextStream& text) {

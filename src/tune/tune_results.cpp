@@ -70,7 +70,7 @@ json describe_times(const TuneOptions& options, const TuneResult& result) {
   out["dense_ms"] = of.empty() ? json() : of.back()["dense_ms"];
   out["plan_ms"] = of.empty() ? json() : of.back()["plan_ms"];
   // Costs are those of the context's length, which is the greatest measured in a prefill.
-  const bool predicts = options.objective != PlanObjective::kMemory && !of.empty();
+  const bool predicts = is_time(options.objective) && !of.empty();
   out["predicted_ms"] =
       predicts ? json(of.back()["dense_ms"].get<double>() - (result.dense_cost - result.cost))
                : json();
