@@ -241,6 +241,7 @@ void print_table(const CompareResult& result, const std::vector<UniformChoice>& 
                        [&](const UniformChoice& choice) { return choice.attention.mode == mode; });
   };
   const bool refine = has(AttentionMode::kRefine), baseline = has(AttentionMode::kBaseline);
+  const std::array<int, 4> widths = {baseline ? 15 : 9, 14, 9, 6};
   for (size_t i = 0; i < choices.size(); ++i) {
     const auto words = words_of(choices[i], shape);
     const PlanComparison& plan = result.plans[i];
@@ -252,12 +253,7 @@ void print_table(const CompareResult& result, const std::vector<UniformChoice>& 
     };
     if (attention) {
       for (size_t word = 0; word < 4; ++word)
-        add(words[word].heading,
-            word == 1               ? 14
-            : word == 3             ? 6
-            : word == 0 && baseline ? 15
-                                    : 9,
-            words[word].text);
+        add(words[word].heading, widths[word], words[word].text);
       if (refine) add(words[4].heading, 7, words[4].text);
       if (baseline) add(words[5].heading, 6, words[5].text);
       add("clusters/T", 10, fmt::format("{:.4f}", plan.work.clusters_fraction()));

@@ -113,7 +113,8 @@ const Json& shapes() {
       "attention": "text", "select?": "text", "space?": "text", "tau?": "number", "far?": "text",
       "window?": "integer", "block?": "integer", "sinks?": "integer", "outlier_ratio?": "number",
       "from_layer?": "integer", "delta?": "number", "segment?": "integer", "page?": "integer",
-      "tile?": "integer", "tile_factor?": "number", "clusters?": "text", "rule?": "text"
+      "tile?": "integer", "tile_factor?": "number", "clusters?": "text", "rule?": "text",
+      "keep?": "number"
     },
     "plan": {
       "layers": [{

@@ -96,9 +96,7 @@ std::vector<Refusal> baseline_refusals() {
                    {"cannot generate", "--predict"}),
       {.name = "Encoder",
        .build =
-           [with](ModelFolder& folder) {
-             return eval_of(folder, with({"--keep", "0.5"}));
-           },
+           [half = with({"--keep", "0.5"})](ModelFolder& folder) { return eval_of(folder, half); },
        .fragments = {"encoder", "causal"},
        .golden = "bert"}};
   for (const char* command : {"generate", "bench", "needle"})

@@ -1,6 +1,7 @@
 #include "backend/cpu/attention/baseline/blocks.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 namespace sluice::cpu::baseline {
@@ -12,11 +13,13 @@ void add_range(std::vector<KeyRange>& ranges, KeyRange range) {
     ranges.push_back(range);
 }
 
-void fewest_blocks(std::span<const double> mass, double keep, std::vector<KeyRange>& read) {
+void fewest_blocks(std::vector<double> mass, double keep, std::vector<KeyRange>& read) {
   read.clear();
   const auto n = std::ssize(mass);
   // Not by the sum, which reaches the whole before blocks of tiny mass.
   if (keep >= 1 || n <= 2) return add_range(read, {0, n * kBaselineBlock});
+  for (double& x : mass)
+    if (std::isnan(x)) x = 0;
   const double wanted = keep * std::accumulate(mass.begin(), mass.end(), 0.0);
   std::vector<int64_t> order(static_cast<size_t>(n - 2));  // between the first and the last
   std::iota(order.begin(), order.end(), int64_t{1});

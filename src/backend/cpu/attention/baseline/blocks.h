@@ -2,7 +2,6 @@
 
 #pragma once
 
-#include <span>
 #include <vector>
 
 #include "backend/cpu/attention/baseline/chooser.h"
@@ -15,7 +14,8 @@ inline int64_t n_blocks(int64_t n_tokens) {
 }
 
 // The fewest blocks with a share `keep` of all mass, the first and the last (the queries' own)
-// among them. mass: (blocks up to the queries' own), 0 or more. Of equal blocks the earlier.
-void fewest_blocks(std::span<const double> mass, double keep, std::vector<KeyRange>& read);
+// among them. mass: (blocks up to the queries' own), 0 or more; what is no number counts as 0. Of
+// equal blocks the earlier.
+void fewest_blocks(std::vector<double> mass, double keep, std::vector<KeyRange>& read);
 
 }  // namespace sluice::cpu::baseline

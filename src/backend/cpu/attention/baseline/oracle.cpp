@@ -1,8 +1,10 @@
 // Blocks of keys by their true mass, mean over the queries of a block, which it takes dense
 // attention to know: no estimate chooses fewer blocks of this size for the same mass.
 
+#include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <utility>
 
 #include "backend/cpu/attention/baseline/blocks.h"
 #include "backend/cpu/score_rows.h"
@@ -31,9 +33,7 @@ class Oracle : public Chooser {
     std::vector<double> mass(static_cast<size_t>(own + 1));
     for (int64_t i = 0; i < group.n; ++i)
       add_masses(scores.data() + i * n_keys, group.first + i + 1, mass);
-    for (double& x : mass)
-      if (std::isnan(x)) x = 0;  // has no order
-    fewest_blocks(mass, keep_, read);
+    fewest_blocks(std::move(mass), keep_, read);
   }
 
  private:

@@ -46,10 +46,7 @@ class Pooled : public Chooser {
              scores.data());
     SoftmaxState state{-INFINITY, 0.0f};
     softmax_step(scale_, n, scores.data(), state);
-    std::vector<double> mass(scores.begin(), scores.end());
-    for (double& x : mass)
-      if (std::isnan(x)) x = 0;  // has no order
-    fewest_blocks(mass, keep_, read);
+    fewest_blocks({scores.begin(), scores.end()}, keep_, read);
   }
 
  private:
