@@ -99,15 +99,16 @@ std::vector<Refusal> baseline_refusals() {
            [half = with({"--keep", "0.5"})](ModelFolder& folder) { return eval_of(folder, half); },
        .fragments = {"encoder", "causal"},
        .golden = "bert"}};
-  for (const char* command : {"generate", "bench", "needle"})
-    all.push_back({.name = std::string("In_") + command,
+  for (const auto& [name, command] :
+       {std::pair{"InGenerate", "generate"}, {"InBench", "bench"}, {"InNeedle", "needle"}})
+    all.push_back({.name = name,
                    .build =
                        [command, quest](ModelFolder& folder) {
                          return joined({command, "-m", folder.path()}, quest);
                        },
                    .fragments = {"baseline:quest", "sluice eval alone"},
                    .code = 2});
-  all.push_back({.name = "In_tune",
+  all.push_back({.name = "InTune",
                  .build =
                      [quest](ModelFolder& folder) {
                        return joined({"tune", "-m", folder.path(), "-f", "text.txt"}, quest);
