@@ -110,11 +110,11 @@ const Json& shapes() {
     "metrics": {"*": "number"},
     "cache": {"*": "number"},
     "choice": {
+      "keep?": "number",
       "attention": "text", "select?": "text", "space?": "text", "tau?": "number", "far?": "text",
       "window?": "integer", "block?": "integer", "sinks?": "integer", "outlier_ratio?": "number",
       "from_layer?": "integer", "delta?": "number", "segment?": "integer", "page?": "integer",
-      "tile?": "integer", "tile_factor?": "number", "clusters?": "text", "rule?": "text",
-      "keep?": "number"
+      "tile?": "integer", "tile_factor?": "number", "clusters?": "text", "rule?": "text"
     },
     "plan": {
       "layers": [{
