@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "backend/attend.h"
+#include "backend/baseline.h"
 #include "backend/refine.h"
 #include "backend/scores.h"
 #include "backend/select.h"
@@ -271,6 +272,10 @@ class Backend {
   virtual std::unique_ptr<RepsAttention> make_reps_attention(const RepsSpec& spec) = 0;
   // Throws Error for sizes that this backend does not take.
   virtual std::unique_ptr<RefineAttention> make_refine_attention(const RefineSpec& spec) = 0;
+  // Throws Error but on the CPU.
+  virtual std::unique_ptr<BaselineAttention> make_baseline_attention(const BaselineSpec&) {
+    throw Error(std::string(name()) + " has no baselines", "--device cpu");
+  }
 };
 
 // dtype: kF32 or kBF16. The plain loops every other backend is compared with.

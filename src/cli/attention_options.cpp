@@ -10,6 +10,7 @@
 #include <limits>
 #include <optional>
 
+#include "cli/baseline_options.h"
 #include "cli/options.h"
 
 namespace sluice::cli {
@@ -108,7 +109,7 @@ std::vector<GivenFlag> given(const AttentionFlags& flags) {
   note(flags.space.has_value(), "--space", {kKeys, kCopy, kPaper});
   note(flags.sinks.has_value(), "--sinks", {kRefine, kKeys, kCopy, kPaper});
   note(flags.outlier_ratio.has_value(), "--outlier-ratio", {kKeys, kCopy, kPaper});
-  note(flags.from_layer.has_value(), "--from-layer", {kRefine, kKeys, kCopy, kPaper});
+  note(flags.from_layer.has_value(), "--from-layer", {kRefine, kKeys, kCopy, kPaper, kBaseline});
   note(flags.joint, "--joint", {kKeys, kCopy, kPaper});
   note(!flags.deltas.empty(), "--delta", {kRefine});
   note(flags.segment.has_value(), "--segment", {kRefine});
@@ -120,6 +121,7 @@ std::vector<GivenFlag> given(const AttentionFlags& flags) {
   note(flags.clusters.has_value(), "--clusters", {kRefine});
   note(flags.refine_rule.has_value(), "--rule", {kRefine});
   note(flags.cache.has_value(), "--cache", {kRefine});
+  note(!flags.keeps.empty(), "--keep", {kBaseline});
   return names;
 }
 
@@ -155,7 +157,7 @@ void add_attention_options(CLI::App& command, AttentionFlags& flags, bool lists)
   };
   CLI::Option* modes = add("--attention", flags.modes,
                            "What attention does (default dense" + several + "):\n" + kModeHelp)
-                           ->check(CLI::IsMember({"dense", "paper", "copy", "keys", "refine"}));
+                           ->check(mode_or_baseline(flags));
   CLI::Option* rules = add("--select", flags.rules, kRuleHelp + several)
                            ->check(CLI::IsMember({"independent", "greedy", "cascade-paper",
                                                   "cascade-causal", "cascade-cover"}));
@@ -247,7 +249,9 @@ void add_attention_options(CLI::App& command, AttentionFlags& flags, bool lists)
 
 std::vector<UniformAttention> attention_choices(const AttentionFlags& flags) {
   std::vector<AttentionMode> modes;
-  for (const std::string& name : distinct(flags.modes)) modes.push_back(*mode_of(name));
+  for (const std::string& name : flags.modes)
+    modes.push_back(baseline_of(name) ? AttentionMode::kBaseline : *mode_of(name));
+  modes = distinct(modes);
   if (modes.empty()) modes.push_back(AttentionMode::kDense);
   check_flags(flags, modes);
   if (modes.front() == AttentionMode::kDense) return {};
@@ -274,6 +278,11 @@ std::vector<UniformAttention> attention_choices(const AttentionFlags& flags) {
   if (rules.empty()) rules.emplace_back();
   std::vector<UniformAttention> choices;
   for (const AttentionMode mode : modes) {
+    if (mode == AttentionMode::kBaseline) {
+      const auto baselines = baseline_choices(flags, common);
+      choices.insert(choices.end(), baselines.begin(), baselines.end());
+      continue;
+    }
     if (mode == AttentionMode::kRefine) {
       std::vector<double> deltas;
       for (const std::string& text : flags.deltas) deltas.push_back(*delta_of(text));
@@ -311,6 +320,7 @@ std::string attention_text(const UniformAttention& choice, const PlanShape& shap
   const LayerPlan layer = layer_plan(choice, shape);
   const std::string from =
       choice.from_layer > 0 ? fmt::format(", from layer {}", choice.from_layer) : "";
+  if (choice.mode == AttentionMode::kBaseline) return baseline_text(layer.baseline) + from;
   if (choice.mode == AttentionMode::kRefine)
     return text +
            fmt::format(

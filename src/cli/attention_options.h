@@ -21,6 +21,8 @@ struct AttentionFlags {
   std::optional<double> outlier_ratio;
   bool joint = false;
   bool strict = false;
+  std::vector<double> keeps;
+  bool baselines = false;  // whether the command has them: add_baseline_options
 };
 
 // --attention and what goes with each mode. lists: --attention, --select, --tau, --far and --delta

@@ -27,18 +27,21 @@ std::vector<Word> words_of(const UniformChoice& choice, const PlanShape& shape) 
             {"far", "-"},
             {"tau", "-"},
             {"delta", "-"},
+            {"keep", "-"},
             {"linear", "-"},
             {"rank", "-"},
             {"epsilon", "-"}};
   const bool refine = attention.mode == AttentionMode::kRefine;
-  const bool selects = attention.mode != AttentionMode::kDense && !refine;
+  const bool baseline = attention.mode == AttentionMode::kBaseline;
+  const bool selects = attention.mode != AttentionMode::kDense && !refine && !baseline;
   const bool keys = attention.mode == AttentionMode::kKeys, gsi = linear.kind == LinearKind::kGsi;
   return {
-      {"attention", std::string(mode_name(attention.mode))},
+      {"attention", std::string(attention_name(attention))},
       {"select", selects ? std::string(rule_name(layer_plan(attention, shape).rule)) : "-"},
       {"far", keys ? std::string(far_name(attention.far)) : "-"},
       {"tau", selects ? tau_text(attention) : "-", true},
       {"delta", refine ? fmt::format("{}", attention.delta) : "-", true},
+      {"keep", baseline ? fmt::format("{}", attention.baseline.keep) : "-", true},
       {"linear", std::string(linear_name(linear.kind))},
       {"rank", gsi ? fmt::format("{}", linear.rank) : "-", true},
       {"epsilon", linear.kind == LinearKind::kDense ? "-" : fmt::format("{}", linear.epsilon),
@@ -182,7 +185,7 @@ void print_summary(const PlanComparison& plan, const UniformChoice& choice) {
   const bool attention = any_attention({choice}), linear = any_linear({choice});
   std::string what = choice.file;
   if (what.empty())
-    what = fmt::format("{}{}{}", attention ? mode_name(choice.attention.mode) : "",
+    what = fmt::format("{}{}{}", attention ? attention_name(choice.attention) : "",
                        attention && linear ? " and " : "",
                        linear ? linear_name(choice.linear.kind) : "");
   fmt::print("\n====== KL divergence, KL(dense‖{}) in nats ======\n", what);
@@ -208,11 +211,11 @@ void print_summary(const PlanComparison& plan, const UniformChoice& choice) {
   if (attention) {
     share_line("Keys read", plan.work.keys_read_fraction());
     share_line("Clusters / tokens", plan.work.clusters_fraction());
-    if (plan.work.refine_reads().empty()) {
+    if (!plan.work.refine_reads().empty()) {
+      print_refined(plan.work);
+    } else if (choice.attention.mode != AttentionMode::kBaseline) {
       share_line("Selection products", plan.work.selection_products());
       share_line("  by the paper's count", plan.work.selection_products_paper());
-    } else {
-      print_refined(plan.work);
     }
     share_line("Cache bytes", plan.cache.share_of_dense());
   }
@@ -233,9 +236,12 @@ void print_table(const CompareResult& result, const std::vector<UniformChoice>& 
              result.plans.front().tokens.base_ppl_stderr());
   const bool generated = result.plans.front().generation_match.count() > 0;
   const bool attention = any_attention(choices), linear = any_linear(choices);
-  const bool refine = std::any_of(choices.begin(), choices.end(), [](const UniformChoice& choice) {
-    return choice.attention.mode == AttentionMode::kRefine;
-  });
+  const auto has = [&](AttentionMode mode) {
+    return std::any_of(choices.begin(), choices.end(),
+                       [&](const UniformChoice& choice) { return choice.attention.mode == mode; });
+  };
+  const bool refine = has(AttentionMode::kRefine), baseline = has(AttentionMode::kBaseline);
+  const std::array<int, 4> widths = {baseline ? 15 : 9, 14, 9, 6};
   for (size_t i = 0; i < choices.size(); ++i) {
     const auto words = words_of(choices[i], shape);
     const PlanComparison& plan = result.plans[i];
@@ -247,14 +253,15 @@ void print_table(const CompareResult& result, const std::vector<UniformChoice>& 
     };
     if (attention) {
       for (size_t word = 0; word < 4; ++word)
-        add(words[word].heading, word == 1 ? 14 : word == 3 ? 6 : 9, words[word].text);
+        add(words[word].heading, widths[word], words[word].text);
       if (refine) add(words[4].heading, 7, words[4].text);
+      if (baseline) add(words[5].heading, 6, words[5].text);
       add("clusters/T", 10, fmt::format("{:.4f}", plan.work.clusters_fraction()));
       add("keys read", 9, fmt::format("{:.4f}", plan.work.keys_read_fraction()));
     }
     if (linear) {
-      for (size_t word = 5; word < words.size(); ++word)
-        add(words[word].heading, word == 6 ? 5 : 7, words[word].text);
+      for (size_t word = 6; word < words.size(); ++word)
+        add(words[word].heading, word == 7 ? 5 : 7, words[word].text);
       add("fast", 7, or_dash(plan.linear.fast_path_fraction()));
       add("bytes read", 10, fmt::format("{:.4f}", plan.linear.weight_bytes_fraction()));
     }

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/attention_options.h"
+#include "cli/baseline_options.h"
 #include "cli/commands.h"
 #include "cli/comparison_output.h"
 #include "cli/linear_options.h"
@@ -115,8 +116,24 @@ void run_comparison(const EvalOptions& options, const Checkpoint& checkpoint, Te
                   options);
 }
 
+// Refuses what baselines do not go with, before minutes of loading.
+void check_baselines(const EvalOptions& options, const std::vector<UniformAttention>& attention) {
+  for (const UniformAttention& choice : attention) {
+    if (choice.mode != AttentionMode::kBaseline) continue;
+    if (options.device != "cpu")
+      throw CLI::ValidationError(
+          fmt::format("--attention {} runs on the CPU alone, leave --device {} out",
+                      attention_name(choice), options.device));
+    if (options.n_predict > 0)
+      throw CLI::ValidationError(
+          fmt::format("--attention {} reads whole texts and cannot generate, leave --predict out",
+                      attention_name(choice)));
+  }
+}
+
 void run_eval(const EvalOptions& options) {
   const std::vector<UniformAttention> attention = attention_choices(options.attention);
+  check_baselines(options, attention);
   const std::vector<UniformLinear> linear = linear_choices(options.linear, options.attention.joint);
   const bool plan_given = !options.plan.empty();
   if (options.n_predict > 0 && attention.empty() && linear.empty() && !plan_given)
@@ -154,6 +171,7 @@ Run add_eval(CLI::App& program) {
       "\n"
       "  sluice eval -m MODEL -f wiki.txt -c 1024 --windows 50\n"
       "  sluice eval -m MODEL -f wiki.txt -c 1024 --attention keys --tau 0.3,0.5,auto\n"
+      "  sluice eval -m MODEL -f wiki.txt -c 2048 --attention baseline:quest --keep 0.1,0.2\n"
       "  sluice eval -m MODEL -f wiki.txt --linear gsi --bases bases.safetensors --epsilon "
       "0.05,0.1");
   auto options = std::make_shared<EvalOptions>();
@@ -174,6 +192,7 @@ Run add_eval(CLI::App& program) {
       ->capture_default_str();
   add_plan_option(*command, options->plan);
   add_attention_options(*command, options->attention, /*lists=*/true);
+  add_baseline_options(*command, options->attention);
   add_linear_options(*command, options->linear, /*lists=*/true);
   return [options](const std::string& command_line) {
     options->command_line = command_line;

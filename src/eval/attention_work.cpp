@@ -89,6 +89,10 @@ void AttentionWork::add(const KvCache& cache, const ModelSpec& spec) {
       add_refined(cache, spec, i);
       continue;
     }
+    if (!layers.empty() && layers[static_cast<size_t>(i)].mode == AttentionMode::kBaseline) {
+      add_baseline(cache, spec, i);
+      continue;
+    }
     const Selector* selector = cache.selector(i);
     add_layer({.plan = layers.empty() ? nullptr : &layers[static_cast<size_t>(i)],
                .selector = selector,
@@ -102,6 +106,16 @@ void AttentionWork::add(const KvCache& cache, const ModelSpec& spec) {
     chosen_taus_.resize(static_cast<size_t>(spec.n_layers));
     chosen_taus_[static_cast<size_t>(i)].add(selector->spec().taus.front());
   }
+}
+
+void AttentionWork::add_baseline(const KvCache& cache, const ModelSpec& spec, int64_t layer) {
+  // Sums here count key/value heads.
+  const double group = static_cast<double>(spec.n_heads) / static_cast<double>(spec.n_kv_heads);
+  const int64_t n = cache.length();
+  keys_ += static_cast<double>(cache.accelerated(layer)->baseline(0).keys_read()) / group;
+  dense_keys_ += static_cast<double>(spec.n_kv_heads * below_diagonal(n));
+  tokens_ += static_cast<double>(spec.n_kv_heads * n);
+  clusters_ += static_cast<double>(spec.n_kv_heads * n);
 }
 
 void AttentionWork::add_refined(const KvCache& cache, const ModelSpec& spec, int64_t layer) {

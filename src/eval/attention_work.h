@@ -45,6 +45,7 @@ class AttentionWork {
 
  private:
   void add_selection(const LayerWork& layer);
+  void add_baseline(const KvCache& cache, const ModelSpec& spec, int64_t layer);
   void add_refined(const KvCache& cache, const ModelSpec& spec, int64_t layer);
 
   double keys_ = 0, dense_keys_ = 0;

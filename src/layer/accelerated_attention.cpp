@@ -13,7 +13,7 @@ AnyTensor rows_of(const AnyTensor& rows, int64_t batch, int64_t n_tokens) {
   return rows.rows_from(batch * n_tokens, n_tokens);
 }
 
-// Every query attends: modes `keys` and `refine`.
+// Every query attends: modes `keys`, `refine` and `baseline`.
 void run_all_queries(Backend& backend, const BlockShape& shape, const BlockWeights& weights,
                      const BlockInput& input, Workspace& workspace) {
   const Projections heads =
@@ -32,8 +32,11 @@ void run_all_queries(Backend& backend, const BlockShape& shape, const BlockWeigh
     const ConstTensor keys = rows_of(heads.keys, batch, n);
     const ConstTensor values = rows_of(heads.values, batch, n);
     const Tensor to = rows_of(out, batch, n);
+    const AttendRefineArgs all{.queries = queries, .keys = keys, .values = values, .out = to};
     if (layer.plan().mode == AttentionMode::kRefine)
-      layer.refine(batch).attend({.queries = queries, .keys = keys, .values = values, .out = to});
+      layer.refine(batch).attend(all);
+    else if (layer.plan().mode == AttentionMode::kBaseline)
+      layer.baseline(batch).attend(all);
     else
       layer.keys(batch).attend({.queries = queries,
                                 .keys = keys,
@@ -112,7 +115,7 @@ void run_accelerated_attention(Backend& backend, const BlockShape& shape,
     layer.select(batch, tokens.from(batch * input.n_tokens, input.n_tokens));
   }
   const AttentionMode mode = layer.plan().mode;
-  if (mode == AttentionMode::kKeys || mode == AttentionMode::kRefine)
+  if (mode == AttentionMode::kKeys || !layer.plan().selects())
     return run_all_queries(backend, shape, weights, input, workspace);
   BlockInput one = input;
   for (one.sequence = 0; one.sequence < n_batch; ++one.sequence)

@@ -97,6 +97,18 @@ LayerAttention::LayerAttention(Backend& backend, const LayerPlan& plan, const At
       sequence.refine = backend.make_refine_attention(refine_spec(plan, shape, dtype, capacity));
       continue;
     }
+    if (plan.mode == AttentionMode::kBaseline) {
+      sequence.baseline = backend.make_baseline_attention({.n_heads = shape.n_heads,
+                                                           .n_kv_heads = shape.n_kv_heads,
+                                                           .head_dim = shape.head_dim,
+                                                           .dtype = dtype,
+                                                           .scale = shape.scale,
+                                                           .capacity = capacity,
+                                                           .kind = plan.baseline.kind,
+                                                           .keep = plan.baseline.keep,
+                                                           .context = plan.baseline.context});
+      continue;
+    }
     if (!plan.reuse)
       sequence.selector = backend.make_selector(selector_spec(plan, shape, above != nullptr));
     if (plan.mode == AttentionMode::kKeys)
@@ -159,7 +171,7 @@ const TokenSet& LayerAttention::only_set(int64_t batch) const {
 void LayerAttention::select(int64_t batch, const TokenRows& tokens) {
   Sequence& sequence = sequences_[static_cast<size_t>(batch)];
   const int64_t n = tokens.rows.rows();
-  if (sequence.refine != nullptr) {
+  if (!plan_.selects()) {
     if (!backend_.records()) sequence.n_tokens += n;
     return;
   }
@@ -267,6 +279,7 @@ void LayerAttention::reset() {
     if (sequence.keys != nullptr) sequence.keys->reset();
     if (sequence.reps != nullptr) sequence.reps->reset();
     if (sequence.refine != nullptr) sequence.refine->reset();
+    if (sequence.baseline != nullptr) sequence.baseline->reset();
     sequence.n_tokens = sequence.n_waiting = sequence.n_outputs = 0;
   }
 }
@@ -277,9 +290,10 @@ LayerCacheBytes LayerAttention::bytes() const {
     int64_t waiting = 0;  // per token
     for (const Buffer* rows : {&sequence.waiting_rows, &sequence.waiting_residual})
       if (rows->defined()) waiting += d_model_ * element_bytes(rows->view().dtype());
-    sum += {.keys_values = sequence.refine != nullptr ? sequence.refine->bytes()
-                           : sequence.keys != nullptr ? sequence.keys->bytes()
-                                                      : sequence.reps->bytes(),
+    sum += {.keys_values = sequence.refine != nullptr     ? sequence.refine->bytes()
+                           : sequence.baseline != nullptr ? sequence.baseline->bytes()
+                           : sequence.keys != nullptr     ? sequence.keys->bytes()
+                                                          : sequence.reps->bytes(),
             .selection_rows = (sequence.selector != nullptr ? sequence.selector->bytes() : 0) +
                               sequence.n_waiting * waiting,
             .outputs = sequence.n_outputs * d_model_ * element_bytes(DType::kF32)};

@@ -59,7 +59,7 @@ class LayerAttention {
 
   // Takes in the next tokens of a sequence. They are decided at once, or, in causal `keys`, when
   // they are a block or a border reaches them: the rows kept for comparison are then read once for
-  // many tokens. Mode `refine` only counts them.
+  // many tokens. Modes `refine` and `baseline` only count them.
   void select(int64_t batch, const TokenRows& tokens);
   // Whether sums of squares of so many next tokens would be read: a single one's are found anew,
   // and those of tokens that wait are not kept.
@@ -77,6 +77,9 @@ class LayerAttention {
   KeysAttention& keys(int64_t batch) { return *sequences_[static_cast<size_t>(batch)].keys; }
   RepsAttention& reps(int64_t batch) { return *sequences_[static_cast<size_t>(batch)].reps; }
   RefineAttention& refine(int64_t batch) { return *sequences_[static_cast<size_t>(batch)].refine; }
+  BaselineAttention& baseline(int64_t batch) {
+    return *sequences_[static_cast<size_t>(batch)].baseline;
+  }
   // Attention outputs of tokens that stand for themselves, projected: `n` more rows of
   // (…, d_model) f32 behind what is there, and all of them.
   Tensor add_outputs(int64_t batch, int64_t n);
@@ -96,6 +99,7 @@ class LayerAttention {
     std::unique_ptr<KeysAttention> keys;
     std::unique_ptr<RepsAttention> reps;
     std::unique_ptr<RefineAttention> refine;
+    std::unique_ptr<BaselineAttention> baseline;
     Buffer outputs;
     int64_t n_outputs = 0;
   };

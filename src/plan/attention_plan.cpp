@@ -188,7 +188,13 @@ void check_reuse(const LayerPlan& layer, const LayerPlan* above,
 
 }  // namespace
 
-std::string_view mode_name(AttentionMode mode) { return name_in(kModes, mode); }
+std::string_view mode_name(AttentionMode mode) {
+  return mode == AttentionMode::kBaseline ? "baseline" : name_in(kModes, mode);
+}
+std::string_view attention_name(const UniformAttention& choice) {
+  return choice.mode == AttentionMode::kBaseline ? baseline_name(choice.baseline.kind)
+                                                 : mode_name(choice.mode);
+}
 std::optional<AttentionMode> mode_of(std::string_view name) { return value_in(kModes, name); }
 std::string_view space_name(SelectSpace space) { return name_in(kSpaces, space); }
 std::optional<SelectSpace> space_of(std::string_view name) { return value_in(kSpaces, name); }
@@ -253,6 +259,11 @@ RefinePlan with_defaults(RefinePlan plan, int64_t window, int64_t context) {
 LayerPlan layer_plan(const UniformAttention& choice, const PlanShape& shape) {
   LayerPlan layer;
   layer.mode = choice.mode;
+  if (choice.mode == AttentionMode::kBaseline) {
+    layer.baseline = choice.baseline;
+    layer.baseline.context = shape.context;
+    return layer;
+  }
   if (choice.mode == AttentionMode::kRefine) {
     const int64_t window = default_refine_window(shape.context), tile = choice.refine.tile;
     layer.window = choice.window.value_or(tile > 0 && window % tile != 0 ? 0 : window);
@@ -305,6 +316,11 @@ void check_plan(const AttentionPlan& plan, const PlanShape& shape) {
   for (size_t i = 0; i < plan.layers.size(); ++i) {
     const LayerPlan& layer = plan.layers[i];
     if (layer.mode == AttentionMode::kDense) continue;
+    if (layer.mode == AttentionMode::kBaseline) {
+      check_baseline(layer.baseline, shape.causal);
+      check_sliding_window(layer, i, shape);
+      continue;
+    }
     check_heads(layer, shape);
     if (layer.mode == AttentionMode::kRefine) {
       check_refine_sizes(layer);

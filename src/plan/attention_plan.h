@@ -8,14 +8,17 @@
 #include <vector>
 
 #include "backend/refine.h"
+#include "plan/baseline_plan.h"
 #include "select/rules.h"
 
 namespace sluice {
 
-enum class AttentionMode : uint8_t { kDense, kPaper, kCopy, kKeys, kRefine };
+enum class AttentionMode : uint8_t { kDense, kPaper, kCopy, kKeys, kRefine, kBaseline };
 enum class SelectSpace : uint8_t { kResidual, kNormed };
 
-std::string_view mode_name(AttentionMode mode);  // "dense", "paper", "copy", "keys", "refine"
+// "dense", "paper", "copy", "keys", "refine"; and "baseline", which mode_of does not know: no plan
+// file and no command but eval has it.
+std::string_view mode_name(AttentionMode mode);
 std::optional<AttentionMode> mode_of(std::string_view name);
 std::string_view space_name(SelectSpace space);  // "residual", "normed"
 std::optional<SelectSpace> space_of(std::string_view name);
@@ -70,11 +73,15 @@ struct LayerPlan {
   // sequence (select/auto_tau.h); their own means nothing then.
   bool tau_auto = false;
   RefinePlan refine;            // mode `refine`, which knows window and sinks too, and no selection
+  BaselinePlan baseline;        // mode `baseline`, which knows nothing else, and has no `heads`
   std::vector<HeadPlan> heads;  // (n_kv_heads); in `copy` and `paper` all cluster, by one tau
 
   bool clusters() const;  // some head does
-  // Whether representatives are selected: in every mode but `dense` and `refine`.
-  bool selects() const { return mode != AttentionMode::kDense && mode != AttentionMode::kRefine; }
+  // Whether representatives are selected: in every mode but `dense`, `refine` and `baseline`.
+  bool selects() const {
+    return mode != AttentionMode::kDense && mode != AttentionMode::kRefine &&
+           mode != AttentionMode::kBaseline;
+  }
   // Those of the heads that cluster, distinct, ascending; {0} where no head does.
   std::vector<double> taus() const;
 
@@ -124,7 +131,10 @@ struct UniformAttention {
   bool joint = false;
   double delta = kDefaultDelta;  // `refine`
   RefinePlan refine;
+  BaselinePlan baseline;
 };
+// The mode, or which baseline: "baseline:quest".
+std::string_view attention_name(const UniformAttention& choice);
 
 // The layer that UniformAttention asks for, defaults filled in.
 LayerPlan layer_plan(const UniformAttention& choice, const PlanShape& shape);

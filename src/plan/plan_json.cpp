@@ -49,14 +49,23 @@ json layer_json(const LayerPlan& layer, int64_t index, int64_t n_kv_heads) {
               {"block", keys ? json(layer.block) : json()},
               {"heads", std::move(heads)}};
   if (refine) put_refine(layer.refine, out);
+  if (layer.mode == AttentionMode::kBaseline) {
+    out["mode"] = baseline_name(layer.baseline.kind);
+    out["keep"] = layer.baseline.keep;
+  }
   return out;
 }
 
 }  // namespace
 
 json describe_attention(const UniformAttention& choice, const PlanShape& shape) {
-  json out = {{"attention", mode_name(choice.mode)}};
+  json out = {{"attention", attention_name(choice)}};
   if (choice.mode == AttentionMode::kDense) return out;
+  if (choice.mode == AttentionMode::kBaseline) {
+    out["keep"] = choice.baseline.keep;
+    out["from_layer"] = choice.from_layer;
+    return out;
+  }
   const LayerPlan layer = layer_plan(choice, shape);
   if (choice.mode == AttentionMode::kRefine) {
     out["delta"] = std::isinf(choice.delta) ? json() : json(choice.delta);

@@ -110,6 +110,7 @@ const Json& shapes() {
     "metrics": {"*": "number"},
     "cache": {"*": "number"},
     "choice": {
+      "keep?": "number",
       "attention": "text", "select?": "text", "space?": "text", "tau?": "number", "far?": "text",
       "window?": "integer", "block?": "integer", "sinks?": "integer", "outlier_ratio?": "number",
       "from_layer?": "integer", "delta?": "number", "segment?": "integer", "early?": "integer", "page?": "integer",

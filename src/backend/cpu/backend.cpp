@@ -9,6 +9,7 @@
 #include "backend/cpu/attend_dense.h"
 #include "backend/cpu/attend_keys.h"
 #include "backend/cpu/attend_reps.h"
+#include "backend/cpu/attention/baseline/baseline.h"
 #include "backend/cpu/attention/refine/refine.h"
 #include "backend/cpu/columns.h"
 #include "backend/cpu/grade.h"
@@ -256,6 +257,9 @@ class CpuBackend final : public Backend {
   }
   std::unique_ptr<RefineAttention> make_refine_attention(const RefineSpec& spec) override {
     return cpu::refine::make_refine_attention(spec);
+  }
+  std::unique_ptr<BaselineAttention> make_baseline_attention(const BaselineSpec& spec) override {
+    return cpu::baseline::make_baseline_attention(spec);
   }
 
  private:

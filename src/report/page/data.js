@@ -88,7 +88,8 @@ function linearName(settings) {
       (isNumber(epsilon) ? ', ε ' + figure(epsilon) : '');
 }
 
-// How a choice of attention is named for people: `keys, τ 0.3`, `refine, delta 0.03`.
+// How a choice of attention is named for people: `keys, τ 0.3`, `refine, delta 0.03`,
+// `baseline:quest, keep 0.1`.
 function modeName(settings) {
   const s = asObject(settings);
   const mode = s.attention || 'dense';
@@ -97,7 +98,8 @@ function modeName(settings) {
       mode !== 'dense' && chosen ? ', τ ' + chosen :
                                    '';
   const far = s.far && s.far !== 'centroid' ? ', far ' + s.far : '';
-  return mode + tau + far + linearName(s);
+  const keep = isNumber(s.keep) ? ', keep ' + figure(s.keep) : '';
+  return mode + tau + far + keep + linearName(s);
 }
 
 function readData() {

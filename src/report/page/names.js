@@ -58,9 +58,9 @@ function prefixOf(part, parts) {
 
 // Everything that makes one choice of attention and linear layers another.
 const kSettingKeys = [
-  'attention',   'tau',      'delta',         'select',     'space',   'far',    'window',
-  'block',       'sinks',    'outlier_ratio', 'from_layer', 'segment', 'page',   'tile',
-  'tile_factor', 'clusters', 'rule',          'linear',     'rank',    'epsilon'
+  'attention',   'tau',      'delta',         'select',     'space',   'far',     'window',
+  'block',       'sinks',    'outlier_ratio', 'from_layer', 'segment', 'page',    'tile',
+  'tile_factor', 'clusters', 'rule',          'linear',     'rank',    'epsilon', 'keep'
 ];
 const settingKey = (settings, ...except) =>
     JSON.stringify(kSettingKeys.map((k) => (except.includes(k) ? null : settings[k] ?? null)));

@@ -8,7 +8,11 @@ const kModeStyles = {
   paper: ['s4', 'diamond'],
   plan: ['s3', 'square'],
   gsi: ['s1', 'square'],
-  graded: ['s3', 'triangle']
+  graded: ['s3', 'triangle'],
+  'baseline:window': ['s5', 'diamond'],
+  'baseline:quest': ['s5', 'square'],
+  'baseline:pooled': ['s5', 'triangle'],
+  'baseline:oracle': ['s5', 'circle']
 };
 const modeStyle = (mode) => kModeStyles[mode] || ['s5', 'cross'];
 
@@ -74,13 +78,19 @@ function qualityChart(width, runs, work, quality) {
 }
 
 // What steps from run to run of a series: epsilon where attention is dense, delta where it is
-// refined, else tau.
+// refined, keep of baselines, else tau.
 const kSteps = {
   __proto__: null,
   dense: 'epsilon',
   refine: 'delta'
 };
-const stepOf = ({settings}) => kSteps[settings.attention] || 'tau';
+const stepOf = ({settings}) =>
+    kSteps[settings.attention] || (isNumber(settings.keep) ? 'keep' : 'tau');
+const kStepNames = {
+  tau: 'τ ',
+  epsilon: 'ε ',
+  keep: 'keep '
+};
 function stepped(run) {
   const {settings} = run, key = stepOf(run);
   return key === 'delta' && settings.delta !== undefined ? deltaOf(settings) : settings[key];
@@ -90,8 +100,7 @@ function stepped(run) {
 function stepName(run) {
   const value = stepped(run);
   if (!isNumber(value) && value !== Infinity) return '';
-  return stepOf(run) === 'delta' ? deltaName(value) :
-                                   (stepOf(run) === 'tau' ? 'τ ' : 'ε ') + figure(value);
+  return stepOf(run) === 'delta' ? deltaName(value) : kStepNames[stepOf(run)] + figure(value);
 }
 
 // Runs that differ in that alone.
@@ -108,6 +117,13 @@ function connectRuns(plot, runs, work, quality) {
         plot, sorted.map((r) => [r.metrics[work.key], r.metrics[quality.key]]),
         modeStyle(modeOf(group[0]))[0] + ' thin');
   }
+}
+
+// What is read, or what choosing it takes; nothing of baselines.
+function choosingWords(run) {
+  if (run.reads) return [readsWords(run.reads)];
+  if (stepOf(run) === 'keep') return [];
+  return [`choosing: products of token rows, ${percent(run.metrics.selection_products, 1)} of T²`];
 }
 
 function addRun(plot, run, work, quality, labels) {
@@ -131,9 +147,7 @@ function addRun(plot, run, work, quality, labels) {
         `perplexity ${figure(m.ppl_ratio, 5)} of dense`,
         `keys read ${percent(m.keys_read_fraction, 1)}, clusters ${
             percent(m.clusters_fraction, 1)}`,
-        run.reads ? readsWords(run.reads) :
-                    `choosing: products of token rows, ${percent(m.selection_products, 1)} of T²`,
-        `same first choice ${percent(m.top1_agreement, 1)}`
+        ...choosingWords(run), `same first choice ${percent(m.top1_agreement, 1)}`
       ],
       4.6);
   const text = stepName(run);
@@ -167,7 +181,8 @@ function workWords(runs) {
       'token rows over T², mean over the layers that choose. ';
   const refined = 'Keys read of refine are near keys, means of clusters and members of opened ' +
       'clusters; they leave out what it takes to form clusters.';
-  const modes = new Set(runs.map(modeOf)), refines = modes.delete('refine');
+  const modes = new Set(runs.filter((r) => stepOf(r) !== 'keep').map(modeOf));
+  const refines = modes.delete('refine');
   return (modes.size ? choosing : '') + (refines ? refined : '');
 }
 

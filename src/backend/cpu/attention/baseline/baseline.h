@@ -1,0 +1,13 @@
+// Baselines on the CPU: one attention routine on the keys that a chooser names. docs/baselines.md.
+
+#pragma once
+
+#include <memory>
+
+#include "backend/baseline.h"
+
+namespace sluice::cpu::baseline {
+
+std::unique_ptr<BaselineAttention> make_baseline_attention(const BaselineSpec& spec);
+
+}  // namespace sluice::cpu::baseline

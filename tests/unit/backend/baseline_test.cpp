@@ -1,0 +1,294 @@
+// Baselines against plain loops: which keys they read, how many, and their limits.
+// docs/baselines.md.
+
+#include "backend/baseline.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <map>
+#include <numeric>
+
+#include "parity/backends.h"
+#include "parity/compare.h"
+
+namespace sluice::test {
+namespace {
+
+using enum BaselineKind;
+constexpr BaselineKind kAll[] = {kWindow, kQuest, kPooled, kOracle};
+
+// One sequence; rows of heads side by side.
+struct Text {
+  explicit Text(int64_t n, DType type = DType::kF32)
+      : n_tokens(n),
+        dtype(type),
+        // Sharp enough that pages and blocks differ in mass.
+        queries(random_values(n * kHeads * kDim, 1, type, 6)),
+        keys(random_values(n * kKvHeads * kDim, 2, type)),
+        values(random_values(n * kKvHeads * kDim, 3, type)) {}
+
+  static constexpr int64_t kHeads = 4, kKvHeads = 2, kDim = 16;
+  float* query(int64_t t, int64_t head) { return queries.data() + (t * kHeads + head) * kDim; }
+  float* key(int64_t t, int64_t head) {
+    return keys.data() + (t * kKvHeads + head / (kHeads / kKvHeads)) * kDim;
+  }
+  float* value(int64_t t, int64_t head) { return values.data() + (key(t, head) - keys.data()); }
+  double score(int64_t t, int64_t head, int64_t j) {
+    return kScale * std::inner_product(query(t, head), query(t, head) + kDim, key(j, head), 0.0);
+  }
+
+  static constexpr float kScale = 0.25f;
+  int64_t n_tokens;
+  DType dtype;
+  std::vector<float> queries;       // (n_tokens, kHeads, kDim)
+  std::vector<float> keys, values;  // (n_tokens, kKvHeads, kDim)
+};
+
+struct Answer {
+  std::vector<float> out;  // (n_tokens, kHeads, kDim)
+  int64_t keys_read;
+};
+
+// pieces: tokens of each pass; the last takes the rest.
+Answer attend(BaselineKind kind, double keep, const Text& text, std::vector<int64_t> pieces = {}) {
+  const auto backend = make_cpu_backend(text.dtype);
+  const auto attention = backend->make_baseline_attention({.n_heads = Text::kHeads,
+                                                           .n_kv_heads = Text::kKvHeads,
+                                                           .head_dim = Text::kDim,
+                                                           .dtype = text.dtype,
+                                                           .scale = Text::kScale,
+                                                           .capacity = text.n_tokens,
+                                                           .kind = kind,
+                                                           .keep = keep,
+                                                           .context = text.n_tokens});
+  const Shape many = {text.n_tokens, Text::kHeads, Text::kDim};
+  const Shape few = {text.n_tokens, Text::kKvHeads, Text::kDim};
+  const DeviceTensor queries(*backend, text.dtype, many, text.queries, /*pad=*/3);
+  const DeviceTensor keys(*backend, text.dtype, few, text.keys, /*pad=*/1);
+  const DeviceTensor values(*backend, text.dtype, few, text.values, /*pad=*/5);
+  const DeviceTensor out = unwritten(*backend, text.dtype, many, /*pad=*/2);
+  pieces.push_back(text.n_tokens - std::accumulate(pieces.begin(), pieces.end(), int64_t{0}));
+  int64_t first = 0;
+  for (const int64_t n : pieces) {
+    attention->attend({.queries = queries.view().rows_from(first, n),
+                       .keys = keys.view().rows_from(first, n),
+                       .values = values.view().rows_from(first, n),
+                       .out = out.view().rows_from(first, n)});
+    first += n;
+  }
+  return {out.values(), attention->keys_read()};
+}
+
+// Softmax over the keys that `reads` names, in float64.
+using Reads = std::function<bool(int64_t t, int64_t head, int64_t j)>;
+Answer plain(Text text, const Reads& reads) {
+  Answer answer{std::vector<float>(text.queries.size()), 0};
+  for (int64_t t = 0; t < text.n_tokens; ++t)
+    for (int64_t head = 0; head < Text::kHeads; ++head) {
+      double total = 0;
+      std::vector<double> sum(Text::kDim);
+      for (int64_t j = 0; j <= t; ++j) {
+        if (!reads(t, head, j)) continue;
+        ++answer.keys_read;
+        const double weight = std::exp(text.score(t, head, j));
+        total += weight;
+        for (size_t d = 0; d < sum.size(); ++d) sum[d] += weight * text.value(j, head)[d];
+      }
+      for (size_t d = 0; d < sum.size(); ++d)
+        answer.out[static_cast<size_t>((t * Text::kHeads + head) * Text::kDim) + d] =
+            static_cast<float>(sum[d] / total);
+    }
+  return answer;
+}
+bool everything(int64_t, int64_t, int64_t) { return true; }
+
+// Values are at most 1. Scores of up to 10 err by some 20 roundings of f32, weights by as much
+// relatively; of bf16 inputs are exact and the result is rounded.
+double bound(DType dtype) { return dtype == DType::kBF16 ? 2 * kBF16Unit : 400 * kF32Unit; }
+
+// The fewest blocks of a share of the mass, the first and the last always, tried one by one.
+std::vector<bool> blocks_of(std::vector<double> mass, double keep) {
+  std::vector<bool> taken(mass.size());
+  const double all = std::accumulate(mass.begin(), mass.end(), 0.0);
+  double sum = 0;
+  const auto take = [&](size_t block) {
+    if (taken[block]) return;
+    taken[block] = true;
+    sum += mass[block];
+    mass[block] = -1;
+  };
+  take(0);
+  take(mass.size() - 1);
+  while (sum < keep * all)
+    take(static_cast<size_t>(std::max_element(mass.begin(), mass.end()) - mass.begin()));
+  return taken;
+}
+
+using Masses = std::function<std::vector<double>(Text&, int64_t block, int64_t head)>;
+Answer plain_blocks(Text text, double keep, const Masses& masses) {
+  std::vector<std::vector<bool>> taken;  // of each block of queries and head
+  for (int64_t first = 0; first < text.n_tokens; first += 64)
+    for (int64_t head = 0; head < Text::kHeads; ++head)
+      taken.push_back(blocks_of(masses(text, first / 64, head), keep));
+  return plain(text, [&](int64_t t, int64_t head, int64_t j) {
+    return taken[static_cast<size_t>(t / 64 * Text::kHeads + head)][static_cast<size_t>(j / 64)];
+  });
+}
+
+std::vector<double> pooled_masses(Text& text, int64_t block, int64_t head) {
+  std::vector<double> masses;
+  const int64_t last = std::min(64 * (block + 1), text.n_tokens);
+  for (int64_t b = 0; b <= block; ++b) {
+    const int64_t end = std::min(64 * (b + 1), text.n_tokens);
+    double score = 0;
+    for (int64_t t = 64 * block; t < last; ++t)
+      for (int64_t j = 64 * b; j < end; ++j) score += text.score(t, head, j);
+    masses.push_back(std::exp(score / static_cast<double>(last - 64 * block) /
+                              static_cast<double>(end - 64 * b)));
+  }
+  return masses;
+}
+
+std::vector<double> true_masses(Text& text, int64_t block, int64_t head) {
+  std::vector<double> masses(static_cast<size_t>(block + 1));
+  for (int64_t t = 64 * block; t < std::min(64 * (block + 1), text.n_tokens); ++t) {
+    double total = 0;
+    for (int64_t j = 0; j <= t; ++j) total += std::exp(text.score(t, head, j));
+    for (int64_t j = 0; j <= t; ++j)
+      masses[static_cast<size_t>(j / 64)] += std::exp(text.score(t, head, j)) / total;
+  }
+  return masses;
+}
+
+TEST(Baseline, KeepingEverythingIsDenseAttention) {
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    const Text text(300, dtype);
+    const Answer dense = plain(text, everything);
+    for (const BaselineKind kind : kAll) {
+      const Answer got = attend(kind, 1, text);
+      EXPECT_CLOSE(got.out, dense.out, bound(dtype));
+      // Quest reads to choose.
+      EXPECT_EQ(got.keys_read == dense.keys_read, kind != kQuest);
+    }
+  }
+}
+
+TEST(Baseline, WindowReadsTheFirstAndTheLastKeys) {
+  const Text text(300);
+  for (const auto& [keep, window] : {std::pair{0.1, 30}, {0.002, 1}}) {
+    const Answer expected = plain(
+        text, [&](int64_t t, int64_t, int64_t j) { return j < kBaselineSinks || j > t - window; });
+    const Answer got = attend(kWindow, keep, text);
+    EXPECT_CLOSE(got.out, expected.out, bound(DType::kF32));
+    EXPECT_EQ(got.keys_read, expected.keys_read);
+  }
+}
+
+// The sum over d of the largest q_d k_d of a page, which is that of q_d min_d or q_d max_d.
+double page_bound(Text& text, int64_t t, int64_t head, int64_t page) {
+  double sum = 0;
+  for (int64_t d = 0; d < Text::kDim; ++d) {
+    double largest = -INFINITY;
+    for (int64_t j = 16 * page; j < 16 * (page + 1); ++j)
+      largest = std::max(largest, double{text.query(t, head)[d]} * text.key(j, head)[d]);
+    sum += largest;
+  }
+  return sum;
+}
+
+// 300 tokens have 19 pages; 0.3 of them are 6.
+TEST(Baseline, QuestReadsThePagesOfTheHighestBounds) {
+  Text text(300);
+  int64_t visible = 0;
+  std::map<std::pair<int64_t, int64_t>, std::vector<double>> bounds;  // of pages before t's own
+  for (int64_t t = 0; t < text.n_tokens; ++t)
+    for (int64_t head = 0; head < Text::kHeads; ++head) {
+      visible += t / 16 + 1;
+      for (int64_t page = 0; page < t / 16; ++page)
+        bounds[{t, head}].push_back(page_bound(text, t, head, page));
+    }
+  for (const auto& [keep, n_pages] : {std::pair{0.3, 6}, {0.001, 2}, {0.95, 18}}) {
+    const Answer expected = plain(text, [&](int64_t t, int64_t head, int64_t j) {
+      const int64_t own = t / 16, page = j / 16;
+      if (page == 0 || page == own) return true;
+      const std::vector<double>& of = bounds[{t, head}];
+      return std::count_if(of.begin() + 1, of.end(), [&](double other) {
+               return other > of[static_cast<size_t>(page)];
+             }) < n_pages - 2;
+    });
+    const Answer got = attend(kQuest, keep, text);
+    EXPECT_CLOSE(got.out, expected.out, bound(DType::kF32));
+    EXPECT_EQ(got.keys_read, expected.keys_read + visible);
+  }
+}
+
+TEST(Baseline, PooledAndOracleReadTheFewestBlocksOfTheMass) {
+  const Text text(500);  // the last block is not whole
+  for (const double keep : {0.1, 0.6, 0.9}) {
+    for (const auto& [kind, masses] :
+         {std::pair<BaselineKind, Masses>{kPooled, pooled_masses}, {kOracle, true_masses}}) {
+      const Answer expected = plain_blocks(text, keep, masses);
+      const Answer got = attend(kind, keep, text);
+      EXPECT_CLOSE(got.out, expected.out, bound(DType::kF32));
+      EXPECT_EQ(got.keys_read, expected.keys_read);
+    }
+  }
+}
+
+// One key that the last query needs, among others that cancel out in the mean of their block.
+TEST(Baseline, OracleAndQuestFindWhatAMeanHides) {
+  Text text(320);
+  std::fill(text.queries.begin(), text.queries.end(), 0.0f);
+  std::fill(text.keys.begin(), text.keys.end(), 0.0f);
+  text.query(319, 0)[3] = 40;
+  text.key(100, 0)[3] = 4;
+  for (int64_t j = 101; j < 105; ++j) text.key(j, 0)[3] = -1.25f;
+  const auto reaches = [&](BaselineKind kind, double keep) {
+    const Answer got = attend(kind, keep, text);
+    return std::abs(got.out[static_cast<size_t>(319 * Text::kHeads * Text::kDim)] -
+                    text.value(100, 0)[0]) < bound(DType::kF32);
+  };
+  EXPECT_TRUE(reaches(kOracle, 0.8));
+  EXPECT_TRUE(reaches(kQuest, 0.15));  // 3 of 20 pages
+  EXPECT_FALSE(reaches(kPooled, 0.8));
+  EXPECT_FALSE(reaches(kWindow, 0.5));
+}
+
+TEST(Baseline, TheFutureChangesNothing) {
+  const Text text(400);
+  // Queries of a block choose together, so what follows its border counts from there on.
+  for (const auto& [kind, border] :
+       {std::pair{kWindow, 201}, {kQuest, 201}, {kPooled, 192}, {kOracle, 192}}) {
+    Text changed = text;
+    for (int64_t t = border; t < text.n_tokens; ++t)
+      for (int64_t head = 0; head < Text::kHeads; ++head) {
+        for (int64_t d = 0; d < Text::kDim; ++d) changed.query(t, head)[d] *= -3;
+        for (int64_t d = 0; d < Text::kDim; ++d) changed.key(t, head)[d] += 2;
+        for (int64_t d = 0; d < Text::kDim; ++d) changed.value(t, head)[d] -= 1;
+      }
+    auto first = attend(kind, 0.3, text).out, second = attend(kind, 0.3, changed).out;
+    EXPECT_NE(first, second);
+    first.resize(static_cast<size_t>(border * Text::kHeads * Text::kDim));
+    second.resize(first.size());
+    EXPECT_SAME_BITS(second, first);
+  }
+}
+
+TEST(Baseline, PassesOfWholeBlocksGiveWhatOneGives) {
+  const Text text(400);
+  for (const BaselineKind kind : kAll) {
+    const Answer whole = attend(kind, 0.3, text), pieces = attend(kind, 0.3, text, {64, 192});
+    EXPECT_SAME_BITS(pieces.out, whole.out);
+    EXPECT_EQ(pieces.keys_read, whole.keys_read);
+    EXPECT_THROW(attend(kind, 0.3, text, {100}), Error);
+  }
+}
+
+TEST(Baseline, OtherBackendsHaveNone) {
+  const auto reference = make_reference_backend(DType::kF32);
+  EXPECT_THROW(reference->make_baseline_attention({}), Error);
+}
+
+}  // namespace
+}  // namespace sluice::test
