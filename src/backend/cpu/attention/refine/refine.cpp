@@ -15,11 +15,16 @@ constexpr int64_t kRunQueries = 256;  // at most, of one work item
 template <typename T>
 class CpuRefineAttention final : public RefineAttention {
  public:
-  explicit CpuRefineAttention(const RefineSpec& spec) : spec_(spec), plan_(checked(spec)) {
+  explicit CpuRefineAttention(const RefineSpec& spec)
+      : spec_(spec), plan_(checked(spec)), plans_(spec.heads) {
     reset();
   }
 
   void attend(const AttendRefineArgs& args) override;
+  void attend_exact(const AttendRefineArgs& args) override;
+  void set_delta_factor(double factor) override {
+    for (size_t i = 0; i < plans_.size(); ++i) plans_[i] = tightened_plan(i, factor);
+  }
   void reset() override {
     heads_.clear();
     for (int64_t head = 0; head < spec_.n_kv_heads; ++head)
@@ -51,21 +56,31 @@ class CpuRefineAttention final : public RefineAttention {
     return spec_.causal ? spec_.border(t) : n_tokens / spec_.segment * spec_.segment;
   }
   Head& head_at(int64_t kv_head) { return heads_[static_cast<size_t>(kv_head)]; }
-  const RefineHead& head_plan(int64_t kv_head) const {
-    return spec_.heads[static_cast<size_t>(kv_head)];
+  RefineHead tightened_plan(size_t kv_head, double factor) const {
+    const RefineHead& plan = spec_.heads[kv_head];
+    SLUICE_CHECK(factor > 0 || plan.kind != HeadKind::kWindow || spec_.keeps_all);
+    return plan.tightened(factor);
+  }
+  // How a head keeps settled tokens: a window head that keeps them all does as a dense one.
+  HeadKind kept_kind(int64_t kv_head) const {
+    const HeadKind kind = spec_.heads[static_cast<size_t>(kv_head)].kind;
+    return kind == HeadKind::kWindow && spec_.keeps_all ? HeadKind::kDense : kind;
   }
 
   void settle(int64_t end);
   std::vector<QueryRun> runs_of(int64_t end) const;
   void attend_runs(const AttendRefineArgs& args, int64_t end);
-  void attend_last(const AttendRefineArgs& args, int64_t end);
+  // One query that sees tokens up to `end`, as these heads do. `opened` (n_heads) grows.
+  void attend_last(const AttendRefineArgs& args, int64_t end, const std::vector<RefineHead>& plans,
+                   int64_t* opened);
 
   RefineSpec spec_;
   TilePlan plan_;
-  std::vector<Head> heads_;      // (n_kv_heads)
-  std::vector<int64_t> opened_;  // (n_segments, n_heads)
-  int64_t n_tokens_ = 0;         // taken in
-  int64_t n_settled_ = 0;        // F of the last query
+  std::vector<RefineHead> plans_;  // (n_kv_heads) the spec's heads, tightened
+  std::vector<Head> heads_;        // (n_kv_heads)
+  std::vector<int64_t> opened_;    // (n_segments, n_heads)
+  int64_t n_tokens_ = 0;           // taken in
+  int64_t n_settled_ = 0;          // F of the last query
 };
 
 template <typename T>
@@ -79,11 +94,31 @@ void CpuRefineAttention<T>::attend(const AttendRefineArgs& args) {
   for (Head& head : heads_) head.tokens.begin_pass(args.keys, args.values);
   opened_.resize(static_cast<size_t>((end + spec_.segment - 1) / spec_.segment * spec_.n_heads));
   settle(border(end - 1, end));
-  if (n == 1)
-    attend_last(args, end);
-  else
+  if (n == 1) {
+    for (Head& head : heads_) {
+      head.tokens.drop_before(n_settled_);
+      head.tokens.keep_pass();
+    }
+    attend_last(args, end, plans_, opened_.data() + (end - 1) / spec_.segment * spec_.n_heads);
+  } else {
     attend_runs(args, end);
+  }
   n_tokens_ = end;
+}
+
+// The token stands among the recent ones for as long as its query is answered.
+template <typename T>
+void CpuRefineAttention<T>::attend_exact(const AttendRefineArgs& args) {
+  SLUICE_CHECK(spec_.causal && args.queries.rows() == 1 && n_tokens_ < spec_.capacity);
+  std::vector<RefineHead> plans;
+  for (size_t i = 0; i < spec_.heads.size(); ++i) plans.push_back(tightened_plan(i, 0));
+  for (Head& head : heads_) {
+    head.tokens.begin_pass(args.keys, args.values);
+    head.tokens.keep_pass();
+  }
+  std::vector<int64_t> not_counted(static_cast<size_t>(spec_.n_heads));
+  attend_last(args, n_tokens_ + 1, plans, not_counted.data());
+  for (Head& head : heads_) head.tokens.drop_from(n_tokens_);
 }
 
 // Takes the segments before `end` in. Their tokens stay among the recent ones until the pass ends:
@@ -95,12 +130,12 @@ void CpuRefineAttention<T>::settle(int64_t end) {
   parallel_each(static_cast<int64_t>(segments.size()), [&](int64_t i) {
     const int64_t kv_head = i / n_segments;
     segments[static_cast<size_t>(i)] =
-        settle_segment(spec_, head_plan(kv_head).kind, head_at(kv_head).tokens,
+        settle_segment(spec_, kept_kind(kv_head), head_at(kv_head).tokens,
                        n_settled_ + i % n_segments * spec_.segment);
   });
   for (size_t i = 0; i < segments.size(); ++i) {
     const int64_t kv_head = static_cast<int64_t>(i) / n_segments;
-    if (n_settled_ == 0 && head_plan(kv_head).kind != HeadKind::kWindow)
+    if (n_settled_ == 0 && kept_kind(kv_head) != HeadKind::kWindow)
       head_at(kv_head).settled.reserve(spec_);
     head_at(kv_head).settled.append(std::exchange(segments[i], {}));
   }
@@ -135,7 +170,7 @@ void CpuRefineAttention<T>::attend_runs(const AttendRefineArgs& args, int64_t en
   std::vector<HeadView<T>> views;
   std::vector<std::vector<std::byte>> keys(heads_.size()), values(heads_.size());
   for (size_t i = 0; i < heads_.size(); ++i) {
-    const RefineHead& plan = spec_.heads[i];
+    const RefineHead& plan = plans_[i];
     const auto n_blocks = shape.blocks(static_cast<int64_t>(heads_[i].settled.begins.size()));
     keys[i].resize(static_cast<size_t>(n_blocks * shape.key_bytes));
     values[i].resize(static_cast<size_t>(n_blocks * shape.value_bytes));
@@ -164,18 +199,14 @@ void CpuRefineAttention<T>::attend_runs(const AttendRefineArgs& args, int64_t en
   }
 }
 
-// A pass of one query.
 template <typename T>
-void CpuRefineAttention<T>::attend_last(const AttendRefineArgs& args, int64_t end) {
-  for (Head& head : heads_) {
-    head.tokens.drop_before(n_settled_);
-    head.tokens.keep_pass();
-  }
-  int64_t* opened = opened_.data() + (end - 1) / spec_.segment * spec_.n_heads;
+void CpuRefineAttention<T>::attend_last(const AttendRefineArgs& args, int64_t end,
+                                        const std::vector<RefineHead>& plans, int64_t* opened) {
   parallel_each(spec_.n_heads, [&](int64_t head) {
     const int64_t kv_head = head / (spec_.n_heads / spec_.n_kv_heads);
-    opened[head] += attend_one<T>(spec_, {.kind = head_plan(kv_head).kind,
-                                          .delta = static_cast<float>(head_plan(kv_head).delta),
+    const RefineHead& plan = plans[static_cast<size_t>(kv_head)];
+    opened[head] += attend_one<T>(spec_, {.kind = plan.kind,
+                                          .delta = static_cast<float>(plan.delta),
                                           .tokens = &head_at(kv_head).tokens,
                                           .settled = &head_at(kv_head).settled,
                                           .query = args.queries.row<T>(0) + head * spec_.head_dim,
