@@ -130,10 +130,17 @@ class LengthBench {
     prefills_[candidate].fast_path_fraction = before.fast_path_fraction();
     const int64_t n_predict = n_predict_[candidate];
     if (n_predict == 0) return;
+    std::optional<AuditedSteps> audit;
+    if (const AuditOptions& wanted = result_.candidates[candidate].audit; wanted.every > 0)
+      audit.emplace(model_, wanted).follow(tokens_.first(static_cast<size_t>(n_tokens_)), cache);
     const BenchSample decode = sample(cache, n_predict, [&] {
-      for (int64_t i = 0; i < n_predict; ++i)
-        model_.logits(model_.forward(tokens_.subspan(static_cast<size_t>(n_tokens_ + i), 1), cache),
-                      scores_.view());
+      for (int64_t i = 0; i < n_predict; ++i) {
+        const auto so_far = tokens_.first(static_cast<size_t>(n_tokens_ + i + 1));
+        if (audit)
+          audit->step(so_far, cache, scores_.view());
+        else
+          model_.logits(model_.forward(so_far.last(1), cache), scores_.view());
+      }
     });
     if (warm_up)
       warm_decodes_[candidate] = decode;

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "eval/audited_steps.h"
 #include "eval/results.h"
 #include "eval/timing.h"
 #include "model/linear_work.h"
@@ -28,6 +29,7 @@ struct BenchCandidate {
   // Whether it follows the plan where so many tokens are read and so many decoded after them; it
   // runs dense where not. Empty: it always does, and there is nothing to tell about it.
   std::function<bool(int64_t n_tokens, int64_t n_predict)> follows = {};
+  AuditOptions audit = {};  // of its decode steps; what the exact model does before is not timed
 };
 
 struct BenchOptions {

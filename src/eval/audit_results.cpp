@@ -1,0 +1,41 @@
+#include "eval/audit_results.h"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "eval/results.h"
+
+namespace sluice {
+namespace {
+
+nlohmann::json describe(const AuditInterval& kl) {
+  return {{"n_samples", kl.n_samples},
+          {"kl", kl.n_samples == 0 ? nlohmann::json() : nlohmann::json(kl.mean)},
+          {"kl_low", kl.low},
+          {"kl_high", std::isinf(kl.high) ? nlohmann::json() : nlohmann::json(kl.high)}};
+}
+
+}  // namespace
+
+nlohmann::json describe_audit(const AuditedSteps& audit) {
+  const AuditOptions& options = audit.options();
+  nlohmann::json json = describe(audit.kl());
+  json["way"] = way_name(options.way);
+  json["every"] = options.every;
+  json["seed"] = options.seed;
+  json["max_kl"] = or_null(options.max_kl);
+  json["n_steps"] = audit.n_steps();
+  json["n_compared"] = audit.n_compared();
+  json["delta_factor"] = audit.delta_factor();
+  json["samples"] = nlohmann::json::array();
+  for (const AuditRecord& record : audit.records()) {
+    nlohmann::json entry = describe(record.kl);
+    entry["position"] = record.position;
+    entry["delta_factor"] = record.delta_factor;
+    entry["tightened"] = record.tightened;
+    json["samples"].push_back(std::move(entry));
+  }
+  return json;
+}
+
+}  // namespace sluice

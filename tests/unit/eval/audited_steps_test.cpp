@@ -1,0 +1,207 @@
+// Audited decode steps on a trained checkpoint: what they measure, that they change nothing, and
+// that a contract in danger makes them read more. docs/algorithm.md, section 7.
+
+#include "eval/audited_steps.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "core/error.h"
+#include "io/tokenizer/tokenizer.h"
+#include "unit/test_files.h"
+
+namespace sluice::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kPrompt = 128, kSteps = 128, kTokens = kPrompt + kSteps;
+
+class AuditedRun : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    const fs::path demo = fs::path(SLUICE_SHARE_DIR) / "demo";
+    const auto checkpoint = open_checkpoint(demo / "gpt2-nano");
+    model =
+        new Model(checkpoint, make_cpu_backend(DType::kF32), {.context = kTokens, .progress = {}});
+    tokens = new std::vector<int32_t>(
+        open_tokenizer_of(*checkpoint)->encode(read_bytes(demo / "text.txt"), false));
+    ASSERT_GT(std::ssize(*tokens), kTokens);
+    tokens->resize(static_cast<size_t>(kTokens));
+  }
+  static void TearDownTestSuite() {
+    delete std::exchange(model, nullptr);
+    delete std::exchange(tokens, nullptr);
+  }
+
+  // Segments so short that a short text has clusters.
+  static AttentionPlan plan_of(double delta) {
+    UniformAttention choice;
+    choice.mode = AttentionMode::kRefine;
+    choice.window = 32;
+    choice.delta = delta;
+    choice.refine.segment = 32;
+    AttentionPlan plan = uniform_plan(choice, model->plan_shape());
+    plan.audited = true;
+    return plan;
+  }
+
+  // The scores of every step after the prompt, (kSteps, vocab).
+  using Step = std::function<void(std::span<const int32_t>, KvCache&, const Tensor&)>;
+  static std::vector<float> run(const AttentionPlan& plan, const Step& step) {
+    KvCache cache = model->make_cache(1, kTokens, plan);
+    model->forward({tokens->data(), kPrompt}, cache);
+    const int64_t vocab = model->spec().vocab;
+    std::vector<float> all(static_cast<size_t>(kSteps * vocab));
+    for (int64_t i = 0; i < kSteps; ++i)
+      step({tokens->data(), static_cast<size_t>(kPrompt + i + 1)}, cache,
+           Tensor(all.data() + i * vocab, DType::kF32, {1, vocab}));
+    return all;
+  }
+  static std::vector<float> run(const AttentionPlan& plan, AuditedSteps& audit) {
+    return run(plan, [&](std::span<const int32_t> so_far, KvCache& cache, const Tensor& scores) {
+      audit.step(so_far, cache, scores);
+    });
+  }
+  static std::vector<float> plain_run(const AttentionPlan& plan) {
+    return run(plan, [](std::span<const int32_t> so_far, KvCache& cache, const Tensor& scores) {
+      model->logits(model->forward(so_far.last(1), cache), scores);
+    });
+  }
+
+  static Model* model;
+  static std::vector<int32_t>* tokens;
+};
+Model* AuditedRun::model = nullptr;
+std::vector<int32_t>* AuditedRun::tokens = nullptr;
+
+constexpr AuditWay kWays[] = {AuditWay::kReplay, AuditWay::kStep};
+
+TEST_F(AuditedRun, AnAuditChangesNoScore) {
+  const AttentionPlan plan = plan_of(0.02);
+  const auto plain = plain_run(plan);
+  for (const AuditWay way : kWays) {
+    AuditedSteps audit(*model, {.way = way, .every = 3});
+    EXPECT_EQ(run(plan, audit), plain) << way_name(way);
+  }
+}
+
+TEST_F(AuditedRun, DeltaZeroLosesNothing) {
+  for (const AuditWay way : kWays) {
+    AuditedSteps audit(*model, {.way = way, .every = 16});
+    run(plan_of(0), audit);
+    EXPECT_EQ(audit.kl().n_samples, kSteps / 16);
+    EXPECT_LT(audit.kl().high, 1e-7) << way_name(way);  // round-off of f32
+  }
+}
+
+// The two runs are whole ones: their means are the same numbers.
+TEST_F(AuditedRun, AReplayMeasuresAFullTwoWayRun) {
+  const AttentionPlan plan = plan_of(0.02);
+  const auto refined = plain_run(plan), dense = plain_run({});
+  const auto vocab = static_cast<size_t>(model->spec().vocab);
+  RunningMean kl;
+  BaseRow base;
+  for (size_t i = 0; i < static_cast<size_t>(kSteps); ++i) {
+    base.set(std::span(dense).subspan(i * vocab, vocab));
+    kl.add(base.against(std::span(refined).subspan(i * vocab, vocab), 0).kl);
+  }
+  ASSERT_GT(kl.mean(), 1e-4);
+  for (const int64_t every : {8, 64}) {
+    AuditedSteps audit(*model, {.every = every});
+    run(plan, audit);
+    EXPECT_EQ(audit.n_compared(), kSteps);
+    // The exact model reads a pass at once here and a token there: round-off.
+    EXPECT_NEAR(audit.kl().mean, kl.mean(), 1e-4 * kl.mean()) << every;
+  }
+}
+
+// Each run draws its own steps; all steps together are what it estimates.
+TEST_F(AuditedRun, TheIntervalOfSampledStepsHasTheMeanOfAllSteps) {
+  const AttentionPlan plan = plan_of(0.02);
+  AuditedSteps all(*model, {.way = AuditWay::kStep, .every = 1});
+  run(plan, all);
+  ASSERT_EQ(all.kl().n_samples, kSteps);
+  int n_held = 0;
+  std::vector<double> means;
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    AuditedSteps audit(*model, {.way = AuditWay::kStep, .every = 4, .seed = seed});
+    run(plan, audit);
+    const AuditInterval found = audit.kl();
+    EXPECT_EQ(found.n_samples, kSteps / 4);
+    n_held += found.low <= all.kl().mean && all.kl().mean <= found.high ? 1 : 0;
+    means.push_back(found.mean);
+  }
+  EXPECT_GE(n_held, 19);
+  std::sort(means.begin(), means.end());
+  EXPECT_GT(std::unique(means.begin(), means.end()) - means.begin(), 15);  // seeds do choose
+}
+
+TEST_F(AuditedRun, AContractInDangerTightensUntilItHolds) {
+  for (const AuditWay way : kWays) {
+    std::vector<AuditRecord> heard;
+    AuditedSteps audit(*model, {.way = way, .every = 4, .max_kl = 1e-5},
+                       [&](const AuditRecord& record) { heard.push_back(record); });
+    run(plan_of(0.2), audit);
+    ASSERT_FALSE(heard.empty()) << way_name(way);
+    double factor = 1;
+    for (const AuditRecord& record : heard) {
+      factor = factor > 1.0 / 64 ? factor / 2 : 0;
+      EXPECT_EQ(record.delta_factor, factor);
+      EXPECT_GT(record.kl.high, 1e-5);
+    }
+    EXPECT_EQ(audit.delta_factor(), factor);
+    EXPECT_EQ(audit.records().back().delta_factor, factor);
+  }
+}
+
+TEST_F(AuditedRun, AContractThatHoldsTightensNothing) {
+  AuditedSteps audit(*model, {.every = 4, .max_kl = 10});
+  run(plan_of(0.02), audit);
+  EXPECT_EQ(audit.delta_factor(), 1);
+}
+
+// Window heads keep what they do not read.
+TEST_F(AuditedRun, WindowHeadsAreAuditedAndGivenUp) {
+  AttentionPlan plan = plan_of(0.02);
+  for (LayerPlan& layer : plan.layers) layer.heads[1].kind = HeadKind::kWindow;
+  KvCache cache = model->make_cache(1, kTokens, plan);
+  cache.set_delta_factor(0);
+  model->forward({tokens->data(), kPrompt}, cache);
+  KvCache dense = model->make_cache(1, kTokens);
+  model->forward({tokens->data(), kPrompt}, dense);
+  const auto vocab = static_cast<size_t>(model->spec().vocab);
+  std::vector<float> exact(vocab), read(vocab), base(vocab);
+  const auto view = [&](std::vector<float>& x) {
+    return Tensor(x.data(), DType::kF32, {1, model->spec().vocab});
+  };
+  const std::span<const int32_t> next(tokens->data() + kPrompt, 1);
+  cache.set_delta_factor(1);
+  model->logits(model->forward_exact(next, cache), view(exact));
+  model->logits(model->forward_exact(next, cache), view(read));
+  EXPECT_EQ(exact, read);  // the first one left the cache as it was
+  model->logits(model->forward(next, dense), view(base));
+  BaseRow row;
+  row.set(base);
+  EXPECT_LT(row.against(exact, 0).kl, 1e-7);
+  model->logits(model->forward(next, cache), view(read));
+  EXPECT_GT(row.against(read, 0).kl, 1e-5);
+}
+
+TEST_F(AuditedRun, StepsThatDropKeysAreReplayedOnly) {
+  UniformAttention choice;
+  choice.mode = AttentionMode::kKeys;
+  const AttentionPlan plan = uniform_plan(choice, model->plan_shape());
+  EXPECT_THROW(check_audit({.way = AuditWay::kStep, .every = 1}, plan), Error);
+  EXPECT_NO_THROW(check_audit({.way = AuditWay::kReplay, .every = 1}, plan));
+  AuditedSteps audit(*model, {.every = 64, .max_kl = 1e-9});
+  run(plan, audit);
+  EXPECT_GT(audit.kl().mean, 0);
+  EXPECT_EQ(audit.delta_factor(), 1);  // it has none
+}
+
+}  // namespace
+}  // namespace sluice::test
