@@ -38,7 +38,7 @@ RefineCase all_dense(RefineCase c) {
   return c;
 }
 
-TEST_P(EveryBackend, AnExactAnswerIsDenseAndLeavesTheCacheAsItWas) {
+TEST_P(EveryImplementation, AnExactAnswerIsDenseAndLeavesTheCacheAsItWas) {
   for (const RefineCase& c : exact_cases()) {
     SCOPED_TRACE(testing::PrintToString(c));
     const RefineInputs in(c, dtype());
@@ -64,7 +64,7 @@ TEST_P(EveryBackend, AnExactAnswerIsDenseAndLeavesTheCacheAsItWas) {
   }
 }
 
-TEST_P(EveryBackend, AFactorOfDeltaIsAnotherDelta) {
+TEST_P(EveryImplementation, AFactorOfDeltaIsAnotherDelta) {
   constexpr double kFactor = 0.25;
   for (const double factor : {kFactor, 0.0}) {
     const RefineCase c{.n_tokens = 300,
