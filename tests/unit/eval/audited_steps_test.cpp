@@ -6,10 +6,10 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
-#include <fstream>
-#include <sstream>
+#include <random>
 
 #include "core/error.h"
+#include "core/threads.h"
 #include "io/tokenizer/tokenizer.h"
 #include "unit/test_files.h"
 
@@ -17,6 +17,22 @@ namespace sluice::test {
 namespace {
 
 namespace fs = std::filesystem;
+
+// Code of the same few statements over and over, chosen by a seed.
+std::string code_text(uint32_t seed, int n_lines) {
+  constexpr const char* kNames[] = {"count", "total", "index", "value", "row", "width"};
+  std::mt19937 random(seed);
+  std::string text;
+  for (int i = 0; i < n_lines; ++i) {
+    const std::string a = kNames[random() % 6], b = kNames[random() % 6];
+    const std::string number = std::to_string(random() % 1000);
+    const std::string statements[] = {"def " + a + "_" + number + "(" + a + ", " + b + "):",
+                                      "    " + a + " = " + b + " * " + number,
+                                      "    if " + a + " > " + b + ":", "        return " + a};
+    text += statements[random() % 4] + "\n";
+  }
+  return text;
+}
 
 constexpr int64_t kPrompt = 128, kSteps = 128, kTokens = kPrompt + kSteps;
 
@@ -27,14 +43,18 @@ class AuditedRun : public testing::Test {
     const auto checkpoint = open_checkpoint(demo / "gpt2-nano");
     model =
         new Model(checkpoint, make_cpu_backend(DType::kF32), {.context = kTokens, .progress = {}});
-    tokens = new std::vector<int32_t>(
-        open_tokenizer_of(*checkpoint)->encode(read_bytes(demo / "text.txt"), false));
-    ASSERT_GT(std::ssize(*tokens), kTokens);
-    tokens->resize(static_cast<size_t>(kTokens));
+    const auto tokenizer = open_tokenizer_of(*checkpoint);
+    tokens = new std::vector<int32_t>(tokenizer->encode(read_bytes(demo / "text.txt"), false));
+    code = new std::vector<int32_t>(tokenizer->encode(code_text(1, 100), false));
+    ASSERT_GT(std::ssize(*tokens), kTokens + 20 * 50);
+    ASSERT_GT(std::ssize(*code), kTokens);
+    set_threads(1);  // steps of so small a model are slower on several
   }
   static void TearDownTestSuite() {
     delete std::exchange(model, nullptr);
     delete std::exchange(tokens, nullptr);
+    delete std::exchange(code, nullptr);
+    set_threads(0);
   }
 
   // Segments so short that a short text has clusters.
@@ -51,20 +71,23 @@ class AuditedRun : public testing::Test {
 
   // The scores of every step after the prompt, (kSteps, vocab).
   using Step = std::function<void(std::span<const int32_t>, KvCache&, const Tensor&)>;
-  static std::vector<float> run(const AttentionPlan& plan, const Step& step) {
+  static std::vector<float> run(const AttentionPlan& plan, const Step& step,
+                                const std::vector<int32_t>& text = *tokens) {
     KvCache cache = model->make_cache(1, kTokens, plan);
-    model->forward({tokens->data(), kPrompt}, cache);
+    model->forward({text.data(), kPrompt}, cache);
     const int64_t vocab = model->spec().vocab;
     std::vector<float> all(static_cast<size_t>(kSteps * vocab));
     for (int64_t i = 0; i < kSteps; ++i)
-      step({tokens->data(), static_cast<size_t>(kPrompt + i + 1)}, cache,
+      step({text.data(), static_cast<size_t>(kPrompt + i + 1)}, cache,
            Tensor(all.data() + i * vocab, DType::kF32, {1, vocab}));
     return all;
   }
-  static std::vector<float> run(const AttentionPlan& plan, AuditedSteps& audit) {
-    return run(plan, [&](std::span<const int32_t> so_far, KvCache& cache, const Tensor& scores) {
+  static std::vector<float> run(const AttentionPlan& plan, AuditedSteps& audit,
+                                const std::vector<int32_t>& text = *tokens) {
+    const auto step = [&](std::span<const int32_t> so_far, KvCache& cache, const Tensor& scores) {
       audit.step(so_far, cache, scores);
-    });
+    };
+    return run(plan, step, text);
   }
   static std::vector<float> plain_run(const AttentionPlan& plan) {
     return run(plan, [](std::span<const int32_t> so_far, KvCache& cache, const Tensor& scores) {
@@ -73,10 +96,10 @@ class AuditedRun : public testing::Test {
   }
 
   static Model* model;
-  static std::vector<int32_t>* tokens;
+  static std::vector<int32_t>*tokens, *code;  // prose, and text of another kind
 };
 Model* AuditedRun::model = nullptr;
-std::vector<int32_t>* AuditedRun::tokens = nullptr;
+std::vector<int32_t>*AuditedRun::tokens = nullptr, *AuditedRun::code = nullptr;
 
 constexpr AuditWay kWays[] = {AuditWay::kReplay, AuditWay::kStep};
 
@@ -98,28 +121,39 @@ TEST_F(AuditedRun, DeltaZeroLosesNothing) {
   }
 }
 
-// The two runs are whole ones: their means are the same numbers.
-TEST_F(AuditedRun, AReplayMeasuresAFullTwoWayRun) {
+// Twenty texts. Every token is compared, so a mean is that of the two whole runs, and its interval
+// has it. The exact model reads passes of other lengths here and there: round-off.
+TEST_F(AuditedRun, TheIntervalOfAReplayHasTheKlOfAFullTwoWayRun) {
   const AttentionPlan plan = plan_of(0.02);
-  const auto refined = plain_run(plan), dense = plain_run({});
-  const auto vocab = static_cast<size_t>(model->spec().vocab);
-  RunningMean kl;
-  BaseRow base;
-  for (size_t i = 0; i < static_cast<size_t>(kSteps); ++i) {
-    base.set(std::span(dense).subspan(i * vocab, vocab));
-    kl.add(base.against(std::span(refined).subspan(i * vocab, vocab), 0).kl);
-  }
-  ASSERT_GT(kl.mean(), 1e-4);
-  for (const int64_t every : {8, 64}) {
-    AuditedSteps audit(*model, {.every = every});
-    run(plan, audit);
+  const int64_t vocab = model->spec().vocab;
+  std::vector<float> dense(static_cast<size_t>(kTokens * vocab));
+  for (int64_t begin = 0; begin < 20 * 50; begin += 50) {
+    const std::vector<int32_t> text(tokens->begin() + begin, tokens->begin() + begin + kTokens);
+    AuditedSteps audit(*model, {.every = 16});
+    const std::vector<float> refined = run(plan, audit, text);
+    KvCache cache = model->make_cache(1, kTokens);
+    model->logits(model->forward(text, cache), Tensor(dense.data(), DType::kF32, {kTokens, vocab}));
+    RunningMean kl;
+    BaseRow base;
+    for (int64_t i = 0; i < kSteps; ++i) {
+      const auto row = [&](const std::vector<float>& from, int64_t at) {
+        return std::span(from).subspan(static_cast<size_t>(at * vocab), static_cast<size_t>(vocab));
+      };
+      base.set(row(dense, kPrompt + i));
+      kl.add(base.against(row(refined, i), 0).kl);
+    }
+    ASSERT_GT(kl.mean(), 1e-4);
     EXPECT_EQ(audit.n_compared(), kSteps);
-    // The exact model reads a pass at once here and a token there: round-off.
-    EXPECT_NEAR(audit.kl().mean, kl.mean(), 1e-4 * kl.mean()) << every;
+    EXPECT_NEAR(audit.kl().mean, kl.mean(), 1e-4 * kl.mean()) << begin;
+    EXPECT_LE(audit.kl().low, kl.mean());
+    EXPECT_GE(audit.kl().high, kl.mean());
   }
 }
 
-// Each run draws its own steps; all steps together are what it estimates.
+// Each run draws its own steps; all steps together are what it estimates. Few steps carry most of
+// the KL of this small model (standard deviation 4 times the mean), so that an interval of 32 steps
+// holds in 0.83 of many runs only, and in 0.93 where it is 1.1 times the mean
+// (docs/results/audit.md).
 TEST_F(AuditedRun, TheIntervalOfSampledStepsHasTheMeanOfAllSteps) {
   const AttentionPlan plan = plan_of(0.02);
   AuditedSteps all(*model, {.way = AuditWay::kStep, .every = 1});
@@ -135,7 +169,7 @@ TEST_F(AuditedRun, TheIntervalOfSampledStepsHasTheMeanOfAllSteps) {
     n_held += found.low <= all.kl().mean && all.kl().mean <= found.high ? 1 : 0;
     means.push_back(found.mean);
   }
-  EXPECT_GE(n_held, 19);
+  EXPECT_GE(n_held, 17);
   std::sort(means.begin(), means.end());
   EXPECT_GT(std::unique(means.begin(), means.end()) - means.begin(), 15);  // seeds do choose
 }
@@ -158,10 +192,22 @@ TEST_F(AuditedRun, AContractInDangerTightensUntilItHolds) {
   }
 }
 
-TEST_F(AuditedRun, AContractThatHoldsTightensNothing) {
-  AuditedSteps audit(*model, {.every = 4, .max_kl = 10});
-  run(plan_of(0.02), audit);
-  EXPECT_EQ(audit.delta_factor(), 1);
+// A contract that prose keeps well is broken by code: that is caught there, and costs prose
+// nothing.
+TEST_F(AuditedRun, TextOfAnotherKindIsCaught) {
+  const AttentionPlan plan = plan_of(0.02);
+  AuditedSteps on_prose(*model, {.every = 8});
+  run(plan, on_prose);
+  const double max_kl = 2 * on_prose.kl().high;
+  AuditedSteps again(*model, {.every = 8, .max_kl = max_kl});
+  run(plan, again);
+  EXPECT_EQ(again.delta_factor(), 1);
+  AuditedSteps caught(*model, {.every = 8, .max_kl = max_kl}), untouched(*model, {.every = 8});
+  run(plan, caught, *code);
+  run(plan, untouched, *code);
+  EXPECT_LT(caught.delta_factor(), 1);
+  ASSERT_GT(caught.kl().n_samples, 0);
+  EXPECT_LT(caught.kl().mean, untouched.kl().mean);
 }
 
 // Window heads keep what they do not read.
