@@ -5,14 +5,11 @@
 #include <cmath>
 
 namespace sluice::cli {
-namespace {
 
 std::string interval_text(const AuditInterval& kl) {
   return std::isinf(kl.high) ? fmt::format("{:.2g}", kl.mean)
                              : fmt::format("{:.2g} ({:.2g} to {:.2g})", kl.mean, kl.low, kl.high);
 }
-
-}  // namespace
 
 void add_audit_options(CLI::App& command, AuditFlags& flags) {
   CLI::Option* audit =

@@ -24,6 +24,8 @@ void check_audited(const AuditFlags& flags, bool accelerated);
 AuditOptions audit_options(const AuditFlags& flags, const Acceleration& acceleration,
                            const AttentionPlan& plan);
 
+// "0.0043 (0.0034 to 0.0058)".
+std::string interval_text(const AuditInterval& kl);
 // One line each: what an audit measured, and what it changed.
 std::string audit_text(const AuditedSteps& audit);
 std::string tightened_text(const AuditRecord& record, double max_kl);

@@ -94,12 +94,13 @@ std::vector<BenchCandidate> candidates_of(const Acceleration& acceleration, Mode
   return candidates;
 }
 
-// Every candidate once more, audited: what that costs is a matter of one run. Nothing is tightened.
-void add_audited(std::vector<BenchCandidate>& candidates, const AuditFlags& flags) {
+// Every candidate once more, audited: what that costs is a matter of one run.
+void add_audited(std::vector<BenchCandidate>& candidates, const AuditFlags& flags,
+                 const Acceleration& acceleration) {
   for (size_t i = candidates.size(); flags.every > 0 && i > 0; --i) {
     BenchCandidate twin = candidates[i - 1];
     twin.plan.attention.audited = true;
-    twin.audit = audit_options(flags, {}, twin.plan.attention);
+    twin.audit = audit_options(flags, acceleration, twin.plan.attention);
     twin.label += fmt::format(", audit {} {}", flags.way, flags.every);
     twin.settings["audit"] = flags.every;
     twin.settings["audit_way"] = flags.way;
@@ -129,7 +130,7 @@ void run_bench(BenchFlags& flags) {
   flags.context = std::min(bench_tokens(flags.bench), spec.max_positions);
   Model model = load_model(checkpoint, flags);
   std::vector<BenchCandidate> candidates = candidates_of(acceleration, model, flags.always);
-  add_audited(candidates, flags.audit);
+  add_audited(candidates, flags.audit, acceleration);
   BenchResult result;
   {
     ProgressBar bar("bench", flags.quiet);
@@ -149,6 +150,10 @@ void run_bench(BenchFlags& flags) {
                           checkpoint->path.filename().string(), flags.dtype, threads(),
                           threads() == 1 ? "" : "s", flags.bench.repeat));
   fmt::print("{}", flags.format == "csv" ? table.csv() : table.markdown());
+  for (const BenchCase& found : result.cases)
+    if (found.audit)
+      say("{} {}: measured KL {}, delta x {:.4g}\n", found.name, result.label_of(found),
+          interval_text(found.audit->kl), found.audit->delta_factor);
   if (flags.wants_results())
     write_outputs(bench_results({.command_line = flags.command_line,
                                  .checkpoint = *checkpoint,

@@ -52,7 +52,7 @@ bool Audit::in_danger(double max_kl) const {
   if (n_samples() < kLeastSamples) return false;
   const AuditInterval found = interval();
   if (found.high <= max_kl) return false;
-  return found.low > max_kl || found.half_width() <= max_kl / 2;
+  return found.low > max_kl || found.half_width() <= max_kl / 4;
 }
 
 }  // namespace sluice

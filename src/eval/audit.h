@@ -29,7 +29,7 @@ class Audit {
   int64_t n_samples() const { return static_cast<int64_t>(samples_.size()); }
   AuditInterval interval() const;
   // Whether the interval reaches beyond max_kl and is worth listening to: all of it lies beyond, or
-  // its half width is no more than half of max_kl. Never before kLeastSamples.
+  // its half width is no more than a quarter of max_kl. Never before kLeastSamples.
   bool in_danger(double max_kl) const;
 
   static constexpr int64_t kLeastSamples = 4;

@@ -8,7 +8,8 @@
 namespace sluice {
 namespace {
 
-nlohmann::json describe(const AuditInterval& kl) {
+// Null where there is no such number.
+nlohmann::json describe_interval(const AuditInterval& kl) {
   return {{"n_samples", kl.n_samples},
           {"kl", kl.n_samples == 0 ? nlohmann::json() : nlohmann::json(kl.mean)},
           {"kl_low", kl.low},
@@ -17,9 +18,17 @@ nlohmann::json describe(const AuditInterval& kl) {
 
 }  // namespace
 
+nlohmann::json describe_record(const AuditRecord& record) {
+  nlohmann::json json = describe_interval(record.kl);
+  json["position"] = record.position;
+  json["delta_factor"] = record.delta_factor;
+  json["tightened"] = record.tightened;
+  return json;
+}
+
 nlohmann::json describe_audit(const AuditedSteps& audit) {
   const AuditOptions& options = audit.options();
-  nlohmann::json json = describe(audit.kl());
+  nlohmann::json json = describe_interval(audit.kl());
   json["way"] = way_name(options.way);
   json["every"] = options.every;
   json["seed"] = options.seed;
@@ -28,13 +37,8 @@ nlohmann::json describe_audit(const AuditedSteps& audit) {
   json["n_compared"] = audit.n_compared();
   json["delta_factor"] = audit.delta_factor();
   json["samples"] = nlohmann::json::array();
-  for (const AuditRecord& record : audit.records()) {
-    nlohmann::json entry = describe(record.kl);
-    entry["position"] = record.position;
-    entry["delta_factor"] = record.delta_factor;
-    entry["tightened"] = record.tightened;
-    json["samples"].push_back(std::move(entry));
-  }
+  for (const AuditRecord& record : audit.records())
+    json["samples"].push_back(describe_record(record));
   return json;
 }
 

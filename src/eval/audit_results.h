@@ -8,6 +8,7 @@
 
 namespace sluice {
 
+nlohmann::json describe_record(const AuditRecord& record);
 nlohmann::json describe_audit(const AuditedSteps& audit);
 
 }  // namespace sluice
