@@ -151,7 +151,8 @@ Run add_generate(CLI::App& program) {
       "  sluice generate -m MODEL -p \"The sea was\" -n 64\n"
       "  sluice generate -m MODEL -f prompt.txt --temperature 0.8 --top-p 0.95 --seed 7\n"
       "  sluice generate -m MODEL -f long.txt --attention keys --tau auto\n"
-      "  sluice generate -m MODEL -f prompt.txt --linear gsi --bases bases.safetensors");
+      "  sluice generate -m MODEL -f prompt.txt --linear gsi --bases bases.safetensors\n"
+      "  sluice generate -m MODEL -f long.txt --plan plan.json --audit 128");
   auto flags = std::make_shared<GenerateFlags>();
   add_common_options(*command, *flags);
   CLI::Option* prompt = command->add_option("-p,--prompt", flags->prompt, "Text to continue");

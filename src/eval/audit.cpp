@@ -51,8 +51,7 @@ AuditInterval Audit::interval() const {
 bool Audit::in_danger(double max_kl) const {
   if (n_samples() < kLeastSamples) return false;
   const AuditInterval found = interval();
-  if (found.high <= max_kl) return false;
-  return found.low > max_kl || found.half_width() <= max_kl / 4;
+  return found.high > max_kl && found.low > max_kl / 2;
 }
 
 }  // namespace sluice

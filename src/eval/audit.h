@@ -14,8 +14,6 @@ namespace sluice {
 struct AuditInterval {
   int64_t n_samples = 0;
   double mean = 0, low = 0, high = 0;
-
-  double half_width() const { return (high - low) / 2; }
 };
 
 // KLs are skewed: most are small and a few make up most of the mean. A symmetric interval ends too
@@ -28,8 +26,8 @@ class Audit {
   void restart() { samples_.clear(); }
   int64_t n_samples() const { return static_cast<int64_t>(samples_.size()); }
   AuditInterval interval() const;
-  // Whether the interval reaches beyond max_kl and is worth listening to: all of it lies beyond, or
-  // its half width is no more than a quarter of max_kl. Never before kLeastSamples.
+  // Whether the interval reaches beyond max_kl and lies above half of it: one that begins lower is
+  // too wide to say much. Never before kLeastSamples.
   bool in_danger(double max_kl) const;
 
   static constexpr int64_t kLeastSamples = 4;

@@ -8,9 +8,6 @@ namespace {
 using nlohmann::json;
 using namespace test;
 
-const Args kRefine = {"--attention", "refine",  "--segment", "16",      "--window",
-                      "0",           "--delta", "0.1",       "--sinks", "0"};
-
 // A model whose context has clusters.
 class AuditOption : public testing::Test {
  protected:
@@ -23,14 +20,16 @@ class AuditOption : public testing::Test {
         {"generate", "-m", folder.path(), "-p", letter_text(60), "-n", "60", "--ignore-eos"}, more);
   }
   ModelFolder folder;
+  const Args refine_ = {"--attention", "refine",  "--segment", "16",      "--window",
+                        "0",           "--delta", "0.1",       "--sinks", "0"};
 };
 
 TEST_F(AuditOption, SaysAndWritesTheMeasuredKl) {
-  const RunResult plain = run_ok(generate(kRefine));
+  const RunResult plain = run_ok(generate(refine_));
   for (const std::string way : {"replay", "step"}) {
     const std::string file = folder.file(way + ".json");
     const RunResult result =
-        run_ok(generate(joined(kRefine, {"--audit", "10", "--audit-way", way, "--json", file})));
+        run_ok(generate(joined(refine_, {"--audit", "10", "--audit-way", way, "--json", file})));
     EXPECT_EQ(result.out, plain.out);  // an audit changes nothing
     EXPECT_NE(result.err.find(way == "step" ? " of single steps on 6 of 59 tokens\n"
                                             : " on 50 of 59 tokens\n"),
@@ -50,7 +49,7 @@ TEST_F(AuditOption, SaysAndWritesTheMeasuredKl) {
 }
 
 TEST_F(AuditOption, FewerTokensThanAPassMeasureNothing) {
-  const RunResult result = run_ok(generate(joined(kRefine, {"--audit", "100"})));
+  const RunResult result = run_ok(generate(joined(refine_, {"--audit", "100"})));
   EXPECT_NE(result.err.find("no KL measured: 59 decode steps, --audit 100\n"), std::string::npos)
       << result;
 }
@@ -58,7 +57,7 @@ TEST_F(AuditOption, FewerTokensThanAPassMeasureNothing) {
 TEST_F(AuditOption, BenchTimesEveryChoiceAudited) {
   const RunResult result = run_ok(joined(
       {"bench", "-m", folder.path(), "-c", "40", "-n", "16", "--repeat", "1", "--audit", "8"},
-      kRefine));
+      refine_));
   expect_all_in({"| refine, delta 0.1 ", "| refine, delta 0.1, audit replay 8 "}, result);
 }
 
