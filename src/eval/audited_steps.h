@@ -53,7 +53,8 @@ void check_audit(const AuditOptions& options, const AttentionPlan& plan);
 
 class AuditedSteps {
  public:
-  // on_tightened hears of a contract in danger. The model must outlive the steps.
+  // on_tightened hears of a contract in danger. The model must outlive the steps. Plans of caches
+  // are `audited` where steps are run exactly or a contract may tighten them.
   AuditedSteps(Model& model, const AuditOptions& options,
                std::function<void(const AuditRecord&)> on_tightened = {});
 
