@@ -52,6 +52,13 @@ inline int8_t to_int8(float x, float scale) {
 struct RefineHead {
   HeadKind kind = HeadKind::kClusters;  // kWindow drops far tokens but for sinks; kDense opens all
   double delta = 0;                     // kClusters: opens what is estimated at delta or more
+
+  // RefineAttention::set_delta_factor.
+  RefineHead tightened(double factor) const {
+    if (factor == 1 || kind == HeadKind::kDense) return *this;
+    if (kind == HeadKind::kWindow) return factor == 0 ? RefineHead{HeadKind::kDense, 0} : *this;
+    return {kind, factor * (std::isinf(delta) ? 1 : delta)};
+  }
 };
 
 // Causal: the query at t sees the tokens from F(t) = segment * floor(max(0, t - window) / segment)
@@ -79,6 +86,8 @@ struct RefineSpec {
   RefineRule rule = RefineRule::kError;
   // Of heads that cluster. Sinks and near tokens are exact, means are those of exact members.
   MemberCache members = MemberCache::kExact;
+  // Window heads keep their far tokens too: attend_exact() and a delta factor of 0 read them.
+  bool keeps_all = false;
   std::vector<RefineHead> heads;  // (n_kv_heads)
 
   // F(t), of a causal model.
@@ -133,6 +142,12 @@ class RefineAttention {
   virtual ~RefineAttention() = default;
   // Takes in the tokens that follow and answers their queries.
   virtual void attend(const AttendRefineArgs& args) = 0;
+  // Answers the query of the one token that follows with every key read, and takes nothing in.
+  // Needs spec.keeps_all where a head is a window. Not recorded, and not counted in opened().
+  virtual void attend_exact(const AttendRefineArgs& args) = 0;
+  // From now on every delta is the spec's times `factor`, an infinite one being 1 before. 0 reads
+  // everything, window heads too.
+  virtual void set_delta_factor(double factor) = 0;
   // Whether an attend() of the next token alone forms no clusters: then it may be recorded, or be
   // the replay of a recording. expect_token() comes before a replay; recording takes in nothing.
   virtual bool can_record_next() const { return true; }

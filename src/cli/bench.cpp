@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/attention_options.h"
+#include "cli/audit_option.h"
 #include "cli/bench_output.h"
 #include "cli/commands.h"
 #include "cli/linear_options.h"
@@ -31,6 +32,7 @@ struct BenchFlags : CommonOptions {
   bool always = false;
   AttentionFlags attention;
   LinearFlags linear;
+  AuditFlags audit;
 };
 
 // Those of the text's beginning, or random ones, as many as there are or can be of use.
@@ -92,9 +94,28 @@ std::vector<BenchCandidate> candidates_of(const Acceleration& acceleration, Mode
   return candidates;
 }
 
+// Every candidate once more, audited: what that costs is a matter of one run.
+void add_audited(std::vector<BenchCandidate>& candidates, const AuditFlags& flags,
+                 const Acceleration& acceleration) {
+  for (size_t i = candidates.size(); flags.every > 0 && i > 0; --i) {
+    BenchCandidate twin = candidates[i - 1];
+    twin.plan.attention.audited = true;
+    twin.audit = audit_options(flags, acceleration, twin.plan.attention);
+    twin.label += fmt::format(", audit {} {}", flags.way, flags.every);
+    twin.settings["audit"] = flags.every;
+    twin.settings["audit_way"] = flags.way;
+    candidates.insert(candidates.begin() + static_cast<ptrdiff_t>(i), std::move(twin));
+  }
+}
+
 void run_bench(BenchFlags& flags) {
   const std::vector<UniformAttention> attention = attention_to_time(flags.attention);
   const std::vector<UniformLinear> linear = linear_choices(flags.linear, flags.attention.joint);
+  check_audited(flags.audit, !attention.empty() || !linear.empty() || !flags.plan.empty());
+  if (flags.audit.every > flags.bench.n_predict)
+    throw CLI::ValidationError(fmt::format("--audit {} compares nothing of {} tokens, give -n {}",
+                                           flags.audit.every, flags.bench.n_predict,
+                                           flags.audit.every));
   check_outputs(flags, {flags.file, flags.linear.bases, flags.plan});
   if (flags.wants_results()) check_read_again(flags.file);
   const auto checkpoint = open_checkpoint(flags.model);
@@ -109,6 +130,7 @@ void run_bench(BenchFlags& flags) {
   flags.context = std::min(bench_tokens(flags.bench), spec.max_positions);
   Model model = load_model(checkpoint, flags);
   std::vector<BenchCandidate> candidates = candidates_of(acceleration, model, flags.always);
+  add_audited(candidates, flags.audit, acceleration);
   BenchResult result;
   {
     ProgressBar bar("bench", flags.quiet);
@@ -128,6 +150,10 @@ void run_bench(BenchFlags& flags) {
                           checkpoint->path.filename().string(), flags.dtype, threads(),
                           threads() == 1 ? "" : "s", flags.bench.repeat));
   fmt::print("{}", flags.format == "csv" ? table.csv() : table.markdown());
+  for (const BenchCase& found : result.cases)
+    if (found.audit)
+      say("{} {}: measured KL {}, delta x {:.4g}\n", found.name, result.label_of(found),
+          interval_text(found.audit->kl), found.audit->delta_factor);
   if (flags.wants_results())
     write_outputs(bench_results({.command_line = flags.command_line,
                                  .checkpoint = *checkpoint,
@@ -198,6 +224,7 @@ Run add_bench(CLI::App& program) {
   add_auto_plan_options(*command, flags->plan, flags->always);
   add_attention_options(*command, flags->attention, /*lists=*/true);
   add_linear_options(*command, flags->linear, /*lists=*/true);
+  add_audit_options(*command, flags->audit);
   return [flags](const std::string& command_line) {
     flags->command_line = command_line;
     run_bench(*flags);

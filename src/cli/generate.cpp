@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "cli/attention_options.h"
+#include "cli/audit_option.h"
 #include "cli/commands.h"
 #include "cli/linear_options.h"
 #include "cli/options.h"
@@ -30,6 +31,7 @@ struct GenerateFlags : CommonOptions {
   bool always = false;
   AttentionFlags attention;
   LinearFlags linear;
+  AuditFlags audit;
 };
 
 std::vector<UniformAttention> attention_of(const AttentionFlags& flags) {
@@ -55,6 +57,7 @@ void run_generate(GenerateFlags flags, bool has_prompt, bool has_file) {
                                           : "no prompt: give one with -p, or a file with -f");
   const std::vector<UniformAttention> attention = attention_of(flags.attention);
   const std::vector<UniformLinear> linear = linear_choices(flags.linear, flags.attention.joint);
+  check_audited(flags.audit, !attention.empty() || !linear.empty() || !flags.plan.empty());
   const std::string prompt = has_file ? read_prompt_file(flags.file) : flags.prompt;
   check_outputs(flags, {flags.file, flags.linear.bases, flags.plan});
   const auto checkpoint = open_checkpoint(flags.model);
@@ -83,6 +86,18 @@ void run_generate(GenerateFlags flags, bool has_prompt, bool has_file) {
     }
   }
   if (!choice.all_dense()) flags.generate.plan = prepared_plans(model, acceleration).front();
+  AttentionPlan& attention_plan = flags.generate.plan.attention;
+  AuditOptions audit_wanted = audit_options(flags.audit, acceleration, attention_plan);
+  audit_wanted.seed = flags.generate.sampler.seed;
+  std::optional<AuditedSteps> audit;
+  if (audit_wanted.every > 0 && !choice.all_dense()) {
+    attention_plan.audited = true;
+    audit.emplace(model, audit_wanted, [&](const AuditRecord& record) {
+      say("\nsluice: {}\n", tightened_text(record, *audit_wanted.max_kl));
+    });
+    flags.generate.step = [&](std::span<const int32_t> tokens, KvCache& cache,
+                              const Tensor& scores) { audit->step(tokens, cache, scores); };
+  }
   std::string answer;
   bool begun = false;
   const GenerateResult result =
@@ -101,6 +116,7 @@ void run_generate(GenerateFlags flags, bool has_prompt, bool has_file) {
         end_name(result.end),
         plan ? ran : "attention " + attention_text(choice.attention, model.plan_shape()),
         plan ? "" : linear_note(choice.linear, result.linear));
+  if (audit) say("{}\n", audit_text(*audit));
   warn_of_same_text(acceleration.bases);
   const int64_t n_tokens = result.n_prompt + std::ssize(result.tokens);
   note_other_use(acceleration, model, choice.file.empty() ? 0 : n_tokens);
@@ -115,7 +131,8 @@ void run_generate(GenerateFlags flags, bool has_prompt, bool has_file) {
                         .text = answer,
                         .options = flags.generate,
                         .choice = choice,
-                        .result = result});
+                        .result = result,
+                        .audit = audit ? &*audit : nullptr});
   if (plan) {
     json["settings"]["plan"] = acceleration.choices.front().file;
     json["settings"]["ran"] = choice.file.empty() ? "dense" : "plan";
@@ -134,7 +151,8 @@ Run add_generate(CLI::App& program) {
       "  sluice generate -m MODEL -p \"The sea was\" -n 64\n"
       "  sluice generate -m MODEL -f prompt.txt --temperature 0.8 --top-p 0.95 --seed 7\n"
       "  sluice generate -m MODEL -f long.txt --attention keys --tau auto\n"
-      "  sluice generate -m MODEL -f prompt.txt --linear gsi --bases bases.safetensors");
+      "  sluice generate -m MODEL -f prompt.txt --linear gsi --bases bases.safetensors\n"
+      "  sluice generate -m MODEL -f long.txt --plan plan.json --audit 128");
   auto flags = std::make_shared<GenerateFlags>();
   add_common_options(*command, *flags);
   CLI::Option* prompt = command->add_option("-p,--prompt", flags->prompt, "Text to continue");
@@ -176,6 +194,7 @@ Run add_generate(CLI::App& program) {
   add_auto_plan_options(*command, flags->plan, flags->always);
   add_attention_options(*command, flags->attention, /*lists=*/false);
   add_linear_options(*command, flags->linear, /*lists=*/false);
+  add_audit_options(*command, flags->audit);
   return [flags, prompt, file](const std::string& command_line) {
     flags->command_line = command_line;
     run_generate(*flags, prompt->count() > 0, file->count() > 0);

@@ -6,6 +6,7 @@
 #include <random>
 
 #include "core/error.h"
+#include "eval/audit_results.h"
 #include "eval/results.h"
 #include "eval/windows.h"
 
@@ -112,6 +113,7 @@ class LengthBench {
   void run(size_t candidate, bool warm_up) {
     KvCache& cache = caches_[candidate];
     cache.truncate(0);
+    cache.set_delta_factor(1);  // an audit may have changed it
     cache.wait_to_time(on_device() && warm_up);
     const BenchSample prefill = sample(cache, 1, [&] {
       const bool whole = !model_.spec().causal || cache.needs_whole_sequence();
@@ -130,11 +132,19 @@ class LengthBench {
     prefills_[candidate].fast_path_fraction = before.fast_path_fraction();
     const int64_t n_predict = n_predict_[candidate];
     if (n_predict == 0) return;
+    std::optional<AuditedSteps> audit;
+    if (const AuditOptions& wanted = result_.candidates[candidate].audit; wanted.every > 0)
+      audit.emplace(model_, wanted).follow(tokens_.first(static_cast<size_t>(n_tokens_)), cache);
     const BenchSample decode = sample(cache, n_predict, [&] {
-      for (int64_t i = 0; i < n_predict; ++i)
-        model_.logits(model_.forward(tokens_.subspan(static_cast<size_t>(n_tokens_ + i), 1), cache),
-                      scores_.view());
+      for (int64_t i = 0; i < n_predict; ++i) {
+        const auto so_far = tokens_.first(static_cast<size_t>(n_tokens_ + i + 1));
+        if (audit)
+          audit->step(so_far, cache, scores_.view());
+        else
+          model_.logits(model_.forward(so_far.last(1), cache), scores_.view());
+      }
     });
+    if (audit && !audit->records().empty()) decodes_[candidate].audit = audit->records().back();
     if (warm_up)
       warm_decodes_[candidate] = decode;
     else
@@ -341,6 +351,7 @@ nlohmann::json bench_results(const ResultsOrigin& origin, const BenchResult& res
                              {"pairs_dropped_fraction", or_null(found.pairs_dropped_fraction)},
                              {"fast_path_fraction", or_null(found.fast_path_fraction)},
                              {"weight_bytes_fraction", or_null(found.weight_bytes_fraction)}});
+    if (found.audit) json["cases"].back()["audit"] = describe_record(*found.audit);
     json["cases"].back().update(describe_candidate(result, found));
   }
   return json;

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "eval/audited_steps.h"
 #include "eval/results.h"
 #include "eval/timing.h"
 #include "model/linear_work.h"
@@ -28,6 +29,7 @@ struct BenchCandidate {
   // Whether it follows the plan where so many tokens are read and so many decoded after them; it
   // runs dense where not. Empty: it always does, and there is nothing to tell about it.
   std::function<bool(int64_t n_tokens, int64_t n_predict)> follows = {};
+  AuditOptions audit = {};  // of its decode steps; what the exact model does before is not timed
 };
 
 struct BenchOptions {
@@ -56,6 +58,7 @@ struct BenchCase {
   // Of linear layers, for the tokens of the case alone; null where they are dense. A token decoded
   // reads a share of the weights, those of a prefill share what they read: null.
   std::optional<double> fast_path_fraction = {}, weight_bytes_fraction = {};
+  std::optional<AuditRecord> audit = {};  // where its steps are audited: after the last sample
 
   std::vector<double> totals_ms() const;
   // The sample in the middle, or the mean of the two there: its total is the median of totals, and

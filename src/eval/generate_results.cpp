@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
+#include "eval/audit_results.h"
 #include "plan/plan_json.h"
 
 namespace sluice {
@@ -67,6 +68,7 @@ nlohmann::json generate_results(const ResultsOrigin& origin, const GeneratedText
   json["metrics"] = describe_linear_shares(result.linear);
   json["cache"] = describe_cache(result.cache);
   json["linear"] = describe_linear_work(result.linear);
+  if (generated.audit != nullptr) json["audit"] = describe_audit(*generated.audit);
   return json;
 }
 

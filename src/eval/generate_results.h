@@ -4,6 +4,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include "eval/audited_steps.h"
 #include "eval/results.h"
 #include "model/generate.h"
 
@@ -22,6 +23,7 @@ struct GeneratedText {
   const GenerateOptions& options;
   const UniformChoice& choice;
   const GenerateResult& result;
+  const AuditedSteps* audit = nullptr;  // of its steps
 };
 nlohmann::json generate_results(const ResultsOrigin& origin, const GeneratedText& generated);
 

@@ -33,16 +33,18 @@ void run_all_queries(Backend& backend, const BlockShape& shape, const BlockWeigh
     const ConstTensor values = rows_of(heads.values, batch, n);
     const Tensor to = rows_of(out, batch, n);
     const AttendRefineArgs all{.queries = queries, .keys = keys, .values = values, .out = to};
-    if (layer.plan().mode == AttentionMode::kRefine)
-      layer.refine(batch).attend(all);
-    else if (layer.plan().mode == AttentionMode::kBaseline)
+    if (layer.plan().mode == AttentionMode::kRefine) {
+      RefineAttention& refine = layer.refine(batch);
+      input.exact ? refine.attend_exact(all) : refine.attend(all);
+    } else if (layer.plan().mode == AttentionMode::kBaseline) {
       layer.baseline(batch).attend(all);
-    else
+    } else {
       layer.keys(batch).attend({.queries = queries,
                                 .keys = keys,
                                 .values = values,
                                 .sets = layer.chooser(batch),
                                 .out = to});
+    }
   }
   run_linear(backend, input, BasisInput::kAttentionOutput,
              {.weights = &weights.attention_out.dense(),
@@ -111,6 +113,7 @@ void run_accelerated_attention(Backend& backend, const BlockShape& shape,
     if (layer.n_tokens(batch) != input.first_position)
       throw Error("an earlier pass on this cache did not come to its end",
                   "truncate the cache to 0 tokens, or make another");
+    if (input.exact) continue;
     const TimedScope timed = input.time(&LayerTimes::select);
     layer.select(batch, tokens.from(batch * input.n_tokens, input.n_tokens));
   }

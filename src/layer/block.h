@@ -109,7 +109,8 @@ struct BlockInput {
   LayerTimes* times = nullptr;                      // grow by what is done here
   Backend* timed_device = nullptr;                  // whose work they wait for
   LinearGates* gates = nullptr;                     // without, linear layers are dense
-  int64_t sequence = -1;                            // whose rows these are; -1: all, stacked
+  bool exact = false;     // attends exactly and leaves refined caches as they are; of one token
+  int64_t sequence = -1;  // whose rows these are; -1: all, stacked
 
   LinearGate* gate(BasisInput which) const {
     return gates == nullptr ? nullptr : (*gates)[static_cast<size_t>(which)].get();

@@ -67,6 +67,7 @@ RefineSpec refine_spec(const LayerPlan& plan, const AttentionShape& shape, DType
       .clusters = plan.refine.clusters,
       .rule = plan.refine.rule,
       .members = plan.refine.members,
+      .keeps_all = shape.keeps_all,
       .heads = {}};
   for (const HeadPlan& head : plan.heads) spec.heads.push_back({head.kind, head.delta});
   return spec;

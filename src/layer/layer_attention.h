@@ -17,7 +17,8 @@ namespace sluice {
 struct AttentionShape {
   int64_t d_model, n_heads, n_kv_heads, head_dim;
   bool causal;
-  float scale;  // of scores
+  float scale;             // of scores
+  bool keeps_all = false;  // RefineSpec::keeps_all
   // Of the rows that are compared: decides pairs cheaply where that pays. Or none.
   std::shared_ptr<const SelectionBasis> basis = nullptr;
 };

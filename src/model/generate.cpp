@@ -118,7 +118,10 @@ GenerateResult generate(Model& model, const Tokenizer& tokenizer, std::string_vi
       result.end = GenerateResult::End::kContextFull;
       break;
     }
-    model.logits(model.forward({&token, 1}, cache), scores_view);
+    if (options.step)
+      options.step(tokens, cache, scores_view);
+    else
+      model.logits(model.forward({&token, 1}, cache), scores_view);
   }
   result.decode_seconds = seconds_since(start);
   result.cache = cache.memory();

@@ -20,6 +20,10 @@ struct GenerateOptions {
   std::vector<std::string> stop;  // the answer ends before the first of these
   bool ignore_eos = false;
   Plan plan = {};  // dense where it has no layers
+  // Runs the last of `tokens` after the others, which the cache has, and writes the scores of what
+  // follows, (1, vocab) f32, in place of Model::forward() and Model::logits().
+  std::function<void(std::span<const int32_t> tokens, KvCache& cache, const Tensor& scores)> step =
+      {};
 };
 
 struct GenerateResult {

@@ -38,6 +38,7 @@ KvCache::KvCache(const ModelSpec& spec, Backend& backend, int64_t n_batch, int64
           .head_dim = spec.head_dim,
           .causal = spec.causal,
           .scale = spec.attention_scale(index),
+          .keeps_all = plan_.audited,
           .basis = bases.empty() ? nullptr : bases[static_cast<size_t>(index)]};
       layer.accelerated = std::make_unique<LayerAttention>(
           backend, plan_.layers[static_cast<size_t>(index)], attention, n_batch, capacity, above);
@@ -63,6 +64,13 @@ void KvCache::truncate(int64_t length) {
         if (gate != nullptr) gate->reset();
   }
   length_ = length;
+}
+
+void KvCache::set_delta_factor(double factor) {
+  for (const Layer& layer : layers_)
+    if (layer.accelerated != nullptr && layer.accelerated->plan().mode == AttentionMode::kRefine)
+      for (int64_t batch = 0; batch < n_batch_; ++batch)
+        layer.accelerated->refine(batch).set_delta_factor(factor);
 }
 
 bool KvCache::can_record() const {

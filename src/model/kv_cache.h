@@ -41,6 +41,8 @@ class KvCache {
   // Forgets positions from `length` on. Compressed layers and gates can only forget everything.
   void truncate(int64_t length);
   const AttentionPlan& plan() const { return plan_; }
+  // RefineAttention::set_delta_factor of every refined layer. 0 needs an audited plan.
+  void set_delta_factor(double factor);
   bool all_dense() const { return plan_.all_dense() && gates_.empty(); }
   // Whether the next token of every sequence can be recorded; then expect_token() goes before every
   // replay.

@@ -163,7 +163,7 @@ KvCache Model::make_cache(int64_t n_batch, int64_t capacity, const AttentionPlan
                  std::move(gates), bases);
 }
 
-ConstTensor Model::forward(std::span<const int32_t> tokens, KvCache& cache) {
+void Model::check_tokens(std::span<const int32_t> tokens, const KvCache& cache) const {
   const auto n_rows = static_cast<int64_t>(tokens.size());
   const int64_t n_tokens = n_rows / cache.n_batch(), first = cache.length();
   SLUICE_CHECK(n_rows > 0 && n_tokens * cache.n_batch() == n_rows);
@@ -180,10 +180,28 @@ ConstTensor Model::forward(std::span<const int32_t> tokens, KvCache& cache) {
       throw Error(
           fmt::format("token {} is not in the model's vocabulary of {}", token, spec_.vocab),
           "are tokenizer and weights from one checkpoint?");
+}
 
+ConstTensor Model::forward(std::span<const int32_t> tokens, KvCache& cache) {
+  check_tokens(tokens, cache);
+  const auto n_rows = static_cast<int64_t>(tokens.size());
   workspace_.resize(*backend_, block_shape(spec_), n_rows);
-  embed(tokens, cache.n_batch(), first);
+  embed(tokens, cache.n_batch(), cache.length());
   return run_layers(0, n_rows, cache);
+}
+
+// A dense layer's key and value are left where the next pass puts its own.
+ConstTensor Model::forward_exact(std::span<const int32_t> tokens, KvCache& cache) {
+  check_tokens(tokens, cache);
+  const int64_t n_rows = cache.n_batch();
+  SLUICE_CHECK(spec_.causal && static_cast<int64_t>(tokens.size()) == n_rows);
+  SLUICE_CHECK(cache.plan().audited && cache.plan().keeps_every_key());
+  workspace_.resize(*backend_, block_shape(spec_), n_rows);
+  embed(tokens, n_rows, cache.length());
+  if (spec_.position == PositionKind::kRotary) reach(cache.length() + 1);
+  const Tensor hidden = grown(*backend_, hidden_, backend_->compute_dtype(), n_rows, spec_.d_model);
+  run_blocks({.exact = true}, hidden, cache);
+  return hidden;
 }
 
 ConstTensor Model::forward_from(int64_t first_layer, ConstTensor residual, KvCache& cache) {
@@ -205,7 +223,7 @@ ConstTensor Model::run_layers(int64_t first_layer, int64_t n_rows, KvCache& cach
   if (whole && !observer_ && !linear_observer_ && !cache.waits_to_time())
     run_step(hidden, cache);
   else
-    run_blocks(first_layer, n_tokens, hidden, cache);
+    run_blocks({.first_layer = first_layer, .n_tokens = n_tokens}, hidden, cache);
   cache.advance(n_tokens);
   return hidden;
 }
@@ -215,7 +233,7 @@ void Model::run_step(const Tensor& hidden, KvCache& cache) {
                   .n_rows = workspace_.capacity(),
                   .n_hidden = hidden_.view().rows(),
                   .n_positions = rotary_.cosine.defined() ? rotary_.cosine.view().rows() : 0};
-  const auto run = [&] { run_blocks(0, 1, hidden, cache); };
+  const auto run = [&] { run_blocks({}, hidden, cache); };
   if (std::exchange(last_step_, step) != step || (recording_ != nullptr && !recording_->valid())) {
     recording_ = nullptr;
     tried_ = false;
@@ -227,13 +245,12 @@ void Model::run_step(const Tensor& hidden, KvCache& cache) {
   recording_->replay(cache.length());
 }
 
-void Model::run_blocks(int64_t first_layer, int64_t n_tokens, const Tensor& hidden,
-                       KvCache& cache) {
+void Model::run_blocks(const Pass& pass, const Tensor& hidden, KvCache& cache) {
   const BlockShape shape = block_shape(spec_);
-  for (int64_t layer = first_layer; layer < spec_.n_layers; ++layer)
+  for (int64_t layer = pass.first_layer; layer < spec_.n_layers; ++layer)
     run_block(*backend_, shape, weights_.blocks[static_cast<size_t>(layer)],
               {.layer = layer,
-               .n_tokens = n_tokens,
+               .n_tokens = pass.n_tokens,
                .first_position = cache.length(),
                .cache = cache.layer(layer),
                .accelerated = cache.accelerated(layer),
@@ -243,7 +260,8 @@ void Model::run_blocks(int64_t first_layer, int64_t n_tokens, const Tensor& hidd
                .linear_observer = &linear_observer_,
                .times = &cache.times(layer),
                .timed_device = cache.waits_to_time() ? backend_.get() : nullptr,
-               .gates = cache.gates(layer)},
+               .gates = pass.exact ? nullptr : cache.gates(layer),
+               .exact = pass.exact},
               workspace_);
   if (weights_.final_norm.exists)
     weights_.final_norm.run(*backend_, workspace_.residual(), hidden);

@@ -62,6 +62,10 @@ class Model {
   // valid until the next call. An encoder sees whole sequences: its cache must be empty.
   ConstTensor forward(std::span<const int32_t> tokens, KvCache& cache);
 
+  // The same of one token to a sequence with exact attention and dense linear layers, given what
+  // the cache holds, which stays as it is. Needs an audited plan that keeps every key.
+  ConstTensor forward_exact(std::span<const int32_t> tokens, KvCache& cache);
+
   // The same from the residual stream before a layer on, (n_batch * n_tokens, d_model) f32: what
   // lies before it is shared by changes behind it. Earlier layers of the cache stay empty.
   ConstTensor forward_from(int64_t first_layer, ConstTensor residual, KvCache& cache);
@@ -73,7 +77,13 @@ class Model {
  private:
   // Layers from first_layer on over workspace_.residual(), and the final norm.
   ConstTensor run_layers(int64_t first_layer, int64_t n_rows, KvCache& cache);
-  void run_blocks(int64_t first_layer, int64_t n_tokens, const Tensor& hidden, KvCache& cache);
+  struct Pass {
+    int64_t first_layer = 0, n_tokens = 1;
+    bool exact = false;  // forward_exact()
+  };
+  void run_blocks(const Pass& pass, const Tensor& hidden, KvCache& cache);
+  // Throws Error for tokens that do not fit, or are none.
+  void check_tokens(std::span<const int32_t> tokens, const KvCache& cache) const;
   // The same of the whole model for one token to a sequence, recorded where the backend can: the
   // first such step runs, the second is recorded, and the others ask for the recording.
   void run_step(const Tensor& hidden, KvCache& cache);

@@ -234,6 +234,11 @@ bool has_paper(const AttentionPlan& plan) {
                      [](const LayerPlan& layer) { return layer.mode == AttentionMode::kPaper; });
 }
 
+bool AttentionPlan::keeps_every_key() const {
+  return std::none_of(layers.begin(), layers.end(),
+                      [](const LayerPlan& layer) { return layer.selects(); });
+}
+
 bool AttentionPlan::all_dense() const {
   return std::all_of(layers.begin(), layers.end(),
                      [](const LayerPlan& layer) { return layer.mode == AttentionMode::kDense; });

@@ -90,7 +90,11 @@ struct LayerPlan {
 
 struct AttentionPlan {
   std::vector<LayerPlan> layers;  // (n_layers)
+  // Caches keep what exact steps read: RefineSpec::keeps_all. Of a run, and in no file.
+  bool audited = false;
   bool all_dense() const;
+  // Whether every layer can answer exactly at any time: none drops a key for good.
+  bool keeps_every_key() const;
 
   bool operator==(const AttentionPlan&) const = default;
 };

@@ -109,9 +109,10 @@ struct RefineAnswer {
   std::vector<int64_t> opened;  // (n_segments, n_heads)
 };
 
-inline std::vector<float> attend_pass(RefineAttention& attention, Backend& backend, DType dtype,
-                                      const RefineCase& c, const RefineInputs& in, int64_t first,
-                                      int64_t last) {
+inline std::vector<float> attend_pass(
+    RefineAttention& attention, Backend& backend, DType dtype, const RefineCase& c,
+    const RefineInputs& in, int64_t first, int64_t last,
+    void (RefineAttention::*attend)(const AttendRefineArgs&) = &RefineAttention::attend) {
   const int64_t n = last - first, wide = c.n_heads * c.head_dim, narrow = c.n_kv_heads * c.head_dim;
   const DeviceTensor queries(backend, dtype, {n, c.n_heads, c.head_dim},
                              rows_of(in.queries, wide, first, last), c.pad);
@@ -120,7 +121,7 @@ inline std::vector<float> attend_pass(RefineAttention& attention, Backend& backe
   const DeviceTensor values(backend, dtype, {n, c.n_kv_heads, c.head_dim},
                             rows_of(in.values, narrow, first, last), c.pad);
   const DeviceTensor out = unwritten(backend, dtype, {n, c.n_heads, c.head_dim}, c.pad);
-  attention.attend({queries.view(), keys.view(), values.view(), out.view()});
+  (attention.*attend)({queries.view(), keys.view(), values.view(), out.view()});
   return out.values();
 }
 

@@ -31,6 +31,12 @@ class HeadTokens {
     values_.erase(values_.begin(), values_.begin() + n);
     first_ = t;
   }
+  // Forgets t and what follows it.
+  void drop_from(int64_t t) {
+    const auto n = static_cast<size_t>((t - first_) * head_dim_);
+    keys_.resize(n);
+    values_.resize(n);
+  }
   // Takes the rest of the pass in; from then on all tokens from the first on are contiguous.
   void keep_pass() {
     for (int64_t t = end(); t < first_of_pass_ + pass_keys_.rows(); ++t) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <utility>
 
 #include "backend/reference/reference.h"
 
@@ -17,6 +18,13 @@ void KeptRows::append(const ConstTensor& rows) {
   copy_rows(rows, Tensor(end.bytes(), end.dtype(), rows.shape()));
   buffer_ = std::move(grown);
   n_rows_ += rows.rows();
+}
+
+void KeptRows::drop_last() {
+  const Buffer all = std::move(buffer_);
+  const int64_t n = std::exchange(n_rows_, 0) - 1;
+  buffer_ = {};
+  append(all.view().rows_from(0, n));
 }
 
 int64_t KeptRows::bytes() const {

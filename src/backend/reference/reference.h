@@ -39,6 +39,7 @@ class KeptRows {
  public:
   void append(const ConstTensor& rows);
   void clear() { *this = {}; }
+  void drop_last();
   ConstTensor view() const { return buffer_.view(); }  // (n_rows, row_elements)
   int64_t size() const { return n_rows_; }
   int64_t bytes() const;

@@ -15,11 +15,16 @@ constexpr int64_t kRunQueries = 256;  // at most, of one work item
 template <typename T>
 class CpuRefineAttention final : public RefineAttention {
  public:
-  explicit CpuRefineAttention(const RefineSpec& spec) : spec_(spec), plan_(checked(spec)) {
+  explicit CpuRefineAttention(const RefineSpec& spec)
+      : spec_(spec), plan_(checked(spec)), plans_(spec.heads) {
     reset();
   }
 
   void attend(const AttendRefineArgs& args) override;
+  void attend_exact(const AttendRefineArgs& args) override;
+  void set_delta_factor(double factor) override {
+    for (size_t i = 0; i < plans_.size(); ++i) plans_[i] = tightened_plan(i, factor);
+  }
   void reset() override {
     heads_.clear();
     for (int64_t head = 0; head < spec_.n_kv_heads; ++head)
@@ -51,8 +56,15 @@ class CpuRefineAttention final : public RefineAttention {
     return spec_.causal ? spec_.border(t) : n_tokens / spec_.segment * spec_.segment;
   }
   Head& head_at(int64_t kv_head) { return heads_[static_cast<size_t>(kv_head)]; }
-  const RefineHead& head_plan(int64_t kv_head) const {
-    return spec_.heads[static_cast<size_t>(kv_head)];
+  RefineHead tightened_plan(size_t kv_head, double factor) const {
+    const RefineHead& plan = spec_.heads[kv_head];
+    SLUICE_CHECK(factor > 0 || plan.kind != HeadKind::kWindow || spec_.keeps_all);
+    return plan.tightened(factor);
+  }
+  // How a head keeps settled tokens: a window head that keeps them all does as a dense one.
+  HeadKind kept_kind(int64_t kv_head) const {
+    const HeadKind kind = spec_.heads[static_cast<size_t>(kv_head)].kind;
+    return kind == HeadKind::kWindow && spec_.keeps_all ? HeadKind::kDense : kind;
   }
 
   void keep_pass();
@@ -74,15 +86,22 @@ class CpuRefineAttention final : public RefineAttention {
   std::vector<QueryRun> runs_of(const Piece& piece) const;
   void attend_piece(const AttendRefineArgs& args, const Piece& piece);
   void attend_runs(const AttendRefineArgs& args, const Piece& piece);
-  void attend_last(const AttendRefineArgs& args, const Piece& piece);
+  // One query that sees the tokens before `end`, those from `border` on as near, as these heads do.
+  struct Last {
+    int64_t border, n_parts, end;
+    const std::vector<RefineHead>& plans;  // (n_kv_heads)
+    int64_t* opened;                       // (n_heads) grows
+  };
+  void attend_last(const AttendRefineArgs& args, const Last& last);
 
   RefineSpec spec_;
   TilePlan plan_;
-  std::vector<Head> heads_;      // (n_kv_heads)
-  std::vector<int64_t> opened_;  // (n_segments, n_heads)
-  int64_t n_tokens_ = 0;         // taken in
-  int64_t n_settled_ = 0;        // of settled segments: F of the last query
-  int64_t n_early_ = 0;          // with what is settled early
+  std::vector<RefineHead> plans_;  // (n_kv_heads) the spec's heads, tightened
+  std::vector<Head> heads_;        // (n_kv_heads)
+  std::vector<int64_t> opened_;    // (n_segments, n_heads)
+  int64_t n_tokens_ = 0;           // taken in
+  int64_t n_settled_ = 0;          // of settled segments: F of the last query
+  int64_t n_early_ = 0;            // with what is settled early
 };
 
 template <typename T>
@@ -119,10 +138,33 @@ template <typename T>
 void CpuRefineAttention<T>::attend_piece(const AttendRefineArgs& args, const Piece& piece) {
   settle_segments(border(piece.end - 1, piece.end));
   if (piece.early) settle_early(spec_.early_border(piece.first));
-  if (args.queries.rows() == 1)
-    attend_last(args, piece);
-  else
-    attend_runs(args, piece);
+  if (args.queries.rows() > 1) return attend_runs(args, piece);
+  keep_pass();
+  const int64_t begin = border(piece, piece.first, piece.end);
+  attend_last(args, {.border = begin,
+                     .n_parts = parts_before(piece, begin),
+                     .end = piece.end,
+                     .plans = plans_,
+                     .opened = opened_.data() + piece.first / spec_.segment * spec_.n_heads});
+}
+
+// The token stands among the recent ones for as long as its query is answered.
+template <typename T>
+void CpuRefineAttention<T>::attend_exact(const AttendRefineArgs& args) {
+  SLUICE_CHECK(spec_.causal && args.queries.rows() == 1 && n_tokens_ < spec_.capacity);
+  std::vector<RefineHead> plans;
+  for (size_t i = 0; i < spec_.heads.size(); ++i) plans.push_back(tightened_plan(i, 0));
+  for (Head& head : heads_) {
+    head.tokens.begin_pass(args.keys, args.values);
+    head.tokens.keep_pass();
+  }
+  std::vector<int64_t> not_counted(static_cast<size_t>(spec_.n_heads));
+  attend_last(args, {.border = n_settled_,
+                     .n_parts = n_settled_ / spec_.segment,
+                     .end = n_tokens_ + 1,
+                     .plans = plans,
+                     .opened = not_counted.data()});
+  for (Head& head : heads_) head.tokens.drop_from(n_tokens_);
 }
 
 // Takes the segments before `end` in. Their tokens stay among the recent ones until the pass ends:
@@ -131,8 +173,8 @@ template <typename T>
 void CpuRefineAttention<T>::settle_segments(int64_t end) {
   if (end == n_settled_) return;
   for (int64_t kv_head = 0; kv_head < spec_.n_kv_heads; ++kv_head)
-    head_at(kv_head).settled.truncate(n_settled_ / spec_.segment, n_settled_,
-                                      head_plan(kv_head).kind, spec_);
+    head_at(kv_head).settled.truncate(n_settled_ / spec_.segment, n_settled_, kept_kind(kv_head),
+                                      spec_);
   settle_parts(n_settled_, end, spec_.segment);
   n_settled_ = n_early_ = end;
 }
@@ -150,12 +192,12 @@ void CpuRefineAttention<T>::settle_parts(int64_t begin, int64_t end, int64_t n_t
   std::vector<Settled<T>> parts(static_cast<size_t>(n_parts * spec_.n_kv_heads));
   parallel_each(static_cast<int64_t>(parts.size()), [&](int64_t i) {
     const int64_t kv_head = i / n_parts, first = begin + i % n_parts * n_tokens;
-    parts[static_cast<size_t>(i)] = settle_part(spec_, head_plan(kv_head).kind,
-                                                head_at(kv_head).tokens, first, first + n_tokens);
+    parts[static_cast<size_t>(i)] =
+        settle_part(spec_, kept_kind(kv_head), head_at(kv_head).tokens, first, first + n_tokens);
   });
   for (size_t i = 0; i < parts.size(); ++i) {
     const int64_t kv_head = static_cast<int64_t>(i) / n_parts;
-    if (begin == 0 && head_plan(kv_head).kind != HeadKind::kWindow)
+    if (begin == 0 && kept_kind(kv_head) != HeadKind::kWindow)
       head_at(kv_head).settled.reserve(spec_);
     head_at(kv_head).settled.append(std::exchange(parts[i], {}));
   }
@@ -191,7 +233,7 @@ void CpuRefineAttention<T>::attend_runs(const AttendRefineArgs& args, const Piec
   std::vector<HeadView<T>> views;
   std::vector<std::vector<std::byte>> keys(heads_.size()), values(heads_.size());
   for (size_t i = 0; i < heads_.size(); ++i) {
-    const RefineHead& plan = spec_.heads[i];
+    const RefineHead& plan = plans_[i];
     const auto n_blocks = shape.blocks(static_cast<int64_t>(heads_[i].settled.begins.size()));
     keys[i].resize(static_cast<size_t>(n_blocks * shape.key_bytes));
     values[i].resize(static_cast<size_t>(n_blocks * shape.value_bytes));
@@ -216,23 +258,21 @@ void CpuRefineAttention<T>::attend_runs(const AttendRefineArgs& args, const Piec
   });
 }
 
-// A pass of one query.
 template <typename T>
-void CpuRefineAttention<T>::attend_last(const AttendRefineArgs& args, const Piece& piece) {
-  keep_pass();
-  const int64_t begin = border(piece, piece.first, piece.end);
-  int64_t* opened = opened_.data() + piece.first / spec_.segment * spec_.n_heads;
+void CpuRefineAttention<T>::attend_last(const AttendRefineArgs& args, const Last& last) {
   parallel_each(spec_.n_heads, [&](int64_t head) {
     const int64_t kv_head = head / (spec_.n_heads / spec_.n_kv_heads);
-    opened[head] += attend_one<T>(spec_, {.kind = head_plan(kv_head).kind,
-                                          .delta = static_cast<float>(head_plan(kv_head).delta),
-                                          .tokens = &head_at(kv_head).tokens,
-                                          .settled = &head_at(kv_head).settled,
-                                          .query = args.queries.row<T>(0) + head * spec_.head_dim,
-                                          .border = begin,
-                                          .n_tokens = piece.end,
-                                          .n_parts = parts_before(piece, begin),
-                                          .out = args.out.row<T>(0) + head * spec_.head_dim});
+    const RefineHead& plan = last.plans[static_cast<size_t>(kv_head)];
+    last.opened[head] +=
+        attend_one<T>(spec_, {.kind = plan.kind,
+                              .delta = static_cast<float>(plan.delta),
+                              .tokens = &head_at(kv_head).tokens,
+                              .settled = &head_at(kv_head).settled,
+                              .query = args.queries.row<T>(0) + head * spec_.head_dim,
+                              .border = last.border,
+                              .n_tokens = last.end,
+                              .n_parts = last.n_parts,
+                              .out = args.out.row<T>(0) + head * spec_.head_dim});
   });
 }
 

@@ -33,6 +33,8 @@ class CudaRefineAttention final : public RefineAttention {
   CudaRefineAttention(std::shared_ptr<Context> context, const RefineSpec& spec);
 
   void attend(const AttendRefineArgs& args) override;
+  void attend_exact(const AttendRefineArgs& args) override;
+  void set_delta_factor(double factor) override;
   bool can_record_next() const override {
     return n_tokens_ > 0 && spec_.border(n_tokens_) <= settled_ &&
            spec_.early_border(n_tokens_) <= early_;
@@ -67,7 +69,7 @@ class CudaRefineAttention final : public RefineAttention {
   DeviceArray<std::byte> stats_;                    // (n_kv_heads, n_pages) float2
   DeviceArray<std::byte> opened_;                   // (capacity / segment, n_heads) u64
   DeviceArray<uint16_t> places_;                    // (n_kv_heads, segment) CacheView::places
-  DeviceArray<HeadKind> kinds_;                     // (n_kv_heads)
+  DeviceArray<HeadKind> kinds_;                     // (2, n_kv_heads): in force, and all dense
   DeviceArray<float> deltas_;  // (2, n_kv_heads): where a query decides, where a tile does
 };
 
@@ -85,16 +87,25 @@ CudaRefineAttention::CudaRefineAttention(std::shared_ptr<Context> context, const
   stats_ = zeroed(checked_mul(n_pages_, spec.n_kv_heads * int64_t{sizeof(float2)}));
   opened_ = zeroed(capacity_ / spec.segment * spec.n_heads * int64_t{sizeof(uint64_t)});
   places_ = {context_, spec.n_kv_heads * spec.segment};
+  kinds_ = {context_, 2 * spec.n_kv_heads};
+  deltas_ = {context_, 2 * spec.n_kv_heads};
+  set_delta_factor(1);
+}
+
+// In place: recordings read them there.
+void CudaRefineAttention::set_delta_factor(double factor) {
   std::vector<HeadKind> kinds;
-  std::vector<float> deltas;
-  for (const RefineHead& head : spec.heads) {
-    kinds.push_back(head.kind);
-    deltas.push_back(static_cast<float>(head.delta));
+  std::vector<float> deltas, of_tiles;
+  for (const RefineHead& head : spec_.heads) {
+    const RefineHead plan = head.tightened(factor);
+    kinds.push_back(plan.kind);
+    deltas.push_back(static_cast<float>(plan.delta));
+    of_tiles.push_back(static_cast<float>(plan.delta * (spec_.tile > 1 ? spec_.tile_factor : 1)));
   }
-  for (const RefineHead& head : spec.heads)
-    deltas.push_back(static_cast<float>(head.delta * (spec.tile > 1 ? spec.tile_factor : 1)));
-  kinds_ = {context_, std::span<const HeadKind>(kinds)};
-  deltas_ = {context_, std::span<const float>(deltas)};
+  kinds.resize(2 * kinds.size(), HeadKind::kDense);
+  deltas.insert(deltas.end(), of_tiles.begin(), of_tiles.end());
+  context_->send(kinds.data(), kinds_.data(), std::ssize(kinds) * int64_t{sizeof(HeadKind)});
+  context_->send(deltas.data(), deltas_.data(), std::ssize(deltas) * int64_t{sizeof(float)});
 }
 
 DeviceArray<std::byte> CudaRefineAttention::zeroed(int64_t bytes) const {
@@ -234,6 +245,17 @@ void CudaRefineAttention::attend(const AttendRefineArgs& args) {
                   .out = args.out.rows_from(row, n_rows)});
     row += n_rows;
   }
+}
+
+// As of dense heads. The token's key and value are left where the next pass puts its own.
+void CudaRefineAttention::attend_exact(const AttendRefineArgs& args) {
+  SLUICE_CHECK(spec_.causal && args.queries.rows() == 1);
+  SLUICE_CHECK(context_->recorded_position() == nullptr);
+  check_args(args);
+  RefineView view = view_of(args);
+  view.kinds = kinds_.data() + spec_.n_kv_heads;
+  view.opened = nullptr;
+  attend_one(context_, view, spec_.dtype, args.keys.bytes(), args.values.bytes());
 }
 
 CacheBytes CudaRefineAttention::bytes() const {

@@ -77,6 +77,7 @@ struct RefineView {
   CacheView cache;
   RecentView recent;  // prefill only
   // (n_segments, n_heads): members of opened pages that queries of a segment of positions read.
+  // nullptr: not counted, by attend_one alone.
   unsigned long long* opened;
 
   // Where the near keys of the query at t begin; tokens before it are settled.

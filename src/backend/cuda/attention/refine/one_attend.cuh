@@ -202,7 +202,7 @@ __global__ void __launch_bounds__(kThreads, W::kBlocks)
     const bool is_dense = kind == HeadKind::kDense && split == 0 && view.border(t) > 0;
     const int64_t n =
         is_dense ? view.border(t) - view.sinks : int64_t{kPage} * block.n_opened[threadIdx.x];
-    if (n > 0)
+    if (n > 0 && view.opened != nullptr)
       atomicAdd(view.opened + t / view.segment * view.n_heads + heads.first + threadIdx.x,
                 static_cast<unsigned long long>(n));
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <utility>
 
 #include "backend/reference/attention/refine/clusters.h"
 #include "backend/reference/reference.h"
@@ -29,6 +30,8 @@ class ReferenceRefineAttention final : public RefineAttention {
   }
 
   void attend(const AttendRefineArgs& args) override;
+  void attend_exact(const AttendRefineArgs& args) override;
+  void set_delta_factor(double factor) override { factor_ = factor; }
   void reset() override {
     keys_.clear();
     values_.clear();
@@ -74,6 +77,7 @@ class ReferenceRefineAttention final : public RefineAttention {
   std::vector<const Cluster*> visible_clusters(const TileOf& tile, int64_t row) const;
 
   RefineSpec spec_;
+  double factor_ = 1;            // of deltas
   KeptRows keys_, values_;       // (n_tokens, n_kv_heads * head_dim)
   std::vector<int64_t> opened_;  // (n_segments, n_heads)
 };
@@ -244,15 +248,27 @@ void ReferenceRefineAttention::attend(const AttendRefineArgs& args) {
       for (int64_t begin = spec_.border(first); begin < spec_.early_border(end - 1);
            begin += spec_.early)
         settle(head, begin, spec_.early, head.early);
+    const RefineHead plan = spec_.heads[static_cast<size_t>(kv_head)].tightened(factor_);
     for (int64_t query_head = kv_head * group; query_head < (kv_head + 1) * group; ++query_head)
       for (int64_t row = 0; row < n;) {
         const int64_t next =
             std::min((first + row) / spec_.tile * spec_.tile + spec_.tile - first, n);
-        attend_tile({args, head, spec_.heads[static_cast<size_t>(kv_head)], query_head, row,
-                     next - row, first});
+        attend_tile({args, head, plan, query_head, row, next - row, first});
         row = next;
       }
   }
+}
+
+// Members that are kept as int8 are read so here too.
+void ReferenceRefineAttention::attend_exact(const AttendRefineArgs& args) {
+  SLUICE_CHECK(spec_.causal && args.queries.rows() == 1);
+  const std::vector<int64_t> opened = opened_;
+  const double factor = std::exchange(factor_, 0.0);
+  attend(args);
+  factor_ = factor;
+  opened_ = opened;
+  keys_.drop_last();
+  values_.drop_last();
 }
 
 }  // namespace
