@@ -1,4 +1,4 @@
-// sluice needle: whether one sentence far back in a long text is found.
+// sluice needle: whether facts far back in a long text are found.
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -26,6 +26,7 @@ struct NeedleFlags : CommonOptions {
   std::string file;
   std::string separator = "<|endoftext|>";
   NeedleGrid grid;
+  std::vector<std::string> tasks;
   std::string plan;
   AttentionFlags attention;
   LinearFlags linear;
@@ -34,11 +35,12 @@ struct NeedleFlags : CommonOptions {
 using Labels = std::vector<std::string>;  // (n_plans)
 
 TextTable table_of(std::span<const NeedleCase> cases, const Labels& labels) {
-  std::vector<std::string> columns{"tokens", "depth", "seed", "dense", "log p"};
+  std::vector<std::string> columns{"task", "tokens", "depth", "seed", "dense", "log p"};
   for (const std::string& label : labels) columns.insert(columns.end(), {label, "log p"});
   TextTable table("needles found, and log p of the answer", columns, 0);
   for (const NeedleCase& found : cases) {
-    std::vector<Cell> row{cell(found.options.context), cell(found.options.depth, {.decimals = 2}),
+    std::vector<Cell> row{words(std::string(task_name(found.options.task))),
+                          cell(found.options.context), cell(found.options.depth, {.decimals = 2}),
                           words(std::to_string(found.options.seed))};
     const auto add = [&](const NeedleFind& find) {
       row.insert(row.end(), {words(find.found ? "found" : "no"), cell(find.logp, {.decimals = 2})});
@@ -51,8 +53,34 @@ TextTable table_of(std::span<const NeedleCase> cases, const Labels& labels) {
 }
 
 std::string where(const NeedleCase& lost) {
-  return fmt::format("T={} depth {:.2f} seed {}", lost.options.context, lost.options.depth,
+  const std::string task = lost.options.task == NeedleTask::kNeedle
+                               ? ""
+                               : fmt::format("{} ", task_name(lost.options.task));
+  return fmt::format("{}T={} depth {:.2f} seed {}", task, lost.options.context, lost.options.depth,
                      lost.options.seed);
+}
+
+// What dense and every plan find of each task and length, where there is more than one of both.
+void print_groups(std::span<const NeedleCase> cases, const Labels& labels, const NeedleGrid& grid) {
+  if (grid.tasks.size() * grid.contexts.size() < 2) return;
+  std::vector<std::string> columns{"task", "tokens", "cases", "dense"};
+  columns.insert(columns.end(), labels.begin(), labels.end());
+  TextTable table("found of each task and length", columns, 0);
+  for (const NeedleTask task : grid.tasks)
+    for (const int64_t context : grid.contexts) {
+      std::vector<NeedleCase> group;
+      std::copy_if(cases.begin(), cases.end(), std::back_inserter(group), [&](const auto& found) {
+        return found.options.task == task && found.options.context == context;
+      });
+      const auto n_dense = std::count_if(group.begin(), group.end(),
+                                         [](const auto& found) { return found.dense.found; });
+      std::vector<Cell> row{words(std::string(task_name(task))), cell(context),
+                            cell(std::ssize(group)), cell(static_cast<int64_t>(n_dense))};
+      for (size_t i = 0; i < labels.size(); ++i)
+        row.push_back(cell(summarise_needles(group, i).n_found));
+      table.add(std::move(row));
+    }
+  fmt::print("{}\n", table.markdown());
 }
 
 // Totals of each plan, and what they mean in one line.
@@ -100,6 +128,8 @@ void run_needle(NeedleFlags& flags) {
   const Acceleration acceleration = read_acceleration(
       {.plan = flags.plan, .attention = attention, .linear = linear, .linear_flags = flags.linear},
       *checkpoint, flags.file);
+  if (!flags.tasks.empty()) flags.grid.tasks.clear();
+  for (const std::string& task : distinct(flags.tasks)) flags.grid.tasks.push_back(*task_of(task));
   std::vector<int64_t>& contexts = flags.grid.contexts;
   contexts = distinct(contexts);
   if (contexts.empty()) contexts = {std::min(kNeedleTokens, spec.max_positions)};
@@ -123,6 +153,7 @@ void run_needle(NeedleFlags& flags) {
   warn_of_same_text(acceleration.bases);
   note_other_use(acceleration, model, model.context());
   fmt::print("{}\n", table_of(cases, labels).markdown());
+  print_groups(cases, labels, flags.grid);
   print_totals(cases, labels);
   if (flags.wants_results())
     write_outputs(needle_results({.command_line = flags.command_line,
@@ -143,9 +174,10 @@ void run_needle(NeedleFlags& flags) {
 Run add_needle(CLI::App& program) {
   CLI::App* command = program.add_subcommand(
       "needle",
-      "Whether one sentence far back in a long text is found: a number is hidden in the text at\n"
-      "several depths, and a question behind the text asks for it. The dense model and every\n"
-      "choice of --attention, --linear or --plan read the same prompts in the same run.\n"
+      "Whether facts far back in a long text are found: a number, or what else --task says, is\n"
+      "hidden in the text at several depths, and a question behind the text asks for it. The\n"
+      "dense model and every choice of --attention, --linear or --plan read the same prompts in\n"
+      "the same run.\n"
       "\n"
       "A prompt is read in passes, its answer token by token. It is found where each token of the\n"
       "answer is the likeliest; log p is that of the whole answer. A mean over many tokens, as\n"
@@ -153,6 +185,7 @@ Run add_needle(CLI::App& program) {
       "\n"
       "  sluice needle -m MODEL -f wiki.txt -c 2048,4096,8192\n"
       "  sluice needle -m MODEL -f wiki.txt -c 4096 --attention refine --delta 0.03,0.1\n"
+      "  sluice needle -m MODEL -f wiki.txt --task needle,keys,variables,words --attention refine\n"
       "  sluice needle -m MODEL -f wiki.txt -c 4096 --depths 5 --cases 4 --plan plan.json");
   auto flags = std::make_shared<NeedleFlags>();
   add_common_options(*command, *flags);
@@ -166,6 +199,15 @@ Run add_needle(CLI::App& program) {
       ->delimiter(',')
       ->allow_extra_args(false)
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 30));
+  command
+      ->add_option(
+          "--task", flags->tasks,
+          "What is hidden and asked for, several with commas: needle, a number (default);\n"
+          "keys, one of eight numbers; variables, a chain of assignments; words, the\n"
+          "three most frequent of some. In the form of RULER")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->check(CLI::IsMember({"needle", "keys", "variables", "words"}));
   command->add_option("--depths", flags->grid.n_depths, "Depths, evenly spaced over the text")
       ->check(CLI::Range(int64_t{1}, int64_t{1000}))
       ->capture_default_str();

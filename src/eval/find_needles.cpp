@@ -46,17 +46,21 @@ std::vector<NeedleCase> make_needle_cases(const Tokenizer& tokenizer, std::span<
   std::copy_if(text.begin(), text.end(), std::back_inserter(rest),
                [&](int32_t token) { return !tokenizer.is_special(token); });
   std::vector<NeedleCase> cases;
-  for (const int64_t context : grid.contexts) {
-    const int64_t n_stretches = std::max<int64_t>(std::ssize(rest) / context, 1);
-    for (int64_t i = 0; i < grid.n_depths * grid.n_cases; ++i) {
-      const NeedleOptions options{.context = context,
-                                  .depth = (static_cast<double>(i / grid.n_cases) + 0.5) /
-                                           static_cast<double>(grid.n_depths),
-                                  .seed = grid.seed + cases.size()};
-      const auto begin = rest.begin() + i % n_stretches * context;
-      std::vector<int32_t> haystack = first;
-      haystack.insert(haystack.end(), begin, begin + std::min(context, rest.end() - begin));
-      cases.push_back({options, make_needle(tokenizer, haystack, options), {}, {}});
+  for (const NeedleTask task : grid.tasks) {
+    uint64_t seed = grid.seed;
+    for (const int64_t context : grid.contexts) {
+      const int64_t n_stretches = std::max<int64_t>(std::ssize(rest) / context, 1);
+      for (int64_t i = 0; i < grid.n_depths * grid.n_cases; ++i) {
+        const NeedleOptions options{.context = context,
+                                    .depth = (static_cast<double>(i / grid.n_cases) + 0.5) /
+                                             static_cast<double>(grid.n_depths),
+                                    .seed = seed++,
+                                    .task = task};
+        const auto begin = rest.begin() + i % n_stretches * context;
+        std::vector<int32_t> haystack = first;
+        haystack.insert(haystack.end(), begin, begin + std::min(context, rest.end() - begin));
+        cases.push_back({options, make_needle(tokenizer, haystack, options), {}, {}});
+      }
     }
   }
   return cases;

@@ -12,8 +12,9 @@
 
 namespace sluice {
 
-// The cases of a run: n_cases of each length and depth, each with a seed of its own.
+// The cases of a run: n_cases of each task, length and depth. Tasks have the same seeds.
 struct NeedleGrid {
+  std::vector<NeedleTask> tasks = {NeedleTask::kNeedle};
   std::vector<int64_t> contexts;  // tokens of a prompt, answer included
   int64_t n_depths = 10;          // evenly spaced: (i + 0.5) / n_depths
   int64_t n_cases = 1;
@@ -32,9 +33,9 @@ struct NeedleCase {
   std::vector<NeedleFind> runs;  // (n_plans)
 };
 
-// The prompts of a grid, by length, depth and seed. Cases of one length take stretches of the text
-// in turn, without the special tokens between documents; each begins as the text does. Throws Error
-// for a length that the text or a needle does not fit.
+// The prompts of a grid, by task, length, depth and seed. Cases of one length take stretches of the
+// text in turn, without the special tokens between documents; each begins as the text does. Throws
+// Error for a length that the text or a needle does not fit.
 std::vector<NeedleCase> make_needle_cases(const Tokenizer& tokenizer, std::span<const int32_t> text,
                                           const NeedleGrid& grid);
 

@@ -16,7 +16,10 @@ json describe_find(const NeedleFind& find) { return {{"found", find.found}, {"lo
 json needle_results(const ResultsOrigin& origin, const FoundNeedles& needles) {
   const NeedleGrid& grid = needles.grid;
   json results = results_of("needle", origin, needles.n_text_tokens);
-  results["settings"] = {{"context", grid.contexts},
+  json tasks = json::array();
+  for (const NeedleTask task : grid.tasks) tasks.push_back(task_name(task));
+  results["settings"] = {{"tasks", std::move(tasks)},
+                         {"context", grid.contexts},
                          {"depths", grid.n_depths},
                          {"cases", grid.n_cases},
                          {"seed", grid.seed}};
@@ -26,7 +29,8 @@ json needle_results(const ResultsOrigin& origin, const FoundNeedles& needles) {
     n_dense_found += found.dense.found;
     json runs = json::array();
     for (const NeedleFind& run : found.runs) runs.push_back(describe_find(run));
-    results["cases"].push_back({{"n_tokens", found.options.context},
+    results["cases"].push_back({{"task", task_name(found.options.task)},
+                                {"n_tokens", found.options.context},
                                 {"depth", found.options.depth},
                                 {"seed", found.options.seed},
                                 {"answer", found.prompt.answer},

@@ -111,6 +111,62 @@ TEST_F(Needle, TheAnswerIsWhatATokenizerPutsBehindTheQuestion) {
   }
 }
 
+// Prompts of every task: as long as asked for, every fact in the order of its depth, the answer at
+// the end and nowhere else, the same by the same seed.
+TEST_F(Needle, EveryTaskHidesItsFactsAndAsksForThem) {
+  const std::vector<int32_t> haystack = plain_text(5000);
+  for (const NeedleTask task :
+       {NeedleTask::kNeedle, NeedleTask::kKeys, NeedleTask::kVariables, NeedleTask::kWords})
+    for (const double depth : {0.0, 0.3, 1.0}) {
+      SCOPED_TRACE(testing::Message() << task_name(task) << " at " << depth);
+      EXPECT_EQ(task_of(task_name(task)), task);
+      const NeedleOptions options{.context = 5000, .depth = depth, .seed = 9, .task = task};
+      const NeedlePrompt prompt = make_needle(tokenizer, haystack, options);
+      const NeedleQuestion asked = make_question(task, depth, 9);
+      const std::string text = text_of(prompt.tokens);
+      ASSERT_EQ(text.size(), 5000u);
+      EXPECT_EQ(prompt.answer, asked.answer);
+      EXPECT_TRUE(text.ends_with(asked.question + " " + asked.answer));
+      EXPECT_EQ(text.substr(static_cast<size_t>(prompt.n_prompt)), " " + asked.answer);
+      size_t at = 0;
+      for (const HiddenFact& fact : asked.facts) {
+        const size_t found = text.find(fact.text, at);
+        ASSERT_NE(found, text.npos) << fact.text;
+        at = found + fact.text.size();
+      }
+      EXPECT_EQ(make_needle(tokenizer, haystack, options).tokens, prompt.tokens);
+    }
+}
+
+TEST_F(Needle, KeysVariablesAndWordsHaveOneAnswer) {
+  for (uint64_t seed = 0; seed < 50; ++seed) {
+    const NeedleQuestion keys = make_question(NeedleTask::kKeys, 0.5, seed);
+    EXPECT_EQ(keys.facts.size(), 8u);
+    EXPECT_EQ(std::count_if(keys.facts.begin(), keys.facts.end(),
+                            [&](const HiddenFact& fact) {
+                              return fact.text.find(keys.answer) != std::string::npos;
+                            }),
+              1);
+    // Every name is assigned once; the last is that of the last fact.
+    const NeedleQuestion variables = make_question(NeedleTask::kVariables, 0.2, seed);
+    ASSERT_EQ(variables.facts.size(), 4u);
+    for (size_t i = 0; i < 4; ++i)
+      EXPECT_TRUE(variables.facts[i].text.starts_with(" VAR " + variables.answer.substr(4 * i, 3)));
+    const NeedleQuestion words = make_question(NeedleTask::kWords, 0.5, seed);
+    std::string all;
+    for (const HiddenFact& fact : words.facts) all += fact.text;
+    const auto count = [&](const std::string& word) {
+      int n = 0;
+      for (size_t at = all.find(word); at != all.npos; at = all.find(word, at + 1)) ++n;
+      return n;
+    };
+    const size_t first = words.answer.find(' '), second = words.answer.find(' ', first + 1);
+    EXPECT_EQ(count(words.answer.substr(0, first)), 14);
+    EXPECT_EQ(count(words.answer.substr(first + 1, second - first - 1)), 10);
+    EXPECT_EQ(count(words.answer.substr(second + 1)), 7);
+  }
+}
+
 TEST_F(Needle, RefusesWhatHasNoRoom) {
   const std::vector<int32_t> haystack = plain_text(1000);
   EXPECT_THROW(make_needle(tokenizer, haystack, {.context = 60, .depth = 0.5, .seed = 0}), Error);

@@ -46,10 +46,11 @@ __device__ PageSums write_page(const SourceRows<__nv_bfloat16>& from, const uint
       norm2 = fmaf(x[i], x[i], norm2);
     }
     squares += norm2;
-    if constexpr (!kNorms) continue;
-    for (int step = lanes / 2; step > 0; step /= 2)
-      norm2 += __shfl_xor_sync(kAllLanes, norm2, step);
-    if (unit == 0) norms += sqrtf(norm2);
+    if constexpr (kNorms) {
+      for (int step = lanes / 2; step > 0; step /= 2)
+        norm2 += __shfl_xor_sync(kAllLanes, norm2, step);
+      if (unit == 0) norms += sqrtf(norm2);
+    }
   }
   float of_mean = 0;
 #pragma unroll
