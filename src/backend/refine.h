@@ -62,11 +62,11 @@ struct RefineHead {
 };
 
 // Causal: the query at t sees the tokens from F(t) = segment * floor(max(0, t - window) / segment)
-// on, and the sinks, exactly. Tokens before F(t) are in clusters, which are formed once per
-// segment. A query that decides for itself (tile 1, or a pass of one token) sees the tokens from
-// E(t) = early * floor(max(0, t - window) / early) on exactly, and those of [F(t), E(t)) in
-// clusters that are formed in parts of `early` tokens. Not causal: one pass; every query sees all
-// whole segments as clusters and the rest exactly.
+// on, and the sinks, exactly. Tokens before F(t) are in clusters, which are formed once for a
+// segment, when F passes its end. A query that decides for itself (tile 1, or a pass of one token)
+// sees the tokens from E(t) = early * floor(max(0, t - window) / early) on exactly, and those of
+// [F(t), E(t)) in clusters that are formed in parts of `early` tokens. Not causal: one pass; every
+// query sees all whole segments as clusters and the rest exactly.
 struct RefineSpec {
   int64_t n_heads = 0, n_kv_heads = 0, head_dim = 0;
   DType dtype = DType::kF32;

@@ -23,7 +23,8 @@ RefineKeys refine_keys(const LayerPlan& plan, HeadKind kind, int64_t first, int6
 // One layer, sums over windows.
 class RefineReads {
  public:
-  // opened: of RefineAttention, after a window of n_tokens from the first on.
+  // opened: of RefineAttention, after a window of n_tokens from the first on, read in passes of
+  // more than one token unless tile is 1: single queries see other clusters.
   void add(const LayerPlan& plan, int64_t n_heads, int64_t n_tokens,
            std::span<const int64_t> opened);
 

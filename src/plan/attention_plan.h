@@ -46,7 +46,7 @@ struct HeadPlan {
 struct RefinePlan {
   // Above 0 in a layer that refines. Before, 0 asks for with_defaults().
   int64_t segment = 0;
-  int64_t early = 0;  // the segment: nothing is clustered early
+  int64_t early = 0;  // equal to the segment: nothing is clustered early
   int64_t page = 16;
   int64_t tile = 0;
   double tile_factor = 5;

@@ -103,7 +103,7 @@ class CostMeter {
       if (options_.objective == PlanObjective::kMemory)
         run.counts.push_back(attention == nullptr ? dense_bytes(cache)
                                                   : static_cast<double>(bytes.total()) - rows);
-      else
+      else if (!is_time(options_.objective))
         run.counts.push_back(keys_read(cache, layer));
     }
     run.samples.push_back(std::move(times));

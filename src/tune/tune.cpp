@@ -54,7 +54,7 @@ class Tuner {
             model_.context())
       throw Error(fmt::format("a context of {} has no room to time {} tokens of decoding",
                               model_.context(), kDecodeTokens),
-                  "--objective prefill or memory");
+                  "--objective prefill");
     for (const int64_t window : heads_.windows)
       check_plan(plan_of_all(heads_, window, heads_.choice(0), shape_), shape_);
     result_.text = split_text(text, options_.split);
@@ -89,7 +89,7 @@ class Tuner {
     const Costs costs = known_costs(model_, tokens_of(windows(), std::min(n, model_.context())),
                                     options, {options_.machine, measurements_}, [&](double done) {
                                       report(kChangesDone + (kCostsDone - kChangesDone) * done,
-                                             "time of every choice");
+                                             "cost of every choice");
                                     });
     return {shape_, options, costs, *changes_};
   }

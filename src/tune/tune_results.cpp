@@ -66,7 +66,9 @@ json describe_time(const BenchResult& speed, const std::string& kind) {
 json describe_times(const TuneOptions& options, const TuneResult& result) {
   json out = {{"prefill", describe_time(result.speed, "pp")},
               {"decode", describe_time(result.speed, "tg")}};
-  const json of = out[options.objective == PlanObjective::kDecode ? "decode" : "prefill"];
+  const bool decode = options.objective == PlanObjective::kDecode ||
+                      options.objective == PlanObjective::kDecodeReads;
+  const json of = out[decode ? "decode" : "prefill"];
   out["dense_ms"] = of.empty() ? json() : of.back()["dense_ms"];
   out["plan_ms"] = of.empty() ? json() : of.back()["plan_ms"];
   // Costs are those of the context's length, which is the greatest measured in a prefill.

@@ -36,8 +36,11 @@ TEST(Needle, EveryCaseIsReadDenseAndByEveryChoice) {
   const json results = read_results(file);
   EXPECT_EQ(results.at("command"), "needle");
   EXPECT_EQ(results.at("text").at("n_tokens"), 1001);  // each document has a first token
-  EXPECT_EQ(results.at("settings"),
-            json({{"context", {200, 400}}, {"depths", 2}, {"cases", 3}, {"seed", 9}}));
+  EXPECT_EQ(results.at("settings"), json({{"tasks", {"needle"}},
+                                          {"context", {200, 400}},
+                                          {"depths", 2},
+                                          {"cases", 3},
+                                          {"seed", 9}}));
   const json& cases = results.at("cases");
   ASSERT_EQ(cases.size(), 12u);
   for (size_t i = 0; i < cases.size(); ++i) {

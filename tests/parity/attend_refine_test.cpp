@@ -100,6 +100,18 @@ const RefineCase kRare[] = {
     {.n_tokens = 400, .head_dim = 64, .members = MemberCache::kInt8, .rare = true},
     {.n_tokens = 400,
      .head_dim = 64,
+     .early = 32,
+     .tile = 1,
+     .members = MemberCache::kInt8,
+     .rare = true},
+    {.n_tokens = 400,
+     .head_dim = 64,
+     .early = 64,
+     .tile = 1,
+     .clusters = ClusterKind::kMeans,
+     .rare = true},
+    {.n_tokens = 400,
+     .head_dim = 64,
      .n_heads = 4,
      .tile = 1,
      .heads = {kOpen, kDense},
@@ -308,14 +320,17 @@ TEST_P(EveryBackend, RefineKeepsEveryTokenOnce) {
 }
 
 TEST_P(EveryImplementation, ResetForgetsTheClusters) {
-  const RefineCase c{.n_tokens = 400, .head_dim = 64};
-  const RefineInputs in(c, dtype()), other(c, dtype(), 5);
-  const auto attention = backend->make_refine_attention(c.spec(dtype()));
-  attend_pass(*attention, *backend, dtype(), c, other, 0, 320);
-  attention->reset();
-  EXPECT_TRUE(attention->opened().empty());
-  EXPECT_SAME_BITS(attend_pass(*attention, *backend, dtype(), c, in, 0, c.n_tokens),
-                   attend_refine(*backend, dtype(), dtype(), c, in)->out);
+  for (const RefineCase& c :
+       {RefineCase{.n_tokens = 400, .head_dim = 64},
+        RefineCase{.n_tokens = 400, .head_dim = 64, .early = 32, .tile = 1}}) {
+    const RefineInputs in(c, dtype()), other(c, dtype(), 5);
+    const auto attention = backend->make_refine_attention(c.spec(dtype()));
+    attend_pass(*attention, *backend, dtype(), c, other, 0, 320);
+    attention->reset();
+    EXPECT_TRUE(attention->opened().empty());
+    EXPECT_SAME_BITS(attend_pass(*attention, *backend, dtype(), c, in, 0, c.n_tokens),
+                     attend_refine(*backend, dtype(), dtype(), c, in)->out);
+  }
 }
 
 }  // namespace

@@ -24,6 +24,16 @@ std::vector<RefineCase> exact_cases() {
                      .tile = 1,
                      .heads = {kSome, kWindow, kDense, kMeans}});
   cases.push_back({.n_tokens = 300, .head_dim = 80, .tile = 1, .delta = 0.05, .pad = 3});
+  for (const int64_t n : {100, 230, 257})  // with early parts of the open segment
+    cases.push_back({.n_tokens = n,
+                     .head_dim = 64,
+                     .n_heads = 8,
+                     .n_kv_heads = 4,
+                     .window = 0,
+                     .segment = 128,
+                     .early = 32,
+                     .tile = 1,
+                     .heads = {kSome, kWindow, kDense, kMeans}});
   return cases;
 }
 

@@ -72,6 +72,28 @@ TEST_F(Tune, WhatIsPromisedHoldsOnHeldOutText) {
   }
 }
 
+// What is chosen depends on the clock; that every objective is measured does not.
+TEST_F(Tune, EveryObjectiveOfEitherModeIsMeasured) {
+  options.contract.max_kl = 1;
+  for (const PlanObjective objective : {PlanObjective::kPrefill, PlanObjective::kMemory}) {
+    options.objective = objective;
+    EXPECT_GT(run().dense_cost, 0);
+  }
+  options.heads.mode = AttentionMode::kRefine;
+  options.heads.deltas = {0.01, 0.3};
+  options.heads.refine = {.segment = 8, .early = 8, .page = 4, .tile = 4};
+  for (const PlanObjective objective :
+       {PlanObjective::kPrefill, PlanObjective::kReads, PlanObjective::kDecodeReads}) {
+    options.objective = objective;
+    const TuneResult result = run();
+    EXPECT_GT(result.dense_cost, 0);
+    if (is_time(objective)) continue;
+    const auto& spec = model->spec();  // keys that all query heads of all layers read
+    EXPECT_EQ(result.dense_cost, static_cast<double>(spec.n_layers * spec.n_heads) * 32 * 33 / 2);
+    EXPECT_LT(result.cost, result.dense_cost);
+  }
+}
+
 TEST_F(Tune, NoPlanIsHeldOutTwice) {
   size_t most = 0;
   options.heads.taus = {0.1, 0.2, 0.3, 0.4, 0.5, 0.6};

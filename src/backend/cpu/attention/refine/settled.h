@@ -10,9 +10,9 @@
 namespace sluice::cpu::refine {
 
 // Tokens of whole parts of the text (segments, then early parts of the next one), or of one part.
-// The sinks come first, in order of position. The other rows
-// of a part are permuted, so that the members of a cluster lie side by side; those of dense
-// heads keep their order and have no clusters. Window heads keep the sinks only.
+// The sinks come first, in order of position. The other rows of a part are permuted, so that the
+// members of a cluster lie side by side; those of dense heads keep their order and have no
+// clusters. Window heads keep the sinks only.
 template <typename T>
 struct Settled {
   std::vector<T> keys, values;  // (n_rows, head_dim); the sinks alone where members are int8:

@@ -37,8 +37,8 @@ struct CacheView {
   float2* stats;           // (n_kv_heads, n_pages): ClusterStats::spread and rho
   int64_t capacity;        // whole segments
   int64_t n_pages;         // capacity / kPage
-  // Positions of the open segment that are settled early, and where they lie: (n_kv_heads, segment)
-  // from early_begin on.
+  // Positions of the open segment that are settled early. places (n_kv_heads, segment): the row of
+  // position early_begin + i is early_begin + places[i].
   int64_t early_begin, early_end;
   uint16_t* places;
 

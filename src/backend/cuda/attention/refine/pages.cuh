@@ -61,7 +61,8 @@ __device__ PageSums write_page(const SourceRows<__nv_bfloat16>& from, const uint
   }
   if (any && lane_id() < lanes) reinterpret_cast<uint4*>(mean)[unit] = narrowed_eight(sum);
   if (lane_id() < lanes) squares -= kPage * of_mean;
-  return {fmaxf(warp_sum(squares), 0.0f), warp_sum(norms)};
+  const float deviation = warp_sum(squares);
+  return {deviation < 0 ? 0.0f : deviation, warp_sum(norms)};
 }
 
 // Of any dtype, head size and alignment.

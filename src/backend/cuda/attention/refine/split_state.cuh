@@ -28,7 +28,7 @@ struct Split {
   float* vectors;       // (kSplitWarps, kDims) a group's mean, then its direction
   Furthest* furthest;   // (kSplitWarps)
   uint8_t* slots;       // (256) where a dimension of the head lies in a key; kDims: nowhere
-  // These two lie in the scratch: whoever takes it as a whole has no use for them at that time.
+  // These two lie in the scratch, which choose_dims() and fold() take as a whole before them.
   float* along;    // (n_rows) projections
   uint16_t* next;  // (n_rows) rows in their new order
   float* scratch;  // (kScratch)
