@@ -4,6 +4,7 @@
 
 #include "backend/cuda/accelerated.h"
 #include "backend/cuda/attend_dense.h"
+#include "backend/cuda/attention/baseline/baseline.h"
 #include "backend/cuda/attention/refine/cache.h"
 #include "backend/cuda/elements.h"
 #include "backend/cuda/linear.h"
@@ -256,6 +257,9 @@ class CudaBackend final : public Backend {
   }
   std::unique_ptr<RefineAttention> make_refine_attention(const RefineSpec& spec) override {
     return cuda::refine::make_refine_attention(context_, spec);
+  }
+  std::unique_ptr<BaselineAttention> make_baseline_attention(const BaselineSpec& spec) override {
+    return cuda::baseline::make_baseline_attention(context_, spec);
   }
 
  private:
