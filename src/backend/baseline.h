@@ -50,8 +50,9 @@ using AttendBaselineArgs = AttendRefineArgs;
 class BaselineAttention {
  public:
   virtual ~BaselineAttention() = default;
-  // Takes in the tokens that follow and answers their queries; causal. Throws Error for a pass that
-  // does not begin at a multiple of kBaselineBlock: the queries of a block choose together.
+  // Takes in the tokens that follow and answers their queries; causal. A pass begins anywhere. Of
+  // kPooled and kOracle, the queries of [i * kBaselineBlock, (i + 1) * kBaselineBlock) in one pass
+  // choose together, on the keys so far with those of the pass.
   virtual void attend(const AttendBaselineArgs& args) = 0;
   virtual void reset() = 0;
   virtual CacheBytes bytes() const = 0;

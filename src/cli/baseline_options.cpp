@@ -27,7 +27,8 @@ CLI::Validator mode_or_baseline(const AttentionFlags& flags) {
       [&flags, modes](std::string& text) -> std::string {
         if (!text.starts_with("baseline")) return modes(text);
         if (!flags.baselines)
-          return fmt::format("{} is there to compare with, sluice eval alone takes it", text);
+          return fmt::format("{} is there to compare with, sluice eval and needle alone take it",
+                             text);
         return baseline_of(text) ? "" : fmt::format("{} given, expected {}", text, kBaselineNames);
       },
       modes.get_description());
@@ -64,6 +65,16 @@ std::vector<UniformAttention> baseline_choices(const AttentionFlags& flags,
     }
   }
   return choices;
+}
+
+void check_baseline_device(const std::vector<UniformAttention>& choices,
+                           const std::string& device) {
+  if (device == "cpu") return;
+  for (const UniformAttention& choice : choices)
+    if (choice.mode == AttentionMode::kBaseline)
+      throw CLI::ValidationError(
+          fmt::format("--attention {} runs on the CPU alone, leave --device {} out",
+                      attention_name(choice), device));
 }
 
 std::string baseline_text(const BaselinePlan& plan) {

@@ -1,5 +1,5 @@
 // Flags of the baselines that refined attention is compared with: --attention baseline:NAME and
-// --keep, of sluice eval. docs/baselines.md.
+// --keep, of sluice eval and needle. docs/baselines.md.
 
 #pragma once
 
@@ -17,6 +17,9 @@ void add_baseline_options(CLI::App& command, AttentionFlags& flags);
 // without --keep.
 std::vector<UniformAttention> baseline_choices(const AttentionFlags& flags,
                                                const UniformAttention& common);
+
+// Throws CLI::ValidationError for a baseline on a device that has none, before minutes of loading.
+void check_baseline_device(const std::vector<UniformAttention>& choices, const std::string& device);
 
 // A baseline with what its share comes to, for people.
 std::string baseline_text(const BaselinePlan& plan);

@@ -12,6 +12,8 @@ namespace {
 std::string label_of(const UniformAttention& choice) {
   if (choice.mode == AttentionMode::kDense) return "";
   if (choice.mode == AttentionMode::kRefine) return fmt::format("refine, delta {}", choice.delta);
+  if (choice.mode == AttentionMode::kBaseline)
+    return fmt::format("{}, keep {}", attention_name(choice), choice.baseline.keep);
   std::string label = fmt::format("{}, tau {}", mode_name(choice.mode), tau_text(choice));
   if (choice.rule) label += fmt::format(", {}", rule_name(*choice.rule));
   if (choice.far != FarKey::kCentroid) label += fmt::format(", far {}", far_name(choice.far));

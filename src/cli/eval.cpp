@@ -116,19 +116,15 @@ void run_comparison(const EvalOptions& options, const Checkpoint& checkpoint, Te
                   options);
 }
 
-// Refuses what baselines do not go with, before minutes of loading.
+// Refuses what baselines do not go with.
 void check_baselines(const EvalOptions& options, const std::vector<UniformAttention>& attention) {
-  for (const UniformAttention& choice : attention) {
-    if (choice.mode != AttentionMode::kBaseline) continue;
-    if (options.device != "cpu")
+  check_baseline_device(attention, options.device);
+  for (const UniformAttention& choice : attention)
+    if (choice.mode == AttentionMode::kBaseline && options.n_predict > 0)
       throw CLI::ValidationError(
-          fmt::format("--attention {} runs on the CPU alone, leave --device {} out",
-                      attention_name(choice), options.device));
-    if (options.n_predict > 0)
-      throw CLI::ValidationError(
-          fmt::format("--attention {} reads whole texts and cannot generate, leave --predict out",
+          fmt::format("--attention {} is there to compare with and does not generate, leave "
+                      "--predict out",
                       attention_name(choice)));
-  }
 }
 
 void run_eval(const EvalOptions& options) {

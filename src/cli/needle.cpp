@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/attention_options.h"
+#include "cli/baseline_options.h"
 #include "cli/bench_output.h"
 #include "cli/commands.h"
 #include "cli/linear_options.h"
@@ -117,6 +118,7 @@ std::vector<int32_t> tokens_of(const NeedleFlags& flags, const Tokenizer& tokeni
 
 void run_needle(NeedleFlags& flags) {
   const std::vector<UniformAttention> attention = attention_choices(flags.attention);
+  check_baseline_device(attention, flags.device);
   const std::vector<UniformLinear> linear = linear_choices(flags.linear, flags.attention.joint);
   check_outputs(flags, {flags.file, flags.linear.bases, flags.plan});
   if (flags.wants_results()) check_read_again(flags.file);
@@ -186,6 +188,7 @@ Run add_needle(CLI::App& program) {
       "  sluice needle -m MODEL -f wiki.txt -c 2048,4096,8192\n"
       "  sluice needle -m MODEL -f wiki.txt -c 4096 --attention refine --delta 0.03,0.1\n"
       "  sluice needle -m MODEL -f wiki.txt --task needle,keys,variables,words --attention refine\n"
+      "  sluice needle -m MODEL -f wiki.txt -c 4096 --attention baseline:quest --keep 0.1,0.2\n"
       "  sluice needle -m MODEL -f wiki.txt -c 4096 --depths 5 --cases 4 --plan plan.json");
   auto flags = std::make_shared<NeedleFlags>();
   add_common_options(*command, *flags);
@@ -226,6 +229,7 @@ Run add_needle(CLI::App& program) {
       ->capture_default_str();
   add_plan_option(*command, flags->plan);
   add_attention_options(*command, flags->attention, /*lists=*/true);
+  add_baseline_options(*command, flags->attention);
   add_linear_options(*command, flags->linear, /*lists=*/true);
   return [flags](const std::string& command_line) {
     flags->command_line = command_line;

@@ -12,7 +12,8 @@ namespace {
 
 NeedleFind find_needle(Model& model, const NeedlePrompt& prompt, const Plan& plan) {
   const std::span<const int32_t> tokens = prompt.tokens;
-  KvCache cache = model.make_cache(1, std::ssize(tokens), plan.attention, plan.linear);
+  const AttentionPlan attention = at_length(plan.attention, std::ssize(tokens));
+  KvCache cache = model.make_cache(1, std::ssize(tokens), attention, plan.linear);
   const Buffer buffer = host_buffer(DType::kF32, {1, model.spec().vocab});
   const Tensor scores = buffer.view();
   NeedleFind find{.found = true};

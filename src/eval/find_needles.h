@@ -40,7 +40,8 @@ std::vector<NeedleCase> make_needle_cases(const Tokenizer& tokenizer, std::span<
                                           const NeedleGrid& grid);
 
 // Reads each prompt in passes and decodes its answer one token at a time, exactly and by every
-// plan, and fills in the cases. progress(share done, cases done), after each case. What linear
+// plan, and fills in the cases. Baselines take their share of the prompt's length, answer included.
+// progress(share done, cases done), after each case. What linear
 // plans need has been prepared. Throws Error for attention `paper`, which cannot decode.
 void find_needles(Model& model, std::span<const Plan> plans, std::span<NeedleCase> cases,
                   const std::function<void(double, std::span<const NeedleCase>)>& progress);

@@ -310,6 +310,12 @@ AttentionPlan uniform_plan(const UniformAttention& choice, const PlanShape& shap
   return plan;
 }
 
+AttentionPlan at_length(AttentionPlan plan, int64_t n_tokens) {
+  for (LayerPlan& layer : plan.layers)
+    if (layer.mode == AttentionMode::kBaseline) layer.baseline.context = n_tokens;
+  return plan;
+}
+
 void check_plan(const AttentionPlan& plan, const PlanShape& shape) {
   if (static_cast<int64_t>(plan.layers.size()) != shape.n_layers)
     throw Error(

@@ -143,6 +143,8 @@ std::string_view attention_name(const UniformAttention& choice);
 // The layer that UniformAttention asks for, defaults filled in.
 LayerPlan layer_plan(const UniformAttention& choice, const PlanShape& shape);
 AttentionPlan uniform_plan(const UniformAttention& choice, const PlanShape& shape);
+// The plan for a text of so many tokens: baselines take their share of these. Nothing else changes.
+AttentionPlan at_length(AttentionPlan plan, int64_t n_tokens);
 
 // Throws Error for a plan the model cannot follow, or that has no meaning.
 void check_plan(const AttentionPlan& plan, const PlanShape& shape);

@@ -1,5 +1,5 @@
 // Baselines as data: what a layer does that is compared with refined attention. No plan file names
-// one: sluice eval alone runs them. docs/baselines.md.
+// one: sluice eval and needle alone run them. docs/baselines.md.
 
 #pragma once
 

@@ -64,6 +64,37 @@ TEST(Needle, EveryCaseIsReadDenseAndByEveryChoice) {
   EXPECT_EQ(summary.at("runs")[0].at("lost"), 0);
 }
 
+// docs/baselines.md. Prompts of two lengths, and answers of 5 tokens that are decoded.
+TEST(Needle, BaselinesReadPromptsAndAnswers) {
+  const ModelFolder folder;
+  lengthen(folder);
+  const std::string file = folder.file("results.json");
+  const std::string all = "baseline:window,baseline:quest,baseline:pooled,baseline:oracle";
+  const auto runs_of = [&](const std::string& contexts) {
+    const RunResult result =
+        run_ok(needle_of(folder, {"-c", contexts, "--depths", "1", "--attention", all, "--keep",
+                                  "1,0.2", "--json", file}));
+    expect_all_in({"baseline:quest, keep 0.2 |", "baseline:oracle, keep 1: found "}, result);
+    return read_results(file);
+  };
+  const json results = runs_of("200,400");
+  const json& summary = results.at("summary").at("runs");
+  ASSERT_EQ(summary.size(), 8u);
+  EXPECT_EQ(summary[3].at("settings").at("attention"), "baseline:quest");
+  EXPECT_EQ(summary[3].at("settings").at("keep"), 0.2);
+  for (const json& found : results.at("cases")) {
+    ASSERT_EQ(found.at("runs").size(), 8u);
+    const double dense = found.at("dense").at("logp").get<double>();
+    for (size_t i = 0; i < 8; i += 2) {
+      // Reading everything is dense attention, to round-off.
+      EXPECT_NEAR(found.at("runs")[i].at("logp").get<double>(), dense, 1e-3) << i;
+      if (i < 4) EXPECT_NE(found.at("runs")[i + 1].at("logp"), found.at("runs")[i].at("logp"));
+    }
+  }
+  // A share is of the prompt at hand, not of the run's longest.
+  EXPECT_EQ(runs_of("200").at("cases")[0].at("runs"), results.at("cases")[0].at("runs"));
+}
+
 TEST(Needle, WithoutAChoiceTellsWhatDenseFinds) {
   const ModelFolder folder;
   lengthen(folder);
@@ -113,7 +144,15 @@ INSTANTIATE_TEST_SUITE_P(
                                   lengthen(folder);
                                   return needle_of(folder, {"--attention", "paper"});
                                 },
-                            .fragments = {"attention paper", "cannot answer"}}),
+                            .fragments = {"attention paper", "cannot answer"}},
+                    Refusal{.name = "BaselineOnCuda",
+                            .build =
+                                [](ModelFolder& folder) {
+                                  return needle_of(folder, {"--attention", "baseline:quest",
+                                                            "--keep", "0.1", "--device", "cuda"});
+                                },
+                            .fragments = {"baseline:quest runs on the CPU alone", "--device cuda"},
+                            .code = 2}),
     name_of);
 
 }  // namespace

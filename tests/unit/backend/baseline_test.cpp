@@ -125,34 +125,53 @@ std::vector<bool> blocks_of(std::vector<double> mass, double keep) {
   return taken;
 }
 
-using Masses = std::function<std::vector<double>(Text&, int64_t block, int64_t head)>;
-Answer plain_blocks(Text text, double keep, const Masses& masses) {
-  std::vector<std::vector<bool>> taken;  // of each block of queries and head
-  for (int64_t first = 0; first < text.n_tokens; first += 64)
+// Queries of one block and one pass, which choose together.
+struct Group {
+  int64_t begin, end;
+};
+std::vector<Group> groups_of(const Text& text, std::vector<int64_t> pieces) {
+  pieces.push_back(text.n_tokens - std::accumulate(pieces.begin(), pieces.end(), int64_t{0}));
+  std::vector<Group> groups;
+  int64_t t = 0, pass_end = 0;
+  for (const int64_t n : pieces)
+    for (pass_end += n; t < pass_end; t = groups.back().end)
+      groups.push_back({t, std::min((t / 64 + 1) * 64, pass_end)});
+  return groups;
+}
+
+using Masses = std::function<std::vector<double>(Text&, const Group&, int64_t head)>;
+Answer plain_blocks(Text text, double keep, const Masses& masses,
+                    const std::vector<int64_t>& pieces = {}) {
+  std::vector<std::vector<bool>> taken;  // of each query and head
+  for (const Group& group : groups_of(text, pieces)) {
+    std::vector<std::vector<bool>> heads;
     for (int64_t head = 0; head < Text::kHeads; ++head)
-      taken.push_back(blocks_of(masses(text, first / 64, head), keep));
+      heads.push_back(blocks_of(masses(text, group, head), keep));
+    for (int64_t t = group.begin; t < group.end; ++t)
+      taken.insert(taken.end(), heads.begin(), heads.end());
+  }
   return plain(text, [&](int64_t t, int64_t head, int64_t j) {
-    return taken[static_cast<size_t>(t / 64 * Text::kHeads + head)][static_cast<size_t>(j / 64)];
+    return taken[static_cast<size_t>(t * Text::kHeads + head)][static_cast<size_t>(j / 64)];
   });
 }
 
-std::vector<double> pooled_masses(Text& text, int64_t block, int64_t head) {
+// Of the last block of keys, those that have come by the end of the group.
+std::vector<double> pooled_masses(Text& text, const Group& group, int64_t head) {
   std::vector<double> masses;
-  const int64_t last = std::min(64 * (block + 1), text.n_tokens);
-  for (int64_t b = 0; b <= block; ++b) {
-    const int64_t end = std::min(64 * (b + 1), text.n_tokens);
+  for (int64_t b = 0; b <= group.begin / 64; ++b) {
+    const int64_t end = std::min(64 * (b + 1), group.end);
     double score = 0;
-    for (int64_t t = 64 * block; t < last; ++t)
+    for (int64_t t = group.begin; t < group.end; ++t)
       for (int64_t j = 64 * b; j < end; ++j) score += text.score(t, head, j);
-    masses.push_back(std::exp(score / static_cast<double>(last - 64 * block) /
+    masses.push_back(std::exp(score / static_cast<double>(group.end - group.begin) /
                               static_cast<double>(end - 64 * b)));
   }
   return masses;
 }
 
-std::vector<double> true_masses(Text& text, int64_t block, int64_t head) {
-  std::vector<double> masses(static_cast<size_t>(block + 1));
-  for (int64_t t = 64 * block; t < std::min(64 * (block + 1), text.n_tokens); ++t) {
+std::vector<double> true_masses(Text& text, const Group& group, int64_t head) {
+  std::vector<double> masses(static_cast<size_t>(group.begin / 64 + 1));
+  for (int64_t t = group.begin; t < group.end; ++t) {
     double total = 0;
     for (int64_t j = 0; j <= t; ++j) total += std::exp(text.score(t, head, j));
     for (int64_t j = 0; j <= t; ++j)
@@ -281,8 +300,40 @@ TEST(Baseline, PassesOfWholeBlocksGiveWhatOneGives) {
     const Answer whole = attend(kind, 0.3, text), pieces = attend(kind, 0.3, text, {64, 192});
     EXPECT_SAME_BITS(pieces.out, whole.out);
     EXPECT_EQ(pieces.keys_read, whole.keys_read);
-    EXPECT_THROW(attend(kind, 0.3, text, {100}), Error);
   }
+}
+
+// Passes that end within a page and within a block, single steps, and a pass over several blocks.
+std::vector<int64_t> uneven_pieces() {
+  std::vector<int64_t> pieces{100, 1, 1, 27, 1, 0, 130};
+  pieces.insert(pieces.end(), 80, 1);  // decoding, past the end of a block
+  return pieces;
+}
+
+TEST(Baseline, WindowAndQuestReadTheSameInAnyPasses) {
+  const Text text(360);
+  for (const BaselineKind kind : {kWindow, kQuest}) {
+    const Answer whole = attend(kind, 0.3, text);
+    for (const auto& pieces : {uneven_pieces(), std::vector<int64_t>(359, 1)}) {
+      const Answer got = attend(kind, 0.3, text, pieces);
+      EXPECT_SAME_BITS(got.out, whole.out);
+      EXPECT_EQ(got.keys_read, whole.keys_read);
+    }
+  }
+}
+
+TEST(Baseline, QueriesOfOneBlockAndOnePassChooseTogether) {
+  const Text text(360);
+  for (const double keep : {0.1, 0.6, 0.9})
+    for (const auto& [kind, masses] :
+         {std::pair<BaselineKind, Masses>{kPooled, pooled_masses}, {kOracle, true_masses}}) {
+      for (const auto& pieces : {uneven_pieces(), std::vector<int64_t>(359, 1)}) {
+        const Answer expected = plain_blocks(text, keep, masses, pieces);
+        const Answer got = attend(kind, keep, text, pieces);
+        EXPECT_CLOSE(got.out, expected.out, bound(DType::kF32));
+        EXPECT_EQ(got.keys_read, expected.keys_read);
+      }
+    }
 }
 
 TEST(Baseline, OtherBackendsHaveNone) {

@@ -36,6 +36,7 @@ TEST(BaselinePlan, SharesAreOfTheContextInUse) {
   EXPECT_EQ(baseline_pages(1e-9, 8192), 2);
   const AttentionPlan plan = uniform_plan(quest(0.5), kHundredTokens);
   EXPECT_EQ(plan.layers[1].baseline, (BaselinePlan{BaselineKind::kQuest, 0.5, 100}));
+  EXPECT_EQ(at_length(plan, 30).layers[1].baseline, (BaselinePlan{BaselineKind::kQuest, 0.5, 30}));
   EXPECT_FALSE(plan.layers[1].selects());
   EXPECT_FALSE(plan.all_dense());
 }

@@ -78,30 +78,34 @@ class Attention : public BaselineAttention {
   template <typename T>
   void attend_rows(const AttendBaselineArgs& args) {
     const int64_t first = n_tokens_, n = args.queries.rows();
-    if (first % kBaselineBlock != 0)
-      throw Error("a baseline takes passes that begin at multiples of " +
-                      std::to_string(kBaselineBlock) + ", not at " + std::to_string(first),
-                  "baselines are for sluice eval, which reads whole windows");
     SLUICE_CHECK(first + n <= spec_.capacity);
+    if (n == 0) return;
     store<T>(args.keys, keys_);
     store<T>(args.values, values_);
     n_tokens_ += n;
     chooser_->take_in(cached(), first);
-    const int64_t n_tiles = (n + kBaselineBlock - 1) / kBaselineBlock;
+    const int64_t last_block = (n_tokens_ - 1) / kBaselineBlock;
+    const int64_t n_tiles = last_block - first / kBaselineBlock + 1;
     std::atomic<int64_t> read = 0;
     // The last tiles, which have most keys, first.
     parallel_each(n_tiles * spec_.n_heads, [&](int64_t item) {
-      const int64_t row = (n_tiles - 1 - item / spec_.n_heads) * kBaselineBlock;
-      read += attend_tile<T>(args, first, row, item % spec_.n_heads);
+      const int64_t begin = (last_block - item / spec_.n_heads) * kBaselineBlock;
+      const int64_t row = std::max(begin - first, int64_t{0});
+      const int64_t end = std::min(begin + kBaselineBlock - first, n);
+      read +=
+          attend_tile<T>(args, {.first = first, .begin = row, .end = end}, item % spec_.n_heads);
     });
     keys_read_ += read;
   }
 
-  // The queries of one head from `row` of this pass on, at most a block of them; how many keys
-  // they read. first: position of the pass.
+  // Rows [begin, end) of a pass whose first position is `first`: those of one block.
+  struct Tile {
+    int64_t first, begin, end;
+  };
+  // How many keys the queries of one head read.
   template <typename T>
-  int64_t attend_tile(const AttendBaselineArgs& args, int64_t first, int64_t row, int64_t head) {
-    const int64_t dim = spec_.head_dim, n = std::min(kBaselineBlock, args.queries.rows() - row);
+  int64_t attend_tile(const AttendBaselineArgs& args, const Tile& tile, int64_t head) {
+    const int64_t dim = spec_.head_dim, row = tile.begin, n = tile.end - row;
     thread_local std::vector<float> queries, sums;  // (n, head_dim)
     queries.resize(static_cast<size_t>(n * dim));
     sums.assign(queries.size(), 0.0f);
@@ -113,7 +117,7 @@ class Attention : public BaselineAttention {
     const int64_t together = chooser_->group();
     for (int64_t i = 0; i < n; i += together)
       read += attend_group({.kv_head = head / (spec_.n_heads / spec_.n_kv_heads),
-                            .first = first + row + i,
+                            .first = tile.first + row + i,
                             .n = std::min(together, n - i),
                             .queries = queries.data() + i * dim},
                            sums.data() + i * dim);

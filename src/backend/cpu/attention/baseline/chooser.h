@@ -37,9 +37,9 @@ struct QueryGroup {
 class Chooser {
  public:
   virtual ~Chooser() = default;
-  // Queries of a group: 1, or kBaselineBlock.
+  // Queries of a group: 1, or those of a block of kBaselineBlock that are in one pass.
   virtual int64_t group() const = 0;
-  // The tokens from `first` on, a multiple of kBaselineBlock, are new.
+  // The tokens from `first` on are new.
   virtual void take_in(const CachedKeys& /*keys*/, int64_t /*first*/) {}
   // Fills `read`: ascending, apart, and cut off behind a query by whoever reads it. Called from
   // several threads.

@@ -32,7 +32,8 @@ class Pooled : public Chooser {
 
   void take_in(const CachedKeys& keys, int64_t first) override {
     for (int64_t head = 0; head < n_kv_heads_; ++head)
-      for (int64_t begin = first; begin < keys.n_tokens; begin += kBaselineBlock)
+      for (int64_t begin = first / kBaselineBlock * kBaselineBlock; begin < keys.n_tokens;
+           begin += kBaselineBlock)
         mean_row(keys.row(head, begin), std::min(kBaselineBlock, keys.n_tokens - begin), head_dim_,
                  means_.data() + offset(head, begin / kBaselineBlock));
   }
@@ -58,7 +59,7 @@ class Pooled : public Chooser {
   int64_t capacity_;  // blocks
   float scale_;
   double keep_;
-  std::vector<float> means_;  // (n_kv_heads, capacity, head_dim) of keys
+  std::vector<float> means_;  // (n_kv_heads, capacity, head_dim) of keys so far
 };
 
 }  // namespace
