@@ -145,14 +145,15 @@ INSTANTIATE_TEST_SUITE_P(
                                   return needle_of(folder, {"--attention", "paper"});
                                 },
                             .fragments = {"attention paper", "cannot answer"}},
-                    Refusal{.name = "BaselineOnCuda",
-                            .build =
-                                [](ModelFolder& folder) {
-                                  return needle_of(folder, {"--attention", "baseline:quest",
-                                                            "--keep", "0.1", "--device", "cuda"});
-                                },
-                            .fragments = {"baseline:quest runs on the CPU alone", "--device cuda"},
-                            .code = 2}),
+                    Refusal{
+                        .name = "BaselineOnTheReference",
+                        .build =
+                            [](ModelFolder& folder) {
+                              return needle_of(folder, {"--attention", "baseline:quest", "--keep",
+                                                        "0.1", "--device", "reference"});
+                            },
+                        .fragments = {"baseline:quest is not among the reference's", "--device"},
+                        .code = 2}),
     name_of);
 
 }  // namespace

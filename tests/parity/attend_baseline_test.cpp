@@ -1,14 +1,13 @@
 // Baselines against plain loops: which keys they read, how many, and their limits.
 // docs/baselines.md.
 
-#include "backend/baseline.h"
-
 #include <gtest/gtest.h>
 
 #include <functional>
 #include <map>
 #include <numeric>
 
+#include "backend/baseline.h"
 #include "parity/backends.h"
 #include "parity/compare.h"
 
@@ -20,7 +19,7 @@ constexpr BaselineKind kAll[] = {kWindow, kQuest, kPooled, kOracle};
 
 // One sequence; rows of heads side by side.
 struct Text {
-  explicit Text(int64_t n, DType type = DType::kF32)
+  Text(int64_t n, DType type)
       : n_tokens(n),
         dtype(type),
         // Sharp enough that pages and blocks differ in mass.
@@ -51,23 +50,23 @@ struct Answer {
 };
 
 // pieces: tokens of each pass; the last takes the rest.
-Answer attend(BaselineKind kind, double keep, const Text& text, std::vector<int64_t> pieces = {}) {
-  const auto backend = make_cpu_backend(text.dtype);
-  const auto attention = backend->make_baseline_attention({.n_heads = Text::kHeads,
-                                                           .n_kv_heads = Text::kKvHeads,
-                                                           .head_dim = Text::kDim,
-                                                           .dtype = text.dtype,
-                                                           .scale = Text::kScale,
-                                                           .capacity = text.n_tokens,
-                                                           .kind = kind,
-                                                           .keep = keep,
-                                                           .context = text.n_tokens});
+Answer attend(Backend& backend, BaselineKind kind, double keep, const Text& text,
+              std::vector<int64_t> pieces = {}) {
+  const auto attention = backend.make_baseline_attention({.n_heads = Text::kHeads,
+                                                          .n_kv_heads = Text::kKvHeads,
+                                                          .head_dim = Text::kDim,
+                                                          .dtype = text.dtype,
+                                                          .scale = Text::kScale,
+                                                          .capacity = text.n_tokens,
+                                                          .kind = kind,
+                                                          .keep = keep,
+                                                          .context = text.n_tokens});
   const Shape many = {text.n_tokens, Text::kHeads, Text::kDim};
   const Shape few = {text.n_tokens, Text::kKvHeads, Text::kDim};
-  const DeviceTensor queries(*backend, text.dtype, many, text.queries, /*pad=*/3);
-  const DeviceTensor keys(*backend, text.dtype, few, text.keys, /*pad=*/1);
-  const DeviceTensor values(*backend, text.dtype, few, text.values, /*pad=*/5);
-  const DeviceTensor out = unwritten(*backend, text.dtype, many, /*pad=*/2);
+  const DeviceTensor queries(backend, text.dtype, many, text.queries, /*pad=*/3);
+  const DeviceTensor keys(backend, text.dtype, few, text.keys, /*pad=*/1);
+  const DeviceTensor values(backend, text.dtype, few, text.values, /*pad=*/5);
+  const DeviceTensor out = unwritten(backend, text.dtype, many, /*pad=*/2);
   pieces.push_back(text.n_tokens - std::accumulate(pieces.begin(), pieces.end(), int64_t{0}));
   int64_t first = 0;
   for (const int64_t n : pieces) {
@@ -180,26 +179,24 @@ std::vector<double> true_masses(Text& text, const Group& group, int64_t head) {
   return masses;
 }
 
-TEST(Baseline, KeepingEverythingIsDenseAttention) {
-  for (const DType dtype : {DType::kF32, DType::kBF16}) {
-    const Text text(300, dtype);
-    const Answer dense = plain(text, everything);
-    for (const BaselineKind kind : kAll) {
-      const Answer got = attend(kind, 1, text);
-      EXPECT_CLOSE(got.out, dense.out, bound(dtype));
-      // Quest reads to choose.
-      EXPECT_EQ(got.keys_read == dense.keys_read, kind != kQuest);
-    }
+TEST_P(EveryBackend, BaselineKeepingEverythingIsDenseAttention) {
+  const Text text(300, dtype());
+  const Answer dense = plain(text, everything);
+  for (const BaselineKind kind : kAll) {
+    const Answer got = attend(*backend, kind, 1, text);
+    EXPECT_CLOSE(got.out, dense.out, bound(dtype()));
+    // Quest reads to choose.
+    EXPECT_EQ(got.keys_read == dense.keys_read, kind != kQuest);
   }
 }
 
-TEST(Baseline, WindowReadsTheFirstAndTheLastKeys) {
-  const Text text(300);
+TEST_P(EveryBackend, BaselineWindowReadsTheFirstAndTheLastKeys) {
+  const Text text(300, dtype());
   for (const auto& [keep, window] : {std::pair{0.1, 30}, {0.002, 1}}) {
     const Answer expected = plain(
         text, [&](int64_t t, int64_t, int64_t j) { return j < kBaselineSinks || j > t - window; });
-    const Answer got = attend(kWindow, keep, text);
-    EXPECT_CLOSE(got.out, expected.out, bound(DType::kF32));
+    const Answer got = attend(*backend, kWindow, keep, text);
+    EXPECT_CLOSE(got.out, expected.out, bound(dtype()));
     EXPECT_EQ(got.keys_read, expected.keys_read);
   }
 }
@@ -217,8 +214,8 @@ double page_bound(Text& text, int64_t t, int64_t head, int64_t page) {
 }
 
 // 300 tokens have 19 pages; 0.3 of them are 6.
-TEST(Baseline, QuestReadsThePagesOfTheHighestBounds) {
-  Text text(300);
+TEST_P(EveryBackend, BaselineQuestReadsThePagesOfTheHighestBounds) {
+  Text text(300, dtype());
   int64_t visible = 0;
   std::map<std::pair<int64_t, int64_t>, std::vector<double>> bounds;  // of pages before t's own
   for (int64_t t = 0; t < text.n_tokens; ++t)
@@ -236,37 +233,37 @@ TEST(Baseline, QuestReadsThePagesOfTheHighestBounds) {
                return other > of[static_cast<size_t>(page)];
              }) < n_pages - 2;
     });
-    const Answer got = attend(kQuest, keep, text);
-    EXPECT_CLOSE(got.out, expected.out, bound(DType::kF32));
+    const Answer got = attend(*backend, kQuest, keep, text);
+    EXPECT_CLOSE(got.out, expected.out, bound(dtype()));
     EXPECT_EQ(got.keys_read, expected.keys_read + visible);
   }
 }
 
-TEST(Baseline, PooledAndOracleReadTheFewestBlocksOfTheMass) {
-  const Text text(500);  // the last block is not whole
+TEST_P(EveryBackend, BaselinePooledAndOracleReadTheFewestBlocksOfTheMass) {
+  const Text text(500, dtype());  // the last block is not whole
   for (const double keep : {0.1, 0.6, 0.9}) {
     for (const auto& [kind, masses] :
          {std::pair<BaselineKind, Masses>{kPooled, pooled_masses}, {kOracle, true_masses}}) {
       const Answer expected = plain_blocks(text, keep, masses);
-      const Answer got = attend(kind, keep, text);
-      EXPECT_CLOSE(got.out, expected.out, bound(DType::kF32));
+      const Answer got = attend(*backend, kind, keep, text);
+      EXPECT_CLOSE(got.out, expected.out, bound(dtype()));
       EXPECT_EQ(got.keys_read, expected.keys_read);
     }
   }
 }
 
 // One key that the last query needs, among others that cancel out in the mean of their block.
-TEST(Baseline, OracleAndQuestFindWhatAMeanHides) {
-  Text text(320);
+TEST_P(EveryBackend, BaselineOracleAndQuestFindWhatAMeanHides) {
+  Text text(320, dtype());
   std::fill(text.queries.begin(), text.queries.end(), 0.0f);
   std::fill(text.keys.begin(), text.keys.end(), 0.0f);
   text.query(319, 0)[3] = 40;
   text.key(100, 0)[3] = 4;
   for (int64_t j = 101; j < 105; ++j) text.key(j, 0)[3] = -1.25f;
   const auto reaches = [&](BaselineKind kind, double keep) {
-    const Answer got = attend(kind, keep, text);
+    const Answer got = attend(*backend, kind, keep, text);
     return std::abs(got.out[static_cast<size_t>(319 * Text::kHeads * Text::kDim)] -
-                    text.value(100, 0)[0]) < bound(DType::kF32);
+                    text.value(100, 0)[0]) < bound(dtype());
   };
   EXPECT_TRUE(reaches(kOracle, 0.8));
   EXPECT_TRUE(reaches(kQuest, 0.15));  // 3 of 20 pages
@@ -274,8 +271,8 @@ TEST(Baseline, OracleAndQuestFindWhatAMeanHides) {
   EXPECT_FALSE(reaches(kWindow, 0.5));
 }
 
-TEST(Baseline, TheFutureChangesNothing) {
-  const Text text(400);
+TEST_P(EveryBackend, BaselineTheFutureChangesNothing) {
+  const Text text(400, dtype());
   // Queries of a block choose together, so what follows its border counts from there on.
   for (const auto& [kind, border] :
        {std::pair{kWindow, 201}, {kQuest, 201}, {kPooled, 192}, {kOracle, 192}}) {
@@ -286,7 +283,8 @@ TEST(Baseline, TheFutureChangesNothing) {
         for (int64_t d = 0; d < Text::kDim; ++d) changed.key(t, head)[d] += 2;
         for (int64_t d = 0; d < Text::kDim; ++d) changed.value(t, head)[d] -= 1;
       }
-    auto first = attend(kind, 0.3, text).out, second = attend(kind, 0.3, changed).out;
+    auto first = attend(*backend, kind, 0.3, text).out,
+         second = attend(*backend, kind, 0.3, changed).out;
     EXPECT_NE(first, second);
     first.resize(static_cast<size_t>(border * Text::kHeads * Text::kDim));
     second.resize(first.size());
@@ -294,10 +292,11 @@ TEST(Baseline, TheFutureChangesNothing) {
   }
 }
 
-TEST(Baseline, PassesOfWholeBlocksGiveWhatOneGives) {
-  const Text text(400);
+TEST_P(EveryBackend, BaselinePassesOfWholeBlocksGiveWhatOneGives) {
+  const Text text(400, dtype());
   for (const BaselineKind kind : kAll) {
-    const Answer whole = attend(kind, 0.3, text), pieces = attend(kind, 0.3, text, {64, 192});
+    const Answer whole = attend(*backend, kind, 0.3, text),
+                 pieces = attend(*backend, kind, 0.3, text, {64, 192});
     EXPECT_SAME_BITS(pieces.out, whole.out);
     EXPECT_EQ(pieces.keys_read, whole.keys_read);
   }
@@ -310,34 +309,33 @@ std::vector<int64_t> uneven_pieces() {
   return pieces;
 }
 
-TEST(Baseline, WindowAndQuestReadTheSameInAnyPasses) {
-  const Text text(360);
+TEST_P(EveryBackend, BaselineWindowAndQuestReadTheSameInAnyPasses) {
+  const Text text(360, dtype());
   for (const BaselineKind kind : {kWindow, kQuest}) {
-    const Answer whole = attend(kind, 0.3, text);
+    const Answer whole = attend(*backend, kind, 0.3, text);
     for (const auto& pieces : {uneven_pieces(), std::vector<int64_t>(359, 1)}) {
-      const Answer got = attend(kind, 0.3, text, pieces);
+      const Answer got = attend(*backend, kind, 0.3, text, pieces);
       EXPECT_SAME_BITS(got.out, whole.out);
       EXPECT_EQ(got.keys_read, whole.keys_read);
     }
   }
 }
 
-TEST(Baseline, QueriesOfOneBlockAndOnePassChooseTogether) {
-  const Text text(360);
+TEST_P(EveryBackend, BaselineQueriesOfOneBlockAndOnePassChooseTogether) {
+  const Text text(360, dtype());
   for (const double keep : {0.1, 0.6, 0.9})
     for (const auto& [kind, masses] :
          {std::pair<BaselineKind, Masses>{kPooled, pooled_masses}, {kOracle, true_masses}}) {
       for (const auto& pieces : {uneven_pieces(), std::vector<int64_t>(359, 1)}) {
         const Answer expected = plain_blocks(text, keep, masses, pieces);
-        const Answer got = attend(kind, keep, text, pieces);
-        EXPECT_CLOSE(got.out, expected.out, bound(DType::kF32));
+        const Answer got = attend(*backend, kind, keep, text, pieces);
+        EXPECT_CLOSE(got.out, expected.out, bound(dtype()));
         EXPECT_EQ(got.keys_read, expected.keys_read);
       }
     }
 }
 
-TEST(Baseline, OtherBackendsHaveNone) {
-  const auto reference = make_reference_backend(DType::kF32);
+TEST_P(EveryBackend, BaselinesAreNotTheReferences) {
   EXPECT_THROW(reference->make_baseline_attention({}), Error);
 }
 
