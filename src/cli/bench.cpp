@@ -151,9 +151,9 @@ void run_bench(BenchFlags& flags) {
                           threads() == 1 ? "" : "s", flags.bench.repeat));
   fmt::print("{}", flags.format == "csv" ? table.csv() : table.markdown());
   for (const BenchCase& found : result.cases)
-    if (found.audit)
+    if (!found.audit.empty())
       say("{} {}: measured KL {}, delta x {:.4g}\n", found.name, result.label_of(found),
-          interval_text(found.audit->kl), found.audit->delta_factor);
+          interval_text(found.audit.back().kl), found.audit.back().delta_factor);
   if (flags.wants_results())
     write_outputs(bench_results({.command_line = flags.command_line,
                                  .checkpoint = *checkpoint,

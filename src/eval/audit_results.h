@@ -3,12 +3,14 @@
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
+#include <span>
 
 #include "eval/audited_steps.h"
 
 namespace sluice {
 
-nlohmann::json describe_record(const AuditRecord& record);
+// Of some records, which are not none: the last of them, how it was measured, and all `samples`.
+nlohmann::json describe_records(std::span<const AuditRecord> records, const AuditOptions& options);
 nlohmann::json describe_audit(const AuditedSteps& audit);
 
 }  // namespace sluice

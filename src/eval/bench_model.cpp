@@ -144,7 +144,7 @@ class LengthBench {
           model_.logits(model_.forward(so_far.last(1), cache), scores_.view());
       }
     });
-    if (audit && !audit->records().empty()) decodes_[candidate].audit = audit->records().back();
+    if (audit) decodes_[candidate].audit = audit->records();
     if (warm_up)
       warm_decodes_[candidate] = decode;
     else
@@ -351,7 +351,9 @@ nlohmann::json bench_results(const ResultsOrigin& origin, const BenchResult& res
                              {"pairs_dropped_fraction", or_null(found.pairs_dropped_fraction)},
                              {"fast_path_fraction", or_null(found.fast_path_fraction)},
                              {"weight_bytes_fraction", or_null(found.weight_bytes_fraction)}});
-    if (found.audit) json["cases"].back()["audit"] = describe_record(*found.audit);
+    if (!found.audit.empty())
+      json["cases"].back()["audit"] =
+          describe_records(found.audit, result.candidates[found.candidate].audit);
     json["cases"].back().update(describe_candidate(result, found));
   }
   return json;

@@ -58,7 +58,7 @@ struct BenchCase {
   // Of linear layers, for the tokens of the case alone; null where they are dense. A token decoded
   // reads a share of the weights, those of a prefill share what they read: null.
   std::optional<double> fast_path_fraction = {}, weight_bytes_fraction = {};
-  std::optional<AuditRecord> audit = {};  // where its steps are audited: after the last sample
+  std::vector<AuditRecord> audit = {};  // where its steps are audited: after each sample
 
   std::vector<double> totals_ms() const;
   // The sample in the middle, or the mean of the two there: its total is the median of totals, and

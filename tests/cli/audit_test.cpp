@@ -55,10 +55,17 @@ TEST_F(AuditOption, FewerTokensThanAPassMeasureNothing) {
 }
 
 TEST_F(AuditOption, BenchTimesEveryChoiceAudited) {
-  const RunResult result = run_ok(joined(
-      {"bench", "-m", folder.path(), "-c", "40", "-n", "16", "--repeat", "1", "--audit", "8"},
-      refine_));
+  const std::string file = folder.file("bench.json");
+  const RunResult result = run_ok(joined({"bench", "-m", folder.path(), "-c", "40", "-n", "16",
+                                          "--repeat", "1", "--audit", "8", "--json", file},
+                                         refine_));
   expect_all_in({"| refine, delta 0.1 ", "| refine, delta 0.1, audit replay 8 "}, result);
+  const json audit = read_results(file).at("cases").back().at("audit");
+  EXPECT_EQ(audit.at("every"), 8);
+  ASSERT_EQ(audit.at("samples").size(), 2u);
+  EXPECT_EQ(audit.at("samples")[1].at("position"), 56);
+  for (const char* key : {"kl", "kl_low", "kl_high", "position"})
+    EXPECT_EQ(audit.at("samples")[1].at(key), audit.at(key));
 }
 
 TEST_F(AuditOption, RefusesWhatIsNotCompared) {
