@@ -32,6 +32,8 @@ enum class ClusterKind : uint8_t {
 enum class RefineRule : uint8_t {
   kError,      // estimate of the error that reading the mean makes
   kStrongest,  // estimate of the weight of the strongest member
+  kMeanError,  // kError, but a tile opens by the mean of its queries: to compare with, it loses
+               // what one of them needs
 };
 
 // How the members of clusters are kept.
@@ -79,7 +81,8 @@ struct RefineSpec {
   int64_t page = 16;   // tokens of a cluster; a mean size where sizes differ. Divides segment
   int64_t sinks = 16;  // first tokens that are always exact: whole pages, less than a segment
   // Queries of a head that decide together: those of [i * tile, (i + 1) * tile) in one pass open
-  // what any of them asks for. 1: each decides for itself. Divides window and segment.
+  // what any of them asks for (kMeanError: what the mean of their estimates does, one that is no
+  // number being 0). 1: each decides for itself. Divides window and segment.
   int64_t tile = 64;
   double tile_factor = 1;  // of delta, where tile > 1 and the pass has more than one query
   ClusterKind clusters = ClusterKind::kPages;
@@ -90,6 +93,10 @@ struct RefineSpec {
   bool keeps_all = false;
   std::vector<RefineHead> heads;  // (n_kv_heads)
 
+  // The rule of a pass of n tokens: a query that decides for itself is its own mean.
+  RefineRule rule_of_pass(int64_t n) const {
+    return rule == RefineRule::kMeanError && (tile == 1 || n == 1) ? RefineRule::kError : rule;
+  }
   // F(t), of a causal model.
   int64_t border(int64_t t) const { return near_border(t, window, segment); }
   // E(t).
@@ -111,14 +118,15 @@ struct ClusterStats {
 struct RefineEstimate {
   RefineRule rule;
 
+  bool is_error() const { return rule != RefineRule::kStrongest; }
   // The log of what a cluster adds to the normaliser.
   float cluster_mass(float score, float q_norm2, const ClusterStats& c) const {
     const float log_n = std::log(c.n);
-    return rule == RefineRule::kError ? score + log_n + 0.5f * q_norm2 * c.spread : score + log_n;
+    return is_error() ? score + log_n + 0.5f * q_norm2 * c.spread : score + log_n;
   }
   float operator()(float score, float q_norm2, const ClusterStats& c, float log_z) const {
     const float variance = q_norm2 * c.spread, sigma = std::sqrt(variance);
-    if (rule == RefineRule::kError)
+    if (is_error())
       return std::exp(cluster_mass(score, q_norm2, c) - log_z) * (sigma * c.rho + 0.5f * variance);
     return std::exp(score + sigma * std::sqrt(2 * std::log(c.n)) - log_z);
   }

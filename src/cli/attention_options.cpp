@@ -234,8 +234,10 @@ void add_attention_options(CLI::App& command, AttentionFlags& flags, bool lists)
       ->check(CLI::IsMember({"pages", "kmeans", "nearest"}));
   add("--rule", flags.refine_rule,
       "What refine estimates: error of reading the mean (default), or\n"
-      "weight of the strongest member")
-      ->check(CLI::IsMember({"error", "strongest"}));
+      "weight of the strongest member. mean-error: as error, but a tile\n"
+      "opens by the mean of its queries; to compare with, it loses\n"
+      "needles")
+      ->check(CLI::IsMember({"error", "strongest", "mean-error"}));
   add("--cache", flags.cache,
       "How refine keeps the members of clusters: exact (default), or\n"
       "int8, half of bf16's memory (on the CPU)")

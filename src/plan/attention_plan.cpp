@@ -26,8 +26,9 @@ constexpr Names<AttentionMode, 5> kModes = {{{AttentionMode::kDense, "dense"},
 constexpr Names<ClusterKind, 3> kClusterKinds = {{{ClusterKind::kPages, "pages"},
                                                   {ClusterKind::kMeans, "kmeans"},
                                                   {ClusterKind::kNearest, "nearest"}}};
-constexpr Names<RefineRule, 2> kRefineRules = {
-    {{RefineRule::kError, "error"}, {RefineRule::kStrongest, "strongest"}}};
+constexpr Names<RefineRule, 3> kRefineRules = {{{RefineRule::kError, "error"},
+                                                {RefineRule::kStrongest, "strongest"},
+                                                {RefineRule::kMeanError, "mean-error"}}};
 constexpr Names<SelectSpace, 2> kSpaces = {
     {{SelectSpace::kResidual, "residual"}, {SelectSpace::kNormed, "normed"}}};
 constexpr Names<FarKey, 3> kFars = {

@@ -28,7 +28,7 @@ std::string_view kind_name(HeadKind kind);  // "clusters", "window", "dense"
 std::optional<HeadKind> kind_of(std::string_view name);
 std::string_view clusters_name(ClusterKind kind);  // "pages", "kmeans", "nearest"
 std::optional<ClusterKind> clusters_of(std::string_view name);
-std::string_view refine_rule_name(RefineRule rule);  // "error", "strongest"
+std::string_view refine_rule_name(RefineRule rule);  // "error", "strongest", "mean-error"
 std::optional<RefineRule> refine_rule_of(std::string_view name);
 std::string_view members_name(MemberCache members);  // "exact", "int8"
 std::optional<MemberCache> members_of(std::string_view name);

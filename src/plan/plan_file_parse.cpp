@@ -63,7 +63,7 @@ RefinePlan refine(const StrictValue& value) {
   if (const auto clusters = value.find("clusters"))
     plan.clusters = clusters->named(clusters_of, "pages, kmeans or nearest");
   if (const auto rule = value.find("rule"))
-    plan.rule = rule->named(refine_rule_of, "error or strongest");
+    plan.rule = rule->named(refine_rule_of, "error, strongest or mean-error");
   if (const auto cache = value.find("cache"))
     plan.members = cache->named(members_of, "exact or int8");
   return plan;

@@ -137,6 +137,53 @@ const RefineCase kEncoders[] = {
     {.n_tokens = 330, .head_dim = 80, .segment = 64, .heads = {kMeans, kFew}, .causal = false},
 };
 
+// Tiles that open by the mean of their queries; a tile of 1 is a query.
+const RefineCase kByMean[] = {
+    {.n_tokens = 500, .head_dim = 64, .delta = 0.01, .rule = RefineRule::kMeanError},
+    {.n_tokens = 600,
+     .head_dim = 80,
+     .n_heads = 4,
+     .segment = 64,
+     .tile = 16,
+     .tile_factor = 2,
+     .heads = {kFew, kDense},
+     .rule = RefineRule::kMeanError,
+     .pad = 3},
+    {.n_tokens = 500,
+     .head_dim = 128,
+     .n_heads = 3,
+     .n_kv_heads = 1,
+     .window = 0,
+     .segment = 256,
+     .early = 64,
+     .tile = 128,
+     .delta = 0.003,
+     .rule = RefineRule::kMeanError},
+    {.n_tokens = 300, .head_dim = 64, .heads = {kOpen, kMeans}, .rule = RefineRule::kMeanError},
+    {.n_tokens = 300, .head_dim = 64, .early = 32, .tile = 1, .rule = RefineRule::kMeanError},
+    {.n_tokens = 330,
+     .head_dim = 65,
+     .window = 24,
+     .segment = 48,
+     .page = 6,
+     .sinks = 6,
+     .tile = 12,
+     .delta = 0.02,
+     .rule = RefineRule::kMeanError,
+     .rare = true},
+    {.n_tokens = 400,
+     .head_dim = 64,
+     .delta = 0.05,
+     .clusters = ClusterKind::kMeans,
+     .rule = RefineRule::kMeanError,
+     .rare = true},
+    {.n_tokens = 330,
+     .head_dim = 64,
+     .delta = 0.01,
+     .rule = RefineRule::kMeanError,
+     .causal = false},
+};
+
 std::vector<RefineCase> causal_cases() {
   std::vector<RefineCase> cases(std::begin(kCausal), std::end(kCausal));
   cases.insert(cases.end(), std::begin(kRare), std::end(kRare));
@@ -178,6 +225,59 @@ TEST_P(EveryBackend, RefineAttentionAgreesWithTheReference) {
     const auto got = attend_refine(*backend, dtype(), dtype(), c, in);
     expect_answer(got, dtype(), c, in, expected);
   }
+}
+
+// In one pass, and in passes that end at and within tiles, with single steps among them.
+TEST_P(EveryBackend, RefineByTheMeanOfATileAgreesWithTheReference) {
+  for (const RefineCase& given : kByMean) {
+    std::vector<std::vector<int64_t>> passes{{}};
+    if (given.causal) passes.push_back({64, 128, 200, 201, 202, 256, 290});
+    for (const auto& cuts : passes) {
+      SCOPED_TRACE(testing::PrintToString(given) + ", passes " + std::to_string(cuts.size() + 1));
+      const RefineInputs in(given, dtype());
+      const RefineCase c = with_clear_delta(*reference, dtype(), given, in, cuts);
+      const RefineAnswer expected = expected_refine(*reference, dtype(), c, in, cuts);
+      const auto got = attend_refine(*backend, dtype(), dtype(), c, in, cuts);
+      expect_answer(got, dtype(), c, in, expected);
+    }
+  }
+}
+
+// One query of a tile looks for the 16 keys that stand out; those of the others are zeros and ask
+// for nothing.
+TEST_P(EveryImplementation, AMeanHidesTheQueryThatNeedsOnePlace) {
+  RefineCase c{.n_tokens = 256, .head_dim = 64, .window = 0, .delta = 0.1};
+  RefineInputs in(c, dtype());
+  std::fill(in.queries.begin(), in.queries.end(), 0.0f);
+  std::fill(in.keys.begin(), in.keys.end(), 0.0f);
+  constexpr int64_t kQuery = 150;
+  const int64_t width = c.n_heads * c.head_dim;
+  for (int64_t head = 0; head < c.n_heads; ++head) {
+    const auto at = [&](int64_t t) { return static_cast<size_t>(t * width + head * c.head_dim); };
+    in.queries[at(kQuery)] = 40;
+    for (int64_t t = 40; t < 56; ++t) in.keys[at(t)] = t % 2 == 0 ? 5 : 3;
+  }
+  // An estimate of 0.8, 1/64 of it as a mean.
+  const auto opened = [&](RefineRule rule, const std::vector<int64_t>& cuts) {
+    c.rule = rule;
+    return attend_refine(*backend, dtype(), dtype(), c, in, cuts)->opened;
+  };
+  using Counts = std::vector<int64_t>;  // of two segments, two heads
+  EXPECT_EQ(opened(RefineRule::kError, {}), (Counts{0, 0, 64 * 16, 64 * 16}));
+  EXPECT_EQ(opened(RefineRule::kMeanError, {}), (Counts{0, 0, 0, 0}));
+  // Alone, and as one of a few, it counts.
+  EXPECT_EQ(opened(RefineRule::kMeanError, {150, 151}), (Counts{0, 0, 16, 16}));
+  EXPECT_EQ(opened(RefineRule::kMeanError, {148, 152}), (Counts{0, 0, 64, 64}));
+}
+
+// A query that is no number asks for nothing, and the others of its tile are heard.
+TEST_P(EveryImplementation, AMeanTakesWhatIsANumber) {
+  const RefineCase c{
+      .n_tokens = 300, .head_dim = 64, .heads = {kOpen, kMeans}, .rule = RefineRule::kMeanError};
+  RefineInputs in(c, dtype());
+  const auto expected = attend_refine(*backend, dtype(), dtype(), c, in);
+  in.queries[static_cast<size_t>(230 * c.n_heads * c.head_dim)] = std::nanf("");
+  EXPECT_EQ(attend_refine(*backend, dtype(), dtype(), c, in)->opened, expected->opened);
 }
 
 TEST_P(EveryImplementation, RefineAtDeltaZeroEqualsDenseAttention) {

@@ -160,14 +160,14 @@ inline RefineAnswer expected_refine(Backend& reference, DType dtype, const Refin
 constexpr double kClearance = 1e-4;
 
 // The case with a delta, the same or little larger, that no estimate is near to: the reference
-// opens the same a clearance below and above it.
+// opens the same a clearance below and above it, in passes that end at `cuts`.
 inline RefineCase with_clear_delta(Backend& reference, DType dtype, RefineCase c,
-                                   const RefineInputs& in) {
+                                   const RefineInputs& in, const std::vector<int64_t>& cuts = {}) {
   const auto opened_at = [&](double factor) {
     RefineCase moved = c;
     moved.delta *= factor;
     for (RefineHead& head : moved.heads) head.delta *= factor;
-    return expected_refine(reference, dtype, moved, in).opened;
+    return expected_refine(reference, dtype, moved, in, cuts).opened;
   };
   for (int step = 0; step < 20; ++step) {
     if (opened_at(1 - kClearance) == opened_at(1 + kClearance)) return c;

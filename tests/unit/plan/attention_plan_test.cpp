@@ -156,6 +156,13 @@ TEST(UniformAttention, RefineHasSizesForEveryContext) {
   }
 }
 
+TEST(UniformAttention, RulesOfRefineComeBackByName) {
+  using enum RefineRule;
+  for (const RefineRule rule : {kError, kStrongest, kMeanError})
+    EXPECT_EQ(refine_rule_of(refine_rule_name(rule)), rule);
+  EXPECT_EQ(refine_rule_name(kMeanError), "mean-error");
+}
+
 TEST(CheckPlan, RefusesSizesOfRefineThatDoNotFit) {
   const auto refuses = [](const std::function<void(LayerPlan&)>& spoil) {
     UniformAttention choice;

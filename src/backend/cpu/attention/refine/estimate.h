@@ -18,7 +18,9 @@ struct AskArgs {
   float near;               // log of the sum of exp over near scores; -inf: there are none
   float delta;
   float* masses;  // (n) scratch
-  float* asks;    // (n) becomes 1 where the query asks to open a cluster, else stays
+  // (n) becomes 1 where the query asks to open a cluster, else stays. Of kMeanError the estimate is
+  // added, where it is a number.
+  float* asks;
 };
 void ask(const AskArgs& args);
 

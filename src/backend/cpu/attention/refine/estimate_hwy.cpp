@@ -41,8 +41,9 @@ HWY_INLINE void store(Vector x, int64_t n, float* to) {
   std::copy(part, part + n, to);
 }
 
-template <bool kError>
+template <RefineRule kRule>
 HWY_INLINE void ask_of(const refine::AskArgs& args) {
+  constexpr bool kError = kRule != RefineRule::kStrongest;
   const auto factor = hn::Set(kF, args.scale), q_norm = hn::Set(kF, args.q_norm);
   const auto half = hn::Set(kF, 0.5f);
   auto top = hn::Set(kF, args.near);
@@ -78,17 +79,25 @@ HWY_INLINE void ask_of(const refine::AskArgs& args) {
       const auto score = hn::MulAdd(load(args.scores + i, n), factor, reach);
       estimate = exponential(hn::Sub(score, log_z));
     }
-    const auto opens = hn::And(hn::Ge(estimate, delta), hn::Gt(log_count, hn::Zero(kF)));
     float* asks = args.asks + i;
-    store(hn::IfThenElse(opens, hn::Set(kF, 1.0f), load(asks, n)), n, asks);
+    if constexpr (kRule == RefineRule::kMeanError) {
+      store(hn::Add(load(asks, n), hn::IfThenZeroElse(hn::IsNaN(estimate), estimate)), n, asks);
+    } else {
+      const auto opens = hn::And(hn::Ge(estimate, delta), hn::Gt(log_count, hn::Zero(kF)));
+      store(hn::IfThenElse(opens, hn::Set(kF, 1.0f), load(asks, n)), n, asks);
+    }
   });
 }
 
 void ask(const refine::AskArgs& args) {
-  if (args.rule == RefineRule::kError)
-    ask_of<true>(args);
-  else
-    ask_of<false>(args);
+  switch (args.rule) {
+    case RefineRule::kError:
+      return ask_of<RefineRule::kError>(args);
+    case RefineRule::kStrongest:
+      return ask_of<RefineRule::kStrongest>(args);
+    case RefineRule::kMeanError:
+      return ask_of<RefineRule::kMeanError>(args);
+  }
 }
 
 }  // namespace sluice::cpu::HWY_NAMESPACE

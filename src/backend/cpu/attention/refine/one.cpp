@@ -93,7 +93,7 @@ class RowReader {
     dot_rows(s_.query.data(), far_.mean_keys.data(), hd, n, hd, s_.scores.data());
     float square;
     dot_rows(s_.query.data(), s_.query.data(), hd, 1, hd, &square);
-    ask({.rule = spec_.rule,
+    ask({.rule = spec_.rule_of_pass(1),
          .n = n,
          .scores = s_.scores.data(),
          .log_counts = far_.log_counts.data(),

@@ -40,6 +40,7 @@ class RunReader {
         s_(scratch),
         n_sinks_(run.border > 0 ? spec.sinks : 0),
         sink_blocks_(shape_.blocks(n_sinks_)),
+        rule_(spec.rule_of_pass(args.queries.rows())),
         n_clusters_(head.settled->clusters_of(run.n_parts)),
         stride_(shape_.blocks(n_clusters_) * shape_.block_keys + kClusterAlign) {
     pack_near();
@@ -93,6 +94,7 @@ class RunReader {
   void pack_near();
   void visit_near(QueryTile& tile, int64_t first);
   void decide();
+  void open_by_mean(int64_t tile);
   void visit_means();
   void visit_opened();
   void visit_settled();
@@ -113,8 +115,9 @@ class RunReader {
   int64_t* opened_;
   Scratch& s_;
   int64_t n_sinks_, sink_blocks_;  // that are settled
-  int64_t n_clusters_;             // visible
-  int64_t stride_;                 // of rows of clusters
+  RefineRule rule_;
+  int64_t n_clusters_;  // visible
+  int64_t stride_;      // of rows of clusters
   int64_t query_head_ = 0, first_ = 0, end_ = 0;
   std::vector<QueryTile> tiles_;
   std::vector<Gathered> gathered_;
@@ -172,7 +175,7 @@ void RunReader<T>::decide() {
                        stride_);
     for (int64_t i = 0; i < rows_of(b); ++i) {
       const int64_t t = first_of(b) + i;
-      ask({.rule = spec_.rule,
+      ask({.rule = rule_,
            .n = n_clusters_,
            .scores = scores + i * stride_,
            .log_counts = far.log_counts.data(),
@@ -190,6 +193,7 @@ void RunReader<T>::decide() {
   s_.any.assign(static_cast<size_t>(stride_), 0.0f);
   std::vector<int64_t> members(static_cast<size_t>(n_tiles()));
   for (int64_t i = 0; i < n_tiles(); ++i) {
+    if (rule_ == RefineRule::kMeanError) open_by_mean(i);
     const float* asks = s_.asks.data() + i * stride_;
     float* counts = s_.counts.data() + i * stride_;
     float total = 0;
@@ -202,6 +206,16 @@ void RunReader<T>::decide() {
     members[static_cast<size_t>(i)] = static_cast<int64_t>(total);
   }
   for (int64_t t = first_; t < end_; ++t) count(t, members[static_cast<size_t>(tile_of(t))]);
+}
+
+// What a tile asks for, where `asks` has the sums of its queries' estimates.
+template <typename T>
+void RunReader<T>::open_by_mean(int64_t tile) {
+  const int64_t begin = (first_ / spec_.tile + tile) * spec_.tile;
+  const auto n = static_cast<float>(std::min(end_, begin + spec_.tile) - std::max(first_, begin));
+  float* asks = s_.asks.data() + tile * stride_;
+  for (int64_t c = 0; c < n_clusters_; ++c)
+    asks[c] = head_.settled->counts[static_cast<size_t>(c)] > 1 && asks[c] / n >= head_.delta;
 }
 
 template <typename T>

@@ -144,7 +144,7 @@ RefineView CudaRefineAttention::view_of(const AttendRefineArgs& args) const {
           .head_dim = spec_.head_dim,
           .scale = spec_.scale,
           .causal = spec_.causal,
-          .rule = spec_.rule,
+          .rule = spec_.rule_of_pass(args.queries.rows()),
           .first_position = n_tokens_,
           .n_tokens = args.queries.rows(),
           .window = spec_.window,
@@ -191,7 +191,8 @@ void CudaRefineAttention::attend_many(const AttendRefineArgs& args, RefineView v
     view.recent = {keys, values, view.recent.n * d, d, d, view.recent.first, view.recent.n};
   }
   settle(*context_, view, spec_.dtype, view.recent.first, view.last_border());
-  if (!fits_tiles(spec_.dtype, spec_.head_dim, args.queries, args.out))
+  if (view.rule == RefineRule::kMeanError ||
+      !fits_tiles(spec_.dtype, spec_.head_dim, args.queries, args.out))
     return attend_plain(*context_, view, spec_.dtype);
   if (context_->compute_capability() == 90) return attend_hopper(context_, view);
   attend_tiles(context_, view);

@@ -68,7 +68,7 @@ struct RefineView {
   int64_t n_heads, n_kv_heads, head_dim;
   float scale;
   bool causal;
-  RefineRule rule;
+  RefineRule rule;  // kMeanError: attend_plain alone
   int64_t first_position, n_tokens;
   int64_t window, segment, sinks, tile;
   int64_t border_step;    // by which borders move: segment, or RefineSpec::early

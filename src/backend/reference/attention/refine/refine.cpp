@@ -71,7 +71,8 @@ class ReferenceRefineAttention final : public RefineAttention {
   }
   void settle(const Head& head, int64_t begin, int64_t n_tokens, std::vector<Cluster>& to) const;
   void attend_tile(const TileOf& tile);
-  std::vector<bool> decide(const TileOf& tile, int64_t row, double delta) const;
+  std::vector<float> estimates(const TileOf& tile, int64_t row) const;
+  std::vector<bool> decide(const TileOf& tile) const;
   // What a query sees exactly whatever it opens.
   std::vector<const CountedKey*> near(const TileOf& tile, int64_t row) const;
   std::vector<const Cluster*> visible_clusters(const TileOf& tile, int64_t row) const;
@@ -167,9 +168,8 @@ std::vector<const Cluster*> ReferenceRefineAttention::visible_clusters(const Til
   return seen;
 }
 
-// Which of the visible clusters the query at `row` asks to open.
-std::vector<bool> ReferenceRefineAttention::decide(const TileOf& tile, int64_t row,
-                                                   double delta) const {
+// What the query at `row` estimates of the visible clusters. -inf: of one member, never opened.
+std::vector<float> ReferenceRefineAttention::estimates(const TileOf& tile, int64_t row) const {
   const RefineEstimate estimate{spec_.rule};
   const std::vector<const Cluster*> clusters = visible_clusters(tile, row);
   const size_t n = clusters.size();
@@ -192,23 +192,38 @@ std::vector<bool> ReferenceRefineAttention::decide(const TileOf& tile, int64_t r
   double total = 0;
   for (const double mass : masses) total += std::exp(mass - largest);
   const auto log_z = static_cast<float>(largest + std::log(total));
-  std::vector<bool> opens(n);
+  std::vector<float> found;
   for (size_t c = 0; c < n; ++c) {
     const ClusterStats& stats = clusters[c]->stats;
-    opens[c] = stats.n > 1 && estimate(scores[c], q_norm2, stats, log_z) >= delta;
+    found.push_back(stats.n > 1 ? estimate(scores[c], q_norm2, stats, log_z) : -INFINITY);
   }
+  return found;
+}
+
+// Which of the visible clusters a tile opens. All its queries see the same.
+std::vector<bool> ReferenceRefineAttention::decide(const TileOf& tile) const {
+  const int64_t n_queries = tile.args.queries.rows();
+  const bool shared = spec_.tile > 1 && n_queries > 1;
+  const double delta = tile.plan.delta * (shared ? spec_.tile_factor : 1.0);
+  const bool mean = spec_.rule_of_pass(n_queries) == RefineRule::kMeanError;
+  std::vector<double> level;  // of each cluster: the largest estimate of the queries, or their mean
+  for (int64_t i = 0; i < tile.n_rows; ++i) {
+    const std::vector<float> found = estimates(tile, tile.first_row + i);
+    level.resize(found.size(), mean ? 0.0 : -INFINITY);
+    for (size_t c = 0; c < found.size(); ++c) {
+      const double estimate{found[c]};
+      if (std::isnan(estimate)) continue;
+      level[c] = mean ? level[c] + estimate / static_cast<double>(tile.n_rows)
+                      : std::max(level[c], estimate);
+    }
+  }
+  std::vector<bool> opens;
+  for (const double x : level) opens.push_back(x >= delta);
   return opens;
 }
 
 void ReferenceRefineAttention::attend_tile(const TileOf& tile) {
-  const bool shared = spec_.tile > 1 && tile.args.queries.rows() > 1;
-  const double delta = tile.plan.delta * (shared ? spec_.tile_factor : 1.0);
-  std::vector<bool> opens;  // of the tile: what any of its queries asks for
-  for (int64_t i = 0; i < tile.n_rows; ++i) {
-    const std::vector<bool> asked = decide(tile, tile.first_row + i, delta);
-    opens.resize(std::max(opens.size(), asked.size()));
-    for (size_t c = 0; c < asked.size(); ++c) opens[c] = opens[c] || asked[c];
-  }
+  const std::vector<bool> opens = decide(tile);
   for (int64_t i = 0; i < tile.n_rows; ++i) {
     const int64_t row = tile.first_row + i, t = tile.first_token + row;
     std::vector<const CountedKey*> seen = near(tile, row);
