@@ -113,8 +113,9 @@ const Json& shapes() {
       "keep?": "number",
       "attention": "text", "select?": "text", "space?": "text", "tau?": "number", "far?": "text",
       "window?": "integer", "block?": "integer", "sinks?": "integer", "outlier_ratio?": "number",
-      "from_layer?": "integer", "delta?": "number", "segment?": "integer", "early?": "integer", "page?": "integer",
-      "tile?": "integer", "tile_factor?": "number", "clusters?": "text", "rule?": "text"
+      "from_layer?": "integer", "delta?": "number", "segment?": "integer", "early?": "integer",
+      "page?": "integer", "tile?": "integer", "tile_factor?": "number", "clusters?": "text",
+      "rule?": "text", "cache?": "text", "plan?": "text"
     },
     "plan": {
       "layers": [{

@@ -15,8 +15,8 @@ from selenium.webdriver.support.ui import WebDriverWait
 
 import sample
 
-VIEWS = ["token-map", "depth-map", "profile", "quality", "contract", "heads", "opened", "subspace",
-         "fast-path", "speed", "generation", "tables", "about"]
+VIEWS = ["token-map", "depth-map", "profile", "quality", "methods", "contract", "heads", "opened",
+         "subspace", "fast-path", "speed", "generation", "tables", "about"]
 
 # As the page shows it: what is invisible, or would reorder its neighbours, by its number.
 INVISIBLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u200b\u200c\u200e\u200f"

@@ -15,7 +15,9 @@ from selenium.webdriver.support.ui import WebDriverWait
 
 import sample
 from browser import Browser, CUT_TEXT, PageTest, VIEWS, visible
-from opened_test import Opened  # noqa: F401, found by unittest
+# Found by unittest:
+from methods_test import Methods  # noqa: F401
+from opened_test import Opened  # noqa: F401
 
 setUpModule, tearDownModule = Browser.start, Browser.stop
 
@@ -479,7 +481,8 @@ class HostileText(PageTest):
         harmless = Browser.report("harmless", [
             sample.analyze(sample.token_map(["a"] * len(tokens), 2, seed=3)),
             sample.evaluate(), sample.generate("a", "b"), sample.tune(),
-            sample.tune(dense_because="a"), sample.refined(), sample.refined(rule="a")])
+            sample.tune(dense_because="a"), sample.refined(), sample.refined(rule="a"),
+            sample.compared()])
         hostile = sample.evaluate(**names)
         hostile["runs"][0]["settings"]["attention"] = name
         hostile["machine"]["cpu"] = name
@@ -487,7 +490,7 @@ class HostileText(PageTest):
             sample.analyze(sample.token_map(tokens, 2, seed=3), **names), hostile,
             sample.generate(name, name, **names), sample.tune(objective=name, **names),
             sample.tune(dense_because=name, **names), sample.refined(**names),
-            sample.refined(rule=name, **names)])
+            sample.refined(rule=name, **names), sample.compared(**names)])
         count = """const n = {};
             for (const e of document.querySelectorAll('*')) n[e.tagName] = (n[e.tagName] || 0) + 1;
             return n"""
@@ -521,7 +524,7 @@ class HostileText(PageTest):
             sample.analyze(sample.token_map(sample.HOSTILE, 2, seed=3), **names),
             hostile, sample.generate(name, name, **names),
             sample.bench(**names), sample.tune(objective=name, dense_because=name, **names),
-            sample.refined(**names), sample.refined(rule=name, **names)])
+            sample.refined(**names), sample.refined(rule=name, **names), sample.compared(**names)])
         for width in (380, 1600):
             self.resize(width)
             self.open(page)

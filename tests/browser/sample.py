@@ -238,6 +238,45 @@ def refined(n_layers=6, n_heads=6, n_kv_heads=3, context=1024, clusters="pages",
     return result
 
 
+# Of every method the steps of its figure, with KL and keys read.
+METHODS = {
+    ("refine", 128): [(0.003, 0.0006, 0.42), (0.01, 0.002, 0.31), (0.03, 0.0067, 0.22),
+                      (0.1, 0.021, 0.17)],
+    ("refine", 1): [(0.003, 0.001, 0.3), (0.01, 0.003, 0.19), (0.03, 0.009, 0.12),
+                    (0.1, 0.028, 0.09)],
+    ("keys", None): [(0.3, 0.002, 0.66), (0.5, 0.024, 0.52)],
+    ("baseline:window", None): [(0.05, 0.48, 0.1), (0.1, 0.36, 0.19), (0.2, 0.35, 0.37)],
+    ("baseline:quest", None): [(0.05, 0.91, 0.14), (0.1, 0.39, 0.22), (0.4, 0.015, 0.7),
+                               (1, 0, 1.06)],
+    ("baseline:oracle", None): [(0.8, 0.12, 0.15), (0.9, 0.05, 0.25), (0.99, 0.004, 0.55)],
+}
+
+
+def compared(context=2048, **names):
+    """An eval of several methods, one curve each; one run has no keys read."""
+    runs = []
+    for (attention, tile), steps in METHODS.items():
+        for step, kl, keys in steps:
+            settings = {"attention": attention}
+            if attention == "keys":
+                settings = choice("keys", step)
+            elif attention == "refine":
+                settings.update(delta=step, window=128, segment=128, early=32, page=16, tile=tile,
+                                tile_factor=5, clusters="pages", rule="error", cache="exact",
+                                sinks=16, from_layer=0)
+            else:
+                settings.update(keep=step, from_layer=0)
+            runs.append({"settings": settings,
+                         "metrics": {"n_tokens": context - 1, "ppl_ratio": 1 + kl,
+                                     "ppl_ratio_stderr": 0.002, "kl_mean": kl,
+                                     "kl_stderr": kl / 20, "top1_agreement": 0.95,
+                                     "keys_read_fraction": keys}})
+    runs.append({"settings": choice("copy", 0.3), "metrics": {"kl_mean": 0.1}})
+    result = {**header("eval", **names), "runs": runs}
+    result["settings"] = {"windows": 1, "context": context}
+    return result
+
+
 def generate(prompt, text, attention="dense", **names):
     result = {**header("generate", **names),
               "generation": {"prompt": prompt, "text": text, "tokens": [1, 2, 3], "end": "length",

@@ -35,6 +35,14 @@ const kViews = [
     lead: 'What predictions lose, and what attention no longer reads.'
   },
   {
+    view: 'methods',
+    title: 'KL against keys read',
+    short: 'Methods',
+    fill: methodsView,
+    has: (d) => methodGroups(d).length,
+    lead: 'Every method a curve: what it reads, and what predictions lose.'
+  },
+  {
     view: 'contract',
     title: 'Contract',
     short: 'Contract',
