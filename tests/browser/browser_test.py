@@ -16,6 +16,7 @@ from selenium.webdriver.support.ui import WebDriverWait
 import sample
 from browser import Browser, CUT_TEXT, PageTest, VIEWS, visible
 # Found by unittest:
+from audit_test import Audit  # noqa: F401
 from methods_test import Methods  # noqa: F401
 from opened_test import Opened  # noqa: F401
 
@@ -482,15 +483,17 @@ class HostileText(PageTest):
             sample.analyze(sample.token_map(["a"] * len(tokens), 2, seed=3)),
             sample.evaluate(), sample.generate("a", "b"), sample.tune(),
             sample.tune(dense_because="a"), sample.refined(), sample.refined(rule="a"),
-            sample.compared()])
+            sample.compared(), sample.audited()])
         hostile = sample.evaluate(**names)
         hostile["runs"][0]["settings"]["attention"] = name
         hostile["machine"]["cpu"] = name
+        audited = sample.audited(way=name)
+        audited["settings"]["plan"] = name
         page = Browser.report("hostile", [
             sample.analyze(sample.token_map(tokens, 2, seed=3), **names), hostile,
             sample.generate(name, name, **names), sample.tune(objective=name, **names),
             sample.tune(dense_because=name, **names), sample.refined(**names),
-            sample.refined(rule=name, **names), sample.compared(**names)])
+            sample.refined(rule=name, **names), sample.compared(**names), audited])
         count = """const n = {};
             for (const e of document.querySelectorAll('*')) n[e.tagName] = (n[e.tagName] || 0) + 1;
             return n"""
@@ -524,7 +527,8 @@ class HostileText(PageTest):
             sample.analyze(sample.token_map(sample.HOSTILE, 2, seed=3), **names),
             hostile, sample.generate(name, name, **names),
             sample.bench(**names), sample.tune(objective=name, dense_because=name, **names),
-            sample.refined(**names), sample.refined(rule=name, **names), sample.compared(**names)])
+            sample.refined(**names), sample.refined(rule=name, **names), sample.compared(**names),
+            sample.audited(way=name)])
         for width in (380, 1600):
             self.resize(width)
             self.open(page)

@@ -277,6 +277,38 @@ def compared(context=2048, **names):
     return result
 
 
+def audit(n_samples=24, tightened=(9,), max_kl=0.01, every=64, way="replay", seed=12):
+    """An audit whose samples fall after each tightening."""
+    rng = random.Random(seed)
+    samples, since, factor, level = [], [], 1, 0.011
+    for i in range(n_samples):
+        since.append(level * rng.lognormvariate(0, 0.5))
+        mean = sum(since) / len(since)
+        sd = (sum((x - mean) ** 2 for x in since) / max(1, len(since) - 1)) ** 0.5
+        half = 2.2 * sd / len(since) ** 0.5
+        if i in tightened:
+            factor, level = factor / 2, level / 2
+        samples.append({"position": 512 + every * (i + 1), "n_samples": len(since), "kl": mean,
+                        "kl_low": max(0, mean - half),
+                        "kl_high": mean + 1.4 * half if len(since) > 1 else None,
+                        "delta_factor": factor, "tightened": i in tightened})
+        if i in tightened:
+            since = []
+    last = samples[-1] if samples else {}
+    return {"way": way, "every": every, "seed": 0, "max_kl": max_kl,
+            "n_steps": every * n_samples + 5, "n_compared": every * n_samples,
+            **{k: last.get(k) for k in ("n_samples", "kl", "kl_low", "kl_high", "delta_factor")},
+            "samples": samples}
+
+
+def audited(**options):
+    """A generation with an audit."""
+    result = generate("The gate", " opens at dusk", "refine")
+    result["settings"] = {"attention": "refine", "delta": 0.01}
+    result["audit"] = audit(**options)
+    return result
+
+
 def generate(prompt, text, attention="dense", **names):
     result = {**header("generate", **names),
               "generation": {"prompt": prompt, "text": text, "tokens": [1, 2, 3], "end": "length",

@@ -99,6 +99,14 @@ const kViews = [
     lead: 'One prompt, continued with each attention.'
   },
   {
+    view: 'audit',
+    title: 'Loss measured along the way',
+    short: 'Audit',
+    fill: auditView,
+    has: (d) => d.audits.length,
+    lead: 'The KL that an audit measured while text was decoded.'
+  },
+  {
     view: 'tables',
     title: 'Tables',
     short: 'Tables',

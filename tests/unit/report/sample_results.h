@@ -165,6 +165,27 @@ inline nlohmann::json sample_generate() {
                         {"tokens", {1, 2}},          {"end", "length"},
                         {"n_prompt_tokens", 1},      {"prefill_tokens_per_s", 10.0},
                         {"decode_tokens_per_s", 5.0}};
+  json["audit"] = {{"way", "replay"},
+                   {"every", 8},
+                   {"seed", 0},
+                   {"max_kl", 0.01},
+                   {"n_steps", 16},
+                   {"n_compared", 16},
+                   {"samples",
+                    {{{"position", 9},
+                      {"n_samples", 1},
+                      {"kl", 0.004},
+                      {"kl_low", 0},
+                      {"kl_high", nullptr},
+                      {"delta_factor", 1},
+                      {"tightened", false}},
+                     {{"position", 17},
+                      {"n_samples", 2},
+                      {"kl", 0.02},
+                      {"kl_low", 0.01},
+                      {"kl_high", 0.04},
+                      {"delta_factor", 0.5},
+                      {"tightened", true}}}}};
   return json;
 }
 
@@ -182,6 +203,7 @@ inline nlohmann::json sample_bench() {
                     {"speedup_low", 1.1},
                     {"speedup_high", 1.3},
                     {"parts_ms", {{"select", 1.0}, {"attend", 2.0}, {"rest", 7.5}}},
+                    {"audit", sample_generate()["audit"]},
                     {"n_reps_fraction", 0.4}}};
   return json;
 }
