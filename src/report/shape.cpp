@@ -143,6 +143,15 @@ const Json& shapes() {
       }]
     },
 
+    "needle": {
+      "cases": [{
+        "task?": "text", "n_tokens": "integer", "depth": "share", "dense": "find",
+        "runs": ["find"]
+      }],
+      "summary": {"runs": [{"settings": "choice", "label?": "text"}]}
+    },
+    "find": {"found": "flag"},
+
     "tune": {
       "contract": {"max_kl?": "number", "max_kl_p99?": "number", "max_kl_p999?": "number",
                    "max_ppl_ratio?": "number"},

@@ -16,7 +16,7 @@ from selenium.webdriver.support.ui import WebDriverWait
 import sample
 
 VIEWS = ["token-map", "depth-map", "profile", "quality", "methods", "contract", "heads", "opened",
-         "subspace", "fast-path", "speed", "generation", "audit", "tables", "about"]
+         "subspace", "fast-path", "speed", "generation", "audit", "needle", "tables", "about"]
 
 # As the page shows it: what is invisible, or would reorder its neighbours, by its number.
 INVISIBLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u200b\u200c\u200e\u200f"
@@ -55,7 +55,7 @@ class Browser:
             sample.generate("The gate", " opens at noon"),
             sample.generate("The gate", " opens at dawn", "keys"), sample.bench(),
             sample.calibrate(), sample.tune(), sample.refined(),
-            sample.audited()])
+            sample.audited(), sample.needle()])
 
     @classmethod
     def stop(cls):

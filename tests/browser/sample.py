@@ -277,6 +277,40 @@ def compared(context=2048, **names):
     return result
 
 
+def needle(tasks=("needle", "keys"), lengths=(2048, 4096, 8192), n_depths=5, n_cases=20,
+           labels=("refine, delta 0.03", "keys, tau 0.5"), seed=11, **names):
+    """Needles that dense finds mostly, the first choice nearly as often, the others less the
+    further back they are."""
+    rng = random.Random(seed)
+    cases = []
+    for task in tasks:
+        for n_tokens in lengths:
+            for i in range(n_depths):
+                depth = (i + 0.5) / n_depths
+                for _ in range(n_cases):
+                    dense = rng.random() < (0.99 if task == "needle" else 0.8)
+                    runs = [rng.random() < (0.98 if dense else 0.02) if k == 0 else
+                            dense and rng.random() < depth * lengths[0] / n_tokens + 0.1
+                            for k in range(len(labels))]
+                    cases.append({"task": task, "n_tokens": n_tokens, "depth": depth,
+                                  "seed": len(cases), "answer": "12345",
+                                  "dense": {"found": dense, "logp": -0.5},
+                                  "runs": [{"found": r, "logp": -1} for r in runs]})
+    settings = [{"attention": "refine", "delta": 0.03} if label.startswith("refine") else
+                choice("keys", 0.5) for label in labels]
+    result = {**header("needle", **names), "cases": cases,
+              "summary": {"n_cases": len(cases),
+                          "dense_found": sum(c["dense"]["found"] for c in cases),
+                          "runs": [{"label": label, "settings": settings[i],
+                                    "found": sum(c["runs"][i]["found"] for c in cases),
+                                    "lost": sum(c["dense"]["found"] and not c["runs"][i]["found"]
+                                                for c in cases)}
+                                   for i, label in enumerate(labels)]}}
+    result["settings"] = {"tasks": list(tasks), "context": list(lengths), "depths": n_depths,
+                          "cases": n_cases, "seed": 0}
+    return result
+
+
 def audit(n_samples=24, tightened=(9,), max_kl=0.01, every=64, way="replay", seed=12):
     """An audit whose samples fall after each tightening."""
     rng = random.Random(seed)

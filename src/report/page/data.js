@@ -127,11 +127,12 @@ function readData() {
     refined: [],
     contracts: [],
     planRuns: [],
-    audits: []
+    audits: [],
+    needles: []
   };
   const readers = [
     addMap, addPlanOfPart, addProfiles, addPlanRuns, addQuality, addGeneration, addCases,
-    addDirections, addJoint, addContract, addAudit
+    addDirections, addJoint, addContract, addAudit, addNeedles
   ];
   for (const part of parts) {
     for (const reader of readers) {
@@ -146,7 +147,7 @@ function readData() {
   for (const list of [data.profiles, data.heads]) tellAnalysesApart(list);
   const alike = [
     data.maps, data.profiles, data.heads, data.quality, data.plans, data.cache, data.contracts,
-    data.planRuns, data.refined, data.audits
+    data.planRuns, data.refined, data.audits, data.needles
   ];
   for (const list of alike) numberAlike(list);
   if (data.maps.length) mapState.start(data.maps);

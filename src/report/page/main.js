@@ -107,6 +107,14 @@ const kViews = [
     lead: 'The KL that an audit measured while text was decoded.'
   },
   {
+    view: 'needle',
+    title: 'Needles found',
+    short: 'Needles',
+    fill: needleView,
+    has: (d) => d.needles.length,
+    lead: 'Whether facts far back in a long text are found, by depth and length.'
+  },
+  {
     view: 'tables',
     title: 'Tables',
     short: 'Tables',

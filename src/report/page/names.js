@@ -93,7 +93,9 @@ const deltaName = (delta) => 'delta ' + (delta === Infinity ? '∞' : figure(del
 // The choices that a part measured, each whole.
 function choicesOf(part) {
   const own = asObject(part.settings);
-  const measured = [...asList(part.runs), ...asList(part.cases)].map(asObject);
+  const measured = [
+    ...asList(part.runs), ...asList(part.cases), ...asList(asObject(part.summary).runs)
+  ].map(asObject);
   if (part.command === 'analyze' || part.command === 'tune') return [];
   return measured.length ? measured.map((m) => ({...own, ...asObject(m.settings)})) : [own];
 }

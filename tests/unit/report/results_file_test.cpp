@@ -30,7 +30,7 @@ TEST(ReadResults, GivesWhatEveryCommandWrote) {
   const test::TempDir folder;
   for (const Json& json :
        {test::sample_analyze(), test::sample_eval(), test::sample_generate(), test::sample_bench(),
-        test::sample_calibrate(), test::sample_tune(), test::sample_demo(),
+        test::sample_calibrate(), test::sample_tune(), test::sample_needle(), test::sample_demo(),
         test::sample_header("inspect")})
     EXPECT_EQ(read_results(folder.write("results.json", json.dump())), json);
 }
@@ -43,6 +43,7 @@ TEST(ReadResults, RefusesWhatNoCommandOfOursWrites) {
                                      {"analyze", "runs"},
                                      {"generate", "generation"},
                                      {"bench", "cases"},
+                                     {"needle", "cases"},
                                      {"tune", "contract"}})
     refusal_of(test::sample_header(command).dump(), {std::string("has no `") + key + "`"});
 }
@@ -169,6 +170,25 @@ TEST(ReadResults, AuditsAreNumbersAndFlags) {
              {"samples[0].tightened is 1, expected true or false"});
   refusal_of(with(test::sample_bench(), "/cases/0/audit/samples/0/kl_high", true),
              {"cases[0].audit.samples[0].kl_high is true, expected a number"});
+}
+
+TEST(ReadResults, NeedlesAreFoundOrNot) {
+  const Json needle = test::sample_needle();
+  EXPECT_NO_THROW(check_results(Json::parse(with(needle, "/cases", Json::array())), "x"));
+  EXPECT_NO_THROW(check_results(Json::parse(with(needle, "/cases/0/task", nullptr)), "x"));
+  refusal_of(with(needle, "/cases", 5), {"cases is 5, expected an array"});
+  refusal_of(with(needle, "/cases/1/depth", 1.5), {"cases[1].depth is 1.5", "a share from 0 to 1"});
+  refusal_of(with(needle, "/cases/1/n_tokens", "8"), {"cases[1].n_tokens is \"8\""});
+  refusal_of(with(needle, "/cases/1/dense", nullptr), {"cases[1].dense is null"});
+  refusal_of(with(needle, "/cases/1/dense/found", 1),
+             {"cases[1].dense.found is 1, expected true or false"});
+  refusal_of(with(needle, "/cases/1/runs/0/found", "no"), {"cases[1].runs[0].found is \"no\""});
+  refusal_of(with(needle, "/cases/2/runs", Json::array()),
+             {"cases[2].runs has 0 entries, summary.runs has 2"});
+  refusal_of(with(needle, "/summary", nullptr), {"summary is null"});
+  refusal_of(with(needle, "/summary/runs/0/label", 5), {"summary.runs[0].label is 5"});
+  refusal_of(with(needle, "/summary/runs/0/settings", Json::object()),
+             {"summary.runs[0].settings has no `attention`"});
 }
 
 TEST(ReadResults, PartsAreResultsAndHaveNoParts) {

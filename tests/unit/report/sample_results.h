@@ -189,6 +189,34 @@ inline nlohmann::json sample_generate() {
   return json;
 }
 
+// Two choices; two cases of one cell, and one of another.
+inline nlohmann::json sample_needle() {
+  nlohmann::json json = sample_header("needle");
+  json["settings"] = {{"tasks", {"needle"}}, {"context", {200, 400}}, {"depths", 1}, {"cases", 2}};
+  const auto find = [](bool found) { return nlohmann::json{{"found", found}, {"logp", -1.5}}; };
+  const auto one = [&](int n_tokens, bool dense, bool first, bool second) {
+    return nlohmann::json{{"task", "needle"},
+                          {"n_tokens", n_tokens},
+                          {"depth", 0.5},
+                          {"seed", UINT64_MAX},
+                          {"answer", "12345"},
+                          {"dense", find(dense)},
+                          {"runs", {find(first), find(second)}}};
+  };
+  json["cases"] = {one(200, true, true, false), one(200, false, false, true),
+                   one(400, true, false, false)};
+  json["summary"] = {
+      {"n_cases", 3},
+      {"dense_found", 2},
+      {"runs",
+       {{{"label", "refine, delta 0.1"},
+         {"settings", {{"attention", "refine"}, {"delta", 0.1}}},
+         {"found", 1},
+         {"lost", 1}},
+        {{"settings", {{"attention", "keys"}, {"tau", 0.5}}}, {"found", 1}, {"lost", 2}}}}};
+  return json;
+}
+
 inline nlohmann::json sample_bench() {
   nlohmann::json json = sample_header("bench");
   json["cases"] = {{{"name", "pp1024"},
