@@ -1,7 +1,6 @@
 // sluice needle: whether facts far back in a long text are found.
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -11,6 +10,7 @@
 #include "cli/bench_output.h"
 #include "cli/commands.h"
 #include "cli/linear_options.h"
+#include "cli/needle_output.h"
 #include "cli/options.h"
 #include "cli/plan_option.h"
 #include "cli/progress.h"
@@ -22,6 +22,7 @@ namespace sluice::cli {
 namespace {
 
 constexpr int64_t kNeedleTokens = 4096;
+constexpr size_t kMostShown = 40;  // cases, each in a row of its own; results.json has all
 
 struct NeedleFlags : CommonOptions {
   std::string file;
@@ -32,79 +33,6 @@ struct NeedleFlags : CommonOptions {
   AttentionFlags attention;
   LinearFlags linear;
 };
-
-using Labels = std::vector<std::string>;  // (n_plans)
-
-TextTable table_of(std::span<const NeedleCase> cases, const Labels& labels) {
-  std::vector<std::string> columns{"task", "tokens", "depth", "seed", "dense", "log p"};
-  for (const std::string& label : labels) columns.insert(columns.end(), {label, "log p"});
-  TextTable table("needles found, and log p of the answer", columns, 0);
-  for (const NeedleCase& found : cases) {
-    std::vector<Cell> row{words(std::string(task_name(found.options.task))),
-                          cell(found.options.context), cell(found.options.depth, {.decimals = 2}),
-                          words(std::to_string(found.options.seed))};
-    const auto add = [&](const NeedleFind& find) {
-      row.insert(row.end(), {words(find.found ? "found" : "no"), cell(find.logp, {.decimals = 2})});
-    };
-    add(found.dense);
-    for (const NeedleFind& run : found.runs) add(run);
-    table.add(std::move(row));
-  }
-  return table;
-}
-
-std::string where(const NeedleCase& lost) {
-  const std::string task = lost.options.task == NeedleTask::kNeedle
-                               ? ""
-                               : fmt::format("{} ", task_name(lost.options.task));
-  return fmt::format("{}T={} depth {:.2f} seed {}", task, lost.options.context, lost.options.depth,
-                     lost.options.seed);
-}
-
-// What dense and every plan find of each task and length, where there is more than one of both.
-void print_groups(std::span<const NeedleCase> cases, const Labels& labels, const NeedleGrid& grid) {
-  if (grid.tasks.size() * grid.contexts.size() < 2) return;
-  std::vector<std::string> columns{"task", "tokens", "cases", "dense"};
-  columns.insert(columns.end(), labels.begin(), labels.end());
-  TextTable table("found of each task and length", columns, 0);
-  for (const NeedleTask task : grid.tasks)
-    for (const int64_t context : grid.contexts) {
-      std::vector<NeedleCase> group;
-      std::copy_if(cases.begin(), cases.end(), std::back_inserter(group), [&](const auto& found) {
-        return found.options.task == task && found.options.context == context;
-      });
-      const auto n_dense = std::count_if(group.begin(), group.end(),
-                                         [](const auto& found) { return found.dense.found; });
-      std::vector<Cell> row{words(std::string(task_name(task))), cell(context),
-                            cell(std::ssize(group)), cell(static_cast<int64_t>(n_dense))};
-      for (size_t i = 0; i < labels.size(); ++i)
-        row.push_back(cell(summarise_needles(group, i).n_found));
-      table.add(std::move(row));
-    }
-  fmt::print("{}\n", table.markdown());
-}
-
-// Totals of each plan, and what they mean in one line.
-void print_totals(std::span<const NeedleCase> cases, const Labels& labels) {
-  const auto n_dense = std::count_if(cases.begin(), cases.end(),
-                                     [](const auto& found) { return found.dense.found; });
-  const std::string dense = fmt::format("{} of {}", n_dense, cases.size());
-  std::vector<std::string> losers;
-  for (size_t i = 0; i < labels.size(); ++i) {
-    const NeedleSummary summary = summarise_needles(cases, i);
-    std::vector<std::string> lost;
-    for (const NeedleCase* found : summary.lost) lost.push_back(where(*found));
-    fmt::print("{}: found {} of {}; dense {}{}\n", labels[i], summary.n_found, summary.n_cases,
-               dense, lost.empty() ? "" : fmt::format("; lost: {}", fmt::join(lost, ", ")));
-    if (!lost.empty()) losers.push_back(fmt::format("{} by {}", lost.size(), labels[i]));
-  }
-  if (labels.empty() || n_dense == 0)
-    fmt::print("dense finds {} needles{}\n", dense, labels.empty() ? "" : ": nothing can be lost");
-  else if (losers.empty())
-    fmt::print("every needle that dense finds is found\n");
-  else
-    fmt::print("lost of the {} needles that dense finds: {}\n", n_dense, fmt::join(losers, "; "));
-}
 
 std::vector<int32_t> tokens_of(const NeedleFlags& flags, const Tokenizer& tokenizer) {
   TextStream text(flags.file, tokenizer, flags.separator);
@@ -142,7 +70,7 @@ void run_needle(NeedleFlags& flags) {
   flags.context = *std::max_element(contexts.begin(), contexts.end());
   Model model = load_model(checkpoint, flags);
   const std::vector<Plan> plans = prepared_plans(model, acceleration);
-  Labels labels;
+  NeedleLabels labels;
   for (const BenchCandidate& candidate :
        bench_candidates(acceleration.choices, plans, model.plan_shape()))
     labels.push_back(candidate.label);
@@ -154,9 +82,9 @@ void run_needle(NeedleFlags& flags) {
   }
   warn_of_same_text(acceleration.bases);
   note_other_use(acceleration, model, model.context());
-  fmt::print("{}\n", table_of(cases, labels).markdown());
-  print_groups(cases, labels, flags.grid);
-  print_totals(cases, labels);
+  if (cases.size() <= kMostShown) fmt::print("{}\n", needle_cases_table(cases, labels).markdown());
+  fmt::print("{}\n{}", needle_accuracy_table(cases, labels, flags.grid).markdown(),
+             needle_totals(cases, labels));
   if (flags.wants_results())
     write_outputs(needle_results({.command_line = flags.command_line,
                                   .checkpoint = *checkpoint,
@@ -166,6 +94,7 @@ void run_needle(NeedleFlags& flags) {
                                   .bases = acceleration.bases ? &*acceleration.bases : nullptr},
                                  {.grid = flags.grid,
                                   .choices = acceleration.choices,
+                                  .labels = labels,
                                   .cases = cases,
                                   .n_text_tokens = std::ssize(text)}),
                   flags);
@@ -192,8 +121,7 @@ Run add_needle(CLI::App& program) {
       "  sluice needle -m MODEL -f wiki.txt -c 4096 --depths 5 --cases 4 --plan plan.json");
   auto flags = std::make_shared<NeedleFlags>();
   add_common_options(*command, *flags);
-  for (const char* name : {"--context", "--html"})
-    command->remove_option(command->get_option(name));
+  command->remove_option(command->get_option("--context"));
   command->add_option("-f,--file", flags->file, "Text file to hide needles in")->required();
   command
       ->add_option("-c,--context", flags->grid.contexts,

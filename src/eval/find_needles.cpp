@@ -1,6 +1,7 @@
 #include "eval/find_needles.h"
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 
 #include "backend/cpu/score_rows.h"
@@ -94,6 +95,13 @@ NeedleSummary summarise_needles(std::span<const NeedleCase> cases, size_t plan) 
     if (done.dense.found && !done.runs[plan].found) summary.lost.push_back(&done);
   }
   return summary;
+}
+
+FoundShare found_share(int64_t n_found, int64_t n_cases) {
+  if (n_cases == 0) return {};
+  const auto n = static_cast<double>(n_cases);
+  const double share = static_cast<double>(n_found) / n;
+  return {.share = share, .standard_error = std::sqrt(share * (1 - share) / n)};
 }
 
 }  // namespace sluice

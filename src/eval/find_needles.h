@@ -53,4 +53,10 @@ struct NeedleSummary {
 };
 NeedleSummary summarise_needles(std::span<const NeedleCase> cases, size_t plan);
 
+// A share of cases, and its binomial standard error; 0 of no cases.
+struct FoundShare {
+  double share = 0, standard_error = 0;
+};
+FoundShare found_share(int64_t n_found, int64_t n_cases);
+
 }  // namespace sluice

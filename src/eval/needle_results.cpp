@@ -40,7 +40,8 @@ json needle_results(const ResultsOrigin& origin, const FoundNeedles& needles) {
   json runs = json::array();
   for (size_t i = 0; i < needles.choices.size(); ++i) {
     const NeedleSummary summary = summarise_needles(needles.cases, i);
-    runs.push_back({{"settings", describe_choice(needles.choices[i], origin.model.plan_shape())},
+    runs.push_back({{"label", needles.labels[i]},
+                    {"settings", describe_choice(needles.choices[i], origin.model.plan_shape())},
                     {"found", summary.n_found},
                     {"lost", summary.lost.size()}});
   }

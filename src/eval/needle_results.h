@@ -12,6 +12,7 @@ namespace sluice {
 struct FoundNeedles {
   const NeedleGrid& grid;
   std::span<const UniformChoice> choices;  // (n_plans), what the plans are
+  std::span<const std::string> labels;     // (n_plans), in a few words
   std::span<const NeedleCase> cases;
   int64_t n_text_tokens = 0;  // there were to choose haystacks from
 };

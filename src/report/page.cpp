@@ -6,6 +6,7 @@
 #include "core/error.h"
 #include "core/version.h"
 #include "io/write_file.h"
+#include "report/needle_cells.h"
 #include "report/page_text.h"
 #include "report/report.h"
 #include "report/spectrum.h"
@@ -52,6 +53,7 @@ void append_part(Json& parts, Json part) {
   if (const auto groups = part.find("groups");
       groups != part.end() && part["command"] == "calibrate")
     thin_spectra(*groups);
+  if (part["command"] == "needle") count_needles(part);
   parts.push_back(std::move(part));
 }
 

@@ -11,6 +11,7 @@
 #include "io/json_text.h"
 #include "io/mapped_file.h"
 #include "io/quote.h"
+#include "report/needle_cells.h"
 #include "report/report.h"
 #include "report/shape.h"
 #include "report/token_map.h"
@@ -51,7 +52,7 @@ const std::vector<Shown>& shown_commands() {
   static const std::vector<Shown> all = {
       {"demo", {"parts"}},           {"inspect", {"model"}},       {"analyze", {"runs"}},
       {"eval", {"runs", "metrics"}}, {"generate", {"generation"}}, {"bench", {"cases"}},
-      {"calibrate", {"groups"}},     {"tune", {"contract"}}};
+      {"calibrate", {"groups"}},     {"tune", {"contract"}},       {"needle", {"cases"}}};
   return all;
 }
 
@@ -63,7 +64,8 @@ void check_command(const Json& part, const std::string& label) {
   if (shown == all.end())
     throw Error(
         fmt::format("{}: command is {}, of which there is nothing to show", label, quote(command)),
-        "sluice report shows what analyze, eval, generate, bench, calibrate, tune and demo write");
+        "sluice report shows what analyze, eval, generate, bench, needle, calibrate, tune and demo "
+        "write");
   if (std::none_of(shown->keys.begin(), shown->keys.end(),
                    [&](std::string_view key) { return part.contains(key); }))
     throw Error(
@@ -78,6 +80,7 @@ void check_part(const Json& part, const std::string& label) {
   check_command(part, label);
   if (const auto map = part.find("map"); map != part.end() && !map->is_null())
     check_map(*map, label);
+  if (part["command"] == "needle") check_needles(part, label);
 }
 
 }  // namespace

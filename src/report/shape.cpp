@@ -15,10 +15,10 @@ namespace {
 
 using Json = nlohmann::json;
 
-// A value is "text", "number" (finite), "share" (a number from 0 to 1), "integer", the name of
-// another shape (with "?" that or null), an array of one shape, or an object. A key with "?" may be
-// absent or null; "*" is every key not named, which may be null too; keys that no shape names are
-// left alone. docs/results.md has their meaning.
+// A value is "text", "flag" (true or false), "number" (finite), "share" (a number from 0 to 1),
+// "integer", the name of another shape (with "?" that or null), an array of one shape, or an
+// object. A key with "?" may be absent or null; "*" is every key not named, which may be null too;
+// keys that no shape names are left alone. docs/results.md has their meaning.
 const Json& shapes() {
   static const Json all = Json::parse(R"({
     "header": {
@@ -113,8 +113,9 @@ const Json& shapes() {
       "keep?": "number",
       "attention": "text", "select?": "text", "space?": "text", "tau?": "number", "far?": "text",
       "window?": "integer", "block?": "integer", "sinks?": "integer", "outlier_ratio?": "number",
-      "from_layer?": "integer", "delta?": "number", "segment?": "integer", "early?": "integer", "page?": "integer",
-      "tile?": "integer", "tile_factor?": "number", "clusters?": "text", "rule?": "text"
+      "from_layer?": "integer", "delta?": "number", "segment?": "integer", "early?": "integer",
+      "page?": "integer", "tile?": "integer", "tile_factor?": "number", "clusters?": "text",
+      "rule?": "text", "cache?": "text", "plan?": "text"
     },
     "plan": {
       "layers": [{
@@ -132,8 +133,24 @@ const Json& shapes() {
         "n_prompt_tokens?": "integer", "prefill_tokens_per_s?": "number",
         "decode_tokens_per_s?": "number"
       },
-      "metrics?": "metrics", "cache?": "cache", "linear?": ["linear"]
+      "metrics?": "metrics", "cache?": "cache", "linear?": ["linear"], "audit?": "audit"
     },
+    "audit": {
+      "way?": "text", "every?": "integer", "max_kl?": "number", "n_steps?": "integer",
+      "n_compared?": "integer", "samples?": [{
+        "position": "integer", "n_samples": "integer", "kl?": "number", "kl_low?": "number",
+        "kl_high?": "number", "delta_factor?": "number", "tightened?": "flag"
+      }]
+    },
+
+    "needle": {
+      "cases": [{
+        "task?": "text", "n_tokens": "integer", "depth": "share", "dense": "find",
+        "runs": ["find"]
+      }],
+      "summary": {"runs": [{"settings": "choice", "label?": "text"}]}
+    },
+    "find": {"found": "flag"},
 
     "tune": {
       "contract": {"max_kl?": "number", "max_kl_p99?": "number", "max_kl_p999?": "number",
@@ -157,7 +174,7 @@ const Json& shapes() {
         "tokens_per_s?": "number", "speedup_vs_dense?": "number", "speedup_low?": "number",
         "speedup_high?": "number", "n_reps_fraction?": "number",
         "fast_path_fraction?": "number", "weight_bytes_fraction?": "number",
-        "parts_ms?": {"*": "number"}
+        "parts_ms?": {"*": "number"}, "audit?": "audit"
       }]
     }
   })");
@@ -198,6 +215,8 @@ class Checker {
     } else if (type == "share") {
       if (!value.is_number() || !(value.get<double>() >= 0 && value.get<double>() <= 1))
         refuse(place, value, "a share from 0 to 1");
+    } else if (type == "flag") {
+      if (!value.is_boolean()) refuse(place, value, "true or false");
     } else if (type == "integer") {
       if (!is_integer(value)) refuse(place, value, "an integer");
     } else if (type.ends_with('?')) {

@@ -15,8 +15,8 @@ from selenium.webdriver.support.ui import WebDriverWait
 
 import sample
 
-VIEWS = ["token-map", "depth-map", "profile", "quality", "contract", "heads", "opened", "subspace",
-         "fast-path", "speed", "generation", "tables", "about"]
+VIEWS = ["token-map", "depth-map", "profile", "quality", "methods", "contract", "heads", "opened",
+         "subspace", "fast-path", "speed", "generation", "audit", "needle", "tables", "about"]
 
 # As the page shows it: what is invisible, or would reorder its neighbours, by its number.
 INVISIBLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u200b\u200c\u200e\u200f"
@@ -54,7 +54,8 @@ class Browser:
             sample.analyze(cls.map), sample.evaluate(),
             sample.generate("The gate", " opens at noon"),
             sample.generate("The gate", " opens at dawn", "keys"), sample.bench(),
-            sample.calibrate(), sample.tune(), sample.refined()])
+            sample.calibrate(), sample.tune(), sample.refined(),
+            sample.audited(), sample.needle()])
 
     @classmethod
     def stop(cls):

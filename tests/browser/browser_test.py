@@ -15,7 +15,11 @@ from selenium.webdriver.support.ui import WebDriverWait
 
 import sample
 from browser import Browser, CUT_TEXT, PageTest, VIEWS, visible
-from opened_test import Opened  # noqa: F401, found by unittest
+# Found by unittest:
+from audit_test import Audit  # noqa: F401
+from methods_test import Methods  # noqa: F401
+from needle_test import Needles  # noqa: F401
+from opened_test import Opened  # noqa: F401
 
 setUpModule, tearDownModule = Browser.start, Browser.stop
 
@@ -479,15 +483,19 @@ class HostileText(PageTest):
         harmless = Browser.report("harmless", [
             sample.analyze(sample.token_map(["a"] * len(tokens), 2, seed=3)),
             sample.evaluate(), sample.generate("a", "b"), sample.tune(),
-            sample.tune(dense_because="a"), sample.refined(), sample.refined(rule="a")])
+            sample.tune(dense_because="a"), sample.refined(), sample.refined(rule="a"),
+            sample.compared(), sample.needle(), sample.audited()])
         hostile = sample.evaluate(**names)
         hostile["runs"][0]["settings"]["attention"] = name
         hostile["machine"]["cpu"] = name
+        audited = sample.audited(way=name)
+        audited["settings"]["plan"] = name
         page = Browser.report("hostile", [
             sample.analyze(sample.token_map(tokens, 2, seed=3), **names), hostile,
             sample.generate(name, name, **names), sample.tune(objective=name, **names),
             sample.tune(dense_because=name, **names), sample.refined(**names),
-            sample.refined(rule=name, **names)])
+            sample.refined(rule=name, **names), sample.compared(**names), audited,
+            sample.needle(tasks=(name, "keys"), labels=(name, "keys, tau 0.5"), **names)])
         count = """const n = {};
             for (const e of document.querySelectorAll('*')) n[e.tagName] = (n[e.tagName] || 0) + 1;
             return n"""
@@ -521,7 +529,8 @@ class HostileText(PageTest):
             sample.analyze(sample.token_map(sample.HOSTILE, 2, seed=3), **names),
             hostile, sample.generate(name, name, **names),
             sample.bench(**names), sample.tune(objective=name, dense_because=name, **names),
-            sample.refined(**names), sample.refined(rule=name, **names)])
+            sample.refined(**names), sample.refined(rule=name, **names), sample.compared(**names),
+            sample.needle(tasks=(name,), labels=(name, name), **names), sample.audited(way=name)])
         for width in (380, 1600):
             self.resize(width)
             self.open(page)

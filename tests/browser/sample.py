@@ -238,6 +238,111 @@ def refined(n_layers=6, n_heads=6, n_kv_heads=3, context=1024, clusters="pages",
     return result
 
 
+# Of every method the steps of its figure, with KL and keys read.
+METHODS = {
+    ("refine", 128): [(0.003, 0.0006, 0.42), (0.01, 0.002, 0.31), (0.03, 0.0067, 0.22),
+                      (0.1, 0.021, 0.17)],
+    ("refine", 1): [(0.003, 0.001, 0.3), (0.01, 0.003, 0.19), (0.03, 0.009, 0.12),
+                    (0.1, 0.028, 0.09)],
+    ("keys", None): [(0.3, 0.002, 0.66), (0.5, 0.024, 0.52)],
+    ("baseline:window", None): [(0.05, 0.48, 0.1), (0.1, 0.36, 0.19), (0.2, 0.35, 0.37)],
+    ("baseline:quest", None): [(0.05, 0.91, 0.14), (0.1, 0.39, 0.22), (0.4, 0.015, 0.7),
+                               (1, 0, 1.06)],
+    ("baseline:oracle", None): [(0.8, 0.12, 0.15), (0.9, 0.05, 0.25), (0.99, 0.004, 0.55)],
+}
+
+
+def compared(context=2048, **names):
+    """An eval of several methods, one curve each; one run has no keys read."""
+    runs = []
+    for (attention, tile), steps in METHODS.items():
+        for step, kl, keys in steps:
+            settings = {"attention": attention}
+            if attention == "keys":
+                settings = choice("keys", step)
+            elif attention == "refine":
+                settings.update(delta=step, window=128, segment=128, early=32, page=16, tile=tile,
+                                tile_factor=5, clusters="pages", rule="error", cache="exact",
+                                sinks=16, from_layer=0)
+            else:
+                settings.update(keep=step, from_layer=0)
+            runs.append({"settings": settings,
+                         "metrics": {"n_tokens": context - 1, "ppl_ratio": 1 + kl,
+                                     "ppl_ratio_stderr": 0.002, "kl_mean": kl,
+                                     "kl_stderr": kl / 20, "top1_agreement": 0.95,
+                                     "keys_read_fraction": keys}})
+    runs.append({"settings": choice("copy", 0.3), "metrics": {"kl_mean": 0.1}})
+    result = {**header("eval", **names), "runs": runs}
+    result["settings"] = {"windows": 1, "context": context}
+    return result
+
+
+def needle(tasks=("needle", "keys"), lengths=(2048, 4096, 8192), n_depths=5, n_cases=20,
+           labels=("refine, delta 0.03", "keys, tau 0.5"), seed=11, **names):
+    """Needles that dense finds mostly, the first choice nearly as often, the others less the
+    further back they are."""
+    rng = random.Random(seed)
+    cases = []
+    for task in tasks:
+        for n_tokens in lengths:
+            for i in range(n_depths):
+                depth = (i + 0.5) / n_depths
+                for _ in range(n_cases):
+                    dense = rng.random() < (0.99 if task == "needle" else 0.8)
+                    runs = [rng.random() < (0.98 if dense else 0.02) if k == 0 else
+                            dense and rng.random() < depth * lengths[0] / n_tokens + 0.1
+                            for k in range(len(labels))]
+                    cases.append({"task": task, "n_tokens": n_tokens, "depth": depth,
+                                  "seed": len(cases), "answer": "12345",
+                                  "dense": {"found": dense, "logp": -0.5},
+                                  "runs": [{"found": r, "logp": -1} for r in runs]})
+    settings = [{"attention": "refine", "delta": 0.03} if label.startswith("refine") else
+                choice("keys", 0.5) for label in labels]
+    result = {**header("needle", **names), "cases": cases,
+              "summary": {"n_cases": len(cases),
+                          "dense_found": sum(c["dense"]["found"] for c in cases),
+                          "runs": [{"label": label, "settings": settings[i],
+                                    "found": sum(c["runs"][i]["found"] for c in cases),
+                                    "lost": sum(c["dense"]["found"] and not c["runs"][i]["found"]
+                                                for c in cases)}
+                                   for i, label in enumerate(labels)]}}
+    result["settings"] = {"tasks": list(tasks), "context": list(lengths), "depths": n_depths,
+                          "cases": n_cases, "seed": 0}
+    return result
+
+
+def audit(n_samples=24, tightened=(9,), max_kl=0.01, every=64, way="replay", seed=12):
+    """An audit whose samples fall after each tightening."""
+    rng = random.Random(seed)
+    samples, since, factor, level = [], [], 1, 0.011
+    for i in range(n_samples):
+        since.append(level * rng.lognormvariate(0, 0.5))
+        mean = sum(since) / len(since)
+        sd = (sum((x - mean) ** 2 for x in since) / max(1, len(since) - 1)) ** 0.5
+        half = 2.2 * sd / len(since) ** 0.5
+        if i in tightened:
+            factor, level = factor / 2, level / 2
+        samples.append({"position": 512 + every * (i + 1), "n_samples": len(since), "kl": mean,
+                        "kl_low": max(0, mean - half),
+                        "kl_high": mean + 1.4 * half if len(since) > 1 else None,
+                        "delta_factor": factor, "tightened": i in tightened})
+        if i in tightened:
+            since = []
+    last = samples[-1] if samples else {}
+    return {"way": way, "every": every, "seed": 0, "max_kl": max_kl,
+            "n_steps": every * n_samples + 5, "n_compared": every * n_samples,
+            **{k: last.get(k) for k in ("n_samples", "kl", "kl_low", "kl_high", "delta_factor")},
+            "samples": samples}
+
+
+def audited(**options):
+    """A generation with an audit."""
+    result = generate("The gate", " opens at dusk", "refine")
+    result["settings"] = {"attention": "refine", "delta": 0.01}
+    result["audit"] = audit(**options)
+    return result
+
+
 def generate(prompt, text, attention="dense", **names):
     result = {**header("generate", **names),
               "generation": {"prompt": prompt, "text": text, "tokens": [1, 2, 3], "end": "length",

@@ -29,7 +29,8 @@ TEST(Needle, EveryCaseIsReadDenseAndByEveryChoice) {
       run_ok(needle_of(folder, {"-c", "200,400,200", "--depths", "2", "--cases", "3", "--seed", "9",
                                 "--attention", "keys", "--tau", "0,0.9", "--json", file}));
   expect_all_in({"| tokens | depth | seed | dense |", "keys, tau 0 |", "keys, tau 0.9 |",
-                 "keys, tau 0.9: found ", " of 12; dense "},
+                 "keys, tau 0.9: found ", " of 12; dense ", "found, ± standard error",
+                 "|    400 |     6 | 0.0 ± 0.0% |"},
                 result);
   EXPECT_EQ(result.err, "");
 
@@ -59,6 +60,7 @@ TEST(Needle, EveryCaseIsReadDenseAndByEveryChoice) {
   const json& summary = results.at("summary");
   EXPECT_EQ(summary.at("n_cases"), 12);
   ASSERT_EQ(summary.at("runs").size(), 2u);
+  EXPECT_EQ(summary.at("runs")[1].at("label"), "keys, tau 0.9");
   EXPECT_EQ(summary.at("runs")[1].at("settings").at("tau"), 0.9);
   EXPECT_EQ(summary.at("runs")[0].at("found"), summary.at("dense_found"));
   EXPECT_EQ(summary.at("runs")[0].at("lost"), 0);
@@ -108,6 +110,19 @@ TEST(Needle, WhereDenseFindsNothingNothingIsSaidToBeKept) {
   const RunResult result =
       run_ok(needle_of(folder, {"--depths", "1", "--attention", "keys", "--tau", "0.9"}));
   EXPECT_TRUE(result.out.ends_with("dense finds 0 of 1 needles: nothing can be lost\n")) << result;
+}
+
+TEST(Needle, ManyCasesAreAccuraciesAndAPage) {
+  const ModelFolder folder;
+  lengthen(folder);
+  const std::string page = folder.file("page.html");
+  const RunResult result =
+      run_ok(needle_of(folder, {"-c", "200", "--depths", "41", "--task", "needle", "--attention",
+                                "keys", "--tau", "0", "--html", page, "--quiet"}));
+  EXPECT_EQ(result.out.find("| seed |"), std::string::npos) << result;
+  expect_all_in({"| needle |    200 |    41 | 0.0 ± 0.0% |"}, result);
+  EXPECT_TRUE(result.out.ends_with("dense finds 0 of 41 needles: nothing can be lost\n")) << result;
+  EXPECT_NE(read_bytes(page).find("\"cells\":[{"), std::string::npos);
 }
 
 class NeedleRefusals : public testing::TestWithParam<Refusal> {};

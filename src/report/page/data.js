@@ -126,11 +126,13 @@ function readData() {
     fastPath: [],
     refined: [],
     contracts: [],
-    planRuns: []
+    planRuns: [],
+    audits: [],
+    needles: []
   };
   const readers = [
     addMap, addPlanOfPart, addProfiles, addPlanRuns, addQuality, addGeneration, addCases,
-    addDirections, addJoint, addContract
+    addDirections, addJoint, addContract, addAudit, addNeedles
   ];
   for (const part of parts) {
     for (const reader of readers) {
@@ -145,7 +147,7 @@ function readData() {
   for (const list of [data.profiles, data.heads]) tellAnalysesApart(list);
   const alike = [
     data.maps, data.profiles, data.heads, data.quality, data.plans, data.cache, data.contracts,
-    data.planRuns, data.refined
+    data.planRuns, data.refined, data.audits, data.needles
   ];
   for (const list of alike) numberAlike(list);
   if (data.maps.length) mapState.start(data.maps);
@@ -174,12 +176,14 @@ function addGeneration(data, part, prefix) {
   if (part.cache) data.cache.push({name: `${prefix}${part.command} · ${mode}`, ...part.cache});
 }
 
+// A label of the program as the page writes it.
+const labelText = (label) =>
+    safeText(String(label).replace(/\btau\b/g, 'τ').replace('delta inf', 'delta ∞'));
+
 function addCases(data, part, prefix) {
   for (const item of asList(part.cases).map(asObject)) {
     const settings = {...asObject(part.settings), ...asObject(item.settings)};
-    const label = String(item.label || item.mode || 'case')
-                      .replace(/\btau\b/g, 'τ')
-                      .replace('delta inf', 'delta ∞');
+    const label = labelText(item.label || item.mode || 'case');
     data.speed.push({...item, part, settings, prefix, title: settingName(data, settings, label)});
   }
 }

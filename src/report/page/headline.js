@@ -69,7 +69,8 @@ function keyFigures(data) {
       (r) => isNumber(r.metrics.keys_read_fraction) && stepOf(r) !== 'keep');
   // The least work that stays within a small loss; where nothing does, the smallest loss. Baselines
   // are there to compare with.
-  const within = runs.filter((r) => r.metrics.kl_mean <= 0.02 && r.metrics.keys_read_fraction < 1);
+  const within =
+      runs.filter((r) => r.metrics.kl_mean <= kSmallLoss && r.metrics.keys_read_fraction < 1);
   const best = within.length ?
       within.reduce(
           (a, b) => (b.metrics.keys_read_fraction < a.metrics.keys_read_fraction ? b : a)) :
@@ -79,7 +80,7 @@ function keyFigures(data) {
     out.push({
       value: percent(best.metrics.keys_read_fraction),
       name: `of the keys read, at KL ${figure(best.metrics.kl_mean, 2)}`,
-      words: (within.length ? 'the least work within KL 0.02 of dense' :
+      words: (within.length ? `the least work within KL ${kSmallLoss} of dense` :
                               'the smallest loss measured') +
           ` (${best.name})`
     });

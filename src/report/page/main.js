@@ -35,6 +35,14 @@ const kViews = [
     lead: 'What predictions lose, and what attention no longer reads.'
   },
   {
+    view: 'methods',
+    title: 'KL against keys read',
+    short: 'Methods',
+    fill: methodsView,
+    has: (d) => methodGroups(d).length,
+    lead: 'Every method a curve: what it reads, and what predictions lose.'
+  },
+  {
     view: 'contract',
     title: 'Contract',
     short: 'Contract',
@@ -89,6 +97,22 @@ const kViews = [
     fill: generationView,
     has: (d) => d.generations.length,
     lead: 'One prompt, continued with each attention.'
+  },
+  {
+    view: 'audit',
+    title: 'Loss measured along the way',
+    short: 'Audit',
+    fill: auditView,
+    has: (d) => d.audits.length,
+    lead: 'The KL that an audit measured while text was decoded.'
+  },
+  {
+    view: 'needle',
+    title: 'Needles found',
+    short: 'Needles',
+    fill: needleView,
+    has: (d) => d.needles.length,
+    lead: 'Whether facts far back in a long text are found, by depth and length.'
   },
   {
     view: 'tables',

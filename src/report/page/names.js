@@ -58,9 +58,10 @@ function prefixOf(part, parts) {
 
 // Everything that makes one choice of attention and linear layers another.
 const kSettingKeys = [
-  'attention',   'tau',      'delta',         'select',     'space',   'far',     'window',
-  'block',       'sinks',    'outlier_ratio', 'from_layer', 'segment', 'page',    'tile',
-  'tile_factor', 'clusters', 'rule',          'linear',     'rank',    'epsilon', 'keep'
+  'attention', 'tau',     'delta',       'select',        'space',      'far',
+  'window',    'block',   'sinks',       'outlier_ratio', 'from_layer', 'segment',
+  'page',      'tile',    'tile_factor', 'clusters',      'rule',       'linear',
+  'rank',      'epsilon', 'keep',        'early',         'cache'
 ];
 const settingKey = (settings, ...except) =>
     JSON.stringify(kSettingKeys.map((k) => (except.includes(k) ? null : settings[k] ?? null)));
@@ -76,11 +77,13 @@ const kAsides = {
   outlier_ratio: (v) => 'outliers ' + figure(v),
   from_layer: (v) => 'from layer ' + v,
   segment: (v) => 'segment ' + v,
+  early: (v) => 'early ' + v,
   page: (v) => 'page ' + v,
   tile: (v) => 'tile ' + v,
   tile_factor: (v) => 'tile factor ' + figure(v),
   clusters: (v) => 'clusters ' + v,
   rule: (v) => 'rule ' + v,
+  cache: (v) => 'cache ' + v,
 };
 
 // What refined attention compares estimates with. JSON has no infinity: null, nothing is opened.
@@ -90,7 +93,9 @@ const deltaName = (delta) => 'delta ' + (delta === Infinity ? '∞' : figure(del
 // The choices that a part measured, each whole.
 function choicesOf(part) {
   const own = asObject(part.settings);
-  const measured = [...asList(part.runs), ...asList(part.cases)].map(asObject);
+  const measured = [
+    ...asList(part.runs), ...asList(part.cases), ...asList(asObject(part.summary).runs)
+  ].map(asObject);
   if (part.command === 'analyze' || part.command === 'tune') return [];
   return measured.length ? measured.map((m) => ({...own, ...asObject(m.settings)})) : [own];
 }

@@ -1,5 +1,6 @@
 // Quality against work: how far predictions move (KL, perplexity) for how much is still read.
 
+const kSmallLoss = 0.02;  // what the headline and comparisons of methods allow
 const kContracts = [0.002, 0.005, 0.01, 0.02, 0.05];
 const kModeStyles = {
   keys: ['s0', 'circle'],

@@ -141,5 +141,13 @@ TEST(NeedleSummary, CountsAsLostWhatDenseAloneFinds) {
   EXPECT_TRUE(all.lost.empty());
 }
 
+TEST(FoundShare, HasABinomialError) {
+  EXPECT_EQ(found_share(0, 0).standard_error, 0);
+  EXPECT_EQ(found_share(4, 4).share, 1);
+  EXPECT_EQ(found_share(4, 4).standard_error, 0);
+  EXPECT_EQ(found_share(1, 4).share, 0.25);
+  EXPECT_DOUBLE_EQ(found_share(1, 4).standard_error, std::sqrt(0.25 * 0.75 / 4));
+}
+
 }  // namespace
 }  // namespace sluice::test

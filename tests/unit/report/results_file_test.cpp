@@ -28,9 +28,10 @@ std::string with(Json json, const std::string& pointer, Json value) {
 
 TEST(ReadResults, GivesWhatEveryCommandWrote) {
   const test::TempDir folder;
-  for (const Json& json : {test::sample_analyze(), test::sample_eval(), test::sample_generate(),
-                           test::sample_bench(), test::sample_calibrate(), test::sample_tune(),
-                           test::sample_demo(), test::sample_header("inspect")})
+  for (const Json& json :
+       {test::sample_analyze(), test::sample_eval(), test::sample_generate(), test::sample_bench(),
+        test::sample_calibrate(), test::sample_tune(), test::sample_needle(), test::sample_demo(),
+        test::sample_header("inspect")})
     EXPECT_EQ(read_results(folder.write("results.json", json.dump())), json);
 }
 
@@ -42,6 +43,7 @@ TEST(ReadResults, RefusesWhatNoCommandOfOursWrites) {
                                      {"analyze", "runs"},
                                      {"generate", "generation"},
                                      {"bench", "cases"},
+                                     {"needle", "cases"},
                                      {"tune", "contract"}})
     refusal_of(test::sample_header(command).dump(), {std::string("has no `") + key + "`"});
 }
@@ -145,9 +147,48 @@ TEST(ReadResults, WhatRefinedLayersReadIsSharesOrNull) {
   refusal_of(with(eval, reads + "/1/positions/0", nullptr), {"positions[0] is null"});
   refusal_of(with(eval, "/runs/1/settings/delta", "inf"), {"runs[1].settings.delta is \"inf\""});
   refusal_of(with(eval, "/runs/1/settings/tile", 1.5), {"runs[1].settings.tile is 1.5"});
+  refusal_of(with(eval, "/runs/1/settings/plan", 5), {"runs[1].settings.plan is 5"});
+  refusal_of(with(eval, "/runs/1/settings/cache", true), {"runs[1].settings.cache is true"});
   refusal_of(with(eval, "/runs/1/plan/layers/0/heads/0/delta", "0.1"),
              {"plan.layers[0].heads[0].delta is \"0.1\", expected a number"});
   refusal_of(with(eval, "/runs/1/plan/layers/0/segment", "256"), {"layers[0].segment is \"256\""});
+}
+
+TEST(ReadResults, AuditsAreNumbersAndFlags) {
+  const Json generated = test::sample_generate();
+  const std::string samples = "/audit/samples";
+  EXPECT_NO_THROW(check_results(Json::parse(with(generated, "/audit", nullptr)), "x"));
+  EXPECT_NO_THROW(check_results(Json::parse(with(generated, "/audit/max_kl", nullptr)), "x"));
+  EXPECT_NO_THROW(check_results(Json::parse(with(generated, samples, Json::array())), "x"));
+  refusal_of(with(generated, "/audit", 5), {"audit is 5, expected an object"});
+  refusal_of(with(generated, "/audit/max_kl", "0.1"), {"audit.max_kl is \"0.1\""});
+  refusal_of(with(generated, samples, 0.1), {"audit.samples is 0.1, expected an array"});
+  refusal_of(with(generated, samples + "/1", nullptr), {"audit.samples[1] is null"});
+  refusal_of(with(generated, samples + "/1/kl", "a"), {"audit.samples[1].kl is \"a\""});
+  refusal_of(with(generated, samples + "/0/position", 0.5), {"samples[0].position is 0.5"});
+  refusal_of(with(generated, samples + "/0/tightened", 1),
+             {"samples[0].tightened is 1, expected true or false"});
+  refusal_of(with(test::sample_bench(), "/cases/0/audit/samples/0/kl_high", true),
+             {"cases[0].audit.samples[0].kl_high is true, expected a number"});
+}
+
+TEST(ReadResults, NeedlesAreFoundOrNot) {
+  const Json needle = test::sample_needle();
+  EXPECT_NO_THROW(check_results(Json::parse(with(needle, "/cases", Json::array())), "x"));
+  EXPECT_NO_THROW(check_results(Json::parse(with(needle, "/cases/0/task", nullptr)), "x"));
+  refusal_of(with(needle, "/cases", 5), {"cases is 5, expected an array"});
+  refusal_of(with(needle, "/cases/1/depth", 1.5), {"cases[1].depth is 1.5", "a share from 0 to 1"});
+  refusal_of(with(needle, "/cases/1/n_tokens", "8"), {"cases[1].n_tokens is \"8\""});
+  refusal_of(with(needle, "/cases/1/dense", nullptr), {"cases[1].dense is null"});
+  refusal_of(with(needle, "/cases/1/dense/found", 1),
+             {"cases[1].dense.found is 1, expected true or false"});
+  refusal_of(with(needle, "/cases/1/runs/0/found", "no"), {"cases[1].runs[0].found is \"no\""});
+  refusal_of(with(needle, "/cases/2/runs", Json::array()),
+             {"cases[2].runs has 0 entries, summary.runs has 2"});
+  refusal_of(with(needle, "/summary", nullptr), {"summary is null"});
+  refusal_of(with(needle, "/summary/runs/0/label", 5), {"summary.runs[0].label is 5"});
+  refusal_of(with(needle, "/summary/runs/0/settings", Json::object()),
+             {"summary.runs[0].settings has no `attention`"});
 }
 
 TEST(ReadResults, PartsAreResultsAndHaveNoParts) {

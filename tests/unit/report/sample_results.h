@@ -165,6 +165,55 @@ inline nlohmann::json sample_generate() {
                         {"tokens", {1, 2}},          {"end", "length"},
                         {"n_prompt_tokens", 1},      {"prefill_tokens_per_s", 10.0},
                         {"decode_tokens_per_s", 5.0}};
+  json["audit"] = {{"way", "replay"},
+                   {"every", 8},
+                   {"seed", 0},
+                   {"max_kl", 0.01},
+                   {"n_steps", 16},
+                   {"n_compared", 16},
+                   {"samples",
+                    {{{"position", 9},
+                      {"n_samples", 1},
+                      {"kl", 0.004},
+                      {"kl_low", 0},
+                      {"kl_high", nullptr},
+                      {"delta_factor", 1},
+                      {"tightened", false}},
+                     {{"position", 17},
+                      {"n_samples", 2},
+                      {"kl", 0.02},
+                      {"kl_low", 0.01},
+                      {"kl_high", 0.04},
+                      {"delta_factor", 0.5},
+                      {"tightened", true}}}}};
+  return json;
+}
+
+// Two choices; two cases of one cell, and one of another.
+inline nlohmann::json sample_needle() {
+  nlohmann::json json = sample_header("needle");
+  json["settings"] = {{"tasks", {"needle"}}, {"context", {200, 400}}, {"depths", 1}, {"cases", 2}};
+  const auto find = [](bool found) { return nlohmann::json{{"found", found}, {"logp", -1.5}}; };
+  const auto one = [&](int n_tokens, bool dense, bool first, bool second) {
+    return nlohmann::json{{"task", "needle"},
+                          {"n_tokens", n_tokens},
+                          {"depth", 0.5},
+                          {"seed", UINT64_MAX},
+                          {"answer", "12345"},
+                          {"dense", find(dense)},
+                          {"runs", {find(first), find(second)}}};
+  };
+  json["cases"] = {one(200, true, true, false), one(200, false, false, true),
+                   one(400, true, false, false)};
+  json["summary"] = {
+      {"n_cases", 3},
+      {"dense_found", 2},
+      {"runs",
+       {{{"label", "refine, delta 0.1"},
+         {"settings", {{"attention", "refine"}, {"delta", 0.1}}},
+         {"found", 1},
+         {"lost", 1}},
+        {{"settings", {{"attention", "keys"}, {"tau", 0.5}}}, {"found", 1}, {"lost", 2}}}}};
   return json;
 }
 
@@ -182,6 +231,7 @@ inline nlohmann::json sample_bench() {
                     {"speedup_low", 1.1},
                     {"speedup_high", 1.3},
                     {"parts_ms", {{"select", 1.0}, {"attend", 2.0}, {"rest", 7.5}}},
+                    {"audit", sample_generate()["audit"]},
                     {"n_reps_fraction", 0.4}}};
   return json;
 }
