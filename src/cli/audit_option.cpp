@@ -18,7 +18,8 @@ void add_audit_options(CLI::App& command, AuditFlags& flags) {
               "--audit", flags.every,
               "Measure the loss while decoding: compare the tokens of every pass of N with\n"
               "the exact model, or with --audit-way step one of N; 0: not at all. A plan\n"
-              "whose contract is in danger opens more from there on")
+              "whose contract is in danger opens more from there on. generate compares one\n"
+              "token in N of the prompt too (replay)")
           ->check(CLI::Range(int64_t{0}, kMostAudited))
           ->capture_default_str();
   command
@@ -48,13 +49,18 @@ AuditOptions audit_options(const AuditFlags& flags, const Acceleration& accelera
 
 std::string audit_text(const AuditedSteps& audit) {
   const AuditOptions& options = audit.options();
+  std::string text;
+  if (const AuditInterval kl = audit.prompt_kl(); kl.n_samples > 0)
+    text = fmt::format("prompt: measured KL {} on {} of {} tokens{}\n", interval_text(kl),
+                       kl.n_samples, audit.n_prompt(),
+                       options.max_kl && kl.low > *options.max_kl ? ", above the contract" : "");
   if (audit.n_compared() == 0)
-    return fmt::format("no KL measured: {} decode steps, --audit {}", audit.n_steps(),
-                       options.every);
-  std::string text = audit.kl().n_samples > 0
-                         ? fmt::format("measured KL {}", interval_text(audit.kl()))
-                         : fmt::format("measured KL {} before delta was last changed, none since",
-                                       interval_text(audit.records().back().kl));
+    return text + fmt::format("no KL measured: {} decode steps, --audit {}", audit.n_steps(),
+                              options.every);
+  text += audit.kl().n_samples > 0
+              ? fmt::format("measured KL {}", interval_text(audit.kl()))
+              : fmt::format("measured KL {} before delta was last changed, none since",
+                            interval_text(audit.records().back().kl));
   if (options.way == AuditWay::kStep) text += " of single steps";
   text += fmt::format(" on {} of {} tokens", audit.n_compared(), audit.n_steps());
   if (options.max_kl) text += fmt::format(", contract {:.4g}", *options.max_kl);

@@ -11,7 +11,12 @@ namespace {
 
 std::string label_of(const UniformAttention& choice) {
   if (choice.mode == AttentionMode::kDense) return "";
-  if (choice.mode == AttentionMode::kRefine) return fmt::format("refine, delta {}", choice.delta);
+  if (choice.mode == AttentionMode::kRefine)
+    return fmt::format("refine{}, delta {}",
+                       choice.refine.rule == RefineRule::kError
+                           ? ""
+                           : fmt::format(" {}", refine_rule_name(choice.refine.rule)),
+                       choice.delta);
   if (choice.mode == AttentionMode::kBaseline)
     return fmt::format("{}, keep {}", attention_name(choice), choice.baseline.keep);
   std::string label = fmt::format("{}, tau {}", mode_name(choice.mode), tau_text(choice));

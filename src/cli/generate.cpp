@@ -97,6 +97,10 @@ void run_generate(GenerateFlags flags, bool has_prompt, bool has_file) {
     });
     flags.generate.step = [&](std::span<const int32_t> tokens, KvCache& cache,
                               const Tensor& scores) { audit->step(tokens, cache, scores); };
+    flags.generate.prompt_pass = [&](std::span<const int32_t> tokens, int64_t first,
+                                     const ConstTensor& hidden) {
+      audit->read_prompt(tokens, first, hidden);
+    };
   }
   std::string answer;
   bool begun = false;
@@ -116,7 +120,10 @@ void run_generate(GenerateFlags flags, bool has_prompt, bool has_file) {
         end_name(result.end),
         plan ? ran : "attention " + attention_text(choice.attention, model.plan_shape()),
         plan ? "" : linear_note(choice.linear, result.linear));
-  if (audit) say("{}\n", audit_text(*audit));
+  if (audit) {
+    audit->finish_prompt();
+    say("{}\n", audit_text(*audit));
+  }
   warn_of_same_text(acceleration.bases);
   const int64_t n_tokens = result.n_prompt + std::ssize(result.tokens);
   note_other_use(acceleration, model, choice.file.empty() ? 0 : n_tokens);

@@ -18,40 +18,44 @@ nlohmann::json describe_interval(const AuditInterval& kl) {
 }
 
 nlohmann::json describe_record(const AuditRecord& record) {
-  nlohmann::json json = describe_interval(record.kl);
-  json["position"] = record.position;
-  json["delta_factor"] = record.delta_factor;
-  json["tightened"] = record.tightened;
-  return json;
+  nlohmann::json out = describe_interval(record.kl);
+  out["position"] = record.position;
+  out["delta_factor"] = record.delta_factor;
+  out["tightened"] = record.tightened;
+  return out;
 }
 
 void put_samples(std::span<const AuditRecord> records, const AuditOptions& options,
-                 nlohmann::json& json) {
-  json["way"] = way_name(options.way);
-  json["every"] = options.every;
-  json["max_kl"] = or_null(options.max_kl);
-  json["samples"] = nlohmann::json::array();
-  for (const AuditRecord& record : records) json["samples"].push_back(describe_record(record));
+                 nlohmann::json& out) {
+  out["way"] = way_name(options.way);
+  out["every"] = options.every;
+  out["max_kl"] = or_null(options.max_kl);
+  out["samples"] = nlohmann::json::array();
+  for (const AuditRecord& record : records) out["samples"].push_back(describe_record(record));
 }
 
 }  // namespace
 
 nlohmann::json describe_records(std::span<const AuditRecord> records, const AuditOptions& options) {
   SLUICE_CHECK(!records.empty());
-  nlohmann::json json = describe_record(records.back());
-  put_samples(records, options, json);
-  return json;
+  nlohmann::json out = describe_record(records.back());
+  put_samples(records, options, out);
+  return out;
 }
 
 nlohmann::json describe_audit(const AuditedSteps& audit) {
   const AuditOptions& options = audit.options();
-  nlohmann::json json = describe_interval(audit.kl());
-  put_samples(audit.records(), options, json);
-  json["seed"] = options.seed;
-  json["n_steps"] = audit.n_steps();
-  json["n_compared"] = audit.n_compared();
-  json["delta_factor"] = audit.delta_factor();
-  return json;
+  nlohmann::json out = describe_interval(audit.kl());
+  put_samples(audit.records(), options, out);
+  if (audit.prompt_kl().n_samples > 0) {
+    out["prompt"] = describe_interval(audit.prompt_kl());
+    out["prompt"]["n_tokens"] = audit.n_prompt();
+  }
+  out["seed"] = options.seed;
+  out["n_steps"] = audit.n_steps();
+  out["n_compared"] = audit.n_compared();
+  out["delta_factor"] = audit.delta_factor();
+  return out;
 }
 
 }  // namespace sluice

@@ -71,11 +71,59 @@ void AuditedSteps::step(std::span<const int32_t> tokens, KvCache& cache, const T
 }
 
 void AuditedSteps::follow(std::span<const int32_t> tokens, const KvCache& cache) {
-  if (options_.way != AuditWay::kReplay) return;
-  if (!exact_) exact_.emplace(model_.make_cache(1, cache.capacity()));
+  if (options_.way == AuditWay::kReplay) follow(tokens, cache.capacity());
+}
+
+void AuditedSteps::follow(std::span<const int32_t> tokens, int64_t capacity) {
+  if (!exact_) exact_.emplace(model_.make_cache(1, capacity));
   while (exact_->length() < static_cast<int64_t>(tokens.size())) {
-    const auto rest = tokens.subspan(static_cast<size_t>(exact_->length()));
-    model_.forward(rest.first(std::min<size_t>(rest.size(), kPassTokens)), *exact_);
+    const int64_t first = exact_->length();
+    const auto rest = tokens.subspan(static_cast<size_t>(first));
+    compare_prompt(first,
+                   model_.forward(rest.first(std::min<size_t>(rest.size(), kPassTokens)), *exact_));
+  }
+}
+
+void AuditedSteps::read_prompt(std::span<const int32_t> prompt, int64_t first,
+                               const ConstTensor& hidden) {
+  if (options_.way != AuditWay::kReplay) return;
+  prompt_.assign(prompt.begin(), prompt.end());
+  const int64_t vocab = model_.spec().vocab, n = std::ssize(prompt);
+  const int64_t every = std::max(options_.every, (n + kMostAudited - 1) / kMostAudited);
+  for (int64_t begin = std::ssize(prompt_positions_) * every; begin + every <= n;
+       begin = std::ssize(prompt_positions_) * every) {
+    // A draw of its own for each: what a position is does not depend on the passes.
+    const int64_t at = begin + static_cast<int64_t>(
+                                   std::mt19937_64(options_.seed + static_cast<uint64_t>(begin))() %
+                                   static_cast<uint64_t>(every));
+    if (at >= first + hidden.rows()) return;
+    SLUICE_CHECK(at >= first);
+    prompt_positions_.push_back(at);
+    prompt_scores_.resize(prompt_positions_.size() * static_cast<size_t>(vocab));
+    model_.logits(hidden.rows_from(at - first, 1),
+                  Tensor(prompt_scores_.data() + std::ssize(prompt_scores_) - vocab, DType::kF32,
+                         {1, vocab}));
+  }
+}
+
+void AuditedSteps::finish_prompt() {
+  if (!prompt_.empty()) follow(prompt_, n_prompt());
+}
+
+// hidden: the exact model's, of the tokens from `first` on.
+void AuditedSteps::compare_prompt(int64_t first, const ConstTensor& hidden) {
+  const auto vocab = static_cast<size_t>(model_.spec().vocab);
+  BaseRow base;
+  for (size_t i = 0; i < prompt_positions_.size(); ++i) {
+    const int64_t row = prompt_positions_[i] - first;
+    if (row < 0 || row >= hidden.rows()) continue;
+    base_.resize(vocab);
+    model_.logits(hidden.rows_from(row, 1),
+                  Tensor(base_.data(), DType::kF32, {1, model_.spec().vocab}));
+    base.set(base_);
+    const double kl = base.against(std::span(prompt_scores_).subspan(i * vocab, vocab), 0).kl;
+    check_finite(kl);
+    prompt_audit_.add(kl);
   }
 }
 

@@ -65,14 +65,25 @@ class AuditedSteps {
   // Runs the exact model over these, which `cache` has and the first pass would do otherwise.
   void follow(std::span<const int32_t> tokens, const KvCache& cache);
 
+  // kReplay: a prompt is audited too. read_prompt() takes the plan's hidden states of its tokens
+  // from `first` on, pass by pass, and keeps the scores of one token in `every`, drawn by the seed,
+  // and of kMostAudited at most. finish_prompt() compares them: the exact model runs over the
+  // prompt, unless the steps have made it do so.
+  void read_prompt(std::span<const int32_t> prompt, int64_t first, const ConstTensor& hidden);
+  void finish_prompt();
+
   const AuditOptions& options() const { return options_; }
   const std::vector<AuditRecord>& records() const { return records_; }
   AuditInterval kl() const { return audit_.interval(); }  // since delta was last changed
+  AuditInterval prompt_kl() const { return prompt_audit_.interval(); }
+  int64_t n_prompt() const { return std::ssize(prompt_); }
   double delta_factor() const { return delta_factor_; }
   int64_t n_compared() const { return n_compared_; }  // tokens, in all
   int64_t n_steps() const { return n_steps_; }        // in all
 
  private:
+  void follow(std::span<const int32_t> tokens, int64_t capacity);
+  void compare_prompt(int64_t first, const ConstTensor& hidden);
   void compare_pass(std::span<const int32_t> tokens, KvCache& cache);
   void add(double kl, KvCache& cache);
 
@@ -87,6 +98,11 @@ class AuditedSteps {
   int64_t chosen_ = 0;                // kStep: which of the `every` at hand
   std::optional<KvCache> exact_;      // kReplay: the exact model's
   std::vector<float> scores_, base_;  // (tokens to compare, vocab): the plan's; exact ones
+  // Of the prompt: its tokens, those to compare, and the plan's scores of them, (n, vocab).
+  std::vector<int32_t> prompt_;
+  std::vector<int64_t> prompt_positions_;
+  std::vector<float> prompt_scores_;
+  Audit prompt_audit_;
 };
 
 }  // namespace sluice

@@ -20,10 +20,12 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 }
 
 // Scores after the last token of the prompt.
-void prefill(Model& model, std::span<const int32_t> prompt, KvCache& cache, const Tensor& scores) {
+void prefill(Model& model, std::span<const int32_t> prompt, const GenerateOptions& options,
+             KvCache& cache, const Tensor& scores) {
   for (size_t begin = 0; begin < prompt.size(); begin += kPrefillTokens) {
     const size_t n = std::min<size_t>(kPrefillTokens, prompt.size() - begin);
     const ConstTensor hidden = model.forward(prompt.subspan(begin, n), cache);
+    if (options.prompt_pass) options.prompt_pass(prompt, static_cast<int64_t>(begin), hidden);
     if (begin + n == prompt.size())
       model.logits(hidden.rows_from(static_cast<int64_t>(n) - 1, 1), scores);
   }
@@ -97,7 +99,7 @@ GenerateResult generate(Model& model, const Tokenizer& tokenizer, std::string_vi
   emit("");
   auto start = std::chrono::steady_clock::now();
   if (options.n_predict > 0) {
-    prefill(model, tokens, cache, scores_view);
+    prefill(model, tokens, options, cache, scores_view);
     result.prefill_seconds = seconds_since(start);
   }
   start = std::chrono::steady_clock::now();

@@ -140,7 +140,11 @@ const Json& shapes() {
       "n_compared?": "integer", "samples?": [{
         "position": "integer", "n_samples": "integer", "kl?": "number", "kl_low?": "number",
         "kl_high?": "number", "delta_factor?": "number", "tightened?": "flag"
-      }]
+      }],
+      "prompt?": {
+        "n_tokens": "integer", "n_samples": "integer", "kl?": "number", "kl_low?": "number",
+        "kl_high?": "number"
+      }
     },
 
     "needle": {

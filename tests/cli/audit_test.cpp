@@ -41,6 +41,12 @@ TEST_F(AuditOption, SaysAndWritesTheMeasuredKl) {
     EXPECT_EQ(audit.at("max_kl"), nullptr);
     EXPECT_EQ(audit.at("n_steps"), 59);
     EXPECT_EQ(audit.at("delta_factor"), 1);
+    EXPECT_EQ(audit.contains("prompt"), way == "replay");
+    if (way == "replay") {
+      EXPECT_EQ(audit.at("prompt").at("n_samples"),
+                audit.at("prompt").at("n_tokens").get<int>() / 10);
+      EXPECT_NE(result.err.find("prompt: measured KL "), std::string::npos) << result;
+    }
     ASSERT_EQ(audit.at("samples").size(), way == "step" ? 6u : 5u);
     const json& last = audit.at("samples").back();
     for (const char* key : {"kl", "kl_low", "kl_high"}) EXPECT_EQ(last.at(key), audit.at(key));

@@ -90,7 +90,9 @@ TEST(Needle, BaselinesReadPromptsAndAnswers) {
     for (size_t i = 0; i < 8; i += 2) {
       // Reading everything is dense attention, to round-off.
       EXPECT_NEAR(found.at("runs")[i].at("logp").get<double>(), dense, 1e-3) << i;
-      if (i < 4) EXPECT_NE(found.at("runs")[i + 1].at("logp"), found.at("runs")[i].at("logp"));
+      if (i < 4) {
+        EXPECT_NE(found.at("runs")[i + 1].at("logp"), found.at("runs")[i].at("logp"));
+      }
     }
   }
   // A share is of the prompt at hand, not of the run's longest.

@@ -98,7 +98,7 @@ function addTightened(plot, {position, delta_factor}) {
 }
 
 // What was found, in words.
-function auditSentence({samples, max_kl, n_steps, n_compared}) {
+function auditSentence({samples, max_kl, n_steps, n_compared, prompt}) {
   const last = samples[samples.length - 1], tightened = samples.filter((s) => s.tightened).length;
   const compared = isNumber(n_compared) && isNumber(n_steps) ?
       `, ${figure(n_compared)} of ${plural(n_steps, 'token')} compared` :
@@ -112,7 +112,11 @@ function auditSentence({samples, max_kl, n_steps, n_compared}) {
       ` Delta was tightened ${tightened === 1 ? 'once' : `${tightened} times`}, to ${
           figure(last.delta_factor)} of what it was.` :
       '';
-  return `KL ${intervalWords(last)} at the end${compared}.${kept}${changed}`;
+  const before = prompt && isNumber(prompt.kl) ?
+      ` Of the prompt: KL ${intervalWords(prompt)}, ${figure(prompt.n_samples)} of ${
+          plural(prompt.n_tokens, 'token')} compared.` :
+      '';
+  return `KL ${intervalWords(last)} at the end${compared}.${kept}${changed}${before}`;
 }
 
 const kAuditWays = {

@@ -150,6 +150,49 @@ TEST_F(AuditedRun, TheIntervalOfAReplayHasTheKlOfAFullTwoWayRun) {
   }
 }
 
+// One token in `every`, whatever the passes; with every one of them, the KL of the two whole runs.
+TEST_F(AuditedRun, APromptIsAuditedToo) {
+  const std::span<const int32_t> prompt(tokens->data(), 640);
+  const auto audited = [&](double delta, int64_t every, size_t first_pass) {
+    auto audit = std::make_unique<AuditedSteps>(*model, AuditOptions{.every = every, .seed = 3});
+    KvCache cache = model->make_cache(1, std::ssize(prompt), plan_of(delta));
+    audit->read_prompt(prompt, 0, model->forward(prompt.first(first_pass), cache));
+    audit->read_prompt(prompt, static_cast<int64_t>(first_pass),
+                       model->forward(prompt.subspan(first_pass), cache));
+    EXPECT_EQ(audit->prompt_kl().n_samples, 0);
+    audit->finish_prompt();
+    EXPECT_EQ(audit->prompt_kl().n_samples, std::ssize(prompt) / every);
+    return audit;
+  };
+  const AuditInterval all = audited(0.02, 1, 320)->prompt_kl();
+  EXPECT_GT(all.mean, 1e-4);
+  const AuditInterval some = audited(0.02, 16, 320)->prompt_kl();
+  EXPECT_LE(some.low, all.mean);
+  EXPECT_GE(some.high, all.mean);
+  EXPECT_LT(audited(0, 16, 320)->prompt_kl().mean, 1e-7);  // round-off of f32
+  // A pass that ends within a tile opens other clusters: the same tokens, nearly the same KL.
+  EXPECT_NEAR(audited(0.02, 16, 333)->prompt_kl().mean, some.mean, 0.5 * some.mean);
+
+  KvCache dense = model->make_cache(1, std::ssize(prompt));
+  KvCache refined = model->make_cache(1, std::ssize(prompt), plan_of(0.02));
+  const int64_t vocab = model->spec().vocab;
+  std::vector<float> exact(static_cast<size_t>(std::ssize(prompt) * vocab)), found = exact;
+  const Shape shape = {std::ssize(prompt), vocab};
+  model->logits(model->forward(prompt, dense), Tensor(exact.data(), DType::kF32, shape));
+  model->logits(model->forward(prompt.first(320), refined),
+                Tensor(found.data(), DType::kF32, {320, vocab}));
+  model->logits(model->forward(prompt.subspan(320), refined),
+                Tensor(found.data() + 320 * vocab, DType::kF32, {320, vocab}));
+  RunningMean kl;
+  BaseRow base;
+  const auto n = static_cast<size_t>(vocab);
+  for (size_t i = 0; i < prompt.size(); ++i) {
+    base.set(std::span(exact).subspan(i * n, n));
+    kl.add(base.against(std::span(found).subspan(i * n, n), 0).kl);
+  }
+  EXPECT_NEAR(all.mean, kl.mean(), 1e-4 * kl.mean());
+}
+
 // Each run draws its own steps; all steps together are what it estimates. How often its interval
 // holds depends on how skewed the KLs are: docs/results/audit.md, and AuditInterval's own tests.
 TEST_F(AuditedRun, SampledStepsEstimateTheMeanOfAllSteps) {
