@@ -8,14 +8,15 @@ BIN = build/$(PRESET)/bin
 export CCACHE_DIR ?= $(CURDIR)/build/ccache
 export CCACHE_BASEDIR ?= $(CURDIR)
 LAUNCHER = $$(command -v ccache >/dev/null && echo -DCMAKE_CXX_COMPILER_LAUNCHER=$$(command -v ccache))
+CUDA_HERE = $$(nvidia-smi -L >/dev/null 2>&1 && echo -DCMAKE_CUDA_ARCHITECTURES=native || echo -DSLUICE_CUDA=OFF)
 SOURCES = $(shell git ls-files '*.cpp' '*.h' '*.cu' '*.cuh')
 
 .PHONY: help deps build test demo asan fuzz bench golden format lint clean
 
 help:
-	@echo "make demo     build, then the whole story on the model that comes along: report.html"
-	@echo "make test     build, and run every test"
-	@echo "make build    the program alone, at build/release/bin/sluice"
+	@echo "make demo     the program, for this machine, and the whole story on the model that comes along"
+	@echo "make test     build everything, and run every test"
+	@echo "make build    program, tests and benchmarks; CUDA where nvcc is found"
 	@echo "make asan     the tests under the address and undefined-behaviour sanitizers"
 	@echo "make fuzz     a minute of fuzzing for each file parser"
 	@echo "make bench    speed of prefill and decode against the machine's limits"
@@ -33,7 +34,10 @@ test: build
 	@scripts/install-deps browser || echo "no Chromium; the tests of pages will be skipped"
 	ctest --preset $(PRESET)
 
-demo: build
+# Neither tests nor code for GPUs that are not here: the first demo should not take long.
+demo: deps
+	@cmake --preset $(PRESET) --log-level=WARNING $(LAUNCHER) $(CMAKE_FLAGS) $(CUDA_HERE)
+	cmake --build --preset $(PRESET) -j $(JOBS) --target sluice
 	$(BIN)/sluice demo
 
 asan:

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <random>
 
-#include "backend/cpu/gemm.h"
+#include "backend/cpu/gemm/gemm.h"
 #include "layer/parts.h"
 
 namespace sluice::bench {

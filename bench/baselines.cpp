@@ -7,7 +7,7 @@
 #include <atomic>
 #include <random>
 
-#include "backend/cpu/linear.h"
+#include "backend/cpu/gemm/linear.h"
 #include "core/threads.h"
 
 namespace sluice::bench {

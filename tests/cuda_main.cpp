@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "backend/cuda/device.h"
+#include "backend/cuda/runtime/device.h"
 
 int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);

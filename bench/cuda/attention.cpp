@@ -12,9 +12,9 @@
 #include <string>
 
 #include "attention_inputs.h"
-#include "backend/cuda/attend_dense.h"
-#include "backend/cuda/elements.h"
-#include "backend/cuda/linear.h"
+#include "backend/cuda/attention/dense/dense.h"
+#include "backend/cuda/elementwise/elements.h"
+#include "backend/cuda/linear/linear.h"
 
 namespace {
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "backend/cuda/elements.h"
+#include "backend/cuda/elementwise/elements.h"
 
 namespace sluice::bench {
 

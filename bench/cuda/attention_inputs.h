@@ -6,7 +6,7 @@
 #include <functional>
 
 #include "backend/backend.h"
-#include "backend/cuda/accelerated.h"
+#include "backend/cuda/selection/accelerated.h"
 #include "plant.h"
 #include "stopwatch.h"
 

@@ -3,6 +3,8 @@
 //
 //   sluice_cuda_bench [linear|gates|gsi|graded|attention|decode]…    without a name: all
 
+#include "backend/cuda/attention/dense/dense.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,8 +14,7 @@
 #include <vector>
 
 #include "backend/backend.h"
-#include "backend/cuda/attend_dense.h"
-#include "backend/cuda/linear.h"
+#include "backend/cuda/linear/linear.h"
 #include "timing.h"
 
 namespace {

@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
-#include "backend/cuda/elements.h"
-#include "backend/cuda/subspace.h"
+#include "backend/cuda/elementwise/elements.h"
+#include "backend/cuda/subspace/subspace.h"
 #include "timing.h"
 
 namespace sluice::bench {

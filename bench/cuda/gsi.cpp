@@ -5,8 +5,8 @@
 
 #include <cmath>
 
-#include "backend/cuda/elements.h"
-#include "backend/cuda/subspace.h"
+#include "backend/cuda/elementwise/elements.h"
+#include "backend/cuda/subspace/subspace.h"
 #include "timing.h"
 
 namespace sluice::bench {
@@ -176,10 +176,10 @@ void bench_gsi(const std::shared_ptr<Context>& context) {
   float most = 0;
   for (const Layer& layer : layers)
     for (const auto& gate : layer.gates)
-      for (const RowVerdict& verdict : gate->take()) {
-        n_fast += verdict.kept;
+      for (const RowDecision& decision : gate->take()) {
+        n_fast += decision.kept;
         ++n_rows;
-        most = std::max(most, verdict.residual);
+        most = std::max(most, decision.residual);
       }
   fmt::print("fast: {} of {}, which miss up to {:.4f}\n", n_fast, n_rows, most);
 }

@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "backend/cuda/device.h"
+#include "backend/cuda/runtime/device.h"
 #include "backend/select_basis.h"
 #include "core/tensor.h"
 

@@ -2,7 +2,7 @@
 
 #pragma once
 
-#include "backend/cuda/device.h"
+#include "backend/cuda/runtime/device.h"
 
 namespace sluice::bench {
 

@@ -17,9 +17,9 @@
 #include <functional>
 #include <string>
 
-#include "backend/cuda/accelerated.h"
-#include "backend/cuda/elements.h"
-#include "backend/cuda/linear.h"
+#include "backend/cuda/elementwise/elements.h"
+#include "backend/cuda/linear/linear.h"
+#include "backend/cuda/selection/accelerated.h"
 #include "plant.h"
 #include "stopwatch.h"
 

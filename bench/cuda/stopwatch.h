@@ -6,7 +6,7 @@
 #include <functional>
 #include <vector>
 
-#include "backend/cuda/device.h"
+#include "backend/cuda/runtime/device.h"
 
 namespace sluice::bench {
 

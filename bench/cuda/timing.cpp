@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "backend/cuda/elements.h"
+#include "backend/cuda/elementwise/elements.h"
 #include "read.h"
 
 namespace sluice::bench {

@@ -4,7 +4,7 @@
 
 #include <functional>
 
-#include "backend/cuda/linear.h"
+#include "backend/cuda/linear/linear.h"
 #include "stopwatch.h"
 
 namespace sluice::bench {

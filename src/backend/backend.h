@@ -110,7 +110,7 @@ struct LinearColumnsArgs {
 };
 
 // What a gate that decides on a device wrote down of a row.
-struct RowVerdict {
+struct RowDecision {
   float residual;  // gsi: the share that the coordinates miss; -1 for a row that passed by
   int32_t kept;    // gsi: 1 by the image, 0 by the whole matrix; graded: how many elements
 };
@@ -129,14 +129,14 @@ struct GateSpec {
   double most_kept = 1;                    // share from which on a row is multiplied as it is
 };
 
-// A gate that decides where its rows are, so that the host need not wait for any verdict. It is for
-// one or a few rows at a time: each is a product of its own. Verdicts are those of project() and
-// grade(), give or take 1e-5 of a residual. The residuals of rows that are further from epsilon
+// A gate that decides where its rows are, so that the host need not wait for any decision. It is
+// for one or a few rows at a time: each is a product of its own. Decisions are those of project()
+// and grade(), give or take 1e-5 of a residual. The residuals of rows that are further from epsilon
 // serve statistics: their squares are right to 1e-4 of ||x||^2.
 class RowGate {
  public:
   virtual ~RowGate() = default;
-  static constexpr int64_t kRoom = 512;  // verdicts that are kept until they are taken
+  static constexpr int64_t kRoom = 512;  // decisions that are kept until they are taken
   // Where a sequence stands.
   virtual void set(int64_t sequence, int64_t slow_in_a_row, int64_t to_skip) = 0;
   // The next tokens of a sequence; args.weights is not used.
@@ -144,7 +144,7 @@ class RowGate {
   // Before n rows that a recording of run() goes through.
   virtual void expect(int64_t n_rows) = 0;
   // All since the last call, in the order of run(); waits for them.
-  virtual std::vector<RowVerdict> take() = 0;
+  virtual std::vector<RowDecision> take() = 0;
   virtual void forget() = 0;  // the same without a look at them
 };
 
@@ -264,7 +264,8 @@ class Backend {
   // to[i] += from[rows[i]]; both (…, d) f32.
   virtual void add_rows(ConstTensor from, std::span<const int32_t> rows, Tensor to) = 0;
 
-  // In float64, and waits; false where scores are compared on the host (eval/base_scores.h).
+  // In float64, and waits; false where scores are compared on the host
+  // (eval/compare/base_scores.h).
   virtual bool compare_scores(const CompareScoresArgs&) { return false; }
 
   virtual std::unique_ptr<Selector> make_selector(const SelectorSpec& spec) = 0;

@@ -5,18 +5,18 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "cli/attention_options.h"
-#include "cli/audit_option.h"
 #include "cli/bench_output.h"
 #include "cli/commands.h"
-#include "cli/linear_options.h"
-#include "cli/options.h"
-#include "cli/plan_option.h"
-#include "cli/progress.h"
-#include "cli/say.h"
+#include "cli/options/attention_options.h"
+#include "cli/options/audit_option.h"
+#include "cli/options/linear_options.h"
+#include "cli/options/options.h"
+#include "cli/options/plan_option.h"
+#include "cli/terminal/progress.h"
+#include "cli/terminal/say.h"
 #include "core/threads.h"
 #include "eval/results.h"
-#include "eval/text_stream.h"
+#include "eval/text/text_stream.h"
 
 namespace sluice::cli {
 namespace {
@@ -101,9 +101,9 @@ void add_audited(std::vector<BenchCandidate>& candidates, const AuditFlags& flag
     BenchCandidate twin = candidates[i - 1];
     twin.plan.attention.audited = true;
     twin.audit = audit_options(flags, acceleration, twin.plan.attention);
-    twin.label += fmt::format(", audit {} {}", flags.way, flags.every);
+    twin.label += fmt::format(", audit {} {}", flags.mode, flags.every);
     twin.settings["audit"] = flags.every;
-    twin.settings["audit_way"] = flags.way;
+    twin.settings["audit_mode"] = flags.mode;
     candidates.insert(candidates.begin() + static_cast<ptrdiff_t>(i), std::move(twin));
   }
 }

@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
-#include "cli/attention_options.h"
-#include "cli/linear_options.h"
+#include "cli/options/attention_options.h"
+#include "cli/options/linear_options.h"
 #include "plan/plan_json.h"
 
 namespace sluice::cli {

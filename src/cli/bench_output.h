@@ -2,8 +2,8 @@
 
 #pragma once
 
-#include "cli/text_table.h"
-#include "eval/bench_model.h"
+#include "cli/terminal/text_table.h"
+#include "eval/runs/bench_model.h"
 #include "plan/plan.h"
 
 namespace sluice::cli {

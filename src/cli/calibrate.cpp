@@ -10,10 +10,10 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
-#include "cli/options.h"
-#include "cli/progress.h"
-#include "cli/say.h"
-#include "cli/text_table.h"
+#include "cli/options/options.h"
+#include "cli/terminal/progress.h"
+#include "cli/terminal/say.h"
+#include "cli/terminal/text_table.h"
 #include "core/error.h"
 #include "eval/calibrate_results.h"
 #include "io/quote.h"

@@ -1,4 +1,4 @@
-// One function per subcommand: adds its flags and returns what to run when it is chosen. That hears
+// One function per subcommand: adds its flags and returns what to run when it is chosen, which gets
 // the command line as it was typed, quoted for a shell.
 
 #pragma once

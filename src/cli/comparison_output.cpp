@@ -6,7 +6,7 @@
 #include <array>
 #include <cstdio>
 
-#include "cli/attention_options.h"
+#include "cli/options/attention_options.h"
 #include "select/auto_tau.h"
 
 namespace sluice::cli {

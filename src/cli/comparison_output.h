@@ -3,7 +3,7 @@
 
 #pragma once
 
-#include "eval/compare_plans.h"
+#include "eval/compare/compare_plans.h"
 #include "plan/plan.h"
 
 namespace sluice::cli {

@@ -5,14 +5,14 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
-#include "cli/attention_options.h"
-#include "cli/baseline_options.h"
 #include "cli/commands.h"
 #include "cli/comparison_output.h"
-#include "cli/linear_options.h"
-#include "cli/options.h"
-#include "cli/plan_option.h"
-#include "cli/progress.h"
+#include "cli/options/attention_options.h"
+#include "cli/options/baseline_options.h"
+#include "cli/options/linear_options.h"
+#include "cli/options/options.h"
+#include "cli/options/plan_option.h"
+#include "cli/terminal/progress.h"
 #include "eval/eval_results.h"
 
 namespace sluice::cli {

@@ -9,15 +9,15 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "cli/attention_options.h"
-#include "cli/audit_option.h"
 #include "cli/commands.h"
-#include "cli/linear_options.h"
-#include "cli/options.h"
-#include "cli/plan_option.h"
-#include "cli/say.h"
+#include "cli/options/attention_options.h"
+#include "cli/options/audit_option.h"
+#include "cli/options/linear_options.h"
+#include "cli/options/options.h"
+#include "cli/options/plan_option.h"
+#include "cli/terminal/say.h"
 #include "core/error.h"
-#include "eval/generate_results.h"
+#include "eval/runs/generate_results.h"
 #include "io/quote.h"
 
 namespace sluice::cli {
@@ -128,7 +128,7 @@ void run_generate(GenerateFlags flags, bool has_prompt, bool has_file) {
   const int64_t n_tokens = result.n_prompt + std::ssize(result.tokens);
   note_other_use(acceleration, model, choice.file.empty() ? 0 : n_tokens);
   if (!flags.wants_results()) return;
-  nlohmann::json json =
+  nlohmann::json results =
       generate_results({.command_line = flags.command_line,
                         .checkpoint = *checkpoint,
                         .model = model,
@@ -141,10 +141,10 @@ void run_generate(GenerateFlags flags, bool has_prompt, bool has_file) {
                         .result = result,
                         .audit = audit ? &*audit : nullptr});
   if (plan) {
-    json["settings"]["plan"] = acceleration.choices.front().file;
-    json["settings"]["ran"] = choice.file.empty() ? "dense" : "plan";
+    results["settings"]["plan"] = acceleration.choices.front().file;
+    results["settings"]["ran"] = choice.file.empty() ? "dense" : "plan";
   }
-  write_outputs(json, flags);
+  write_outputs(results, flags);
 }
 
 }  // namespace

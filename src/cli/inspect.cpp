@@ -7,7 +7,7 @@
 
 #include "cli/commands.h"
 #include "cli/inspect_plan.h"
-#include "cli/options.h"
+#include "cli/options/options.h"
 #include "core/error.h"
 #include "eval/results.h"
 #include "io/write_file.h"
@@ -159,16 +159,16 @@ void run_inspect(const InspectOptions& options) {
                      human_bytes(KvCache::bytes_needed(spec, dtype, 1, context)), context));
   if (options.json.empty()) return;
   const auto backend = make_cpu_backend(DType::kF32);
-  nlohmann::json json = results_header("inspect", options.command_line, *backend);
-  json["model"] = describe_model(*checkpoint, *backend);
-  json["model"].erase("dtype");
-  json["model"]["format"] = checkpoint->format;
-  json["model"]["n_parameters"] = n_parameters;
-  json["model"]["max_positions"] = spec.max_positions;
-  json["model"]["tokenizer"] = tokenizer_json;
+  nlohmann::json results = results_header("inspect", options.command_line, *backend);
+  results["model"] = describe_model(*checkpoint, *backend);
+  results["model"].erase("dtype");
+  results["model"]["format"] = checkpoint->format;
+  results["model"]["n_parameters"] = n_parameters;
+  results["model"]["max_positions"] = spec.max_positions;
+  results["model"]["tokenizer"] = tokenizer_json;
   for (const auto& [dtype, entry] : stored)
-    json["model"]["stored"][dtype] = {{"n_tensors", entry.n_tensors}, {"bytes", entry.bytes}};
-  write_json(json, options.json);
+    results["model"]["stored"][dtype] = {{"n_tensors", entry.n_tensors}, {"bytes", entry.bytes}};
+  write_json(results, options.json);
 }
 
 }  // namespace

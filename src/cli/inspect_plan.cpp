@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "cli/linear_options.h"
-#include "cli/text_table.h"
+#include "cli/options/linear_options.h"
+#include "cli/terminal/text_table.h"
 #include "core/error.h"
 #include "eval/results.h"
 #include "io/quote.h"

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "cli/commands.h"
-#include "cli/say.h"
+#include "cli/terminal/say.h"
 #include "core/error.h"
 #include "core/version.h"
 #include "eval/shell_line.h"

@@ -5,18 +5,18 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "cli/attention_options.h"
-#include "cli/baseline_options.h"
 #include "cli/bench_output.h"
 #include "cli/commands.h"
-#include "cli/linear_options.h"
 #include "cli/needle_output.h"
-#include "cli/options.h"
-#include "cli/plan_option.h"
-#include "cli/progress.h"
+#include "cli/options/attention_options.h"
+#include "cli/options/baseline_options.h"
+#include "cli/options/linear_options.h"
+#include "cli/options/options.h"
+#include "cli/options/plan_option.h"
+#include "cli/terminal/progress.h"
 #include "core/error.h"
-#include "eval/needle_results.h"
-#include "eval/text_stream.h"
+#include "eval/needle/needle_results.h"
+#include "eval/text/text_stream.h"
 
 namespace sluice::cli {
 namespace {

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "cli/text_table.h"
-#include "eval/find_needles.h"
+#include "cli/terminal/text_table.h"
+#include "eval/needle/find_needles.h"
 
 namespace sluice::cli {
 

@@ -11,10 +11,10 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
-#include "cli/linear_options.h"
-#include "cli/options.h"
-#include "cli/progress.h"
-#include "cli/say.h"
+#include "cli/options/linear_options.h"
+#include "cli/options/options.h"
+#include "cli/terminal/progress.h"
+#include "cli/terminal/say.h"
 #include "core/error.h"
 #include "core/threads.h"
 #include "core/version.h"
@@ -239,6 +239,73 @@ void run_tune(TuneFlags& flags) {
   print_result(flags, result);
 }
 
+// What the plan has to keep.
+void add_contract_options(CLI::App& command, TuneFlags& flags) {
+  command
+      .add_option("--max-kl", flags.max_kl,
+                  "Nats per token that may be lost, mean of KL(dense‖plan)")
+      ->check(number_between(0, 1e6, "0 or more"));
+  command
+      .add_option("--max-kl-p99", flags.max_kl_p99,
+                  "Nats that 99% of the tokens may lose at most (default 10 x --max-kl; inf\n"
+                  "for no limit)")
+      ->check(number_between(0, kInf, "0 or more, or inf"));
+  command
+      .add_option("--max-kl-p999", flags.max_kl_p999, "The same of 99.9% (default 50 x --max-kl)")
+      ->check(number_between(0, kInf, "0 or more, or inf"));
+  command
+      .add_option("--max-ppl-ratio", flags.max_ppl_ratio,
+                  "Perplexity that is accepted, as a multiple of dense's")
+      ->check(number_between(1, 1e6, "1 or more"));
+}
+
+// What heads may do.
+void add_head_options(CLI::App& command, TuneFlags& flags) {
+  command
+      .add_option("--attention", flags.attention,
+                  "What heads may do that are not dense: refine, or keys, which merges far\n"
+                  "keys for good")
+      ->check(CLI::IsMember({"refine", "keys"}))
+      ->capture_default_str();
+  const auto list = [](CLI::Option* option) {
+    option->delimiter(',')->allow_extra_args(false)->multi_option_policy(
+        CLI::MultiOptionPolicy::TakeAll);
+  };
+  list(command
+           .add_option("--tau", flags.taus,
+                       "keys: thresholds that heads may have (default "
+                       "0.3,0.4,0.5,0.7,0.85)")
+           ->check(number_between(0, std::nextafter(1.0, 0.0), "0 to below 1")));
+  list(command
+           .add_option("--window", flags.windows,
+                       "Windows that layers may have (default 128 up to a context of 2048,\n"
+                       "else 0; keys, with blocks of the same size, 128,64,32)")
+           ->check(CLI::Range(int64_t{0}, int64_t{1} << 20)));
+  list(command
+           .add_option("--far", flags.fars,
+                       "keys: what may stand for a cluster of far keys (default\n"
+                       "centroid,values)")
+           ->check(CLI::IsMember({"centroid", "values", "own"})));
+  list(command
+           .add_option("--delta", flags.deltas,
+                       "refine: deltas that heads may have, inf for means only (default\n"
+                       "0.003,0.01,0.03,0.1,0.3,inf)")
+           ->check(number_between(0, kInf, "0 or more, or inf")));
+  command
+      .add_option("--segment", flags.segment,
+                  "refine: tokens that are clustered together (default a sixteenth of\n"
+                  "the context, 128 to 512)")
+      ->check(CLI::Range(int64_t{1}, kMaxSegment));
+  command.add_option("--page", flags.page, "refine: tokens of a cluster (default 16)")
+      ->check(CLI::Range(int64_t{1}, kMaxSegment));
+  command
+      .add_option("--tile", flags.tile,
+                  "refine: queries of a prompt that open clusters together, no more than\n"
+                  "the window (default 128). Losses of --objective decode are measured\n"
+                  "with 1, as decoding runs")
+      ->check(CLI::Range(int64_t{1}, kMaxSegment));
+}
+
 }  // namespace
 
 Run add_tune(CLI::App& program) {
@@ -263,71 +330,14 @@ Run add_tune(CLI::App& program) {
       ->description("Tokens of context; 0 takes 1024, or the model's where it has fewer");
   command->add_option("-f,--file", flags->file, "Text file to tune and to judge on")->required();
   command->add_option("-o,--output", flags->output, "Where the plan goes")->required();
-  command
-      ->add_option("--max-kl", flags->max_kl,
-                   "Nats per token that may be lost, mean of KL(dense‖plan)")
-      ->check(number_between(0, 1e6, "0 or more"));
-  command
-      ->add_option("--max-kl-p99", flags->max_kl_p99,
-                   "Nats that 99% of the tokens may lose at most (default 10 x --max-kl; inf\n"
-                   "for no limit)")
-      ->check(number_between(0, kInf, "0 or more, or inf"));
-  command
-      ->add_option("--max-kl-p999", flags->max_kl_p999, "The same of 99.9% (default 50 x --max-kl)")
-      ->check(number_between(0, kInf, "0 or more, or inf"));
-  command
-      ->add_option("--max-ppl-ratio", flags->max_ppl_ratio,
-                   "Perplexity that is accepted, as a multiple of dense's")
-      ->check(number_between(1, 1e6, "1 or more"));
+  add_contract_options(*command, *flags);
   command
       ->add_option("--objective", flags->objective,
                    "What to save: time of prefill or decode; memory (of keys); or, on any\n"
                    "machine alike, keys that refine reads: reads, decode-reads")
       ->check(CLI::IsMember({"prefill", "decode", "memory", "reads", "decode-reads"}))
       ->capture_default_str();
-  command
-      ->add_option("--attention", flags->attention,
-                   "What heads may do that are not dense: refine, or keys, which merges far\n"
-                   "keys for good")
-      ->check(CLI::IsMember({"refine", "keys"}))
-      ->capture_default_str();
-  const auto list = [](CLI::Option* option) {
-    option->delimiter(',')->allow_extra_args(false)->multi_option_policy(
-        CLI::MultiOptionPolicy::TakeAll);
-  };
-  list(command
-           ->add_option("--tau", flags->taus,
-                        "keys: thresholds that heads may have (default "
-                        "0.3,0.4,0.5,0.7,0.85)")
-           ->check(number_between(0, std::nextafter(1.0, 0.0), "0 to below 1")));
-  list(command
-           ->add_option("--window", flags->windows,
-                        "Windows that layers may have (default 128 up to a context of 2048,\n"
-                        "else 0; keys, with blocks of the same size, 128,64,32)")
-           ->check(CLI::Range(int64_t{0}, int64_t{1} << 20)));
-  list(command
-           ->add_option("--far", flags->fars,
-                        "keys: what may stand for a cluster of far keys (default\n"
-                        "centroid,values)")
-           ->check(CLI::IsMember({"centroid", "values", "own"})));
-  list(command
-           ->add_option("--delta", flags->deltas,
-                        "refine: deltas that heads may have, inf for means only (default\n"
-                        "0.003,0.01,0.03,0.1,0.3,inf)")
-           ->check(number_between(0, kInf, "0 or more, or inf")));
-  command
-      ->add_option("--segment", flags->segment,
-                   "refine: tokens that are clustered together (default a sixteenth of\n"
-                   "the context, 128 to 512)")
-      ->check(CLI::Range(int64_t{1}, kMaxSegment));
-  command->add_option("--page", flags->page, "refine: tokens of a cluster (default 16)")
-      ->check(CLI::Range(int64_t{1}, kMaxSegment));
-  command
-      ->add_option("--tile", flags->tile,
-                   "refine: queries of a prompt that open clusters together, no more than\n"
-                   "the window (default 128). Losses of --objective decode are measured\n"
-                   "with 1, as decoding runs")
-      ->check(CLI::Range(int64_t{1}, kMaxSegment));
+  add_head_options(*command, *flags);
   constexpr int64_t kMost = int64_t{1} << 20;
   command->add_option("--windows", flags->tune.split.n_calibration, "Windows of text to tune on")
       ->check(CLI::Range(int64_t{1}, kMost))

@@ -8,7 +8,7 @@
 
 #include "backend/exact.h"
 #include "core/error.h"
-#include "eval/windows.h"
+#include "eval/text/windows.h"
 #include "subspace/eigen.h"
 #include "subspace/inherit.h"
 #include "subspace/moments.h"

@@ -11,7 +11,7 @@
 #include <functional>
 #include <optional>
 
-#include "eval/text_stream.h"
+#include "eval/text/text_stream.h"
 #include "model/model.h"
 #include "subspace/basis.h"
 
@@ -68,7 +68,7 @@ int64_t largest_paying_rank(int64_t d);
 void check_ranks(const CalibrateOptions& options, const RowWidths& widths);
 
 // Throws Error for a text of fewer tokens than the largest rank, and for activations that are not
-// finite. `progress` hears the share of the work done.
+// finite. `progress` is called with the share of the work done.
 Calibration calibrate(Model& model, TextStream& text, const CalibrateOptions& options,
                       const std::function<void(double)>& progress);
 

@@ -54,27 +54,27 @@ CalibrationTotals::CalibrationTotals(const Calibration& calibration) {
 nlohmann::json calibrate_results(const ResultsOrigin& origin, const CalibrateOptions& options,
                                  const Calibration& calibration) {
   const CalibrationTotals totals(calibration);
-  nlohmann::json json = results_of("calibrate", origin, calibration.bases.n_tokens);
-  json["settings"] = {{"rank", options.ranks},
-                      {"context", origin.model.context()},
-                      {"windows", calibration.n_windows},
-                      {"inherit", name_of(options.inherit)},
-                      {"memory_bytes", options.memory}};
-  json["groups"] = nlohmann::json::array();
+  nlohmann::json results = results_of("calibrate", origin, calibration.bases.n_tokens);
+  results["settings"] = {{"rank", options.ranks},
+                         {"context", origin.model.context()},
+                         {"windows", calibration.n_windows},
+                         {"inherit", name_of(options.inherit)},
+                         {"memory_bytes", options.memory}};
+  results["groups"] = nlohmann::json::array();
   for (size_t i = 0; i < calibration.groups.size(); ++i)
-    json["groups"].push_back(
+    results["groups"].push_back(
         group_json(calibration.groups[i], calibration.bases.list[i], options.ranks));
-  json["summary"] = {{"n_groups", calibration.groups.size()},
-                     {"n_inherited", totals.n_inherited},
-                     {"n_tried", totals.n_tried},
-                     {"work_saved", totals.work_saved()},
-                     {"seconds", totals.seconds},
-                     {"passes", calibration.n_passes}};
+  results["summary"] = {{"n_groups", calibration.groups.size()},
+                        {"n_inherited", totals.n_inherited},
+                        {"n_tried", totals.n_tried},
+                        {"work_saved", totals.work_saved()},
+                        {"seconds", totals.seconds},
+                        {"passes", calibration.n_passes}};
   if (options.compare) {
-    json["summary"]["fresh_seconds"] = totals.fresh_seconds;
-    json["summary"]["largest_energy_loss"] = or_null(totals.largest_loss);
+    results["summary"]["fresh_seconds"] = totals.fresh_seconds;
+    results["summary"]["largest_energy_loss"] = or_null(totals.largest_loss);
   }
-  return json;
+  return results;
 }
 
 }  // namespace sluice

@@ -4,7 +4,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 
-#include "eval/perplexity.h"
+#include "eval/compare/perplexity.h"
 #include "eval/results.h"
 
 namespace sluice {

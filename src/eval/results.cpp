@@ -120,47 +120,47 @@ nlohmann::json describe_text(const fs::path& path, int64_t n_tokens) {
 nlohmann::json results_of(const std::string& command, const ResultsOrigin& origin,
                           int64_t n_tokens) {
   const Backend& backend = origin.model.backend();
-  nlohmann::json json = results_header(command, origin.command_line, backend);
-  json["model"] = describe_model(origin.checkpoint, backend, origin.model_sha256);
-  if (!origin.text.empty()) json["text"] = describe_text(origin.text, n_tokens);
-  if (origin.bases != nullptr) json["bases"] = describe_bases(origin.bases->origin);
-  return json;
+  nlohmann::json results = results_header(command, origin.command_line, backend);
+  results["model"] = describe_model(origin.checkpoint, backend, origin.model_sha256);
+  if (!origin.text.empty()) results["text"] = describe_text(origin.text, n_tokens);
+  if (origin.bases != nullptr) results["bases"] = describe_bases(origin.bases->origin);
+  return results;
 }
 
 nlohmann::json describe_comparison(const PlanComparison& plan) {
   const Comparison& c = plan.tokens;
-  nlohmann::json json = {{"n_tokens", c.n_tokens()},
-                         {"ppl_base", c.base_ppl()},
-                         {"ppl_base_stderr", c.base_ppl_stderr()},
-                         {"ppl", c.ppl()},
-                         {"ppl_stderr", c.ppl_stderr()},
-                         {"ppl_ratio", c.ppl_ratio()},
-                         {"ppl_ratio_stderr", c.ppl_ratio_stderr()},
-                         {"kl_mean", c.kl().mean()},
-                         {"kl_stderr", c.kl().standard_error()},
-                         {"kl_median", c.kl_values().quantile(0.5)},
-                         {"kl_p90", c.kl_values().quantile(0.9)},
-                         {"kl_p95", c.kl_values().quantile(0.95)},
-                         {"kl_p99", c.kl_values().quantile(0.99)},
-                         {"kl_p999", c.kl_values().quantile(0.999)},
-                         {"kl_max", c.kl_values().maximum()},
-                         {"delta_p_mean", c.delta_p().mean()},
-                         {"delta_p_rms", c.delta_p_rms()},
-                         {"top1_agreement", c.same_top().mean()},
-                         {"top1_agreement_stderr", c.same_top().standard_error()},
-                         {"keys_read_fraction", plan.work.keys_read_fraction()},
-                         {"clusters_fraction", plan.work.clusters_fraction()},
-                         {"selection_products", plan.work.selection_products()},
-                         {"selection_products_paper", plan.work.selection_products_paper()},
-                         // Null: not measured.
-                         {"generation_match_tokens", nullptr},
-                         {"generation_match_characters", nullptr}};
-  json.update(describe_linear_shares(plan.linear));
+  nlohmann::json results = {{"n_tokens", c.n_tokens()},
+                            {"ppl_base", c.base_ppl()},
+                            {"ppl_base_stderr", c.base_ppl_stderr()},
+                            {"ppl", c.ppl()},
+                            {"ppl_stderr", c.ppl_stderr()},
+                            {"ppl_ratio", c.ppl_ratio()},
+                            {"ppl_ratio_stderr", c.ppl_ratio_stderr()},
+                            {"kl_mean", c.kl().mean()},
+                            {"kl_stderr", c.kl().standard_error()},
+                            {"kl_median", c.kl_values().quantile(0.5)},
+                            {"kl_p90", c.kl_values().quantile(0.9)},
+                            {"kl_p95", c.kl_values().quantile(0.95)},
+                            {"kl_p99", c.kl_values().quantile(0.99)},
+                            {"kl_p999", c.kl_values().quantile(0.999)},
+                            {"kl_max", c.kl_values().maximum()},
+                            {"delta_p_mean", c.delta_p().mean()},
+                            {"delta_p_rms", c.delta_p_rms()},
+                            {"top1_agreement", c.same_top().mean()},
+                            {"top1_agreement_stderr", c.same_top().standard_error()},
+                            {"keys_read_fraction", plan.work.keys_read_fraction()},
+                            {"clusters_fraction", plan.work.clusters_fraction()},
+                            {"selection_products", plan.work.selection_products()},
+                            {"selection_products_paper", plan.work.selection_products_paper()},
+                            // Null: not measured.
+                            {"generation_match_tokens", nullptr},
+                            {"generation_match_characters", nullptr}};
+  results.update(describe_linear_shares(plan.linear));
   if (plan.generation_match.count() > 0) {
-    json["generation_match_tokens"] = plan.generation_match.mean();
-    json["generation_match_characters"] = plan.generation_match_characters.mean();
+    results["generation_match_tokens"] = plan.generation_match.mean();
+    results["generation_match_characters"] = plan.generation_match_characters.mean();
   }
-  return json;
+  return results;
 }
 
 nlohmann::json describe_linear_shares(const LinearWork& work) {

@@ -6,7 +6,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
-#include "eval/compare_plans.h"
+#include "eval/compare/compare_plans.h"
 #include "eval/sidecar_bases.h"
 #include "model/model.h"
 

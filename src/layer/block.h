@@ -88,7 +88,7 @@ struct AttentionSeen {
 using AttentionObserver = std::function<void(const AttentionSeen&)>;
 
 // The rows (n_rows, d) that a linear layer is about to multiply, for analysis and calibration. A
-// parallel block's attention and MLP read the same rows, which are heard of once.
+// parallel block's attention and MLP read the same rows, which are received of once.
 struct LinearSeen {
   int64_t layer = 0;
   BasisInput input = BasisInput::kAttentionInput;
@@ -104,7 +104,7 @@ struct BlockInput {
   KvView cache;                           // this layer's, when it is dense
   LayerAttention* accelerated = nullptr;  // when it is not
   ConstTensor cosine, sine;
-  const AttentionObserver* observer = nullptr;      // hears of dense layers
+  const AttentionObserver* observer = nullptr;      // called for dense layers
   const LinearObserver* linear_observer = nullptr;  // the same
   LayerTimes* times = nullptr;                      // grow by what is done here
   Backend* timed_device = nullptr;                  // whose work they wait for

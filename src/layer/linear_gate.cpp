@@ -64,13 +64,13 @@ LinearGate::LinearGate(Backend& backend, const LinearGroup& group, const GroupPl
 }
 
 const LinearCounts& LinearGate::counts() const {
-  hear();
+  receive();
   return counts_;
 }
 
 void LinearGate::reset() {
   counts_ = {};
-  unheard_.clear();
+  pending_.clear();
   if (device_ != nullptr) device_->forget();
   for (Sequence& sequence : sequences_) {
     sequence.bypass = {};
@@ -88,7 +88,7 @@ void LinearGate::run(const LinearArgs& args, int64_t sequence) {
   SLUICE_CHECK(n_tokens * n_sequences == n_rows);
   if (n_rows == 0) return;
   if (device_ != nullptr && n_rows <= kDeviceRows) return run_on_device(args, first, n_sequences);
-  hear();
+  receive();
   count_tokens(n_rows);
   if (plan_.kind == LinearKind::kGraded) return run_graded(args);
   if (plan_.adaptive == 0) return run_gsi(args, first, n_sequences);
@@ -127,14 +127,14 @@ void LinearGate::expect() {
 }
 
 void LinearGate::prepare_device(int64_t first, int64_t n_sequences, int64_t n_tokens) {
-  if (std::ssize(unheard_) + n_sequences * n_tokens > RowGate::kRoom) hear();
+  if (std::ssize(pending_) + n_sequences * n_tokens > RowGate::kRoom) receive();
   count_tokens(n_sequences * n_tokens);
   for (int64_t index = first; index < first + n_sequences; ++index) {
     Sequence& sequence = sequences_[static_cast<size_t>(index)];
     if (!sequence.on_device)
       device_->set(index, sequence.bypass.slow_in_a_row(), sequence.bypass.to_skip());
     sequence.on_device = true;
-    unheard_.insert(unheard_.end(), static_cast<size_t>(n_tokens), index);
+    pending_.insert(pending_.end(), static_cast<size_t>(n_tokens), index);
   }
 }
 
@@ -149,27 +149,27 @@ void LinearGate::run_on_device(const LinearArgs& args, int64_t first, int64_t n_
   }
 }
 
-void LinearGate::hear() const {
-  if (unheard_.empty()) return;
-  const std::vector<RowVerdict> verdicts = device_->take();
-  SLUICE_CHECK(verdicts.size() == unheard_.size());
-  for (size_t i = 0; i < verdicts.size(); ++i) {
+void LinearGate::receive() const {
+  if (pending_.empty()) return;
+  const std::vector<RowDecision> decisions = device_->take();
+  SLUICE_CHECK(decisions.size() == pending_.size());
+  for (size_t i = 0; i < decisions.size(); ++i) {
     if (plan_.kind == LinearKind::kGraded) {
-      count_kept(verdicts[i].kept);
+      count_kept(decisions[i].kept);
       continue;
     }
-    Bypass& bypass = sequences_[static_cast<size_t>(unheard_[i])].bypass;
-    if (verdicts[i].residual < 0) {
+    Bypass& bypass = sequences_[static_cast<size_t>(pending_[i])].bypass;
+    if (decisions[i].residual < 0) {
       bypass.skip(1);
       count(TokenWay::kBypassed, plan_.rank);
       continue;
     }
-    const bool fast = verdicts[i].kept != 0;
+    const bool fast = decisions[i].kept != 0;
     bypass.decide(fast);
-    counts_.residuals.add(verdicts[i].residual);
+    counts_.residuals.add(decisions[i].residual);
     count(fast ? TokenWay::kFast : TokenWay::kSlow, plan_.rank);
   }
-  unheard_.clear();
+  pending_.clear();
 }
 
 void LinearGate::run_adaptive(const LinearArgs& args, Sequence& sequence) {

@@ -83,7 +83,7 @@ class LinearGate {
   void prepare_device(int64_t first, int64_t n_sequences, int64_t n_tokens);
   void count_tokens(int64_t n);
   // What the device has decided: moves the sequences on and counts it.
-  void hear() const;
+  void receive() const;
   void run_adaptive(const LinearArgs& args, Sequence& sequence);
   void run_graded(const LinearArgs& args);
   // Projects rows that follow each other in a sequence and sets scratch's ways from `begin` on.
@@ -98,10 +98,10 @@ class LinearGate {
   GroupPlan plan_;
   std::shared_ptr<LinearScratch> scratch_;
   std::unique_ptr<RowGate> device_;  // or null
-  // Behind what the device has decided until hear().
+  // Behind what the device has decided until receive().
   mutable std::vector<Sequence> sequences_;
   mutable LinearCounts counts_;
-  mutable std::vector<int64_t> unheard_;  // the sequences of the rows that it decides
+  mutable std::vector<int64_t> pending_;  // the sequences of the rows that it decides
 };
 
 // The gates of a layer by linear input; nullptr where it is dense.

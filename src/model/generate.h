@@ -24,7 +24,7 @@ struct GenerateOptions {
   // follows, (1, vocab) f32, in place of Model::forward() and Model::logits().
   std::function<void(std::span<const int32_t> tokens, KvCache& cache, const Tensor& scores)> step =
       {};
-  // Hears of every pass over the prompt: the hidden states, (n_rows, d_model), of its tokens from
+  // Called for every pass over the prompt: the hidden states, (n_rows, d_model), of its tokens from
   // `first` on.
   std::function<void(std::span<const int32_t> prompt, int64_t first, const ConstTensor& hidden)>
       prompt_pass = {};
@@ -41,8 +41,8 @@ struct GenerateResult {
   LinearWork linear;
 };
 
-// `emit` hears the answer piece by piece, whole characters only; first an empty piece, once the
-// prompt is accepted.
+// `emit` is called with the answer piece by piece, whole characters only; first an empty piece,
+// once the prompt is accepted.
 GenerateResult generate(Model& model, const Tokenizer& tokenizer, std::string_view prompt,
                         const GenerateOptions& options,
                         const std::function<void(std::string_view)>& emit);

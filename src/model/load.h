@@ -24,7 +24,7 @@ BlockShape block_shape(const ModelSpec& spec);
 // A matrix to be read from the store, every part's shape checked; the store must outlive it.
 MatrixSource matrix_source(const WeightStore& store, const MatrixNames& names, int64_t n_in);
 
-// `progress`, when set, hears the share of layers done, from 0 to 1.
+// `progress`, when set, is called with the share of layers done, from 0 to 1.
 ModelWeights load_weights(const ModelDescription& description, const WeightStore& store,
                           Backend& backend, const std::function<void(double)>& progress);
 

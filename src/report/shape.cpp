@@ -136,7 +136,7 @@ const Json& shapes() {
       "metrics?": "metrics", "cache?": "cache", "linear?": ["linear"], "audit?": "audit"
     },
     "audit": {
-      "way?": "text", "every?": "integer", "max_kl?": "number", "n_steps?": "integer",
+      "mode?": "text", "every?": "integer", "max_kl?": "number", "n_steps?": "integer",
       "n_compared?": "integer", "samples?": [{
         "position": "integer", "n_samples": "integer", "kl?": "number", "kl_low?": "number",
         "kl_high?": "number", "delta_factor?": "number", "tightened?": "flag"

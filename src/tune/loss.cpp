@@ -4,7 +4,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "eval/windows.h"
+#include "eval/text/windows.h"
 
 namespace sluice {
 namespace {

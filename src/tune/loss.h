@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "eval/base_scores.h"
+#include "eval/compare/base_scores.h"
 #include "model/model.h"
 #include "plan/plan.h"
 #include "tune/text_split.h"

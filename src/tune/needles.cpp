@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "core/error.h"
-#include "eval/needle.h"
+#include "eval/needle/needle.h"
 
 namespace sluice {
 namespace {

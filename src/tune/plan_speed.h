@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "eval/bench_model.h"
+#include "eval/runs/bench_model.h"
 #include "plan/plan_file.h"
 #include "tune/text_split.h"
 

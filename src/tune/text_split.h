@@ -6,7 +6,7 @@
 #include <iterator>
 #include <vector>
 
-#include "eval/text_stream.h"
+#include "eval/text/text_stream.h"
 
 namespace sluice {
 

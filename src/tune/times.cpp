@@ -6,9 +6,9 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
-#include "eval/refine_reads.h"
+#include "eval/compare/refine_reads.h"
+#include "eval/text/windows.h"
 #include "eval/timing.h"
-#include "eval/windows.h"
 #include "tune/changes.h"
 
 namespace sluice {

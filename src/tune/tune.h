@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "eval/bench_model.h"
+#include "eval/runs/bench_model.h"
 #include "tune/contract.h"
 #include "tune/loss.h"
 #include "tune/measurements.h"

@@ -53,7 +53,7 @@ class Audit(PageTest):
 
     def test_cases_of_bench_have_one_each(self):
         bench = sample.bench()
-        bench["cases"][1].update(name="tg@512", audit=sample.audit(way="step"))
+        bench["cases"][1].update(name="tg@512", audit=sample.audit(mode="step"))
         self.show("bench", [bench])
         self.assertEqual(self.one(self.VIEW + "h3").text, "tg@512, keys, τ 0.5")
         self.assertIn("step: single steps", self.one(self.VIEW + ".hint").text)

@@ -172,8 +172,8 @@ class Directions(PageTest):
 
 
 class Contract(PageTest):
-    def verdict(self):
-        return self.one("[data-role=verdict]").text
+    def decision(self):
+        return self.one("[data-role=decision]").text
 
     def told(self):
         self.wait(lambda: self.labels("[data-view=contract] .point"), "the view is drawn")
@@ -181,7 +181,7 @@ class Contract(PageTest):
 
     def test_promise_finding_and_saving_are_told_in_words(self):
         self.open(Browser.report("contract", [sample.tune()]))
-        self.assertEqual(self.verdict().splitlines(), [
+        self.assertEqual(self.decision().splitlines(), [
             "Promised: a KL from the dense model of at most 0.02 nats per token.",
             "Found on 1,536 tokens of text that it was not made from: KL 0.0132 ± 0.0018, with two "
             "standard errors 0.0168. The promise is kept.",
@@ -210,11 +210,11 @@ class Contract(PageTest):
         self.open(Browser.report("contract-both", [
             sample.tune(objective="decode", max_kl=0.015, max_ppl_ratio=1.02)]))
         self.assertIn("KL from the dense model of at most 0.015 nats per token and a perplexity of "
-                      "at most 1.02 times", self.verdict())
-        self.assertIn("The promise is not kept.", self.verdict())
+                      "at most 1.02 times", self.decision())
+        self.assertIn("The promise is not kept.", self.decision())
         self.assertIn("Saved: decoding after 512 tokens runs at 1.30× the speed of dense",
-                      self.verdict())
-        self.assertIn("perplexity 1.0066 ± 0.0011, with two standard errors 1.0088", self.verdict())
+                      self.decision())
+        self.assertIn("perplexity 1.0066 ± 0.0011, with two standard errors 1.0088", self.decision())
         told = self.told()
         self.assertEqual([t.split(",")[:2] for t in told[:5]], [
             ["KL", " held out"], ["KL", " calibration"], ["KL", " predicted"],
@@ -223,7 +223,7 @@ class Contract(PageTest):
     def test_a_dense_plan_says_why(self):
         why = "no change stays within the contract"
         self.open(Browser.report("contract-dense", [sample.tune(dense_because=why)]))
-        self.assertIn(f"The plan is dense, which loses nothing: {why}.", self.verdict())
+        self.assertIn(f"The plan is dense, which loses nothing: {why}.", self.decision())
         self.assertEqual(len(self.told()), 2 * 3)
         self.assertEqual(self.js("return document.querySelectorAll('.figures > div').length"), 0)
 
@@ -488,7 +488,7 @@ class HostileText(PageTest):
         hostile = sample.evaluate(**names)
         hostile["runs"][0]["settings"]["attention"] = name
         hostile["machine"]["cpu"] = name
-        audited = sample.audited(way=name)
+        audited = sample.audited(mode=name)
         audited["settings"]["plan"] = name
         page = Browser.report("hostile", [
             sample.analyze(sample.token_map(tokens, 2, seed=3), **names), hostile,
@@ -530,7 +530,7 @@ class HostileText(PageTest):
             hostile, sample.generate(name, name, **names),
             sample.bench(**names), sample.tune(objective=name, dense_because=name, **names),
             sample.refined(**names), sample.refined(rule=name, **names), sample.compared(**names),
-            sample.needle(tasks=(name,), labels=(name, name), **names), sample.audited(way=name)])
+            sample.needle(tasks=(name,), labels=(name, name), **names), sample.audited(mode=name)])
         for width in (380, 1600):
             self.resize(width)
             self.open(page)

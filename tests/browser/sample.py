@@ -311,7 +311,7 @@ def needle(tasks=("needle", "keys"), lengths=(2048, 4096, 8192), n_depths=5, n_c
     return result
 
 
-def audit(n_samples=24, tightened=(9,), max_kl=0.01, every=64, way="replay", seed=12):
+def audit(n_samples=24, tightened=(9,), max_kl=0.01, every=64, mode="replay", seed=12):
     """An audit whose samples fall after each tightening."""
     rng = random.Random(seed)
     samples, since, factor, level = [], [], 1, 0.011
@@ -329,7 +329,7 @@ def audit(n_samples=24, tightened=(9,), max_kl=0.01, every=64, way="replay", see
         if i in tightened:
             since = []
     last = samples[-1] if samples else {}
-    return {"way": way, "every": every, "seed": 0, "max_kl": max_kl,
+    return {"mode": mode, "every": every, "seed": 0, "max_kl": max_kl,
             "n_steps": every * n_samples + 5, "n_compared": every * n_samples,
             **{k: last.get(k) for k in ("n_samples", "kl", "kl_low", "kl_high", "delta_factor")},
             "samples": samples}

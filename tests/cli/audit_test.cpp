@@ -26,28 +26,28 @@ class AuditOption : public testing::Test {
 
 TEST_F(AuditOption, SaysAndWritesTheMeasuredKl) {
   const RunResult plain = run_ok(generate(refine_));
-  for (const std::string way : {"replay", "step"}) {
-    const std::string file = folder.file(way + ".json");
+  for (const std::string mode : {"replay", "step"}) {
+    const std::string file = folder.file(mode + ".json");
     const RunResult result =
-        run_ok(generate(joined(refine_, {"--audit", "10", "--audit-way", way, "--json", file})));
+        run_ok(generate(joined(refine_, {"--audit", "10", "--audit-mode", mode, "--json", file})));
     EXPECT_EQ(result.out, plain.out);  // an audit changes nothing
-    EXPECT_NE(result.err.find(way == "step" ? " of single steps on 6 of 59 tokens\n"
-                                            : " on 50 of 59 tokens\n"),
+    EXPECT_NE(result.err.find(mode == "step" ? " of single steps on 6 of 59 tokens\n"
+                                             : " on 50 of 59 tokens\n"),
               std::string::npos)
         << result;
     const json audit = read_results(file).at("audit");
-    EXPECT_EQ(audit.at("way"), way);
+    EXPECT_EQ(audit.at("mode"), mode);
     EXPECT_EQ(audit.at("every"), 10);
     EXPECT_EQ(audit.at("max_kl"), nullptr);
     EXPECT_EQ(audit.at("n_steps"), 59);
     EXPECT_EQ(audit.at("delta_factor"), 1);
-    EXPECT_EQ(audit.contains("prompt"), way == "replay");
-    if (way == "replay") {
+    EXPECT_EQ(audit.contains("prompt"), mode == "replay");
+    if (mode == "replay") {
       EXPECT_EQ(audit.at("prompt").at("n_samples"),
                 audit.at("prompt").at("n_tokens").get<int>() / 10);
       EXPECT_NE(result.err.find("prompt: measured KL "), std::string::npos) << result;
     }
-    ASSERT_EQ(audit.at("samples").size(), way == "step" ? 6u : 5u);
+    ASSERT_EQ(audit.at("samples").size(), mode == "step" ? 6u : 5u);
     const json& last = audit.at("samples").back();
     for (const char* key : {"kl", "kl_low", "kl_high"}) EXPECT_EQ(last.at(key), audit.at(key));
     EXPECT_EQ(audit.at("samples")[0].at("kl_high"), nullptr);  // one sample says nothing
@@ -86,9 +86,9 @@ TEST_F(AuditOption, RefusesWhatIsNotCompared) {
                   .build =
                       [](ModelFolder& f) {
                         return generate_of(f, {"-p", "ab", "--attention", "keys", "--audit", "8",
-                                               "--audit-way", "step"});
+                                               "--audit-mode", "step"});
                       },
-                  .fragments = {"drops keys for good", "--audit-way replay"}});
+                  .fragments = {"drops keys for good", "--audit-mode replay"}});
   expect_refused({.name = "TooFew",
                   .build =
                       [](ModelFolder& f) {

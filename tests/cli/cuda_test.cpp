@@ -1,7 +1,7 @@
 // The commands on a CUDA device, each of them SKIPPED without one: in f32 their figures are the
 // CPU's but for round-off.
 
-#include "backend/cuda/device.h"
+#include "backend/cuda/runtime/device.h"
 #include "cli/refusals.h"
 
 namespace sluice {

@@ -2,7 +2,7 @@
 
 #pragma once
 
-#include "backend/cuda/attend_dense.h"
+#include "backend/cuda/attention/dense/dense.h"
 #include "parity/attend_case.h"
 
 namespace sluice::test {

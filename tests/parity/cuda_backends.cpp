@@ -1,6 +1,6 @@
 // The CUDA backend under the tests of this folder, each of which is SKIPPED without a device.
 
-#include "backend/cuda/device.h"
+#include "backend/cuda/runtime/device.h"
 #include "parity/backends.h"
 
 namespace sluice::test {

@@ -1,6 +1,6 @@
 // What a machine or a request lacks is said in one line, with a hint.
 
-#include "backend/cuda/device.h"
+#include "backend/cuda/runtime/device.h"
 #include "parity/backends.h"
 
 namespace sluice::test {

@@ -1,10 +1,10 @@
-// Gates that decide on the device: their verdicts against the reference's residuals, the products
+// Gates that decide on the device: their decisions against the reference's residuals, the products
 // that follow, and where sequences stand. docs/algorithm.md, section 4.
 
 #include <array>
 #include <numeric>
 
-#include "backend/cuda/device.h"
+#include "backend/cuda/runtime/device.h"
 #include "layer/linear_gate.h"
 #include "parity/attend_case.h"
 #include "parity/subspace_case.h"
@@ -84,7 +84,7 @@ struct Gated {
   const std::unique_ptr<LinearWeights> image, dense;
 };
 
-TEST_F(CudaGate, VerdictsAndProductsAreTheReferences) {
+TEST_F(CudaGate, DecisionsAndProductsAreTheReferences) {
   for (const Size& s : kSizes) {
     SCOPED_TRACE(testing::Message() << s.n_in << " on " << s.rank << " to " << s.n_out);
     const SubspaceCase c = rows_near(s);
@@ -120,11 +120,11 @@ TEST_F(CudaGate, VerdictsAndProductsAreTheReferences) {
                            {c.x.begin() + row * s.n_in, c.x.begin() + (row + 1) * s.n_in});
       const DeviceTensor out = unwritten(*backend, DType::kF32, {1, s.n_out});
       gate->run({.weights = nullptr, .x = x.view(), .out = out.view()}, 0);
-      const std::vector<RowVerdict> verdicts = gate->take();
-      ASSERT_EQ(verdicts.size(), 1u);
+      const std::vector<RowDecision> decisions = gate->take();
+      ASSERT_EQ(decisions.size(), 1u);
       const bool fast = residual <= epsilon;
-      EXPECT_EQ(verdicts[0].kept, fast ? 1 : 0);
-      EXPECT_NEAR(verdicts[0].residual * verdicts[0].residual, residual * residual, 1e-4);
+      EXPECT_EQ(decisions[0].kept, fast ? 1 : 0);
+      EXPECT_NEAR(decisions[0].residual * decisions[0].residual, residual * residual, 1e-4);
       // By the image: sums in another order, and one coordinate that was rounded the other way.
       const double one_step = 2 * kBF16Unit / std::sqrt(static_cast<double>(s.rank));
       EXPECT_LE(relative_distance(out.values(), fast ? by_image : by_dense),
@@ -133,7 +133,7 @@ TEST_F(CudaGate, VerdictsAndProductsAreTheReferences) {
   }
 }
 
-// Whatever the order in which blocks hear of each other: rows that are near, those that only E or
+// Whatever the order in which messages of blocks arrive: rows that are near, those that only E or
 // the definition tells, and slow ones.
 TEST_F(CudaGate, RunsGiveTheSameBits) {
   const Size s{4096, 256, 4096};
@@ -155,11 +155,11 @@ TEST_F(CudaGate, RunsGiveTheSameBits) {
       if (turn == 0) first = out.values();
       EXPECT_SAME_BITS(out.values(), first);
     }
-    const std::vector<RowVerdict> verdicts = gate->take();
-    EXPECT_EQ(verdicts.size(), 2 * n_turns);
-    for (const RowVerdict& verdict : verdicts) {
-      EXPECT_EQ(verdict.kept, residual <= epsilon ? 1 : 0);
-      EXPECT_EQ(verdict.residual, verdicts[0].residual);
+    const std::vector<RowDecision> decisions = gate->take();
+    EXPECT_EQ(decisions.size(), 2 * n_turns);
+    for (const RowDecision& decision : decisions) {
+      EXPECT_EQ(decision.kept, residual <= epsilon ? 1 : 0);
+      EXPECT_EQ(decision.residual, decisions[0].residual);
     }
   }
 }
@@ -176,9 +176,9 @@ TEST_F(CudaGate, ZerosMissNothingAndRowsWithoutANormEverything) {
     x[7] = value;
     const DeviceTensor row(*backend, DType::kBF16, {1, s.n_in}, x);
     gate->run({.weights = nullptr, .x = row.view(), .out = out.view()}, 0);
-    const std::vector<RowVerdict> verdicts = gate->take();
-    EXPECT_EQ(verdicts[0].residual, value == 0 ? 0.0f : 1.0f);
-    EXPECT_EQ(verdicts[0].kept, value == 0 ? 1 : 0);
+    const std::vector<RowDecision> decisions = gate->take();
+    EXPECT_EQ(decisions[0].residual, value == 0 ? 0.0f : 1.0f);
+    EXPECT_EQ(decisions[0].kept, value == 0 ? 1 : 0);
   }
 }
 
@@ -301,7 +301,7 @@ TEST_F(CudaGate, SequencesTakeTurns) {
   EXPECT_GT(device.gate().counts().n_bypassed, 0);
 }
 
-TEST_F(CudaGate, VerdictsAreHeardWhenThereIsNoMoreRoom) {
+TEST_F(CudaGate, DecisionsAreHeardWhenThereIsNoMoreRoom) {
   if (kFewCases) GTEST_SKIP() << "a launch for every place, of a kernel that other tests launch";
   Tokens device(*backend, 1);
   const int64_t n = RowGate::kRoom + 40;

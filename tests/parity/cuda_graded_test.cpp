@@ -3,7 +3,7 @@
 
 #include <array>
 
-#include "backend/cuda/device.h"
+#include "backend/cuda/runtime/device.h"
 #include "layer/linear_gate.h"
 #include "parity/subspace_case.h"
 #include "sanitized.h"

@@ -2,7 +2,7 @@
 
 #include <functional>
 
-#include "backend/cuda/select_kernels.h"
+#include "backend/cuda/selection/common/kernels.h"
 #include "parity/select_cases.h"
 
 namespace sluice::test {

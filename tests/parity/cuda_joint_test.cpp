@@ -3,7 +3,7 @@
 
 #include <array>
 
-#include "backend/cuda/device.h"
+#include "backend/cuda/runtime/device.h"
 #include "parity/basis_cases.h"
 #include "parity/cuda_select_cases.h"
 #include "sanitized.h"

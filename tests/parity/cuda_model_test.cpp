@@ -3,7 +3,7 @@
 
 #include <array>
 
-#include "backend/cuda/device.h"
+#include "backend/cuda/runtime/device.h"
 #include "golden/golden_case.h"
 #include "model/linear_work.h"
 #include "parity/compare.h"
@@ -214,11 +214,11 @@ TEST_P(CudaFamily, FullBasesAndLosslessGradesEqualDense) {
 }
 
 // Steps through gates are recorded too: with rows that pass and rows that do not, a gate that
-// closes on the way, more rows than verdicts are kept of, tokens between that the host decides on,
+// closes on the way, more rows than decisions are kept of, tokens between that the host decides on,
 // and the same cache from the beginning. An observer makes sure of steps that are not recorded.
 TEST_P(CudaFamily, RecordedGatesDecideAsOthers) {
   const ModelSpec& spec = model->spec();
-  if (kFewCases) GTEST_SKIP() << "as many steps as there is room for verdicts, many times";
+  if (kFewCases) GTEST_SKIP() << "as many steps as there is room for decisions, many times";
   if (std::get<1>(GetParam()) == DType::kF32) GTEST_SKIP() << "the host decides in f32";
   if (spec.n_heads == spec.n_kv_heads && spec.head_dim > 64)
     GTEST_SKIP() << "recorded attention adds up in another order";

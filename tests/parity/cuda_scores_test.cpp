@@ -1,7 +1,7 @@
 // Scores that are compared on a device against those compared on the host.
 
-#include "backend/cuda/device.h"
-#include "eval/compare.h"
+#include "backend/cuda/runtime/device.h"
+#include "eval/compare/compare.h"
 #include "parity/backends.h"
 
 namespace sluice::test {

@@ -1,7 +1,7 @@
 // Sets on a device: several chunks of tokens in one pass of selection, and sets that stay where
 // they are, for layers that inherit or share them.
 
-#include "backend/cuda/device.h"
+#include "backend/cuda/runtime/device.h"
 #include "parity/cuda_select_cases.h"
 #include "parity/keys_case.h"
 #include "sanitized.h"

@@ -1,7 +1,7 @@
 // The cases of unit/model that are not of the host alone on a CUDA device, each of which is SKIPPED
 // without one.
 
-#include "backend/cuda/device.h"
+#include "backend/cuda/runtime/device.h"
 #include "sanitized.h"
 #include "unit/model/family_models.h"
 

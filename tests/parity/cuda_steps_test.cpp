@@ -1,7 +1,7 @@
 // Steps of one token on a device: recordings whose memory has moved, and steps that follow each
 // other without a wait, whose kernels may begin before the ones ahead of them are done.
 
-#include "backend/cuda/device.h"
+#include "backend/cuda/runtime/device.h"
 #include "parity/attend_case.h"
 #include "parity/compare.h"
 #include "parity/subspace_case.h"

@@ -1,6 +1,6 @@
 // The register-tile kernels that run on this CPU, tile by tile, against float64.
 
-#include "backend/cpu/gemm.h"
+#include "backend/cpu/gemm/gemm.h"
 
 #include "parity/backends.h"
 #include "parity/compare.h"

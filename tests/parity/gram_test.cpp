@@ -3,7 +3,7 @@
 
 #include <numeric>
 
-#include "backend/cpu/gram_scan.h"
+#include "backend/cpu/selection/gram/scan.h"
 #include "parity/basis_cases.h"
 
 namespace sluice::cpu {

@@ -6,17 +6,17 @@
 #include <algorithm>
 #include <cstring>
 
-#include "backend/cpu/attend_dense.h"
-#include "backend/cpu/attend_keys.h"
-#include "backend/cpu/attend_reps.h"
 #include "backend/cpu/attention/baseline/baseline.h"
+#include "backend/cpu/attention/copy/copy.h"
+#include "backend/cpu/attention/dense/dense.h"
+#include "backend/cpu/attention/keys/keys.h"
 #include "backend/cpu/attention/refine/refine.h"
-#include "backend/cpu/columns.h"
-#include "backend/cpu/grade.h"
-#include "backend/cpu/linear.h"
-#include "backend/cpu/rows.h"
-#include "backend/cpu/selector.h"
-#include "backend/cpu/subspace.h"
+#include "backend/cpu/gemm/columns.h"
+#include "backend/cpu/gemm/linear.h"
+#include "backend/cpu/primitives/rows.h"
+#include "backend/cpu/selection/selector.h"
+#include "backend/cpu/subspace/grade.h"
+#include "backend/cpu/subspace/subspace.h"
 #include "core/threads.h"
 
 namespace sluice {

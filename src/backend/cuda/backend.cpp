@@ -2,14 +2,14 @@
 
 #include "backend/backend.h"
 
-#include "backend/cuda/accelerated.h"
-#include "backend/cuda/attend_dense.h"
 #include "backend/cuda/attention/baseline/baseline.h"
+#include "backend/cuda/attention/dense/dense.h"
 #include "backend/cuda/attention/refine/cache.h"
-#include "backend/cuda/elements.h"
-#include "backend/cuda/linear.h"
-#include "backend/cuda/pack.h"
-#include "backend/cuda/subspace.h"
+#include "backend/cuda/elementwise/elements.h"
+#include "backend/cuda/linear/linear.h"
+#include "backend/cuda/linear/pack.h"
+#include "backend/cuda/selection/accelerated.h"
+#include "backend/cuda/subspace/subspace.h"
 
 namespace sluice {
 namespace {

@@ -119,7 +119,7 @@ function auditSentence({samples, max_kl, n_steps, n_compared, prompt}) {
   return `KL ${intervalWords(last)} at the end${compared}.${kept}${changed}${before}`;
 }
 
-const kAuditWays = {
+const kAuditModes = {
   __proto__: null,
   replay: 'every token compared with the exact model',
   step: 'single steps run exactly on the run’s own cache, which is no estimate of its whole loss'
@@ -142,11 +142,11 @@ function auditView(data, section) {
   const pictures = data.audits.map((entry) => {
     const host = make('div', {class: 'plot'});
     keepDrawn(host, (width) => auditChart(width, entry));
-    const way = kAuditWays[entry.way];
+    const mode = kAuditModes[entry.mode];
     return make(
         'div', {class: 'heads-part'}, make('h3', {}, entry.name),
         make('p', {'data-role': 'audit-words'}, auditSentence(entry)),
-        make('p', {class: 'hint'}, way ? `${safeText(entry.way)}: ${way}` : ''), host,
+        make('p', {class: 'hint'}, mode ? `${safeText(entry.mode)}: ${mode}` : ''), host,
         folded('The figures', () => auditTable(entry)));
   });
   section.append(

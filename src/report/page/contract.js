@@ -74,7 +74,7 @@ function savingOf(part) {
 }
 
 // What was promised, what was found, what it saves: a sentence each.
-function verdictOf(part) {
+function decisionOf(part) {
   const held = asObject(part.held_out), kinds = limitsOf(part);
   const promise = kinds.map((kind) => kind.promise(part.contract[kind.limit])).join(' and ');
   const sentences = promise ? [`Promised: ${promise}.`] : [];
@@ -161,12 +161,12 @@ function contractCaption(part) {
 }
 
 function contractView(data, section) {
-  const verdict = make('div', {class: 'verdict', 'data-role': 'verdict', 'aria-live': 'polite'});
+  const decision = make('div', {class: 'decision', 'data-role': 'decision', 'aria-live': 'polite'});
   const charts = make('div', {class: 'small-multiples'});
   const caption = make('p', {class: 'caption'});
   const show = (i) => {
     const {part} = data.contracts[i];
-    verdict.replaceChildren(...verdictOf(part).map((text) => make('p', {}, text)));
+    decision.replaceChildren(...decisionOf(part).map((text) => make('p', {}, text)));
     charts.replaceChildren(...contractFigures(part));
     caption.textContent = contractCaption(part);
   };
@@ -174,5 +174,5 @@ function contractView(data, section) {
   section.append(
       controlRow(
           chooser('Contract', data.contracts.map((c) => c.name), show, {'data-role': 'contract'})),
-      verdict, charts, caption);
+      decision, charts, caption);
 }

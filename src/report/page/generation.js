@@ -16,7 +16,7 @@ function generationCard(item, base) {
   const text = String(item.text ?? '');
   const letters = [...text];
   const body = make('div', {class: 'generated', dir: 'auto'});
-  let verdict = 'what the others are compared with';
+  let decision = 'what the others are compared with';
   if (item === base) {
     body.append(visibleText(text || ' '));
   } else {
@@ -29,14 +29,14 @@ function generationCard(item, base) {
           visibleText(letters.slice(same).join('') || '∅')));
     }
     const tokens = asList(item.tokens), others = asList(base.tokens);
-    verdict = whole ?
+    decision = whole ?
         'the same text' :
         tokens.length && others.length ?
         `the same for ${plural(commonLength(tokens, others), 'token')}, then differs` :
         `the same for ${plural(same, 'character')}, then differs`;
   }
   return make(
-      'article', {class: 'card'}, make('h3', {}, item.name), make('p', {class: 'hint'}, verdict),
+      'article', {class: 'card'}, make('h3', {}, item.name), make('p', {class: 'hint'}, decision),
       body, make('p', {class: 'hint'}, [
         isNumber(item.prefill_tokens_per_s) ?
             `prompt ${figure(item.prefill_tokens_per_s, 3)} tokens/s` :

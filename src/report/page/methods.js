@@ -176,7 +176,7 @@ function methodsView(data, section) {
     const redraw = keepDrawn(host, (width) => methodsChart(width, title, methods));
     section.append(
         make('h3', {class: 'place'}, title),
-        make('p', {class: 'verdict', 'data-role': 'methods-words'}, methodsSentence(methods)),
+        make('p', {class: 'decision', 'data-role': 'methods-words'}, methodsSentence(methods)),
         legend(methods, redraw), host,
         folded('The figures', () => methodsTable(`${title}: KL and keys read`, methods)));
   }

@@ -120,7 +120,7 @@ function needleView(data, section) {
   for (const entry of data.needles) {
     section.append(
         data.needles.length > 1 ? make('h3', {class: 'block-name'}, entry.name) : '',
-        make('p', {class: 'verdict', 'data-role': 'needle-words'}, needleSentence(entry)));
+        make('p', {class: 'decision', 'data-role': 'needle-words'}, needleSentence(entry)));
     for (const task of new Set(entry.cells.map((c) => c.task)))
       append(section, needlePictures(entry, task));
     section.append(needleTable(entry));

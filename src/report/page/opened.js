@@ -123,7 +123,7 @@ function openedView(data, section) {
   section.append(
       controlRow(
           chooser('Run', data.refined.map((e) => e.name), show, {'data-role': 'opened-run'})),
-      make('div', {class: 'verdict'}, sentence),
+      make('div', {class: 'decision'}, sentence),
       make(
           'div', {class: 'heads'},
           make(

@@ -1,12 +1,12 @@
 // The SIMD kernels on rows, where the operations of backend.h do not reach every case.
 
-#include "backend/cpu/rows.h"
+#include "backend/cpu/primitives/rows.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 
-#include "backend/cpu/score_rows.h"
+#include "backend/cpu/primitives/score_rows.h"
 #include "parity/backends.h"
 #include "parity/compare.h"
 

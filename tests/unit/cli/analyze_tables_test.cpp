@@ -1,7 +1,7 @@
 // The tables of `analyze` on profiles made by hand: the paper's figures stand in rows of their own,
 // beside what they may be compared with only.
 
-#include "cli/analyze_tables.h"
+#include "cli/analyze/analyze_tables.h"
 
 #include <gtest/gtest.h>
 

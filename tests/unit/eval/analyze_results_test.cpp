@@ -1,12 +1,12 @@
 // What `analyze` writes beside its profiles: the paper's figures and the map.
 
-#include "eval/analyze_results.h"
+#include "eval/analyze/analyze_results.h"
 
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
 
-#include "eval/paper_tables.h"
+#include "eval/analyze/paper_tables.h"
 #include "unit/model/byte_tokenizer.h"
 
 namespace sluice::test {

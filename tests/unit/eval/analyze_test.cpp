@@ -1,13 +1,13 @@
 // The analysis of a whole model, on golden checkpoints.
 
-#include "eval/analyze.h"
+#include "eval/analyze/analyze.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
 
-#include "eval/paper_tables.h"
+#include "eval/analyze/paper_tables.h"
 #include "unit/model/byte_tokenizer.h"
 #include "unit/model/golden_models.h"
 #include "unit/test_files.h"

@@ -1,6 +1,6 @@
 // Counts of attention's work against ones made by hand.
 
-#include "eval/attention_work.h"
+#include "eval/compare/attention_work.h"
 
 #include <gtest/gtest.h>
 

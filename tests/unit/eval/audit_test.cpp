@@ -1,7 +1,7 @@
 // The interval of an audit: it holds what it promises on skewed samples, and dangers are told apart
 // from intervals that say nothing.
 
-#include "eval/audit.h"
+#include "eval/audit/audit.h"
 
 #include <gtest/gtest.h>
 

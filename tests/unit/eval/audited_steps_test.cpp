@@ -1,7 +1,7 @@
 // Audited decode steps on a trained checkpoint: what they measure, that they change nothing, and
 // that a contract in danger makes them read more. docs/algorithm.md, section 7.
 
-#include "eval/audited_steps.h"
+#include "eval/audit/audited_steps.h"
 
 #include <gtest/gtest.h>
 
@@ -38,7 +38,7 @@ class AuditedRun : public testing::Test {
  protected:
   static constexpr int64_t kPrompt = 128, kSteps = 128, kTokens = kPrompt + kSteps;
   static constexpr int64_t kLong = 1280;  // tokens of a longer text
-  static constexpr AuditWay kWays[] = {AuditWay::kReplay, AuditWay::kStep};
+  static constexpr AuditMode kModes[] = {AuditMode::kReplay, AuditMode::kStep};
 
   static void SetUpTestSuite() {
     const fs::path demo = fs::path(SLUICE_SHARE_DIR) / "demo";
@@ -106,18 +106,18 @@ std::vector<int32_t>*AuditedRun::tokens = nullptr, *AuditedRun::code = nullptr;
 TEST_F(AuditedRun, AnAuditChangesNoScore) {
   const AttentionPlan plan = plan_of(0.02);
   const auto plain = plain_run(plan);
-  for (const AuditWay way : kWays) {
-    AuditedSteps audit(*model, {.way = way, .every = 3});
-    EXPECT_EQ(run(plan, audit), plain) << way_name(way);
+  for (const AuditMode mode : kModes) {
+    AuditedSteps audit(*model, {.mode = mode, .every = 3});
+    EXPECT_EQ(run(plan, audit), plain) << audit_mode_name(mode);
   }
 }
 
 TEST_F(AuditedRun, DeltaZeroLosesNothing) {
-  for (const AuditWay way : kWays) {
-    AuditedSteps audit(*model, {.way = way, .every = 16});
+  for (const AuditMode mode : kModes) {
+    AuditedSteps audit(*model, {.mode = mode, .every = 16});
     run(plan_of(0), audit);
     EXPECT_EQ(audit.kl().n_samples, kSteps / 16);
-    EXPECT_LT(audit.kl().high, 1e-7) << way_name(way);  // round-off of f32
+    EXPECT_LT(audit.kl().high, 1e-7) << audit_mode_name(mode);  // round-off of f32
   }
 }
 
@@ -197,13 +197,13 @@ TEST_F(AuditedRun, APromptIsAuditedToo) {
 // holds depends on how skewed the KLs are: docs/results/audit.md, and AuditInterval's own tests.
 TEST_F(AuditedRun, SampledStepsEstimateTheMeanOfAllSteps) {
   const AttentionPlan plan = plan_of(0.02);
-  AuditedSteps all(*model, {.way = AuditWay::kStep, .every = 1});
+  AuditedSteps all(*model, {.mode = AuditMode::kStep, .every = 1});
   run(plan, all);
   ASSERT_EQ(all.kl().n_samples, kSteps);
   RunningMean means;
   std::vector<double> distinct;
   for (uint64_t seed = 1; seed <= 20; ++seed) {
-    AuditedSteps audit(*model, {.way = AuditWay::kStep, .every = 4, .seed = seed});
+    AuditedSteps audit(*model, {.mode = AuditMode::kStep, .every = 4, .seed = seed});
     run(plan, audit);
     const AuditInterval found = audit.kl();
     EXPECT_EQ(found.n_samples, kSteps / 4);
@@ -218,14 +218,14 @@ TEST_F(AuditedRun, SampledStepsEstimateTheMeanOfAllSteps) {
 }
 
 TEST_F(AuditedRun, AContractInDangerTightensUntilItHolds) {
-  for (const AuditWay way : kWays) {
-    std::vector<AuditRecord> heard;
-    AuditedSteps audit(*model, {.way = way, .every = 4, .max_kl = 1e-5},
-                       [&](const AuditRecord& record) { heard.push_back(record); });
+  for (const AuditMode mode : kModes) {
+    std::vector<AuditRecord> received;
+    AuditedSteps audit(*model, {.mode = mode, .every = 4, .max_kl = 1e-5},
+                       [&](const AuditRecord& record) { received.push_back(record); });
     run(plan_of(0.2), audit);
-    ASSERT_FALSE(heard.empty()) << way_name(way);
+    ASSERT_FALSE(received.empty()) << audit_mode_name(mode);
     double factor = 1;
-    for (const AuditRecord& record : heard) {
+    for (const AuditRecord& record : received) {
       factor = factor > 1.0 / 64 ? factor / 2 : 0;
       EXPECT_EQ(record.delta_factor, factor);
       EXPECT_GT(record.kl.high, 1e-5);
@@ -297,8 +297,8 @@ TEST_F(AuditedRun, StepsThatDropKeysAreReplayedOnly) {
   UniformAttention choice;
   choice.mode = AttentionMode::kKeys;
   const AttentionPlan plan = uniform_plan(choice, model->plan_shape());
-  EXPECT_THROW(check_audit({.way = AuditWay::kStep, .every = 1}, plan), Error);
-  EXPECT_NO_THROW(check_audit({.way = AuditWay::kReplay, .every = 1}, plan));
+  EXPECT_THROW(check_audit({.mode = AuditMode::kStep, .every = 1}, plan), Error);
+  EXPECT_NO_THROW(check_audit({.mode = AuditMode::kReplay, .every = 1}, plan));
   AuditedSteps audit(*model, {.every = 64, .max_kl = 1e-9});
   run(plan, audit);
   EXPECT_GT(audit.kl().mean, 0);

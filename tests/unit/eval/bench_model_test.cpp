@@ -1,6 +1,6 @@
 // What a bench measures and in which order; how long it takes is nobody's business here.
 
-#include "eval/bench_model.h"
+#include "eval/runs/bench_model.h"
 
 #include <gtest/gtest.h>
 

@@ -1,11 +1,11 @@
 // Plans against the exact model on windows of a text: identities, and the same figures whether a
 // plan runs alone or with others.
 
-#include "eval/compare_plans.h"
+#include "eval/compare/compare_plans.h"
 
 #include <gtest/gtest.h>
 
-#include "eval/perplexity.h"
+#include "eval/compare/perplexity.h"
 #include "unit/model/byte_tokenizer.h"
 #include "unit/model/golden_models.h"
 #include "unit/test_files.h"

@@ -1,6 +1,6 @@
 // Divergence of predictions against values computed by hand, and their sums over tokens.
 
-#include "eval/compare.h"
+#include "eval/compare/compare.h"
 
 #include <gtest/gtest.h>
 

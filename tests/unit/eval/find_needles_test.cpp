@@ -1,6 +1,6 @@
 // Whether answers are found, against one pass over the whole prompt.
 
-#include "eval/find_needles.h"
+#include "eval/needle/find_needles.h"
 
 #include <gtest/gtest.h>
 

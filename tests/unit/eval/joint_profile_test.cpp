@@ -1,13 +1,13 @@
 // Joint selection over windows of a text, on golden checkpoints.
 
-#include "eval/joint_profile.h"
+#include "eval/analyze/joint_profile.h"
 
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
-#include "eval/analyze.h"
+#include "eval/analyze/analyze.h"
 #include "eval/calibrate.h"
 #include "unit/model/byte_tokenizer.h"
 #include "unit/model/golden_models.h"

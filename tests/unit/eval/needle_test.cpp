@@ -1,6 +1,6 @@
 // Prompts with a needle: their length, the needle's place, and the answer.
 
-#include "eval/needle.h"
+#include "eval/needle/needle.h"
 
 #include <gtest/gtest.h>
 

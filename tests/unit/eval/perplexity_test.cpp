@@ -1,6 +1,6 @@
 // Perplexity against a plain computation from logits in float64.
 
-#include "eval/perplexity.h"
+#include "eval/compare/perplexity.h"
 
 #include <gtest/gtest.h>
 

@@ -1,14 +1,14 @@
 // What analyze finds of a plan, against what it finds of the same choice without one, and against a
 // run that follows the plan.
 
-#include "eval/plan_profile.h"
+#include "eval/analyze/plan_profile.h"
 
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
 
-#include "eval/analyze.h"
-#include "eval/attention_work.h"
+#include "eval/analyze/analyze.h"
+#include "eval/compare/attention_work.h"
 #include "unit/model/byte_tokenizer.h"
 #include "unit/model/golden_models.h"
 #include "unit/test_files.h"

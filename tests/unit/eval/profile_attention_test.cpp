@@ -1,6 +1,6 @@
 // Spectral norms and attention errors against numbers worked out by hand.
 
-#include "eval/profile_attention.h"
+#include "eval/analyze/profile_attention.h"
 
 #include <gtest/gtest.h>
 

@@ -1,14 +1,14 @@
 // Counters over sets made by hand, and figures over layers and windows.
 
-#include "eval/profile.h"
+#include "eval/analyze/profile.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "eval/analyze_results.h"
-#include "eval/profile_sets.h"
+#include "eval/analyze/analyze_results.h"
+#include "eval/analyze/profile_sets.h"
 
 namespace sluice::test {
 namespace {

@@ -1,4 +1,4 @@
-#include "eval/refine_reads.h"
+#include "eval/compare/refine_reads.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // Mean and standard error of a stream against two passes over it.
 
-#include "eval/running_mean.h"
+#include "eval/compare/running_mean.h"
 
 #include <gtest/gtest.h>
 

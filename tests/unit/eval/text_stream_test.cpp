@@ -1,6 +1,6 @@
 // A text file as tokens: documents, borders, pieces.
 
-#include "eval/text_stream.h"
+#include "eval/text/text_stream.h"
 
 #include <gtest/gtest.h>
 

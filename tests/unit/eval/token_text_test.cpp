@@ -1,6 +1,6 @@
 // What single tokens read as, for every kind of tokenizer.
 
-#include "eval/token_text.h"
+#include "eval/text/token_text.h"
 
 #include <gtest/gtest.h>
 

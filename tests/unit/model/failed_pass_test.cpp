@@ -1,5 +1,5 @@
-// A pass that fails half-way has been taken in by some layers: whoever goes on with the cache hears
-// of it, and a cache that starts anew is as good as new.
+// A pass that fails half-way has been taken in by some layers: whoever goes on with the cache gets
+// an error, and a cache that starts anew is as good as new.
 
 #include "parity/compare.h"
 #include "unit/model/family_models.h"
@@ -13,7 +13,7 @@ TEST(FailedPass, IsNotGoneOnFromUnsaid) {
   choice.mode = AttentionMode::kKeys;
   choice.tau = 0.8;
   AttentionPlan plan = uniform_plan(choice, model.plan_shape());
-  plan.layers[1] = LayerPlan();  // dense, of which the observer hears
+  plan.layers[1] = LayerPlan();  // dense, for which the observer is called
   const std::vector<int32_t> tokens = repeating_tokens(60);
   KvCache good = model.make_cache(1, 0, plan), cache = model.make_cache(1, 0, plan);
   const auto expected = hidden_of(model, tokens, good);

@@ -165,7 +165,7 @@ inline nlohmann::json sample_generate() {
                         {"tokens", {1, 2}},          {"end", "length"},
                         {"n_prompt_tokens", 1},      {"prefill_tokens_per_s", 10.0},
                         {"decode_tokens_per_s", 5.0}};
-  json["audit"] = {{"way", "replay"},
+  json["audit"] = {{"mode", "replay"},
                    {"every", 8},
                    {"seed", 0},
                    {"max_kl", 0.01},

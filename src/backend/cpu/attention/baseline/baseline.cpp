@@ -6,8 +6,8 @@
 #include <cmath>
 
 #include "backend/cpu/attention/baseline/chooser.h"
-#include "backend/cpu/rows.h"
-#include "backend/cpu/score_rows.h"
+#include "backend/cpu/primitives/rows.h"
+#include "backend/cpu/primitives/score_rows.h"
 #include "core/threads.h"
 
 namespace sluice::cpu::baseline {

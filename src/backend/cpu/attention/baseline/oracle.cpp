@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "backend/cpu/attention/baseline/blocks.h"
-#include "backend/cpu/score_rows.h"
+#include "backend/cpu/primitives/score_rows.h"
 
 namespace sluice::cpu::baseline {
 namespace {

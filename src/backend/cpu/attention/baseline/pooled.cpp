@@ -6,8 +6,8 @@
 #include <cmath>
 
 #include "backend/cpu/attention/baseline/blocks.h"
-#include "backend/cpu/rows.h"
-#include "backend/cpu/score_rows.h"
+#include "backend/cpu/primitives/rows.h"
+#include "backend/cpu/primitives/score_rows.h"
 
 namespace sluice::cpu::baseline {
 namespace {

@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "backend/cpu/attention/baseline/chooser.h"
-#include "backend/cpu/score_rows.h"
+#include "backend/cpu/primitives/score_rows.h"
 
 namespace sluice::cpu::baseline {
 namespace {

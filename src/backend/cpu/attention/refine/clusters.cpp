@@ -5,8 +5,8 @@
 #include <numeric>
 #include <span>
 
-#include "backend/cpu/rows.h"
-#include "backend/cpu/score_rows.h"
+#include "backend/cpu/primitives/rows.h"
+#include "backend/cpu/primitives/score_rows.h"
 #include "core/dtype.h"
 #include "core/error.h"
 

@@ -7,7 +7,7 @@
 // clang-format off
 #include <hwy/foreach_target.h>  // first: it includes this file once per target
 #include <hwy/highway.h>
-#include "backend/cpu/exponential-inl.h"
+#include "backend/cpu/primitives/exponential-inl.h"
 // clang-format on
 
 #include <algorithm>

@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "backend/cpu/attention/refine/estimate.h"
-#include "backend/cpu/rows.h"
+#include "backend/cpu/primitives/rows.h"
 
 namespace sluice::cpu::refine {
 namespace {

@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "backend/cpu/attention/refine/clusters.h"
-#include "backend/cpu/rows.h"
+#include "backend/cpu/primitives/rows.h"
 
 namespace sluice::cpu::refine {
 namespace {

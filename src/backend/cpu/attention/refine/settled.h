@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "backend/cpu/attend_near.h"
+#include "backend/cpu/attention/common/near.h"
 #include "backend/refine.h"
 
 namespace sluice::cpu::refine {

@@ -2,7 +2,7 @@
 
 #pragma once
 
-#include "backend/cpu/attend_tile.h"
+#include "backend/cpu/attention/common/tile.h"
 #include "backend/refine.h"
 
 namespace sluice::cpu::refine {

@@ -1,7 +1,7 @@
 #include "backend/cuda/attention/baseline/baseline.h"
 
-#include "backend/cuda/attend_dense.h"
 #include "backend/cuda/attention/baseline/kernels.h"
+#include "backend/cuda/attention/dense/dense.h"
 #include "core/shape.h"
 
 namespace sluice::cuda::baseline {

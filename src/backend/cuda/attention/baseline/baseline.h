@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "backend/baseline.h"
-#include "backend/cuda/device.h"
+#include "backend/cuda/runtime/device.h"
 
 namespace sluice::cuda::baseline {
 

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "backend/baseline.h"
-#include "backend/cuda/device.h"
+#include "backend/cuda/runtime/device.h"
 
 namespace sluice::cuda::baseline {
 

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "backend/cuda/attention/baseline/kernels.h"
-#include "backend/cuda/element.cuh"
+#include "backend/cuda/primitives/element.cuh"
 
 namespace sluice::cuda::baseline {
 

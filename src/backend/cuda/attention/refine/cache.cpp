@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "backend/cuda/attend_dense.h"
+#include "backend/cuda/attention/dense/dense.h"
 #include "backend/cuda/attention/refine/kernels.h"
 #include "core/shape.h"
 

@@ -5,7 +5,7 @@
 
 #include <memory>
 
-#include "backend/cuda/device.h"
+#include "backend/cuda/runtime/device.h"
 #include "backend/refine.h"
 
 namespace sluice::cuda::refine {

@@ -6,7 +6,7 @@
 #pragma once
 
 #include "backend/cuda/attention/refine/split_state.cuh"
-#include "backend/cuda/mma.cuh"
+#include "backend/cuda/primitives/mma.cuh"
 
 namespace sluice::cuda::refine {
 

@@ -11,7 +11,7 @@
 
 #include "backend/cuda/attention/refine/hopper_pipeline.cuh"
 #include "backend/cuda/attention/refine/output.cuh"
-#include "backend/cuda/tensor_map.h"
+#include "backend/cuda/runtime/tensor_map.h"
 
 namespace sluice::cuda::refine {
 namespace {
@@ -69,13 +69,13 @@ __device__ void attend_items(const RefineView& view, unsigned char* memory, Shar
     const auto now = key_turn.take();
     stage = now.stage;
     wait_barrier(&shared.keys_here[stage], now.parity);
-    begin_products();
+    wgmma_fence();
     start_scores<kD>(scores, queries, key_tiles + stage * S::kTileBytes);
   };
   const auto start_next_sums = [&] {
     const auto [last, parity] = value_turn.take();
     wait_barrier(&shared.values_here[last], parity);
-    begin_products();
+    wgmma_fence();
     start_sums<kD>(sums, weights, value_tiles + last * S::kTileBytes);
     return last;
   };
@@ -92,13 +92,13 @@ __device__ void attend_items(const RefineView& view, unsigned char* memory, Shar
   const auto attend_tile = [&](const auto& finish) {
     start_next_scores();
     const int last = start_next_sums();
-    wait_products<1>();
+    wgmma_wait<1>();
     hold(scores);
     finish();
     release(&shared.keys_used[stage]);
     take_scores(softmax, scores, factor, kept);
     finish_weights(softmax);
-    wait_products<0>();
+    wgmma_wait<0>();
     hold_sums();
     release(&shared.values_used[last]);
 #pragma unroll
@@ -141,7 +141,7 @@ __device__ void attend_items(const RefineView& view, unsigned char* memory, Shar
 #pragma unroll
         for (auto& column : sums[part]) column[0] = column[1] = column[2] = column[3] = 0;
       start_next_scores();
-      wait_products<0>();
+      wgmma_wait<0>();
       hold(scores);
       finish(0);
       release(&shared.keys_used[stage]);
@@ -171,7 +171,7 @@ __device__ void attend_items(const RefineView& view, unsigned char* memory, Shar
       LogSum normaliser(softmax, factor);
       for (int page = item.first_page; page < item.means_end(); page += S::kKeys) {
         start_next_scores();
-        wait_products<0>();
+        wgmma_wait<0>();
         hold(scores);
         if (!all_visible(page)) mask_tile(page);
         as_masses(scores, estimates, shared.terms[stage]);
@@ -210,7 +210,7 @@ __device__ void attend_items(const RefineView& view, unsigned char* memory, Shar
     release(&shared.item_used);
     const int last = start_next_sums();
     add_lanes(softmax);
-    wait_products<0>();
+    wgmma_wait<0>();
     hold_sums();
     release(&shared.values_used[last]);
 #pragma unroll
@@ -231,14 +231,14 @@ __global__ void __launch_bounds__(kThreads, 1)
   if (threadIdx.x == 0) make_barriers(shared);
   __syncthreads();
   if (threadIdx.x < 128) {
-    give_registers<kProducerRegisters>();
+    decrease_registers<kProducerRegisters>();
     const int warp = uniform_warp();
     const PageList list = lists.of_block();
     if (warp == 0) bring_keys(view, maps, memory, shared, list, n_drawn);
     if (warp == 1) bring_values(view, maps, memory, shared, list);
     if (warp == 2) list_pages(shared, list);
   } else {
-    take_registers<kConsumerRegisters>();
+    increase_registers<kConsumerRegisters>();
     attend_items(view, memory, shared);
   }
 }

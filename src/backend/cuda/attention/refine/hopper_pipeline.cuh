@@ -8,9 +8,9 @@
 
 #pragma once
 
+#include "backend/cuda/attention/dense/hopper_tile.cuh"
 #include "backend/cuda/attention/refine/decide.cuh"
 #include "backend/cuda/attention/refine/list.cuh"
-#include "backend/cuda/hopper_tile.cuh"
 
 namespace sluice::cuda::refine {
 

@@ -21,7 +21,7 @@
 
 #pragma once
 
-#include "backend/cuda/early.cuh"
+#include "backend/cuda/runtime/dependent_launch.cuh"
 #include "backend/refine.h"
 
 namespace sluice::cuda::refine {

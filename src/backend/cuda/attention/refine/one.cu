@@ -60,8 +60,9 @@ void launch(Context& context, const RefineView& view, const NextRows& next) {
   const int64_t row_bytes = view.head_dim * static_cast<int64_t>(sizeof(typename W::Element));
   step.most_prefetched = static_cast<int>(kKeptBytes / (view.n_kv_heads * row_bytes));
   const dim3 grid(static_cast<unsigned>(n_splits), static_cast<unsigned>(blocks));
-  launch_early(context, "refine score", score<W>, grid, kThreads, view, position, next, step);
-  launch_early(context, "refine attend", attend<W>, grid, kThreads, view, position, step);
+  launch_programmatic(context, "refine score", score<W>, grid, kThreads, view, position, next,
+                      step);
+  launch_programmatic(context, "refine attend", attend<W>, grid, kThreads, view, position, step);
 }
 
 template <typename Element, int kLanes>

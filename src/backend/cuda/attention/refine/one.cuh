@@ -11,9 +11,9 @@
 
 #include <type_traits>
 
-#include "backend/cuda/attend_parts.cuh"
+#include "backend/cuda/attention/dense/parts.cuh"
 #include "backend/cuda/attention/refine/kernels.h"
-#include "backend/cuda/early.cuh"
+#include "backend/cuda/runtime/dependent_launch.cuh"
 
 namespace sluice::cuda::refine::decode {
 

@@ -4,7 +4,7 @@
 
 #pragma once
 
-#include "backend/cuda/attend_one.cuh"
+#include "backend/cuda/attention/dense/one.cuh"
 #include "backend/cuda/attention/refine/one_decide.cuh"
 
 namespace sluice::cuda::refine::decode {
@@ -145,7 +145,7 @@ __global__ void __launch_bounds__(kThreads, W::kBlocks)
   using Element = typename W::Element;
   __shared__ Decisions<W> block;
   __shared__ bool is_last;
-  let_next_begin();
+  launch_dependents();
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const auto split = static_cast<int>(blockIdx.x), head_dim = static_cast<int>(view.head_dim);
   const int n_splits = step.parts.n_splits;
@@ -159,7 +159,7 @@ __global__ void __launch_bounds__(kThreads, W::kBlocks)
   const Element* values = rows_of<Element>(cache.values, heads.kv_head, cache.capacity, head_dim);
   const Element* means =
       rows_of<Element>(cache.mean_values, heads.kv_head, cache.n_pages, head_dim);
-  wait_for_earlier();
+  wait_on_dependency();
 
   const int n_slots = pages.slots();
   WarpSums<W> sums;

@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(kThreads, W::kBlocks)
     score(RefineView view, FirstPosition position, NextRows next, Step step) {
   using Element = typename W::Element;
   __shared__ float2 shares[W::kHeads][kWarps];  // largest and total
-  let_next_begin();
+  launch_dependents();
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   const auto split = static_cast<int>(blockIdx.x);
   const int n_splits = step.parts.n_splits, in_load = lane / W::kLanes;
@@ -82,7 +82,7 @@ __global__ void __launch_bounds__(kThreads, W::kBlocks)
     }
   };
   if (first_step < n_steps) prefetch(first_step, keys, mean_keys);
-  wait_for_earlier();
+  wait_on_dependency();
 
   if (split == 0 && heads.first == heads.kv_head * step.group)
     store_next<W>(view, next, heads.kv_head, t);

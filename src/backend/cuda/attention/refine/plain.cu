@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "backend/cuda/attention/refine/kernels.h"
-#include "backend/cuda/element.cuh"
+#include "backend/cuda/primitives/element.cuh"
 
 namespace sluice::cuda::refine {
 namespace {

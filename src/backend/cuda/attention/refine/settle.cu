@@ -24,8 +24,8 @@ __global__ __launch_bounds__(kSplitThreads,
                              4) void settle_segments(const __grid_constant__ RefineView view,
                                                      const __grid_constant__ Segments segments) {
   extern __shared__ __align__(16) std::byte shared[];
-  let_next_begin();
-  wait_for_earlier();
+  launch_dependents();
+  wait_on_dependency();
   const int64_t begin = segments.begin + int64_t{blockIdx.x} * segments.n_tokens, head = blockIdx.y;
   const int d = static_cast<int>(view.head_dim);
   const int n_sinks = begin == 0 ? static_cast<int>(view.sinks) : 0;
@@ -112,8 +112,9 @@ void launch(Context& context, const RefineView& view, const Segments& segments, 
                              bytes),
         "settle");
   const dim3 grid(static_cast<unsigned>(n), static_cast<unsigned>(view.n_kv_heads));
-  launch_early(context, "settle", settle_segments<T, kV>,
-               {.grid = grid, .threads = kSplitThreads, .shared_bytes = bytes}, view, segments);
+  launch_programmatic(context, "settle", settle_segments<T, kV>,
+                      {.grid = grid, .threads = kSplitThreads, .shared_bytes = bytes}, view,
+                      segments);
 }
 
 void launch_any(Context& context, const RefineView& view, DType dtype, const Segments& segments,

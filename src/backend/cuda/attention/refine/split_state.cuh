@@ -7,7 +7,7 @@
 #pragma once
 
 #include "backend/cuda/attention/refine/kernels.h"
-#include "backend/cuda/element.cuh"
+#include "backend/cuda/primitives/element.cuh"
 
 namespace sluice::cuda::refine {
 

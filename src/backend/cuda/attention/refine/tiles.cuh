@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "backend/cuda/attend_tile.cuh"
+#include "backend/cuda/attention/dense/tile.cuh"
 #include "backend/cuda/attention/refine/work.cuh"
 
 namespace sluice::cuda::refine {

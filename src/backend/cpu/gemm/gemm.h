@@ -1,0 +1,69 @@
+// The register-tile kernels under our own matrix products (linears where oneDNN is not used, and
+// attention everywhere): C (mr x nr) += A (mr x k) B (k x nr).
+//
+// B comes in panels of nr columns: element (k, n) of a panel stands at
+// ((k / kq) * nr + n) * kq + k % kq, zero-padded to a multiple of kq. A is row-major with a
+// stride, in a_dtype, readable up to a multiple of kq (the padding multiplies zeros of B, so it
+// must be finite). A kernel's tile is the unit that its accumulators hold in registers.
+
+#pragma once
+
+#include <cstdint>
+
+#include "core/dtype.h"
+
+namespace sluice::cpu {
+
+struct TileArgs {
+  const void* a;     // (rows, k) a_dtype
+  int64_t a_stride;  // elements
+  const void* b;     // one panel
+  int64_t k;         // multiple of kq
+  float* c;          // (rows, nr)
+  int64_t c_stride;
+  bool accumulate;  // add to c instead of replacing it
+};
+
+// One row over several panels at once. A core draws more from memory in several streams than in
+// one, and with one row nothing else counts; so panels far apart, each followed by its
+// neighbours, make streams of their own.
+struct RowArgs {
+  const void* a;         // (k) a_dtype
+  const void* b;         // first panel
+  int64_t panel_stride;  // elements from one panel to the next
+  int64_t k;
+  float* c;          // (nr) of the first panel
+  int64_t c_stride;  // from one panel's results to the next's
+};
+
+struct GemmKernel {
+  static constexpr int64_t kRowPanels = 4;
+
+  const char* name;
+  int64_t mr, nr, kq;
+  DType a_dtype, b_dtype;
+  // tiles[rows - 1] computes a tile of `rows` rows, 1 <= rows <= mr.
+  void (*const* tiles)(const TileArgs& args);
+  // rows[n - 1] takes n panels, 1 <= n <= kRowPanels.
+  void (*const* rows)(const RowArgs& args);
+
+  int64_t padded_k(int64_t k) const { return (k + kq - 1) / kq * kq; }
+  int64_t panels(int64_t n) const { return (n + nr - 1) / nr; }
+  // Elements of one panel of depth k.
+  int64_t panel_elements(int64_t k) const { return padded_k(k) * nr; }
+};
+
+// The fastest kernel of this CPU for activations and weights of a compute dtype.
+const GemmKernel& gemm_kernel(DType dtype);
+
+// All kernels that run here, for tests and benchmarks.
+const GemmKernel& gemm_f32();       // A and B f32, portable SIMD
+const GemmKernel& gemm_f32_bf16();  // A f32, B bf16, portable SIMD
+const GemmKernel* gemm_bfmmla();    // A and B bf16, Arm BF16 matrix instructions, or nullptr
+
+// Packs a panel from n <= nr rows of src (B transposed), columns [0, k).
+template <typename Source>
+void pack_panel_rows(const GemmKernel& kernel, const Source* src, int64_t stride, int64_t n,
+                     int64_t k, void* panel);
+
+}  // namespace sluice::cpu

@@ -1,0 +1,9 @@
+// Stands in for gemm/linear_onednn.cpp in builds without oneDNN.
+
+#include "backend/cpu/gemm/linear.h"
+
+namespace sluice::cpu {
+
+std::unique_ptr<CpuLinear> make_onednn_linear(const MatrixSource&, DType) { return nullptr; }
+
+}  // namespace sluice::cpu

@@ -1,0 +1,56 @@
+// Exact attention on the device. docs/algorithm.md, section 3, mode `dense`.
+
+#pragma once
+
+#include "backend/backend.h"
+#include "backend/cuda/runtime/device.h"
+
+namespace sluice::cuda {
+
+// Throws Error for heads that attention here does not take; group: query heads of a key head.
+void check_heads(int64_t head_dim, int64_t group);
+
+// Whether the tensor cores can take queries and hand out answers of that kind.
+bool fits_tiles(DType dtype, int64_t head_dim, const ConstTensor& queries, const ConstTensor& out);
+
+// One call as kernels take it.
+struct AttendView {
+  const std::byte* queries;
+  const std::byte* keys;    // (n_batch, n_kv_heads, capacity, head_dim)
+  const std::byte* values;  // (n_batch, n_kv_heads, capacity, head_dim)
+  std::byte* out;
+  int64_t query_stride, out_stride;  // of rows, in elements
+  int64_t n_batch, n_heads, n_kv_heads, capacity, head_dim;
+  int64_t n_tokens, first_position;
+  int64_t window;  // 0: none
+  bool causal;
+  float scale;
+
+  int64_t n_keys() const { return first_position + n_tokens; }
+  int64_t group() const { return n_heads / n_kv_heads; }
+};
+
+// Plain and slow: f32, and heads of odd sizes.
+void attend_plain(Context& context, DType dtype, const AttendView& view);
+// bf16, on the tensor cores; head_dim a multiple of 8 up to 256, rows aligned to 16 bytes.
+void attend_tiles(Context& context, const AttendView& view);
+// The same on compute capability 9.0, whose tensor cores need other instructions.
+void attend_hopper(Context& context, const AttendView& view);
+// The same as attend_tiles for few queries: keys are split over blocks, whose parts are put
+// together after.
+void attend_split(Context& context, const AttendView& view);
+
+// The same for one query to a sequence, of heads that share no keys.
+void attend_one(Context& context, const AttendView& view);
+
+// The same of a query and a key that are not turned, and a key and a value that are not stored yet,
+// but for those of a kind it cannot take: false, and nothing is done.
+bool attend_next(Context& context, const AttendView& view, const RotaryArgs* turn,
+                 const StoreKvArgs& store);
+
+void attend_dense(Context& context, const AttendDenseArgs& args);
+// Whether it could be done in one kernel; else nothing was done.
+bool store_and_attend(Context& context, const RotaryArgs* turn, const StoreKvArgs& store,
+                      const AttendDenseArgs& args);
+
+}  // namespace sluice::cuda

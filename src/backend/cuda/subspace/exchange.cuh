@@ -1,0 +1,61 @@
+// What the blocks of a gate tell each other of a row, without a barrier: messages that hold the
+// row's number, so that whoever looks at one sees whether it has come. A message is written and
+// read at once, and nothing beside it need be seen, so no fence is waited for.
+
+#pragma once
+
+#include "backend/cuda/subspace/kernels.h"
+
+namespace sluice::cuda {
+
+__device__ inline void send_message(GateMessage* to, const GateMessage& message) {
+  const uint64_t low = uint64_t{message.small} << 32 | message.row;
+  asm volatile(
+      "{\n"
+      ".reg .b128 all;\n"
+      "mov.b128 all, {%1, %2};\n"
+      "st.relaxed.gpu.global.b128 [%0], all;\n"
+      "}\n" ::"l"(to),
+      "l"(low), "l"(message.large)
+      : "memory");
+}
+
+__device__ inline GateMessage wait_for_message(const GateMessage* from, uint32_t row) {
+  uint64_t low, high;
+  do {
+    asm volatile(
+        "{\n"
+        ".reg .b128 all;\n"
+        "ld.relaxed.gpu.global.b128 all, [%2];\n"
+        "mov.b128 {%0, %1}, all;\n"
+        "}\n"
+        : "=l"(low), "=l"(high)
+        : "l"(from)
+        : "memory");
+  } while (static_cast<uint32_t>(low) != row);
+  return {.row = row, .small = static_cast<uint32_t>(low >> 32), .large = high};
+}
+
+// Who says what: a pair of directions to a block and round, and parts of ||x||^2 from the last
+// of the blocks that multiply on backwards. The recorder has a word where the path is not clear.
+//
+// Every block that multiplies says something of every row, and not before all its threads have used
+// what the row begins with, ahead of a barrier: so it is loaded, and the recorder, which receives
+// all, may write what the next row begins with. (Messages order nothing beside themselves; it is
+// the use that does.)
+struct Exchange {
+  GateMessage* messages;  // (gate_messages)
+  int n_pairs, n_norms;
+  uint32_t row;
+
+  __device__ void tell(int index, uint32_t small, uint64_t large) const {
+    send_message(messages + index, {.row = row, .small = small, .large = large});
+  }
+  __device__ GateMessage receive(int index) const {
+    return wait_for_message(messages + index, row);
+  }
+  __device__ int norm(int part) const { return n_pairs + part; }
+  __device__ int path() const { return n_pairs + n_norms; }
+};
+
+}  // namespace sluice::cuda

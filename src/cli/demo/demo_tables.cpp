@@ -1,0 +1,140 @@
+#include "cli/demo/demo_tables.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "eval/text/token_text.h"
+
+namespace sluice::cli {
+
+void print_clusters(const Tokenizer& tokenizer, const TokenMap& map, size_t layer,
+                    size_t n_clusters) {
+  std::map<int32_t, std::vector<int32_t>> members;  // owner -> those that stand behind it
+  const TokenMap::Layer& at = map.layers[layer];
+  for (size_t t = 0; t < at.owner.size(); ++t)
+    if (at.status[t] == TokenStatus::kRedundant)
+      members[at.owner[t]].push_back(static_cast<int32_t>(t));
+  std::vector<std::pair<int32_t, std::vector<int32_t>>> clusters(members.begin(), members.end());
+  std::stable_sort(clusters.begin(), clusters.end(),
+                   [](const auto& a, const auto& b) { return a.second.size() > b.second.size(); });
+  clusters.resize(std::min(clusters.size(), n_clusters));
+  const auto quoted = [&](int32_t position) {
+    return nlohmann::json(token_text(tokenizer, map.tokens[static_cast<size_t>(position)])).dump();
+  };
+  if (!clusters.empty()) fmt::print("\nAt layer {}:\n", layer);
+  for (const auto& [owner, tokens] : clusters) {
+    std::map<std::string, int> counts;
+    for (const int32_t t : tokens) ++counts[quoted(t)];
+    std::vector<std::pair<std::string, int>> texts(counts.begin(), counts.end());
+    std::stable_sort(texts.begin(), texts.end(),
+                     [](const auto& a, const auto& b) { return a.second > b.second; });
+    std::string listed;
+    for (size_t i = 0; i < std::min<size_t>(texts.size(), 5); ++i)
+      listed += fmt::format("{}{} x{}", i ? ", " : "", texts[i].first, texts[i].second);
+    fmt::print("  {} at {} stands for {} others: {}{}\n", quoted(owner), owner, tokens.size(),
+               listed, texts.size() > 5 ? ", …" : "");
+  }
+}
+
+TextTable depth_table(const AnalyzeReport& report) {
+  const Profile& profile = report.profiles.front();
+  TextTable table(
+      fmt::format("Representatives r of {} tokens; Jaccard: shared with the layer before",
+                  profile.n_tokens),
+      {"layer", "r", "r/T", "Jaccard", "turnover", "cosine to owner"});
+  for (size_t l = 0; l < profile.layers.size(); ++l) {
+    const SetFigures& set = profile.layers[l].sets[report.leading()];
+    table.add({words(std::to_string(l)), cell(set.n_reps, {.decimals = 0}),
+               cell(set.n_reps.mean() / static_cast<double>(profile.n_tokens), {.decimals = 2}),
+               cell(set.jaccard_prev, {.decimals = 2}),
+               cell(set.turnover, {.decimals = 0, .factor = 100, .unit = "%"}),
+               cell(set.owner_cosine_mean, {.decimals = 3})});
+  }
+  return table;
+}
+
+TextTable cascade_table(const AnalyzeReport& report) {
+  const Profile& profile = report.profiles.front();
+  TextTable table(fmt::format("Means over layers, ± over {} windows", profile.n_windows),
+                  {"set", "r", "Jaccard", "missed, worst layer", "uncovered", "products saved"});
+  const std::vector<SetKind> kinds = set_kinds(report.rules);
+  for (size_t k = 0; k < kinds.size(); ++k) {
+    const SetSummary& set = profile.summaries[k];
+    const bool control = kinds[k].rule == SelectRule::kFixed;
+    table.add({words(kinds[k].name), cell(set.n_reps, {.decimals = 0}),
+               cell(set.jaccard_prev, {.decimals = 2}), cell(set.missed_max, {.decimals = 0}),
+               cell(set.uncovered, {.decimals = 1, .factor = 100, .unit = "%"}),
+               control ? no_value()
+                       : cell(set.savings_computed, {.decimals = 0, .factor = 100, .unit = "%"})});
+  }
+  return table;
+}
+
+TextTable quality_table(const CompareResult& result, const std::vector<UniformChoice>& choices) {
+  const Comparison& first = result.plans.front().tokens;
+  TextTable table(
+      fmt::format("{} tokens predicted in {} window{}, dense perplexity {:.2f}; ± standard error",
+                  first.n_tokens(), result.n_windows, result.n_windows == 1 ? "" : "s",
+                  first.base_ppl()),
+      {"attention", "tau", "keys read", "KL, nats", "perplexity ratio", "same top token"});
+  for (size_t i = 0; i < choices.size(); ++i) {
+    const PlanComparison& plan = result.plans[i];
+    const Comparison& c = plan.tokens;
+    const int digits = c.kl().mean() < 0.1 ? 4 : 2;
+    table.add({words(std::string(mode_name(choices[i].attention.mode))),
+               words(fmt::format("{}", choices[i].attention.tau)),
+               cell(plan.work.keys_read_fraction(), {.decimals = 0, .factor = 100, .unit = "%"}),
+               words(fmt::format("{:.{}f} ± {:.{}f}", c.kl().mean(), digits,
+                                 c.kl().standard_error(), digits)),
+               words(fmt::format("{:.{}f} ± {:.{}f}", c.ppl_ratio(), digits - 1,
+                                 c.ppl_ratio_stderr(), digits - 1)),
+               cell(c.same_top().mean(), {.decimals = 1, .factor = 100, .unit = "%"})});
+  }
+  return table;
+}
+
+TextTable speed_table(const BenchResult& result) {
+  TextTable table(
+      fmt::format("Medians of {} rounds; speed-up: dense time over this one's of the same round, "
+                  "lowest to highest",
+                  result.options.repeat),
+      {"test", "attention", "ms", "speed-up", "selection", "attention's share"}, 2);
+  for (const BenchCase& found : result.cases) {
+    const BenchSample middle = found.middle();
+    const auto share = [&](double part) {
+      return cell(part / middle.total, {.decimals = 0, .factor = 100, .unit = "%"});
+    };
+    table.add({words(found.name), words(result.candidates[found.candidate].label),
+               cell(middle.total, {.decimals = 2}),
+               found.candidate == 0
+                   ? no_value()
+                   : words(fmt::format("{:.2f} ({:.2f} to {:.2f})", found.speedup.middle,
+                                       found.speedup.low, found.speedup.high)),
+               share(middle.select), share(middle.attend)});
+  }
+  return table;
+}
+
+TextTable contract_table(const TuneOptions& options, const TuneResult& result) {
+  TextTable table("Tuned plan", {"figure", "plan"}, 2);
+  const auto loss = [](const Loss& of) {
+    return words(fmt::format("{:.4f} ± {:.4f}", of.kl.mean(), of.kl.standard_error()));
+  };
+  table.add({words("KL allowed"), words(fmt::format("{}", options.contract.max_kl))});
+  table.add({words("KL predicted"), words(fmt::format("{:.4f}", result.predicted_kl))});
+  table.add({words("KL, calibration text"), loss(result.calibration)});
+  table.add({words("KL, held-out text"), loss(result.held_out)});
+  table.add({words("cache, of dense"),
+             words(fmt::format("{:.0f}%", 100 * result.cost / result.dense_cost))});
+  for (const BenchCase& found : result.speed.cases)
+    if (found.candidate > 0 && found.n_tokens == options.split.context)
+      table.add({words(found.name + " speed-up"),
+                 words(fmt::format("{:.2f} ({:.2f} to {:.2f})", found.speedup.middle,
+                                   found.speedup.low, found.speedup.high))});
+  return table;
+}
+
+}  // namespace sluice::cli

@@ -1,0 +1,28 @@
+// The tables and lists that `sluice demo` prints, narrow enough for a terminal.
+
+#pragma once
+
+#include "cli/analyze/analyze_tables.h"
+#include "eval/analyze/token_map.h"
+#include "eval/compare/compare_plans.h"
+#include "eval/runs/bench_model.h"
+#include "tune/tune.h"
+
+namespace sluice::cli {
+
+// The tokens that the busiest representatives of a layer stand for.
+void print_clusters(const Tokenizer& tokenizer, const TokenMap& map, size_t layer,
+                    size_t n_clusters);
+
+// Layer by layer, the leading set of the first profile.
+TextTable depth_table(const AnalyzeReport& report);
+// Every set of the first profile, over all layers.
+TextTable cascade_table(const AnalyzeReport& report);
+// What each choice loses and reads.
+TextTable quality_table(const CompareResult& result, const std::vector<UniformChoice>& choices);
+// What each case takes, and of that selection and attention.
+TextTable speed_table(const BenchResult& result);
+// What a tuned plan loses and saves.
+TextTable contract_table(const TuneOptions& options, const TuneResult& result);
+
+}  // namespace sluice::cli

@@ -1,0 +1,189 @@
+#include "eval/analyze/analyze.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "eval/analyze/paper_tables.h"
+#include "eval/analyze/profile_sets.h"
+#include "eval/text/windows.h"
+
+namespace sluice {
+namespace {
+
+// One tau and one space: its sets, one series per key/value head in key space, and its figures.
+struct Track {
+  Profile profile;
+  std::vector<ProfileSets> sets;
+  std::vector<LayerFigures> window;  // (n_layers) of the window under way
+  std::optional<TokenMap> map;       // where it is asked for, of the first window
+};
+
+// Keys of one head, (n_tokens, head_dim).
+ConstTensor keys_of_head(const ConstTensor& keys, int64_t head, int64_t head_dim) {
+  const ConstTensor rows(keys.bytes() + head * head_dim * element_bytes(keys.dtype()), keys.dtype(),
+                         {keys.rows(), head_dim}, keys.device());
+  return rows.with_row_stride(keys.row_stride());
+}
+
+class Analyzer {
+ public:
+  Analyzer(Model& model, const ProjectionNorms& norms, int64_t n_tokens,
+           const AnalyzeOptions& options)
+      : model_(model),
+        norms_(norms),
+        leading_(leading_set(options.rules)),
+        cache_(model.make_cache(1, n_tokens)) {
+    for (const double tau : options.taus)
+      for (const RowSpace space : options.spaces)
+        tracks_.push_back(make_track(tau, space, options));
+    for (Track& track : tracks_) track.profile.n_tokens = n_tokens;
+    if (options.want_map) start_map(options.rules);
+  }
+
+  // `layer_done` is called after each layer.
+  void add_window(std::span<const int32_t> tokens, const std::function<void()>& layer_done) {
+    const auto n_layers = static_cast<size_t>(model_.spec().n_layers);
+    for (Track& track : tracks_) {
+      track.window.assign(n_layers, {});
+      for (ProfileSets& sets : track.sets) sets.begin_window();
+      if (track.map && is_first(track)) track.map->tokens.assign(tokens.begin(), tokens.end());
+    }
+    cache_.truncate(0);
+    observed_forward(model_, tokens, cache_, [&](const AttentionSeen& seen) {
+      const AttentionOutputs outputs =
+          attention_outputs(model_.backend(), model_.spec(), norms_, seen);
+      for (Track& track : tracks_) add_layer(track, seen, outputs);
+      layer_done();
+    });
+    for (Track& track : tracks_) track.profile.add_window(track.window);
+  }
+
+  AnalyzeResult take_result() {
+    AnalyzeResult result;
+    for (Track& track : tracks_) {
+      result.profiles.push_back(std::move(track.profile));
+      if (track.map) result.map = std::move(track.map);
+    }
+    return result;
+  }
+
+ private:
+  Track make_track(double tau, RowSpace space, const AnalyzeOptions& options) const {
+    const ModelSpec& spec = model_.spec();
+    Track track;
+    track.profile.tau = tau;
+    track.profile.space = space;
+    track.profile.row_width = space == RowSpace::kKey ? spec.head_dim : spec.d_model;
+    track.profile.n_sets_per_layer = space == RowSpace::kKey ? spec.n_kv_heads : 1;
+    track.profile.first_deep_layer = options.first_deep_layer;
+    for (int64_t i = 0; i < track.profile.n_sets_per_layer; ++i)
+      track.sets.emplace_back(model_.backend(),
+                              ProfileSetsSpec{.rules = options.rules,
+                                              .tau = tau,
+                                              .row_width = track.profile.row_width,
+                                              .sinks = options.sinks,
+                                              .outlier_ratio = options.outlier_ratio,
+                                              .seed = options.seed + static_cast<uint64_t>(i)});
+    return track;
+  }
+
+  void start_map(const std::vector<SelectRule>& rules) {
+    const auto track = std::find_if(tracks_.begin(), tracks_.end(), [](const Track& candidate) {
+      return candidate.profile.space != RowSpace::kKey;
+    });
+    if (track != tracks_.end())
+      track->map = {.tau = track->profile.tau,
+                    .space = track->profile.space,
+                    .rule = set_kinds(rules)[leading_].rule,
+                    .tokens = {},
+                    .layers = {}};
+  }
+
+  // Whether the window under way is the first.
+  static bool is_first(const Track& track) { return track.profile.n_windows == 0; }
+
+  void add_layer(Track& track, const AttentionSeen& seen, const AttentionOutputs& outputs) const {
+    LayerFigures& layer = track.window[static_cast<size_t>(seen.layer)];
+    const RowSpace space = track.profile.space;
+    if (space != RowSpace::kKey) {
+      const ConstTensor rows = space == RowSpace::kResidual ? seen.residual : seen.input;
+      const auto& sets = track.sets[0].add_layer(rows, seen.residual, layer.sets);
+      if (track.map && is_first(track)) {
+        const TokenSet& set = sets[leading_];
+        track.map->layers.push_back({set.status, set.owner, set.cosine});
+      }
+      for (size_t kind = 0; kind < sets.size(); ++kind)
+        measure_attention(outputs, {0, outputs.n_heads}, sets[kind], true, layer.sets[kind]);
+      return;
+    }
+    const int64_t n_kv_heads = track.profile.n_sets_per_layer;
+    const int64_t group = outputs.n_heads / n_kv_heads;
+    layer.heads.resize(static_cast<size_t>(n_kv_heads));
+    for (int64_t head = 0; head < n_kv_heads; ++head) {
+      const ConstTensor rows = keys_of_head(seen.keys, head, outputs.head_dim);
+      std::vector<SetFigures> of_head;
+      const auto& sets =
+          track.sets[static_cast<size_t>(head)].add_layer(rows, seen.residual, of_head);
+      for (size_t kind = 0; kind < sets.size(); ++kind)
+        measure_attention(outputs, {head * group, group}, sets[kind], false, of_head[kind]);
+      HeadFigures& figures = layer.heads[static_cast<size_t>(head)];
+      figures.n_reps_independent.add(of_head[kIndependentSet].n_reps.mean());
+      figures.n_reps_cascade.add(of_head[leading_].n_reps.mean());
+      add_figures(of_head, layer.sets);
+    }
+  }
+
+  Model& model_;
+  const ProjectionNorms& norms_;
+  size_t leading_;
+  KvCache cache_;
+  std::vector<Track> tracks_;
+};
+
+}  // namespace
+
+int64_t default_deep_layer(const ModelSpec& spec) {
+  const PaperModel* paper = paper_model_of(spec);
+  return paper != nullptr ? paper->deep.first_layer : (spec.n_layers + 1) / 2;
+}
+
+std::vector<int32_t> first_window(TextStream& text, int64_t n_tokens) {
+  std::vector<int32_t> window;
+  const int64_t n_read = text.read(n_tokens, window);
+  if (n_read < n_tokens)
+    throw Error(fmt::format("the text has {} tokens, a window takes {}", n_read, n_tokens),
+                "a longer text, or a smaller --context");
+  return window;
+}
+
+void for_each_window(
+    TextStream& text, const WindowsWanted& wanted, const std::function<void(double)>& progress,
+    const std::function<void(std::span<const int32_t>, const std::function<void()>&)>& use) {
+  const int64_t n_steps = wanted.n_windows * wanted.n_layers;
+  int64_t n_done = 0;
+  const auto layer_done = [&] {
+    ++n_done;
+    if (progress) progress(static_cast<double>(n_done) / static_cast<double>(n_steps));
+  };
+  std::vector<int32_t> window = first_window(text, wanted.n_tokens);
+  for (int64_t i = 0; i < wanted.n_windows; ++i) {
+    use(window, layer_done);
+    window.clear();
+    if (text.read(wanted.n_tokens, window) < wanted.n_tokens) break;
+  }
+}
+
+AnalyzeResult analyze(Model& model, const ProjectionNorms& norms, TextStream& text,
+                      int64_t n_tokens, const AnalyzeOptions& options,
+                      const std::function<void(double)>& progress) {
+  Analyzer analyzer(model, norms, n_tokens, options);
+  for_each_window(text, {n_tokens, options.n_windows, model.spec().n_layers}, progress,
+                  [&](std::span<const int32_t> window, const std::function<void()>& layer_done) {
+                    analyzer.add_window(window, layer_done);
+                  });
+  return analyzer.take_result();
+}
+
+}  // namespace sluice

@@ -1,0 +1,184 @@
+#include "eval/analyze/plan_profile.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "eval/analyze/analyze.h"
+#include "eval/analyze/analyze_results.h"
+#include "eval/analyze/profile_sets.h"
+#include "eval/compare/attention_work.h"
+#include "eval/text/windows.h"
+#include "select/inherit.h"
+#include "select/rules.h"
+
+namespace sluice {
+namespace {
+
+class PlanProfiler {
+ public:
+  PlanProfiler(Model& model, const ProjectionNorms& norms, const AttentionPlan& plan,
+               int64_t n_tokens)
+      : model_(model), norms_(norms), plan_(plan), cache_(model.make_cache(1, n_tokens)) {
+    profile_.n_tokens = n_tokens;
+    for (const LayerPlan& layer : plan.layers) {
+      PlanLayerProfile& to = profile_.layers.emplace_back();
+      if (layer.clusters()) to.taus = layer.taus();
+    }
+  }
+
+  void add_window(std::span<const int32_t> tokens, const std::function<void()>& layer_done) {
+    selectors_.clear();
+    above_ = nullptr;
+    chooser_ = nullptr;
+    AttentionWork all;
+    cache_.truncate(0);
+    observed_forward(model_, tokens, cache_, [&](const AttentionSeen& seen) {
+      add_layer(seen, all);
+      layer_done();
+    });
+    ++profile_.n_windows;
+    profile_.keys_read.add(all.keys_read_fraction());
+    profile_.clusters_fraction.add(all.clusters_fraction());
+  }
+
+  PlanProfile take_profile() { return std::move(profile_); }
+
+ private:
+  // One layer of the window under way.
+  void add_layer(const AttentionSeen& seen, AttentionWork& all) {
+    const LayerPlan& layer = plan_.layers[static_cast<size_t>(seen.layer)];
+    PlanLayerProfile& to = profile_.layers[static_cast<size_t>(seen.layer)];
+    const bool dense = layer.mode == AttentionMode::kDense;
+    if (!dense && !layer.reuse) chooser_ = &layer;
+    const Selector* selector = dense ? nullptr : layer.reuse ? above_ : select(layer, seen);
+    const LayerWork done{.plan = &layer,
+                         .selector = selector,
+                         .above = above_,
+                         .n_kv_heads = model_.spec().n_kv_heads,
+                         .n_tokens = seen.residual.rows(),
+                         .window = model_.spec().window(seen.layer)};
+    AttentionWork alone;
+    alone.add_layer(done);
+    all.add_layer(done);
+    to.keys_read.add(alone.keys_read_fraction());
+    to.clusters_fraction.add(alone.clusters_fraction());
+    if (!to.taus.empty()) measure(layer, seen, *selector, to);
+    if (selector != nullptr) above_ = selector;
+  }
+
+  static const ConstTensor& rows_of(const LayerPlan& layer, const AttentionSeen& seen) {
+    return layer.space == SelectSpace::kResidual ? seen.residual : seen.input;
+  }
+
+  // The sets of a layer that chooses its own. A selection basis would find the same.
+  const Selector* select(const LayerPlan& layer, const AttentionSeen& seen) {
+    selectors_.push_back(model_.backend().make_selector(
+        {.rule = above_ != nullptr ? layer.rule : first_rule(layer.rule),
+         .owner = OwnerKind::kEarlier,
+         .taus = layer.taus(),
+         .d_model = model_.spec().d_model,
+         .sinks = layer.sinks,
+         .outlier_ratio = layer.outlier_ratio,
+         .want_cosines = true}));
+    extend_from(*selectors_.back(), above_, {rows_of(layer, seen), seen.residual});
+    return selectors_.back().get();
+  }
+
+  void measure(const LayerPlan& layer, const AttentionSeen& seen, const Selector& selector,
+               PlanLayerProfile& to) const {
+    const AttentionOutputs outputs =
+        attention_outputs(model_.backend(), model_.spec(), norms_, seen);
+    std::vector<SetFigures> window(to.taus.size());
+    for (size_t i = 0; i < to.taus.size(); ++i) {
+      const TokenSet& set = selector.sets()[nearest_set(selector.spec().taus, to.taus[i])];
+      const TokenSet* before = above_ != nullptr
+                                   ? &above_->sets()[nearest_set(above_->spec().taus, to.taus[i])]
+                                   : nullptr;
+      const auto independent =
+          model_.backend().make_selector({.rule = SelectRule::kIndependent,
+                                          .taus = {to.taus[i]},
+                                          .d_model = model_.spec().d_model,
+                                          .sinks = chooser_->sinks,
+                                          .outlier_ratio = chooser_->outlier_ratio});
+      extend_from(*independent, nullptr, {rows_of(*chooser_, seen), seen.residual});
+      SetFigures& figures = window[i];
+      count_set({.set = set,
+                 .independent = independent->sets()[0],
+                 .before = before,
+                 .rule = layer.reuse ? SelectRule::kFixed : selector.spec().rule,
+                 .products = layer.reuse ? 0 : selector.products()},
+                figures);
+      measure_attention(outputs, {0, outputs.n_heads}, set, !layer.reuse, figures);
+      // Cosines of a set that is reused are those of the rows it was chosen from.
+      if (layer.reuse)
+        figures.uncovered = figures.owner_cosine_min = figures.owner_cosine_mean = {};
+    }
+    add_figures(window, to.sets);
+  }
+
+  Model& model_;
+  const ProjectionNorms& norms_;
+  const AttentionPlan& plan_;
+  KvCache cache_;
+  PlanProfile profile_;
+  std::vector<std::unique_ptr<Selector>> selectors_;  // of the window
+  const Selector* above_ = nullptr;                   // of the selected layer before
+  const LayerPlan* chooser_ = nullptr;                // the last that chose its own sets
+};
+
+}  // namespace
+
+void check_profiled_plan(const AttentionPlan& plan, const ModelSpec& spec) {
+  if (!spec.causal)
+    throw Error(spec.family + " is an encoder, a plan is analyzed for causal models",
+                "leave --plan out");
+  for (size_t l = 0; l < plan.layers.size(); ++l)
+    if (plan.layers[l].mode == AttentionMode::kPaper)
+      throw Error(fmt::format("layer {} of the plan has attention paper, which analyze --plan does "
+                              "not follow",
+                              l),
+                  "--select cascade-paper shows the paper's sets");
+}
+
+PlanProfile profile_plan(Model& model, const ProjectionNorms& norms, TextStream& text,
+                         const AttentionPlan& plan, const PlanProfileOptions& options,
+                         const std::function<void(double)>& progress) {
+  check_profiled_plan(plan, model.spec());
+  AttentionPlan whole = plan;
+  whole.layers.resize(static_cast<size_t>(model.spec().n_layers));
+  PlanProfiler profiler(model, norms, whole, options.n_tokens);
+  for_each_window(text, {options.n_tokens, options.n_windows, model.spec().n_layers}, progress,
+                  [&](std::span<const int32_t> window, const std::function<void()>& layer_done) {
+                    profiler.add_window(window, layer_done);
+                  });
+  return profiler.take_profile();
+}
+
+nlohmann::json plan_profile_json(const PlanProfile& profile, const AttentionPlan& plan) {
+  using nlohmann::json;
+  json out = {{"n_tokens", profile.n_tokens},
+              {"n_windows", profile.n_windows},
+              {"layers", json::array()},
+              {"summary", json::object()}};
+  for (size_t l = 0; l < profile.layers.size(); ++l) {
+    const PlanLayerProfile& layer = profile.layers[l];
+    json entry = {{"layer", l}, {"sets", json::array()}};
+    for (size_t i = 0; i < layer.taus.size(); ++i) {
+      json set = set_json(layer.sets[i]);
+      set["tau"] = layer.taus[i];
+      set["rule"] = plan.layers[l].reuse ? "reused" : rule_name(plan.layers[l].rule);
+      entry["sets"].push_back(std::move(set));
+    }
+    put_figure(entry, "keys_read_fraction", layer.keys_read);
+    put_figure(entry, "clusters_fraction", layer.clusters_fraction);
+    out["layers"].push_back(std::move(entry));
+  }
+  put_figure(out["summary"], "keys_read_fraction", profile.keys_read);
+  put_figure(out["summary"], "clusters_fraction", profile.clusters_fraction);
+  return out;
+}
+
+}  // namespace sluice

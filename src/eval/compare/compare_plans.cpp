@@ -1,0 +1,174 @@
+#include "eval/compare/compare_plans.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "core/error.h"
+#include "eval/compare/base_scores.h"
+#include "eval/text/windows.h"
+#include "model/sampler.h"
+
+namespace sluice {
+namespace {
+
+// Copies of hidden states: a model's own are valid until its next pass only.
+class HiddenRows {
+ public:
+  HiddenRows(const Model& model, int64_t n_rows)
+      : backend_(model.backend()),
+        rows_(backend_.allocate(backend_.compute_dtype(), {n_rows, model.spec().d_model})) {}
+
+  void keep(int64_t first, const ConstTensor& hidden) {
+    std::vector<int32_t> all(static_cast<size_t>(hidden.rows()));
+    std::iota(all.begin(), all.end(), 0);
+    backend_.gather_rows(hidden, all, rows_.view().rows_from(first, hidden.rows()));
+  }
+  ConstTensor rows(int64_t first, int64_t n) const { return rows_.view().rows_from(first, n); }
+
+ private:
+  Backend& backend_;
+  Buffer rows_;  // (n_rows, d_model)
+};
+
+class WindowComparer {
+ public:
+  WindowComparer(Model& model, std::span<const Plan> plans, int64_t window_tokens)
+      : model_(model),
+        plans_(plans),
+        base_hidden_(model, window_tokens),
+        base_scores_(model, kScoreRows) {
+    for (size_t i = 0; i < plans.size(); ++i) hidden_.emplace_back(model, window_tokens);
+  }
+
+  // Predicts tokens[1 ...] from those before, exactly and by every plan.
+  void compare(std::span<const int32_t> tokens, CompareResult& result) {
+    const auto inputs = tokens.first(tokens.size() - 1);
+    run(inputs, {}, base_hidden_);
+    for (size_t i = 0; i < plans_.size(); ++i) {
+      const KvCache cache = run(inputs, plans_[i], hidden_[i]);
+      result.plans[i].work.add(cache, model_.spec());
+      result.plans[i].linear.add(cache, model_.spec());
+      // The last window of a text may be shorter.
+      if (cache.length() >= result.plans[i].cache.n_tokens) result.plans[i].cache = cache.memory();
+    }
+    for (size_t first = 0; first < inputs.size(); first += kScoreRows)
+      compare_rows(static_cast<int64_t>(first),
+                   tokens.subspan(first + 1, std::min<size_t>(kScoreRows, inputs.size() - first)),
+                   result);
+  }
+
+ private:
+  KvCache run(std::span<const int32_t> inputs, const Plan& plan, HiddenRows& hidden) {
+    const auto n = static_cast<int64_t>(inputs.size());
+    // A cache of its own for each window and plan: only one exists at a time.
+    KvCache cache = model_.make_cache(1, n, plan.attention, plan.linear);
+    forward_in_passes(model_, inputs, cache, cache.needs_whole_sequence() ? n : kPassTokens,
+                      [&](int64_t first, const ConstTensor& rows) { hidden.keep(first, rows); });
+    return cache;
+  }
+
+  // `next` are the tokens to be predicted from rows [first, first + next.size()).
+  void compare_rows(int64_t first, std::span<const int32_t> next, CompareResult& result) {
+    const auto n = static_cast<int64_t>(next.size());
+    base_scores_.set(0, base_hidden_.rows(first, n));
+    for (size_t plan = 0; plan < plans_.size(); ++plan)
+      for (const TokenComparison& token :
+           base_scores_.compare(0, hidden_[plan].rows(first, n), next)) {
+        check_finite(token.base_loss + token.loss + token.kl);
+        result.plans[plan].tokens.add(token);
+      }
+  }
+
+  Model& model_;
+  std::span<const Plan> plans_;
+  HiddenRows base_hidden_;
+  std::vector<HiddenRows> hidden_;  // per plan
+  BaseScores base_scores_;          // of kScoreRows
+};
+
+// The n likeliest tokens one after another, whatever they are.
+std::vector<int32_t> continue_greedily(Model& model, std::span<const int32_t> prompt, int64_t n,
+                                       const Plan& plan) {
+  std::vector<float> scores(static_cast<size_t>(model.spec().vocab));
+  const Tensor scores_view(scores.data(), DType::kF32, {1, model.spec().vocab});
+  KvCache cache =
+      model.make_cache(1, static_cast<int64_t>(prompt.size()) + n, plan.attention, plan.linear);
+  forward_in_passes(model, prompt, cache, kPassTokens, [&](int64_t, const ConstTensor& hidden) {
+    if (cache.length() == static_cast<int64_t>(prompt.size()))
+      model.logits(hidden.rows_from(hidden.rows() - 1, 1), scores_view);
+  });
+  Sampler likeliest({});
+  std::vector<int32_t> answer;
+  while (true) {
+    answer.push_back(likeliest.pick(scores, {}));
+    if (static_cast<int64_t>(answer.size()) == n) return answer;
+    model.logits(model.forward({&answer.back(), 1}, cache), scores_view);
+  }
+}
+
+// Characters of UTF-8 that two texts begin with alike.
+int64_t common_characters(const std::string& a, const std::string& b) {
+  const auto end = std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first;
+  const auto starts = [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; };
+  // One that differs in a later byte is not alike.
+  const int64_t n = std::count_if(a.begin(), end, starts);
+  return end != a.end() && !starts(*end) ? n - 1 : n;
+}
+
+void match_generation(Model& model, std::span<const Plan> plans, std::span<const int32_t> prompt,
+                      int64_t n, const Tokenizer& tokenizer, CompareResult& result) {
+  const std::vector<int32_t> exact = continue_greedily(model, prompt, n, {});
+  for (size_t i = 0; i < plans.size(); ++i) {
+    const std::vector<int32_t> answer = continue_greedily(model, prompt, n, plans[i]);
+    const auto differs = std::mismatch(exact.begin(), exact.end(), answer.begin()).first;
+    result.plans[i].generation_match.add(static_cast<double>(differs - exact.begin()));
+    result.plans[i].generation_match_characters.add(
+        static_cast<double>(common_characters(tokenizer.decode(exact, /*skip_special=*/false),
+                                              tokenizer.decode(answer, /*skip_special=*/false))));
+  }
+}
+
+// The first half of a window's inputs, at least one token.
+std::span<const int32_t> half_of(std::span<const int32_t> window) {
+  return window.first(std::max<size_t>((window.size() - 1) / 2, 1));
+}
+
+void check_generation(const Model& model, std::span<const Plan> plans, int64_t n_predict) {
+  if (n_predict == 0) return;
+  for (const Plan& plan : plans)
+    if (has_paper(plan.attention))
+      throw Error("attention paper sees the whole text at once and cannot generate",
+                  "leave --predict out, or compare --attention keys");
+  const int64_t half = std::max<int64_t>(model.context() / 2, 1);
+  if (n_predict > model.context() - half)
+    throw Error(fmt::format("half a window and {} tokens do not fit a context of {}", n_predict,
+                            model.context()),
+                model.context() > half ? fmt::format("--predict {} or less", model.context() - half)
+                                       : fmt::format("--context {} or more", 2 * n_predict));
+}
+
+}  // namespace
+
+CompareResult compare_plans(Model& model, TextStream& text, std::span<const Plan> plans,
+                            const CompareOptions& options,
+                            const std::function<void(const CompareResult&)>& progress) {
+  TextWindows windows(model, text, options.max_windows);
+  check_generation(model, plans, options.n_predict);
+  CompareResult result;
+  result.plans.resize(plans.size());
+  std::optional<WindowComparer> comparer;  // for windows of the first one's length or less
+  while (windows.next()) {
+    const auto tokens = windows.tokens();
+    if (!comparer) comparer.emplace(model, plans, static_cast<int64_t>(tokens.size()) - 1);
+    comparer->compare(tokens, result);
+    if (options.n_predict > 0 && windows.n_windows() <= kGenerationWindows)
+      match_generation(model, plans, half_of(tokens), options.n_predict, text.tokenizer(), result);
+    result.n_windows = windows.n_windows();
+    if (progress) progress(result);
+  }
+  return result;
+}
+
+}  // namespace sluice

@@ -1,0 +1,31 @@
+// Perplexity of a model over a text, in windows of the context's length.
+
+#pragma once
+
+#include <functional>
+
+#include "eval/compare/running_mean.h"
+#include "eval/text/text_stream.h"
+#include "model/model.h"
+
+namespace sluice {
+
+struct PerplexityOptions {
+  int64_t max_windows = 0;  // 0: the whole text
+};
+
+struct PerplexityResult {
+  RunningMean loss;  // nats per predicted token
+  int64_t n_windows = 0;
+
+  double perplexity() const;
+  double standard_error() const;  // of the perplexity: first order in that of the loss
+};
+
+// Every token but the text's first is predicted once (eval/text/windows.h). `progress` is called
+// after each window. Throws Error for an encoder, and for a text of fewer than two tokens.
+PerplexityResult evaluate_perplexity(Model& model, TextStream& text,
+                                     const PerplexityOptions& options,
+                                     const std::function<void(const PerplexityResult&)>& progress);
+
+}  // namespace sluice

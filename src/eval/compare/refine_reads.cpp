@@ -1,0 +1,96 @@
+#include "eval/compare/refine_reads.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "core/error.h"
+
+namespace sluice {
+namespace {
+
+double share(double part, double whole) { return whole > 0 ? part / whole : 0; }
+
+double sum_of(const std::vector<double>& values) {
+  return std::accumulate(values.begin(), values.end(), 0.0);
+}
+
+}  // namespace
+
+RefineKeys refine_keys(const LayerPlan& plan, HeadKind kind, int64_t first, int64_t n) {
+  const int64_t sinks = whole_pages(plan.sinks, plan.refine.page);
+  const bool alone = plan.refine.tile == 1;  // every query decides for itself
+  RefineKeys keys;
+  for (int64_t t = first; t < first + n; ++t) {
+    const int64_t border =
+        near_border(t, plan.window, alone ? plan.refine.early : plan.refine.segment);
+    keys.dense += t + 1;
+    keys.near += t + 1 - border + std::min(sinks, border);
+    if (kind == HeadKind::kClusters && border > 0)
+      keys.clusters += (border - sinks) / plan.refine.page;
+  }
+  return keys;
+}
+
+void RefineReads::add(const LayerPlan& plan, int64_t n_heads, int64_t n_tokens,
+                      std::span<const int64_t> opened) {
+  segment_ = plan.refine.segment;
+  const auto n_kv_heads = static_cast<int64_t>(plan.heads.size());
+  const int64_t n_blocks = (n_tokens + segment_ - 1) / segment_, group = n_heads / n_kv_heads;
+  SLUICE_CHECK(static_cast<int64_t>(opened.size()) == n_blocks * n_heads);
+  blocks_.resize(std::max(blocks_.size(), static_cast<size_t>(n_blocks)));
+  for (int64_t b = 0; b < n_blocks; ++b) {
+    Block& block = blocks_[static_cast<size_t>(b)];
+    block.opened.resize(static_cast<size_t>(n_heads));
+    const int64_t first = b * segment_, n = std::min(segment_, n_tokens - first);
+    for (const HeadPlan& head : plan.heads) {
+      const RefineKeys keys = refine_keys(plan, head.kind, first, n);
+      block.near += static_cast<double>(group * keys.near);
+      block.clusters += static_cast<double>(group * keys.clusters);
+      block.dense += static_cast<double>(group * keys.dense);
+    }
+    for (int64_t h = 0; h < n_heads; ++h)
+      block.opened[static_cast<size_t>(h)] +=
+          static_cast<double>(opened[static_cast<size_t>(b * n_heads + h)]);
+  }
+}
+
+RefineReads::Block RefineReads::total() const {
+  Block sum;
+  for (const Block& block : blocks_) {
+    sum.near += block.near;
+    sum.clusters += block.clusters;
+    sum.dense += block.dense;
+    sum.opened.resize(block.opened.size());
+    for (size_t h = 0; h < block.opened.size(); ++h) sum.opened[h] += block.opened[h];
+  }
+  return sum;
+}
+
+double RefineReads::near_fraction() const { return share(total().near, total().dense); }
+double RefineReads::clusters_fraction() const { return share(total().clusters, total().dense); }
+double RefineReads::opened_fraction() const { return share(sum_of(total().opened), total().dense); }
+
+std::vector<double> RefineReads::opened_by_head() const {
+  Block sum = total();
+  const double dense = sum.dense / static_cast<double>(std::max<size_t>(sum.opened.size(), 1));
+  for (double& opened : sum.opened) opened = share(opened, dense);
+  return sum.opened;
+}
+
+std::vector<RefineReads::Position> RefineReads::by_position() const {
+  std::vector<Position> positions;
+  for (const Block& block : blocks_)
+    positions.push_back({.begin = static_cast<int64_t>(positions.size()) * segment_,
+                         .near = share(block.near, block.dense),
+                         .clusters = share(block.clusters, block.dense),
+                         .opened = share(sum_of(block.opened), block.dense)});
+  return positions;
+}
+
+double RefineReads::keys() const {
+  const Block sum = total();
+  return sum.near + sum.clusters + sum_of(sum.opened);
+}
+double RefineReads::dense_keys() const { return total().dense; }
+
+}  // namespace sluice
