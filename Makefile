@@ -8,7 +8,7 @@ BIN = build/$(PRESET)/bin
 export CCACHE_DIR ?= $(CURDIR)/build/ccache
 export CCACHE_BASEDIR ?= $(CURDIR)
 LAUNCHER = $$(command -v ccache >/dev/null && echo -DCMAKE_CXX_COMPILER_LAUNCHER=$$(command -v ccache))
-CUDA_HERE = $$(nvidia-smi -L >/dev/null 2>&1 && echo -DCMAKE_CUDA_ARCHITECTURES=native || echo -DSLUICE_CUDA=OFF)
+CUDA_HERE = $$(nvidia-smi -L >/dev/null 2>&1 && echo -DSLUICE_CUDA=AUTO -DCMAKE_CUDA_ARCHITECTURES=native)
 SOURCES = $(shell git ls-files '*.cpp' '*.h' '*.cu' '*.cuh')
 
 .PHONY: help deps build test demo asan fuzz bench golden format lint clean
@@ -36,9 +36,9 @@ test: build
 
 # Neither tests nor code for GPUs that are not here: the first demo should not take long.
 demo: deps
-	@cmake --preset $(PRESET) --log-level=WARNING $(LAUNCHER) $(CMAKE_FLAGS) $(CUDA_HERE)
-	cmake --build --preset $(PRESET) -j $(JOBS) --target sluice
-	$(BIN)/sluice demo
+	@cmake --preset demo --log-level=WARNING $(LAUNCHER) $(CUDA_HERE) $(CMAKE_FLAGS)
+	cmake --build --preset demo -j $(JOBS)
+	build/demo/bin/sluice demo
 
 asan:
 	$(MAKE) PRESET=asan test

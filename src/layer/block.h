@@ -88,7 +88,7 @@ struct AttentionSeen {
 using AttentionObserver = std::function<void(const AttentionSeen&)>;
 
 // The rows (n_rows, d) that a linear layer is about to multiply, for analysis and calibration. A
-// parallel block's attention and MLP read the same rows, which are received of once.
+// parallel block's attention and MLP read the same rows, for which the observer is called once.
 struct LinearSeen {
   int64_t layer = 0;
   BasisInput input = BasisInput::kAttentionInput;

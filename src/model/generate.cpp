@@ -19,16 +19,22 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-// Scores after the last token of the prompt.
-void prefill(Model& model, std::span<const int32_t> prompt, const GenerateOptions& options,
-             KvCache& cache, const Tensor& scores) {
+// Scores after the last token of the prompt. Returns the seconds spent in options.prompt_pass.
+double prefill(Model& model, std::span<const int32_t> prompt, const GenerateOptions& options,
+               KvCache& cache, const Tensor& scores) {
+  double elsewhere = 0;
   for (size_t begin = 0; begin < prompt.size(); begin += kPrefillTokens) {
     const size_t n = std::min<size_t>(kPrefillTokens, prompt.size() - begin);
     const ConstTensor hidden = model.forward(prompt.subspan(begin, n), cache);
-    if (options.prompt_pass) options.prompt_pass(prompt, static_cast<int64_t>(begin), hidden);
+    if (options.prompt_pass) {
+      const auto start = std::chrono::steady_clock::now();
+      options.prompt_pass(prompt, static_cast<int64_t>(begin), hidden);
+      elsewhere += seconds_since(start);
+    }
     if (begin + n == prompt.size())
       model.logits(hidden.rows_from(static_cast<int64_t>(n) - 1, 1), scores);
   }
+  return elsewhere;
 }
 
 }  // namespace
@@ -99,8 +105,8 @@ GenerateResult generate(Model& model, const Tokenizer& tokenizer, std::string_vi
   emit("");
   auto start = std::chrono::steady_clock::now();
   if (options.n_predict > 0) {
-    prefill(model, tokens, options, cache, scores_view);
-    result.prefill_seconds = seconds_since(start);
+    const double elsewhere = prefill(model, tokens, options, cache, scores_view);
+    result.prefill_seconds = seconds_since(start) - elsewhere;
   }
   start = std::chrono::steady_clock::now();
   while (static_cast<int64_t>(result.tokens.size()) < options.n_predict) {

@@ -24,8 +24,8 @@ struct GenerateOptions {
   // follows, (1, vocab) f32, in place of Model::forward() and Model::logits().
   std::function<void(std::span<const int32_t> tokens, KvCache& cache, const Tensor& scores)> step =
       {};
-  // Called for every pass over the prompt: the hidden states, (n_rows, d_model), of its tokens from
-  // `first` on.
+  // Called for every pass over the prompt, outside of prefill_seconds: the hidden states, (n_rows,
+  // d_model), of its tokens from `first` on.
   std::function<void(std::span<const int32_t> prompt, int64_t first, const ConstTensor& hidden)>
       prompt_pass = {};
 };

@@ -19,29 +19,30 @@ constexpr BaselineKind kAll[] = {kWindow, kQuest, kPooled, kOracle};
 
 // One sequence; rows of heads side by side.
 struct Text {
-  Text(int64_t n, DType type)
+  Text(int64_t n, DType type, int64_t head_dim = 16)
       : n_tokens(n),
+        dim(head_dim),
         dtype(type),
         // Sharp enough that pages and blocks differ in mass.
-        queries(random_values(n * kHeads * kDim, 1, type, 6)),
-        keys(random_values(n * kKvHeads * kDim, 2, type)),
-        values(random_values(n * kKvHeads * kDim, 3, type)) {}
+        queries(random_values(n * kHeads * dim, 1, type, 6)),
+        keys(random_values(n * kKvHeads * dim, 2, type)),
+        values(random_values(n * kKvHeads * dim, 3, type)) {}
 
-  static constexpr int64_t kHeads = 4, kKvHeads = 2, kDim = 16;
-  float* query(int64_t t, int64_t head) { return queries.data() + (t * kHeads + head) * kDim; }
+  static constexpr int64_t kHeads = 4, kKvHeads = 2;
+  float* query(int64_t t, int64_t head) { return queries.data() + (t * kHeads + head) * dim; }
   float* key(int64_t t, int64_t head) {
-    return keys.data() + (t * kKvHeads + head / (kHeads / kKvHeads)) * kDim;
+    return keys.data() + (t * kKvHeads + head / (kHeads / kKvHeads)) * dim;
   }
   float* value(int64_t t, int64_t head) { return values.data() + (key(t, head) - keys.data()); }
   double score(int64_t t, int64_t head, int64_t j) {
-    return kScale * std::inner_product(query(t, head), query(t, head) + kDim, key(j, head), 0.0);
+    return scale * std::inner_product(query(t, head), query(t, head) + dim, key(j, head), 0.0);
   }
 
-  static constexpr float kScale = 0.25f;
-  int64_t n_tokens;
+  int64_t n_tokens, dim;
+  float scale = 1 / std::sqrt(static_cast<float>(dim));
   DType dtype;
-  std::vector<float> queries;       // (n_tokens, kHeads, kDim)
-  std::vector<float> keys, values;  // (n_tokens, kKvHeads, kDim)
+  std::vector<float> queries;       // (n_tokens, kHeads, dim)
+  std::vector<float> keys, values;  // (n_tokens, kKvHeads, dim)
 };
 
 struct Answer {
@@ -54,15 +55,15 @@ Answer attend(Backend& backend, BaselineKind kind, double keep, const Text& text
               std::vector<int64_t> pieces = {}) {
   const auto attention = backend.make_baseline_attention({.n_heads = Text::kHeads,
                                                           .n_kv_heads = Text::kKvHeads,
-                                                          .head_dim = Text::kDim,
+                                                          .head_dim = text.dim,
                                                           .dtype = text.dtype,
-                                                          .scale = Text::kScale,
+                                                          .scale = text.scale,
                                                           .capacity = text.n_tokens,
                                                           .kind = kind,
                                                           .keep = keep,
                                                           .context = text.n_tokens});
-  const Shape many = {text.n_tokens, Text::kHeads, Text::kDim};
-  const Shape few = {text.n_tokens, Text::kKvHeads, Text::kDim};
+  const Shape many = {text.n_tokens, Text::kHeads, text.dim};
+  const Shape few = {text.n_tokens, Text::kKvHeads, text.dim};
   const DeviceTensor queries(backend, text.dtype, many, text.queries, /*pad=*/3);
   const DeviceTensor keys(backend, text.dtype, few, text.keys, /*pad=*/1);
   const DeviceTensor values(backend, text.dtype, few, text.values, /*pad=*/5);
@@ -86,7 +87,7 @@ Answer plain(Text text, const Reads& reads) {
   for (int64_t t = 0; t < text.n_tokens; ++t)
     for (int64_t head = 0; head < Text::kHeads; ++head) {
       double total = 0;
-      std::vector<double> sum(Text::kDim);
+      std::vector<double> sum(static_cast<size_t>(text.dim));
       for (int64_t j = 0; j <= t; ++j) {
         if (!reads(t, head, j)) continue;
         ++answer.keys_read;
@@ -95,7 +96,7 @@ Answer plain(Text text, const Reads& reads) {
         for (size_t d = 0; d < sum.size(); ++d) sum[d] += weight * text.value(j, head)[d];
       }
       for (size_t d = 0; d < sum.size(); ++d)
-        answer.out[static_cast<size_t>((t * Text::kHeads + head) * Text::kDim) + d] =
+        answer.out[static_cast<size_t>((t * Text::kHeads + head) * text.dim) + d] =
             static_cast<float>(sum[d] / total);
     }
   return answer;
@@ -180,13 +181,15 @@ std::vector<double> true_masses(Text& text, const Group& group, int64_t head) {
 }
 
 TEST_P(EveryBackend, BaselineKeepingEverythingIsDenseAttention) {
-  const Text text(300, dtype());
-  const Answer dense = plain(text, everything);
-  for (const BaselineKind kind : kAll) {
-    const Answer got = attend(*backend, kind, 1, text);
-    EXPECT_CLOSE(got.out, dense.out, bound(dtype()));
-    // Quest reads to choose.
-    EXPECT_EQ(got.keys_read == dense.keys_read, kind != kQuest);
+  for (const int64_t head_dim : {16, 80, 128}) {
+    const Text text(300, dtype(), head_dim);
+    const Answer dense = plain(text, everything);
+    for (const BaselineKind kind : kAll) {
+      const Answer got = attend(*backend, kind, 1, text);
+      EXPECT_CLOSE(got.out, dense.out, bound(dtype()));
+      // Quest reads to choose.
+      EXPECT_EQ(got.keys_read == dense.keys_read, kind != kQuest);
+    }
   }
 }
 
@@ -204,7 +207,7 @@ TEST_P(EveryBackend, BaselineWindowReadsTheFirstAndTheLastKeys) {
 // The sum over d of the largest q_d k_d of a page, which is that of q_d min_d or q_d max_d.
 double page_bound(Text& text, int64_t t, int64_t head, int64_t page) {
   double sum = 0;
-  for (int64_t d = 0; d < Text::kDim; ++d) {
+  for (int64_t d = 0; d < text.dim; ++d) {
     double largest = -INFINITY;
     for (int64_t j = 16 * page; j < 16 * (page + 1); ++j)
       largest = std::max(largest, double{text.query(t, head)[d]} * text.key(j, head)[d]);
@@ -240,8 +243,8 @@ TEST_P(EveryBackend, BaselineQuestReadsThePagesOfTheHighestBounds) {
 }
 
 TEST_P(EveryBackend, BaselinePooledAndOracleReadTheFewestBlocksOfTheMass) {
-  const Text text(500, dtype());  // the last block is not whole
-  for (const double keep : {0.1, 0.6, 0.9}) {
+  for (const auto& [keep, head_dim] : {std::pair{0.1, 16}, {0.6, 16}, {0.9, 16}, {0.6, 128}}) {
+    const Text text(500, dtype(), head_dim);  // the last block is not whole
     for (const auto& [kind, masses] :
          {std::pair<BaselineKind, Masses>{kPooled, pooled_masses}, {kOracle, true_masses}}) {
       const Answer expected = plain_blocks(text, keep, masses);
@@ -262,7 +265,7 @@ TEST_P(EveryBackend, BaselineOracleAndQuestFindWhatAMeanHides) {
   for (int64_t j = 101; j < 105; ++j) text.key(j, 0)[3] = -1.25f;
   const auto reaches = [&](BaselineKind kind, double keep) {
     const Answer got = attend(*backend, kind, keep, text);
-    return std::abs(got.out[static_cast<size_t>(319 * Text::kHeads * Text::kDim)] -
+    return std::abs(got.out[static_cast<size_t>(319 * Text::kHeads * text.dim)] -
                     text.value(100, 0)[0]) < bound(dtype());
   };
   EXPECT_TRUE(reaches(kOracle, 0.8));
@@ -279,14 +282,14 @@ TEST_P(EveryBackend, BaselineTheFutureChangesNothing) {
     Text changed = text;
     for (int64_t t = border; t < text.n_tokens; ++t)
       for (int64_t head = 0; head < Text::kHeads; ++head) {
-        for (int64_t d = 0; d < Text::kDim; ++d) changed.query(t, head)[d] *= -3;
-        for (int64_t d = 0; d < Text::kDim; ++d) changed.key(t, head)[d] += 2;
-        for (int64_t d = 0; d < Text::kDim; ++d) changed.value(t, head)[d] -= 1;
+        for (int64_t d = 0; d < text.dim; ++d) changed.query(t, head)[d] *= -3;
+        for (int64_t d = 0; d < text.dim; ++d) changed.key(t, head)[d] += 2;
+        for (int64_t d = 0; d < text.dim; ++d) changed.value(t, head)[d] -= 1;
       }
     auto first = attend(*backend, kind, 0.3, text).out,
          second = attend(*backend, kind, 0.3, changed).out;
     EXPECT_NE(first, second);
-    first.resize(static_cast<size_t>(border * Text::kHeads * Text::kDim));
+    first.resize(static_cast<size_t>(border * Text::kHeads * text.dim));
     second.resize(first.size());
     EXPECT_SAME_BITS(second, first);
   }

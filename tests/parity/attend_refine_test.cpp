@@ -270,7 +270,7 @@ TEST_P(EveryImplementation, AMeanHidesTheQueryThatNeedsOnePlace) {
   EXPECT_EQ(opened(RefineRule::kMeanError, {148, 152}), (Counts{0, 0, 64, 64}));
 }
 
-// A query that is no number asks for nothing, and the others of its tile are received.
+// A query that is no number asks for nothing, and the others of its tile still count.
 TEST_P(EveryImplementation, AMeanTakesWhatIsANumber) {
   const RefineCase c{
       .n_tokens = 300, .head_dim = 64, .heads = {kOpen, kMeans}, .rule = RefineRule::kMeanError};

@@ -91,13 +91,13 @@ void AuditedSteps::read_prompt(std::span<const int32_t> prompt, int64_t first,
   if (options_.mode != AuditMode::kReplay) return;
   prompt_.assign(prompt.begin(), prompt.end());
   const int64_t vocab = model_.spec().vocab, n = std::ssize(prompt);
-  const int64_t every = std::max(options_.every, (n + kMostAudited - 1) / kMostAudited);
-  for (int64_t begin = std::ssize(prompt_positions_) * every; begin + every <= n;
-       begin = std::ssize(prompt_positions_) * every) {
-    // A draw of its own for each: what a position is does not depend on the passes.
-    const int64_t at = begin + static_cast<int64_t>(
-                                   std::mt19937_64(options_.seed + static_cast<uint64_t>(begin))() %
-                                   static_cast<uint64_t>(every));
+  const int64_t n_groups = std::min(n / options_.every, kMostPromptAudited);
+  prompt_scores_.reserve(static_cast<size_t>(n_groups * vocab));
+  for (int64_t i = std::ssize(prompt_positions_); i < n_groups; ++i) {
+    // A draw of its own for each group: it does not depend on the passes.
+    const int64_t begin = i * n / n_groups, end = (i + 1) * n / n_groups;
+    std::mt19937_64 random(options_.seed + static_cast<uint64_t>(i));
+    const int64_t at = begin + static_cast<int64_t>(random() % static_cast<uint64_t>(end - begin));
     if (at >= first + hidden.rows()) return;
     SLUICE_CHECK(at >= first);
     prompt_positions_.push_back(at);
@@ -109,7 +109,7 @@ void AuditedSteps::read_prompt(std::span<const int32_t> prompt, int64_t first,
 }
 
 void AuditedSteps::finish_prompt() {
-  if (!prompt_.empty()) follow(prompt_, n_prompt());
+  if (!prompt_positions_.empty()) follow(prompt_, n_prompt());
 }
 
 // hidden: the exact model's, of the tokens from `first` on.

@@ -30,8 +30,9 @@ enum class AuditMode : uint8_t {
 std::string_view audit_mode_name(AuditMode mode);  // "replay", "step"
 std::optional<AuditMode> audit_mode_of(std::string_view name);
 
-// The scores of so many steps are kept for a pass.
+// The scores of so many steps are kept for a pass, and of so many tokens of a prompt.
 inline constexpr int64_t kMostAudited = 1024;
+inline constexpr int64_t kMostPromptAudited = 256;
 
 struct AuditOptions {
   AuditMode mode = AuditMode::kReplay;
@@ -66,8 +67,9 @@ class AuditedSteps {
   void follow(std::span<const int32_t> tokens, const KvCache& cache);
 
   // kReplay: a prompt is audited too. read_prompt() takes the plan's hidden states of its tokens
-  // from `first` on, pass by pass, and keeps the scores of one token in `every`, drawn by the seed,
-  // and of kMostAudited at most. finish_prompt() compares them: the exact model runs over the
+  // from `first` on, pass by pass. It cuts the prompt into groups of `every` tokens or a little
+  // more, at most kMostPromptAudited of them, draws one token of each by the seed, and keeps its
+  // scores. finish_prompt(), after the last step, compares them: the exact model runs over the
   // prompt, unless the steps have made it do so.
   void read_prompt(std::span<const int32_t> prompt, int64_t first, const ConstTensor& hidden);
   void finish_prompt();

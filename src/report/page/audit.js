@@ -4,7 +4,8 @@
 function addAudit(data, part, prefix) {
   const add = (audit, name) => {
     const samples = asList(asObject(audit).samples).filter((s) => isNumber(s.kl));
-    if (samples.length) data.audits.push({...audit, samples, name: prefix + name});
+    if (samples.length || isNumber(asObject(asObject(audit).prompt).kl))
+      data.audits.push({...audit, samples, name: prefix + name});
   };
   const settings = asObject(part.settings);
   add(part.audit, settings.plan ? 'plan ' + fileName(settings.plan) : settingName(data, settings));
@@ -99,6 +100,11 @@ function addTightened(plot, {position, delta_factor}) {
 
 // What was found, in words.
 function auditSentence({samples, max_kl, n_steps, n_compared, prompt}) {
+  const before = prompt && isNumber(prompt.kl) ?
+      `Of the prompt: KL ${intervalWords(prompt)}, ${figure(prompt.n_samples)} of ${
+          plural(prompt.n_tokens, 'token')} compared.` :
+      '';
+  if (!samples.length) return `${before} No decode step was compared.`;
   const last = samples[samples.length - 1], tightened = samples.filter((s) => s.tightened).length;
   const compared = isNumber(n_compared) && isNumber(n_steps) ?
       `, ${figure(n_compared)} of ${plural(n_steps, 'token')} compared` :
@@ -112,11 +118,7 @@ function auditSentence({samples, max_kl, n_steps, n_compared, prompt}) {
       ` Delta was tightened ${tightened === 1 ? 'once' : `${tightened} times`}, to ${
           figure(last.delta_factor)} of what it was.` :
       '';
-  const before = prompt && isNumber(prompt.kl) ?
-      ` Of the prompt: KL ${intervalWords(prompt)}, ${figure(prompt.n_samples)} of ${
-          plural(prompt.n_tokens, 'token')} compared.` :
-      '';
-  return `KL ${intervalWords(last)} at the end${compared}.${kept}${changed}${before}`;
+  return `KL ${intervalWords(last)} at the end${compared}.${kept}${changed} ${before}`.trim();
 }
 
 const kAuditModes = {
@@ -141,13 +143,13 @@ function auditTable({name, samples}) {
 function auditView(data, section) {
   const pictures = data.audits.map((entry) => {
     const host = make('div', {class: 'plot'});
-    keepDrawn(host, (width) => auditChart(width, entry));
+    if (entry.samples.length) keepDrawn(host, (width) => auditChart(width, entry));
     const mode = kAuditModes[entry.mode];
     return make(
         'div', {class: 'heads-part'}, make('h3', {}, entry.name),
         make('p', {'data-role': 'audit-words'}, auditSentence(entry)),
         make('p', {class: 'hint'}, mode ? `${safeText(entry.mode)}: ${mode}` : ''), host,
-        folded('The figures', () => auditTable(entry)));
+        entry.samples.length ? folded('The figures', () => auditTable(entry)) : '');
   });
   section.append(
       legend([

@@ -104,7 +104,7 @@ const kViews = [
     short: 'Audit',
     fill: auditView,
     has: (d) => d.audits.length,
-    lead: 'The KL that an audit measured while text was decoded.'
+    lead: 'The KL that an audit measured while text was read and decoded.'
   },
   {
     view: 'needle',

@@ -152,7 +152,7 @@ TEST_F(AuditedRun, TheIntervalOfAReplayHasTheKlOfAFullTwoWayRun) {
 
 // One token in `every`, whatever the passes; with every one of them, the KL of the two whole runs.
 TEST_F(AuditedRun, APromptIsAuditedToo) {
-  const std::span<const int32_t> prompt(tokens->data(), 640);
+  const std::span<const int32_t> prompt(tokens->data(), kMostPromptAudited);
   const auto audited = [&](double delta, int64_t every, size_t first_pass) {
     auto audit = std::make_unique<AuditedSteps>(*model, AuditOptions{.every = every, .seed = 3});
     KvCache cache = model->make_cache(1, std::ssize(prompt), plan_of(delta));
@@ -164,14 +164,22 @@ TEST_F(AuditedRun, APromptIsAuditedToo) {
     EXPECT_EQ(audit->prompt_kl().n_samples, std::ssize(prompt) / every);
     return audit;
   };
-  const AuditInterval all = audited(0.02, 1, 320)->prompt_kl();
+  const AuditInterval all = audited(0.02, 1, 128)->prompt_kl();
   EXPECT_GT(all.mean, 1e-4);
-  const AuditInterval some = audited(0.02, 16, 320)->prompt_kl();
+  const AuditInterval some = audited(0.02, 16, 128)->prompt_kl();
   EXPECT_LE(some.low, all.mean);
   EXPECT_GE(some.high, all.mean);
-  EXPECT_LT(audited(0, 16, 320)->prompt_kl().mean, 1e-7);  // round-off of f32
+  EXPECT_LT(audited(0, 16, 128)->prompt_kl().mean, 1e-7);  // round-off of f32
   // A pass that ends within a tile opens other clusters: the same tokens, nearly the same KL.
-  EXPECT_NEAR(audited(0.02, 16, 333)->prompt_kl().mean, some.mean, 0.5 * some.mean);
+  EXPECT_NEAR(audited(0.02, 16, 141)->prompt_kl().mean, some.mean, 0.5 * some.mean);
+
+  // A longer one has no more samples, and all of it has its share.
+  const std::span<const int32_t> longer(tokens->data(), 1000);
+  AuditedSteps audit(*model, {.every = 1});
+  KvCache cache = model->make_cache(1, std::ssize(longer), plan_of(0.02));
+  audit.read_prompt(longer, 0, model->forward(longer, cache));
+  audit.finish_prompt();
+  EXPECT_EQ(audit.prompt_kl().n_samples, kMostPromptAudited);
 
   KvCache dense = model->make_cache(1, std::ssize(prompt));
   KvCache refined = model->make_cache(1, std::ssize(prompt), plan_of(0.02));
@@ -179,10 +187,10 @@ TEST_F(AuditedRun, APromptIsAuditedToo) {
   std::vector<float> exact(static_cast<size_t>(std::ssize(prompt) * vocab)), found = exact;
   const Shape shape = {std::ssize(prompt), vocab};
   model->logits(model->forward(prompt, dense), Tensor(exact.data(), DType::kF32, shape));
-  model->logits(model->forward(prompt.first(320), refined),
-                Tensor(found.data(), DType::kF32, {320, vocab}));
-  model->logits(model->forward(prompt.subspan(320), refined),
-                Tensor(found.data() + 320 * vocab, DType::kF32, {320, vocab}));
+  model->logits(model->forward(prompt.first(128), refined),
+                Tensor(found.data(), DType::kF32, {128, vocab}));
+  model->logits(model->forward(prompt.subspan(128), refined),
+                Tensor(found.data() + 128 * vocab, DType::kF32, {128, vocab}));
   RunningMean kl;
   BaseRow base;
   const auto n = static_cast<size_t>(vocab);

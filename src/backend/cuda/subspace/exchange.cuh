@@ -37,7 +37,8 @@ __device__ inline GateMessage wait_for_message(const GateMessage* from, uint32_t
 }
 
 // Who says what: a pair of directions to a block and round, and parts of ||x||^2 from the last
-// of the blocks that multiply on backwards. The recorder has a word where the path is not clear.
+// of the blocks that multiply on backwards. The recorder sends one where the path is not
+// clear.
 //
 // Every block that multiplies says something of every row, and not before all its threads have used
 // what the row begins with, ahead of a barrier: so it is loaded, and the recorder, which receives

@@ -1,10 +1,10 @@
 // A gate that decides where its row is, docs/algorithm.md section 4, in one kernel: every block but
 // the last multiplies two directions of V with x and sends them to the others, receives theirs,
 // sums up for itself whether the row is near enough, and multiplies its rows of the output, by the
-// image or else by the whole matrix. The last block is the recorder, who writes it down and has the
-// last word.
+// image or else by the whole matrix. The last block is the recorder, which writes it down and
+// decides where the others cannot.
 //
-// What is slow here is not the weights but the way of a row through the kernel, in which every
+// What is slow here is not the weights but the latency of a row through the kernel, in which every
 // instruction is met once. So weights are in shared memory before the kernels ahead are done: two
 // blocks fit a multiprocessor. And what is done between is as little as there can be.
 //
@@ -110,7 +110,7 @@ __global__ void __launch_bounds__(kGateThreads, 2)
   extern __shared__ uint4 shared[];
   __shared__ uint64_t arrived[2];  // directions and image
   __shared__ double warps[kGateWarps];
-  __shared__ Terms recorders[kGateWarps];
+  __shared__ Terms recorder_terms[kGateWarps];
   __shared__ UnitSums sums;
   __shared__ GateRow gate;
   launch_dependents();
@@ -162,12 +162,12 @@ __global__ void __launch_bounds__(kGateThreads, 2)
   if (!is_recorder) image.multiply(staged.coordinates, sums);
   terms.all = receive_norm(exchange);
   add_excess(terms.excess(gate.gauge), warps);
-  if (is_recorder) add_terms(terms, recorders);
+  if (is_recorder) add_terms(terms, recorder_terms);
   __syncthreads();
   const bool is_near = total_excess(warps) < 0;
   if (is_recorder)
     return record_row(gate.log, gate.gauge, gate.row, exchange, state, is_near, staged.coordinates,
-                      recorders);
+                      recorder_terms);
   if (!is_near && receive_path(exchange) == kSlow) return multiply_dense(gate);
   const int at_once = gate.image.at_once;
 #pragma unroll 1
@@ -194,7 +194,8 @@ int n_workers(const Context& context) {
   return std::clamp(context.multiprocessors() - 1, 1, kGateThreads - 1);
 }
 
-// Parts of ||x||^2: a thread of a block receives a pair of directions or one of them.
+// Parts of ||x||^2: a thread of a block receives either a pair of directions or one
+// of these parts.
 int norm_parts(const Context& context, int n_pairs) {
   return std::clamp(kGateThreads - n_pairs, 1, n_workers(context));
 }

@@ -1,5 +1,5 @@
-// The block of a gate that multiplies nothing: it receives of the row what the others do, writes
-// down what became of it, and decides where they cannot tell by themselves.
+// The block of a gate that multiplies nothing: it receives the same messages as the others, records
+// what became of the row, and decides where they cannot tell by themselves.
 
 #pragma once
 

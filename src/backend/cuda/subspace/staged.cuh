@@ -1,6 +1,6 @@
 // Weights that a gate's block has in shared memory before it knows its row: two directions of V and
-// its first rows of the image, copied in the background, by TMA where there is one,
-// which does not stand in the way of what other blocks load.
+// its first rows of the image, copied in the background, by TMA where the GPU has it, which does
+// not delay what other blocks load.
 
 #pragma once
 

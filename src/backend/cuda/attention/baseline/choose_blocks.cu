@@ -39,6 +39,7 @@ __device__ void take_fewest(const Group& group, double keep, double* mass) {
     if (isnan(mass[i])) mass[i] = 0;
     sum += mass[i];
   }
+  __syncwarp();
   const double wanted = keep * warp_sum(sum);
   const bool all = keep >= 1 || n <= 2;
   double taken = mass[0] + mass[n - 1];
@@ -97,10 +98,10 @@ __global__ void mean_block(const __grid_constant__ PassView pass, const BlockMea
 
 // A block for each group. Shared memory: mass (n_blocks) f64, then the mean query (head_dim).
 __global__ void choose_by_means(const __grid_constant__ PassView pass, const BlockMeans means,
-                                double keep) {
+                                int64_t n_blocks, double keep) {
   extern __shared__ double mass[];
   const Group group(pass);
-  auto* const query = reinterpret_cast<float*>(mass + means.n_blocks);
+  auto* const query = reinterpret_cast<float*>(mass + n_blocks);
   for (int64_t d = threadIdx.x; d < pass.head_dim; d += blockDim.x) {
     float sum = 0;
     for (int64_t row = group.row; row < group.end; ++row)
@@ -190,13 +191,13 @@ void mean_blocks(const Context& context, const PassView& pass, const BlockMeans&
 
 void choose_pooled(const Context& context, const PassView& pass, const BlockMeans& means,
                    double keep) {
-  const int64_t bytes =
-      means.n_blocks * int64_t{sizeof(double)} + pass.head_dim * int64_t{sizeof(float)};
+  const int64_t n_blocks = ceil_div(pass.end(), kBlock);
+  const int64_t bytes = n_blocks * int64_t{sizeof(double)} + pass.head_dim * int64_t{sizeof(float)};
   check(cudaFuncSetAttribute(choose_by_means, cudaFuncAttributeMaxDynamicSharedMemorySize,
                              static_cast<int>(bytes)),
         "shared memory of a baseline");
-  choose_by_means<<<grid_of(pass), 128, static_cast<size_t>(bytes), context.stream()>>>(pass, means,
-                                                                                        keep);
+  choose_by_means<<<grid_of(pass), 128, static_cast<size_t>(bytes), context.stream()>>>(
+      pass, means, n_blocks, keep);
   check_launch("blocks by means");
 }
 

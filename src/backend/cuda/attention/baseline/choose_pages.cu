@@ -39,10 +39,9 @@ __global__ void bound_page(const __grid_constant__ PassView pass, const PageBoun
   }
 }
 
-// Unsigned numbers in the order of the floats. What is no number comes before all others.
+// Unsigned numbers in the order of the floats. What is no number counts as -inf.
 __device__ uint32_t ordered(float x) {
-  if (isnan(x)) return 0;
-  const uint32_t bits = __float_as_uint(x);
+  const uint32_t bits = __float_as_uint(isnan(x) ? -INFINITY : x);
   return bits >> 31 != 0 ? ~bits : bits | 0x80000000u;
 }
 

@@ -1,5 +1,5 @@
-// How the rows and counts of mode `copy` get to Hopper's tensor cores: one thread has the copy
-// engine bring the queries of a tile and the keys, counts and values that they see, one tile of
+// How the rows and counts of mode `copy` get to Hopper's tensor cores: one thread issues
+// TMA copies of the queries of a tile and of the keys, counts and values that they see, one tile of
 // queries after another.
 
 #pragma once

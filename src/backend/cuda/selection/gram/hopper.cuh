@@ -1,5 +1,5 @@
-// Tiles of 128 rows and 256 columns on Hopper's tensor cores, 64 rows to a warpgroup, fed by the
-// TMA, which is a few steps ahead and goes on while a tile is reduced. Two blocks work side
+// Tiles of 128 rows and 256 columns on Hopper's tensor cores, 64 rows to a warpgroup, fed by TMA
+// copies that are a few steps ahead and go on while a tile is reduced. Two blocks work side
 // by side, one tile of rows above the other, and fetch half of the columns each, for both: L2 could
 // not feed them one by one. For files compiled for compute capability 9.0 alone.
 //
