@@ -66,12 +66,12 @@ TextTable needle_accuracy_table(std::span<const NeedleCase> cases, const NeedleL
   std::vector<std::string> columns{"task", "tokens", "cases", "dense"};
   columns.insert(columns.end(), labels.begin(), labels.end());
   TextTable table("found, ± standard error", columns, 1);
+  // Cases of one task and length follow each other.
+  const auto n = static_cast<size_t>(grid.n_depths * grid.n_cases);
   for (const NeedleTask task : grid.tasks)
     for (const int64_t context : grid.contexts) {
-      std::vector<NeedleCase> group;
-      std::copy_if(cases.begin(), cases.end(), std::back_inserter(group), [&](const auto& found) {
-        return found.options.task == task && found.options.context == context;
-      });
+      const std::span<const NeedleCase> group = cases.first(n);
+      cases = cases.subspan(n);
       std::vector<Cell> row{words(std::string(task_name(task))), cell(context),
                             cell(std::ssize(group)), accuracy(count_dense(group), group)};
       for (size_t i = 0; i < labels.size(); ++i)

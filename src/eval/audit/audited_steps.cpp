@@ -54,18 +54,12 @@ void AuditedSteps::step(std::span<const int32_t> tokens, KvCache& cache, const T
   if (options_.mode == AuditMode::kStep && index == 0)
     chosen_ = static_cast<int64_t>(random_() % static_cast<uint64_t>(options_.every));
   const bool chosen = options_.mode == AuditMode::kStep && index == chosen_;
-  if (chosen) {
-    base_.resize(vocab);
-    model_.logits(model_.forward_exact(token, cache),
-                  Tensor(base_.data(), DType::kF32, {1, model_.spec().vocab}));
-  }
+  if (chosen) score_exactly(model_.forward_exact(token, cache));
   model_.logits(model_.forward(token, cache), scores);
   const std::span<const float> found(scores.row<float>(0), vocab);
   if (chosen) {
-    BaseRow base;
-    base.set(base_);
     ++n_compared_;
-    add(base.against(found, 0).kl, cache);
+    add(kl_to_base(found), cache);
   }
   if (options_.mode == AuditMode::kStep) return;
   scores_.insert(scores_.end(), found.begin(), found.end());
@@ -115,18 +109,26 @@ void AuditedSteps::finish_prompt() {
 // hidden: the exact model's, of the tokens from `first` on.
 void AuditedSteps::compare_prompt(int64_t first, const ConstTensor& hidden) {
   const auto vocab = static_cast<size_t>(model_.spec().vocab);
-  BaseRow base;
   for (size_t i = 0; i < prompt_positions_.size(); ++i) {
     const int64_t row = prompt_positions_[i] - first;
     if (row < 0 || row >= hidden.rows()) continue;
-    base_.resize(vocab);
-    model_.logits(hidden.rows_from(row, 1),
-                  Tensor(base_.data(), DType::kF32, {1, model_.spec().vocab}));
-    base.set(base_);
-    const double kl = base.against(std::span(prompt_scores_).subspan(i * vocab, vocab), 0).kl;
+    score_exactly(hidden.rows_from(row, 1));
+    const double kl = kl_to_base(std::span(prompt_scores_).subspan(i * vocab, vocab));
     check_finite(kl);
     prompt_audit_.add(kl);
   }
+}
+
+void AuditedSteps::score_exactly(const ConstTensor& hidden) {
+  const int64_t vocab = model_.spec().vocab;
+  base_.resize(static_cast<size_t>(vocab));
+  model_.logits(hidden, Tensor(base_.data(), DType::kF32, {1, vocab}));
+}
+
+double AuditedSteps::kl_to_base(std::span<const float> found) const {
+  BaseRow base;
+  base.set(base_);
+  return base.against(found, 0).kl;
 }
 
 void AuditedSteps::compare_pass(std::span<const int32_t> tokens, KvCache& cache) {

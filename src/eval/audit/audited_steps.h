@@ -86,6 +86,9 @@ class AuditedSteps {
  private:
   void follow(std::span<const int32_t> tokens, int64_t capacity);
   void compare_prompt(int64_t first, const ConstTensor& hidden);
+  // The exact model's scores of one row of hidden states, into base_.
+  void score_exactly(const ConstTensor& hidden);
+  double kl_to_base(std::span<const float> found) const;
   void compare_pass(std::span<const int32_t> tokens, KvCache& cache);
   void add(double kl, KvCache& cache);
 

@@ -1,6 +1,7 @@
 // Blocks that the queries of a block choose together, by a threshold on their mass: pooled, oracle.
 
 #include "backend/cuda/attention/baseline/tile.cuh"
+#include "backend/cuda/primitives/warp.cuh"
 
 namespace sluice::cuda::baseline {
 namespace {
@@ -21,11 +22,6 @@ struct Group {
 
 int64_t n_groups(const PassView& pass) {
   return (pass.end() - 1) / kBlock - pass.first / kBlock + 1;
-}
-
-__device__ double warp_sum(double x) {
-  for (int step = 16; step > 0; step /= 2) x += __shfl_xor_sync(0xffffffffu, x, step);
-  return x;
 }
 
 // The fewest blocks with a share `keep` of the mass, the first and the group's own among them; of
@@ -56,8 +52,8 @@ __device__ void take_fewest(const Group& group, double keep, double* mass) {
         at = i;
       }
     for (int step = 16; step > 0; step /= 2) {
-      const double other = __shfl_xor_sync(0xffffffffu, most, step);
-      const int64_t other_at = __shfl_xor_sync(0xffffffffu, at, step);
+      const double other = __shfl_xor_sync(kAllLanes, most, step);
+      const int64_t other_at = __shfl_xor_sync(kAllLanes, at, step);
       if (other > most || (other == most && other_at < at)) {
         most = other;
         at = other_at;
@@ -120,8 +116,7 @@ __global__ void choose_by_means(const __grid_constant__ PassView pass, const Blo
   if (threadIdx.x < 32) {
     double largest = -INFINITY;
     for (int64_t i = threadIdx.x; i <= group.block; i += 32) largest = fmax(largest, mass[i]);
-    for (int step = 16; step > 0; step /= 2)
-      largest = fmax(largest, __shfl_xor_sync(0xffffffffu, largest, step));
+    largest = warp_max(largest);
     for (int64_t i = threadIdx.x; i <= group.block; i += 32) mass[i] = exp(mass[i] - largest);
     __syncwarp();
     take_fewest(group, keep, mass);

@@ -3,20 +3,12 @@
 
 #include "backend/cuda/attention/dense/dense.h"
 #include "backend/cuda/primitives/element.cuh"
+#include "backend/cuda/primitives/warp.cuh"
 
 namespace sluice::cuda {
 namespace {
 
 constexpr int kWarps = 4;
-
-__device__ float warp_max(float x) {
-  for (int step = 16; step > 0; step /= 2) x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, step));
-  return x;
-}
-__device__ float warp_sum(float x) {
-  for (int step = 16; step > 0; step /= 2) x += __shfl_xor_sync(0xffffffffu, x, step);
-  return x;
-}
 
 // Lanes take keys for the scores and columns for the values. Shared memory: kWarps queries and
 // kWarps rows of sums, head_dim each.
@@ -67,7 +59,7 @@ __global__ void plain(AttendView view, bool bf16) {
       const int64_t i = i0 + lane;
       float part = 0;
       for (int key = 0; key < n; ++key) {
-        const float p = __shfl_sync(0xffffffffu, weight, key);
+        const float p = __shfl_sync(kAllLanes, weight, key);
         if (i >= d) continue;
         load<1>(values, base + j0 + key, i, x);
         part += p * x[0];

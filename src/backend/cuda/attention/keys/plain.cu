@@ -3,21 +3,12 @@
 
 #include "backend/cuda/attention/keys/rows.cuh"
 #include "backend/cuda/primitives/element.cuh"
+#include "backend/cuda/primitives/warp.cuh"
 
 namespace sluice::cuda {
 namespace {
 
 constexpr int kWarps = 4;
-constexpr unsigned kAll = 0xffffffffu;
-
-__device__ float warp_max(float x) {
-  for (int step = 16; step > 0; step /= 2) x = fmaxf(x, __shfl_xor_sync(kAll, x, step));
-  return x;
-}
-__device__ float warp_sum(float x) {
-  for (int step = 16; step > 0; step /= 2) x += __shfl_xor_sync(kAll, x, step);
-  return x;
-}
 
 struct Softmax {
   float largest = -INFINITY, total = 0;
@@ -58,7 +49,7 @@ __device__ void take_keys(const KeysView& view, bool bf16, int64_t n, const Plac
       const int64_t i = i0 + lane;
       float part = 0;
       for (int key = 0; key < n_here; ++key) {
-        const float p = __shfl_sync(kAll, weight, key);
+        const float p = __shfl_sync(kAllLanes, weight, key);
         if (i >= d) continue;
         const Place at = place(j0 + key);
         load<1>(ConstRowsView{at.value, 0, bf16}, 0, i, x);

@@ -6,12 +6,12 @@
 
 #include "backend/cuda/attention/refine/kernels.h"
 #include "backend/cuda/primitives/element.cuh"
+#include "backend/cuda/primitives/warp.cuh"
 
 namespace sluice::cuda::refine {
 namespace {
 
 constexpr int kWarps = 4;
-constexpr unsigned kAll = 0xffffffffu;
 constexpr float kLogPage = 2.7725887222397811f;        // log of kPage
 constexpr int64_t kMostDecisions = int64_t{64} << 20;  // bytes of scratch at a time
 
@@ -35,15 +35,6 @@ struct Softmax {
     largest = now;
   }
 };
-
-__device__ float warp_max(float x) {
-  for (int step = 16; step > 0; step /= 2) x = fmaxf(x, __shfl_xor_sync(kAll, x, step));
-  return x;
-}
-__device__ float warp_sum(float x) {
-  for (int step = 16; step > 0; step /= 2) x += __shfl_xor_sync(kAll, x, step);
-  return x;
-}
 
 // A row of a tensor of keys and of that of the values beside it.
 struct Place {
@@ -180,7 +171,7 @@ __device__ void take(const Query& query, int64_t n, const PlaceOf& place, const 
       const int64_t i = i0 + lane;
       float part = 0, x[1];
       for (int j = 0; j < 32; ++j) {
-        const float p = __shfl_sync(kAll, weight, j);
+        const float p = __shfl_sync(kAllLanes, weight, j);
         if (p == 0 || i >= d) continue;
         const Place at = place(first + j);
         load<1>(at.values, at.row, i, x);

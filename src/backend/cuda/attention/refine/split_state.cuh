@@ -8,13 +8,13 @@
 
 #include "backend/cuda/attention/refine/kernels.h"
 #include "backend/cuda/primitives/element.cuh"
+#include "backend/cuda/primitives/warp.cuh"
 
 namespace sluice::cuda::refine {
 
 constexpr int kSplitThreads = 256, kSplitWarps = kSplitThreads / 32;
 constexpr int kDims = kSplitDims;  // of a key, as the split sees it
 static_assert(kDims == 32);        // what covariance.cuh is made for
-constexpr unsigned kAllLanes = 0xffffffffu;
 
 struct Furthest {
   float distance2;
@@ -63,10 +63,5 @@ struct Split {
 
 __device__ inline int lane_id() { return static_cast<int>(threadIdx.x) % 32; }
 __device__ inline int warp_id() { return static_cast<int>(threadIdx.x) / 32; }
-
-__device__ inline float warp_sum(float x) {
-  for (int step = 16; step > 0; step /= 2) x += __shfl_xor_sync(kAllLanes, x, step);
-  return x;
-}
 
 }  // namespace sluice::cuda::refine

@@ -4,11 +4,10 @@
 #pragma once
 
 #include "backend/cuda/primitives/element.cuh"
+#include "backend/cuda/primitives/warp.cuh"
 #include "backend/cuda/selection/common/kernels.h"
 
 namespace sluice::cuda {
-
-constexpr unsigned kAllLanes = 0xffffffffu;
 
 struct Pair {
   ExactRows a;

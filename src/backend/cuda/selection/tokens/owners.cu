@@ -1,6 +1,7 @@
 // The owners of a chunk's tokens, when its representatives are known.
 
 #include "backend/cuda/primitives/block_scan.cuh"
+#include "backend/cuda/primitives/warp.cuh"
 #include "backend/cuda/selection/common/nearest.cuh"
 #include "backend/cuda/selection/common/splits.cuh"
 #include "backend/cuda/selection/gram/reduce.cuh"
@@ -8,18 +9,12 @@
 namespace sluice::cuda {
 namespace {
 
-constexpr unsigned kAll = 0xffffffffu;
 constexpr int kWarps = 8;   // of a block: one token each
 constexpr int kBlocks = 3;  // of a multiprocessor
 
 __device__ bool is_rep(const ChunkView& view, int set, int64_t t) {
   return view.status[set * view.set_stride + view.first + t] ==
          static_cast<uint8_t>(TokenStatus::kRepresentative);
-}
-
-__device__ float warp_max(float x) {
-  for (int step = 16; step > 0; step /= 2) x = fmaxf(x, __shfl_xor_sync(kAll, x, step));
-  return x;
 }
 
 // The largest cosines with representatives of the chunk, each lane's own: tokens lane, lane + 32, …
@@ -65,15 +60,15 @@ __device__ void for_contenders(const ChunkView& view, int set, int64_t t, double
     return found.second >= least && column(found.second_column);
   });
   const auto tokens = [&](bool counts, int32_t token) {
-    for (uint32_t bits = __ballot_sync(kAll, counts); bits != 0; bits &= bits - 1) {
-      const int32_t s = __shfl_sync(kAll, token, __ffs(static_cast<int>(bits)) - 1);
+    for (uint32_t bits = __ballot_sync(kAllLanes, counts); bits != 0; bits &= bits - 1) {
+      const int32_t s = __shfl_sync(kAllLanes, token, __ffs(static_cast<int>(bits)) - 1);
       visit(Nearest{.position = view.first + s, .index = s});
     }
   };
   const bool more = local.third >= least;  // than two of the lane's own
   tokens(!more && local.first >= least, local.column);
   tokens(!more && local.second >= least, local.second_column);
-  for (uint32_t lanes = __ballot_sync(kAll, more); lanes != 0; lanes &= lanes - 1)
+  for (uint32_t lanes = __ballot_sync(kAllLanes, more); lanes != 0; lanes &= lanes - 1)
     for (int s = __ffs(static_cast<int>(lanes)) - 1; s < t; s += 32)
       if (is_rep(view, set, s)) visit(Nearest{.position = view.first + s, .index = s});
 }
