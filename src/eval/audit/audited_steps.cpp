@@ -1,6 +1,7 @@
 #include "eval/audit/audited_steps.h"
 
 #include <algorithm>
+#include <array>
 
 #include "core/error.h"
 #include "eval/text/windows.h"
@@ -11,11 +12,20 @@ namespace {
 // The delta that follows a contract in danger. After six halvings everything is read.
 constexpr double kLeastFactor = 1.0 / 64;
 
+// In place of tokens that follow: only the KL is asked for.
+constexpr std::array<int32_t, kScoreRows> kNoNext = {};
+
 double next_factor(double factor) { return factor > kLeastFactor ? factor / 2 : 0; }
 
 bool refines(const AttentionPlan& plan) {
   return std::any_of(plan.layers.begin(), plan.layers.end(),
                      [](const LayerPlan& layer) { return layer.mode == AttentionMode::kRefine; });
+}
+
+// Into row `row` of `to`, which has room for n_rows.
+void keep_row(Backend& backend, const ConstTensor& from, int64_t n_rows, int64_t row, Buffer& to) {
+  if (!to.defined()) to = backend.allocate(from.dtype(), {n_rows, from.row_elements()});
+  backend.gather_rows(from, std::array<int32_t, 1>{0}, to.view().rows_from(row, 1));
 }
 
 }  // namespace
@@ -41,28 +51,28 @@ AuditedSteps::AuditedSteps(Model& model, const AuditOptions& options,
     : model_(model),
       options_(options),
       on_tightened_(std::move(on_tightened)),
-      random_(options.seed) {
+      random_(options.seed),
+      scores_(model, kScoreRows) {
   SLUICE_CHECK(options.every > 0 && options.every <= kMostAudited);
 }
 
 void AuditedSteps::step(std::span<const int32_t> tokens, KvCache& cache, const Tensor& scores) {
   SLUICE_CHECK(cache.n_batch() == 1);
   SLUICE_CHECK(static_cast<int64_t>(tokens.size()) == cache.length() + 1);
-  const auto vocab = static_cast<size_t>(model_.spec().vocab);
   const int64_t index = n_steps_++ % options_.every;
   const std::span<const int32_t> token = tokens.last(1);
   if (options_.mode == AuditMode::kStep && index == 0)
     chosen_ = static_cast<int64_t>(random_() % static_cast<uint64_t>(options_.every));
   const bool chosen = options_.mode == AuditMode::kStep && index == chosen_;
-  if (chosen) score_exactly(model_.forward_exact(token, cache));
-  model_.logits(model_.forward(token, cache), scores);
-  const std::span<const float> found(scores.row<float>(0), vocab);
+  if (chosen) scores_.set(0, model_.forward_exact(token, cache));
+  const ConstTensor hidden = model_.forward(token, cache);
+  model_.logits(hidden, scores);
   if (chosen) {
     ++n_compared_;
-    add(kl_to_base(found), cache);
+    add(scores_.compare(0, hidden, std::span(kNoNext).first(1)).front().kl, cache);
   }
   if (options_.mode == AuditMode::kStep) return;
-  scores_.insert(scores_.end(), found.begin(), found.end());
+  keep_row(model_.backend(), hidden, options_.every, index, hidden_);
   if (index + 1 == options_.every) compare_pass(tokens, cache);
 }
 
@@ -84,9 +94,8 @@ void AuditedSteps::read_prompt(std::span<const int32_t> prompt, int64_t first,
                                const ConstTensor& hidden) {
   if (options_.mode != AuditMode::kReplay) return;
   prompt_.assign(prompt.begin(), prompt.end());
-  const int64_t vocab = model_.spec().vocab, n = std::ssize(prompt);
+  const int64_t n = std::ssize(prompt);
   const int64_t n_groups = std::min(n / options_.every, kMostPromptAudited);
-  prompt_scores_.reserve(static_cast<size_t>(n_groups * vocab));
   for (int64_t i = std::ssize(prompt_positions_); i < n_groups; ++i) {
     // A draw of its own for each group: it does not depend on the passes.
     const int64_t begin = i * n / n_groups, end = (i + 1) * n / n_groups;
@@ -95,10 +104,7 @@ void AuditedSteps::read_prompt(std::span<const int32_t> prompt, int64_t first,
     if (at >= first + hidden.rows()) return;
     SLUICE_CHECK(at >= first);
     prompt_positions_.push_back(at);
-    prompt_scores_.resize(prompt_positions_.size() * static_cast<size_t>(vocab));
-    model_.logits(hidden.rows_from(at - first, 1),
-                  Tensor(prompt_scores_.data() + std::ssize(prompt_scores_) - vocab, DType::kF32,
-                         {1, vocab}));
+    keep_row(model_.backend(), hidden.rows_from(at - first, 1), n_groups, i, prompt_hidden_);
   }
 }
 
@@ -108,49 +114,42 @@ void AuditedSteps::finish_prompt() {
 
 // hidden: the exact model's, of the tokens from `first` on.
 void AuditedSteps::compare_prompt(int64_t first, const ConstTensor& hidden) {
-  const auto vocab = static_cast<size_t>(model_.spec().vocab);
-  for (size_t i = 0; i < prompt_positions_.size(); ++i) {
-    const int64_t row = prompt_positions_[i] - first;
-    if (row < 0 || row >= hidden.rows()) continue;
-    score_exactly(hidden.rows_from(row, 1));
-    const double kl = kl_to_base(std::span(prompt_scores_).subspan(i * vocab, vocab));
-    check_finite(kl);
-    prompt_audit_.add(kl);
+  const auto at = [&](int64_t position) {
+    return std::lower_bound(prompt_positions_.begin(), prompt_positions_.end(), position);
+  };
+  const auto begin = at(first), end = at(first + hidden.rows());
+  if (begin == end) return;
+  std::vector<int32_t> rows;
+  for (auto i = begin; i != end; ++i) rows.push_back(static_cast<int32_t>(*i - first));
+  const Buffer exact =
+      model_.backend().allocate(hidden.dtype(), {std::ssize(rows), hidden.row_elements()});
+  model_.backend().gather_rows(hidden, rows, exact.view());
+  const ConstTensor plan =
+      prompt_hidden_.view().rows_from(begin - prompt_positions_.begin(), std::ssize(rows));
+  for (const double kl : compare(exact.view(), plan)) prompt_audit_.add(kl);
+}
+
+std::vector<double> AuditedSteps::compare(const ConstTensor& exact, const ConstTensor& plan) {
+  std::vector<double> kls;
+  for (int64_t first = 0; first < exact.rows(); first += kScoreRows) {
+    const int64_t n = std::min(kScoreRows, exact.rows() - first);
+    scores_.set(0, exact.rows_from(first, n));
+    const std::span<const int32_t> next = std::span(kNoNext).first(static_cast<size_t>(n));
+    for (const TokenComparison& token : scores_.compare(0, plan.rows_from(first, n), next)) {
+      check_finite(token.kl);
+      kls.push_back(token.kl);
+    }
   }
-}
-
-void AuditedSteps::score_exactly(const ConstTensor& hidden) {
-  const int64_t vocab = model_.spec().vocab;
-  base_.resize(static_cast<size_t>(vocab));
-  model_.logits(hidden, Tensor(base_.data(), DType::kF32, {1, vocab}));
-}
-
-double AuditedSteps::kl_to_base(std::span<const float> found) const {
-  BaseRow base;
-  base.set(base_);
-  return base.against(found, 0).kl;
+  return kls;
 }
 
 void AuditedSteps::compare_pass(std::span<const int32_t> tokens, KvCache& cache) {
-  const int64_t vocab = model_.spec().vocab, n = std::ssize(scores_) / vocab;
+  const int64_t n = options_.every;
   const size_t first = tokens.size() - static_cast<size_t>(n);
   follow(tokens.first(first), cache);
-  const ConstTensor hidden = model_.forward(tokens.subspan(first), *exact_);
-  BaseRow base;
   RunningMean mean;
-  for (int64_t begin = 0; begin < n; begin += kScoreRows) {
-    const int64_t rows = std::min(kScoreRows, n - begin);
-    base_.resize(static_cast<size_t>(rows * vocab));
-    model_.logits(hidden.rows_from(begin, rows), Tensor(base_.data(), DType::kF32, {rows, vocab}));
-    const auto row_of = [&](const std::vector<float>& from, int64_t row) {
-      return std::span(from).subspan(static_cast<size_t>(row * vocab), static_cast<size_t>(vocab));
-    };
-    for (int64_t i = 0; i < rows; ++i) {
-      base.set(row_of(base_, i));
-      mean.add(base.against(row_of(scores_, begin + i), 0).kl);
-    }
-  }
-  scores_.clear();
+  for (const double kl : compare(model_.forward(tokens.subspan(first), *exact_), hidden_.view()))
+    mean.add(kl);
   n_compared_ += n;
   add(mean.mean(), cache);
 }

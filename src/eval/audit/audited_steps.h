@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "eval/audit/audit.h"
-#include "eval/compare/compare.h"
+#include "eval/compare/base_scores.h"
 #include "model/model.h"
 #include "plan/plan.h"
 
@@ -30,7 +30,7 @@ enum class AuditMode : uint8_t {
 std::string_view audit_mode_name(AuditMode mode);  // "replay", "step"
 std::optional<AuditMode> audit_mode_of(std::string_view name);
 
-// The scores of so many steps are kept for a pass, and of so many tokens of a prompt.
+// The hidden states of so many steps are kept for a pass, and of so many tokens of a prompt.
 inline constexpr int64_t kMostAudited = 1024;
 inline constexpr int64_t kMostPromptAudited = 256;
 
@@ -69,7 +69,7 @@ class AuditedSteps {
   // kReplay: a prompt is audited too. read_prompt() takes the plan's hidden states of its tokens
   // from `first` on, pass by pass. It cuts the prompt into groups of `every` tokens or a little
   // more, at most kMostPromptAudited of them, draws one token of each by the seed, and keeps its
-  // scores. finish_prompt(), after the last step, compares them: the exact model runs over the
+  // hidden state. finish_prompt(), after the last step, compares them: the exact model runs over the
   // prompt, unless the steps have made it do so.
   void read_prompt(std::span<const int32_t> prompt, int64_t first, const ConstTensor& hidden);
   void finish_prompt();
@@ -86,9 +86,8 @@ class AuditedSteps {
  private:
   void follow(std::span<const int32_t> tokens, int64_t capacity);
   void compare_prompt(int64_t first, const ConstTensor& hidden);
-  // The exact model's scores of one row of hidden states, into base_.
-  void score_exactly(const ConstTensor& hidden);
-  double kl_to_base(std::span<const float> found) const;
+  // KL of each row; hidden states of the same tokens.
+  std::vector<double> compare(const ConstTensor& exact, const ConstTensor& plan);
   void compare_pass(std::span<const int32_t> tokens, KvCache& cache);
   void add(double kl, KvCache& cache);
 
@@ -100,13 +99,14 @@ class AuditedSteps {
   std::vector<AuditRecord> records_;
   double delta_factor_ = 1;
   int64_t n_compared_ = 0, n_steps_ = 0;
-  int64_t chosen_ = 0;                // kStep: which of the `every` at hand
-  std::optional<KvCache> exact_;      // kReplay: the exact model's
-  std::vector<float> scores_, base_;  // (tokens to compare, vocab): the plan's; exact ones
-  // Of the prompt: its tokens, those to compare, and the plan's scores of them, (n, vocab).
+  int64_t chosen_ = 0;            // kStep: which of the `every` at hand
+  std::optional<KvCache> exact_;  // kReplay: the exact model's
+  Buffer hidden_;                 // kReplay: (every, d), of the plan's steps since the last pass
+  BaseScores scores_;             // of at most kScoreRows
+  // Of the prompt: its tokens, those to compare, and the plan's hidden states of them, (n, d).
   std::vector<int32_t> prompt_;
   std::vector<int64_t> prompt_positions_;
-  std::vector<float> prompt_scores_;
+  Buffer prompt_hidden_;
   Audit prompt_audit_;
 };
 
