@@ -11,7 +11,7 @@
 #include "eval/timing.h"
 #include "joint_cases.h"
 
-namespace sluice::bench {
+namespace sluice::impl::bench {
 namespace {
 
 // The largest resident size since the last call, in MiB, where the kernel tells; else 0.
@@ -130,4 +130,4 @@ void run_attention_cases(const nlohmann::json& description, int repeat, nlohmann
       }
 }
 
-}  // namespace sluice::bench
+}  // namespace sluice::impl::bench

@@ -7,7 +7,7 @@
 #include "backend/cpu/gemm/gemm.h"
 #include "layer/parts.h"
 
-namespace sluice::bench {
+namespace sluice::impl::bench {
 namespace {
 
 // Clusters around random directions, whose cosines are near 0. Members have cosines from 0.995
@@ -214,4 +214,4 @@ double AttentionLayer::bare_gram_flops(const AttentionCase& c) {
 int64_t AttentionLayer::n_reps() const { return selector_->sets()[0].n_clusters; }
 int64_t AttentionLayer::products() const { return selector_->products(); }
 
-}  // namespace sluice::bench
+}  // namespace sluice::impl::bench

@@ -7,7 +7,7 @@
 
 #include "backend/backend.h"
 
-namespace sluice::bench {
+namespace sluice::impl::bench {
 
 struct AttentionCase {
   int64_t n_tokens, d_model, head_dim;
@@ -54,4 +54,4 @@ class AttentionLayer {
   std::unique_ptr<RepsAttention> reps_;
 };
 
-}  // namespace sluice::bench
+}  // namespace sluice::impl::bench

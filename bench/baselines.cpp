@@ -10,7 +10,7 @@
 #include "backend/cpu/gemm/linear.h"
 #include "core/threads.h"
 
-namespace sluice::bench {
+namespace sluice::impl::bench {
 namespace {
 
 struct Size {
@@ -173,4 +173,4 @@ uint64_t PlainRead::run() const {
   return total;
 }
 
-}  // namespace sluice::bench
+}  // namespace sluice::impl::bench

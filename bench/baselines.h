@@ -8,7 +8,7 @@
 
 #include "model/model.h"
 
-namespace sluice::bench {
+namespace sluice::impl::bench {
 
 // The linear layers of a model at one height, multiplied one after another by one provider.
 class BareProducts {
@@ -38,4 +38,4 @@ class PlainRead {
   Buffer buffer_;
 };
 
-}  // namespace sluice::bench
+}  // namespace sluice::impl::bench

@@ -10,7 +10,7 @@
 #include "backend/backend.h"
 #include "eval/timing.h"
 
-namespace sluice::bench {
+namespace sluice::impl::bench {
 namespace {
 
 // As in attention_layer.cpp: members at cosines of 0.995 down to 0.76 to their centre, tau 0.5.
@@ -142,4 +142,4 @@ void run_joint_cases(const nlohmann::json& description, int repeat, nlohmann::js
                        repeat, results);
 }
 
-}  // namespace sluice::bench
+}  // namespace sluice::impl::bench

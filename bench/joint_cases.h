@@ -4,7 +4,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 
-namespace sluice::bench {
+namespace sluice::impl::bench {
 
 // description: {"name", "kind": "attention", "d_model": [], "n_tokens": [], "redundancy": [] (r /
 // T), "dtypes": [], "joint": {"rank": [] (k / d), "rows": [{"rest", "common"}]}}, where rest is the
@@ -12,4 +12,4 @@ namespace sluice::bench {
 // Prints a row per case and appends to results["cases"].
 void run_joint_cases(const nlohmann::json& description, int repeat, nlohmann::json& results);
 
-}  // namespace sluice::bench
+}  // namespace sluice::impl::bench

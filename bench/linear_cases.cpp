@@ -16,7 +16,7 @@
 #include "eval/timing.h"
 #include "layer/linear_gate.h"
 
-namespace sluice::bench {
+namespace sluice::impl::bench {
 namespace {
 
 constexpr int64_t kColdBytes = int64_t{256} << 20;  // well above any last-level cache here
@@ -292,4 +292,4 @@ void run_linear_cases(const nlohmann::json& description, int repeat, nlohmann::j
     }
 }
 
-}  // namespace sluice::bench
+}  // namespace sluice::impl::bench

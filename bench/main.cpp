@@ -21,7 +21,7 @@
 #include "model/model.h"
 #include "model/synthetic.h"
 
-namespace sluice::bench {
+namespace sluice::impl::bench {
 namespace {
 
 struct Options {
@@ -179,11 +179,11 @@ int run(int argc, char** argv) {
 }
 
 }  // namespace
-}  // namespace sluice::bench
+}  // namespace sluice::impl::bench
 
 int main(int argc, char** argv) {
   try {
-    return sluice::bench::run(argc, argv);
+    return sluice::impl::bench::run(argc, argv);
   } catch (const std::exception& e) {
     fmt::print(stderr, "sluice_bench: {}\n", e.what());
     return 1;

@@ -8,5 +8,5 @@ int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
   constexpr int kSkipped = 77;  // as tests/CMakeLists.txt has it
   if (const int failed = RUN_ALL_TESTS(); failed != 0) return failed;
-  return sluice::cuda::device_count() > 0 ? 0 : kSkipped;
+  return sluice::impl::cuda::device_count() > 0 ? 0 : kSkipped;
 }

@@ -12,7 +12,7 @@
 
 extern "C" void __asan_init() __attribute__((weak));  // there when the sanitizer's runtime is
 
-namespace sluice::test {
+namespace sluice::impl::test {
 
 // A sanitizer's shadow memory counts as the program's, and everything takes a few times as long.
 // Found at run time: tests are compiled the same for every build, and so but once.
@@ -50,4 +50,4 @@ auto combinations(const List& list, const Lists&... lists) {
   return all;
 }
 
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

@@ -18,8 +18,8 @@
 
 namespace {
 
-using namespace sluice;
-using namespace sluice::bench;
+using namespace sluice::impl;
+using namespace sluice::impl::bench;
 
 // Operations, a multiplication and an addition counting as two.
 double keys_flops(int64_t n_tokens, double n_reps) {

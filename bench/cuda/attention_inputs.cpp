@@ -4,7 +4,7 @@
 
 #include "backend/cuda/elementwise/elements.h"
 
-namespace sluice::bench {
+namespace sluice::impl::bench {
 
 Timing time_runs(Context& context, const Run& run, const Run& less) {
   Stopwatch watch(context);
@@ -86,4 +86,4 @@ void Inputs::move_to(const Near& near) {
   }
 }
 
-}  // namespace sluice::bench
+}  // namespace sluice::impl::bench

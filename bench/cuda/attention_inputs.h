@@ -10,7 +10,7 @@
 #include "plant.h"
 #include "stopwatch.h"
 
-namespace sluice::bench {
+namespace sluice::impl::bench {
 
 using cuda::Context;
 
@@ -112,4 +112,4 @@ struct Inputs {
   std::vector<Set> sets;
 };
 
-}  // namespace sluice::bench
+}  // namespace sluice::impl::bench

@@ -19,8 +19,8 @@
 
 namespace {
 
-using namespace sluice;
-using namespace sluice::bench;
+using namespace sluice::impl;
+using namespace sluice::impl::bench;
 using cuda::Context;
 using cuda::DeviceMatrix;
 

@@ -6,7 +6,7 @@
 #include "backend/cuda/subspace/subspace.h"
 #include "timing.h"
 
-namespace sluice::bench {
+namespace sluice::impl::bench {
 
 using cuda::Context;
 using cuda::DeviceArray;
@@ -137,4 +137,4 @@ void bench_graded(const std::shared_ptr<Context>& context) {
   }
 }
 
-}  // namespace sluice::bench
+}  // namespace sluice::impl::bench

@@ -9,7 +9,7 @@
 #include "backend/cuda/subspace/subspace.h"
 #include "timing.h"
 
-namespace sluice::bench {
+namespace sluice::impl::bench {
 
 using cuda::Context;
 using cuda::DeviceArray;
@@ -184,4 +184,4 @@ void bench_gsi(const std::shared_ptr<Context>& context) {
   fmt::print("fast: {} of {}, which miss up to {:.4f}\n", n_fast, n_rows, most);
 }
 
-}  // namespace sluice::bench
+}  // namespace sluice::impl::bench

@@ -24,7 +24,7 @@
 
 namespace {
 
-using namespace sluice;
+using namespace sluice::impl;
 
 constexpr int64_t kLengths[] = {512, 2048, 8192, 32768};
 constexpr int64_t kGatesLength = 512;

@@ -5,7 +5,7 @@
 
 #include "plant.h"
 
-namespace sluice::bench {
+namespace sluice::impl::bench {
 namespace {
 
 __device__ uint32_t mixed(uint32_t x) {
@@ -144,4 +144,4 @@ void fill_normal(cuda::Context& context, const Tensor& rows, uint32_t seed) {
   fill(context, rows, centre, std::vector<float>(centre.size()), seed);
 }
 
-}  // namespace sluice::bench
+}  // namespace sluice::impl::bench

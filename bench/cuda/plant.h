@@ -10,7 +10,7 @@
 #include "backend/select_basis.h"
 #include "core/tensor.h"
 
-namespace sluice::bench {
+namespace sluice::impl::bench {
 
 constexpr double kPlantedTau = 0.5;
 
@@ -32,4 +32,4 @@ std::vector<uint8_t> plant_rows(cuda::Context& context, const Tensor& rows, int6
                                 Spread spread, const Near& near = {});
 void fill_normal(cuda::Context& context, const Tensor& rows, uint32_t seed);
 
-}  // namespace sluice::bench
+}  // namespace sluice::impl::bench

@@ -1,6 +1,6 @@
 #include "read.h"
 
-namespace sluice::bench {
+namespace sluice::impl::bench {
 namespace {
 
 constexpr int kThreads = 512, kLoads = 8;
@@ -28,4 +28,4 @@ void read_bytes(cuda::Context& context, const std::byte* data, int64_t bytes, ui
   cuda::check_launch("read_all");
 }
 
-}  // namespace sluice::bench
+}  // namespace sluice::impl::bench

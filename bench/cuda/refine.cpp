@@ -23,8 +23,8 @@
 
 namespace {
 
-using namespace sluice;
-using namespace sluice::bench;
+using namespace sluice::impl;
+using namespace sluice::impl::bench;
 
 constexpr int64_t kHeads = 32, kHeadDim = 128, kModel = kHeads * kHeadDim;
 constexpr int64_t kLayers = 4;      // caches that decode steps take in turn: more than the L2 holds

@@ -25,7 +25,7 @@
 
 namespace {
 
-using namespace sluice;
+using namespace sluice::impl;
 using cuda::Context;
 
 constexpr int64_t kModel = 4096, kRank = 256, kLayers = 4;  // selectors that take turns

@@ -8,7 +8,7 @@
 
 #include "backend/cuda/runtime/device.h"
 
-namespace sluice::bench {
+namespace sluice::impl::bench {
 
 class Stopwatch {
  public:
@@ -54,4 +54,4 @@ constexpr int kOfLess = 16;
 // More than the second-level cache holds.
 constexpr int64_t kCacheBytes = int64_t{64} << 20;
 
-}  // namespace sluice::bench
+}  // namespace sluice::impl::bench

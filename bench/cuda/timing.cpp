@@ -6,7 +6,7 @@
 #include "backend/cuda/elementwise/elements.h"
 #include "read.h"
 
-namespace sluice::bench {
+namespace sluice::impl::bench {
 namespace {
 
 using cuda::check;
@@ -92,4 +92,4 @@ double read_bandwidth(const std::shared_ptr<Context>& context) {
   return static_cast<double>(data.memory.size()) / t.median * 1e-9;
 }
 
-}  // namespace sluice::bench
+}  // namespace sluice::impl::bench

@@ -7,7 +7,7 @@
 #include "backend/cuda/linear/linear.h"
 #include "stopwatch.h"
 
-namespace sluice::bench {
+namespace sluice::impl::bench {
 
 // Of run(turn), after a warm-up. Short ones are timed many at once, so that starting them stays out
 // of it.
@@ -27,4 +27,4 @@ void bench_gates(const std::shared_ptr<cuda::Context>& context);
 void bench_graded(const std::shared_ptr<cuda::Context>& context);
 void bench_gsi(const std::shared_ptr<cuda::Context>& context);
 
-}  // namespace sluice::bench
+}  // namespace sluice::impl::bench

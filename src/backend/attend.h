@@ -10,7 +10,7 @@
 
 #include "backend/select.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 // What stands for a cluster of far tokens.
 enum class FarKey : uint8_t {
@@ -123,4 +123,4 @@ class RepsAttention {
   virtual CacheBytes bytes() const = 0;
 };
 
-}  // namespace sluice
+}  // namespace sluice::impl

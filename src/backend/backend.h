@@ -21,7 +21,7 @@
 #include "backend/subspace.h"
 #include "core/tensor.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 enum class Activation : uint8_t { kNone, kRelu, kGeluErf, kGeluTanh, kSilu };
 enum class NormKind : uint8_t { kLayer, kRms };
@@ -286,4 +286,4 @@ std::unique_ptr<Backend> make_cpu_backend(DType dtype);
 // Error in a build without CUDA.
 std::unique_ptr<Backend> make_cuda_backend(DType dtype);
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -11,7 +11,7 @@
 
 #include "backend/refine.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 // How keys are chosen. Every query head chooses for itself.
 enum class BaselineKind : uint8_t {
@@ -60,4 +60,4 @@ class BaselineAttention {
   virtual int64_t keys_read() const = 0;
 };
 
-}  // namespace sluice
+}  // namespace sluice::impl

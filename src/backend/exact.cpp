@@ -5,7 +5,7 @@
 
 #include "backend/select.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 constexpr size_t kMedianTokens = 256;
@@ -78,4 +78,4 @@ bool ExemptTokens::next(double norm) {
   return norm > ratio_ * median;
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -7,7 +7,7 @@
 
 #include "core/tensor.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 // 1 / norm of a row; 0 for a row of zeros, and for one without a finite norm, which counts as a
 // row of zeros. Squares are exact in float64 and summed in index order.
@@ -42,4 +42,4 @@ class ExemptTokens {
   std::vector<double> sorted_;  // norms after the sinks, at most kMedianTokens
 };
 
-}  // namespace sluice
+}  // namespace sluice::impl

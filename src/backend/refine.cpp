@@ -2,7 +2,7 @@
 
 #include "core/error.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 void check_refine(const RefineSpec& spec) {
   SLUICE_CHECK(spec.n_kv_heads > 0 && spec.n_heads % spec.n_kv_heads == 0);
@@ -20,4 +20,4 @@ void check_refine(const RefineSpec& spec) {
   }
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -13,7 +13,7 @@
 
 #include "backend/attend.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 // ClusterKind::kPages looks at the dimensions in which the keys of a segment vary most, rounded to
 // bf16: fewer than all are as good (docs/results/refine.md), and fit tensor cores on every dtype.
@@ -167,4 +167,4 @@ class RefineAttention {
   virtual std::vector<int64_t> opened() const = 0;
 };
 
-}  // namespace sluice
+}  // namespace sluice::impl

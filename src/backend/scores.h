@@ -6,7 +6,7 @@
 
 #include "core/tensor.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 // At one position; logarithms are natural.
 struct TokenComparison {
@@ -22,4 +22,4 @@ struct CompareScoresArgs {
   std::span<TokenComparison> out;  // (n_rows), host memory
 };
 
-}  // namespace sluice
+}  // namespace sluice::impl

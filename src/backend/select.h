@@ -14,7 +14,7 @@
 #include "backend/select_basis.h"
 #include "core/tensor.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 enum class SelectRule : uint8_t {
   kIndependent,
@@ -161,4 +161,4 @@ class Selector {
 // Rounded once, whatever the compiler makes of a product and a difference.
 inline double threshold_of(double tau) { return std::fma(-tau, tau, 1.0); }
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -8,7 +8,7 @@
 #include "core/error.h"
 #include "core/threads.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 // Eigenvectors rounded to float32 deviate by about 1e-6.
@@ -65,4 +65,4 @@ SelectionBasis::SelectionBasis(int64_t rank, int64_t d_model, std::vector<float>
   deviation_bf16_ = deviation_of(rounded, rank, d_model);
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -8,7 +8,7 @@
 
 #include "core/dtype.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 // Sets do not depend on the basis: one that fits badly, or is not quite orthonormal, only leaves
 // more pairs to be decided at full width.
@@ -31,4 +31,4 @@ class SelectionBasis {
   double deviation_ = 0, deviation_bf16_ = 0;
 };
 
-}  // namespace sluice
+}  // namespace sluice::impl

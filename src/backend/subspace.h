@@ -6,7 +6,7 @@
 
 #include "core/tensor.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 // Directions V that the inputs of a linear layer lie near, in the form one backend multiplies with.
 // They are kept in the compute dtype, so in bf16 they are orthonormal to bf16's precision only:
@@ -72,4 +72,4 @@ struct GradeArgs {
   std::span<int32_t> kept;  // (n_rows) how many are kept, host memory
 };
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -18,7 +18,7 @@
 #include "eval/results.h"
 #include "eval/text/text_stream.h"
 
-namespace sluice::cli {
+namespace sluice::impl::cli {
 namespace {
 
 constexpr int64_t kDefaultTokens = 512;
@@ -231,4 +231,4 @@ Run add_bench(CLI::App& program) {
   };
 }
 
-}  // namespace sluice::cli
+}  // namespace sluice::impl::cli

@@ -6,7 +6,7 @@
 #include "cli/options/linear_options.h"
 #include "plan/plan_json.h"
 
-namespace sluice::cli {
+namespace sluice::impl::cli {
 namespace {
 
 std::string label_of(const UniformAttention& choice) {
@@ -76,4 +76,4 @@ TextTable bench_table(const BenchResult& result, std::string title) {
   return table;
 }
 
-}  // namespace sluice::cli
+}  // namespace sluice::impl::cli

@@ -6,7 +6,7 @@
 #include "eval/runs/bench_model.h"
 #include "plan/plan.h"
 
-namespace sluice::cli {
+namespace sluice::impl::cli {
 
 // Choices as candidates, labelled by what tells them apart: "keys, tau 0.3".
 std::vector<BenchCandidate> bench_candidates(const std::vector<UniformChoice>& choices,
@@ -16,4 +16,4 @@ std::vector<BenchCandidate> bench_candidates(const std::vector<UniformChoice>& c
 // A row per case: time, rate, speed-up with its spread, and where the time went.
 TextTable bench_table(const BenchResult& result, std::string title);
 
-}  // namespace sluice::cli
+}  // namespace sluice::impl::cli

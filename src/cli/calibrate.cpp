@@ -20,7 +20,7 @@
 #include "plan/attention_plan.h"
 #include "subspace/sidecar.h"
 
-namespace sluice::cli {
+namespace sluice::impl::cli {
 namespace {
 
 struct CalibrateFlags : CommonOptions {
@@ -223,4 +223,4 @@ Run add_calibrate(CLI::App& program) {
   };
 }
 
-}  // namespace sluice::cli
+}  // namespace sluice::impl::cli

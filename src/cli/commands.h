@@ -7,7 +7,7 @@
 #include <functional>
 #include <string>
 
-namespace sluice::cli {
+namespace sluice::impl::cli {
 
 using Run = std::function<void(const std::string& command_line)>;
 
@@ -22,4 +22,4 @@ Run add_report(CLI::App& program);
 Run add_calibrate(CLI::App& program);
 Run add_tune(CLI::App& program);
 
-}  // namespace sluice::cli
+}  // namespace sluice::impl::cli

@@ -9,7 +9,7 @@
 #include "cli/options/attention_options.h"
 #include "select/auto_tau.h"
 
-namespace sluice::cli {
+namespace sluice::impl::cli {
 namespace {
 
 // A plan as words; "-" where it has none. A number needs its heading to be understood.
@@ -279,4 +279,4 @@ void print_table(const CompareResult& result, const std::vector<UniformChoice>& 
   }
 }
 
-}  // namespace sluice::cli
+}  // namespace sluice::impl::cli

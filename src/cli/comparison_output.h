@@ -6,7 +6,7 @@
 #include "eval/compare/compare_plans.h"
 #include "plan/plan.h"
 
-namespace sluice::cli {
+namespace sluice::impl::cli {
 
 // A line after each window, with headings before the first: every statistic of a single plan, or
 // the divergence of each of several.
@@ -20,4 +20,4 @@ void print_summary(const PlanComparison& plan, const UniformChoice& choice);
 void print_table(const CompareResult& result, const std::vector<UniformChoice>& choices,
                  const PlanShape& shape);
 
-}  // namespace sluice::cli
+}  // namespace sluice::impl::cli

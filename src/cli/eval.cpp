@@ -15,7 +15,7 @@
 #include "cli/terminal/progress.h"
 #include "eval/eval_results.h"
 
-namespace sluice::cli {
+namespace sluice::impl::cli {
 namespace {
 
 struct EvalOptions : CommonOptions {
@@ -196,4 +196,4 @@ Run add_eval(CLI::App& program) {
   };
 }
 
-}  // namespace sluice::cli
+}  // namespace sluice::impl::cli

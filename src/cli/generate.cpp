@@ -20,7 +20,7 @@
 #include "eval/runs/generate_results.h"
 #include "io/quote.h"
 
-namespace sluice::cli {
+namespace sluice::impl::cli {
 namespace {
 
 struct GenerateFlags : CommonOptions {
@@ -208,4 +208,4 @@ Run add_generate(CLI::App& program) {
   };
 }
 
-}  // namespace sluice::cli
+}  // namespace sluice::impl::cli

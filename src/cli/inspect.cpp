@@ -12,7 +12,7 @@
 #include "eval/results.h"
 #include "io/write_file.h"
 
-namespace sluice::cli {
+namespace sluice::impl::cli {
 namespace {
 
 struct InspectOptions {
@@ -201,4 +201,4 @@ Run add_inspect(CLI::App& program) {
   };
 }
 
-}  // namespace sluice::cli
+}  // namespace sluice::impl::cli

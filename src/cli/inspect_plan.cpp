@@ -15,7 +15,7 @@
 #include "plan/plan_file.h"
 #include "plan/plan_json.h"
 
-namespace sluice::cli {
+namespace sluice::impl::cli {
 namespace {
 
 using nlohmann::json;
@@ -252,4 +252,4 @@ void run_inspect_plan(const InspectPlanOptions& options) {
   write_json(results, options.json);
 }
 
-}  // namespace sluice::cli
+}  // namespace sluice::impl::cli

@@ -4,7 +4,7 @@
 
 #include <string>
 
-namespace sluice::cli {
+namespace sluice::impl::cli {
 
 struct InspectPlanOptions {
   std::string plan, json;  // json: where results go; empty: nowhere
@@ -14,4 +14,4 @@ struct InspectPlanOptions {
 // Prints what the plan was made for, a table of its layers and a picture of its heads.
 void run_inspect_plan(const InspectPlanOptions& options);
 
-}  // namespace sluice::cli
+}  // namespace sluice::impl::cli

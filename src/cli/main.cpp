@@ -43,7 +43,7 @@ int complain(const std::string& message, const std::string& hint, int code) {
   std::string line = message + (hint.empty() ? "" : " (hint: " + hint + ")");
   for (char& c : line)
     if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
-  sluice::cli::say("sluice: {}\n", line);
+  sluice::impl::cli::say("sluice: {}\n", line);
   return code;
 }
 
@@ -68,18 +68,19 @@ void check_not_empty(const CLI::App& command) {
 std::string command_line(int argc, char** argv) {
   std::vector<std::string> words{"sluice"};
   words.insert(words.end(), argv + 1, argv + argc);
-  return sluice::shell_line(words);
+  return sluice::impl::shell_line(words);
 }
 
 int run(int argc, char** argv) {
   CLI::App program(kDescription, "sluice");
   program.set_version_flag("--version", "sluice " SLUICE_VERSION);
-  std::vector<std::pair<CLI::App*, sluice::cli::Run>> commands;
-  for (const auto add : {sluice::cli::add_demo, sluice::cli::add_inspect, sluice::cli::add_generate,
-                         sluice::cli::add_eval, sluice::cli::add_needle, sluice::cli::add_analyze,
-                         sluice::cli::add_bench, sluice::cli::add_calibrate, sluice::cli::add_tune,
-                         sluice::cli::add_report}) {
-    sluice::cli::Run command = add(program);
+  std::vector<std::pair<CLI::App*, sluice::impl::cli::Run>> commands;
+  for (const auto add : {sluice::impl::cli::add_demo, sluice::impl::cli::add_inspect,
+                         sluice::impl::cli::add_generate, sluice::impl::cli::add_eval,
+                         sluice::impl::cli::add_needle, sluice::impl::cli::add_analyze,
+                         sluice::impl::cli::add_bench, sluice::impl::cli::add_calibrate,
+                         sluice::impl::cli::add_tune, sluice::impl::cli::add_report}) {
+    sluice::impl::cli::Run command = add(program);
     commands.emplace_back(program.get_subcommands({}).back(), std::move(command));
   }
   if (argc <= 1) {

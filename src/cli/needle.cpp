@@ -18,7 +18,7 @@
 #include "eval/needle/needle_results.h"
 #include "eval/text/text_stream.h"
 
-namespace sluice::cli {
+namespace sluice::impl::cli {
 namespace {
 
 constexpr int64_t kNeedleTokens = 4096;
@@ -165,4 +165,4 @@ Run add_needle(CLI::App& program) {
   };
 }
 
-}  // namespace sluice::cli
+}  // namespace sluice::impl::cli

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-namespace sluice::cli {
+namespace sluice::impl::cli {
 namespace {
 
 constexpr size_t kMostNamed = 10;  // lost needles of a plan; results.json has all
@@ -101,4 +101,4 @@ std::string needle_totals(std::span<const NeedleCase> cases, const NeedleLabels&
                             fmt::join(losers, "; "));
 }
 
-}  // namespace sluice::cli
+}  // namespace sluice::impl::cli

@@ -9,7 +9,7 @@
 #include "cli/terminal/text_table.h"
 #include "eval/needle/find_needles.h"
 
-namespace sluice::cli {
+namespace sluice::impl::cli {
 
 using NeedleLabels = std::vector<std::string>;  // (n_plans)
 
@@ -24,4 +24,4 @@ TextTable needle_accuracy_table(std::span<const NeedleCase> cases, const NeedleL
 // Totals of each plan, and at the end what they mean in one line.
 std::string needle_totals(std::span<const NeedleCase> cases, const NeedleLabels& labels);
 
-}  // namespace sluice::cli
+}  // namespace sluice::impl::cli

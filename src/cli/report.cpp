@@ -12,7 +12,7 @@
 #include "io/quote.h"
 #include "io/write_file.h"
 
-namespace sluice::cli {
+namespace sluice::impl::cli {
 namespace {
 
 namespace fs = std::filesystem;
@@ -75,4 +75,4 @@ Run add_report(CLI::App& program) {
   return [options](const std::string& command_line) { run_report(*options, command_line); };
 }
 
-}  // namespace sluice::cli
+}  // namespace sluice::impl::cli

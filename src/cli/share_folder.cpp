@@ -2,7 +2,7 @@
 
 #include "core/error.h"
 
-namespace sluice::cli {
+namespace sluice::impl::cli {
 
 namespace fs = std::filesystem;
 
@@ -30,4 +30,4 @@ fs::path typed_path(const fs::path& path) {
   return relative;
 }
 
-}  // namespace sluice::cli
+}  // namespace sluice::impl::cli

@@ -4,7 +4,7 @@
 
 #include <filesystem>
 
-namespace sluice::cli {
+namespace sluice::impl::cli {
 
 // Where the running program is.
 std::filesystem::path program_path();
@@ -17,4 +17,4 @@ std::filesystem::path demo_folder();
 // As one would type it here: relative to the working directory where it lies inside it.
 std::filesystem::path typed_path(const std::filesystem::path& path);
 
-}  // namespace sluice::cli
+}  // namespace sluice::impl::cli

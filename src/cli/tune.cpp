@@ -21,7 +21,7 @@
 #include "eval/results.h"
 #include "tune/tune_results.h"
 
-namespace sluice::cli {
+namespace sluice::impl::cli {
 namespace {
 
 namespace fs = std::filesystem;
@@ -366,4 +366,4 @@ Run add_tune(CLI::App& program) {
   };
 }
 
-}  // namespace sluice::cli
+}  // namespace sluice::impl::cli

@@ -2,7 +2,7 @@
 
 #include "core/error.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 BlockSize block_size(DType dtype) {
   switch (dtype) {
@@ -77,4 +77,4 @@ float half_to_float(uint16_t bits) {
   return sign ? -magnitude : magnitude;
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

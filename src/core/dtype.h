@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <string_view>
 
-namespace sluice {
+namespace sluice::impl {
 
 enum class DType : uint8_t {
   kF32,
@@ -79,4 +79,4 @@ constexpr DType dtype_of<int32_t>() {
   return DType::kI32;
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

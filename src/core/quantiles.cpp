@@ -5,7 +5,7 @@
 
 #include "core/error.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 double bin_of(double x) {
@@ -44,4 +44,4 @@ double LogHistogram::quantile(double q) const {
   return std::min(maximum_, kSmallest * std::pow(kStep, static_cast<double>(bin) + 0.5));
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace sluice {
+namespace sluice::impl {
 
 // A histogram of bins that are each 1% wider than the one below. A quantile is the geometric middle
 // of the bin its value fell into, so at most 0.5% from that value; the maximum is exact. Numbers
@@ -32,4 +32,4 @@ class LogHistogram {
   double maximum_ = 0;
 };
 
-}  // namespace sluice
+}  // namespace sluice::impl

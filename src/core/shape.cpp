@@ -2,7 +2,7 @@
 
 #include "core/error.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 int64_t checked_mul(int64_t a, int64_t b) {
   int64_t product = 0;
@@ -44,4 +44,4 @@ std::string Shape::str() const {
   return text + ")";
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

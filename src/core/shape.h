@@ -8,7 +8,7 @@
 #include <span>
 #include <string>
 
-namespace sluice {
+namespace sluice::impl {
 
 // a * b; throws Error when the product does not fit. Both must be >= 0.
 int64_t checked_mul(int64_t a, int64_t b);
@@ -35,4 +35,4 @@ class Shape {
   int rank_ = 0;
 };
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 
-namespace sluice {
+namespace sluice::impl {
 
 Buffer host_buffer(DType dtype, Shape shape) {
   constexpr int64_t kAlignment = 64;
@@ -34,4 +34,4 @@ void copy_rows(const ConstTensor& from, const Tensor& to) {
                 static_cast<size_t>(from.row_elements() * size));
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -13,7 +13,7 @@
 #include "core/error.h"
 #include "core/shape.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 enum class Device : uint8_t { kCpu, kCuda };
 
@@ -125,4 +125,4 @@ void copy_rows(const ConstTensor& from, const Tensor& to);
 // Host memory, 64-byte aligned, zeroed. Throws Error when the machine refuses.
 Buffer host_buffer(DType dtype, Shape shape);
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -7,7 +7,7 @@
 #include <exception>
 #include <thread>
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 int g_threads = 0;
@@ -70,4 +70,4 @@ void parallel_each(int64_t n, const std::function<void(int64_t)>& body) {
   first.rethrow();
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

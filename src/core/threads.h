@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <functional>
 
-namespace sluice {
+namespace sluice::impl {
 
 // Threads used from now on by every parallel loop; 0 means one per processor available.
 void set_threads(int count);
@@ -19,4 +19,4 @@ void parallel_for(int64_t n, int64_t grain, const std::function<void(int64_t, in
 // Like parallel_for with dynamic hand-out, for items of uneven cost: body(index).
 void parallel_each(int64_t n, const std::function<void(int64_t)>& body);
 
-}  // namespace sluice
+}  // namespace sluice::impl

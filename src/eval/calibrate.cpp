@@ -13,7 +13,7 @@
 #include "subspace/inherit.h"
 #include "subspace/moments.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 // One layer's input.
@@ -241,4 +241,4 @@ Calibration calibrate(Model& model, TextStream& text, const CalibrateOptions& op
   return out;
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -15,7 +15,7 @@
 #include "model/model.h"
 #include "subspace/basis.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 // When a basis begins with that of the layer before.
 enum class Inheritance : uint8_t {
@@ -72,4 +72,4 @@ void check_ranks(const CalibrateOptions& options, const RowWidths& widths);
 Calibration calibrate(Model& model, TextStream& text, const CalibrateOptions& options,
                       const std::function<void(double)>& progress);
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 nlohmann::json group_json(const GroupFigures& group, const Basis& basis,
@@ -77,4 +77,4 @@ nlohmann::json calibrate_results(const ResultsOrigin& origin, const CalibrateOpt
   return results;
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -7,7 +7,7 @@
 #include "eval/calibrate.h"
 #include "eval/results.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 // Sums over groups: what inheritance saved, by operations and, with `compare`, by time.
 struct CalibrationTotals {
@@ -22,4 +22,4 @@ struct CalibrationTotals {
 nlohmann::json calibrate_results(const ResultsOrigin& origin, const CalibrateOptions& options,
                                  const Calibration& calibration);
 
-}  // namespace sluice
+}  // namespace sluice::impl

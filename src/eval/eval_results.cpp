@@ -5,7 +5,7 @@
 #include "core/error.h"
 #include "plan/plan_json.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 using nlohmann::json;
@@ -92,4 +92,4 @@ json comparison_results(const ResultsOrigin& origin, const ComparedChoices& comp
   return results;
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -7,7 +7,7 @@
 #include "eval/compare/perplexity.h"
 #include "eval/results.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 // Of the exact model alone.
 nlohmann::json perplexity_results(const ResultsOrigin& origin, const PerplexityResult& result);
@@ -22,4 +22,4 @@ struct ComparedChoices {
 };
 nlohmann::json comparison_results(const ResultsOrigin& origin, const ComparedChoices& compared);
 
-}  // namespace sluice
+}  // namespace sluice::impl

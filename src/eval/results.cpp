@@ -14,7 +14,7 @@
 #include "io/mapped_file.h"
 #include "io/write_file.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 namespace fs = std::filesystem;
@@ -210,4 +210,4 @@ void write_json(const nlohmann::json& results, const fs::path& path) {
   write_file(path, results.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -10,7 +10,7 @@
 #include "eval/sidecar_bases.h"
 #include "model/model.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 // A value, or null.
 nlohmann::json or_null(const std::optional<double>& value);
@@ -60,4 +60,4 @@ std::string sha256_of(const std::vector<std::filesystem::path>& files);
 // As write_file has it.
 void write_json(const nlohmann::json& results, const std::filesystem::path& path);
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -2,8 +2,8 @@
 
 #pragma once
 
-namespace sluice {
+namespace sluice::impl {
 
 inline constexpr int kResultsSchema = 1;
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -6,7 +6,7 @@
 
 #include "io/tokenizer/utf8.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 bool is_control(char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }
@@ -62,4 +62,4 @@ std::string shell_line(const std::vector<std::string>& words) {
   return line;
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

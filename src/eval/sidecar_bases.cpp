@@ -9,7 +9,7 @@
 #include "io/safetensors_header.h"
 #include "subspace/sidecar.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 // Damage to the container: hints of the format's reader are about checkpoints and downloads.
@@ -50,4 +50,4 @@ nlohmann::json describe_bases(const BasesOrigin& origin) {
       {"same_text", or_null(origin.same_text)}};
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -10,7 +10,7 @@
 #include "model/checkpoint.h"
 #include "subspace/basis.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 // Where bases are from.
 struct BasesOrigin {
@@ -34,4 +34,4 @@ SidecarBases read_sidecar(const std::filesystem::path& path, const Checkpoint& c
 // The `bases` entry.
 nlohmann::json describe_bases(const BasesOrigin& origin);
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -8,7 +8,7 @@
 #include <functional>
 #include <vector>
 
-namespace sluice {
+namespace sluice::impl {
 
 inline double time_ms(const std::function<void()>& work) {
   const auto start = std::chrono::steady_clock::now();
@@ -54,4 +54,4 @@ inline std::vector<std::vector<double>> time_in_turn(
   return samples;
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -10,7 +10,7 @@
 #include "io/mapped_file.h"
 #include "io/quote.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 using Json = nlohmann::json;
@@ -176,4 +176,4 @@ std::optional<ConfigReader> ConfigReader::object(std::string_view key) const {
   return inner;
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

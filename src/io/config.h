@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-namespace sluice {
+namespace sluice::impl {
 
 // A key that is absent and a key that is null mean the same. A value of another type or out of
 // range throws Error on one line: file, key, what is there, what was expected. A bool is not a
@@ -60,4 +60,4 @@ class ConfigReader {
   std::string prefix_;  // "rope_scaling." for an inner object
 };
 
-}  // namespace sluice
+}  // namespace sluice::impl

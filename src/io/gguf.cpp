@@ -14,7 +14,7 @@
 #include "io/mapped_file.h"
 #include "io/quote.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 constexpr const char* kBrokenHint = "is the download complete? fetch or convert the file again";
@@ -336,4 +336,4 @@ GgufFile open_gguf(const std::filesystem::path& path) {
   return file;
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -15,7 +15,7 @@
 
 #include "io/weight_store.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 // Integers of every width become int64 (a uint64 beyond it is refused), floats become double.
 using GgufValue = std::variant<int64_t, double, bool, std::string, std::vector<int64_t>,
@@ -46,4 +46,4 @@ GgufFile open_gguf(const std::filesystem::path& path);
 // The same from memory that outlives the result; `path` is used in errors only.
 GgufFile parse_gguf(std::span<const std::byte> bytes, const std::filesystem::path& path);
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -5,7 +5,7 @@
 
 #include "core/error.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 static_assert(std::endian::native == std::endian::little, "files are little endian");
@@ -224,4 +224,4 @@ void expand_bf16(const std::byte* source, int64_t count, float* out) {
     out[i] = std::bit_cast<float>(uint32_t{load<uint16_t>(source + 2 * i)} << 16);
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -22,7 +22,7 @@
 
 #include "core/dtype.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 // Expands `n_blocks` blocks at `source` (any alignment) to n_blocks * block_size(dtype).elements
 // floats. `dtype` is a block type.
@@ -32,4 +32,4 @@ void expand_blocks(DType dtype, const std::byte* source, int64_t n_blocks, float
 void expand_f16(const std::byte* source, int64_t count, float* out);
 void expand_bf16(const std::byte* source, int64_t count, float* out);
 
-}  // namespace sluice
+}  // namespace sluice::impl

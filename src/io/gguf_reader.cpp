@@ -6,7 +6,7 @@
 #include "core/error.h"
 #include "io/quote.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 static_assert(std::endian::native == std::endian::little, "files are little endian");
@@ -203,4 +203,4 @@ GgufValue GgufReader::read_array(const std::string& what) {
   }
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -11,7 +11,7 @@
 
 #include "io/gguf.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 class GgufReader {
  public:
@@ -50,4 +50,4 @@ class GgufReader {
   size_t array_elements_ = 0;  // of all arrays so far
 };
 
-}  // namespace sluice
+}  // namespace sluice::impl

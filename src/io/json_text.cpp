@@ -2,7 +2,7 @@
 
 #include "io/quote.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 Error json_error(const std::string& label, const std::exception& error) {
   std::string_view text = error.what();
@@ -42,4 +42,4 @@ std::string describe_json(const nlohmann::json& value) {
   return value.dump();  // null, a bool or a number
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -9,7 +9,7 @@
 
 #include "core/error.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 // The parser's own words on one line, without its error code.
 Error json_error(const std::string& label, const std::exception& error);
@@ -20,4 +20,4 @@ nlohmann::json parse_json(std::string_view text, const std::string& label);
 // A value as a message shows it: `12`, `"gelu"`, "an array"; never recursive, never long.
 std::string describe_json(const nlohmann::json& value);
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -11,7 +11,7 @@
 #include "core/error.h"
 #include "io/quote.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 class Descriptor {
@@ -89,4 +89,4 @@ void release_pages(std::span<const std::byte> bytes) {
   if (first < last) madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

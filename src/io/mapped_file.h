@@ -8,7 +8,7 @@
 #include <span>
 #include <string>
 
-namespace sluice {
+namespace sluice::impl {
 
 class MappedFile {
  public:
@@ -35,4 +35,4 @@ void release_pages(std::span<const std::byte> bytes);
 // A whole text file, refused above `limit` bytes.
 std::string read_text_file(const std::filesystem::path& path, size_t limit);
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 void append_escaped(std::string& out, unsigned char byte) { out += fmt::format("\\x{:02x}", byte); }
@@ -35,4 +35,4 @@ std::string path_label(const std::filesystem::path& path) {
   return out;
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-namespace sluice {
+namespace sluice::impl {
 
 // `text` in backticks: bytes outside printable ASCII as \xNN, long text cut with its length given.
 std::string quote(std::string_view text);
@@ -14,4 +14,4 @@ std::string quote(std::string_view text);
 // A path as the user wrote it, with control characters as \xNN.
 std::string path_label(const std::filesystem::path& path);
 
-}  // namespace sluice
+}  // namespace sluice::impl

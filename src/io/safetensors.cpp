@@ -10,7 +10,7 @@
 #include "io/quote.h"
 #include "io/safetensors_header.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 namespace fs = std::filesystem;
@@ -116,4 +116,4 @@ WeightStore open_safetensors_folder(const fs::path& folder) {
   return store;
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

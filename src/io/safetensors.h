@@ -9,7 +9,7 @@
 
 #include "io/weight_store.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 // Adds every tensor of one .safetensors file. F32, F16 and BF16 tensors are readable; tensors of
 // other types (masks, position ids) are checked and noted as unreadable. A file is refused unless
@@ -23,4 +23,4 @@ void parse_safetensors(std::span<const std::byte> bytes, const std::string& labe
 // A Hugging Face folder: model.safetensors, or the shards of model.safetensors.index.json.
 WeightStore open_safetensors_folder(const std::filesystem::path& folder);
 
-}  // namespace sluice
+}  // namespace sluice::impl

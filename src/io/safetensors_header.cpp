@@ -13,7 +13,7 @@
 #include "io/json_text.h"
 #include "io/quote.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // the format's own limit
@@ -321,4 +321,4 @@ std::vector<SafetensorsEntry> read_safetensors_header(std::span<const std::byte>
   return entries;
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -13,7 +13,7 @@
 #include "core/dtype.h"
 #include "core/shape.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 struct SafetensorsEntry {
   std::string name;
@@ -32,4 +32,4 @@ std::vector<SafetensorsEntry> read_safetensors_header(std::span<const std::byte>
                                                       const std::string& label,
                                                       SafetensorsMetadata* metadata = nullptr);
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -6,7 +6,7 @@
 #include "core/error.h"
 #include "io/write_file.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 const char* type_name(DType dtype) {
@@ -57,4 +57,4 @@ void write_safetensors(const std::filesystem::path& path, const SafetensorsMetad
   });
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

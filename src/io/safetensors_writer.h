@@ -8,7 +8,7 @@
 #include "core/tensor.h"
 #include "io/safetensors_header.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 struct TensorToWrite {
   std::string name;
@@ -20,4 +20,4 @@ struct TensorToWrite {
 void write_safetensors(const std::filesystem::path& path, const SafetensorsMetadata& metadata,
                        const std::vector<TensorToWrite>& tensors);
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -8,7 +8,7 @@
 #include "io/mapped_file.h"
 #include "io/quote.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 // How much two names share at both ends; checkpoints of one family differ by a prefix or suffix.
@@ -116,4 +116,4 @@ void expand(const StoredTensor& tensor, int64_t begin, std::span<float> out) {
   SLUICE_CHECK(tensor.dtype != DType::kI32);  // no parser makes one
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -12,7 +12,7 @@
 #include "core/dtype.h"
 #include "core/shape.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 class MappedFile;
 
@@ -53,4 +53,4 @@ class WeightStore {
 // may have any alignment; several threads may expand at once.
 void expand(const StoredTensor& tensor, int64_t begin, std::span<float> out);
 
-}  // namespace sluice
+}  // namespace sluice::impl

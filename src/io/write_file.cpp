@@ -8,7 +8,7 @@
 #include "core/error.h"
 #include "io/quote.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 namespace fs = std::filesystem;
@@ -79,4 +79,4 @@ void check_writable(const fs::path& path) {
   if (!writable) fail(path);
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -7,7 +7,7 @@
 #include <iosfwd>
 #include <string_view>
 
-namespace sluice {
+namespace sluice::impl {
 
 // Writes beside the target and renames, so that an interrupted run leaves no half a file. A link
 // stays one, and so does the file's mode; a pipe or a device is written into as it is.
@@ -18,4 +18,4 @@ void write_file(const std::filesystem::path& path, std::string_view content);
 // Throws now what write_file would throw after hours of work.
 void check_writable(const std::filesystem::path& path);
 
-}  // namespace sluice
+}  // namespace sluice::impl

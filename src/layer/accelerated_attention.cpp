@@ -4,7 +4,7 @@
 #include "core/error.h"
 #include "layer/parts.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 // Rows of the sequence `batch` in a tensor of the whole batch.
@@ -125,4 +125,4 @@ void run_accelerated_attention(Backend& backend, const BlockShape& shape,
     run_reps(backend, shape, weights, one, workspace);
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 // A row of a tensor on the device as f32 on the host.
@@ -147,4 +147,4 @@ void AdaptiveBasis::rebuild() {
   own_image_ = backend_.pack_linear(std::move(source));
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

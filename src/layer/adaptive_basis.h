@@ -9,7 +9,7 @@
 #include "layer/bypass.h"
 #include "layer/linear_group.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 // What slow tokens miss of their rows joins the basis at every kBlock-th token, from tokens before
 // it alone; where there is no room the direction of least recent energy leaves.
@@ -64,4 +64,4 @@ class AdaptiveBasis {
   std::unique_ptr<LinearWeights> own_image_;
 };
 
-}  // namespace sluice
+}  // namespace sluice::impl

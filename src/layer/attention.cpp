@@ -1,6 +1,6 @@
 #include "layer/parts.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 Tensor heads_of(const Tensor& rows, int64_t begin, int64_t n_heads, int64_t head_dim) {
   const Tensor columns = rows.columns_from(begin, n_heads * head_dim);
@@ -80,4 +80,4 @@ void run_attention(Backend& backend, const BlockShape& shape, const BlockWeights
               .out = workspace.residual()});
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

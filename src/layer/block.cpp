@@ -4,7 +4,7 @@
 
 #include "layer/parts.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 void Workspace::resize(Backend& backend, const BlockShape& shape, int64_t n_rows) {
   n_rows_ = n_rows;
@@ -74,4 +74,4 @@ void run_block(Backend& backend, const BlockShape& shape, const BlockWeights& we
   }
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -12,7 +12,7 @@
 #include "layer/norm.h"
 #include "subspace/basis.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 enum class BlockKind : uint8_t {
   kPreNorm,   // x += attention(norm(x)); x += mlp(norm(x))
@@ -130,4 +130,4 @@ struct BlockInput {
 void run_block(Backend& backend, const BlockShape& shape, const BlockWeights& weights,
                const BlockInput& input, Workspace& workspace);
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 
-namespace sluice {
+namespace sluice::impl {
 
 // Which way a token went through a gated linear layer.
 enum class TokenWay : uint8_t {
@@ -42,4 +42,4 @@ class Bypass {
   int64_t slow_in_a_row_ = 0, to_skip_ = 0;
 };
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -5,7 +5,7 @@
 
 #include "select/auto_tau.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 SelectorSpec selector_spec(const LayerPlan& plan, const AttentionShape& shape, bool inherits) {
@@ -302,4 +302,4 @@ LayerCacheBytes LayerAttention::bytes() const {
   return sum;
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

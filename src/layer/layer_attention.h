@@ -11,7 +11,7 @@
 #include "plan/attention_plan.h"
 #include "select/inherit.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 // What a layer's attention is shaped like.
 struct AttentionShape {
@@ -127,4 +127,4 @@ class LayerAttention {
   std::vector<Sequence> sequences_;
 };
 
-}  // namespace sluice
+}  // namespace sluice::impl

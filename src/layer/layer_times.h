@@ -7,7 +7,7 @@
 
 #include "backend/backend.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 // Wall time in seconds, summed over passes.
 struct LayerTimes {
@@ -52,4 +52,4 @@ class TimedScope {
   std::chrono::steady_clock::time_point start_;
 };
 
-}  // namespace sluice
+}  // namespace sluice::impl

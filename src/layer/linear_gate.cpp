@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 // Rows that are projected at once.
@@ -329,4 +329,4 @@ void LinearGate::run_graded(const LinearArgs& args) {
   backend_.linear(dense);
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -13,7 +13,7 @@
 #include "layer/linear_group.h"
 #include "plan/linear_plan.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 // Weights are counted as decoding the tokens one by one reads them: elements of V, M and W by the
 // formulas of section 4, however many rows shared a product.
@@ -107,4 +107,4 @@ class LinearGate {
 // The gates of a layer by linear input; nullptr where it is dense.
 using LinearGates = std::array<std::unique_ptr<LinearGate>, kLinearInputs.size()>;
 
-}  // namespace sluice
+}  // namespace sluice::impl

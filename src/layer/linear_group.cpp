@@ -1,6 +1,6 @@
 #include "layer/linear_group.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 const Subspace* LinearGroup::subspace(int64_t rank) const {
   const auto found = subspaces_.find(rank);
@@ -58,4 +58,4 @@ std::vector<float> images_of(Backend& backend, const LinearWeights& weights,
   return images;
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

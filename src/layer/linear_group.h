@@ -9,7 +9,7 @@
 
 #include "backend/backend.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 // Host copies of a basis and of W times its directions: what a sequence's own directions join.
 struct HostSubspace {
@@ -59,4 +59,4 @@ class LinearGroup {
 std::vector<float> images_of(Backend& backend, const LinearWeights& weights,
                              std::span<const float> directions, std::span<const float> bias);
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -1,6 +1,6 @@
 #include "layer/parts.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 void run_mlp(Backend& backend, const BlockShape& shape, const BlockWeights& weights,
              const BlockInput& input, Workspace& workspace) {
@@ -24,4 +24,4 @@ void run_mlp(Backend& backend, const BlockShape& shape, const BlockWeights& weig
               .out = workspace.residual()});
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

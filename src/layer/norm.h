@@ -4,7 +4,7 @@
 
 #include "backend/backend.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 struct Norm {
   NormKind kind = NormKind::kLayer;
@@ -25,4 +25,4 @@ struct Norm {
   }
 };
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -6,7 +6,7 @@
 
 #include "layer/block.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 // residual += out_proj(attention(qkv(x))); x is workspace.input().
 void run_attention(Backend& backend, const BlockShape& shape, const BlockWeights& weights,
@@ -41,4 +41,4 @@ void run_linear(Backend& backend, const BlockInput& input, BasisInput which,
 void run_mlp(Backend& backend, const BlockShape& shape, const BlockWeights& weights,
              const BlockInput& input, Workspace& workspace);
 
-}  // namespace sluice
+}  // namespace sluice::impl

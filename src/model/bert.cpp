@@ -4,7 +4,7 @@
 
 #include "model/families.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 ModelDescription describe_bert(const ConfigReader& config, const WeightStore& weights) {
   ModelDescription model;
@@ -46,4 +46,4 @@ ModelDescription describe_bert(const ConfigReader& config, const WeightStore& we
   return model;
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

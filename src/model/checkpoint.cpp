@@ -7,7 +7,7 @@
 #include "io/safetensors.h"
 #include "model/families.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 namespace fs = std::filesystem;
@@ -66,4 +66,4 @@ std::unique_ptr<Tokenizer> open_tokenizer_of(const Checkpoint& checkpoint) {
   return tokenizer;
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

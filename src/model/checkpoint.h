@@ -13,7 +13,7 @@
 #include "io/weight_store.h"
 #include "model/spec.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 struct Checkpoint {
   std::filesystem::path path;
@@ -33,4 +33,4 @@ std::shared_ptr<const Checkpoint> open_checkpoint(const std::filesystem::path& p
 // The tokenizer that belongs to it; Error when there is none or its ids exceed the model's.
 std::unique_ptr<Tokenizer> open_tokenizer_of(const Checkpoint& checkpoint);
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -4,7 +4,7 @@
 
 #include "model/families.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 // Published files carry the frequencies they were trained with, the same in every layer, and
@@ -79,4 +79,4 @@ ModelDescription describe_esm2(const ConfigReader& config, const WeightStore& we
   return model;
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -4,7 +4,7 @@
 
 #include "core/error.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 Activation activation_named(const ConfigReader& config, std::string_view key,
                             std::string_view fallback) {
@@ -158,4 +158,4 @@ ModelDescription describe(const GgufFile& file) {
   return checked(describe_any(file), file.weights);
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -9,7 +9,7 @@
 #include "io/weight_store.h"
 #include "model/spec.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 ModelDescription describe_gpt2(const ConfigReader& config, const WeightStore& weights);
 ModelDescription describe_gptj(const ConfigReader& config, const WeightStore& weights);
@@ -59,4 +59,4 @@ inline constexpr int64_t kMaxLayers = 4096;
 inline constexpr int64_t kMaxVocab = 1 << 24;
 inline constexpr int64_t kMaxPositions = int64_t{1} << 30;
 
-}  // namespace sluice
+}  // namespace sluice::impl

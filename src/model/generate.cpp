@@ -9,7 +9,7 @@
 
 #include "core/error.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 // Long prompts go through the model in pieces, so that memory for activations stays bounded.
@@ -140,4 +140,4 @@ GenerateResult generate(Model& model, const Tokenizer& tokenizer, std::string_vi
   return result;
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -12,7 +12,7 @@
 #include "model/sampler.h"
 #include "plan/plan.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 struct GenerateOptions {
   int64_t n_predict = 128;
@@ -62,4 +62,4 @@ class StopFilter {
   bool stopped_ = false;
 };
 
-}  // namespace sluice
+}  // namespace sluice::impl

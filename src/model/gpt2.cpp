@@ -5,7 +5,7 @@
 #include "core/error.h"
 #include "model/families.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 MatrixPart conv1d(const std::string& stem, int64_t n_out) {
@@ -79,4 +79,4 @@ ModelDescription describe_gpt2(const GgufFile& file) {
   return model;
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

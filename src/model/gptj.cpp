@@ -4,7 +4,7 @@
 
 #include "model/families.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 ModelDescription describe_gptj(const ConfigReader& config, const WeightStore& weights) {
   ModelDescription model;
@@ -38,4 +38,4 @@ ModelDescription describe_gptj(const ConfigReader& config, const WeightStore& we
   return model;
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <atomic>
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 std::atomic<uint64_t> n_caches = 0;
@@ -149,4 +149,4 @@ int64_t KvCache::bytes_needed(const ModelSpec& spec, DType dtype, int64_t n_batc
   return checked_mul(checked_mul(per_layer, 2 * element_bytes(dtype)), spec.n_layers);
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

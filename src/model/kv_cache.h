@@ -11,7 +11,7 @@
 #include "layer/linear_gate.h"
 #include "model/spec.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 // What the tokens of a cache weigh.
 struct CacheMemory {
@@ -90,4 +90,4 @@ class KvCache {
   bool waits_to_time_ = false;
 };
 
-}  // namespace sluice
+}  // namespace sluice::impl

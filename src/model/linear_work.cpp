@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 // Of the matrix that reads an input.
@@ -77,4 +77,4 @@ double LinearWork::weight_bytes_fraction() const {
   return share(elements_, dense_elements_).value_or(1);
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -6,7 +6,7 @@
 
 #include "model/kv_cache.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 // One layer's linear input that was not dense.
 struct GroupWork {
@@ -40,4 +40,4 @@ class LinearWork {
   double elements_ = 0, dense_elements_ = 0;  // of dense groups too
 };
 
-}  // namespace sluice
+}  // namespace sluice::impl

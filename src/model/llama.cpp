@@ -7,7 +7,7 @@
 #include "model/families.h"
 #include "model/rotary.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 // transformers 5 writes `rope_parameters`, earlier versions `rope_scaling` beside `rope_theta`;
@@ -211,4 +211,4 @@ ModelDescription describe_llama(const GgufFile& file) {
   return model;
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

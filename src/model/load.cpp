@@ -9,7 +9,7 @@
 
 #include "core/error.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 const StoredTensor& require_shape(const WeightStore& store, const std::string& name,
@@ -204,4 +204,4 @@ int64_t packed_bytes(const ModelDescription& description, DType dtype) {
   return checked_mul(elements, element_bytes(dtype));
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -9,7 +9,7 @@
 #include "layer/block.h"
 #include "model/spec.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 struct ModelWeights {
   std::unique_ptr<Table> token_table, position_table, type_table;
@@ -31,4 +31,4 @@ ModelWeights load_weights(const ModelDescription& description, const WeightStore
 // The weights as a backend packs them, without packing: for estimates.
 int64_t packed_bytes(const ModelDescription& description, DType dtype);
 
-}  // namespace sluice
+}  // namespace sluice::impl

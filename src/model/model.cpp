@@ -11,7 +11,7 @@
 #include "core/error.h"
 #include "model/shapes.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 int64_t checked_context(const ModelSpec& spec, int64_t context) {
@@ -347,4 +347,4 @@ void Model::logits(ConstTensor hidden, Tensor out) {
   if (!in_place) backend_->download(scores, out);
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

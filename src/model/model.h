@@ -13,7 +13,7 @@
 #include "model/load.h"
 #include "model/rotary.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 struct LoadOptions {
   int64_t context = 0;  // positions in use, 0 for the model's own limit
@@ -119,4 +119,4 @@ class Model {
   bool tried_ = false;                    // to record it
 };
 
-}  // namespace sluice
+}  // namespace sluice::impl

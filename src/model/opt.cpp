@@ -5,7 +5,7 @@
 
 #include "model/families.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 ModelDescription describe_opt(const ConfigReader& config, const WeightStore& weights) {
   ModelDescription model;
@@ -52,4 +52,4 @@ ModelDescription describe_opt(const ConfigReader& config, const WeightStore& wei
   return model;
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

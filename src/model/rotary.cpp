@@ -3,7 +3,7 @@
 #include <cmath>
 #include <numbers>
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 // Llama 3: long wavelengths are stretched by the factor, short ones kept, the band between
@@ -63,4 +63,4 @@ RotaryTables make_rotary_tables(const RotarySpec& rotary, int64_t context, int64
   return tables;
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -6,7 +6,7 @@
 
 #include "model/spec.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 // (dim / 2) angles per position. `context` matters to dynamic scaling alone, whose base is fixed
 // once for the length in use, so that keys in the cache stay valid.
@@ -19,4 +19,4 @@ struct RotaryTables {
 RotaryTables make_rotary_tables(const RotarySpec& rotary, int64_t context, int64_t n_positions,
                                 Backend& backend);
 
-}  // namespace sluice
+}  // namespace sluice::impl

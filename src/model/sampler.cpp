@@ -9,7 +9,7 @@
 
 #include "core/error.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 void require(bool ok, const char* flag, float value, const char* expected) {
@@ -88,4 +88,4 @@ int32_t Sampler::draw(std::span<const Candidate> candidates) {
   return candidates.back().id;
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-namespace sluice {
+namespace sluice::impl {
 
 struct SamplerOptions {
   float temperature = 0;         // 0: always the likeliest token
@@ -41,4 +41,4 @@ class Sampler {
   std::vector<Candidate> candidates_;
 };
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -5,8 +5,8 @@
 #include "model/spec.h"
 #include "plan/linear_plan.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 LinearShape linear_shape_of(const ModelSpec& spec);
 
-}  // namespace sluice
+}  // namespace sluice::impl

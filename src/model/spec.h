@@ -11,7 +11,7 @@
 #include "backend/backend.h"
 #include "layer/block.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 enum class PositionKind : uint8_t { kLearned, kRotary };
 struct RotaryScaling {
@@ -123,4 +123,4 @@ struct ModelDescription {
   WeightNames names;
 };
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -5,7 +5,7 @@
 
 #include "model/families.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 // The names and shapes a description asks for.
@@ -100,4 +100,4 @@ std::shared_ptr<const Checkpoint> synthetic_checkpoint(const ConfigReader& confi
   return {made, &checkpoint};
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

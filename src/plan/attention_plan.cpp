@@ -12,7 +12,7 @@
 #include "core/error.h"
 #include "select/auto_tau.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 template <typename T, size_t n>
@@ -351,4 +351,4 @@ void check_plan(const AttentionPlan& plan, const PlanShape& shape) {
   }
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -11,7 +11,7 @@
 #include "plan/baseline_plan.h"
 #include "select/rules.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 enum class AttentionMode : uint8_t { kDense, kPaper, kCopy, kKeys, kRefine, kBaseline };
 enum class SelectSpace : uint8_t { kResidual, kNormed };
@@ -149,4 +149,4 @@ AttentionPlan at_length(AttentionPlan plan, int64_t n_tokens);
 // Throws Error for a plan the model cannot follow, or that has no meaning.
 void check_plan(const AttentionPlan& plan, const PlanShape& shape);
 
-}  // namespace sluice
+}  // namespace sluice::impl

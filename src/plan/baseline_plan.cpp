@@ -4,7 +4,7 @@
 
 #include "core/error.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 std::string_view baseline_name(BaselineKind kind) {
   switch (kind) {
@@ -41,4 +41,4 @@ void check_baseline(const BaselinePlan& plan, bool causal) {
         "1 token or more");
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -8,7 +8,7 @@
 
 #include "backend/baseline.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 struct BaselinePlan {
   BaselineKind kind = BaselineKind::kWindow;
@@ -26,4 +26,4 @@ inline constexpr const char* kBaselineNames = "baseline:window, :quest, :pooled 
 // Throws Error for a plan that has no meaning, and for an encoder.
 void check_baseline(const BaselinePlan& plan, bool causal);
 
-}  // namespace sluice
+}  // namespace sluice::impl

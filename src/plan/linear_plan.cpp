@@ -6,7 +6,7 @@
 
 #include "core/error.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 constexpr std::array<std::string_view, 3> kNames = {"dense", "gsi", "graded"};
@@ -95,4 +95,4 @@ void check_linear_plan(const LinearPlan& plan, const LinearShape& shape, const B
     }
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -12,7 +12,7 @@
 
 #include "subspace/basis.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 enum class LinearKind : uint8_t {
   kDense,
@@ -81,4 +81,4 @@ LinearPlan uniform_linear_plan(const UniformLinear& choice, const LinearShape& s
 // a basis is not among `bases` (nullptr: there are none) or has too few directions.
 void check_linear_plan(const LinearPlan& plan, const LinearShape& shape, const Bases* bases);
 
-}  // namespace sluice
+}  // namespace sluice::impl

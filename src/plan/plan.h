@@ -7,7 +7,7 @@
 #include "plan/attention_plan.h"
 #include "plan/linear_plan.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 struct Plan {
   AttentionPlan attention = {};  // without layers: dense
@@ -34,4 +34,4 @@ inline Plan uniform_plan(const UniformChoice& choice, const PlanShape& shape,
           .linear = uniform_linear_plan(choice.linear, linear)};
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -11,7 +11,7 @@
 #include "io/write_file.h"
 #include "plan/plan_json.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 using nlohmann::json;
@@ -153,4 +153,4 @@ void check_plan_file(const PlanFile& file, const std::string& label, const PlanT
   }
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -10,7 +10,7 @@
 
 #include "plan/plan.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 inline constexpr std::string_view kPlanFormat = "sluice-plan";
 inline constexpr int64_t kPlanVersion = 1;
@@ -107,4 +107,4 @@ struct PlanTarget {
 // when this one cannot follow it.
 void check_plan_file(const PlanFile& file, const std::string& label, const PlanTarget& target);
 
-}  // namespace sluice
+}  // namespace sluice::impl

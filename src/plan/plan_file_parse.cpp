@@ -11,7 +11,7 @@
 #include "plan/plan_file.h"
 #include "plan/strict_json.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 constexpr JsonLimits kLimits = {.bytes = kMaxPlanBytes, .values = size_t{1} << 20};
@@ -325,4 +325,4 @@ PlanFile parse_plan_file(std::string_view text, const std::string& label) {
   return file;
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

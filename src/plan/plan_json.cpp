@@ -3,7 +3,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 using nlohmann::json;
@@ -134,4 +134,4 @@ json describe_choice(const UniformChoice& choice, const PlanShape& shape) {
   return out;
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

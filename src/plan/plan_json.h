@@ -8,7 +8,7 @@
 #include "plan/linear_plan.h"
 #include "plan/plan.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 // The `settings` of a choice, its defaults filled in.
 nlohmann::json describe_attention(const UniformAttention& choice, const PlanShape& shape);
@@ -24,4 +24,4 @@ nlohmann::json describe_linear_plan(const LinearPlan& plan);
 // Both, or the name of the plan file.
 nlohmann::json describe_choice(const UniformChoice& choice, const PlanShape& shape);
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -11,7 +11,7 @@
 #include "io/json_text.h"
 #include "io/quote.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 using Json = nlohmann::json;
@@ -194,4 +194,4 @@ std::string StrictValue::text(size_t max_bytes) const {
   return text;
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -10,7 +10,7 @@
 #include <string>
 #include <string_view>
 
-namespace sluice {
+namespace sluice::impl {
 
 // How much JSON is taken in. Checked before anything is built of it.
 struct JsonLimits {
@@ -68,4 +68,4 @@ class StrictValue {
   std::string path_;
 };
 
-}  // namespace sluice
+}  // namespace sluice::impl

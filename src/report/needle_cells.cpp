@@ -8,7 +8,7 @@
 
 #include "core/error.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 using Json = nlohmann::json;
@@ -80,4 +80,4 @@ void count_needles(Json& results) {
   for (const Cell& cell : cells) results["cells"].push_back(describe_cell(cell));
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

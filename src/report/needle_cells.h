@@ -5,7 +5,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
-namespace sluice {
+namespace sluice::impl {
 
 // Throws Error unless every case of results of the right types has as many runs as the summary.
 // `label` names the file.
@@ -17,4 +17,4 @@ void check_needles(const nlohmann::json& results, const std::string& label);
 // a page of megabytes else.
 void count_needles(nlohmann::json& results);
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -12,7 +12,7 @@
 #include "report/spectrum.h"
 #include "report/token_map.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 using Json = nlohmann::json;
@@ -88,4 +88,4 @@ void write_page(const Json& results, const std::filesystem::path& path,
   write_file(path, report_page(std::vector<Json>{results}, command_line));
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -4,11 +4,11 @@
 
 #include <string_view>
 
-namespace sluice {
+namespace sluice::impl {
 
 extern const std::string_view
     kPageHtml;  // with <!--STYLE-->, <!--DATA--> and <!--SCRIPT--> in place of elements
 extern const std::string_view kPageStyle;
 extern const std::string_view kPageScript;
 
-}  // namespace sluice
+}  // namespace sluice::impl

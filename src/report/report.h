@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-namespace sluice {
+namespace sluice::impl {
 
 // A results file of one command, or of a demo with its `parts`, checked as below.
 nlohmann::json read_results(const std::filesystem::path& path);
@@ -24,4 +24,4 @@ std::string report_page(std::vector<nlohmann::json> results, const std::string& 
 void write_page(const nlohmann::json& results, const std::filesystem::path& path,
                 const std::string& command_line);
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -16,7 +16,7 @@
 #include "report/shape.h"
 #include "report/token_map.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 using Json = nlohmann::json;
@@ -106,4 +106,4 @@ Json read_results(const std::filesystem::path& path) {
   return results;
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

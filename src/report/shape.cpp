@@ -10,7 +10,7 @@
 #include "io/json_text.h"
 #include "io/quote.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 using Json = nlohmann::json;
@@ -283,4 +283,4 @@ void check_shape(const Json& value, std::string_view name, const std::string& la
     Checker(label).check(value, *shape, Place{});
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

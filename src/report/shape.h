@@ -6,10 +6,10 @@
 #include <string>
 #include <string_view>
 
-namespace sluice {
+namespace sluice::impl {
 
 // Throws Error naming `label` and the JSON path of the first value that differs from the shape
 // called `name`: "header", or a command that measures. Other names fit everything.
 void check_shape(const nlohmann::json& value, std::string_view name, const std::string& label);
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-namespace sluice {
+namespace sluice::impl {
 
 void thin_spectra(nlohmann::json& groups) {
   constexpr size_t kSteps = 8;  // to each doubling, once there are as many directions
@@ -25,4 +25,4 @@ void thin_spectra(nlohmann::json& groups) {
   }
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -12,7 +12,7 @@
 
 #include "core/error.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 using Json = nlohmann::json;
@@ -116,4 +116,4 @@ Json pack_map(const Json& map) {
           {"cosine", base64(cosine)}};
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -5,7 +5,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
-namespace sluice {
+namespace sluice::impl {
 
 // Throws Error unless a `map` of the right types also has the right lengths, letters and ranges.
 // `label` names the file.
@@ -18,4 +18,4 @@ void check_map(const nlohmann::json& map, const std::string& label);
 // Half a million numbers take 1.7 MB so, where JSON takes 5.
 nlohmann::json pack_map(const nlohmann::json& map);
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -2,7 +2,7 @@
 
 #include "select/counters.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 // Measured on four trained models (docs/results/auto.md): the layers that cost most are those whose
 // sets change most, and above 0.4 some cost too much whatever their turnover.
@@ -23,4 +23,4 @@ double auto_tau(std::span<const TokenSet> tried, std::span<const TokenSet> above
   return tau;
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -8,7 +8,7 @@
 
 #include "backend/select.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 // The first tokens of a sequence, from which it is chosen. Their queries are answered exactly.
 inline constexpr int64_t kAutoTokens = 256;
@@ -24,4 +24,4 @@ std::vector<double> auto_taus();
 // The first selected layer, whose `above` is empty, has no turnover and takes the smallest.
 double auto_tau(std::span<const TokenSet> tried, std::span<const TokenSet> above);
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 template <typename Count>
@@ -94,4 +94,4 @@ int64_t keys_read(const TokenSet& set, HeadKind kind, const KeysRange& range) {
   return total;
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

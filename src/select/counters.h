@@ -4,7 +4,7 @@
 
 #include "backend/attend.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 int64_t n_reps(const TokenSet& set);  // tokens in the set, exempt ones included
 
@@ -42,4 +42,4 @@ struct KeysRange {
 };
 int64_t keys_read(const TokenSet& set, HeadKind kind, const KeysRange& range);
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace sluice {
+namespace sluice::impl {
 
 size_t nearest_set(std::span<const double> taus, double tau) {
   SLUICE_CHECK(!taus.empty());
@@ -42,4 +42,4 @@ void extend_from(Selector& selector, const Selector* above, const TokenRows& tok
   selector.extend(args);
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

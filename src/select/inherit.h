@@ -4,7 +4,7 @@
 
 #include "backend/select.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 // The place of the set that `tau` inherits: that of the nearest tau, ties to the smaller.
 size_t nearest_set(std::span<const double> taus, double tau);
@@ -24,4 +24,4 @@ struct TokenRows {
 // extended by the same tokens, or nullptr at the first selected layer.
 void extend_from(Selector& selector, const Selector* above, const TokenRows& tokens);
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -2,7 +2,7 @@
 
 #include <array>
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 struct Name {
@@ -52,4 +52,4 @@ bool is_paper_setting(SelectRule rule) {
   return rule == SelectRule::kIndependent || rule == SelectRule::kCascadePaper;
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -7,7 +7,7 @@
 
 #include "backend/select.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 // "independent", "greedy", "cascade-paper", "cascade-causal", "cascade-cover"; kFixed is "fixed".
 std::string_view rule_name(SelectRule rule);
@@ -20,4 +20,4 @@ bool is_causal(SelectRule rule);
 // The paper's own settings go with these: residual space, no sinks, no outliers.
 bool is_paper_setting(SelectRule rule);
 
-}  // namespace sluice
+}  // namespace sluice::impl

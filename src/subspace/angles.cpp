@@ -8,7 +8,7 @@
 #include "subspace/blas.h"
 #include "subspace/eigen.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 Coherence coherence(std::span<const float> a, std::span<const float> b, int64_t d) {
   SLUICE_CHECK(a.size() == b.size() && !a.empty() && a.size() % static_cast<size_t>(d) == 0);
@@ -23,4 +23,4 @@ Coherence coherence(std::span<const float> a, std::span<const float> b, int64_t 
           .smallest = std::sqrt(std::min(values.back(), 1.0))};
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

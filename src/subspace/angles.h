@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <span>
 
-namespace sluice {
+namespace sluice::impl {
 
 struct Coherence {
   double mean_squared;  // mean cos² of the principal angles; k/d for random subspaces
@@ -16,4 +16,4 @@ struct Coherence {
 // a and b: orthonormal rows of d numbers, as many in both.
 Coherence coherence(std::span<const float> a, std::span<const float> b, int64_t d);
 
-}  // namespace sluice
+}  // namespace sluice::impl

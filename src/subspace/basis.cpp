@@ -2,7 +2,7 @@
 
 #include "core/error.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 constexpr std::array<std::string_view, kBasisInputs.size()> kNames = {
@@ -46,4 +46,4 @@ const Basis* Bases::find(int64_t layer, BasisInput input) const {
   return nullptr;
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-namespace sluice {
+namespace sluice::impl {
 
 // The rows that a basis is made of. The first four are what linear layers read; the other two are
 // unit rows of the tokens that selection compares, exempt tokens left out.
@@ -65,4 +65,4 @@ struct Bases {
   const Basis* find(int64_t layer, BasisInput input) const;  // nullptr when absent
 };
 
-}  // namespace sluice
+}  // namespace sluice::impl

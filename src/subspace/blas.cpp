@@ -27,7 +27,7 @@ void dormtr_(const char* side, const char* uplo, const char* trans, const int* m
              size_t trans_length);
 }
 
-namespace sluice::blas {
+namespace sluice::impl::blas {
 namespace {
 
 int as_int(int64_t n) {
@@ -177,4 +177,4 @@ std::vector<double> eigenvectors(const Tridiagonal& t, std::span<const double> a
   return vectors;
 }
 
-}  // namespace sluice::blas
+}  // namespace sluice::impl::blas

@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-namespace sluice::blas {
+namespace sluice::impl::blas {
 
 // LAPACK counts in 32 bits, and a matrix of this side is 16 GiB.
 inline constexpr int64_t kMaxSide = 46340;
@@ -45,4 +45,4 @@ std::vector<double> eigenvalues(const Tridiagonal& t);
 // Eigenvectors of the k largest eigenvalues, (k, d), ascending; `a` as reduce() left it.
 std::vector<double> eigenvectors(const Tridiagonal& t, std::span<const double> a, int64_t k);
 
-}  // namespace sluice::blas
+}  // namespace sluice::impl::blas

@@ -5,7 +5,7 @@
 #include "core/error.h"
 #include "subspace/blas.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 Eigen top_eigen(std::vector<double> a, int64_t d, int64_t k) {
   SLUICE_CHECK(d > 0 && k >= 0 && k <= d);
@@ -26,4 +26,4 @@ double eigen_work(int64_t d, int64_t k) {
   return n * n * (2 * n / 3 + static_cast<double>(k));
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

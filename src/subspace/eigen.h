@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace sluice {
+namespace sluice::impl {
 
 struct Eigen {
   std::vector<double> values;   // (d) descending; none below zero: a second moment has no such
@@ -20,4 +20,4 @@ Eigen top_eigen(std::vector<double> a, int64_t d, int64_t k);
 // back. (The tridiagonal problem itself is of order d² and d k.)
 double eigen_work(int64_t d, int64_t k);
 
-}  // namespace sluice
+}  // namespace sluice::impl

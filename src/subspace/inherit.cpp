@@ -11,7 +11,7 @@
 #include "subspace/blas.h"
 #include "subspace/eigen.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
@@ -186,4 +186,4 @@ double refine_work(int64_t d, int64_t k, int iterations, int checks) {
          checks * check;
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

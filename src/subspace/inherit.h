@@ -17,7 +17,7 @@
 #include <span>
 #include <vector>
 
-namespace sluice {
+namespace sluice::impl {
 
 struct Decomposition {
   std::vector<double> values;   // eigenvalues, descending: d of them when fresh, k when inherited
@@ -54,4 +54,4 @@ Decomposition inherit(const std::vector<double>& a, int64_t d, std::span<const f
 // Rayleigh-Ritz step, 3 d k² + eigen_work(k, k), and 16 steps of Lanczos, d² + 2 d k each.
 double refine_work(int64_t d, int64_t k, int iterations, int checks);
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -6,7 +6,7 @@
 #include "core/threads.h"
 #include "subspace/blas.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 // Rows that are multiplied at one time: enough for the product to be as fast as it gets, 32 MiB
@@ -82,4 +82,4 @@ double Moments::total() const {
   return trace;
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

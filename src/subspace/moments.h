@@ -7,7 +7,7 @@
 
 #include "core/tensor.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 class Moments {
  public:
@@ -34,4 +34,4 @@ class Moments {
   std::vector<double> block_;  // rows on their way into the sum
 };
 
-}  // namespace sluice
+}  // namespace sluice::impl

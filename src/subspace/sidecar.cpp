@@ -15,7 +15,7 @@
 #include "io/safetensors_writer.h"
 #include "io/weight_store.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 constexpr const char* kFormat = "sluice-bases";
@@ -229,4 +229,4 @@ Bases read_bases(const std::filesystem::path& path, const BasesModel& model) {
   return parse_bases(MappedFile::open(path)->bytes(), path_label(path), model);
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

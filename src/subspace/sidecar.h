@@ -13,7 +13,7 @@
 
 #include "subspace/basis.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 // The model that bases are wanted for.
 struct BasesModel {
@@ -31,4 +31,4 @@ Bases read_bases(const std::filesystem::path& path, const BasesModel& model);
 Bases parse_bases(std::span<const std::byte> bytes, const std::string& label,
                   const BasesModel& model);
 
-}  // namespace sluice
+}  // namespace sluice::impl

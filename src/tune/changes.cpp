@@ -7,7 +7,7 @@
 #include <numeric>
 #include <optional>
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 constexpr std::chrono::seconds kSaveEvery{10};
@@ -127,4 +127,4 @@ double Changes::kl(int64_t layer, BasisInput input, const GroupPlan& group) cons
   return mean_kl(change_of(layer, input, group));
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -10,7 +10,7 @@
 #include "tune/loss.h"
 #include "tune/measurements.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 std::string group_text(const GroupPlan& plan);
 
@@ -58,4 +58,4 @@ class Changes {
   int64_t n_scored_;  // predictions compared in each window
 };
 
-}  // namespace sluice
+}  // namespace sluice::impl

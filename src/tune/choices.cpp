@@ -2,7 +2,7 @@
 
 #include "tune/reuse.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 // KL of what may not be chosen.
@@ -52,4 +52,4 @@ double Choices::dense_cost() const {
   return cost;
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -9,7 +9,7 @@
 #include "tune/choose.h"
 #include "tune/times.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 class Choices {
  public:
@@ -28,4 +28,4 @@ class Choices {
   std::vector<GroupTable> groups_;
 };
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -7,7 +7,7 @@
 
 #include "core/error.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 constexpr int64_t kDenseHead = -1;
@@ -191,4 +191,4 @@ Chosen choose(const HeadTable& heads, const std::vector<GroupTable>& groups, con
   return best;
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

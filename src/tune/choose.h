@@ -13,7 +13,7 @@
 #include "plan/plan.h"
 #include "tune/heads.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 // Costs are in one unit: milliseconds, or bytes.
 struct LayerCosts {
@@ -61,4 +61,4 @@ Chosen choose_at(const HeadTable& heads, const std::vector<GroupTable>& groups,
 Chosen choose(const HeadTable& heads, const std::vector<GroupTable>& groups, const PlanShape& shape,
               double budget);
 
-}  // namespace sluice
+}  // namespace sluice::impl

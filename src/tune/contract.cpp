@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 // What a lost needle uses up: too much, so that half the budget is tried next.
@@ -29,4 +29,4 @@ double Contract::first_budget() const {
   return std::min(max_kl, std::isinf(max_ppl_ratio) ? max_kl : std::log(max_ppl_ratio));
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -6,7 +6,7 @@
 
 #include "tune/loss.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 // Means are held with two standard errors over documents added, quantiles as they are found. A plan
 // that loses a needle does not hold.
@@ -29,4 +29,4 @@ struct Contract {
   double first_budget() const;
 };
 
-}  // namespace sluice
+}  // namespace sluice::impl

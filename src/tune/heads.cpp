@@ -6,7 +6,7 @@
 
 #include "core/error.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 HeadPlan HeadOptions::choice(int64_t i) const {
   if (!clusters(i)) return {.kind = HeadKind::kWindow};
@@ -112,4 +112,4 @@ AttentionPlan plan_of_all(const HeadOptions& options, int64_t window, const Head
   return plan;
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

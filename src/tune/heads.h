@@ -10,7 +10,7 @@
 
 #include "plan/plan.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 // Choices for every key/value head. A layer has one window for all of them; near keys count too, so
 // small windows are worth a try.
@@ -76,4 +76,4 @@ LinearPlan linear_plan_of_all(const GroupPlan& group, int64_t n_layers);
 AttentionPlan plan_of_all(const HeadOptions& options, int64_t window, const HeadPlan& head,
                           const PlanShape& shape);
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -6,7 +6,7 @@
 
 #include "eval/text/windows.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 // For scores and probabilities of the exact model. Where a vocabulary times a window is more, fewer
@@ -193,4 +193,4 @@ std::vector<Loss> PlanLosses::of(std::span<const Plan> plans, size_t n_windows) 
   return losses;
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

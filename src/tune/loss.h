@@ -14,7 +14,7 @@
 #include "plan/plan.h"
 #include "tune/text_split.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 // A mean over tokens, with the error of a mean over independent units, which are uneven in size.
 class UnitMean {
@@ -111,4 +111,4 @@ class PlanLosses {
   int64_t kept_bytes_ = 0;
 };
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -7,7 +7,7 @@
 #include "io/quote.h"
 #include "io/write_file.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 using nlohmann::json;
@@ -77,4 +77,4 @@ void Measurements::save() const {
   write_file(path_, text_of(all) + "\n");
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-namespace sluice {
+namespace sluice::impl {
 
 class Measurements {
  public:
@@ -37,4 +37,4 @@ class Measurements {
   bool resumed_ = false;
 };
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -5,7 +5,7 @@
 #include "core/error.h"
 #include "eval/needle/needle.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 constexpr int64_t kWindowsPerNeedle = 8;
@@ -43,4 +43,4 @@ void add_needles(const Tokenizer& tokenizer, uint32_t seed, TextSplit& split) {
   }
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -5,7 +5,7 @@
 #include "core/error.h"
 #include "tune/times.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 // Medians of the speed-up from which a length gains, beyond noise, and is not slower.
@@ -73,4 +73,4 @@ PlanSpeed time_plan(Model& model, const Plan& plan, const std::vector<TuneWindow
   return judge_speed(bench_model(model, tokens, {candidate}, bench, progress), options.objective);
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -11,7 +11,7 @@
 #include "plan/plan_file.h"
 #include "tune/text_split.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 // The first n tokens of windows, over and over where they are fewer.
 std::vector<int32_t> tokens_of(const std::vector<TuneWindow>& windows, int64_t n);
@@ -42,4 +42,4 @@ PlanSpeed time_plan(Model& model, const Plan& plan, const std::vector<TuneWindow
                     const PlanSpeedOptions& options,
                     const std::function<void(double, const std::string&)>& progress);
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -4,7 +4,7 @@
 
 #include "select/inherit.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 // Thresholds of the sets that a layer would find, as layers go by.
@@ -51,4 +51,4 @@ AttentionPlan with_reuse(AttentionPlan plan, std::span<const int64_t> layers) {
   return plan;
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

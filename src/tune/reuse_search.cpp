@@ -4,7 +4,7 @@
 
 #include "tune/reuse.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 Reuse worth_reusing(const Choices& choices, const Chosen& chosen, double most,
                     const std::function<std::vector<double>(const std::vector<Plan>&)>& kls_of) {
@@ -36,4 +36,4 @@ Reuse worth_reusing(const Choices& choices, const Chosen& chosen, double most,
   return reuse;
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

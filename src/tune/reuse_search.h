@@ -7,7 +7,7 @@
 
 #include "tune/choices.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 // Some of the budget spent on sets that are not chosen anew.
 struct Reuse {
@@ -21,4 +21,4 @@ struct Reuse {
 Reuse worth_reusing(const Choices& choices, const Chosen& chosen, double most,
                     const std::function<std::vector<double>(const std::vector<Plan>&)>& kls_of);
 
-}  // namespace sluice
+}  // namespace sluice::impl

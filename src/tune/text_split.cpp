@@ -7,7 +7,7 @@
 
 #include "core/error.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 // That are looked at; of each unit one is taken, and more only where there are too few units.
@@ -111,4 +111,4 @@ TextSplit split_text(TextStream& text, const SplitOptions& options) {
   return split;
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

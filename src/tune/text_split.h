@@ -8,7 +8,7 @@
 
 #include "eval/text/text_stream.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 // Windows of one unit come from the same documents; units have none in common, so figures of
 // different units count as independent.
@@ -36,4 +36,4 @@ struct SplitOptions {
 // of fewer than three windows.
 TextSplit split_text(TextStream& text, const SplitOptions& options);
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -11,7 +11,7 @@
 #include "eval/timing.h"
 #include "tune/changes.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 using nlohmann::json;
@@ -253,4 +253,4 @@ Costs known_costs(Model& model, std::span<const int32_t> tokens, const CostOptio
   return costs;
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

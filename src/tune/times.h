@@ -13,7 +13,7 @@
 #include "tune/choose.h"
 #include "tune/measurements.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 // tokens: as many as the context, for kDecode kDecodeTokens more. Costs are in ms, bytes or keys.
 inline constexpr int64_t kDecodeTokens = 128;  // a block: its selection falls among them
@@ -50,4 +50,4 @@ nlohmann::json describe_costs(const Costs& costs);
 std::optional<Costs> costs_from(const nlohmann::json& json, const CostOptions& options,
                                 int64_t n_layers);
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -12,7 +12,7 @@
 #include "tune/plan_speed.h"
 #include "tune/reuse_search.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 // Budgets are tried until the contract is used up so far, on calibration windows.
@@ -246,14 +246,14 @@ class Tuner {
 
   void time_plan() {
     if (!result_.dense_because.empty()) return;
-    PlanSpeed speed = sluice::time_plan(model_, result_.plan, result_.text.held_out,
-                                        {.context = options_.split.context,
-                                         .objective = options_.objective,
-                                         .mode = heads_.mode,
-                                         .rounds = options_.bench_rounds},
-                                        [&](double done, const std::string& now) {
-                                          report(kSearchDone + (1 - kSearchDone) * done, now);
-                                        });
+    PlanSpeed speed = impl::time_plan(model_, result_.plan, result_.text.held_out,
+                                      {.context = options_.split.context,
+                                       .objective = options_.objective,
+                                       .mode = heads_.mode,
+                                       .rounds = options_.bench_rounds},
+                                      [&](double done, const std::string& now) {
+                                        report(kSearchDone + (1 - kSearchDone) * done, now);
+                                      });
     if (!speed.pays) {
       result_.rejected_speed = std::move(speed.bench);
       return be_dense("the plan was not faster than dense at the greatest length measured");
@@ -299,4 +299,4 @@ TuneResult tune(Model& model, TextStream& text, const TuneOptions& options,
   return result;
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -14,7 +14,7 @@
 #include "tune/measurements.h"
 #include "tune/times.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 struct TuneOptions {
   Contract contract;
@@ -57,4 +57,4 @@ TuneResult tune(Model& model, TextStream& text, const TuneOptions& options,
                 Measurements& measurements,
                 const std::function<void(double, const std::string&)>& progress);
 
-}  // namespace sluice
+}  // namespace sluice::impl

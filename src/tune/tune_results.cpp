@@ -6,7 +6,7 @@
 #include "core/threads.h"
 #include "plan/plan_json.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 using nlohmann::json;
@@ -171,4 +171,4 @@ PlanFile tuned_plan_file(const ResultsOrigin& origin, const TuneOptions& options
   return file;
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -8,7 +8,7 @@
 #include "plan/plan_file.h"
 #include "tune/tune.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 nlohmann::json tune_results(const ResultsOrigin& origin, const TuneOptions& options,
                             const TuneResult& result);
@@ -17,4 +17,4 @@ nlohmann::json tune_results(const ResultsOrigin& origin, const TuneOptions& opti
 PlanFile tuned_plan_file(const ResultsOrigin& origin, const TuneOptions& options,
                          const TuneResult& result, const std::optional<PlanBases>& bases);
 
-}  // namespace sluice
+}  // namespace sluice::impl

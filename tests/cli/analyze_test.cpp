@@ -5,7 +5,7 @@
 
 #include "cli/refusals.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 using nlohmann::json;
@@ -294,4 +294,4 @@ std::vector<Refusal> refusals() {
 INSTANTIATE_TEST_SUITE_P(Refusals, RefusesAnalyze, testing::ValuesIn(refusals()), name_of);
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::impl

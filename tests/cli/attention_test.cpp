@@ -4,7 +4,7 @@
 
 #include "cli/refusals.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 using nlohmann::json;
@@ -335,4 +335,4 @@ std::vector<Refusal> attention_refusals() {
 INSTANTIATE_TEST_SUITE_P(Flags, RefusesAttention, testing::ValuesIn(attention_refusals()), name_of);
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::impl

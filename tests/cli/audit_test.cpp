@@ -2,7 +2,7 @@
 
 #include "cli/refusals.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 using nlohmann::json;
@@ -100,4 +100,4 @@ TEST_F(AuditOption, RefusesWhatIsNotCompared) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -2,7 +2,7 @@
 
 #include "cli/refusals.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 using nlohmann::json;
@@ -118,4 +118,4 @@ std::vector<Refusal> baseline_refusals() {
 INSTANTIATE_TEST_SUITE_P(Refuses, RefusesBaseline, testing::ValuesIn(baseline_refusals()), name_of);
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::impl

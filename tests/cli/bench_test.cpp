@@ -2,7 +2,7 @@
 
 #include "cli/refusals.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 using nlohmann::json;
@@ -172,4 +172,4 @@ std::vector<Refusal> bench_refusals() {
 INSTANTIATE_TEST_SUITE_P(Flags, RefusesBench, testing::ValuesIn(bench_refusals()), name_of);
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -2,7 +2,7 @@
 
 #include "cli/refusals.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 using nlohmann::json;
@@ -157,4 +157,4 @@ TEST(AnalyzeSubspace, ShowsBothAxes) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -6,7 +6,7 @@
 #include "cli/model_folder.h"
 #include "cli/run_program.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 using nlohmann::json;
@@ -332,4 +332,4 @@ TEST_F(Eval, AMegabyteOfTextFitsInMemory) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::impl

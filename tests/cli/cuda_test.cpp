@@ -4,7 +4,7 @@
 #include "backend/cuda/runtime/device.h"
 #include "cli/refusals.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 using nlohmann::json;
@@ -110,4 +110,4 @@ INSTANTIATE_TEST_SUITE_P(Golden, CudaCommand, testing::Values("gpt2", "llama"),
                          [](const auto& test) { return std::string(test.param); });
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::impl

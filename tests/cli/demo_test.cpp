@@ -4,7 +4,7 @@
 #include "cli/run_program.h"
 #include "sanitized.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 namespace fs = std::filesystem;
@@ -120,4 +120,4 @@ TEST_F(Demo, OutputsThatAreInputsAreRefused) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -2,7 +2,7 @@
 
 #include "cli/refusals.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 using nlohmann::json;
@@ -177,4 +177,4 @@ std::vector<Refusal> plan_refusals() {
 INSTANTIATE_TEST_SUITE_P(All, RefusesPlan, testing::ValuesIn(plan_refusals()), name_of);
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::impl

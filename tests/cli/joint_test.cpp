@@ -2,7 +2,7 @@
 
 #include "cli/refusals.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 using nlohmann::json;
@@ -99,4 +99,4 @@ TEST(AnalyzeJoint, RefusesInOneLine) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::impl

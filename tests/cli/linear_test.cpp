@@ -2,7 +2,7 @@
 
 #include "cli/refusals.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 using nlohmann::json;
@@ -242,4 +242,4 @@ TEST_F(LinearCommand, RefusesInOneLine) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::impl

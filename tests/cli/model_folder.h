@@ -11,7 +11,7 @@
 
 #include "unit/test_files.h"
 
-namespace sluice::test {
+namespace sluice::impl::test {
 
 // One token per character, 64 in all, the vocabulary of the golden models: <unk>, space, line end,
 // letters, `.`, `,`, six digits, and the end of text, which is 63 as in their config.json.
@@ -141,4 +141,4 @@ inline nlohmann::json read_results(const std::string& path) {
   return nlohmann::json::parse(read_bytes(path));
 }
 
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

@@ -8,7 +8,7 @@
 #include "cli/model_folder.h"
 #include "cli/run_program.h"
 
-namespace sluice::test {
+namespace sluice::impl::test {
 
 struct Refusal {
   std::string name;
@@ -67,4 +67,4 @@ inline Args eval_of_file(const ModelFolder& folder, const std::string& model) {
   return {"eval", "-m", model, "-f", folder.write("text.txt", letter_text(200))};
 }
 
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

@@ -7,7 +7,7 @@
 
 #include "cli/refusals.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 namespace fs = std::filesystem;
@@ -244,4 +244,4 @@ std::vector<Refusal> text_refusals() {
 INSTANTIATE_TEST_SUITE_P(Text, RefusesConfig, testing::ValuesIn(text_refusals()), name_of);
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -7,7 +7,7 @@
 
 #include "cli/refusals.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 namespace fs = std::filesystem;
@@ -186,4 +186,4 @@ std::vector<Refusal> path_refusals() {
 INSTANTIATE_TEST_SUITE_P(Path, RefusesGguf, testing::ValuesIn(path_refusals()), name_of);
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::impl

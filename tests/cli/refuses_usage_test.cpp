@@ -7,7 +7,7 @@
 
 #include "cli/refusals.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 namespace fs = std::filesystem;
@@ -234,4 +234,4 @@ TEST(Refusals, WeightsThatAreNotNumbersDoNotCrash) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -7,7 +7,7 @@
 
 #include "cli/refusals.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 namespace fs = std::filesystem;
@@ -199,4 +199,4 @@ std::vector<Refusal> index_refusals() {
 INSTANTIATE_TEST_SUITE_P(Index, RefusesWeights, testing::ValuesIn(index_refusals()), name_of);
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::impl

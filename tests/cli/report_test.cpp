@@ -2,7 +2,7 @@
 
 #include "cli/refusals.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 namespace fs = std::filesystem;
@@ -79,4 +79,4 @@ TEST(Report, RefusesCommandLinesThatMakeNoSense) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::impl

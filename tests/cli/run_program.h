@@ -24,7 +24,7 @@
 
 #include "sanitized.h"
 
-namespace sluice::test {
+namespace sluice::impl::test {
 
 // The program stands beside its tests.
 inline const std::string& program_path() {
@@ -196,4 +196,4 @@ inline size_t count_of(const std::string& text, const std::string& part) {
   return n;
 }
 
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

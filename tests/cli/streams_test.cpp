@@ -6,7 +6,7 @@
 
 #include "cli/refusals.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 using namespace test;
@@ -50,4 +50,4 @@ TEST_F(Streams, NobodyToHearIsNoReasonToStop) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -6,7 +6,7 @@
 #include "cli/model_folder.h"
 #include "cli/run_program.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 namespace fs = std::filesystem;
@@ -110,4 +110,4 @@ INSTANTIATE_TEST_SUITE_P(Nano, Trained, testing::Values("gpt2-nano", "gptj-nano"
 INSTANTIATE_TEST_SUITE_P(Nano, TrainedRelu, testing::Values("opt-nano"), family_of);
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::impl

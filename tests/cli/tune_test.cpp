@@ -2,7 +2,7 @@
 
 #include "cli/refusals.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 using nlohmann::json;
@@ -317,4 +317,4 @@ TEST_F(TuneCommand, RefusesInOneLine) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::impl

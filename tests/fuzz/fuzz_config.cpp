@@ -4,6 +4,6 @@
 #include "fuzz/harness.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  sluice::fuzz::feed_config(std::as_bytes(std::span(data, size)));
+  sluice::impl::fuzz::feed_config(std::as_bytes(std::span(data, size)));
   return 0;
 }

@@ -4,6 +4,6 @@
 #include "fuzz/plan_harness.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  sluice::fuzz::feed_plan({reinterpret_cast<const char*>(data), size});
+  sluice::impl::fuzz::feed_plan({reinterpret_cast<const char*>(data), size});
   return 0;
 }

@@ -19,7 +19,7 @@
 #include "io/safetensors.h"
 #include "io/weight_store.h"
 
-namespace sluice::fuzz {
+namespace sluice::impl::fuzz {
 
 inline void check_error(const Error& error) {
   const std::string_view message = error.what();
@@ -92,4 +92,4 @@ inline void feed_config(std::span<const std::byte> bytes) {
   });
 }
 
-}  // namespace sluice::fuzz
+}  // namespace sluice::impl::fuzz

@@ -7,7 +7,7 @@
 #include "fuzz/harness.h"
 #include "plan/plan_file.h"
 
-namespace sluice::fuzz {
+namespace sluice::impl::fuzz {
 
 // What is accepted must come back from its own file as it is.
 inline void feed_plan(std::string_view text) {
@@ -19,4 +19,4 @@ inline void feed_plan(std::string_view text) {
   });
 }
 
-}  // namespace sluice::fuzz
+}  // namespace sluice::impl::fuzz

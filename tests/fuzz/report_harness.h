@@ -10,7 +10,7 @@
 #include "report/report.h"
 #include "unit/test_files.h"
 
-namespace sluice::fuzz {
+namespace sluice::impl::fuzz {
 
 // How often a page has characters that the data in it must not have raw.
 inline std::array<size_t, 3> count_raw(std::string_view page) {
@@ -35,4 +35,4 @@ inline void feed_report(const test::TempDir& folder, std::string_view json) {
   });
 }
 
-}  // namespace sluice::fuzz
+}  // namespace sluice::impl::fuzz

@@ -8,7 +8,7 @@
 #include "io/tokenizer/tokenizer.h"
 #include "unit/test_files.h"
 
-namespace sluice::fuzz {
+namespace sluice::impl::fuzz {
 
 // Opens it, and takes a text of many kinds of characters there and back, whole and streamed.
 inline void feed_tokenizer(const test::TempDir& folder, std::string_view json) {
@@ -32,4 +32,4 @@ inline void feed_tokenizer(const test::TempDir& folder, std::string_view json) {
   });
 }
 
-}  // namespace sluice::fuzz
+}  // namespace sluice::impl::fuzz

@@ -14,7 +14,7 @@
 #include "io/safetensors.h"
 #include "model/model.h"
 
-namespace sluice::test {
+namespace sluice::impl::test {
 
 namespace fs = std::filesystem;
 
@@ -113,4 +113,4 @@ inline void expect_golden(const std::string& name, DType dtype,
   testing::Test::RecordProperty("worst_error", std::to_string(worst));
 }
 
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

@@ -5,7 +5,7 @@
 #include "golden/golden_case.h"
 #include "unit/model/golden_models.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 using Parameter = std::tuple<std::string, test::ModelSetup>;
@@ -27,4 +27,4 @@ INSTANTIATE_TEST_SUITE_P(All, GoldenModel,
                          test_name);
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -11,7 +11,7 @@
 #include "io/gguf.h"
 #include "io/tokenizer/tokenizer.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 namespace fs = std::filesystem;
@@ -145,4 +145,4 @@ INSTANTIATE_TEST_SUITE_P(Golden, TokenizerGolden, testing::ValuesIn(golden_names
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(TokenizerGolden);
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::impl

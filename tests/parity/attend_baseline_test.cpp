@@ -11,7 +11,7 @@
 #include "parity/backends.h"
 #include "parity/compare.h"
 
-namespace sluice::test {
+namespace sluice::impl::test {
 namespace {
 
 using enum BaselineKind;
@@ -343,4 +343,4 @@ TEST_P(EveryBackend, BaselinesAreNotTheReferences) {
 }
 
 }  // namespace
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

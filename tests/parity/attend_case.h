@@ -6,7 +6,7 @@
 
 #include "parity/backends.h"
 
-namespace sluice::test {
+namespace sluice::impl::test {
 
 struct AttendCase {
   int64_t n_tokens, head_dim;
@@ -76,4 +76,4 @@ inline double relative_distance(const std::vector<float>& got, const std::vector
   return std::sqrt(missed / all);
 }
 
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

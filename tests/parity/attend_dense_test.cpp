@@ -3,7 +3,7 @@
 #include "parity/attend_case.h"
 #include "parity/compare.h"
 
-namespace sluice::test {
+namespace sluice::impl::test {
 namespace {
 
 // Row by row below 8 queries, in tiles of 64 queries and about 128 keys from there on: sizes at,
@@ -143,4 +143,4 @@ TEST_P(EveryBackend, TheFutureDoesNotTouchThePast) {
 }
 
 }  // namespace
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

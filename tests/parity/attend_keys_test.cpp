@@ -3,7 +3,7 @@
 #include "parity/keys_case.h"
 #include "sanitized.h"
 
-namespace sluice::test {
+namespace sluice::impl::test {
 namespace {
 
 constexpr HeadKeys kCentroids{HeadKind::kClusters, FarKey::kCentroid, 0};
@@ -323,4 +323,4 @@ TEST_P(EveryImplementation, ResetForgetsTheKeys) {
 }
 
 }  // namespace
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

@@ -3,7 +3,7 @@
 #include "parity/refine_case.h"
 #include "sanitized.h"
 
-namespace sluice::test {
+namespace sluice::impl::test {
 namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
@@ -434,4 +434,4 @@ TEST_P(EveryImplementation, ResetForgetsTheClusters) {
 }
 
 }  // namespace
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

@@ -4,7 +4,7 @@
 #include "parity/keys_case.h"
 #include "sanitized.h"
 
-namespace sluice::test {
+namespace sluice::impl::test {
 namespace {
 
 // The sizes of a KeysCase, whose windows and heads are not read here.
@@ -270,4 +270,4 @@ TEST_P(EveryImplementation, ResetForgetsTheRepresentatives) {
 }
 
 }  // namespace
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

@@ -4,7 +4,7 @@
 
 #include "sanitized.h"
 
-namespace sluice::test {
+namespace sluice::impl::test {
 namespace {
 
 std::string setup_name(const testing::TestParamInfo<Setup>& test) {
@@ -30,4 +30,4 @@ INSTANTIATE_TEST_SUITE_P(Parity, EveryImplementation, testing::ValuesIn(implemen
                          setup_name);
 
 }  // namespace
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

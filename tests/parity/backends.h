@@ -19,7 +19,7 @@
 #include "backend/backend.h"
 #include "core/threads.h"
 
-namespace sluice::test {
+namespace sluice::impl::test {
 
 struct Setup {
   const char* name;
@@ -143,4 +143,4 @@ inline MatrixSource matrix_source(int64_t n_out, int64_t n_in, std::vector<float
   return source;
 }
 
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

@@ -4,7 +4,7 @@
 
 #include "parity/select_cases.h"
 
-namespace sluice::test {
+namespace sluice::impl::test {
 
 // Orthonormal rows that span the first `rank` of `rows` (n, d_model) that are independent, then of
 // random ones.
@@ -46,4 +46,4 @@ inline std::shared_ptr<const SelectionBasis> random_basis(int64_t rank, int64_t 
   return basis_of({}, rank, d_model, seed);
 }
 
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

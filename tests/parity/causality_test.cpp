@@ -3,7 +3,7 @@
 #include "parity/compare.h"
 #include "unit/model/golden_models.h"
 
-namespace sluice::test {
+namespace sluice::impl::test {
 namespace {
 
 class CausalModel : public testing::TestWithParam<std::tuple<std::string, ModelSetup>> {};
@@ -42,4 +42,4 @@ INSTANTIATE_TEST_SUITE_P(All, CausalModel,
                          });
 
 }  // namespace
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

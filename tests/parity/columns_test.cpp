@@ -4,7 +4,7 @@
 #include "parity/compare.h"
 #include "sanitized.h"
 
-namespace sluice::test {
+namespace sluice::impl::test {
 namespace {
 
 struct ColumnsShape {
@@ -193,4 +193,4 @@ TEST_P(EveryBackend, GradingMarksWhatTheReferenceMarks) {
 }
 
 }  // namespace
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

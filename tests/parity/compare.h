@@ -14,7 +14,7 @@
 
 #include "backend/backend.h"
 
-namespace sluice::test {
+namespace sluice::impl::test {
 
 // Half a unit in the last place of f32, relative: what one rounded operation may err by.
 constexpr double kF32Unit = 0x1p-24;
@@ -106,9 +106,9 @@ inline testing::AssertionResult same_bits(const std::vector<float>& got,
   return testing::AssertionSuccess();
 }
 
-}  // namespace sluice::test
+}  // namespace sluice::impl::test
 
 // bound: one number, or one per element.
 #define EXPECT_CLOSE(got, expected, bound) \
-  EXPECT_TRUE(::sluice::test::close(got, expected, ::sluice::test::bound_of(bound)))
-#define EXPECT_SAME_BITS(got, expected) EXPECT_TRUE(::sluice::test::same_bits(got, expected))
+  EXPECT_TRUE(::sluice::impl::test::close(got, expected, ::sluice::impl::test::bound_of(bound)))
+#define EXPECT_SAME_BITS(got, expected) EXPECT_TRUE(::sluice::impl::test::same_bits(got, expected))

@@ -5,7 +5,7 @@
 #include "backend/cuda/attention/dense/dense.h"
 #include "parity/attend_case.h"
 
-namespace sluice::test {
+namespace sluice::impl::test {
 
 // Returns when it is done.
 using Kernel = std::function<void(const cuda::AttendView&)>;
@@ -36,4 +36,4 @@ inline std::vector<float> run_kernel(Backend& backend, const AttendCase& c, cons
   return out.values();
 }
 
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

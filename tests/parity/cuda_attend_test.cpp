@@ -4,7 +4,7 @@
 
 #include "parity/cuda_attend_kernel.h"
 
-namespace sluice::test {
+namespace sluice::impl::test {
 namespace {
 
 class CudaAttention : public testing::TestWithParam<AttendCase> {
@@ -65,4 +65,4 @@ const AttendCase kCases[] = {
 INSTANTIATE_TEST_SUITE_P(Cases, CudaAttention, testing::ValuesIn(kCases));
 
 }  // namespace
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

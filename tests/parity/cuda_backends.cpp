@@ -3,7 +3,7 @@
 #include "backend/cuda/runtime/device.h"
 #include "parity/backends.h"
 
-namespace sluice::test {
+namespace sluice::impl::test {
 namespace {
 
 std::vector<Setup> cuda_setups() {
@@ -20,4 +20,4 @@ INSTANTIATE_TEST_SUITE_P(Parity, EveryBackend, testing::ValuesIn(cuda_setups()),
 INSTANTIATE_TEST_SUITE_P(Parity, EveryImplementation, testing::ValuesIn(cuda_setups()), setup_name);
 
 }  // namespace
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

@@ -5,7 +5,7 @@
 #include "parity/cuda_attend_kernel.h"
 #include "sanitized.h"
 
-namespace sluice::test {
+namespace sluice::impl::test {
 namespace {
 
 // Keys of one load and less, of one block and of many, and windows that begin between; every width
@@ -170,4 +170,4 @@ TEST(CudaDecode, NextTokensAreTurnedStoredAndSeen) {
 }
 
 }  // namespace
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

@@ -3,7 +3,7 @@
 #include "backend/cuda/runtime/device.h"
 #include "parity/backends.h"
 
-namespace sluice::test {
+namespace sluice::impl::test {
 namespace {
 
 void expect_complaint(const std::function<void()>& work,
@@ -90,4 +90,4 @@ TEST(CudaDevice, AMatrixThatCannotBeReadIsRefused) {
 }
 
 }  // namespace
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

@@ -10,7 +10,7 @@
 #include "parity/subspace_case.h"
 #include "sanitized.h"
 
-namespace sluice::test {
+namespace sluice::impl::test {
 namespace {
 
 class CudaGate : public testing::Test {
@@ -313,4 +313,4 @@ TEST_F(CudaGate, DecisionsAreHeardWhenThereIsNoMoreRoom) {
 }
 
 }  // namespace
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

@@ -8,7 +8,7 @@
 #include "parity/subspace_case.h"
 #include "sanitized.h"
 
-namespace sluice::test {
+namespace sluice::impl::test {
 namespace {
 
 // Sparse rows, which go by columns, full ones, which go by the whole matrix, and rows of equal
@@ -57,4 +57,4 @@ TEST(CudaGraded, RowsKeepWhatTheReferenceKeeps) {
 }
 
 }  // namespace
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

@@ -5,7 +5,7 @@
 #include "backend/cuda/selection/common/kernels.h"
 #include "parity/select_cases.h"
 
-namespace sluice::test {
+namespace sluice::impl::test {
 namespace {
 
 // 1 / norm is part of what is defined, to the last bit, and near that where the order of a sum was
@@ -65,4 +65,4 @@ TEST_P(EveryBackend, NormsAreSummedInOrder) {
 }
 
 }  // namespace
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

@@ -8,7 +8,7 @@
 #include "parity/cuda_select_cases.h"
 #include "sanitized.h"
 
-namespace sluice::test {
+namespace sluice::impl::test {
 namespace {
 
 // Directions in the span of a basis and rows near them, at cosines on both sides of the threshold;
@@ -196,4 +196,4 @@ TEST_P(EveryBackend, TheFutureDoesNotTouchPastSetsInABasis) {
 }
 
 }  // namespace
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

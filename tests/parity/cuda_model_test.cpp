@@ -11,7 +11,7 @@
 #include "unit/model/family_models.h"
 #include "unit/model/full_bases.h"
 
-namespace sluice::test {
+namespace sluice::impl::test {
 namespace {
 
 constexpr std::array kDTypes = {DType::kF32, DType::kBF16};
@@ -284,4 +284,4 @@ INSTANTIATE_TEST_SUITE_P(
     });
 
 }  // namespace
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

@@ -6,7 +6,7 @@
 #include "parity/compare.h"
 #include "sanitized.h"
 
-namespace sluice::test {
+namespace sluice::impl::test {
 namespace {
 
 struct NormCase {
@@ -103,4 +103,4 @@ TEST_P(EveryBackend, ANormHandsOnSumsOfSquares) {
 }
 
 }  // namespace
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

@@ -6,7 +6,7 @@
 #include "parity/keys_case.h"
 #include "sanitized.h"
 
-namespace sluice::test {
+namespace sluice::impl::test {
 namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();  // delta that opens nothing
@@ -251,4 +251,4 @@ TEST_P(EveryBackend, OpeningAllPagesOfALongTextIsDenseAttention) {
 }
 
 }  // namespace
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

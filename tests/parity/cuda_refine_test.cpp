@@ -7,7 +7,7 @@
 #include "parity/keys_case.h"
 #include "sanitized.h"
 
-namespace sluice::test {
+namespace sluice::impl::test {
 namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();  // delta that opens nothing
@@ -168,4 +168,4 @@ TEST_P(EveryBackend, SpecsThatTheDeviceDoesNotTakeAreRefused) {
 }
 
 }  // namespace
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

@@ -4,7 +4,7 @@
 #include "eval/compare/compare.h"
 #include "parity/backends.h"
 
-namespace sluice::test {
+namespace sluice::impl::test {
 namespace {
 
 constexpr float kNone = -INFINITY;
@@ -87,4 +87,4 @@ TEST(CudaScores, NaNAndATokenThatOnlyTheBaseAllowsAreSeen) {
 }
 
 }  // namespace
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

@@ -5,7 +5,7 @@
 
 #include "parity/select_cases.h"
 
-namespace sluice::test {
+namespace sluice::impl::test {
 
 inline std::vector<TokenSet> expected_sets(const SelectInputs& in) {
   return select(*make_cpu_backend(DType::kF32), DType::kF32, in);
@@ -34,4 +34,4 @@ inline std::vector<uint8_t> likely_flags(const SelectInputs& in, double tau, uin
   return flags;
 }
 
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

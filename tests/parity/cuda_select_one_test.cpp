@@ -5,7 +5,7 @@
 #include "parity/select_cases.h"
 #include "sanitized.h"
 
-namespace sluice::test {
+namespace sluice::impl::test {
 namespace {
 
 // Where few cases are asked for, those in the middle together.
@@ -60,4 +60,4 @@ TEST_P(EveryBackend, OneTokenOfAnySizeHasTheSetOfTheReference) {
 }
 
 }  // namespace
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

@@ -9,7 +9,7 @@
 #include "parity/cuda_select_cases.h"
 #include "sanitized.h"
 
-namespace sluice::test {
+namespace sluice::impl::test {
 namespace {
 
 using Cuts = std::vector<int64_t>;
@@ -245,4 +245,4 @@ TEST_P(EveryBackend, OwnersOfLongSequencesAreFoundAnywhere) {
 }
 
 }  // namespace
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

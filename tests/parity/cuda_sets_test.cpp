@@ -6,7 +6,7 @@
 #include "parity/keys_case.h"
 #include "sanitized.h"
 
-namespace sluice::test {
+namespace sluice::impl::test {
 namespace {
 
 // A chunk is 4096 tokens; the cuts fall beside its ends.
@@ -249,4 +249,4 @@ TEST(CudaSets, ListsTooLargeToShare) {
 }
 
 }  // namespace
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

@@ -5,7 +5,7 @@
 #include "sanitized.h"
 #include "unit/model/family_models.h"
 
-namespace sluice::test {
+namespace sluice::impl::test {
 
 std::vector<ModelSetup> family_setups() {
   const char* missing = cuda::device_count() == 0 ? "no CUDA device" : nullptr;
@@ -14,4 +14,4 @@ std::vector<ModelSetup> family_setups() {
   return all;
 }
 
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

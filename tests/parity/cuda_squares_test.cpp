@@ -5,7 +5,7 @@
 #include "parity/cuda_select_cases.h"
 #include "sanitized.h"
 
-namespace sluice::test {
+namespace sluice::impl::test {
 namespace {
 
 // The residual stream of some tokens, the rows that a norm makes of it, and what it hands on.
@@ -89,4 +89,4 @@ TEST_P(EveryBackend, SquaresOfTheNormBeforeChangeNoSet) {
 }
 
 }  // namespace
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

@@ -7,7 +7,7 @@
 #include "parity/subspace_case.h"
 #include "sanitized.h"
 
-namespace sluice::test {
+namespace sluice::impl::test {
 namespace {
 
 double largest_of(const std::vector<float>& values) {
@@ -177,4 +177,4 @@ TEST(CudaSteps, StepsWithoutWaitsGiveWhatStepsWithThemGive) {
 }
 
 }  // namespace
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

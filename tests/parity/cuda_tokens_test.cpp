@@ -5,7 +5,7 @@
 #include "parity/keys_case.h"
 #include "sanitized.h"
 
-namespace sluice::test {
+namespace sluice::impl::test {
 namespace {
 
 // Every kind of head by turns, of so many sets, but no window heads where all keys are seen.
@@ -262,4 +262,4 @@ TEST_P(EveryBackend, ManyRepsGiveWhatTheirPiecesGive) {
 }
 
 }  // namespace
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

@@ -5,7 +5,7 @@
 #include "parity/backends.h"
 #include "parity/compare.h"
 
-namespace sluice::cpu {
+namespace sluice::impl::cpu {
 namespace {
 
 using test::random_values;
@@ -108,4 +108,4 @@ TEST(GemmKernel, OfADTypeTakesWeightsOfThatDType) {
 }
 
 }  // namespace
-}  // namespace sluice::cpu
+}  // namespace sluice::impl::cpu

@@ -6,7 +6,7 @@
 #include "backend/cpu/selection/gram/scan.h"
 #include "parity/basis_cases.h"
 
-namespace sluice::cpu {
+namespace sluice::impl::cpu {
 namespace {
 
 using test::random_values;
@@ -166,9 +166,9 @@ TEST(Gram, JudgedCosinesAreTheExactOnes) {
 }
 
 }  // namespace
-}  // namespace sluice::cpu
+}  // namespace sluice::impl::cpu
 
-namespace sluice::test {
+namespace sluice::impl::test {
 namespace {
 
 // Unit rows are the same to the last bit, so sets must be.
@@ -184,4 +184,4 @@ TEST_P(EveryImplementation, PowersOfTwoBeforeRowsChangeNoSet) {
 }
 
 }  // namespace
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

@@ -8,7 +8,7 @@
 #include "parity/compare.h"
 #include "parity/token_sets.h"
 
-namespace sluice::test {
+namespace sluice::impl::test {
 
 struct KeysCase {
   int64_t n_tokens, head_dim;
@@ -176,4 +176,4 @@ inline std::vector<double> keys_bounds(Backend& reference, DType dtype, const Ke
   return bounds;
 }
 
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

@@ -6,7 +6,7 @@
 #include "parity/compare.h"
 #include "sanitized.h"
 
-namespace sluice::test {
+namespace sluice::impl::test {
 namespace {
 
 struct LinearShape {
@@ -147,4 +147,4 @@ TEST_P(EveryBackend, LinearOfOneRowGivesThatRowOfTheWhole) {
 }
 
 }  // namespace
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

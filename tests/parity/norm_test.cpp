@@ -6,7 +6,7 @@
 #include "parity/compare.h"
 #include "sanitized.h"
 
-namespace sluice::test {
+namespace sluice::impl::test {
 namespace {
 
 struct NormCase {
@@ -112,4 +112,4 @@ TEST_P(EveryBackend, NormOfZerosIsTheBias) {
 }
 
 }  // namespace
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

@@ -7,7 +7,7 @@
 
 #include "parity/keys_case.h"
 
-namespace sluice::test {
+namespace sluice::impl::test {
 
 struct RefineCase {
   int64_t n_tokens, head_dim;
@@ -247,4 +247,4 @@ inline std::vector<float> attend_means(const RefineCase& c, const RefineInputs& 
   return out;
 }
 
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

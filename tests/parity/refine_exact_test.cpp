@@ -3,7 +3,7 @@
 
 #include "parity/refine_case.h"
 
-namespace sluice::test {
+namespace sluice::impl::test {
 namespace {
 
 constexpr RefineHead kSome{HeadKind::kClusters, 0.05};
@@ -99,4 +99,4 @@ TEST_P(EveryImplementation, AFactorOfDeltaIsAnotherDelta) {
 }
 
 }  // namespace
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

@@ -3,7 +3,7 @@
 #include "parity/backends.h"
 #include "parity/compare.h"
 
-namespace sluice::test {
+namespace sluice::impl::test {
 namespace {
 
 constexpr int64_t kWidths[] = {1, 3, 17, 64, 192, 320};
@@ -264,4 +264,4 @@ TEST_P(EveryBackend, StoreKvFillsItsPositionsAndNoOther) {
 }
 
 }  // namespace
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

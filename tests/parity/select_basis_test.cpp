@@ -8,7 +8,7 @@
 #include "parity/basis_cases.h"
 #include "sanitized.h"
 
-namespace sluice::test {
+namespace sluice::impl::test {
 namespace {
 
 // Rows in 8 of 384 dimensions, but for a little: 200 directions, and rows near them.
@@ -147,4 +147,4 @@ TEST(SelectBasis, VectorsMustBeOrthonormal) {
 }
 
 }  // namespace
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

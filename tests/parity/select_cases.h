@@ -7,7 +7,7 @@
 #include "backend/exact.h"
 #include "parity/backends.h"
 
-namespace sluice::test {
+namespace sluice::impl::test {
 
 enum class RowKind : uint8_t {
   kRandom,
@@ -266,4 +266,4 @@ inline testing::AssertionResult same_sets(const std::vector<TokenSet>& got,
   return testing::AssertionSuccess();
 }
 
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

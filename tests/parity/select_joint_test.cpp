@@ -7,7 +7,7 @@
 #include "parity/basis_cases.h"
 #include "sanitized.h"
 
-namespace sluice::test {
+namespace sluice::impl::test {
 namespace {
 
 const std::vector<double> kTaus = {0.3, 0.5, 0.8};
@@ -106,4 +106,4 @@ TEST_P(EveryImplementation, ABasisThatIsNotQuiteOrthonormalChangesNoSet) {
 }
 
 }  // namespace
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

@@ -6,7 +6,7 @@
 #include "parity/select_cases.h"
 #include "sanitized.h"
 
-namespace sluice::test {
+namespace sluice::impl::test {
 namespace {
 
 // k numbers of one size and a small one, by which their unit elements lie, in float64, just between
@@ -70,4 +70,4 @@ TEST_P(EveryBackend, PairsAtTheThresholdAreDecidedByNormsInOrder) {
 }
 
 }  // namespace
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

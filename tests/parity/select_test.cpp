@@ -6,7 +6,7 @@
 #include "parity/select_cases.h"
 #include "sanitized.h"
 
-namespace sluice::test {
+namespace sluice::impl::test {
 namespace {
 
 const std::vector<double> kTaus = {0.1, 0.3, 0.5, 0.8};
@@ -269,4 +269,4 @@ TEST_P(EveryBackend, SmallSetsEqualTheReferences) {
 }
 
 }  // namespace
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

@@ -6,7 +6,7 @@
 #include "parity/select_cases.h"
 #include "sanitized.h"
 
-namespace sluice::test {
+namespace sluice::impl::test {
 namespace {
 
 const std::vector<double> kTaus = {0.3, 0.5, 0.8};
@@ -321,4 +321,4 @@ TEST_P(EveryImplementation, ResetForgetsTheSequence) {
 }
 
 }  // namespace
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

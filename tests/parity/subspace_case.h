@@ -5,7 +5,7 @@
 #include "parity/backends.h"
 #include "parity/compare.h"
 
-namespace sluice::test {
+namespace sluice::impl::test {
 
 inline double dot(const float* a, const float* b, int64_t n) {
   double sum = 0;
@@ -74,4 +74,4 @@ struct SubspaceCase {
   }
 };
 
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

@@ -6,7 +6,7 @@
 #include "parity/subspace_case.h"
 #include "sanitized.h"
 
-namespace sluice::test {
+namespace sluice::impl::test {
 namespace {
 
 // What the issue promises of the gate, in parts of ||x||.
@@ -202,4 +202,4 @@ TEST_P(EveryBackend, ProjectionDoesNotDependOnThreads) {
 }
 
 }  // namespace
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

@@ -3,7 +3,7 @@
 #include "parity/refine_case.h"
 #include "parity/select_cases.h"
 
-namespace sluice::test {
+namespace sluice::impl::test {
 namespace {
 
 // Large enough that every operation is worth more than one thread.
@@ -171,4 +171,4 @@ TEST_P(EveryBackend, ConvertDoesNotDependOnThreads) {
 }
 
 }  // namespace
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

@@ -6,7 +6,7 @@
 
 #include "backend/select.h"
 
-namespace sluice::test {
+namespace sluice::impl::test {
 
 struct SetShape {
   double reps = 0.3, exempt = 0.03, uncovered = 0.03;  // shares of the tokens
@@ -86,4 +86,4 @@ inline TokenSet start_of(TokenSet set, int64_t n_tokens) {
   return set;
 }
 
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

@@ -6,7 +6,7 @@
 #include <random>
 #include <span>
 
-namespace sluice::test {
+namespace sluice::impl::test {
 
 // Walks down and replaces, removes or repeats what it comes to; stops on the way once in `stops`.
 inline void mutate(nlohmann::json& node, std::mt19937& random,
@@ -27,4 +27,4 @@ inline void mutate(nlohmann::json& node, std::mt19937& random,
   }
 }
 
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

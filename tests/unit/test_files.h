@@ -20,7 +20,7 @@
 
 #include "core/error.h"
 
-namespace sluice::test {
+namespace sluice::impl::test {
 
 class TempDir {
  public:
@@ -237,4 +237,4 @@ class GgufWriter {
   std::vector<GgufTensor> tensors_;
 };
 
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

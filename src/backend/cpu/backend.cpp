@@ -19,7 +19,7 @@
 #include "backend/cpu/subspace/subspace.h"
 #include "core/threads.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 // Rows worth a thread: below this a parallel region costs more than it saves.
@@ -278,4 +278,4 @@ std::unique_ptr<Backend> make_cpu_backend(DType dtype) {
   return std::make_unique<CpuBackend>(dtype);
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -11,7 +11,7 @@
 #include "backend/cuda/selection/accelerated.h"
 #include "backend/cuda/subspace/subspace.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 using cuda::Context;
@@ -297,4 +297,4 @@ std::unique_ptr<Backend> make_cuda_backend(DType dtype) {
   return std::make_unique<CudaBackend>(dtype);
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

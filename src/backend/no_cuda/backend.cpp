@@ -2,10 +2,10 @@
 
 #include "backend/backend.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 std::unique_ptr<Backend> make_cuda_backend(DType) {
   throw Error("this build has no CUDA backend", "use --device cpu");
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -2,7 +2,7 @@
 
 #include "backend/reference/reference.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 class ReferenceBackend final : public Backend {
@@ -75,4 +75,4 @@ std::unique_ptr<Backend> make_reference_backend(DType dtype) {
   return std::make_unique<ReferenceBackend>(dtype);
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -5,7 +5,7 @@
 
 #include "backend/backend.h"
 
-namespace sluice::reference {
+namespace sluice::impl::reference {
 
 // Element (row, column) of a tensor, its inner axes taken as one.
 float load(const ConstTensor& x, int64_t row, int64_t column);
@@ -90,4 +90,4 @@ std::unique_ptr<KeysAttention> make_keys_attention(const KeysSpec& spec);
 std::unique_ptr<RepsAttention> make_reps_attention(const RepsSpec& spec);
 std::unique_ptr<RefineAttention> make_refine_attention(const RefineSpec& spec);
 
-}  // namespace sluice::reference
+}  // namespace sluice::impl::reference

@@ -26,7 +26,7 @@
 #include "plan/attention_plan.h"
 #include "select/rules.h"
 
-namespace sluice::cli {
+namespace sluice::impl::cli {
 namespace {
 
 struct AnalyzeFlags : CommonOptions {
@@ -289,4 +289,4 @@ Run add_analyze(CLI::App& program) {
   };
 }
 
-}  // namespace sluice::cli
+}  // namespace sluice::impl::cli

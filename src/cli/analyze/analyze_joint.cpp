@@ -10,7 +10,7 @@
 #include "eval/results.h"
 #include "select/rules.h"
 
-namespace sluice::cli {
+namespace sluice::impl::cli {
 namespace {
 
 std::vector<int64_t> default_ranks(int64_t d_model, int64_t most) {
@@ -170,4 +170,4 @@ TextTable joint_table(const JointProfile& profile) {
   return table;
 }
 
-}  // namespace sluice::cli
+}  // namespace sluice::impl::cli

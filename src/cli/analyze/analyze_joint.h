@@ -6,7 +6,7 @@
 #include "eval/analyze/analyze.h"
 #include "eval/analyze/joint_profile.h"
 
-namespace sluice::cli {
+namespace sluice::impl::cli {
 
 // The text that is analysed, to be read from its beginning.
 struct TextSource {
@@ -38,4 +38,4 @@ JointProfile run_joint(const JointRequest& request, const TextSource& text, Mode
 
 TextTable joint_table(const JointProfile& profile);
 
-}  // namespace sluice::cli
+}  // namespace sluice::impl::cli

@@ -4,7 +4,7 @@
 
 #include "cli/analyze/analyze_tables.h"
 
-namespace sluice::cli {
+namespace sluice::impl::cli {
 namespace {
 
 std::string pair_name(size_t layer) { return fmt::format("{}-{}", layer - 1, layer); }
@@ -127,4 +127,4 @@ std::vector<TextTable> layer_tables(const AnalyzeReport& report, const Profile& 
           count_table(report, profile), full_table(report, profile)};
 }
 
-}  // namespace sluice::cli
+}  // namespace sluice::impl::cli

@@ -16,7 +16,7 @@
 #include "plan/plan_json.h"
 #include "select/rules.h"
 
-namespace sluice::cli {
+namespace sluice::impl::cli {
 namespace {
 
 // "3 clusters, 1 window".
@@ -154,4 +154,4 @@ void run_analyze_plan(const AnalyzePlanRequest& asked) {
         "them, sluice eval --plan measures what they lose\n");
 }
 
-}  // namespace sluice::cli
+}  // namespace sluice::impl::cli

@@ -6,7 +6,7 @@
 #include "cli/terminal/text_table.h"
 #include "eval/analyze/plan_profile.h"
 
-namespace sluice::cli {
+namespace sluice::impl::cli {
 
 struct AnalyzePlanRequest {
   const CommonOptions& options;
@@ -22,4 +22,4 @@ void run_analyze_plan(const AnalyzePlanRequest& request);
 TextTable plan_layers_table(const PlanProfile& profile, const AttentionPlan& plan);
 TextTable plan_sets_table(const PlanProfile& profile, const AttentionPlan& plan);
 
-}  // namespace sluice::cli
+}  // namespace sluice::impl::cli

@@ -7,7 +7,7 @@
 
 #include "cli/analyze/analyze_tables.h"
 
-namespace sluice::cli {
+namespace sluice::impl::cli {
 namespace {
 
 constexpr Digits kError{.decimals = 4};
@@ -112,4 +112,4 @@ TextTable head_table(const AnalyzeReport& report, const Profile& profile) {
   return table;
 }
 
-}  // namespace sluice::cli
+}  // namespace sluice::impl::cli

@@ -10,7 +10,7 @@
 #include "cli/terminal/say.h"
 #include "core/error.h"
 
-namespace sluice::cli {
+namespace sluice::impl::cli {
 namespace {
 
 // Fewer rows than directions hold all of their energy in as many directions as they are.
@@ -80,4 +80,4 @@ TextTable subspace_table(const SubspaceProfile& subspaces, const Profile& tokens
   return table;
 }
 
-}  // namespace sluice::cli
+}  // namespace sluice::impl::cli

@@ -6,7 +6,7 @@
 #include "cli/terminal/text_table.h"
 #include "eval/analyze/subspace_profile.h"
 
-namespace sluice::cli {
+namespace sluice::impl::cli {
 
 struct SubspaceRequest {
   int64_t rank = 0;  // directions compared
@@ -25,4 +25,4 @@ SubspaceProfile run_subspace(const SubspaceRequest& request, const TextSource& t
 // Effective ranks and the coherence of neighbouring layers, beside that of a profile's token sets.
 TextTable subspace_table(const SubspaceProfile& subspaces, const Profile& tokens);
 
-}  // namespace sluice::cli
+}  // namespace sluice::impl::cli

@@ -6,7 +6,7 @@
 
 #include "cli/analyze/analyze_tables.h"
 
-namespace sluice::cli {
+namespace sluice::impl::cli {
 namespace {
 
 constexpr Digits kRatio{.decimals = 2};
@@ -224,4 +224,4 @@ std::vector<TextTable> summary_tables(const AnalyzeReport& report) {
           cost_table(report)};
 }
 
-}  // namespace sluice::cli
+}  // namespace sluice::impl::cli

@@ -6,7 +6,7 @@
 #include "eval/analyze/paper_tables.h"
 #include "eval/analyze/profile.h"
 
-namespace sluice::cli {
+namespace sluice::impl::cli {
 
 struct AnalyzeReport {
   std::string model_name;
@@ -41,4 +41,4 @@ TextTable head_table(const AnalyzeReport& report, const Profile& profile);
 // r against tau; empty with a single tau.
 TextTable covering_table(const AnalyzeReport& report);
 
-}  // namespace sluice::cli
+}  // namespace sluice::impl::cli

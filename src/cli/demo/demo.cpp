@@ -14,7 +14,7 @@
 #include "eval/results.h"
 #include "eval/text/text_stream.h"
 
-namespace sluice::cli {
+namespace sluice::impl::cli {
 namespace {
 
 struct DemoFlags : CommonOptions {
@@ -148,4 +148,4 @@ Run add_demo(CLI::App& program) {
   };
 }
 
-}  // namespace sluice::cli
+}  // namespace sluice::impl::cli

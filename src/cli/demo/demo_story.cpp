@@ -16,7 +16,7 @@
 #include "eval/shell_line.h"
 #include "tune/tune_results.h"
 
-namespace sluice::cli {
+namespace sluice::impl::cli {
 namespace {
 
 constexpr double kTau = 0.3;
@@ -319,4 +319,4 @@ std::optional<nlohmann::json> tell_contract(const DemoScene& scene, double token
   return tune_results(origin_of(scene, tune_words(scene, options)), options, result);
 }
 
-}  // namespace sluice::cli
+}  // namespace sluice::impl::cli

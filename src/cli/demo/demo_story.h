@@ -10,7 +10,7 @@
 #include "io/tokenizer/tokenizer.h"
 #include "model/model.h"
 
-namespace sluice::cli {
+namespace sluice::impl::cli {
 
 // The context in use, where the model has so much.
 inline constexpr int64_t kDemoTokens = 2048;
@@ -40,4 +40,4 @@ nlohmann::json tell_speed(const DemoScene& scene);
 // many tokens a second, would take long: then a line says so.
 std::optional<nlohmann::json> tell_contract(const DemoScene& scene, double tokens_per_s);
 
-}  // namespace sluice::cli
+}  // namespace sluice::impl::cli

@@ -8,7 +8,7 @@
 
 #include "eval/text/token_text.h"
 
-namespace sluice::cli {
+namespace sluice::impl::cli {
 
 void print_clusters(const Tokenizer& tokenizer, const TokenMap& map, size_t layer,
                     size_t n_clusters) {
@@ -137,4 +137,4 @@ TextTable contract_table(const TuneOptions& options, const TuneResult& result) {
   return table;
 }
 
-}  // namespace sluice::cli
+}  // namespace sluice::impl::cli

@@ -8,7 +8,7 @@
 #include "eval/runs/bench_model.h"
 #include "tune/tune.h"
 
-namespace sluice::cli {
+namespace sluice::impl::cli {
 
 // The tokens that the busiest representatives of a layer stand for.
 void print_clusters(const Tokenizer& tokenizer, const TokenMap& map, size_t layer,
@@ -25,4 +25,4 @@ TextTable speed_table(const BenchResult& result);
 // What a tuned plan loses and saves.
 TextTable contract_table(const TuneOptions& options, const TuneResult& result);
 
-}  // namespace sluice::cli
+}  // namespace sluice::impl::cli

@@ -13,7 +13,7 @@
 #include "cli/options/baseline_options.h"
 #include "cli/options/options.h"
 
-namespace sluice::cli {
+namespace sluice::impl::cli {
 namespace {
 
 constexpr const char* kModeHelp =
@@ -350,4 +350,4 @@ std::string attention_text(const UniformAttention& choice, const PlanShape& shap
   return text + from;
 }
 
-}  // namespace sluice::cli
+}  // namespace sluice::impl::cli

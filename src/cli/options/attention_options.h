@@ -9,7 +9,7 @@
 
 #include "plan/attention_plan.h"
 
-namespace sluice::cli {
+namespace sluice::impl::cli {
 
 // What was given; the rest has the defaults of docs/algorithm.md, section 1.
 struct AttentionFlags {
@@ -38,4 +38,4 @@ std::string tau_text(const UniformAttention& choice);
 // A choice with its defaults filled in, for people.
 std::string attention_text(const UniformAttention& choice, const PlanShape& shape);
 
-}  // namespace sluice::cli
+}  // namespace sluice::impl::cli

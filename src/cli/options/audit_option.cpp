@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-namespace sluice::cli {
+namespace sluice::impl::cli {
 
 std::string interval_text(const AuditInterval& kl) {
   return std::isinf(kl.high) ? fmt::format("{:.2g}", kl.mean)
@@ -76,4 +76,4 @@ std::string tightened_text(const AuditRecord& record, double max_kl) {
                          : std::string("everything is read from here on"));
 }
 
-}  // namespace sluice::cli
+}  // namespace sluice::impl::cli

@@ -8,7 +8,7 @@
 #include "cli/options/plan_option.h"
 #include "eval/audit/audited_steps.h"
 
-namespace sluice::cli {
+namespace sluice::impl::cli {
 
 struct AuditFlags {
   int64_t every = 0;
@@ -30,4 +30,4 @@ std::string interval_text(const AuditInterval& kl);
 std::string audit_text(const AuditedSteps& audit);
 std::string tightened_text(const AuditRecord& record, double max_kl);
 
-}  // namespace sluice::cli
+}  // namespace sluice::impl::cli

@@ -6,7 +6,7 @@
 
 #include "cli/options/options.h"
 
-namespace sluice::cli {
+namespace sluice::impl::cli {
 namespace {
 
 constexpr const char* kBaselineHelp =
@@ -95,4 +95,4 @@ std::string baseline_text(const BaselinePlan& plan) {
   return fmt::format("{}, keep {}: {}", baseline_name(plan.kind), plan.keep, what());
 }
 
-}  // namespace sluice::cli
+}  // namespace sluice::impl::cli

@@ -5,7 +5,7 @@
 
 #include "cli/options/attention_options.h"
 
-namespace sluice::cli {
+namespace sluice::impl::cli {
 
 // What --attention takes: a mode, or, where the command has them, a baseline.
 CLI::Validator mode_or_baseline(const AttentionFlags& flags);
@@ -24,4 +24,4 @@ void check_baseline_device(const std::vector<UniformAttention>& choices, const s
 // A baseline with what its share comes to, for people.
 std::string baseline_text(const BaselinePlan& plan);
 
-}  // namespace sluice::cli
+}  // namespace sluice::impl::cli

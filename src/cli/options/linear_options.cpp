@@ -11,7 +11,7 @@
 #include "core/error.h"
 #include "io/quote.h"
 
-namespace sluice::cli {
+namespace sluice::impl::cli {
 namespace {
 
 constexpr const char* kKindHelp =
@@ -169,4 +169,4 @@ std::string choice_text(const UniformChoice& choice, const PlanShape& shape) {
                      linear_text(choice.linear));
 }
 
-}  // namespace sluice::cli
+}  // namespace sluice::impl::cli

@@ -13,7 +13,7 @@
 #include "model/model.h"
 #include "plan/plan.h"
 
-namespace sluice::cli {
+namespace sluice::impl::cli {
 
 struct LinearFlags {
   std::vector<std::string> kinds;
@@ -53,4 +53,4 @@ std::string linear_text(const UniformLinear& choice);
 // Both axes, or the name of a plan file.
 std::string choice_text(const UniformChoice& choice, const PlanShape& shape);
 
-}  // namespace sluice::cli
+}  // namespace sluice::impl::cli

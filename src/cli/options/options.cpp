@@ -14,7 +14,7 @@
 #include "io/write_file.h"
 #include "report/report.h"
 
-namespace sluice::cli {
+namespace sluice::impl::cli {
 
 void add_common_options(CLI::App& command, CommonOptions& options) {
   command.add_option("-m,--model", options.model, "Hugging Face model folder, or a .gguf file")
@@ -137,4 +137,4 @@ std::string read_prompt_file(const std::string& path) {
   return read_text_file(path, size_t{64} << 20);
 }
 
-}  // namespace sluice::cli
+}  // namespace sluice::impl::cli

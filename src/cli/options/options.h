@@ -12,7 +12,7 @@
 
 #include "model/model.h"
 
-namespace sluice::cli {
+namespace sluice::impl::cli {
 
 struct CommonOptions {
   std::string model;
@@ -69,4 +69,4 @@ void write_outputs(const nlohmann::json& results, const CommonOptions& options);
 // The contents of a file given as a prompt, at most 64 MiB.
 std::string read_prompt_file(const std::string& path);
 
-}  // namespace sluice::cli
+}  // namespace sluice::impl::cli

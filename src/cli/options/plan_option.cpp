@@ -11,7 +11,7 @@
 #include "io/quote.h"
 #include "model/shapes.h"
 
-namespace sluice::cli {
+namespace sluice::impl::cli {
 namespace {
 
 UniformChoice heading_of(const Plan& plan, const std::string& path) {
@@ -135,4 +135,4 @@ std::string why_dense(const PlanFile& file, int64_t n_prompt, int64_t n_predict)
   return "was not measured faster at this length (--always runs it)";
 }
 
-}  // namespace sluice::cli
+}  // namespace sluice::impl::cli

@@ -13,7 +13,7 @@
 #include "model/model.h"
 #include "plan/plan_file.h"
 
-namespace sluice::cli {
+namespace sluice::impl::cli {
 
 CLI::Option* add_plan_option(CLI::App& command, std::string& path);
 // --plan, and --always: commands that run dense where the plan was not measured faster.
@@ -58,4 +58,4 @@ void note_other_use(const Acceleration& acceleration, const Model& model, int64_
 // generating after it where more than a token is asked for.
 std::string why_dense(const PlanFile& file, int64_t n_prompt, int64_t n_predict);
 
-}  // namespace sluice::cli
+}  // namespace sluice::impl::cli

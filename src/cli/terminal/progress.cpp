@@ -8,7 +8,7 @@
 
 #include "cli/terminal/say.h"
 
-namespace sluice::cli {
+namespace sluice::impl::cli {
 namespace {
 
 std::string clock_text(double seconds) {
@@ -44,4 +44,4 @@ void ProgressBar::update(double done, const std::string& note) {
   std::fflush(stderr);
 }
 
-}  // namespace sluice::cli
+}  // namespace sluice::impl::cli

@@ -5,7 +5,7 @@
 #include <chrono>
 #include <string>
 
-namespace sluice::cli {
+namespace sluice::impl::cli {
 
 class ProgressBar {
  public:
@@ -24,4 +24,4 @@ class ProgressBar {
   std::chrono::steady_clock::time_point start_, last_;
 };
 
-}  // namespace sluice::cli
+}  // namespace sluice::impl::cli

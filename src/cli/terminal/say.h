@@ -8,7 +8,7 @@
 #include <string>
 #include <utility>
 
-namespace sluice::cli {
+namespace sluice::impl::cli {
 
 // A closed stderr is no reason to stop.
 template <typename... T>
@@ -16,4 +16,4 @@ void say(fmt::format_string<T...> format, T&&... args) {
   std::fputs(fmt::format(format, std::forward<T>(args)...).c_str(), stderr);
 }
 
-}  // namespace sluice::cli
+}  // namespace sluice::impl::cli

@@ -6,7 +6,7 @@
 
 #include "core/error.h"
 
-namespace sluice::cli {
+namespace sluice::impl::cli {
 namespace {
 
 // Characters, which in UTF-8 begin with any byte but 10xxxxxx.
@@ -95,4 +95,4 @@ std::string TextTable::csv() const {
   return out;
 }
 
-}  // namespace sluice::cli
+}  // namespace sluice::impl::cli

@@ -7,7 +7,7 @@
 
 #include "eval/compare/running_mean.h"
 
-namespace sluice::cli {
+namespace sluice::impl::cli {
 
 struct Cell {
   std::string text;
@@ -51,4 +51,4 @@ class TextTable {
   std::vector<std::vector<Cell>> rows_;
 };
 
-}  // namespace sluice::cli
+}  // namespace sluice::impl::cli

@@ -9,7 +9,7 @@
 #include "eval/analyze/profile_sets.h"
 #include "eval/text/windows.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 // One tau and one space: its sets, one series per key/value head in key space, and its figures.
@@ -186,4 +186,4 @@ AnalyzeResult analyze(Model& model, const ProjectionNorms& norms, TextStream& te
   return analyzer.take_result();
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -9,7 +9,7 @@
 #include "eval/analyze/token_map.h"
 #include "eval/text/text_stream.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 struct AnalyzeOptions {
   std::vector<double> taus;
@@ -52,4 +52,4 @@ AnalyzeResult analyze(Model& model, const ProjectionNorms& norms, TextStream& te
                       int64_t n_tokens, const AnalyzeOptions& options,
                       const std::function<void(double)>& progress);
 
-}  // namespace sluice
+}  // namespace sluice::impl

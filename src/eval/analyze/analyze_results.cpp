@@ -6,7 +6,7 @@
 #include "eval/analyze/paper_tables.h"
 #include "select/rules.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 using nlohmann::json;
@@ -135,4 +135,4 @@ json describe_findings(const ModelSpec& spec, const AnalyzeFindings& findings) {
   return out;
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -7,7 +7,7 @@
 #include "eval/analyze/analyze.h"
 #include "eval/results.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 // What was asked for and found.
 struct AnalyzeFindings {
@@ -32,4 +32,4 @@ nlohmann::json set_json(const SetFigures& figures);
 // One of its `runs`; `rules` are those that the profile was made with.
 nlohmann::json profile_json(const Profile& profile, const std::vector<SelectRule>& rules);
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -14,7 +14,7 @@
 #include "select/inherit.h"
 #include "select/rules.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 // Times of each way to select, per window and layer.
@@ -271,4 +271,4 @@ nlohmann::json describe_joint(const JointProfile& profile) {
           {"summary", {{"seconds", profile.seconds}, {"ranks", std::move(all)}}}};
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

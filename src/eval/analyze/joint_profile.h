@@ -14,7 +14,7 @@
 #include "model/model.h"
 #include "subspace/basis.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 struct JointOptions {
   SelectRule rule = SelectRule::kCascadeCover;  // the leading set's
@@ -84,4 +84,4 @@ JointProfile profile_joint(Model& model, TextStream& text, const Bases& bases,
 // The `joint` of results.json.
 nlohmann::json describe_joint(const JointProfile& profile);
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -2,7 +2,7 @@
 
 #include <array>
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 constexpr std::array kGpt2Coherence = {
@@ -107,4 +107,4 @@ const PaperModel* paper_model_of(const ModelSpec& spec) {
   return nullptr;
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -10,7 +10,7 @@
 
 #include "model/spec.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 inline constexpr double kPaperTau = 0.3;
 inline constexpr int64_t kPaperTokens = 512;
@@ -67,4 +67,4 @@ std::span<const PaperModel> paper_models();
 // The one that a model is, by family, depth and width; else nullptr.
 const PaperModel* paper_model_of(const ModelSpec& spec);
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -14,7 +14,7 @@
 #include "select/inherit.h"
 #include "select/rules.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 class PlanProfiler {
@@ -181,4 +181,4 @@ nlohmann::json plan_profile_json(const PlanProfile& profile, const AttentionPlan
   return out;
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -11,7 +11,7 @@
 #include "eval/text/text_stream.h"
 #include "plan/attention_plan.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 // One layer; all figures are over windows.
 struct PlanLayerProfile {
@@ -45,4 +45,4 @@ void check_profiled_plan(const AttentionPlan& plan, const ModelSpec& spec);
 // An entry of `plan_runs`: docs/results.md, "What analyze writes".
 nlohmann::json plan_profile_json(const PlanProfile& profile, const AttentionPlan& plan);
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -7,7 +7,7 @@
 #include "core/error.h"
 #include "select/rules.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 constexpr std::array kSpaces = {RowSpace::kResidual, RowSpace::kNormed, RowSpace::kKey};
@@ -160,4 +160,4 @@ void Profile::add_window(const std::vector<LayerFigures>& window) {
     summarise(window, k, first_deep_layer, summaries[k]);
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -12,7 +12,7 @@
 #include "backend/select.h"
 #include "eval/compare/running_mean.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 // The rows that are compared: docs/algorithm.md, section 1.
 enum class RowSpace : uint8_t { kResidual, kNormed, kKey };
@@ -159,4 +159,4 @@ struct Profile {
   void add_window(const std::vector<LayerFigures>& window);
 };
 
-}  // namespace sluice
+}  // namespace sluice::impl

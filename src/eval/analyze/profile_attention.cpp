@@ -6,7 +6,7 @@
 #include "core/threads.h"
 #include "eval/text/windows.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 double norm_of(std::span<const double> x) {
@@ -209,4 +209,4 @@ void measure_attention(const AttentionOutputs& outputs, HeadRange heads, const T
   if (with_bound && n_covered > 0) bounds.add_to(to);
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -11,7 +11,7 @@
 #include "eval/analyze/profile.h"
 #include "model/model.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 // Largest singular value of a row-major matrix, by power iteration to 1e-6 of itself, from below.
 double spectral_norm(std::span<const float> matrix, int64_t n_columns);
@@ -44,4 +44,4 @@ struct HeadRange {
 void measure_attention(const AttentionOutputs& outputs, HeadRange heads, const TokenSet& set,
                        bool with_bound, SetFigures& to);
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -6,7 +6,7 @@
 #include "select/inherit.h"
 #include "select/rules.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 double part_of(int64_t part, int64_t whole) {
@@ -116,4 +116,4 @@ std::vector<uint8_t> ProfileSets::random_flags(const TokenSet& like) {
   return flags;
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

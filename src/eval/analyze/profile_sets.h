@@ -7,7 +7,7 @@
 #include "backend/backend.h"
 #include "eval/analyze/profile.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 struct ProfileSetsSpec {
   std::vector<SelectRule> rules;  // as asked for
@@ -59,4 +59,4 @@ class ProfileSets {
   std::mt19937_64 random_;
 };
 
-}  // namespace sluice
+}  // namespace sluice::impl

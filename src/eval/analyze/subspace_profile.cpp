@@ -4,7 +4,7 @@
 
 #include "core/error.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 // Rounding may leave a whole spectrum a little below the share asked for.
@@ -63,4 +63,4 @@ nlohmann::json describe_subspaces(const SubspaceProfile& profile) {
   return {{"rank", profile.rank}, {"n_tokens", profile.n_tokens}, {"groups", groups}};
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

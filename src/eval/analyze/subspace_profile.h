@@ -9,7 +9,7 @@
 #include "eval/calibrate.h"
 #include "subspace/angles.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 struct SubspaceFigures {
   int64_t layer = 0;
@@ -33,4 +33,4 @@ SubspaceProfile profile_subspaces(Model& model, TextStream& text, int64_t rank, 
 // The `subspace` of results.json.
 nlohmann::json describe_subspaces(const SubspaceProfile& profile);
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -7,7 +7,7 @@
 #include "eval/text/token_text.h"
 #include "select/rules.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 using nlohmann::json;
@@ -52,4 +52,4 @@ json token_map_json(const TokenMap& map, const Tokenizer& tokenizer) {
           {"layers", std::move(layers)}};
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

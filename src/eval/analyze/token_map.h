@@ -7,7 +7,7 @@
 #include "eval/analyze/profile.h"
 #include "io/tokenizer/tokenizer.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 // The leading set of every layer over one window.
 struct TokenMap {
@@ -27,4 +27,4 @@ struct TokenMap {
 // The `map` of results.json: docs/results.md, "analyze".
 nlohmann::json token_map_json(const TokenMap& map, const Tokenizer& tokenizer);
 
-}  // namespace sluice
+}  // namespace sluice::impl

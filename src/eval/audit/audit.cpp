@@ -6,7 +6,7 @@
 
 #include "core/error.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 // The expansion of Cornish and Fisher around the normal quantile; exact values where it is not good
 // enough.
@@ -54,4 +54,4 @@ bool Audit::in_danger(double max_kl) const {
   return found.high > max_kl && found.low > max_kl / 2;
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

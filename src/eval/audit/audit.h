@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-namespace sluice {
+namespace sluice::impl {
 
 // The mean of the samples and its 95% interval. Of fewer than two samples the interval says
 // nothing: 0 to infinity.
@@ -39,4 +39,4 @@ class Audit {
 // The quantile of Student's t that 97.5% lie below, to three digits from 2 degrees of freedom on.
 double student_quantile(int64_t degrees_of_freedom);
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -6,7 +6,7 @@
 #include "core/error.h"
 #include "eval/results.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 // Null where there is no such number.
@@ -58,4 +58,4 @@ nlohmann::json describe_audit(const AuditedSteps& audit) {
   return out;
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -6,7 +6,7 @@
 #include "core/error.h"
 #include "eval/text/windows.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 // The delta that follows a contract in danger. After six halvings everything is read.
@@ -170,4 +170,4 @@ void AuditedSteps::add(double kl, KvCache& cache) {
   records_.push_back(record);
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -15,7 +15,7 @@
 #include "model/model.h"
 #include "plan/plan.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 enum class AuditMode : uint8_t {
   // The exact model follows with a cache of its own, `every` tokens in one pass, and every token is
@@ -69,8 +69,8 @@ class AuditedSteps {
   // kReplay: a prompt is audited too. read_prompt() takes the plan's hidden states of its tokens
   // from `first` on, pass by pass. It cuts the prompt into groups of `every` tokens or a little
   // more, at most kMostPromptAudited of them, draws one token of each by the seed, and keeps its
-  // hidden state. finish_prompt(), after the last step, compares them: the exact model runs over the
-  // prompt, unless the steps have made it do so.
+  // hidden state. finish_prompt(), after the last step, compares them: the exact model runs over
+  // the prompt, unless the steps have made it do so.
   void read_prompt(std::span<const int32_t> prompt, int64_t first, const ConstTensor& hidden);
   void finish_prompt();
 
@@ -110,4 +110,4 @@ class AuditedSteps {
   Audit prompt_audit_;
 };
 
-}  // namespace sluice
+}  // namespace sluice::impl

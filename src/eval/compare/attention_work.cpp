@@ -6,7 +6,7 @@
 #include "select/counters.h"
 #include "select/inherit.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 double share(double part, double whole) { return whole > 0 ? part / whole : 0; }
@@ -140,4 +140,4 @@ double AttentionWork::clusters_fraction() const { return share(clusters_, tokens
 double AttentionWork::selection_products() const { return share(products_, pairs_); }
 double AttentionWork::selection_products_paper() const { return share(products_paper_, pairs_); }
 
-}  // namespace sluice
+}  // namespace sluice::impl

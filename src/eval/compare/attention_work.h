@@ -8,7 +8,7 @@
 #include "model/kv_cache.h"
 #include "plan/attention_plan.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 // One layer after a window, from its first token on.
 struct LayerWork {
@@ -55,4 +55,4 @@ class AttentionWork {
   std::vector<RefineReads> refine_reads_;
 };
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -6,7 +6,7 @@
 #include "core/threads.h"
 #include "eval/text/windows.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 Buffer buffer_of(const Model& model, int64_t n_rows) {
@@ -59,4 +59,4 @@ std::span<const TokenComparison> BaseScores::compare(int64_t first, const ConstT
   return found;
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -9,7 +9,7 @@
 #include "eval/compare/compare.h"
 #include "model/model.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 class BaseScores {
  public:
@@ -32,4 +32,4 @@ class BaseScores {
   std::vector<TokenComparison> found_;  // (kScoreRows)
 };
 
-}  // namespace sluice
+}  // namespace sluice::impl

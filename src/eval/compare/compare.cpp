@@ -5,7 +5,7 @@
 
 #include "core/error.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 size_t top_of(std::span<const float> scores) {
@@ -73,4 +73,4 @@ double Comparison::delta_p_rms_stderr() const {
   return rms > 0 ? 0.5 * delta_p_squared_.standard_error() / rms : 0;
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

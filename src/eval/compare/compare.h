@@ -11,7 +11,7 @@
 #include "core/quantiles.h"
 #include "eval/compare/running_mean.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 // One row of the base's scores, to be compared with rows of others. Everything is computed in
 // float64; scores that are equal give exactly 0.
@@ -53,4 +53,4 @@ class Comparison {
   LogHistogram kl_values_;
 };
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -10,7 +10,7 @@
 #include "eval/text/windows.h"
 #include "model/sampler.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 // Copies of hidden states: a model's own are valid until its next pass only.
@@ -171,4 +171,4 @@ CompareResult compare_plans(Model& model, TextStream& text, std::span<const Plan
   return result;
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

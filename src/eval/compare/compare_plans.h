@@ -12,7 +12,7 @@
 #include "model/model.h"
 #include "plan/plan.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 struct CompareOptions {
   int64_t max_windows = 0;  // 0: the whole text
@@ -43,4 +43,4 @@ CompareResult compare_plans(Model& model, TextStream& text, std::span<const Plan
                             const CompareOptions& options,
                             const std::function<void(const CompareResult&)>& progress);
 
-}  // namespace sluice
+}  // namespace sluice::impl

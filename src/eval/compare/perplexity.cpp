@@ -8,7 +8,7 @@
 #include "core/threads.h"
 #include "eval/text/windows.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 class WindowScorer {
@@ -75,4 +75,4 @@ PerplexityResult evaluate_perplexity(Model& model, TextStream& text,
   return result;
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

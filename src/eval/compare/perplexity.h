@@ -8,7 +8,7 @@
 #include "eval/text/text_stream.h"
 #include "model/model.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 struct PerplexityOptions {
   int64_t max_windows = 0;  // 0: the whole text
@@ -28,4 +28,4 @@ PerplexityResult evaluate_perplexity(Model& model, TextStream& text,
                                      const PerplexityOptions& options,
                                      const std::function<void(const PerplexityResult&)>& progress);
 
-}  // namespace sluice
+}  // namespace sluice::impl

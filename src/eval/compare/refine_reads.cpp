@@ -5,7 +5,7 @@
 
 #include "core/error.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 double share(double part, double whole) { return whole > 0 ? part / whole : 0; }
@@ -93,4 +93,4 @@ double RefineReads::keys() const {
 }
 double RefineReads::dense_keys() const { return total().dense; }
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -9,7 +9,7 @@
 
 #include "plan/attention_plan.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 // Keys that queries [first, first + n) of a causal model score in one query head, opened members
 // left out.
@@ -54,4 +54,4 @@ class RefineReads {
   std::vector<Block> blocks_;  // (n_segments)
 };
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstdint>
 
-namespace sluice {
+namespace sluice::impl {
 
 // Welford's update.
 class RunningMean {
@@ -31,4 +31,4 @@ class RunningMean {
   double mean_ = 0, squares_ = 0;
 };
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -8,7 +8,7 @@
 #include "core/error.h"
 #include "eval/text/windows.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 NeedleFind find_needle(Model& model, const NeedlePrompt& prompt, const Plan& plan) {
@@ -104,4 +104,4 @@ FoundShare found_share(int64_t n_found, int64_t n_cases) {
   return {.share = share, .standard_error = std::sqrt(share * (1 - share) / n)};
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

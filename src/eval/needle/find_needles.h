@@ -10,7 +10,7 @@
 #include "model/model.h"
 #include "plan/plan.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 // The cases of a run: n_cases of each task, length and depth. Tasks have the same seeds.
 struct NeedleGrid {
@@ -59,4 +59,4 @@ struct FoundShare {
 };
 FoundShare found_share(int64_t n_found, int64_t n_cases);
 
-}  // namespace sluice
+}  // namespace sluice::impl

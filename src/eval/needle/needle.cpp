@@ -7,7 +7,7 @@
 #include "core/error.h"
 #include "eval/text/token_text.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 // A fact moves at most this far from its depth to a sentence end: a few sentences, and a small
@@ -81,4 +81,4 @@ NeedlePrompt make_needle(const Tokenizer& tokenizer, std::span<const int32_t> ha
   return prompt;
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

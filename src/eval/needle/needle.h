@@ -11,7 +11,7 @@
 #include "eval/needle/needle_task.h"
 #include "io/tokenizer/tokenizer.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 struct NeedlePrompt {
   std::vector<int32_t> tokens;  // haystack with the facts, question, then the answer
@@ -31,4 +31,4 @@ struct NeedleOptions {
 NeedlePrompt make_needle(const Tokenizer& tokenizer, std::span<const int32_t> haystack,
                          const NeedleOptions& options);
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -4,7 +4,7 @@
 
 #include "plan/plan_json.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 using nlohmann::json;
@@ -50,4 +50,4 @@ json needle_results(const ResultsOrigin& origin, const FoundNeedles& needles) {
   return results;
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -7,7 +7,7 @@
 #include "eval/needle/find_needles.h"
 #include "eval/results.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 struct FoundNeedles {
   const NeedleGrid& grid;
@@ -18,4 +18,4 @@ struct FoundNeedles {
 };
 nlohmann::json needle_results(const ResultsOrigin& origin, const FoundNeedles& needles);
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -8,7 +8,7 @@
 
 #include "core/error.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 constexpr std::array<std::string_view, 4> kNames = {"needle", "keys", "variables", "words"};
@@ -143,4 +143,4 @@ NeedleQuestion make_question(NeedleTask task, double depth, uint64_t seed) {
   return made;
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

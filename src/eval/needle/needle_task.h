@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-namespace sluice {
+namespace sluice::impl {
 
 enum class NeedleTask : uint8_t {
   kNeedle,     // one number
@@ -36,4 +36,4 @@ struct NeedleQuestion {
 // text.
 NeedleQuestion make_question(NeedleTask task, double depth, uint64_t seed);
 
-}  // namespace sluice
+}  // namespace sluice::impl

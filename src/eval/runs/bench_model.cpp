@@ -10,7 +10,7 @@
 #include "eval/results.h"
 #include "eval/text/windows.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 // Tokens that stand for themselves over all, mean over the sets of accelerated layers.
@@ -359,4 +359,4 @@ nlohmann::json bench_results(const ResultsOrigin& origin, const BenchResult& res
   return results;
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -17,7 +17,7 @@
 #include "model/model.h"
 #include "plan/plan.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 // What takes turns. The first is always exact attention, which the others are compared with.
 struct BenchCandidate {
@@ -95,4 +95,4 @@ BenchResult bench_model(Model& model, std::span<const int32_t> tokens,
 // The whole results.json of `sluice bench`; an origin without a text stands for random tokens.
 nlohmann::json bench_results(const ResultsOrigin& origin, const BenchResult& result);
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -9,7 +9,7 @@
 #include "eval/audit/audit_results.h"
 #include "plan/plan_json.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 double rate(int64_t count, double seconds) {
@@ -72,4 +72,4 @@ nlohmann::json generate_results(const ResultsOrigin& origin, const GeneratedText
   return results;
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

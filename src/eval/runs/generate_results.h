@@ -8,7 +8,7 @@
 #include "eval/results.h"
 #include "model/generate.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 // "length", "end token", "stop string", "context full".
 std::string_view end_name(GenerateResult::End end);
@@ -27,4 +27,4 @@ struct GeneratedText {
 };
 nlohmann::json generate_results(const ResultsOrigin& origin, const GeneratedText& generated);
 
-}  // namespace sluice
+}  // namespace sluice::impl

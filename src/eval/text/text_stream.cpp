@@ -5,7 +5,7 @@
 
 #include "core/error.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 void trim_newlines(std::string& text, bool front, bool back) {
@@ -129,4 +129,4 @@ int64_t TextStream::read(int64_t n, std::vector<int32_t>& out) {
   return taken;
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -11,7 +11,7 @@
 
 #include "io/tokenizer/tokenizer.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 // Documents are parted by a separator (it and the newlines around it are dropped); each begins
 // with the tokenizer's BOS, or EOS where there is no BOS, as language models are trained. A
@@ -53,4 +53,4 @@ class TextStream {
   int64_t bytes_read_ = 0, bytes_total_ = 0, n_documents_ = 0;
 };
 
-}  // namespace sluice
+}  // namespace sluice::impl

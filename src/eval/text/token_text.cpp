@@ -7,7 +7,7 @@
 #include "io/tokenizer/byte_alphabet.h"
 #include "io/tokenizer/utf8.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 std::string with_visible_bytes(std::string_view bytes) {
@@ -41,4 +41,4 @@ std::string token_text(const Tokenizer& tokenizer, int32_t id) {
   return with_visible_bytes(tok::alphabet_to_bytes(spelled).value_or(spelled));
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -5,7 +5,7 @@
 
 #include "core/error.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 TextWindows::TextWindows(const Model& model, TextStream& text, int64_t max_windows)
     : text_(text), context_(model.context()), max_windows_(max_windows) {
@@ -57,4 +57,4 @@ void check_finite(double x) {
                 "are the weights damaged, or their values too large for this dtype?");
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

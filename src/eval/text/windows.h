@@ -9,7 +9,7 @@
 #include "eval/text/text_stream.h"
 #include "model/model.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 // Tokens of one pass through the layers, so that memory for activations stays bounded.
 inline constexpr int64_t kPassTokens = 2048;
@@ -48,4 +48,4 @@ void forward_in_passes(Model& model, std::span<const int32_t> tokens, KvCache& c
 // Error unless the number is finite: damaged weights, or values too large for the dtype.
 void check_finite(double x);
 
-}  // namespace sluice
+}  // namespace sluice::impl

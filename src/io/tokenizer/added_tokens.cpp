@@ -5,7 +5,7 @@
 #include "io/tokenizer/char_class.h"
 #include "io/tokenizer/utf8.h"
 
-namespace sluice::tok {
+namespace sluice::impl::tok {
 
 namespace {
 
@@ -92,4 +92,4 @@ std::vector<TextPart> AddedTokens::split(std::string_view text, const ByteTrie& 
   return parts;
 }
 
-}  // namespace sluice::tok
+}  // namespace sluice::impl::tok

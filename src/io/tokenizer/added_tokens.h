@@ -16,7 +16,7 @@
 #include "io/tokenizer/regex.h"
 #include "io/tokenizer/vocab.h"
 
-namespace sluice::tok {
+namespace sluice::impl::tok {
 
 struct AddedToken {
   std::string content;
@@ -61,4 +61,4 @@ class AddedTokens {
   ByteTrie raw_, normalized_;
 };
 
-}  // namespace sluice::tok
+}  // namespace sluice::impl::tok

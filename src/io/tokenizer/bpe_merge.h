@@ -8,7 +8,7 @@
 #include <queue>
 #include <vector>
 
-namespace sluice::tok {
+namespace sluice::impl::tok {
 
 struct Symbol {
   int32_t id = -1;
@@ -75,4 +75,4 @@ void merge_symbols(std::vector<Symbol>& symbols, const FindMerge& find_merge) {
   }
 }
 
-}  // namespace sluice::tok
+}  // namespace sluice::impl::tok

@@ -9,7 +9,7 @@
 #include "io/tokenizer/metaspace.h"
 #include "io/tokenizer/utf8.h"
 
-namespace sluice::tok {
+namespace sluice::impl::tok {
 
 namespace {
 
@@ -136,4 +136,4 @@ void BpeModel::tokenize(std::string_view word, std::vector<int32_t>& ids) const 
   }
 }
 
-}  // namespace sluice::tok
+}  // namespace sluice::impl::tok

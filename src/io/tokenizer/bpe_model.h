@@ -12,7 +12,7 @@
 #include "io/tokenizer/bpe_merge.h"
 #include "io/tokenizer/model.h"
 
-namespace sluice::tok {
+namespace sluice::impl::tok {
 
 struct BpeOptions {
   std::optional<std::string> unk_token;
@@ -49,4 +49,4 @@ class BpeModel : public Model {
   bool can_cut_ = false;
 };
 
-}  // namespace sluice::tok
+}  // namespace sluice::impl::tok

@@ -5,7 +5,7 @@
 
 #include "io/tokenizer/utf8.h"
 
-namespace sluice::tok {
+namespace sluice::impl::tok {
 
 namespace {
 
@@ -54,4 +54,4 @@ std::optional<std::string> alphabet_to_bytes(std::string_view text) {
   return out;
 }
 
-}  // namespace sluice::tok
+}  // namespace sluice::impl::tok

@@ -7,10 +7,10 @@
 #include <string>
 #include <string_view>
 
-namespace sluice::tok {
+namespace sluice::impl::tok {
 
 std::string bytes_to_alphabet(std::string_view bytes);
 // Nothing when a character is not in the alphabet.
 std::optional<std::string> alphabet_to_bytes(std::string_view text);
 
-}  // namespace sluice::tok
+}  // namespace sluice::impl::tok

@@ -7,7 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
-namespace sluice::tok {
+namespace sluice::impl::tok {
 
 class ByteTrie {
  public:
@@ -66,4 +66,4 @@ class ByteTrie {
   std::vector<bool> starts_ = std::vector<bool>(256, false);
 };
 
-}  // namespace sluice::tok
+}  // namespace sluice::impl::tok

@@ -7,7 +7,7 @@
 
 #include "io/tokenizer/utf8.h"
 
-namespace sluice::tok {
+namespace sluice::impl::tok {
 
 namespace {
 
@@ -93,4 +93,4 @@ void append_lower(std::string& out, char32_t c) {
   append_utf8(out, static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c))));
 }
 
-}  // namespace sluice::tok
+}  // namespace sluice::impl::tok

@@ -4,7 +4,7 @@
 
 #include <string>
 
-namespace sluice::tok {
+namespace sluice::impl::tok {
 
 bool is_whitespace(char32_t c);   // Unicode White_Space
 bool is_punctuation(char32_t c);  // general category P, and ASCII symbols
@@ -18,4 +18,4 @@ bool is_bert_control(char32_t c);   // what BERT's clean_text removes
 // Appends the lower case of c: two characters for U+0130, one for all others.
 void append_lower(std::string& out, char32_t c);
 
-}  // namespace sluice::tok
+}  // namespace sluice::impl::tok

@@ -6,7 +6,7 @@
 #include "io/tokenizer/byte_alphabet.h"
 #include "io/tokenizer/utf8.h"
 
-namespace sluice::tok {
+namespace sluice::impl::tok {
 
 namespace {
 
@@ -186,4 +186,4 @@ void EndWords::finish() {
   next_->finish();
 }
 
-}  // namespace sluice::tok
+}  // namespace sluice::impl::tok

@@ -9,7 +9,7 @@
 #include "io/tokenizer/decoder.h"
 #include "io/tokenizer/pattern.h"
 
-namespace sluice::tok {
+namespace sluice::impl::tok {
 
 // Rewrites whole tokens: rewrite(token, index) -> token.
 class MapTokens : public DecodeStage {
@@ -127,4 +127,4 @@ class EndWords : public DecodeStage {
   bool has_previous_ = false;
 };
 
-}  // namespace sluice::tok
+}  // namespace sluice::impl::tok

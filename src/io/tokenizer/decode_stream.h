@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-namespace sluice {
+namespace sluice::impl {
 
 class DecodeStream {
  public:
@@ -14,4 +14,4 @@ class DecodeStream {
   virtual std::string finish() = 0;
 };
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -11,7 +11,7 @@
 #include "io/tokenizer/metaspace.h"
 #include "io/tokenizer/utf8.h"
 
-namespace sluice::tok {
+namespace sluice::impl::tok {
 
 namespace {
 
@@ -187,4 +187,4 @@ std::string DecodeRun::finish() {
   return repair_utf8(std::exchange(sink_->text(), {}));
 }
 
-}  // namespace sluice::tok
+}  // namespace sluice::impl::tok

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-namespace sluice::tok {
+namespace sluice::impl::tok {
 
 class JsonReader;
 
@@ -58,4 +58,4 @@ class DecodeRun {
   DecodeStage* entrance_;
 };
 
-}  // namespace sluice::tok
+}  // namespace sluice::impl::tok

@@ -13,7 +13,7 @@
 #include "io/tokenizer/utf8.h"
 #include "io/tokenizer/word_models.h"
 
-namespace sluice::tok {
+namespace sluice::impl::tok {
 
 namespace {
 
@@ -87,4 +87,4 @@ std::unique_ptr<Tokenizer> load_esm_vocab(const std::filesystem::path& folder,
   return std::make_unique<Pipeline>(std::move(parts));
 }
 
-}  // namespace sluice::tok
+}  // namespace sluice::impl::tok

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace sluice::tok {
+namespace sluice::impl::tok {
 
 namespace {
 
@@ -52,4 +52,4 @@ std::optional<GgufPre> find_gguf_pre(std::string_view name) {
   return std::nullopt;
 }
 
-}  // namespace sluice::tok
+}  // namespace sluice::impl::tok

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-namespace sluice::tok {
+namespace sluice::impl::tok {
 
 struct GgufPre {
   std::vector<std::string_view> regexes;  // one after another, each on the pieces of the last
@@ -19,4 +19,4 @@ struct GgufPre {
 // Nothing for an unknown name.
 std::optional<GgufPre> find_gguf_pre(std::string_view name);
 
-}  // namespace sluice::tok
+}  // namespace sluice::impl::tok

@@ -13,7 +13,7 @@
 #include "io/tokenizer/tokenizer.h"
 #include "io/tokenizer/utf8.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 namespace {
 
@@ -194,4 +194,4 @@ std::unique_ptr<Tokenizer> open_tokenizer(const GgufFile& file) {
               "gpt2 and llama are");
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

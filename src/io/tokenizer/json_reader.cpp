@@ -8,7 +8,7 @@
 #include "io/quote.h"
 #include "io/tokenizer/utf8.h"
 
-namespace sluice::tok {
+namespace sluice::impl::tok {
 
 namespace {
 
@@ -108,4 +108,4 @@ int32_t checked_id(const Json& value, const std::string& where) {
   return static_cast<int32_t>(value.get<int64_t>());
 }
 
-}  // namespace sluice::tok
+}  // namespace sluice::impl::tok

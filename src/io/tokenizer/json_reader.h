@@ -10,7 +10,7 @@
 #include <string>
 #include <string_view>
 
-namespace sluice::tok {
+namespace sluice::impl::tok {
 
 using Json = nlohmann::json;
 
@@ -50,4 +50,4 @@ class JsonReader {
 // A token id out of a file: 0 to 2^24. Nothing else is accepted, so ids are safe to count with.
 int32_t checked_id(const Json& value, const std::string& where);
 
-}  // namespace sluice::tok
+}  // namespace sluice::impl::tok

@@ -7,7 +7,7 @@
 
 #include "io/tokenizer/tokenizer.h"
 
-namespace sluice::tok {
+namespace sluice::impl::tok {
 
 struct SpecialTokens;
 
@@ -20,4 +20,4 @@ std::unique_ptr<Tokenizer> load_gpt2_files(const std::filesystem::path& folder,
 std::unique_ptr<Tokenizer> load_esm_vocab(const std::filesystem::path& folder,
                                           const SpecialTokens& special);
 
-}  // namespace sluice::tok
+}  // namespace sluice::impl::tok

@@ -1,6 +1,6 @@
 #include "io/tokenizer/metaspace.h"
 
-namespace sluice::tok {
+namespace sluice::impl::tok {
 
 std::vector<std::string_view> cut_at_metaspace(std::string_view text) {
   std::vector<std::string_view> parts;
@@ -21,4 +21,4 @@ bool has_inner_metaspace(std::string_view text) {
   return !text.empty() && cut_at_metaspace(text).size() > 1;
 }
 
-}  // namespace sluice::tok
+}  // namespace sluice::impl::tok

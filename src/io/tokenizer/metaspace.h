@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-namespace sluice::tok {
+namespace sluice::impl::tok {
 
 inline constexpr std::string_view kMetaspace = "\xE2\x96\x81";
 
@@ -14,4 +14,4 @@ bool has_inner_metaspace(std::string_view text);
 // Cuts before every one that follows another character.
 std::vector<std::string_view> cut_at_metaspace(std::string_view text);
 
-}  // namespace sluice::tok
+}  // namespace sluice::impl::tok

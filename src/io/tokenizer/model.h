@@ -9,7 +9,7 @@
 
 #include "io/tokenizer/vocab.h"
 
-namespace sluice::tok {
+namespace sluice::impl::tok {
 
 class JsonReader;
 
@@ -29,4 +29,4 @@ class Model {
 // are spelled in the byte alphabet; it only chooses the name of the kind.
 std::unique_ptr<Model> make_model(const JsonReader& json, bool byte_level);
 
-}  // namespace sluice::tok
+}  // namespace sluice::impl::tok

@@ -11,7 +11,7 @@
 #include "io/tokenizer/unigram_model.h"
 #include "io/tokenizer/word_models.h"
 
-namespace sluice::tok {
+namespace sluice::impl::tok {
 
 namespace {
 
@@ -131,4 +131,4 @@ std::unique_ptr<Model> make_model(const JsonReader& json, bool byte_level) {
   json.refuse(fmt::format("has the type {}, which is not supported", quote(type)));
 }
 
-}  // namespace sluice::tok
+}  // namespace sluice::impl::tok

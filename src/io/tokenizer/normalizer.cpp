@@ -13,7 +13,7 @@
 #include "io/tokenizer/pattern.h"
 #include "io/tokenizer/utf8.h"
 
-namespace sluice::tok {
+namespace sluice::impl::tok {
 
 namespace {
 
@@ -226,4 +226,4 @@ std::unique_ptr<Normalizer> make_normalizer(const JsonReader& json) {
   json.refuse(fmt::format("has the type {}, which is not supported", quote(type)));
 }
 
-}  // namespace sluice::tok
+}  // namespace sluice::impl::tok

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace sluice::tok {
+namespace sluice::impl::tok {
 
 class JsonReader;
 
@@ -25,4 +25,4 @@ class Normalizer {
 
 std::unique_ptr<Normalizer> make_normalizer(const JsonReader& json);
 
-}  // namespace sluice::tok
+}  // namespace sluice::impl::tok

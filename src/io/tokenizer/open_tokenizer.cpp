@@ -5,7 +5,7 @@
 #include "io/tokenizer/special_tokens.h"
 #include "io/tokenizer/tokenizer.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 namespace {
 
@@ -42,4 +42,4 @@ std::unique_ptr<Tokenizer> open_tokenizer(const std::filesystem::path& folder) {
               "Hugging Face's AutoTokenizer writes one with save_pretrained()");
 }
 
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -5,7 +5,7 @@
 #include "io/quote.h"
 #include "io/tokenizer/json_reader.h"
 
-namespace sluice::tok {
+namespace sluice::impl::tok {
 
 Pattern Pattern::from_text(std::string text) {
   Pattern pattern;
@@ -125,4 +125,4 @@ std::vector<Span> split_spans(const SplitArgs& args) {
   return spans;
 }
 
-}  // namespace sluice::tok
+}  // namespace sluice::impl::tok

@@ -10,7 +10,7 @@
 
 #include "io/tokenizer/regex.h"
 
-namespace sluice::tok {
+namespace sluice::impl::tok {
 
 class JsonReader;
 
@@ -48,4 +48,4 @@ struct SplitArgs {
 };
 std::vector<Span> split_spans(const SplitArgs& args);
 
-}  // namespace sluice::tok
+}  // namespace sluice::impl::tok

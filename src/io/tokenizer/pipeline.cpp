@@ -9,7 +9,7 @@
 #include "io/tokenizer/metaspace.h"
 #include "io/tokenizer/utf8.h"
 
-namespace sluice::tok {
+namespace sluice::impl::tok {
 
 // Ids of the words seen in one call; running text repeats most of its words.
 class Pipeline::WordCache {
@@ -159,4 +159,4 @@ bool Pipeline::is_special(int32_t id) const {
   return text && parts_.added.is_special(*text);
 }
 
-}  // namespace sluice::tok
+}  // namespace sluice::impl::tok

@@ -13,7 +13,7 @@
 #include "io/tokenizer/pre_tokenizer.h"
 #include "io/tokenizer/tokenizer.h"
 
-namespace sluice::tok {
+namespace sluice::impl::tok {
 
 struct PipelineParts {
   AddedTokens added;
@@ -53,4 +53,4 @@ class Pipeline : public Tokenizer {
   PipelineParts parts_;
 };
 
-}  // namespace sluice::tok
+}  // namespace sluice::impl::tok

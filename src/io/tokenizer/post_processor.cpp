@@ -5,7 +5,7 @@
 #include "io/quote.h"
 #include "io/tokenizer/json_reader.h"
 
-namespace sluice::tok {
+namespace sluice::impl::tok {
 
 namespace {
 
@@ -88,4 +88,4 @@ bool PostProcessor::starts_with(int32_t id) const { return !before_.empty() && b
 
 bool PostProcessor::ends_with(int32_t id) const { return !after_.empty() && after_.back() == id; }
 
-}  // namespace sluice::tok
+}  // namespace sluice::impl::tok

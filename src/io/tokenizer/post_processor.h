@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-namespace sluice::tok {
+namespace sluice::impl::tok {
 
 class JsonReader;
 
@@ -28,4 +28,4 @@ class PostProcessor {
   std::vector<int32_t> after_;
 };
 
-}  // namespace sluice::tok
+}  // namespace sluice::impl::tok

@@ -9,7 +9,7 @@
 
 #include "io/tokenizer/normalizer.h"
 
-namespace sluice::tok {
+namespace sluice::impl::tok {
 
 class JsonReader;
 
@@ -27,4 +27,4 @@ std::unique_ptr<PreTokenizer> make_pre_tokenizer(const JsonReader& json);
 // Cuts at whitespace as Python's str.split() sees it: U+001C to U+001F too.
 std::unique_ptr<PreTokenizer> make_python_whitespace_split();
 
-}  // namespace sluice::tok
+}  // namespace sluice::impl::tok

@@ -15,7 +15,7 @@
 #include "io/tokenizer/regex_syntax.h"
 #include "io/tokenizer/utf8.h"
 
-namespace sluice::tok {
+namespace sluice::impl::tok {
 
 namespace {
 
@@ -177,4 +177,4 @@ std::vector<Span> Regex::find_all(std::string_view text) const {
   return found;
 }
 
-}  // namespace sluice::tok
+}  // namespace sluice::impl::tok

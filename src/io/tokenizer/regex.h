@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-namespace sluice::tok {
+namespace sluice::impl::tok {
 
 struct Span {
   size_t begin, end;  // bytes
@@ -32,4 +32,4 @@ class Regex {
   std::string where_;
 };
 
-}  // namespace sluice::tok
+}  // namespace sluice::impl::tok

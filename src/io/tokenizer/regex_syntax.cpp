@@ -5,7 +5,7 @@
 #include "core/error.h"
 #include "io/quote.h"
 
-namespace sluice::tok {
+namespace sluice::impl::tok {
 
 namespace {
 
@@ -170,4 +170,4 @@ std::string escape_regex(std::string_view text) {
   return out;
 }
 
-}  // namespace sluice::tok
+}  // namespace sluice::impl::tok

@@ -9,7 +9,7 @@
 #include "io/tokenizer/metaspace.h"
 #include "io/tokenizer/utf8.h"
 
-namespace sluice::tok {
+namespace sluice::impl::tok {
 
 ScoreBpeModel::ScoreBpeModel(const std::vector<ScoredToken>& tokens, std::string where)
     : where_(std::move(where)) {
@@ -95,4 +95,4 @@ void ScoreBpeModel::tokenize(std::string_view word, std::vector<int32_t>& ids) c
   }
 }
 
-}  // namespace sluice::tok
+}  // namespace sluice::impl::tok

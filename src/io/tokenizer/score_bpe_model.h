@@ -11,7 +11,7 @@
 #include "io/tokenizer/byte_trie.h"
 #include "io/tokenizer/model.h"
 
-namespace sluice::tok {
+namespace sluice::impl::tok {
 
 // The numbers are those of tokenizer.ggml.token_type.
 enum class TokenType {
@@ -57,4 +57,4 @@ class ScoreBpeModel : public Model {
   bool can_cut_ = false;
 };
 
-}  // namespace sluice::tok
+}  // namespace sluice::impl::tok

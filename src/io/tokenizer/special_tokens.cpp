@@ -3,7 +3,7 @@
 #include "io/quote.h"
 #include "io/tokenizer/json_reader.h"
 
-namespace sluice::tok {
+namespace sluice::impl::tok {
 
 namespace {
 
@@ -73,4 +73,4 @@ void apply_special_tokens(const SpecialTokens& special, PipelineParts& parts) {
   if (special.add_eos && parts.eos && !post.ends_with(*parts.eos)) post.put_last(*parts.eos);
 }
 
-}  // namespace sluice::tok
+}  // namespace sluice::impl::tok

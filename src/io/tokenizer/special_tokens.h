@@ -9,7 +9,7 @@
 
 #include "io/tokenizer/pipeline.h"
 
-namespace sluice::tok {
+namespace sluice::impl::tok {
 
 struct SpecialTokens {
   std::string tokenizer_class;  // empty when not stated
@@ -27,4 +27,4 @@ SpecialTokens read_special_tokens(const std::filesystem::path& folder);
 // the template when asked for and not there already.
 void apply_special_tokens(const SpecialTokens& special, PipelineParts& parts);
 
-}  // namespace sluice::tok
+}  // namespace sluice::impl::tok

@@ -1,7 +1,7 @@
 #include "io/tokenizer/decode_stream.h"
 #include "io/tokenizer/tokenizer.h"
 
-namespace sluice {
+namespace sluice::impl {
 
 namespace {
 
@@ -42,4 +42,4 @@ std::string StreamDecoder::push(int32_t id) { return stream_->push(id); }
 
 std::string StreamDecoder::finish() { return stream_->finish(); }
 
-}  // namespace sluice
+}  // namespace sluice::impl

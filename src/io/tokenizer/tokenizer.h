@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-namespace sluice {
+namespace sluice::impl {
 
 struct GgufFile;
 class DecodeStream;
@@ -64,4 +64,4 @@ class StreamDecoder {
   std::unique_ptr<DecodeStream> stream_;
 };
 
-}  // namespace sluice
+}  // namespace sluice::impl

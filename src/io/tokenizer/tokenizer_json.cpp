@@ -15,7 +15,7 @@
 #include "io/tokenizer/special_tokens.h"
 #include "io/tokenizer/utf8.h"
 
-namespace sluice::tok {
+namespace sluice::impl::tok {
 
 namespace {
 
@@ -129,4 +129,4 @@ std::unique_ptr<Tokenizer> load_gpt2_files(const std::filesystem::path& folder,
   return build(JsonReader(root, path_label(path) + ": "), special);
 }
 
-}  // namespace sluice::tok
+}  // namespace sluice::impl::tok

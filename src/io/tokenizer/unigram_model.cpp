@@ -9,7 +9,7 @@
 #include "io/quote.h"
 #include "io/tokenizer/utf8.h"
 
-namespace sluice::tok {
+namespace sluice::impl::tok {
 
 namespace {
 
@@ -99,4 +99,4 @@ void UnigramModel::append(std::string_view text, std::vector<int32_t>& ids) cons
   ids.push_back(*options_.unk_id);
 }
 
-}  // namespace sluice::tok
+}  // namespace sluice::impl::tok

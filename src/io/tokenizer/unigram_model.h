@@ -9,7 +9,7 @@
 #include "io/tokenizer/byte_trie.h"
 #include "io/tokenizer/model.h"
 
-namespace sluice::tok {
+namespace sluice::impl::tok {
 
 class UnigramModel : public Model {
  public:
@@ -43,4 +43,4 @@ class UnigramModel : public Model {
   double unk_score_ = 0;
 };
 
-}  // namespace sluice::tok
+}  // namespace sluice::impl::tok

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace sluice::tok {
+namespace sluice::impl::tok {
 
 namespace {
 
@@ -107,4 +107,4 @@ size_t incomplete_suffix(std::string_view text) {
   return 0;
 }
 
-}  // namespace sluice::tok
+}  // namespace sluice::impl::tok

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-namespace sluice::tok {
+namespace sluice::impl::tok {
 
 inline constexpr char32_t kReplacementChar = 0xFFFD;
 
@@ -30,4 +30,4 @@ std::string repair_utf8(std::string_view text);
 // Bytes at the end that begin a character but do not finish it: 0 to 3.
 size_t incomplete_suffix(std::string_view text);
 
-}  // namespace sluice::tok
+}  // namespace sluice::impl::tok

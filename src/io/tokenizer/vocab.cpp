@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace sluice::tok {
+namespace sluice::impl::tok {
 
 bool Vocab::add(std::string text, int32_t id) {
   if (texts_.contains(id) || !ids_.try_emplace(text, id).second) return false;
@@ -26,4 +26,4 @@ const std::string* Vocab::text_of(int32_t id) const {
   return it == texts_.end() ? nullptr : &it->second;
 }
 
-}  // namespace sluice::tok
+}  // namespace sluice::impl::tok

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <unordered_map>
 
-namespace sluice::tok {
+namespace sluice::impl::tok {
 
 struct StringHash {
   using is_transparent = void;
@@ -34,4 +34,4 @@ class Vocab {
   int32_t size_ = 0;
 };
 
-}  // namespace sluice::tok
+}  // namespace sluice::impl::tok

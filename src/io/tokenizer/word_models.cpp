@@ -7,7 +7,7 @@
 #include "core/error.h"
 #include "io/quote.h"
 
-namespace sluice::tok {
+namespace sluice::impl::tok {
 
 namespace {
 
@@ -81,4 +81,4 @@ void WordLevelModel::tokenize(std::string_view word, std::vector<int32_t>& ids) 
   ids.push_back(id ? *id : require_unk(vocab_, unk_token_, where_));
 }
 
-}  // namespace sluice::tok
+}  // namespace sluice::impl::tok

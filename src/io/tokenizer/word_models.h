@@ -7,7 +7,7 @@
 
 #include "io/tokenizer/model.h"
 
-namespace sluice::tok {
+namespace sluice::impl::tok {
 
 class WordPieceModel : public Model {
  public:
@@ -44,4 +44,4 @@ class WordLevelModel : public Model {
   std::string_view kind_;
 };
 
-}  // namespace sluice::tok
+}  // namespace sluice::impl::tok

@@ -8,7 +8,7 @@
 
 #include "parity/backends.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 ConstTensor rows_of(const std::vector<float>& values, int64_t d) {
@@ -96,4 +96,4 @@ TEST(ExemptTokens, HoldTheMedianAfter256Tokens) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -7,7 +7,7 @@
 #include "parity/attend_case.h"
 #include "parity/compare.h"
 
-namespace sluice::test {
+namespace sluice::impl::test {
 namespace {
 
 class Reference : public testing::TestWithParam<DType> {
@@ -119,4 +119,4 @@ INSTANTIATE_TEST_SUITE_P(All, Reference, testing::Values(DType::kF32, DType::kBF
                          [](const auto& test) { return std::string(dtype_name(test.param)); });
 
 }  // namespace
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

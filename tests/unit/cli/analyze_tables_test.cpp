@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <sstream>
 
-namespace sluice::cli {
+namespace sluice::impl::cli {
 namespace {
 
 using Row = std::vector<std::string>;
@@ -211,4 +211,4 @@ TEST_F(TablesWithoutACascade, NothingIsSaidOfInheritance) {
 }
 
 }  // namespace
-}  // namespace sluice::cli
+}  // namespace sluice::impl::cli

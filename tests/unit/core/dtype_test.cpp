@@ -6,7 +6,7 @@
 
 #include <cmath>
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 // The bf16 number nearest to x, ties to the even one; x is finite. Numbers of the same sign follow
@@ -97,4 +97,4 @@ TEST(DType, BlocksHoldTheBitsTheirNamesSay) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -10,7 +10,7 @@
 
 #include "unit/test_files.h"
 
-namespace sluice::test {
+namespace sluice::impl::test {
 namespace {
 
 constexpr double kShares[] = {0.001, 0.1, 0.25, 0.5, 0.9, 0.95, 0.99, 0.999, 1.0};
@@ -77,4 +77,4 @@ TEST(LogHistogram, RefusesWhatIsNoDistance) {
 }
 
 }  // namespace
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

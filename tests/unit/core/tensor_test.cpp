@@ -10,7 +10,7 @@
 
 #include "sanitized.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 constexpr int64_t kHuge = std::numeric_limits<int64_t>::max();
@@ -140,4 +140,4 @@ TEST(Check, NamesTheExpressionAndTheFileWithoutItsFolder) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -10,7 +10,7 @@
 
 #include "core/error.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 class Threads : public testing::TestWithParam<int> {
@@ -113,4 +113,4 @@ TEST(SetThreads, ZeroMeansWhatTheMachineHas) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::impl

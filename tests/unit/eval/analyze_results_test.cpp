@@ -9,7 +9,7 @@
 #include "eval/analyze/paper_tables.h"
 #include "unit/model/byte_tokenizer.h"
 
-namespace sluice::test {
+namespace sluice::impl::test {
 namespace {
 
 using nlohmann::json;
@@ -95,4 +95,4 @@ TEST_F(Findings, WriteTheMapInLettersPositionsAndFourDecimals) {
 }
 
 }  // namespace
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

@@ -12,7 +12,7 @@
 #include "unit/model/golden_models.h"
 #include "unit/test_files.h"
 
-namespace sluice::test {
+namespace sluice::impl::test {
 namespace {
 
 class Analyze : public testing::TestWithParam<std::string> {
@@ -276,4 +276,4 @@ TEST(PaperTables, AgreeWithThemselves) {
 }
 
 }  // namespace
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-namespace sluice::test {
+namespace sluice::impl::test {
 namespace {
 
 class GivenSets : public Selector {
@@ -120,4 +120,4 @@ TEST(AttentionWork, CountsProductsAsComputedAndAsThePaperDoes) {
 }
 
 }  // namespace
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

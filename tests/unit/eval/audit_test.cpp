@@ -8,7 +8,7 @@
 #include <cmath>
 #include <random>
 
-namespace sluice::test {
+namespace sluice::impl::test {
 namespace {
 
 Audit audit_of(const std::vector<double>& samples) {
@@ -93,4 +93,4 @@ TEST(Audit, AnIntervalThatIsTooWideIsNoDanger) {
 }
 
 }  // namespace
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

@@ -7,7 +7,7 @@
 #include "unit/model/golden_models.h"
 #include "unit/test_files.h"
 
-namespace sluice::test {
+namespace sluice::impl::test {
 namespace {
 
 class BenchModel : public testing::TestWithParam<const char*> {
@@ -323,4 +323,4 @@ TEST(RandomTokens, AreTheSameEveryTimeAndInTheVocabulary) {
 }
 
 }  // namespace
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

@@ -9,7 +9,7 @@
 #include "unit/model/family_models.h"
 #include "unit/test_files.h"
 
-namespace sluice::test {
+namespace sluice::impl::test {
 namespace {
 
 class Calibrate : public testing::TestWithParam<FamilyCase> {
@@ -120,4 +120,4 @@ INSTANTIATE_TEST_SUITE_P(Families, Calibrate, testing::ValuesIn(family_cases()),
                          [](const auto& tested) { return std::string(tested.param.name); });
 
 }  // namespace
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

@@ -10,7 +10,7 @@
 #include "unit/model/golden_models.h"
 #include "unit/test_files.h"
 
-namespace sluice::test {
+namespace sluice::impl::test {
 namespace {
 
 class CompareAttention : public testing::TestWithParam<ModelSetup> {
@@ -150,4 +150,4 @@ INSTANTIATE_TEST_SUITE_P(All, CompareAttention,
                          [](const auto& test) { return test_name_of("llama", test.param); });
 
 }  // namespace
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

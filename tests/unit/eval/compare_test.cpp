@@ -9,7 +9,7 @@
 #include <limits>
 #include <random>
 
-namespace sluice::test {
+namespace sluice::impl::test {
 namespace {
 
 TokenComparison compare(const std::vector<float>& base, const std::vector<float>& other,
@@ -132,4 +132,4 @@ TEST(Comparison, ErrorsOfTheRatioAreThoseOfPairs) {
 }
 
 }  // namespace
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

@@ -11,7 +11,7 @@
 #include "unit/model/byte_tokenizer.h"
 #include "unit/model/golden_models.h"
 
-namespace sluice::test {
+namespace sluice::impl::test {
 namespace {
 
 constexpr size_t kPrompt = 20, kAnswer = 5;
@@ -150,4 +150,4 @@ TEST(FoundShare, HasABinomialError) {
 }
 
 }  // namespace
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

@@ -13,7 +13,7 @@
 #include "unit/model/golden_models.h"
 #include "unit/test_files.h"
 
-namespace sluice::test {
+namespace sluice::impl::test {
 namespace {
 
 class JointSelection : public testing::TestWithParam<std::string> {
@@ -154,4 +154,4 @@ TEST_P(JointSelection, IsDescribedLayerByLayer) {
 INSTANTIATE_TEST_SUITE_P(Backends, JointSelection, testing::Values("reference", "cpu"));
 
 }  // namespace
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

@@ -10,7 +10,7 @@
 #include "core/error.h"
 #include "unit/model/byte_tokenizer.h"
 
-namespace sluice::test {
+namespace sluice::impl::test {
 namespace {
 
 constexpr int32_t kMark = 256;
@@ -174,4 +174,4 @@ TEST_F(Needle, RefusesWhatHasNoRoom) {
 }
 
 }  // namespace
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

@@ -10,7 +10,7 @@
 #include "unit/model/golden_models.h"
 #include "unit/test_files.h"
 
-namespace sluice::test {
+namespace sluice::impl::test {
 namespace {
 
 class Perplexity : public testing::TestWithParam<ModelSetup> {
@@ -123,4 +123,4 @@ TEST(PerplexityOfAnEncoder, IsRefused) {
 }
 
 }  // namespace
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

@@ -13,7 +13,7 @@
 #include "unit/model/golden_models.h"
 #include "unit/test_files.h"
 
-namespace sluice::test {
+namespace sluice::impl::test {
 namespace {
 
 constexpr double kTau = 0.6;
@@ -150,4 +150,4 @@ TEST_F(ProfilePlan, RefusesWhatItCannotFollow) {
 }
 
 }  // namespace
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

@@ -6,7 +6,7 @@
 
 #include <cmath>
 
-namespace sluice::test {
+namespace sluice::impl::test {
 namespace {
 
 TEST(SpectralNorm, OfADiagonalMatrixIsItsLargestEntry) {
@@ -83,4 +83,4 @@ TEST(MeasureAttention, WithoutOwnersThereIsNoError) {
 }
 
 }  // namespace
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

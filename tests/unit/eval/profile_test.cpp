@@ -10,7 +10,7 @@
 #include "eval/analyze/analyze_results.h"
 #include "eval/analyze/profile_sets.h"
 
-namespace sluice::test {
+namespace sluice::impl::test {
 namespace {
 
 const std::vector<SelectRule> kAllCascades = {SelectRule::kCascadePaper, SelectRule::kCascadeCausal,
@@ -260,4 +260,4 @@ TEST(Profile, JsonNamesTheRuleThatStandsForTheCascade) {
 }
 
 }  // namespace
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace sluice::test {
+namespace sluice::impl::test {
 namespace {
 
 LayerPlan plan_of(HeadKind kind) {
@@ -49,4 +49,4 @@ TEST(RefineReads, AddUpToWhatAWindowReads) {
 }
 
 }  // namespace
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

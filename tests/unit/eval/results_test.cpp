@@ -10,7 +10,7 @@
 #include "unit/model/golden_models.h"
 #include "unit/test_files.h"
 
-namespace sluice::test {
+namespace sluice::impl::test {
 namespace {
 
 TEST(Sha256, MatchesThePublishedVectors) {
@@ -103,4 +103,4 @@ TEST(Results, NameTheProgramTheModelAndTheText) {
 }
 
 }  // namespace
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

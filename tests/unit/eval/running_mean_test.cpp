@@ -7,7 +7,7 @@
 #include <random>
 #include <vector>
 
-namespace sluice::test {
+namespace sluice::impl::test {
 namespace {
 
 TEST(RunningMean, AgreesWithTwoPasses) {
@@ -40,4 +40,4 @@ TEST(RunningMean, OfFewerThanTwoNumbersHasNoError) {
 }
 
 }  // namespace
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

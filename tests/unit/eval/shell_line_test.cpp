@@ -9,7 +9,7 @@
 #include "io/tokenizer/utf8.h"
 #include "unit/test_files.h"
 
-namespace sluice::test {
+namespace sluice::impl::test {
 namespace {
 
 TEST(ShellLine, QuotesWhatAShellWouldChangeAndNothingElse) {
@@ -74,4 +74,4 @@ TEST(ShellLine, ComesBackFromAShellByteForByte) {
 }
 
 }  // namespace
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

@@ -7,7 +7,7 @@
 #include "unit/model/byte_tokenizer.h"
 #include "unit/test_files.h"
 
-namespace sluice::test {
+namespace sluice::impl::test {
 namespace {
 
 constexpr int32_t kBos = 256, kEos = 257;
@@ -143,4 +143,4 @@ TEST_F(TextStreamTest, MissingFilesAndFoldersAreErrors) {
 }
 
 }  // namespace
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

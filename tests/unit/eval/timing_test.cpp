@@ -6,7 +6,7 @@
 
 #include <utility>
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 TEST(Median, IsTheMiddleOrTheMeanOfTheTwoThere) {
@@ -41,4 +41,4 @@ TEST(TimeInTurn, KeepsASamplePerRoundAndDropsTheFirst) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::impl

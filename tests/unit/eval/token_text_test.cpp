@@ -8,7 +8,7 @@
 
 #include "io/tokenizer/utf8.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 using Texts = std::vector<std::string>;
@@ -78,4 +78,4 @@ TEST(TokenText, IsValidUtf8ForEveryTokenOfEveryTokenizer) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -6,7 +6,7 @@
 
 #include "unit/test_files.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 using test::expect_error;
@@ -146,4 +146,4 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& param) { return param.param.name; });
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::impl

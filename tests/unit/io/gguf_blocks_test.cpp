@@ -16,7 +16,7 @@
 #include "io/weight_store.h"
 #include "unit/test_files.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 using test::as_bytes;
@@ -184,4 +184,4 @@ INSTANTIATE_TEST_SUITE_P(, GoldenBlocks,
                          [](const auto& param) { return std::string(dtype_name(param.param)); });
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -7,7 +7,7 @@
 
 #include "unit/test_files.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 using namespace test;  // the writer's names are used on every line
@@ -294,4 +294,4 @@ INSTANTIATE_TEST_SUITE_P(, BadGguf, testing::ValuesIn(bad_gguf_files()),
                          [](const auto& param) { return param.param.name; });
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::impl

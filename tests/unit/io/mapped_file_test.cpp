@@ -8,7 +8,7 @@
 
 #include "unit/test_files.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 using test::expect_error;
@@ -79,4 +79,4 @@ TEST(ReadTextFile, RefusesMoreThanTheLimit) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::impl

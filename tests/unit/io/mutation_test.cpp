@@ -10,7 +10,7 @@
 #include "fuzz/harness.h"
 #include "unit/test_files.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 using Random = std::mt19937;
@@ -118,4 +118,4 @@ TEST(Mutations, OfAShardIndexEndInErrorsOrTensors) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::impl

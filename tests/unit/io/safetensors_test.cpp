@@ -4,7 +4,7 @@
 
 #include "unit/test_files.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 using test::as_bytes;
@@ -278,4 +278,4 @@ INSTANTIATE_TEST_SUITE_P(, BadSafetensorsIndex, testing::ValuesIn(bad_indices())
                          [](const auto& param) { return param.param.name; });
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::impl

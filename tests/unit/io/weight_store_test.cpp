@@ -7,7 +7,7 @@
 
 #include "unit/test_files.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 using test::as_bytes;
@@ -113,4 +113,4 @@ TEST(Expand, EmptyRangeIsAllowed) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -7,7 +7,7 @@
 
 #include "unit/test_files.h"
 
-namespace sluice::test {
+namespace sluice::impl::test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -70,4 +70,4 @@ TEST(WriteFile, RefusesFolders) {
 }
 
 }  // namespace
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

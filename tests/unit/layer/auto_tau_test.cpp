@@ -11,7 +11,7 @@
 #include "parity/backends.h"
 #include "parity/compare.h"
 
-namespace sluice::test {
+namespace sluice::impl::test {
 namespace {
 
 constexpr int64_t kTokens = 300, kWidth = 32;
@@ -150,4 +150,4 @@ INSTANTIATE_TEST_SUITE_P(All, AutoTauOf,
                          [](const auto& test) { return std::string(test.param.name); });
 
 }  // namespace
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

@@ -7,7 +7,7 @@
 #include "parity/backends.h"
 #include "parity/compare.h"
 
-namespace sluice::test {
+namespace sluice::impl::test {
 namespace {
 
 constexpr int64_t kWidth = 4;
@@ -115,4 +115,4 @@ TEST(Workspace, GrowsAndKeepsItsMemoryWhenItShrinks) {
 }
 
 }  // namespace
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

@@ -8,7 +8,7 @@
 #include "parity/backends.h"
 #include "parity/compare.h"
 
-namespace sluice::test {
+namespace sluice::impl::test {
 namespace {
 
 constexpr int64_t kTokens = 150, kWidth = 32, kHeadDim = 16, kGroup = 2;
@@ -178,4 +178,4 @@ INSTANTIATE_TEST_SUITE_P(All, LayerAttentionOf,
                          });
 
 }  // namespace
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

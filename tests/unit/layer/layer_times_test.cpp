@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 // Returns after the clock has moved.
@@ -33,4 +33,4 @@ TEST(TimedScope, AddsToItsOwnPart) {
 TEST(TimedScope, WithoutTimesDoesNothing) { const TimedScope timed(nullptr, nullptr); }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::impl

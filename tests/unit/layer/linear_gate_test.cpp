@@ -10,7 +10,7 @@
 #include "parity/backends.h"
 #include "parity/compare.h"
 
-namespace sluice::test {
+namespace sluice::impl::test {
 namespace {
 
 constexpr int64_t kIn = 8, kOut = 5, kRank = 2;
@@ -250,4 +250,4 @@ INSTANTIATE_TEST_SUITE_P(Both, Gate, testing::Values("reference", "cpu"),
                          [](const auto& test) { return std::string(test.param); });
 
 }  // namespace
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

@@ -6,7 +6,7 @@
 #include "sanitized.h"
 #include "unit/model/family_models.h"
 
-namespace sluice::test {
+namespace sluice::impl::test {
 namespace {
 
 class EveryFamily : public FamilyTest {
@@ -329,4 +329,4 @@ INSTANTIATE_TEST_SUITE_P(Attention, EveryFamily,
                          family_test_name);
 
 }  // namespace
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

@@ -6,7 +6,7 @@
 #include "parity/compare.h"
 #include "unit/model/family_models.h"
 
-namespace sluice::test {
+namespace sluice::impl::test {
 namespace {
 
 constexpr int64_t kTokens = 400;
@@ -147,4 +147,4 @@ INSTANTIATE_TEST_SUITE_P(All, AutoTauModel,
                          [](const auto& test) { return std::string(test.param.backend); });
 
 }  // namespace
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

@@ -8,7 +8,7 @@
 #include "io/tokenizer/decode_stream.h"
 #include "io/tokenizer/tokenizer.h"
 
-namespace sluice::test {
+namespace sluice::impl::test {
 
 struct ByteTokenizerOptions {
   int32_t first_byte = 0;
@@ -67,4 +67,4 @@ class ByteTokenizer : public Tokenizer {
   ByteTokenizerOptions options_;
 };
 
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

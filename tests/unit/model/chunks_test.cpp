@@ -4,7 +4,7 @@
 #include "parity/compare.h"
 #include "unit/model/golden_models.h"
 
-namespace sluice::test {
+namespace sluice::impl::test {
 namespace {
 
 class EveryCausalModel : public testing::TestWithParam<std::tuple<std::string, ModelSetup>> {
@@ -139,4 +139,4 @@ TEST(ModelForward, RefusesTokensAndLengthsOutsideTheModel) {
 }
 
 }  // namespace
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

@@ -4,7 +4,7 @@
 #include "parity/compare.h"
 #include "unit/model/family_models.h"
 
-namespace sluice::test {
+namespace sluice::impl::test {
 namespace {
 
 TEST(FailedPass, IsNotGoneOnFromUnsaid) {
@@ -33,4 +33,4 @@ TEST(FailedPass, IsNotGoneOnFromUnsaid) {
 }
 
 }  // namespace
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

@@ -14,7 +14,7 @@
 #include "model/synthetic.h"
 #include "unit/model/golden_models.h"
 
-namespace sluice::test {
+namespace sluice::impl::test {
 
 struct FamilyCase {
   const char* name;
@@ -202,4 +202,4 @@ inline std::string family_test_name(const testing::TestParamInfo<FamilyTest::Par
   return test_name_of(std::get<0>(info.param).name, std::get<1>(info.param));
 }
 
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

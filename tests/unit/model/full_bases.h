@@ -5,7 +5,7 @@
 #include "model/model.h"
 #include "unit/subspace/random_matrices.h"
 
-namespace sluice::test {
+namespace sluice::impl::test {
 
 inline Bases full_bases(const ModelSpec& spec) {
   Bases bases;
@@ -23,4 +23,4 @@ inline Bases full_bases(const ModelSpec& spec) {
   return bases;
 }
 
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

@@ -8,7 +8,7 @@
 #include "unit/model/golden_models.h"
 #include "unit/test_files.h"
 
-namespace sluice::test {
+namespace sluice::impl::test {
 namespace {
 
 using End = GenerateResult::End;
@@ -174,4 +174,4 @@ TEST_F(Generate, RefusesWhatItCannotDo) {
 }
 
 }  // namespace
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

@@ -14,7 +14,7 @@
 
 #include "model/model.h"
 
-namespace sluice::test {
+namespace sluice::impl::test {
 
 struct GoldenModel {
   std::string name;             // "models/gpt2" or "gguf/llama-f32.gguf"
@@ -110,4 +110,4 @@ inline std::string test_name_of(std::string name, const ModelSetup& setup) {
   return name;
 }
 
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

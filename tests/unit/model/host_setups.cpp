@@ -3,7 +3,7 @@
 #include "sanitized.h"
 #include "unit/model/family_models.h"
 
-namespace sluice::test {
+namespace sluice::impl::test {
 
 // The reference takes minutes under a sanitizer; the parity tests run it there.
 std::vector<ModelSetup> family_setups() {
@@ -12,4 +12,4 @@ std::vector<ModelSetup> family_setups() {
   return all;
 }
 
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

@@ -8,7 +8,7 @@
 #include "unit/model/full_bases.h"
 #include "unit/subspace/random_matrices.h"
 
-namespace sluice::test {
+namespace sluice::impl::test {
 namespace {
 
 class EveryLinear : public FamilyTest {
@@ -270,4 +270,4 @@ INSTANTIATE_TEST_SUITE_P(All, EveryLinear,
                          family_test_name);
 
 }  // namespace
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

@@ -7,7 +7,7 @@
 #include "sanitized.h"
 #include "unit/model/family_models.h"
 
-namespace sluice::test {
+namespace sluice::impl::test {
 namespace {
 
 class RefinedFamily : public FamilyTest {
@@ -96,4 +96,4 @@ INSTANTIATE_TEST_SUITE_P(Refine, RefinedFamily,
                          family_test_name);
 
 }  // namespace
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <numbers>
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 using Kind = RotaryScaling::Kind;
@@ -111,4 +111,4 @@ TEST(RotaryTables, HoldCosineAndSineOfPositionTimesFrequency) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -10,7 +10,7 @@
 
 #include "core/error.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
@@ -183,4 +183,4 @@ TEST(Sampler, OptionsOutOfRangeAreErrors) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::impl

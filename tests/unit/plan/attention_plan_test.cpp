@@ -11,7 +11,7 @@
 
 #include "unit/test_files.h"
 
-namespace sluice::test {
+namespace sluice::impl::test {
 namespace {
 
 constexpr AttentionMode kModes[] = {AttentionMode::kPaper, AttentionMode::kCopy,
@@ -389,4 +389,4 @@ TEST(CheckPlan, AcceptsReuseOfSetsThatAreThere) {
 }
 
 }  // namespace
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

@@ -9,7 +9,7 @@
 #include "plan/plan_json.h"
 #include "unit/plan/sample_plan.h"
 
-namespace sluice::test {
+namespace sluice::impl::test {
 namespace {
 
 UniformAttention quest(double keep) {
@@ -71,4 +71,4 @@ TEST(BaselinePlan, IsNoModeOfAPlanFile) {
 }
 
 }  // namespace
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

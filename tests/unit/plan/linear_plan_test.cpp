@@ -10,7 +10,7 @@
 #include "plan/plan_json.h"
 #include "unit/test_files.h"
 
-namespace sluice::test {
+namespace sluice::impl::test {
 namespace {
 
 const LinearShape kShape{.n_layers = 2, .widths = {.d_model = 8, .attention = 6, .inner = 32}};
@@ -108,4 +108,4 @@ TEST(LinearPlan, ItsJsonHasEveryGroupThatIsNotDense) {
 }
 
 }  // namespace
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

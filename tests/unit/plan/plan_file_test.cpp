@@ -14,7 +14,7 @@
 #include "unit/plan/sample_plan.h"
 #include "unit/test_files.h"
 
-namespace sluice::test {
+namespace sluice::impl::test {
 namespace {
 
 using nlohmann::json;
@@ -413,4 +413,4 @@ TEST(PlanFileMutations, CommittedInputsEndInOneLineOrAPlan) {
 }
 
 }  // namespace
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

@@ -6,7 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 using nlohmann::json;
@@ -68,4 +68,4 @@ TEST(DescribePlan, OfAUniformChoiceStartsAtItsLayer) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::impl

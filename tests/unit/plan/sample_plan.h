@@ -6,7 +6,7 @@
 
 #include "plan/plan_file.h"
 
-namespace sluice::test {
+namespace sluice::impl::test {
 
 inline PlanFile sample_plan() {
   PlanFile file;
@@ -58,4 +58,4 @@ inline PlanFile sample_plan() {
   return file;
 }
 
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

@@ -9,7 +9,7 @@
 #include "unit/json_mutation.h"
 #include "unit/report/sample_results.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 using Json = nlohmann::json;
@@ -61,4 +61,4 @@ TEST(ReportMutations, CommittedInputsEndInOneLineOrAPage) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::impl

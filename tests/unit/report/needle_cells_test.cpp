@@ -7,7 +7,7 @@
 #include "report/report.h"
 #include "unit/report/sample_results.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 using Json = nlohmann::json;
@@ -44,4 +44,4 @@ TEST(CountNeedles, PagesHaveCellsAlone) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -8,7 +8,7 @@
 #include "unit/report/sample_results.h"
 #include "unit/test_files.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 using Json = nlohmann::json;
@@ -109,4 +109,4 @@ TEST(ReportPage, IsWrittenWholeOrNotAtAll) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::impl

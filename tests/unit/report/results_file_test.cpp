@@ -6,7 +6,7 @@
 #include "unit/report/sample_results.h"
 #include "unit/test_files.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 using Json = nlohmann::json;
@@ -212,4 +212,4 @@ TEST(ReadResults, FilesThatAreNotThereAreRefused) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-namespace sluice::test {
+namespace sluice::impl::test {
 
 inline nlohmann::json sample_header(const std::string& command) {
   return {{"schema", 1},
@@ -266,4 +266,4 @@ inline nlohmann::json sample_demo() {
   return json;
 }
 
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

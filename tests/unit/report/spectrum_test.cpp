@@ -7,7 +7,7 @@
 #include "report/report.h"
 #include "unit/report/sample_results.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 using Json = nlohmann::json;
@@ -43,4 +43,4 @@ TEST(ThinSpectra, PagesHaveCurvesAlone) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -11,7 +11,7 @@
 #include "unit/report/sample_results.h"
 #include "unit/test_files.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 using Json = nlohmann::json;
@@ -181,4 +181,4 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& damage) { return damage.param.name; });
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::impl

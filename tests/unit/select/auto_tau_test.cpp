@@ -7,7 +7,7 @@
 #include "core/error.h"
 #include "unit/select/small_sets.h"
 
-namespace sluice::test {
+namespace sluice::impl::test {
 namespace {
 
 // 20 tokens of which the first n are in the set, for each of auto_taus().
@@ -51,4 +51,4 @@ TEST(AutoTau, OtherSetsThanThoseTriedAreABrokenPromise) {
 }
 
 }  // namespace
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

@@ -4,7 +4,7 @@
 
 #include "unit/select/small_sets.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 using test::small_set;
@@ -93,4 +93,4 @@ TEST(Counters, EncodersReadAllClustersForEveryQuery) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -4,7 +4,7 @@
 
 #include "unit/select/small_sets.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 using test::small_set;
@@ -87,4 +87,4 @@ TEST(ExtendFrom, HandsNothingToRulesThatDoNotInherit) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::impl

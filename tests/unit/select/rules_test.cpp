@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 constexpr SelectRule kRules[] = {SelectRule::kIndependent,  SelectRule::kGreedy,
@@ -47,4 +47,4 @@ TEST(Rules, ThePapersOwnAreIndependentAndItsCascade) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -6,7 +6,7 @@
 
 #include "backend/select.h"
 
-namespace sluice::test {
+namespace sluice::impl::test {
 
 // One letter per token: r representative, x exempt, u uncovered, a dot for redundant. A token that
 // is not in the set belongs to the last representative before it.
@@ -29,4 +29,4 @@ inline TokenSet small_set(std::string_view letters, double tau = 0.3) {
   return set;
 }
 
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

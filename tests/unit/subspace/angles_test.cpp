@@ -4,7 +4,7 @@
 
 #include "unit/subspace/random_matrices.h"
 
-namespace sluice::test {
+namespace sluice::impl::test {
 namespace {
 
 TEST(Coherence, IsOneForOneSubspaceInTwoBases) {
@@ -38,4 +38,4 @@ TEST(Coherence, OfRandomSubspacesIsTheirShareOfTheSpace) {
 }
 
 }  // namespace
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

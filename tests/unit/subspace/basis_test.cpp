@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 TEST(BasisInput, NamesComeBack) {
@@ -24,4 +24,4 @@ TEST(Basis, EnergyAndEffectiveRankFollowTheSpectrum) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -4,7 +4,7 @@
 
 #include "unit/subspace/random_matrices.h"
 
-namespace sluice::test {
+namespace sluice::impl::test {
 namespace {
 
 struct Case {
@@ -56,4 +56,4 @@ TEST(TopEigen, OfZerosAreZeros) {
 }
 
 }  // namespace
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

@@ -9,7 +9,7 @@
 #include "subspace/eigen.h"
 #include "unit/subspace/random_matrices.h"
 
-namespace sluice::test {
+namespace sluice::impl::test {
 namespace {
 
 constexpr int64_t kD = 96, kRank = 12;
@@ -135,4 +135,4 @@ TEST(Inherit, IterationsAreTriedWhereTheyTakeHalfTheWork) {
 }
 
 }  // namespace
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

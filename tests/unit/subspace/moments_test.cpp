@@ -7,7 +7,7 @@
 
 #include "core/threads.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 constexpr int64_t kWidth = 5;
@@ -96,4 +96,4 @@ TEST(Moments, ShowAnActivationThatIsNotFinite) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::impl

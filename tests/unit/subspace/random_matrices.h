@@ -9,7 +9,7 @@
 
 #include "subspace/blas.h"
 
-namespace sluice::test {
+namespace sluice::impl::test {
 
 // (n, d)
 inline std::vector<double> random_rows(int64_t n, int64_t d, uint32_t seed) {
@@ -55,4 +55,4 @@ inline double orthonormal_error(const std::vector<double>& rows, int64_t d) {
   return worst;
 }
 
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

@@ -11,7 +11,7 @@
 #include "unit/subspace/random_matrices.h"
 #include "unit/test_files.h"
 
-namespace sluice::test {
+namespace sluice::impl::test {
 namespace {
 
 constexpr int64_t kD = 8, kInner = 12;
@@ -240,4 +240,4 @@ TEST(Sidecar, AFolderThatIsNotThereIsAnError) {
 }
 
 }  // namespace
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

@@ -11,7 +11,7 @@
 #include <random>
 #include <set>
 
-namespace sluice::test {
+namespace sluice::impl::test {
 namespace {
 
 constexpr int64_t kLayers = 2, kHeads = 2;
@@ -240,4 +240,4 @@ TEST(Choose, LinearGroupsAreChosenBesideHeads) {
 }
 
 }  // namespace
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

@@ -15,7 +15,7 @@
 #include "unit/model/golden_models.h"
 #include "unit/test_files.h"
 
-namespace sluice::test {
+namespace sluice::impl::test {
 namespace {
 
 TEST(UnitMean, EvenUnitsGiveTheErrorOfTheirMeans) {
@@ -167,4 +167,4 @@ TEST_F(SplitText, ShortDocumentsAreJoinedAndOneLongOneIsCut) {
 }
 
 }  // namespace
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

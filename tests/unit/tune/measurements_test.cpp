@@ -9,7 +9,7 @@
 #include "core/error.h"
 #include "unit/test_files.h"
 
-namespace sluice::test {
+namespace sluice::impl::test {
 namespace {
 
 TEST(Measurements, GoOnWhereTheyWereAndOnlyThere) {
@@ -77,4 +77,4 @@ TEST(Measurements, OfAnotherRunAreRefusedAndLeftAlone) {
 }
 
 }  // namespace
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

@@ -14,7 +14,7 @@
 #include "unit/model/golden_models.h"
 #include "unit/test_files.h"
 
-namespace sluice::test {
+namespace sluice::impl::test {
 namespace {
 
 // A word is a token: its letters' sum within the vocabulary.
@@ -186,4 +186,4 @@ TEST_F(NeedleLoss, TuneMixesThemIn) {
 }
 
 }  // namespace
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-namespace sluice::test {
+namespace sluice::impl::test {
 namespace {
 
 struct Speeds {
@@ -70,4 +70,4 @@ TEST(PlanSpeed, TokensGoRoundWhereWindowsEnd) {
 }
 
 }  // namespace
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

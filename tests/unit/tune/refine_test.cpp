@@ -12,7 +12,7 @@
 #include "unit/model/golden_models.h"
 #include "unit/test_files.h"
 
-namespace sluice::test {
+namespace sluice::impl::test {
 namespace {
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
@@ -142,4 +142,4 @@ TEST_F(RefineTune, DecodingIsMeasuredWithQueriesThatDecideAlone) {
 }
 
 }  // namespace
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-namespace sluice::test {
+namespace sluice::impl::test {
 namespace {
 
 const PlanShape kShape{
@@ -62,4 +62,4 @@ TEST(Reuse, LayersThatMayNotAreLeftAlone) {
 }
 
 }  // namespace
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

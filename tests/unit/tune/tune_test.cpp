@@ -12,7 +12,7 @@
 #include "unit/model/golden_models.h"
 #include "unit/test_files.h"
 
-namespace sluice::test {
+namespace sluice::impl::test {
 namespace {
 
 class Tune : public testing::Test {
@@ -241,4 +241,4 @@ TEST_F(Tune, PlansKeepTheTailOfHeldOutText) {
 }
 
 }  // namespace
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

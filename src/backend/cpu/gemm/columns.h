@@ -6,9 +6,9 @@
 
 #include "backend/backend.h"
 
-namespace sluice::cpu {
+namespace sluice::impl::cpu {
 
 std::unique_ptr<ColumnWeights> pack_columns(MatrixSource source, DType dtype);
 void linear_columns(const LinearColumnsArgs& args);
 
-}  // namespace sluice::cpu
+}  // namespace sluice::impl::cpu

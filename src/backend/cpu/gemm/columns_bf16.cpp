@@ -8,7 +8,7 @@
 
 #include <arm_neon.h>
 
-namespace sluice::cpu {
+namespace sluice::impl::cpu {
 namespace {
 
 constexpr int kLine = 32;          // elements
@@ -87,15 +87,15 @@ void dot_any(const VectorsArgs<BFloat16>& args, const BFloat16* x, double* dots)
 MixFunction native_mix() { return mix_any; }
 DotFunction native_dot() { return dot_any; }
 
-}  // namespace sluice::cpu
+}  // namespace sluice::impl::cpu
 
 #else
 
-namespace sluice::cpu {
+namespace sluice::impl::cpu {
 
 MixFunction native_mix() { return nullptr; }
 DotFunction native_dot() { return nullptr; }
 
-}  // namespace sluice::cpu
+}  // namespace sluice::impl::cpu
 
 #endif

@@ -16,7 +16,7 @@
 #define KERNEL_UNROLL _Pragma("GCC unroll 16")
 
 HWY_BEFORE_NAMESPACE();
-namespace sluice::cpu::HWY_NAMESPACE {
+namespace sluice::impl::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 const hn::ScalableTag<float> kF;
@@ -165,11 +165,11 @@ double squared_distance(const float* x, const float* parts, int64_t stride, int6
   return sum_of(chains);
 }
 
-}  // namespace sluice::cpu::HWY_NAMESPACE
+}  // namespace sluice::impl::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace sluice::cpu {
+namespace sluice::impl::cpu {
 
 HWY_EXPORT(mix_f32);
 HWY_EXPORT(mix_bf16);
@@ -204,5 +204,5 @@ double squared_distance(const float* x, const float* parts, int64_t stride, int6
   return HWY_DYNAMIC_DISPATCH(squared_distance)(x, parts, stride, count, n);
 }
 
-}  // namespace sluice::cpu
+}  // namespace sluice::impl::cpu
 #endif

@@ -10,7 +10,7 @@
 
 #include "core/dtype.h"
 
-namespace sluice::cpu {
+namespace sluice::impl::cpu {
 
 constexpr int64_t kLineBytes = 64;
 template <typename T>
@@ -69,4 +69,4 @@ double squared_norm(const float* x, int64_t n);
 double squared_distance(const float* x, const float* parts, int64_t stride, int64_t count,
                         int64_t n);
 
-}  // namespace sluice::cpu
+}  // namespace sluice::impl::cpu

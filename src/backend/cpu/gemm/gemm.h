@@ -12,7 +12,7 @@
 
 #include "core/dtype.h"
 
-namespace sluice::cpu {
+namespace sluice::impl::cpu {
 
 struct TileArgs {
   const void* a;     // (rows, k) a_dtype
@@ -66,4 +66,4 @@ template <typename Source>
 void pack_panel_rows(const GemmKernel& kernel, const Source* src, int64_t stride, int64_t n,
                      int64_t k, void* panel);
 
-}  // namespace sluice::cpu
+}  // namespace sluice::impl::cpu

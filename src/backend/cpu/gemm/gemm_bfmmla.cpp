@@ -11,7 +11,7 @@
 #include <asm/hwcap.h>
 #include <sys/auxv.h>
 
-namespace sluice::cpu {
+namespace sluice::impl::cpu {
 namespace {
 
 constexpr int kRowPairs = 4;
@@ -110,15 +110,15 @@ const GemmKernel* gemm_bfmmla() {
   return has_bf16() ? &kernel : nullptr;
 }
 
-}  // namespace sluice::cpu
+}  // namespace sluice::impl::cpu
 
 #else
 
-namespace sluice::cpu {
+namespace sluice::impl::cpu {
 
 const GemmKernel* gemm_bfmmla() { return nullptr; }
 NarrowFunction native_narrow() { return nullptr; }
 
-}  // namespace sluice::cpu
+}  // namespace sluice::impl::cpu
 
 #endif

@@ -14,7 +14,7 @@
 #define KERNEL_UNROLL _Pragma("GCC unroll 16")
 
 HWY_BEFORE_NAMESPACE();
-namespace sluice::cpu::HWY_NAMESPACE {
+namespace sluice::impl::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 const hn::ScalableTag<float> kF;
@@ -119,11 +119,11 @@ GemmKernel kernel(const char* name, DType b_dtype) {
 GemmKernel kernel_f32() { return kernel<float>("f32", DType::kF32); }
 GemmKernel kernel_f32_bf16() { return kernel<hwy::bfloat16_t>("f32 x bf16", DType::kBF16); }
 
-}  // namespace sluice::cpu::HWY_NAMESPACE
+}  // namespace sluice::impl::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace sluice::cpu {
+namespace sluice::impl::cpu {
 
 HWY_EXPORT(kernel_f32);
 HWY_EXPORT(kernel_f32_bf16);
@@ -138,5 +138,5 @@ const GemmKernel& gemm_f32_bf16() {
   return kernel;
 }
 
-}  // namespace sluice::cpu
+}  // namespace sluice::impl::cpu
 #endif

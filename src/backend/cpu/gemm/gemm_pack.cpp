@@ -5,7 +5,7 @@
 #include "backend/cpu/gemm/gemm.h"
 #include "core/error.h"
 
-namespace sluice::cpu {
+namespace sluice::impl::cpu {
 namespace {
 
 template <typename Source, typename Panel>
@@ -42,4 +42,4 @@ const GemmKernel& gemm_kernel(DType dtype) {
   return bfmmla != nullptr ? *bfmmla : gemm_f32_bf16();
 }
 
-}  // namespace sluice::cpu
+}  // namespace sluice::impl::cpu

@@ -7,7 +7,7 @@
 
 #include "backend/backend.h"
 
-namespace sluice::cpu {
+namespace sluice::impl::cpu {
 
 class CpuLinear : public LinearWeights {
  public:
@@ -39,4 +39,4 @@ struct EpilogueArgs {
 };
 void finish_row(const EpilogueArgs& args);
 
-}  // namespace sluice::cpu
+}  // namespace sluice::impl::cpu

@@ -2,8 +2,8 @@
 
 #include "backend/cpu/gemm/linear.h"
 
-namespace sluice::cpu {
+namespace sluice::impl::cpu {
 
 std::unique_ptr<CpuLinear> make_onednn_linear(const MatrixSource&, DType) { return nullptr; }
 
-}  // namespace sluice::cpu
+}  // namespace sluice::impl::cpu

@@ -10,7 +10,7 @@
 #include "backend/cpu/gemm/linear.h"
 #include "backend/cpu/primitives/rows.h"
 
-namespace sluice::cpu {
+namespace sluice::impl::cpu {
 namespace {
 
 using Memory = dnnl::memory;
@@ -190,4 +190,4 @@ std::unique_ptr<CpuLinear> make_onednn_linear(const MatrixSource& source, DType 
   }
 }
 
-}  // namespace sluice::cpu
+}  // namespace sluice::impl::cpu

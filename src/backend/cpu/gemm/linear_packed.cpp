@@ -12,7 +12,7 @@
 #include "backend/cpu/primitives/rows.h"
 #include "core/threads.h"
 
-namespace sluice::cpu {
+namespace sluice::impl::cpu {
 namespace {
 
 // 128 rows x 512 k of f32 are 256 KiB, a quarter of a 1 MiB second-level cache.
@@ -209,4 +209,4 @@ void finish_row(const EpilogueArgs& args) {
     std::memcpy(out, args.sums, static_cast<size_t>(args.n) * sizeof(float));
 }
 
-}  // namespace sluice::cpu
+}  // namespace sluice::impl::cpu

@@ -9,7 +9,7 @@
 #include "backend/cpu/selection/gram/selector.h"
 #include "core/threads.h"
 
-namespace sluice::cpu {
+namespace sluice::impl::cpu {
 namespace {
 
 // Many enough rows that a panel's way through the caches is paid for and every thread has its
@@ -211,4 +211,4 @@ std::unique_ptr<Selector> make_selector(const SelectorSpec& spec) {
   return std::make_unique<GramSelector>(spec);
 }
 
-}  // namespace sluice::cpu
+}  // namespace sluice::impl::cpu

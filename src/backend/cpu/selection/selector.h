@@ -2,8 +2,8 @@
 
 #include "backend/backend.h"
 
-namespace sluice::cpu {
+namespace sluice::impl::cpu {
 
 std::unique_ptr<Selector> make_selector(const SelectorSpec& spec);
 
-}  // namespace sluice::cpu
+}  // namespace sluice::impl::cpu

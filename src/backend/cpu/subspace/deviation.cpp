@@ -4,7 +4,7 @@
 
 #include "core/threads.h"
 
-namespace sluice::cpu {
+namespace sluice::impl::cpu {
 namespace {
 
 // An E that is, beside its diagonal, of smaller norm changes no residual beyond kCancels by more
@@ -67,4 +67,4 @@ Deviation deviation_of(const Tensor& vectors, int64_t n_in) {
                                          : measure<float>(vectors, n_in);
 }
 
-}  // namespace sluice::cpu
+}  // namespace sluice::impl::cpu

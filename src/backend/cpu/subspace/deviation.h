@@ -22,7 +22,7 @@
 #include "backend/cpu/gemm/columns_simd.h"
 #include "core/tensor.h"
 
-namespace sluice::cpu {
+namespace sluice::impl::cpu {
 
 // Of ||x||^2, from docs/algorithm.md section 4.
 constexpr double kCancels = 1e-3;
@@ -85,4 +85,4 @@ struct Deviation {
 // Of vectors (rank, stride), padded with zeros from n_in to whole lines.
 Deviation deviation_of(const Tensor& vectors, int64_t n_in);
 
-}  // namespace sluice::cpu
+}  // namespace sluice::impl::cpu

@@ -4,8 +4,8 @@
 
 #include "backend/subspace.h"
 
-namespace sluice::cpu {
+namespace sluice::impl::cpu {
 
 void grade_rows(const GradeArgs& args, int64_t begin, int64_t end);
 
-}  // namespace sluice::cpu
+}  // namespace sluice::impl::cpu

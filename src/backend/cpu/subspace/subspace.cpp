@@ -20,7 +20,7 @@
 #include "backend/cpu/subspace/deviation.h"
 #include "core/threads.h"
 
-namespace sluice::cpu {
+namespace sluice::impl::cpu {
 namespace {
 
 // From here on packing V, twice, costs less than passing over it row by row.
@@ -278,4 +278,4 @@ MatrixSource image_source(const MatrixSource& source, const SubspaceBasis& basis
   return image;
 }
 
-}  // namespace sluice::cpu
+}  // namespace sluice::impl::cpu

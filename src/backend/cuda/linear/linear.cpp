@@ -6,7 +6,7 @@
 
 #include "backend/cuda/elementwise/elements.h"
 
-namespace sluice::cuda {
+namespace sluice::impl::cuda {
 namespace {
 
 // Sums that wait for their activation stay below this, so that most are still in the second-level
@@ -209,4 +209,4 @@ void Multiplier::run(const DeviceMatrix& weights, const DeviceBias& bias, const 
   }
 }
 
-}  // namespace sluice::cuda
+}  // namespace sluice::impl::cuda

@@ -4,7 +4,7 @@
 
 #include "core/threads.h"
 
-namespace sluice::cuda {
+namespace sluice::impl::cuda {
 namespace {
 
 constexpr int64_t kPieceBytes = int64_t{16} << 20;
@@ -80,4 +80,4 @@ std::unique_ptr<DeviceTable> pack_table(const std::shared_ptr<Context>& context,
   return table;
 }
 
-}  // namespace sluice::cuda
+}  // namespace sluice::impl::cuda

@@ -5,7 +5,7 @@
 #include "backend/cuda/elementwise/elements.h"
 #include "backend/cuda/linear/linear.h"
 
-namespace sluice::cuda {
+namespace sluice::impl::cuda {
 
 // Calls take(first, rows) with pieces of the matrix, (n, n_in) f32 on the device, in order. A piece
 // may be read by kernels launched within the call, which are done when this returns: kernels read
@@ -19,4 +19,4 @@ DeviceMatrix pack_matrix(const std::shared_ptr<Context>& context, const MatrixSo
 std::unique_ptr<DeviceTable> pack_table(const std::shared_ptr<Context>& context,
                                         const MatrixSource& source);
 
-}  // namespace sluice::cuda
+}  // namespace sluice::impl::cuda

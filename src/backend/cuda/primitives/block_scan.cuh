@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-namespace sluice::cuda {
+namespace sluice::impl::cuda {
 
 // Threads of this block before mine for which `flag` holds; *all: how many there are in the block.
 // shared: one place per warp.
@@ -39,4 +39,4 @@ __device__ inline double sum_before(double value, double* shared) {
   return before;
 }
 
-}  // namespace sluice::cuda
+}  // namespace sluice::impl::cuda

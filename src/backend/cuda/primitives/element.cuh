@@ -6,7 +6,7 @@
 
 #include "backend/backend.h"
 
-namespace sluice::cuda {
+namespace sluice::impl::cuda {
 
 // A tensor's rows as kernels take them: dtype at run time, since a branch that all threads take
 // alike costs nothing beside the memory.
@@ -145,4 +145,4 @@ __device__ T block_sum(T value, T* shared) {
   return sum;
 }
 
-}  // namespace sluice::cuda
+}  // namespace sluice::impl::cuda

@@ -9,7 +9,7 @@
 
 #include <cstdint>
 
-namespace sluice::cuda {
+namespace sluice::impl::cuda {
 
 __device__ inline void mma_bf16(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
   asm volatile(
@@ -49,4 +49,4 @@ __device__ void wait_copies() {
   asm volatile("cp.async.wait_group %0;\n" ::"n"(kPending) : "memory");
 }
 
-}  // namespace sluice::cuda
+}  // namespace sluice::impl::cuda

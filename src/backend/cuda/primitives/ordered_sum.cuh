@@ -13,7 +13,7 @@
 #include <cmath>
 #include <cstdint>
 
-namespace sluice::cuda {
+namespace sluice::impl::cuda {
 
 // A finite number, without the conversion, which takes long; its sign is not kept.
 __device__ inline double finite_size(float x) {
@@ -148,4 +148,4 @@ __device__ double add_squares_in_order(double sum, int n, int n_lanes, const At&
   return sum;
 }
 
-}  // namespace sluice::cuda
+}  // namespace sluice::impl::cuda

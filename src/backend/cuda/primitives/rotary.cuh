@@ -5,7 +5,7 @@
 
 #include "backend/cuda/primitives/element.cuh"
 
-namespace sluice::cuda {
+namespace sluice::impl::cuda {
 
 struct TurnedPair {
   float left, right;
@@ -73,4 +73,4 @@ __device__ inline uint4 read_turned(const std::byte* head, int column, const Tur
   return narrow_eight(x);
 }
 
-}  // namespace sluice::cuda
+}  // namespace sluice::impl::cuda

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-namespace sluice::cuda {
+namespace sluice::impl::cuda {
 
 // The size of a normal number, without the conversion, which takes long. Smaller ones, and 0,
 // become something from 2^-127 to 2^-126; inf and NaN, 2^128 or more.
@@ -31,4 +31,4 @@ __device__ double squares_of(const float (&x)[kN]) {
   return sum;
 }
 
-}  // namespace sluice::cuda
+}  // namespace sluice::impl::cuda

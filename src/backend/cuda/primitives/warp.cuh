@@ -2,7 +2,7 @@
 
 #pragma once
 
-namespace sluice::cuda {
+namespace sluice::impl::cuda {
 
 constexpr unsigned kAllLanes = 0xffffffffu;
 
@@ -18,4 +18,4 @@ __device__ T warp_max(T x) {
   return x;
 }
 
-}  // namespace sluice::cuda
+}  // namespace sluice::impl::cuda

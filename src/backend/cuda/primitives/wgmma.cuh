@@ -13,7 +13,7 @@
 
 #include "backend/cuda/primitives/mma.cuh"
 
-namespace sluice::cuda {
+namespace sluice::impl::cuda {
 
 // How the tensor core finds an operand: address, strides and swizzle. `stride`: bytes from eight
 // rows to the next eight; `leading`: bytes from a panel to the next, of an operand whose rows, not
@@ -205,4 +205,4 @@ __device__ inline void wait_for_stores() {
   asm volatile("cp.async.bulk.commit_group;\ncp.async.bulk.wait_group.read 0;\n" ::: "memory");
 }
 
-}  // namespace sluice::cuda
+}  // namespace sluice::impl::cuda

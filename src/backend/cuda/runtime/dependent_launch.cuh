@@ -15,7 +15,7 @@
 
 #include "backend/cuda/runtime/device.h"
 
-namespace sluice::cuda {
+namespace sluice::impl::cuda {
 
 __device__ inline void launch_dependents() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
@@ -80,4 +80,4 @@ void launch_programmatic(Context& context, const char* name, void (*kernel)(Para
   launch_programmatic(context, name, kernel, LaunchShape{grid, threads}, arguments...);
 }
 
-}  // namespace sluice::cuda
+}  // namespace sluice::impl::cuda

@@ -8,7 +8,7 @@
 
 #include "core/shape.h"
 
-namespace sluice::cuda {
+namespace sluice::impl::cuda {
 namespace {
 
 // Of A100 and Hopper; the gaming and workstation GPUs of their time have 99 KiB.
@@ -219,4 +219,4 @@ void Context::synchronize() {
   check(cudaStreamSynchronize(stream()), "work on the device");
 }
 
-}  // namespace sluice::cuda
+}  // namespace sluice::impl::cuda

@@ -19,7 +19,7 @@
 
 #include "core/error.h"
 
-namespace sluice::cuda {
+namespace sluice::impl::cuda {
 
 // Throws Error in one line that names `what`.
 void check(cudaError_t status, const char* what);
@@ -200,4 +200,4 @@ class DeviceArray {
   int64_t size_ = 0;
 };
 
-}  // namespace sluice::cuda
+}  // namespace sluice::impl::cuda

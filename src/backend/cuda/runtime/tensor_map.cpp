@@ -1,6 +1,6 @@
 #include "backend/cuda/runtime/tensor_map.h"
 
-namespace sluice::cuda {
+namespace sluice::impl::cuda {
 namespace {
 
 // The driver's function, found at run time so that the program starts without a driver.
@@ -35,4 +35,4 @@ CUtensorMap make_map(const MapShape& shape) {
   return map;
 }
 
-}  // namespace sluice::cuda
+}  // namespace sluice::impl::cuda

@@ -7,7 +7,7 @@
 
 #include "backend/cuda/runtime/device.h"
 
-namespace sluice::cuda {
+namespace sluice::impl::cuda {
 
 struct MapShape {
   const void* data;
@@ -17,4 +17,4 @@ struct MapShape {
 };
 CUtensorMap make_map(const MapShape& shape);
 
-}  // namespace sluice::cuda
+}  // namespace sluice::impl::cuda

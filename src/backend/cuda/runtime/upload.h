@@ -7,7 +7,7 @@
 
 #include "backend/cuda/runtime/device.h"
 
-namespace sluice::cuda {
+namespace sluice::impl::cuda {
 
 class Upload {
  public:
@@ -33,4 +33,4 @@ const T* array_at(const DeviceArray<std::byte>& memory, int64_t at) {
   return reinterpret_cast<const T*>(memory.data() + at);
 }
 
-}  // namespace sluice::cuda
+}  // namespace sluice::impl::cuda

@@ -8,7 +8,7 @@
 #include "backend/attend.h"
 #include "backend/cuda/runtime/device.h"
 
-namespace sluice::cuda {
+namespace sluice::impl::cuda {
 
 std::unique_ptr<Selector> make_cuda_selector(std::shared_ptr<Context> context,
                                              const SelectorSpec& spec);
@@ -17,4 +17,4 @@ std::unique_ptr<KeysAttention> make_cuda_keys_attention(std::shared_ptr<Context>
 std::unique_ptr<RepsAttention> make_cuda_reps_attention(std::shared_ptr<Context> context,
                                                         const RepsSpec& spec);
 
-}  // namespace sluice::cuda
+}  // namespace sluice::impl::cuda

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-namespace sluice::cuda {
+namespace sluice::impl::cuda {
 namespace {
 
 // Whether the tensor cores can take the rows where they are.
@@ -186,4 +186,4 @@ void CudaSelector::find_owners_anywhere(const Pass& pass) {
                               .products = device_products_.data()});
 }
 
-}  // namespace sluice::cuda
+}  // namespace sluice::impl::cuda

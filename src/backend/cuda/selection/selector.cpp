@@ -7,7 +7,7 @@
 
 #include "backend/cuda/selection/accelerated.h"
 
-namespace sluice::cuda {
+namespace sluice::impl::cuda {
 namespace {
 
 Buffer host_rows(Context& context, const ConstTensor& rows) {
@@ -199,4 +199,4 @@ std::unique_ptr<Selector> make_cuda_selector(std::shared_ptr<Context> context,
   return std::make_unique<CudaSelector>(std::move(context), spec);
 }
 
-}  // namespace sluice::cuda
+}  // namespace sluice::impl::cuda

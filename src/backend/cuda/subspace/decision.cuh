@@ -11,7 +11,7 @@
 #include "backend/cuda/linear/row.cuh"
 #include "backend/cuda/subspace/kernels.h"
 
-namespace sluice::cuda {
+namespace sluice::impl::cuda {
 
 constexpr int kGateWarps = 8;
 constexpr int kGateThreads = 32 * kGateWarps;
@@ -106,4 +106,4 @@ __device__ inline float missed_share(double all, double rest) {
   return isfinite(share) && isfinite(rest) ? static_cast<float>(share) : 1.0f;
 }
 
-}  // namespace sluice::cuda
+}  // namespace sluice::impl::cuda

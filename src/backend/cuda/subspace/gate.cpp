@@ -7,7 +7,7 @@
 #include "backend/cuda/subspace/kernels.h"
 #include "backend/cuda/subspace/subspace.h"
 
-namespace sluice::cuda {
+namespace sluice::impl::cuda {
 namespace {
 
 // Rows whose decisions nobody has asked for yet. The device counts rows for itself, so that a
@@ -225,4 +225,4 @@ std::unique_ptr<RowGate> make_gate(const std::shared_ptr<Context>& context, Mult
   return std::make_unique<SubspaceGate>(context, multiplier, spec);
 }
 
-}  // namespace sluice::cuda
+}  // namespace sluice::impl::cuda

@@ -19,7 +19,7 @@
 #include "backend/cuda/subspace/project.cuh"
 #include "backend/cuda/subspace/recorder.cuh"
 
-namespace sluice::cuda {
+namespace sluice::impl::cuda {
 namespace {
 
 struct GateRow {
@@ -296,4 +296,4 @@ void run_gate(Context& context, const GateRowArgs& args) {
                       gate);
 }
 
-}  // namespace sluice::cuda
+}  // namespace sluice::impl::cuda

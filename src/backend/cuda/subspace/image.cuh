@@ -8,7 +8,7 @@
 #include "backend/cuda/primitives/mma.cuh"
 #include "backend/cuda/subspace/decision.cuh"
 
-namespace sluice::cuda {
+namespace sluice::impl::cuda {
 
 constexpr int kUnitRows = 16, kUnitDepth = 64;
 constexpr int kUnitLoads = 2 * (kUnitDepth / 32);  // of 16 bytes, to a lane
@@ -173,4 +173,4 @@ __device__ inline void finish(const RowOutput& output, int row, float sum, const
   store<1>(output.out, 0, row, value);
 }
 
-}  // namespace sluice::cuda
+}  // namespace sluice::impl::cuda

@@ -8,7 +8,7 @@
 #include "backend/cuda/subspace/exchange.cuh"
 #include "backend/cuda/subspace/staged.cuh"
 
-namespace sluice::cuda {
+namespace sluice::impl::cuda {
 
 constexpr int kChains = 4;  // of products that do not wait for each other
 
@@ -197,4 +197,4 @@ __device__ inline double total_excess(const double* warps) {
   return sum;
 }
 
-}  // namespace sluice::cuda
+}  // namespace sluice::impl::cuda

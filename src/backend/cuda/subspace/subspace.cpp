@@ -8,7 +8,7 @@
 #include "backend/cuda/linear/pack.h"
 #include "backend/cuda/subspace/kernels.h"
 
-namespace sluice::cuda {
+namespace sluice::impl::cuda {
 namespace {
 
 // Below this share of its columns a row's product is faster by columns. Measured on an H200, one
@@ -231,4 +231,4 @@ void linear_columns(const std::shared_ptr<Context>& context, const LinearColumns
                               .out = args.out});
 }
 
-}  // namespace sluice::cuda
+}  // namespace sluice::impl::cuda

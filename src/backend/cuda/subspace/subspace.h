@@ -6,7 +6,7 @@
 
 #include "backend/cuda/linear/linear.h"
 
-namespace sluice::cuda {
+namespace sluice::impl::cuda {
 
 // E = V^T V - 1, what directions V as they are kept are short of orthonormal; in bf16 alone.
 struct Deviation {
@@ -56,4 +56,4 @@ void project(const std::shared_ptr<Context>& context, Multiplier& multiplier,
 void grade(const std::shared_ptr<Context>& context, const GradeArgs& args);
 void linear_columns(const std::shared_ptr<Context>& context, const LinearColumnsArgs& args);
 
-}  // namespace sluice::cuda
+}  // namespace sluice::impl::cuda

@@ -3,7 +3,7 @@
 
 #include "backend/reference/reference.h"
 
-namespace sluice::reference {
+namespace sluice::impl::reference {
 namespace {
 
 // Positions of the tokens that stand for themselves, by cluster number.
@@ -67,4 +67,4 @@ std::unique_ptr<RepsAttention> make_reps_attention(const RepsSpec& spec) {
   return std::make_unique<ReferenceRepsAttention>(spec);
 }
 
-}  // namespace sluice::reference
+}  // namespace sluice::impl::reference

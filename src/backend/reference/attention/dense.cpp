@@ -5,7 +5,7 @@
 
 #include "backend/reference/reference.h"
 
-namespace sluice::reference {
+namespace sluice::impl::reference {
 namespace {
 
 // Row index of a cache seen as (n_batch * n_kv_heads * capacity) rows of head_dim.
@@ -66,4 +66,4 @@ void attend_dense(const AttendDenseArgs& args) {
   }
 }
 
-}  // namespace sluice::reference
+}  // namespace sluice::impl::reference

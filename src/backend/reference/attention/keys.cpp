@@ -4,7 +4,7 @@
 
 #include "backend/reference/reference.h"
 
-namespace sluice::reference {
+namespace sluice::impl::reference {
 namespace {
 
 class ReferenceKeysAttention final : public KeysAttention {
@@ -116,4 +116,4 @@ std::unique_ptr<KeysAttention> make_keys_attention(const KeysSpec& spec) {
   return std::make_unique<ReferenceKeysAttention>(spec);
 }
 
-}  // namespace sluice::reference
+}  // namespace sluice::impl::reference

@@ -5,7 +5,7 @@
 
 #include "backend/reference/reference.h"
 
-namespace sluice::reference {
+namespace sluice::impl::reference {
 
 float load(const ConstTensor& x, int64_t row, int64_t column) {
   if (x.dtype() == DType::kBF16) return to_float(x.row<BFloat16>(row)[column]);
@@ -68,4 +68,4 @@ void gate(const GateArgs& args) {
                 load(args.gate_up, row, d_inner + i));
 }
 
-}  // namespace sluice::reference
+}  // namespace sluice::impl::reference

@@ -4,7 +4,7 @@
 
 #include "backend/reference/reference.h"
 
-namespace sluice::reference {
+namespace sluice::impl::reference {
 
 void norm(const NormArgs& args) {
   const int64_t d = args.x.row_elements();
@@ -52,4 +52,4 @@ void rotate(const RotaryArgs& args) {
   }
 }
 
-}  // namespace sluice::reference
+}  // namespace sluice::impl::reference

@@ -2,7 +2,7 @@
 
 #include "backend/reference/reference.h"
 
-namespace sluice::reference {
+namespace sluice::impl::reference {
 
 Weights::Weights(const MatrixSource& source, DType dtype)
     : LinearWeights(source.n_out, source.n_in, source.n_out * source.n_in * element_bytes(dtype)),
@@ -47,4 +47,4 @@ void embed(const EmbedArgs& args) {
   }
 }
 
-}  // namespace sluice::reference
+}  // namespace sluice::impl::reference

@@ -7,7 +7,7 @@
 
 #include "backend/reference/reference.h"
 
-namespace sluice::reference {
+namespace sluice::impl::reference {
 
 void KeptRows::append(const ConstTensor& rows) {
   const int64_t n_before = n_rows_, width = rows.row_elements();
@@ -64,4 +64,4 @@ double attend_head(const AttendHeadArgs& args) {
   return largest + std::log(total);
 }
 
-}  // namespace sluice::reference
+}  // namespace sluice::impl::reference

@@ -7,7 +7,7 @@
 #include "backend/exact.h"
 #include "backend/reference/reference.h"
 
-namespace sluice::reference {
+namespace sluice::impl::reference {
 namespace {
 
 // A unit row seen in the basis.
@@ -244,4 +244,4 @@ std::unique_ptr<Selector> make_selector(const SelectorSpec& spec) {
   return std::make_unique<ReferenceSelector>(spec);
 }
 
-}  // namespace sluice::reference
+}  // namespace sluice::impl::reference

@@ -6,7 +6,7 @@
 
 #include "backend/reference/reference.h"
 
-namespace sluice::reference {
+namespace sluice::impl::reference {
 
 Columns::Columns(MatrixSource source, DType dtype)
     : ColumnWeights(source.n_out, source.n_in, source.n_out * element_bytes(dtype), 1.0),
@@ -109,4 +109,4 @@ std::unique_ptr<LinearWeights> pack_image(const MatrixSource& source, const Subs
   return std::make_unique<Weights>(image, dtype);
 }
 
-}  // namespace sluice::reference
+}  // namespace sluice::impl::reference

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace sluice::tok {
+namespace sluice::impl::tok {
 namespace {
 
 // Text as it is, tokens as [id].
@@ -62,4 +62,4 @@ TEST(AddedTokens, SpecialIsAPropertyOfTheText) {
 }
 
 }  // namespace
-}  // namespace sluice::tok
+}  // namespace sluice::impl::tok

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace sluice::tok {
+namespace sluice::impl::tok {
 namespace {
 
 TEST(CharClass, WhitespaceIsTheTwentyFiveOfUnicode) {
@@ -49,4 +49,4 @@ TEST(CharClass, LowerCaseOfDottedCapitalIIsTwoCharacters) {
 }
 
 }  // namespace
-}  // namespace sluice::tok
+}  // namespace sluice::impl::tok

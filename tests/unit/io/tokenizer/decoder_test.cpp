@@ -5,7 +5,7 @@
 #include "io/tokenizer/json_reader.h"
 #include "unit/test_files.h"
 
-namespace sluice::tok {
+namespace sluice::impl::tok {
 namespace {
 
 using Tokens = std::vector<std::string>;
@@ -99,4 +99,4 @@ TEST(Decoder, AnUnknownTypeIsNamed) {
 }
 
 }  // namespace
-}  // namespace sluice::tok
+}  // namespace sluice::impl::tok

@@ -4,7 +4,7 @@
 #include "io/tokenizer/tokenizer.h"
 #include "unit/test_files.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 using Ids = std::vector<int32_t>;
@@ -118,4 +118,4 @@ TEST(GgufTokenizer, DamagedTokensAndMergesAreRefused) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::impl

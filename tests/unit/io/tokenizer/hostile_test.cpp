@@ -6,7 +6,7 @@
 
 #include "unit/io/tokenizer/tokenizer_files.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 using nlohmann::json;
@@ -161,4 +161,4 @@ TEST(HostileTokenizer, NoSingleChangedByteCrashes) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -8,7 +8,7 @@
 #include "io/tokenizer/score_bpe_model.h"
 #include "unit/test_files.h"
 
-namespace sluice::tok {
+namespace sluice::impl::tok {
 namespace {
 
 using Ids = std::vector<int32_t>;
@@ -128,4 +128,4 @@ TEST(Model, FilesWithoutATypeAreRecognised) {
 }
 
 }  // namespace
-}  // namespace sluice::tok
+}  // namespace sluice::impl::tok

@@ -9,7 +9,7 @@
 #include "fuzz/tokenizer_harness.h"
 #include "unit/json_mutation.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 using Json = nlohmann::json;
@@ -56,4 +56,4 @@ TEST(TokenizerMutations, EndInOneLineOrWork) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -5,7 +5,7 @@
 #include "io/tokenizer/json_reader.h"
 #include "unit/test_files.h"
 
-namespace sluice::tok {
+namespace sluice::impl::tok {
 namespace {
 
 NormalText apply(const char* json_text, std::string text) {
@@ -62,4 +62,4 @@ TEST(Normalizer, AnUnknownTypeIsNamed) {
 }
 
 }  // namespace
-}  // namespace sluice::tok
+}  // namespace sluice::impl::tok

@@ -4,7 +4,7 @@
 
 #include "unit/io/tokenizer/tokenizer_files.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 using Ids = std::vector<int32_t>;
@@ -108,4 +108,4 @@ TEST(OpenTokenizer, AFolderWithoutATokenizerIsNamed) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace sluice::tok {
+namespace sluice::impl::tok {
 namespace {
 
 std::vector<std::string> split(std::string_view text, SplitBehavior behavior, bool invert = false) {
@@ -50,4 +50,4 @@ TEST(Pattern, ReplaceSpansPutsTheContentInTheirPlace) {
 }
 
 }  // namespace
-}  // namespace sluice::tok
+}  // namespace sluice::impl::tok

@@ -5,7 +5,7 @@
 #include "io/tokenizer/json_reader.h"
 #include "unit/test_files.h"
 
-namespace sluice::tok {
+namespace sluice::impl::tok {
 namespace {
 
 std::vector<std::string> apply(const char* json_text, const std::string& text,
@@ -75,4 +75,4 @@ TEST(PreTokenizer, AnUnknownTypeIsNamed) {
 }
 
 }  // namespace
-}  // namespace sluice::tok
+}  // namespace sluice::impl::tok

@@ -5,7 +5,7 @@
 #include "io/tokenizer/regex_syntax.h"
 #include "unit/test_files.h"
 
-namespace sluice::tok {
+namespace sluice::impl::tok {
 namespace {
 
 std::vector<std::string> matches(const std::string& pattern, std::string_view text) {
@@ -86,4 +86,4 @@ TEST(Regex, EscapedTextMatchesItself) {
 }
 
 }  // namespace
-}  // namespace sluice::tok
+}  // namespace sluice::impl::tok

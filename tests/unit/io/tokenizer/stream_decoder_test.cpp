@@ -4,7 +4,7 @@
 
 #include "unit/io/tokenizer/tokenizer_files.h"
 
-namespace sluice {
+namespace sluice::impl {
 namespace {
 
 using Ids = std::vector<int32_t>;
@@ -77,4 +77,4 @@ TEST(StreamDecoder, ServesATokenizerWithoutStreams) {
 }
 
 }  // namespace
-}  // namespace sluice
+}  // namespace sluice::impl

@@ -9,7 +9,7 @@
 #include "io/tokenizer/tokenizer.h"
 #include "unit/test_files.h"
 
-namespace sluice::test {
+namespace sluice::impl::test {
 
 // Byte-level BPE over a few letters: a b c space é, "ab", and the special token <s>.
 inline nlohmann::json small_tokenizer() {
@@ -38,4 +38,4 @@ struct TokenizerFolder {
   std::unique_ptr<Tokenizer> open() const { return open_tokenizer(dir.path()); }
 };
 
-}  // namespace sluice::test
+}  // namespace sluice::impl::test

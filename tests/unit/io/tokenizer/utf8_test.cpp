@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace sluice::tok {
+namespace sluice::impl::tok {
 namespace {
 
 TEST(Utf8, EveryCodePointComesBack) {
@@ -43,4 +43,4 @@ TEST(Utf8, IncompleteSuffixCountsOnlyWhatCanStillGrow) {
 }
 
 }  // namespace
-}  // namespace sluice::tok
+}  // namespace sluice::impl::tok

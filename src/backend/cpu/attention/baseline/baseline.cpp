@@ -10,7 +10,7 @@
 #include "backend/cpu/primitives/score_rows.h"
 #include "core/threads.h"
 
-namespace sluice::cpu::baseline {
+namespace sluice::impl::cpu::baseline {
 namespace {
 
 // Keys that all queries of a group pass over while they are near: 64 KiB at head_dim 64.
@@ -171,4 +171,4 @@ std::unique_ptr<BaselineAttention> make_baseline_attention(const BaselineSpec& s
   return std::make_unique<Attention>(spec);
 }
 
-}  // namespace sluice::cpu::baseline
+}  // namespace sluice::impl::cpu::baseline

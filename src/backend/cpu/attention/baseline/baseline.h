@@ -6,8 +6,8 @@
 
 #include "backend/baseline.h"
 
-namespace sluice::cpu::baseline {
+namespace sluice::impl::cpu::baseline {
 
 std::unique_ptr<BaselineAttention> make_baseline_attention(const BaselineSpec& spec);
 
-}  // namespace sluice::cpu::baseline
+}  // namespace sluice::impl::cpu::baseline

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <numeric>
 
-namespace sluice::cpu::baseline {
+namespace sluice::impl::cpu::baseline {
 
 void add_range(std::vector<KeyRange>& ranges, KeyRange range) {
   if (!ranges.empty() && ranges.back().end == range.begin)
@@ -36,4 +36,4 @@ void fewest_blocks(std::vector<double> mass, double keep, std::vector<KeyRange>&
   add_range(read, {(n - 1) * kBaselineBlock, n * kBaselineBlock});
 }
 
-}  // namespace sluice::cpu::baseline
+}  // namespace sluice::impl::cpu::baseline

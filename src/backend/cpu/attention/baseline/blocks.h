@@ -6,7 +6,7 @@
 
 #include "backend/cpu/attention/baseline/chooser.h"
 
-namespace sluice::cpu::baseline {
+namespace sluice::impl::cpu::baseline {
 
 // Blocks of kBaselineBlock tokens, the last one cut off or not.
 inline int64_t n_blocks(int64_t n_tokens) {
@@ -18,4 +18,4 @@ inline int64_t n_blocks(int64_t n_tokens) {
 // equal blocks the earlier.
 void fewest_blocks(std::vector<double> mass, double keep, std::vector<KeyRange>& read);
 
-}  // namespace sluice::cpu::baseline
+}  // namespace sluice::impl::cpu::baseline

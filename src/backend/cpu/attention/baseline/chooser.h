@@ -7,7 +7,7 @@
 
 #include "backend/baseline.h"
 
-namespace sluice::cpu::baseline {
+namespace sluice::impl::cpu::baseline {
 
 struct KeyRange {
   int64_t begin, end;  // positions
@@ -54,4 +54,4 @@ std::unique_ptr<Chooser> make_quest(const BaselineSpec& spec);
 std::unique_ptr<Chooser> make_pooled(const BaselineSpec& spec);
 std::unique_ptr<Chooser> make_oracle(const BaselineSpec& spec);
 
-}  // namespace sluice::cpu::baseline
+}  // namespace sluice::impl::cpu::baseline

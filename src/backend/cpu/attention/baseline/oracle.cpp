@@ -9,7 +9,7 @@
 #include "backend/cpu/attention/baseline/blocks.h"
 #include "backend/cpu/primitives/score_rows.h"
 
-namespace sluice::cpu::baseline {
+namespace sluice::impl::cpu::baseline {
 namespace {
 
 class Oracle : public Chooser {
@@ -59,4 +59,4 @@ std::unique_ptr<Chooser> make_oracle(const BaselineSpec& spec) {
   return std::make_unique<Oracle>(spec);
 }
 
-}  // namespace sluice::cpu::baseline
+}  // namespace sluice::impl::cpu::baseline

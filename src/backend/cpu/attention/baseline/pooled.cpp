@@ -9,7 +9,7 @@
 #include "backend/cpu/primitives/rows.h"
 #include "backend/cpu/primitives/score_rows.h"
 
-namespace sluice::cpu::baseline {
+namespace sluice::impl::cpu::baseline {
 namespace {
 
 // rows: (n, head_dim).
@@ -68,4 +68,4 @@ std::unique_ptr<Chooser> make_pooled(const BaselineSpec& spec) {
   return std::make_unique<Pooled>(spec);
 }
 
-}  // namespace sluice::cpu::baseline
+}  // namespace sluice::impl::cpu::baseline

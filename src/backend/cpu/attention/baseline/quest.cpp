@@ -7,7 +7,7 @@
 #include "backend/cpu/attention/baseline/chooser.h"
 #include "backend/cpu/primitives/score_rows.h"
 
-namespace sluice::cpu::baseline {
+namespace sluice::impl::cpu::baseline {
 namespace {
 
 class Quest : public Chooser {
@@ -102,4 +102,4 @@ std::unique_ptr<Chooser> make_quest(const BaselineSpec& spec) {
   return std::make_unique<Quest>(spec);
 }
 
-}  // namespace sluice::cpu::baseline
+}  // namespace sluice::impl::cpu::baseline

@@ -4,7 +4,7 @@
 
 #include "backend/cpu/attention/baseline/chooser.h"
 
-namespace sluice::cpu::baseline {
+namespace sluice::impl::cpu::baseline {
 namespace {
 
 class Window : public Chooser {
@@ -31,4 +31,4 @@ std::unique_ptr<Chooser> make_window(const BaselineSpec& spec) {
   return std::make_unique<Window>(baseline_window(spec.keep, spec.context));
 }
 
-}  // namespace sluice::cpu::baseline
+}  // namespace sluice::impl::cpu::baseline

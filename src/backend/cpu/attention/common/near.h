@@ -7,7 +7,7 @@
 
 #include "backend/cpu/attention/common/tile.h"
 
-namespace sluice::cpu {
+namespace sluice::impl::cpu {
 
 // Keys and values by position: recent ones kept here, then those of the pass at hand.
 template <typename T>
@@ -104,4 +104,4 @@ class NearPanels {
   std::vector<std::byte> keys_, values_;  // (n_slots) packed blocks
 };
 
-}  // namespace sluice::cpu
+}  // namespace sluice::impl::cpu

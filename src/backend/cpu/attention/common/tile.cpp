@@ -7,7 +7,7 @@
 #include "backend/cpu/gemm/interleave.h"
 #include "backend/cpu/primitives/rows.h"
 
-namespace sluice::cpu {
+namespace sluice::impl::cpu {
 namespace {
 
 // put_row with the kernel's kq known, so that its short runs need no loop.
@@ -220,4 +220,4 @@ void QueryTile::store(const Tensor& out, int64_t row, int64_t head) {
   }
 }
 
-}  // namespace sluice::cpu
+}  // namespace sluice::impl::cpu

@@ -11,7 +11,7 @@
 #include "backend/cpu/primitives/score_rows.h"
 #include "core/tensor.h"
 
-namespace sluice::cpu {
+namespace sluice::impl::cpu {
 
 // Fewer queries than this go row by row: packing the keys would cost more than it saves.
 constexpr int64_t kMinPackedQueries = 8;
@@ -145,4 +145,4 @@ class QueryTile {
   int64_t n_ = 0;
 };
 
-}  // namespace sluice::cpu
+}  // namespace sluice::impl::cpu

@@ -9,7 +9,7 @@
 #include "backend/cpu/attention/common/packed.h"
 #include "backend/cpu/primitives/rows.h"
 
-namespace sluice::cpu {
+namespace sluice::impl::cpu {
 namespace {
 
 // Members of every cluster up to a token of one pass. Counts of all tokens would be quadratic, so
@@ -234,4 +234,4 @@ std::unique_ptr<RepsAttention> make_reps_attention(const RepsSpec& spec) {
   return std::make_unique<CpuRepsAttention<float>>(spec);
 }
 
-}  // namespace sluice::cpu
+}  // namespace sluice::impl::cpu

@@ -4,8 +4,8 @@
 
 #include "backend/backend.h"
 
-namespace sluice::cpu {
+namespace sluice::impl::cpu {
 
 std::unique_ptr<RepsAttention> make_reps_attention(const RepsSpec& spec);
 
-}  // namespace sluice::cpu
+}  // namespace sluice::impl::cpu

@@ -11,7 +11,7 @@
 #include "backend/cpu/primitives/rows.h"
 #include "core/threads.h"
 
-namespace sluice::cpu {
+namespace sluice::impl::cpu {
 namespace {
 
 template <typename T>
@@ -101,4 +101,4 @@ void attend_dense(const AttendDenseArgs& args) {
     attend<float>(args);
 }
 
-}  // namespace sluice::cpu
+}  // namespace sluice::impl::cpu

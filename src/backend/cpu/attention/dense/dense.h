@@ -4,8 +4,8 @@
 
 #include "backend/backend.h"
 
-namespace sluice::cpu {
+namespace sluice::impl::cpu {
 
 void attend_dense(const AttendDenseArgs& args);
 
-}  // namespace sluice::cpu
+}  // namespace sluice::impl::cpu

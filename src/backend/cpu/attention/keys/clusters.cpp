@@ -2,7 +2,7 @@
 
 #include "backend/cpu/primitives/rows.h"
 
-namespace sluice::cpu {
+namespace sluice::impl::cpu {
 namespace {
 
 // Row j of (…, n), grown by rows of zeros where it is a new one. Growth is by an eighth: this is a
@@ -179,4 +179,4 @@ template class FarKeys<BFloat16>;
 template class FarPanels<float>;
 template class FarPanels<BFloat16>;
 
-}  // namespace sluice::cpu
+}  // namespace sluice::impl::cpu

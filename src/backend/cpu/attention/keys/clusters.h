@@ -8,7 +8,7 @@
 #include "backend/attend.h"
 #include "backend/cpu/attention/common/tile.h"
 
-namespace sluice::cpu {
+namespace sluice::impl::cpu {
 
 // Every kind of head is a way to number the tokens: by the set's clusters, one number for each
 // exempt token (kWindow), or one for each token (kDense). Sums take tokens in order of position,
@@ -70,4 +70,4 @@ class FarPanels {
   int64_t size_ = 0;
 };
 
-}  // namespace sluice::cpu
+}  // namespace sluice::impl::cpu

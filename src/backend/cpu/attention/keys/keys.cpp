@@ -12,7 +12,7 @@
 #include "backend/cpu/primitives/rows.h"
 #include "core/threads.h"
 
-namespace sluice::cpu {
+namespace sluice::impl::cpu {
 namespace {
 
 // Queries that are not causal have one F in common and come in blocks for the threads' sake only.
@@ -227,4 +227,4 @@ std::unique_ptr<KeysAttention> make_keys_attention(const KeysSpec& spec) {
   return std::make_unique<CpuKeysAttention<float>>(spec);
 }
 
-}  // namespace sluice::cpu
+}  // namespace sluice::impl::cpu

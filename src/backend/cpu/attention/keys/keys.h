@@ -4,8 +4,8 @@
 
 #include "backend/backend.h"
 
-namespace sluice::cpu {
+namespace sluice::impl::cpu {
 
 std::unique_ptr<KeysAttention> make_keys_attention(const KeysSpec& spec);
 
-}  // namespace sluice::cpu
+}  // namespace sluice::impl::cpu

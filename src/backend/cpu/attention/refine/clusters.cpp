@@ -10,7 +10,7 @@
 #include "core/dtype.h"
 #include "core/error.h"
 
-namespace sluice::cpu::refine {
+namespace sluice::impl::cpu::refine {
 namespace {
 
 constexpr int kMeansSteps = 6;  // of k-means
@@ -196,4 +196,4 @@ Grouping cluster_keys(const float* keys, int64_t n, int64_t dim, int64_t page, C
   return group_by_owner(owner, n / page);
 }
 
-}  // namespace sluice::cpu::refine
+}  // namespace sluice::impl::cpu::refine

@@ -6,7 +6,7 @@
 
 #include "backend/refine.h"
 
-namespace sluice::cpu::refine {
+namespace sluice::impl::cpu::refine {
 
 struct Grouping {
   std::vector<int32_t> order;   // (n_tokens) rows, those of a cluster side by side and ascending
@@ -19,4 +19,4 @@ Grouping cluster_keys(const float* keys, int64_t n, int64_t dim, int64_t page, C
 // out (dim) = the mean of n rows of (…, dim).
 void mean_rows(const float* rows, int64_t n, int64_t dim, float* out);
 
-}  // namespace sluice::cpu::refine
+}  // namespace sluice::impl::cpu::refine

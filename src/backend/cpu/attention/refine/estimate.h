@@ -4,7 +4,7 @@
 
 #include "backend/refine.h"
 
-namespace sluice::cpu::refine {
+namespace sluice::impl::cpu::refine {
 
 struct AskArgs {
   RefineRule rule;
@@ -24,4 +24,4 @@ struct AskArgs {
 };
 void ask(const AskArgs& args);
 
-}  // namespace sluice::cpu::refine
+}  // namespace sluice::impl::cpu::refine

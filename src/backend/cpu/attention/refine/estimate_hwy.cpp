@@ -14,7 +14,7 @@
 #include <cmath>
 
 HWY_BEFORE_NAMESPACE();
-namespace sluice::cpu::HWY_NAMESPACE {
+namespace sluice::impl::cpu::HWY_NAMESPACE {
 
 // Calls step(i, n) for vectors of n lanes; the last one may be part of a vector.
 template <typename Step>
@@ -100,15 +100,15 @@ void ask(const refine::AskArgs& args) {
   }
 }
 
-}  // namespace sluice::cpu::HWY_NAMESPACE
+}  // namespace sluice::impl::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace sluice::cpu {
+namespace sluice::impl::cpu {
 
 HWY_EXPORT(ask);
 
 void refine::ask(const AskArgs& args) { HWY_DYNAMIC_DISPATCH(ask)(args); }
 
-}  // namespace sluice::cpu
+}  // namespace sluice::impl::cpu
 #endif

@@ -5,7 +5,7 @@
 #include "backend/cpu/attention/refine/estimate.h"
 #include "backend/cpu/primitives/rows.h"
 
-namespace sluice::cpu::refine {
+namespace sluice::impl::cpu::refine {
 namespace {
 
 // Rows of keys and values that lie side by side.
@@ -154,4 +154,4 @@ int64_t attend_one(const RefineSpec& spec, const OneQuery<T>& q) {
 template int64_t attend_one(const RefineSpec&, const OneQuery<float>&);
 template int64_t attend_one(const RefineSpec&, const OneQuery<BFloat16>&);
 
-}  // namespace sluice::cpu::refine
+}  // namespace sluice::impl::cpu::refine

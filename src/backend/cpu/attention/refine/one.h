@@ -4,7 +4,7 @@
 
 #include "backend/cpu/attention/refine/settled.h"
 
-namespace sluice::cpu::refine {
+namespace sluice::impl::cpu::refine {
 
 // The query of one query head at position t, and what its key/value head has. The tokens from
 // `border` on lie side by side.
@@ -24,4 +24,4 @@ struct OneQuery {
 template <typename T>
 int64_t attend_one(const RefineSpec& spec, const OneQuery<T>& q);
 
-}  // namespace sluice::cpu::refine
+}  // namespace sluice::impl::cpu::refine

@@ -7,7 +7,7 @@
 #include "backend/cpu/attention/refine/tiles.h"
 #include "core/threads.h"
 
-namespace sluice::cpu::refine {
+namespace sluice::impl::cpu::refine {
 namespace {
 
 constexpr int64_t kRunQueries = 256;  // at most, of one work item
@@ -283,4 +283,4 @@ std::unique_ptr<RefineAttention> make_refine_attention(const RefineSpec& spec) {
   return std::make_unique<CpuRefineAttention<float>>(spec);
 }
 
-}  // namespace sluice::cpu::refine
+}  // namespace sluice::impl::cpu::refine

@@ -7,8 +7,8 @@
 
 #include "backend/refine.h"
 
-namespace sluice::cpu::refine {
+namespace sluice::impl::cpu::refine {
 
 std::unique_ptr<RefineAttention> make_refine_attention(const RefineSpec& spec);
 
-}  // namespace sluice::cpu::refine
+}  // namespace sluice::impl::cpu::refine

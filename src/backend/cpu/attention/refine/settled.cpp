@@ -7,7 +7,7 @@
 #include "backend/cpu/attention/refine/clusters.h"
 #include "backend/cpu/primitives/rows.h"
 
-namespace sluice::cpu::refine {
+namespace sluice::impl::cpu::refine {
 namespace {
 
 template <typename T>
@@ -206,4 +206,4 @@ template Settled<float> settle_part(const RefineSpec&, HeadKind, const HeadToken
 template Settled<BFloat16> settle_part(const RefineSpec&, HeadKind, const HeadTokens<BFloat16>&,
                                        int64_t, int64_t);
 
-}  // namespace sluice::cpu::refine
+}  // namespace sluice::impl::cpu::refine

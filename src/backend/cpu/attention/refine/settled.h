@@ -7,7 +7,7 @@
 #include "backend/cpu/attention/common/near.h"
 #include "backend/refine.h"
 
-namespace sluice::cpu::refine {
+namespace sluice::impl::cpu::refine {
 
 // Tokens of whole parts of the text (segments, then early parts of the next one), or of one part.
 // The sinks come first, in order of position. The other rows of a part are permuted, so that the
@@ -48,4 +48,4 @@ template <typename T>
 Settled<T> settle_part(const RefineSpec& spec, HeadKind kind, const HeadTokens<T>& tokens,
                        int64_t begin, int64_t end);
 
-}  // namespace sluice::cpu::refine
+}  // namespace sluice::impl::cpu::refine

@@ -1,6 +1,6 @@
 #include "backend/cpu/attention/refine/tile_plan.h"
 
-namespace sluice::cpu::refine {
+namespace sluice::impl::cpu::refine {
 namespace {
 
 // Smaller tiles share a unit: gathering for few queries costs more than their products. Strict
@@ -24,4 +24,4 @@ TilePlan::TilePlan(const RefineSpec& spec)
       region_segments(std::max<int64_t>(1, kRegionKeys / region_room(spec))),
       shape(spec.dtype, spec.head_dim, mixed ? region_segments * region_room(spec) : 128) {}
 
-}  // namespace sluice::cpu::refine
+}  // namespace sluice::impl::cpu::refine

@@ -5,7 +5,7 @@
 #include "backend/cpu/attention/common/tile.h"
 #include "backend/refine.h"
 
-namespace sluice::cpu::refine {
+namespace sluice::impl::cpu::refine {
 
 // Gathered clusters of a mixed unit begin at multiples of this. Then a query's sums are the same
 // to the bit whatever other queries opened: what it hides is zero in whole vectors.
@@ -22,4 +22,4 @@ struct TilePlan {
   TileShape shape;
 };
 
-}  // namespace sluice::cpu::refine
+}  // namespace sluice::impl::cpu::refine

@@ -6,7 +6,7 @@
 #include "backend/cpu/attention/refine/estimate.h"
 #include "backend/cpu/primitives/rows.h"
 
-namespace sluice::cpu::refine {
+namespace sluice::impl::cpu::refine {
 namespace {
 
 // Of one thread, kept for its next run.
@@ -309,4 +309,4 @@ template void attend_run(const RefineSpec&, const TilePlan&, const AttendRefineA
 template void attend_run(const RefineSpec&, const TilePlan&, const AttendRefineArgs&,
                          const HeadView<BFloat16>&, const QueryRun&, int64_t*);
 
-}  // namespace sluice::cpu::refine
+}  // namespace sluice::impl::cpu::refine

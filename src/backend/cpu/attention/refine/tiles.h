@@ -10,7 +10,7 @@
 #include "backend/cpu/attention/refine/settled.h"
 #include "backend/cpu/attention/refine/tile_plan.h"
 
-namespace sluice::cpu::refine {
+namespace sluice::impl::cpu::refine {
 
 // What the queries of a key/value head read in a pass.
 template <typename T>
@@ -37,4 +37,4 @@ template <typename T>
 void attend_run(const RefineSpec& spec, const TilePlan& plan, const AttendRefineArgs& args,
                 const HeadView<T>& head, const QueryRun& run, int64_t* opened);
 
-}  // namespace sluice::cpu::refine
+}  // namespace sluice::impl::cpu::refine

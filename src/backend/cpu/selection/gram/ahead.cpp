@@ -6,7 +6,7 @@
 #include "backend/cpu/selection/gram/selector.h"
 #include "core/threads.h"
 
-namespace sluice::cpu {
+namespace sluice::impl::cpu {
 
 // Algorithm 1 of the paper, lines 6 to 10: tokens that are not inherited against all kept ones.
 void GramSelector::check_against_kept(const Indices& tokens) {
@@ -93,4 +93,4 @@ void GramSelector::choose_owners(const Indices& tokens) {
   });
 }
 
-}  // namespace sluice::cpu
+}  // namespace sluice::impl::cpu

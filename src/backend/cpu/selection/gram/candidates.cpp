@@ -8,7 +8,7 @@
 #include "backend/cpu/selection/gram/simd.h"
 #include "backend/exact.h"
 
-namespace sluice::cpu {
+namespace sluice::impl::cpu {
 namespace {
 
 constexpr size_t kPruneAtLeast = 16;
@@ -165,4 +165,4 @@ GramCandidate* GramJudge::nearest(int64_t row, GramCandidates& candidates) {
   return first == list.end() ? nullptr : &*first;
 }
 
-}  // namespace sluice::cpu
+}  // namespace sluice::impl::cpu

@@ -7,7 +7,7 @@
 
 #include "backend/cpu/selection/gram/columns.h"
 
-namespace sluice::cpu {
+namespace sluice::impl::cpu {
 
 struct GramCandidate {
   enum class Known : uint8_t { kByTile, kByFloatDot, kExactly };
@@ -74,4 +74,4 @@ class GramJudge {
   std::vector<float> scratch_;       // (1 + kDotRows, d_model)
 };
 
-}  // namespace sluice::cpu
+}  // namespace sluice::impl::cpu

@@ -7,7 +7,7 @@
 #include "backend/cpu/primitives/rows.h"
 #include "core/threads.h"
 
-namespace sluice::cpu {
+namespace sluice::impl::cpu {
 namespace {
 
 // Elements worth a thread.
@@ -159,4 +159,4 @@ int64_t GramColumns::bytes() const {
   return size() * (packed + exact_row);
 }
 
-}  // namespace sluice::cpu
+}  // namespace sluice::impl::cpu

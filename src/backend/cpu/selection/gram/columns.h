@@ -6,7 +6,7 @@
 
 #include "backend/cpu/selection/gram/rows.h"
 
-namespace sluice::cpu {
+namespace sluice::impl::cpu {
 
 // Columns only ever come to the end. A mask says of every column whether it counts in one kind of
 // comparison; no column counts until count_in.
@@ -71,4 +71,4 @@ class GramColumns {
   uint64_t hash_ = 0;
 };
 
-}  // namespace sluice::cpu
+}  // namespace sluice::impl::cpu

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-namespace sluice::cpu {
+namespace sluice::impl::cpu {
 namespace {
 
 // Most rows have nothing nearer in a group than what they have seen: one maximum tells.
@@ -68,4 +68,4 @@ void reduce_row(const GramScan& scan, const RowProducts& products,
     if (mine[q].asks()) reduce(scan, scan.queries[q], products, mine[q]);
 }
 
-}  // namespace sluice::cpu
+}  // namespace sluice::impl::cpu

@@ -5,7 +5,7 @@
 #include "backend/cpu/selection/gram/simd.h"
 #include "backend/cpu/selection/gram/tiles.h"
 
-namespace sluice::cpu {
+namespace sluice::impl::cpu {
 
 // Products of one row with a group of panels.
 struct RowProducts {
@@ -28,4 +28,4 @@ void collect(const GramScan& scan, const GramQuery& query, const RowProducts& pr
 void reduce_row(const GramScan& scan, const RowProducts& products,
                 std::span<GramCandidates> candidates);
 
-}  // namespace sluice::cpu
+}  // namespace sluice::impl::cpu

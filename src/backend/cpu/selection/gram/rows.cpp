@@ -10,7 +10,7 @@
 #include "backend/exact.h"
 #include "core/threads.h"
 
-namespace sluice::cpu {
+namespace sluice::impl::cpu {
 namespace {
 
 // Rows further apart than their length, so that a power of two does not share cache sets.
@@ -161,4 +161,4 @@ void GramRows::pack(int64_t i) {
     row.rounding = static_cast<float>(distance * packed_inverse + 0x1p-28);
 }
 
-}  // namespace sluice::cpu
+}  // namespace sluice::impl::cpu

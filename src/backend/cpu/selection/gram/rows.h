@@ -11,7 +11,7 @@
 #include "backend/cpu/gemm/gemm.h"
 #include "core/tensor.h"
 
-namespace sluice::cpu {
+namespace sluice::impl::cpu {
 
 // Sums over k are cut into pieces this long, which bounds both the cache a panel takes and the
 // chain of roundings.
@@ -82,4 +82,4 @@ class GramRows {
   std::vector<std::byte> packed_;
 };
 
-}  // namespace sluice::cpu
+}  // namespace sluice::impl::cpu

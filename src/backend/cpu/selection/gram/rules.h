@@ -6,7 +6,7 @@
 
 #include "backend/select.h"
 
-namespace sluice::cpu {
+namespace sluice::impl::cpu {
 
 // Columns that count, per set.
 enum GramMask : size_t {
@@ -57,4 +57,4 @@ inline std::array<bool, kGramMasks> masks_of(SelectRule rule, bool inherited, bo
   return {};
 }
 
-}  // namespace sluice::cpu
+}  // namespace sluice::impl::cpu

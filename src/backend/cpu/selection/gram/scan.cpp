@@ -8,7 +8,7 @@
 #include "backend/cpu/selection/gram/survivors.h"
 #include "core/threads.h"
 
-namespace sluice::cpu {
+namespace sluice::impl::cpu {
 namespace {
 
 constexpr int64_t kPanelParts = 4;
@@ -158,4 +158,4 @@ void GramScan::collect_row(const std::vector<float>& products, int64_t row,
              candidates);
 }
 
-}  // namespace sluice::cpu
+}  // namespace sluice::impl::cpu

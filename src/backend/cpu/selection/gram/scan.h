@@ -6,7 +6,7 @@
 #include "backend/cpu/selection/gram/candidates.h"
 #include "backend/cpu/selection/gram/subspace.h"
 
-namespace sluice::cpu {
+namespace sluice::impl::cpu {
 
 // One kind of comparison.
 struct GramQuery {
@@ -46,4 +46,4 @@ struct GramScan {
                    std::span<GramCandidates> candidates) const;
 };
 
-}  // namespace sluice::cpu
+}  // namespace sluice::impl::cpu

@@ -16,7 +16,7 @@
 #include "backend/cpu/selection/gram/scan.h"
 #include "backend/exact.h"
 
-namespace sluice::cpu {
+namespace sluice::impl::cpu {
 
 class GramSelector final : public Selector {
  public:
@@ -99,4 +99,4 @@ class GramSelector final : public Selector {
   GramColumns block_columns_;  // rows of the block that may count
 };
 
-}  // namespace sluice::cpu
+}  // namespace sluice::impl::cpu

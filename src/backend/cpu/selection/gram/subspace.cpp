@@ -7,7 +7,7 @@
 #include "backend/cpu/primitives/score_rows.h"
 #include "core/threads.h"
 
-namespace sluice::cpu {
+namespace sluice::impl::cpu {
 namespace {
 
 // Multiplications worth a thread.
@@ -130,4 +130,4 @@ void GramSubspace::take_columns(const GramColumns& columns, int64_t n) {
   }
 }
 
-}  // namespace sluice::cpu
+}  // namespace sluice::impl::cpu

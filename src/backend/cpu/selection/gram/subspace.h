@@ -6,7 +6,7 @@
 #include "backend/cpu/selection/gram/columns.h"
 #include "backend/select_basis.h"
 
-namespace sluice::cpu {
+namespace sluice::impl::cpu {
 
 // In the rows and columns below, rounding bounds the error of the coordinates and residual the
 // norm of what they leave out, both for a row of norm 1.
@@ -47,4 +47,4 @@ class GramSubspace {
   GramColumns columns_;
 };
 
-}  // namespace sluice::cpu
+}  // namespace sluice::impl::cpu

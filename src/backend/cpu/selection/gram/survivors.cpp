@@ -2,7 +2,7 @@
 
 #include <bit>
 
-namespace sluice::cpu {
+namespace sluice::impl::cpu {
 namespace {
 
 // A float below x, by more than the few roundings of a cosine in float32.
@@ -70,4 +70,4 @@ void reduce_survivors(const GramScan& scan, const GramQuery& query, const RowPro
   }
 }
 
-}  // namespace sluice::cpu
+}  // namespace sluice::impl::cpu

@@ -5,7 +5,7 @@
 
 #include "backend/cpu/selection/gram/reduce.h"
 
-namespace sluice::cpu {
+namespace sluice::impl::cpu {
 
 // Which panels of a group a row must be multiplied with: bit i is panel i.
 using Survivors = uint32_t;
@@ -36,4 +36,4 @@ struct SurvivingRows {
   }
 };
 
-}  // namespace sluice::cpu
+}  // namespace sluice::impl::cpu

@@ -4,7 +4,7 @@
 
 #include "backend/cpu/selection/gram/selector.h"
 
-namespace sluice::cpu {
+namespace sluice::impl::cpu {
 
 // What decides a token: the nearest owner where that is looked for anyway.
 GramCandidates& GramSelector::deciding(int64_t row, size_t set, int32_t index) {
@@ -112,4 +112,4 @@ void GramSelector::keep_columns(const Indices& block) {
   }
 }
 
-}  // namespace sluice::cpu
+}  // namespace sluice::impl::cpu

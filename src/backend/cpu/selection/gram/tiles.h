@@ -11,7 +11,7 @@
 
 #include "backend/cpu/selection/gram/scan.h"
 
-namespace sluice::cpu {
+namespace sluice::impl::cpu {
 
 constexpr int64_t kGroupPanels = 16;
 constexpr int64_t kTileGroup = 2;
@@ -65,4 +65,4 @@ int64_t multiply_panels(const GramScan& scan, Range rows, Panels panels, Product
   return pairs;
 }
 
-}  // namespace sluice::cpu
+}  // namespace sluice::impl::cpu

@@ -2,7 +2,7 @@
 
 #include "backend/cuda/attention/baseline/tile.cuh"
 
-namespace sluice::cuda::baseline {
+namespace sluice::impl::cuda::baseline {
 namespace {
 
 // Shared memory: a QueryTile's, values (kPage, head_dim + 1), sums (kTile, head_dim), then of each
@@ -85,4 +85,4 @@ void attend(const Context& context, const PassView& pass) {
   check_launch("attention of a baseline");
 }
 
-}  // namespace sluice::cuda::baseline
+}  // namespace sluice::impl::cuda::baseline

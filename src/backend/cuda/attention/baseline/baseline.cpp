@@ -4,7 +4,7 @@
 #include "backend/cuda/attention/dense/dense.h"
 #include "core/shape.h"
 
-namespace sluice::cuda::baseline {
+namespace sluice::impl::cuda::baseline {
 namespace {
 
 class CudaBaselineAttention final : public BaselineAttention {
@@ -134,4 +134,4 @@ std::unique_ptr<BaselineAttention> make_baseline_attention(std::shared_ptr<Conte
   return std::make_unique<CudaBaselineAttention>(std::move(context), spec);
 }
 
-}  // namespace sluice::cuda::baseline
+}  // namespace sluice::impl::cuda::baseline

@@ -8,9 +8,9 @@
 #include "backend/baseline.h"
 #include "backend/cuda/runtime/device.h"
 
-namespace sluice::cuda::baseline {
+namespace sluice::impl::cuda::baseline {
 
 std::unique_ptr<BaselineAttention> make_baseline_attention(std::shared_ptr<Context> context,
                                                            const BaselineSpec& spec);
 
-}  // namespace sluice::cuda::baseline
+}  // namespace sluice::impl::cuda::baseline

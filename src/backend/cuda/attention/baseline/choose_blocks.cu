@@ -3,7 +3,7 @@
 #include "backend/cuda/attention/baseline/tile.cuh"
 #include "backend/cuda/primitives/warp.cuh"
 
-namespace sluice::cuda::baseline {
+namespace sluice::impl::cuda::baseline {
 namespace {
 
 constexpr int kPages = kBlock / kPage;  // of a block
@@ -208,4 +208,4 @@ void choose_oracle(const Context& context, const PassView& pass, double keep) {
   check_launch("blocks by mass");
 }
 
-}  // namespace sluice::cuda::baseline
+}  // namespace sluice::impl::cuda::baseline

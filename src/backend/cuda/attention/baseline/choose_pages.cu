@@ -2,7 +2,7 @@
 
 #include "backend/cuda/attention/baseline/tile.cuh"
 
-namespace sluice::cuda::baseline {
+namespace sluice::impl::cuda::baseline {
 namespace {
 
 __device__ uint32_t* words_of(const PassView& pass) {
@@ -123,4 +123,4 @@ void choose_quest(Context& context, const PassView& pass, const PageBounds& boun
   check_launch("pages of the highest bounds");
 }
 
-}  // namespace sluice::cuda::baseline
+}  // namespace sluice::impl::cuda::baseline

@@ -5,7 +5,7 @@
 #include "backend/baseline.h"
 #include "backend/cuda/runtime/device.h"
 
-namespace sluice::cuda::baseline {
+namespace sluice::impl::cuda::baseline {
 
 inline constexpr int kPage = static_cast<int>(kBaselinePage);
 inline constexpr int kBlock = static_cast<int>(kBaselineBlock);
@@ -54,4 +54,4 @@ void choose_oracle(const Context& context, const PassView& pass, double keep);
 
 void attend(const Context& context, const PassView& pass);
 
-}  // namespace sluice::cuda::baseline
+}  // namespace sluice::impl::cuda::baseline

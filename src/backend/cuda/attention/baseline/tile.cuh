@@ -5,7 +5,7 @@
 #include "backend/cuda/attention/baseline/kernels.h"
 #include "backend/cuda/primitives/element.cuh"
 
-namespace sluice::cuda::baseline {
+namespace sluice::impl::cuda::baseline {
 
 constexpr int kThreads = 256;
 constexpr int kTile = 32;  // queries
@@ -86,4 +86,4 @@ struct QueryTile {
   }
 };
 
-}  // namespace sluice::cuda::baseline
+}  // namespace sluice::impl::cuda::baseline

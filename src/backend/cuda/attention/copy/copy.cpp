@@ -7,7 +7,7 @@
 #include "backend/cuda/elementwise/elements.h"
 #include "backend/cuda/selection/accelerated.h"
 
-namespace sluice::cuda {
+namespace sluice::impl::cuda {
 namespace {
 
 class CudaRepsAttention final : public RepsAttention {
@@ -168,4 +168,4 @@ std::unique_ptr<RepsAttention> make_cuda_reps_attention(std::shared_ptr<Context>
   return std::make_unique<CudaRepsAttention>(std::move(context), spec);
 }
 
-}  // namespace sluice::cuda
+}  // namespace sluice::impl::cuda

@@ -5,7 +5,7 @@
 #include "backend/cuda/attention/copy/kernels.h"
 #include "backend/cuda/runtime/upload.h"
 
-namespace sluice::cuda {
+namespace sluice::impl::cuda {
 namespace {
 
 // Counts of tiles have room for so many bytes at a time, or for one tile's.
@@ -82,4 +82,4 @@ void attend_counted(const std::shared_ptr<Context>& context, const CountedPass& 
   }
 }
 
-}  // namespace sluice::cuda
+}  // namespace sluice::impl::cuda

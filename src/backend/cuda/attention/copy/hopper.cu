@@ -10,7 +10,7 @@
 #include "backend/cuda/runtime/dependent_launch.cuh"
 #include "backend/cuda/runtime/tensor_map.h"
 
-namespace sluice::cuda {
+namespace sluice::impl::cuda {
 namespace reps_hopper {
 namespace {
 
@@ -223,4 +223,4 @@ void attend_counted_hopper(Context& context, const CountedView& view) {
   reps_hopper::launch<256>(context, view);
 }
 
-}  // namespace sluice::cuda
+}  // namespace sluice::impl::cuda

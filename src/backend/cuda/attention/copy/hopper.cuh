@@ -7,7 +7,7 @@
 #include "backend/cuda/attention/copy/kernels.h"
 #include "backend/cuda/attention/dense/hopper_tile.cuh"
 
-namespace sluice::cuda::reps_hopper {
+namespace sluice::impl::cuda::reps_hopper {
 
 using namespace hopper;
 static_assert(kRows == kRepsTileRows);
@@ -132,4 +132,4 @@ __device__ void bring_tiles(const CountedView& view, const Maps& maps, const Pla
   arrive(&shared.queries_here);
 }
 
-}  // namespace sluice::cuda::reps_hopper
+}  // namespace sluice::impl::cuda::reps_hopper

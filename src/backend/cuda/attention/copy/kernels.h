@@ -20,7 +20,7 @@
 #include "backend/cuda/attention/dense/dense.h"
 #include "backend/cuda/attention/keys/kernels.h"
 
-namespace sluice::cuda {
+namespace sluice::impl::cuda {
 
 constexpr int64_t kRepsTileRows = 128;  // queries of a tile
 // A byte in the last place of this number's bits is added to it; counts before are less by it.
@@ -96,4 +96,4 @@ struct NearPass {
 };
 void attend_near(const std::shared_ptr<Context>& context, const NearPass& pass);
 
-}  // namespace sluice::cuda
+}  // namespace sluice::impl::cuda

@@ -6,7 +6,7 @@
 #include "backend/cuda/attention/copy/kernels.h"
 #include "backend/cuda/runtime/upload.h"
 
-namespace sluice::cuda {
+namespace sluice::impl::cuda {
 namespace {
 
 // Biases of tiles have room for so many at a time, 128 MB of them, or for one tile's.
@@ -131,4 +131,4 @@ void attend_near(const std::shared_ptr<Context>& context, const NearPass& pass) 
   if (counted < n_tokens) count_up_to(n_tokens, 0, 0);
 }
 
-}  // namespace sluice::cuda
+}  // namespace sluice::impl::cuda

@@ -5,7 +5,7 @@
 #include "backend/cuda/attention/copy/kernels.h"
 #include "backend/cuda/attention/dense/tile.cuh"
 
-namespace sluice::cuda {
+namespace sluice::impl::cuda {
 
 // Scores of keys behind that of the query itself become -inf; own: that key of the tile, for the
 // first of a lane's rows.
@@ -56,4 +56,4 @@ __device__ void take_counted(Softmax& softmax, float (&scores)[kN][4], float fac
     softmax.total[half] = softmax.total[half] * kept[half] + total[half];
 }
 
-}  // namespace sluice::cuda
+}  // namespace sluice::impl::cuda

@@ -6,7 +6,7 @@
 #include "backend/cuda/attention/dense/tile.cuh"
 #include "backend/cuda/primitives/wgmma.cuh"
 
-namespace sluice::cuda::hopper {
+namespace sluice::impl::cuda::hopper {
 
 constexpr int kRows = 128;  // queries of a tile
 constexpr int kThreads = 3 * 128;
@@ -104,4 +104,4 @@ struct Turn {
   }
 };
 
-}  // namespace sluice::cuda::hopper
+}  // namespace sluice::impl::cuda::hopper

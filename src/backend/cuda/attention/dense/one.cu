@@ -5,7 +5,7 @@
 
 #include "backend/cuda/attention/dense/one.cuh"
 
-namespace sluice::cuda {
+namespace sluice::impl::cuda {
 namespace {
 
 using namespace one;
@@ -101,4 +101,4 @@ bool attend_next(Context& context, const AttendView& view, const RotaryArgs* tur
   return true;
 }
 
-}  // namespace sluice::cuda
+}  // namespace sluice::impl::cuda

@@ -10,7 +10,7 @@
 #include "backend/cuda/primitives/rotary.cuh"
 #include "backend/cuda/runtime/dependent_launch.cuh"
 
-namespace sluice::cuda::one {
+namespace sluice::impl::cuda::one {
 
 constexpr int kWarps = 8;
 constexpr int kThreads = 32 * kWarps;
@@ -227,4 +227,4 @@ __global__ void __launch_bounds__(kThreads, kBlocks<kClustered>)
   if (has_mine) store<1>(out, batch, head * view.head_dim + mine, value);
 }
 
-}  // namespace sluice::cuda::one
+}  // namespace sluice::impl::cuda::one

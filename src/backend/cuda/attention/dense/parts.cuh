@@ -4,7 +4,7 @@
 
 #include "backend/cuda/attention/dense/tile.cuh"
 
-namespace sluice::cuda {
+namespace sluice::impl::cuda {
 
 // What a block leaves of a head. largest is that of scores times log2(e).
 struct HeadParts {
@@ -101,4 +101,4 @@ struct ClusterPart {
   }
 };
 
-}  // namespace sluice::cuda
+}  // namespace sluice::impl::cuda

@@ -5,7 +5,7 @@
 #include "backend/cuda/primitives/element.cuh"
 #include "backend/cuda/primitives/warp.cuh"
 
-namespace sluice::cuda {
+namespace sluice::impl::cuda {
 namespace {
 
 constexpr int kWarps = 4;
@@ -84,4 +84,4 @@ void attend_plain(Context& context, DType dtype, const AttendView& view) {
   check_launch("plain");
 }
 
-}  // namespace sluice::cuda
+}  // namespace sluice::impl::cuda

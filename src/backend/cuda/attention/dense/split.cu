@@ -6,7 +6,7 @@
 #include "backend/cuda/attention/dense/tile.cuh"
 #include "backend/cuda/runtime/dependent_launch.cuh"
 
-namespace sluice::cuda {
+namespace sluice::impl::cuda {
 namespace {
 
 constexpr int kWarps = 4;
@@ -243,4 +243,4 @@ void attend_split(Context& context, const AttendView& view) {
   launch<256>(context, view);
 }
 
-}  // namespace sluice::cuda
+}  // namespace sluice::impl::cuda

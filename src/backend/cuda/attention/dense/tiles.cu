@@ -3,7 +3,7 @@
 
 #include "backend/cuda/attention/dense/tile.cuh"
 
-namespace sluice::cuda {
+namespace sluice::impl::cuda {
 namespace {
 
 constexpr int kWarps = 8;
@@ -131,4 +131,4 @@ void attend_tiles(Context& context, const AttendView& view) {
   launch<256>(context, view);
 }
 
-}  // namespace sluice::cuda
+}  // namespace sluice::impl::cuda

@@ -5,7 +5,7 @@
 
 #include "backend/cuda/elementwise/elements.h"
 
-namespace sluice::cuda {
+namespace sluice::impl::cuda {
 namespace {
 
 void copy(Context& context, const void* from, void* to, int64_t bytes) {
@@ -247,4 +247,4 @@ CacheBytes KeysCache::bytes() const {
   return bytes;
 }
 
-}  // namespace sluice::cuda
+}  // namespace sluice::impl::cuda

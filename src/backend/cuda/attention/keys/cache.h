@@ -13,7 +13,7 @@
 #include "backend/cuda/attention/keys/shared.h"
 #include "backend/cuda/selection/selector.h"
 
-namespace sluice::cuda {
+namespace sluice::impl::cuda {
 
 // Of the tokens [first, first + n).
 struct RunningMeans {
@@ -85,4 +85,4 @@ class KeysCache {
   bool passed_ = false;  // means_ are to become clusters
 };
 
-}  // namespace sluice::cuda
+}  // namespace sluice::impl::cuda

@@ -11,7 +11,7 @@
 #include "backend/cuda/attention/keys/tile.cuh"
 #include "backend/cuda/runtime/dependent_launch.cuh"
 
-namespace sluice::cuda {
+namespace sluice::impl::cuda {
 namespace keys_hopper {
 namespace {
 
@@ -208,4 +208,4 @@ void attend_keys_hopper(Context& context, const KeysView& view) {
   keys_hopper::launch<256>(context, view);
 }
 
-}  // namespace sluice::cuda
+}  // namespace sluice::impl::cuda

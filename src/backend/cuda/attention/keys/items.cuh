@@ -4,7 +4,7 @@
 
 #include "backend/cuda/attention/keys/rows.cuh"
 
-namespace sluice::cuda::keys_hopper {
+namespace sluice::impl::cuda::keys_hopper {
 
 // A tile of queries of one key head, and the keys it sees.
 struct Item {
@@ -116,4 +116,4 @@ __device__ inline const std::byte* query_row(const KeysView& view, const Group& 
   return view.queries + 2 * group.at(item, r, view.query_stride, view.head_dim);
 }
 
-}  // namespace sluice::cuda::keys_hopper
+}  // namespace sluice::impl::cuda::keys_hopper

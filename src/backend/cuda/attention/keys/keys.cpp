@@ -8,7 +8,7 @@
 #include "backend/cuda/runtime/upload.h"
 #include "backend/cuda/selection/accelerated.h"
 
-namespace sluice::cuda {
+namespace sluice::impl::cuda {
 namespace {
 
 // Some borders of a pass, ascending, and their queries in tiles that share one.
@@ -260,4 +260,4 @@ std::unique_ptr<KeysAttention> make_cuda_keys_attention(std::shared_ptr<Context>
   return std::make_unique<CudaKeysAttention>(std::move(context), spec);
 }
 
-}  // namespace sluice::cuda
+}  // namespace sluice::impl::cuda

@@ -4,7 +4,7 @@
 
 #include "backend/cuda/attention/keys/kernels.h"
 
-namespace sluice::cuda {
+namespace sluice::impl::cuda {
 
 // (n_tiles, n_kv_heads, kKeysTileRows, n_splits), and head_dim for the sums.
 struct KeyParts {
@@ -28,4 +28,4 @@ inline KeyParts make_parts(const std::shared_ptr<Context>& context, const KeysVi
 }
 void put_keys_together(Context& context, const KeysView& view, const KeyParts& parts);
 
-}  // namespace sluice::cuda
+}  // namespace sluice::impl::cuda

@@ -5,7 +5,7 @@
 #include "backend/cuda/primitives/element.cuh"
 #include "backend/cuda/primitives/warp.cuh"
 
-namespace sluice::cuda {
+namespace sluice::impl::cuda {
 namespace {
 
 constexpr int kWarps = 4;
@@ -115,4 +115,4 @@ void attend_keys_plain(Context& context, const KeysView& view, bool bf16) {
   check_launch("keys_plain");
 }
 
-}  // namespace sluice::cuda
+}  // namespace sluice::impl::cuda

@@ -4,7 +4,7 @@
 
 #include "backend/cuda/attention/keys/kernels.h"
 
-namespace sluice::cuda {
+namespace sluice::impl::cuda {
 
 // The keys, or the values, of one key head.
 struct HeadRows {
@@ -95,4 +95,4 @@ __device__ inline SeenKeys keys_of(const KeysView& view, const QueryTile& tile, 
   return seen;
 }
 
-}  // namespace sluice::cuda
+}  // namespace sluice::impl::cuda

@@ -6,7 +6,7 @@
 #include "backend/cuda/attention/dense/hopper_tile.cuh"
 #include "backend/cuda/attention/keys/rows.cuh"
 
-namespace sluice::cuda::keys_hopper {
+namespace sluice::impl::cuda::keys_hopper {
 
 using namespace hopper;
 constexpr int kCopiers = 128;  // threads
@@ -121,4 +121,4 @@ struct RowShare {
   }
 };
 
-}  // namespace sluice::cuda::keys_hopper
+}  // namespace sluice::impl::cuda::keys_hopper

@@ -7,7 +7,7 @@
 #include "backend/cuda/attention/keys/parts.cuh"
 #include "backend/cuda/attention/keys/tile.cuh"
 
-namespace sluice::cuda {
+namespace sluice::impl::cuda {
 namespace {
 
 constexpr int kWarps = 4;
@@ -226,4 +226,4 @@ void attend_keys_split(const std::shared_ptr<Context>& context, KeysView view) {
   launch<128>(context, view);
 }
 
-}  // namespace sluice::cuda
+}  // namespace sluice::impl::cuda

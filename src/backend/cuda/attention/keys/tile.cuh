@@ -5,7 +5,7 @@
 #include "backend/cuda/attention/dense/tile.cuh"
 #include "backend/cuda/attention/keys/rows.cuh"
 
-namespace sluice::cuda {
+namespace sluice::impl::cuda {
 
 template <int kN>
 __device__ void add_bias(float (&scores)[kN][4], const float* bias) {
@@ -34,4 +34,4 @@ __device__ void mask_near(float (&scores)[kN][4], int64_t first_key, int64_t end
       if (n * 8 + 2 * t + i % 2 > last[i / 2]) scores[n][i] = -INFINITY;
 }
 
-}  // namespace sluice::cuda
+}  // namespace sluice::impl::cuda

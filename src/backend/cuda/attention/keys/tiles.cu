@@ -4,7 +4,7 @@
 #include "backend/cuda/attention/keys/parts.cuh"
 #include "backend/cuda/attention/keys/tile.cuh"
 
-namespace sluice::cuda {
+namespace sluice::impl::cuda {
 namespace {
 
 constexpr int kWarps = 8;
@@ -256,4 +256,4 @@ void attend_keys_tiles(const std::shared_ptr<Context>& context, const KeysView& 
   if (view.n_splits > 1) put_keys_together(*context, view, parts);
 }
 
-}  // namespace sluice::cuda
+}  // namespace sluice::impl::cuda

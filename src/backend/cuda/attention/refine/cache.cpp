@@ -6,7 +6,7 @@
 #include "backend/cuda/attention/refine/kernels.h"
 #include "core/shape.h"
 
-namespace sluice::cuda::refine {
+namespace sluice::impl::cuda::refine {
 namespace {
 
 constexpr int64_t kTiles[] = {1, 16, 32, 64, 128};
@@ -283,4 +283,4 @@ std::unique_ptr<RefineAttention> make_refine_attention(std::shared_ptr<Context> 
   return std::make_unique<CudaRefineAttention>(std::move(context), spec);
 }
 
-}  // namespace sluice::cuda::refine
+}  // namespace sluice::impl::cuda::refine

@@ -8,10 +8,10 @@
 #include "backend/cuda/runtime/device.h"
 #include "backend/refine.h"
 
-namespace sluice::cuda::refine {
+namespace sluice::impl::cuda::refine {
 
 // Throws Error for a spec that this device does not take.
 std::unique_ptr<RefineAttention> make_refine_attention(std::shared_ptr<Context> context,
                                                        const RefineSpec& spec);
 
-}  // namespace sluice::cuda::refine
+}  // namespace sluice::impl::cuda::refine

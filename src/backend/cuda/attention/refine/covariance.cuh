@@ -8,7 +8,7 @@
 #include "backend/cuda/attention/refine/split_state.cuh"
 #include "backend/cuda/primitives/mma.cuh"
 
-namespace sluice::cuda::refine {
+namespace sluice::impl::cuda::refine {
 
 using ByRows = float[2][2];
 using ByColumns = float[4][2];
@@ -127,4 +127,4 @@ class Covariance {
   float sums_[2][4] = {};         // of keys: [m][2 h] by rows
 };
 
-}  // namespace sluice::cuda::refine
+}  // namespace sluice::impl::cuda::refine

@@ -10,7 +10,7 @@
 #include "backend/cuda/attention/dense/tile.cuh"
 #include "backend/cuda/attention/refine/work.cuh"
 
-namespace sluice::cuda::refine {
+namespace sluice::impl::cuda::refine {
 
 constexpr float kLog2Page = 4;                  // log2(kPage)
 constexpr float kStrongestMember = 2.3548201f;  // sqrt(2 log(kPage)), in standard deviations
@@ -253,4 +253,4 @@ __device__ inline void count_opened(const RefineView& view, const Item& item, in
             static_cast<unsigned long long>(all));
 }
 
-}  // namespace sluice::cuda::refine
+}  // namespace sluice::impl::cuda::refine

@@ -4,7 +4,7 @@
 
 #include "backend/cuda/attention/refine/kernels.h"
 
-namespace sluice::cuda::refine {
+namespace sluice::impl::cuda::refine {
 namespace {
 
 constexpr int kThreads = 128;
@@ -99,4 +99,4 @@ void store_recent(Context& context, const RefineView& view, const PassRows& pass
          {nullptr, nullptr, first, view.first_position + view.n_tokens - first}, dtype);
 }
 
-}  // namespace sluice::cuda::refine
+}  // namespace sluice::impl::cuda::refine

@@ -13,7 +13,7 @@
 #include "backend/cuda/attention/refine/output.cuh"
 #include "backend/cuda/runtime/tensor_map.h"
 
-namespace sluice::cuda::refine {
+namespace sluice::impl::cuda::refine {
 namespace {
 
 using namespace hopper;
@@ -292,4 +292,4 @@ void attend_hopper(const std::shared_ptr<Context>& context, const RefineView& vi
   launch<256>(context, view);
 }
 
-}  // namespace sluice::cuda::refine
+}  // namespace sluice::impl::cuda::refine

@@ -12,7 +12,7 @@
 #include "backend/cuda/attention/refine/decide.cuh"
 #include "backend/cuda/attention/refine/list.cuh"
 
-namespace sluice::cuda::refine {
+namespace sluice::impl::cuda::refine {
 
 using hopper::kRowBytes;
 using hopper::Turn;
@@ -283,4 +283,4 @@ __device__ void list_pages(Shared<kD>& shared, const PageList& list) {
   }
 }
 
-}  // namespace sluice::cuda::refine
+}  // namespace sluice::impl::cuda::refine

@@ -24,7 +24,7 @@
 #include "backend/cuda/runtime/dependent_launch.cuh"
 #include "backend/refine.h"
 
-namespace sluice::cuda::refine {
+namespace sluice::impl::cuda::refine {
 
 constexpr int kPage = 16;           // rows of a page; other sizes are refused on this device
 constexpr int kMostSegment = 1024;  // rows that one thread block settles
@@ -123,4 +123,4 @@ void attend_hopper(const std::shared_ptr<Context>& context, const RefineView& vi
 void attend_one(const std::shared_ptr<Context>& context, const RefineView& view, DType dtype,
                 const std::byte* keys, const std::byte* values);
 
-}  // namespace sluice::cuda::refine
+}  // namespace sluice::impl::cuda::refine

@@ -4,7 +4,7 @@
 
 #include "backend/cuda/attention/refine/work.cuh"
 
-namespace sluice::cuda::refine {
+namespace sluice::impl::cuda::refine {
 
 // Scratch of one thread block, for one item at a time.
 struct PageList {
@@ -61,4 +61,4 @@ __device__ int append_pages(const PageList& list, int n_listed,
   return n_listed;
 }
 
-}  // namespace sluice::cuda::refine
+}  // namespace sluice::impl::cuda::refine

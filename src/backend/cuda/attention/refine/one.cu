@@ -7,7 +7,7 @@
 #include "backend/cuda/attention/refine/one_score.cuh"
 #include "core/shape.h"
 
-namespace sluice::cuda::refine {
+namespace sluice::impl::cuda::refine {
 namespace {
 
 using namespace decode;
@@ -94,4 +94,4 @@ void attend_one(const std::shared_ptr<Context>& context, const RefineView& view,
   launch_for<float>(*context, view, next);
 }
 
-}  // namespace sluice::cuda::refine
+}  // namespace sluice::impl::cuda::refine

@@ -15,7 +15,7 @@
 #include "backend/cuda/attention/refine/kernels.h"
 #include "backend/cuda/runtime/dependent_launch.cuh"
 
-namespace sluice::cuda::refine::decode {
+namespace sluice::impl::cuda::refine::decode {
 
 constexpr int kWarps = 8;
 constexpr int kThreads = 32 * kWarps;
@@ -187,4 +187,4 @@ struct Mass {
   }
 };
 
-}  // namespace sluice::cuda::refine::decode
+}  // namespace sluice::impl::cuda::refine::decode

@@ -7,7 +7,7 @@
 #include "backend/cuda/attention/dense/one.cuh"
 #include "backend/cuda/attention/refine/one_decide.cuh"
 
-namespace sluice::cuda::refine::decode {
+namespace sluice::impl::cuda::refine::decode {
 
 using cuda::one::Sums;
 
@@ -222,4 +222,4 @@ __global__ void __launch_bounds__(kThreads, W::kBlocks)
   }
 }
 
-}  // namespace sluice::cuda::refine::decode
+}  // namespace sluice::impl::cuda::refine::decode

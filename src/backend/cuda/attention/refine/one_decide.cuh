@@ -5,7 +5,7 @@
 
 #include "backend/cuda/attention/refine/one.cuh"
 
-namespace sluice::cuda::refine::decode {
+namespace sluice::impl::cuda::refine::decode {
 
 constexpr int kRound = 1024;  // pages that a block decides about at a time
 constexpr int kPagesOfThread = kRound / kThreads;
@@ -140,4 +140,4 @@ __device__ int decide(Decisions<W>& to, const RefineView& view, const Step& step
   return total;
 }
 
-}  // namespace sluice::cuda::refine::decode
+}  // namespace sluice::impl::cuda::refine::decode

@@ -5,7 +5,7 @@
 
 #include "backend/cuda/attention/refine/one.cuh"
 
-namespace sluice::cuda::refine::decode {
+namespace sluice::impl::cuda::refine::decode {
 
 // One prefetch to a line, by the lane that has its first column.
 template <typename W>
@@ -140,4 +140,4 @@ __global__ void __launch_bounds__(kThreads, W::kBlocks)
   step.masses[(heads.first + h) * n_splits + split] = make_float2(all.largest, all.total);
 }
 
-}  // namespace sluice::cuda::refine::decode
+}  // namespace sluice::impl::cuda::refine::decode

@@ -5,7 +5,7 @@
 #include "backend/cuda/attention/dense/tile.cuh"
 #include "backend/cuda/attention/refine/work.cuh"
 
-namespace sluice::cuda::refine {
+namespace sluice::impl::cuda::refine {
 
 // Writes columns [column, column + 8 kN) of this lane's two rows, as products leave them.
 template <int kN>
@@ -26,4 +26,4 @@ __device__ void store_rows(const RefineView& view, int head, const LaneRows& row
   }
 }
 
-}  // namespace sluice::cuda::refine
+}  // namespace sluice::impl::cuda::refine

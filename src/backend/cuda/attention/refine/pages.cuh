@@ -4,7 +4,7 @@
 
 #include "backend/cuda/attention/refine/split_keys.cuh"
 
-namespace sluice::cuda::refine {
+namespace sluice::impl::cuda::refine {
 
 struct PageSums {
   float deviation;  // squared, of the rows from their mean
@@ -95,4 +95,4 @@ __device__ PageSums write_page_plain(const SourceRows<T>& from, const uint16_t* 
   return {warp_sum(deviation), norms};
 }
 
-}  // namespace sluice::cuda::refine
+}  // namespace sluice::impl::cuda::refine

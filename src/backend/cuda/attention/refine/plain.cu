@@ -8,7 +8,7 @@
 #include "backend/cuda/primitives/element.cuh"
 #include "backend/cuda/primitives/warp.cuh"
 
-namespace sluice::cuda::refine {
+namespace sluice::impl::cuda::refine {
 namespace {
 
 constexpr int kWarps = 4;
@@ -293,4 +293,4 @@ void attend_plain(Context& context, const RefineView& view, DType dtype) {
   }
 }
 
-}  // namespace sluice::cuda::refine
+}  // namespace sluice::impl::cuda::refine

@@ -4,7 +4,7 @@
 #include "backend/cuda/attention/refine/pages.cuh"
 #include "backend/cuda/attention/refine/split.cuh"
 
-namespace sluice::cuda::refine {
+namespace sluice::impl::cuda::refine {
 namespace {
 
 // The segments to settle: n_tokens each, the first at `begin`. Their tokens by position, strides in
@@ -166,4 +166,4 @@ void settle_in_place(Context& context, const RefineView& view, DType dtype, int6
              n / n_tokens);
 }
 
-}  // namespace sluice::cuda::refine
+}  // namespace sluice::impl::cuda::refine

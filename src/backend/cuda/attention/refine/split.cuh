@@ -6,7 +6,7 @@
 
 #include "backend/cuda/attention/refine/covariance.cuh"
 
-namespace sluice::cuda::refine {
+namespace sluice::impl::cuda::refine {
 
 // Pages of places.
 struct Group {
@@ -229,4 +229,4 @@ __device__ inline void split_pages(const Split& s) {
   __syncthreads();
 }
 
-}  // namespace sluice::cuda::refine
+}  // namespace sluice::impl::cuda::refine

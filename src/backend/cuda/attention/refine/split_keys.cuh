@@ -5,7 +5,7 @@
 
 #include "backend/cuda/attention/refine/split_state.cuh"
 
-namespace sluice::cuda::refine {
+namespace sluice::impl::cuda::refine {
 
 // kV numbers of a row, in one load where kV is 8 (of bf16, aligned to 16 bytes).
 template <int kV, typename T>
@@ -125,4 +125,4 @@ __device__ void load_keys(const Split& s, const T* keys, int64_t stride, int hea
   __syncthreads();
 }
 
-}  // namespace sluice::cuda::refine
+}  // namespace sluice::impl::cuda::refine

@@ -10,7 +10,7 @@
 #include "backend/cuda/primitives/element.cuh"
 #include "backend/cuda/primitives/warp.cuh"
 
-namespace sluice::cuda::refine {
+namespace sluice::impl::cuda::refine {
 
 constexpr int kSplitThreads = 256, kSplitWarps = kSplitThreads / 32;
 constexpr int kDims = kSplitDims;  // of a key, as the split sees it
@@ -64,4 +64,4 @@ struct Split {
 __device__ inline int lane_id() { return static_cast<int>(threadIdx.x) % 32; }
 __device__ inline int warp_id() { return static_cast<int>(threadIdx.x) / 32; }
 
-}  // namespace sluice::cuda::refine
+}  // namespace sluice::impl::cuda::refine

@@ -10,7 +10,7 @@
 #include "backend/cuda/attention/refine/output.cuh"
 #include "backend/cuda/attention/refine/tiles.cuh"
 
-namespace sluice::cuda::refine {
+namespace sluice::impl::cuda::refine {
 namespace {
 
 struct Shared {
@@ -254,4 +254,4 @@ void attend_tiles(const std::shared_ptr<Context>& context, const RefineView& vie
   launch<256>(context, view);
 }
 
-}  // namespace sluice::cuda::refine
+}  // namespace sluice::impl::cuda::refine

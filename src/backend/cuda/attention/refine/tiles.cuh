@@ -8,7 +8,7 @@
 #include "backend/cuda/attention/dense/tile.cuh"
 #include "backend/cuda/attention/refine/work.cuh"
 
-namespace sluice::cuda::refine {
+namespace sluice::impl::cuda::refine {
 
 constexpr int kThreads = 32 * kItemWarps;
 constexpr int kKeys = 64;  // of a tile
@@ -106,4 +106,4 @@ __device__ void for_tiles(int n, const Bring& bring, const Use& use) {
   __syncthreads();
 }
 
-}  // namespace sluice::cuda::refine
+}  // namespace sluice::impl::cuda::refine

@@ -6,7 +6,7 @@
 
 #include "backend/cuda/attention/refine/kernels.h"
 
-namespace sluice::cuda::refine {
+namespace sluice::impl::cuda::refine {
 
 constexpr int kItemRows = 128;  // queries of an item
 constexpr int kItemWarps = 8;   // 16 rows each
@@ -137,4 +137,4 @@ __device__ void mask_columns(float (&scores)[kN][4], const Visible& visible) {
   }
 }
 
-}  // namespace sluice::cuda::refine
+}  // namespace sluice::impl::cuda::refine

@@ -3,7 +3,7 @@
 
 #include "backend/cuda/selection/cover/items.cuh"
 
-namespace sluice::cuda {
+namespace sluice::impl::cuda {
 namespace {
 
 using namespace cover;
@@ -247,4 +247,4 @@ void multiply_coordinates(Context& context, const CoverView& view, int list) {
                list == 0 ? cover_coordinates<0> : cover_coordinates<1>, view, maps);
 }
 
-}  // namespace sluice::cuda
+}  // namespace sluice::impl::cuda

@@ -4,7 +4,7 @@
 
 #include "backend/cuda/selection/cover/items.cuh"
 
-namespace sluice::cuda {
+namespace sluice::impl::cuda {
 namespace {
 
 using namespace cover;
@@ -137,4 +137,4 @@ void project_cover(Context& context, const CoverView& view) {
   launch_items(context, "cover_project", cover_project, view, maps);
 }
 
-}  // namespace sluice::cuda
+}  // namespace sluice::impl::cuda

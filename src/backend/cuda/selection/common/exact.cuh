@@ -7,7 +7,7 @@
 #include "backend/cuda/primitives/warp.cuh"
 #include "backend/cuda/selection/common/kernels.h"
 
-namespace sluice::cuda {
+namespace sluice::impl::cuda {
 
 struct Pair {
   ExactRows a;
@@ -214,4 +214,4 @@ __device__ inline uint8_t column_flags(bool rep, bool inherited) {
                               (rep && inherited ? kIsKept : 0));
 }
 
-}  // namespace sluice::cuda
+}  // namespace sluice::impl::cuda

@@ -4,7 +4,7 @@
 #include "backend/cuda/runtime/dependent_launch.cuh"
 #include "backend/cuda/selection/cover/items.cuh"
 
-namespace sluice::cuda {
+namespace sluice::impl::cuda {
 namespace {
 
 using namespace cover;
@@ -146,4 +146,4 @@ void multiply_cover_again(Context& context, const CoverView& view, int list) {
   launch<true>(context, view, list);
 }
 
-}  // namespace sluice::cuda
+}  // namespace sluice::impl::cuda

@@ -8,7 +8,7 @@
 #include "backend/cuda/selection/common/outliers.cuh"
 #include "backend/cuda/selection/common/table.cuh"
 
-namespace sluice::cuda {
+namespace sluice::impl::cuda {
 namespace {
 
 constexpr int kColumns = kHopperGramColumns;
@@ -233,4 +233,4 @@ void copy_listed(Context& context, const CoverView& view) {
                       kTableThreads, view);
 }
 
-}  // namespace sluice::cuda
+}  // namespace sluice::impl::cuda

@@ -5,7 +5,7 @@
 #include "backend/cuda/selection/common/splits.cuh"
 #include "backend/cuda/selection/gram/reduce.cuh"
 
-namespace sluice::cuda {
+namespace sluice::impl::cuda {
 namespace {
 
 constexpr unsigned kAll = 0xffffffffu;
@@ -286,4 +286,4 @@ void resolve_chunk(Context& context, const ChunkView& view) {
   check_launch("resolve");
 }
 
-}  // namespace sluice::cuda
+}  // namespace sluice::impl::cuda

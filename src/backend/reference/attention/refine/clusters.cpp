@@ -7,7 +7,7 @@
 #include "core/dtype.h"
 #include "core/error.h"
 
-namespace sluice::reference::refine {
+namespace sluice::impl::reference::refine {
 namespace {
 
 constexpr int kMeansSteps = 6;  // of k-means
@@ -131,4 +131,4 @@ std::vector<Group> cluster_keys(Rows keys, int64_t page, ClusterKind kind) {
   return groups;
 }
 
-}  // namespace sluice::reference::refine
+}  // namespace sluice::impl::reference::refine

@@ -7,7 +7,7 @@
 
 #include "backend/refine.h"
 
-namespace sluice::reference::refine {
+namespace sluice::impl::reference::refine {
 
 using Rows = std::span<const std::vector<double>>;  // (n_tokens, head_dim)
 using Group = std::vector<size_t>;                  // rows, of one cluster
@@ -18,4 +18,4 @@ std::vector<Group> cluster_keys(Rows keys, int64_t page, ClusterKind kind);
 std::vector<double> mean_of(Rows rows, const Group& group);
 double distance2(const std::vector<double>& a, const std::vector<double>& b);
 
-}  // namespace sluice::reference::refine
+}  // namespace sluice::impl::reference::refine

@@ -8,7 +8,7 @@
 #include "backend/reference/attention/refine/clusters.h"
 #include "backend/reference/reference.h"
 
-namespace sluice::reference {
+namespace sluice::impl::reference {
 namespace refine {
 namespace {
 
@@ -293,4 +293,4 @@ std::unique_ptr<RefineAttention> make_refine_attention(const RefineSpec& spec) {
   return std::make_unique<refine::ReferenceRefineAttention>(spec);
 }
 
-}  // namespace sluice::reference
+}  // namespace sluice::impl::reference
