@@ -1,6 +1,6 @@
 # Text files inside the program, so that it needs none of them at run time:
 #
-#   sluice_embed_text(out.cpp HEADER report/page_text.h NAMESPACE sluice
+#   sluice_embed_text(out.cpp HEADER report/page_text.h NAMESPACE sluice::impl
 #     NAME kPageStyle FILES page.css
 #     NAME kPageScript FILES a.js b.js)
 #

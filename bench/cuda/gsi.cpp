@@ -118,12 +118,12 @@ void bench_gsi(const std::shared_ptr<Context>& context) {
       layer.images.push_back(weights(kRank));
       layer.dense.push_back(weights(group.n_in));
       layer.gates.push_back(cuda::make_gate(context, multiplier,
-                                            {.dense = layer.dense.back().get(),
-                                             .epsilon = 0.1,
-                                             .basis = layer.bases.back().get(),
-                                             .image = layer.images.back().get(),
-                                             .slow_tokens = 64,
-                                             .retry_tokens = 1024}));
+                                            {
+                                                .dense = layer.dense.back().get(),
+                                                .epsilon = 0.1,
+                                                .basis = layer.bases.back().get(),
+                                                .image = layer.images.back().get(),
+                                            }));
     }
   }
   const auto args_of = [&](size_t g) {

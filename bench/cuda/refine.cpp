@@ -194,7 +194,7 @@ class Layer {
   double time_steps(const std::function<void(int64_t)>& step) const {
     step(n_);
     step(n_ + 1);
-    const auto recording = backend_.record([&] { step(n_ + 2); });
+    const auto recording = backend_.recorder()->record([&] { step(n_ + 2); });
     const int n = kSteps - 4;
     const auto all = [&] {
       for (int i = 0; i < n; ++i) {

@@ -157,6 +157,12 @@ class Selector {
   mutable int64_t products_ = 0, pairs_dropped_ = 0;
 };
 
+class SelectionOps {
+ public:
+  virtual ~SelectionOps() = default;
+  virtual std::unique_ptr<Selector> make_selector(const SelectorSpec& spec) = 0;
+};
+
 // 1 - tau^2: pairs of at least this cosine are redundant.
 // Rounded once, whatever the compiler makes of a product and a difference.
 inline double threshold_of(double tau) { return std::fma(-tau, tau, 1.0); }

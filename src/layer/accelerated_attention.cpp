@@ -18,9 +18,9 @@ void run_all_queries(Backend& backend, const BlockShape& shape, const BlockWeigh
                      const BlockInput& input, Workspace& workspace) {
   const Projections heads =
       project(backend, shape, weights, input, workspace.input(), workspace.qkv());
-  if (const auto turn = turn_of(shape, input, {}, workspace.qkv())) {
+  if (const auto rotary = rotary_of(shape, input, {}, workspace.qkv())) {
     const TimedScope timed = input.time(&LayerTimes::attend);
-    backend.rotate(*turn);
+    backend.rotate(*rotary);
   }
   const Tensor attended = workspace.attended();
   const Tensor out = heads_of(attended, 0, shape.n_heads, shape.head_dim);
@@ -76,7 +76,7 @@ void run_reps(Backend& backend, const BlockShape& shape, const BlockWeights& wei
   const Projections heads = project(backend, shape, weights, input, x, qkv);
   {
     const TimedScope timed = input.time(&LayerTimes::attend);
-    if (const auto turn = turn_of(shape, input, positions, qkv)) backend.rotate(*turn);
+    if (const auto rotary = rotary_of(shape, input, positions, qkv)) backend.rotate(*rotary);
     // Without queries too: the tokens of this pass count in later ones.
     layer.reps(batch).attend({.queries = heads.queries,
                               .keys = heads.keys,

@@ -46,11 +46,11 @@ AdaptiveBasis::AdaptiveBasis(Backend& backend, const LinearGroup& group, int64_t
 }
 
 void AdaptiveBasis::take(const ConstTensor& x, const ConstTensor& coordinates,
-                         std::span<const TokenWay> ways) {
+                         std::span<const TokenPath> paths) {
   const auto d = static_cast<size_t>(x.row_elements());
   std::vector<float> g(static_cast<size_t>(coordinates.row_elements()));
-  for (size_t row = 0; row < ways.size(); ++row) {
-    if (ways[row] == TokenWay::kBypassed) continue;
+  for (size_t row = 0; row < paths.size(); ++row) {
+    if (paths[row] == TokenPath::kBypassed) continue;
     if (!extras_.empty()) {
       read_row(backend_, coordinates, static_cast<int64_t>(row), g);
       double all = 0;
@@ -60,11 +60,11 @@ void AdaptiveBasis::take(const ConstTensor& x, const ConstTensor& coordinates,
         energies_[i] += c * c / all;
       }
     }
-    if (ways[row] == TokenWay::kSlow)
+    if (paths[row] == TokenPath::kSlow)
       read_row(backend_, x, static_cast<int64_t>(row),
                std::span(candidates_).subspan(static_cast<size_t>(n_slow_++ % kAdditions) * d, d));
   }
-  n_tokens_ += static_cast<int64_t>(ways.size());
+  n_tokens_ += static_cast<int64_t>(paths.size());
 }
 
 std::vector<float> AdaptiveBasis::rest_of(const float* row) const {

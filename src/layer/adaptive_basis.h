@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "layer/bypass.h"
+#include "backend/bypass.h"
 #include "layer/linear_group.h"
 
 namespace sluice::impl {
@@ -32,7 +32,7 @@ class AdaptiveBasis {
   bool at_boundary() const { return n_tokens_ > 0 && n_tokens_ % kBlock == 0; }
 
   // The next tokens of the sequence, decided; coordinates are those in the basis in force.
-  void take(const ConstTensor& x, const ConstTensor& coordinates, std::span<const TokenWay> ways);
+  void take(const ConstTensor& x, const ConstTensor& coordinates, std::span<const TokenPath> paths);
   // At a boundary, once: returns how many directions joined.
   int64_t grow();
 

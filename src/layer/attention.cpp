@@ -19,8 +19,8 @@ Projections project(Backend& backend, const BlockShape& shape, const BlockWeight
           heads_of(out, (shape.n_heads + shape.n_kv_heads) * d, shape.n_kv_heads, d)};
 }
 
-std::optional<RotaryArgs> turn_of(const BlockShape& shape, const BlockInput& input,
-                                  std::span<const int32_t> positions, const Tensor& qkv) {
+std::optional<RotaryArgs> rotary_of(const BlockShape& shape, const BlockInput& input,
+                                    std::span<const int32_t> positions, const Tensor& qkv) {
   if (!shape.rotary || qkv.rows() == 0) return std::nullopt;
   return RotaryArgs{.style = shape.rotary_style,
                     .cosine = input.cosine,
@@ -39,17 +39,17 @@ void run_attention(Backend& backend, const BlockShape& shape, const BlockWeights
   input.linear_seen(BasisInput::kAttentionInput, workspace.input());
   const Projections heads =
       project(backend, shape, weights, input, workspace.input(), workspace.qkv());
-  std::optional<RotaryArgs> turn = turn_of(shape, input, {}, workspace.qkv());
+  std::optional<RotaryArgs> rotary = rotary_of(shape, input, {}, workspace.qkv());
   const bool observed = input.observer != nullptr && *input.observer;
-  if (observed && turn) {  // who sees the heads sees them turned
-    backend.rotate(*turn);
-    turn.reset();
+  if (observed && rotary) {  // who sees the heads sees them rotated
+    backend.rotate(*rotary);
+    rotary.reset();
   }
   const Tensor attended = workspace.attended();
   const Tensor out = heads_of(attended, 0, shape.n_heads, shape.head_dim);
   {
     const TimedScope timed = input.time(&LayerTimes::attend);
-    backend.store_and_attend(turn ? &*turn : nullptr,
+    backend.store_and_attend(rotary ? &*rotary : nullptr,
                              {.keys = heads.keys,
                               .values = heads.values,
                               .n_tokens = input.n_tokens,

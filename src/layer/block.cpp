@@ -48,9 +48,9 @@ void run_linear(Backend& backend, const BlockInput& input, BasisInput which,
 void run_block(Backend& backend, const BlockShape& shape, const BlockWeights& weights,
                const BlockInput& input, Workspace& workspace) {
   const Tensor residual = workspace.residual(), x = workspace.input();
-  workspace.ask_for_squares(
-      backend, shape.kind != BlockKind::kPostNorm && input.accelerated != nullptr &&
-                   backend.hands_on_squares() && input.accelerated->reads_squares(input.n_tokens));
+  workspace.ask_for_squares(backend, shape.kind != BlockKind::kPostNorm &&
+                                         input.accelerated != nullptr && backend.writes_squares() &&
+                                         input.accelerated->reads_squares(input.n_tokens));
   switch (shape.kind) {
     case BlockKind::kPreNorm:
       weights.attention_norm.run(backend, residual, x, workspace.squares());

@@ -173,7 +173,7 @@ void LayerAttention::select(int64_t batch, const TokenRows& tokens) {
   Sequence& sequence = sequences_[static_cast<size_t>(batch)];
   const int64_t n = tokens.rows.rows();
   if (!plan_.selects()) {
-    if (!backend_.records()) sequence.n_tokens += n;
+    if (!backend_.recording()) sequence.n_tokens += n;
     return;
   }
   const bool at_once = decides_at_once(batch, n), reached = border_is_reached(batch, n);

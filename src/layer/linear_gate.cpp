@@ -12,6 +12,11 @@ constexpr int64_t kDeviceRows = 8;
 // A row that keeps more of its elements than this gains little, and is multiplied exactly.
 constexpr double kMostKept = 0.75;
 
+std::unique_ptr<RowGate> make_device_gate(Backend& backend, const GateSpec& spec) {
+  DeviceGates* gates = backend.device_gates();
+  return gates != nullptr ? gates->make_gate(spec) : nullptr;
+}
+
 }  // namespace
 
 LinearCounts& LinearCounts::operator+=(const LinearCounts& other) {
@@ -46,19 +51,17 @@ LinearGate::LinearGate(Backend& backend, const LinearGroup& group, const GroupPl
   SLUICE_CHECK(plan.kind == LinearKind::kGsi ? group.subspace(plan.rank) != nullptr
                                              : group.columns() != nullptr);
   if (plan.kind == LinearKind::kGraded) {
-    device_ = backend.make_gate({.dense = &group.dense(),
-                                 .epsilon = plan.epsilon,
-                                 .columns = group.columns(),
-                                 .most_kept = kMostKept});
+    device_ = make_device_gate(backend, {.dense = &group.dense(),
+                                         .epsilon = plan.epsilon,
+                                         .columns = group.columns(),
+                                         .most_kept = kMostKept});
   } else if (plan.adaptive == 0) {
     const Subspace& subspace = *group.subspace(plan.rank);
-    device_ = backend.make_gate({.dense = &group.dense(),
-                                 .epsilon = plan.epsilon,
-                                 .basis = subspace.basis.get(),
-                                 .image = subspace.image.get(),
-                                 .slow_tokens = Bypass::kSlowTokens,
-                                 .retry_tokens = Bypass::kRetryTokens,
-                                 .n_sequences = n_batch});
+    device_ = make_device_gate(backend, {.dense = &group.dense(),
+                                         .epsilon = plan.epsilon,
+                                         .basis = subspace.basis.get(),
+                                         .image = subspace.image.get(),
+                                         .n_sequences = n_batch});
   }
   reset();
 }
@@ -108,7 +111,7 @@ void LinearGate::run_gsi(const LinearArgs& args, int64_t first, int64_t n_sequen
     sequences_[static_cast<size_t>(first + i)].on_device = false;
   const Tensor coordinates = scratch_->get(backend_, LinearScratch::kCoordinates,
                                            backend_.compute_dtype(), n_rows, plan_.rank);
-  scratch_->ways.resize(static_cast<size_t>(n_rows));
+  scratch_->paths.resize(static_cast<size_t>(n_rows));
   for (int64_t i = 0; i < n_sequences; ++i)
     decide(sequences_[static_cast<size_t>(first + i)], in_force,
            args.x.rows_from(i * n_tokens, n_tokens), coordinates.rows_from(i * n_tokens, n_tokens),
@@ -131,8 +134,7 @@ void LinearGate::prepare_device(int64_t first, int64_t n_sequences, int64_t n_to
   count_tokens(n_sequences * n_tokens);
   for (int64_t index = first; index < first + n_sequences; ++index) {
     Sequence& sequence = sequences_[static_cast<size_t>(index)];
-    if (!sequence.on_device)
-      device_->set(index, sequence.bypass.slow_in_a_row(), sequence.bypass.to_skip());
+    if (!sequence.on_device) device_->set(index, sequence.bypass);
     sequence.on_device = true;
     pending_.insert(pending_.end(), static_cast<size_t>(n_tokens), index);
   }
@@ -140,7 +142,7 @@ void LinearGate::prepare_device(int64_t first, int64_t n_sequences, int64_t n_to
 
 void LinearGate::run_on_device(const LinearArgs& args, int64_t first, int64_t n_sequences) {
   const int64_t n_tokens = args.x.rows() / n_sequences;
-  if (!backend_.records()) prepare_device(first, n_sequences, n_tokens);
+  if (!backend_.recording()) prepare_device(first, n_sequences, n_tokens);
   for (int64_t i = 0; i < n_sequences; ++i) {
     LinearArgs part = args;
     part.x = args.x.rows_from(i * n_tokens, n_tokens);
@@ -161,13 +163,13 @@ void LinearGate::receive() const {
     Bypass& bypass = sequences_[static_cast<size_t>(pending_[i])].bypass;
     if (decisions[i].residual < 0) {
       bypass.skip(1);
-      count(TokenWay::kBypassed, plan_.rank);
+      count(TokenPath::kBypassed, plan_.rank);
       continue;
     }
     const bool fast = decisions[i].kept != 0;
     bypass.decide(fast);
     counts_.residuals.add(decisions[i].residual);
-    count(fast ? TokenWay::kFast : TokenWay::kSlow, plan_.rank);
+    count(fast ? TokenPath::kFast : TokenPath::kSlow, plan_.rank);
   }
   pending_.clear();
 }
@@ -183,9 +185,9 @@ void LinearGate::run_adaptive(const LinearArgs& args, Sequence& sequence) {
     const InForce in_force{&adaptive.basis(), &adaptive.image()};
     const Tensor coordinates = scratch_->get(backend_, LinearScratch::kCoordinates,
                                              backend_.compute_dtype(), n, in_force.basis->rank());
-    scratch_->ways.resize(static_cast<size_t>(n));
+    scratch_->paths.resize(static_cast<size_t>(n));
     decide(sequence, in_force, part.x, coordinates, 0);
-    adaptive.take(part.x, coordinates, scratch_->ways);
+    adaptive.take(part.x, coordinates, scratch_->paths);
     multiply(part, in_force, coordinates);
     begin += n;
     if (!adaptive.at_boundary()) continue;
@@ -205,13 +207,13 @@ void LinearGate::count_tokens(int64_t n) {
   counts_.dense_elements += static_cast<double>(n) * static_cast<double>(group_.elements());
 }
 
-void LinearGate::count(TokenWay way, int64_t rank) const {
+void LinearGate::count(TokenPath path, int64_t rank) const {
   const auto k = static_cast<double>(rank), d = static_cast<double>(group_.dense().n_in());
   const auto n_out = static_cast<double>(group_.dense().n_out());
-  if (way != TokenWay::kBypassed) counts_.elements += k * d;
-  counts_.elements += way == TokenWay::kFast ? k * n_out : d * n_out;
-  counts_.n_fast += way == TokenWay::kFast ? 1 : 0;
-  counts_.n_bypassed += way == TokenWay::kBypassed ? 1 : 0;
+  if (path != TokenPath::kBypassed) counts_.elements += k * d;
+  counts_.elements += path == TokenPath::kFast ? k * n_out : d * n_out;
+  counts_.n_fast += path == TokenPath::kFast ? 1 : 0;
+  counts_.n_bypassed += path == TokenPath::kBypassed ? 1 : 0;
 }
 
 void LinearGate::count_kept(int32_t kept) const {
@@ -223,13 +225,13 @@ void LinearGate::decide(Sequence& sequence, const InForce& in_force, const Const
                         const Tensor& coordinates, int64_t begin) {
   Bypass& bypass = sequence.bypass;
   const int64_t n_rows = x.rows(), rank = in_force.basis->rank();
-  TokenWay* way = scratch_->ways.data() + begin;
+  TokenPath* path = scratch_->paths.data() + begin;
   std::vector<float>& residuals = scratch_->residuals;
   for (int64_t row = 0; row < n_rows;) {
-    if (const int64_t n = std::min(bypass.to_skip(), n_rows - row); n > 0) {
-      std::fill_n(way + row, n, TokenWay::kBypassed);
-      for (int64_t i = 0; i < n; ++i) count(TokenWay::kBypassed, rank);
-      bypass.skip(n);
+    if (const int64_t n = std::min<int64_t>(bypass.to_skip, n_rows - row); n > 0) {
+      std::fill_n(path + row, n, TokenPath::kBypassed);
+      for (int64_t i = 0; i < n; ++i) count(TokenPath::kBypassed, rank);
+      bypass.skip(static_cast<int32_t>(n));
       row += n;
       continue;
     }
@@ -241,12 +243,12 @@ void LinearGate::decide(Sequence& sequence, const InForce& in_force, const Const
                       .residuals = residuals});
     // Where the gate closes, the others pass by: as if they had not been projected.
     for (const float residual : residuals) {
-      if (bypass.to_skip() > 0) break;
+      if (bypass.to_skip > 0) break;
       const bool fast = residual <= plan_.epsilon;
       counts_.residuals.add(residual);
       bypass.decide(fast);
-      way[row] = fast ? TokenWay::kFast : TokenWay::kSlow;
-      count(way[row++], rank);
+      path[row] = fast ? TokenPath::kFast : TokenPath::kSlow;
+      count(path[row++], rank);
     }
   }
 }
@@ -257,9 +259,9 @@ void LinearGate::multiply(const LinearArgs& args, const InForce& in_force,
   std::vector<int32_t>&fast = scratch_->fast_rows, &slow = scratch_->slow_rows;
   fast.clear();
   slow.clear();
-  const std::vector<TokenWay>& ways = scratch_->ways;
-  for (size_t i = 0; i < ways.size(); ++i)
-    (ways[i] == TokenWay::kFast ? fast : slow).push_back(static_cast<int32_t>(i));
+  const std::vector<TokenPath>& paths = scratch_->paths;
+  for (size_t i = 0; i < paths.size(); ++i)
+    (paths[i] == TokenPath::kFast ? fast : slow).push_back(static_cast<int32_t>(i));
   LinearArgs by_image = args, by_dense = args;
   by_image.weights = in_force.image;
   by_image.x = coordinates;
@@ -287,7 +289,7 @@ void LinearGate::multiply(const LinearArgs& args, const InForce& in_force,
   backend_.linear(by_dense);
 
   std::vector<int32_t>& places = scratch_->places;  // of each row's product
-  places.resize(ways.size());
+  places.resize(paths.size());
   for (size_t i = 0; i < fast.size(); ++i)
     places[static_cast<size_t>(fast[i])] = static_cast<int32_t>(i);
   for (size_t i = 0; i < slow.size(); ++i)
@@ -298,7 +300,7 @@ void LinearGate::multiply(const LinearArgs& args, const InForce& in_force,
     backend_.gather_rows(products, places, args.out);
 }
 
-// Counted are the elements kept. Columns are gathered only where the backend is faster that way: a
+// Counted are the elements kept. Columns are gathered only where the backend is faster so: a
 // pass over the whole matrix serves many rows at once.
 void LinearGate::run_graded(const LinearArgs& args) {
   const int64_t n_rows = args.x.rows(), d = args.x.row_elements();

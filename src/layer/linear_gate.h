@@ -7,9 +7,9 @@
 #include <memory>
 #include <vector>
 
+#include "backend/bypass.h"
 #include "core/quantiles.h"
 #include "layer/adaptive_basis.h"
-#include "layer/bypass.h"
 #include "layer/linear_group.h"
 #include "plan/linear_plan.h"
 
@@ -37,7 +37,7 @@ class LinearScratch {
 
   std::vector<float> residuals;  // (n_rows)
   std::vector<int32_t> kept;     // (n_rows)
-  std::vector<TokenWay> ways;    // (n_rows)
+  std::vector<TokenPath> paths;  // (n_rows)
   std::vector<int32_t> fast_rows, slow_rows, places;
 
  private:
@@ -51,7 +51,7 @@ class LinearGate {
              std::shared_ptr<LinearScratch> scratch);
 
   // args.weights is not used. Rows are the next tokens of every sequence, stacked, or of the one
-  // named. Which way a token goes depends on it and on those before it alone, round-off near
+  // named. Which path a token takes depends on it and on those before it alone, round-off near
   // epsilon aside.
   void run(const LinearArgs& args, int64_t sequence);
 
@@ -86,10 +86,10 @@ class LinearGate {
   void receive() const;
   void run_adaptive(const LinearArgs& args, Sequence& sequence);
   void run_graded(const LinearArgs& args);
-  // Projects rows that follow each other in a sequence and sets scratch's ways from `begin` on.
+  // Projects rows that follow each other in a sequence and sets scratch's paths from `begin` on.
   void decide(Sequence& sequence, const InForce& in_force, const ConstTensor& x,
               const Tensor& coordinates, int64_t begin);
-  void count(TokenWay way, int64_t rank) const;
+  void count(TokenPath path, int64_t rank) const;
   void count_kept(int32_t kept) const;
   void multiply(const LinearArgs& args, const InForce& in_force, const ConstTensor& coordinates);
 

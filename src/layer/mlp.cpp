@@ -13,7 +13,7 @@ void run_mlp(Backend& backend, const BlockShape& shape, const BlockWeights& weig
               .activation = shape.gated ? Activation::kNone : shape.activation,
               .out = inner});
   if (shape.gated) {
-    backend.gate({.activation = shape.activation, .gate_up = inner, .out = workspace.gated()});
+    backend.glu({.activation = shape.activation, .gate_up = inner, .out = workspace.gated()});
     inner = workspace.gated();
   }
   input.linear_seen(BasisInput::kMlpInner, inner);

@@ -30,8 +30,8 @@ Projections project(Backend& backend, const BlockShape& shape, const BlockWeight
                     const BlockInput& input, const ConstTensor& x, const Tensor& out);
 // Turns queries and keys of such a matrix, where the model does. positions: of the rows, when they
 // are not the pass's own in order.
-std::optional<RotaryArgs> turn_of(const BlockShape& shape, const BlockInput& input,
-                                  std::span<const int32_t> positions, const Tensor& qkv);
+std::optional<RotaryArgs> rotary_of(const BlockShape& shape, const BlockInput& input,
+                                    std::span<const int32_t> positions, const Tensor& qkv);
 
 // By the gate of that input, or densely where there is none: args.weights is the dense form.
 void run_linear(Backend& backend, const BlockInput& input, BasisInput which,

@@ -239,7 +239,8 @@ void Model::run_step(const Tensor& hidden, KvCache& cache) {
     tried_ = false;
     return run();
   }
-  if (!std::exchange(tried_, true)) recording_ = backend_->record(run);
+  if (!std::exchange(tried_, true))
+    recording_ = backend_->recorder() ? backend_->recorder()->record(run) : nullptr;
   if (recording_ == nullptr) return run();
   cache.expect_token();
   recording_->replay(cache.length());

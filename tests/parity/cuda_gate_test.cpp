@@ -70,12 +70,11 @@ struct Gated {
         image(backend.pack_image(source, *basis)),
         dense(backend.pack_linear(source)) {}
   std::unique_ptr<RowGate> gate(double epsilon, int32_t slow_tokens = 64) const {
-    return on.make_gate({.dense = dense.get(),
-                         .epsilon = epsilon,
-                         .basis = basis.get(),
-                         .image = image.get(),
-                         .slow_tokens = slow_tokens,
-                         .retry_tokens = 1024});
+    return on.device_gates()->make_gate({.dense = dense.get(),
+                                         .epsilon = epsilon,
+                                         .basis = basis.get(),
+                                         .image = image.get(),
+                                         .limits = {.slow_tokens = slow_tokens}});
   }
 
   Backend& on;

@@ -185,7 +185,7 @@ TEST_P(EveryBackend, RecordedStepsOfRefinedAttentionGiveWhatPlainStepsGive) {
       const auto all = text.out.values();
       place(first);
       step();  // finds the memory that a recording needs
-      const auto recording = backend->record(step);
+      const auto recording = backend->recorder()->record(step);
       ASSERT_NE(recording, nullptr);
       const auto bounds = bounds_of(dtype(), c, in, all);
       std::vector<float> got, expected;

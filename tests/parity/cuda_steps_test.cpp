@@ -40,7 +40,7 @@ TEST(CudaSteps, ARecordingIsVoidOnceMemoryHasMoved) {
                            .causal = true,
                            .scale = c.scale(),
                            .out = out.view()});
-    return backend->records() ? std::vector<float>() : out.values();
+    return backend->recording() ? std::vector<float>() : out.values();
   };
   const auto linear = [&](int64_t n_in, Activation activation) {
     const auto weights = backend->pack_linear(matrix_source(40, n_in, random_values(40 * n_in, 5)));
@@ -71,7 +71,7 @@ TEST(CudaSteps, ARecordingIsVoidOnceMemoryHasMoved) {
   for (const Mover& mover : movers) {
     SCOPED_TRACE(mover.name);
     const auto at_end = attend(699), before = attend(300);
-    const auto recording = backend->record([&] { attend(300); });
+    const auto recording = backend->recorder()->record([&] { attend(300); });
     ASSERT_NE(recording, nullptr);
     // As many splits as the last position would have, so sums of another order.
     for (const auto& [position, expected] : {std::pair(699, at_end), {300, before}}) {

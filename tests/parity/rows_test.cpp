@@ -131,7 +131,7 @@ TEST_P(EveryBackend, GateAgreesWithTheReference) {
         const auto run = [&](Backend& on, DType type) {
           const DeviceTensor x(on, type, {rows, 2 * d}, gate_up, pad);
           const DeviceTensor out = unwritten(on, type, {rows, d}, pad);
-          on.gate({.activation = activation, .gate_up = x.view(), .out = out.view()});
+          on.glu({.activation = activation, .gate_up = x.view(), .out = out.view()});
           return out.values();
         };
         const auto expected = run(*reference, DType::kF32);

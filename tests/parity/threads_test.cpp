@@ -156,7 +156,7 @@ TEST_P(EveryBackend, GateDoesNotDependOnThreads) {
     expect_same_with_two_threads([&] {
       const DeviceTensor x(*backend, dtype(), {kRows, 2 * d}, random_values(kRows * 2 * d, 1));
       const DeviceTensor out = unwritten(*backend, dtype(), {kRows, d});
-      backend->gate({.activation = Activation::kGeluTanh, .gate_up = x.view(), .out = out.view()});
+      backend->glu({.activation = Activation::kGeluTanh, .gate_up = x.view(), .out = out.view()});
       return out.values();
     });
 }

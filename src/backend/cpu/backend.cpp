@@ -198,7 +198,7 @@ class CpuBackend final : public Backend {
 
   void attend_dense(const AttendDenseArgs& args) override { cpu::attend_dense(args); }
 
-  void gate(const GateArgs& args) override {
+  void glu(const GluArgs& args) override {
     const int64_t d_inner = args.out.row_elements();
     SLUICE_CHECK(args.gate_up.row_elements() == 2 * d_inner);
     for_rows(args.out, [&](int64_t begin, int64_t end) {

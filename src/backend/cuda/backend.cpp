@@ -70,7 +70,10 @@ class CudaRecording final : public Recording {
   cuda::Handle<cudaGraphExec_t, cudaGraphExecDestroy> ready_;
 };
 
-class CudaBackend final : public Backend {
+class CudaBackend final : public Backend,
+                          private StepRecorder,
+                          private DeviceGates,
+                          private ScoreComparer {
  public:
   explicit CudaBackend(DType dtype)
       : dtype_(dtype), context_(std::make_shared<Context>(0)), multiplier_(context_) {}
@@ -119,10 +122,9 @@ class CudaBackend final : public Backend {
   }
 
   void wait() override { context_->synchronize(); }
-  std::unique_ptr<Recording> record(const std::function<void()>& work) override {
-    return CudaRecording::make(context_, work);
-  }
-  bool records() const override { return context_->recorded_position() != nullptr; }
+  StepRecorder* recorder() override { return this; }
+  DeviceGates* device_gates() override { return this; }
+  ScoreComparer* score_comparer() override { return this; }
 
   std::unique_ptr<LinearWeights> pack_linear(MatrixSource source) override {
     return std::make_unique<cuda::DeviceWeights>(cuda::pack_matrix(context_, source, dtype_),
@@ -142,10 +144,6 @@ class CudaBackend final : public Backend {
                                             const SubspaceBasis& basis) override {
     return cuda::pack_image(context_, multiplier_, source,
                             dynamic_cast<const cuda::DeviceBasis&>(basis), dtype_);
-  }
-
-  std::unique_ptr<RowGate> make_gate(const GateSpec& spec) override {
-    return cuda::make_gate(context_, multiplier_, spec);
   }
 
   void embed(const EmbedArgs& args) override {
@@ -170,7 +168,7 @@ class CudaBackend final : public Backend {
                   args.squares.dtype() == DType::kF32));
     cuda::norm(*context_, args);
   }
-  bool hands_on_squares() const override { return true; }
+  bool writes_squares() const override { return true; }
 
   void linear(const LinearArgs& args) override {
     const auto& weights = dynamic_cast<const cuda::DeviceWeights&>(*args.weights);
@@ -189,7 +187,7 @@ class CudaBackend final : public Backend {
   }
 
   void rotate(const RotaryArgs& args) override {
-    check_turn(args);
+    check_rotary(args);
     if (args.positions.empty()) return cuda::rotate(*context_, args, nullptr);
     const DeviceArray<int32_t> positions(context_, args.positions);
     cuda::rotate(*context_, args, positions.data());
@@ -201,17 +199,17 @@ class CudaBackend final : public Backend {
   }
 
   void attend_dense(const AttendDenseArgs& args) override { cuda::attend_dense(*context_, args); }
-  void store_and_attend(const RotaryArgs* turn, const StoreKvArgs& store,
+  void store_and_attend(const RotaryArgs* rotary, const StoreKvArgs& store,
                         const AttendDenseArgs& attend) override {
-    if (turn != nullptr) check_turn(*turn);
+    if (rotary != nullptr) check_rotary(*rotary);
     check_store(store);
-    if (!cuda::store_and_attend(*context_, turn, store, attend))
-      Backend::store_and_attend(turn, store, attend);
+    if (!cuda::store_and_attend(*context_, rotary, store, attend))
+      Backend::store_and_attend(rotary, store, attend);
   }
 
-  void gate(const GateArgs& args) override {
+  void glu(const GluArgs& args) override {
     SLUICE_CHECK(args.gate_up.row_elements() == 2 * args.out.row_elements());
-    cuda::gate(*context_, args);
+    cuda::glu(*context_, args);
   }
 
   void convert(ConstTensor from, Tensor to) override {
@@ -232,20 +230,6 @@ class CudaBackend final : public Backend {
     cuda::add_rows(*context_, from, at.data(), to);
   }
 
-  bool compare_scores(const CompareScoresArgs& args) override {
-    const int64_t n = args.base.rows(), vocab = args.base.row_elements();
-    SLUICE_CHECK(args.base.shape() == args.scores.shape() && args.base.dtype() == DType::kF32 &&
-                 args.scores.dtype() == DType::kF32);
-    SLUICE_CHECK(std::ssize(args.next) == n && std::ssize(args.out) == n && vocab <= INT32_MAX);
-    for (const int32_t id : args.next) SLUICE_CHECK(id >= 0 && id < vocab);
-    if (n == 0) return true;
-    const DeviceArray<int32_t> next(context_, args.next);
-    const DeviceArray<TokenComparison> out(context_, n);
-    cuda::compare_scores(*context_, args.base, args.scores, next.data(), out.data());
-    context_->fetch(out.data(), args.out.data(), static_cast<int64_t>(args.out.size_bytes()));
-    return true;
-  }
-
   std::unique_ptr<Selector> make_selector(const SelectorSpec& spec) override {
     return cuda::make_cuda_selector(context_, spec);
   }
@@ -263,7 +247,27 @@ class CudaBackend final : public Backend {
   }
 
  private:
-  static void check_turn(const RotaryArgs& args) {
+  std::unique_ptr<Recording> record(const std::function<void()>& work) override {
+    return CudaRecording::make(context_, work);
+  }
+  bool recording() const override { return context_->recorded_position() != nullptr; }
+  std::unique_ptr<RowGate> make_gate(const GateSpec& spec) override {
+    return cuda::make_gate(context_, multiplier_, spec);
+  }
+  void compare_scores(const CompareScoresArgs& args) override {
+    const int64_t n = args.base.rows(), vocab = args.base.row_elements();
+    SLUICE_CHECK(args.base.shape() == args.scores.shape() && args.base.dtype() == DType::kF32 &&
+                 args.scores.dtype() == DType::kF32);
+    SLUICE_CHECK(std::ssize(args.next) == n && std::ssize(args.out) == n && vocab <= INT32_MAX);
+    for (const int32_t id : args.next) SLUICE_CHECK(id >= 0 && id < vocab);
+    if (n == 0) return;
+    const DeviceArray<int32_t> next(context_, args.next);
+    const DeviceArray<TokenComparison> out(context_, n);
+    cuda::compare_scores(*context_, args.base, args.scores, next.data(), out.data());
+    context_->fetch(out.data(), args.out.data(), static_cast<int64_t>(args.out.size_bytes()));
+  }
+
+  static void check_rotary(const RotaryArgs& args) {
     SLUICE_CHECK(2 * args.cosine.shape()[1] <= args.x.shape()[2]);
     if (args.positions.empty()) {
       SLUICE_CHECK(args.first_position + args.n_tokens <= args.cosine.rows());

@@ -44,7 +44,7 @@ class ReferenceBackend final : public Backend {
   void rotate(const RotaryArgs& args) override { reference::rotate(args); }
   void store_kv(const StoreKvArgs& args) override { reference::store_kv(args); }
   void attend_dense(const AttendDenseArgs& args) override { reference::attend_dense(args); }
-  void gate(const GateArgs& args) override { reference::gate(args); }
+  void glu(const GluArgs& args) override { reference::glu(args); }
   void convert(ConstTensor from, Tensor to) override { reference::convert(from, to); }
   void gather_rows(ConstTensor from, std::span<const int32_t> rows, Tensor to) override {
     reference::gather_rows(from, rows, to);

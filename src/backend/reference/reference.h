@@ -80,7 +80,7 @@ std::unique_ptr<LinearWeights> pack_image(const MatrixSource& source, const Subs
 void rotate(const RotaryArgs& args);
 void store_kv(const StoreKvArgs& args);
 void attend_dense(const AttendDenseArgs& args);
-void gate(const GateArgs& args);
+void glu(const GluArgs& args);
 void convert(ConstTensor from, Tensor to);
 void gather_rows(ConstTensor from, std::span<const int32_t> rows, Tensor to);
 void add_rows(ConstTensor from, std::span<const int32_t> rows, Tensor to);

@@ -21,7 +21,7 @@ std::span<const float> row_of(const Tensor& of, int64_t row) {
 
 BaseScores::BaseScores(Model& model, int64_t n_rows)
     : model_(model),
-      on_host_(model.backend().device() == Device::kCpu),
+      on_host_(model.backend().score_comparer() == nullptr),
       base_(buffer_of(model, n_rows)),
       scores_(buffer_of(model, std::min(n_rows, kScoreRows))),
       rows_(static_cast<size_t>(on_host_ ? n_rows : 0)),
@@ -45,9 +45,8 @@ std::span<const TokenComparison> BaseScores::compare(int64_t first, const ConstT
   const std::span<TokenComparison> found = std::span(found_).first(next.size());
   model_.logits(hidden, scores);
   if (!on_host_) {
-    const bool compared = model_.backend().compare_scores(
+    model_.backend().score_comparer()->compare_scores(
         {.base = base_.view().rows_from(first, n), .scores = scores, .next = next, .out = found});
-    SLUICE_CHECK(compared);
     return found;
   }
   parallel_for(n, 1, [&](int64_t begin, int64_t end) {

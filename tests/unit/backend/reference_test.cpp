@@ -101,7 +101,7 @@ TEST_P(Reference, ActivationsHaveTheirKnownValues) {
   for (const Case& c : cases) {
     const DeviceTensor x(*backend, DType::kF32, {3, 2}, {-1, 1, 0, 1, 1, 1});
     const DeviceTensor out = unwritten(*backend, DType::kF32, {3, 1});
-    backend->gate({.activation = c.activation, .gate_up = x.view(), .out = out.view()});
+    backend->glu({.activation = c.activation, .gate_up = x.view(), .out = out.view()});
     EXPECT_CLOSE(out.values(), c.expected, 1e-8 + kF32Unit);
   }
 }

@@ -185,7 +185,7 @@ void embed(Context& context, const EmbedRows& args) {
                      args.scale, args.zero_id, args.accumulate, view_of(args.out), d);
 }
 
-void gate(Context& context, const GateArgs& args) {
+void glu(Context& context, const GluArgs& args) {
   const int64_t d = args.out.row_elements();
   const bool eights = by_eights(args.gate_up) && by_eights(args.out);
   SLUICE_LAUNCH_ROWS(gate_rows, eights, args.out.rows(), d, args.activation, view_of(args.gate_up),

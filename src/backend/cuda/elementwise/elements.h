@@ -27,7 +27,7 @@ void norm(Context& context, const NormArgs& args);
 // positions: on the device, or null.
 void rotate(Context& context, const RotaryArgs& args, const int32_t* positions);
 void store_kv(Context& context, const StoreKvArgs& args);
-void gate(Context& context, const GateArgs& args);
+void glu(Context& context, const GluArgs& args);
 void convert(Context& context, ConstTensor from, Tensor to);
 // rows: on the device.
 void gather_rows(Context& context, ConstTensor from, const int32_t* rows, Tensor to);

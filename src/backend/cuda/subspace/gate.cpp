@@ -65,9 +65,8 @@ class SubspaceGate final : public DeviceDecisions {
         image_(dynamic_cast<const DeviceWeights&>(*spec.image)),
         dense_(dynamic_cast<const DeviceWeights&>(*spec.dense)),
         epsilon_(spec.epsilon),
-        slow_tokens_(spec.slow_tokens),
-        retry_tokens_(spec.retry_tokens),
-        states_(context_, std::vector<GateState>(static_cast<size_t>(spec.n_sequences))),
+        limits_(spec.limits),
+        states_(context_, std::vector<Bypass>(static_cast<size_t>(spec.n_sequences))),
         entries_(context_, kRoom),
         coordinates_(context_, DType::kBF16, kRoom, basis_.rank()),
         copy_(context_, DType::kBF16, 1, basis_.n_in()),
@@ -77,9 +76,8 @@ class SubspaceGate final : public DeviceDecisions {
     SLUICE_CHECK(image_.n_out() == dense_.n_out() && spec.n_sequences > 0);
   }
 
-  void set(int64_t sequence, int64_t slow_in_a_row, int64_t to_skip) override {
-    const GateState standing{static_cast<int32_t>(slow_in_a_row), static_cast<int32_t>(to_skip)};
-    context_->send(&standing, state(sequence), sizeof standing);
+  void set(int64_t sequence, const Bypass& bypass) override {
+    context_->send(&bypass, state(sequence), sizeof bypass);
   }
 
   void run(const LinearArgs& args, int64_t sequence) override {
@@ -99,8 +97,7 @@ class SubspaceGate final : public DeviceDecisions {
                            .deviation = deviation_.norm,
                            .rounding = deviation_.rounding,
                            .epsilon = epsilon_,
-                           .slow_tokens = slow_tokens_,
-                           .retry_tokens = retry_tokens_,
+                           .limits = limits_,
                            .state = state(sequence),
                            .memory = {.messages = messages_.data(),
                                       .n_rows = DeviceDecisions::n_rows(),
@@ -123,7 +120,7 @@ class SubspaceGate final : public DeviceDecisions {
                                  .overlaps = deviation_.overlaps.padded,
                                  .decisions = decisions() + place});
   }
-  GateState* state(int64_t sequence) const {
+  Bypass* state(int64_t sequence) const {
     SLUICE_CHECK(sequence >= 0 && sequence < states_.size());
     return states_.data() + sequence;
   }
@@ -132,8 +129,8 @@ class SubspaceGate final : public DeviceDecisions {
   const Deviation& deviation_;
   const DeviceWeights &image_, &dense_;
   double epsilon_;
-  int32_t slow_tokens_, retry_tokens_;
-  DeviceArray<GateState> states_;    // (n_sequences)
+  BypassLimits limits_;
+  DeviceArray<Bypass> states_;       // (n_sequences)
   DeviceArray<GateEntry> entries_;   // (kRoom)
   DeviceMatrix coordinates_, copy_;  // (kRoom, rank) and one row of x
   DeviceArray<GateMessage> messages_;
@@ -157,7 +154,7 @@ class GradedGate final : public DeviceDecisions {
     SLUICE_CHECK(columns_.n_in() == dense_.n_in() && columns_.n_out() == dense_.n_out());
   }
 
-  void set(int64_t, int64_t, int64_t) override {}
+  void set(int64_t, const Bypass&) override {}
 
   void run(const LinearArgs& args, int64_t) override {
     const int64_t n_in = columns_.n_in();

@@ -135,7 +135,7 @@ __global__ void __launch_bounds__(kGateThreads, 2)
 
   uint4 x[kChunks];
   if (!is_recorder) read_x(gate.row, x);
-  const GateState state = *gate.log.state;
+  const Bypass state = *gate.log.state;
   const Exchange exchange{.messages = gate.messages,
                           .n_pairs = gate.row.n_pairs,
                           .n_norms = gate.row.n_norms,
@@ -278,8 +278,7 @@ void run_gate(Context& context, const GateRowArgs& args) {
                                .rounding = args.rounding,
                                .epsilon = args.epsilon},
                      .messages = args.memory.messages,
-                     .log = {.slow_tokens = args.slow_tokens,
-                             .retry_tokens = args.retry_tokens,
+                     .log = {.limits = args.limits,
                              .state = args.state,
                              .n_rows = args.memory.n_rows,
                              .entries = args.memory.entries,

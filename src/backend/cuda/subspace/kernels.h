@@ -10,12 +10,6 @@ namespace sluice::impl::cuda {
 // residuals[row] = ||x - y|| / ||x|| as section 4 defines it; y (n_rows, n_in) f32.
 void residual_rows(Context& context, ConstTensor x, ConstTensor y, float* residuals);
 
-// Where a gate on the device stands with a sequence, as Bypass of src/layer/bypass.h does on the
-// host.
-struct GateState {
-  int32_t slow_in_a_row, to_skip;
-};
-
 // What a gate has written down of a row.
 struct GateEntry {
   double all, rest;  // ||x||^2 and ||x - V c||^2
@@ -52,8 +46,8 @@ struct GateRowArgs {
   double deviation,
       rounding;  // no less than the norms of E beside its diagonal and of its rounding
   double epsilon;
-  int32_t slow_tokens, retry_tokens;
-  GateState* state;
+  BypassLimits limits;
+  Bypass* state;
   GateMemory memory;
   ConstTensor image, dense;  // (n_out, rank) and (n_out, n_in), columns padded
   ConstTensor x;             // (1, n_in)

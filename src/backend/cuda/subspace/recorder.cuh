@@ -9,25 +9,21 @@ namespace sluice::impl::cuda {
 
 // What a gate keeps from row to row.
 struct GateLog {
-  int32_t slow_tokens, retry_tokens;
-  GateState* state;
+  BypassLimits limits;
+  Bypass* state;
   uint32_t* n_rows;
   GateEntry* entries;
   RowsView coordinates;
 };
 
-// By one thread: what Bypass of src/layer/bypass.h does on the host.
-__device__ inline void write_down(const GateLog& log, GateState state, uint32_t row,
+// By one thread.
+__device__ inline void write_down(const GateLog& log, Bypass state, uint32_t row,
                                   const GateEntry& entry) {
   log.entries[(row - 1) % RowGate::kRoom] = entry;
-  if (entry.passed_by) {
-    --state.to_skip;
-  } else if (entry.fast) {
-    state.slow_in_a_row = 0;
-  } else if (++state.slow_in_a_row == log.slow_tokens) {
-    --state.slow_in_a_row;
-    state.to_skip = log.retry_tokens - 1;
-  }
+  if (entry.passed_by)
+    state.skip(1);
+  else
+    state.decide(entry.fast, log.limits);
   *log.state = state;
   *log.n_rows = row;
 }
@@ -65,7 +61,7 @@ __device__ inline RowPath decide(const Gauge& gauge, const ProjectedRow& row,
 // is_near: whether all can tell so.
 __device__ __noinline__ inline void record_row(const GateLog& log, const Gauge& gauge,
                                                const ProjectedRow& row, Exchange exchange,
-                                               GateState state, bool is_near,
+                                               Bypass state, bool is_near,
                                                const std::byte* coordinates, const Terms* warps) {
   __shared__ double shared[kGateWarps];
   Estimate found = estimate(warps);
@@ -86,8 +82,7 @@ __device__ __noinline__ inline void record_row(const GateLog& log, const Gauge& 
 }
 
 // Of a row that nobody looks at.
-__device__ __noinline__ inline void pass_by(const GateLog& log, Exchange exchange,
-                                            GateState state) {
+__device__ __noinline__ inline void pass_by(const GateLog& log, Exchange exchange, Bypass state) {
   for (int i = static_cast<int>(threadIdx.x); i < exchange.n_pairs + exchange.n_norms;
        i += kGateThreads)
     exchange.receive(i);

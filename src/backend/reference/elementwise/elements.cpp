@@ -58,7 +58,7 @@ void add_rows(ConstTensor from, std::span<const int32_t> rows, Tensor to) {
       store(to, row, i, load(to, row, i) + load(from, rows[static_cast<size_t>(row)], i));
 }
 
-void gate(const GateArgs& args) {
+void glu(const GluArgs& args) {
   const int64_t d_inner = args.out.row_elements();
   SLUICE_CHECK(args.gate_up.row_elements() == 2 * d_inner);
   for (int64_t row = 0; row < args.out.rows(); ++row)
