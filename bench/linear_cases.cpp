@@ -173,13 +173,13 @@ std::vector<Piece> pieces_of(const LinearCase& c, ColdLayers& layers) {
     return [&layers, gates, x] { layers.gated(*gates, x); };
   };
   // A row within the subspace has a residual of the size of round-off, which takes a second pass
-  // over V. A gate that saw Bypass::kSlowTokens slow tokens asks no more.
+  // over V. A gate that saw BypassLimits().slow_tokens slow tokens asks no more.
   std::vector<Piece> pieces = {
       {"dense", dense, [&] { layers.dense(); }},
       {"gsi, all fast", basis + image, gated(layers.near(), 0)},
       {"gsi, all fast, no residual", basis + image, gated(layers.inside(), 0)},
       {"gsi, all slow", basis + dense, gated(layers.outside(), 0)},
-      {"gsi, bypassed", dense, gated(layers.outside(), Bypass::kSlowTokens)}};
+      {"gsi, bypassed", dense, gated(layers.outside(), BypassLimits().slow_tokens)}};
   for (const double share : c.kept) {
     const double bytes =
         std::round(share * number(c.n_in)) * number(layers.first().columns()->column_bytes());
@@ -204,7 +204,7 @@ struct Timed {
 
 Timed time_case(const LinearCase& c, int repeat) {
   ColdLayers layers(c);
-  SLUICE_CHECK(repeat + 1 < Bypass::kSlowTokens);  // else the slow gates would pass by
+  SLUICE_CHECK(repeat + 1 < BypassLimits().slow_tokens);  // else the slow gates would pass by
   const std::vector<Piece> pieces = pieces_of(c, layers);
   std::vector<std::function<void()>> work;
   Timed timed;

@@ -120,7 +120,7 @@ TEST_P(Gate, CountsWhatTheDefinitionReads) {
 }
 
 TEST_P(Gate, AfterManySlowTokensItIsPassedByAndTriedAgain) {
-  constexpr int64_t kSlow = Bypass::kSlowTokens, kRetry = Bypass::kRetryTokens;
+  constexpr int64_t kSlow = BypassLimits().slow_tokens, kRetry = BypassLimits().retry_tokens;
   // 63 slow ones do not close it, 64 do; then 1,023 pass by, even fast ones, until a fast one is
   // tried and opens it.
   const std::string text = times(kSlow - 1, 'a') + "f" + times(kSlow, 'b') +
@@ -184,10 +184,10 @@ TEST_P(Gate, TheDirectionOfLeastRecentEnergyLeaves) {
 // Rows without a subspace: every block has an axis of its own, and there are two places. Once they
 // are taken the gate closes as any other does, and stays closed.
 TEST_P(Gate, SwappingDirectionsDoesNotKeepAHopelessGateOpen) {
-  constexpr int64_t kBlock = AdaptiveBasis::kBlock, kSlow = Bypass::kSlowTokens;
+  constexpr int64_t kBlock = AdaptiveBasis::kBlock, kSlow = BypassLimits().slow_tokens;
   std::string text;
   for (int i = 0; i < 10; ++i) text += times(kBlock, "abcde"[i % 5]);
-  ASSERT_LT(8 * kBlock - kSlow, Bypass::kRetryTokens);
+  ASSERT_LT(8 * kBlock - kSlow, BypassLimits().retry_tokens);
   const LinearCounts counts = run(gsi(2), text, text.size()).counts;
   EXPECT_EQ(counts.n_additions, 3);
   EXPECT_EQ(counts.n_bypassed, 2 * (kBlock - kSlow) + 8 * kBlock - kSlow);
