@@ -79,7 +79,7 @@ DeviceMemory device_memory() {
       cudaMemPoolGetAttribute(pool, cudaMemPoolAttrUsedMemHigh, &used) != cudaSuccess ||
       cudaMemPoolGetAttribute(pool, cudaMemPoolAttrReservedMemCurrent, &held) != cudaSuccess ||
       cudaMemPoolSetAttribute(pool, cudaMemPoolAttrUsedMemHigh, &none) != cudaSuccess)
-    throw Error("CUDA: asking for the memory in use");
+    throw sluice::Error("CUDA: asking for the memory in use");
   return {1e-9 * static_cast<double>(used), 1e-9 * static_cast<double>(held)};
 }
 
