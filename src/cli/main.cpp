@@ -14,8 +14,8 @@
 #include "cli/commands.h"
 #include "cli/terminal/say.h"
 #include "core/error.h"
-#include "core/version.h"
 #include "eval/shell_line.h"
+#include "sluice/version.h"
 
 namespace {
 

@@ -17,8 +17,8 @@
 #include "cli/terminal/say.h"
 #include "core/error.h"
 #include "core/threads.h"
-#include "core/version.h"
 #include "eval/results.h"
+#include "sluice/version.h"
 #include "tune/tune_results.h"
 
 namespace sluice::impl::cli {

@@ -1,0 +1,5 @@
+// What the library shows of itself: all other symbols are hidden.
+
+#pragma once
+
+#define SLUICE_API __attribute__((visibility("default")))
