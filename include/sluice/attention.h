@@ -46,7 +46,7 @@ class SLUICE_API Attention {
   // Forgets everything.
   void clear();
 
-  struct State;  // of the library
+  struct SLUICE_LOCAL State;  // of the library
 
  private:
   std::unique_ptr<State> state_;

@@ -3,3 +3,4 @@
 #pragma once
 
 #define SLUICE_API __attribute__((visibility("default")))
+#define SLUICE_LOCAL __attribute__((visibility("hidden")))

@@ -76,7 +76,7 @@ class SLUICE_API Model {
   // outside of the vocabulary, and for a checkpoint without a tokenizer.
   std::string detokenize(std::span<const int32_t> tokens, bool with_special = false) const;
 
-  struct State;  // of the library
+  struct SLUICE_LOCAL State;  // of the library
 
  private:
   friend struct Access;

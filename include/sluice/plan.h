@@ -94,7 +94,7 @@ class SLUICE_API Plan {
   // should be followed, and always for plans of uniform() that are not dense.
   std::string why_dense(int64_t n_prompt, int64_t max_tokens) const;
 
-  struct State;  // of the library
+  struct SLUICE_LOCAL State;  // of the library
 
  private:
   friend struct Access;

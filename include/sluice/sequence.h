@@ -46,7 +46,7 @@ class SLUICE_API Sequence {
   // Error for another length, and for one that is negative or more than there are.
   void truncate(int64_t length);
 
-  struct State;  // of the library
+  struct SLUICE_LOCAL State;  // of the library
 
  private:
   std::unique_ptr<State> state_;

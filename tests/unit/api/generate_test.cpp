@@ -133,7 +133,7 @@ TEST(ApiGenerate, AnAuditMeasuresThePlan) {
 
 TEST(ApiGenerate, RefusesWhatItCannotDo) {
   Model model = Model::load(ModelFolder("gpt2").path());
-  expect_error([&] { generate(model, std::string(80, 'a')); }, {"80", "64"});
+  expect_error([&] { generate(model, std::string(80, 'a')); }, {"80", "40"});
   expect_error([&] { generate(model, "a", {.max_tokens = -1}); }, {"max_tokens"});
   expect_error([&] { generate(model, "a", {.temperature = -1}); }, {"temperature"});
   expect_error([&] { generate(model, "a", {.top_p = 0}); }, {"top"});

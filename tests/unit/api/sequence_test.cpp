@@ -106,7 +106,7 @@ TEST(ApiSequence, ForgetsWhatItsPlanCanForget) {
 
 TEST(ApiSequence, RefusesWhatDoesNotFitAndStaysAsItIs) {
   Model model = Model::load(ModelFolder("gpt2").path());
-  expect_error([&] { Sequence sequence(model, {}, 65); }, {"65", "64"});
+  expect_error([&] { Sequence sequence(model, {}, 41); }, {"41", "40"});
   expect_error([&] { Sequence sequence(model, {}, -1); }, {"-1"});
   Sequence sequence(model, {}, 4);
   expect_error([&] { sequence.logits(); }, {"no logits"});

@@ -15,19 +15,24 @@ class ApiTune : public testing::Test {
  protected:
   ApiTune() {
     std::string documents;
-    for (int i = 0; i < 12; ++i) documents += letter_text(150) + "<|endoftext|>";
+    for (int i = 0; i < 12; ++i) documents += letter_text(300) + "<|endoftext|>";
     text = folder.write("documents.txt", documents);
     options.max_kl = 0.5;
     options.objective = Objective::kMemory;  // no clock decides
     options.mode = AttentionMode::kKeys;
-    options.context = 64;
+    options.context = 128;
     options.n_windows = 2;
     options.n_held_out = 3;
     options.needles = false;
   }
 
+  Model longer() const {  // the model's context is what its configuration says
+    folder.set_config("max_position_embeddings", 160);
+    return Model::load(folder.path());
+  }
+
   const ModelFolder folder{"llama"};
-  Model model = Model::load(folder.path());
+  Model model = longer();
   std::filesystem::path text;
   TuneOptions options;
 };
@@ -45,12 +50,12 @@ TEST_F(ApiTune, ThePlanKeepsItsContractAndIsFollowed) {
   EXPECT_LE(result.held_out.kl.value + 2 * result.held_out.kl.standard_error, 0.5);
   EXPECT_GT(result.held_out.kl.value, 0);
   EXPECT_LE(result.held_out.kl_p99, result.held_out.kl_p999);
-  EXPECT_EQ(result.held_out.n_tokens, 3 * 64);
-  EXPECT_EQ(result.calibration.n_tokens, 2 * 64);
+  EXPECT_EQ(result.held_out.n_tokens, 3 * 128);
+  EXPECT_EQ(result.calibration.n_tokens, 2 * 128);
   EXPECT_EQ(result.held_out.n_needles, 0);
   const PlanInfo info = result.plan.info().value();
   EXPECT_EQ(info.family, "llama");
-  EXPECT_EQ(info.context, 64);
+  EXPECT_EQ(info.context, 128);
   EXPECT_EQ(info.objective, Objective::kMemory);
   EXPECT_EQ(info.max_kl, 0.5);
   EXPECT_EQ(info.max_kl_p99, 5);
@@ -84,7 +89,7 @@ TEST_F(ApiTune, RefusesWhatHasNoMeaning) {
   refused([](TuneOptions& o) { o.max_kl = std::numeric_limits<double>::quiet_NaN(); }, "max_kl");
   refused([](TuneOptions& o) { o.max_ppl_ratio = 0.5; }, "max_ppl_ratio");
   refused([](TuneOptions& o) { o.max_kl_p99 = -1; }, "max_kl_p99");
-  refused([](TuneOptions& o) { o.context = 65; }, "65");
+  refused([](TuneOptions& o) { o.context = 161; }, "161");
   refused([](TuneOptions& o) { o.context = -1; }, "context");
   refused([](TuneOptions& o) { o.n_windows = 0; }, "n_windows");
   refused([](TuneOptions& o) { o.n_held_out = 1; }, "n_held_out");
