@@ -84,8 +84,8 @@ class SLUICE_API Model {
   std::shared_ptr<State> state_;
 };
 
-// Threads that the CPU backend uses from now on, in the whole process; 0: one to each processor.
-// Throws Error for a negative count.
+// Threads that every call uses from now on; 0: one to each processor. Where models are used in
+// several threads, each sets it: OpenMP keeps a number for each. Throws Error for a negative count.
 SLUICE_API void set_threads(int count);
 // Their number. Throws nothing.
 SLUICE_API int threads();
