@@ -42,23 +42,22 @@ Evaluation evaluate(Model& model, const std::filesystem::path& text, std::span<c
   if (options.max_windows < 0) throw Error("max_windows is less than none", "0 for all of them");
   std::vector<impl::Plan> ready;
   for (const Plan& plan : plans) ready.push_back(state.prepared(plan));
-  return impl::api::with_files([&] {
-    impl::TextStream stream(text, state.tokenizer(), options.separator);
-    if (plans.empty()) return evaluate_dense(state.model, stream, options);
-    const impl::CompareResult found =
-        impl::compare_plans(state.model, stream, ready, {.max_windows = options.max_windows},
-                            [&](const impl::CompareResult& so_far) {
-                              if (options.progress) options.progress(so_far.n_windows);
-                            });
-    const impl::Comparison& tokens = found.plans.front().tokens;
-    Evaluation out{.perplexity = {tokens.base_ppl(), tokens.base_ppl_stderr()},
-                   .loss = measured(tokens.base_loss()),
-                   .n_tokens = tokens.n_tokens(),
-                   .n_windows = found.n_windows,
-                   .plans = {}};
-    for (const impl::PlanComparison& plan : found.plans) out.plans.push_back(loss_of(plan));
-    return out;
-  });
+  impl::TextStream stream = impl::api::with_files(
+      [&] { return impl::TextStream(text, state.tokenizer(), options.separator); });
+  if (plans.empty()) return evaluate_dense(state.model, stream, options);
+  const impl::CompareResult found =
+      impl::compare_plans(state.model, stream, ready, {.max_windows = options.max_windows},
+                          [&](const impl::CompareResult& so_far) {
+                            if (options.progress) options.progress(so_far.n_windows);
+                          });
+  const impl::Comparison& tokens = found.plans.front().tokens;
+  Evaluation out{.perplexity = {tokens.base_ppl(), tokens.base_ppl_stderr()},
+                 .loss = measured(tokens.base_loss()),
+                 .n_tokens = tokens.n_tokens(),
+                 .n_windows = found.n_windows,
+                 .plans = {}};
+  for (const impl::PlanComparison& plan : found.plans) out.plans.push_back(loss_of(plan));
+  return out;
 }
 
 }  // namespace sluice

@@ -11,6 +11,8 @@
 namespace sluice {
 namespace {
 
+using impl::api::with_files;
+
 ModelInfo info_of(const impl::Model& model) {
   const impl::ModelSpec& spec = model.spec();
   return {.family = spec.family,
@@ -39,12 +41,12 @@ int64_t checked_context(int64_t context) {
 }  // namespace
 
 Model::State::State(const std::filesystem::path& path, const LoadOptions& options)
-    : checkpoint(impl::open_checkpoint(path)),
+    : checkpoint(with_files([&] { return impl::open_checkpoint(path); })),
       model(checkpoint, impl::api::make_backend(options.device, options.dtype),
             {.context = checked_context(options.context), .progress = options.progress}),
       info(info_of(model)) {
   try {
-    tokenizer_ = impl::open_tokenizer_of(*checkpoint);
+    tokenizer_ = with_files([&] { return impl::open_tokenizer_of(*checkpoint); });
   } catch (const Error& error) {  // token ids alone may be all that is wanted
     no_tokenizer_ = error;
   }
@@ -72,8 +74,8 @@ const impl::Plan& Model::State::prepared(const Plan& plan) {
                                model.linear_shape());
     impl::check_plan(ready.attention, model.plan_shape());
   } else {
-    const impl::PlanInUse used =
-        impl::plan_in_use(*wanted->file, wanted->path, *checkpoint, {}, sha256());
+    const impl::PlanInUse used = with_files(
+        [&] { return impl::plan_in_use(*wanted->file, wanted->path, *checkpoint, {}, sha256()); });
     ready = impl::prepare_plan(model, used.file.plan, used.bases);
   }
   prepared_.emplace_back(wanted, std::make_unique<impl::Plan>(std::move(ready)));
@@ -92,8 +94,7 @@ Model& Model::operator=(Model&&) noexcept = default;
 Model::~Model() = default;
 
 Model Model::load(const std::filesystem::path& path, const LoadOptions& options) {
-  return impl::api::with_files(
-      [&] { return Access::make(std::make_shared<State>(path, options)); });
+  return Access::make(std::make_shared<State>(path, options));
 }
 
 const ModelInfo& Model::info() const { return Access::of(*this)->info; }

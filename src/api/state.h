@@ -65,7 +65,8 @@ namespace impl::api {
 // Throws Error for a value out of range.
 UniformAttention uniform_of(const AttentionOptions& options);
 
-// What the standard library throws where files are concerned, as an Error.
+// What the standard library throws where files are concerned, as an Error. Callbacks run outside of
+// it: what they throw passes through.
 template <typename F>
 auto with_files(F&& action) {
   try {

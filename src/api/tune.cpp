@@ -14,6 +14,8 @@
 namespace sluice {
 namespace {
 
+using impl::api::with_files;
+
 impl::PlanObjective objective_of(Objective objective) {
   switch (objective) {
     case Objective::kPrefill:
@@ -93,13 +95,16 @@ TuneResult run(Model::State& state, const std::filesystem::path& text, const Tun
   impl::check_tunable(state.model.spec());
   impl::TuneOptions wanted =
       wanted_of(options, impl::tune_context(options.context, state.info.context));
-  impl::TextStream stream(text, state.tokenizer(), options.separator);
+  impl::TextStream stream =
+      with_files([&] { return impl::TextStream(text, state.tokenizer(), options.separator); });
   wanted.machine = impl::machine_text(state.model.backend());
-  impl::Measurements measurements(
-      options.measurements,
-      impl::measurements_key(
-          {.model_sha256 = state.sha256(), .text = text, .separator = options.separator}, wanted,
-          state.model.backend()));
+  impl::Measurements measurements = with_files([&] {
+    return impl::Measurements(
+        options.measurements,
+        impl::measurements_key(
+            {.model_sha256 = state.sha256(), .text = text, .separator = options.separator}, wanted,
+            state.model.backend()));
+  });
   const impl::TuneResult found = impl::tune(state.model, stream, wanted, measurements,
                                             [&](double done, const std::string& now) {
                                               if (options.progress) options.progress(done, now);
@@ -124,7 +129,7 @@ TuneResult tune(Model& model, const std::filesystem::path& text, const TuneOptio
   check_options(options);
   Model::State& state = *Access::of(model);
   state.check_logits();
-  return impl::api::with_files([&] { return run(state, text, options); });
+  return run(state, text, options);
 }
 
 }  // namespace sluice

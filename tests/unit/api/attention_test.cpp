@@ -117,6 +117,15 @@ TEST(ApiAttention, DeltaOfNothingIsDense) {
   }
 }
 
+TEST(ApiAttention, FewTokensHaveNoClusters) {
+  AttentionShape shape = kSmall;
+  shape.capacity = 5;
+  const Inputs inputs(shape);
+  Attention attention(shape, refine(kInf));
+  expect_alike(inputs.all(attention), inputs.by_plain_loops());
+  EXPECT_EQ(attention.keys_read(), 1);
+}
+
 TEST(ApiAttention, HigherDeltasReadLessAndMissMore) {
   const Inputs inputs(kLong);
   Attention dense(kLong);

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <system_error>
 #include <thread>
 
 #include "unit/api/api_models.h"
@@ -64,6 +65,12 @@ TEST(ApiModel, RefusesWhatItCannotLoad) {
                {"number format"});
   folder.edit_bytes("model.safetensors", [](std::string& bytes) { bytes.resize(100); });
   expect_error([&] { Model::load(folder.path()); }, {"model.safetensors"});
+}
+
+TEST(ApiModel, WhatACallbackThrowsPassesThrough) {
+  const ModelFolder folder("gpt2");
+  const auto interrupt = [](double) { throw std::system_error(EINTR, std::generic_category()); };
+  EXPECT_THROW(Model::load(folder.path(), {.progress = interrupt}), std::system_error);
 }
 
 TEST(ApiModel, WithoutATokenizerTokenIdsAreLeft) {
