@@ -16,7 +16,7 @@
 #include "cli/options/options.h"
 #include "cli/options/plan_option.h"
 #include "cli/terminal/say.h"
-#include "core/error.h"
+#include "eval/plan_in_use.h"
 #include "eval/runs/generate_results.h"
 #include "io/quote.h"
 
@@ -66,11 +66,7 @@ void run_generate(GenerateFlags flags, bool has_prompt, bool has_file) {
       {.plan = flags.plan, .attention = attention, .linear = linear, .linear_flags = flags.linear},
       *checkpoint, flags.file);
   const std::optional<PlanFile>& plan = acceleration.plan;
-  if (plan && has_paper(plan->plan.attention))
-    throw Error(path_label(flags.plan) +
-                    ": attention paper shows tokens what follows them and "
-                    "cannot generate",
-                "a plan with keys or copy in its place");
+  if (plan) check_generates(plan->plan, path_label(flags.plan));
   Model model = load_model(checkpoint, flags);
   UniformChoice choice;
   if (!acceleration.choices.empty()) choice = acceleration.choices.front();
@@ -81,26 +77,21 @@ void run_generate(GenerateFlags flags, bool has_prompt, bool has_file) {
     const std::string why =
         flags.always ? "" : why_dense(*plan, n_prompt, flags.generate.n_predict);
     if (!why.empty()) {
-      ran = fmt::format("dense: {} {}", choice.file, why);
+      const bool dense = plan->plan.attention.all_dense() && plan->plan.linear.all_dense();
+      ran = fmt::format("dense: {} {}{}", choice.file, why, dense ? "" : " (--always runs it)");
       choice = {};
     }
   }
   if (!choice.all_dense()) flags.generate.plan = prepared_plans(model, acceleration).front();
-  AttentionPlan& attention_plan = flags.generate.plan.attention;
-  AuditOptions audit_wanted = audit_options(flags.audit, acceleration, attention_plan);
+  AuditOptions audit_wanted =
+      audit_options(flags.audit, acceleration, flags.generate.plan.attention);
   audit_wanted.seed = flags.generate.sampler.seed;
   std::optional<AuditedSteps> audit;
   if (audit_wanted.every > 0 && !choice.all_dense()) {
-    attention_plan.audited = true;
     audit.emplace(model, audit_wanted, [&](const AuditRecord& record) {
       say("\nsluice: {}\n", tightened_text(record, *audit_wanted.max_kl));
     });
-    flags.generate.step = [&](std::span<const int32_t> tokens, KvCache& cache,
-                              const Tensor& scores) { audit->step(tokens, cache, scores); };
-    flags.generate.prompt_pass = [&](std::span<const int32_t> tokens, int64_t first,
-                                     const ConstTensor& hidden) {
-      audit->read_prompt(tokens, first, hidden);
-    };
+    run_audited(*audit, flags.generate);
   }
   std::string answer;
   bool begun = false;

@@ -14,8 +14,8 @@
 #include "cli/commands.h"
 #include "cli/terminal/say.h"
 #include "core/error.h"
-#include "core/version.h"
 #include "eval/shell_line.h"
+#include "sluice/version.h"
 
 namespace {
 
@@ -73,7 +73,7 @@ std::string command_line(int argc, char** argv) {
 
 int run(int argc, char** argv) {
   CLI::App program(kDescription, "sluice");
-  program.set_version_flag("--version", "sluice " SLUICE_VERSION);
+  program.set_version_flag("--version", std::string("sluice ") + sluice::version());
   std::vector<std::pair<CLI::App*, sluice::impl::cli::Run>> commands;
   for (const auto add : {sluice::impl::cli::add_demo, sluice::impl::cli::add_inspect,
                          sluice::impl::cli::add_generate, sluice::impl::cli::add_eval,

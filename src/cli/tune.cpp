@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <limits>
 #include <nlohmann/json.hpp>
 
@@ -15,16 +14,13 @@
 #include "cli/options/options.h"
 #include "cli/terminal/progress.h"
 #include "cli/terminal/say.h"
-#include "core/error.h"
-#include "core/threads.h"
-#include "core/version.h"
+#include "eval/plan_in_use.h"
 #include "eval/results.h"
+#include "tune/setup.h"
 #include "tune/tune_results.h"
 
 namespace sluice::impl::cli {
 namespace {
-
-namespace fs = std::filesystem;
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
@@ -143,7 +139,6 @@ HeadOptions head_options(const TuneFlags& flags) {
   };
   ascending(flags.taus, heads.taus);
   ascending(flags.deltas, heads.deltas);
-  if (!heads.refines()) heads.windows = {128, 64, 32};
   if (!flags.windows.empty()) heads.windows = distinct(flags.windows);
   if (!flags.fars.empty()) heads.fars.clear();
   for (const std::string& far : distinct(flags.fars)) heads.fars.push_back(*far_of(far));
@@ -166,29 +161,19 @@ void run_tune(TuneFlags& flags) {
   check_read_again(flags.file);
   const auto checkpoint = open_checkpoint(flags.model);
   const ModelSpec& spec = checkpoint->spec();
-  if (!spec.causal)
-    throw Error(spec.family + " is an encoder, tune needs a model that predicts what follows",
-                "a causal model such as GPT-2 or Llama");
+  check_tunable(spec);
   const auto tokenizer = open_tokenizer_of(*checkpoint);
   const std::optional<SidecarBases> bases =
       read_bases_of(flags.linear, *checkpoint, flags.file, linear);
-  Contract& contract = options.contract;
-  if (flags.max_kl) contract = Contract::of_kl(*flags.max_kl);
-  contract.max_kl_p99 = flags.max_kl_p99.value_or(contract.max_kl_p99);
-  contract.max_kl_p999 = flags.max_kl_p999.value_or(contract.max_kl_p999);
-  contract.max_ppl_ratio = flags.max_ppl_ratio.value_or(contract.max_ppl_ratio);
+  options.contract = contract_of({.max_kl = flags.max_kl,
+                                  .max_kl_p99 = flags.max_kl_p99,
+                                  .max_kl_p999 = flags.max_kl_p999,
+                                  .max_ppl_ratio = flags.max_ppl_ratio});
   options.objective = *objective_of(flags.objective);
   options.linear = group_plans(linear);
   TextStream text(flags.file, *tokenizer, flags.separator);
-  options.split.context =
-      flags.context > 0 ? flags.context : std::min<int64_t>(1024, spec.max_positions);
-  if (options.split.context > spec.max_positions)
-    throw Error(fmt::format("the model reads at most {} tokens, --context {} is more",
-                            spec.max_positions, options.split.context),
-                fmt::format("--context {} or less", spec.max_positions));
-  if (flags.windows.empty() && options.heads.refines())
-    options.heads.windows = {default_refine_window(options.split.context)};
-  options.heads.refine = with_defaults(options.heads.refine, /*window=*/0, options.split.context);
+  options.split.context = tune_context(flags.context, spec.max_positions);
+  set_head_defaults(options.heads, !flags.windows.empty(), options.split.context);
   // Room to decode behind it; not where a longer context would change what layers see.
   const bool sliding = std::any_of(spec.windows.begin(), spec.windows.end(),
                                    [](int64_t window) { return window > 0; });
@@ -198,19 +183,12 @@ void run_tune(TuneFlags& flags) {
   prepare(model, options.linear, bases);
   // That of the bases is the checkpoint's: it has been compared.
   const std::string sha256 = bases ? bases->bases.model_sha256 : model_sha256(*checkpoint);
-  const nlohmann::json key = {{"model", sha256},
-                              {"text", sha256_of({flags.file})},
-                              {"separator", flags.separator},
-                              {"dtype", flags.dtype},
-                              {"context", options.split.context},
-                              {"n_calibration", options.split.n_calibration},
-                              {"n_held_out", options.split.n_held_out},
-                              {"needles", options.needles},
-                              {"seed", options.split.seed},
-                              {"bases", bases ? sha256_of({flags.linear.bases}) : ""},
-                              {"version", SLUICE_VERSION}};
-  options.machine =
-      fmt::format("{} on {}, {} threads", flags.device, device_text(model.backend()), threads());
+  const nlohmann::json key = measurements_key({.model_sha256 = sha256,
+                                               .text = flags.file,
+                                               .separator = flags.separator,
+                                               .bases = bases ? flags.linear.bases : ""},
+                                              options, model.backend());
+  options.machine = machine_text(model.backend());
   Measurements measurements(flags.measurements, key);
   TuneResult result;
   {
@@ -225,11 +203,9 @@ void run_tune(TuneFlags& flags) {
                              .model_sha256 = sha256,
                              .bases = bases ? &*bases : nullptr};
   std::optional<PlanBases> plan_bases;
-  if (bases)  // as seen from the plan
-    plan_bases = PlanBases{
-        fs::proximate(fs::absolute(flags.linear.bases), fs::absolute(flags.output).parent_path())
-            .string(),
-        bases->bases.text_sha256};
+  if (bases)
+    plan_bases =
+        PlanBases{bases_seen_from(flags.linear.bases, flags.output), bases->bases.text_sha256};
   write_plan_file(tuned_plan_file(origin, options, result, plan_bases), flags.output);
   if (flags.wants_results()) write_outputs(tune_results(origin, options, result), flags);
   if (result.text.one_document)

@@ -10,7 +10,7 @@
 namespace sluice::impl {
 namespace {
 
-int g_threads = 0;
+std::atomic<int> g_threads = 0;  // models may be used in several threads
 
 // The first exception of a parallel region, carried out of it.
 class FirstException {
@@ -36,7 +36,7 @@ class FirstException {
 
 void set_threads(int count) {
   g_threads = count > 0 ? count : omp_get_num_procs();
-  omp_set_num_threads(g_threads);
+  omp_set_num_threads(threads());
 }
 
 int threads() {
@@ -52,7 +52,7 @@ void parallel_for(int64_t n, int64_t grain, const std::function<void(int64_t, in
   const int64_t parts = std::min<int64_t>(threads(), n / std::max<int64_t>(grain, 1));
   if (parts <= 1 || omp_in_parallel()) return body(0, n);
   FirstException first;
-#pragma omp parallel for num_threads(g_threads) schedule(static, 1)
+#pragma omp parallel for num_threads(threads()) schedule(static, 1)
   for (int64_t part = 0; part < parts; ++part)
     first.guard([&] { body(n * part / parts, n * (part + 1) / parts); });
   first.rethrow();
@@ -65,7 +65,7 @@ void parallel_each(int64_t n, const std::function<void(int64_t)>& body) {
     for (int64_t i = 0; i < n; ++i) body(i);
     return;
   }
-#pragma omp parallel for num_threads(g_threads) schedule(dynamic, 1)
+#pragma omp parallel for num_threads(threads()) schedule(dynamic, 1)
   for (int64_t i = 0; i < n; ++i) first.guard([&] { body(i); });
   first.rethrow();
 }

@@ -9,10 +9,10 @@
 
 #include "core/error.h"
 #include "core/threads.h"
-#include "core/version.h"
 #include "eval/schema.h"
 #include "io/mapped_file.h"
 #include "io/write_file.h"
+#include "sluice/version.h"
 
 namespace sluice::impl {
 namespace {

@@ -12,9 +12,6 @@
 namespace sluice::impl {
 namespace {
 
-// Long prompts go through the model in pieces, so that memory for activations stays bounded.
-constexpr int64_t kPrefillTokens = 1024;
-
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
@@ -120,6 +117,10 @@ GenerateResult generate(Model& model, const Tokenizer& tokenizer, std::string_vi
     tokens.push_back(token);
     result.tokens.push_back(token);
     send(decoder.push(token));
+    if (options.go_on && !options.go_on(token)) {
+      result.end = GenerateResult::End::kCallback;
+      break;
+    }
     if (filter.stopped()) break;
     if (static_cast<int64_t>(result.tokens.size()) == options.n_predict) break;
     if (cache.length() == model.context()) {

@@ -14,6 +14,9 @@
 
 namespace sluice::impl {
 
+// Long prompts go through the model in pieces, so that memory for activations stays bounded.
+inline constexpr int64_t kPrefillTokens = 1024;
+
 struct GenerateOptions {
   int64_t n_predict = 128;
   SamplerOptions sampler;
@@ -28,10 +31,12 @@ struct GenerateOptions {
   // d_model), of its tokens from `first` on.
   std::function<void(std::span<const int32_t> prompt, int64_t first, const ConstTensor& hidden)>
       prompt_pass = {};
+  // Called for every token of the answer after its text; false ends the answer there.
+  std::function<bool(int32_t token)> go_on = {};
 };
 
 struct GenerateResult {
-  enum class End { kLength, kEos, kStopString, kContextFull };
+  enum class End { kLength, kEos, kStopString, kContextFull, kCallback };
   End end = End::kLength;
   std::vector<int32_t> tokens;  // of the answer, without the end token
   int64_t n_prompt = 0;

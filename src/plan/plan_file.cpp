@@ -87,6 +87,21 @@ std::optional<PlanObjective> objective_of(std::string_view name) {
   return {};
 }
 
+std::string why_dense(const PlanFile& file, int64_t n_prompt, int64_t n_predict) {
+  if (file.plan.attention.all_dense() && file.plan.linear.all_dense()) return "is dense";
+  if (n_prompt > file.context)
+    return fmt::format("was measured with up to {} tokens", file.context);
+  // Nothing was measured, or time is not what it is for.
+  if (!file.auto_from || !is_time(file.objective)) return "";
+  const auto reaches = [&](const std::optional<int64_t>& from) {
+    return from && n_prompt >= *from;
+  };
+  if (reaches(file.auto_from->prefill_from) &&
+      (n_predict <= 1 || reaches(file.auto_from->decode_from)))
+    return "";
+  return "was not measured faster at this length";
+}
+
 json plan_file_json(const PlanFile& file) {
   SLUICE_CHECK(file.provenance.is_object() || file.provenance.is_null());
   json out = {{"format", kPlanFormat},

@@ -93,6 +93,11 @@ PlanFile read_plan_file(const std::filesystem::path& path);
 // The same from memory; `label` stands for the path in errors.
 PlanFile parse_plan_file(std::string_view text, const std::string& label);
 
+// Why a prompt of so many tokens is run dense and not by the plan; empty where the plan is
+// followed: its loss was measured so far, and it was measured to be faster, reading the prompt, and
+// generating after it where more than a token is asked for.
+std::string why_dense(const PlanFile& file, int64_t n_prompt, int64_t n_predict);
+
 // Where the bases of a plan at `plan_path` are: a relative path is one from the plan's folder.
 std::filesystem::path bases_path(const PlanBases& bases, const std::filesystem::path& plan_path);
 

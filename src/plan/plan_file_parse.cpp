@@ -7,9 +7,9 @@
 #include <limits>
 
 #include "core/error.h"
-#include "core/version.h"
 #include "plan/plan_file.h"
 #include "plan/strict_json.h"
+#include "sluice/version.h"
 
 namespace sluice::impl {
 namespace {

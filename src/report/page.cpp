@@ -4,13 +4,13 @@
 #include <string_view>
 
 #include "core/error.h"
-#include "core/version.h"
 #include "io/write_file.h"
 #include "report/needle_cells.h"
 #include "report/page_text.h"
 #include "report/report.h"
 #include "report/spectrum.h"
 #include "report/token_map.h"
+#include "sluice/version.h"
 
 namespace sluice::impl {
 namespace {

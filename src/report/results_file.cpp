@@ -6,7 +6,6 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
-#include "core/version.h"
 #include "eval/schema.h"
 #include "io/json_text.h"
 #include "io/mapped_file.h"
@@ -15,6 +14,7 @@
 #include "report/report.h"
 #include "report/shape.h"
 #include "report/token_map.h"
+#include "sluice/version.h"
 
 namespace sluice::impl {
 namespace {

@@ -5,6 +5,7 @@
 #include <charconv>
 #include <nlohmann/json.hpp>
 
+#include "api/backends.h"
 #include "cli/terminal/progress.h"
 #include "core/error.h"
 #include "core/threads.h"
@@ -50,9 +51,11 @@ CLI::Validator number_between(double min, double max, const char* expected) {
 
 std::unique_ptr<Backend> make_backend(const CommonOptions& options) {
   set_threads(options.threads);
-  const DType dtype = options.dtype == "bf16" ? DType::kBF16 : DType::kF32;
-  if (options.device == "cuda") return make_cuda_backend(dtype);
-  return options.device == "reference" ? make_reference_backend(dtype) : make_cpu_backend(dtype);
+  const sluice::Device device = options.device == "cuda"        ? sluice::Device::kCuda
+                                : options.device == "reference" ? sluice::Device::kReference
+                                                                : sluice::Device::kCpu;
+  return api::make_backend(device,
+                           options.dtype == "bf16" ? sluice::DType::kBF16 : sluice::DType::kF32);
 }
 
 Model load_model(const std::shared_ptr<const Checkpoint>& checkpoint,

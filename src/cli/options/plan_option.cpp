@@ -7,9 +7,9 @@
 
 #include "cli/terminal/say.h"
 #include "core/threads.h"
+#include "eval/plan_in_use.h"
 #include "eval/results.h"
 #include "io/quote.h"
-#include "model/shapes.h"
 
 namespace sluice::impl::cli {
 namespace {
@@ -48,26 +48,14 @@ Acceleration read_acceleration(WantedAcceleration wanted, const Checkpoint& chec
     if (!wanted.attention.empty() || !wanted.linear.empty())
       throw CLI::ValidationError(
           "--plan says what attention and linear layers do, leave --attention and --linear out");
-    out.plan = read_plan_file(wanted.plan);
-    out.choices = {heading_of(out.plan->plan, wanted.plan)};
-    if (out.plan->bases)
-      out.bases = read_sidecar(bases_path(*out.plan->bases, wanted.plan), checkpoint, text);
+    PlanInUse used = plan_in_use(read_plan_file(wanted.plan), wanted.plan, checkpoint, text);
+    out.choices = {heading_of(used.file.plan, wanted.plan)};
+    out.plan = std::move(used.file);
+    out.bases = std::move(used.bases);
+    out.model_sha256 = std::move(used.model_sha256);
   }
   // That of the bases is the checkpoint's: it has been compared.
   if (out.bases) out.model_sha256 = out.bases->bases.model_sha256;
-  if (!out.plan) return out;
-  if (out.model_sha256.empty()) out.model_sha256 = model_sha256(checkpoint);
-  // Before minutes of loading.
-  const ModelSpec& spec = checkpoint.spec();
-  check_plan_file(*out.plan, wanted.plan,
-                  {.sha256 = out.model_sha256,
-                   .shape = {.n_layers = spec.n_layers,
-                             .n_kv_heads = spec.n_kv_heads,
-                             .causal = spec.causal,
-                             .windows = {},
-                             .context = spec.max_positions},
-                   .linear = linear_shape_of(spec),
-                   .bases = out.bases ? &out.bases->bases : nullptr});
   return out;
 }
 
@@ -75,10 +63,7 @@ std::vector<Plan> prepared_plans(Model& model, const Acceleration& acceleration)
   const std::optional<PlanFile>& file = acceleration.plan;
   const std::optional<SidecarBases>& bases = acceleration.bases;
   if (!file) return prepared_plans(model, acceleration.choices, bases);
-  if (bases) model.prepare_selection(bases->bases);
-  model.prepare_linear(file->plan.linear, bases ? &bases->bases : nullptr);
-  check_plan(file->plan.attention, model.plan_shape());
-  return {file->plan};
+  return {prepare_plan(model, file->plan, bases)};
 }
 
 void warn_of_leaks(const Acceleration& acceleration, bool causal) {
@@ -118,21 +103,6 @@ void note_other_use(const Acceleration& acceleration, const Model& model, int64_
   if (!there.empty())
     say("sluice: {} was measured {}, here it runs {}: what is faster may differ\n",
         path_label(name), fmt::join(there, " "), fmt::join(here, " "));
-}
-
-std::string why_dense(const PlanFile& file, int64_t n_prompt, int64_t n_predict) {
-  if (file.plan.attention.all_dense() && file.plan.linear.all_dense()) return "is dense";
-  if (n_prompt > file.context)
-    return fmt::format("was measured with up to {} tokens (--always runs it)", file.context);
-  // Nothing was measured, or time is not what it is for.
-  if (!file.auto_from || !is_time(file.objective)) return "";
-  const auto reaches = [&](const std::optional<int64_t>& from) {
-    return from && n_prompt >= *from;
-  };
-  if (reaches(file.auto_from->prefill_from) &&
-      (n_predict <= 1 || reaches(file.auto_from->decode_from)))
-    return "";
-  return "was not measured faster at this length (--always runs it)";
 }
 
 }  // namespace sluice::impl::cli

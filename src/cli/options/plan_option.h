@@ -53,9 +53,4 @@ void warn_of_leaks(const Acceleration& acceleration, bool causal);
 // most.
 void note_other_use(const Acceleration& acceleration, const Model& model, int64_t n_tokens);
 
-// Why a prompt of so many tokens is run dense and not by the plan; empty where the plan is
-// followed: its loss was measured so far, and it was measured to be faster, reading the prompt, and
-// generating after it where more than a token is asked for.
-std::string why_dense(const PlanFile& file, int64_t n_prompt, int64_t n_predict);
-
 }  // namespace sluice::impl::cli

@@ -170,4 +170,15 @@ void AuditedSteps::add(double kl, KvCache& cache) {
   records_.push_back(record);
 }
 
+void run_audited(AuditedSteps& audit, GenerateOptions& options) {
+  options.plan.attention.audited = true;
+  options.step = [&audit](std::span<const int32_t> tokens, KvCache& cache, const Tensor& scores) {
+    audit.step(tokens, cache, scores);
+  };
+  options.prompt_pass = [&audit](std::span<const int32_t> prompt, int64_t first,
+                                 const ConstTensor& hidden) {
+    audit.read_prompt(prompt, first, hidden);
+  };
+}
+
 }  // namespace sluice::impl

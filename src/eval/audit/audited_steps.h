@@ -12,6 +12,7 @@
 
 #include "eval/audit/audit.h"
 #include "eval/compare/base_scores.h"
+#include "model/generate.h"
 #include "model/model.h"
 #include "plan/plan.h"
 
@@ -109,5 +110,9 @@ class AuditedSteps {
   Buffer prompt_hidden_;
   Audit prompt_audit_;
 };
+
+// Lets generate() run its steps, and show its passes over the prompt, to an audit, which must
+// outlive the call; finish_prompt() is left to the caller.
+void run_audited(AuditedSteps& audit, GenerateOptions& options);
 
 }  // namespace sluice::impl

@@ -34,6 +34,7 @@ class Comparison {
   void add(const TokenComparison& token);
 
   int64_t n_tokens() const { return kl_.count(); }
+  const RunningMean& base_loss() const { return base_loss_; }  // nats per token
   double base_ppl() const;
   double base_ppl_stderr() const;
   double ppl() const;

@@ -31,6 +31,8 @@ std::string_view end_name(GenerateResult::End end) {
       return "stop string";
     case GenerateResult::End::kContextFull:
       return "context full";
+    case GenerateResult::End::kCallback:
+      return "callback";
   }
   SLUICE_CHECK(!"unnamed end");
 }

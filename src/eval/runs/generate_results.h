@@ -10,7 +10,7 @@
 
 namespace sluice::impl {
 
-// "length", "end token", "stop string", "context full".
+// "length", "end token", "stop string", "context full", "callback".
 std::string_view end_name(GenerateResult::End end);
 
 // Tokens per second; 0 where nothing was timed. The first token of the answer comes with the

@@ -6,7 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "core/version.h"
+#include "sluice/version.h"
 #include "unit/model/golden_models.h"
 #include "unit/test_files.h"
 

@@ -2,9 +2,9 @@
 
 #include <gtest/gtest.h>
 
-#include "core/version.h"
 #include "report/page_text.h"
 #include "report/report.h"
+#include "sluice/version.h"
 #include "unit/report/sample_results.h"
 #include "unit/test_files.h"
 

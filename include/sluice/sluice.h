@@ -1,0 +1,13 @@
+// All of the library.
+
+#pragma once
+
+#include "sluice/attention.h"
+#include "sluice/error.h"
+#include "sluice/evaluate.h"
+#include "sluice/generate.h"
+#include "sluice/model.h"
+#include "sluice/plan.h"
+#include "sluice/sequence.h"
+#include "sluice/tune.h"
+#include "sluice/version.h"

@@ -1,0 +1,63 @@
+#include "sluice/evaluate.h"
+
+#include "api/state.h"
+#include "eval/compare/compare_plans.h"
+#include "eval/compare/perplexity.h"
+
+namespace sluice {
+namespace {
+
+Measured measured(const impl::RunningMean& mean) { return {mean.mean(), mean.standard_error()}; }
+
+Evaluation evaluate_dense(impl::Model& model, impl::TextStream& text,
+                          const EvaluateOptions& options) {
+  const impl::PerplexityResult found = impl::evaluate_perplexity(
+      model, text, {.max_windows = options.max_windows}, [&](const impl::PerplexityResult& so_far) {
+        if (options.progress) options.progress(so_far.n_windows);
+      });
+  return {.perplexity = {found.perplexity(), found.standard_error()},
+          .loss = measured(found.loss),
+          .n_tokens = found.loss.count(),
+          .n_windows = found.n_windows,
+          .plans = {}};
+}
+
+PlanLoss loss_of(const impl::PlanComparison& plan) {
+  const impl::Comparison& tokens = plan.tokens;
+  return {.perplexity = {tokens.ppl(), tokens.ppl_stderr()},
+          .perplexity_ratio = {tokens.ppl_ratio(), tokens.ppl_ratio_stderr()},
+          .kl = measured(tokens.kl()),
+          .kl_p99 = tokens.kl_values().quantile(0.99),
+          .top1_agreement = measured(tokens.same_top()),
+          .keys_read = plan.work.keys_read_fraction(),
+          .cache_bytes_share = plan.cache.share_of_dense()};
+}
+
+}  // namespace
+
+Evaluation evaluate(Model& model, const std::filesystem::path& text, std::span<const Plan> plans,
+                    const EvaluateOptions& options) {
+  Model::State& state = *Access::of(model);
+  state.check_logits();
+  if (options.max_windows < 0) throw Error("max_windows is less than none", "0 for all of them");
+  std::vector<impl::Plan> ready;
+  for (const Plan& plan : plans) ready.push_back(state.prepared(plan));
+  impl::TextStream stream = impl::api::with_files(
+      [&] { return impl::TextStream(text, state.tokenizer(), options.separator); });
+  if (plans.empty()) return evaluate_dense(state.model, stream, options);
+  const impl::CompareResult found =
+      impl::compare_plans(state.model, stream, ready, {.max_windows = options.max_windows},
+                          [&](const impl::CompareResult& so_far) {
+                            if (options.progress) options.progress(so_far.n_windows);
+                          });
+  const impl::Comparison& tokens = found.plans.front().tokens;
+  Evaluation out{.perplexity = {tokens.base_ppl(), tokens.base_ppl_stderr()},
+                 .loss = measured(tokens.base_loss()),
+                 .n_tokens = tokens.n_tokens(),
+                 .n_windows = found.n_windows,
+                 .plans = {}};
+  for (const impl::PlanComparison& plan : found.plans) out.plans.push_back(loss_of(plan));
+  return out;
+}
+
+}  // namespace sluice

@@ -1,0 +1,109 @@
+#include "sluice/generate.h"
+
+#include "api/state.h"
+#include "eval/audit/audited_steps.h"
+#include "eval/plan_in_use.h"
+#include "model/generate.h"
+
+namespace sluice {
+namespace {
+
+End end_of(impl::GenerateResult::End end) {
+  switch (end) {
+    case impl::GenerateResult::End::kLength:
+      return End::kLength;
+    case impl::GenerateResult::End::kEos:
+      return End::kEndToken;
+    case impl::GenerateResult::End::kStopString:
+      return End::kStopString;
+    case impl::GenerateResult::End::kContextFull:
+      return End::kContextFull;
+    case impl::GenerateResult::End::kCallback:
+      break;
+  }
+  return End::kCallback;
+}
+
+MeasuredKl measured(const impl::AuditInterval& kl) {
+  return {.n_samples = kl.n_samples, .mean = kl.mean, .low = kl.low, .high = kl.high};
+}
+
+impl::GenerateOptions wanted_of(const GenerateOptions& options) {
+  if (options.max_tokens < 0) throw Error("max_tokens is less than none", "0 tokens or more");
+  if (options.audit_every < 0 || options.audit_every > impl::kMostAudited)
+    throw Error("audit_every is out of range", "0 to 1024 tokens");
+  if (options.audit_every > 0 && options.plan.is_dense())
+    throw Error("an audit compares a plan with the exact model, and there is no plan",
+                "give a plan, or no audit");
+  return {.n_predict = options.max_tokens,
+          .sampler = {.temperature = options.temperature,
+                      .top_k = options.top_k,
+                      .top_p = options.top_p,
+                      .min_p = options.min_p,
+                      .repetition_penalty = options.repetition_penalty,
+                      .seed = options.seed},
+          .stop = options.stop,
+          .ignore_eos = options.ignore_end};
+}
+
+impl::AuditOptions audit_of(const GenerateOptions& options) {
+  impl::AuditOptions audit{.mode = options.audit_mode == AuditMode::kStep
+                                       ? impl::AuditMode::kStep
+                                       : impl::AuditMode::kReplay,
+                           .every = options.audit_every,
+                           .seed = options.seed};
+  if (const auto info = options.plan.info()) audit.max_kl = info->max_kl;
+  return audit;
+}
+
+}  // namespace
+
+GenerateResult generate(Model& model, std::string_view prompt, const GenerateOptions& options) {
+  Model::State& state = *Access::of(model);
+  const impl::Tokenizer& tokenizer = state.tokenizer();
+  state.check_logits();
+  impl::GenerateOptions wanted = wanted_of(options);
+  GenerateResult result;
+  if (!options.plan.is_dense()) {
+    const auto n_prompt = std::ssize(tokenizer.encode(prompt, /*add_special=*/true));
+    if (!options.always) result.why_dense = options.plan.why_dense(n_prompt, options.max_tokens);
+    result.followed_plan = result.why_dense.empty();
+  }
+  if (result.followed_plan) {
+    wanted.plan = state.prepared(options.plan);
+    impl::check_generates(wanted.plan, "the plan");
+  }
+  std::optional<impl::AuditedSteps> audit;
+  if (result.followed_plan && options.audit_every > 0) {
+    const impl::AuditOptions how = audit_of(options);
+    impl::check_audit(how, wanted.plan.attention);
+    audit.emplace(state.model, how);
+    impl::run_audited(*audit, wanted);
+  }
+  size_t n_shown = 0;  // characters of the answer that on_token has had
+  const auto show = [&](int32_t token) {
+    const std::string_view text = std::string_view(result.text).substr(n_shown);
+    n_shown = result.text.size();
+    return options.on_token({.id = token, .text = text});
+  };
+  if (options.on_token) wanted.go_on = show;
+  impl::GenerateResult run = impl::generate(state.model, tokenizer, prompt, wanted,
+                                            [&](std::string_view text) { result.text += text; });
+  if (options.on_token && n_shown < result.text.size()) show(-1);
+  result.tokens = std::move(run.tokens);
+  result.end = end_of(run.end);
+  result.n_prompt = run.n_prompt;
+  result.prefill_seconds = run.prefill_seconds;
+  result.decode_seconds = run.decode_seconds;
+  if (audit) {
+    audit->finish_prompt();
+    result.audit = AuditReport{.kl = measured(audit->kl()),
+                               .prompt_kl = measured(audit->prompt_kl()),
+                               .n_steps = audit->n_steps(),
+                               .n_compared = audit->n_compared(),
+                               .delta_factor = audit->delta_factor()};
+  }
+  return result;
+}
+
+}  // namespace sluice

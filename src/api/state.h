@@ -1,0 +1,80 @@
+// What the public classes hold, and how one of them gets at another's.
+
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "io/tokenizer/tokenizer.h"
+#include "model/model.h"
+#include "plan/plan.h"
+#include "plan/plan_file.h"
+#include "sluice/model.h"
+#include "sluice/plan.h"
+
+namespace sluice {
+
+// One of the two is set.
+struct Plan::State {
+  std::optional<impl::UniformAttention> uniform = {};
+  std::optional<impl::PlanFile> file = {};
+  std::filesystem::path path = {};  // of the file, which errors name and bases lie beside
+};
+
+struct Model::State {
+  State(const std::filesystem::path& path, const LoadOptions& options);
+
+  std::shared_ptr<const impl::Checkpoint> checkpoint;
+  impl::Model model;
+  ModelInfo info;
+
+  // Throws the Error that opening it gave.
+  const impl::Tokenizer& tokenizer() const;
+  const std::string& sha256();
+  // The plan as this model follows it, with all that it needs prepared. Throws Error where it
+  // cannot.
+  const impl::Plan& prepared(const Plan& plan);
+  // Throws Error for a model that has no logits.
+  void check_logits() const;
+
+ private:
+  std::unique_ptr<impl::Tokenizer> tokenizer_;
+  std::optional<Error> no_tokenizer_;
+  std::string sha256_;
+  // Those in use so far: bases are read and plans compared once.
+  std::vector<std::pair<std::shared_ptr<const Plan::State>, std::unique_ptr<impl::Plan>>> prepared_;
+};
+
+struct Access {
+  static Model make(std::shared_ptr<Model::State> state) { return Model(std::move(state)); }
+  static Plan make(std::shared_ptr<const Plan::State> state) { return Plan(std::move(state)); }
+  // Throws Error for a model that was moved from.
+  static const std::shared_ptr<Model::State>& of(const Model& model) {
+    if (model.state_ == nullptr) throw Error("this model was moved from", "use the one moved to");
+    return model.state_;
+  }
+  static const std::shared_ptr<const Plan::State>& of(const Plan& plan) { return plan.state_; }
+};
+
+namespace impl::api {
+
+// Throws Error for a value out of range.
+UniformAttention uniform_of(const AttentionOptions& options);
+
+// What the standard library throws where files are concerned, as an Error. Callbacks run outside of
+// it: what they throw passes through.
+template <typename F>
+auto with_files(F&& action) {
+  try {
+    return action();
+  } catch (const std::system_error& error) {
+    throw Error(error.what(), "are the path and its permissions right?");
+  }
+}
+
+}  // namespace impl::api
+}  // namespace sluice

@@ -1,0 +1,65 @@
+#include "tune/setup.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "core/threads.h"
+#include "eval/results.h"
+#include "sluice/version.h"
+
+namespace sluice::impl {
+
+void check_tunable(const ModelSpec& spec) {
+  if (!spec.causal)
+    throw Error(spec.family + " is an encoder, tune needs a model that predicts what follows",
+                "a causal model such as GPT-2 or Llama");
+}
+
+int64_t tune_context(int64_t wanted, int64_t most) {
+  const int64_t context = wanted > 0 ? wanted : std::min<int64_t>(1024, most);
+  if (context > most)
+    throw Error(
+        fmt::format("the model reads at most {} tokens, --context {} is more", most, context),
+        fmt::format("--context {} or less", most));
+  return context;
+}
+
+Contract contract_of(const PlanContract& wanted) {
+  Contract contract;
+  if (wanted.max_kl) contract = Contract::of_kl(*wanted.max_kl);
+  contract.max_kl_p99 = wanted.max_kl_p99.value_or(contract.max_kl_p99);
+  contract.max_kl_p999 = wanted.max_kl_p999.value_or(contract.max_kl_p999);
+  contract.max_ppl_ratio = wanted.max_ppl_ratio.value_or(contract.max_ppl_ratio);
+  return contract;
+}
+
+void set_head_defaults(HeadOptions& heads, bool windows_given, int64_t context) {
+  if (!windows_given)
+    heads.windows = heads.refines() ? std::vector<int64_t>{default_refine_window(context)}
+                                    : std::vector<int64_t>{128, 64, 32};
+  heads.refine = with_defaults(heads.refine, /*window=*/0, context);
+}
+
+nlohmann::json measurements_key(const TuneSources& sources, const TuneOptions& options,
+                                const Backend& backend) {
+  return {{"model", sources.model_sha256},
+          {"text", sha256_of({sources.text})},
+          {"separator", sources.separator},
+          {"dtype", dtype_name(backend.compute_dtype())},
+          {"context", options.split.context},
+          {"n_calibration", options.split.n_calibration},
+          {"n_held_out", options.split.n_held_out},
+          {"needles", options.needles},
+          {"seed", options.split.seed},
+          {"bases", sources.bases.empty() ? "" : sha256_of({sources.bases})},
+          {"version", SLUICE_VERSION}};
+}
+
+std::string machine_text(const Backend& backend) {
+  return fmt::format("{} on {}, {} threads", backend.name(), device_text(backend), threads());
+}
+
+}  // namespace sluice::impl

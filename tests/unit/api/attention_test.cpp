@@ -1,0 +1,188 @@
+// Attention on the caller's own numbers, against plain loops.
+
+#include "sluice/attention.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <random>
+
+#include "unit/api/api_models.h"
+
+namespace sluice::test {
+namespace {
+
+constexpr double kInf = std::numeric_limits<double>::infinity();
+
+struct Inputs {
+  AttentionShape shape;
+  std::vector<float> q, k, v;
+
+  explicit Inputs(const AttentionShape& of, unsigned seed = 1) : shape(of) {
+    std::mt19937 random(seed);
+    std::normal_distribution<float> normal;
+    const auto fill = [&](std::vector<float>& rows, int64_t n_heads) {
+      rows.resize(static_cast<size_t>(shape.capacity * n_heads * shape.head_dim));
+      for (float& x : rows) x = normal(random);
+    };
+    fill(q, shape.n_heads);
+    fill(k, shape.n_kv_heads);
+    fill(v, shape.n_kv_heads);
+  }
+  // Tokens [first, first + n) of one of them.
+  template <typename Rows>
+  static auto part(Rows& rows, int64_t width, int64_t first, int64_t n) {
+    return std::span(rows).subspan(static_cast<size_t>(first * width),
+                                   static_cast<size_t>(n * width));
+  }
+  void append(Attention& attention, int64_t n, std::vector<float>& out) const {
+    const int64_t first = attention.length(), wide = shape.n_heads * shape.head_dim,
+                  narrow = shape.n_kv_heads * shape.head_dim;
+    attention.append(part(q, wide, first, n), part(k, narrow, first, n), part(v, narrow, first, n),
+                     part(out, wide, first, n));
+  }
+  std::vector<float> all(Attention& attention) const {
+    std::vector<float> out(q.size());
+    append(attention, shape.capacity, out);
+    return out;
+  }
+  std::vector<float> by_plain_loops() const;
+};
+
+std::vector<float> Inputs::by_plain_loops() const {
+  std::vector<float> out(q.size());
+  const int64_t d = shape.head_dim, group = shape.n_heads / shape.n_kv_heads;
+  const double scale = shape.scale > 0 ? shape.scale : 1 / std::sqrt(static_cast<double>(d));
+  for (int64_t t = 0; t < shape.capacity; ++t)
+    for (int64_t h = 0; h < shape.n_heads; ++h) {
+      const auto at = [&](const std::vector<float>& rows, int64_t token, int64_t head,
+                          int64_t n_heads, int64_t i) {
+        return double{rows[static_cast<size_t>((token * n_heads + head) * d + i)]};
+      };
+      std::vector<double> weights, sums(static_cast<size_t>(d));
+      double total = 0;
+      for (int64_t s = 0; s <= t; ++s) {
+        double score = 0;
+        for (int64_t i = 0; i < d; ++i)
+          score += at(q, t, h, shape.n_heads, i) * at(k, s, h / group, shape.n_kv_heads, i);
+        weights.push_back(std::exp(scale * score));
+        total += weights.back();
+      }
+      for (int64_t s = 0; s <= t; ++s)
+        for (int64_t i = 0; i < d; ++i)
+          sums[static_cast<size_t>(i)] +=
+              weights[static_cast<size_t>(s)] / total * at(v, s, h / group, shape.n_kv_heads, i);
+      for (int64_t i = 0; i < d; ++i)
+        out[static_cast<size_t>((t * shape.n_heads + h) * d + i)] =
+            static_cast<float>(sums[static_cast<size_t>(i)]);
+    }
+  return out;
+}
+
+constexpr AttentionShape kSmall{.n_heads = 6, .n_kv_heads = 2, .head_dim = 24, .capacity = 70};
+// Some segments of 128 tokens behind a window of 128.
+constexpr AttentionShape kLong{.n_heads = 4, .n_kv_heads = 2, .head_dim = 32, .capacity = 700};
+
+AttentionOptions refine(double delta, bool strict = false) {
+  return {.mode = AttentionMode::kRefine, .delta = delta, .strict = strict};
+}
+
+TEST(ApiAttention, DenseIsThePlainLoops) {
+  for (const float scale : {0.0f, 0.5f}) {
+    AttentionShape shape = kSmall;
+    shape.scale = scale;
+    const Inputs inputs(shape);
+    const std::vector<float> expected = inputs.by_plain_loops();
+    for (const Device device : {Device::kCpu, Device::kReference}) {
+      Attention attention(shape, {}, device);
+      expect_alike(inputs.all(attention), expected);
+      EXPECT_EQ(attention.keys_read(), 1);
+      EXPECT_EQ(attention.length(), shape.capacity);
+    }
+    Attention rounded(shape, {}, Device::kCpu, DType::kBF16);
+    // Queries, keys, values, weights and the answer are rounded, each by 2^-9 of itself.
+    EXPECT_LE(largest_difference(inputs.all(rounded), expected), 5 * 0x1p-9 * range_of(expected));
+  }
+}
+
+TEST(ApiAttention, DeltaOfNothingIsDense) {
+  const Inputs inputs(kLong);
+  Attention dense(kLong);
+  const std::vector<float> expected = inputs.all(dense);
+  for (const bool strict : {false, true}) {
+    Attention attention(kLong, refine(0, strict));
+    expect_alike(inputs.all(attention), expected);
+    EXPECT_GT(attention.keys_read(), 1);  // all keys, and the means that nobody needed
+  }
+}
+
+TEST(ApiAttention, FewTokensHaveNoClusters) {
+  AttentionShape shape = kSmall;
+  shape.capacity = 5;
+  const Inputs inputs(shape);
+  Attention attention(shape, refine(kInf));
+  expect_alike(inputs.all(attention), inputs.by_plain_loops());
+  EXPECT_EQ(attention.keys_read(), 1);
+}
+
+TEST(ApiAttention, HigherDeltasReadLessAndMissMore) {
+  const Inputs inputs(kLong);
+  Attention dense(kLong);
+  const std::vector<float> expected = inputs.all(dense);
+  double read = 2, missed = 0;
+  for (const double delta : {0.0, 0.02, 0.05, kInf}) {
+    Attention attention(kLong, refine(delta, /*strict=*/true));
+    const std::vector<float> found = inputs.all(attention);
+    EXPECT_LT(attention.keys_read(), read) << delta;
+    EXPECT_GT(largest_difference(found, expected), missed) << delta;
+    read = attention.keys_read();
+    missed = largest_difference(found, expected);
+  }
+  EXPECT_LT(read, 0.7);
+}
+
+TEST(ApiAttention, TokenByTokenIsTheWhole) {
+  const Inputs inputs(kLong);
+  // Means alone: no decision hangs on a last digit.
+  for (const AttentionOptions& options : {AttentionOptions{}, refine(kInf, /*strict=*/true)}) {
+    Attention whole(kLong, options), steps(kLong, options);
+    const std::vector<float> expected = inputs.all(whole);
+    std::vector<float> out(expected.size());
+    inputs.append(steps, 300, out);
+    while (steps.length() < kLong.capacity) inputs.append(steps, 1, out);
+    expect_alike(out, expected);
+    EXPECT_DOUBLE_EQ(steps.keys_read(), whole.keys_read());
+    steps.clear();
+    EXPECT_EQ(steps.length(), 0);
+    EXPECT_EQ(inputs.all(steps), expected);
+  }
+}
+
+TEST(ApiAttention, RefusesWhatDoesNotFit) {
+  const auto refused = [](const AttentionShape& shape) {
+    expect_error([&] { Attention attention(shape); }, {});
+  };
+  refused({});
+  refused({.n_heads = 6, .n_kv_heads = 4, .head_dim = 8, .capacity = 8});
+  refused({.n_heads = 6, .n_kv_heads = 6, .head_dim = -8, .capacity = 8});
+  refused({.n_heads = 1 << 20, .n_kv_heads = 1, .head_dim = 1 << 20, .capacity = 1 << 20});
+  refused({.n_heads = 1, .n_kv_heads = 1, .head_dim = 8, .capacity = 8, .scale = -1});
+  for (const AttentionMode mode : {AttentionMode::kKeys, AttentionMode::kCopy})
+    expect_error([&] { Attention attention(kSmall, {.mode = mode}); }, {"densely or refined"});
+  expect_error([&] { Attention attention(kSmall, refine(-1)); }, {"delta"});
+
+  Attention attention({.n_heads = 2, .n_kv_heads = 1, .head_dim = 4, .capacity = 2});
+  std::vector<float> q(8), k(4), out(8);
+  expect_error([&] { attention.append({}, {}, {}, {}); }, {"0"});
+  expect_error([&] { attention.append(q, q, q, out); }, {"8"});
+  expect_error([&] { attention.append(std::span(q).first(7), k, k, out); }, {"7"});
+  expect_error([&] { attention.append(q, k, k, std::span(out).first(4)); }, {"4"});
+  attention.append(q, k, k, out);
+  attention.append(q, k, k, out);
+  expect_error([&] { attention.append(q, k, k, out); }, {"capacity of 2"});
+  EXPECT_EQ(attention.length(), 2);
+}
+
+}  // namespace
+}  // namespace sluice::test
