@@ -15,8 +15,8 @@
 #include "cli/terminal/say.h"
 #include "cli/terminal/text_table.h"
 #include "core/error.h"
+#include "core/quote.h"
 #include "eval/calibrate_results.h"
-#include "io/quote.h"
 #include "plan/attention_plan.h"
 #include "subspace/sidecar.h"
 

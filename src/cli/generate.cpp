@@ -16,9 +16,9 @@
 #include "cli/options/options.h"
 #include "cli/options/plan_option.h"
 #include "cli/terminal/say.h"
+#include "core/quote.h"
 #include "eval/plan_in_use.h"
 #include "eval/runs/generate_results.h"
-#include "io/quote.h"
 
 namespace sluice::impl::cli {
 namespace {

@@ -8,8 +8,8 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
+#include "core/quote.h"
 #include "eval/results.h"
-#include "io/quote.h"
 #include "io/write_file.h"
 
 namespace sluice::impl::cli {

@@ -3,9 +3,9 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
+#include "core/quote.h"
 #include "eval/results.h"
 #include "io/mapped_file.h"
-#include "io/quote.h"
 #include "io/safetensors_header.h"
 #include "subspace/sidecar.h"
 

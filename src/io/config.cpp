@@ -6,9 +6,9 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
+#include "core/quote.h"
 #include "io/json_text.h"
 #include "io/mapped_file.h"
-#include "io/quote.h"
 
 namespace sluice::impl {
 namespace {

@@ -10,9 +10,9 @@
 #include <set>
 
 #include "core/error.h"
+#include "core/quote.h"
 #include "io/gguf_reader.h"
 #include "io/mapped_file.h"
-#include "io/quote.h"
 
 namespace sluice::impl {
 namespace {

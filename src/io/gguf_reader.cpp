@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "core/error.h"
-#include "io/quote.h"
+#include "core/quote.h"
 
 namespace sluice::impl {
 namespace {

@@ -1,6 +1,6 @@
 #include "io/json_text.h"
 
-#include "io/quote.h"
+#include "core/quote.h"
 
 namespace sluice::impl {
 

@@ -9,7 +9,7 @@
 #include <system_error>
 
 #include "core/error.h"
-#include "io/quote.h"
+#include "core/quote.h"
 
 namespace sluice::impl {
 namespace {

@@ -5,9 +5,9 @@
 #include <set>
 
 #include "core/error.h"
+#include "core/quote.h"
 #include "io/json_text.h"
 #include "io/mapped_file.h"
-#include "io/quote.h"
 #include "io/safetensors_header.h"
 
 namespace sluice::impl {

@@ -10,8 +10,8 @@
 #include <string_view>
 
 #include "core/error.h"
+#include "core/quote.h"
 #include "io/json_text.h"
-#include "io/quote.h"
 
 namespace sluice::impl {
 namespace {

@@ -4,9 +4,9 @@
 #include <cstring>
 
 #include "core/error.h"
+#include "core/quote.h"
 #include "io/gguf_blocks.h"
 #include "io/mapped_file.h"
-#include "io/quote.h"
 
 namespace sluice::impl {
 namespace {

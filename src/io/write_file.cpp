@@ -6,7 +6,7 @@
 #include <string>
 
 #include "core/error.h"
-#include "io/quote.h"
+#include "core/quote.h"
 
 namespace sluice::impl {
 namespace {

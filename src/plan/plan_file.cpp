@@ -6,8 +6,8 @@
 #include <array>
 
 #include "core/error.h"
+#include "core/quote.h"
 #include "io/mapped_file.h"
-#include "io/quote.h"
 #include "io/write_file.h"
 #include "plan/plan_json.h"
 

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/quote.h"
 #include "io/json_text.h"
-#include "io/quote.h"
 
 namespace sluice::impl {
 namespace {

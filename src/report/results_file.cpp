@@ -6,10 +6,10 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
+#include "core/quote.h"
 #include "eval/schema.h"
 #include "io/json_text.h"
 #include "io/mapped_file.h"
-#include "io/quote.h"
 #include "report/needle_cells.h"
 #include "report/report.h"
 #include "report/shape.h"

@@ -9,8 +9,8 @@
 #include <random>
 
 #include "core/error.h"
+#include "core/quote.h"
 #include "io/mapped_file.h"
-#include "io/quote.h"
 #include "io/safetensors_header.h"
 #include "io/safetensors_writer.h"
 #include "io/weight_store.h"

@@ -4,7 +4,7 @@
 #include <fstream>
 
 #include "core/error.h"
-#include "io/quote.h"
+#include "core/quote.h"
 #include "io/write_file.h"
 
 namespace sluice::impl {

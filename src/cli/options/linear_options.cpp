@@ -9,7 +9,7 @@
 #include "cli/options/options.h"
 #include "cli/terminal/say.h"
 #include "core/error.h"
-#include "io/quote.h"
+#include "core/quote.h"
 
 namespace sluice::impl::cli {
 namespace {

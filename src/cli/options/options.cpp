@@ -8,10 +8,10 @@
 #include "api/backends.h"
 #include "cli/terminal/progress.h"
 #include "core/error.h"
+#include "core/quote.h"
 #include "core/threads.h"
 #include "eval/results.h"
 #include "io/mapped_file.h"
-#include "io/quote.h"
 #include "io/write_file.h"
 #include "report/report.h"
 

@@ -6,10 +6,10 @@
 #include <filesystem>
 
 #include "cli/terminal/say.h"
+#include "core/quote.h"
 #include "core/threads.h"
 #include "eval/plan_in_use.h"
 #include "eval/results.h"
-#include "io/quote.h"
 
 namespace sluice::impl::cli {
 namespace {

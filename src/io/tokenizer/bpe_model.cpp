@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "core/error.h"
-#include "io/quote.h"
+#include "core/quote.h"
 #include "io/tokenizer/metaspace.h"
 #include "io/tokenizer/utf8.h"
 

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "core/error.h"
-#include "io/quote.h"
+#include "core/quote.h"
 #include "io/tokenizer/decode_stages.h"
 #include "io/tokenizer/json_reader.h"
 #include "io/tokenizer/metaspace.h"

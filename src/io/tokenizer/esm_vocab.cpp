@@ -4,8 +4,8 @@
 #include <fmt/format.h>
 
 #include "core/error.h"
+#include "core/quote.h"
 #include "io/mapped_file.h"
-#include "io/quote.h"
 #include "io/tokenizer/char_class.h"
 #include "io/tokenizer/loaders.h"
 #include "io/tokenizer/pipeline.h"

@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include "core/error.h"
+#include "core/quote.h"
 #include "io/gguf.h"
-#include "io/quote.h"
 #include "io/tokenizer/bpe_model.h"
 #include "io/tokenizer/gguf_pre.h"
 #include "io/tokenizer/json_reader.h"

@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include "core/error.h"
+#include "core/quote.h"
 #include "io/json_text.h"
 #include "io/mapped_file.h"
-#include "io/quote.h"
 #include "io/tokenizer/utf8.h"
 
 namespace sluice::impl::tok {

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "core/error.h"
-#include "io/quote.h"
+#include "core/quote.h"
 #include "io/tokenizer/bpe_model.h"
 #include "io/tokenizer/json_reader.h"
 #include "io/tokenizer/unigram_model.h"

@@ -7,7 +7,7 @@
 #include <cstdlib>
 
 #include "core/error.h"
-#include "io/quote.h"
+#include "core/quote.h"
 #include "io/tokenizer/char_class.h"
 #include "io/tokenizer/json_reader.h"
 #include "io/tokenizer/pattern.h"

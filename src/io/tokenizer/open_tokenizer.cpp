@@ -1,5 +1,5 @@
 #include "core/error.h"
-#include "io/quote.h"
+#include "core/quote.h"
 #include "io/tokenizer/json_reader.h"
 #include "io/tokenizer/loaders.h"
 #include "io/tokenizer/special_tokens.h"

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "io/quote.h"
+#include "core/quote.h"
 #include "io/tokenizer/json_reader.h"
 
 namespace sluice::impl::tok {

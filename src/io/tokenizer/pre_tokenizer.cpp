@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "core/error.h"
-#include "io/quote.h"
+#include "core/quote.h"
 #include "io/tokenizer/byte_alphabet.h"
 #include "io/tokenizer/char_class.h"
 #include "io/tokenizer/json_reader.h"

@@ -11,7 +11,7 @@
 #include <pcre2.h>
 
 #include "core/error.h"
-#include "io/quote.h"
+#include "core/quote.h"
 #include "io/tokenizer/regex_syntax.h"
 #include "io/tokenizer/utf8.h"
 

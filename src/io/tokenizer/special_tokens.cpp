@@ -1,6 +1,6 @@
 #include "io/tokenizer/special_tokens.h"
 
-#include "io/quote.h"
+#include "core/quote.h"
 #include "io/tokenizer/json_reader.h"
 
 namespace sluice::impl::tok {

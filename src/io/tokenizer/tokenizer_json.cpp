@@ -7,8 +7,8 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "core/quote.h"
 #include "io/mapped_file.h"
-#include "io/quote.h"
 #include "io/tokenizer/json_reader.h"
 #include "io/tokenizer/loaders.h"
 #include "io/tokenizer/pipeline.h"

@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "core/error.h"
-#include "io/quote.h"
+#include "core/quote.h"
 #include "io/tokenizer/utf8.h"
 
 namespace sluice::impl::tok {

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "core/error.h"
-#include "io/quote.h"
+#include "core/quote.h"
 
 namespace sluice::impl::tok {
 

@@ -1,11 +1,14 @@
-#include "io/quote.h"
-
-#include <fmt/format.h>
+#include "core/quote.h"
 
 namespace sluice::impl {
 namespace {
 
-void append_escaped(std::string& out, unsigned char byte) { out += fmt::format("\\x{:02x}", byte); }
+void append_escaped(std::string& out, unsigned char byte) {
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  out += "\\x";
+  out += kDigits[byte >> 4];
+  out += kDigits[byte & 15];
+}
 
 }  // namespace
 
@@ -19,7 +22,7 @@ std::string quote(std::string_view text) {
     else
       out += c;
   }
-  if (text.size() > kMaxShown) out += fmt::format("... ({} bytes)", text.size());
+  if (text.size() > kMaxShown) out += "... (" + std::to_string(text.size()) + " bytes)";
   return out + "`";
 }
 
