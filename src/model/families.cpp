@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "core/quote.h"
 
 namespace sluice::impl {
 
@@ -143,8 +144,8 @@ ModelDescription describe_any(const GgufFile& file) {
   const std::string& architecture = file.require_string("general.architecture");
   if (architecture == "gpt2") return describe_gpt2(file);
   if (architecture == "llama") return describe_llama(file);
-  throw Error(file.path.string() + ": `general.architecture` is \"" + architecture +
-                  "\", expected gpt2 or llama",
+  throw Error(file.path.string() + ": `general.architecture` is " + quote(architecture) +
+                  ", expected gpt2 or llama",
               "for another family use its Hugging Face folder");
 }
 

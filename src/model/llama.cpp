@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "core/error.h"
+#include "core/quote.h"
 #include "model/families.h"
 #include "model/rotary.h"
 
@@ -177,8 +178,8 @@ ModelDescription describe_llama(const GgufFile& file) {
       scaling.factor = file.require_float("llama.rope.scaling.factor");
       require_positive("llama.rope.scaling.factor", scaling.factor);
     } else if (kind != "none") {
-      throw Error(fmt::format("{}: `llama.rope.scaling.type` is \"{}\", expected none or linear",
-                              file.path.string(), kind),
+      throw Error(fmt::format("{}: `llama.rope.scaling.type` is {}, expected none or linear",
+                              file.path.string(), quote(kind)),
                   "use the model's Hugging Face folder");
     }
   }

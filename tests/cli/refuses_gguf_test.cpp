@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <cstring>
 #include <limits>
 #include <random>
 
@@ -46,6 +47,16 @@ std::vector<Refusal> gguf_refusals() {
   const std::string matrix = "blk.0.attn_qkv.weight";
   const auto set_u32 = [](const std::string& key, uint32_t value) {
     return [=](std::string& bytes) { bytes.replace(value_of(bytes, key), 4, pack(value)); };
+  };
+  // Four MiB more, a multiple of every alignment, so that the data stays where it belongs.
+  const auto lengthen = [](const std::string& key) {
+    return [=](std::string& bytes) {
+      const size_t at = value_of(bytes, key);
+      uint64_t size = 0;
+      std::memcpy(&size, bytes.data() + at, sizeof(size));
+      bytes.insert(at + sizeof(size) + size, 4 << 20, 'x');
+      bytes.replace(at, sizeof(size), pack<uint64_t>(size + (4 << 20)));
+    };
   };
   return {
       bad_gguf("WrongMagic", [](std::string& bytes) { bytes.replace(0, 4, "GGML"); },
@@ -104,7 +115,11 @@ std::vector<Refusal> gguf_refusals() {
                [](std::string& bytes) {
                  bytes.replace(value_of(bytes, "general.architecture") + 8, 4, "rwkv");
                },
-               {"\"rwkv\"", "expected gpt2 or llama"}),
+               {"`rwkv`", "expected gpt2 or llama"}),
+      bad_gguf("LongArchitecture", lengthen("general.architecture"),
+               {"`gpt2xxx", "... (4194308 bytes)`, expected gpt2 or llama"}),
+      bad_gguf("LongTokenizer", lengthen("tokenizer.ggml.model"),
+               {"`gpt2xxx", "... (4194308 bytes)`: not supported"}),
       bad_gguf(
           "MissingKey",
           [](std::string& bytes) { replace_once(bytes, "gpt2.block_count", "gpt2.clock_bount"); },
