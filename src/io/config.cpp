@@ -1,179 +1,121 @@
 #include "io/config.h"
 
-#include <fmt/format.h>
-
-#include <cmath>
-#include <nlohmann/json.hpp>
-
-#include "core/error.h"
 #include "core/quote.h"
-#include "io/json_text.h"
-#include "io/mapped_file.h"
+#include "io/json/value.h"
+#include "io/json_file.h"
 
 namespace sluice::impl {
 namespace {
 
 using Json = nlohmann::json;
 
-constexpr size_t kMaxConfigBytes = size_t{4} << 20;  // with thousands of labels: tens of KiB
-constexpr const char* kHint = "is this the config.json of a Hugging Face checkpoint?";
-
-// The value when it is an integer that int64 can hold.
-std::optional<int64_t> as_int(const Json& value) {
-  if (value.is_number_unsigned()) {
-    const auto number = value.get<uint64_t>();
-    if (number > static_cast<uint64_t>(ConfigReader::kMaxInt)) return std::nullopt;
-    return static_cast<int64_t>(number);
-  }
-  if (value.is_number_integer()) return value.get<int64_t>();
-  return std::nullopt;
-}
-
-std::optional<double> as_finite(const Json& value) {
-  if (!value.is_number()) return std::nullopt;
-  const auto number = value.get<double>();
-  return std::isfinite(number) ? std::optional(number) : std::nullopt;
-}
-
-std::string int_range(int64_t min, int64_t max) {
-  if (max == ConfigReader::kMaxInt) return fmt::format("an integer of {} or more", min);
-  return fmt::format("an integer from {} to {}", min, max);
-}
-
-std::string float_range(double min, double max) {
-  const bool no_min = min == -ConfigReader::kMaxFloat;
-  const bool no_max = max == ConfigReader::kMaxFloat;
-  if (no_min && no_max) return "a finite number";
-  if (no_max) return fmt::format("a number of {} or more", min);
-  if (no_min) return fmt::format("a number of {} or less", max);
-  return fmt::format("a number from {} to {}", min, max);
-}
+// With thousands of labels: tens of KiB.
+constexpr JsonLimits kLimits = {
+    .bytes = size_t{4} << 20, .values = size_t{1} << 20, .repeated = RepeatedKeys::kLastCounts};
 
 }  // namespace
 
-ConfigReader::ConfigReader(const std::filesystem::path& path)
-    : ConfigReader(parse(read_text_file(path, kMaxConfigBytes), path_label(path))) {}
+struct ConfigReader::File {
+  File(Json content, std::string label)
+      : root(std::move(content)),
+        source{root, std::move(label), "is this the config.json of a Hugging Face checkpoint?"} {}
 
-ConfigReader::ConfigReader(Json object, std::string label) : label_(std::move(label)) {
-  if (!object.is_object())
-    throw Error(label_ + ": is " + describe_json(object) + ", expected a JSON object", kHint);
-  object_ = std::make_shared<const Json>(std::move(object));
+  const Json root;
+  const JsonSource source;
+};
+
+ConfigReader::ConfigReader(const std::filesystem::path& path)
+    : ConfigReader(read_json_file(path, kLimits), path_label(path)) {}
+
+ConfigReader::ConfigReader(Json object, std::string label)
+    : file_(std::make_shared<const File>(std::move(object), std::move(label))),
+      object_(&file_->root) {
+  value().object();  // refuses whatever is not one
 }
 
+ConfigReader::ConfigReader(std::shared_ptr<const File> file, const Json& object)
+    : file_(std::move(file)), object_(&object) {}
+
 ConfigReader ConfigReader::parse(std::string_view text, std::string label) {
-  Json object = parse_json(text, label);
+  Json object = parse_json(text, label, kLimits);
   return ConfigReader(std::move(object), std::move(label));
 }
 
-const Json* ConfigReader::find(std::string_view key) const {
-  const auto found = object_->find(key);
-  return found == object_->end() || found->is_null() ? nullptr : &*found;
+const std::string& ConfigReader::label() const { return file_->source.label; }
+
+JsonValue ConfigReader::value() const { return {*object_, file_->source}; }
+
+JsonValue ConfigReader::require(std::string_view key, std::string_view expected) const {
+  const auto found = value().find(key);
+  if (!found) refuse(key, expected);
+  return *found;
 }
 
-std::string ConfigReader::full_key(std::string_view key) const {
-  return quote(prefix_ + std::string(key));
+void ConfigReader::refuse(std::string_view key, std::string_view expected,
+                          const std::string& hint) const {
+  value().expected_at(key, expected, hint);
 }
 
-const Json& ConfigReader::require(std::string_view key, std::string_view expected) const {
-  if (const Json* value = find(key)) return *value;
-  throw Error(fmt::format("{}: no {}, expected {}", label_, full_key(key), expected), kHint);
-}
-
-void ConfigReader::refuse(std::string_view key, std::string_view expected, std::string hint) const {
-  const Json* value = find(key);
-  throw Error(fmt::format("{}: {} is {}, expected {}", label_, full_key(key),
-                          value ? describe_json(*value) : "absent", expected),
-              hint.empty() ? kHint : std::move(hint));
-}
-
-bool ConfigReader::has(std::string_view key) const { return find(key) != nullptr; }
+bool ConfigReader::has(std::string_view key) const { return value().find(key).has_value(); }
 
 int64_t ConfigReader::require_int(std::string_view key, int64_t min, int64_t max) const {
-  const auto value = as_int(require(key, int_range(min, max)));
-  if (!value || *value < min || *value > max) refuse(key, int_range(min, max));
-  return *value;
+  return require(key, integer_range(min, max)).integer(min, max);
 }
 
 int64_t ConfigReader::int_or(std::string_view key, int64_t fallback, int64_t min,
                              int64_t max) const {
-  return has(key) ? require_int(key, min, max) : fallback;
+  return value().integer_or(key, fallback, min, max);
 }
 
 double ConfigReader::require_float(std::string_view key, double min, double max) const {
-  const auto value = as_finite(require(key, float_range(min, max)));
-  if (!value || *value < min || *value > max) refuse(key, float_range(min, max));
-  return *value;
+  return require(key, number_range(min, max)).number(min, max);
 }
 
 double ConfigReader::float_or(std::string_view key, double fallback, double min, double max) const {
-  return has(key) ? require_float(key, min, max) : fallback;
+  return value().number_or(key, fallback, min, max);
 }
 
 bool ConfigReader::bool_or(std::string_view key, bool fallback) const {
-  const Json* value = find(key);
-  if (value == nullptr) return fallback;
-  if (!value->is_boolean()) refuse(key, "true or false");
-  return value->get<bool>();
+  return value().boolean_or(key, fallback);
 }
 
 std::string ConfigReader::require_string(std::string_view key) const {
-  const Json& value = require(key, "a string");
-  if (!value.is_string()) refuse(key, "a string");
-  return value.get<std::string>();
+  return require(key, "a string").string();
 }
 
 std::string ConfigReader::string_or(std::string_view key, std::string_view fallback) const {
-  return has(key) ? require_string(key) : std::string(fallback);
+  return value().string_or(key, fallback);
 }
 
 std::vector<std::string> ConfigReader::strings(std::string_view key) const {
   std::vector<std::string> list;
-  const Json* value = find(key);
-  if (value == nullptr) return list;
-  if (!value->is_array()) refuse(key, "a list of strings");
-  for (const Json& item : *value) {
-    if (!item.is_string()) refuse(key, "a list of strings");
-    list.push_back(item.get<std::string>());
-  }
+  if (const auto found = value().find(key))
+    for (size_t i = 0; i < found->array().size(); ++i) list.push_back(found->element(i).string());
   return list;
 }
 
 std::vector<int64_t> ConfigReader::ints(std::string_view key, int64_t min, int64_t max) const {
   std::vector<int64_t> list;
-  const Json* value = find(key);
-  if (value == nullptr) return list;
-  if (!value->is_array()) return {require_int(key, min, max)};
-  for (const Json& item : *value) {
-    const auto number = as_int(item);
-    if (!number || *number < min || *number > max)
-      refuse(key, "a list, each " + int_range(min, max));
-    list.push_back(*number);
-  }
+  const auto found = value().find(key);
+  if (!found) return list;
+  if (!found->raw().is_array()) return {found->integer(min, max)};
+  for (size_t i = 0; i < found->array().size(); ++i)
+    list.push_back(found->element(i).integer(min, max));
   return list;
 }
 
 std::vector<double> ConfigReader::floats(std::string_view key) const {
   std::vector<double> list;
-  const Json* value = find(key);
-  if (value == nullptr) return list;
-  if (!value->is_array()) refuse(key, "a list of numbers");
-  for (const Json& item : *value) {
-    const auto number = as_finite(item);
-    if (!number) refuse(key, "a list of finite numbers");
-    list.push_back(*number);
-  }
+  if (const auto found = value().find(key))
+    for (size_t i = 0; i < found->array().size(); ++i) list.push_back(found->element(i).number());
   return list;
 }
 
 std::optional<ConfigReader> ConfigReader::object(std::string_view key) const {
-  const Json* value = find(key);
-  if (value == nullptr) return std::nullopt;
-  if (!value->is_object()) refuse(key, "an object");
-  ConfigReader inner;
-  inner.object_ = std::shared_ptr<const Json>(object_, value);
-  inner.label_ = label_;
-  inner.prefix_ = prefix_ + std::string(key) + ".";
-  return inner;
+  const auto found = value().find(key);
+  if (!found) return std::nullopt;
+  found->object();  // refuses whatever is not one
+  return ConfigReader(file_, found->raw());
 }
 
 }  // namespace sluice::impl

@@ -14,9 +14,10 @@
 
 namespace sluice::impl {
 
+class JsonValue;
+
 // A key that is absent and a key that is null mean the same. A value of another type or out of
-// range throws Error on one line: file, key, what is there, what was expected. A bool is not a
-// number, a number with a fraction is not an integer, an integer is a float.
+// range throws Error, as JsonValue (io/json/value.h) does.
 class ConfigReader {
  public:
   static constexpr int64_t kMaxInt = std::numeric_limits<int64_t>::max();
@@ -41,23 +42,22 @@ class ConfigReader {
   std::vector<std::string> strings(std::string_view key) const;
   std::vector<int64_t> ints(std::string_view key, int64_t min, int64_t max) const;
   std::vector<double> floats(std::string_view key) const;
-  // Errors of the inner reader name the key as `outer.inner`.
+  // Errors of the inner reader name the key as outer.inner.
   std::optional<ConfigReader> object(std::string_view key) const;
 
-  // For checks beyond type and range: "PATH: `key` is VALUE, expected ...".
+  // For checks beyond type and range: "PATH: key: expected ..., found VALUE".
   [[noreturn]] void refuse(std::string_view key, std::string_view expected,
-                           std::string hint = {}) const;
-  const std::string& label() const { return label_; }
+                           const std::string& hint = {}) const;
+  const std::string& label() const;
 
  private:
-  ConfigReader() = default;
-  const nlohmann::json* find(std::string_view key) const;  // nullptr when absent or null
-  const nlohmann::json& require(std::string_view key, std::string_view expected) const;
-  std::string full_key(std::string_view key) const;
+  struct File;
+  ConfigReader(std::shared_ptr<const File> file, const nlohmann::json& object);
+  JsonValue value() const;
+  JsonValue require(std::string_view key, std::string_view expected) const;
 
-  std::shared_ptr<const nlohmann::json> object_;
-  std::string label_;
-  std::string prefix_;  // "rope_scaling." for an inner object
+  std::shared_ptr<const File> file_;
+  const nlohmann::json* object_;  // in the file
 };
 
 }  // namespace sluice::impl

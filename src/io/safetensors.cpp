@@ -1,12 +1,12 @@
 #include "io/safetensors.h"
 
 #include <map>
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "core/error.h"
 #include "core/quote.h"
-#include "io/json_text.h"
+#include "io/json/value.h"
+#include "io/json_file.h"
 #include "io/mapped_file.h"
 #include "io/safetensors_header.h"
 
@@ -16,7 +16,9 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kIndexName = "model.safetensors.index.json";
-constexpr size_t kMaxIndexBytes = size_t{16} << 20;  // real ones stay below one MiB
+// Real ones stay below one MiB.
+constexpr JsonLimits kIndexLimits = {
+    .bytes = size_t{16} << 20, .values = size_t{1} << 22, .repeated = RepeatedKeys::kLastCounts};
 
 using Names = std::set<std::string, std::less<>>;
 
@@ -51,23 +53,17 @@ bool is_plain_name(const std::string& name) {
 
 // shard file -> the tensors that the index promises in it
 std::map<std::string, Names> read_index(const fs::path& path) {
-  const std::string label = path_label(path);
-  const nlohmann::json index = parse_json(read_text_file(path, kMaxIndexBytes), label);
-  const auto weight_map = index.is_object() ? index.find("weight_map") : index.end();
-  if (weight_map == index.end() || !weight_map->is_object() || weight_map->empty())
-    throw Error(label + ": no `weight_map` object with tensors in it",
-                "is this the index of a safetensors checkpoint?");
+  const nlohmann::json index = read_json_file(path, kIndexLimits);
+  const JsonSource source{index, path_label(path), "is the download complete?"};
+  const JsonValue weight_map = JsonValue(source).at("weight_map");
+  if (weight_map.object().empty()) weight_map.refuse("names no tensors");
   std::map<std::string, Names> shards;
-  for (const auto& [tensor, file] : weight_map->items()) {
-    if (!file.is_string())
-      throw Error(label + ": weight_map: " + quote(tensor) + " is " + describe_json(file) +
-                      ", expected a file name",
-                  "is the download complete?");
-    const auto& name = file.get_ref<const std::string&>();
+  for (const auto& [tensor, file] : weight_map.object()) {
+    const JsonValue shard(file, source);
+    const std::string& name = shard.string();
     if (!is_plain_name(name))
-      throw Error(label + ": weight_map: " + quote(tensor) + " is in " + quote(name) +
-                      ", expected the name of a file beside the index",
-                  "shards lie in the checkpoint's own folder");
+      shard.expected("the name of a file beside the index",
+                     "shards lie in the checkpoint's own folder");
     shards[name].insert(tensor);
   }
   return shards;

@@ -4,180 +4,70 @@
 
 #include <algorithm>
 #include <cstring>
-#include <limits>
-#include <nlohmann/json.hpp>
-#include <set>
 #include <string_view>
+#include <utility>
 
 #include "core/error.h"
 #include "core/quote.h"
-#include "io/json_text.h"
+#include "io/json/parse.h"
+#include "io/json/value.h"
 
 namespace sluice::impl {
 namespace {
 
 constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // the format's own limit
-constexpr size_t kMaxAxes = 32;                    // of tensors that are skipped
+// Nine to a matrix: a header of 400,000 tensors.
+constexpr JsonLimits kLimits = {.bytes = kMaxHeaderBytes, .values = size_t{1} << 22};
+constexpr size_t kMaxAxes = 32;  // of tensors that are skipped
 constexpr const char* kBrokenHint = "is the download complete? fetch or convert the file again";
 
 struct RawEntry {
   std::string name;
   std::string type;
   std::vector<int64_t> shape;
-  std::vector<int64_t> offsets;  // begin, end: bytes after the header
-  bool has_type = false;
-  bool has_shape = false;
-  bool has_offsets = false;
+  int64_t begin = 0, end = 0;  // bytes after the header
 };
 
-// Takes the parser's events straight into entries: no tree of the whole header is built, so memory
-// stays in proportion to the header, and repeated names are seen.
-class HeaderEvents {
- public:
-  using Json = nlohmann::json;
-  HeaderEvents(const std::string& label, SafetensorsMetadata* metadata)
-      : label_(label), metadata_(metadata) {}
+std::vector<int64_t> read_shape(const JsonValue& json) {
+  const size_t n_axes = json.array().size();
+  if (n_axes > kMaxAxes)
+    json.refuse("has " + std::to_string(n_axes) + " axes, more than " + std::to_string(kMaxAxes));
+  std::vector<int64_t> shape;
+  for (size_t i = 0; i < n_axes; ++i)
+    shape.push_back(json.element(i).integer(0, JsonValue::kMaxInt));
+  return shape;
+}
 
-  std::vector<RawEntry> take() { return std::move(entries_); }
+RawEntry read_entry(const std::string& name, const JsonValue& json) {
+  json.expect_keys({"dtype", "shape", "data_offsets"});
+  RawEntry entry{
+      .name = name, .type = json.at("dtype").string(), .shape = read_shape(json.at("shape"))};
+  const JsonValue offsets = json.at("data_offsets");
+  if (offsets.array().size() != 2) offsets.refuse("does not have two elements");
+  entry.begin = offsets.element(0).integer(0, JsonValue::kMaxInt);
+  entry.end = offsets.element(1).integer(0, JsonValue::kMaxInt);
+  return entry;
+}
 
-  bool null() {
-    if (place_ != Place::kTop || !is_metadata_) unexpected("null");
-    return true;
-  }
-  bool boolean(bool) { unexpected("a boolean"); }
-  bool number_integer(Json::number_integer_t value) { return integer(value); }
-  bool number_unsigned(Json::number_unsigned_t value) {
-    if (value > static_cast<uint64_t>(std::numeric_limits<int64_t>::max()))
-      unexpected("the number " + std::to_string(value));
-    return integer(static_cast<int64_t>(value));
-  }
-  bool number_float(Json::number_float_t, const std::string& text) {
-    unexpected("the number " + text.substr(0, 40));
-  }
-  bool string(std::string& value) {
-    if (place_ == Place::kMetadata) {
-      if (metadata_ != nullptr && !metadata_->emplace(metadata_name_, value).second)
-        throw Error(label_ + ": metadata " + quote(metadata_name_) + " is there twice",
-                    kBrokenHint);
-      return true;
-    }
-    if (place_ != Place::kTensor || field_ != Field::kType) unexpected("a string");
-    entries_.back().type = value;
-    entries_.back().has_type = true;
-    return true;
-  }
-  bool binary(Json::binary_t&) { unexpected("binary data"); }
+void read_metadata(const JsonValue& json, SafetensorsMetadata& metadata) {
+  if (json.raw().is_null()) return;
+  for (const auto& [name, value] : json.object())
+    metadata.emplace(name, JsonValue(value, json.source()).string());
+}
 
-  bool start_object(size_t) {
-    if (place_ == Place::kStart) {
-      place_ = Place::kTop;
-    } else if (place_ == Place::kTop) {
-      place_ = is_metadata_ ? Place::kMetadata : Place::kTensor;
-      if (!is_metadata_) entries_.emplace_back().name = name_;
-    } else {
-      unexpected("an object");
-    }
-    return true;
+std::vector<RawEntry> read_entries(std::string_view text, const std::string& label,
+                                   SafetensorsMetadata& metadata) {
+  const nlohmann::json header = parse_json(text, label, kLimits);
+  const JsonSource source{header, label, kBrokenHint};
+  std::vector<RawEntry> entries;
+  for (const auto& [name, value] : JsonValue(source).object()) {
+    if (name == "__metadata__")
+      read_metadata(JsonValue(value, source), metadata);
+    else
+      entries.push_back(read_entry(name, JsonValue(value, source)));
   }
-  bool end_object() {
-    if (place_ == Place::kTensor) {
-      const RawEntry& entry = entries_.back();
-      if (!entry.has_type) missing("dtype");
-      if (!entry.has_shape) missing("shape");
-      if (!entry.has_offsets || entry.offsets.size() != 2) missing("data_offsets of two numbers");
-    }
-    place_ = place_ == Place::kTop ? Place::kStart : Place::kTop;
-    return true;
-  }
-  bool start_array(size_t) {
-    if (place_ != Place::kTensor || field_ == Field::kType) unexpected("an array");
-    place_ = Place::kNumbers;
-    (field_ == Field::kShape ? entries_.back().has_shape : entries_.back().has_offsets) = true;
-    return true;
-  }
-  bool end_array() {
-    place_ = Place::kTensor;
-    return true;
-  }
-  bool key(std::string& value) {
-    if (place_ == Place::kTop) {
-      if (!names_.insert(value).second)
-        throw Error(label_ + ": tensor " + quote(value) + " is there twice", kBrokenHint);
-      name_ = value;
-      is_metadata_ = value == "__metadata__";
-    } else if (place_ == Place::kMetadata) {
-      metadata_name_ = value;
-    } else if (place_ == Place::kTensor) {
-      const RawEntry& entry = entries_.back();
-      if (value == "dtype" && !entry.has_type)
-        field_ = Field::kType;
-      else if (value == "shape" && !entry.has_shape)
-        field_ = Field::kShape;
-      else if (value == "data_offsets" && !entry.has_offsets)
-        field_ = Field::kOffsets;
-      else
-        throw Error(label_ + ": tensor " + quote(name_) + ": unexpected field " + quote(value),
-                    kBrokenHint);
-    }
-    return true;
-  }
-  bool parse_error(size_t, const std::string&, const nlohmann::detail::exception& error) {
-    throw json_error(label_ + ": header", error);
-  }
-
- private:
-  enum class Place { kStart, kTop, kMetadata, kTensor, kNumbers };
-  enum class Field { kType, kShape, kOffsets };
-
-  bool integer(int64_t value) {
-    if (place_ != Place::kNumbers || value < 0) unexpected("the number " + std::to_string(value));
-    RawEntry& entry = entries_.back();
-    if (field_ == Field::kShape && entry.shape.size() == kMaxAxes)
-      throw Error(label_ + ": tensor " + quote(name_) + " has more than " +
-                      std::to_string(kMaxAxes) + " axes",
-                  kBrokenHint);
-    if (field_ == Field::kOffsets && entry.offsets.size() == 2)
-      missing("data_offsets of two numbers");
-    (field_ == Field::kShape ? entry.shape : entry.offsets).push_back(value);
-    return true;
-  }
-
-  [[noreturn]] void missing(const char* what) const {
-    throw Error(label_ + ": tensor " + quote(name_) + " lacks " + what, kBrokenHint);
-  }
-  [[noreturn]] void unexpected(const std::string& what) const {
-    std::string where = "header";
-    std::string expected = "an object";
-    switch (place_) {
-      case Place::kStart:
-        break;
-      case Place::kTop:
-        where = quote(name_);
-        break;
-      case Place::kMetadata:
-        where = quote(name_);
-        expected = "strings only";
-        break;
-      case Place::kTensor:
-      case Place::kNumbers: {
-        constexpr const char* kNames[] = {"dtype", "shape", "data_offsets"};
-        where = "tensor " + quote(name_) + ": " + kNames[static_cast<size_t>(field_)];
-        expected = field_ == Field::kType ? "a string" : "integers of 0 or more, below 2^63";
-        break;
-      }
-    }
-    throw Error(label_ + ": " + where + " holds " + what + ", expected " + expected, kBrokenHint);
-  }
-
-  const std::string& label_;
-  SafetensorsMetadata* metadata_;
-  std::vector<RawEntry> entries_;
-  std::set<std::string, std::less<>> names_;
-  Place place_ = Place::kStart;
-  Field field_ = Field::kType;
-  std::string name_, metadata_name_;
-  bool is_metadata_ = false;
-};
+  return entries;
+}
 
 struct FileType {
   std::string_view name;
@@ -255,8 +145,7 @@ SafetensorsEntry check_entry(const RawEntry& raw, std::span<const std::byte> dat
   if (type == std::end(kFileTypes))
     throw Error(where + ": unknown dtype " + quote(raw.type),
                 "convert the weights to F32, F16 or BF16");
-  const int64_t begin = raw.offsets[0];
-  const int64_t end = raw.offsets[1];
+  const auto [begin, end] = std::pair(raw.begin, raw.end);
   const auto size = static_cast<int64_t>(data.size());
   const std::string range = "bytes " + std::to_string(begin) + " to " + std::to_string(end);
   if (begin > end) throw Error(where + ": " + range + " run backwards", kBrokenHint);
@@ -291,28 +180,28 @@ std::vector<SafetensorsEntry> read_safetensors_header(std::span<const std::byte>
                                                       const std::string& label,
                                                       SafetensorsMetadata* metadata) {
   const std::string_view text = header_text(file, label);
-  HeaderEvents events(label, metadata);
-  // With throwing handlers the result is always true.
-  nlohmann::json::sax_parse(text.begin(), text.end(), &events);
-  std::vector<RawEntry> raw = events.take();
+  SafetensorsMetadata own_metadata;
+  std::vector<RawEntry> raw =
+      read_entries(text, label + ": header", metadata == nullptr ? own_metadata : *metadata);
   const auto data = file.subspan(sizeof(uint64_t) + text.size());
 
   std::vector<SafetensorsEntry> entries;
   entries.reserve(raw.size());
-  std::sort(raw.begin(), raw.end(),
-            [](const RawEntry& a, const RawEntry& b) { return a.offsets < b.offsets; });
+  std::sort(raw.begin(), raw.end(), [](const RawEntry& a, const RawEntry& b) {
+    return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
+  });
   int64_t covered = 0;
   for (const RawEntry& next : raw) {
     entries.push_back(check_entry(next, data, label));
-    if (next.offsets[0] < covered)
+    if (next.begin < covered)
       throw Error(label + ": tensors " + quote(entries[entries.size() - 2].name) + " and " +
                       quote(next.name) + " overlap",
                   kBrokenHint);
-    if (next.offsets[0] > covered)
+    if (next.begin > covered)
       throw Error(label + ": no tensor covers bytes " + std::to_string(covered) + " to " +
-                      std::to_string(next.offsets[0]),
+                      std::to_string(next.begin),
                   kBrokenHint);
-    covered = next.offsets[1];
+    covered = next.end;
   }
   if (covered != static_cast<int64_t>(data.size()))
     throw Error(label + ": no tensor covers bytes " + std::to_string(covered) + " to " +

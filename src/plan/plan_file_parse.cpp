@@ -7,8 +7,9 @@
 #include <limits>
 
 #include "core/error.h"
+#include "io/json/parse.h"
+#include "io/json/value.h"
 #include "plan/plan_file.h"
-#include "plan/strict_json.h"
 #include "sluice/version.h"
 
 namespace sluice::impl {
@@ -23,24 +24,24 @@ struct LayerReader {
   const PlanModel& model;
   bool has_bases;
 
-  HeadPlan head(const StrictValue& value, AttentionMode mode) const;
-  LayerPlan attention(const StrictValue& value) const;
-  GroupPlan group(const StrictValue& value) const;
-  LayerLinearPlan linear(const StrictValue& value) const;
+  HeadPlan head(const JsonValue& value, AttentionMode mode) const;
+  LayerPlan attention(const JsonValue& value) const;
+  GroupPlan group(const JsonValue& value) const;
+  LayerLinearPlan linear(const JsonValue& value) const;
 };
 
 // Fields that say something in other layers.
 template <typename Keys>
-void expect_none(const StrictValue& value, const Keys& keys, const std::string& where) {
+void expect_none(const JsonValue& value, const Keys& keys, const std::string& where) {
   for (const std::string_view key : keys)
     if (const auto found = value.find(key))
-      found->complain("has no meaning in " + where, "leave it out, or choose another mode or kind");
+      found->refuse("has no meaning in " + where, "leave it out, or choose another mode or kind");
 }
 
-std::string sha256_text(const StrictValue& value) {
-  const std::string text = value.text(64);
+std::string sha256_text(const JsonValue& value) {
+  const std::string& text = value.string(64);
   if (text.size() != 64 || text.find_first_not_of("0123456789abcdef") != text.npos)
-    value.refuse("is no sha256", "64 hexadecimal digits, lower case");
+    value.expected("a sha256", "64 hexadecimal digits, lower case");
   return text;
 }
 
@@ -49,7 +50,7 @@ constexpr std::array kOfSelection = {"select", "space", "reuse", "joint", "outli
 constexpr std::array kOfRefine = {"segment",     "early",    "page", "tile",
                                   "tile_factor", "clusters", "rule", "cache"};
 
-RefinePlan refine(const StrictValue& value) {
+RefinePlan refine(const JsonValue& value) {
   RefinePlan plan;
   const auto integer = [&](const char* key, int64_t& out) {
     if (const auto found = value.find(key)) out = found->integer(1, kMaxSegment);
@@ -59,7 +60,7 @@ RefinePlan refine(const StrictValue& value) {
   integer("early", plan.early);
   integer("page", plan.page);
   integer("tile", plan.tile);
-  if (const auto factor = value.find("tile_factor")) plan.tile_factor = factor->number_from(0);
+  if (const auto factor = value.find("tile_factor")) plan.tile_factor = factor->number(0);
   if (const auto clusters = value.find("clusters"))
     plan.clusters = clusters->named(clusters_of, "pages, kmeans or nearest");
   if (const auto rule = value.find("rule"))
@@ -69,10 +70,10 @@ RefinePlan refine(const StrictValue& value) {
   return plan;
 }
 
-HeadPlan LayerReader::head(const StrictValue& value, AttentionMode mode) const {
-  value.expect_object({"kind", "tau", "far", "delta"});
+HeadPlan LayerReader::head(const JsonValue& value, AttentionMode mode) const {
+  value.expect_keys({"kind", "tau", "far", "delta"});
   HeadPlan head;
-  head.kind = value.require("kind").named(kind_of, "dense, window or clusters");
+  head.kind = value.at("kind").named(kind_of, "dense, window or clusters");
   if (head.kind != HeadKind::kClusters) {
     expect_none(value, std::array{"tau", "far", "delta"}, "a head without clusters");
     return head;
@@ -80,24 +81,23 @@ HeadPlan LayerReader::head(const StrictValue& value, AttentionMode mode) const {
   if (mode == AttentionMode::kRefine) {
     expect_none(value, std::array{"tau", "far"}, "mode refine");
     // JSON has no infinity: null stands for it.
-    const bool infinite = value.json().contains("delta") && !value.find("delta");
-    head.delta =
-        infinite ? std::numeric_limits<double>::infinity() : value.require("delta").number_from(0);
+    const bool infinite = value.raw().contains("delta") && !value.find("delta");
+    head.delta = infinite ? std::numeric_limits<double>::infinity() : value.at("delta").number(0);
     return head;
   }
   expect_none(value, std::array{"delta"}, fmt::format("mode {}", mode_name(mode)));
-  const StrictValue tau = value.require("tau");
+  const JsonValue tau = value.at("tau");
   head.tau = tau.number(0, 1);
   if (head.tau == 1)
-    tau.refuse("is not below 1",
-               "0 merges nothing, 0.3 is the paper's, values near 1 merge almost everything");
+    tau.expected("a number below 1",
+                 "0 merges nothing, 0.3 is the paper's, values near 1 merge almost everything");
   if (mode != AttentionMode::kKeys)
     expect_none(value, std::array{"far"}, fmt::format("mode {}", mode_name(mode)));
   if (const auto far = value.find("far")) head.far = far->named(far_of, "centroid, values or own");
   return head;
 }
 
-LayerPlan LayerReader::attention(const StrictValue& value) const {
+LayerPlan LayerReader::attention(const JsonValue& value) const {
   UniformAttention choice;
   if (const auto mode = value.find("mode"))
     choice.mode = mode->named(mode_of, "dense, refine, keys, copy or paper");
@@ -120,7 +120,7 @@ LayerPlan LayerReader::attention(const StrictValue& value) const {
   integer("sinks", 0, choice.sinks);
   integer("window", 0, choice.window);
   integer("block", 1, choice.block);
-  if (const auto ratio = value.find("outlier_ratio")) choice.outlier_ratio = ratio->number_from(0);
+  if (const auto ratio = value.find("outlier_ratio")) choice.outlier_ratio = ratio->number(0);
   if (const auto space = value.find("space"))
     choice.space = space->named(space_of, "residual or normed");
   if (const auto rule = value.find("select")) {
@@ -128,56 +128,55 @@ LayerPlan LayerReader::attention(const StrictValue& value) const {
         "independent, greedy, cascade-paper, cascade-causal or cascade-cover";
     choice.rule = rule->named(rule_of, kRules);
     if (choice.rule == SelectRule::kFixed)
-      rule->refuse("is no rule of a plan",
-                   "`reuse` takes the sets of the layer before as they are");
+      rule->expected(kRules, "`reuse` takes the sets of the layer before as they are");
   }
   if (const auto joint = value.find("joint")) choice.joint = joint->boolean();
 
   if (choice.mode == AttentionMode::kRefine) choice.refine = refine(value);
 
-  const StrictValue heads = value.require("heads");
-  heads.expect_array(model.n_kv_heads, "model.n_kv_heads");
+  const JsonValue heads = value.at("heads");
+  heads.expect_size(model.n_kv_heads, "model.n_kv_heads");
   // The defaults of docs/algorithm.md, section 1, in a causal model.
   LayerPlan layer = layer_plan(choice, {.n_layers = model.n_layers,
                                         .n_kv_heads = model.n_kv_heads,
                                         .causal = true,
                                         .context = kMaxCount});
   for (int64_t h = 0; h < model.n_kv_heads; ++h)
-    layer.heads[static_cast<size_t>(h)] = head(heads.at(h), layer.mode);
+    layer.heads[static_cast<size_t>(h)] = head(heads.element(static_cast<size_t>(h)), layer.mode);
   if (const auto reuse = value.find("reuse")) layer.reuse = reuse->boolean();
   if (layer.joint && !layer.reuse && !has_bases)
-    value.require("joint").complain("needs bases, and the plan names none",
-                                    "sluice calibrate makes them; their place is `bases`");
+    value.at("joint").refuse("needs bases, and the plan names none",
+                             "sluice calibrate makes them; their place is `bases`");
   return layer;
 }
 
-GroupPlan LayerReader::group(const StrictValue& value) const {
-  value.expect_object({"kind", "rank", "epsilon", "adaptive"});
+GroupPlan LayerReader::group(const JsonValue& value) const {
+  value.expect_keys({"kind", "rank", "epsilon", "adaptive"});
   GroupPlan group;
-  group.kind = value.require("kind").named(linear_of, "dense, gsi or graded");
+  group.kind = value.at("kind").named(linear_of, "dense, gsi or graded");
   if (group.kind == LinearKind::kDense) {
     expect_none(value, std::array{"rank", "epsilon", "adaptive"}, "a dense group");
     return group;
   }
-  group.epsilon = value.require("epsilon").number(0, 1);
+  group.epsilon = value.at("epsilon").number(0, 1);
   if (group.kind == LinearKind::kGraded) {
     expect_none(value, std::array{"rank", "adaptive"}, "a graded group");
     return group;
   }
-  group.rank = value.require("rank").integer(1, kMaxCount);
+  group.rank = value.at("rank").integer(1, kMaxCount);
   if (const auto adaptive = value.find("adaptive"))
     group.adaptive = adaptive->integer(0, kMaxCount);
   if (!has_bases)
-    value.complain("gsi needs bases, and the plan names none",
-                   "sluice calibrate makes them; their place is `bases`");
+    value.refuse("gsi needs bases, and the plan names none",
+                 "sluice calibrate makes them; their place is `bases`");
   return group;
 }
 
-LayerLinearPlan LayerReader::linear(const StrictValue& value) const {
+LayerLinearPlan LayerReader::linear(const JsonValue& value) const {
   LayerLinearPlan plan;
   const auto groups = value.find("linear");
   if (!groups) return plan;
-  groups->expect_object({"attention_input", "attention_output", "mlp_input", "mlp_inner"});
+  groups->expect_keys({"attention_input", "attention_output", "mlp_input", "mlp_inner"});
   for (const BasisInput input : kLinearInputs)
     if (const auto found = groups->find(basis_input_name(input))) plan.of(input) = group(*found);
   return plan;
@@ -189,7 +188,7 @@ class PlanChecker {
  public:
   explicit PlanChecker(const PlanModel& model) : model_(model) {}
 
-  void check(const LayerPlan& layer, const StrictValue& place) {
+  void check(const LayerPlan& layer, const JsonValue& place) {
     if (layer.mode == AttentionMode::kDense) return;
     AttentionPlan part;
     for (const LayerPlan* above : {selected_, above_})
@@ -201,7 +200,7 @@ class PlanChecker {
                         .causal = true,
                         .context = kMaxCount});
     } catch (const Error& error) {
-      place.complain(error.what(), error.hint());
+      place.refuse(error.what(), error.hint());
     }
     if (!layer.selects()) return;
     if (!layer.reuse) selected_ = &layer;
@@ -213,23 +212,22 @@ class PlanChecker {
   const LayerPlan *selected_ = nullptr, *above_ = nullptr;
 };
 
-Plan plan_of(const StrictValue& layers, const LayerReader& reader) {
+Plan plan_of(const JsonValue& layers, const LayerReader& reader) {
   const int64_t n_layers = reader.model.n_layers;
-  layers.expect_array(n_layers, "model.n_layers");
+  layers.expect_size(n_layers, "model.n_layers");
   Plan plan;
   plan.attention.layers.resize(static_cast<size_t>(n_layers));
   plan.linear.layers.resize(static_cast<size_t>(n_layers));
   PlanChecker checker(reader.model);
   for (int64_t l = 0; l < n_layers; ++l) {
-    const StrictValue layer = layers.at(l);
-    layer.expect_object({"layer",       "mode",  "select",  "space",    "reuse",
-                         "joint",       "sinks", "segment", "early",    "outlier_ratio",
-                         "window",      "block", "page",    "tile",     "rule",
-                         "tile_factor", "heads", "linear",  "clusters", "cache"});
-    const StrictValue index = layer.require("layer");
+    const JsonValue layer = layers.element(static_cast<size_t>(l));
+    layer.expect_keys({"layer",       "mode",  "select",  "space",    "reuse",
+                       "joint",       "sinks", "segment", "early",    "outlier_ratio",
+                       "window",      "block", "page",    "tile",     "rule",
+                       "tile_factor", "heads", "linear",  "clusters", "cache"});
+    const JsonValue index = layer.at("layer");
     if (index.integer(0, kMaxLayers) != l)
-      index.refuse(fmt::format("is out of order, expected {}", l),
-                   "every layer of the model, from the first to the last");
+      index.expected(fmt::format("{}", l), "every layer of the model, from the first to the last");
     LayerPlan& attention = plan.attention.layers[static_cast<size_t>(l)];
     attention = reader.attention(layer);
     checker.check(attention, layer);
@@ -239,34 +237,31 @@ Plan plan_of(const StrictValue& layers, const LayerReader& reader) {
   return plan;
 }
 
-void check_format(const StrictValue& file, const std::string& label) {
-  constexpr const char* kHint = "docs/plan.md says what a plan looks like";
-  const nlohmann::json& json = file.json();
+void check_format(const JsonValue& file) {
+  const nlohmann::json& json = file.raw();
   if (!json.is_object() || !json.contains("format") || json["format"] != kPlanFormat)
-    throw Error(
-        fmt::format("{}: is not a plan of sluice: it has no format \"{}\"", label, kPlanFormat),
-        kHint);
-  const StrictValue version = file.require("version");
+    file.refuse(fmt::format("is not a plan of sluice: it has no format \"{}\"", kPlanFormat));
+  const JsonValue version = file.at("version");
   const int64_t number = version.integer(1, kMaxCount);
   if (number > kPlanVersion)
-    version.refuse(fmt::format("was made by a newer sluice; this is {}, which reads version {}",
-                               SLUICE_VERSION, kPlanVersion),
+    version.refuse(fmt::format("{} was made by a newer sluice; this is {}, which reads version {}",
+                               number, SLUICE_VERSION, kPlanVersion),
                    "use that newer sluice, or make a plan with this one");
 }
 
-PlanModel model_of(const StrictValue& value) {
-  value.expect_object({"sha256", "family", "n_layers", "n_kv_heads"});
-  return {.sha256 = sha256_text(value.require("sha256")),
-          .family = value.require("family").text(100),
-          .n_layers = value.require("n_layers").integer(1, kMaxLayers),
-          .n_kv_heads = value.require("n_kv_heads").integer(1, kMaxHeads)};
+PlanModel model_of(const JsonValue& value) {
+  value.expect_keys({"sha256", "family", "n_layers", "n_kv_heads"});
+  return {.sha256 = sha256_text(value.at("sha256")),
+          .family = value.at("family").string(100),
+          .n_layers = value.at("n_layers").integer(1, kMaxLayers),
+          .n_kv_heads = value.at("n_kv_heads").integer(1, kMaxHeads)};
 }
 
-PlanContract contract_of(const StrictValue& value) {
-  value.expect_object({"max_kl", "max_kl_p99", "max_kl_p999", "max_ppl_ratio"});
+PlanContract contract_of(const JsonValue& value) {
+  value.expect_keys({"max_kl", "max_kl_p99", "max_kl_p999", "max_ppl_ratio"});
   const auto limit = [&](const char* key, double least) {
     const auto found = value.find(key);
-    return found ? std::optional(found->number_from(least)) : std::nullopt;
+    return found ? std::optional(found->number(least)) : std::nullopt;
   };
   return {.max_kl = limit("max_kl", 0),
           .max_kl_p99 = limit("max_kl_p99", 0),
@@ -274,8 +269,8 @@ PlanContract contract_of(const StrictValue& value) {
           .max_ppl_ratio = limit("max_ppl_ratio", 1)};
 }
 
-PlanAuto auto_of(const StrictValue& value) {
-  value.expect_object({"prefill_from", "decode_from"});
+PlanAuto auto_of(const JsonValue& value) {
+  value.expect_keys({"prefill_from", "decode_from"});
   PlanAuto from;
   if (const auto found = value.find("prefill_from"))
     from.prefill_from = found->integer(0, kMaxCount);
@@ -283,33 +278,34 @@ PlanAuto auto_of(const StrictValue& value) {
   return from;
 }
 
-PlanMeasured measured_of(const StrictValue& value) {
-  value.expect_object({"dtype", "device", "threads"});
+PlanMeasured measured_of(const JsonValue& value) {
+  value.expect_keys({"dtype", "device", "threads"});
   const auto dtype_of_run = [](std::string_view name) {
     return name == "f32" || name == "bf16" ? std::optional(std::string(name)) : std::nullopt;
   };
-  return {.dtype = value.require("dtype").named(dtype_of_run, "f32 or bf16"),
-          .device = value.require("device").text(1000),
-          .threads = value.require("threads").integer(1, kMaxCount)};
+  return {.dtype = value.at("dtype").named(dtype_of_run, "f32 or bf16"),
+          .device = value.at("device").string(1000),
+          .threads = value.at("threads").integer(1, kMaxCount)};
 }
 
-PlanBases bases_of(const StrictValue& value) {
-  value.expect_object({"path", "text_sha256"});
-  return {.path = value.require("path").text(4096),
-          .text_sha256 = sha256_text(value.require("text_sha256"))};
+PlanBases bases_of(const JsonValue& value) {
+  value.expect_keys({"path", "text_sha256"});
+  return {.path = value.at("path").string(4096),
+          .text_sha256 = sha256_text(value.at("text_sha256"))};
 }
 
 }  // namespace
 
 PlanFile parse_plan_file(std::string_view text, const std::string& label) {
-  const nlohmann::json json = parse_strict_json(text, label, kLimits);
-  const StrictValue root(json, label);
-  check_format(root, label);
-  root.expect_object({"format", "version", "model", "context", "objective", "contract", "auto",
-                      "measured", "bases", "provenance", "layers"});
+  const nlohmann::json tree = parse_json(text, label, kLimits);
+  const JsonSource source{tree, label, "docs/plan.md says what a plan looks like"};
+  const JsonValue root(source);
+  check_format(root);
+  root.expect_keys({"format", "version", "model", "context", "objective", "contract", "auto",
+                    "measured", "bases", "provenance", "layers"});
   PlanFile file;
-  file.model = model_of(root.require("model"));
-  file.context = root.require("context").integer(1, kMaxCount);
+  file.model = model_of(root.at("model"));
+  file.context = root.at("context").integer(1, kMaxCount);
   if (const auto found = root.find("objective"))
     file.objective = found->named(objective_of, "prefill, decode, memory, reads or decode-reads");
   if (const auto found = root.find("contract")) file.contract = contract_of(*found);
@@ -317,11 +313,11 @@ PlanFile parse_plan_file(std::string_view text, const std::string& label) {
   if (const auto found = root.find("measured")) file.measured = measured_of(*found);
   if (const auto found = root.find("bases")) file.bases = bases_of(*found);
   if (const auto found = root.find("provenance")) {
-    if (!found->json().is_object()) found->refuse("is not an object", "or leave it out");
-    file.provenance = found->json();
+    found->object();  // refuses whatever is not one
+    file.provenance = found->raw();
   }
   file.plan =
-      plan_of(root.require("layers"), {.model = file.model, .has_bases = file.bases.has_value()});
+      plan_of(root.at("layers"), {.model = file.model, .has_bases = file.bases.has_value()});
   return file;
 }
 

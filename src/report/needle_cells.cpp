@@ -1,12 +1,10 @@
 #include "report/needle_cells.h"
 
-#include <fmt/format.h>
-
 #include <map>
 #include <nlohmann/json.hpp>
 #include <tuple>
 
-#include "core/error.h"
+#include "io/json/value.h"
 
 namespace sluice::impl {
 namespace {
@@ -52,14 +50,11 @@ Json describe_cell(const Cell& cell) {
 
 }  // namespace
 
-void check_needles(const Json& results, const std::string& label) {
-  const size_t n_runs = results.at("summary").at("runs").size();
-  const Json& cases = results.at("cases");
-  for (size_t i = 0; i < cases.size(); ++i)
-    if (const size_t n = cases[i].at("runs").size(); n != n_runs)
-      throw Error(fmt::format("{}: cases[{}].runs has {} entries, summary.runs has {}", label, i, n,
-                              n_runs),
-                  "is this a file that sluice wrote with --json, unchanged?");
+void check_needles(const JsonValue& results) {
+  const auto n_runs = std::ssize(results.at("summary").at("runs").array());
+  const JsonValue cases = results.at("cases");
+  for (size_t i = 0; i < cases.array().size(); ++i)
+    cases.element(i).at("runs").expect_size(n_runs, "the length of summary.runs");
 }
 
 void count_needles(Json& results) {

@@ -3,13 +3,13 @@
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
-#include <string>
 
 namespace sluice::impl {
 
+class JsonValue;
+
 // Throws Error unless every case of results of the right types has as many runs as the summary.
-// `label` names the file.
-void check_needles(const nlohmann::json& results, const std::string& label);
+void check_needles(const JsonValue& results);
 
 // Replaces the `cases` of checked results by `cells`, one for each task, length and depth: `task`,
 // `n_tokens`, `depth`, `n` cases, `dense` of them found, and `runs`, of each choice `found` and

@@ -5,11 +5,10 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "core/error.h"
 #include "core/quote.h"
 #include "eval/schema.h"
-#include "io/json_text.h"
-#include "io/mapped_file.h"
+#include "io/json/value.h"
+#include "io/json_file.h"
 #include "report/needle_cells.h"
 #include "report/report.h"
 #include "report/shape.h"
@@ -21,26 +20,21 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr size_t kMaxFileBytes = size_t{256} << 20;
+// A map of the most cells that a page can show has 2^25 numbers.
+constexpr JsonLimits kLimits = {.bytes = size_t{256} << 20, .values = size_t{1} << 26};
+constexpr const char* kOtherFileHint = "sluice report reads what sluice writes with --json";
 
-void check_schema(const Json& results, const std::string& label) {
-  constexpr const char* kHint = "sluice report reads what sluice writes with --json";
-  if (!results.is_object())
-    throw Error(fmt::format("{}: is {}, not results of sluice", label, describe_json(results)),
-                kHint);
-  if (!results.contains("schema"))
-    throw Error(label + ": has no `schema`, so these are not results of sluice", kHint);
-  const Json& schema = results["schema"];
+void check_schema(const JsonValue& results) {
+  if (!results.raw().is_object()) results.expected("results of sluice", kOtherFileHint);
+  if (!results.raw().contains("schema"))
+    results.refuse("has no `schema`, so these are not results of sluice", kOtherFileHint);
+  const JsonValue schema = results.at("schema");
   // As double: the library compares signed and unsigned numbers by their bits.
-  if (!schema.is_number_integer() || schema.get<double>() < 1)
-    throw Error(
-        fmt::format("{}: schema is {}, expected {}", label, describe_json(schema), kResultsSchema),
-        kHint);
-  if (schema.get<double>() > kResultsSchema)
-    throw Error(fmt::format("{}: schema {} was written by a newer sluice; this is {}, which reads "
-                            "schema {}",
-                            label, schema.dump(), SLUICE_VERSION, kResultsSchema),
-                "use that newer sluice, or run the command again with this one");
+  if (schema.raw().is_number_integer() && schema.raw().get<double>() > kResultsSchema)
+    schema.refuse(fmt::format("{} was written by a newer sluice; this is {}, which reads schema {}",
+                              schema.raw().dump(), SLUICE_VERSION, kResultsSchema),
+                  "use that newer sluice, or run the command again with this one");
+  schema.integer(1, kResultsSchema);
 }
 
 // Commands whose results a page can show, each with keys of which it must have one.
@@ -56,53 +50,52 @@ const std::vector<Shown>& shown_commands() {
   return all;
 }
 
-void check_command(const Json& part, const std::string& label) {
-  const auto command = part["command"].get<std::string>();
+void check_command(const JsonValue& part) {
+  const JsonValue command = part.at("command");
   const auto& all = shown_commands();
-  const auto shown = std::find_if(all.begin(), all.end(),
-                                  [&](const Shown& each) { return each.command == command; });
+  const auto shown = std::find_if(
+      all.begin(), all.end(), [&](const Shown& each) { return each.command == command.string(); });
   if (shown == all.end())
-    throw Error(
-        fmt::format("{}: command is {}, of which there is nothing to show", label, quote(command)),
+    command.refuse(
+        fmt::format("{} has nothing to show", quote(command.string())),
         "sluice report shows what analyze, eval, generate, bench, needle, calibrate, tune and demo "
         "write");
   if (std::none_of(shown->keys.begin(), shown->keys.end(),
-                   [&](std::string_view key) { return part.contains(key); }))
-    throw Error(
-        fmt::format("{}: has no `{}`, which {} writes", label, shown->keys.front(), command),
-        "is this a file that sluice wrote with --json, unchanged?");
-  check_shape(part, command, label);
+                   [&](std::string_view key) { return part.raw().contains(key); }))
+    part.refuse(fmt::format("has no `{}`, which {} writes", shown->keys.front(), shown->command));
+  check_shape(part, shown->command);
 }
 
-void check_part(const Json& part, const std::string& label) {
-  check_schema(part, label);
-  check_shape(part, "header", label);
-  check_command(part, label);
-  if (const auto map = part.find("map"); map != part.end() && !map->is_null())
-    check_map(*map, label);
-  if (part["command"] == "needle") check_needles(part, label);
+void check_part(const JsonValue& part) {
+  check_schema(part);
+  check_shape(part, "header");
+  check_command(part);
+  if (const auto map = part.find("map")) check_map(*map);
+  if (part.at("command").string() == "needle") check_needles(part);
 }
 
 }  // namespace
 
 void check_results(const Json& results, const std::string& label) {
-  check_part(results, label);
-  const auto parts = results.find("parts");
-  if (parts == results.end()) return;
-  if (!parts->is_array() || parts->empty())
-    throw Error(label + ": parts is not an array of results", "did sluice demo write this file?");
-  for (size_t i = 0; i < parts->size(); ++i) {
-    const std::string where = fmt::format("{}: parts[{}]", label, i);
-    check_part((*parts)[i], where);
-    if ((*parts)[i].contains("parts"))
-      throw Error(where + ": has parts of its own", "did sluice demo write this file?");
+  constexpr const char* kDemoHint = "did sluice demo write this file?";
+  const JsonSource source{results, label,
+                          "is this a file that sluice wrote with --json, unchanged?"};
+  const JsonValue root(source);
+  check_part(root);
+  if (!results.contains("parts")) return;
+  const JsonValue parts = root.at("parts");
+  if (!parts.raw().is_array() || parts.raw().empty())
+    parts.refuse("is not an array of results", kDemoHint);
+  for (size_t i = 0; i < parts.array().size(); ++i) {
+    const JsonValue part = parts.element(i);
+    check_part(part);
+    if (part.raw().contains("parts")) part.refuse("has parts of its own", kDemoHint);
   }
 }
 
 Json read_results(const std::filesystem::path& path) {
-  const std::string label = path_label(path);
-  Json results = parse_json(read_text_file(path, kMaxFileBytes), label);
-  check_results(results, label);
+  Json results = read_json_file(path, kLimits);
+  check_results(results, path_label(path));
   return results;
 }
 

@@ -1,14 +1,6 @@
 #include "report/shape.h"
 
-#include <fmt/format.h>
-
-#include <cmath>
-#include <nlohmann/json.hpp>
-#include <vector>
-
-#include "core/error.h"
-#include "core/quote.h"
-#include "io/json_text.h"
+#include "io/json/value.h"
 
 namespace sluice::impl {
 namespace {
@@ -185,102 +177,58 @@ const Json& shapes() {
   return all;
 }
 
-// Where a value stands, told only when something is wrong there.
-struct Place {
-  const Place* outer = nullptr;
-  std::string_view key;
-  size_t index = 0;
-  bool is_element = false;
+// One that a browser's numbers hold exactly.
+constexpr int64_t kMaxInteger = int64_t{1} << 53;
 
-  std::string path() const {
-    if (outer == nullptr) return "";
-    std::string text = outer->path();
-    if (is_element) return text + fmt::format("[{}]", index);
-    if (!text.empty()) text += '.';
-    // Keys come from our shapes, or through "*" from the file.
-    const std::string shown = quote(key);
-    return text + shown.substr(1, shown.size() - 2);
+void check(const JsonValue& value, const Json& shape);
+
+void check_object(const JsonValue& value, const Json& shape) {
+  for (const auto& [name, inner] : shape.items()) {
+    if (name == "*") continue;
+    const bool optional = name.ends_with('?');
+    const std::string_view key = std::string_view(name).substr(0, name.size() - optional);
+    if (!optional)
+      check(value.at(key), inner);
+    else if (const auto found = value.find(key))
+      check(*found, inner);
   }
-};
+  if (const auto rest = shape.find("*"); rest != shape.end())
+    for (const auto& [key, inner] : value.object())
+      if (!inner.is_null() && !shape.contains(key) && !shape.contains(key + "?"))
+        check(JsonValue(inner, value.source()), *rest);
+}
 
-class Checker {
- public:
-  explicit Checker(const std::string& label) : label_(label) {}
-
-  void check(const Json& value, const Json& shape, const Place& place) const {
-    if (shape.is_object()) return check_object(value, shape, place);
-    if (shape.is_array()) return check_array(value, shape[0], place);
-    const auto& type = shape.get_ref<const std::string&>();
-    if (type == "text") {
-      if (!value.is_string()) refuse(place, value, "text");
-    } else if (type == "number") {
-      if (!value.is_number() || !std::isfinite(value.get<double>()))
-        refuse(place, value, "a number");
-    } else if (type == "share") {
-      if (!value.is_number() || !(value.get<double>() >= 0 && value.get<double>() <= 1))
-        refuse(place, value, "a share from 0 to 1");
-    } else if (type == "flag") {
-      if (!value.is_boolean()) refuse(place, value, "true or false");
-    } else if (type == "integer") {
-      if (!is_integer(value)) refuse(place, value, "an integer");
-    } else if (type.ends_with('?')) {
-      if (!value.is_null()) check(value, shapes().at(type.substr(0, type.size() - 1)), place);
-    } else {
-      check(value, shapes().at(type), place);
-    }
+void check(const JsonValue& value, const Json& shape) {
+  if (shape.is_object()) {
+    value.object();  // refuses whatever is not one, also where no key is required
+    return check_object(value, shape);
   }
-
- private:
-  // One that a browser's numbers hold exactly.
-  static bool is_integer(const Json& value) {
-    constexpr int64_t kMost = int64_t{1} << 53;
-    if (value.is_number_unsigned()) return value.get<uint64_t>() <= uint64_t{kMost};
-    return value.is_number_integer() && value.get<int64_t>() >= -kMost;
+  if (shape.is_array()) {
+    for (const Json& element : value.array()) check(JsonValue(element, value.source()), shape[0]);
+    return;
   }
-
-  void check_array(const Json& value, const Json& shape, const Place& place) const {
-    if (!value.is_array()) refuse(place, value, "an array");
-    for (size_t i = 0; i < value.size(); ++i)
-      check(value[i], shape, {.outer = &place, .key = {}, .index = i, .is_element = true});
+  const auto& type = shape.get_ref<const std::string&>();
+  if (type == "text") {
+    value.string();
+  } else if (type == "number") {
+    value.number();
+  } else if (type == "share") {
+    value.number(0, 1);
+  } else if (type == "flag") {
+    value.boolean();
+  } else if (type == "integer") {
+    value.integer(-kMaxInteger, kMaxInteger);
+  } else if (type.ends_with('?')) {
+    if (!value.raw().is_null()) check(value, shapes().at(type.substr(0, type.size() - 1)));
+  } else {
+    check(value, shapes().at(type));
   }
-
-  void check_object(const Json& value, const Json& shape, const Place& place) const {
-    if (!value.is_object()) refuse(place, value, "an object");
-    for (const auto& [name, inner] : shape.items()) {
-      if (name == "*") continue;
-      const bool optional = name.ends_with('?');
-      const std::string_view key = std::string_view(name).substr(0, name.size() - optional);
-      const auto found = value.find(key);
-      if (found == value.end() || (optional && found->is_null())) {
-        if (optional) continue;
-        const std::string path = place.path();
-        throw Error(fmt::format("{}: {}has no `{}`", label_, path.empty() ? "" : path + " ", key),
-                    kHint);
-      }
-      check(*found, inner, {.outer = &place, .key = key});
-    }
-    if (const auto rest = shape.find("*"); rest != shape.end())
-      for (const auto& [key, inner] : value.items())
-        if (!inner.is_null() && !shape.contains(key) && !shape.contains(key + "?"))
-          check(inner, *rest, {.outer = &place, .key = key});
-  }
-
-  [[noreturn]] void refuse(const Place& place, const Json& value, const char* expected) const {
-    const std::string path = place.path();
-    throw Error(fmt::format("{}: {}is {}, expected {}", label_, path.empty() ? "" : path + " ",
-                            describe_json(value), expected),
-                kHint);
-  }
-
-  static constexpr const char* kHint = "is this a file that sluice wrote with --json, unchanged?";
-  const std::string& label_;
-};
+}
 
 }  // namespace
 
-void check_shape(const Json& value, std::string_view name, const std::string& label) {
-  if (const auto shape = shapes().find(name); shape != shapes().end())
-    Checker(label).check(value, *shape, Place{});
+void check_shape(const JsonValue& value, std::string_view name) {
+  if (const auto shape = shapes().find(name); shape != shapes().end()) check(value, *shape);
 }
 
 }  // namespace sluice::impl

@@ -2,14 +2,14 @@
 
 #pragma once
 
-#include <nlohmann/json_fwd.hpp>
-#include <string>
 #include <string_view>
 
 namespace sluice::impl {
 
-// Throws Error naming `label` and the JSON path of the first value that differs from the shape
-// called `name`: "header", or a command that measures. Other names fit everything.
-void check_shape(const nlohmann::json& value, std::string_view name, const std::string& label);
+class JsonValue;
+
+// Throws Error for the first value that differs from the shape called `name`: "header", or a
+// command that measures. Other names fit everything.
+void check_shape(const JsonValue& value, std::string_view name);
 
 }  // namespace sluice::impl

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "io/json/value.h"
 
 namespace sluice::impl {
 namespace {
@@ -23,34 +24,20 @@ constexpr size_t kMaxLayers = 1024;
 constexpr size_t kMaxCells = size_t{1} << 24;  // a page of 150 MB; browsers give up beyond
 constexpr double kCosineSlack = 1e-3;          // round-off, and four decimals
 
-[[noreturn]] void refuse(const std::string& label, const std::string& what) {
-  throw Error(label + ": " + what, "is this a file that sluice wrote with --json, unchanged?");
-}
-
-void check_length(const std::string& label, const std::string& path, size_t size, size_t n_tokens) {
-  if (size != n_tokens)
-    refuse(label, fmt::format("{} has {} entries, map.n_tokens is {}", path, size, n_tokens));
-}
-
-void check_layer(const Json& layer, const std::string& label, const std::string& path,
-                 size_t n_tokens) {
-  const auto& status = layer["status"].get_ref<const std::string&>();
-  const auto& owner = layer["owner"].get_ref<const Json::array_t&>();
-  const auto& cosine = layer["cosine"].get_ref<const Json::array_t&>();
-  check_length(label, path + ".status", status.size(), n_tokens);
-  check_length(label, path + ".owner", owner.size(), n_tokens);
-  check_length(label, path + ".cosine", cosine.size(), n_tokens);
-  if (const size_t at = status.find_first_not_of(kStatusLetters); at != status.npos)
-    refuse(label,
-           fmt::format("{}.status has another letter than {} at {}", path, kStatusLetters, at));
-  for (size_t i = 0; i < n_tokens; ++i) {
-    const auto position = owner[i].get<int64_t>();
-    if (position < 0 || position >= static_cast<int64_t>(n_tokens))
-      refuse(label,
-             fmt::format("{}.owner[{}] is {}, expected 0 to {}", path, i, position, n_tokens - 1));
-    if (std::abs(cosine[i].get<double>()) > 1 + kCosineSlack)
-      refuse(label, fmt::format("{}.cosine[{}] is {}, expected -1 to 1", path, i,
-                                cosine[i].get<double>()));
+void check_layer(const JsonValue& layer, int64_t n_tokens) {
+  const JsonValue status = layer.at("status");
+  const std::string& letters = status.string();
+  if (std::ssize(letters) != n_tokens)
+    status.refuse(fmt::format("has {} letters, map.n_tokens is {}", letters.size(), n_tokens));
+  if (const size_t at = letters.find_first_not_of(kStatusLetters); at != letters.npos)
+    status.refuse(fmt::format("has another letter than {} at {}", kStatusLetters, at));
+  const JsonValue owner = layer.at("owner"), cosine = layer.at("cosine");
+  owner.expect_size(n_tokens, "map.n_tokens");
+  cosine.expect_size(n_tokens, "map.n_tokens");
+  for (size_t i = 0; i < letters.size(); ++i) {
+    owner.element(i).integer(0, n_tokens - 1);
+    const JsonValue each = cosine.element(i);
+    if (std::abs(each.number()) > 1 + kCosineSlack) each.expected(number_range(-1, 1));
   }
 }
 
@@ -69,21 +56,17 @@ std::string base64(const std::string& bytes) {
 
 }  // namespace
 
-void check_map(const Json& map, const std::string& label) {
-  const auto n_tokens = map["n_tokens"].get<int64_t>();
-  const size_t n_layers = map["layers"].size();
-  if (n_tokens < 1 || n_tokens > kMaxTokens)
-    refuse(label, fmt::format("map.n_tokens is {}, expected 1 to {}", n_tokens, kMaxTokens));
+void check_map(const JsonValue& map) {
+  const int64_t n_tokens = map.at("n_tokens").integer(1, kMaxTokens);
+  const JsonValue layers = map.at("layers");
+  const size_t n_layers = layers.array().size();
   if (n_layers < 1 || n_layers > kMaxLayers)
-    refuse(label, fmt::format("map.layers has {} entries, expected 1 to {}", n_layers, kMaxLayers));
-  const auto n = static_cast<size_t>(n_tokens);
-  if (n * n_layers > kMaxCells)
-    refuse(label,
-           fmt::format("map has {} tokens x {} layers, more than the {} that a page can show", n,
-                       n_layers, kMaxCells));
-  check_length(label, "map.tokens", map["tokens"].size(), n);
-  for (size_t i = 0; i < n_layers; ++i)
-    check_layer(map["layers"][i], label, fmt::format("map.layers[{}]", i), n);
+    layers.refuse(fmt::format("has {} elements, expected 1 to {}", n_layers, kMaxLayers));
+  if (static_cast<size_t>(n_tokens) * n_layers > kMaxCells)
+    map.refuse(fmt::format("has {} tokens x {} layers, more than the {} that a page can show",
+                           n_tokens, n_layers, kMaxCells));
+  map.at("tokens").expect_size(n_tokens, "map.n_tokens");
+  for (size_t i = 0; i < n_layers; ++i) check_layer(layers.element(i), n_tokens);
 }
 
 Json pack_map(const Json& map) {

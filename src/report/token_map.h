@@ -3,13 +3,13 @@
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
-#include <string>
 
 namespace sluice::impl {
 
+class JsonValue;
+
 // Throws Error unless a `map` of the right types also has the right lengths, letters and ranges.
-// `label` names the file.
-void check_map(const nlohmann::json& map, const std::string& label);
+void check_map(const JsonValue& map);
 
 // A checked map with its layers as base64, layer after layer (n_layers, n_tokens):
 //   `status` one byte: 0 redundant, 1 representative, 2 exempt, 3 uncovered;

@@ -1,10 +1,12 @@
 #include "tune/measurements.h"
 
 #include <cmath>
-#include <fstream>
 
 #include "core/error.h"
 #include "core/quote.h"
+#include "io/json/parse.h"
+#include "io/json/value.h"
+#include "io/mapped_file.h"
 #include "io/write_file.h"
 
 namespace sluice::impl {
@@ -14,6 +16,9 @@ using nlohmann::json;
 
 constexpr const char* kName = "sluice-measurements ";
 constexpr const char* kFormat = "sluice-measurements 2";
+constexpr const char* kHint = "give --measurements another name, or remove it";
+// Hundreds of changes over hundreds of windows.
+constexpr JsonLimits kLimits = {.bytes = size_t{256} << 20, .values = size_t{1} << 24};
 
 bool is_list_of_sums(const json& list) {
   if (!list.is_array()) return false;
@@ -34,6 +39,15 @@ std::string text_of(const json& all) {
   return all.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
+// Whatever cannot be read may be a file of something else, which must not be written over.
+json parse_measurements(const std::string& text, const std::string& label) {
+  try {
+    return parse_json(text, label, kLimits);
+  } catch (const Error& error) {
+    throw Error(error.what(), kHint);
+  }
+}
+
 // In brackets, by name; nothing where it is all.
 std::string what_differs(const json& found, const json& wanted) {
   std::string names;
@@ -47,19 +61,18 @@ std::string what_differs(const json& found, const json& wanted) {
 
 Measurements::Measurements(std::filesystem::path path, const json& key)
     : path_(std::move(path)), key_(json::parse(text_of(key))) {  // as a file would have it
-  if (path_.empty()) return;
-  std::ifstream file(path_);
-  if (!file || file.peek() == std::ifstream::traits_type::eof()) return;
-  const json found = json::parse(file, nullptr, /*allow_exceptions=*/false);
-  if (!is_ours(found))
-    throw Error(path_label(path_.string()) + " is there and has no measurements of sluice tune",
-                "give --measurements another name, or remove it");
+  std::error_code error;
+  if (path_.empty() || !std::filesystem::exists(path_, error)) return;
+  const std::string label = path_label(path_), text = read_text_file(path_, kLimits.bytes);
+  if (text.empty()) return;
+  const json found = parse_measurements(text, label);
+  const JsonSource source{found, label, kHint};
+  const JsonValue root(source);
+  if (!is_ours(found)) root.refuse("has no measurements of sluice tune");
   if (found["format"] != kFormat || !found.contains("key") || found["key"] != key_)
-    throw Error(path_label(path_.string()) + " has measurements of another run" +
-                    what_differs(found.value("key", json()), key_),
-                "give --measurements another name, or remove it");
+    root.refuse("has measurements of another run" + what_differs(found.value("key", json()), key_));
   if (!found.contains("kl") || !found["kl"].is_object()) return;
-  for (const auto& [name, sums] : found["kl"].items())
+  for (const auto& [name, sums] : root.at("kl").object())
     if (is_list_of_sums(sums)) kl_[name] = sums.get<std::vector<double>>();
   if (found.contains("times")) times_ = found["times"];
   resumed_ = true;

@@ -136,9 +136,9 @@ Refusal bad_usage(std::string name, const Args& args, std::vector<std::string> f
 std::vector<Refusal> plan_refusals() {
   return {
       bad_plan("UnknownField", [](json& plan) { plan["layers"][1]["taus"] = 1; },
-               {"plan.json: layers[1].taus: is no field of a plan", "known here: layer, mode"}),
+               {"plan.json: layers[1].taus: is not a known key", "known here: layer, mode"}),
       bad_plan("TauOutOfRange", [](json& plan) { plan["layers"][1]["heads"][0]["tau"] = 1.7; },
-               {"plan.json: layers[1].heads[0].tau: 1.7 is outside 0 … 1"}),
+               {"plan.json: layers[1].heads[0].tau: expected a number from 0 to 1, found 1.7"}),
       bad_plan("NewerVersion", [](json& plan) { plan["version"] = 2; },
                {"plan.json: version: 2 was made by a newer sluice"}),
       {.name = "CutShort",

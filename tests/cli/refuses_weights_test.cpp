@@ -65,7 +65,7 @@ std::vector<Refusal> safetensors_refusals() {
       bad_weights_file(
           "HeaderIsNotJson",
           [](std::string& bytes) { std::fill(bytes.begin() + 40, bytes.begin() + 60, '\1'); },
-          {"header: not valid JSON"}),
+          {"header: ", "not valid JSON"}),
       bad_weights_file("HugeHeaderLength",
                        [](std::string& bytes) { bytes.replace(0, 8, pack<uint64_t>(UINT64_MAX)); },
                        {"header length 18446744073709551615 is over the limit"}),
@@ -97,7 +97,7 @@ std::vector<Refusal> safetensors_refusals() {
                   {kBias, "run backwards"}),
       bad_tensors("NegativeShape",
                   [](json& header, std::string&) { header[kBias]["shape"] = {-32}; },
-                  {kBias, "shape holds the number -32", "0 or more"}),
+                  {kBias, "shape[0]: expected an integer of 0 or more, found -32"}),
       bad_tensors("HugeShape",
                   [](json& header, std::string&) {
                     header[kBias]["shape"] = {int64_t{1} << 40, int64_t{1} << 40};
@@ -179,11 +179,12 @@ std::vector<Refusal> index_refusals() {
       bad_index("MissingShard",
                 [](ModelFolder& folder) { folder.remove("model-00002-of-00004.safetensors"); },
                 {kIndex, "shard `model-00002-of-00004.safetensors` is missing", "complete?"}),
-      bad_index("ShardOutsideTheFolder",
-                [](ModelFolder& folder) { place_first_tensor(folder, "../x.safetensors"); },
-                {kIndex, "`../x.safetensors`", "a file beside the index"}),
+      bad_index(
+          "ShardOutsideTheFolder",
+          [](ModelFolder& folder) { place_first_tensor(folder, "../x.safetensors"); },
+          {kIndex, "expected the name of a file beside the index, found \"../x.safetensors\""}),
       bad_index("ShardIsANumber", [](ModelFolder& folder) { place_first_tensor(folder, 7); },
-                {kIndex, "is 7, expected a file name"}),
+                {kIndex, "expected a string, found 7"}),
       bad_index("TensorInAnotherShard",
                 [](ModelFolder& folder) {
                   place_first_tensor(folder, "model-00004-of-00004.safetensors");

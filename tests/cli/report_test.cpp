@@ -39,7 +39,7 @@ TEST(Report, LeavesTheOldPageWhereItRefuses) {
       folder.write("good.json", R"({"schema": 1, "command": "bench", "cases": []})");
   const std::string newer = folder.write("newer.json", R"({"schema": 9, "command": "bench"})");
   const RunResult result = run_program({"report", good, newer, "-o", page});
-  expect_complaint(result, 1, {newer, "schema 9", "newer sluice"});
+  expect_complaint(result, 1, {newer, "schema: 9 was written by a newer sluice"});
   EXPECT_EQ(result.out, "") << result;
   EXPECT_EQ(read_bytes(page), "old");
 }
@@ -55,7 +55,8 @@ TEST(Report, RefusesWhatIsNotResults) {
   refused("", {"r.json", "empty"});
   refused(R"({"schema": 1, "comm)", {"r.json", "not valid JSON"});
   refused(R"({"architectures": ["GPT2LMHeadModel"]})", {"r.json", "no `schema`"});
-  refused(R"({"schema": 1, "command": "bench", "cases": {}})", {"r.json: cases is an object"});
+  refused(R"({"schema": 1, "command": "bench", "cases": {}})",
+          {"r.json: cases: expected an array, found an object"});
   expect_complaint(run_program({"report", folder.path() / "none.json"}), 1, {"none.json"});
   expect_complaint(run_program({"report", folder.path()}), 1, {folder.path().string()});
 }

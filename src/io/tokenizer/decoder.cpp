@@ -1,13 +1,9 @@
 #include "io/tokenizer/decoder.h"
 
-#include <fmt/format.h>
-
 #include <utility>
 
-#include "core/error.h"
-#include "core/quote.h"
 #include "io/tokenizer/decode_stages.h"
-#include "io/tokenizer/json_reader.h"
+#include "io/tokenizer/json_values.h"
 #include "io/tokenizer/metaspace.h"
 #include "io/tokenizer/utf8.h"
 
@@ -61,9 +57,9 @@ std::string clean_up(std::string text) {
   return text;
 }
 
-std::unique_ptr<Decoder> make_wordpiece(const JsonReader& json) {
+std::unique_ptr<Decoder> make_wordpiece(const JsonValue& json) {
   const std::string prefix = json.string_or("prefix", "##");
-  const bool cleanup = json.bool_or("cleanup", true);
+  const bool cleanup = json.boolean_or("cleanup", true);
   return simple<MapTokens>([prefix, cleanup](std::string_view token, size_t index) {
     std::string text;
     if (index == 0) {
@@ -78,27 +74,25 @@ std::unique_ptr<Decoder> make_wordpiece(const JsonReader& json) {
   });
 }
 
-std::unique_ptr<Decoder> make_metaspace(const JsonReader& json) {
-  const std::string mark = to_utf8(json.char_or("replacement", 0x2581));
-  bool drop_first = json.bool_or("add_prefix_space", true);
+std::unique_ptr<Decoder> make_metaspace(const JsonValue& json) {
+  const std::string mark = to_utf8(char_or(json, "replacement", 0x2581));
+  bool drop_first = json.boolean_or("add_prefix_space", true);
   if (const auto scheme = json.find("prepend_scheme")) drop_first = scheme->string() != "never";
   return simple<MapTokens>([mark, drop_first](std::string_view token, size_t index) {
     return replace_all(token, mark, index == 0 && drop_first ? "" : " ");
   });
 }
 
-std::unique_ptr<Decoder> make_strip(const JsonReader& json) {
+std::unique_ptr<Decoder> make_strip(const JsonValue& json) {
   const auto count = [&json](std::string_view key) {
-    const int64_t n = json.int_or(key, 0);
-    if (n < 0 || n > 1024) json.at(key).refuse("is not between 0 and 1024");
-    return static_cast<size_t>(n);
+    return static_cast<size_t>(json.integer_or(key, 0, 0, 1024));
   };
-  return simple<StripTokens>(StripCounts{.content = to_utf8(json.char_or("content", U' ')),
+  return simple<StripTokens>(StripCounts{.content = to_utf8(char_or(json, "content", U' ')),
                                          .n_start = count("start"),
                                          .n_stop = count("stop")});
 }
 
-std::unique_ptr<Decoder> make_replace(const JsonReader& json) {
+std::unique_ptr<Decoder> make_replace(const JsonValue& json) {
   const Pattern pattern = read_pattern(json.at("pattern"));
   const std::string content = json.at("content").string();
   if (const std::string* text = pattern.fixed_text()) {
@@ -110,8 +104,8 @@ std::unique_ptr<Decoder> make_replace(const JsonReader& json) {
   });
 }
 
-std::unique_ptr<Decoder> make_sequence(const JsonReader& json) {
-  const JsonReader parts = json.at("decoders");
+std::unique_ptr<Decoder> make_sequence(const JsonValue& json) {
+  const JsonValue parts = json.at("decoders");
   auto sequence = std::make_unique<SequenceDecoder>();
   for (size_t i = 0; i < parts.array().size(); ++i) {
     sequence->add(make_decoder(parts.element(i)));
@@ -121,8 +115,8 @@ std::unique_ptr<Decoder> make_sequence(const JsonReader& json) {
 
 }  // namespace
 
-std::unique_ptr<Decoder> make_decoder(const JsonReader& json) {
-  const std::string& type = json.type();
+std::unique_ptr<Decoder> make_decoder(const JsonValue& json) {
+  const std::string& type = type_of(json);
   if (type == "Sequence") return make_sequence(json);
   if (type == "ByteLevel") return make_byte_level_decoder();
   if (type == "WordPiece") return make_wordpiece(json);
@@ -134,7 +128,7 @@ std::unique_ptr<Decoder> make_decoder(const JsonReader& json) {
   if (type == "Strip") return make_strip(json);
   if (type == "Replace") return make_replace(json);
   if (type == "BPEDecoder") return simple<EndWords>(json.string_or("suffix", "</w>"));
-  json.refuse(fmt::format("has the type {}, which is not supported", quote(type)));
+  refuse_type(json, type);
 }
 
 std::unique_ptr<Decoder> make_space_joiner() { return simple<JoinTokens>(std::string(" ")); }

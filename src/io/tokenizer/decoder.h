@@ -8,9 +8,11 @@
 #include <string_view>
 #include <vector>
 
-namespace sluice::impl::tok {
+namespace sluice::impl {
+class JsonValue;
+}
 
-class JsonReader;
+namespace sluice::impl::tok {
 
 // One stage at work. A token arrives as any number of parts and an end.
 class DecodeStage {
@@ -37,7 +39,7 @@ class Decoder {
   virtual void open(DecodeStage* next, std::vector<std::unique_ptr<DecodeStage>>& stages) const = 0;
 };
 
-std::unique_ptr<Decoder> make_decoder(const JsonReader& json);
+std::unique_ptr<Decoder> make_decoder(const JsonValue& json);
 std::unique_ptr<Decoder> make_space_joiner();        // no decoder: tokens with spaces between
 std::unique_ptr<Decoder> make_byte_level_decoder();  // byte alphabet -> UTF-8
 // SentencePiece: U+2581 and byte tokens to text, and the space put before the text taken away.

@@ -7,7 +7,7 @@
 #include "io/gguf.h"
 #include "io/tokenizer/bpe_model.h"
 #include "io/tokenizer/gguf_pre.h"
-#include "io/tokenizer/json_reader.h"
+#include "io/tokenizer/json_values.h"
 #include "io/tokenizer/pipeline.h"
 #include "io/tokenizer/score_bpe_model.h"
 #include "io/tokenizer/tokenizer.h"
@@ -130,7 +130,8 @@ std::unique_ptr<PreTokenizer> make_pre(const GgufPre& pre, const std::string& wh
   }
   steps.push_back({{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}});
   const Json json = {{"type", "Sequence"}, {"pretokenizers", steps}};
-  return make_pre_tokenizer(JsonReader(json, where));
+  const JsonSource source{json, where, kJsonHint};
+  return make_pre_tokenizer(JsonValue(source));
 }
 
 std::unique_ptr<Tokenizer> load_byte_level(const GgufFile& file) {
@@ -151,7 +152,8 @@ std::unique_ptr<Tokenizer> load_byte_level(const GgufFile& file) {
   PipelineParts parts;
   if (pre->nfc) {
     const Json nfc = {{"type", "NFC"}};
-    parts.normalizer = make_normalizer(JsonReader(nfc, place(file, kPre)));
+    const JsonSource source{nfc, place(file, kPre), kJsonHint};
+    parts.normalizer = make_normalizer(JsonValue(source));
   }
   parts.pre_tokenizer = make_pre(*pre, place(file, kPre));
   BpeOptions options;
@@ -174,8 +176,9 @@ std::unique_ptr<Tokenizer> load_sentencepiece(const GgufFile& file) {
   if (prefix) steps.push_back({{"type", "Prepend"}, {"prepend", "▁"}});
   steps.push_back({{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", "▁"}});
   const Json normalizer = {{"type", "Sequence"}, {"normalizers", steps}};
+  const JsonSource source{normalizer, place(file, kTokens), kJsonHint};
   PipelineParts parts;
-  parts.normalizer = make_normalizer(JsonReader(normalizer, place(file, kTokens)));
+  parts.normalizer = make_normalizer(JsonValue(source));
   parts.model = std::make_unique<ScoreBpeModel>(tokens, place(file, kTokens));
   parts.decoder = make_sentencepiece_decoder(prefix);
   add_tokens(tokens, /*user_defined=*/false, place(file, kTokens), parts);

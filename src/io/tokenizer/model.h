@@ -9,9 +9,11 @@
 
 #include "io/tokenizer/vocab.h"
 
-namespace sluice::impl::tok {
+namespace sluice::impl {
+class JsonValue;
+}
 
-class JsonReader;
+namespace sluice::impl::tok {
 
 class Model {
  public:
@@ -27,6 +29,6 @@ class Model {
 
 // Reads the "model" part of a tokenizer.json. byte_level: whether the words reaching the model
 // are spelled in the byte alphabet; it only chooses the name of the kind.
-std::unique_ptr<Model> make_model(const JsonReader& json, bool byte_level);
+std::unique_ptr<Model> make_model(const JsonValue& json, bool byte_level);
 
 }  // namespace sluice::impl::tok

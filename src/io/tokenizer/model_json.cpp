@@ -4,10 +4,9 @@
 
 #include <algorithm>
 
-#include "core/error.h"
 #include "core/quote.h"
 #include "io/tokenizer/bpe_model.h"
-#include "io/tokenizer/json_reader.h"
+#include "io/tokenizer/json_values.h"
 #include "io/tokenizer/unigram_model.h"
 #include "io/tokenizer/word_models.h"
 
@@ -15,10 +14,10 @@ namespace sluice::impl::tok {
 
 namespace {
 
-Vocab read_vocab(const JsonReader& json) {
+Vocab read_vocab(const JsonValue& json) {
   Vocab vocab;
   for (const auto& [text, id_json] : json.object()) {
-    const int32_t id = checked_id(id_json, json.where() + "." + quote(text));
+    const int32_t id = token_id(JsonValue(id_json, json.source()));
     if (!vocab.add(text, id)) {
       json.refuse(
           fmt::format("gives id {} to both {} and {}", id, quote(*vocab.text_of(id)), quote(text)));
@@ -28,7 +27,7 @@ Vocab read_vocab(const JsonReader& json) {
 }
 
 // "a b", or ["a", "b"].
-std::vector<std::pair<std::string, std::string>> read_merges(const JsonReader& json) {
+std::vector<std::pair<std::string, std::string>> read_merges(const JsonValue& json) {
   std::vector<std::pair<std::string, std::string>> merges;
   const Json::array_t& items = json.array();
   merges.reserve(items.size());
@@ -38,29 +37,28 @@ std::vector<std::pair<std::string, std::string>> read_merges(const JsonReader& j
       merges.emplace_back(item[0].get<std::string>(), item[1].get<std::string>());
       continue;
     }
-    if (!item.is_string()) json.element(i).refuse("is not a pair of tokens");
+    if (!item.is_string()) json.element(i).expected("a pair of tokens");
     const auto& line = item.get_ref<const std::string&>();
     if (line.starts_with("#version")) continue;
     const size_t space = line.find(' ');
     if (space == std::string::npos || line.find(' ', space + 1) != std::string::npos) {
-      json.element(i).refuse("is not two tokens with one space between");
+      json.element(i).expected("two tokens with one space between");
     }
     merges.emplace_back(line.substr(0, space), line.substr(space + 1));
   }
   return merges;
 }
 
-std::unique_ptr<Model> make_bpe(const JsonReader& json, bool byte_level) {
+std::unique_ptr<Model> make_bpe(const JsonValue& json, bool byte_level) {
   BpeOptions options;
   if (const auto unk = json.find("unk_token")) options.unk_token = unk->string();
   options.continuing_prefix = json.string_or("continuing_subword_prefix", "");
   options.word_suffix = json.string_or("end_of_word_suffix", "");
-  options.fuse_unk = json.bool_or("fuse_unk", false);
-  options.byte_fallback = json.bool_or("byte_fallback", false);
-  options.ignore_merges = json.bool_or("ignore_merges", false);
+  options.fuse_unk = json.boolean_or("fuse_unk", false);
+  options.byte_fallback = json.boolean_or("byte_fallback", false);
+  options.ignore_merges = json.boolean_or("ignore_merges", false);
   if (const auto dropout = json.find("dropout")) {
-    if (!dropout->raw().is_number()) dropout->refuse("is not a number");
-    if (dropout->raw().get<double>() != 0) dropout->refuse("asks for random merges: not supported");
+    if (dropout->number() != 0) dropout->refuse("asks for random merges: not supported");
   }
   if (byte_level) {
     options.kind = "byte-level BPE";
@@ -71,39 +69,36 @@ std::unique_ptr<Model> make_bpe(const JsonReader& json, bool byte_level) {
                                     std::move(options), json.where());
 }
 
-std::unique_ptr<Model> make_wordpiece(const JsonReader& json) {
+std::unique_ptr<Model> make_wordpiece(const JsonValue& json) {
   WordPieceModel::Options options;
   options.unk_token = json.string_or("unk_token", options.unk_token);
   options.continuing_prefix = json.string_or("continuing_subword_prefix", "##");
-  const int64_t max_chars = json.int_or("max_input_chars_per_word", 100);
-  if (max_chars < 0 || max_chars > 10'000) {
-    json.at("max_input_chars_per_word").refuse("is not between 0 and 10000");
-  }
-  options.max_chars = static_cast<size_t>(max_chars);
+  options.max_chars =
+      static_cast<size_t>(json.integer_or("max_input_chars_per_word", 100, 0, 10'000));
   return std::make_unique<WordPieceModel>(read_vocab(json.at("vocab")), std::move(options),
                                           json.where());
 }
 
-std::unique_ptr<Model> make_word_level(const JsonReader& json) {
+std::unique_ptr<Model> make_word_level(const JsonValue& json) {
   return std::make_unique<WordLevelModel>(read_vocab(json.at("vocab")),
                                           json.string_or("unk_token", "<unk>"), json.where(),
                                           "WordLevel");
 }
 
-std::unique_ptr<Model> make_unigram(const JsonReader& json) {
-  const JsonReader vocab = json.at("vocab");
+std::unique_ptr<Model> make_unigram(const JsonValue& json) {
+  const JsonValue vocab = json.at("vocab");
   std::vector<std::pair<std::string, double>> tokens;
   for (size_t i = 0; i < vocab.array().size(); ++i) {
     const Json& item = vocab.array()[i];
     if (!item.is_array() || item.size() != 2 || !item[0].is_string() || !item[1].is_number()) {
-      vocab.element(i).refuse("is not a token with its score");
+      vocab.element(i).expected("a token with its score");
     }
     tokens.emplace_back(item[0].get<std::string>(), item[1].get<double>());
   }
   UnigramModel::Options options;
-  options.byte_fallback = json.bool_or("byte_fallback", false);
+  options.byte_fallback = json.boolean_or("byte_fallback", false);
   if (const auto unk = json.find("unk_id")) {
-    options.unk_id = checked_id(unk->raw(), unk->where());
+    options.unk_id = token_id(*unk);
     if (static_cast<size_t>(*options.unk_id) >= tokens.size()) {
       unk->refuse(
           fmt::format("is {}, the vocabulary has {} tokens", *options.unk_id, tokens.size()));
@@ -113,7 +108,7 @@ std::unique_ptr<Model> make_unigram(const JsonReader& json) {
 }
 
 // Files from before 2021 do not name the type.
-std::string guess_type(const JsonReader& json) {
+std::string guess_type(const JsonValue& json) {
   if (const auto type = json.find("type")) return type->string();
   if (json.find("merges")) return "BPE";
   if (json.at("vocab").raw().is_array()) return "Unigram";
@@ -122,13 +117,13 @@ std::string guess_type(const JsonReader& json) {
 
 }  // namespace
 
-std::unique_ptr<Model> make_model(const JsonReader& json, bool byte_level) {
+std::unique_ptr<Model> make_model(const JsonValue& json, bool byte_level) {
   const std::string type = guess_type(json);
   if (type == "BPE") return make_bpe(json, byte_level);
   if (type == "WordPiece") return make_wordpiece(json);
   if (type == "WordLevel") return make_word_level(json);
   if (type == "Unigram") return make_unigram(json);
-  json.refuse(fmt::format("has the type {}, which is not supported", quote(type)));
+  refuse_type(json, type);
 }
 
 }  // namespace sluice::impl::tok

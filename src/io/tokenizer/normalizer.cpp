@@ -7,9 +7,8 @@
 #include <cstdlib>
 
 #include "core/error.h"
-#include "core/quote.h"
 #include "io/tokenizer/char_class.h"
-#include "io/tokenizer/json_reader.h"
+#include "io/tokenizer/json_values.h"
 #include "io/tokenizer/pattern.h"
 #include "io/tokenizer/utf8.h"
 
@@ -185,17 +184,17 @@ class Sequence : public Normalizer {
   std::vector<std::unique_ptr<Normalizer>> parts_;
 };
 
-std::unique_ptr<Normalizer> make_bert(const JsonReader& json) {
+std::unique_ptr<Normalizer> make_bert(const JsonValue& json) {
   Bert::Options options;
-  options.clean_text = json.bool_or("clean_text", true);
-  options.spaced_ideographs = json.bool_or("handle_chinese_chars", true);
-  options.lowercase = json.bool_or("lowercase", true);
-  options.strip_accents = json.bool_or("strip_accents", options.lowercase);
+  options.clean_text = json.boolean_or("clean_text", true);
+  options.spaced_ideographs = json.boolean_or("handle_chinese_chars", true);
+  options.lowercase = json.boolean_or("lowercase", true);
+  options.strip_accents = json.boolean_or("strip_accents", options.lowercase);
   return std::make_unique<Bert>(options);
 }
 
-std::unique_ptr<Normalizer> make_sequence(const JsonReader& json) {
-  const JsonReader parts = json.at("normalizers");
+std::unique_ptr<Normalizer> make_sequence(const JsonValue& json) {
+  const JsonValue parts = json.at("normalizers");
   std::vector<std::unique_ptr<Normalizer>> made;
   for (size_t i = 0; i < parts.array().size(); ++i) {
     made.push_back(make_normalizer(parts.element(i)));
@@ -205,8 +204,8 @@ std::unique_ptr<Normalizer> make_sequence(const JsonReader& json) {
 
 }  // namespace
 
-std::unique_ptr<Normalizer> make_normalizer(const JsonReader& json) {
-  const std::string& type = json.type();
+std::unique_ptr<Normalizer> make_normalizer(const JsonValue& json) {
+  const std::string& type = type_of(json);
   if (type == "Sequence") return make_sequence(json);
   if (type == "NFC") return std::make_unique<UnicodeForm>(kNfc);
   if (type == "NFD") return std::make_unique<UnicodeForm>(kNfd);
@@ -215,15 +214,15 @@ std::unique_ptr<Normalizer> make_normalizer(const JsonReader& json) {
   if (type == "Lowercase") return std::make_unique<Lowercase>();
   if (type == "StripAccents") return std::make_unique<StripAccents>();
   if (type == "Strip") {
-    return std::make_unique<Strip>(json.bool_or("strip_left", true),
-                                   json.bool_or("strip_right", true));
+    return std::make_unique<Strip>(json.boolean_or("strip_left", true),
+                                   json.boolean_or("strip_right", true));
   }
   if (type == "BertNormalizer") return make_bert(json);
   if (type == "Prepend") return std::make_unique<Prepend>(json.at("prepend").string());
   if (type == "Replace") {
     return std::make_unique<Replace>(read_pattern(json.at("pattern")), json.at("content").string());
   }
-  json.refuse(fmt::format("has the type {}, which is not supported", quote(type)));
+  refuse_type(json, type);
 }
 
 }  // namespace sluice::impl::tok

@@ -6,9 +6,11 @@
 #include <string>
 #include <vector>
 
-namespace sluice::impl::tok {
+namespace sluice::impl {
+class JsonValue;
+}
 
-class JsonReader;
+namespace sluice::impl::tok {
 
 struct NormalText {
   std::string text;
@@ -23,6 +25,6 @@ class Normalizer {
   virtual void apply(NormalText& text) const = 0;
 };
 
-std::unique_ptr<Normalizer> make_normalizer(const JsonReader& json);
+std::unique_ptr<Normalizer> make_normalizer(const JsonValue& json);
 
 }  // namespace sluice::impl::tok

@@ -1,6 +1,6 @@
 #include "core/error.h"
 #include "core/quote.h"
-#include "io/tokenizer/json_reader.h"
+#include "io/tokenizer/json_values.h"
 #include "io/tokenizer/loaders.h"
 #include "io/tokenizer/special_tokens.h"
 #include "io/tokenizer/tokenizer.h"
@@ -19,8 +19,9 @@ bool is_esm(const std::filesystem::path& folder, const tok::SpecialTokens& speci
   if (!special.tokenizer_class.empty()) return special.tokenizer_class == "EsmTokenizer";
   const std::filesystem::path config = folder / "config.json";
   if (!is_there(config)) return false;
-  const tok::Json root = tok::read_json_file(config);
-  return tok::JsonReader(root, path_label(config) + ": ").string_or("model_type", "") == "esm";
+  const tok::Json root = tok::read_tokenizer_file(config);
+  const JsonSource source{root, path_label(config), tok::kJsonHint};
+  return JsonValue(source).string_or("model_type", "") == "esm";
 }
 
 }  // namespace

@@ -2,8 +2,9 @@
 
 #include <algorithm>
 
+#include "core/error.h"
 #include "core/quote.h"
-#include "io/tokenizer/json_reader.h"
+#include "io/tokenizer/json_values.h"
 
 namespace sluice::impl::tok {
 
@@ -30,10 +31,16 @@ std::vector<Span> Pattern::find_all(std::string_view text) const {
   return found;
 }
 
-Pattern read_pattern(const JsonReader& json) {
+Pattern read_pattern(const JsonValue& json) {
   if (const auto text = json.find("String")) return Pattern::from_text(text->string());
   if (const auto regex = json.find("Regex")) {
-    return Pattern::from_regex(regex->string(), regex->where());
+    const std::string& text = regex->string();
+    // A place is only looked for when the pattern does not compile.
+    try {
+      return Pattern::from_regex(text, json.source().label + ": " + quote(text));
+    } catch (const Error&) {
+      return Pattern::from_regex(text, regex->where());
+    }
   }
   json.refuse("is neither a String nor a Regex");
 }
@@ -49,14 +56,14 @@ std::string replace_spans(std::string_view text, const std::vector<Span>& spans,
   return out.append(text.substr(begin));
 }
 
-SplitBehavior read_split_behavior(const JsonReader& json) {
+SplitBehavior read_split_behavior(const JsonValue& json) {
   const std::string& name = json.string();
   if (name == "Removed") return SplitBehavior::kRemoved;
   if (name == "Isolated") return SplitBehavior::kIsolated;
   if (name == "MergedWithPrevious") return SplitBehavior::kMergedWithPrevious;
   if (name == "MergedWithNext") return SplitBehavior::kMergedWithNext;
   if (name == "Contiguous") return SplitBehavior::kContiguous;
-  json.refuse("is the unknown behavior " + quote(name));
+  json.expected("Removed, Isolated, MergedWithPrevious, MergedWithNext or Contiguous");
 }
 
 namespace {

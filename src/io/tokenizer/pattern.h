@@ -10,9 +10,11 @@
 
 #include "io/tokenizer/regex.h"
 
-namespace sluice::impl::tok {
+namespace sluice::impl {
+class JsonValue;
+}
 
-class JsonReader;
+namespace sluice::impl::tok {
 
 class Pattern {
  public:
@@ -29,7 +31,7 @@ class Pattern {
 };
 
 // {"String": "…"} or {"Regex": "…"}
-Pattern read_pattern(const JsonReader& json);
+Pattern read_pattern(const JsonValue& json);
 
 std::string replace_spans(std::string_view text, const std::vector<Span>& spans,
                           std::string_view content);
@@ -37,7 +39,7 @@ std::string replace_spans(std::string_view text, const std::vector<Span>& spans,
 // The names are those of tokenizer.json.
 enum class SplitBehavior { kRemoved, kIsolated, kMergedWithPrevious, kMergedWithNext, kContiguous };
 
-SplitBehavior read_split_behavior(const JsonReader& json);
+SplitBehavior read_split_behavior(const JsonValue& json);
 
 // Cuts text[0, n_bytes) at the matches; empty parts are left out.
 struct SplitArgs {

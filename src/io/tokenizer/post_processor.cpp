@@ -1,34 +1,27 @@
 #include "io/tokenizer/post_processor.h"
 
-#include <fmt/format.h>
-
-#include "core/quote.h"
-#include "io/tokenizer/json_reader.h"
+#include "io/tokenizer/json_values.h"
 
 namespace sluice::impl::tok {
 
 namespace {
 
 // {"SpecialToken": {"id": "<s>"}} through {"<s>": {"ids": [1]}}.
-std::vector<int32_t> special_ids(const JsonReader& json, const std::string& token) {
-  const JsonReader table = json.at("special_tokens");
-  const auto it = table.object().find(token);
-  if (it == table.object().end()) table.refuse("has no " + quote(token));
-  const JsonReader ids = JsonReader(it->second, table.where() + "." + quote(token)).at("ids");
+std::vector<int32_t> special_ids(const JsonValue& json, const std::string& token) {
+  const JsonValue ids = json.at("special_tokens").at(token).at("ids");
   std::vector<int32_t> out;
   for (size_t i = 0; i < ids.array().size(); ++i) {
-    const JsonReader id = ids.element(i);
-    out.push_back(checked_id(id.raw(), id.where()));
+    out.push_back(token_id(ids.element(i)));
   }
   return out;
 }
 
-PostProcessor read_template(const JsonReader& json) {
-  const JsonReader parts = json.at("single");
+PostProcessor read_template(const JsonValue& json) {
+  const JsonValue parts = json.at("single");
   std::vector<int32_t> before, after;
   bool seen = false;
   for (size_t i = 0; i < parts.array().size(); ++i) {
-    const JsonReader part = parts.element(i);
+    const JsonValue part = parts.element(i);
     if (const auto sequence = part.find("Sequence")) {
       if (sequence->at("id").string() != "A") part.refuse("names a second text");
       if (seen) part.refuse("repeats the text: not supported");
@@ -45,9 +38,9 @@ PostProcessor read_template(const JsonReader& json) {
 }
 
 // ["[CLS]", 101]
-int32_t token_id(const JsonReader& json) {
-  if (json.array().size() != 2) json.refuse("is not a token with its id");
-  return checked_id(json.element(1).raw(), json.element(1).where());
+int32_t id_of_pair(const JsonValue& json) {
+  if (json.array().size() != 2) json.expected("a token with its id");
+  return token_id(json.element(1));
 }
 
 }  // namespace
@@ -55,15 +48,15 @@ int32_t token_id(const JsonReader& json) {
 PostProcessor::PostProcessor(std::vector<int32_t> before, std::vector<int32_t> after)
     : before_(std::move(before)), after_(std::move(after)) {}
 
-PostProcessor PostProcessor::read(const JsonReader& json) {
-  const std::string& type = json.type();
+PostProcessor PostProcessor::read(const JsonValue& json) {
+  const std::string& type = type_of(json);
   if (type == "TemplateProcessing") return read_template(json);
   if (type == "BertProcessing" || type == "RobertaProcessing") {
-    return {{token_id(json.at("cls"))}, {token_id(json.at("sep"))}};
+    return {{id_of_pair(json.at("cls"))}, {id_of_pair(json.at("sep"))}};
   }
   if (type == "ByteLevel") return {};  // moves offsets only
   if (type == "Sequence") {
-    const JsonReader parts = json.at("processors");
+    const JsonValue parts = json.at("processors");
     PostProcessor all;
     for (size_t i = 0; i < parts.array().size(); ++i) {
       const PostProcessor part = read(parts.element(i));
@@ -72,7 +65,7 @@ PostProcessor PostProcessor::read(const JsonReader& json) {
     }
     return all;
   }
-  json.refuse(fmt::format("has the type {}, which is not supported", quote(type)));
+  refuse_type(json, type);
 }
 
 std::vector<int32_t> PostProcessor::apply(const std::vector<int32_t>& ids) const {

@@ -6,16 +6,18 @@
 #include <memory>
 #include <vector>
 
-namespace sluice::impl::tok {
+namespace sluice::impl {
+class JsonValue;
+}
 
-class JsonReader;
+namespace sluice::impl::tok {
 
 class PostProcessor {
  public:
   PostProcessor() = default;  // adds nothing
   // One template around the text: what stands before and after it.
   PostProcessor(std::vector<int32_t> before, std::vector<int32_t> after);
-  static PostProcessor read(const JsonReader& json);
+  static PostProcessor read(const JsonValue& json);
 
   std::vector<int32_t> apply(const std::vector<int32_t>& ids) const;
   bool starts_with(int32_t id) const;

@@ -1,15 +1,11 @@
 #include "io/tokenizer/pre_tokenizer.h"
 
-#include <fmt/format.h>
-
 #include <functional>
 #include <utility>
 
-#include "core/error.h"
-#include "core/quote.h"
 #include "io/tokenizer/byte_alphabet.h"
 #include "io/tokenizer/char_class.h"
-#include "io/tokenizer/json_reader.h"
+#include "io/tokenizer/json_values.h"
 #include "io/tokenizer/pattern.h"
 #include "io/tokenizer/utf8.h"
 
@@ -150,9 +146,9 @@ class Metaspace : public PreTokenizer {
   std::unique_ptr<PreTokenizer> split_;
 };
 
-std::unique_ptr<PreTokenizer> make_metaspace(const JsonReader& json) {
+std::unique_ptr<PreTokenizer> make_metaspace(const JsonValue& json) {
   using Prepend = Metaspace::Prepend;
-  Prepend prepend = json.bool_or("add_prefix_space", true) ? Prepend::kAlways : Prepend::kNever;
+  Prepend prepend = json.boolean_or("add_prefix_space", true) ? Prepend::kAlways : Prepend::kNever;
   if (const auto scheme = json.find("prepend_scheme")) {
     const std::string& name = scheme->string();
     if (name == "first") {
@@ -162,26 +158,26 @@ std::unique_ptr<PreTokenizer> make_metaspace(const JsonReader& json) {
     } else if (name == "never") {
       prepend = Prepend::kNever;
     } else {
-      scheme->refuse("is the unknown scheme " + quote(name));
+      scheme->expected("first, always or never");
     }
   }
-  return std::make_unique<Metaspace>(to_utf8(json.char_or("replacement", 0x2581)), prepend,
-                                     json.bool_or("split", true));
+  return std::make_unique<Metaspace>(to_utf8(char_or(json, "replacement", 0x2581)), prepend,
+                                     json.boolean_or("split", true));
 }
 
-std::unique_ptr<PreTokenizer> make_byte_level(const JsonReader& json) {
+std::unique_ptr<PreTokenizer> make_byte_level(const JsonValue& json) {
   auto sequence = std::make_unique<Sequence>();
-  if (json.bool_or("add_prefix_space", true)) sequence->add(std::make_unique<PrefixSpace>());
-  if (json.bool_or("use_regex", true)) {
+  if (json.boolean_or("add_prefix_space", true)) sequence->add(std::make_unique<PrefixSpace>());
+  if (json.boolean_or("use_regex", true)) {
     sequence->add(
-        split_on(Pattern::from_regex(kGpt2Regex, json.where()), SplitBehavior::kIsolated));
+        split_on(Pattern::from_regex(kGpt2Regex, json.source().label), SplitBehavior::kIsolated));
   }
   sequence->add(std::make_unique<ByteAlphabet>());
   return sequence;
 }
 
-std::unique_ptr<PreTokenizer> make_sequence(const JsonReader& json) {
-  const JsonReader parts = json.at("pretokenizers");
+std::unique_ptr<PreTokenizer> make_sequence(const JsonValue& json) {
+  const JsonValue parts = json.at("pretokenizers");
   auto sequence = std::make_unique<Sequence>();
   for (size_t i = 0; i < parts.array().size(); ++i) {
     sequence->add(make_pre_tokenizer(parts.element(i)));
@@ -196,9 +192,9 @@ std::unique_ptr<PreTokenizer> make_bert() {
   return sequence;
 }
 
-std::unique_ptr<PreTokenizer> make_split(const JsonReader& json) {
+std::unique_ptr<PreTokenizer> make_split(const JsonValue& json) {
   return split_on(read_pattern(json.at("pattern")), read_split_behavior(json.at("behavior")),
-                  json.bool_or("invert", false));
+                  json.boolean_or("invert", false));
 }
 
 }  // namespace
@@ -208,8 +204,8 @@ std::unique_ptr<PreTokenizer> make_python_whitespace_split() {
                         SplitBehavior::kRemoved);
 }
 
-std::unique_ptr<PreTokenizer> make_pre_tokenizer(const JsonReader& json) {
-  const std::string& type = json.type();
+std::unique_ptr<PreTokenizer> make_pre_tokenizer(const JsonValue& json) {
+  const std::string& type = type_of(json);
   if (type == "Sequence") return make_sequence(json);
   if (type == "ByteLevel") return make_byte_level(json);
   if (type == "Split") return make_split(json);
@@ -220,7 +216,7 @@ std::unique_ptr<PreTokenizer> make_pre_tokenizer(const JsonReader& json) {
     return std::make_unique<Splitter>(find_words, SplitBehavior::kRemoved, /*invert=*/true);
   }
   if (type == "Digits") {
-    const bool single = json.bool_or("individual_digits", false);
+    const bool single = json.boolean_or("individual_digits", false);
     return split_on_chars(is_numeric,
                           single ? SplitBehavior::kIsolated : SplitBehavior::kContiguous);
   }
@@ -229,7 +225,7 @@ std::unique_ptr<PreTokenizer> make_pre_tokenizer(const JsonReader& json) {
     return split_on_chars(is_punctuation,
                           behavior ? read_split_behavior(*behavior) : SplitBehavior::kIsolated);
   }
-  json.refuse(fmt::format("has the type {}, which is not supported", quote(type)));
+  refuse_type(json, type);
 }
 
 }  // namespace sluice::impl::tok

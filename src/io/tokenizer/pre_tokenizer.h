@@ -9,9 +9,11 @@
 
 #include "io/tokenizer/normalizer.h"
 
-namespace sluice::impl::tok {
+namespace sluice::impl {
+class JsonValue;
+}
 
-class JsonReader;
+namespace sluice::impl::tok {
 
 using Piece = NormalText;
 
@@ -22,7 +24,7 @@ class PreTokenizer {
   virtual void apply(std::vector<Piece>& pieces) const = 0;
 };
 
-std::unique_ptr<PreTokenizer> make_pre_tokenizer(const JsonReader& json);
+std::unique_ptr<PreTokenizer> make_pre_tokenizer(const JsonValue& json);
 
 // Cuts at whitespace as Python's str.split() sees it: U+001C to U+001F too.
 std::unique_ptr<PreTokenizer> make_python_whitespace_split();

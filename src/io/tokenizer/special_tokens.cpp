@@ -1,22 +1,23 @@
 #include "io/tokenizer/special_tokens.h"
 
 #include "core/quote.h"
-#include "io/tokenizer/json_reader.h"
+#include "io/tokenizer/json_values.h"
 
 namespace sluice::impl::tok {
 
 namespace {
 
 // "<s>" or {"content": "<s>", …}
-std::string token_content(const JsonReader& json) {
+std::string token_content(const JsonValue& json) {
   return json.raw().is_object() ? json.at("content").string() : json.string();
 }
 
 void read_file(const std::filesystem::path& path, SpecialTokens& special) {
   std::error_code error;
   if (!std::filesystem::exists(path, error) && !error) return;  // opening it gives the reason
-  const Json root = read_json_file(path);
-  const JsonReader json(root, path_label(path) + ": ");
+  const Json root = read_tokenizer_file(path);
+  const JsonSource source{root, path_label(path), kJsonHint};
+  const JsonValue json(source);
   const auto read = [&](std::string_view key, std::optional<std::string>* out) {
     const auto token = json.find(key);
     if (!token) return;
@@ -40,9 +41,9 @@ void read_file(const std::filesystem::path& path, SpecialTokens& special) {
   if (special.tokenizer_class.empty()) {
     special.tokenizer_class = json.string_or("tokenizer_class", "");
   }
-  special.add_bos = special.add_bos || json.bool_or("add_bos_token", false);
-  special.add_prefix_space = special.add_prefix_space || json.bool_or("add_prefix_space", false);
-  special.add_eos = special.add_eos || json.bool_or("add_eos_token", false);
+  special.add_bos = special.add_bos || json.boolean_or("add_bos_token", false);
+  special.add_prefix_space = special.add_prefix_space || json.boolean_or("add_prefix_space", false);
+  special.add_eos = special.add_eos || json.boolean_or("add_eos_token", false);
 }
 
 }  // namespace

@@ -9,7 +9,7 @@
 #include "core/error.h"
 #include "core/quote.h"
 #include "io/mapped_file.h"
-#include "io/tokenizer/json_reader.h"
+#include "io/tokenizer/json_values.h"
 #include "io/tokenizer/loaders.h"
 #include "io/tokenizer/pipeline.h"
 #include "io/tokenizer/special_tokens.h"
@@ -29,25 +29,42 @@ bool names_byte_level(const Json& json) {
   return json.is_structured() && std::any_of(json.begin(), json.end(), names_byte_level);
 }
 
-AddedToken read_added_token(const JsonReader& json) {
+// Each step of a sequence has a type.
+size_t count_steps(const Json& json) {
+  size_t n = json.is_object() && json.contains("type") ? 1 : 0;
+  if (json.is_structured())
+    for (const Json& inner : json) n += count_steps(inner);
+  return n;
+}
+
+// The steps of a decoder call each other, so their number bounds the stack.
+std::optional<JsonValue> find_steps(const JsonValue& json, std::string_view key) {
+  constexpr size_t kMaxSteps = 256;
+  const auto steps = json.find(key);
+  if (steps && count_steps(steps->raw()) > kMaxSteps) {
+    steps->refuse(fmt::format("has more than {} steps", kMaxSteps));
+  }
+  return steps;
+}
+
+AddedToken read_added_token(const JsonValue& json) {
   AddedToken token;
   token.content = json.at("content").string();
-  token.special = json.bool_or("special", false);
-  token.single_word = json.bool_or("single_word", false);
-  token.lstrip = json.bool_or("lstrip", false);
-  token.rstrip = json.bool_or("rstrip", false);
-  token.normalized = json.bool_or("normalized", !token.special);
+  token.special = json.boolean_or("special", false);
+  token.single_word = json.boolean_or("single_word", false);
+  token.lstrip = json.boolean_or("lstrip", false);
+  token.rstrip = json.boolean_or("rstrip", false);
+  token.normalized = json.boolean_or("normalized", !token.special);
   return token;
 }
 
 // A token the model knows keeps the model's id, whatever the list says (as Hugging Face does).
-void read_added_tokens(const JsonReader& list, PipelineParts& parts) {
+void read_added_tokens(const JsonValue& list, PipelineParts& parts) {
   const Vocab& vocab = parts.model->vocab();
   for (size_t i = 0; i < list.array().size(); ++i) {
-    const JsonReader json = list.element(i);
+    const JsonValue json = list.element(i);
     const AddedToken token = read_added_token(json);
-    const JsonReader id_json = json.at("id");
-    const int32_t stated = checked_id(id_json.raw(), id_json.where());
+    const int32_t stated = token_id(json.at("id"));
     if (token.content.empty()) continue;
     const int32_t id = vocab.id_of(token.content).value_or(stated);
     const std::string* taken = parts.added.vocab().text_of(id);
@@ -66,18 +83,18 @@ void read_added_tokens(const JsonReader& list, PipelineParts& parts) {
   }
 }
 
-std::unique_ptr<Tokenizer> build(const JsonReader& json, const SpecialTokens& special) {
+std::unique_ptr<Tokenizer> build(const JsonValue& json, const SpecialTokens& special) {
   PipelineParts parts;
-  const auto normalizer = json.find("normalizer");
-  const auto pre_tokenizer = json.find("pre_tokenizer");
-  const auto decoder = json.find("decoder");
+  const auto normalizer = find_steps(json, "normalizer");
+  const auto pre_tokenizer = find_steps(json, "pre_tokenizer");
+  const auto decoder = find_steps(json, "decoder");
   const bool byte_level = (pre_tokenizer && names_byte_level(pre_tokenizer->raw())) ||
                           (decoder && names_byte_level(decoder->raw()));
   if (normalizer) parts.normalizer = make_normalizer(*normalizer);
   if (pre_tokenizer) parts.pre_tokenizer = make_pre_tokenizer(*pre_tokenizer);
   parts.model = make_model(json.at("model"), byte_level);
   parts.decoder = decoder ? make_decoder(*decoder) : make_space_joiner();
-  if (const auto post = json.find("post_processor")) {
+  if (const auto post = find_steps(json, "post_processor")) {
     parts.post_processor = PostProcessor::read(*post);
   }
   if (const auto added = json.find("added_tokens")) read_added_tokens(*added, parts);
@@ -114,19 +131,21 @@ Json read_merge_lines(const std::filesystem::path& path) {
 std::unique_ptr<Tokenizer> load_tokenizer_json(const std::filesystem::path& folder,
                                                const SpecialTokens& special) {
   const std::filesystem::path path = folder / "tokenizer.json";
-  const Json root = read_json_file(path);
-  return build(JsonReader(root, path_label(path) + ": "), special);
+  const Json root = read_tokenizer_file(path);
+  const JsonSource source{root, path_label(path), kJsonHint};
+  return build(JsonValue(source), special);
 }
 
 std::unique_ptr<Tokenizer> load_gpt2_files(const std::filesystem::path& folder,
                                            const SpecialTokens& special) {
   const std::filesystem::path path = folder / "vocab.json";
   const Json model = {{"type", "BPE"},
-                      {"vocab", read_json_file(path)},
+                      {"vocab", read_tokenizer_file(path)},
                       {"merges", read_merge_lines(folder / "merges.txt")}};
   const Json bytes = {{"type", "ByteLevel"}, {"add_prefix_space", special.add_prefix_space}};
   const Json root = {{"model", model}, {"pre_tokenizer", bytes}, {"decoder", bytes}};
-  return build(JsonReader(root, path_label(path) + ": "), special);
+  const JsonSource source{root, path_label(path), kJsonHint};
+  return build(JsonValue(source), special);
 }
 
 }  // namespace sluice::impl::tok

@@ -1,4 +1,4 @@
-// A small plan with something of everything, for tests.
+// Small plans for tests.
 
 #pragma once
 
@@ -8,6 +8,7 @@
 
 namespace sluice::impl::test {
 
+// With something of everything.
 inline PlanFile sample_plan() {
   PlanFile file;
   file.model = {.sha256 = std::string(64, 'a'), .family = "gpt2", .n_layers = 5, .n_kv_heads = 3};
@@ -56,6 +57,19 @@ inline PlanFile sample_plan() {
   linear[3].of(BasisInput::kAttentionInput) = {
       .kind = LinearKind::kGsi, .rank = 16, .epsilon = 0.1, .adaptive = 4};
   return file;
+}
+
+// Of two layers, all dense.
+inline PlanFile dense_plan() {
+  PlanFile file;
+  file.model = {.sha256 = std::string(64, '0'), .family = "llama", .n_layers = 2, .n_kv_heads = 1};
+  file.context = 1;
+  file.plan.attention.layers.resize(2);
+  return file;
+}
+
+inline PlanFile parsed(const nlohmann::json& file) {
+  return parse_plan_file(file.dump(), "plan.json");
 }
 
 }  // namespace sluice::impl::test

@@ -104,7 +104,7 @@ TEST(ReportPage, IsWrittenWholeOrNotAtAll) {
   Json damaged = test::sample_bench();
   damaged["cases"] = 1;
   test::expect_error([&] { write_page(damaged, folder.path() / "other.html", ""); },
-                     {"cases is 1"});
+                     {"cases: expected an array, found 1"});
   EXPECT_FALSE(std::filesystem::exists(folder.path() / "other.html"));
 }
 

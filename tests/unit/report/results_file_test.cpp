@@ -37,7 +37,7 @@ TEST(ReadResults, GivesWhatEveryCommandWrote) {
 
 TEST(ReadResults, RefusesWhatNoCommandOfOursWrites) {
   for (const char* command : {"new", "set", "header", ""})
-    refusal_of(test::sample_header(command).dump(), {"command is `", "nothing to show"});
+    refusal_of(test::sample_header(command).dump(), {"command: `", "has nothing to show"});
   for (const auto& [command, key] : {std::pair{"demo", "parts"},
                                      {"eval", "runs"},
                                      {"analyze", "runs"},
@@ -64,14 +64,14 @@ TEST(ReadResults, EveryTruncationIsRefused) {
 
 TEST(ReadResults, ForeignFilesAreRefused) {
   refusal_of("<!doctype html>", {"not valid JSON"});
-  refusal_of("[1, 2]", {"is an array, not results of sluice"});
-  refusal_of("null", {"is null, not results of sluice"});
+  refusal_of("[1, 2]", {"expected results of sluice, found an array"});
+  refusal_of("null", {"expected results of sluice, found null"});
   refusal_of("{}", {"no `schema`"});
   refusal_of(R"({"model_type": "gpt2"})", {"no `schema`"});
   refusal_of(R"({"schema": 1})", {"has no `command`"});
-  refusal_of(R"({"schema": "1", "command": "eval"})", {"schema is \"1\""});
-  refusal_of(R"({"schema": 0, "command": "eval"})", {"schema is 0"});
-  refusal_of(R"({"schema": 1.5, "command": "eval"})", {"schema is 1.5"});
+  refusal_of(R"({"schema": "1", "command": "eval"})", {"schema: expected", "found \"1\""});
+  refusal_of(R"({"schema": 0, "command": "eval"})", {"schema: expected", "found 0"});
+  refusal_of(R"({"schema": 1.5, "command": "eval"})", {"schema: expected", "found 1.5"});
   refusal_of("{\"schema\": 1, \"command\": \"\xff\"}", {"not valid JSON", "UTF-8"});
   refusal_of(std::string(100, '[') + std::string(100, ']'), {"nests deeper"});
   refusal_of(R"({"schema": 1, "command": "eval", "metrics": {"ppl": 1e999}})", {"not valid JSON"});
@@ -79,51 +79,60 @@ TEST(ReadResults, ForeignFilesAreRefused) {
 
 TEST(ReadResults, NewerSchemasAreNamedAsSuch) {
   refusal_of(with(test::sample_eval(), "/schema", 2),
-             {"schema 2 was written by a newer sluice", "schema 1"});
+             {"schema: 2 was written by a newer sluice", "schema 1"});
   refusal_of(with(test::sample_eval(), "/schema", UINT64_MAX), {"newer sluice"});
   refusal_of(with(test::sample_demo(), "/parts/1/schema", 7),
-             {"parts[1]: schema 7 was written by a newer sluice"});
+             {"parts[1].schema: 7 was written by a newer sluice"});
 }
 
 TEST(ReadResults, WrongTypesAreRefusedWithTheirPath) {
   const Json analyze = test::sample_analyze(), eval = test::sample_eval();
-  refusal_of(with(analyze, "/model", "gpt2"), {"model is \"gpt2\", expected an object"});
-  refusal_of(with(analyze, "/model/path", 3), {"model.path is 3, expected text"});
-  refusal_of(with(analyze, "/command", 3), {"command is 3, expected text"});
-  refusal_of(with(analyze, "/runs", {{"tau", 1}}), {"runs is an object, expected an array"});
-  refusal_of(with(analyze, "/runs/0/tau", "0.3"), {"runs[0].tau is \"0.3\", expected a number"});
-  refusal_of(with(analyze, "/runs/0/tau", nullptr), {"runs[0].tau is null"});
-  refusal_of(with(analyze, "/runs/0/layers/1/layer", 1.5), {"runs[0].layers[1].layer is 1.5"});
+  refusal_of(with(analyze, "/model", "gpt2"), {"model: expected an object, found \"gpt2\""});
+  refusal_of(with(analyze, "/model/path", 3), {"model.path: expected a string, found 3"});
+  refusal_of(with(analyze, "/command", 3), {"command: expected a string, found 3"});
+  refusal_of(with(analyze, "/runs", {{"tau", 1}}), {"runs: expected an array, found an object"});
+  refusal_of(with(analyze, "/runs/0/tau", "0.3"),
+             {"runs[0].tau: expected a finite number, found \"0.3\""});
+  refusal_of(with(analyze, "/runs/0/tau", nullptr), {"runs[0].tau: expected", "found null"});
+  refusal_of(with(analyze, "/runs/0/layers/1/layer", 1.5),
+             {"runs[0].layers[1].layer: expected", "found 1.5"});
   refusal_of(with(analyze, "/runs/0/layers/1/cascade/n_reps", true),
-             {"runs[0].layers[1].cascade.n_reps is true, expected a number"});
-  refusal_of(with(analyze, "/runs/0/layers/1/cascade/a\nb", "x"), {"cascade.a\\x0ab is \"x\""});
+             {"runs[0].layers[1].cascade.n_reps: expected a finite number, found true"});
+  refusal_of(with(analyze, "/runs/0/layers/1/cascade/a\nb", "x"),
+             {"cascade.`a\\x0ab`: expected", "found \"x\""});
   refusal_of(with(analyze, "/paper/counts/0/n_reps", "many"), {"paper.counts[0].n_reps"});
   refusal_of(with(eval, "/runs/0/metrics/kl_mean", Json::array()),
-             {"runs[0].metrics.kl_mean is an array"});
+             {"runs[0].metrics.kl_mean: expected", "found an array"});
   refusal_of(with(eval, "/runs/0/plan/layers/0/heads/0", 5),
-             {"runs[0].plan.layers[0].heads[0] is 5, expected an object"});
+             {"runs[0].plan.layers[0].heads[0]: expected an object, found 5"});
   refusal_of(with(test::sample_generate(), "/generation/text", nullptr),
-             {"generation.text is null, expected text"});
+             {"generation.text: expected a string, found null"});
   refusal_of(with(test::sample_bench(), "/cases/0/samples_ms/1", "x"),
-             {"cases[0].samples_ms[1] is \"x\", expected a number"});
-  refusal_of(with(analyze, "/subspace/groups/0/input", 3), {"subspace.groups[0].input is 3"});
+             {"cases[0].samples_ms[1]: expected a finite number, found \"x\""});
+  refusal_of(with(analyze, "/subspace/groups/0/input", 3),
+             {"subspace.groups[0].input: expected", "found 3"});
   refusal_of(with(analyze, "/joint/layers/0/ranks/0/pairs", "6"),
-             {"joint.layers[0].ranks[0].pairs is \"6\", expected a number"});
-  refusal_of(with(eval, "/runs/0/linear/0/layer", "0"), {"runs[0].linear[0].layer is \"0\""});
+             {"joint.layers[0].ranks[0].pairs: expected a finite number, found \"6\""});
+  refusal_of(with(eval, "/runs/0/linear/0/layer", "0"),
+             {"runs[0].linear[0].layer: expected", "found \"0\""});
   refusal_of(with(test::sample_calibrate(), "/groups/0/spectrum/1", nullptr),
-             {"groups[0].spectrum[1] is null, expected a number"});
+             {"groups[0].spectrum[1]: expected a finite number, found null"});
   refusal_of(with(analyze, "/plan_runs/0/layers/0/sets/0/n_reps", "2"),
-             {"plan_runs[0].layers[0].sets[0].n_reps is \"2\", expected a number"});
+             {"plan_runs[0].layers[0].sets[0].n_reps: expected a finite number, found \"2\""});
   const Json tune = test::sample_tune();
-  refusal_of(with(tune, "/contract/max_kl", "0.02"), {"contract.max_kl is \"0.02\""});
-  refusal_of(with(tune, "/held_out", nullptr), {"held_out is null, expected an object"});
-  refusal_of(with(tune, "/held_out/kl_mean", true), {"held_out.kl_mean is true"});
-  refusal_of(with(tune, "/time/decode/0/n_tokens", 1.5), {"time.decode[0].n_tokens is 1.5"});
+  refusal_of(with(tune, "/contract/max_kl", "0.02"),
+             {"contract.max_kl: expected", "found \"0.02\""});
+  refusal_of(with(tune, "/held_out", nullptr), {"held_out: expected an object, found null"});
+  refusal_of(with(tune, "/held_out/kl_mean", true), {"held_out.kl_mean: expected", "found true"});
+  refusal_of(with(tune, "/time/decode/0/n_tokens", 1.5),
+             {"time.decode[0].n_tokens: expected", "found 1.5"});
   refusal_of(with(tune, "/time/prefill/0/speedup", "fast"),
-             {"time.prefill[0].speedup is \"fast\""});
-  refusal_of(with(tune, "/auto/decode_from", "256"), {"auto.decode_from is \"256\""});
-  refusal_of(with(tune, "/dense_because", 5), {"dense_because is 5, expected text"});
-  refusal_of(with(test::sample_demo(), "/parts/3/cases", 1), {"parts[3]: cases is 1"});
+             {"time.prefill[0].speedup: expected", "found \"fast\""});
+  refusal_of(with(tune, "/auto/decode_from", "256"),
+             {"auto.decode_from: expected", "found \"256\""});
+  refusal_of(with(tune, "/dense_because", 5), {"dense_because: expected a string, found 5"});
+  refusal_of(with(test::sample_demo(), "/parts/3/cases", 1),
+             {"parts[3].cases: expected an array, found 1"});
 }
 
 TEST(ReadResults, WhatRefinedLayersReadIsSharesOrNull) {
@@ -132,26 +141,35 @@ TEST(ReadResults, WhatRefinedLayersReadIsSharesOrNull) {
   EXPECT_NO_THROW(check_results(Json::parse(with(eval, reads, Json::array())), "x"));
   EXPECT_NO_THROW(check_results(Json::parse(with(eval, reads + "/1", nullptr)), "x"));
   EXPECT_NO_THROW(check_results(Json::parse(with(eval, "/runs/1/settings/delta", nullptr)), "x"));
-  refusal_of(with(eval, reads, "0.1"), {"runs[1].refine_reads is \"0.1\", expected an array"});
-  refusal_of(with(eval, reads + "/0", 5), {"refine_reads[0] is 5, expected an object"});
-  refusal_of(with(eval, reads + "/0", Json::object()), {"refine_reads[0] has no `clusters`"});
+  refusal_of(with(eval, reads, "0.1"), {"runs[1].refine_reads: expected an array, found \"0.1\""});
+  refusal_of(with(eval, reads + "/0", 5), {"refine_reads[0]: expected an object, found 5"});
+  refusal_of(with(eval, reads + "/0", Json::object()), {"refine_reads[0]: has no `clusters`"});
   for (const Json& odd : {Json(1.5), Json(-0.01), Json(1e308), Json("0.1"), Json(nullptr)}) {
-    refusal_of(with(eval, reads + "/1/near", odd), {"refine_reads[1].near is ", "a share from 0"});
+    refusal_of(with(eval, reads + "/1/near", odd),
+               {"refine_reads[1].near: expected a number from 0 to 1, found "});
     refusal_of(with(eval, reads + "/1/opened_by_head/1", odd),
-               {"refine_reads[1].opened_by_head[1] is ", "a share from 0 to 1"});
+               {"refine_reads[1].opened_by_head[1]: expected a number from 0 to 1, found "});
     refusal_of(with(eval, reads + "/1/positions/1/opened", odd),
-               {"refine_reads[1].positions[1].opened is ", "a share from 0 to 1"});
+               {"refine_reads[1].positions[1].opened: expected a number from 0 to 1, found "});
   }
-  refusal_of(with(eval, reads + "/1/opened_by_head", 0.1), {"opened_by_head is 0.1"});
-  refusal_of(with(eval, reads + "/1/positions/0/begin", 0.5), {"positions[0].begin is 0.5"});
-  refusal_of(with(eval, reads + "/1/positions/0", nullptr), {"positions[0] is null"});
-  refusal_of(with(eval, "/runs/1/settings/delta", "inf"), {"runs[1].settings.delta is \"inf\""});
-  refusal_of(with(eval, "/runs/1/settings/tile", 1.5), {"runs[1].settings.tile is 1.5"});
-  refusal_of(with(eval, "/runs/1/settings/plan", 5), {"runs[1].settings.plan is 5"});
-  refusal_of(with(eval, "/runs/1/settings/cache", true), {"runs[1].settings.cache is true"});
+  refusal_of(with(eval, reads + "/1/opened_by_head", 0.1),
+             {"opened_by_head: expected", "found 0.1"});
+  refusal_of(with(eval, reads + "/1/positions/0/begin", 0.5),
+             {"positions[0].begin: expected", "found 0.5"});
+  refusal_of(with(eval, reads + "/1/positions/0", nullptr),
+             {"positions[0]: expected", "found null"});
+  refusal_of(with(eval, "/runs/1/settings/delta", "inf"),
+             {"runs[1].settings.delta: expected", "found \"inf\""});
+  refusal_of(with(eval, "/runs/1/settings/tile", 1.5),
+             {"runs[1].settings.tile: expected", "found 1.5"});
+  refusal_of(with(eval, "/runs/1/settings/plan", 5),
+             {"runs[1].settings.plan: expected", "found 5"});
+  refusal_of(with(eval, "/runs/1/settings/cache", true),
+             {"runs[1].settings.cache: expected", "found true"});
   refusal_of(with(eval, "/runs/1/plan/layers/0/heads/0/delta", "0.1"),
-             {"plan.layers[0].heads[0].delta is \"0.1\", expected a number"});
-  refusal_of(with(eval, "/runs/1/plan/layers/0/segment", "256"), {"layers[0].segment is \"256\""});
+             {"plan.layers[0].heads[0].delta: expected a finite number, found \"0.1\""});
+  refusal_of(with(eval, "/runs/1/plan/layers/0/segment", "256"),
+             {"layers[0].segment: expected", "found \"256\""});
 }
 
 TEST(ReadResults, AuditsAreNumbersAndFlags) {
@@ -160,41 +178,49 @@ TEST(ReadResults, AuditsAreNumbersAndFlags) {
   EXPECT_NO_THROW(check_results(Json::parse(with(generated, "/audit", nullptr)), "x"));
   EXPECT_NO_THROW(check_results(Json::parse(with(generated, "/audit/max_kl", nullptr)), "x"));
   EXPECT_NO_THROW(check_results(Json::parse(with(generated, samples, Json::array())), "x"));
-  refusal_of(with(generated, "/audit", 5), {"audit is 5, expected an object"});
-  refusal_of(with(generated, "/audit/max_kl", "0.1"), {"audit.max_kl is \"0.1\""});
-  refusal_of(with(generated, samples, 0.1), {"audit.samples is 0.1, expected an array"});
-  refusal_of(with(generated, samples + "/1", nullptr), {"audit.samples[1] is null"});
-  refusal_of(with(generated, samples + "/1/kl", "a"), {"audit.samples[1].kl is \"a\""});
-  refusal_of(with(generated, samples + "/0/position", 0.5), {"samples[0].position is 0.5"});
+  refusal_of(with(generated, "/audit", 5), {"audit: expected an object, found 5"});
+  refusal_of(with(generated, "/audit/max_kl", "0.1"), {"audit.max_kl: expected", "found \"0.1\""});
+  refusal_of(with(generated, samples, 0.1), {"audit.samples: expected an array, found 0.1"});
+  refusal_of(with(generated, samples + "/1", nullptr),
+             {"audit.samples[1]: expected", "found null"});
+  refusal_of(with(generated, samples + "/1/kl", "a"),
+             {"audit.samples[1].kl: expected", "found \"a\""});
+  refusal_of(with(generated, samples + "/0/position", 0.5),
+             {"samples[0].position: expected", "found 0.5"});
   refusal_of(with(generated, samples + "/0/tightened", 1),
-             {"samples[0].tightened is 1, expected true or false"});
+             {"samples[0].tightened: expected true or false, found 1"});
   refusal_of(with(test::sample_bench(), "/cases/0/audit/samples/0/kl_high", true),
-             {"cases[0].audit.samples[0].kl_high is true, expected a number"});
+             {"cases[0].audit.samples[0].kl_high: expected a finite number, found true"});
 }
 
 TEST(ReadResults, NeedlesAreFoundOrNot) {
   const Json needle = test::sample_needle();
   EXPECT_NO_THROW(check_results(Json::parse(with(needle, "/cases", Json::array())), "x"));
   EXPECT_NO_THROW(check_results(Json::parse(with(needle, "/cases/0/task", nullptr)), "x"));
-  refusal_of(with(needle, "/cases", 5), {"cases is 5, expected an array"});
-  refusal_of(with(needle, "/cases/1/depth", 1.5), {"cases[1].depth is 1.5", "a share from 0 to 1"});
-  refusal_of(with(needle, "/cases/1/n_tokens", "8"), {"cases[1].n_tokens is \"8\""});
-  refusal_of(with(needle, "/cases/1/dense", nullptr), {"cases[1].dense is null"});
+  refusal_of(with(needle, "/cases", 5), {"cases: expected an array, found 5"});
+  refusal_of(with(needle, "/cases/1/depth", 1.5),
+             {"cases[1].depth: expected a number from 0 to 1, found 1.5"});
+  refusal_of(with(needle, "/cases/1/n_tokens", "8"),
+             {"cases[1].n_tokens: expected", "found \"8\""});
+  refusal_of(with(needle, "/cases/1/dense", nullptr), {"cases[1].dense: expected", "found null"});
   refusal_of(with(needle, "/cases/1/dense/found", 1),
-             {"cases[1].dense.found is 1, expected true or false"});
-  refusal_of(with(needle, "/cases/1/runs/0/found", "no"), {"cases[1].runs[0].found is \"no\""});
+             {"cases[1].dense.found: expected true or false, found 1"});
+  refusal_of(with(needle, "/cases/1/runs/0/found", "no"),
+             {"cases[1].runs[0].found: expected", "found \"no\""});
   refusal_of(with(needle, "/cases/2/runs", Json::array()),
-             {"cases[2].runs has 0 entries, summary.runs has 2"});
-  refusal_of(with(needle, "/summary", nullptr), {"summary is null"});
-  refusal_of(with(needle, "/summary/runs/0/label", 5), {"summary.runs[0].label is 5"});
+             {"cases[2].runs: has 0 elements, the length of summary.runs is 2"});
+  refusal_of(with(needle, "/summary", nullptr), {"summary: expected", "found null"});
+  refusal_of(with(needle, "/summary/runs/0/label", 5),
+             {"summary.runs[0].label: expected", "found 5"});
   refusal_of(with(needle, "/summary/runs/0/settings", Json::object()),
-             {"summary.runs[0].settings has no `attention`"});
+             {"summary.runs[0].settings: has no `attention`"});
 }
 
 TEST(ReadResults, PartsAreResultsAndHaveNoParts) {
-  refusal_of(with(test::sample_demo(), "/parts", Json::array()), {"parts is not an array of"});
-  refusal_of(with(test::sample_demo(), "/parts", 5), {"parts is not an array of"});
-  refusal_of(with(test::sample_demo(), "/parts/1", 5), {"parts[1]: is 5, not results"});
+  refusal_of(with(test::sample_demo(), "/parts", Json::array()), {"parts: is not an array of"});
+  refusal_of(with(test::sample_demo(), "/parts", 5), {"parts: is not an array of"});
+  refusal_of(with(test::sample_demo(), "/parts/1", 5),
+             {"parts[1]: expected results of sluice, found 5"});
   refusal_of(with(test::sample_demo(), "/parts/1", test::sample_demo()),
              {"parts[1]: has parts of its own"});
 }

@@ -7,6 +7,7 @@
 
 #include <random>
 
+#include "io/json/value.h"
 #include "report/report.h"
 #include "unit/report/sample_results.h"
 #include "unit/test_files.h"
@@ -52,8 +53,13 @@ Json random_map(size_t n_tokens, size_t n_layers, uint32_t seed) {
   return map;
 }
 
+void check(const Json& map) {
+  const JsonSource source{map, "input", "a hint"};
+  check_map(JsonValue(source));
+}
+
 void expect_packed_as_given(const Json& map) {
-  check_map(map, "input");
+  check(map);
   const Json packed = pack_map(map);
   const auto n_tokens = packed["n_tokens"].get<size_t>();
   const auto owner_bytes = packed["owner_bytes"].get<size_t>();
@@ -94,7 +100,7 @@ TEST(TokenMap, OwnersTakeFourBytesWhereTwoAreTooFew) {
 TEST(TokenMap, RoundOffBeyondOneIsOne) {
   Json map = random_map(2, 1, 6);
   map["layers"][0]["cosine"] = {1.001, -1.001};
-  check_map(map, "input");
+  check(map);
   const auto cosine = unpack(pack_map(map)["cosine"]);
   EXPECT_EQ(static_cast<int16_t>(little_endian(cosine, 0, 2)), 32767);
   EXPECT_EQ(static_cast<int16_t>(little_endian(cosine, 1, 2)), -32767);
@@ -118,66 +124,68 @@ INSTANTIATE_TEST_SUITE_P(
     Report, DamagedMap,
     testing::Values(Damage{"TokensMissing",
                            [](Json& m) { m["tokens"].erase(0); },
-                           {"x.json: map.tokens has 3 entries, map.n_tokens is 4"}},
+                           {"x.json: map.tokens: has 3 elements, map.n_tokens is 4"}},
                     Damage{"StatusShort",
                            [](Json& m) { m["layers"][1]["status"] = "ER."; },
-                           {"map.layers[1].status has 3 entries"}},
+                           {"map.layers[1].status: has 3 letters"}},
                     Damage{"OwnersLong",
                            [](Json& m) { m["layers"][0]["owner"].push_back(0); },
-                           {"map.layers[0].owner has 5 entries"}},
+                           {"map.layers[0].owner: has 5 elements"}},
                     Damage{"CosinesShort",
                            [](Json& m) { m["layers"][0]["cosine"].erase(0); },
-                           {"map.layers[0].cosine has 3 entries"}},
+                           {"map.layers[0].cosine: has 3 elements"}},
                     Damage{"UnknownLetter",
                            [](Json& m) { m["layers"][0]["status"] = "ERxU"; },
                            {"map.layers[0].status", "letter", "at 2"}},
                     Damage{"OwnerBeyondTheEnd",
                            [](Json& m) { m["layers"][0]["owner"][2] = 4; },
-                           {"map.layers[0].owner[2] is 4, expected 0 to 3"}},
+                           {"map.layers[0].owner[2]: expected an integer from 0 to 3, found 4"}},
                     Damage{"OwnerNegative",
                            [](Json& m) { m["layers"][0]["owner"][2] = -1; },
-                           {"map.layers[0].owner[2] is -1"}},
+                           {"map.layers[0].owner[2]: expected", "found -1"}},
                     Damage{"OwnerIsAFraction",
                            [](Json& m) { m["layers"][0]["owner"][2] = 0.5; },
-                           {"map.layers[0].owner[2] is 0.5, expected an integer"}},
+                           {"map.layers[0].owner[2]: expected an integer", "found 0.5"}},
                     Damage{"OwnerIsHuge",
                            [](Json& m) { m["layers"][0]["owner"][2] = UINT64_MAX; },
                            {"map.layers[0].owner[2]", "expected an integer"}},
                     Damage{"CosineTooLarge",
                            [](Json& m) { m["layers"][1]["cosine"][3] = 1.0011; },
-                           {"map.layers[1].cosine[3] is 1.0011"}},
+                           {"map.layers[1].cosine[3]: expected", "found 1.0011"}},
                     Damage{"CosineTooSmall",
                            [](Json& m) { m["layers"][1]["cosine"][3] = -2; },
-                           {"map.layers[1].cosine[3] is -2"}},
+                           {"map.layers[1].cosine[3]: expected", "found -2"}},
                     Damage{"CosineIsNan",
                            [](Json& m) { m["layers"][1]["cosine"][3] = std::nan(""); },
-                           {"map.layers[1].cosine[3]", "expected a number"}},
+                           {"map.layers[1].cosine[3]", "expected a finite number, found nan"}},
                     Damage{"CosineIsText",
                            [](Json& m) { m["layers"][1]["cosine"][3] = "1"; },
-                           {"map.layers[1].cosine[3] is \"1\", expected a number"}},
+                           {"map.layers[1].cosine[3]: expected a finite number, found \"1\""}},
                     Damage{"TokenIsNumber",
                            [](Json& m) { m["tokens"][1] = 7; },
-                           {"map.tokens[1] is 7, expected text"}},
-                    Damage{"NoTokens", [](Json& m) { m["n_tokens"] = 0; }, {"map.n_tokens is 0"}},
+                           {"map.tokens[1]: expected a string, found 7"}},
+                    Damage{"NoTokens",
+                           [](Json& m) { m["n_tokens"] = 0; },
+                           {"map.n_tokens: expected", "found 0"}},
                     Damage{"TooManyTokens",
                            [](Json& m) { m["n_tokens"] = 1 << 21; },
-                           {"map.n_tokens is 2097152"}},
+                           {"map.n_tokens: expected", "found 2097152"}},
                     Damage{"NoLayers",
                            [](Json& m) { m["layers"] = Json::array(); },
-                           {"map.layers has 0 entries"}},
+                           {"map.layers: has 0 elements"}},
                     Damage{"TooManyLayers",
                            [](Json& m) { m["layers"] = Json(1025, m["layers"][0]); },
-                           {"map.layers has 1025 entries"}},
+                           {"map.layers: has 1025 elements"}},
                     Damage{"TooManyCells",
                            [](Json& m) {
                              m["n_tokens"] = 1 << 20;
                              m["layers"] = Json(17, m["layers"][0]);
                            },
                            {"1048576 tokens x 17 layers"}},
-                    Damage{"NoRule", [](Json& m) { m.erase("rule"); }, {"map has no `rule`"}},
+                    Damage{"NoRule", [](Json& m) { m.erase("rule"); }, {"map: has no `rule`"}},
                     Damage{"IsAnArray",
                            [](Json& m) { m = Json::array(); },
-                           {"map is an array, expected an object"}}),
+                           {"map: expected an object, found an array"}}),
     [](const auto& damage) { return damage.param.name; });
 
 }  // namespace

@@ -46,6 +46,19 @@ TEST(Measurements, AFileOfSomethingElseIsLeftAlone) {
   EXPECT_FALSE(Measurements(dir.write("empty", ""), {}).resumed());
 }
 
+TEST(Measurements, NestedTooDeeplyAreRefused) {
+  const TempDir dir;
+  const std::string nested = std::string(100'000, '[') + std::string(100'000, ']');
+  for (const char* part : {"key", "kl", "times"})
+    expect_error(
+        [&] {
+          Measurements(dir.write("m", R"({"format": "sluice-measurements 2", ")" +
+                                          std::string(part) + "\": " + nested + "}"),
+                       {});
+        },
+        {"m: ", "JSON nests deeper than 64 levels"});
+}
+
 TEST(Measurements, GoOnWhateverBytesTheirKeyHas) {
   const TempDir dir;
   const auto path = dir.path() / "m";

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "io/tokenizer/json_reader.h"
+#include "io/tokenizer/json_values.h"
 #include "unit/test_files.h"
 
 namespace sluice::impl::tok {
@@ -21,9 +21,9 @@ Tokens steps(const Decoder& decoder, const Tokens& tokens) {
 
 std::string joined(const char* json_text, const Tokens& tokens) {
   const Json json = Json::parse(json_text);
+  const JsonSource source{json, "test", "a hint"};
   std::string all;
-  for (const std::string& text : steps(*make_decoder(JsonReader(json, "test")), tokens))
-    all += text;
+  for (const std::string& text : steps(*make_decoder(JsonValue(source)), tokens)) all += text;
   return all;
 }
 

@@ -113,6 +113,37 @@ TEST(HostileTokenizer, DeepNestingIsRefused) {
   test::expect_error([&] { folder.open(); }, {"tokenizer.json"});
 }
 
+TEST(HostileTokenizer, SequencesOfManyStepsAreRefused) {
+  const auto sequence = [](const char* list, const json& step, size_t n) {
+    return json{{"type", "Sequence"}, {list, json::array_t(n, step)}};
+  };
+  const json fuse = {{"type", "Fuse"}}, nfc = {{"type", "NFC"}}, digits = {{"type", "Digits"}},
+             bytes = {{"type", "ByteLevel"}};
+  for (const size_t n : {size_t{256}, size_t{100'000}}) {
+    expect_refused(changed("/decoder", sequence("decoders", fuse, n)), {"decoder: has more than"});
+    expect_refused(changed("/normalizer", sequence("normalizers", nfc, n)), {"normalizer: has"});
+    expect_refused(changed("/pre_tokenizer", sequence("pretokenizers", digits, n)),
+                   {"pre_tokenizer: has more than 256 steps"});
+    expect_refused(changed("/post_processor", sequence("processors", bytes, n)),
+                   {"post_processor: has more than 256 steps"});
+  }
+  // In sequences of sequences, too.
+  expect_refused(changed("/decoder", sequence("decoders", sequence("decoders", fuse, 20), 20)),
+                 {"decoder: has more than 256 steps"});
+  const auto most = TokenizerFolder(changed("/decoder", sequence("decoders", fuse, 255))).open();
+  EXPECT_EQ(most->decode(std::vector<int32_t>{6, 2}, false), "abc");
+}
+
+// Three and a half million bytes each; time that grew with the square would be minutes.
+TEST(HostileTokenizer, ManySmallObjectsAreRead) {
+  std::string objects = R"({"x": [{})";
+  for (int i = 0; i < 1'000'000; ++i) objects += ",{}";
+  const TokenizerFolder folder;
+  folder.dir.write("tokenizer.json", objects + R"(], "model": 3})");
+  test::expect_error([&] { folder.open(); },
+                     {"tokenizer.json: model: expected an object, found 3"});
+}
+
 TEST(HostileTokenizer, AFileCutAnywhereIsRefused) {
   const std::string whole = small_tokenizer().dump();
   const TokenizerFolder folder;

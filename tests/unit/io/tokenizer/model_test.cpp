@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "io/tokenizer/json_reader.h"
+#include "io/tokenizer/json_values.h"
 #include "io/tokenizer/score_bpe_model.h"
 #include "unit/test_files.h"
 
@@ -21,7 +21,8 @@ Ids tokenize(const Model& model, std::string_view word) {
 
 Ids tokenize(const char* json_text, std::string_view word) {
   const Json json = Json::parse(json_text);
-  return tokenize(*make_model(JsonReader(json, "test: model"), false), word);
+  const JsonSource source{json, "test: model", "a hint"};
+  return tokenize(*make_model(JsonValue(source), false), word);
 }
 
 TEST(Bpe, TheFirstMergeWinsWhereverItStands) {

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "io/tokenizer/json_reader.h"
+#include "io/tokenizer/json_values.h"
 #include "unit/test_files.h"
 
 namespace sluice::impl::tok {
@@ -10,8 +10,9 @@ namespace {
 
 NormalText apply(const char* json_text, std::string text) {
   const Json json = Json::parse(json_text);
+  const JsonSource source{json, "test", "a hint"};
   NormalText normal{std::move(text), true};
-  make_normalizer(JsonReader(json, "test"))->apply(normal);
+  make_normalizer(JsonValue(source))->apply(normal);
   return normal;
 }
 

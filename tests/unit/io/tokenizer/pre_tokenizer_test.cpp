@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "io/tokenizer/json_reader.h"
+#include "io/tokenizer/json_values.h"
 #include "unit/test_files.h"
 
 namespace sluice::impl::tok {
@@ -11,8 +11,9 @@ namespace {
 std::vector<std::string> apply(const char* json_text, const std::string& text,
                                bool at_start = true) {
   const Json json = Json::parse(json_text);
+  const JsonSource source{json, "test", "a hint"};
   std::vector<Piece> pieces = {{text, at_start}};
-  make_pre_tokenizer(JsonReader(json, "test"))->apply(pieces);
+  make_pre_tokenizer(JsonValue(source))->apply(pieces);
   std::vector<std::string> texts;
   for (const Piece& piece : pieces) texts.push_back(piece.text);
   return texts;

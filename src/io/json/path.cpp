@@ -1,0 +1,26 @@
+#include "io/json/path.h"
+
+#include <fmt/format.h>
+
+#include "core/quote.h"
+
+namespace sluice::impl {
+
+void JsonPath::add_key(std::string_view key) {
+  if (!text_.empty()) text_ += '.';
+  const std::string quoted = quote(key);
+  const bool as_it_is =
+      !key.empty() && quoted.size() == key.size() + 2 && key.find_first_of(" .[]`\\") == key.npos;
+  text_ += as_it_is ? key : quoted;
+}
+
+void JsonPath::add_index(size_t index) { text_ += fmt::format("[{}]", index); }
+
+std::string JsonPath::in(const std::string& label) const {
+  constexpr size_t kMaxShown = 200;
+  if (text_.empty()) return label;
+  if (text_.size() <= kMaxShown) return label + ": " + text_;
+  return label + ": ..." + text_.substr(text_.size() - kMaxShown);
+}
+
+}  // namespace sluice::impl
