@@ -65,7 +65,7 @@ format:
 lint: build
 	@scripts/install-deps lint
 	clang-format --dry-run --Werror $(SOURCES)
-	run-clang-tidy -quiet -p build/$(PRESET) -j $(JOBS) '/src/.*\.cpp$$'
+	run-clang-tidy -quiet -p build/$(PRESET) -j $(JOBS) -extra-arg=-Wno-unknown-warning-option '/src/.*(\.cpp|unity_[0-9]+_cxx\.cxx)$$'
 
 clean:
 	rm -rf build
