@@ -47,8 +47,8 @@ MatrixSource matrix(int64_t n_out, int64_t n_in, const std::vector<float>& value
 std::vector<float> orthonormal_rows(int64_t rank, int64_t n, uint32_t seed) {
   std::vector<double> rows(static_cast<size_t>(rank * n));
   for (int64_t j = 0; j < rank; ++j) rows[static_cast<size_t>(j * n + j)] = 1;
-  for (uint32_t turn = 0; turn < 3; ++turn) {
-    const std::vector<float> axis = random_numbers(n, seed + turn);
+  for (uint32_t reflection = 0; reflection < 3; ++reflection) {
+    const std::vector<float> axis = random_numbers(n, seed + reflection);
     double norm = 0;
     for (const float x : axis) norm += double{x} * x;
     for (int64_t j = 0; j < rank; ++j) {

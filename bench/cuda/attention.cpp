@@ -40,26 +40,26 @@ DenseTimes time_dense(Inputs& in) {
   const int64_t n = in.shape.n_tokens, n_heads = in.shape.n_heads(), d = in.shape.head_dim;
   std::vector<Rows> caches;
   for (size_t i = 0; i < in.sets.size(); ++i) caches.emplace_back(in.context, 2 * n, kModel);
-  const auto cache = [&](size_t turn) {
-    const Tensor& rows = caches[turn % caches.size()].view;
+  const auto cache = [&](size_t round) {
+    const Tensor& rows = caches[round % caches.size()].view;
     const auto of = [&](int64_t first) {
       return Tensor(rows.row<BFloat16>(first), DType::kBF16, {1, n_heads, n, d}, Device::kCuda);
     };
     return KvView{of(0), of(n)};
   };
   DenseTimes times;
-  times.store = time_runs(*in.context, [&](size_t turn) {
-    const auto& set = in.at(turn);
+  times.store = time_runs(*in.context, [&](size_t round) {
+    const auto& set = in.at(round);
     cuda::store_kv(*in.context, {.keys = in.part(set, 1),
                                  .values = in.part(set, 2),
                                  .n_tokens = n,
                                  .first_position = 0,
-                                 .cache = cache(turn)});
+                                 .cache = cache(round)});
   });
-  times.attend = time_runs(*in.context, [&](size_t turn) {
-    const auto& set = in.at(turn);
+  times.attend = time_runs(*in.context, [&](size_t round) {
+    const auto& set = in.at(round);
     cuda::attend_dense(*in.context, {.queries = in.part(set, 0),
-                                     .cache = cache(turn),
+                                     .cache = cache(round),
                                      .n_tokens = n,
                                      .first_position = 0,
                                      .causal = true,
@@ -83,9 +83,9 @@ CopyTimes time_copy(Inputs& in, const TokenSet& chosen) {
                                                                .dtype = DType::kBF16,
                                                                .scale = in.shape.scale()}));
   CopyTimes times;
-  times.attend = time_runs(*in.context, [&](size_t turn) {
-    const auto& set = in.at(turn);
-    RepsAttention& attention = *reps[turn % reps.size()];
+  times.attend = time_runs(*in.context, [&](size_t round) {
+    const auto& set = in.at(round);
+    RepsAttention& attention = *reps[round % reps.size()];
     attention.reset();
     attention.attend({.queries = in.part(set, 0).rows_from(0, n_rows),
                       .keys = in.part(set, 1).rows_from(0, n_rows),
@@ -100,8 +100,8 @@ CopyTimes time_copy(Inputs& in, const TokenSet& chosen) {
   const cuda::DeviceMatrix out(in.context, DType::kBF16, kModel, kModel);
   fill_normal(*in.context, qkv.rows, 21);
   fill_normal(*in.context, out.rows, 22);
-  const auto project = [&](size_t turn, int64_t rows) {
-    const auto& set = in.at(turn);
+  const auto project = [&](size_t round, int64_t rows) {
+    const auto& set = in.at(round);
     multiplier.run(qkv, none,
                    {.weights = nullptr,
                     .x = set.rows.view.rows_from(0, rows),
@@ -111,8 +111,8 @@ CopyTimes time_copy(Inputs& in, const TokenSet& chosen) {
                     .x = set.rows.view.rows_from(0, rows),
                     .out = set.out.view.rows_from(0, rows)});
   };
-  times.projections = time_runs(*in.context, [&](size_t turn) { project(turn, n_rows); });
-  times.all_projections = time_runs(*in.context, [&](size_t turn) { project(turn, n); });
+  times.projections = time_runs(*in.context, [&](size_t round) { project(round, n_rows); });
+  times.all_projections = time_runs(*in.context, [&](size_t round) { project(round, n); });
   return times;
 }
 
@@ -149,13 +149,13 @@ void run_case(const std::shared_ptr<Context>& context, const Case& shape, const 
   const double before = peak_memory();  // what is in use now
   const Timing select = in.time_select();
   for (size_t i = 0; i < in.sets.size(); ++i) in.norm_and_select(i);
-  const Timing far = time_runs(*context, [&](size_t turn) { in.attend_keys(turn); });
+  const Timing far = time_runs(*context, [&](size_t round) { in.attend_keys(round); });
   const Timing reused =
-      time_runs(*context, [&](size_t turn) { in.attend_keys(turn, *in.sets[0].selector); });
+      time_runs(*context, [&](size_t round) { in.attend_keys(round, *in.sets[0].selector); });
   const double memory = peak_memory() - before;
   for (size_t i = 0; i < in.sets.size(); ++i) in.attend_keys(i);
   const CacheBytes cache = in.sets[0].keys->bytes();
-  const Timing step = time_runs(*context, [&](size_t turn) { in.step(turn); });
+  const Timing step = time_runs(*context, [&](size_t round) { in.step(round); });
   const DenseTimes dense = time_dense(in);
   const TokenSet& set = in.sets[0].selector->sets()[0];
   const CopyTimes copy = time_copy(in, set);

@@ -8,16 +8,16 @@ namespace sluice::impl::bench {
 
 Timing time_runs(Context& context, const Run& run, const Run& less) {
   Stopwatch watch(context);
-  size_t turn = 0;
+  size_t round = 0;
   const auto time_of = [&](const Run& work, int n) {
     return watch.milliseconds([&] {
-      for (int i = 0; i < n; ++i) work(turn + static_cast<size_t>(i));
+      for (int i = 0; i < n; ++i) work(round + static_cast<size_t>(i));
     }) / n;
   };
   time_of(run, 4);
   const int at_once = std::clamp(static_cast<int>(8 / time_of(run, 4)), 1, 8);
   std::vector<double> times;
-  for (int i = 0; i < 11; ++i, turn += static_cast<size_t>(at_once)) {
+  for (int i = 0; i < 11; ++i, round += static_cast<size_t>(at_once)) {
     const double without = less ? time_of(less, kOfLess * at_once) : 0;
     times.push_back(time_of(run, at_once) - without);
   }

@@ -16,8 +16,8 @@ using cuda::Context;
 
 constexpr int64_t kModel = 4096, kWindow = 128, kBlock = 128;
 
-// Of run(turn), or what it takes longer than `less`, which is timed in turn with it. Short ones are
-// timed some at once, so that starting them stays out of it.
+// Of run(round), or what it takes longer than `less`, which is timed in turn with it. Short ones
+// are timed some at once, so that starting them stays out of it.
 using Run = std::function<void(size_t)>;
 Timing time_runs(Context& context, const Run& run, const Run& less = {});
 
@@ -60,7 +60,7 @@ struct Inputs {
   // Other rows, near a basis, and selection in it.
   void move_to(const Near& near);
 
-  Set& at(size_t turn) { return sets[turn % sets.size()]; }
+  Set& at(size_t round) { return sets[round % sets.size()]; }
   Tensor part(const Set& set, int64_t i) const {
     return set.qkv.heads(i * kModel, shape.n_heads(), shape.head_dim);
   }
@@ -68,9 +68,9 @@ struct Inputs {
 
   // Attention's norm, as dense attention has it, too; or for selection.
   void norm(const Set& set, const Tensor& squares) const;
-  void norm(size_t turn) { norm(at(turn), {}); }
-  void norm_and_select(size_t turn) {
-    Set& set = at(turn);
+  void norm(size_t round) { norm(at(round), {}); }
+  void norm_and_select(size_t round) {
+    Set& set = at(round);
     norm(set, set.squares);
     set.selector->reset();
     set.selector->extend({.rows = set.rows.view,
@@ -81,12 +81,13 @@ struct Inputs {
   }
   Timing time_select() {
     return time_runs(
-        *context, [&](size_t turn) { norm_and_select(turn); }, [&](size_t turn) { norm(turn); });
+        *context, [&](size_t round) { norm_and_select(round); },
+        [&](size_t round) { norm(round); });
   }
   // By the sets of `chooser`. What a layer finds out about them serves the next one as well, if
   // that goes by the same.
-  void attend_keys(size_t turn, const Selector& chooser) {
-    Set& set = at(turn);
+  void attend_keys(size_t round, const Selector& chooser) {
+    Set& set = at(round);
     set.keys->reset();
     set.keys->attend({.queries = part(set, 0),
                       .keys = part(set, 1),
@@ -94,10 +95,10 @@ struct Inputs {
                       .sets = chooser,
                       .out = out(set)});
   }
-  void attend_keys(size_t turn) { attend_keys(turn, *at(turn).selector); }
+  void attend_keys(size_t round) { attend_keys(round, *at(round).selector); }
   // A token that follows. The border stays where it is, so the sets need not go on.
-  void step(size_t turn) {
-    Set& set = at(turn);
+  void step(size_t round) {
+    Set& set = at(round);
     set.keys->attend({.queries = part(set, 0).rows_from(0, 1),
                       .keys = part(set, 1).rows_from(0, 1),
                       .values = part(set, 2).rows_from(0, 1),

@@ -57,9 +57,9 @@ void bench_linear(const std::shared_ptr<Context>& context) {
       const DeviceMatrix wide(context, DType::kF32, n_rows, n_out);
       for (const What& what : whats) {
         if (what.library && n_rows > cuda::kFewRows) continue;
-        const Timing t = time_runs(*context, [&](int turn) {
+        const Timing t = time_runs(*context, [&](int round) {
           (what.library ? library : multiplier)
-              .run(weights[static_cast<size_t>(turn % n_copies)], what.bias ? bias : none,
+              .run(weights[static_cast<size_t>(round % n_copies)], what.bias ? bias : none,
                    {.weights = nullptr,
                     .x = x.rows,
                     .activation = what.activation,
@@ -106,8 +106,8 @@ void bench_attention(const std::shared_ptr<Context>& context, bool decode) {
         };
         const Timing t = time_runs(
             *context,
-            [&](int turn) {
-              const auto i = static_cast<size_t>(turn % n_caches);
+            [&](int round) {
+              const auto i = static_cast<size_t>(round % n_caches);
               cuda::attend_dense(
                   *context,
                   {.queries = heads_of(queries),

@@ -30,12 +30,12 @@ void bench_gates(const std::shared_ptr<Context>& context) {
     images.push_back(random_matrix(context, DType::kBF16, kOut, kRank, 3u + i));
   for (int i = 0; i < 2; ++i)
     dense.push_back(random_matrix(context, DType::kBF16, kOut, kIn, 3u + i));
-  row("dense product", [&](int turn) {
-    multiplier.run(dense[static_cast<size_t>(turn % 2)], {},
+  row("dense product", [&](int round) {
+    multiplier.run(dense[static_cast<size_t>(round % 2)], {},
                    {.weights = nullptr, .x = x.rows, .out = out.rows});
   });
-  row("product with the image", [&](int turn) {
-    multiplier.run(images[static_cast<size_t>(turn % 16)], {},
+  row("product with the image", [&](int round) {
+    multiplier.run(images[static_cast<size_t>(round % 16)], {},
                    {.weights = nullptr, .x = coordinates.rows, .out = out.rows});
   });
   std::vector<float> vectors(static_cast<size_t>(kRank * kIn), 0.01f);
@@ -43,9 +43,9 @@ void bench_gates(const std::shared_ptr<Context>& context) {
   for (int i = 0; i < 16; ++i)
     bases.push_back(cuda::make_basis(context, vectors, kRank, kIn, DType::kBF16));
   std::vector<float> residuals(1);
-  row("projection, back on the host", [&](int turn) {
+  row("projection, back on the host", [&](int round) {
     cuda::project(context, multiplier,
-                  {.basis = bases[static_cast<size_t>(turn % 16)].get(),
+                  {.basis = bases[static_cast<size_t>(round % 16)].get(),
                    .x = x.rows,
                    .coordinates = coordinates.rows,
                    .residuals = residuals});
@@ -71,8 +71,8 @@ void bench_gates(const std::shared_ptr<Context>& context) {
     const DeviceArray<float> wide(context, std::span<const float>(some));
     cuda::convert(*context, ConstTensor(wide.data(), DType::kF32, {1, kIn}, Device::kCuda),
                   graded.rows);
-    row(fmt::format("product by {:.0f}% of the columns", 100 * share), [&](int turn) {
-      cuda::linear_columns(context, {.weights = columns[static_cast<size_t>(turn % 2)].get(),
+    row(fmt::format("product by {:.0f}% of the columns", 100 * share), [&](int round) {
+      cuda::linear_columns(context, {.weights = columns[static_cast<size_t>(round % 2)].get(),
                                      .x = graded.rows,
                                      .out = out.rows});
     });
@@ -106,8 +106,8 @@ void bench_graded(const std::shared_ptr<Context>& context) {
   }
   const DeviceMatrix out(context, DType::kF32, 1, kOut);
   const DeviceMatrix full = random_matrix(context, DType::kBF16, 1, kIn, 9);
-  const auto by_dense = time_recorded(*context, 2 * kCopies, [&](int turn) {
-    multiplier.run(dense[static_cast<size_t>(turn % kCopies)]->matrix, {},
+  const auto by_dense = time_recorded(*context, 2 * kCopies, [&](int round) {
+    multiplier.run(dense[static_cast<size_t>(round % kCopies)]->matrix, {},
                    {.weights = nullptr, .x = full.rows, .accumulate = true, .out = out.rows});
   });
   fmt::print("\none row, {} -> {}, zeros left out; dense {:.1f} us\n", kIn, kOut,
@@ -123,11 +123,11 @@ void bench_graded(const std::shared_ptr<Context>& context) {
     const DeviceMatrix x(context, DType::kBF16, kRows, kIn);
     cuda::convert(*context, ConstTensor(wide.data(), DType::kF32, {kRows, kIn}, Device::kCuda),
                   x.rows);
-    const Timing t = time_recorded(*context, kRows * kCopies, [&](int turn) {
-      RowGate& gate = *gates[static_cast<size_t>(turn % kCopies)];
+    const Timing t = time_recorded(*context, kRows * kCopies, [&](int round) {
+      RowGate& gate = *gates[static_cast<size_t>(round % kCopies)];
       gate.forget();
       gate.run({.weights = nullptr,
-                .x = x.rows.rows_from(turn / kCopies, 1),
+                .x = x.rows.rows_from(round / kCopies, 1),
                 .accumulate = true,
                 .out = out.rows},
                0);

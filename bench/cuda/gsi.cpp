@@ -133,12 +133,12 @@ void bench_gsi(const std::shared_ptr<Context>& context) {
                       .accumulate = kGroups[g].accumulate,
                       .out = outs[g].rows};
   };
-  const auto dense = [&](int turn, size_t g) {
-    const DeviceWeights& weights = *layers[static_cast<size_t>(turn)].dense[g];
+  const auto dense = [&](int round, size_t g) {
+    const DeviceWeights& weights = *layers[static_cast<size_t>(round)].dense[g];
     multiplier.run(weights.matrix, weights.bias, args_of(g));
   };
-  const auto gated = [&](int turn, size_t g) {
-    RowGate& gate = *layers[static_cast<size_t>(turn)].gates[g];
+  const auto gated = [&](int round, size_t g) {
+    RowGate& gate = *layers[static_cast<size_t>(round)].gates[g];
     gate.forget();
     gate.run(args_of(g), 0);
   };
@@ -161,16 +161,16 @@ void bench_gsi(const std::shared_ptr<Context>& context) {
     whole += dense_bytes(g);
     part += fast_bytes(g);
     line(
-        kGroups[g].name, dense_bytes(g), fast_bytes(g), [&](int turn) { dense(turn, g); },
-        [&](int turn) { gated(turn, g); });
+        kGroups[g].name, dense_bytes(g), fast_bytes(g), [&](int round) { dense(round, g); },
+        [&](int round) { gated(round, g); });
   }
   line(
       "all four", whole, part,
-      [&](int turn) {
-        for (size_t g = 0; g < kAll; ++g) dense(turn, g);
+      [&](int round) {
+        for (size_t g = 0; g < kAll; ++g) dense(round, g);
       },
-      [&](int turn) {
-        for (size_t g = 0; g < kAll; ++g) gated(turn, g);
+      [&](int round) {
+        for (size_t g = 0; g < kAll; ++g) gated(round, g);
       });
   int n_fast = 0, n_rows = 0;
   float most = 0;

@@ -127,7 +127,7 @@ void bench_gates(Model& model, int64_t n) {
   KvCache cache = model.make_cache(1, n + kDecodeTokens, {}, plan);
   std::vector<double> times, asking;
   LinearWork work;
-  for (int turn = 0; turn < 4; ++turn) {
+  for (int round = 0; round < 4; ++round) {
     cache.truncate(0);
     model.forward(tokens, cache);
     model.backend().wait();
@@ -165,7 +165,7 @@ void bench_refined(Model& model, int64_t n) {
     return sum;
   };
   double low = -20, high = 0, prefill = 0, step = 0, share = 0;  // logarithms of delta
-  for (int turn = 0; turn < 8; ++turn) {
+  for (int round = 0; round < 8; ++round) {
     UniformAttention choice;
     choice.mode = AttentionMode::kRefine;
     choice.delta = std::exp((low + high) / 2);

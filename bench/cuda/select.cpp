@@ -29,9 +29,9 @@ using namespace sluice::impl;
 using cuda::Context;
 
 constexpr int64_t kModel = 4096, kRank = 256, kLayers = 4;  // selectors that take turns
-constexpr int kTurns = 11, kWarmUps = 2;
+constexpr int kRounds = 11, kWarmUps = 2;
 constexpr int64_t kMore = 64;  // tokens behind the others
-static_assert(kTurns + kWarmUps <= kMore);
+static_assert(kRounds + kWarmUps <= kMore);
 
 using Run = std::function<void(int)>;
 
@@ -47,10 +47,10 @@ double time_runs(Context& context, int n, const std::function<void()>& before, c
     }) / (times * n);
   };
   std::vector<double> times;
-  for (int turn = -kWarmUps; turn < kTurns; ++turn) {
+  for (int round = -kWarmUps; round < kRounds; ++round) {
     before();
     const double without = less ? time_of(less, bench::kOfLess) : 0, ms = time_of(run, 1);
-    if (turn >= 0) times.push_back(ms - without);
+    if (round >= 0) times.push_back(ms - without);
   }
   return bench::middle(times).median;
 }

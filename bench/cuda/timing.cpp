@@ -26,7 +26,7 @@ Timing time_runs(Context& context, const std::function<void(int)>& run, int repe
   time_of(0, 3);
   const int at_once = time_of(3, 3) < 0.5 ? 20 : 1;
   std::vector<double> times;
-  for (int turn = 0; turn < repeats; ++turn) times.push_back(time_of(turn * at_once, at_once));
+  for (int round = 0; round < repeats; ++round) times.push_back(time_of(round * at_once, at_once));
   return middle(times);
 }
 
@@ -41,12 +41,12 @@ Timing time_recorded(Context& context, int n, const std::function<void(int)>& ru
   Stopwatch watch(context);
   constexpr int kAtOnce = 10;
   std::vector<double> times;
-  for (int turn = -2; turn < 25; ++turn) {
+  for (int round = -2; round < 25; ++round) {
     const double time = watch.milliseconds([&] {
       for (int i = 0; i < kAtOnce; ++i)
         check(cudaGraphLaunch(recorded, context.stream()), "recorded work");
     });
-    if (turn >= 0) times.push_back(time / (kAtOnce * n));
+    if (round >= 0) times.push_back(time / (kAtOnce * n));
   }
   cudaGraphExecDestroy(recorded);
   cudaGraphDestroy(graph);

@@ -22,7 +22,7 @@ Launch over_rows(int64_t n_rows, int64_t n_columns, int64_t per_thread) {
 }
 
 // Small kernels, which would otherwise cost as much to begin as to run.
-__device__ void take_turn() {
+__device__ void overlap_launches() {
   launch_dependents();
   wait_on_dependency();
 }
@@ -35,7 +35,7 @@ __device__ int64_t my_column() {
 template <int kN>
 __global__ void embed_rows(ConstRowsView table, const int32_t* ids, float scale, int32_t zero_id,
                            bool accumulate, RowsView out, int64_t d) {
-  take_turn();
+  overlap_launches();
   const int64_t row = blockIdx.x, column = my_column<kN>();
   if (column >= d) return;
   const int32_t id = ids[row];
@@ -52,7 +52,7 @@ __global__ void embed_rows(ConstRowsView table, const int32_t* ids, float scale,
 template <int kN>
 __global__ void gate_rows(Activation activation, ConstRowsView gate_up, RowsView out,
                           int64_t d_inner) {
-  take_turn();
+  overlap_launches();
   const int64_t row = blockIdx.x, column = my_column<kN>();
   if (column >= d_inner) return;
   float gate[kN], up[kN];
@@ -66,7 +66,7 @@ __global__ void gate_rows(Activation activation, ConstRowsView gate_up, RowsView
 template <int kN>
 __global__ void copy_rows(ConstRowsView from, const int32_t* rows, bool add, RowsView to,
                           int64_t d) {
-  take_turn();
+  overlap_launches();
   const int64_t row = blockIdx.x, column = my_column<kN>();
   if (column >= d) return;
   float value[kN], old[kN];
@@ -81,7 +81,7 @@ __global__ void copy_rows(ConstRowsView from, const int32_t* rows, bool add, Row
 __global__ void rotate_rows(RotaryStyle style, ConstRowsView cosine, ConstRowsView sine,
                             int64_t half, const int32_t* positions, int64_t n_tokens,
                             FirstPosition first, RowsView x, int64_t n_heads, int64_t head_dim) {
-  take_turn();
+  overlap_launches();
   const int64_t row = blockIdx.x, pair = my_column<1>();
   if (pair >= n_heads * half) return;
   const int64_t position = positions == nullptr ? first.get() + row % n_tokens : positions[row];
@@ -94,10 +94,10 @@ __global__ void rotate_rows(RotaryStyle style, ConstRowsView cosine, ConstRowsVi
   load<1>(sine, position, i, s);
   load<1>(x, row, a, left);
   load<1>(x, row, b, right);
-  const TurnedPair pair_turned = turn_pair(left[0], right[0], c[0], s[0]);
-  const float turned[2][1] = {{pair_turned.left}, {pair_turned.right}};
-  store<1>(x, row, a, turned[0]);
-  store<1>(x, row, b, turned[1]);
+  const RotatedPair rotated_pair = rotate_pair(left[0], right[0], c[0], s[0]);
+  const float rotated[2][1] = {{rotated_pair.left}, {rotated_pair.right}};
+  store<1>(x, row, a, rotated[0]);
+  store<1>(x, row, b, rotated[1]);
 }
 
 struct StoreView {
@@ -109,7 +109,7 @@ struct StoreView {
 // Of keys (blockIdx.z 0) or values (1), kRows tokens to a block.
 template <int kN, int kRows>
 __global__ void store_rows(const __grid_constant__ StoreView view, FirstPosition first) {
-  take_turn();
+  overlap_launches();
   const auto column = static_cast<int32_t>(my_column<kN>());
   if (column >= view.n_kv_heads * view.head_dim) return;
   const ConstRowsView& from = view.from[blockIdx.z];

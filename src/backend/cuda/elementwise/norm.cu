@@ -129,14 +129,14 @@ __global__ void norm_rows(NormRows args) {
     load<kN>(args.x, row, column, x);
     if constexpr (kSquares) of_x += squares_of(x);
     for (int i = 0; i < kN; ++i) x[i] = (x[i] - mean) * inverse;
-    float beside[kN];
+    float parameter[kN];
     if (args.weight != nullptr) {
-      load<kN>(vector_view(args.weight), 0, column, beside);
-      for (int i = 0; i < kN; ++i) x[i] *= beside[i];
+      load<kN>(vector_view(args.weight), 0, column, parameter);
+      for (int i = 0; i < kN; ++i) x[i] *= parameter[i];
     }
     if (args.bias != nullptr) {
-      load<kN>(vector_view(args.bias), 0, column, beside);
-      for (int i = 0; i < kN; ++i) x[i] += beside[i];
+      load<kN>(vector_view(args.bias), 0, column, parameter);
+      for (int i = 0; i < kN; ++i) x[i] += parameter[i];
     }
     store<kN>(args.out, row, column, x);
     if constexpr (kSquares) of_out += stored_squares(args.out, x);

@@ -121,17 +121,17 @@ const Multiplier::Plan& Multiplier::plan(const Product& p, const void* bias) {
 }
 
 void Multiplier::multiply(const Product& product, const Operands& operands) {
-  const Plan& way = plan(product, operands.bias);
+  const Plan& chosen = plan(product, operands.bias);
   if (operands.bias != nullptr)
-    check(cublasLtMatmulDescSetAttribute(way.product, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
+    check(cublasLtMatmulDescSetAttribute(chosen.product, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
                                          &operands.bias, sizeof operands.bias),
           "bias");
   const float one = 1, old = product.accumulate ? 1.0f : 0.0f;
-  check(
-      cublasLtMatmul(context_->blas(), way.product, &one, operands.weights, way.weights, operands.x,
-                     way.x, &old, operands.out, way.out, operands.out, way.out, &way.algorithm,
-                     context_->blas_workspace(), Context::kBlasWorkspaceBytes, context_->stream()),
-      "product");
+  check(cublasLtMatmul(context_->blas(), chosen.product, &one, operands.weights, chosen.weights,
+                       operands.x, chosen.x, &old, operands.out, chosen.out, operands.out,
+                       chosen.out, &chosen.algorithm, context_->blas_workspace(),
+                       Context::kBlasWorkspaceBytes, context_->stream()),
+        "product");
 }
 
 ConstTensor Multiplier::aligned(const ConstTensor& x) {

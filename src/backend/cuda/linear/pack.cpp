@@ -33,8 +33,8 @@ void stream_rows(const std::shared_ptr<Context>& context, const MatrixSource& so
   const auto row_bytes = checked_mul(source.n_in, sizeof(float));
   const int64_t n = std::clamp<int64_t>(kPieceBytes / row_bytes, 1, source.n_out);
   Piece pieces[2] = {{context, n * source.n_in}, {context, n * source.n_in}};
-  for (int64_t first = 0, turn = 0; first < source.n_out; first += n, ++turn) {
-    const Piece& piece = pieces[turn % 2];
+  for (int64_t first = 0, i = 0; first < source.n_out; first += n, ++i) {
+    const Piece& piece = pieces[i % 2];
     const int64_t count = std::min(n, source.n_out - first);
     check(cudaEventSynchronize(piece.sent.get()), "copy to the device");
     auto* host = reinterpret_cast<float*>(piece.host.data());

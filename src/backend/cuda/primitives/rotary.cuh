@@ -7,18 +7,18 @@
 
 namespace sluice::impl::cuda {
 
-struct TurnedPair {
+struct RotatedPair {
   float left, right;
 };
 // The same roundings wherever it is done.
-__device__ inline TurnedPair turn_pair(float left, float right, float cosine, float sine) {
+__device__ inline RotatedPair rotate_pair(float left, float right, float cosine, float sine) {
   return {__fmaf_rn(left, cosine, -__fmul_rn(right, sine)),
           __fmaf_rn(right, cosine, __fmul_rn(left, sine))};
 }
 
 // How a head is turned: its first 2 * half columns, a multiple of 8, with pairs side by side or,
 // where half is one too, half apart.
-struct Turn {
+struct Rotation {
   const float* cosine;  // (n_positions, half), and so sine
   const float* sine;
   int half;  // 0: not at all
@@ -31,25 +31,25 @@ __device__ inline uint4 narrow_eight(const float (&x)[8]) {
 }
 
 // Columns [column, column + 8) of a head, turned and rounded to bf16.
-__device__ inline uint4 read_turned(const std::byte* head, int column, const Turn& turn,
-                                    int64_t position) {
+__device__ inline uint4 read_rotated(const std::byte* head, int column, const Rotation& rotation,
+                                     int64_t position) {
   const uint4 bits = *reinterpret_cast<const uint4*>(head + 2 * column);
-  if (column >= 2 * turn.half) return bits;
+  if (column >= 2 * rotation.half) return bits;
   float x[8];
   widen_eight(bits, x);
-  const bool is_left = column < turn.half;
-  const int64_t angle = position * turn.half + (!turn.halves ? column / 2
-                                                : is_left    ? column
-                                                             : column - turn.half);
+  const bool is_left = column < rotation.half;
+  const int64_t angle = position * rotation.half + (!rotation.halves ? column / 2
+                                                    : is_left        ? column
+                                                                     : column - rotation.half);
   const auto four = [&](const float* from, int i) {
     return *reinterpret_cast<const float4*>(from + angle + 4 * i);
   };
-  if (!turn.halves) {
-    const float4 c = four(turn.cosine, 0), s = four(turn.sine, 0);
+  if (!rotation.halves) {
+    const float4 c = four(rotation.cosine, 0), s = four(rotation.sine, 0);
     const float cosines[4] = {c.x, c.y, c.z, c.w}, sines[4] = {s.x, s.y, s.z, s.w};
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const TurnedPair pair = turn_pair(x[2 * i], x[2 * i + 1], cosines[i], sines[i]);
+      const RotatedPair pair = rotate_pair(x[2 * i], x[2 * i + 1], cosines[i], sines[i]);
       x[2 * i] = pair.left;
       x[2 * i + 1] = pair.right;
     }
@@ -57,17 +57,17 @@ __device__ inline uint4 read_turned(const std::byte* head, int column, const Tur
   }
   float other[8];
   widen_eight(*reinterpret_cast<const uint4*>(
-                  head + 2 * (is_left ? column + turn.half : column - turn.half)),
+                  head + 2 * (is_left ? column + rotation.half : column - rotation.half)),
               other);
 #pragma unroll
   for (int part = 0; part < 2; ++part) {
-    const float4 c = four(turn.cosine, part), s = four(turn.sine, part);
+    const float4 c = four(rotation.cosine, part), s = four(rotation.sine, part);
     const float cosines[4] = {c.x, c.y, c.z, c.w}, sines[4] = {s.x, s.y, s.z, s.w};
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const int k = 4 * part + i;
-      x[k] = is_left ? turn_pair(x[k], other[k], cosines[i], sines[i]).left
-                     : turn_pair(other[k], x[k], cosines[i], sines[i]).right;
+      x[k] = is_left ? rotate_pair(x[k], other[k], cosines[i], sines[i]).left
+                     : rotate_pair(other[k], x[k], cosines[i], sines[i]).right;
     }
   }
   return narrow_eight(x);

@@ -168,8 +168,8 @@ int32_t* Context::zeros(int64_t n) {
 
 Context::Slot& Context::next_slot() {
   refuse_to_record();
-  Slot& slot = slots_[turn_];
-  turn_ = (turn_ + 1) % slots_.size();
+  Slot& slot = slots_[next_slot_];
+  next_slot_ = (next_slot_ + 1) % slots_.size();
   if (slot.sent.get() == nullptr) {
     slot.memory = PinnedBytes(kSlotBytes);
     check(cudaEventCreateWithFlags(slot.sent.to_set(), cudaEventDisableTiming), "event");

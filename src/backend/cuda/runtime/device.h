@@ -150,7 +150,7 @@ class Context {
   bool has_gate_place_ = false;
   std::weak_ptr<void> shared_by_layers_;
   std::array<Slot, 16> slots_;
-  size_t turn_ = 0;
+  size_t next_slot_ = 0;
 };
 
 // An array on the device. Freed in the order of the stream: it may go as soon as the last kernel

@@ -112,8 +112,8 @@ CudaSelector::Pass CudaSelector::begin_pass(const SelectArgs& args) {
   };
   divide(Pieces(context_->scratch(divide(Pieces(nullptr)))));
 
-  odd_turn_ = 1 - odd_turn_;
-  pass.odd = {odd_.data() + odd_turn_, odd_.data() + 1 - odd_turn_};
+  odd_index_ = 1 - odd_index_;
+  pass.odd = {odd_.data() + odd_index_, odd_.data() + 1 - odd_index_};
   const ExemptArgs exempt = exempt_args(pass, 0, n);
   std::vector<NormsOf> norms = {
       {.rows = args.rows, .out = pass.inverse, .squares = handed_on(args.row_squares, n)}};

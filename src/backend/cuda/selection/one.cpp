@@ -35,7 +35,7 @@ bool CudaSelector::extend_by_one(const SelectArgs& args) {
               .cosines = reinterpret_cast<float*>(scratch + norms_bytes),
               .arrived = context_->zeros(1)},
              residual, n_columns_);
-  counts_turn_ = 1 - counts_turn_;
+  counts_index_ = 1 - counts_index_;
   ++n_tokens_;
   send_count();
   return true;

@@ -143,7 +143,7 @@ void CudaSelector::decide_chunk(const Pass& pass, int64_t first, int64_t n) {
   KeepView keep = keep_view(view, covers() ? nullptr : device_products_.data());
   keep.basis = view_basis(pass, n);
   keep_chunk(*context_, keep);
-  counts_turn_ = 1 - counts_turn_;
+  counts_index_ = 1 - counts_index_;
 }
 
 void CudaSelector::extend(const SelectArgs& args) {

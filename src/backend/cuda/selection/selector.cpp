@@ -49,7 +49,7 @@ CudaSelector::CudaSelector(std::shared_ptr<Context> context, const SelectorSpec&
 }
 
 CudaSelector::~CudaSelector() {
-  if (on_the_way_) cudaEventSynchronize(arrived_.get());
+  if (count_pending_) cudaEventSynchronize(arrived_.get());
 }
 
 void CudaSelector::reset() {
@@ -77,13 +77,13 @@ void CudaSelector::reset() {
 // The number of columns is on its way, to be looked at in the next pass.
 void CudaSelector::send_count() {
   check(cudaEventRecord(arrived_.get(), context_->stream()), "number of columns");
-  on_the_way_ = true;
+  count_pending_ = true;
 }
 
 void CudaSelector::take_count() const {
-  if (!on_the_way_) return;
+  if (!count_pending_) return;
   check(cudaEventSynchronize(arrived_.get()), "number of columns");
-  on_the_way_ = false;
+  count_pending_ = false;
   int32_t arrived[2] = {};
   std::memcpy(arrived, arriving_.data(), sizeof(arrived));
   n_columns_ = arrived[0];

@@ -125,17 +125,17 @@ class CudaSelector final : public Selector {
 
   // Columns and clusters per set: before a chunk, and behind it, in turns.
   DeviceArray<int32_t> device_counts_;
-  int counts_turn_ = 0;
+  int counts_index_ = 0;
   int64_t n_counts() const { return static_cast<int64_t>(1 + spec_.taus.size()); }
-  int32_t* counts_before() const { return device_counts_.data() + counts_turn_ * n_counts(); }
-  int32_t* counts_after() const { return device_counts_.data() + (1 - counts_turn_) * n_counts(); }
+  int32_t* counts_before() const { return device_counts_.data() + counts_index_ * n_counts(); }
+  int32_t* counts_after() const { return device_counts_.data() + (1 - counts_index_) * n_counts(); }
   DeviceArray<int64_t> device_products_;
   DeviceArray<int32_t> parts_arrived_;
   DeviceArray<int32_t> odd_;  // (2) OddRows of a pass, and of the next one
-  int odd_turn_ = 0;
+  int odd_index_ = 0;
   PinnedBytes arriving_;
   Event arrived_;
-  mutable bool on_the_way_ = false;
+  mutable bool count_pending_ = false;
   mutable int64_t n_columns_ = 0;  // of the pass before
   mutable int64_t n_fetched_ = 0;
   mutable PinnedBytes landing_;  // of sets that are fetched

@@ -98,10 +98,10 @@ __device__ RowPath receive_path(const Exchange& exchange) {
 // Neighbours in different blocks, so that all multiprocessors read some of a small matrix. A
 // function apart, as is all that few rows meet: instructions are fetched too.
 __device__ __noinline__ void multiply_dense(const GateRow& gate) {
-  const int64_t turn = int64_t{threadIdx.x / 32} * gate.n_workers + blockIdx.x;
+  const int64_t warp = int64_t{threadIdx.x / 32} * gate.n_workers + blockIdx.x;
   uint4 piece[kPieceLoads];
-  read_piece<kDenseRows>(gate.dense, kDenseRows * turn, 0, piece);
-  multiply_rows<kDenseRows>(gate.dense, gate.row.x, gate.output, turn,
+  read_piece<kDenseRows>(gate.dense, kDenseRows * warp, 0, piece);
+  multiply_rows<kDenseRows>(gate.dense, gate.row.x, gate.output, warp,
                             int64_t{gate.n_workers} * kGateWarps, piece);
 }
 
@@ -129,7 +129,7 @@ __global__ void __launch_bounds__(kGateThreads, 2)
   const int end = is_recorder ? 0 : gate.image.end();
   const int rank = static_cast<int>(gate.row.vectors.n_out);
   const float2 diagonal = diagonal_of(gate.gauge.diagonal, tid, rank);
-  Beside beside{bias_of(gate.output, row, end), 0};
+  EpilogueInputs inputs{bias_of(gate.output, row, end), 0};
   __syncthreads();
   wait_on_dependency();
 
@@ -140,7 +140,7 @@ __global__ void __launch_bounds__(kGateThreads, 2)
                           .n_pairs = gate.row.n_pairs,
                           .n_norms = gate.row.n_norms,
                           .row = __shfl_sync(0xffffffffu, *gate.log.n_rows + 1, 0)};
-  beside.before = before_of(gate.output, row, end);
+  inputs.before = before_of(gate.output, row, end);
   if (state.to_skip > 0) {
     if (is_recorder) return pass_by(gate.log, exchange, state);
     __syncthreads();  // see Exchange
@@ -172,11 +172,11 @@ __global__ void __launch_bounds__(kGateThreads, 2)
   const int at_once = gate.image.at_once;
 #pragma unroll 1
   for (int first = gate.image.begin();;) {
-    if (tid < at_once && row < end) finish(gate.output, row, image.sum_of(sums), beside);
+    if (tid < at_once && row < end) finish(gate.output, row, image.sum_of(sums), inputs);
     first += at_once;
     row += at_once;
     if (first >= end) return;
-    beside = {bias_of(gate.output, row, end), before_of(gate.output, row, end)};
+    inputs = {bias_of(gate.output, row, end), before_of(gate.output, row, end)};
     __syncthreads();  // the sums are read
     multiply_units(gate.image, first, staged.coordinates, sums);
     __syncthreads();

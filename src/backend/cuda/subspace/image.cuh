@@ -155,7 +155,7 @@ class ImageProduct {
 };
 
 // What a row of the output takes beside its sum, and the finished row.
-struct Beside {
+struct EpilogueInputs {
   float bias, before;
 };
 __device__ inline float bias_of(const RowOutput& output, int row, int end) {
@@ -166,9 +166,10 @@ __device__ inline float before_of(const RowOutput& output, int row, int end) {
   if (output.accumulate && row < end) load<1>(output.out, 0, row, value);
   return value[0];
 }
-__device__ inline void finish(const RowOutput& output, int row, float sum, const Beside& beside) {
-  sum += beside.bias;
-  const float value[1] = {output.accumulate ? beside.before + sum
+__device__ inline void finish(const RowOutput& output, int row, float sum,
+                              const EpilogueInputs& inputs) {
+  sum += inputs.bias;
+  const float value[1] = {output.accumulate ? inputs.before + sum
                                             : activate(output.activation, sum)};
   store<1>(output.out, 0, row, value);
 }

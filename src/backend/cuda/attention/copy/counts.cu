@@ -26,7 +26,7 @@ __device__ int tile_of(const int32_t* borders, int n, int32_t token) {
 // Every block looks at all tokens once, those between two borders after those before. Behind the
 // last tile is another one, which counts all that is left.
 __global__ void __launch_bounds__(kCountThreads) count(const __grid_constant__ CountArgs args) {
-  constexpr int kTurn = 16;
+  constexpr int kUnroll = 16;
   __shared__ int32_t counts[kTiles][kClusters], borders[kTiles];
   launch_dependents();
   wait_on_dependency();
@@ -44,15 +44,15 @@ __global__ void __launch_bounds__(kCountThreads) count(const __grid_constant__ C
       counts[i / kClusters][i % kClusters] = 0;
     __syncthreads();
     const int32_t end = borders[n - 1];
-    for (int32_t from = begin + thread; from - thread < end; from += kTurn * kCountThreads) {
-      int32_t cluster[kTurn];
+    for (int32_t from = begin + thread; from - thread < end; from += kUnroll * kCountThreads) {
+      int32_t cluster[kUnroll];
 #pragma unroll
-      for (int i = 0; i < kTurn; ++i) {
+      for (int i = 0; i < kUnroll; ++i) {
         const int32_t token = from + i * kCountThreads;
         cluster[i] = token < end ? args.cluster[token] - first_cluster : -1;
       }
 #pragma unroll
-      for (int i = 0; i < kTurn; ++i)
+      for (int i = 0; i < kUnroll; ++i)
         if (cluster[i] >= 0 && cluster[i] < kClusters)
           atomicAdd(&counts[tile_of(borders, n, from + i * kCountThreads)][cluster[i]], 1);
     }
@@ -91,7 +91,7 @@ __device__ int row_at(const int32_t* positions, int n, int32_t token) {
 // counts them and added up along the rows, four clusters to a word.
 __global__ void __launch_bounds__(kSinceThreads)
     count_since(const __grid_constant__ SinceArgs args) {
-  constexpr int kWords = kColumns / 4, kTurn = 4;
+  constexpr int kWords = kColumns / 4, kUnroll = 4;
   static_assert(kWords == 32);
   __shared__ uint32_t words[kRepsTileRows][kWords + 1];
   __shared__ uint32_t before[kStrips][kWords];  // the strip
@@ -107,15 +107,16 @@ __global__ void __launch_bounds__(kSinceThreads)
   for (int row = strip; row < kRepsTileRows; row += kStrips) words[row][lane] = 0;
   __syncthreads();
   const int32_t last = positions[n - 1];
-  for (int32_t from = positions[0] + thread; from - thread <= last; from += kTurn * kSinceThreads) {
-    int32_t column[kTurn];
+  for (int32_t from = positions[0] + thread; from - thread <= last;
+       from += kUnroll * kSinceThreads) {
+    int32_t column[kUnroll];
 #pragma unroll
-    for (int i = 0; i < kTurn; ++i) {
+    for (int i = 0; i < kUnroll; ++i) {
       const int32_t token = from + i * kSinceThreads;
       column[i] = token <= last ? args.cluster[token] - first_cluster : -1;
     }
 #pragma unroll
-    for (int i = 0; i < kTurn; ++i)
+    for (int i = 0; i < kUnroll; ++i)
       if (column[i] >= 0 && column[i] < kColumns)
         atomicAdd(&words[row_at(positions, n, from + i * kSinceThreads)][column[i] / 4],
                   1u << column[i] % 4 * 8);

@@ -16,9 +16,9 @@ namespace {
 
 // For a warpgroup without a query in the tile: others wait until it has let go of everything.
 template <int kD>
-__device__ void pass_tile(const Item& item, Shared<kD>& shared, StageTurn& turn) {
+__device__ void pass_tile(const Item& item, Shared<kD>& shared, StageState& pipe) {
   for (int tile = 0; tile < item.n_tiles; ++tile) {
-    const auto [stage, parity] = turn.take();
+    const auto [stage, parity] = pipe.take();
     wait_barrier(&shared.keys_here[stage], parity);
     release(&shared.keys_used[stage]);
     wait_barrier(&shared.counts_here[stage], parity);
@@ -32,7 +32,7 @@ __device__ void pass_tile(const Item& item, Shared<kD>& shared, StageTurn& turn)
 // One tile of queries.
 template <int kD>
 __device__ void attend_tile(const CountedView& view, const Maps& maps, const Item& item,
-                            const Places<kD>& places, Shared<kD>& shared, StageTurn& turn) {
+                            const Places<kD>& places, Shared<kD>& shared, StageState& pipe) {
   using S = Sizes<kD>;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int half = static_cast<int>(threadIdx.x) / 128 - 1;  // of the queries
@@ -47,7 +47,7 @@ __device__ void attend_tile(const CountedView& view, const Maps& maps, const Ite
   float sums[S::kParts][8 * S::kPartPanels][4] = {};
   float scores[S::kKeys / 8][4], kept[2];
   uint32_t weights[S::kKeys / 16][4];
-  const auto start = [&](const StageTurn& now) {
+  const auto start = [&](const StageState& now) {
     wait_barrier(&shared.keys_here[now.stage], now.parity);
     wgmma_fence();
     start_scores<kD>(scores, queries, shared_address(places.keys(now.stage)));
@@ -65,19 +65,19 @@ __device__ void attend_tile(const CountedView& view, const Maps& maps, const Ite
     if (storing) wait_for_stores();
     release(barrier);
   };
-  const auto start_values = [&](const StageTurn& last, int tile) {
+  const auto start_values = [&](const StageState& last, int tile) {
     wait_barrier(&shared.values_here[last.stage], last.parity);
     wgmma_fence();
     start_sums<kD>(sums, weights, shared_address(places.values(last.stage)));
     if (to_store(tile) && storing) store(maps.to_values, places.values(last.stage), tile);
   };
-  const auto release_values = [&](const StageTurn& last, int tile) {
+  const auto release_values = [&](const StageState& last, int tile) {
     if (to_store(tile))
       release_stored(&shared.values_used[last.stage]);
     else
       release(&shared.values_used[last.stage]);
   };
-  const auto finish = [&](const StageTurn& now, int tile) {
+  const auto finish = [&](const StageState& now, int tile) {
     hold(scores);
     if (to_store(tile)) {
       if (storing) store(maps.to_keys, places.keys(now.stage), tile);
@@ -99,14 +99,14 @@ __device__ void attend_tile(const CountedView& view, const Maps& maps, const Ite
     for (int k = 0; k < S::kKeys / 16; ++k)
       as_operand(weights[k], scores[2 * k], scores[2 * k + 1]);
   };
-  StageTurn now = turn.take();
+  StageState now = pipe.take();
   start(now);
   wgmma_wait<0>();
   finish(now, 0);
   take_weights();
   for (int tile = 1; tile < item.n_tiles; ++tile) {
-    const StageTurn last = now;
-    now = turn.take();
+    const StageState last = now;
+    now = pipe.take();
     start(now);
     start_values(last, tile - 1);
     wgmma_wait<1>();
@@ -160,16 +160,16 @@ __global__ void __launch_bounds__(kThreads, 1)
     if (threadIdx.x == 0) bring_tiles<kD>(view, maps, places, shared, n_drawn);
   } else {
     increase_registers<232>();
-    StageTurn turn;
+    StageState pipe;
     for (int n_done = 0;; ++n_done) {
       wait_barrier(&shared.queries_here, static_cast<uint32_t>(n_done & 1));
       const Item item = shared.items[n_done % 2];
       if (item.n_tiles == 0) break;
       const int64_t q0 = (view.first_tile + item.tile) * kRows + (threadIdx.x / 128 - 1) * 64;
       if (q0 < view.rows.n_tokens)
-        attend_tile<kD>(view, maps, item, places, shared, turn);
+        attend_tile<kD>(view, maps, item, places, shared, pipe);
       else
-        pass_tile<kD>(item, shared, turn);
+        pass_tile<kD>(item, shared, pipe);
     }
   }
 }

@@ -13,7 +13,7 @@ using namespace hopper;
 static_assert(kRows == kRepsTileRows);
 
 constexpr int kStages = 2;  // of keys, of counts and of values
-using StageTurn = Turn<kStages>;
+using StageState = PipelineState<kStages>;
 
 // Tensors as TMA sees them: (…, rows, head_dim) in boxes of 64 columns.
 struct Maps {
@@ -88,7 +88,7 @@ __device__ void bring_tiles(const CountedView& view, const Maps& maps, const Pla
   const int group = static_cast<int>(view.rows.n_heads) / static_cast<int>(view.rows.n_kv_heads);
   const int end = n_items(view);
   const bool fresh = view.fresh.keys != nullptr;
-  StageTurn turn;
+  StageState pipe;
   int n_done = 0, index = static_cast<int>(blockIdx.x);
   for (; index < end; ++n_done) {
     const Item item = item_at<S::kKeys>(view, index);
@@ -102,7 +102,7 @@ __device__ void bring_tiles(const CountedView& view, const Maps& maps, const Pla
     };
 #pragma unroll 1  // registers are few
     for (int tile = 0; tile < item.n_tiles; ++tile) {
-      const auto [stage, parity] = turn.take();
+      const auto [stage, parity] = pipe.take();
       wait_barrier(&shared.keys_used[stage], parity ^ 1);
       bring(places.keys(stage), maps.keys, tile, &shared.keys_here[stage]);
       if (tile == 0) {

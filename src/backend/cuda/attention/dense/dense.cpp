@@ -82,11 +82,11 @@ void attend_dense(Context& context, const AttendDenseArgs& args) {
   attend_tiles(context, view);
 }
 
-bool store_and_attend(Context& context, const RotaryArgs* turn, const StoreKvArgs& store,
+bool store_and_attend(Context& context, const RotaryArgs* rotary, const StoreKvArgs& store,
                       const AttendDenseArgs& args) {
   if (args.n_tokens != 1 || args.queries.rows() == 0) return false;
   const AttendView view = checked_view(args);
-  return view.group() == 1 && fits_tiles(args, view) && attend_next(context, view, turn, store);
+  return view.group() == 1 && fits_tiles(args, view) && attend_next(context, view, rotary, store);
 }
 
 }  // namespace sluice::impl::cuda

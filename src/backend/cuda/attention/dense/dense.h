@@ -45,12 +45,12 @@ void attend_one(Context& context, const AttendView& view);
 
 // The same of a query and a key that are not turned, and a key and a value that are not stored yet,
 // but for those of a kind it cannot take: false, and nothing is done.
-bool attend_next(Context& context, const AttendView& view, const RotaryArgs* turn,
+bool attend_next(Context& context, const AttendView& view, const RotaryArgs* rotary,
                  const StoreKvArgs& store);
 
 void attend_dense(Context& context, const AttendDenseArgs& args);
 // Whether it could be done in one kernel; else nothing was done.
-bool store_and_attend(Context& context, const RotaryArgs* turn, const StoreKvArgs& store,
+bool store_and_attend(Context& context, const RotaryArgs* rotary, const StoreKvArgs& store,
                       const AttendDenseArgs& args);
 
 }  // namespace sluice::impl::cuda

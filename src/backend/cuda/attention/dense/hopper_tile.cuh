@@ -90,12 +90,12 @@ __device__ inline void finish_weights(const Softmax& softmax) {
 
 // Stages take turns: which one it is, and the parity of its barriers.
 template <int kStages>
-struct Turn {
+struct PipelineState {
   int stage = 0;
   uint32_t parity = 0;
 
-  __device__ Turn take() {
-    const Turn now = *this;
+  __device__ PipelineState take() {
+    const PipelineState now = *this;
     if (++stage == kStages) {
       stage = 0;
       parity ^= 1;

@@ -58,26 +58,26 @@ void launch_for(Context& context, const AttendView& view, const NextToken& next)
   launch<32>(context, view, next);
 }
 
-// Whether read_turned can do it.
-bool turns_eights(const RotaryArgs& turn) {
-  const int64_t half = turn.cosine.shape()[1];
+// Whether read_rotated can do it.
+bool rotates_eights(const RotaryArgs& rotary) {
+  const int64_t half = rotary.cosine.shape()[1];
   const auto aligned = [](const ConstTensor& table) {
     return table.contiguous() && reinterpret_cast<uintptr_t>(table.bytes()) % 16 == 0;
   };
-  return turn.positions.empty() && half % (turn.style == RotaryStyle::kHalves ? 8 : 4) == 0 &&
-         aligned(turn.cosine) && aligned(turn.sine);
+  return rotary.positions.empty() && half % (rotary.style == RotaryStyle::kHalves ? 8 : 4) == 0 &&
+         aligned(rotary.cosine) && aligned(rotary.sine);
 }
 
 }  // namespace
 
 void attend_one(Context& context, const AttendView& view) { launch_for(context, view, {}); }
 
-bool attend_next(Context& context, const AttendView& view, const RotaryArgs* turn,
+bool attend_next(Context& context, const AttendView& view, const RotaryArgs* rotary,
                  const StoreKvArgs& store) {
   const auto fits = [](const ConstTensor& x) {
     return reinterpret_cast<uintptr_t>(x.bytes()) % 16 == 0 && x.row_stride() % 8 == 0;
   };
-  if (!fits(store.keys) || !fits(store.values) || (turn != nullptr && !turns_eights(*turn)))
+  if (!fits(store.keys) || !fits(store.values) || (rotary != nullptr && !rotates_eights(*rotary)))
     return false;
   SLUICE_CHECK(store.first_position == view.first_position && store.n_tokens == 1);
   SLUICE_CHECK(store.cache.keys.bytes() == view.keys && store.cache.values.bytes() == view.values);
@@ -87,15 +87,15 @@ bool attend_next(Context& context, const AttendView& view, const RotaryArgs* tur
                  .value_stride = store.values.row_stride(),
                  .key_cache = store.cache.keys.bytes(),
                  .value_cache = store.cache.values.bytes(),
-                 .turn = {}};
-  if (turn != nullptr) {
+                 .rotation = {}};
+  if (rotary != nullptr) {
     // Queries and keys side by side.
-    if (turn->x.bytes() != view.queries || turn->x.shape()[1] != 2 * view.n_heads) return false;
-    SLUICE_CHECK(turn->first_position == view.first_position && turn->n_tokens == 1);
-    next.turn = {.cosine = turn->cosine.data<float>(),
-                 .sine = turn->sine.data<float>(),
-                 .half = static_cast<int>(turn->cosine.shape()[1]),
-                 .halves = turn->style == RotaryStyle::kHalves};
+    if (rotary->x.bytes() != view.queries || rotary->x.shape()[1] != 2 * view.n_heads) return false;
+    SLUICE_CHECK(rotary->first_position == view.first_position && rotary->n_tokens == 1);
+    next.rotation = {.cosine = rotary->cosine.data<float>(),
+                     .sine = rotary->sine.data<float>(),
+                     .half = static_cast<int>(rotary->cosine.shape()[1]),
+                     .halves = rotary->style == RotaryStyle::kHalves};
   }
   launch_for(context, view, next);
   return true;

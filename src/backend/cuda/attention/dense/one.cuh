@@ -41,7 +41,7 @@ struct NextToken {
   const std::byte *keys, *values;  // (n_batch, n_kv_heads, head_dim), or null: all are stored
   int64_t key_stride, value_stride;
   std::byte *key_cache, *value_cache;
-  Turn turn;  // of queries and keys
+  Rotation rotation;  // of queries and keys
 };
 
 // kLanes lanes hold a key, 8 columns each. The keys before a token that is not stored yet are of
@@ -102,8 +102,8 @@ __global__ void __launch_bounds__(kThreads, kBlocks<kClustered>)
 
   float query[8];
   const int64_t in_row = head * view.head_dim;
-  widen_eight(has_column ? read_turned(view.queries + 2 * (batch * view.query_stride + in_row),
-                                       column, next.turn, n_keys - 1)
+  widen_eight(has_column ? read_rotated(view.queries + 2 * (batch * view.query_stride + in_row),
+                                        column, next.rotation, n_keys - 1)
                          : zeros,
               query);
   const float factor = view.scale * kLog2E;
@@ -111,8 +111,8 @@ __global__ void __launch_bounds__(kThreads, kBlocks<kClustered>)
   if (has_next && warp == 0) {
     uint4 key = zeros, value = zeros;
     if (has_column) {
-      key = read_turned(next.keys + 2 * (batch * next.key_stride + in_row), column, next.turn,
-                        n_keys - 1);
+      key = read_rotated(next.keys + 2 * (batch * next.key_stride + in_row), column, next.rotation,
+                         n_keys - 1);
       value = *reinterpret_cast<const uint4*>(next.values +
                                               2 * (batch * next.value_stride + in_row + column));
       if (lane < kLanes) {

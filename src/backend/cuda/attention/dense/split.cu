@@ -69,9 +69,9 @@ __global__ void __launch_bounds__(kThreads, 1)
 #pragma unroll
     for (int k = 0; k < kD / 16; ++k)
 #pragma unroll
-      for (int beside = 0; beside < 2; ++beside) {
-        const int column = k * 16 + beside * 8 + 2 * t;
-        query[k][half + 2 * beside] =
+      for (int k_half = 0; k_half < 2; ++k_half) {
+        const int column = k * 16 + k_half * 8 + 2 * t;
+        query[k][half + 2 * k_half] =
             exists && column < head_dim ? *reinterpret_cast<const uint32_t*>(from + column) : 0;
       }
   }
@@ -129,8 +129,8 @@ __global__ void __launch_bounds__(kThreads, 1)
     }
   __syncthreads();                                // the tiles are free too
   auto* sums = reinterpret_cast<float*>(shared);  // (kRows, kD)
-  for (int turn = 0; turn < kWarps; ++turn) {
-    if (turn == warp) {
+  for (int active = 0; active < kWarps; ++active) {
+    if (active == warp) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const int row = g + 8 * half;
@@ -142,7 +142,7 @@ __global__ void __launch_bounds__(kThreads, 1)
 #pragma unroll
           for (int i = 0; i < 2; ++i) {
             float& sum = sums[row * kD + n * 8 + 2 * t + i];
-            sum = (turn == 0 ? 0.0f : sum) + own[n][2 * half + i] * part;
+            sum = (active == 0 ? 0.0f : sum) + own[n][2 * half + i] * part;
           }
       }
     }

@@ -125,11 +125,11 @@ template <int kD, int kN>
 __device__ void add_scores(float (&scores)[kN][4], const uint32_t (&query)[4],
                            const __nv_bfloat16* keys, int key, int column) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int row = lane / 16 * 8 + lane % 8, beside = lane / 8 % 2 * 8;
+  const int row = lane / 16 * 8 + lane % 8, column_offset = lane / 8 % 2 * 8;
 #pragma unroll
   for (int n = 0; n < kN; n += 2) {
     uint32_t b[4];
-    load_matrices(b, keys + (key + n * 8 + row) * kTileStride<kD> + column + beside);
+    load_matrices(b, keys + (key + n * 8 + row) * kTileStride<kD> + column + column_offset);
     mma_bf16(scores[n], query, b[0], b[1]);
     mma_bf16(scores[n + 1], query, b[2], b[3]);
   }
@@ -140,7 +140,7 @@ template <int kD, int kN>
 __device__ void add_values(float (&sums)[kD / 8][4], const float (&weights)[kN][4],
                            const __nv_bfloat16* values, int key) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int row = lane / 8 % 2 * 8 + lane % 8, beside = lane / 16 * 8;
+  const int row = lane / 8 % 2 * 8 + lane % 8, column_offset = lane / 16 * 8;
 #pragma unroll
   for (int k = 0; k < kN; k += 2) {
     uint32_t a[4];
@@ -148,7 +148,8 @@ __device__ void add_values(float (&sums)[kD / 8][4], const float (&weights)[kN][
 #pragma unroll
     for (int n = 0; n < kD / 8; n += 2) {
       uint32_t b[4];
-      load_matrices_transposed(b, values + (key + k * 8 + row) * kTileStride<kD> + n * 8 + beside);
+      load_matrices_transposed(
+          b, values + (key + k * 8 + row) * kTileStride<kD> + n * 8 + column_offset);
       mma_bf16(sums[n], a, b[0], b[1]);
       mma_bf16(sums[n + 1], a, b[2], b[3]);
     }

@@ -34,8 +34,8 @@ __device__ void attend_items(const KeysView& view, unsigned char* memory, Shared
   const uint32_t value_tiles = key_tiles + Stages<kD>::kKeys * S::kTileBytes;
   const float factor = view.scale * kLog2E;
   const Group group(view);
-  Turn<Stages<kD>::kKeys> key_turn;
-  Turn<Stages<kD>::kValues> value_turn;
+  PipelineState<Stages<kD>::kKeys> key_pipe;
+  PipelineState<Stages<kD>::kValues> value_pipe;
   int n_begun = 0;
 
   Softmax softmax;
@@ -62,12 +62,12 @@ __device__ void attend_items(const KeysView& view, unsigned char* memory, Shared
   };
   // These wait for the next tile and tell its stage.
   const auto next_keys = [&] {
-    const auto [stage, parity] = key_turn.take();
+    const auto [stage, parity] = key_pipe.take();
     wait_for_rows(&shared.keys_here[stage], parity);
     return stage;
   };
   const auto next_values = [&] {
-    const auto [stage, parity] = value_turn.take();
+    const auto [stage, parity] = value_pipe.take();
     wait_for_rows(&shared.values_here[stage], parity);
     return stage;
   };
@@ -117,10 +117,10 @@ __device__ void attend_items(const KeysView& view, unsigned char* memory, Shared
       for (auto& column : part) column[0] = column[1] = column[2] = column[3] = 0;
     wgmma_wait<0>();
     take_tile(0);
-    if (n_tiles > 1) wait_for_rows(&shared.keys_here[key_turn.stage], key_turn.parity);
+    if (n_tiles > 1) wait_for_rows(&shared.keys_here[key_pipe.stage], key_pipe.parity);
     take_weights();
     for (int tile = 1; tile < n_tiles; ++tile) {
-      stage = key_turn.take().stage;
+      stage = key_pipe.take().stage;
       start_scores_of(stage);
       scale_all();
       const int last = next_values();
@@ -128,7 +128,7 @@ __device__ void attend_items(const KeysView& view, unsigned char* memory, Shared
       wgmma_wait<1>();
       take_tile(tile);
       finish_weights(softmax);
-      if (tile + 1 < n_tiles) wait_for_rows(&shared.keys_here[key_turn.stage], key_turn.parity);
+      if (tile + 1 < n_tiles) wait_for_rows(&shared.keys_here[key_pipe.stage], key_pipe.parity);
       wgmma_wait<0>();
       hold_sums();
       release(&shared.values_used[last]);

@@ -97,8 +97,8 @@ __device__ void bring_tiles(const KeysView& view, unsigned char* memory, Shared<
   const Group group(view);
   const Queries<kD> queries;
   const int key = Keys::row(), end = n_items(view);
-  Turn<Stages<kD>::kKeys> key_turn;
-  Turn<Stages<kD>::kValues> value_turn;
+  PipelineState<Stages<kD>::kKeys> key_pipe;
+  PipelineState<Stages<kD>::kValues> value_pipe;
   int n_done = 0, index = static_cast<int>(blockIdx.x);
   ListedItem next = item_at(view, index);
   KeyRow first = row_of<S::kKeys>(view, next, 0, key);  // of the next item
@@ -119,7 +119,7 @@ __device__ void bring_tiles(const KeysView& view, unsigned char* memory, Shared<
         const KeyAddress from = address_of(view, bases, row.row);
         value = from.value;
         exist = __ballot_sync(0xffffffffu, row.row != kNoRow);
-        const auto [stage, parity] = key_turn.take();
+        const auto [stage, parity] = key_pipe.take();
         wait_barrier(&shared.keys_used[stage], parity ^ 1);
         if (tile < far_tiles && key >= 0) shared.bias[stage][key] = row.bias;
         announce_written(&shared.keys_here[stage]);
@@ -128,7 +128,7 @@ __device__ void bring_tiles(const KeysView& view, unsigned char* memory, Shared<
         if (tile + 1 < n_tiles) ahead = row_of<S::kKeys>(view, item, tile + 1, key);
       }
       if (tile > 0) {
-        const auto [stage, parity] = value_turn.take();
+        const auto [stage, parity] = value_pipe.take();
         wait_barrier(&shared.values_used[stage], parity ^ 1);
         Keys::copy(value_tiles + stage * S::kTileBytes, last_value, last_exist, head_dim);
         arrive_when_copied(&shared.values_here[stage]);
@@ -156,7 +156,7 @@ __device__ void bring_tiles(const KeysView& view, unsigned char* memory, Shared<
   // The end is an item of no queries, with a tile of keys of which nothing is looked at.
   commit_copies();
   wait_copies<0>();
-  const auto [stage, parity] = key_turn.take();
+  const auto [stage, parity] = key_pipe.take();
   wait_barrier(&shared.keys_used[stage], parity ^ 1);
   announce_written(&shared.keys_here[stage]);
   arrive(&shared.keys_here[stage]);

@@ -95,7 +95,7 @@ __global__ void __launch_bounds__(kColumnThreads)
 // Each becomes the sum of its cluster from the beginning. A thread to a column.
 __global__ void add_segments(int64_t n_blocks, int64_t n_columns, const int32_t* follows,
                              float* sums) {
-  constexpr int kTurn = 16;
+  constexpr int kUnroll = 16;
   launch_dependents();
   wait_on_dependency();
   const int64_t column = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
@@ -103,16 +103,16 @@ __global__ void add_segments(int64_t n_blocks, int64_t n_columns, const int32_t*
   for (int64_t i = threadIdx.x; i < n_blocks; i += blockDim.x) any |= follows[i] > 0 ? 1 : 0;
   if (__syncthreads_or(any) == 0 || column >= n_columns) return;
   float up_to = 0;
-  for (int64_t first = 0; first < n_blocks; first += kTurn) {
-    int32_t follow[kTurn];
-    float x[kTurn];
+  for (int64_t first = 0; first < n_blocks; first += kUnroll) {
+    int32_t follow[kUnroll];
+    float x[kUnroll];
 #pragma unroll
-    for (int i = 0; i < kTurn; ++i) follow[i] = first + i < n_blocks ? follows[first + i] : -1;
+    for (int i = 0; i < kUnroll; ++i) follow[i] = first + i < n_blocks ? follows[first + i] : -1;
 #pragma unroll
-    for (int i = 0; i < kTurn; ++i)
+    for (int i = 0; i < kUnroll; ++i)
       x[i] = follow[i] >= 0 ? sums[(first + i) * n_columns + column] : 0.0f;
 #pragma unroll
-    for (int i = 0; i < kTurn; ++i) {
+    for (int i = 0; i < kUnroll; ++i) {
       if (follow[i] < 0) continue;
       up_to = follow[i] == 0 ? x[i] : up_to + x[i];
       if (follow[i] != 0) sums[(first + i) * n_columns + column] = up_to;

@@ -68,10 +68,10 @@ struct RowShare {
   static constexpr int kChunks = kD / 8, kAtOnce = 32 / kChunks;  // rows of a warp at a time
   static constexpr int kStep = kWarps * kAtOnce;                  // rows of all warps
   static constexpr int kPerWarp = kCount / kWarps;
-  static constexpr int kTurn = 8;  // copies that are started one right after the other
+  static constexpr int kUnroll = 8;  // copies that are started one right after the other
   static constexpr uint32_t kAllExist = kPerWarp == 32 ? 0xffffffffu : (1u << kPerWarp) - 1;
   static constexpr int kSteps = kPerWarp / kAtOnce;
-  static_assert(kSteps <= kChunks && kSteps % kTurn == 0);
+  static_assert(kSteps <= kChunks && kSteps % kUnroll == 0);
 
   // The row that this lane knows, or -1.
   static __device__ int row() {
@@ -103,19 +103,20 @@ struct RowShare {
     const int part = (chunk ^ first) % 8;
     const uint32_t rows = exist >> of_step * kChunks;
 #pragma unroll
-    for (int turn = 0; turn < kSteps; turn += kTurn) {
+    for (int step_group = 0; step_group < kSteps; step_group += kUnroll) {
       // All are known before the first is started: a copy holds the registers of its address.
-      const std::byte* from[kTurn];
+      const std::byte* from[kUnroll];
 #pragma unroll
-      for (int i = 0; i < kTurn; ++i)
-        from[i] = reinterpret_cast<const std::byte*>(__shfl_sync(
-                      0xffffffffu, reinterpret_cast<unsigned long long>(mine), turn + i, kChunks)) +
-                  16 * chunk;
+      for (int i = 0; i < kUnroll; ++i)
+        from[i] =
+            reinterpret_cast<const std::byte*>(__shfl_sync(
+                0xffffffffu, reinterpret_cast<unsigned long long>(mine), step_group + i, kChunks)) +
+            16 * chunk;
 #pragma unroll
-      for (int i = 0; i < kTurn; ++i) {
-        const int step = (turn + i) * kStep;
+      for (int i = 0; i < kUnroll; ++i) {
+        const int step = (step_group + i) * kStep;
         unsigned char* place = to + step * kRowBytes + (part ^ step % 8) * 16;
-        copy_async(place, from[i], kWhole || (in_head && (rows >> (turn + i) & 1) != 0));
+        copy_async(place, from[i], kWhole || (in_head && (rows >> (step_group + i) & 1) != 0));
       }
     }
   }

@@ -31,8 +31,8 @@ __device__ void add_warps(float* sums, const float (&own)[kD / 8][4],
                           const Share (&shares)[kWarps][kRows]) {
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   const int g = lane / 4, t = lane % 4;
-  for (int turn = 0; turn < kWarps; ++turn) {
-    if (turn == warp) {
+  for (int active = 0; active < kWarps; ++active) {
+    if (active == warp) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const int row = g + 8 * half;
@@ -45,7 +45,7 @@ __device__ void add_warps(float* sums, const float (&own)[kD / 8][4],
 #pragma unroll
           for (int i = 0; i < 2; ++i) {
             float& sum = sums[row * kD + n * 8 + 2 * t + i];
-            sum = (turn == 0 ? 0.0f : sum) + own[n][2 * half + i] * part;
+            sum = (active == 0 ? 0.0f : sum) + own[n][2 * half + i] * part;
           }
       }
     }
@@ -81,9 +81,9 @@ __global__ void __launch_bounds__(kThreads, 1)
 #pragma unroll
     for (int k = 0; k < kD / 16; ++k)
 #pragma unroll
-      for (int beside = 0; beside < 2; ++beside) {
-        const int column = k * 16 + beside * 8 + 2 * t;
-        query[k][half + 2 * beside] =
+      for (int k_half = 0; k_half < 2; ++k_half) {
+        const int column = k * 16 + k_half * 8 + 2 * t;
+        query[k][half + 2 * k_half] =
             exists && column < head_dim ? *reinterpret_cast<const uint32_t*>(from + column) : 0;
       }
   }

@@ -56,9 +56,9 @@ __device__ void attend_items(const RefineView& view, unsigned char* memory, Shar
   const uint32_t value_tiles = key_tiles + S::kKeyStages * S::kTileBytes;
   const float factor = view.scale * kLog2E, log_page = kLog2Page / factor;
   const auto tile_rows = static_cast<int>(view.tile);
-  Turn<S::kKeyStages> key_turn;
-  Turn<S::kValueStages> value_turn;
-  Turn<2> decided_turn;
+  PipelineState<S::kKeyStages> key_pipe;
+  PipelineState<S::kValueStages> value_pipe;
+  PipelineState<2> decided_pipe;
 
   Softmax softmax;
   float sums[S::kParts][8 * S::kPartPanels][4];
@@ -66,14 +66,14 @@ __device__ void attend_items(const RefineView& view, unsigned char* memory, Shar
   uint32_t weights[S::kKeys / 16][4];
   int stage;  // of the keys that scores come from
   const auto start_next_scores = [&] {
-    const auto now = key_turn.take();
+    const auto now = key_pipe.take();
     stage = now.stage;
     wait_barrier(&shared.keys_here[stage], now.parity);
     wgmma_fence();
     start_scores<kD>(scores, queries, key_tiles + stage * S::kTileBytes);
   };
   const auto start_next_sums = [&] {
-    const auto [last, parity] = value_turn.take();
+    const auto [last, parity] = value_pipe.take();
     wait_barrier(&shared.values_here[last], parity);
     wgmma_fence();
     start_sums<kD>(sums, weights, value_tiles + last * S::kTileBytes);
@@ -183,7 +183,7 @@ __device__ void attend_items(const RefineView& view, unsigned char* memory, Shar
       // 3. Decisions, and the means of what stays closed.
       for (int page = item.first_page; page < item.means_end(); page += S::kKeys)
         attend_tile([&] {
-          const auto [place, parity] = decided_turn.take();
+          const auto [place, parity] = decided_pipe.take();
           const bool all = all_visible(page);
           if (!all) mask_tile(page);
           uint32_t opened[2];

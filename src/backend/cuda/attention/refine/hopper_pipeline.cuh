@@ -15,7 +15,7 @@
 namespace sluice::impl::cuda::refine {
 
 using hopper::kRowBytes;
-using hopper::Turn;
+using hopper::PipelineState;
 static_assert(kItemRows == hopper::kRows && kItemWarps == hopper::kWarps);
 
 template <int kD>
@@ -108,10 +108,10 @@ struct TileStream {
   const TileMaps& maps;
   unsigned char* tiles;
   uint64_t *here, *used;  // (kStages)
-  Turn<kStages> turn{};
+  PipelineState<kStages> pipe{};
 
   __device__ int next_stage() {
-    const auto [stage, parity] = turn.take();
+    const auto [stage, parity] = pipe.take();
     wait_barrier(&used[stage], parity ^ 1);
     return stage;
   }
@@ -267,13 +267,13 @@ __device__ void bring_values(const RefineView& view, const Maps& maps, unsigned 
 template <int kD>
 __device__ void list_pages(Shared<kD>& shared, const PageList& list) {
   using S = Sizes<kD>;
-  Turn<2> turn;
+  PipelineState<2> pipe;
   for (uint32_t number = 0;; ++number) {
     const Item& item = take_item(shared, number);
     if (item.head < 0) return;
     int n_listed = 0;
     for (int page = item.first_page; page < item.means_end(); page += S::kKeys) {
-      const auto [stage, parity] = turn.take();
+      const auto [stage, parity] = pipe.take();
       wait_barrier(&shared.decided_here[stage], parity);
       n_listed = append_pages(list, n_listed, shared.decided[stage], page);
       hopper::release(&shared.decided_used[stage]);

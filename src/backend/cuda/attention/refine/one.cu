@@ -68,13 +68,14 @@ void launch(Context& context, const RefineView& view, const NextRows& next) {
 template <typename Element, int kLanes>
 void launch_group(Context& context, const RefineView& view, const NextRows& next) {
   if (view.n_heads == view.n_kv_heads)
-    return launch<Way<Element, kLanes, 1, true>>(context, view, next);
-  launch<Way<Element, kLanes, 4, true>>(context, view, next);
+    return launch<WarpTraits<Element, kLanes, 1, true>>(context, view, next);
+  launch<WarpTraits<Element, kLanes, 4, true>>(context, view, next);
 }
 
 template <typename Element>
 void launch_for(Context& context, const RefineView& view, const NextRows& next) {
-  if (!has_vectors(view, next)) return launch<Way<Element, 32, 1, false>>(context, view, next);
+  if (!has_vectors(view, next))
+    return launch<WarpTraits<Element, 32, 1, false>>(context, view, next);
   if (view.head_dim <= 64) return launch_group<Element, 8>(context, view, next);
   if (view.head_dim <= 128) return launch_group<Element, 16>(context, view, next);
   launch_group<Element, 32>(context, view, next);

@@ -24,7 +24,7 @@ static_assert(kPage == 16);
 
 // How a kernel reads rows. kHeads: query heads of a block. kVector: 16 bytes at a time.
 template <typename ElementType, int kLanesOfRow, int kHeadsOfBlock, bool kVectorLoads>
-struct Way {
+struct WarpTraits {
   using Element = ElementType;
   static constexpr bool kVector = kVectorLoads;
   static constexpr bool kNarrow = std::is_same_v<Element, __nv_bfloat16>;

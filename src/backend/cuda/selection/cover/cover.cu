@@ -70,18 +70,18 @@ __device__ void publish(const CoverView& view, int list, int set, int64_t t, con
 // come first: the others wait for them, and they for nobody else. One ticket for a block: many at
 // one address take their time.
 template <typename Decide>
-__device__ void take_turns(const CoverView& view, int list, const Decide& decide) {
+__device__ void decide_in_order(const CoverView& view, int list, const Decide& decide) {
   __shared__ int ticket;
-  const int n_sets = view.chunk.n_sets, n_turns = static_cast<int>(view.chunk.n) * n_sets;
+  const int n_sets = view.chunk.n_sets, n_decisions = static_cast<int>(view.chunk.n) * n_sets;
   while (true) {
     __syncthreads();  // the last ticket is read
     if (threadIdx.x == 0) ticket = atomicAdd(view.tickets + list, 1);
     __syncthreads();
-    const int first = ticket * kWarps, turn = first + static_cast<int>(threadIdx.x) / 32;
-    if (first >= n_turns) return;
-    if (turn >= n_turns) continue;
+    const int first = ticket * kWarps, i = first + static_cast<int>(threadIdx.x) / 32;
+    if (first >= n_decisions) return;
+    if (i >= n_decisions) continue;
     const bool as_listed = n_sets == 1 && !view.whole;
-    decide(as_listed ? view.lists[list].token[turn] : int64_t{turn / n_sets}, turn % n_sets);
+    decide(as_listed ? view.lists[list].token[i] : int64_t{i / n_sets}, i % n_sets);
   }
 }
 
@@ -110,7 +110,7 @@ __global__ void __launch_bounds__(32 * kWarps, kKeepBlocks)
     keep_inherited(const __grid_constant__ CoverView view) {
   wait_on_dependency();
   launch_dependents();
-  take_turns(view, 0, [&](int64_t t, int set) { keep_or_not(view, t, set); });
+  decide_in_order(view, 0, [&](int64_t t, int set) { keep_or_not(view, t, set); });
 }
 
 __device__ Nearest nearest_of(const ChunkView& view, const Column& column) {
@@ -208,17 +208,17 @@ __global__ void __launch_bounds__(32 * kWarps, kOwnBlocks)
     add_and_own(const __grid_constant__ CoverView view) {
   wait_on_dependency();
   launch_dependents();
-  take_turns(view, 1, [&](int64_t t, int set) { add_or_own(view, t, set); });
+  decide_in_order(view, 1, [&](int64_t t, int set) { add_or_own(view, t, set); });
 }
 
 }  // namespace
 
 void decide_cover(Context& context, const CoverView& view, const ConstTensor& rows) {
-  const int64_t n_turns = view.chunk.n * view.chunk.n_sets;
-  SLUICE_CHECK(view.chunk.n <= kCoverChunk && n_turns < INT32_MAX);
+  const int64_t n_decisions = view.chunk.n * view.chunk.n_sets;
+  SLUICE_CHECK(view.chunk.n <= kCoverChunk && n_decisions < INT32_MAX);
   const auto blocks = [&](int64_t of_multiprocessor) {
     const int64_t most = of_multiprocessor * context.multiprocessors();
-    return dim3(static_cast<unsigned>(std::min(most, ceil_div(n_turns, kWarps))));
+    return dim3(static_cast<unsigned>(std::min(most, ceil_div(n_decisions, kWarps))));
   };
   const bool basis = view.basis.rank > 0;
   const auto multiply = [&](int list) {

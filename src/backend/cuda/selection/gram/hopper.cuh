@@ -81,7 +81,7 @@ __device__ inline void arrive_at(uint64_t* barrier, int rank) {
 
 // A turn of blocks side by side: an item, or a part of its depth. They take whole items in turns;
 // what is left when fewer items than such pairs of blocks are left is divided among all of them.
-struct Turn {
+struct WorkUnit {
   int item;
   int begin, end;   // steps of kDepth
   int part, parts;  // of the item
@@ -90,21 +90,22 @@ struct Turn {
 constexpr int kMostParts = 4;  // each costs as much as a few steps
 
 // False when there is none left. Rounds count from 0.
-__device__ inline bool turn_at(int n_items, int round, int steps, bool divides, Turn& turn) {
+__device__ inline bool work_unit_at(int n_items, int round, int steps, bool divides,
+                                    WorkUnit& unit) {
   const int blocks = static_cast<int>(gridDim.x) / kBlocks;
   const int block = static_cast<int>(blockIdx.x) / kBlocks;
   const int whole = n_items / blocks * blocks, item = block + round * blocks;
-  turn = {item, 0, steps, 0, 1, 0};
+  unit = {item, 0, steps, 0, 1, 0};
   if (item < whole) return true;
   const int n_left = n_items - whole;
   if (item >= whole + blocks || n_left == 0) return false;
-  turn.parts = divides ? min(min(kMostParts, steps), blocks / n_left) : 1;
-  if (block >= n_left * turn.parts) return false;
-  turn.left = block % n_left;
-  turn.part = block / n_left;
-  turn.item = whole + turn.left;
-  turn.begin = steps * turn.part / turn.parts;
-  turn.end = steps * (turn.part + 1) / turn.parts;
+  unit.parts = divides ? min(min(kMostParts, steps), blocks / n_left) : 1;
+  if (block >= n_left * unit.parts) return false;
+  unit.left = block % n_left;
+  unit.part = block / n_left;
+  unit.item = whole + unit.left;
+  unit.begin = steps * unit.part / unit.parts;
+  unit.end = steps * (unit.part + 1) / unit.parts;
   return true;
 }
 
@@ -116,11 +117,11 @@ __device__ inline void sync_multipliers() {
 template <typename Work>
 __device__ void bring(Work& work, int steps, unsigned char* memory, Barriers& barriers) {
   int count = 0;
-  Turn turn;
-  for (int round = 0; turn_at(work.n_items(), round, steps, work.parts().sums != nullptr, turn);
-       ++round) {
-    const Tile tile = work.at(turn.item);
-    for (int step = turn.begin; step < turn.end; ++step, ++count) {
+  WorkUnit unit;
+  for (int round = 0;
+       work_unit_at(work.n_items(), round, steps, work.parts().sums != nullptr, unit); ++round) {
+    const Tile tile = work.at(unit.item);
+    for (int step = unit.begin; step < unit.end; ++step, ++count) {
       const int stage = count % kStages;
       uint64_t* here = &barriers.here[stage];
       wait_barrier(&barriers.used[stage], static_cast<uint32_t>(count / kStages & 1) ^ 1);
@@ -136,12 +137,12 @@ __device__ void bring(Work& work, int steps, unsigned char* memory, Barriers& ba
 }
 
 template <bool kHalf>
-__device__ void multiply_tile(Sums& sums, const Turn& turn, int& count, uint32_t memory,
+__device__ void multiply_tile(Sums& sums, const WorkUnit& unit, int& count, uint32_t memory,
                               Barriers& barriers) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int group = static_cast<int>(threadIdx.x) / 128 - 1;  // of warps
 #pragma unroll 1
-  for (int step = turn.begin; step < turn.end; ++step, ++count) {
+  for (int step = unit.begin; step < unit.end; ++step, ++count) {
     const int stage = count % kStages;
     wait_barrier(&barriers.here[stage], static_cast<uint32_t>(count / kStages & 1));
     const uint32_t rows = memory + stage * kStageBytes + group * 64 * kRowBytes;
@@ -152,14 +153,14 @@ __device__ void multiply_tile(Sums& sums, const Turn& turn, int& count, uint32_t
       const uint64_t a = operand_at(rows + k * 32, 16, kEightRows);
       const uint64_t b = operand_at(columns + k * 32, 16, kEightRows);
       if constexpr (kHalf)
-        multiply_shared(first_half(sums), a, b, step > turn.begin || k > 0);
+        multiply_shared(first_half(sums), a, b, step > unit.begin || k > 0);
       else
-        multiply_shared(sums, a, b, step > turn.begin || k > 0);
+        multiply_shared(sums, a, b, step > unit.begin || k > 0);
     }
     wgmma_commit();
     // The step before is done when this one is the only one under way.
     wgmma_wait<1>();
-    if (step > turn.begin && lane < kBlocks) arrive_at(&barriers.used[(count - 1) % kStages], lane);
+    if (step > unit.begin && lane < kBlocks) arrive_at(&barriers.used[(count - 1) % kStages], lane);
   }
   wgmma_wait<0>();
   hold(sums);
@@ -196,9 +197,9 @@ struct InParts {
 };
 
 // Puts a part of an item beside the others; whether it was the last to come.
-__device__ inline bool put_part(const Sums& sums, const Turn& turn, int n_tiles, float4* first,
+__device__ inline bool put_part(const Sums& sums, const WorkUnit& unit, int n_tiles, float4* first,
                                 int32_t* arrived, Barriers& barriers) {
-  float4* mine = first + turn.part * kPartSums;
+  float4* mine = first + unit.part * kPartSums;
 #pragma unroll
   for (int n = 0; n < 32; ++n)
     if (n < n_tiles)
@@ -206,7 +207,7 @@ __device__ inline bool put_part(const Sums& sums, const Turn& turn, int n_tiles,
   __threadfence();
   sync_multipliers();
   if (threadIdx.x == 128) {
-    barriers.last_part = atomicAdd(arrived, 1) == turn.parts - 1 ? 1 : 0;
+    barriers.last_part = atomicAdd(arrived, 1) == unit.parts - 1 ? 1 : 0;
     if (barriers.last_part != 0) *arrived = 0;  // for the next time
     __threadfence();
   }
@@ -219,26 +220,26 @@ __device__ void multiply(Work& work, int steps, uint32_t memory, Barriers& barri
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int warp = static_cast<int>(threadIdx.x) / 32 - 4;  // of those that multiply
   int count = 0;
-  Turn turn;
-  for (int round = 0; turn_at(work.n_items(), round, steps, work.parts().sums != nullptr, turn);
-       ++round) {
-    const Tile tile = work.at(turn.item);
+  WorkUnit unit;
+  for (int round = 0;
+       work_unit_at(work.n_items(), round, steps, work.parts().sums != nullptr, unit); ++round) {
+    const Tile tile = work.at(unit.item);
     work.begin(tile);
     Sums sums;
     if (tile.half)
-      multiply_tile<true>(sums, turn, count, memory, barriers);
+      multiply_tile<true>(sums, unit, count, memory, barriers);
     else
-      multiply_tile<false>(sums, turn, count, memory, barriers);
+      multiply_tile<false>(sums, unit, count, memory, barriers);
     const int row = warp * 16 + lane / 4;
-    if (turn.parts == 1) {
+    if (unit.parts == 1) {
       work.take(tile, InRegisters{sums}, row);
     } else {
       const GramParts& parts = work.parts();
-      const int mine = turn.left * kBlocks + my_rank();
-      float4* first = parts.sums + int64_t{mine} * turn.parts * kPartSums + (threadIdx.x - 128);
+      const int mine = unit.left * kBlocks + my_rank();
+      float4* first = parts.sums + int64_t{mine} * unit.parts * kPartSums + (threadIdx.x - 128);
       const int n_tiles = tile.half ? 16 : 32;
-      if (put_part(sums, turn, n_tiles, first, parts.arrived + mine, barriers))
-        work.take(tile, InParts{first, turn.parts, n_tiles}, row);
+      if (put_part(sums, unit, n_tiles, first, parts.arrived + mine, barriers))
+        work.take(tile, InParts{first, unit.parts, n_tiles}, row);
     }
   }
 }
