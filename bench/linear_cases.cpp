@@ -43,7 +43,7 @@ MatrixSource matrix(int64_t n_out, int64_t n_in, const std::vector<float>& value
   return source;
 }
 
-// Orthonormal rows without a decomposition: the identity's, turned by a few random reflections.
+// Orthonormal rows without a decomposition: the identity's, after a few random reflections.
 std::vector<float> orthonormal_rows(int64_t rank, int64_t n, uint32_t seed) {
   std::vector<double> rows(static_cast<size_t>(rank * n));
   for (int64_t j = 0; j < rank; ++j) rows[static_cast<size_t>(j * n + j)] = 1;
@@ -195,7 +195,7 @@ std::vector<Piece> pieces_of(const LinearCase& c, ColdLayers& layers) {
   return pieces;
 }
 
-// Times of one product by mode: samples in ms, taken in turn.
+// Times of one product by mode: samples in ms. Each round takes one of every mode.
 struct Timed {
   std::vector<std::string> modes;
   std::vector<double> bytes;

@@ -2,7 +2,8 @@
 // machine can do at best in the same run: bare matrix products, and a plain read of memory.
 // Cases of kind "attention": selection and attention on representatives against dense attention.
 // Cases of kind "linear": gated and graded linear layers against dense ones.
-// Candidate and baselines take turns, so that a change in clock or load touches all alike.
+// Every round times the candidate and all baselines, so that a change in clock or load affects all
+// alike.
 //
 //   sluice_bench [--repeat N] [--threads N] [--json FILE] CASE.json …
 

@@ -1,5 +1,6 @@
 // Times selection and attention on representatives against dense attention, on one device, at
-// planted redundancy: medians of device events, and beside each speed-up the ratio of operations.
+// planted redundancy: medians of device events. Each speed-up is
+// printed with the ratio of operations.
 //
 //   sluice_cuda_attention_bench [most tokens [least tokens [file]]]
 //
@@ -208,7 +209,7 @@ int main(int argc, char** argv) {
         "of T r d; its time is that of the norm before, with sums of squares for it, and of "
         "selection, less that of the norm without.\nSpeed-ups against the best dense attention, in "
         "brackets the ratio of "
-        "operations; subspace: other rows, near a basis of %d (%.1f of a row's norm lies beside "
+        "operations; subspace: other rows, near a basis of %d (%.1f of a row's norm lies outside "
         "it), selected in it; copy: with projections on both sides, and the cache's store on the "
         "dense one.\n\n",
         context->description().c_str(), static_cast<int>(near.basis->rank()),

@@ -16,8 +16,8 @@ using cuda::Context;
 
 constexpr int64_t kModel = 4096, kWindow = 128, kBlock = 128;
 
-// Of run(round), or what it takes longer than `less`, which is timed in turn with it. Short ones
-// are timed some at once, so that starting them stays out of it.
+// The time of run(round), or by how much it exceeds that of `less`; the two are timed alternately.
+// Short runs are timed several at once, so that launch latency is not measured.
 using Run = std::function<void(size_t)>;
 Timing time_runs(Context& context, const Run& run, const Run& less = {});
 
@@ -43,8 +43,8 @@ struct Case {
   float scale() const { return static_cast<float>(1 / std::sqrt(static_cast<double>(head_dim))); }
 };
 
-// What the runs of one shape read and write: several sets of it, by turns, where one would stay in
-// the second-level cache, and so that no run waits for the one before.
+// What the runs of one shape read and write. Consecutive runs use different sets: one set could
+// stay in the L2 cache, and a run would wait for the one before.
 struct Inputs {
   struct Set {
     Rows rows, qkv, out;

@@ -13,8 +13,8 @@ using cuda::DeviceArray;
 using cuda::DeviceMatrix;
 using cuda::DeviceWeights;
 
-// What decoding one token through a gate of rank 256, or by the columns of a share of its input,
-// takes beside the dense product.
+// Times of decoding one token through a gate of rank 256, or by the columns of a share of its
+// input, and of the dense product.
 void bench_gates(const std::shared_ptr<Context>& context) {
   constexpr int64_t kIn = 4096, kOut = 16384, kRank = 256;
   cuda::Multiplier multiplier(context);

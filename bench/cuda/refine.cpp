@@ -27,8 +27,8 @@ using namespace sluice::impl;
 using namespace sluice::impl::bench;
 
 constexpr int64_t kHeads = 32, kHeadDim = 128, kModel = kHeads * kHeadDim;
-constexpr int64_t kLayers = 4;      // caches that decode steps take in turn: more than the L2 holds
-constexpr int64_t kSteps = 64;      // of decode that there is room for
+constexpr int64_t kLayers = 4;  // caches, one per decode step, cyclically: more than the L2 holds
+constexpr int64_t kSteps = 64;  // of decode that there is room for
 constexpr float kQuerySize = 4.0f;  // of queries: a softmax as sharp as a trained head's
 
 struct Case {

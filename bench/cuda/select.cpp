@@ -1,7 +1,7 @@
-// Times the selection of a layer on one device at planted redundancy, beside the rate of a large
+// Times the selection of a layer on one device at planted redundancy, and the rate of a large
 // matrix product in the same run. The rate counts the products that the method needs: a token with
-// the representatives before it, T r d operations. And the selection of one token more, as decoding
-// has it.
+// the representatives before it, T r d operations. Also times the selection of one more token, as
+// in decoding.
 //
 // Rows are what attention's norm makes of the residual stream, as in a model. For selection it
 // hands on sums of squares, which it need not do otherwise, so the time of selection is that of
@@ -28,15 +28,15 @@ namespace {
 using namespace sluice::impl;
 using cuda::Context;
 
-constexpr int64_t kModel = 4096, kRank = 256, kLayers = 4;  // selectors that take turns
+constexpr int64_t kModel = 4096, kRank = 256, kLayers = 4;  // selectors, used cyclically
 constexpr int kRounds = 11, kWarmUps = 2;
 constexpr int64_t kMore = 64;  // tokens behind the others
 static_assert(kRounds + kWarmUps <= kMore);
 
 using Run = std::function<void(int)>;
 
-// Milliseconds of one of n runs between two events: what `run` takes longer than `less`, which is
-// timed in turn with it, or all of it. The median of several such.
+// Milliseconds of one of n runs between two events, or by how much they exceed those of `less`;
+// the two are timed alternately. The median of kRounds.
 double time_runs(Context& context, int n, const std::function<void()>& before, const Run& run,
                  const Run& less = {}) {
   bench::Stopwatch watch(context);
@@ -229,11 +229,11 @@ int main(int argc, char** argv) {
     const auto context = std::make_shared<Context>(0);
     const double ceiling = matrix_rate(context);
     std::printf(
-        "%s\n\na matrix product: %.0f TFLOP/s. Beside each time: TFLOP/s of the products that are "
+        "%s\n\na matrix product: %.0f TFLOP/s. With each time: TFLOP/s of the products that are "
         "needed (share of that), and how many times as many were done\nOf all tokens: the norm "
         "before, with sums of squares for selection, and selection, less the norm without; of one "
         "token more: selection alone\nIn a basis: rows near "
-        "one (%.2f of a row's norm lies beside it), outliers exempt; how many times faster than "
+        "one (%.2f of a row's norm lies outside it), outliers exempt; how many times faster than "
         "without it, and the share of pairs that it does not drop\n\n",
         context->description().c_str(), ceiling, static_cast<double>(rest));
     const std::vector<int64_t> lengths = {512, 2048, 8192, 32768};

@@ -9,8 +9,8 @@
 
 namespace sluice::impl::bench {
 
-// Of run(round), after a warm-up. Short ones are timed many at once, so that starting them stays
-// out of it.
+// The time of run(round), after a warm-up. Short runs are timed many at once, so that launch
+// latency is not measured.
 Timing time_runs(cuda::Context& context, const std::function<void(int)>& run, int repeats = 25);
 // Of one of `n` runs that are recorded once and started together: nothing waits for the host.
 Timing time_recorded(cuda::Context& context, int n, const std::function<void(int)>& run);

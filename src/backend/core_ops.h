@@ -1,6 +1,6 @@
-// What every backend does beside attention, selection and subspaces: memory, and the operations
-// between them. Tensors live on the backend's device. They are row-major, one row per token; a
-// batch of equally long sequences is stacked, so n_rows = n_batch * n_tokens.
+// What every backend does other than attention, selection and subspaces: memory, and the
+// operations between them. Tensors live on the backend's device. They are row-major, one row per
+// token; a batch of equally long sequences is stacked, so n_rows = n_batch * n_tokens.
 //
 // Activations have the compute dtype (f32 or bf16), the residual stream and all sums are f32.
 

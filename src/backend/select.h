@@ -44,7 +44,7 @@ enum class TokenStatus : uint8_t {
   kUncovered,  // not in the set, and no owner at the threshold: kept exact by `keys` and `copy`
 };
 
-// When pairs are first looked at in a basis. Sets are the same either way.
+// When pairs are first looked at in a basis. Sets do not depend on it.
 enum class BasisUse : uint8_t {
   kWherePays,  // as soon as that saves work, and for as long as it does
   kAlways,     // from the first token on: to count what the basis decides

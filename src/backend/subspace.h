@@ -30,10 +30,11 @@ class SubspaceBasis {
 //
 // The coordinates that count are those written here, rounded to the compute dtype, because they are
 // what the product with the image W V takes: W times the missed part is the error of that product,
-// beside the round-off that every product has. So in bf16 a row within the span of V misses about
-// 2^-8 (the rounding of V and of the coordinates), not 0. The share is right to 1e-5 however small
-// it is: where ||x||^2 - ||c||^2 would cancel, x - V c itself is summed. A row of zeros misses
-// nothing (0); one whose norm, or whose sums in float32, are not finite misses everything (1).
+// in addition to the round-off that every product has. So in bf16 a row within the span of V misses
+// about 2^-8 (the rounding of V and of the coordinates), not 0. The share is right to 1e-5 however
+// small it is: where ||x||^2 - ||c||^2 would cancel, x - V c itself is summed. A row of zeros
+// misses nothing (0); one whose norm, or whose sums in float32, are not finite misses everything
+// (1).
 struct ProjectArgs {
   const SubspaceBasis* basis;
   ConstTensor x;               // (n_rows, n_in) compute dtype

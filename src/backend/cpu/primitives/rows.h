@@ -11,8 +11,8 @@ namespace sluice::impl::cpu {
 
 void widen(const BFloat16* from, int64_t n, float* to);
 void narrow(const float* from, int64_t n, BFloat16* to);
-// narrow() in one instruction of this CPU, or nullptr; the same bits for numbers. Beside the matrix
-// instructions on bf16, in gemm/gemm_bfmmla.cpp.
+// narrow() in one instruction of this CPU, or nullptr; the same bits for numbers. Defined in
+// gemm/gemm_bfmmla.cpp, which is compiled for CPUs with bf16.
 using NarrowFunction = void (*)(const float* from, int64_t n, BFloat16* to);
 NarrowFunction native_narrow();
 

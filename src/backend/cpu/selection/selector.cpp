@@ -12,8 +12,8 @@
 namespace sluice::impl::cpu {
 namespace {
 
-// Many enough rows that a panel's way through the caches is paid for and every thread has its
-// share; few enough that what they compare among themselves, and decide one by one, is little.
+// Enough rows to amortize reading a panel through the caches and to keep every thread busy. Few
+// enough that comparing them with each other and deciding them one by one costs little.
 size_t block_rows() { return static_cast<size_t>(std::clamp(32 * threads(), 128, 512)); }
 
 const GemmKernel& fastest_kernel() {
@@ -27,9 +27,9 @@ const GemmKernel& fastest_kernel() {
 constexpr int64_t kColumnsPerRank = 4;
 constexpr int64_t kSampleRows = 32, kSampleColumns = 96;
 
-// What a pair costs beside its product of coordinates, in multiplications at full width, and what
-// one that survives costs in a low tile, as a factor: as measured, at d_model 192 and 768, on
-// Neoverse V1.
+// The cost of a pair in addition to its product of coordinates, in multiplications at full width.
+// The cost of a pair that survives in a low tile, as a factor. Both measured at d_model 192 and 768
+// on Neoverse V1.
 constexpr double kReduction = 96, kLowTile = 1.25;
 // Of the work without a basis: nearer to it, the estimate is too rough.
 constexpr double kMostWork = 0.95;

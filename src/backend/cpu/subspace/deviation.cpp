@@ -7,11 +7,11 @@
 namespace sluice::impl::cpu {
 namespace {
 
-// An E that is, beside its diagonal, of smaller norm changes no residual beyond kCancels by more
-// than half of 1e-5: 0.063 times that. In f32 most are; in bf16, a thousand times larger, none.
+// An E whose off-diagonal part is of smaller norm changes no residual beyond kCancels by more than
+// half of 1e-5: 0.063 times that. In f32 most are; in bf16, a thousand times larger, none.
 constexpr double kNegligible = 3e-7;
 
-// A block of E beside the diagonal: its squared norm and its largest stored number.
+// A block of the off-diagonal part of E: its squared norm and its largest stored number.
 struct Extent {
   double squares = 0, largest = 0;
 };

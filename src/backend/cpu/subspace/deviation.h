@@ -1,4 +1,4 @@
-// What the residual of a projection takes beside h = V^T x and the coordinates c:
+// What the residual of a projection needs in addition to h = V^T x and the coordinates c:
 //
 //   ||x - V c||^2 = ||x||^2 - 2 c.h + c.c + c.(E c),   E = V^T V - 1,
 //
@@ -27,9 +27,9 @@ namespace sluice::impl::cpu {
 // Of ||x||^2, from docs/algorithm.md section 4.
 constexpr double kCancels = 1e-3;
 
-// E beside its diagonal, for c.(E c), with every pair once: row i holds 2 E_ij at j > i, zeros
-// before, from the line that i stands in. Blocks of kMaxVectors rows begin at one element, so they
-// are as long.
+// The off-diagonal part of E, for c.(E c), with every pair once. Row i holds 2 E_ij at j > i and
+// begins with the line that i is in; elements before j > i are zeros. The rows of a block of
+// kMaxVectors begin at the same element, so they are equally long.
 class Overlaps {
  public:
   Overlaps(int64_t rank, DType dtype)
@@ -73,10 +73,10 @@ class Overlaps {
   Buffer values_;
 };
 
-// What the formula needs beside V. Rounding a number S of E to bf16 errs by 2^-9 / sqrt(3) of it in
-// the mean square, so c.(E c) errs by that of the largest S, however c lies; the least residual the
-// formula may serve is where this comes to half of 1e-5. The diagonal, large where a direction is
-// nearly an axis, is not rounded.
+// What the formula needs in addition to V. Rounding a number S of E to bf16 errs by 2^-9 / sqrt(3)
+// of it in the mean square, so c.(E c) errs by that of the largest S, however c lies; the least
+// residual the formula may serve is where this comes to half of 1e-5. The diagonal, large where a
+// direction is nearly an axis, is not rounded.
 struct Deviation {
   std::vector<float> diagonal;       // (rank)
   std::optional<Overlaps> overlaps;  // none where they are negligible

@@ -21,7 +21,7 @@ Launch over_rows(int64_t n_rows, int64_t n_columns, int64_t per_thread) {
           threads};
 }
 
-// Small kernels, which would otherwise cost as much to begin as to run.
+// Programmatic dependent launch: small kernels would otherwise take as long to launch as to run.
 __device__ void overlap_launches() {
   launch_dependents();
   wait_on_dependency();
@@ -221,7 +221,7 @@ void store_kv(Context& context, const StoreKvArgs& args) {
       by_eights(args.keys) && by_eights(args.values) && by_eights(keys) && by_eights(values);
   const int64_t n_rows = args.keys.rows();
   SLUICE_CHECK(n_rows <= INT32_MAX && s[1] * s[3] <= INT32_MAX);
-  // Many tokens keep the memory busy only if threads have several under way.
+  // Many tokens saturate memory bandwidth only if a thread has several loads in flight.
   constexpr int kMany = 8;
   const bool many = n_rows >= 64 * kMany;
   Launch launch = over_rows(many ? ceil_div(n_rows, kMany) : n_rows, s[1] * s[3], eights ? 8 : 1);

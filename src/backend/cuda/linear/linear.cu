@@ -30,7 +30,7 @@ __global__ void finish(ConstRowsView sums, const float* bias, Activation activat
 constexpr int kWarps = 8;
 constexpr int kTileRows = 16;  // of weights to a warp, the height of a matrix instruction
 constexpr int kDepth = 32;     // of one step: 16 bytes of each row to each of four lanes
-constexpr int kSteps = 4;      // under way at once
+constexpr int kSteps = 4;      // in flight
 
 struct FewRows {
   const std::byte* weights;
@@ -60,8 +60,8 @@ __global__ void __launch_bounds__(32 * kWarps, 2) few_rows(FewRows args) {
   const std::byte* high = args.weights + 2 * (has_high ? (row + 8) * args.weights_stride : 0);
   const std::byte* x = args.x + 2 * (has_x ? g * args.x_stride : 0);
 
-  // Weights of the next steps are under way while these are multiplied, those of the first while
-  // the work ahead of this is waited for.
+  // The weights of the next steps are loaded while these are multiplied, those of the first steps
+  // while the kernel waits for the one ahead.
   float sums[4] = {};
   const uint4 zeros = make_uint4(0, 0, 0, 0);
   const int64_t stride = int64_t{args.split} * kSteps * kDepth;

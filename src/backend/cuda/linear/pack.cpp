@@ -9,7 +9,7 @@ namespace {
 
 constexpr int64_t kPieceBytes = int64_t{16} << 20;
 
-// One of two halves that take turns: while one is on its way, the other is read.
+// One half of a double buffer: while one is copied to the device, the host fills the other.
 struct Piece {
   Piece(const std::shared_ptr<Context>& context, int64_t elements)
       : host(elements * static_cast<int64_t>(sizeof(float))), device(context, elements) {
@@ -18,7 +18,7 @@ struct Piece {
   Piece(const Piece&) = delete;
   Piece& operator=(const Piece&) = delete;
   ~Piece() {
-    cudaEventSynchronize(sent.get());  // nothing may free the memory of a copy under way
+    cudaEventSynchronize(sent.get());  // nothing may free memory that a copy still reads
   }
   PinnedBytes host;
   DeviceArray<float> device;

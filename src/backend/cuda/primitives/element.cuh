@@ -8,8 +8,8 @@
 
 namespace sluice::impl::cuda {
 
-// A tensor's rows as kernels take them: dtype at run time, since a branch that all threads take
-// alike costs nothing beside the memory.
+// A tensor's rows as kernels take them. The dtype is known at run time: a branch without divergence
+// costs nothing in a kernel that is bound by memory.
 struct RowsView {
   std::byte* data;
   int64_t stride;  // in elements

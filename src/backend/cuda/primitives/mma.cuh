@@ -43,7 +43,7 @@ __device__ inline void copy_async(void* to, const void* from, bool exists) {
                : "memory");
 }
 __device__ inline void commit_copies() { asm volatile("cp.async.commit_group;\n" ::: "memory"); }
-// Waits until at most kPending groups of this thread's copies are under way.
+// Waits until at most kPending groups of this thread's copies are pending.
 template <int kPending>
 __device__ void wait_copies() {
   asm volatile("cp.async.wait_group %0;\n" ::"n"(kPending) : "memory");

@@ -1,5 +1,5 @@
-// Turning queries and keys to a position, by the kernel that does nothing else and by those that
-// turn what they read.
+// Rotary position embedding of queries and keys: by a kernel of its own, or fused into kernels that
+// read them.
 
 #pragma once
 
@@ -16,8 +16,8 @@ __device__ inline RotatedPair rotate_pair(float left, float right, float cosine,
           __fmaf_rn(right, cosine, __fmul_rn(left, sine))};
 }
 
-// How a head is turned: its first 2 * half columns, a multiple of 8, with pairs side by side or,
-// where half is one too, half apart.
+// The rotation of a head: its first 2 * half columns, a multiple of 8. The columns of a pair are
+// neighbours or, where half is a multiple of 8 too, half apart.
 struct Rotation {
   const float* cosine;  // (n_positions, half), and so sine
   const float* sine;
@@ -30,7 +30,7 @@ __device__ inline uint4 narrow_eight(const float (&x)[8]) {
                     narrowed(x[6], x[7]));
 }
 
-// Columns [column, column + 8) of a head, turned and rounded to bf16.
+// Columns [column, column + 8) of a head, rotated and rounded to bf16.
 __device__ inline uint4 read_rotated(const std::byte* head, int column, const Rotation& rotation,
                                      int64_t position) {
   const uint4 bits = *reinterpret_cast<const uint4*>(head + 2 * column);

@@ -24,7 +24,8 @@ __device__ double squares_of(const float (&x)[kN]) {
     to = fma(normal_size(x[i]), normal_size(x[i]), to);
   }
   sum += odd_sum;
-  // What is not normal adds at most 2^-252, which is nothing beside such a sum, or 2^256.
+  // A subnormal number or zero adds at most 2^-252, negligible in such a sum. One that is not
+  // finite adds 2^256.
   if (sum > 0x1p-180 && sum < 0x1p250) return sum;
   sum = 0;
   for (const float value : x) sum = fma(double{value}, double{value}, sum);

@@ -28,12 +28,12 @@ __device__ inline void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;\n
 __device__ inline void wgmma_commit() {
   asm volatile("wgmma.commit_group.sync.aligned;\n" ::: "memory");
 }
-// Waits until at most kPending groups are under way.
+// Waits until at most kPending groups are pending.
 template <int kPending>
 __device__ void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;\n" ::"n"(kPending) : "memory");
 }
-// Keeps the compiler from moving sums while a product is under way.
+// Keeps the compiler from moving sums while a wgmma is pending.
 template <int kN>
 __device__ void hold(float (&c)[kN][4]) {
 #pragma unroll
@@ -192,8 +192,8 @@ __device__ inline void copy_box(void* to, const CUtensorMap* map, int x, int y, 
       "l"(map), "r"(x), "r"(y), "r"(z), "r"(shared_address(barrier))
       : "memory");
 }
-// The other way, what lies outside of the tensor excepted; `from` is free after wait_for_stores of
-// the same thread.
+// Starts copying a box from shared memory to a tensor; what lies outside the tensor is not written.
+// `from` is free after wait_for_stores of the same thread.
 __device__ inline void store_box(const CUtensorMap* map, int x, int y, int z, const void* from) {
   asm volatile(
       "cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%1, %2, %3}], [%4];\n" ::"l"(

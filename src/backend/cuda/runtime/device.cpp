@@ -104,7 +104,7 @@ Context::~Context() {
   if (blas_workspace_ != nullptr) free(blas_workspace_);
   if (scratch_ != nullptr) free(scratch_);
   if (zeros_ != nullptr) free(zeros_);
-  cudaStreamSynchronize(stream());  // copies from the slots may be under way
+  cudaStreamSynchronize(stream());  // copies from the slots may be pending
   if (has_gate_place_) --n_gate_places;
 }
 
@@ -204,7 +204,7 @@ bool has_dependent_launch(const void* kernel) {
 
 void Context::fetch(const void* device, void* host, int64_t bytes) {
   refuse_to_record();
-  // Small results land in pinned memory first: the driver's own way there takes longer.
+  // Small results are copied to pinned memory first: the driver's own staging takes longer.
   const bool small = bytes <= kSlotBytes;
   Slot* slot = small ? &next_slot() : nullptr;
   check(cudaMemcpyAsync(small ? slot->memory.data() : host, device, static_cast<size_t>(bytes),

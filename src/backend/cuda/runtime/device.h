@@ -2,7 +2,7 @@
 // in the order of that stream.
 //
 // The host waits for the device in Context::synchronize, for downloads and results that it must
-// have, and where pinned memory that a copy is on its way from is needed again.
+// have, and where it needs pinned memory again that a pending copy still reads.
 
 #pragma once
 
@@ -118,13 +118,13 @@ class Context {
 
   // Copies host memory to the device in the order of the stream; it may change once this returns.
   void send(const void* host, void* device, int64_t bytes);
-  // The other way; waits.
+  // Copies device memory to the host; waits.
   void fetch(const void* device, void* host, int64_t bytes);
   void synchronize();
 
  private:
-  // Pinned memory that copies are on their way from. Taken in turn, so that the host waits only
-  // when it is a whole round ahead of the device.
+  // Pinned memory that pending copies read. A ring: the host waits only when it is a whole round
+  // ahead of the device.
   struct Slot {
     PinnedBytes memory;
     Event sent;

@@ -74,7 +74,7 @@ void CudaSelector::reset() {
   if (on_host_ != nullptr) on_host_->reset();
 }
 
-// The number of columns is on its way, to be looked at in the next pass.
+// Marks the copy of the number of columns as pending; the next pass reads it.
 void CudaSelector::send_count() {
   check(cudaEventRecord(arrived_.get(), context_->stream()), "number of columns");
   count_pending_ = true;

@@ -15,7 +15,7 @@ class DeviceSets {
 
   void reserve(int64_t n_tokens, int64_t n_used, bool cosines);
   void upload(std::span<const TokenSet> sets);
-  // Tokens [first, first + n) on their way to pinned memory, and from there behind what is in
+  // send() copies tokens [first, first + n) to pinned memory; append() adds them from there to
   // `sets`.
   int64_t bytes_of(int64_t n, bool cosines) const;
   void send(int64_t first, int64_t n, bool cosines, std::byte* to) const;
@@ -123,7 +123,7 @@ class CudaSelector final : public Selector {
   DeviceArray<float> column_rest_;
   DeviceArray<BasisProgress> basis_progress_;
 
-  // Columns and clusters per set: before a chunk, and behind it, in turns.
+  // Columns and clusters per set, before a chunk and after it: double-buffered.
   DeviceArray<int32_t> device_counts_;
   int counts_index_ = 0;
   int64_t n_counts() const { return static_cast<int64_t>(1 + spec_.taus.size()); }

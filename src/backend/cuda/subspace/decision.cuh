@@ -2,9 +2,9 @@
 //
 //   ||x - V c||^2 = ||x||^2 - 2 c.h + c.c + c.(E c),   h = V^T x,   E = V^T V - 1,
 //
-// where c is h rounded, and E what V, as it is kept, is short of orthonormal. Most decisions follow
-// without E beside its diagonal, whose norm is known. Where that is too near to tell, E is taken,
-// and where that cancels, the definition.
+// where c is h rounded, and E what V, as it is kept, is short of orthonormal. Most decisions need
+// only the diagonal of E and the norm of its off-diagonal part. Where the result is too near to
+// epsilon, all of E is used; where that cancels, the definition.
 
 #pragma once
 
@@ -25,18 +25,18 @@ constexpr double kRoundOff = 1e-5;
 // Of a row.
 enum RowPath : int32_t { kSlow = 0, kFast = 1, kOpen = 2 };
 
-// What a decision takes beside the row itself.
+// What a decision needs in addition to the row.
 struct Gauge {
   // The excess is what ||x - V c||^2 may be at most, less what epsilon allows: where it is below 0
   // the row is near enough. norm_weight: of ||x||^2 in it.
   double norm_weight;
   const float* diagonal;       // (rank) of E
   ConstRowsView overlaps;      // (rank, rank) twice E below the diagonal, zeros elsewhere
-  double deviation, rounding;  // norms of E beside the diagonal, and of its rounding
+  double deviation, rounding;  // norms of E's off-diagonal part and of its rounding
   double epsilon;
 };
 
-// ||x||^2, ||x - V c||^2 without E beside its diagonal, and ||c||^2.
+// ||x||^2, ||x - V c||^2 without the off-diagonal part of E, and ||c||^2.
 struct Estimate {
   double all, rest, inside;
 };
@@ -57,7 +57,7 @@ __device__ inline float coordinate(const std::byte* coordinates, int64_t j) {
   return __bfloat162float(reinterpret_cast<const __nv_bfloat16*>(coordinates)[j]);
 }
 
-// c.(E c) beside the diagonal, by a block.
+// c.(E c) of the off-diagonal part of E, by a block.
 __device__ inline double overlap(const ConstRowsView& overlaps, const std::byte* coordinates,
                                  int64_t rank, double* shared) {
   const int64_t lane = threadIdx.x % 32;

@@ -22,7 +22,7 @@ __global__ void __launch_bounds__(kGateThreads)
         .kept = entry.fast ? 1 : 0};
 }
 
-// Leaves E beside its diagonal in `gram`.
+// Leaves the off-diagonal part of E in `gram`.
 __global__ void split_gram(RowsView gram, int64_t rank, float* diagonal, RowsView overlaps) {
   const int64_t j = blockIdx.x;
   for (int64_t k = threadIdx.x; k < rank; k += kGateThreads) {

@@ -1,6 +1,6 @@
-// What the blocks of a gate tell each other of a row, without a barrier: messages that hold the
-// row's number, so that whoever looks at one sees whether it has come. A message is written and
-// read at once, and nothing beside it need be seen, so no fence is waited for.
+// What the blocks of a gate send each other about a row, without a barrier. A message holds the
+// row's number, so that a reader sees whether it has arrived. It is written and read by one access
+// of 16 bytes, and no other memory has to be visible with it, so no fence is needed.
 
 #pragma once
 
@@ -42,8 +42,8 @@ __device__ inline GateMessage wait_for_message(const GateMessage* from, uint32_t
 //
 // Every block that multiplies says something of every row, and not before all its threads have used
 // what the row begins with, ahead of a barrier: so it is loaded, and the recorder, which receives
-// all, may write what the next row begins with. (Messages order nothing beside themselves; it is
-// the use that does.)
+// all, may write what the next row begins with. (Messages order no other memory access; the use
+// does.)
 struct Exchange {
   GateMessage* messages;  // (gate_messages)
   int n_pairs, n_norms;

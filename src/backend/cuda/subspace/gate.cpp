@@ -11,7 +11,7 @@ namespace sluice::impl::cuda {
 namespace {
 
 // Rows whose decisions nobody has asked for yet. The device counts rows for itself, so that a
-// recording finds the place of each; they take places in turn.
+// recording finds the place of each. Places are a ring.
 class DeviceDecisions : public RowGate {
  public:
   explicit DeviceDecisions(std::shared_ptr<Context> context)
@@ -203,10 +203,11 @@ class GradedGate final : public DeviceDecisions {
   const DeviceWeights& dense_;
   double squared_epsilon_, most_kept_;
   int64_t n_splits_;
-  DeviceMatrix graded_;          // one row
-  DeviceArray<float> partial_;   // (n_splits, n_out padded)
-  DeviceArray<float> values_;    // (n_in)
-  DeviceArray<int32_t> places_;  // (n_in) and how many they are, and which way they go
+  DeviceMatrix graded_;         // one row
+  DeviceArray<float> partial_;  // (n_splits, n_out padded)
+  DeviceArray<float> values_;   // (n_in)
+  DeviceArray<int32_t>
+      places_;  // (n_in) columns, their number, and whether they are used (by_columns)
   DeviceArray<uint64_t> keys_;
 };
 

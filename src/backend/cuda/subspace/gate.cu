@@ -145,7 +145,7 @@ __global__ void __launch_bounds__(kGateThreads, 2)
     if (is_recorder) return pass_by(gate.log, exchange, state);
     __syncthreads();  // see Exchange
     if (tid == 0) tell_nothing(exchange, gate.n_workers);
-    // No copy may be under way when the block ends.
+    // No copy may be pending when the block ends.
     BlockCopy::wait(arrived);
     BlockCopy::wait(arrived + 1);
     return multiply_dense(gate);
@@ -243,7 +243,7 @@ ImageRows image_of(const Context& context, const ConstTensor& image, int64_t roo
 void allow_shared_memory() {
   check(cudaFuncSetAttribute(gated_row, cudaFuncAttributeMaxDynamicSharedMemorySize, kMostShared),
         "a gate's shared memory");
-  // With another division between blocks and cache no kernel could run beside the one before.
+  // With another carveout the kernel could not run concurrently with the one before.
   check(cudaFuncSetAttribute(gated_row, cudaFuncAttributePreferredSharedMemoryCarveout,
                              cudaSharedmemCarveoutMaxShared),
         "a gate's shared memory");

@@ -154,7 +154,7 @@ class ImageProduct {
   ImageUnit units_[kUnits];
 };
 
-// What a row of the output takes beside its sum, and the finished row.
+// Inputs of the epilogue of an output row: its bias, and its value before where it accumulates.
 struct EpilogueInputs {
   float bias, before;
 };

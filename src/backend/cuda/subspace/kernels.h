@@ -14,7 +14,7 @@ void residual_rows(Context& context, ConstTensor x, ConstTensor y, float* residu
 struct GateEntry {
   double all, rest;  // ||x||^2 and ||x - V c||^2
   bool fast, passed_by;
-  bool settled;  // else `rest` lacks E beside its diagonal
+  bool settled;  // else `rest` lacks the off-diagonal part of E
 };
 
 // What one block of a gate tells the others of a row, whose number it holds.
@@ -26,13 +26,13 @@ struct alignas(16) GateMessage {
 struct GateMemory {
   GateMessage* messages;  // (gate_messages)
   uint32_t* n_rows;       // so far
-  GateEntry* entries;     // (RowGate::kRoom) of the last rows, in turn
+  GateEntry* entries;     // (RowGate::kRoom) of the last rows, a ring
   Tensor coordinates;     // (RowGate::kRoom, rank rounded up to eights) theirs, zeros behind
 };
 
 int64_t gate_messages(const Context& context, int64_t rank);
-// Whether a block's part of such a basis fits shared memory, with another block beside it on
-// Hopper.
+// Whether a block's part of such a basis fits shared memory; on Hopper, twice, for two blocks per
+// multiprocessor.
 bool fits_gate(int64_t n_in, int64_t rank);
 // Contexts whose gates may run side by side: more could wait for each other for ever.
 int gate_places(const Context& context);
@@ -44,7 +44,7 @@ struct GateRowArgs {
   const float* diagonal;  // (rank) of E = V^T V - 1
   ConstTensor overlaps;   // (rank, rank) bf16: twice E below the diagonal
   double deviation,
-      rounding;  // no less than the norms of E beside its diagonal and of its rounding
+      rounding;  // no less than the norms of E's off-diagonal part and of its rounding
   double epsilon;
   BypassLimits limits;
   Bypass* state;
@@ -67,7 +67,8 @@ struct ResidualsArgs {
 };
 void settle_residuals(Context& context, const ResidualsArgs& args);
 
-// gram (rank, rank) f32 = V^T V -> what GateRowArgs says of E; E beside its diagonal stays in gram.
+// gram (rank, rank) f32 = V^T V -> what GateRowArgs says of E. The off-diagonal
+// part of E stays in gram.
 void split_deviation(Context& context, Tensor gram, float* diagonal, Tensor overlaps);
 void sum_squares(Context& context, ConstTensor x, double* sum);
 
@@ -102,7 +103,7 @@ struct GradeRowArgs {
   Tensor graded;  // (1, n_in) like x, zero where left out
   NonZeros list;
   int32_t* by_columns;     // 1: no more than most_columns are kept
-  RowDecision* decisions;  // (RowGate::kRoom) of the last rows, in turn
+  RowDecision* decisions;  // (RowGate::kRoom) of the last rows, a ring
   uint32_t* n_rows;        // so far
   uint64_t* keys;          // (n_keys) scratch, a power of two that is no less than n_in
   int64_t n_keys;

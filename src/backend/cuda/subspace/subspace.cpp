@@ -158,8 +158,7 @@ std::unique_ptr<DeviceWeights> pack_image(const std::shared_ptr<Context>& contex
   return std::make_unique<DeviceWeights>(std::move(image), DeviceBias(context, source.bias));
 }
 
-// ||x||^2 - ||c||^2 cancels; on a device the way back from the coordinates costs so little that it
-// is always taken.
+// ||x||^2 - ||c||^2 cancels. On a device V c costs so little that x - V c is always computed.
 void project(const std::shared_ptr<Context>& context, Multiplier& multiplier,
              const ProjectArgs& args) {
   const auto& basis = dynamic_cast<const DeviceBasis&>(*args.basis);

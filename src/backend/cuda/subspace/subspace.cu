@@ -54,8 +54,8 @@ __global__ void __launch_bounds__(kScanThreads) nonzeros(ConstRowsView x, int64_
 constexpr int kColumnWarps = 8;
 constexpr int kColumnWidth = 32 * 8;  // outputs of a block, 8 to a lane
 
-// Warps take turns with the columns of their block's share, 32 at a time: a lane reads one number
-// of x and where it belongs for all of them.
+// Every warp has an equal share of x's values. It takes 32 at a time: a lane reads one value and
+// its column for all lanes.
 template <bool kBF16>
 __global__ void __launch_bounds__(32 * kColumnWarps)
     some_columns(ConstRowsView columns, int64_t n_in, int64_t n_out, NonZeros x, float* partial,

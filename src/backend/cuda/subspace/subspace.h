@@ -12,7 +12,7 @@ namespace sluice::impl::cuda {
 struct Deviation {
   DeviceArray<float> diagonal;  // (rank)
   DeviceMatrix overlaps;        // (rank, rank) twice what is below the diagonal, zeros elsewhere
-  double norm = 0;              // no less than that of E beside its diagonal
+  double norm = 0;              // no less than that of the off-diagonal part of E
   double rounding = 0;          // the same of what `overlaps` are off
 };
 

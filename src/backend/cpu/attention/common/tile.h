@@ -77,7 +77,7 @@ struct TileScratch {
   std::vector<int64_t> columns;  // (block_queries) of scores, whole panels; mr rows have the same
 };
 
-// Some queries of one head on their way over blocks of keys.
+// Some queries of one head, with their running softmax over blocks of keys.
 class QueryTile {
  public:
   QueryTile(const TileShape& shape, float scale, TileScratch& scratch);

@@ -10,7 +10,7 @@
 
 namespace sluice::impl::cpu {
 
-// Every kind of head is a way to number the tokens: by the set's clusters, one number for each
+// The kind of a head says how tokens are numbered: by the set's clusters, one number for each
 // exempt token (kWindow), or one for each token (kDense). Sums take tokens in order of position,
 // so they do not depend on how a prompt is cut.
 template <typename T>

@@ -39,7 +39,7 @@ struct Shared {
   uint64_t keys_here[kStages], keys_used[kStages];
   uint64_t counts_here[kStages], counts_used[kStages];
   uint64_t values_here[kStages], values_used[kStages];
-  Item items[2];  // by turns
+  Item items[2];  // double-buffered
   __align__(16) float before[kStages][Sizes<kD>::kKeys];
 };
 

@@ -1,9 +1,9 @@
-// What attention of modes `copy` and `paper` asks of the device, beside that of mode `keys`.
-// docs/algorithm.md, section 3.
+// What attention of modes `copy` and `paper` asks of the device, in addition to
+// kernels of mode `keys`. docs/algorithm.md, section 3.
 //
 // Rows are the tokens that stand for themselves; key j is that of cluster j. A score gets
-// log m_j(t), and m_j grows between the queries of a tile. A weight is a sum over members, and
-// there are two ways to find it:
+// log m_j(t), and m_j grows between the queries of a tile. A weight is a sum over members, computed
+// in one of two forms:
 //
 // By near keys, as mode `keys` has them: members up to the tile's first query count at once, as far
 // keys with the log of their number; every token behind it, up to the tile's last query, is a near

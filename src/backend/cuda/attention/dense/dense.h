@@ -43,8 +43,8 @@ void attend_split(Context& context, const AttendView& view);
 // The same for one query to a sequence, of heads that share no keys.
 void attend_one(Context& context, const AttendView& view);
 
-// The same of a query and a key that are not turned, and a key and a value that are not stored yet,
-// but for those of a kind it cannot take: false, and nothing is done.
+// The same, fused with the rotation of query and key and with the store of key and value. Returns
+// false, and does nothing, where the kernel does not support these tensors.
 bool attend_next(Context& context, const AttendView& view, const RotaryArgs* rotary,
                  const StoreKvArgs& store);
 

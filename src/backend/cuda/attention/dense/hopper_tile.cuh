@@ -1,5 +1,6 @@
-// Attention on Hopper's tensor cores, dense or of modes `keys` and `copy`: what of it is in shared
-// memory, a tile of queries and tiles of keys and of values by turns, and the products of tiles.
+// Attention on Hopper's tensor cores, dense or of modes `keys` and `copy`: the layout of
+// shared memory, with a tile of queries and stages for tiles of keys and of values, and the
+// products of tiles.
 
 #pragma once
 
@@ -88,7 +89,7 @@ __device__ inline void finish_weights(const Softmax& softmax) {
       : "memory");
 }
 
-// Stages take turns: which one it is, and the parity of its barriers.
+// Position in a ring of stages: the stage, and the parity of its barriers.
 template <int kStages>
 struct PipelineState {
   int stage = 0;

@@ -1,8 +1,8 @@
 // Attention of one query to a sequence, whose heads have keys of their own: decoding. The keys of a
 // head are split over blocks, and a block's over groups of lanes, each of which keeps a softmax of
 // its own, so that keys and values are read as fast as memory gives them. The block that is last to
-// finish a head puts its parts together; of few keys, the blocks of a head are a cluster and do so
-// without a way through memory.
+// finish a head puts its parts together; with few keys, the blocks of a head are a thread block
+// cluster and combine them through distributed shared memory.
 
 #pragma once
 
@@ -14,8 +14,7 @@ namespace sluice::impl::cuda::one {
 
 constexpr int kWarps = 8;
 constexpr int kThreads = 32 * kWarps;
-// Loads of keys, and as many of values, under way in a lane at once, and blocks of a
-// multiprocessor.
+// Loads of keys, and as many of values, that a lane has in flight; and blocks per multiprocessor.
 template <bool kClustered>
 constexpr int kLoads = kClustered ? 8 : 4;
 template <bool kClustered>
@@ -45,7 +44,7 @@ struct NextToken {
 };
 
 // kLanes lanes hold a key, 8 columns each. The keys before a token that is not stored yet are of
-// earlier passes, so they are under way before the kernels ahead are done
+// earlier passes, so they are loaded before the kernels ahead are done
 // (runtime/dependent_launch.cuh).
 template <int kLanes, bool kClustered>
 __global__ void __launch_bounds__(kThreads, kBlocks<kClustered>)

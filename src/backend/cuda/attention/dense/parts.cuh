@@ -14,8 +14,8 @@ struct HeadParts {
   int32_t* done;   // (n_batch, n_heads) blocks, zero before and after
   int32_t n_splits;
 
-  // A column of the head whose parts are all there, from what other blocks wrote. Many at a time:
-  // each is a way to memory and back.
+  // A column of the head whose parts are all there, from what other blocks wrote. Many loads at
+  // a time, to hide their latency.
   __device__ float together(int64_t head, int64_t column, int64_t head_dim) const {
     constexpr int kAtOnce = 12;
     float largest_so_far = -INFINITY, all = 0, sum = 0;

@@ -13,7 +13,7 @@ constexpr int kWarps = 4;
 constexpr int kThreads = 32 * kWarps;
 constexpr int kRows = 16;
 constexpr int kKeys = 16 * kWarps;  // of a tile, 16 to a warp
-// Tiles in shared memory, all but one of which are on their way.
+// Tiles in shared memory; the copies of all but one are in flight.
 template <int kD>
 constexpr int kStages = kD <= 64 ? 4 : (kD <= 128 ? 3 : 2);
 template <int kD>

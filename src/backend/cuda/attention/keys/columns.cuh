@@ -60,8 +60,8 @@ struct ColumnRows {
   }
 };
 
-// Rows on their way to the threads that asked for them, kN columns each: every thread has its own
-// part, so nobody waits for another.
+// Rows that are copied to shared memory for the threads that asked for them, kN columns each. Every
+// thread has its own part, so no thread waits for another.
 template <int kN, bool kBF16>
 struct Coming {
   static constexpr unsigned kRows = 8;

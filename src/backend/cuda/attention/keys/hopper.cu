@@ -1,8 +1,8 @@
 // Mode `keys` on Hopper's tensor cores: as attention/dense/hopper.cu has it for dense attention,
 // but far rows are scattered, so a warpgroup of threads fetches them through the list instead of
-// TMA. A block stays for many tiles of queries: what the next one needs is on its way
-// while the last keys of this one are worked on, and its first scores are found while this one's
-// sums are stored. Compiled for compute capability 9.0 alone.
+// TMA. A block stays for many tiles of queries: the next one is prefetched while
+// the last keys of this one are processed, and its first scores are computed while this one's sums
+// are stored. Compiled for compute capability 9.0 alone.
 
 #include <algorithm>
 

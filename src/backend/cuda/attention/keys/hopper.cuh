@@ -11,8 +11,8 @@ namespace sluice::impl::cuda::keys_hopper {
 
 static_assert(kRows == kKeysTileRows);
 
-// Tiles at hand or on their way: scattered rows take longer to come than a tile takes to be worked
-// on, and values, which are let go last, have the least time.
+// Stages of the pipeline. Loading scattered rows takes longer than processing a tile; stages of
+// values are released last, so their copies have the least time.
 template <int kD>
 struct Stages {
   static constexpr int kKeys = kD <= 128 ? 3 : 2, kValues = 3;
@@ -31,8 +31,8 @@ struct Shared {
   uint64_t keys_here[kKeyStages], keys_used[kKeyStages];
   uint64_t values_here[kValueStages], values_used[kValueStages];
   Bases bases[kCopiers / 32];
-  Item items[2][2];  // of a half, by turns
-  int drawn[2];      // by turns: the one after
+  Item items[2][2];  // of a half, double-buffered
+  int drawn[2];      // the next item's number, double-buffered
   float bias[kKeyStages][Sizes<kD>::kKeys];
 };
 
@@ -83,8 +83,8 @@ struct Queries {
   }
 };
 
-// The copying warpgroup. It goes on as soon as a copy is under way: barriers learn by themselves
-// when it is complete.
+// The producer warpgroup. It does not wait for its copies: they arrive at the mbarriers when they
+// are complete.
 template <int kD>
 __device__ void bring_tiles(const KeysView& view, unsigned char* memory, Shared<kD>& shared,
                             int32_t* n_drawn) {
@@ -110,7 +110,8 @@ __device__ void bring_tiles(const KeysView& view, unsigned char* memory, Shared<
     const std::byte* value = nullptr;
     uint32_t exist = 0;
     int drawn = 0;
-    // A stage of keys is free long before the values beside it: keys are brought a tile ahead.
+    // The stage of a tile's keys is released long before that of its values: keys are copied one
+    // tile ahead.
     for (int tile = 0; tile <= n_tiles; ++tile) {
       const std::byte* last_value = value;
       const uint32_t last_exist = exist;

@@ -18,7 +18,7 @@ struct Sizes {
   static constexpr bool kQueriesStay = kD > 128;         // in shared memory, for want of registers
   static constexpr int kTile = kKeys * kTileStride<kD>;  // numbers, of keys or of values
   static constexpr int kQueryTile = kRows * kTileStride<kD>;
-  static constexpr int kStages = kD <= 128 ? 4 : 2;  // tiles at hand or under way
+  static constexpr int kStages = kD <= 128 ? 4 : 2;  // loaded tiles and those in flight
   static constexpr int kBuffers = 2 * kStages * kTile;
   static constexpr int kNumbers =
       kQueriesStay ? kBuffers + kQueryTile : (kBuffers > kQueryTile ? kBuffers : kQueryTile);

@@ -159,8 +159,8 @@ __device__ uint32_t columns_below(int end) {
   return bits >= 32 ? 0xffffffffu : (1u << bits) - 1;
 }
 
-// What any row of a tile asks for, all of them open. `words`: (kItemWarps, 4), of the tiles of more
-// than one warp; whoever calls again gives others, by turns of two.
+// Every row of a tile opens what any of its rows asks for. `words`: (kItemWarps, 4), for tiles of
+// more than one warp. Consecutive calls alternate between two of them.
 __device__ inline void spread(uint32_t (&asked)[2], int tile, int warp,
                               uint32_t (&words)[kItemWarps][4]) {
   const int lane = static_cast<int>(threadIdx.x) % 32;

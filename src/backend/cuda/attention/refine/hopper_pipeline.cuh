@@ -50,7 +50,7 @@ struct Shared {
   uint64_t values_here[S::kValueStages], values_used[S::kValueStages];
   uint64_t decided_here[2], decided_used[2];
   uint64_t listed;  // number of the item << 32 | listed pages << 1 | complete
-  Item items[2];    // by turns: warps read theirs when the next is here already
+  Item items[2];    // double-buffered: warps read one when the next is here already
   alignas(16) float2 terms[S::kKeyStages][S::kKeys];  // of a tile of means
   // Rows that open the pages of a tile of members.
   alignas(16) uint16_t members[S::kKeyStages][kItemWarps][S::kPages];

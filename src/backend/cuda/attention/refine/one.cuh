@@ -22,7 +22,7 @@ constexpr int kThreads = 32 * kWarps;
 constexpr float kLogPage = 2.7725887222397811f;  // log of kPage
 static_assert(kPage == 16);
 
-// How a kernel reads rows. kHeads: query heads of a block. kVector: 16 bytes at a time.
+// How the warps of a kernel read rows. kHeads: query heads of a block. kVector: 16 bytes at a time.
 template <typename ElementType, int kLanesOfRow, int kHeadsOfBlock, bool kVectorLoads>
 struct WarpTraits {
   using Element = ElementType;
@@ -30,7 +30,7 @@ struct WarpTraits {
   static constexpr bool kNarrow = std::is_same_v<Element, __nv_bfloat16>;
   static constexpr int kLanes = kLanesOfRow, kHeads = kHeadsOfBlock;
   static constexpr int kAtOnce = 32 / kLanes;                // rows of one load of a warp
-  static constexpr int kLoads = kNarrow && kVector ? 4 : 2;  // under way in a lane at once
+  static constexpr int kLoads = kNarrow && kVector ? 4 : 2;  // in flight per lane
   static constexpr int kStep = kAtOnce * kLoads;             // rows of a step of a warp
   static constexpr int kStepsOfPage = kPage / kStep;
   static constexpr int kBlocks = kHeads == 1 ? 3 : 2;  // of a multiprocessor

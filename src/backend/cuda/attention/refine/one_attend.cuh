@@ -163,7 +163,7 @@ __global__ void __launch_bounds__(kThreads, W::kBlocks)
 
   const int n_slots = pages.slots();
   WarpSums<W> sums;
-  // Steps of the pages that are always exact, dealt to blocks in turn.
+  // Steps of the pages that are always exact, distributed round-robin over blocks.
   const int n_always = seen.n_always * W::kStepsOfPage;
   int n_own = n_always <= split ? 0 : (n_always - split + n_splits - 1) / n_splits;
   for (int first = 0; first == 0 || first < n_slots; first += kRound) {

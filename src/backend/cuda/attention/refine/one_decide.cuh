@@ -13,7 +13,7 @@ constexpr int kPagesOfThread = kRound / kThreads;
 // blocks.
 constexpr int kRun = 8;
 
-// The pages of a block: runs of kRun, dealt to splits in turn.
+// The pages of a block: runs of kRun, distributed round-robin over splits.
 struct PagesOfSplit {
   int first, end;  // all means
   int split, n_splits;
@@ -90,8 +90,8 @@ struct PageInputs {
 };
 
 // Decides about slots [first, first + kRound) and lists what is opened, in an order that depends on
-// the decisions alone. By all threads. `inputs`: of slot first + threadIdx.x; the loads of later
-// slots are under way a page ahead. Returns how many pages are opened.
+// the decisions alone. By all threads. `inputs`: of slot first + threadIdx.x; those of later slots
+// are loaded one page ahead. Returns how many pages are opened.
 template <typename W>
 __device__ int decide(Decisions<W>& to, const RefineView& view, const Step& step,
                       const BlockHeads& heads, const PagesOfSplit& pages, int first,

@@ -42,8 +42,8 @@ __device__ StepRows step_rows(const Seen& seen, int i) {
   return {true, page * kPage + i % W::kStepsOfPage * W::kStep, seen.t + 1};
 }
 
-// Keys are of earlier passes but for this token's, so their first lines are on the way to L2 while
-// the kernels ahead finish; settling may still move them, so nothing is read before.
+// All keys but this token's are of earlier passes, so their first lines are prefetched to L2 while
+// the kernels ahead finish. Settling may still move them, so nothing is read before that.
 template <typename W>
 __global__ void __launch_bounds__(kThreads, W::kBlocks)
     score(RefineView view, FirstPosition position, NextRows next, Step step) {

@@ -36,7 +36,7 @@ struct Softmax {
   }
 };
 
-// A row of a tensor of keys and of that of the values beside it.
+// A row of a tensor of keys and of the corresponding tensor of values.
 struct Place {
   ConstRowsView keys, values;
   int64_t row;

@@ -81,7 +81,7 @@ __device__ void ProjectWork::take(const Tile& tile, const Products& products, in
     if (view.lists[0].rank[at + 1] > listed_at[half])
       listed[half] = basis.listed + listed_at[half] * basis.width + 2 * t;
   }
-  constexpr int kTogether = 4;  // on the way, where products lie in parts
+  constexpr int kTogether = 4;  // loads in flight, where products lie in parts
 #pragma unroll
   for (int first = 0; first < 32; first += kTogether) {
     if (8 * first >= basis.width) break;

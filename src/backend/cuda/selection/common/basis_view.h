@@ -28,7 +28,7 @@ struct BasisView {
   int rank = 0;       // 0: there is none
   int64_t width = 0;  // coordinates of a row: the rank rounded up for whole tiles
   bool always = false;
-  double error = 0;      // of products, beside the rests
+  double error = 0;      // of products; the rests come on top
   double row_error = 0;  // of a row's coordinates, as a vector, before they are rounded
   double deviation = 0;  // of the vectors, from orthonormal ones
   const uint16_t* vectors = nullptr;  // (rank, padded) bf16

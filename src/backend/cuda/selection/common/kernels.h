@@ -10,8 +10,8 @@
 // Operations per chunk: 2 d n (K + n / 2) for n rows and K columns, all on tensor cores; bytes:
 // 2 d (K + n) from memory once, from L2 again for each of n / 128 row tiles.
 //
-// cascade-cover on Hopper has another way (selection/common/cover_view.h): a token is compared with
-// the inherited ones before it and with those that turn out uncovered, 2 d n (K + (inherited +
+// cascade-cover on Hopper has its own path (selection/common/cover_view.h): a token is compared
+// with the inherited ones before it and with those found to be uncovered, 2 d n (K + (inherited +
 // uncovered) / 2) operations.
 
 #pragma once
@@ -139,9 +139,9 @@ struct ChunkView {
 
 // What the first look says of a token.
 enum Decision : uint8_t {
-  kFree = 0,       // nothing in the way
-  kContested = 1,  // tokens of its chunk may be
-  kBlocked = 2,    // an earlier column is
+  kFree = 0,       // no earlier token can cover it
+  kContested = 1,  // earlier tokens of its chunk may cover it
+  kBlocked = 2,    // an earlier column covers it
 };
 
 // selection/tokens/norms.cu

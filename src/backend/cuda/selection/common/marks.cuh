@@ -1,5 +1,5 @@
-// What cascade-cover keeps beside its columns: who is decided, and who is a representative
-// (CoverView::marks); how near a column is (CoverView::levels).
+// What cascade-cover keeps in addition to its columns: which tokens are decided and which are
+// representatives (CoverView::marks); how near a column is (CoverView::levels).
 
 #pragma once
 
@@ -28,7 +28,7 @@ __device__ inline void mark(unsigned long long* marks, int first, int at, bool i
 __device__ inline bool in_basis(const BasisView& basis) {
   return basis.rank > 0 && basis.progress->used != 0;
 }
-// What levels may err by: beside the rests, where they are of coordinates.
+// The error bound of levels. In a basis, the bound of the rests comes on top.
 __device__ inline double level_slack(const CoverView& view) {
   return in_basis(view.basis) ? view.basis.error : view.chunk.slack;
 }

@@ -27,7 +27,7 @@ __device__ inline double sum_of_squares(const std::byte* row, int64_t row_bytes,
   const uint4* mine = memory + lane * pitch;
   double sum = 0;
   for (int64_t first = 0; first < row_bytes; first += int64_t{32} * 16 * pieces) {
-    // Lanes fetch pieces beside each other, and put them where their runs are.
+    // Lanes load neighbouring pieces (coalesced) and store each in its run.
     int run = lane / pieces, at = lane % pieces;
     const int more_runs = 32 / pieces, more = 32 % pieces;
     __syncwarp();  // the last ones are added

@@ -45,7 +45,7 @@ struct TokenTable {
   static constexpr int kWords = kCoverChunk / 32;
   uint32_t words[kWords];             // bits of tokens
   int before[kWords];                 // marked tokens before a word's first
-  alignas(16) int sums[kTableWarps];  // read in fours, without what is beside them
+  alignas(16) int sums[kTableWarps];  // read in fours
   int total;
 
   // By a block of kTableThreads, each of which has the bits of 32 tokens.
@@ -99,7 +99,8 @@ struct TableBlocks {
   }
   __device__ bool is_first() const { return number == 0; }
 
-  // Tokens, a thread to each. Others beside them are with other blocks: few should not share one.
+  // Tokens, one per thread. Neighbouring groups of 32 go to different blocks, so that a few tokens
+  // are spread over blocks.
   template <typename Visit>
   __device__ void for_tokens(int64_t n, const Visit& visit) const {
     const int64_t warp = threadIdx.x / 32;
@@ -141,8 +142,7 @@ inline dim3 table_blocks(const Context& context, int64_t n) {
   return dim3(static_cast<unsigned>(wanted < most ? wanted : most));
 }
 
-// By a warp; width a multiple of 8, rows from 16 bytes on. A piece of kPieceWidth is on the way
-// together.
+// By a warp; width a multiple of 8, rows aligned to 16 bytes. A lane has kAhead loads in flight.
 __device__ inline void copy_row(uint16_t* to, const uint16_t* from, int64_t width) {
   constexpr int kAhead = 8;
   const auto* source = reinterpret_cast<const uint4*>(from);

@@ -66,9 +66,9 @@ __device__ void publish(const CoverView& view, int list, int set, int64_t t, con
   view.decision[set * view.chunk.n + t] = static_cast<uint8_t>(decision);
 }
 
-// Turns of warps, decide(t, set), in order of position. Where there is one set, tokens of the list
-// come first: the others wait for them, and they for nobody else. One ticket for a block: many at
-// one address take their time.
+// Warps call decide(t, set) in order of position. Where there is one set, tokens of the list come
+// first: the others wait for them, and they wait for no others. One ticket per block: many atomics
+// on one address are slow.
 template <typename Decide>
 __device__ void decide_in_order(const CoverView& view, int list, const Decide& decide) {
   __shared__ int ticket;
@@ -87,7 +87,7 @@ __device__ void decide_in_order(const CoverView& view, int list, const Decide& d
 
 __device__ void keep_or_not(const CoverView& view, int64_t t, int set) {
   const ChunkView& chunk = view.chunk;
-  // On the way together.
+  // Loads in flight together.
   const bool exempt = chunk.exempt[t] != 0, inherited = chunk.is_inherited(set, t);
   const double threshold = chunk.thresholds[set];
   const MarkPlace place(view, 0, t);

@@ -79,8 +79,8 @@ __device__ inline void arrive_at(uint64_t* barrier, int rank) {
       : "memory");
 }
 
-// A turn of blocks side by side: an item, or a part of its depth. They take whole items in turns;
-// what is left when fewer items than such pairs of blocks are left is divided among all of them.
+// Work of one cluster of kBlocks blocks: an item, or a part of its depth (split-K). Clusters take
+// whole items in rounds. When fewer items than clusters are left, each is split among several.
 struct WorkUnit {
   int item;
   int begin, end;   // steps of kDepth
@@ -158,7 +158,7 @@ __device__ void multiply_tile(Sums& sums, const WorkUnit& unit, int& count, uint
         multiply_shared(sums, a, b, step > unit.begin || k > 0);
     }
     wgmma_commit();
-    // The step before is done when this one is the only one under way.
+    // The step before is done when this one is the only one pending.
     wgmma_wait<1>();
     if (step > unit.begin && lane < kBlocks) arrive_at(&barriers.used[(count - 1) % kStages], lane);
   }
@@ -182,7 +182,7 @@ struct InParts {
   const float4* first;
   int parts, n_tiles;
   __device__ float4 operator()(int n) const {
-    float4 of[kMostParts];  // on the way together
+    float4 of[kMostParts];  // loads in flight together
 #pragma unroll
     for (int part = 0; part < kMostParts; ++part)
       of[part] = part < parts && n < n_tiles ? __ldcg(first + part * kPartSums + n * 256)
@@ -196,7 +196,7 @@ struct InParts {
   }
 };
 
-// Puts a part of an item beside the others; whether it was the last to come.
+// Stores a part of an item. Returns whether all parts are stored.
 __device__ inline bool put_part(const Sums& sums, const WorkUnit& unit, int n_tiles, float4* first,
                                 int32_t* arrived, Barriers& barriers) {
   float4* mine = first + unit.part * kPartSums;

@@ -40,7 +40,7 @@ __device__ bool blocked_by_columns(const ChunkView& view, int set, int64_t t, bo
 // Bits of the chunk's earlier tokens at the threshold; whether there are any. Exempt tokens count
 // for nobody, so their bits do not matter.
 __device__ bool find_conflicts(const ChunkView& view, int set, int64_t t, uint32_t* words) {
-  constexpr int kAhead = 8;  // words whose cosines are on the way together
+  constexpr int kAhead = 8;  // words whose cosines are loaded together
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const double threshold = view.thresholds[set];
   const float* cosines = view.local + t * kChunk;
@@ -132,8 +132,8 @@ __global__ void gather_sure(const __grid_constant__ ChunkView view) {
   for (int i = 0; i < kSureBits; ++i) view.sure[(set * kSureBits + i) * kWords + t / 32] = words[i];
 }
 
-// A contested token is blocked when a sure representative, or whoever counts in any case, is in its
-// way: that leaves few to be decided in order.
+// A contested token is blocked when a sure representative, or a token that counts in any case,
+// covers it. That leaves few to be decided in order.
 __global__ void settle_contested(const __grid_constant__ ChunkView view) {
   const int64_t t = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;
   const int set = static_cast<int>(blockIdx.y);

@@ -71,7 +71,7 @@ __device__ double quick_squares(const std::byte* row, int64_t row_bytes) {
     uint4 pieces[kAhead];
 #pragma unroll
     for (int k = 0; k < kAhead; ++k) pieces[k] = __ldcs(from + k * 32);
-    asm volatile("" ::: "memory");  // all on the way before the first is waited for
+    asm volatile("" ::: "memory");  // all loads are issued before the first is used
 #pragma unroll
     for (int k = 0; k < kAhead; ++k) add(pieces[k]);
   }
