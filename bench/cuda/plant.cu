@@ -34,8 +34,8 @@ __global__ void plant(__nv_bfloat16* rows, int64_t stride, int64_t d, const int3
   }
 }
 
-// The same in the coordinates of a basis, (rank, d). Noise of each row's own adds `rest` of its
-// norm.
+// The same in the coordinates of a basis, (rank, d). Noise of `rest` of
+// the norm is added in all dimensions.
 __global__ void plant_near(__nv_bfloat16* rows, int64_t stride, int64_t d, const int32_t* centre,
                            const float* noise, uint32_t seed, const float* vectors, int rank,
                            float rest) {

@@ -18,7 +18,7 @@ constexpr double kPlantedTau = 0.5;
 // line breaks of a text do.
 enum class Spread { kEven, kSkewed };
 
-// Rows whose structure lies within a basis; `rest` of their norm is noise.
+// Rows whose structure lies within a basis, plus noise of `rest` of its norm in all dimensions.
 struct Near {
   std::shared_ptr<const SelectionBasis> basis = nullptr;  // none: in all dimensions
   float rest = 0;
