@@ -208,7 +208,7 @@ int main(int argc, char** argv) {
         "of T r d; its time is that of the norm before, with sums of squares for it, and of "
         "selection, less that of the norm without.\nSpeed-ups against the best dense attention, in "
         "brackets the ratio of "
-        "operations; subspace: other rows, near a basis of %d (%.1f of a row's norm lies beside "
+        "operations; subspace: other rows, near a basis of %d (%.1f of a row's norm is outside "
         "it), selected in it; copy: with projections on both sides, and the cache's store on the "
         "dense one.\n\n",
         context->description().c_str(), static_cast<int>(near.basis->rank()),

@@ -229,11 +229,11 @@ int main(int argc, char** argv) {
     const auto context = std::make_shared<Context>(0);
     const double ceiling = matrix_rate(context);
     std::printf(
-        "%s\n\na matrix product: %.0f TFLOP/s. Beside each time: TFLOP/s of the products that are "
+        "%s\n\na matrix product: %.0f TFLOP/s. After each time: TFLOP/s of the products that are "
         "needed (share of that), and how many times as many were done\nOf all tokens: the norm "
         "before, with sums of squares for selection, and selection, less the norm without; of one "
         "token more: selection alone\nIn a basis: rows near "
-        "one (%.2f of a row's norm lies beside it), outliers exempt; how many times faster than "
+        "one (%.2f of a row's norm is outside it), outliers exempt; how many times faster than "
         "without it, and the share of pairs that it does not drop\n\n",
         context->description().c_str(), ceiling, static_cast<double>(rest));
     const std::vector<int64_t> lengths = {512, 2048, 8192, 32768};
