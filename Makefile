@@ -3,8 +3,7 @@
 JOBS ?= $(shell nproc)
 PRESET = release
 BIN = build/$(PRESET)/bin
-# A second build takes what the first compiled alike, whatever folder it is in. Beside the builds, where
-# there is room to write.
+# Builds in any folder share compiled objects. The cache is in the build folder, which is writable.
 export CCACHE_DIR ?= $(CURDIR)/build/ccache
 export CCACHE_BASEDIR ?= $(CURDIR)
 LAUNCHER = $$(command -v ccache >/dev/null && echo -DCMAKE_CXX_COMPILER_LAUNCHER=$$(command -v ccache))

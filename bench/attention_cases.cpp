@@ -41,7 +41,7 @@ void run_case(const std::string& name, const AttentionCase& c, int repeat,
   peak_mib_since_last_call();
   AttentionLayer layer(c);
   layer.select();
-  const auto samples = time_in_turn(
+  const auto samples = time_interleaved(
       repeat, {[&] { layer.dense(); }, [&] { layer.select(); }, [&] { layer.keys(); },
                [&] { layer.project(); }, [&] { layer.copy(); }, [&] { layer.bare_gram(); }});
   const auto &dense = samples[0], &select = samples[1], &keys = samples[2], &project = samples[3],

@@ -76,7 +76,7 @@ void run_case(const std::string& name, const JointCase& c, int repeat, nlohmann:
       selector.extend({.rows = rows.view(), .residual = residual.view(), .inherited = {}});
     };
   };
-  const auto samples = time_in_turn(repeat, {work(*plain), work(*joint), work(*always)});
+  const auto samples = time_interleaved(repeat, {work(*plain), work(*joint), work(*always)});
   const auto share = [](const Selector& selector) {
     const auto dropped = static_cast<double>(selector.pairs_dropped());
     return dropped / (dropped + static_cast<double>(selector.products()));

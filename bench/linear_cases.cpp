@@ -213,7 +213,7 @@ Timed time_case(const LinearCase& c, int repeat) {
     timed.modes.push_back(piece.mode);
     timed.bytes.push_back(piece.bytes);
   }
-  timed.samples = time_in_turn(repeat, work);
+  timed.samples = time_interleaved(repeat, work);
   for (auto& samples : timed.samples)
     for (double& ms : samples) ms /= static_cast<double>(layers.copies());
   return timed;

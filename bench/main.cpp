@@ -63,7 +63,7 @@ class CaseRunner {
       model.forward(tokens, cache);
     }};
     for (const auto& baseline : baselines) pieces.emplace_back([&] { baseline->run(); });
-    std::vector<std::vector<double>> bare = time_in_turn(options_.repeat, pieces);
+    std::vector<std::vector<double>> bare = time_interleaved(options_.repeat, pieces);
     const std::vector<double> samples = std::move(bare.front());
     bare.erase(bare.begin());
     size_t best = 0;
@@ -101,7 +101,7 @@ class CaseRunner {
                           KvCache::bytes_needed(model.spec(), dtype_, 1, n_tokens + n_steps / 2);
     const PlainRead read(bytes);
     uint64_t sum = 0;
-    auto timed = time_in_turn(
+    auto timed = time_interleaved(
         options_.repeat, {[&] {
                             cache.truncate(n_tokens);
                             for (int64_t step = 0; step < n_steps; ++step)

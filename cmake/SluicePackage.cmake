@@ -1,4 +1,4 @@
-# What `cmake --install` puts beside the program: library, headers, CMake package, pkg-config file.
+# What `cmake --install` installs in addition to the program: library, headers, CMake package, pkg-config file.
 # All of them may be moved together.
 
 include(CMakePackageConfigHelpers)

@@ -20,16 +20,16 @@ inline const bool kSanitized = __asan_init != nullptr;
 
 // A tool that looks into every launch of a kernel takes most of its time for launching. Where
 // scripts/cuda-sanitize runs one, it asks for few cases: fewer numbers, but every kernel and every
-// way through it.
+// path through it.
 inline const bool kFewCases = std::getenv("SLUICE_FEW_CASES") != nullptr;
 
 // All of the cases; where few are asked for, every n-th from the first on, and the last.
 template <typename Cases>
 auto thinned(const Cases& cases, size_t n) {
   std::vector<std::decay_t<decltype(*std::begin(cases))>> kept;
-  size_t left = std::size(cases), turn = 0;
+  size_t left = std::size(cases), index = 0;
   for (const auto& one : cases)
-    if (--left == 0 || turn++ % n == 0 || !kFewCases) kept.push_back(one);
+    if (--left == 0 || index++ % n == 0 || !kFewCases) kept.push_back(one);
   return kept;
 }
 template <typename Case>

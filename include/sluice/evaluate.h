@@ -29,7 +29,7 @@ struct EvaluateOptions {
   std::function<void(int64_t n_windows)> progress = {};
 };
 
-// A plan beside the exact model, on the same tokens.
+// A plan compared with the exact model, on the same tokens.
 struct PlanLoss {
   Measured perplexity;
   Measured perplexity_ratio;     // to dense; the error is of paired tokens

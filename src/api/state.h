@@ -22,7 +22,8 @@ namespace sluice {
 struct Plan::State {
   std::optional<impl::UniformAttention> uniform = {};
   std::optional<impl::PlanFile> file = {};
-  std::filesystem::path path = {};  // of the file, which errors name and bases lie beside
+  // Of the file. Errors name it; paths of bases are relative to its folder.
+  std::filesystem::path path = {};
 };
 
 struct Model::State {

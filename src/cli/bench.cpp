@@ -1,4 +1,4 @@
-// sluice bench: speed of a model, dense and accelerated in turn.
+// sluice bench: speed of a model, with interleaved runs of dense and accelerated.
 
 #include <fmt/format.h>
 
@@ -172,9 +172,9 @@ Run add_bench(CLI::App& program) {
       "bench",
       "Speed of a model: pp512 is the prefill of 512 tokens, tg@512 decoding after them.\n"
       "\n"
-      "With --attention or --linear every choice takes turns with the dense model in the same\n"
-      "run, so that a change in clock or load touches all alike; the speed-up is the median over\n"
-      "the rounds, with the lowest and highest. select, attend, linear and rest are shares of the\n"
+      "With --attention or --linear every round times the dense model and then each choice. So a\n"
+      "change in clock or load affects all of them. The speed-up is the median over the rounds,\n"
+      "with the lowest and highest. select, attend, linear and rest are shares of the\n"
       "time: choosing representatives, attention itself, the blocks' matrices, and all else. r/T\n"
       "is the share of tokens that stand for themselves, dropped that of the pairs a selection\n"
       "with --joint decided by its basis. fast is the share of tokens that --linear gsi lets "

@@ -200,8 +200,9 @@ Run add_calibrate(CLI::App& program) {
       command->add_flag("--fresh", flags->fresh, "A full decomposition for every basis");
   command->add_flag("--inherit", flags->inherit, "Try to inherit everywhere, paying or not")
       ->excludes(fresh);
-  command->add_flag("--compare", flags->compare,
-                    "Beside inherited bases make fresh ones, and tell both energies and times");
+  command->add_flag(
+      "--compare", flags->compare,
+      "Also make a fresh basis for each inherited one; print energies and times of both");
   command
       ->add_option("--selection", flags->selection,
                    "Also bases of the unit rows that selection compares: normed, residual")

@@ -102,7 +102,7 @@ void run_comparison(const EvalOptions& options, const Checkpoint& checkpoint, Te
              result.n_windows, model.context());
   if (choices.size() == 1) fmt::print("; {}", choice_text(choices.front(), shape));
   if (model.prepared_bytes() > 0)
-    fmt::print("; {:.1f} MiB beside weights of {:.1f} MiB",
+    fmt::print("; {:.1f} MiB in addition to weights of {:.1f} MiB",
                static_cast<double>(model.prepared_bytes()) / 0x1p20,
                static_cast<double>(model.weight_bytes()) / 0x1p20);
   fmt::print("\n");

@@ -1,4 +1,4 @@
-// The program: picks a subcommand, runs it, and turns errors into one line and an exit code
+// The program: picks a subcommand, runs it, and reports errors as one line and an exit code
 // (0 done, 1 the input or the machine refuses, 2 wrong usage).
 
 #include <fcntl.h>

@@ -17,7 +17,7 @@ fs::path demo_folder() {
   const fs::path folder =
       (program_path().parent_path() / ".." / "share" / "sluice" / "demo").lexically_normal();
   if (!fs::is_directory(folder, error))
-    throw Error("the demo's model is not beside the program, in " + folder.string(),
+    throw Error("the demo's model is not installed: no folder " + folder.string(),
                 "install the share folder too, or give a model with -m and a text with -f");
   return typed_path(folder);
 }

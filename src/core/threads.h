@@ -1,5 +1,5 @@
-// Data parallelism. OpenMP underneath, because the matrix library brings that pool along and two
-// pools on one machine get in each other's way.
+// Data parallelism by OpenMP. The matrix library uses its thread pool too, and two pools on one
+// machine would oversubscribe the cores.
 
 #pragma once
 

@@ -134,7 +134,7 @@ class MomentsPass {
   Model& model_;
   const CalibrateOptions& options_;
   std::map<std::pair<int64_t, BasisInput>, Moments> moments_;
-  std::map<int64_t, ExemptTokens> exempt_;  // per layer, of the window under way
+  std::map<int64_t, ExemptTokens> exempt_;  // per layer, of the current window
 };
 
 // Makes a group's basis from its moments, and from the layer's before it where there is one.

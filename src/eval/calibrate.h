@@ -30,7 +30,7 @@ struct CalibrateOptions {
   std::vector<int64_t> ranks;      // the largest is kept, energies are told for each
   int64_t n_windows = 16;          // at most, of the model's context
   Inheritance inherit = Inheritance::kWherePaying;
-  bool compare = false;  // beside an inherited basis, make a fresh one too
+  bool compare = false;  // make a fresh basis for each inherited one too
   int64_t memory = int64_t{1} << 30;
   int64_t sinks = 0;         // exempt from selection, and so from its bases
   double outlier_ratio = 0;  // the same

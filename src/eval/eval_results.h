@@ -18,7 +18,7 @@ struct ComparedChoices {
   std::span<const Plan> plans;
   const CompareResult& result;
   int64_t n_predict = 0;
-  int64_t prepared_bytes = 0;  // of images and columns beside the dense matrices
+  int64_t prepared_bytes = 0;  // of images and columns, without the dense matrices
 };
 nlohmann::json comparison_results(const ResultsOrigin& origin, const ComparedChoices& compared);
 

@@ -1,5 +1,5 @@
-// Timing of candidates and baselines that take turns, so that a change in clock or load touches
-// all alike.
+// Interleaved timing of candidates and baselines: each runs once per round, so that a change in
+// clock or load affects all of them.
 
 #pragma once
 
@@ -23,7 +23,7 @@ inline double median(std::vector<double> values) {
   return n % 2 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
 }
 
-// Ratio of two samples that were taken in turn: median, smallest and largest of the pairs.
+// Ratios of samples of the same round: median, smallest and largest.
 struct Ratio {
   double middle, low, high;
 };
@@ -35,19 +35,19 @@ inline Ratio ratio_of(const std::vector<double>& numerator,
   return {median(ratios), *low, *high};
 }
 
-// Calls work(piece, round) for each piece in turn, `repeat` rounds after one to warm up, which is
+// Calls work(piece, round) for all pieces in each round. `repeat` rounds follow a warm-up, which is
 // round -1.
-inline void take_turns(int repeat, size_t n_pieces,
-                       const std::function<void(size_t piece, int round)>& work) {
+inline void run_interleaved(int repeat, size_t n_pieces,
+                            const std::function<void(size_t piece, int round)>& work) {
   for (int round = -1; round < repeat; ++round)
     for (size_t piece = 0; piece < n_pieces; ++piece) work(piece, round);
 }
 
-// Times pieces of work in turn: samples per piece, in ms.
-inline std::vector<std::vector<double>> time_in_turn(
+// Times pieces of work, interleaved: `repeat` samples per piece, in ms.
+inline std::vector<std::vector<double>> time_interleaved(
     int repeat, const std::vector<std::function<void()>>& pieces) {
   std::vector<std::vector<double>> samples(pieces.size());
-  take_turns(repeat, pieces.size(), [&](size_t piece, int round) {
+  run_interleaved(repeat, pieces.size(), [&](size_t piece, int round) {
     const double ms = time_ms(pieces[piece]);
     if (round >= 0) samples[piece].push_back(ms);
   });

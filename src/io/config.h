@@ -38,7 +38,7 @@ class ConfigReader {
   bool bool_or(std::string_view key, bool fallback) const;
   std::string require_string(std::string_view key) const;
   std::string string_or(std::string_view key, std::string_view fallback) const;
-  // Lists: empty when absent. A lone integer is a list of one (eos_token_id comes both ways).
+  // Lists: empty when absent. A lone integer is a list of one (eos_token_id may be either).
   std::vector<std::string> strings(std::string_view key) const;
   std::vector<int64_t> ints(std::string_view key, int64_t min, int64_t max) const;
   std::vector<double> floats(std::string_view key) const;

@@ -28,7 +28,7 @@ inline float half_bits_to_float(uint16_t half) {
   const uint32_t normal = magnitude + kRebias + (magnitude >= (0x1fu << 23) ? kRebias : 0u);
   const float subnormal =
       std::bit_cast<float>(magnitude + kSmallest) - std::bit_cast<float>(kSmallest);
-  // A mask, not a conditional: compilers turn that into a branch around the subtraction.
+  // A mask, since compilers make a conditional a branch around the subtraction.
   const uint32_t is_subnormal = 0u - static_cast<uint32_t>(magnitude < (1u << 23));
   const uint32_t bits =
       (std::bit_cast<uint32_t>(subnormal) & is_subnormal) | (normal & ~is_subnormal);

@@ -62,8 +62,7 @@ std::map<std::string, Names> read_index(const fs::path& path) {
     const JsonValue shard(file, source);
     const std::string& name = shard.string();
     if (!is_plain_name(name))
-      shard.expected("the name of a file beside the index",
-                     "shards lie in the checkpoint's own folder");
+      shard.expected("a file name without a folder", "shards lie in the checkpoint's own folder");
     shards[name].insert(tensor);
   }
   return shards;

@@ -15,8 +15,8 @@ struct TensorToWrite {
   ConstTensor tensor;  // contiguous, in host memory; F32, F16 or BF16
 };
 
-// Writes beside the target and renames, so that an interrupted run leaves no half a file. Error
-// when that fails. Names must be distinct.
+// Writes to a file in the same folder and renames it, so that an interrupted run leaves no half a
+// file. Error when that fails. Names must be distinct.
 void write_safetensors(const std::filesystem::path& path, const SafetensorsMetadata& metadata,
                        const std::vector<TensorToWrite>& tensors);
 

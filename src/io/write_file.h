@@ -9,8 +9,8 @@
 
 namespace sluice::impl {
 
-// Writes beside the target and renames, so that an interrupted run leaves no half a file. A link
-// stays one, and so does the file's mode; a pipe or a device is written into as it is.
+// Writes to a file in the same folder and renames it, so that an interrupted run leaves no half a
+// file. A link stays one, and so does the file's mode; a pipe or a device is written into as it is.
 void write_file(const std::filesystem::path& path,
                 const std::function<void(std::ostream&)>& content);
 void write_file(const std::filesystem::path& path, std::string_view content);

@@ -46,7 +46,7 @@ class LinearGroup {
   void add_host_subspace(Backend& backend, int64_t rank, std::span<const float> vectors,
                          std::vector<float> bias);
 
-  // Of all that is beside the dense form; a basis that several groups share counts in each.
+  // Of everything but the dense form. A basis that several groups share counts in each.
   int64_t prepared_bytes() const;
 
  private:

@@ -28,8 +28,8 @@ struct Projections {
 // Projects x into out.
 Projections project(Backend& backend, const BlockShape& shape, const BlockWeights& weights,
                     const BlockInput& input, const ConstTensor& x, const Tensor& out);
-// Turns queries and keys of such a matrix, where the model does. positions: of the rows, when they
-// are not the pass's own in order.
+// Arguments that rotate queries and keys of such a matrix; none for a model without rotary
+// embedding. positions: of the rows, when they are not the pass's own in order.
 std::optional<RotaryArgs> rotary_of(const BlockShape& shape, const BlockInput& input,
                                     std::span<const int32_t> positions, const Tensor& qkv);
 

@@ -11,7 +11,7 @@
 namespace sluice::impl {
 namespace {
 
-// transformers 5 writes `rope_parameters`, earlier versions `rope_scaling` beside `rope_theta`;
+// transformers 5 writes `rope_parameters`, earlier versions `rope_scaling` and `rope_theta`;
 // the kind is `rope_type`, or `type` in the oldest files.
 RotarySpec read_rotary(const ConfigReader& config, int64_t dim, int64_t max_positions) {
   RotarySpec rotary;

@@ -35,7 +35,7 @@ class Model {
   // What a plan for this model must fit.
   PlanShape plan_shape() const;
   LinearShape linear_shape() const;
-  // Makes what a plan's linear layers need beside the dense matrices, where it is not there yet:
+  // Makes what a plan's linear layers need in addition to the dense matrices, unless it is there:
   // images in bases, matrices by columns. Throws Error for a plan that the model cannot follow or
   // that needs bases which are not there, or other ones than before. Before the first cache with
   // that plan.

@@ -10,10 +10,10 @@ namespace {
 // blended.
 double llama3_frequency(double frequency, const RotaryScaling& scaling) {
   const double length = static_cast<double>(scaling.original_positions);
-  const double turns = length * frequency / (2 * std::numbers::pi);
-  if (turns < scaling.low_frequency_factor) return frequency / scaling.factor;
-  if (turns > scaling.high_frequency_factor) return frequency;
-  const double smooth = (turns - scaling.low_frequency_factor) /
+  const double rotations = length * frequency / (2 * std::numbers::pi);
+  if (rotations < scaling.low_frequency_factor) return frequency / scaling.factor;
+  if (rotations > scaling.high_frequency_factor) return frequency;
+  const double smooth = (rotations - scaling.low_frequency_factor) /
                         (scaling.high_frequency_factor - scaling.low_frequency_factor);
   return (1 - smooth) * frequency / scaling.factor + smooth * frequency;
 }

@@ -1,5 +1,5 @@
 // What a model is, as data: sizes and wiring (ModelSpec) and where each weight lies in the
-// checkpoint (WeightNames). A family's file turns config.json or GGUF metadata into the two;
+// checkpoint (WeightNames). A family's file makes both from config.json or GGUF metadata;
 // everything after that is the same for every family.
 
 #pragma once

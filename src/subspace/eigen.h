@@ -1,5 +1,5 @@
 // The symmetric eigenproblem of a second moment, through LAPACK: reduction to tridiagonal form,
-// all eigenvalues, and eigenvectors of the largest ones only, turned back.
+// all eigenvalues, and eigenvectors of the largest ones only, transformed back.
 
 #pragma once
 

@@ -31,7 +31,7 @@ class Moments {
  private:
   int64_t d_, n_rows_ = 0;
   std::vector<double> sum_;    // (d, d)
-  std::vector<double> block_;  // rows on their way into the sum
+  std::vector<double> block_;  // scratch: some rows in float64
 };
 
 }  // namespace sluice::impl

@@ -1,4 +1,4 @@
-// bases.safetensors, the sidecar file that `sluice calibrate` writes beside a checkpoint.
+// bases.safetensors, the sidecar file that `sluice calibrate` writes for a checkpoint.
 //
 //   __metadata__                     format "sluice-bases", version "1", model_sha256, text_path,
 //                                    text_sha256, n_tokens

@@ -1,4 +1,4 @@
-// How fast a plan is beside the exact model, and from which length on.
+// Speed of a plan relative to the exact model, and the lengths from which on it is faster.
 
 #pragma once
 

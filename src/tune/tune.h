@@ -27,7 +27,7 @@ struct TuneOptions {
   std::string machine = {};  // that times are taken on: those of others are not used
 };
 
-// One plan that was looked at on the way.
+// One plan that was tried.
 struct TuneStep {
   double budget = 0;     // of predicted KL
   double predicted = 0;  // sum of single changes

@@ -234,7 +234,7 @@ class Contract(PageTest):
         self.assertEqual(tables, [["What was found", 1],
                                   ["Loss against the contract (± standard error)", 4],
                                   ["Speed of the plan that was found", 6],
-                                  ["Plans looked at on the way (± standard error)", 2]])
+                                  ["Plans that were tried (± standard error)", 2]])
         text = self.one("[data-view=tables]").text
         for figure in ("-0.0004", "4,718,592", "1,398,336", "31.5", "0.0353 ± 0.0018"):
             self.assertIn(figure, text)
@@ -266,7 +266,7 @@ class WholePage(PageTest):
             self.expect_no_overflow(width)
             self.assertEqual(self.js(CUT_TEXT), [], f"{width} px: text is cut")
 
-    def test_light_and_dark_take_turns(self):
+    def test_light_and_dark_alternate(self):
         self.open(Browser.page)
         colours = []
         for _ in range(3):

@@ -50,7 +50,7 @@ TEST_F(EvalBaseline, KeysReadAreThoseOfAllQueries) {
   EXPECT_EQ(results.at("settings").at("keep"), 0.25);
 }
 
-TEST_F(EvalBaseline, HasARowForEveryShareBesideOtherModes) {
+TEST_F(EvalBaseline, HasARowForEveryShareAndForOtherModes) {
   const RunResult shown =
       eval({"--attention", "baseline:quest,keys", "--keep", "0.5,0.25,0.50", "--quiet"});
   expect_all_in({"keep", "baseline:quest", "0.25", "cascade-cover"}, shown);

@@ -120,10 +120,10 @@ TEST(Bench, CsvHasNumbersAlone) {
 
 TEST(Bench, HelpTeaches) {
   const RunResult result = run_ok({"bench", "--help"});
-  for (const char* text :
-       {"pp512", "tg@512", "takes turns", "-f,--file", "-c,--context", "-n,--predict", "--repeat",
-        "--format", "--attention", "--tau", "--dtype", "--threads", "--device", "--json",
-        "sluice bench -m MODEL", "fast is the share", "weights the share", "--linear gsi --bases"})
+  for (const char* text : {"pp512", "tg@512", "every round times", "-f,--file", "-c,--context",
+                           "-n,--predict", "--repeat", "--format", "--attention", "--tau",
+                           "--dtype", "--threads", "--device", "--json", "sluice bench -m MODEL",
+                           "fast is the share", "weights the share", "--linear gsi --bases"})
     EXPECT_NE(result.out.find(text), std::string::npos) << text << "\n" << result;
 }
 

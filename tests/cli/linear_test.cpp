@@ -58,7 +58,7 @@ double open_share(double rank) {
   return read / all;
 }
 
-TEST_F(LinearCommand, BenchTimesJointSelectionBesidePlain) {
+TEST_F(LinearCommand, BenchTimesJointAndPlainSelection) {
   run_ok({"calibrate", "-m", folder.path(), "-f", folder.write("other.txt", letter_text(400)), "-o",
           bases, "--rank", "4", "-c", "32", "--selection", "normed", "--quiet"});
   const json r = results_of(

@@ -1,4 +1,4 @@
-// A copy of a golden checkpoint with a tokenizer beside it, to use as it is or to damage.
+// A copy of a golden checkpoint with a tokenizer, to use as it is or to damage.
 
 #pragma once
 

@@ -179,10 +179,9 @@ std::vector<Refusal> index_refusals() {
       bad_index("MissingShard",
                 [](ModelFolder& folder) { folder.remove("model-00002-of-00004.safetensors"); },
                 {kIndex, "shard `model-00002-of-00004.safetensors` is missing", "complete?"}),
-      bad_index(
-          "ShardOutsideTheFolder",
-          [](ModelFolder& folder) { place_first_tensor(folder, "../x.safetensors"); },
-          {kIndex, "expected the name of a file beside the index, found \"../x.safetensors\""}),
+      bad_index("ShardOutsideTheFolder",
+                [](ModelFolder& folder) { place_first_tensor(folder, "../x.safetensors"); },
+                {kIndex, "expected a file name without a folder, found \"../x.safetensors\""}),
       bad_index("ShardIsANumber", [](ModelFolder& folder) { place_first_tensor(folder, 7); },
                 {kIndex, "expected a string, found 7"}),
       bad_index("TensorInAnotherShard",

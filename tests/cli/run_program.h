@@ -26,7 +26,7 @@
 
 namespace sluice::impl::test {
 
-// The program stands beside its tests.
+// The program is in the folder of its tests.
 inline const std::string& program_path() {
   static const std::string path =
       (std::filesystem::read_symlink("/proc/self/exe").parent_path() / "sluice").string();

@@ -37,7 +37,7 @@ TEST_F(Streams, LostOutputIsSaid) {
     }
 }
 
-TEST_F(Streams, NobodyToHearIsNoReasonToStop) {
+TEST_F(Streams, AnUnwritableStderrIsNoReasonToStop) {
   for (const char* lost : {" 2>&-", " 2>/dev/full"}) {
     if (std::string(lost).ends_with("full") && !std::filesystem::exists("/dev/full")) continue;
     EXPECT_EQ(run(generate + "--json " + to("r.json") + " >" + to("text") + lost), 0) << lost;

@@ -1,4 +1,5 @@
-// The trained checkpoints beside the project: eval must find the loss that training measured.
+// Trained checkpoints, which are not in the repository: eval must find the loss that training
+// measured.
 
 #include <cmath>
 #include <cstdlib>

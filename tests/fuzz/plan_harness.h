@@ -15,7 +15,7 @@ inline void feed_plan(std::string_view text) {
     const PlanFile file = parse_plan_file(text, "plan.json");
     const std::string written = plan_file_json(file).dump();
     if (parse_plan_file(written, "again") != file)
-      throw std::logic_error("a plan changes on its way through a file: " + written);
+      throw std::logic_error("a plan changes when it is written and read: " + written);
   });
 }
 

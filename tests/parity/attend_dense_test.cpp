@@ -54,8 +54,8 @@ double largest_norm(const std::vector<float>& rows, int64_t d) {
 // out = sum p v with p the softmax of scores s. With S >= |s| for every score: a score errs by
 // that of its dot product and 2 roundings, exp by 2 units in the last place and the rounding of its
 // argument (up to 2 S), so each weight relatively by `weight`; numerator and denominator sum them,
-// and each tile of keys (at least 16) rescales both. Where the weights pass through bf16 on the
-// way to the matrix instructions, each errs by another bf16 unit in the numerator.
+// and each tile of keys (at least 16) rescales both. Where the weights are rounded to bf16 for the
+// matrix instructions, each errs by another bf16 unit in the numerator.
 // All of it is relative to sum p |v|, which the reference computes from |values|.
 std::vector<double> bounds(Backend& reference, DType dtype, const AttendCase& c,
                            const AttendInputs& in, const std::vector<float>& expected) {

@@ -210,7 +210,7 @@ TEST_P(EveryImplementation, WindowHeadsEqualDenseAttentionUnderTheirMask) {
   }
 }
 
-// The cuts fall on borders of blocks, beside them and, at the end, between all tokens.
+// The cuts fall on borders of blocks, one token off them and, at the end, between all tokens.
 TEST_P(EveryImplementation, AnyCutGivesTheSameKeysAttention) {
   for (const KeysCase& c : thinned(causal_cases(), 4)) {
     SCOPED_TRACE(testing::PrintToString(c));

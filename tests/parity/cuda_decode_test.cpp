@@ -39,7 +39,7 @@ TEST(CudaDecode, OneQueryGivesWhatThePlainKernelGives) {
         // Both are f32 but for the last rounding.
         float largest = 0;
         for (const float x : expected) largest = std::max(largest, std::abs(x));
-        for (int turn = 0; turn < 2; ++turn)
+        for (int run_index = 0; run_index < 2; ++run_index)
           EXPECT_CLOSE(run([&](const auto& view) { cuda::attend_one(*context, view); }), expected,
                        2 * kBF16Unit * largest);
       }
@@ -85,8 +85,8 @@ TEST(CudaDecode, RecordedPositionsAreReadOnTheDevice) {
       }
 }
 
-// A token that is turned, stored and seen in one kernel, or where that cannot be in three.
-TEST(CudaDecode, NextTokensAreTurnedStoredAndSeen) {
+// A token is rotated, stored and attended to in one kernel, or in three where one cannot do it.
+TEST(CudaDecode, NextTokensAreRotatedStoredAndSeen) {
   if (cuda::device_count() == 0) GTEST_SKIP() << "no CUDA device";
   const auto backend = make_cuda_backend(DType::kBF16);
   struct Kind {
@@ -132,12 +132,12 @@ TEST(CudaDecode, NextTokensAreTurnedStoredAndSeen) {
           const DeviceTensor keys(*backend, DType::kBF16, c.cache(), in.keys);
           const DeviceTensor values(*backend, DType::kBF16, c.cache(), in.values);
           const DeviceTensor out = unwritten(*backend, DType::kBF16, c.rows());
-          const RotaryArgs turn{.style = kind.style,
-                                .cosine = cosine.view(),
-                                .sine = sine.view(),
-                                .n_tokens = 1,
-                                .first_position = c.first_position,
-                                .x = heads(0, 2 * c.n_heads)};
+          const RotaryArgs rotary{.style = kind.style,
+                                  .cosine = cosine.view(),
+                                  .sine = sine.view(),
+                                  .n_tokens = 1,
+                                  .first_position = c.first_position,
+                                  .x = heads(0, 2 * c.n_heads)};
           const StoreKvArgs store{.keys = heads(c.n_heads, c.n_heads),
                                   .values = heads(2 * c.n_heads, c.n_heads),
                                   .n_tokens = 1,
@@ -152,9 +152,9 @@ TEST(CudaDecode, NextTokensAreTurnedStoredAndSeen) {
                                        .scale = c.scale(),
                                        .out = out.view()};
           if (at_once) {
-            backend->store_and_attend(half > 0 ? &turn : nullptr, store, attend);
+            backend->store_and_attend(half > 0 ? &rotary : nullptr, store, attend);
           } else {
-            if (half > 0) backend->rotate(turn);
+            if (half > 0) backend->rotate(rotary);
             backend->store_kv(store);
             backend->attend_dense(attend);
           }

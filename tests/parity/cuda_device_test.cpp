@@ -57,7 +57,7 @@ TEST(CudaDevice, HeadsThatAreTooWideAreRefused) {
       {"heads of 264", "256"});
 }
 
-// A checkpoint that cannot be read to its end, while the pieces before are on their way.
+// A checkpoint that cannot be read to its end, while copies of the pieces before are in flight.
 TEST(CudaDevice, AMatrixThatCannotBeReadIsRefused) {
   if (cuda::device_count() == 0) GTEST_SKIP() << "no CUDA device";
   const auto backend = make_cuda_backend(DType::kBF16);
@@ -73,7 +73,7 @@ TEST(CudaDevice, AMatrixThatCannotBeReadIsRefused) {
     return source;
   };
   const MatrixSource damaged = unit_matrix(kSize * 5 / 8);
-  for (int turn = 0; turn < 2; ++turn) {
+  for (int attempt = 0; attempt < 2; ++attempt) {
     expect_complaint([&] { backend->pack_linear(damaged); }, {"row missing"});
     expect_complaint([&] { backend->pack_columns(damaged); }, {"row missing"});
     expect_complaint([&] { backend->make_table(damaged); }, {"row missing"});

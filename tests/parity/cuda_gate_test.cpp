@@ -124,7 +124,8 @@ TEST_F(CudaGate, DecisionsAndProductsAreTheReferences) {
       const bool fast = residual <= epsilon;
       EXPECT_EQ(decisions[0].kept, fast ? 1 : 0);
       EXPECT_NEAR(decisions[0].residual * decisions[0].residual, residual * residual, 1e-4);
-      // By the image: sums in another order, and one coordinate that was rounded the other way.
+      // By the image: sums in another order, and one coordinate that was rounded to the other
+      // neighbour.
       const double one_step = 2 * kBF16Unit / std::sqrt(static_cast<double>(s.rank));
       EXPECT_LE(relative_distance(out.values(), fast ? by_image : by_dense),
                 fast ? one_step + 1e-5 : 1e-5);
@@ -143,19 +144,19 @@ TEST_F(CudaGate, RunsGiveTheSameBits) {
   std::vector<float> rows(c.x.end() - s.n_in, c.x.end());
   rows.insert(rows.end(), c.x.end() - s.n_in, c.x.end());
   const DeviceTensor x(*backend, DType::kBF16, {2, s.n_in}, rows);
-  const size_t n_turns = kFewCases ? 5 : 50;
+  const size_t n_runs = kFewCases ? 5 : 50;
   for (const double epsilon : {0.2, residual + 2e-5, residual - 2e-5, residual / 2}) {
     SCOPED_TRACE(testing::Message() << "misses " << residual << ", epsilon " << epsilon);
     const auto gate = gated.gate(epsilon, 1000);
     std::vector<float> first;
-    for (size_t turn = 0; turn < n_turns; ++turn) {
+    for (size_t i = 0; i < n_runs; ++i) {
       const DeviceTensor out = unwritten(*backend, DType::kF32, {2, s.n_out});
       gate->run({.weights = nullptr, .x = x.view(), .out = out.view()}, 0);
-      if (turn == 0) first = out.values();
+      if (i == 0) first = out.values();
       EXPECT_SAME_BITS(out.values(), first);
     }
     const std::vector<RowDecision> decisions = gate->take();
-    EXPECT_EQ(decisions.size(), 2 * n_turns);
+    EXPECT_EQ(decisions.size(), 2 * n_runs);
     for (const RowDecision& decision : decisions) {
       EXPECT_EQ(decision.kept, residual <= epsilon ? 1 : 0);
       EXPECT_EQ(decision.residual, decisions[0].residual);
@@ -251,9 +252,9 @@ TEST_F(CudaGate, SequencesStandWhereTheReferencesDo) {
   for (const std::vector<size_t>& pieces : thinned(all_pieces, 2)) {
     SCOPED_TRACE(testing::Message() << "pieces of " << pieces.front() << " …");
     Tokens device(*backend, 1), host(*reference, 1);
-    size_t turn = 0;
+    size_t n_pieces = 0;
     for (size_t begin = 0; begin < text.size();) {
-      const std::string piece = text.substr(begin, pieces[turn++ % pieces.size()]);
+      const std::string piece = text.substr(begin, pieces[n_pieces++ % pieces.size()]);
       const auto got = device.run(piece), expected = host.run(piece);
       EXPECT_CLOSE(got, expected, dot_error(DType::kBF16, Tokens::kIn, Tokens::kIn));
       begin += piece.size();
@@ -280,21 +281,21 @@ TEST_F(CudaGate, SequencesOfABatchAreApart) {
 
 // One sequence after the other, as mode `copy` has rows of them: the last one's gate closes, and
 // now and then the host decides on another one's.
-TEST_F(CudaGate, SequencesTakeTurns) {
+TEST_F(CudaGate, SequencesAlternate) {
   Tokens device(*backend, 3), host(*reference, 3);
   const auto run = [&](int64_t sequence, const std::string& letters) {
     SCOPED_TRACE(testing::Message() << letters << " of sequence " << sequence);
     const auto got = device.run(letters, sequence), expected = host.run(letters, sequence);
     EXPECT_CLOSE(got, expected, dot_error(DType::kBF16, Tokens::kIn, Tokens::kIn));
   };
-  const int n_turns = kFewCases ? 26 : 40, n_slow = n_turns - 4;
-  for (int turn = 0; turn < n_turns; ++turn) {
-    run(2, turn < n_slow ? "ss" : "fs");
-    run(0, turn % 2 == 0 ? "f" : "sff");
-    run(2, turn < n_slow ? "s" : "f");
+  const int n_rounds = kFewCases ? 26 : 40, n_slow = n_rounds - 4;
+  for (int round = 0; round < n_rounds; ++round) {
+    run(2, round < n_slow ? "ss" : "fs");
+    run(0, round % 2 == 0 ? "f" : "sff");
+    run(2, round < n_slow ? "s" : "f");
     run(1, "fs");
-    if (turn % 7 == 3) run(1, "sfsfsfffffsssssfssss");
-    if (turn % 10 == 5) run(-1, "sfs");
+    if (round % 7 == 3) run(1, "sfsfsfffffsssssfssss");
+    if (round % 10 == 5) run(-1, "sfs");
   }
   expect_same_counts(device.gate().counts(), host.gate().counts());
   EXPECT_GT(device.gate().counts().n_bypassed, 0);

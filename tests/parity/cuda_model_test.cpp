@@ -85,7 +85,7 @@ class CudaFamily : public testing::TestWithParam<FamilyParameter> {
 // on the future, and with it the order of their sums. So both futures consist of tokens that are
 // not in the past, in the same order: where the first layer then keeps as many of one as of the
 // other, the second one chooses from the same numbers. Where it does not, a token of the second
-// layer that is within round-off of the threshold may fall either way, and those behind it are not
+// layer that is within round-off of the threshold may be kept or merged, and those after it are not
 // compared.
 TEST_P(CudaFamily, TheFutureChangesNothing) {
   const bool f32 = std::get<1>(GetParam()) == DType::kF32;
@@ -214,7 +214,7 @@ TEST_P(CudaFamily, FullBasesAndLosslessGradesEqualDense) {
 }
 
 // Steps through gates are recorded too: with rows that pass and rows that do not, a gate that
-// closes on the way, more rows than decisions are kept of, tokens between that the host decides on,
+// closes meanwhile, more rows than decisions are kept of, tokens between that the host decides on,
 // and the same cache from the beginning. An observer makes sure of steps that are not recorded.
 TEST_P(CudaFamily, RecordedGatesDecideAsOthers) {
   const ModelSpec& spec = model->spec();
@@ -248,7 +248,7 @@ TEST_P(CudaFamily, RecordedGatesDecideAsOthers) {
       const auto logits = logits_of(*model, repeating_tokens(kBatch * n_tokens, ++seed), cache);
       answer.logits.insert(answer.logits.end(), logits.begin(), logits.end());
     };
-    for (int turn = 0; turn < 2; ++turn) {
+    for (int sequence = 0; sequence < 2; ++sequence) {
       cache.truncate(0);
       pass(5);
       for (int64_t i = 0; i < kSteps; ++i) pass(1);

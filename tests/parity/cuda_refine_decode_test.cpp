@@ -20,7 +20,7 @@ struct DecodeCase {
 
   Shape queries(int64_t n) const { return {n, n_heads, head_dim}; }
   Shape keys(int64_t n) const { return {n, n_kv_heads, head_dim}; }
-  // Every kind of head by turns. At this delta random keys open some pages and leave others.
+  // The kinds of heads in rotation. At this delta random keys open some pages and leave others.
   std::vector<RefineHead> heads() const {
     const double delta = rule == RefineRule::kError ? 0.05 : 0.025;
     const RefineHead kinds[] = {{HeadKind::kClusters, delta},
@@ -218,7 +218,7 @@ TEST_P(EveryBackend, RecordedStepsOfRefinedAttentionGiveWhatPlainStepsGive) {
 // Heads in pairs of the same numbers: one opens everything, one is dense.
 TEST_P(EveryBackend, OpeningAllPagesOfALongTextIsDenseAttention) {
   if (dtype() != DType::kBF16) GTEST_SKIP() << "prefill of so many tokens is slow in f32";
-  if (kFewCases) GTEST_SKIP() << "one way through kernels that the other cases take too";
+  if (kFewCases) GTEST_SKIP() << "a path through kernels that the other cases take too";
   constexpr int64_t kPass = 1000, kPasses = 18, kHeads = 400;
   const DecodeCase c{.n_tokens = kPass,
                      .head_dim = 8,

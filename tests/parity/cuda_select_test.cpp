@@ -14,7 +14,7 @@ namespace {
 
 using Cuts = std::vector<int64_t>;
 
-// Chunks are 4096 tokens; some cuts fall beside their ends.
+// Chunks are 4096 tokens; some cuts are near their ends.
 TEST_P(EveryBackend, LongPassesHaveTheSetsOfTheCpu) {
   const SelectCase c{RowKind::kClusters, 9100, 192, 0.5, 3};
   const std::array rules = {SelectRule::kGreedy, SelectRule::kCascadeCover,
@@ -63,7 +63,7 @@ TEST_P(EveryBackend, ManyColumnsHaveTheSetsOfTheCpu) {
   for (const SelectRule rule : {SelectRule::kGreedy, SelectRule::kCascadeCover}) {
     SCOPED_TRACE(static_cast<int>(rule));
     SelectInputs in = plain_inputs(c, dtype(), rule, {0.7});
-    // Every third row lies beside one long before it.
+    // Every third row is similar to one long before it.
     const auto d = static_cast<size_t>(c.d_model);
     for (size_t t = 9000; t < static_cast<size_t>(c.n_tokens); t += 3)
       for (size_t i = 0; i < d; ++i)
@@ -103,7 +103,8 @@ TEST_P(EveryBackend, WideListedRowsHaveTheSetsOfTheCpu) {
   EXPECT_TRUE(same_sets(select(*backend, dtype(), in, {50}), expected));
 }
 
-// Fewer tiles than a GPU has blocks, or some more: depths of ten steps are divided in all ways.
+// Fewer tiles than a GPU has blocks, or some more: the depth of ten steps is divided differently
+// at each length.
 TEST_P(EveryBackend, DividedTilesHaveTheSetsOfTheCpu) {
   const std::array<int64_t, 4> lengths = {2500, 4000, 5200, 7000};
   const std::array rules = {SelectRule::kGreedy, SelectRule::kCascadeCover};
@@ -183,7 +184,7 @@ TEST_P(EveryBackend, RowsOfAnyKindHaveTheSetsOfTheCpuWithListsAndWithout) {
   }
 }
 
-// Rows so large or small that products in f32 would leave its range, beside ordinary ones.
+// Rows so large or small that products in f32 would leave its range, among ordinary ones.
 TEST_P(EveryBackend, RowsOfAnySizeHaveTheSetsOfTheReference) {
   for (const SelectRule rule : {SelectRule::kGreedy, SelectRule::kCascadeCover}) {
     const SelectCase c{RowKind::kClusters, 500, 64, 0.5, 8};

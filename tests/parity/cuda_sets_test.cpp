@@ -9,7 +9,7 @@
 namespace sluice::impl::test {
 namespace {
 
-// A chunk is 4096 tokens; the cuts fall beside its ends.
+// A chunk is 4096 tokens; the cuts are near its ends.
 TEST_P(EveryBackend, ManyChunksHaveTheSetsOfTheReference) {
   const SelectCase c{RowKind::kClusters, 4700, 64, 0.5, 3};
   for (const SelectRule rule :
@@ -39,7 +39,7 @@ TEST_P(EveryBackend, SetsMayStayOnTheDevice) {
     std::vector<TokenSet> sets;
     std::vector<float> attended, again;  // by a layer that goes by the sets, and by another one
   };
-  // `at_home`: sets and flags go by way of the host.
+  // `at_home`: sets and flags go through the host.
   const auto run = [&](Backend& on, DType type, bool at_home) {
     const auto above = on.make_selector(first.spec), below = on.make_selector(second.spec);
     const auto layer = on.make_keys_attention(keys.spec(type));
@@ -126,8 +126,8 @@ TEST_P(EveryBackend, AnotherSequenceHasOtherSets) {
   EXPECT_SAME_BITS(attend(*selector, *attention, one), of_one);
 }
 
-// Some passes of a layer by the sets of a selector, which must have decided them: where they are,
-// or by way of the host, which shares nothing with other layers.
+// Some passes of a layer by the sets of a selector, which must have decided them: from the device,
+// or through the host, which shares nothing with other layers.
 struct LayerRun {
   KeysCase keys;
   DType type;

@@ -140,15 +140,15 @@ TEST(CudaSteps, StepsWithoutWaitsGiveWhatStepsWithThemGive) {
         if (wait) backend->wait();
         backend->convert(rows.view(), qkv.view());
         if (wait) backend->wait();
-        const RotaryArgs turn{.style = kind.style,
-                              .cosine = cosine.view(),
-                              .sine = sine.view(),
-                              .n_tokens = 1,
-                              .first_position = position,
-                              .x = heads(0, 2 * kHeads)};
+        const RotaryArgs rotary{.style = kind.style,
+                                .cosine = cosine.view(),
+                                .sine = sine.view(),
+                                .n_tokens = 1,
+                                .first_position = position,
+                                .x = heads(0, 2 * kHeads)};
         const Tensor to = out.view().rows_from(step * kBatch, kBatch);
         backend->store_and_attend(
-            half > 0 ? &turn : nullptr,
+            half > 0 ? &rotary : nullptr,
             {.keys = heads(kHeads, kHeads),
              .values = heads(2 * kHeads, kHeads),
              .n_tokens = 1,
@@ -167,7 +167,7 @@ TEST(CudaSteps, StepsWithoutWaitsGiveWhatStepsWithThemGive) {
     };
     const Result expected = run(true);
     for (const float x : expected.out) ASSERT_TRUE(std::isfinite(x));
-    for (int turn = 0; turn < (kFewCases ? 1 : 3); ++turn) {
+    for (int i = 0; i < (kFewCases ? 1 : 3); ++i) {
       const Result got = run(false);
       EXPECT_SAME_BITS(got.keys, expected.keys);
       EXPECT_SAME_BITS(got.values, expected.values);

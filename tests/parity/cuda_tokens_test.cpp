@@ -8,7 +8,7 @@
 namespace sluice::impl::test {
 namespace {
 
-// Every kind of head by turns, of so many sets, but no window heads where all keys are seen.
+// The kinds of heads in rotation, over so many sets, but no window heads where all keys are seen.
 void mix_heads(KeysCase& c, size_t n_sets) {
   constexpr HeadKeys kKinds[] = {{HeadKind::kClusters, FarKey::kCentroid, 0},
                                  {HeadKind::kClusters, FarKey::kValues, 1},

@@ -14,7 +14,7 @@ struct KeysCase {
   int64_t n_tokens, head_dim;
   int64_t n_heads = 2, n_kv_heads = 2;
   int64_t window = 32, block = 16;
-  std::vector<HeadKeys> heads = {};  // empty: centroids of set 0 and of set 1 by turns
+  std::vector<HeadKeys> heads = {};  // empty: centroids of set 0 and of set 1 alternately
   SetShape set = {};
   bool causal = true;
   float size = 1;   // of queries: how sharp the softmax is
@@ -127,7 +127,7 @@ inline std::vector<float> attend_dense(Backend& reference, const KeysCase& c,
   return attend(reference, DType::kF32, dense, cache);
 }
 
-// What is rounded on the way: the sizes an error bound of attention is made of.
+// The sizes that an error bound of attention is made of.
 struct SoftmaxSizes {
   int64_t head_dim;
   int64_t n_keys;  // summed at most

@@ -13,7 +13,7 @@ struct LinearShape {
   int64_t n_rows, n_in, n_out;
 };
 
-// One row and a few (decoding), odd heights, more than a block of rows; widths below and beside
+// One row and a few (decoding), odd heights, more than a block of rows; widths below and near
 // every panel width (12, 16, 24, 32) and vector length; depths that are not multiples of 4, and
 // beyond one and two blocks of depth.
 constexpr LinearShape kShapes[] = {
@@ -49,7 +49,7 @@ const LinearOptions kOptions[] = {
      .out_pad = 3},
 };
 
-// Larger products take one option each, in turn, to keep the plain loops' time down.
+// Larger products take one option each, in rotation, to keep the plain loops' time down.
 constexpr int64_t kEveryOptionBelow = 200'000;
 
 struct LinearInputs {
@@ -99,11 +99,11 @@ std::vector<double> bounds(DType dtype, LinearShape s, const LinearOptions& o,
 
 std::vector<std::pair<LinearShape, LinearOptions>> linear_cases() {
   std::vector<std::pair<LinearShape, LinearOptions>> cases;
-  size_t turn = 0;
+  size_t n_large = 0;
   for (const LinearShape& s : kShapes) {
     const bool small = s.n_rows * s.n_in * s.n_out < kEveryOptionBelow;
     for (size_t i = 0; i < (small ? std::size(kOptions) : 1); ++i)
-      cases.emplace_back(s, kOptions[small ? i : turn++ % std::size(kOptions)]);
+      cases.emplace_back(s, kOptions[small ? i : n_large++ % std::size(kOptions)]);
   }
   return thinned(cases, 7);
 }

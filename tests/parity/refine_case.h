@@ -180,7 +180,7 @@ inline RefineCase with_clear_delta(Backend& reference, DType dtype, RefineCase c
 
 // Bound of every element where both sides open the same clusters: attention_error() on what a
 // query sees. The reference rounds means as the cache does, and a mean that lies between two
-// numbers of dtype may be rounded either way: one dimension of a mean key moves its score by
+// numbers of dtype may be rounded to either: one dimension of a mean key moves its score by
 // `flip`, and one of a mean value the answer by a unit.
 inline std::vector<double> refine_bounds(DType dtype, const RefineCase& c, const RefineInputs& in,
                                          const std::vector<float>& expected) {

@@ -1,5 +1,5 @@
-// Refined attention that answers exactly beside its own answer, and deltas that are made smaller
-// while it runs. docs/algorithm.md, section 7, "Audit".
+// Refined attention that computes the exact output in addition to its own, and deltas that are made
+// smaller while it runs. docs/algorithm.md, section 7, "Audit".
 
 #include "parity/refine_case.h"
 

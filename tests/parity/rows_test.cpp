@@ -20,8 +20,8 @@ std::vector<float> host_values(const ConstTensor& x) {
   return out;
 }
 
-// Columns of a tensor, down to host memory and up from it, where either may have a stride: what
-// lies beside them stays as it was. The widest rows are larger than what is sent at a time.
+// Columns of a tensor, down to host memory and up from it, where either may have a stride: the
+// other columns stay as they were. The widest rows are larger than what is sent at a time.
 TEST_P(EveryBackend, ColumnsGoUpAndDown) {
   struct Case {
     int64_t rows, width, first, n;

@@ -24,7 +24,7 @@ std::vector<float> row_between_roundings(int64_t k, int64_t place, int units, DT
   for (; units != 0; units -= units > 0 ? 1 : -1)
     small = std::nextafter(small, units > 0 ? 1.0f : 0.0f);
   row.insert(row.begin() + place, rounded(dtype, small));
-  row.resize((row.size() + 7) / 8 * 8);  // as the fast way wants them
+  row.resize((row.size() + 7) / 8 * 8);  // as the fast path needs it
   return row;
 }
 

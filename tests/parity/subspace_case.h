@@ -1,4 +1,4 @@
-// Orthonormal directions and rows beside them, for the tests of gated linear layers.
+// Orthonormal directions and rows near their span, for the tests of gated linear layers.
 
 #pragma once
 

@@ -8,7 +8,8 @@
 
 namespace sluice::impl::test {
 
-// Walks down and replaces, removes or repeats what it comes to; stops on the way once in `stops`.
+// Descends into random children, and replaces, removes or repeats one. At each level it stops with
+// probability 1 / `stops`.
 inline void mutate(nlohmann::json& node, std::mt19937& random,
                    std::span<const nlohmann::json> odd_values, uint32_t stops) {
   const bool deeper = node.is_structured() && !node.empty() && random() % stops != 0;

@@ -90,7 +90,7 @@ std::vector<int64_t> contexts_of(const AnalyzeFlags& flags, const ModelSpec& spe
   return distinct(flags.contexts);
 }
 
-// What goes beside the sets.
+// What is measured in addition to the sets.
 struct Extras {
   std::optional<SubspaceProfile> subspaces;
   std::optional<JointProfile> joint;

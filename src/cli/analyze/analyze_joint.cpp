@@ -131,7 +131,7 @@ TextTable joint_table(const JointProfile& profile) {
           "Joint selection. {}, tau {}, T {}, {}; bases of rank k from {}. Pairs dropped in "
           "k dimensions, the others multiplied in {}; sets and owners are the same. "
           "Selection in ms: without a basis, with it, and with it as long as it is judged to "
-          "pay; medians of runs in turn. Speed-up over selection without a basis, run by run: "
+          "pay; medians of interleaved runs. Speed-up over selection without a basis, run by run: "
           "median, lowest, highest",
           rule_name(options.rule), options.tau, options.n_tokens, row_space_name(options.space),
           origin, profile.d_model),

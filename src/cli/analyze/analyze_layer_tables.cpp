@@ -23,7 +23,7 @@ TextTable coherence_table(const AnalyzeReport& report, const Profile& profile) {
                   "of random sets of the size of {}",
                   report.leading_kind().name),
       {"layers", "r(l)", "r(l+1)", "Jaccard", "common", "random"});
-  const PaperModel* paper = paper_beside(report, profile);
+  const PaperModel* paper = comparable_paper(report, profile);
   for (size_t l = 1; l < profile.layers.size(); ++l) {
     const SetFigures& now = profile.layers[l].sets[kIndependentSet];
     table.add({words(pair_name(l)), cell(now.n_inherited, kCount), cell(now.n_reps, kCount),
@@ -47,7 +47,7 @@ TextTable turnover_table(const AnalyzeReport& report, const Profile& profile) {
                   report.leading_kind().name),
       {"layers", "r inherited", "r cascade", "r independent", "adds", "removes", "turnover"});
   if (report.leading() != kCascadeSet) return table;
-  const PaperModel* paper = paper_cascade_beside(report, profile);
+  const PaperModel* paper = comparable_paper_cascade(report, profile);
   for (size_t l = 1; l < profile.layers.size(); ++l) {
     const SetFigures& now = profile.layers[l].sets[kCascadeSet];
     table.add({words(pair_name(l)), cell(now.n_inherited, kCount), cell(now.n_reps, kCount),
@@ -66,7 +66,7 @@ TextTable turnover_table(const AnalyzeReport& report, const Profile& profile) {
 
 TextTable count_table(const AnalyzeReport& report, const Profile& profile) {
   TextTable table("Table 4. Independent representatives", {"layer", "r", "r/T", "compression"});
-  const PaperModel* paper = paper_beside(report, profile);
+  const PaperModel* paper = comparable_paper(report, profile);
   const auto n = static_cast<double>(profile.n_tokens);
   for (size_t l = 0; l < profile.layers.size(); ++l) {
     const RunningMean& n_reps = profile.layers[l].sets[kIndependentSet].n_reps;
@@ -83,7 +83,7 @@ TextTable count_table(const AnalyzeReport& report, const Profile& profile) {
   return table;
 }
 
-// A row of the paper's Table 5; its cascade may stand beside the same rule only.
+// A row of the paper's Table 5. Its cascade is shown only where the profile has the same rule.
 std::vector<Cell> paper_row(const PaperModel::Layer& row, bool same_rule) {
   const auto& change = row.change;
   const bool changed = same_rule && change;
@@ -101,11 +101,11 @@ TextTable full_table(const AnalyzeReport& report, const Profile& profile) {
   const std::string rule = report.leading_kind().name;
   TextTable table(
       fmt::format("Table 5. All layers: independent, greedy and {} sets; Jaccard of neighbouring "
-                  "independent sets; adds, rem and turn of {}",
+                  "independent sets; adds, rem and turnover of {}",
                   rule, rule),
-      {"layer", "r ind", "r greedy", "r " + rule, "Jaccard", "adds", "rem", "turn"});
-  const PaperModel* paper = paper_beside(report, profile);
-  const bool same_rule = paper_cascade_beside(report, profile) != nullptr;
+      {"layer", "r ind", "r greedy", "r " + rule, "Jaccard", "adds", "rem", "turnover"});
+  const PaperModel* paper = comparable_paper(report, profile);
+  const bool same_rule = comparable_paper_cascade(report, profile) != nullptr;
   for (size_t l = 0; l < profile.layers.size(); ++l) {
     const std::vector<SetFigures>& sets = profile.layers[l].sets;
     const SetFigures& leading = sets[report.leading()];

@@ -22,7 +22,7 @@ SubspaceRequest subspace_request(const std::vector<int64_t>& ranks, int64_t n_wi
 SubspaceProfile run_subspace(const SubspaceRequest& request, const TextSource& text, Model& model,
                              bool quiet);
 
-// Effective ranks and the coherence of neighbouring layers, beside that of a profile's token sets.
+// Effective ranks and the coherence of neighbouring layers, with that of a profile's token sets.
 TextTable subspace_table(const SubspaceProfile& subspaces, const Profile& tokens);
 
 }  // namespace sluice::impl::cli

@@ -65,7 +65,7 @@ TextTable gram_table(const AnalyzeReport& report) {
            cell(independent.jaccard_prev, kShare), cell(independent.products_computed, millions),
            cell(summary.products_computed, millions), cell(summary.savings_computed, kPercent)});
     });
-    if (const PaperModel* paper = paper_beside(report, profile))
+    if (const PaperModel* paper = comparable_paper(report, profile))
       table.add({paper_label(*paper), words("cascade-paper"),
                  cell(paper->gram.independent_products, kMillions),
                  cell(paper->gram.cascade_products, kMillions),
@@ -89,7 +89,7 @@ TextTable ratio_table(const AnalyzeReport& report) {
                  cell(profile.summaries[k].deep_n_reps, kCount),
                  cell(profile.summaries[k].deep_ratio, kRatio)});
     });
-    if (const PaperModel* paper = paper_beside(report, profile))
+    if (const PaperModel* paper = comparable_paper(report, profile))
       table.add({paper_label(*paper), words("cascade-paper"),
                  words(fmt::format("{}-{}", paper->deep.first_layer, paper->n_layers - 1)),
                  cell(int64_t{paper->deep.n_reps_independent}),
@@ -145,9 +145,9 @@ TextTable overview_table(const AnalyzeReport& report) {
                cell(profile.summaries[kIndependentSet].jaccard_prev, kShare),
                cell(leading.savings_paper, kPercent), turnover_range(leading),
                cell(profile.n_windows)});
-    const PaperModel* paper = paper_beside(report, profile);
+    const PaperModel* paper = comparable_paper(report, profile);
     if (paper == nullptr) continue;
-    const bool same_rule = paper_cascade_beside(report, profile) != nullptr;
+    const bool same_rule = comparable_paper_cascade(report, profile) != nullptr;
     table.add({paper_label(*paper), cell(int64_t{paper->n_layers}), cell(int64_t{paper->d_model}),
                cell(int64_t{paper->mean_n_reps}), cell(paper->gram.jaccard, kShare),
                same_rule ? cell(paper->gram.savings, kWholePercent) : no_value(),
@@ -189,12 +189,12 @@ TextTable cost_table(const AnalyzeReport& report) {
 
 }  // namespace
 
-const PaperModel* paper_beside(const AnalyzeReport& report, const Profile& profile) {
+const PaperModel* comparable_paper(const AnalyzeReport& report, const Profile& profile) {
   return profile.n_tokens == kPaperTokens ? paper_of_settings(report, profile) : nullptr;
 }
 
-const PaperModel* paper_cascade_beside(const AnalyzeReport& report, const Profile& profile) {
-  return report.leads_with(SelectRule::kCascadePaper) ? paper_beside(report, profile) : nullptr;
+const PaperModel* comparable_paper_cascade(const AnalyzeReport& report, const Profile& profile) {
+  return report.leads_with(SelectRule::kCascadePaper) ? comparable_paper(report, profile) : nullptr;
 }
 
 std::string profile_label(const Profile& profile) {

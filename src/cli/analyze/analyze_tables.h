@@ -20,10 +20,10 @@ struct AnalyzeReport {
   bool leads_with(SelectRule rule) const { return leading_kind().rule == rule; }
 };
 
-// The figures of the paper that a profile may be compared with, else nullptr: its model, tau,
-// length and space. Those of its cascade belong beside `cascade-paper` alone.
-const PaperModel* paper_beside(const AnalyzeReport& report, const Profile& profile);
-const PaperModel* paper_cascade_beside(const AnalyzeReport& report, const Profile& profile);
+// The figures of the paper, where a profile has the same model, tau, length and space; else
+// nullptr. Those of its cascade are comparable with the rule `cascade-paper` only.
+const PaperModel* comparable_paper(const AnalyzeReport& report, const Profile& profile);
+const PaperModel* comparable_paper_cascade(const AnalyzeReport& report, const Profile& profile);
 // "tau 0.3, T 512, residual".
 std::string profile_label(const Profile& profile);
 

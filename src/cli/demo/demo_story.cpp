@@ -273,8 +273,9 @@ nlohmann::json tell_speed(const DemoScene& scene) {
                     options, [&](double done, const std::string& now) { bar.update(done, now); });
   }
   fmt::print(
-      "pp: reading a prompt of so many tokens. tg: decoding {} tokens after them. Dense and\n"
-      "accelerated take turns; where the speed-up is below 1, dense is the faster.\n\n{}",
+      "pp: reading a prompt of so many tokens. tg: decoding {} tokens after them. Runs of\n"
+      "dense and accelerated are interleaved. Where the speed-up is below 1, dense is "
+      "faster.\n\n{}",
       options.n_predict, speed_table(result).markdown());
   for (const std::string& line : result.left_out) fmt::print("Left out: {}\n", line);
   std::string lengths;

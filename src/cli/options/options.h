@@ -1,4 +1,4 @@
-// Flags that mean the same in every command, and what they turn into.
+// Flags that mean the same in every command, and what is made from them.
 
 #pragma once
 

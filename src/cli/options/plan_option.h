@@ -1,5 +1,5 @@
-// --plan: a plan from a file, in every command that can follow one, beside the choices that flags
-// make.
+// --plan: a plan from a file, in every command that can follow one, in place of the choices
+// that other flags make.
 
 #pragma once
 
@@ -35,9 +35,9 @@ struct Acceleration {
   std::string model_sha256 = {};  // empty where nothing had to be compared with it
 };
 
-// `text` is the file that it is used on, or empty. Throws CLI::ValidationError for a plan beside
-// choices, and Error for a plan of another model and for bases that are missing, damaged, or others
-// than the plan was made with.
+// `text` is the file that it is used on, or empty. Throws CLI::ValidationError for a plan
+// together with choices, and Error for a plan of another model and for bases that are missing,
+// damaged, or others than the plan was made with.
 Acceleration read_acceleration(WantedAcceleration wanted, const Checkpoint& checkpoint,
                                const std::string& text);
 

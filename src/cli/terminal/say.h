@@ -1,4 +1,4 @@
-// What is said beside results, on stderr.
+// Messages on stderr: everything that is not a result.
 
 #pragma once
 

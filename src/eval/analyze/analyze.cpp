@@ -16,7 +16,7 @@ namespace {
 struct Track {
   Profile profile;
   std::vector<ProfileSets> sets;
-  std::vector<LayerFigures> window;  // (n_layers) of the window under way
+  std::vector<LayerFigures> window;  // (n_layers) of the current window
   std::optional<TokenMap> map;       // where it is asked for, of the first window
 };
 
@@ -101,7 +101,7 @@ class Analyzer {
                     .layers = {}};
   }
 
-  // Whether the window under way is the first.
+  // Whether the current window is the first.
   static bool is_first(const Track& track) { return track.profile.n_windows == 0; }
 
   void add_layer(Track& track, const AttentionSeen& seen, const AttentionOutputs& outputs) const {

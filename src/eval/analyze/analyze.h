@@ -30,7 +30,7 @@ struct AnalyzeResult {
   std::optional<TokenMap> map;
 };
 
-// The first layer that counts as deep: half-way, or where the paper begins for its own models.
+// The first layer that counts as deep: halfway, or where the paper begins for its own models.
 int64_t default_deep_layer(const ModelSpec& spec);
 
 // The next n_tokens of a text that is at its beginning; an Error where it has fewer.

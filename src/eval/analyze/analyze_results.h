@@ -20,7 +20,7 @@ struct AnalyzeFindings {
 // The whole file.
 nlohmann::json analyze_results(const ResultsOrigin& origin, const AnalyzeFindings& findings);
 
-// What it holds beside the header: `settings`, `runs`, `map` and, for the paper's models, `paper`.
+// What it holds after the header: `settings`, `runs`, `map` and, for the paper's models, `paper`.
 nlohmann::json describe_findings(const ModelSpec& spec, const AnalyzeFindings& findings);
 
 // A figure's mean over windows under its name, and its standard deviation; null where no window has

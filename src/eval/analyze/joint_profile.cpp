@@ -17,7 +17,7 @@
 namespace sluice::impl {
 namespace {
 
-// Times of each way to select, per window and layer.
+// Samples of each selector, per window and layer.
 constexpr int kRounds = 5;
 
 using SharedBasis = std::shared_ptr<const SelectionBasis>;
@@ -34,12 +34,13 @@ bool same_sets(const Selector& a, const Selector& b) {
   return x.status == y.status && x.owner == y.owner;
 }
 
-using Samples = std::vector<std::vector<double>>;  // (ways to select), ms
+using Samples = std::vector<std::vector<double>>;  // (n_selectors, n_samples) ms
 
-// Ways: without a basis, then for each rank always and where that pays.
+// Selectors: without a basis, then two for each rank: kAlways and kWherePays.
 JointRankTimes times_of(const Samples& samples, size_t rank) {
-  const auto of = [&](size_t way) -> JointTimes {
-    return {.seconds = 1e-3 * median(samples[way]), .speedup = ratio_of(samples[0], samples[way])};
+  const auto of = [&](size_t selector) -> JointTimes {
+    return {.seconds = 1e-3 * median(samples[selector]),
+            .speedup = ratio_of(samples[0], samples[selector])};
   };
   return {.always = of(1 + 2 * rank), .where_pays = of(2 + 2 * rank)};
 }
@@ -97,8 +98,8 @@ class JointProfiler {
       JointLayer& out = profile_.layers[layer];
       out.seconds = 1e-3 * median(samples[0]);
       for (size_t i = 0; i < out.ranks.size(); ++i) out.ranks[i].times = times_of(samples, i);
-      for (size_t way = 0; layer > 0 && way < all.size(); ++way)
-        for (size_t i = 0; i < all[way].size(); ++i) all[way][i] += samples[way][i];
+      for (size_t s = 0; layer > 0 && s < all.size(); ++s)
+        for (size_t i = 0; i < all[s].size(); ++i) all[s][i] += samples[s][i];
     }
     profile_.seconds = 1e-3 * median(all[0]);
     for (size_t i = 0; i < profile_.options.ranks.size(); ++i)
@@ -134,14 +135,14 @@ class JointProfiler {
         profile_.options.space == RowSpace::kNormed ? seen.input : seen.residual;
     auto& samples = samples_[layer];
     samples.resize(selectors.size());
-    take_turns(kRounds, selectors.size(), [&](size_t way, int round) {
-      selectors[way]->reset();
+    run_interleaved(kRounds, selectors.size(), [&](size_t s, int round) {
+      selectors[s]->reset();
       model_.backend().wait();
       const double ms = time_ms([&] {
-        extend_from(*selectors[way], before_.get(), {rows, seen.residual});
+        extend_from(*selectors[s], before_.get(), {rows, seen.residual});
         model_.backend().wait();
       });
-      if (round >= 0) samples[way].push_back(ms);
+      if (round >= 0) samples[s].push_back(ms);
     });
     for (const auto& selector : selectors) SLUICE_CHECK(same_sets(*selector, *selectors[0]));
 

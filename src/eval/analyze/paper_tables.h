@@ -1,5 +1,5 @@
 // The figures of the paper (Thomas, "Cascade Token Selection for Transformer Attention
-// Acceleration"), as printed there, to stand beside ours for the models it measured. All at
+// Acceleration"), as printed there, to compare ours with for the models it measured. All at
 // tau = 0.3 and 512 tokens in the residual stream.
 
 #pragma once

@@ -47,7 +47,7 @@ class PlanProfiler {
   PlanProfile take_profile() { return std::move(profile_); }
 
  private:
-  // One layer of the window under way.
+  // One layer of the current window.
   void add_layer(const AttentionSeen& seen, AttentionWork& all) {
     const LayerPlan& layer = plan_.layers[static_cast<size_t>(seen.layer)];
     PlanLayerProfile& to = profile_.layers[static_cast<size_t>(seen.layer)];

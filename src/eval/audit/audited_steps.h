@@ -20,7 +20,7 @@ namespace sluice::impl {
 
 enum class AuditMode : uint8_t {
   // The exact model follows with a cache of its own, `every` tokens in one pass, and every token is
-  // compared: the KL of a full two-way run. A sample is the mean of a pass.
+  // compared: the KL of two separate runs. A sample is the mean of a pass.
   kReplay,
   // One step of every `every` is run exactly too, on the cache that the plan made: the KL of that
   // step's own approximation, without what earlier steps have left in the cache. A sample is a

@@ -34,8 +34,8 @@ struct NeedleCase {
 };
 
 // The prompts of a grid, by task, length, depth and seed. Cases of one length take stretches of the
-// text in turn, without the special tokens between documents; each begins as the text does. Throws
-// Error for a length that the text or a needle does not fit.
+// text one after the other, without the special tokens between documents; each begins as the text
+// does. Throws Error for a length that the text or a needle does not fit.
 std::vector<NeedleCase> make_needle_cases(const Tokenizer& tokenizer, std::span<const int32_t> text,
                                           const NeedleGrid& grid);
 

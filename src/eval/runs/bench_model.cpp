@@ -109,7 +109,7 @@ class LengthBench {
       }
   }
 
-  // One turn of a candidate; samples of the round to warm up are dropped.
+  // One round of a candidate; samples of the warm-up round are dropped.
   void run(size_t candidate, bool warm_up) {
     KvCache& cache = caches_[candidate];
     cache.truncate(0);
@@ -297,7 +297,7 @@ BenchResult bench_model(Model& model, std::span<const int32_t> tokens,
   for (const int64_t length : options.lengths) all += weight(length);
   for (const int64_t length : options.lengths) {
     LengthBench bench(model, tokens, length, result);
-    take_turns(options.repeat, result.candidates.size(), [&](size_t candidate, int round) {
+    run_interleaved(options.repeat, result.candidates.size(), [&](size_t candidate, int round) {
       if (progress)
         progress(done / all,
                  fmt::format("{} tokens, {}", length, result.candidates[candidate].label));

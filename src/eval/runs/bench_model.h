@@ -1,5 +1,5 @@
-// Speed of a model with exact and accelerated attention, timed in turn: prefill of some tokens, and
-// decoding after them. docs/results.md, "What bench measures".
+// Speed of a model with exact and accelerated attention, in interleaved runs: prefill of some
+// tokens, and decoding after them. docs/results.md, "What bench measures".
 
 #pragma once
 
@@ -19,7 +19,7 @@
 
 namespace sluice::impl {
 
-// What takes turns. The first is always exact attention, which the others are compared with.
+// What is timed in each round. The first is always exact attention, the baseline of the others.
 struct BenchCandidate {
   std::string label = "dense";   // for people
   std::string mode = "dense";    // of attention, or where that is dense of linear layers

@@ -30,7 +30,8 @@ std::string with_visible_bytes(std::string_view bytes) {
 std::string token_text(const Tokenizer& tokenizer, int32_t id) {
   const std::string spelled = tokenizer.token_of(id);
   if (tokenizer.is_special(id)) return with_visible_bytes(spelled);
-  // A decoder treats the first token of a text in its own way, so the second of two tells.
+  // A decoder may treat the first token of a text differently, so the token is decoded twice and
+  // the text of the second is used.
   const std::string one = tokenizer.decode(std::array{id}, /*skip_special=*/false);
   const std::string two = tokenizer.decode(std::array{id, id}, /*skip_special=*/false);
   const bool whole =

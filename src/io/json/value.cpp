@@ -22,7 +22,7 @@ struct Step {
   size_t index;
 };
 
-// Fills `steps` with the way from `from` to `wanted`, the last step first.
+// Fills `steps` with the path from `from` to `wanted`, the last step first.
 bool find_steps(const Json& from, const Json* wanted, size_t max_steps, std::vector<Step>& steps) {
   if (&from == wanted) return true;
   if (max_steps == 0) return false;

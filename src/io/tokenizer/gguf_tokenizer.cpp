@@ -139,9 +139,9 @@ std::unique_ptr<Tokenizer> load_byte_level(const GgufFile& file) {
   const std::string name = file.find(kPre) ? file.require_string(kPre) : "default";
   const std::optional<GgufPre> pre = find_gguf_pre(name);
   if (!pre) {
-    throw Error(fmt::format("{} is {}: its way of cutting text is not known", place(file, kPre),
-                            quote(name)),
-                "use the model's tokenizer.json instead");
+    throw Error(
+        fmt::format("{} is {}: this pre-tokenizer is not known", place(file, kPre), quote(name)),
+        "use the model's tokenizer.json instead");
   }
   const std::vector<ScoredToken> tokens = read_tokens(file);
   Vocab vocab;

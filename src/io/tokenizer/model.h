@@ -1,4 +1,4 @@
-// Turns one pre-tokenized word into token ids. Each kind of model has a file of its own.
+// Encodes one pre-tokenized word as token ids. Each kind of model has a file of its own.
 
 #pragma once
 

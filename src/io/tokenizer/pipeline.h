@@ -1,5 +1,5 @@
 // The tokenizer every loader builds: added tokens, normalizer, pre-tokenizer, model, template, and
-// the decoder for the way back.
+// the decoder.
 
 #pragma once
 

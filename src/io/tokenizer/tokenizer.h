@@ -22,7 +22,8 @@ class Tokenizer {
   virtual ~Tokenizer() = default;
 
   // add_special: put in what the tokenizer's template asks for (<s>, [CLS] … [SEP]).
-  // Special tokens written out in the text are recognised either way, as Hugging Face does.
+  // Special tokens written out in the text are recognised with and without it, as Hugging Face
+  // does.
   virtual std::vector<int32_t> encode(std::string_view text, bool add_special) const = 0;
   virtual std::string decode(std::span<const int32_t> ids, bool skip_special) const = 0;
 

@@ -1,4 +1,4 @@
-// Unigram: of all ways to cut a word into tokens, the one with the highest sum of scores.
+// Unigram: of all segmentations of a word into tokens, the one with the highest sum of scores.
 
 #pragma once
 

@@ -133,7 +133,8 @@ function choiceButtons(label, options, choose) {
   return make('div', {class: 'choice', role: 'group', 'aria-label': label}, buttons);
 }
 
-// One tip for the whole page, beside what is pointed at. `lines` are texts; the first is strong.
+// One tip for the whole page, above or below what is pointed at. `lines` are texts; the first is
+// strong.
 const tip = {
   show(target, lines) {
     const box = document.getElementById('tip');
@@ -172,7 +173,7 @@ async function copyText(text, button) {
   try {
     await navigator.clipboard.writeText(text);
   } catch {
-    // Pages opened from disk may be refused the clipboard: the old way asks a selection instead.
+    // Pages opened from disk may be refused the clipboard; execCommand copies a selection instead.
     const area = make('textarea', {class: 'offscreen'});
     area.value = text;
     document.body.append(area);

@@ -152,8 +152,8 @@ function contractCaption(part) {
               'Predicted is the sum of what each change of the plan loses alone; calibration, the ' +
                   'text it was made from; held out, text that had no part in it and decides. ± is ' +
                   'one standard error over documents, whiskers are two. ') +
-      (timed ? 'Speed is dense time over the plan’s, in turns, from the slowest to the fastest ' +
-               'round; the dashed line is dense. ' +
+      (timed ? 'Speed is dense time over the plan’s, from the slowest to the fastest round; runs ' +
+               'are interleaved; the dashed line is dense. ' +
                (part.dense_because ?
                     '' :
                     'Where the ground is shaded a run follows the plan by itself.') :

@@ -81,7 +81,7 @@ function candidatesTable(data) {
                                                     })));
   if (!rows.length) return null;
   return makeTable(
-      'Plans looked at on the way',
+      'Plans that were tried',
       [
         contractColumn, onColumn,
         ...numberColumns(rows, keysOf(rows, ['budget', 'predicted_kl', ...kLossFigures]))

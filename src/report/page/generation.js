@@ -61,6 +61,6 @@ function generationView(data, section) {
   section.append(make(
       'p', {class: 'caption'},
       'The same prompt, continued with each attention. What follows the ' +
-          'first difference is marked; after it the texts go their own ways, as ' +
+          'first difference is marked; after it the texts differ, as ' +
           'both read what they wrote.'));
 }

@@ -13,8 +13,8 @@ function runOfCase(data, c) {
       (r) => of(r.part) === of(c.part) && settingKey(r.settings) === settingKey(c.settings));
 }
 
-// The speed of the choice whose quality stands beside it, where it was timed; of another only with
-// its own quality, or where none was measured. At the longest prompt, where there is most to save;
+// The speed of `best`, whose quality the first screen shows, where it was timed; else of a choice
+// with a measured quality; else of any. At the longest prompt, where there is most to save;
 // reading it before writing after it.
 function headlineCase(data, best) {
   const cases = data.speed.filter((c) => !isBaseline(c) && isNumber(c.speedup_vs_dense));

@@ -100,7 +100,7 @@ const kViews = [
   },
   {
     view: 'audit',
-    title: 'Loss measured along the way',
+    title: 'Loss measured during the run',
     short: 'Audit',
     fill: auditView,
     has: (d) => d.audits.length,

@@ -1,5 +1,5 @@
-// KL against keys read, both logarithmic, a curve for each method: what ways of reading fewer keys
-// cost, on the same windows of one text.
+// KL against keys read, both logarithmic, a curve for each method of reading fewer keys, on the
+// same windows of one text.
 
 // Colours are those of the quality view where it has one for each.
 const kMethodStyles = {
@@ -118,8 +118,8 @@ function addMethodPoint(plot, method, run) {
       4.4);
 }
 
-// Each curve's name beside its point of most keys, moved up or down where another name is. One
-// that finds no room is left to the legend.
+// Each curve's name to the right of its point of most keys, moved up or down where another name is.
+// One that finds no room is left to the legend.
 function nameCurves(plot, methods) {
   const placed = [];
   for (const {name, cls, runs} of methods) {

@@ -14,7 +14,7 @@ const kPlaces = {
     const {dtype} = asObject(part.model);
     return dtype && {key: String(dtype), names: [safeText(dtype)]};
   },
-  // The text of `generate` is its prompt, which stands beside what it wrote.
+  // The text of `generate` is its prompt, which is shown with what it wrote.
   text(part) {
     const {sha256, path} = asObject(part.text);
     return part.text && part.command !== 'generate' && {

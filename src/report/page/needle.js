@@ -129,6 +129,6 @@ function needleView(data, section) {
       'p', {class: 'caption'},
       'Rows are depths in the text, its beginning on top; columns are lengths of the prompt. A ' +
           'cell has the needles found of those hidden there, the same prompts for all. Lost are ' +
-          'needles that dense finds and the choice does not; won the other way round. Errors are ' +
+          'needles that dense finds and the choice does not; won are the reverse. Errors are ' +
           'binomial.'));
 }

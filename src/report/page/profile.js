@@ -1,5 +1,5 @@
 // The profile over layers: how many tokens are kept, how much of the set stays from layer to layer,
-// for every rule together; beside them the paper's printed figures where they are of this model.
+// for every rule together; with the paper's printed figures where they are of this model.
 
 // The sets of a run in drawing order: {name, cls, form, get(layer) -> figures}.
 function profileSets(run) {

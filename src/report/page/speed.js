@@ -1,5 +1,5 @@
-// Speed: time of each test, dense beside the accelerated modes. Bars are relative to dense of the
-// same test, so a prompt of 4096 tokens and a single generated token share one picture.
+// Speed: time of each test, of dense and of the accelerated modes. Bars are relative to dense of
+// the same test, so a prompt of 4096 tokens and a single generated token share one picture.
 
 const kTimeParts = [
   ['select', 'selection', 's2'], ['attend', 'attention', 's0'], ['linear', 'matrices', 's1'],

@@ -1,5 +1,5 @@
 // The hidden axis: how much of the energy few directions hold, how many they are at each layer, how
-// far neighbouring layers share them (beside the token sets), and what share of the pairs of a
+// far neighbouring layers share them (and token sets), and what share of the pairs of a
 // selection they decide.
 
 const kInputStyles = {
@@ -250,7 +250,8 @@ function jointFigures({joint}) {
           hosts[0]),
       figureOf(
           'Time of selection over that without a basis',
-          'With the basis as long as it is judged to pay; 1 is no change. Sets and owners are the same.', hosts[1])
+          'With the basis as long as it is judged to pay; 1 is no change. Sets and owners are the same.',
+          hosts[1])
     ]
   };
 }

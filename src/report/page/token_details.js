@@ -1,4 +1,4 @@
-// The panel beside the text: what is known of one token at one layer.
+// The panel next to the text: what is known of one token at one layer.
 
 const kStatusWords = {
   representative: 'Representative: stands for itself and its cluster.',

@@ -122,7 +122,7 @@ function tokenMapView(data, section) {
     mapState.setToken(position);
     board.reveal(position, true);
   });
-  // The way in from elsewhere: the depth map, tests, the console.
+  // For callers outside of this view: the depth map, tests, the console.
   window.sluice = {
     ...window.sluice,
     showToken(position, layer = mapState.layer) {

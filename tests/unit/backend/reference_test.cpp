@@ -36,10 +36,10 @@ TEST_P(Reference, HeadsOfAGroupShareTheirKeys) {
   EXPECT_EQ(attend(*backend, GetParam(), c, in), (std::vector<float>{5, 5, 7, 7}));
 }
 
-TEST_P(Reference, QuarterTurnsSwapThePairs) {
+TEST_P(Reference, RightAnglesSwapThePairs) {
   const DeviceTensor cosine(*backend, DType::kF32, {1, 2}, {0, 0});
   const DeviceTensor sine(*backend, DType::kF32, {1, 2}, {1, 1});
-  const auto turned = [&](RotaryStyle style) {
+  const auto rotated = [&](RotaryStyle style) {
     const DeviceTensor x(*backend, GetParam(), {1, 1, 5}, {1, 2, 3, 4, 5});
     backend->rotate({.style = style,
                      .cosine = cosine.view(),
@@ -49,8 +49,8 @@ TEST_P(Reference, QuarterTurnsSwapThePairs) {
                      .x = x.view()});
     return x.values();
   };
-  EXPECT_EQ(turned(RotaryStyle::kHalves), (std::vector<float>{-3, -4, 1, 2, 5}));
-  EXPECT_EQ(turned(RotaryStyle::kInterleaved), (std::vector<float>{-2, 1, -4, 3, 5}));
+  EXPECT_EQ(rotated(RotaryStyle::kHalves), (std::vector<float>{-3, -4, 1, 2, 5}));
+  EXPECT_EQ(rotated(RotaryStyle::kInterleaved), (std::vector<float>{-2, 1, -4, 3, 5}));
 }
 
 TEST_P(Reference, NormsGiveRowsOfUnitSize) {

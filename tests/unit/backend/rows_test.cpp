@@ -95,8 +95,8 @@ TEST(SoftmaxStep, ACountOfEqualScoresWeighsAsThatManyScores) {
     softmax_step(0.7f, n, weights.data(), state, counts.data());
     softmax_step(0.7f, static_cast<int64_t>(repeated.size()), repeated.data(), expected);
     EXPECT_EQ(state.maximum, expected.maximum);
-    // Sums of up to 100 terms in another order, and two ways to the same exponential, each within
-    // 2 units in the last place and a rounded argument of up to 7.
+    // Sums of up to 100 terms in another order, and two computations of the same exponential, each
+    // within 2 units in the last place and a rounded argument of up to 7.
     EXPECT_NEAR(state.total, expected.total, 150 * kF32Unit * expected.total);
     size_t at = 0;
     for (size_t i = 0; i < weights.size(); at += static_cast<size_t>(counts[i]), ++i)

@@ -1,5 +1,5 @@
-// The tables of `analyze` on profiles made by hand: the paper's figures stand in rows of their own,
-// beside what they may be compared with only.
+// The tables of `analyze` on profiles made by hand: the paper's figures have rows of their own,
+// and only where they are comparable.
 
 #include "cli/analyze/analyze_tables.h"
 
@@ -154,7 +154,7 @@ TEST_F(AnalyzeTables, KeySpaceCountsTheProductsOfAllHeads) {
   EXPECT_EQ(found[5], "58.720M");
 }
 
-TEST_F(AnalyzeTables, NothingOfThePaperStandsBesideOtherSettings) {
+TEST_F(AnalyzeTables, OtherSettingsHaveNothingOfThePaper) {
   const auto expect_none = [&](const char* what) {
     EXPECT_EQ(all_tables().find(" paper "), std::string::npos) << what;
   };
@@ -175,7 +175,7 @@ TEST_F(AnalyzeTables, NothingOfThePaperStandsBesideOtherSettings) {
   ASSERT_TRUE(shown());
 }
 
-TEST_F(AnalyzeTables, OnlyTheEstimateForItsLengthStandsBesideAnother) {
+TEST_F(AnalyzeTables, AnotherLengthHasOnlyTheEstimateForIt) {
   profile().n_tokens = 1024;
   EXPECT_EQ(row("Table 8.", "GPT-J 6B paper, estimate"),
             (Row{"1024", "280", "3.7", "72%", "-", "-"}));

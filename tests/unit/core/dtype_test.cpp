@@ -45,7 +45,7 @@ TEST(BFloat16, KeepsInfinitiesAndNaN) {
   }
 }
 
-TEST(BFloat16, SurvivesTheWayToFloatAndBack) {
+TEST(BFloat16, SurvivesConversionToFloatAndBack) {
   for (uint32_t bits = 0; bits < 0x10000; ++bits) {
     const float x = to_float(BFloat16{static_cast<uint16_t>(bits)});
     if (std::isnan(x)) continue;

@@ -1,4 +1,4 @@
-// What `analyze` writes beside its profiles: the paper's figures and the map.
+// What `analyze` writes in addition to its profiles: the paper's figures and the map.
 
 #include "eval/analyze/analyze_results.h"
 

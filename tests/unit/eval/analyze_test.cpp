@@ -170,7 +170,7 @@ TEST_P(Analyze, LeavesTheModelUnobserved) {
 }
 
 // ||W (x_s - x_t)|| <= ||W||_2 ||x_s - x_t|| for every head and pair of tokens; biases cancel.
-// Rotary embedding turns queries by their position, so those are compared without it only.
+// Rotary embedding rotates queries by their position, so those are compared without it only.
 TEST_P(Analyze, ProjectionNormsBoundWhatTheModelProjects) {
   const ModelSpec& spec = model->spec();
   double largest = 0;  // share of the bound that is reached

@@ -122,9 +122,9 @@ TEST_F(AuditedRun, DeltaZeroLosesNothing) {
   }
 }
 
-// Twenty texts. Every token is compared, so a mean is that of the two whole runs, and its interval
-// has it. The exact model reads passes of other lengths here and there: round-off.
-TEST_F(AuditedRun, TheIntervalOfAReplayHasTheKlOfAFullTwoWayRun) {
+// Twenty texts. Every token is compared, so a mean is that of two separate runs, and its interval
+// contains it. The exact model reads passes of other lengths here and there: round-off.
+TEST_F(AuditedRun, TheIntervalOfAReplayContainsTheKlOfSeparateRuns) {
   const AttentionPlan plan = plan_of(0.02);
   const int64_t vocab = model->spec().vocab;
   std::vector<float> dense(static_cast<size_t>(kTokens * vocab));

@@ -206,7 +206,7 @@ TEST_P(BenchModel, ACandidateThatDoesNotFollowItsPlanRunsDense) {
   }
 }
 
-TEST_P(BenchModel, CandidatesTakeTurns) {
+TEST_P(BenchModel, CandidatesAreInterleaved) {
   std::vector<std::string> seen;
   double last = -1;
   const auto progress = [&](double done, const std::string& now) {

@@ -107,7 +107,7 @@ TEST(NeedleCases, HaveEachLengthAndDepthWithSeedsOfTheirOwn) {
     EXPECT_EQ(cases[i].options.depth, i % 4 < 2 ? 0.25 : 0.75);
     EXPECT_EQ(cases[i].options.seed, 5 + i);
     EXPECT_EQ(std::ssize(cases[i].prompt.tokens), cases[i].options.context);
-    // Three stretches of 300 tokens in turn, one of 900.
+    // Three stretches of 300 tokens in rotation, one of 900.
     EXPECT_EQ(cases[i].prompt.tokens[0], 'a' + (i < 4 ? static_cast<int32_t>(i % 3) : 0)) << i;
   }
   EXPECT_THROW(make_needle_cases(tokenizer, text, {.contexts = {2000}}), Error);

@@ -68,7 +68,7 @@ TEST(WriteJson, WhatCannotBeWrittenIsAnErrorAndTheOldFileStays) {
         write_json({{"a", 1}}, dir.path() / "none" / "results.json");
       },
       {"results.json: cannot be written"});
-  // A folder in the way of the target.
+  // The target is a folder.
   std::filesystem::create_directories(dir.path() / "folder" / "inside");
   expect_error(
       [&] {

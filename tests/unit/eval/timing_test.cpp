@@ -1,4 +1,5 @@
-// Turns and ratios, on numbers that are given: no test here depends on how long anything takes.
+// Interleaving and ratios, on numbers that are given: no test here depends on how long anything
+// takes.
 
 #include "eval/timing.h"
 
@@ -23,17 +24,17 @@ TEST(RatioOf, IsOfPairsNotOfMedians) {
   EXPECT_EQ(ratio.high, 5);
 }
 
-TEST(TakeTurns, CallsEveryPieceOnceARoundAfterOneToWarmUp) {
+TEST(RunInterleaved, CallsEveryPieceOnceARoundAfterOneToWarmUp) {
   std::vector<std::pair<size_t, int>> calls;
-  take_turns(2, 3, [&](size_t piece, int round) { calls.emplace_back(piece, round); });
+  run_interleaved(2, 3, [&](size_t piece, int round) { calls.emplace_back(piece, round); });
   const std::vector<std::pair<size_t, int>> expected = {{0, -1}, {1, -1}, {2, -1}, {0, 0}, {1, 0},
                                                         {2, 0},  {0, 1},  {1, 1},  {2, 1}};
   EXPECT_EQ(calls, expected);
 }
 
-TEST(TimeInTurn, KeepsASamplePerRoundAndDropsTheFirst) {
+TEST(TimeInterleaved, KeepsASamplePerRoundAndDropsTheFirst) {
   int first = 0, second = 0;
-  const auto samples = time_in_turn(3, {[&] { ++first; }, [&] { ++second; }});
+  const auto samples = time_interleaved(3, {[&] { ++first; }, [&] { ++second; }});
   ASSERT_EQ(samples.size(), 2u);
   for (const auto& of_piece : samples) EXPECT_EQ(of_piece.size(), 3u);
   EXPECT_EQ(first, 4);

@@ -1,4 +1,4 @@
-// A gate token by token: which way each goes, whatever the cut into passes, and that a sequence's
+// A gate token by token: which path each takes, whatever the cut into passes, and that a sequence's
 // own directions come from earlier tokens alone. docs/algorithm.md, section 4.
 
 #include "layer/linear_gate.h"

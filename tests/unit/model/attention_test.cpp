@@ -41,7 +41,7 @@ class EveryFamily : public FamilyTest {
     return choice;
   }
 
-  // Two ways to the same sum: round-off of some hundred additions in each of 2 layers in f32, one
+  // The same sum in two orders: round-off of some hundred additions in each of 2 layers in f32, one
   // step of bf16 for each of the 2 layers (as in chunks_test.cpp).
   double round_off(const std::vector<float>& values) const {
     return (setup().dtype == DType::kF32 ? 5e-6 : 2 * 0x1p-7) * range_of(values);
@@ -165,7 +165,7 @@ TEST_P(EveryFamily, PiecesAndSingleTokensGiveWhatTheWholeGives) {
       std::vector<TokenSet> sets, sets_of_pieces;
       auto whole = run(plan(uniform), tokens, &sets);
       auto pieces = run_in_pieces(plan(uniform), sets_of_pieces);
-      for (size_t layer = 0; layer < sets.size() && !may_fall_either_way(); ++layer)
+      for (size_t layer = 0; layer < sets.size() && !is_order_sensitive(); ++layer)
         EXPECT_EQ(sets_of_pieces[layer].cluster, sets[layer].cluster);
       const size_t compared = n_decided_alike(sets, sets_of_pieces) * width();
       whole.resize(compared);

@@ -1,4 +1,4 @@
-// The way tokens are fed does not change what comes out: whole, in chunks, one by one, in a batch,
+// The output does not depend on how tokens are fed: whole, in chunks, one by one, in a batch,
 // after taking some back.
 
 #include "parity/compare.h"

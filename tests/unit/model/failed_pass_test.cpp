@@ -1,5 +1,5 @@
-// A pass that fails half-way has been taken in by some layers: whoever goes on with the cache gets
-// an error, and a cache that starts anew is as good as new.
+// A pass that fails halfway is in the caches of some layers: the next pass with that cache is an
+// error, and after truncation to 0 the cache works as a new one.
 
 #include "parity/compare.h"
 #include "unit/model/family_models.h"
@@ -18,7 +18,7 @@ TEST(FailedPass, IsNotGoneOnFromUnsaid) {
   KvCache good = model.make_cache(1, 0, plan), cache = model.make_cache(1, 0, plan);
   const auto expected = hidden_of(model, tokens, good);
 
-  model.observe([](const auto&) { throw Error("half-way"); });
+  model.observe([](const auto&) { throw Error("halfway"); });
   EXPECT_THROW(hidden_of(model, tokens, cache), Error);
   model.observe(nullptr);
   try {

@@ -180,13 +180,13 @@ class FamilyTest : public testing::TestWithParam<std::tuple<FamilyCase, ModelSet
     return sets;
   }
   // A device sums products of another height in another order, and in bf16 a token of the second
-  // layer that is within round-off of the threshold may fall either way.
-  bool may_fall_either_way() const { return setup().on_device() && setup().dtype == DType::kBF16; }
+  // layer that is within round-off of the threshold may be kept or merged.
+  bool is_order_sensitive() const { return setup().on_device() && setup().dtype == DType::kBF16; }
   // How many tokens two runs can be compared by, where it may: those before the first that was
   // decided otherwise. An encoder's tokens see all others, but one among so many changes little.
   size_t n_decided_alike(const std::vector<TokenSet>& a, const std::vector<TokenSet>& b) const {
     const size_t n = a[0].status.size();
-    if (!may_fall_either_way() || is_encoder(family())) return n;
+    if (!is_order_sensitive() || is_encoder(family())) return n;
     size_t alike = n;
     for (size_t layer = 0; layer < a.size(); ++layer)
       for (size_t t = 0; t < alike; ++t)

@@ -84,11 +84,11 @@ class EveryLinear : public FamilyTest {
   double round_off(const std::vector<float>& values) const {
     return (setup().dtype == DType::kF32 ? 5e-6 : 2 * 0x1p-7) * range_of(values);
   }
-  // By way of a basis: a row is turned and turned back, which takes two sums instead of one, and
-  // the gate lets pass what misses no more than its epsilon. In bf16 directions, coordinates and
-  // image are rounded for each of the four groups, beside the ten tensors of docs/architecture.md,
-  // "Numbers": 3 u sqrt(22 L + 2).
-  double turned_round_off(const std::vector<float>& values) const {
+  // Through a basis: a row is projected and multiplied by the image, which takes two sums instead
+  // of one, and the gate lets pass what misses no more than its epsilon. In bf16 directions,
+  // coordinates and image are rounded for each of the four groups, in addition to the ten tensors
+  // of docs/architecture.md, "Numbers": 3 u sqrt(22 L + 2).
+  double basis_round_off(const std::vector<float>& values) const {
     const auto n_layers = static_cast<double>(model->spec().n_layers);
     return (setup().dtype == DType::kF32 ? 2 * 5e-6 + gate_epsilon()
                                          : 3 * 0x1p-9 * std::sqrt(22 * n_layers + 2)) *
@@ -110,7 +110,7 @@ TEST_P(EveryLinear, AFullRankBasisEqualsDense) {
   const LinearPlan full = plan(LinearKind::kGsi, 0, gate_epsilon());
   model->prepare_linear(full, &bases);
   LinearCounts counts;
-  EXPECT_CLOSE(run(full, tokens, {}, &counts), dense, turned_round_off(dense));
+  EXPECT_CLOSE(run(full, tokens, {}, &counts), dense, basis_round_off(dense));
   EXPECT_EQ(counts.n_fast, counts.n_tokens);
   EXPECT_GT(counts.elements, counts.dense_elements);  // V is read on top
 }
@@ -149,7 +149,7 @@ TEST_P(EveryLinear, GradingLeavesOutWhatItMay) {
 TEST_P(EveryLinear, RowsNearTheBasisAreFastAndExact) {
   const auto dense = run({}, tokens);
   LinearCounts counts;
-  EXPECT_CLOSE(run(mixed_plan(), tokens, {}, &counts), dense, turned_round_off(dense));
+  EXPECT_CLOSE(run(mixed_plan(), tokens, {}, &counts), dense, basis_round_off(dense));
   EXPECT_GT(counts.n_fast, 4 * model->spec().n_layers);
   EXPECT_LT(counts.n_fast, counts.n_tokens);
   EXPECT_EQ(counts.residuals.count() + counts.n_bypassed, counts.n_tokens);
@@ -187,7 +187,7 @@ TEST_P(EveryLinear, PiecesAndSingleTokensGiveWhatTheWholeGives) {
   EXPECT_EQ(counts.elements, whole_counts.elements);
 }
 
-TEST_P(EveryLinear, SequencesOfABatchGoTheirOwnWays) {
+TEST_P(EveryLinear, SequencesOfABatchAreGatedApart) {
   const LinearPlan linear = mixed_plan();
   const auto second = repeating_tokens(static_cast<int64_t>(tokens.size()), 5);
   auto both = tokens;
@@ -200,7 +200,7 @@ TEST_P(EveryLinear, SequencesOfABatchGoTheirOwnWays) {
   EXPECT_CLOSE(hidden_of(*model, both, cache), expected, round_off(expected));
   // An encoder's rows lie at all distances from the basis, some within round-off of epsilon.
   const int64_t n_unsure =
-      may_fall_either_way() && is_encoder(family()) ? counts_of(cache).n_tokens / 100 : 0;
+      is_order_sensitive() && is_encoder(family()) ? counts_of(cache).n_tokens / 100 : 0;
   EXPECT_LE(std::abs(counts_of(cache).n_fast - first_counts.n_fast - second_counts.n_fast),
             n_unsure);
 }
@@ -223,7 +223,7 @@ TEST_P(EveryLinear, GatesGoWithAttentionOnRepresentatives) {
         n_decided_alike(sets, gated_sets) * static_cast<size_t>(model->spec().d_model);
     merged.resize(compared);
     out.resize(compared);
-    EXPECT_CLOSE(out, merged, turned_round_off(merged));
+    EXPECT_CLOSE(out, merged, basis_round_off(merged));
   }
 }
 

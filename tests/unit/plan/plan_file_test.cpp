@@ -90,9 +90,9 @@ TEST(PlanFile, WhatIsLeftOutHasTheDefaultsOfItsMode) {
 }
 
 TEST(PlanFile, BasesAreFoundFromThePlansFolder) {
-  const PlanBases beside = {.path = "b/bases.safetensors", .text_sha256 = ""};
-  EXPECT_EQ(bases_path(beside, "plans/plan.json"), "plans/b/bases.safetensors");
-  EXPECT_EQ(bases_path(beside, "plan.json"), "b/bases.safetensors");
+  const PlanBases relative = {.path = "b/bases.safetensors", .text_sha256 = ""};
+  EXPECT_EQ(bases_path(relative, "plans/plan.json"), "plans/b/bases.safetensors");
+  EXPECT_EQ(bases_path(relative, "plan.json"), "b/bases.safetensors");
   EXPECT_EQ(bases_path({.path = "/b", .text_sha256 = ""}, "plans/plan.json"), "/b");
 }
 

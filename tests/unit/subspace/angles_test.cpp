@@ -16,7 +16,7 @@ TEST(Coherence, IsOneForOneSubspaceInTwoBases) {
 }
 
 TEST(Coherence, OfKnownAnglesIsTheirs) {
-  // e0, e1 against e0 turned by 60 degrees towards e2, and e1.
+  // e0, e1 against e0 rotated by 60 degrees towards e2, and e1.
   const std::vector<float> a = {1, 0, 0, 0, 0, 1, 0, 0};
   const std::vector<float> b = {0.5f, 0, std::sqrt(0.75f), 0, 0, 1, 0, 0};
   const Coherence c = coherence(a, b, 4);

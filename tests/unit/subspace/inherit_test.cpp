@@ -26,8 +26,8 @@ std::vector<float> rows_from(const std::vector<double>& vectors, int64_t first) 
   return as_floats({vectors.begin() + first * kD, vectors.begin() + (first + kRank) * kD});
 }
 
-// Eigenvectors turned by a small random amount.
-std::vector<double> turned(std::vector<double> vectors, double amount, uint32_t seed) {
+// Eigenvectors rotated by a small random amount.
+std::vector<double> rotated(std::vector<double> vectors, double amount, uint32_t seed) {
   const std::vector<double> noise = random_rows(kD, kD, seed);
   for (size_t i = 0; i < vectors.size(); ++i) vectors[i] += amount * noise[i] / std::sqrt(kD);
   blas::orthonormalise(vectors, kD);
@@ -49,7 +49,7 @@ void expect_as_good_as_fresh(const std::vector<double>& a, const Decomposition& 
 TEST(Inherit, LowRankPlusNoiseIsInherited) {
   for (const double amount : {0.0, 0.05, 0.3, 1.0}) {
     const std::vector<double> before = random_orthonormal(kD, kD, 5);
-    const std::vector<double> a = moment_of(spectrum(0.7, 1e-4), turned(before, amount, 6));
+    const std::vector<double> a = moment_of(spectrum(0.7, 1e-4), rotated(before, amount, 6));
     const Decomposition made = inherit(a, kD, rows_from(before, 0), {});
     EXPECT_TRUE(made.inherited) << amount;
     EXPECT_GE(made.iterations, 1);
@@ -64,7 +64,7 @@ TEST(Inherit, AnyDecayIsInheritedOrMadeAfresh) {
     for (const double floor : {0.0, 1e-2, 1.0})
       for (uint32_t seed = 0; seed < 5; ++seed) {
         const std::vector<double> before = random_orthonormal(kD, kD, 10 + seed);
-        const std::vector<double> a = moment_of(spectrum(decay, floor), turned(before, 0.5, seed));
+        const std::vector<double> a = moment_of(spectrum(decay, floor), rotated(before, 0.5, seed));
         const Decomposition made = inherit(a, kD, rows_from(before, 0), {.max_iterations = 4});
         ++(made.inherited ? n_inherited : n_fresh);
         expect_as_good_as_fresh(a, made);

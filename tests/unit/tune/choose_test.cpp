@@ -220,7 +220,7 @@ TEST(Choose, APlansCostIsThatOfItsLayers) {
   }
 }
 
-TEST(Choose, LinearGroupsAreChosenBesideHeads) {
+TEST(Choose, LinearGroupsAreChosenWithHeads) {
   HeadTable table = random_table(4);
   std::fill(table.kl.begin(), table.kl.end(), 1.0);
   const GroupPlan graded{.kind = LinearKind::kGraded, .epsilon = 0};

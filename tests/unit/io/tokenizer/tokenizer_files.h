@@ -1,4 +1,4 @@
-// A tokenizer.json small enough to damage on purpose, and ways to open it.
+// A tokenizer.json small enough to damage on purpose, and functions that open it.
 
 #pragma once
 
