@@ -88,6 +88,13 @@ void Model::State::check_logits() const {
                 "use the variant saved with its language-model head");
 }
 
+void Model::State::check_ids(std::span<const int32_t> tokens) const {
+  for (const int32_t token : tokens)
+    if (token < 0 || token >= info.vocab)
+      throw Error(fmt::format("token {} is not in the model's vocabulary of {}", token, info.vocab),
+                  "are the tokens this model's?");
+}
+
 Model::Model(std::shared_ptr<State> state) : state_(std::move(state)) {}
 Model::Model(Model&&) noexcept = default;
 Model& Model::operator=(Model&&) noexcept = default;
@@ -105,11 +112,7 @@ std::vector<int32_t> Model::tokenize(std::string_view text, bool add_special) co
 
 std::string Model::detokenize(std::span<const int32_t> tokens, bool with_special) const {
   const State& state = *Access::of(*this);
-  for (const int32_t token : tokens)
-    if (token < 0 || token >= state.info.vocab)
-      throw Error(
-          fmt::format("token {} is not in the model's vocabulary of {}", token, state.info.vocab),
-          "are the tokens this model's?");
+  state.check_ids(tokens);
   return state.tokenizer().decode(tokens, /*skip_special=*/!with_special);
 }
 

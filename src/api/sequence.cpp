@@ -46,24 +46,16 @@ void Sequence::State::check(std::span<const int32_t> tokens) const {
   if (cache.length() > 0 && (model->info.is_encoder || cache.needs_whole_sequence()))
     throw Error("this model, or its plan, sees a sequence whole and takes no more tokens",
                 "clear(), then append() all of them");
-  for (const int32_t token : tokens)
-    if (token < 0 || token >= model->info.vocab)
-      throw Error(
-          fmt::format("token {} is not in the model's vocabulary of {}", token, model->info.vocab),
-          "are the tokens this model's?");
+  model->check_ids(tokens);
 }
 
 void Sequence::State::read(
     std::span<const int32_t> tokens,
     const std::function<void(int64_t first, const impl::ConstTensor& hidden)>& use) {
   logits.clear();
-  const size_t most = model->info.is_encoder || cache.needs_whole_sequence()
-                          ? tokens.size()
-                          : static_cast<size_t>(impl::kPrefillTokens);
-  for (size_t first = 0; first < tokens.size(); first += most) {
-    const auto pass = tokens.subspan(first, std::min(most, tokens.size() - first));
-    use(static_cast<int64_t>(first), model->model.forward(pass, cache));
-  }
+  const bool whole = model->info.is_encoder || cache.needs_whole_sequence();
+  impl::forward_in_passes(model->model, tokens, cache,
+                          whole ? std::ssize(tokens) : impl::kPrefillTokens, use);
 }
 
 void Sequence::State::score_last(const impl::ConstTensor& hidden) {

@@ -41,6 +41,8 @@ struct Model::State {
   const impl::Plan& prepared(const Plan& plan);
   // Throws Error for a model that has no logits.
   void check_logits() const;
+  // Throws Error for ids outside of the vocabulary.
+  void check_ids(std::span<const int32_t> tokens) const;
 
  private:
   std::unique_ptr<impl::Tokenizer> tokenizer_;

@@ -28,7 +28,7 @@ class Backend : public CoreOps, public AttentionOps, public SelectionOps, public
   virtual DeviceGates* device_gates() { return nullptr; }
   virtual ScoreComparer* score_comparer() { return nullptr; }
   // Whether a step is being recorded: its operations are noted down and not done.
-  bool recording() { return recorder() != nullptr && recorder()->recording(); }
+  bool recording() { return recorder() != nullptr && recorder()->active(); }
 };
 
 // dtype: kF32 or kBF16. The plain loops every other backend is compared with.

@@ -30,7 +30,7 @@ class StepRecorder {
   // tensors that stay where they are, which were done so before; every first_position among them is
   // that of the replay. nullptr where this work cannot be recorded.
   virtual std::unique_ptr<Recording> record(const std::function<void()>& work) = 0;
-  virtual bool recording() const = 0;  // whether record() is running
+  virtual bool active() const = 0;  // whether record() is running
 };
 
 // What a gate that decides on a device wrote down of a row.

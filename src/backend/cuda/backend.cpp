@@ -250,7 +250,7 @@ class CudaBackend final : public Backend,
   std::unique_ptr<Recording> record(const std::function<void()>& work) override {
     return CudaRecording::make(context_, work);
   }
-  bool recording() const override { return context_->recorded_position() != nullptr; }
+  bool active() const override { return context_->recorded_position() != nullptr; }
   std::unique_ptr<RowGate> make_gate(const GateSpec& spec) override {
     return cuda::make_gate(context_, multiplier_, spec);
   }

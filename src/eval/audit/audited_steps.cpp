@@ -52,7 +52,7 @@ AuditedSteps::AuditedSteps(Model& model, const AuditOptions& options,
       options_(options),
       on_tightened_(std::move(on_tightened)),
       random_(options.seed),
-      scores_(model, kScoreRows) {
+      scores_(model, options.mode == AuditMode::kStep ? 1 : kScoreRows) {
   SLUICE_CHECK(options.every > 0 && options.every <= kMostAudited);
 }
 

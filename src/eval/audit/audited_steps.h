@@ -103,7 +103,7 @@ class AuditedSteps {
   int64_t chosen_ = 0;            // kStep: which of the `every` at hand
   std::optional<KvCache> exact_;  // kReplay: the exact model's
   Buffer hidden_;                 // kReplay: (every, d), of the plan's steps since the last pass
-  BaseScores scores_;             // of at most kScoreRows
+  BaseScores scores_;             // kReplay: of kScoreRows; kStep: of one
   // Of the prompt: its tokens, those to compare, and the plan's hidden states of them, (n, d).
   std::vector<int32_t> prompt_;
   std::vector<int64_t> prompt_positions_;
