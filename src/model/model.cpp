@@ -200,7 +200,10 @@ ConstTensor Model::forward_exact(std::span<const int32_t> tokens, KvCache& cache
   embed(tokens, n_rows, cache.length());
   if (spec_.position == PositionKind::kRotary) reach(cache.length() + 1);
   const Tensor hidden = grown(*backend_, hidden_, backend_->compute_dtype(), n_rows, spec_.d_model);
-  run_blocks({.exact = true}, hidden, cache);
+  if (can_record(cache))
+    run_step(true, hidden, cache);
+  else
+    run_blocks({.exact = true}, hidden, cache);
   return hidden;
 }
 
@@ -219,31 +222,37 @@ ConstTensor Model::run_layers(int64_t first_layer, int64_t n_rows, KvCache& cach
   const int64_t n_tokens = n_rows / cache.n_batch();
   if (spec_.position == PositionKind::kRotary) reach(cache.length() + n_tokens);
   const Tensor hidden = grown(*backend_, hidden_, backend_->compute_dtype(), n_rows, spec_.d_model);
-  const bool whole = first_layer == 0 && n_tokens == 1 && cache.can_record();
-  if (whole && !observer_ && !linear_observer_ && !cache.waits_to_time())
-    run_step(hidden, cache);
+  if (first_layer == 0 && n_tokens == 1 && can_record(cache))
+    run_step(false, hidden, cache);
   else
     run_blocks({.first_layer = first_layer, .n_tokens = n_tokens}, hidden, cache);
   cache.advance(n_tokens);
   return hidden;
 }
 
-void Model::run_step(const Tensor& hidden, KvCache& cache) {
-  const Step step{.cache = cache.id(),
-                  .n_rows = workspace_.capacity(),
-                  .n_hidden = hidden_.view().rows(),
-                  .n_positions = rotary_.cosine.defined() ? rotary_.cosine.view().rows() : 0};
-  const auto run = [&] { run_blocks({}, hidden, cache); };
-  if (std::exchange(last_step_, step) != step || (recording_ != nullptr && !recording_->valid())) {
-    recording_ = nullptr;
-    tried_ = false;
+bool Model::can_record(const KvCache& cache) const {
+  return !observer_ && !linear_observer_ && !cache.waits_to_time() && cache.can_record();
+}
+
+void Model::run_step(bool exact, const Tensor& hidden, KvCache& cache) {
+  RecordedStep& step = exact ? exact_step_ : step_;
+  const StepMemory memory{
+      .cache = cache.id(),
+      .n_rows = workspace_.capacity(),
+      .n_hidden = hidden_.view().rows(),
+      .n_positions = rotary_.cosine.defined() ? rotary_.cosine.view().rows() : 0};
+  const auto run = [&] { run_blocks({.exact = exact}, hidden, cache); };
+  if (std::exchange(step.memory, memory) != memory ||
+      (step.recording != nullptr && !step.recording->valid())) {
+    step.recording = nullptr;
+    step.tried = false;
     return run();
   }
-  if (!std::exchange(tried_, true))
-    recording_ = backend_->recorder() ? backend_->recorder()->record(run) : nullptr;
-  if (recording_ == nullptr) return run();
-  cache.expect_token();
-  recording_->replay(cache.length());
+  if (!std::exchange(step.tried, true))
+    step.recording = backend_->recorder() ? backend_->recorder()->record(run) : nullptr;
+  if (step.recording == nullptr) return run();
+  if (!exact) cache.expect_token();
+  step.recording->replay(cache.length());
 }
 
 void Model::run_blocks(const Pass& pass, const Tensor& hidden, KvCache& cache) {

@@ -55,7 +55,7 @@ class Model {
   void observe_linear(LinearObserver observer) { linear_observer_ = std::move(observer); }
 
   // Whether the last step of one token to a sequence was a recording's.
-  bool replays() const { return recording_ != nullptr; }
+  bool replays() const { return step_.recording != nullptr; }
 
   // Runs tokens (n_batch, n_tokens) through every layer after what the cache holds, and appends
   // them to it. Returns the hidden states after the final norm, (n_batch * n_tokens, d_model),
@@ -86,7 +86,8 @@ class Model {
   void check_tokens(std::span<const int32_t> tokens, const KvCache& cache) const;
   // The same of the whole model for one token to a sequence, recorded where the backend can: the
   // first such step runs, the second is recorded, and the others ask for the recording.
-  void run_step(const Tensor& hidden, KvCache& cache);
+  void run_step(bool exact, const Tensor& hidden, KvCache& cache);
+  bool can_record(const KvCache& cache) const;
   void prepare_groups(int64_t layer, const LayerLinearPlan& plan, const Bases* bases);
   // Makes the rotary tables long enough: a model may allow far more positions than a text has.
   void reach(int64_t n_positions);
@@ -107,16 +108,19 @@ class Model {
   Buffer transformed_, scores_;
   AttentionObserver observer_;
   LinearObserver linear_observer_;
-  // What a step works on; a recording is of one of them. Memory of the model's own moves where it
-  // grows, and never shrinks: its sizes tell.
-  struct Step {
+  // What a step works on. Memory of the model's own moves where it grows, and never shrinks: its
+  // sizes tell.
+  struct StepMemory {
     uint64_t cache = 0;
     int64_t n_rows = 0, n_hidden = 0, n_positions = 0;
-    bool operator==(const Step&) const = default;
+    bool operator==(const StepMemory&) const = default;
   };
-  Step last_step_;
-  std::unique_ptr<Recording> recording_;  // of last_step_
-  bool tried_ = false;                    // to record it
+  struct RecordedStep {
+    StepMemory memory;  // of the last step
+    std::unique_ptr<Recording> recording;
+    bool tried = false;  // to record it
+  };
+  RecordedStep step_, exact_step_;  // of forward(), of forward_exact()
 };
 
 }  // namespace sluice::impl

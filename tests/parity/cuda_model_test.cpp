@@ -163,6 +163,41 @@ TEST_P(CudaFamily, RecordedStepsGiveWhatTheyRecord) {
   EXPECT_CLOSE(got, expected, (f32 ? 5e-6 : 2 * 0x1p-7) * range_of(expected));
 }
 
+// The same of exact steps on the cache of a plan, as an audit takes them: each leaves the cache as
+// it was, also across the border of a segment.
+TEST_P(CudaFamily, RecordedExactStepsGiveWhatTheyRecord) {
+  if (!model->spec().causal) GTEST_SKIP() << "an encoder takes no steps";
+  const bool f32 = std::get<1>(GetParam()) == DType::kF32;
+  UniformAttention choice;
+  choice.mode = AttentionMode::kRefine;
+  choice.window = 0;
+  choice.delta = 0.05;
+  choice.refine.segment = 16;
+  AttentionPlan plan = uniform_plan(choice, model->plan_shape());
+  plan.audited = true;
+  const std::vector<int32_t> tokens = repeating_tokens(60);
+  const int64_t vocab = model->spec().vocab;
+  const auto run = [&](bool observed) {
+    model->observe(observed ? AttentionObserver([](const AttentionSeen&) {}) : AttentionObserver());
+    KvCache cache = model->make_cache(1, 60, plan);
+    std::vector<float> out = logits_of(*model, {tokens.begin(), tokens.begin() + 3}, cache);
+    for (size_t i = 3; i < tokens.size(); ++i) {
+      const std::span<const int32_t> token(&tokens[i], 1);
+      std::vector<float> exact(static_cast<size_t>(vocab));
+      model->logits(model->forward_exact(token, cache),
+                    Tensor(exact.data(), DType::kF32, {1, vocab}));
+      out.insert(out.end(), exact.begin(), exact.end());
+      const auto logits = logits_of(*model, {tokens[i]}, cache);
+      out.insert(out.end(), logits.begin(), logits.end());
+    }
+    return out;
+  };
+  const auto expected = run(true);
+  const auto got = run(false);
+  EXPECT_EQ(model->replays(), !f32);
+  EXPECT_CLOSE(got, expected, (f32 ? 5e-6 : 2 * 0x1p-7) * range_of(expected));
+}
+
 // A basis of full rank with an open gate is the dense layer, and so is a graded one that leaves out
 // zeros alone: for a prompt, which the host decides, and token by token, which the device does. The
 // bounds are those of tests/unit/model/linear_test.cpp.

@@ -251,7 +251,6 @@ void CudaRefineAttention::attend(const AttendRefineArgs& args) {
 // As of dense heads. The token's key and value are left where the next pass puts its own.
 void CudaRefineAttention::attend_exact(const AttendRefineArgs& args) {
   SLUICE_CHECK(spec_.causal && args.queries.rows() == 1);
-  SLUICE_CHECK(context_->recorded_position() == nullptr);
   check_args(args);
   RefineView view = view_of(args);
   view.kinds = kinds_.data() + spec_.n_kv_heads;
