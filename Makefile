@@ -2,6 +2,7 @@
 
 JOBS ?= $(shell nproc)
 PRESET = release
+MINUTES = 6
 BIN = build/$(PRESET)/bin
 # Builds in any folder share compiled objects. The cache is in the build folder, which is writable.
 export CCACHE_DIR ?= $(CURDIR)/build/ccache
@@ -17,7 +18,7 @@ help:
 	@echo "make test     build everything, and run every test"
 	@echo "make build    program, tests and benchmarks; CUDA where nvcc is found"
 	@echo "make asan     the tests under the address and undefined-behaviour sanitizers"
-	@echo "make fuzz     a minute of fuzzing for each file parser"
+	@echo "make fuzz     fuzzing of the file parsers, MINUTES=6 in all"
 	@echo "make bench    speed of prefill and decode against the machine's limits"
 	@echo "make golden   make the golden files anew (downloads Python packages)"
 	@echo "make format   clang-format over the tree;  make lint: clang-tidy"
@@ -44,9 +45,9 @@ asan:
 
 fuzz:
 	@scripts/install-deps build fuzz
-	@cmake --preset fuzz --log-level=WARNING
-	cmake --build --preset fuzz -j $(JOBS)
-	@scripts/fuzz build/fuzz/bin 60
+	@cmake --preset fuzz --log-level=WARNING $(LAUNCHER)
+	cmake --build --preset fuzz -j $(JOBS) --target fuzzers
+	@scripts/fuzz build/fuzz/bin $(MINUTES)
 
 bench:
 	@scripts/install-deps bench

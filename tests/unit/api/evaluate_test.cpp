@@ -6,6 +6,7 @@
 
 #include "eval/compare/compare_plans.h"
 #include "eval/compare/perplexity.h"
+#include "sanitized.h"
 #include "unit/api/api_models.h"
 
 namespace sluice::test {
@@ -40,6 +41,8 @@ TEST_F(ApiEvaluate, PerplexityIsThatOfTheProgram) {
 }
 
 TEST_F(ApiEvaluate, PlansAreComparedAsByTheProgram) {
+  if (impl::test::kSanitized)
+    GTEST_SKIP() << "takes minutes under a sanitizer; shorter texts run there";
   const std::vector<Plan> plans = {Plan(), Plan::uniform({.mode = AttentionMode::kRefine}),
                                    Plan::uniform({.mode = AttentionMode::kKeys, .tau = 0.5})};
   const Evaluation found = evaluate(model, demo_text(), plans, {.max_windows = kWindows});

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "model/model.h"
+#include "sanitized.h"
 #include "unit/api/api_models.h"
 
 namespace sluice::test {
@@ -58,6 +59,8 @@ TEST(ApiSequence, PiecesAreTheWholeToRoundOff) {
 }
 
 TEST(ApiSequence, LongPromptsGoThroughInPasses) {  // of 1,024 tokens
+  if (impl::test::kSanitized)
+    GTEST_SKIP() << "takes minutes under a sanitizer; shorter texts run there";
   Model model = Model::load(demo_model());
   const std::vector<int32_t> tokens = demo_tokens(model, 1100);
   Sequence whole(model), pieces(model);

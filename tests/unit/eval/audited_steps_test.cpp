@@ -154,6 +154,7 @@ TEST_F(AuditedRun, TheIntervalOfAReplayContainsTheKlOfSeparateRuns) {
 
 // One token in `every`, whatever the passes; with every one of them, the KL of the two whole runs.
 TEST_F(AuditedRun, APromptIsAuditedToo) {
+  if (kSanitized) GTEST_SKIP() << "takes minutes under a sanitizer; shorter texts run there";
   const std::span<const int32_t> prompt(tokens->data(), kMostPromptAudited);
   const auto audited = [&](double delta, int64_t every, size_t first_pass) {
     auto audit = std::make_unique<AuditedSteps>(*model, AuditOptions{.every = every, .seed = 3});
@@ -206,6 +207,7 @@ TEST_F(AuditedRun, APromptIsAuditedToo) {
 // Each run draws its own steps; all steps together are what it estimates. How often its interval
 // holds depends on how skewed the KLs are: docs/results/audit.md, and AuditInterval's own tests.
 TEST_F(AuditedRun, SampledStepsEstimateTheMeanOfAllSteps) {
+  if (kSanitized) GTEST_SKIP() << "takes minutes under a sanitizer; shorter texts run there";
   const AttentionPlan plan = plan_of(0.02);
   AuditedSteps all(*model, {.mode = AuditMode::kStep, .every = 1});
   run(plan, all);
@@ -247,6 +249,7 @@ TEST_F(AuditedRun, AContractInDangerTightensUntilItHolds) {
 
 // A contract that prose keeps is broken by code, and that is caught.
 TEST_F(AuditedRun, TextOfAnotherKindIsCaught) {
+  if (kSanitized) GTEST_SKIP() << "takes minutes under a sanitizer; shorter texts run there";
   constexpr int64_t kRead = 384;  // before it all keys are near
   UniformAttention choice;
   choice.mode = AttentionMode::kRefine;
