@@ -10,6 +10,7 @@
 #include "attention_layer.h"
 #include "eval/timing.h"
 #include "joint_cases.h"
+#include "table.h"
 
 namespace sluice::impl::bench {
 namespace {
@@ -36,7 +37,7 @@ std::vector<double> sum(const std::vector<double>& a, const std::vector<double>&
   return total;
 }
 
-void run_case(const std::string& name, const AttentionCase& c, int repeat,
+void run_case(const std::string& name, const AttentionCase& c, int repeat, Table& table,
               nlohmann::json& results) {
   peak_mib_since_last_call();
   AttentionLayer layer(c);
@@ -59,14 +60,14 @@ void run_case(const std::string& name, const AttentionCase& c, int repeat,
   const double dense_rate = flops.dense / median(dense);
   const double peak = peak_mib_since_last_call();
   const double share = static_cast<double>(layer.n_reps()) / static_cast<double>(c.n_tokens);
-  fmt::print(
-      "| {} {} | {} | {} | {:.3f} | {:.1f} ({:.0f}) | {:.1f} ({:.0f}% of {:.0f}) | {:.1f} | "
-      "{} | {} | {} | {:.0f} |\n",
-      name, dtype_name(c.dtype), c.d_model, c.n_tokens, share, median(dense), dense_rate * 1e-6,
-      median(select), 100 * select_rate / gram_rate, gram_rate * 1e-6, median(keys),
-      speedup(validated, validated_flops), speedup(reused, reused_flops),
-      speedup(copied, copy_flops), peak);
-  std::fflush(stdout);
+  table.row({fmt::format("{} {}", name, dtype_name(c.dtype)), fmt::format("{}", c.d_model),
+             fmt::format("{}", c.n_tokens), fmt::format("{:.3f}", share),
+             fmt::format("{:.1f} ({:.0f})", median(dense), dense_rate * 1e-6),
+             fmt::format("{:.1f} ({:.0f}% of {:.0f})", median(select),
+                         100 * select_rate / gram_rate, gram_rate * 1e-6),
+             fmt::format("{:.1f}", median(keys)), speedup(validated, validated_flops),
+             speedup(reused, reused_flops), speedup(copied, copy_flops),
+             fmt::format("{:.0f}", peak)});
   const auto record = [&](const char* mode, const std::vector<double>& ms, nlohmann::json extra) {
     extra.update(
         {{"name", fmt::format("{} T{} d{} r{}", name, c.n_tokens, c.d_model, layer.n_reps())},
@@ -102,13 +103,14 @@ void run_case(const std::string& name, const AttentionCase& c, int repeat,
 
 void run_attention_cases(const nlohmann::json& description, int repeat, nlohmann::json& results) {
   if (description.contains("joint")) return run_joint_cases(description, repeat, results);
-  fmt::print(
-      "\nms (GFLOP/s or share of a bare product); speed-ups (range) [ratio of operations]; {} "
-      "samples each\n\n"
-      "| case | d | T | r/T | dense | select | keys | keys, set validated | keys, set reused | "
-      "copy, with projections | peak MiB |\n"
-      "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n",
-      repeat);
+  const std::string name = description.at("name");
+  Table table(name, results);
+  table.say(
+      fmt::format("ms (GFLOP/s or share of a bare product); speed-ups (range) [ratio of "
+                  "operations]; {} samples each",
+                  repeat));
+  table.columns({"case", "d", "T", "r/T", "dense", "select", "keys", "keys, set validated",
+                 "keys, set reused", "copy, with projections", "peak MiB"});
   for (const std::string dtype : description.at("dtypes"))
     for (const int64_t d_model : description.at("d_model"))
       for (const int64_t n_tokens : description.at("n_tokens")) {
@@ -119,14 +121,14 @@ void run_attention_cases(const nlohmann::json& description, int repeat, nlohmann
           for (const double share : description.at("redundancy"))
             n_reps.push_back(std::llround(share * static_cast<double>(n_tokens)));
         for (const int64_t n : n_reps)
-          run_case(description.at("name"),
+          run_case(name,
                    {.n_tokens = n_tokens,
                     .d_model = d_model,
                     .head_dim = description.at("head_dim"),
                     .n_reps = n,
                     .dtype = dtype == "bf16" ? DType::kBF16 : DType::kF32,
                     .causal = description.value("causal", true)},
-                   repeat, results);
+                   repeat, table, results);
       }
 }
 

@@ -9,6 +9,7 @@
 
 #include "backend/backend.h"
 #include "eval/timing.h"
+#include "table.h"
 
 namespace sluice::impl::bench {
 namespace {
@@ -57,7 +58,8 @@ std::shared_ptr<const SelectionBasis> first_axes(const JointCase& c) {
   return std::make_shared<SelectionBasis>(c.rank, c.d_model, std::move(axes));
 }
 
-void run_case(const std::string& name, const JointCase& c, int repeat, nlohmann::json& results) {
+void run_case(const std::string& name, const JointCase& c, int repeat, Table& table,
+              nlohmann::json& results) {
   const auto backend = make_cpu_backend(c.dtype);
   const Buffer residual = planted_rows(c);
   const Buffer rows = backend->allocate(c.dtype, {c.n_tokens, c.d_model});
@@ -83,14 +85,16 @@ void run_case(const std::string& name, const JointCase& c, int repeat, nlohmann:
   };
   const Ratio speedup = ratio_of(samples[0], samples[1]), forced = ratio_of(samples[0], samples[2]);
   const int64_t n_reps = plain->sets()[0].n_clusters;
-  fmt::print(
-      "| {} {} | {} | {} | {:.3f} | {} | {:.2f} | {:.2f} | {:.1f} | {:.1f}% | {:.2f}x "
-      "({:.2f}-{:.2f}) | {:.1f}% | {:.2f}x ({:.2f}-{:.2f}) |\n",
-      name, dtype_name(c.dtype), c.d_model, c.n_tokens,
-      static_cast<double>(n_reps) / static_cast<double>(c.n_tokens), c.rank, c.rest, c.common,
-      median(samples[0]), 100 * share(*joint), speedup.middle, speedup.low, speedup.high,
-      100 * share(*always), forced.middle, forced.low, forced.high);
-  std::fflush(stdout);
+  const auto speedup_cell = [](const Ratio& ratio) {
+    return fmt::format("{:.2f}x ({:.2f}-{:.2f})", ratio.middle, ratio.low, ratio.high);
+  };
+  table.row({fmt::format("{} {}", name, dtype_name(c.dtype)), fmt::format("{}", c.d_model),
+             fmt::format("{}", c.n_tokens),
+             fmt::format("{:.3f}", static_cast<double>(n_reps) / static_cast<double>(c.n_tokens)),
+             fmt::format("{}", c.rank), fmt::format("{:.2f}", c.rest),
+             fmt::format("{:.2f}", c.common), fmt::format("{:.1f}", median(samples[0])),
+             fmt::format("{:.1f}%", 100 * share(*joint)), speedup_cell(speedup),
+             fmt::format("{:.1f}%", 100 * share(*always)), speedup_cell(forced)});
   const auto record = [&](const char* mode, const std::vector<double>& ms, const Selector& selector,
                           const Ratio& ratio) {
     results["cases"].push_back(
@@ -118,20 +122,21 @@ void run_case(const std::string& name, const JointCase& c, int repeat, nlohmann:
 }  // namespace
 
 void run_joint_cases(const nlohmann::json& description, int repeat, nlohmann::json& results) {
-  fmt::print(
-      "\nselection in ms; share of pairs dropped and speed-up (range) with a basis, where it pays "
-      "and "
-      "always; {} samples each\n\n"
-      "| case | d | T | r/T | k | rest | common | plain | dropped | joint | dropped | always |\n"
-      "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n",
-      repeat);
+  const std::string name = description.at("name");
+  Table table(name, results);
+  table.say(fmt::format(
+      "selection in ms; share of pairs dropped and speed-up (range) with a basis, where "
+      "it pays and always; {} samples each",
+      repeat));
+  table.columns({"case", "d", "T", "r/T", "k", "rest", "common", "plain", "dropped", "joint",
+                 "dropped", "always"});
   for (const std::string dtype : description.at("dtypes"))
     for (const int64_t d_model : description.at("d_model"))
       for (const int64_t n_tokens : description.at("n_tokens"))
         for (const double redundancy : description.at("redundancy"))
           for (const auto& rows : description.at("joint").at("rows"))
             for (const double rank : description.at("joint").at("rank"))
-              run_case(description.at("name"),
+              run_case(name,
                        {.n_tokens = n_tokens,
                         .d_model = d_model,
                         .n_reps = std::llround(redundancy * static_cast<double>(n_tokens)),
@@ -139,7 +144,7 @@ void run_joint_cases(const nlohmann::json& description, int repeat, nlohmann::js
                         .rest = rows.at("rest"),
                         .common = rows.at("common"),
                         .dtype = dtype == "bf16" ? DType::kBF16 : DType::kF32},
-                       repeat, results);
+                       repeat, table, results);
 }
 
 }  // namespace sluice::impl::bench

@@ -15,6 +15,7 @@
 #include "backend/backend.h"
 #include "eval/timing.h"
 #include "layer/linear_gate.h"
+#include "table.h"
 
 namespace sluice::impl::bench {
 namespace {
@@ -230,17 +231,22 @@ void add(const Timed& one, Timed& sum) {
   }
 }
 
+struct Output {
+  Table table;
+  nlohmann::json& results;
+};
 // About: what tells the case apart, in the table and in the results.
 void print_case(const std::string& name, const std::string& shape, const Timed& timed,
-                nlohmann::json about, nlohmann::json& results) {
+                nlohmann::json about, Output& output) {
   for (size_t i = 0; i < timed.modes.size(); ++i) {
     const Ratio speedup = ratio_of(timed.samples[0], timed.samples[i]);
     const double ideal = timed.bytes[0] / timed.bytes[i], ms = median(timed.samples[i]);
-    fmt::print(
-        "| {} | {} | {} | {:.1f} | {:.2f} | {:.1f} | {:.2f}x ({:.2f}-{:.2f}) | {:.2f}x | {:.2f} "
-        "|\n",
-        name, shape, timed.modes[i], 1e3 * ms, timed.bytes[i] * 1e-6, timed.bytes[i] / ms * 1e-6,
-        speedup.middle, speedup.low, speedup.high, ideal, speedup.middle / ideal);
+    output.table.row(
+        {name, shape, timed.modes[i], fmt::format("{:.1f}", 1e3 * ms),
+         fmt::format("{:.2f}", timed.bytes[i] * 1e-6),
+         fmt::format("{:.1f}", timed.bytes[i] / ms * 1e-6),
+         fmt::format("{:.2f}x ({:.2f}-{:.2f})", speedup.middle, speedup.low, speedup.high),
+         fmt::format("{:.2f}x", ideal), fmt::format("{:.2f}", speedup.middle / ideal)});
     about.update({{"mode", timed.modes[i]},
                   {"samples_ms", timed.samples[i]},
                   {"median_ms", ms},
@@ -251,21 +257,20 @@ void print_case(const std::string& name, const std::string& shape, const Timed& 
                   {"speedup_high", speedup.high},
                   {"bytes_ratio", ideal},
                   {"share_of_ideal", speedup.middle / ideal}});
-    results["cases"].push_back(about);
+    output.results["cases"].push_back(about);
   }
-  std::fflush(stdout);
 }
 
 }  // namespace
 
 void run_linear_cases(const nlohmann::json& description, int repeat, nlohmann::json& results) {
   const int64_t divisor = description.at("rank_divisor");
-  fmt::print(
-      "\nOne row; weights from memory; rank = inputs / {}; median of {} samples (range)\n\n"
-      "| layer | shape | mode | us | MB read | GB/s | against dense | ratio of bytes | share of it "
-      "|\n"
-      "| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n",
-      divisor, repeat);
+  Output output{Table(description.at("name"), results), results};
+  output.table.say(
+      fmt::format("One row; weights from memory; rank = inputs / {}; median of {} samples (range)",
+                  divisor, repeat));
+  output.table.columns({"layer", "shape", "mode", "us", "MB read", "GB/s", "against dense",
+                        "ratio of bytes", "share of it"});
   for (const std::string dtype : description.at("dtypes"))
     for (const auto& model : description.at("models")) {
       const std::string model_name = fmt::format("{} {}", model.at("name"), dtype);
@@ -285,10 +290,10 @@ void run_linear_cases(const nlohmann::json& description, int repeat, nlohmann::j
                     {"n_in", c.n_in},
                     {"n_out", c.n_out},
                     {"rank", c.rank}},
-                   results);
+                   output);
       }
       print_case(model_name + " block", "all of them", block,
-                 {{"name", model_name + " block"}, {"dtype", dtype}}, results);
+                 {{"name", model_name + " block"}, {"dtype", dtype}}, output);
     }
 }
 

@@ -1,9 +1,8 @@
-// Speed of prefill and decode of models of real shapes with random weights, against what the
-// machine can do at best in the same run: bare matrix products, and a plain read of memory.
-// Cases of kind "attention": selection and attention on representatives against dense attention.
-// Cases of kind "linear": gated and graded linear layers against dense ones.
-// Every round times the candidate and all baselines, so that a change in clock or load affects all
-// alike.
+// Runs benchmark cases, each a JSON file (bench/cases), on the device that the case names.
+// CPU: kind "model" (the default), prefill and decode of whole models; "attention", selection and
+// attention on representatives against dense attention; "linear", gated and graded linear layers
+// against dense ones. Every round times the candidate and all baselines, so that a change in clock
+// or load affects all alike. CUDA: the kinds of bench/cuda/cases.cpp.
 //
 //   sluice_bench [--repeat N] [--threads N] [--json FILE] CASE.json …
 
@@ -13,150 +12,75 @@
 #include <nlohmann/json.hpp>
 
 #include "attention_cases.h"
-#include "baselines.h"
+#include "backend/backend.h"
 #include "core/threads.h"
+#include "cuda_cases.h"
 #include "eval/results.h"
 #include "eval/shell_line.h"
-#include "eval/timing.h"
+#include "io/json/parse.h"
+#include "io/mapped_file.h"
 #include "linear_cases.h"
-#include "model/model.h"
-#include "model/synthetic.h"
+#include "model_cases.h"
 
 namespace sluice::impl::bench {
 namespace {
 
+constexpr JsonLimits kLimits = {.bytes = 1 << 20, .values = 1 << 16};
+constexpr int kCpuSamples = 5;
+
 struct Options {
   std::vector<std::string> cases;
   std::string json;
-  int repeat = 5;
+  int repeat = 0;  // 0: not given
   int threads = 0;
 };
 
-class CaseRunner {
- public:
-  CaseRunner(const Options& options, const nlohmann::json& description, nlohmann::json& results)
-      : options_(options),
-        name_(description.at("name")),
-        description_(description),
-        results_(results) {}
+// The value of a key that holds a string.
+std::string text_of(const nlohmann::json& description, const char* key, const char* fallback,
+                    const std::string& path) {
+  if (!description.contains(key)) return fallback;
+  if (!description[key].is_string()) throw Error(path + ": " + key + ": expected a string");
+  return description[key];
+}
 
-  void run() {
-    const ConfigReader config(description_.at("config"), name_);
-    const auto checkpoint = synthetic_checkpoint(config);
-    for (const std::string dtype : description_.at("dtypes")) {
-      dtype_ = dtype == "bf16" ? DType::kBF16 : DType::kF32;
-      Model model(checkpoint, make_cpu_backend(dtype_), {});
-      for (const int64_t n_tokens : description_.at("prefill")) prefill(model, n_tokens);
-      for (const int64_t n_tokens : description_.at("decode")) decode(model, n_tokens);
-    }
+void run_case(const std::string& path, const Options& options, nlohmann::json& results) {
+  const nlohmann::json description = parse_json(read_text_file(path, kLimits.bytes), path, kLimits);
+  if (!description.is_object()) throw Error(path + ": expected an object");
+  const std::string name = text_of(description, "name", "", path);
+  if (name.empty()) throw Error(path + ": a case needs a name");
+  const std::string device = text_of(description, "device", "cpu", path);
+  const std::string kind = text_of(description, "kind", "model", path);
+  const int samples = options.repeat > 0 ? options.repeat : kCpuSamples;
+  if (device == "cuda") {
+    const std::string reason = no_cuda_reason();
+    if (reason.empty())
+      run_cuda_case(description, options.repeat, results);
+    else
+      fmt::print("{} ({}) is skipped: {}\n", name, path, reason);
+  } else if (device != "cpu") {
+    throw Error(path + ": device: expected \"cpu\" or \"cuda\", found \"" + device + "\"");
+  } else if (kind == "attention") {
+    run_attention_cases(description, samples, results);
+  } else if (kind == "linear") {
+    run_linear_cases(description, samples, results);
+  } else if (kind == "model") {
+    run_model_case(description, samples, results);
+  } else {
+    throw Error(path + ": there is no kind \"" + kind + "\" on the CPU",
+                "kinds: attention, linear, model");
   }
-
- private:
-  void prefill(Model& model, int64_t n_tokens) {
-    const std::vector<int32_t> tokens = random_tokens(model.spec(), n_tokens);
-    KvCache cache = model.make_cache(1, n_tokens);
-    const double flops =
-        linear_flops(model.spec(), n_tokens) + attention_flops(model.spec(), n_tokens);
-    const auto baselines = bare_products(model.spec(), dtype_, n_tokens);
-    std::vector<std::function<void()>> pieces = {[&] {
-      cache.truncate(0);
-      model.forward(tokens, cache);
-    }};
-    for (const auto& baseline : baselines) pieces.emplace_back([&] { baseline->run(); });
-    std::vector<std::vector<double>> bare = time_interleaved(options_.repeat, pieces);
-    const std::vector<double> samples = std::move(bare.front());
-    bare.erase(bare.begin());
-    size_t best = 0;
-    for (size_t b = 1; b < bare.size(); ++b)
-      if (median(bare[b]) < median(bare[best])) best = b;
-    const double bare_flops = linear_flops(model.spec(), n_tokens);
-    const Ratio time_ratio = ratio_of(bare[best], samples);
-    const double scale = flops / bare_flops;  // times to rates
-    std::string others;
-    for (size_t b = 0; b < bare.size(); ++b)
-      others += fmt::format("{}{} {:.1f}", b ? ", " : "", baselines[b]->name(),
-                            bare_flops / median(bare[b]) * 1e-6);
-    fmt::print(
-        "{:<16} {:>5} {:>8} {:>10.1f} ms {:>9.1f} tok/s {:>8.1f} GFLOP/s  {:>4.0f}% "
-        "({:.0f}-{:.0f}) of bare products: {}\n",
-        name_, dtype_name(dtype_), fmt::format("pp{}", n_tokens), median(samples),
-        1e3 * static_cast<double>(n_tokens) / median(samples), flops / median(samples) * 1e-6,
-        100 * time_ratio.middle * scale, 100 * time_ratio.low * scale,
-        100 * time_ratio.high * scale, others);
-    record(fmt::format("pp{}", n_tokens), n_tokens, samples,
-           {{"gflops", flops / median(samples) * 1e-6},
-            {"baseline", baselines[best]->name()},
-            {"baseline_gflops", bare_flops / median(bare[best]) * 1e-6},
-            {"share_of_baseline", time_ratio.middle * scale}});
-  }
-
-  void decode(Model& model, int64_t n_tokens) {
-    const std::vector<int32_t> tokens = random_tokens(model.spec(), n_tokens);
-    const int64_t n_steps = 16;
-    KvCache cache = model.make_cache(1, n_tokens + n_steps);
-    const Buffer scores = host_buffer(DType::kF32, {1, model.spec().vocab});
-    model.forward(tokens, cache);
-    // What a step must read: all weights, and the keys and values so far.
-    const int64_t bytes = model.weight_bytes() +
-                          KvCache::bytes_needed(model.spec(), dtype_, 1, n_tokens + n_steps / 2);
-    const PlainRead read(bytes);
-    uint64_t sum = 0;
-    auto timed = time_interleaved(
-        options_.repeat, {[&] {
-                            cache.truncate(n_tokens);
-                            for (int64_t step = 0; step < n_steps; ++step)
-                              model.logits(model.forward({tokens.data(), 1}, cache), scores.view());
-                          },
-                          [&] { sum += read.run(); }});
-    std::vector<double>&samples = timed[0], &reads = timed[1];
-    for (double& ms : samples) ms /= static_cast<double>(n_steps);
-    const Ratio ratio = ratio_of(reads, samples);
-    const double gb = static_cast<double>(bytes) * 1e-6;
-    fmt::print(
-        "{:<16} {:>5} {:>8} {:>10.2f} ms {:>9.1f} tok/s {:>8.1f} GB/s     {:>4.0f}% "
-        "({:.0f}-{:.0f}) of a plain read: {:.1f} GB/s{}\n",
-        name_, dtype_name(dtype_), fmt::format("tg@{}", n_tokens), median(samples),
-        1e3 / median(samples), gb / median(samples), 100 * ratio.middle, 100 * ratio.low,
-        100 * ratio.high, gb / median(reads), sum == 1 ? " " : "");
-    record(fmt::format("tg@{}", n_tokens), n_tokens, samples,
-           {{"gb_per_s", gb / median(samples)},
-            {"baseline", "plain read"},
-            {"baseline_gb_per_s", gb / median(reads)},
-            {"share_of_baseline", ratio.middle}});
-  }
-
-  static std::vector<int32_t> random_tokens(const ModelSpec& spec, int64_t n) {
-    std::vector<int32_t> tokens;
-    for (int64_t i = 0; i < n; ++i) tokens.push_back(static_cast<int32_t>(i * 7919 % spec.vocab));
-    return tokens;
-  }
-
-  void record(const std::string& test, int64_t n_tokens, const std::vector<double>& samples,
-              nlohmann::json extra) {
-    extra["name"] = name_ + " " + test;
-    extra["dtype"] = dtype_name(dtype_);
-    extra["n_tokens"] = n_tokens;
-    extra["mode"] = "dense";
-    extra["samples_ms"] = samples;
-    extra["median_ms"] = median(samples);
-    const int64_t per_sample = test.starts_with("pp") ? n_tokens : 1;
-    extra["tokens_per_s"] = 1e3 * static_cast<double>(per_sample) / median(samples);
-    results_["cases"].push_back(std::move(extra));
-  }
-
-  const Options& options_;
-  std::string name_;
-  const nlohmann::json& description_;
-  nlohmann::json& results_;
-  DType dtype_ = DType::kF32;
-};
+}
 
 int run(int argc, char** argv) {
-  CLI::App program("Speed of models of real shapes against the machine's limits", "sluice_bench");
+  CLI::App program("Speed of models and of their parts against the machine's limits",
+                   "sluice_bench");
   Options options;
   program.add_option("cases", options.cases, "Case files, see bench/cases")->required();
   program.add_option("--json", options.json, "Also write the results to this file");
-  program.add_option("--repeat", options.repeat, "Samples of each")->check(CLI::Range(1, 1000));
+  program
+      .add_option("--repeat", options.repeat,
+                  "Samples of each; by default 5 on the CPU, on CUDA as many as the kind takes")
+      ->check(CLI::Range(1, 1000));
   program.add_option("-t,--threads", options.threads, "Threads; 0 takes every core");
   CLI11_PARSE(program, argc, argv);
   set_threads(options.threads);
@@ -164,17 +88,10 @@ int run(int argc, char** argv) {
   words.insert(words.end(), argv + 1, argv + argc);
   const auto backend = make_cpu_backend(DType::kF32);
   nlohmann::json results = results_header("bench", shell_line(words), *backend);
+  results["cases"] = nlohmann::json::array();
   fmt::print("{}, {}, {} threads\n", results["machine"]["cpu"].get<std::string>(),
              backend->description(), threads());
-  for (const std::string& path : options.cases) {
-    const auto description = nlohmann::json::parse(std::ifstream(path));
-    if (description.value("kind", "model") == "attention")
-      run_attention_cases(description, options.repeat, results);
-    else if (description.value("kind", "model") == "linear")
-      run_linear_cases(description, options.repeat, results);
-    else
-      CaseRunner(options, description, results).run();
-  }
+  for (const std::string& path : options.cases) run_case(path, options, results);
   if (!options.json.empty()) write_json(results, options.json);
   return 0;
 }
@@ -185,6 +102,9 @@ int run(int argc, char** argv) {
 int main(int argc, char** argv) {
   try {
     return sluice::impl::bench::run(argc, argv);
+  } catch (const sluice::Error& e) {
+    fmt::print(stderr, "sluice_bench: {}{}{}\n", e.what(), e.hint().empty() ? "" : "; ", e.hint());
+    return 1;
   } catch (const std::exception& e) {
     fmt::print(stderr, "sluice_bench: {}\n", e.what());
     return 1;

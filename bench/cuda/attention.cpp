@@ -1,26 +1,25 @@
-// Times selection and attention on representatives against dense attention, on one device, at
-// planted redundancy: medians of device events. Each speed-up is
-// printed with the ratio of operations.
+// Selection and attention on representatives against dense attention, at planted redundancy, in a
+// layer of width 4096. Each speed-up is printed with the ratio of operations.
 //
-//   sluice_cuda_attention_bench [most tokens [least tokens [file]]]
-//
-// file: what sdpa.py wrote in the same session; the best dense attention is then the fastest of
-// PyTorch's and ours.
+// Keys: "shapes": [{"head_dim": [], "n_tokens": [], "redundancy": [], "skewed": true (a few
+// representatives own most tokens)}], "rank" of the basis of the column "subspace" and "rest", the
+// share of a row's norm outside it, "pytorch": the file that sdpa.py wrote in the same session; the
+// best dense attention is then the fastest of PyTorch's and ours.
+
+#include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdio>
-#include <fstream>
-#include <string>
 
-#include "attention_inputs.h"
 #include "backend/cuda/attention/dense/dense.h"
 #include "backend/cuda/elementwise/elements.h"
 #include "backend/cuda/linear/linear.h"
+#include "cuda/attention_inputs.h"
+#include "cuda/case.h"
+#include "cuda/memory.h"
+#include "cuda/pytorch.h"
 
+namespace sluice::impl::bench {
 namespace {
-
-using namespace sluice::impl;
-using namespace sluice::impl::bench;
 
 // Operations, a multiplication and an addition counting as two.
 double keys_flops(int64_t n_tokens, double n_reps) {
@@ -49,7 +48,7 @@ DenseTimes time_dense(Inputs& in) {
     return KvView{of(0), of(n)};
   };
   DenseTimes times;
-  times.store = time_runs(*in.context, [&](size_t round) {
+  times.store = in.time([&](size_t round) {
     const auto& set = in.at(round);
     cuda::store_kv(*in.context, {.keys = in.part(set, 1),
                                  .values = in.part(set, 2),
@@ -57,7 +56,7 @@ DenseTimes time_dense(Inputs& in) {
                                  .first_position = 0,
                                  .cache = cache(round)});
   });
-  times.attend = time_runs(*in.context, [&](size_t round) {
+  times.attend = in.time([&](size_t round) {
     const auto& set = in.at(round);
     cuda::attend_dense(*in.context, {.queries = in.part(set, 0),
                                      .cache = cache(round),
@@ -84,7 +83,7 @@ CopyTimes time_copy(Inputs& in, const TokenSet& chosen) {
                                                                .dtype = DType::kBF16,
                                                                .scale = in.shape.scale()}));
   CopyTimes times;
-  times.attend = time_runs(*in.context, [&](size_t round) {
+  times.attend = in.time([&](size_t round) {
     const auto& set = in.at(round);
     RepsAttention& attention = *reps[round % reps.size()];
     attention.reset();
@@ -112,124 +111,183 @@ CopyTimes time_copy(Inputs& in, const TokenSet& chosen) {
                     .x = set.rows.view.rows_from(0, rows),
                     .out = set.out.view.rows_from(0, rows)});
   };
-  times.projections = time_runs(*in.context, [&](size_t round) { project(round, n_rows); });
-  times.all_projections = time_runs(*in.context, [&](size_t round) { project(round, n); });
+  times.projections = in.time([&](size_t round) { project(round, n_rows); });
+  times.all_projections = in.time([&](size_t round) { project(round, n); });
   return times;
 }
 
-// The most memory in use since the last call, in MB.
-double peak_memory() {
-  cudaMemPool_t pool = nullptr;
-  cuda::check(cudaDeviceGetDefaultMemPool(&pool, 0), "memory pool");
-  uint64_t high = 0, zero = 0;
-  cuda::check(cudaMemPoolGetAttribute(pool, cudaMemPoolAttrUsedMemHigh, &high), "memory pool");
-  cuda::check(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrUsedMemHigh, &zero), "memory pool");
-  return static_cast<double>(high) * 1e-6;
-}
-
-// PyTorch's best, in ms; 0 where it is not known.
-double best_elsewhere(const std::string& file, const Case& shape) {
-  std::ifstream lines(file);
-  double best = 0, ms = 0;
-  int64_t n_tokens = 0, n_heads = 0, head_dim = 0;
-  std::string name;
-  while (lines >> n_tokens >> n_heads >> head_dim >> ms >> name)
-    if (n_tokens == shape.n_tokens && n_heads == shape.n_heads() && head_dim == shape.head_dim &&
-        (best == 0 || ms < best))
-      best = ms;
-  return best;
-}
-
-long long printed(int64_t n) { return static_cast<long long>(n); }
-
-void run_case(const std::shared_ptr<Context>& context, const Case& shape, const std::string& file,
-              const Near& near) {
-  Inputs in(context, shape);
-  context->synchronize();
-  peak_memory();
-  const double before = peak_memory();  // what is in use now
-  const Timing select = in.time_select();
+struct Measured {
+  Timing select, keys, reused,
+      step;      // attention alone, with a set of its own or of the layer before
+  Timing joint;  // selection in a basis, on other rows
+  DenseTimes dense;
+  CopyTimes copy;
+  double memory;  // bytes
+  CacheBytes cache;
+  double n_reps, products;
+};
+Measured measure(Inputs& in, const Near& near) {
+  Measured m{};
+  in.context->synchronize();
+  pool_memory();
+  const double before = pool_memory().used;  // what is in use now
+  m.select = in.time_select();
   for (size_t i = 0; i < in.sets.size(); ++i) in.norm_and_select(i);
-  const Timing far = time_runs(*context, [&](size_t round) { in.attend_keys(round); });
-  const Timing reused =
-      time_runs(*context, [&](size_t round) { in.attend_keys(round, *in.sets[0].selector); });
-  const double memory = peak_memory() - before;
+  m.keys = in.time([&](size_t round) { in.attend_keys(round); });
+  m.reused = in.time([&](size_t round) { in.attend_keys(round, *in.sets[0].selector); });
+  m.memory = pool_memory().used - before;
   for (size_t i = 0; i < in.sets.size(); ++i) in.attend_keys(i);
-  const CacheBytes cache = in.sets[0].keys->bytes();
-  const Timing step = time_runs(*context, [&](size_t round) { in.step(round); });
-  const DenseTimes dense = time_dense(in);
+  m.cache = in.sets[0].keys->bytes();
+  m.step = in.time([&](size_t round) { in.step(round); });
+  m.dense = time_dense(in);
   const TokenSet& set = in.sets[0].selector->sets()[0];
-  const CopyTimes copy = time_copy(in, set);
-  const auto t = static_cast<double>(shape.n_tokens), r = static_cast<double>(set.n_clusters);
-  const double multiplied = 2.0 * kModel * static_cast<double>(in.sets[0].selector->products());
+  m.copy = time_copy(in, set);
+  m.n_reps = static_cast<double>(set.n_clusters);
+  m.products = static_cast<double>(in.sets[0].selector->products());
   in.move_to(near);
-  const Timing joint = in.time_select();
+  m.joint = in.time_select();
+  return m;
+}
 
-  const double elsewhere = best_elsewhere(file, shape), ours = dense.attend.median;
-  const double best = elsewhere > 0 ? std::min(elsewhere, ours) : ours;
-  const double dense_flops = 2.0 * kModel * t * t, far_flops = keys_flops(shape.n_tokens, r);
-  const double select_flops = kModel * t * r, copy_flops = 2.0 * kModel * r * r;
-  const double row_flops = 2.0 * 4 * kModel * kModel;  // of projecting one
-  const auto rate = [](double flops, const Timing& timing) { return flops / timing.median * 1e-9; };
-  const double validated = select.median + far.median;
-  const double with_all = best + dense.store.median + copy.all_projections.median;
-  const double with_few = select.median + copy.attend.median + copy.projections.median;
-  std::printf("| %5lld | %2lld x %3lld | %.3f%s | %7.3f | %7.3f (%3.0f) | %6.3f ",
-              printed(shape.n_tokens), printed(shape.n_heads()), printed(shape.head_dim), r / t,
-              shape.spread == Spread::kSkewed ? " skewed" : "", elsewhere, ours,
-              rate(dense_flops, dense.attend), dense.store.median);
-  std::printf("| %7.3f (%3.0f, %3.0f) | %7.3f (%3.0f) | %7.3f (%3.0f) ", select.median,
-              rate(multiplied, select), rate(select_flops, select), far.median,
-              rate(far_flops, far), reused.median, rate(far_flops, reused));
-  std::printf("| %5.2f [%5.2f] | %5.2f | %5.2f [%5.2f] ", best / validated,
-              dense_flops / (select_flops + far_flops), best / (joint.median + far.median),
-              best / reused.median, dense_flops / far_flops);
-  std::printf("| %7.3f (%3.0f) | %7.3f | %7.3f | %5.2f [%5.2f] ", copy.attend.median,
-              rate(copy_flops, copy.attend), copy.projections.median, copy.all_projections.median,
-              with_all / with_few,
-              (dense_flops + row_flops * t) / (select_flops + copy_flops + row_flops * r));
-  std::printf("| %6.1f | %6.0f | %5.0f of %5.0f | %.2f |\n", 1e3 * step.median, memory,
-              static_cast<double>(cache.exact + cache.clusters) * 1e-6, 4.0 * kModel * t * 1e-6,
-              std::max({dense.attend.spread, select.spread, far.spread, reused.spread,
-                        copy.attend.spread}));
-  std::fflush(stdout);
+// Operations of a shape, and speed-ups against the best dense attention.
+struct Derived {
+  Derived(const AttentionShape& shape, const Measured& m, std::optional<double> elsewhere)
+      : t(static_cast<double>(shape.n_tokens)),
+        r(m.n_reps),
+        best(std::min(elsewhere.value_or(HUGE_VAL), m.dense.attend.median)),
+        dense_flops(2.0 * kModel * t * t),
+        keys_flops_(keys_flops(shape.n_tokens, r)),
+        select_flops(kModel * t * r),
+        copy_flops(2.0 * kModel * r * r),
+        validated(m.select + m.keys),
+        in_basis(m.joint + m.keys),
+        copied(m.select + m.copy.attend + m.copy.projections) {
+    const double row_flops = 2.0 * 4 * kModel * kModel;  // of projecting one
+    dense_and_projections = best + m.dense.store.median + m.copy.all_projections.median;
+    validated_operations = dense_flops / (select_flops + keys_flops_);
+    reused_operations = dense_flops / keys_flops_;
+    copy_operations = (dense_flops + row_flops * t) / (select_flops + copy_flops + row_flops * r);
+  }
+  double t, r, best;  // best: ms
+  double dense_flops, keys_flops_, select_flops, copy_flops;
+  Timing validated, in_basis, copied;
+  double dense_and_projections;  // ms, with the cache's store
+  double validated_operations, reused_operations, copy_operations;
+};
+
+double tflops(double flops, const Timing& timing) { return flops / timing.median * 1e-9; }
+std::string timed(const Timing& timing, double flops) {
+  return fmt::format("{:.3f} ({:.0f})", timing.median, tflops(flops, timing));
+}
+std::string ratios(double measured, double operations) {
+  return fmt::format("{:.2f} [{:.2f}]", measured, operations);
+}
+
+void print_row(Table& table, const AttentionShape& shape, const Measured& m, const Derived& d,
+               const std::optional<double>& elsewhere) {
+  const double multiplied = 2.0 * kModel * m.products;
+  table.row(
+      {fmt::format("{}", shape.n_tokens),
+       fmt::format("{} x {}", shape.n_heads(), shape.head_dim),
+       fmt::format("{:.3f}{}", d.r / d.t, shape.spread == Spread::kSkewed ? " skewed" : ""),
+       milliseconds_cell(elsewhere),
+       timed(m.dense.attend, d.dense_flops),
+       fmt::format("{:.3f}", m.dense.store.median),
+       fmt::format("{:.3f} ({:.0f}, {:.0f})", m.select.median, tflops(multiplied, m.select),
+                   tflops(d.select_flops, m.select)),
+       timed(m.keys, d.keys_flops_),
+       timed(m.reused, d.keys_flops_),
+       ratios(d.best / d.validated.median, d.validated_operations),
+       fmt::format("{:.2f}", d.best / d.in_basis.median),
+       ratios(d.best / m.reused.median, d.reused_operations),
+       timed(m.copy.attend, d.copy_flops),
+       fmt::format("{:.3f}", m.copy.projections.median),
+       fmt::format("{:.3f}", m.copy.all_projections.median),
+       ratios(d.dense_and_projections / d.copied.median, d.copy_operations),
+       fmt::format("{:.1f}", 1e3 * m.step.median),
+       fmt::format("{:.0f}", 1e-6 * m.memory),
+       fmt::format("{:.0f} of {:.0f}", static_cast<double>(m.cache.exact + m.cache.clusters) * 1e-6,
+                   4.0 * kModel * d.t * 1e-6),
+       fmt::format("{:.2f}", std::max({m.dense.attend.spread, m.select.spread, m.keys.spread,
+                                       m.reused.spread, m.copy.attend.spread}))});
+}
+
+void record(CudaCase& c, const AttentionShape& shape, const Measured& m, const Derived& d,
+            const std::optional<double>& elsewhere) {
+  const auto add = [&](const char* mode, const Timing& timing, nlohmann::json more) {
+    more.update({{"n_tokens", shape.n_tokens},
+                 {"d_model", kModel},
+                 {"head_dim", shape.head_dim},
+                 {"n_reps", static_cast<int64_t>(d.r)},
+                 {"skewed", shape.spread == Spread::kSkewed}});
+    if (!more.contains("tokens_per_s")) more["tokens_per_s"] = 1e3 * d.t / timing.median;
+    c.record(fmt::format("T{} {}x{} r{:.0f}", shape.n_tokens, shape.n_heads(), shape.head_dim, d.r),
+             mode, timing, std::move(more));
+  };
+  const auto rate = [](double flops, const Timing& timing) {
+    return nlohmann::json{{"gflops", 1e3 * tflops(flops, timing)}};
+  };
+  const auto against = [&](double dense_ms, const Timing& timing, double operations) {
+    return nlohmann::json{{"speedup_vs_dense", dense_ms / timing.median},
+                          {"operations_ratio", operations}};
+  };
+  nlohmann::json dense = rate(d.dense_flops, m.dense.attend);
+  if (elsewhere) dense["pytorch_ms"] = *elsewhere;
+  add("dense", m.dense.attend, dense);
+  add("store", m.dense.store, {});
+  add("select", m.select, rate(2.0 * kModel * m.products, m.select));
+  add("select, joint", m.joint, {});
+  add("keys, validated", d.validated, against(d.best, d.validated, d.validated_operations));
+  add("keys, validated, joint", d.in_basis, against(d.best, d.in_basis, d.validated_operations));
+  add("keys, reused", m.reused, against(d.best, m.reused, d.reused_operations));
+  add("copy, with projections", d.copied,
+      against(d.dense_and_projections, d.copied, d.copy_operations));
+  add("copy, attention alone", m.copy.attend, rate(d.copy_flops, m.copy.attend));
+  add("keys, step", m.step, {{"tokens_per_s", 1e3 / m.step.median}});
+}
+
+void run_shape(CudaCase& c, const AttentionShape& shape, const Near& near,
+               const PyTorchTimes& pytorch) {
+  Inputs in(c.context(), shape, c.rounds(11));
+  const Measured m = measure(in, near);
+  const auto elsewhere = pytorch.best(shape.n_tokens, shape.n_heads(), shape.head_dim);
+  const Derived d(shape, m, elsewhere);
+  print_row(c.table(), shape, m, d, elsewhere);
+  record(c, shape, m, d, elsewhere);
 }
 
 }  // namespace
 
-int main(int argc, char** argv) {
-  try {
-    const int64_t most = argc > 1 ? std::stoll(argv[1]) : 32768;
-    const int64_t least = argc > 2 ? std::stoll(argv[2]) : 0;
-    const std::string file = argc > 3 ? argv[3] : "";
-    const auto context = std::make_shared<Context>(0);
-    const Near near{random_basis(256, kModel), 0.2f};
-    std::printf(
-        "%s\n\nms (TFLOP/s); a step of decoding in us; MB. Rates of select: of products done, and "
-        "of T r d; its time is that of the norm before, with sums of squares for it, and of "
-        "selection, less that of the norm without.\nSpeed-ups against the best dense attention, in "
-        "brackets the ratio of "
-        "operations; subspace: other rows, near a basis of %d (%.1f of a row's norm lies outside "
-        "it), selected in it; copy: with projections on both sides, and the cache's store on the "
-        "dense one.\n\n",
-        context->description().c_str(), static_cast<int>(near.basis->rank()),
-        static_cast<double>(near.rest));
-    std::printf(
-        "| T | heads | r/T | PyTorch | dense | store | select | keys | keys, set reused | "
-        "validated | subspace | reused | reps | project r | project T | copy | step | memory of "
-        "passes | "
-        "cache | spread "
-        "|\n");
-    for (int column = 0; column < 20; ++column) std::printf("| --- ");
-    std::printf("|\n");
-    for (const int64_t head_dim : {128, 256})
-      for (const int64_t n : {512, 2048, 8192, 32768})
-        for (const double share : {0.25, 0.1})
-          if (least <= n && n <= most) run_case(context, {n, head_dim, share}, file, near);
-    for (const int64_t n : {8192, 32768})
-      if (least <= n && n <= most) run_case(context, {n, 128, 0.25, Spread::kSkewed}, file, near);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    return 1;
-  }
+void run_attention(CudaCase& c) {
+  const int64_t rank = c.keys().require_int("rank", 1, kModel);
+  const Near near{random_basis(rank, kModel),
+                  static_cast<float>(c.keys().require_float("rest", 0, 1))};
+  const PyTorchTimes pytorch(c);
+  c.table().say(fmt::format(
+      "ms (TFLOP/s); a step of decoding in us; MB. Rates of select: of products done, and of T r "
+      "d; its time is that of the norm before, with sums of squares for it, and of selection, less "
+      "that of the norm without.\nSpeed-ups against the best dense attention, in brackets the "
+      "ratio of operations; subspace: other rows, near a basis of {} ({:.1f} of a row's norm lies "
+      "outside it), selected in it; copy: with projections on both sides, and the cache's store on "
+      "the dense one.",
+      rank, near.rest));
+  c.table().columns({"T",         "heads",     "r/T",
+                     "PyTorch",   "dense",     "store",
+                     "select",    "keys",      "keys, set reused",
+                     "validated", "subspace",  "reused",
+                     "reps",      "project r", "project T",
+                     "copy",      "step",      "memory of passes",
+                     "cache",     "spread"});
+  for (const ConfigReader& shapes : c.objects("shapes"))
+    for (const int64_t head_dim : integers(shapes, "head_dim", 1, kModel)) {
+      if (kModel % head_dim != 0) shapes.refuse("head_dim", "divisors of 4096");
+      for (const int64_t n_tokens : integers(shapes, "n_tokens", 1, kMostTokens))
+        for (const double share : shares(shapes, "redundancy"))
+          run_shape(c,
+                    {n_tokens, head_dim, share,
+                     shapes.bool_or("skewed", false) ? Spread::kSkewed : Spread::kEven},
+                    near, pytorch);
+    }
 }
+
+}  // namespace sluice::impl::bench

@@ -1,4 +1,4 @@
-#include "attention_inputs.h"
+#include "cuda/attention_inputs.h"
 
 #include <algorithm>
 
@@ -6,7 +6,7 @@
 
 namespace sluice::impl::bench {
 
-Timing time_runs(Context& context, const Run& run, const Run& less) {
+Timing time_runs(Context& context, int rounds, const Run& run, const Run& less) {
   Stopwatch watch(context);
   size_t round = 0;
   const auto time_of = [&](const Run& work, int n) {
@@ -17,15 +17,18 @@ Timing time_runs(Context& context, const Run& run, const Run& less) {
   time_of(run, 4);
   const int at_once = std::clamp(static_cast<int>(8 / time_of(run, 4)), 1, 8);
   std::vector<double> times;
-  for (int i = 0; i < 11; ++i, round += static_cast<size_t>(at_once)) {
+  for (int i = 0; i < rounds; ++i, round += static_cast<size_t>(at_once)) {
     const double without = less ? time_of(less, kOfLess * at_once) : 0;
     times.push_back(time_of(run, at_once) - without);
   }
   return middle(times);
 }
 
-Inputs::Inputs(const std::shared_ptr<Context>& device, const Case& of)
-    : context(device), shape(of), weight(device, std::vector<float>(kModel, 1.0f)) {
+Inputs::Inputs(const std::shared_ptr<Context>& device, const AttentionShape& of, int n_samples)
+    : context(device),
+      shape(of),
+      rounds(n_samples),
+      weight(device, std::vector<float>(kModel, 1.0f)) {
   const int64_t n = shape.n_tokens, set_bytes = n * kModel * 2 * 4;
   const auto n_sets = std::clamp<int64_t>(1 + 2 * kCacheBytes / set_bytes, 3, 12);
   spec.rule = SelectRule::kCascadeCover;

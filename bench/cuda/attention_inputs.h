@@ -7,8 +7,8 @@
 
 #include "backend/backend.h"
 #include "backend/cuda/selection/accelerated.h"
-#include "plant.h"
-#include "stopwatch.h"
+#include "cuda/plant.h"
+#include "cuda/stopwatch.h"
 
 namespace sluice::impl::bench {
 
@@ -16,10 +16,10 @@ using cuda::Context;
 
 constexpr int64_t kModel = 4096, kWindow = 128, kBlock = 128;
 
-// The time of run(round), or by how much it exceeds that of `less`; the two are timed alternately.
-// Short runs are timed several at once, so that launch latency is not measured.
+// The time of run(round) in `rounds` samples, or by how much it exceeds that of `less`; the two are
+// timed alternately. Short runs are timed several at once, so that launch latency is not measured.
 using Run = std::function<void(size_t)>;
-Timing time_runs(Context& context, const Run& run, const Run& less = {});
+Timing time_runs(Context& context, int rounds, const Run& run, const Run& less = {});
 
 // bf16 rows that live on the device.
 struct Rows {
@@ -35,7 +35,7 @@ struct Rows {
   Tensor view;
 };
 
-struct Case {
+struct AttentionShape {
   int64_t n_tokens, head_dim;
   double share;  // of representatives
   Spread spread = Spread::kEven;
@@ -55,7 +55,7 @@ struct Inputs {
     std::unique_ptr<KeysAttention> keys;
   };
 
-  Inputs(const std::shared_ptr<Context>& device, const Case& of);
+  Inputs(const std::shared_ptr<Context>& device, const AttentionShape& of, int n_samples);
   void plant(Set& set, const Near& near = {});
   // Other rows, near a basis, and selection in it.
   void move_to(const Near& near);
@@ -79,9 +79,10 @@ struct Inputs {
                           .row_squares = squares_of_out(set.squares),
                           .residual_squares = squares_of_x(set.squares)});
   }
+  Timing time(const Run& run) const { return time_runs(*context, rounds, run); }
   Timing time_select() {
     return time_runs(
-        *context, [&](size_t round) { norm_and_select(round); },
+        *context, rounds, [&](size_t round) { norm_and_select(round); },
         [&](size_t round) { norm(round); });
   }
   // By the sets of `chooser`. What a layer finds out about them serves the next one as well, if
@@ -107,7 +108,8 @@ struct Inputs {
   }
 
   std::shared_ptr<Context> context;
-  Case shape;
+  AttentionShape shape;
+  int rounds;                       // samples of each time
   cuda::DeviceArray<float> weight;  // of attention's norm: ones
   SelectorSpec spec;
   std::vector<Set> sets;

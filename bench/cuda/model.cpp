@@ -1,62 +1,30 @@
-// Whole models at their true shapes with random weights on a CUDA device, bf16: prefill and
-// decoding, what of the arithmetic and of the memory's speed that is, and the memory it takes; the
-// same under refined attention; then decoding by gates of rank 256 that are all open.
+// A whole model at its true shapes with random weights: prefill and decoding, what of the
+// arithmetic and of the memory's speed that is, and the memory it takes; the same under refined
+// attention; then decoding by gates that are all open.
 //
-//   sluice_cuda_model_bench [gptj-6b|opt-6.7b]… [T]…    without a name or a length: all
+// Keys: "config": as in config.json, "n_tokens": [] of the prompts, "opened": share of the keys
+// that refined decoding is to open, "gates": {"n_tokens", "rank"}.
 
 #include "model/model.h"
 
-#include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <bit>
-#include <chrono>
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "cuda/case.h"
+#include "cuda/memory.h"
+#include "cuda/timing.h"
 #include "eval/timing.h"
-#include "io/config.h"
 #include "model/linear_work.h"
 #include "model/synthetic.h"
 
+namespace sluice::impl::bench {
 namespace {
 
-using namespace sluice::impl;
-
-constexpr int64_t kLengths[] = {512, 2048, 8192, 32768};
-constexpr int64_t kGatesLength = 512;
 constexpr int64_t kDecodeTokens = 32;
-
-// More positions than the originals have, so that long prompts can be timed.
-struct Sample {
-  const char* name;
-  nlohmann::json config;
-};
-std::vector<Sample> shapes() {
-  return {{"gptj-6b",
-           {{"model_type", "gptj"},
-            {"n_layer", 28},
-            {"n_embd", 4096},
-            {"n_head", 16},
-            {"rotary_dim", 64},
-            {"n_positions", 33000},
-            {"vocab_size", 50400},
-            {"tie_word_embeddings", false}}},
-          {"opt-6.7b",
-           {{"model_type", "opt"},
-            {"num_hidden_layers", 32},
-            {"hidden_size", 4096},
-            {"word_embed_proj_dim", 4096},
-            {"num_attention_heads", 32},
-            {"ffn_dim", 16384},
-            {"max_position_embeddings", 33000},
-            {"activation_function", "relu"},
-            {"do_layer_norm_before", true},
-            {"vocab_size", 50272}}}};
-}
 
 std::vector<int32_t> random_tokens(int64_t vocab, int64_t n) {
   std::vector<int32_t> tokens;
@@ -68,103 +36,67 @@ std::vector<int32_t> random_tokens(int64_t vocab, int64_t n) {
   return tokens;
 }
 
-// GB of device memory: what was in use at most since the last call, and what is held for it.
-struct DeviceMemory {
-  double used, held;
-};
-DeviceMemory device_memory() {
-  cudaMemPool_t pool = nullptr;
-  uint64_t used = 0, held = 0, none = 0;
-  if (cudaDeviceGetDefaultMemPool(&pool, 0) != cudaSuccess ||
-      cudaMemPoolGetAttribute(pool, cudaMemPoolAttrUsedMemHigh, &used) != cudaSuccess ||
-      cudaMemPoolGetAttribute(pool, cudaMemPoolAttrReservedMemCurrent, &held) != cudaSuccess ||
-      cudaMemPoolSetAttribute(pool, cudaMemPoolAttrUsedMemHigh, &none) != cudaSuccess)
-    throw sluice::Error("CUDA: asking for the memory in use");
-  return {1e-9 * static_cast<double>(used), 1e-9 * static_cast<double>(held)};
-}
-
-double middle_ms(int repeats, Backend& backend, const std::function<void()>& work) {
+Timing per_token(const Timing& all) {
   std::vector<double> times;
-  for (int i = -1; i < repeats; ++i) {
-    backend.wait();
-    const double ms = time_ms([&] {
-      work();
-      backend.wait();
-    });
-    if (i >= 0) times.push_back(ms);
-  }
-  return median(times);
+  for (const double ms : all.samples) times.push_back(ms / static_cast<double>(kDecodeTokens));
+  return middle(times);
 }
 
-// A token's time by gates that let every row pass: the directions are a Hadamard matrix's, and an
-// epsilon of 1 asks nothing of the rows.
-void bench_gates(Model& model, int64_t n) {
-  constexpr int64_t kRank = 256;
-  const ModelSpec& spec = model.spec();
-  Bases bases;
-  LinearPlan plan;
-  plan.layers.resize(static_cast<size_t>(spec.n_layers));
-  for (int64_t layer = 0; layer < spec.n_layers; ++layer)
-    for (const BasisInput input : kLinearInputs) {
-      plan.layers[static_cast<size_t>(layer)].of(input) = {
-          .kind = LinearKind::kGsi, .rank = kRank, .epsilon = 1, .adaptive = 0};
-      const auto d = static_cast<uint64_t>(spec.row_widths().of(input));
-      Basis basis{.layer = layer,
-                  .input = input,
-                  .d = static_cast<int64_t>(d),
-                  .rank = kRank,
-                  .vectors = {},
-                  .spectrum = {}};
-      const auto size = 1 / std::sqrt(static_cast<float>(d));
-      for (uint64_t j = 0; j < kRank; ++j)
-        for (uint64_t i = 0; i < d; ++i)
-          basis.vectors.push_back(std::popcount(i & j) % 2 == 0 ? size : -size);
-      bases.list.push_back(std::move(basis));
-    }
-  model.prepare_linear(plan, &bases);
-  const std::vector<int32_t> tokens = random_tokens(spec.vocab, n);
-  const Buffer scores = host_buffer(DType::kF32, {1, spec.vocab});
-  KvCache cache = model.make_cache(1, n + kDecodeTokens, {}, plan);
-  std::vector<double> times, asking;
-  LinearWork work;
-  for (int round = 0; round < 4; ++round) {
+// Decodes kDecodeTokens; returns the ms that the host took to ask for them.
+double decode_tokens(Model& model, KvCache& cache, int32_t token, const Buffer& scores) {
+  double asked = 0;
+  for (int64_t i = 0; i < kDecodeTokens; ++i) {
+    ConstTensor hidden;
+    asked += time_ms([&] { hidden = model.forward({&token, 1}, cache); });
+    model.logits(hidden, scores.view());
+  }
+  return asked;
+}
+
+struct Dense {
+  Timing prefill, step;
+  double asked = 0;  // ms that the host took to ask for a token
+  PoolMemory memory{};
+};
+Dense measure_dense(CudaCase& c, Model& model, int64_t n) {
+  Backend& backend = model.backend();
+  const std::vector<int32_t> tokens = random_tokens(model.spec().vocab, n);
+  const Buffer scores = host_buffer(DType::kF32, {1, model.spec().vocab});
+  pool_memory();  // what was in use before does not count
+  KvCache cache = model.make_cache(1, n + kDecodeTokens);
+  Dense dense;
+  dense.prefill = time_waited(backend, c.rounds(n > 8192 ? 3 : 5), [&] {
     cache.truncate(0);
     model.forward(tokens, cache);
-    model.backend().wait();
-    double asked = 0;
-    times.push_back(time_ms([&] {
-      for (int64_t i = 0; i < kDecodeTokens; ++i) {
-        ConstTensor hidden;
-        asked += time_ms([&] { hidden = model.forward({tokens.data(), 1}, cache); });
-        model.logits(hidden, scores.view());
-      }
-    }));
-    asking.push_back(asked);
-    work.add(cache, spec);
-  }
-  constexpr auto kTokens = static_cast<double>(kDecodeTokens);
-  fmt::print(
-      "{:>6} tokens, by gates of rank {}: decode {:.2f} ms a token, asked for in {:.2f} ms; "
-      "{:.0f}% fast, {:.1f}% of the weights read\n",
-      n, kRank, median(times) / kTokens, median(asking) / kTokens,
-      100 * work.fast_path_fraction().value_or(0), 100 * work.weight_bytes_fraction());
+  });
+  dense.step = per_token(time_waited(backend, c.rounds(3), [&] {
+    cache.truncate(n);
+    dense.asked = decode_tokens(model, cache, tokens[0], scores);
+  }));
+  dense.asked /= static_cast<double>(kDecodeTokens);
+  dense.memory = pool_memory();
+  return dense;
 }
 
-// A token's time under refined attention. Random weights attend to everything alike, so delta is
-// searched for until decoding opens about the share of keys that a trained model's does.
-void bench_refined(Model& model, int64_t n) {
-  constexpr double kOpened = 0.066;  // SmolLM2-135M at 8192 tokens and the default delta
+struct Refined {
+  double prefill = 0, step = 0;  // ms
+  double share = 0;              // of the keys, that decoding opened
+};
+// Random weights attend to everything alike, so delta is searched for until decoding opens about
+// the share of keys that a trained model's does.
+Refined measure_refined(Model& model, int64_t n, double opened) {
   const ModelSpec& spec = model.spec();
   const std::vector<int32_t> tokens = random_tokens(spec.vocab, n);
   const Buffer scores = host_buffer(DType::kF32, {1, spec.vocab});
   const auto opened_in = [&](const KvCache& cache) {
     double sum = 0;
     for (int64_t layer = 0; layer < spec.n_layers; ++layer)
-      for (const int64_t opened : cache.accelerated(layer)->refine(0).opened())
-        sum += static_cast<double>(opened);
+      for (const int64_t count : cache.accelerated(layer)->refine(0).opened())
+        sum += static_cast<double>(count);
     return sum;
   };
-  double low = -20, high = 0, prefill = 0, step = 0, share = 0;  // logarithms of delta
+  double low = -20, high = 0;  // logarithms of delta
+  Refined refined;
   for (int round = 0; round < 8; ++round) {
     UniformAttention choice;
     choice.mode = AttentionMode::kRefine;
@@ -172,96 +104,143 @@ void bench_refined(Model& model, int64_t n) {
     KvCache cache =
         model.make_cache(1, n + 2 * kDecodeTokens, uniform_plan(choice, model.plan_shape()));
     model.backend().wait();
-    prefill = time_ms([&] {
+    refined.prefill = time_ms([&] {
       model.forward(tokens, cache);
       model.backend().wait();
     });
-    const auto decode = [&] {
-      for (int64_t i = 0; i < kDecodeTokens; ++i)
-        model.logits(model.forward({tokens.data(), 1}, cache), scores.view());
-    };
-    decode();  // records a step
+    decode_tokens(model, cache, tokens[0], scores);  // records a step
     const double before = opened_in(cache);
-    step = time_ms(decode) / static_cast<double>(kDecodeTokens);
-    share = (opened_in(cache) - before) /
-            static_cast<double>(spec.n_layers * spec.n_heads * kDecodeTokens * n);
-    if (std::abs(share - kOpened) < 0.1 * kOpened) break;
-    (share > kOpened ? low : high) = (low + high) / 2;
+    refined.step = time_ms([&] { decode_tokens(model, cache, tokens[0], scores); }) /
+                   static_cast<double>(kDecodeTokens);
+    refined.share = (opened_in(cache) - before) /
+                    static_cast<double>(spec.n_layers * spec.n_heads * kDecodeTokens * n);
+    if (std::abs(refined.share - opened) < 0.1 * opened) break;
+    (refined.share > opened ? low : high) = (low + high) / 2;
   }
-  fmt::print(
-      "{:>6} tokens, refined: prefill {:.1f} ms; decode {:.2f} ms a token, {:.1f}% of the keys "
-      "opened\n",
-      n, prefill, step, 100 * share);
+  return refined;
 }
 
-void bench(const Sample& shape, const std::vector<int64_t>& lengths) {
-  const ConfigReader config(shape.config, shape.name);
-  const auto checkpoint = synthetic_checkpoint(config);
-  const auto start = std::chrono::steady_clock::now();
-  Model model(checkpoint, make_cuda_backend(DType::kBF16), {});
-  Backend& backend = model.backend();
-  backend.wait();
+void run_length(CudaCase& c, Model& model, int64_t n, double opened) {
   const ModelSpec& spec = model.spec();
-  fmt::print("\n{} on {}: {:.2f} GB of weights, loaded in {:.1f} s\n", shape.name,
-             backend.description(), 1e-9 * static_cast<double>(model.weight_bytes()),
-             std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
-  const auto weights = static_cast<double>(model.weight_bytes());
-  const Buffer scores = host_buffer(DType::kF32, {1, spec.vocab});
-  for (const int64_t n : lengths) {
-    const std::vector<int32_t> tokens = random_tokens(spec.vocab, n);
-    KvCache cache = model.make_cache(1, n + kDecodeTokens);
-    const double prefill = middle_ms(n > 8192 ? 2 : 5, backend, [&] {
-      cache.truncate(0);
-      model.forward(tokens, cache);
-    });
-    // Two operations to a weight, the head's left out; causal scores and sums take half of all.
-    const double head = static_cast<double>(spec.vocab * spec.d_model);
-    const double pairs = static_cast<double>(n) * static_cast<double>(n) / 2;
-    const double flops =
-        2 * static_cast<double>(n) * (weights / 2 - head) +
-        4 * pairs * static_cast<double>(spec.n_layers * spec.n_heads * spec.head_dim);
-    double asked = 0;  // ms that the host took to ask for the tokens
-    const double decode = middle_ms(3, backend, [&] {
-      cache.truncate(n);
-      asked = 0;
-      for (int64_t i = 0; i < kDecodeTokens; ++i) {
-        ConstTensor hidden;
-        asked += time_ms([&] { hidden = model.forward({tokens.data(), 1}, cache); });
-        model.logits(hidden, scores.view());
+  const Dense dense = measure_dense(c, model, n);
+  const Refined refined = measure_refined(model, n, opened);
+  // Two operations to a weight, the head's left out; causal scores and sums take half of all.
+  const auto t = static_cast<double>(n), weights = static_cast<double>(model.weight_bytes());
+  const double head = static_cast<double>(spec.vocab * spec.d_model);
+  const double flops =
+      2 * t * (weights / 2 - head) +
+      2 * t * t * static_cast<double>(spec.n_layers * spec.n_heads * spec.head_dim);
+  const double bytes = weights + static_cast<double>(KvCache::bytes_needed(spec, DType::kBF16, 1,
+                                                                           n + kDecodeTokens / 2));
+  const double gflops = flops / dense.prefill.median * 1e-6;
+  const double gb_per_s = bytes / dense.step.median * 1e-6;
+  c.table().row({fmt::format("{}", n), fmt::format("{:.1f}", dense.prefill.median),
+                 fmt::format("{:.1f}", 1e-3 * gflops), fmt::format("{:.2f}", dense.step.median),
+                 fmt::format("{:.2f}", 1e-3 * gb_per_s), fmt::format("{:.2f}", dense.asked),
+                 fmt::format("{:.2f}", 1e-9 * dense.memory.used),
+                 fmt::format("{:.2f}", 1e-9 * dense.memory.held),
+                 fmt::format("{:.1f}", refined.prefill), fmt::format("{:.2f}", refined.step),
+                 fmt::format("{:.1f}%", 100 * refined.share)});
+  const auto record = [&](const std::string& test, const char* mode, const Timing& time,
+                          nlohmann::json more) {
+    const double tokens = test.starts_with("pp") ? t : 1;
+    more.update({{"n_tokens", n}, {"tokens_per_s", 1e3 * tokens / time.median}});
+    c.record(test, mode, time, std::move(more));
+  };
+  const std::string prefill = fmt::format("pp{}", n), decode = fmt::format("tg@{}", n);
+  record(
+      prefill, "dense", dense.prefill,
+      {{"gflops", gflops}, {"used_bytes", dense.memory.used}, {"held_bytes", dense.memory.held}});
+  record(decode, "dense", dense.step, {{"gb_per_s", gb_per_s}, {"asked_ms", dense.asked}});
+  record(prefill, "refine", middle({refined.prefill}), {});
+  record(decode, "refine", middle({refined.step}), {{"opened_fraction", refined.share}});
+}
+
+// Directions are a Hadamard matrix's, and an epsilon of 1 asks nothing of the rows: all pass.
+struct OpenGates {
+  OpenGates(const ModelSpec& spec, int64_t rank) {
+    plan.layers.resize(static_cast<size_t>(spec.n_layers));
+    for (int64_t layer = 0; layer < spec.n_layers; ++layer)
+      for (const BasisInput input : kLinearInputs) {
+        plan.layers[static_cast<size_t>(layer)].of(input) = {
+            .kind = LinearKind::kGsi, .rank = rank, .epsilon = 1, .adaptive = 0};
+        const auto d = static_cast<uint64_t>(spec.row_widths().of(input));
+        Basis basis{.layer = layer,
+                    .input = input,
+                    .d = static_cast<int64_t>(d),
+                    .rank = rank,
+                    .vectors = {},
+                    .spectrum = {}};
+        const auto size = 1 / std::sqrt(static_cast<float>(d));
+        for (uint64_t j = 0; j < static_cast<uint64_t>(rank); ++j)
+          for (uint64_t i = 0; i < d; ++i)
+            basis.vectors.push_back(std::popcount(i & j) % 2 == 0 ? size : -size);
+        bases.list.push_back(std::move(basis));
       }
-    });
-    const double step = decode / static_cast<double>(kDecodeTokens);
-    const double bytes = weights + static_cast<double>(KvCache::bytes_needed(
-                                       spec, DType::kBF16, 1, n + kDecodeTokens / 2));
-    const DeviceMemory memory = device_memory();
-    fmt::print(
-        "{:>6} tokens: prefill {:>8.1f} ms, {:>6.1f} TFLOP/s; decode {:>6.2f} ms a token, "
-        "{:.2f} TB/s, asked for in {:.2f} ms; {:.2f} GB in use, {:.2f} held\n",
-        n, prefill, flops / prefill * 1e-9, step, bytes / step * 1e-9,
-        asked / static_cast<double>(kDecodeTokens), memory.used, memory.held);
-    bench_refined(model, n);
   }
-  bench_gates(model, kGatesLength);
+  LinearPlan plan;
+  Bases bases;
+};
+
+void run_gates(CudaCase& c, Model& model, int64_t n, int64_t rank) {
+  const ModelSpec& spec = model.spec();
+  const OpenGates gates(spec, rank);
+  model.prepare_linear(gates.plan, &gates.bases);
+  const std::vector<int32_t> tokens = random_tokens(spec.vocab, n);
+  const Buffer scores = host_buffer(DType::kF32, {1, spec.vocab});
+  KvCache cache = model.make_cache(1, n + kDecodeTokens, {}, gates.plan);
+  std::vector<double> times, asking;
+  LinearWork work;
+  for (int round = -1; round < c.rounds(3); ++round) {  // the first warms up
+    cache.truncate(0);
+    model.forward(tokens, cache);
+    model.backend().wait();
+    double asked = 0;
+    const double ms = time_ms([&] { asked = decode_tokens(model, cache, tokens[0], scores); });
+    if (round >= 0) {
+      times.push_back(ms);
+      asking.push_back(asked);
+    }
+    work.add(cache, spec);
+  }
+  const Timing step = per_token(middle(times));
+  const double asked = middle(asking).median / static_cast<double>(kDecodeTokens);
+  c.table().say(fmt::format(
+      "\n{} tokens, by gates of rank {}: decode {:.2f} ms a token, asked for in {:.2f} ms; "
+      "{:.0f}% fast, {:.1f}% of the weights read",
+      n, rank, step.median, asked, 100 * work.fast_path_fraction().value_or(0),
+      100 * work.weight_bytes_fraction()));
+  c.record(fmt::format("tg@{}", n), "gsi", step,
+           {{"n_tokens", n},
+            {"rank", rank},
+            {"tokens_per_s", 1e3 / step.median},
+            {"asked_ms", asked},
+            {"fast_path_fraction", work.fast_path_fraction().value_or(0)},
+            {"weight_bytes_fraction", work.weight_bytes_fraction()}});
 }
 
 }  // namespace
 
-int main(int argc, char** argv) {
-  try {
-    std::vector<std::string> names;
-    std::vector<int64_t> lengths;
-    for (const std::string& argument : std::vector<std::string>(argv + 1, argv + argc))
-      if (argument.find_first_not_of("0123456789") == std::string::npos)
-        lengths.push_back(std::stoll(argument));
-      else
-        names.push_back(argument);
-    if (lengths.empty()) lengths.assign(std::begin(kLengths), std::end(kLengths));
-    for (const Sample& shape : shapes())
-      if (names.empty() || std::find(names.begin(), names.end(), shape.name) != names.end())
-        bench(shape, lengths);
-    return 0;
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "sluice_cuda_model_bench: {}\n", error.what());
-    return 1;
-  }
+void run_model(CudaCase& c) {
+  const std::vector<int64_t> lengths = integers(c.keys(), "n_tokens", 1, kMostTokens);
+  const double opened = c.keys().require_float("opened", 0, 1);
+  const ConfigReader gates = c.object("gates");
+  const int64_t rank = gates.require_int("rank", 1, kMostWidth);
+  const int64_t gates_length = gates.require_int("n_tokens", 1, kMostTokens);
+  const auto checkpoint = synthetic_checkpoint(c.object("config"));
+  std::unique_ptr<Model> model;
+  const double load_ms = time_ms([&] {
+    model = std::make_unique<Model>(checkpoint, make_cuda_backend(DType::kBF16), LoadOptions{});
+    model->backend().wait();
+  });
+  c.table().say(fmt::format("{} on {}: {:.2f} GB of weights, loaded in {:.1f} s", c.name(),
+                            model->backend().description(),
+                            1e-9 * static_cast<double>(model->weight_bytes()), 1e-3 * load_ms));
+  c.table().columns({"T", "prefill ms", "TFLOP/s", "decode ms", "TB/s", "asked for in ms",
+                     "GB in use", "GB held", "refined prefill ms", "refined decode ms",
+                     "keys opened"});
+  for (const int64_t n : lengths) run_length(c, *model, n, opened);
+  run_gates(c, *model, gates_length, rank);
 }
+
+}  // namespace sluice::impl::bench

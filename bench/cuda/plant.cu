@@ -3,7 +3,7 @@
 #include <cmath>
 #include <random>
 
-#include "plant.h"
+#include "cuda/plant.h"
 
 namespace sluice::impl::bench {
 namespace {

@@ -1,4 +1,4 @@
-#include "read.h"
+#include "cuda/read.h"
 
 namespace sluice::impl::bench {
 namespace {

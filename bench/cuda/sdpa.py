@@ -1,7 +1,7 @@
-"""Times PyTorch's attention on the shapes of dense.cpp and attention.cpp, one backend after another.
+"""Times PyTorch's attention on the shapes of bench/cases/cuda, one backend after another.
 
-    sdpa.py [FILE [HEADS]]     FILE: where to write the times for attention.cpp and refine.cpp to read;
-                               HEADS: such as 32/32/128, those alone
+    sdpa.py [FILE [HEADS]]     FILE: where to write the times for sluice_bench to read, which the
+                               cases name as "pytorch"; HEADS: such as 32/32/128, those alone
 """
 
 import sys
@@ -50,7 +50,8 @@ def main():
     lines = []
     print(torch.cuda.get_device_name(0), "torch", torch.__version__, "cudnn",
           torch.backends.cudnn.version())
-    print(f"{'tokens':>6} {'heads':>5} {'dim':>4} {'backend':<8} {'':<8} {'us':>10} {'TFLOP/s':>8}")
+    print("\n| T | heads | head size | backend | | us | TFLOP/s |")
+    print("| --- | --- | --- | --- | --- | --- | --- |")
     only = sys.argv[2] if len(sys.argv) > 2 else None
     for n_heads, n_kv_heads, head_dim in HEADS:
         if only not in (None, f"{n_heads}/{n_kv_heads}/{head_dim}"):
@@ -60,13 +61,13 @@ def main():
                 continue
             for causal in (True, False) if n <= 32768 else (True,):
                 for name, time in time_shape(n, n_heads, n_kv_heads, head_dim, causal):
-                    start = f"{n:>6} {n_heads:>2}/{n_kv_heads:<2} {head_dim:>4} {name:<8} "
+                    start = f"| {n} | {n_heads}/{n_kv_heads} | {head_dim} | {name} | "
                     if isinstance(time, str):
-                        print(start + time)
+                        print(start + time.replace("|", " ").replace("\n", " ") + " | - | - |")
                         continue
                     flops = 4 * n * n * n_heads * head_dim * (0.5 if causal else 1)
-                    print(start + f"{'causal' if causal else 'all keys':<8} {1e3 * time:>10.1f} "
-                          f"{flops / time * 1e-9:>8.1f}", flush=True)
+                    print(start + f"{'causal' if causal else 'all keys'} | {1e3 * time:.1f} | "
+                          f"{flops / time * 1e-9:.1f} |", flush=True)
                     if causal and n_heads == n_kv_heads:
                         lines.append(f"{n} {n_heads} {head_dim} {time:.6f} {name}\n")
     if len(sys.argv) > 1:

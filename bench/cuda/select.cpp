@@ -1,5 +1,5 @@
-// Times the selection of a layer on one device at planted redundancy, and the rate of a large
-// matrix product in the same run. The rate counts the products that the method needs: a token with
+// The selection of a layer of width 4096 at planted redundancy, and the rate of a large matrix
+// product in the same run. The rate counts the products that the method needs: a token with
 // the representatives before it, T r d operations. Also times the selection of one more token, as
 // in decoding.
 //
@@ -7,39 +7,44 @@
 // hands on sums of squares, which it need not do otherwise, so the time of selection is that of
 // both, less that of a norm that does not.
 //
-// The last column is of rows near a basis, selected in it: how near can be said.
-//
-//   sluice_cuda_select_bench [most tokens [least tokens [rest of a row's norm]]]
+// Keys: "shapes": [{"n_tokens": [], "redundancy": [], "skewed": true (a few representatives own
+// most tokens)}], "rank" and "rest" of the last column: rows near a basis, selected in it; rest is
+// the share of a row's norm outside it.
+
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <functional>
+#include <set>
 #include <string>
 
 #include "backend/cuda/elementwise/elements.h"
 #include "backend/cuda/linear/linear.h"
 #include "backend/cuda/selection/accelerated.h"
-#include "plant.h"
-#include "stopwatch.h"
+#include "cuda/case.h"
+#include "cuda/plant.h"
 
+namespace sluice::impl::bench {
 namespace {
 
-using namespace sluice::impl;
 using cuda::Context;
 
-constexpr int64_t kModel = 4096, kRank = 256, kLayers = 4;  // selectors, used cyclically
-constexpr int kRounds = 11, kWarmUps = 2;
-constexpr int64_t kMore = 64;  // tokens behind the others
-static_assert(kRounds + kWarmUps <= kMore);
+constexpr int64_t kModel = 4096, kLayers = 4;  // selectors, used cyclically
+constexpr int kUsualRounds = 11, kWarmUps = 2;
+constexpr int64_t kMore = 64;  // tokens behind the others, at a time
 
 using Run = std::function<void(int)>;
 
-// Milliseconds of one of n runs between two events, or by how much they exceed those of `less`;
-// the two are timed alternately. The median of kRounds.
-double time_runs(Context& context, int n, const std::function<void()>& before, const Run& run,
-                 const Run& less = {}) {
-  bench::Stopwatch watch(context);
+struct Rounds {
+  int rounds, n;
+};
+// Of one of n runs between two events, or by how much they exceed those of `less`; the two are
+// timed alternately. As many samples as rounds.
+Timing time_runs(Context& context, const Rounds& count, const std::function<void()>& before,
+                 const Run& run, const Run& less = {}) {
+  Stopwatch watch(context);
+  const int n = count.n;
   const auto time_of = [&](const Run& work, int times) {
     context.synchronize();
     return watch.milliseconds([&] {
@@ -47,12 +52,12 @@ double time_runs(Context& context, int n, const std::function<void()>& before, c
     }) / (times * n);
   };
   std::vector<double> times;
-  for (int round = -kWarmUps; round < kRounds; ++round) {
+  for (int round = -kWarmUps; round < count.rounds; ++round) {
     before();
-    const double without = less ? time_of(less, bench::kOfLess) : 0, ms = time_of(run, 1);
+    const double without = less ? time_of(less, kOfLess) : 0, ms = time_of(run, 1);
     if (round >= 0) times.push_back(ms - without);
   }
-  return bench::middle(times).median;
+  return middle(times);
 }
 
 // bf16 or f32 rows that live on the device.
@@ -69,15 +74,15 @@ double matrix_rate(const std::shared_ptr<Context>& context) {
   constexpr int64_t kSide = 8192;
   const cuda::DeviceMatrix weights(context, DType::kBF16, kSide, kModel);
   const Rows x(context, DType::kBF16, kSide, kModel), out(context, DType::kBF16, kSide, kSide);
-  bench::fill_normal(*context, weights.rows, 5);
-  bench::fill_normal(*context, x.view, 6);
+  fill_normal(*context, weights.rows, 5);
+  fill_normal(*context, x.view, 6);
   cuda::Multiplier multiplier(context);
-  const double ms = time_runs(
-      *context, 10, [] {},
+  const Timing t = time_runs(
+      *context, {kUsualRounds, 10}, [] {},
       [&](int) {
         multiplier.run(weights, {}, {.weights = nullptr, .x = x.view, .out = out.view});
       });
-  return 2.0 * kSide * kSide * kModel / ms * 1e-9;
+  return 2.0 * kSide * kSide * kModel / t.median * 1e-9;
 }
 
 // The residual stream, what a norm makes of it, and the sums of squares that it may hand on.
@@ -103,55 +108,65 @@ struct Stream {
   cuda::DeviceArray<float> weight;
 };
 
-void print_norm_times(const std::shared_ptr<Context>& context, int64_t n_tokens) {
-  const Stream stream(context, n_tokens);
-  bench::fill_normal(*context, stream.rows.view, 7);
-  cuda::convert(*context, stream.rows.view, stream.residual.view);
+void run_norm(CudaCase& c, int64_t n_tokens) {
+  const Stream stream(c.context(), n_tokens);
+  fill_normal(*c.context(), stream.rows.view, 7);
+  cuda::convert(*c.context(), stream.rows.view, stream.residual.view);
   const Run without = [&](int) { stream.norm(false); },
             with_squares = [&](int) { stream.norm(true); };
-  const double ms = time_runs(
-      *context, bench::kOfLess * kLayers, [] {}, without);
-  const double more_ms = time_runs(
-      *context, bench::kOfLess * kLayers, [] {}, with_squares, without);
-  std::printf("the norm of %lld rows: %.1f us, with sums of squares %.1f us\n",
-              static_cast<long long>(n_tokens), 1e3 * ms, 1e3 * (ms + more_ms));
+  const Rounds count = {c.rounds(kUsualRounds), kOfLess * static_cast<int>(kLayers)};
+  const Timing plain = time_runs(
+      *c.context(), count, [] {}, without);
+  const Timing more = time_runs(
+      *c.context(), count, [] {}, with_squares, without);
+  const Timing squares = plain + more;
+  c.table().say(fmt::format("the norm of {} rows: {:.1f} us, with sums of squares {:.1f} us",
+                            n_tokens, 1e3 * plain.median, 1e3 * squares.median));
+  const std::string what = fmt::format("T{}", n_tokens);
+  c.record(what, "norm", plain, {{"n_tokens", n_tokens}, {"d_model", kModel}});
+  c.record(what, "norm, with sums of squares", squares,
+           {{"n_tokens", n_tokens}, {"d_model", kModel}});
 }
 
-struct Case {
+struct PlantedShape {
   int64_t n_tokens;
   double share;
-  bench::Spread spread;
-  bench::Near near = {};  // a basis, or none
+  Spread spread;
 };
 
-// Planted rows, and the set of the layer before, on the device as it would be.
+// Planted rows, and the set of the layer before, on the device as it would be, with at least `more`
+// tokens behind the others.
 struct Planted : Stream {
-  Planted(const std::shared_ptr<Context>& on, const Case& c) : Stream(on, c.n_tokens) {
+  Planted(const std::shared_ptr<Context>& on, const PlantedShape& shape, const Near& near,
+          int64_t more)
+      : Stream(on, shape.n_tokens) {
     const auto n_reps =
-        static_cast<int64_t>(std::llround(c.share * static_cast<double>(c.n_tokens)));
-    const auto flags = bench::plant_rows(*context, rows.view, n_reps, c.spread, c.near);
+        static_cast<int64_t>(std::llround(shape.share * static_cast<double>(shape.n_tokens)));
+    const auto flags = plant_rows(*context, rows.view, n_reps, shape.spread, near);
     cuda::convert(*context, rows.view, residual.view);
     norm(false);
     SelectorSpec spec;
-    spec.taus = {bench::kPlantedTau};
+    spec.taus = {kPlantedTau};
     spec.d_model = kModel;
     spec.rule = SelectRule::kFixed;
     above = cuda::make_cuda_selector(context, spec);
     above->extend({.rows = rows.view, .residual = rows.view, .inherited = {flags}});
-    const std::vector<uint8_t> more(kMore, 0);
-    const ConstTensor next = rows.view.rows_from(c.n_tokens - kMore, kMore);
-    above->extend({.rows = next, .residual = next, .inherited = {more}});
+    const std::vector<uint8_t> none(kMore, 0);
+    const ConstTensor next = rows.view.rows_from(shape.n_tokens - kMore, kMore);
+    for (int64_t behind = 0; behind < more; behind += kMore)
+      above->extend({.rows = next, .residual = next, .inherited = {none}});
   }
   std::unique_ptr<Selector> above;
 };
 
 struct Timed {
-  double ms, one_ms, r;  // of all tokens, of one more
+  Timing all, one;  // of all tokens, of one more
+  double r;
   int64_t products, dropped;
 };
 
-Timed time_selection(const std::shared_ptr<Context>& context, const Planted& planted,
-                     const SelectorSpec& spec) {
+Timed time_selection(const Planted& planted, const SelectorSpec& spec, int rounds) {
+  const std::shared_ptr<Context>& context = planted.context;
   std::vector<std::unique_ptr<Selector>> selectors;
   for (int64_t i = 0; i < kLayers; ++i)
     selectors.push_back(cuda::make_cuda_selector(context, spec));
@@ -161,8 +176,9 @@ Timed time_selection(const std::shared_ptr<Context>& context, const Planted& pla
                   .row_squares = squares_of_out(planted.squares.view),
                   .residual_squares = squares_of_x(planted.squares.view)};
   if (inherits(spec.rule)) args.inherited.emplace_back(*planted.above, 0);
-  const double ms = time_runs(
-      *context, kLayers,
+  Timed timed{};
+  timed.all = time_runs(
+      *context, {rounds, kLayers},
       [&] {
         for (const auto& selector : selectors) selector->reset();
       },
@@ -171,88 +187,137 @@ Timed time_selection(const std::shared_ptr<Context>& context, const Planted& pla
         selectors[static_cast<size_t>(i)]->extend(args);
       },
       [&](int) { planted.norm(false); });
-  Timed timed{ms, 0, static_cast<double>(selectors[0]->sets()[0].n_clusters),
-              selectors[0]->products(), selectors[0]->pairs_dropped()};
+  timed.r = static_cast<double>(selectors[0]->sets()[0].n_clusters);
+  timed.products = selectors[0]->products();
+  timed.dropped = selectors[0]->pairs_dropped();
   const int64_t last = planted.rows.view.rows() - 1;
   args.rows = planted.rows.view.rows_from(last, 1);
   args.residual = planted.residual.view.rows_from(last, 1);
   args.row_squares = args.residual_squares = {};
-  timed.one_ms = time_runs(
-      *context, kLayers, [] {}, [&](int i) { selectors[static_cast<size_t>(i)]->extend(args); });
+  timed.one = time_runs(
+      *context, {rounds, kLayers}, [] {},
+      [&](int i) { selectors[static_cast<size_t>(i)]->extend(args); });
   return timed;
 }
 
-void run_case(const std::shared_ptr<Context>& context, const Case& c, double ceiling) {
-  const Planted planted(context, {c.n_tokens, c.share, c.spread});
-  SelectorSpec spec;
-  spec.taus = {bench::kPlantedTau};
-  spec.d_model = kModel;
-  spec.sinks = 4;
-  const auto n_tokens = static_cast<double>(c.n_tokens);
-  double one_ms = 0;
-  std::printf("| %5lld%s |", static_cast<long long>(c.n_tokens),
-              c.spread == bench::Spread::kSkewed ? " skewed" : "");
-  for (const auto& [rule, outliers] :
-       {std::pair(SelectRule::kCascadeCover, 0.0), std::pair(SelectRule::kCascadeCover, 8.0),
-        std::pair(SelectRule::kGreedy, 0.0)}) {
-    spec.rule = rule;
-    spec.outlier_ratio = outliers;
-    const Timed timed = time_selection(context, planted, spec);
-    const double rate = kModel * n_tokens * timed.r / timed.ms * 1e-9;
-    if (rule == SelectRule::kCascadeCover && outliers == 0)
-      std::printf(" %.3f |", timed.r / n_tokens);
-    std::printf(" %7.1f us, %3.0f (%2.0f%%), %6.2f |", 1e3 * timed.ms, rate, 100 * rate / ceiling,
-                static_cast<double>(timed.products) / (0.5 * n_tokens * timed.r));
-    if (outliers > 0) one_ms = timed.one_ms;
+class ShapeRunner {
+ public:
+  ShapeRunner(CudaCase& c, const PlantedShape& shape, double ceiling)
+      : c_(c), shape_(shape), ceiling_(ceiling), rounds_(c.rounds(kUsualRounds)) {
+    spec_.taus = {kPlantedTau};
+    spec_.d_model = kModel;
+    spec_.sinks = 4;
   }
-  std::printf(" %5.1f us |", 1e3 * one_ms);
-  const Planted near(context, c);
-  spec.rule = SelectRule::kCascadeCover;
-  spec.outlier_ratio = 8;
-  const Timed without = time_selection(context, near, spec);
-  spec.basis = c.near.basis;
-  const Timed within = time_selection(context, near, spec);
-  std::printf(
-      " %7.1f us, %4.2f, %6.4f |\n", 1e3 * within.ms, without.ms / within.ms,
-      static_cast<double>(within.products) / static_cast<double>(within.products + within.dropped));
-  std::fflush(stdout);
+
+  void run(const Near& near) {
+    std::vector<std::string> cells = {
+        fmt::format("{}{}", shape_.n_tokens, shape_.spread == Spread::kSkewed ? " skewed" : "")};
+    const Planted planted(c_.context(), shape_, {}, rounds_ + kWarmUps);
+    const Timed cover = select(planted, SelectRule::kCascadeCover, 0, "cascade-cover");
+    const Timed exempt =
+        select(planted, SelectRule::kCascadeCover, 8, "cascade-cover, outliers exempt");
+    const Timed greedy = select(planted, SelectRule::kGreedy, 0, "greedy");
+    cells.push_back(fmt::format("{:.3f}", cover.r / n_tokens()));
+    for (const Timed* timed : {&cover, &exempt, &greedy})
+      cells.push_back(fmt::format("{:.1f} us, {:.0f} ({:.0f}%), {:.2f}", 1e3 * timed->all.median,
+                                  rate(*timed), 100 * rate(*timed) / ceiling_, surplus(*timed)));
+    cells.push_back(fmt::format("{:.1f} us", 1e3 * exempt.one.median));
+    record("cascade-cover, one token more", exempt.one, exempt.r, {});
+    cells.push_back(in_basis(near));
+    c_.table().row(cells);
+  }
+
+ private:
+  double n_tokens() const { return static_cast<double>(shape_.n_tokens); }
+  // TFLOP/s of the products that are needed; how many times as many were done.
+  double rate(const Timed& timed) const {
+    return kModel * n_tokens() * timed.r / timed.all.median * 1e-9;
+  }
+  double surplus(const Timed& timed) const {
+    return static_cast<double>(timed.products) / (0.5 * n_tokens() * timed.r);
+  }
+
+  Timed select(const Planted& planted, SelectRule rule, double outlier_ratio, const char* mode) {
+    spec_.rule = rule;
+    spec_.outlier_ratio = outlier_ratio;
+    Timed timed = time_selection(planted, spec_, rounds_);
+    record(mode, timed.all, timed.r,
+           {{"gflops", 1e3 * rate(timed)},
+            {"products_ratio", surplus(timed)},
+            {"baseline", "matrix product"},
+            {"baseline_gflops", 1e3 * ceiling_},
+            {"share_of_baseline", rate(timed) / ceiling_},
+            {"tokens_per_s", 1e3 * n_tokens() / timed.all.median}});
+    return timed;
+  }
+
+  // A cell: rows near a basis, outliers exempt.
+  std::string in_basis(const Near& near) {
+    const Planted planted(c_.context(), shape_, near, rounds_ + kWarmUps);
+    spec_.rule = SelectRule::kCascadeCover;
+    spec_.outlier_ratio = 8;
+    const Timed without = time_selection(planted, spec_, rounds_);
+    spec_.basis = near.basis;
+    const Timed within = time_selection(planted, spec_, rounds_);
+    spec_.basis = nullptr;
+    const double speedup = without.all.median / within.all.median;
+    const double kept = static_cast<double>(within.products) /
+                        static_cast<double>(within.products + within.dropped);
+    record("cascade-cover, joint", within.all, within.r,
+           {{"rank", near.basis->rank()},
+            {"share_dropped", 1 - kept},
+            {"speedup_vs_plain", speedup},
+            {"tokens_per_s", 1e3 * n_tokens() / within.all.median}});
+    return fmt::format("{:.1f} us, {:.2f}, {:.4f}", 1e3 * within.all.median, speedup, kept);
+  }
+
+  void record(const std::string& mode, const Timing& timing, double r, nlohmann::json more) {
+    more.update({{"n_tokens", shape_.n_tokens},
+                 {"d_model", kModel},
+                 {"n_reps", static_cast<int64_t>(r)},
+                 {"skewed", shape_.spread == Spread::kSkewed}});
+    c_.record(fmt::format("T{} r{:.0f}", shape_.n_tokens, r), mode, timing, std::move(more));
+  }
+
+  CudaCase& c_;
+  PlantedShape shape_;
+  double ceiling_;  // TFLOP/s
+  int rounds_;
+  SelectorSpec spec_;
+};
+
+std::vector<PlantedShape> read_shapes(const CudaCase& c) {
+  std::vector<PlantedShape> shapes;
+  for (const ConfigReader& keys : c.objects("shapes"))
+    for (const int64_t n_tokens : integers(keys, "n_tokens", kMore, kMostTokens))
+      for (const double share : shares(keys, "redundancy"))
+        shapes.push_back(
+            {n_tokens, share, keys.bool_or("skewed", false) ? Spread::kSkewed : Spread::kEven});
+  return shapes;
 }
 
 }  // namespace
 
-int main(int argc, char** argv) {
-  try {
-    const int64_t most = argc > 1 ? std::stoll(argv[1]) : 32768;
-    const int64_t least = argc > 2 ? std::stoll(argv[2]) : 0;
-    const float rest = argc > 3 ? std::stof(argv[3]) : 0.2f;
-    const bench::Near near{bench::random_basis(kRank, kModel), rest};
-    const auto context = std::make_shared<Context>(0);
-    const double ceiling = matrix_rate(context);
-    std::printf(
-        "%s\n\na matrix product: %.0f TFLOP/s. With each time: TFLOP/s of the products that are "
-        "needed (share of that), and how many times as many were done\nOf all tokens: the norm "
-        "before, with sums of squares for selection, and selection, less the norm without; of one "
-        "token more: selection alone\nIn a basis: rows near "
-        "one (%.2f of a row's norm lies outside it), outliers exempt; how many times faster than "
-        "without it, and the share of pairs that it does not drop\n\n",
-        context->description().c_str(), ceiling, static_cast<double>(rest));
-    const std::vector<int64_t> lengths = {512, 2048, 8192, 32768};
-    for (const int64_t n_tokens : lengths)
-      if (least <= n_tokens && n_tokens <= most) print_norm_times(context, n_tokens);
-    std::printf(
-        "\n| T | r/T | cascade-cover | the same, outliers exempt | greedy | one token more | in a "
-        "basis of %d |\n"
-        "| --- | --- | --- | --- | --- | --- | --- |\n",
-        static_cast<int>(kRank));
-    for (const int64_t n_tokens : lengths)
-      for (const double share : {0.25, 0.1})
-        if (least <= n_tokens && n_tokens <= most)
-          run_case(context, {n_tokens, share, bench::Spread::kEven, near}, ceiling);
-    for (const int64_t n_tokens : {8192, 32768})
-      if (least <= n_tokens && n_tokens <= most)
-        run_case(context, {n_tokens, 0.25, bench::Spread::kSkewed, near}, ceiling);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    return 1;
-  }
+void run_select(CudaCase& c) {
+  const int64_t rank = c.keys().require_int("rank", 1, kModel);
+  const Near near{random_basis(rank, kModel),
+                  static_cast<float>(c.keys().require_float("rest", 0, 1))};
+  const std::vector<PlantedShape> shapes = read_shapes(c);
+  const double ceiling = matrix_rate(c.context());
+  c.table().say(fmt::format(
+      "a matrix product: {:.0f} TFLOP/s. With each time: TFLOP/s of the products that are needed "
+      "(share of that), and how many times as many were done\nOf all tokens: the norm before, "
+      "with sums of squares for selection, and selection, less the norm without; of one token "
+      "more: selection alone\nIn a basis: rows near one ({:.2f} of a row's norm lies outside it), "
+      "outliers exempt; how many times faster than without it, and the share of pairs that it does "
+      "not drop\n",
+      ceiling, near.rest));
+  std::set<int64_t> lengths;
+  for (const PlantedShape& shape : shapes) lengths.insert(shape.n_tokens);
+  for (const int64_t n_tokens : lengths) run_norm(c, n_tokens);
+  c.table().columns({"T", "r/T", "cascade-cover", "the same, outliers exempt", "greedy",
+                     "one token more", fmt::format("in a basis of {}", rank)});
+  for (const PlantedShape& shape : shapes) ShapeRunner(c, shape, ceiling).run(near);
 }
+
+}  // namespace sluice::impl::bench

@@ -37,14 +37,22 @@ class Stopwatch {
   cudaEvent_t begin_ = nullptr, end_ = nullptr;
 };
 
-// Milliseconds: the median of repeats, and the spread of the middle half over it.
+// Milliseconds: the median of samples, and the spread of their middle half over it.
 struct Timing {
   double median = 0, spread = 0;
+  std::vector<double> samples = {};  // in the order they were taken
 };
-inline Timing middle(std::vector<double> times) {
-  std::sort(times.begin(), times.end());
-  const double median = times[times.size() / 2];
-  return {median, (times[times.size() * 3 / 4] - times[times.size() / 4]) / median};
+inline Timing middle(const std::vector<double>& samples) {
+  std::vector<double> sorted = samples;
+  std::sort(sorted.begin(), sorted.end());
+  const double median = sorted[sorted.size() / 2];
+  return {median, (sorted[sorted.size() * 3 / 4] - sorted[sorted.size() / 4]) / median, samples};
+}
+// Of two that run one after another and have as many samples.
+inline Timing operator+(const Timing& a, const Timing& b) {
+  std::vector<double> sums;
+  for (size_t i = 0; i < a.samples.size(); ++i) sums.push_back(a.samples[i] + b.samples.at(i));
+  return middle(sums);
 }
 
 // What is taken off from the time of other work runs so many times as often as that: what starting

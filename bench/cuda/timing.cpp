@@ -1,10 +1,11 @@
-#include "timing.h"
+#include "cuda/timing.h"
 
 #include <algorithm>
 #include <vector>
 
 #include "backend/cuda/elementwise/elements.h"
-#include "read.h"
+#include "cuda/read.h"
+#include "eval/timing.h"
 
 namespace sluice::impl::bench {
 namespace {
@@ -16,7 +17,7 @@ using cuda::DeviceMatrix;
 
 }  // namespace
 
-Timing time_runs(Context& context, const std::function<void(int)>& run, int repeats) {
+Timing time_runs(Context& context, int rounds, const std::function<void(int)>& run) {
   Stopwatch watch(context);
   const auto time_of = [&](int first, int n) {
     return watch.milliseconds([&] {
@@ -26,11 +27,11 @@ Timing time_runs(Context& context, const std::function<void(int)>& run, int repe
   time_of(0, 3);
   const int at_once = time_of(3, 3) < 0.5 ? 20 : 1;
   std::vector<double> times;
-  for (int round = 0; round < repeats; ++round) times.push_back(time_of(round * at_once, at_once));
+  for (int round = 0; round < rounds; ++round) times.push_back(time_of(round * at_once, at_once));
   return middle(times);
 }
 
-Timing time_recorded(Context& context, int n, const std::function<void(int)>& run) {
+Timing time_recorded(Context& context, int rounds, int n, const std::function<void(int)>& run) {
   for (int i = 0; i < n; ++i) run(i);  // whatever grows has grown
   cudaGraph_t graph = nullptr;
   cudaGraphExec_t recorded = nullptr;
@@ -41,7 +42,7 @@ Timing time_recorded(Context& context, int n, const std::function<void(int)>& ru
   Stopwatch watch(context);
   constexpr int kAtOnce = 10;
   std::vector<double> times;
-  for (int round = -2; round < 25; ++round) {
+  for (int round = -2; round < rounds; ++round) {
     const double time = watch.milliseconds([&] {
       for (int i = 0; i < kAtOnce; ++i)
         check(cudaGraphLaunch(recorded, context.stream()), "recorded work");
@@ -50,6 +51,19 @@ Timing time_recorded(Context& context, int n, const std::function<void(int)>& ru
   }
   cudaGraphExecDestroy(recorded);
   cudaGraphDestroy(graph);
+  return middle(times);
+}
+
+Timing time_waited(Backend& backend, int rounds, const std::function<void()>& run) {
+  std::vector<double> times;
+  for (int i = -1; i < rounds; ++i) {
+    backend.wait();
+    const double ms = time_ms([&] {
+      run();
+      backend.wait();
+    });
+    if (i >= 0) times.push_back(ms);
+  }
   return middle(times);
 }
 
@@ -75,7 +89,7 @@ DeviceMatrix random_matrix(const std::shared_ptr<Context>& context, DType dtype,
 double copy_bandwidth(const std::shared_ptr<Context>& context) {
   constexpr int64_t kBytes = int64_t{1} << 30;
   const DeviceArray<std::byte> from(context, kBytes), to(context, kBytes);
-  const Timing t = time_runs(*context, [&](int) {
+  const Timing t = time_runs(*context, kUsualRounds, [&](int) {
     check(cudaMemcpyAsync(to.data(), from.data(), kBytes, cudaMemcpyDeviceToDevice,
                           context->stream()),
           "copy");
@@ -86,7 +100,7 @@ double copy_bandwidth(const std::shared_ptr<Context>& context) {
 double read_bandwidth(const std::shared_ptr<Context>& context) {
   const DeviceMatrix data = random_matrix(context, DType::kBF16, 1 << 15, 1 << 14, 5);  // 1 GiB
   const DeviceArray<uint32_t> sum(context, 1);
-  const Timing t = time_runs(*context, [&](int) {
+  const Timing t = time_runs(*context, kUsualRounds, [&](int) {
     read_bytes(*context, data.memory.data(), data.memory.size(), sum.data());
   });
   return static_cast<double>(data.memory.size()) / t.median * 1e-9;
