@@ -37,106 +37,69 @@ __device__ Row row_at(const AttendView& view, int64_t kv_head, int64_t r) {
   return {r / group, kv_head * group + r % group};
 }
 
+// Row g (half 0) or g + 8 (half 1) of the queries as the left operand; from: where it begins, or
+// nullptr.
 template <int kD>
-__global__ void __launch_bounds__(kThreads, 1)
-    split(AttendView view, FirstPosition position, Parts parts) {
-  constexpr int kTile = kKeys * kTileStride<kD>;
-  extern __shared__ __align__(16) __nv_bfloat16 shared[];
-  __shared__ float largests[kWarps][kRows], totals[kWarps][kRows];
-  launch_dependents();
-  wait_on_dependency();
-  view.first_position = position.get();
+__device__ __forceinline__ void load_query_row(uint32_t (&query)[kD / 16][4], int half,
+                                               const __nv_bfloat16* from, int head_dim) {
+  const int t = static_cast<int>(threadIdx.x) % 4;
+#pragma unroll
+  for (int k = 0; k < kD / 16; ++k)
+#pragma unroll
+    for (int k_half = 0; k_half < 2; ++k_half) {
+      const int column = k * 16 + k_half * 8 + 2 * t;
+      query[k][half + 2 * k_half] = from != nullptr && column < head_dim
+                                        ? *reinterpret_cast<const uint32_t*>(from + column)
+                                        : 0;
+    }
+}
+
+// A warp's 16 keys of a tile of keys, behind which its values lie: scores, of which finish(scores)
+// hides or shifts some, a step of the softmax, and the weighted sums. factor: scale * log2(e).
+template <int kD, typename Finish>
+__device__ __forceinline__ void attend_tile(Softmax& softmax, float (&sums)[kD / 8][4],
+                                            const uint32_t (&query)[kD / 16][4],
+                                            const __nv_bfloat16* tile, float factor,
+                                            const Finish& finish) {
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  float scores[2][4] = {}, kept[2];
+#pragma unroll
+  for (int k = 0; k < kD / 16; ++k) add_scores<kD>(scores, query[k], tile, warp * 16, k * 16);
+  finish(scores);
+  take_scores(softmax, scores, factor, kept);
+  scale_sums(sums, kept);
+  add_values<kD>(sums, scores, tile + kKeys * kTileStride<kD>, warp * 16);
+}
+
+// A warp's share of the keys of a row, in units of log2.
+struct Share {
+  float largest, total;
+};
+
+__device__ __forceinline__ void leave_share(Share (&shares)[kWarps][kRows], Softmax& softmax,
+                                            float factor) {
+  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+  add_lanes(softmax);
+  if (lane % 4 == 0)
+    for (int half = 0; half < 2; ++half)
+      shares[warp][lane / 4 + 8 * half] = {softmax.largest[half] * factor, softmax.total[half]};
+}
+
+// Puts the shares of warps together: weighted sums in shared memory, (kRows, kD).
+template <int kD>
+__device__ __forceinline__ void add_warps(float* sums, const float (&own)[kD / 8][4],
+                                          const Share (&shares)[kWarps][kRows]) {
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   const int g = lane / 4, t = lane % 4;
-  const auto head_dim = static_cast<int>(view.head_dim);
-  const int64_t kv_head = blockIdx.y / parts.n_tiles, tile_of_rows = blockIdx.y % parts.n_tiles;
-  const int64_t batch = blockIdx.z, group = view.n_heads / view.n_kv_heads;
-  const int64_t n_rows = view.n_tokens * group, r0 = tile_of_rows * kRows;
-  const int64_t base = (batch * view.n_kv_heads + kv_head) * view.capacity * view.head_dim;
-  const auto* keys = reinterpret_cast<const __nv_bfloat16*>(view.keys) + base;
-  const auto* values = reinterpret_cast<const __nv_bfloat16*>(view.values) + base;
-
-  uint32_t query[kD / 16][4];
-  int64_t positions[2];
-  for (int half = 0; half < 2; ++half) {
-    const int64_t r = r0 + g + 8 * half;
-    const bool exists = r < n_rows;
-    const Row row = row_at(view, kv_head, exists ? r : r0);
-    positions[half] = view.first_position + row.token;
-    const auto* from = reinterpret_cast<const __nv_bfloat16*>(view.queries) +
-                       (batch * view.n_tokens + row.token) * view.query_stride +
-                       row.head * view.head_dim;
-#pragma unroll
-    for (int k = 0; k < kD / 16; ++k)
-#pragma unroll
-      for (int k_half = 0; k_half < 2; ++k_half) {
-        const int column = k * 16 + k_half * 8 + 2 * t;
-        query[k][half + 2 * k_half] =
-            exists && column < head_dim ? *reinterpret_cast<const uint32_t*>(from + column) : 0;
-      }
-  }
-
-  // The keys that any row of the tile sees, and this block's share of them.
-  const int64_t n_keys = view.first_position + view.n_tokens;
-  const int64_t r_last = r0 + kRows < n_rows ? r0 + kRows - 1 : n_rows - 1;
-  const int64_t first_token = r0 / group, last_token = r_last / group;
-  const int64_t seen_end = view.causal ? view.first_position + last_token + 1 : n_keys;
-  int64_t seen_begin = 0;
-  if (view.window > 0 && view.first_position + first_token + 1 > view.window)
-    seen_begin = (view.first_position + first_token + 1 - view.window) / kKeys * kKeys;
-  const int64_t n_tiles = (seen_end - seen_begin + kKeys - 1) / kKeys;
-  const int64_t begin = seen_begin + n_tiles * blockIdx.x / parts.n_splits * kKeys;
-  const int64_t share_end = seen_begin + n_tiles * (blockIdx.x + 1) / parts.n_splits * kKeys;
-  const int64_t end = share_end < seen_end ? share_end : seen_end;
-
-  // Nothing, but counted, behind the last tile.
-  const auto start_copy = [&](int i) {
-    const int64_t first = begin + int64_t{i} * kKeys;
-    __nv_bfloat16* tile = shared + 2 * (i % kStages<kD>)*kTile;
-    if (first < end) {
-      copy_tile<kD, kKeys, kThreads>(tile, keys, view.head_dim, first, end, head_dim);
-      copy_tile<kD, kKeys, kThreads>(tile + kTile, values, view.head_dim, first, end, head_dim);
-    }
-    commit_copies();
-  };
-  Softmax softmax;
-  float own[kD / 8][4] = {};  // sums
-  const float factor = view.scale * kLog2E;
-  const auto n_mine = static_cast<int>((end - begin + kKeys - 1) / kKeys);
-  for (int i = 0; i < kStages<kD> - 1; ++i) start_copy(i);
-  for (int i = 0; i < n_mine; ++i) {
-    wait_copies<kStages<kD> - 2>();
-    __syncthreads();
-    start_copy(i + kStages<kD> - 1);
-    const int64_t j = begin + int64_t{i} * kKeys;
-    const __nv_bfloat16* tile = shared + 2 * (i % kStages<kD>)*kTile;
-    float scores[2][4] = {};
-#pragma unroll
-    for (int k = 0; k < kD / 16; ++k) add_scores<kD>(scores, query[k], tile, warp * 16, k * 16);
-    mask_scores(scores, seen_from(view, j + warp * 16, positions, end));
-    float kept[2];
-    take_scores(softmax, scores, factor, kept);
-    scale_sums(own, kept);
-    add_values<kD>(own, scores, tile + kTile, warp * 16);
-  }
-
-  // The warps' shares, put together in shared memory.
-  add_lanes(softmax);
-  if (t == 0)
-    for (int half = 0; half < 2; ++half) {
-      largests[warp][g + 8 * half] = softmax.largest[half] * factor;
-      totals[warp][g + 8 * half] = softmax.total[half];
-    }
-  __syncthreads();                                // the tiles are free too
-  auto* sums = reinterpret_cast<float*>(shared);  // (kRows, kD)
   for (int active = 0; active < kWarps; ++active) {
     if (active == warp) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const int row = g + 8 * half;
         float largest = -INFINITY;
-        for (int w = 0; w < kWarps; ++w) largest = fmaxf(largest, largests[w][row]);
-        const float part = largest == -INFINITY ? 0.0f : exp2_fast(largests[warp][row] - largest);
+        for (int w = 0; w < kWarps; ++w) largest = fmaxf(largest, shares[w][row].largest);
+        const float part =
+            largest == -INFINITY ? 0.0f : exp2_fast(shares[warp][row].largest - largest);
 #pragma unroll
         for (int n = 0; n < kD / 8; ++n)
 #pragma unroll
@@ -148,22 +111,132 @@ __global__ void __launch_bounds__(kThreads, 1)
     }
     __syncthreads();
   }
-  const int64_t first_part = (batch * view.n_kv_heads + kv_head) * parts.n_tiles + tile_of_rows;
-  for (int i = static_cast<int>(threadIdx.x); i < kRows * head_dim; i += kThreads) {
+}
+
+// Writes what the block leaves of the first n_rows rows; part_of(row) is the number of a row's
+// part.
+template <int kD, typename PartOf>
+__device__ __forceinline__ void write_parts(const Parts& parts, const float* sums,
+                                            const Share (&shares)[kWarps][kRows], int head_dim,
+                                            int n_rows, const PartOf& part_of) {
+  for (int i = static_cast<int>(threadIdx.x); i < n_rows * head_dim; i += kThreads) {
     const int row = i / head_dim, column = i % head_dim;
-    const int64_t at = (first_part * kRows + row) * parts.n_splits + blockIdx.x;
-    parts.sums[at * head_dim + column] = sums[row * kD + column];
+    parts.sums[part_of(row) * head_dim + column] = sums[row * kD + column];
   }
-  if (threadIdx.x < kRows) {
+  if (threadIdx.x < n_rows) {
     const int row = static_cast<int>(threadIdx.x);
     float largest = -INFINITY, total = 0;
-    for (int w = 0; w < kWarps; ++w) largest = fmaxf(largest, largests[w][row]);
+    for (int w = 0; w < kWarps; ++w) largest = fmaxf(largest, shares[w][row].largest);
     for (int w = 0; w < kWarps && largest != -INFINITY; ++w)
-      total += totals[w][row] * exp2_fast(largests[w][row] - largest);
-    const int64_t at = (first_part * kRows + row) * parts.n_splits + blockIdx.x;
-    parts.largest[at] = largest;
-    parts.total[at] = total;
+      total += shares[w][row].total * exp2_fast(shares[w][row].largest - largest);
+    parts.largest[part_of(row)] = largest;
+    parts.total[part_of(row)] = total;
   }
+}
+
+// The query rows and the share of the keys of a block.
+struct Block {
+  int64_t batch, kv_head, row_tile;
+  int64_t first_row, n_rows;  // of the tile; all rows of the key head
+  int64_t begin, end;         // keys
+
+  __device__ __forceinline__ Block(const AttendView& view, const Parts& parts)
+      : batch(blockIdx.z),
+        kv_head(blockIdx.y / parts.n_tiles),
+        row_tile(blockIdx.y % parts.n_tiles) {
+    const int64_t group = view.n_heads / view.n_kv_heads;
+    n_rows = view.n_tokens * group;
+    first_row = row_tile * kRows;
+    // The keys that any row of the tile sees, and this block's share of them.
+    const int64_t n_keys = view.first_position + view.n_tokens;
+    const int64_t last_row = first_row + kRows < n_rows ? first_row + kRows - 1 : n_rows - 1;
+    const int64_t first_token = first_row / group, last_token = last_row / group;
+    const int64_t seen_end = view.causal ? view.first_position + last_token + 1 : n_keys;
+    int64_t seen_begin = 0;
+    if (view.window > 0 && view.first_position + first_token + 1 > view.window)
+      seen_begin = (view.first_position + first_token + 1 - view.window) / kKeys * kKeys;
+    const int64_t n_tiles = (seen_end - seen_begin + kKeys - 1) / kKeys;
+    begin = seen_begin + n_tiles * blockIdx.x / parts.n_splits * kKeys;
+    const int64_t share_end = seen_begin + n_tiles * (blockIdx.x + 1) / parts.n_splits * kKeys;
+    end = share_end < seen_end ? share_end : seen_end;
+  }
+};
+
+// Rows g and g + 8 of the queries as the left operand, and their positions.
+template <int kD>
+__device__ __forceinline__ void load_queries(uint32_t (&query)[kD / 16][4], int64_t (&positions)[2],
+                                             const AttendView& view, const Block& block) {
+  const int g = static_cast<int>(threadIdx.x) % 32 / 4;
+  for (int half = 0; half < 2; ++half) {
+    const int64_t r = block.first_row + g + 8 * half;
+    const bool exists = r < block.n_rows;
+    const Row row = row_at(view, block.kv_head, exists ? r : block.first_row);
+    positions[half] = view.first_position + row.token;
+    const auto* from = reinterpret_cast<const __nv_bfloat16*>(view.queries) +
+                       (block.batch * view.n_tokens + row.token) * view.query_stride +
+                       row.head * view.head_dim;
+    load_query_row<kD>(query, half, exists ? from : nullptr, static_cast<int>(view.head_dim));
+  }
+}
+
+// Starts copying tile i of the block's keys and values; nothing, but counted, behind the last.
+template <int kD>
+__device__ __forceinline__ void start_copy(__nv_bfloat16* shared, const AttendView& view,
+                                           const Block& block, int i) {
+  constexpr int kTile = kKeys * kTileStride<kD>;
+  const int64_t base =
+      (block.batch * view.n_kv_heads + block.kv_head) * view.capacity * view.head_dim;
+  const auto* keys = reinterpret_cast<const __nv_bfloat16*>(view.keys) + base;
+  const auto* values = reinterpret_cast<const __nv_bfloat16*>(view.values) + base;
+  const auto head_dim = static_cast<int>(view.head_dim);
+  const int64_t first = block.begin + int64_t{i} * kKeys;
+  __nv_bfloat16* tile = shared + 2 * (i % kStages<kD>)*kTile;
+  if (first < block.end) {
+    copy_tile<kD, kKeys, kThreads>(tile, keys, view.head_dim, first, block.end, head_dim);
+    copy_tile<kD, kKeys, kThreads>(tile + kTile, values, view.head_dim, first, block.end, head_dim);
+  }
+  commit_copies();
+}
+
+template <int kD>
+__global__ void __launch_bounds__(kThreads, 1)
+    split(AttendView view, FirstPosition position, Parts parts) {
+  constexpr int kTile = kKeys * kTileStride<kD>;
+  extern __shared__ __align__(16) __nv_bfloat16 shared[];
+  __shared__ Share shares[kWarps][kRows];
+  launch_dependents();
+  wait_on_dependency();
+  view.first_position = position.get();
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const Block block(view, parts);
+  uint32_t query[kD / 16][4];
+  int64_t positions[2];
+  load_queries<kD>(query, positions, view, block);
+
+  Softmax softmax;
+  float own[kD / 8][4] = {};  // sums
+  const float factor = view.scale * kLog2E;
+  const auto n_mine = static_cast<int>((block.end - block.begin + kKeys - 1) / kKeys);
+  for (int i = 0; i < kStages<kD> - 1; ++i) start_copy<kD>(shared, view, block, i);
+  for (int i = 0; i < n_mine; ++i) {
+    wait_copies<kStages<kD> - 2>();
+    __syncthreads();
+    start_copy<kD>(shared, view, block, i + kStages<kD> - 1);
+    const int64_t first = block.begin + int64_t{i} * kKeys + warp * 16;
+    attend_tile<kD>(softmax, own, query, shared + 2 * (i % kStages<kD>)*kTile, factor,
+                    [&](float(&scores)[2][4]) {
+                      mask_scores(scores, seen_from(view, first, positions, block.end));
+                    });
+  }
+
+  leave_share(shares, softmax, factor);
+  __syncthreads();                                // the tiles are free too
+  auto* sums = reinterpret_cast<float*>(shared);  // (kRows, kD)
+  add_warps<kD>(sums, own, shares);
+  const int64_t first_part =
+      ((block.batch * view.n_kv_heads + block.kv_head) * parts.n_tiles + block.row_tile) * kRows;
+  write_parts<kD>(parts, sums, shares, static_cast<int>(view.head_dim), kRows,
+                  [&](int row) { return (first_part + row) * parts.n_splits + blockIdx.x; });
 }
 
 // One block to a row of a key head's queries, one thread to a column.

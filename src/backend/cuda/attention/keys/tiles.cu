@@ -95,6 +95,102 @@ __device__ void store_rows(const KeysView& view, const KeyParts& parts,
   }
 }
 
+// A warp's 16 queries as the left operand.
+template <int kD>
+struct QueryOperand {
+  uint32_t registers[Sizes<kD>::kQueriesStay ? 1 : kD / 16][4];
+  const __nv_bfloat16* tile;
+
+  // From a tile in shared memory, whose copies are committed. Where queries do not stay in shared
+  // memory, the tile is free after.
+  __device__ __forceinline__ explicit QueryOperand(const __nv_bfloat16* query_tile)
+      : tile(query_tile) {
+    if constexpr (!Sizes<kD>::kQueriesStay) {
+      wait_copies<0>();
+      __syncthreads();
+#pragma unroll
+      for (int k = 0; k < kD / 16; ++k) load_query<kD>(registers[k], tile, k * 16);
+      __syncthreads();
+    }
+  }
+  // scores += queries times a tile of keys.
+  template <int kN>
+  __device__ __forceinline__ void add_to(float (&scores)[kN][4], const __nv_bfloat16* keys) const {
+#pragma unroll
+    for (int k = 0; k < kD / 16; ++k) {
+      if constexpr (Sizes<kD>::kQueriesStay) {
+        uint32_t again[4];
+        load_query<kD>(again, tile, k * 16);
+        add_scores<kD>(scores, again, keys, 0, k * 16);
+      } else {
+        add_scores<kD>(scores, registers[k], keys, 0, k * 16);
+      }
+    }
+  }
+};
+
+// A tile of keys, behind which its values lie: scores, of which finish(scores) hides or shifts
+// some, a step of the softmax, and the weighted sums. factor: scale * log2(e).
+template <int kD, typename Finish>
+__device__ __forceinline__ void attend_tile(Softmax& softmax, float (&sums)[kD / 8][4],
+                                            const QueryOperand<kD>& query,
+                                            const __nv_bfloat16* tile, float factor,
+                                            const Finish& finish) {
+  using S = Sizes<kD>;
+  float scores[S::kKeys / 8][4] = {}, kept[2];
+  query.add_to(scores, tile);
+  finish(scores);
+  take_scores(softmax, scores, factor, kept);
+  scale_sums(sums, kept);
+  add_values<kD>(sums, scores, tile + S::kTile, 0);
+}
+
+// Tiles [begin, end) of the keys that a block goes over, far ones before near ones.
+template <int kD>
+struct BlockKeys {
+  static constexpr int kKeys = Sizes<kD>::kKeys;
+  SeenKeys seen;
+  HeadRows rows[2];  // of keys, and of values
+  int64_t n_near, far_tiles, begin, end;
+
+  __device__ __forceinline__ BlockKeys(const KeysView& view, const QueryTile& tile, int64_t kv_head,
+                                       int split)
+      : seen(keys_of(view, tile, kv_head)),
+        rows{head_rows(view, false, kv_head, 2), head_rows(view, true, kv_head, 2)} {
+    n_near = seen.near_end > seen.near_begin ? seen.near_end - seen.near_begin : 0;
+    far_tiles = (seen.n_far + kKeys - 1) / kKeys;
+    const int64_t all_tiles = far_tiles + (n_near + kKeys - 1) / kKeys;
+    begin = all_tiles * split / view.n_splits;
+    end = all_tiles * (split + 1) / view.n_splits;
+  }
+  __device__ __forceinline__ int stage_of(int64_t tile) const {
+    return static_cast<int>((tile - begin) % Sizes<kD>::kStages);
+  }
+  // Position of the first key of a near tile.
+  __device__ __forceinline__ int64_t first_near(int64_t tile) const {
+    return seen.near_begin + (tile - far_tiles) * kKeys;
+  }
+  // Starts copying a tile; biases: of all stages.
+  __device__ __forceinline__ void start_copy(const KeysView& view, __nv_bfloat16* shared,
+                                             float* biases, int64_t tile) const {
+    const int stage = stage_of(tile);
+    const bool far = tile < far_tiles;
+    const int64_t first = (far ? tile : tile - far_tiles) * kKeys;
+    const auto row_of = [&](int row) {
+      if (far) return first + row < seen.n_far ? seen.far_row(first + row) : kNoRow;
+      return first + row < n_near ? seen.near_row(seen.near_begin + first + row) : kNoRow;
+    };
+#pragma unroll
+    for (int part = 0; part < 2; ++part)
+      copy_keys<kD, kKeys>(shared + (2 * stage + part) * Sizes<kD>::kTile,
+                           static_cast<int>(view.head_dim), view,
+                           [&](int row) { return rows[part].far(row_of(row)); });
+    if (far && threadIdx.x < kKeys)
+      biases[stage * kKeys + threadIdx.x] =
+          first + threadIdx.x < seen.n_far ? seen.bias[first + threadIdx.x] : -INFINITY;
+  }
+};
+
 template <int kD>
 __global__ void __launch_bounds__(kThreads, 1)
     keys_tiles(const __grid_constant__ KeysView view, KeyParts parts) {
@@ -102,96 +198,51 @@ __global__ void __launch_bounds__(kThreads, 1)
   extern __shared__ __align__(16) __nv_bfloat16 shared[];
   auto* biases = reinterpret_cast<float*>(shared + S::kNumbers);
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
-  const auto head_dim = static_cast<int>(view.head_dim);
   const int split = static_cast<int>(blockIdx.x % view.n_splits);
   // Late queries see most keys: they go first, so that the last blocks are short.
   const int64_t tile_index = view.n_tiles - 1 - blockIdx.x / view.n_splits;
   const int64_t kv_head = blockIdx.y, group = view.n_heads / view.n_kv_heads;
   const QueryTile tile = tile_at(view, tile_index);
   const int64_t n_rows = tile.n * group;
-  const SeenKeys seen = keys_of(view, tile, kv_head);
-  const HeadRows rows_of[2] = {head_rows(view, false, kv_head, 2),
-                               head_rows(view, true, kv_head, 2)};
-
-  const int64_t n_near = seen.near_end > seen.near_begin ? seen.near_end - seen.near_begin : 0;
-  const int64_t far_tiles = (seen.n_far + S::kKeys - 1) / S::kKeys;
-  const int64_t all_tiles = far_tiles + (n_near + S::kKeys - 1) / S::kKeys;
-  const int64_t begin = all_tiles * split / view.n_splits;
-  const int64_t end = all_tiles * (split + 1) / view.n_splits;
+  const BlockKeys<kD> block(view, tile, kv_head, split);
 
   __nv_bfloat16* query_tile = S::kQueriesStay ? shared + S::kBuffers : shared;
   copy_queries<kD>(query_tile, view, tile, kv_head, group, n_rows);
   commit_copies();
-  uint32_t query[S::kQueriesStay ? 1 : kD / 16][4];
-  if constexpr (!S::kQueriesStay) {
-    wait_copies<0>();
-    __syncthreads();
-#pragma unroll
-    for (int k = 0; k < kD / 16; ++k) load_query<kD>(query[k], query_tile, k * 16);
-    __syncthreads();
-  }
-  const auto buffer_of = [&](int64_t j) { return static_cast<int>((j - begin) % S::kStages); };
-  const auto start_copy = [&](int64_t j) {
-    const int buffer = buffer_of(j);
-    __nv_bfloat16* keys = shared + 2 * buffer * S::kTile;
-    const bool far = j < far_tiles;
-    const int64_t first = (far ? j : j - far_tiles) * S::kKeys;
-    const auto row_of = [&](int row) {
-      if (far) return first + row < seen.n_far ? seen.far_row(first + row) : kNoRow;
-      return first + row < n_near ? seen.near_row(seen.near_begin + first + row) : kNoRow;
-    };
-#pragma unroll
-    for (int part = 0; part < 2; ++part)
-      copy_keys<kD, S::kKeys>(keys + part * S::kTile, head_dim, view,
-                              [&](int row) { return rows_of[part].far(row_of(row)); });
-    if (far && threadIdx.x < S::kKeys)
-      biases[buffer * S::kKeys + threadIdx.x] =
-          first + threadIdx.x < seen.n_far ? seen.bias[first + threadIdx.x] : -INFINITY;
-  };
+  const QueryOperand<kD> query(query_tile);
 
   Softmax softmax;
-  float sums[kD / 8][4] = {}, kept[2];
+  float sums[kD / 8][4] = {};
   const float factor = view.scale * kLog2E;
-  const int64_t row = warp * 16 + lane / 4;
   const auto position_of = [&](int64_t r) {
     return query_position(view, tile.row + min(r / group, tile.n - 1));
   };
+  const int64_t row = warp * 16 + lane / 4;
   const int64_t positions[2] = {position_of(row), position_of(row + 8)};
   const int64_t warp_first = position_of(warp * 16), warp_last = position_of(warp * 16 + 15);
-  for (int64_t j = begin; j < begin + S::kStages - 1; ++j) {
-    if (j < end) start_copy(j);
+  for (int64_t j = block.begin; j < block.begin + S::kStages - 1; ++j) {
+    if (j < block.end) block.start_copy(view, shared, biases, j);
     commit_copies();
   }
-  for (int64_t j = begin; j < end; ++j) {
+  for (int64_t j = block.begin; j < block.end; ++j) {
     wait_copies<S::kStages - 2>();
     __syncthreads();
-    if (j + S::kStages - 1 < end) start_copy(j + S::kStages - 1);
+    const int64_t next = j + S::kStages - 1;
+    if (next < block.end) block.start_copy(view, shared, biases, next);
     commit_copies();
-    const int buffer = buffer_of(j);
     if (warp * 16 >= n_rows) continue;
-    const bool far = j < far_tiles;
-    const int64_t first_key = seen.near_begin + (j - far_tiles) * S::kKeys;
+    const int stage = block.stage_of(j);
+    const bool far = j < block.far_tiles;
+    const int64_t first_key = block.first_near(j);
     if (!far && view.causal && first_key > warp_last) continue;
-    const __nv_bfloat16* keys = shared + 2 * buffer * S::kTile;
-    float scores[S::kKeys / 8][4] = {};
-#pragma unroll
-    for (int k = 0; k < kD / 16; ++k) {
-      if constexpr (S::kQueriesStay) {
-        uint32_t again[4];
-        load_query<kD>(again, query_tile, k * 16);
-        add_scores<kD>(scores, again, keys, 0, k * 16);
-      } else {
-        add_scores<kD>(scores, query[k], keys, 0, k * 16);
-      }
-    }
-    if (far)
-      add_bias(scores, biases + buffer * S::kKeys);
-    else if (first_key + S::kKeys > seen.near_end ||
-             (view.causal && first_key + S::kKeys - 1 > warp_first))
-      mask_near(scores, first_key, seen.near_end, view.causal, positions);
-    take_scores(softmax, scores, factor, kept);
-    scale_sums(sums, kept);
-    add_values<kD>(sums, scores, keys + S::kTile, 0);
+    const auto finish = [&](float(&scores)[S::kKeys / 8][4]) {
+      if (far)
+        add_bias(scores, biases + stage * S::kKeys);
+      else if (first_key + S::kKeys > block.seen.near_end ||
+               (view.causal && first_key + S::kKeys - 1 > warp_first))
+        mask_near(scores, first_key, block.seen.near_end, view.causal, positions);
+    };
+    attend_tile<kD>(softmax, sums, query, shared + 2 * stage * S::kTile, factor, finish);
   }
   add_lanes(softmax);
   store_rows<kD>(view, parts, sums, softmax, tile, tile_index, kv_head, split, n_rows);
