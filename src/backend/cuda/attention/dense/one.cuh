@@ -24,11 +24,6 @@ struct WarpParts {
   float sums[kWarps][8 * kLanes], largests[kWarps], totals[kWarps];
 };
 
-// The block's softmax: the weighted sum of one column, that of this thread's number.
-struct ColumnSum {
-  float largest = -INFINITY, total = 0, sum = 0;
-};
-
 // The groups of a warp, put together in each of them.
 template <int kLanes>
 __device__ __forceinline__ void add_groups(Sums& state) {
@@ -42,6 +37,7 @@ __device__ __forceinline__ void add_groups(Sums& state) {
   }
 }
 
+// The warps of a block, put together: the column of this thread's number.
 template <int kLanes>
 __device__ __forceinline__ ColumnSum add_warps(WarpParts<kLanes>& parts, const Sums& state) {
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;

@@ -1,18 +1,13 @@
 // Mode `keys`, one query and one head to a warp, in f32 throughout: for parity in f32, and for
 // heads that the tensor cores cannot take.
 
+#include "backend/cuda/attention/dense/plain.cuh"
 #include "backend/cuda/attention/keys/rows.cuh"
-#include "backend/cuda/primitives/element.cuh"
-#include "backend/cuda/primitives/warp.cuh"
 
 namespace sluice::impl::cuda {
 namespace {
 
 constexpr int kWarps = 4;
-
-struct Softmax {
-  float largest = -INFINITY, total = 0;
-};
 
 // A key and its value, and what is added to the score.
 struct Place {
@@ -21,11 +16,10 @@ struct Place {
   float bias;
 };
 
-// Takes in n keys; place(j) tells where key j is. Lanes take keys for the scores and columns for
-// the values.
+// Takes in n keys; place(j) tells where key j is.
 template <typename PlaceOf>
 __device__ void take_keys(const KeysView& view, bool bf16, int64_t n, const PlaceOf& place,
-                          const float* query, float* sum, Softmax& softmax) {
+                          const float* query, float* sum, WarpSoftmax& softmax) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int64_t d = view.head_dim;
   float x[1];
@@ -40,23 +34,13 @@ __device__ void take_keys(const KeysView& view, bool bf16, int64_t n, const Plac
       }
       score = (dot + at.bias) * view.scale;
     }
-    const float now = fmaxf(softmax.largest, warp_max(score));
-    const float kept = expf(softmax.largest - now), weight = expf(score - now);
-    softmax.largest = now;
-    softmax.total = softmax.total * kept + warp_sum(weight);
+    const auto step = softmax.take(score, softmax.largest_with(score));
     const int n_here = static_cast<int>(n - j0 < 32 ? n - j0 : 32);
-    for (int64_t i0 = 0; i0 < d; i0 += 32) {
-      const int64_t i = i0 + lane;
-      float part = 0;
-      for (int key = 0; key < n_here; ++key) {
-        const float p = __shfl_sync(kAllLanes, weight, key);
-        if (i >= d) continue;
-        const Place at = place(j0 + key);
-        load<1>(ConstRowsView{at.value, 0, bf16}, 0, i, x);
-        part += p * x[0];
-      }
-      if (i < d) sum[i] = sum[i] * kept + part;
-    }
+    add_values<false>(sum, d, step, n_here, [&](int key, int64_t column) {
+      float value[1];
+      load<1>(ConstRowsView{place(j0 + key).value, 0, bf16}, 0, column, value);
+      return value[0];
+    });
     __syncwarp();
   }
 }
@@ -85,7 +69,7 @@ __global__ void keys_plain(const __grid_constant__ KeysView view, bool bf16) {
     sum[i] = 0;
   }
   __syncwarp();
-  Softmax softmax;
+  WarpSoftmax softmax;
   const auto far = [&](int64_t j) -> Place {
     const int32_t from = seen.far_row(j);
     return {keys.far(from), values.far(from), seen.bias[j]};

@@ -1,28 +1,21 @@
 // Mode `keys` on the tensor cores: a tile of queries that share a border goes over the rows in
 // force at it, gathered through their list, and over the near tokens, with one running softmax.
 
+#include "backend/cuda/attention/dense/tiles.cuh"
 #include "backend/cuda/attention/keys/parts.cuh"
 #include "backend/cuda/attention/keys/tile.cuh"
 
 namespace sluice::impl::cuda {
 namespace {
 
-constexpr int kWarps = 8;
-constexpr int kThreads = 32 * kWarps;
-constexpr int kRows = 16 * kWarps;
+using namespace query_tiles;
 static_assert(kRows == kKeysTileRows);
 
 template <int kD>
-struct Sizes {
-  static constexpr int kKeys = kD <= 128 ? 64 : 32;
-  static constexpr bool kQueriesStay = kD > 128;         // in shared memory, for want of registers
-  static constexpr int kTile = kKeys * kTileStride<kD>;  // numbers, of keys or of values
-  static constexpr int kQueryTile = kRows * kTileStride<kD>;
-  static constexpr int kStages = kD <= 128 ? 4 : 2;  // loaded tiles and those in flight
-  static constexpr int kBuffers = 2 * kStages * kTile;
-  static constexpr int kNumbers =
-      kQueriesStay ? kBuffers + kQueryTile : (kBuffers > kQueryTile ? kBuffers : kQueryTile);
-  static constexpr int kBytes = 2 * kNumbers + kStages * kKeys * static_cast<int>(sizeof(float));
+struct KeysSizes : Sizes<kD, kD <= 128 ? 4 : 2> {
+  using S = Sizes<kD, kD <= 128 ? 4 : 2>;
+  static constexpr int kBytes =
+      2 * S::kNumbers + S::kStages * S::kKeys * static_cast<int>(sizeof(float));
 };
 
 // Starts copying kKeys rows to a tile; row_at(r) is where row r begins, or nullptr.
@@ -95,106 +88,25 @@ __device__ void store_rows(const KeysView& view, const KeyParts& parts,
   }
 }
 
-// A warp's 16 queries as the left operand.
+// Starts copying a tile of keys and values to its stage.
 template <int kD>
-struct QueryOperand {
-  uint32_t registers[Sizes<kD>::kQueriesStay ? 1 : kD / 16][4];
-  const __nv_bfloat16* tile;
-
-  // From a tile in shared memory, whose copies are committed. Where queries do not stay in shared
-  // memory, the tile is free after.
-  __device__ __forceinline__ explicit QueryOperand(const __nv_bfloat16* query_tile)
-      : tile(query_tile) {
-    if constexpr (!Sizes<kD>::kQueriesStay) {
-      wait_copies<0>();
-      __syncthreads();
+__device__ __forceinline__ void start_copy(__nv_bfloat16* stage, float* biases,
+                                           const KeysView& view, const HeadRows (&rows)[2],
+                                           const KeyTiles<KeysSizes<kD>::kKeys>& keys,
+                                           int64_t tile) {
+  using S = KeysSizes<kD>;
 #pragma unroll
-      for (int k = 0; k < kD / 16; ++k) load_query<kD>(registers[k], tile, k * 16);
-      __syncthreads();
-    }
-  }
-  // scores += queries times a tile of keys.
-  template <int kN>
-  __device__ __forceinline__ void add_to(float (&scores)[kN][4], const __nv_bfloat16* keys) const {
-#pragma unroll
-    for (int k = 0; k < kD / 16; ++k) {
-      if constexpr (Sizes<kD>::kQueriesStay) {
-        uint32_t again[4];
-        load_query<kD>(again, tile, k * 16);
-        add_scores<kD>(scores, again, keys, 0, k * 16);
-      } else {
-        add_scores<kD>(scores, registers[k], keys, 0, k * 16);
-      }
-    }
-  }
-};
-
-// A tile of keys, behind which its values lie: scores, of which finish(scores) hides or shifts
-// some, a step of the softmax, and the weighted sums. factor: scale * log2(e).
-template <int kD, typename Finish>
-__device__ __forceinline__ void attend_tile(Softmax& softmax, float (&sums)[kD / 8][4],
-                                            const QueryOperand<kD>& query,
-                                            const __nv_bfloat16* tile, float factor,
-                                            const Finish& finish) {
-  using S = Sizes<kD>;
-  float scores[S::kKeys / 8][4] = {}, kept[2];
-  query.add_to(scores, tile);
-  finish(scores);
-  take_scores(softmax, scores, factor, kept);
-  scale_sums(sums, kept);
-  add_values<kD>(sums, scores, tile + S::kTile, 0);
+  for (int part = 0; part < 2; ++part)
+    copy_keys<kD, S::kKeys>(stage + part * S::kTile, static_cast<int>(view.head_dim), view,
+                            [&](int row) { return rows[part].far(keys.row_of(tile, row)); });
+  if (tile < keys.far_tiles && threadIdx.x < S::kKeys)
+    biases[threadIdx.x] = keys.bias_of(tile, threadIdx.x);
 }
-
-// Tiles [begin, end) of the keys that a block goes over, far ones before near ones.
-template <int kD>
-struct BlockKeys {
-  static constexpr int kKeys = Sizes<kD>::kKeys;
-  SeenKeys seen;
-  HeadRows rows[2];  // of keys, and of values
-  int64_t n_near, far_tiles, begin, end;
-
-  __device__ __forceinline__ BlockKeys(const KeysView& view, const QueryTile& tile, int64_t kv_head,
-                                       int split)
-      : seen(keys_of(view, tile, kv_head)),
-        rows{head_rows(view, false, kv_head, 2), head_rows(view, true, kv_head, 2)} {
-    n_near = seen.near_end > seen.near_begin ? seen.near_end - seen.near_begin : 0;
-    far_tiles = (seen.n_far + kKeys - 1) / kKeys;
-    const int64_t all_tiles = far_tiles + (n_near + kKeys - 1) / kKeys;
-    begin = all_tiles * split / view.n_splits;
-    end = all_tiles * (split + 1) / view.n_splits;
-  }
-  __device__ __forceinline__ int stage_of(int64_t tile) const {
-    return static_cast<int>((tile - begin) % Sizes<kD>::kStages);
-  }
-  // Position of the first key of a near tile.
-  __device__ __forceinline__ int64_t first_near(int64_t tile) const {
-    return seen.near_begin + (tile - far_tiles) * kKeys;
-  }
-  // Starts copying a tile; biases: of all stages.
-  __device__ __forceinline__ void start_copy(const KeysView& view, __nv_bfloat16* shared,
-                                             float* biases, int64_t tile) const {
-    const int stage = stage_of(tile);
-    const bool far = tile < far_tiles;
-    const int64_t first = (far ? tile : tile - far_tiles) * kKeys;
-    const auto row_of = [&](int row) {
-      if (far) return first + row < seen.n_far ? seen.far_row(first + row) : kNoRow;
-      return first + row < n_near ? seen.near_row(seen.near_begin + first + row) : kNoRow;
-    };
-#pragma unroll
-    for (int part = 0; part < 2; ++part)
-      copy_keys<kD, kKeys>(shared + (2 * stage + part) * Sizes<kD>::kTile,
-                           static_cast<int>(view.head_dim), view,
-                           [&](int row) { return rows[part].far(row_of(row)); });
-    if (far && threadIdx.x < kKeys)
-      biases[stage * kKeys + threadIdx.x] =
-          first + threadIdx.x < seen.n_far ? seen.bias[first + threadIdx.x] : -INFINITY;
-  }
-};
 
 template <int kD>
 __global__ void __launch_bounds__(kThreads, 1)
     keys_tiles(const __grid_constant__ KeysView view, KeyParts parts) {
-  using S = Sizes<kD>;
+  using S = KeysSizes<kD>;
   extern __shared__ __align__(16) __nv_bfloat16 shared[];
   auto* biases = reinterpret_cast<float*>(shared + S::kNumbers);
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
@@ -204,13 +116,19 @@ __global__ void __launch_bounds__(kThreads, 1)
   const int64_t kv_head = blockIdx.y, group = view.n_heads / view.n_kv_heads;
   const QueryTile tile = tile_at(view, tile_index);
   const int64_t n_rows = tile.n * group;
-  const BlockKeys<kD> block(view, tile, kv_head, split);
+  const KeyTiles<S::kKeys> keys(view, tile, kv_head, split);
+  const HeadRows rows[2] = {head_rows(view, false, kv_head, 2), head_rows(view, true, kv_head, 2)};
 
-  __nv_bfloat16* query_tile = S::kQueriesStay ? shared + S::kBuffers : shared;
+  __nv_bfloat16* query_tile = shared + S::kQueriesAt;
   copy_queries<kD>(query_tile, view, tile, kv_head, group, n_rows);
   commit_copies();
   const QueryOperand<kD> query(query_tile);
 
+  const auto stage_of = [&](int64_t j) { return static_cast<int>((j - keys.begin) % S::kStages); };
+  const auto start = [&](int64_t j) {
+    const int stage = stage_of(j);
+    start_copy<kD>(shared + 2 * stage * S::kTile, biases + stage * S::kKeys, view, rows, keys, j);
+  };
   Softmax softmax;
   float sums[kD / 8][4] = {};
   const float factor = view.scale * kLog2E;
@@ -220,27 +138,27 @@ __global__ void __launch_bounds__(kThreads, 1)
   const int64_t row = warp * 16 + lane / 4;
   const int64_t positions[2] = {position_of(row), position_of(row + 8)};
   const int64_t warp_first = position_of(warp * 16), warp_last = position_of(warp * 16 + 15);
-  for (int64_t j = block.begin; j < block.begin + S::kStages - 1; ++j) {
-    if (j < block.end) block.start_copy(view, shared, biases, j);
+  for (int64_t j = keys.begin; j < keys.begin + S::kStages - 1; ++j) {
+    if (j < keys.end) start(j);
     commit_copies();
   }
-  for (int64_t j = block.begin; j < block.end; ++j) {
+  for (int64_t j = keys.begin; j < keys.end; ++j) {
     wait_copies<S::kStages - 2>();
     __syncthreads();
     const int64_t next = j + S::kStages - 1;
-    if (next < block.end) block.start_copy(view, shared, biases, next);
+    if (next < keys.end) start(next);
     commit_copies();
     if (warp * 16 >= n_rows) continue;
-    const int stage = block.stage_of(j);
-    const bool far = j < block.far_tiles;
-    const int64_t first_key = block.first_near(j);
+    const int stage = stage_of(j);
+    const bool far = j < keys.far_tiles;
+    const int64_t first_key = keys.first_near(j);
     if (!far && view.causal && first_key > warp_last) continue;
     const auto finish = [&](float(&scores)[S::kKeys / 8][4]) {
       if (far)
         add_bias(scores, biases + stage * S::kKeys);
-      else if (first_key + S::kKeys > block.seen.near_end ||
+      else if (first_key + S::kKeys > keys.seen.near_end ||
                (view.causal && first_key + S::kKeys - 1 > warp_first))
-        mask_near(scores, first_key, block.seen.near_end, view.causal, positions);
+        mask_near(scores, first_key, keys.seen.near_end, view.causal, positions);
     };
     attend_tile<kD>(softmax, sums, query, shared + 2 * stage * S::kTile, factor, finish);
   }
@@ -255,24 +173,19 @@ __global__ void put_together(const __grid_constant__ KeysView view, KeyParts par
   const int64_t group = view.n_heads / view.n_kv_heads, column = threadIdx.x;
   if (r >= tile.n * group || column >= view.head_dim) return;
   const int64_t first = KeyParts::at(view, tile_index, kv_head, r, 0);
-  float largest = -INFINITY, total = 0, sum = 0;
-  for (int64_t i = 0; i < view.n_splits; ++i) largest = fmaxf(largest, parts.largest[first + i]);
-  for (int64_t i = 0; i < view.n_splits; ++i) {
-    const float part = exp2_fast(parts.largest[first + i] - largest);
-    total += parts.total[first + i] * part;
-    sum += parts.sums[(first + i) * view.head_dim + column] * part;
-  }
+  const ColumnSum all =
+      parts.together(first, static_cast<int>(view.n_splits), view.head_dim, column);
   if (column == 0)
     store_log_sum(view, tile.row + r / group, kv_head * group + r % group,
-                  largest / kLog2E + logf(total));
-  const float value[1] = {sum / total};
+                  all.largest / kLog2E + logf(all.total));
+  const float value[1] = {all.sum / all.total};
   store<1>(RowsView{view.out, view.out_stride, true}, tile.row + r / group,
            (kv_head * group + r % group) * view.head_dim + column, value);
 }
 
 template <int kD>
 void launch(Context& context, const KeysView& view, const KeyParts& parts) {
-  constexpr int kBytes = Sizes<kD>::kBytes;
+  constexpr int kBytes = KeysSizes<kD>::kBytes;
   check(cudaFuncSetAttribute(keys_tiles<kD>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes),
         "attention's shared memory");
   const dim3 grid(static_cast<unsigned>(view.n_tiles * view.n_splits),
