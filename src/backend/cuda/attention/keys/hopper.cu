@@ -72,7 +72,7 @@ struct Consumer {
     queries = shared_address(memory) + half * 64 * kRowBytes;
     key_tiles = shared_address(memory) + S::kQueryBytes;
     value_tiles = key_tiles + Stages<kD>::kKeys * S::kTileBytes;
-    factor = view.scale * kLog2E;
+    factor = view.heads.scale * kLog2E;
   }
 
   // Its queries are seen once its first keys are waited for.
@@ -130,10 +130,10 @@ struct Consumer {
     const Item& item = *mine.item;
     const int64_t first_key = item.near_begin + int64_t{tile - mine.far_tiles} * S::kKeys;
     if (first_key + S::kKeys <= item.near_end &&
-        (!view.causal || first_key + S::kKeys - 1 <= mine.warp_first))
+        (!view.heads.causal || first_key + S::kKeys - 1 <= mine.warp_first))
       return;
     const int64_t positions[2] = {mine.positions[0], mine.positions[1]};
-    mask_near(scores, first_key, item.near_end, view.causal, positions);
+    mask_near(scores, first_key, item.near_end, view.heads.causal, positions);
   }
   // Weights of a tile whose scores are there.
   __device__ __forceinline__ void take_tile(const ItemQueries<kD>& mine, int tile) {
@@ -232,7 +232,7 @@ void launch(Context& context, const KeysView& view) {
   static_assert(kBytes + sizeof(Shared<kD>) <= 227 * 1024);  // what a block may have
   check(cudaFuncSetAttribute(keys_hopper<kD>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes),
         "attention's shared memory");
-  const int64_t n_items = view.n_tiles * view.n_kv_heads;
+  const int64_t n_items = view.tiles.n * view.heads.n_kv_heads;
   SLUICE_CHECK(n_items <= INT32_MAX / 2);
   const auto grid = static_cast<unsigned>(std::min<int64_t>(n_items, context.multiprocessors()));
   launch_programmatic(context, "keys_hopper", keys_hopper<kD>, LaunchShape{grid, kThreads, kBytes},
@@ -243,9 +243,9 @@ void launch(Context& context, const KeysView& view) {
 }  // namespace keys_hopper
 
 void attend_keys_hopper(Context& context, const KeysView& view) {
-  SLUICE_CHECK(view.n_splits == 1);
-  if (view.head_dim <= 64) return keys_hopper::launch<64>(context, view);
-  if (view.head_dim <= 128) return keys_hopper::launch<128>(context, view);
+  SLUICE_CHECK(view.split.n == 1);
+  if (view.heads.head_dim <= 64) return keys_hopper::launch<64>(context, view);
+  if (view.heads.head_dim <= 128) return keys_hopper::launch<128>(context, view);
   keys_hopper::launch<256>(context, view);
 }
 

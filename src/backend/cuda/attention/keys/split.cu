@@ -18,9 +18,9 @@ struct Block {
 
   __device__ __forceinline__ Block(const KeysView& view, int n_row_tiles)
       : kv_head(blockIdx.y / n_row_tiles),
-        group(view.n_heads / view.n_kv_heads),
+        group(view.heads.group()),
         first_row(blockIdx.y % n_row_tiles * kRows),
-        n_rows(view.only.n * group) {}
+        n_rows(view.tiles.only.n * group) {}
 };
 
 // Rows g and g + 8 of the queries as the left operand, and their positions.
@@ -31,12 +31,12 @@ __device__ __forceinline__ void load_queries(uint32_t (&query)[kD / 16][4], int6
   for (int half = 0; half < 2; ++half) {
     const int64_t mine = block.first_row + g + 8 * half;
     const bool exists = mine < block.n_rows;
-    const int64_t r = exists ? mine : block.first_row, row = view.only.row + r / block.group;
+    const int64_t r = exists ? mine : block.first_row, row = view.tiles.only.row + r / block.group;
     positions[half] = query_position(view, row);
-    const auto* from = reinterpret_cast<const __nv_bfloat16*>(view.queries) +
-                       row * view.query_stride +
-                       (block.kv_head * block.group + r % block.group) * view.head_dim;
-    load_query_row<kD>(query, half, exists ? from : nullptr, static_cast<int>(view.head_dim));
+    const auto* from = reinterpret_cast<const __nv_bfloat16*>(view.queries.data) +
+                       row * view.queries.stride +
+                       (block.kv_head * block.group + r % block.group) * view.heads.head_dim;
+    load_query_row<kD>(query, half, exists ? from : nullptr, static_cast<int>(view.heads.head_dim));
   }
 }
 
@@ -61,7 +61,7 @@ struct Coming {
   // Starts copying them; rows_of: of keys, and of values.
   __device__ __forceinline__ void start_copy(__nv_bfloat16* tile, const KeysView& view,
                                              const HeadRows (&rows_of)[2]) const {
-    const auto head_dim = static_cast<int>(view.head_dim);
+    const auto head_dim = static_cast<int>(view.heads.head_dim);
 #pragma unroll
     for (int part = 0; part < 2; ++part)
 #pragma unroll
@@ -71,7 +71,7 @@ struct Coming {
         const std::byte* from = rows_of[part].far(rows[i]);
         const bool exists = from != nullptr && column < head_dim;
         copy_async(tile + (part * kKeys + row) * kTileStride<kD> + column,
-                   exists ? from + 2 * column : view.queries, exists);
+                   exists ? from + 2 * column : view.queries.data, exists);
       }
   }
 };
@@ -85,7 +85,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   __shared__ Share shares[kWarps][kRows];
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const Block block(view, n_row_tiles);
-  const KeyTiles<kKeys> keys(view, view.only, block.kv_head, blockIdx.x);
+  const KeyTiles<kKeys> keys(view, view.tiles.only, block.kv_head, blockIdx.x);
   const HeadRows rows_of[2] = {head_rows(view, false, block.kv_head, 2),
                                head_rows(view, true, block.kv_head, 2)};
   uint32_t query[kD / 16][4];
@@ -108,7 +108,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   };
   Softmax softmax;
   float own[kD / 8][4] = {};  // sums
-  const float factor = view.scale * kLog2E;
+  const float factor = view.heads.scale * kLog2E;
   coming.read_list(keys, keys.begin);
   for (int i = 0; i < S::kStages - 1; ++i) start_copy(keys.begin + i);
   for (int64_t tile = keys.begin; tile < keys.end; ++tile) {
@@ -119,7 +119,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     const auto finish = [&](float(&scores)[2][4]) {
       if (tile < keys.far_tiles) return add_bias(scores, biases[stage] + warp * 16);
       const int64_t first = keys.first_near(tile) + warp * 16;
-      mask_near(scores, first, keys.seen.near_end, view.causal, positions);
+      mask_near(scores, first, keys.seen.near_end, view.heads.causal, positions);
     };
     attend_tile<kD>(softmax, own, query, shared + 2 * stage * S::kTile, factor, finish);
   }
@@ -130,22 +130,22 @@ __global__ void __launch_bounds__(kThreads, 1)
   auto* sums = reinterpret_cast<float*>(shared);
   add_warps<kD>(sums, own, shares);
   const auto n_rows = static_cast<int>(min(block.n_rows - block.first_row, int64_t{kRows}));
-  write_parts<kD>(parts, sums, shares, static_cast<int>(view.head_dim), n_rows, [&](int row) {
+  write_parts<kD>(parts, sums, shares, static_cast<int>(view.heads.head_dim), n_rows, [&](int row) {
     return KeyParts::at(view, 0, block.kv_head, block.first_row + row, blockIdx.x);
   });
 }
 
 template <int kD>
 void launch(const std::shared_ptr<Context>& context, KeysView view) {
-  const int64_t group = view.n_heads / view.n_kv_heads;
-  const int64_t n_row_tiles = ceil_div(view.only.n * group, kRows);
+  const int64_t group = view.heads.group();
+  const int64_t n_row_tiles = ceil_div(view.tiles.only.n * group, kRows);
   constexpr int kBytes = Sizes<kD>::kBytes;
-  const int64_t most_blocks = view.n_kv_heads * ceil_div(view.n_few * group, kRows);
-  view.n_splits = splits_of<keys_split<kD>, kBytes>(*context, most_blocks, view.most_keys);
+  const int64_t most_blocks = view.heads.n_kv_heads * ceil_div(view.split.n_few * group, kRows);
+  view.split.n = splits_of<keys_split<kD>, kBytes>(*context, most_blocks, view.split.most_keys);
   DeviceArray<float> memory;
   const KeyParts parts = make_parts(context, view, memory);
-  const dim3 grid(static_cast<unsigned>(view.n_splits),
-                  static_cast<unsigned>(view.n_kv_heads * n_row_tiles));
+  const dim3 grid(static_cast<unsigned>(view.split.n),
+                  static_cast<unsigned>(view.heads.n_kv_heads * n_row_tiles));
   keys_split<kD>
       <<<grid, kThreads, kBytes, context->stream()>>>(view, parts, static_cast<int>(n_row_tiles));
   check_launch("keys_split");
@@ -155,8 +155,8 @@ void launch(const std::shared_ptr<Context>& context, KeysView view) {
 }  // namespace
 
 void attend_keys_split(const std::shared_ptr<Context>& context, KeysView view) {
-  SLUICE_CHECK(view.n_tiles == 1 && view.n_few > 0 && view.head_dim <= kMostSplitDim);
-  if (view.head_dim <= 64) return launch<64>(context, view);
+  SLUICE_CHECK(view.tiles.n == 1 && view.split.n_few > 0 && view.heads.head_dim <= kMostSplitDim);
+  if (view.heads.head_dim <= 64) return launch<64>(context, view);
   launch<128>(context, view);
 }
 

@@ -20,8 +20,8 @@ struct KeyTiles {
     n_near = seen.near_end > seen.near_begin ? seen.near_end - seen.near_begin : 0;
     far_tiles = (seen.n_far + kKeys - 1) / kKeys;
     const int64_t all_tiles = far_tiles + (n_near + kKeys - 1) / kKeys;
-    begin = all_tiles * split / view.n_splits;
-    end = all_tiles * (split + 1) / view.n_splits;
+    begin = all_tiles * split / view.split.n;
+    end = all_tiles * (split + 1) / view.split.n;
   }
   // Position of the first key of a near tile.
   __device__ __forceinline__ int64_t first_near(int64_t tile) const {

@@ -28,8 +28,8 @@ __device__ void copy_keys(__nv_bfloat16* tile, int head_dim, const KeysView& vie
     const int row = i / kChunks, column = i % kChunks * 8;
     const std::byte* from = row_at(row);
     const bool exists = from != nullptr && column < head_dim;
-    copy_async(tile + row * kTileStride<kD> + column, exists ? from + 2 * column : view.queries,
-               exists);
+    copy_async(tile + row * kTileStride<kD> + column,
+               exists ? from + 2 * column : view.queries.data, exists);
   }
 }
 
@@ -38,12 +38,12 @@ template <int kD>
 __device__ void copy_queries(__nv_bfloat16* to, const KeysView& view, const QueryTile& tile,
                              int64_t kv_head, int64_t group, int64_t n_rows) {
   constexpr int kChunks = kD / 8;
-  const auto* queries = reinterpret_cast<const __nv_bfloat16*>(view.queries);
+  const auto* queries = reinterpret_cast<const __nv_bfloat16*>(view.queries.data);
   for (int i = static_cast<int>(threadIdx.x); i < kRows * kChunks; i += kThreads) {
     const int row = i / kChunks, column = i % kChunks * 8;
-    const bool exists = row < n_rows && column < view.head_dim;
-    const int64_t at = (tile.row + row / group) * view.query_stride +
-                       (kv_head * group + row % group) * view.head_dim + column;
+    const bool exists = row < n_rows && column < view.heads.head_dim;
+    const int64_t at = (tile.row + row / group) * view.queries.stride +
+                       (kv_head * group + row % group) * view.heads.head_dim + column;
     copy_async(to + row * kTileStride<kD> + column, queries + (exists ? at : 0), exists);
   }
 }
@@ -55,22 +55,22 @@ __device__ void store_rows(const KeysView& view, const KeyParts& parts,
                            int64_t n_rows) {
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   const int g = lane / 4, t = lane % 4;
-  const int64_t group = view.n_heads / view.n_kv_heads;
-  auto* out = reinterpret_cast<__nv_bfloat16*>(view.out);
+  const int64_t group = view.heads.group();
+  auto* out = reinterpret_cast<__nv_bfloat16*>(view.queries.out);
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int64_t r = warp * 16 + g + 8 * half;
     if (r >= n_rows) continue;
-    if (view.n_splits == 1) {
+    if (view.split.n == 1) {
       const float inverse = 1 / softmax.total[half];
       if (t == 0)
         store_log_sum(view, tile.row + r / group, kv_head * group + r % group,
-                      softmax.largest[half] * view.scale + logf(softmax.total[half]));
-      __nv_bfloat16* row = out + (tile.row + r / group) * view.out_stride +
-                           (kv_head * group + r % group) * view.head_dim;
+                      softmax.largest[half] * view.heads.scale + logf(softmax.total[half]));
+      __nv_bfloat16* row = out + (tile.row + r / group) * view.queries.out_stride +
+                           (kv_head * group + r % group) * view.heads.head_dim;
 #pragma unroll
       for (int n = 0; n < kD / 8; ++n)
-        if (n * 8 < view.head_dim)
+        if (n * 8 < view.heads.head_dim)
           *reinterpret_cast<uint32_t*>(row + n * 8 + 2 * t) =
               narrowed(sums[n][2 * half] * inverse, sums[n][2 * half + 1] * inverse);
       continue;
@@ -78,11 +78,11 @@ __device__ void store_rows(const KeysView& view, const KeyParts& parts,
     const int64_t at = KeyParts::at(view, tile_index, kv_head, r, split);
 #pragma unroll
     for (int n = 0; n < kD / 8; ++n)
-      if (n * 8 < view.head_dim)
+      if (n * 8 < view.heads.head_dim)
         for (int i = 0; i < 2; ++i)
-          parts.sums[at * view.head_dim + n * 8 + 2 * t + i] = sums[n][2 * half + i];
+          parts.sums[at * view.heads.head_dim + n * 8 + 2 * t + i] = sums[n][2 * half + i];
     if (t == 0) {
-      parts.largest[at] = softmax.largest[half] * (view.scale * kLog2E);
+      parts.largest[at] = softmax.largest[half] * (view.heads.scale * kLog2E);
       parts.total[at] = softmax.total[half];
     }
   }
@@ -97,7 +97,7 @@ __device__ __forceinline__ void start_copy(__nv_bfloat16* stage, float* biases,
   using S = KeysSizes<kD>;
 #pragma unroll
   for (int part = 0; part < 2; ++part)
-    copy_keys<kD, S::kKeys>(stage + part * S::kTile, static_cast<int>(view.head_dim), view,
+    copy_keys<kD, S::kKeys>(stage + part * S::kTile, static_cast<int>(view.heads.head_dim), view,
                             [&](int row) { return rows[part].far(keys.row_of(tile, row)); });
   if (tile < keys.far_tiles && threadIdx.x < S::kKeys)
     biases[threadIdx.x] = keys.bias_of(tile, threadIdx.x);
@@ -110,10 +110,10 @@ __global__ void __launch_bounds__(kThreads, 1)
   extern __shared__ __align__(16) __nv_bfloat16 shared[];
   auto* biases = reinterpret_cast<float*>(shared + S::kNumbers);
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
-  const int split = static_cast<int>(blockIdx.x % view.n_splits);
+  const int split = static_cast<int>(blockIdx.x % view.split.n);
   // Late queries see most keys: they go first, so that the last blocks are short.
-  const int64_t tile_index = view.n_tiles - 1 - blockIdx.x / view.n_splits;
-  const int64_t kv_head = blockIdx.y, group = view.n_heads / view.n_kv_heads;
+  const int64_t tile_index = view.tiles.n - 1 - blockIdx.x / view.split.n;
+  const int64_t kv_head = blockIdx.y, group = view.heads.group();
   const QueryTile tile = tile_at(view, tile_index);
   const int64_t n_rows = tile.n * group;
   const KeyTiles<S::kKeys> keys(view, tile, kv_head, split);
@@ -131,7 +131,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   };
   Softmax softmax;
   float sums[kD / 8][4] = {};
-  const float factor = view.scale * kLog2E;
+  const float factor = view.heads.scale * kLog2E;
   const auto position_of = [&](int64_t r) {
     return query_position(view, tile.row + min(r / group, tile.n - 1));
   };
@@ -152,13 +152,13 @@ __global__ void __launch_bounds__(kThreads, 1)
     const int stage = stage_of(j);
     const bool far = j < keys.far_tiles;
     const int64_t first_key = keys.first_near(j);
-    if (!far && view.causal && first_key > warp_last) continue;
+    if (!far && view.heads.causal && first_key > warp_last) continue;
     const auto finish = [&](float(&scores)[S::kKeys / 8][4]) {
       if (far)
         add_bias(scores, biases + stage * S::kKeys);
       else if (first_key + S::kKeys > keys.seen.near_end ||
-               (view.causal && first_key + S::kKeys - 1 > warp_first))
-        mask_near(scores, first_key, keys.seen.near_end, view.causal, positions);
+               (view.heads.causal && first_key + S::kKeys - 1 > warp_first))
+        mask_near(scores, first_key, keys.seen.near_end, view.heads.causal, positions);
     };
     attend_tile<kD>(softmax, sums, query, shared + 2 * stage * S::kTile, factor, finish);
   }
@@ -170,17 +170,17 @@ __global__ void __launch_bounds__(kThreads, 1)
 __global__ void put_together(const __grid_constant__ KeysView view, KeyParts parts) {
   const int64_t tile_index = blockIdx.x / kRows, r = blockIdx.x % kRows, kv_head = blockIdx.y;
   const QueryTile tile = tile_at(view, tile_index);
-  const int64_t group = view.n_heads / view.n_kv_heads, column = threadIdx.x;
-  if (r >= tile.n * group || column >= view.head_dim) return;
+  const int64_t group = view.heads.group(), column = threadIdx.x;
+  if (r >= tile.n * group || column >= view.heads.head_dim) return;
   const int64_t first = KeyParts::at(view, tile_index, kv_head, r, 0);
   const ColumnSum all =
-      parts.together(first, static_cast<int>(view.n_splits), view.head_dim, column);
+      parts.together(first, static_cast<int>(view.split.n), view.heads.head_dim, column);
   if (column == 0)
     store_log_sum(view, tile.row + r / group, kv_head * group + r % group,
                   all.largest / kLog2E + logf(all.total));
   const float value[1] = {all.sum / all.total};
-  store<1>(RowsView{view.out, view.out_stride, true}, tile.row + r / group,
-           (kv_head * group + r % group) * view.head_dim + column, value);
+  store<1>(RowsView{view.queries.out, view.queries.out_stride, true}, tile.row + r / group,
+           (kv_head * group + r % group) * view.heads.head_dim + column, value);
 }
 
 template <int kD>
@@ -188,8 +188,8 @@ void launch(Context& context, const KeysView& view, const KeyParts& parts) {
   constexpr int kBytes = KeysSizes<kD>::kBytes;
   check(cudaFuncSetAttribute(keys_tiles<kD>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes),
         "attention's shared memory");
-  const dim3 grid(static_cast<unsigned>(view.n_tiles * view.n_splits),
-                  static_cast<unsigned>(view.n_kv_heads));
+  const dim3 grid(static_cast<unsigned>(view.tiles.n * view.split.n),
+                  static_cast<unsigned>(view.heads.n_kv_heads));
   keys_tiles<kD><<<grid, kThreads, kBytes, context.stream()>>>(view, parts);
   check_launch("keys_tiles");
 }
@@ -197,10 +197,10 @@ void launch(Context& context, const KeysView& view, const KeyParts& parts) {
 }  // namespace
 
 void put_keys_together(Context& context, const KeysView& view, const KeyParts& parts) {
-  const int64_t group = view.n_heads / view.n_kv_heads;
-  const int64_t n_rows = view.n_tiles == 1 ? view.only.n * group : view.n_tiles * kRows;
-  const dim3 grid(static_cast<unsigned>(n_rows), static_cast<unsigned>(view.n_kv_heads));
-  const auto threads = static_cast<unsigned>(round_up(view.head_dim, 32));
+  const int64_t group = view.heads.group();
+  const int64_t n_rows = view.tiles.n == 1 ? view.tiles.only.n * group : view.tiles.n * kRows;
+  const dim3 grid(static_cast<unsigned>(n_rows), static_cast<unsigned>(view.heads.n_kv_heads));
+  const auto threads = static_cast<unsigned>(round_up(view.heads.head_dim, 32));
   put_together<<<grid, threads, 0, context.stream()>>>(view, parts);
   check_launch("put_together");
 }
@@ -208,16 +208,16 @@ void put_keys_together(Context& context, const KeysView& view, const KeyParts& p
 void attend_keys_tiles(const std::shared_ptr<Context>& context, const KeysView& view) {
   KeyParts parts{};
   DeviceArray<float> memory;
-  if (view.n_splits > 1) parts = make_parts(context, view, memory);
-  if (view.head_dim <= 64)
+  if (view.split.n > 1) parts = make_parts(context, view, memory);
+  if (view.heads.head_dim <= 64)
     launch<64>(*context, view, parts);
-  else if (view.head_dim <= 96)
+  else if (view.heads.head_dim <= 96)
     launch<96>(*context, view, parts);
-  else if (view.head_dim <= 128)
+  else if (view.heads.head_dim <= 128)
     launch<128>(*context, view, parts);
   else
     launch<256>(*context, view, parts);
-  if (view.n_splits > 1) put_keys_together(*context, view, parts);
+  if (view.split.n > 1) put_keys_together(*context, view, parts);
 }
 
 }  // namespace sluice::impl::cuda
