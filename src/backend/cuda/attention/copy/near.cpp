@@ -58,10 +58,10 @@ Queries queries_of(const NearPass& pass) {
 KeysView view_of(const NearPass& pass, const Queries& queries) {
   const int64_t n_tokens = pass.args.set->n_tokens() - pass.args.first_token;
   KeysView view = view_of_queries(pass.spec, pass.args);
-  view.n_tokens = queries.n_near;
-  view.before = pass.rows;
-  view.n_few = n_tokens <= kFewTokens ? n_tokens : 0;
-  view.most_keys = view.n_few > 0 ? pass.n_before + n_tokens : 0;
+  view.queries.n_tokens = queries.n_near;
+  view.rows.clusters = pass.rows;
+  view.split.n_few = n_tokens <= kFewTokens ? n_tokens : 0;
+  view.split.most_keys = view.split.n_few > 0 ? pass.n_before + n_tokens : 0;
   return view;
 }
 
@@ -110,12 +110,14 @@ void attend_near(const std::shared_ptr<Context>& context, const NearPass& pass) 
     counted = end;
   };
   KeysView view = view_of(pass, queries);
-  view.query_positions = array_at<int32_t>(sent, positions_at);
-  view.near_rows = pass.spec.multiplicity ? cluster : array_at<int32_t>(sent, rows_at);
-  view.bias = bias.data();
-  view.borders = borders;
-  view.n_far = array_at<int32_t>(sent, n_far_at);
-  view.n_borders = n_tiles;
+  view.queries.positions = array_at<int32_t>(sent, positions_at);
+  view.rows.near = pass.spec.multiplicity ? cluster : array_at<int32_t>(sent, rows_at);
+  view.far = {.rows = nullptr,
+              .bias = bias.data(),
+              .stride = 0,
+              .borders = borders,
+              .n = array_at<int32_t>(sent, n_far_at),
+              .n_borders = n_tiles};
   const bool aligned =
       fits_tiles(pass.spec.dtype, pass.spec.head_dim, pass.args.queries, pass.args.out);
   for (int64_t tile = 0; tile < n_tiles; tile += per_slice) {
@@ -123,9 +125,9 @@ void attend_near(const std::shared_ptr<Context>& context, const NearPass& pass) 
     const bool last = tile + n_slice == n_tiles;
     count_up_to(last ? n_tokens : queries.borders[static_cast<size_t>(tile + n_slice - 1)].position,
                 tile, n_slice);
-    view.tiles = array_at<QueryTile>(sent, tiles_at) + tile;
-    view.only = queries.tiles[static_cast<size_t>(tile)];
-    view.n_tiles = n_slice;
+    view.tiles = {.all = array_at<QueryTile>(sent, tiles_at) + tile,
+                  .only = queries.tiles[static_cast<size_t>(tile)],
+                  .n = n_slice};
     attend_keys(context, pass.spec.dtype, aligned, view);
   }
   if (counted < n_tokens) count_up_to(n_tokens, 0, 0);

@@ -6,14 +6,11 @@
 
 #pragma once
 
-#include "backend/cuda/attention/dense/parts.cuh"
-#include "backend/cuda/primitives/rotary.cuh"
+#include "backend/cuda/attention/dense/one_keys.cuh"
 #include "backend/cuda/runtime/dependent_launch.cuh"
 
 namespace sluice::impl::cuda::one {
 
-constexpr int kWarps = 8;
-constexpr int kThreads = 32 * kWarps;
 // Loads of keys, and as many of values, that a lane has in flight; and blocks per multiprocessor.
 template <bool kClustered>
 constexpr int kLoads = kClustered ? 8 : 4;
@@ -21,146 +18,15 @@ template <bool kClustered>
 constexpr int kBlocks = kClustered ? 2 : 3;
 constexpr int kClusterSteps = 2;  // of a block, at most, where it is one of a cluster
 
-// A softmax so far: weighted sums of this lane's 8 columns, the largest score and the weights' sum.
-struct Sums {
-  float values[8] = {};
-  float largest = -INFINITY, total = 0;
-
-  // What one with a larger score leaves of this one; 0 where it has seen nothing.
-  __device__ void scale_to(float other) {
-    const float kept = largest == -INFINITY ? 0.0f : exp2_fast(largest - other);
-    for (float& value : values) value *= kept;
-    total *= kept;
-    largest = other;
-  }
+// What the warps of a block leave in shared memory.
+template <int kLanes>
+struct WarpParts {
+  float sums[kWarps][8 * kLanes], largests[kWarps], totals[kWarps];
 };
 
-// Of the token whose query it is, where they are not stored yet.
-struct NextToken {
-  const std::byte *keys, *values;  // (n_batch, n_kv_heads, head_dim), or null: all are stored
-  int64_t key_stride, value_stride;
-  std::byte *key_cache, *value_cache;
-  Rotation rotation;  // of queries and keys
-};
-
-// kLanes lanes hold a key, 8 columns each. The keys before a token that is not stored yet are of
-// earlier passes, so they are loaded before the kernels ahead are done
-// (runtime/dependent_launch.cuh).
-template <int kLanes, bool kClustered>
-__global__ void __launch_bounds__(kThreads, kBlocks<kClustered>)
-    one_query(AttendView view, FirstPosition position, HeadParts parts, NextToken next) {
-  constexpr int kLoads = one::kLoads<kClustered>;
-  constexpr int kAtOnce = 32 / kLanes, kStep = kAtOnce * kLoads;  // keys of a load, and of a warp
-  __shared__ float sums[kWarps][8 * kLanes], largests[kWarps], totals[kWarps];
-  __shared__ bool is_last;
-  launch_dependents();
-  const bool adds = next.keys != nullptr;
-  if (!adds) wait_on_dependency();
-  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
-  const int64_t split = blockIdx.x, head = blockIdx.y, batch = blockIdx.z;
-  const int column = lane % kLanes * 8;
-  const int64_t own = batch * view.n_heads + head;
-  const bool has_column = column < view.head_dim;
-  const int64_t cached = 2 * (own * view.capacity * view.head_dim + column);
-  const std::byte *keys = view.keys + cached, *values = view.values + cached;
-  const uint4 zeros = make_uint4(0, 0, 0, 0);
-
-  const int64_t n_keys = position.get() + 1;
-  const int64_t seen = view.window > 0 && n_keys > view.window ? n_keys - view.window : 0;
-  const int64_t begin = seen + (n_keys - seen) * split / parts.n_splits;
-  const bool has_next = adds && split == parts.n_splits - 1;
-  const int64_t end = has_next ? n_keys - 1 : seen + (n_keys - seen) * (split + 1) / parts.n_splits;
-  const auto key_of = [&](int64_t first, int i) { return first + i * kAtOnce + lane / kLanes; };
-  uint4 k[kLoads], v[kLoads];
-  const auto read = [&](int64_t first) {
-#pragma unroll
-    for (int i = 0; i < kLoads; ++i) {
-      const int64_t key = key_of(first, i), at = 2 * key * view.head_dim;
-      const bool exists = key < end && has_column;
-      k[i] = exists ? *reinterpret_cast<const uint4*>(keys + at) : zeros;
-      v[i] = exists ? *reinterpret_cast<const uint4*>(values + at) : zeros;
-    }
-  };
-  // The warp's keys of a later step: so they lie in the second-level cache by then.
-  const auto ask = [&](int64_t later) {
-#pragma unroll
-    for (int i = 0; i < kLoads; ++i) {
-      if (lane % 8 != 0 || key_of(later, i) >= end || !has_column)
-        continue;  // a line to eight lanes
-      const int64_t at = 2 * key_of(later, i) * view.head_dim;
-      asm volatile("prefetch.global.L2 [%0];\n" ::"l"(keys + at));
-      asm volatile("prefetch.global.L2 [%0];\n" ::"l"(values + at));
-    }
-  };
-  int64_t first = begin + warp * kStep;
-  read(first);
-  if (adds) {
-    if (kClustered) ask(first + kWarps * kStep);
-    wait_on_dependency();
-  }
-
-  float query[8];
-  const int64_t in_row = head * view.head_dim;
-  widen_eight(has_column ? read_rotated(view.queries + 2 * (batch * view.query_stride + in_row),
-                                        column, next.rotation, n_keys - 1)
-                         : zeros,
-              query);
-  const float factor = view.scale * kLog2E;
-  Sums state;
-  if (has_next && warp == 0) {
-    uint4 key = zeros, value = zeros;
-    if (has_column) {
-      key = read_rotated(next.keys + 2 * (batch * next.key_stride + in_row), column, next.rotation,
-                         n_keys - 1);
-      value = *reinterpret_cast<const uint4*>(next.values +
-                                              2 * (batch * next.value_stride + in_row + column));
-      if (lane < kLanes) {
-        const int64_t at = cached + 2 * (n_keys - 1) * view.head_dim;
-        *reinterpret_cast<uint4*>(next.key_cache + at) = key;
-        *reinterpret_cast<uint4*>(next.value_cache + at) = value;
-      }
-    }
-    float wide[8], score = 0;
-    widen_eight(key, wide);
-#pragma unroll
-    for (int c = 0; c < 8; ++c) score += query[c] * wide[c];
-#pragma unroll
-    for (int step = kLanes / 2; step > 0; step /= 2)
-      score += __shfl_xor_sync(0xffffffffu, score, step);
-    if (lane < kLanes) {
-      widen_eight(value, state.values);
-      state.largest = score * factor;
-      state.total = 1;
-    }
-  }
-  for (; first < end; first += kWarps * kStep) {
-    if (first >= begin + kWarps * kStep) read(first);
-    float scores[kLoads], wide[8], largest = state.largest;
-#pragma unroll
-    for (int i = 0; i < kLoads; ++i) {
-      widen_eight(k[i], wide);
-      scores[i] = 0;
-#pragma unroll
-      for (int c = 0; c < 8; ++c) scores[i] += query[c] * wide[c];
-#pragma unroll
-      for (int step = kLanes / 2; step > 0; step /= 2)
-        scores[i] += __shfl_xor_sync(0xffffffffu, scores[i], step);
-      scores[i] = key_of(first, i) < end ? scores[i] * factor : -INFINITY;
-      largest = fmaxf(largest, scores[i]);
-    }
-    if (largest == -INFINITY) continue;  // this group of lanes has no key here; shuffles are done
-    state.scale_to(largest);
-#pragma unroll
-    for (int i = 0; i < kLoads; ++i) {
-      const float weight = exp2_fast(scores[i] - largest);
-      widen_eight(v[i], wide);
-#pragma unroll
-      for (int c = 0; c < 8; ++c) state.values[c] += weight * wide[c];
-      state.total += weight;
-    }
-  }
-
-  // The groups of a warp, then the warps.
+// The groups of a warp, put together in each of them.
+template <int kLanes>
+__device__ __forceinline__ void add_groups(Sums& state) {
 #pragma unroll
   for (int step = kLanes; step < 32; step *= 2) {
     const float other = __shfl_xor_sync(0xffffffffu, state.largest, step);
@@ -169,51 +35,66 @@ __global__ void __launch_bounds__(kThreads, kBlocks<kClustered>)
     for (float& value : state.values) value += __shfl_xor_sync(0xffffffffu, value, step);
     state.total += __shfl_xor_sync(0xffffffffu, state.total, step);
   }
+}
+
+// The warps of a block, put together: the column of this thread's number.
+template <int kLanes>
+__device__ __forceinline__ ColumnSum add_warps(WarpParts<kLanes>& parts, const Sums& state) {
+  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   if (lane < kLanes)
-    for (int c = 0; c < 8; ++c) sums[warp][column + c] = state.values[c];
+    for (int c = 0; c < 8; ++c) parts.sums[warp][lane % kLanes * 8 + c] = state.values[c];
   if (lane == 0) {
-    largests[warp] = state.largest;
-    totals[warp] = state.total;
+    parts.largests[warp] = state.largest;
+    parts.totals[warp] = state.total;
   }
   __syncthreads();
-  float largest = -INFINITY, total = 0, sum = 0;
-  for (int w = 0; w < kWarps; ++w) largest = fmaxf(largest, largests[w]);
+  ColumnSum all;
+  for (int w = 0; w < kWarps; ++w) all.largest = fmaxf(all.largest, parts.largests[w]);
   const int mine = static_cast<int>(threadIdx.x);  // a column
-  for (int w = 0; w < kWarps && largest != -INFINITY; ++w) {
-    const float part = exp2_fast(largests[w] - largest);
-    total += totals[w] * part;
-    if (mine < 8 * kLanes) sum += sums[w][mine] * part;
+  for (int w = 0; w < kWarps && all.largest != -INFINITY; ++w) {
+    const float part = exp2_fast(parts.largests[w] - all.largest);
+    all.total += parts.totals[w] * part;
+    if (mine < 8 * kLanes) all.sum += parts.sums[w][mine] * part;
   }
+  return all;
+}
 
-  const bool has_mine = mine < view.head_dim;
-  const RowsView out{view.out, view.out_stride, true};
-  if (parts.n_splits == 1) {
-    const float value[1] = {sum / total};
-    if (has_mine) store<1>(out, batch, head * view.head_dim + mine, value);
-    return;
-  }
-  if constexpr (kClustered) {
-    __shared__ ClusterPart part;
-    if (has_mine) part.sums[mine] = sum;
-    if (mine == 0) {
-      part.largest = largest;
-      part.total = total;
-    }
-    ClusterPart::meet();
-    const auto n = static_cast<int>((view.head_dim + parts.n_splits - 1) / parts.n_splits);
-    const int column_of_all = static_cast<int>(split) * n + mine;
-    if (mine < n && column_of_all < view.head_dim) {
-      const float value[1] = {part.together(column_of_all, parts.n_splits)};
-      store<1>(out, batch, head * view.head_dim + column_of_all, value);
-    }
-    ClusterPart::meet();  // nobody reads this block's any more
-    return;
-  }
-  const int64_t first_part = own * parts.n_splits;
-  if (has_mine) parts.sums[(first_part + split) * view.head_dim + mine] = sum;
+__device__ __forceinline__ void store_column(const AttendView& view, int64_t batch, int64_t head,
+                                             int column, float x) {
+  const float value[1] = {x};
+  store<1>(RowsView{view.out, view.out_stride, true}, batch, head * view.head_dim + column, value);
+}
+
+// By all blocks of a head, which are a cluster: each stores a share of the columns.
+__device__ __forceinline__ void combine_cluster(const AttendView& view, int n_splits,
+                                                const ColumnSum& all) {
+  __shared__ ClusterPart part;
+  const int mine = static_cast<int>(threadIdx.x);
+  if (mine < view.head_dim) part.sums[mine] = all.sum;
   if (mine == 0) {
-    parts.largest[first_part + split] = largest;
-    parts.total[first_part + split] = total;
+    part.largest = all.largest;
+    part.total = all.total;
+  }
+  ClusterPart::meet();
+  const auto n = static_cast<int>((view.head_dim + n_splits - 1) / n_splits);
+  const int column = static_cast<int>(blockIdx.x) * n + mine;
+  if (mine < n && column < view.head_dim)
+    store_column(view, blockIdx.z, blockIdx.y, column, part.together(column, n_splits));
+  ClusterPart::meet();  // nobody reads this block's any more
+}
+
+// Leaves the block's part in memory; the last block of a head puts its parts together.
+__device__ __forceinline__ void combine_blocks(const AttendView& view, const HeadParts& parts,
+                                               const ColumnSum& all) {
+  __shared__ bool is_last;
+  const int mine = static_cast<int>(threadIdx.x);
+  const bool has_mine = mine < view.head_dim;
+  const int64_t split = blockIdx.x, own = int64_t{blockIdx.z} * view.n_heads + blockIdx.y;
+  const int64_t first_part = own * parts.n_splits;
+  if (has_mine) parts.sums[(first_part + split) * view.head_dim + mine] = all.sum;
+  if (mine == 0) {
+    parts.largest[first_part + split] = all.largest;
+    parts.total[first_part + split] = all.total;
   }
   __threadfence();
   __syncthreads();
@@ -222,8 +103,49 @@ __global__ void __launch_bounds__(kThreads, kBlocks<kClustered>)
   if (!is_last) return;
   __threadfence();
   if (mine == 0) parts.done[own] = 0;
-  const float value[1] = {parts.together(own, has_mine ? mine : 0, view.head_dim)};
-  if (has_mine) store<1>(out, batch, head * view.head_dim + mine, value);
+  const float value = parts.together(own, has_mine ? mine : 0, view.head_dim);
+  if (has_mine) store_column(view, blockIdx.z, blockIdx.y, mine, value);
+}
+
+// The keys before a token that is not stored yet are of earlier passes, so they are loaded before
+// the kernels ahead are done (runtime/dependent_launch.cuh).
+template <int kLanes, bool kClustered>
+__global__ void __launch_bounds__(kThreads, kBlocks<kClustered>)
+    one_query(AttendView view, FirstPosition position, HeadParts parts, NextToken next) {
+  using Keys = Step<kLanes, kLoads<kClustered>>;
+  __shared__ WarpParts<kLanes> warps;
+  launch_dependents();
+  const bool adds = next.keys != nullptr;
+  if (!adds) wait_on_dependency();
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const BlockKeys<kLanes> block(view, position.get() + 1, parts.n_splits, adds);
+  Keys keys;
+  int64_t first = block.begin + warp * Keys::kKeys;
+  keys.load(view, block, first);
+  if (adds) {
+    if (kClustered) Keys::prefetch(view, block, first + Keys::kBlock);
+    wait_on_dependency();
+  }
+
+  const Query query = load_query(view, block, next.rotation);
+  Sums state;
+  if (block.has_next && warp == 0) add_next_token(state, view, next, block, query);
+  for (; first < block.end; first += Keys::kBlock) {
+    if (first >= block.begin + Keys::kBlock) keys.load(view, block, first);
+    keys.add_to(state, block, first, query);
+  }
+
+  add_groups<kLanes>(state);
+  const ColumnSum all = add_warps(warps, state);
+  const int mine = static_cast<int>(threadIdx.x);  // a column
+  if (parts.n_splits == 1) {
+    if (mine < view.head_dim)
+      store_column(view, block.batch, block.head, mine, all.sum / all.total);
+  } else if constexpr (kClustered) {
+    combine_cluster(view, parts.n_splits, all);
+  } else {
+    combine_blocks(view, parts, all);
+  }
 }
 
 }  // namespace sluice::impl::cuda::one

@@ -1,10 +1,37 @@
-// What the blocks that share a head of one query leave of it, and the head put together.
+// What the blocks that share the keys of a row, or of a head of one query, leave of it, and how
+// that is put together.
 
 #pragma once
 
 #include "backend/cuda/attention/dense/tile.cuh"
 
 namespace sluice::impl::cuda {
+
+// A softmax over some keys: the weighted sum of one column. largest is that of scores times
+// log2(e).
+struct ColumnSum {
+  float largest = -INFINITY, total = 0, sum = 0;
+};
+
+// What blocks leave of rows that are put together by another kernel.
+struct RowParts {
+  float* sums;     // (n_parts, head_dim)
+  float* largest;  // (n_parts) score, times scale and log2(e)
+  float* total;    // (n_parts) of weights
+
+  // A column of a row whose parts are [first, first + n).
+  __device__ __forceinline__ ColumnSum together(int64_t first, int n, int64_t head_dim,
+                                                int64_t column) const {
+    ColumnSum all;
+    for (int i = 0; i < n; ++i) all.largest = fmaxf(all.largest, largest[first + i]);
+    for (int i = 0; i < n; ++i) {
+      const float part = exp2_fast(largest[first + i] - all.largest);
+      all.total += total[first + i] * part;
+      all.sum += sums[(first + i) * head_dim + column] * part;
+    }
+    return all;
+  }
+};
 
 // What a block leaves of a head. largest is that of scores times log2(e).
 struct HeadParts {

@@ -2,16 +2,14 @@
 // heads that the tensor cores cannot take.
 
 #include "backend/cuda/attention/dense/dense.h"
-#include "backend/cuda/primitives/element.cuh"
-#include "backend/cuda/primitives/warp.cuh"
+#include "backend/cuda/attention/dense/plain.cuh"
 
 namespace sluice::impl::cuda {
 namespace {
 
 constexpr int kWarps = 4;
 
-// Lanes take keys for the scores and columns for the values. Shared memory: kWarps queries and
-// kWarps rows of sums, head_dim each.
+// Shared memory: kWarps queries and kWarps rows of sums, head_dim each.
 __global__ void plain(AttendView view, bool bf16) {
   extern __shared__ float shared[];
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
@@ -38,7 +36,7 @@ __global__ void plain(AttendView view, bool bf16) {
       view.window > 0 && position + 1 > view.window ? position + 1 - view.window : 0;
   const int64_t kv_head = head / (view.n_heads / view.n_kv_heads);
   const int64_t base = (batch * view.n_kv_heads + kv_head) * view.capacity;
-  float largest = -INFINITY, total = 0;
+  WarpSoftmax softmax;
   for (int64_t j0 = begin; j0 < end; j0 += 32) {
     const int64_t j = j0 + lane;
     float score = -INFINITY;
@@ -50,25 +48,16 @@ __global__ void plain(AttendView view, bool bf16) {
       }
       score *= view.scale;
     }
-    const float now = fmaxf(largest, warp_max(score));
-    const float kept = expf(largest - now), weight = expf(score - now);
-    largest = now;
-    total = total * kept + warp_sum(weight);
+    const auto step = softmax.take(score, softmax.largest_with(score));
     const int n = static_cast<int>(end - j0 < 32 ? end - j0 : 32);
-    for (int64_t i0 = 0; i0 < d; i0 += 32) {
-      const int64_t i = i0 + lane;
-      float part = 0;
-      for (int key = 0; key < n; ++key) {
-        const float p = __shfl_sync(kAllLanes, weight, key);
-        if (i >= d) continue;
-        load<1>(values, base + j0 + key, i, x);
-        part += p * x[0];
-      }
-      if (i < d) sum[i] = sum[i] * kept + part;
-    }
+    add_values<false>(sum, d, step, n, [&](int key, int64_t column) {
+      float value[1];
+      load<1>(values, base + j0 + key, column, value);
+      return value[0];
+    });
   }
   for (int64_t i = lane; i < d; i += 32) {
-    x[0] = sum[i] / total;
+    x[0] = sum[i] / softmax.total;
     store<1>(out, row, head * d + i, x);
   }
 }

@@ -1,29 +1,16 @@
 // Attention of few queries: the query heads of a key head are the rows of one tile, and the keys
 // are split over blocks and, within a tile, over warps.
 
-#include <algorithm>
-
-#include "backend/cuda/attention/dense/tile.cuh"
+#include "backend/cuda/attention/dense/split.cuh"
 #include "backend/cuda/runtime/dependent_launch.cuh"
 
 namespace sluice::impl::cuda {
 namespace {
 
-constexpr int kWarps = 4;
-constexpr int kThreads = 32 * kWarps;
-constexpr int kRows = 16;
-constexpr int kKeys = 16 * kWarps;  // of a tile, 16 to a warp
-// Tiles in shared memory; the copies of all but one are in flight.
-template <int kD>
-constexpr int kStages = kD <= 64 ? 4 : (kD <= 128 ? 3 : 2);
-template <int kD>
-constexpr int kBytes = kStages<kD> * 2 * 2 * kKeys* kTileStride<kD>;
+using namespace few;
 
-// What a block leaves of a row: weighted sums, the largest score and the total of the weights.
-struct Parts {
-  float* sums;     // (n_batch, n_kv_heads, n_tiles, kRows, n_splits, head_dim)
-  float* largest;  // (n_batch, n_kv_heads, n_tiles, kRows, n_splits), times log2(e) and the scale
-  float* total;    // the same shape
+// What blocks leave: (n_batch, n_kv_heads, n_tiles, kRows, n_splits), and head_dim for the sums.
+struct Parts : RowParts {
   int n_splits;
   int n_tiles;  // of rows, for each key head
 };
@@ -37,133 +24,110 @@ __device__ Row row_at(const AttendView& view, int64_t kv_head, int64_t r) {
   return {r / group, kv_head * group + r % group};
 }
 
+// The query rows and the share of the keys of a block.
+struct Block {
+  int64_t batch, kv_head, row_tile;
+  int64_t first_row, n_rows;  // of the tile; all rows of the key head
+  int64_t begin, end;         // keys
+
+  __device__ __forceinline__ Block(const AttendView& view, const Parts& parts)
+      : batch(blockIdx.z),
+        kv_head(blockIdx.y / parts.n_tiles),
+        row_tile(blockIdx.y % parts.n_tiles) {
+    const int64_t group = view.n_heads / view.n_kv_heads;
+    n_rows = view.n_tokens * group;
+    first_row = row_tile * kRows;
+    // The keys that any row of the tile sees, and this block's share of them.
+    const int64_t n_keys = view.first_position + view.n_tokens;
+    const int64_t last_row = first_row + kRows < n_rows ? first_row + kRows - 1 : n_rows - 1;
+    const int64_t first_token = first_row / group, last_token = last_row / group;
+    const int64_t seen_end = view.causal ? view.first_position + last_token + 1 : n_keys;
+    int64_t seen_begin = 0;
+    if (view.window > 0 && view.first_position + first_token + 1 > view.window)
+      seen_begin = (view.first_position + first_token + 1 - view.window) / kKeys * kKeys;
+    const int64_t n_tiles = (seen_end - seen_begin + kKeys - 1) / kKeys;
+    begin = seen_begin + n_tiles * blockIdx.x / parts.n_splits * kKeys;
+    const int64_t share_end = seen_begin + n_tiles * (blockIdx.x + 1) / parts.n_splits * kKeys;
+    end = share_end < seen_end ? share_end : seen_end;
+  }
+};
+
+// Rows g and g + 8 of the queries as the left operand, and their positions.
+template <int kD>
+__device__ __forceinline__ void load_queries(uint32_t (&query)[kD / 16][4], int64_t (&positions)[2],
+                                             const AttendView& view, const Block& block) {
+  const int g = static_cast<int>(threadIdx.x) % 32 / 4;
+  for (int half = 0; half < 2; ++half) {
+    const int64_t r = block.first_row + g + 8 * half;
+    const bool exists = r < block.n_rows;
+    const Row row = row_at(view, block.kv_head, exists ? r : block.first_row);
+    positions[half] = view.first_position + row.token;
+    const auto* from = reinterpret_cast<const __nv_bfloat16*>(view.queries) +
+                       (block.batch * view.n_tokens + row.token) * view.query_stride +
+                       row.head * view.head_dim;
+    load_query_row<kD>(query, half, exists ? from : nullptr, static_cast<int>(view.head_dim));
+  }
+}
+
+// Starts copying tile i of the block's keys and values; nothing, but counted, behind the last.
+template <int kD>
+__device__ __forceinline__ void start_copy(__nv_bfloat16* shared, const AttendView& view,
+                                           const Block& block, int i) {
+  using S = Sizes<kD>;
+  const int64_t base =
+      (block.batch * view.n_kv_heads + block.kv_head) * view.capacity * view.head_dim;
+  const auto* keys = reinterpret_cast<const __nv_bfloat16*>(view.keys) + base;
+  const auto* values = reinterpret_cast<const __nv_bfloat16*>(view.values) + base;
+  const auto head_dim = static_cast<int>(view.head_dim);
+  const int64_t first = block.begin + int64_t{i} * kKeys;
+  __nv_bfloat16* tile = shared + 2 * (i % S::kStages) * S::kTile;
+  if (first < block.end) {
+    copy_tile<kD, kKeys, kThreads>(tile, keys, view.head_dim, first, block.end, head_dim);
+    copy_tile<kD, kKeys, kThreads>(tile + S::kTile, values, view.head_dim, first, block.end,
+                                   head_dim);
+  }
+  commit_copies();
+}
+
 template <int kD>
 __global__ void __launch_bounds__(kThreads, 1)
     split(AttendView view, FirstPosition position, Parts parts) {
-  constexpr int kTile = kKeys * kTileStride<kD>;
+  using S = Sizes<kD>;
   extern __shared__ __align__(16) __nv_bfloat16 shared[];
-  __shared__ float largests[kWarps][kRows], totals[kWarps][kRows];
+  __shared__ Share shares[kWarps][kRows];
   launch_dependents();
   wait_on_dependency();
   view.first_position = position.get();
-  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
-  const int g = lane / 4, t = lane % 4;
-  const auto head_dim = static_cast<int>(view.head_dim);
-  const int64_t kv_head = blockIdx.y / parts.n_tiles, tile_of_rows = blockIdx.y % parts.n_tiles;
-  const int64_t batch = blockIdx.z, group = view.n_heads / view.n_kv_heads;
-  const int64_t n_rows = view.n_tokens * group, r0 = tile_of_rows * kRows;
-  const int64_t base = (batch * view.n_kv_heads + kv_head) * view.capacity * view.head_dim;
-  const auto* keys = reinterpret_cast<const __nv_bfloat16*>(view.keys) + base;
-  const auto* values = reinterpret_cast<const __nv_bfloat16*>(view.values) + base;
-
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const Block block(view, parts);
   uint32_t query[kD / 16][4];
   int64_t positions[2];
-  for (int half = 0; half < 2; ++half) {
-    const int64_t r = r0 + g + 8 * half;
-    const bool exists = r < n_rows;
-    const Row row = row_at(view, kv_head, exists ? r : r0);
-    positions[half] = view.first_position + row.token;
-    const auto* from = reinterpret_cast<const __nv_bfloat16*>(view.queries) +
-                       (batch * view.n_tokens + row.token) * view.query_stride +
-                       row.head * view.head_dim;
-#pragma unroll
-    for (int k = 0; k < kD / 16; ++k)
-#pragma unroll
-      for (int k_half = 0; k_half < 2; ++k_half) {
-        const int column = k * 16 + k_half * 8 + 2 * t;
-        query[k][half + 2 * k_half] =
-            exists && column < head_dim ? *reinterpret_cast<const uint32_t*>(from + column) : 0;
-      }
-  }
+  load_queries<kD>(query, positions, view, block);
 
-  // The keys that any row of the tile sees, and this block's share of them.
-  const int64_t n_keys = view.first_position + view.n_tokens;
-  const int64_t r_last = r0 + kRows < n_rows ? r0 + kRows - 1 : n_rows - 1;
-  const int64_t first_token = r0 / group, last_token = r_last / group;
-  const int64_t seen_end = view.causal ? view.first_position + last_token + 1 : n_keys;
-  int64_t seen_begin = 0;
-  if (view.window > 0 && view.first_position + first_token + 1 > view.window)
-    seen_begin = (view.first_position + first_token + 1 - view.window) / kKeys * kKeys;
-  const int64_t n_tiles = (seen_end - seen_begin + kKeys - 1) / kKeys;
-  const int64_t begin = seen_begin + n_tiles * blockIdx.x / parts.n_splits * kKeys;
-  const int64_t share_end = seen_begin + n_tiles * (blockIdx.x + 1) / parts.n_splits * kKeys;
-  const int64_t end = share_end < seen_end ? share_end : seen_end;
-
-  // Nothing, but counted, behind the last tile.
-  const auto start_copy = [&](int i) {
-    const int64_t first = begin + int64_t{i} * kKeys;
-    __nv_bfloat16* tile = shared + 2 * (i % kStages<kD>)*kTile;
-    if (first < end) {
-      copy_tile<kD, kKeys, kThreads>(tile, keys, view.head_dim, first, end, head_dim);
-      copy_tile<kD, kKeys, kThreads>(tile + kTile, values, view.head_dim, first, end, head_dim);
-    }
-    commit_copies();
-  };
   Softmax softmax;
   float own[kD / 8][4] = {};  // sums
   const float factor = view.scale * kLog2E;
-  const auto n_mine = static_cast<int>((end - begin + kKeys - 1) / kKeys);
-  for (int i = 0; i < kStages<kD> - 1; ++i) start_copy(i);
+  const auto n_mine = static_cast<int>((block.end - block.begin + kKeys - 1) / kKeys);
+  for (int i = 0; i < S::kStages - 1; ++i) start_copy<kD>(shared, view, block, i);
   for (int i = 0; i < n_mine; ++i) {
-    wait_copies<kStages<kD> - 2>();
+    wait_copies<S::kStages - 2>();
     __syncthreads();
-    start_copy(i + kStages<kD> - 1);
-    const int64_t j = begin + int64_t{i} * kKeys;
-    const __nv_bfloat16* tile = shared + 2 * (i % kStages<kD>)*kTile;
-    float scores[2][4] = {};
-#pragma unroll
-    for (int k = 0; k < kD / 16; ++k) add_scores<kD>(scores, query[k], tile, warp * 16, k * 16);
-    mask_scores(scores, seen_from(view, j + warp * 16, positions, end));
-    float kept[2];
-    take_scores(softmax, scores, factor, kept);
-    scale_sums(own, kept);
-    add_values<kD>(own, scores, tile + kTile, warp * 16);
+    start_copy<kD>(shared, view, block, i + S::kStages - 1);
+    const int64_t first = block.begin + int64_t{i} * kKeys + warp * 16;
+    attend_tile<kD>(softmax, own, query, shared + 2 * (i % S::kStages) * S::kTile, factor,
+                    [&](float(&scores)[2][4]) {
+                      mask_scores(scores, seen_from(view, first, positions, block.end));
+                    });
   }
 
-  // The warps' shares, put together in shared memory.
-  add_lanes(softmax);
-  if (t == 0)
-    for (int half = 0; half < 2; ++half) {
-      largests[warp][g + 8 * half] = softmax.largest[half] * factor;
-      totals[warp][g + 8 * half] = softmax.total[half];
-    }
+  leave_share(shares, softmax, factor);
   __syncthreads();                                // the tiles are free too
   auto* sums = reinterpret_cast<float*>(shared);  // (kRows, kD)
-  for (int active = 0; active < kWarps; ++active) {
-    if (active == warp) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const int row = g + 8 * half;
-        float largest = -INFINITY;
-        for (int w = 0; w < kWarps; ++w) largest = fmaxf(largest, largests[w][row]);
-        const float part = largest == -INFINITY ? 0.0f : exp2_fast(largests[warp][row] - largest);
-#pragma unroll
-        for (int n = 0; n < kD / 8; ++n)
-#pragma unroll
-          for (int i = 0; i < 2; ++i) {
-            float& sum = sums[row * kD + n * 8 + 2 * t + i];
-            sum = (active == 0 ? 0.0f : sum) + own[n][2 * half + i] * part;
-          }
-      }
-    }
-    __syncthreads();
-  }
-  const int64_t first_part = (batch * view.n_kv_heads + kv_head) * parts.n_tiles + tile_of_rows;
-  for (int i = static_cast<int>(threadIdx.x); i < kRows * head_dim; i += kThreads) {
-    const int row = i / head_dim, column = i % head_dim;
-    const int64_t at = (first_part * kRows + row) * parts.n_splits + blockIdx.x;
-    parts.sums[at * head_dim + column] = sums[row * kD + column];
-  }
-  if (threadIdx.x < kRows) {
-    const int row = static_cast<int>(threadIdx.x);
-    float largest = -INFINITY, total = 0;
-    for (int w = 0; w < kWarps; ++w) largest = fmaxf(largest, largests[w][row]);
-    for (int w = 0; w < kWarps && largest != -INFINITY; ++w)
-      total += totals[w][row] * exp2_fast(largests[w][row] - largest);
-    const int64_t at = (first_part * kRows + row) * parts.n_splits + blockIdx.x;
-    parts.largest[at] = largest;
-    parts.total[at] = total;
-  }
+  add_warps<kD>(sums, own, shares);
+  const int64_t first_part =
+      ((block.batch * view.n_kv_heads + block.kv_head) * parts.n_tiles + block.row_tile) * kRows;
+  write_parts<kD>(parts, sums, shares, static_cast<int>(view.head_dim), kRows,
+                  [&](int row) { return (first_part + row) * parts.n_splits + blockIdx.x; });
 }
 
 // One block to a row of a key head's queries, one thread to a column.
@@ -174,49 +138,28 @@ __global__ void put_together(AttendView view, Parts parts) {
   const Row row = row_at(view, kv_head, r);
   const int64_t first =
       ((batch * view.n_kv_heads + kv_head) * parts.n_tiles * kRows + r) * parts.n_splits;
-  float largest = -INFINITY, total = 0, sum = 0;
-  for (int i = 0; i < parts.n_splits; ++i) largest = fmaxf(largest, parts.largest[first + i]);
   const int64_t column = threadIdx.x;
   if (column >= view.head_dim) return;
-  for (int i = 0; i < parts.n_splits; ++i) {
-    const float part = exp2_fast(parts.largest[first + i] - largest);
-    total += parts.total[first + i] * part;
-    sum += parts.sums[(first + i) * view.head_dim + column] * part;
-  }
-  const float value[1] = {sum / total};
+  const ColumnSum all = parts.together(first, parts.n_splits, view.head_dim, column);
+  const float value[1] = {all.sum / all.total};
   store<1>(RowsView{view.out, view.out_stride, true}, batch * view.n_tokens + row.token,
            row.head * view.head_dim + column, value);
-}
-
-// Blocks that the device holds at one time.
-template <int kD>
-int64_t resident_blocks(Context& context) {
-  static const int per_multiprocessor = [] {
-    check(cudaFuncSetAttribute(split<kD>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes<kD>),
-          "attention's shared memory");
-    int blocks = 0;
-    check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, split<kD>, kThreads, kBytes<kD>),
-          "attention's occupancy");
-    return blocks;
-  }();
-  return int64_t{per_multiprocessor} * context.multiprocessors();
 }
 
 template <int kD>
 void launch(Context& context, const AttendView& view) {
   const int64_t n_rows = view.n_tokens * view.group(), n_tiles = ceil_div(n_rows, kRows);
-  // As many as there is room for at one time, unless that leaves less than a few tiles to each.
+  constexpr int kBytes = Sizes<kD>::kBytes;
   const int64_t blocks = view.n_batch * view.n_kv_heads * n_tiles;
-  const auto splits_of = [&](int64_t n_keys) {
-    const int64_t most = ceil_div(n_keys, 4 * kKeys);
-    return std::clamp<int64_t>(resident_blocks<kD>(context) / blocks, 1, most);
+  const auto splits_for = [&](int64_t n_keys) {
+    return splits_of<split<kD>, kBytes>(context, blocks, n_keys);
   };
   // What is recorded must do for every position, and finds its memory there. So its sums may have
   // another order than those of the same step that is not.
   const FirstPosition position = first_position_of(context, view.first_position);
-  const int64_t n_splits = splits_of(position.recorded == nullptr ? view.n_keys() : view.capacity);
+  const int64_t n_splits = splits_for(position.recorded == nullptr ? view.n_keys() : view.capacity);
   const int64_t n_parts = blocks * kRows * n_splits;
-  const int64_t most_parts = blocks * kRows * splits_of(view.capacity);
+  const int64_t most_parts = blocks * kRows * splits_for(view.capacity);
   Parts parts{};
   parts.sums = static_cast<float*>(context.scratch(
       checked_mul(checked_mul(most_parts, view.head_dim + 2), int64_t{sizeof(float)})));
@@ -227,8 +170,8 @@ void launch(Context& context, const AttendView& view) {
   const dim3 grid(static_cast<unsigned>(n_splits), static_cast<unsigned>(view.n_kv_heads * n_tiles),
                   static_cast<unsigned>(view.n_batch));
   launch_programmatic(context, "split", split<kD>,
-                      {.grid = grid, .threads = kThreads, .shared_bytes = kBytes<kD>}, view,
-                      position, parts);
+                      {.grid = grid, .threads = kThreads, .shared_bytes = kBytes}, view, position,
+                      parts);
   const dim3 rows(static_cast<unsigned>(n_rows), static_cast<unsigned>(view.n_kv_heads),
                   static_cast<unsigned>(view.n_batch));
   launch_programmatic(context, "put_together", put_together, rows,

@@ -1,42 +1,21 @@
 // Attention of blocks of 128 queries, 16 to a warp, over tiles of keys with a running softmax. The
 // next tile is copied while one is worked on.
 
-#include "backend/cuda/attention/dense/tile.cuh"
+#include "backend/cuda/attention/dense/tiles.cuh"
 
 namespace sluice::impl::cuda {
 namespace {
 
-constexpr int kWarps = 8;
-constexpr int kThreads = 32 * kWarps;
-constexpr int kQueries = 16 * kWarps;
-
-template <int kD>
-struct Sizes {
-  static constexpr int kKeys = kD <= 128 ? 64 : 32;
-  // Wide queries would not leave enough registers for the sums: they are read again for every tile.
-  static constexpr bool kQueriesStay = kD > 128;
-  static constexpr int kTile = kKeys * kTileStride<kD>;  // numbers, of keys or of values
-  static constexpr int kQueryTile = kQueries * kTileStride<kD>;
-  static constexpr int kBuffers = 4 * kTile;  // two of each
-  static constexpr int kBytes =
-      2 * (kQueriesStay ? kBuffers + kQueryTile : (kBuffers > kQueryTile ? kBuffers : kQueryTile));
-};
-
-template <int kD>
-__device__ void load_query(uint32_t (&to)[4], const __nv_bfloat16* queries, int column) {
-  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
-  const int row = warp * 16 + lane / 8 % 2 * 8 + lane % 8;
-  load_matrices(to, queries + row * kTileStride<kD> + column + lane / 16 * 8);
-}
+using namespace query_tiles;
 
 template <int kD>
 __global__ void __launch_bounds__(kThreads, 1) tiles(AttendView view) {
-  using S = Sizes<kD>;
+  using S = Sizes<kD, 2>;
   extern __shared__ __align__(16) __nv_bfloat16 shared[];
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   const auto head_dim = static_cast<int>(view.head_dim);
   // Late queries see most keys: they go first, so that the last blocks are short.
-  const int64_t q0 = (int64_t{gridDim.x} - 1 - blockIdx.x) * kQueries;
+  const int64_t q0 = (int64_t{gridDim.x} - 1 - blockIdx.x) * kRows;
   const int64_t head = blockIdx.y, batch = blockIdx.z;
   const int64_t kv_head = head / (view.n_heads / view.n_kv_heads);
   const int64_t base = (batch * view.n_kv_heads + kv_head) * view.capacity * view.head_dim;
@@ -47,24 +26,17 @@ __global__ void __launch_bounds__(kThreads, 1) tiles(AttendView view) {
 
   // Which keys any query of the block sees.
   const int64_t n_keys = view.first_position + view.n_tokens;
-  const int64_t q_end = q0 + kQueries < view.n_tokens ? q0 + kQueries : view.n_tokens;
+  const int64_t q_end = q0 + kRows < view.n_tokens ? q0 + kRows : view.n_tokens;
   const int64_t end = view.causal ? view.first_position + q_end : n_keys;
   int64_t begin = 0;
   if (view.window > 0 && view.first_position + q0 + 1 > view.window)
     begin = (view.first_position + q0 + 1 - view.window) / S::kKeys * S::kKeys;
 
-  __nv_bfloat16* query_tile = S::kQueriesStay ? shared + S::kBuffers : shared;
-  copy_tile<kD, kQueries, kThreads>(query_tile, queries, view.query_stride, q0, view.n_tokens,
-                                    head_dim);
+  __nv_bfloat16* query_tile = shared + S::kQueriesAt;
+  copy_tile<kD, kRows, kThreads>(query_tile, queries, view.query_stride, q0, view.n_tokens,
+                                 head_dim);
   commit_copies();
-  uint32_t query[S::kQueriesStay ? 1 : kD / 16][4];
-  if constexpr (!S::kQueriesStay) {
-    wait_copies<0>();
-    __syncthreads();
-#pragma unroll
-    for (int k = 0; k < kD / 16; ++k) load_query<kD>(query[k], query_tile, k * 16);
-    __syncthreads();
-  }
+  const QueryOperand<kD> query(query_tile);
   const auto start_copy = [&](int64_t first, int buffer) {
     __nv_bfloat16* tile = shared + 2 * buffer * S::kTile;
     copy_tile<kD, S::kKeys, kThreads>(tile, keys, view.head_dim, first, end, head_dim);
@@ -87,25 +59,12 @@ __global__ void __launch_bounds__(kThreads, 1) tiles(AttendView view) {
     if ((view.causal && j > warp_last) ||
         (view.window > 0 && j + S::kKeys <= warp_first + 1 - view.window))
       continue;
-    const __nv_bfloat16* tile = shared + 2 * buffer * S::kTile;
-    float scores[S::kKeys / 8][4] = {};
-#pragma unroll
-    for (int k = 0; k < kD / 16; ++k) {
-      if constexpr (S::kQueriesStay) {
-        uint32_t again[4];
-        load_query<kD>(again, query_tile, k * 16);
-        add_scores<kD>(scores, again, tile, 0, k * 16);
-      } else {
-        add_scores<kD>(scores, query[k], tile, 0, k * 16);
-      }
-    }
-    if ((view.causal && j + S::kKeys - 1 > warp_first) || j + S::kKeys > n_keys ||
-        (view.window > 0 && j <= warp_last - view.window))
-      mask_scores(scores, seen_from(view, j, positions, n_keys));
-    float kept[2];
-    take_scores(softmax, scores, factor, kept);
-    scale_sums(sums, kept);
-    add_values<kD>(sums, scores, tile + S::kTile, 0);
+    const auto finish = [&](float(&scores)[S::kKeys / 8][4]) {
+      if ((view.causal && j + S::kKeys - 1 > warp_first) || j + S::kKeys > n_keys ||
+          (view.window > 0 && j <= warp_last - view.window))
+        mask_scores(scores, seen_from(view, j, positions, n_keys));
+    };
+    attend_tile<kD>(softmax, sums, query, shared + 2 * buffer * S::kTile, factor, finish);
   }
   add_lanes(softmax);
   store_sums(view, {batch * view.n_tokens, my_query, head}, 0, sums, softmax.total);
@@ -113,10 +72,10 @@ __global__ void __launch_bounds__(kThreads, 1) tiles(AttendView view) {
 
 template <int kD>
 void launch(Context& context, const AttendView& view) {
-  constexpr int kBytes = Sizes<kD>::kBytes;
+  constexpr int kBytes = 2 * Sizes<kD, 2>::kNumbers;
   check(cudaFuncSetAttribute(tiles<kD>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes),
         "attention's shared memory");
-  const dim3 grid(static_cast<unsigned>(ceil_div(view.n_tokens, kQueries)),
+  const dim3 grid(static_cast<unsigned>(ceil_div(view.n_tokens, kRows)),
                   static_cast<unsigned>(view.n_heads), static_cast<unsigned>(view.n_batch));
   tiles<kD><<<grid, kThreads, kBytes, context.stream()>>>(view);
   check_launch("tiles");

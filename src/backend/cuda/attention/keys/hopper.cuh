@@ -78,7 +78,7 @@ struct Queries {
     const std::byte* mine = row(view, group, item);
     if (mine == nullptr) return;
 #pragma unroll 1
-    for (int byte = 0; byte < 2 * view.head_dim; byte += 64)
+    for (int byte = 0; byte < 2 * view.heads.head_dim; byte += 64)
       asm volatile("prefetch.global.L2 [%0];\n" ::"l"(mine + byte) : "memory");
   }
 };
@@ -90,7 +90,7 @@ __device__ void bring_tiles(const KeysView& view, unsigned char* memory, Shared<
                             int32_t* n_drawn) {
   using S = Sizes<kD>;
   using Keys = RowShare<kD, S::kKeys>;
-  const auto head_dim = static_cast<int>(view.head_dim);
+  const auto head_dim = static_cast<int>(view.heads.head_dim);
   unsigned char* key_tiles = memory + S::kQueryBytes;
   unsigned char* value_tiles = key_tiles + Stages<kD>::kKeys * S::kTileBytes;
   Bases& bases = shared.bases[threadIdx.x / 32];

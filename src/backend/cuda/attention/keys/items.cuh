@@ -33,7 +33,7 @@ struct Group {
   uint32_t inverse;
 
   __device__ explicit Group(const KeysView& view)
-      : n(static_cast<int>(view.n_heads / view.n_kv_heads)), inverse(inverse_of(n)) {}
+      : n(static_cast<int>(view.heads.group())), inverse(inverse_of(n)) {}
   __host__ __device__ static constexpr uint32_t inverse_of(int n) {
     return (0x10000u + static_cast<uint32_t>(n) - 1) / static_cast<uint32_t>(n);
   }
@@ -60,11 +60,12 @@ static_assert(divides_exactly());
 // the device, so that their rows stay in the cache, but of twice as many at the end, where blocks
 // wait for the last to be done.
 __device__ inline int n_items(const KeysView& view) {
-  return static_cast<int>(view.n_tiles * view.n_kv_heads);
+  return static_cast<int>(view.tiles.n * view.heads.n_kv_heads);
 }
 __device__ inline ListedItem item_at(const KeysView& view, int index) {
   constexpr int kAtOnce = 256;
-  const auto n_tiles = static_cast<int>(view.n_tiles), n_heads = static_cast<int>(view.n_kv_heads);
+  const auto n_tiles = static_cast<int>(view.tiles.n);
+  const auto n_heads = static_cast<int>(view.heads.n_kv_heads);
   const int some = min((kAtOnce + n_tiles - 1) / n_tiles, n_heads);
   const int last_heads = max((n_heads + some - 1) / some - 2, 0) * some;
   const int first_head = min(index / (some * n_tiles) * some, last_heads);
@@ -77,7 +78,7 @@ __device__ inline ListedItem item_at(const KeysView& view, int index) {
   item.n_far = static_cast<int>(seen.n_far);
   item.near_begin = static_cast<int>(seen.near_begin);
   item.near_end = static_cast<int>(seen.near_end);
-  if (seen.n_far > 0) item.list = seen.bias - view.bias;
+  if (seen.n_far > 0) item.list = seen.bias - view.far.bias;
   return item;
 }
 // The next item of a block that has begun one and has counted n_drawn up from `drawn`; its first is
@@ -99,12 +100,12 @@ __device__ KeyRow row_of(const KeysView& view, const ListedItem& item, int tile,
   if (tile < far_tiles) {
     const int at = tile * kKeys + key;
     if (key < 0 || at >= item.n_far) return row;
-    row.row = view.rows != nullptr ? view.rows[item.list + at] : at;
-    row.bias = view.bias[item.list + at];
+    row.row = view.far.rows != nullptr ? view.far.rows[item.list + at] : at;
+    row.bias = view.far.bias[item.list + at];
   } else {
     const int at = item.near_begin + (tile - far_tiles) * kKeys + key;
     if (key < 0 || at >= item.near_end) return row;
-    row.row = view.near_rows != nullptr ? view.near_rows[at] : row_of_token(at, true);
+    row.row = view.rows.near != nullptr ? view.rows.near[at] : row_of_token(at, true);
   }
   return row;
 }
@@ -113,7 +114,7 @@ __device__ KeyRow row_of(const KeysView& view, const ListedItem& item, int tile,
 __device__ inline const std::byte* query_row(const KeysView& view, const Group& group,
                                              const Item& item, int r) {
   if (r < 0 || r >= item.n * group.n) return nullptr;
-  return view.queries + 2 * group.at(item, r, view.query_stride, view.head_dim);
+  return view.queries.data + 2 * group.at(item, r, view.queries.stride, view.heads.head_dim);
 }
 
 }  // namespace sluice::impl::cuda::keys_hopper

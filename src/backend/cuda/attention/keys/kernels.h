@@ -166,53 +166,79 @@ struct QueryTile {
   int64_t list;    // index of the border
 };
 
+// Queries and what is left of them.
+struct QueryRows {
+  const std::byte* data;
+  std::byte* out;
+  int64_t stride, out_stride;  // of rows, in elements
+  float* log_sums;             // per row and query head, or nullptr
+  int64_t log_sum_stride;
+  int64_t first_position, n_tokens;
+  const int32_t* positions;  // (rows) ascending; nullptr: from first_position on
+};
+struct KeyHeads {
+  int64_t n_heads, n_kv_heads, head_dim;
+  float scale;
+  bool causal;
+  const HeadView* views;  // (n_kv_heads); nullptr: all go by list 0
+
+  // Query heads of a key head.
+  __host__ __device__ int64_t group() const { return n_heads / n_kv_heads; }
+};
+struct QueryTiles {
+  const QueryTile* all;  // (n); nullptr: `only` is all there is
+  QueryTile only;
+  int64_t n;
+};
+// Where near keys, and the rows that far lists name, are.
+struct KeyRows {
+  TokenRows tokens;
+  ClusterRows clusters;
+  const int32_t* near;         // the row in `clusters` of a near key; nullptr: the token's own
+  const std::byte* mean_keys;  // running means, (n_kv_heads, n_means, head_dim)
+  const std::byte* mean_values;
+  int64_t first_mean, n_means;  // position of the first
+};
+// The rows in force at each border.
+struct FarListsView {
+  const int32_t* rows;  // (n_lists, stride); nullptr: 0, 1, …
+  const float* bias;    // likewise
+  int64_t stride;
+  const Border* borders;  // (n_borders)
+  const int32_t* n;       // (n_lists, n_borders) rows
+  int64_t n_borders;
+};
+// How many blocks share the keys of a tile.
+struct KeySplit {
+  int64_t n_few;      // tokens of a pass that has few of them, up to kFewTokens; else 0
+  int64_t most_keys;  // of a tile, where sharing them out is thought of; else 0
+  int64_t n;          // above 1, parts are put together after
+};
+
 // One call as kernels take it. Mode `copy` by near keys is one too: far keys are the clusters up to
 // a tile's first query, near ones those of the tokens behind it, each counting once
 // (attention/copy/kernels.h).
 struct KeysView {
-  const std::byte* queries;
-  std::byte* out;
-  int64_t query_stride, out_stride;
-  float* log_sums;  // per row and query head, or nullptr
-  int64_t log_sum_stride;
-  int64_t n_heads, n_kv_heads, head_dim;
-  float scale;
-  bool causal;
-  int64_t first_position, n_tokens;
-  const int32_t* query_positions;  // (rows of queries) ascending; nullptr: from first_position on
-  const QueryTile* tiles;          // nullptr: `only` is all there is
-  QueryTile only;
-  int64_t n_tiles;
-  const HeadView* heads;  // nullptr: all go by list 0
-  TokenRows tokens;
-  ClusterRows before;
-  const int32_t* near_rows;    // the row in `before` of a near key; nullptr: the token's own
-  const std::byte* mean_keys;  // running means, (n_kv_heads, n_means, head_dim)
-  const std::byte* mean_values;
-  int64_t first_mean, n_means;  // position of the first
-  const int32_t* rows;          // (n_lists, list_stride); nullptr: 0, 1, …
-  const float* bias;
-  int64_t list_stride;
-  const Border* borders;  // (n_borders)
-  const int32_t* n_far;   // (n_lists, n_borders)
-  int64_t n_borders;
-  int64_t n_few;      // tokens of a pass that has few of them, up to kFewTokens; else 0
-  int64_t most_keys;  // of a tile, where sharing them out is thought of; else 0
-  int64_t n_splits;   // of a tile's keys; above 1, parts are put together after
+  QueryRows queries;
+  KeyHeads heads;
+  QueryTiles tiles;
+  KeyRows rows;
+  FarListsView far;
+  KeySplit split;
 };
 // What modes `keys` and `copy` say alike.
 template <typename Spec, typename Args>
 KeysView view_of_queries(const Spec& spec, const Args& args) {
   KeysView view{};
-  view.queries = args.queries.bytes();
-  view.out = args.out.bytes();
-  view.query_stride = args.queries.row_stride();
-  view.out_stride = args.out.row_stride();
-  view.n_heads = spec.n_heads;
-  view.n_kv_heads = spec.n_kv_heads;
-  view.head_dim = spec.head_dim;
-  view.scale = spec.scale;
-  view.causal = spec.causal;
+  view.queries.data = args.queries.bytes();
+  view.queries.out = args.out.bytes();
+  view.queries.stride = args.queries.row_stride();
+  view.queries.out_stride = args.out.row_stride();
+  view.heads.n_heads = spec.n_heads;
+  view.heads.n_kv_heads = spec.n_kv_heads;
+  view.heads.head_dim = spec.head_dim;
+  view.heads.scale = spec.scale;
+  view.heads.causal = spec.causal;
   return view;
 }
 constexpr int64_t kFewTokens = 16;

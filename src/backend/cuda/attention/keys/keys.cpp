@@ -157,18 +157,19 @@ KeysView CudaKeysAttention::view_of(const AttendKeysArgs& args, const RunningMea
   KeysView view = view_of_queries(spec_, args);
   if (args.log_sums.defined()) {
     SLUICE_CHECK(args.log_sums.rows() == args.out.rows());
-    view.log_sums = args.log_sums.data<float>();
-    view.log_sum_stride = args.log_sums.row_stride();
+    view.queries.log_sums = args.log_sums.data<float>();
+    view.queries.log_sum_stride = args.log_sums.row_stride();
   }
-  view.first_position = cache_->n_tokens();
-  view.n_tokens = args.keys.rows();
-  view.heads = cache_->heads();
-  view.tokens = cache_->tokens(args.keys, args.values);
-  view.before = cache_->clusters();
-  view.mean_keys = means.keys.data();
-  view.mean_values = means.values.data();
-  view.first_mean = means.first;
-  view.n_means = means.n;
+  view.queries.first_position = cache_->n_tokens();
+  view.queries.n_tokens = args.keys.rows();
+  view.heads.views = cache_->heads();
+  view.rows = {.tokens = cache_->tokens(args.keys, args.values),
+               .clusters = cache_->clusters(),
+               .near = nullptr,
+               .mean_keys = means.keys.data(),
+               .mean_values = means.values.data(),
+               .first_mean = means.first,
+               .n_means = means.n};
   return view;
 }
 
@@ -177,25 +178,26 @@ void CudaKeysAttention::run(const AttendKeysArgs& args, KeysView view, const Que
   const FarLists none;
   const FarLists& lists = lists_ != nullptr ? *lists_ : none;
   DeviceArray<QueryTile> tiles;
-  view.tiles = nullptr;
+  view.tiles.all = nullptr;
   if (queries.tiles.size() > 1) {
     if (!fresh) tiles = {context_, std::span<const QueryTile>(queries.tiles)};
-    view.tiles = fresh ? lists.tiles : tiles.data();
+    view.tiles.all = fresh ? lists.tiles : tiles.data();
   }
-  view.only = queries.tiles[0];
-  view.n_tiles = static_cast<int64_t>(queries.tiles.size());
-  view.rows = lists.rows.data();
-  view.bias = lists.bias.data();
-  view.list_stride = queries.list_stride;
-  view.borders = lists.borders;
-  view.n_far = lists.n_far.data();
-  view.n_borders = static_cast<int64_t>(queries.borders.size());
+  view.tiles.only = queries.tiles[0];
+  view.tiles.n = static_cast<int64_t>(queries.tiles.size());
+  view.far = {.rows = lists.rows.data(),
+              .bias = lists.bias.data(),
+              .stride = queries.list_stride,
+              .borders = lists.borders,
+              .n = lists.n_far.data(),
+              .n_borders = static_cast<int64_t>(queries.borders.size())};
   const auto fits = [&](const ConstTensor& x) {
     return fits_tiles(spec_.dtype, spec_.head_dim, x, x);
   };
   const bool aligned = fits(args.queries) && fits(args.keys) && fits(args.values) && fits(args.out);
-  view.n_few = view.n_tokens <= kFewTokens ? view.n_tokens : 0;
-  view.most_keys = queries.list_stride + view.first_position + view.n_tokens - cache_->border();
+  view.split.n_few = view.queries.n_tokens <= kFewTokens ? view.queries.n_tokens : 0;
+  view.split.most_keys =
+      queries.list_stride + view.queries.first_position + view.queries.n_tokens - cache_->border();
   attend_keys(context_, spec_.dtype, aligned, view);
 }
 
@@ -237,21 +239,21 @@ void CudaKeysAttention::attend(const AttendKeysArgs& args) {
 void attend_keys(const std::shared_ptr<Context>& context, DType dtype, bool aligned,
                  KeysView view) {
   constexpr int64_t kManySplits = 2;
-  view.n_splits = 1;
+  view.split.n = 1;
   if (!aligned) return attend_keys_plain(*context, view, dtype == DType::kBF16);
   // Rows with positions of their own: how many of a few tokens are rows decides nothing.
-  const int64_t per_tile = kKeysTileRows / (view.n_heads / view.n_kv_heads);
-  const int64_t n_tiles = view.n_few > 0 && view.query_positions != nullptr
-                              ? ceil_div(view.n_few, per_tile)
-                              : view.n_tiles;
-  const bool few = view.n_few > 0 && n_tiles == 1;
-  if (few && view.head_dim <= kMostSplitDim) return attend_keys_split(context, view);
-  const int64_t blocks = n_tiles * view.n_kv_heads;
-  const int64_t most = std::max<int64_t>(ceil_div(view.most_keys, 256), 1);
+  const int64_t per_tile = kKeysTileRows / view.heads.group();
+  const int64_t n_tiles = view.split.n_few > 0 && view.queries.positions != nullptr
+                              ? ceil_div(view.split.n_few, per_tile)
+                              : view.tiles.n;
+  const bool few = view.split.n_few > 0 && n_tiles == 1;
+  if (few && view.heads.head_dim <= kMostSplitDim) return attend_keys_split(context, view);
+  const int64_t blocks = n_tiles * view.heads.n_kv_heads;
+  const int64_t most = std::max<int64_t>(ceil_div(view.split.most_keys, 256), 1);
   const int64_t splits = std::clamp<int64_t>(int64_t{context->multiprocessors()} / blocks, 1, most);
   if (context->compute_capability() == 90 && !few && splits <= kManySplits)
     return attend_keys_hopper(*context, view);
-  view.n_splits = splits;
+  view.split.n = splits;
   attend_keys_tiles(context, view);
 }
 

@@ -1,18 +1,13 @@
 // Mode `keys`, one query and one head to a warp, in f32 throughout: for parity in f32, and for
 // heads that the tensor cores cannot take.
 
+#include "backend/cuda/attention/dense/plain.cuh"
 #include "backend/cuda/attention/keys/rows.cuh"
-#include "backend/cuda/primitives/element.cuh"
-#include "backend/cuda/primitives/warp.cuh"
 
 namespace sluice::impl::cuda {
 namespace {
 
 constexpr int kWarps = 4;
-
-struct Softmax {
-  float largest = -INFINITY, total = 0;
-};
 
 // A key and its value, and what is added to the score.
 struct Place {
@@ -21,13 +16,12 @@ struct Place {
   float bias;
 };
 
-// Takes in n keys; place(j) tells where key j is. Lanes take keys for the scores and columns for
-// the values.
+// Takes in n keys; place(j) tells where key j is.
 template <typename PlaceOf>
 __device__ void take_keys(const KeysView& view, bool bf16, int64_t n, const PlaceOf& place,
-                          const float* query, float* sum, Softmax& softmax) {
+                          const float* query, float* sum, WarpSoftmax& softmax) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int64_t d = view.head_dim;
+  const int64_t d = view.heads.head_dim;
   float x[1];
   for (int64_t j0 = 0; j0 < n; j0 += 32) {
     float score = -INFINITY;
@@ -38,25 +32,15 @@ __device__ void take_keys(const KeysView& view, bool bf16, int64_t n, const Plac
         load<1>(ConstRowsView{at.key, 0, bf16}, 0, i, x);
         dot += query[i] * x[0];
       }
-      score = (dot + at.bias) * view.scale;
+      score = (dot + at.bias) * view.heads.scale;
     }
-    const float now = fmaxf(softmax.largest, warp_max(score));
-    const float kept = expf(softmax.largest - now), weight = expf(score - now);
-    softmax.largest = now;
-    softmax.total = softmax.total * kept + warp_sum(weight);
+    const auto step = softmax.take(score, softmax.largest_with(score));
     const int n_here = static_cast<int>(n - j0 < 32 ? n - j0 : 32);
-    for (int64_t i0 = 0; i0 < d; i0 += 32) {
-      const int64_t i = i0 + lane;
-      float part = 0;
-      for (int key = 0; key < n_here; ++key) {
-        const float p = __shfl_sync(kAllLanes, weight, key);
-        if (i >= d) continue;
-        const Place at = place(j0 + key);
-        load<1>(ConstRowsView{at.value, 0, bf16}, 0, i, x);
-        part += p * x[0];
-      }
-      if (i < d) sum[i] = sum[i] * kept + part;
-    }
+    add_values<false>(sum, d, step, n_here, [&](int key, int64_t column) {
+      float value[1];
+      load<1>(ConstRowsView{place(j0 + key).value, 0, bf16}, 0, column, value);
+      return value[0];
+    });
     __syncwarp();
   }
 }
@@ -65,13 +49,13 @@ __device__ void take_keys(const KeysView& view, bool bf16, int64_t n, const Plac
 __global__ void keys_plain(const __grid_constant__ KeysView view, bool bf16) {
   extern __shared__ float shared[];
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
-  const int64_t d = view.head_dim, head = int64_t{blockIdx.y} * kWarps + warp;
-  if (head >= view.n_heads) return;
+  const int64_t d = view.heads.head_dim, head = int64_t{blockIdx.y} * kWarps + warp;
+  if (head >= view.heads.n_heads) return;
   const QueryTile tile = tile_at(view, blockIdx.x / kKeysTileRows);
   const int64_t in_tile = blockIdx.x % kKeysTileRows;
   if (in_tile >= tile.n) return;
   const int64_t row = tile.row + in_tile, position = query_position(view, row);
-  const int64_t kv_head = head / (view.n_heads / view.n_kv_heads);
+  const int64_t kv_head = head / (view.heads.group());
   const SeenKeys seen = keys_of(view, tile, kv_head);
   const int64_t size = bf16 ? 2 : 4;
   const HeadRows keys = head_rows(view, false, kv_head, size);
@@ -80,18 +64,18 @@ __global__ void keys_plain(const __grid_constant__ KeysView view, bool bf16) {
   float* sum = shared + (kWarps + warp) * d;
   float x[1];
   for (int64_t i = lane; i < d; i += 32) {
-    load<1>(ConstRowsView{view.queries, view.query_stride, bf16}, row, head * d + i, x);
+    load<1>(ConstRowsView{view.queries.data, view.queries.stride, bf16}, row, head * d + i, x);
     query[i] = x[0];
     sum[i] = 0;
   }
   __syncwarp();
-  Softmax softmax;
+  WarpSoftmax softmax;
   const auto far = [&](int64_t j) -> Place {
     const int32_t from = seen.far_row(j);
     return {keys.far(from), values.far(from), seen.bias[j]};
   };
   take_keys(view, bf16, seen.n_far, far, query, sum, softmax);
-  const int64_t end = view.causal ? position + 1 : seen.near_end;
+  const int64_t end = view.heads.causal ? position + 1 : seen.near_end;
   const auto near = [&](int64_t j) -> Place {
     const int32_t from = seen.near_row(seen.near_begin + j);
     return {keys.far(from), values.far(from), 0.0f};
@@ -100,16 +84,16 @@ __global__ void keys_plain(const __grid_constant__ KeysView view, bool bf16) {
   if (lane == 0) store_log_sum(view, row, head, softmax.largest + logf(softmax.total));
   for (int64_t i = lane; i < d; i += 32) {
     x[0] = sum[i] / softmax.total;
-    store<1>(RowsView{view.out, view.out_stride, bf16}, row, head * d + i, x);
+    store<1>(RowsView{view.queries.out, view.queries.out_stride, bf16}, row, head * d + i, x);
   }
 }
 
 }  // namespace
 
 void attend_keys_plain(Context& context, const KeysView& view, bool bf16) {
-  const dim3 grid(static_cast<unsigned>(view.n_tiles * kKeysTileRows),
-                  static_cast<unsigned>(ceil_div(view.n_heads, kWarps)));
-  const auto bytes = static_cast<size_t>(2 * kWarps * view.head_dim) * sizeof(float);
+  const dim3 grid(static_cast<unsigned>(view.tiles.n * kKeysTileRows),
+                  static_cast<unsigned>(ceil_div(view.heads.n_heads, kWarps)));
+  const auto bytes = static_cast<size_t>(2 * kWarps * view.heads.head_dim) * sizeof(float);
   SLUICE_CHECK(bytes <= 48 * 1024);
   keys_plain<<<grid, 32 * kWarps, bytes, context.stream()>>>(view, bf16);
   check_launch("keys_plain");

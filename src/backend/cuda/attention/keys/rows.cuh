@@ -43,12 +43,12 @@ __device__ inline HeadRows token_rows(const TokenRows& tokens, bool values, int6
 
 __device__ inline HeadRows head_rows(const KeysView& view, bool values, int64_t kv_head,
                                      int64_t element_bytes) {
-  HeadRows rows = token_rows(view.tokens, values, kv_head, view.head_dim, element_bytes);
-  rows.clusters = (values ? view.before.values : view.before.keys) +
-                  kv_head * view.before.capacity * rows.row_bytes;
-  rows.means =
-      (values ? view.mean_values : view.mean_keys) + kv_head * view.n_means * rows.row_bytes;
-  rows.first_mean = view.first_mean;
+  HeadRows rows = token_rows(view.rows.tokens, values, kv_head, view.heads.head_dim, element_bytes);
+  rows.clusters = (values ? view.rows.clusters.values : view.rows.clusters.keys) +
+                  kv_head * view.rows.clusters.capacity * rows.row_bytes;
+  rows.means = (values ? view.rows.mean_values : view.rows.mean_keys) +
+               kv_head * view.rows.n_means * rows.row_bytes;
+  rows.first_mean = view.rows.first_mean;
   return rows;
 }
 
@@ -56,7 +56,7 @@ __device__ inline HeadRows head_rows(const KeysView& view, bool values, int64_t 
 struct SeenKeys {
   const int32_t* rows;  // (n_far), or nullptr: 0, 1, …
   const float* bias;
-  const int32_t* near_rows;  // as in KeysView
+  const int32_t* near_rows;  // KeyRows::near
   int64_t n_far, near_begin, near_end;
 
   __device__ int32_t far_row(int64_t i) const {
@@ -68,30 +68,32 @@ struct SeenKeys {
 };
 
 __device__ inline int64_t query_position(const KeysView& view, int64_t row) {
-  return view.query_positions != nullptr ? view.query_positions[row] : view.first_position + row;
+  return view.queries.positions != nullptr ? view.queries.positions[row]
+                                           : view.queries.first_position + row;
 }
 
 __device__ inline void store_log_sum(const KeysView& view, int64_t row, int64_t head, float value) {
-  if (view.log_sums != nullptr) view.log_sums[row * view.log_sum_stride + head] = value;
+  if (view.queries.log_sums != nullptr)
+    view.queries.log_sums[row * view.queries.log_sum_stride + head] = value;
 }
 
 __device__ inline QueryTile tile_at(const KeysView& view, int64_t index) {
-  return view.tiles != nullptr ? view.tiles[index] : view.only;
+  return view.tiles.all != nullptr ? view.tiles.all[index] : view.tiles.only;
 }
 
 __device__ inline SeenKeys keys_of(const KeysView& view, const QueryTile& tile, int64_t kv_head) {
-  const HeadView head = view.heads != nullptr ? view.heads[kv_head] : HeadView{0, 0, 0};
+  const HeadView head = view.heads.views != nullptr ? view.heads.views[kv_head] : HeadView{0, 0, 0};
   SeenKeys seen{};
-  seen.near_rows = view.near_rows;
+  seen.near_rows = view.rows.near;
   if (head.list >= 0) {
-    const int64_t offset = head.list * view.list_stride + view.borders[tile.list].offset;
-    seen.rows = view.rows != nullptr ? view.rows + offset : nullptr;
-    seen.bias = view.bias + offset;
-    seen.n_far = view.n_far[head.list * view.n_borders + tile.list];
+    const int64_t offset = head.list * view.far.stride + view.far.borders[tile.list].offset;
+    seen.rows = view.far.rows != nullptr ? view.far.rows + offset : nullptr;
+    seen.bias = view.far.bias + offset;
+    seen.n_far = view.far.n[head.list * view.far.n_borders + tile.list];
   }
-  const int64_t n_keys = view.first_position + view.n_tokens;
+  const int64_t n_keys = view.queries.first_position + view.queries.n_tokens;
   seen.near_begin = head.set < 0 ? 0 : tile.border;
-  seen.near_end = view.causal ? query_position(view, tile.row + tile.n - 1) + 1 : n_keys;
+  seen.near_end = view.heads.causal ? query_position(view, tile.row + tile.n - 1) + 1 : n_keys;
   return seen;
 }
 

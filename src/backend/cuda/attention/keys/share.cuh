@@ -37,21 +37,21 @@ struct KeyAddress {
   const std::byte *key, *value;
 };
 __device__ inline KeyAddress address_of(const KeysView& view, const Bases& bases, int32_t row) {
-  const auto bytes = static_cast<uint32_t>(2 * view.head_dim);
+  const auto bytes = static_cast<uint32_t>(2 * view.heads.head_dim);
   int region = 0, index = row;
   uint32_t key_bytes = bytes, value_bytes = bytes;  // from row to row
   if (row < 0) {
     const int position = (-1 - row) / 2;
     region = 1;
-    index = position - static_cast<int>(view.first_mean);
+    index = position - static_cast<int>(view.rows.first_mean);
     if (row % 2 == 0) {  // the token itself
-      const auto first = static_cast<int>(view.tokens.first);
+      const auto first = static_cast<int>(view.rows.tokens.first);
       const bool recent = position >= first;
       region = recent ? 2 : 3;
-      index = position - (recent ? first : static_cast<int>(view.tokens.base));
+      index = position - (recent ? first : static_cast<int>(view.rows.tokens.base));
       if (recent) {
-        key_bytes = static_cast<uint32_t>(2 * view.tokens.new_key_stride);
-        value_bytes = static_cast<uint32_t>(2 * view.tokens.new_value_stride);
+        key_bytes = static_cast<uint32_t>(2 * view.rows.tokens.new_key_stride);
+        value_bytes = static_cast<uint32_t>(2 * view.rows.tokens.new_value_stride);
       }
     }
   }

@@ -36,7 +36,7 @@ __device__ void store_row(const KeysView& view, __nv_bfloat16* to, int column, i
       x[i] = narrowed(sums[n + i][2 * half] * share, sums[n + i][2 * half + 1] * share);
     transpose(x);
     const int first = column + 8 * (n + t);
-    if (to != nullptr && first < view.head_dim)
+    if (to != nullptr && first < view.heads.head_dim)
       *reinterpret_cast<uint4*>(to + first) = make_uint4(x[0], x[1], x[2], x[3]);
   }
 }
@@ -50,14 +50,14 @@ __device__ void store_rows(const KeysView& view, const Group& group, const Item&
   for (int half = 0; half < 2; ++half) {
     const int r = row + 8 * half;
     const bool exists = r < item.n * group.n;
-    if (exists && threadIdx.x % 4 == 0 && view.log_sums != nullptr) {
+    if (exists && threadIdx.x % 4 == 0 && view.queries.log_sums != nullptr) {
       const int token = group.token(r);
       store_log_sum(view, item.row + token, item.kv_head * group.n + r - token * group.n,
-                    softmax.largest[half] * view.scale + logf(softmax.total[half]));
+                    softmax.largest[half] * view.heads.scale + logf(softmax.total[half]));
     }
     const float share = reciprocal_fast(softmax.total[half]);
-    auto* to = exists ? reinterpret_cast<__nv_bfloat16*>(view.out) +
-                            group.at(item, r, view.out_stride, view.head_dim)
+    auto* to = exists ? reinterpret_cast<__nv_bfloat16*>(view.queries.out) +
+                            group.at(item, r, view.queries.out_stride, view.heads.head_dim)
                       : nullptr;
 #pragma unroll
     for (int part = 0; part < kParts; ++part)

@@ -4,9 +4,8 @@
 
 #include <algorithm>
 
+#include "backend/cuda/attention/dense/plain.cuh"
 #include "backend/cuda/attention/refine/kernels.h"
-#include "backend/cuda/primitives/element.cuh"
-#include "backend/cuda/primitives/warp.cuh"
 
 namespace sluice::impl::cuda::refine {
 namespace {
@@ -154,31 +153,24 @@ __device__ void mark(const Query& query) {
 }
 
 // Adds n rows to the softmax and the weighted sum of values; place(j) tells where row j is, and
-// bias(j) what is added to its score. Lanes take rows for the scores and columns for the values.
+// bias(j) what is added to its score.
 template <typename PlaceOf, typename BiasOf>
 __device__ void take(const Query& query, int64_t n, const PlaceOf& place, const BiasOf& bias,
-                     Softmax& softmax, float* sum) {
+                     WarpSoftmax& softmax, float* sum) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int64_t d = query.view.head_dim;
   for (int64_t first = 0; first < n; first += 32) {
     const int64_t mine = first + lane;
     const float score = mine < n ? query.score(place(mine)) + bias(mine) : -INFINITY;
-    const float now = fmaxf(softmax.largest, warp_max(score));
+    const float now = softmax.largest_with(score);
     if (now == -INFINITY) continue;
-    const float kept = expf(softmax.largest - now), weight = expf(score - now);
-    softmax = {now, softmax.total * kept + warp_sum(weight)};
-    for (int64_t i0 = 0; i0 < d; i0 += 32) {
-      const int64_t i = i0 + lane;
-      float part = 0, x[1];
-      for (int j = 0; j < 32; ++j) {
-        const float p = __shfl_sync(kAllLanes, weight, j);
-        if (p == 0 || i >= d) continue;
-        const Place at = place(first + j);
-        load<1>(at.values, at.row, i, x);
-        part += p * x[0];
-      }
-      if (i < d) sum[i] = sum[i] * kept + part;
-    }
+    const auto step = softmax.take(score, now);
+    // Lanes without a row have no weight.
+    add_values<true>(sum, query.view.head_dim, step, 32, [&](int j, int64_t column) {
+      float x[1];
+      const Place at = place(first + j);
+      load<1>(at.values, at.row, column, x);
+      return x[0];
+    });
   }
 }
 
@@ -187,7 +179,7 @@ __device__ void answer(const Query& query, float* sum) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   for (int64_t i = lane; i < view.head_dim; i += 32) sum[i] = 0;
   const auto none = [](int64_t) { return 0.0f; };
-  Softmax softmax;
+  WarpSoftmax softmax;
   take(
       query, query.end - query.border, [&](int64_t j) { return query.near(query.border + j); },
       none, softmax, sum);
