@@ -69,6 +69,10 @@ __device__ void publish(const CoverView& view, int list, int set, int64_t t, con
 // Warps call decide(t, set) in order of position. Where there is one set, tokens of the list come
 // first: the others wait for them, and they wait for no others. One ticket per block: many atomics
 // on one address are slow.
+//
+// Warps wait for warps of other blocks (any_counts, all_counting), but only for tokens of the same
+// or a lower ticket. Whoever has drawn a ticket is resident and ends without those behind it, so no
+// block waits for one that is not resident, and the launch need not be cooperative.
 template <typename Decide>
 __device__ void decide_in_order(const CoverView& view, int list, const Decide& decide) {
   __shared__ int ticket;
