@@ -241,7 +241,7 @@ void multiply_coordinates(Context& context, const CoverView& view, int list) {
   const BasisView& basis = view.basis;
   const int64_t width = basis.width;
   const CUtensorMap rows = gram::row_map(basis.rows, chunk.n, width, width);
-  const Maps maps{rows, rows, gram::row_map(basis.columns, chunk.capacity, width, width),
+  const Maps maps{rows, rows, gram::row_map(basis.columns, chunk.kept.capacity, width, width),
                   gram::row_map(basis.listed, chunk.n + 2 * kColumns, width, width)};
   launch_items(context, "cover_coordinates",
                list == 0 ? cover_coordinates<0> : cover_coordinates<1>, view, maps);

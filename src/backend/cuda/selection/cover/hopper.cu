@@ -128,9 +128,9 @@ template <bool kAgain>
 void launch(Context& context, const CoverView& view, int list) {
   const ChunkView& chunk = view.chunk;
   const int64_t padded = chunk.padded;
-  const CUtensorMap rows = gram::row_map(chunk.rows, chunk.n, padded, padded);
+  const CUtensorMap rows = gram::row_map(chunk.rows.prepared, chunk.n, padded, padded);
   const Maps maps{given_map(chunk), rows,
-                  gram::row_map(chunk.columns, chunk.capacity, padded, padded),
+                  gram::row_map(chunk.kept.prepared, chunk.kept.capacity, padded, padded),
                   gram::row_map(view.listed, chunk.n + 2 * kColumns, padded, padded)};
   launch_items(context, "cover_gram", list == 0 ? cover_gram<0, kAgain> : cover_gram<1, kAgain>,
                view, maps);

@@ -60,11 +60,11 @@ struct Items {
       : view(of), maps(with), shared(memory) {
     const ChunkView& chunk = view.chunk;
     rows = as_given(chunk) ? &maps.given : &maps.rows;
-    of_columns = chunk.column_scale;
-    of_listed = view.whole ? chunk.scale : view.listed_scale;
-    of_rows = chunk.scale;
+    of_columns = chunk.kept.scale;
+    of_listed = view.whole ? chunk.rows.scale : view.listed_scale;
+    of_rows = chunk.rows.scale;
     pairs = static_cast<int>((chunk.n + kPairRows - 1) / kPairRows);
-    n_columns = *chunk.n_columns;
+    n_columns = *chunk.kept.n;
     n_kept = kList == 0 ? pairs * tiles_of(n_columns) : 0;
     listed_tile = kList == 0 ? 0 : tiles_of(view.lists[0].rank[chunk.n]);
     bits_tile = tiles_of(n_columns) + listed_tile;
@@ -217,9 +217,9 @@ __device__ __forceinline__ void put_levels(const CoverView& view, const CosineLe
 
 // A chunk's rows where they were given, or as they were prepared.
 inline CUtensorMap given_map(const ChunkView& chunk) {
-  return chunk.given == nullptr
-             ? gram::row_map(chunk.rows, chunk.n, chunk.padded, chunk.padded)
-             : gram::row_map(chunk.given, chunk.n, chunk.padded, chunk.given_stride);
+  return chunk.rows.given == nullptr
+             ? gram::row_map(chunk.rows.prepared, chunk.n, chunk.padded, chunk.padded)
+             : gram::row_map(chunk.rows.given, chunk.n, chunk.padded, chunk.rows.given_stride);
 }
 
 template <typename... Parameters>
