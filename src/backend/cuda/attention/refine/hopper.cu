@@ -25,7 +25,7 @@ __device__ void attend_items(const RefineView& view, unsigned char* memory, Shar
     attend_near(consumer, view, item);
     if (item.has_means()) attend_means(consumer, view, item, number);
     count_opened(view, item, consumer.warp, consumer.n_opened);
-    release(&shared.item_used);
+    arrive(&shared.item_used);
     store_item(consumer, view, item);
   }
 }

@@ -118,19 +118,19 @@ struct Consumer {
   __device__ __forceinline__ void attend_first_tile(const Mask& mask) {
     take_next_scores();
     mask();
-    hopper::release(&shared.keys_used[stage]);
+    release_keys<ReadBy::kTensorCores>(&shared.keys_used[stage]);
     take_scores(softmax, scores, factor, kept);
     take_weights();
   }
-  // The next tile, while the weights of the one before meet their values.
-  template <typename Mask>
+  // The next tile, while the weights of the one before meet their values. kReader: `mask` included.
+  template <ReadBy kReader, typename Mask>
   __device__ __forceinline__ void attend_tile(const Mask& mask) {
     start_next_scores();
     const int last = start_next_sums();
     wgmma_wait<1>();
     hold(scores);
     mask();
-    hopper::release(&shared.keys_used[stage]);
+    release_keys<kReader>(&shared.keys_used[stage]);
     take_scores(softmax, scores, factor, kept);
     hopper::finish_weights(softmax);
     finish_sums(last);
@@ -168,7 +168,8 @@ __device__ __forceinline__ void attend_near(Consumer<kD>& consumer, const Refine
   };
   consumer.begin_item();
   consumer.attend_first_tile([&] { mask(0); });
-  for (int tile = 1; tile < n_tiles; ++tile) consumer.attend_tile([&] { mask(tile); });
+  for (int tile = 1; tile < n_tiles; ++tile)
+    consumer.template attend_tile<ReadBy::kTensorCores>([&] { mask(tile); });
   if (item.dense && threadIdx.x % 4 == 0)
     for (int half = 0; half < 2; ++half)
       if (rows.in_pass[half])
@@ -204,7 +205,7 @@ __device__ __forceinline__ void sum_normaliser(Consumer<kD>& consumer, const Mea
     consumer.take_next_scores();
     if (!means.all_visible(page)) means.mask(consumer.scores, page);
     as_masses(consumer.scores, estimates, consumer.shared.terms[consumer.stage]);
-    hopper::release(&consumer.shared.keys_used[consumer.stage]);
+    release_keys<ReadBy::kLanes>(&consumer.shared.keys_used[consumer.stage]);
     normaliser.add(consumer.scores);
   }
   estimates.set_normaliser(normaliser);
@@ -228,7 +229,7 @@ __device__ __forceinline__ void decide_tile(Consumer<kD>& consumer, const MeansO
   spread(opened, means.tile_rows, consumer.warp, shared.asked[place]);
   wait_barrier(&shared.decided_used[place], parity ^ 1);
   store_opened<kN>(shared.decided[place][consumer.warp], opened, means.tile_rows);
-  hopper::release(&shared.decided_here[place]);
+  arrive(&shared.decided_here[place]);
   for (int half = 0; half < 2; ++half)
     if (means.rows.in_pass[half]) consumer.n_opened += kPage * __popc(opened[half]);
   close_means(consumer.scores, opened, means.log_page);
@@ -246,10 +247,11 @@ __device__ __forceinline__ void attend_means(Consumer<kD>& consumer, const Refin
   RowEstimates estimates(view, norm2);
   sum_normaliser(consumer, means, estimates);
   for (int page = item.first_page; page < item.means_end(); page += S::kKeys)
-    consumer.attend_tile([&] { decide_tile(consumer, means, estimates, page); });
+    consumer.template attend_tile<ReadBy::kLanes>(
+        [&] { decide_tile(consumer, means, estimates, page); });
   Shared<kD>& shared = consumer.shared;
   for (int page = 0; wait_listed(&shared.listed, number, page + 1) > page; page += S::kPages)
-    consumer.attend_tile(
+    consumer.template attend_tile<ReadBy::kLanes>(
         [&] { mask_members(consumer.scores, shared.members[consumer.stage][consumer.warp]); });
 }
 
