@@ -152,7 +152,13 @@ __device__ inline void arrive(uint64_t* barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];\n" ::"r"(shared_address(barrier))
                : "memory");
 }
-// The same once all copies that this thread has started are complete; it does not wait.
+// The same for so many threads.
+__device__ inline void arrive(uint64_t* barrier, int arrivals) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0], %1;\n" ::"r"(shared_address(barrier)),
+               "r"(arrivals)
+               : "memory");
+}
+// Arrives once all copies that this thread has started are complete; it does not wait.
 __device__ inline void arrive_when_copied(uint64_t* barrier) {
   asm volatile(
       "cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];\n" ::"r"(shared_address(barrier))

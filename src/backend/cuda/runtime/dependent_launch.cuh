@@ -50,12 +50,15 @@ struct LaunchShape {
   int threads;
   int64_t shared_bytes = 0;
   int cluster = 1;  // blocks of one, side by side; compute capability 9.0 on
+  // Blocks wait for each other: all are resident at one time, or the launch fails. At most as many
+  // as fit the device (cudaOccupancyMaxActiveBlocksPerMultiprocessor times multiprocessors).
+  bool cooperative = false;
 };
 
 template <typename... Parameters>
 void launch_programmatic(Context& context, const char* name, void (*kernel)(Parameters...),
                          const LaunchShape& shape, std::type_identity_t<Parameters>... arguments) {
-  cudaLaunchAttribute attributes[2]{};
+  cudaLaunchAttribute attributes[3]{};
   unsigned n_attributes = 0;
   if (has_dependent_launch(kernel)) {
     attributes[n_attributes].id = cudaLaunchAttributeProgrammaticStreamSerialization;
@@ -64,6 +67,10 @@ void launch_programmatic(Context& context, const char* name, void (*kernel)(Para
   if (shape.cluster > 1) {
     attributes[n_attributes].id = cudaLaunchAttributeClusterDimension;
     attributes[n_attributes++].val.clusterDim = {static_cast<unsigned>(shape.cluster), 1, 1};
+  }
+  if (shape.cooperative) {
+    attributes[n_attributes].id = cudaLaunchAttributeCooperative;
+    attributes[n_attributes++].val.cooperative = 1;
   }
   cudaLaunchConfig_t config{};
   config.gridDim = shape.grid;

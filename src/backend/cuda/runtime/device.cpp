@@ -77,6 +77,7 @@ Context::Context(int device) {
   compute_capability_ = 10 * properties.major + properties.minor;
   multiprocessors_ = properties.multiProcessorCount;
   multiprocessor_shared_bytes_ = static_cast<int>(properties.sharedMemPerMultiprocessor);
+  has_cooperative_launch_ = properties.cooperativeLaunch != 0;
   const std::string capability =
       std::to_string(properties.major) + "." + std::to_string(properties.minor);
   description_ = std::string(properties.name) + ", compute capability " + capability + ", " +

@@ -88,6 +88,8 @@ class Context {
   int multiprocessors() const { return multiprocessors_; }
   int multiprocessor_shared_bytes() const { return multiprocessor_shared_bytes_; }
   int compute_capability() const { return compute_capability_; }  // 90 for 9.0
+  // Whether kernels can be launched whose blocks wait for each other.
+  bool has_cooperative_launch() const { return has_cooperative_launch_; }
   const std::string& description() const { return description_; }
 
   // Device memory in the order of the stream, from a pool that keeps what is freed. At least one
@@ -136,6 +138,7 @@ class Context {
   }
 
   int multiprocessors_ = 0, multiprocessor_shared_bytes_ = 0, compute_capability_ = 0;
+  bool has_cooperative_launch_ = false;
   std::string description_;
   cudaMemPool_t pool_ = nullptr;
   Handle<cudaStream_t, cudaStreamDestroy> stream_;

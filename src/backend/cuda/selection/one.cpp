@@ -20,7 +20,7 @@ bool CudaSelector::extend_by_one(const SelectArgs& args) {
   mark_inherited(args, pass);
 
   ChunkView view = view_chunk(pass, 0, 1);
-  view.exact = {args.rows.bytes(), args.rows.row_stride(), norms};
+  view.rows.exact = {args.rows.bytes(), args.rows.row_stride(), norms};
   decide_one(*context_,
              {.keep = keep_view(view, device_products_.data()),
               .exempt = {.first = n_tokens_,

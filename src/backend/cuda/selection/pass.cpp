@@ -27,48 +27,47 @@ double product_error(int64_t padded, bool bf16) {
 // Tokens [first, first + n) of the pass.
 ChunkView CudaSelector::view_chunk(const Pass& pass, int64_t first, int64_t n) const {
   const ConstTensor rows = pass.rows.rows_from(first, n);
-  ChunkView view;
-  view.n = n;
-  view.first = n_tokens_;
-  view.d = spec_.d_model;
-  view.padded = padded_;
-  view.n_sets = static_cast<int>(sets_.size());
-  view.n_splits = static_cast<int>(pass.splits);
-  view.tile_columns = hopper() ? kHopperGramColumns : kGramTile;
-  view.rule = rule_view(spec_.rule);
-  view.slack = product_error(padded_, bf16_);
-  view.bf16 = bf16_;
-  view.want_cosines = spec_.want_cosines;
-  view.thresholds = thresholds_.data();
-  view.rows = pass.prepared;
-  view.scale = pass.scale;
-  view.exact = bf16_ ? ExactRows{pass.prepared, padded_, pass.prepared_inverse}
-                     : ExactRows{rows.bytes(), rows.row_stride(), pass.inverse + first};
-  view.exempt = pass.exempt + first;
+  ChunkView view{.n = n,
+                 .first = n_tokens_,
+                 .d = spec_.d_model,
+                 .padded = padded_,
+                 .n_sets = static_cast<int>(sets_.size()),
+                 .n_splits = static_cast<int>(pass.splits),
+                 .tile_columns = hopper() ? kHopperGramColumns : kGramTile,
+                 .rule = rule_view(spec_.rule),
+                 .slack = product_error(padded_, bf16_),
+                 .bf16 = bf16_,
+                 .want_cosines = spec_.want_cosines,
+                 .thresholds = thresholds_.data()};
+  view.rows.prepared = pass.prepared;
+  view.rows.scale = pass.scale;
+  view.rows.exact = bf16_ ? ExactRows{pass.prepared, padded_, pass.prepared_inverse}
+                          : ExactRows{rows.bytes(), rows.row_stride(), pass.inverse + first};
+  view.rows.exempt = pass.exempt + first;
   // Flags of several sets are wanted one behind the other.
-  view.inherited = view.n_sets == 1        ? pass.inherited + first
-                   : n == pass.rows.rows() ? pass.inherited
-                                           : pass.chunk_inherited;
-  view.local = pass.local;
-  view.largest = pass.largest;
-  view.conflicts = pass.conflicts;
-  view.sure = pass.sure;
-  view.decision = pass.decision;
-  view.columns = columns_.data();
-  view.column_scale = column_scale_.data();
-  view.exact_columns =
-      bf16_ ? ExactRows{columns_.data(), padded_, column_inverse_.data()}
-            : ExactRows{exact_columns_.data(), spec_.d_model, column_inverse_.data()};
-  view.position = position_.data();
-  view.flags = flags_.data();
-  view.capacity = capacity_;
-  view.n_columns = counts_before();
+  view.rows.inherited = view.n_sets == 1        ? pass.inherited + first
+                        : n == pass.rows.rows() ? pass.inherited
+                                                : pass.chunk_inherited;
+  view.scratch = {.local = pass.local,
+                  .largest = pass.largest,
+                  .conflicts = pass.conflicts,
+                  .sure = pass.sure,
+                  .decision = pass.decision};
   if (hopper()) view.parts = {pass.parts, parts_arrived_.data()};
-  view.status = device_sets_.status();
-  view.owner = device_sets_.owner();
-  view.cluster = device_sets_.cluster();
-  view.cosine = device_sets_.cosine();
-  view.set_stride = device_sets_.stride();
+  view.kept = {
+      .prepared = columns_.data(),
+      .scale = column_scale_.data(),
+      .exact = bf16_ ? ExactRows{columns_.data(), padded_, column_inverse_.data()}
+                     : ExactRows{exact_columns_.data(), spec_.d_model, column_inverse_.data()},
+      .position = position_.data(),
+      .flags = flags_.data(),
+      .capacity = capacity_,
+      .n = counts_before()};
+  view.sets = {.status = device_sets_.status(),
+               .owner = device_sets_.owner(),
+               .cluster = device_sets_.cluster(),
+               .cosine = device_sets_.cosine(),
+               .stride = device_sets_.stride()};
   return view;
 }
 
@@ -96,17 +95,17 @@ void CudaSelector::multiply(const ChunkView& view) {
 void CudaSelector::decide_chunk(const Pass& pass, int64_t first, int64_t n) {
   const ConstTensor rows = pass.rows.rows_from(first, n);
   ChunkView view = view_chunk(pass, first, n);
-  if (view.inherited == pass.chunk_inherited)
+  if (view.rows.inherited == pass.chunk_inherited)
     check(cudaMemcpy2DAsync(pass.chunk_inherited, static_cast<size_t>(n), pass.inherited + first,
                             static_cast<size_t>(pass.rows.rows()), static_cast<size_t>(n),
                             sets_.size(), cudaMemcpyDeviceToDevice, context_->stream()),
           "inherited flags");
   if (covers()) {
     if (can_be_given(rows, padded_)) {
-      view.given = reinterpret_cast<const uint16_t*>(rows.bytes());
-      view.given_stride = rows.row_stride();
+      view.rows.given = reinterpret_cast<const uint16_t*>(rows.bytes());
+      view.rows.given_stride = rows.row_stride();
     }
-    view.odd = pass.odd.found;
+    view.rows.odd = pass.odd.found;
     decide_cover(*context_,
                  {.chunk = view,
                   .whole = n <= kWholeChunk,
@@ -169,7 +168,7 @@ void CudaSelector::find_owners_anywhere(const Pass& pass) {
     ChunkView view = view_chunk(pass, first, n);
     view.first = first;
     view.rule = rule_view(SelectRule::kFixed);  // nobody is decided any more
-    view.local = nullptr;
+    view.scratch.local = nullptr;
     if (n < n_tokens_)
       prepare_rows(*context_, pass.rows.rows_from(first, n), pass.inverse + first, padded_,
                    pass.prepared, pass.scale, pass.prepared_inverse);

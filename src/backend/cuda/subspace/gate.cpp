@@ -219,6 +219,7 @@ std::unique_ptr<RowGate> make_gate(const std::shared_ptr<Context>& context, Mult
     return nullptr;
   if (spec.columns != nullptr) return std::make_unique<GradedGate>(context, spec);
   if (!fits_gate(spec.basis->n_in(), spec.basis->rank())) return nullptr;
+  if (!context->has_cooperative_launch()) return nullptr;
   if (!context->take_gate_place(gate_places(*context))) return nullptr;
   return std::make_unique<SubspaceGate>(context, multiplier, spec);
 }

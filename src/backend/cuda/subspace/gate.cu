@@ -8,9 +8,10 @@
 // instruction is met once. So weights are in shared memory before the kernels ahead are done: two
 // blocks fit a multiprocessor. And what is done between is as little as there can be.
 //
-// All blocks must be on the device at one time: they are, since no kernel behind this one begins
-// before them, and those ahead of it end by themselves. As many streams of gates can share a device
-// as blocks fit a multiprocessor, two on Hopper (gate_places).
+// Blocks wait for each other, so all must be resident at one time: the launch is cooperative, and
+// there is one block per multiprocessor. No kernel behind this one begins before all its blocks
+// have, and those ahead of it end by themselves. As many streams of gates can share a device as
+// blocks fit a multiprocessor, two on Hopper (gate_places).
 
 #include <algorithm>
 
@@ -291,7 +292,8 @@ void run_gate(Context& context, const GateRowArgs& args) {
   launch_programmatic(context, "gated_row", gated_row,
                       {.grid = dim3(static_cast<unsigned>(gate.n_workers + 1)),
                        .threads = kGateThreads,
-                       .shared_bytes = shared + (gate.image.staged ? staged_bytes(gate.image) : 0)},
+                       .shared_bytes = shared + (gate.image.staged ? staged_bytes(gate.image) : 0),
+                       .cooperative = true},
                       gate);
 }
 

@@ -58,25 +58,36 @@ struct Shared {
   uint32_t asked[2][kItemWarps][4];                       // of spread()
 };
 
+// What lanes have read or written themselves each of them hands on, so that every lane arrives.
+// Tiles of values are read by tensor cores alone: one lane of a warp arrives (hopper::release).
 template <int kD>
 __device__ void make_barriers(Shared<kD>& shared) {
   using S = Sizes<kD>;
   make_barrier(&shared.item_here, 1);
-  make_barrier(&shared.item_used, kItemWarps + 2);
+  make_barrier(&shared.item_used, hopper::kLanes + 2 * 32);
   for (int stage = 0; stage < S::kKeyStages; ++stage) {
     make_barrier(&shared.keys_here[stage], 1);
-    make_barrier(&shared.keys_used[stage], kItemWarps);
+    make_barrier(&shared.keys_used[stage], hopper::kLanes);
   }
   for (int stage = 0; stage < S::kValueStages; ++stage) {
     make_barrier(&shared.values_here[stage], 1);
     make_barrier(&shared.values_used[stage], kItemWarps);
   }
   for (int stage = 0; stage < 2; ++stage) {
-    make_barrier(&shared.decided_here[stage], kItemWarps);
-    make_barrier(&shared.decided_used[stage], 1);
+    make_barrier(&shared.decided_here[stage], hopper::kLanes);
+    make_barrier(&shared.decided_used[stage], 32);
   }
   shared.listed = ~uint64_t{0};  // of no item
   publish_barriers();
+}
+
+// Who has read a tile of keys and what came with it.
+enum class ReadBy { kTensorCores, kLanes };
+template <ReadBy kReader>
+__device__ void release_keys(uint64_t* used) {
+  if constexpr (kReader == ReadBy::kLanes) return arrive(used);
+  __syncwarp();
+  if (threadIdx.x % 32 == 0) arrive(used, 32);
 }
 
 // Says how many pages of an item are listed; one lane, after all have written theirs.
@@ -232,7 +243,7 @@ __device__ void bring_keys(const RefineView& view, const Maps& maps, unsigned ch
 template <int kD>
 __device__ const Item& take_item(Shared<kD>& shared, uint32_t number) {
   wait_barrier(&shared.item_here, number & 1);
-  hopper::release(&shared.item_used);
+  arrive(&shared.item_used);
   return shared.items[number % 2];
 }
 
@@ -276,7 +287,8 @@ __device__ void list_pages(Shared<kD>& shared, const PageList& list) {
       const auto [stage, parity] = pipe.take();
       wait_barrier(&shared.decided_here[stage], parity);
       n_listed = append_pages(list, n_listed, shared.decided[stage], page);
-      hopper::release(&shared.decided_used[stage]);
+      arrive(&shared.decided_used[stage]);
+      __syncwarp();  // all have written their pages
       if (threadIdx.x % 32 == 0)
         publish_listed(&shared.listed, number, n_listed, page + S::kKeys >= item.means_end());
     }

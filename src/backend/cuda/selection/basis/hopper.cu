@@ -1,6 +1,7 @@
 // cascade-cover in a basis (BasisView): products of coordinates, reduced to bits before they leave
 // the registers.
 
+#include "backend/cuda/selection/cover/bits.cuh"
 #include "backend/cuda/selection/cover/items.cuh"
 
 namespace sluice::impl::cuda {
@@ -52,8 +53,7 @@ struct CoordinateWork : Items<kList> {
   template <typename Products>
   __device__ void take(const Tile& tile, const Products& products, int row) const;
   template <typename Products>
-  __device__ void find(const Products& products, int set, const float (&rest)[2],
-                       uint32_t (&may)[2][2], uint32_t (&must)[2][2]) const;
+  __device__ LaneBits find(const Products& products, int set, const float (&rest)[2]) const;
   using Bits = uint32_t[2][2];  // of a lane's rows and the halves of a tile
   __device__ void count(const Tile& tile, const int (&limit)[2], const Bits& any,
                         const Bits& unsure) const;
@@ -82,9 +82,8 @@ __device__ void CoordinateWork<kList>::begin(const Tile& tile) const {
 // largest cosine tells.
 template <int kList>
 template <typename Products>
-__device__ void CoordinateWork<kList>::find(const Products& products, int set,
-                                            const float (&rest)[2], uint32_t (&may)[2][2],
-                                            uint32_t (&must)[2][2]) const {
+__device__ LaneBits CoordinateWork<kList>::find(const Products& products, int set,
+                                                const float (&rest)[2]) const {
   constexpr int kTogether = 4;
   const int t = static_cast<int>(threadIdx.x) % 4;
   const float* columns = mine().rest + 2 * t;
@@ -94,6 +93,7 @@ __device__ void CoordinateWork<kList>::find(const Products& products, int set,
                     : make_float2(__double2float_rd(threshold - error),
                                   __double2float_ru(threshold + error));
   }();
+  LaneBits bits;
 #pragma unroll
   for (int first = 0; first < 32; first += kTogether) {
     asm volatile("" ::: "memory");  // rests are read when they are needed
@@ -117,13 +117,14 @@ __device__ void CoordinateWork<kList>::find(const Products& products, int set,
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const float x = half == 0 ? found.x : found.z, y = half == 0 ? found.y : found.w;
-        if (fmaf(rest[half], column[i].x, x) >= limits.x) may[half][n / 16] |= bit;
-        if (fmaf(rest[half], column[i].y, y) >= limits.x) may[half][n / 16] |= bit << 1;
-        if (fmaf(-rest[half], column[i].x, x) >= limits.y) must[half][n / 16] |= bit;
-        if (fmaf(-rest[half], column[i].y, y) >= limits.y) must[half][n / 16] |= bit << 1;
+        if (fmaf(rest[half], column[i].x, x) >= limits.x) bits.may[half][n / 16] |= bit;
+        if (fmaf(rest[half], column[i].y, y) >= limits.x) bits.may[half][n / 16] |= bit << 1;
+        if (fmaf(-rest[half], column[i].x, x) >= limits.y) bits.must[half][n / 16] |= bit;
+        if (fmaf(-rest[half], column[i].y, y) >= limits.y) bits.must[half][n / 16] |= bit << 1;
       }
     }
   }
+  return bits;
 }
 
 template <int kList>
@@ -145,45 +146,28 @@ __device__ void CoordinateWork<kList>::take(const Tile& tile, const Products& pr
   Bits any = {}, unsure = {};  // in a set
   for (int set = 0; set < chunk.n_sets; ++set) {
     if (chunk.thresholds[set] <= 0) continue;
-    uint32_t may[2][2] = {}, must[2][2] = {};
-    find(products, set, rest, may, must);
+    LaneBits bits = find(products, set, rest);
+    bits.keep_before(limit);
     int n_open = 0;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const uint32_t before = bits_before(limit[i / 2] - 2 * t - 128 * (i % 2));
-      may[i / 2][i % 2] &= before;
-      must[i / 2][i % 2] &= before;
-      any[i / 2][i % 2] |= may[i / 2][i % 2];
-      unsure[i / 2][i % 2] |= may[i / 2][i % 2] & ~must[i / 2][i % 2];
+      any[i / 2][i % 2] |= bits.may[i / 2][i % 2];
+      unsure[i / 2][i % 2] |= bits.may[i / 2][i % 2] & ~bits.must[i / 2][i % 2];
       n_open += __popc(unsure[i / 2][i % 2]);
     }
     // What is multiplied again is not written.
     if (static_cast<int>(__reduce_add_sync(kAllLanes, static_cast<unsigned>(n_open))) >
         kMostOpenPairs)
       continue;
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int64_t at = set * chunk.n + tile.row + row + 8 * half;
-      uint32_t some = 0;
-#pragma unroll
-      for (int word = 0; word < 2; ++word) {
-        const uint32_t votes = __ballot_sync(kAllLanes, may[half][word] != 0);
-        some |= (votes >> (threadIdx.x % 32 - t) & 15) << 4 * word;
-        if (may[half][word] == 0) continue;
-        const int64_t piece = (at * view.tiles + number) * kPieces + word * 4 + t;
-        view.bits[piece] = make_uint2(may[half][word], must[half][word]);
-        // How near they may be.
-        const CosineLevels levels(chunk.thresholds[set], view.basis.error);
-        put_levels(view, levels, word, piece, [&](int n) {
+    put_bits(
+        view, {set * chunk.n + tile.row + row, number}, bits,
+        [&] { return CosineLevels(chunk.thresholds[set], view.basis.error); },
+        [&](int half, int n) {  // how near they may be
           const float2 column = *reinterpret_cast<const float2*>(mine().rest + n * 8 + 2 * t);
           const float4 found = products(n);
           return make_float2(fmaf(rest[half], column.x, half == 0 ? found.x : found.z),
                              fmaf(rest[half], column.y, half == 0 ? found.y : found.w));
         });
-      }
-      if (t == 0 && some != 0)
-        atomicOr(view.some + at * view.words + number / 4, some << number % 4 * kPieces);
-    }
   }
   count(tile, limit, any, unsure);
 }
@@ -224,14 +208,7 @@ __device__ void CoordinateWork<kList>::count(const Tile& tile, const int (&limit
 template <int kList>
 __global__ void __cluster_dims__(gram::kBlocks, 1, 1) __launch_bounds__(gram::kThreads, 1)
     cover_coordinates(const __grid_constant__ CoverView view, const __grid_constant__ Maps maps) {
-  extern __shared__ unsigned char dynamic[];
-  __shared__ gram::Barriers barriers;
-  __shared__ CoordinateShared shared;
-  gram::prepare(barriers, {&maps.given, &maps.rows, &maps.columns, &maps.listed});
-  wait_on_dependency();
-  launch_dependents();
-  CoordinateWork<kList> work(view, maps, shared);
-  gram::run(work, view.basis.width, dynamic, barriers);
+  multiply_items<CoordinateWork<kList>, CoordinateShared>(view, maps, view.basis.width);
 }
 
 }  // namespace
@@ -239,10 +216,7 @@ __global__ void __cluster_dims__(gram::kBlocks, 1, 1) __launch_bounds__(gram::kT
 void multiply_coordinates(Context& context, const CoverView& view, int list) {
   const ChunkView& chunk = view.chunk;
   const BasisView& basis = view.basis;
-  const int64_t width = basis.width;
-  const CUtensorMap rows = gram::row_map(basis.rows, chunk.n, width, width);
-  const Maps maps{rows, rows, gram::row_map(basis.columns, chunk.capacity, width, width),
-                  gram::row_map(basis.listed, chunk.n + 2 * kColumns, width, width)};
+  const Maps maps = maps_of(chunk, {basis.rows, basis.columns, basis.listed, basis.width});
   launch_items(context, "cover_coordinates",
                list == 0 ? cover_coordinates<0> : cover_coordinates<1>, view, maps);
 }

@@ -21,7 +21,7 @@ struct ProjectWork {
   int pairs, n_columns, first_column, n_both;  // pairs of tiles of tokens, and of columns too
 
   __device__ ProjectWork(const CoverView& of, const RowMaps& with) : view(of), maps(with) {
-    n_columns = *view.chunk.n_columns;
+    n_columns = *view.chunk.kept.n;
     first_column = view.basis.progress->projected;
     pairs = static_cast<int>((view.chunk.n + kPairRows - 1) / kPairRows);
     n_both = pairs + (n_columns - first_column + kPairRows - 1) / kPairRows;
@@ -75,7 +75,9 @@ __device__ void ProjectWork::take(const Tile& tile, const Products& products, in
     const int64_t at = tile.row + row + 8 * half;
     if (at >= (kept ? int64_t{n_columns} : chunk.n)) continue;
     to[half] = (kept ? basis.columns : basis.rows) + at * basis.width + 2 * t;
-    scale[half] = kept ? chunk.column_scale[at] : chunk.exempt[at] != 0 ? 0.0f : chunk.scale[at];
+    scale[half] = kept                         ? chunk.kept.scale[at]
+                  : chunk.rows.exempt[at] != 0 ? 0.0f
+                                               : chunk.rows.scale[at];
     if (kept || view.whole) continue;
     listed_at[half] = view.lists[0].rank[at];
     if (view.lists[0].rank[at + 1] > listed_at[half])
@@ -130,9 +132,9 @@ __global__ void __cluster_dims__(gram::kBlocks, 1, 1) __launch_bounds__(gram::kT
 void project_cover(Context& context, const CoverView& view) {
   const ChunkView& chunk = view.chunk;
   const int64_t padded = chunk.padded;
-  const CUtensorMap rows = gram::row_map(chunk.rows, chunk.n, padded, padded);
+  const CUtensorMap rows = gram::row_map(chunk.rows.prepared, chunk.n, padded, padded);
   const RowMaps maps{given_map(chunk), rows,
-                     gram::row_map(chunk.columns, chunk.capacity, padded, padded),
+                     gram::row_map(chunk.kept.prepared, chunk.kept.capacity, padded, padded),
                      gram::row_map(view.basis.vectors, view.basis.rank, padded, padded)};
   launch_items(context, "cover_project", cover_project, view, maps);
 }

@@ -20,15 +20,18 @@ struct Pair {
 
 // Whether the chunk's rows are read where they were given.
 __device__ inline bool as_given(const ChunkView& view) {
-  return view.given != nullptr && *view.odd == 0;
+  return view.rows.given != nullptr && *view.rows.odd == 0;
 }
 __device__ inline ExactRows exact_rows(const ChunkView& view) {
-  return as_given(view) ? ExactRows{view.given, view.given_stride, view.exact.inverse} : view.exact;
+  return as_given(view)
+             ? ExactRows{view.rows.given, view.rows.given_stride, view.rows.exact.inverse}
+             : view.rows.exact;
 }
 
 // The chunk's row t for the tensor cores.
 __device__ inline const uint16_t* matrix_row(const ChunkView& view, int64_t t) {
-  return as_given(view) ? view.given + t * view.given_stride : view.rows + t * view.padded;
+  return as_given(view) ? view.rows.given + t * view.rows.given_stride
+                        : view.rows.prepared + t * view.padded;
 }
 
 // Norms that products in f32 are at ease with; rows of zeros have none.
@@ -42,7 +45,7 @@ __device__ inline double range_scale(double inverse) {
 
 // A token of the chunk, and a kept column or another token before it.
 __device__ inline Pair pair_with_column(const ChunkView& view, int64_t t, int64_t column) {
-  return {view.exact_columns, column, exact_rows(view), t, view.d, view.bf16};
+  return {view.kept.exact, column, exact_rows(view), t, view.d, view.bf16};
 }
 __device__ inline Pair pair_with_token(const ChunkView& view, int64_t t, int64_t s) {
   const ExactRows rows = exact_rows(view);

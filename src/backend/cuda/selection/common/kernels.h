@@ -84,6 +84,50 @@ struct GramParts {
   int32_t* arrived = nullptr;  // (multiprocessors)
 };
 
+// The rows of a chunk. Rows that the tensor cores take as they are given are not prepared, unless
+// *odd.
+struct ChunkRows {
+  const uint16_t* prepared = nullptr;  // (n, padded) bf16
+  const uint16_t* given = nullptr;     // (n, d) bf16, or nullptr
+  int64_t given_stride = 0;
+  const int32_t* odd = nullptr;  // whether a given row leaves the range of f32
+  const float* scale = nullptr;  // (n) 1 / norm
+  ExactRows exact{};
+  const uint8_t* exempt = nullptr;     // (n)
+  const uint8_t* inherited = nullptr;  // (n_sets, n) flags, or statuses in the layer before
+};
+
+// What a chunk's products leave to its decision.
+struct DecisionScratch {
+  // (n, kChunk) cosines with tokens of the chunk before; nullptr: kept columns are all there is
+  float* local = nullptr;
+  Largest* largest = nullptr;     // (n_sets, 2, n_splits, n): of owners, of what decides
+  uint32_t* conflicts = nullptr;  // (n_sets, n, kWords) bits: at the threshold
+  uint32_t* sure = nullptr;       // (n_sets, 3, kWords) bits of what needs no order
+  uint8_t* decision = nullptr;    // (n_sets, n)
+};
+
+// Columns kept from all tokens before a chunk.
+struct KeptColumns {
+  const uint16_t* prepared = nullptr;  // (*n, padded) bf16
+  const float* scale = nullptr;
+  ExactRows exact{};
+  const int32_t* position = nullptr;
+  const uint8_t* flags = nullptr;  // (n_sets, capacity)
+  int64_t capacity = 0;
+  const int32_t* n = nullptr;
+};
+
+// The sets that are written, of whole sequences: (n_sets, stride).
+struct SetsView {
+  uint8_t* status = nullptr;
+  int32_t* owner = nullptr;
+  int32_t* cluster = nullptr;
+  float* cosine = nullptr;
+  int64_t stride = 0;
+};
+
+// A chunk and how it is decided.
 struct ChunkView {
   int64_t n = 0, first = 0;   // tokens; position of the first
   int64_t d = 0, padded = 0;  // of a row, and rounded up for whole tiles
@@ -94,45 +138,17 @@ struct ChunkView {
   double slack = 0;  // that a bf16 product may err by
   bool bf16 = false, want_cosines = false;
   const double* thresholds = nullptr;  // (n_sets); 0 for tau 0: every token represents itself
-
-  // The chunk. Rows that the tensor cores take as they are given are not prepared, unless *odd.
-  const uint16_t* rows = nullptr;   // (n, padded) bf16, prepared
-  const uint16_t* given = nullptr;  // (n, d) bf16, or nullptr
-  int64_t given_stride = 0;
-  const int32_t* odd = nullptr;  // whether a given row leaves the range of f32
-  const float* scale = nullptr;  // (n) 1 / norm
-  ExactRows exact{};
-  const uint8_t* exempt = nullptr;     // (n)
-  const uint8_t* inherited = nullptr;  // (n_sets, n) flags, or statuses in the layer before
-  // (n, kChunk) cosines with tokens of the chunk before; nullptr: kept columns are all there is
-  float* local = nullptr;
-  Largest* largest = nullptr;     // (n_sets, 2, n_splits, n): of owners, of what decides
-  uint32_t* conflicts = nullptr;  // (n_sets, n, kWords) bits: at the threshold
-  uint32_t* sure = nullptr;       // (n_sets, 3, kWords) bits of what needs no order
-  uint8_t* decision = nullptr;    // (n_sets, n)
-
-  // Kept columns.
-  const uint16_t* columns = nullptr;  // (n_columns, padded) bf16
-  const float* column_scale = nullptr;
-  ExactRows exact_columns{};
-  const int32_t* position = nullptr;
-  const uint8_t* flags = nullptr;  // (n_sets, capacity)
-  int64_t capacity = 0;
-  const int32_t* n_columns = nullptr;
-  GramParts parts;
-
-  // The sets, whole sequences: (n_sets, set_stride).
-  uint8_t* status = nullptr;
-  int32_t* owner = nullptr;
-  int32_t* cluster = nullptr;
-  float* cosine = nullptr;
-  int64_t set_stride = 0;
+  ChunkRows rows = {};
+  DecisionScratch scratch = {};
+  KeptColumns kept = {};
+  GramParts parts = {};
+  SetsView sets = {};
 
   __device__ bool is_inherited(int set, int64_t t) const {
     constexpr auto kRep = static_cast<uint8_t>(TokenStatus::kRepresentative);
     constexpr auto kExempt = static_cast<uint8_t>(TokenStatus::kExempt);
     static_assert(kRep == 1, "as a flag is");
-    const uint8_t found = inherited[set * n + t];
+    const uint8_t found = rows.inherited[set * n + t];
     return found == kRep || found == kExempt;
   }
 };

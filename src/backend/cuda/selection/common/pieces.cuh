@@ -26,8 +26,8 @@ struct Pieces {
     n_words = static_cast<int>(view.words);
     first_words = lane < n_words ? some[lane] : 0;
     marks = marks_of(view, list, set);
-    flags = view.chunk.flags + set * view.chunk.capacity;
-    old = kPieces * tiles_of(*view.chunk.n_columns);
+    flags = view.chunk.kept.flags + set * view.chunk.kept.capacity;
+    old = kPieces * tiles_of(*view.chunk.kept.n);
     first = old + kPieces * tiles_of(view.lists[0].rank[n]);
   }
 

@@ -1,5 +1,5 @@
-// What a chunk's products with kept columns were reduced to (ChunkView::largest), split by split. A
-// warp works on one token.
+// What a chunk's products with kept columns were reduced to (DecisionScratch::largest), split by
+// split. A warp works on one token.
 
 #pragma once
 
@@ -9,12 +9,12 @@ namespace sluice::impl::cuda {
 
 __device__ inline const Largest& largest_of(const ChunkView& view, int set, int question, int split,
                                             int64_t t) {
-  return view.largest[((int64_t{set} * 2 + question) * view.n_splits + split) * view.n + t];
+  return view.scratch.largest[((int64_t{set} * 2 + question) * view.n_splits + split) * view.n + t];
 }
 
 // How many splits have columns; the others were not looked at.
 __device__ inline int splits_with_columns(const ChunkView& view) {
-  return min(view.n_splits, (*view.n_columns + view.tile_columns - 1) / view.tile_columns);
+  return min(view.n_splits, (*view.kept.n + view.tile_columns - 1) / view.tile_columns);
 }
 
 // Calls visit(split, largest) for the splits whose largest cosine is at least this, until it
@@ -38,11 +38,11 @@ __device__ bool any_split(const ChunkView& view, int set, int question, int64_t 
 template <typename Visit>
 __device__ bool any_column(const ChunkView& view, int set, uint8_t mask, int split,
                            const Visit& visit) {
-  const int64_t n_columns = *view.n_columns;
+  const int64_t n_columns = *view.kept.n;
   for (int64_t first = int64_t{split} * view.tile_columns; first < n_columns;
        first += int64_t{view.n_splits} * view.tile_columns)
     for (int64_t c = first; c < n_columns && c < first + view.tile_columns; ++c)
-      if ((view.flags[set * view.capacity + c] & mask) != 0 && visit(c)) return true;
+      if ((view.kept.flags[set * view.kept.capacity + c] & mask) != 0 && visit(c)) return true;
   return false;
 }
 

@@ -36,7 +36,7 @@ __device__ inline uint32_t bits_equal(const uint8_t* bytes, int64_t n, uint8_t v
 }
 
 __device__ inline uint32_t bits_inherited(const ChunkView& view, int set) {
-  const uint8_t* from = view.inherited + set * view.n;
+  const uint8_t* from = view.rows.inherited + set * view.n;
   return bits_equal(from, view.n, static_cast<uint8_t>(TokenStatus::kRepresentative)) |
          bits_equal(from, view.n, static_cast<uint8_t>(TokenStatus::kExempt));
 }

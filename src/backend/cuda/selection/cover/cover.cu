@@ -69,6 +69,10 @@ __device__ void publish(const CoverView& view, int list, int set, int64_t t, con
 // Warps call decide(t, set) in order of position. Where there is one set, tokens of the list come
 // first: the others wait for them, and they wait for no others. One ticket per block: many atomics
 // on one address are slow.
+//
+// Warps wait for warps of other blocks (any_counts, all_counting), but only for tokens of the same
+// or a lower ticket. Whoever has drawn a ticket is resident and ends without those behind it, so no
+// block waits for one that is not resident, and the launch need not be cooperative.
 template <typename Decide>
 __device__ void decide_in_order(const CoverView& view, int list, const Decide& decide) {
   __shared__ int ticket;
@@ -88,7 +92,7 @@ __device__ void decide_in_order(const CoverView& view, int list, const Decide& d
 __device__ void keep_or_not(const CoverView& view, int64_t t, int set) {
   const ChunkView& chunk = view.chunk;
   // Loads in flight together.
-  const bool exempt = chunk.exempt[t] != 0, inherited = chunk.is_inherited(set, t);
+  const bool exempt = chunk.rows.exempt[t] != 0, inherited = chunk.is_inherited(set, t);
   const double threshold = chunk.thresholds[set];
   const MarkPlace place(view, 0, t);
   const Pieces pieces(view, set, t, 0);
@@ -114,7 +118,7 @@ __global__ void __launch_bounds__(32 * kWarps, kKeepBlocks)
 }
 
 __device__ Nearest nearest_of(const ChunkView& view, const Column& column) {
-  return {.position = column.is_kept ? view.position[column.index] : view.first + column.index,
+  return {.position = column.is_kept ? view.kept.position[column.index] : view.first + column.index,
           .is_column = column.is_kept,
           .index = column.index};
 }
@@ -196,10 +200,10 @@ __device__ void add_or_own(const CoverView& view, int64_t t, int set) {
   const TokenStatus status = decision == CoverDecision::kAside     ? TokenStatus::kExempt
                              : decision == CoverDecision::kCovered ? TokenStatus::kRedundant
                                                                    : TokenStatus::kRepresentative;
-  const int64_t at = set * chunk.set_stride + chunk.first + t;
-  chunk.status[at] = static_cast<uint8_t>(status);
-  chunk.owner[at] = static_cast<int32_t>(owner.position);
-  if (chunk.want_cosines) chunk.cosine[at] = static_cast<float>(owner.cosine);
+  const int64_t at = set * chunk.sets.stride + chunk.first + t;
+  chunk.sets.status[at] = static_cast<uint8_t>(status);
+  chunk.sets.owner[at] = static_cast<int32_t>(owner.position);
+  if (chunk.want_cosines) chunk.sets.cosine[at] = static_cast<float>(owner.cosine);
 }
 
 // Decides open tokens in order, and finds owners.

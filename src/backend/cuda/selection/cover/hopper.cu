@@ -1,7 +1,7 @@
 // Products of cascade-cover: a chunk's tokens with kept columns and with listed tokens before them,
 // reduced to bits before they leave the registers.
 
-#include "backend/cuda/runtime/dependent_launch.cuh"
+#include "backend/cuda/selection/cover/bits.cuh"
 #include "backend/cuda/selection/cover/items.cuh"
 
 namespace sluice::impl::cuda {
@@ -64,7 +64,7 @@ __device__ void CoverWork<kList, kAgain>::take(const Tile& tile, const Products&
     if (threshold <= 0) continue;
     const float least = __double2float_rd(threshold - chunk.slack);
     const float sure = __double2float_ru(threshold + chunk.slack);
-    uint32_t may[2][2] = {}, must[2][2] = {};
+    LaneBits bits;
 #pragma unroll
     for (int n = 0; n < 32; ++n) {
       // Scales are read when they are needed: there are no registers for all of them.
@@ -76,62 +76,39 @@ __device__ void CoverWork<kList, kAgain>::take(const Tile& tile, const Products&
         const float x = (half == 0 ? found.x : found.z) * column.x * scale[half];
         const float y = (half == 0 ? found.y : found.w) * column.y * scale[half];
         const uint32_t first = 1u << n % 16 * 2, second = first << 1;
-        if (x >= least) may[half][n / 16] |= first;
-        if (y >= least) may[half][n / 16] |= second;
-        if (x >= sure) must[half][n / 16] |= first;
-        if (y >= sure) must[half][n / 16] |= second;
+        if (x >= least) bits.may[half][n / 16] |= first;
+        if (y >= least) bits.may[half][n / 16] |= second;
+        if (x >= sure) bits.must[half][n / 16] |= first;
+        if (y >= sure) bits.must[half][n / 16] |= second;
       }
     }
-    const int number = Base::bits_number(tile);
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int64_t at = set * chunk.n + tile.row + row + 8 * half;
-      uint32_t some = 0;
-#pragma unroll
-      for (int word = 0; word < 2; ++word) {
-        const uint32_t before = bits_before(limit[half] - 2 * t - 128 * word);
-        may[half][word] &= before;
-        const uint32_t votes = __ballot_sync(kAllLanes, may[half][word] != 0);
-        some |= (votes >> (threadIdx.x % 32 - t) & 15) << 4 * word;
-        if (may[half][word] == 0 && (!replaces || limit[half] <= 0)) continue;
-        const int64_t piece = (at * view.tiles + number) * kPieces + word * 4 + t;
-        view.bits[piece] = make_uint2(may[half][word], must[half][word] & before);
-        if (may[half][word] == 0) continue;
-        const CosineLevels levels(threshold, kAgain ? level_slack(view) : chunk.slack);
-        put_levels(view, levels, word, piece, [&](int n) {
+    bits.keep_before(limit);
+    put_bits(
+        view,
+        {set * chunk.n + tile.row + row,
+         Base::bits_number(tile),
+         {replaces && limit[0] > 0, replaces && limit[1] > 0}},
+        bits, [&] { return CosineLevels(threshold, kAgain ? level_slack(view) : chunk.slack); },
+        [&](int half, int n) {
           const float2 column = *reinterpret_cast<const float2*>(shared.scale + n * 8 + 2 * t);
           const float4 found = products(n);
           return make_float2((half == 0 ? found.x : found.z) * column.x * scale[half],
                              (half == 0 ? found.y : found.w) * column.y * scale[half]);
         });
-      }
-      if (t == 0 && some != 0)
-        atomicOr(view.some + at * view.words + number / 4, some << number % 4 * kPieces);
-    }
   }
 }
 
 template <int kList, bool kAgain>
 __global__ void __cluster_dims__(gram::kBlocks, 1, 1) __launch_bounds__(gram::kThreads, 1)
     cover_gram(const __grid_constant__ CoverView view, const __grid_constant__ Maps maps) {
-  extern __shared__ unsigned char dynamic[];
-  __shared__ gram::Barriers barriers;
-  __shared__ Shared shared;
-  gram::prepare(barriers, {&maps.given, &maps.rows, &maps.columns, &maps.listed});
-  wait_on_dependency();
-  launch_dependents();
-  CoverWork<kList, kAgain> work(view, maps, shared);
-  gram::run(work, view.chunk.padded, dynamic, barriers);
+  multiply_items<CoverWork<kList, kAgain>, Shared>(view, maps, view.chunk.padded);
 }
 
 template <bool kAgain>
 void launch(Context& context, const CoverView& view, int list) {
   const ChunkView& chunk = view.chunk;
-  const int64_t padded = chunk.padded;
-  const CUtensorMap rows = gram::row_map(chunk.rows, chunk.n, padded, padded);
-  const Maps maps{given_map(chunk), rows,
-                  gram::row_map(chunk.columns, chunk.capacity, padded, padded),
-                  gram::row_map(view.listed, chunk.n + 2 * kColumns, padded, padded)};
+  Maps maps = maps_of(chunk, {chunk.rows.prepared, chunk.kept.prepared, view.listed, chunk.padded});
+  maps.given = given_map(chunk);
   launch_items(context, "cover_gram", list == 0 ? cover_gram<0, kAgain> : cover_gram<1, kAgain>,
                view, maps);
 }

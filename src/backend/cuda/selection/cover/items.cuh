@@ -60,11 +60,11 @@ struct Items {
       : view(of), maps(with), shared(memory) {
     const ChunkView& chunk = view.chunk;
     rows = as_given(chunk) ? &maps.given : &maps.rows;
-    of_columns = chunk.column_scale;
-    of_listed = view.whole ? chunk.scale : view.listed_scale;
-    of_rows = chunk.scale;
+    of_columns = chunk.kept.scale;
+    of_listed = view.whole ? chunk.rows.scale : view.listed_scale;
+    of_rows = chunk.rows.scale;
     pairs = static_cast<int>((chunk.n + kPairRows - 1) / kPairRows);
-    n_columns = *chunk.n_columns;
+    n_columns = *chunk.kept.n;
     n_kept = kList == 0 ? pairs * tiles_of(n_columns) : 0;
     listed_tile = kList == 0 ? 0 : tiles_of(view.lists[0].rank[chunk.n]);
     bits_tile = tiles_of(n_columns) + listed_tile;
@@ -192,34 +192,36 @@ struct Items {
   }
 };
 
-// Which bits of a word stand for columns before the limit; both count from the word's first column,
-// in whose eight it has two.
-__device__ inline uint32_t bits_before(int limit) {
-  const int n = limit <= 0 ? 0 : min(32, limit / 8 * 2 + min(limit % 8, 2));
-  return n == 32 ? ~0u : (1u << n) - 1;
-}
-
-// How near the columns of a piece are, those of a word's half of a tile. cosines(n): of columns
-// 8 n + 2 t and 8 n + 2 t + 1.
-template <typename Cosines>
-__device__ __forceinline__ void put_levels(const CoverView& view, const CosineLevels& levels,
-                                           int word, int64_t piece, const Cosines& cosines) {
-  uint32_t packed[8];
-#pragma unroll
-  for (int i = 0; i < 8; ++i) {
-    const float2 low = cosines(word * 16 + 2 * i), high = cosines(word * 16 + 2 * i + 1);
-    packed[i] = levels.of({low.x, low.y, high.x, high.y});
-  }
-  auto* to = reinterpret_cast<uint4*>(view.levels + piece * kPieceColumns);
-  to[0] = make_uint4(packed[0], packed[1], packed[2], packed[3]);
-  to[1] = make_uint4(packed[4], packed[5], packed[6], packed[7]);
+// The tensors of a kernel's products, as TMA sees them: rows of so many numbers.
+struct Factors {
+  const uint16_t *rows, *columns, *listed;
+  int64_t width;
+};
+inline Maps maps_of(const ChunkView& chunk, const Factors& of) {
+  const CUtensorMap rows = gram::row_map(of.rows, chunk.n, of.width, of.width);
+  return {rows, rows, gram::row_map(of.columns, chunk.kept.capacity, of.width, of.width),
+          gram::row_map(of.listed, chunk.n + 2 * kColumns, of.width, of.width)};
 }
 
 // A chunk's rows where they were given, or as they were prepared.
 inline CUtensorMap given_map(const ChunkView& chunk) {
-  return chunk.given == nullptr
-             ? gram::row_map(chunk.rows, chunk.n, chunk.padded, chunk.padded)
-             : gram::row_map(chunk.given, chunk.n, chunk.padded, chunk.given_stride);
+  return chunk.rows.given == nullptr
+             ? gram::row_map(chunk.rows.prepared, chunk.n, chunk.padded, chunk.padded)
+             : gram::row_map(chunk.rows.given, chunk.n, chunk.padded, chunk.rows.given_stride);
+}
+
+// The kernel of a Work, whose part of shared memory is Memory. depth: of its products.
+template <typename Work, typename Memory>
+__device__ __forceinline__ void multiply_items(const CoverView& view, const Maps& maps,
+                                               int64_t depth) {
+  extern __shared__ unsigned char dynamic[];
+  __shared__ gram::Barriers barriers;
+  __shared__ Memory shared;
+  gram::prepare(barriers, {&maps.given, &maps.rows, &maps.columns, &maps.listed});
+  wait_on_dependency();
+  launch_dependents();
+  Work work(view, maps, shared);
+  gram::run(work, depth, dynamic, barriers);
 }
 
 template <typename... Parameters>

@@ -54,7 +54,7 @@ __device__ void count_products(const CoverView& view, const TokenTable& table, i
 __device__ bool begin_basis(const CoverView& view, const TableBlocks& blocks, int64_t n_listed) {
   if (view.basis.rank == 0) return false;
   BasisProgress& progress = *view.basis.progress;
-  const bool pays = *view.chunk.n_columns + n_listed / 2 >= 2 * view.basis.rank;
+  const bool pays = *view.chunk.kept.n + n_listed / 2 >= 2 * view.basis.rank;
   const bool used = view.basis.always || (pays && progress.given_up == 0);
   blocks.clear(view.basis.open, view.basis.n_items);
   blocks.clear(view.basis.below, view.basis.n_items);
@@ -106,7 +106,7 @@ __device__ void copy_given(const CoverView& view, const TableBlocks& blocks,
   blocks.for_pieces(table, chunk.padded, [&](int64_t t, int64_t at, int first, int width) {
     uint16_t* to = view.listed + at * chunk.padded + first;
     const bool has_norm = view.given_inverse[t] > 0;
-    copy_row(to, chunk.given + t * chunk.given_stride + first, width);
+    copy_row(to, chunk.rows.given + t * chunk.rows.given_stride + first, width);
     for (int i = static_cast<int>(threadIdx.x) % 32; !has_norm && i < width / 8; i += 32)
       reinterpret_cast<uint4*>(to)[i] = make_uint4(0, 0, 0, 0);
   });
@@ -151,7 +151,7 @@ __global__ void __launch_bounds__(kTableThreads, 2)
       put_row<kN>(view, rows, t,
                   copied && table.has(t) ? view.listed + table.rank(t) * chunk.padded : nullptr);
     });
-  count_products(view, table, *chunk.n_columns);
+  count_products(view, table, *chunk.kept.n);
 }
 
 // The second list, behind the first; and which listed tokens are decided: all but the open ones.
@@ -190,7 +190,7 @@ __global__ void __launch_bounds__(kTableThreads, 2)
              decision == CoverDecision::kKept);
     }
     if (!in_second) return;
-    view.listed_scale[first_column + at] = chunk.scale[t];
+    view.listed_scale[first_column + at] = chunk.rows.scale[t];
     if (coordinates) basis.listed_rest[first_column + at] = basis.rest[t];
   });
   if (blocks.is_first() && threadIdx.x == 0) view.lists[1].rank[chunk.n] = table.total;

@@ -88,7 +88,7 @@ __device__ void reduce_tile(const ChunkView& view, const Accumulators& sums, int
                             const float* scales, Largest* found) {
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   const int row0 = (warp / 2) * 64, column0 = (warp % 2) * 64;
-  const uint8_t* flags = view.flags + set * view.capacity;
+  const uint8_t* flags = view.kept.flags + set * view.kept.capacity;
 #pragma unroll
   for (int i = 0; i < 4; ++i)
 #pragma unroll
@@ -116,11 +116,12 @@ __device__ void reduce_tile(const ChunkView& view, const Accumulators& sums, int
 __device__ void cross_tiles(const ChunkView& view, int64_t row_tile, int split, uint16_t* shared) {
   auto* scales = reinterpret_cast<float*>(shared + kStages * 2 * kStageElements);
   auto* found = reinterpret_cast<Largest*>(scales + kTile);
-  const int64_t n_columns = *view.n_columns, first_row = row_tile * kTile;
+  const int64_t n_columns = *view.kept.n, first_row = row_tile * kTile;
   const int64_t n_tiles = (n_columns + kTile - 1) / kTile;
   const int64_t t = first_row + threadIdx.x;
   const auto result = [&](int set, int question) -> Largest& {
-    return view.largest[((int64_t{set} * 2 + question) * view.n_splits + split) * view.n + t];
+    return view.scratch
+        .largest[((int64_t{set} * 2 + question) * view.n_splits + split) * view.n + t];
   };
   if (t < view.n)
     for (int set = 0; set < view.n_sets; ++set)
@@ -128,10 +129,10 @@ __device__ void cross_tiles(const ChunkView& view, int64_t row_tile, int split, 
   for (int64_t tile = split; tile < n_tiles; tile += view.n_splits) {
     const int64_t first_column = tile * kTile;
     if (first_column + threadIdx.x < n_columns)
-      scales[threadIdx.x] = view.column_scale[first_column + threadIdx.x];
+      scales[threadIdx.x] = view.kept.scale[first_column + threadIdx.x];
     Accumulators sums;
-    multiply_tile({view.rows, first_row, view.n}, {view.columns, first_column, n_columns},
-                  view.padded, shared, sums);
+    multiply_tile({view.rows.prepared, first_row, view.n},
+                  {view.kept.prepared, first_column, n_columns}, view.padded, shared, sums);
     for (int set = 0; set < view.n_sets; ++set) {
       for (int question = 0; question < 2; ++question) {
         if (!is_question(view, set, question == 1)) continue;
@@ -154,8 +155,8 @@ __device__ void local_tile(const ChunkView& view, int64_t row_tile, int64_t colu
                            uint16_t* shared) {
   const int64_t first_row = row_tile * kTile, first_column = column_tile * kTile;
   Accumulators sums;
-  multiply_tile({view.rows, first_row, view.n}, {view.rows, first_column, view.n}, view.padded,
-                shared, sums);
+  multiply_tile({view.rows.prepared, first_row, view.n}, {view.rows.prepared, first_column, view.n},
+                view.padded, shared, sums);
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
 #pragma unroll
   for (int i = 0; i < 4; ++i)
@@ -169,8 +170,8 @@ __device__ void local_tile(const ChunkView& view, int64_t row_tile, int64_t colu
         for (int k = 0; k < 2; ++k) {
           const int64_t column = first_column + (warp % 2) * 64 + j * 8 + (lane % 4) * 2 + k;
           if (column < view.n)
-            view.local[row * kChunk + column] =
-                sums[i][j][half * 2 + k] * view.scale[row] * view.scale[column];
+            view.scratch.local[row * kChunk + column] =
+                sums[i][j][half * 2 + k] * view.rows.scale[row] * view.rows.scale[column];
         }
     }
 }
@@ -178,7 +179,7 @@ __device__ void local_tile(const ChunkView& view, int64_t row_tile, int64_t colu
 // At and below the diagonal.
 __host__ __device__ int64_t local_tiles(const ChunkView& view) {
   const int64_t row_tiles = (view.n + kTile - 1) / kTile;
-  return view.local == nullptr ? 0 : row_tiles * (row_tiles + 1) / 2;
+  return view.scratch.local == nullptr ? 0 : row_tiles * (row_tiles + 1) / 2;
 }
 
 // Blocks: first the chunk's tiles at and below the diagonal, then row tiles x splits.

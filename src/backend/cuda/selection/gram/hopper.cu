@@ -24,9 +24,9 @@ struct Scales {
 __device__ void fill_scales(const ChunkView& view, int set, int64_t first, Scales& scales) {
   gram::sync_multipliers();  // the last ones are read
   const int c = static_cast<int>(threadIdx.x) - 128;
-  const bool exists = first + c < *view.n_columns;
-  const uint8_t flags = exists ? view.flags[set * view.capacity + first + c] : uint8_t{0};
-  const float scale = exists ? view.column_scale[first + c] : 0.0f;
+  const bool exists = first + c < *view.kept.n;
+  const uint8_t flags = exists ? view.kept.flags[set * view.kept.capacity + first + c] : uint8_t{0};
+  const float scale = exists ? view.kept.scale[first + c] : 0.0f;
   const uint8_t masks[kMasks] = {kIsRep, view.rule.deciding(false), view.rule.deciding(true)};
 #pragma unroll
   for (int i = 0; i < kMasks; ++i) scales.of[i][c] = (flags & masks[i]) != 0 ? scale : NAN;
@@ -78,7 +78,8 @@ __device__ void reduce(const ChunkView& view, const Products& products, int colu
         }
         merge_lanes(best);
         if (t == 0 && at < view.n)
-          view.largest[((int64_t{set} * 2 + decides) * view.n_splits + column_tile) * view.n + at] =
+          view.scratch
+              .largest[((int64_t{set} * 2 + decides) * view.n_splits + column_tile) * view.n + at] =
               best;
       }
     }
@@ -91,7 +92,7 @@ __device__ void write_local(const ChunkView& view, const Products& products, con
   const int t = static_cast<int>(threadIdx.x) % 4;
   const int first = tile.column + 2 * t;
   const int n_left = min(static_cast<int>(view.n) - first, tile.half ? 128 : kColumns);
-  const float* scales = view.scale + first;
+  const float* scales = view.rows.scale + first;
 #pragma unroll
   for (int n = 0; n < 32; ++n) {
     const float4 found = products(n);
@@ -99,8 +100,8 @@ __device__ void write_local(const ChunkView& view, const Products& products, con
     for (int half = 0; half < 2; ++half) {
       const int64_t at = row + 8 * half;
       if (at >= view.n) continue;
-      float* to = view.local + at * kChunk + first + n * 8;
-      const float scale = view.scale[at];
+      float* to = view.scratch.local + at * kChunk + first + n * 8;
+      const float scale = view.rows.scale[at];
       if (n * 8 < n_left) to[0] = (half == 0 ? found.x : found.z) * scale * scales[n * 8];
       if (n * 8 + 1 < n_left) to[1] = (half == 0 ? found.y : found.w) * scale * scales[n * 8 + 1];
     }
@@ -116,9 +117,9 @@ struct ChunkWork {
   int pairs, n_columns, n_local;  // pairs of row tiles are as high as column tiles are wide
 
   __device__ ChunkWork(const ChunkView& of, const Maps& with, Scales& shared)
-      : view(of), maps(with), scales(shared), n_columns(*of.n_columns) {
+      : view(of), maps(with), scales(shared), n_columns(*of.kept.n) {
     pairs = static_cast<int>((view.n + kPairRows - 1) / kPairRows);
-    n_local = view.local == nullptr ? 0 : pairs * (pairs + 1) / 2;
+    n_local = view.scratch.local == nullptr ? 0 : pairs * (pairs + 1) / 2;
   }
   __device__ const GramParts& parts() const { return view.parts; }
   __device__ int n_items() const {
@@ -166,8 +167,8 @@ __global__ void __cluster_dims__(gram::kBlocks, 1, 1) __launch_bounds__(gram::kT
 
 void multiply_chunk_hopper(Context& context, const ChunkView& view) {
   SLUICE_CHECK(view.n <= kChunk && view.tile_columns == kColumns);
-  const Maps maps{gram::row_map(view.rows, view.n, view.padded, view.padded),
-                  gram::row_map(view.columns, view.capacity, view.padded, view.padded)};
+  const Maps maps{gram::row_map(view.rows.prepared, view.n, view.padded, view.padded),
+                  gram::row_map(view.kept.prepared, view.kept.capacity, view.padded, view.padded)};
   check(cudaFuncSetAttribute(chunk_gram_hopper, cudaFuncAttributeMaxDynamicSharedMemorySize,
                              gram::kBytes),
         "shared memory of chunk_gram_hopper");

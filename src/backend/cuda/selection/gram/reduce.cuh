@@ -49,11 +49,11 @@ struct Question {
   float scale = 0;
 };
 __device__ inline Question question_of(const ChunkView& view, int set, bool decides, int64_t t) {
-  if (t >= view.n || view.exempt[t] != 0) return {};
+  if (t >= view.n || view.rows.exempt[t] != 0) return {};
   const bool inherited = view.is_inherited(set, t);
-  if (!decides) return {true, false, kIsRep, view.scale[t]};
+  if (!decides) return {true, false, kIsRep, view.rows.scale[t]};
   if (!view.rule.apart(inherited)) return {};
-  return {true, view.rule.absolute, view.rule.deciding(inherited), view.scale[t]};
+  return {true, view.rule.absolute, view.rule.deciding(inherited), view.rows.scale[t]};
 }
 
 // Whether any row asks this.

@@ -43,7 +43,7 @@ __device__ bool find_conflicts(const ChunkView& view, int set, int64_t t, uint32
   constexpr int kAhead = 8;  // words whose cosines are loaded together
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const double threshold = view.thresholds[set];
-  const float* cosines = view.local + t * kChunk;
+  const float* cosines = view.scratch.local + t * kChunk;
   bool any = false;
   const int n_words = static_cast<int>(t / 32) + 1;
   for (int word = n_words + lane; word < kWords; word += 32) words[word] = 0;
@@ -83,15 +83,15 @@ __global__ void __launch_bounds__(32 * kWarps, kBlocks)
   if (t >= view.n) return;
   const bool inherited = view.is_inherited(set, t);
   Decision decision = kFree;
-  if (view.exempt[t] == 0 && view.thresholds[set] > 0) {
+  if (view.rows.exempt[t] == 0 && view.thresholds[set] > 0) {
     if (view.rule.fixed)
       decision = inherited ? kFree : kBlocked;
     else if (blocked_by_columns(view, set, t, inherited))
       decision = kBlocked;
-    else if (find_conflicts(view, set, t, view.conflicts + (set * view.n + t) * kWords))
+    else if (find_conflicts(view, set, t, view.scratch.conflicts + (set * view.n + t) * kWords))
       decision = kContested;
   }
-  if (threadIdx.x % 32 == 0) view.decision[set * view.n + t] = decision;
+  if (threadIdx.x % 32 == 0) view.scratch.decision[set * view.n + t] = decision;
 }
 
 // Bits of a chunk's tokens, some words to a lane of a warp: lane, lane + 32, …
@@ -124,12 +124,13 @@ enum SureBits { kSureReps, kCompared, kInherited, kSureBits };
 __global__ void gather_sure(const __grid_constant__ ChunkView view) {
   const int64_t t = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   const int set = static_cast<int>(blockIdx.y);
-  const bool compared = t < view.n && view.exempt[t] == 0;
+  const bool compared = t < view.n && view.rows.exempt[t] == 0;
   const uint32_t words[kSureBits] = {
-      __ballot_sync(kAll, compared && view.decision[set * view.n + t] == kFree),
+      __ballot_sync(kAll, compared && view.scratch.decision[set * view.n + t] == kFree),
       __ballot_sync(kAll, compared), __ballot_sync(kAll, compared && view.is_inherited(set, t))};
   if (t % 32 != 0) return;
-  for (int i = 0; i < kSureBits; ++i) view.sure[(set * kSureBits + i) * kWords + t / 32] = words[i];
+  for (int i = 0; i < kSureBits; ++i)
+    view.scratch.sure[(set * kSureBits + i) * kWords + t / 32] = words[i];
 }
 
 // A contested token is blocked when a sure representative, or a token that counts in any case,
@@ -137,8 +138,10 @@ __global__ void gather_sure(const __grid_constant__ ChunkView view) {
 __global__ void settle_contested(const __grid_constant__ ChunkView view) {
   const int64_t t = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;
   const int set = static_cast<int>(blockIdx.y);
-  if (t >= view.n || view.exempt[t] != 0 || view.decision[set * view.n + t] != kContested) return;
-  const uint32_t* words = view.sure + set * kSureBits * kWords;
+  if (t >= view.n || view.rows.exempt[t] != 0 ||
+      view.scratch.decision[set * view.n + t] != kContested)
+    return;
+  const uint32_t* words = view.scratch.sure + set * kSureBits * kWords;
   const uint8_t mask = view.rule.deciding(view.is_inherited(set, t));
   TokenBits counting = TokenBits::from(words + (mask == kIsAny         ? kCompared
                                                 : mask == kIsInherited ? kInherited
@@ -148,8 +151,8 @@ __global__ void settle_contested(const __grid_constant__ ChunkView view) {
     const TokenBits inherited = TokenBits::from(words + kInherited * kWords);
     for (int i = 0; i < kWords / 32; ++i) counting.words[i] &= inherited.words[i];
   }
-  const bool blocked = counting.meets(view.conflicts + (set * view.n + t) * kWords);
-  if (blocked && threadIdx.x % 32 == 0) view.decision[set * view.n + t] = kBlocked;
+  const bool blocked = counting.meets(view.scratch.conflicts + (set * view.n + t) * kWords);
+  if (blocked && threadIdx.x % 32 == 0) view.scratch.decision[set * view.n + t] = kBlocked;
 }
 
 // One block per set. A token that nothing contests is decided at once; the others in order, by one
@@ -168,9 +171,9 @@ struct ResolveMemory {
 __device__ void gather_decisions(const ChunkView& view, int set, ResolveMemory& memory) {
   const bool all_represent = view.thresholds[set] <= 0;
   for (int t = static_cast<int>(threadIdx.x); t < kChunk; t += kResolveThreads) {
-    const bool compared = t < view.n && view.exempt[t] == 0;
+    const bool compared = t < view.n && view.rows.exempt[t] == 0;
     const uint8_t decision =
-        compared && !all_represent ? view.decision[set * view.n + t] : uint8_t{kFree};
+        compared && !all_represent ? view.scratch.decision[set * view.n + t] : uint8_t{kFree};
     const bool inherited = compared && view.is_inherited(set, t);
     const uint32_t words[4] = {__ballot_sync(kAll, compared), __ballot_sync(kAll, inherited),
                                __ballot_sync(kAll, compared && decision == kFree),
@@ -215,7 +218,7 @@ __global__ void resolve(const __grid_constant__ ChunkView view) {
       const bool exists = batch * kBatch + row < n_contested;
       const int64_t t = exists ? memory.tokens[batch * kBatch + row] : 0;
       copy_async(&memory.conflicts[batch % 2][row][piece * 4],
-                 view.conflicts + (set * view.n + t) * kWords + piece * 4, exists);
+                 view.scratch.conflicts + (set * view.n + t) * kWords + piece * 4, exists);
     }
     commit_copies();
   };
@@ -257,11 +260,11 @@ __global__ void resolve(const __grid_constant__ ChunkView view) {
   wait_copies<0>();
   __syncthreads();
   for (int t = static_cast<int>(threadIdx.x); t < view.n; t += kResolveThreads) {
-    const TokenStatus status = view.exempt[t] != 0 ? TokenStatus::kExempt
+    const TokenStatus status = view.rows.exempt[t] != 0 ? TokenStatus::kExempt
                                : (memory.reps[t / 32] >> t % 32 & 1) != 0
                                    ? TokenStatus::kRepresentative
                                    : TokenStatus::kRedundant;
-    view.status[set * view.set_stride + view.first + t] = static_cast<uint8_t>(status);
+    view.sets.status[set * view.sets.stride + view.first + t] = static_cast<uint8_t>(status);
   }
 }
 

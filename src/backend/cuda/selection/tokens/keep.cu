@@ -10,33 +10,34 @@ namespace {
 // Cluster numbers of a set: whoever stands for itself counts, the others have their owner's.
 __device__ void number_set(const KeepView& keep, int set, TokenTable& table) {
   const ChunkView& view = keep.chunk;
-  const int64_t base = set * view.set_stride + view.first;
+  const int64_t base = set * view.sets.stride + view.first;
   const int64_t first = int64_t{threadIdx.x} * 32;
   const uint32_t exist = first + 32 <= view.n ? ~0u
                          : first < view.n     ? (1u << (view.n - first)) - 1
                                               : 0;
-  table.fill(exist & ~bits_equal(view.status + base, view.n,
+  table.fill(exist & ~bits_equal(view.sets.status + base, view.n,
                                  static_cast<uint8_t>(TokenStatus::kRedundant)));
   const int before = keep.before[1 + set];
   TableBlocks::all().for_tokens(view.n, [&](int64_t t) {
-    const int64_t owner = table.has(t) ? t : view.owner[base + t] - view.first;
-    view.cluster[base + t] = owner >= 0 ? before + table.rank(owner) : view.cluster[base + owner];
+    const int64_t owner = table.has(t) ? t : view.sets.owner[base + t] - view.first;
+    view.sets.cluster[base + t] =
+        owner >= 0 ? before + table.rank(owner) : view.sets.cluster[base + owner];
   });
   if (blockIdx.x == 0 && threadIdx.x == 0) keep.after[1 + set] = before + table.total;
 }
 
 __device__ bool is_rep(const ChunkView& view, int set, int64_t t) {
-  return view.status[set * view.set_stride + view.first + t] ==
+  return view.sets.status[set * view.sets.stride + view.first + t] ==
          static_cast<uint8_t>(TokenStatus::kRepresentative);
 }
 
 // What later chunks are compared with: a thread's tokens that have one of the flags in a set.
 __device__ uint32_t used_in_any(const ChunkView& view, uint8_t used) {
-  const uint32_t compared = bits_equal(view.exempt, view.n, 0);
+  const uint32_t compared = bits_equal(view.rows.exempt, view.n, 0);
   uint32_t any = 0;
   for (int set = 0; set < view.n_sets; ++set) {
     if (view.thresholds[set] <= 0) continue;
-    const uint32_t reps = bits_equal(view.status + set * view.set_stride + view.first, view.n,
+    const uint32_t reps = bits_equal(view.sets.status + set * view.sets.stride + view.first, view.n,
                                      static_cast<uint8_t>(TokenStatus::kRepresentative));
     const uint32_t inherited = bits_inherited(view, set);
     if ((used & kIsAny) != 0) any |= compared;
@@ -68,7 +69,7 @@ __device__ void keep_row(const KeepView& keep, bool coordinates, int64_t t, int6
   if (coordinates && first == 0)
     copy_row(basis.columns + to * basis.width, basis.rows + t * basis.width, basis.width);
   if (keep.exact_columns == nullptr) return;
-  const auto* exact = static_cast<const float*>(view.exact.data) + t * view.exact.stride;
+  const auto* exact = static_cast<const float*>(view.rows.exact.data) + t * view.rows.exact.stride;
   for (int64_t i = first + threadIdx.x % 32; i < min(int64_t{first + width}, view.d); i += 32)
     keep.exact_columns[to * view.d + i] = exact[i];
 }
@@ -91,11 +92,11 @@ __global__ void __launch_bounds__(kTableThreads, 2)
     if (!columns.has(t)) return;
     const int64_t to = before + columns.rank(t);
     keep.position[to] = static_cast<int32_t>(view.first + t);
-    keep.column_scale[to] = view.scale[t];
-    keep.column_inverse[to] = view.exact.inverse[t];
+    keep.column_scale[to] = view.rows.scale[t];
+    keep.column_inverse[to] = view.rows.exact.inverse[t];
     if (coordinates) keep.basis.column_rest[to] = keep.basis.rest[t];
     for (int set = 0; set < view.n_sets; ++set)
-      keep.flags[set * view.capacity + to] =
+      keep.flags[set * view.kept.capacity + to] =
           view.thresholds[set] > 0 ? column_flags(is_rep(view, set, t), view.is_inherited(set, t))
                                    : uint8_t{0};
   });

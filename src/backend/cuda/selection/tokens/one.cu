@@ -32,12 +32,12 @@ template <bool kBF16>
 __device__ void multiply_columns(const OneView& one, const void* row) {
   const ChunkView& view = one.keep.chunk;
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
-  const auto* columns = static_cast<const std::byte*>(view.exact_columns.data);
-  const int64_t pitch = view.exact_columns.stride * (kBF16 ? 2 : 4);
-  const int eights = static_cast<int>(view.d / 8), n = *view.n_columns;
+  const auto* columns = static_cast<const std::byte*>(view.kept.exact.data);
+  const int64_t pitch = view.kept.exact.stride * (kBF16 ? 2 : 4);
+  const int eights = static_cast<int>(view.d / 8), n = *view.kept.n;
   for (int c = (static_cast<int>(blockIdx.x) - 1) * kWarps + warp; c < n;
        c += (static_cast<int>(gridDim.x) - 1) * kWarps) {
-    const double inverse = view.exact_columns.inverse[c];
+    const double inverse = view.kept.exact.inverse[c];
     float sum = 0;
 #pragma unroll 8
     for (int i = lane; i < eights; i += 32) {
@@ -64,13 +64,13 @@ __global__ void __launch_bounds__(kThreads)
   if (blockIdx.x == 0) {
     const bool is_row = warp == 0;
     if (is_row || (warp == 1 && residual.data != nullptr)) {
-      const ConstRowsView row{static_cast<const std::byte*>(chunk.exact.data), 0, chunk.bf16};
+      const ConstRowsView row{static_cast<const std::byte*>(chunk.rows.exact.data), 0, chunk.bf16};
       uint4* own = one_memory + warp * 32 * norm_pitch(kMostNormPieces);
       const double inverse = inverse_norm(is_row ? row : residual, 0, chunk.d, own);
       if (threadIdx.x % 32 == 0) (is_row ? view.inverse : view.residual_inverse)[0] = inverse;
     }
   } else {
-    const auto* row = static_cast<const uint4*>(chunk.exact.data);
+    const auto* row = static_cast<const uint4*>(chunk.rows.exact.data);
     const auto pieces = static_cast<int>(chunk.d * (chunk.bf16 ? 2 : 4) / 16);
     for (int i = static_cast<int>(threadIdx.x); i < pieces; i += kThreads) one_memory[i] = row[i];
     __syncthreads();

@@ -23,10 +23,10 @@ struct Decision {
 // Cosines, when the token's norm is known; what f32 may not hold is summed again.
 __device__ inline void finish_cosines(const OneView& one, float* cosines) {
   const ChunkView& view = one.keep.chunk;
-  const double inverse = view.exact.inverse[0];
-  const int n = *view.n_columns;
+  const double inverse = view.rows.exact.inverse[0];
+  const int n = *view.kept.n;
   const auto rescue = [&](int64_t c) {
-    return inverse != 0 && (is_odd(inverse) || is_odd(view.exact_columns.inverse[c]));
+    return inverse != 0 && (is_odd(inverse) || is_odd(view.kept.exact.inverse[c]));
   };
   for (int first = static_cast<int>(threadIdx.x) / 32 * 32; first < n; first += kThreads) {
     const int c = first + static_cast<int>(threadIdx.x) % 32;
@@ -46,10 +46,10 @@ __device__ inline void finish_cosines(const OneView& one, float* cosines) {
 __device__ inline bool is_blocked(const OneView& one, const float* cosines, int set,
                                   bool inherited) {
   const ChunkView& view = one.keep.chunk;
-  const uint8_t* flags = view.flags + set * view.capacity;
+  const uint8_t* flags = view.kept.flags + set * view.kept.capacity;
   const uint8_t mask = view.rule.deciding(inherited);
   const double threshold = view.thresholds[set], error = rough_error(view.d);
-  const int n = *view.n_columns;
+  const int n = *view.kept.n;
   const auto size_at = [&](int c) { return view.rule.absolute ? fabsf(cosines[c]) : cosines[c]; };
   bool sure = false, doubtful = false;
   for (int c = static_cast<int>(threadIdx.x); c < n; c += kThreads) {
@@ -75,9 +75,9 @@ __device__ inline bool is_blocked(const OneView& one, const float* cosines, int 
 __device__ inline void find_owner(const OneView& one, const float* cosines, int set,
                                   Decision& memory) {
   const ChunkView& view = one.keep.chunk;
-  const uint8_t* flags = view.flags + set * view.capacity;
+  const uint8_t* flags = view.kept.flags + set * view.kept.capacity;
   const double threshold = view.thresholds[set], error = rough_error(view.d);
-  const int n = *view.n_columns, lane = static_cast<int>(threadIdx.x) % 32;
+  const int n = *view.kept.n, lane = static_cast<int>(threadIdx.x) % 32;
   const auto is_rep = [&](int c) { return (flags[c] & kIsRep) != 0; };
   float largest = -INFINITY;
   for (int c = static_cast<int>(threadIdx.x); c < n; c += kThreads)
@@ -104,7 +104,7 @@ __device__ inline void find_owner(const OneView& one, const float* cosines, int 
   if (threadIdx.x >= 32) return;
   const int n_contenders = memory.n_contenders;
   const auto column = [&](int c) {
-    return Nearest{.position = view.position[c], .is_column = true, .index = c};
+    return Nearest{.position = view.kept.position[c], .is_column = true, .index = c};
   };
   Nearest best;
   if (n_contenders == 1 && fabs(largest - threshold) > error && !view.want_cosines) {
@@ -142,7 +142,7 @@ __device__ inline uint8_t decide_in(const OneView& one, const float* cosines, in
   }
   __syncthreads();
   if (threadIdx.x == 0) {
-    const int64_t base = set * view.set_stride, at = base + view.first;
+    const int64_t base = set * view.sets.stride, at = base + view.first;
     const int before = keep.before[1 + set];
     int64_t owner = view.first;
     double cosine = 1;
@@ -151,14 +151,14 @@ __device__ inline uint8_t decide_in(const OneView& one, const float* cosines, in
       if (memory.owner >= 0) owner = memory.owner;
       cosine = memory.cosine;
       if (memory.owner >= 0 && cosine >= view.thresholds[set])
-        cluster = view.cluster[base + owner];
+        cluster = view.sets.cluster[base + owner];
       else
         status = TokenStatus::kUncovered;
     }
-    view.status[at] = static_cast<uint8_t>(status);
-    view.owner[at] = static_cast<int32_t>(owner);
-    view.cluster[at] = cluster;
-    if (view.want_cosines) view.cosine[at] = static_cast<float>(cosine);
+    view.sets.status[at] = static_cast<uint8_t>(status);
+    view.sets.owner[at] = static_cast<int32_t>(owner);
+    view.sets.cluster[at] = cluster;
+    if (view.want_cosines) view.sets.cosine[at] = static_cast<float>(cosine);
     keep.after[1 + set] = before + (status == TokenStatus::kRedundant ? 0 : 1);
   }
   __syncthreads();  // the owner is read
@@ -177,7 +177,7 @@ __device__ inline void decide(const OneView& one, Decision& memory, float* room,
                          sort_norms(one.exempt, memory.norms, true));
   if (threadIdx.x == 0) memory.exempt = exempt;
   __syncthreads();
-  float* cosines = *view.n_columns <= n_room ? room : one.cosines;
+  float* cosines = *view.kept.n <= n_room ? room : one.cosines;
   finish_cosines(one, cosines);
   const int to = keep.before[0];  // the column it may become
   const uint8_t used = view.rule.used();
@@ -185,7 +185,8 @@ __device__ inline void decide(const OneView& one, Decision& memory, float* room,
   for (int set = 0; set < view.n_sets; ++set) {
     const uint8_t flags = decide_in(one, cosines, set, memory);
     kept |= (flags & used) != 0;
-    if (threadIdx.x == 0 && to < view.capacity) keep.flags[set * view.capacity + to] = flags;
+    if (threadIdx.x == 0 && to < view.kept.capacity)
+      keep.flags[set * view.kept.capacity + to] = flags;
   }
   if (threadIdx.x == 0) {
     keep.after[0] = *keep.host_columns = to + (kept ? 1 : 0);
@@ -194,14 +195,14 @@ __device__ inline void decide(const OneView& one, Decision& memory, float* room,
     if (live) *keep.products += to;
   }
   if (!kept) return;
-  const double inverse = view.exact.inverse[0], power = range_scale(inverse);
+  const double inverse = view.rows.exact.inverse[0], power = range_scale(inverse);
   const double rest = inverse > 0 ? inverse / power : 0.0;
   if (threadIdx.x == 0) {
     keep.position[to] = static_cast<int32_t>(view.first);
     keep.column_scale[to] = static_cast<float>(rest);
     keep.column_inverse[to] = view.bf16 ? rest : inverse;
   }
-  const ConstRowsView row{static_cast<const std::byte*>(view.exact.data), 0, view.bf16};
+  const ConstRowsView row{static_cast<const std::byte*>(view.rows.exact.data), 0, view.bf16};
   const RowsView column{reinterpret_cast<std::byte*>(keep.columns + to * view.padded), 0, true};
   for (int64_t i = int64_t{8} * threadIdx.x; i < view.padded; i += int64_t{8} * kThreads) {
     float x[8] = {};

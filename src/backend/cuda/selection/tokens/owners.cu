@@ -13,7 +13,7 @@ constexpr int kWarps = 8;   // of a block: one token each
 constexpr int kBlocks = 3;  // of a multiprocessor
 
 __device__ bool is_rep(const ChunkView& view, int set, int64_t t) {
-  return view.status[set * view.set_stride + view.first + t] ==
+  return view.sets.status[set * view.sets.stride + view.first + t] ==
          static_cast<uint8_t>(TokenStatus::kRepresentative);
 }
 
@@ -22,8 +22,8 @@ __device__ Largest largest_local(const ChunkView& view, int set, int64_t t) {
   constexpr int kAhead = 8;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   Largest best = none_yet();
-  if (view.local == nullptr) return best;
-  const float* cosines = view.local + t * kChunk;
+  if (view.scratch.local == nullptr) return best;
+  const float* cosines = view.scratch.local + t * kChunk;
   for (int first = lane; first < t; first += 32 * kAhead) {
     float cosine[kAhead];
 #pragma unroll
@@ -51,7 +51,7 @@ template <typename Visit>
 __device__ void for_contenders(const ChunkView& view, int set, int64_t t, double least,
                                const Largest& local, const Visit& visit) {
   const auto column = [&](int64_t c) {
-    visit(Nearest{.position = view.position[c], .is_column = true, .index = c});
+    visit(Nearest{.position = view.kept.position[c], .is_column = true, .index = c});
     return false;
   };
   any_split(view, set, 0, t, least, [&](int split, const Largest& found) {
@@ -78,11 +78,11 @@ __global__ void __launch_bounds__(32 * kWarps, kBlocks)
   const int64_t t = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;
   const int set = static_cast<int>(blockIdx.y);
   if (t >= view.n) return;
-  const int64_t at = set * view.set_stride + view.first + t;
+  const int64_t at = set * view.sets.stride + view.first + t;
   int64_t owner = view.first + t;
   bool owned = true;
   double cosine = 1;
-  const auto status = static_cast<TokenStatus>(view.status[at]);
+  const auto status = static_cast<TokenStatus>(view.sets.status[at]);
   const bool asks = status == TokenStatus::kRedundant || status == TokenStatus::kUncovered;
   if (asks) {
     const Largest local = largest_local(view, set, t);
@@ -111,11 +111,11 @@ __global__ void __launch_bounds__(32 * kWarps, kBlocks)
     cosine = best.position >= 0 ? best.cosine : -1.0;
   }
   if (threadIdx.x % 32 != 0) return;
-  view.owner[at] = static_cast<int32_t>(owner);
+  view.sets.owner[at] = static_cast<int32_t>(owner);
   if (asks)
-    view.status[at] =
+    view.sets.status[at] =
         static_cast<uint8_t>(owned ? TokenStatus::kRedundant : TokenStatus::kUncovered);
-  if (view.want_cosines) view.cosine[at] = static_cast<float>(cosine);
+  if (view.want_cosines) view.sets.cosine[at] = static_cast<float>(cosine);
 }
 
 // A block to a set.
