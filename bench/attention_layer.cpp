@@ -93,7 +93,7 @@ AttentionFlops attention_flops(const AttentionCase& c, int64_t n_reps) {
 AttentionLayer::AttentionLayer(const AttentionCase& c)
     : c_(c),
       backend_(make_cpu_backend(c.dtype)),
-      bf16_(make_cpu_backend(cpu::gemm_bfmmla() != nullptr ? DType::kBF16 : c.dtype)),
+      bf16_(make_cpu_backend(cpu::gemm::kernel_bfmmla() != nullptr ? DType::kBF16 : c.dtype)),
       weights_(std::make_shared<Weights>()) {
   const int64_t t = c.n_tokens, d = c.d_model, n_heads = d / c.head_dim;
   Backend& b = *backend_;

@@ -52,7 +52,7 @@ Buffer random_rows(DType dtype, int64_t n_rows, int64_t width) {
 // The products of one provider of the CPU backend.
 class CpuProducts final : public BareProducts {
  public:
-  using Make = std::unique_ptr<cpu::CpuLinear> (*)(const MatrixSource&, DType);
+  using Make = std::unique_ptr<cpu::gemm::Linear> (*)(const MatrixSource&, DType);
 
   static std::unique_ptr<CpuProducts> make(std::string name, Make make, const ModelSpec& spec,
                                            DType dtype, int64_t n_rows) {
@@ -80,7 +80,7 @@ class CpuProducts final : public BareProducts {
 
  private:
   struct Item {
-    std::unique_ptr<cpu::CpuLinear> weights;
+    std::unique_ptr<cpu::gemm::Linear> weights;
     Buffer x, out;
     int64_t count;
   };
@@ -132,9 +132,10 @@ std::vector<std::unique_ptr<BareProducts>> bare_products(const ModelSpec& spec, 
     if (products != nullptr) all.push_back(std::move(products));
   };
   add(CpuProducts::make(
-      "own kernels", [](const MatrixSource& m, DType d) { return cpu::make_packed_linear(m, d); },
-      spec, dtype, n_rows));
-  add(CpuProducts::make("oneDNN", cpu::make_onednn_linear, spec, dtype, n_rows));
+      "own kernels",
+      [](const MatrixSource& m, DType d) { return cpu::gemm::make_packed_linear(m, d); }, spec,
+      dtype, n_rows));
+  add(CpuProducts::make("oneDNN", cpu::gemm::make_onednn_linear, spec, dtype, n_rows));
 #ifdef SLUICE_BENCH_OPENBLAS
   if (dtype == DType::kF32) add(std::make_unique<OpenblasProducts>(spec, n_rows));
 #endif

@@ -5,14 +5,14 @@
 #include "parity/backends.h"
 #include "parity/compare.h"
 
-namespace sluice::impl::cpu {
+namespace sluice::impl::cpu::gemm {
 namespace {
 
 using test::random_values;
 
 struct NamedKernel {
   const char* name;
-  const GemmKernel* kernel;  // null where this CPU has no such instructions
+  const Kernel* kernel;  // null where this CPU has no such instructions
 };
 void PrintTo(const NamedKernel& k, std::ostream* out) { *out << k.name; }
 
@@ -21,7 +21,7 @@ class EveryKernel : public testing::TestWithParam<NamedKernel> {
   void SetUp() override {
     if (GetParam().kernel == nullptr) GTEST_SKIP() << "this CPU has no such instructions";
   }
-  const GemmKernel& kernel() const { return *GetParam().kernel; }
+  const Kernel& kernel() const { return *GetParam().kernel; }
 };
 
 // Numbers as the kernel's dtype stores them, in bytes.
@@ -43,7 +43,7 @@ struct TileCase {
 };
 
 // Runs one tile and compares; C has guard rows and columns that must stay.
-void check_tile(const GemmKernel& kernel, const TileCase& c) {
+void check_tile(const Kernel& kernel, const TileCase& c) {
   SCOPED_TRACE(testing::Message() << c.rows << " rows, " << c.n << " of " << kernel.nr
                                   << " columns, k " << c.k << (c.accumulate ? ", accumulate" : ""));
   const int64_t padded_k = kernel.padded_k(c.k), a_stride = padded_k + 3, c_stride = kernel.nr + 2;
@@ -97,15 +97,14 @@ TEST_P(EveryKernel, PanelsOfEveryWidthArePaddedWithZeros) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, EveryKernel,
-                         testing::Values(NamedKernel{"f32", &gemm_f32()},
-                                         NamedKernel{"f32_bf16", &gemm_f32_bf16()},
-                                         NamedKernel{"bfmmla", gemm_bfmmla()}),
+                         testing::Values(NamedKernel{"f32", &kernel_f32()},
+                                         NamedKernel{"f32_bf16", &kernel_f32_bf16()},
+                                         NamedKernel{"bfmmla", kernel_bfmmla()}),
                          [](const auto& test) { return std::string(test.param.name); });
 
 TEST(GemmKernel, OfADTypeTakesWeightsOfThatDType) {
-  for (const DType dtype : {DType::kF32, DType::kBF16})
-    EXPECT_EQ(gemm_kernel(dtype).b_dtype, dtype);
+  for (const DType dtype : {DType::kF32, DType::kBF16}) EXPECT_EQ(kernel_for(dtype).b_dtype, dtype);
 }
 
 }  // namespace
-}  // namespace sluice::impl::cpu
+}  // namespace sluice::impl::cpu::gemm

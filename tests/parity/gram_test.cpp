@@ -6,13 +6,13 @@
 #include "backend/cpu/selection/gram/scan.h"
 #include "parity/basis_cases.h"
 
-namespace sluice::impl::cpu {
+namespace sluice::impl::cpu::selection {
 namespace {
 
 using test::random_values;
 
 struct GramCase {
-  const GemmKernel* kernel;
+  const gemm::Kernel* kernel;
   DType dtype;
   int64_t d_model;
   bool scaled;
@@ -33,7 +33,7 @@ std::vector<float> rows_of(const GramCase& c, int64_t n_tokens) {
 
 std::vector<GramCase> gram_cases() {
   std::vector<GramCase> cases;
-  for (const GemmKernel* kernel : {&gemm_f32(), gemm_bfmmla()})
+  for (const gemm::Kernel* kernel : {&gemm::kernel_f32(), gemm::kernel_bfmmla()})
     for (const DType dtype : {DType::kF32, DType::kBF16})
       for (const int64_t d_model : {1, 5, 37, 768, 1300})
         for (const bool scaled : {false, true})
@@ -59,8 +59,8 @@ void for_all_cases(const Check& check) {
     inverse_norms(x.view(), inverses);
     std::vector<int32_t> indices(kTokens);
     for (size_t i = 0; i < indices.size(); ++i) indices[i] = static_cast<int32_t>(i);
-    GramRows rows(*c.kernel, c.d_model);
-    GramColumns columns(*c.kernel, c.d_model, 1);
+    Rows rows(*c.kernel, c.d_model);
+    Columns columns(*c.kernel, c.d_model, 1);
     rows.assign({x.view(), inverses, 0}, std::span(indices).first(kColumns));
     std::vector<int64_t> all(kColumns);
     std::iota(all.begin(), all.end(), 0);
@@ -72,7 +72,7 @@ void for_all_cases(const Check& check) {
 }
 
 TEST(Gram, InverseNormsAreTheExactOnes) {
-  for_all_cases([](const GramCase&, const ConstTensor& x, const GramRows&, const GramColumns&) {
+  for_all_cases([](const GramCase&, const ConstTensor& x, const Rows&, const Columns&) {
     std::vector<double> inverses(static_cast<size_t>(x.rows()));
     inverse_norms(x, inverses);
     for (int64_t t = 0; t < x.rows(); ++t)
@@ -81,43 +81,42 @@ TEST(Gram, InverseNormsAreTheExactOnes) {
 }
 
 TEST(Gram, ColumnsGiveTheirRowsBack) {
-  for_all_cases(
-      [](const GramCase& c, const ConstTensor& x, const GramRows&, const GramColumns& columns) {
-        std::vector<float> scratch(static_cast<size_t>(c.d_model));
-        for (int64_t t = 0; t < columns.size(); ++t) {
-          const float* row = columns.exact(t, scratch.data());
-          for (int64_t k = 0; k < c.d_model; ++k)
-            ASSERT_EQ(row[k], c.dtype == DType::kBF16 ? to_float(x.row<BFloat16>(t)[k])
-                                                      : x.row<float>(t)[k])
-                << "column " << t << ", element " << k;
-        }
-      });
+  for_all_cases([](const GramCase& c, const ConstTensor& x, const Rows&, const Columns& columns) {
+    std::vector<float> scratch(static_cast<size_t>(c.d_model));
+    for (int64_t t = 0; t < columns.size(); ++t) {
+      const float* row = columns.exact(t, scratch.data());
+      for (int64_t k = 0; k < c.d_model; ++k)
+        ASSERT_EQ(row[k],
+                  c.dtype == DType::kBF16 ? to_float(x.row<BFloat16>(t)[k]) : x.row<float>(t)[k])
+            << "column " << t << ", element " << k;
+    }
+  });
 }
 
 TEST(Gram, ProductsAreWithinTheirErrorOfTheExactCosine) {
-  for_all_cases([](const GramCase& c, const ConstTensor& x, const GramRows& rows,
-                   const GramColumns& columns) {
-    std::vector<float> products;
-    const GramScan scan{c.kernel, c.d_model, &rows, &columns, {}};
-    EXPECT_EQ(scan.multiply(products), rows.size() * columns.size());
-    const int64_t stride = columns.n_panels() * c.kernel->nr;
-    for (int64_t i = 0; i < rows.size(); ++i)
-      for (int64_t j = 0; j < columns.size(); ++j) {
-        const double cosine = double{products[static_cast<size_t>(i * stride + j)]} *
-                              rows[i].packed_inverse * columns[j].packed_inverse;
-        const double exact = exact_cosine({x, rows[i].position, rows[i].inverse_norm},
-                                          {x, j, columns[j].inverse_norm});
-        ASSERT_LE(std::abs(cosine - exact),
-                  gram_error(c.d_model, rows[i].rounding, columns[j].rounding))
-            << "row " << i << ", column " << j;
-      }
-  });
+  for_all_cases(
+      [](const GramCase& c, const ConstTensor& x, const Rows& rows, const Columns& columns) {
+        std::vector<float> products;
+        const Scan scan{c.kernel, c.d_model, &rows, &columns, {}};
+        EXPECT_EQ(scan.multiply(products), rows.size() * columns.size());
+        const int64_t stride = columns.n_panels() * c.kernel->nr;
+        for (int64_t i = 0; i < rows.size(); ++i)
+          for (int64_t j = 0; j < columns.size(); ++j) {
+            const double cosine = double{products[static_cast<size_t>(i * stride + j)]} *
+                                  rows[i].packed_inverse * columns[j].packed_inverse;
+            const double exact = exact_cosine({x, rows[i].position, rows[i].inverse_norm},
+                                              {x, j, columns[j].inverse_norm});
+            ASSERT_LE(std::abs(cosine - exact),
+                      gram_error(c.d_model, rows[i].rounding, columns[j].rounding))
+                << "row " << i << ", column " << j;
+          }
+      });
 }
 
 // Bases of the columns themselves leave nothing of them; random ones leave most.
 TEST(Gram, CoordinatesBoundTheExactCosine) {
-  for_all_cases([](const GramCase& c, const ConstTensor& x, const GramRows& rows,
-                   const GramColumns& columns) {
+  for_all_cases([](const GramCase& c, const ConstTensor& x, const Rows& rows,
+                   const Columns& columns) {
     std::vector<float> unit, scratch(static_cast<size_t>(c.d_model));
     for (int64_t j = 0; j < columns.size(); ++j)
       for (int64_t k = 0; k < c.d_model; ++k)
@@ -126,18 +125,18 @@ TEST(Gram, CoordinatesBoundTheExactCosine) {
          {int64_t{1}, std::min<int64_t>(c.d_model, 20), std::min<int64_t>(c.d_model / 2, 60)})
       for (const bool fits : {true, false}) {
         if (rank == 0) continue;
-        GramSubspace subspace(
-            *c.kernel, test::basis_of(fits ? unit : std::vector<float>{}, rank, c.d_model, 9));
+        Subspace subspace(*c.kernel,
+                          test::basis_of(fits ? unit : std::vector<float>{}, rank, c.d_model, 9));
         subspace.take_rows(rows, rows.size());
         subspace.take_columns(columns, 7);
         subspace.take_columns(columns, columns.size());
         std::vector<float> products;
-        const GramScan scan{c.kernel, rank, &subspace.rows(), &subspace.columns(), {}};
+        const Scan scan{c.kernel, rank, &subspace.rows(), &subspace.columns(), {}};
         scan.multiply(products);
         const int64_t stride = columns.n_panels() * c.kernel->nr;
         for (int64_t i = 0; i < rows.size(); ++i)
           for (int64_t j = 0; j < columns.size(); ++j) {
-            const GramRow &a = subspace.rows()[i], &b = subspace.columns()[j];
+            const Row &a = subspace.rows()[i], &b = subspace.columns()[j];
             const double exact = exact_cosine({x, rows[i].position, rows[i].inverse_norm},
                                               {x, j, columns[j].inverse_norm});
             ASSERT_LE(std::abs(double{products[static_cast<size_t>(i * stride + j)]} - exact),
@@ -149,24 +148,24 @@ TEST(Gram, CoordinatesBoundTheExactCosine) {
 }
 
 TEST(Gram, JudgedCosinesAreTheExactOnes) {
-  for_all_cases([](const GramCase& c, const ConstTensor& x, const GramRows& rows,
-                   const GramColumns& columns) {
-    GramJudge judge(rows, c.d_model);
-    for (int64_t i = 0; i < rows.size(); ++i) {
-      std::vector<GramCandidate> all;
-      for (int64_t j = 0; j < columns.size(); ++j) all.push_back({&columns, j, -2, 2});
-      judge.make_exact(i, false, all);
-      for (int64_t j = 0; j < columns.size(); ++j)
-        ASSERT_EQ(all[static_cast<size_t>(j)].cosine,
-                  exact_cosine({x, rows[i].position, rows[i].inverse_norm},
-                               {x, j, columns[j].inverse_norm}))
-            << "row " << i << ", column " << j;
-    }
-  });
+  for_all_cases(
+      [](const GramCase& c, const ConstTensor& x, const Rows& rows, const Columns& columns) {
+        Judge judge(rows, c.d_model);
+        for (int64_t i = 0; i < rows.size(); ++i) {
+          std::vector<Candidate> all;
+          for (int64_t j = 0; j < columns.size(); ++j) all.push_back({&columns, j, -2, 2});
+          judge.make_exact(i, false, all);
+          for (int64_t j = 0; j < columns.size(); ++j)
+            ASSERT_EQ(all[static_cast<size_t>(j)].cosine,
+                      exact_cosine({x, rows[i].position, rows[i].inverse_norm},
+                                   {x, j, columns[j].inverse_norm}))
+                << "row " << i << ", column " << j;
+        }
+      });
 }
 
 }  // namespace
-}  // namespace sluice::impl::cpu
+}  // namespace sluice::impl::cpu::selection
 
 namespace sluice::impl::test {
 namespace {

@@ -35,7 +35,7 @@ class FloatRow {
   explicit FloatRow(int64_t n) : scratch_(static_cast<size_t>(n)) {}
   const float* read(const ConstTensor& x, int64_t row) {
     if (x.dtype() == DType::kF32) return x.row<float>(row);
-    cpu::widen(x.row<BFloat16>(row), x.row_elements(), scratch_.data());
+    cpu::primitives::widen(x.row<BFloat16>(row), x.row_elements(), scratch_.data());
     return scratch_.data();
   }
   // Where to compute a row of `out`; write() then stores it.
@@ -44,7 +44,7 @@ class FloatRow {
   }
   void write(const Tensor& out, int64_t row) {
     if (out.dtype() == DType::kBF16)
-      cpu::narrow(scratch_.data(), out.row_elements(), out.row<BFloat16>(row));
+      cpu::primitives::narrow(scratch_.data(), out.row_elements(), out.row<BFloat16>(row));
   }
 
  private:
@@ -63,7 +63,8 @@ class CpuBackend final : public Backend {
 
   std::string_view name() const override { return "cpu"; }
   std::string description() const override {
-    return std::string(cpu::simd_name()) + (provider_.empty() ? "" : ", products: " + provider_);
+    return std::string(cpu::primitives::simd_name()) +
+           (provider_.empty() ? "" : ", products: " + provider_);
   }
   Device device() const override { return Device::kCpu; }
   DType compute_dtype() const override { return dtype_; }
@@ -73,20 +74,20 @@ class CpuBackend final : public Backend {
   void download(ConstTensor device, Tensor host) override { copy_rows(device, host); }
 
   std::unique_ptr<LinearWeights> pack_linear(MatrixSource source) override {
-    auto weights = cpu::make_linear(std::move(source), dtype_);
+    auto weights = cpu::gemm::make_linear(std::move(source), dtype_);
     provider_ = weights->provider();
     return weights;
   }
   std::unique_ptr<ColumnWeights> pack_columns(MatrixSource source) override {
-    return cpu::pack_columns(std::move(source), dtype_);
+    return cpu::gemm::pack_columns(std::move(source), dtype_);
   }
   std::unique_ptr<SubspaceBasis> make_basis(std::span<const float> vectors, int64_t rank,
                                             int64_t n_in) override {
-    return cpu::make_basis(vectors, rank, n_in, dtype_);
+    return cpu::subspace::make_basis(vectors, rank, n_in, dtype_);
   }
   std::unique_ptr<LinearWeights> pack_image(const MatrixSource& source,
                                             const SubspaceBasis& basis) override {
-    return pack_linear(cpu::image_source(source, basis));
+    return pack_linear(cpu::subspace::image_source(source, basis));
   }
   // The rows stay in the file's map: a sequence touches few of them.
   std::unique_ptr<Table> make_table(MatrixSource source) override {
@@ -104,10 +105,10 @@ class CpuBackend final : public Backend {
         SLUICE_CHECK(id >= 0 && id < table.n_out);
         table.read_rows(id, id + 1, row.data());
         if (args.zero_id == id) std::fill(row.begin(), row.end(), 0.0f);
-        if (args.scale != 1.0f) cpu::scale(args.scale, table.n_in, row.data());
+        if (args.scale != 1.0f) cpu::primitives::scale(args.scale, table.n_in, row.data());
         float* out = args.out.row<float>(r);
         if (args.accumulate)
-          cpu::add(row.data(), table.n_in, out);
+          cpu::primitives::add(row.data(), table.n_in, out);
         else
           std::copy(row.begin(), row.end(), out);
       }
@@ -119,13 +120,14 @@ class CpuBackend final : public Backend {
     for_rows(args.out, [&](int64_t begin, int64_t end) {
       FloatRow in(args.x.row_elements()), out(args.x.row_elements());
       for (int64_t r = begin; r < end; ++r) {
-        cpu::norm_row({.kind = args.kind,
-                       .epsilon = args.epsilon,
-                       .x = in.read(args.x, r),
-                       .weight = args.weight.defined() ? args.weight.data<float>() : nullptr,
-                       .bias = args.bias.defined() ? args.bias.data<float>() : nullptr,
-                       .n = args.x.row_elements(),
-                       .out = out.target(args.out, r)});
+        cpu::primitives::norm_row(
+            {.kind = args.kind,
+             .epsilon = args.epsilon,
+             .x = in.read(args.x, r),
+             .weight = args.weight.defined() ? args.weight.data<float>() : nullptr,
+             .bias = args.bias.defined() ? args.bias.data<float>() : nullptr,
+             .n = args.x.row_elements(),
+             .out = out.target(args.out, r)});
         out.write(args.out, r);
       }
     });
@@ -137,15 +139,16 @@ class CpuBackend final : public Backend {
     SLUICE_CHECK(args.x.rows() == args.out.rows());
     SLUICE_CHECK(!args.accumulate ||
                  (args.activation == Activation::kNone && args.out.dtype() == DType::kF32));
-    dynamic_cast<const cpu::CpuLinear&>(*args.weights).run(args);
+    dynamic_cast<const cpu::gemm::Linear&>(*args.weights).run(args);
   }
 
-  void project(const ProjectArgs& args) override { cpu::project(args); }
-  void linear_columns(const LinearColumnsArgs& args) override { cpu::linear_columns(args); }
+  void project(const ProjectArgs& args) override { cpu::subspace::project(args); }
+  void linear_columns(const LinearColumnsArgs& args) override { cpu::gemm::linear_columns(args); }
   void grade(const GradeArgs& args) override {
     SLUICE_CHECK(args.x.shape() == args.graded.shape() && args.x.dtype() == args.graded.dtype());
     SLUICE_CHECK(static_cast<int64_t>(args.kept.size()) == args.x.rows() && args.epsilon >= 0);
-    for_rows(args.graded, [&](int64_t begin, int64_t end) { cpu::grade_rows(args, begin, end); });
+    for_rows(args.graded,
+             [&](int64_t begin, int64_t end) { cpu::subspace::grade_rows(args, begin, end); });
   }
 
   void rotate(const RotaryArgs& args) override {
@@ -166,8 +169,8 @@ class CpuBackend final : public Backend {
         row.read(args.x, r);
         float* x = row.target(args.x, r);
         for (int64_t head = 0; head < n_heads; ++head)
-          cpu::rotate_head(args.style, args.cosine.row<float>(position),
-                           args.sine.row<float>(position), half, x + head * head_dim);
+          cpu::primitives::rotate_head(args.style, args.cosine.row<float>(position),
+                                       args.sine.row<float>(position), half, x + head * head_dim);
         row.write(args.x, r);
       }
     });
@@ -196,7 +199,7 @@ class CpuBackend final : public Backend {
                  });
   }
 
-  void attend_dense(const AttendDenseArgs& args) override { cpu::attend_dense(args); }
+  void attend_dense(const AttendDenseArgs& args) override { cpu::dense::attend(args); }
 
   void glu(const GluArgs& args) override {
     const int64_t d_inner = args.out.row_elements();
@@ -205,7 +208,8 @@ class CpuBackend final : public Backend {
       FloatRow in(2 * d_inner), out(d_inner);
       for (int64_t r = begin; r < end; ++r) {
         const float* gate = in.read(args.gate_up, r);
-        cpu::gate_row(args.activation, gate, gate + d_inner, d_inner, out.target(args.out, r));
+        cpu::primitives::gate_row(args.activation, gate, gate + d_inner, d_inner,
+                                  out.target(args.out, r));
         out.write(args.out, r);
       }
     });
@@ -217,9 +221,9 @@ class CpuBackend final : public Backend {
     for_rows(to, [&](int64_t begin, int64_t end) {
       for (int64_t r = begin; r < end; ++r) {
         if (to.dtype() == DType::kBF16)
-          cpu::narrow(from.row<float>(r), from.row_elements(), to.row<BFloat16>(r));
+          cpu::primitives::narrow(from.row<float>(r), from.row_elements(), to.row<BFloat16>(r));
         else
-          cpu::widen(from.row<BFloat16>(r), from.row_elements(), to.row<float>(r));
+          cpu::primitives::widen(from.row<BFloat16>(r), from.row_elements(), to.row<float>(r));
       }
     });
   }
@@ -241,25 +245,25 @@ class CpuBackend final : public Backend {
     SLUICE_CHECK(from.row_elements() == to.row_elements());
     for_rows(to, [&](int64_t begin, int64_t end) {
       for (int64_t r = begin; r < end; ++r)
-        cpu::add(from.row<float>(rows[static_cast<size_t>(r)]), to.row_elements(),
-                 to.row<float>(r));
+        cpu::primitives::add(from.row<float>(rows[static_cast<size_t>(r)]), to.row_elements(),
+                             to.row<float>(r));
     });
   }
 
   std::unique_ptr<Selector> make_selector(const SelectorSpec& spec) override {
-    return cpu::make_selector(spec);
+    return cpu::selection::make_selector(spec);
   }
   std::unique_ptr<KeysAttention> make_keys_attention(const KeysSpec& spec) override {
-    return cpu::make_keys_attention(spec);
+    return cpu::keys::make_attention(spec);
   }
   std::unique_ptr<RepsAttention> make_reps_attention(const RepsSpec& spec) override {
-    return cpu::make_reps_attention(spec);
+    return cpu::copy::make_attention(spec);
   }
   std::unique_ptr<RefineAttention> make_refine_attention(const RefineSpec& spec) override {
-    return cpu::refine::make_refine_attention(spec);
+    return cpu::refine::make_attention(spec);
   }
   std::unique_ptr<BaselineAttention> make_baseline_attention(const BaselineSpec& spec) override {
-    return cpu::baseline::make_baseline_attention(spec);
+    return cpu::baseline::make_attention(spec);
   }
 
  private:

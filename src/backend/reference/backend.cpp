@@ -1,6 +1,12 @@
-// The reference backend as an object: every operation goes to its plain loop.
+// The reference backend: docs/algorithm.md as plain loops. Sums are float64 in index order, and
+// results are rounded once, to the dtype of the output. Never optimised.
 
-#include "backend/reference/reference.h"
+#include "backend/reference/attention/attention.h"
+#include "backend/reference/attention/refine/refine.h"
+#include "backend/reference/elementwise/elementwise.h"
+#include "backend/reference/linear/linear.h"
+#include "backend/reference/selection/selector.h"
+#include "backend/reference/subspace/subspace.h"
 
 namespace sluice::impl {
 namespace {
@@ -18,51 +24,55 @@ class ReferenceBackend final : public Backend {
   void upload(ConstTensor host, Tensor device) override { copy_rows(host, device); }
   void download(ConstTensor device, Tensor host) override { copy_rows(device, host); }
   std::unique_ptr<LinearWeights> pack_linear(MatrixSource source) override {
-    return std::make_unique<reference::Weights>(source, dtype_);
+    return std::make_unique<reference::linear::Weights>(source, dtype_);
   }
   std::unique_ptr<ColumnWeights> pack_columns(MatrixSource source) override {
-    return std::make_unique<reference::Columns>(std::move(source), dtype_);
+    return std::make_unique<reference::subspace::Columns>(std::move(source), dtype_);
   }
   std::unique_ptr<SubspaceBasis> make_basis(std::span<const float> vectors, int64_t rank,
                                             int64_t n_in) override {
-    return std::make_unique<reference::Basis>(vectors, rank, n_in, dtype_);
+    return std::make_unique<reference::subspace::Basis>(vectors, rank, n_in, dtype_);
   }
   std::unique_ptr<LinearWeights> pack_image(const MatrixSource& source,
                                             const SubspaceBasis& basis) override {
-    return reference::pack_image(source, basis, dtype_);
+    return reference::subspace::pack_image(source, basis, dtype_);
   }
   std::unique_ptr<Table> make_table(MatrixSource source) override {
-    return std::make_unique<reference::Rows>(std::move(source));
+    return std::make_unique<reference::linear::Rows>(std::move(source));
   }
 
-  void embed(const EmbedArgs& args) override { reference::embed(args); }
-  void norm(const NormArgs& args) override { reference::norm(args); }
-  void linear(const LinearArgs& args) override { reference::linear(args); }
-  void project(const ProjectArgs& args) override { reference::project(args); }
-  void grade(const GradeArgs& args) override { reference::grade(args); }
-  void linear_columns(const LinearColumnsArgs& args) override { reference::linear_columns(args); }
-  void rotate(const RotaryArgs& args) override { reference::rotate(args); }
-  void store_kv(const StoreKvArgs& args) override { reference::store_kv(args); }
-  void attend_dense(const AttendDenseArgs& args) override { reference::attend_dense(args); }
-  void glu(const GluArgs& args) override { reference::glu(args); }
-  void convert(ConstTensor from, Tensor to) override { reference::convert(from, to); }
+  void embed(const EmbedArgs& args) override { reference::linear::embed(args); }
+  void norm(const NormArgs& args) override { reference::elementwise::norm(args); }
+  void linear(const LinearArgs& args) override { reference::linear::linear(args); }
+  void project(const ProjectArgs& args) override { reference::subspace::project(args); }
+  void grade(const GradeArgs& args) override { reference::subspace::grade(args); }
+  void linear_columns(const LinearColumnsArgs& args) override {
+    reference::subspace::linear_columns(args);
+  }
+  void rotate(const RotaryArgs& args) override { reference::elementwise::rotate(args); }
+  void store_kv(const StoreKvArgs& args) override { reference::attention::store_kv(args); }
+  void attend_dense(const AttendDenseArgs& args) override {
+    reference::attention::attend_dense(args);
+  }
+  void glu(const GluArgs& args) override { reference::elementwise::glu(args); }
+  void convert(ConstTensor from, Tensor to) override { reference::elementwise::convert(from, to); }
   void gather_rows(ConstTensor from, std::span<const int32_t> rows, Tensor to) override {
-    reference::gather_rows(from, rows, to);
+    reference::elementwise::gather_rows(from, rows, to);
   }
   void add_rows(ConstTensor from, std::span<const int32_t> rows, Tensor to) override {
-    reference::add_rows(from, rows, to);
+    reference::elementwise::add_rows(from, rows, to);
   }
   std::unique_ptr<Selector> make_selector(const SelectorSpec& spec) override {
-    return reference::make_selector(spec);
+    return reference::selection::make_selector(spec);
   }
   std::unique_ptr<KeysAttention> make_keys_attention(const KeysSpec& spec) override {
-    return reference::make_keys_attention(spec);
+    return reference::attention::make_keys_attention(spec);
   }
   std::unique_ptr<RepsAttention> make_reps_attention(const RepsSpec& spec) override {
-    return reference::make_reps_attention(spec);
+    return reference::attention::make_reps_attention(spec);
   }
   std::unique_ptr<RefineAttention> make_refine_attention(const RefineSpec& spec) override {
-    return reference::make_refine_attention(spec);
+    return reference::refine::make_attention(spec);
   }
 
  private:

@@ -41,8 +41,9 @@ class WindowScorer {
     parallel_for(hidden.rows(), 4, [&](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row) {
         const float* x = scores.row<float>(row);
-        losses_[static_cast<size_t>(row)] = double{cpu::log_sum_exp(x, scores.row_elements())} -
-                                            x[targets[static_cast<size_t>(row)]];
+        losses_[static_cast<size_t>(row)] =
+            double{cpu::primitives::log_sum_exp(x, scores.row_elements())} -
+            x[targets[static_cast<size_t>(row)]];
       }
     });
     for (int64_t row = 0; row < hidden.rows(); ++row) loss.add(losses_[static_cast<size_t>(row)]);

@@ -24,7 +24,7 @@ NeedleFind find_needle(Model& model, const NeedlePrompt& prompt, const Plan& pla
     const float* x = scores.row<float>(0);
     const int32_t token = tokens[static_cast<size_t>(next)];
     find.found = find.found && std::max_element(x, x + scores.row_elements()) - x == token;
-    find.logp += double{x[token]} - double{cpu::log_sum_exp(x, scores.row_elements())};
+    find.logp += double{x[token]} - double{cpu::primitives::log_sum_exp(x, scores.row_elements())};
   };
   forward_in_passes(model, tokens.first(static_cast<size_t>(prompt.n_prompt)), cache, kPassTokens,
                     [&](int64_t first, ConstTensor hidden) {

@@ -10,7 +10,7 @@
 #include "parity/backends.h"
 #include "parity/compare.h"
 
-namespace sluice::impl::cpu {
+namespace sluice::impl::cpu::primitives {
 namespace {
 
 using test::kF32Unit;
@@ -157,4 +157,4 @@ TYPED_TEST(DotAndMix, AgreeWithFloat64) {
 TEST(SimdName, IsNotEmpty) { EXPECT_STRNE(simd_name(), ""); }
 
 }  // namespace
-}  // namespace sluice::impl::cpu
+}  // namespace sluice::impl::cpu::primitives

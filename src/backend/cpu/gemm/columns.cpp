@@ -7,7 +7,7 @@
 #include "backend/cpu/gemm/linear.h"
 #include "core/threads.h"
 
-namespace sluice::impl::cpu {
+namespace sluice::impl::cpu::gemm {
 namespace {
 
 // Columns that lie apart are read more slowly than a matrix: each takes as long as this many bytes
@@ -174,4 +174,4 @@ void linear_columns(const LinearColumnsArgs& args) {
     run<float>(args, weights);
 }
 
-}  // namespace sluice::impl::cpu
+}  // namespace sluice::impl::cpu::gemm

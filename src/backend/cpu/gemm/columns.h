@@ -6,9 +6,9 @@
 
 #include "backend/backend.h"
 
-namespace sluice::impl::cpu {
+namespace sluice::impl::cpu::gemm {
 
 std::unique_ptr<ColumnWeights> pack_columns(MatrixSource source, DType dtype);
 void linear_columns(const LinearColumnsArgs& args);
 
-}  // namespace sluice::impl::cpu
+}  // namespace sluice::impl::cpu::gemm

@@ -8,7 +8,7 @@
 
 #include <arm_neon.h>
 
-namespace sluice::impl::cpu {
+namespace sluice::impl::cpu::gemm {
 namespace {
 
 constexpr int kLine = 32;          // elements
@@ -87,15 +87,15 @@ void dot_any(const VectorsArgs<BFloat16>& args, const BFloat16* x, double* dots)
 MixFunction native_mix() { return mix_any; }
 DotFunction native_dot() { return dot_any; }
 
-}  // namespace sluice::impl::cpu
+}  // namespace sluice::impl::cpu::gemm
 
 #else
 
-namespace sluice::impl::cpu {
+namespace sluice::impl::cpu::gemm {
 
 MixFunction native_mix() { return nullptr; }
 DotFunction native_dot() { return nullptr; }
 
-}  // namespace sluice::impl::cpu
+}  // namespace sluice::impl::cpu::gemm
 
 #endif

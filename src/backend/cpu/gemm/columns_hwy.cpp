@@ -16,7 +16,7 @@
 #define KERNEL_UNROLL _Pragma("GCC unroll 16")
 
 HWY_BEFORE_NAMESPACE();
-namespace sluice::impl::cpu::HWY_NAMESPACE {
+namespace sluice::impl::cpu::gemm::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 const hn::ScalableTag<float> kF;
@@ -165,11 +165,11 @@ double squared_distance(const float* x, const float* parts, int64_t stride, int6
   return sum_of(chains);
 }
 
-}  // namespace sluice::impl::cpu::HWY_NAMESPACE
+}  // namespace sluice::impl::cpu::gemm::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace sluice::impl::cpu {
+namespace sluice::impl::cpu::gemm {
 
 HWY_EXPORT(mix_f32);
 HWY_EXPORT(mix_bf16);
@@ -182,7 +182,7 @@ void mix_vectors(const VectorsArgs<float>& args, const float* weights, float* su
   HWY_DYNAMIC_DISPATCH(mix_f32)(args, weights, sums);
 }
 void mix_vectors(const VectorsArgs<BFloat16>& args, const BFloat16* weights, float* sums) {
-  static const MixFunction native = gemm_bfmmla() != nullptr ? native_mix() : nullptr;
+  static const MixFunction native = kernel_bfmmla() != nullptr ? native_mix() : nullptr;
   if (native != nullptr)
     native(args, weights, sums);
   else
@@ -192,7 +192,7 @@ void dot_vectors(const VectorsArgs<float>& args, const float* x, double* dots) {
   HWY_DYNAMIC_DISPATCH(dot_f32)(args, x, dots);
 }
 void dot_vectors(const VectorsArgs<BFloat16>& args, const BFloat16* x, double* dots) {
-  static const DotFunction native = gemm_bfmmla() != nullptr ? native_dot() : nullptr;
+  static const DotFunction native = kernel_bfmmla() != nullptr ? native_dot() : nullptr;
   if (native != nullptr)
     native(args, x, dots);
   else
@@ -204,5 +204,5 @@ double squared_distance(const float* x, const float* parts, int64_t stride, int6
   return HWY_DYNAMIC_DISPATCH(squared_distance)(x, parts, stride, count, n);
 }
 
-}  // namespace sluice::impl::cpu
+}  // namespace sluice::impl::cpu::gemm
 #endif

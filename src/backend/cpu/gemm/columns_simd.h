@@ -10,7 +10,7 @@
 
 #include "core/dtype.h"
 
-namespace sluice::impl::cpu {
+namespace sluice::impl::cpu::gemm {
 
 constexpr int64_t kLineBytes = 64;
 template <typename T>
@@ -57,7 +57,7 @@ void dot_vectors(const VectorsArgs<float>& args, const float* x, double* dots);
 void dot_vectors(const VectorsArgs<BFloat16>& args, const BFloat16* x, double* dots);
 
 // The same on instructions for bf16, or nullptr in a build without them; to be called only where
-// gemm_bfmmla() tells that the CPU has them.
+// kernel_bfmmla() tells that the CPU has them.
 using MixFunction = void (*)(const VectorsArgs<BFloat16>&, const BFloat16* weights, float* sums);
 using DotFunction = void (*)(const VectorsArgs<BFloat16>&, const BFloat16* x, double* dots);
 MixFunction native_mix();
@@ -69,4 +69,4 @@ double squared_norm(const float* x, int64_t n);
 double squared_distance(const float* x, const float* parts, int64_t stride, int64_t count,
                         int64_t n);
 
-}  // namespace sluice::impl::cpu
+}  // namespace sluice::impl::cpu::gemm

@@ -12,7 +12,7 @@
 
 #include "core/dtype.h"
 
-namespace sluice::impl::cpu {
+namespace sluice::impl::cpu::gemm {
 
 struct TileArgs {
   const void* a;     // (rows, k) a_dtype
@@ -36,7 +36,7 @@ struct RowArgs {
   int64_t c_stride;  // from one panel's results to the next's
 };
 
-struct GemmKernel {
+struct Kernel {
   static constexpr int64_t kRowPanels = 4;
 
   const char* name;
@@ -54,16 +54,16 @@ struct GemmKernel {
 };
 
 // The fastest kernel of this CPU for activations and weights of a compute dtype.
-const GemmKernel& gemm_kernel(DType dtype);
+const Kernel& kernel_for(DType dtype);
 
 // All kernels that run here, for tests and benchmarks.
-const GemmKernel& gemm_f32();       // A and B f32, portable SIMD
-const GemmKernel& gemm_f32_bf16();  // A f32, B bf16, portable SIMD
-const GemmKernel* gemm_bfmmla();    // A and B bf16, Arm BF16 matrix instructions, or nullptr
+const Kernel& kernel_f32();       // A and B f32, portable SIMD
+const Kernel& kernel_f32_bf16();  // A f32, B bf16, portable SIMD
+const Kernel* kernel_bfmmla();    // A and B bf16, Arm BF16 matrix instructions, or nullptr
 
 // Packs a panel from n <= nr rows of src (B transposed), columns [0, k).
 template <typename Source>
-void pack_panel_rows(const GemmKernel& kernel, const Source* src, int64_t stride, int64_t n,
-                     int64_t k, void* panel);
+void pack_panel_rows(const Kernel& kernel, const Source* src, int64_t stride, int64_t n, int64_t k,
+                     void* panel);
 
-}  // namespace sluice::impl::cpu
+}  // namespace sluice::impl::cpu::gemm

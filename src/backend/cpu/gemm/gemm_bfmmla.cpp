@@ -11,7 +11,7 @@
 #include <asm/hwcap.h>
 #include <sys/auxv.h>
 
-namespace sluice::impl::cpu {
+namespace sluice::impl::cpu::gemm {
 namespace {
 
 constexpr int kRowPairs = 4;
@@ -93,32 +93,41 @@ bool has_bf16() {
 
 }  // namespace
 
-NarrowFunction native_narrow() { return has_bf16() ? narrow_natively : nullptr; }
-
-const GemmKernel* gemm_bfmmla() {
+const Kernel* kernel_bfmmla() {
   static void (*const functions[])(const TileArgs&) = {tile<1>, tile<2>, tile<3>, tile<4>,
                                                        tile<5>, tile<6>, tile<7>, tile<8>};
   static void (*const rows[])(const RowArgs&) = {row<1>, row<2>, row<3>, row<4>};
-  static const GemmKernel kernel = {.name = "bf16 matrix instructions",
-                                    .mr = 2 * kRowPairs,
-                                    .nr = 2 * kColumnPairs,
-                                    .kq = 4,
-                                    .a_dtype = DType::kBF16,
-                                    .b_dtype = DType::kBF16,
-                                    .tiles = functions,
-                                    .rows = rows};
+  static const Kernel kernel = {.name = "bf16 matrix instructions",
+                                .mr = 2 * kRowPairs,
+                                .nr = 2 * kColumnPairs,
+                                .kq = 4,
+                                .a_dtype = DType::kBF16,
+                                .b_dtype = DType::kBF16,
+                                .tiles = functions,
+                                .rows = rows};
   return has_bf16() ? &kernel : nullptr;
 }
 
-}  // namespace sluice::impl::cpu
+}  // namespace sluice::impl::cpu::gemm
+
+namespace sluice::impl::cpu::primitives {
+
+NarrowFunction native_narrow() { return gemm::has_bf16() ? gemm::narrow_natively : nullptr; }
+
+}  // namespace sluice::impl::cpu::primitives
 
 #else
 
-namespace sluice::impl::cpu {
+namespace sluice::impl::cpu::gemm {
 
-const GemmKernel* gemm_bfmmla() { return nullptr; }
+const Kernel* kernel_bfmmla() { return nullptr; }
+
+}  // namespace sluice::impl::cpu::gemm
+
+namespace sluice::impl::cpu::primitives {
+
 NarrowFunction native_narrow() { return nullptr; }
 
-}  // namespace sluice::impl::cpu
+}  // namespace sluice::impl::cpu::primitives
 
 #endif

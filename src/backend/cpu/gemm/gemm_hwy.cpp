@@ -14,7 +14,7 @@
 #define KERNEL_UNROLL _Pragma("GCC unroll 16")
 
 HWY_BEFORE_NAMESPACE();
-namespace sluice::impl::cpu::HWY_NAMESPACE {
+namespace sluice::impl::cpu::gemm::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 const hn::ScalableTag<float> kF;
@@ -105,7 +105,7 @@ struct Functions {
 };
 
 template <typename B>
-GemmKernel kernel(const char* name, DType b_dtype) {
+Kernel kernel(const char* name, DType b_dtype) {
   return {.name = name,
           .mr = kRows,
           .nr = kVectors * static_cast<int64_t>(hn::Lanes(kF)),
@@ -113,30 +113,30 @@ GemmKernel kernel(const char* name, DType b_dtype) {
           .a_dtype = DType::kF32,
           .b_dtype = b_dtype,
           .tiles = Functions<B>::tiles(std::make_integer_sequence<int, kRows>()),
-          .rows = Functions<B>::rows(std::make_integer_sequence<int, GemmKernel::kRowPanels>())};
+          .rows = Functions<B>::rows(std::make_integer_sequence<int, Kernel::kRowPanels>())};
 }
 
-GemmKernel kernel_f32() { return kernel<float>("f32", DType::kF32); }
-GemmKernel kernel_f32_bf16() { return kernel<hwy::bfloat16_t>("f32 x bf16", DType::kBF16); }
+Kernel kernel_f32() { return kernel<float>("f32", DType::kF32); }
+Kernel kernel_f32_bf16() { return kernel<hwy::bfloat16_t>("f32 x bf16", DType::kBF16); }
 
-}  // namespace sluice::impl::cpu::HWY_NAMESPACE
+}  // namespace sluice::impl::cpu::gemm::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace sluice::impl::cpu {
+namespace sluice::impl::cpu::gemm {
 
 HWY_EXPORT(kernel_f32);
 HWY_EXPORT(kernel_f32_bf16);
 
-const GemmKernel& gemm_f32() {
-  static const GemmKernel kernel = HWY_DYNAMIC_DISPATCH(kernel_f32)();
+const Kernel& kernel_f32() {
+  static const Kernel kernel = HWY_DYNAMIC_DISPATCH(kernel_f32)();
   return kernel;
 }
 
-const GemmKernel& gemm_f32_bf16() {
-  static const GemmKernel kernel = HWY_DYNAMIC_DISPATCH(kernel_f32_bf16)();
+const Kernel& kernel_f32_bf16() {
+  static const Kernel kernel = HWY_DYNAMIC_DISPATCH(kernel_f32_bf16)();
   return kernel;
 }
 
-}  // namespace sluice::impl::cpu
+}  // namespace sluice::impl::cpu::gemm
 #endif

@@ -5,11 +5,11 @@
 #include "backend/cpu/gemm/gemm.h"
 #include "core/error.h"
 
-namespace sluice::impl::cpu {
+namespace sluice::impl::cpu::gemm {
 namespace {
 
 template <typename Source, typename Panel>
-void pack(const GemmKernel& kernel, const Source* src, int64_t stride, int64_t n, int64_t k,
+void pack(const Kernel& kernel, const Source* src, int64_t stride, int64_t n, int64_t k,
           Panel* panel) {
   const int64_t nr = kernel.nr, kq = kernel.kq, k_end = kernel.padded_k(k);
   for (int64_t k0 = 0; k0 < k_end; k0 += kq)
@@ -24,22 +24,22 @@ void pack(const GemmKernel& kernel, const Source* src, int64_t stride, int64_t n
 }  // namespace
 
 template <typename Source>
-void pack_panel_rows(const GemmKernel& kernel, const Source* src, int64_t stride, int64_t n,
-                     int64_t k, void* panel) {
+void pack_panel_rows(const Kernel& kernel, const Source* src, int64_t stride, int64_t n, int64_t k,
+                     void* panel) {
   if (kernel.b_dtype == DType::kBF16)
     pack(kernel, src, stride, n, k, static_cast<BFloat16*>(panel));
   else
     pack(kernel, src, stride, n, k, static_cast<float*>(panel));
 }
 
-template void pack_panel_rows(const GemmKernel&, const float*, int64_t, int64_t, int64_t, void*);
-template void pack_panel_rows(const GemmKernel&, const BFloat16*, int64_t, int64_t, int64_t, void*);
+template void pack_panel_rows(const Kernel&, const float*, int64_t, int64_t, int64_t, void*);
+template void pack_panel_rows(const Kernel&, const BFloat16*, int64_t, int64_t, int64_t, void*);
 
-const GemmKernel& gemm_kernel(DType dtype) {
-  if (dtype == DType::kF32) return gemm_f32();
+const Kernel& kernel_for(DType dtype) {
+  if (dtype == DType::kF32) return kernel_f32();
   SLUICE_CHECK(dtype == DType::kBF16);
-  const GemmKernel* bfmmla = gemm_bfmmla();
-  return bfmmla != nullptr ? *bfmmla : gemm_f32_bf16();
+  const Kernel* bfmmla = kernel_bfmmla();
+  return bfmmla != nullptr ? *bfmmla : kernel_f32_bf16();
 }
 
-}  // namespace sluice::impl::cpu
+}  // namespace sluice::impl::cpu::gemm

@@ -13,7 +13,7 @@
 #include <algorithm>
 
 HWY_BEFORE_NAMESPACE();
-namespace sluice::impl::cpu::HWY_NAMESPACE {
+namespace sluice::impl::cpu::gemm::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 void interleave4(const BFloat16* rows, int64_t n, int64_t nr, int64_t panel_stride, BFloat16* to) {
@@ -32,11 +32,11 @@ void interleave4(const BFloat16* rows, int64_t n, int64_t nr, int64_t panel_stri
   }
 }
 
-}  // namespace sluice::impl::cpu::HWY_NAMESPACE
+}  // namespace sluice::impl::cpu::gemm::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace sluice::impl::cpu {
+namespace sluice::impl::cpu::gemm {
 
 HWY_EXPORT(interleave4);
 
@@ -44,5 +44,5 @@ void interleave4(const BFloat16* rows, int64_t n, int64_t nr, int64_t panel_stri
   HWY_DYNAMIC_DISPATCH(interleave4)(rows, n, nr, panel_stride, to);
 }
 
-}  // namespace sluice::impl::cpu
+}  // namespace sluice::impl::cpu::gemm
 #endif

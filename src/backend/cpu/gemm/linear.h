@@ -7,9 +7,9 @@
 
 #include "backend/backend.h"
 
-namespace sluice::impl::cpu {
+namespace sluice::impl::cpu::gemm {
 
-class CpuLinear : public LinearWeights {
+class Linear : public LinearWeights {
  public:
   virtual void run(const LinearArgs& args) const = 0;
   virtual const char* provider() const = 0;
@@ -18,11 +18,11 @@ class CpuLinear : public LinearWeights {
   using LinearWeights::LinearWeights;
 };
 
-std::unique_ptr<CpuLinear> make_packed_linear(MatrixSource source, DType dtype);
+std::unique_ptr<Linear> make_packed_linear(MatrixSource source, DType dtype);
 // nullptr when this build has no oneDNN, or it no kernel for this dtype on this CPU.
-std::unique_ptr<CpuLinear> make_onednn_linear(const MatrixSource& source, DType dtype);
+std::unique_ptr<Linear> make_onednn_linear(const MatrixSource& source, DType dtype);
 // The faster of the two.
-inline std::unique_ptr<CpuLinear> make_linear(MatrixSource source, DType dtype) {
+inline std::unique_ptr<Linear> make_linear(MatrixSource source, DType dtype) {
   auto weights = make_onednn_linear(source, dtype);
   return weights != nullptr ? std::move(weights) : make_packed_linear(std::move(source), dtype);
 }
@@ -39,4 +39,4 @@ struct EpilogueArgs {
 };
 void finish_row(const EpilogueArgs& args);
 
-}  // namespace sluice::impl::cpu
+}  // namespace sluice::impl::cpu::gemm

@@ -2,8 +2,8 @@
 
 #include "backend/cpu/gemm/linear.h"
 
-namespace sluice::impl::cpu {
+namespace sluice::impl::cpu::gemm {
 
-std::unique_ptr<CpuLinear> make_onednn_linear(const MatrixSource&, DType) { return nullptr; }
+std::unique_ptr<Linear> make_onednn_linear(const MatrixSource&, DType) { return nullptr; }
 
-}  // namespace sluice::impl::cpu
+}  // namespace sluice::impl::cpu::gemm

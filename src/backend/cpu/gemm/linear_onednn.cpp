@@ -10,7 +10,7 @@
 #include "backend/cpu/gemm/linear.h"
 #include "backend/cpu/primitives/rows.h"
 
-namespace sluice::impl::cpu {
+namespace sluice::impl::cpu::gemm {
 namespace {
 
 using Memory = dnnl::memory;
@@ -69,10 +69,10 @@ dnnl::primitive_attr attributes(const Call& call) {
   return attr;
 }
 
-class OnednnLinear final : public CpuLinear {
+class OnednnLinear final : public Linear {
  public:
   OnednnLinear(const MatrixSource& source, DType dtype)
-      : CpuLinear(source.n_out, source.n_in, source.n_out * source.n_in * element_bytes(dtype)),
+      : Linear(source.n_out, source.n_in, source.n_out * source.n_in * element_bytes(dtype)),
         dtype_(dtype),
         stream_(cpu_engine()) {
     const Memory::desc any({source.n_in, source.n_out}, dnnl_type(dtype), Memory::format_tag::any);
@@ -159,7 +159,7 @@ class OnednnLinear final : public CpuLinear {
       source.read_rows(begin, end, rows.data());
       const int64_t count = (end - begin) * source.n_in;
       if (dtype_ == DType::kBF16)
-        narrow(rows.data(), count, plain.view().row<BFloat16>(begin));
+        primitives::narrow(rows.data(), count, plain.view().row<BFloat16>(begin));
       else
         std::copy_n(rows.data(), count, plain.view().row<float>(begin));
     }
@@ -180,7 +180,7 @@ class OnednnLinear final : public CpuLinear {
 
 }  // namespace
 
-std::unique_ptr<CpuLinear> make_onednn_linear(const MatrixSource& source, DType dtype) {
+std::unique_ptr<Linear> make_onednn_linear(const MatrixSource& source, DType dtype) {
   try {
     return std::make_unique<OnednnLinear>(source, dtype);
   } catch (const dnnl::error& e) {
@@ -190,4 +190,4 @@ std::unique_ptr<CpuLinear> make_onednn_linear(const MatrixSource& source, DType 
   }
 }
 
-}  // namespace sluice::impl::cpu
+}  // namespace sluice::impl::cpu::gemm

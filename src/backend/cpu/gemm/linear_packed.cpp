@@ -12,7 +12,7 @@
 #include "backend/cpu/primitives/rows.h"
 #include "core/threads.h"
 
-namespace sluice::impl::cpu {
+namespace sluice::impl::cpu::gemm {
 namespace {
 
 // 128 rows x 512 k of f32 are 256 KiB, a quarter of a 1 MiB second-level cache.
@@ -28,12 +28,12 @@ struct Range {
   int64_t begin, end;
 };
 
-class PackedLinear final : public CpuLinear {
+class PackedLinear final : public Linear {
  public:
-  PackedLinear(MatrixSource source, const GemmKernel& kernel)
-      : CpuLinear(source.n_out, source.n_in,
-                  kernel.panels(source.n_out) * kernel.panel_elements(source.n_in) *
-                      element_bytes(kernel.b_dtype)),
+  PackedLinear(MatrixSource source, const Kernel& kernel)
+      : Linear(source.n_out, source.n_in,
+               kernel.panels(source.n_out) * kernel.panel_elements(source.n_in) *
+                   element_bytes(kernel.b_dtype)),
         kernel_(kernel),
         panels_(host_buffer(kernel.b_dtype,
                             {kernel.panels(source.n_out), kernel.panel_elements(source.n_in)})),
@@ -120,7 +120,7 @@ class PackedLinear final : public CpuLinear {
 
   // One row: the panels are cut into kRowPanels streams that are read side by side.
   void run_row(const LinearArgs& args, Range panels) const {
-    constexpr int64_t kStreams = GemmKernel::kRowPanels;
+    constexpr int64_t kStreams = Kernel::kRowPanels;
     const int64_t k_end = kernel_.padded_k(n_in()), depth = kernel_.panel_elements(n_in());
     const int64_t n_panels = panels.end - panels.begin;
     if (n_panels == 0) return;
@@ -170,43 +170,43 @@ class PackedLinear final : public CpuLinear {
       if (x.dtype() == DType::kF32)
         std::memcpy(out, x.row<float>(row), static_cast<size_t>(n) * sizeof(float));
       else
-        widen(x.row<BFloat16>(row), n, out);
+        primitives::widen(x.row<BFloat16>(row), n, out);
       std::fill(out + n, out + k_end, 0.0f);
     } else {
       auto* out = reinterpret_cast<BFloat16*>(to);
       if (x.dtype() == DType::kF32)
-        narrow(x.row<float>(row), n, out);
+        primitives::narrow(x.row<float>(row), n, out);
       else
         std::memcpy(out, x.row<BFloat16>(row), static_cast<size_t>(n) * sizeof(BFloat16));
       std::fill(out + n, out + k_end, BFloat16{0});
     }
   }
 
-  const GemmKernel& kernel_;
+  const Kernel& kernel_;
   Buffer panels_;  // (panels, padded k, nr), see gemm/gemm.h
   std::vector<float> bias_;
 };
 
 }  // namespace
 
-std::unique_ptr<CpuLinear> make_packed_linear(MatrixSource source, DType dtype) {
-  return std::make_unique<PackedLinear>(std::move(source), gemm_kernel(dtype));
+std::unique_ptr<Linear> make_packed_linear(MatrixSource source, DType dtype) {
+  return std::make_unique<PackedLinear>(std::move(source), kernel_for(dtype));
 }
 
 void finish_row(const EpilogueArgs& args) {
   const LinearArgs& linear = *args.linear;
   const float* bias = args.bias == nullptr ? nullptr : args.bias + args.column;
   if (bias != nullptr || linear.activation != Activation::kNone)
-    bias_activate(bias, linear.activation, args.n, args.sums);
+    primitives::bias_activate(bias, linear.activation, args.n, args.sums);
   if (linear.out.dtype() == DType::kBF16) {
-    narrow(args.sums, args.n, linear.out.row<BFloat16>(args.row) + args.column);
+    primitives::narrow(args.sums, args.n, linear.out.row<BFloat16>(args.row) + args.column);
     return;
   }
   float* out = linear.out.row<float>(args.row) + args.column;
   if (linear.accumulate)
-    add(args.sums, args.n, out);
+    primitives::add(args.sums, args.n, out);
   else
     std::memcpy(out, args.sums, static_cast<size_t>(args.n) * sizeof(float));
 }
 
-}  // namespace sluice::impl::cpu
+}  // namespace sluice::impl::cpu::gemm

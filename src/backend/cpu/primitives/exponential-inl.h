@@ -11,7 +11,7 @@
 #include <hwy/highway.h>
 
 HWY_BEFORE_NAMESPACE();
-namespace sluice::impl::cpu::HWY_NAMESPACE {
+namespace sluice::impl::cpu::primitives::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 const hn::ScalableTag<float> kF;
@@ -44,7 +44,7 @@ HWY_INLINE Vector exponential(Vector x) {
   return hn::IfThenElse(hn::IsNaN(x), x, value);
 }
 
-}  // namespace sluice::impl::cpu::HWY_NAMESPACE
+}  // namespace sluice::impl::cpu::primitives::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #endif  // per-target guard

@@ -7,7 +7,7 @@
 
 #include "backend/backend.h"
 
-namespace sluice::impl::cpu {
+namespace sluice::impl::cpu::primitives {
 
 void widen(const BFloat16* from, int64_t n, float* to);
 void narrow(const float* from, int64_t n, BFloat16* to);
@@ -41,4 +41,4 @@ void rotate_head(RotaryStyle style, const float* cosine, const float* sine, int6
 // The instruction set in use.
 const char* simd_name();
 
-}  // namespace sluice::impl::cpu
+}  // namespace sluice::impl::cpu::primitives

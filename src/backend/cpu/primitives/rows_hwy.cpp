@@ -14,7 +14,7 @@
 #include <cmath>
 
 HWY_BEFORE_NAMESPACE();
-namespace sluice::impl::cpu::HWY_NAMESPACE {
+namespace sluice::impl::cpu::primitives::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 const hn::Rebind<hwy::bfloat16_t, decltype(kF)> kB;
@@ -243,11 +243,11 @@ void rotate_head(RotaryStyle style, const float* cosine, const float* sine, int6
 
 const char* simd_name() { return hwy::TargetName(HWY_TARGET); }
 
-}  // namespace sluice::impl::cpu::HWY_NAMESPACE
+}  // namespace sluice::impl::cpu::primitives::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace sluice::impl::cpu {
+namespace sluice::impl::cpu::primitives {
 
 HWY_EXPORT(widen);
 HWY_EXPORT(narrow);
@@ -282,5 +282,5 @@ void rotate_head(RotaryStyle style, const float* cosine, const float* sine, int6
 }
 const char* simd_name() { return HWY_DYNAMIC_DISPATCH(simd_name)(); }
 
-}  // namespace sluice::impl::cpu
+}  // namespace sluice::impl::cpu::primitives
 #endif

@@ -7,7 +7,7 @@
 
 #include "core/dtype.h"
 
-namespace sluice::impl::cpu {
+namespace sluice::impl::cpu::primitives {
 
 // One step of online softmax on a row of raw scores, scale > 0: x = exp(x * scale - new maximum),
 // where the new maximum covers the row and `maximum`. Returns the factor for earlier sums and
@@ -36,4 +36,4 @@ void mix_rows(const float* weights, const float* values, int64_t stride, int64_t
 void mix_rows(const float* weights, const BFloat16* values, int64_t stride, int64_t n, int64_t d,
               float* out);
 
-}  // namespace sluice::impl::cpu
+}  // namespace sluice::impl::cpu::primitives

@@ -14,7 +14,7 @@
 #include <cmath>
 
 HWY_BEFORE_NAMESPACE();
-namespace sluice::impl::cpu::HWY_NAMESPACE {
+namespace sluice::impl::cpu::primitives::HWY_NAMESPACE {
 
 HWY_INLINE int64_t lanes() { return static_cast<int64_t>(hn::Lanes(kF)); }
 
@@ -152,11 +152,11 @@ void mix_rows_bf16(const float* w, const BFloat16* v, int64_t stride, int64_t n,
   mix_rows_of(w, v, stride, n, d, o);
 }
 
-}  // namespace sluice::impl::cpu::HWY_NAMESPACE
+}  // namespace sluice::impl::cpu::primitives::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace sluice::impl::cpu {
+namespace sluice::impl::cpu::primitives {
 
 HWY_EXPORT(softmax_step);
 HWY_EXPORT(log_sum_exp);
@@ -185,5 +185,5 @@ void mix_rows(const float* weights, const BFloat16* values, int64_t stride, int6
   HWY_DYNAMIC_DISPATCH(mix_rows_bf16)(weights, values, stride, n, d, out);
 }
 
-}  // namespace sluice::impl::cpu
+}  // namespace sluice::impl::cpu::primitives
 #endif

@@ -9,16 +9,16 @@
 #include "backend/cpu/selection/gram/selector.h"
 #include "core/threads.h"
 
-namespace sluice::impl::cpu {
+namespace sluice::impl::cpu::selection {
 namespace {
 
 // Enough rows to amortize reading a panel through the caches and to keep every thread busy. Few
 // enough that comparing them with each other and deciding them one by one costs little.
 size_t block_rows() { return static_cast<size_t>(std::clamp(32 * threads(), 128, 512)); }
 
-const GemmKernel& fastest_kernel() {
-  const GemmKernel* bfmmla = gemm_bfmmla();
-  return bfmmla != nullptr ? *bfmmla : gemm_f32();
+const gemm::Kernel& fastest_kernel() {
+  const gemm::Kernel* bfmmla = gemm::kernel_bfmmla();
+  return bfmmla != nullptr ? *bfmmla : gemm::kernel_f32();
 }
 
 // A basis of rank k is tried, on a few rows and columns, once there are this many times k columns:
@@ -35,7 +35,7 @@ constexpr double kReduction = 96, kLowTile = 1.25;
 constexpr double kMostWork = 0.95;
 // Bases that leave fewer pairs than this are not worth looking for: on three trained models of
 // d_model 192 they left 30% at best.
-constexpr GramPairs kFewestLeft = {.multiplied = 1, .dropped = 9};
+constexpr Pairs kFewestLeft = {.multiplied = 1, .dropped = 9};
 
 bool same_rows(const ConstTensor& a, const ConstTensor& b) {
   return a.bytes() == b.bytes() && a.dtype() == b.dtype() && a.row_stride() == b.row_stride();
@@ -49,8 +49,7 @@ GramSelector::GramSelector(const SelectorSpec& spec)
       kernel_(fastest_kernel()),
       exempt_tokens_(spec.sinks, spec.outlier_ratio),
       rows_(kernel_, spec.d_model),
-      subspace_(spec.basis == nullptr ? nullptr
-                                      : std::make_unique<GramSubspace>(kernel_, spec.basis)),
+      subspace_(spec.basis == nullptr ? nullptr : std::make_unique<Subspace>(kernel_, spec.basis)),
       columns_(no_columns()),
       block_columns_(no_columns()) {
   for (const double tau : spec_.taus) SLUICE_CHECK(tau >= 0 && tau < 1);
@@ -74,7 +73,7 @@ void GramSelector::reset() {
   for (size_t i = 0; i < sets_.size(); ++i) sets_[i].tau = spec_.taus[i];
   products_ = pairs_dropped_ = 0;
   if (subspace_ != nullptr) subspace_->clear();
-  subspace_state_ = Subspace::kWaits;
+  subspace_state_ = SubspaceState::kWaits;
 }
 
 // Takes in the tokens of a pass and tells the exempt ones; returns those that are compared.
@@ -136,7 +135,7 @@ void GramSelector::for_blocks(const Indices& tokens, const Picks& picks, const V
 
 // Whether the coordinates save work, judged by a sample of pairs: their products are rank wide,
 // and a row's coordinates take as much as rank columns.
-bool GramSelector::pays(const GramPairs& sample) const {
+bool GramSelector::pays(const Pairs& sample) const {
   const auto d = static_cast<double>(spec_.d_model), rank = static_cast<double>(subspace_->rank());
   const auto multiplied = static_cast<double>(sample.multiplied);
   const double left = multiplied / (multiplied + static_cast<double>(sample.dropped));
@@ -145,35 +144,35 @@ bool GramSelector::pays(const GramPairs& sample) const {
 }
 
 // Makes the coordinates of all rows and columns, unless a look at a few columns says no.
-bool GramSelector::take_subspace(const GramScan& full) {
-  if (subspace_ == nullptr || subspace_state_ == Subspace::kGivenUp) return false;
+bool GramSelector::take_subspace(const Scan& full) {
+  if (subspace_ == nullptr || subspace_state_ == SubspaceState::kGivenUp) return false;
   const bool always = spec_.basis_use == BasisUse::kAlways;
-  const bool waits = subspace_state_ == Subspace::kWaits && !always;
+  const bool waits = subspace_state_ == SubspaceState::kWaits && !always;
   if (waits && columns_.size() < kColumnsPerRank * subspace_->rank() + kSampleColumns) return false;
   if (waits && !pays(kFewestLeft)) return false;
   if (waits) {
     subspace_->take_rows(rows_, std::min(kSampleRows, rows_.size()));
     subspace_->take_columns(columns_, kSampleColumns);
     if (!pays(full.try_subspace(candidates_))) {
-      subspace_state_ = Subspace::kGivenUp;
+      subspace_state_ = SubspaceState::kGivenUp;
       subspace_->clear();
       return false;
     }
   }
   subspace_->take_rows(rows_, rows_.size());
   subspace_->take_columns(columns_, columns_.size());
-  subspace_state_ = Subspace::kInUse;
+  subspace_state_ = SubspaceState::kInUse;
   return true;
 }
 
-void GramSelector::scan(std::span<const GramQuery> queries) {
-  GramScan full{&kernel_, spec_.d_model, &rows_, &columns_, queries, subspace_.get()};
+void GramSelector::scan(std::span<const Query> queries) {
+  Scan full{&kernel_, spec_.d_model, &rows_, &columns_, queries, subspace_.get()};
   if (!take_subspace(full)) full.subspace = nullptr;
-  const GramPairs pairs = full.run(candidates_, parts_);
+  const Pairs pairs = full.run(candidates_, parts_);
   products_ += pairs.multiplied;
   pairs_dropped_ += pairs.dropped;
   if (full.subspace != nullptr && spec_.basis_use == BasisUse::kWherePays && !pays(pairs)) {
-    subspace_state_ = Subspace::kGivenUp;
+    subspace_state_ = SubspaceState::kGivenUp;
     subspace_->clear();
   }
 }
@@ -193,9 +192,8 @@ void GramSelector::extend(const SelectArgs& args) {
   pass_ = nullptr;
 }
 
-void GramSelector::settle_owner(GramJudge& judge, size_t set, int64_t row,
-                                GramCandidates& candidates) {
-  GramCandidate* owner = judge.nearest(row, candidates);
+void GramSelector::settle_owner(Judge& judge, size_t set, int64_t row, Candidates& candidates) {
+  Candidate* owner = judge.nearest(row, candidates);
   const auto t = static_cast<size_t>(rows_[row].position);
   if (owner != nullptr) sets_[set].owner[t] = static_cast<int32_t>(owner->position());
   if (spec_.want_cosines) {
@@ -211,4 +209,4 @@ std::unique_ptr<Selector> make_selector(const SelectorSpec& spec) {
   return std::make_unique<GramSelector>(spec);
 }
 
-}  // namespace sluice::impl::cpu
+}  // namespace sluice::impl::cpu::selection

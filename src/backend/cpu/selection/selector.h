@@ -2,8 +2,8 @@
 
 #include "backend/backend.h"
 
-namespace sluice::impl::cpu {
+namespace sluice::impl::cpu::selection {
 
 std::unique_ptr<Selector> make_selector(const SelectorSpec& spec);
 
-}  // namespace sluice::impl::cpu
+}  // namespace sluice::impl::cpu::selection

@@ -4,7 +4,7 @@
 
 #include "core/threads.h"
 
-namespace sluice::impl::cpu {
+namespace sluice::impl::cpu::subspace {
 namespace {
 
 // An E whose off-diagonal part is of smaller norm changes no residual beyond kCancels by more than
@@ -18,13 +18,14 @@ struct Extent {
 template <typename T>
 Extent measure_block(const Tensor& vectors, int64_t n, int64_t b, const Overlaps& to,
                      float* diagonal) {
-  const int64_t first = b * kMaxVectors, count = std::min(kMaxVectors, vectors.rows() - first);
-  const T* rows[kMaxVectors];
+  const int64_t first = b * gemm::kMaxVectors,
+                count = std::min(gemm::kMaxVectors, vectors.rows() - first);
+  const T* rows[gemm::kMaxVectors];
   for (int64_t k = 0; k < count; ++k) rows[k] = vectors.row<T>(first + k);
   Extent extent;
   for (int64_t j = first; j < vectors.rows(); ++j) {
-    double dots[kMaxVectors];
-    dot_vectors({.vectors = rows, .count = count, .n = n}, vectors.row<T>(j), dots);
+    double dots[gemm::kMaxVectors];
+    gemm::dot_vectors({.vectors = rows, .count = count, .n = n}, vectors.row<T>(j), dots);
     for (int64_t k = 0; k < count && first + k < j; ++k) {
       to.set<T>(first + k, j, 2 * dots[k]);
       extent.squares += 2 * dots[k] * dots[k];
@@ -41,7 +42,7 @@ Deviation measure(const Tensor& vectors, int64_t n_in) {
   Deviation result;
   result.diagonal.resize(static_cast<size_t>(vectors.rows()));
   std::vector<Extent> blocks(static_cast<size_t>(overlaps.n_blocks()));
-  const int64_t n = padded_to_line(n_in, vectors.dtype());
+  const int64_t n = gemm::padded_to_line(n_in, vectors.dtype());
   parallel_for(overlaps.n_blocks(), 1, [&](int64_t begin, int64_t end) {
     for (int64_t b = begin; b < end; ++b)
       blocks[static_cast<size_t>(b)] =
@@ -67,4 +68,4 @@ Deviation deviation_of(const Tensor& vectors, int64_t n_in) {
                                          : measure<float>(vectors, n_in);
 }
 
-}  // namespace sluice::impl::cpu
+}  // namespace sluice::impl::cpu::subspace

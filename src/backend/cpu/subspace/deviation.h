@@ -22,7 +22,7 @@
 #include "backend/cpu/gemm/columns_simd.h"
 #include "core/tensor.h"
 
-namespace sluice::impl::cpu {
+namespace sluice::impl::cpu::subspace {
 
 // Of ||x||^2, from docs/algorithm.md section 4.
 constexpr double kCancels = 1e-3;
@@ -33,7 +33,9 @@ constexpr double kCancels = 1e-3;
 class Overlaps {
  public:
   Overlaps(int64_t rank, DType dtype)
-      : rank_(rank), padded_(padded_to_line(rank, dtype)), line_(padded_to_line(1, dtype)) {
+      : rank_(rank),
+        padded_(gemm::padded_to_line(rank, dtype)),
+        line_(gemm::padded_to_line(1, dtype)) {
     int64_t n = 0;
     for (int64_t i = 0; i < rank; ++i) n += length(i);
     values_ = host_buffer(dtype, {n});
@@ -41,21 +43,21 @@ class Overlaps {
   int64_t bytes() const {
     return values_.view().shape().numel() * element_bytes(values_.view().dtype());
   }
-  int64_t n_blocks() const { return (rank_ + kMaxVectors - 1) / kMaxVectors; }
+  int64_t n_blocks() const { return (rank_ + gemm::kMaxVectors - 1) / gemm::kMaxVectors; }
 
   template <typename T>
   void set(int64_t i, int64_t j, double value) const {
-    row<T>(i)[stored_at<T>(j - first(i))] = from_float<T>(static_cast<float>(value));
+    row<T>(i)[gemm::stored_at<T>(j - first(i))] = from_float<T>(static_cast<float>(value));
   }
   // What rows of a block add to c.(E c); c stored as a vector is.
   template <typename T>
   double block(int64_t b, const T* c) const {
-    const int64_t i = b * kMaxVectors, count = std::min(kMaxVectors, rank_ - i);
-    const T* rows[kMaxVectors];
+    const int64_t i = b * gemm::kMaxVectors, count = std::min(gemm::kMaxVectors, rank_ - i);
+    const T* rows[gemm::kMaxVectors];
     for (int64_t k = 0; k < count; ++k) rows[k] = row<T>(i + k);
-    double dots[kMaxVectors], sum = 0;
-    dot_vectors({.vectors = rows, .count = count, .n = length(i)}, c + first(i), dots);
-    for (int64_t k = 0; k < count; ++k) sum += to_float(c[stored_at<T>(i + k)]) * dots[k];
+    double dots[gemm::kMaxVectors], sum = 0;
+    gemm::dot_vectors({.vectors = rows, .count = count, .n = length(i)}, c + first(i), dots);
+    for (int64_t k = 0; k < count; ++k) sum += to_float(c[gemm::stored_at<T>(i + k)]) * dots[k];
     return sum;
   }
 
@@ -85,4 +87,4 @@ struct Deviation {
 // Of vectors (rank, stride), padded with zeros from n_in to whole lines.
 Deviation deviation_of(const Tensor& vectors, int64_t n_in);
 
-}  // namespace sluice::impl::cpu
+}  // namespace sluice::impl::cpu::subspace

@@ -11,7 +11,7 @@
 #include <numeric>
 #include <vector>
 
-namespace sluice::impl::cpu {
+namespace sluice::impl::cpu::subspace {
 namespace {
 
 // Without its sign a float's bits rise with its magnitude. The upper 11 of 31, the exponent and
@@ -131,4 +131,4 @@ void grade_rows(const GradeArgs& args, int64_t begin, int64_t end) {
     grade<float>(args, begin, end);
 }
 
-}  // namespace sluice::impl::cpu
+}  // namespace sluice::impl::cpu::subspace

@@ -4,8 +4,8 @@
 
 #include "backend/subspace.h"
 
-namespace sluice::impl::cpu {
+namespace sluice::impl::cpu::subspace {
 
 void grade_rows(const GradeArgs& args, int64_t begin, int64_t end);
 
-}  // namespace sluice::impl::cpu
+}  // namespace sluice::impl::cpu::subspace

@@ -20,7 +20,7 @@
 #include "backend/cpu/subspace/deviation.h"
 #include "core/threads.h"
 
-namespace sluice::impl::cpu {
+namespace sluice::impl::cpu::subspace {
 namespace {
 
 // From here on packing V, twice, costs less than passing over it row by row.
@@ -37,14 +37,14 @@ constexpr int64_t kGrainBytes = 32768;
 struct Basis final : SubspaceBasis {
   Basis(Buffer stored, int64_t n_in, Deviation e)
       : SubspaceBasis(stored.view().rows(), n_in,
-                      stored.view().rows() * padded_to_line(n_in, stored.view().dtype()) *
+                      stored.view().rows() * gemm::padded_to_line(n_in, stored.view().dtype()) *
                               element_bytes(stored.view().dtype()) +
                           (e.overlaps ? e.overlaps->bytes() : 0)),
         vectors(std::move(stored)),
         deviation(std::move(e)),
         n_groups(std::max(kGroups, rank() / (kGroups * kGroupRank) * kGroups)) {}
   DType dtype() const { return vectors.view().dtype(); }
-  int64_t padded() const { return padded_to_line(n_in(), dtype()); }  // elements of a vector
+  int64_t padded() const { return gemm::padded_to_line(n_in(), dtype()); }  // elements of a vector
 
   // V^T as a matrix (rank, n_in), and V as one (n_in, rank).
   MatrixSource directions() const {
@@ -71,19 +71,19 @@ struct Basis final : SubspaceBasis {
  private:
   float element(int64_t j, int64_t i) const {
     return dtype() == DType::kBF16
-               ? to_float(vectors.view().row<BFloat16>(j)[stored_at<BFloat16>(i)])
+               ? to_float(vectors.view().row<BFloat16>(j)[gemm::stored_at<BFloat16>(i)])
                : vectors.view().row<float>(j)[i];
   }
 };
 
 Buffer store_vectors(std::span<const float> values, int64_t rank, int64_t n_in, DType dtype) {
   SLUICE_CHECK(rank > 0 && static_cast<int64_t>(values.size()) == rank * n_in);
-  Buffer stored = host_buffer(dtype, {rank, vector_stride(n_in, dtype)});
+  Buffer stored = host_buffer(dtype, {rank, gemm::vector_stride(n_in, dtype)});
   for (int64_t j = 0; j < rank; ++j)
     for (int64_t i = 0; i < n_in; ++i) {
       const float x = values[static_cast<size_t>(j * n_in + i)];
       if (dtype == DType::kBF16)
-        stored.view().row<BFloat16>(j)[stored_at<BFloat16>(i)] = to_bfloat16(x);
+        stored.view().row<BFloat16>(j)[gemm::stored_at<BFloat16>(i)] = to_bfloat16(x);
       else
         stored.view().row<float>(j)[i] = x;
     }
@@ -100,7 +100,7 @@ float missed_share(double all, double rest) {
 void read_padded(const ConstTensor& x, int64_t row, int64_t stride, float* to) {
   const int64_t n = x.row_elements();
   if (x.dtype() == DType::kBF16)
-    widen(x.row<BFloat16>(row), n, to);
+    primitives::widen(x.row<BFloat16>(row), n, to);
   else
     std::copy_n(x.row<float>(row), n, to);
   std::fill(to + n, to + stride, 0.0f);
@@ -109,10 +109,10 @@ void read_padded(const ConstTensor& x, int64_t row, int64_t stride, float* to) {
 // A row in the order of a direction (stored_at), with zeros up to whole lines.
 void store_like_directions(const float* x, int64_t n, float* to) {
   std::copy_n(x, n, to);
-  std::fill(to + n, to + padded_to_line(n, DType::kF32), 0.0f);
+  std::fill(to + n, to + gemm::padded_to_line(n, DType::kF32), 0.0f);
 }
 void store_like_directions(const BFloat16* x, int64_t n, BFloat16* to) {
-  constexpr int64_t kLine = kLineElements<BFloat16>, kHalf = kLine / 2;
+  constexpr int64_t kLine = gemm::kLineElements<BFloat16>, kHalf = kLine / 2;
   int64_t first = 0;
   for (; first + kLine <= n; first += kLine)
     for (int64_t i = 0; i < kHalf; ++i) {
@@ -121,7 +121,7 @@ void store_like_directions(const BFloat16* x, int64_t n, BFloat16* to) {
     }
   if (first == n) return;
   std::fill_n(to + first, kLine, BFloat16{0});
-  for (int64_t i = first; i < n; ++i) to[stored_at<BFloat16>(i)] = x[i];
+  for (int64_t i = first; i < n; ++i) to[gemm::stored_at<BFloat16>(i)] = x[i];
 }
 
 // h and c of directions [begin, end), which are cut into streams read side by side.
@@ -129,17 +129,18 @@ template <typename T>
 void multiply_directions(const Basis& basis, int64_t begin, int64_t end, const T* x, double* h,
                          T* c) {
   const auto run = [&](int64_t first, int64_t count, int64_t apart) {
-    const T* vectors[kMaxVectors];
+    const T* vectors[gemm::kMaxVectors];
     for (int64_t s = 0; s < count; ++s) vectors[s] = basis.vectors.view().row<T>(first + s * apart);
-    double dots[kMaxVectors];
-    dot_vectors({.vectors = vectors, .count = count, .n = basis.padded()}, x, dots);
+    double dots[gemm::kMaxVectors];
+    gemm::dot_vectors({.vectors = vectors, .count = count, .n = basis.padded()}, x, dots);
     for (int64_t s = 0; s < count; ++s) {
       h[first + s * apart] = dots[s];
       c[first + s * apart] = from_float<T>(static_cast<float>(dots[s]));
     }
   };
-  const int64_t length = (end - begin) / kMaxVectors, rest = (end - begin) % kMaxVectors;
-  for (int64_t i = 0; i < length; ++i) run(begin + i, kMaxVectors, length);
+  const int64_t length = (end - begin) / gemm::kMaxVectors,
+                rest = (end - begin) % gemm::kMaxVectors;
+  for (int64_t i = 0; i < length; ++i) run(begin + i, gemm::kMaxVectors, length);
   if (rest > 0) run(end - rest, rest, 1);
 }
 
@@ -155,15 +156,16 @@ double explicit_rest(const Basis& basis, const float* x, const T* c) {
     for (int64_t g = first; g < last; ++g) {
       const int64_t begin = basis.rank() * g / n_groups, end = basis.rank() * (g + 1) / n_groups;
       std::fill_n(parts + g * stride, stride, 0.0f);
-      for (int64_t j = begin; j < end; j += kMaxVectors) {
-        const int64_t count = std::min(kMaxVectors, end - j);
-        const T* vectors[kMaxVectors];
+      for (int64_t j = begin; j < end; j += gemm::kMaxVectors) {
+        const int64_t count = std::min(gemm::kMaxVectors, end - j);
+        const T* vectors[gemm::kMaxVectors];
         for (int64_t i = 0; i < count; ++i) vectors[i] = basis.vectors.view().row<T>(j + i);
-        mix_vectors({.vectors = vectors, .count = count, .n = stride}, c + j, parts + g * stride);
+        gemm::mix_vectors({.vectors = vectors, .count = count, .n = stride}, c + j,
+                          parts + g * stride);
       }
     }
   });
-  return squared_distance(x, parts, stride, n_groups, stride);
+  return gemm::squared_distance(x, parts, stride, n_groups, stride);
 }
 
 // c.(E c).
@@ -171,7 +173,7 @@ template <typename T>
 double overlap_of(const Overlaps& overlaps, const T* c, int64_t rank) {
   thread_local std::vector<T> stored;
   thread_local std::vector<double> parts;
-  stored.resize(std::max(stored.size(), static_cast<size_t>(rank + kLineElements<T>)));
+  stored.resize(std::max(stored.size(), static_cast<size_t>(rank + gemm::kLineElements<T>)));
   parts.resize(static_cast<size_t>(overlaps.n_blocks()));
   T* from = stored.data();
   double* to = parts.data();
@@ -202,7 +204,7 @@ void project_row(const ProjectArgs& args, const Basis& basis, int64_t row) {
   parallel_for(rank, grain, [&](int64_t begin, int64_t end) {
     multiply_directions(basis, begin, end, stored, h, c);
   });
-  const double all = squared_norm(x, stride);
+  const double all = gemm::squared_norm(x, stride);
   double inside = 0;
   for (int64_t j = 0; j < rank; ++j) {
     const double cj = to_float(c[j]);
@@ -215,9 +217,9 @@ void project_row(const ProjectArgs& args, const Basis& basis, int64_t row) {
 }
 
 void project_packed(const ProjectArgs& args, const Basis& basis) {
-  make_linear(basis.directions(), basis.dtype())
+  gemm::make_linear(basis.directions(), basis.dtype())
       ->run({.weights = nullptr, .x = args.x, .out = args.coordinates});
-  const auto back = make_linear(basis.transposed(), basis.dtype());
+  const auto back = gemm::make_linear(basis.transposed(), basis.dtype());
   const int64_t stride = basis.padded();
   const Buffer sums = host_buffer(DType::kF32, {kRowBlock, stride});
   for (int64_t first = 0; first < args.x.rows(); first += kRowBlock) {
@@ -229,9 +231,9 @@ void project_packed(const ProjectArgs& args, const Basis& basis) {
       std::vector<float> x(static_cast<size_t>(stride));
       for (int64_t i = begin; i < end; ++i) {
         read_padded(args.x, first + i, stride, x.data());
-        args.residuals[static_cast<size_t>(first + i)] =
-            missed_share(squared_norm(x.data(), stride),
-                         squared_distance(x.data(), sums.view().row<float>(i), stride, 1, stride));
+        args.residuals[static_cast<size_t>(first + i)] = missed_share(
+            gemm::squared_norm(x.data(), stride),
+            gemm::squared_distance(x.data(), sums.view().row<float>(i), stride, 1, stride));
       }
     });
   }
@@ -264,8 +266,8 @@ void project(const ProjectArgs& args) {
 
 MatrixSource image_source(const MatrixSource& source, const SubspaceBasis& basis) {
   SLUICE_CHECK(source.n_in == basis.n_in());
-  const std::shared_ptr<const CpuLinear> product =
-      make_packed_linear(dynamic_cast<const Basis&>(basis).directions(), DType::kF32);
+  const std::shared_ptr<const gemm::Linear> product =
+      gemm::make_packed_linear(dynamic_cast<const Basis&>(basis).directions(), DType::kF32);
   MatrixSource image{
       .n_out = source.n_out, .n_in = basis.rank(), .read_rows = {}, .bias = source.bias};
   image.read_rows = [&source, product](int64_t begin, int64_t end, float* out) {
@@ -278,4 +280,4 @@ MatrixSource image_source(const MatrixSource& source, const SubspaceBasis& basis
   return image;
 }
 
-}  // namespace sluice::impl::cpu
+}  // namespace sluice::impl::cpu::subspace

@@ -6,7 +6,7 @@
 
 #include "backend/backend.h"
 
-namespace sluice::impl::cpu {
+namespace sluice::impl::cpu::subspace {
 
 std::unique_ptr<SubspaceBasis> make_basis(std::span<const float> vectors, int64_t rank,
                                           int64_t n_in, DType dtype);
@@ -16,4 +16,4 @@ void project(const ProjectArgs& args);
 // both arguments.
 MatrixSource image_source(const MatrixSource& source, const SubspaceBasis& basis);
 
-}  // namespace sluice::impl::cpu
+}  // namespace sluice::impl::cpu::subspace

@@ -1,9 +1,9 @@
 // Modes `copy` and `paper` of docs/algorithm.md, section 3: attention among the tokens that stand
 // for themselves. They are numbered by position, so kept row j is the token of cluster j.
 
-#include "backend/reference/reference.h"
+#include "backend/reference/attention/attention.h"
 
-namespace sluice::impl::reference {
+namespace sluice::impl::reference::attention {
 namespace {
 
 // Positions of the tokens that stand for themselves, by cluster number.
@@ -67,4 +67,4 @@ std::unique_ptr<RepsAttention> make_reps_attention(const RepsSpec& spec) {
   return std::make_unique<ReferenceRepsAttention>(spec);
 }
 
-}  // namespace sluice::impl::reference
+}  // namespace sluice::impl::reference::attention

@@ -3,9 +3,10 @@
 #include <algorithm>
 #include <cmath>
 
-#include "backend/reference/reference.h"
+#include "backend/reference/attention/attention.h"
+#include "backend/reference/common/values.h"
 
-namespace sluice::impl::reference {
+namespace sluice::impl::reference::attention {
 namespace {
 
 // Row index of a cache seen as (n_batch * n_kv_heads * capacity) rows of head_dim.
@@ -66,4 +67,4 @@ void attend_dense(const AttendDenseArgs& args) {
   }
 }
 
-}  // namespace sluice::impl::reference
+}  // namespace sluice::impl::reference::attention

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "backend/reference/reference.h"
+#include "backend/reference/attention/attention.h"
 
-namespace sluice::impl::reference {
+namespace sluice::impl::reference::attention {
 namespace {
 
 class ReferenceKeysAttention final : public KeysAttention {
@@ -116,4 +116,4 @@ std::unique_ptr<KeysAttention> make_keys_attention(const KeysSpec& spec) {
   return std::make_unique<ReferenceKeysAttention>(spec);
 }
 
-}  // namespace sluice::impl::reference
+}  // namespace sluice::impl::reference::attention

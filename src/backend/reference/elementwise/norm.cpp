@@ -2,9 +2,10 @@
 
 #include <cmath>
 
-#include "backend/reference/reference.h"
+#include "backend/reference/common/values.h"
+#include "backend/reference/elementwise/elementwise.h"
 
-namespace sluice::impl::reference {
+namespace sluice::impl::reference::elementwise {
 
 void norm(const NormArgs& args) {
   const int64_t d = args.x.row_elements();
@@ -52,4 +53,4 @@ void rotate(const RotaryArgs& args) {
   }
 }
 
-}  // namespace sluice::impl::reference
+}  // namespace sluice::impl::reference::elementwise

@@ -1,8 +1,10 @@
 // Matrix products and table look-ups.
 
-#include "backend/reference/reference.h"
+#include "backend/reference/linear/linear.h"
 
-namespace sluice::impl::reference {
+#include "backend/reference/common/values.h"
+
+namespace sluice::impl::reference::linear {
 
 Weights::Weights(const MatrixSource& source, DType dtype)
     : LinearWeights(source.n_out, source.n_in, source.n_out * source.n_in * element_bytes(dtype)),
@@ -47,4 +49,4 @@ void embed(const EmbedArgs& args) {
   }
 }
 
-}  // namespace sluice::impl::reference
+}  // namespace sluice::impl::reference::linear

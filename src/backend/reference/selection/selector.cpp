@@ -2,12 +2,15 @@
 // decision is the largest exact cosine over the candidates that the rule names, less those which
 // their coordinates in a basis rule out.
 
+#include "backend/reference/selection/selector.h"
+
 #include <cmath>
 
 #include "backend/exact.h"
-#include "backend/reference/reference.h"
+#include "backend/reference/common/kept.h"
+#include "backend/reference/common/values.h"
 
-namespace sluice::impl::reference {
+namespace sluice::impl::reference::selection {
 namespace {
 
 // A unit row seen in the basis.
@@ -244,4 +247,4 @@ std::unique_ptr<Selector> make_selector(const SelectorSpec& spec) {
   return std::make_unique<ReferenceSelector>(spec);
 }
 
-}  // namespace sluice::impl::reference
+}  // namespace sluice::impl::reference::selection

@@ -1,12 +1,14 @@
 // Gated subspace and graded linear layers, docs/algorithm.md section 4.
 
+#include "backend/reference/subspace/subspace.h"
+
 #include <algorithm>
 #include <cmath>
 #include <numeric>
 
-#include "backend/reference/reference.h"
+#include "backend/reference/common/values.h"
 
-namespace sluice::impl::reference {
+namespace sluice::impl::reference::subspace {
 
 Columns::Columns(MatrixSource source, DType dtype)
     : ColumnWeights(source.n_out, source.n_in, source.n_out * element_bytes(dtype), 1.0),
@@ -82,11 +84,11 @@ void grade(const GradeArgs& args) {
 }
 
 void linear_columns(const LinearColumnsArgs& args) {
-  linear({.weights = &dynamic_cast<const Columns&>(*args.weights).weights,
-          .x = args.x,
-          .activation = args.activation,
-          .accumulate = args.accumulate,
-          .out = args.out});
+  linear::linear({.weights = &dynamic_cast<const Columns&>(*args.weights).weights,
+                  .x = args.x,
+                  .activation = args.activation,
+                  .accumulate = args.accumulate,
+                  .out = args.out});
 }
 
 std::unique_ptr<LinearWeights> pack_image(const MatrixSource& source, const SubspaceBasis& basis,
@@ -106,7 +108,7 @@ std::unique_ptr<LinearWeights> pack_image(const MatrixSource& source, const Subs
         *out++ = static_cast<float>(sum);
       }
   };
-  return std::make_unique<Weights>(image, dtype);
+  return std::make_unique<linear::Weights>(image, dtype);
 }
 
-}  // namespace sluice::impl::reference
+}  // namespace sluice::impl::reference::subspace

@@ -133,7 +133,7 @@ class Attention : public BaselineAttention {
     const int64_t dim = spec_.head_dim;
     thread_local std::vector<KeyRange> ranges;
     chooser_->choose(cached(), group, ranges);
-    std::vector<SoftmaxState> states(static_cast<size_t>(group.n), {-INFINITY, 0.0f});
+    std::vector<primitives::SoftmaxState> states(static_cast<size_t>(group.n), {-INFINITY, 0.0f});
     std::array<float, kPassKeys> scores;
     int64_t read = 0;
     for (const KeyRange& range : ranges)
@@ -144,16 +144,16 @@ class Attention : public BaselineAttention {
         for (int64_t i = 0; i < group.n; ++i) {
           const int64_t n = std::min(end, group.first + i + 1) - begin;
           if (n <= 0) continue;
-          dot_rows(group.queries + i * dim, keys, dim, n, dim, scores.data());
-          const float kept =
-              softmax_step(spec_.scale, n, scores.data(), states[static_cast<size_t>(i)]);
-          scale(kept, dim, out + i * dim);
-          mix_rows(scores.data(), values, dim, n, dim, out + i * dim);
+          primitives::dot_rows(group.queries + i * dim, keys, dim, n, dim, scores.data());
+          const float kept = primitives::softmax_step(spec_.scale, n, scores.data(),
+                                                      states[static_cast<size_t>(i)]);
+          primitives::scale(kept, dim, out + i * dim);
+          primitives::mix_rows(scores.data(), values, dim, n, dim, out + i * dim);
           read += n;
         }
       }
     for (int64_t i = 0; i < group.n; ++i) {
-      scale(1.0f / states[static_cast<size_t>(i)].total, dim, out + i * dim);
+      primitives::scale(1.0f / states[static_cast<size_t>(i)].total, dim, out + i * dim);
       read += chooser_->keys_to_choose(group.first + i);
     }
     return read;
@@ -167,7 +167,7 @@ class Attention : public BaselineAttention {
 
 }  // namespace
 
-std::unique_ptr<BaselineAttention> make_baseline_attention(const BaselineSpec& spec) {
+std::unique_ptr<BaselineAttention> make_attention(const BaselineSpec& spec) {
   return std::make_unique<Attention>(spec);
 }
 

@@ -8,6 +8,6 @@
 
 namespace sluice::impl::cpu::baseline {
 
-std::unique_ptr<BaselineAttention> make_baseline_attention(const BaselineSpec& spec);
+std::unique_ptr<BaselineAttention> make_attention(const BaselineSpec& spec);
 
 }  // namespace sluice::impl::cpu::baseline

@@ -26,9 +26,9 @@ class Oracle : public Chooser {
     for (int64_t block = 0; block <= own; ++block)
       for (int64_t i = 0; i < group.n; ++i) {
         const int64_t first = block * kBaselineBlock;
-        dot_rows(group.queries + i * keys.head_dim, keys.row(group.kv_head, first), keys.head_dim,
-                 std::min(kBaselineBlock, group.first + i + 1 - first), keys.head_dim,
-                 scores.data() + i * n_keys + first);
+        primitives::dot_rows(group.queries + i * keys.head_dim, keys.row(group.kv_head, first),
+                             keys.head_dim, std::min(kBaselineBlock, group.first + i + 1 - first),
+                             keys.head_dim, scores.data() + i * n_keys + first);
       }
     std::vector<double> mass(static_cast<size_t>(own + 1));
     for (int64_t i = 0; i < group.n; ++i)
@@ -39,8 +39,8 @@ class Oracle : public Chooser {
  private:
   // scores: (n), raw, of one query.
   void add_masses(float* scores, int64_t n, std::vector<double>& mass) const {
-    SoftmaxState state{-INFINITY, 0.0f};
-    softmax_step(scale_, n, scores, state);
+    primitives::SoftmaxState state{-INFINITY, 0.0f};
+    primitives::softmax_step(scale_, n, scores, state);
     for (size_t block = 0; block < mass.size(); ++block) {
       const int64_t first = static_cast<int64_t>(block) * kBaselineBlock;
       mass[block] +=

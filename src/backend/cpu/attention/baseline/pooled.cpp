@@ -15,8 +15,8 @@ namespace {
 // rows: (n, head_dim).
 void mean_row(const float* rows, int64_t n, int64_t head_dim, float* mean) {
   std::copy_n(rows, head_dim, mean);
-  for (int64_t i = 1; i < n; ++i) add(rows + i * head_dim, head_dim, mean);
-  scale(1.0f / static_cast<float>(n), head_dim, mean);
+  for (int64_t i = 1; i < n; ++i) primitives::add(rows + i * head_dim, head_dim, mean);
+  primitives::scale(1.0f / static_cast<float>(n), head_dim, mean);
 }
 
 class Pooled : public Chooser {
@@ -43,10 +43,10 @@ class Pooled : public Chooser {
     const int64_t n = group.first / kBaselineBlock + 1;
     std::vector<float> query(static_cast<size_t>(head_dim_)), scores(static_cast<size_t>(n));
     mean_row(group.queries, group.n, head_dim_, query.data());
-    dot_rows(query.data(), means_.data() + offset(group.kv_head, 0), head_dim_, n, head_dim_,
-             scores.data());
-    SoftmaxState state{-INFINITY, 0.0f};
-    softmax_step(scale_, n, scores.data(), state);
+    primitives::dot_rows(query.data(), means_.data() + offset(group.kv_head, 0), head_dim_, n,
+                         head_dim_, scores.data());
+    primitives::SoftmaxState state{-INFINITY, 0.0f};
+    primitives::softmax_step(scale_, n, scores.data(), state);
     fewest_blocks({scores.begin(), scores.end()}, keep_, read);
   }
 

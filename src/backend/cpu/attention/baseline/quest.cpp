@@ -81,8 +81,10 @@ class Quest : public Chooser {
     bounds.resize(static_cast<size_t>(n));
     lower.resize(static_cast<size_t>(n));
     const size_t second = offset(group.kv_head, 1);
-    dot_rows(above.data(), largest_.data() + second, head_dim_, n, head_dim_, bounds.data());
-    dot_rows(below.data(), smallest_.data() + second, head_dim_, n, head_dim_, lower.data());
+    primitives::dot_rows(above.data(), largest_.data() + second, head_dim_, n, head_dim_,
+                         bounds.data());
+    primitives::dot_rows(below.data(), smallest_.data() + second, head_dim_, n, head_dim_,
+                         lower.data());
     for (size_t i = 0; i < bounds.size(); ++i) {
       bounds[i] += lower[i];
       if (std::isnan(bounds[i])) bounds[i] = -INFINITY;  // has no order

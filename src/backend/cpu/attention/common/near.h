@@ -7,7 +7,7 @@
 
 #include "backend/cpu/attention/common/tile.h"
 
-namespace sluice::impl::cpu {
+namespace sluice::impl::cpu::attention {
 
 // Keys and values by position: recent ones kept here, then those of the pass at hand.
 template <typename T>
@@ -104,4 +104,4 @@ class NearPanels {
   std::vector<std::byte> keys_, values_;  // (n_slots) packed blocks
 };
 
-}  // namespace sluice::impl::cpu
+}  // namespace sluice::impl::cpu::attention

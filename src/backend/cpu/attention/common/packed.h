@@ -5,7 +5,7 @@
 #include "backend/cpu/attention/common/tile.h"
 #include "core/threads.h"
 
-namespace sluice::impl::cpu {
+namespace sluice::impl::cpu::attention {
 
 // Packed keys and values that exist at one time; heads beyond that wait for the next round.
 constexpr int64_t kPackedBytes = int64_t{64} << 20;
@@ -68,4 +68,4 @@ void attend_packed(const PackedArgs& args, const TileShape& shape, const RowsOf&
   }
 }
 
-}  // namespace sluice::impl::cpu
+}  // namespace sluice::impl::cpu::attention

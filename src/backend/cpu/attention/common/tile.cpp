@@ -7,13 +7,13 @@
 #include "backend/cpu/gemm/interleave.h"
 #include "backend/cpu/primitives/rows.h"
 
-namespace sluice::impl::cpu {
+namespace sluice::impl::cpu::attention {
 namespace {
 
 // put_row with the kernel's kq known, so that its short runs need no loop.
 template <int kQ, typename T>
 void put_runs(const TileShape& shape, Panels panels, int64_t index, const T* key, const T* value) {
-  const GemmKernel& kernel = shape.kernel;
+  const gemm::Kernel& kernel = shape.kernel;
   const int64_t nr = kernel.nr, hd = shape.head_dim;
   const Panels block = panels.from(shape, index / shape.block_keys);
   const int64_t column = index % shape.block_keys;
@@ -36,7 +36,7 @@ void put_value_group(const TileShape& shape, T* values, const T* rows) {
   const int64_t nr = shape.kernel.nr, hd = shape.head_dim;
   const int64_t stride = shape.kernel.panel_elements(shape.block_keys);
   if constexpr (kQ == 4 && std::is_same_v<T, BFloat16>)
-    return interleave4(rows, hd, nr, stride, values);
+    return gemm::interleave4(rows, hd, nr, stride, values);
   for (int64_t first = 0; first < hd; first += nr, values += stride) {
     const int64_t n = std::min(nr, hd - first);
     for (int64_t i = 0; i < n; ++i)
@@ -47,7 +47,7 @@ void put_value_group(const TileShape& shape, T* values, const T* rows) {
 template <int kQ, typename T>
 void put_run(const TileShape& shape, Panels panels, int64_t index, int64_t n, const T* keys,
              const T* values) {
-  const GemmKernel& kernel = shape.kernel;
+  const gemm::Kernel& kernel = shape.kernel;
   const int64_t nr = kernel.nr, hd = shape.head_dim, whole = hd / kQ * kQ;
   const Panels block = panels.from(shape, index / shape.block_keys);
   const int64_t first = index % shape.block_keys;
@@ -67,7 +67,7 @@ void put_run(const TileShape& shape, Panels panels, int64_t index, int64_t n, co
 }  // namespace
 
 TileShape::TileShape(DType dtype, int64_t dim, int64_t n_keys)
-    : kernel(gemm_kernel(dtype)),
+    : kernel(gemm::kernel_for(dtype)),
       head_dim(dim),
       padded_dim(round_up(dim, kernel.nr)),
       block_keys(round_up(n_keys, kernel.nr)),
@@ -136,16 +136,16 @@ void QueryTile::load(const ConstTensor& queries, int64_t row, int64_t n, int64_t
         std::memcpy(to, queries.row<float>(row + i) + head * hd,
                     static_cast<size_t>(hd) * sizeof(float));
       else
-        widen(queries.row<BFloat16>(row + i) + head * hd, hd, to);
+        primitives::widen(queries.row<BFloat16>(row + i) + head * hd, hd, to);
     }
   }
   std::fill(s_.sums.begin(), s_.sums.end(), 0.0f);
-  std::fill(s_.state.begin(), s_.state.end(), SoftmaxState{-INFINITY, 0.0f});
+  std::fill(s_.state.begin(), s_.state.end(), primitives::SoftmaxState{-INFINITY, 0.0f});
 }
 
 // Scores are computed up to the last key that some query of a register tile sees.
 void QueryTile::set_columns(const Mask& mask) {
-  const GemmKernel& kernel = shape_.kernel;
+  const gemm::Kernel& kernel = shape_.kernel;
   for (int64_t i = 0; i < n_; i += kernel.mr) {
     const int64_t end = std::min(i + kernel.mr, n_);
     std::fill(s_.columns.begin() + i, s_.columns.begin() + end,
@@ -154,7 +154,7 @@ void QueryTile::set_columns(const Mask& mask) {
 }
 
 void QueryTile::score_columns(const std::byte* keys, float* scores, int64_t stride) const {
-  const GemmKernel& kernel = shape_.kernel;
+  const gemm::Kernel& kernel = shape_.kernel;
   const int64_t a_bytes = element_bytes(kernel.a_dtype);
   const int64_t panel_bytes = shape_.key_bytes / (shape_.block_keys / kernel.nr);
   const int64_t k = kernel.padded_k(shape_.head_dim);
@@ -184,15 +184,16 @@ void QueryTile::soften(int64_t i, const Mask& mask, const float* counts) {
   std::fill(scores, scores + std::min(mask.begin_of(i), columns), -INFINITY);
   std::fill(scores + mask.end_of(i), scores + columns, -INFINITY);
   const float correction =
-      softmax_step(scale_, columns, scores, s_.state[static_cast<size_t>(i)], counts);
+      primitives::softmax_step(scale_, columns, scores, s_.state[static_cast<size_t>(i)], counts);
   if (correction != 1.0f)
-    scale(correction, shape_.padded_dim, s_.sums.data() + i * shape_.padded_dim);
+    primitives::scale(correction, shape_.padded_dim, s_.sums.data() + i * shape_.padded_dim);
   if (shape_.kernel.a_dtype == DType::kBF16)
-    narrow(scores, columns, reinterpret_cast<BFloat16*>(s_.weights.data()) + i * score_stride());
+    primitives::narrow(scores, columns,
+                       reinterpret_cast<BFloat16*>(s_.weights.data()) + i * score_stride());
 }
 
 void QueryTile::mix(Panels block) {
-  const GemmKernel& kernel = shape_.kernel;
+  const gemm::Kernel& kernel = shape_.kernel;
   const int64_t a_bytes = element_bytes(kernel.a_dtype);
   const int64_t panel_bytes = shape_.value_bytes / (shape_.padded_dim / kernel.nr);
   const auto* weights = kernel.a_dtype == DType::kF32
@@ -211,13 +212,13 @@ void QueryTile::store(const Tensor& out, int64_t row, int64_t head) {
   const int64_t hd = shape_.head_dim;
   for (int64_t i = 0; i < n_; ++i) {
     float* sums = s_.sums.data() + i * shape_.padded_dim;
-    scale(1.0f / s_.state[static_cast<size_t>(i)].total, hd, sums);
+    primitives::scale(1.0f / s_.state[static_cast<size_t>(i)].total, hd, sums);
     if (out.dtype() == DType::kBF16)
-      narrow(sums, hd, out.row<BFloat16>(row + i) + head * hd);
+      primitives::narrow(sums, hd, out.row<BFloat16>(row + i) + head * hd);
     else
       std::memcpy(out.row<float>(row + i) + head * hd, sums,
                   static_cast<size_t>(hd) * sizeof(float));
   }
 }
 
-}  // namespace sluice::impl::cpu
+}  // namespace sluice::impl::cpu::attention

@@ -11,7 +11,7 @@
 #include "backend/cpu/primitives/score_rows.h"
 #include "core/tensor.h"
 
-namespace sluice::impl::cpu {
+namespace sluice::impl::cpu::attention {
 
 // Fewer queries than this go row by row: packing the keys would cost more than it saves.
 constexpr int64_t kMinPackedQueries = 8;
@@ -27,7 +27,7 @@ struct TileShape {
 
   int64_t blocks(int64_t n_keys) const { return (n_keys + block_keys - 1) / block_keys; }
 
-  const GemmKernel& kernel;
+  const gemm::Kernel& kernel;
   int64_t head_dim, padded_dim;    // padded to whole panels
   int64_t block_keys;              // whole panels
   int64_t block_queries;           // rows of a tile
@@ -73,7 +73,7 @@ struct TileScratch {
   std::vector<float> scores;       // (block_queries, score_stride)
   std::vector<std::byte> weights;  // (block_queries, score_stride) a_dtype, when it is not f32
   std::vector<float> sums;         // (block_queries, padded_dim)
-  std::vector<SoftmaxState> state;
+  std::vector<primitives::SoftmaxState> state;
   std::vector<int64_t> columns;  // (block_queries) of scores, whole panels; mr rows have the same
 };
 
@@ -145,4 +145,4 @@ class QueryTile {
   int64_t n_ = 0;
 };
 
-}  // namespace sluice::impl::cpu
+}  // namespace sluice::impl::cpu::attention

@@ -9,7 +9,7 @@
 #include "backend/cpu/attention/common/packed.h"
 #include "backend/cpu/primitives/rows.h"
 
-namespace sluice::impl::cpu {
+namespace sluice::impl::cpu::copy {
 namespace {
 
 // Members of every cluster up to a token of one pass. Counts of all tokens would be quadratic, so
@@ -91,12 +91,13 @@ class CpuRepsAttention final : public RepsAttention {
   // Counts as query i sees them.
   void count(const Pass& pass, int64_t i, std::vector<float>& counts) const;
   void attend_tiles(const Pass& pass) const;
-  void visit(const Pass& pass, QueryTile& tile, int64_t first, int64_t n, Panels panels) const;
+  void visit(const Pass& pass, attention::QueryTile& tile, int64_t first, int64_t n,
+             attention::Panels panels) const;
   void attend_rows(const Pass& pass) const;
   void attend_row(const Pass& pass, int64_t i, int64_t kv_head, const float* counts) const;
 
   RepsSpec spec_;
-  TileShape shape_;
+  attention::TileShape shape_;
   std::vector<Head> heads_;    // (n_kv_heads)
   std::vector<float> counts_;  // (n_keys) members so far
   int64_t n_keys_ = 0;
@@ -117,7 +118,7 @@ void CpuRepsAttention<T>::attend(const AttendRepsArgs& args) {
     if (set.status[static_cast<size_t>(t)] != TokenStatus::kRedundant) pass.tokens.push_back(t);
   SLUICE_CHECK(static_cast<int64_t>(pass.tokens.size()) == args.queries.rows());
   SLUICE_CHECK(set.n_clusters == n_keys_);
-  if (args.queries.rows() >= kMinPackedQueries)
+  if (args.queries.rows() >= attention::kMinPackedQueries)
     attend_tiles(pass);
   else
     attend_rows(pass);
@@ -154,22 +155,24 @@ template <typename T>
 void CpuRepsAttention<T>::attend_tiles(const Pass& pass) const {
   const auto rows_of = [&](int64_t kv_head) {
     const Head& head = heads_[static_cast<size_t>(kv_head)];
-    return HeadRows<T>{head.keys.data(), head.values.data()};
+    return attention::HeadRows<T>{head.keys.data(), head.values.data()};
   };
-  attend_packed<T>({.queries = pass.args.queries,
-                    .n_batch = 1,
-                    .n_kv_heads = spec_.n_kv_heads,
-                    .n_keys = n_keys_,
-                    .scale = spec_.scale,
-                    .out = pass.args.out},
-                   shape_, rows_of, [&](QueryTile& tile, int64_t first, int64_t n, Panels panels) {
-                     visit(pass, tile, first, n, panels);
-                   });
+  attention::attend_packed<T>(
+      {.queries = pass.args.queries,
+       .n_batch = 1,
+       .n_kv_heads = spec_.n_kv_heads,
+       .n_keys = n_keys_,
+       .scale = spec_.scale,
+       .out = pass.args.out},
+      shape_, rows_of,
+      [&](attention::QueryTile& tile, int64_t first, int64_t n, attention::Panels panels) {
+        visit(pass, tile, first, n, panels);
+      });
 }
 
 template <typename T>
-void CpuRepsAttention<T>::visit(const Pass& pass, QueryTile& tile, int64_t first, int64_t n,
-                                Panels panels) const {
+void CpuRepsAttention<T>::visit(const Pass& pass, attention::QueryTile& tile, int64_t first,
+                                int64_t n, attention::Panels panels) const {
   thread_local std::vector<float> counts;
   if (counted()) count(pass, first, counts);
   const int64_t end = n_seen(pass, first + n - 1);
@@ -178,9 +181,9 @@ void CpuRepsAttention<T>::visit(const Pass& pass, QueryTile& tile, int64_t first
     int64_t counted_to = pass.tokens[static_cast<size_t>(first)];
     // A block's counts move on with its queries, and are not needed again.
     float* block_counts = counted() ? counts.data() + first_key : nullptr;
-    const Mask mask{.n_keys = shape_.block_keys,
-                    .end = n_seen(pass, first) - first_key,
-                    .end_step = spec_.causal ? 1 : 0};
+    const attention::Mask mask{.n_keys = shape_.block_keys,
+                               .end = n_seen(pass, first) - first_key,
+                               .end_step = spec_.causal ? 1 : 0};
     tile.visit(panels.from(shape_, block), mask, [&](int64_t i) {
       const int64_t token = pass.tokens[static_cast<size_t>(first + i)];
       while (counted() && spec_.causal && counted_to < token) {
@@ -216,12 +219,12 @@ void CpuRepsAttention<T>::attend_row(const Pass& pass, int64_t i, int64_t kv_hea
   for (int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
     const T* q = pass.args.queries.template row<T>(i) + head * hd;
     std::transform(q, q + hd, query.begin(), [](T x) { return to_float(x); });
-    dot_rows(query.data(), own.keys.data(), hd, n, hd, scores.data());
-    SoftmaxState state{-INFINITY, 0.0f};
-    softmax_step(spec_.scale, n, scores.data(), state, counts);
+    primitives::dot_rows(query.data(), own.keys.data(), hd, n, hd, scores.data());
+    primitives::SoftmaxState state{-INFINITY, 0.0f};
+    primitives::softmax_step(spec_.scale, n, scores.data(), state, counts);
     sums.assign(static_cast<size_t>(hd), 0.0f);
-    mix_rows(scores.data(), own.values.data(), hd, n, hd, sums.data());
-    scale(1.0f / state.total, hd, sums.data());
+    primitives::mix_rows(scores.data(), own.values.data(), hd, n, hd, sums.data());
+    primitives::scale(1.0f / state.total, hd, sums.data());
     std::transform(sums.begin(), sums.end(), pass.args.out.template row<T>(i) + head * hd,
                    [](float x) { return from_float<T>(x); });
   }
@@ -229,9 +232,9 @@ void CpuRepsAttention<T>::attend_row(const Pass& pass, int64_t i, int64_t kv_hea
 
 }  // namespace
 
-std::unique_ptr<RepsAttention> make_reps_attention(const RepsSpec& spec) {
+std::unique_ptr<RepsAttention> make_attention(const RepsSpec& spec) {
   if (spec.dtype == DType::kBF16) return std::make_unique<CpuRepsAttention<BFloat16>>(spec);
   return std::make_unique<CpuRepsAttention<float>>(spec);
 }
 
-}  // namespace sluice::impl::cpu
+}  // namespace sluice::impl::cpu::copy

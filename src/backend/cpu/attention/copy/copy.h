@@ -4,8 +4,8 @@
 
 #include "backend/backend.h"
 
-namespace sluice::impl::cpu {
+namespace sluice::impl::cpu::copy {
 
-std::unique_ptr<RepsAttention> make_reps_attention(const RepsSpec& spec);
+std::unique_ptr<RepsAttention> make_attention(const RepsSpec& spec);
 
-}  // namespace sluice::impl::cpu
+}  // namespace sluice::impl::cpu::copy

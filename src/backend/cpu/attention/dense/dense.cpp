@@ -11,19 +11,21 @@
 #include "backend/cpu/primitives/rows.h"
 #include "core/threads.h"
 
-namespace sluice::impl::cpu {
+namespace sluice::impl::cpu::dense {
 namespace {
 
 template <typename T>
 void attend_tiles(const AttendDenseArgs& args) {
   const Shape& cache = args.cache.keys.shape();
   const int64_t n_keys = args.first_position + args.n_tokens;
-  const TileShape shape(args.queries.dtype(), cache[3]);
+  const attention::TileShape shape(args.queries.dtype(), cache[3]);
   const auto rows_of = [&](int64_t source) {
     const int64_t offset = source * cache[2] * cache[3];
-    return HeadRows<T>{args.cache.keys.data<T>() + offset, args.cache.values.data<T>() + offset};
+    return attention::HeadRows<T>{args.cache.keys.data<T>() + offset,
+                                  args.cache.values.data<T>() + offset};
   };
-  const auto visit = [&](QueryTile& tile, int64_t first, int64_t n, Panels panels) {
+  const auto visit = [&](attention::QueryTile& tile, int64_t first, int64_t n,
+                         attention::Panels panels) {
     const int64_t position = args.first_position + first;
     const int64_t end = args.causal ? position + n : n_keys;
     const int64_t begin = args.window > 0 ? std::max<int64_t>(0, position + 1 - args.window) : 0;
@@ -37,13 +39,13 @@ void attend_tiles(const AttendDenseArgs& args) {
                   .end_step = args.causal ? 1 : 0});
     }
   };
-  attend_packed<T>({.queries = args.queries,
-                    .n_batch = cache[0],
-                    .n_kv_heads = cache[1],
-                    .n_keys = n_keys,
-                    .scale = args.scale,
-                    .out = args.out},
-                   shape, rows_of, visit);
+  attention::attend_packed<T>({.queries = args.queries,
+                               .n_batch = cache[0],
+                               .n_kv_heads = cache[1],
+                               .n_keys = n_keys,
+                               .scale = args.scale,
+                               .out = args.out},
+                              shape, rows_of, visit);
 }
 
 // Decoding, and prompts of a few tokens: row by row, the query heads of a group one after another
@@ -68,12 +70,12 @@ void attend_rows(const AttendDenseArgs& args) {
     for (int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
       const T* q = args.queries.row<T>(row) + head * head_dim;
       std::transform(q, q + head_dim, query.begin(), [](T x) { return to_float(x); });
-      dot_rows(query.data(), keys, head_dim, end - begin, head_dim, scores.data());
-      SoftmaxState state{-INFINITY, 0.0f};
-      softmax_step(args.scale, end - begin, scores.data(), state);
+      primitives::dot_rows(query.data(), keys, head_dim, end - begin, head_dim, scores.data());
+      primitives::SoftmaxState state{-INFINITY, 0.0f};
+      primitives::softmax_step(args.scale, end - begin, scores.data(), state);
       sums.assign(static_cast<size_t>(head_dim), 0.0f);
-      mix_rows(scores.data(), values, head_dim, end - begin, head_dim, sums.data());
-      scale(1.0f / state.total, head_dim, sums.data());
+      primitives::mix_rows(scores.data(), values, head_dim, end - begin, head_dim, sums.data());
+      primitives::scale(1.0f / state.total, head_dim, sums.data());
       std::transform(sums.begin(), sums.end(), args.out.row<T>(row) + head * head_dim,
                      [](float x) { return from_float<T>(x); });
     }
@@ -82,7 +84,7 @@ void attend_rows(const AttendDenseArgs& args) {
 
 template <typename T>
 void attend(const AttendDenseArgs& args) {
-  if (args.n_tokens < kMinPackedQueries)
+  if (args.n_tokens < attention::kMinPackedQueries)
     attend_rows<T>(args);
   else
     attend_tiles<T>(args);
@@ -90,7 +92,7 @@ void attend(const AttendDenseArgs& args) {
 
 }  // namespace
 
-void attend_dense(const AttendDenseArgs& args) {
+void attend(const AttendDenseArgs& args) {
   const Shape& cache = args.cache.keys.shape();
   SLUICE_CHECK(args.queries.shape()[2] == cache[3] && args.queries.shape()[1] % cache[1] == 0);
   SLUICE_CHECK(args.first_position + args.n_tokens <= cache[2]);
@@ -101,4 +103,4 @@ void attend_dense(const AttendDenseArgs& args) {
     attend<float>(args);
 }
 
-}  // namespace sluice::impl::cpu
+}  // namespace sluice::impl::cpu::dense

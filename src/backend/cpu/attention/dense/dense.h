@@ -4,8 +4,8 @@
 
 #include "backend/backend.h"
 
-namespace sluice::impl::cpu {
+namespace sluice::impl::cpu::dense {
 
-void attend_dense(const AttendDenseArgs& args);
+void attend(const AttendDenseArgs& args);
 
-}  // namespace sluice::impl::cpu
+}  // namespace sluice::impl::cpu::dense

@@ -2,7 +2,7 @@
 
 #include "backend/cpu/primitives/rows.h"
 
-namespace sluice::impl::cpu {
+namespace sluice::impl::cpu::keys {
 namespace {
 
 // Row j of (…, n), grown by rows of zeros where it is a new one. Growth is by an eighth: this is a
@@ -15,7 +15,7 @@ T* row_at(std::vector<T>& rows, int64_t j, int64_t n) {
   return rows.data() + j * n;
 }
 
-void add_to(const float* from, int64_t n, float* to) { add(from, n, to); }
+void add_to(const float* from, int64_t n, float* to) { primitives::add(from, n, to); }
 void add_to(const BFloat16* from, int64_t n, float* to) {
   for (int64_t i = 0; i < n; ++i) to[i] += to_float(from[i]);
 }
@@ -28,7 +28,7 @@ void round_row(const float* from, float factor, int64_t n, BFloat16* to) {
   for (int64_t begin = 0; begin < n; begin += 64) {
     const int64_t width = std::min<int64_t>(64, n - begin);
     for (int64_t i = 0; i < width; ++i) row[i] = from[begin + i] * factor;
-    narrow(row, width, to + begin);
+    primitives::narrow(row, width, to + begin);
   }
 }
 
@@ -117,21 +117,22 @@ void FarKeys<T>::read(int64_t j, T* key, T* value) const {
 
 template <typename T>
 void FarKeys<T>::dot(const float* query, float* scores) const {
-  if (!mean_keys()) return dot_rows(query, own_keys_.data(), head_dim_, size(), head_dim_, scores);
-  dot_rows(query, key_sums_.data(), head_dim_, size(), head_dim_, scores);
+  if (!mean_keys())
+    return primitives::dot_rows(query, own_keys_.data(), head_dim_, size(), head_dim_, scores);
+  primitives::dot_rows(query, key_sums_.data(), head_dim_, size(), head_dim_, scores);
   for (int64_t j = 0; j < size(); ++j) scores[j] /= counts()[j];
 }
 
 template <typename T>
 void FarKeys<T>::mix(float* weights, float* sums) const {
   if (!mean_values())
-    return mix_rows(weights, own_values_.data(), head_dim_, size(), head_dim_, sums);
+    return primitives::mix_rows(weights, own_values_.data(), head_dim_, size(), head_dim_, sums);
   for (int64_t j = 0; j < size(); ++j) weights[j] /= counts()[j];
-  mix_rows(weights, value_sums_.data(), head_dim_, size(), head_dim_, sums);
+  primitives::mix_rows(weights, value_sums_.data(), head_dim_, size(), head_dim_, sums);
 }
 
 template <typename T>
-FarPanels<T>::FarPanels(const TileShape& shape, int64_t n_expected) : shape_(shape) {
+FarPanels<T>::FarPanels(const attention::TileShape& shape, int64_t n_expected) : shape_(shape) {
   const int64_t n_blocks = shape.blocks(n_expected);
   keys_.reserve(static_cast<size_t>(n_blocks * shape.key_bytes));
   values_.reserve(static_cast<size_t>(n_blocks * shape.value_bytes));
@@ -158,7 +159,7 @@ void FarPanels<T>::update(const FarKeys<T>& keys) {
   std::vector<T> key(static_cast<size_t>(shape_.head_dim)), value(key.size());
   for (const int64_t j : touched_) {
     keys.read(j, key.data(), value.data());
-    put_row(shape_, panels(), j, key.data(), value.data());
+    attention::put_row(shape_, panels(), j, key.data(), value.data());
     counts_[static_cast<size_t>(j)] = keys.counts()[j];
     is_touched_[static_cast<size_t>(j)] = false;
   }
@@ -166,7 +167,7 @@ void FarPanels<T>::update(const FarKeys<T>& keys) {
 }
 
 template <typename T>
-void FarPanels<T>::visit(QueryTile& tile) {
+void FarPanels<T>::visit(attention::QueryTile& tile) {
   for (int64_t block = 0; block < shape_.blocks(size_); ++block) {
     const int64_t first = block * shape_.block_keys;
     tile.visit(panels().from(shape_, block), {.n_keys = shape_.block_keys, .end = size_ - first},
@@ -179,4 +180,4 @@ template class FarKeys<BFloat16>;
 template class FarPanels<float>;
 template class FarPanels<BFloat16>;
 
-}  // namespace sluice::impl::cpu
+}  // namespace sluice::impl::cpu::keys

@@ -8,7 +8,7 @@
 #include "backend/attend.h"
 #include "backend/cpu/attention/common/tile.h"
 
-namespace sluice::impl::cpu {
+namespace sluice::impl::cpu::keys {
 
 // The kind of a head says how tokens are numbered: by the set's clusters, one number for each
 // exempt token (kWindow), or one for each token (kDense). Sums take tokens in order of position,
@@ -53,16 +53,16 @@ class FarKeys {
 template <typename T>
 class FarPanels {
  public:
-  FarPanels(const TileShape& shape, int64_t n_expected);
+  FarPanels(const attention::TileShape& shape, int64_t n_expected);
 
-  void touch(int64_t j);                // number j has changed; negative ones are ignored
-  void update(const FarKeys<T>& keys);  // writes what was touched
-  void visit(QueryTile& tile);          // all of it, for every query
+  void touch(int64_t j);                   // number j has changed; negative ones are ignored
+  void update(const FarKeys<T>& keys);     // writes what was touched
+  void visit(attention::QueryTile& tile);  // all of it, for every query
 
  private:
-  Panels panels() { return {keys_.data(), values_.data()}; }
+  attention::Panels panels() { return {keys_.data(), values_.data()}; }
 
-  TileShape shape_;
+  attention::TileShape shape_;
   std::vector<int64_t> touched_;
   std::vector<bool> is_touched_;          // (size)
   std::vector<std::byte> keys_, values_;  // (n_blocks) packed blocks
@@ -70,4 +70,4 @@ class FarPanels {
   int64_t size_ = 0;
 };
 
-}  // namespace sluice::impl::cpu
+}  // namespace sluice::impl::cpu::keys

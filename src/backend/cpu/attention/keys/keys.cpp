@@ -12,7 +12,7 @@
 #include "backend/cpu/primitives/rows.h"
 #include "core/threads.h"
 
-namespace sluice::impl::cpu {
+namespace sluice::impl::cpu::keys {
 namespace {
 
 // Queries that are not causal have one F in common and come in blocks for the threads' sake only.
@@ -31,7 +31,7 @@ class CpuKeysAttention final : public KeysAttention {
     check(args);
     for (Head& head : heads_) head.tokens.begin_pass(args.keys, args.values);
     const int64_t end = n_tokens_ + args.keys.rows();
-    if (args.keys.rows() < kMinPackedQueries)
+    if (args.keys.rows() < attention::kMinPackedQueries)
       attend_rows(args, end);
     else
       attend_tiles(args, end);
@@ -58,8 +58,8 @@ class CpuKeysAttention final : public KeysAttention {
 
  private:
   struct Head {
-    HeadTokens<T> tokens;  // from n_far_ on
-    FarKeys<T> far;        // tokens before n_far_
+    attention::HeadTokens<T> tokens;  // from n_far_ on
+    FarKeys<T> far;                   // tokens before n_far_
   };
 
   // F(t) in a pass that ends at `end`.
@@ -104,7 +104,7 @@ class CpuKeysAttention final : public KeysAttention {
   void attend_row(const AttendKeysArgs& args, int64_t kv_head, int64_t t, int64_t begin);
 
   KeysSpec spec_;
-  TileShape shape_;
+  attention::TileShape shape_;
   std::vector<Head> heads_;  // (n_kv_heads)
   int64_t n_tokens_ = 0;     // taken in
   int64_t n_far_ = 0;        // F(n_tokens_)
@@ -141,15 +141,15 @@ void CpuKeysAttention<T>::attend_tiles(const AttendKeysArgs& args, int64_t end) 
 template <typename T>
 FarKeys<T> CpuKeysAttention<T>::attend_segment(const AttendKeysArgs& args, int64_t kv_head,
                                                int64_t first_query, int64_t end_query) {
-  const HeadTokens<T>& tokens = head_at(kv_head).tokens;
+  const attention::HeadTokens<T>& tokens = head_at(kv_head).tokens;
   const TokenSet* set = set_of(args, kv_head);
   const int64_t end = n_tokens_ + args.keys.rows();
   FarKeys<T> far = head_at(kv_head).far;
   FarPanels<T> far_panels(shape_, far.reserve(set, first_near(end_query - 1, end)));
-  NearPanels<T> near_panels(shape_, query_block(),
-                            spec_.causal ? std::min(spec_.window + spec_.block, end) : 0);
-  thread_local TileScratch scratch;
-  QueryTile tile(shape_, spec_.scale, scratch);
+  attention::NearPanels<T> near_panels(
+      shape_, query_block(), spec_.causal ? std::min(spec_.window + spec_.block, end) : 0);
+  thread_local attention::TileScratch scratch;
+  attention::QueryTile tile(shape_, spec_.scale, scratch);
   for (int64_t j = 0; j < far.size(); ++j) far_panels.touch(j);
   int64_t n_far = n_far_;
   for (int64_t block = first_query; block < end_query;) {
@@ -203,18 +203,19 @@ void CpuKeysAttention<T>::attend_row(const AttendKeysArgs& args, int64_t kv_head
   for (int64_t head = kv_head * group(); head < (kv_head + 1) * group(); ++head) {
     const T* q = args.queries.row<T>(t - n_tokens_) + head * hd;
     std::transform(q, q + hd, query.begin(), [](T x) { return to_float(x); });
-    SoftmaxState state{-INFINITY, 0.0f};
+    primitives::SoftmaxState state{-INFINITY, 0.0f};
     sums.assign(static_cast<size_t>(hd), 0.0f);
     own.far.dot(query.data(), scores.data());
-    softmax_step(spec_.scale, n_far, scores.data(), state, own.far.counts());
+    primitives::softmax_step(spec_.scale, n_far, scores.data(), state, own.far.counts());
     own.far.mix(scores.data(), sums.data());
     if (n_near > 0) {
-      dot_rows(query.data(), own.tokens.key(begin), hd, n_near, hd, scores.data());
-      scale(softmax_step(spec_.scale, n_near, scores.data(), state), hd, sums.data());
-      mix_rows(scores.data(), own.tokens.value(begin), hd, n_near, hd, sums.data());
+      primitives::dot_rows(query.data(), own.tokens.key(begin), hd, n_near, hd, scores.data());
+      primitives::scale(primitives::softmax_step(spec_.scale, n_near, scores.data(), state), hd,
+                        sums.data());
+      primitives::mix_rows(scores.data(), own.tokens.value(begin), hd, n_near, hd, sums.data());
     }
     if (args.log_sums.defined()) args.log_sums.row<float>(t - n_tokens_)[head] = state.log_sum();
-    scale(1.0f / state.total, hd, sums.data());
+    primitives::scale(1.0f / state.total, hd, sums.data());
     std::transform(sums.begin(), sums.end(), args.out.row<T>(t - n_tokens_) + head * hd,
                    [](float x) { return from_float<T>(x); });
   }
@@ -222,9 +223,9 @@ void CpuKeysAttention<T>::attend_row(const AttendKeysArgs& args, int64_t kv_head
 
 }  // namespace
 
-std::unique_ptr<KeysAttention> make_keys_attention(const KeysSpec& spec) {
+std::unique_ptr<KeysAttention> make_attention(const KeysSpec& spec) {
   if (spec.dtype == DType::kBF16) return std::make_unique<CpuKeysAttention<BFloat16>>(spec);
   return std::make_unique<CpuKeysAttention<float>>(spec);
 }
 
-}  // namespace sluice::impl::cpu
+}  // namespace sluice::impl::cpu::keys

@@ -4,8 +4,8 @@
 
 #include "backend/backend.h"
 
-namespace sluice::impl::cpu {
+namespace sluice::impl::cpu::keys {
 
-std::unique_ptr<KeysAttention> make_keys_attention(const KeysSpec& spec);
+std::unique_ptr<KeysAttention> make_attention(const KeysSpec& spec);
 
-}  // namespace sluice::impl::cpu
+}  // namespace sluice::impl::cpu::keys

@@ -17,7 +17,7 @@ constexpr int kMeansSteps = 6;  // of k-means
 
 float dot(const float* a, const float* b, int64_t dim) {
   float sum;
-  dot_rows(a, b, dim, 1, dim, &sum);
+  primitives::dot_rows(a, b, dim, 1, dim, &sum);
   return sum;
 }
 
@@ -60,11 +60,11 @@ class Splitter {
     for (int64_t i = 0; i < n; ++i)
       std::memcpy(row(i), keys_ + group[static_cast<size_t>(i)] * dim_, row_bytes());
     mean_rows(rows_.data(), n, dim_, mean_.data());
-    scale(-1, dim_, mean_.data());
+    primitives::scale(-1, dim_, mean_.data());
     int64_t furthest = 0;
     float largest = -1;
     for (int64_t i = 0; i < n; ++i) {
-      add(mean_.data(), dim_, row(i));
+      primitives::add(mean_.data(), dim_, row(i));
       const float distance = dot(row(i), row(i), dim_);
       if (distance > largest) furthest = i;
       largest = std::max(largest, distance);
@@ -73,13 +73,13 @@ class Splitter {
     for (int step = 0; step < kPowerSteps; ++step) {
       const float norm = std::sqrt(dot(direction_.data(), direction_.data(), dim_));
       if (norm == 0) break;
-      scale(1 / norm, dim_, direction_.data());
-      dot_rows(direction_.data(), rows_.data(), dim_, n, dim_, along_.data());
+      primitives::scale(1 / norm, dim_, direction_.data());
+      primitives::dot_rows(direction_.data(), rows_.data(), dim_, n, dim_, along_.data());
       std::fill(next_.begin(), next_.end(), 0.0f);
-      mix_rows(along_.data(), rows_.data(), dim_, n, dim_, next_.data());
+      primitives::mix_rows(along_.data(), rows_.data(), dim_, n, dim_, next_.data());
       direction_.swap(next_);
     }
-    dot_rows(direction_.data(), rows_.data(), dim_, n, dim_, along_.data());
+    primitives::dot_rows(direction_.data(), rows_.data(), dim_, n, dim_, along_.data());
   }
   float* row(int64_t i) { return rows_.data() + i * dim_; }
   size_t row_bytes() const { return static_cast<size_t>(dim_) * sizeof(float); }
@@ -126,7 +126,7 @@ void assign(const float* keys, int64_t n, int64_t dim, const std::vector<float>&
     halves.push_back(dot(centres.data() + c * dim, centres.data() + c * dim, dim) / 2);
   // |k - c|^2 is smallest where k . c - |c|^2 / 2 is largest.
   for (int64_t i = 0; i < n; ++i) {
-    dot_rows(keys + i * dim, centres.data(), dim, n_centres, dim, scores.data());
+    primitives::dot_rows(keys + i * dim, centres.data(), dim, n_centres, dim, scores.data());
     for (size_t c = 0; c < scores.size(); ++c) scores[c] -= halves[c];
     owner[static_cast<size_t>(i)] =
         static_cast<int32_t>(std::max_element(scores.begin(), scores.end()) - scores.begin());
@@ -140,13 +140,13 @@ void move(const float* keys, int64_t n, int64_t dim, const std::vector<int32_t>&
   std::vector<int32_t> counts(centres.size() / static_cast<size_t>(dim));
   for (int64_t i = 0; i < n; ++i) {
     const int32_t c = owner[static_cast<size_t>(i)];
-    add(keys + i * dim, dim, sums.data() + c * dim);
+    primitives::add(keys + i * dim, dim, sums.data() + c * dim);
     ++counts[static_cast<size_t>(c)];
   }
   for (size_t c = 0; c < counts.size(); ++c) {
     if (counts[c] == 0) continue;
     float* sum = sums.data() + static_cast<int64_t>(c) * dim;
-    scale(1 / static_cast<float>(counts[c]), dim, sum);
+    primitives::scale(1 / static_cast<float>(counts[c]), dim, sum);
     std::copy_n(sum, dim, centres.begin() + static_cast<int64_t>(c) * dim);
   }
 }
@@ -169,8 +169,8 @@ void mean_rows(const float* rows, int64_t n, int64_t dim, float* out) {
   thread_local std::vector<float> ones;
   ones.assign(static_cast<size_t>(n), 1.0f);
   std::fill(out, out + dim, 0.0f);
-  mix_rows(ones.data(), rows, dim, n, dim, out);
-  scale(1 / static_cast<float>(n), dim, out);
+  primitives::mix_rows(ones.data(), rows, dim, n, dim, out);
+  primitives::scale(1 / static_cast<float>(n), dim, out);
 }
 
 Grouping cluster_keys(const float* keys, int64_t n, int64_t dim, int64_t page, ClusterKind kind) {

@@ -14,7 +14,11 @@
 #include <cmath>
 
 HWY_BEFORE_NAMESPACE();
-namespace sluice::impl::cpu::HWY_NAMESPACE {
+namespace sluice::impl::cpu::refine::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+using primitives::HWY_NAMESPACE::exponential;
+using primitives::HWY_NAMESPACE::kF;
+using primitives::HWY_NAMESPACE::Vector;
 
 // Calls step(i, n) for vectors of n lanes; the last one may be part of a vector.
 template <typename Step>
@@ -42,7 +46,7 @@ HWY_INLINE void store(Vector x, int64_t n, float* to) {
 }
 
 template <RefineRule kRule>
-HWY_INLINE void ask_of(const refine::AskArgs& args) {
+HWY_INLINE void ask_of(const AskArgs& args) {
   constexpr bool kError = kRule != RefineRule::kStrongest;
   const auto factor = hn::Set(kF, args.scale), q_norm = hn::Set(kF, args.q_norm);
   const auto half = hn::Set(kF, 0.5f);
@@ -89,7 +93,7 @@ HWY_INLINE void ask_of(const refine::AskArgs& args) {
   });
 }
 
-void ask(const refine::AskArgs& args) {
+void ask(const AskArgs& args) {
   switch (args.rule) {
     case RefineRule::kError:
       return ask_of<RefineRule::kError>(args);
@@ -100,15 +104,15 @@ void ask(const refine::AskArgs& args) {
   }
 }
 
-}  // namespace sluice::impl::cpu::HWY_NAMESPACE
+}  // namespace sluice::impl::cpu::refine::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace sluice::impl::cpu {
+namespace sluice::impl::cpu::refine {
 
 HWY_EXPORT(ask);
 
-void refine::ask(const AskArgs& args) { HWY_DYNAMIC_DISPATCH(ask)(args); }
+void ask(const AskArgs& args) { HWY_DYNAMIC_DISPATCH(ask)(args); }
 
-}  // namespace sluice::impl::cpu
+}  // namespace sluice::impl::cpu::refine
 #endif

@@ -53,7 +53,7 @@ class RowReader {
       opened = add_opened(n_clusters, runs);
     }
     read(runs);
-    scale(1.0f / state_.total, spec_.head_dim, s_.sums.data());
+    primitives::scale(1.0f / state_.total, spec_.head_dim, s_.sums.data());
     std::transform(s_.sums.begin(), s_.sums.end(), q_.out,
                    [](float x) { return from_float<T>(x); });
     return opened;
@@ -74,13 +74,14 @@ class RowReader {
     s_.scores.resize(static_cast<size_t>(n));
     float* scores = s_.scores.data();
     for (const Run<T>& run : runs) {
-      dot_rows(s_.query.data(), run.keys, hd, run.n, hd, scores);
+      primitives::dot_rows(s_.query.data(), run.keys, hd, run.n, hd, scores);
       scores += run.n;
     }
-    scale(softmax_step(spec_.scale, n, s_.scores.data(), state_), hd, s_.sums.data());
+    primitives::scale(primitives::softmax_step(spec_.scale, n, s_.scores.data(), state_), hd,
+                      s_.sums.data());
     scores = s_.scores.data();
     for (const Run<T>& run : runs) {
-      mix_rows(scores, run.values, hd, run.n, hd, s_.sums.data());
+      primitives::mix_rows(scores, run.values, hd, run.n, hd, s_.sums.data());
       scores += run.n;
     }
   }
@@ -90,9 +91,9 @@ class RowReader {
     const int64_t hd = spec_.head_dim;
     for (auto* row : {&s_.scores, &s_.masses, &s_.counts}) row->resize(static_cast<size_t>(n));
     s_.asks.assign(static_cast<size_t>(n), 0.0f);
-    dot_rows(s_.query.data(), far_.mean_keys.data(), hd, n, hd, s_.scores.data());
+    primitives::dot_rows(s_.query.data(), far_.mean_keys.data(), hd, n, hd, s_.scores.data());
     float square;
-    dot_rows(s_.query.data(), s_.query.data(), hd, 1, hd, &square);
+    primitives::dot_rows(s_.query.data(), s_.query.data(), hd, 1, hd, &square);
     ask({.rule = spec_.rule_of_pass(1),
          .n = n,
          .scores = s_.scores.data(),
@@ -107,9 +108,10 @@ class RowReader {
          .asks = s_.asks.data()});
     for (size_t c = 0; c < static_cast<size_t>(n); ++c)
       s_.counts[c] = far_.counts[c] * (1 - s_.asks[c]);
-    scale(softmax_step(spec_.scale, n, s_.scores.data(), state_, s_.counts.data()), hd,
-          s_.sums.data());
-    mix_rows(s_.scores.data(), far_.mean_values.data(), hd, n, hd, s_.sums.data());
+    primitives::scale(
+        primitives::softmax_step(spec_.scale, n, s_.scores.data(), state_, s_.counts.data()), hd,
+        s_.sums.data());
+    primitives::mix_rows(s_.scores.data(), far_.mean_values.data(), hd, n, hd, s_.sums.data());
   }
 
   // Members of neighbouring opened clusters make one run.
@@ -140,7 +142,7 @@ class RowReader {
   const OneQuery<T>& q_;
   Scratch& s_;
   const Settled<T>& far_;
-  SoftmaxState state_{-INFINITY, 0.0f};
+  primitives::SoftmaxState state_{-INFINITY, 0.0f};
 };
 
 }  // namespace

@@ -12,7 +12,7 @@ template <typename T>
 struct OneQuery {
   HeadKind kind;
   float delta;
-  const HeadTokens<T>* tokens;
+  const attention::HeadTokens<T>* tokens;
   const Settled<T>* settled;
   const T* query;  // (head_dim)
   int64_t border, n_tokens;

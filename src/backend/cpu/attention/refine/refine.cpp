@@ -44,8 +44,8 @@ class CpuRefineAttention final : public RefineAttention {
 
  private:
   struct Head {
-    HeadTokens<T> tokens;  // from n_settled_ on
-    Settled<T> settled;    // tokens before n_early_
+    attention::HeadTokens<T> tokens;  // from n_settled_ on
+    Settled<T> settled;               // tokens before n_early_
   };
 
   static const RefineSpec& checked(const RefineSpec& spec) {
@@ -229,7 +229,7 @@ std::vector<QueryRun> CpuRefineAttention<T>::runs_of(const Piece& piece) const {
 
 template <typename T>
 void CpuRefineAttention<T>::attend_runs(const AttendRefineArgs& args, const Piece& piece) {
-  const TileShape& shape = plan_.shape;
+  const attention::TileShape& shape = plan_.shape;
   std::vector<HeadView<T>> views;
   std::vector<std::vector<std::byte>> keys(heads_.size()), values(heads_.size());
   for (size_t i = 0; i < heads_.size(); ++i) {
@@ -247,9 +247,9 @@ void CpuRefineAttention<T>::attend_runs(const AttendRefineArgs& args, const Piec
   parallel_each(spec_.n_kv_heads, [&](int64_t kv_head) {
     const Settled<T>& far = head_at(kv_head).settled;
     for (int64_t c = 0; c < static_cast<int64_t>(far.begins.size()); ++c)
-      put_row(shape, views[static_cast<size_t>(kv_head)].means, c,
-              far.mean_keys.data() + c * spec_.head_dim,
-              far.mean_values.data() + c * spec_.head_dim);
+      attention::put_row(shape, views[static_cast<size_t>(kv_head)].means, c,
+                         far.mean_keys.data() + c * spec_.head_dim,
+                         far.mean_values.data() + c * spec_.head_dim);
   });
   const std::vector<QueryRun> runs = runs_of(piece);
   parallel_each(static_cast<int64_t>(runs.size()), [&](int64_t i) {
@@ -278,7 +278,7 @@ void CpuRefineAttention<T>::attend_last(const AttendRefineArgs& args, const Last
 
 }  // namespace
 
-std::unique_ptr<RefineAttention> make_refine_attention(const RefineSpec& spec) {
+std::unique_ptr<RefineAttention> make_attention(const RefineSpec& spec) {
   if (spec.dtype == DType::kBF16) return std::make_unique<CpuRefineAttention<BFloat16>>(spec);
   return std::make_unique<CpuRefineAttention<float>>(spec);
 }

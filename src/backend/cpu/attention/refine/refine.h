@@ -9,6 +9,6 @@
 
 namespace sluice::impl::cpu::refine {
 
-std::unique_ptr<RefineAttention> make_refine_attention(const RefineSpec& spec);
+std::unique_ptr<RefineAttention> make_attention(const RefineSpec& spec);
 
 }  // namespace sluice::impl::cpu::refine

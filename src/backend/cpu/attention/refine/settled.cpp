@@ -15,7 +15,7 @@ void widen_row(const T* from, int64_t n, float* to) {
   if constexpr (std::is_same_v<T, float>)
     std::memcpy(to, from, static_cast<size_t>(n) * sizeof(float));
   else
-    widen(from, n, to);
+    primitives::widen(from, n, to);
 }
 
 template <typename T>
@@ -55,12 +55,12 @@ float deviate(float* rows, int64_t n, int64_t dim, float* mean) {
   mean_rows(rows, n, dim, mean);
   thread_local std::vector<float> negative;
   negative.assign(mean, mean + dim);
-  scale(-1, dim, negative.data());
+  primitives::scale(-1, dim, negative.data());
   double total = 0;
   for (int64_t i = 0; i < n; ++i) {
     float square;
-    add(negative.data(), dim, rows + i * dim);
-    dot_rows(rows + i * dim, rows + i * dim, dim, 1, dim, &square);
+    primitives::add(negative.data(), dim, rows + i * dim);
+    primitives::dot_rows(rows + i * dim, rows + i * dim, dim, 1, dim, &square);
     total += double{square};
   }
   return static_cast<float>(total / static_cast<double>(n));
@@ -68,8 +68,8 @@ float deviate(float* rows, int64_t n, int64_t dim, float* mean) {
 
 // Clusters of tokens [first, end), appended to `to`.
 template <typename T>
-void add_clusters(const RefineSpec& spec, const HeadTokens<T>& tokens, int64_t first, int64_t end,
-                  Settled<T>& to) {
+void add_clusters(const RefineSpec& spec, const attention::HeadTokens<T>& tokens, int64_t first,
+                  int64_t end, Settled<T>& to) {
   const int64_t n = end - first, hd = spec.head_dim;
   std::vector<float> keys(static_cast<size_t>(n * hd)), members(keys.size()), values(keys.size());
   std::vector<float> mean(static_cast<size_t>(hd));
@@ -90,7 +90,7 @@ void add_clusters(const RefineSpec& spec, const HeadTokens<T>& tokens, int64_t f
       to.values.insert(to.values.end(), value, value + hd);
     }
     float square;
-    dot_rows(values.data() + i * hd, values.data() + i * hd, hd, 1, hd, &square);
+    primitives::dot_rows(values.data() + i * hd, values.data() + i * hd, hd, 1, hd, &square);
     norms += std::sqrt(double{square});
   }
   const double mean_norm = norms / static_cast<double>(n);
@@ -185,8 +185,8 @@ int64_t Settled<T>::bytes() const {
 }
 
 template <typename T>
-Settled<T> settle_part(const RefineSpec& spec, HeadKind kind, const HeadTokens<T>& tokens,
-                       int64_t begin, int64_t end) {
+Settled<T> settle_part(const RefineSpec& spec, HeadKind kind,
+                       const attention::HeadTokens<T>& tokens, int64_t begin, int64_t end) {
   Settled<T> to;
   const int64_t hd = spec.head_dim;
   const int64_t sinks_end = begin == 0 ? spec.sinks : begin;
@@ -201,9 +201,9 @@ Settled<T> settle_part(const RefineSpec& spec, HeadKind kind, const HeadTokens<T
 
 template struct Settled<float>;
 template struct Settled<BFloat16>;
-template Settled<float> settle_part(const RefineSpec&, HeadKind, const HeadTokens<float>&, int64_t,
-                                    int64_t);
-template Settled<BFloat16> settle_part(const RefineSpec&, HeadKind, const HeadTokens<BFloat16>&,
-                                       int64_t, int64_t);
+template Settled<float> settle_part(const RefineSpec&, HeadKind,
+                                    const attention::HeadTokens<float>&, int64_t, int64_t);
+template Settled<BFloat16> settle_part(const RefineSpec&, HeadKind,
+                                       const attention::HeadTokens<BFloat16>&, int64_t, int64_t);
 
 }  // namespace sluice::impl::cpu::refine

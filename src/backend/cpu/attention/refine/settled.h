@@ -45,7 +45,7 @@ struct Settled {
 
 // The part of the text that is tokens [begin, end), as a head of this kind keeps it.
 template <typename T>
-Settled<T> settle_part(const RefineSpec& spec, HeadKind kind, const HeadTokens<T>& tokens,
-                       int64_t begin, int64_t end);
+Settled<T> settle_part(const RefineSpec& spec, HeadKind kind,
+                       const attention::HeadTokens<T>& tokens, int64_t begin, int64_t end);
 
 }  // namespace sluice::impl::cpu::refine

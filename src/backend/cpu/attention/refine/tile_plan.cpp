@@ -12,7 +12,7 @@ constexpr int64_t kRegionKeys = 512;  // members of a region, about
 int64_t region_room(const RefineSpec& spec) {
   const bool equal = spec.clusters == ClusterKind::kPages;
   const int64_t n_clusters = spec.segment / spec.page;
-  return equal ? n_clusters * round_up(spec.page, kClusterAlign)
+  return equal ? n_clusters * attention::round_up(spec.page, kClusterAlign)
                : spec.segment + n_clusters * kClusterAlign;
 }
 

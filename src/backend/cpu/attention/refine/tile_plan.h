@@ -19,7 +19,7 @@ struct TilePlan {
   bool mixed;
   int64_t unit;             // queries, a multiple of spec.tile
   int64_t region_segments;  // mixed: a gathered block never holds members of two regions
-  TileShape shape;
+  attention::TileShape shape;
 };
 
 }  // namespace sluice::impl::cpu::refine

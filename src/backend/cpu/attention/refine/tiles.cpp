@@ -11,7 +11,7 @@ namespace {
 
 // Of one thread, kept for its next run.
 struct Scratch {
-  std::vector<TileScratch> tiles;                   // (blocks of a unit)
+  std::vector<attention::TileScratch> tiles;        // (blocks of a unit)
   std::vector<std::byte> near_keys, near_values;    // packed sinks, then packed near keys
   std::vector<std::byte> block_keys, block_values;  // one block of gathered members
   std::vector<float> scores;                        // (unit, stride) of means
@@ -47,7 +47,8 @@ class RunReader {
     // What no row is put into must be finite, whatever the last run had.
     s_.block_keys.assign(static_cast<size_t>(shape_.key_bytes), std::byte{0});
     s_.block_values.assign(static_cast<size_t>(shape_.value_bytes), std::byte{0});
-    s_.scores.resize(static_cast<size_t>(round_up(plan.unit, shape_.block_queries) * stride_));
+    s_.scores.resize(
+        static_cast<size_t>(attention::round_up(plan.unit, shape_.block_queries) * stride_));
     s_.masses.resize(static_cast<size_t>(stride_));
     s_.query.resize(static_cast<size_t>(spec.head_dim));
     s_.tiles.resize(std::max(s_.tiles.size(), static_cast<size_t>(shape_blocks(plan.unit))));
@@ -60,7 +61,8 @@ class RunReader {
     end_ = end;
     tiles_.clear();
     for (int64_t b = 0; b < shape_blocks(end - first); ++b) {
-      QueryTile& tile = tiles_.emplace_back(shape_, spec_.scale, s_.tiles[static_cast<size_t>(b)]);
+      attention::QueryTile& tile =
+          tiles_.emplace_back(shape_, spec_.scale, s_.tiles[static_cast<size_t>(b)]);
       tile.load(args_.queries, first_of(b) - run_.first_token, rows_of(b), query_head);
       visit_near(tile, first_of(b));
     }
@@ -87,12 +89,12 @@ class RunReader {
     return plan_.mixed ? t / spec_.tile - first_ / spec_.tile : 0;
   }
   int64_t n_tiles() const { return tile_of(end_ - 1) + 1; }
-  Panels near() { return {s_.near_keys.data(), s_.near_values.data()}; }
-  Panels block() { return {s_.block_keys.data(), s_.block_values.data()}; }
+  attention::Panels near() { return {s_.near_keys.data(), s_.near_values.data()}; }
+  attention::Panels block() { return {s_.block_keys.data(), s_.block_values.data()}; }
   int64_t near_end() const { return spec_.causal ? run_.end : run_.n_tokens; }
 
   void pack_near();
-  void visit_near(QueryTile& tile, int64_t first);
+  void visit_near(attention::QueryTile& tile, int64_t first);
   void decide();
   void open_by_mean(int64_t tile);
   void visit_means();
@@ -108,7 +110,7 @@ class RunReader {
 
   const RefineSpec& spec_;
   const TilePlan& plan_;
-  const TileShape& shape_;
+  const attention::TileShape& shape_;
   const AttendRefineArgs& args_;
   const HeadView<T>& head_;
   const QueryRun& run_;
@@ -119,7 +121,7 @@ class RunReader {
   int64_t n_clusters_;  // visible
   int64_t stride_;      // of rows of clusters
   int64_t query_head_ = 0, first_ = 0, end_ = 0;
-  std::vector<QueryTile> tiles_;
+  std::vector<attention::QueryTile> tiles_;
   std::vector<Gathered> gathered_;
   int64_t n_gathered_ = 0;  // columns of the block in use
 };
@@ -132,20 +134,21 @@ void RunReader<T>::pack_near() {
   s_.near_keys.assign(static_cast<size_t>(n_blocks * shape_.key_bytes), std::byte{0});
   s_.near_values.assign(static_cast<size_t>(n_blocks * shape_.value_bytes), std::byte{0});
   for (int64_t i = 0; i < n_sinks_; ++i)
-    put_row(shape_, near(), i, head_.settled->keys.data() + i * spec_.head_dim,
-            head_.settled->values.data() + i * spec_.head_dim);
-  const Panels recent = near().from(shape_, sink_blocks_);
+    attention::put_row(shape_, near(), i, head_.settled->keys.data() + i * spec_.head_dim,
+                       head_.settled->values.data() + i * spec_.head_dim);
+  const attention::Panels recent = near().from(shape_, sink_blocks_);
   for (int64_t t = run_.border; t < near_end(); ++t)
-    put_row(shape_, recent, t - run_.border, head_.tokens->key(t), head_.tokens->value(t));
+    attention::put_row(shape_, recent, t - run_.border, head_.tokens->key(t),
+                       head_.tokens->value(t));
 }
 
 template <typename T>
-void RunReader<T>::visit_near(QueryTile& tile, int64_t first) {
+void RunReader<T>::visit_near(attention::QueryTile& tile, int64_t first) {
   const int64_t size = shape_.block_keys;
   for (int64_t b = 0; b < sink_blocks_; ++b)
     tile.visit(near().from(shape_, b), {.n_keys = size, .end = n_sinks_ - b * size});
   const int64_t end = spec_.causal ? std::min(first + shape_.block_queries, end_) : run_.n_tokens;
-  const Panels recent = near().from(shape_, sink_blocks_);
+  const attention::Panels recent = near().from(shape_, sink_blocks_);
   for (int64_t begin = run_.border, b = 0; begin < end; begin += size, ++b)
     tile.visit(recent.from(shape_, b), {.n_keys = size,
                                         .end = (spec_.causal ? first + 1 : end) - begin,
@@ -157,7 +160,8 @@ float RunReader<T>::query_norm(int64_t t) {
   const T* q = args_.queries.row<T>(t - run_.first_token) + query_head_ * spec_.head_dim;
   std::transform(q, q + spec_.head_dim, s_.query.begin(), [](T x) { return to_float(x); });
   float square;
-  dot_rows(s_.query.data(), s_.query.data(), spec_.head_dim, 1, spec_.head_dim, &square);
+  primitives::dot_rows(s_.query.data(), s_.query.data(), spec_.head_dim, 1, spec_.head_dim,
+                       &square);
   return spec_.scale * std::sqrt(square);
 }
 
@@ -168,7 +172,7 @@ void RunReader<T>::decide() {
   const int64_t size = shape_.block_keys;
   s_.asks.assign(static_cast<size_t>(n_tiles() * stride_), 0.0f);
   for (int64_t b = 0; b < static_cast<int64_t>(tiles_.size()); ++b) {
-    QueryTile& tile = tiles_[static_cast<size_t>(b)];
+    attention::QueryTile& tile = tiles_[static_cast<size_t>(b)];
     float* scores = s_.scores.data() + b * shape_.block_queries * stride_;
     for (int64_t c = 0, i = 0; c < n_clusters_; c += size, ++i)
       tile.score_block(head_.means.from(shape_, i), std::min(size, n_clusters_ - c), scores + c,
@@ -257,12 +261,12 @@ void RunReader<T>::gather(int64_t cluster, int64_t row, int64_t n) {
   thread_local std::vector<T> expanded;  // members that are kept as int8, of a block at most
   if (spec_.members == MemberCache::kInt8)
     expanded.resize(static_cast<size_t>(2 * shape_.block_keys * spec_.head_dim));
-  if (plan_.mixed) n_gathered_ = round_up(n_gathered_, kClusterAlign);
+  if (plan_.mixed) n_gathered_ = attention::round_up(n_gathered_, kClusterAlign);
   while (n > 0) {
     if (n_gathered_ == shape_.block_keys) visit_gathered();
     const int64_t taken = std::min(n, shape_.block_keys - n_gathered_);
     const auto rows = head_.settled->rows(row, taken, spec_.head_dim, expanded.data());
-    put_rows(shape_, block(), n_gathered_, taken, rows.keys, rows.values);
+    attention::put_rows(shape_, block(), n_gathered_, taken, rows.keys, rows.values);
     if (plan_.mixed) gathered_.push_back({cluster, n_gathered_, taken});
     n_gathered_ += taken;
     row += taken;
@@ -281,7 +285,7 @@ void RunReader<T>::visit_gathered() {
           const float* asks = s_.asks.data() + tile_of(first_of(b) + i) * stride_;
           for (const Gathered& part : gathered_)
             std::fill(scores + part.begin + (asks[part.cluster] != 0 ? part.n : 0),
-                      scores + round_up(part.begin + part.n, kClusterAlign), -INFINITY);
+                      scores + attention::round_up(part.begin + part.n, kClusterAlign), -INFINITY);
         });
   gathered_.clear();
   n_gathered_ = 0;

@@ -17,9 +17,9 @@ template <typename T>
 struct HeadView {
   HeadKind kind;
   float delta;
-  const HeadTokens<T>* tokens;
+  const attention::HeadTokens<T>* tokens;
   const Settled<T>* settled;
-  Panels means;  // packed means of all clusters
+  attention::Panels means;  // packed means of all clusters
 };
 
 // Queries at positions [first, end) of one key/value head, which share a border.

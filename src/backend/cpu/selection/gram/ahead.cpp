@@ -6,7 +6,7 @@
 #include "backend/cpu/selection/gram/selector.h"
 #include "core/threads.h"
 
-namespace sluice::impl::cpu {
+namespace sluice::impl::cpu::selection {
 
 // Algorithm 1 of the paper, lines 6 to 10: tokens that are not inherited against all kept ones.
 void GramSelector::check_against_kept(const Indices& tokens) {
@@ -14,18 +14,18 @@ void GramSelector::check_against_kept(const Indices& tokens) {
     return std::any_of(live_sets_.begin(), live_sets_.end(),
                        [&](size_t set) { return !inherited(set, index); });
   };
-  std::vector<GramQuery> queries;
+  std::vector<Query> queries;
   for (size_t set = 0; set < sets_.size(); ++set) queries.push_back({mask(set, kPlainMask), true});
   Indices additions;
   for_blocks(tokens, waits, [&](const Indices& block) {
     candidates_.resize(block.size() * queries.size());
-    for (GramCandidates& candidates : candidates_) candidates.ask_nothing();
+    for (Candidates& candidates : candidates_) candidates.ask_nothing();
     for (size_t row = 0; row < block.size(); ++row)
       for (const size_t set : live_sets_)
         if (!inherited(set, block[row]))
           candidates_[row * queries.size() + set].ask_threshold(threshold(set), true);
     scan(queries);
-    GramJudge judge(rows_, spec_.d_model);
+    Judge judge(rows_, spec_.d_model);
     for (size_t row = 0; row < block.size(); ++row) {
       bool is_addition = false;
       for (const size_t set : live_sets_) {
@@ -70,7 +70,7 @@ void GramSelector::choose_owners(const Indices& tokens) {
   };
   for_blocks(tokens, picks, [&](const Indices& block) {
     candidates_.resize(block.size() * owner_queries_.size());
-    for (GramCandidates& candidates : candidates_) candidates.ask_nothing();
+    for (Candidates& candidates : candidates_) candidates.ask_nothing();
     for (size_t row = 0; row < block.size(); ++row)
       for (const size_t set : live_sets_)
         if (is_owned(set, block[row]))
@@ -79,7 +79,7 @@ void GramSelector::choose_owners(const Indices& tokens) {
     scan(owner_queries_);
     std::atomic<int64_t> n_products = 0;
     parallel_for(rows_.size(), 8, [&](int64_t begin, int64_t end) {
-      GramJudge judge(rows_, spec_.d_model);
+      Judge judge(rows_, spec_.d_model);
       for (int64_t row = begin; row < end; ++row) {
         const int32_t index = block[static_cast<size_t>(row)];
         for (const size_t set : live_sets_)
@@ -93,4 +93,4 @@ void GramSelector::choose_owners(const Indices& tokens) {
   });
 }
 
-}  // namespace sluice::impl::cpu
+}  // namespace sluice::impl::cpu::selection

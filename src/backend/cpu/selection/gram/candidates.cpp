@@ -8,14 +8,14 @@
 #include "backend/cpu/selection/gram/simd.h"
 #include "backend/exact.h"
 
-namespace sluice::impl::cpu {
+namespace sluice::impl::cpu::selection {
 namespace {
 
 constexpr size_t kPruneAtLeast = 16;
 
 }  // namespace
 
-void GramCandidates::ask_nearest(bool magnitude, double least) {
+void Candidates::ask_nearest(bool magnitude, double least) {
   list.clear();
   absolute = magnitude;
   lower = -INFINITY;
@@ -24,17 +24,17 @@ void GramCandidates::ask_nearest(bool magnitude, double least) {
   prune_at = kPruneAtLeast;
 }
 
-void GramCandidates::ask_threshold(double threshold, bool magnitude) {
+void Candidates::ask_threshold(double threshold, bool magnitude) {
   ask_nearest(magnitude, threshold);
   stop = threshold;
 }
 
-void GramCandidates::ask_nothing() {
+void Candidates::ask_nothing() {
   ask_nearest(false);
   enter = INFINITY;
 }
 
-void GramCandidates::ask_like(const GramCandidates& other) {
+void Candidates::ask_like(const Candidates& other) {
   list.clear();
   lower = other.lower;
   enter = other.enter;
@@ -43,12 +43,12 @@ void GramCandidates::ask_like(const GramCandidates& other) {
   prune_at = kPruneAtLeast;
 }
 
-void GramCandidates::raise(double least) {
+void Candidates::raise(double least) {
   lower = std::max(lower, least);
   enter = lower >= stop ? INFINITY : std::max(enter, lower);
 }
 
-void GramCandidates::add(const GramCandidate& candidate) {
+void Candidates::add(const Candidate& candidate) {
   if (list.size() >= prune_at) {
     prune();
     prune_at = std::max(kPruneAtLeast, 2 * list.size());
@@ -57,23 +57,23 @@ void GramCandidates::add(const GramCandidate& candidate) {
   raise(candidate.lower);
 }
 
-void GramCandidates::take_over(const GramCandidates& other) {
+void Candidates::take_over(const Candidates& other) {
   raise(other.lower);
-  for (const GramCandidate& candidate : other.list)
+  for (const Candidate& candidate : other.list)
     if (candidate.upper >= enter) add(candidate);
 }
 
-void GramCandidates::prune() {
-  std::erase_if(list, [&](const GramCandidate& c) { return c.upper < lower; });
+void Candidates::prune() {
+  std::erase_if(list, [&](const Candidate& c) { return c.upper < lower; });
 }
 
-GramJudge::GramJudge(const GramRows& rows, int64_t d_model)
+Judge::Judge(const Rows& rows, int64_t d_model)
     : rows_(rows),
       d_model_(d_model),
       unit_(static_cast<size_t>(d_model)),
       scratch_(static_cast<size_t>((1 + kDotRows) * d_model)) {}
 
-void GramJudge::take_row(int64_t row) {
+void Judge::take_row(int64_t row) {
   if (row == row_) return;
   row_ = row;
   elements_ = rows_.exact(row, scratch_.data());
@@ -81,16 +81,16 @@ void GramJudge::take_row(int64_t row) {
     unit_[k] = unit_element(elements_[k], rows_[row].inverse_norm);
 }
 
-void GramJudge::make_exact(int64_t row, bool absolute, std::span<GramCandidate> candidates) {
+void Judge::make_exact(int64_t row, bool absolute, std::span<Candidate> candidates) {
   take_row(row);
-  std::array<GramCandidate*, kDotRows> group;
+  std::array<Candidate*, kDotRows> group;
   size_t n = 0;
   const auto finish_group = [&] {
     std::array<const float*, kDotRows> columns;
     std::array<double, kDotRows> inverses, dots;
     // A short group repeats its last column.
     for (size_t i = 0; i < kDotRows; ++i) {
-      const GramCandidate& candidate = *group[std::min(i, n - 1)];
+      const Candidate& candidate = *group[std::min(i, n - 1)];
       float* scratch = scratch_.data() + static_cast<int64_t>(i + 1) * d_model_;
       columns[i] = i < n ? candidate.columns->exact(candidate.column, scratch) : columns[n - 1];
       inverses[i] = (*candidate.columns)[candidate.column].inverse_norm;
@@ -100,12 +100,12 @@ void GramJudge::make_exact(int64_t row, bool absolute, std::span<GramCandidate> 
     for (size_t i = 0; i < n; ++i) {
       group[i]->cosine = dots[i];
       group[i]->lower = group[i]->upper = absolute ? std::abs(dots[i]) : dots[i];
-      group[i]->known = GramCandidate::Known::kExactly;
+      group[i]->known = Candidate::Known::kExactly;
     }
     n = 0;
   };
-  for (GramCandidate& candidate : candidates) {
-    if (candidate.known == GramCandidate::Known::kExactly) continue;
+  for (Candidate& candidate : candidates) {
+    if (candidate.known == Candidate::Known::kExactly) continue;
     group[n++] = &candidate;
     if (n == kDotRows) finish_group();
   }
@@ -113,18 +113,19 @@ void GramJudge::make_exact(int64_t row, bool absolute, std::span<GramCandidate> 
 }
 
 // Float32 sums of the rows as given, which help where the tile had rounded them.
-void GramJudge::narrow_down(int64_t row, bool absolute, GramCandidate& candidate) {
-  const GramRow& a = rows_[row];
-  const GramRow& b = (*candidate.columns)[candidate.column];
+void Judge::narrow_down(int64_t row, bool absolute, Candidate& candidate) {
+  const Row& a = rows_[row];
+  const Row& b = (*candidate.columns)[candidate.column];
   const bool rounded = a.rounding > 0 || b.rounding > 0;
-  if (candidate.known != GramCandidate::Known::kByTile || !rounded) return;
-  candidate.known = GramCandidate::Known::kByFloatDot;
+  if (candidate.known != Candidate::Known::kByTile || !rounded) return;
+  candidate.known = Candidate::Known::kByFloatDot;
   if (a.exponent != 0 || b.exponent != 0) return;
   take_row(row);
   ++n_products_;
   float sum = 0;
-  dot_rows(elements_, candidate.columns->exact(candidate.column, scratch_.data() + d_model_),
-           d_model_, 1, d_model_, &sum);
+  primitives::dot_rows(elements_,
+                       candidate.columns->exact(candidate.column, scratch_.data() + d_model_),
+                       d_model_, 1, d_model_, &sum);
   double cosine = double{sum} * a.inverse_norm * b.inverse_norm;
   if (absolute) cosine = std::abs(cosine);
   const double error = float_dot_error(d_model_);
@@ -132,12 +133,12 @@ void GramJudge::narrow_down(int64_t row, bool absolute, GramCandidate& candidate
   candidate.upper = std::min(candidate.upper, cosine + error);
 }
 
-bool GramJudge::reaches(int64_t row, double threshold, GramCandidates& candidates) {
+bool Judge::reaches(int64_t row, double threshold, Candidates& candidates) {
   if (candidates.lower >= threshold) return true;
-  const auto unclear = [&](const GramCandidate& c) {
+  const auto unclear = [&](const Candidate& c) {
     return c.lower < threshold && c.upper >= threshold;
   };
-  for (GramCandidate& candidate : candidates.list) {
+  for (Candidate& candidate : candidates.list) {
     if (unclear(candidate)) narrow_down(row, candidates.absolute, candidate);
     if (unclear(candidate)) make_exact(row, candidates.absolute, {&candidate, 1});
     candidates.raise(candidate.lower);
@@ -146,23 +147,23 @@ bool GramJudge::reaches(int64_t row, double threshold, GramCandidates& candidate
   return false;
 }
 
-GramCandidate* GramJudge::nearest(int64_t row, GramCandidates& candidates) {
+Candidate* Judge::nearest(int64_t row, Candidates& candidates) {
   auto& list = candidates.list;
   const auto settle = [&](const auto& step) {
     candidates.prune();
     if (list.size() <= 1) return;
     step();
-    for (const GramCandidate& candidate : list) candidates.raise(candidate.lower);
+    for (const Candidate& candidate : list) candidates.raise(candidate.lower);
     candidates.prune();
   };
   settle([&] {
-    for (GramCandidate& candidate : list) narrow_down(row, candidates.absolute, candidate);
+    for (Candidate& candidate : list) narrow_down(row, candidates.absolute, candidate);
   });
   settle([&] { make_exact(row, candidates.absolute, list); });
   const auto first = std::min_element(
       list.begin(), list.end(),
-      [](const GramCandidate& a, const GramCandidate& b) { return a.position() < b.position(); });
+      [](const Candidate& a, const Candidate& b) { return a.position() < b.position(); });
   return first == list.end() ? nullptr : &*first;
 }
 
-}  // namespace sluice::impl::cpu
+}  // namespace sluice::impl::cpu::selection

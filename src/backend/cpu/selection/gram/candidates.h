@@ -7,12 +7,12 @@
 
 #include "backend/cpu/selection/gram/columns.h"
 
-namespace sluice::impl::cpu {
+namespace sluice::impl::cpu::selection {
 
-struct GramCandidate {
+struct Candidate {
   enum class Known : uint8_t { kByTile, kByFloatDot, kExactly };
 
-  const GramColumns* columns;
+  const Columns* columns;
   int64_t column;
   double lower, upper;  // of the cosine, or of its magnitude in absolute comparisons
   Known known = Known::kByTile;
@@ -22,8 +22,8 @@ struct GramCandidate {
 };
 
 // The candidates of one row in one kind of comparison.
-struct GramCandidates {
-  std::vector<GramCandidate> list;
+struct Candidates {
+  std::vector<Candidate> list;
   double lower = 0;  // the largest lower end so far
   double enter = 0;  // a candidate must reach this to matter
   double stop = 0;   // once a lower end reaches this, no other candidate matters
@@ -36,36 +36,36 @@ struct GramCandidates {
   void ask_threshold(double threshold, bool magnitude);
   void ask_nothing();
   // An empty one that asks the same and knows what is already reached.
-  void ask_like(const GramCandidates& other);
+  void ask_like(const Candidates& other);
 
   bool asks() const { return enter < std::numeric_limits<double>::infinity(); }
   // Some column, added by now or later, has a cosine of at least this.
   void raise(double least);
-  void add(const GramCandidate& candidate);
-  void take_over(const GramCandidates& other);
+  void add(const Candidate& candidate);
+  void take_over(const Candidates& other);
   // Drops what cannot be the nearest any more.
   void prune();
 };
 
 // Settles comparisons of the rows of one block.
-class GramJudge {
+class Judge {
  public:
-  GramJudge(const GramRows& rows, int64_t d_model);
+  Judge(const Rows& rows, int64_t d_model);
 
   // Whether a column reaches the threshold.
-  bool reaches(int64_t row, double threshold, GramCandidates& candidates);
+  bool reaches(int64_t row, double threshold, Candidates& candidates);
   // The column of largest cosine, ties to the first position; nullptr where there is none.
-  GramCandidate* nearest(int64_t row, GramCandidates& candidates);
+  Candidate* nearest(int64_t row, Candidates& candidates);
   // Makes candidate.cosine known.
-  void make_exact(int64_t row, bool absolute, std::span<GramCandidate> candidates);
+  void make_exact(int64_t row, bool absolute, std::span<Candidate> candidates);
 
   int64_t n_products() const { return n_products_; }  // pairs multiplied again
 
  private:
   void take_row(int64_t row);
-  void narrow_down(int64_t row, bool absolute, GramCandidate& candidate);
+  void narrow_down(int64_t row, bool absolute, Candidate& candidate);
 
-  const GramRows& rows_;
+  const Rows& rows_;
   int64_t d_model_;
   int64_t n_products_ = 0;
   int64_t row_ = -1;                 // whose elements are at hand
@@ -74,4 +74,4 @@ class GramJudge {
   std::vector<float> scratch_;       // (1 + kDotRows, d_model)
 };
 
-}  // namespace sluice::impl::cpu
+}  // namespace sluice::impl::cpu::selection

@@ -7,7 +7,7 @@
 #include "backend/cpu/primitives/rows.h"
 #include "core/threads.h"
 
-namespace sluice::impl::cpu {
+namespace sluice::impl::cpu::selection {
 namespace {
 
 // Elements worth a thread.
@@ -25,13 +25,13 @@ void gather_groups(const std::byte* from, int64_t n, int64_t step, std::byte* to
 
 }  // namespace
 
-GramColumns::GramColumns(const GemmKernel& kernel, int64_t d_model, size_t n_masks)
+Columns::Columns(const gemm::Kernel& kernel, int64_t d_model, size_t n_masks)
     : kernel_(&kernel), d_model_(d_model), masks_(n_masks) {
   SLUICE_CHECK(group_bytes() == 4 || group_bytes() == 8);
 }
 
 // Chunks stay for the next sequence; what is left in them is multiplied by zero inverse norms.
-void GramColumns::clear() {
+void Columns::clear() {
   columns_.clear();
   inverses_.clear();
   residuals_.clear();
@@ -41,7 +41,7 @@ void GramColumns::clear() {
   hashed_column_ = -1;
 }
 
-void GramColumns::grow(int64_t n_columns) {
+void Columns::grow(int64_t n_columns) {
   const auto n = static_cast<size_t>(kernel_->panels(n_columns) * kernel_->nr);
   inverses_.resize(n, 0.0f);
   residuals_.resize(n, 0.0f);
@@ -55,7 +55,7 @@ void GramColumns::grow(int64_t n_columns) {
   }
 }
 
-int64_t GramColumns::append(const GramRows& rows, std::span<const int64_t> picked) {
+int64_t Columns::append(const Rows& rows, std::span<const int64_t> picked) {
   const int64_t first = size(), n = static_cast<int64_t>(picked.size());
   const bool rounded = kernel_->b_dtype == DType::kBF16 && rows.source_dtype() == DType::kF32;
   if (first == 0 && rounded != keeps_exact_rows_) {
@@ -65,7 +65,7 @@ int64_t GramColumns::append(const GramRows& rows, std::span<const int64_t> picke
   }
   grow(first + n);
   for (int64_t i = 0; i < n; ++i) {
-    const GramRow& row = columns_.emplace_back(rows[picked[static_cast<size_t>(i)]]);
+    const Row& row = columns_.emplace_back(rows[picked[static_cast<size_t>(i)]]);
     inverses_[static_cast<size_t>(first + i)] = row.packed_inverse;
     residuals_[static_cast<size_t>(first + i)] = row.residual;
     float& rounding = rounding_[static_cast<size_t>((first + i) / kernel_->nr)];
@@ -77,7 +77,7 @@ int64_t GramColumns::append(const GramRows& rows, std::span<const int64_t> picke
   return first;
 }
 
-void GramColumns::pack(const GramRows& rows, int64_t i, int64_t column) {
+void Columns::pack(const Rows& rows, int64_t i, int64_t column) {
   auto* to = const_cast<std::byte*>(first_group(column));
   if (group_bytes() == 8)
     scatter_groups<8>(rows.packed(i), n_groups(), kernel_->nr * 8, to);
@@ -90,7 +90,7 @@ void GramColumns::pack(const GramRows& rows, int64_t i, int64_t column) {
   std::memcpy(exact_row, rows.exact(i, nullptr), static_cast<size_t>(d_model_) * sizeof(float));
 }
 
-const std::byte* GramColumns::panel(int64_t panel, int64_t k) const {
+const std::byte* Columns::panel(int64_t panel, int64_t k) const {
   const Tensor& chunk = panels_[static_cast<size_t>(panel / kChunkPanels)].view();
   return chunk.bytes() +
          (panel % kChunkPanels * kernel_->panel_elements(d_model_) + k * kernel_->nr) *
@@ -98,18 +98,18 @@ const std::byte* GramColumns::panel(int64_t panel, int64_t k) const {
 }
 
 // Where a column's kq elements of depth 0 stand; those of the next depths follow a panel row apart.
-const std::byte* GramColumns::first_group(int64_t column) const {
+const std::byte* Columns::first_group(int64_t column) const {
   return panel(column / kernel_->nr, 0) + column % kernel_->nr * group_bytes();
 }
 
-void GramColumns::unpack(int64_t column, std::byte* to) const {
+void Columns::unpack(int64_t column, std::byte* to) const {
   if (group_bytes() == 8)
     gather_groups<8>(first_group(column), n_groups(), kernel_->nr * 8, to);
   else
     gather_groups<4>(first_group(column), n_groups(), kernel_->nr * 4, to);
 }
 
-const float* GramColumns::exact(int64_t column, float* scratch) const {
+const float* Columns::exact(int64_t column, float* scratch) const {
   if (!exact_rows_.empty())
     return exact_rows_[static_cast<size_t>(column / chunk_columns())].view().row<float>(
         column % chunk_columns());
@@ -117,7 +117,7 @@ const float* GramColumns::exact(int64_t column, float* scratch) const {
     thread_local std::vector<BFloat16> narrow_row;
     narrow_row.resize(static_cast<size_t>(kernel_->padded_k(d_model_)));
     unpack(column, reinterpret_cast<std::byte*>(narrow_row.data()));
-    widen(narrow_row.data(), d_model_, scratch);
+    primitives::widen(narrow_row.data(), d_model_, scratch);
   } else {
     unpack(column, reinterpret_cast<std::byte*>(scratch));
   }
@@ -126,7 +126,7 @@ const float* GramColumns::exact(int64_t column, float* scratch) const {
   return scratch;
 }
 
-uint64_t GramColumns::hash_of(int64_t column) {
+uint64_t Columns::hash_of(int64_t column) {
   if (column == hashed_column_) return hash_;
   std::vector<float> scratch(static_cast<size_t>(d_model_));
   const float* row = exact(column, scratch.data());
@@ -141,7 +141,7 @@ uint64_t GramColumns::hash_of(int64_t column) {
   return hash_;
 }
 
-void GramColumns::count_in_once(size_t mask, int64_t column) {
+void Columns::count_in_once(size_t mask, int64_t column) {
   const auto [known, is_new] = firsts_.try_emplace(hash_of(column) + mask, column);
   const int64_t first = known->second;
   if (!is_new && (*this)[first].position < (*this)[column].position && counts(mask, first)) {
@@ -153,10 +153,10 @@ void GramColumns::count_in_once(size_t mask, int64_t column) {
   count_in(mask, column);
 }
 
-int64_t GramColumns::bytes() const {
+int64_t Columns::bytes() const {
   const int64_t packed = kernel_->padded_k(d_model_) * element_bytes(kernel_->b_dtype);
   const int64_t exact_row = exact_rows_.empty() ? 0 : d_model_ * element_bytes(DType::kF32);
   return size() * (packed + exact_row);
 }
 
-}  // namespace sluice::impl::cpu
+}  // namespace sluice::impl::cpu::selection

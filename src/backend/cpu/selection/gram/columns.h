@@ -6,21 +6,21 @@
 
 #include "backend/cpu/selection/gram/rows.h"
 
-namespace sluice::impl::cpu {
+namespace sluice::impl::cpu::selection {
 
 // Columns only ever come to the end. A mask says of every column whether it counts in one kind of
 // comparison; no column counts until count_in.
-class GramColumns {
+class Columns {
  public:
-  GramColumns(const GemmKernel& kernel, int64_t d_model, size_t n_masks);
+  Columns(const gemm::Kernel& kernel, int64_t d_model, size_t n_masks);
 
   // Rows `picked` of rows, in that order; returns the column of the first.
-  int64_t append(const GramRows& rows, std::span<const int64_t> picked);
+  int64_t append(const Rows& rows, std::span<const int64_t> picked);
   void clear();
 
   int64_t size() const { return static_cast<int64_t>(columns_.size()); }
   int64_t n_panels() const { return kernel_->panels(size()); }
-  const GramRow& operator[](int64_t column) const { return columns_[static_cast<size_t>(column)]; }
+  const Row& operator[](int64_t column) const { return columns_[static_cast<size_t>(column)]; }
   // Panel from depth k on, a multiple of kq.
   const std::byte* panel(int64_t panel, int64_t k) const;
   // The largest rounding of a panel's columns.
@@ -51,19 +51,19 @@ class GramColumns {
   static constexpr int64_t kChunkPanels = 8;
   int64_t chunk_columns() const { return kChunkPanels * kernel_->nr; }
   void grow(int64_t n);  // makes room for so many columns
-  void pack(const GramRows& rows, int64_t i, int64_t column);
+  void pack(const Rows& rows, int64_t i, int64_t column);
   int64_t group_bytes() const { return kernel_->kq * element_bytes(kernel_->b_dtype); }
   int64_t n_groups() const { return kernel_->padded_k(d_model_) / kernel_->kq; }
   const std::byte* first_group(int64_t column) const;
   uint64_t hash_of(int64_t column);
 
-  const GemmKernel* kernel_;
+  const gemm::Kernel* kernel_;
   int64_t d_model_;
   std::vector<Buffer> panels_;  // each (kChunkPanels, padded k, nr), see gemm/gemm.h
   // Each (kChunkPanels * nr, d_model) f32: rows whose packed form is rounded; else empty.
   std::vector<Buffer> exact_rows_;
   bool keeps_exact_rows_ = false;
-  std::vector<GramRow> columns_;
+  std::vector<Row> columns_;
   std::vector<float> inverses_, residuals_, rounding_;
   std::vector<std::vector<float>> masks_;
   std::unordered_map<uint64_t, int64_t> firsts_;  // (row, mask) hashed -> a column that counts
@@ -71,4 +71,4 @@ class GramColumns {
   uint64_t hash_ = 0;
 };
 
-}  // namespace sluice::impl::cpu
+}  // namespace sluice::impl::cpu::selection

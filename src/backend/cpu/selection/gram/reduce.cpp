@@ -2,17 +2,17 @@
 
 #include <cmath>
 
-namespace sluice::impl::cpu {
+namespace sluice::impl::cpu::selection {
 namespace {
 
 // Most rows have nothing nearer in a group than what they have seen: one maximum tells.
-void reduce(const GramScan& scan, const GramQuery& query, const RowProducts& products,
-            GramCandidates& candidates) {
+void reduce(const Scan& scan, const Query& query, const RowProducts& products,
+            Candidates& candidates) {
   const int64_t nr = scan.kernel->nr;
   const auto [row, panels, rounding, c] = products;
   const double top = masked_maximum(in_query(scan, query, panels, c));
   if (top == -INFINITY) return;
-  const GramRow& a = (*scan.rows)[row];
+  const Row& a = (*scan.rows)[row];
   const double error = gram_error(scan.d_model, a.rounding, rounding);
   if (top * a.packed_inverse + error < candidates.enter) return;
   if (!query.earlier) candidates.raise(top * a.packed_inverse - error);
@@ -27,14 +27,14 @@ void reduce(const GramScan& scan, const GramQuery& query, const RowProducts& pro
 
 }  // namespace
 
-double largest_rounding(const GramColumns& columns, Panels panels) {
+double largest_rounding(const Columns& columns, Panels panels) {
   double largest = 0;
   for (int64_t panel = panels.begin; panel < panels.end; ++panel)
     largest = std::max(largest, columns.rounding(panel));
   return largest;
 }
 
-MaximumArgs in_query(const GramScan& scan, const GramQuery& query, Panels panels, const float* c) {
+MaximumArgs in_query(const Scan& scan, const Query& query, Panels panels, const float* c) {
   const int64_t nr = scan.kernel->nr;
   return {.c = c,
           .factors = scan.columns->inverses() + panels.begin * nr,
@@ -43,15 +43,15 @@ MaximumArgs in_query(const GramScan& scan, const GramQuery& query, Panels panels
           .absolute = query.absolute};
 }
 
-void collect(const GramScan& scan, const GramQuery& query, const RowProducts& products,
-             GramCandidates& candidates) {
-  const GramRow& a = (*scan.rows)[products.row];
+void collect(const Scan& scan, const Query& query, const RowProducts& products,
+             Candidates& candidates) {
+  const Row& a = (*scan.rows)[products.row];
   const double error = gram_error(scan.d_model, a.rounding, products.rounding);
   const int64_t first = products.panels.begin * scan.kernel->nr;
   const int64_t end = std::min(scan.columns->size(), products.panels.end * scan.kernel->nr);
   for (int64_t column = first; column < end; ++column) {
     if (!scan.columns->counts(query.mask, column)) continue;
-    const GramRow& b = (*scan.columns)[column];
+    const Row& b = (*scan.columns)[column];
     if (query.earlier && b.position >= a.position) continue;
     double value = double{products.c[column - first]} * b.packed_inverse * a.packed_inverse;
     if (query.absolute) value = std::abs(value);
@@ -60,12 +60,11 @@ void collect(const GramScan& scan, const GramQuery& query, const RowProducts& pr
   }
 }
 
-void reduce_row(const GramScan& scan, const RowProducts& products,
-                std::span<GramCandidates> candidates) {
+void reduce_row(const Scan& scan, const RowProducts& products, std::span<Candidates> candidates) {
   const size_t n_queries = scan.queries.size();
   const auto mine = candidates.subspan(static_cast<size_t>(products.row) * n_queries, n_queries);
   for (size_t q = 0; q < n_queries; ++q)
     if (mine[q].asks()) reduce(scan, scan.queries[q], products, mine[q]);
 }
 
-}  // namespace sluice::impl::cpu
+}  // namespace sluice::impl::cpu::selection

@@ -10,7 +10,7 @@
 #include "backend/exact.h"
 #include "core/threads.h"
 
-namespace sluice::impl::cpu {
+namespace sluice::impl::cpu::selection {
 namespace {
 
 // Rows further apart than their length, so that a power of two does not share cache sets.
@@ -45,7 +45,7 @@ constexpr double kUnitRowError = 0x1p-23 + 0x1p-40;
 // Roundings that one term of a float32 sum of n meets, with room for the few around it, in units
 // of 2^-23: Arm's BF16 instructions round sums to odd, which errs by up to that much.
 double sum_error(int64_t n) {
-  const int64_t chain = std::min(n, kGramDepth) + (n + kGramDepth - 1) / kGramDepth;
+  const int64_t chain = std::min(n, kDepth) + (n + kDepth - 1) / kDepth;
   return static_cast<double>(chain + 16) * 0x1p-23;
 }
 
@@ -75,21 +75,21 @@ double float_dot_error(int64_t d_model) {
   return static_cast<double>(d_model + 16) * 0x1p-24 + kUnitRowError;
 }
 
-GramRows::GramRows(const GemmKernel& kernel, int64_t d_model)
+Rows::Rows(const gemm::Kernel& kernel, int64_t d_model)
     : kernel_(&kernel),
       d_model_(d_model),
       stride_(kernel.padded_k(d_model) + kRowPadBytes / element_bytes(kernel.a_dtype)) {
   SLUICE_CHECK(kernel.a_dtype == kernel.b_dtype);
 }
 
-void GramRows::resize(int64_t n) {
+void Rows::resize(int64_t n) {
   source_ = {ConstTensor(nullptr, kernel_->a_dtype, {0, d_model_}), {}, 0};
   rows_.resize(static_cast<size_t>(n));
   packed_.resize(
       std::max(packed_.size(), static_cast<size_t>(n * stride_ * element_bytes(kernel_->a_dtype))));
 }
 
-void GramRows::assign(const Source& source, std::span<const int32_t> indices) {
+void Rows::assign(const Source& source, std::span<const int32_t> indices) {
   resize(static_cast<int64_t>(indices.size()));
   source_ = source;
   indices_.assign(indices.begin(), indices.end());
@@ -98,19 +98,19 @@ void GramRows::assign(const Source& source, std::span<const int32_t> indices) {
   });
 }
 
-const float* GramRows::exact(int64_t i, float* scratch) const {
+const float* Rows::exact(int64_t i, float* scratch) const {
   const int64_t row = indices_[static_cast<size_t>(i)];
   if (source_.rows.dtype() == DType::kF32) return source_.rows.row<float>(row);
-  widen(source_.rows.row<BFloat16>(row), d_model_, scratch);
+  primitives::widen(source_.rows.row<BFloat16>(row), d_model_, scratch);
   return scratch;
 }
 
-void GramRows::set(int64_t i, const GramRow& row, const float* x) {
+void Rows::set(int64_t i, const Row& row, const float* x) {
   rows_[static_cast<size_t>(i)] = row;
   rows_[static_cast<size_t>(i)].rounding += static_cast<float>(put(x, packed(i)));
 }
 
-double GramRows::put(const float* x, std::byte* to) const {
+double Rows::put(const float* x, std::byte* to) const {
   const int64_t bytes = element_bytes(kernel_->a_dtype);
   std::memset(to + d_model_ * bytes, 0, static_cast<size_t>((stride_ - d_model_) * bytes));
   if (kernel_->a_dtype == DType::kF32) {
@@ -118,17 +118,17 @@ double GramRows::put(const float* x, std::byte* to) const {
     return 0;
   }
   auto* narrowed = reinterpret_cast<BFloat16*>(to);
-  narrow(x, d_model_, narrowed);
+  primitives::narrow(x, d_model_, narrowed);
   // A float32 sum of positive terms errs by 2^-24 each; squares below its range are lost, which is
   // less than 2^-28 of a norm of at least 2^-40.
   const double distance = std::sqrt(double{squared_distance(x, narrowed, d_model_)});
   return distance * (1 + static_cast<double>(d_model_ + 16) * 0x1p-24);
 }
 
-void GramRows::pack(int64_t i) {
+void Rows::pack(int64_t i) {
   const int64_t index = indices_[static_cast<size_t>(i)];
   const double inverse = source_.inverse_norms[static_cast<size_t>(index)];
-  GramRow& row = rows_[static_cast<size_t>(i)];
+  Row& row = rows_[static_cast<size_t>(i)];
   row = {.position = source_.first_position + index, .inverse_norm = inverse};
   std::byte* to = packed(i);
   const int64_t bytes = element_bytes(kernel_->a_dtype);
@@ -161,4 +161,4 @@ void GramRows::pack(int64_t i) {
     row.rounding = static_cast<float>(distance * packed_inverse + 0x1p-28);
 }
 
-}  // namespace sluice::impl::cpu
+}  // namespace sluice::impl::cpu::selection

@@ -11,17 +11,17 @@
 #include "backend/cpu/gemm/gemm.h"
 #include "core/tensor.h"
 
-namespace sluice::impl::cpu {
+namespace sluice::impl::cpu::selection {
 
 // Sums over k are cut into pieces this long, which bounds both the cache a panel takes and the
 // chain of roundings.
-constexpr int64_t kGramDepth = 512;
+constexpr int64_t kDepth = 512;
 
 // The same bits as inverse_norm of backend/exact.h, for every row.
 void inverse_norms(const ConstTensor& rows, std::span<double> out);
 
 // What a row brings into its products.
-struct GramRow {
+struct Row {
   int64_t position = 0;
   double inverse_norm = 0;   // of the row as it was given
   float packed_inverse = 0;  // of the row as it is packed, a power of two aside
@@ -39,9 +39,9 @@ double gram_error(int64_t d_model, double rounding_a, double rounding_b);
 double float_dot_error(int64_t d_model);
 
 // The rows of one block of tokens, in the kernel's type.
-class GramRows {
+class Rows {
  public:
-  GramRows(const GemmKernel& kernel, int64_t d_model);
+  Rows(const gemm::Kernel& kernel, int64_t d_model);
 
   // Takes rows[index] for every index; position and inverse norm of each come along.
   struct Source {
@@ -53,10 +53,10 @@ class GramRows {
   // Or takes n rows of norm at most about 1, which have no exact form, one by one: x (d_model), of
   // which row says all but the rounding that packing adds.
   void resize(int64_t n);
-  void set(int64_t i, const GramRow& row, const float* x);
+  void set(int64_t i, const Row& row, const float* x);
 
   int64_t size() const { return static_cast<int64_t>(rows_.size()); }
-  const GramRow& operator[](int64_t i) const { return rows_[static_cast<size_t>(i)]; }
+  const Row& operator[](int64_t i) const { return rows_[static_cast<size_t>(i)]; }
   // (padded k) of the kernel's type; rows are stride() elements apart.
   const std::byte* packed(int64_t i) const {
     return packed_.data() + i * stride_ * element_bytes(kernel_->a_dtype);
@@ -74,12 +74,12 @@ class GramRows {
   // Rounds x to the kernel's type; returns a bound on the distance.
   double put(const float* x, std::byte* to) const;
 
-  const GemmKernel* kernel_;
+  const gemm::Kernel* kernel_;
   int64_t d_model_, stride_;
   Source source_{};
   std::vector<int32_t> indices_;
-  std::vector<GramRow> rows_;
+  std::vector<Row> rows_;
   std::vector<std::byte> packed_;
 };
 
-}  // namespace sluice::impl::cpu
+}  // namespace sluice::impl::cpu::selection

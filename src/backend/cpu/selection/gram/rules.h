@@ -6,14 +6,14 @@
 
 #include "backend/select.h"
 
-namespace sluice::impl::cpu {
+namespace sluice::impl::cpu::selection {
 
 // Columns that count, per set.
-enum GramMask : size_t {
+enum Mask : size_t {
   kOwnerMask,      // representatives
   kPlainMask,      // what decides a token that is not inherited, where that is not the owners
   kInheritedMask,  // what decides an inherited token, where those are decided differently
-  kGramMasks,
+  kMasks,
 };
 
 inline bool compares_magnitudes(SelectRule rule) {
@@ -35,13 +35,13 @@ inline bool may_crowd(SelectRule rule) {
 // Which columns decide a token. A token of `cascade-cover` that is not inherited is an addition
 // when neither a kept representative nor an earlier addition reaches the threshold: when no owner
 // does, like in `greedy`.
-inline GramMask deciding_mask(SelectRule rule, bool inherited) {
+inline Mask deciding_mask(SelectRule rule, bool inherited) {
   if (inherited) return kInheritedMask;
   return covers(rule) ? kOwnerMask : kPlainMask;
 }
 
 // In which masks a decided token counts.
-inline std::array<bool, kGramMasks> masks_of(SelectRule rule, bool inherited, bool in_set) {
+inline std::array<bool, kMasks> masks_of(SelectRule rule, bool inherited, bool in_set) {
   switch (rule) {
     case SelectRule::kIndependent:
       return {in_set, true, false};
@@ -57,4 +57,4 @@ inline std::array<bool, kGramMasks> masks_of(SelectRule rule, bool inherited, bo
   return {};
 }
 
-}  // namespace sluice::impl::cpu
+}  // namespace sluice::impl::cpu::selection

@@ -8,7 +8,7 @@
 #include "backend/cpu/selection/gram/survivors.h"
 #include "core/threads.h"
 
-namespace sluice::impl::cpu {
+namespace sluice::impl::cpu::selection {
 namespace {
 
 constexpr int64_t kPanelParts = 4;
@@ -17,7 +17,7 @@ constexpr int64_t kMergeRows = 64;
 // Below this many multiplications a parallel region costs more than it saves.
 constexpr int64_t kThreadWork = int64_t{1} << 20;
 
-int64_t panels_worth_a_thread(const GramScan& scan) {
+int64_t panels_worth_a_thread(const Scan& scan) {
   return 1 + kThreadWork / (scan.rows->size() * scan.kernel->nr * scan.d_model);
 }
 
@@ -27,8 +27,8 @@ struct ScanScratch {
 };
 
 // One group of panels; products have room for it.
-GramPairs scan_group(const GramScan& scan, Range rows, Panels group, ScanScratch& scratch,
-                     std::span<GramCandidates> candidates) {
+Pairs scan_group(const Scan& scan, Range rows, Panels group, ScanScratch& scratch,
+                 std::span<Candidates> candidates) {
   const int64_t nr = scan.kernel->nr, stride = group.size() * nr;
   const Products products = {scratch.products.data(), stride};
   const auto of_row = [&](int64_t row) { return products.data + (row - rows.begin) * stride; };
@@ -46,7 +46,7 @@ GramPairs scan_group(const GramScan& scan, Range rows, Panels group, ScanScratch
   for (int64_t row = rows.begin; row < rows.end; ++row) {
     const Survivors mine = scratch.survivors[static_cast<size_t>(row - rows.begin)];
     for (size_t q = 0; q < scan.queries.size() && mine != 0; ++q) {
-      GramCandidates& found = candidates[static_cast<size_t>(row) * scan.queries.size() + q];
+      Candidates& found = candidates[static_cast<size_t>(row) * scan.queries.size() + q];
       if (found.asks())
         reduce_survivors(scan, scan.queries[q], {row, group, rounding, of_row(row)}, mine, found);
     }
@@ -56,14 +56,14 @@ GramPairs scan_group(const GramScan& scan, Range rows, Panels group, ScanScratch
 }
 
 // Products of some rows with some panels, reduced group by group.
-GramPairs scan_part(const GramScan& scan, Range rows, Panels panels, ScanScratch& scratch,
-                    std::span<GramCandidates> candidates) {
-  GramPairs pairs;
+Pairs scan_part(const Scan& scan, Range rows, Panels panels, ScanScratch& scratch,
+                std::span<Candidates> candidates) {
+  Pairs pairs;
   const auto room = static_cast<size_t>(rows.size() * kGroupPanels * scan.kernel->nr);
   scratch.products.resize(std::max(scratch.products.size(), room));
   for (int64_t first = panels.begin; first < panels.end; first += kGroupPanels) {
     const Panels group = {first, std::min(first + kGroupPanels, panels.end)};
-    const GramPairs some = scan_group(scan, rows, group, scratch, candidates);
+    const Pairs some = scan_group(scan, rows, group, scratch, candidates);
     pairs.multiplied += some.multiplied;
     pairs.dropped += some.dropped;
   }
@@ -74,7 +74,7 @@ GramPairs scan_part(const GramScan& scan, Range rows, Panels panels, ScanScratch
 
 // Panels are cut first: a part of them meets many rows while it is in cache. But every part needs
 // candidates of its own, so with few panels or many threads the rows are cut too.
-GramPairs GramScan::run(std::span<GramCandidates> candidates, Parts& parts) const {
+Pairs Scan::run(std::span<Candidates> candidates, Parts& parts) const {
   const int64_t n_panels = columns->n_panels(), n_rows = rows->size();
   if (n_panels == 0 || n_rows == 0) return {};
   const int64_t work = n_rows * n_panels * kernel->nr * d_model;
@@ -95,12 +95,12 @@ GramPairs GramScan::run(std::span<GramCandidates> candidates, Parts& parts) cons
     for (int64_t i = begin; i < end; ++i) {
       const Range mine = Range{0, n_rows}.part(i / panel_parts, row_parts);
       const int64_t part = i % panel_parts;
-      std::span<GramCandidates> found = candidates;
+      std::span<Candidates> found = candidates;
       if (part > 0) {
         found = parts[static_cast<size_t>(part - 1)];
         of_rows(mine, [&](size_t c) { found[c].ask_like(candidates[c]); });
       }
-      const GramPairs pairs =
+      const Pairs pairs =
           scan_part(*this, mine, Panels{0, n_panels}.part(part, panel_parts), scratch, found);
       multiplied += pairs.multiplied;
       dropped += pairs.dropped;
@@ -114,7 +114,7 @@ GramPairs GramScan::run(std::span<GramCandidates> candidates, Parts& parts) cons
   return {multiplied, dropped};
 }
 
-GramPairs GramScan::try_subspace(std::span<GramCandidates> candidates) const {
+Pairs Scan::try_subspace(std::span<Candidates> candidates) const {
   const int64_t n_panels = std::min(subspace->columns().size() / kernel->nr, kGroupPanels);
   const Range all{0, subspace->rows().size()};
   const Panels sample{0, n_panels};
@@ -122,7 +122,7 @@ GramPairs GramScan::try_subspace(std::span<GramCandidates> candidates) const {
   scratch.products.resize(static_cast<size_t>(all.size() * n_panels * kernel->nr));
   find_survivors(*this, all, sample, scratch.products, candidates, scratch.survivors);
   const SurvivingRows surviving{scratch.survivors, all, sample};
-  GramPairs pairs;
+  Pairs pairs;
   for (int64_t row = 0; row < all.end; row += kernel->mr)
     for (int64_t panel = 0; panel < n_panels; ++panel)
       pairs.multiplied +=
@@ -131,7 +131,7 @@ GramPairs GramScan::try_subspace(std::span<GramCandidates> candidates) const {
   return pairs;
 }
 
-int64_t GramScan::multiply(std::vector<float>& products) const {
+int64_t Scan::multiply(std::vector<float>& products) const {
   const int64_t n_panels = columns->n_panels(), stride = n_panels * kernel->nr;
   products.resize(std::max(products.size(), static_cast<size_t>(rows->size() * stride)));
   std::vector<int64_t> pairs(static_cast<size_t>(n_panels));
@@ -149,8 +149,8 @@ int64_t GramScan::multiply(std::vector<float>& products) const {
   return sum;
 }
 
-void GramScan::collect_row(const std::vector<float>& products, int64_t row,
-                           std::span<GramCandidates> candidates) const {
+void Scan::collect_row(const std::vector<float>& products, int64_t row,
+                       std::span<Candidates> candidates) const {
   const int64_t n_panels = columns->n_panels(), stride = n_panels * kernel->nr;
   if (n_panels == 0) return;
   const Panels all = {0, n_panels};
@@ -158,4 +158,4 @@ void GramScan::collect_row(const std::vector<float>& products, int64_t row,
              candidates);
 }
 
-}  // namespace sluice::impl::cpu
+}  // namespace sluice::impl::cpu::selection

@@ -6,44 +6,44 @@
 #include "backend/cpu/selection/gram/candidates.h"
 #include "backend/cpu/selection/gram/subspace.h"
 
-namespace sluice::impl::cpu {
+namespace sluice::impl::cpu::selection {
 
 // One kind of comparison.
-struct GramQuery {
+struct Query {
   size_t mask;           // which columns count
   bool absolute;         // compares magnitudes
   bool earlier = false;  // only columns before the row's position count
 };
 
 // Pairs of rows and columns.
-struct GramPairs {
+struct Pairs {
   int64_t multiplied = 0;  // at full width
   int64_t dropped = 0;     // decided by their coordinates
 };
 
-struct GramScan {
-  const GemmKernel* kernel;
+struct Scan {
+  const gemm::Kernel* kernel;
   int64_t d_model;
-  const GramRows* rows;
-  const GramColumns* columns;
-  std::span<const GramQuery> queries;
+  const Rows* rows;
+  const Columns* columns;
+  std::span<const Query> queries;
   // Where there is one, with the coordinates of all rows and columns: only what these leave open
   // is multiplied at full width.
-  const GramSubspace* subspace = nullptr;
+  const Subspace* subspace = nullptr;
 
   // Candidates of the threads other than the first; kept between calls for their memory.
-  using Parts = std::vector<std::vector<GramCandidates>>;
+  using Parts = std::vector<std::vector<Candidates>>;
   // Adds to candidates (rows, queries) what all columns have to say.
-  GramPairs run(std::span<GramCandidates> candidates, Parts& parts) const;
+  Pairs run(std::span<Candidates> candidates, Parts& parts) const;
   // What run would do with those first rows and columns whose coordinates are there: a sample.
   // Candidates learn what is reached.
-  GramPairs try_subspace(std::span<GramCandidates> candidates) const;
+  Pairs try_subspace(std::span<Candidates> candidates) const;
 
   // The same in two steps, for columns that come to count row by row: all products of rows with
   // columns of earlier positions, then one row at a time.
   int64_t multiply(std::vector<float>& products) const;
   void collect_row(const std::vector<float>& products, int64_t row,
-                   std::span<GramCandidates> candidates) const;
+                   std::span<Candidates> candidates) const;
 };
 
-}  // namespace sluice::impl::cpu
+}  // namespace sluice::impl::cpu::selection

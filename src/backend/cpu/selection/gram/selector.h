@@ -16,7 +16,7 @@
 #include "backend/cpu/selection/gram/scan.h"
 #include "backend/exact.h"
 
-namespace sluice::impl::cpu {
+namespace sluice::impl::cpu::selection {
 
 class GramSelector final : public Selector {
  public:
@@ -31,10 +31,8 @@ class GramSelector final : public Selector {
  private:
   using Indices = std::vector<int32_t>;  // of tokens, counted from the pass's first
 
-  static size_t mask(size_t set, GramMask kind) { return set * kGramMasks + kind; }
-  GramColumns no_columns() const {
-    return {kernel_, spec_.d_model, kGramMasks * spec_.taus.size()};
-  }
+  static size_t mask(size_t set, Mask kind) { return set * kMasks + kind; }
+  Columns no_columns() const { return {kernel_, spec_.d_model, kMasks * spec_.taus.size()}; }
   bool looks_ahead() const {
     return rule_ == SelectRule::kCascadePaper || spec_.owner != OwnerKind::kEarlier;
   }
@@ -55,17 +53,17 @@ class GramSelector final : public Selector {
   using Picks = std::function<bool(int32_t index)>;
   using Visit = std::function<void(const Indices& block)>;
   void for_blocks(const Indices& tokens, const Picks& picks, const Visit& visit);
-  void scan(std::span<const GramQuery> queries);
-  bool take_subspace(const GramScan& full);
-  bool pays(const GramPairs& sample) const;
-  void settle_owner(GramJudge& judge, size_t set, int64_t row, GramCandidates& candidates);
+  void scan(std::span<const Query> queries);
+  bool take_subspace(const Scan& full);
+  bool pays(const Pairs& sample) const;
+  void settle_owner(Judge& judge, size_t set, int64_t row, Candidates& candidates);
 
   // selection/gram/sweep.cpp: what earlier tokens decide.
   void sweep_block(const Indices& block);
   void ask_sweep(const Indices& block);
-  GramCandidates& deciding(int64_t row, size_t set, int32_t index);
+  Candidates& deciding(int64_t row, size_t set, int32_t index);
   bool may_count(int64_t row, int32_t index);
-  void decide(GramJudge& judge, int64_t row, int32_t index);
+  void decide(Judge& judge, int64_t row, int32_t index);
   void keep_columns(const Indices& block);
 
   // selection/gram/ahead.cpp: what the whole sequence decides.
@@ -73,9 +71,9 @@ class GramSelector final : public Selector {
   void choose_owners(const Indices& tokens);
 
   SelectRule rule_;
-  const GemmKernel& kernel_;
+  const gemm::Kernel& kernel_;
   std::vector<size_t> live_sets_;  // those of tau > 0
-  std::vector<GramQuery> sweep_queries_, owner_queries_;
+  std::vector<Query> sweep_queries_, owner_queries_;
   ExemptTokens exempt_tokens_;
 
   // One pass.
@@ -86,17 +84,21 @@ class GramSelector final : public Selector {
   Indices column_of_;                            // (n_tokens) of the pass, -1: none
 
   // One block.
-  GramRows rows_;
-  std::vector<GramCandidates> candidates_;  // (rows, queries)
-  GramScan::Parts parts_;
+  Rows rows_;
+  std::vector<Candidates> candidates_;  // (rows, queries)
+  Scan::Parts parts_;
   std::vector<int64_t> block_column_;  // (rows) in block_columns_, -1: none
   std::vector<float> block_products_;
 
-  std::unique_ptr<GramSubspace> subspace_;  // null without a basis
-  enum class Subspace : uint8_t { kWaits, kInUse, kGivenUp } subspace_state_ = Subspace::kWaits;
+  std::unique_ptr<Subspace> subspace_;  // null without a basis
+  enum class SubspaceState : uint8_t {
+    kWaits,
+    kInUse,
+    kGivenUp
+  } subspace_state_ = SubspaceState::kWaits;
 
-  GramColumns columns_;        // what later tokens are compared with
-  GramColumns block_columns_;  // rows of the block that may count
+  Columns columns_;        // what later tokens are compared with
+  Columns block_columns_;  // rows of the block that may count
 };
 
-}  // namespace sluice::impl::cpu
+}  // namespace sluice::impl::cpu::selection

@@ -6,7 +6,7 @@
 
 #include "core/dtype.h"
 
-namespace sluice::impl::cpu {
+namespace sluice::impl::cpu::selection {
 
 // Of columns in panels of `width`, at most 32, those panels where a value is above the limit: bit i
 // is panel i.
@@ -55,4 +55,4 @@ void unit_dots(const float* unit, const float* const* rows, const double* invers
 // Sum of (x - rounded)^2.
 float squared_distance(const float* x, const BFloat16* rounded, int64_t n);
 
-}  // namespace sluice::impl::cpu
+}  // namespace sluice::impl::cpu::selection

@@ -14,7 +14,7 @@
 #include <cmath>
 
 HWY_BEFORE_NAMESPACE();
-namespace sluice::impl::cpu::HWY_NAMESPACE {
+namespace sluice::impl::cpu::selection::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 const hn::ScalableTag<float> kF;
@@ -196,11 +196,11 @@ float squared_distance(const float* x, const BFloat16* rounded, int64_t n) {
   return total;
 }
 
-}  // namespace sluice::impl::cpu::HWY_NAMESPACE
+}  // namespace sluice::impl::cpu::selection::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace sluice::impl::cpu {
+namespace sluice::impl::cpu::selection {
 
 HWY_EXPORT(masked_maximum);
 HWY_EXPORT(masked_bound);
@@ -233,5 +233,5 @@ float squared_distance(const float* x, const BFloat16* rounded, int64_t n) {
   return HWY_DYNAMIC_DISPATCH(squared_distance)(x, rounded, n);
 }
 
-}  // namespace sluice::impl::cpu
+}  // namespace sluice::impl::cpu::selection
 #endif

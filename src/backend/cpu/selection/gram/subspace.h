@@ -6,23 +6,23 @@
 #include "backend/cpu/selection/gram/columns.h"
 #include "backend/select_basis.h"
 
-namespace sluice::impl::cpu {
+namespace sluice::impl::cpu::selection {
 
 // In the rows and columns below, rounding bounds the error of the coordinates and residual the
 // norm of what they leave out, both for a row of norm 1.
-class GramSubspace {
+class Subspace {
  public:
-  GramSubspace(const GemmKernel& kernel, std::shared_ptr<const SelectionBasis> basis);
+  Subspace(const gemm::Kernel& kernel, std::shared_ptr<const SelectionBasis> basis);
 
   // The first n rows of a block, in place of those before.
-  void take_rows(const GramRows& rows, int64_t n);
+  void take_rows(const Rows& rows, int64_t n);
   // Columns up to n, those that are not yet here.
-  void take_columns(const GramColumns& columns, int64_t n);
+  void take_columns(const Columns& columns, int64_t n);
   void clear() { columns_.clear(); }
 
   int64_t rank() const { return basis_->rank(); }
-  const GramRows& rows() const { return rows_; }
-  const GramColumns& columns() const { return columns_; }
+  const Rows& rows() const { return rows_; }
+  const Columns& columns() const { return columns_; }
   int64_t bytes() const { return columns_.bytes(); }
 
   // The exact cosine of row a and column b is within this, and the product of their residuals, of
@@ -36,15 +36,15 @@ class GramSubspace {
     int64_t stride;
   };
   template <typename Load>
-  void project(int64_t n, const Load& load, GramRows& to);
-  void finish(const GramRow& row, float* coordinates, int64_t i, GramRows& to) const;
+  void project(int64_t n, const Load& load, Rows& to);
+  void finish(const Row& row, float* coordinates, int64_t i, Rows& to) const;
 
-  const GemmKernel* kernel_;
+  const gemm::Kernel* kernel_;
   std::shared_ptr<const SelectionBasis> basis_;
   double deviation_;  // of the vectors as they are packed
   Buffer vectors_;    // (panels of rank, padded d_model, nr)
-  GramRows rows_, fresh_;
-  GramColumns columns_;
+  Rows rows_, fresh_;
+  Columns columns_;
 };
 
-}  // namespace sluice::impl::cpu
+}  // namespace sluice::impl::cpu::selection

@@ -2,7 +2,7 @@
 
 #include <bit>
 
-namespace sluice::impl::cpu {
+namespace sluice::impl::cpu::selection {
 namespace {
 
 // A float below x, by more than the few roundings of a cosine in float32.
@@ -10,11 +10,11 @@ float just_below(double x) { return static_cast<float>(x - 0x1p-20); }
 
 // Coordinates of one row times those of a group of panels tell what can matter in a comparison;
 // and what is reached, which helps to tell.
-Survivors survivors_of(const GramScan& scan, const GramQuery& query, const RowProducts& products,
-                       GramCandidates& candidates) {
+Survivors survivors_of(const Scan& scan, const Query& query, const RowProducts& products,
+                       Candidates& candidates) {
   const int64_t nr = scan.kernel->nr;
   const auto [row, panels, rounding, c] = products;
-  const GramRow& a = scan.subspace->rows()[row];
+  const Row& a = scan.subspace->rows()[row];
   BoundArgs args{.c = c,
                  .residuals = scan.subspace->columns().residuals() + panels.begin * nr,
                  .mask = scan.columns->mask(query.mask) + panels.begin * nr,
@@ -35,9 +35,9 @@ Survivors survivors_of(const GramScan& scan, const GramQuery& query, const RowPr
 
 }  // namespace
 
-void find_survivors(const GramScan& scan, Range rows, Panels group, std::vector<float>& products,
-                    std::span<GramCandidates> candidates, std::vector<Survivors>& survivors) {
-  const GramSubspace& subspace = *scan.subspace;
+void find_survivors(const Scan& scan, Range rows, Panels group, std::vector<float>& products,
+                    std::span<Candidates> candidates, std::vector<Survivors>& survivors) {
+  const Subspace& subspace = *scan.subspace;
   const int64_t stride = group.size() * scan.kernel->nr;
   multiply_panels({scan.kernel, subspace.rank(), &subspace.rows(), &subspace.columns(), {}}, rows,
                   group, {products.data(), stride}, whole);
@@ -45,7 +45,7 @@ void find_survivors(const GramScan& scan, Range rows, Panels group, std::vector<
   survivors.assign(static_cast<size_t>(rows.size()), 0);
   for (int64_t row = rows.begin; row < rows.end; ++row)
     for (size_t q = 0; q < scan.queries.size(); ++q) {
-      GramCandidates& mine = candidates[static_cast<size_t>(row) * scan.queries.size() + q];
+      Candidates& mine = candidates[static_cast<size_t>(row) * scan.queries.size() + q];
       const float* c = products.data() + (row - rows.begin) * stride;
       if (mine.asks())
         survivors[static_cast<size_t>(row - rows.begin)] |=
@@ -53,11 +53,11 @@ void find_survivors(const GramScan& scan, Range rows, Panels group, std::vector<
     }
 }
 
-void reduce_survivors(const GramScan& scan, const GramQuery& query, const RowProducts& products,
-                      Survivors survivors, GramCandidates& candidates) {
+void reduce_survivors(const Scan& scan, const Query& query, const RowProducts& products,
+                      Survivors survivors, Candidates& candidates) {
   const int64_t nr = scan.kernel->nr;
   const auto [row, panels, rounding, c] = products;
-  const GramRow& a = (*scan.rows)[row];
+  const Row& a = (*scan.rows)[row];
   if (a.packed_inverse > 0) {
     const double error = gram_error(scan.d_model, a.rounding, rounding);
     const float limit = just_below(candidates.enter - error) / a.packed_inverse;
@@ -70,4 +70,4 @@ void reduce_survivors(const GramScan& scan, const GramQuery& query, const RowPro
   }
 }
 
-}  // namespace sluice::impl::cpu
+}  // namespace sluice::impl::cpu::selection

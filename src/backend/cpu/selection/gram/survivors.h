@@ -5,7 +5,7 @@
 
 #include "backend/cpu/selection/gram/reduce.h"
 
-namespace sluice::impl::cpu {
+namespace sluice::impl::cpu::selection {
 
 // Which panels of a group a row must be multiplied with: bit i is panel i.
 using Survivors = uint32_t;
@@ -13,12 +13,12 @@ static_assert(kGroupPanels <= 32);
 
 // Multiplies coordinates of some rows with those of a group of panels and tells what survives of
 // each row, (rows); candidates learn what is reached. products: room for (rows, group * nr).
-void find_survivors(const GramScan& scan, Range rows, Panels group, std::vector<float>& products,
-                    std::span<GramCandidates> candidates, std::vector<Survivors>& survivors);
+void find_survivors(const Scan& scan, Range rows, Panels group, std::vector<float>& products,
+                    std::span<Candidates> candidates, std::vector<Survivors>& survivors);
 
 // Of the panels that survived and were multiplied at full width, adds what matters.
-void reduce_survivors(const GramScan& scan, const GramQuery& query, const RowProducts& products,
-                      Survivors survivors, GramCandidates& candidates);
+void reduce_survivors(const Scan& scan, const Query& query, const RowProducts& products,
+                      Survivors survivors, Candidates& candidates);
 
 // From the first to the last row of a tile that survives with a panel.
 struct SurvivingRows {
@@ -36,4 +36,4 @@ struct SurvivingRows {
   }
 };
 
-}  // namespace sluice::impl::cpu
+}  // namespace sluice::impl::cpu::selection

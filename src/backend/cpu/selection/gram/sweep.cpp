@@ -4,18 +4,18 @@
 
 #include "backend/cpu/selection/gram/selector.h"
 
-namespace sluice::impl::cpu {
+namespace sluice::impl::cpu::selection {
 
 // What decides a token: the nearest owner where that is looked for anyway.
-GramCandidates& GramSelector::deciding(int64_t row, size_t set, int32_t index) {
-  const GramMask kind = deciding_mask(rule_, inherited(set, index));
+Candidates& GramSelector::deciding(int64_t row, size_t set, int32_t index) {
+  const Mask kind = deciding_mask(rule_, inherited(set, index));
   const size_t slot = kind == kOwnerMask && looks_ahead() ? size_t{kPlainMask} : size_t{kind};
-  return candidates_[static_cast<size_t>(row) * sweep_queries_.size() + mask(set, GramMask(slot))];
+  return candidates_[static_cast<size_t>(row) * sweep_queries_.size() + mask(set, Mask(slot))];
 }
 
 void GramSelector::ask_sweep(const Indices& block) {
   candidates_.resize(block.size() * sweep_queries_.size());
-  for (GramCandidates& candidates : candidates_) candidates.ask_nothing();
+  for (Candidates& candidates : candidates_) candidates.ask_nothing();
   for (size_t row = 0; row < block.size(); ++row)
     for (const size_t set : live_sets_) {
       if (!swept(set, block[row])) continue;
@@ -45,7 +45,7 @@ bool GramSelector::may_count(int64_t row, int32_t index) {
 void GramSelector::sweep_block(const Indices& block) {
   ask_sweep(block);
   const bool any_asks = std::any_of(candidates_.begin(), candidates_.end(),
-                                    [](const GramCandidates& c) { return c.asks(); });
+                                    [](const Candidates& c) { return c.asks(); });
   if (any_asks) scan(sweep_queries_);
 
   block_columns_.clear();
@@ -58,9 +58,9 @@ void GramSelector::sweep_block(const Indices& block) {
   }
   block_columns_.append(rows_, may_join);
 
-  const GramScan own{&kernel_, spec_.d_model, &rows_, &block_columns_, sweep_queries_};
+  const Scan own{&kernel_, spec_.d_model, &rows_, &block_columns_, sweep_queries_};
   if (any_asks) products_ += own.multiply(block_products_);
-  GramJudge judge(rows_, spec_.d_model);
+  Judge judge(rows_, spec_.d_model);
   for (int64_t row = 0; row < rows_.size(); ++row) {
     if (any_asks) own.collect_row(block_products_, row, candidates_);
     decide(judge, row, block[static_cast<size_t>(row)]);
@@ -69,7 +69,7 @@ void GramSelector::sweep_block(const Indices& block) {
   keep_columns(block);
 }
 
-void GramSelector::decide(GramJudge& judge, int64_t row, int32_t index) {
+void GramSelector::decide(Judge& judge, int64_t row, int32_t index) {
   for (const size_t set : live_sets_) {
     if (!swept(set, index)) continue;
     const bool is_inherited = inherited(set, index);
@@ -77,9 +77,9 @@ void GramSelector::decide(GramJudge& judge, int64_t row, int32_t index) {
                             ? is_inherited
                             : !judge.reaches(row, threshold(set), deciding(row, set, index));
     const auto masks = masks_of(rule_, is_inherited, in_set);
-    for (size_t kind = 0; kind < kGramMasks; ++kind)
+    for (size_t kind = 0; kind < kMasks; ++kind)
       if (masks[kind])
-        block_columns_.count_in(mask(set, GramMask(kind)), block_column_[static_cast<size_t>(row)]);
+        block_columns_.count_in(mask(set, Mask(kind)), block_column_[static_cast<size_t>(row)]);
     if (in_set) continue;
     sets_[set].status[token(index)] = TokenStatus::kRedundant;
     if (!looks_ahead())
@@ -90,7 +90,7 @@ void GramSelector::decide(GramJudge& judge, int64_t row, int32_t index) {
 }
 
 void GramSelector::keep_columns(const Indices& block) {
-  const size_t n_masks = kGramMasks * sets_.size();
+  const size_t n_masks = kMasks * sets_.size();
   std::vector<int64_t> kept;
   for (int64_t row = 0; row < rows_.size(); ++row) {
     const int64_t from = block_column_[static_cast<size_t>(row)];
@@ -102,7 +102,7 @@ void GramSelector::keep_columns(const Indices& block) {
   for (const int64_t row : kept) {
     for (size_t i = 0; i < n_masks; ++i) {
       if (!block_columns_.counts(i, block_column_[static_cast<size_t>(row)])) continue;
-      if (i % kGramMasks == kOwnerMask && may_crowd(rule_))
+      if (i % kMasks == kOwnerMask && may_crowd(rule_))
         columns_.count_in_once(i, column);
       else
         columns_.count_in(i, column);
@@ -112,4 +112,4 @@ void GramSelector::keep_columns(const Indices& block) {
   }
 }
 
-}  // namespace sluice::impl::cpu
+}  // namespace sluice::impl::cpu::selection

@@ -1,25 +1,27 @@
 // Refined attention as plain loops. docs/algorithm.md, section 7.
 
+#include "backend/reference/attention/refine/refine.h"
+
 #include <algorithm>
 #include <cmath>
 #include <numeric>
 #include <utility>
 
+#include "backend/reference/attention/attention.h"
 #include "backend/reference/attention/refine/clusters.h"
-#include "backend/reference/reference.h"
+#include "backend/reference/common/values.h"
 
-namespace sluice::impl::reference {
-namespace refine {
+namespace sluice::impl::reference::refine {
 namespace {
 
 using Matrix = std::vector<std::vector<double>>;
 
 // A cluster as a query meets it: its mean, rounded as a cache keeps it, and its members.
 struct Cluster {
-  CountedKey mean;
+  attention::CountedKey mean;
   ClusterStats stats;
-  std::vector<size_t> members;   // positions
-  std::vector<CountedKey> rows;  // the members as they are kept
+  std::vector<size_t> members;              // positions
+  std::vector<attention::CountedKey> rows;  // the members as they are kept
 };
 
 class ReferenceRefineAttention final : public RefineAttention {
@@ -42,7 +44,7 @@ class ReferenceRefineAttention final : public RefineAttention {
 
  private:
   struct Head {
-    std::vector<CountedKey> tokens;
+    std::vector<attention::CountedKey> tokens;
     // Of all that a query of this pass may see: of segments, and of their early parts.
     std::vector<Cluster> clusters, early;
   };
@@ -74,7 +76,7 @@ class ReferenceRefineAttention final : public RefineAttention {
   std::vector<float> estimates(const TileOf& tile, int64_t row) const;
   std::vector<bool> decide(const TileOf& tile) const;
   // What a query sees exactly whatever it opens.
-  std::vector<const CountedKey*> near(const TileOf& tile, int64_t row) const;
+  std::vector<const attention::CountedKey*> near(const TileOf& tile, int64_t row) const;
   std::vector<const Cluster*> visible_clusters(const TileOf& tile, int64_t row) const;
 
   RefineSpec spec_;
@@ -104,7 +106,7 @@ void ReferenceRefineAttention::settle(const Head& head, int64_t begin, int64_t n
   Matrix keys, values;
   double norms = 0;
   for (int64_t t = first; t < end; ++t) {
-    const CountedKey& token = head.tokens[static_cast<size_t>(t)];
+    const attention::CountedKey& token = head.tokens[static_cast<size_t>(t)];
     keys.push_back(token.key);
     values.push_back(token.value);
     norms += std::sqrt(
@@ -122,7 +124,7 @@ void ReferenceRefineAttention::settle(const Head& head, int64_t begin, int64_t n
       key_deviation += distance2(keys[i], cluster.mean.key);
       value_deviation += distance2(values[i], cluster.mean.value);
       cluster.members.push_back(i + static_cast<size_t>(first));
-      CountedKey& row = cluster.rows.emplace_back(head.tokens[cluster.members.back()]);
+      attention::CountedKey& row = cluster.rows.emplace_back(head.tokens[cluster.members.back()]);
       if (spec_.members == MemberCache::kExact) continue;
       through_int8(row.key, spec_.dtype);
       through_int8(row.value, spec_.dtype);
@@ -139,11 +141,11 @@ void ReferenceRefineAttention::settle(const Head& head, int64_t begin, int64_t n
   }
 }
 
-std::vector<const CountedKey*> ReferenceRefineAttention::near(const TileOf& tile,
-                                                              int64_t row) const {
+std::vector<const attention::CountedKey*> ReferenceRefineAttention::near(const TileOf& tile,
+                                                                         int64_t row) const {
   const int64_t t = tile.first_token + row;
   const auto n_tokens = static_cast<int64_t>(tile.head.tokens.size());
-  std::vector<const CountedKey*> seen;
+  std::vector<const attention::CountedKey*> seen;
   for (int64_t i = 0; i < (spec_.causal ? t + 1 : n_tokens); ++i)
     if (i < spec_.sinks || i >= border(tile, row) || tile.plan.kind == HeadKind::kDense)
       seen.push_back(&tile.head.tokens[static_cast<size_t>(i)]);
@@ -182,7 +184,7 @@ std::vector<float> ReferenceRefineAttention::estimates(const TileOf& tile, int64
   };
   const auto q_norm2 = static_cast<float>(dot(query));
   std::vector<double> masses;
-  for (const CountedKey* key : near(tile, row)) masses.push_back(dot(key->key));
+  for (const attention::CountedKey* key : near(tile, row)) masses.push_back(dot(key->key));
   std::vector<float> scores;
   for (size_t c = 0; c < n; ++c) {
     scores.push_back(static_cast<float>(dot(clusters[c]->mean.key)));
@@ -226,7 +228,7 @@ void ReferenceRefineAttention::attend_tile(const TileOf& tile) {
   const std::vector<bool> opens = decide(tile);
   for (int64_t i = 0; i < tile.n_rows; ++i) {
     const int64_t row = tile.first_row + i, t = tile.first_token + row;
-    std::vector<const CountedKey*> seen = near(tile, row);
+    std::vector<const attention::CountedKey*> seen = near(tile, row);
     int64_t& count =
         opened_[static_cast<size_t>(t / spec_.segment * spec_.n_heads + tile.query_head)];
     if (tile.plan.kind == HeadKind::kDense)
@@ -238,10 +240,10 @@ void ReferenceRefineAttention::attend_tile(const TileOf& tile) {
         seen.push_back(&cluster.mean);
         continue;
       }
-      for (const CountedKey& member : cluster.rows) seen.push_back(&member);
+      for (const attention::CountedKey& member : cluster.rows) seen.push_back(&member);
       count += static_cast<int64_t>(cluster.members.size());
     }
-    attend_head(
+    attention::attend_head(
         {tile.args.queries, row, tile.query_head, double{spec_.scale}, seen, tile.args.out});
   }
 }
@@ -254,7 +256,7 @@ void ReferenceRefineAttention::attend(const AttendRefineArgs& args) {
   const int64_t end = keys_.size(), group = spec_.n_heads / spec_.n_kv_heads;
   opened_.resize(static_cast<size_t>((end + spec_.segment - 1) / spec_.segment * spec_.n_heads));
   for (int64_t kv_head = 0; kv_head < spec_.n_kv_heads; ++kv_head) {
-    Head head{.tokens = counted_keys(keys_, values_, kv_head, spec_.head_dim),
+    Head head{.tokens = attention::counted_keys(keys_, values_, kv_head, spec_.head_dim),
               .clusters = {},
               .early = {}};
     for (int64_t begin = 0; n > 0 && begin < segment_border(end - 1, end); begin += spec_.segment)
@@ -287,10 +289,9 @@ void ReferenceRefineAttention::attend_exact(const AttendRefineArgs& args) {
 }
 
 }  // namespace
-}  // namespace refine
 
-std::unique_ptr<RefineAttention> make_refine_attention(const RefineSpec& spec) {
-  return std::make_unique<refine::ReferenceRefineAttention>(spec);
+std::unique_ptr<RefineAttention> make_attention(const RefineSpec& spec) {
+  return std::make_unique<ReferenceRefineAttention>(spec);
 }
 
-}  // namespace sluice::impl::reference
+}  // namespace sluice::impl::reference::refine
