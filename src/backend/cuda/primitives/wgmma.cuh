@@ -4,16 +4,22 @@
 // of the sums, laid out as in primitives/mma.cuh. Operands in shared memory are panels of 64
 // columns of bf16, 128 bytes to a row, in which TMA swaps the 16-byte parts of a row by
 // its place among eight ("swizzle 128B"); a panel begins at a multiple of 1024 bytes.
+//
+// Barriers and bulk copies are cuda::ptx's. It has no wgmma and no setmaxnreg, and its wait for a
+// barrier, a loop in C++, compiles to other code than the loop below.
 
 #pragma once
 
 #include <cuda.h>
 
 #include <cstdint>
+#include <cuda/ptx>
 
 #include "backend/cuda/primitives/mma.cuh"
 
 namespace sluice::impl::cuda {
+
+namespace ptx = ::cuda::ptx;
 
 // How the tensor core finds an operand: address, strides and swizzle. `stride`: bytes from eight
 // rows to the next eight; `leading`: bytes from a panel to the next, of an operand whose rows, not
@@ -140,23 +146,16 @@ __device__ void increase_registers() {
 
 // A barrier in shared memory that counts arrivals and bytes; its phases are told apart by parity.
 __device__ inline void make_barrier(uint64_t* barrier, int arrivals) {
-  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;\n" ::"r"(shared_address(barrier)),
-               "r"(arrivals)
-               : "memory");
+  ptx::mbarrier_init(barrier, static_cast<uint32_t>(arrivals));
 }
 // After all are made, before anybody uses them.
 __device__ inline void publish_barriers() {
-  asm volatile("fence.mbarrier_init.release.cluster;\n" ::: "memory");
+  ptx::fence_mbarrier_init(ptx::sem_release, ptx::scope_cluster);
 }
-__device__ inline void arrive(uint64_t* barrier) {
-  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];\n" ::"r"(shared_address(barrier))
-               : "memory");
-}
+__device__ inline void arrive(uint64_t* barrier) { ptx::mbarrier_arrive(barrier); }
 // The same for so many threads.
 __device__ inline void arrive(uint64_t* barrier, int arrivals) {
-  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0], %1;\n" ::"r"(shared_address(barrier)),
-               "r"(arrivals)
-               : "memory");
+  ptx::mbarrier_arrive(barrier, static_cast<uint32_t>(arrivals));
 }
 // Arrives once all copies that this thread has started are complete; it does not wait.
 __device__ inline void arrive_when_copied(uint64_t* barrier) {
@@ -165,10 +164,8 @@ __device__ inline void arrive_when_copied(uint64_t* barrier) {
       : "memory");
 }
 __device__ inline void arrive_and_expect(uint64_t* barrier, uint32_t bytes) {
-  asm volatile(
-      "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;\n" ::"r"(shared_address(barrier)),
-      "r"(bytes)
-      : "memory");
+  ptx::mbarrier_arrive_expect_tx(ptx::sem_release, ptx::scope_cta, ptx::space_shared, barrier,
+                                 bytes);
 }
 __device__ inline void wait_barrier(uint64_t* barrier, uint32_t parity) {
   asm volatile(
@@ -182,33 +179,24 @@ __device__ inline void wait_barrier(uint64_t* barrier, uint32_t parity) {
 // Starts copying bytes to shared memory, a multiple of 16 from a place that is one; they count at
 // the barrier.
 __device__ inline void copy_bytes(void* to, const void* from, uint32_t bytes, uint64_t* barrier) {
-  asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, "
-      "[%3];\n" ::"r"(shared_address(to)),
-      "l"(from), "r"(bytes), "r"(shared_address(barrier))
-      : "memory");
+  ptx::cp_async_bulk(ptx::space_cluster, ptx::space_global, to, from, bytes, barrier);
 }
 
 // Starts copying a box of a tensor to shared memory; its bytes count at the barrier.
 __device__ inline void copy_box(void* to, const CUtensorMap* map, int x, int y, int z,
                                 uint64_t* barrier) {
-  asm volatile(
-      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, "
-      "%3, %4}], [%5];\n" ::"r"(shared_address(to)),
-      "l"(map), "r"(x), "r"(y), "r"(z), "r"(shared_address(barrier))
-      : "memory");
+  const int32_t at[3] = {x, y, z};
+  ptx::cp_async_bulk_tensor(ptx::space_cluster, ptx::space_global, to, map, at, barrier);
 }
 // Starts copying a box from shared memory to a tensor; what lies outside the tensor is not written.
 // `from` is free after wait_for_stores of the same thread.
 __device__ inline void store_box(const CUtensorMap* map, int x, int y, int z, const void* from) {
-  asm volatile(
-      "cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%1, %2, %3}], [%4];\n" ::"l"(
-          map),
-      "r"(x), "r"(y), "r"(z), "r"(shared_address(from))
-      : "memory");
+  const int32_t at[3] = {x, y, z};
+  ptx::cp_async_bulk_tensor(ptx::space_global, ptx::space_shared, map, at, from);
 }
 __device__ inline void wait_for_stores() {
-  asm volatile("cp.async.bulk.commit_group;\ncp.async.bulk.wait_group.read 0;\n" ::: "memory");
+  ptx::cp_async_bulk_commit_group();
+  ptx::cp_async_bulk_wait_group_read(ptx::n32_t<0>{});
 }
 
 }  // namespace sluice::impl::cuda
