@@ -50,21 +50,21 @@ DenseTimes time_dense(Inputs& in) {
   DenseTimes times;
   times.store = in.time([&](size_t round) {
     const auto& set = in.at(round);
-    cuda::store_kv(*in.context, {.keys = in.part(set, 1),
-                                 .values = in.part(set, 2),
-                                 .n_tokens = n,
-                                 .first_position = 0,
-                                 .cache = cache(round)});
+    cuda::elementwise::store_kv(*in.context, {.keys = in.part(set, 1),
+                                              .values = in.part(set, 2),
+                                              .n_tokens = n,
+                                              .first_position = 0,
+                                              .cache = cache(round)});
   });
   times.attend = in.time([&](size_t round) {
     const auto& set = in.at(round);
-    cuda::attend_dense(*in.context, {.queries = in.part(set, 0),
-                                     .cache = cache(round),
-                                     .n_tokens = n,
-                                     .first_position = 0,
-                                     .causal = true,
-                                     .scale = in.shape.scale(),
-                                     .out = in.out(set)});
+    cuda::dense::attend_dense(*in.context, {.queries = in.part(set, 0),
+                                            .cache = cache(round),
+                                            .n_tokens = n,
+                                            .first_position = 0,
+                                            .causal = true,
+                                            .scale = in.shape.scale(),
+                                            .out = in.out(set)});
   });
   return times;
 }
@@ -77,11 +77,11 @@ CopyTimes time_copy(Inputs& in, const TokenSet& chosen) {
   const int64_t n = in.shape.n_tokens, n_rows = chosen.n_clusters;
   std::vector<std::unique_ptr<RepsAttention>> reps;
   for (size_t i = 0; i < in.sets.size(); ++i)
-    reps.push_back(cuda::make_cuda_reps_attention(in.context, {.n_heads = in.shape.n_heads(),
-                                                               .n_kv_heads = in.shape.n_heads(),
-                                                               .head_dim = in.shape.head_dim,
-                                                               .dtype = DType::kBF16,
-                                                               .scale = in.shape.scale()}));
+    reps.push_back(cuda::copy::make_reps_attention(in.context, {.n_heads = in.shape.n_heads(),
+                                                                .n_kv_heads = in.shape.n_heads(),
+                                                                .head_dim = in.shape.head_dim,
+                                                                .dtype = DType::kBF16,
+                                                                .scale = in.shape.scale()}));
   CopyTimes times;
   times.attend = in.time([&](size_t round) {
     const auto& set = in.at(round);
@@ -94,10 +94,10 @@ CopyTimes time_copy(Inputs& in, const TokenSet& chosen) {
                       .first_token = 0,
                       .out = in.out(set).rows_from(0, n_rows)});
   });
-  cuda::Multiplier multiplier(in.context);
-  const cuda::DeviceBias none;
-  const cuda::DeviceMatrix qkv(in.context, DType::kBF16, 3 * kModel, kModel);
-  const cuda::DeviceMatrix out(in.context, DType::kBF16, kModel, kModel);
+  cuda::linear::Multiplier multiplier(in.context);
+  const cuda::linear::DeviceBias none;
+  const cuda::linear::DeviceMatrix qkv(in.context, DType::kBF16, 3 * kModel, kModel);
+  const cuda::linear::DeviceMatrix out(in.context, DType::kBF16, kModel, kModel);
   fill_normal(*in.context, qkv.rows, 21);
   fill_normal(*in.context, out.rows, 22);
   const auto project = [&](size_t round, int64_t rows) {

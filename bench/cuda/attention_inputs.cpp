@@ -54,8 +54,8 @@ Inputs::Inputs(const std::shared_ptr<Context>& device, const AttentionShape& of,
             .residual = {},
             .squares = {},
             .inherited = {},
-            .selector = cuda::make_cuda_selector(context, spec),
-            .keys = cuda::make_cuda_keys_attention(context, keys)};
+            .selector = cuda::selection::make_selector(context, spec),
+            .keys = cuda::keys::make_keys_attention(context, keys)};
     fill_normal(*context, set.qkv.view, static_cast<uint32_t>(3 + i));
     set.residual = Tensor(set.residual_memory.data(), DType::kF32, {n, kModel}, Device::kCuda);
     set.squares = Tensor(set.squares_memory.data(), DType::kF32, {n, 4}, Device::kCuda);
@@ -67,25 +67,26 @@ Inputs::Inputs(const std::shared_ptr<Context>& device, const AttentionShape& of,
 void Inputs::plant(Set& set, const Near& near) {
   const auto n_reps = std::llround(shape.share * static_cast<double>(shape.n_tokens));
   set.inherited = plant_rows(*context, set.rows.view, n_reps, shape.spread, near);
-  cuda::convert(*context, set.rows.view, set.residual);
+  cuda::elementwise::convert(*context, set.rows.view, set.residual);
   norm(set, {});
 }
 
 void Inputs::norm(const Set& set, const Tensor& squares) const {
-  cuda::norm(*context, {.kind = NormKind::kRms,
-                        .epsilon = 1e-5f,
-                        .x = set.residual,
-                        .weight = ConstTensor(weight.data(), DType::kF32, {kModel}, Device::kCuda),
-                        .bias = {},
-                        .out = set.rows.view,
-                        .squares = squares});
+  cuda::elementwise::norm(
+      *context, {.kind = NormKind::kRms,
+                 .epsilon = 1e-5f,
+                 .x = set.residual,
+                 .weight = ConstTensor(weight.data(), DType::kF32, {kModel}, Device::kCuda),
+                 .bias = {},
+                 .out = set.rows.view,
+                 .squares = squares});
 }
 
 void Inputs::move_to(const Near& near) {
   spec.basis = near.basis;
   for (Set& set : sets) {
     plant(set, near);
-    set.selector = cuda::make_cuda_selector(context, spec);
+    set.selector = cuda::selection::make_selector(context, spec);
   }
 }
 

@@ -6,7 +6,9 @@
 #include <functional>
 
 #include "backend/backend.h"
-#include "backend/cuda/selection/accelerated.h"
+#include "backend/cuda/attention/copy/copy.h"
+#include "backend/cuda/attention/keys/keys.h"
+#include "backend/cuda/selection/selection.h"
 #include "cuda/plant.h"
 #include "cuda/stopwatch.h"
 

@@ -17,7 +17,7 @@
 namespace sluice::impl::bench {
 namespace {
 
-using cuda::DeviceMatrix;
+using cuda::linear::DeviceMatrix;
 
 constexpr int64_t kMostHeads = 1024, kMostHeadDim = 1024;
 
@@ -56,7 +56,7 @@ struct Inputs {
   void attend(int round, bool causal) const {
     const size_t i = static_cast<size_t>(round) % keys.size();
     const Shape cache = {1, h.n_kv_heads, n_keys, h.head_dim};
-    cuda::attend_dense(
+    cuda::dense::attend_dense(
         *context, {.queries = heads_of(queries),
                    .cache = {Tensor(keys[i].padded.bytes(), DType::kBF16, cache, Device::kCuda),
                              Tensor(values[i].padded.bytes(), DType::kBF16, cache, Device::kCuda)},

@@ -13,8 +13,8 @@ namespace sluice::impl::bench {
 namespace {
 
 using cuda::DeviceArray;
-using cuda::DeviceMatrix;
-using cuda::DeviceWeights;
+using cuda::linear::DeviceMatrix;
+using cuda::linear::DeviceWeights;
 
 constexpr int kCopies = 2;  // of the weights
 constexpr int kRows = 10;   // other columns every time, so that they do not come from a cache
@@ -37,10 +37,11 @@ class GradedLayer {
                                   },
                               .bias = {}};
     for (uint32_t i = 0; i < kCopies; ++i) {
-      columns_.push_back(cuda::pack_columns(context_, source, DType::kBF16));
+      columns_.push_back(cuda::subspace::pack_columns(context_, source, DType::kBF16));
       dense_.push_back(std::make_unique<DeviceWeights>(
-          random_matrix(context_, DType::kBF16, n_out_, n_in_, 5u + i), cuda::DeviceBias()));
-      gates_.push_back(cuda::make_gate(
+          random_matrix(context_, DType::kBF16, n_out_, n_in_, 5u + i),
+          cuda::linear::DeviceBias()));
+      gates_.push_back(cuda::subspace::make_gate(
           context_, multiplier_,
           {.dense = dense_.back().get(), .columns = columns_.back().get(), .most_kept = 0.75}));
       if (gates_.back() == nullptr) throw Error(c.name() + ": the device has no such gate");
@@ -65,8 +66,8 @@ class GradedLayer {
         some[static_cast<size_t>(row * n_in_) + static_cast<size_t>(i)] = 0.7f;
     const DeviceArray<float> wide(context_, std::span<const float>(some));
     const DeviceMatrix x(context_, DType::kBF16, kRows, n_in_);
-    cuda::convert(*context_, ConstTensor(wide.data(), DType::kF32, {kRows, n_in_}, Device::kCuda),
-                  x.rows);
+    cuda::elementwise::convert(
+        *context_, ConstTensor(wide.data(), DType::kF32, {kRows, n_in_}, Device::kCuda), x.rows);
     return time_recorded(*context_, c_.rounds(kUsualRounds), kRows * kCopies, [&](int round) {
       RowGate& gate = *gates_[static_cast<size_t>(round % kCopies)];
       gate.forget();
@@ -81,10 +82,10 @@ class GradedLayer {
  private:
   CudaCase& c_;
   std::shared_ptr<cuda::Context> context_;
-  cuda::Multiplier multiplier_;
+  cuda::linear::Multiplier multiplier_;
   int64_t n_in_, n_out_;
   DeviceMatrix out_;
-  std::vector<std::unique_ptr<cuda::DeviceColumns>> columns_;
+  std::vector<std::unique_ptr<cuda::subspace::DeviceColumns>> columns_;
   std::vector<std::unique_ptr<DeviceWeights>> dense_;
   std::vector<std::unique_ptr<RowGate>> gates_;
 };

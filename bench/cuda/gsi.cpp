@@ -20,8 +20,8 @@ namespace sluice::impl::bench {
 namespace {
 
 using cuda::DeviceArray;
-using cuda::DeviceMatrix;
-using cuda::DeviceWeights;
+using cuda::linear::DeviceMatrix;
+using cuda::linear::DeviceWeights;
 
 // (rank, n) random orthonormal rows, and one row in their span. n: a multiple of 16.
 struct Span {
@@ -78,7 +78,7 @@ Group read_group(const ConfigReader& keys, int64_t rank) {
 }
 
 struct Layer {
-  std::vector<std::unique_ptr<cuda::DeviceBasis>> bases;
+  std::vector<std::unique_ptr<cuda::subspace::DeviceBasis>> bases;
   std::vector<std::unique_ptr<DeviceWeights>> images, dense;
   std::vector<std::unique_ptr<RowGate>> gates;
 };
@@ -98,9 +98,9 @@ class GatedLayers {
       const Span& span = spans_[group.n_in] = random_span(rank, group.n_in);
       const DeviceArray<float> values(context, std::span<const float>(span.row));
       DeviceMatrix& row = rows_[group.n_in] = DeviceMatrix(context, DType::kBF16, 1, group.n_in);
-      cuda::convert(*context,
-                    ConstTensor(values.data(), DType::kF32, {1, group.n_in}, Device::kCuda),
-                    row.rows);
+      cuda::elementwise::convert(
+          *context, ConstTensor(values.data(), DType::kF32, {1, group.n_in}, Device::kCuda),
+          row.rows);
     }
     uint32_t seed = 0;
     for (Layer& layer : layers_) {
@@ -151,19 +151,20 @@ class GatedLayers {
     const auto weights = [&](int64_t width) {
       return std::make_unique<DeviceWeights>(
           random_matrix(context_, DType::kBF16, group.n_out, width, seed),
-          cuda::DeviceBias(context_, std::vector<float>(static_cast<size_t>(group.n_out), 0.3f)));
+          cuda::linear::DeviceBias(context_,
+                                   std::vector<float>(static_cast<size_t>(group.n_out), 0.3f)));
     };
-    layer.bases.push_back(
-        cuda::make_basis(context_, spans_.at(group.n_in).vectors, rank_, group.n_in, DType::kBF16));
+    layer.bases.push_back(cuda::subspace::make_basis(context_, spans_.at(group.n_in).vectors, rank_,
+                                                     group.n_in, DType::kBF16));
     layer.images.push_back(weights(rank_));
     layer.dense.push_back(weights(group.n_in));
-    layer.gates.push_back(cuda::make_gate(context_, multiplier_,
-                                          {
-                                              .dense = layer.dense.back().get(),
-                                              .epsilon = 0.1,
-                                              .basis = layer.bases.back().get(),
-                                              .image = layer.images.back().get(),
-                                          }));
+    layer.gates.push_back(cuda::subspace::make_gate(context_, multiplier_,
+                                                    {
+                                                        .dense = layer.dense.back().get(),
+                                                        .epsilon = 0.1,
+                                                        .basis = layer.bases.back().get(),
+                                                        .image = layer.images.back().get(),
+                                                    }));
     if (layer.gates.back() == nullptr)
       throw Error("the device has no gate of rank " + std::to_string(rank_) + " for " + group.name);
   }
@@ -176,7 +177,7 @@ class GatedLayers {
   }
 
   std::shared_ptr<cuda::Context> context_;
-  cuda::Multiplier multiplier_;
+  cuda::linear::Multiplier multiplier_;
   std::vector<Group> groups_;
   int64_t rank_;
   std::map<int64_t, Span> spans_;         // by n_in

@@ -14,7 +14,7 @@ namespace sluice::impl::bench {
 namespace {
 
 using cuda::DeviceArray;
-using cuda::DeviceMatrix;
+using cuda::linear::DeviceMatrix;
 
 // Copies of the dense weights, and of what is smaller: more than the second-level cache holds.
 constexpr int kDense = 2, kSmall = 16;
@@ -54,24 +54,24 @@ class Parts {
 
   void projection() {
     const std::vector<float> vectors(static_cast<size_t>(rank_ * n_in_), 0.01f);
-    std::vector<std::unique_ptr<cuda::DeviceBasis>> bases;
+    std::vector<std::unique_ptr<cuda::subspace::DeviceBasis>> bases;
     for (int i = 0; i < kSmall; ++i)
-      bases.push_back(cuda::make_basis(context_, vectors, rank_, n_in_, DType::kBF16));
+      bases.push_back(cuda::subspace::make_basis(context_, vectors, rank_, n_in_, DType::kBF16));
     std::vector<float> residuals(1);
     time("projection, back on the host", [&](int round) {
-      cuda::project(context_, multiplier_,
-                    {.basis = bases[static_cast<size_t>(round % kSmall)].get(),
-                     .x = x_.rows,
-                     .coordinates = coordinates_.rows,
-                     .residuals = residuals});
+      cuda::subspace::project(context_, multiplier_,
+                              {.basis = bases[static_cast<size_t>(round % kSmall)].get(),
+                               .x = x_.rows,
+                               .coordinates = coordinates_.rows,
+                               .residuals = residuals});
     });
   }
 
   void grading(double epsilon) {
     std::vector<int32_t> kept(1);
     time(fmt::format("grading with epsilon {}", epsilon), [&](int) {
-      cuda::grade(context_,
-                  {.x = x_.rows, .epsilon = epsilon, .graded = graded_.rows, .kept = kept});
+      cuda::subspace::grade(
+          context_, {.x = x_.rows, .epsilon = epsilon, .graded = graded_.rows, .kept = kept});
     });
   }
 
@@ -82,21 +82,22 @@ class Parts {
         .read_rows = [n = n_in_](int64_t begin, int64_t end,
                                  float* to) { std::fill_n(to, (end - begin) * n, 0.5f); },
         .bias = {}};
-    std::vector<std::unique_ptr<cuda::DeviceColumns>> weights;
+    std::vector<std::unique_ptr<cuda::subspace::DeviceColumns>> weights;
     for (int i = 0; i < kDense; ++i)
-      weights.push_back(cuda::pack_columns(context_, source, DType::kBF16));
+      weights.push_back(cuda::subspace::pack_columns(context_, source, DType::kBF16));
     for (const double share : kept) {
       std::vector<float> some(static_cast<size_t>(n_in_));
       for (double i = 0; i < static_cast<double>(n_in_); i += 1 / share)
         some[static_cast<size_t>(i)] = 1;
       const DeviceArray<float> wide(context_, std::span<const float>(some));
-      cuda::convert(*context_, ConstTensor(wide.data(), DType::kF32, {1, n_in_}, Device::kCuda),
-                    graded_.rows);
+      cuda::elementwise::convert(*context_,
+                                 ConstTensor(wide.data(), DType::kF32, {1, n_in_}, Device::kCuda),
+                                 graded_.rows);
       time(fmt::format("product by {:.0f}% of the columns", 100 * share), [&](int round) {
-        cuda::linear_columns(context_,
-                             {.weights = weights[static_cast<size_t>(round % kDense)].get(),
-                              .x = graded_.rows,
-                              .out = out_.rows});
+        cuda::subspace::linear_columns(
+            context_, {.weights = weights[static_cast<size_t>(round % kDense)].get(),
+                       .x = graded_.rows,
+                       .out = out_.rows});
       });
     }
   }
@@ -111,7 +112,7 @@ class Parts {
 
   CudaCase& c_;
   std::shared_ptr<cuda::Context> context_;
-  cuda::Multiplier multiplier_;
+  cuda::linear::Multiplier multiplier_;
   int64_t n_in_, n_out_, rank_;
   DeviceMatrix x_, coordinates_, graded_, out_;
 };

@@ -14,7 +14,7 @@
 namespace sluice::impl::bench {
 namespace {
 
-using cuda::DeviceMatrix;
+using cuda::linear::DeviceMatrix;
 
 struct What {
   const char* name;
@@ -48,7 +48,7 @@ class Products {
     const DeviceMatrix narrow(c_.context(), DType::kBF16, n_rows, n_out_);
     const DeviceMatrix wide(c_.context(), DType::kF32, n_rows, n_out_);
     for (const What& what : kWhats) {
-      if (what.library && n_rows > cuda::kFewRows) continue;
+      if (what.library && n_rows > cuda::linear::kFewRows) continue;
       const Timing t = time_runs(*c_.context(), c_.rounds(kUsualRounds), [&](int round) {
         (what.library ? library_ : multiplier_)
             .run(weights_[static_cast<size_t>(round) % weights_.size()], what.bias ? bias_ : none_,
@@ -84,10 +84,10 @@ class Products {
   }
 
   CudaCase& c_;
-  cuda::Multiplier multiplier_, library_;
+  cuda::linear::Multiplier multiplier_, library_;
   int64_t n_in_, n_out_;
   double copy_;  // TB/s
-  cuda::DeviceBias bias_, none_;
+  cuda::linear::DeviceBias bias_, none_;
   std::vector<DeviceMatrix> weights_;
 };
 

@@ -21,7 +21,7 @@
 
 #include "backend/cuda/elementwise/elements.h"
 #include "backend/cuda/linear/linear.h"
-#include "backend/cuda/selection/accelerated.h"
+#include "backend/cuda/selection/selection.h"
 #include "cuda/case.h"
 #include "cuda/plant.h"
 
@@ -72,11 +72,11 @@ struct Rows {
 // TFLOP/s of a product of 8192 x 4096 with 4096 x 8192 random numbers.
 double matrix_rate(const std::shared_ptr<Context>& context) {
   constexpr int64_t kSide = 8192;
-  const cuda::DeviceMatrix weights(context, DType::kBF16, kSide, kModel);
+  const cuda::linear::DeviceMatrix weights(context, DType::kBF16, kSide, kModel);
   const Rows x(context, DType::kBF16, kSide, kModel), out(context, DType::kBF16, kSide, kSide);
   fill_normal(*context, weights.rows, 5);
   fill_normal(*context, x.view, 6);
-  cuda::Multiplier multiplier(context);
+  cuda::linear::Multiplier multiplier(context);
   const Timing t = time_runs(
       *context, {kUsualRounds, 10}, [] {},
       [&](int) {
@@ -94,14 +94,14 @@ struct Stream {
         squares(on, DType::kF32, n, 4),
         weight(on, std::vector<float>(kModel, 1.0f)) {}
   void norm(bool with_squares) const {
-    cuda::norm(*context,
-               {.kind = NormKind::kRms,
-                .epsilon = 1e-5f,
-                .x = residual.view,
-                .weight = ConstTensor(weight.data(), DType::kF32, {kModel}, Device::kCuda),
-                .bias = {},
-                .out = rows.view,
-                .squares = with_squares ? squares.view : Tensor()});
+    cuda::elementwise::norm(
+        *context, {.kind = NormKind::kRms,
+                   .epsilon = 1e-5f,
+                   .x = residual.view,
+                   .weight = ConstTensor(weight.data(), DType::kF32, {kModel}, Device::kCuda),
+                   .bias = {},
+                   .out = rows.view,
+                   .squares = with_squares ? squares.view : Tensor()});
   }
   std::shared_ptr<Context> context;
   Rows rows, residual, squares;
@@ -111,7 +111,7 @@ struct Stream {
 void run_norm(CudaCase& c, int64_t n_tokens) {
   const Stream stream(c.context(), n_tokens);
   fill_normal(*c.context(), stream.rows.view, 7);
-  cuda::convert(*c.context(), stream.rows.view, stream.residual.view);
+  cuda::elementwise::convert(*c.context(), stream.rows.view, stream.residual.view);
   const Run without = [&](int) { stream.norm(false); },
             with_squares = [&](int) { stream.norm(true); };
   const Rounds count = {c.rounds(kUsualRounds), kOfLess * static_cast<int>(kLayers)};
@@ -143,13 +143,13 @@ struct Planted : Stream {
     const auto n_reps =
         static_cast<int64_t>(std::llround(shape.share * static_cast<double>(shape.n_tokens)));
     const auto flags = plant_rows(*context, rows.view, n_reps, shape.spread, near);
-    cuda::convert(*context, rows.view, residual.view);
+    cuda::elementwise::convert(*context, rows.view, residual.view);
     norm(false);
     SelectorSpec spec;
     spec.taus = {kPlantedTau};
     spec.d_model = kModel;
     spec.rule = SelectRule::kFixed;
-    above = cuda::make_cuda_selector(context, spec);
+    above = cuda::selection::make_selector(context, spec);
     above->extend({.rows = rows.view, .residual = rows.view, .inherited = {flags}});
     const std::vector<uint8_t> none(kMore, 0);
     const ConstTensor next = rows.view.rows_from(shape.n_tokens - kMore, kMore);
@@ -169,7 +169,7 @@ Timed time_selection(const Planted& planted, const SelectorSpec& spec, int round
   const std::shared_ptr<Context>& context = planted.context;
   std::vector<std::unique_ptr<Selector>> selectors;
   for (int64_t i = 0; i < kLayers; ++i)
-    selectors.push_back(cuda::make_cuda_selector(context, spec));
+    selectors.push_back(cuda::selection::make_selector(context, spec));
   SelectArgs args{.rows = planted.rows.view,
                   .residual = planted.residual.view,
                   .inherited = {},

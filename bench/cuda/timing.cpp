@@ -13,7 +13,7 @@ namespace {
 using cuda::check;
 using cuda::Context;
 using cuda::DeviceArray;
-using cuda::DeviceMatrix;
+using cuda::linear::DeviceMatrix;
 
 }  // namespace
 
@@ -79,8 +79,9 @@ DeviceMatrix random_matrix(const std::shared_ptr<Context>& context, DType dtype,
   const DeviceArray<float> rows(context, std::span<const float>(values));
   for (int64_t first = 0; first < n_rows; first += n) {
     const int64_t count = std::min(n, n_rows - first);
-    cuda::convert(*context, ConstTensor(rows.data(), DType::kF32, {count, width}, Device::kCuda),
-                  matrix.rows.rows_from(first, count));
+    cuda::elementwise::convert(*context,
+                               ConstTensor(rows.data(), DType::kF32, {count, width}, Device::kCuda),
+                               matrix.rows.rows_from(first, count));
   }
   context->synchronize();
   return matrix;

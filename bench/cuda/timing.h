@@ -22,8 +22,8 @@ Timing time_recorded(cuda::Context& context, int rounds, int n,
 Timing time_waited(Backend& backend, int rounds, const std::function<void()>& run);
 
 // Random numbers of either sign; zeros would run faster than real data.
-cuda::DeviceMatrix random_matrix(const std::shared_ptr<cuda::Context>& context, DType dtype,
-                                 int64_t n_rows, int64_t width, uint32_t seed);
+cuda::linear::DeviceMatrix random_matrix(const std::shared_ptr<cuda::Context>& context, DType dtype,
+                                         int64_t n_rows, int64_t width, uint32_t seed);
 // TB/s of a large copy, read and written, and of reading alone.
 double copy_bandwidth(const std::shared_ptr<cuda::Context>& context);
 double read_bandwidth(const std::shared_ptr<cuda::Context>& context);

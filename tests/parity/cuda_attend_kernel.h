@@ -8,7 +8,7 @@
 namespace sluice::impl::test {
 
 // Returns when it is done.
-using Kernel = std::function<void(const cuda::AttendView&)>;
+using Kernel = std::function<void(const cuda::dense::AttendView&)>;
 
 inline std::vector<float> run_kernel(Backend& backend, const AttendCase& c, const AttendInputs& in,
                                      const Kernel& kernel) {

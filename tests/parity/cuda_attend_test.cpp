@@ -23,25 +23,29 @@ TEST_P(CudaAttention, EveryKernelGivesWhatThePlainOneGives) {
   const auto context = std::make_shared<cuda::Context>(0);
   const AttendInputs in(c, DType::kBF16);
   const auto with = [&](const Kernel& kernel) {
-    return run_kernel(*backend, c, in, [&](const cuda::AttendView& view) {
+    return run_kernel(*backend, c, in, [&](const cuda::dense::AttendView& view) {
       kernel(view);
       context->synchronize();
     });
   };
-  const auto expected =
-      with([&](const cuda::AttendView& view) { cuda::attend_plain(*context, DType::kBF16, view); });
-  EXPECT_LE(relative_distance(with([&](const auto& view) { cuda::attend_tiles(*context, view); }),
-                              expected),
-            0x1p-8);
+  const auto expected = with([&](const cuda::dense::AttendView& view) {
+    cuda::dense::attend_plain(*context, DType::kBF16, view);
+  });
+  EXPECT_LE(
+      relative_distance(with([&](const auto& view) { cuda::dense::attend_tiles(*context, view); }),
+                        expected),
+      0x1p-8);
   if (context->compute_capability() == 90) {
-    EXPECT_LE(relative_distance(
-                  with([&](const auto& view) { cuda::attend_hopper(*context, view); }), expected),
-              0x1p-8);
+    EXPECT_LE(
+        relative_distance(
+            with([&](const auto& view) { cuda::dense::attend_hopper(*context, view); }), expected),
+        0x1p-8);
   }
   if (c.n_tokens <= 64) {
-    EXPECT_LE(relative_distance(with([&](const auto& view) { cuda::attend_split(*context, view); }),
-                                expected),
-              0x1p-8);
+    EXPECT_LE(
+        relative_distance(
+            with([&](const auto& view) { cuda::dense::attend_split(*context, view); }), expected),
+        0x1p-8);
   }
 }
 

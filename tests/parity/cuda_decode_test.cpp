@@ -29,19 +29,19 @@ TEST(CudaDecode, OneQueryGivesWhatThePlainKernelGives) {
         SCOPED_TRACE(testing::PrintToString(c));
         const AttendInputs in(c, DType::kBF16);
         const auto run = [&](const Kernel& kernel) {
-          return run_kernel(*backend, c, in, [&](const cuda::AttendView& view) {
+          return run_kernel(*backend, c, in, [&](const cuda::dense::AttendView& view) {
             kernel(view);
             context->synchronize();
           });
         };
         const auto expected =
-            run([&](const auto& view) { cuda::attend_plain(*context, DType::kBF16, view); });
+            run([&](const auto& view) { cuda::dense::attend_plain(*context, DType::kBF16, view); });
         // Both are f32 but for the last rounding.
         float largest = 0;
         for (const float x : expected) largest = std::max(largest, std::abs(x));
         for (int run_index = 0; run_index < 2; ++run_index)
-          EXPECT_CLOSE(run([&](const auto& view) { cuda::attend_one(*context, view); }), expected,
-                       2 * kBF16Unit * largest);
+          EXPECT_CLOSE(run([&](const auto& view) { cuda::dense::attend_one(*context, view); }),
+                       expected, 2 * kBF16Unit * largest);
       }
 }
 
@@ -66,9 +66,9 @@ TEST(CudaDecode, RecordedPositionsAreReadOnTheDevice) {
         const AttendInputs in(c, DType::kBF16);
         const auto position = static_cast<int32_t>(c.first_position);
         const cuda::DeviceArray<int32_t> recorded(context, std::span(&position, 1));
-        const auto attend = group == 1 ? cuda::attend_one : cuda::attend_split;
+        const auto attend = group == 1 ? cuda::dense::attend_one : cuda::dense::attend_split;
         const auto run = [&](bool by_recording) {
-          return run_kernel(*backend, c, in, [&](cuda::AttendView view) {
+          return run_kernel(*backend, c, in, [&](cuda::dense::AttendView view) {
             if (by_recording) {
               view.first_position = 1500;
               context->record_at(recorded.data());

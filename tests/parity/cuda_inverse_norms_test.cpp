@@ -41,8 +41,8 @@ TEST_P(EveryBackend, NormsAreSummedInOrder) {
     values = rows.values();  // waits, too
     const cuda::DeviceArray<double> inverse(context, n);
     const auto norms = [&](int64_t n_ordered) {
-      const cuda::NormsOf job{rows.view(), inverse.data(), n_ordered};
-      cuda::inverse_norms(*context, std::span(&job, 1), {});
+      const cuda::selection::NormsOf job{rows.view(), inverse.data(), n_ordered};
+      cuda::selection::inverse_norms(*context, std::span(&job, 1), {});
       std::vector<double> found(static_cast<size_t>(n));
       context->fetch(inverse.data(), found.data(), n * int64_t{sizeof(double)});
       return found;

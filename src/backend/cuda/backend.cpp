@@ -3,12 +3,14 @@
 #include "backend/backend.h"
 
 #include "backend/cuda/attention/baseline/baseline.h"
+#include "backend/cuda/attention/copy/copy.h"
 #include "backend/cuda/attention/dense/dense.h"
+#include "backend/cuda/attention/keys/keys.h"
 #include "backend/cuda/attention/refine/cache.h"
 #include "backend/cuda/elementwise/elements.h"
 #include "backend/cuda/linear/linear.h"
 #include "backend/cuda/linear/pack.h"
-#include "backend/cuda/selection/accelerated.h"
+#include "backend/cuda/selection/selection.h"
 #include "backend/cuda/subspace/subspace.h"
 
 namespace sluice::impl {
@@ -80,7 +82,7 @@ class CudaBackend final : public Backend,
 
   std::string_view name() const override { return "cuda"; }
   void check_heads(int64_t head_dim, int64_t group) const override {
-    cuda::check_heads(head_dim, group);
+    cuda::dense::check_heads(head_dim, group);
   }
   std::string description() const override { return context_->description(); }
   Device device() const override { return Device::kCuda; }
@@ -127,38 +129,40 @@ class CudaBackend final : public Backend,
   ScoreComparer* score_comparer() override { return this; }
 
   std::unique_ptr<LinearWeights> pack_linear(MatrixSource source) override {
-    return std::make_unique<cuda::DeviceWeights>(cuda::pack_matrix(context_, source, dtype_),
-                                                 cuda::DeviceBias(context_, source.bias));
+    return std::make_unique<cuda::linear::DeviceWeights>(
+        cuda::linear::pack_matrix(context_, source, dtype_),
+        cuda::linear::DeviceBias(context_, source.bias));
   }
   std::unique_ptr<ColumnWeights> pack_columns(MatrixSource source) override {
-    return cuda::pack_columns(context_, source, dtype_);
+    return cuda::subspace::pack_columns(context_, source, dtype_);
   }
   std::unique_ptr<Table> make_table(MatrixSource source) override {
-    return cuda::pack_table(context_, source);
+    return cuda::linear::pack_table(context_, source);
   }
   std::unique_ptr<SubspaceBasis> make_basis(std::span<const float> vectors, int64_t rank,
                                             int64_t n_in) override {
-    return cuda::make_basis(context_, vectors, rank, n_in, dtype_);
+    return cuda::subspace::make_basis(context_, vectors, rank, n_in, dtype_);
   }
   std::unique_ptr<LinearWeights> pack_image(const MatrixSource& source,
                                             const SubspaceBasis& basis) override {
-    return cuda::pack_image(context_, multiplier_, source,
-                            dynamic_cast<const cuda::DeviceBasis&>(basis), dtype_);
+    return cuda::subspace::pack_image(context_, multiplier_, source,
+                                      dynamic_cast<const cuda::subspace::DeviceBasis&>(basis),
+                                      dtype_);
   }
 
   void embed(const EmbedArgs& args) override {
-    const auto& table = dynamic_cast<const cuda::DeviceTable&>(*args.table);
+    const auto& table = dynamic_cast<const cuda::elementwise::DeviceTable&>(*args.table);
     SLUICE_CHECK(static_cast<int64_t>(args.ids.size()) == args.out.rows());
     SLUICE_CHECK(args.out.row_elements() == table.rows.row_elements() &&
                  args.out.dtype() == DType::kF32);
     for (const int32_t id : args.ids) SLUICE_CHECK(id >= 0 && id < table.rows.rows());
     const DeviceArray<int32_t> ids(context_, args.ids);
-    cuda::embed(*context_, {.table = table.rows,
-                            .ids = ids.data(),
-                            .scale = args.scale,
-                            .zero_id = args.zero_id.value_or(-1),
-                            .accumulate = args.accumulate,
-                            .out = args.out});
+    cuda::elementwise::embed(*context_, {.table = table.rows,
+                                         .ids = ids.data(),
+                                         .scale = args.scale,
+                                         .zero_id = args.zero_id.value_or(-1),
+                                         .accumulate = args.accumulate,
+                                         .out = args.out});
   }
 
   void norm(const NormArgs& args) override {
@@ -166,12 +170,12 @@ class CudaBackend final : public Backend,
     SLUICE_CHECK(!args.squares.defined() ||
                  (args.squares.shape() == Shape({args.x.rows(), 4}) && args.squares.contiguous() &&
                   args.squares.dtype() == DType::kF32));
-    cuda::norm(*context_, args);
+    cuda::elementwise::norm(*context_, args);
   }
   bool writes_squares() const override { return true; }
 
   void linear(const LinearArgs& args) override {
-    const auto& weights = dynamic_cast<const cuda::DeviceWeights&>(*args.weights);
+    const auto& weights = dynamic_cast<const cuda::linear::DeviceWeights&>(*args.weights);
     SLUICE_CHECK(args.x.row_elements() == weights.n_in());
     SLUICE_CHECK(args.out.row_elements() == weights.n_out());
     SLUICE_CHECK(args.x.rows() == args.out.rows());
@@ -180,64 +184,68 @@ class CudaBackend final : public Backend,
     multiplier_.run(weights.matrix, weights.bias, args);
   }
 
-  void project(const ProjectArgs& args) override { cuda::project(context_, multiplier_, args); }
-  void grade(const GradeArgs& args) override { cuda::grade(context_, args); }
+  void project(const ProjectArgs& args) override {
+    cuda::subspace::project(context_, multiplier_, args);
+  }
+  void grade(const GradeArgs& args) override { cuda::subspace::grade(context_, args); }
   void linear_columns(const LinearColumnsArgs& args) override {
-    cuda::linear_columns(context_, args);
+    cuda::subspace::linear_columns(context_, args);
   }
 
   void rotate(const RotaryArgs& args) override {
     check_rotary(args);
-    if (args.positions.empty()) return cuda::rotate(*context_, args, nullptr);
+    if (args.positions.empty()) return cuda::elementwise::rotate(*context_, args, nullptr);
     const DeviceArray<int32_t> positions(context_, args.positions);
-    cuda::rotate(*context_, args, positions.data());
+    cuda::elementwise::rotate(*context_, args, positions.data());
   }
 
   void store_kv(const StoreKvArgs& args) override {
     check_store(args);
-    cuda::store_kv(*context_, args);
+    cuda::elementwise::store_kv(*context_, args);
   }
 
-  void attend_dense(const AttendDenseArgs& args) override { cuda::attend_dense(*context_, args); }
+  void attend_dense(const AttendDenseArgs& args) override {
+    cuda::dense::attend_dense(*context_, args);
+  }
   void store_and_attend(const RotaryArgs* rotary, const StoreKvArgs& store,
                         const AttendDenseArgs& attend) override {
     if (rotary != nullptr) check_rotary(*rotary);
     check_store(store);
-    if (!cuda::store_and_attend(*context_, rotary, store, attend))
+    if (!cuda::dense::store_and_attend(*context_, rotary, store, attend))
       Backend::store_and_attend(rotary, store, attend);
   }
 
   void glu(const GluArgs& args) override {
     SLUICE_CHECK(args.gate_up.row_elements() == 2 * args.out.row_elements());
-    cuda::glu(*context_, args);
+    cuda::elementwise::glu(*context_, args);
   }
 
   void convert(ConstTensor from, Tensor to) override {
     SLUICE_CHECK(from.shape() == to.shape());
-    cuda::convert(*context_, from, to);
+    cuda::elementwise::convert(*context_, from, to);
   }
 
   void gather_rows(ConstTensor from, std::span<const int32_t> rows, Tensor to) override {
     check_rows(from, rows, to);
     SLUICE_CHECK(from.dtype() == to.dtype());
     const DeviceArray<int32_t> at(context_, rows);
-    cuda::gather_rows(*context_, from, at.data(), to);
+    cuda::elementwise::gather_rows(*context_, from, at.data(), to);
   }
 
   void add_rows(ConstTensor from, std::span<const int32_t> rows, Tensor to) override {
     check_rows(from, rows, to);
     const DeviceArray<int32_t> at(context_, rows);
-    cuda::add_rows(*context_, from, at.data(), to);
+    cuda::elementwise::add_rows(*context_, from, at.data(), to);
   }
 
   std::unique_ptr<Selector> make_selector(const SelectorSpec& spec) override {
-    return cuda::make_cuda_selector(context_, spec);
+    return cuda::selection::make_selector(context_, spec);
   }
   std::unique_ptr<KeysAttention> make_keys_attention(const KeysSpec& spec) override {
-    return cuda::make_cuda_keys_attention(context_, spec);
+    return cuda::keys::make_keys_attention(context_, spec);
   }
   std::unique_ptr<RepsAttention> make_reps_attention(const RepsSpec& spec) override {
-    return cuda::make_cuda_reps_attention(context_, spec);
+    return cuda::copy::make_reps_attention(context_, spec);
   }
   std::unique_ptr<RefineAttention> make_refine_attention(const RefineSpec& spec) override {
     return cuda::refine::make_refine_attention(context_, spec);
@@ -252,7 +260,7 @@ class CudaBackend final : public Backend,
   }
   bool active() const override { return context_->recorded_position() != nullptr; }
   std::unique_ptr<RowGate> make_gate(const GateSpec& spec) override {
-    return cuda::make_gate(context_, multiplier_, spec);
+    return cuda::subspace::make_gate(context_, multiplier_, spec);
   }
   void compare_scores(const CompareScoresArgs& args) override {
     const int64_t n = args.base.rows(), vocab = args.base.row_elements();
@@ -263,7 +271,7 @@ class CudaBackend final : public Backend,
     if (n == 0) return;
     const DeviceArray<int32_t> next(context_, args.next);
     const DeviceArray<TokenComparison> out(context_, n);
-    cuda::compare_scores(*context_, args.base, args.scores, next.data(), out.data());
+    cuda::elementwise::compare_scores(*context_, args.base, args.scores, next.data(), out.data());
     context_->fetch(out.data(), args.out.data(), static_cast<int64_t>(args.out.size_bytes()));
   }
 
@@ -291,7 +299,7 @@ class CudaBackend final : public Backend,
 
   DType dtype_;
   std::shared_ptr<Context> context_;
-  cuda::Multiplier multiplier_;
+  cuda::linear::Multiplier multiplier_;
 };
 
 }  // namespace

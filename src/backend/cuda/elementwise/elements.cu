@@ -5,7 +5,7 @@
 #include "backend/cuda/primitives/rotary.cuh"
 #include "backend/cuda/runtime/dependent_launch.cuh"
 
-namespace sluice::impl::cuda {
+namespace sluice::impl::cuda::elementwise {
 namespace {
 
 // Blocks of rows and of column groups, kN columns to a thread.
@@ -257,4 +257,4 @@ void find_inexact(Context& context, ConstTensor x, int32_t* inexact) {
   check_launch("mark_inexact");
 }
 
-}  // namespace sluice::impl::cuda
+}  // namespace sluice::impl::cuda::elementwise

@@ -6,7 +6,7 @@
 #include "backend/backend.h"
 #include "backend/cuda/runtime/device.h"
 
-namespace sluice::impl::cuda {
+namespace sluice::impl::cuda::elementwise {
 
 // Rows on the device that are looked up by id.
 struct DeviceTable final : Table {
@@ -40,4 +40,4 @@ void transpose_into(Context& context, ConstTensor from, int64_t first, Tensor to
 // Sets *inexact to 1 where an element of x (f32) is not a bf16 number.
 void find_inexact(Context& context, ConstTensor x, int32_t* inexact);
 
-}  // namespace sluice::impl::cuda
+}  // namespace sluice::impl::cuda::elementwise

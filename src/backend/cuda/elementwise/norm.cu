@@ -10,7 +10,7 @@
 #include "backend/cuda/primitives/squares.cuh"
 #include "backend/cuda/runtime/dependent_launch.cuh"
 
-namespace sluice::impl::cuda {
+namespace sluice::impl::cuda::elementwise {
 namespace {
 
 constexpr int kThreads = 256;
@@ -173,4 +173,4 @@ void norm(Context& context, const NormArgs& args) {
   (args.squares.defined() ? launch<true> : launch<false>)(context, args.x.rows(), eights, rows);
 }
 
-}  // namespace sluice::impl::cuda
+}  // namespace sluice::impl::cuda::elementwise

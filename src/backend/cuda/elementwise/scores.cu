@@ -4,7 +4,7 @@
 #include "backend/cuda/elementwise/elements.h"
 #include "backend/cuda/primitives/element.cuh"
 
-namespace sluice::impl::cuda {
+namespace sluice::impl::cuda::elementwise {
 namespace {
 
 constexpr int kThreads = 256;
@@ -95,4 +95,4 @@ void compare_scores(Context& context, const ConstTensor& base, const ConstTensor
   check_launch("compare_rows");
 }
 
-}  // namespace sluice::impl::cuda
+}  // namespace sluice::impl::cuda::elementwise

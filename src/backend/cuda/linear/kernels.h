@@ -5,7 +5,7 @@
 #include "backend/backend.h"
 #include "backend/cuda/runtime/device.h"
 
-namespace sluice::impl::cuda {
+namespace sluice::impl::cuda::linear {
 
 // What a product leaves to do: out = activation(sums + bias), or out += sums + bias.
 struct FinishArgs {
@@ -32,4 +32,4 @@ void multiply_few_rows(Context& context, const FewRowsArgs& args);
 // on the device, is not 0.
 void multiply_one_row(Context& context, const FewRowsArgs& args, const int32_t* unwanted = nullptr);
 
-}  // namespace sluice::impl::cuda
+}  // namespace sluice::impl::cuda::linear

@@ -6,7 +6,7 @@
 
 #include "backend/cuda/elementwise/elements.h"
 
-namespace sluice::impl::cuda {
+namespace sluice::impl::cuda::linear {
 namespace {
 
 // Sums that wait for their activation stay below this, so that most are still in the second-level
@@ -144,7 +144,7 @@ ConstTensor Multiplier::aligned(const ConstTensor& x) {
   check(cudaMemsetAsync(copy_.data(), 0, static_cast<size_t>(bytes), context_->stream()),
         "clearing memory");
   const Tensor copy(copy_.data(), x.dtype(), {x.rows(), padded}, Device::kCuda);
-  convert(*context_, x, copy.columns_from(0, width));
+  elementwise::convert(*context_, x, copy.columns_from(0, width));
   return copy;
 }
 
@@ -209,4 +209,4 @@ void Multiplier::run(const DeviceMatrix& weights, const DeviceBias& bias, const 
   }
 }
 
-}  // namespace sluice::impl::cuda
+}  // namespace sluice::impl::cuda::linear

@@ -7,7 +7,7 @@
 #include "backend/cuda/primitives/mma.cuh"
 #include "backend/cuda/runtime/dependent_launch.cuh"
 
-namespace sluice::impl::cuda {
+namespace sluice::impl::cuda::linear {
 namespace {
 
 template <int kN>
@@ -189,4 +189,4 @@ void multiply_one_row(Context& context, const FewRowsArgs& args, const int32_t* 
                       32 * kRowWarps, weights, args.x.bytes(), output, unwanted);
 }
 
-}  // namespace sluice::impl::cuda
+}  // namespace sluice::impl::cuda::linear

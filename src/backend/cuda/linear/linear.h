@@ -9,7 +9,7 @@
 #include "backend/cuda/linear/kernels.h"
 #include "backend/cuda/runtime/device.h"
 
-namespace sluice::impl::cuda {
+namespace sluice::impl::cuda::linear {
 
 // Columns are padded with zeros to a multiple of this, so that every row begins aligned.
 constexpr int64_t kPad = 8;
@@ -83,4 +83,4 @@ class Multiplier {
   DeviceArray<float> sums_;
 };
 
-}  // namespace sluice::impl::cuda
+}  // namespace sluice::impl::cuda::linear

@@ -4,7 +4,7 @@
 
 #include "core/threads.h"
 
-namespace sluice::impl::cuda {
+namespace sluice::impl::cuda::linear {
 namespace {
 
 constexpr int64_t kPieceBytes = int64_t{16} << 20;
@@ -54,15 +54,15 @@ DeviceMatrix pack_matrix(const std::shared_ptr<Context>& context, const MatrixSo
                          DType dtype) {
   DeviceMatrix matrix(context, dtype, source.n_out, source.n_in);
   stream_rows(context, source, [&](int64_t first, const ConstTensor& rows) {
-    convert(*context, rows, matrix.rows.rows_from(first, rows.rows()));
+    elementwise::convert(*context, rows, matrix.rows.rows_from(first, rows.rows()));
   });
   return matrix;
 }
 
 // Checkpoints in bf16 have tables in bf16; in f32 they would only take twice the memory.
-std::unique_ptr<DeviceTable> pack_table(const std::shared_ptr<Context>& context,
-                                        const MatrixSource& source) {
-  auto table = std::make_unique<DeviceTable>();
+std::unique_ptr<elementwise::DeviceTable> pack_table(const std::shared_ptr<Context>& context,
+                                                     const MatrixSource& source) {
+  auto table = std::make_unique<elementwise::DeviceTable>();
   for (const DType dtype : {DType::kBF16, DType::kF32}) {
     table->memory = DeviceArray<std::byte>(
         context, checked_mul(checked_mul(source.n_out, source.n_in), element_bytes(dtype)));
@@ -70,8 +70,8 @@ std::unique_ptr<DeviceTable> pack_table(const std::shared_ptr<Context>& context,
     const int32_t none = 0;
     const DeviceArray<int32_t> inexact(context, std::span(&none, 1));
     stream_rows(context, source, [&](int64_t first, const ConstTensor& rows) {
-      if (dtype == DType::kBF16) find_inexact(*context, rows, inexact.data());
-      convert(*context, rows, table->rows.rows_from(first, rows.rows()));
+      if (dtype == DType::kBF16) elementwise::find_inexact(*context, rows, inexact.data());
+      elementwise::convert(*context, rows, table->rows.rows_from(first, rows.rows()));
     });
     int32_t found = 0;
     context->fetch(inexact.data(), &found, sizeof found);
@@ -80,4 +80,4 @@ std::unique_ptr<DeviceTable> pack_table(const std::shared_ptr<Context>& context,
   return table;
 }
 
-}  // namespace sluice::impl::cuda
+}  // namespace sluice::impl::cuda::linear

@@ -5,7 +5,7 @@
 #include "backend/cuda/elementwise/elements.h"
 #include "backend/cuda/linear/linear.h"
 
-namespace sluice::impl::cuda {
+namespace sluice::impl::cuda::linear {
 
 // Calls take(first, rows) with pieces of the matrix, (n, n_in) f32 on the device, in order. A piece
 // may be read by kernels launched within the call, which are done when this returns: kernels read
@@ -16,7 +16,7 @@ void stream_rows(const std::shared_ptr<Context>& context, const MatrixSource& so
 
 DeviceMatrix pack_matrix(const std::shared_ptr<Context>& context, const MatrixSource& source,
                          DType dtype);
-std::unique_ptr<DeviceTable> pack_table(const std::shared_ptr<Context>& context,
-                                        const MatrixSource& source);
+std::unique_ptr<elementwise::DeviceTable> pack_table(const std::shared_ptr<Context>& context,
+                                                     const MatrixSource& source);
 
-}  // namespace sluice::impl::cuda
+}  // namespace sluice::impl::cuda::linear

@@ -5,7 +5,7 @@
 
 #include "backend/cuda/primitives/element.cuh"
 
-namespace sluice::impl::cuda {
+namespace sluice::impl::cuda::linear {
 
 constexpr int kRowWarps = 8;        // of a block
 constexpr int kPieceLoads = 8;      // of 16 bytes, a lane's part of a piece
@@ -132,4 +132,4 @@ __device__ void multiply_rows(const RowWeights& weights, const std::byte* x,
   }
 }
 
-}  // namespace sluice::impl::cuda
+}  // namespace sluice::impl::cuda::linear

@@ -7,7 +7,7 @@
 #include "backend/cuda/selection/pass.h"
 #include "core/dtype.h"
 
-namespace sluice::impl::cuda {
+namespace sluice::impl::cuda::selection {
 namespace {
 
 // Unit rows and vectors are rounded to bf16 and multiplied on tensor cores: the error of all of a
@@ -101,4 +101,4 @@ BasisView CudaSelector::view_basis(const Pass& pass, int64_t n_tokens) const {
   return view;
 }
 
-}  // namespace sluice::impl::cuda
+}  // namespace sluice::impl::cuda::selection

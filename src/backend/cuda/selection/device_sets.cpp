@@ -3,7 +3,7 @@
 
 #include "backend/cuda/selection/selector.h"
 
-namespace sluice::impl::cuda {
+namespace sluice::impl::cuda::selection {
 namespace {
 
 // A larger array with the first n_used of every row of the old one.
@@ -79,4 +79,4 @@ void DeviceSets::append(std::vector<TokenSet>& sets, int64_t n, bool cosines,
   for (TokenSet& set : sets) put(set.status);
 }
 
-}  // namespace sluice::impl::cuda
+}  // namespace sluice::impl::cuda::selection

@@ -5,7 +5,7 @@
 
 #include "backend/cuda/selection/pass.h"
 
-namespace sluice::impl::cuda {
+namespace sluice::impl::cuda::selection {
 namespace {
 
 // Scratch memory handed out piece by piece; without memory the pieces are only counted.
@@ -178,4 +178,4 @@ void CudaSelector::mark_inherited(const SelectArgs& args, Pass& pass) {
   }
 }
 
-}  // namespace sluice::impl::cuda
+}  // namespace sluice::impl::cuda::selection

@@ -2,7 +2,7 @@
 
 #include "backend/cuda/selection/pass.h"
 
-namespace sluice::impl::cuda {
+namespace sluice::impl::cuda::selection {
 
 bool CudaSelector::extend_by_one(const SelectArgs& args) {
   const ConstTensor* residual = spec_.outlier_ratio > 0 ? &args.residual : nullptr;
@@ -41,4 +41,4 @@ bool CudaSelector::extend_by_one(const SelectArgs& args) {
   return true;
 }
 
-}  // namespace sluice::impl::cuda
+}  // namespace sluice::impl::cuda::selection

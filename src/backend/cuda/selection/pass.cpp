@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-namespace sluice::impl::cuda {
+namespace sluice::impl::cuda::selection {
 namespace {
 
 // Whether the tensor cores can take the rows where they are.
@@ -185,4 +185,4 @@ void CudaSelector::find_owners_anywhere(const Pass& pass) {
                               .products = device_products_.data()});
 }
 
-}  // namespace sluice::impl::cuda
+}  // namespace sluice::impl::cuda::selection

@@ -4,7 +4,7 @@
 
 #include "backend/cuda/selection/selector.h"
 
-namespace sluice::impl::cuda {
+namespace sluice::impl::cuda::selection {
 
 // Lives in the context's scratch memory, which nobody else asks for during a pass.
 struct CudaSelector::Pass {
@@ -48,4 +48,4 @@ struct CudaSelector::Pass {
 // What a bf16 product of unit rows may err by, as a cosine.
 double product_error(int64_t padded, bool bf16);
 
-}  // namespace sluice::impl::cuda
+}  // namespace sluice::impl::cuda::selection

@@ -5,9 +5,9 @@
 #include <cstring>
 #include <utility>
 
-#include "backend/cuda/selection/accelerated.h"
+#include "backend/cuda/selection/selection.h"
 
-namespace sluice::impl::cuda {
+namespace sluice::impl::cuda::selection {
 namespace {
 
 Buffer host_rows(Context& context, const ConstTensor& rows) {
@@ -194,9 +194,9 @@ void CudaSelector::extend_on_host(const SelectArgs& args) {
   device_sets_.upload(sets_);
 }
 
-std::unique_ptr<Selector> make_cuda_selector(std::shared_ptr<Context> context,
-                                             const SelectorSpec& spec) {
+std::unique_ptr<Selector> make_selector(std::shared_ptr<Context> context,
+                                        const SelectorSpec& spec) {
   return std::make_unique<CudaSelector>(std::move(context), spec);
 }
 
-}  // namespace sluice::impl::cuda
+}  // namespace sluice::impl::cuda::selection

@@ -5,7 +5,7 @@
 #include "backend/backend.h"
 #include "backend/cuda/selection/common/cover_view.h"
 
-namespace sluice::impl::cuda {
+namespace sluice::impl::cuda::selection {
 
 // The sets of a sequence on the device, (n_sets, stride).
 class DeviceSets {
@@ -142,4 +142,4 @@ class CudaSelector final : public Selector {
   mutable int64_t landing_bytes_ = 0;
 };
 
-}  // namespace sluice::impl::cuda
+}  // namespace sluice::impl::cuda::selection

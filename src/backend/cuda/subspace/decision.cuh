@@ -11,7 +11,7 @@
 #include "backend/cuda/linear/row.cuh"
 #include "backend/cuda/subspace/kernels.h"
 
-namespace sluice::impl::cuda {
+namespace sluice::impl::cuda::subspace {
 
 constexpr int kGateWarps = 8;
 constexpr int kGateThreads = 32 * kGateWarps;
@@ -62,15 +62,15 @@ __device__ inline double overlap(const ConstRowsView& overlaps, const std::byte*
                                  int64_t rank, double* shared) {
   const int64_t lane = threadIdx.x % 32;
   double sum = 0;
-  for (int64_t first = 0; first < rank; first += kChunk) {
+  for (int64_t first = 0; first < rank; first += linear::kChunk) {
     const int64_t k = first + 8 * lane;
     float c[8] = {}, e[8];
     if (k < rank) widen_eight(*reinterpret_cast<const uint4*>(coordinates + 2 * k), c);
 #pragma unroll 8
     for (int64_t j = threadIdx.x / 32; j < rank; j += kGateWarps) {
-      widen_eight(
-          k < j ? read_once(overlaps.data + 2 * (j * overlaps.stride + k)) : make_uint4(0, 0, 0, 0),
-          e);
+      widen_eight(k < j ? linear::read_once(overlaps.data + 2 * (j * overlaps.stride + k))
+                        : make_uint4(0, 0, 0, 0),
+                  e);
       float dot = 0;
 #pragma unroll
       for (int i = 0; i < 8; ++i) dot += e[i] * c[i];
@@ -81,7 +81,7 @@ __device__ inline double overlap(const ConstRowsView& overlaps, const std::byte*
 }
 
 // ||x - V c||^2 by its definition, by a block.
-__device__ inline double explicit_rest(const RowWeights& vectors, const std::byte* row,
+__device__ inline double explicit_rest(const linear::RowWeights& vectors, const std::byte* row,
                                        const std::byte* coordinates, double* shared) {
   double sum = 0;
   for (int64_t k = int64_t{threadIdx.x} * 8; k < vectors.depth; k += 8 * kGateThreads) {
@@ -92,7 +92,7 @@ __device__ inline double explicit_rest(const RowWeights& vectors, const std::byt
 #pragma unroll 4
     for (int64_t j = 0; j < vectors.n_out; ++j) {
       const double c = coordinate(coordinates, j);
-      widen_eight(read_once(vectors.data + 2 * (j * vectors.stride + k)), v);
+      widen_eight(linear::read_once(vectors.data + 2 * (j * vectors.stride + k)), v);
 #pragma unroll
       for (int i = 0; i < 8; ++i) rest[i] -= c * v[i];
     }
@@ -106,4 +106,4 @@ __device__ inline float missed_share(double all, double rest) {
   return isfinite(share) && isfinite(rest) ? static_cast<float>(share) : 1.0f;
 }
 
-}  // namespace sluice::impl::cuda
+}  // namespace sluice::impl::cuda::subspace

@@ -4,7 +4,7 @@
 #include "backend/cuda/subspace/decision.cuh"
 #include "backend/cuda/subspace/kernels.h"
 
-namespace sluice::impl::cuda {
+namespace sluice::impl::cuda::subspace {
 namespace {
 
 // A block to an entry.
@@ -70,4 +70,4 @@ void settle_residuals(Context& context, const ResidualsArgs& args) {
   check_launch("settle");
 }
 
-}  // namespace sluice::impl::cuda
+}  // namespace sluice::impl::cuda::subspace

@@ -6,7 +6,7 @@
 
 #include "backend/cuda/subspace/kernels.h"
 
-namespace sluice::impl::cuda {
+namespace sluice::impl::cuda::subspace {
 
 __device__ inline void send_message(GateMessage* to, const GateMessage& message) {
   const uint64_t low = uint64_t{message.small} << 32 | message.row;
@@ -59,4 +59,4 @@ struct Exchange {
   __device__ int path() const { return n_pairs + n_norms; }
 };
 
-}  // namespace sluice::impl::cuda
+}  // namespace sluice::impl::cuda::subspace

@@ -7,7 +7,7 @@
 #include "backend/cuda/subspace/kernels.h"
 #include "backend/cuda/subspace/subspace.h"
 
-namespace sluice::impl::cuda {
+namespace sluice::impl::cuda::subspace {
 namespace {
 
 // Rows whose decisions nobody has asked for yet. The device counts rows for itself, so that a
@@ -58,12 +58,13 @@ class DeviceDecisions : public RowGate {
 
 class SubspaceGate final : public DeviceDecisions {
  public:
-  SubspaceGate(std::shared_ptr<Context> context, Multiplier& multiplier, const GateSpec& spec)
+  SubspaceGate(std::shared_ptr<Context> context, linear::Multiplier& multiplier,
+               const GateSpec& spec)
       : DeviceDecisions(std::move(context)),
         basis_(dynamic_cast<const DeviceBasis&>(*spec.basis)),
         deviation_(basis_.deviation(context_, multiplier)),
-        image_(dynamic_cast<const DeviceWeights&>(*spec.image)),
-        dense_(dynamic_cast<const DeviceWeights&>(*spec.dense)),
+        image_(dynamic_cast<const linear::DeviceWeights&>(*spec.image)),
+        dense_(dynamic_cast<const linear::DeviceWeights&>(*spec.dense)),
         epsilon_(spec.epsilon),
         limits_(spec.limits),
         states_(context_, std::vector<Bypass>(static_cast<size_t>(spec.n_sequences))),
@@ -87,8 +88,8 @@ class SubspaceGate final : public DeviceDecisions {
     expect_unless_recorded(n_rows);
     for (int64_t row = 0; row < n_rows; ++row) {
       ConstTensor x = args.x.rows_from(row, 1);
-      if (reinterpret_cast<uintptr_t>(x.bytes()) % 16 != 0 || basis_.n_in() % kPad != 0) {
-        convert(*context_, x, copy_.rows);
+      if (reinterpret_cast<uintptr_t>(x.bytes()) % 16 != 0 || basis_.n_in() % linear::kPad != 0) {
+        elementwise::convert(*context_, x, copy_.rows);
         x = copy_.padded;
       }
       run_gate(*context_, {.vectors = basis_.vectors.padded,
@@ -127,12 +128,12 @@ class SubspaceGate final : public DeviceDecisions {
 
   const DeviceBasis& basis_;
   const Deviation& deviation_;
-  const DeviceWeights &image_, &dense_;
+  const linear::DeviceWeights &image_, &dense_;
   double epsilon_;
   BypassLimits limits_;
-  DeviceArray<Bypass> states_;       // (n_sequences)
-  DeviceArray<GateEntry> entries_;   // (kRoom)
-  DeviceMatrix coordinates_, copy_;  // (kRoom, rank) and one row of x
+  DeviceArray<Bypass> states_;               // (n_sequences)
+  DeviceArray<GateEntry> entries_;           // (kRoom)
+  linear::DeviceMatrix coordinates_, copy_;  // (kRoom, rank) and one row of x
   DeviceArray<GateMessage> messages_;
 };
 
@@ -141,7 +142,7 @@ class GradedGate final : public DeviceDecisions {
   GradedGate(std::shared_ptr<Context> context, const GateSpec& spec)
       : DeviceDecisions(std::move(context)),
         columns_(dynamic_cast<const DeviceColumns&>(*spec.columns)),
-        dense_(dynamic_cast<const DeviceWeights&>(*spec.dense)),
+        dense_(dynamic_cast<const linear::DeviceWeights&>(*spec.dense)),
         squared_epsilon_(spec.epsilon * spec.epsilon),
         most_kept_(spec.most_kept),
         n_splits_(column_splits(*context_, columns_.n_out())),
@@ -185,14 +186,14 @@ class GradedGate final : public DeviceDecisions {
                                    .accumulate = args.accumulate,
                                    .out = out,
                                    .wanted = by_columns});
-      multiply_one_row(*context_,
-                       {.weights = dense_.matrix.padded,
-                        .x = graded_.padded,
-                        .bias = dense_.bias.values.data(),
-                        .activation = args.activation,
-                        .accumulate = args.accumulate,
-                        .out = out},
-                       by_columns);
+      linear::multiply_one_row(*context_,
+                               {.weights = dense_.matrix.padded,
+                                .x = graded_.padded,
+                                .bias = dense_.bias.values.data(),
+                                .activation = args.activation,
+                                .accumulate = args.accumulate,
+                                .out = out},
+                               by_columns);
     }
   }
 
@@ -200,12 +201,12 @@ class GradedGate final : public DeviceDecisions {
   void settle(int64_t, int64_t) override {}
 
   const DeviceColumns& columns_;
-  const DeviceWeights& dense_;
+  const linear::DeviceWeights& dense_;
   double squared_epsilon_, most_kept_;
   int64_t n_splits_;
-  DeviceMatrix graded_;         // one row
-  DeviceArray<float> partial_;  // (n_splits, n_out padded)
-  DeviceArray<float> values_;   // (n_in)
+  linear::DeviceMatrix graded_;  // one row
+  DeviceArray<float> partial_;   // (n_splits, n_out padded)
+  DeviceArray<float> values_;    // (n_in)
   DeviceArray<int32_t>
       places_;  // (n_in) columns, their number, and whether they are used (by_columns)
   DeviceArray<uint64_t> keys_;
@@ -213,9 +214,9 @@ class GradedGate final : public DeviceDecisions {
 
 }  // namespace
 
-std::unique_ptr<RowGate> make_gate(const std::shared_ptr<Context>& context, Multiplier& multiplier,
-                                   const GateSpec& spec) {
-  if (dynamic_cast<const DeviceWeights&>(*spec.dense).matrix.rows.dtype() != DType::kBF16)
+std::unique_ptr<RowGate> make_gate(const std::shared_ptr<Context>& context,
+                                   linear::Multiplier& multiplier, const GateSpec& spec) {
+  if (dynamic_cast<const linear::DeviceWeights&>(*spec.dense).matrix.rows.dtype() != DType::kBF16)
     return nullptr;
   if (spec.columns != nullptr) return std::make_unique<GradedGate>(context, spec);
   if (!fits_gate(spec.basis->n_in(), spec.basis->rank())) return nullptr;
@@ -224,4 +225,4 @@ std::unique_ptr<RowGate> make_gate(const std::shared_ptr<Context>& context, Mult
   return std::make_unique<SubspaceGate>(context, multiplier, spec);
 }
 
-}  // namespace sluice::impl::cuda
+}  // namespace sluice::impl::cuda::subspace

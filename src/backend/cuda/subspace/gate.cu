@@ -20,7 +20,7 @@
 #include "backend/cuda/subspace/project.cuh"
 #include "backend/cuda/subspace/recorder.cuh"
 
-namespace sluice::impl::cuda {
+namespace sluice::impl::cuda::subspace {
 namespace {
 
 struct GateRow {
@@ -31,8 +31,8 @@ struct GateRow {
   Gauge gauge;
   GateMessage* messages;
   GateLog log;
-  RowOutput output;
-  RowWeights dense;
+  linear::RowOutput output;
+  linear::RowWeights dense;
 };
 
 // Parts of shared memory.
@@ -48,7 +48,7 @@ __device__ Staged staged_in(uint4* shared, const GateRow& gate) {
 }
 
 __device__ void ask_for_directions(const ProjectedRow& row, uint4* staged, uint64_t* arrived) {
-  const RowWeights& vectors = row.vectors;
+  const linear::RowWeights& vectors = row.vectors;
   const int pair = static_cast<int>(blockIdx.x), n_in = min(row.n_in, kPass);
   const int n = max(0, min(2, static_cast<int>(vectors.n_out) - 2 * pair));
   const int pitch = staged_width(row.n_in) / 8;
@@ -100,10 +100,10 @@ __device__ RowPath receive_path(const Exchange& exchange) {
 // function apart, as is all that few rows meet: instructions are fetched too.
 __device__ __noinline__ void multiply_dense(const GateRow& gate) {
   const int64_t warp = int64_t{threadIdx.x / 32} * gate.n_workers + blockIdx.x;
-  uint4 piece[kPieceLoads];
-  read_piece<kDenseRows>(gate.dense, kDenseRows * warp, 0, piece);
-  multiply_rows<kDenseRows>(gate.dense, gate.row.x, gate.output, warp,
-                            int64_t{gate.n_workers} * kGateWarps, piece);
+  uint4 piece[linear::kPieceLoads];
+  linear::read_piece<linear::kDenseRows>(gate.dense, linear::kDenseRows * warp, 0, piece);
+  linear::multiply_rows<linear::kDenseRows>(gate.dense, gate.row.x, gate.output, warp,
+                                            int64_t{gate.n_workers} * kGateWarps, piece);
 }
 
 __global__ void __launch_bounds__(kGateThreads, 2)
@@ -184,7 +184,7 @@ __global__ void __launch_bounds__(kGateThreads, 2)
   }
 }
 
-RowWeights weights_of(const ConstTensor& matrix) {
+linear::RowWeights weights_of(const ConstTensor& matrix) {
   return {.data = matrix.bytes(),
           .stride = matrix.row_stride(),
           .n_out = matrix.rows(),
@@ -297,4 +297,4 @@ void run_gate(Context& context, const GateRowArgs& args) {
                       gate);
 }
 
-}  // namespace sluice::impl::cuda
+}  // namespace sluice::impl::cuda::subspace

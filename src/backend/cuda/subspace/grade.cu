@@ -2,7 +2,7 @@
 
 #include "backend/cuda/subspace/grade_cut.cuh"
 
-namespace sluice::impl::cuda {
+namespace sluice::impl::cuda::subspace {
 namespace {
 
 __global__ void __launch_bounds__(kGradeThreads)
@@ -49,4 +49,4 @@ void apply_cuts(Context& context, ConstTensor x, const RowCut* cuts, Tensor grad
   check_launch("apply");
 }
 
-}  // namespace sluice::impl::cuda
+}  // namespace sluice::impl::cuda::subspace

@@ -6,7 +6,7 @@
 #include "backend/cuda/primitives/element.cuh"
 #include "backend/cuda/subspace/kernels.h"
 
-namespace sluice::impl::cuda {
+namespace sluice::impl::cuda::subspace {
 
 __device__ inline uint32_t magnitude_bits(float x) {
   const uint32_t bits = __float_as_uint(x) & 0x7fffffffu;
@@ -132,4 +132,4 @@ class DropFilter {
   int n_ties_ = 0;  // so far
 };
 
-}  // namespace sluice::impl::cuda
+}  // namespace sluice::impl::cuda::subspace

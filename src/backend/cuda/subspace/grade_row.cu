@@ -4,7 +4,7 @@
 #include "backend/cuda/runtime/dependent_launch.cuh"
 #include "backend/cuda/subspace/grade_cut.cuh"
 
-namespace sluice::impl::cuda {
+namespace sluice::impl::cuda::subspace {
 namespace {
 
 // The definition itself, for one row in a million: sorted by the block, summed by one thread in
@@ -171,4 +171,4 @@ void grade_row(Context& context, const GradeRowArgs& args) {
                       kGradeThreads, row);
 }
 
-}  // namespace sluice::impl::cuda
+}  // namespace sluice::impl::cuda::subspace

@@ -8,7 +8,7 @@
 #include "backend/cuda/primitives/mma.cuh"
 #include "backend/cuda/subspace/decision.cuh"
 
-namespace sluice::impl::cuda {
+namespace sluice::impl::cuda::subspace {
 
 constexpr int kUnitRows = 16, kUnitDepth = 64;
 constexpr int kUnitLoads = 2 * (kUnitDepth / 32);  // of 16 bytes, to a lane
@@ -17,7 +17,7 @@ constexpr int kMostUnits = kUnits * kGateWarps;
 using UnitSums = float[kMostUnits][kUnitRows];  // in shared memory
 
 struct ImageRows {
-  RowWeights image;  // (n_out, rank), no room between rows
+  linear::RowWeights image;  // (n_out, rank), no room between rows
   int depth;
   int pieces;      // units of a tile
   int at_once;     // rows that a block takes at a time
@@ -158,15 +158,15 @@ class ImageProduct {
 struct EpilogueInputs {
   float bias, before;
 };
-__device__ inline float bias_of(const RowOutput& output, int row, int end) {
+__device__ inline float bias_of(const linear::RowOutput& output, int row, int end) {
   return output.bias != nullptr && row < end ? output.bias[row] : 0.0f;
 }
-__device__ inline float before_of(const RowOutput& output, int row, int end) {
+__device__ inline float before_of(const linear::RowOutput& output, int row, int end) {
   float value[1] = {0};
   if (output.accumulate && row < end) load<1>(output.out, 0, row, value);
   return value[0];
 }
-__device__ inline void finish(const RowOutput& output, int row, float sum,
+__device__ inline void finish(const linear::RowOutput& output, int row, float sum,
                               const EpilogueInputs& inputs) {
   sum += inputs.bias;
   const float value[1] = {output.accumulate ? inputs.before + sum
@@ -174,4 +174,4 @@ __device__ inline void finish(const RowOutput& output, int row, float sum,
   store<1>(output.out, 0, row, value);
 }
 
-}  // namespace sluice::impl::cuda
+}  // namespace sluice::impl::cuda::subspace

@@ -5,7 +5,7 @@
 #include "backend/backend.h"
 #include "backend/cuda/runtime/device.h"
 
-namespace sluice::impl::cuda {
+namespace sluice::impl::cuda::subspace {
 
 // residuals[row] = ||x - y|| / ||x|| as section 4 defines it; y (n_rows, n_in) f32.
 void residual_rows(Context& context, ConstTensor x, ConstTensor y, float* residuals);
@@ -126,4 +126,4 @@ struct ColumnsProduct {
 void multiply_columns(Context& context, const ColumnsProduct& args);
 int64_t column_splits(const Context& context, int64_t n_out);
 
-}  // namespace sluice::impl::cuda
+}  // namespace sluice::impl::cuda::subspace

@@ -8,12 +8,12 @@
 #include "backend/cuda/subspace/exchange.cuh"
 #include "backend/cuda/subspace/staged.cuh"
 
-namespace sluice::impl::cuda {
+namespace sluice::impl::cuda::subspace {
 
 constexpr int kChains = 4;  // of products that do not wait for each other
 
 struct ProjectedRow {
-  RowWeights vectors;  // (rank, n_in)
+  linear::RowWeights vectors;  // (rank, n_in)
   const std::byte* x;
   int n_in, n_pairs, n_norms;
   int norm_width;  // elements of x in a part of its norm
@@ -197,4 +197,4 @@ __device__ inline double total_excess(const double* warps) {
   return sum;
 }
 
-}  // namespace sluice::impl::cuda
+}  // namespace sluice::impl::cuda::subspace

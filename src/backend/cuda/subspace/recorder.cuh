@@ -5,7 +5,7 @@
 
 #include "backend/cuda/subspace/project.cuh"
 
-namespace sluice::impl::cuda {
+namespace sluice::impl::cuda::subspace {
 
 // What a gate keeps from row to row.
 struct GateLog {
@@ -92,4 +92,4 @@ __device__ __noinline__ inline void pass_by(const GateLog& log, Exchange exchang
                {.all = 0, .rest = 0, .fast = false, .passed_by = true, .settled = true});
 }
 
-}  // namespace sluice::impl::cuda
+}  // namespace sluice::impl::cuda::subspace

@@ -7,7 +7,7 @@
 #include "backend/cuda/primitives/wgmma.cuh"
 #include "backend/cuda/subspace/decision.cuh"
 
-namespace sluice::impl::cuda {
+namespace sluice::impl::cuda::subspace {
 
 constexpr int kChunks = 8;  // of 8 elements of a direction, to a thread
 constexpr int kChunkWidth = 8 * kGateThreads;
@@ -69,4 +69,4 @@ class BlockCopy {
   }
 };
 
-}  // namespace sluice::impl::cuda
+}  // namespace sluice::impl::cuda::subspace

@@ -8,7 +8,7 @@
 #include "backend/cuda/linear/pack.h"
 #include "backend/cuda/subspace/kernels.h"
 
-namespace sluice::impl::cuda {
+namespace sluice::impl::cuda::subspace {
 namespace {
 
 // Below this share of its columns a row's product is faster by columns. Measured on an H200, one
@@ -16,21 +16,21 @@ namespace {
 // product 32.
 constexpr double kWorthShare = 0.33;
 
-int64_t bytes_of_row(const DeviceMatrix& matrix) {
+int64_t bytes_of_row(const linear::DeviceMatrix& matrix) {
   return matrix.rows.row_elements() * element_bytes(matrix.rows.dtype());
 }
 
-DeviceMatrix transposed(const std::shared_ptr<Context>& context, const MatrixSource& source,
-                        DType dtype) {
-  DeviceMatrix columns(context, dtype, source.n_in, source.n_out);
-  stream_rows(context, source, [&](int64_t first, const ConstTensor& rows) {
-    transpose_into(*context, rows, first, columns.rows);
+linear::DeviceMatrix transposed(const std::shared_ptr<Context>& context, const MatrixSource& source,
+                                DType dtype) {
+  linear::DeviceMatrix columns(context, dtype, source.n_in, source.n_out);
+  linear::stream_rows(context, source, [&](int64_t first, const ConstTensor& rows) {
+    elementwise::transpose_into(*context, rows, first, columns.rows);
   });
   return columns;
 }
 
 // Frobenius's norm.
-double norm_of(const std::shared_ptr<Context>& context, const DeviceMatrix& matrix) {
+double norm_of(const std::shared_ptr<Context>& context, const linear::DeviceMatrix& matrix) {
   const DeviceArray<double> sum(context, 1);
   sum_squares(*context, matrix.rows, sum.data());
   double squares = 0;
@@ -40,19 +40,19 @@ double norm_of(const std::shared_ptr<Context>& context, const DeviceMatrix& matr
 
 // The norm of E is that of E^4 to the power of 1/4, which Frobenius's bounds: for the rounding of
 // 256 directions by a factor of 1.4, where E's own would by one of 8.
-Deviation deviation_of(const std::shared_ptr<Context>& context, Multiplier& multiplier,
-                       const DeviceMatrix& vectors) {
+Deviation deviation_of(const std::shared_ptr<Context>& context, linear::Multiplier& multiplier,
+                       const linear::DeviceMatrix& vectors) {
   const int64_t rank = vectors.rows.rows();
   Deviation deviation{.diagonal = DeviceArray<float>(context, rank),
-                      .overlaps = DeviceMatrix(context, DType::kBF16, rank, rank)};
-  DeviceMatrix wide(context, DType::kF32, rank, vectors.rows.row_elements());
-  convert(*context, vectors.rows, wide.rows);
-  const auto squared = [&](const DeviceMatrix& rows) {
-    DeviceMatrix product(context, DType::kF32, rank, rank);
+                      .overlaps = linear::DeviceMatrix(context, DType::kBF16, rank, rank)};
+  linear::DeviceMatrix wide(context, DType::kF32, rank, vectors.rows.row_elements());
+  elementwise::convert(*context, vectors.rows, wide.rows);
+  const auto squared = [&](const linear::DeviceMatrix& rows) {
+    linear::DeviceMatrix product(context, DType::kF32, rank, rank);
     multiplier.run(rows, {}, {.weights = nullptr, .x = rows.rows, .out = product.rows});
     return product;
   };
-  const DeviceMatrix gram = squared(wide);
+  const linear::DeviceMatrix gram = squared(wide);
   split_deviation(*context, gram.rows, deviation.diagonal.data(), deviation.overlaps.rows);
   constexpr double kBF16Unit = 0x1p-9;
   deviation.rounding = kBF16Unit * norm_of(context, gram);
@@ -107,7 +107,7 @@ std::vector<float> fetch_row(Context& context, const ConstTensor& row) {
 
 }  // namespace
 
-DeviceColumns::DeviceColumns(DeviceMatrix by_columns, DeviceBias its_bias)
+DeviceColumns::DeviceColumns(linear::DeviceMatrix by_columns, linear::DeviceBias its_bias)
     : ColumnWeights(by_columns.rows.row_elements(), by_columns.rows.rows(),
                     bytes_of_row(by_columns), kWorthShare),
       columns(std::move(by_columns)),
@@ -125,12 +125,12 @@ std::unique_ptr<DeviceBasis> make_basis(const std::shared_ptr<Context>& context,
                                             vectors.begin() + end * n_in, out);
                                 },
                             .bias = {}};
-  return std::make_unique<DeviceBasis>(pack_matrix(context, source, dtype),
+  return std::make_unique<DeviceBasis>(linear::pack_matrix(context, source, dtype),
                                        transposed(context, source, dtype));
 }
 
 const Deviation& DeviceBasis::deviation(const std::shared_ptr<Context>& context,
-                                        Multiplier& multiplier) const {
+                                        linear::Multiplier& multiplier) const {
   if (!deviation_) deviation_ = deviation_of(context, multiplier, vectors);
   return *deviation_;
 }
@@ -138,28 +138,30 @@ const Deviation& DeviceBasis::deviation(const std::shared_ptr<Context>& context,
 std::unique_ptr<DeviceColumns> pack_columns(const std::shared_ptr<Context>& context,
                                             const MatrixSource& source, DType dtype) {
   return std::make_unique<DeviceColumns>(transposed(context, source, dtype),
-                                         DeviceBias(context, source.bias));
+                                         linear::DeviceBias(context, source.bias));
 }
 
 // In f32, from the weights as the source has them: rounded once, at the end.
-std::unique_ptr<DeviceWeights> pack_image(const std::shared_ptr<Context>& context,
-                                          Multiplier& multiplier, const MatrixSource& source,
-                                          const DeviceBasis& basis, DType dtype) {
+std::unique_ptr<linear::DeviceWeights> pack_image(const std::shared_ptr<Context>& context,
+                                                  linear::Multiplier& multiplier,
+                                                  const MatrixSource& source,
+                                                  const DeviceBasis& basis, DType dtype) {
   SLUICE_CHECK(source.n_in == basis.n_in());
   const int64_t rank = basis.rank();
-  DeviceMatrix wide(context, DType::kF32, rank, basis.n_in());
-  convert(*context, basis.vectors.rows, wide.rows);
-  DeviceMatrix image(context, dtype, source.n_out, rank);
-  stream_rows(context, source, [&](int64_t first, const ConstTensor& rows) {
-    const DeviceMatrix product(context, DType::kF32, rows.rows(), rank);
+  linear::DeviceMatrix wide(context, DType::kF32, rank, basis.n_in());
+  elementwise::convert(*context, basis.vectors.rows, wide.rows);
+  linear::DeviceMatrix image(context, dtype, source.n_out, rank);
+  linear::stream_rows(context, source, [&](int64_t first, const ConstTensor& rows) {
+    const linear::DeviceMatrix product(context, DType::kF32, rows.rows(), rank);
     multiplier.run(wide, {}, {.weights = nullptr, .x = rows, .out = product.rows});
-    convert(*context, product.rows, image.rows.rows_from(first, rows.rows()));
+    elementwise::convert(*context, product.rows, image.rows.rows_from(first, rows.rows()));
   });
-  return std::make_unique<DeviceWeights>(std::move(image), DeviceBias(context, source.bias));
+  return std::make_unique<linear::DeviceWeights>(std::move(image),
+                                                 linear::DeviceBias(context, source.bias));
 }
 
 // ||x||^2 - ||c||^2 cancels. On a device V c costs so little that x - V c is always computed.
-void project(const std::shared_ptr<Context>& context, Multiplier& multiplier,
+void project(const std::shared_ptr<Context>& context, linear::Multiplier& multiplier,
              const ProjectArgs& args) {
   const auto& basis = dynamic_cast<const DeviceBasis&>(*args.basis);
   const int64_t n_rows = args.x.rows();
@@ -168,7 +170,7 @@ void project(const std::shared_ptr<Context>& context, Multiplier& multiplier,
   SLUICE_CHECK(static_cast<int64_t>(args.residuals.size()) == n_rows);
   if (n_rows == 0) return;
   multiplier.run(basis.vectors, {}, {.weights = nullptr, .x = args.x, .out = args.coordinates});
-  const int64_t stride = round_up(basis.n_in(), kPad);
+  const int64_t stride = round_up(basis.n_in(), linear::kPad);
   auto* memory = static_cast<float*>(context->scratch(
       checked_mul(checked_mul(n_rows, stride + 1), static_cast<int64_t>(sizeof(float)))));
   const Tensor back =
@@ -230,4 +232,4 @@ void linear_columns(const std::shared_ptr<Context>& context, const LinearColumns
                               .out = args.out});
 }
 
-}  // namespace sluice::impl::cuda
+}  // namespace sluice::impl::cuda::subspace

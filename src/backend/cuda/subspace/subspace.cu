@@ -7,7 +7,7 @@
 #include "backend/cuda/runtime/dependent_launch.cuh"
 #include "backend/cuda/subspace/kernels.h"
 
-namespace sluice::impl::cuda {
+namespace sluice::impl::cuda::subspace {
 namespace {
 
 constexpr int kThreads = 256;
@@ -154,4 +154,4 @@ void multiply_columns(Context& context, const ColumnsProduct& args) {
                       view_of(args.out), n_out, args.wanted);
 }
 
-}  // namespace sluice::impl::cuda
+}  // namespace sluice::impl::cuda::subspace

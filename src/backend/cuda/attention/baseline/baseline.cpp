@@ -13,7 +13,7 @@ class CudaBaselineAttention final : public BaselineAttention {
       : context_(std::move(context)), spec_(spec), n_read_(context_, 1) {
     SLUICE_CHECK(spec.keep > 0 && spec.keep <= 1 && spec.context > 0 && spec.n_kv_heads > 0 &&
                  spec.n_heads % spec.n_kv_heads == 0);
-    check_heads(spec.head_dim, spec.n_heads / spec.n_kv_heads);
+    dense::check_heads(spec.head_dim, spec.n_heads / spec.n_kv_heads);
     const int64_t row = spec.n_kv_heads * spec.head_dim;
     const int64_t bytes = checked_mul(checked_mul(spec.capacity, row), element_bytes(spec.dtype));
     keys_ = {context_, bytes};

@@ -1,13 +1,14 @@
 // Modes `copy` and `paper` on the device: one pass over the rows that stand for themselves.
 
+#include "backend/cuda/attention/copy/copy.h"
+
 #include <utility>
 
 #include "backend/cuda/attention/copy/kernels.h"
 #include "backend/cuda/attention/dense/dense.h"
 #include "backend/cuda/elementwise/elements.h"
-#include "backend/cuda/selection/accelerated.h"
 
-namespace sluice::impl::cuda {
+namespace sluice::impl::cuda::copy {
 namespace {
 
 class CudaRepsAttention final : public RepsAttention {
@@ -15,7 +16,7 @@ class CudaRepsAttention final : public RepsAttention {
   CudaRepsAttention(std::shared_ptr<Context> context, const RepsSpec& spec)
       : context_(std::move(context)), spec_(spec) {
     SLUICE_CHECK(spec.n_heads % spec.n_kv_heads == 0);
-    check_heads(spec.head_dim, group());
+    dense::check_heads(spec.head_dim, group());
   }
 
   void attend(const AttendRepsArgs& args) override;
@@ -69,12 +70,13 @@ void CudaRepsAttention::store(const AttendRepsArgs& args) {
   const int64_t n = args.keys.rows();
   if (n == 0) return;
   const Shape shape{1, spec_.n_kv_heads, capacity_, spec_.head_dim};
-  store_kv(*context_, {.keys = args.keys,
-                       .values = args.values,
-                       .n_tokens = n,
-                       .first_position = n_rows_,
-                       .cache = {Tensor(keys_.data(), spec_.dtype, shape, Device::kCuda),
-                                 Tensor(values_.data(), spec_.dtype, shape, Device::kCuda)}});
+  elementwise::store_kv(*context_,
+                        {.keys = args.keys,
+                         .values = args.values,
+                         .n_tokens = n,
+                         .first_position = n_rows_,
+                         .cache = {Tensor(keys_.data(), spec_.dtype, shape, Device::kCuda),
+                                   Tensor(values_.data(), spec_.dtype, shape, Device::kCuda)}});
 }
 
 // Where each query stands among the tokens of the pass.
@@ -122,8 +124,8 @@ bool CudaRepsAttention::can_count(const AttendRepsArgs& args,
                                   std::span<const int32_t> positions) const {
   const auto cluster = std::span(args.set->cluster).subspan(static_cast<size_t>(args.first_token));
   return spec_.multiplicity && spec_.causal && context_->compute_capability() == 90 &&
-         !positions.empty() && static_cast<int64_t>(cluster.size()) > kFewTokens &&
-         fits_tiles(spec_.dtype, spec_.head_dim, args.queries, args.out) &&
+         !positions.empty() && static_cast<int64_t>(cluster.size()) > keys::kFewTokens &&
+         dense::fits_tiles(spec_.dtype, spec_.head_dim, args.queries, args.out) &&
          bytes_suffice(cluster, positions, args.set->n_clusters);
 }
 
@@ -133,7 +135,7 @@ void CudaRepsAttention::attend_by_counts(const AttendRepsArgs& args,
     return x.rows() > 1 ? x.row_stride() : x.row_elements();
   };
   NewRows fresh{};
-  if (n_rows_ == 0 && fits_tiles(spec_.dtype, spec_.head_dim, args.keys, args.values))
+  if (n_rows_ == 0 && dense::fits_tiles(spec_.dtype, spec_.head_dim, args.keys, args.values))
     fresh = {args.keys.bytes(), args.values.bytes(), stride(args.keys), stride(args.values)};
   else
     store(args);
@@ -163,9 +165,9 @@ void CudaRepsAttention::attend_by_counts(const AttendRepsArgs& args,
 
 }  // namespace
 
-std::unique_ptr<RepsAttention> make_cuda_reps_attention(std::shared_ptr<Context> context,
-                                                        const RepsSpec& spec) {
+std::unique_ptr<RepsAttention> make_reps_attention(std::shared_ptr<Context> context,
+                                                   const RepsSpec& spec) {
   return std::make_unique<CudaRepsAttention>(std::move(context), spec);
 }
 
-}  // namespace sluice::impl::cuda
+}  // namespace sluice::impl::cuda::copy

@@ -5,7 +5,7 @@
 #include "backend/cuda/attention/copy/kernels.h"
 #include "backend/cuda/runtime/upload.h"
 
-namespace sluice::impl::cuda {
+namespace sluice::impl::cuda::copy {
 namespace {
 
 // Counts of tiles have room for so many bytes at a time, or for one tile's.
@@ -36,13 +36,13 @@ void attend_counted(const std::shared_ptr<Context>& context, const CountedPass& 
   const int64_t n_tiles = ceil_div(n_rows, kRepsTileRows);
   const int64_t room = std::max<int64_t>(kMostBytes / (kRepsTileRows * width), 1);
   const int64_t per_slice = std::min(room, n_tiles);
-  std::vector<Border> borders;
+  std::vector<keys::Border> borders;
   for (int64_t tile = 0; tile < n_tiles; ++tile)
     borders.push_back({pass.positions[static_cast<size_t>(tile * kRepsTileRows)], 0});
   Upload upload;
   const int64_t cluster_at = upload.add(pass.cluster);
   const int64_t positions_at = upload.add(pass.positions);
-  const int64_t borders_at = upload.add(std::span<const Border>(borders));
+  const int64_t borders_at = upload.add(std::span<const keys::Border>(borders));
   const DeviceArray<std::byte> sent = upload.send(context);
   const auto* cluster = array_at<int32_t>(sent, cluster_at);
   const DeviceArray<float> before(context, per_slice * width);
@@ -58,7 +58,7 @@ void attend_counted(const std::shared_ptr<Context>& context, const CountedPass& 
                              .n_known = tile > 0 ? n_keys : pass.rows.first_position,
                              .width = width,
                              .first = counted,
-                             .borders = array_at<Border>(sent, borders_at) + tile,
+                             .borders = array_at<keys::Border>(sent, borders_at) + tile,
                              .n_tiles = n_slice,
                              .scale = 0,
                              .bias = before.data(),
@@ -82,4 +82,4 @@ void attend_counted(const std::shared_ptr<Context>& context, const CountedPass& 
   }
 }
 
-}  // namespace sluice::impl::cuda
+}  // namespace sluice::impl::cuda::copy

@@ -3,7 +3,7 @@
 #include "backend/cuda/attention/copy/kernels.h"
 #include "backend/cuda/runtime/dependent_launch.cuh"
 
-namespace sluice::impl::cuda {
+namespace sluice::impl::cuda::copy {
 namespace {
 
 constexpr int kCountThreads = 512;
@@ -164,4 +164,4 @@ void count_members_since(Context& context, const SinceArgs& args) {
   launch_programmatic(context, "count_since", count_since, grid, kSinceThreads, args);
 }
 
-}  // namespace sluice::impl::cuda
+}  // namespace sluice::impl::cuda::copy

@@ -10,8 +10,8 @@
 #include "backend/cuda/runtime/dependent_launch.cuh"
 #include "backend/cuda/runtime/tensor_map.h"
 
-namespace sluice::impl::cuda {
-namespace reps_hopper {
+namespace sluice::impl::cuda::copy {
+namespace hopper {
 namespace {
 
 // For a warpgroup without a query in the tile: others wait until it has let go of everything.
@@ -178,7 +178,7 @@ template <int kD>
 void launch(Context& context, const CountedView& view) {
   constexpr int64_t kSize = 2;                                   // bytes of a number
   static_assert(kBytes<kD> + sizeof(Shared<kD>) <= 227 * 1024);  // what a block may have
-  const AttendView& rows = view.rows;
+  const dense::AttendView& rows = view.rows;
   const auto stored = [&](const std::byte* data) {
     return make_map({data,
                      {rows.head_dim, rows.n_keys(), rows.n_kv_heads},
@@ -215,12 +215,12 @@ void launch(Context& context, const CountedView& view) {
 }
 
 }  // namespace
-}  // namespace reps_hopper
+}  // namespace hopper
 
 void attend_counted_hopper(Context& context, const CountedView& view) {
-  if (view.rows.head_dim <= 64) return reps_hopper::launch<64>(context, view);
-  if (view.rows.head_dim <= 128) return reps_hopper::launch<128>(context, view);
-  reps_hopper::launch<256>(context, view);
+  if (view.rows.head_dim <= 64) return hopper::launch<64>(context, view);
+  if (view.rows.head_dim <= 128) return hopper::launch<128>(context, view);
+  hopper::launch<256>(context, view);
 }
 
-}  // namespace sluice::impl::cuda
+}  // namespace sluice::impl::cuda::copy

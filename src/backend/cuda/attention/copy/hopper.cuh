@@ -7,9 +7,10 @@
 #include "backend/cuda/attention/copy/kernels.h"
 #include "backend/cuda/attention/dense/hopper_tile.cuh"
 
-namespace sluice::impl::cuda::reps_hopper {
+namespace sluice::impl::cuda::copy::hopper {
 
-using namespace hopper;
+using namespace dense;
+using namespace dense::hopper;
 static_assert(kRows == kRepsTileRows);
 
 constexpr int kStages = 2;  // of keys, of counts and of values
@@ -132,4 +133,4 @@ __device__ void bring_tiles(const CountedView& view, const Maps& maps, const Pla
   arrive(&shared.queries_here);
 }
 
-}  // namespace sluice::impl::cuda::reps_hopper
+}  // namespace sluice::impl::cuda::copy::hopper

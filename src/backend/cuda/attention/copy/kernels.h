@@ -20,7 +20,7 @@
 #include "backend/cuda/attention/dense/dense.h"
 #include "backend/cuda/attention/keys/kernels.h"
 
-namespace sluice::impl::cuda {
+namespace sluice::impl::cuda::copy {
 
 constexpr int64_t kRepsTileRows = 128;  // queries of a tile
 // A byte in the last place of this number's bits is added to it; counts before are less by it.
@@ -31,10 +31,10 @@ constexpr float kByteBase = 1 << 23;
 struct CountArgs {
   const int32_t* cluster;  // (n)
   int64_t n, n_clusters;
-  int64_t n_known;        // clusters that `before` has; others are new
-  int64_t width;          // of a tile's biases, at least n_clusters: others count none
-  int64_t first;          // position of the first token, as borders have it
-  const Border* borders;  // (n_tiles) ascending, none behind the last token
+  int64_t n_known;              // clusters that `before` has; others are new
+  int64_t width;                // of a tile's biases, at least n_clusters: others count none
+  int64_t first;                // position of the first token, as borders have it
+  const keys::Border* borders;  // (n_tiles) ascending, none behind the last token
   int64_t n_tiles;
   float scale;      // or 0
   float* bias;      // (n_tiles, width)
@@ -63,7 +63,7 @@ struct NewRows {
 };
 // One call, on compute capability 9.0.
 struct CountedView {
-  AttendView rows;  // its tokens are rows, of one sequence; causal
+  dense::AttendView rows;  // its tokens are rows, of one sequence; causal
   NewRows fresh;
   int64_t first_tile, n_tiles, width;
   const float* before;  // (n_tiles, width)
@@ -73,7 +73,7 @@ void attend_counted_hopper(Context& context, const CountedView& view);
 
 // One pass that goes by counts.
 struct CountedPass {
-  AttendView rows;
+  dense::AttendView rows;
   NewRows fresh;
   std::span<const int32_t> cluster;    // of its tokens
   std::span<const int32_t> positions;  // of its rows among them
@@ -91,9 +91,9 @@ struct NearPass {
   const AttendRepsArgs& args;
   std::span<const int32_t> positions;  // of its rows among its tokens
   int64_t n_before;                    // rows of the passes before
-  ClusterRows rows;                    // all of them
+  keys::ClusterRows rows;              // all of them
   int32_t* counts;                     // as above
 };
 void attend_near(const std::shared_ptr<Context>& context, const NearPass& pass);
 
-}  // namespace sluice::impl::cuda
+}  // namespace sluice::impl::cuda::copy

@@ -6,7 +6,7 @@
 #include "backend/cuda/attention/copy/kernels.h"
 #include "backend/cuda/runtime/upload.h"
 
-namespace sluice::impl::cuda {
+namespace sluice::impl::cuda::copy {
 namespace {
 
 // Biases of tiles have room for so many at a time, 128 MB of them, or for one tile's.
@@ -15,10 +15,10 @@ constexpr int64_t kMostBiases = int64_t{1} << 25;
 struct Queries {
   std::vector<int32_t> positions, n_far;
   std::vector<int32_t> rows;  // of near keys, where tokens do not count
-  std::vector<QueryTile> tiles;
-  std::vector<Border> borders;  // per tile; offset: of its biases, as slices have them
-  int64_t n_near = 0;           // keys that might be
-  int64_t per_slice = 0;        // tiles whose biases are there at a time
+  std::vector<keys::QueryTile> tiles;
+  std::vector<keys::Border> borders;  // per tile; offset: of its biases, as slices have them
+  int64_t n_near = 0;                 // keys that might be
+  int64_t per_slice = 0;              // tiles whose biases are there at a time
 };
 
 // Queries in tiles, and how many clusters are far; where tokens do not count, a query's position is
@@ -34,7 +34,7 @@ Queries queries_of(const NearPass& pass) {
               static_cast<int32_t>(pass.n_before));
   queries.n_near = pass.spec.multiplicity ? n_tokens : n_clusters;
   queries.per_slice = std::max<int64_t>(kMostBiases / std::max<int64_t>(n_clusters, 1), 1);
-  const int64_t per_tile = kKeysTileRows / (pass.spec.n_heads / pass.spec.n_kv_heads);
+  const int64_t per_tile = keys::kKeysTileRows / (pass.spec.n_heads / pass.spec.n_kv_heads);
   for (int64_t row = 0; row < n; row += per_tile) {
     const int64_t first = queries.positions[static_cast<size_t>(row)];
     const int64_t border = pass.spec.causal ? first + 1 : queries.n_near;
@@ -55,12 +55,12 @@ Queries queries_of(const NearPass& pass) {
 }
 
 // What the slices of a pass have in common.
-KeysView view_of(const NearPass& pass, const Queries& queries) {
+keys::KeysView view_of(const NearPass& pass, const Queries& queries) {
   const int64_t n_tokens = pass.args.set->n_tokens() - pass.args.first_token;
-  KeysView view = view_of_queries(pass.spec, pass.args);
+  keys::KeysView view = keys::view_of_queries(pass.spec, pass.args);
   view.queries.n_tokens = queries.n_near;
   view.rows.clusters = pass.rows;
-  view.split.n_few = n_tokens <= kFewTokens ? n_tokens : 0;
+  view.split.n_few = n_tokens <= keys::kFewTokens ? n_tokens : 0;
   view.split.most_keys = view.split.n_few > 0 ? pass.n_before + n_tokens : 0;
   return view;
 }
@@ -79,13 +79,13 @@ void attend_near(const std::shared_ptr<Context>& context, const NearPass& pass) 
     clusters = std::span(set.cluster).subspan(static_cast<size_t>(pass.args.first_token));
   const int64_t cluster_at = upload.add(clusters);
   const int64_t positions_at = upload.add(std::span<const int32_t>(queries.positions));
-  const int64_t tiles_at = upload.add(std::span<const QueryTile>(queries.tiles));
-  const int64_t borders_at = upload.add(std::span<const Border>(queries.borders));
+  const int64_t tiles_at = upload.add(std::span<const keys::QueryTile>(queries.tiles));
+  const int64_t borders_at = upload.add(std::span<const keys::Border>(queries.borders));
   const int64_t n_far_at = upload.add(std::span<const int32_t>(queries.n_far));
   const int64_t rows_at = upload.add(std::span<const int32_t>(queries.rows));
   const DeviceArray<std::byte> sent = upload.send(context);
   const auto* cluster = array_at<int32_t>(sent, cluster_at);
-  const auto* borders = array_at<Border>(sent, borders_at);
+  const auto* borders = array_at<keys::Border>(sent, borders_at);
   const int64_t per_slice = std::max<int64_t>(std::min(queries.per_slice, n_tiles), 1);
   const DeviceArray<float> bias(context, (pass.spec.multiplicity ? per_slice : 1) * n_clusters);
   if (!pass.spec.multiplicity)
@@ -109,7 +109,7 @@ void attend_near(const std::shared_ptr<Context>& context, const NearPass& pass) 
                              .before = pass.counts});
     counted = end;
   };
-  KeysView view = view_of(pass, queries);
+  keys::KeysView view = view_of(pass, queries);
   view.queries.positions = array_at<int32_t>(sent, positions_at);
   view.rows.near = pass.spec.multiplicity ? cluster : array_at<int32_t>(sent, rows_at);
   view.far = {.rows = nullptr,
@@ -119,18 +119,18 @@ void attend_near(const std::shared_ptr<Context>& context, const NearPass& pass) 
               .n = array_at<int32_t>(sent, n_far_at),
               .n_borders = n_tiles};
   const bool aligned =
-      fits_tiles(pass.spec.dtype, pass.spec.head_dim, pass.args.queries, pass.args.out);
+      dense::fits_tiles(pass.spec.dtype, pass.spec.head_dim, pass.args.queries, pass.args.out);
   for (int64_t tile = 0; tile < n_tiles; tile += per_slice) {
     const int64_t n_slice = std::min(per_slice, n_tiles - tile);
     const bool last = tile + n_slice == n_tiles;
     count_up_to(last ? n_tokens : queries.borders[static_cast<size_t>(tile + n_slice - 1)].position,
                 tile, n_slice);
-    view.tiles = {.all = array_at<QueryTile>(sent, tiles_at) + tile,
+    view.tiles = {.all = array_at<keys::QueryTile>(sent, tiles_at) + tile,
                   .only = queries.tiles[static_cast<size_t>(tile)],
                   .n = n_slice};
-    attend_keys(context, pass.spec.dtype, aligned, view);
+    keys::attend_keys(context, pass.spec.dtype, aligned, view);
   }
   if (counted < n_tokens) count_up_to(n_tokens, 0, 0);
 }
 
-}  // namespace sluice::impl::cuda
+}  // namespace sluice::impl::cuda::copy

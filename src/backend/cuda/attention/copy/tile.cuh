@@ -5,7 +5,9 @@
 #include "backend/cuda/attention/copy/kernels.h"
 #include "backend/cuda/attention/dense/tile.cuh"
 
-namespace sluice::impl::cuda {
+namespace sluice::impl::cuda::copy {
+
+using namespace dense;
 
 // Scores of keys behind that of the query itself become -inf; own: that key of the tile, for the
 // first of a lane's rows.
@@ -56,4 +58,4 @@ __device__ void take_counted(Softmax& softmax, float (&scores)[kN][4], float fac
     softmax.total[half] = softmax.total[half] * kept[half] + total[half];
 }
 
-}  // namespace sluice::impl::cuda
+}  // namespace sluice::impl::cuda::copy

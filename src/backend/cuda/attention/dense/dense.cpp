@@ -2,7 +2,7 @@
 
 #include "backend/cuda/attention/dense/dense.h"
 
-namespace sluice::impl::cuda {
+namespace sluice::impl::cuda::dense {
 namespace {
 
 constexpr int64_t kMostHeadDim = 256, kMostGroup = 128;
@@ -89,4 +89,4 @@ bool store_and_attend(Context& context, const RotaryArgs* rotary, const StoreKvA
   return view.group() == 1 && fits_tiles(args, view) && attend_next(context, view, rotary, store);
 }
 
-}  // namespace sluice::impl::cuda
+}  // namespace sluice::impl::cuda::dense

@@ -5,7 +5,7 @@
 #include "backend/backend.h"
 #include "backend/cuda/runtime/device.h"
 
-namespace sluice::impl::cuda {
+namespace sluice::impl::cuda::dense {
 
 // Throws Error for heads that attention here does not take; group: query heads of a key head.
 void check_heads(int64_t head_dim, int64_t group);
@@ -53,4 +53,4 @@ void attend_dense(Context& context, const AttendDenseArgs& args);
 bool store_and_attend(Context& context, const RotaryArgs* rotary, const StoreKvArgs& store,
                       const AttendDenseArgs& args);
 
-}  // namespace sluice::impl::cuda
+}  // namespace sluice::impl::cuda::dense

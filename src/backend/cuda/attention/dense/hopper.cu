@@ -6,7 +6,7 @@
 #include "backend/cuda/attention/dense/tile.cuh"
 #include "backend/cuda/runtime/tensor_map.h"
 
-namespace sluice::impl::cuda {
+namespace sluice::impl::cuda::dense {
 namespace {
 
 using namespace hopper;
@@ -210,4 +210,4 @@ void attend_hopper(Context& context, const AttendView& view) {
   launch<256>(context, view);
 }
 
-}  // namespace sluice::impl::cuda
+}  // namespace sluice::impl::cuda::dense

@@ -7,7 +7,7 @@
 #include "backend/cuda/attention/dense/tile.cuh"
 #include "backend/cuda/primitives/wgmma.cuh"
 
-namespace sluice::impl::cuda::hopper {
+namespace sluice::impl::cuda::dense::hopper {
 
 constexpr int kRows = 128;  // queries of a tile
 constexpr int kThreads = 3 * 128;
@@ -105,4 +105,4 @@ struct PipelineState {
   }
 };
 
-}  // namespace sluice::impl::cuda::hopper
+}  // namespace sluice::impl::cuda::dense::hopper

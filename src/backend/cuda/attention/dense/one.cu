@@ -5,7 +5,7 @@
 
 #include "backend/cuda/attention/dense/one.cuh"
 
-namespace sluice::impl::cuda {
+namespace sluice::impl::cuda::dense {
 namespace {
 
 using namespace one;
@@ -101,4 +101,4 @@ bool attend_next(Context& context, const AttendView& view, const RotaryArgs* rot
   return true;
 }
 
-}  // namespace sluice::impl::cuda
+}  // namespace sluice::impl::cuda::dense

@@ -9,7 +9,7 @@
 #include "backend/cuda/attention/dense/one_keys.cuh"
 #include "backend/cuda/runtime/dependent_launch.cuh"
 
-namespace sluice::impl::cuda::one {
+namespace sluice::impl::cuda::dense::one {
 
 // Loads of keys, and as many of values, that a lane has in flight; and blocks per multiprocessor.
 template <bool kClustered>
@@ -148,4 +148,4 @@ __global__ void __launch_bounds__(kThreads, kBlocks<kClustered>)
   }
 }
 
-}  // namespace sluice::impl::cuda::one
+}  // namespace sluice::impl::cuda::dense::one

@@ -6,7 +6,7 @@
 #include "backend/cuda/attention/dense/parts.cuh"
 #include "backend/cuda/primitives/rotary.cuh"
 
-namespace sluice::impl::cuda::one {
+namespace sluice::impl::cuda::dense::one {
 
 constexpr int kWarps = 8;
 constexpr int kThreads = 32 * kWarps;
@@ -177,4 +177,4 @@ __device__ __forceinline__ void add_next_token(Sums& state, const AttendView& vi
   }
 }
 
-}  // namespace sluice::impl::cuda::one
+}  // namespace sluice::impl::cuda::dense::one

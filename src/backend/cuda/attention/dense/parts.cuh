@@ -5,7 +5,7 @@
 
 #include "backend/cuda/attention/dense/tile.cuh"
 
-namespace sluice::impl::cuda {
+namespace sluice::impl::cuda::dense {
 
 // A softmax over some keys: the weighted sum of one column. largest is that of scores times
 // log2(e).
@@ -128,4 +128,4 @@ struct ClusterPart {
   }
 };
 
-}  // namespace sluice::impl::cuda
+}  // namespace sluice::impl::cuda::dense

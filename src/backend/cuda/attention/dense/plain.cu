@@ -4,7 +4,7 @@
 #include "backend/cuda/attention/dense/dense.h"
 #include "backend/cuda/attention/dense/plain.cuh"
 
-namespace sluice::impl::cuda {
+namespace sluice::impl::cuda::dense {
 namespace {
 
 constexpr int kWarps = 4;
@@ -73,4 +73,4 @@ void attend_plain(Context& context, DType dtype, const AttendView& view) {
   check_launch("plain");
 }
 
-}  // namespace sluice::impl::cuda
+}  // namespace sluice::impl::cuda::dense

@@ -6,7 +6,7 @@
 #include "backend/cuda/primitives/element.cuh"
 #include "backend/cuda/primitives/warp.cuh"
 
-namespace sluice::impl::cuda {
+namespace sluice::impl::cuda::dense {
 
 // The softmax so far, the same in all lanes.
 struct WarpSoftmax {
@@ -47,4 +47,4 @@ __device__ __forceinline__ void add_values(float* sum, int64_t d, const WarpSoft
   }
 }
 
-}  // namespace sluice::impl::cuda
+}  // namespace sluice::impl::cuda::dense

@@ -4,7 +4,7 @@
 #include "backend/cuda/attention/dense/split.cuh"
 #include "backend/cuda/runtime/dependent_launch.cuh"
 
-namespace sluice::impl::cuda {
+namespace sluice::impl::cuda::dense {
 namespace {
 
 using namespace few;
@@ -186,4 +186,4 @@ void attend_split(Context& context, const AttendView& view) {
   launch<256>(context, view);
 }
 
-}  // namespace sluice::impl::cuda
+}  // namespace sluice::impl::cuda::dense

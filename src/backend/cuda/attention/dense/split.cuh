@@ -8,7 +8,7 @@
 
 #include "backend/cuda/attention/dense/parts.cuh"
 
-namespace sluice::impl::cuda::few {
+namespace sluice::impl::cuda::dense::few {
 
 constexpr int kWarps = 4;
 constexpr int kThreads = 32 * kWarps;
@@ -137,4 +137,4 @@ int64_t splits_of(Context& context, int64_t n_row_tiles, int64_t n_keys) {
   return std::clamp<int64_t>(resident / n_row_tiles, 1, most);
 }
 
-}  // namespace sluice::impl::cuda::few
+}  // namespace sluice::impl::cuda::dense::few

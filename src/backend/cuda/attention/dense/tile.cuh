@@ -9,7 +9,7 @@
 #include "backend/cuda/primitives/element.cuh"
 #include "backend/cuda/primitives/mma.cuh"
 
-namespace sluice::impl::cuda {
+namespace sluice::impl::cuda::dense {
 
 constexpr float kLog2E = 1.4426950408889634f;
 
@@ -212,4 +212,4 @@ __device__ void store_sums(const AttendView& view, const OutRows& rows, int colu
   }
 }
 
-}  // namespace sluice::impl::cuda
+}  // namespace sluice::impl::cuda::dense

@@ -3,7 +3,7 @@
 
 #include "backend/cuda/attention/dense/tiles.cuh"
 
-namespace sluice::impl::cuda {
+namespace sluice::impl::cuda::dense {
 namespace {
 
 using namespace query_tiles;
@@ -90,4 +90,4 @@ void attend_tiles(Context& context, const AttendView& view) {
   launch<256>(context, view);
 }
 
-}  // namespace sluice::impl::cuda
+}  // namespace sluice::impl::cuda::dense

@@ -5,7 +5,7 @@
 
 #include "backend/cuda/attention/dense/tile.cuh"
 
-namespace sluice::impl::cuda::query_tiles {
+namespace sluice::impl::cuda::dense::query_tiles {
 
 constexpr int kWarps = 8;
 constexpr int kThreads = 32 * kWarps;
@@ -82,4 +82,4 @@ __device__ __forceinline__ void attend_tile(Softmax& softmax, float (&sums)[kD /
   add_values<kD>(sums, scores, tile + S::kTile, 0);
 }
 
-}  // namespace sluice::impl::cuda::query_tiles
+}  // namespace sluice::impl::cuda::dense::query_tiles

@@ -5,7 +5,7 @@
 
 #include "backend/cuda/elementwise/elements.h"
 
-namespace sluice::impl::cuda {
+namespace sluice::impl::cuda::keys {
 namespace {
 
 void copy(Context& context, const void* from, void* to, int64_t bytes) {
@@ -126,7 +126,7 @@ LinkKey KeysCache::link_key(uint64_t version) const {
   return {version, sets_, means_.first, means_.n, spec_.causal ? spec_.block : means_.n};
 }
 
-void KeysCache::link(const DeviceSets& sets, LinkedSets& to) const {
+void KeysCache::link(const selection::DeviceSets& sets, LinkedSets& to) const {
   const LinkKey key = link_key(0);
   to.status = DeviceArray<uint8_t>(context_, static_cast<int64_t>(sets_.size()) * key.n);
   for (size_t i = 0; i < sets_.size(); ++i) {
@@ -147,7 +147,7 @@ void KeysCache::link(const DeviceSets& sets, LinkedSets& to) const {
   check(cudaEventRecord(to.arrived.get(), context_->stream()), "counts");
 }
 
-const RunningMeans& KeysCache::find_means(const DeviceSets& sets, uint64_t version,
+const RunningMeans& KeysCache::find_means(const selection::DeviceSets& sets, uint64_t version,
                                           const TokenRows& tokens, int64_t end) {
   SLUICE_CHECK(!passed_ && end >= border_);
   means_ = {};
@@ -190,12 +190,13 @@ void KeysCache::keep(const ConstTensor& keys, const ConstTensor& values) {
   const int64_t begin = std::max(first, n_tokens_), n = end - begin;
   const Shape shape{1, spec_.n_kv_heads, capacity_, spec_.head_dim};
   if (n > 0)
-    store_kv(*context_, {.keys = keys.rows_from(begin - n_tokens_, n),
-                         .values = values.rows_from(begin - n_tokens_, n),
-                         .n_tokens = n,
-                         .first_position = begin - base_,
-                         .cache = {Tensor(keys_.data(), spec_.dtype, shape, Device::kCuda),
-                                   Tensor(values_.data(), spec_.dtype, shape, Device::kCuda)}});
+    elementwise::store_kv(*context_,
+                          {.keys = keys.rows_from(begin - n_tokens_, n),
+                           .values = values.rows_from(begin - n_tokens_, n),
+                           .n_tokens = n,
+                           .first_position = begin - base_,
+                           .cache = {Tensor(keys_.data(), spec_.dtype, shape, Device::kCuda),
+                                     Tensor(values_.data(), spec_.dtype, shape, Device::kCuda)}});
   n_tokens_ = end;
   SLUICE_CHECK(sets_.empty() || border == border_ + means_.n);
   if (means_.n == 0) {
@@ -247,4 +248,4 @@ CacheBytes KeysCache::bytes() const {
   return bytes;
 }
 
-}  // namespace sluice::impl::cuda
+}  // namespace sluice::impl::cuda::keys

@@ -13,7 +13,7 @@
 #include "backend/cuda/attention/keys/shared.h"
 #include "backend/cuda/selection/selector.h"
 
-namespace sluice::impl::cuda {
+namespace sluice::impl::cuda::keys {
 
 // Of the tokens [first, first + n).
 struct RunningMeans {
@@ -33,8 +33,8 @@ class KeysCache {
   // reads them, and keep.
   void settle();
   // Of the tokens from the border up to `end`; they hold until keep. version: as in LinkKey.
-  const RunningMeans& find_means(const DeviceSets& sets, uint64_t version, const TokenRows& tokens,
-                                 int64_t end);
+  const RunningMeans& find_means(const selection::DeviceSets& sets, uint64_t version,
+                                 const TokenRows& tokens, int64_t end);
   // Of the links of those tokens.
   LinkKey link_key(uint64_t version) const;
   // Keeps of the pass what stays exact; the rest is to become clusters.
@@ -57,7 +57,7 @@ class KeysCache {
  private:
   int64_t at(size_t index) const { return static_cast<int64_t>(index) * cluster_capacity_; }
   int64_t row_bytes() const { return spec_.head_dim * element_bytes(spec_.dtype); }
-  void link(const DeviceSets& sets, LinkedSets& to) const;
+  void link(const selection::DeviceSets& sets, LinkedSets& to) const;
   void reserve_tokens(int64_t first, int64_t end);
   void reserve_clusters(int64_t n);
   DeviceArray<std::byte> moved(const DeviceArray<std::byte>& from, int64_t capacity, int64_t first,
@@ -85,4 +85,4 @@ class KeysCache {
   bool passed_ = false;  // means_ are to become clusters
 };
 
-}  // namespace sluice::impl::cuda
+}  // namespace sluice::impl::cuda::keys

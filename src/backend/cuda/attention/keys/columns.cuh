@@ -8,7 +8,7 @@
 #include "backend/cuda/primitives/element.cuh"
 #include "backend/cuda/primitives/mma.cuh"
 
-namespace sluice::impl::cuda {
+namespace sluice::impl::cuda::keys {
 
 constexpr int kColumnThreads = 128;  // of a block
 
@@ -119,4 +119,4 @@ __device__ void read_rows(int begin, int end, const ColumnRows<kBF16>& rows, con
   }
 }
 
-}  // namespace sluice::impl::cuda
+}  // namespace sluice::impl::cuda::keys

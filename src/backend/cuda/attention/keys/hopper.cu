@@ -11,8 +11,8 @@
 #include "backend/cuda/attention/keys/tile.cuh"
 #include "backend/cuda/runtime/dependent_launch.cuh"
 
-namespace sluice::impl::cuda {
-namespace keys_hopper {
+namespace sluice::impl::cuda::keys {
+namespace hopper {
 namespace {
 
 // Waits for rows that other threads have copied, and lets the tensor cores see them.
@@ -240,13 +240,13 @@ void launch(Context& context, const KeysView& view) {
 }
 
 }  // namespace
-}  // namespace keys_hopper
+}  // namespace hopper
 
 void attend_keys_hopper(Context& context, const KeysView& view) {
   SLUICE_CHECK(view.split.n == 1);
-  if (view.heads.head_dim <= 64) return keys_hopper::launch<64>(context, view);
-  if (view.heads.head_dim <= 128) return keys_hopper::launch<128>(context, view);
-  keys_hopper::launch<256>(context, view);
+  if (view.heads.head_dim <= 64) return hopper::launch<64>(context, view);
+  if (view.heads.head_dim <= 128) return hopper::launch<128>(context, view);
+  hopper::launch<256>(context, view);
 }
 
-}  // namespace sluice::impl::cuda
+}  // namespace sluice::impl::cuda::keys

@@ -7,7 +7,7 @@
 #include "backend/cuda/attention/keys/items.cuh"
 #include "backend/cuda/attention/keys/share.cuh"
 
-namespace sluice::impl::cuda::keys_hopper {
+namespace sluice::impl::cuda::keys::hopper {
 
 static_assert(kRows == kKeysTileRows);
 
@@ -165,4 +165,4 @@ __device__ void bring_tiles(const KeysView& view, unsigned char* memory, Shared<
   arrive(&shared.queries_here[queries.half]);
 }
 
-}  // namespace sluice::impl::cuda::keys_hopper
+}  // namespace sluice::impl::cuda::keys::hopper

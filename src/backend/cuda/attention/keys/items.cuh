@@ -4,7 +4,7 @@
 
 #include "backend/cuda/attention/keys/rows.cuh"
 
-namespace sluice::impl::cuda::keys_hopper {
+namespace sluice::impl::cuda::keys::hopper {
 
 // A tile of queries of one key head, and the keys it sees.
 struct Item {
@@ -117,4 +117,4 @@ __device__ inline const std::byte* query_row(const KeysView& view, const Group& 
   return view.queries.data + 2 * group.at(item, r, view.queries.stride, view.heads.head_dim);
 }
 
-}  // namespace sluice::impl::cuda::keys_hopper
+}  // namespace sluice::impl::cuda::keys::hopper

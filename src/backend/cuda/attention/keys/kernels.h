@@ -16,7 +16,7 @@
 #include "backend/attend.h"
 #include "backend/cuda/runtime/device.h"
 
-namespace sluice::impl::cuda {
+namespace sluice::impl::cuda::keys {
 
 // Keys and values of single tokens: those of earlier passes in the cache, (n_kv_heads, capacity,
 // head_dim), those of this pass where it brought them, (n_tokens, n_kv_heads, head_dim).
@@ -261,4 +261,4 @@ void attend_keys_split(const std::shared_ptr<Context>& context, KeysView view);
 // The same on compute capability 9.0, for keys that are not split.
 void attend_keys_hopper(Context& context, const KeysView& view);
 
-}  // namespace sluice::impl::cuda
+}  // namespace sluice::impl::cuda::keys

@@ -1,14 +1,15 @@
 // Mode `keys` on the device: one pass over its tokens. The kernels and what they cost are in
 // attention/keys/kernels.h.
 
+#include "backend/cuda/attention/keys/keys.h"
+
 #include <algorithm>
 
 #include "backend/cuda/attention/dense/dense.h"
 #include "backend/cuda/attention/keys/cache.h"
 #include "backend/cuda/runtime/upload.h"
-#include "backend/cuda/selection/accelerated.h"
 
-namespace sluice::impl::cuda {
+namespace sluice::impl::cuda::keys {
 namespace {
 
 // Some borders of a pass, ascending, and their queries in tiles that share one.
@@ -29,7 +30,7 @@ class CudaKeysAttention final : public KeysAttention {
     SLUICE_CHECK(static_cast<int64_t>(spec.heads.size()) == spec.n_kv_heads);
     SLUICE_CHECK(!spec.causal || (spec.block > 0 && spec.window % spec.block == 0));
     SLUICE_CHECK(spec.n_heads % spec.n_kv_heads == 0);
-    check_heads(spec.head_dim, group());
+    dense::check_heads(spec.head_dim, group());
   }
 
   void attend(const AttendKeysArgs& args) override;
@@ -45,7 +46,7 @@ class CudaKeysAttention final : public KeysAttention {
  private:
   void check_args(const AttendKeysArgs& args) const;
   std::vector<Queries> queries_of(int64_t first, int64_t n) const;
-  FarLists make_lists(const DeviceSets& sets, const RunningMeans& means,
+  FarLists make_lists(const selection::DeviceSets& sets, const RunningMeans& means,
                       const Queries& queries) const;
   ListKey list_key(uint64_t version, const AttendKeysArgs& args) const;
   KeysView view_of(const AttendKeysArgs& args, const RunningMeans& means) const;
@@ -107,7 +108,7 @@ std::vector<Queries> CudaKeysAttention::queries_of(int64_t first, int64_t n) con
   return all;
 }
 
-FarLists CudaKeysAttention::make_lists(const DeviceSets& sets, const RunningMeans& means,
+FarLists CudaKeysAttention::make_lists(const selection::DeviceSets& sets, const RunningMeans& means,
                                        const Queries& queries) const {
   const auto n_lists = static_cast<int64_t>(cache_->lists().size());
   const auto n_borders = static_cast<int64_t>(queries.borders.size());
@@ -192,7 +193,7 @@ void CudaKeysAttention::run(const AttendKeysArgs& args, KeysView view, const Que
               .n = lists.n_far.data(),
               .n_borders = static_cast<int64_t>(queries.borders.size())};
   const auto fits = [&](const ConstTensor& x) {
-    return fits_tiles(spec_.dtype, spec_.head_dim, x, x);
+    return dense::fits_tiles(spec_.dtype, spec_.head_dim, x, x);
   };
   const bool aligned = fits(args.queries) && fits(args.keys) && fits(args.values) && fits(args.out);
   view.split.n_few = view.queries.n_tokens <= kFewTokens ? view.queries.n_tokens : 0;
@@ -205,12 +206,12 @@ void CudaKeysAttention::attend(const AttendKeysArgs& args) {
   const int64_t n = args.keys.rows(), first = cache_->n_tokens();
   if (n == 0) return;
   check_args(args);
-  const auto* chooser = dynamic_cast<const CudaSelector*>(args.sets.chooser());
-  DeviceSets given(context_, chooser == nullptr && !cache_->sets().empty()
-                                 ? args.sets.host().size()
-                                 : 0);  // sets that come from the host
+  const auto* chooser = dynamic_cast<const selection::CudaSelector*>(args.sets.chooser());
+  selection::DeviceSets given(context_, chooser == nullptr && !cache_->sets().empty()
+                                            ? args.sets.host().size()
+                                            : 0);  // sets that come from the host
   if (chooser == nullptr && !cache_->sets().empty()) given.upload(args.sets.host());
-  const DeviceSets& sets = chooser != nullptr ? chooser->device_sets() : given;
+  const selection::DeviceSets& sets = chooser != nullptr ? chooser->device_sets() : given;
   const uint64_t version = chooser != nullptr ? chooser->version() : 0;
   cache_->settle();
   const RunningMeans& means =
@@ -257,9 +258,9 @@ void attend_keys(const std::shared_ptr<Context>& context, DType dtype, bool alig
   attend_keys_tiles(context, view);
 }
 
-std::unique_ptr<KeysAttention> make_cuda_keys_attention(std::shared_ptr<Context> context,
-                                                        const KeysSpec& spec) {
+std::unique_ptr<KeysAttention> make_keys_attention(std::shared_ptr<Context> context,
+                                                   const KeysSpec& spec) {
   return std::make_unique<CudaKeysAttention>(std::move(context), spec);
 }
 
-}  // namespace sluice::impl::cuda
+}  // namespace sluice::impl::cuda::keys

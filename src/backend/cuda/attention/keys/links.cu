@@ -7,7 +7,7 @@
 #include "backend/cuda/attention/keys/kernels.h"
 #include "backend/cuda/runtime/dependent_launch.cuh"
 
-namespace sluice::impl::cuda {
+namespace sluice::impl::cuda::keys {
 namespace {
 
 constexpr int kLinkWarps = 2048, kBlockWarps = 16;
@@ -218,4 +218,4 @@ void link_members(Context& context, const LinkArgs& args) {
                       args, common);
 }
 
-}  // namespace sluice::impl::cuda
+}  // namespace sluice::impl::cuda::keys

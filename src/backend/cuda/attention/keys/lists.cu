@@ -3,7 +3,7 @@
 #include "backend/cuda/attention/keys/kernels.h"
 #include "backend/cuda/runtime/dependent_launch.cuh"
 
-namespace sluice::impl::cuda {
+namespace sluice::impl::cuda::keys {
 namespace {
 
 // One block to a border: rows of the cache, then those of tokens, in their order.
@@ -77,4 +77,4 @@ void list_far_rows(Context& context, const ListArgs& args) {
                       kListThreads, args);
 }
 
-}  // namespace sluice::impl::cuda
+}  // namespace sluice::impl::cuda::keys

@@ -3,7 +3,7 @@
 #include "backend/cuda/attention/keys/places.cuh"
 #include "backend/cuda/runtime/dependent_launch.cuh"
 
-namespace sluice::impl::cuda {
+namespace sluice::impl::cuda::keys {
 namespace {
 
 // Whether a head takes means, or what the representative has.
@@ -239,4 +239,4 @@ void running_means(const std::shared_ptr<Context>& context, const MeansArgs& arg
   launch_programmatic(*context, "means", kernel, grid, kColumnThreads, args, sums.data());
 }
 
-}  // namespace sluice::impl::cuda
+}  // namespace sluice::impl::cuda::keys

@@ -5,7 +5,9 @@
 #include "backend/cuda/attention/dense/parts.cuh"
 #include "backend/cuda/attention/keys/kernels.h"
 
-namespace sluice::impl::cuda {
+namespace sluice::impl::cuda::keys {
+
+using namespace dense;
 
 // (n_tiles, n_kv_heads, kKeysTileRows, n_splits), and head_dim for the sums.
 struct KeyParts : RowParts {
@@ -25,4 +27,4 @@ inline KeyParts make_parts(const std::shared_ptr<Context>& context, const KeysVi
 }
 void put_keys_together(Context& context, const KeysView& view, const KeyParts& parts);
 
-}  // namespace sluice::impl::cuda
+}  // namespace sluice::impl::cuda::keys

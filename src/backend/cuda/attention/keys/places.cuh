@@ -4,7 +4,7 @@
 
 #include "backend/cuda/attention/keys/columns.cuh"
 
-namespace sluice::impl::cuda {
+namespace sluice::impl::cuda::keys {
 
 __device__ inline int32_t token_of(int32_t marked) {
   return static_cast<int32_t>(static_cast<uint32_t>(marked) / kMarks);
@@ -37,4 +37,4 @@ struct MemberPlaces {
   }
 };
 
-}  // namespace sluice::impl::cuda
+}  // namespace sluice::impl::cuda::keys

@@ -4,8 +4,10 @@
 #include "backend/cuda/attention/dense/plain.cuh"
 #include "backend/cuda/attention/keys/rows.cuh"
 
-namespace sluice::impl::cuda {
+namespace sluice::impl::cuda::keys {
 namespace {
+
+using namespace dense;
 
 constexpr int kWarps = 4;
 
@@ -99,4 +101,4 @@ void attend_keys_plain(Context& context, const KeysView& view, bool bf16) {
   check_launch("keys_plain");
 }
 
-}  // namespace sluice::impl::cuda
+}  // namespace sluice::impl::cuda::keys

@@ -4,7 +4,7 @@
 
 #include "backend/cuda/attention/keys/kernels.h"
 
-namespace sluice::impl::cuda {
+namespace sluice::impl::cuda::keys {
 
 // The keys, or the values, of one key head.
 struct HeadRows {
@@ -97,4 +97,4 @@ __device__ inline SeenKeys keys_of(const KeysView& view, const QueryTile& tile, 
   return seen;
 }
 
-}  // namespace sluice::impl::cuda
+}  // namespace sluice::impl::cuda::keys

@@ -2,7 +2,7 @@
 
 #include "backend/cuda/attention/keys/columns.cuh"
 
-namespace sluice::impl::cuda {
+namespace sluice::impl::cuda::keys {
 namespace {
 
 // A block to the last member of a cluster.
@@ -44,4 +44,4 @@ void settle_clusters(Context& context, const SettleArgs& args) {
   check_launch("settle");
 }
 
-}  // namespace sluice::impl::cuda
+}  // namespace sluice::impl::cuda::keys

@@ -6,9 +6,10 @@
 #include "backend/cuda/attention/dense/hopper_tile.cuh"
 #include "backend/cuda/attention/keys/rows.cuh"
 
-namespace sluice::impl::cuda::keys_hopper {
+namespace sluice::impl::cuda::keys::hopper {
 
-using namespace hopper;
+using namespace dense;
+using namespace dense::hopper;
 constexpr int kCopiers = 128;  // threads
 
 // Where the rows of one key head begin: of clusters, running means, tokens of this pass and of
@@ -122,4 +123,4 @@ struct RowShare {
   }
 };
 
-}  // namespace sluice::impl::cuda::keys_hopper
+}  // namespace sluice::impl::cuda::keys::hopper

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace sluice::impl::cuda {
+namespace sluice::impl::cuda::keys {
 
 Links::Links(const std::shared_ptr<Context>& context, LinkArgs args)
     : memory_(context, 6 * args.members.n + 3 * args.members.n_clusters), view_(args.members) {
@@ -67,4 +67,4 @@ std::shared_ptr<const FarLists> KeysShared::lists(const ListKey& key,
   return lists;
 }
 
-}  // namespace sluice::impl::cuda
+}  // namespace sluice::impl::cuda::keys

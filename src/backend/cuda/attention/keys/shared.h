@@ -9,7 +9,7 @@
 
 #include "backend/cuda/attention/keys/kernels.h"
 
-namespace sluice::impl::cuda {
+namespace sluice::impl::cuda::keys {
 
 // The members of one set's clusters in a range of tokens, linked.
 class Links {
@@ -96,4 +96,4 @@ class KeysShared {
   std::shared_ptr<const FarLists> lists_;
 };
 
-}  // namespace sluice::impl::cuda
+}  // namespace sluice::impl::cuda::keys

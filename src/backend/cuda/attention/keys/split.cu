@@ -6,10 +6,10 @@
 #include "backend/cuda/attention/keys/parts.cuh"
 #include "backend/cuda/attention/keys/tile.cuh"
 
-namespace sluice::impl::cuda {
+namespace sluice::impl::cuda::keys {
 namespace {
 
-using namespace few;
+using namespace dense::few;
 
 // The query rows of a block: a tile of those of a key head.
 struct Block {
@@ -160,4 +160,4 @@ void attend_keys_split(const std::shared_ptr<Context>& context, KeysView view) {
   launch<128>(context, view);
 }
 
-}  // namespace sluice::impl::cuda
+}  // namespace sluice::impl::cuda::keys

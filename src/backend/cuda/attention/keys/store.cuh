@@ -6,7 +6,9 @@
 #include "backend/cuda/attention/dense/tile.cuh"
 #include "backend/cuda/attention/keys/items.cuh"
 
-namespace sluice::impl::cuda::keys_hopper {
+namespace sluice::impl::cuda::keys::hopper {
+
+using namespace dense;
 
 // Four lanes side by side hold row t of a 4 x 4 matrix each and get column t.
 __device__ inline void transpose(uint32_t (&x)[4]) {
@@ -65,4 +67,4 @@ __device__ void store_rows(const KeysView& view, const Group& group, const Item&
   }
 }
 
-}  // namespace sluice::impl::cuda::keys_hopper
+}  // namespace sluice::impl::cuda::keys::hopper

@@ -6,7 +6,9 @@
 #include "backend/cuda/attention/dense/tile.cuh"
 #include "backend/cuda/attention/keys/rows.cuh"
 
-namespace sluice::impl::cuda {
+namespace sluice::impl::cuda::keys {
+
+using namespace dense;
 
 // The tiles [begin, end) of kKeys keys that a block goes over, far ones before near ones.
 template <int kKeys>
@@ -68,4 +70,4 @@ __device__ void mask_near(float (&scores)[kN][4], int64_t first_key, int64_t end
       if (n * 8 + 2 * t + i % 2 > last[i / 2]) scores[n][i] = -INFINITY;
 }
 
-}  // namespace sluice::impl::cuda
+}  // namespace sluice::impl::cuda::keys

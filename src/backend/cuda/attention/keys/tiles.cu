@@ -5,10 +5,10 @@
 #include "backend/cuda/attention/keys/parts.cuh"
 #include "backend/cuda/attention/keys/tile.cuh"
 
-namespace sluice::impl::cuda {
+namespace sluice::impl::cuda::keys {
 namespace {
 
-using namespace query_tiles;
+using namespace dense::query_tiles;
 static_assert(kRows == kKeysTileRows);
 
 template <int kD>
@@ -220,4 +220,4 @@ void attend_keys_tiles(const std::shared_ptr<Context>& context, const KeysView& 
   if (view.split.n > 1) put_keys_together(*context, view, parts);
 }
 
-}  // namespace sluice::impl::cuda
+}  // namespace sluice::impl::cuda::keys

@@ -25,7 +25,7 @@ void check_spec(const RefineSpec& spec) {
   if (spec.clusters != ClusterKind::kPages) refuse("clusters of the kind `pages` alone");
   if (std::find(std::begin(kTiles), std::end(kTiles), spec.tile) == std::end(kTiles))
     refuse("tiles of 1, 16, 32, 64 or 128 queries, not " + std::to_string(spec.tile));
-  check_heads(spec.head_dim, spec.n_heads / spec.n_kv_heads);
+  dense::check_heads(spec.head_dim, spec.n_heads / spec.n_kv_heads);
 }
 
 class CudaRefineAttention final : public RefineAttention {
@@ -178,7 +178,7 @@ void CudaRefineAttention::attend_many(const AttendRefineArgs& args, RefineView v
   const int64_t d = spec_.head_dim;
   DeviceArray<std::byte> gathered;
   if (view.recent.first == first && view.n_tokens > 1 &&
-      fits_tiles(spec_.dtype, d, args.keys, args.values)) {
+      dense::fits_tiles(spec_.dtype, d, args.keys, args.values)) {
     view.recent = {pass.keys,         pass.values,  d, pass.key_stride, pass.value_stride,
                    view.recent.first, view.recent.n};
     store_recent(*context_, view, pass, spec_.dtype);
@@ -192,7 +192,7 @@ void CudaRefineAttention::attend_many(const AttendRefineArgs& args, RefineView v
   }
   settle(*context_, view, spec_.dtype, view.recent.first, view.last_border());
   if (view.rule == RefineRule::kMeanError ||
-      !fits_tiles(spec_.dtype, spec_.head_dim, args.queries, args.out))
+      !dense::fits_tiles(spec_.dtype, spec_.head_dim, args.queries, args.out))
     return attend_plain(*context_, view, spec_.dtype);
   if (context_->compute_capability() == 90) return attend_hopper(context_, view);
   attend_tiles(context_, view);

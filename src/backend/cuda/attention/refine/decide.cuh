@@ -12,6 +12,8 @@
 
 namespace sluice::impl::cuda::refine {
 
+using namespace dense;
+
 constexpr float kLog2Page = 4;                  // log2(kPage)
 constexpr float kStrongestMember = 2.3548201f;  // sqrt(2 log(kPage)), in standard deviations
 static_assert(kPage == 16);

@@ -14,6 +14,8 @@
 
 namespace sluice::impl::cuda::refine {
 
+using namespace dense;
+
 using hopper::kRowBytes;
 using hopper::PipelineState;
 static_assert(kItemRows == hopper::kRows && kItemWarps == hopper::kWarps);

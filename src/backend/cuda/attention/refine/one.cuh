@@ -17,6 +17,8 @@
 
 namespace sluice::impl::cuda::refine::decode {
 
+using namespace dense;
+
 constexpr int kWarps = 8;
 constexpr int kThreads = 32 * kWarps;
 constexpr float kLogPage = 2.7725887222397811f;  // log of kPage

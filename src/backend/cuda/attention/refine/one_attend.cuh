@@ -9,7 +9,7 @@
 
 namespace sluice::impl::cuda::refine::decode {
 
-using cuda::one::Sums;
+using dense::one::Sums;
 
 // Rows [first, first + kStep) of the cache before `end`, for the heads in `mask`.
 struct ExactRows {

@@ -7,6 +7,8 @@
 
 namespace sluice::impl::cuda::refine {
 
+using namespace dense;
+
 // Writes columns [column, column + 8 kN) of this lane's two rows, as products leave them.
 template <int kN>
 __device__ void store_rows(const RefineView& view, int head, const LaneRows& rows, int column,

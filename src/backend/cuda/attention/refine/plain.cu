@@ -10,6 +10,8 @@
 namespace sluice::impl::cuda::refine {
 namespace {
 
+using namespace dense;
+
 constexpr int kWarps = 4;
 constexpr float kLogPage = 2.7725887222397811f;        // log of kPage
 constexpr int64_t kMostDecisions = int64_t{64} << 20;  // bytes of scratch at a time

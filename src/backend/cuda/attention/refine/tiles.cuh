@@ -10,6 +10,8 @@
 
 namespace sluice::impl::cuda::refine {
 
+using namespace dense;
+
 constexpr int kThreads = 32 * kItemWarps;
 constexpr int kKeys = 64;  // of a tile
 constexpr int kN = kKeys / 8, kPages = kKeys / kPage;

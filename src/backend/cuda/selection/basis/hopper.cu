@@ -4,7 +4,7 @@
 #include "backend/cuda/selection/cover/bits.cuh"
 #include "backend/cuda/selection/cover/items.cuh"
 
-namespace sluice::impl::cuda {
+namespace sluice::impl::cuda::selection {
 namespace {
 
 using namespace cover;
@@ -221,4 +221,4 @@ void multiply_coordinates(Context& context, const CoverView& view, int list) {
                list == 0 ? cover_coordinates<0> : cover_coordinates<1>, view, maps);
 }
 
-}  // namespace sluice::impl::cuda
+}  // namespace sluice::impl::cuda::selection

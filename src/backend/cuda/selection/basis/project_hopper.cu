@@ -4,7 +4,7 @@
 
 #include "backend/cuda/selection/cover/items.cuh"
 
-namespace sluice::impl::cuda {
+namespace sluice::impl::cuda::selection {
 namespace {
 
 using namespace cover;
@@ -139,4 +139,4 @@ void project_cover(Context& context, const CoverView& view) {
   launch_items(context, "cover_project", cover_project, view, maps);
 }
 
-}  // namespace sluice::impl::cuda
+}  // namespace sluice::impl::cuda::selection

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-namespace sluice::impl::cuda {
+namespace sluice::impl::cuda::selection {
 
 // cascade-cover in a basis (docs/algorithm.md, section 5): pairs are looked at by their coordinates
 // first. A cosine is within `error` and the product of the two rests of the product of the
@@ -44,4 +44,4 @@ struct BasisView {
   BasisProgress* progress = nullptr;
 };
 
-}  // namespace sluice::impl::cuda
+}  // namespace sluice::impl::cuda::selection

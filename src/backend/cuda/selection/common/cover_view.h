@@ -4,7 +4,7 @@
 
 #include "backend/cuda/selection/common/kernels.h"
 
-namespace sluice::impl::cuda {
+namespace sluice::impl::cuda::selection {
 
 // Tokens of a chunk that those behind them are compared with, in order.
 struct ListedTokens {
@@ -76,4 +76,4 @@ void project_cover(Context& context, const CoverView& view);
 // selection/basis/hopper.cu: products of coordinates, as multiply_cover.
 void multiply_coordinates(Context& context, const CoverView& view, int list);
 
-}  // namespace sluice::impl::cuda
+}  // namespace sluice::impl::cuda::selection

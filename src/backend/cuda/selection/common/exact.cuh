@@ -7,7 +7,7 @@
 #include "backend/cuda/primitives/warp.cuh"
 #include "backend/cuda/selection/common/kernels.h"
 
-namespace sluice::impl::cuda {
+namespace sluice::impl::cuda::selection {
 
 struct Pair {
   ExactRows a;
@@ -217,4 +217,4 @@ __device__ inline uint8_t column_flags(bool rep, bool inherited) {
                               (rep && inherited ? kIsKept : 0));
 }
 
-}  // namespace sluice::impl::cuda
+}  // namespace sluice::impl::cuda::selection

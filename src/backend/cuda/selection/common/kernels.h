@@ -24,7 +24,7 @@
 #include "backend/select.h"
 #include "core/tensor.h"
 
-namespace sluice::impl::cuda {
+namespace sluice::impl::cuda::selection {
 
 constexpr int kChunk = 4096;        // tokens decided together
 constexpr int kCoverChunk = 16384;  // the same where tokens are compared with listed ones alone
@@ -254,4 +254,4 @@ bool can_decide_one(const ConstTensor& rows, const ConstTensor* residual);
 void decide_one(Context& context, const OneView& view, const ConstTensor* residual,
                 int64_t n_columns);
 
-}  // namespace sluice::impl::cuda
+}  // namespace sluice::impl::cuda::selection

@@ -5,7 +5,7 @@
 
 #include "backend/cuda/selection/common/pieces.cuh"
 
-namespace sluice::impl::cuda {
+namespace sluice::impl::cuda::selection {
 
 // The levels of a piece's 32 columns (CoverView::levels), four to a word.
 struct PieceLevels {
@@ -87,4 +87,4 @@ __device__ inline int drop_far(const CoverView& view, const Pieces& pieces, int 
   return n_left;
 }
 
-}  // namespace sluice::impl::cuda
+}  // namespace sluice::impl::cuda::selection

@@ -5,7 +5,7 @@
 
 #include "backend/cuda/selection/common/cover_view.h"
 
-namespace sluice::impl::cuda {
+namespace sluice::impl::cuda::selection {
 
 __device__ inline int tiles_of(int64_t n) {
   return static_cast<int>((n + kHopperGramColumns - 1) / kHopperGramColumns);
@@ -62,4 +62,4 @@ struct CosineLevels {
   }
 };
 
-}  // namespace sluice::impl::cuda
+}  // namespace sluice::impl::cuda::selection

@@ -4,7 +4,7 @@
 
 #include "backend/cuda/selection/common/exact.cuh"
 
-namespace sluice::impl::cuda {
+namespace sluice::impl::cuda::selection {
 
 // The nearest representative so far, among candidates seen one after the other.
 struct Nearest {
@@ -36,4 +36,4 @@ __device__ inline void consider(const ChunkView& view, int64_t t, Nearest& best,
     best = next;
 }
 
-}  // namespace sluice::impl::cuda
+}  // namespace sluice::impl::cuda::selection

@@ -4,7 +4,7 @@
 
 #include "backend/cuda/selection/common/exact.cuh"
 
-namespace sluice::impl::cuda {
+namespace sluice::impl::cuda::selection {
 
 // The first norms, sorted.
 struct SortedNorms {
@@ -120,4 +120,4 @@ __device__ inline void mark_exempt(const ExemptArgs& args, SortedNorms& memory, 
         args.first + t < args.sinks || (outliers && is_outlier(args, t, memory, settled)) ? 1 : 0;
 }
 
-}  // namespace sluice::impl::cuda
+}  // namespace sluice::impl::cuda::selection

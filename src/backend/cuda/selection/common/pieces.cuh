@@ -5,7 +5,7 @@
 #include "backend/cuda/selection/common/exact.cuh"
 #include "backend/cuda/selection/common/marks.cuh"
 
-namespace sluice::impl::cuda {
+namespace sluice::impl::cuda::selection {
 
 // The pieces of bits that a token has.
 struct Pieces {
@@ -125,4 +125,4 @@ __device__ bool any_of(const CoverView& view, const Pieces& pieces, int i, uint3
   return false;
 }
 
-}  // namespace sluice::impl::cuda
+}  // namespace sluice::impl::cuda::selection

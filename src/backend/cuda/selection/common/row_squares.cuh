@@ -7,7 +7,7 @@
 #include "backend/cuda/primitives/ordered_sum.cuh"
 #include "backend/cuda/selection/common/exact.cuh"
 
-namespace sluice::impl::cuda {
+namespace sluice::impl::cuda::selection {
 
 constexpr int kMostNormPieces = 32;  // of 16 bytes, of a lane, together
 
@@ -70,4 +70,4 @@ __device__ inline double inverse_norm(const ConstRowsView& rows, int64_t row, in
   return inverse_of(sum_of_squares(rows, row, d, memory));
 }
 
-}  // namespace sluice::impl::cuda
+}  // namespace sluice::impl::cuda::selection

@@ -5,7 +5,7 @@
 
 #include "backend/cuda/selection/common/kernels.h"
 
-namespace sluice::impl::cuda {
+namespace sluice::impl::cuda::selection {
 
 __device__ inline const Largest& largest_of(const ChunkView& view, int set, int question, int split,
                                             int64_t t) {
@@ -46,4 +46,4 @@ __device__ bool any_column(const ChunkView& view, int set, uint8_t mask, int spl
   return false;
 }
 
-}  // namespace sluice::impl::cuda
+}  // namespace sluice::impl::cuda::selection

@@ -5,7 +5,7 @@
 
 #include "backend/cuda/selection/common/exact.cuh"
 
-namespace sluice::impl::cuda {
+namespace sluice::impl::cuda::selection {
 
 constexpr int kTableThreads = 512, kTableWarps = kTableThreads / 32;
 static_assert(kCoverChunk == 32 * kTableThreads && kCoverChunk >= kChunk);
@@ -158,4 +158,4 @@ __device__ inline void copy_row(uint16_t* to, const uint16_t* from, int64_t widt
   }
 }
 
-}  // namespace sluice::impl::cuda
+}  // namespace sluice::impl::cuda::selection

@@ -6,7 +6,7 @@
 #include "backend/cuda/primitives/warp.cuh"
 #include "backend/cuda/selection/common/marks.cuh"
 
-namespace sluice::impl::cuda::cover {
+namespace sluice::impl::cuda::selection::cover {
 
 // Which bits of a word stand for columns before the limit; both count from the word's first column,
 // in whose eight it has two.
@@ -84,4 +84,4 @@ __device__ __forceinline__ void put_bits(const CoverView& view, const BitsPlace&
   }
 }
 
-}  // namespace sluice::impl::cuda::cover
+}  // namespace sluice::impl::cuda::selection::cover

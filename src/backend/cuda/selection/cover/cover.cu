@@ -11,7 +11,7 @@
 #include "backend/cuda/selection/common/levels.cuh"
 #include "backend/cuda/selection/common/nearest.cuh"
 
-namespace sluice::impl::cuda {
+namespace sluice::impl::cuda::selection {
 namespace {
 
 constexpr int kWarps = 8;  // of a block: one token each
@@ -243,4 +243,4 @@ void decide_cover(Context& context, const CoverView& view, const ConstTensor& ro
   launch_programmatic(context, "add_and_own", add_and_own, blocks(kOwnBlocks), 32 * kWarps, view);
 }
 
-}  // namespace sluice::impl::cuda
+}  // namespace sluice::impl::cuda::selection

@@ -4,7 +4,7 @@
 #include "backend/cuda/selection/cover/bits.cuh"
 #include "backend/cuda/selection/cover/items.cuh"
 
-namespace sluice::impl::cuda {
+namespace sluice::impl::cuda::selection {
 namespace {
 
 using namespace cover;
@@ -123,4 +123,4 @@ void multiply_cover_again(Context& context, const CoverView& view, int list) {
   launch<true>(context, view, list);
 }
 
-}  // namespace sluice::impl::cuda
+}  // namespace sluice::impl::cuda::selection

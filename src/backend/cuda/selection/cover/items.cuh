@@ -9,7 +9,7 @@
 #include "backend/cuda/selection/common/marks.cuh"
 #include "backend/cuda/selection/gram/hopper.cuh"
 
-namespace sluice::impl::cuda::cover {
+namespace sluice::impl::cuda::selection::cover {
 
 using gram::kColumns, gram::kRows, gram::Tile;
 
@@ -233,4 +233,4 @@ void launch_items(Context& context, const char* name, void (*kernel)(Parameters.
                       {dim3(gram::grid_size(context)), gram::kThreads, gram::kBytes}, arguments...);
 }
 
-}  // namespace sluice::impl::cuda::cover
+}  // namespace sluice::impl::cuda::selection::cover

@@ -8,7 +8,7 @@
 #include "backend/cuda/selection/common/outliers.cuh"
 #include "backend/cuda/selection/common/table.cuh"
 
-namespace sluice::impl::cuda {
+namespace sluice::impl::cuda::selection {
 namespace {
 
 constexpr int kColumns = kHopperGramColumns;
@@ -233,4 +233,4 @@ void copy_listed(Context& context, const CoverView& view) {
                       kTableThreads, view);
 }
 
-}  // namespace sluice::impl::cuda
+}  // namespace sluice::impl::cuda::selection

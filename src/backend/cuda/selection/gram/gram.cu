@@ -4,7 +4,7 @@
 #include "backend/cuda/primitives/mma.cuh"
 #include "backend/cuda/selection/gram/reduce.cuh"
 
-namespace sluice::impl::cuda {
+namespace sluice::impl::cuda::selection {
 namespace {
 
 constexpr int kTile = kGramTile, kDepth = 64, kStages = 3;
@@ -209,4 +209,4 @@ void multiply_chunk(Context& context, const ChunkView& view) {
   check_launch("chunk_gram");
 }
 
-}  // namespace sluice::impl::cuda
+}  // namespace sluice::impl::cuda::selection

@@ -3,7 +3,7 @@
 #include "backend/cuda/selection/gram/hopper.cuh"
 #include "backend/cuda/selection/gram/reduce.cuh"
 
-namespace sluice::impl::cuda {
+namespace sluice::impl::cuda::selection {
 namespace {
 
 using gram::kColumns, gram::kRows, gram::Tile;
@@ -177,4 +177,4 @@ void multiply_chunk_hopper(Context& context, const ChunkView& view) {
   check_launch("chunk_gram_hopper");
 }
 
-}  // namespace sluice::impl::cuda
+}  // namespace sluice::impl::cuda::selection

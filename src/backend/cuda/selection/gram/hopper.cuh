@@ -19,7 +19,7 @@
 #include "backend/cuda/runtime/tensor_map.h"
 #include "backend/cuda/selection/common/kernels.h"
 
-namespace sluice::impl::cuda::gram {
+namespace sluice::impl::cuda::selection::gram {
 
 constexpr int kRows = 128, kColumns = kHopperGramColumns, kDepth = 64, kStages = 4;
 static_assert(kColumns == 256);
@@ -285,4 +285,4 @@ inline CUtensorMap row_map(const uint16_t* rows, int64_t n, int64_t width, int64
   return make_map({rows, {width, n, 1}, {2 * stride, 2 * stride * n}, {128, 1}});
 }
 
-}  // namespace sluice::impl::cuda::gram
+}  // namespace sluice::impl::cuda::selection::gram

@@ -4,7 +4,7 @@
 
 #include "backend/cuda/selection/common/kernels.h"
 
-namespace sluice::impl::cuda {
+namespace sluice::impl::cuda::selection {
 
 __device__ inline Largest none_yet() { return {-INFINITY, -INFINITY, -INFINITY, -1, -1}; }
 
@@ -62,4 +62,4 @@ __device__ inline bool is_question(const ChunkView& view, int set, bool decides)
   return !decides || (!view.rule.fixed && (view.rule.apart(false) || view.rule.apart(true)));
 }
 
-}  // namespace sluice::impl::cuda
+}  // namespace sluice::impl::cuda::selection

@@ -5,7 +5,7 @@
 #include "backend/cuda/selection/common/splits.cuh"
 #include "backend/cuda/selection/gram/reduce.cuh"
 
-namespace sluice::impl::cuda {
+namespace sluice::impl::cuda::selection {
 namespace {
 
 constexpr unsigned kAll = 0xffffffffu;
@@ -289,4 +289,4 @@ void resolve_chunk(Context& context, const ChunkView& view) {
   check_launch("resolve");
 }
 
-}  // namespace sluice::impl::cuda
+}  // namespace sluice::impl::cuda::selection

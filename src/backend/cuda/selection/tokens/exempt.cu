@@ -3,7 +3,7 @@
 #include "backend/cuda/runtime/dependent_launch.cuh"
 #include "backend/cuda/selection/common/outliers.cuh"
 
-namespace sluice::impl::cuda {
+namespace sluice::impl::cuda::selection {
 namespace {
 
 __global__ void __launch_bounds__(kMedianTokens)
@@ -22,4 +22,4 @@ void mark_exempt(Context& context, const ExemptArgs& args) {
                       args);
 }
 
-}  // namespace sluice::impl::cuda
+}  // namespace sluice::impl::cuda::selection

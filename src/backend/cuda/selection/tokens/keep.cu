@@ -4,7 +4,7 @@
 #include "backend/cuda/selection/common/marks.cuh"
 #include "backend/cuda/selection/common/table.cuh"
 
-namespace sluice::impl::cuda {
+namespace sluice::impl::cuda::selection {
 namespace {
 
 // Cluster numbers of a set: whoever stands for itself counts, the others have their owner's.
@@ -122,4 +122,4 @@ void keep_chunk(Context& context, const KeepView& view) {
                       view.chunk.rule.used());
 }
 
-}  // namespace sluice::impl::cuda
+}  // namespace sluice::impl::cuda::selection

@@ -9,7 +9,7 @@
 #include "backend/cuda/selection/common/exact.cuh"
 #include "backend/cuda/selection/common/row_squares.cuh"
 
-namespace sluice::impl::cuda {
+namespace sluice::impl::cuda::selection {
 namespace {
 
 constexpr int kNormWarps = 4;
@@ -158,4 +158,4 @@ void inverse_norms(Context& context, std::span<const NormsOf> of, const OddRows&
       jobs, d, pitch, odd);
 }
 
-}  // namespace sluice::impl::cuda
+}  // namespace sluice::impl::cuda::selection

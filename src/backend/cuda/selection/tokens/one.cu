@@ -7,7 +7,7 @@
 #include "backend/cuda/selection/common/row_squares.cuh"
 #include "backend/cuda/selection/tokens/one.cuh"
 
-namespace sluice::impl::cuda {
+namespace sluice::impl::cuda::selection {
 namespace {
 
 using one::kThreads, one::kWarps;
@@ -114,4 +114,4 @@ void decide_one(Context& context, const OneView& view, const ConstTensor* residu
       residual == nullptr ? ConstRowsView{} : view_of(*residual));
 }
 
-}  // namespace sluice::impl::cuda
+}  // namespace sluice::impl::cuda::selection

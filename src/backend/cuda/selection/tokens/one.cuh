@@ -6,7 +6,7 @@
 #include "backend/cuda/selection/common/nearest.cuh"
 #include "backend/cuda/selection/common/outliers.cuh"
 
-namespace sluice::impl::cuda::one {
+namespace sluice::impl::cuda::selection::one {
 
 constexpr int kThreads = 256, kWarps = kThreads / 32;
 static_assert(kThreads == kMedianTokens);
@@ -215,4 +215,4 @@ __device__ inline void decide(const OneView& one, Decision& memory, float* room,
   }
 }
 
-}  // namespace sluice::impl::cuda::one
+}  // namespace sluice::impl::cuda::selection::one

@@ -6,7 +6,7 @@
 #include "backend/cuda/selection/common/splits.cuh"
 #include "backend/cuda/selection/gram/reduce.cuh"
 
-namespace sluice::impl::cuda {
+namespace sluice::impl::cuda::selection {
 namespace {
 
 constexpr int kWarps = 8;   // of a block: one token each
@@ -161,4 +161,4 @@ void number_clusters(Context& context, const NumberView& view) {
   check_launch("number");
 }
 
-}  // namespace sluice::impl::cuda
+}  // namespace sluice::impl::cuda::selection

@@ -2,7 +2,7 @@
 
 #include "backend/cuda/selection/common/exact.cuh"
 
-namespace sluice::impl::cuda {
+namespace sluice::impl::cuda::selection {
 namespace {
 
 // kN: how many elements a thread takes at a time, 1 or 8.
@@ -59,4 +59,4 @@ void prepare_rows(Context& context, const ConstTensor& rows, const double* inver
   check_launch("prepare");
 }
 
-}  // namespace sluice::impl::cuda
+}  // namespace sluice::impl::cuda::selection
