@@ -172,7 +172,7 @@ TEST_P(CudaFamily, RecordedExactStepsGiveWhatTheyRecord) {
   choice.mode = AttentionMode::kRefine;
   choice.window = 0;
   choice.delta = 0.05;
-  choice.refine.segment = 16;
+  choice.refine.segment = 32;
   AttentionPlan plan = uniform_plan(choice, model->plan_shape());
   plan.audited = true;
   const std::vector<int32_t> tokens = repeating_tokens(60);
@@ -194,7 +194,7 @@ TEST_P(CudaFamily, RecordedExactStepsGiveWhatTheyRecord) {
   };
   const auto expected = run(true);
   const auto got = run(false);
-  EXPECT_EQ(model->replays(), !f32);
+  EXPECT_TRUE(model->replays());
   EXPECT_CLOSE(got, expected, (f32 ? 5e-6 : 2 * 0x1p-7) * range_of(expected));
 }
 
