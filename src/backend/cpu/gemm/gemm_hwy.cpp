@@ -20,9 +20,10 @@ namespace hn = hwy::HWY_NAMESPACE;
 const hn::ScalableTag<float> kF;
 using Vector = hn::Vec<decltype(kF)>;
 
-// Tile sizes that fill the register file: 24 accumulators of 32 registers, 12 of 16.
+// Tile sizes that fill the register file: 24 accumulators of 32 registers, 12 of 16. On Arm the
+// others hold a vector of each row of A, and of B one at a time.
 #if HWY_ARCH_ARM_A64
-constexpr int kRows = 8, kVectors = 3;
+constexpr int kRows = 6, kVectors = 4;
 #elif HWY_TARGET <= HWY_AVX3
 constexpr int kRows = 12, kVectors = 2;
 #else
@@ -34,6 +35,22 @@ HWY_INLINE Vector load_b(const hwy::bfloat16_t* p) {
   return hn::PromoteTo(kF, hn::LoadU(hn::Rebind<hwy::bfloat16_t, decltype(kF)>(), p));
 }
 
+#if HWY_ARCH_ARM_A64
+constexpr int64_t kLanes = 4;
+static_assert(hn::MaxLanes(kF) == kLanes);
+
+// One k: lane kLane of every row of A times the vectors of B. Arm's multiply-add takes a lane as
+// its factor; a load that broadcasts would keep the same units busy a second time.
+template <int kLane, int kTileRows, typename B>
+HWY_INLINE void add_lane(const Vector* rows, const B* b, Vector (*sum)[kVectors]) {
+  KERNEL_UNROLL for (int j = 0; j < kVectors; ++j) {
+    const Vector column = load_b(b + (kLane * kVectors + j) * kLanes);
+    KERNEL_UNROLL for (int i = 0; i < kTileRows; ++i) sum[i][j] =
+        hn::MulAdd(hn::Broadcast<kLane>(rows[i]), column, sum[i][j]);
+  }
+}
+#endif
+
 template <int kTileRows, typename B>
 HWY_INLINE void tile(const TileArgs& args) {
   const auto n_lanes = static_cast<int64_t>(hn::Lanes(kF));
@@ -42,7 +59,19 @@ HWY_INLINE void tile(const TileArgs& args) {
   Vector sum[kTileRows][kVectors];
   KERNEL_UNROLL for (int i = 0; i < kTileRows; ++i) KERNEL_UNROLL for (int j = 0; j < kVectors; ++j)
       sum[i][j] = hn::Zero(kF);
-  for (int64_t k = 0; k < args.k; ++k) {
+  int64_t k = 0;
+#if HWY_ARCH_ARM_A64
+  for (; k + kLanes <= args.k; k += kLanes, b += kLanes * kVectors * kLanes) {
+    Vector rows[kTileRows];
+    KERNEL_UNROLL for (int i = 0; i < kTileRows; ++i) rows[i] =
+        hn::LoadU(kF, a + i * args.a_stride + k);
+    add_lane<0, kTileRows>(rows, b, sum);
+    add_lane<1, kTileRows>(rows, b, sum);
+    add_lane<2, kTileRows>(rows, b, sum);
+    add_lane<3, kTileRows>(rows, b, sum);
+  }
+#endif
+  for (; k < args.k; ++k) {
     Vector column[kVectors];
     KERNEL_UNROLL for (int j = 0; j < kVectors; ++j) column[j] = load_b(b + j * n_lanes);
     KERNEL_UNROLL for (int i = 0; i < kTileRows; ++i) {

@@ -1,7 +1,8 @@
 // x W^T with W packed once into panels (gemm/gemm.h). Blocking, from the inside out: a register
 // tile of mr x nr; kDepth of k, so that a slice of a panel stays in the first cache while a block
-// of rows passes over it; kRowBlock rows, converted once per block and depth; kColumnBlock columns,
-// whose f32 sums stay in the second cache until the epilogue.
+// of rows passes over it; kMaxRowBlock rows, converted once per block; kBlockBytes of panels at
+// that depth, which stay in the second cache while all rows of the block pass, as do their f32 sums
+// until the epilogue.
 
 #include <algorithm>
 #include <cstring>
@@ -19,7 +20,7 @@ namespace {
 constexpr int64_t kMaxRowBlock = 128;
 constexpr int64_t kDepth = 512;
 constexpr int64_t kTileGroup = 2;
-constexpr int64_t kColumnBlock = 192;
+constexpr int64_t kBlockBytes = int64_t{192} << 10;
 // Rows are this many bytes further apart than their length, so that rows of a power-of-two length
 // do not share cache sets.
 constexpr int64_t kRowPadBytes = 64;
@@ -87,7 +88,8 @@ class PackedLinear final : public Linear {
     const int64_t k_end = kernel_.padded_k(n_in());
     const int64_t a_bytes = element_bytes(kernel_.a_dtype);
     const int64_t a_stride = k_end + kRowPadBytes / a_bytes;
-    const int64_t panels_per_block = std::max<int64_t>(1, kColumnBlock / kernel_.nr);
+    const int64_t panel_bytes = kDepth * kernel_.nr * element_bytes(kernel_.b_dtype);
+    const int64_t panels_per_block = std::max<int64_t>(1, kBlockBytes / panel_bytes);
     const int64_t c_stride = panels_per_block * kernel_.nr;
     // Whole tiles, so that a row meets the same tile whatever the split over threads.
     const int64_t row_block = kMaxRowBlock / kernel_.mr * kernel_.mr;
