@@ -8,6 +8,9 @@ namespace sluice {
 namespace {
 
 Measured measured(const impl::RunningMean& mean) { return {mean.mean(), mean.standard_error()}; }
+Measured measured(const impl::Comparison& tokens, const impl::Metric& metric) {
+  return {tokens.value(metric), tokens.error(metric)};
+}
 
 Evaluation evaluate_dense(impl::Model& model, impl::TextStream& text,
                           const EvaluateOptions& options) {
@@ -24,11 +27,11 @@ Evaluation evaluate_dense(impl::Model& model, impl::TextStream& text,
 
 PlanLoss loss_of(const impl::PlanComparison& plan) {
   const impl::Comparison& tokens = plan.tokens;
-  return {.perplexity = {tokens.ppl(), tokens.ppl_stderr()},
-          .perplexity_ratio = {tokens.ppl_ratio(), tokens.ppl_ratio_stderr()},
-          .kl = measured(tokens.kl()),
-          .kl_p99 = tokens.kl_values().quantile(0.99),
-          .top1_agreement = measured(tokens.same_top()),
+  return {.perplexity = measured(tokens, impl::metric("ppl")),
+          .perplexity_ratio = measured(tokens, impl::metric("ppl_ratio")),
+          .kl = measured(tokens, impl::metric("kl_mean")),
+          .kl_p99 = tokens.value(impl::metric("kl_p99")),
+          .top1_agreement = measured(tokens, impl::metric("top1_agreement")),
           .keys_read = plan.work.keys_read_fraction(),
           .cache_bytes_share = plan.cache.share_of_dense()};
 }
@@ -51,8 +54,8 @@ Evaluation evaluate(Model& model, const std::filesystem::path& text, std::span<c
                             if (options.progress) options.progress(so_far.n_windows);
                           });
   const impl::Comparison& tokens = found.plans.front().tokens;
-  Evaluation out{.perplexity = {tokens.base_ppl(), tokens.base_ppl_stderr()},
-                 .loss = measured(tokens.base_loss()),
+  Evaluation out{.perplexity = measured(tokens, impl::metric("ppl_base")),
+                 .loss = measured(tokens, impl::metric("loss_base")),
                  .n_tokens = tokens.n_tokens(),
                  .n_windows = found.n_windows,
                  .plans = {}};

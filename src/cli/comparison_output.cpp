@@ -134,16 +134,68 @@ void print_refined(const AttentionWork& work) {
              "  cluster means", clusters.mean(), "  opened members", opened.mean());
 }
 
+// As printed: shares in percent.
+double factor_of(const Metric& metric) { return metric.unit == Metric::Unit::kShare ? 100 : 1; }
+
+// A line of the summary.
+void print_metric(const Comparison& c, const Metric& metric) {
+  const bool share = metric.unit == Metric::Unit::kShare;
+  const double factor = factor_of(metric);
+  fmt::print("{:<22}: {:>{}.{}f}", metric.name, factor * c.value(metric), share ? 9 : 11,
+             share ? 4 : 6);
+  if (metric.has_error())
+    fmt::print(" ± {:>{}.{}f}", factor * c.error(metric), share ? 8 : 10, share ? 4 : 6);
+  fmt::print("{}\n", share ? " %" : "");
+}
+
+void print_section(const Comparison& c, Metric::Section section, const std::string& heading) {
+  fmt::print("\n====== {} ======\n", heading);
+  for (const Metric& metric : kMetrics)
+    if (metric.section == section) print_metric(c, metric);
+}
+
+// A cell of the line after a window, as wide as its heading is printed.
+std::string running_cell(const Comparison& c, const Metric& metric) {
+  const bool share = metric.unit == Metric::Unit::kShare;
+  const double factor = factor_of(metric);
+  const int digits = metric.running.digits;
+  std::string text = fmt::format("{:>{}.{}f}", factor * c.value(metric), share ? 8 : 11, digits);
+  if (metric.running.with_error)
+    text += fmt::format(" ± {:>{}.{}f}", factor * c.error(metric), share ? 6 : 9, digits);
+  return text + (share ? " %" : "");
+}
+
+int running_width(const Metric& metric) {
+  const bool share = metric.unit == Metric::Unit::kShare;
+  return (share ? 10 : 11) + (!metric.running.with_error ? 0 : share ? 9 : 12);
+}
+
 void print_single(int64_t n_windows, const Comparison& c) {
-  if (n_windows == 1)
-    fmt::print("{:>6} {:>11} {:>23} {:>23} {:>23} {:>19} {:>19}\n", "chunk", "PPL(base)", "PPL",
-               "ln(PPL/PPL(base))", "KL divergence", "Δp RMS", "Same top p");
-  fmt::print(
-      "{:>6} {:>11.4f} {:>11.4f} ± {:>9.4f} {:>11.5f} ± {:>9.5f} {:>11.5f} ± {:>9.5f} "
-      "{:>8.3f} ± {:>6.3f} % {:>8.3f} ± {:>6.3f} %\n",
-      n_windows, c.base_ppl(), c.ppl(), c.ppl_stderr(), c.log_ratio().mean(),
-      c.log_ratio().standard_error(), c.kl().mean(), c.kl().standard_error(), 100 * c.delta_p_rms(),
-      100 * c.delta_p_rms_stderr(), 100 * c.same_top().mean(), 100 * c.same_top().standard_error());
+  std::string headings = fmt::format("{:>6}", "chunk"), line = fmt::format("{:>6}", n_windows);
+  for (const Metric& metric : kMetrics) {
+    if (!metric.has_running()) continue;
+    headings += fmt::format(" {:>{}}", metric.running.heading, running_width(metric));
+    line += " " + running_cell(c, metric);
+  }
+  if (n_windows == 1) fmt::print("{}\n", headings);
+  fmt::print("{}\n", line);
+}
+
+// Metrics with a column in the table of several plans, from the left.
+std::vector<const Metric*> column_metrics() {
+  std::vector<const Metric*> columns;
+  for (const Metric& metric : kMetrics)
+    if (metric.column.place > 0) columns.push_back(&metric);
+  std::ranges::sort(columns, {}, [](const Metric* metric) { return metric->column.place; });
+  return columns;
+}
+
+std::string column_cell(const Comparison& c, const Metric& metric) {
+  const double factor = factor_of(metric);
+  const int digits = metric.column.digits;
+  std::string text = fmt::format("{:.{}f}", factor * c.value(metric), digits);
+  if (metric.has_error()) text += fmt::format(" ± {:.{}f}", factor * c.error(metric), digits);
+  return text + (metric.unit == Metric::Unit::kShare ? "%" : "");
 }
 
 }  // namespace
@@ -159,9 +211,10 @@ void print_running(const CompareResult& so_far, const std::vector<UniformChoice>
       for (const std::string& label : labels) fmt::print("  {:>10}", label);
       fmt::print("\n");
     }
-    fmt::print("{:>6} {:>11.4f}", so_far.n_windows, so_far.plans.front().tokens.base_ppl());
+    fmt::print("{:>6} {:>11.4f}", so_far.n_windows,
+               so_far.plans.front().tokens.value(metric("ppl_base")));
     for (size_t i = 0; i < labels.size(); ++i)
-      fmt::print("  {:>{}.5f}", so_far.plans[i].tokens.kl().mean(),
+      fmt::print("  {:>{}.5f}", so_far.plans[i].tokens.value(metric("kl_mean")),
                  std::max<size_t>(labels[i].size(), 10));
     fmt::print("\n");
   }
@@ -170,17 +223,7 @@ void print_running(const CompareResult& so_far, const std::vector<UniformChoice>
 
 void print_summary(const PlanComparison& plan, const UniformChoice& choice) {
   const Comparison& c = plan.tokens;
-  const auto line = [](const char* name, double value, double error) {
-    fmt::print("{:<22}: {:>11.6f} ± {:>10.6f}\n", name, value, error);
-  };
-  const auto percent = [](const char* name, double value, double error) {
-    fmt::print("{:<22}: {:>9.4f} ± {:>8.4f} %\n", name, 100 * value, 100 * error);
-  };
-  fmt::print("\n====== Perplexity ======\n");
-  line("PPL(base)", c.base_ppl(), c.base_ppl_stderr());
-  line("PPL", c.ppl(), c.ppl_stderr());
-  line("ln(PPL/PPL(base))", c.log_ratio().mean(), c.log_ratio().standard_error());
-  line("PPL/PPL(base)", c.ppl_ratio(), c.ppl_ratio_stderr());
+  print_section(c, Metric::Section::kPerplexity, "Perplexity");
 
   const bool attention = any_attention({choice}), linear = any_linear({choice});
   std::string what = choice.file;
@@ -188,20 +231,9 @@ void print_summary(const PlanComparison& plan, const UniformChoice& choice) {
     what = fmt::format("{}{}{}", attention ? attention_name(choice.attention) : "",
                        attention && linear ? " and " : "",
                        linear ? linear_name(choice.linear.kind) : "");
-  fmt::print("\n====== KL divergence, KL(dense‖{}) in nats ======\n", what);
-  line("Mean    KL", c.kl().mean(), c.kl().standard_error());
-  fmt::print("{:<22}: {:>11.6f}\n", "Maximum KL", c.kl_values().maximum());
-  for (const auto& [name, share] : {std::pair{"99.9%   KL", 0.999},
-                                    {"99.0%   KL", 0.99},
-                                    {"95.0%   KL", 0.95},
-                                    {"90.0%   KL", 0.9},
-                                    {"Median  KL", 0.5}})
-    fmt::print("{:<22}: {:>11.6f}\n", name, c.kl_values().quantile(share));
-
-  fmt::print("\n====== Probability of the token that follows ======\n");
-  percent("Mean    Δp", c.delta_p().mean(), c.delta_p().standard_error());
-  percent("RMS     Δp", c.delta_p_rms(), c.delta_p_rms_stderr());
-  percent("Same top p", c.same_top().mean(), c.same_top().standard_error());
+  print_section(c, Metric::Section::kDivergence,
+                fmt::format("KL divergence, KL(dense‖{}) in nats", what));
+  print_section(c, Metric::Section::kNextToken, "Probability of the token that follows");
 
   fmt::print("\n====== Work, of what the exact model does ======\n");
   const auto share_line = [](const char* name, double value) {
@@ -232,8 +264,9 @@ void print_summary(const PlanComparison& plan, const UniformChoice& choice) {
 
 void print_table(const CompareResult& result, const std::vector<UniformChoice>& choices,
                  const PlanShape& shape) {
-  fmt::print("\nPPL(base) {:.4f} ± {:.4f}, KL in nats\n", result.plans.front().tokens.base_ppl(),
-             result.plans.front().tokens.base_ppl_stderr());
+  const Comparison& first = result.plans.front().tokens;
+  fmt::print("\nPPL(base) {:.4f} ± {:.4f}, KL in nats\n", first.value(metric("ppl_base")),
+             first.error(metric("ppl_base")));
   const bool generated = result.plans.front().generation_match.count() > 0;
   const bool attention = any_attention(choices), linear = any_linear(choices);
   const auto has = [&](AttentionMode mode) {
@@ -245,9 +278,8 @@ void print_table(const CompareResult& result, const std::vector<UniformChoice>& 
   for (size_t i = 0; i < choices.size(); ++i) {
     const auto words = words_of(choices[i], shape);
     const PlanComparison& plan = result.plans[i];
-    const Comparison& c = plan.tokens;
     std::string heading, row;
-    const auto add = [&](const char* name, int width, const std::string& text) {
+    const auto add = [&](std::string_view name, int width, const std::string& text) {
       heading += fmt::format("{:>{}} ", name, width);
       row += fmt::format("{:>{}} ", text, width);
     };
@@ -265,11 +297,8 @@ void print_table(const CompareResult& result, const std::vector<UniformChoice>& 
       add("fast", 7, or_dash(plan.linear.fast_path_fraction()));
       add("bytes read", 10, fmt::format("{:.4f}", plan.linear.weight_bytes_fraction()));
     }
-    add("KL", 21, fmt::format("{:.6f} ± {:.6f}", c.kl().mean(), c.kl().standard_error()));
-    add("PPL/PPL(base)", 19, fmt::format("{:.4f} ± {:.4f}", c.ppl_ratio(), c.ppl_ratio_stderr()));
-    add("same top p", 16,
-        fmt::format("{:.3f} ± {:.3f}%", 100 * c.same_top().mean(),
-                    100 * c.same_top().standard_error()));
+    for (const Metric* metric : column_metrics())
+      add(metric->column.heading, metric->column.width, column_cell(plan.tokens, *metric));
     if (generated) {
       add("alike", 6, fmt::format("{:.1f}", plan.generation_match.mean()));
       add("characters", 10, fmt::format("{:.1f}", plan.generation_match_characters.mean()));

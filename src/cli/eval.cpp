@@ -87,8 +87,9 @@ void run_comparison(const EvalOptions& options, const Checkpoint& checkpoint, Te
         model, text, plans, {.max_windows = options.max_windows, .n_predict = options.n_predict},
         [&](const CompareResult& so_far) {
           if (!options.quiet) print_running(so_far, choices, shape);
-          bar.update(done_share(options, text, so_far.n_windows),
-                     fmt::format("KL {:.5f}", so_far.plans.front().tokens.kl().mean()));
+          bar.update(
+              done_share(options, text, so_far.n_windows),
+              fmt::format("KL {:.5f}", so_far.plans.front().tokens.value(metric("kl_mean"))));
         });
   }
   warn_of_leaks(acceleration, shape.causal);

@@ -130,24 +130,6 @@ nlohmann::json results_of(const std::string& command, const ResultsOrigin& origi
 nlohmann::json describe_comparison(const PlanComparison& plan) {
   const Comparison& c = plan.tokens;
   nlohmann::json results = {{"n_tokens", c.n_tokens()},
-                            {"ppl_base", c.base_ppl()},
-                            {"ppl_base_stderr", c.base_ppl_stderr()},
-                            {"ppl", c.ppl()},
-                            {"ppl_stderr", c.ppl_stderr()},
-                            {"ppl_ratio", c.ppl_ratio()},
-                            {"ppl_ratio_stderr", c.ppl_ratio_stderr()},
-                            {"kl_mean", c.kl().mean()},
-                            {"kl_stderr", c.kl().standard_error()},
-                            {"kl_median", c.kl_values().quantile(0.5)},
-                            {"kl_p90", c.kl_values().quantile(0.9)},
-                            {"kl_p95", c.kl_values().quantile(0.95)},
-                            {"kl_p99", c.kl_values().quantile(0.99)},
-                            {"kl_p999", c.kl_values().quantile(0.999)},
-                            {"kl_max", c.kl_values().maximum()},
-                            {"delta_p_mean", c.delta_p().mean()},
-                            {"delta_p_rms", c.delta_p_rms()},
-                            {"top1_agreement", c.same_top().mean()},
-                            {"top1_agreement_stderr", c.same_top().standard_error()},
                             {"keys_read_fraction", plan.work.keys_read_fraction()},
                             {"clusters_fraction", plan.work.clusters_fraction()},
                             {"selection_products", plan.work.selection_products()},
@@ -155,6 +137,10 @@ nlohmann::json describe_comparison(const PlanComparison& plan) {
                             // Null: not measured.
                             {"generation_match_tokens", nullptr},
                             {"generation_match_characters", nullptr}};
+  for (const Metric& metric : kMetrics) {
+    if (metric.written) results[metric.key] = c.value(metric);
+    if (!metric.error_key.empty()) results[metric.error_key] = c.error(metric);
+  }
   results.update(describe_linear_shares(plan.linear));
   if (plan.generation_match.count() > 0) {
     results["generation_match_tokens"] = plan.generation_match.mean();

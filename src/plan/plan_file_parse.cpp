@@ -1,6 +1,7 @@
 // plan.json -> PlanFile.
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <array>
 #include <iterator>
@@ -124,11 +125,12 @@ LayerPlan LayerReader::attention(const JsonValue& value) const {
   if (const auto space = value.find("space"))
     choice.space = space->named(space_of, "residual or normed");
   if (const auto rule = value.find("select")) {
-    constexpr const char* kRules =
-        "independent, greedy, cascade-paper, cascade-causal or cascade-cover";
-    choice.rule = rule->named(rule_of, kRules);
+    const std::vector<std::string> names = rule_names();
+    const std::string rules =
+        fmt::format("{} or {}", fmt::join(names.begin(), names.end() - 1, ", "), names.back());
+    choice.rule = rule->named(rule_of, rules);
     if (choice.rule == SelectRule::kFixed)
-      rule->expected(kRules, "`reuse` takes the sets of the layer before as they are");
+      rule->expected(rules, "`reuse` takes the sets of the layer before as they are");
   }
   if (const auto joint = value.find("joint")) choice.joint = joint->boolean();
 

@@ -1,55 +1,52 @@
 #include "select/rules.h"
 
-#include <array>
-
 namespace sluice::impl {
 namespace {
 
-struct Name {
-  SelectRule rule;
+// What follows from a rule. A switch, so that the compiler names a rule that is missing.
+struct Traits {
   std::string_view name;
+  SelectRule first;  // of the first selected layer
+  bool causal = true;
+  bool paper_setting = false;
 };
-constexpr std::array kNames = {
-    Name{SelectRule::kIndependent, "independent"},
-    Name{SelectRule::kGreedy, "greedy"},
-    Name{SelectRule::kCascadePaper, "cascade-paper"},
-    Name{SelectRule::kCascadeCausal, "cascade-causal"},
-    Name{SelectRule::kCascadeCover, "cascade-cover"},
-    Name{SelectRule::kFixed, "fixed"},
-};
-
-}  // namespace
-
-std::string_view rule_name(SelectRule rule) {
-  for (const Name& entry : kNames)
-    if (entry.rule == rule) return entry.name;
-  SLUICE_CHECK(!"unknown rule");
-}
-
-std::optional<SelectRule> rule_of(std::string_view name) {
-  for (const Name& entry : kNames)
-    if (entry.name == name) return entry.rule;
-  return {};
-}
-
-SelectRule first_rule(SelectRule rule) {
+constexpr Traits traits(SelectRule rule) {
   switch (rule) {
     case SelectRule::kIndependent:
-    case SelectRule::kCascadePaper:
-    case SelectRule::kCascadeCausal:
-      return SelectRule::kIndependent;
+      return {"independent", SelectRule::kIndependent, /*causal=*/true, /*paper_setting=*/true};
     case SelectRule::kGreedy:
+      return {"greedy", SelectRule::kGreedy};
+    case SelectRule::kCascadePaper:
+      return {"cascade-paper", SelectRule::kIndependent, /*causal=*/false, /*paper_setting=*/true};
+    case SelectRule::kCascadeCausal:
+      return {"cascade-causal", SelectRule::kIndependent};
     case SelectRule::kCascadeCover:
+      return {"cascade-cover", SelectRule::kGreedy};
     case SelectRule::kFixed:
-      return SelectRule::kGreedy;
+      return {"fixed", SelectRule::kGreedy};
   }
   SLUICE_CHECK(!"unknown rule");
 }
 
-bool is_causal(SelectRule rule) { return rule != SelectRule::kCascadePaper; }
+}  // namespace
 
-bool is_paper_setting(SelectRule rule) {
-  return rule == SelectRule::kIndependent || rule == SelectRule::kCascadePaper;
+std::string_view rule_name(SelectRule rule) { return traits(rule).name; }
+
+std::optional<SelectRule> rule_of(std::string_view name) {
+  for (const SelectRule rule : kSelectRules)
+    if (rule_name(rule) == name) return rule;
+  return {};
 }
+
+std::vector<std::string> rule_names() {
+  std::vector<std::string> names;
+  for (const SelectRule rule : kSelectRules)
+    if (rule != SelectRule::kFixed) names.emplace_back(rule_name(rule));
+  return names;
+}
+
+SelectRule first_rule(SelectRule rule) { return traits(rule).first; }
+bool is_causal(SelectRule rule) { return traits(rule).causal; }
+bool is_paper_setting(SelectRule rule) { return traits(rule).paper_setting; }
 
 }  // namespace sluice::impl

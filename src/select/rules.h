@@ -2,16 +2,26 @@
 
 #pragma once
 
+#include <array>
 #include <optional>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "backend/select.h"
 
 namespace sluice::impl {
 
-// "independent", "greedy", "cascade-paper", "cascade-causal", "cascade-cover"; kFixed is "fixed".
+inline constexpr std::array kSelectRules = {SelectRule::kIndependent,  SelectRule::kGreedy,
+                                            SelectRule::kCascadePaper, SelectRule::kCascadeCausal,
+                                            SelectRule::kCascadeCover, SelectRule::kFixed};
+static_assert(kSelectRules.size() == size_t{static_cast<uint8_t>(SelectRule::kFixed)} + 1,
+              "every rule; kFixed is the last");
+
 std::string_view rule_name(SelectRule rule);
 std::optional<SelectRule> rule_of(std::string_view name);
+// Those that a user may ask for: all but kFixed.
+std::vector<std::string> rule_names();
 
 // The rule of the first selected layer, where there is nothing to inherit.
 SelectRule first_rule(SelectRule rule);

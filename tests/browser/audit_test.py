@@ -3,8 +3,6 @@
 import sample
 from browser import Browser, CUT_TEXT, PageTest
 
-setUpModule, tearDownModule = Browser.start, Browser.stop
-
 
 class Audit(PageTest):
     VIEW = "[data-view=audit] "

@@ -14,6 +14,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
 import sample
+from sample_attention import refined
 
 VIEWS = ["token-map", "depth-map", "profile", "quality", "methods", "contract", "heads", "opened",
          "subspace", "fast-path", "speed", "generation", "audit", "needle", "tables", "about"]
@@ -54,7 +55,7 @@ class Browser:
             sample.analyze(cls.map), sample.evaluate(),
             sample.generate("The gate", " opens at noon"),
             sample.generate("The gate", " opens at dawn", "keys"), sample.bench(),
-            sample.calibrate(), sample.tune(), sample.refined(),
+            sample.calibrate(), sample.tune(), refined(),
             sample.audited(), sample.needle()])
 
     @classmethod

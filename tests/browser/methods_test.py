@@ -2,10 +2,8 @@
 
 import math
 
-import sample
 from browser import Browser, CUT_TEXT, PageTest
-
-setUpModule, tearDownModule = Browser.start, Browser.stop
+from sample_attention import METHODS, compared
 
 
 class Methods(PageTest):
@@ -13,7 +11,7 @@ class Methods(PageTest):
 
     def setUp(self):
         super().setUp()
-        self.results = sample.compared()
+        self.results = compared()
         self.show("methods", [self.results])
 
     def show(self, name, results):
@@ -36,7 +34,7 @@ class Methods(PageTest):
 
     def test_every_run_with_keys_read_is_a_point_named_by_its_setting(self):
         told = self.labels(self.VIEW + ".point")
-        self.assertEqual(len(told), sum(len(steps) for steps in sample.METHODS.values()))
+        self.assertEqual(len(told), sum(len(steps) for steps in METHODS.values()))
         self.assertIn("refine, strict, delta 0.01, keys read 19 %, KL 0.00300 ± 0.00015, same first "
                       "choice 95.0 %", told)
         self.assertIn("baseline:quest, keep 0.4, keys read 70 %, KL 0.01500 ± 0.00075, same first "
@@ -55,7 +53,7 @@ class Methods(PageTest):
             const [a, b, c] = [at(0), at(1), at(3)];
             return [(b[0] - a[0]) / (c[0] - a[0]), (b[1] - a[1]) / (c[1] - a[1])]""",
                          self.VIEW + ".point .hit")
-        steps = sample.METHODS["refine", 128]
+        steps = METHODS["refine", 128]
         for ratio, column in zip(ratios, (2, 1)):
             a, b, c = (math.log(steps[i][column]) for i in (0, 1, 3))
             self.assertAlmostEqual(ratio, (b - a) / (c - a), delta=0.01)
@@ -69,8 +67,8 @@ class Methods(PageTest):
                          "baseline:window.")
 
     def test_each_length_and_model_has_a_picture_of_its_own(self):
-        self.show("methods-two", [self.results, sample.compared(4096),
-                                  sample.compared(dtype="bf16")])
+        self.show("methods-two", [self.results, compared(4096),
+                                  compared(dtype="bf16")])
         self.assertEqual(self.texts("h3"), ["gpt2-nano · f32, windows of 2,048 tokens",
                                             "gpt2-nano · f32, windows of 4,096 tokens",
                                             "gpt2-nano · bf16, windows of 2,048 tokens"])
@@ -89,7 +87,7 @@ class Methods(PageTest):
         self.open_all()
         rows = self.js("return [...document.querySelectorAll(arguments[0])].map("
                        "(r) => [...r.cells].map((c) => c.textContent))", self.VIEW + "tbody tr")
-        self.assertEqual(len(rows), sum(len(steps) for steps in sample.METHODS.values()))
+        self.assertEqual(len(rows), sum(len(steps) for steps in METHODS.values()))
         self.assertIn(["refine, strict", "delta 0.03", "0.12", "0.00900 ± 0.00045",
                        "1.0090 ± 0.0020", "0.95"], rows)
 

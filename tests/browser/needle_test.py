@@ -5,8 +5,6 @@ import math
 import sample
 from browser import Browser, CUT_TEXT, PageTest
 
-setUpModule, tearDownModule = Browser.start, Browser.stop
-
 READERS = ["dense", "refine, delta 0.03", "keys, τ 0.5"]
 
 

@@ -1,15 +1,13 @@
 """The view of what queries of refined attention open. browser_test.py runs it."""
 
-import sample
 from browser import Browser, CUT_TEXT, PageTest
-
-setUpModule, tearDownModule = Browser.start, Browser.stop
+from sample_attention import refined
 
 
 class Opened(PageTest):
     def setUp(self):
         super().setUp()
-        self.results = sample.refined()
+        self.results = refined()
         self.open(Browser.report("opened", [self.results]))
         self.wait(lambda: self.labels(self.ALONG), "the view is drawn")
 
@@ -53,7 +51,7 @@ class Opened(PageTest):
     def test_the_sentence_says_so_where_heads_are_alike_or_most_open_nothing(self):
         for name, opened, end in (("alike", [0.25] * 6, " Every head opens 25 %."),
                                   ("few", [0, 0, 0, 0, 0, 0.5], "; 25 of 30 heads open nothing.")):
-            results = sample.refined()
+            results = refined()
             results["runs"] = results["runs"][:1]
             for reads in results["runs"][0]["refine_reads"][1:]:
                 reads["opened_by_head"] = opened
@@ -109,7 +107,7 @@ class Opened(PageTest):
                 self.assertIn(f"{float(f'{figure:.4g}'):g}", text)
 
     def test_layers_that_differ_in_heads_and_segments_are_drawn(self):
-        results = sample.refined()
+        results = refined()
         first, second, third, *_ = results["runs"][0]["refine_reads"][1:]
         first["opened_by_head"] = []
         second["positions"] = []
@@ -128,7 +126,7 @@ class Opened(PageTest):
         self.assertEqual(self.js("return document.querySelectorAll('.failed').length"), 0)
 
     def test_many_layers_heads_and_positions_fit(self):
-        page = Browser.report("opened-large", [sample.refined(32, 32, 8, 16384)])
+        page = Browser.report("opened-large", [refined(32, 32, 8, 16384)])
         for width in (380, 1600):
             self.resize(width)
             self.open(page)

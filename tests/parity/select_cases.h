@@ -6,6 +6,7 @@
 
 #include "backend/exact.h"
 #include "parity/backends.h"
+#include "select/rules.h"
 
 namespace sluice::impl::test {
 
@@ -133,12 +134,12 @@ struct SelectInputs {
   std::vector<std::vector<uint8_t>> inherited;  // per tau, (n_tokens)
 };
 
-constexpr SelectRule kAllRules[] = {SelectRule::kIndependent,  SelectRule::kGreedy,
-                                    SelectRule::kCascadePaper, SelectRule::kCascadeCausal,
-                                    SelectRule::kCascadeCover, SelectRule::kFixed};
+constexpr auto kAllRules = kSelectRules;
 constexpr SelectRule kCausalRules[] = {SelectRule::kIndependent, SelectRule::kGreedy,
                                        SelectRule::kCascadeCausal, SelectRule::kCascadeCover,
                                        SelectRule::kFixed};
+static_assert(std::size(kCausalRules) == std::size(kAllRules) - 1,
+              "of all rules cascade-paper alone looks ahead");
 
 // Flags of a set that a layer before might have had: a random share of the tokens.
 inline std::vector<uint8_t> random_flags(int64_t n, uint32_t seed) {

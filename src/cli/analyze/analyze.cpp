@@ -236,8 +236,7 @@ Run add_analyze(CLI::App& program) {
   list("--select", flags->rules,
        "Rules: cascade-paper, cascade-causal, cascade-cover (default: all three), and\n"
        "independent, greedy, which are always shown; controls follow the first cascade")
-      ->check(CLI::IsMember(
-          {"independent", "greedy", "cascade-paper", "cascade-causal", "cascade-cover"}));
+      ->check(CLI::IsMember(rule_names()));
   list(
       "--space", flags->spaces,
       "Rows compared: residual, normed, key (a set per head);\nby default as the first rule has it")

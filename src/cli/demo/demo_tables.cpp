@@ -78,20 +78,21 @@ TextTable quality_table(const CompareResult& result, const std::vector<UniformCh
   TextTable table(
       fmt::format("{} tokens predicted in {} window{}, dense perplexity {:.2f}; ± standard error",
                   first.n_tokens(), result.n_windows, result.n_windows == 1 ? "" : "s",
-                  first.base_ppl()),
+                  first.value(metric("ppl_base"))),
       {"attention", "tau", "keys read", "KL, nats", "perplexity ratio", "same top token"});
   for (size_t i = 0; i < choices.size(); ++i) {
     const PlanComparison& plan = result.plans[i];
     const Comparison& c = plan.tokens;
-    const int digits = c.kl().mean() < 0.1 ? 4 : 2;
-    table.add({words(std::string(mode_name(choices[i].attention.mode))),
-               words(fmt::format("{}", choices[i].attention.tau)),
-               cell(plan.work.keys_read_fraction(), {.decimals = 0, .factor = 100, .unit = "%"}),
-               words(fmt::format("{:.{}f} ± {:.{}f}", c.kl().mean(), digits,
-                                 c.kl().standard_error(), digits)),
-               words(fmt::format("{:.{}f} ± {:.{}f}", c.ppl_ratio(), digits - 1,
-                                 c.ppl_ratio_stderr(), digits - 1)),
-               cell(c.same_top().mean(), {.decimals = 1, .factor = 100, .unit = "%"})});
+    const int digits = c.value(metric("kl_mean")) < 0.1 ? 4 : 2;
+    const auto with_error = [&](const Metric& of, int decimals) {
+      return words(fmt::format("{:.{}f} ± {:.{}f}", c.value(of), decimals, c.error(of), decimals));
+    };
+    table.add(
+        {words(std::string(mode_name(choices[i].attention.mode))),
+         words(fmt::format("{}", choices[i].attention.tau)),
+         cell(plan.work.keys_read_fraction(), {.decimals = 0, .factor = 100, .unit = "%"}),
+         with_error(metric("kl_mean"), digits), with_error(metric("ppl_ratio"), digits - 1),
+         cell(c.value(metric("top1_agreement")), {.decimals = 1, .factor = 100, .unit = "%"})});
   }
   return table;
 }

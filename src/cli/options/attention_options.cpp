@@ -158,9 +158,8 @@ void add_attention_options(CLI::App& command, AttentionFlags& flags, bool lists)
   CLI::Option* modes = add("--attention", flags.modes,
                            "What attention does (default dense" + several + "):\n" + kModeHelp)
                            ->check(mode_or_baseline(flags));
-  CLI::Option* rules = add("--select", flags.rules, kRuleHelp + several)
-                           ->check(CLI::IsMember({"independent", "greedy", "cascade-paper",
-                                                  "cascade-causal", "cascade-cover"}));
+  CLI::Option* rules =
+      add("--select", flags.rules, kRuleHelp + several)->check(CLI::IsMember(rule_names()));
   add("--space", flags.space,
       "Where tokens are compared: the residual stream, or normed,\n"
       "after the block's norm (default, except for the paper's rules)")

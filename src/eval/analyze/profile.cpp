@@ -12,11 +12,6 @@ namespace {
 
 constexpr std::array kSpaces = {RowSpace::kResidual, RowSpace::kNormed, RowSpace::kKey};
 
-// Inherits from the layer before.
-bool is_cascade(SelectRule rule) {
-  return rule != SelectRule::kIndependent && rule != SelectRule::kGreedy;
-}
-
 void add_mean(RunningMean& to, const RunningMean& from) {
   if (from.count() > 0) to.add(from.mean());
 }
@@ -124,7 +119,7 @@ std::vector<SetKind> set_kinds(const std::vector<SelectRule>& rules) {
   for (const SelectRule rule : {SelectRule::kIndependent, SelectRule::kGreedy})
     kinds.push_back({std::string(rule_name(rule)), rule});
   for (const SelectRule rule : rules)
-    if (is_cascade(rule)) kinds.push_back({std::string(rule_name(rule)), rule});
+    if (inherits(rule)) kinds.push_back({std::string(rule_name(rule)), rule});
   kinds.push_back({"random", SelectRule::kFixed, true});
   kinds.push_back({"unvalidated", SelectRule::kFixed});
   return kinds;
@@ -132,7 +127,7 @@ std::vector<SetKind> set_kinds(const std::vector<SelectRule>& rules) {
 
 size_t leading_set(const std::vector<SelectRule>& rules) {
   SLUICE_CHECK(!rules.empty());
-  if (std::any_of(rules.begin(), rules.end(), is_cascade)) return kCascadeSet;
+  if (std::any_of(rules.begin(), rules.end(), inherits)) return kCascadeSet;
   return rules.front() == SelectRule::kIndependent ? kIndependentSet : kGreedySet;
 }
 

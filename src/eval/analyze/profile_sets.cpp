@@ -74,8 +74,7 @@ ProfileSets::Decided ProfileSets::decide(size_t kind, const ConstTensor& rows,
                                          const ConstTensor& residual) {
   const SelectRule rule = kinds_[kind].rule;
   if (kinds_[kind].is_random) return run(rule, rows, residual, random_flags(now_[leading_]));
-  if (rule == SelectRule::kIndependent || rule == SelectRule::kGreedy)
-    return run(rule, rows, residual, {});
+  if (!inherits(rule)) return run(rule, rows, residual, {});
   if (!before_.empty()) return run(rule, rows, residual, membership(before_[kind], 0, rows.rows()));
   if (rule == SelectRule::kFixed)  // starts as the leading set does
     return run(rule, rows, residual, membership(now_[leading_], 0, rows.rows()));

@@ -50,27 +50,48 @@ TokenComparison BaseRow::against(std::span<const float> scores, int32_t next) co
 }
 
 void Comparison::add(const TokenComparison& token) {
-  base_loss_.add(token.base_loss);
-  loss_.add(token.loss);
-  log_ratio_.add(token.loss - token.base_loss);
-  kl_.add(token.kl);
-  kl_values_.add(token.kl);
-  delta_p_.add(token.delta_p);
-  delta_p_squared_.add(token.delta_p * token.delta_p);
-  same_top_.add(token.same_top ? 1 : 0);
+  ++n_tokens_;
+  for (size_t i = 0; i < kMetrics.size(); ++i) {
+    const double x = kMetrics[i].of_token(token);
+    if (!kMetrics[i].has_histogram()) {
+      sums_[i].mean.add(x);
+    } else {
+      if (!sums_[i].values) sums_[i].values.emplace();
+      sums_[i].values->add(x);
+    }
+  }
 }
 
-// Standard errors of exp(mean) and sqrt(mean) are first order in those of the mean.
-double Comparison::base_ppl() const { return std::exp(base_loss_.mean()); }
-double Comparison::base_ppl_stderr() const { return base_ppl() * base_loss_.standard_error(); }
-double Comparison::ppl() const { return std::exp(loss_.mean()); }
-double Comparison::ppl_stderr() const { return ppl() * loss_.standard_error(); }
-double Comparison::ppl_ratio() const { return std::exp(log_ratio_.mean()); }
-double Comparison::ppl_ratio_stderr() const { return ppl_ratio() * log_ratio_.standard_error(); }
-double Comparison::delta_p_rms() const { return std::sqrt(delta_p_squared_.mean()); }
-double Comparison::delta_p_rms_stderr() const {
-  const double rms = delta_p_rms();
-  return rms > 0 ? 0.5 * delta_p_squared_.standard_error() / rms : 0;
+const Comparison::Sums& Comparison::sums_of(const Metric& metric) const {
+  const auto row = static_cast<size_t>(&metric - kMetrics.data());
+  SLUICE_CHECK(row < kMetrics.size());
+  return sums_[row];
+}
+
+double Comparison::value(const Metric& metric) const {
+  const Sums& sums = sums_of(metric);
+  switch (metric.statistic) {
+    case Metric::Statistic::kMean:
+      return sums.mean.mean();
+    case Metric::Statistic::kExpOfMean:
+      return std::exp(sums.mean.mean());
+    case Metric::Statistic::kRootOfMean:
+      return std::sqrt(sums.mean.mean());
+    case Metric::Statistic::kQuantile:
+      return sums.values ? sums.values->quantile(metric.share) : 0;
+    case Metric::Statistic::kMaximum:
+      return sums.values ? sums.values->maximum() : 0;
+  }
+  SLUICE_CHECK(false);
+}
+
+// Errors of exp(mean) and sqrt(mean) are first order in that of the mean.
+double Comparison::error(const Metric& metric) const {
+  SLUICE_CHECK(metric.has_error());
+  const double of_mean = sums_of(metric).mean.standard_error(), at = value(metric);
+  if (metric.statistic == Metric::Statistic::kExpOfMean) return at * of_mean;
+  if (metric.statistic == Metric::Statistic::kRootOfMean) return at > 0 ? 0.5 * of_mean / at : 0;
+  return of_mean;
 }
 
 }  // namespace sluice::impl

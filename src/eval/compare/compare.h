@@ -1,14 +1,16 @@
-// How far one set of predictions is from another: the metrics of docs/results.md, token by token.
+// How far one set of predictions is from another: tokens compared, and the metrics of all of them.
 //
 // "Base" is the exact model, the other one its accelerated form; both saw the same tokens.
 
 #pragma once
 
+#include <array>
+#include <optional>
 #include <span>
 #include <vector>
 
-#include "backend/scores.h"
 #include "core/quantiles.h"
+#include "eval/compare/metrics.h"
 #include "eval/compare/running_mean.h"
 
 namespace sluice::impl {
@@ -27,31 +29,27 @@ class BaseRow {
   size_t top_ = 0;
 };
 
-// All tokens so far. Standard errors treat tokens as independent; those of a ratio or difference
-// are of paired tokens.
+// All tokens so far, summed for every row of kMetrics.
 class Comparison {
  public:
   void add(const TokenComparison& token);
 
-  int64_t n_tokens() const { return kl_.count(); }
-  const RunningMean& base_loss() const { return base_loss_; }  // nats per token
-  double base_ppl() const;
-  double base_ppl_stderr() const;
-  double ppl() const;
-  double ppl_stderr() const;
-  const RunningMean& log_ratio() const { return log_ratio_; }  // ln(ppl / base ppl)
-  double ppl_ratio() const;
-  double ppl_ratio_stderr() const;
-  const RunningMean& kl() const { return kl_; }
-  const LogHistogram& kl_values() const { return kl_values_; }
-  const RunningMean& delta_p() const { return delta_p_; }
-  double delta_p_rms() const;
-  double delta_p_rms_stderr() const;
-  const RunningMean& same_top() const { return same_top_; }
+  int64_t n_tokens() const { return n_tokens_; }
+  // metric: a row of kMetrics.
+  double value(const Metric& metric) const;
+  // The standard error; needs has_error(). Tokens are treated as independent; the error of a ratio
+  // or difference is that of paired tokens.
+  double error(const Metric& metric) const;
 
  private:
-  RunningMean base_loss_, loss_, log_ratio_, kl_, delta_p_, delta_p_squared_, same_top_;
-  LogHistogram kl_values_;
+  struct Sums {
+    RunningMean mean;
+    std::optional<LogHistogram> values;  // where the metric needs them
+  };
+  const Sums& sums_of(const Metric& metric) const;
+
+  int64_t n_tokens_ = 0;
+  std::array<Sums, kMetrics.size()> sums_;
 };
 
 }  // namespace sluice::impl

@@ -48,11 +48,11 @@ TEST_P(CompareAttention, DenseWithItselfIsExactlyNothing) {
   const PlanComparison& dense = result.plans.front();
   EXPECT_EQ(result.n_windows, 3);  // 60 letters behind a first token
   EXPECT_EQ(dense.tokens.n_tokens(), 60);
-  EXPECT_EQ(dense.tokens.kl_values().maximum(), 0);
-  EXPECT_EQ(dense.tokens.ppl_ratio(), 1);
-  EXPECT_EQ(dense.tokens.ppl_ratio_stderr(), 0);
-  EXPECT_EQ(dense.tokens.delta_p_rms(), 0);
-  EXPECT_EQ(dense.tokens.same_top().mean(), 1);
+  EXPECT_EQ(dense.tokens.value(metric("kl_max")), 0);
+  EXPECT_EQ(dense.tokens.value(metric("ppl_ratio")), 1);
+  EXPECT_EQ(dense.tokens.error(metric("ppl_ratio")), 0);
+  EXPECT_EQ(dense.tokens.value(metric("delta_p_rms")), 0);
+  EXPECT_EQ(dense.tokens.value(metric("top1_agreement")), 1);
   EXPECT_EQ(dense.work.keys_read_fraction(), 1);
   EXPECT_EQ(dense.work.clusters_fraction(), 1);
 }
@@ -62,8 +62,9 @@ TEST_P(CompareAttention, BasePerplexityIsThatOfTheModelAlone) {
   TextStream text(dir.write("text", content), tokenizer, "");
   const PerplexityResult alone = evaluate_perplexity(*model, text, {}, {});
   // There the logarithm of the sum over exponentials is rounded to float32, 2^-20 below 16.
-  EXPECT_NEAR(std::log(result.plans.front().tokens.base_ppl()), alone.loss.mean(), 0x1p-20);
-  EXPECT_NEAR(result.plans.front().tokens.base_ppl_stderr(), alone.standard_error(),
+  EXPECT_NEAR(std::log(result.plans.front().tokens.value(metric("ppl_base"))), alone.loss.mean(),
+              0x1p-20);
+  EXPECT_NEAR(result.plans.front().tokens.error(metric("ppl_base")), alone.standard_error(),
               1e-5 * alone.standard_error());
 }
 
@@ -73,8 +74,8 @@ TEST_P(CompareAttention, KeysThatMergeNothingAreDense) {
   for (const PlanComparison& same : result.plans) {
     // Logits differ by round-off, some 1e-5 of their range at most, and the divergence is of second
     // order in that.
-    EXPECT_LT(same.tokens.kl_values().maximum(), 1e-7);
-    EXPECT_NEAR(same.tokens.ppl_ratio(), 1, 1e-5);
+    EXPECT_LT(same.tokens.value(metric("kl_max")), 1e-7);
+    EXPECT_NEAR(same.tokens.value(metric("ppl_ratio")), 1, 1e-5);
     EXPECT_EQ(same.work.keys_read_fraction(), 1);
   }
   EXPECT_EQ(result.plans[0].work.clusters_fraction(), 1);
@@ -85,8 +86,8 @@ TEST_P(CompareAttention, KeysThatMergeNothingAreDense) {
 TEST_P(CompareAttention, MergingDivergesAndSavesKeys) {
   const CompareResult result = compare({plan(AttentionMode::kKeys, 0.9)});
   const PlanComparison& merged = result.plans.front();
-  EXPECT_GT(merged.tokens.kl().mean(), 1e-4);
-  EXPECT_GT(merged.tokens.kl_values().maximum(), merged.tokens.kl().mean());
+  EXPECT_GT(merged.tokens.value(metric("kl_mean")), 1e-4);
+  EXPECT_GT(merged.tokens.value(metric("kl_max")), merged.tokens.value(metric("kl_mean")));
   EXPECT_LT(merged.work.keys_read_fraction(), 1);
   EXPECT_LT(merged.work.clusters_fraction(), 1);
   EXPECT_GT(merged.work.selection_products(), 0);
@@ -100,9 +101,9 @@ TEST_P(CompareAttention, SeveralPlansGiveWhatEachGivesAlone) {
   for (size_t i = 0; i < plans.size(); ++i) {
     const CompareResult alone = compare({plans[i]});
     const Comparison &a = together.plans[i].tokens, &b = alone.plans.front().tokens;
-    EXPECT_GT(a.kl().mean(), 0) << i;
-    EXPECT_EQ(a.kl().mean(), b.kl().mean()) << i;
-    EXPECT_EQ(a.ppl(), b.ppl()) << i;
+    EXPECT_GT(a.value(metric("kl_mean")), 0) << i;
+    EXPECT_EQ(a.value(metric("kl_mean")), b.value(metric("kl_mean"))) << i;
+    EXPECT_EQ(a.value(metric("ppl")), b.value(metric("ppl"))) << i;
     EXPECT_EQ(together.plans[i].work.keys_read_fraction(),
               alone.plans.front().work.keys_read_fraction());
   }

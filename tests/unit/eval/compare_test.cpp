@@ -94,14 +94,14 @@ TEST(Comparison, OfAModelWithItselfIsNeutral) {
   for (const double loss : {1.0, 2.5, 0.25})
     comparison.add({.base_loss = loss, .loss = loss, .kl = 0, .delta_p = 0, .same_top = true});
   EXPECT_EQ(comparison.n_tokens(), 3);
-  EXPECT_EQ(comparison.ppl(), comparison.base_ppl());
-  EXPECT_EQ(comparison.ppl_ratio(), 1);
-  EXPECT_EQ(comparison.ppl_ratio_stderr(), 0);
-  EXPECT_EQ(comparison.kl().mean(), 0);
-  EXPECT_EQ(comparison.kl_values().maximum(), 0);
-  EXPECT_EQ(comparison.delta_p_rms(), 0);
-  EXPECT_EQ(comparison.delta_p_rms_stderr(), 0);
-  EXPECT_EQ(comparison.same_top().mean(), 1);
+  EXPECT_EQ(comparison.value(metric("ppl")), comparison.value(metric("ppl_base")));
+  EXPECT_EQ(comparison.value(metric("ppl_ratio")), 1);
+  EXPECT_EQ(comparison.error(metric("ppl_ratio")), 0);
+  EXPECT_EQ(comparison.value(metric("kl_mean")), 0);
+  EXPECT_EQ(comparison.value(metric("kl_max")), 0);
+  EXPECT_EQ(comparison.value(metric("delta_p_rms")), 0);
+  EXPECT_EQ(comparison.error(metric("delta_p_rms")), 0);
+  EXPECT_EQ(comparison.value(metric("top1_agreement")), 1);
 }
 
 TEST(Comparison, ErrorsOfTheRatioAreThoseOfPairs) {
@@ -116,19 +116,21 @@ TEST(Comparison, ErrorsOfTheRatioAreThoseOfPairs) {
                     .same_top = i != 0});
   // Mean 0.01; squares about it 0, 4, 9 and 1 in 1e-4, together 14.
   const double error = std::sqrt(14e-4 / 3 / 4);
-  EXPECT_NEAR(comparison.log_ratio().mean(), 0.01, 1e-15);
-  EXPECT_NEAR(comparison.ppl_ratio(), std::exp(0.01), 1e-14);
-  EXPECT_NEAR(comparison.ppl_ratio_stderr(), std::exp(0.01) * error, 1e-14);
-  EXPECT_NEAR(comparison.base_ppl(), std::exp(3), 1e-13);
-  EXPECT_NEAR(comparison.ppl() / comparison.base_ppl(), comparison.ppl_ratio(), 1e-14);
+  EXPECT_NEAR(comparison.value(metric("log_ppl_ratio")), 0.01, 1e-15);
+  EXPECT_NEAR(comparison.value(metric("ppl_ratio")), std::exp(0.01), 1e-14);
+  EXPECT_NEAR(comparison.error(metric("ppl_ratio")), std::exp(0.01) * error, 1e-14);
+  EXPECT_NEAR(comparison.value(metric("ppl_base")), std::exp(3), 1e-13);
+  EXPECT_NEAR(comparison.value(metric("ppl")) / comparison.value(metric("ppl_base")),
+              comparison.value(metric("ppl_ratio")), 1e-14);
   // Squares 1, 9, 4 and 4 in 1e-4, mean 4.5.
-  EXPECT_NEAR(comparison.delta_p().mean(), 0.01, 1e-15);
-  EXPECT_NEAR(comparison.delta_p_rms(), std::sqrt(4.5e-4), 1e-15);
+  EXPECT_NEAR(comparison.value(metric("delta_p_mean")), 0.01, 1e-15);
+  EXPECT_NEAR(comparison.value(metric("delta_p_rms")), std::sqrt(4.5e-4), 1e-15);
   const double square_error = std::sqrt((3.5 * 3.5 + 4.5 * 4.5 + 2 * 0.5 * 0.5) * 1e-8 / 3 / 4);
-  EXPECT_NEAR(comparison.delta_p_rms_stderr(), square_error / (2 * std::sqrt(4.5e-4)), 1e-15);
+  EXPECT_NEAR(comparison.error(metric("delta_p_rms")), square_error / (2 * std::sqrt(4.5e-4)),
+              1e-15);
   // Three of four: sqrt(p (1 - p) / (n - 1)).
-  EXPECT_NEAR(comparison.same_top().mean(), 0.75, 1e-15);
-  EXPECT_NEAR(comparison.same_top().standard_error(), std::sqrt(0.75 * 0.25 / 3), 1e-15);
+  EXPECT_NEAR(comparison.value(metric("top1_agreement")), 0.75, 1e-15);
+  EXPECT_NEAR(comparison.error(metric("top1_agreement")), std::sqrt(0.75 * 0.25 / 3), 1e-15);
 }
 
 }  // namespace

@@ -55,7 +55,7 @@ GramSelector::GramSelector(const SelectorSpec& spec)
   for (const double tau : spec_.taus) SLUICE_CHECK(tau >= 0 && tau < 1);
   for (size_t set = 0; set < spec_.taus.size(); ++set) {
     if (spec_.taus[set] > 0) live_sets_.push_back(set);
-    const bool magnitudes = compares_magnitudes(rule_);
+    const bool magnitudes = traits(rule_).magnitudes;
     sweep_queries_.push_back({mask(set, kOwnerMask), false});
     sweep_queries_.push_back({mask(set, deciding_mask(rule_, false)), magnitudes});
     sweep_queries_.push_back({mask(set, kInheritedMask), magnitudes});

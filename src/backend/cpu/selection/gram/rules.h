@@ -16,20 +16,26 @@ enum Mask : size_t {
   kMasks,
 };
 
-inline bool compares_magnitudes(SelectRule rule) {
-  return rule == SelectRule::kIndependent || rule == SelectRule::kCascadePaper ||
-         rule == SelectRule::kCascadeCausal;
-}
-
-// Whether every token that is not in the set has an owner at the threshold.
-inline bool covers(SelectRule rule) {
-  return rule == SelectRule::kGreedy || rule == SelectRule::kCascadeCover;
-}
-
-// Whether many representatives may be alike: those of the other rules are compared with each other.
-inline bool may_crowd(SelectRule rule) {
-  return rule == SelectRule::kCascadePaper || rule == SelectRule::kCascadeCausal ||
-         rule == SelectRule::kFixed;
+struct RuleTraits {
+  bool magnitudes = false;  // compares absolute cosines
+  bool covers = false;      // every token that is not in the set has an owner at the threshold
+  bool may_crowd = false;   // representatives are not compared with each other: many may be alike
+};
+// A switch, so that the compiler names a rule that is missing.
+inline RuleTraits traits(SelectRule rule) {
+  switch (rule) {
+    case SelectRule::kIndependent:
+      return {.magnitudes = true};
+    case SelectRule::kGreedy:
+    case SelectRule::kCascadeCover:
+      return {.covers = true};
+    case SelectRule::kCascadePaper:
+    case SelectRule::kCascadeCausal:
+      return {.magnitudes = true, .may_crowd = true};
+    case SelectRule::kFixed:
+      return {.may_crowd = true};
+  }
+  return {};
 }
 
 // Which columns decide a token. A token of `cascade-cover` that is not inherited is an addition
@@ -37,7 +43,7 @@ inline bool may_crowd(SelectRule rule) {
 // does, like in `greedy`.
 inline Mask deciding_mask(SelectRule rule, bool inherited) {
   if (inherited) return kInheritedMask;
-  return covers(rule) ? kOwnerMask : kPlainMask;
+  return traits(rule).covers ? kOwnerMask : kPlainMask;
 }
 
 // In which masks a decided token counts.

@@ -41,7 +41,7 @@ class GramSelector final : public Selector {
   }
   double threshold(size_t set) const { return threshold_of(spec_.taus[set]); }
   // No owner is further away.
-  double least_owner(size_t set) const { return covers(rule_) ? threshold(set) : -INFINITY; }
+  double least_owner(size_t set) const { return traits(rule_).covers ? threshold(set) : -INFINITY; }
   size_t token(int32_t index) const { return first_ + static_cast<size_t>(index); }
   // Whether the sweep decides a token of a set: not yet where it waits for later ones.
   bool swept(size_t set, int32_t index) const {

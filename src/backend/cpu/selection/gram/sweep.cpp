@@ -22,7 +22,7 @@ void GramSelector::ask_sweep(const Indices& block) {
       const bool fixed = rule_ == SelectRule::kFixed;
       if (!fixed)
         deciding(static_cast<int64_t>(row), set, block[row])
-            .ask_threshold(threshold(set), compares_magnitudes(rule_));
+            .ask_threshold(threshold(set), traits(rule_).magnitudes);
       if (!looks_ahead() && !(fixed && inherited(set, block[row])))
         candidates_[row * sweep_queries_.size() + mask(set, kOwnerMask)].ask_nearest(
             false, least_owner(set));
@@ -102,7 +102,7 @@ void GramSelector::keep_columns(const Indices& block) {
   for (const int64_t row : kept) {
     for (size_t i = 0; i < n_masks; ++i) {
       if (!block_columns_.counts(i, block_column_[static_cast<size_t>(row)])) continue;
-      if (i % kMasks == kOwnerMask && may_crowd(rule_))
+      if (i % kMasks == kOwnerMask && traits(rule_).may_crowd)
         columns_.count_in_once(i, column);
       else
         columns_.count_in(i, column);
