@@ -39,8 +39,8 @@ class TextWindows {
 ConstTensor observed_forward(Model& model, std::span<const int32_t> tokens, KvCache& cache,
                              AttentionObserver observer);
 
-// Runs tokens after those that the cache has, at most max_tokens at a time; `use` gets the hidden states,
-// (n_rows, d_model), of tokens first ... first + n_rows.
+// Runs tokens after those that the cache has, at most max_tokens at a time; `use` gets the hidden
+// states, (n_rows, d_model), of tokens first ... first + n_rows.
 void forward_in_passes(Model& model, std::span<const int32_t> tokens, KvCache& cache,
                        int64_t max_tokens,
                        const std::function<void(int64_t first, ConstTensor hidden)>& use);
