@@ -63,9 +63,9 @@ const std::string& Model::State::sha256() {
 }
 
 const impl::Plan& Model::State::prepared(const Plan& plan) {
-  static const impl::Plan kDense;
+  static const impl::Plan dense;
   const std::shared_ptr<const Plan::State>& wanted = Access::of(plan);
-  if (wanted == nullptr) return kDense;
+  if (wanted == nullptr) return dense;
   for (const auto& [known, found] : prepared_)
     if (known == wanted) return *found;
   impl::Plan ready;

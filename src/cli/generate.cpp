@@ -35,7 +35,7 @@ struct GenerateFlags : CommonOptions {
 };
 
 std::vector<UniformAttention> attention_of(const AttentionFlags& flags) {
-  const auto choices = attention_choices(flags);
+  auto choices = attention_choices(flags);
   if (!choices.empty() && choices.front().mode == AttentionMode::kPaper)
     throw CLI::ValidationError(
         "--attention paper shows tokens what follows them and cannot generate, give keys or copy");

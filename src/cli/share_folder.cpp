@@ -25,7 +25,7 @@ fs::path demo_folder() {
 fs::path typed_path(const fs::path& path) {
   std::error_code error;
   const fs::path here = fs::current_path(error);
-  const fs::path relative = path.lexically_relative(here);
+  fs::path relative = path.lexically_relative(here);
   if (error || relative.empty() || *relative.begin() == "..") return path;
   return relative;
 }

@@ -86,7 +86,8 @@ void release_pages(std::span<const std::byte> bytes) {
   const uintptr_t first = (begin + page - 1) / page * page;
   const uintptr_t last = (begin + bytes.size()) / page * page;
   // A refusal costs memory, not correctness.
-  if (first < last) madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
+  if (first < last)
+    madvise(const_cast<std::byte*>(bytes.data()) + (first - begin), last - first, MADV_DONTNEED);
 }
 
 }  // namespace sluice::impl

@@ -23,10 +23,11 @@ void LinearGroup::add_host_subspace(Backend& backend, int64_t rank, std::span<co
                                     std::vector<float> bias) {
   Subspace& subspace = subspaces_.at(rank);
   if (subspace.host != nullptr) return;
-  subspace.host = std::make_unique<HostSubspace>(
-      HostSubspace{.vectors = {vectors.begin(), vectors.end()},
-                   .images = images_of(backend, *dense_, vectors, bias),
-                   .bias = std::move(bias)});
+  auto images = images_of(backend, *dense_, vectors, bias);
+  subspace.host =
+      std::make_unique<HostSubspace>(HostSubspace{.vectors = {vectors.begin(), vectors.end()},
+                                                  .images = std::move(images),
+                                                  .bias = std::move(bias)});
 }
 
 int64_t LinearGroup::prepared_bytes() const {

@@ -5,6 +5,7 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "model/linear_work.h"
@@ -58,7 +59,7 @@ class StopFilter {
  public:
   explicit StopFilter(std::vector<std::string> stops) : stops_(std::move(stops)) {}
   std::string push(std::string_view text);
-  std::string finish() { return stopped_ ? "" : std::move(held_); }
+  std::string finish() { return stopped_ ? "" : std::exchange(held_, {}); }
   bool stopped() const { return stopped_; }
 
  private:

@@ -97,6 +97,7 @@ void Model::prepare_groups(int64_t layer, const LayerLinearPlan& plan, const Bas
       continue;
     }
     const BasisInput rows = linear_shape().basis_of(input);
+    SLUICE_CHECK(bases != nullptr);
     const Basis& basis = *bases->find(layer, rows);
     const auto vectors =
         std::span(basis.vectors).first(static_cast<size_t>(group_plan.rank * basis.d));

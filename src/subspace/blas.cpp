@@ -8,6 +8,7 @@
 #include "core/threads.h"
 
 // LAPACK's own names: Debian's OpenBLAS has the routines, but no header for them.
+// NOLINTBEGIN(readability-identifier-naming)
 extern "C" {
 void dgeqrf_(const int* m, const int* n, double* a, const int* lda, double* tau, double* work,
              const int* lwork, int* info);
@@ -26,6 +27,7 @@ void dormtr_(const char* side, const char* uplo, const char* trans, const int* m
              double* work, const int* lwork, int* info, size_t side_length, size_t uplo_length,
              size_t trans_length);
 }
+// NOLINTEND(readability-identifier-naming)
 
 namespace sluice::impl::blas {
 namespace {

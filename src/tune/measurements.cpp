@@ -79,9 +79,9 @@ Measurements::Measurements(std::filesystem::path path, const json& key)
 }
 
 const std::vector<double>& Measurements::kl(const std::string& change) const {
-  static const std::vector<double> kNone;
+  static const std::vector<double> none;
   const auto found = kl_.find(change);
-  return found == kl_.end() ? kNone : found->second;
+  return found == kl_.end() ? none : found->second;
 }
 
 void Measurements::save() const {

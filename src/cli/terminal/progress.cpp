@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 
 #include "cli/terminal/say.h"
@@ -12,7 +13,7 @@ namespace sluice::impl::cli {
 namespace {
 
 std::string clock_text(double seconds) {
-  const int whole = static_cast<int>(std::min(seconds, 359999.0) + 0.5);
+  const int whole = static_cast<int>(std::lround(std::min(seconds, 359999.0)));
   return whole >= 3600 ? fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60)
                        : fmt::format("{}:{:02}", whole / 60, whole % 60);
 }

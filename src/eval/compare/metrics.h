@@ -179,14 +179,14 @@ consteval bool each_is_complete() {
   return std::ranges::all_of(kMetrics, [](const Metric& row) {
     const bool quantile = row.statistic == Metric::Statistic::kQuantile;
     const bool error = !row.error_key.empty() || (row.has_running() && row.running.with_error);
-    return row.of_token != nullptr && quantile == (row.share > 0 && row.share <= 1) &&
-           (row.has_error() || !error) &&
+    return quantile == (row.share > 0 && row.share <= 1) && (row.has_error() || !error) &&
            (row.section == Metric::Section::kNone) == row.name.empty();
   });
 }
-static_assert(each_is_complete(),
-              "a row has of_token, a quantile its share, a section its name; where an error is "
-              "written or printed the statistic has one");
+static_assert(
+    each_is_complete(),
+    "a quantile has its share, a section its name; where an error is written or printed the "
+    "statistic has one");
 
 consteval bool none_is_repeated() {
   return std::ranges::all_of(kMetrics, [](const Metric& row) {

@@ -53,11 +53,12 @@ std::vector<NeedleCase> make_needle_cases(const Tokenizer& tokenizer, std::span<
     for (const int64_t context : grid.contexts) {
       const int64_t n_stretches = std::max<int64_t>(std::ssize(rest) / context, 1);
       for (int64_t i = 0; i < grid.n_depths * grid.n_cases; ++i) {
-        const NeedleOptions options{.context = context,
-                                    .depth = (static_cast<double>(i / grid.n_cases) + 0.5) /
-                                             static_cast<double>(grid.n_depths),
-                                    .seed = seed++,
-                                    .task = task};
+        const int64_t depth = i / grid.n_cases;
+        const NeedleOptions options{
+            .context = context,
+            .depth = (static_cast<double>(depth) + 0.5) / static_cast<double>(grid.n_depths),
+            .seed = seed++,
+            .task = task};
         const auto begin = rest.begin() + i % n_stretches * context;
         std::vector<int32_t> haystack = first;
         haystack.insert(haystack.end(), begin, begin + std::min(context, rest.end() - begin));

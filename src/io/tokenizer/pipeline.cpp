@@ -82,11 +82,10 @@ std::vector<int32_t> Pipeline::encode(std::string_view text, bool add_special) c
 void Pipeline::encode_text(NormalText text, WordCache& cache, std::vector<int32_t>& ids) const {
   if (parts_.normalizer) parts_.normalizer->apply(text);
   const std::vector<TextPart> parts = parts_.added.split_normalized(text.text);
+  if (parts.size() == 1 && !parts.front().id) return encode_words(std::move(text), cache, ids);
   for (const TextPart& part : parts) {
     if (part.id) {
       ids.push_back(*part.id);
-    } else if (parts.size() == 1) {
-      encode_words(std::move(text), cache, ids);
     } else {
       const Span span = part.span;
       encode_words(

@@ -17,11 +17,11 @@ constexpr double kUnknownPenalty = 10.0;  // below the worst token, as in Senten
 
 }  // namespace
 
-UnigramModel::UnigramModel(std::vector<std::pair<std::string, double>> tokens, Options options,
-                           std::string where)
+UnigramModel::UnigramModel(const std::vector<std::pair<std::string, double>>& tokens,
+                           Options options, std::string where)
     : options_(options), where_(std::move(where)) {
   double lowest = std::numeric_limits<double>::infinity();
-  for (auto& [text, score] : tokens) {
+  for (const auto& [text, score] : tokens) {
     const auto id = static_cast<int32_t>(scores_.size());
     scores_.push_back(score);
     lowest = std::min(lowest, score);

@@ -18,7 +18,7 @@ class UnigramModel : public Model {
     bool byte_fallback = false;
   };
   // The id of a token is its place in the list.
-  UnigramModel(std::vector<std::pair<std::string, double>> tokens, Options options,
+  UnigramModel(const std::vector<std::pair<std::string, double>>& tokens, Options options,
                std::string where);
 
   void tokenize(std::string_view word, std::vector<int32_t>& ids) const override;

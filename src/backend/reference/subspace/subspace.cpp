@@ -10,7 +10,7 @@
 
 namespace sluice::impl::reference::subspace {
 
-Columns::Columns(MatrixSource source, DType dtype)
+Columns::Columns(const MatrixSource& source, DType dtype)
     : ColumnWeights(source.n_out, source.n_in, source.n_out * element_bytes(dtype), 1.0),
       weights(source, dtype) {}
 

@@ -7,7 +7,7 @@
 namespace sluice::impl::reference::subspace {
 
 struct Columns final : ColumnWeights {
-  Columns(MatrixSource source, DType dtype);
+  Columns(const MatrixSource& source, DType dtype);
   linear::Weights weights;
 };
 
