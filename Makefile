@@ -11,7 +11,7 @@ LAUNCHER = $$(command -v ccache >/dev/null && echo -DCMAKE_CXX_COMPILER_LAUNCHER
 CUDA_HERE = $$(nvidia-smi -L >/dev/null 2>&1 && echo -DSLUICE_CUDA=AUTO -DCMAKE_CUDA_ARCHITECTURES=native)
 SOURCES = $(shell git ls-files '*.cpp' '*.h' '*.cu' '*.cuh')
 
-.PHONY: help deps build test demo asan fuzz bench golden format lint clean
+.PHONY: help deps build test demo asan fuzz bench golden format format-check lint clean
 
 help:
 	@echo "make demo     the program, for this machine, and the whole story on the model that comes along"
@@ -62,12 +62,13 @@ format:
 	@scripts/install-deps lint
 	clang-format -i $(SOURCES)
 
-# TIDY: options of clang-tidy. CI leaves out the analyzer, which takes three quarters of the time.
-lint: build
+format-check:
 	@scripts/install-deps lint
 	clang-format --dry-run --Werror $(SOURCES)
+
+lint: build format-check
 	run-clang-tidy -quiet -p build/$(PRESET) -j $(JOBS) -extra-arg=-Wno-unknown-warning-option \
-	  -extra-arg=-Wno-ignored-optimization-argument $(TIDY) '/src/.*(\.cpp|unity_[0-9]+_cxx\.cxx)$$'
+	  -extra-arg=-Wno-ignored-optimization-argument '/src/.*(\.cpp|unity_[0-9]+_cxx\.cxx)$$'
 
 clean:
 	rm -rf build
