@@ -25,6 +25,14 @@ enum class RotaryStyle : uint8_t {
   kInterleaved,  // pairs (2i, 2i + 1): GPT-J, Llama in GGUF
 };
 
+// Rows [begin, end) of a matrix as they lie in memory: one after the other, in the element type of
+// their file, which may be a block type. Any alignment.
+struct StoredRows {
+  int64_t begin = 0, end = 0;
+  DType dtype = DType::kF32;
+  const std::byte* bytes = nullptr;
+};
+
 // A weight matrix (n_out, n_in) that is read piece by piece while it is packed, so that a
 // float32 copy of the whole never exists.
 struct MatrixSource {
@@ -33,6 +41,11 @@ struct MatrixSource {
   // Writes rows [begin, end) to out, row-major. Called from several threads.
   std::function<void(int64_t begin, int64_t end, float* out)> read_rows;
   std::vector<float> bias;  // (n_out), or empty
+  // The same rows as they are stored, in order and without gaps: for a backend that multiplies
+  // blocks as they are. Empty where some of them are stored otherwise. The memory outlives the
+  // packed weights where `owner` is empty, and lives as long as `owner` where it is not.
+  std::vector<StoredRows> stored;
+  std::shared_ptr<const void> owner;
 };
 
 // A matrix in the form one backend multiplies with.

@@ -114,12 +114,16 @@ MatrixSource matrix_source(const WeightStore& store, const MatrixNames& names, i
       throw Error(part.weight + " is quantised in a layout that cannot be transposed",
                   "convert the weights to F32, F16 or BF16");
     slices->push_back({&tensor, source.n_out, source.n_out + part.n_out, part.transposed});
+    source.stored.push_back(
+        {source.n_out, source.n_out + part.n_out, tensor.dtype, tensor.bytes.data()});
     source.n_out += part.n_out;
     if (!biased) continue;
     std::vector<float> bias(static_cast<size_t>(part.n_out), 0.0f);
     if (!part.bias.empty()) bias = read_vector(store, part.bias, part.n_out);
     source.bias.insert(source.bias.end(), bias.begin(), bias.end());
   }
+  const auto transposed = [](const MatrixPart& part) { return part.transposed; };
+  if (std::any_of(names.begin(), names.end(), transposed)) source.stored.clear();
   source.read_rows = [slices, n_in](int64_t begin, int64_t end, float* out) {
     for (const Slice& slice : *slices) {
       const int64_t first = std::max(begin, slice.begin), last = std::min(end, slice.end);
