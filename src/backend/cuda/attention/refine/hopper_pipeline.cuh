@@ -61,14 +61,15 @@ struct Shared {
 };
 
 // What lanes have read or written themselves each of them hands on, so that every lane arrives.
-// Tiles of values are read by tensor cores alone: one lane of a warp arrives (hopper::release).
+// Tiles of values are written by TMA and read by tensor cores alone: one lane of a warp arrives
+// (hopper::release).
 template <int kD>
 __device__ void make_barriers(Shared<kD>& shared) {
   using S = Sizes<kD>;
   make_barrier(&shared.item_here, 1);
   make_barrier(&shared.item_used, hopper::kLanes + 2 * 32);
   for (int stage = 0; stage < S::kKeyStages; ++stage) {
-    make_barrier(&shared.keys_here[stage], 1);
+    make_barrier(&shared.keys_here[stage], 32);
     make_barrier(&shared.keys_used[stage], hopper::kLanes);
   }
   for (int stage = 0; stage < S::kValueStages; ++stage) {
@@ -92,7 +93,8 @@ __device__ void release_keys(uint64_t* used) {
   if (threadIdx.x % 32 == 0) arrive(used, 32);
 }
 
-// Says how many pages of an item are listed; one lane, after all have written theirs.
+// Says how many pages of an item are listed; one lane, after all have written theirs. A release
+// that meets an acquire: compute-sanitizer's racecheck follows barriers alone and reports the pair.
 __device__ inline void publish_listed(uint64_t* listed, uint32_t number, int n, bool complete) {
   const uint64_t value =
       uint64_t{number} << 32 | static_cast<uint32_t>(n) << 1 | static_cast<uint32_t>(complete);
@@ -114,8 +116,11 @@ __device__ inline int wait_listed(uint64_t* listed, uint32_t number, int needed)
 
 constexpr int kAbsentRow = 1 << 30;  // behind all rows of a cache
 
-// The tiles of keys, or of values, as one warp brings them.
-template <int kD, int kStages>
+// Who writes a stage of keys: TMA alone, or lanes what comes with the tile too.
+enum class WrittenBy { kTma, kLanes };
+
+// The tiles of keys, or of values, as one warp brings them. kArrivals: of a stage's barrier.
+template <int kD, int kStages, int kArrivals>
 struct TileStream {
   using S = Sizes<kD>;
   const TileMaps& maps;
@@ -128,11 +133,20 @@ struct TileStream {
     wait_barrier(&used[stage], parity ^ 1);
     return stage;
   }
+  template <WrittenBy kWriter>
+  __device__ void expect_tile(int stage) const {
+    if (threadIdx.x % 32 == 0) {
+      arrive_and_expect(&here[stage], S::kTileBytes);
+      if (kWriter == WrittenBy::kTma && kArrivals > 1) arrive(&here[stage], kArrivals - 1);
+    } else if (kWriter == WrittenBy::kLanes) {
+      arrive(&here[stage]);
+    }
+  }
   // Rows [row, row + kKeys).
+  template <WrittenBy kWriter = WrittenBy::kTma>
   __device__ void bring_rows(int stage, const CUtensorMap& map, int row, int kv_head) const {
-    __syncwarp();  // what lanes have written for the stage comes before its barrier
+    expect_tile<kWriter>(stage);
     if (threadIdx.x % 32 != 0) return;
-    arrive_and_expect(&here[stage], S::kTileBytes);
 #pragma unroll 1
     for (int panel = 0; panel < S::kPanels; ++panel)
       copy_box(tiles + stage * S::kTileBytes + panel * S::kKeyPanel, &map, 64 * panel, row, kv_head,
@@ -140,11 +154,11 @@ struct TileStream {
   }
   // kPage rows from each of kPages places: lane i gives that of place i % kPages. Rows behind the
   // tensor are read as zeros.
+  template <WrittenBy kWriter = WrittenBy::kTma>
   __device__ void bring_boxes(int stage, const CUtensorMap& map, int row, int kv_head) const {
     const int lane = static_cast<int>(threadIdx.x) % 32;
-    __syncwarp();
-    if (lane == 0) arrive_and_expect(&here[stage], S::kTileBytes);
-    __syncwarp();
+    expect_tile<kWriter>(stage);
+    __syncwarp();  // no box arrives before it is expected
     const int panel = lane / S::kPages;
     if (panel < S::kPanels)
       copy_box(tiles + stage * S::kTileBytes + panel * S::kKeyPanel +
@@ -158,16 +172,17 @@ struct TileStream {
                 item.kv_head);
   }
   // Columns [column, column + kKeys) of means and of exact pages behind them.
+  template <WrittenBy kWriter = WrittenBy::kTma>
   __device__ void bring_means(int stage, const Item& item, int column) const {
     if (column + S::kKeys <= item.sinks_at())
-      return bring_rows(stage, maps.means, column, item.kv_head);
+      return bring_rows<kWriter>(stage, maps.means, column, item.kv_head);
     const int row = column + static_cast<int>(threadIdx.x) % S::kPages * kPage;
     const int behind = row - item.sinks_at(), page = behind / kPage;
-    bring_boxes(stage, behind < 0 ? maps.last_means : maps.cache,
-                behind < 0                ? row
-                : page < item.exact_pages ? page * kPage
-                                          : kAbsentRow,
-                item.kv_head);
+    bring_boxes<kWriter>(stage, behind < 0 ? maps.last_means : maps.cache,
+                         behind < 0                ? row
+                         : page < item.exact_pages ? page * kPage
+                                                   : kAbsentRow,
+                         item.kv_head);
   }
 };
 
@@ -177,8 +192,8 @@ __device__ void bring_keys(const RefineView& view, const Maps& maps, unsigned ch
   using S = Sizes<kD>;
   const int lane = static_cast<int>(threadIdx.x) % 32, slot = lane % S::kPages;
   const int end = n_items(view);
-  TileStream<kD, S::kKeyStages> stream{maps.keys, memory + S::kQueryBytes, shared.keys_here,
-                                       shared.keys_used};
+  TileStream<kD, S::kKeyStages, 32> stream{maps.keys, memory + S::kQueryBytes, shared.keys_here,
+                                           shared.keys_used};
   int index = static_cast<int>(blockIdx.x);
   for (uint32_t number = 0;; ++number) {
     Item next{};
@@ -217,7 +232,7 @@ __device__ void bring_keys(const RefineView& view, const Maps& maps, unsigned ch
           for (int i = lane; i < S::kKeys; i += 32)
             shared.terms[stage][i] = page_terms(
                 view.rule, page + i < item.end_page ? stats[page + i] : make_float2(0, 0));
-          stream.bring_means(stage, item, page);
+          stream.template bring_means<WrittenBy::kLanes>(stage, item, page);
         }
 #pragma unroll 1
       for (int page = 0;; page += S::kPages) {
@@ -234,7 +249,7 @@ __device__ void bring_keys(const RefineView& view, const Maps& maps, unsigned ch
             shared.members[stage][warp][slot] =
                 static_cast<uint16_t>(words[warp / 2] >> (warp % 2 * 16));
         }
-        stream.bring_boxes(stage, maps.keys.cache, row, item.kv_head);
+        stream.template bring_boxes<WrittenBy::kLanes>(stage, maps.keys.cache, row, item.kv_head);
       }
     }
     index = static_cast<int>(gridDim.x) + __shfl_sync(0xffffffffu, drawn, 0);
@@ -254,9 +269,9 @@ __device__ void bring_values(const RefineView& view, const Maps& maps, unsigned 
                              Shared<kD>& shared, const PageList& list) {
   using S = Sizes<kD>;
   const int slot = static_cast<int>(threadIdx.x) % S::kPages;
-  TileStream<kD, S::kValueStages> stream{maps.values,
-                                         memory + S::kQueryBytes + S::kKeyStages * S::kTileBytes,
-                                         shared.values_here, shared.values_used};
+  TileStream<kD, S::kValueStages, 1> stream{maps.values,
+                                            memory + S::kQueryBytes + S::kKeyStages * S::kTileBytes,
+                                            shared.values_here, shared.values_used};
   for (uint32_t number = 0;; ++number) {
     const Item& item = take_item(shared, number);
     if (item.head < 0) return;
