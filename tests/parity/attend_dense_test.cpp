@@ -28,6 +28,15 @@ const AttendCase kCases[] = {
     {.n_tokens = 300, .head_dim = 64, .n_heads = 3, .n_kv_heads = 1},
     {.n_tokens = 300, .head_dim = 16, .causal = false},
     {.n_tokens = 45, .head_dim = 64, .first_position = 255, .size = 10},
+    // Few queries and many keys, in stretches: groups of every size that a kernel has, and larger
+    // ones.
+    {.n_tokens = 1, .head_dim = 64, .first_position = 1500, .n_heads = 9, .n_kv_heads = 3},
+    {.n_tokens = 1, .head_dim = 16, .first_position = 512, .n_heads = 9, .n_kv_heads = 1},
+    {.n_tokens = 1, .head_dim = 128, .first_position = 511, .n_heads = 10, .n_kv_heads = 2},
+    {.n_tokens = 3, .head_dim = 80, .first_position = 1022, .n_heads = 8, .n_kv_heads = 1},
+    {.n_tokens = 2, .head_dim = 24, .first_position = 700, .n_heads = 7, .n_kv_heads = 1},
+    {.n_tokens = 3, .head_dim = 32, .first_position = 1022, .n_batch = 2, .window = 700},
+    {.n_tokens = 7, .head_dim = 48, .first_position = 600, .n_heads = 22, .n_kv_heads = 2},
     // Sliding windows: one position, within a tile, across tiles, wider than everything.
     {.n_tokens = 1, .head_dim = 64, .first_position = 200, .window = 17},
     {.n_tokens = 7, .head_dim = 16, .first_position = 3, .window = 1},

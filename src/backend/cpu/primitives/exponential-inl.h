@@ -20,15 +20,17 @@ using Vector = hn::Vec<decltype(kF)>;
 // exp(x) = 2^n * exp(r) with |r| <= ln(2) / 2 and a Taylor series of degree 6 for exp(r), whose
 // remainder is below 1.3e-7 of the value. Below -87 (where float32 ends) it is zero, exactly;
 // above 88 it stays at exp(88).
-HWY_INLINE Vector exponential(Vector x) {
+//
+// bounded: x, at least -87; a NaN may have become a number there, and the result is NaN all the
+// same.
+HWY_INLINE Vector exponential_of(Vector x, Vector bounded) {
   const hn::RebindToUnsigned<decltype(kF)> bits;
-  const auto bounded = hn::Min(hn::Max(x, hn::Set(kF, -87.0f)), hn::Set(kF, 88.0f));
   // Adding 1.5 * 2^23 leaves the nearest integer in the low bits.
   const auto magic = hn::Set(kF, 12582912.0f);
   const auto shifted = hn::MulAdd(bounded, hn::Set(kF, 1.44269504f), magic);
   const auto n = hn::Sub(shifted, magic);
   // ln 2 in two parts, so that the subtraction is exact.
-  auto r = hn::NegMulAdd(n, hn::Set(kF, 0.693359375f), bounded);
+  auto r = hn::NegMulAdd(n, hn::Set(kF, 0.693359375f), x);
   r = hn::NegMulAdd(n, hn::Set(kF, -2.12194440e-4f), r);
   // In pairs rather than one power at a time: the chain of dependent steps sets the speed.
   const auto r2 = hn::Mul(r, r);
@@ -40,8 +42,18 @@ HWY_INLINE Vector exponential(Vector x) {
   series = hn::MulAdd(series, r2, low);
   const auto exponent = hn::ShiftLeft<23>(hn::BitCast(bits, shifted));
   const auto power = hn::BitCast(kF, hn::Add(exponent, hn::Set(bits, 127u << 23)));
-  const auto value = hn::IfThenZeroElse(hn::Lt(x, hn::Set(kF, -87.0f)), hn::Mul(series, power));
+  return hn::IfThenZeroElse(hn::Lt(x, hn::Set(kF, -87.0f)), hn::Mul(series, power));
+}
+
+HWY_INLINE Vector exponential(Vector x) {
+  const auto top = hn::Min(x, hn::Set(kF, 88.0f));
+  const auto value = exponential_of(top, hn::Max(top, hn::Set(kF, -87.0f)));
   return hn::IfThenElse(hn::IsNaN(x), x, value);
+}
+
+// The same for x <= 0 or NaN, as a softmax has it: fewer steps, the same bits.
+HWY_INLINE Vector exponential_below_one(Vector x) {
+  return exponential_of(x, hn::Max(x, hn::Set(kF, -87.0f)));
 }
 
 }  // namespace sluice::impl::cpu::primitives::HWY_NAMESPACE

@@ -5,10 +5,11 @@
 
 #include "backend/cpu/attention/dense/dense.h"
 
-#include <cmath>
+#include <algorithm>
+#include <vector>
 
+#include "backend/cpu/attention/common/group.h"
 #include "backend/cpu/attention/common/packed.h"
-#include "backend/cpu/primitives/rows.h"
 #include "core/threads.h"
 
 namespace sluice::impl::cpu::dense {
@@ -48,44 +49,88 @@ void attend_tiles(const AttendDenseArgs& args) {
                               shape, rows_of, visit);
 }
 
-// Decoding, and prompts of a few tokens: row by row, the query heads of a group one after another
-// over the same keys.
+// Decoding, and prompts of a few tokens: the query heads of a key head in one pass over its keys.
+// Keys are divided in stretches that start at multiples of kStretch, so that a few heads occupy
+// many threads; sums do not depend on the number of threads.
+constexpr int64_t kStretch = 512;
+
+// Keys [begin, end) of one row of queries, and the stretches that have some of them.
+struct KeyRange {
+  int64_t begin, end;
+  int64_t first_stretch() const { return begin / kStretch; }
+  int64_t n_stretches() const { return (end + kStretch - 1) / kStretch - first_stretch(); }
+};
+
 template <typename T>
-void attend_rows(const AttendDenseArgs& args) {
-  const Shape& cache = args.cache.keys.shape();
-  const int64_t n_kv_heads = cache[1], capacity = cache[2], head_dim = cache[3];
-  const int64_t n_heads = args.queries.shape()[1], group = n_heads / n_kv_heads;
-  parallel_each(args.queries.rows() * n_kv_heads, [&](int64_t item) {
-    thread_local std::vector<float> scores, query, sums;
-    const int64_t row = item / n_kv_heads, kv_head = item % n_kv_heads;
-    const int64_t position = args.first_position + row % args.n_tokens;
-    const int64_t end = args.causal ? position + 1 : args.first_position + args.n_tokens;
-    const int64_t begin = args.window > 0 ? std::max<int64_t>(0, position + 1 - args.window) : 0;
-    const int64_t offset =
-        ((row / args.n_tokens * n_kv_heads + kv_head) * capacity + begin) * head_dim;
-    const T* keys = args.cache.keys.data<T>() + offset;
-    const T* values = args.cache.values.data<T>() + offset;
-    scores.resize(static_cast<size_t>(end - begin));
-    query.resize(static_cast<size_t>(head_dim));
-    for (int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
-      const T* q = args.queries.row<T>(row) + head * head_dim;
-      std::transform(q, q + head_dim, query.begin(), [](T x) { return to_float(x); });
-      primitives::dot_rows(query.data(), keys, head_dim, end - begin, head_dim, scores.data());
-      primitives::SoftmaxState state{-INFINITY, 0.0f};
-      primitives::softmax_step(args.scale, end - begin, scores.data(), state);
-      sums.assign(static_cast<size_t>(head_dim), 0.0f);
-      primitives::mix_rows(scores.data(), values, head_dim, end - begin, head_dim, sums.data());
-      primitives::scale(1.0f / state.total, head_dim, sums.data());
-      std::transform(sums.begin(), sums.end(), args.out.row<T>(row) + head * head_dim,
-                     [](float x) { return from_float<T>(x); });
-    }
-  });
-}
+class Rows {
+ public:
+  explicit Rows(const AttendDenseArgs& args) : args_(args) {
+    for (int64_t row = 0; row < args.n_tokens; ++row)
+      n_stretches_ = std::max(n_stretches_, range_of(row).n_stretches());
+  }
+
+  void attend() {
+    const int64_t n_groups = args_.queries.rows() * n_kv_heads_;
+    parts_.resize(n_stretches_ > 1 ? static_cast<size_t>(n_groups * n_stretches_ * part_size_) : 0);
+    parallel_each(n_groups * n_stretches_, [&](int64_t index) { attend_stretch(index); });
+    for (int64_t item = 0; item < n_groups && n_stretches_ > 1; ++item) add_stretches(item);
+  }
+
+ private:
+  KeyRange range_of(int64_t row) const {
+    const int64_t position = args_.first_position + row % args_.n_tokens;
+    return {args_.window > 0 ? std::max<int64_t>(0, position + 1 - args_.window) : 0,
+            args_.causal ? position + 1 : args_.first_position + args_.n_tokens};
+  }
+  // item: a row of queries and a key head.
+  void load(attention::QueryGroup<T>& queries, int64_t item) const {
+    queries.load(args_.queries.row<T>(item / n_kv_heads_) + first_of(item), group_, head_dim_,
+                 args_.scale);
+  }
+  void store(attention::QueryGroup<T>& queries, int64_t item) const {
+    queries.store(args_.out.row<T>(item / n_kv_heads_) + first_of(item));
+  }
+  int64_t first_of(int64_t item) const { return item % n_kv_heads_ * group_ * head_dim_; }
+
+  void attend_stretch(int64_t index) {
+    thread_local attention::QueryGroup<T> queries;
+    const int64_t item = index / n_stretches_, row = item / n_kv_heads_;
+    const KeyRange keys = range_of(row);
+    const int64_t stretch = keys.first_stretch() + index % n_stretches_;
+    const int64_t begin = std::max(keys.begin, stretch * kStretch);
+    const int64_t end = std::max(begin, std::min(keys.end, (stretch + 1) * kStretch));
+    const int64_t head = row / args_.n_tokens * n_kv_heads_ + item % n_kv_heads_;
+    const int64_t offset = (head * capacity_ + std::min(begin, keys.end)) * head_dim_;
+    load(queries, item);
+    queries.visit(args_.cache.keys.data<T>() + offset, args_.cache.values.data<T>() + offset,
+                  end - begin);
+    if (n_stretches_ == 1)
+      store(queries, item);
+    else
+      queries.save(parts_.data() + index * part_size_);
+  }
+
+  void add_stretches(int64_t item) {
+    load(whole_, item);
+    for (int64_t i = 0; i < range_of(item / n_kv_heads_).n_stretches(); ++i)
+      whole_.add(parts_.data() + (item * n_stretches_ + i) * part_size_);
+    store(whole_, item);
+  }
+
+  const AttendDenseArgs& args_;
+  const int64_t n_kv_heads_ = args_.cache.keys.shape()[1], capacity_ = args_.cache.keys.shape()[2];
+  const int64_t head_dim_ = args_.cache.keys.shape()[3];
+  const int64_t group_ = args_.queries.shape()[1] / n_kv_heads_;
+  const int64_t part_size_ = group_ * (2 + head_dim_);
+  int64_t n_stretches_ = 1;   // of the row that has most
+  std::vector<float> parts_;  // (rows, n_kv_heads, n_stretches, part_size)
+  attention::QueryGroup<T> whole_;
+};
 
 template <typename T>
 void attend(const AttendDenseArgs& args) {
   if (args.n_tokens < attention::kMinPackedQueries)
-    attend_rows<T>(args);
+    Rows<T>(args).attend();
   else
     attend_tiles<T>(args);
 }
