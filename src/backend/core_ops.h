@@ -44,8 +44,8 @@ struct MatrixSource {
   // The same rows as they are stored, in order and without gaps: for a backend that multiplies
   // blocks as they are. Empty where some of them are stored otherwise. The memory outlives the
   // packed weights where `owner` is empty, and lives as long as `owner` where it is not.
-  std::vector<StoredRows> stored;
-  std::shared_ptr<const void> owner;
+  std::vector<StoredRows> stored = {};
+  std::shared_ptr<const void> owner = {};
 };
 
 // A matrix in the form one backend multiplies with.
