@@ -173,6 +173,11 @@ class CudaBackend final : public Backend,
     cuda::elementwise::norm(*context_, args);
   }
   bool writes_squares() const override { return true; }
+  void norm_heads(const HeadNormArgs& args) override {
+    const Shape weight{args.x.shape()[2]};
+    SLUICE_CHECK(args.query_weight.shape() == weight && args.key_weight.shape() == weight);
+    cuda::elementwise::norm_heads(*context_, args);
+  }
 
   void linear(const LinearArgs& args) override {
     const auto& weights = dynamic_cast<const cuda::linear::DeviceWeights&>(*args.weights);

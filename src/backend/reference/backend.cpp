@@ -43,6 +43,7 @@ class ReferenceBackend final : public Backend {
 
   void embed(const EmbedArgs& args) override { reference::linear::embed(args); }
   void norm(const NormArgs& args) override { reference::elementwise::norm(args); }
+  void norm_heads(const HeadNormArgs& args) override { reference::elementwise::norm_heads(args); }
   void linear(const LinearArgs& args) override { reference::linear::linear(args); }
   void project(const ProjectArgs& args) override { reference::subspace::project(args); }
   void grade(const GradeArgs& args) override { reference::subspace::grade(args); }

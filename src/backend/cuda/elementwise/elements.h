@@ -24,6 +24,7 @@ struct EmbedRows {
 };
 void embed(Context& context, const EmbedRows& args);
 void norm(Context& context, const NormArgs& args);
+void norm_heads(Context& context, const HeadNormArgs& args);
 // positions: on the device, or null.
 void rotate(Context& context, const RotaryArgs& args, const int32_t* positions);
 void store_kv(Context& context, const StoreKvArgs& args);

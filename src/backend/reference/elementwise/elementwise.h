@@ -7,6 +7,7 @@
 namespace sluice::impl::reference::elementwise {
 
 void norm(const NormArgs& args);
+void norm_heads(const HeadNormArgs& args);
 void rotate(const RotaryArgs& args);
 void glu(const GluArgs& args);
 void convert(ConstTensor from, Tensor to);
