@@ -18,7 +18,7 @@ void run_all_queries(Backend& backend, const BlockShape& shape, const BlockWeigh
                      const BlockInput& input, Workspace& workspace) {
   const Projections heads =
       project(backend, shape, weights, input, workspace.input(), workspace.qkv());
-  if (const auto rotary = rotary_of(shape, input, {}, workspace.qkv())) {
+  if (const auto rotary = rotary_of(shape, weights, input, {}, workspace.qkv())) {
     const TimedScope timed = input.time(&LayerTimes::attend);
     backend.rotate(*rotary);
   }
@@ -76,7 +76,8 @@ void run_reps(Backend& backend, const BlockShape& shape, const BlockWeights& wei
   const Projections heads = project(backend, shape, weights, input, x, qkv);
   {
     const TimedScope timed = input.time(&LayerTimes::attend);
-    if (const auto rotary = rotary_of(shape, input, positions, qkv)) backend.rotate(*rotary);
+    if (const auto rotary = rotary_of(shape, weights, input, positions, qkv))
+      backend.rotate(*rotary);
     // Without queries too: the tokens of this pass count in later ones.
     layer.reps(batch).attend({.queries = heads.queries,
                               .keys = heads.keys,

@@ -14,6 +14,8 @@ void Workspace::resize(Backend& backend, const BlockShape& shape, int64_t n_rows
   const int64_t heads = shape.n_heads + 2 * shape.n_kv_heads;
   residual_ = backend.allocate(DType::kF32, {n_rows, shape.d_model});
   input_ = backend.allocate(dtype, {n_rows, shape.d_model});
+  if (shape.kind == BlockKind::kParallelNorms)
+    mlp_input_ = backend.allocate(dtype, {n_rows, shape.d_model});
   qkv_ = backend.allocate(dtype, {n_rows, heads * shape.head_dim});
   attended_ = backend.allocate(dtype, {n_rows, shape.n_heads * shape.head_dim});
   mlp_in_ = backend.allocate(dtype, {n_rows, (shape.gated ? 2 : 1) * shape.d_inner});
@@ -60,6 +62,12 @@ void run_block(Backend& backend, const BlockShape& shape, const BlockWeights& we
       return;
     case BlockKind::kParallel:
       weights.attention_norm.run(backend, residual, x, workspace.squares());
+      run_attention(backend, shape, weights, input, workspace);
+      run_mlp(backend, shape, weights, input, workspace);
+      return;
+    case BlockKind::kParallelNorms:
+      weights.attention_norm.run(backend, residual, x, workspace.squares());
+      weights.mlp_norm.run(backend, residual, workspace.mlp_input());
       run_attention(backend, shape, weights, input, workspace);
       run_mlp(backend, shape, weights, input, workspace);
       return;

@@ -15,9 +15,10 @@
 namespace sluice::impl {
 
 enum class BlockKind : uint8_t {
-  kPreNorm,   // x += attention(norm(x)); x += mlp(norm(x))
-  kParallel,  // n = norm(x); x += attention(n) + mlp(n)
-  kPostNorm,  // x = norm(x + attention(x)); x = norm(x + mlp(x))
+  kPreNorm,        // x += attention(norm(x)); x += mlp(norm(x))
+  kParallel,       // n = norm(x); x += attention(n) + mlp(n)
+  kParallelNorms,  // x += attention(norm(x)) + mlp(norm'(x))
+  kPostNorm,       // x = norm(x + attention(x)); x = norm(x + mlp(x))
 };
 
 // What all blocks of a model share.
@@ -36,9 +37,11 @@ struct BlockShape {
 // gated), MLP output.
 struct BlockWeights {
   Norm attention_norm, mlp_norm;
+  Norm query_norm, key_norm;  // of each head, before rotary embedding
   LinearGroup qkv, attention_out, mlp_in, mlp_out;
   int64_t window = 0;  // sliding window of this layer, 0 for none
   float scale = 1;     // of attention scores
+  bool rotary = true;  // false: this layer does not rotate, whatever the shape says
 
   LinearGroup& group(BasisInput input) {
     return *std::array{&qkv, &attention_out, &mlp_in, &mlp_out}[static_cast<size_t>(input)];
@@ -57,6 +60,8 @@ class Workspace {
 
   Tensor residual() const { return rows_of(residual_); }  // (n_rows, d_model) f32
   Tensor input() const { return rows_of(input_); }        // (n_rows, d_model)
+  // What the MLP reads: input(), or rows of its own in a block of kind kParallelNorms.
+  Tensor mlp_input() const { return rows_of(mlp_input_.defined() ? mlp_input_ : input_); }
   Tensor qkv() const { return rows_of(qkv_); }            // (n_rows, q + k + v widths)
   Tensor attended() const { return rows_of(attended_); }  // (n_rows, n_heads * head_dim)
   Tensor mlp_in() const { return rows_of(mlp_in_); }      // (n_rows, d_inner or twice that)
@@ -70,7 +75,7 @@ class Workspace {
 
  private:
   Tensor rows_of(const Buffer& buffer) const { return buffer.view().rows_from(0, n_rows_); }
-  Buffer residual_, input_, qkv_, attended_, mlp_in_, gated_, gathered_, squares_;
+  Buffer residual_, input_, mlp_input_, qkv_, attended_, mlp_in_, gated_, gathered_, squares_;
   int64_t n_rows_ = 0, capacity_ = 0;
   bool wants_squares_ = false;
 };
