@@ -569,6 +569,9 @@ def make(out_dir: Path) -> None:
     tf.logging.disable_progress_bar()
     root = out_dir / "models"
     shutil.rmtree(root, ignore_errors=True)
-    for item in gpt_variants() + llama_variants() + encoder_variants():
+    from golden import decoders  # which is made of what is defined here
+
+    variants = gpt_variants() + llama_variants() + encoder_variants()
+    for item in variants + decoders.qwen_variants() + decoders.other_variants():
         make_folder(item, root / item.name)
         print(f"models/{item.name}: reloads with equal logits", flush=True)
