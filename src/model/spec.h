@@ -27,7 +27,7 @@ struct RotaryScaling {
   bool truncate = true;  // the band's ends are whole indices
   // Long-rope: (dim / 2) divisors of the frequencies, for contexts up to original_positions and
   // for longer ones.
-  std::vector<double> short_factors, long_factors;
+  std::vector<double> short_factors = {}, long_factors = {};
   double attention_factor = 1;  // of cosine and sine
 };
 

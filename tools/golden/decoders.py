@@ -32,7 +32,8 @@ def smollm3(name: str, **options) -> Variant:
 def phi3(name: str, **options) -> Variant:
     """A Phi-3 of d_model 32 with two key-value heads of 8."""
     settings = llama_settings() | dict(num_key_value_heads=2, pad_token_id=None)
-    settings |= dict(bos_token_id=None, eos_token_id=None)
+    # Phi-3 has the original length outside `rope_parameters`, where it wins.
+    settings |= dict(bos_token_id=None, eos_token_id=None, original_max_position_embeddings=16)
     return variant(name, tf.Phi3ForCausalLM, tf.Phi3Config, settings, options)
 
 
