@@ -163,7 +163,9 @@ class CoreOps {
   virtual void convert(ConstTensor from, Tensor to) = 0;  // (n_rows, d), f32 <-> compute dtype
   // to[i] = from[rows[i]]; both (…, d) of one dtype.
   virtual void gather_rows(ConstTensor from, std::span<const int32_t> rows, Tensor to) = 0;
-  // to[i] += from[rows[i]]; both (…, d) f32.
+  // x = cap * tanh(x / cap), cap > 0; (n_rows, d) f32.
+  virtual void soft_cap(float cap, Tensor x) = 0;
+  // to[i] += from[rows[i]], or from[i] where `rows` is empty; both (…, d) f32.
   virtual void add_rows(ConstTensor from, std::span<const int32_t> rows, Tensor to) = 0;
 };
 

@@ -264,13 +264,22 @@ class CpuBackend final : public Backend {
     });
   }
 
+  void soft_cap(float cap, Tensor x) override {
+    SLUICE_CHECK(cap > 0 && x.dtype() == DType::kF32);
+    for_rows(x, [&](int64_t begin, int64_t end) {
+      for (int64_t r = begin; r < end; ++r)
+        cpu::primitives::soft_cap(cap, x.row_elements(), x.row<float>(r));
+    });
+  }
+
   void add_rows(ConstTensor from, std::span<const int32_t> rows, Tensor to) override {
-    SLUICE_CHECK(static_cast<int64_t>(rows.size()) == to.rows());
+    SLUICE_CHECK(static_cast<int64_t>(rows.size()) == to.rows() ||
+                 (rows.empty() && from.rows() == to.rows()));
     SLUICE_CHECK(from.row_elements() == to.row_elements());
     for_rows(to, [&](int64_t begin, int64_t end) {
       for (int64_t r = begin; r < end; ++r)
-        cpu::primitives::add(from.row<float>(rows[static_cast<size_t>(r)]), to.row_elements(),
-                             to.row<float>(r));
+        cpu::primitives::add(from.row<float>(rows.empty() ? r : rows[static_cast<size_t>(r)]),
+                             to.row_elements(), to.row<float>(r));
     });
   }
 

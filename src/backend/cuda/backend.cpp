@@ -237,7 +237,16 @@ class CudaBackend final : public Backend,
     cuda::elementwise::gather_rows(*context_, from, at.data(), to);
   }
 
+  void soft_cap(float cap, Tensor x) override {
+    SLUICE_CHECK(cap > 0 && x.dtype() == DType::kF32);
+    cuda::elementwise::soft_cap(*context_, cap, x);
+  }
+
   void add_rows(ConstTensor from, std::span<const int32_t> rows, Tensor to) override {
+    if (rows.empty()) {
+      SLUICE_CHECK(from.shape() == to.shape());
+      return cuda::elementwise::add_rows(*context_, from, nullptr, to);
+    }
     check_rows(from, rows, to);
     const DeviceArray<int32_t> at(context_, rows);
     cuda::elementwise::add_rows(*context_, from, at.data(), to);

@@ -63,6 +63,7 @@ class ReferenceBackend final : public Backend {
   void add_rows(ConstTensor from, std::span<const int32_t> rows, Tensor to) override {
     reference::elementwise::add_rows(from, rows, to);
   }
+  void soft_cap(float cap, Tensor x) override { reference::elementwise::soft_cap(cap, x); }
   std::unique_ptr<Selector> make_selector(const SelectorSpec& spec) override {
     return reference::selection::make_selector(spec);
   }

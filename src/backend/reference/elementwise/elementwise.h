@@ -12,6 +12,7 @@ void rotate(const RotaryArgs& args);
 void glu(const GluArgs& args);
 void convert(ConstTensor from, Tensor to);
 void gather_rows(ConstTensor from, std::span<const int32_t> rows, Tensor to);
+void soft_cap(float cap, Tensor x);
 void add_rows(ConstTensor from, std::span<const int32_t> rows, Tensor to);
 
 }  // namespace sluice::impl::reference::elementwise

@@ -44,6 +44,7 @@ void attend_tiles(const AttendDenseArgs& args) {
                                .n_kv_heads = cache[1],
                                .n_keys = n_keys,
                                .scale = args.scale,
+                               .cap = args.unscaled_cap(),
                                .out = args.out},
                               shape, rows_of, visit);
 }
@@ -71,6 +72,7 @@ void attend_rows(const AttendDenseArgs& args) {
       const T* q = args.queries.row<T>(row) + head * head_dim;
       std::transform(q, q + head_dim, query.begin(), [](T x) { return to_float(x); });
       primitives::dot_rows(query.data(), keys, head_dim, end - begin, head_dim, scores.data());
+      if (args.cap > 0) primitives::soft_cap(args.unscaled_cap(), end - begin, scores.data());
       primitives::SoftmaxState state{-INFINITY, 0.0f};
       primitives::softmax_step(args.scale, end - begin, scores.data(), state);
       sums.assign(static_cast<size_t>(head_dim), 0.0f);
