@@ -133,9 +133,10 @@ void Model::prepare_selection(const Bases& bases) {
   }
 }
 
-KvCache Model::make_cache(int64_t n_batch, int64_t capacity, const AttentionPlan& plan,
+KvCache Model::make_cache(int64_t n_batch, int64_t capacity, const AttentionPlan& asked,
                           const LinearPlan& linear) const {
-  if (!plan.layers.empty()) check_plan(plan, plan_shape());
+  if (!asked.layers.empty()) check_plan(asked, plan_shape());
+  const AttentionPlan plan = fitted(asked, plan_shape());
   std::vector<LinearGates> gates;
   if (!linear.all_dense()) {
     SLUICE_CHECK(linear.layers.size() == weights_.blocks.size());
