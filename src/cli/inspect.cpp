@@ -83,6 +83,9 @@ std::string block_text(const ModelSpec& spec) {
     case BlockKind::kPostNorm:
       text += "post-norm";
       break;
+    case BlockKind::kPrePostNorm:
+      text += "pre- and post-norms";
+      break;
   }
   text += spec.norm == NormKind::kRms ? ", RMS norm" : ", layer norm";
   switch (spec.activation) {

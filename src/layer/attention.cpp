@@ -72,6 +72,7 @@ void run_attention(Backend& backend, const BlockShape& shape, const BlockWeights
                               .causal = shape.causal,
                               .window = weights.window,
                               .scale = weights.scale,
+                              .cap = shape.attention_cap,
                               .out = out});
   }
   if (observed)
@@ -83,11 +84,10 @@ void run_attention(Backend& backend, const BlockShape& shape, const BlockWeights
                        .values = heads.values,
                        .attended = out});
   input.linear_seen(BasisInput::kAttentionOutput, attended);
-  run_linear(backend, input, BasisInput::kAttentionOutput,
-             {.weights = &weights.attention_out.dense(),
-              .x = attended,
-              .accumulate = true,
-              .out = workspace.residual()});
+  run_output(
+      backend, input,
+      {BasisInput::kAttentionOutput, weights.attention_out, weights.attention_post_norm, attended},
+      workspace);
 }
 
 }  // namespace sluice::impl

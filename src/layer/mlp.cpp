@@ -17,11 +17,8 @@ void run_mlp(Backend& backend, const BlockShape& shape, const BlockWeights& weig
     inner = workspace.gated();
   }
   input.linear_seen(BasisInput::kMlpInner, inner);
-  run_linear(backend, input, BasisInput::kMlpInner,
-             {.weights = &weights.mlp_out.dense(),
-              .x = inner,
-              .accumulate = true,
-              .out = workspace.residual()});
+  run_output(backend, input, {BasisInput::kMlpInner, weights.mlp_out, weights.mlp_post_norm, inner},
+             workspace);
 }
 
 }  // namespace sluice::impl

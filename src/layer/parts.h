@@ -38,6 +38,17 @@ std::optional<RotaryArgs> rotary_of(const BlockShape& shape, const BlockWeights&
 void run_linear(Backend& backend, const BlockInput& input, BasisInput which,
                 const LinearArgs& args);
 
+// The last product of a half of a block.
+struct HalfOutput {
+  BasisInput which;
+  const LinearGroup& group;
+  const Norm& post_norm;  // of the product, or one that does not exist
+  ConstTensor x;
+};
+// Adds it to the residual stream.
+void run_output(Backend& backend, const BlockInput& input, const HalfOutput& half,
+                Workspace& workspace);
+
 // residual += mlp(x).
 void run_mlp(Backend& backend, const BlockShape& shape, const BlockWeights& weights,
              const BlockInput& input, Workspace& workspace);

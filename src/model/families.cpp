@@ -141,10 +141,13 @@ ModelDescription describe_any(const ConfigReader& config, const WeightStore& wei
     if (type == llama) return describe_llama(config, weights);
   if (type == "phi3") return describe_phi3(config, weights);
   if (type == "gpt_neox") return describe_gpt_neox(config, weights);
+  if (type == "gemma2" || type == "gemma3" || type == "gemma3_text")
+    return describe_gemma(config, weights);
   if (type == "bert") return describe_bert(config, weights);
   if (type == "esm") return describe_esm2(config, weights);
   const char* known =
-      "gpt2, gptj, gpt_neox, opt, llama, mistral, qwen2, qwen3, smollm3, phi3, bert or esm";
+      "gpt2, gptj, gpt_neox, opt, llama, mistral, qwen2, qwen3, smollm3, phi3, gemma2, gemma3, "
+      "gemma3_text, bert or esm";
   for (const char* experts : {"mixtral", "qwen2_moe", "qwen3_moe", "phimoe"})
     if (type == experts)
       config.refuse("model_type", known, "mixtures of experts are not supported yet");
@@ -156,10 +159,11 @@ ModelDescription describe_any(const GgufFile& file) {
   if (architecture == "gpt2") return describe_gpt2(file);
   for (const char* llama : {"llama", "qwen2", "qwen3", "smollm3"})
     if (architecture == llama) return describe_llama(file, architecture);
+  if (architecture == "gemma2" || architecture == "gemma3") return describe_gemma(file);
   if (architecture == "phi3") return describe_phi3(file);
   if (architecture == "gptneox") return describe_gpt_neox(file);
   throw Error(file.path.string() + ": `general.architecture` is " + quote(architecture) +
-                  ", expected gpt2, gptneox, llama, phi3, qwen2, qwen3 or smollm3",
+                  ", expected gemma2, gemma3, gpt2, gptneox, llama, phi3, qwen2, qwen3 or smollm3",
               "for another family use its Hugging Face folder");
 }
 

@@ -17,10 +17,12 @@ ModelDescription describe_opt(const ConfigReader& config, const WeightStore& wei
 ModelDescription describe_llama(const ConfigReader& config, const WeightStore& weights);
 ModelDescription describe_phi3(const ConfigReader& config, const WeightStore& weights);
 ModelDescription describe_gpt_neox(const ConfigReader& config, const WeightStore& weights);
+ModelDescription describe_gemma(const ConfigReader& config, const WeightStore& weights);
 ModelDescription describe_bert(const ConfigReader& config, const WeightStore& weights);
 ModelDescription describe_esm2(const ConfigReader& config, const WeightStore& weights);
 
 ModelDescription describe_gpt2(const GgufFile& file);
+ModelDescription describe_gemma(const GgufFile& file);
 ModelDescription describe_phi3(const GgufFile& file);
 ModelDescription describe_gpt_neox(const GgufFile& file);
 // architecture: llama, qwen2, qwen3 or smollm3.

@@ -78,6 +78,8 @@ class Loader {
     const auto load = [&](const std::string& name) {
       if (name.empty()) return Buffer();
       std::vector<float> values = read_vector(store_, name, width);
+      if (names.plus_one && name == names.weight)
+        for (float& value : values) value += 1;
       Buffer buffer = backend_.allocate(DType::kF32, {width});
       backend_.upload(ConstTensor(values.data(), DType::kF32, {width}), buffer.view());
       return buffer;
@@ -158,7 +160,8 @@ BlockShape block_shape(const ModelSpec& spec) {
           .gated = spec.gated,
           .causal = spec.causal,
           .rotary = spec.position == PositionKind::kRotary,
-          .rotary_style = spec.rotary.style};
+          .rotary_style = spec.rotary.style,
+          .attention_cap = spec.attention_cap};
 }
 
 ModelWeights load_weights(const ModelDescription& description, const WeightStore& store,
@@ -177,17 +180,20 @@ ModelWeights load_weights(const ModelDescription& description, const WeightStore
   weights.project_in = loader.matrix(names.project_in, spec.d_embed);
   for (int64_t layer = 0; layer < spec.n_layers; ++layer) {
     const LayerNames& n = names.layers[static_cast<size_t>(layer)];
-    weights.blocks.push_back({.attention_norm = loader.norm(n.attention_norm, spec, spec.d_model),
-                              .mlp_norm = loader.norm(n.mlp_norm, spec, spec.d_model),
-                              .query_norm = loader.norm(n.query_norm, spec, spec.head_dim),
-                              .key_norm = loader.norm(n.key_norm, spec, spec.head_dim),
-                              .qkv = loader.matrix(n.qkv, spec.d_model),
-                              .attention_out = loader.matrix(n.attention_out, spec.query_width()),
-                              .mlp_in = loader.matrix(n.mlp_in, spec.d_model),
-                              .mlp_out = loader.matrix(n.mlp_out, spec.d_inner),
-                              .window = spec.window(layer),
-                              .scale = spec.attention_scale(layer),
-                              .rotary = spec.rotates(layer)});
+    weights.blocks.push_back(
+        {.attention_norm = loader.norm(n.attention_norm, spec, spec.d_model),
+         .mlp_norm = loader.norm(n.mlp_norm, spec, spec.d_model),
+         .query_norm = loader.norm(n.query_norm, spec, spec.head_dim),
+         .key_norm = loader.norm(n.key_norm, spec, spec.head_dim),
+         .qkv = loader.matrix(n.qkv, spec.d_model),
+         .attention_out = loader.matrix(n.attention_out, spec.query_width()),
+         .mlp_in = loader.matrix(n.mlp_in, spec.d_model),
+         .mlp_out = loader.matrix(n.mlp_out, spec.d_inner),
+         .window = spec.window(layer),
+         .scale = spec.attention_scale(layer),
+         .rotary = spec.rotates(layer),
+         .attention_post_norm = loader.norm(n.attention_post_norm, spec, spec.d_model),
+         .mlp_post_norm = loader.norm(n.mlp_post_norm, spec, spec.d_model)});
     if (progress) progress(static_cast<double>(layer + 1) / static_cast<double>(spec.n_layers));
   }
   weights.final_norm = loader.norm(names.final_norm, spec, spec.d_model);

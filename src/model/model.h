@@ -101,7 +101,7 @@ class Model {
   ModelWeights weights_;
   std::optional<std::string> bases_text_;  // sha256 of the text whose bases the images are in
   std::map<std::pair<int64_t, SelectSpace>, std::shared_ptr<const SelectionBasis>> selection_bases_;
-  RotaryTables rotary_;
+  RotaryTables rotary_, local_rotary_;  // of spec_.rotary and spec_.local_rotary
   Workspace workspace_;
   Buffer embedded_;   // (n_rows, d_embed) f32 and
   Buffer projected_;  // the same in the compute dtype, when the token table is narrow

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cmath>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -61,14 +62,19 @@ struct ModelSpec {
   bool gated = false;
   // Sliding window of each layer, 0 for none; empty means none anywhere.
   std::vector<int64_t> windows;
-  bool scale_attention = true;  // scores are divided by sqrt(head_dim)
-  bool scale_by_layer = false;  // and by layer + 1 (both are options of GPT-2)
+  bool scale_attention = true;   // scores are divided by sqrt(head_dim)
+  bool scale_by_layer = false;   // and by layer + 1 (both are options of GPT-2)
+  double attention_factor = 0;   // above 0: scores are multiplied by this in place of either
+  float attention_cap = 0;       // above 0: a score s becomes cap * tanh(s / cap)
+  float logit_cap = 0;           // the same of the logits
+  bool scale_embedding = false;  // rows of the token table are multiplied by sqrt(d_model)
 
   PositionKind position = PositionKind::kLearned;
   int64_t position_offset = 0;  // row of the position table that serves position 0
   RotarySpec rotary;
   // Of each layer, whether it rotates queries and keys; empty means that all do.
   std::vector<bool> rotary_layers;
+  std::optional<RotarySpec> local_rotary;  // of layers with a sliding window, where it is another
 
   // ESM-2: masked tokens are zero and the rest is scaled by what training saw.
   bool token_dropout = false;
@@ -83,6 +89,7 @@ struct ModelSpec {
     return {.d_model = d_model, .attention = query_width(), .inner = d_inner};
   }
   float attention_scale(int64_t layer) const {
+    if (attention_factor > 0) return static_cast<float>(attention_factor);
     const double base = scale_attention ? 1 / std::sqrt(static_cast<double>(head_dim)) : 1.0;
     return static_cast<float>(scale_by_layer ? base / static_cast<double>(layer + 1) : base);
   }
@@ -111,6 +118,7 @@ struct NormNames {
   std::string weight;  // empty: ones
   std::string bias;    // empty: zeros
   bool exists = false;
+  bool plus_one = false;  // the weight is one more than what is stored
 };
 
 struct LayerNames {
@@ -122,6 +130,7 @@ struct LayerNames {
   MatrixNames mlp_out;
   // Of each head; a model has both or none.
   NormNames query_norm = {}, key_norm = {};
+  NormNames attention_post_norm = {}, mlp_post_norm = {};  // of blocks of kind kPrePostNorm
 };
 
 struct WeightNames {

@@ -27,6 +27,8 @@ class TensorList {
       add_norm(layer.mlp_norm, spec.d_model);
       add_norm(layer.query_norm, spec.head_dim);
       add_norm(layer.key_norm, spec.head_dim);
+      add_norm(layer.attention_post_norm, spec.d_model);
+      add_norm(layer.mlp_post_norm, spec.d_model);
       add_matrix(layer.qkv, spec.d_model);
       add_matrix(layer.attention_out, spec.query_width());
       add_matrix(layer.mlp_in, spec.d_model);

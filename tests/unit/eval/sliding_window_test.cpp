@@ -113,5 +113,32 @@ TEST(SlidingWindowPlan, OfAShorterContextIsFollowedByTheOtherLayers) {
   }
 }
 
+TEST(CappedScores, KeepEveryLayerDense) {
+  const nlohmann::json config = {{"model_type", "gemma2"},
+                                 {"num_hidden_layers", 2},
+                                 {"hidden_size", 32},
+                                 {"intermediate_size", 32},
+                                 {"num_attention_heads", 2},
+                                 {"num_key_value_heads", 1},
+                                 {"head_dim", 16},
+                                 {"max_position_embeddings", kContext},
+                                 {"sliding_window", kWindow},
+                                 {"attn_logit_softcapping", 5.0},
+                                 {"vocab_size", 64}};
+  Model model(synthetic_checkpoint(ConfigReader(config, "gemma2")), make_cpu_backend(DType::kF32),
+              {});
+  PlanShape uncapped = model.plan_shape();
+  EXPECT_TRUE(uncapped.capped);
+  uncapped.capped = false;
+  const AttentionPlan asked = refined(1, uncapped);
+  EXPECT_EQ(asked.layers[1].mode, AttentionMode::kRefine);
+  KvCache cache = model.make_cache(1, 0, asked);
+  EXPECT_TRUE(cache.plan().all_dense());
+  EXPECT_SAME_BITS(hidden_of(model, repeating_tokens(kContext), cache), run(model, {}));
+  AttentionWork work;
+  work.add(cache, model.spec());
+  EXPECT_EQ(work.keys_read_fraction(), 1);
+}
+
 }  // namespace
 }  // namespace sluice::impl::test

@@ -117,6 +117,21 @@ TEST(Block, NormsOfHeadsLeaveValuesAlone) {
   EXPECT_CLOSE(run(*backend, block, kFives), std::vector<float>(kWidth, 10.0f), 1e-5);
 }
 
+TEST(Block, PreAndPostNormsNormWhatEachHalfAdds) {
+  const auto backend = make_reference_backend(DType::kF32);
+  ScalingBlock block(*backend, BlockKind::kPrePostNorm, 2, 3);
+  const auto set = [&](Norm& norm, float weight) {
+    const std::vector<float> weights(kWidth, weight);
+    norm = {.kind = NormKind::kRms, .epsilon = 0, .weight = {}, .bias = {}, .exists = true};
+    norm.weight = backend->allocate(DType::kF32, {kWidth});
+    backend->upload(ConstTensor(weights.data(), DType::kF32, {kWidth}), norm.weight.view());
+  };
+  set(block.weights.attention_post_norm, 10);
+  set(block.weights.mlp_post_norm, 100);
+  // 2 * 1 is normed to 1 and weighted: 5 + 10 = 15, then 15 + 100.
+  EXPECT_CLOSE(run(*backend, block, kFives), std::vector<float>(kWidth, 115.0f), 1e-4);
+}
+
 TEST(Block, PostNormNormsAfterEachSum) {
   // norm(5 + 2 * 5) = 1, then norm(1 + 3 * 1).
   EXPECT_CLOSE(run(BlockKind::kPostNorm, kFives), std::vector<float>(kWidth, 1.0f), 1e-5);
