@@ -20,7 +20,7 @@ import transformers as tf
 from gguf import GGMLQuantizationType as Type
 from safetensors.torch import save_file
 
-from golden import decoders, models
+from golden import decoders, gemma, models
 from golden.gguf_architectures import ARCHITECTURES, Architecture, Arrays, rope_tensors
 from golden.gguf_blocks import FORMATS, random_blocks
 
@@ -41,11 +41,12 @@ class GgufVariant:
     alignment: int = 32
     version: int = 3
     tokenizer: bool = False
+    prepare: Callable[[tf.PreTrainedModel], None] | None = None  # as models.Variant has it
 
     @property
     def architecture(self) -> Architecture:
         """Its layout."""
-        return ARCHITECTURES[self.config.model_type]
+        return (ARCHITECTURES | gemma.GEMMA_ARCHITECTURES)[self.config.model_type]
 
     @property
     def context_is_length(self) -> bool:
@@ -167,7 +168,9 @@ def load_tensors(variant: GgufVariant, model: tf.PreTrainedModel, tensors: Array
 def make_file(variant: GgufVariant, root: Path) -> None:
     """Writes one .gguf file and its golden values."""
     model_class = variant.architecture.model_class
-    shadow = models.Variant(variant.seed_name, model_class, variant.config, variant.lengths)
+    shadow = models.Variant(
+        variant.seed_name, model_class, variant.config, variant.lengths, prepare=variant.prepare
+    )
     model = models.build(shadow)
     path = root / f"{variant.name}.gguf"
     write_file(variant, file_tensors(variant, model), path)
@@ -222,7 +225,7 @@ def neox_config(**options) -> tf.GPTNeoXConfig:
 
 
 def decoder_files() -> list[GgufVariant]:
-    """Llama's relatives and GPT-NeoX."""
+    """Llama's relatives, Gemma and GPT-NeoX."""
     types = gguf.LlamaFileType
 
     def f32(name: str, config: tf.PretrainedConfig, **options) -> GgufVariant:
@@ -274,6 +277,14 @@ def decoder_files() -> list[GgufVariant]:
             decoder_config(tf.Phi3Config, rope_parameters=partial, **two_heads, **untied, **phi3),
             lengths=lengths,
         ),
+        f32("gemma2-f32", gemma.gguf_gemma2(), prepare=gemma.take_one_from_norms),
+        f16(
+            "gemma2-largest-f16",
+            gemma.largest_gemma2(),
+            lengths=(1, 19),
+            prepare=gemma.quiet_layers,
+        ),
+        q8_0("gemma3-q8_0", gemma.gguf_gemma3(), prepare=gemma.take_one_from_norms),
         f16("gptneox-f16", neox_config(part=0.25)),
         q8_0(
             "gptneox-sequential-q8_0",
