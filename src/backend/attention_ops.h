@@ -36,7 +36,11 @@ struct AttendDenseArgs {
   bool causal;
   int64_t window = 0;  // > 0: a query sees the last `window` positions only, its own included
   float scale;
-  Tensor out;  // (n_rows, n_heads, head_dim)
+  float cap = 0;  // > 0: a scaled score s becomes cap * tanh(s / cap)
+  Tensor out;     // (n_rows, n_heads, head_dim)
+
+  // The cap of a score before it is scaled: scale * (c * tanh(s / c)) of it is the capped score.
+  float unscaled_cap() const { return cap / scale; }
 };
 
 class AttentionOps {

@@ -98,6 +98,15 @@ inline ConstTensor squares_of_out(const ConstTensor& squares) {
   return squares.defined() ? squares.columns_from(2, 2) : squares;
 }
 
+// RMS norm of every head of queries and keys, each with a weight of its own.
+struct HeadNormArgs {
+  float epsilon;
+  ConstTensor query_weight;  // (head_dim) f32
+  ConstTensor key_weight;    // (head_dim) f32
+  int64_t n_queries;         // the first heads of a row; its other heads are keys
+  Tensor x;                  // (n_rows, n_heads + n_kv_heads, head_dim), normed in place
+};
+
 // out = activation(x W^T + bias), or out += x W^T + bias.
 struct LinearArgs {
   const LinearWeights* weights;
@@ -147,13 +156,16 @@ class CoreOps {
   virtual void norm(const NormArgs& args) = 0;
   // Whether norm() writes NormArgs::squares, and selection has use for them.
   virtual bool writes_squares() const { return false; }
+  virtual void norm_heads(const HeadNormArgs& args) = 0;
   virtual void linear(const LinearArgs& args) = 0;
   virtual void rotate(const RotaryArgs& args) = 0;
   virtual void glu(const GluArgs& args) = 0;
   virtual void convert(ConstTensor from, Tensor to) = 0;  // (n_rows, d), f32 <-> compute dtype
   // to[i] = from[rows[i]]; both (…, d) of one dtype.
   virtual void gather_rows(ConstTensor from, std::span<const int32_t> rows, Tensor to) = 0;
-  // to[i] += from[rows[i]]; both (…, d) f32.
+  // x = cap * tanh(x / cap), cap > 0; (n_rows, d) f32.
+  virtual void soft_cap(float cap, Tensor x) = 0;
+  // to[i] += from[rows[i]], or from[i] where `rows` is empty; both (…, d) f32.
   virtual void add_rows(ConstTensor from, std::span<const int32_t> rows, Tensor to) = 0;
 };
 

@@ -57,6 +57,12 @@ std::string positions_text(const ModelSpec& spec) {
     case RotaryScaling::Kind::kLlama3:
       scaling = ", llama3 scaling";
       break;
+    case RotaryScaling::Kind::kYarn:
+      scaling = ", YaRN scaling";
+      break;
+    case RotaryScaling::Kind::kLongRope:
+      scaling = ", long-rope scaling";
+      break;
   }
   return fmt::format("rotary on {} of {} dimensions, base {:g}{}", spec.rotary.dim, spec.head_dim,
                      spec.rotary.base, scaling);
@@ -71,8 +77,14 @@ std::string block_text(const ModelSpec& spec) {
     case BlockKind::kParallel:
       text += "parallel attention and MLP";
       break;
+    case BlockKind::kParallelNorms:
+      text += "parallel attention and MLP, a norm each";
+      break;
     case BlockKind::kPostNorm:
       text += "post-norm";
+      break;
+    case BlockKind::kPrePostNorm:
+      text += "pre- and post-norms";
       break;
   }
   text += spec.norm == NormKind::kRms ? ", RMS norm" : ", layer norm";

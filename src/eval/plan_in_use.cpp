@@ -33,7 +33,9 @@ Plan prepare_plan(Model& model, const Plan& plan, const std::optional<SidecarBas
   if (bases) model.prepare_selection(bases->bases);
   model.prepare_linear(plan.linear, bases ? &bases->bases : nullptr);
   check_plan(plan.attention, model.plan_shape());
-  return plan;
+  Plan out = plan;
+  out.attention = fitted(std::move(out.attention), model.plan_shape());
+  return out;
 }
 
 void check_generates(const Plan& plan, const std::string& label) {

@@ -57,6 +57,9 @@ void ConfigReader::refuse(std::string_view key, std::string_view expected,
 }
 
 bool ConfigReader::has(std::string_view key) const { return value().find(key).has_value(); }
+bool ConfigReader::states(std::string_view key) const {
+  return object_->find(key) != object_->end();
+}
 
 int64_t ConfigReader::require_int(std::string_view key, int64_t min, int64_t max) const {
   return require(key, integer_range(min, max)).integer(min, max);

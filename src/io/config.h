@@ -29,7 +29,8 @@ class ConfigReader {
   ConfigReader(nlohmann::json object, std::string label);
   static ConfigReader parse(std::string_view text, std::string label);
 
-  bool has(std::string_view key) const;
+  bool has(std::string_view key) const;     // with a value other than null
+  bool states(std::string_view key) const;  // with any
   int64_t require_int(std::string_view key, int64_t min, int64_t max) const;
   int64_t int_or(std::string_view key, int64_t fallback, int64_t min, int64_t max) const;
   double require_float(std::string_view key, double min = -kMaxFloat, double max = kMaxFloat) const;

@@ -18,7 +18,7 @@ void run_all_queries(Backend& backend, const BlockShape& shape, const BlockWeigh
                      const BlockInput& input, Workspace& workspace) {
   const Projections heads =
       project(backend, shape, weights, input, workspace.input(), workspace.qkv());
-  if (const auto rotary = rotary_of(shape, input, {}, workspace.qkv())) {
+  if (const auto rotary = rotary_of(shape, weights, input, {}, workspace.qkv())) {
     const TimedScope timed = input.time(&LayerTimes::attend);
     backend.rotate(*rotary);
   }
@@ -46,11 +46,10 @@ void run_all_queries(Backend& backend, const BlockShape& shape, const BlockWeigh
                                 .out = to});
     }
   }
-  run_linear(backend, input, BasisInput::kAttentionOutput,
-             {.weights = &weights.attention_out.dense(),
-              .x = attended,
-              .accumulate = true,
-              .out = workspace.residual()});
+  run_output(
+      backend, input,
+      {BasisInput::kAttentionOutput, weights.attention_out, weights.attention_post_norm, attended},
+      workspace);
 }
 
 // One sequence of `copy` or `paper`, input.sequence.
@@ -76,7 +75,8 @@ void run_reps(Backend& backend, const BlockShape& shape, const BlockWeights& wei
   const Projections heads = project(backend, shape, weights, input, x, qkv);
   {
     const TimedScope timed = input.time(&LayerTimes::attend);
-    if (const auto rotary = rotary_of(shape, input, positions, qkv)) backend.rotate(*rotary);
+    if (const auto rotary = rotary_of(shape, weights, input, positions, qkv))
+      backend.rotate(*rotary);
     // Without queries too: the tokens of this pass count in later ones.
     layer.reps(batch).attend({.queries = heads.queries,
                               .keys = heads.keys,
@@ -85,11 +85,14 @@ void run_reps(Backend& backend, const BlockShape& shape, const BlockWeights& wei
                               .first_token = input.first_position,
                               .out = heads_of(attended, 0, shape.n_heads, shape.head_dim)});
   }
-  if (n > 0)
+  if (n > 0) {
+    const Tensor outputs = layer.add_outputs(batch, n);
     run_linear(backend, input, BasisInput::kAttentionOutput,
-               {.weights = &weights.attention_out.dense(),
-                .x = attended,
-                .out = layer.add_outputs(batch, n)});
+               {.weights = &weights.attention_out.dense(), .x = attended, .out = outputs});
+    // What a later token copies is what was added to the residual stream.
+    if (weights.attention_post_norm.exists)
+      weights.attention_post_norm.run(backend, outputs, outputs);
+  }
   const TimedScope timed = input.time(&LayerTimes::attend);
   backend.add_rows(layer.outputs(batch),
                    std::span(set.cluster).subspan(static_cast<size_t>(input.first_position)),

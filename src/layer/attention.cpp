@@ -11,17 +11,27 @@ Tensor heads_of(const Tensor& rows, int64_t begin, int64_t n_heads, int64_t head
 
 Projections project(Backend& backend, const BlockShape& shape, const BlockWeights& weights,
                     const BlockInput& input, const ConstTensor& x, const Tensor& out) {
-  if (x.rows() > 0)
+  const int64_t d = shape.head_dim;
+  if (x.rows() > 0) {
     run_linear(backend, input, BasisInput::kAttentionInput,
                {.weights = &weights.qkv.dense(), .x = x, .out = out});
-  const int64_t d = shape.head_dim;
+    if (weights.query_norm.exists) {
+      const TimedScope timed = input.time(&LayerTimes::attend);
+      backend.norm_heads({.epsilon = weights.query_norm.epsilon,
+                          .query_weight = weights.query_norm.weight.view(),
+                          .key_weight = weights.key_norm.weight.view(),
+                          .n_queries = shape.n_heads,
+                          .x = heads_of(out, 0, shape.n_heads + shape.n_kv_heads, d)});
+    }
+  }
   return {heads_of(out, 0, shape.n_heads, d), heads_of(out, shape.n_heads * d, shape.n_kv_heads, d),
           heads_of(out, (shape.n_heads + shape.n_kv_heads) * d, shape.n_kv_heads, d)};
 }
 
-std::optional<RotaryArgs> rotary_of(const BlockShape& shape, const BlockInput& input,
-                                    std::span<const int32_t> positions, const Tensor& qkv) {
-  if (!shape.rotary || qkv.rows() == 0) return std::nullopt;
+std::optional<RotaryArgs> rotary_of(const BlockShape& shape, const BlockWeights& weights,
+                                    const BlockInput& input, std::span<const int32_t> positions,
+                                    const Tensor& qkv) {
+  if (!shape.rotary || !weights.rotary || qkv.rows() == 0) return std::nullopt;
   return RotaryArgs{.style = shape.rotary_style,
                     .cosine = input.cosine,
                     .sine = input.sine,
@@ -39,7 +49,7 @@ void run_attention(Backend& backend, const BlockShape& shape, const BlockWeights
   input.linear_seen(BasisInput::kAttentionInput, workspace.input());
   const Projections heads =
       project(backend, shape, weights, input, workspace.input(), workspace.qkv());
-  std::optional<RotaryArgs> rotary = rotary_of(shape, input, {}, workspace.qkv());
+  std::optional<RotaryArgs> rotary = rotary_of(shape, weights, input, {}, workspace.qkv());
   const bool observed = input.observer != nullptr && *input.observer;
   if (observed && rotary) {  // who sees the heads sees them rotated
     backend.rotate(*rotary);
@@ -62,6 +72,7 @@ void run_attention(Backend& backend, const BlockShape& shape, const BlockWeights
                               .causal = shape.causal,
                               .window = weights.window,
                               .scale = weights.scale,
+                              .cap = shape.attention_cap,
                               .out = out});
   }
   if (observed)
@@ -73,11 +84,10 @@ void run_attention(Backend& backend, const BlockShape& shape, const BlockWeights
                        .values = heads.values,
                        .attended = out});
   input.linear_seen(BasisInput::kAttentionOutput, attended);
-  run_linear(backend, input, BasisInput::kAttentionOutput,
-             {.weights = &weights.attention_out.dense(),
-              .x = attended,
-              .accumulate = true,
-              .out = workspace.residual()});
+  run_output(
+      backend, input,
+      {BasisInput::kAttentionOutput, weights.attention_out, weights.attention_post_norm, attended},
+      workspace);
 }
 
 }  // namespace sluice::impl

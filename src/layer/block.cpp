@@ -14,10 +14,14 @@ void Workspace::resize(Backend& backend, const BlockShape& shape, int64_t n_rows
   const int64_t heads = shape.n_heads + 2 * shape.n_kv_heads;
   residual_ = backend.allocate(DType::kF32, {n_rows, shape.d_model});
   input_ = backend.allocate(dtype, {n_rows, shape.d_model});
+  if (shape.kind == BlockKind::kParallelNorms)
+    mlp_input_ = backend.allocate(dtype, {n_rows, shape.d_model});
   qkv_ = backend.allocate(dtype, {n_rows, heads * shape.head_dim});
   attended_ = backend.allocate(dtype, {n_rows, shape.n_heads * shape.head_dim});
   mlp_in_ = backend.allocate(dtype, {n_rows, (shape.gated ? 2 : 1) * shape.d_inner});
   if (shape.gated) gated_ = backend.allocate(dtype, {n_rows, shape.d_inner});
+  if (shape.kind == BlockKind::kPrePostNorm)
+    added_ = backend.allocate(DType::kF32, {n_rows, shape.d_model});
   capacity_ = n_rows;
 }
 
@@ -45,6 +49,17 @@ void run_linear(Backend& backend, const BlockInput& input, BasisInput which,
     backend.linear(args);
 }
 
+void run_output(Backend& backend, const BlockInput& input, const HalfOutput& half,
+                Workspace& workspace) {
+  const bool normed = half.post_norm.exists;
+  const Tensor residual = workspace.residual(), out = normed ? workspace.added() : residual;
+  run_linear(backend, input, half.which,
+             {.weights = &half.group.dense(), .x = half.x, .accumulate = !normed, .out = out});
+  if (!normed) return;
+  half.post_norm.run(backend, out, out);
+  backend.add_rows(out, {}, residual);
+}
+
 void run_block(Backend& backend, const BlockShape& shape, const BlockWeights& weights,
                const BlockInput& input, Workspace& workspace) {
   const Tensor residual = workspace.residual(), x = workspace.input();
@@ -53,6 +68,7 @@ void run_block(Backend& backend, const BlockShape& shape, const BlockWeights& we
                                          input.accelerated->reads_squares(input.n_tokens));
   switch (shape.kind) {
     case BlockKind::kPreNorm:
+    case BlockKind::kPrePostNorm:
       weights.attention_norm.run(backend, residual, x, workspace.squares());
       run_attention(backend, shape, weights, input, workspace);
       weights.mlp_norm.run(backend, residual, x);
@@ -60,6 +76,12 @@ void run_block(Backend& backend, const BlockShape& shape, const BlockWeights& we
       return;
     case BlockKind::kParallel:
       weights.attention_norm.run(backend, residual, x, workspace.squares());
+      run_attention(backend, shape, weights, input, workspace);
+      run_mlp(backend, shape, weights, input, workspace);
+      return;
+    case BlockKind::kParallelNorms:
+      weights.attention_norm.run(backend, residual, x, workspace.squares());
+      weights.mlp_norm.run(backend, residual, workspace.mlp_input());
       run_attention(backend, shape, weights, input, workspace);
       run_mlp(backend, shape, weights, input, workspace);
       return;

@@ -15,9 +15,11 @@
 namespace sluice::impl {
 
 enum class BlockKind : uint8_t {
-  kPreNorm,   // x += attention(norm(x)); x += mlp(norm(x))
-  kParallel,  // n = norm(x); x += attention(n) + mlp(n)
-  kPostNorm,  // x = norm(x + attention(x)); x = norm(x + mlp(x))
+  kPreNorm,        // x += attention(norm(x)); x += mlp(norm(x))
+  kParallel,       // n = norm(x); x += attention(n) + mlp(n)
+  kParallelNorms,  // x += attention(norm(x)) + mlp(norm'(x))
+  kPostNorm,       // x = norm(x + attention(x)); x = norm(x + mlp(x))
+  kPrePostNorm,    // x += norm(attention(norm(x))); x += norm(mlp(norm(x))): four norms
 };
 
 // What all blocks of a model share.
@@ -29,6 +31,7 @@ struct BlockShape {
   bool causal;
   bool rotary;
   RotaryStyle rotary_style;
+  float attention_cap = 0;  // AttendDenseArgs::cap
 };
 
 // A block's weights. The four matrices are the linear groups that plans and GSI speak of:
@@ -36,9 +39,13 @@ struct BlockShape {
 // gated), MLP output.
 struct BlockWeights {
   Norm attention_norm, mlp_norm;
+  Norm query_norm, key_norm;  // of each head, before rotary embedding
   LinearGroup qkv, attention_out, mlp_in, mlp_out;
   int64_t window = 0;  // sliding window of this layer, 0 for none
   float scale = 1;     // of attention scores
+  bool rotary = true;  // false: this layer does not rotate, whatever the shape says
+  // Of what attention and MLP add to the residual stream, in blocks of kind kPrePostNorm.
+  Norm attention_post_norm = {}, mlp_post_norm = {};
 
   LinearGroup& group(BasisInput input) {
     return *std::array{&qkv, &attention_out, &mlp_in, &mlp_out}[static_cast<size_t>(input)];
@@ -57,10 +64,14 @@ class Workspace {
 
   Tensor residual() const { return rows_of(residual_); }  // (n_rows, d_model) f32
   Tensor input() const { return rows_of(input_); }        // (n_rows, d_model)
+  // What the MLP reads: input(), or rows of its own in a block of kind kParallelNorms.
+  Tensor mlp_input() const { return rows_of(mlp_input_.defined() ? mlp_input_ : input_); }
   Tensor qkv() const { return rows_of(qkv_); }            // (n_rows, q + k + v widths)
   Tensor attended() const { return rows_of(attended_); }  // (n_rows, n_heads * head_dim)
   Tensor mlp_in() const { return rows_of(mlp_in_); }      // (n_rows, d_inner or twice that)
   Tensor gated() const { return rows_of(gated_); }        // (n_rows, d_inner), gated models only
+  // (n_rows, d_model) f32: what is normed before it is added, in blocks of kind kPrePostNorm only.
+  Tensor added() const { return rows_of(added_); }
   // NormArgs::squares of a block's attention norm, which reads residual() and writes input(), from
   // ask_for_squares(true) to the next call: (n_rows, 4) f32, otherwise undefined.
   void ask_for_squares(Backend& backend, bool wanted);
@@ -70,7 +81,8 @@ class Workspace {
 
  private:
   Tensor rows_of(const Buffer& buffer) const { return buffer.view().rows_from(0, n_rows_); }
-  Buffer residual_, input_, qkv_, attended_, mlp_in_, gated_, gathered_, squares_;
+  Buffer residual_, input_, mlp_input_, qkv_, attended_, mlp_in_, gated_, added_, gathered_,
+      squares_;
   int64_t n_rows_ = 0, capacity_ = 0;
   bool wants_squares_ = false;
 };

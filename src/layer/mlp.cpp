@@ -5,11 +5,11 @@ namespace sluice::impl {
 void run_mlp(Backend& backend, const BlockShape& shape, const BlockWeights& weights,
              const BlockInput& input, Workspace& workspace) {
   if (shape.kind != BlockKind::kParallel)
-    input.linear_seen(BasisInput::kMlpInput, workspace.input());
+    input.linear_seen(BasisInput::kMlpInput, workspace.mlp_input());
   Tensor inner = workspace.mlp_in();
   run_linear(backend, input, BasisInput::kMlpInput,
              {.weights = &weights.mlp_in.dense(),
-              .x = workspace.input(),
+              .x = workspace.mlp_input(),
               .activation = shape.gated ? Activation::kNone : shape.activation,
               .out = inner});
   if (shape.gated) {
@@ -17,11 +17,8 @@ void run_mlp(Backend& backend, const BlockShape& shape, const BlockWeights& weig
     inner = workspace.gated();
   }
   input.linear_seen(BasisInput::kMlpInner, inner);
-  run_linear(backend, input, BasisInput::kMlpInner,
-             {.weights = &weights.mlp_out.dense(),
-              .x = inner,
-              .accumulate = true,
-              .out = workspace.residual()});
+  run_output(backend, input, {BasisInput::kMlpInner, weights.mlp_out, weights.mlp_post_norm, inner},
+             workspace);
 }
 
 }  // namespace sluice::impl

@@ -25,17 +25,29 @@ struct Projections {
   Tensor queries;       // (n_rows, n_heads, head_dim)
   Tensor keys, values;  // (n_rows, n_kv_heads, head_dim)
 };
-// Projects x into out.
+// Projects x into out, and norms the heads of queries and keys where the layer does.
 Projections project(Backend& backend, const BlockShape& shape, const BlockWeights& weights,
                     const BlockInput& input, const ConstTensor& x, const Tensor& out);
-// Arguments that rotate queries and keys of such a matrix; none for a model without rotary
+// Arguments that rotate queries and keys of such a matrix; none for a layer without rotary
 // embedding. positions: of the rows, when they are not the pass's own in order.
-std::optional<RotaryArgs> rotary_of(const BlockShape& shape, const BlockInput& input,
-                                    std::span<const int32_t> positions, const Tensor& qkv);
+std::optional<RotaryArgs> rotary_of(const BlockShape& shape, const BlockWeights& weights,
+                                    const BlockInput& input, std::span<const int32_t> positions,
+                                    const Tensor& qkv);
 
 // By the gate of that input, or densely where there is none: args.weights is the dense form.
 void run_linear(Backend& backend, const BlockInput& input, BasisInput which,
                 const LinearArgs& args);
+
+// The last product of a half of a block.
+struct HalfOutput {
+  BasisInput which;
+  const LinearGroup& group;
+  const Norm& post_norm;  // of the product, or one that does not exist
+  ConstTensor x;
+};
+// Adds it to the residual stream.
+void run_output(Backend& backend, const BlockInput& input, const HalfOutput& half,
+                Workspace& workspace);
 
 // residual += mlp(x).
 void run_mlp(Backend& backend, const BlockShape& shape, const BlockWeights& weights,

@@ -84,7 +84,7 @@ void read_hidden_sizes(const ConfigReader& config, std::string_view inner_key, M
   spec.vocab = config.require_int("vocab_size", 1, kMaxVocab);
 }
 
-int64_t gguf_int(const GgufFile& file, const char* key, int64_t max,
+int64_t gguf_int(const GgufFile& file, const std::string& key, int64_t max,
                  std::optional<int64_t> fallback) {
   const int64_t value = fallback ? file.find_int(key).value_or(*fallback) : file.require_int(key);
   if (value < 1 || value > max)
@@ -94,13 +94,18 @@ int64_t gguf_int(const GgufFile& file, const char* key, int64_t max,
   return value;
 }
 
-float gguf_epsilon(const GgufFile& file, const char* key) {
+float gguf_epsilon(const GgufFile& file, const std::string& key) {
   const double value = file.require_float(key);
   if (value < 0 || value > 1)
     throw Error(
         file.path.string() + ": `" + key + "` is " + std::to_string(value) + ", expected 0 to 1",
         "was the file written by a current converter?");
   return static_cast<float>(value);
+}
+
+MatrixNames gguf_head(const GgufFile& file, const std::string& token_table, int64_t vocab) {
+  const bool untied = file.weights.find("output.weight") != nullptr;
+  return {{.weight = untied ? "output.weight" : token_table, .bias = "", .n_out = vocab}};
 }
 
 std::vector<int32_t> eos_ids(const ConfigReader& config) {
@@ -132,20 +137,33 @@ ModelDescription describe_any(const ConfigReader& config, const WeightStore& wei
   if (type == "gpt2") return describe_gpt2(config, weights);
   if (type == "gptj") return describe_gptj(config, weights);
   if (type == "opt") return describe_opt(config, weights);
-  if (type == "llama" || type == "mistral" || type == "qwen2")
-    return describe_llama(config, weights);
+  for (const char* llama : {"llama", "mistral", "qwen2", "qwen3", "smollm3"})
+    if (type == llama) return describe_llama(config, weights);
+  if (type == "phi3") return describe_phi3(config, weights);
+  if (type == "gpt_neox") return describe_gpt_neox(config, weights);
+  if (type == "gemma2" || type == "gemma3" || type == "gemma3_text")
+    return describe_gemma(config, weights);
   if (type == "bert") return describe_bert(config, weights);
   if (type == "esm") return describe_esm2(config, weights);
-  config.refuse("model_type", "gpt2, gptj, opt, llama, mistral, qwen2, bert or esm",
-                "this family is not supported yet");
+  const char* known =
+      "gpt2, gptj, gpt_neox, opt, llama, mistral, qwen2, qwen3, smollm3, phi3, gemma2, gemma3, "
+      "gemma3_text, bert or esm";
+  for (const char* experts : {"mixtral", "qwen2_moe", "qwen3_moe", "phimoe"})
+    if (type == experts)
+      config.refuse("model_type", known, "mixtures of experts are not supported yet");
+  config.refuse("model_type", known, "this family is not supported yet");
 }
 
 ModelDescription describe_any(const GgufFile& file) {
   const std::string& architecture = file.require_string("general.architecture");
   if (architecture == "gpt2") return describe_gpt2(file);
-  if (architecture == "llama") return describe_llama(file);
+  for (const char* llama : {"llama", "qwen2", "qwen3", "smollm3"})
+    if (architecture == llama) return describe_llama(file, architecture);
+  if (architecture == "gemma2" || architecture == "gemma3") return describe_gemma(file);
+  if (architecture == "phi3") return describe_phi3(file);
+  if (architecture == "gptneox") return describe_gpt_neox(file);
   throw Error(file.path.string() + ": `general.architecture` is " + quote(architecture) +
-                  ", expected gpt2 or llama",
+                  ", expected gemma2, gemma3, gpt2, gptneox, llama, phi3, qwen2, qwen3 or smollm3",
               "for another family use its Hugging Face folder");
 }
 

@@ -15,11 +15,18 @@ ModelDescription describe_gpt2(const ConfigReader& config, const WeightStore& we
 ModelDescription describe_gptj(const ConfigReader& config, const WeightStore& weights);
 ModelDescription describe_opt(const ConfigReader& config, const WeightStore& weights);
 ModelDescription describe_llama(const ConfigReader& config, const WeightStore& weights);
+ModelDescription describe_phi3(const ConfigReader& config, const WeightStore& weights);
+ModelDescription describe_gpt_neox(const ConfigReader& config, const WeightStore& weights);
+ModelDescription describe_gemma(const ConfigReader& config, const WeightStore& weights);
 ModelDescription describe_bert(const ConfigReader& config, const WeightStore& weights);
 ModelDescription describe_esm2(const ConfigReader& config, const WeightStore& weights);
 
 ModelDescription describe_gpt2(const GgufFile& file);
-ModelDescription describe_llama(const GgufFile& file);
+ModelDescription describe_gemma(const GgufFile& file);
+ModelDescription describe_phi3(const GgufFile& file);
+ModelDescription describe_gpt_neox(const GgufFile& file);
+// architecture: llama, qwen2, qwen3 or smollm3.
+ModelDescription describe_llama(const GgufFile& file, const std::string& architecture);
 
 // Picks the family by `model_type` or `general.architecture`; an unknown one is an Error that
 // lists the known.
@@ -48,11 +55,36 @@ LayerNames encoder_layer_names(const std::string& stem, const ModelSpec& spec);
 void read_gpt_sizes(const ConfigReader& config, ModelSpec& spec);
 // Those of BERT, ESM-2 and OPT, which differ in the name of the inner size.
 void read_hidden_sizes(const ConfigReader& config, std::string_view inner_key, ModelSpec& spec);
+// All of a Llama's wiring; its vocabulary too where config.json states it.
+ModelSpec read_llama_spec(const ConfigReader& config);
+ModelSpec read_llama_spec(const GgufFile& file, const std::string& architecture);
+// The tensors of Llama's layers, as `layers` + index + "." + name.
+struct LlamaNames {
+  const char *layers, *attention_norm, *mlp_norm, *q, *k, *v, *o, *gate, *up, *down;
+  const char *q_norm = "", *k_norm = "";  // empty: none
+};
+struct LlamaBiases {
+  bool qkv = false, out = false, mlp = false;
+};
+LayerNames llama_layer_names(const LlamaNames& style, int64_t layer, const ModelSpec& spec,
+                             const LlamaBiases& biases);
+// How a family spells rotary embedding outside `rope_parameters`.
+struct RotaryKeys {
+  const char* base = "rope_theta";
+  double default_base = 10000;
+  const char* part = "partial_rotary_factor";
+  double default_part = 1;  // of head_dim
+};
+// spec.rotary, and which contexts its scaling allows. After head_dim and max_positions.
+void read_rotary(const ConfigReader& config, ModelSpec& spec, const RotaryKeys& keys = {});
+void read_rotary(const GgufFile& file, const std::string& architecture, ModelSpec& spec);
 std::vector<int32_t> eos_ids(const ConfigReader& config);
+// output.weight, or the token table where the file has none.
+MatrixNames gguf_head(const GgufFile& file, const std::string& token_table, int64_t vocab);
 // Checked GGUF numbers; a key that is absent takes the fallback, or is an Error without one.
-int64_t gguf_int(const GgufFile& file, const char* key, int64_t max,
+int64_t gguf_int(const GgufFile& file, const std::string& key, int64_t max,
                  std::optional<int64_t> fallback = {});  // from 1
-float gguf_epsilon(const GgufFile& file, const char* key);
+float gguf_epsilon(const GgufFile& file, const std::string& key);
 // Sizes beyond these are refused before any arithmetic on them.
 inline constexpr int64_t kMaxWidth = 1 << 20;
 inline constexpr int64_t kMaxLayers = 4096;

@@ -73,9 +73,7 @@ ModelDescription describe_gpt2(const GgufFile& file) {
                             .mlp_out = {linear_named(stem + "ffn_down", spec.d_model)}});
   }
   names.final_norm = norm_named("output_norm");
-  const bool untied = file.weights.find("output.weight") != nullptr;
-  names.head = {
-      {.weight = untied ? "output.weight" : names.token_table, .bias = "", .n_out = spec.vocab}};
+  names.head = gguf_head(file, names.token_table, spec.vocab);
   return model;
 }
 

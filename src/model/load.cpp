@@ -42,6 +42,7 @@ void read_transposed(const StoredTensor& tensor, int64_t begin, int64_t end, flo
 struct Slice {
   const StoredTensor* tensor;
   int64_t begin, end;
+  int64_t first_row;  // of the tensor, that serves `begin`
   bool transposed;
 };
 
@@ -77,6 +78,8 @@ class Loader {
     const auto load = [&](const std::string& name) {
       if (name.empty()) return Buffer();
       std::vector<float> values = read_vector(store_, name, width);
+      if (names.plus_one && name == names.weight)
+        for (float& value : values) value += 1;
       Buffer buffer = backend_.allocate(DType::kF32, {width});
       backend_.upload(ConstTensor(values.data(), DType::kF32, {width}), buffer.view());
       return buffer;
@@ -108,18 +111,25 @@ MatrixSource matrix_source(const WeightStore& store, const MatrixNames& names, i
   const bool biased = std::any_of(names.begin(), names.end(),
                                   [](const MatrixPart& part) { return !part.bias.empty(); });
   for (const MatrixPart& part : names) {
-    const Shape shape = part.transposed ? Shape{n_in, part.n_out} : Shape{part.n_out, n_in};
+    const Shape shape = part.transposed ? Shape{n_in, part.n_out} : Shape{part.stored_rows(), n_in};
+    SLUICE_CHECK(part.first_row + part.n_out <= part.stored_rows());
+    SLUICE_CHECK(!part.transposed || part.stored_rows() == part.n_out);
     const StoredTensor& tensor = require_shape(store, part.weight, shape);
     if (part.transposed && block_size(tensor.dtype).elements != 1)
       throw Error(part.weight + " is quantised in a layout that cannot be transposed",
                   "convert the weights to F32, F16 or BF16");
-    slices->push_back({&tensor, source.n_out, source.n_out + part.n_out, part.transposed});
-    source.stored.push_back(
-        {source.n_out, source.n_out + part.n_out, tensor.dtype, tensor.bytes.data()});
+    slices->push_back(
+        {&tensor, source.n_out, source.n_out + part.n_out, part.first_row, part.transposed});
+    const auto row_bytes = static_cast<int64_t>(tensor.bytes.size()) / part.stored_rows();
+    source.stored.push_back({source.n_out, source.n_out + part.n_out, tensor.dtype,
+                             tensor.bytes.data() + part.first_row * row_bytes});
     source.n_out += part.n_out;
     if (!biased) continue;
     std::vector<float> bias(static_cast<size_t>(part.n_out), 0.0f);
-    if (!part.bias.empty()) bias = read_vector(store, part.bias, part.n_out);
+    if (!part.bias.empty()) {
+      const StoredTensor& stored = require_shape(store, part.bias, {part.stored_rows()});
+      expand(stored, part.first_row, bias);
+    }
     source.bias.insert(source.bias.end(), bias.begin(), bias.end());
   }
   const auto transposed = [](const MatrixPart& part) { return part.transposed; };
@@ -132,7 +142,7 @@ MatrixSource matrix_source(const WeightStore& store, const MatrixNames& names, i
       if (slice.transposed)
         read_transposed(*slice.tensor, first - slice.begin, last - slice.begin, to);
       else
-        expand(*slice.tensor, (first - slice.begin) * n_in,
+        expand(*slice.tensor, (slice.first_row + first - slice.begin) * n_in,
                {to, static_cast<size_t>((last - first) * n_in)});
     }
   };
@@ -150,7 +160,8 @@ BlockShape block_shape(const ModelSpec& spec) {
           .gated = spec.gated,
           .causal = spec.causal,
           .rotary = spec.position == PositionKind::kRotary,
-          .rotary_style = spec.rotary.style};
+          .rotary_style = spec.rotary.style,
+          .attention_cap = spec.attention_cap};
 }
 
 ModelWeights load_weights(const ModelDescription& description, const WeightStore& store,
@@ -169,14 +180,20 @@ ModelWeights load_weights(const ModelDescription& description, const WeightStore
   weights.project_in = loader.matrix(names.project_in, spec.d_embed);
   for (int64_t layer = 0; layer < spec.n_layers; ++layer) {
     const LayerNames& n = names.layers[static_cast<size_t>(layer)];
-    weights.blocks.push_back({.attention_norm = loader.norm(n.attention_norm, spec, spec.d_model),
-                              .mlp_norm = loader.norm(n.mlp_norm, spec, spec.d_model),
-                              .qkv = loader.matrix(n.qkv, spec.d_model),
-                              .attention_out = loader.matrix(n.attention_out, spec.query_width()),
-                              .mlp_in = loader.matrix(n.mlp_in, spec.d_model),
-                              .mlp_out = loader.matrix(n.mlp_out, spec.d_inner),
-                              .window = spec.window(layer),
-                              .scale = spec.attention_scale(layer)});
+    weights.blocks.push_back(
+        {.attention_norm = loader.norm(n.attention_norm, spec, spec.d_model),
+         .mlp_norm = loader.norm(n.mlp_norm, spec, spec.d_model),
+         .query_norm = loader.norm(n.query_norm, spec, spec.head_dim),
+         .key_norm = loader.norm(n.key_norm, spec, spec.head_dim),
+         .qkv = loader.matrix(n.qkv, spec.d_model),
+         .attention_out = loader.matrix(n.attention_out, spec.query_width()),
+         .mlp_in = loader.matrix(n.mlp_in, spec.d_model),
+         .mlp_out = loader.matrix(n.mlp_out, spec.d_inner),
+         .window = spec.window(layer),
+         .scale = spec.attention_scale(layer),
+         .rotary = spec.rotates(layer),
+         .attention_post_norm = loader.norm(n.attention_post_norm, spec, spec.d_model),
+         .mlp_post_norm = loader.norm(n.mlp_post_norm, spec, spec.d_model)});
     if (progress) progress(static_cast<double>(layer + 1) / static_cast<double>(spec.n_layers));
   }
   weights.final_norm = loader.norm(names.final_norm, spec, spec.d_model);

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <utility>
 
@@ -30,6 +31,14 @@ Tensor grown(Backend& backend, Buffer& buffer, DType dtype, int64_t n_rows, int6
   return buffer.view().rows_from(0, n_rows);
 }
 
+// Models that are trained in bf16 know the factor as bf16 has it; transformers rounds it in that
+// number format alone.
+float embed_scale(const ModelSpec& spec, DType dtype) {
+  if (!spec.scale_embedding) return 1;
+  const auto scale = static_cast<float>(std::sqrt(static_cast<double>(spec.d_model)));
+  return dtype == DType::kBF16 ? to_float(to_bfloat16(scale)) : scale;
+}
+
 ModelWeights checked_weights(const Checkpoint& checkpoint, Backend& backend,
                              const LoadOptions& options) {
   const ModelSpec& spec = checkpoint.spec();
@@ -52,7 +61,8 @@ PlanShape Model::plan_shape() const {
           .n_kv_heads = spec_.n_kv_heads,
           .causal = spec_.causal,
           .windows = spec_.windows,
-          .context = context_};
+          .context = context_,
+          .capped = spec_.attention_cap > 0};
 }
 
 LinearShape linear_shape_of(const ModelSpec& spec) {
@@ -133,9 +143,10 @@ void Model::prepare_selection(const Bases& bases) {
   }
 }
 
-KvCache Model::make_cache(int64_t n_batch, int64_t capacity, const AttentionPlan& plan,
+KvCache Model::make_cache(int64_t n_batch, int64_t capacity, const AttentionPlan& asked,
                           const LinearPlan& linear) const {
-  if (!plan.layers.empty()) check_plan(plan, plan_shape());
+  if (!asked.layers.empty()) check_plan(asked, plan_shape());
+  const AttentionPlan plan = fitted(asked, plan_shape());
   std::vector<LinearGates> gates;
   if (!linear.all_dense()) {
     SLUICE_CHECK(linear.layers.size() == weights_.blocks.size());
@@ -258,15 +269,17 @@ void Model::run_step(bool exact, const Tensor& hidden, KvCache& cache) {
 
 void Model::run_blocks(const Pass& pass, const Tensor& hidden, KvCache& cache) {
   const BlockShape shape = block_shape(spec_);
-  for (int64_t layer = pass.first_layer; layer < spec_.n_layers; ++layer)
+  for (int64_t layer = pass.first_layer; layer < spec_.n_layers; ++layer) {
+    const bool local = spec_.local_rotary && spec_.window(layer) > 0;
+    const RotaryTables& rotary = local ? local_rotary_ : rotary_;
     run_block(*backend_, shape, weights_.blocks[static_cast<size_t>(layer)],
               {.layer = layer,
                .n_tokens = pass.n_tokens,
                .first_position = cache.length(),
                .cache = cache.layer(layer),
                .accelerated = cache.accelerated(layer),
-               .cosine = rotary_.cosine.view(),
-               .sine = rotary_.sine.view(),
+               .cosine = rotary.cosine.view(),
+               .sine = rotary.sine.view(),
                .observer = &observer_,
                .linear_observer = &linear_observer_,
                .times = &cache.times(layer),
@@ -274,6 +287,7 @@ void Model::run_blocks(const Pass& pass, const Tensor& hidden, KvCache& cache) {
                .gates = pass.exact ? nullptr : cache.gates(layer),
                .exact = pass.exact},
               workspace_);
+  }
   if (weights_.final_norm.exists)
     weights_.final_norm.run(*backend_, workspace_.residual(), hidden);
   else
@@ -282,9 +296,11 @@ void Model::run_blocks(const Pass& pass, const Tensor& hidden, KvCache& cache) {
 
 void Model::reach(int64_t n_positions) {
   const int64_t n_made = rotary_.cosine.defined() ? rotary_.cosine.view().rows() : 0;
-  if (n_positions > n_made)
-    rotary_ = make_rotary_tables(spec_.rotary, context_,
-                                 std::min(context_, std::max(n_positions, 2 * n_made)), *backend_);
+  if (n_positions <= n_made) return;
+  const int64_t n = std::min(context_, std::max(n_positions, 2 * n_made));
+  if (spec_.local_rotary)
+    local_rotary_ = make_rotary_tables(*spec_.local_rotary, context_, n, *backend_);
+  rotary_ = make_rotary_tables(spec_.rotary, context_, n, *backend_);
 }
 
 void Model::embed(std::span<const int32_t> tokens, int64_t n_batch, int64_t first_position) {
@@ -299,6 +315,7 @@ void Model::embed(std::span<const int32_t> tokens, int64_t n_batch, int64_t firs
         tokens.subspan(static_cast<size_t>(batch * n_tokens), static_cast<size_t>(n_tokens));
     EmbedArgs args{.table = weights_.token_table.get(),
                    .ids = ids,
+                   .scale = embed_scale(spec_, backend_->compute_dtype()),
                    .zero_id = {},
                    .out = table_rows.rows_from(batch * n_tokens, n_tokens)};
     if (spec_.token_dropout) {
@@ -355,6 +372,7 @@ void Model::logits(ConstTensor hidden, Tensor out) {
   const Tensor scores =
       in_place ? out : grown(*backend_, scores_, DType::kF32, n_rows, spec_.vocab);
   backend_->linear({.weights = weights_.head.get(), .x = hidden, .out = scores});
+  if (spec_.logit_cap > 0) backend_->soft_cap(spec_.logit_cap, scores);
   if (!in_place) backend_->download(scores, out);
 }
 

@@ -44,7 +44,8 @@ class Model {
   // What joint layers of plans need: the selection bases among these.
   void prepare_selection(const Bases& bases);
   // A cache for `n_batch` sequences of up to `capacity` positions, 0 for the whole context, and
-  // what attention and linear layers do with them; without plans they are dense. Throws Error for
+  // what attention and linear layers do with them; without plans they are dense, and those stay
+  // dense that PlanShape::stays_dense() names. Throws Error for
   // a plan of attention that the model cannot follow, or a joint one without bases. The model must
   // outlive the cache.
   KvCache make_cache(int64_t n_batch = 1, int64_t capacity = 0, const AttentionPlan& plan = {},
@@ -100,7 +101,7 @@ class Model {
   ModelWeights weights_;
   std::optional<std::string> bases_text_;  // sha256 of the text whose bases the images are in
   std::map<std::pair<int64_t, SelectSpace>, std::shared_ptr<const SelectionBasis>> selection_bases_;
-  RotaryTables rotary_;
+  RotaryTables rotary_, local_rotary_;  // of spec_.rotary and spec_.local_rotary
   Workspace workspace_;
   Buffer embedded_;   // (n_rows, d_embed) f32 and
   Buffer projected_;  // the same in the compute dtype, when the token table is narrow

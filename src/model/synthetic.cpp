@@ -25,6 +25,10 @@ class TensorList {
     for (const LayerNames& layer : names.layers) {
       add_norm(layer.attention_norm, spec.d_model);
       add_norm(layer.mlp_norm, spec.d_model);
+      add_norm(layer.query_norm, spec.head_dim);
+      add_norm(layer.key_norm, spec.head_dim);
+      add_norm(layer.attention_post_norm, spec.d_model);
+      add_norm(layer.mlp_post_norm, spec.d_model);
       add_matrix(layer.qkv, spec.d_model);
       add_matrix(layer.attention_out, spec.query_width());
       add_matrix(layer.mlp_in, spec.d_model);
@@ -49,8 +53,8 @@ class TensorList {
   }
   void add_matrix(const MatrixNames& names, int64_t n_in) {
     for (const MatrixPart& part : names) {
-      add(part.weight, part.transposed ? Shape{n_in, part.n_out} : Shape{part.n_out, n_in});
-      add(part.bias, {part.n_out});
+      add(part.weight, part.transposed ? Shape{n_in, part.n_out} : Shape{part.stored_rows(), n_in});
+      add(part.bias, {part.stored_rows()});
     }
   }
 };
@@ -73,7 +77,7 @@ std::shared_ptr<const Checkpoint> synthetic_checkpoint(const ConfigReader& confi
   for (const char* name :
        {"transformer.wte.weight", "model.embed_tokens.weight", "model.decoder.embed_tokens.weight",
         "bert.embeddings.word_embeddings.weight", "esm.embeddings.word_embeddings.weight",
-        "lm_head.weight"})
+        "gpt_neox.embed_in.weight", "lm_head.weight"})
     if (name != std::string_view("lm_head.weight") || !config.bool_or("tie_word_embeddings", true))
       probe.add({name, DType::kBF16, {1}, {}});
   checkpoint.description = describe(config, probe);
@@ -87,7 +91,8 @@ std::shared_ptr<const Checkpoint> synthetic_checkpoint(const ConfigReader& confi
   std::mt19937 random(7);
   const auto uniform = [&] { return static_cast<float>(random() >> 8) * 0x1p-24f - 0.5f; };
   for (BFloat16& x : made->pool) x = to_bfloat16(uniform() * 0.1f);
-  made->norm_pool.resize(static_cast<size_t>(checkpoint.description.spec.d_model));
+  const ModelSpec& spec = checkpoint.description.spec;
+  made->norm_pool.resize(static_cast<size_t>(std::max(spec.d_model, spec.head_dim)));
   for (BFloat16& x : made->norm_pool) x = to_bfloat16(1 + uniform());
   for (int64_t i = 0; i < n_tensors; ++i) {
     StoredTensor& tensor = list.tensors[static_cast<size_t>(i)];

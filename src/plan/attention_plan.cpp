@@ -134,15 +134,6 @@ void check_refine_sizes(const LayerPlan& layer) {
     throw Error(fmt::format("tile factor {} makes no sense", refine.tile_factor), "1 or more");
 }
 
-void check_sliding_window(const LayerPlan& layer, size_t index, const PlanShape& shape) {
-  const int64_t window = shape.windows.empty() ? 0 : shape.windows[index];
-  if (window > 0 && window < shape.context)
-    throw Error(fmt::format("attention {} would change layer {}'s sliding window of {} in a "
-                            "context of {}",
-                            mode_name(layer.mode), index, window, shape.context),
-                fmt::format("--context {} or less, or leave that layer dense", window));
-}
-
 // A tau that layers choose from the first tokens of a sequence, where all of them attend exactly.
 void check_auto(const LayerPlan& layer, const LayerPlan* above, const PlanShape& shape) {
   if (above != nullptr && above->tau_auto != layer.tau_auto)
@@ -245,6 +236,11 @@ bool AttentionPlan::all_dense() const {
                      [](const LayerPlan& layer) { return layer.mode == AttentionMode::kDense; });
 }
 
+bool PlanShape::stays_dense(int64_t layer) const {
+  const int64_t window = windows.empty() ? 0 : windows[static_cast<size_t>(layer)];
+  return capped || (window > 0 && window < context);
+}
+
 int64_t default_refine_window(int64_t context) { return context <= 2048 ? 128 : 0; }
 
 RefinePlan with_defaults(RefinePlan plan, int64_t window, int64_t context) {
@@ -306,8 +302,14 @@ AttentionPlan uniform_plan(const UniformAttention& choice, const PlanShape& shap
   plan.layers.resize(static_cast<size_t>(shape.n_layers));
   if (choice.mode == AttentionMode::kDense) return plan;
   for (int64_t i = choice.from_layer; i < shape.n_layers; ++i)
-    plan.layers[static_cast<size_t>(i)] = layer_plan(choice, shape);
+    if (!shape.stays_dense(i)) plan.layers[static_cast<size_t>(i)] = layer_plan(choice, shape);
   check_plan(plan, shape);
+  return plan;
+}
+
+AttentionPlan fitted(AttentionPlan plan, const PlanShape& shape) {
+  for (int64_t i = 0; i < std::ssize(plan.layers); ++i)
+    if (shape.stays_dense(i)) plan.layers[static_cast<size_t>(i)] = {};
   return plan;
 }
 
@@ -327,22 +329,19 @@ void check_plan(const AttentionPlan& plan, const PlanShape& shape) {
   std::vector<double> in_force;      // taus of the sets it has
   for (size_t i = 0; i < plan.layers.size(); ++i) {
     const LayerPlan& layer = plan.layers[i];
-    if (layer.mode == AttentionMode::kDense) continue;
+    if (layer.mode == AttentionMode::kDense || shape.stays_dense(static_cast<int64_t>(i))) continue;
     if (layer.mode == AttentionMode::kBaseline) {
       check_baseline(layer.baseline, shape.causal);
-      check_sliding_window(layer, i, shape);
       continue;
     }
     check_heads(layer, shape);
     if (layer.mode == AttentionMode::kRefine) {
       check_refine_sizes(layer);
-      check_sliding_window(layer, i, shape);
       continue;
     }
     check_selection(layer);
     if (layer.mode == AttentionMode::kKeys && shape.causal) check_border(layer);
     check_auto(layer, above, shape);
-    check_sliding_window(layer, i, shape);
     if (layer.reuse)
       check_reuse(layer, above, in_force);
     else

@@ -107,6 +107,11 @@ struct PlanShape {
   bool causal;
   std::vector<int64_t> windows = {};  // of each layer, sliding, 0 for none; empty: none anywhere
   int64_t context;                    // in use
+  bool capped = false;                // attention scores are, which dense attention alone can do
+
+  // Whether a layer attends densely whatever a plan says: scores are capped, or its sliding window
+  // is shorter than the context, and it reads few keys already.
+  bool stays_dense(int64_t layer) const;
 };
 
 // Of `refine`, for a query that decides for itself.
@@ -120,8 +125,8 @@ int64_t default_refine_window(int64_t context);
 RefinePlan with_defaults(RefinePlan plan, int64_t window, int64_t context);
 inline constexpr int64_t kMaxSegment = 4096, kMaxTile = 1024;
 
-// One choice for all layers from `from_layer` on; what is not given has the default of section 1,
-// and a block no larger than the window asked for.
+// One choice for all layers from `from_layer` on that do not stay dense; what is not given has the
+// default of section 1, and a block no larger than the window asked for.
 struct UniformAttention {
   AttentionMode mode = AttentionMode::kDense;
   std::optional<SelectRule> rule;
@@ -143,10 +148,14 @@ std::string_view attention_name(const UniformAttention& choice);
 // The layer that UniformAttention asks for, defaults filled in.
 LayerPlan layer_plan(const UniformAttention& choice, const PlanShape& shape);
 AttentionPlan uniform_plan(const UniformAttention& choice, const PlanShape& shape);
+// The plan with the layers dense that stay dense. A layer that reused the sets of one of them has
+// none then, which check_plan() refuses.
+AttentionPlan fitted(AttentionPlan plan, const PlanShape& shape);
 // The plan for a text of so many tokens: baselines take their share of these. Nothing else changes.
 AttentionPlan at_length(AttentionPlan plan, int64_t n_tokens);
 
-// Throws Error for a plan the model cannot follow, or that has no meaning.
+// Throws Error for a plan the model cannot follow, or that has no meaning. Layers that stay dense
+// are passed over: see fitted().
 void check_plan(const AttentionPlan& plan, const PlanShape& shape);
 
 }  // namespace sluice::impl

@@ -62,7 +62,7 @@ std::vector<Changes::Change> Changes::all() const {
   std::vector<Change> changes;
   const HeadOptions& heads = options_.heads;
   for (int64_t layer = 0; layer < shape_.n_layers; ++layer) {
-    for (int64_t head = 0; may_change(shape_, layer) && head < shape_.n_kv_heads; ++head)
+    for (int64_t head = 0; !shape_.stays_dense(layer) && head < shape_.n_kv_heads; ++head)
       for (size_t window = 0; window < heads.windows.size(); ++window)
         for (int64_t choice = 0; choice < heads.n_choices(); ++choice)
           changes.push_back(change_of({layer, head, window, choice}));

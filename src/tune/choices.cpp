@@ -22,8 +22,8 @@ Choices::Choices(const PlanShape& shape, const CostOptions& options, const Costs
     for (int64_t head = 0; head < shape.n_kv_heads; ++head)
       for (size_t window = 0; window < options.heads.windows.size(); ++window)
         for (int64_t choice = 0; choice < options.heads.n_choices(); ++choice)
-          heads_.kl.push_back(may_change(shape, layer) ? changes.kl({layer, head, window, choice})
-                                                       : kNever);
+          heads_.kl.push_back(shape.stays_dense(layer) ? kNever
+                                                       : changes.kl({layer, head, window, choice}));
     for (const BasisInput input : kLinearInputs) {
       const auto& of_group = costs.linear[static_cast<size_t>(layer)][static_cast<size_t>(input)];
       GroupTable table{

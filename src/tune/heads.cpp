@@ -48,12 +48,6 @@ std::string HeadChange::name(const HeadOptions& options) const {
                      refine.early, refine.page, options.strict ? 1 : options.tile(of_window));
 }
 
-bool may_change(const PlanShape& shape, int64_t layer) {
-  if (shape.windows.empty()) return true;
-  const int64_t window = shape.windows[static_cast<size_t>(layer)];
-  return window == 0 || window >= shape.context;
-}
-
 LayerPlan exact_layer(const HeadOptions& options, const PlanShape& shape, int64_t window) {
   UniformAttention choice;
   choice.mode = options.mode;
@@ -104,7 +98,7 @@ AttentionPlan plan_of_all(const HeadOptions& options, int64_t window, const Head
                           const PlanShape& shape) {
   AttentionPlan plan = dense_plan(shape);
   for (int64_t i = 0; i < shape.n_layers; ++i) {
-    if (!may_change(shape, i)) continue;
+    if (shape.stays_dense(i)) continue;
     LayerPlan& layer = plan.layers[static_cast<size_t>(i)];
     layer = exact_layer(options, shape, window);
     layer.heads.assign(layer.heads.size(), head);

@@ -57,8 +57,6 @@ struct HeadChange {
   std::string name(const HeadOptions& options) const;
 };
 
-// Whether a layer's heads may be changed: not where it has a sliding window of its own.
-bool may_change(const PlanShape& shape, int64_t layer);
 // A layer of the mode whose heads are all dense.
 LayerPlan exact_layer(const HeadOptions& options, const PlanShape& shape, int64_t window);
 AttentionPlan dense_plan(const PlanShape& shape);
@@ -72,7 +70,7 @@ LinearPlan linear_plan_with(int64_t layer, BasisInput input, const GroupPlan& gr
                             int64_t n_layers);
 // All alike.
 LinearPlan linear_plan_of_all(const GroupPlan& group, int64_t n_layers);
-// All heads of all layers alike that may be changed.
+// All heads of all layers alike that do not stay dense.
 AttentionPlan plan_of_all(const HeadOptions& options, int64_t window, const HeadPlan& head,
                           const PlanShape& shape);
 

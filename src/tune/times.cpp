@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
+#include "eval/compare/attention_work.h"
 #include "eval/compare/refine_reads.h"
 #include "eval/text/windows.h"
 #include "eval/timing.h"
@@ -116,9 +117,9 @@ class CostMeter {
 
   // By all query heads of a layer.
   double keys_read(const KvCache& cache, int64_t layer) const {
-    const auto n = static_cast<double>(cache.length());
     if (cache.accelerated(layer) == nullptr)
-      return static_cast<double>(model_.spec().n_heads) * n * (n + 1) / 2;
+      return static_cast<double>(model_.spec().n_heads *
+                                 dense_keys(cache.length(), model_.spec().window(layer)));
     RefineReads reads;
     reads.add(cache.plan().layers[static_cast<size_t>(layer)], model_.spec().n_heads,
               cache.length(), cache.accelerated(layer)->refine(0).opened());

@@ -17,6 +17,7 @@ struct AttendCase {
   int64_t pad = 0;   // between the rows of queries and of out
   float size = 1;    // of queries: how sharp the softmax is
   int64_t room = 5;  // for further positions
+  float cap = 0;     // of scores
 
   int64_t n_keys() const { return first_position + n_tokens; }
   int64_t capacity() const { return n_keys() + room; }
@@ -31,7 +32,7 @@ struct AttendCase {
 inline void PrintTo(const AttendCase& c, std::ostream* out) {
   *out << c.n_tokens << " tokens from " << c.first_position << ", head_dim " << c.head_dim << ", "
        << c.n_heads << "/" << c.n_kv_heads << " heads, batch " << c.n_batch << ", "
-       << (c.causal ? "causal" : "all keys") << ", window " << c.window;
+       << (c.causal ? "causal" : "all keys") << ", window " << c.window << ", cap " << c.cap;
 }
 
 struct AttendInputs {
@@ -62,6 +63,7 @@ inline std::vector<float> attend(Backend& backend, DType dtype, const AttendCase
                         .causal = c.causal,
                         .window = c.window,
                         .scale = c.scale(),
+                        .cap = c.cap,
                         .out = out.view()});
   return out.values();
 }

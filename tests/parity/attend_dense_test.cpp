@@ -47,6 +47,14 @@ const AttendCase kCases[] = {
     {.n_tokens = 70, .head_dim = 64, .first_position = 230, .window = 33},
     {.n_tokens = 37, .head_dim = 16, .window = 1000},
     {.n_tokens = 37, .head_dim = 16, .causal = false, .window = 9},
+    // Capped scores: most of them far below the cap, near it, far above it.
+    {.n_tokens = 1, .head_dim = 64, .first_position = 200, .cap = 50},
+    {.n_tokens = 1, .head_dim = 256, .first_position = 70, .n_heads = 4, .size = 5, .cap = 2},
+    {.n_tokens = 7, .head_dim = 17, .first_position = 40, .n_batch = 2, .size = 9, .cap = 1},
+    {.n_tokens = 16, .head_dim = 128, .first_position = 300, .window = 33, .size = 4, .cap = 3},
+    {.n_tokens = 37, .head_dim = 96, .n_heads = 4, .causal = false, .pad = 8, .cap = 0.5f},
+    {.n_tokens = 129, .head_dim = 256, .n_heads = 4, .window = 50, .size = 20, .cap = 5},
+    {.n_tokens = 300, .head_dim = 64, .n_batch = 2, .size = 3, .cap = 2},
 };
 
 double largest_norm(const std::vector<float>& rows, int64_t d) {
@@ -64,7 +72,8 @@ double largest_norm(const std::vector<float>& rows, int64_t d) {
 // that of its dot product and 2 roundings, exp by 2 units in the last place and the rounding of its
 // argument (up to 2 S), so each weight relatively by `weight`; numerator and denominator sum them,
 // and each tile of keys (at least 16) rescales both. Where the weights are rounded to bf16 for the
-// matrix instructions, each errs by another bf16 unit in the numerator.
+// matrix instructions, each errs by another bf16 unit in the numerator. A cap makes no difference
+// of two scores larger, and itself errs by at most 8 units of the cap (rows_test.cpp).
 // All of it is relative to sum p |v|, which the reference computes from |values|.
 std::vector<double> bounds(Backend& reference, DType dtype, const AttendCase& c,
                            const AttendInputs& in, const std::vector<float>& expected) {
@@ -73,7 +82,8 @@ std::vector<double> bounds(Backend& reference, DType dtype, const AttendCase& c,
   const auto size = attend(reference, DType::kF32, c, magnitudes);
   const double s =
       largest_norm(in.queries, c.head_dim) * largest_norm(in.keys, c.head_dim) * double{c.scale()};
-  const double weight = dot_error(dtype, c.head_dim, s) + (6 + 2 * s) * kF32Unit;
+  const double weight =
+      dot_error(dtype, c.head_dim, s) + (6 + 2 * s + 8 * double{c.cap}) * kF32Unit;
   const auto n = static_cast<double>(c.n_keys());
   const double sums = (2 * n + 4 * (n / 16 + 1) + 8) * sum_unit(dtype);
   const double narrow = dtype == DType::kBF16 ? kBF16Unit : 0;
@@ -91,6 +101,16 @@ TEST_P(EveryBackend, DenseAttentionAgreesWithTheReference) {
     const auto expected = attend(*reference, DType::kF32, c, in);
     EXPECT_CLOSE(attend(*backend, dtype(), c, in), expected,
                  bounds(*reference, dtype(), c, in, expected));
+  }
+}
+
+TEST_P(EveryBackend, ACapChangesTheAnswer) {
+  for (const int64_t n : {1, 7, 37}) {
+    AttendCase c{.n_tokens = n, .head_dim = 64, .first_position = 90, .size = 4};
+    const AttendInputs in(c, dtype());
+    const auto plain = attend(*backend, dtype(), c, in);
+    c.cap = 1;
+    EXPECT_GT(relative_distance(attend(*backend, dtype(), c, in), plain), 0.1) << n;
   }
 }
 

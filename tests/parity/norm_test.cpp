@@ -102,6 +102,52 @@ TEST_P(EveryBackend, NormAgreesWithTheReference) {
   }
 }
 
+// Queries and keys side by side in rows that hold more, as a layer has them: what lies behind stays
+// as it is.
+TEST_P(EveryBackend, NormOfHeadsAgreesWithTheNormOfEachAlone) {
+  struct Case {
+    int64_t n_rows, n_queries, n_keys, head_dim, n_behind;
+  };
+  const Case cases[] = {{1, 1, 1, 2, 0},   {7, 3, 1, 16, 16},   {1, 4, 2, 64, 128},
+                        {37, 2, 2, 20, 3}, {2, 5, 1, 128, 128}, {3, 2, 1, 320, 5}};
+  for (const Case& c : cases) {
+    SCOPED_TRACE(testing::Message() << c.n_queries << " + " << c.n_keys << " heads of "
+                                    << c.head_dim << ", " << c.n_rows << " rows");
+    const int64_t n_heads = c.n_queries + c.n_keys, width = n_heads * c.head_dim;
+    const auto values = random_values(c.n_rows * (width + c.n_behind), 1, dtype());
+    const std::vector<float> weights[] = {random_values(c.head_dim, 2),
+                                          random_values(c.head_dim, 3)};
+    const DeviceTensor rows(*backend, dtype(), {c.n_rows, width + c.n_behind}, values);
+    const DeviceTensor query_weight(*backend, DType::kF32, {c.head_dim}, weights[0]);
+    const DeviceTensor key_weight(*backend, DType::kF32, {c.head_dim}, weights[1]);
+    backend->norm_heads({.epsilon = kEpsilon,
+                         .query_weight = query_weight.view(),
+                         .key_weight = key_weight.view(),
+                         .n_queries = c.n_queries,
+                         .x = Tensor(rows.view().bytes(), dtype(), {c.n_rows, n_heads, c.head_dim},
+                                     backend->device())
+                                  .with_row_stride(width + c.n_behind)});
+    std::vector<float> expected = values;
+    std::vector<double> bound(values.size(), 0.0);
+    for (int64_t row = 0; row < c.n_rows; ++row)
+      for (int64_t head = 0; head < n_heads; ++head) {
+        const int64_t begin = row * (width + c.n_behind) + head * c.head_dim;
+        const NormCase one{NormKind::kRms, 1,       c.head_dim, true, false,
+                           true,           dtype(), dtype(),    0,    0};
+        NormCase exact = one;
+        exact.x_dtype = exact.out_dtype = DType::kF32;
+        const NormInputs in{{values.begin() + begin, values.begin() + begin + c.head_dim},
+                            weights[head < c.n_queries ? 0 : 1],
+                            random_values(c.head_dim, 4)};
+        const auto normed = run(*reference, exact, in);
+        const auto errors = bounds(one, in, normed);
+        std::copy(normed.begin(), normed.end(), expected.begin() + begin);
+        std::copy(errors.begin(), errors.end(), bound.begin() + begin);
+      }
+    EXPECT_CLOSE(rows.values(), expected, bound);
+  }
+}
+
 TEST_P(EveryBackend, NormOfZerosIsTheBias) {
   for (const NormKind kind : {NormKind::kLayer, NormKind::kRms}) {
     const NormCase c{kind, 2, 17, true, true, false, DType::kF32, DType::kF32, 0, 0};

@@ -148,6 +148,41 @@ TEST_P(EveryBackend, GateAgreesWithTheReference) {
       }
 }
 
+// tanh comes from its series up to 0.45, with an error relative to it, and from exp beyond.
+TEST_P(EveryBackend, SoftCapsAgreeWithTheReference) {
+  for (const float cap : {0.5f, 30.0f, 50.0f}) {
+    std::vector<float> x = random_values(2 * 331, 5, DType::kF32, cap);
+    for (size_t i = 0; i < x.size(); i += 3) x[i] *= 1e-4f;
+    x[0] = 0;
+    x[1] = 1e6f;
+    x[2] = -1e6f;
+    x[4] = 0.45f * cap;
+    const auto run = [&](Backend& on) {
+      const DeviceTensor rows(on, DType::kF32, {2, 331}, x);
+      on.soft_cap(cap, rows.view());
+      return rows.values();
+    };
+    const auto expected = run(*reference);
+    std::vector<double> bound;
+    for (size_t i = 0; i < x.size(); ++i)
+      bound.push_back(8 * kF32Unit *
+                      (std::abs(x[i]) < 0.45f * cap ? std::abs(double{x[i]}) : double{cap}));
+    EXPECT_CLOSE(run(*backend), expected, bound);
+    EXPECT_EQ(expected[1], cap);
+    EXPECT_EQ(expected[2], -cap);
+  }
+}
+
+TEST_P(EveryBackend, RowsAreAddedInOrderWhereNoneAreNamed) {
+  const auto from = random_values(3 * 37, 6, DType::kF32),
+             to = random_values(3 * 37, 7, DType::kF32);
+  const DeviceTensor added(*backend, DType::kF32, {3, 37}, from);
+  const DeviceTensor sum(*backend, DType::kF32, {3, 37}, to);
+  backend->add_rows(added.view(), {}, sum.view());
+  const auto got = sum.values();
+  for (size_t i = 0; i < got.size(); ++i) ASSERT_EQ(got[i], from[i] + to[i]) << i;
+}
+
 TEST_P(EveryBackend, LinearActivatesExtremeSumsLikeTheReference) {
   // One weight of one passes the sum through exactly.
   const auto x = activation_inputs(32, 1, dtype());

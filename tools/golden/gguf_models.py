@@ -4,8 +4,7 @@
   gguf/<name>.golden.json, <name>.golden.safetensors   as in models.py
 
 The logits come from transformers, run on the weights read back from the file and expanded by
-gguf-py. Rows of llama's attn_q and attn_k are permuted per head as llama.cpp's converter does:
-in the file, rotary pairs are neighbours (2i, 2i+1), not halves (i, i + head_dim / 2).
+gguf-py; gguf_architectures.py has the layouts.
 """
 
 import shutil
@@ -21,10 +20,9 @@ import transformers as tf
 from gguf import GGMLQuantizationType as Type
 from safetensors.torch import save_file
 
-from golden import models
+from golden import decoders, gemma, models
+from golden.gguf_architectures import ARCHITECTURES, Architecture, Arrays, rope_tensors
 from golden.gguf_blocks import FORMATS, random_blocks
-
-Arrays = dict[str, np.ndarray]
 
 # Scales that give random blocks a standard deviation near 0.15 and a mean near 0.
 K_SCALES = {"Q4_K": (8e-4, 6e-3), "Q5_K": (4e-4, 6e-3), "Q6_K": (1.1e-4,)}
@@ -43,11 +41,18 @@ class GgufVariant:
     alignment: int = 32
     version: int = 3
     tokenizer: bool = False
+    prepare: Callable[[tf.PreTrainedModel], None] | None = None  # as models.Variant has it
 
     @property
-    def is_llama(self) -> bool:
-        """Llama or GPT-2."""
-        return self.config.model_type == "llama"
+    def architecture(self) -> Architecture:
+        """Its layout."""
+        return (ARCHITECTURES | gemma.GEMMA_ARCHITECTURES)[self.config.model_type]
+
+    @property
+    def context_is_length(self) -> bool:
+        """Whether frequencies depend on the context."""
+        rope = getattr(self.config, "rope_parameters", None) or {}
+        return rope.get("rope_type") == "longrope"
 
 
 # --- tensors, from transformers' layout to llama.cpp's and back --------------------------------
@@ -55,55 +60,19 @@ class GgufVariant:
 
 def gguf_name(variant: GgufVariant, name: str) -> str:
     """llama.cpp's name of a parameter."""
-    arch = gguf.MODEL_ARCH.LLAMA if variant.is_llama else gguf.MODEL_ARCH.GPT2
-    names = gguf.get_tensor_name_map(arch, variant.config.num_hidden_layers)
+    names = gguf.get_tensor_name_map(variant.architecture.kind, variant.config.num_hidden_layers)
     return names.get_name(name, try_suffixes=(".weight", ".bias"))
-
-
-def permute(rows: np.ndarray, n_heads: int) -> np.ndarray:
-    """Halves to neighbours, per head: row (half, i) goes to row (i, half)."""
-    head_dim = rows.shape[0] // n_heads
-    return rows.reshape(n_heads, 2, head_dim // 2, -1).swapaxes(1, 2).reshape(rows.shape)
-
-
-def unpermute(rows: np.ndarray, n_heads: int) -> np.ndarray:
-    """The inverse of permute."""
-    head_dim = rows.shape[0] // n_heads
-    return rows.reshape(n_heads, head_dim // 2, 2, -1).swapaxes(1, 2).reshape(rows.shape)
-
-
-def convert(variant: GgufVariant, name: str, values: np.ndarray, back: bool) -> np.ndarray:
-    """A parameter in the file's layout, or back from it; `name` is transformers' name."""
-    if variant.is_llama:
-        reorder = unpermute if back else permute
-        if "q_proj" in name:
-            return reorder(values, variant.config.num_attention_heads)
-        if "k_proj" in name:
-            return reorder(values, variant.config.num_key_value_heads)
-    elif ".c_" in name and values.ndim == 2:  # Conv1D holds (in, out)
-        return values.T
-    return values
-
-
-def rope_factors(config: tf.LlamaConfig) -> np.ndarray:
-    """What llama.cpp divides each frequency by, (head_dim / 2), for llama3 scaling."""
-    rope = config.rope_parameters
-    wave = 2 * np.pi * rope["rope_theta"] ** (np.arange(0, config.head_dim, 2) / config.head_dim)
-    periods = rope["original_max_position_embeddings"] / wave
-    low, high = rope["low_freq_factor"], rope["high_freq_factor"]
-    smooth = np.clip((periods - low) / (high - low), 0.0, 1.0)
-    return (1 / ((1 - smooth) / rope["factor"] + smooth)).astype(np.float32)
 
 
 def file_tensors(variant: GgufVariant, model: tf.PreTrainedModel) -> Arrays:
     """Every tensor of the file by llama.cpp's name, float32."""
     tensors: Arrays = {}
     for name, parameter in model.named_parameters():  # a tied head appears once
-        values = convert(variant, name, parameter.detach().numpy(), back=False)
+        values = variant.architecture.convert(
+            variant.config, name, parameter.detach().numpy(), False
+        )
         tensors[gguf_name(variant, name)] = np.ascontiguousarray(values)
-    if variant.is_llama and variant.config.rope_parameters["rope_type"] == "llama3":
-        tensors["rope_freqs.weight"] = rope_factors(variant.config)
-    return tensors
+    return tensors | rope_tensors(variant.config)
 
 
 # --- writing -----------------------------------------------------------------------------------
@@ -121,36 +90,6 @@ def encode(variant: GgufVariant, name: str, values: np.ndarray) -> tuple[np.ndar
     n_blocks = values.size // FORMATS[kind.name].n_values
     scales = [s * rng.uniform(0.7, 1.3, n_blocks) for s in K_SCALES[kind.name]]
     return random_blocks(rng, kind.name, scales).reshape(values.shape[0], -1), kind
-
-
-def add_llama_keys(writer: gguf.GGUFWriter, config: tf.LlamaConfig) -> None:
-    """The keys of llama.cpp's converter for Llama."""
-    writer.add_context_length(config.max_position_embeddings)
-    writer.add_embedding_length(config.hidden_size)
-    writer.add_block_count(config.num_hidden_layers)
-    writer.add_feed_forward_length(config.intermediate_size)
-    writer.add_head_count(config.num_attention_heads)
-    writer.add_head_count_kv(config.num_key_value_heads)
-    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
-    writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
-    writer.add_rope_dimension_count(config.head_dim)
-    writer.add_vocab_size(config.vocab_size)
-    if config.head_dim * config.num_attention_heads != config.hidden_size:
-        writer.add_key_length(config.head_dim)
-        writer.add_value_length(config.head_dim)
-    if config.rope_parameters["rope_type"] == "linear":
-        writer.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
-        writer.add_rope_scaling_factor(config.rope_parameters["factor"])
-
-
-def add_gpt2_keys(writer: gguf.GGUFWriter, config: tf.GPT2Config) -> None:
-    """The keys of llama.cpp's converter for GPT-2."""
-    writer.add_block_count(config.n_layer)
-    writer.add_context_length(config.n_positions)
-    writer.add_embedding_length(config.n_embd)
-    writer.add_feed_forward_length(4 * config.n_embd)
-    writer.add_head_count(config.n_head)
-    writer.add_layer_norm_eps(config.layer_norm_epsilon)
 
 
 def byte_letters() -> list[str]:
@@ -181,11 +120,11 @@ def add_tokenizer(writer: gguf.GGUFWriter) -> None:
 
 def write_file(variant: GgufVariant, tensors: Arrays, path: Path) -> None:
     """The .gguf file."""
-    writer = gguf.GGUFWriter(path, variant.config.model_type)
+    writer = gguf.GGUFWriter(path, variant.architecture.name)
     if variant.alignment != writer.data_alignment:
         writer.add_custom_alignment(variant.alignment)
     writer.add_name(f"tiny random {variant.config.model_type}")
-    (add_llama_keys if variant.is_llama else add_gpt2_keys)(writer, variant.config)
+    variant.architecture.add_keys(writer, variant.config)
     writer.add_file_type(variant.file_type)
     writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
     if variant.tokenizer:
@@ -216,10 +155,11 @@ def read_file(path: Path) -> Arrays:
 
 @torch.no_grad()
 def load_tensors(variant: GgufVariant, model: tf.PreTrainedModel, tensors: Arrays) -> None:
-    """Overwrites every parameter with the file's; every tensor but rope_freqs must be used."""
-    unused = set(tensors) - {"rope_freqs.weight"}
+    """Overwrites every parameter with the file's; all tensors but those of rope must be used."""
+    unused = set(tensors) - set(rope_tensors(variant.config))
     for name, parameter in model.named_parameters():
-        values = convert(variant, name, tensors[gguf_name(variant, name)], back=True)
+        stored = tensors[gguf_name(variant, name)]
+        values = variant.architecture.convert(variant.config, name, stored, True)
         parameter.copy_(torch.from_numpy(np.array(values)))
         unused.remove(gguf_name(variant, name))
     assert not unused, unused
@@ -227,8 +167,10 @@ def load_tensors(variant: GgufVariant, model: tf.PreTrainedModel, tensors: Array
 
 def make_file(variant: GgufVariant, root: Path) -> None:
     """Writes one .gguf file and its golden values."""
-    model_class = tf.LlamaForCausalLM if variant.is_llama else tf.GPT2LMHeadModel
-    shadow = models.Variant(variant.seed_name, model_class, variant.config, variant.lengths)
+    model_class = variant.architecture.model_class
+    shadow = models.Variant(
+        variant.seed_name, model_class, variant.config, variant.lengths, prepare=variant.prepare
+    )
     model = models.build(shadow)
     path = root / f"{variant.name}.gguf"
     write_file(variant, file_tensors(variant, model), path)
@@ -237,7 +179,9 @@ def make_file(variant: GgufVariant, root: Path) -> None:
     prompts = models.prompts_of(shadow)
     golden = models.golden_tensors(shadow, model, prompts)
     save_file(golden, root / f"{variant.name}.golden.safetensors")
-    cases = [{"ids": ids, "context": None} for ids in prompts]
+    cases = [
+        {"ids": ids, "context": len(ids) if variant.context_is_length else None} for ids in prompts
+    ]
     models.write_golden_json(
         root / f"{variant.name}.golden.json", model_class.__name__, "logits", cases
     )
@@ -246,12 +190,16 @@ def make_file(variant: GgufVariant, root: Path) -> None:
 # --- the files ---------------------------------------------------------------------------------
 
 
-def llama_config(**options) -> tf.LlamaConfig:
+def llama_settings() -> dict:
     """Rows of 32 and 64 values, so that blocks of 32 fit."""
     settings = dict(vocab_size=64, hidden_size=32, intermediate_size=64, num_hidden_layers=2)
     settings |= dict(num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=64)
-    settings |= dict(rms_norm_eps=1e-3, tie_word_embeddings=True)
-    return tf.LlamaConfig(**(settings | options))
+    return settings | dict(rms_norm_eps=1e-3, tie_word_embeddings=True)
+
+
+def llama_config(**options) -> tf.LlamaConfig:
+    """A Llama of these sizes."""
+    return tf.LlamaConfig(**(llama_settings() | options))
 
 
 def gpt2_config(**options) -> tf.GPT2Config:
@@ -259,6 +207,90 @@ def gpt2_config(**options) -> tf.GPT2Config:
     settings = dict(vocab_size=64, n_embd=32, n_layer=2, n_head=4, n_positions=32)
     settings |= dict(bos_token_id=None, eos_token_id=None)
     return tf.GPT2Config(**(settings | options))
+
+
+def decoder_config(config_class: type, **options) -> tf.PretrainedConfig:
+    """One of Llama's relatives in the same sizes."""
+    ends = dict(pad_token_id=None, bos_token_id=None, eos_token_id=None)
+    return config_class(**(llama_settings() | ends | options))
+
+
+def neox_config(**options) -> tf.GPTNeoXConfig:
+    """Rows of 32 and 64 values; the base is the one that llama.cpp takes without a key."""
+    settings = dict(vocab_size=64, hidden_size=32, intermediate_size=64, num_hidden_layers=2)
+    settings |= dict(num_attention_heads=2, max_position_embeddings=64, layer_norm_eps=1e-3)
+    part = options.pop("part")
+    rope = models.rope("default", 10000.0, partial_rotary_factor=part)
+    return tf.GPTNeoXConfig(**(settings | options | dict(rope_parameters=rope)))
+
+
+def decoder_files() -> list[GgufVariant]:
+    """Llama's relatives, Gemma and GPT-NeoX."""
+    types = gguf.LlamaFileType
+
+    def f32(name: str, config: tf.PretrainedConfig, **options) -> GgufVariant:
+        kind = lambda _: Type.F32  # noqa: E731
+        return GgufVariant(name, f"gguf-{name}", config, kind, types.ALL_F32, **options)
+
+    def f16(name: str, config: tf.PretrainedConfig, **options) -> GgufVariant:
+        kind = lambda _: Type.F16  # noqa: E731
+        return GgufVariant(name, f"gguf-{name}", config, kind, types.MOSTLY_F16, **options)
+
+    def q8_0(name: str, config: tf.PretrainedConfig, **options) -> GgufVariant:
+        kind = lambda _: Type.Q8_0  # noqa: E731
+        return GgufVariant(name, f"gguf-{name}", config, kind, types.MOSTLY_Q8_0, **options)
+
+    yarn = models.rope("yarn", 1000.0, **decoders.YARN)
+    lengths = decoders.SHORT_AND_LONG
+    phi3 = dict(original_max_position_embeddings=16)
+    partial = decoders.long_rope(12, partial_rotary_factor=0.75, attention_factor=1.3)
+    two_heads = dict(num_attention_heads=2, num_key_value_heads=1)
+    untied = dict(tie_word_embeddings=False)
+    return [
+        q8_0("mistral-q8_0", decoder_config(tf.MistralConfig, sliding_window=None, **untied)),
+        f16("qwen2-f16", decoder_config(tf.Qwen2Config)),
+        q8_0(
+            "qwen2-yarn-q8_0",
+            decoder_config(tf.Qwen2Config, rope_parameters=yarn, **two_heads),
+            lengths=lengths,
+        ),
+        f16("qwen3-f16", decoder_config(tf.Qwen3Config, head_dim=12)),
+        q8_0(
+            "qwen3-yarn-q8_0",
+            decoder_config(
+                tf.Qwen3Config,
+                head_dim=16,
+                rope_parameters=yarn | dict(attention_factor=0.8),
+                **untied,
+            ),
+            lengths=lengths,
+        ),
+        f16("smollm3-f16", decoder_config(tf.SmolLM3Config, num_hidden_layers=5)),
+        q8_0("phi3-q8_0", decoder_config(tf.Phi3Config, sliding_window=8)),
+        f32(
+            "phi3-longrope-f32",
+            decoder_config(tf.Phi3Config, rope_parameters=decoders.long_rope(8), **phi3),
+            lengths=lengths,
+        ),
+        f16(
+            "phi3-partial-f16",
+            decoder_config(tf.Phi3Config, rope_parameters=partial, **two_heads, **untied, **phi3),
+            lengths=lengths,
+        ),
+        f32("gemma2-f32", gemma.gguf_gemma2(), prepare=gemma.take_one_from_norms),
+        f16(
+            "gemma2-largest-f16",
+            gemma.largest_gemma2(),
+            lengths=(1, 19),
+            prepare=gemma.quiet_layers,
+        ),
+        q8_0("gemma3-q8_0", gemma.gguf_gemma3(), prepare=gemma.take_one_from_norms),
+        f16("gptneox-f16", neox_config(part=0.25)),
+        q8_0(
+            "gptneox-sequential-q8_0",
+            neox_config(part=1.0, use_parallel_residual=False, tie_word_embeddings=True),
+        ),
+    ]
 
 
 def mixed_type(name: str) -> Type:
@@ -339,6 +371,6 @@ def make(out_dir: Path) -> None:
     root = out_dir / "gguf"
     shutil.rmtree(root, ignore_errors=True)
     root.mkdir(parents=True)
-    for item in gguf_variants():
+    for item in gguf_variants() + decoder_files():
         make_file(item, root)
         print(f"gguf/{item.name}: written", flush=True)

@@ -181,6 +181,8 @@ def reload(folder: Path) -> tf.PreTrainedModel:
         auto = tf.AutoModelForMaskedLM
     elif architecture.endswith(("ForCausalLM", "LMHeadModel")):
         auto = tf.AutoModelForCausalLM
+    elif architecture.endswith("ForConditionalGeneration"):
+        auto = tf.AutoModelForImageTextToText
     return auto.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
 
 
@@ -569,6 +571,10 @@ def make(out_dir: Path) -> None:
     tf.logging.disable_progress_bar()
     root = out_dir / "models"
     shutil.rmtree(root, ignore_errors=True)
-    for item in gpt_variants() + llama_variants() + encoder_variants():
+    from golden import decoders, gemma  # which are made of what is defined here
+
+    variants = gpt_variants() + llama_variants() + encoder_variants()
+    variants += decoders.qwen_variants() + decoders.other_variants() + gemma.gemma_variants()
+    for item in variants:
         make_folder(item, root / item.name)
         print(f"models/{item.name}: reloads with equal logits", flush=True)

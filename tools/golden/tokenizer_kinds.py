@@ -183,6 +183,20 @@ def llama2_metaspace() -> Case:
     return Case("llama2-metaspace", "SentencePiece BPE", tokenizer, config)
 
 
+def gemma() -> Case:
+    """Llama 2's pieces without a space put before the text; runs of white space are tokens."""
+    tokenizer = train_llama2()
+    tokenizer.normalizer = normalizers.Replace(" ", "▁")
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(" ", behavior="merged_with_previous")
+    tokenizer.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(),
+                                           decoders.Fuse()])
+    runs = ["\n\n", "\t\t", "▁▁", "▁▁▁"]
+    tokenizer.add_tokens([AddedToken(run, special=False, normalized=False) for run in runs])
+    template(tokenizer, "<s>")
+    config = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
+    return Case("gemma", "SentencePiece BPE", tokenizer, config)
+
+
 def train_wordpiece(tokenizer: Tokenizer, tokens: list[str], n_merges: int) -> Tokenizer:
     """The same steps with a WordPiece model behind them."""
     words = train.count_words(tokenizer)

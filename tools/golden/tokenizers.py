@@ -212,22 +212,23 @@ def smollm(root: Path) -> None:
     shutil.rmtree(root / "smollm")
 
 
-def train_sentencepiece() -> sentencepiece.SentencePieceProcessor:
+def train_sentencepiece(prefix: bool) -> sentencepiece.SentencePieceProcessor:
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(text.training_text()), model_writer=model, model_type="bpe",
-        vocab_size=900, byte_fallback=True, character_coverage=0.98, add_dummy_prefix=True,
+        vocab_size=900, byte_fallback=True, character_coverage=0.98, add_dummy_prefix=prefix,
         remove_extra_whitespaces=False, normalization_rule_name="identity",
         user_defined_symbols=["<tool>", "▁▁▁"], num_threads=1, minloglevel=2,
         allow_whitespace_only_pieces=True)
     return sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
 
 
-def write_gguf_sentencepiece(root: Path) -> None:
-    """The `llama` kind: tokens with scores, expectations from SentencePiece itself."""
-    folder = root / "gguf-llama-spm"
+def write_gguf_sentencepiece(name: str, prefix: bool, root: Path) -> None:
+    """The `llama` kind: tokens with scores, expectations from SentencePiece itself. Gemma puts no
+    space before a text, Llama 2 does."""
+    folder = root / name
     folder.mkdir()
-    model = train_sentencepiece()
+    model = train_sentencepiece(prefix)
     writer = start_gguf(folder / "tokenizer.gguf", "llama")
     writer.add_tokenizer_pre("default")
     size = model.vocab_size()
@@ -250,7 +251,7 @@ def write_gguf_sentencepiece(root: Path) -> None:
     writer.add_eos_token_id(model.eos_id())
     writer.add_add_bos_token(True)
     writer.add_add_eos_token(False)
-    writer.add_add_space_prefix(True)
+    writer.add_add_space_prefix(prefix)
     finish_gguf(writer)
     ids, texts = [], Texts()
     for index, string in enumerate(text.test_strings()):
@@ -277,7 +278,7 @@ def make(out_dir: Path) -> None:
     (root / "strings.json").write_text(compact(text.test_strings()))
     bytes_cases = {"gpt-2": kinds.gpt2(), "llama-bpe": kinds.llama3(), "qwen2": kinds.qwen2()}
     cases = [*bytes_cases.values(), kinds.opt(), kinds.roberta(), kinds.llama2(),
-             kinds.llama2_metaspace(), kinds.bert("bert-uncased", True),
+             kinds.llama2_metaspace(), kinds.gemma(), kinds.bert("bert-uncased", True),
              kinds.bert("bert-cased", False), kinds.unigram("unigram", False),
              kinds.unigram("unigram-bytes", True), kinds.added(), kinds.word_bpe(),
              kinds.prefix_bpe(), *kinds.split_variants()]
@@ -289,4 +290,5 @@ def make(out_dir: Path) -> None:
     smollm(root)
     write_esm(root)
     write_opt_files(root)
-    write_gguf_sentencepiece(root)
+    write_gguf_sentencepiece("gguf-llama-spm", True, root)
+    write_gguf_sentencepiece("gguf-gemma-spm", False, root)

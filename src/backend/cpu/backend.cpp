@@ -133,6 +133,30 @@ class CpuBackend final : public Backend {
     });
   }
 
+  void norm_heads(const HeadNormArgs& args) override {
+    const int64_t n_heads = args.x.shape()[1], head_dim = args.x.shape()[2];
+    SLUICE_CHECK(args.query_weight.shape() == Shape{head_dim} &&
+                 args.key_weight.shape() == Shape{head_dim});
+    for_rows(args.x, [&](int64_t begin, int64_t end) {
+      FloatRow row(args.x.row_elements());
+      for (int64_t r = begin; r < end; ++r) {
+        row.read(args.x, r);
+        float* x = row.target(args.x, r);
+        for (int64_t head = 0; head < n_heads; ++head) {
+          const ConstTensor& weight = head < args.n_queries ? args.query_weight : args.key_weight;
+          cpu::primitives::norm_row({.kind = NormKind::kRms,
+                                     .epsilon = args.epsilon,
+                                     .x = x + head * head_dim,
+                                     .weight = weight.data<float>(),
+                                     .bias = nullptr,
+                                     .n = head_dim,
+                                     .out = x + head * head_dim});
+        }
+        row.write(args.x, r);
+      }
+    });
+  }
+
   void linear(const LinearArgs& args) override {
     SLUICE_CHECK(args.x.row_elements() == args.weights->n_in());
     SLUICE_CHECK(args.out.row_elements() == args.weights->n_out());
@@ -240,13 +264,22 @@ class CpuBackend final : public Backend {
     });
   }
 
+  void soft_cap(float cap, Tensor x) override {
+    SLUICE_CHECK(cap > 0 && x.dtype() == DType::kF32);
+    for_rows(x, [&](int64_t begin, int64_t end) {
+      for (int64_t r = begin; r < end; ++r)
+        cpu::primitives::soft_cap(cap, x.row_elements(), x.row<float>(r));
+    });
+  }
+
   void add_rows(ConstTensor from, std::span<const int32_t> rows, Tensor to) override {
-    SLUICE_CHECK(static_cast<int64_t>(rows.size()) == to.rows());
+    SLUICE_CHECK(static_cast<int64_t>(rows.size()) == to.rows() ||
+                 (rows.empty() && from.rows() == to.rows()));
     SLUICE_CHECK(from.row_elements() == to.row_elements());
     for_rows(to, [&](int64_t begin, int64_t end) {
       for (int64_t r = begin; r < end; ++r)
-        cpu::primitives::add(from.row<float>(rows[static_cast<size_t>(r)]), to.row_elements(),
-                             to.row<float>(r));
+        cpu::primitives::add(from.row<float>(rows.empty() ? r : rows[static_cast<size_t>(r)]),
+                             to.row_elements(), to.row<float>(r));
     });
   }
 

@@ -173,6 +173,11 @@ class CudaBackend final : public Backend,
     cuda::elementwise::norm(*context_, args);
   }
   bool writes_squares() const override { return true; }
+  void norm_heads(const HeadNormArgs& args) override {
+    const Shape weight{args.x.shape()[2]};
+    SLUICE_CHECK(args.query_weight.shape() == weight && args.key_weight.shape() == weight);
+    cuda::elementwise::norm_heads(*context_, args);
+  }
 
   void linear(const LinearArgs& args) override {
     const auto& weights = dynamic_cast<const cuda::linear::DeviceWeights&>(*args.weights);
@@ -232,7 +237,16 @@ class CudaBackend final : public Backend,
     cuda::elementwise::gather_rows(*context_, from, at.data(), to);
   }
 
+  void soft_cap(float cap, Tensor x) override {
+    SLUICE_CHECK(cap > 0 && x.dtype() == DType::kF32);
+    cuda::elementwise::soft_cap(*context_, cap, x);
+  }
+
   void add_rows(ConstTensor from, std::span<const int32_t> rows, Tensor to) override {
+    if (rows.empty()) {
+      SLUICE_CHECK(from.shape() == to.shape());
+      return cuda::elementwise::add_rows(*context_, from, nullptr, to);
+    }
     check_rows(from, rows, to);
     const DeviceArray<int32_t> at(context_, rows);
     cuda::elementwise::add_rows(*context_, from, at.data(), to);

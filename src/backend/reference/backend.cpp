@@ -43,6 +43,7 @@ class ReferenceBackend final : public Backend {
 
   void embed(const EmbedArgs& args) override { reference::linear::embed(args); }
   void norm(const NormArgs& args) override { reference::elementwise::norm(args); }
+  void norm_heads(const HeadNormArgs& args) override { reference::elementwise::norm_heads(args); }
   void linear(const LinearArgs& args) override { reference::linear::linear(args); }
   void project(const ProjectArgs& args) override { reference::subspace::project(args); }
   void grade(const GradeArgs& args) override { reference::subspace::grade(args); }
@@ -62,6 +63,7 @@ class ReferenceBackend final : public Backend {
   void add_rows(ConstTensor from, std::span<const int32_t> rows, Tensor to) override {
     reference::elementwise::add_rows(from, rows, to);
   }
+  void soft_cap(float cap, Tensor x) override { reference::elementwise::soft_cap(cap, x); }
   std::unique_ptr<Selector> make_selector(const SelectorSpec& spec) override {
     return reference::selection::make_selector(spec);
   }

@@ -106,9 +106,8 @@ void run_analyze_plan(const AnalyzePlanRequest& asked) {
   const auto checkpoint = open_checkpoint(request.options.model);
   const auto tokenizer = open_tokenizer_of(*checkpoint);
   const ModelSpec& spec = checkpoint->spec();
-  const Acceleration acceleration =
-      read_acceleration({.plan = request.plan}, *checkpoint, request.file);
-  const PlanFile& file = *acceleration.plan;
+  Acceleration acceleration = read_acceleration({.plan = request.plan}, *checkpoint, request.file);
+  PlanFile& file = *acceleration.plan;
   check_profiled_plan(file.plan.attention, spec);
   if (request.contexts.empty()) request.contexts = {std::min(file.context, spec.max_positions)};
   CommonOptions options = request.options;
@@ -121,6 +120,8 @@ void run_analyze_plan(const AnalyzePlanRequest& asked) {
   }
   Model model = load_model(checkpoint, options);
   check_plan(file.plan.attention, model.plan_shape());
+  note_dense_layers(file.plan.attention, model);
+  file.plan.attention = fitted(std::move(file.plan.attention), model.plan_shape());
   const ProjectionNorms norms = projection_norms(*checkpoint);
   std::vector<PlanProfile> profiles;
   for (const int64_t n_tokens : request.contexts) {

@@ -62,8 +62,38 @@ Acceleration read_acceleration(WantedAcceleration wanted, const Checkpoint& chec
 std::vector<Plan> prepared_plans(Model& model, const Acceleration& acceleration) {
   const std::optional<PlanFile>& file = acceleration.plan;
   const std::optional<SidecarBases>& bases = acceleration.bases;
-  if (!file) return prepared_plans(model, acceleration.choices, bases);
-  return {prepare_plan(model, file->plan, bases)};
+  if (file) {
+    note_dense_layers(file->plan.attention, model);
+    return {prepare_plan(model, file->plan, bases)};
+  }
+  std::vector<Plan> plans = prepared_plans(model, acceleration.choices, bases);
+  for (const UniformChoice& choice : acceleration.choices) {
+    if (choice.attention.mode == AttentionMode::kDense) continue;
+    PlanShape shape = model.plan_shape();
+    shape.windows.clear();
+    shape.capped = false;
+    note_dense_layers(uniform_plan(choice.attention, shape), model);
+    break;  // of others it says the same
+  }
+  return plans;
+}
+
+void note_dense_layers(const AttentionPlan& asked, const Model& model) {
+  const PlanShape shape = model.plan_shape();
+  int64_t n_dense = 0;
+  for (int64_t layer = 0; layer < std::ssize(asked.layers); ++layer)
+    if (asked.layers[static_cast<size_t>(layer)].mode != AttentionMode::kDense &&
+        shape.stays_dense(layer))
+      ++n_dense;
+  if (n_dense == 0) return;
+  if (shape.capped)
+    say("sluice: {} caps attention scores, which dense attention alone does: all layers stay "
+        "dense\n",
+        model.spec().family);
+  else
+    say("sluice: {} of {} layers have a sliding window shorter than the context of {} and stay "
+        "dense\n",
+        n_dense, shape.n_layers, shape.context);
 }
 
 void warn_of_leaks(const Acceleration& acceleration, bool causal) {

@@ -41,9 +41,12 @@ struct Acceleration {
 Acceleration read_acceleration(WantedAcceleration wanted, const Checkpoint& checkpoint,
                                const std::string& text);
 
-// A plan for each choice, with all that they need prepared in the model. Throws Error where the
-// model, at the context in use, cannot follow one.
+// A plan for each choice, with all that they need prepared in the model; note_dense_layers(), once.
+// Throws Error where the model, at the context in use, cannot follow one.
 std::vector<Plan> prepared_plans(Model& model, const Acceleration& acceleration);
+
+// Says on stderr how many of the layers that are asked to be accelerated stay dense, where any do.
+void note_dense_layers(const AttentionPlan& asked, const Model& model);
 
 // Says on stderr, every time, that attention `paper` leaks the future of a causal model.
 void warn_of_leaks(const Acceleration& acceleration, bool causal);

@@ -13,12 +13,6 @@ double share(double part, double whole) { return whole > 0 ? part / whole : 0; }
 
 int64_t below_diagonal(int64_t n) { return n * (n + 1) / 2; }
 
-// Keys that exact attention scores in one head.
-int64_t dense_keys_of(const LayerWork& layer) {
-  const int64_t beyond = layer.window > 0 ? std::max<int64_t>(layer.n_tokens - layer.window, 0) : 0;
-  return below_diagonal(layer.n_tokens) - below_diagonal(beyond);
-}
-
 // Keys that all queries of a window score in one query head.
 int64_t keys_of(const LayerPlan& plan, HeadKind kind, const TokenSet& set) {
   const int64_t n = set.n_tokens();
@@ -48,14 +42,19 @@ const TokenSet* inherited_by(double tau, const Selector* above) {
 
 }  // namespace
 
+int64_t dense_keys(int64_t n_tokens, int64_t sliding) {
+  const int64_t beyond = sliding > 0 ? std::max<int64_t>(n_tokens - sliding, 0) : 0;
+  return below_diagonal(n_tokens) - below_diagonal(beyond);
+}
+
 void AttentionWork::add_layer(const LayerWork& layer) {
   const auto n_heads = static_cast<double>(layer.n_kv_heads);
-  const auto dense_keys = static_cast<double>(dense_keys_of(layer));
+  const auto exact_keys = static_cast<double>(dense_keys(layer.n_tokens, layer.window));
   const auto n = static_cast<double>(layer.n_tokens);
-  dense_keys_ += n_heads * dense_keys;
+  dense_keys_ += n_heads * exact_keys;
   tokens_ += n_heads * n;
   if (layer.selector == nullptr) {
-    keys_ += n_heads * dense_keys;
+    keys_ += n_heads * exact_keys;
     clusters_ += n_heads * n;
     return;
   }

@@ -10,6 +10,10 @@
 
 namespace sluice::impl {
 
+// Keys that exact attention scores in one head of a causal model, from the first token on.
+// sliding: its window, 0 for none.
+int64_t dense_keys(int64_t n_tokens, int64_t sliding);
+
 // One layer after a window, from its first token on.
 struct LayerWork {
   const LayerPlan* plan;            // nullptr or kDense: exact attention

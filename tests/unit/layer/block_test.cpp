@@ -54,15 +54,14 @@ class ScalingBlock {
   }
 };
 
-std::vector<float> run(BlockKind kind, const std::vector<float>& residual) {
-  const auto backend = make_reference_backend(DType::kF32);
-  const ScalingBlock block(*backend, kind, 2, 3);
+std::vector<float> run(Backend& backend, const ScalingBlock& block,
+                       const std::vector<float>& residual) {
   Workspace workspace;
-  workspace.resize(*backend, block.shape, 1);
+  workspace.resize(backend, block.shape, 1);
   std::copy(residual.begin(), residual.end(), workspace.residual().data<float>());
-  const Buffer keys = backend->allocate(DType::kF32, {1, 1, 1, kWidth});
-  const Buffer values = backend->allocate(DType::kF32, {1, 1, 1, kWidth});
-  run_block(*backend, block.shape, block.weights,
+  const Buffer keys = backend.allocate(DType::kF32, {1, 1, 1, kWidth});
+  const Buffer values = backend.allocate(DType::kF32, {1, 1, 1, kWidth});
+  run_block(backend, block.shape, block.weights,
             {.n_tokens = 1,
              .first_position = 0,
              .cache = {keys.view(), values.view()},
@@ -71,6 +70,11 @@ std::vector<float> run(BlockKind kind, const std::vector<float>& residual) {
             workspace);
   const float* out = workspace.residual().data<float>();
   return {out, out + kWidth};
+}
+
+std::vector<float> run(BlockKind kind, const std::vector<float>& residual) {
+  const auto backend = make_reference_backend(DType::kF32);
+  return run(*backend, ScalingBlock(*backend, kind, 2, 3), residual);
 }
 
 // All numbers equal, so that the norm of any of them is ones.
@@ -87,6 +91,45 @@ TEST(Block, ParallelFeedsBothHalvesTheSameInput) {
   std::vector<float> expected;
   for (const float v : x) expected.push_back(v + (2 + 3) * v / std::sqrt(10.0f));
   EXPECT_CLOSE(run(BlockKind::kParallel, x), expected, 1e-5);
+}
+
+TEST(Block, ParallelWithTwoNormsFeedsEachHalfItsOwn) {
+  const auto backend = make_reference_backend(DType::kF32);
+  ScalingBlock block(*backend, BlockKind::kParallelNorms, 2, 3);
+  const std::vector<float> weight(kWidth, 10.0f), x = {2, 4, 4, 2};
+  block.weights.mlp_norm.weight = backend->allocate(DType::kF32, {kWidth});
+  backend->upload(ConstTensor(weight.data(), DType::kF32, {kWidth}),
+                  block.weights.mlp_norm.weight.view());
+  std::vector<float> expected;
+  for (const float v : x) expected.push_back(v + (2 + 3 * 10) * v / std::sqrt(10.0f));
+  EXPECT_CLOSE(run(*backend, block, x), expected, 1e-5);
+}
+
+// One head of equal queries and keys: their norm, but not the values', is taken off.
+TEST(Block, NormsOfHeadsLeaveValuesAlone) {
+  const auto backend = make_reference_backend(DType::kF32);
+  ScalingBlock block(*backend, BlockKind::kPreNorm, 2, 3);
+  for (Norm* norm : {&block.weights.query_norm, &block.weights.key_norm}) {
+    norm->exists = true;
+    norm->epsilon = 1;
+    norm->weight = backend->allocate(DType::kF32, {kWidth});
+  }
+  EXPECT_CLOSE(run(*backend, block, kFives), std::vector<float>(kWidth, 10.0f), 1e-5);
+}
+
+TEST(Block, PreAndPostNormsNormWhatEachHalfAdds) {
+  const auto backend = make_reference_backend(DType::kF32);
+  ScalingBlock block(*backend, BlockKind::kPrePostNorm, 2, 3);
+  const auto set = [&](Norm& norm, float weight) {
+    const std::vector<float> weights(kWidth, weight);
+    norm = {.kind = NormKind::kRms, .epsilon = 0, .weight = {}, .bias = {}, .exists = true};
+    norm.weight = backend->allocate(DType::kF32, {kWidth});
+    backend->upload(ConstTensor(weights.data(), DType::kF32, {kWidth}), norm.weight.view());
+  };
+  set(block.weights.attention_post_norm, 10);
+  set(block.weights.mlp_post_norm, 100);
+  // 2 * 1 is normed to 1 and weighted: 5 + 10 = 15, then 15 + 100.
+  EXPECT_CLOSE(run(*backend, block, kFives), std::vector<float>(kWidth, 115.0f), 1e-4);
 }
 
 TEST(Block, PostNormNormsAfterEachSum) {

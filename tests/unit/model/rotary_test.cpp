@@ -89,15 +89,59 @@ TEST(RotaryFrequencies, Llama3ScalingStretchesLongWavelengths) {
   expect_frequencies(rotary_frequencies(spec_of(128, 5e5, scaling), 100), expected);
 }
 
+// By the formulas of the paper, one frequency at a time.
+TEST(RotaryFrequencies, YarnBlendsBetweenTwoNumbersOfRotations) {
+  RotaryScaling scaling = {.kind = Kind::kYarn, .factor = 4, .original_positions = 4096};
+  for (const bool truncate : {true, false}) {
+    scaling.truncate = truncate;
+    const double base = 1e4;
+    auto expected = plain(base, 64);
+    const auto index = [&](double rotations) {
+      return 64 * std::log(4096 / (rotations * 2 * std::numbers::pi)) / (2 * std::log(base));
+    };
+    double low = index(32), high = index(1);
+    if (truncate) low = std::floor(low), high = std::ceil(high);
+    int kept = 0, blended = 0, divided = 0;
+    for (size_t i = 0; i < expected.size(); ++i) {
+      const double share = (static_cast<double>(i) - low) / (high - low);
+      if (share <= 0) {
+        ++kept;
+      } else if (share >= 1) {
+        expected[i] /= 4;
+        ++divided;
+      } else {
+        expected[i] = (1 - share) * expected[i] + share * expected[i] / 4;
+        ++blended;
+      }
+    }
+    EXPECT_TRUE(kept > 0 && blended > 0 && divided > 0);
+    expect_frequencies(rotary_frequencies(spec_of(64, base, scaling), 100), expected);
+  }
+}
+
+TEST(RotaryFrequencies, LongRopeDividesByTheFactorsOfTheContext) {
+  RotaryScaling scaling = {.kind = Kind::kLongRope, .factor = 4, .original_positions = 32};
+  scaling.short_factors = {1, 1.25, 1.5};
+  scaling.long_factors = {2, 4, 8};
+  for (const int64_t context : {1, 32, 33, 128}) {
+    SCOPED_TRACE(context);
+    auto expected = plain(1e4, 6);
+    for (size_t i = 0; i < 3; ++i)
+      expected[i] /= context > 32 ? scaling.long_factors[i] : scaling.short_factors[i];
+    expect_frequencies(rotary_frequencies(spec_of(6, 1e4, scaling), context), expected);
+  }
+}
+
 TEST(RotaryFrequencies, StatedByTheCheckpointOverrideEverything) {
   RotarySpec spec = spec_of(4, 1e4, {.kind = Kind::kLinear, .factor = 4});
   spec.frequencies = {0.5f, 0.25f};
   EXPECT_EQ(rotary_frequencies(spec, 10), spec.frequencies);
 }
 
-TEST(RotaryTables, HoldCosineAndSineOfPositionTimesFrequency) {
+TEST(RotaryTables, HoldCosineAndSineOfPositionTimesFrequencyAndTheFactorOfAttention) {
   const auto backend = make_reference_backend(DType::kF32);
-  const RotarySpec spec = spec_of(6, 100);
+  RotarySpec spec = spec_of(6, 100);
+  spec.scaling.attention_factor = 1.25;
   const RotaryTables tables = make_rotary_tables(spec, 50, 50, *backend);
   const auto frequencies = rotary_frequencies(spec, 50);
   ASSERT_EQ(tables.cosine.view().shape(), Shape({50, 3}));
@@ -105,8 +149,10 @@ TEST(RotaryTables, HoldCosineAndSineOfPositionTimesFrequency) {
     for (int64_t i = 0; i < 3; ++i) {
       const double angle =
           static_cast<double>(position) * double{frequencies[static_cast<size_t>(i)]};
-      EXPECT_EQ(tables.cosine.view().row<float>(position)[i], static_cast<float>(std::cos(angle)));
-      EXPECT_EQ(tables.sine.view().row<float>(position)[i], static_cast<float>(std::sin(angle)));
+      EXPECT_EQ(tables.cosine.view().row<float>(position)[i],
+                static_cast<float>(1.25 * std::cos(angle)));
+      EXPECT_EQ(tables.sine.view().row<float>(position)[i],
+                static_cast<float>(1.25 * std::sin(angle)));
     }
 }
 

@@ -314,18 +314,31 @@ TEST(CheckPlan, RefusesThePapersCascadeOutsideThePapersMode) {
                    {"cascade-paper", std::string(mode_name(mode))}, mode);
 }
 
-TEST(CheckPlan, RefusesTheSlidingWindowOfAnAcceleratedLayerOnly) {
+TEST(AttentionPlan, LayersWithASlidingWindowStayDense) {
   PlanShape shape = causal_shape();
+  const AttentionPlan whole = plan_of(AttentionMode::kKeys);
   shape.windows = {0, 64, 0};
-  for (const AttentionMode mode : kModes) {
-    UniformAttention choice = choice_of(mode);
-    expect_error([&] { uniform_plan(choice, shape); },
-                 {std::string(mode_name(mode)), "layer 1", "sliding window of 64", "1000"});
-    choice.from_layer = 2;
-    EXPECT_NO_THROW(uniform_plan(choice, shape));
+  for (const AttentionMode mode : {AttentionMode::kPaper, AttentionMode::kCopy,
+                                   AttentionMode::kKeys, AttentionMode::kRefine}) {
+    const AttentionPlan plan = plan_of(mode, shape);
+    EXPECT_EQ(plan.layers[0].mode, mode);
+    EXPECT_EQ(plan.layers[1], LayerPlan{});
+    EXPECT_EQ(plan.layers[2].mode, mode);
+    EXPECT_EQ(plan, fitted(plan_of(mode), shape));
   }
-  shape.context = 64;
-  EXPECT_NO_THROW(plan_of(AttentionMode::kKeys, shape));
+  EXPECT_NO_THROW(check_plan(whole, shape));
+  shape.context = 64;  // the window holds all of it
+  EXPECT_EQ(plan_of(AttentionMode::kKeys, shape), whole);
+  EXPECT_EQ(fitted(whole, shape), whole);
+}
+
+TEST(CheckPlan, RefusesToReuseTheSetsOfALayerThatStaysDense) {
+  PlanShape shape = causal_shape();
+  AttentionPlan plan = plan_of(AttentionMode::kKeys);
+  plan.layers[1].reuse = true;
+  EXPECT_NO_THROW(check_plan(plan, shape));
+  shape.windows = {64, 0, 0};
+  expect_error([&] { check_plan(plan, shape); }, {"first", "reuse"});
 }
 
 TEST(CheckPlan, RefusesToReuseASetThatNobodyChose) {

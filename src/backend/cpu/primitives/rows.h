@@ -20,6 +20,8 @@ NarrowFunction native_narrow();
 void bias_activate(const float* bias, Activation activation, int64_t n, float* x);
 void add(const float* from, int64_t n, float* to);
 void scale(float factor, int64_t n, float* x);
+// x = cap * tanh(x / cap), cap > 0.
+void soft_cap(float cap, int64_t n, float* x);
 
 struct NormRowArgs {
   NormKind kind;

@@ -62,6 +62,17 @@ __global__ void gate_rows(Activation activation, ConstRowsView gate_up, RowsView
   store<kN>(out, row, column, gate);
 }
 
+template <int kN>
+__global__ void cap_rows(float cap, RowsView x, int64_t d) {
+  overlap_launches();
+  const int64_t row = blockIdx.x, column = my_column<kN>();
+  if (column >= d) return;
+  float value[kN];
+  load<kN>(x, row, column, value);
+  for (int i = 0; i < kN; ++i) value[i] = cap * tanhf(value[i] / cap);
+  store<kN>(x, row, column, value);
+}
+
 // rows null: row for row. add: to what is there.
 template <int kN>
 __global__ void copy_rows(ConstRowsView from, const int32_t* rows, bool add, RowsView to,
@@ -190,6 +201,11 @@ void glu(Context& context, const GluArgs& args) {
   const bool eights = by_eights(args.gate_up) && by_eights(args.out);
   SLUICE_LAUNCH_ROWS(gate_rows, eights, args.out.rows(), d, args.activation, view_of(args.gate_up),
                      view_of(args.out), d);
+}
+
+void soft_cap(Context& context, float cap, Tensor x) {
+  const int64_t d = x.row_elements();
+  SLUICE_LAUNCH_ROWS(cap_rows, by_eights(x), x.rows(), d, cap, view_of(x), d);
 }
 
 void convert(Context& context, ConstTensor from, Tensor to) {

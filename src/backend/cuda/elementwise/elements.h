@@ -24,12 +24,14 @@ struct EmbedRows {
 };
 void embed(Context& context, const EmbedRows& args);
 void norm(Context& context, const NormArgs& args);
+void norm_heads(Context& context, const HeadNormArgs& args);
 // positions: on the device, or null.
 void rotate(Context& context, const RotaryArgs& args, const int32_t* positions);
 void store_kv(Context& context, const StoreKvArgs& args);
 void glu(Context& context, const GluArgs& args);
+void soft_cap(Context& context, float cap, Tensor x);
 void convert(Context& context, ConstTensor from, Tensor to);
-// rows: on the device.
+// rows: on the device; null in add_rows(): row for row.
 void gather_rows(Context& context, ConstTensor from, const int32_t* rows, Tensor to);
 void add_rows(Context& context, ConstTensor from, const int32_t* rows, Tensor to);
 // next, out: (n_rows), on the device.

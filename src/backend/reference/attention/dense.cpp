@@ -53,8 +53,10 @@ void attend_dense(const AttendDenseArgs& args) {
         double dot = 0;
         for (int64_t i = 0; i < head_dim; ++i)
           dot += double{load(args.queries, r, head * head_dim + i)} * load(keys, base + j, i);
-        weight[static_cast<size_t>(j - begin)] = dot * args.scale;
-        largest = std::max(largest, dot * args.scale);
+        double score = dot * args.scale;
+        if (args.cap > 0) score = args.cap * std::tanh(score / args.cap);
+        weight[static_cast<size_t>(j - begin)] = score;
+        largest = std::max(largest, score);
       }
       for (double& w : weight) total += w = std::exp(w - largest);
       for (int64_t i = 0; i < head_dim; ++i) {

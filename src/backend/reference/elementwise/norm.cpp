@@ -31,6 +31,21 @@ void norm(const NormArgs& args) {
   }
 }
 
+void norm_heads(const HeadNormArgs& args) {
+  const int64_t n_heads = args.x.shape()[1], head_dim = args.x.shape()[2];
+  for (int64_t head = 0; head < n_heads; ++head) {
+    const Tensor of_head = Tensor(args.x.bytes() + head * head_dim * element_bytes(args.x.dtype()),
+                                  args.x.dtype(), {args.x.rows(), head_dim}, args.x.device())
+                               .with_row_stride(args.x.row_stride());
+    norm({.kind = NormKind::kRms,
+          .epsilon = args.epsilon,
+          .x = of_head,
+          .weight = head < args.n_queries ? args.query_weight : args.key_weight,
+          .bias = {},
+          .out = of_head});
+  }
+}
+
 void rotate(const RotaryArgs& args) {
   const int64_t head_dim = args.x.shape()[2];
   const int64_t half = args.cosine.shape()[1];

@@ -13,10 +13,12 @@ using primitives::GroupRows;
 using primitives::NativeGroup;
 
 template <typename T>
-void QueryGroup<T>::load(const T* queries, int64_t n_queries, int64_t head_dim, float scale) {
+void QueryGroup<T>::load(const T* queries, int64_t n_queries, int64_t head_dim, float scale,
+                         float cap) {
   n_queries_ = n_queries;
   head_dim_ = head_dim;
   scale_ = scale;
+  cap_ = cap;
   const int64_t n = n_queries * head_dim;
   scores_.resize(static_cast<size_t>(n_queries * kBlock));
   sums_.assign(static_cast<size_t>(n), 0.0f);
@@ -38,6 +40,7 @@ template <typename T>
 void QueryGroup<T>::soften(int64_t n) {
   for (int64_t q = 0; q < n_queries_; ++q) {
     float* scores = scores_.data() + q * kBlock;
+    if (cap_ > 0) primitives::soft_cap(cap_, n, scores);
     const float correction =
         primitives::softmax_step(scale_, n, scores, states_[static_cast<size_t>(q)]);
     if (correction != 1.0f) primitives::scale(correction, head_dim_, sums_of(q));

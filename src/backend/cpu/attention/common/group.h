@@ -13,8 +13,9 @@ namespace sluice::impl::cpu::attention {
 template <typename T>
 class QueryGroup {
  public:
-  // queries: (n_queries, head_dim). What an earlier group left is forgotten.
-  void load(const T* queries, int64_t n_queries, int64_t head_dim, float scale);
+  // queries: (n_queries, head_dim). cap: of scores before they are scaled, 0 for none. What an
+  // earlier group left is forgotten.
+  void load(const T* queries, int64_t n_queries, int64_t head_dim, float scale, float cap);
   // Attends to n more keys; keys and values are (n, head_dim).
   void visit(const T* keys, const T* values, int64_t n);
   // What was summed so far, to be added to another group of the same queries.
@@ -31,7 +32,7 @@ class QueryGroup {
   float* sums_of(int64_t query) { return sums_.data() + query * head_dim_; }
 
   int64_t n_queries_ = 0, head_dim_ = 0;
-  float scale_ = 1;
+  float scale_ = 1, cap_ = 0;
   const primitives::NativeGroup* native_ = nullptr;
   std::vector<float> queries_, scores_, sums_;
   std::vector<BFloat16> packed_, weights_;  // of the native kernels

@@ -21,7 +21,8 @@ struct PackedArgs {
   ConstTensor queries;  // (n_batch * n_queries, n_heads, head_dim)
   int64_t n_batch, n_kv_heads, n_keys;
   float scale;
-  Tensor out;  // (n_batch * n_queries, n_heads, head_dim)
+  float cap = 0;  // as QueryTile has it
+  Tensor out;     // (n_batch * n_queries, n_heads, head_dim)
 };
 
 // rows_of(source) -> HeadRows<T> of key/value head source % n_kv_heads of sequence source /
@@ -60,7 +61,7 @@ void attend_packed(const PackedArgs& args, const TileShape& shape, const RowsOf&
       const int64_t head = source % args.n_kv_heads * group + i % group;
       const int64_t row = source / args.n_kv_heads * n_queries + first_query;
       thread_local TileScratch scratch;
-      QueryTile tile(shape, args.scale, scratch);
+      QueryTile tile(shape, args.scale, scratch, args.cap);
       tile.load(args.queries, row, n_rows, head);
       visit(tile, first_query, n_rows, panels_at(slot));
       tile.store(args.out, row, head);

@@ -106,9 +106,10 @@ template void put_rows(const TileShape&, Panels, int64_t, int64_t, const float*,
 template void put_rows(const TileShape&, Panels, int64_t, int64_t, const BFloat16*,
                        const BFloat16*);
 
-QueryTile::QueryTile(const TileShape& shape, float scale, TileScratch& scratch)
+QueryTile::QueryTile(const TileShape& shape, float scale, TileScratch& scratch, float cap)
     : shape_(shape),
       scale_(scale),
+      cap_(cap),
       s_(scratch),
       query_stride_(shape.kernel.padded_k(shape.head_dim) + 16) {
   const auto rows = static_cast<size_t>(shape.block_queries);
@@ -177,10 +178,11 @@ void QueryTile::score_block(Panels block, int64_t n_keys, float* scores, int64_t
   score_columns(block.keys, scores, stride);
 }
 
-// Masks one row of scores, takes it through the softmax and corrects the earlier sums.
+// Caps and masks one row of scores, takes it through the softmax and corrects the earlier sums.
 void QueryTile::soften(int64_t i, const Mask& mask, const float* counts) {
   float* scores = s_.scores.data() + i * score_stride();
   const int64_t columns = s_.columns[static_cast<size_t>(i)];
+  if (cap_ > 0) primitives::soft_cap(cap_, columns, scores);
   std::fill(scores, scores + std::min(mask.begin_of(i), columns), -INFINITY);
   std::fill(scores + mask.end_of(i), scores + columns, -INFINITY);
   const float correction =

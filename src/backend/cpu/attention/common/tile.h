@@ -80,7 +80,8 @@ struct TileScratch {
 // Some queries of one head, with their running softmax over blocks of keys.
 class QueryTile {
  public:
-  QueryTile(const TileShape& shape, float scale, TileScratch& scratch);
+  // cap: of scores before they are scaled (AttendDenseArgs::unscaled_cap), 0 for none.
+  QueryTile(const TileShape& shape, float scale, TileScratch& scratch, float cap = 0);
 
   // Queries at rows [row, row + n) of (…, n_heads, head_dim), n <= block_queries.
   void load(const ConstTensor& queries, int64_t row, int64_t n, int64_t head);
@@ -139,7 +140,7 @@ class QueryTile {
   void mix(Panels block);
 
   const TileShape& shape_;
-  float scale_;
+  float scale_, cap_;
   TileScratch& s_;
   int64_t query_stride_;
   int64_t n_ = 0;

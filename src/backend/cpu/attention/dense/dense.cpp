@@ -45,6 +45,7 @@ void attend_tiles(const AttendDenseArgs& args) {
                                .n_kv_heads = cache[1],
                                .n_keys = n_keys,
                                .scale = args.scale,
+                               .cap = args.unscaled_cap(),
                                .out = args.out},
                               shape, rows_of, visit);
 }
@@ -85,7 +86,7 @@ class Rows {
   // item: a row of queries and a key head.
   void load(attention::QueryGroup<T>& queries, int64_t item) const {
     queries.load(args_.queries.row<T>(item / n_kv_heads_) + first_of(item), group_, head_dim_,
-                 args_.scale);
+                 args_.scale, args_.unscaled_cap());
   }
   void store(attention::QueryGroup<T>& queries, int64_t item) const {
     queries.store(args_.out.row<T>(item / n_kv_heads_) + first_of(item));

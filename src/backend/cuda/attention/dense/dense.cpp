@@ -30,7 +30,8 @@ AttendView checked_view(const AttendDenseArgs& args) {
                         .first_position = args.first_position,
                         .window = args.window,
                         .causal = args.causal,
-                        .scale = args.scale};
+                        .scale = args.scale,
+                        .cap = args.unscaled_cap()};
   SLUICE_CHECK(args.queries.shape()[2] == view.head_dim &&
                args.out.shape() == args.queries.shape());
   SLUICE_CHECK(args.queries.dtype() == args.cache.keys.dtype() &&
@@ -76,9 +77,11 @@ void attend_dense(Context& context, const AttendDenseArgs& args) {
   if (context.recorded_position() != nullptr && !(tiles && view.n_tokens == 1))
     throw CannotRecord();
   if (!tiles) return attend_plain(context, args.queries.dtype(), view);
-  if (view.n_tokens == 1 && view.group() == 1) return attend_one(context, view);
+  // Hopper's kernel and the one for a single query take no cap: capped layers are slower there.
+  const bool capped = view.cap > 0;
+  if (view.n_tokens == 1 && view.group() == 1 && !capped) return attend_one(context, view);
   if (view.n_tokens <= kFewTokens) return attend_split(context, view);
-  if (context.compute_capability() == 90) return attend_hopper(context, view);
+  if (context.compute_capability() == 90 && !capped) return attend_hopper(context, view);
   attend_tiles(context, view);
 }
 
@@ -86,7 +89,8 @@ bool store_and_attend(Context& context, const RotaryArgs* rotary, const StoreKvA
                       const AttendDenseArgs& args) {
   if (args.n_tokens != 1 || args.queries.rows() == 0) return false;
   const AttendView view = checked_view(args);
-  return view.group() == 1 && fits_tiles(args, view) && attend_next(context, view, rotary, store);
+  return view.group() == 1 && view.cap == 0 && fits_tiles(args, view) &&
+         attend_next(context, view, rotary, store);
 }
 
 }  // namespace sluice::impl::cuda::dense

@@ -25,19 +25,23 @@ struct AttendView {
   int64_t window;  // 0: none
   bool causal;
   float scale;
+  float cap = 0;  // of scores before they are scaled (AttendDenseArgs::unscaled_cap); 0: none
 
   int64_t n_keys() const { return first_position + n_tokens; }
   int64_t group() const { return n_heads / n_kv_heads; }
 };
 
-// Plain and slow: f32, and heads of odd sizes.
+// Those that do not say otherwise take no cap.
+
+// Plain and slow: f32, and heads of odd sizes; capped or not.
 void attend_plain(Context& context, DType dtype, const AttendView& view);
-// bf16, on the tensor cores; head_dim a multiple of 8 up to 256, rows aligned to 16 bytes.
+// bf16, on the tensor cores; head_dim a multiple of 8 up to 256, rows aligned to 16 bytes; capped
+// or not.
 void attend_tiles(Context& context, const AttendView& view);
 // The same on compute capability 9.0, whose tensor cores need other instructions.
 void attend_hopper(Context& context, const AttendView& view);
 // The same as attend_tiles for few queries: keys are split over blocks, whose parts are put
-// together after.
+// together after. Capped or not.
 void attend_split(Context& context, const AttendView& view);
 
 // The same for one query to a sequence, of heads that share no keys.

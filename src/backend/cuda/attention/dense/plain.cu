@@ -46,6 +46,7 @@ __global__ void plain(AttendView view, bool bf16) {
         load<1>(keys, base + j, i, x);
         score += query[i] * x[0];
       }
+      if (view.cap > 0) score = view.cap * tanhf(score / view.cap);
       score *= view.scale;
     }
     const auto step = softmax.take(score, softmax.largest_with(score));

@@ -89,7 +89,7 @@ __device__ __forceinline__ void start_copy(__nv_bfloat16* shared, const AttendVi
   commit_copies();
 }
 
-template <int kD>
+template <int kD, bool kCapped>
 __global__ void __launch_bounds__(kThreads, 1)
     split(AttendView view, FirstPosition position, Parts parts) {
   using S = Sizes<kD>;
@@ -116,6 +116,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     const int64_t first = block.begin + int64_t{i} * kKeys + warp * 16;
     attend_tile<kD>(softmax, own, query, shared + 2 * (i % S::kStages) * S::kTile, factor,
                     [&](float(&scores)[2][4]) {
+                      if constexpr (kCapped) cap_scores(scores, view.cap);
                       mask_scores(scores, seen_from(view, first, positions, block.end));
                     });
   }
@@ -146,13 +147,13 @@ __global__ void put_together(AttendView view, Parts parts) {
            row.head * view.head_dim + column, value);
 }
 
-template <int kD>
+template <int kD, bool kCapped>
 void launch(Context& context, const AttendView& view) {
   const int64_t n_rows = view.n_tokens * view.group(), n_tiles = ceil_div(n_rows, kRows);
   constexpr int kBytes = Sizes<kD>::kBytes;
   const int64_t blocks = view.n_batch * view.n_kv_heads * n_tiles;
   const auto splits_for = [&](int64_t n_keys) {
-    return splits_of<split<kD>, kBytes>(context, blocks, n_keys);
+    return splits_of<split<kD, kCapped>, kBytes>(context, blocks, n_keys);
   };
   // What is recorded must do for every position, and finds its memory there. So its sums may have
   // another order than those of the same step that is not.
@@ -169,7 +170,7 @@ void launch(Context& context, const AttendView& view) {
   parts.n_tiles = static_cast<int>(n_tiles);
   const dim3 grid(static_cast<unsigned>(n_splits), static_cast<unsigned>(view.n_kv_heads * n_tiles),
                   static_cast<unsigned>(view.n_batch));
-  launch_programmatic(context, "split", split<kD>,
+  launch_programmatic(context, "split", split<kD, kCapped>,
                       {.grid = grid, .threads = kThreads, .shared_bytes = kBytes}, view, position,
                       parts);
   const dim3 rows(static_cast<unsigned>(n_rows), static_cast<unsigned>(view.n_kv_heads),
@@ -181,9 +182,10 @@ void launch(Context& context, const AttendView& view) {
 }  // namespace
 
 void attend_split(Context& context, const AttendView& view) {
-  if (view.head_dim <= 64) return launch<64>(context, view);
-  if (view.head_dim <= 128) return launch<128>(context, view);
-  launch<256>(context, view);
+  const bool capped = view.cap > 0;
+  if (view.head_dim <= 64) return (capped ? launch<64, true> : launch<64, false>)(context, view);
+  if (view.head_dim <= 128) return (capped ? launch<128, true> : launch<128, false>)(context, view);
+  (capped ? launch<256, true> : launch<256, false>)(context, view);
 }
 
 }  // namespace sluice::impl::cuda::dense

@@ -174,6 +174,15 @@ __device__ inline Seen seen_from(const AttendView& view, int64_t first,
   return seen;
 }
 
+// Scores before they are scaled -> capped ones.
+template <int kN>
+__device__ void cap_scores(float (&scores)[kN][4], float cap) {
+#pragma unroll
+  for (int n = 0; n < kN; ++n)
+#pragma unroll
+    for (int i = 0; i < 4; ++i) scores[n][i] = cap * tanhf(scores[n][i] / cap);
+}
+
 // Sets scores of keys that a query does not see to -inf.
 template <int kN>
 __device__ void mask_scores(float (&scores)[kN][4], const Seen& seen) {

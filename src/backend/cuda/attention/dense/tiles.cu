@@ -8,7 +8,7 @@ namespace {
 
 using namespace query_tiles;
 
-template <int kD>
+template <int kD, bool kCapped>
 __global__ void __launch_bounds__(kThreads, 1) tiles(AttendView view) {
   using S = Sizes<kD, 2>;
   extern __shared__ __align__(16) __nv_bfloat16 shared[];
@@ -60,6 +60,7 @@ __global__ void __launch_bounds__(kThreads, 1) tiles(AttendView view) {
         (view.window > 0 && j + S::kKeys <= warp_first + 1 - view.window))
       continue;
     const auto finish = [&](float(&scores)[S::kKeys / 8][4]) {
+      if constexpr (kCapped) cap_scores(scores, view.cap);
       if ((view.causal && j + S::kKeys - 1 > warp_first) || j + S::kKeys > n_keys ||
           (view.window > 0 && j <= warp_last - view.window))
         mask_scores(scores, seen_from(view, j, positions, n_keys));
@@ -73,11 +74,12 @@ __global__ void __launch_bounds__(kThreads, 1) tiles(AttendView view) {
 template <int kD>
 void launch(Context& context, const AttendView& view) {
   constexpr int kBytes = 2 * Sizes<kD, 2>::kNumbers;
-  check(cudaFuncSetAttribute(tiles<kD>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes),
+  const auto kernel = view.cap > 0 ? tiles<kD, true> : tiles<kD, false>;
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes),
         "attention's shared memory");
   const dim3 grid(static_cast<unsigned>(ceil_div(view.n_tokens, kRows)),
                   static_cast<unsigned>(view.n_heads), static_cast<unsigned>(view.n_batch));
-  tiles<kD><<<grid, kThreads, kBytes, context.stream()>>>(view);
+  kernel<<<grid, kThreads, kBytes, context.stream()>>>(view);
   check_launch("tiles");
 }
 
