@@ -2,6 +2,9 @@
 
 #pragma once
 
+#include <algorithm>
+#include <cstring>
+#include <memory>
 #include <random>
 #include <vector>
 

@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <type_traits>
 
+#include "backend/cpu/gemm/blocks/expand_tile.h"
 #include "backend/cpu/gemm/blocks/layout.h"
 #include "backend/cpu/primitives/rows.h"
+#include "core/error.h"
 
 namespace sluice::impl::cpu::gemm {
 namespace {
@@ -41,67 +44,61 @@ void read_scales(const BlockLayout& layout, const uint8_t* block, Scales& out) {
   }
 }
 
-// Weights of 32 k as signed bytes, (chunk, row, 8), offset included.
-template <int kBits, int kOffset>
-void read_weights(const uint8_t* sub, int8_t* out) {
-  for (int64_t j = 0; j < 4; ++j)
-    for (int64_t i = 0; i < 64; ++i) {
-      int q = 0;
-      if constexpr (kBits == 8) {
-        q = static_cast<int8_t>(sub[j * 64 + i]);
-      } else {
-        const uint8_t* low = sub + (kBits == 5 ? 32 : kBits == 6 ? 64 : 0);
-        q = low[j % 2 * 64 + i] >> (j / 2 * 4) & 0xf;
-        if constexpr (kBits == 5) q |= (sub[i % 32] >> (i / 32 * 4 + j) & 1) << 4;
-        if constexpr (kBits == 6) q |= (sub[i] >> (2 * j) & 3) << 4;
-      }
-      out[j * 64 + i] = static_cast<int8_t>(q + kOffset);
-    }
-}
-
-void read_weights(const BlockLayout& layout, const uint8_t* sub, int8_t* out) {
-  switch (layout.bits) {
-    case 8:
-      return read_weights<8, 0>(sub, out);
-    case 6:
-      return read_weights<6, -32>(sub, out);
-    case 5:
-      return layout.offset == 0 ? read_weights<5, 0>(sub, out) : read_weights<5, -16>(sub, out);
-    default:
-      return layout.offset == 0 ? read_weights<4, 0>(sub, out) : read_weights<4, -8>(sub, out);
-  }
-}
-
-// 32 weights of eight rows as (chunk, row, 8) floats. `scales` and `minima` are those of the first.
-void scale_weights(const int8_t* q, const float* scale, const float* minimum, int64_t chunks,
-                   float* out) {
-  for (int64_t j = 0; j < 4; ++j) {
-    const float* s = scale + j / chunks * kGroupRows;
-    const float* m = minimum + j / chunks * kGroupRows;
-    for (int64_t r = 0; r < kGroupRows; ++r)
-      for (int64_t i = 0; i < kChunk; ++i) {
-        const int64_t at = (j * kGroupRows + r) * kChunk + i;
-        out[at] = s[r] * static_cast<float>(q[at]) + m[r];
-      }
-  }
-}
-
-// Rows [begin, end) of 32 weights of a group to where the panels have them.
+// Where the rows of a group lie in the panels, at args.k; null for rows outside of them.
 template <typename T>
-void scatter(const ExpandArgs& args, const T* weights, int64_t row, int64_t begin, int64_t end,
-             int64_t k) {
+using RowTargets = std::array<T*, kGroupRows>;
+
+template <typename T>
+RowTargets<T> targets_of(const ExpandArgs& args, int64_t row) {
   const int64_t nr = args.kernel->nr, kq = args.kernel->kq;
-  for (int64_t r = begin; r < end; ++r) {
-    const int64_t column = row + r - args.first_column, n = column % nr;
-    T* panel = reinterpret_cast<T*>(args.out) + column / nr * args.depth * nr;
-    for (int64_t j = 0; j < 4; ++j) {
-      const T* from = weights + (j * kGroupRows + r) * kChunk;
-      for (int64_t i = 0; i < kChunk; i += kq) {
-        T* to = panel + (k - args.k + j * kChunk + i) * nr + n * kq;
-        if (kq == 4)
-          std::memcpy(to, from + i, 4 * sizeof(T));
-        else
-          std::memcpy(to, from + i, static_cast<size_t>(kq) * sizeof(T));
+  const int64_t last = std::min(args.first_column + args.n_columns, args.n_out);
+  RowTargets<T> targets{};
+  for (int64_t r = 0; r < kGroupRows; ++r)
+    if (const int64_t column = row + r - args.first_column; column >= 0 && row + r < last)
+      targets[static_cast<size_t>(r)] =
+          reinterpret_cast<T*>(args.out) + column / nr * args.depth * nr + column % nr * kq;
+  return targets;
+}
+
+// 32 weights of a group, (chunk, row, 8), to `k` of the panels. kQ: the kernel's kq.
+template <int64_t kQ, typename T>
+void scatter(const T* weights, int64_t nr, int64_t k, const RowTargets<T>& targets) {
+  for (int64_t r = 0; r < kGroupRows; ++r) {
+    T* to = targets[static_cast<size_t>(r)];
+    if (to == nullptr) continue;
+    to += k * nr;
+    for (int64_t j = 0; j < kSubBlock / kChunk; ++j)
+      for (int64_t i = 0; i < kChunk; i += kQ, to += kQ * nr)
+        std::memcpy(to, weights + (j * kGroupRows + r) * kChunk + i, kQ * sizeof(T));
+  }
+}
+
+// All of args.k for the group of `row`.
+template <int64_t kQ, typename T>
+void expand_group(const ExpandArgs& args, const BlockLayout& layout, int64_t row) {
+  const auto* group =
+      reinterpret_cast<const uint8_t*>(args.groups + row / kGroupRows * args.group_bytes);
+  const RowTargets<T> targets = targets_of<T>(args, row);
+  const int64_t per_sub = kSubBlock / layout.scale_width;
+  Scales scales;
+  std::array<float, kTile> wide;
+  std::array<BFloat16, kTile> narrow;
+  for (int64_t k = 0; k < args.depth; k += layout.block) {
+    const uint8_t* block = group + (args.k + k) / layout.block * layout.bytes;
+    read_scales(layout, block, scales);
+    for (int64_t s = 0; s < layout.block / kSubBlock; ++s) {
+      const int64_t at = s * per_sub * kGroupRows;
+      expand_tile(layout.bits, layout.offset,
+                  {.sub = block + layout.weights + s * layout.sub_bytes,
+                   .scale = scales.scale.data() + at,
+                   .minimum = scales.minimum.data() + at,
+                   .halves = per_sub == 2,
+                   .out = wide.data()});
+      if constexpr (std::is_same_v<T, float>) {
+        scatter<kQ>(wide.data(), args.kernel->nr, k + s * kSubBlock, targets);
+      } else {
+        primitives::narrow(wide.data(), kTile, narrow.data());
+        scatter<kQ>(narrow.data(), args.kernel->nr, k + s * kSubBlock, targets);
       }
     }
   }
@@ -111,34 +108,14 @@ void scatter(const ExpandArgs& args, const T* weights, int64_t row, int64_t begi
 
 void expand_panels(const ExpandArgs& args) {
   const BlockLayout layout = make_block_layout(args.type);
+  const int64_t kq = args.kernel->kq;
+  SLUICE_CHECK(kq == 1 || kq == 4);
+  const auto expand = args.kernel->b_dtype == DType::kF32
+                          ? (kq == 1 ? expand_group<1, float> : expand_group<4, float>)
+                          : (kq == 1 ? expand_group<1, BFloat16> : expand_group<4, BFloat16>);
   const int64_t last = std::min(args.first_column + args.n_columns, args.n_out);
-  const int64_t chunks = layout.scale_width / kChunk, per_sub = kSubBlock / layout.scale_width;
-  Scales scales;
-  std::array<int8_t, kTile> q;
-  std::array<float, kTile> wide;
-  std::array<BFloat16, kTile> narrow;
-  for (int64_t row = args.first_column / kGroupRows * kGroupRows; row < last; row += kGroupRows) {
-    const int64_t begin = std::max<int64_t>(0, args.first_column - row);
-    const int64_t end = std::min(kGroupRows, last - row);
-    const auto* group =
-        reinterpret_cast<const uint8_t*>(args.groups + row / kGroupRows * args.group_bytes);
-    for (int64_t k = args.k; k < args.k + args.depth; k += layout.block) {
-      const uint8_t* block = group + k / layout.block * layout.bytes;
-      read_scales(layout, block, scales);
-      for (int64_t s = 0; s < layout.block / kSubBlock; ++s) {
-        read_weights(layout, block + layout.weights + s * layout.sub_bytes, q.data());
-        const int64_t at = s * per_sub * kGroupRows;
-        scale_weights(q.data(), scales.scale.data() + at, scales.minimum.data() + at, chunks,
-                      wide.data());
-        if (args.kernel->b_dtype == DType::kF32) {
-          scatter(args, wide.data(), row, begin, end, k + s * kSubBlock);
-        } else {
-          primitives::narrow(wide.data(), kTile, narrow.data());
-          scatter(args, narrow.data(), row, begin, end, k + s * kSubBlock);
-        }
-      }
-    }
-  }
+  for (int64_t row = args.first_column / kGroupRows * kGroupRows; row < last; row += kGroupRows)
+    expand(args, layout, row);
 }
 
 }  // namespace sluice::impl::cpu::gemm
