@@ -17,7 +17,7 @@ namespace {
 // From the next row on expanded tiles are faster.
 constexpr int64_t kFewRows = 8;
 // Rows that share an expanded slice.
-constexpr int64_t kRowBlock = 256;
+constexpr int64_t kRowBlock = 512;
 
 bool is_block(const StoredRows& rows) { return block_size(rows.dtype).elements > 1; }
 
