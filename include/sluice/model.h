@@ -27,12 +27,30 @@ enum class Device : uint8_t {
 // The number format of weights, activations and cache. Sums and logits are float32 in both.
 enum class DType : uint8_t { kF32, kBF16 };
 
+// The type of a model's matrices in memory. Block types are those of GGUF; a matrix whose width is
+// no multiple of a type's block gets kQ8_0, or the plain type of DType.
+enum class Weights : uint8_t {
+  kAsStored,  // blocks of a .gguf file as they are, other matrices as DType says
+  kF32,       // with DType::kF32 only
+  kBF16,      // with DType::kBF16 only
+  kQ8_0,
+  kQ4_0,
+  kQ4_1,
+  kQ5_0,
+  kQ5_1,
+  kQ4_K,
+  kQ5_K,
+  kQ6_K,
+};
+
 struct LoadOptions {
   Device device = Device::kCpu;
   DType dtype = DType::kF32;
   int64_t context = 0;  // tokens that a sequence may have; 0: the model's own limit
   // Called with the share of the weights that is loaded, 0 to 1, on the thread that loads.
   std::function<void(double)> progress = {};
+  // Expands stored blocks, or quantises the matrices while loading.
+  Weights weights = Weights::kAsStored;
 };
 
 // What a model is. Sizes are counts; `context` is the one in use.
@@ -59,7 +77,8 @@ class SLUICE_API Model {
  public:
   // Loads a Hugging Face folder (config.json, *.safetensors, tokenizer.json) or a .gguf file.
   // Throws Error for files that are missing, damaged or of an unknown family, for a context beyond
-  // the model's, and for a device that is not there. What `progress` throws passes through.
+  // the model's, for weights that do not go with the number format, and for a device that is not
+  // there. What `progress` throws passes through.
   static Model load(const std::filesystem::path& path, const LoadOptions& options = {});
 
   Model(Model&& other) noexcept;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "backend/backend.h"
 #include "sluice/model.h"
@@ -11,5 +12,8 @@ namespace sluice::impl::api {
 
 // Throws Error for a device that is not there.
 std::unique_ptr<Backend> make_backend(sluice::Device device, sluice::DType dtype);
+
+// Nothing for weights as they are stored. Throws Error for a value that is none of the names.
+std::optional<DType> weight_type(sluice::Weights weights);
 
 }  // namespace sluice::impl::api

@@ -43,7 +43,9 @@ int64_t checked_context(int64_t context) {
 Model::State::State(const std::filesystem::path& path, const LoadOptions& options)
     : checkpoint(with_files([&] { return impl::open_checkpoint(path); })),
       model(checkpoint, impl::api::make_backend(options.device, options.dtype),
-            {.context = checked_context(options.context), .progress = options.progress}),
+            {.context = checked_context(options.context),
+             .progress = options.progress,
+             .weights = impl::api::weight_type(options.weights)}),
       info(info_of(model)) {
   try {
     tokenizer_ = with_files([&] { return impl::open_tokenizer_of(*checkpoint); });

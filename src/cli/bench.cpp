@@ -14,6 +14,7 @@
 #include "cli/options/plan_option.h"
 #include "cli/terminal/progress.h"
 #include "cli/terminal/say.h"
+#include "core/peak_memory.h"
 #include "core/threads.h"
 #include "eval/results.h"
 #include "eval/text/text_stream.h"
@@ -150,6 +151,10 @@ void run_bench(BenchFlags& flags) {
                           checkpoint->path.filename().string(), flags.dtype, threads(),
                           threads() == 1 ? "" : "s", flags.bench.repeat));
   fmt::print("{}", flags.format == "csv" ? table.csv() : table.markdown());
+  if (!flags.quiet)
+    say("weights {:.1f} MiB, peak memory {:.1f} MiB\n",
+        static_cast<double>(model.weight_bytes()) / 0x1p20,
+        static_cast<double>(peak_memory_bytes()) / 0x1p20);
   for (const BenchCase& found : result.cases)
     if (!found.audit.empty())
       say("{} {}: measured KL {}, delta x {:.4g}\n", found.name, result.label_of(found),

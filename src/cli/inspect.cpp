@@ -169,6 +169,11 @@ void run_inspect(const InspectOptions& options) {
          fmt::format("{} weights + {} key/value cache at {} tokens",
                      human_bytes(packed_bytes(checkpoint->description, dtype)),
                      human_bytes(KvCache::bytes_needed(spec, dtype, 1, context)), context));
+  if (const int64_t bytes =
+          packed_bytes_as_stored(checkpoint->description, checkpoint->weights(), DType::kBF16);
+      bytes != packed_bytes(checkpoint->description, DType::kBF16))
+    line("memory",
+         fmt::format("{} weights in their stored blocks, others in bf16", human_bytes(bytes)));
   if (options.json.empty()) return;
   const auto backend = make_cpu_backend(DType::kF32);
   nlohmann::json results = results_header("inspect", options.command_line, *backend);

@@ -77,4 +77,18 @@ float half_to_float(uint16_t bits) {
   return sign ? -magnitude : magnitude;
 }
 
+uint16_t float_to_half(float x) {
+  const auto bits = std::bit_cast<uint32_t>(x);
+  const auto sign = static_cast<uint16_t>(bits >> 16 & 0x8000u);
+  const uint32_t magnitude = bits & 0x7fffffffu;
+  if (magnitude > 0x7f800000u) return sign | 0x7e00u;   // NaN
+  if (magnitude >= 0x477ff000u) return sign | 0x7c00u;  // 65,520 and more
+  if (magnitude < 0x38800000u) {  // below 2^-14: steps of 2^-24, which adding 0.5 rounds to
+    const auto moved = std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + 0.5f);
+    return static_cast<uint16_t>(sign | (moved - 0x3f000000u));
+  }
+  const uint32_t rounded = magnitude + 0xfffu + (magnitude >> 13 & 1u);
+  return static_cast<uint16_t>(sign | ((rounded - 0x38000000u) >> 13));
+}
+
 }  // namespace sluice::impl

@@ -1,4 +1,4 @@
-// Element types. The quantised ones exist in files only; computation is in f32 and bf16.
+// Element types. Weights may be in blocks; activations are f32 or bf16.
 
 #pragma once
 
@@ -45,6 +45,8 @@ struct BFloat16 {
 inline float to_float(float x) { return x; }
 inline float to_float(BFloat16 x) { return std::bit_cast<float>(uint32_t{x.bits} << 16); }
 float half_to_float(uint16_t bits);
+// Rounds to nearest, ties to even; beyond the largest half to infinity.
+uint16_t float_to_half(float x);
 
 inline BFloat16 to_bfloat16(float x) {
   const auto bits = std::bit_cast<uint32_t>(x);

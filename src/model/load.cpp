@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "core/error.h"
+#include "model/weight_type.h"
 
 namespace sluice::impl {
 namespace {
@@ -48,12 +49,16 @@ struct Slice {
 
 class Loader {
  public:
-  Loader(const WeightStore& store, Backend& backend) : store_(store), backend_(backend) {}
+  Loader(const WeightStore& store, Backend& backend, std::optional<DType> weights)
+      : store_(store), backend_(backend), type_(weights) {}
 
   std::unique_ptr<LinearWeights> matrix(const MatrixNames& names, int64_t n_in) {
     if (names.empty()) return nullptr;
-    auto weights = backend_.pack_linear(matrix_source(store_, names, n_in));
+    auto weights =
+        backend_.pack_linear(with_weight_type(matrix_source(store_, names, n_in), type_));
     bytes_ += weights->bytes();
+    ++n_matrices_;
+    if (type_ && fitting_weight_type(*type_, n_in) != *type_) ++n_other_type_;
     for (const MatrixPart& part : names) store_.release(store_.require(part.weight));
     return weights;
   }
@@ -89,12 +94,17 @@ class Loader {
     return norm;
   }
 
-  int64_t bytes() const { return bytes_; }
+  void count(ModelWeights& weights) const {
+    weights.bytes = bytes_;
+    weights.n_matrices = n_matrices_;
+    weights.n_other_type = n_other_type_;
+  }
 
  private:
   const WeightStore& store_;
   Backend& backend_;
-  int64_t bytes_ = 0;
+  std::optional<DType> type_;
+  int64_t bytes_ = 0, n_matrices_ = 0, n_other_type_ = 0;
 };
 
 // Width of what the output matrix takes.
@@ -165,10 +175,10 @@ BlockShape block_shape(const ModelSpec& spec) {
 }
 
 ModelWeights load_weights(const ModelDescription& description, const WeightStore& store,
-                          Backend& backend, const std::function<void(double)>& progress) {
+                          Backend& backend, const WeightOptions& options) {
   const ModelSpec& spec = description.spec;
   const WeightNames& names = description.names;
-  Loader loader(store, backend);
+  Loader loader(store, backend, options.weights);
   ModelWeights weights;
   weights.token_table = loader.table(names.token_table, spec.vocab, spec.d_embed);
   weights.position_table =
@@ -194,24 +204,27 @@ ModelWeights load_weights(const ModelDescription& description, const WeightStore
          .rotary = spec.rotates(layer),
          .attention_post_norm = loader.norm(n.attention_post_norm, spec, spec.d_model),
          .mlp_post_norm = loader.norm(n.mlp_post_norm, spec, spec.d_model)});
-    if (progress) progress(static_cast<double>(layer + 1) / static_cast<double>(spec.n_layers));
+    if (options.progress)
+      options.progress(static_cast<double>(layer + 1) / static_cast<double>(spec.n_layers));
   }
   weights.final_norm = loader.norm(names.final_norm, spec, spec.d_model);
   weights.head_transform = loader.matrix(names.head_transform, spec.d_model);
   const int64_t width = head_width(spec, names);
   weights.head_norm = loader.norm(names.head_norm, spec, width);
   weights.head = loader.matrix(names.head, width);
-  weights.bytes = loader.bytes();
+  loader.count(weights);
   return weights;
 }
 
-int64_t packed_bytes(const ModelDescription& description, DType dtype) {
+namespace {
+
+// Calls each(part, n_in) for every stored tensor that is a matrix of the model.
+template <typename Each>
+void for_matrix_parts(const ModelDescription& description, Each&& each) {
   const ModelSpec& spec = description.spec;
   const WeightNames& names = description.names;
-  int64_t elements = 0;
   const auto add = [&](const MatrixNames& matrix, int64_t n_in) {
-    for (const MatrixPart& part : matrix)
-      elements = checked_add(elements, checked_mul(part.n_out, n_in));
+    for (const MatrixPart& part : matrix) each(part, n_in);
   };
   add(names.project_in, spec.d_embed);
   for (const LayerNames& layer : names.layers) {
@@ -222,7 +235,29 @@ int64_t packed_bytes(const ModelDescription& description, DType dtype) {
   }
   add(names.head_transform, spec.d_model);
   add(names.head, head_width(spec, names));
+}
+
+}  // namespace
+
+int64_t packed_bytes(const ModelDescription& description, DType dtype) {
+  int64_t elements = 0;
+  for_matrix_parts(description, [&](const MatrixPart& part, int64_t n_in) {
+    elements = checked_add(elements, checked_mul(part.n_out, n_in));
+  });
   return checked_mul(elements, element_bytes(dtype));
+}
+
+int64_t packed_bytes_as_stored(const ModelDescription& description, const WeightStore& store,
+                               DType dtype) {
+  int64_t bytes = 0;
+  for_matrix_parts(description, [&](const MatrixPart& part, int64_t n_in) {
+    const StoredTensor* tensor = store.find(part.weight);
+    const bool blocks = tensor != nullptr && block_size(tensor->dtype).elements > 1;
+    bytes = checked_add(bytes,
+                        blocks ? static_cast<int64_t>(tensor->bytes.size())
+                               : checked_mul(checked_mul(part.n_out, n_in), element_bytes(dtype)));
+  });
+  return bytes;
 }
 
 }  // namespace sluice::impl

@@ -2,7 +2,9 @@
 
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "io/weight_store.h"
@@ -17,6 +19,8 @@ struct ModelWeights {
   std::unique_ptr<LinearWeights> project_in, head_transform, head;  // null where absent
   std::vector<BlockWeights> blocks;
   int64_t bytes = 0;  // of all packed matrices
+  int64_t n_matrices = 0;
+  int64_t n_other_type = 0;  // whose width the type asked for does not fit
 };
 
 BlockShape block_shape(const ModelSpec& spec);
@@ -24,11 +28,17 @@ BlockShape block_shape(const ModelSpec& spec);
 // A matrix to be read from the store, every part's shape checked; the store must outlive it.
 MatrixSource matrix_source(const WeightStore& store, const MatrixNames& names, int64_t n_in);
 
-// `progress`, when set, is called with the share of layers done, from 0 to 1.
+struct WeightOptions {
+  std::function<void(double)> progress = {};  // called with the share of layers done, from 0 to 1
+  std::optional<DType> weights = {};          // see model/weight_type.h
+};
 ModelWeights load_weights(const ModelDescription& description, const WeightStore& store,
-                          Backend& backend, const std::function<void(double)>& progress);
+                          Backend& backend, const WeightOptions& options);
 
 // The weights as a backend packs them, without packing: for estimates.
 int64_t packed_bytes(const ModelDescription& description, DType dtype);
+// The same with matrices that are stored in blocks as they are.
+int64_t packed_bytes_as_stored(const ModelDescription& description, const WeightStore& store,
+                               DType dtype);
 
 }  // namespace sluice::impl

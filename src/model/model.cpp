@@ -11,6 +11,7 @@
 
 #include "core/error.h"
 #include "model/shapes.h"
+#include "model/weight_type.h"
 
 namespace sluice::impl {
 namespace {
@@ -43,7 +44,13 @@ ModelWeights checked_weights(const Checkpoint& checkpoint, Backend& backend,
                              const LoadOptions& options) {
   const ModelSpec& spec = checkpoint.spec();
   backend.check_heads(spec.head_dim, spec.n_heads / spec.n_kv_heads);
-  return load_weights(checkpoint.description, checkpoint.weights(), backend, options.progress);
+  const DType compute = backend.compute_dtype();
+  if (options.weights && block_size(*options.weights).elements == 1 && *options.weights != compute)
+    throw Error(fmt::format("weights of {} do not go with activations of {}",
+                            dtype_name(*options.weights), dtype_name(compute)),
+                fmt::format("--weights {}, or a block type such as q8_0", dtype_name(compute)));
+  return load_weights(checkpoint.description, checkpoint.weights(), backend,
+                      {.progress = options.progress, .weights = options.weights});
 }
 
 }  // namespace
@@ -54,6 +61,7 @@ Model::Model(std::shared_ptr<const Checkpoint> checkpoint, std::unique_ptr<Backe
       spec_(checkpoint_->spec()),
       backend_(std::move(backend)),
       context_(checked_context(spec_, options.context)),
+      weight_type_(options.weights),
       weights_(checked_weights(*checkpoint_, *backend_, options)) {}
 
 PlanShape Model::plan_shape() const {
@@ -99,9 +107,11 @@ void Model::prepare_groups(int64_t layer, const LayerLinearPlan& plan, const Bas
     if (gsi ? subspace != nullptr && (!host || subspace->host != nullptr)
             : group_plan.kind == LinearKind::kDense || group.columns() != nullptr)
       continue;
-    const MatrixSource source =
+    // Images and columns are those of the weights in use.
+    const MatrixSource source = with_weight_type(
         matrix_source(checkpoint_->weights(), *matrices[static_cast<size_t>(input)],
-                      spec_.row_widths().of(input));
+                      spec_.row_widths().of(input)),
+        weight_type_);
     if (!gsi) {
       group.add_columns(*backend_, source);
       continue;

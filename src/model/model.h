@@ -18,6 +18,9 @@ namespace sluice::impl {
 struct LoadOptions {
   int64_t context = 0;  // positions in use, 0 for the model's own limit
   std::function<void(double)> progress;
+  // The type of the matrices in memory: blocks, or the compute dtype; nothing: as they are stored,
+  // plain types in the compute dtype.
+  std::optional<DType> weights = {};
 };
 
 class Model {
@@ -30,6 +33,9 @@ class Model {
   Backend& backend() const { return *backend_; }
   int64_t context() const { return context_; }
   int64_t weight_bytes() const { return weights_.bytes; }
+  // How many matrices have not the type that was asked for, since it does not fit their width.
+  int64_t n_other_weights() const { return weights_.n_other_type; }
+  int64_t n_weights() const { return weights_.n_matrices; }
   bool has_head() const { return weights_.head != nullptr; }
 
   // What a plan for this model must fit.
@@ -98,6 +104,7 @@ class Model {
   const ModelSpec& spec_;
   std::unique_ptr<Backend> backend_;
   int64_t context_;
+  std::optional<DType> weight_type_;
   ModelWeights weights_;
   std::optional<std::string> bases_text_;  // sha256 of the text whose bases the images are in
   std::map<std::pair<int64_t, SelectSpace>, std::shared_ptr<const SelectionBasis>> selection_bases_;

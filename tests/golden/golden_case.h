@@ -103,7 +103,8 @@ inline void expect_golden(const std::string& name, DType dtype,
                                                 : bf16_tolerance(checkpoint->spec().n_layers);
   double worst = 0;
   for (const GoldenCase& c : golden.cases) {
-    Model model(checkpoint, make(), {.context = c.context, .progress = {}});
+    // Blocks expanded, as transformers has them.
+    Model model(checkpoint, make(), {.context = c.context, .progress = {}, .weights = dtype});
     KvCache cache = model.make_cache();
     const auto got = run(model, golden, c.ids, cache);
     const double error = relative_error(got, c.expected);

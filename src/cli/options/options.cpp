@@ -7,12 +7,14 @@
 
 #include "api/backends.h"
 #include "cli/terminal/progress.h"
+#include "cli/terminal/say.h"
 #include "core/error.h"
 #include "core/quote.h"
 #include "core/threads.h"
 #include "eval/results.h"
 #include "io/mapped_file.h"
 #include "io/write_file.h"
+#include "model/weight_type.h"
 #include "report/report.h"
 
 namespace sluice::impl::cli {
@@ -28,6 +30,16 @@ void add_common_options(CLI::App& command, CommonOptions& options) {
                   "Number format of weights and activations: f32, or bf16 for half the memory")
       ->check(CLI::IsMember({"f32", "bf16"}))
       ->capture_default_str();
+  std::vector<std::string> types;
+  for (const DType type : kWeightTypes) types.emplace_back(dtype_name(type));
+  command
+      .add_option(
+          "--weights", options.weights,
+          "Type of the matrices in memory. Without it they stay as they are stored, blocks\n"
+          "of a .gguf file among them, and plain types get --dtype. A block type quantises\n"
+          "them while loading; f32 or bf16, which must be --dtype, expands blocks.\n"
+          "--linear works on the values of the blocks, expanded")
+      ->check(CLI::IsMember(types));
   command.add_option("-t,--threads", options.threads, "Threads; 0 takes every core")
       ->check(CLI::Range(0, 4096))
       ->capture_default_str();
@@ -61,9 +73,16 @@ std::unique_ptr<Backend> make_backend(const CommonOptions& options) {
 Model load_model(const std::shared_ptr<const Checkpoint>& checkpoint,
                  const CommonOptions& options) {
   ProgressBar bar("loading", options.quiet);
-  return Model(
-      checkpoint, make_backend(options),
-      {.context = options.context, .progress = [&](double done) { bar.update(done, ""); }});
+  Model model(checkpoint, make_backend(options),
+              {.context = options.context,
+               .progress = [&](double done) { bar.update(done, ""); },
+               .weights = weight_type_named(options.weights)});
+  if (model.n_other_weights() > 0 && !options.quiet)
+    say("sluice: {} of {} matrices have a width that blocks of {} do not divide; they are in "
+        "blocks "
+        "of q8_0, or plain\n",
+        model.n_other_weights(), model.n_weights(), options.weights);
+  return model;
 }
 
 bool same_file(const std::filesystem::path& a, const std::filesystem::path& b) {

@@ -18,6 +18,7 @@ struct CommonOptions {
   std::string model;
   std::string device = "cpu";
   std::string dtype = "f32";
+  std::string weights;  // empty: as they are stored
   int threads = 0;
   int64_t context = 0;
   bool quiet = false;
@@ -27,7 +28,7 @@ struct CommonOptions {
   bool wants_results() const { return !json.empty() || !html.empty(); }
 };
 
-// -m, --device, --dtype, -t, -c, --quiet, --json and --html.
+// -m, --device, --dtype, --weights, -t, -c, --quiet, --json and --html.
 void add_common_options(CLI::App& command, CommonOptions& options);
 
 // A number from min to max; CLI::Range lets nan pass. `expected` says it in words.

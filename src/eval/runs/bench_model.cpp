@@ -6,6 +6,7 @@
 #include <random>
 
 #include "core/error.h"
+#include "core/peak_memory.h"
 #include "eval/audit/audit_results.h"
 #include "eval/results.h"
 #include "eval/text/windows.h"
@@ -331,6 +332,8 @@ nlohmann::json bench_results(const ResultsOrigin& origin, const BenchResult& res
   results["settings"] = {{"context", result.options.lengths},
                          {"predict", result.options.n_predict},
                          {"repeat", result.options.repeat}};
+  results["memory"] = {{"weight_bytes", origin.model.weight_bytes()},
+                       {"peak_bytes", peak_memory_bytes()}};
   results["cases"] = nlohmann::json::array();
   for (const BenchCase& found : result.cases) {
     const BenchSample middle = found.middle();

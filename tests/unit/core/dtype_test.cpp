@@ -96,5 +96,30 @@ TEST(DType, BlocksHoldTheBitsTheirNamesSay) {
   }
 }
 
+TEST(Half, EveryHalfComesBack) {
+  for (uint32_t bits = 0; bits < 0x10000; ++bits) {
+    const auto half = static_cast<uint16_t>(bits);
+    const float value = half_to_float(half);
+    if (std::isnan(value))
+      ASSERT_TRUE(std::isnan(half_to_float(float_to_half(value))));
+    else
+      ASSERT_EQ(float_to_half(value), half);
+  }
+}
+
+TEST(Half, RoundsToNearestTiesToEven) {
+  for (uint32_t bits = 0; bits < 0x7bff; ++bits) {
+    const auto below = static_cast<uint16_t>(bits), above = static_cast<uint16_t>(bits + 1);
+    const float low = half_to_float(below), high = half_to_float(above);
+    const float middle = (low + high) / 2;  // exact
+    ASSERT_EQ(float_to_half(middle), bits % 2 == 0 ? below : above) << middle;
+    ASSERT_EQ(float_to_half(std::nextafter(middle, 0.0f)), below) << middle;
+    ASSERT_EQ(float_to_half(-std::nextafter(middle, high)), above | 0x8000) << middle;
+  }
+  EXPECT_EQ(float_to_half(65519.0f), 0x7bff);
+  EXPECT_EQ(float_to_half(65520.0f), 0x7c00);
+  EXPECT_EQ(float_to_half(-1e30f), 0xfc00);
+}
+
 }  // namespace
 }  // namespace sluice::impl

@@ -83,9 +83,11 @@ inline const std::vector<ModelSetup> kModelSetups = {{"reference", DType::kF32},
                                                      {"reference", DType::kBF16},
                                                      {"cpu", DType::kBF16}};
 
+// With stored blocks expanded: products with blocks round activations for a few rows alone, so that
+// logits depend on how tokens are fed (weights_test.cpp).
 inline Model load(const GoldenModel& golden, const ModelSetup& setup) {
   return Model(open_checkpoint(golden.path()), setup.make(),
-               {.context = golden.context, .progress = {}});
+               {.context = golden.context, .progress = {}, .weights = setup.dtype});
 }
 
 // Feeds tokens (n_batch, n_tokens) after what the cache holds -> logits (n_batch, n_tokens, vocab).

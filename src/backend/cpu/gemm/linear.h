@@ -22,9 +22,16 @@ std::unique_ptr<Linear> make_packed_linear(MatrixSource source, DType dtype);
 // nullptr when this build has no oneDNN, or it no kernel for this dtype on this CPU.
 std::unique_ptr<Linear> make_onednn_linear(const MatrixSource& source, DType dtype);
 // The faster of the two.
-inline std::unique_ptr<Linear> make_linear(MatrixSource source, DType dtype) {
+inline std::unique_ptr<Linear> make_plain_linear(MatrixSource source, DType dtype) {
   auto weights = make_onednn_linear(source, dtype);
   return weights != nullptr ? std::move(weights) : make_packed_linear(std::move(source), dtype);
+}
+// nullptr where no rows are stored in blocks.
+std::unique_ptr<Linear> make_block_linear(const MatrixSource& source, DType dtype);
+// In blocks where rows are stored so, else in the compute dtype.
+inline std::unique_ptr<Linear> make_linear(MatrixSource source, DType dtype) {
+  auto weights = make_block_linear(source, dtype);
+  return weights != nullptr ? std::move(weights) : make_plain_linear(std::move(source), dtype);
 }
 
 // What a product leaves to do on rows of f32 sums: bias, activation, and the store to `out`

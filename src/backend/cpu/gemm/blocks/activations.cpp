@@ -1,0 +1,84 @@
+#include "backend/cpu/gemm/blocks/activations.h"
+
+#include <cstring>
+
+#include "backend/cpu/gemm/blocks/layout.h"
+#include "backend/cpu/primitives/rows.h"
+
+namespace sluice::impl::cpu::gemm {
+
+void QuantisedRows::set(const ConstTensor& x, DType type, bool pairs) {
+  const BlockLayout layout = make_block_layout(type);
+  type_ = type;
+  pairs_ = pairs;
+  n_rows_ = x.rows();
+  n_in_ = x.row_elements();
+  n_blocks_ = n_in_ / layout.block;
+  n_sums_ = n_in_ / layout.scale_width;
+  const int64_t stored = pairs ? (n_rows_ + 1) / 2 * 2 : n_rows_;
+  const auto grow = [](auto& values, int64_t n) {
+    if (values.size() < static_cast<size_t>(n)) values.resize(static_cast<size_t>(n));
+  };
+  grow(row_, n_in_);
+  grow(values_, stored * n_in_);
+  grow(scales_, n_rows_ * n_blocks_);
+  grow(sums_, n_rows_ * n_sums_);
+  grow(products_, n_rows_ * n_sums_);
+  if (x.dtype() == DType::kBF16) grow(wide_, n_in_);
+  for (int64_t r = 0; r < n_rows_; ++r) {
+    if (x.dtype() == DType::kF32) {
+      set_row(r, x.row<float>(r));
+    } else {
+      primitives::widen(x.row<BFloat16>(r), n_in_, wide_.data());
+      set_row(r, wide_.data());
+    }
+  }
+}
+
+void QuantisedRows::set_row(int64_t row, const float* x) {
+  const BlockLayout layout = make_block_layout(type_);
+  int8_t* q = pairs_ ? row_.data() : values_.data() + row * n_in_;
+  for (int64_t b = 0; b < n_blocks_; ++b)
+    scales_[static_cast<size_t>(row * n_blocks_ + b)] =
+        quantise_activations(x + b * layout.block, layout.block, q + b * layout.block);
+  if (layout.offset != 0 || layout.minima) {
+    const int factor = layout.offset != 0 ? layout.offset : 1;
+    for (int64_t s = 0; s < n_sums_; ++s) {
+      int sum = 0;
+      for (int64_t i = 0; i < layout.scale_width; ++i) sum += q[s * layout.scale_width + i];
+      const auto at = static_cast<size_t>(row * n_sums_ + s);
+      sums_[at] = factor * sum;
+      if (layout.minima && layout.block == kSubBlock)
+        products_[at] = scales_[at] * static_cast<float>(sum);
+    }
+  }
+  if (!pairs_) return;
+  int8_t* pair = values_.data() + row / 2 * 2 * n_in_;
+  const bool alone = row % 2 == 0 && row + 1 == n_rows_;
+  for (int64_t i = 0; i < n_in_; i += kChunk) {
+    std::memcpy(pair + 2 * i + row % 2 * kChunk, q + i, kChunk);
+    if (alone) std::memcpy(pair + 2 * i + kChunk, q + i, kChunk);
+  }
+}
+
+QuantisedRow QuantisedRows::row(int64_t index) const {
+  return {.values = values_.data() + (pairs_ ? index / 2 * 2 : index) * n_in_,
+          .scales = scales_.data() + index * n_blocks_,
+          .sums = sums_.data() + index * n_sums_,
+          .products = products_.data() + index * n_sums_};
+}
+
+std::vector<const BlockKernel*> block_kernels() {
+  std::vector<const BlockKernel*> all;
+  for (const BlockKernel* kernel : {block_kernel_portable(), block_kernel_dotprod(),
+                                    block_kernel_i8mm(), block_kernel_avx2(), block_kernel_vnni()})
+    if (kernel != nullptr) all.push_back(kernel);
+  return all;
+}
+
+const BlockKernel& block_kernel() {
+  static const BlockKernel& fastest = *block_kernels().back();
+  return fastest;
+}
+
+}  // namespace sluice::impl::cpu::gemm
