@@ -147,6 +147,17 @@ SLUICE_LANE float half_in(uint32_t word, int which) {
 #endif
 }
 
+// (word & mask) | bits, as one instruction.
+SLUICE_LANE uint32_t masked_or(uint32_t word, uint32_t mask, uint32_t bits) {
+#ifdef __CUDA_ARCH__
+  uint32_t result;
+  asm("lop3.b32 %0, %1, %2, %3, 0xea;\n" : "=r"(result) : "r"(word), "r"(mask), "r"(bits));
+  return result;
+#else
+  return (word & mask) | bits;
+#endif
+}
+
 SLUICE_LANE constexpr uint32_t shifted(uint32_t word, int right) {
   return right >= 0 ? word >> right : word << -right;
 }
@@ -179,7 +190,7 @@ SLUICE_LANE void read_pairs(const std::byte* chunk, int span, int lane,
     SLUICE_UNROLL
     for (int i = 0; i < 16; ++i) {
       const int step = i / 8, row = i / 4 % 2, pair = i % 4;
-      uint32_t bits = ((quants.at[i / 4] >> (4 * pair)) & 0x000f000fu) | 0x43004300u;
+      uint32_t bits = masked_or(quants.at[i / 4] >> (4 * pair), 0x000f000fu, 0x43004300u);
       if constexpr (Format::kHighBits == 1) bits |= shifted(high.at[0], i - 4) & kMask;
       if constexpr (Format::kHighBits == 2) bits |= shifted(high.at[step], 2 * (i % 8) - 4) & kMask;
       pairs[step][row][pair] = bits;
