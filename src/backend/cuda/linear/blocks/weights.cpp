@@ -11,8 +11,6 @@ namespace {
 
 constexpr int64_t kTileRows = 16;
 constexpr int64_t kPieceBytes = int64_t{16} << 20;
-// Expanded at once: the largest matrix of a block of GPT-J in bf16. A head goes in several panels.
-constexpr int64_t kPanelBytes = int64_t{128} << 20;
 constexpr int64_t kPanelUnit = 256;  // rows, so that products of panels fill their tiles
 
 // Pinned memory that the host fills while a copy reads the other one.
@@ -171,7 +169,7 @@ void BlockMultiplier::run_expanded(const PackedBlocks& blocks, const BlockPart& 
   const DType dtype = args.x.dtype();
   const int64_t row_bytes = checked_mul(blocks.view.n_in, element_bytes(dtype));
   const int64_t panel = std::min(
-      part.n_rows, std::max(kPanelUnit, kPanelBytes / row_bytes / kPanelUnit * kPanelUnit));
+      part.n_rows, std::max(kPanelUnit, panel_bytes_ / row_bytes / kPanelUnit * kPanelUnit));
   expanded_.reserve(context_, checked_mul(panel, row_bytes));
   LinearArgs panel_args = args;
   for (int64_t first = 0; first < part.n_rows; first += panel) {

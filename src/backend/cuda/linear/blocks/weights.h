@@ -36,9 +36,12 @@ std::unique_ptr<BlockWeights> pack_blocks(const std::shared_ptr<Context>& contex
 
 class BlockMultiplier {
  public:
-  // Products of many rows are the multiplier's, with rows expanded to the compute dtype.
-  BlockMultiplier(std::shared_ptr<Context> context, Multiplier& multiplier)
-      : context_(std::move(context)), multiplier_(multiplier) {}
+  // Products of many rows are the multiplier's, with weights expanded to the compute dtype, a panel
+  // of rows at a time. A panel takes this much: the largest matrix of a block of GPT-J in bf16.
+  static constexpr int64_t kPanelBytes = int64_t{128} << 20;
+  BlockMultiplier(std::shared_ptr<Context> context, Multiplier& multiplier,
+                  int64_t panel_bytes = kPanelBytes)
+      : context_(std::move(context)), multiplier_(multiplier), panel_bytes_(panel_bytes) {}
 
   void run(const BlockWeights& weights, const LinearArgs& args);
 
@@ -48,7 +51,8 @@ class BlockMultiplier {
 
   std::shared_ptr<Context> context_;
   Multiplier& multiplier_;
-  DeviceArray<std::byte> expanded_;  // a panel of rows, of one matrix at a time
+  int64_t panel_bytes_;
+  DeviceArray<std::byte> expanded_;
 };
 
 }  // namespace sluice::impl::cuda::linear
