@@ -2,7 +2,7 @@
 //
 // A thread block takes a tile of 16 rows of weights at a time, its warps every eighth piece of 256
 // columns. Each warp copies its next pieces to a ring in shared memory, so that many bytes are
-// under way at any time, the first ones while the kernel waits for the one ahead.
+// in flight at any time, the first ones while the kernel waits for the one ahead.
 //
 // The tensor cores multiply quants, whole numbers in bf16, with 8 columns of x at once. Scales hold
 // for one step of 32 columns of weights. Where there are fewer than 8 rows of x, the columns are
@@ -22,7 +22,7 @@ namespace sluice::impl::cuda::linear {
 
 constexpr int kBlockWarps = 8;
 constexpr int kBlocksAtOnce = 2;     // of one multiprocessor
-constexpr int kRingBytes = 9 << 10;  // of a warp, at most
+constexpr int kRingBytes = 8 << 10;  // of a warp, at most
 constexpr int kPieceDepth = 256, kPieceSpans = kPieceDepth / kSpanDepth;
 
 // A piece is one chunk of large blocks, four of small ones.
@@ -276,7 +276,7 @@ __global__ void __launch_bounds__(32 * kBlockWarps, kBlocksAtOnce)
       __syncwarp();
       const CommonScales common = read_common<kType>(at, lane);
       const int after = piece + kBlockWarps < args.n_pieces ? piece + kBlockWarps : warp;
-#pragma unroll 1
+#pragma unroll kRows == 16 ? 1 : 2
       for (int batch = 0; batch < Rows::kBatches; ++batch) {
         read_input<kType, kRows>(args,
                                  batch + 1 < Rows::kBatches
