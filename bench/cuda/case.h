@@ -50,6 +50,7 @@ std::vector<double> shares(const ConfigReader& keys, const char* key);  // above
 
 // The kinds: each in the file of its name, whose opening lists its keys.
 void run_attention(CudaCase& c);
+void run_blocks(CudaCase& c);
 void run_dense_attention(CudaCase& c);
 void run_model(CudaCase& c);
 void run_products(CudaCase& c);

@@ -38,6 +38,7 @@ std::string no_cuda_reason() {
 
 void run_cuda_case(const nlohmann::json& description, int repeat, nlohmann::json& results) {
   const Runner runner = choose({{"attention", run_attention},
+                                {"blocks", run_blocks},
                                 {"dense-attention", run_dense_attention},
                                 {"linear", run_linear},
                                 {"model", run_model},

@@ -8,6 +8,7 @@
 #include "backend/cuda/attention/keys/keys.h"
 #include "backend/cuda/attention/refine/cache.h"
 #include "backend/cuda/elementwise/elements.h"
+#include "backend/cuda/linear/blocks/weights.h"
 #include "backend/cuda/linear/linear.h"
 #include "backend/cuda/linear/pack.h"
 #include "backend/cuda/selection/selection.h"
@@ -78,7 +79,10 @@ class CudaBackend final : public Backend,
                           private ScoreComparer {
  public:
   explicit CudaBackend(DType dtype)
-      : dtype_(dtype), context_(std::make_shared<Context>(0)), multiplier_(context_) {}
+      : dtype_(dtype),
+        context_(std::make_shared<Context>(0)),
+        multiplier_(context_),
+        blocks_(context_, multiplier_) {}
 
   std::string_view name() const override { return "cuda"; }
   void check_heads(int64_t head_dim, int64_t group) const override {
@@ -129,6 +133,7 @@ class CudaBackend final : public Backend,
   ScoreComparer* score_comparer() override { return this; }
 
   std::unique_ptr<LinearWeights> pack_linear(MatrixSource source) override {
+    if (auto blocks = cuda::linear::pack_blocks(context_, source, dtype_)) return blocks;
     return std::make_unique<cuda::linear::DeviceWeights>(
         cuda::linear::pack_matrix(context_, source, dtype_),
         cuda::linear::DeviceBias(context_, source.bias));
@@ -180,12 +185,14 @@ class CudaBackend final : public Backend,
   }
 
   void linear(const LinearArgs& args) override {
-    const auto& weights = dynamic_cast<const cuda::linear::DeviceWeights&>(*args.weights);
-    SLUICE_CHECK(args.x.row_elements() == weights.n_in());
-    SLUICE_CHECK(args.out.row_elements() == weights.n_out());
+    SLUICE_CHECK(args.x.row_elements() == args.weights->n_in());
+    SLUICE_CHECK(args.out.row_elements() == args.weights->n_out());
     SLUICE_CHECK(args.x.rows() == args.out.rows());
     SLUICE_CHECK(!args.accumulate ||
                  (args.activation == Activation::kNone && args.out.dtype() == DType::kF32));
+    if (const auto* blocks = dynamic_cast<const cuda::linear::BlockWeights*>(args.weights))
+      return blocks_.run(*blocks, args);
+    const auto& weights = dynamic_cast<const cuda::linear::DeviceWeights&>(*args.weights);
     multiplier_.run(weights.matrix, weights.bias, args);
   }
 
@@ -314,6 +321,7 @@ class CudaBackend final : public Backend,
   DType dtype_;
   std::shared_ptr<Context> context_;
   cuda::linear::Multiplier multiplier_;
+  cuda::linear::BlockMultiplier blocks_;
 };
 
 }  // namespace

@@ -148,36 +148,37 @@ ConstTensor Multiplier::aligned(const ConstTensor& x) {
   return copy;
 }
 
-void Multiplier::run(const DeviceMatrix& weights, const DeviceBias& bias, const LinearArgs& args) {
-  const int64_t n_rows = args.x.rows(), n_out = weights.rows.rows();
+void Multiplier::run(const ConstTensor& weights, const BiasView& bias, const LinearArgs& args) {
+  const int64_t n_rows = args.x.rows(), n_out = weights.rows();
   if (n_rows == 0) return;
   const ConstTensor x = aligned(args.x);
   const bool bf16 = x.dtype() == DType::kBF16, bf16_out = args.out.dtype() == DType::kBF16;
-  SLUICE_CHECK(x.dtype() == weights.rows.dtype());
-  if (bf16 && n_rows <= few_rows_ && (n_rows == 1 || weights.memory.size() <= kFewRowsBytes)) {
-    const FewRowsArgs few{.weights = weights.padded,
+  SLUICE_CHECK(x.dtype() == weights.dtype());
+  if (bf16 && n_rows <= few_rows_ &&
+      (n_rows == 1 || weights.shape().numel() * 2 <= kFewRowsBytes)) {
+    const FewRowsArgs few{.weights = weights,
                           .x = x,
-                          .bias = bias.values.data(),
+                          .bias = bias.values,
                           .activation = args.activation,
                           .accumulate = args.accumulate,
                           .out = args.out};
     return n_rows == 1 ? multiply_one_row(*context_, few) : multiply_few_rows(*context_, few);
   }
-  const bool biased = bias.values.data() != nullptr, relu = args.activation == Activation::kRelu;
+  const bool biased = bias.values != nullptr, relu = args.activation == Activation::kRelu;
   Product product{.n_out = n_out,
                   .n_rows = n_rows,
-                  .depth = weights.padded.row_elements(),
-                  .weights_stride = weights.padded.row_stride(),
-                  .x_stride = n_rows <= 1 ? weights.padded.row_elements() : x.row_stride(),
+                  .depth = weights.row_elements(),
+                  .weights_stride = weights.row_stride(),
+                  .x_stride = n_rows <= 1 ? weights.row_elements() : x.row_stride(),
                   .out_stride = n_rows <= 1 ? n_out : args.out.row_stride(),
                   .bf16 = bf16,
                   .bf16_out = bf16_out,
                   .accumulate = args.accumulate,
                   .epilogue = CUBLASLT_EPILOGUE_DEFAULT};
-  Operands operands{weights.padded.bytes(), x.bytes(), args.out.bytes(), nullptr};
+  Operands operands{weights.bytes(), x.bytes(), args.out.bytes(), nullptr};
   // cuBLASLt takes a bias of the output's dtype, and has no other activation that is exact.
-  const void* its_bias = bf16_out ? static_cast<const void*>(bias.exact.data())
-                                  : static_cast<const void*>(bias.values.data());
+  const void* its_bias =
+      bf16_out ? static_cast<const void*>(bias.exact) : static_cast<const void*>(bias.values);
   const bool exact_bias = !biased || its_bias != nullptr;
   if (exact_bias && (relu || args.activation == Activation::kNone) &&
       aligned16(args.out.bytes(), product.out_stride, element_bytes(args.out.dtype()))) {
@@ -199,10 +200,10 @@ void Multiplier::run(const DeviceMatrix& weights, const DeviceBias& bias, const 
     const Tensor sums =
         Tensor(sums_.data(), DType::kF32, {product.n_rows, product.out_stride}, Device::kCuda)
             .columns_from(0, n_out);
-    multiply(product, {weights.padded.bytes(), x.rows_from(first, product.n_rows).bytes(),
-                       sums_.data(), nullptr});
+    multiply(product,
+             {weights.bytes(), x.rows_from(first, product.n_rows).bytes(), sums_.data(), nullptr});
     finish_rows(*context_, {.sums = sums,
-                            .bias = bias.values.data(),
+                            .bias = bias.values,
                             .activation = args.activation,
                             .accumulate = args.accumulate,
                             .out = args.out.rows_from(first, product.n_rows)});

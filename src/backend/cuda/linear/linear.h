@@ -24,9 +24,20 @@ struct DeviceMatrix {
   DeviceArray<std::byte> memory;
 };
 
+// A bias on the device; null where there is none.
+struct BiasView {
+  const float* values;    // (n_out)
+  const uint16_t* exact;  // the same in bf16, where that loses nothing
+
+  BiasView from(int64_t row) const {
+    return {values != nullptr ? values + row : nullptr, exact != nullptr ? exact + row : nullptr};
+  }
+};
+
 struct DeviceBias {
   DeviceBias() = default;
   DeviceBias(const std::shared_ptr<Context>& context, const std::vector<float>& bias);
+  BiasView view() const { return {values.data(), exact.data()}; }
 
   DeviceArray<float> values;    // (n_out), or nothing
   DeviceArray<uint16_t> exact;  // the same in bf16, where that loses nothing
@@ -50,8 +61,13 @@ class Multiplier {
   Multiplier(const Multiplier&) = delete;
   Multiplier& operator=(const Multiplier&) = delete;
 
-  // args.weights is not used.
-  void run(const DeviceMatrix& weights, const DeviceBias& bias, const LinearArgs& args);
+  // args.weights is not used. The second: weights padded as a DeviceMatrix's are.
+  void run(const DeviceMatrix& weights, const DeviceBias& bias, const LinearArgs& args) {
+    run(weights.padded, bias.view(), args);
+  }
+  void run(const ConstTensor& weights, const BiasView& bias, const LinearArgs& args);
+  // x itself, or an aligned and padded copy, which lives until the next one is made.
+  ConstTensor aligned(const ConstTensor& x);
 
  private:
   // A product as cuBLASLt sees it.
@@ -70,8 +86,6 @@ class Multiplier {
   };
   struct Plan;
 
-  // x itself, or an aligned and padded copy.
-  ConstTensor aligned(const ConstTensor& x);
   void multiply(const Product& product, const Operands& operands);
   // bias: any that the plan may be run with.
   const Plan& plan(const Product& product, const void* bias);

@@ -216,8 +216,9 @@ class GradedGate final : public DeviceDecisions {
 
 std::unique_ptr<RowGate> make_gate(const std::shared_ptr<Context>& context,
                                    linear::Multiplier& multiplier, const GateSpec& spec) {
-  if (dynamic_cast<const linear::DeviceWeights&>(*spec.dense).matrix.rows.dtype() != DType::kBF16)
-    return nullptr;
+  // Weights in blocks too: the host decides, and their products are Backend::linear's.
+  const auto* dense = dynamic_cast<const linear::DeviceWeights*>(spec.dense);
+  if (dense == nullptr || dense->matrix.rows.dtype() != DType::kBF16) return nullptr;
   if (spec.columns != nullptr) return std::make_unique<GradedGate>(context, spec);
   if (!fits_gate(spec.basis->n_in(), spec.basis->rank())) return nullptr;
   if (!context->has_cooperative_launch()) return nullptr;
