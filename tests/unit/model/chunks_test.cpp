@@ -84,6 +84,43 @@ TEST_P(EveryCausalModel, SequencesOfABatchGiveTheirOwnLogits) {
   expect_equal(step, last);
 }
 
+TEST_P(EveryCausalModel, SequencesOfARaggedBatchGiveTheirOwnLogits) {
+  const size_t n = golden.prompt.size();
+  auto second = other_prompt(), third = other_prompt();
+  second.resize(n / 2);
+  std::reverse(third.begin(), third.end());
+  const std::vector<std::vector<int32_t>> texts = {golden.prompt, second, third};
+  // New tokens of each sequence in each pass: prompts next to single tokens, and passes without
+  // some of them.
+  const std::vector<std::vector<size_t>> passes = {
+      {n - 2, 1, 0}, {1, n / 2 - 2, 5}, {1, 1, 1}, {0, 0, n - 6}};
+  const auto vocab = static_cast<size_t>(model.spec().vocab);
+  std::vector<KvCache> caches;
+  for (size_t i = 0; i < texts.size(); ++i) caches.push_back(model.make_cache(1, n));
+  std::vector<std::vector<float>> logits(texts.size());
+  for (const auto& lengths : passes) {
+    std::vector<SequenceTokens> sequences;
+    for (size_t i = 0; i < texts.size(); ++i)
+      if (lengths[i] > 0)
+        sequences.push_back(
+            {std::span(texts[i]).subspan(static_cast<size_t>(caches[i].length()), lengths[i]),
+             &caches[i]});
+    const ConstTensor hidden = model.forward_ragged(sequences);
+    std::vector<float> all(static_cast<size_t>(hidden.rows()) * vocab);
+    model.logits(hidden, Tensor(all.data(), DType::kF32, {hidden.rows(), model.spec().vocab}));
+    auto next = all.begin();
+    for (size_t i = 0; i < texts.size(); ++i) {
+      const auto end = next + static_cast<int64_t>(lengths[i] * vocab);
+      logits[i].insert(logits[i].end(), next, end);
+      next = end;
+    }
+  }
+  for (size_t i = 0; i < texts.size(); ++i) {
+    EXPECT_EQ(caches[i].length(), std::ssize(texts[i]));
+    expect_equal(logits[i], feed(texts[i], {texts[i].size()}));
+  }
+}
+
 TEST_P(EveryCausalModel, TakingTokensBackForgetsThem) {
   const auto n_kept = static_cast<int64_t>(golden.prompt.size() / 2);
   const std::vector<int32_t> head(golden.prompt.begin(), golden.prompt.begin() + n_kept);
