@@ -36,8 +36,12 @@ struct Answers {
   std::vector<GenerateResult::End> ends;
 };
 
-class BatchTest : public testing::TestWithParam<std::tuple<FamilyCase, ModelSetup>> {
+class BatchTest : public FamilyTest {
  protected:
+  void SetUp() override {
+    FamilyTest::SetUp();
+    if (model) prompts = prompts_of(model->context());
+  }
   // Answers end after a number of tokens of their own.
   static bool goes_on(int64_t index, int64_t n_tokens) { return n_tokens <= index * 5 % 13; }
 
@@ -63,7 +67,7 @@ class BatchTest : public testing::TestWithParam<std::tuple<FamilyCase, ModelSetu
                                    answers.texts[i] = std::move(answer.text);
                                    answers.ends[i] = answer.result.end;
                                  }};
-    generate_batch(model, tokenizer, list, options(plan), n_live, events);
+    generate_batch(*model, tokenizer, list, options(plan), n_live, events);
     EXPECT_EQ(n_done, std::vector<int>(prompts.size(), 1));
     return answers;
   }
@@ -75,7 +79,7 @@ class BatchTest : public testing::TestWithParam<std::tuple<FamilyCase, ModelSetu
       int64_t n_tokens = 0;
       own.go_on = [&](int32_t) { return goes_on(static_cast<int64_t>(i), ++n_tokens); };
       std::string text;
-      GenerateResult result = generate(model, tokenizer, prompts[i], own,
+      GenerateResult result = generate(*model, tokenizer, prompts[i], own,
                                        [&](std::string_view piece) { text += piece; });
       answers.tokens.push_back(std::move(result.tokens));
       answers.texts.push_back(std::move(text));
@@ -102,14 +106,13 @@ class BatchTest : public testing::TestWithParam<std::tuple<FamilyCase, ModelSetu
   Plan attention(AttentionMode mode) {
     UniformAttention choice;
     choice.mode = mode;
-    choice.tau = std::get<0>(GetParam()).tau;
+    choice.tau = family().tau;
     choice.window = 32;
-    return {.attention = uniform_plan(choice, model.plan_shape()), .linear = {}};
+    return {.attention = uniform_plan(choice, model->plan_shape()), .linear = {}};
   }
 
-  Model model = load(std::get<0>(GetParam()), std::get<1>(GetParam()));
   const ByteTokenizer tokenizer{{.first_byte = 32, .vocab = 64, .bos = {}, .eos = {}}};
-  const std::vector<std::string> prompts = prompts_of(model.context());
+  std::vector<std::string> prompts;
 };
 
 TEST_P(BatchTest, DenseAnswersAreThoseOfSingleRuns) { expect_same({}); }
@@ -127,16 +130,16 @@ TEST_P(BatchTest, CopiedAnswersAreThoseOfSingleRuns) {
 }
 
 TEST_P(BatchTest, AnswersOfGatedLayersAreThoseOfSingleRuns) {
-  const Bases bases = full_bases(model.spec());
+  const Bases bases = full_bases(model->spec());
   Plan plan;
-  plan.linear.layers.resize(static_cast<size_t>(model.spec().n_layers));
+  plan.linear.layers.resize(static_cast<size_t>(model->spec().n_layers));
   for (LayerLinearPlan& layer : plan.linear.layers)
     for (const BasisInput input : kLinearInputs)
       layer.of(input) = {.kind = LinearKind::kGsi,
-                         .rank = model.spec().row_widths().of(input) / 2,
+                         .rank = model->spec().row_widths().of(input) / 2,
                          .epsilon = 0.7,
                          .adaptive = 0};
-  model.prepare_linear(plan.linear, &bases);
+  model->prepare_linear(plan.linear, &bases);
   expect_same(plan);
 }
 
@@ -148,7 +151,7 @@ TEST_P(BatchTest, PlansMayDifferBetweenPrompts) {
   for (size_t i = 0; i < prompts.size(); ++i)
     list.push_back({.text = prompts[i], .dense = i % 2 == 0});
   std::vector<int64_t> n_tokens(prompts.size());
-  generate_batch(model, tokenizer, list, options(plan), kPrompts,
+  generate_batch(*model, tokenizer, list, options(plan), kPrompts,
                  {.token =
                       [&](int64_t index, int32_t, std::string_view) {
                         return goes_on(index, ++n_tokens[static_cast<size_t>(index)]);
@@ -162,12 +165,12 @@ TEST_P(BatchTest, PlansMayDifferBetweenPrompts) {
 }
 
 TEST_P(BatchTest, APromptThatDoesNotFitFailsAlone) {
-  const std::string too_long(static_cast<size_t>(model.context()), 'A');
+  const std::string too_long(static_cast<size_t>(model->context()), 'A');
   const std::vector<BatchPrompt> list = {
       {.text = prompts[0]}, {.text = too_long}, {.text = prompts[1]}};
   std::vector<std::optional<Error>> errors(list.size());
   std::vector<size_t> n_tokens(list.size());
-  generate_batch(model, tokenizer, list, options({}), 2,
+  generate_batch(*model, tokenizer, list, options({}), 2,
                  {.token = {}, .done = [&](int64_t index, BatchAnswer answer) {
                     errors[static_cast<size_t>(index)] = answer.error;
                     n_tokens[static_cast<size_t>(index)] = answer.result.tokens.size();
@@ -188,13 +191,19 @@ std::vector<FamilyCase> batch_families() {
   return cases;
 }
 
+// The reference would take minutes.
+std::vector<ModelSetup> batch_setups() {
+  std::vector<ModelSetup> setups = family_setups();
+  std::erase_if(setups,
+                [](const ModelSetup& s) { return s.is_reference() || s.dtype != DType::kF32; });
+  return setups;
+}
+
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(BatchTest);  // where only bf16 is run
 INSTANTIATE_TEST_SUITE_P(All, BatchTest,
                          testing::Combine(testing::ValuesIn(batch_families()),
-                                          testing::Values(ModelSetup{"cpu", DType::kF32})),
-                         [](const auto& test) {
-                           return test_name_of(std::get<0>(test.param).name,
-                                               std::get<1>(test.param));
-                         });
+                                          testing::ValuesIn(batch_setups())),
+                         family_test_name);
 
 }  // namespace
 }  // namespace sluice::impl::test

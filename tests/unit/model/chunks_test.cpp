@@ -145,6 +145,52 @@ INSTANTIATE_TEST_SUITE_P(All, EveryCausalModel,
                            return test_name_of(std::get<0>(test.param), std::get<1>(test.param));
                          });
 
+// The reference computes every row alone: the same bits.
+TEST(RaggedEncoders, SequencesGiveTheirOwnHiddenStates) {
+  for (const char* name : {"models/bert", "models/esm", "models/esm-absolute"}) {
+    SCOPED_TRACE(name);
+    const GoldenModel golden = golden_model(name);
+    Model model = load(golden, {"reference", DType::kF32});
+    std::vector<std::vector<int32_t>> texts = {golden.prompt, golden.prompt, golden.prompt};
+    texts[1].resize(golden.prompt.size() / 2);
+    // Under token dropout the rows of a sequence depend on its masks, and on no other's.
+    if (model.spec().token_dropout) texts[2][3] = model.spec().mask_id;
+    std::vector<KvCache> caches;
+    std::vector<float> alone;
+    for (const auto& text : texts) {
+      KvCache cache = model.make_cache(1);
+      const auto rows = model.forward(text, cache);
+      alone.insert(alone.end(), rows.data<float>(),
+                   rows.data<float>() + rows.rows() * rows.row_elements());
+      caches.push_back(model.make_cache(1));
+    }
+    const std::vector<SequenceTokens> batch = {
+        {texts[0], &caches[0]}, {texts[1], &caches[1]}, {texts[2], &caches[2]}};
+    const ConstTensor rows = model.forward_ragged(batch);
+    EXPECT_SAME_BITS(std::vector<float>(rows.data<float>(),
+                                        rows.data<float>() + rows.rows() * rows.row_elements()),
+                     alone);
+  }
+}
+
+TEST(RaggedBatch, ATokenThatIsRefusedLeavesEveryCacheAsItIs) {
+  Model model = load(golden_model("models/gpt2"), {"cpu", DType::kF32});
+  KvCache first = model.make_cache(1, 5), second = model.make_cache(1, 5);
+  const std::vector<int32_t> good(3, 1), outside = {1, static_cast<int32_t>(model.spec().vocab)},
+                                         long_one(6, 1);
+  const auto run = [&](const std::vector<int32_t>& tokens, KvCache& cache) {
+    const std::vector<SequenceTokens> batch = {{good, &first}, {tokens, &cache}};
+    model.forward_ragged(batch);
+  };
+  EXPECT_THROW(run(outside, second), Error);
+  EXPECT_THROW(run(long_one, second), Error);
+  EXPECT_THROW(run(good, first), InternalError);  // the same cache twice
+  EXPECT_EQ(first.length(), 0);
+  EXPECT_EQ(second.length(), 0);
+  run(good, second);
+  EXPECT_EQ(first.length(), 3);
+}
+
 TEST(KvCache, CountsItsBytesAndRefusesToOverrun) {
   Model model = load(golden_model("models/llama-gqa-tied"), {"reference", DType::kBF16});
   const ModelSpec& spec = model.spec();
