@@ -1,8 +1,9 @@
 // Runs benchmark cases, each a JSON file (bench/cases), on the device that the case names.
 // CPU: kind "model" (the default), prefill and decode of whole models; "attention", selection and
 // attention on representatives against dense attention; "linear", gated and graded linear layers
-// against dense ones. Every round times the candidate and all baselines, so that a change in clock
-// or load affects all alike. CUDA: the kinds of bench/cuda/cases.cpp.
+// against dense ones; "batch", sequences decoded together against one alone. Every round times the
+// candidate and all baselines, so that a change in clock or load affects all alike. CUDA: the kinds
+// of bench/cuda/cases.cpp.
 //
 //   sluice_bench [--repeat N] [--threads N] [--json FILE] CASE.json …
 
@@ -13,6 +14,7 @@
 
 #include "attention_cases.h"
 #include "backend/backend.h"
+#include "batch_cases.h"
 #include "core/threads.h"
 #include "cuda_cases.h"
 #include "eval/results.h"
@@ -65,9 +67,11 @@ void run_case(const std::string& path, const Options& options, nlohmann::json& r
     run_linear_cases(description, samples, results);
   } else if (kind == "model") {
     run_model_case(description, samples, results);
+  } else if (kind == "batch") {
+    run_batch_case(description, make_cpu_backend, samples, results);
   } else {
     throw Error(path + ": there is no kind \"" + kind + "\" on the CPU",
-                "kinds: attention, linear, model");
+                "kinds: attention, batch, linear, model");
   }
 }
 

@@ -2,11 +2,14 @@
 
 #include <map>
 
+#include "batch_cases.h"
 #include "cuda/case.h"
 #include "cuda_cases.h"
 
 namespace sluice::impl::bench {
 namespace {
+
+constexpr int kBatchSamples = 7;
 
 using Runner = void (*)(CudaCase&);
 
@@ -37,6 +40,9 @@ std::string no_cuda_reason() {
 }
 
 void run_cuda_case(const nlohmann::json& description, int repeat, nlohmann::json& results) {
+  if (description.value("kind", "") == "batch")
+    return run_batch_case(description, make_cuda_backend, repeat > 0 ? repeat : kBatchSamples,
+                          results);
   const Runner runner = choose({{"attention", run_attention},
                                 {"blocks", run_blocks},
                                 {"dense-attention", run_dense_attention},

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -85,5 +86,29 @@ struct GenerateResult {
 // that the model cannot follow, and an audit without a plan.
 SLUICE_API GenerateResult generate(Model& model, std::string_view prompt,
                                    const GenerateOptions& options = {});
+
+struct BatchOptions {
+  int64_t max_live = 16;  // texts that are generated at one time
+  // Called for every token of the text of that prompt; false ends that text behind it. What it
+  // throws passes through, and ends all of them.
+  std::function<bool(size_t index, const GeneratedToken&)> on_token = {};
+};
+
+// What became of one prompt of several.
+struct BatchResult {
+  std::optional<Error> error;  // the prompt was refused; the others were not affected
+  GenerateResult result;       // otherwise
+};
+
+// Continues several prompts together, each as generate() would with the same options: products read
+// the weights once for all of them. Results are in the order of the prompts. Greedy texts are those
+// of generate() up to round-off, by which another token may win where two are nearly as likely.
+// Throws Error as generate() does for the model, the options and the plan, for an audit and for
+// options.on_token, which are of one text, and for max_live below 1. A prompt as long as the
+// context is an error of its own result.
+SLUICE_API std::vector<BatchResult> generate_batch(Model& model,
+                                                   std::span<const std::string> prompts,
+                                                   const GenerateOptions& options = {},
+                                                   const BatchOptions& batch = {});
 
 }  // namespace sluice

@@ -1,36 +1,36 @@
 #include "sluice/generate.h"
 
+#include "api/generate_options.h"
 #include "api/state.h"
 #include "eval/audit/audited_steps.h"
 #include "eval/plan_in_use.h"
 #include "model/generate.h"
 
 namespace sluice {
+namespace impl::api {
 namespace {
 
-End end_of(impl::GenerateResult::End end) {
+End end_of(GenerateResult::End end) {
   switch (end) {
-    case impl::GenerateResult::End::kLength:
+    case GenerateResult::End::kLength:
       return End::kLength;
-    case impl::GenerateResult::End::kEos:
+    case GenerateResult::End::kEos:
       return End::kEndToken;
-    case impl::GenerateResult::End::kStopString:
+    case GenerateResult::End::kStopString:
       return End::kStopString;
-    case impl::GenerateResult::End::kContextFull:
+    case GenerateResult::End::kContextFull:
       return End::kContextFull;
-    case impl::GenerateResult::End::kCallback:
+    case GenerateResult::End::kCallback:
       break;
   }
   return End::kCallback;
 }
 
-MeasuredKl measured(const impl::AuditInterval& kl) {
-  return {.n_samples = kl.n_samples, .mean = kl.mean, .low = kl.low, .high = kl.high};
-}
+}  // namespace
 
-impl::GenerateOptions wanted_of(const GenerateOptions& options) {
+GenerateOptions wanted_of(const sluice::GenerateOptions& options) {
   if (options.max_tokens < 0) throw Error("max_tokens is less than none", "0 tokens or more");
-  if (options.audit_every < 0 || options.audit_every > impl::kMostAudited)
+  if (options.audit_every < 0 || options.audit_every > kMostAudited)
     throw Error("audit_every is out of range", "0 to 1024 tokens");
   if (options.audit_every > 0 && options.plan.is_dense())
     throw Error("an audit compares a plan with the exact model, and there is no plan",
@@ -44,6 +44,22 @@ impl::GenerateOptions wanted_of(const GenerateOptions& options) {
                       .seed = options.seed},
           .stop = options.stop,
           .ignore_eos = options.ignore_end};
+}
+
+void take_run(GenerateResult run, std::string text, sluice::GenerateResult& to) {
+  to.text = std::move(text);
+  to.tokens = std::move(run.tokens);
+  to.end = end_of(run.end);
+  to.n_prompt = run.n_prompt;
+  to.prefill_seconds = run.prefill_seconds;
+  to.decode_seconds = run.decode_seconds;
+}
+
+}  // namespace impl::api
+namespace {
+
+MeasuredKl measured(const impl::AuditInterval& kl) {
+  return {.n_samples = kl.n_samples, .mean = kl.mean, .low = kl.low, .high = kl.high};
 }
 
 impl::AuditOptions audit_of(const GenerateOptions& options) {
@@ -62,7 +78,7 @@ GenerateResult generate(Model& model, std::string_view prompt, const GenerateOpt
   Model::State& state = *Access::of(model);
   const impl::Tokenizer& tokenizer = state.tokenizer();
   state.check_logits();
-  impl::GenerateOptions wanted = wanted_of(options);
+  impl::GenerateOptions wanted = impl::api::wanted_of(options);
   GenerateResult result;
   if (!options.plan.is_dense()) {
     const auto n_prompt = std::ssize(tokenizer.encode(prompt, /*add_special=*/true));
@@ -90,11 +106,7 @@ GenerateResult generate(Model& model, std::string_view prompt, const GenerateOpt
   impl::GenerateResult run = impl::generate(state.model, tokenizer, prompt, wanted,
                                             [&](std::string_view text) { result.text += text; });
   if (options.on_token && n_shown < result.text.size()) show(-1);
-  result.tokens = std::move(run.tokens);
-  result.end = end_of(run.end);
-  result.n_prompt = run.n_prompt;
-  result.prefill_seconds = run.prefill_seconds;
-  result.decode_seconds = run.decode_seconds;
+  impl::api::take_run(std::move(run), std::move(result.text), result);
   if (audit) {
     audit->finish_prompt();
     result.audit = AuditReport{.kl = measured(audit->kl()),

@@ -43,6 +43,8 @@ struct AttendDenseArgs {
   float unscaled_cap() const { return cap / scale; }
 };
 
+struct AttendRaggedArgs;  // ragged.h
+
 class AttentionOps {
  public:
   virtual ~AttentionOps() = default;
@@ -58,6 +60,8 @@ class AttentionOps {
   // earlier passes, which began with embed().
   virtual void store_and_attend(const RotaryArgs* rotary, const StoreKvArgs& store,
                                 const AttendDenseArgs& attend) = 0;
+  // store_kv() and attend_dense() of every sequence of a ragged batch.
+  virtual void attend_ragged(const AttendRaggedArgs& args) = 0;
 
   virtual std::unique_ptr<KeysAttention> make_keys_attention(const KeysSpec& spec) = 0;
   virtual std::unique_ptr<RepsAttention> make_reps_attention(const RepsSpec& spec) = 0;

@@ -6,6 +6,7 @@
 #include "backend/attention_ops.h"
 #include "backend/capabilities.h"
 #include "backend/core_ops.h"
+#include "backend/ragged.h"
 #include "backend/select.h"
 #include "backend/subspace_ops.h"
 
@@ -19,6 +20,12 @@ class Backend : public CoreOps, public AttentionOps, public SelectionOps, public
     if (rotary != nullptr) rotate(*rotary);
     store_kv(store);
     attend_dense(attend);
+  }
+  void attend_ragged(const AttendRaggedArgs& args) override {
+    for (const RaggedSequence& sequence : args.sequences) {
+      store_kv(args.store_of(sequence));
+      attend_dense(args.attend_of(sequence));
+    }
   }
   std::unique_ptr<BaselineAttention> make_baseline_attention(const BaselineSpec&) override {
     throw Error(std::string(name()) + " has no baselines", "--device cpu");

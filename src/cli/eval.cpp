@@ -23,6 +23,7 @@ struct EvalOptions : CommonOptions {
   std::string separator = "<|endoftext|>";
   int64_t max_windows = 0;
   int64_t n_predict = 0;
+  int64_t batch = 1;
   std::string plan;
   AttentionFlags attention;
   LinearFlags linear;
@@ -54,7 +55,8 @@ void run_dense(const EvalOptions& options, const Checkpoint& checkpoint, TextStr
   {
     ProgressBar bar("eval", options.quiet);
     result = evaluate_perplexity(
-        model, text, {.max_windows = options.max_windows}, [&](const PerplexityResult& so_far) {
+        model, text, {.max_windows = options.max_windows, .n_batch = options.batch},
+        [&](const PerplexityResult& so_far) {
           if (!options.quiet) {
             if (so_far.n_windows == 1)
               fmt::print("{:>8} {:>12} {:>12} {:>10}\n", "window", "tokens", "ppl", "±");
@@ -137,6 +139,9 @@ void run_eval(const EvalOptions& options) {
     throw CLI::ValidationError(
         "--predict compares generation with dense, give --attention keys or copy, or --linear gsi "
         "or graded");
+  if (options.batch > 1 && (!attention.empty() || !linear.empty() || plan_given))
+    throw CLI::ValidationError(
+        "--batch is for perplexity alone, leave it out where plans are compared");
   check_outputs(options, {options.file, options.linear.bases, options.plan});
   if (options.wants_results()) check_read_again(options.file);
   const auto checkpoint = open_checkpoint(options.model);
@@ -176,6 +181,11 @@ Run add_eval(CLI::App& program) {
   command->add_option("-f,--file", options->file, "Text file to predict")->required();
   command->add_option("--windows", options->max_windows, "Stop after this many windows; 0: never")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 40))
+      ->capture_default_str();
+  command
+      ->add_option("--batch", options->batch,
+                   "Windows that go through the model together; pays for short contexts")
+      ->check(CLI::Range(int64_t{1}, int64_t{4096}))
       ->capture_default_str();
   command
       ->add_option("--separator", options->separator,

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "cli/commands.h"
+#include "cli/generate_batch.h"
 #include "cli/options/attention_options.h"
 #include "cli/options/audit_option.h"
 #include "cli/options/linear_options.h"
@@ -32,6 +33,7 @@ struct GenerateFlags : CommonOptions {
   AttentionFlags attention;
   LinearFlags linear;
   AuditFlags audit;
+  int64_t batch = 0;  // 0: not given
 };
 
 std::vector<UniformAttention> attention_of(const AttentionFlags& flags) {
@@ -51,28 +53,21 @@ std::string linear_note(const UniformLinear& choice, const LinearWork& work) {
                             100 * work.weight_bytes_fraction());
 }
 
-void run_generate(GenerateFlags flags, bool has_prompt, bool has_file) {
-  if (has_prompt == has_file)
-    throw CLI::ValidationError(has_prompt ? "give either -p or -f, not both"
-                                          : "no prompt: give one with -p, or a file with -f");
-  const std::vector<UniformAttention> attention = attention_of(flags.attention);
-  const std::vector<UniformLinear> linear = linear_choices(flags.linear, flags.attention.joint);
-  check_audited(flags.audit, !attention.empty() || !linear.empty() || !flags.plan.empty());
-  const std::string prompt = has_file ? read_prompt_file(flags.file) : flags.prompt;
-  check_outputs(flags, {flags.file, flags.linear.bases, flags.plan});
-  const auto checkpoint = open_checkpoint(flags.model);
-  const auto tokenizer = open_tokenizer_of(*checkpoint);
-  const Acceleration acceleration = read_acceleration(
-      {.plan = flags.plan, .attention = attention, .linear = linear, .linear_flags = flags.linear},
-      *checkpoint, flags.file);
-  const std::optional<PlanFile>& plan = acceleration.plan;
-  if (plan) check_generates(plan->plan, path_label(flags.plan));
-  Model model = load_model(checkpoint, flags);
+// What a prompt is continued with.
+struct Loaded {
+  const Checkpoint& checkpoint;
+  const Tokenizer& tokenizer;
+  const Acceleration& acceleration;
   UniformChoice choice;
-  if (!acceleration.choices.empty()) choice = acceleration.choices.front();
+};
+
+void run_one(GenerateFlags flags, const std::string& prompt, Loaded loaded, Model& model) {
+  const Acceleration& acceleration = loaded.acceleration;
+  const std::optional<PlanFile>& plan = acceleration.plan;
+  UniformChoice& choice = loaded.choice;
   std::string ran;  // of plan and dense, which and why
   if (plan) {
-    const auto n_prompt = std::ssize(tokenizer->encode(prompt, /*add_special=*/true));
+    const auto n_prompt = std::ssize(loaded.tokenizer.encode(prompt, /*add_special=*/true));
     ran = fmt::format("plan {}", choice.file);
     const std::string why =
         flags.always ? "" : why_dense(*plan, n_prompt, flags.generate.n_predict);
@@ -96,7 +91,7 @@ void run_generate(GenerateFlags flags, bool has_prompt, bool has_file) {
   std::string answer;
   bool begun = false;
   const GenerateResult result =
-      generate(model, *tokenizer, prompt, flags.generate, [&](std::string_view text) {
+      generate(model, loaded.tokenizer, prompt, flags.generate, [&](std::string_view text) {
         if (!std::exchange(begun, true) && !flags.quiet) fmt::print("{}", prompt);
         answer += text;
         std::fwrite(text.data(), 1, text.size(), stdout);
@@ -121,7 +116,7 @@ void run_generate(GenerateFlags flags, bool has_prompt, bool has_file) {
   if (!flags.wants_results()) return;
   nlohmann::json results =
       generate_results({.command_line = flags.command_line,
-                        .checkpoint = *checkpoint,
+                        .checkpoint = loaded.checkpoint,
                         .model = model,
                         .model_sha256 = acceleration.model_sha256,
                         .bases = acceleration.bases ? &*acceleration.bases : nullptr},
@@ -138,6 +133,53 @@ void run_generate(GenerateFlags flags, bool has_prompt, bool has_file) {
   write_outputs(results, flags);
 }
 
+void run_generate(GenerateFlags flags, bool has_prompt, bool has_file) {
+  if (has_prompt == has_file)
+    throw CLI::ValidationError(has_prompt ? "give either -p or -f, not both"
+                                          : "no prompt: give one with -p, or a file with -f");
+  const std::vector<UniformAttention> attention = attention_of(flags.attention);
+  const std::vector<UniformLinear> linear = linear_choices(flags.linear, flags.attention.joint);
+  check_audited(flags.audit, !attention.empty() || !linear.empty() || !flags.plan.empty());
+  const bool several = has_file && (flags.batch > 0 || flags.file.ends_with(".jsonl"));
+  if (several) check_batch_flags(flags, flags.audit.every > 0);
+  if (!several && flags.batch > 0)
+    throw CLI::ValidationError("--batch is for a file of prompts, give one with -f");
+  std::string prompt;
+  std::vector<PromptLine> lines;
+  if (several)
+    lines = read_prompt_lines(flags.file);
+  else
+    prompt = has_file ? read_prompt_file(flags.file) : flags.prompt;
+  check_outputs(flags, {flags.file, flags.linear.bases, flags.plan});
+  const auto checkpoint = open_checkpoint(flags.model);
+  const auto tokenizer = open_tokenizer_of(*checkpoint);
+  const Acceleration acceleration = read_acceleration(
+      {.plan = flags.plan, .attention = attention, .linear = linear, .linear_flags = flags.linear},
+      *checkpoint, flags.file);
+  const std::optional<PlanFile>& plan = acceleration.plan;
+  if (plan) check_generates(plan->plan, path_label(flags.plan));
+  Model model = load_model(checkpoint, flags);
+  UniformChoice choice;
+  if (!acceleration.choices.empty()) choice = acceleration.choices.front();
+  if (!several)
+    return run_one(std::move(flags), prompt,
+                   {.checkpoint = *checkpoint,
+                    .tokenizer = *tokenizer,
+                    .acceleration = acceleration,
+                    .choice = std::move(choice)},
+                   model);
+  run_batch({.common = flags,
+             .checkpoint = *checkpoint,
+             .tokenizer = *tokenizer,
+             .acceleration = acceleration,
+             .choice = choice,
+             .always = flags.always,
+             .n_live = flags.batch > 0 ? flags.batch : kDefaultBatch,
+             .lines = std::move(lines),
+             .options = flags.generate},
+            model);
+}
+
 }  // namespace
 
 Run add_generate(CLI::App& program) {
@@ -150,11 +192,22 @@ Run add_generate(CLI::App& program) {
       "  sluice generate -m MODEL -f prompt.txt --temperature 0.8 --top-p 0.95 --seed 7\n"
       "  sluice generate -m MODEL -f long.txt --attention keys --tau auto\n"
       "  sluice generate -m MODEL -f prompt.txt --linear gsi --bases bases.safetensors\n"
-      "  sluice generate -m MODEL -f long.txt --plan plan.json --audit 128");
+      "  sluice generate -m MODEL -f long.txt --plan plan.json --audit 128\n"
+      "  sluice generate -m MODEL -f prompts.jsonl --batch 16\n"
+      "\n"
+      "Of several prompts, each line of the file is a JSON object: {\"prompt\": \"...\"}, and\n"
+      "\"id\" where it has a name. They are continued together. For each, in their order, a\n"
+      "line is printed: its index and id, the text, and why it ended, or an error.");
   auto flags = std::make_shared<GenerateFlags>();
   add_common_options(*command, *flags);
   CLI::Option* prompt = command->add_option("-p,--prompt", flags->prompt, "Text to continue");
-  CLI::Option* file = command->add_option("-f,--file", flags->file, "File that holds the prompt");
+  CLI::Option* file = command->add_option(
+      "-f,--file", flags->file,
+      "File that holds the prompt; with --batch or a name in .jsonl, several prompts");
+  command
+      ->add_option("--batch", flags->batch,
+                   "Prompts of a file that are continued at one time; 16 for a file in .jsonl")
+      ->check(CLI::Range(int64_t{1}, kMostBatch));
   GenerateOptions& generate = flags->generate;
   command->add_option("-n,--predict", generate.n_predict, "Tokens to generate at most")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 30))

@@ -25,26 +25,13 @@ void run_all_queries(Backend& backend, const BlockShape& shape, const BlockWeigh
   const Tensor attended = workspace.attended();
   const Tensor out = heads_of(attended, 0, shape.n_heads, shape.head_dim);
   const int64_t n = input.n_tokens;
-  LayerAttention& layer = *input.accelerated;
   for (int64_t batch = 0; batch < attended.rows() / n; ++batch) {
     const TimedScope timed = input.time(&LayerTimes::attend);
-    const ConstTensor queries = rows_of(heads.queries, batch, n);
-    const ConstTensor keys = rows_of(heads.keys, batch, n);
-    const ConstTensor values = rows_of(heads.values, batch, n);
-    const Tensor to = rows_of(out, batch, n);
-    const AttendRefineArgs all{.queries = queries, .keys = keys, .values = values, .out = to};
-    if (layer.plan().mode == AttentionMode::kRefine) {
-      RefineAttention& refine = layer.refine(batch);
-      input.exact ? refine.attend_exact(all) : refine.attend(all);
-    } else if (layer.plan().mode == AttentionMode::kBaseline) {
-      layer.baseline(batch).attend(all);
-    } else {
-      layer.keys(batch).attend({.queries = queries,
-                                .keys = keys,
-                                .values = values,
-                                .sets = layer.chooser(batch),
-                                .out = to});
-    }
+    attend_sequence(*input.accelerated, batch, input.exact,
+                    {.queries = rows_of(heads.queries, batch, n),
+                     .keys = rows_of(heads.keys, batch, n),
+                     .values = rows_of(heads.values, batch, n),
+                     .out = rows_of(out, batch, n)});
   }
   run_output(
       backend, input,
@@ -101,9 +88,23 @@ void run_reps(Backend& backend, const BlockShape& shape, const BlockWeights& wei
 
 }  // namespace
 
-void run_accelerated_attention(Backend& backend, const BlockShape& shape,
-                               const BlockWeights& weights, const BlockInput& input,
-                               Workspace& workspace) {
+void attend_sequence(LayerAttention& layer, int64_t batch, bool exact,
+                     const AttendRefineArgs& all) {
+  if (layer.plan().mode == AttentionMode::kRefine) {
+    RefineAttention& refine = layer.refine(batch);
+    exact ? refine.attend_exact(all) : refine.attend(all);
+  } else if (layer.plan().mode == AttentionMode::kBaseline) {
+    layer.baseline(batch).attend(all);
+  } else {
+    layer.keys(batch).attend({.queries = all.queries,
+                              .keys = all.keys,
+                              .values = all.values,
+                              .sets = layer.chooser(batch),
+                              .out = all.out});
+  }
+}
+
+void select_tokens(const BlockInput& input, Workspace& workspace) {
   LayerAttention& layer = *input.accelerated;
   const ConstTensor residual = workspace.residual(), squares = workspace.squares();
   const bool normed = layer.plan().space == SelectSpace::kNormed;
@@ -111,8 +112,7 @@ void run_accelerated_attention(Backend& backend, const BlockShape& shape,
                          .residual = residual,
                          .row_squares = normed ? squares_of_out(squares) : squares_of_x(squares),
                          .residual_squares = squares_of_x(squares)};
-  const int64_t n_batch = residual.rows() / input.n_tokens;
-  for (int64_t batch = 0; batch < n_batch; ++batch) {
+  for (int64_t batch = 0; batch < residual.rows() / input.n_tokens; ++batch) {
     if (layer.n_tokens(batch) != input.first_position)
       throw Error("an earlier pass on this cache did not come to its end",
                   "truncate the cache to 0 tokens, or make another");
@@ -120,10 +120,17 @@ void run_accelerated_attention(Backend& backend, const BlockShape& shape,
     const TimedScope timed = input.time(&LayerTimes::select);
     layer.select(batch, tokens.from(batch * input.n_tokens, input.n_tokens));
   }
-  const AttentionMode mode = layer.plan().mode;
-  if (mode == AttentionMode::kKeys || !layer.plan().selects())
+}
+
+void run_accelerated_attention(Backend& backend, const BlockShape& shape,
+                               const BlockWeights& weights, const BlockInput& input,
+                               Workspace& workspace) {
+  const LayerAttention& layer = *input.accelerated;
+  select_tokens(input, workspace);
+  if (layer.attends_every_query())
     return run_all_queries(backend, shape, weights, input, workspace);
   BlockInput one = input;
+  const int64_t n_batch = workspace.residual().rows() / input.n_tokens;
   for (one.sequence = 0; one.sequence < n_batch; ++one.sequence)
     run_reps(backend, shape, weights, one, workspace);
 }

@@ -44,6 +44,7 @@ std::optional<RotaryArgs> rotary_of(const BlockShape& shape, const BlockWeights&
 
 void run_attention(Backend& backend, const BlockShape& shape, const BlockWeights& weights,
                    const BlockInput& input, Workspace& workspace) {
+  if (!input.parts.empty()) return run_ragged_attention(backend, shape, weights, input, workspace);
   if (input.accelerated != nullptr)
     return run_accelerated_attention(backend, shape, weights, input, workspace);
   input.linear_seen(BasisInput::kAttentionInput, workspace.input());

@@ -7,6 +7,7 @@
 namespace sluice::impl {
 
 void Workspace::resize(Backend& backend, const BlockShape& shape, int64_t n_rows) {
+  first_row_ = 0;
   n_rows_ = n_rows;
   if (n_rows <= capacity_) return;
   capacity_ = 0;  // until all are there
@@ -25,8 +26,14 @@ void Workspace::resize(Backend& backend, const BlockShape& shape, int64_t n_rows
   capacity_ = n_rows;
 }
 
+void Workspace::show(int64_t first_row, int64_t n_rows) {
+  SLUICE_CHECK(first_row >= 0 && first_row + n_rows <= capacity_);
+  first_row_ = first_row;
+  n_rows_ = n_rows;
+}
+
 void Workspace::ask_for_squares(Backend& backend, bool wanted) {
-  if (wanted && (!squares_.defined() || squares_.view().rows() < n_rows_))
+  if (wanted && (!squares_.defined() || squares_.view().rows() < capacity_))
     squares_ = backend.allocate(DType::kF32, {capacity_, 4});
   wants_squares_ = wanted;
 }
@@ -43,10 +50,24 @@ void run_linear(Backend& backend, const BlockInput& input, BasisInput which,
   const TimedScope timed(
       input.times == nullptr ? nullptr : &input.times->linear[static_cast<size_t>(which)],
       input.timed_device);
-  if (LinearGate* gate = input.gate(which))
-    gate->run(args, input.sequence);
-  else
-    backend.linear(args);
+  const auto gated = [&](const SequencePart& part) { return part.gate(which) != nullptr; };
+  if (std::none_of(input.parts.begin(), input.parts.end(), gated)) {
+    if (LinearGate* gate = input.gate(which))
+      gate->run(args, input.sequence);
+    else
+      backend.linear(args);
+    return;
+  }
+  // What a gate decides depends on its sequence, so each has a product of its own.
+  for (const SequencePart& part : input.parts) {
+    LinearArgs own = args;
+    own.x = args.x.rows_from(part.first_row, part.n_tokens);
+    own.out = args.out.rows_from(part.first_row, part.n_tokens);
+    if (LinearGate* gate = part.gate(which))
+      gate->run(own, 0);
+    else
+      backend.linear(own);
+  }
 }
 
 void run_output(Backend& backend, const BlockInput& input, const HalfOutput& half,
@@ -60,12 +81,34 @@ void run_output(Backend& backend, const BlockInput& input, const HalfOutput& hal
   backend.add_rows(out, {}, residual);
 }
 
+BlockInput BlockInput::of(const SequencePart& part) const {
+  BlockInput one = *this;
+  one.n_tokens = part.n_tokens;
+  one.first_position = part.first_position;
+  one.cache = part.cache;
+  one.accelerated = part.accelerated;
+  one.gates = part.gates;
+  one.parts = {};
+  one.positions = {};
+  return one;
+}
+
+namespace {
+
+bool reads_squares(const BlockInput& input) {
+  const auto reads = [](const auto& part) {
+    return part.accelerated != nullptr && part.accelerated->reads_squares(part.n_tokens);
+  };
+  return reads(input) || std::any_of(input.parts.begin(), input.parts.end(), reads);
+}
+
+}  // namespace
+
 void run_block(Backend& backend, const BlockShape& shape, const BlockWeights& weights,
                const BlockInput& input, Workspace& workspace) {
   const Tensor residual = workspace.residual(), x = workspace.input();
   workspace.ask_for_squares(backend, shape.kind != BlockKind::kPostNorm &&
-                                         input.accelerated != nullptr && backend.writes_squares() &&
-                                         input.accelerated->reads_squares(input.n_tokens));
+                                         backend.writes_squares() && reads_squares(input));
   switch (shape.kind) {
     case BlockKind::kPreNorm:
     case BlockKind::kPrePostNorm:

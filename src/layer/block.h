@@ -5,6 +5,7 @@
 #include <array>
 #include <functional>
 #include <memory>
+#include <span>
 
 #include "layer/layer_attention.h"
 #include "layer/layer_times.h"
@@ -60,6 +61,8 @@ class Workspace {
  public:
   // Views for n_rows; grows, never shrinks.
   void resize(Backend& backend, const BlockShape& shape, int64_t n_rows);
+  // Restricts the views to some of the rows, until the next call or resize().
+  void show(int64_t first_row, int64_t n_rows);
   int64_t capacity() const { return capacity_; }  // rows that there is memory for
 
   Tensor residual() const { return rows_of(residual_); }  // (n_rows, d_model) f32
@@ -80,10 +83,12 @@ class Workspace {
   Tensor gathered(Backend& backend, int64_t n);
 
  private:
-  Tensor rows_of(const Buffer& buffer) const { return buffer.view().rows_from(0, n_rows_); }
+  Tensor rows_of(const Buffer& buffer) const {
+    return buffer.view().rows_from(first_row_, n_rows_);
+  }
   Buffer residual_, input_, mlp_input_, qkv_, attended_, mlp_in_, gated_, added_, gathered_,
       squares_;
-  int64_t n_rows_ = 0, capacity_ = 0;
+  int64_t first_row_ = 0, n_rows_ = 0, capacity_ = 0;
   bool wants_squares_ = false;
 };
 
@@ -108,6 +113,20 @@ struct LinearSeen {
 };
 using LinearObserver = std::function<void(const LinearSeen&)>;
 
+// One sequence of a ragged batch, in one layer.
+struct SequencePart {
+  int64_t first_row;  // of its new tokens in the workspace
+  int64_t n_tokens;
+  int64_t first_position;
+  KvView cache;                           // when the layer is dense
+  LayerAttention* accelerated = nullptr;  // when it is not
+  LinearGates* gates = nullptr;
+
+  LinearGate* gate(BasisInput which) const {
+    return gates == nullptr ? nullptr : (*gates)[static_cast<size_t>(which)].get();
+  }
+};
+
 // Where in the sequences this pass stands.
 struct BlockInput {
   int64_t layer = 0;
@@ -123,6 +142,13 @@ struct BlockInput {
   LinearGates* gates = nullptr;                     // without, linear layers are dense
   bool exact = false;     // attends exactly and leaves refined caches as they are; of one token
   int64_t sequence = -1;  // whose rows these are; -1: all, stacked
+  // A ragged batch: sequences of lengths of their own, whose rows cover the workspace in order.
+  // n_tokens, first_position, cache, accelerated and gates are then those of each part.
+  std::span<const SequencePart> parts = {};
+  std::span<const int32_t> positions = {};  // (n_rows), of a ragged batch
+
+  // The pass of one part alone.
+  BlockInput of(const SequencePart& part) const;
 
   LinearGate* gate(BasisInput which) const {
     return gates == nullptr ? nullptr : (*gates)[static_cast<size_t>(which)].get();

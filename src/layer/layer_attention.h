@@ -47,6 +47,10 @@ class LayerAttention {
                  int64_t n_batch, int64_t capacity, LayerAttention* above);
 
   const LayerPlan& plan() const { return plan_; }
+  // Modes `keys`, `refine` and `baseline`; in `copy` and `paper` tokens that stand for themselves.
+  bool attends_every_query() const {
+    return plan_.mode == AttentionMode::kKeys || !plan_.selects();
+  }
   // Whoever chose the sets in force. In mode `keys` they may end before the last token, but not
   // before the border of the next one; with tau auto they are empty before has_tau().
   const Selector& chooser(int64_t batch) const;

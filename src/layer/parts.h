@@ -17,6 +17,14 @@ void run_accelerated_attention(Backend& backend, const BlockShape& shape,
                                const BlockWeights& weights, const BlockInput& input,
                                Workspace& workspace);
 
+// The same of a ragged batch, input.parts.
+void run_ragged_attention(Backend& backend, const BlockShape& shape, const BlockWeights& weights,
+                          const BlockInput& input, Workspace& workspace);
+
+// Of an accelerated layer: lets it choose from the rows of workspace, which are those of `input`.
+// Throws Error where an earlier pass did not come to its end.
+void select_tokens(const BlockInput& input, Workspace& workspace);
+
 // Columns [begin, begin + n_heads * head_dim) of a (n_rows, width) matrix as heads.
 Tensor heads_of(const Tensor& rows, int64_t begin, int64_t n_heads, int64_t head_dim);
 
@@ -25,6 +33,8 @@ struct Projections {
   Tensor queries;       // (n_rows, n_heads, head_dim)
   Tensor keys, values;  // (n_rows, n_kv_heads, head_dim)
 };
+// Attention of the next tokens of a sequence of an accelerated layer in which every query attends.
+void attend_sequence(LayerAttention& layer, int64_t batch, bool exact, const AttendRefineArgs& all);
 // Projects x into out, and norms the heads of queries and keys where the layer does.
 Projections project(Backend& backend, const BlockShape& shape, const BlockWeights& weights,
                     const BlockInput& input, const ConstTensor& x, const Tensor& out);

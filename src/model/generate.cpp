@@ -2,12 +2,11 @@
 
 #include "model/generate.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <chrono>
 
 #include "core/error.h"
+#include "model/answer.h"
 
 namespace sluice::impl {
 namespace {
@@ -17,19 +16,17 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 }
 
 // Scores after the last token of the prompt. Returns the seconds spent in options.prompt_pass.
-double prefill(Model& model, std::span<const int32_t> prompt, const GenerateOptions& options,
-               KvCache& cache, const Tensor& scores) {
+double prefill(Model& model, const GenerateOptions& options, Answer& answer, const Tensor& scores) {
   double elsewhere = 0;
-  for (size_t begin = 0; begin < prompt.size(); begin += kPrefillTokens) {
-    const size_t n = std::min<size_t>(kPrefillTokens, prompt.size() - begin);
-    const ConstTensor hidden = model.forward(prompt.subspan(begin, n), cache);
+  while (answer.in_prompt()) {
+    const int64_t begin = answer.cache().length();
+    const ConstTensor hidden = model.forward(answer.pending(), answer.cache());
     if (options.prompt_pass) {
       const auto start = std::chrono::steady_clock::now();
-      options.prompt_pass(prompt, static_cast<int64_t>(begin), hidden);
+      options.prompt_pass(answer.tokens(), begin, hidden);
       elsewhere += seconds_since(start);
     }
-    if (begin + n == prompt.size())
-      model.logits(hidden.rows_from(static_cast<int64_t>(n) - 1, 1), scores);
+    if (!answer.in_prompt()) model.logits(hidden.rows_from(hidden.rows() - 1, 1), scores);
   }
   return elsewhere;
 }
@@ -62,82 +59,36 @@ std::string StopFilter::push(std::string_view text) {
   return ready;
 }
 
+void check_stop_strings(std::span<const std::string> stop) {
+  if (std::any_of(stop.begin(), stop.end(), [](const std::string& s) { return s.empty(); }))
+    throw Error("a stop string is empty", "leave it out, or give it some text");
+}
+
 GenerateResult generate(Model& model, const Tokenizer& tokenizer, std::string_view prompt,
                         const GenerateOptions& options,
                         const std::function<void(std::string_view)>& emit) {
-  const ModelSpec& spec = model.spec();
-  if (!spec.causal)
-    throw Error(spec.family + " is an encoder and does not continue text",
-                "generate needs a causal model such as GPT-2 or Llama");
-  if (std::any_of(options.stop.begin(), options.stop.end(),
-                  [](const std::string& s) { return s.empty(); }))
-    throw Error("a stop string is empty", "leave it out, or give it some text");
-  Sampler sampler(options.sampler);
-  std::vector<int32_t> tokens = tokenizer.encode(prompt, /*add_special=*/true);
-  if (tokens.empty()) {  // something to start from
-    if (const auto first = tokenizer.bos() ? tokenizer.bos() : tokenizer.eos())
-      tokens.push_back(*first);
-    else
-      throw Error("the prompt is empty", "give some text with -p or -f");
-  }
-  GenerateResult result;
-  result.n_prompt = static_cast<int64_t>(tokens.size());
-  if (result.n_prompt >= model.context())
-    throw Error(fmt::format("the prompt has {} tokens, the context is {}", result.n_prompt,
-                            model.context()),
-                "a larger --context, if the model has it, or a shorter prompt");
-
-  SLUICE_CHECK(options.n_predict >= 0);
-  KvCache cache = model.make_cache(
-      1, result.n_prompt + std::min(options.n_predict, model.context() - result.n_prompt),
-      options.plan.attention, options.plan.linear);
-  std::vector<float> scores(static_cast<size_t>(spec.vocab));
-  const Tensor scores_view(scores.data(), DType::kF32, {1, spec.vocab});
-  StreamDecoder decoder(tokenizer, /*skip_special=*/true);
-  StopFilter filter(options.stop);
-  const auto send = [&](const std::string& text) {
-    if (const std::string ready = filter.push(text); !ready.empty()) emit(ready);
-  };
-
-  emit("");
+  Answer answer(model, tokenizer, prompt, options, emit);
+  std::vector<float> scores(static_cast<size_t>(model.spec().vocab));
+  const Tensor scores_view(scores.data(), DType::kF32, {1, model.spec().vocab});
+  double prefill_seconds = 0;
   auto start = std::chrono::steady_clock::now();
-  if (options.n_predict > 0) {
-    const double elsewhere = prefill(model, tokens, options, cache, scores_view);
-    result.prefill_seconds = seconds_since(start) - elsewhere;
+  if (!answer.ended()) {
+    const double elsewhere = prefill(model, options, answer, scores_view);
+    prefill_seconds = seconds_since(start) - elsewhere;
   }
   start = std::chrono::steady_clock::now();
-  while (static_cast<int64_t>(result.tokens.size()) < options.n_predict) {
-    const int32_t token = sampler.pick(scores, tokens);
-    const bool eos =
-        std::find(spec.eos_ids.begin(), spec.eos_ids.end(), token) != spec.eos_ids.end();
-    if (eos && !options.ignore_eos) {
-      result.end = GenerateResult::End::kEos;
-      break;
-    }
-    tokens.push_back(token);
-    result.tokens.push_back(token);
-    send(decoder.push(token));
-    if (options.go_on && !options.go_on(token)) {
-      result.end = GenerateResult::End::kCallback;
-      break;
-    }
-    if (filter.stopped()) break;
-    if (static_cast<int64_t>(result.tokens.size()) == options.n_predict) break;
-    if (cache.length() == model.context()) {
-      result.end = GenerateResult::End::kContextFull;
-      break;
-    }
+  while (!answer.ended()) {
+    answer.take(answer.pick(scores));
+    if (answer.ended()) break;
     if (options.step)
-      options.step(tokens, cache, scores_view);
+      options.step(answer.tokens(), answer.cache(), scores_view);
     else
-      model.logits(model.forward({&token, 1}, cache), scores_view);
+      model.logits(model.forward(answer.pending(), answer.cache()), scores_view);
   }
-  result.decode_seconds = seconds_since(start);
-  result.cache = cache.memory();
-  result.linear.add(cache, spec);
-  send(decoder.finish());
-  if (const std::string rest = filter.finish(); !rest.empty()) emit(rest);
-  if (filter.stopped()) result.end = GenerateResult::End::kStopString;
+  const double decode_seconds = seconds_since(start);
+  GenerateResult result = answer.finish();
+  result.prefill_seconds = prefill_seconds;
+  result.decode_seconds = decode_seconds;
   return result;
 }
 

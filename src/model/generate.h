@@ -47,6 +47,9 @@ struct GenerateResult {
   LinearWork linear;
 };
 
+// Throws Error for one that is empty.
+void check_stop_strings(std::span<const std::string> stop);
+
 // `emit` is called with the answer piece by piece, whole characters only; first an empty piece,
 // once the prompt is accepted.
 GenerateResult generate(Model& model, const Tokenizer& tokenizer, std::string_view prompt,

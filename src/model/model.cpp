@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "model/grown.h"
 #include "model/shapes.h"
 #include "model/weight_type.h"
 
@@ -23,13 +24,6 @@ int64_t checked_context(const ModelSpec& spec, int64_t context) {
         fmt::format("use --context {} or less", spec.max_positions));
   if (context > 0) return context;
   return spec.default_context > 0 ? spec.default_context : spec.max_positions;
-}
-
-// A buffer of at least n_rows, kept while it is large enough.
-Tensor grown(Backend& backend, Buffer& buffer, DType dtype, int64_t n_rows, int64_t width) {
-  if (!buffer.defined() || buffer.view().rows() < n_rows)
-    buffer = backend.allocate(dtype, {n_rows, width});
-  return buffer.view().rows_from(0, n_rows);
 }
 
 // Models that are trained in bf16 know the factor as bf16 has it; transformers rounds it in that
@@ -280,8 +274,7 @@ void Model::run_step(bool exact, const Tensor& hidden, KvCache& cache) {
 void Model::run_blocks(const Pass& pass, const Tensor& hidden, KvCache& cache) {
   const BlockShape shape = block_shape(spec_);
   for (int64_t layer = pass.first_layer; layer < spec_.n_layers; ++layer) {
-    const bool local = spec_.local_rotary && spec_.window(layer) > 0;
-    const RotaryTables& rotary = local ? local_rotary_ : rotary_;
+    const RotaryTables& rotary = rotary_of(layer);
     run_block(*backend_, shape, weights_.blocks[static_cast<size_t>(layer)],
               {.layer = layer,
                .n_tokens = pass.n_tokens,
@@ -298,6 +291,10 @@ void Model::run_blocks(const Pass& pass, const Tensor& hidden, KvCache& cache) {
                .exact = pass.exact},
               workspace_);
   }
+  final_norm(hidden);
+}
+
+void Model::final_norm(const Tensor& hidden) {
   if (weights_.final_norm.exists)
     weights_.final_norm.run(*backend_, workspace_.residual(), hidden);
   else
@@ -314,20 +311,30 @@ void Model::reach(int64_t n_positions) {
 }
 
 void Model::embed(std::span<const int32_t> tokens, int64_t n_batch, int64_t first_position) {
+  const int64_t n_tokens = std::ssize(tokens) / n_batch;
+  std::vector<int32_t> positions(tokens.size());
+  for (size_t i = 0; i < positions.size(); ++i)
+    positions[i] = static_cast<int32_t>(first_position + static_cast<int64_t>(i) % n_tokens);
+  embed(tokens, std::vector<int64_t>(static_cast<size_t>(n_batch), n_tokens), positions);
+}
+
+void Model::embed(std::span<const int32_t> tokens, std::span<const int64_t> lengths,
+                  std::span<const int32_t> positions) {
   const auto n_rows = static_cast<int64_t>(tokens.size());
-  const int64_t n_tokens = n_rows / n_batch;
   const Tensor residual = workspace_.residual();
   const bool narrow = weights_.project_in != nullptr;
   const Tensor table_rows =
       narrow ? grown(*backend_, embedded_, DType::kF32, n_rows, spec_.d_embed) : residual;
-  for (int64_t batch = 0; batch < n_batch; ++batch) {
-    const auto ids =
-        tokens.subspan(static_cast<size_t>(batch * n_tokens), static_cast<size_t>(n_tokens));
+  int64_t first = 0;
+  // Without token dropout a row does not depend on the others of its sequence.
+  for (const int64_t n_tokens : spec_.token_dropout ? lengths : std::span(&n_rows, 1)) {
+    const auto ids = tokens.subspan(static_cast<size_t>(first), static_cast<size_t>(n_tokens));
     EmbedArgs args{.table = weights_.token_table.get(),
                    .ids = ids,
                    .scale = embed_scale(spec_, backend_->compute_dtype()),
                    .zero_id = {},
-                   .out = table_rows.rows_from(batch * n_tokens, n_tokens)};
+                   .out = table_rows.rows_from(first, n_tokens)};
+    first += n_tokens;
     if (spec_.token_dropout) {
       // Training masked 15% of the tokens and showed a mask for 80% of those.
       const auto n_masks = std::count(ids.begin(), ids.end(), spec_.mask_id);
@@ -355,9 +362,9 @@ void Model::embed(std::span<const int32_t> tokens, int64_t n_batch, int64_t firs
           {.table = table, .ids = rows, .zero_id = {}, .accumulate = true, .out = residual});
   };
   add(weights_.type_table.get());  // rows are still all 0
-  for (int64_t i = 0; i < n_rows; ++i)
-    rows[static_cast<size_t>(i)] =
-        static_cast<int32_t>(first_position + i % n_tokens + spec_.position_offset);
+  std::transform(positions.begin(), positions.end(), rows.begin(), [&](int32_t position) {
+    return static_cast<int32_t>(position + spec_.position_offset);
+  });
   add(weights_.position_table.get());
   if (weights_.embed_norm.exists) weights_.embed_norm.run(*backend_, residual, residual);
 }

@@ -23,6 +23,12 @@ struct LoadOptions {
   std::optional<DType> weights = {};
 };
 
+// The next tokens of one sequence of a ragged batch.
+struct SequenceTokens {
+  std::span<const int32_t> tokens;
+  KvCache* cache = nullptr;  // of one sequence, no other's
+};
+
 class Model {
  public:
   // Throws Error when the weights do not fit the description or context exceeds the model's.
@@ -69,6 +75,12 @@ class Model {
   // valid until the next call. An encoder sees whole sequences: its cache must be empty.
   ConstTensor forward(std::span<const int32_t> tokens, KvCache& cache);
 
+  // The same of a ragged batch: sequences with caches, lengths and plans of their own. Hidden
+  // states are those of the sequences one after the other. Products go over all rows together, so
+  // they may round otherwise than those of each sequence alone. Observers see nothing of it. Where
+  // it throws, nothing was appended, or the caches have to be truncated to 0.
+  ConstTensor forward_ragged(std::span<const SequenceTokens> sequences);
+
   // The same of one token to a sequence with exact attention and dense linear layers, given what
   // the cache holds, which stays as it is. Needs an audited plan that keeps every key.
   ConstTensor forward_exact(std::span<const int32_t> tokens, KvCache& cache);
@@ -98,7 +110,16 @@ class Model {
   void prepare_groups(int64_t layer, const LayerLinearPlan& plan, const Bases* bases);
   // Makes the rotary tables long enough: a model may allow far more positions than a text has.
   void reach(int64_t n_positions);
+  const RotaryTables& rotary_of(int64_t layer) const {
+    return spec_.local_rotary && spec_.window(layer) > 0 ? local_rotary_ : rotary_;
+  }
+  // Rows of tokens, of which n_tokens in `lengths` after each other are of one sequence, at these
+  // positions.
+  void embed(std::span<const int32_t> tokens, std::span<const int64_t> lengths,
+             std::span<const int32_t> positions);
+  // The same of sequences of one length.
   void embed(std::span<const int32_t> tokens, int64_t n_batch, int64_t first_position);
+  void final_norm(const Tensor& hidden);
 
   std::shared_ptr<const Checkpoint> checkpoint_;
   const ModelSpec& spec_;

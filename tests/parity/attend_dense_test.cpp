@@ -114,6 +114,105 @@ TEST_P(EveryBackend, ACapChangesTheAnswer) {
   }
 }
 
+// Sequences of a ragged batch, which share heads and window.
+const std::vector<AttendCase> kRagged[] = {
+    {{.n_tokens = 1, .head_dim = 64},
+     {.n_tokens = 1, .head_dim = 64, .first_position = 700, .room = 0},
+     {.n_tokens = 1, .head_dim = 64, .first_position = 63, .room = 900},
+     {.n_tokens = 1, .head_dim = 64, .first_position = 64}},
+    {{.n_tokens = 37, .head_dim = 128, .n_heads = 6, .n_kv_heads = 2},
+     {.n_tokens = 1, .head_dim = 128, .first_position = 300, .n_heads = 6, .n_kv_heads = 2},
+     {.n_tokens = 5, .head_dim = 128, .first_position = 20, .n_heads = 6, .n_kv_heads = 2},
+     {.n_tokens = 1, .head_dim = 128, .n_heads = 6, .n_kv_heads = 2, .room = 40}},
+    {{.n_tokens = 1, .head_dim = 80, .first_position = 200, .n_heads = 4, .window = 33},
+     {.n_tokens = 9, .head_dim = 80, .first_position = 200, .n_heads = 4, .window = 33},
+     {.n_tokens = 1, .head_dim = 80, .first_position = 7, .n_heads = 4, .window = 33}},
+    // More than a tile of query heads; heads that no matrix instruction takes.
+    {{.n_tokens = 1, .head_dim = 16, .first_position = 90, .n_heads = 20, .n_kv_heads = 1},
+     {.n_tokens = 1, .head_dim = 16, .first_position = 2, .n_heads = 20, .n_kv_heads = 1}},
+    {{.n_tokens = 1, .head_dim = 3, .first_position = 4}, {.n_tokens = 2, .head_dim = 3}},
+    // More sequences than a kernel takes at one time.
+    std::vector<AttendCase>(70, {.n_tokens = 1, .head_dim = 256, .first_position = 3}),
+};
+
+// Rows of positions from the first new one on in a cache of one sequence, (n_tokens, n_kv_heads,
+// head_dim).
+std::vector<float> new_rows(const AttendCase& c, const std::vector<float>& cache) {
+  std::vector<float> rows;
+  for (int64_t t = c.first_position; t < c.n_keys(); ++t)
+    for (int64_t head = 0; head < c.n_kv_heads; ++head) {
+      const auto at = cache.begin() + static_cast<int64_t>(c.cache_at(0, head, t));
+      rows.insert(rows.end(), at, at + c.head_dim);
+    }
+  return rows;
+}
+
+// The same cache as it is before those are stored.
+std::vector<float> without_new_rows(const AttendCase& c, std::vector<float> cache) {
+  for (int64_t head = 0; head < c.n_kv_heads; ++head)
+    std::fill_n(cache.begin() + static_cast<int64_t>(c.cache_at(0, head, c.first_position)),
+                c.n_tokens * c.head_dim, NAN);
+  return cache;
+}
+
+TEST_P(EveryBackend, ARaggedBatchIsStoredAndAttendedSequenceBySequence) {
+  for (const std::vector<AttendCase>& cases : kRagged) {
+    const AttendCase& shape = cases.front();
+    SCOPED_TRACE(testing::PrintToString(shape));
+    std::vector<AttendInputs> inputs;
+    std::vector<DeviceTensor> caches;  // keys and values of each
+    std::vector<RaggedSequence> sequences;
+    std::vector<float> queries, keys, values;
+    int64_t n_rows = 0;
+    for (const AttendCase& c : cases) {
+      const AttendInputs& in = inputs.emplace_back(c, dtype(), static_cast<uint32_t>(n_rows + 1));
+      queries.insert(queries.end(), in.queries.begin(), in.queries.end());
+      for (const auto& [all, cache] :
+           {std::pair(&keys, &in.keys), std::pair(&values, &in.values)}) {
+        const std::vector<float> rows = new_rows(c, *cache);
+        all->insert(all->end(), rows.begin(), rows.end());
+        caches.emplace_back(*backend, dtype(), c.cache(), without_new_rows(c, *cache));
+      }
+      n_rows += c.n_tokens;
+    }
+    int64_t row = 0;
+    for (size_t i = 0; i < cases.size(); ++i) {
+      sequences.push_back({.cache = {caches[2 * i].view(), caches[2 * i + 1].view()},
+                           .first_row = row,
+                           .n_tokens = cases[i].n_tokens,
+                           .first_position = cases[i].first_position});
+      row += cases[i].n_tokens;
+    }
+    const Shape rows{n_rows, shape.n_heads, shape.head_dim};
+    const Shape kv_rows{n_rows, shape.n_kv_heads, shape.head_dim};
+    const DeviceTensor q(*backend, dtype(), rows, queries), k(*backend, dtype(), kv_rows, keys);
+    const DeviceTensor v(*backend, dtype(), kv_rows, values);
+    const DeviceTensor out = unwritten(*backend, dtype(), rows);
+    backend->attend_ragged({.attend = {.queries = q.view(),
+                                       .cache = {},
+                                       .n_tokens = 0,
+                                       .first_position = 0,
+                                       .causal = true,
+                                       .window = shape.window,
+                                       .scale = shape.scale(),
+                                       .out = out.view()},
+                            .keys = k.view(),
+                            .values = v.view(),
+                            .sequences = sequences});
+    const std::vector<float> got = out.values();
+    for (size_t i = 0; i < cases.size(); ++i) {
+      SCOPED_TRACE(testing::PrintToString(cases[i]));
+      EXPECT_EQ(new_rows(cases[i], caches[2 * i].values()), new_rows(cases[i], inputs[i].keys));
+      EXPECT_EQ(new_rows(cases[i], caches[2 * i + 1].values()),
+                new_rows(cases[i], inputs[i].values));
+      const auto first = got.begin() + sequences[i].first_row * shape.n_heads * shape.head_dim;
+      const auto expected = attend(*reference, DType::kF32, cases[i], inputs[i]);
+      EXPECT_CLOSE(std::vector<float>(first, first + std::ssize(expected)), expected,
+                   bounds(*reference, dtype(), cases[i], inputs[i], expected));
+    }
+  }
+}
+
 TEST_P(EveryBackend, ScoresFarApartDoNotOverflow) {
   // One key wins by hundreds: its value is the answer, in whichever tile it stands.
   for (const int64_t n : {5, 140, 300})

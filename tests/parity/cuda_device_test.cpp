@@ -37,6 +37,22 @@ TEST(CudaDevice, MemoryThatIsNotThereIsRefused) {
   EXPECT_EQ(host, std::vector<float>(1024, 0.0f));
 }
 
+// Pieces of pinned memory are a MiB each, up to eight of them.
+TEST(CudaDevice, WhatIsSentComesBackWhateverItsSize) {
+  if (cuda::device_count() == 0) GTEST_SKIP() << "no CUDA device";
+  const auto backend = make_cuda_backend(DType::kF32);
+  constexpr int64_t kPiece = (int64_t{1} << 20) / 4;  // numbers
+  for (const int64_t n :
+       {int64_t{1}, kPiece - 1, kPiece, kPiece + 1, 3 * kPiece + 5, 8 * kPiece, 8 * kPiece + 1}) {
+    std::vector<float> sent(static_cast<size_t>(n)), back(sent.size(), -1.0f);
+    for (size_t i = 0; i < sent.size(); ++i) sent[i] = static_cast<float>(i % 16777213);
+    const Buffer there = backend->allocate(DType::kF32, {n});
+    backend->upload(ConstTensor(sent.data(), DType::kF32, {n}), there.view());
+    backend->download(there.view(), Tensor(back.data(), DType::kF32, {n}));
+    EXPECT_TRUE(back == sent) << n;
+  }
+}
+
 TEST(CudaDevice, HeadsThatAreTooWideAreRefused) {
   if (cuda::device_count() == 0) GTEST_SKIP() << "no CUDA device";
   const auto backend = make_cuda_backend(DType::kBF16);

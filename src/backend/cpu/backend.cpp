@@ -224,6 +224,9 @@ class CpuBackend final : public Backend {
   }
 
   void attend_dense(const AttendDenseArgs& args) override { cpu::dense::attend(args); }
+  void attend_ragged(const AttendRaggedArgs& args) override {
+    cpu::dense::attend_ragged(args, [this](const StoreKvArgs& store) { store_kv(store); });
+  }
 
   void glu(const GluArgs& args) override {
     const int64_t d_inner = args.out.row_elements();

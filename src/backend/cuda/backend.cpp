@@ -227,6 +227,17 @@ class CudaBackend final : public Backend,
       Backend::store_and_attend(rotary, store, attend);
   }
 
+  void attend_ragged(const AttendRaggedArgs& args) override {
+    std::vector<RaggedSequence> single, others;
+    for (const RaggedSequence& sequence : args.sequences)
+      (sequence.n_tokens == 1 ? single : others).push_back(sequence);
+    if (!cuda::dense::attend_ragged(*context_, args, single))
+      others.insert(others.end(), single.begin(), single.end());
+    AttendRaggedArgs rest = args;
+    rest.sequences = others;
+    Backend::attend_ragged(rest);
+  }
+
   void glu(const GluArgs& args) override {
     SLUICE_CHECK(args.gate_up.row_elements() == 2 * args.out.row_elements());
     cuda::elementwise::glu(*context_, args);

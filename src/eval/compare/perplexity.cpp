@@ -13,29 +13,53 @@ namespace {
 
 class WindowScorer {
  public:
-  WindowScorer(Model& model, int64_t window_tokens)
+  WindowScorer(Model& model, int64_t window_tokens, int64_t n_batch)
       : model_(model),
-        cache_(model.make_cache(1, window_tokens)),
+        window_tokens_(window_tokens),
+        pass_tokens_(std::max<int64_t>(kPassTokens / n_batch, 1)),
         scores_(host_buffer(DType::kF32, {kScoreRows, model.spec().vocab})),
         losses_(kScoreRows) {}
 
-  // Adds the loss of predicting tokens[1 ...] from those before.
-  void score(std::span<const int32_t> tokens, RunningMean& loss) {
-    cache_.truncate(0);
-    const auto body = [&](int64_t first, ConstTensor hidden) {
-      for (int64_t row = 0; row < hidden.rows(); row += kScoreRows) {
-        const int64_t n_rows = std::min(kScoreRows, hidden.rows() - row);
-        score_rows(
-            hidden.rows_from(row, n_rows),
-            tokens.subspan(static_cast<size_t>(first + row + 1), static_cast<size_t>(n_rows)),
-            loss);
+  // The losses of predicting tokens [1, ...) of each window from those before: all windows go
+  // through the model together, in passes of kPassTokens.
+  std::vector<std::vector<double>> score(std::span<const std::vector<int32_t>> windows) {
+    while (caches_.size() < windows.size()) caches_.push_back(model_.make_cache(1, window_tokens_));
+    for (KvCache& cache : caches_) cache.truncate(0);
+    std::vector<std::vector<double>> losses(windows.size());
+    while (true) {
+      std::vector<SequenceTokens> pass;
+      std::vector<size_t> at;  // the windows of the pass
+      for (size_t i = 0; i < windows.size(); ++i) {
+        const auto rest = std::span(windows[i])
+                              .first(windows[i].size() - 1)
+                              .subspan(static_cast<size_t>(caches_[i].length()));
+        if (rest.empty()) continue;
+        const auto n = std::min(rest.size(), static_cast<size_t>(pass_tokens_));
+        pass.push_back({rest.first(n), &caches_[i]});
+        at.push_back(i);
       }
-    };
-    forward_in_passes(model_, tokens.first(tokens.size() - 1), cache_, kPassTokens, body);
+      if (pass.empty()) return losses;
+      const ConstTensor hidden = model_.forward_ragged(pass);
+      int64_t first = 0;
+      for (size_t i = 0; i < pass.size(); ++i) {
+        const auto n = std::ssize(pass[i].tokens);
+        score_rows(hidden.rows_from(first, n),
+                   std::span(windows[at[i]]).subspan(losses[at[i]].size() + 1), losses[at[i]]);
+        first += n;
+      }
+    }
   }
 
  private:
-  void score_rows(ConstTensor hidden, std::span<const int32_t> targets, RunningMean& loss) {
+  // Of rows of one window; targets begins with the token after the first row's.
+  void score_rows(const ConstTensor& hidden, std::span<const int32_t> targets,
+                  std::vector<double>& losses) {
+    for (int64_t row = 0; row < hidden.rows(); row += kScoreRows)
+      score_few(hidden.rows_from(row, std::min(kScoreRows, hidden.rows() - row)),
+                targets.subspan(static_cast<size_t>(row)), losses);
+  }
+  void score_few(const ConstTensor& hidden, std::span<const int32_t> targets,
+                 std::vector<double>& losses) {
     const Tensor scores = scores_.view().rows_from(0, hidden.rows());
     model_.logits(hidden, scores);
     parallel_for(hidden.rows(), 4, [&](int64_t begin, int64_t end) {
@@ -46,11 +70,12 @@ class WindowScorer {
             x[targets[static_cast<size_t>(row)]];
       }
     });
-    for (int64_t row = 0; row < hidden.rows(); ++row) loss.add(losses_[static_cast<size_t>(row)]);
+    losses.insert(losses.end(), losses_.begin(), losses_.begin() + hidden.rows());
   }
 
   Model& model_;
-  KvCache cache_;
+  int64_t window_tokens_, pass_tokens_;
+  std::vector<KvCache> caches_;
   Buffer scores_;
   std::vector<double> losses_;
 };
@@ -66,12 +91,19 @@ PerplexityResult evaluate_perplexity(Model& model, TextStream& text,
   TextWindows windows(model, text, options.max_windows);
   PerplexityResult result;
   std::optional<WindowScorer> scorer;  // for windows of the first one's length or less
-  while (windows.next()) {
-    if (!scorer) scorer.emplace(model, static_cast<int64_t>(windows.tokens().size()) - 1);
-    scorer->score(windows.tokens(), result.loss);
-    check_finite(result.loss.mean());
-    result.n_windows = windows.n_windows();
-    if (progress) progress(result);
+  SLUICE_CHECK(options.n_batch > 0);
+  for (bool more = true; more;) {
+    std::vector<std::vector<int32_t>> together;
+    while (std::ssize(together) < options.n_batch && (more = windows.next()))
+      together.emplace_back(windows.tokens().begin(), windows.tokens().end());
+    if (together.empty()) break;
+    if (!scorer) scorer.emplace(model, std::ssize(together.front()) - 1, options.n_batch);
+    for (const std::vector<double>& losses : scorer->score(together)) {
+      for (const double loss : losses) result.loss.add(loss);
+      check_finite(result.loss.mean());
+      ++result.n_windows;
+      if (progress) progress(result);
+    }
   }
   return result;
 }

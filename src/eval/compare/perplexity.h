@@ -12,6 +12,7 @@ namespace sluice::impl {
 
 struct PerplexityOptions {
   int64_t max_windows = 0;  // 0: the whole text
+  int64_t n_batch = 1;      // windows that go through the model together
 };
 
 struct PerplexityResult {

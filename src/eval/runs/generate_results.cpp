@@ -19,6 +19,22 @@ double rate(int64_t count, double seconds) {
 // A float as it was typed: 1.2 and not 1.2000000476837158.
 double as_typed(float value) { return std::stod(fmt::format("{}", value)); }
 
+nlohmann::json settings_of(const ResultsOrigin& origin, const GenerateOptions& options,
+                           const UniformChoice& choice) {
+  const SamplerOptions& sampler = options.sampler;
+  nlohmann::json settings = {{"context", origin.model.context()},
+                             {"predict", options.n_predict},
+                             {"temperature", as_typed(sampler.temperature)},
+                             {"top_k", sampler.top_k},
+                             {"top_p", as_typed(sampler.top_p)},
+                             {"min_p", as_typed(sampler.min_p)},
+                             {"repetition_penalty", as_typed(sampler.repetition_penalty)},
+                             {"stop", options.stop},
+                             {"seed", sampler.seed}};
+  settings.update(describe_choice(choice, origin.model.plan_shape()));
+  return settings;
+}
+
 }  // namespace
 
 std::string_view end_name(GenerateResult::End end) {
@@ -48,18 +64,8 @@ double decode_rate(const GenerateResult& result) {
 
 nlohmann::json generate_results(const ResultsOrigin& origin, const GeneratedText& generated) {
   const GenerateResult& result = generated.result;
-  const SamplerOptions& sampler = generated.options.sampler;
   nlohmann::json results = results_of("generate", origin);
-  results["settings"] = {{"context", origin.model.context()},
-                         {"predict", generated.options.n_predict},
-                         {"temperature", as_typed(sampler.temperature)},
-                         {"top_k", sampler.top_k},
-                         {"top_p", as_typed(sampler.top_p)},
-                         {"min_p", as_typed(sampler.min_p)},
-                         {"repetition_penalty", as_typed(sampler.repetition_penalty)},
-                         {"stop", generated.options.stop},
-                         {"seed", sampler.seed}};
-  results["settings"].update(describe_choice(generated.choice, origin.model.plan_shape()));
+  results["settings"] = settings_of(origin, generated.options, generated.choice);
   results["generation"] = {{"prompt", generated.prompt},
                            {"text", generated.text},
                            {"tokens", result.tokens},
@@ -71,6 +77,38 @@ nlohmann::json generate_results(const ResultsOrigin& origin, const GeneratedText
   results["cache"] = describe_cache(result.cache);
   results["linear"] = describe_linear_work(result.linear);
   if (generated.audit != nullptr) results["audit"] = describe_audit(*generated.audit);
+  return results;
+}
+
+int64_t n_generated(std::span<const GeneratedBatch::Text> texts) {
+  int64_t n = 0;
+  for (const GeneratedBatch::Text& text : texts) n += std::ssize(text.answer.result.tokens);
+  return n;
+}
+
+nlohmann::json batch_results(const ResultsOrigin& origin, const GeneratedBatch& batch) {
+  nlohmann::json results = results_of("generate", origin);
+  results["settings"] = settings_of(origin, batch.options, batch.choice);
+  results["settings"]["batch"] = batch.n_live;
+  results["generations"] = nlohmann::json::array();
+  for (const GeneratedBatch::Text& text : batch.texts) {
+    nlohmann::json one = {{"prompt", text.prompt}};
+    if (text.id) one["id"] = *text.id;
+    if (text.answer.error) {
+      one["error"] = text.answer.error->what();
+    } else {
+      const GenerateResult& result = text.answer.result;
+      one.update({{"text", text.answer.text},
+                  {"tokens", result.tokens},
+                  {"end", end_name(result.end)},
+                  {"n_prompt_tokens", result.n_prompt},
+                  {"dense", text.dense}});
+    }
+    results["generations"].push_back(std::move(one));
+  }
+  results["batch"] = {{"seconds", batch.seconds},
+                      {"n_tokens", n_generated(batch.texts)},
+                      {"tokens_per_s", rate(n_generated(batch.texts), batch.seconds)}};
   return results;
 }
 

@@ -84,6 +84,43 @@ TEST_P(EveryCausalModel, SequencesOfABatchGiveTheirOwnLogits) {
   expect_equal(step, last);
 }
 
+TEST_P(EveryCausalModel, SequencesOfARaggedBatchGiveTheirOwnLogits) {
+  const size_t n = golden.prompt.size();
+  auto second = other_prompt(), third = other_prompt();
+  second.resize(n / 2);
+  std::reverse(third.begin(), third.end());
+  const std::vector<std::vector<int32_t>> texts = {golden.prompt, second, third};
+  // New tokens of each sequence in each pass: prompts next to single tokens, and passes without
+  // some of them.
+  const std::vector<std::vector<size_t>> passes = {
+      {n - 2, 1, 0}, {1, n / 2 - 2, 5}, {1, 1, 1}, {0, 0, n - 6}};
+  const auto vocab = static_cast<size_t>(model.spec().vocab);
+  std::vector<KvCache> caches;
+  for (size_t i = 0; i < texts.size(); ++i) caches.push_back(model.make_cache(1, n));
+  std::vector<std::vector<float>> logits(texts.size());
+  for (const auto& lengths : passes) {
+    std::vector<SequenceTokens> sequences;
+    for (size_t i = 0; i < texts.size(); ++i)
+      if (lengths[i] > 0)
+        sequences.push_back(
+            {std::span(texts[i]).subspan(static_cast<size_t>(caches[i].length()), lengths[i]),
+             &caches[i]});
+    const ConstTensor hidden = model.forward_ragged(sequences);
+    std::vector<float> all(static_cast<size_t>(hidden.rows()) * vocab);
+    model.logits(hidden, Tensor(all.data(), DType::kF32, {hidden.rows(), model.spec().vocab}));
+    auto next = all.begin();
+    for (size_t i = 0; i < texts.size(); ++i) {
+      const auto end = next + static_cast<int64_t>(lengths[i] * vocab);
+      logits[i].insert(logits[i].end(), next, end);
+      next = end;
+    }
+  }
+  for (size_t i = 0; i < texts.size(); ++i) {
+    EXPECT_EQ(caches[i].length(), std::ssize(texts[i]));
+    expect_equal(logits[i], feed(texts[i], {texts[i].size()}));
+  }
+}
+
 TEST_P(EveryCausalModel, TakingTokensBackForgetsThem) {
   const auto n_kept = static_cast<int64_t>(golden.prompt.size() / 2);
   const std::vector<int32_t> head(golden.prompt.begin(), golden.prompt.begin() + n_kept);
@@ -107,6 +144,52 @@ INSTANTIATE_TEST_SUITE_P(All, EveryCausalModel,
                          [](const auto& test) {
                            return test_name_of(std::get<0>(test.param), std::get<1>(test.param));
                          });
+
+// The reference computes every row alone: the same bits.
+TEST(RaggedEncoders, SequencesGiveTheirOwnHiddenStates) {
+  for (const char* name : {"models/bert", "models/esm", "models/esm-absolute"}) {
+    SCOPED_TRACE(name);
+    const GoldenModel golden = golden_model(name);
+    Model model = load(golden, {"reference", DType::kF32});
+    std::vector<std::vector<int32_t>> texts = {golden.prompt, golden.prompt, golden.prompt};
+    texts[1].resize(golden.prompt.size() / 2);
+    // Under token dropout the rows of a sequence depend on its masks, and on no other's.
+    if (model.spec().token_dropout) texts[2][3] = model.spec().mask_id;
+    std::vector<KvCache> caches;
+    std::vector<float> alone;
+    for (const auto& text : texts) {
+      KvCache cache = model.make_cache(1);
+      const auto rows = model.forward(text, cache);
+      alone.insert(alone.end(), rows.data<float>(),
+                   rows.data<float>() + rows.rows() * rows.row_elements());
+      caches.push_back(model.make_cache(1));
+    }
+    const std::vector<SequenceTokens> batch = {
+        {texts[0], &caches[0]}, {texts[1], &caches[1]}, {texts[2], &caches[2]}};
+    const ConstTensor rows = model.forward_ragged(batch);
+    EXPECT_SAME_BITS(std::vector<float>(rows.data<float>(),
+                                        rows.data<float>() + rows.rows() * rows.row_elements()),
+                     alone);
+  }
+}
+
+TEST(RaggedBatch, ATokenThatIsRefusedLeavesEveryCacheAsItIs) {
+  Model model = load(golden_model("models/gpt2"), {"cpu", DType::kF32});
+  KvCache first = model.make_cache(1, 5), second = model.make_cache(1, 5);
+  const std::vector<int32_t> good(3, 1), outside = {1, static_cast<int32_t>(model.spec().vocab)},
+                                         long_one(6, 1);
+  const auto run = [&](const std::vector<int32_t>& tokens, KvCache& cache) {
+    const std::vector<SequenceTokens> batch = {{good, &first}, {tokens, &cache}};
+    model.forward_ragged(batch);
+  };
+  EXPECT_THROW(run(outside, second), Error);
+  EXPECT_THROW(run(long_one, second), Error);
+  EXPECT_THROW(run(good, first), InternalError);  // the same cache twice
+  EXPECT_EQ(first.length(), 0);
+  EXPECT_EQ(second.length(), 0);
+  run(good, second);
+  EXPECT_EQ(first.length(), 3);
+}
 
 TEST(KvCache, CountsItsBytesAndRefusesToOverrun) {
   Model model = load(golden_model("models/llama-gqa-tied"), {"reference", DType::kBF16});

@@ -205,14 +205,37 @@ bool has_dependent_launch(const void* kernel) {
 
 void Context::fetch(const void* device, void* host, int64_t bytes) {
   refuse_to_record();
-  // Small results are copied to pinned memory first: the driver's own staging takes longer.
-  const bool small = bytes <= kSlotBytes;
-  Slot* slot = small ? &next_slot() : nullptr;
-  check(cudaMemcpyAsync(small ? slot->memory.data() : host, device, static_cast<size_t>(bytes),
-                        cudaMemcpyDeviceToHost, stream()),
+  if (bytes == 0) return synchronize();
+  const auto* from = static_cast<const std::byte*>(device);
+  auto* to = static_cast<std::byte*>(host);
+  // Up to a few MiB, such as the scores of a batch, are copied to pinned memory first, since the
+  // driver's own staging takes longer. One piece is copied on while the next ones arrive.
+  constexpr int64_t kMostSlots = 8;
+  if (bytes > kMostSlots * kSlotBytes) {
+    check(
+        cudaMemcpyAsync(host, device, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost, stream()),
         "copy from the device");
-  synchronize();
-  if (small) std::memcpy(host, slot->memory.data(), static_cast<size_t>(bytes));
+    return synchronize();
+  }
+  std::array<Slot*, kMostSlots> slots{};
+  const auto n_slots = static_cast<size_t>((bytes + kSlotBytes - 1) / kSlotBytes);
+  const auto size_of = [&](size_t i) {
+    return static_cast<size_t>(std::min(kSlotBytes, bytes - static_cast<int64_t>(i) * kSlotBytes));
+  };
+  for (size_t i = 0; i < n_slots; ++i) {
+    slots[i] = &next_slot();
+    check(cudaMemcpyAsync(slots[i]->memory.data(), from + i * kSlotBytes, size_of(i),
+                          cudaMemcpyDeviceToHost, stream()),
+          "copy from the device");
+    if (i + 1 < n_slots) check(cudaEventRecord(slots[i]->sent.get(), stream()), "event");
+  }
+  for (size_t i = 0; i < n_slots; ++i) {
+    if (i + 1 < n_slots)
+      check(cudaEventSynchronize(slots[i]->sent.get()), "copy from the device");
+    else
+      synchronize();
+    std::memcpy(to + i * kSlotBytes, slots[i]->memory.data(), size_of(i));
+  }
 }
 
 void Context::synchronize() {

@@ -2,6 +2,8 @@
 
 #include "backend/cuda/attention/dense/dense.h"
 
+#include <algorithm>
+
 namespace sluice::impl::cuda::dense {
 namespace {
 
@@ -91,6 +93,45 @@ bool store_and_attend(Context& context, const RotaryArgs* rotary, const StoreKvA
   const AttendView view = checked_view(args);
   return view.group() == 1 && view.cap == 0 && fits_tiles(args, view) &&
          attend_next(context, view, rotary, store);
+}
+
+bool attend_ragged(Context& context, const AttendRaggedArgs& args,
+                   std::span<const RaggedSequence> sequences) {
+  if (sequences.empty()) return true;
+  if (context.recorded_position() != nullptr) throw CannotRecord();
+  const auto fits = [&](const RaggedSequence& sequence) {
+    const AttendDenseArgs one = args.attend_of(sequence);
+    return fits_tiles(one, checked_view(one)) && sequence.cache.keys.shape()[2] <= INT32_MAX;
+  };
+  if (!std::all_of(sequences.begin(), sequences.end(), fits) ||
+      !aligned(args.keys.bytes(), args.keys.row_stride()) ||
+      !aligned(args.values.bytes(), args.values.row_stride()))
+    return false;
+  AttendView view = checked_view(args.attend_of(sequences.front()));
+  view.queries = args.attend.queries.bytes();
+  view.out = args.attend.out.bytes();
+  const RaggedRows rows{.keys = args.keys.bytes(),
+                        .values = args.values.bytes(),
+                        .key_stride = args.keys.row_stride(),
+                        .value_stride = args.values.row_stride()};
+  while (!sequences.empty()) {
+    const auto part = sequences.first(std::min<size_t>(sequences.size(), kMostRagged));
+    sequences = sequences.subspan(part.size());
+    RaggedView ragged{};
+    view.first_position = 0;
+    for (const RaggedSequence& sequence : part) {
+      const int at = ragged.n_sequences++;
+      SLUICE_CHECK(sequence.n_tokens == 1 && sequence.cache.keys.shape()[1] == view.n_kv_heads);
+      ragged.keys[at] = sequence.cache.keys.bytes();
+      ragged.values[at] = sequence.cache.values.bytes();
+      ragged.capacity[at] = static_cast<int32_t>(sequence.cache.keys.shape()[2]);
+      ragged.position[at] = static_cast<int32_t>(sequence.first_position);
+      ragged.row[at] = static_cast<int32_t>(sequence.first_row);
+      view.first_position = std::max(view.first_position, sequence.first_position);
+    }
+    attend_ragged(context, view, rows, ragged);
+  }
+  return true;
 }
 
 }  // namespace sluice::impl::cuda::dense

@@ -52,9 +52,32 @@ void attend_one(Context& context, const AttendView& view);
 bool attend_next(Context& context, const AttendView& view, const RotaryArgs* rotary,
                  const StoreKvArgs& store);
 
+// Sequences of a ragged batch, as a kernel takes them: in its parameters, so that nothing is
+// copied.
+constexpr int kMostRagged = 64;
+struct RaggedView {
+  std::byte* keys[kMostRagged];  // caches, (n_kv_heads, capacity, head_dim)
+  std::byte* values[kMostRagged];
+  int32_t capacity[kMostRagged], position[kMostRagged], row[kMostRagged];
+  int32_t n_sequences;
+};
+// The new keys and values of a ragged batch.
+struct RaggedRows {
+  const std::byte *keys, *values;  // (n_rows, n_kv_heads, head_dim)
+  int64_t key_stride, value_stride;
+};
+// Stores one token of each sequence and attends to it and those before, in kernels for all
+// sequences. bf16, as attend_split. view has what they share, queries and out of all rows.
+void attend_ragged(Context& context, const AttendView& view, const RaggedRows& rows,
+                   const RaggedView& ragged);
+
 void attend_dense(Context& context, const AttendDenseArgs& args);
 // Whether it could be done in one kernel; else nothing was done.
 bool store_and_attend(Context& context, const RotaryArgs* rotary, const StoreKvArgs& store,
                       const AttendDenseArgs& args);
+// Sequences of one new token each. Whether the kernels support these tensors; else nothing was
+// done.
+bool attend_ragged(Context& context, const AttendRaggedArgs& args,
+                   std::span<const RaggedSequence> sequences);
 
 }  // namespace sluice::impl::cuda::dense
