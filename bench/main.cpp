@@ -1,8 +1,9 @@
 // Runs benchmark cases, each a JSON file (bench/cases), on the device that the case names.
 // CPU: kind "model" (the default), prefill and decode of whole models; "attention", selection and
 // attention on representatives against dense attention; "linear", gated and graded linear layers
-// against dense ones. Every round times the candidate and all baselines, so that a change in clock
-// or load affects all alike. CUDA: the kinds of bench/cuda/cases.cpp.
+// against dense ones; "requests", a checkpoint timed on request (requests.h). Every round times the
+// candidate and all baselines, so that a change in clock or load affects all alike. CUDA: the kinds
+// of bench/cuda/cases.cpp.
 //
 //   sluice_bench [--repeat N] [--threads N] [--json FILE] CASE.json …
 
@@ -21,6 +22,7 @@
 #include "io/mapped_file.h"
 #include "linear_cases.h"
 #include "model_cases.h"
+#include "requests.h"
 
 namespace sluice::impl::bench {
 namespace {
@@ -65,9 +67,11 @@ void run_case(const std::string& path, const Options& options, nlohmann::json& r
     run_linear_cases(description, samples, results);
   } else if (kind == "model") {
     run_model_case(description, samples, results);
+  } else if (kind == "requests") {
+    run_requests(description);
   } else {
     throw Error(path + ": there is no kind \"" + kind + "\" on the CPU",
-                "kinds: attention, linear, model");
+                "kinds: attention, linear, model, requests");
   }
 }
 
