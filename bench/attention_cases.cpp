@@ -3,27 +3,17 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 
 #include "attention_layer.h"
+#include "core/peak_memory.h"
 #include "eval/timing.h"
 #include "joint_cases.h"
 #include "table.h"
 
 namespace sluice::impl::bench {
 namespace {
-
-// The largest resident size since the last call, in MiB, where the kernel tells; else 0.
-double peak_mib_since_last_call() {
-  double kib = 0;
-  std::ifstream status("/proc/self/status");
-  for (std::string line; std::getline(status, line);)
-    if (line.starts_with("VmHWM:")) kib = std::stod(line.substr(6));
-  std::ofstream("/proc/self/clear_refs") << "5";  // starts a new maximum
-  return kib / 1024;
-}
 
 // A measured speed-up and, behind it, the ratio of operations.
 std::string speedup(const Ratio& ratio, double operations) {
@@ -39,7 +29,7 @@ std::vector<double> sum(const std::vector<double>& a, const std::vector<double>&
 
 void run_case(const std::string& name, const AttentionCase& c, int repeat, Table& table,
               nlohmann::json& results) {
-  peak_mib_since_last_call();
+  restart_peak_memory();
   AttentionLayer layer(c);
   layer.select();
   const auto samples = time_interleaved(
@@ -58,7 +48,7 @@ void run_case(const std::string& name, const AttentionCase& c, int repeat, Table
       2 * static_cast<double>(c.d_model) * static_cast<double>(layer.products()) / median(select);
   const double gram_rate = AttentionLayer::bare_gram_flops(c) / median(gram);
   const double dense_rate = flops.dense / median(dense);
-  const double peak = peak_mib_since_last_call();
+  const double peak = static_cast<double>(peak_memory_bytes()) / (1 << 20);
   const double share = static_cast<double>(layer.n_reps()) / static_cast<double>(c.n_tokens);
   table.row({fmt::format("{} {}", name, dtype_name(c.dtype)), fmt::format("{}", c.d_model),
              fmt::format("{}", c.n_tokens), fmt::format("{:.3f}", share),

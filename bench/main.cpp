@@ -1,7 +1,8 @@
 // Runs benchmark cases, each a JSON file (bench/cases), on the device that the case names.
 // CPU: kind "model" (the default), prefill and decode of whole models; "attention", selection and
 // attention on representatives against dense attention; "linear", gated and graded linear layers
-// against dense ones; "batch", sequences decoded together against one alone. Every round times the
+// against dense ones; "batch", sequences decoded together against one alone; "requests", a checkpoint
+// timed on request (requests.h). Every round times the
 // candidate and all baselines, so that a change in clock or load affects all alike. CUDA: the kinds
 // of bench/cuda/cases.cpp.
 //
@@ -23,6 +24,7 @@
 #include "io/mapped_file.h"
 #include "linear_cases.h"
 #include "model_cases.h"
+#include "requests.h"
 
 namespace sluice::impl::bench {
 namespace {
@@ -69,9 +71,11 @@ void run_case(const std::string& path, const Options& options, nlohmann::json& r
     run_model_case(description, samples, results);
   } else if (kind == "batch") {
     run_batch_case(description, make_cpu_backend, samples, results);
+  } else if (kind == "requests") {
+    run_requests(description);
   } else {
     throw Error(path + ": there is no kind \"" + kind + "\" on the CPU",
-                "kinds: attention, batch, linear, model");
+                "kinds: attention, batch, linear, model, requests");
   }
 }
 

@@ -2,14 +2,17 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "baselines.h"
+#include "core/peak_memory.h"
 #include "eval/timing.h"
 #include "model/model.h"
 #include "model/synthetic.h"
+#include "timed_model.h"
 
 namespace sluice::impl::bench {
 namespace {
@@ -23,10 +26,10 @@ class ModelCase {
         results_(results) {}
 
   void run() {
-    const ConfigReader config(description_.at("config"), name_);
-    const auto checkpoint = synthetic_checkpoint(config);
+    const auto checkpoint = description_.contains("model") ? stored() : synthetic();
     for (const std::string dtype : description_.at("dtypes")) {
-      dtype_ = dtype == "bf16" ? DType::kBF16 : DType::kF32;
+      dtype_ = dtype_of(dtype);
+      if (description_.contains("model")) memory(checkpoint);
       Model model(checkpoint, make_cpu_backend(dtype_), {});
       for (const int64_t n_tokens : description_.at("prefill")) prefill(model, n_tokens);
       for (const int64_t n_tokens : description_.at("decode")) decode(model, n_tokens);
@@ -34,8 +37,46 @@ class ModelCase {
   }
 
  private:
+  static constexpr int64_t kDecodeSteps = 16;
+
+  std::shared_ptr<const Checkpoint> stored() const {
+    return open_checkpoint(ConfigReader(description_, name_).require_string("model"));
+  }
+  std::shared_ptr<const Checkpoint> synthetic() const {
+    return synthetic_checkpoint(ConfigReader(description_.at("config"), name_));
+  }
+
+  // The most that loading, prefill and decoding take, without baselines, against the bound that a
+  // model with its weights as they are stored keeps.
+  void memory(const std::shared_ptr<const Checkpoint>& checkpoint) {
+    const auto prefills = description_.at("prefill").get<std::vector<int64_t>>();
+    const auto depths = description_.at("decode").get<std::vector<int64_t>>();
+    int64_t capacity = 1;
+    for (const int64_t n : prefills) capacity = std::max(capacity, n);
+    for (const int64_t n : depths) capacity = std::max(capacity, n + kDecodeSteps);
+    restart_peak_memory();
+    TimedModel timed(checkpoint, dtype_, capacity);
+    for (const int64_t n : prefills) timed.prefill_ms(n);
+    for (const int64_t n : depths) timed.decode_ms(n, kDecodeSteps);
+    const int64_t peak = peak_memory_bytes(), file = weight_file_bytes(*checkpoint);
+    const double bound = peak_memory_bound(file, timed.cache_bytes());
+    fmt::print(
+        "{:<16} {:>5} {:>8} {:>10.1f} MB, file {:.1f} MB, cache {:.1f} MB: {:.0f}% of 1.1 x file + "
+        "cache + 64 MB\n",
+        name_, dtype_name(dtype_), "memory", static_cast<double>(peak) * 1e-6,
+        static_cast<double>(file) * 1e-6, static_cast<double>(timed.cache_bytes()) * 1e-6,
+        100 * static_cast<double>(peak) / bound);
+    results_["memory"].push_back({{"name", name_},
+                                  {"dtype", dtype_name(dtype_)},
+                                  {"n_tokens", capacity},
+                                  {"peak_bytes", peak},
+                                  {"file_bytes", file},
+                                  {"cache_bytes", timed.cache_bytes()},
+                                  {"bound_bytes", bound}});
+  }
+
   void prefill(Model& model, int64_t n_tokens) {
-    const std::vector<int32_t> tokens = random_tokens(model.spec(), n_tokens);
+    const std::vector<int32_t> tokens = benchmark_tokens(n_tokens, model.spec().vocab);
     KvCache cache = model.make_cache(1, n_tokens);
     const double flops =
         linear_flops(model.spec(), n_tokens) + attention_flops(model.spec(), n_tokens);
@@ -73,11 +114,13 @@ class ModelCase {
   }
 
   void decode(Model& model, int64_t n_tokens) {
-    const std::vector<int32_t> tokens = random_tokens(model.spec(), n_tokens);
-    const int64_t n_steps = 16;
+    // An empty context has a token to decode all the same.
+    const std::vector<int32_t> tokens =
+        benchmark_tokens(std::max<int64_t>(n_tokens, 1), model.spec().vocab);
+    const int64_t n_steps = kDecodeSteps;
     KvCache cache = model.make_cache(1, n_tokens + n_steps);
     const Buffer scores = host_buffer(DType::kF32, {1, model.spec().vocab});
-    model.forward(tokens, cache);
+    if (n_tokens > 0) model.forward(tokens, cache);
     // What a step must read: all weights, and the keys and values so far.
     const int64_t bytes = model.weight_bytes() +
                           KvCache::bytes_needed(model.spec(), dtype_, 1, n_tokens + n_steps / 2);
@@ -105,12 +148,6 @@ class ModelCase {
             {"baseline", "plain read"},
             {"baseline_gb_per_s", gb / median(reads)},
             {"share_of_baseline", ratio.middle}});
-  }
-
-  static std::vector<int32_t> random_tokens(const ModelSpec& spec, int64_t n) {
-    std::vector<int32_t> tokens;
-    for (int64_t i = 0; i < n; ++i) tokens.push_back(static_cast<int32_t>(i * 7919 % spec.vocab));
-    return tokens;
   }
 
   void record(const std::string& test, int64_t n_tokens, const std::vector<double>& samples,

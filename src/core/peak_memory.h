@@ -1,4 +1,4 @@
-// The most memory that this process has held so far, file maps included.
+// The largest resident size of this process, as the kernel counts it.
 
 #pragma once
 
@@ -6,6 +6,11 @@
 
 namespace sluice::impl {
 
+// Bytes since the last restart, or since the process began; 0 where the kernel does not tell. Pages
+// of mapped files count while they are resident.
 int64_t peak_memory_bytes();
+
+// Starts a new maximum, where the kernel allows it.
+void restart_peak_memory();
 
 }  // namespace sluice::impl

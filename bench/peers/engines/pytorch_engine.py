@@ -1,0 +1,71 @@
+"""PyTorch with transformers, which expands a GGUF file while loading."""
+
+import importlib.metadata
+import pathlib
+
+import torch
+import transformers
+
+from engines import Stopwatch, benchmark_tokens
+
+weights = "expanded to bf16"
+
+
+def versions():
+    return {name: importlib.metadata.version(name) for name in ("torch", "transformers")}
+
+
+def load(path, dtype):
+    path = pathlib.Path(path)
+    return transformers.AutoModelForCausalLM.from_pretrained(
+        path.parent, gguf_file=path.name, dtype=dtype).eval()
+
+
+class Engine:
+    def __init__(self, path, threads, context, variant):
+        del context  # its cache grows
+        torch.set_num_threads(threads)
+        self.model = load(path, getattr(torch, variant))
+        self.vocab = self.model.config.vocab_size
+        self.truncate(0)
+
+    def truncate(self, n):
+        if n == 0:
+            self.cache, self.known = transformers.DynamicCache(), 0
+        else:
+            self.cache.crop(n)
+            self.known = min(self.known, n)
+
+    @torch.inference_mode()
+    def read(self, tokens):
+        """Appends tokens to the cache; the scores after the last."""
+        return self.model(torch.tensor([tokens]), past_key_values=self.cache, use_cache=True,
+                          logits_to_keep=1).logits[0, -1]
+
+    def prefill(self, n):
+        tokens = benchmark_tokens(n, self.vocab)
+        self.truncate(0)
+        watch = Stopwatch()
+        self.read(tokens)
+        ms = watch.ms()
+        self.known = n
+        return ms
+
+    def decode(self, depth, n):
+        tokens = benchmark_tokens(depth + n, self.vocab)
+        self.truncate(min(self.known, depth))
+        if self.known < depth:
+            self.read(tokens[self.known:depth])
+        watch = Stopwatch()
+        for token in tokens[depth:]:
+            self.read([token])
+        ms = watch.ms() / n
+        self.known = depth + n
+        return ms
+
+    def greedy(self, tokens, n):
+        self.truncate(0)
+        answer = [int(self.read(tokens).argmax())]
+        while len(answer) < n:
+            answer.append(int(self.read(answer[-1:]).argmax()))
+        return answer
