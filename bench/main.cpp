@@ -1,10 +1,9 @@
 // Runs benchmark cases, each a JSON file (bench/cases), on the device that the case names.
 // CPU: kind "model" (the default), prefill and decode of whole models; "attention", selection and
 // attention on representatives against dense attention; "linear", gated and graded linear layers
-// against dense ones; "batch", sequences decoded together against one alone; "requests", a checkpoint
-// timed on request (requests.h). Every round times the
-// candidate and all baselines, so that a change in clock or load affects all alike. CUDA: the kinds
-// of bench/cuda/cases.cpp.
+// against dense ones; "batch", sequences decoded together against one alone; "requests", a
+// checkpoint timed on request (requests.h). Every round times the candidate and all baselines, so
+// that a change in clock or load affects all alike. CUDA: the kinds of bench/cuda/cases.cpp.
 //
 //   sluice_bench [--repeat N] [--threads N] [--json FILE] CASE.json …
 
