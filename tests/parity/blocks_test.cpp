@@ -224,6 +224,31 @@ TEST_P(EveryBackend, BlocksAgreeWithExpandedWeightsToTheRoundingOfActivations) {
   EXPECT_LT(worst, 1);
 }
 
+TEST(BlockActivations, OutliersDoNotCoarsenTheOtherValues) {
+  const auto backend = make_cpu_backend(DType::kF32);
+  for (const DType type : kBlockTypes) {
+    constexpr int64_t kIn = 512, kOut = 16;
+    const BlockMatrix matrix({{0, kOut, type, nullptr}}, kIn, 5);
+    const auto weights = backend->pack_linear(matrix.source);
+    std::vector<float> x = random_values(3 * kIn, 9);
+    x[kIn + 100] = 50;  // of the second row
+    const DeviceTensor in(*backend, DType::kF32, {3, kIn}, x);
+    const DeviceTensor out = unwritten(*backend, DType::kF32, {3, kOut});
+    backend->linear({.weights = weights.get(), .x = in.view(), .out = out.view()});
+    const std::vector<float> got = out.values();
+    for (int64_t n = 0; n < kOut; ++n) {
+      double sum = 0;
+      for (int64_t k = 0; k < kIn; ++k)
+        sum += double{x[static_cast<size_t>(kIn + k)]} *
+               matrix.weights[static_cast<size_t>(n * kIn + k)];
+      // The second term has scales a 254th of the first's.
+      EXPECT_NEAR(got[static_cast<size_t>(kOut + n)], sum,
+                  rounding_bound(matrix, type, x.data() + kIn, n) / 100)
+          << dtype_name(type);
+    }
+  }
+}
+
 TEST_P(EveryBackend, BlocksGiveTheSameOnEveryNumberOfThreads) {
   for (const int64_t n_rows : {1, 3, 20}) {
     const Case c{{{0, 43, DType::kQ4_K, nullptr}, {43, 70, DType::kQ6_K, nullptr}}, 512, n_rows};

@@ -39,6 +39,18 @@ TEST(ApiModel, SaysWhatItIs) {
   EXPECT_FALSE(Model::load(ModelFolder("bert-nohead").path()).info().has_logits);
 }
 
+TEST(ApiModel, WeightsMayBeBlocks) {
+  const ModelFolder folder("gpt2");
+  const auto bytes = [&](Weights weights) {
+    return Model::load(folder.path(), {.weights = weights}).info().weight_bytes;
+  };
+  EXPECT_EQ(bytes(Weights::kF32), bytes(Weights::kAsStored));
+  EXPECT_LT(bytes(Weights::kQ8_0), bytes(Weights::kF32) / 2);
+  EXPECT_LT(bytes(Weights::kQ4_0), bytes(Weights::kQ5_0));
+  expect_error([&] { bytes(Weights::kBF16); }, {"bf16", "f32"});
+  expect_error([&] { bytes(static_cast<Weights>(77)); }, {"type of the weights"});
+}
+
 TEST(ApiModel, TextComesBackFromItsTokens) {
   const Model model = Model::load(demo_model());
   for (const std::string text : {"The sea was calm.", " two  spaces\n\nlines", "naïve – 東京 🜂"}) {

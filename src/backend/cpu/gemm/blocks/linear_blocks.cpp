@@ -9,6 +9,7 @@
 #include "backend/cpu/gemm/blocks/expand.h"
 #include "backend/cpu/gemm/blocks/layout.h"
 #include "backend/cpu/gemm/panel_linear.h"
+#include "backend/cpu/primitives/rows.h"
 #include "core/threads.h"
 
 namespace sluice::impl::cpu::gemm {
@@ -87,10 +88,11 @@ class BlockLinear final : public PanelLinear {
   // Every thread rounds the rows for itself: less time than to wait for another.
   void run_few(const LinearArgs& args, Range groups) const {
     const BlockKernel& blocks = block_kernel();
-    const int64_t n_rows = args.x.rows(), width = (groups.end - groups.begin) * kGroupRows;
+    const int64_t width = (groups.end - groups.begin) * kGroupRows;
     thread_local QuantisedRows x;
     thread_local std::vector<float> sums;
     x.set(args.x, type_, blocks.pairs);
+    const int64_t n_rows = x.size();
     if (sums.size() < static_cast<size_t>(n_rows * width))
       sums.resize(static_cast<size_t>(n_rows * width));
     GroupArgs call{.weights = nullptr,
@@ -108,8 +110,10 @@ class BlockLinear final : public PanelLinear {
         multiply_group(call);
       }
     }
+    for (int64_t row = args.x.rows(); row < n_rows; ++row)
+      primitives::add(sums.data() + row * width, width, sums.data() + x.row_of(row) * width);
     const int64_t column = groups.begin * kGroupRows;
-    for (int64_t row = 0; row < n_rows; ++row)
+    for (int64_t row = 0; row < args.x.rows(); ++row)
       finish_row({.linear = &args,
                   .bias = bias(),
                   .row = row,
