@@ -27,9 +27,12 @@
 #ifdef __CUDACC__
 #include <cuda_fp16.h>
 #define SLUICE_LANE __host__ __device__ __forceinline__
-#define SLUICE_UNROLL _Pragma("unroll")
 #else
 #define SLUICE_LANE inline
+#endif
+#ifdef __CUDA_ARCH__
+#define SLUICE_UNROLL _Pragma("unroll")
+#else
 #define SLUICE_UNROLL
 #endif
 
