@@ -1,7 +1,8 @@
 // Products with block-quantised weights against products with the same shape in bf16, over weights
 // that together are larger than the second-level cache.
 //
-// Keys: "shapes": [{"n_in", "n_out"}], "formats": [], "rows": [].
+// Keys: "shapes": [{"n_in", "n_out"}], "formats": [], "rows": [], "panel_mib" (of expanded weights;
+// the backend's where it is missing).
 
 #include <fmt/format.h>
 
@@ -19,6 +20,8 @@ namespace {
 
 using cuda::linear::BlockWeights;
 using cuda::linear::DeviceMatrix;
+
+constexpr int64_t kPanelMib = cuda::linear::BlockMultiplier::kPanelBytes >> 20;
 
 constexpr DType kTypes[] = {DType::kQ8_0, DType::kQ4_0, DType::kQ4_1, DType::kQ5_0,
                             DType::kQ5_1, DType::kQ4_K, DType::kQ5_K, DType::kQ6_K};
@@ -48,7 +51,8 @@ class Blocks {
   Blocks(CudaCase& c, DType type, int64_t n_in, int64_t n_out, double speed)
       : c_(c),
         multiplier_(c.context()),
-        blocks_(c.context(), multiplier_),
+        blocks_(c.context(), multiplier_,
+                c.keys().int_or("panel_mib", kPanelMib, 1, 1 << 20) << 20),
         type_(type),
         n_in_(n_in),
         n_out_(n_out),

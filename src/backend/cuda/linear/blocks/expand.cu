@@ -25,18 +25,20 @@ __device__ __forceinline__ void put_values(const float* values, bool bf16, std::
   }
 }
 
-// A chunk to each warp.
+struct Expansion {
+  int64_t n_tiles, n_chunks, n_rows, depth;
+  int64_t stride;  // of the rows written, in elements
+};
+
 template <DType kType, bool kBf16>
-__global__ void __launch_bounds__(32 * kExpandWarps)
-    expand_chunks(const std::byte* chunks, int64_t n_all, int64_t n_chunks, int64_t n_rows,
-                  int64_t depth, RowsView out) {
+__device__ __forceinline__ void expand_chunk(const Expansion& args,
+                                             const std::byte* __restrict__ chunks,
+                                             std::byte* __restrict__ out, int64_t tile,
+                                             int64_t chunk) {
   using Format = ChunkFormat<kType>;
-  const int64_t index = int64_t{blockIdx.x} * kExpandWarps + threadIdx.x / 32;
-  if (index >= n_all) return;
-  const int lane = static_cast<int>(threadIdx.x) % 32, g = lane / 4, t = lane % 4;
-  const int64_t tile = index / n_chunks, chunk = index % n_chunks;
-  const std::byte* at = chunks + index * Format::kBytes;
   constexpr int kSize = kBf16 ? 2 : 4;
+  const int lane = static_cast<int>(threadIdx.x) % 32, g = lane / 4, t = lane % 4;
+  const std::byte* at = chunks + (tile * args.n_chunks + chunk) * Format::kBytes;
   const CommonScales common = read_common<kType>(at, lane);
 #pragma unroll
   for (int span = 0; span < Format::kSpans; ++span) {
@@ -47,8 +49,8 @@ __global__ void __launch_bounds__(32 * kExpandWarps)
       const int step = i / 2, upper = i % 2;
       const int64_t row = tile * kTileHeight + g + 8 * upper;
       const int64_t k = chunk * Format::kDepth + span * kSpanDepth + step * kStepDepth;
-      if (row >= n_rows || k >= depth) continue;
-      std::byte* to = out.data + kSize * (row * out.stride + k);
+      if (row >= args.n_rows || k >= args.depth) continue;
+      std::byte* to = out + kSize * (row * args.stride + k);
       if constexpr (Format::kHalves) {
         put_values<4>(values[step][upper], kBf16, to + kSize * 4 * t);
         put_values<4>(values[step][upper] + 4, kBf16, to + kSize * (16 + 4 * t));
@@ -61,21 +63,42 @@ __global__ void __launch_bounds__(32 * kExpandWarps)
   }
 }
 
+// 256 columns of a tile to each warp. Reads and writes of other warps hide its latency.
+template <DType kType>
+constexpr int kWarpChunks = 256 / ChunkFormat<kType>::kDepth;
+
+template <DType kType, bool kBf16>
+__global__ void __launch_bounds__(32 * kExpandWarps)
+    expand_chunks(Expansion args, const std::byte* __restrict__ chunks,
+                  std::byte* __restrict__ out) {
+  const int64_t index = int64_t{blockIdx.x} * kExpandWarps + threadIdx.x / 32;
+  const int64_t n_pieces = (args.n_chunks + kWarpChunks<kType> - 1) / kWarpChunks<kType>;
+  const int64_t tile = index / n_pieces, first = index % n_pieces * kWarpChunks<kType>;
+  if (tile >= args.n_tiles) return;
+#pragma unroll
+  for (int i = 0; i < kWarpChunks<kType>; ++i)
+    if (first + i < args.n_chunks) expand_chunk<kType, kBf16>(args, chunks, out, tile, first + i);
+}
+
 }  // namespace
 
 void expand_rows(Context& context, const ChunksView& weights, int64_t first, const Tensor& out) {
   SLUICE_CHECK(first % kTileHeight == 0 && first + out.rows() <= weights.n_rows);
   SLUICE_CHECK(out.row_elements() == weights.n_in && by_eights(out));
   if (out.rows() == 0) return;
-  const int64_t n_all = ceil_div(out.rows(), kTileHeight) * weights.n_chunks;
-  const auto blocks = static_cast<unsigned>(ceil_div(n_all, kExpandWarps));
   with_block_type(weights.dtype, [&]<DType kType>() {
-    const std::byte* from = weights.chunks + first / kTileHeight * weights.n_chunks *
-                                                 int64_t{ChunkFormat<kType>::kBytes};
+    const int64_t tile_bytes = weights.n_chunks * int64_t{ChunkFormat<kType>::kBytes};
+    const Expansion args{.n_tiles = ceil_div(out.rows(), kTileHeight),
+                         .n_chunks = weights.n_chunks,
+                         .n_rows = out.rows(),
+                         .depth = weights.n_in,
+                         .stride = out.row_stride()};
+    const int64_t n_warps = args.n_tiles * ceil_div(args.n_chunks, kWarpChunks<kType>);
     const auto kernel =
         out.dtype() == DType::kBF16 ? expand_chunks<kType, true> : expand_chunks<kType, false>;
+    const auto blocks = static_cast<unsigned>(ceil_div(n_warps, kExpandWarps));
     kernel<<<blocks, 32 * kExpandWarps, 0, context.stream()>>>(
-        from, n_all, weights.n_chunks, out.rows(), weights.n_in, view_of(out));
+        args, weights.chunks + first / kTileHeight * tile_bytes, out.bytes());
   });
   check_launch("expand_chunks");
 }
