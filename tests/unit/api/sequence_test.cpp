@@ -44,7 +44,8 @@ TEST(ApiSequence, LogitsAreThoseOfTheLibrarysOwnCalls) {
 }
 
 TEST(ApiSequence, PiecesAreTheWholeToRoundOff) {
-  for (const char* name : {"gpt2", "gptj", "opt", "llama", "mistral", "qwen2"}) {
+  for (const char* name :
+       {"gpt2", "gptj", "opt", "llama", "mistral", "qwen2", "qwen3", "gpt-neox"}) {
     Model model = Model::load(ModelFolder(name).path());
     Sequence whole(model);
     whole.append(kTokens);

@@ -39,6 +39,12 @@ inline const std::vector<FamilyCase>& family_cases() {
                           {"rms_norm_eps", 1e-5},
                           {"tie_word_embeddings", false}};
   };
+  const auto relative = [&](const char* type, int d, const nlohmann::json& more) {
+    nlohmann::json config = llama(d, 2, 1, 160);
+    config["model_type"] = type;
+    config.update(more);
+    return config;
+  };
   static const std::vector<FamilyCase> cases = {
       {"gpt2_64",
        {{"model_type", "gpt2"},
@@ -76,6 +82,22 @@ inline const std::vector<FamilyCase>& family_cases() {
        0.8},
       {"llama_128", llama(256, 2, 1, 160), 129, 0.6},
       {"llama_16", llama(64, 4, 1, 1024), 1000, 0.6},
+      {"qwen3_64", relative("qwen3", 96, {{"head_dim", 64}}), 129, 0.6},
+      // The second layer does not rotate.
+      {"smollm3_32", relative("smollm3", 64, {{"no_rope_layer_interval", 2}}), 129, 0.8},
+      {"phi3_96", relative("phi3", 192, {{"partial_rotary_factor", 0.75}}), 129, 0.6},
+      {"gpt_neox_80",
+       {{"model_type", "gpt_neox"},
+        {"num_hidden_layers", 2},
+        {"hidden_size", 160},
+        {"intermediate_size", 320},
+        {"num_attention_heads", 2},
+        {"max_position_embeddings", 160},
+        {"rotary_pct", 0.25},
+        {"tie_word_embeddings", true},
+        {"vocab_size", 64}},
+       129,
+       0.8},
       // Global layers alone: those with a window would stay dense.
       {"gemma3_64",
        {{"model_type", "gemma3_text"},

@@ -52,6 +52,14 @@ TEST(GgufTokenizer, ControlTokensInTextAreRecognised) {
   EXPECT_FALSE(tokenizer->is_special(8));
 }
 
+TEST(GgufTokenizer, ControlTokensOfPhi3TakeTheWhitespaceAfterThemAlong) {
+  GgufFile file = sentencepiece_file();
+  EXPECT_EQ(open_tokenizer(file)->encode("</s> \n a", false).size(), 5u);
+  file.metadata["general.architecture"] = std::string("phi3");
+  EXPECT_EQ(open_tokenizer(file)->encode("</s> \n a", false), (Ids{2, 7}));
+  EXPECT_EQ(open_tokenizer(file)->encode("<s> a", false), (Ids{1, 4, 7}));
+}
+
 TEST(GgufTokenizer, TheFileDecidesAboutPrefixBosAndEos) {
   GgufFile file = sentencepiece_file();
   file.metadata["tokenizer.ggml.add_space_prefix"] = false;
@@ -74,6 +82,17 @@ TEST(GgufTokenizer, Llama3AddsBosUnlessTold) {
   EXPECT_EQ(open_tokenizer(file)->encode("a", true), (Ids{5, 0}));
   file.metadata["tokenizer.ggml.add_bos_token"] = false;
   EXPECT_EQ(open_tokenizer(file)->encode("a", true), (Ids{0}));
+}
+
+// Pythia's cut and its normalization: U+0061 U+030A is one character, U+00E5.
+TEST(GgufTokenizer, NeoXComposesCharacters) {
+  GgufFile file = byte_level_file();
+  file.metadata["tokenizer.ggml.tokens"] =
+      Strings{"a", "\u00CC", "\u012C", "\u00C3", "\u00A5", "x", "y"};
+  file.metadata["tokenizer.ggml.merges"] = Strings{};
+  EXPECT_EQ(open_tokenizer(file)->encode("a\u030A", false), (Ids{0, 1, 2}));
+  file.metadata["tokenizer.ggml.pre"] = std::string("olmo");
+  EXPECT_EQ(open_tokenizer(file)->encode("a\u030A", false), (Ids{3, 4}));
 }
 
 TEST(GgufTokenizer, RefusalsNameFileAndKey) {
