@@ -145,6 +145,15 @@ def qwen2() -> Case:
     return Case("qwen2", "byte-level BPE", tokenizer, config)
 
 
+def neox() -> Case:
+    """Runs of spaces are added tokens, which are no special ones."""
+    tokenizer = train_bytes(pre_tokenizers.ByteLevel(add_prefix_space=False), normalizers.NFC(), 700,
+                            special("<|endoftext|>", "<|padding|>"))
+    tokenizer.add_tokens([AddedToken(" " * n, normalized=True) for n in (8, 4, 3, 2)])
+    config = {"bos_token": "<|endoftext|>", "eos_token": "<|endoftext|>"}
+    return Case("neox", "byte-level BPE", tokenizer, config)
+
+
 def train_llama2() -> Tokenizer:
     """BPE over U+2581 text with byte tokens, as Llama 2's tokenizer.json has it."""
     tokenizer = Tokenizer(models.BPE())
@@ -170,6 +179,17 @@ def llama2() -> Case:
     template(tokenizer, "<s>")
     config = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
     return Case("llama2", "SentencePiece BPE", tokenizer, config)
+
+
+def phi3() -> Case:
+    """Llama 2's, with special tokens that take the whitespace after them along."""
+    tokenizer = train_llama2()
+    tokenizer.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(),
+                                           decoders.Fuse(), decoders.Strip(" ", 1, 0)])
+    tokenizer.add_special_tokens(special("<|endoftext|>"))
+    tokenizer.add_special_tokens([AddedToken("<|im_start|>", rstrip=True, special=True)])
+    config = {"bos_token": "<s>", "eos_token": "<|endoftext|>", "add_bos_token": False}
+    return Case("phi3", "SentencePiece BPE", tokenizer, config, every=3)
 
 
 def llama2_metaspace() -> Case:

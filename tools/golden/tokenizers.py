@@ -276,9 +276,11 @@ def make(out_dir: Path) -> None:
     shutil.rmtree(root, ignore_errors=True)
     root.mkdir(parents=True)
     (root / "strings.json").write_text(compact(text.test_strings()))
-    bytes_cases = {"gpt-2": kinds.gpt2(), "llama-bpe": kinds.llama3(), "qwen2": kinds.qwen2()}
+    bytes_cases = {"gpt-2": kinds.gpt2(), "llama-bpe": kinds.llama3(), "qwen2": kinds.qwen2(),
+                   "olmo": kinds.neox()}
     cases = [*bytes_cases.values(), kinds.opt(), kinds.roberta(), kinds.llama2(),
-             kinds.llama2_metaspace(), kinds.gemma(), kinds.bert("bert-uncased", True),
+             kinds.phi3(), kinds.llama2_metaspace(), kinds.gemma(),
+             kinds.bert("bert-uncased", True),
              kinds.bert("bert-cased", False), kinds.unigram("unigram", False),
              kinds.unigram("unigram-bytes", True), kinds.added(), kinds.word_bpe(),
              kinds.prefix_bpe(), *kinds.split_variants()]

@@ -33,9 +33,11 @@ bool one_of(std::string_view name, std::initializer_list<std::string_view> names
 }  // namespace
 
 std::optional<GgufPre> find_gguf_pre(std::string_view name) {
-  if (one_of(name, {"default", "gpt-2", "gpt2", "phi-2", "olmo", "mpt", "jais"})) {
+  if (one_of(name, {"default", "gpt-2", "gpt2", "phi-2", "mpt", "jais"})) {
     return GgufPre{.regexes = {kGpt2}};
   }
+  // GPT-NeoX's, which Pythia has too.
+  if (name == "olmo") return GgufPre{.regexes = {kGpt2}, .nfc = true};
   if (one_of(name, {"llama-bpe", "llama3", "llama-v3"})) {
     return GgufPre{.regexes = {kLlama3}, .ignore_merges = true, .add_bos = true};
   }

@@ -86,9 +86,21 @@ void add_special_ids(const GgufFile& file, size_t n_tokens, bool add_bos_by_defa
   if (add_eos && parts.eos) parts.post_processor.put_last(*parts.eos);
 }
 
+// Control tokens of Phi-3's SentencePiece vocabulary take the whitespace after them along, but for
+// these. Its tokenizer.json says so of each; no key of the file does.
+bool strips_right(const GgufFile& file, const ScoredToken& token) {
+  const auto is = [&](std::string_view key, const char* value) {
+    const GgufValue* found = file.find(key);
+    return found != nullptr && *found == GgufValue(std::string(value));
+  };
+  return token.type == TokenType::kControl && token.text != "<s>" &&
+         token.text != "<|endoftext|>" && is("general.architecture", "phi3") &&
+         is("tokenizer.ggml.model", "llama");
+}
+
 // Control tokens are recognised in text and are special. User-defined ones are cut out too where
 // the model does not look for them itself.
-void add_tokens(const std::vector<ScoredToken>& tokens, bool user_defined, const std::string& where,
+void add_tokens(const GgufFile& file, const std::vector<ScoredToken>& tokens, bool user_defined,
                 PipelineParts& parts) {
   for (size_t i = 0; i < tokens.size(); ++i) {
     const TokenType type = tokens[i].type;
@@ -97,9 +109,11 @@ void add_tokens(const std::vector<ScoredToken>& tokens, bool user_defined, const
       continue;
     }
     if (parts.added.contains(tokens[i].text)) continue;
-    if (!parts.added.add({.content = tokens[i].text, .special = control}, static_cast<int32_t>(i),
-                         nullptr)) {
-      throw Error(fmt::format("{}[{}] is longer than {} bytes", where, i, ByteTrie::kMaxBytes),
+    const bool rstrip = strips_right(file, tokens[i]);
+    if (!parts.added.add({.content = tokens[i].text, .special = control, .rstrip = rstrip},
+                         static_cast<int32_t>(i), nullptr)) {
+      throw Error(fmt::format("{}[{}] is longer than {} bytes", place(file, kTokens), i,
+                              ByteTrie::kMaxBytes),
                   "is the file damaged?");
     }
   }
@@ -162,7 +176,7 @@ std::unique_ptr<Tokenizer> load_byte_level(const GgufFile& file) {
   parts.model = std::make_unique<BpeModel>(std::move(vocab), read_merges(file), options,
                                            place(file, kMerges));
   parts.decoder = make_byte_level_decoder();
-  add_tokens(tokens, /*user_defined=*/true, place(file, kTokens), parts);
+  add_tokens(file, tokens, /*user_defined=*/true, parts);
   add_special_ids(file, tokens.size(), pre->add_bos, parts);
   return std::make_unique<Pipeline>(std::move(parts));
 }
@@ -181,7 +195,7 @@ std::unique_ptr<Tokenizer> load_sentencepiece(const GgufFile& file) {
   parts.normalizer = make_normalizer(JsonValue(source));
   parts.model = std::make_unique<ScoreBpeModel>(tokens, place(file, kTokens));
   parts.decoder = make_sentencepiece_decoder(prefix);
-  add_tokens(tokens, /*user_defined=*/false, place(file, kTokens), parts);
+  add_tokens(file, tokens, /*user_defined=*/false, parts);
   add_special_ids(file, tokens.size(), /*add_bos_by_default=*/true, parts);
   return std::make_unique<Pipeline>(std::move(parts));
 }
