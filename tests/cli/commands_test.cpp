@@ -306,7 +306,8 @@ TEST_F(Eval, SeparatorsPartDocuments) {
 }
 
 TEST_F(Eval, EveryCausalFamilyRuns) {
-  for (const char* name : {"gptj", "opt", "llama", "mistral", "qwen2", "gpt2-sharded"}) {
+  for (const char* name : {"gptj", "gpt-neox", "opt", "llama", "mistral", "qwen2", "qwen3",
+                           "smollm3", "phi3", "gpt2-sharded"}) {
     const ModelFolder folder(name);
     const std::string file = folder.write("text.txt", letter_text(300));
     expect_all_in({"perplexity ", "300 tokens"},
