@@ -42,6 +42,13 @@ void attend_ragged(const AttendRaggedArgs& args,
     store(args.store_of(sequence));
     attend(args.attend_of(sequence));
   }
+  if (std::ssize(few) * n_kv_heads < 2 * threads()) {  // too few: each is divided by itself
+    for (const RaggedSequence* sequence : few) {
+      store(args.store_of(*sequence));
+      attend(args.attend_of(*sequence));
+    }
+    return;
+  }
   parallel_each(std::ssize(few) * n_kv_heads, [&](int64_t item) {
     const RaggedSequence& sequence = *few[static_cast<size_t>(item / n_kv_heads)];
     const int64_t head = item % n_kv_heads;
