@@ -7,6 +7,7 @@
 
 #include "model/batch.h"
 
+#include "parity/compare.h"
 #include "unit/model/byte_tokenizer.h"
 #include "unit/model/family_models.h"
 #include "unit/model/full_bases.h"
@@ -141,6 +142,54 @@ TEST_P(BatchTest, AnswersOfGatedLayersAreThoseOfSingleRuns) {
                          .adaptive = 0};
   model->prepare_linear(plan.linear, &bases);
   expect_same(plan);
+}
+
+// Tokens of a random model say little of attention. Hidden states do: those of prompts of different
+// lengths and of tokens after them, in ragged passes, against the same passes of each text alone.
+// The bound is that of chunks_test.cpp: products of another height may sum in another order. Our
+// own kernels on Arm gave the same bits.
+TEST_P(BatchTest, HiddenStatesAreThoseOfSequencesAlone) {
+  for (const AttentionMode mode : {AttentionMode::kDense, AttentionMode::kKeys,
+                                   AttentionMode::kRefine, AttentionMode::kCopy}) {
+    const AttentionPlan plan =
+        mode == AttentionMode::kDense ? AttentionPlan{} : attention(mode).attention;
+    const int64_t n = model->context() - 8;
+    std::vector<std::vector<int32_t>> texts;
+    std::vector<KvCache> caches;
+    std::vector<std::vector<float>> together(3), alone(3);
+    for (size_t i = 0; i < 3; ++i) {
+      texts.push_back(repeating_tokens(n, static_cast<uint32_t>(i + 1)));
+      caches.push_back(model->make_cache(1, n, plan));
+    }
+    const std::vector<std::vector<int64_t>> passes = {{n / 2, 1, 40}, {1, n / 3, 1}, {1, 1, n / 4},
+                                                      {1, 1, 1},      {30, 1, 1},    {1, 1, 1}};
+    for (const auto& lengths : passes) {
+      std::vector<SequenceTokens> batch;
+      for (size_t i = 0; i < 3; ++i)
+        batch.push_back({std::span(texts[i]).subspan(static_cast<size_t>(caches[i].length()),
+                                                     static_cast<size_t>(lengths[i])),
+                         &caches[i]});
+      const std::vector<float> rows = floats_of(model->backend(), model->forward_ragged(batch));
+      auto next = rows.begin();
+      for (size_t i = 0; i < 3; ++i) {
+        const auto end = next + lengths[i] * model->spec().d_model;
+        together[i].insert(together[i].end(), next, end);
+        next = end;
+      }
+    }
+    for (size_t i = 0; i < 3; ++i) {
+      KvCache cache = model->make_cache(1, n, plan);
+      for (const auto& lengths : passes) {
+        const auto part = hidden_of(*model,
+                                    std::span(texts[i]).subspan(static_cast<size_t>(cache.length()),
+                                                                static_cast<size_t>(lengths[i])),
+                                    cache);
+        alone[i].insert(alone[i].end(), part.begin(), part.end());
+      }
+      SCOPED_TRACE(testing::Message() << "mode " << static_cast<int>(mode) << ", sequence " << i);
+      EXPECT_CLOSE(together[i], alone[i], 5e-6 * range_of(alone[i]));
+    }
+  }
 }
 
 // Every other prompt is dense, in the same passes.
