@@ -26,7 +26,7 @@ def install(folder, pins):
     """Installs what a file of pins names. Returns why that failed, or nothing."""
     environment = dict(os.environ)
     # llama.cpp is compiled for this machine's processor, and never taken from a wheel.
-    environment.setdefault("CMAKE_ARGS", "-DGGML_NATIVE=ON -DLLAMA_CURL=OFF")
+    environment.setdefault("CMAKE_ARGS", "-DGGML_NATIVE=ON -DLLAVA_BUILD=OFF")
     environment.setdefault("CMAKE_BUILD_PARALLEL_LEVEL", str(len(os.sched_getaffinity(0))))
     command = [python_of(folder), "-m", "pip", "install", "--quiet", "--retries", "1",
                "--no-binary", "llama-cpp-python", "--extra-index-url", TORCH_INDEX, "-r", pins]

@@ -35,6 +35,7 @@ class NumberedTokens:
 def main():
     path, folder = (pathlib.Path(word) for word in sys.argv[1:])
     model = load(path, torch.float32)
+    model.config.quantization_config = None  # the weights are expanded, the converter would refuse
     spec = LlamaLoader()(model, NumberedTokens(model.config.vocab_size))
     spec.validate()
     spec.optimize(quantization="int8")

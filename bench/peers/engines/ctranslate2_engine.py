@@ -21,8 +21,11 @@ def versions():
 def converted(path):
     folder = pathlib.Path(f"{path}.ctranslate2")
     if not folder.exists():
-        subprocess.run([sys.executable, "-m", "engines.ctranslate2_convert", path, folder], check=True,
-                       cwd=pathlib.Path(__file__).parents[1])
+        done = subprocess.run([sys.executable, "-m", "engines.ctranslate2_convert", path, folder],
+                              cwd=pathlib.Path(__file__).parents[1], stderr=subprocess.PIPE, text=True,
+                              check=False)
+        if done.returncode != 0:
+            raise RuntimeError("not converted: " + (done.stderr.splitlines() or ["no reason"])[-1])
     return folder
 
 

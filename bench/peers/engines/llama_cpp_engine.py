@@ -1,7 +1,6 @@
 """llama.cpp by the C functions that llama-cpp-python exposes."""
 
 import ctypes
-import importlib.metadata
 
 import llama_cpp as llama
 import numpy as np
@@ -14,7 +13,7 @@ PASS_TOKENS = 2048  # n_batch of llama-bench; it goes on in pieces of 512, the l
 
 def versions():
     system = llama.llama_print_system_info().decode()
-    return {"llama-cpp-python": importlib.metadata.version("llama-cpp-python"),
+    return {"llama-cpp-python": llama.__version__,
             "built with": system.replace("\n", " ").strip(" |")}
 
 

@@ -30,8 +30,8 @@ class Engine:
         """The n tokens that follow, and when each came, in ms."""
         answer, times = [], []
         config = openvino_genai.GenerationConfig()
-        config.max_new_tokens = config.min_new_tokens = n
-        config.ignore_eos, config.do_sample = True, False
+        # A minimum of tokens would forbid the end token; ignore_eos lets it come and goes on.
+        config.max_new_tokens, config.ignore_eos, config.do_sample = n, True, False
         config.apply_chat_template = False
         ids = np.array([tokens], dtype=np.int64)
         inputs = openvino_genai.TokenizedInputs(

@@ -33,7 +33,9 @@ class Engine:
         if n == 0:
             self.cache, self.known = transformers.DynamicCache(), 0
         else:
-            self.cache.crop(n)
+            surplus = self.cache.get_seq_length() - n
+            if surplus > 0:
+                self.cache.crop(-surplus)  # negative: so many of its last
             self.known = min(self.known, n)
 
     @torch.inference_mode()
