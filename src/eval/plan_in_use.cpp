@@ -18,11 +18,13 @@ PlanInUse plan_in_use(PlanFile file, const fs::path& path, const Checkpoint& che
   }
   if (out.model_sha256.empty()) out.model_sha256 = model_sha256(checkpoint);
   const ModelSpec& spec = checkpoint.spec();
+  const PlanShape shape{.n_layers = spec.n_layers,
+                        .n_kv_heads = spec.n_kv_heads,
+                        .causal = spec.causal,
+                        .windows = {},
+                        .context = spec.max_positions};
   const PlanTarget target{.sha256 = out.model_sha256,
-                          .shape = {.n_layers = spec.n_layers,
-                                    .n_kv_heads = spec.n_kv_heads,
-                                    .causal = spec.causal,
-                                    .context = spec.max_positions},
+                          .shape = shape,
                           .linear = linear_shape_of(spec),
                           .bases = out.bases ? &out.bases->bases : nullptr};
   check_plan_file(out.file, path.string(), target);

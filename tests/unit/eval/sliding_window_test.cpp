@@ -65,8 +65,10 @@ TEST_P(SlidingWindow, MeansChangeOnlyWhatSeesTheWholeContext) {
   EXPECT_NE(run(mixed, refined(all_means, mixed.plan_shape())), run(mixed, {}));
 }
 
-INSTANTIATE_TEST_SUITE_P(Setups, SlidingWindow, testing::ValuesIn(kModelSetups),
-                         [](const auto& info) { return test_name_of("", info.param); });
+std::string setup_name(const testing::TestParamInfo<ModelSetup>& of) {
+  return test_name_of("Mistral", of.param);
+}
+INSTANTIATE_TEST_SUITE_P(Setups, SlidingWindow, testing::ValuesIn(kModelSetups), setup_name);
 
 TEST(SlidingWindowKeys, AreCountedWithinTheWindow) {
   Model model = mistral(kMixed, {"cpu", DType::kF32});
