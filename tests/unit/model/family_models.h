@@ -112,7 +112,7 @@ inline const std::vector<FamilyCase>& family_cases() {
         {"layer_types", {"full_attention", "full_attention"}},
         {"vocab_size", 64}},
        129,
-       0.6},
+       0.8},
       {"bert_64",
        {{"model_type", "bert"},
         {"num_hidden_layers", 2},

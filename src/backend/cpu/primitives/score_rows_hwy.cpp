@@ -42,19 +42,19 @@ HWY_INLINE float softmax_step_of(float scale, const float* counts, int64_t n, fl
   }
   const float correction = state.maximum == maximum ? 1.0f : std::exp(state.maximum - maximum);
   const auto shift = hn::Set(kF, maximum);
-  auto sum = hn::Zero(kF), other = sum;
+  auto sum = hn::Zero(kF);
   const auto step = [&](int64_t at) HWY_ATTR {
     auto e = exponential_below_one(hn::MulSub(hn::LoadU(kF, x + at), factor, shift));
     if constexpr (kCounts) e = hn::Mul(e, hn::LoadU(kF, counts + at));
     hn::StoreU(e, kF, x + at);
     return e;
   };
+  // One sum: whether zeros lie between two weights does not change it. Two exponentials at a time.
   for (i = 0; i + 2 * lanes() <= n; i += 2 * lanes()) {
-    sum = hn::Add(sum, step(i));
-    other = hn::Add(other, step(i + lanes()));
+    const auto one = step(i), next = step(i + lanes());
+    sum = hn::Add(hn::Add(sum, one), next);
   }
   for (; i + lanes() <= n; i += lanes()) sum = hn::Add(sum, step(i));
-  sum = hn::Add(sum, other);
   float total = hn::GetLane(hn::SumOfLanes(kF, sum));
   for (; i < n; ++i) {
     x[i] = std::exp(x[i] * scale - maximum);
