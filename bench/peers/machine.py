@@ -3,15 +3,27 @@
 import os
 import pathlib
 import platform
+import subprocess
 
 
 def processor():
-    """The model name of the CPU, or else its architecture."""
-    for line in pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+    """The model name of the CPU, or else its architecture. On Arm lscpu alone knows it."""
+    environment = dict(os.environ, LC_ALL="C")
+    try:
+        text = subprocess.run(["lscpu"], env=environment, capture_output=True, text=True,
+                              check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return platform.machine()
+    return model_name(text) or platform.machine()
+
+
+def model_name(lscpu):
+    """Of what lscpu prints."""
+    for line in lscpu.splitlines():
         key, _, value = line.partition(":")
-        if key.strip() in ("model name", "Model name"):
+        if key.strip() == "Model name":
             return value.strip()
-    return platform.machine()
+    return None
 
 
 def first_siblings(cpus, siblings_of):

@@ -85,6 +85,11 @@ class Figures(unittest.TestCase):
         self.assertEqual(machine.first_siblings([1, 2, 3], siblings.get), [1, 2])
         self.assertEqual(machine.parse_list("0-2,5\n"), {0, 1, 2, 5})
 
+    def test_the_processor_has_the_name_that_lscpu_gives(self):
+        self.assertEqual(machine.model_name("Vendor ID:  ARM\n  Model name:  Neoverse-V1\n"), "Neoverse-V1")
+        self.assertIsNone(machine.model_name("Vendor ID:  ARM\n"))
+        self.assertTrue(machine.processor())
+
     def test_tokens_are_those_of_sluice_bench(self):
         source = (ROOT / "bench" / "timed_model.cpp").read_text(encoding="utf-8")
         self.assertIn("i * 7919 % vocab", source)
