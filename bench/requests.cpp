@@ -36,7 +36,7 @@ class Requests {
     if (op == "decode")
       return {{"ms", timed_.decode_ms(request.require_int("depth", 0, kMost),
                                       request.require_int("n", 1, kMost))}};
-    if (op == "greedy") return {{"tokens", greedy(request)}};
+    if (op == "greedy") return greedy(request);
     if (op == "read") return {{"ms", read_ms(request.require_int("bytes", 1, kMost * 64))}};
     if (op == "memory")
       return {{"peak_bytes", peak_memory_bytes()},
@@ -47,11 +47,17 @@ class Requests {
   }
 
  private:
-  std::vector<int32_t> greedy(const ConfigReader& request) {
+  nlohmann::json greedy(const ConfigReader& request) {
     std::vector<int32_t> prompt;
     for (const int64_t token : request.ints("tokens", 0, timed_.model().spec().vocab - 1))
       prompt.push_back(static_cast<int32_t>(token));
-    return timed_.greedy(prompt, request.require_int("n", 1, kMost));
+    std::vector<int32_t> tokens;
+    std::vector<double> margins;
+    for (const Likeliest& found : timed_.greedy(prompt, request.require_int("n", 1, kMost))) {
+      tokens.push_back(found.token);
+      margins.push_back(found.margin);
+    }
+    return {{"tokens", tokens}, {"margins", margins}};
   }
 
   // The buffer stays: its pages are there when it is read again.

@@ -12,7 +12,9 @@ namespace sluice::impl::bench {
 // the cache}. Requests, and their answers:
 //   {"op": "prefill", "n"}           {"ms"}      of n tokens into an empty cache
 //   {"op": "decode", "depth", "n"}   {"ms"}      of one token of n, after depth others
-//   {"op": "greedy", "tokens", "n"}  {"tokens"}  the likeliest, one after another
+//   {"op": "greedy", "tokens", "n"}  {"tokens", "margins"}  the likeliest, one after another, and
+//   by
+//                                    how many deviations of the scores each leads
 //   {"op": "read", "bytes"}          {"ms"}      of a plain read of as much memory
 //   {"op": "memory"}                 {"peak_bytes", "weight_bytes", "cache_bytes", "file_bytes"}
 // A request that cannot be met is answered by {"error"}. The end of the input ends the case.

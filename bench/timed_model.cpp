@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
 #include "core/error.h"
 #include "eval/timing.h"
@@ -114,21 +116,32 @@ double TimedModel::decode_ms(int64_t depth, int64_t n_steps) {
   return ms / static_cast<double>(n_steps);
 }
 
-int32_t TimedModel::likeliest() const {
-  const float* scores = scores_.view().data<float>();
-  return static_cast<int32_t>(std::max_element(scores, scores + model_.spec().vocab) - scores);
+Likeliest TimedModel::likeliest() const {
+  const std::span<const float> scores(scores_.view().data<float>(),
+                                      static_cast<size_t>(model_.spec().vocab));
+  const auto best = std::max_element(scores.begin(), scores.end());
+  double second = -std::numeric_limits<double>::infinity(), sum = 0, squares = 0;
+  for (auto score = scores.begin(); score != scores.end(); ++score) {
+    if (score != best) second = std::max(second, double{*score});
+    sum += *score;
+    squares += double{*score} * *score;
+  }
+  const auto n = static_cast<double>(scores.size());
+  const double deviation = std::sqrt(std::max(0.0, squares / n - sum / n * (sum / n)));
+  return {static_cast<int32_t>(best - scores.begin()),
+          deviation > 0 ? (*best - second) / deviation : 0};
 }
 
-std::vector<int32_t> TimedModel::greedy(std::span<const int32_t> prompt, int64_t n) {
+std::vector<Likeliest> TimedModel::greedy(std::span<const int32_t> prompt, int64_t n) {
   check_room(n);
   check_room(std::ssize(prompt) + n);
   if (prompt.empty() || n < 1) throw Error("a prompt and its answer have one token or more");
   cache_.truncate(0);
   n_known_ = 0;
   read(prompt);
-  std::vector<int32_t> answer{likeliest()};
+  std::vector<Likeliest> answer{likeliest()};
   while (std::ssize(answer) < n) {
-    read({&answer.back(), 1});
+    read({&answer.back().token, 1});
     answer.push_back(likeliest());
   }
   return answer;

@@ -28,6 +28,13 @@ int64_t weight_file_bytes(const Checkpoint& checkpoint);
 // cache, and 64 MB.
 double peak_memory_bound(int64_t file_bytes, int64_t cache_bytes);
 
+// The likeliest token, and by how much: its score less the second's, over the standard deviation of
+// all scores.
+struct Likeliest {
+  int32_t token;
+  double margin;
+};
+
 class TimedModel {
  public:
   // Loads the model and makes a cache of `capacity` positions. Throws Error where the model is no
@@ -45,12 +52,12 @@ class TimedModel {
   // before it are not timed, and stay from one call to the next.
   double decode_ms(int64_t depth, int64_t n_steps);
   // The n likeliest tokens after a prompt, each given those before it.
-  std::vector<int32_t> greedy(std::span<const int32_t> prompt, int64_t n);
+  std::vector<Likeliest> greedy(std::span<const int32_t> prompt, int64_t n);
 
  private:
   void check_room(int64_t n) const;
   void read(std::span<const int32_t> tokens);
-  int32_t likeliest() const;
+  Likeliest likeliest() const;
 
   std::shared_ptr<const Checkpoint> checkpoint_;
   Model model_;

@@ -5,18 +5,20 @@ import time
 
 import workers
 from engines import ENGINES, benchmark_tokens
-from models import say
+from workers import say
 
 OURS = "sluice"
 PAUSE_S = 0.05  # threads of the engine before have stopped spinning by then
 # A peer whose first sample takes more than this many times the fastest engine's is far from being the
 # best one: it keeps that sample and is not asked again.
 FAR_BEHIND = 4
-# Prompts that are continued by one token each. Weights rounded to 8 bits and activations to 8 or 16
-# move scores by about a hundredth of their deviation, and the gap between the first and second of
-# some ten thousand scores is a fifth of it in the mean: about one token in twenty changes. Engines
-# that compute different things agree in one of the vocabulary.
-N_PROMPTS, LONGEST_PROMPT, MIN_AGREEMENT = 32, 48, 0.8
+# Prompts that are continued by one token each. Activations rounded to 8 bits in some twenty layers
+# move a score by about 3% of the scores' deviation, and the difference of two by 1.4 times as much.
+# MIN_MARGIN is three times that, and some: where our likeliest token leads by less, rounding may
+# change it and the prompt does not count. Where it leads by more, a tenth of the tokens may still
+# differ. Engines that compute different things agree in one of the vocabulary.
+N_PROMPTS, LONGEST_PROMPT = 32, 48
+MIN_MARGIN, MIN_AGREEMENT, MIN_DECIDED = 0.15, 0.9, 8
 N_GREEDY = 16
 PROMPT = ("The lighthouse stood at the end of a long spit of rock, and every evening the keeper climbed "
           "its stairs with a can of oil, trimmed the wick, and lit the lamp, so that the ships which "
@@ -99,7 +101,9 @@ class Comparison:
             text = self.ask(worker, "greedy", tokens=prompt, n=N_GREEDY) if None not in replies else None
             if text is not None:
                 found[worker.name] = ([reply["tokens"][0] for reply in replies], text["tokens"])
-        return [agreement_of(name, answers, found[OURS]) |
+            if worker.name == OURS:
+                margins = [reply["margins"][0] for reply in replies]
+        return [agreement_of(name, answers, found[OURS], margins) |
                 {"model": self.label(), "threads": self.n_threads}
                 for name, answers in found.items() if name != OURS]
 
@@ -151,13 +155,16 @@ def is_far_behind(name, warm):
     return name != OURS and name in warm and warm[name] > FAR_BEHIND * min(warm.values())
 
 
-def agreement_of(name, answers, ours):
-    """answers, ours: (the likeliest token of each prompt, the tokens of the greedy text)."""
-    alike = sum(a == b for a, b in zip(answers[0], ours[0]))
+def agreement_of(name, answers, ours, margins):
+    """answers, ours: (the likeliest token of each prompt, the tokens of the greedy text); margins: of
+    ours for each prompt."""
+    alike = [a == b for a, b in zip(answers[0], ours[0])]
+    decided = [same for same, margin in zip(alike, margins) if margin >= MIN_MARGIN]
     match = next((i for i, (a, b) in enumerate(zip(answers[1], ours[1])) if a != b), len(ours[1]))
-    return {"engine": name, "n_prompts": len(ours[0]), "top1_agreement": alike / len(ours[0]),
+    return {"engine": name, "n_prompts": len(alike), "top1_agreement": sum(alike) / len(alike),
+            "n_decided": len(decided), "n_decided_alike": sum(decided),
             "n_greedy": len(ours[1]), "greedy_match_tokens": match,
-            "agrees": alike >= MIN_AGREEMENT * len(ours[0])}
+            "agrees": len(decided) >= MIN_DECIDED and sum(decided) >= MIN_AGREEMENT * len(decided)}
 
 
 class Settings:

@@ -2,10 +2,11 @@
 
 import hashlib
 import pathlib
-import sys
 
 import gguf
 import numpy as np
+
+from workers import say
 
 FORMATS = {"Q8_0": "LLAMA_FTYPE_MOSTLY_Q8_0", "Q4_0": "LLAMA_FTYPE_MOSTLY_Q4_0",
            "Q4_K_M": "LLAMA_FTYPE_MOSTLY_Q4_K_M"}
@@ -14,10 +15,6 @@ UNQUANTISED = {"F32", "F16", "BF16"}
 # TinyLlama-1.1B's shape; a longer context, so that there is room to decode after 2048 tokens.
 SHAPE = {"layers": 22, "width": 2048, "inner": 5632, "heads": 32, "kv_heads": 4, "vocab": 32000,
          "context": 4096}
-
-
-def say(line):
-    print(line, file=sys.stderr, flush=True)
 
 
 def byte_tokens(vocab):

@@ -134,9 +134,10 @@ def every_engine(results):
 
 def agreement(results):
     columns = left("model") | right("threads") | left("engine") | right(
-        "same likeliest token", "same greedy tokens before the first difference") | left("counts")
+        "same token where ours leads", "same token in all", "same greedy tokens before the first difference") | left("counts")
     return table(columns, [
         [entry["model"], entry["threads"], entry["engine"],
+         f"{entry['n_decided_alike']} of {entry['n_decided']}",
          f"{entry['top1_agreement']:.0%} of {entry['n_prompts']}",
          f"{entry['greedy_match_tokens']} of {entry['n_greedy']}", "yes" if entry["agrees"] else "no"]
         for entry in results["agreement"]])

@@ -10,6 +10,11 @@ import tempfile
 HERE = pathlib.Path(__file__).resolve().parent
 
 
+def say(line):
+    """To who watches the run."""
+    print(line, file=sys.stderr, flush=True)
+
+
 class Failed(Exception):
     """Why a worker did not start or did not answer."""
 

@@ -17,6 +17,7 @@ sys.path.insert(0, str(PEERS))
 # pylint: disable=wrong-import-position
 import figures  # noqa: E402
 import machine  # noqa: E402
+import measure  # noqa: E402
 import tables  # noqa: E402
 import workers  # noqa: E402
 from engines import ENGINES, benchmark_tokens  # noqa: E402
@@ -28,6 +29,7 @@ def engine(name, samples, warm_up_alone=False):
 
 def agreed(name, agrees=True):
     return {"model": "Tiny Q4_0", "threads": 2, "engine": name, "n_prompts": 32, "n_greedy": 16,
+            "n_decided": 20, "n_decided_alike": 20 if agrees else 3,
             "top1_agreement": 0.9375 if agrees else 0.25, "greedy_match_tokens": 7, "agrees": agrees}
 
 
@@ -94,6 +96,34 @@ class Figures(unittest.TestCase):
         source = (ROOT / "bench" / "timed_model.cpp").read_text(encoding="utf-8")
         self.assertIn("i * 7919 % vocab", source)
         self.assertEqual(benchmark_tokens(4, 10000), [0, 7919, 5838, 3757])
+
+
+class Agreement(unittest.TestCase):
+    OURS = (list(range(20)), [1, 2, 3])
+
+    def test_prompts_that_are_near_ties_do_not_count(self):
+        margins = [0.5] * 10 + [0.01] * 10
+        answers = (list(range(10)) + [99] * 10, [1, 2, 9])
+        found = measure.agreement_of("it", answers, self.OURS, margins)
+        self.assertTrue(found["agrees"])
+        self.assertEqual((found["n_decided"], found["n_decided_alike"], found["top1_agreement"],
+                          found["greedy_match_tokens"]), (10, 10, 0.5, 2))
+
+    def test_one_decided_token_in_ten_may_differ_and_no_more(self):
+        for wrong, agrees in ((2, True), (3, False)):
+            answers = ([99] * wrong + list(range(wrong, 20)), [1, 2, 3])
+            found = measure.agreement_of("it", answers, self.OURS, [0.5] * 20)
+            self.assertEqual(found["agrees"], agrees, wrong)
+
+    def test_too_few_decided_prompts_show_nothing(self):
+        found = measure.agreement_of("it", self.OURS, self.OURS, [0.5] * 7 + [0.0] * 13)
+        self.assertFalse(found["agrees"])
+
+    def test_an_engine_far_behind_is_sampled_once(self):
+        warm = {"sluice": 10.0, "near": 39.0, "far": 41.0}
+        self.assertFalse(measure.is_far_behind("near", warm))
+        self.assertTrue(measure.is_far_behind("far", warm))
+        self.assertFalse(measure.is_far_behind("sluice", {"sluice": 100.0, "near": 1.0}))
 
 
 class Tables(unittest.TestCase):
