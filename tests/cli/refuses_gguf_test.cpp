@@ -115,9 +115,9 @@ std::vector<Refusal> gguf_refusals() {
                [](std::string& bytes) {
                  bytes.replace(value_of(bytes, "general.architecture") + 8, 4, "rwkv");
                },
-               {"`rwkv`", "expected gpt2, gptneox, llama"}),
+               {"`rwkv`", "expected gemma2, gemma3, gpt2, gptneox, llama"}),
       bad_gguf("LongArchitecture", lengthen("general.architecture"),
-               {"`gpt2xxx", "... (4194308 bytes)`, expected gpt2, gptneox, llama"}),
+               {"`gpt2xxx", "... (4194308 bytes)`, expected gemma2, gemma3, gpt2, gptneox, llama"}),
       bad_gguf("LongTokenizer", lengthen("tokenizer.ggml.model"),
                {"`gpt2xxx", "... (4194308 bytes)`: not supported"}),
       bad_gguf(

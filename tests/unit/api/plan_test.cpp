@@ -40,9 +40,15 @@ TEST(ApiPlan, RefusesOptionsOutOfRange) {
 }
 
 TEST(ApiPlan, RefusesWhatAModelCannotFollow) {
-  Model model = Model::load(ModelFolder("mistral").path());  // has a sliding window of its own
-  const Plan plan = Plan::uniform({.mode = AttentionMode::kKeys});
-  expect_error([&] { Sequence sequence(model, plan); }, {"window"});
+  // A window of its own: its layers stay dense under any plan.
+  const ModelFolder folder("mistral"), gpt2("gpt2");
+  Model mistral = Model::load(folder.path());
+  EXPECT_NO_THROW(Sequence(mistral, Plan::uniform({.mode = AttentionMode::kKeys})));
+  const TempDir dir;
+  const auto path = dir.path() / "plan.json";
+  impl::write_plan_file(plan_file_for(gpt2.path(), impl::AttentionMode::kCopy, 32), path);
+  const Plan of_another = Plan::load(path);
+  expect_error([&] { Sequence sequence(mistral, of_another); }, {"plan"});
 }
 
 TEST(ApiPlan, AFileSaysWhatItWasMadeFor) {
