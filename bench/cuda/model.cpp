@@ -3,7 +3,8 @@
 // attention; then decoding by gates that are all open.
 //
 // Keys: "config": as in config.json, "n_tokens": [] of the prompts, "opened": share of the keys
-// that refined decoding is to open, "gates": {"n_tokens", "rank"}.
+// that refined decoding is to open, "gates": {"n_tokens", "rank"}. With "weights": [] of the types
+// of weights (model/weight_type.h), prefill and decoding by each of them instead.
 
 #include "model/model.h"
 
@@ -20,6 +21,7 @@
 #include "eval/timing.h"
 #include "model/linear_work.h"
 #include "model/synthetic.h"
+#include "model/weight_type.h"
 
 namespace sluice::impl::bench {
 namespace {
@@ -120,6 +122,13 @@ Refined measure_refined(Model& model, int64_t n, double opened) {
   return refined;
 }
 
+// Bytes that a step reads: the weights, and keys and values of its middle token.
+double step_bytes(const Model& model, int64_t n) {
+  return static_cast<double>(model.weight_bytes() + KvCache::bytes_needed(model.spec(),
+                                                                          DType::kBF16, 1,
+                                                                          n + kDecodeTokens / 2));
+}
+
 void run_length(CudaCase& c, Model& model, int64_t n, double opened) {
   const ModelSpec& spec = model.spec();
   const Dense dense = measure_dense(c, model, n);
@@ -130,10 +139,8 @@ void run_length(CudaCase& c, Model& model, int64_t n, double opened) {
   const double flops =
       2 * t * (weights / 2 - head) +
       2 * t * t * static_cast<double>(spec.n_layers * spec.n_heads * spec.head_dim);
-  const double bytes = weights + static_cast<double>(KvCache::bytes_needed(spec, DType::kBF16, 1,
-                                                                           n + kDecodeTokens / 2));
   const double gflops = flops / dense.prefill.median * 1e-6;
-  const double gb_per_s = bytes / dense.step.median * 1e-6;
+  const double gb_per_s = step_bytes(model, n) / dense.step.median * 1e-6;
   c.table().row({fmt::format("{}", n), fmt::format("{:.1f}", dense.prefill.median),
                  fmt::format("{:.1f}", 1e-3 * gflops), fmt::format("{:.2f}", dense.step.median),
                  fmt::format("{:.2f}", 1e-3 * gb_per_s), fmt::format("{:.2f}", dense.asked),
@@ -219,10 +226,34 @@ void run_gates(CudaCase& c, Model& model, int64_t n, int64_t rank) {
             {"weight_bytes_fraction", work.weight_bytes_fraction()}});
 }
 
+void run_weight_types(CudaCase& c, const std::vector<int64_t>& lengths) {
+  const auto checkpoint = synthetic_checkpoint(c.object("config"));
+  c.table().columns(
+      {"weights", "GB", "T", "prefill ms", "decode ms", "TB/s", "asked for in ms", "GB in use"});
+  for (const std::string& name : c.keys().strings("weights")) {
+    const std::optional<DType> type = weight_type_named(name);
+    if (!type) throw Error(c.name() + ": there are no weights \"" + name + "\"", "q8_0, q4_k, …");
+    Model model(checkpoint, make_cuda_backend(DType::kBF16), {.progress = {}, .weights = type});
+    for (const int64_t n : lengths) {
+      const Dense dense = measure_dense(c, model, n);
+      const double gb_per_s = step_bytes(model, n) / dense.step.median * 1e-6;
+      c.table().row({name, fmt::format("{:.2f}", 1e-9 * static_cast<double>(model.weight_bytes())),
+                     fmt::format("{}", n), fmt::format("{:.1f}", dense.prefill.median),
+                     fmt::format("{:.2f}", dense.step.median),
+                     fmt::format("{:.2f}", 1e-3 * gb_per_s), fmt::format("{:.2f}", dense.asked),
+                     fmt::format("{:.2f}", 1e-9 * dense.memory.used)});
+      c.record(fmt::format("pp{}", n), name, dense.prefill, {{"n_tokens", n}});
+      c.record(fmt::format("tg@{}", n), name, dense.step,
+               {{"n_tokens", n}, {"gb_per_s", gb_per_s}});
+    }
+  }
+}
+
 }  // namespace
 
 void run_model(CudaCase& c) {
   const std::vector<int64_t> lengths = integers(c.keys(), "n_tokens", 1, kMostTokens);
+  if (c.keys().has("weights")) return run_weight_types(c, lengths);
   const double opened = c.keys().require_float("opened", 0, 1);
   const ConfigReader gates = c.object("gates");
   const int64_t rank = gates.require_int("rank", 1, kMostWidth);
