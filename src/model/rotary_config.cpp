@@ -60,7 +60,7 @@ void read_longrope(const ConfigReader& object, ModelSpec& spec) {
   RotaryScaling& scaling = spec.rotary.scaling;
   scaling.kind = Kind::kLongRope;
   const auto factors = [&](const char* key) {
-    const std::vector<double> values = object.floats(key);
+    std::vector<double> values = object.floats(key);
     const auto wanted = static_cast<size_t>(spec.rotary.dim / 2);
     bool good = values.size() == wanted;
     for (const double value : values) good = good && value > 1e-6 && value < 1e15;

@@ -11,9 +11,9 @@ namespace {
 
 constexpr int kBlock = 256;
 // Scales that a sub-block tries, in steps of 2.5% about the one its extremes ask for.
-constexpr int kTries = 7;
+constexpr int kSteps = 3, kTries = 2 * kSteps + 1;
 
-float tried(int i) { return 1.0f + 0.025f * static_cast<float>(i - kTries / 2); }
+float tried(int i) { return 1.0f + 0.025f * static_cast<float>(i - kSteps); }
 
 // x as scale q - minimum with q in [0, largest].
 struct Fit {
