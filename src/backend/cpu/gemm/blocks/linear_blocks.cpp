@@ -15,7 +15,7 @@
 namespace sluice::impl::cpu::gemm {
 namespace {
 
-// From the next row on expanded tiles are faster.
+// More rows expand tiles: every row of blocks costs as much as the first.
 constexpr int64_t kFewRows = 8;
 // Rows that share an expanded slice.
 constexpr int64_t kRowBlock = 512;
