@@ -73,6 +73,22 @@ void read_gpt_sizes(const ConfigReader& config, ModelSpec& spec) {
   spec.activation = activation_named(config, "activation_function", "gelu_new");
 }
 
+void read_gpt_sizes(const GgufFile& file, const std::string& architecture, ModelSpec& spec) {
+  const auto size = [&](const char* key, int64_t max) {
+    return gguf_int(file, (architecture + key).c_str(), max);
+  };
+  spec.n_layers = size(".block_count", kMaxLayers);
+  spec.d_model = spec.d_embed = size(".embedding_length", kMaxWidth);
+  spec.n_heads = spec.n_kv_heads = size(".attention.head_count", spec.d_model);
+  if (spec.d_model % spec.n_heads != 0)
+    throw Error(file.path.string() + ": head_count does not divide embedding_length",
+                "was the file written by a current converter?");
+  spec.head_dim = spec.d_model / spec.n_heads;
+  spec.d_inner = size(".feed_forward_length", kMaxWidth);
+  spec.max_positions = size(".context_length", kMaxPositions);
+  spec.norm_epsilon = gguf_epsilon(file, (architecture + ".attention.layer_norm_epsilon").c_str());
+}
+
 void read_hidden_sizes(const ConfigReader& config, std::string_view inner_key, ModelSpec& spec) {
   spec.n_layers = config.require_int("num_hidden_layers", 1, kMaxLayers);
   spec.d_model = spec.d_embed = config.require_int("hidden_size", 1, kMaxWidth);

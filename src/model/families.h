@@ -53,6 +53,8 @@ MatrixNames lm_head(const ConfigReader& config, const WeightStore& weights,
 LayerNames encoder_layer_names(const std::string& stem, const ModelSpec& spec);
 // The sizes of GPT-2 and GPT-J, which spell them alike.
 void read_gpt_sizes(const ConfigReader& config, ModelSpec& spec);
+// The same from GGUF, GPT-NeoX's too.
+void read_gpt_sizes(const GgufFile& file, const std::string& architecture, ModelSpec& spec);
 // Those of BERT, ESM-2 and OPT, which differ in the name of the inner size.
 void read_hidden_sizes(const ConfigReader& config, std::string_view inner_key, ModelSpec& spec);
 // All of a Llama's wiring; its vocabulary too where config.json states it.

@@ -47,16 +47,7 @@ ModelDescription describe_gpt2(const GgufFile& file) {
   ModelDescription model;
   ModelSpec& spec = model.spec;
   spec.family = "gpt2";
-  spec.n_layers = gguf_int(file, "gpt2.block_count", kMaxLayers);
-  spec.d_model = spec.d_embed = gguf_int(file, "gpt2.embedding_length", kMaxWidth);
-  spec.n_heads = spec.n_kv_heads = gguf_int(file, "gpt2.attention.head_count", spec.d_model);
-  if (spec.d_model % spec.n_heads != 0)
-    throw Error(file.path.string() + ": head_count does not divide embedding_length",
-                "was the file written by a current converter?");
-  spec.head_dim = spec.d_model / spec.n_heads;
-  spec.d_inner = gguf_int(file, "gpt2.feed_forward_length", kMaxWidth);
-  spec.max_positions = gguf_int(file, "gpt2.context_length", kMaxPositions);
-  spec.norm_epsilon = gguf_epsilon(file, "gpt2.attention.layer_norm_epsilon");
+  read_gpt_sizes(file, "gpt2", spec);
   spec.activation = Activation::kGeluTanh;
 
   WeightNames& names = model.names;

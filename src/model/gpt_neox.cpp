@@ -70,16 +70,7 @@ ModelDescription describe_gpt_neox(const ConfigReader& config, const WeightStore
 ModelDescription describe_gpt_neox(const GgufFile& file) {
   ModelDescription model;
   ModelSpec& spec = model.spec = blank_neox();
-  spec.n_layers = gguf_int(file, "gptneox.block_count", kMaxLayers);
-  spec.d_model = spec.d_embed = gguf_int(file, "gptneox.embedding_length", kMaxWidth);
-  spec.n_heads = spec.n_kv_heads = gguf_int(file, "gptneox.attention.head_count", spec.d_model);
-  if (spec.d_model % spec.n_heads != 0)
-    throw Error(file.path.string() + ": head_count does not divide embedding_length",
-                "was the file written by a current converter?");
-  spec.head_dim = spec.d_model / spec.n_heads;
-  spec.d_inner = gguf_int(file, "gptneox.feed_forward_length", kMaxWidth);
-  spec.max_positions = gguf_int(file, "gptneox.context_length", kMaxPositions);
-  spec.norm_epsilon = gguf_epsilon(file, "gptneox.attention.layer_norm_epsilon");
+  read_gpt_sizes(file, "gptneox", spec);
   spec.block = file.find_bool("gptneox.use_parallel_residual").value_or(true)
                    ? BlockKind::kParallelNorms
                    : BlockKind::kPreNorm;

@@ -37,3 +37,45 @@ ENGINES = {
     "CTranslate2 int8": ("ctranslate2", "ctranslate2_engine", "int8"),
     "OpenVINO": ("openvino", "openvino_engine", "default"),
 }
+
+
+class Stepping:
+    """An engine that is fed token by token: it has vocab, known (tokens of the cache that are
+    benchmark tokens), truncate(n) and read(tokens)."""
+
+    def prefill(self, n):
+        tokens = benchmark_tokens(n, self.vocab)
+        self.truncate(0)
+        watch = Stopwatch()
+        self.read(tokens)
+        ms = watch.ms()
+        self.known = n
+        return ms
+
+    def decode(self, depth, n):
+        tokens = benchmark_tokens(depth + n, self.vocab)
+        self.truncate(min(self.known, depth))
+        if self.known < depth:
+            self.read(tokens[self.known:depth])
+        watch = Stopwatch()
+        for token in tokens[depth:]:
+            self.read([token])
+        ms = watch.ms() / n
+        self.known = depth + n
+        return ms
+
+
+class Generating:
+    """An engine that generates by itself: it has vocab, and generate(tokens, n), the n tokens that
+    follow and when each came, in ms."""
+
+    def prefill(self, n):
+        return self.generate(benchmark_tokens(n, self.vocab), 1)[1][0]
+
+    def decode(self, depth, n):
+        # The first token comes with the prompt. An empty context has one token here.
+        times = self.generate(benchmark_tokens(max(depth, 1), self.vocab), n + 1)[1]
+        return (times[-1] - times[0]) / n
+
+    def greedy(self, tokens, n):
+        return self.generate(tokens, n)[0]

@@ -8,7 +8,7 @@ import sys
 
 import ctranslate2
 
-from engines import Stopwatch, benchmark_tokens
+from engines import Generating, Stopwatch
 from engines.ctranslate2_convert import token_name
 
 weights = "int8 per row, from expanded"
@@ -29,7 +29,7 @@ def converted(path):
     return folder
 
 
-class Engine:
+class Engine(Generating):
     def __init__(self, path, threads, context, variant):
         del context  # its cache grows
         folder = converted(path)
@@ -52,14 +52,3 @@ class Engine:
         if len(answer) != n:
             raise RuntimeError(f"{len(answer)} tokens came, {n} were asked for")
         return answer, times
-
-    def prefill(self, n):
-        return self.generate(benchmark_tokens(n, self.vocab), 1)[1][0]
-
-    def decode(self, depth, n):
-        # The first token comes with the prompt. An empty context has one token here.
-        times = self.generate(benchmark_tokens(max(depth, 1), self.vocab), n + 1)[1]
-        return (times[-1] - times[0]) / n
-
-    def greedy(self, tokens, n):
-        return self.generate(tokens, n)[0]

@@ -5,7 +5,7 @@ import ctypes
 import llama_cpp as llama
 import numpy as np
 
-from engines import Stopwatch, benchmark_tokens
+from engines import Stepping
 
 weights = "as stored"
 PASS_TOKENS = 2048  # n_batch of llama-bench; it goes on in pieces of 512, the library's default
@@ -17,7 +17,7 @@ def versions():
             "built with": system.replace("\n", " ").strip(" |")}
 
 
-class Engine:
+class Engine(Stepping):
     def __init__(self, path, threads, context, variant):
         llama.llama_backend_init()
         self.model = llama.llama_model_load_from_file(
@@ -53,27 +53,6 @@ class Engine:
             if status != 0:
                 raise RuntimeError(f"llama_decode: status {status}")
         llama.llama_synchronize(self.context)
-
-    def prefill(self, n):
-        tokens = benchmark_tokens(n, self.vocab)
-        self.truncate(0)
-        watch = Stopwatch()
-        self.read(tokens)
-        ms = watch.ms()
-        self.known = n
-        return ms
-
-    def decode(self, depth, n):
-        tokens = benchmark_tokens(depth + n, self.vocab)
-        self.truncate(min(self.known, depth))
-        if self.known < depth:
-            self.read(tokens[self.known:depth])
-        watch = Stopwatch()
-        for token in tokens[depth:]:
-            self.read([token])
-        ms = watch.ms() / n
-        self.known = depth + n
-        return ms
 
     def likeliest(self):
         scores = llama.llama_get_logits_ith(self.context, -1)

@@ -7,7 +7,7 @@ import numpy as np
 import openvino
 import openvino_genai
 
-from engines import Stopwatch, benchmark_tokens
+from engines import Generating, Stopwatch
 
 weights = "as its reader makes them of the file"
 # By default the Arm plugin computes in f16, and refuses the products with compressed weights.
@@ -18,7 +18,7 @@ def versions():
     return {name: importlib.metadata.version(name) for name in ("openvino", "openvino-genai")}
 
 
-class Engine:
+class Engine(Generating):
     def __init__(self, path, threads, context, variant):
         del context, variant
         self.pipeline = openvino_genai.LLMPipeline(
@@ -52,14 +52,3 @@ class Engine:
         if len(answer) != n:
             raise RuntimeError(f"{len(answer)} tokens came, {n} were asked for")
         return answer, times
-
-    def prefill(self, n):
-        return self.generate(benchmark_tokens(n, self.vocab), 1)[1][0]
-
-    def decode(self, depth, n):
-        # The first token comes with the prompt. An empty context has one token here.
-        times = self.generate(benchmark_tokens(max(depth, 1), self.vocab), n + 1)[1]
-        return (times[-1] - times[0]) / n
-
-    def greedy(self, tokens, n):
-        return self.generate(tokens, n)[0]

@@ -6,7 +6,7 @@ import pathlib
 import torch
 import transformers
 
-from engines import Stopwatch, benchmark_tokens
+from engines import Stepping
 
 weights = "expanded to bf16"
 
@@ -21,7 +21,7 @@ def load(path, dtype):
         path.parent, gguf_file=path.name, dtype=dtype).eval()
 
 
-class Engine:
+class Engine(Stepping):
     def __init__(self, path, threads, context, variant):
         del context  # its cache grows
         torch.set_num_threads(threads)
@@ -43,27 +43,6 @@ class Engine:
         """Appends tokens to the cache; the scores after the last."""
         return self.model(torch.tensor([tokens]), past_key_values=self.cache, use_cache=True,
                           logits_to_keep=1).logits[0, -1]
-
-    def prefill(self, n):
-        tokens = benchmark_tokens(n, self.vocab)
-        self.truncate(0)
-        watch = Stopwatch()
-        self.read(tokens)
-        ms = watch.ms()
-        self.known = n
-        return ms
-
-    def decode(self, depth, n):
-        tokens = benchmark_tokens(depth + n, self.vocab)
-        self.truncate(min(self.known, depth))
-        if self.known < depth:
-            self.read(tokens[self.known:depth])
-        watch = Stopwatch()
-        for token in tokens[depth:]:
-            self.read([token])
-        ms = watch.ms() / n
-        self.known = depth + n
-        return ms
 
     def greedy(self, tokens, n):
         self.truncate(0)
