@@ -31,6 +31,7 @@ build: deps
 	cmake --build --preset $(PRESET) -j $(JOBS)
 
 test: build
+	@scripts/install-deps test
 	@scripts/install-deps browser || echo "no Chromium; the tests of pages will be skipped"
 	ctest --preset $(PRESET)
 

@@ -1,8 +1,9 @@
 // Runs benchmark cases, each a JSON file (bench/cases), on the device that the case names.
 // CPU: kind "model" (the default), prefill and decode of whole models; "attention", selection and
 // attention on representatives against dense attention; "linear", gated and graded linear layers
-// against dense ones; "batch", sequences decoded together against one alone; "requests", a
-// checkpoint timed on request (requests.h). Every round times the candidate and all baselines, so
+// against dense ones; "batch", sequences decoded together against one alone; "cache",
+// attention of one token against a plain read of its cache; "requests", a checkpoint timed on
+// request (requests.h). Every round times the candidate and all baselines, so
 // that a change in clock or load affects all alike. CUDA: the kinds of bench/cuda/cases.cpp.
 //
 //   sluice_bench [--repeat N] [--threads N] [--json FILE] CASE.json …
@@ -15,6 +16,7 @@
 #include "attention_cases.h"
 #include "backend/backend.h"
 #include "batch_cases.h"
+#include "cache_cases.h"
 #include "core/threads.h"
 #include "cuda_cases.h"
 #include "eval/results.h"
@@ -70,11 +72,13 @@ void run_case(const std::string& path, const Options& options, nlohmann::json& r
     run_model_case(description, samples, results);
   } else if (kind == "batch") {
     run_batch_case(description, make_cpu_backend, samples, results);
+  } else if (kind == "cache") {
+    run_cache_case(description, samples, results);
   } else if (kind == "requests") {
     run_requests(description);
   } else {
     throw Error(path + ": there is no kind \"" + kind + "\" on the CPU",
-                "kinds: attention, batch, linear, model, requests");
+                "kinds: attention, batch, cache, linear, model, requests");
   }
 }
 

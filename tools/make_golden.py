@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes the golden files under tests/golden: what C++ results are compared with.
 
-    python tools/make_golden.py [--only models|gguf|tokenizers|blocks] [--out tests/golden]
+    python tools/make_golden.py [--only models|gguf|tokenizers|chat|blocks] [--out tests/golden]
 
 Every checkpoint is random and every tokenizer is trained here: nothing comes from a third party.
 Two runs with the same packages on the same kind of CPU write the same bytes. Another CPU or
@@ -26,6 +26,7 @@ PARTS = {
     "models": "golden.models",
     "gguf": "golden.gguf_models",
     "tokenizers": "golden.tokenizers",
+    "chat": "golden.chat",  # uses those tokenizers
     "blocks": "golden.gguf_blocks",
 }
 

@@ -33,7 +33,7 @@ class Products {
   Products(CudaCase& c, int64_t n_in, int64_t n_out, double copy)
       : c_(c),
         multiplier_(c.context()),
-        library_(c.context(), 0),
+        library_(c.context(), false),
         n_in_(n_in),
         n_out_(n_out),
         copy_(copy),
@@ -48,7 +48,7 @@ class Products {
     const DeviceMatrix narrow(c_.context(), DType::kBF16, n_rows, n_out_);
     const DeviceMatrix wide(c_.context(), DType::kF32, n_rows, n_out_);
     for (const What& what : kWhats) {
-      if (what.library && n_rows > cuda::linear::kFewRows) continue;
+      if (what.library && n_rows > 1) continue;
       const Timing t = time_runs(*c_.context(), c_.rounds(kUsualRounds), [&](int round) {
         (what.library ? library_ : multiplier_)
             .run(weights_[static_cast<size_t>(round) % weights_.size()], what.bias ? bias_ : none_,

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "sluice/attention.h"
+#include "sluice/chat.h"
 #include "sluice/error.h"
 #include "sluice/evaluate.h"
 #include "sluice/generate.h"

@@ -4,7 +4,7 @@
 #include "api/state.h"
 #include "eval/audit/audited_steps.h"
 #include "eval/plan_in_use.h"
-#include "model/generate.h"
+#include "model/answer.h"
 
 namespace sluice {
 namespace impl::api {
@@ -74,15 +74,13 @@ impl::AuditOptions audit_of(const GenerateOptions& options) {
 
 }  // namespace
 
-GenerateResult generate(Model& model, std::string_view prompt, const GenerateOptions& options) {
-  Model::State& state = *Access::of(model);
-  const impl::Tokenizer& tokenizer = state.tokenizer();
-  state.check_logits();
-  impl::GenerateOptions wanted = impl::api::wanted_of(options);
-  GenerateResult result;
+GenerateResult impl::api::run_generate(sluice::Model::State& state, std::vector<int32_t> tokens,
+                                       impl::GenerateOptions wanted,
+                                       const sluice::GenerateOptions& options) {
+  sluice::GenerateResult result;
   if (!options.plan.is_dense()) {
-    const auto n_prompt = std::ssize(tokenizer.encode(prompt, /*add_special=*/true));
-    if (!options.always) result.why_dense = options.plan.why_dense(n_prompt, options.max_tokens);
+    if (!options.always)
+      result.why_dense = options.plan.why_dense(std::ssize(tokens), options.max_tokens);
     result.followed_plan = result.why_dense.empty();
   }
   if (result.followed_plan) {
@@ -103,8 +101,9 @@ GenerateResult generate(Model& model, std::string_view prompt, const GenerateOpt
     return options.on_token({.id = token, .text = text});
   };
   if (options.on_token) wanted.go_on = show;
-  impl::GenerateResult run = impl::generate(state.model, tokenizer, prompt, wanted,
-                                            [&](std::string_view text) { result.text += text; });
+  impl::GenerateResult run =
+      impl::generate(state.model, state.tokenizer(), {.tokens = std::move(tokens)}, wanted,
+                     [&](std::string_view text) { result.text += text; });
   if (options.on_token && n_shown < result.text.size()) show(-1);
   impl::api::take_run(std::move(run), std::move(result.text), result);
   if (audit) {
@@ -116,6 +115,16 @@ GenerateResult generate(Model& model, std::string_view prompt, const GenerateOpt
                                .delta_factor = audit->delta_factor()};
   }
   return result;
+}
+
+GenerateResult generate(Model& model, std::string_view prompt, const GenerateOptions& options) {
+  Model::State& state = *Access::of(model);
+  const impl::Tokenizer& tokenizer = state.tokenizer();
+  state.check_logits();
+  impl::GenerateOptions wanted = impl::api::wanted_of(options);
+  impl::check_continues(state.model);
+  return impl::api::run_generate(state, impl::prompt_tokens(tokenizer, prompt), std::move(wanted),
+                                 options);
 }
 
 }  // namespace sluice

@@ -104,7 +104,7 @@ void Plan::save(const std::filesystem::path& path) const {
 }
 
 bool Plan::is_dense() const {
-  return state_ == nullptr || (state_->file && state_->file->plan.attention.all_dense() &&
+  return state_ == nullptr || (state_->file && state_->file->plan.attention.all_exact() &&
                                state_->file->plan.linear.all_dense());
 }
 

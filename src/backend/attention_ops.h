@@ -14,8 +14,13 @@ namespace sluice::impl {
 
 // Keys and values of one layer, of every sequence of the batch.
 struct KvView {
-  Tensor keys;    // (n_batch, n_kv_heads, capacity, head_dim)
+  Tensor keys;    // (n_batch, n_kv_heads, capacity, head_dim), the compute dtype or int8
   Tensor values;  // (n_batch, n_kv_heads, capacity, head_dim)
+  // Of int8 rows: (n_batch, n_kv_heads, capacity) f32. What attention sees of a row is its numbers
+  // times its scale, those of the pass at hand included.
+  Tensor key_scales = {}, value_scales = {};
+
+  bool is_int8() const { return keys.dtype() == DType::kI8; }
 };
 
 struct StoreKvArgs {
@@ -51,6 +56,9 @@ class AttentionOps {
   // Throws Error for heads that attention here does not take, for whoever is about to load a model;
   // group: query heads of a key head.
   virtual void check_heads(int64_t /*head_dim*/, int64_t /*group*/) const {}
+
+  // Throws Error for a kind of cache that dense attention here does not have.
+  virtual void check_cache(CacheKind /*kind*/) const {}
 
   virtual void store_kv(const StoreKvArgs& args) = 0;
   virtual void attend_dense(const AttendDenseArgs& args) = 0;

@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "backend/bypass.h"
@@ -19,7 +20,12 @@ class Recording {
  public:
   virtual ~Recording() = default;
   virtual bool valid() const = 0;  // memory of the backend's own that it works on has not moved
-  virtual void replay(int64_t first_position) = 0;
+  // As many positions as it was recorded for.
+  virtual void replay(std::span<const int32_t> positions) = 0;
+  void replay(int64_t first_position) {
+    const auto position = static_cast<int32_t>(first_position);
+    replay(std::span(&position, 1));
+  }
 };
 
 // Records operations of one token to a sequence, so that a step is one request to the device.
@@ -27,9 +33,11 @@ class StepRecorder {
  public:
   virtual ~StepRecorder() = default;
   // Records what `work` asks for, which is not done: operations of one token to a sequence, on
-  // tensors that stay where they are, which were done so before; every first_position among them is
-  // that of the replay. nullptr where this work cannot be recorded.
-  virtual std::unique_ptr<Recording> record(const std::function<void()>& work) = 0;
+  // tensors that stay where they are, which were done so before. With one position, every
+  // first_position among them is that of the replay. With several, they are those of the rows of a
+  // ragged batch. nullptr where this work cannot be recorded.
+  virtual std::unique_ptr<Recording> record(const std::function<void()>& work,
+                                            int64_t n_positions = 1) = 0;
   virtual bool active() const = 0;  // whether record() is running
 };
 

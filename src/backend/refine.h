@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "backend/attend.h"
+#include "backend/cache_kind.h"
 
 namespace sluice::impl {
 
@@ -35,21 +36,6 @@ enum class RefineRule : uint8_t {
   kMeanError,  // kError, but a tile opens by the mean of its queries: to compare with, it loses
                // what one of them needs
 };
-
-// How the members of clusters are kept.
-enum class MemberCache : uint8_t {
-  kExact,  // in the compute dtype
-  kInt8,   // rows of int8, each with a scale: its largest magnitude over 127
-};
-inline float int8_scale(float largest) { return largest / 127; }
-// Rows that are not finite have a scale that is none, and stay so.
-inline float int8_largest(float largest, float x) {
-  return std::isfinite(x) ? std::max(largest, std::abs(x)) : std::nanf("");
-}
-inline int8_t to_int8(float x, float scale) {
-  if (!(scale > 0)) return 0;
-  return static_cast<int8_t>(std::clamp(std::nearbyint(x / scale), -127.0f, 127.0f));
-}
 
 struct RefineHead {
   HeadKind kind = HeadKind::kClusters;  // kWindow drops far tokens but for sinks; kDense opens all
@@ -88,7 +74,7 @@ struct RefineSpec {
   ClusterKind clusters = ClusterKind::kPages;
   RefineRule rule = RefineRule::kError;
   // Of heads that cluster. Sinks and near tokens are exact, means are those of exact members.
-  MemberCache members = MemberCache::kExact;
+  CacheKind members = CacheKind::kExact;
   // Window heads keep their far tokens too: attend_exact() and a delta factor of 0 read them.
   bool keeps_all = false;
   std::vector<RefineHead> heads;  // (n_kv_heads)

@@ -7,6 +7,7 @@
 
 #include "cli/bench_output.h"
 #include "cli/commands.h"
+#include "cli/conclusion/conclusion.h"
 #include "cli/options/attention_options.h"
 #include "cli/options/audit_option.h"
 #include "cli/options/linear_options.h"
@@ -31,6 +32,7 @@ struct BenchFlags : CommonOptions {
   BenchOptions bench;
   std::string plan;
   bool always = false;
+  bool full = false;
   AttentionFlags attention;
   LinearFlags linear;
   AuditFlags audit;
@@ -145,12 +147,18 @@ void run_bench(BenchFlags& flags) {
   for (const BenchCase& found : result.cases)
     if (found.candidate > 0 && !found.ran_dense) longest = std::max(longest, found.n_tokens);
   note_other_use(acceleration, model, longest);
-  const TextTable table = bench_table(
-      result, fmt::format("{}, {}, {} thread{}: median of {} samples, speed-up over dense with its "
-                          "lowest and highest, and shares of the time",
-                          checkpoint->path.filename().string(), flags.dtype, threads(),
-                          threads() == 1 ? "" : "s", flags.bench.repeat));
-  fmt::print("{}", flags.format == "csv" ? table.csv() : table.markdown());
+  const bool csv = flags.format == "csv";  // for programs, which want all and numbers
+  const bool full = flags.full || csv;
+  const std::string title = fmt::format(
+      "{}, {}, {} thread{}: median of {} samples, speed-up over dense with its lowest and "
+      "highest{}",
+      checkpoint->path.filename().string(), flags.dtype, threads(), threads() == 1 ? "" : "s",
+      flags.bench.repeat, full ? ", and shares of the time" : "");
+  const TextTable table = (full ? full_bench_table : bench_table)(result, title);
+  fmt::print("{}", csv ? table.csv() : table.markdown());
+  if (!flags.quiet && !csv)
+    fmt::print(
+        "\npp: reading a prompt of so many tokens. tg@: decoding one token after so many.\n");
   if (!flags.quiet)
     say("weights {:.1f} MiB, peak memory {:.1f} MiB\n",
         static_cast<double>(model.weight_bytes()) / 0x1p20,
@@ -159,6 +167,7 @@ void run_bench(BenchFlags& flags) {
     if (!found.audit.empty())
       say("{} {}: measured KL {}, delta x {:.4g}\n", found.name, result.label_of(found),
           interval_text(found.audit.back().kl), found.audit.back().delta_factor);
+  if (!flags.quiet && !csv) fmt::print("{}\n", bench_conclusion(result, spec.max_positions));
   if (flags.wants_results())
     write_outputs(bench_results({.command_line = flags.command_line,
                                  .checkpoint = *checkpoint,
@@ -179,7 +188,11 @@ Run add_bench(CLI::App& program) {
       "\n"
       "With --attention or --linear every round times the dense model and then each choice. So a\n"
       "change in clock or load affects all of them. The speed-up is the median over the rounds,\n"
-      "with the lowest and highest. select, attend, linear and rest are shares of the\n"
+      "with the lowest and highest; where these are on both sides of 1 there is no difference.\n"
+      "Where other work disturbs the samples of a length (their middle half is wider than 10% of\n"
+      "the median), all of its rounds are repeated once.\n"
+      "\n"
+      "--full has more columns. select, attend, linear and rest are shares of the\n"
       "time: choosing representatives, attention itself, the blocks' matrices, and all else. r/T\n"
       "is the share of tokens that stand for themselves, dropped that of the pairs a selection\n"
       "with --joint decided by its basis. fast is the share of tokens that --linear gsi lets "
@@ -219,9 +232,10 @@ Run add_bench(CLI::App& program) {
   command->add_option("--repeat", flags->bench.repeat, "Samples of each, after one to warm up")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
-  command->add_option("--format", flags->format, "Of the table: md or csv")
+  command->add_option("--format", flags->format, "Of the table: md, or csv, which is full")
       ->check(CLI::IsMember({"md", "csv"}))
       ->capture_default_str();
+  command->add_flag("--full", flags->full, "Also where the time went and what was saved");
   command
       ->add_option("--separator", flags->separator,
                    "What parts documents in the file; empty for none")

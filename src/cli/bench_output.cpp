@@ -10,13 +10,15 @@ namespace sluice::impl::cli {
 namespace {
 
 std::string label_of(const UniformAttention& choice) {
-  if (choice.mode == AttentionMode::kDense) return "";
+  const bool exact = choice.cache == CacheKind::kExact;
+  const std::string cache = exact ? "" : fmt::format("cache {}", cache_name(choice.cache));
+  if (choice.mode == AttentionMode::kDense) return cache;
   if (choice.mode == AttentionMode::kRefine)
-    return fmt::format("refine{}, delta {}",
+    return fmt::format("refine{}, delta {}{}{}",
                        choice.refine.rule == RefineRule::kError
                            ? ""
                            : fmt::format(" {}", refine_rule_name(choice.refine.rule)),
-                       choice.delta);
+                       choice.delta, exact ? "" : ", ", cache);
   if (choice.mode == AttentionMode::kBaseline)
     return fmt::format("{}, keep {}", attention_name(choice), choice.baseline.keep);
   std::string label = fmt::format("{}, tau {}", mode_name(choice.mode), tau_text(choice));
@@ -28,21 +30,29 @@ std::string label_of(const UniformAttention& choice) {
 
 }  // namespace
 
+std::vector<std::string> choice_labels(const std::vector<UniformChoice>& choices) {
+  std::vector<std::string> labels;
+  for (const UniformChoice& choice : choices) {
+    std::string label = label_of(choice.attention);
+    if (choice.linear.kind != LinearKind::kDense)
+      label += (label.empty() ? "" : "; ") + linear_text(choice.linear);
+    labels.push_back(choice.file.empty() ? std::move(label) : choice.file);
+  }
+  return labels;
+}
+
 std::vector<BenchCandidate> bench_candidates(const std::vector<UniformChoice>& choices,
                                              const std::vector<Plan>& plans,
                                              const PlanShape& shape) {
   std::vector<BenchCandidate> candidates;
+  std::vector<std::string> labels = choice_labels(choices);
   for (size_t i = 0; i < choices.size(); ++i) {
     const UniformAttention& attention = choices[i].attention;
     const UniformLinear& linear = choices[i].linear;
-    std::string label = label_of(attention);
-    if (linear.kind != LinearKind::kDense)
-      label += (label.empty() ? "" : "; ") + linear_text(linear);
-    if (!choices[i].file.empty()) label = choices[i].file;
     nlohmann::json settings = describe_choice(choices[i], shape);
     const std::string_view kind = linear_name(linear.kind);
     const bool dense = attention.mode == AttentionMode::kDense;
-    candidates.push_back({.label = std::move(label),
+    candidates.push_back({.label = std::move(labels[i]),
                           .mode = std::string(dense ? kind : mode_name(attention.mode)),
                           .linear = std::string(kind),
                           .settings = std::move(settings),
@@ -52,6 +62,24 @@ std::vector<BenchCandidate> bench_candidates(const std::vector<UniformChoice>& c
 }
 
 TextTable bench_table(const BenchResult& result, std::string title) {
+  TextTable table(std::move(title), {"test", "mode", "ms", "tokens/s", "speed-up"}, 2);
+  for (const BenchCase& found : result.cases) {
+    const Ratio& speedup = found.speedup;
+    const bool differs = speedup.above_one() || speedup.below_one();
+    const std::string gain =
+        fmt::format("{} ({:.2f} to {:.2f}){}",
+                    differs ? fmt::format("{:.2f}", speedup.middle) : "no difference", speedup.low,
+                    speedup.high, found.disturbed() ? ", disturbed" : "");
+    table.add({words(found.name), words(result.label_of(found)),
+               cell(found.middle().total, {.decimals = 2}),
+               cell(found.tokens_per_s(), {.decimals = 1}),
+               found.candidate == 0 ? no_value() : words(gain)});
+  }
+  table.drop_empty_columns();
+  return table;
+}
+
+TextTable full_bench_table(const BenchResult& result, std::string title) {
   TextTable table(std::move(title),
                   {"test", "mode", "ms", "tokens/s", "speed-up", "low", "high", "select", "attend",
                    "linear", "rest", "r/T", "dropped", "fast", "weights"},
@@ -73,6 +101,7 @@ TextTable bench_table(const BenchResult& result, std::string title) {
                or_none(found.pairs_dropped_fraction), or_none(found.fast_path_fraction),
                or_none(found.weight_bytes_fraction)});
   }
+  table.drop_empty_columns();
   return table;
 }
 

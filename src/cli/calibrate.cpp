@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
+#include "cli/conclusion/conclusion.h"
 #include "cli/options/options.h"
 #include "cli/terminal/progress.h"
 #include "cli/terminal/say.h"
@@ -34,6 +35,7 @@ struct CalibrateFlags : CommonOptions {
   bool fresh = false;
   bool inherit = false;
   bool compare = false;
+  bool full = false;
 };
 
 CalibrateOptions calibrate_options(const CalibrateFlags& flags, const ModelSpec& spec) {
@@ -83,21 +85,21 @@ void print_results(const CalibrateFlags& flags, const CalibrateOptions& options,
                    const Calibration& calibration, const ModelSpec& spec) {
   std::vector<std::string> columns = {"layer", "input"};
   for (const int64_t rank : options.ranks) columns.push_back(fmt::format("energy k={}", rank));
-  columns.insert(columns.end(), {"unrefined", "basis", "iterations", "work saved"});
+  if (flags.full) columns.insert(columns.end(), {"unrefined", "basis", "iterations", "work saved"});
   if (options.compare) columns.push_back("below fresh");
   constexpr Digits kFinePercent{.decimals = 2, .factor = 100, .unit = "%"};
   TextTable table(
-      fmt::format("Bases of rank {}: share of the energy captured; unrefined: by the basis of the "
-                  "layer before as it is",
-                  options.ranks.back()),
+      fmt::format("Bases of rank {}: share of the energy captured{}", options.ranks.back(),
+                  flags.full ? "; unrefined: by the basis of the layer before as it is" : ""),
       columns, 2);
   for (const GroupFigures& group : calibration.groups) {
     std::vector<Cell> row = {cell(group.layer), words(std::string(basis_input_name(group.input)))};
     for (const double energy : group.energies) row.push_back(cell(energy, kFinePercent));
-    row.push_back(group.start_energy ? cell(*group.start_energy, kFinePercent) : no_value());
-    row.push_back(words(group.inherited ? "inherited" : "fresh"));
-    row.push_back(cell(int64_t{group.iterations}));
-    row.push_back(cell(group.work_saved(), {.decimals = 1, .factor = 100, .unit = "%"}));
+    if (flags.full)
+      row.insert(row.end(),
+                 {group.start_energy ? cell(*group.start_energy, kFinePercent) : no_value(),
+                  words(group.inherited ? "inherited" : "fresh"), cell(int64_t{group.iterations}),
+                  cell(group.work_saved(), {.decimals = 1, .factor = 100, .unit = "%"})});
     if (options.compare)
       row.push_back(group.fresh_energy
                         ? cell(*group.fresh_energy - group.energies.back(), {.decimals = 6})
@@ -105,6 +107,7 @@ void print_results(const CalibrateFlags& flags, const CalibrateOptions& options,
     table.add(std::move(row));
   }
   const CalibrationTotals totals(calibration);
+  table.drop_empty_columns();
   fmt::print("{}\n", table.markdown());
   fmt::print(
       "{} tokens in {} windows, {} of {} bases inherited; {:.1f}% of the operations of fresh "
@@ -160,6 +163,7 @@ void run_calibrate(const CalibrateFlags& flags) {
                                     options, calibration),
                   flags);
   print_results(flags, options, calibration, checkpoint->spec());
+  if (!flags.quiet) fmt::print("{}\n", calibrate_conclusion(calibration, flags.output));
 }
 
 }  // namespace
@@ -193,6 +197,7 @@ Run add_calibrate(CLI::App& program) {
       ->allow_extra_args(false)
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 30))
       ->required();
+  command->add_flag("--full", flags->full, "Also how each basis was made");
   command->add_option("--windows", flags->windows, "Windows of --context tokens, at most")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40))
       ->capture_default_str();

@@ -18,6 +18,13 @@ struct Word {
   std::string text;
   bool number = false;
 };
+// The mode, and the kind of cache where it is not the default.
+std::string name_of(const UniformAttention& attention) {
+  const bool exact = attention.cache == CacheKind::kExact;
+  return fmt::format("{}{}{}", attention_name(attention), exact ? "" : " ",
+                     exact ? "" : cache_name(attention.cache));
+}
+
 std::vector<Word> words_of(const UniformChoice& choice, const PlanShape& shape) {
   const UniformAttention& attention = choice.attention;
   const UniformLinear& linear = choice.linear;
@@ -36,7 +43,7 @@ std::vector<Word> words_of(const UniformChoice& choice, const PlanShape& shape) 
   const bool selects = attention.mode != AttentionMode::kDense && !refine && !baseline;
   const bool keys = attention.mode == AttentionMode::kKeys, gsi = linear.kind == LinearKind::kGsi;
   return {
-      {"attention", std::string(attention_name(attention))},
+      {"attention", name_of(attention)},
       {"select", selects ? std::string(rule_name(layer_plan(attention, shape).rule)) : "-"},
       {"far", keys ? std::string(far_name(attention.far)) : "-"},
       {"tau", selects ? tau_text(attention) : "-", true},
@@ -50,9 +57,8 @@ std::vector<Word> words_of(const UniformChoice& choice, const PlanShape& shape) 
 }
 
 bool any_attention(const std::vector<UniformChoice>& choices) {
-  return std::any_of(choices.begin(), choices.end(), [](const UniformChoice& choice) {
-    return choice.attention.mode != AttentionMode::kDense;
-  });
+  return std::any_of(choices.begin(), choices.end(),
+                     [](const UniformChoice& choice) { return !choice.attention.all_exact(); });
 }
 
 bool any_linear(const std::vector<UniformChoice>& choices) {
@@ -171,7 +177,7 @@ int running_width(const Metric& metric) {
 }
 
 void print_single(int64_t n_windows, const Comparison& c) {
-  std::string headings = fmt::format("{:>6}", "chunk"), line = fmt::format("{:>6}", n_windows);
+  std::string headings = fmt::format("{:>6}", "window"), line = fmt::format("{:>6}", n_windows);
   for (const Metric& metric : kMetrics) {
     if (!metric.has_running()) continue;
     headings += fmt::format(" {:>{}}", metric.running.heading, running_width(metric));
@@ -207,7 +213,7 @@ void print_running(const CompareResult& so_far, const std::vector<UniformChoice>
   } else {
     const auto labels = labels_of(choices, shape);
     if (so_far.n_windows == 1) {
-      fmt::print("{:>6} {:>11}", "chunk", "PPL(base)");
+      fmt::print("{:>6} {:>11}", "window", "PPL(base)");
       for (const std::string& label : labels) fmt::print("  {:>10}", label);
       fmt::print("\n");
     }
@@ -228,7 +234,7 @@ void print_summary(const PlanComparison& plan, const UniformChoice& choice) {
   const bool attention = any_attention({choice}), linear = any_linear({choice});
   std::string what = choice.file;
   if (what.empty())
-    what = fmt::format("{}{}{}", attention ? attention_name(choice.attention) : "",
+    what = fmt::format("{}{}{}", attention ? name_of(choice.attention) : "",
                        attention && linear ? " and " : "",
                        linear ? linear_name(choice.linear.kind) : "");
   print_section(c, Metric::Section::kDivergence,
@@ -240,7 +246,7 @@ void print_summary(const PlanComparison& plan, const UniformChoice& choice) {
     fmt::print("{:<22}: {:>9.4f}\n", name, value);
   };
   if (choice.attention.tau_auto) print_taus(plan.work);
-  if (attention) {
+  if (attention && choice.attention.mode != AttentionMode::kDense) {
     share_line("Keys read", plan.work.keys_read_fraction());
     share_line("Clusters / tokens", plan.work.clusters_fraction());
     if (!plan.work.refine_reads().empty()) {
@@ -249,8 +255,8 @@ void print_summary(const PlanComparison& plan, const UniformChoice& choice) {
       share_line("Selection products", plan.work.selection_products());
       share_line("  by the paper's count", plan.work.selection_products_paper());
     }
-    share_line("Cache bytes", plan.cache.share_of_dense());
   }
+  if (attention) share_line("Cache bytes", plan.cache.share_of_dense());
   if (linear) {
     if (const auto fast = plan.linear.fast_path_fraction()) share_line("Tokens fast", *fast);
     share_line("Weight bytes", plan.linear.weight_bytes_fraction());

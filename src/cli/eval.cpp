@@ -5,8 +5,10 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "cli/bench_output.h"
 #include "cli/commands.h"
 #include "cli/comparison_output.h"
+#include "cli/conclusion/conclusion.h"
 #include "cli/options/attention_options.h"
 #include "cli/options/baseline_options.h"
 #include "cli/options/linear_options.h"
@@ -44,9 +46,9 @@ double done_share(const EvalOptions& options, const TextStream& text, int64_t n_
   const auto share = [](int64_t part, int64_t whole) {
     return static_cast<double>(part) / static_cast<double>(std::max<int64_t>(whole, 1));
   };
-  const double of_text = share(text.bytes_read(), text.bytes_total());
-  return options.max_windows > 0 ? std::max(share(n_windows, options.max_windows), of_text)
-                                 : of_text;
+  return options.max_windows > 0
+             ? std::max(share(n_windows, options.max_windows), text.share_given())
+             : text.share_given();
 }
 
 void run_dense(const EvalOptions& options, const Checkpoint& checkpoint, TextStream& text,
@@ -58,6 +60,7 @@ void run_dense(const EvalOptions& options, const Checkpoint& checkpoint, TextStr
         model, text, {.max_windows = options.max_windows, .n_batch = options.batch},
         [&](const PerplexityResult& so_far) {
           if (!options.quiet) {
+            bar.make_room();
             if (so_far.n_windows == 1)
               fmt::print("{:>8} {:>12} {:>12} {:>10}\n", "window", "tokens", "ppl", "±");
             fmt::print("{:>8} {:>12} {:>12.4f} {:>10.4f}\n", so_far.n_windows, so_far.loss.count(),
@@ -88,7 +91,10 @@ void run_comparison(const EvalOptions& options, const Checkpoint& checkpoint, Te
     result = compare_plans(
         model, text, plans, {.max_windows = options.max_windows, .n_predict = options.n_predict},
         [&](const CompareResult& so_far) {
-          if (!options.quiet) print_running(so_far, choices, shape);
+          if (!options.quiet) {
+            bar.make_room();
+            print_running(so_far, choices, shape);
+          }
           bar.update(
               done_share(options, text, so_far.n_windows),
               fmt::format("KL {:.5f}", so_far.plans.front().tokens.value(metric("kl_mean"))));
@@ -109,13 +115,15 @@ void run_comparison(const EvalOptions& options, const Checkpoint& checkpoint, Te
                static_cast<double>(model.prepared_bytes()) / 0x1p20,
                static_cast<double>(model.weight_bytes()) / 0x1p20);
   fmt::print("\n");
+  if (!options.quiet) fmt::print("{}\n", eval_conclusion(result, choice_labels(choices)));
   if (options.wants_results())
     write_outputs(comparison_results(origin_of(options, checkpoint, model, acceleration),
                                      {.choices = choices,
                                       .plans = plans,
                                       .result = result,
                                       .n_predict = options.n_predict,
-                                      .prepared_bytes = model.prepared_bytes()}),
+                                      .prepared_bytes = model.prepared_bytes(),
+                                      .tokenizer = &text.tokenizer()}),
                   options);
 }
 

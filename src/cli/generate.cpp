@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 
 #include <cstdio>
-#include <limits>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -13,9 +12,13 @@
 #include "cli/generate_batch.h"
 #include "cli/options/attention_options.h"
 #include "cli/options/audit_option.h"
+#include "cli/options/chat_option.h"
 #include "cli/options/linear_options.h"
 #include "cli/options/options.h"
 #include "cli/options/plan_option.h"
+#include "cli/options/sampler_options.h"
+#include "cli/options/streams.h"
+#include "cli/terminal/progress.h"
 #include "cli/terminal/say.h"
 #include "core/quote.h"
 #include "eval/plan_in_use.h"
@@ -33,7 +36,9 @@ struct GenerateFlags : CommonOptions {
   AttentionFlags attention;
   LinearFlags linear;
   AuditFlags audit;
+  ChatFlags chat;
   int64_t batch = 0;  // 0: not given
+  bool no_echo = false;
 };
 
 std::vector<UniformAttention> attention_of(const AttentionFlags& flags) {
@@ -58,6 +63,7 @@ struct Loaded {
   const Checkpoint& checkpoint;
   const Tokenizer& tokenizer;
   const Acceleration& acceleration;
+  const ChatChoice& chat;
   UniformChoice choice;
 };
 
@@ -66,46 +72,57 @@ void run_one(GenerateFlags flags, const std::string& prompt, Loaded loaded, Mode
   const std::optional<PlanFile>& plan = acceleration.plan;
   UniformChoice& choice = loaded.choice;
   std::string ran;  // of plan and dense, which and why
+  std::vector<int32_t> tokens = loaded.chat.tokens_of(loaded.tokenizer, prompt);
+  loaded.chat.end_answers(loaded.tokenizer, flags.generate);
   if (plan) {
-    const auto n_prompt = std::ssize(loaded.tokenizer.encode(prompt, /*add_special=*/true));
+    const auto n_prompt = std::ssize(tokens);
     ran = fmt::format("plan {}", choice.file);
     const std::string why =
         flags.always ? "" : why_dense(*plan, n_prompt, flags.generate.n_predict);
     if (!why.empty()) {
-      const bool dense = plan->plan.attention.all_dense() && plan->plan.linear.all_dense();
+      const bool dense = plan->plan.attention.all_exact() && plan->plan.linear.all_dense();
       ran = fmt::format("dense: {} {}{}", choice.file, why, dense ? "" : " (--always runs it)");
       choice = {};
     }
   }
-  if (!choice.all_dense()) flags.generate.plan = prepared_plans(model, acceleration).front();
+  if (!choice.all_exact()) flags.generate.plan = prepared_plans(model, acceleration).front();
   AuditOptions audit_wanted =
       audit_options(flags.audit, acceleration, flags.generate.plan.attention);
   audit_wanted.seed = flags.generate.sampler.seed;
   std::optional<AuditedSteps> audit;
-  if (audit_wanted.every > 0 && !choice.all_dense()) {
+  if (audit_wanted.every > 0 && !choice.all_exact()) {
     audit.emplace(model, audit_wanted, [&](const AuditRecord& record) {
       say("\nsluice: {}\n", tightened_text(record, *audit_wanted.max_kl));
     });
     run_audited(*audit, flags.generate);
   }
+  ProgressBar bar("reading the prompt", flags.quiet);
+  flags.generate.prompt_pass = [&bar, then = flags.generate.prompt_pass](
+                                   std::span<const int32_t> all, int64_t first,
+                                   const ConstTensor& hidden) {
+    if (then) then(all, first, hidden);
+    bar.update(static_cast<double>(first + hidden.rows()) / static_cast<double>(all.size()), "");
+  };
   std::string answer;
-  bool begun = false;
-  const GenerateResult result =
-      generate(model, loaded.tokenizer, prompt, flags.generate, [&](std::string_view text) {
-        if (!std::exchange(begun, true) && !flags.quiet) fmt::print("{}", prompt);
-        answer += text;
-        std::fwrite(text.data(), 1, text.size(), stdout);
-        std::fflush(stdout);
-      });
+  // An answer to a message is no continuation of it.
+  bool echo = !flags.quiet && !flags.no_echo && !loaded.chat.style;
+  const GenerateResult result = generate(model, loaded.tokenizer, {.tokens = std::move(tokens)},
+                                         flags.generate, [&](std::string_view text) {
+                                           bar.make_room();
+                                           if (std::exchange(echo, false)) fmt::print("{}", prompt);
+                                           answer += text;
+                                           std::fwrite(text.data(), 1, text.size(), stdout);
+                                           std::fflush(stdout);
+                                         });
   fmt::print("\n");
   std::fflush(stdout);
-  if (!flags.quiet)
-    say("prompt {} tokens, {:.1f} tokens/s; answer {} tokens, {:.1f} tokens/s; ended by {}; "
-        "{}{}\n",
-        result.n_prompt, prefill_rate(result), result.tokens.size(), decode_rate(result),
-        end_name(result.end),
-        plan ? ran : "attention " + attention_text(choice.attention, model.plan_shape()),
-        plan ? "" : linear_note(choice.linear, result.linear));
+  if (result.tokens.empty() && result.end == GenerateResult::End::kEos)
+    say("sluice: the model ended at once (hint: {})\n", no_answer_hint(loaded.chat));
+  say("prompt {} tokens, {:.1f} tokens/s; answer {} tokens, {:.1f} tokens/s; ended by {}; {}{}\n",
+      result.n_prompt, prefill_rate(result), result.tokens.size(), decode_rate(result),
+      end_name(result.end),
+      plan ? ran : "attention " + attention_text(choice.attention, model.plan_shape()),
+      plan ? "" : linear_note(choice.linear, result.linear));
   if (audit) {
     audit->finish_prompt();
     say("{}\n", audit_text(*audit));
@@ -130,13 +147,13 @@ void run_one(GenerateFlags flags, const std::string& prompt, Loaded loaded, Mode
     results["settings"]["plan"] = acceleration.choices.front().file;
     results["settings"]["ran"] = choice.file.empty() ? "dense" : "plan";
   }
+  results["settings"].update(describe_chat(loaded.chat));
   write_outputs(results, flags);
 }
 
 void run_generate(GenerateFlags flags, bool has_prompt, bool has_file) {
-  if (has_prompt == has_file)
-    throw CLI::ValidationError(has_prompt ? "give either -p or -f, not both"
-                                          : "no prompt: give one with -p, or a file with -f");
+  if (has_prompt && has_file) throw CLI::ValidationError("give either -p or -f, not both");
+  if (!has_prompt && !has_file) flags.prompt = piped_text("prompt");
   const std::vector<UniformAttention> attention = attention_of(flags.attention);
   const std::vector<UniformLinear> linear = linear_choices(flags.linear, flags.attention.joint);
   check_audited(flags.audit, !attention.empty() || !linear.empty() || !flags.plan.empty());
@@ -158,6 +175,9 @@ void run_generate(GenerateFlags flags, bool has_prompt, bool has_file) {
       *checkpoint, flags.file);
   const std::optional<PlanFile>& plan = acceleration.plan;
   if (plan) check_generates(plan->plan, path_label(flags.plan));
+  const ChatChoice chat = choose_chat(flags.chat, *checkpoint, *tokenizer);
+  if (const std::string note = chat_note(chat); !note.empty() && !flags.quiet)
+    say("sluice: {}\n", note);
   Model model = load_model(checkpoint, flags);
   UniformChoice choice;
   if (!acceleration.choices.empty()) choice = acceleration.choices.front();
@@ -166,12 +186,14 @@ void run_generate(GenerateFlags flags, bool has_prompt, bool has_file) {
                    {.checkpoint = *checkpoint,
                     .tokenizer = *tokenizer,
                     .acceleration = acceleration,
+                    .chat = chat,
                     .choice = std::move(choice)},
                    model);
   run_batch({.common = flags,
              .checkpoint = *checkpoint,
              .tokenizer = *tokenizer,
              .acceleration = acceleration,
+             .chat = chat,
              .choice = choice,
              .always = flags.always,
              .n_live = flags.batch > 0 ? flags.batch : kDefaultBatch,
@@ -194,6 +216,11 @@ Run add_generate(CLI::App& program) {
       "  sluice generate -m MODEL -f prompt.txt --linear gsi --bases bases.safetensors\n"
       "  sluice generate -m MODEL -f long.txt --plan plan.json --audit 128\n"
       "  sluice generate -m MODEL -f prompts.jsonl --batch 16\n"
+      "  echo \"What is a sluice?\" | sluice generate -m MODEL\n"
+      "\n"
+      "A prompt to a model with a chat template of a known format is a message to it, and the\n"
+      "answer is printed alone. Without -p and -f the prompt is read from a pipe, less a line\n"
+      "end behind it.\n"
       "\n"
       "Of several prompts, each line of the file is a JSON object: {\"prompt\": \"...\"}, and\n"
       "\"id\" where it has a name. They are continued together. For each, in their order, a\n"
@@ -207,41 +234,11 @@ Run add_generate(CLI::App& program) {
   command
       ->add_option("--batch", flags->batch,
                    "Prompts of a file that are continued at one time; 16 for a file in .jsonl")
-      ->check(CLI::Range(int64_t{1}, kMostBatch));
-  GenerateOptions& generate = flags->generate;
-  command->add_option("-n,--predict", generate.n_predict, "Tokens to generate at most")
-      ->check(CLI::Range(int64_t{0}, int64_t{1} << 30))
-      ->capture_default_str();
-  SamplerOptions& sampler = generate.sampler;
-  command
-      ->add_option("--temperature", sampler.temperature,
-                   "0 takes the likeliest token; higher is more varied")
-      ->check(number_between(0, 100, "0 to 100"))
-      ->capture_default_str();
-  command->add_option("--top-k", sampler.top_k, "Sample from the k likeliest; 0: all")
-      ->check(CLI::Range(int64_t{0}, int64_t{1} << 30))
-      ->capture_default_str();
-  command
-      ->add_option("--top-p", sampler.top_p,
-                   "Sample from the likeliest that reach this probability together")
-      ->check(number_between(std::numeric_limits<float>::min(), 1, "more than 0, up to 1"))
-      ->capture_default_str();
-  command
-      ->add_option("--min-p", sampler.min_p,
-                   "Drop tokens less likely than this share of the likeliest")
-      ->check(number_between(0, 1, "0 to 1"))
-      ->capture_default_str();
-  command
-      ->add_option("--repetition-penalty", sampler.repetition_penalty,
-                   "More than 1 makes tokens already seen less likely")
-      ->check(number_between(std::numeric_limits<float>::min(), 100, "more than 0, up to 100"))
-      ->capture_default_str();
-  command->add_option("--stop", generate.stop,
-                      "End before this text appears; may be given several times");
-  command->add_option("--seed", sampler.seed, "Seed of the random choices")
-      ->check(whole_number())
-      ->capture_default_str();
-  command->add_flag("--ignore-eos", generate.ignore_eos, "Go on past the end token");
+      ->check(CLI::Range(int64_t{1}, kMostBatch).description(""))
+      ->type_name("N");
+  add_sampler_options(*command, flags->generate);
+  command->add_flag("--no-echo", flags->no_echo, "Print the answer without the prompt before it");
+  add_chat_options(*command, flags->chat);
   add_auto_plan_options(*command, flags->plan, flags->always);
   add_attention_options(*command, flags->attention, /*lists=*/false);
   add_linear_options(*command, flags->linear, /*lists=*/false);

@@ -94,15 +94,16 @@ void check_batch_flags(const CommonOptions& common, bool audited) {
 
 void run_batch(BatchCommand command, Model& model) {
   const std::optional<PlanFile>& plan = command.acceleration.plan;
-  if (!command.choice.all_dense() || plan)
+  if (!command.choice.all_exact() || plan)
     command.options.plan = prepared_plans(model, command.acceleration).front();
   std::vector<GeneratedBatch::Text> texts;
   std::vector<BatchPrompt> prompts;
   int64_t n_dense = 0;
+  command.chat.end_answers(command.tokenizer, command.options);
   for (PromptLine& line : command.lines) {
     bool dense = false;
     if (plan && !command.always) {
-      const auto n_prompt = std::ssize(command.tokenizer.encode(line.text, /*add_special=*/true));
+      const auto n_prompt = std::ssize(command.chat.tokens_of(command.tokenizer, line.text));
       dense = !why_dense(*plan, n_prompt, command.options.n_predict).empty();
     }
     n_dense += dense ? 1 : 0;
@@ -110,7 +111,11 @@ void run_batch(BatchCommand command, Model& model) {
         {.prompt = std::move(line.text), .id = std::move(line.id), .dense = dense, .answer = {}});
   }
   for (const GeneratedBatch::Text& text : texts)
-    prompts.push_back({.text = text.prompt, .dense = text.dense});
+    prompts.push_back({.text = text.prompt,
+                       .dense = text.dense,
+                       .tokens = command.chat.style
+                                     ? command.chat.tokens_of(command.tokenizer, text.prompt)
+                                     : std::vector<int32_t>()});
   InOrder order(texts);
   const auto start = std::chrono::steady_clock::now();
   generate_batch(model, command.tokenizer, prompts, command.options, command.n_live,
@@ -125,7 +130,10 @@ void run_batch(BatchCommand command, Model& model) {
                              .texts = texts,
                              .seconds = seconds};
   const int64_t n_tokens = n_generated(texts);
-  if (!command.common.quiet)
+  const auto n_failed =
+      std::count_if(texts.begin(), texts.end(),
+                    [](const GeneratedBatch::Text& text) { return text.answer.error.has_value(); });
+  if (!command.common.quiet || n_failed == 0)
     say("{} prompts, at most {} at a time; {} tokens in {:.2f} s, {:.1f} tokens/s; {}\n",
         texts.size(), command.n_live, n_tokens, seconds,
         seconds > 0 ? static_cast<double>(n_tokens) / seconds : 0.0,
@@ -149,11 +157,9 @@ void run_batch(BatchCommand command, Model& model) {
                        .bases = acceleration.bases ? &*acceleration.bases : nullptr},
                       batch);
     if (plan) results["settings"]["plan"] = command.choice.file;
+    results["settings"].update(describe_chat(command.chat));
     write_outputs(results, command.common);
   }
-  const auto n_failed =
-      std::count_if(texts.begin(), texts.end(),
-                    [](const GeneratedBatch::Text& text) { return text.answer.error.has_value(); });
   if (n_failed > 0)
     throw Error(fmt::format("{} of {} prompts failed", n_failed, texts.size()),
                 "their lines say why");

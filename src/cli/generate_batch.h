@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/options/chat_option.h"
 #include "cli/options/options.h"
 #include "cli/options/plan_option.h"
 #include "model/batch.h"
@@ -31,6 +32,7 @@ struct BatchCommand {
   const Checkpoint& checkpoint;
   const Tokenizer& tokenizer;
   const Acceleration& acceleration;
+  const ChatChoice& chat;
   UniformChoice choice;
   bool always = false;  // follow the plan even where it was not measured faster
   int64_t n_live = kDefaultBatch;

@@ -169,6 +169,10 @@ void run_inspect(const InspectOptions& options) {
          fmt::format("{} weights + {} key/value cache at {} tokens",
                      human_bytes(packed_bytes(checkpoint->description, dtype)),
                      human_bytes(KvCache::bytes_needed(spec, dtype, 1, context)), context));
+  line("cache int8", fmt::format("{} at {} tokens with --cache int8",
+                                 human_bytes(KvCache::bytes_needed(spec, DType::kBF16, 1, context,
+                                                                   CacheKind::kInt8)),
+                                 context));
   if (const int64_t bytes =
           packed_bytes_as_stored(checkpoint->description, checkpoint->weights(), DType::kBF16);
       bytes != packed_bytes(checkpoint->description, DType::kBF16))

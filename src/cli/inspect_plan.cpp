@@ -87,7 +87,11 @@ std::string contract_text(const std::optional<PlanContract>& contract) {
   return parts.empty() ? "none" : fmt::format("{}", fmt::join(parts, ", "));
 }
 
-std::string auto_text(const std::optional<PlanAuto>& from) {
+// What `generate` does with the plan, as why_dense() decides it.
+std::string auto_text(const PlanFile& file) {
+  if (!is_time(file.objective))
+    return fmt::format("followed whatever its speed, by prompts of up to {} tokens", file.context);
+  const std::optional<PlanAuto>& from = file.auto_from;
   if (!from) return "not measured";
   const auto part = [](const char* what, const std::optional<int64_t>& length) {
     return length ? fmt::format("{} from {} tokens", what, *length)
@@ -106,7 +110,7 @@ void print_purpose(const PlanFile& file, const std::string& path) {
   print_line("objective", std::string(objective_name(file.objective)));
   print_line("contract", contract_text(file.contract));
   print_provenance(file.provenance);
-  print_line("auto", auto_text(file.auto_from));
+  print_line("auto", auto_text(file));
   if (const auto& measured = file.measured)
     print_line("measured",
                fmt::format("{}, {} thread{}, {}", path_label(measured->dtype), measured->threads,
@@ -152,10 +156,13 @@ std::string groups_text(const LinearPlan& plan, size_t layer) {
 std::vector<std::string> layer_cells(const Plan& plan, size_t index) {
   const LayerPlan& layer = plan.attention.layers[index];
   const std::string linear = groups_text(plan.linear, index);
-  if (layer.mode == AttentionMode::kDense) return {"dense", "-", "-", "-", "-", "-", linear};
+  const std::string cache =
+      layer.cache == CacheKind::kExact ? "" : fmt::format(", cache {}", cache_name(layer.cache));
+  if (layer.mode == AttentionMode::kDense)
+    return {"dense" + cache, "-", "-", "-", "-", "-", linear};
   const bool keys = layer.mode == AttentionMode::kKeys;
   if (layer.mode == AttentionMode::kRefine)
-    return {"refine",
+    return {"refine" + cache,
             fmt::format("{} of {}, {}, tile {}", clusters_name(layer.refine.clusters),
                         layer.refine.page, refine_rule_name(layer.refine.rule), layer.refine.tile),
             taus_text(layer),

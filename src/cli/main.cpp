@@ -8,10 +8,13 @@
 #include <cstdio>
 #include <exception>
 #include <new>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "cli/commands.h"
+#include "cli/misspelt.h"
+#include "cli/options/streams.h"
 #include "cli/terminal/say.h"
 #include "core/error.h"
 #include "eval/shell_line.h"
@@ -25,6 +28,8 @@ constexpr const char* kDescription =
     "  sluice demo                                   all of it on a small model that comes along\n"
     "  sluice inspect -m MODEL                       what a checkpoint is\n"
     "  sluice generate -m MODEL -p \"Once upon a\"     continue a text\n"
+    "  sluice chat -m MODEL                          a conversation with an instruct model\n"
+    "  sluice tokenize -m MODEL -p \"Once upon a\"     the tokens of a text\n"
     "  sluice eval -m MODEL -f TEXT -c 1024          perplexity on a text\n"
     "  sluice needle -m MODEL -f TEXT -c 4096        whether one sentence far back is found\n"
     "  sluice analyze -m MODEL -f TEXT               which tokens represent the others\n"
@@ -32,8 +37,10 @@ constexpr const char* kDescription =
     "  sluice calibrate -m MODEL -f TEXT --rank 64 -o BASES   directions activations lie near\n"
     "  sluice tune -m MODEL -f TEXT --max-kl 0.01 -o plan.json   the fastest plan that keeps it\n"
     "  sluice report results.json -o report.html     one page of what the others wrote\n"
+    "  sluice help generate                          what a command does, and its options\n"
     "\n"
-    "MODEL is a Hugging Face folder (config.json, *.safetensors, tokenizer.json) or a .gguf file.";
+    "MODEL is a Hugging Face folder (config.json, *.safetensors, tokenizer.json) or a .gguf file.\n"
+    "A file may be -, for standard input or output.";
 
 constexpr const char* kLostOutput = "standard output cannot be written";
 constexpr const char* kLostOutputHint = "is it closed, or the disk full?";
@@ -75,13 +82,25 @@ int run(int argc, char** argv) {
   CLI::App program(kDescription, "sluice");
   program.set_version_flag("--version", std::string("sluice ") + sluice::version());
   std::vector<std::pair<CLI::App*, sluice::impl::cli::Run>> commands;
-  for (const auto add : {sluice::impl::cli::add_demo, sluice::impl::cli::add_inspect,
-                         sluice::impl::cli::add_generate, sluice::impl::cli::add_eval,
-                         sluice::impl::cli::add_needle, sluice::impl::cli::add_analyze,
-                         sluice::impl::cli::add_bench, sluice::impl::cli::add_calibrate,
-                         sluice::impl::cli::add_tune, sluice::impl::cli::add_report}) {
+  for (const auto add :
+       {sluice::impl::cli::add_demo, sluice::impl::cli::add_inspect,
+        sluice::impl::cli::add_generate, sluice::impl::cli::add_chat,
+        sluice::impl::cli::add_tokenize, sluice::impl::cli::add_eval, sluice::impl::cli::add_needle,
+        sluice::impl::cli::add_analyze, sluice::impl::cli::add_bench,
+        sluice::impl::cli::add_calibrate, sluice::impl::cli::add_tune,
+        sluice::impl::cli::add_report, sluice::impl::cli::add_help}) {
     sluice::impl::cli::Run command = add(program);
     commands.emplace_back(program.get_subcommands({}).back(), std::move(command));
+  }
+  sluice::impl::cli::accept_streams(program);
+  sluice::impl::cli::leave_ranges_out(program);
+  // CLI11 would take the name behind it for a second command, and print the help of `help`.
+  const bool is_help =
+      (argc == 2 || (argc == 3 && argv[2][0] != '-')) && std::string_view(argv[1]) == "help";
+  if (is_help) {
+    const sluice::impl::cli::Misspelt word =
+        sluice::impl::cli::print_help(program, argc == 3 ? argv[2] : "");
+    return word.message.empty() ? 0 : complain(word.message, word.hint, 2);
   }
   if (argc <= 1) {
     fmt::print("{}", program.help());
@@ -97,6 +116,9 @@ int run(int argc, char** argv) {
       }
   } catch (const CLI::ParseError& e) {
     if (e.get_exit_code() == 0) return program.exit(e);  // --help, --version
+    const sluice::impl::cli::Misspelt word =
+        sluice::impl::cli::misspelt(program, {argv + 1, argv + argc});
+    if (!word.message.empty()) return complain(word.message, word.hint, 2);
     return complain(e.what(), "see sluice --help, or --help behind a command", 2);
   }
   return 0;

@@ -70,10 +70,7 @@ void run_needle(NeedleFlags& flags) {
   flags.context = *std::max_element(contexts.begin(), contexts.end());
   Model model = load_model(checkpoint, flags);
   const std::vector<Plan> plans = prepared_plans(model, acceleration);
-  NeedleLabels labels;
-  for (const BenchCandidate& candidate :
-       bench_candidates(acceleration.choices, plans, model.plan_shape()))
-    labels.push_back(candidate.label);
+  const NeedleLabels labels = choice_labels(acceleration.choices);
   {
     ProgressBar bar("needle", flags.quiet);
     find_needles(model, plans, cases, [&](double done, std::span<const NeedleCase> so_far) {

@@ -47,7 +47,7 @@ void run_report(const ReportOptions& options, const std::string& command_line) {
   }
   check_writable(options.output);
   const std::string shown = commands_of(results);
-  const std::string page = report_page(std::move(results), command_line);
+  const std::string page = report_page(std::move(results), command_line, options.files);
   write_file(options.output, page);
   fmt::print("{}: {} KiB, shows {}\n", path_label(options.output), (page.size() + 1023) / 1024,
              quote(shown));
@@ -64,7 +64,12 @@ Run add_report(CLI::App& program) {
       "\n"
       "  sluice analyze -m MODEL -f text.txt --json profile.json\n"
       "  sluice eval -m MODEL -f text.txt --attention keys --tau 0.3,0.5 --json quality.json\n"
-      "  sluice report profile.json quality.json -o report.html");
+      "  sluice report profile.json quality.json -o report.html\n"
+      "\n"
+      "Of several files the page compares the first two: what both measured stands next to each\n"
+      "other, with what differs by more than its noise.\n"
+      "\n"
+      "  sluice report before.json after.json");
   auto options = std::make_shared<ReportOptions>();
   command->add_option("files", options->files, "Results files, shown in this order")
       ->required()

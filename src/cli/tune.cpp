@@ -10,8 +10,10 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
+#include "cli/conclusion/conclusion.h"
 #include "cli/options/linear_options.h"
 #include "cli/options/options.h"
+#include "cli/options/streams.h"
 #include "cli/terminal/progress.h"
 #include "cli/terminal/say.h"
 #include "eval/plan_in_use.h"
@@ -105,6 +107,9 @@ void print_result(const TuneFlags& flags, const TuneResult& result) {
                                            found.speedup.low, found.speedup.high));
   if (!result.dense_because.empty())
     line("plan", "dense: " + result.dense_because);
+  else if (!is_time(flags.tune.objective))
+    line("auto", fmt::format("followed whatever its speed, by prompts of up to {} tokens",
+                             flags.tune.split.context));
   else
     line("auto",
          fmt::format("reading prompts {}; generating after {}",
@@ -155,6 +160,9 @@ void run_tune(TuneFlags& flags) {
   options.heads = head_options(flags);
   options.needles = !flags.no_needles;
   std::vector<UniformLinear> linear = linear_choices(flags.linear, /*joint=*/false);
+  if (flags.measurements.empty() && is_standard_output(flags.output))
+    throw CLI::ValidationError(
+        "a plan that goes to standard output needs --measurements, a file to keep them in");
   if (flags.measurements.empty()) flags.measurements = flags.output + ".measurements";
   check_outputs(flags, {flags.file, flags.linear.bases, flags.measurements}, flags.output);
   check_outputs(flags, {flags.file, flags.linear.bases, flags.output}, flags.measurements);
@@ -193,8 +201,11 @@ void run_tune(TuneFlags& flags) {
   TuneResult result;
   {
     ProgressBar bar("tune", flags.quiet);
-    result = tune(model, text, options, measurements,
-                  [&](double done, const std::string& now) { bar.update(done, now); });
+    bool begun = false;
+    result = tune(model, text, options, measurements, [&](double done, const std::string& now) {
+      if (!std::exchange(begun, true)) bar.begin_at(done);  // measured by an earlier run
+      bar.update(done, now);
+    });
   }
   const ResultsOrigin origin{.command_line = flags.command_line,
                              .checkpoint = *checkpoint,
@@ -203,9 +214,10 @@ void run_tune(TuneFlags& flags) {
                              .model_sha256 = sha256,
                              .bases = bases ? &*bases : nullptr};
   std::optional<PlanBases> plan_bases;
-  if (bases)
-    plan_bases =
-        PlanBases{bases_seen_from(flags.linear.bases, flags.output), bases->bases.text_sha256};
+  if (bases) {
+    const std::string plan = is_standard_output(flags.output) ? "plan.json" : flags.output;
+    plan_bases = PlanBases{bases_seen_from(flags.linear.bases, plan), bases->bases.text_sha256};
+  }
   write_plan_file(tuned_plan_file(origin, options, result, plan_bases), flags.output);
   if (flags.wants_results()) write_outputs(tune_results(origin, options, result), flags);
   if (result.text.one_document)
@@ -213,6 +225,7 @@ void run_tune(TuneFlags& flags) {
         "out, which says less than other documents would\n");
   warn_of_same_text(bases);
   print_result(flags, result);
+  if (!flags.quiet) fmt::print("{}\n", tune_conclusion(options, result, flags.output));
 }
 
 // What the plan has to keep.

@@ -14,6 +14,8 @@ BlockSize block_size(DType dtype) {
       return {1, 2};
     case DType::kI32:
       return {1, 4};
+    case DType::kI8:
+      return {1, 1};
     case DType::kQ4_0:
       return {32, 18};
     case DType::kQ4_1:
@@ -44,6 +46,8 @@ std::string_view dtype_name(DType dtype) {
       return "bf16";
     case DType::kI32:
       return "i32";
+    case DType::kI8:
+      return "i8";
     case DType::kQ4_0:
       return "q4_0";
     case DType::kQ4_1:

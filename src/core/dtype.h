@@ -14,6 +14,7 @@ enum class DType : uint8_t {
   kF16,
   kBF16,
   kI32,
+  kI8,
   // GGUF block types: see io/gguf_blocks.h.
   kQ4_0,
   kQ4_1,
@@ -79,6 +80,10 @@ constexpr DType dtype_of<BFloat16>() {
 template <>
 constexpr DType dtype_of<int32_t>() {
   return DType::kI32;
+}
+template <>
+constexpr DType dtype_of<int8_t>() {
+  return DType::kI8;
 }
 
 }  // namespace sluice::impl

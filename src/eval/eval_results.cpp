@@ -1,14 +1,24 @@
 #include "eval/eval_results.h"
 
+#include <fmt/format.h>
+
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
+#include "eval/text/token_text.h"
 #include "plan/plan_json.h"
 
 namespace sluice::impl {
 namespace {
 
 using nlohmann::json;
+
+// (T) of each token, null for the first; four digits.
+json describe_token_kl(const PlanComparison& plan) {
+  json out = json::array({nullptr});
+  for (const float kl : plan.first_kl) out.push_back(std::stod(fmt::format("{:.4g}", kl)));
+  return out;
+}
 
 json start_results(const ResultsOrigin& origin, int64_t n_tokens, int64_t n_windows) {
   json results = results_of("eval", origin, n_tokens);
@@ -51,12 +61,14 @@ json describe_refined(const AttentionWork& work) {
 
 json perplexity_results(const ResultsOrigin& origin, const PerplexityResult& result) {
   json results = start_results(origin, result.loss.count(), result.n_windows);
-  results["settings"]["attention"] = results["settings"]["linear"] = "dense";
+  const json choice = {{"attention", "dense"}, {"linear", "dense"}};
+  results["settings"].update(choice);
   results["metrics"] = {{"n_tokens", result.loss.count()},
                         {"loss", result.loss.mean()},
                         {"loss_stderr", result.loss.standard_error()},
                         {"ppl", result.perplexity()},
                         {"ppl_stderr", result.standard_error()}};
+  results["runs"] = {{{"settings", choice}, {"metrics", results["metrics"]}}};
   return results;
 }
 
@@ -78,10 +90,18 @@ json comparison_results(const ResultsOrigin& origin, const ComparedChoices& comp
                                {"metrics", describe_comparison(found[i])},
                                {"cache", describe_cache(found[i].cache)},
                                {"linear", describe_linear_work(found[i].linear)}});
+    if (compared.tokenizer != nullptr)
+      results["runs"].back()["token_kl"] = describe_token_kl(found[i]);
     if (compared.choices[i].attention.tau_auto)
       results["runs"].back()["tau_chosen"] = describe_taus(found[i].work);
     if (!found[i].work.refine_reads().empty())
       results["runs"].back()["refine_reads"] = describe_refined(found[i].work);
+  }
+  if (compared.tokenizer != nullptr) {
+    json texts = json::array();
+    for (const int32_t id : compared.result.first_tokens)
+      texts.push_back(token_text(*compared.tokenizer, id));
+    results["window"] = {{"tokens", std::move(texts)}};
   }
   if (found.size() == 1) {
     const json& run = results["runs"][0];

@@ -18,7 +18,8 @@ struct ComparedChoices {
   std::span<const Plan> plans;
   const CompareResult& result;
   int64_t n_predict = 0;
-  int64_t prepared_bytes = 0;  // of images and columns, without the dense matrices
+  int64_t prepared_bytes = 0;            // of images and columns, without the dense matrices
+  const Tokenizer* tokenizer = nullptr;  // for the loss token by token; none: left out
 };
 nlohmann::json comparison_results(const ResultsOrigin& origin, const ComparedChoices& compared);
 

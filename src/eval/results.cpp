@@ -4,11 +4,12 @@
 #include <openssl/evp.h>
 
 #include <algorithm>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "core/commit.h"
 #include "core/error.h"
 #include "core/threads.h"
+#include "eval/machine.h"
 #include "eval/schema.h"
 #include "io/mapped_file.h"
 #include "io/write_file.h"
@@ -18,21 +19,6 @@ namespace sluice::impl {
 namespace {
 
 namespace fs = std::filesystem;
-
-// The processor's name where the system tells it (x86), its identifiers elsewhere.
-std::string cpu_name() {
-  std::ifstream file("/proc/cpuinfo");
-  std::string line, implementer, part;
-  while (std::getline(file, line)) {
-    const auto colon = line.find(": ");
-    if (colon == line.npos) continue;
-    std::string value = line.substr(colon + 2);
-    if (line.starts_with("model name")) return value;
-    if (line.starts_with("CPU implementer")) implementer = value;
-    if (line.starts_with("CPU part")) part = value;
-  }
-  return implementer.empty() ? "unknown" : "Arm implementer " + implementer + " part " + part;
-}
 
 std::vector<fs::path> files_of(const Checkpoint& checkpoint) {
   if (checkpoint.gguf) return {checkpoint.path};
@@ -81,10 +67,13 @@ nlohmann::json results_header(const std::string& command, const std::string& com
                               const Backend& backend) {
   const nlohmann::json device = backend.description();
   const bool on_gpu = backend.device() == Device::kCuda;
+  const std::string_view commit = source_commit();
   return {{"schema", kResultsSchema},
           {"command", command},
           {"command_line", command_line},
+          {"timestamp", timestamp()},
           {"sluice_version", SLUICE_VERSION},
+          {"commit", commit.empty() ? nlohmann::json() : nlohmann::json(commit)},
           {"machine",
            {{"cpu", cpu_name()},
             {"isa", on_gpu ? nlohmann::json() : device},

@@ -17,8 +17,8 @@ nlohmann::json or_null(const std::optional<double>& value);
 nlohmann::json or_null(const std::optional<int64_t>& value);
 nlohmann::json or_null(const std::optional<bool>& value);
 
-// schema, command, command_line, sluice_version and machine, the same in every file. command_line
-// is what was typed: eval/shell_line.h.
+// schema, command, command_line, timestamp, sluice_version, commit and machine, the same in every
+// file. command_line is what was typed: eval/shell_line.h.
 nlohmann::json results_header(const std::string& command, const std::string& command_line,
                               const Backend& backend);
 // The `model` entry; reads every byte of the checkpoint for its sha256, unless that is known.

@@ -4,6 +4,8 @@
 
 namespace sluice::impl {
 
-inline constexpr int kResultsSchema = 1;
+// 2: runs[] in every file of analyze, eval and generate, analyze with one row for each layer and
+// rule.
+inline constexpr int kResultsSchema = 2;
 
 }  // namespace sluice::impl

@@ -23,9 +23,23 @@ inline double median(std::vector<double> values) {
   return n % 2 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
 }
 
-// Ratios of samples of the same round: median, smallest and largest.
+// The middle half of the samples over their median: what a few slow ones do not change. 0 of fewer
+// than four samples, which say nothing of it.
+inline double spread_of(std::vector<double> samples) {
+  if (samples.size() < 4) return 0;
+  std::sort(samples.begin(), samples.end());
+  const size_t quarter = samples.size() / 4;
+  return (samples[samples.size() - 1 - quarter] - samples[quarter]) / median(samples);
+}
+// Samples with a larger spread were disturbed by other work of the machine.
+inline constexpr double kMostSpread = 0.1;
+
+// Ratios of samples of the same round: median, smallest and largest. A range that holds 1 shows no
+// difference.
 struct Ratio {
   double middle, low, high;
+  bool above_one() const { return low > 1; }
+  bool below_one() const { return high < 1; }
 };
 inline Ratio ratio_of(const std::vector<double>& numerator,
                       const std::vector<double>& denominator) {

@@ -210,6 +210,7 @@ void expand_blocks(DType dtype, const std::byte* source, int64_t n_blocks, float
     case DType::kF16:
     case DType::kBF16:
     case DType::kI32:
+    case DType::kI8:
       break;
   }
   SLUICE_CHECK(block_size(dtype).elements > 1);  // only block types come here

@@ -1,8 +1,13 @@
 #include "io/write_file.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <charconv>
 #include <fstream>
+#include <optional>
+#include <sstream>
 #include <string>
 
 #include "core/error.h"
@@ -36,9 +41,40 @@ Target target_of(const fs::path& path) {
               "is the folder there, writable and not full?");
 }
 
+// The N of /dev/fd/N.
+std::optional<int> descriptor_of(const fs::path& path) {
+  constexpr std::string_view kPrefix = "/dev/fd/";
+  const std::string& name = path.native();
+  if (!name.starts_with(kPrefix)) return std::nullopt;
+  int number = 0;
+  const char* end = name.data() + name.size();
+  const auto [rest, error] = std::from_chars(name.data() + kPrefix.size(), end, number);
+  if (error != std::errc() || rest != end || number < 0) return std::nullopt;
+  return number;
+}
+
+bool is_writable(int descriptor) {
+  const int flags = fcntl(descriptor, F_GETFL);
+  return flags >= 0 && (flags & O_ACCMODE) != O_RDONLY;
+}
+
+void write_descriptor(int descriptor, std::string_view bytes, const fs::path& path) {
+  while (!bytes.empty()) {
+    const ssize_t n = ::write(descriptor, bytes.data(), bytes.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) fail(path);
+    bytes.remove_prefix(static_cast<size_t>(n));
+  }
+}
+
 }  // namespace
 
 void write_file(const fs::path& path, const std::function<void(std::ostream&)>& content) {
+  if (const auto descriptor = descriptor_of(path)) {
+    std::ostringstream text;
+    content(text);
+    return write_descriptor(*descriptor, text.view(), path);
+  }
   const Target target = target_of(path);
   const fs::path& written = target.in_place ? target.path : target.aside;
   std::error_code error;
@@ -66,6 +102,8 @@ void write_file(const fs::path& path, std::string_view content) {
 }
 
 void check_writable(const fs::path& path) {
+  if (const auto descriptor = descriptor_of(path))
+    return is_writable(*descriptor) ? void() : fail(path);
   const Target target = target_of(path);
   std::error_code ignored;
   if (target.in_place) {

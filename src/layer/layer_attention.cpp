@@ -66,7 +66,7 @@ RefineSpec refine_spec(const LayerPlan& plan, const AttentionShape& shape, DType
       .tile_factor = plan.refine.tile_factor,
       .clusters = plan.refine.clusters,
       .rule = plan.refine.rule,
-      .members = plan.refine.members,
+      .members = plan.cache,
       .keeps_all = shape.keeps_all,
       .heads = {}};
   for (const HeadPlan& head : plan.heads) spec.heads.push_back({head.kind, head.delta});

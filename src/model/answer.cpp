@@ -9,45 +9,52 @@
 namespace sluice::impl {
 namespace {
 
-std::vector<int32_t> prompt_tokens(const Model& model, const Tokenizer& tokenizer,
-                                   std::string_view prompt, const GenerateOptions& options) {
-  const ModelSpec& spec = model.spec();
-  if (!spec.causal)
-    throw Error(spec.family + " is an encoder and does not continue text",
-                "generate needs a causal model such as GPT-2 or Llama");
+std::vector<int32_t> checked_tokens(const Model& model, Prompt prompt,
+                                    const GenerateOptions& options) {
+  check_continues(model);
   check_stop_strings(options.stop);
-  std::vector<int32_t> tokens = tokenizer.encode(prompt, /*add_special=*/true);
-  if (tokens.empty()) {  // something to start from
-    if (const auto first = tokenizer.bos() ? tokenizer.bos() : tokenizer.eos())
-      tokens.push_back(*first);
-    else
-      throw Error("the prompt is empty", "give some text with -p or -f");
-  }
+  SLUICE_CHECK(!prompt.tokens.empty() && options.n_predict >= 0);
+  const std::vector<int32_t>& tokens = prompt.tokens;
   if (std::ssize(tokens) >= model.context())
     throw Error(
         fmt::format("the prompt has {} tokens, the context is {}", tokens.size(), model.context()),
         "a larger --context, if the model has it, or a shorter prompt");
-  SLUICE_CHECK(options.n_predict >= 0);
-  return tokens;
+  SLUICE_CHECK(prompt.cache == nullptr || (prompt.cache->length() < std::ssize(tokens) &&
+                                           prompt.cache->capacity() == model.context()));
+  return std::move(prompt.tokens);
+}
+
+// With room for the prompt and the answer.
+std::optional<KvCache> own_cache(Model& model, const KvCache* given, int64_t n_tokens,
+                                 const GenerateOptions& options) {
+  if (given != nullptr) return std::nullopt;
+  const int64_t capacity = n_tokens + std::min(options.n_predict, model.context() - n_tokens);
+  return model.make_cache(1, capacity, options.plan.attention, options.plan.linear);
 }
 
 }  // namespace
 
-Answer::Answer(Model& model, const Tokenizer& tokenizer, std::string_view prompt,
-               GenerateOptions options, Emit emit)
+void check_continues(const Model& model) {
+  const ModelSpec& spec = model.spec();
+  if (!spec.causal)
+    throw Error(spec.family + " is an encoder and does not continue text",
+                "generate needs a causal model such as GPT-2 or Llama");
+}
+
+Answer::Answer(Model& model, const Tokenizer& tokenizer, Prompt prompt, GenerateOptions options,
+               Emit emit)
     : model_(model),
       options_(std::move(options)),
       emit_(std::move(emit)),
       sampler_(options_.sampler),
-      tokens_(prompt_tokens(model, tokenizer, prompt, options_)),
-      cache_(model.make_cache(
-          1,
-          std::ssize(tokens_) + std::min(options_.n_predict, model.context() - std::ssize(tokens_)),
-          options_.plan.attention, options_.plan.linear)),
+      tokens_(checked_tokens(model, {std::move(prompt.tokens), prompt.cache}, options_)),
+      n_given_(std::ssize(tokens_)),
+      own_(own_cache(model, prompt.cache, n_given_, options_)),
+      cache_(own_ ? *own_ : *prompt.cache),
       decoder_(tokenizer, /*skip_special=*/true),
       filter_(options_.stop),
       ended_(options_.n_predict == 0) {
-  result_.n_prompt = std::ssize(tokens_);
+  result_.n_prompt = n_given_ - cache_.length();
   emit_("");
 }
 
@@ -68,8 +75,10 @@ void Answer::end(GenerateResult::End why) {
 void Answer::take(int32_t token) {
   using End = GenerateResult::End;
   SLUICE_CHECK(!ended_);
-  const std::vector<int32_t>& eos = model_.spec().eos_ids;
-  if (!options_.ignore_eos && std::find(eos.begin(), eos.end(), token) != eos.end())
+  const auto has = [&](const std::vector<int32_t>& ids) {
+    return std::find(ids.begin(), ids.end(), token) != ids.end();
+  };
+  if (!options_.ignore_eos && (has(model_.spec().eos_ids) || has(options_.end_ids)))
     return end(End::kEos);
   tokens_.push_back(token);
   result_.tokens.push_back(token);

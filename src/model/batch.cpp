@@ -2,25 +2,24 @@
 
 #include <algorithm>
 
+#include "core/seconds.h"
 #include "core/threads.h"
 #include "model/grown.h"
 
 namespace sluice::impl {
-namespace {
-
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
-}  // namespace
 
 void Batch::add(int64_t id, std::string_view prompt, const GenerateOptions& options,
                 Answer::Emit emit) {
-  SLUICE_CHECK(!options.step && !options.prompt_pass);
-  live_.push_back(
-      {.id = id,
-       .answer = std::make_unique<Answer>(model_, tokenizer_, prompt, options, std::move(emit)),
-       .begun = Clock::now()});
+  check_continues(model_);
+  add(id, {.tokens = prompt_tokens(tokenizer_, prompt)}, options, std::move(emit));
+}
+
+void Batch::add(int64_t id, Prompt prompt, const GenerateOptions& options, Answer::Emit emit) {
+  SLUICE_CHECK(!options.step && !options.prompt_pass && !options.cancelled);
+  live_.push_back({.id = id,
+                   .answer = std::make_unique<Answer>(model_, tokenizer_, std::move(prompt),
+                                                      options, std::move(emit)),
+                   .begun = Clock::now()});
 }
 
 std::vector<Batch::Live*> Batch::next_pass() {
@@ -120,7 +119,11 @@ void generate_batch(Model& model, const Tokenizer& tokenizer, std::span<const Ba
         return events.token(index, token, answer.text);
       };
     try {
-      batch.add(index, prompt.text, own, [&answer](std::string_view text) { answer.text += text; });
+      const auto emit = [&answer](std::string_view text) { answer.text += text; };
+      if (prompt.tokens.empty())
+        batch.add(index, prompt.text, own, emit);
+      else
+        batch.add(index, {.tokens = prompt.tokens}, own, emit);
     } catch (const Error& error) {
       answer.error = error;
       if (events.done) events.done(index, std::move(answer));

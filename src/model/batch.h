@@ -25,6 +25,7 @@ class Batch {
   // Takes in a prompt under an id of the caller's. Throws Error as generate() does, which leaves
   // the others as they are. options.step and options.prompt_pass are not for batches.
   void add(int64_t id, std::string_view prompt, const GenerateOptions& options, Answer::Emit emit);
+  void add(int64_t id, Prompt prompt, const GenerateOptions& options, Answer::Emit emit);
   // One pass, after which `done` is called for every text that ended. Needs a live one. Where the
   // model throws, the batch is of no further use.
   void step(const Done& done);
@@ -53,7 +54,8 @@ class Batch {
 
 struct BatchPrompt {
   std::string_view text;
-  bool dense = false;  // does not follow the plan
+  bool dense = false;                // does not follow the plan
+  std::vector<int32_t> tokens = {};  // in place of the text, where there are any
 };
 
 // What became of a prompt: `error` where it was refused, which ends no other.

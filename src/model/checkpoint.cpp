@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "core/error.h"
+#include "io/chat/template_file.h"
 #include "io/config.h"
 #include "io/safetensors.h"
 #include "model/families.h"
@@ -64,6 +65,11 @@ std::unique_ptr<Tokenizer> open_tokenizer_of(const Checkpoint& checkpoint) {
                     tokenizer->vocab_size(), checkpoint.spec().vocab),
         "are tokenizer and weights from one checkpoint?");
   return tokenizer;
+}
+
+std::optional<std::string> chat_template_of(const Checkpoint& checkpoint) {
+  return checkpoint.gguf ? read_chat_template(*checkpoint.gguf)
+                         : read_chat_template(checkpoint.path);
 }
 
 }  // namespace sluice::impl

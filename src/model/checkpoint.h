@@ -33,4 +33,7 @@ std::shared_ptr<const Checkpoint> open_checkpoint(const std::filesystem::path& p
 // The tokenizer that belongs to it; Error when there is none or its ids exceed the model's.
 std::unique_ptr<Tokenizer> open_tokenizer_of(const Checkpoint& checkpoint);
 
+// Its chat template: nothing where it has none.
+std::optional<std::string> chat_template_of(const Checkpoint& checkpoint);
+
 }  // namespace sluice::impl

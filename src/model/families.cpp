@@ -1,5 +1,7 @@
 #include "model/families.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "core/error.h"
@@ -75,18 +77,17 @@ void read_gpt_sizes(const ConfigReader& config, ModelSpec& spec) {
 
 void read_gpt_sizes(const GgufFile& file, const std::string& architecture, ModelSpec& spec) {
   const auto size = [&](const char* key, int64_t max) {
-    return gguf_int(file, (architecture + key).c_str(), max);
+    return gguf_int(file, architecture + key, max);
   };
   spec.n_layers = size(".block_count", kMaxLayers);
   spec.d_model = spec.d_embed = size(".embedding_length", kMaxWidth);
   spec.n_heads = spec.n_kv_heads = size(".attention.head_count", spec.d_model);
   if (spec.d_model % spec.n_heads != 0)
-    throw Error(file.path.string() + ": head_count does not divide embedding_length",
-                "was the file written by a current converter?");
+    throw Error(file.path.string() + ": head_count does not divide embedding_length", kGgufHint);
   spec.head_dim = spec.d_model / spec.n_heads;
   spec.d_inner = size(".feed_forward_length", kMaxWidth);
   spec.max_positions = size(".context_length", kMaxPositions);
-  spec.norm_epsilon = gguf_epsilon(file, (architecture + ".attention.layer_norm_epsilon").c_str());
+  spec.norm_epsilon = gguf_epsilon(file, architecture + ".attention.layer_norm_epsilon");
 }
 
 void read_hidden_sizes(const ConfigReader& config, std::string_view inner_key, ModelSpec& spec) {
@@ -106,7 +107,7 @@ int64_t gguf_int(const GgufFile& file, const std::string& key, int64_t max,
   if (value < 1 || value > max)
     throw Error(file.path.string() + ": `" + key + "` is " + std::to_string(value) +
                     ", expected 1 to " + std::to_string(max),
-                "was the file written by a current converter?");
+                kGgufHint);
   return value;
 }
 
@@ -115,8 +116,16 @@ float gguf_epsilon(const GgufFile& file, const std::string& key) {
   if (value < 0 || value > 1)
     throw Error(
         file.path.string() + ": `" + key + "` is " + std::to_string(value) + ", expected 0 to 1",
-        "was the file written by a current converter?");
+        kGgufHint);
   return static_cast<float>(value);
+}
+
+double gguf_positive(const GgufFile& file, std::string_view what, double value) {
+  if (!(value > 1e-6 && value < 1e15))
+    throw Error(
+        fmt::format("{}: `{}` is {}, expected a positive number", file.path.string(), what, value),
+        kGgufHint);
+  return value;
 }
 
 MatrixNames gguf_head(const GgufFile& file, const std::string& token_table, int64_t vocab) {

@@ -65,6 +65,9 @@ struct LlamaNames {
   const char *layers, *attention_norm, *mlp_norm, *q, *k, *v, *o, *gate, *up, *down;
   const char *q_norm = "", *k_norm = "";  // empty: none
 };
+// As Hugging Face names them, and as GGUF does.
+LlamaNames hub_llama_names(const char* layers);
+LlamaNames gguf_llama_names();
 struct LlamaBiases {
   bool qkv = false, out = false, mlp = false;
 };
@@ -87,6 +90,9 @@ MatrixNames gguf_head(const GgufFile& file, const std::string& token_table, int6
 int64_t gguf_int(const GgufFile& file, const std::string& key, int64_t max,
                  std::optional<int64_t> fallback = {});  // from 1
 float gguf_epsilon(const GgufFile& file, const std::string& key);
+// The value, where it is a positive number of a sane size; otherwise an Error that names `what`.
+double gguf_positive(const GgufFile& file, std::string_view what, double value);
+inline constexpr const char* kGgufHint = "was the file written by a current converter?";
 // Sizes beyond these are refused before any arithmetic on them.
 inline constexpr int64_t kMaxWidth = 1 << 20;
 inline constexpr int64_t kMaxLayers = 4096;

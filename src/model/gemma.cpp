@@ -14,7 +14,6 @@ namespace sluice::impl {
 namespace {
 
 constexpr double kLocalBase = 10000;
-constexpr const char* kBadGguf = "was the file written by a current converter?";
 
 ModelSpec blank_gemma() {
   ModelSpec spec;
@@ -163,12 +162,7 @@ struct GemmaKeys {
     return gguf_int(file, key(name), max, fallback);
   }
   double positive(const char* name, double fallback) const {
-    const double value = file.find_float(key(name)).value_or(fallback);
-    if (!(value > 1e-6 && value < 1e15))
-      throw Error(fmt::format("{}: `{}` is {}, expected a positive number", file.path.string(),
-                              key(name), value),
-                  kBadGguf);
-    return value;
+    return gguf_positive(file, key(name), file.find_float(key(name)).value_or(fallback));
   }
   float cap(const char* name) const {  // absent: none
     return file.find_float(key(name)) ? static_cast<float>(positive(name, 0)) : 0;
@@ -187,7 +181,7 @@ void read_spec(const GemmaKeys& keys, bool third, ModelSpec& spec) {
                             "fit together",
                             keys.file.path.string(), spec.n_heads, spec.n_kv_heads, spec.head_dim,
                             value_dim),
-                kBadGguf);
+                kGgufHint);
   spec.d_inner = keys.integer("feed_forward_length", kMaxWidth);
   spec.max_positions = keys.integer("context_length", kMaxPositions);
   spec.norm_epsilon = gguf_epsilon(keys.file, keys.key("attention.layer_norm_rms_epsilon"));
@@ -199,7 +193,7 @@ void read_spec(const GemmaKeys& keys, bool third, ModelSpec& spec) {
   if (divisor < 1)
     throw Error(fmt::format("{}: {} heads in a width of {}", keys.file.path.string(), spec.n_heads,
                             spec.d_model),
-                kBadGguf);
+                kGgufHint);
   spec.attention_factor = 1 / std::sqrt(static_cast<double>(divisor));
   spec.attention_cap = keys.cap("attn_logit_softcapping");
   spec.logit_cap = keys.cap("final_logit_softcapping");
@@ -235,21 +229,12 @@ ModelDescription describe_gemma(const ConfigReader& config, const WeightStore& w
                   "embed_tokens.weight");
   names.token_table = prefix + "embed_tokens.weight";
   const std::string layers = prefix + "layers.";
-  const GemmaNames style = {.llama = {.layers = layers.c_str(),
-                                      .attention_norm = "input_layernorm",
-                                      .mlp_norm = "pre_feedforward_layernorm",
-                                      .q = "self_attn.q_proj",
-                                      .k = "self_attn.k_proj",
-                                      .v = "self_attn.v_proj",
-                                      .o = "self_attn.o_proj",
-                                      .gate = "mlp.gate_proj",
-                                      .up = "mlp.up_proj",
-                                      .down = "mlp.down_proj",
-                                      .q_norm = third ? "self_attn.q_norm" : "",
-                                      .k_norm = third ? "self_attn.k_norm" : ""},
-                            .attention_post_norm = "post_attention_layernorm",
-                            .mlp_post_norm = "post_feedforward_layernorm",
-                            .plus_one = true};
+  GemmaNames style = {.llama = hub_llama_names(layers.c_str()),
+                      .attention_post_norm = "post_attention_layernorm",
+                      .mlp_post_norm = "post_feedforward_layernorm",
+                      .plus_one = true};
+  style.llama.mlp_norm = "pre_feedforward_layernorm";
+  if (!third) style.llama.q_norm = style.llama.k_norm = "";
   const bool bias = text.bool_or("attention_bias", false);
   for (int64_t layer = 0; layer < spec.n_layers; ++layer)
     names.layers.push_back(style.layer(layer, spec, {.qkv = bias, .out = bias}));
@@ -268,21 +253,11 @@ ModelDescription describe_gemma(const GgufFile& file) {
   WeightNames& names = model.names;
   names.token_table = "token_embd.weight";
   spec.vocab = file.weights.require(names.token_table).shape[0];
-  const GemmaNames style = {.llama = {.layers = "blk.",
-                                      .attention_norm = "attn_norm",
-                                      .mlp_norm = "ffn_norm",
-                                      .q = "attn_q",
-                                      .k = "attn_k",
-                                      .v = "attn_v",
-                                      .o = "attn_output",
-                                      .gate = "ffn_gate",
-                                      .up = "ffn_up",
-                                      .down = "ffn_down",
-                                      .q_norm = third ? "attn_q_norm" : "",
-                                      .k_norm = third ? "attn_k_norm" : ""},
-                            .attention_post_norm = "post_attention_norm",
-                            .mlp_post_norm = "post_ffw_norm",
-                            .plus_one = false};  // llama.cpp's converter has added it
+  GemmaNames style = {.llama = gguf_llama_names(),
+                      .attention_post_norm = "post_attention_norm",
+                      .mlp_post_norm = "post_ffw_norm",
+                      .plus_one = false};  // llama.cpp's converter has added it
+  if (!third) style.llama.q_norm = style.llama.k_norm = "";
   for (int64_t layer = 0; layer < spec.n_layers; ++layer)
     names.layers.push_back(style.layer(layer, spec, {}));
   names.final_norm = style.norm("output_norm");

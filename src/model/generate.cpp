@@ -6,19 +6,20 @@
 #include <chrono>
 
 #include "core/error.h"
+#include "core/seconds.h"
 #include "model/answer.h"
 
 namespace sluice::impl {
 namespace {
 
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
 // Scores after the last token of the prompt. Returns the seconds spent in options.prompt_pass.
 double prefill(Model& model, const GenerateOptions& options, Answer& answer, const Tensor& scores) {
   double elsewhere = 0;
   while (answer.in_prompt()) {
+    if (options.cancelled && options.cancelled()) {
+      answer.cancel();
+      break;
+    }
     const int64_t begin = answer.cache().length();
     const ConstTensor hidden = model.forward(answer.pending(), answer.cache());
     if (options.prompt_pass) {
@@ -64,10 +65,24 @@ void check_stop_strings(std::span<const std::string> stop) {
     throw Error("a stop string is empty", "leave it out, or give it some text");
 }
 
+std::vector<int32_t> prompt_tokens(const Tokenizer& tokenizer, std::string_view prompt) {
+  std::vector<int32_t> tokens = tokenizer.encode(prompt, /*add_special=*/true);
+  if (!tokens.empty()) return tokens;
+  if (const auto first = tokenizer.bos() ? tokenizer.bos() : tokenizer.eos()) return {*first};
+  throw Error("the prompt is empty", "give some text with -p or -f");
+}
+
 GenerateResult generate(Model& model, const Tokenizer& tokenizer, std::string_view prompt,
                         const GenerateOptions& options,
                         const std::function<void(std::string_view)>& emit) {
-  Answer answer(model, tokenizer, prompt, options, emit);
+  check_continues(model);
+  return generate(model, tokenizer, {.tokens = prompt_tokens(tokenizer, prompt)}, options, emit);
+}
+
+GenerateResult generate(Model& model, const Tokenizer& tokenizer, Prompt prompt,
+                        const GenerateOptions& options,
+                        const std::function<void(std::string_view)>& emit) {
+  Answer answer(model, tokenizer, std::move(prompt), options, emit);
   std::vector<float> scores(static_cast<size_t>(model.spec().vocab));
   const Tensor scores_view(scores.data(), DType::kF32, {1, model.spec().vocab});
   double prefill_seconds = 0;

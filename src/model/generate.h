@@ -20,10 +20,11 @@ inline constexpr int64_t kPrefillTokens = 1024;
 
 struct GenerateOptions {
   int64_t n_predict = 128;
-  SamplerOptions sampler;
-  std::vector<std::string> stop;  // the answer ends before the first of these
+  SamplerOptions sampler = {};
+  std::vector<std::string> stop = {};  // the answer ends before the first of these
   bool ignore_eos = false;
-  Plan plan = {};  // dense where it has no layers
+  std::vector<int32_t> end_ids = {};  // tokens that end the answer as the model's end token does
+  Plan plan = {};                     // dense where it has no layers
   // Runs the last of `tokens` after the others, which the cache has, and writes the scores of what
   // follows, (1, vocab) f32, in place of Model::forward() and Model::logits().
   std::function<void(std::span<const int32_t> tokens, KvCache& cache, const Tensor& scores)> step =
@@ -34,13 +35,15 @@ struct GenerateOptions {
       prompt_pass = {};
   // Called for every token of the answer after its text; false ends the answer there.
   std::function<bool(int32_t token)> go_on = {};
+  // Asked before every pass over the prompt; true ends the answer there.
+  std::function<bool()> cancelled = {};
 };
 
 struct GenerateResult {
   enum class End { kLength, kEos, kStopString, kContextFull, kCallback };
   End end = End::kLength;
   std::vector<int32_t> tokens;  // of the answer, without the end token
-  int64_t n_prompt = 0;
+  int64_t n_prompt = 0;         // tokens that were read before it
   double prefill_seconds = 0;
   double decode_seconds = 0;  // of all tokens after the first
   CacheMemory cache;          // at the end
@@ -50,8 +53,22 @@ struct GenerateResult {
 // Throws Error for one that is empty.
 void check_stop_strings(std::span<const std::string> stop);
 
+// Ids of a prompt with what the tokenizer's template adds; of an empty one, a token to start from.
+// Throws Error where there is none.
+std::vector<int32_t> prompt_tokens(const Tokenizer& tokenizer, std::string_view prompt);
+
+// What is continued. A cache that has the first tokens of a text is the caller's, and grows with
+// the answer; without one, an answer has its own.
+struct Prompt {
+  std::vector<int32_t> tokens;
+  KvCache* cache = nullptr;  // has the first of the tokens, not all of them
+};
+
 // `emit` is called with the answer piece by piece, whole characters only; first an empty piece,
 // once the prompt is accepted.
+GenerateResult generate(Model& model, const Tokenizer& tokenizer, Prompt prompt,
+                        const GenerateOptions& options,
+                        const std::function<void(std::string_view)>& emit);
 GenerateResult generate(Model& model, const Tokenizer& tokenizer, std::string_view prompt,
                         const GenerateOptions& options,
                         const std::function<void(std::string_view)>& emit);

@@ -17,7 +17,9 @@ KvCache::KvCache(const ModelSpec& spec, Backend& backend, int64_t n_batch, int64
       plan_(std::move(plan)),
       n_batch_(n_batch),
       capacity_(capacity),
-      dense_token_bytes_(bytes_needed(spec, backend.compute_dtype(), n_batch, 1) / spec.n_layers),
+      exact_token_bytes_(bytes_needed(spec, backend.compute_dtype(), n_batch, 1) / spec.n_layers),
+      int8_token_bytes_(bytes_needed(spec, backend.compute_dtype(), n_batch, 1, CacheKind::kInt8) /
+                        spec.n_layers),
       gates_(std::move(gates)),
       times_(static_cast<size_t>(spec.n_layers)) {
   SLUICE_CHECK(gates_.empty() || static_cast<int64_t>(gates_.size()) == spec.n_layers);
@@ -26,10 +28,15 @@ KvCache::KvCache(const ModelSpec& spec, Backend& backend, int64_t n_batch, int64
   LayerAttention* above = nullptr;
   for (int64_t index = 0; index < spec.n_layers; ++index) {
     Layer layer;
-    if (plan_.layers.empty() ||
-        plan_.layers[static_cast<size_t>(index)].mode == AttentionMode::kDense) {
-      layer.keys = backend.allocate(backend.compute_dtype(), shape);
-      layer.values = backend.allocate(backend.compute_dtype(), shape);
+    const LayerPlan of_layer =
+        plan_.layers.empty() ? LayerPlan{} : plan_.layers[static_cast<size_t>(index)];
+    if (of_layer.mode == AttentionMode::kDense) {
+      backend.check_cache(of_layer.cache);
+      const bool int8 = of_layer.cache == CacheKind::kInt8;
+      for (Buffer* rows : {&layer.keys, &layer.values})
+        *rows = backend.allocate(int8 ? DType::kI8 : backend.compute_dtype(), shape);
+      for (Buffer* scales : {&layer.key_scales, &layer.value_scales})
+        if (int8) *scales = backend.allocate(DType::kF32, {n_batch, spec.n_kv_heads, capacity});
     } else {
       const AttentionShape attention{
           .d_model = spec.d_model,
@@ -40,8 +47,8 @@ KvCache::KvCache(const ModelSpec& spec, Backend& backend, int64_t n_batch, int64
           .scale = spec.attention_scale(index),
           .keeps_all = plan_.audited,
           .basis = bases.empty() ? nullptr : bases[static_cast<size_t>(index)]};
-      layer.accelerated = std::make_unique<LayerAttention>(
-          backend, plan_.layers[static_cast<size_t>(index)], attention, n_batch, capacity, above);
+      layer.accelerated =
+          std::make_unique<LayerAttention>(backend, of_layer, attention, n_batch, capacity, above);
       if (layer.accelerated->plan().selects()) above = layer.accelerated.get();
     }
     layers_.push_back(std::move(layer));
@@ -100,7 +107,8 @@ bool KvCache::needs_whole_sequence() const {
 
 KvView KvCache::layer(int64_t index) const {
   const Layer& layer = layers_[static_cast<size_t>(index)];
-  return {layer.keys.view(), layer.values.view()};
+  return {layer.keys.view(), layer.values.view(), layer.key_scales.view(),
+          layer.value_scales.view()};
 }
 
 LayerAttention* KvCache::accelerated(int64_t index) const {
@@ -131,22 +139,27 @@ LayerTimes KvCache::all_times() const {
 void KvCache::reset_times() { std::fill(times_.begin(), times_.end(), LayerTimes{}); }
 
 CacheMemory KvCache::memory() const {
-  const int64_t dense_layer = length_ * dense_token_bytes_;
+  const int64_t dense_layer = length_ * exact_token_bytes_;
   CacheMemory memory{.n_tokens = length_, .bytes = {}, .dense_bytes = 0};
   for (const Layer& layer : layers_) {
     memory.dense_bytes += dense_layer;
     if (layer.accelerated != nullptr)
       memory.bytes += layer.accelerated->bytes();
     else
-      memory.bytes.keys_values.exact += dense_layer;
+      memory.bytes.keys_values.exact +=
+          layer.key_scales.defined() ? length_ * int8_token_bytes_ : dense_layer;
   }
   return memory;
 }
 
-int64_t KvCache::bytes_needed(const ModelSpec& spec, DType dtype, int64_t n_batch,
-                              int64_t capacity) {
-  const int64_t per_layer = checked_mul(checked_mul(n_batch, capacity), spec.kv_width());
-  return checked_mul(checked_mul(per_layer, 2 * element_bytes(dtype)), spec.n_layers);
+int64_t KvCache::bytes_needed(const ModelSpec& spec, DType dtype, int64_t n_batch, int64_t capacity,
+                              CacheKind kind) {
+  const bool int8 = kind == CacheKind::kInt8;
+  const int64_t rows = checked_mul(checked_mul(n_batch, capacity), spec.n_layers);
+  const int64_t scales = int8 ? spec.n_kv_heads * element_bytes(DType::kF32) : 0;
+  const int64_t row =
+      checked_mul(spec.kv_width(), element_bytes(int8 ? DType::kI8 : dtype)) + scales;
+  return checked_mul(rows, 2 * row);
 }
 
 }  // namespace sluice::impl

@@ -70,20 +70,22 @@ class KvCache {
 
   // Without room for tokens that may follow.
   CacheMemory memory() const;
-  // What a dense cache takes, filled or not.
-  static int64_t bytes_needed(const ModelSpec& spec, DType dtype, int64_t n_batch,
-                              int64_t capacity);
+  // What a dense cache takes, filled or not. dtype: of an exact one.
+  static int64_t bytes_needed(const ModelSpec& spec, DType dtype, int64_t n_batch, int64_t capacity,
+                              CacheKind kind = CacheKind::kExact);
 
  private:
   struct Layer {
-    Buffer keys, values;  // (n_batch, n_kv_heads, capacity, head_dim), of a dense layer
+    Buffer keys, values;              // (n_batch, n_kv_heads, capacity, head_dim), of a dense layer
+    Buffer key_scales, value_scales;  // (n_batch, n_kv_heads, capacity), where these are int8
     std::unique_ptr<LayerAttention> accelerated;
   };
 
   uint64_t id_;
   AttentionPlan plan_;
   int64_t n_batch_, capacity_, length_ = 0;
-  int64_t dense_token_bytes_;  // of one position in one layer, all sequences
+  // Of one position in one dense layer, all sequences.
+  int64_t exact_token_bytes_, int8_token_bytes_;
   std::vector<Layer> layers_;
   std::vector<LinearGates> gates_;  // (n_layers), or empty
   std::vector<LayerTimes> times_;   // (n_layers)

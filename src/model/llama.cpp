@@ -95,6 +95,21 @@ ModelSpec read_llama_spec(const ConfigReader& config) {
   return spec;
 }
 
+LlamaNames hub_llama_names(const char* layers) {
+  return {.layers = layers,
+          .attention_norm = "input_layernorm",
+          .mlp_norm = "post_attention_layernorm",
+          .q = "self_attn.q_proj",
+          .k = "self_attn.k_proj",
+          .v = "self_attn.v_proj",
+          .o = "self_attn.o_proj",
+          .gate = "mlp.gate_proj",
+          .up = "mlp.up_proj",
+          .down = "mlp.down_proj",
+          .q_norm = "self_attn.q_norm",
+          .k_norm = "self_attn.k_norm"};
+}
+
 ModelDescription describe_llama(const ConfigReader& config, const WeightStore& weights) {
   ModelDescription model;
   ModelSpec& spec = model.spec = read_llama_spec(config);
@@ -102,20 +117,8 @@ ModelDescription describe_llama(const ConfigReader& config, const WeightStore& w
   const std::string prefix = find_prefix(weights, {"model.", ""}, "embed_tokens.weight");
   names.token_table = prefix + "embed_tokens.weight";
   const std::string layers = prefix + "layers.";
-  LlamaNames style = {.layers = layers.c_str(),
-                      .attention_norm = "input_layernorm",
-                      .mlp_norm = "post_attention_layernorm",
-                      .q = "self_attn.q_proj",
-                      .k = "self_attn.k_proj",
-                      .v = "self_attn.v_proj",
-                      .o = "self_attn.o_proj",
-                      .gate = "mlp.gate_proj",
-                      .up = "mlp.up_proj",
-                      .down = "mlp.down_proj"};
-  if (spec.family == "qwen3") {
-    style.q_norm = "self_attn.q_norm";
-    style.k_norm = "self_attn.k_norm";
-  }
+  LlamaNames style = hub_llama_names(layers.c_str());
+  if (spec.family != "qwen3") style.q_norm = style.k_norm = "";
   const bool attention_bias = config.bool_or("attention_bias", false);
   const bool qwen2 = spec.family == "qwen2";
   const LlamaBiases biases = {.qkv = attention_bias || qwen2,

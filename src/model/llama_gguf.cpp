@@ -26,12 +26,27 @@ ModelSpec read_llama_spec(const GgufFile& file, const std::string& architecture)
   if (spec.n_heads % spec.n_kv_heads != 0 || spec.head_dim % 2 != 0)
     throw Error(fmt::format("{}: {} heads, {} key/value heads and head_dim {} do not fit together",
                             file.path.string(), spec.n_heads, spec.n_kv_heads, spec.head_dim),
-                "was the file written by a current converter?");
+                kGgufHint);
   spec.d_inner = gguf_int(file, key("feed_forward_length"), kMaxWidth);
   spec.max_positions = gguf_int(file, key("context_length"), kMaxPositions);
   spec.norm_epsilon = gguf_epsilon(file, key("attention.layer_norm_rms_epsilon"));
   read_rotary(file, architecture, spec);
   return spec;
+}
+
+LlamaNames gguf_llama_names() {
+  return {.layers = "blk.",
+          .attention_norm = "attn_norm",
+          .mlp_norm = "ffn_norm",
+          .q = "attn_q",
+          .k = "attn_k",
+          .v = "attn_v",
+          .o = "attn_output",
+          .gate = "ffn_gate",
+          .up = "ffn_up",
+          .down = "ffn_down",
+          .q_norm = "attn_q_norm",
+          .k_norm = "attn_k_norm"};
 }
 
 ModelDescription describe_llama(const GgufFile& file, const std::string& architecture) {
@@ -48,20 +63,8 @@ ModelDescription describe_llama(const GgufFile& file, const std::string& archite
   WeightNames& names = model.names;
   names.token_table = "token_embd.weight";
   spec.vocab = file.weights.require(names.token_table).shape[0];
-  LlamaNames style = {.layers = "blk.",
-                      .attention_norm = "attn_norm",
-                      .mlp_norm = "ffn_norm",
-                      .q = "attn_q",
-                      .k = "attn_k",
-                      .v = "attn_v",
-                      .o = "attn_output",
-                      .gate = "ffn_gate",
-                      .up = "ffn_up",
-                      .down = "ffn_down"};
-  if (architecture == "qwen3") {
-    style.q_norm = "attn_q_norm";
-    style.k_norm = "attn_k_norm";
-  }
+  LlamaNames style = gguf_llama_names();
+  if (architecture != "qwen3") style.q_norm = style.k_norm = "";
   const auto stored = [&](const char* name) { return file.weights.find(name) != nullptr; };
   const LlamaBiases biases = {.qkv = stored("blk.0.attn_q.bias"),
                               .out = stored("blk.0.attn_output.bias"),

@@ -49,7 +49,7 @@ struct Slice {
 
 class Loader {
  public:
-  Loader(const WeightStore& store, Backend& backend, std::optional<DType> weights)
+  Loader(const WeightStore& store, Backend& backend, const WeightType& weights)
       : store_(store), backend_(backend), type_(weights) {}
 
   std::unique_ptr<LinearWeights> matrix(const MatrixNames& names, int64_t n_in) {
@@ -58,7 +58,7 @@ class Loader {
         backend_.pack_linear(with_weight_type(matrix_source(store_, names, n_in), type_));
     bytes_ += weights->bytes();
     ++n_matrices_;
-    if (type_ && fitting_weight_type(*type_, n_in) != *type_) ++n_other_type_;
+    if (type_.type && fitting_weight_type(*type_.type, n_in) != *type_.type) ++n_other_type_;
     for (const MatrixPart& part : names) store_.release(store_.require(part.weight));
     return weights;
   }
@@ -103,7 +103,7 @@ class Loader {
  private:
   const WeightStore& store_;
   Backend& backend_;
-  std::optional<DType> type_;
+  WeightType type_;
   int64_t bytes_ = 0, n_matrices_ = 0, n_other_type_ = 0;
 };
 

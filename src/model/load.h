@@ -10,6 +10,7 @@
 #include "io/weight_store.h"
 #include "layer/block.h"
 #include "model/spec.h"
+#include "model/weight_type.h"
 
 namespace sluice::impl {
 
@@ -30,7 +31,7 @@ MatrixSource matrix_source(const WeightStore& store, const MatrixNames& names, i
 
 struct WeightOptions {
   std::function<void(double)> progress = {};  // called with the share of layers done, from 0 to 1
-  std::optional<DType> weights = {};          // see model/weight_type.h
+  WeightType weights = {};
 };
 ModelWeights load_weights(const ModelDescription& description, const WeightStore& store,
                           Backend& backend, const WeightOptions& options);

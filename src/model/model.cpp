@@ -43,8 +43,9 @@ ModelWeights checked_weights(const Checkpoint& checkpoint, Backend& backend,
     throw Error(fmt::format("weights of {} do not go with activations of {}",
                             dtype_name(*options.weights), dtype_name(compute)),
                 fmt::format("--weights {}, or a block type such as q8_0", dtype_name(compute)));
-  return load_weights(checkpoint.description, checkpoint.weights(), backend,
-                      {.progress = options.progress, .weights = options.weights});
+  return load_weights(
+      checkpoint.description, checkpoint.weights(), backend,
+      {.progress = options.progress, .weights = {options.weights, options.expand_blocks}});
 }
 
 }  // namespace
@@ -55,7 +56,7 @@ Model::Model(std::shared_ptr<const Checkpoint> checkpoint, std::unique_ptr<Backe
       spec_(checkpoint_->spec()),
       backend_(std::move(backend)),
       context_(checked_context(spec_, options.context)),
-      weight_type_(options.weights),
+      weight_type_{options.weights, options.expand_blocks},
       weights_(checked_weights(*checkpoint_, *backend_, options)) {}
 
 PlanShape Model::plan_shape() const {
@@ -244,31 +245,6 @@ ConstTensor Model::run_layers(int64_t first_layer, int64_t n_rows, KvCache& cach
     run_blocks({.first_layer = first_layer, .n_tokens = n_tokens}, hidden, cache);
   cache.advance(n_tokens);
   return hidden;
-}
-
-bool Model::can_record(const KvCache& cache) const {
-  return !observer_ && !linear_observer_ && !cache.waits_to_time() && cache.can_record();
-}
-
-void Model::run_step(bool exact, const Tensor& hidden, KvCache& cache) {
-  RecordedStep& step = exact ? exact_step_ : step_;
-  const StepMemory memory{
-      .cache = cache.id(),
-      .n_rows = workspace_.capacity(),
-      .n_hidden = hidden_.view().rows(),
-      .n_positions = rotary_.cosine.defined() ? rotary_.cosine.view().rows() : 0};
-  const auto run = [&] { run_blocks({.exact = exact}, hidden, cache); };
-  if (std::exchange(step.memory, memory) != memory ||
-      (step.recording != nullptr && !step.recording->valid())) {
-    step.recording = nullptr;
-    step.tried = false;
-    return run();
-  }
-  if (!std::exchange(step.tried, true))
-    step.recording = backend_->recorder() ? backend_->recorder()->record(run) : nullptr;
-  if (step.recording == nullptr) return run();
-  if (!exact) cache.expect_token();
-  step.recording->replay(cache.length());
 }
 
 void Model::run_blocks(const Pass& pass, const Tensor& hidden, KvCache& cache) {

@@ -21,6 +21,8 @@ struct LoadOptions {
   // The type of the matrices in memory: blocks, or the compute dtype; nothing: as they are stored,
   // plain types in the compute dtype.
   std::optional<DType> weights = {};
+  // The values of blocks, in the compute dtype: to compare blocks with.
+  bool expand_blocks = false;
 };
 
 // The next tokens of one sequence of a ragged batch.
@@ -67,8 +69,8 @@ class Model {
   // The same before every linear layer of the blocks, but for accelerated attention's own.
   void observe_linear(LinearObserver observer) { linear_observer_ = std::move(observer); }
 
-  // Whether the last step of one token to a sequence was a recording's.
-  bool replays() const { return step_.recording != nullptr; }
+  // Whether the last step that could be recorded was a recording's.
+  bool replays() const { return replays_; }
 
   // Runs tokens (n_batch, n_tokens) through every layer after what the cache holds, and appends
   // them to it. Returns the hidden states after the final norm, (n_batch * n_tokens, d_model),
@@ -103,9 +105,11 @@ class Model {
   void run_blocks(const Pass& pass, const Tensor& hidden, KvCache& cache);
   // Throws Error for tokens that do not fit, or are none.
   void check_tokens(std::span<const int32_t> tokens, const KvCache& cache) const;
-  // The same of the whole model for one token to a sequence, recorded where the backend can: the
-  // first such step runs, the second is recorded, and the others ask for the recording.
+  // The same of the whole model for one token to a sequence, recorded where the backend can.
   void run_step(bool exact, const Tensor& hidden, KvCache& cache);
+  // The layers of a ragged batch, whose rows are at these positions.
+  void run_ragged_blocks(std::span<const SequenceTokens> sequences,
+                         std::span<const int32_t> positions, const Tensor& hidden);
   bool can_record(const KvCache& cache) const;
   void prepare_groups(int64_t layer, const LayerLinearPlan& plan, const Bases* bases);
   // Makes the rotary tables long enough: a model may allow far more positions than a text has.
@@ -125,7 +129,7 @@ class Model {
   const ModelSpec& spec_;
   std::unique_ptr<Backend> backend_;
   int64_t context_;
-  std::optional<DType> weight_type_;
+  WeightType weight_type_;
   ModelWeights weights_;
   std::optional<std::string> bases_text_;  // sha256 of the text whose bases the images are in
   std::map<std::pair<int64_t, SelectSpace>, std::shared_ptr<const SelectionBasis>> selection_bases_;
@@ -140,7 +144,7 @@ class Model {
   // What a step works on. Memory of the model's own moves where it grows, and never shrinks: its
   // sizes tell.
   struct StepMemory {
-    uint64_t cache = 0;
+    std::vector<uint64_t> caches;
     int64_t n_rows = 0, n_hidden = 0, n_positions = 0;
     bool operator==(const StepMemory&) const = default;
   };
@@ -149,7 +153,17 @@ class Model {
     std::unique_ptr<Recording> recording;
     bool tried = false;  // to record it
   };
-  RecordedStep step_, exact_step_;  // of forward(), of forward_exact()
+  struct StepWork {
+    std::function<void()> run;
+    std::span<const int32_t> positions;
+    std::function<void()> before_replay = {};
+  };
+  // The first step on some memory runs, the second is recorded, and the others ask for the
+  // recording.
+  void run_recorded(RecordedStep& step, std::vector<uint64_t> caches, const StepWork& work);
+  // Of forward(), of forward_exact(), of forward_ragged().
+  RecordedStep step_, exact_step_, ragged_step_;
+  bool replays_ = false;
 };
 
 }  // namespace sluice::impl

@@ -57,7 +57,7 @@ ModelDescription describe_phi3(const GgufFile& file) {
   if (window < 0 || window > kMaxPositions)
     throw Error(fmt::format("{}: `phi3.attention.sliding_window` is {}, expected 0 to {}",
                             file.path.string(), window, kMaxPositions),
-                "was the file written by a current converter?");
+                kGgufHint);
   if (window > 0) spec.windows.assign(static_cast<size_t>(spec.n_layers), window);
   WeightNames& names = model.names;
   names.token_table = "token_embd.weight";

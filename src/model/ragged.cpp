@@ -29,12 +29,32 @@ ConstTensor Model::forward_ragged(std::span<const SequenceTokens> sequences) {
     n_positions = std::max(n_positions, cache.length() + lengths.back());
   }
   const int64_t n_rows = std::ssize(tokens);
-  const BlockShape shape = block_shape(spec_);
-  workspace_.resize(*backend_, shape, n_rows);
+  workspace_.resize(*backend_, block_shape(spec_), n_rows);
   embed(tokens, lengths, positions);
   if (spec_.position == PositionKind::kRotary) reach(n_positions);
   const Tensor hidden = grown(*backend_, hidden_, backend_->compute_dtype(), n_rows, spec_.d_model);
+  // Attention of accelerated layers is recorded for one position alone.
+  const bool recordable =
+      n_rows == std::ssize(sequences) &&
+      std::all_of(sequences.begin(), sequences.end(), [&](const SequenceTokens& sequence) {
+        return sequence.cache->all_dense() && can_record(*sequence.cache);
+      });
+  const auto run = [&] { run_ragged_blocks(sequences, positions, hidden); };
+  if (recordable) {
+    std::vector<uint64_t> caches;
+    for (const SequenceTokens& sequence : sequences) caches.push_back(sequence.cache->id());
+    run_recorded(ragged_step_, std::move(caches), {.run = run, .positions = positions});
+  } else {
+    run();
+  }
+  for (const SequenceTokens& sequence : sequences)
+    sequence.cache->advance(std::ssize(sequence.tokens));
+  return hidden;
+}
 
+void Model::run_ragged_blocks(std::span<const SequenceTokens> sequences,
+                              std::span<const int32_t> positions, const Tensor& hidden) {
+  const BlockShape shape = block_shape(spec_);
   KvCache& first = *sequences.front().cache;  // times of the whole pass are its
   std::vector<SequencePart> parts(sequences.size());
   for (int64_t layer = 0; layer < spec_.n_layers; ++layer) {
@@ -42,17 +62,17 @@ ConstTensor Model::forward_ragged(std::span<const SequenceTokens> sequences) {
     for (size_t i = 0; i < parts.size(); ++i) {
       KvCache& cache = *sequences[i].cache;
       parts[i] = {.first_row = row,
-                  .n_tokens = lengths[i],
+                  .n_tokens = std::ssize(sequences[i].tokens),
                   .first_position = cache.length(),
                   .cache = cache.layer(layer),
                   .accelerated = cache.accelerated(layer),
                   .gates = cache.gates(layer)};
-      row += lengths[i];
+      row += parts[i].n_tokens;
     }
     const RotaryTables& rotary = rotary_of(layer);
     run_block(*backend_, shape, weights_.blocks[static_cast<size_t>(layer)],
               {.layer = layer,
-               .n_tokens = n_rows,
+               .n_tokens = hidden.rows(),
                .first_position = 0,
                .cache = {},
                .cosine = rotary.cosine.view(),
@@ -64,8 +84,6 @@ ConstTensor Model::forward_ragged(std::span<const SequenceTokens> sequences) {
               workspace_);
   }
   final_norm(hidden);
-  for (size_t i = 0; i < parts.size(); ++i) sequences[i].cache->advance(lengths[i]);
-  return hidden;
 }
 
 }  // namespace sluice::impl

@@ -15,8 +15,6 @@ namespace {
 
 using Kind = RotaryScaling::Kind;
 
-constexpr const char* kGgufHint = "was the file written by a current converter?";
-
 // YaRN's factor of attention for a scale, as its paper suggests.
 double yarn_attention(double factor, double weight = 1) {
   return factor <= 1 ? 1.0 : 0.1 * weight * std::log(factor) + 1;
@@ -112,14 +110,6 @@ void read_scaling(const ConfigReader& config, const ConfigReader& object, ModelS
   }
 }
 
-double checked_positive(const GgufFile& file, std::string_view what, double value) {
-  if (!(value > 1e-6 && value < 1e15))
-    throw Error(
-        fmt::format("{}: `{}` is {}, expected a positive number", file.path.string(), what, value),
-        kGgufHint);
-  return value;
-}
-
 // (dim / 2) divisors of frequencies, as a tensor of the file; empty where it has none.
 std::vector<float> read_divisors(const GgufFile& file, const char* name, int64_t dim) {
   const StoredTensor* tensor = file.weights.find(name);
@@ -130,7 +120,7 @@ std::vector<float> read_divisors(const GgufFile& file, const char* name, int64_t
                 kGgufHint);
   std::vector<float> values(static_cast<size_t>(dim / 2));
   expand(*tensor, 0, values);
-  for (const float value : values) checked_positive(file, name, value);
+  for (const float value : values) gguf_positive(file, name, value);
   return values;
 }
 
@@ -141,7 +131,7 @@ struct GgufScaling {
 
   double number(const char* name, double fallback) const {
     const std::string key = stem + name;
-    return checked_positive(file, key, file.find_float(key).value_or(fallback));
+    return gguf_positive(file, key, file.find_float(key).value_or(fallback));
   }
   int64_t original_positions(int64_t fallback) const {
     return gguf_int(file, stem + "original_context_length", kMaxPositions, fallback);
@@ -216,8 +206,8 @@ void read_rotary(const GgufFile& file, const std::string& architecture, ModelSpe
   rotary.dim = gguf_int(file, stem + "dimension_count", spec.head_dim, spec.head_dim);
   if (rotary.dim % 2 != 0)
     throw Error(fmt::format("{}: `{}dimension_count` is odd", file.path.string(), stem), kGgufHint);
-  rotary.base = checked_positive(file, stem + "freq_base",
-                                 file.find_float(stem + "freq_base").value_or(10000));
+  rotary.base =
+      gguf_positive(file, stem + "freq_base", file.find_float(stem + "freq_base").value_or(10000));
   const GgufScaling keys{file, stem + "scaling."};
   std::vector<float> of_short = read_divisors(file, "rope_factors_short.weight", rotary.dim);
   std::vector<float> of_long = read_divisors(file, "rope_factors_long.weight", rotary.dim);
@@ -227,7 +217,7 @@ void read_rotary(const GgufFile& file, const std::string& architecture, ModelSpe
   if (kind == "linear") {
     rotary.scaling.kind = Kind::kLinear;
     rotary.scaling.factor = file.require_float(keys.stem + "factor");
-    checked_positive(file, keys.stem + "factor", rotary.scaling.factor);
+    gguf_positive(file, keys.stem + "factor", rotary.scaling.factor);
   } else if (kind == "yarn") {
     read_yarn(keys, spec);
   } else if (kind == "longrope" && factors) {

@@ -15,27 +15,8 @@ constexpr int64_t kRowsAtATime = 16;
 
 bool is_block(DType type) { return block_size(type).elements > 1; }
 
-}  // namespace
-
-std::optional<DType> weight_type_named(std::string_view name) {
-  const auto found = std::find_if(kWeightTypes.begin(), kWeightTypes.end(),
-                                  [name](DType type) { return dtype_name(type) == name; });
-  if (found == kWeightTypes.end()) return std::nullopt;
-  return *found;
-}
-
-DType fitting_weight_type(DType wanted, int64_t n_in) {
-  if (!is_block(wanted) || n_in % block_size(wanted).elements == 0) return wanted;
-  return n_in % block_size(DType::kQ8_0).elements == 0 ? DType::kQ8_0 : DType::kF32;
-}
-
-MatrixSource with_weight_type(MatrixSource source, std::optional<DType> wanted) {
-  if (!wanted) return source;
-  const DType type = fitting_weight_type(*wanted, source.n_in);
-  if (!is_block(type)) {
-    source.stored.clear();
-    return source;
-  }
+// `source` in blocks of `type`.
+MatrixSource in_blocks(MatrixSource source, DType type) {
   if (!source.stored.empty() &&
       std::all_of(source.stored.begin(), source.stored.end(),
                   [type](const StoredRows& rows) { return rows.dtype == type; }))
@@ -61,6 +42,32 @@ MatrixSource with_weight_type(MatrixSource source, std::optional<DType> wanted) 
   };
   source.stored = {{0, source.n_out, type, blocks->data()}};
   source.owner = std::move(blocks);
+  return source;
+}
+
+}  // namespace
+
+std::optional<DType> weight_type_named(std::string_view name) {
+  const auto found = std::find_if(kWeightTypes.begin(), kWeightTypes.end(),
+                                  [name](DType type) { return dtype_name(type) == name; });
+  if (found == kWeightTypes.end()) return std::nullopt;
+  return *found;
+}
+
+DType fitting_weight_type(DType wanted, int64_t n_in) {
+  if (!is_block(wanted) || n_in % block_size(wanted).elements == 0) return wanted;
+  return n_in % block_size(DType::kQ8_0).elements == 0 ? DType::kQ8_0 : DType::kF32;
+}
+
+MatrixSource with_weight_type(MatrixSource source, const WeightType& wanted) {
+  if (wanted.type) {
+    const DType type = fitting_weight_type(*wanted.type, source.n_in);
+    if (is_block(type))
+      source = in_blocks(std::move(source), type);
+    else
+      source.stored.clear();
+  }
+  if (wanted.expanded) source.stored.clear();
   return source;
 }
 

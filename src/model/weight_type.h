@@ -21,8 +21,14 @@ std::optional<DType> weight_type_named(std::string_view name);
 // no whole number of blocks, or kF32 for the compute dtype where they are none of q8_0's either.
 DType fitting_weight_type(DType wanted, int64_t n_in);
 
+// What a model's matrices are asked to be.
+struct WeightType {
+  std::optional<DType> type = {};
+  bool expanded = false;  // the values of the blocks, in the compute dtype: to compare with
+};
+
 // The same matrix in blocks of the type that fits, its rows those of the blocks; with f32 or bf16,
-// without stored rows, so that a backend expands it; without a type, as it is.
-MatrixSource with_weight_type(MatrixSource source, std::optional<DType> wanted);
+// or `expanded`, without stored rows, so that a backend expands it; without a type, as it is.
+MatrixSource with_weight_type(MatrixSource source, const WeightType& wanted);
 
 }  // namespace sluice::impl

@@ -37,8 +37,8 @@ constexpr Names<HeadKind, 3> kKinds = {{{HeadKind::kClusters, "clusters"},
                                         {HeadKind::kWindow, "window"},
                                         {HeadKind::kDense, "dense"}}};
 
-constexpr Names<MemberCache, 2> kMembers = {
-    {{MemberCache::kExact, "exact"}, {MemberCache::kInt8, "int8"}}};
+constexpr Names<CacheKind, 2> kCacheKinds = {
+    {{CacheKind::kExact, "exact"}, {CacheKind::kInt8, "int8"}}};
 
 template <typename T, size_t n>
 std::string_view name_in(const Names<T, n>& names, T value) {
@@ -90,6 +90,20 @@ void check_selection(const LayerPlan& layer) {
     throw Error(fmt::format("{} does not go with attention {}: it looks at later tokens",
                             rule_name(layer.rule), mode_name(layer.mode)),
                 "--select cascade-causal, or --attention paper to reproduce the paper");
+}
+
+LayerPlan dense_layer(CacheKind cache) {
+  LayerPlan layer;
+  layer.cache = cache;
+  return layer;
+}
+
+void check_cache_kind(const LayerPlan& layer) {
+  if (layer.cache != CacheKind::kExact && layer.mode != AttentionMode::kDense &&
+      layer.mode != AttentionMode::kRefine)
+    throw Error(
+        fmt::format("attention {} has no cache {}", mode_name(layer.mode), cache_name(layer.cache)),
+        "attention dense or refine, or an exact cache");
 }
 
 // The border between near and far keys.
@@ -198,8 +212,8 @@ std::string_view clusters_name(ClusterKind kind) { return name_in(kClusterKinds,
 std::optional<ClusterKind> clusters_of(std::string_view name) {
   return value_in(kClusterKinds, name);
 }
-std::string_view members_name(MemberCache members) { return name_in(kMembers, members); }
-std::optional<MemberCache> members_of(std::string_view name) { return value_in(kMembers, name); }
+std::string_view cache_name(CacheKind kind) { return name_in(kCacheKinds, kind); }
+std::optional<CacheKind> cache_of(std::string_view name) { return value_in(kCacheKinds, name); }
 std::string_view refine_rule_name(RefineRule rule) { return name_in(kRefineRules, rule); }
 std::optional<RefineRule> refine_rule_of(std::string_view name) {
   return value_in(kRefineRules, name);
@@ -236,6 +250,12 @@ bool AttentionPlan::all_dense() const {
                      [](const LayerPlan& layer) { return layer.mode == AttentionMode::kDense; });
 }
 
+bool AttentionPlan::all_exact() const {
+  return all_dense() && std::all_of(layers.begin(), layers.end(), [](const LayerPlan& layer) {
+           return layer.cache == CacheKind::kExact;
+         });
+}
+
 bool PlanShape::stays_dense(int64_t layer) const {
   const int64_t window = windows.empty() ? 0 : windows[static_cast<size_t>(layer)];
   return capped || (window > 0 && window < context);
@@ -261,6 +281,7 @@ RefinePlan with_defaults(RefinePlan plan, int64_t window, int64_t context) {
 LayerPlan layer_plan(const UniformAttention& choice, const PlanShape& shape) {
   LayerPlan layer;
   layer.mode = choice.mode;
+  layer.cache = choice.cache;
   if (choice.mode == AttentionMode::kBaseline) {
     layer.baseline = choice.baseline;
     layer.baseline.context = shape.context;
@@ -299,7 +320,7 @@ AttentionPlan uniform_plan(const UniformAttention& choice, const PlanShape& shap
     throw Error(fmt::format("the model has no layer {}", choice.from_layer),
                 fmt::format("--from-layer takes 0 to {}", shape.n_layers - 1));
   AttentionPlan plan;
-  plan.layers.resize(static_cast<size_t>(shape.n_layers));
+  plan.layers.assign(static_cast<size_t>(shape.n_layers), dense_layer(choice.cache));
   if (choice.mode == AttentionMode::kDense) return plan;
   for (int64_t i = choice.from_layer; i < shape.n_layers; ++i)
     if (!shape.stays_dense(i)) plan.layers[static_cast<size_t>(i)] = layer_plan(choice, shape);
@@ -309,7 +330,8 @@ AttentionPlan uniform_plan(const UniformAttention& choice, const PlanShape& shap
 
 AttentionPlan fitted(AttentionPlan plan, const PlanShape& shape) {
   for (int64_t i = 0; i < std::ssize(plan.layers); ++i)
-    if (shape.stays_dense(i)) plan.layers[static_cast<size_t>(i)] = {};
+    if (LayerPlan& layer = plan.layers[static_cast<size_t>(i)]; shape.stays_dense(i))
+      layer = dense_layer(layer.cache);
   return plan;
 }
 
@@ -329,6 +351,7 @@ void check_plan(const AttentionPlan& plan, const PlanShape& shape) {
   std::vector<double> in_force;      // taus of the sets it has
   for (size_t i = 0; i < plan.layers.size(); ++i) {
     const LayerPlan& layer = plan.layers[i];
+    check_cache_kind(layer);
     if (layer.mode == AttentionMode::kDense || shape.stays_dense(static_cast<int64_t>(i))) continue;
     if (layer.mode == AttentionMode::kBaseline) {
       check_baseline(layer.baseline, shape.causal);

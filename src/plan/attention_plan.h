@@ -30,8 +30,8 @@ std::string_view clusters_name(ClusterKind kind);  // "pages", "kmeans", "neares
 std::optional<ClusterKind> clusters_of(std::string_view name);
 std::string_view refine_rule_name(RefineRule rule);  // "error", "strongest", "mean-error"
 std::optional<RefineRule> refine_rule_of(std::string_view name);
-std::string_view members_name(MemberCache members);  // "exact", "int8"
-std::optional<MemberCache> members_of(std::string_view name);
+std::string_view cache_name(CacheKind kind);  // "exact", "int8"
+std::optional<CacheKind> cache_of(std::string_view name);
 
 struct HeadPlan {
   HeadKind kind = HeadKind::kClusters;
@@ -52,7 +52,6 @@ struct RefinePlan {
   double tile_factor = 5;
   ClusterKind clusters = ClusterKind::kPages;
   RefineRule rule = RefineRule::kError;
-  MemberCache members = MemberCache::kExact;
 
   bool operator==(const RefinePlan&) const = default;
 };
@@ -72,8 +71,11 @@ struct LayerPlan {
   // The heads that cluster do so by one tau, which the layer chooses from the first tokens of each
   // sequence (select/auto_tau.h); their own means nothing then.
   bool tau_auto = false;
-  RefinePlan refine;            // mode `refine`, which knows window and sinks too, and no selection
-  BaselinePlan baseline;        // mode `baseline`, which knows nothing else, and has no `heads`
+  RefinePlan refine;      // mode `refine`, which knows window and sinks too, and no selection
+  BaselinePlan baseline;  // mode `baseline`, which knows nothing else, and has no `heads`
+  // How keys and values are kept: all of a layer of mode `dense`, members of clusters in `refine`.
+  // The other modes have exact ones alone.
+  CacheKind cache = CacheKind::kExact;
   std::vector<HeadPlan> heads;  // (n_kv_heads); in `copy` and `paper` all cluster, by one tau
 
   bool clusters() const;  // some head does
@@ -93,6 +95,8 @@ struct AttentionPlan {
   // Caches keep what exact steps read: RefineSpec::keeps_all. Of a run, and in no file.
   bool audited = false;
   bool all_dense() const;
+  // Whether there is nothing that could change an answer: all layers are dense, all caches exact.
+  bool all_exact() const;
   // Whether every layer can answer exactly at any time: none drops a key for good.
   bool keeps_every_key() const;
 
@@ -141,6 +145,9 @@ struct UniformAttention {
   double delta = kDefaultDelta;  // `refine`
   RefinePlan refine;
   BaselinePlan baseline;
+  CacheKind cache = CacheKind::kExact;  // of all layers, those that stay dense included
+
+  bool all_exact() const { return mode == AttentionMode::kDense && cache == CacheKind::kExact; }
 };
 // The mode, or which baseline: "baseline:quest".
 std::string_view attention_name(const UniformAttention& choice);
@@ -148,8 +155,8 @@ std::string_view attention_name(const UniformAttention& choice);
 // The layer that UniformAttention asks for, defaults filled in.
 LayerPlan layer_plan(const UniformAttention& choice, const PlanShape& shape);
 AttentionPlan uniform_plan(const UniformAttention& choice, const PlanShape& shape);
-// The plan with the layers dense that stay dense. A layer that reused the sets of one of them has
-// none then, which check_plan() refuses.
+// The plan with the layers dense that stay dense, caches as they are. A layer that reused the sets
+// of one of them has none then, which check_plan() refuses.
 AttentionPlan fitted(AttentionPlan plan, const PlanShape& shape);
 // The plan for a text of so many tokens: baselines take their share of these. Nothing else changes.
 AttentionPlan at_length(AttentionPlan plan, int64_t n_tokens);

@@ -22,9 +22,9 @@ struct UniformChoice {
   UniformLinear linear = {};
   std::string file = {};  // the name of a plan file, which says more than the other two
 
-  bool all_dense() const {
-    return file.empty() && attention.mode == AttentionMode::kDense &&
-           linear.kind == LinearKind::kDense;
+  // Whether nothing is done other than exactly.
+  bool all_exact() const {
+    return file.empty() && attention.all_exact() && linear.kind == LinearKind::kDense;
   }
 };
 

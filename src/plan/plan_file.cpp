@@ -28,7 +28,11 @@ json group_json(const GroupPlan& group) {
 }
 
 json layer_json(const LayerPlan& layer, json described) {
-  if (layer.mode == AttentionMode::kDense) return {{"layer", described["layer"]}};
+  if (layer.mode == AttentionMode::kDense) {
+    json out = {{"layer", described["layer"]}};
+    if (described.contains("cache")) out["cache"] = described["cache"];
+    return out;
+  }
   if (layer.mode == AttentionMode::kRefine) {
     described["sinks"] = layer.sinks;
     for (const char* key : {"reuse", "joint", "block"}) described.erase(key);
@@ -88,7 +92,7 @@ std::optional<PlanObjective> objective_of(std::string_view name) {
 }
 
 std::string why_dense(const PlanFile& file, int64_t n_prompt, int64_t n_predict) {
-  if (file.plan.attention.all_dense() && file.plan.linear.all_dense()) return "is dense";
+  if (file.plan.attention.all_exact() && file.plan.linear.all_dense()) return "is dense";
   if (n_prompt > file.context)
     return fmt::format("was measured with up to {} tokens", file.context);
   // Nothing was measured, or time is not what it is for.

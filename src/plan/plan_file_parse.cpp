@@ -49,7 +49,7 @@ std::string sha256_text(const JsonValue& value) {
 // Keys of layers that select, and of those that refine.
 constexpr std::array kOfSelection = {"select", "space", "reuse", "joint", "outlier_ratio", "block"};
 constexpr std::array kOfRefine = {"segment",     "early",    "page", "tile",
-                                  "tile_factor", "clusters", "rule", "cache"};
+                                  "tile_factor", "clusters", "rule"};
 
 RefinePlan refine(const JsonValue& value) {
   RefinePlan plan;
@@ -66,8 +66,6 @@ RefinePlan refine(const JsonValue& value) {
     plan.clusters = clusters->named(clusters_of, "pages, kmeans or nearest");
   if (const auto rule = value.find("rule"))
     plan.rule = rule->named(refine_rule_of, "error, strongest or mean-error");
-  if (const auto cache = value.find("cache"))
-    plan.members = cache->named(members_of, "exact or int8");
   return plan;
 }
 
@@ -102,17 +100,23 @@ LayerPlan LayerReader::attention(const JsonValue& value) const {
   UniformAttention choice;
   if (const auto mode = value.find("mode"))
     choice.mode = mode->named(mode_of, "dense, refine, keys, copy or paper");
+  if (const auto cache = value.find("cache"))
+    choice.cache = cache->named(cache_of, "exact or int8");
   if (choice.mode == AttentionMode::kDense) {
     expect_none(value, std::array{"window", "sinks", "heads"}, "a dense layer");
     expect_none(value, kOfSelection, "a dense layer");
     expect_none(value, kOfRefine, "a dense layer");
-    return {};
+    LayerPlan dense;
+    dense.cache = choice.cache;
+    return dense;
   }
   const std::string where = fmt::format("mode {}", mode_name(choice.mode));
-  if (choice.mode == AttentionMode::kRefine)
+  if (choice.mode == AttentionMode::kRefine) {
     expect_none(value, kOfSelection, where);
-  else
+  } else {
     expect_none(value, kOfRefine, where);
+    expect_none(value, std::array{"cache"}, where);
+  }
   if (choice.mode == AttentionMode::kCopy || choice.mode == AttentionMode::kPaper)
     expect_none(value, std::array{"window", "block"}, where);
   const auto integer = [&](const char* key, int64_t min, std::optional<int64_t>& out) {

@@ -29,7 +29,13 @@ void put_refine(const RefinePlan& refine, json& out) {
   out["tile_factor"] = refine.tile_factor;
   out["clusters"] = clusters_name(refine.clusters);
   out["rule"] = refine_rule_name(refine.rule);
-  out["cache"] = members_name(refine.members);
+}
+
+// Modes that have one kind alone do not speak of it; `dense` does where it is not the default.
+void put_cache(AttentionMode mode, CacheKind kind, json& out) {
+  if (mode == AttentionMode::kRefine ||
+      (mode == AttentionMode::kDense && kind != CacheKind::kExact))
+    out["cache"] = cache_name(kind);
 }
 
 json layer_json(const LayerPlan& layer, int64_t index, int64_t n_kv_heads) {
@@ -49,6 +55,7 @@ json layer_json(const LayerPlan& layer, int64_t index, int64_t n_kv_heads) {
               {"block", keys ? json(layer.block) : json()},
               {"heads", std::move(heads)}};
   if (refine) put_refine(layer.refine, out);
+  put_cache(layer.mode, layer.cache, out);
   if (layer.mode == AttentionMode::kBaseline) {
     out["mode"] = baseline_name(layer.baseline.kind);
     out["keep"] = layer.baseline.keep;
@@ -60,6 +67,7 @@ json layer_json(const LayerPlan& layer, int64_t index, int64_t n_kv_heads) {
 
 json describe_attention(const UniformAttention& choice, const PlanShape& shape) {
   json out = {{"attention", attention_name(choice)}};
+  put_cache(choice.mode, choice.cache, out);
   if (choice.mode == AttentionMode::kDense) return out;
   if (choice.mode == AttentionMode::kBaseline) {
     out["keep"] = choice.baseline.keep;

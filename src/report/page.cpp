@@ -6,6 +6,7 @@
 #include "core/error.h"
 #include "io/write_file.h"
 #include "report/needle_cells.h"
+#include "report/page_parts.h"
 #include "report/page_text.h"
 #include "report/report.h"
 #include "report/spectrum.h"
@@ -57,17 +58,26 @@ void append_part(Json& parts, Json part) {
   parts.push_back(std::move(part));
 }
 
+void append_parts(Json& parts, Json results) {
+  for (Json& part : page_parts(std::move(results))) append_part(parts, std::move(part));
+}
+
 }  // namespace
 
-std::string report_page(std::vector<Json> results, const std::string& command_line) {
-  SLUICE_CHECK(!results.empty());
+std::string report_page(std::vector<Json> results, const std::string& command_line,
+                        const std::vector<std::string>& names) {
+  SLUICE_CHECK(!results.empty() && (names.empty() || names.size() == results.size()));
   Json parts = Json::array();
-  for (Json& each : results) {
+  for (size_t i = 0; i < results.size(); ++i) {
+    Json& each = results[i];
     check_results(each, "results");
+    const size_t first = parts.size();
     if (const auto inner = each.find("parts"); inner != each.end())
-      for (Json& part : *inner) append_part(parts, std::move(part));
+      for (Json& part : *inner) append_parts(parts, std::move(part));
     else
-      append_part(parts, std::move(each));
+      append_parts(parts, std::move(each));
+    if (names.size() > 1)
+      for (size_t part = first; part < parts.size(); ++part) parts[part]["file"] = names[i];
   }
   const std::string data = script_json({{"program", {{"version", SLUICE_VERSION}}},
                                         {"command_line", command_line},

@@ -18,7 +18,10 @@ nlohmann::json read_results(const std::filesystem::path& path);
 void check_results(const nlohmann::json& results, const std::string& label);
 
 // The page of all results, in order; `command_line` is what the page says made it. Not empty.
-std::string report_page(std::vector<nlohmann::json> results, const std::string& command_line);
+// `names` are those of their files, or none; where there are several, the page compares the first
+// two.
+std::string report_page(std::vector<nlohmann::json> results, const std::string& command_line,
+                        const std::vector<std::string>& names = {});
 
 // One command's results as a page in a file, which is written whole or not at all.
 void write_page(const nlohmann::json& results, const std::filesystem::path& path,

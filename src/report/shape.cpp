@@ -67,13 +67,16 @@ void check(const JsonValue& value, const Json& shape) {
   } else if (type == "integer") {
     value.integer(-kMaxInteger, kMaxInteger);
   } else if (type.ends_with('?')) {
-    if (!value.raw().is_null()) check(value, shapes().at(type.substr(0, type.size() - 1)));
+    const Json inner = type.substr(0, type.size() - 1);
+    if (!value.raw().is_null()) check(value, inner);
   } else {
     check(value, shapes().at(type));
   }
 }
 
 }  // namespace
+
+bool has_shape(std::string_view name) { return shapes().contains(name); }
 
 void check_shape(const JsonValue& value, std::string_view name) {
   if (const auto shape = shapes().find(name); shape != shapes().end()) check(value, *shape);

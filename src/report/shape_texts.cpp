@@ -9,6 +9,7 @@ namespace {
 constexpr std::string_view kHeaderShapes = R"({
   "header": {
     "schema": "integer", "command": "text", "sluice_version?": "text", "command_line?": "text",
+    "timestamp?": "text", "commit?": "text",
     "machine?": {"cpu?": "text", "isa?": "text", "threads?": "integer", "gpu?": "text"},
     "model?": {
       "path?": "text", "family?": "text", "n_layers?": "integer", "d_model?": "integer",
@@ -42,6 +43,16 @@ constexpr std::string_view kHeaderShapes = R"({
 constexpr std::string_view kAnalyzeShapes = R"({
   "analyze": {
     "runs": [{
+      "tau?": "number", "n_tokens": "integer", "space?": "text", "n_windows?": "integer",
+      "rows": [{"layer": "integer", "rule": "text", "*": "number"}],
+      "heads?": [{"layer": "integer", "*": "number"}],
+      "layers?": [{"layer": "integer", "*": "number"}],
+      "summary?": {"rule?": "text", "sets?": {"*": "set"}, "*": "number"}
+    }],
+    "paper?": "printed", "subspace?": "subspaces", "joint?": "joint"
+  },
+  "analyze 1": {
+    "runs": [{
       "tau": "number", "n_tokens": "integer", "space": "text", "n_windows?": "integer",
       "layers": [{
         "layer": "integer", "independent?": "set", "greedy?": "set", "cascade?": "set",
@@ -49,15 +60,6 @@ constexpr std::string_view kAnalyzeShapes = R"({
       }],
       "summary?": {"rule?": "text", "sets?": {"*": "set"}, "*": "number"}
     }],
-    "paper?": {
-      "name": "text", "tau?": "number", "n_tokens?": "integer", "space?": "text",
-      "counts?": [{"layer": "integer", "n_reps": "number"}],
-      "coherence?": [{"layer": "integer", "jaccard": "number"}],
-      "layers?": [{
-        "layer": "integer", "n_reps_independent?": "number", "n_reps_cascade?": "number",
-        "jaccard_prev?": "number", "turnover?": "number"
-      }]
-    },
     "plan_runs?": [{
       "n_tokens": "integer", "n_windows?": "integer", "summary?": {"*": "number"},
       "layers": [{
@@ -65,15 +67,25 @@ constexpr std::string_view kAnalyzeShapes = R"({
         "*": "number"
       }]
     }],
-    "subspace?": {"rank": "integer", "n_tokens?": "integer", "groups": ["directions"]},
-    "joint?": {
-      "rule": "text", "tau": "number", "space": "text", "n_tokens": "integer",
-      "n_windows?": "integer", "bases?": "bases",
-      "layers": [{
-        "layer": "integer", "seconds": "number", "products?": "number",
-        "ranks": [{"rank": "integer", "*": "number"}]
-      }]
-    }
+    "paper?": "printed", "subspace?": "subspaces", "joint?": "joint"
+  },
+  "printed": {
+    "name": "text", "tau?": "number", "n_tokens?": "integer", "space?": "text",
+    "counts?": [{"layer": "integer", "n_reps": "number"}],
+    "coherence?": [{"layer": "integer", "jaccard": "number"}],
+    "layers?": [{
+      "layer": "integer", "n_reps_independent?": "number", "n_reps_cascade?": "number",
+      "jaccard_prev?": "number", "turnover?": "number"
+    }]
+  },
+  "subspaces": {"rank": "integer", "n_tokens?": "integer", "groups": ["directions"]},
+  "joint": {
+    "rule": "text", "tau": "number", "space": "text", "n_tokens": "integer",
+    "n_windows?": "integer", "bases?": "bases",
+    "layers": [{
+      "layer": "integer", "seconds": "number", "products?": "number",
+      "ranks": [{"rank": "integer", "*": "number"}]
+    }]
   },
   "directions": {
     "layer": "integer", "input": "text", "d": "integer", "energy": "number",
@@ -91,10 +103,10 @@ constexpr std::string_view kAnalyzeShapes = R"({
 // eval; `metrics` and `cache` also of other commands.
 constexpr std::string_view kEvalShapes = R"({
   "eval": {
-    "metrics?": "metrics", "cache?": "cache",
+    "metrics?": "metrics", "cache?": "cache", "window?": {"tokens": ["text"]},
     "runs?": [{
       "settings": "choice", "metrics": "metrics", "cache?": "cache", "plan?": "plan",
-      "linear?": ["linear"], "refine_reads?": ["reads?"]
+      "linear?": ["linear"], "refine_reads?": ["reads?"], "token_kl?": ["number?"]
     }]
   },
   "reads": {
@@ -123,6 +135,14 @@ constexpr std::string_view kEvalShapes = R"({
 // generate; `audit` also of bench.
 constexpr std::string_view kGenerateShapes = R"({
   "generate": {
+    "runs": [{
+      "prompt": "text", "text?": "text", "error?": "text", "tokens?": ["integer"],
+      "end?": "text", "n_prompt_tokens?": "integer", "prefill_tokens_per_s?": "number",
+      "decode_tokens_per_s?": "number", "metrics?": "metrics", "cache?": "cache",
+      "linear?": ["linear"], "audit?": "audit"
+    }]
+  },
+  "generate 1": {
     "generation": {
       "prompt": "text", "text": "text", "tokens?": ["integer"], "end?": "text",
       "n_prompt_tokens?": "integer", "prefill_tokens_per_s?": "number",
@@ -179,7 +199,8 @@ constexpr std::string_view kBenchShapes = R"({
     "cases": [{
       "name": "text", "n_tokens?": "integer", "mode?": "text", "linear?": "text",
       "label?": "text", "settings?": {}, "samples_ms?": ["number"], "median_ms?": "number",
-      "tokens_per_s?": "number", "speedup_vs_dense?": "number", "speedup_low?": "number",
+      "tokens_per_s?": "number", "spread?": "number", "disturbed?": "flag",
+      "speedup_vs_dense?": "number", "speedup_low?": "number",
       "speedup_high?": "number", "n_reps_fraction?": "number",
       "fast_path_fraction?": "number", "weight_bytes_fraction?": "number",
       "parts_ms?": {"*": "number"}, "audit?": "audit"

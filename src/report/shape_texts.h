@@ -12,7 +12,8 @@
 
 namespace sluice::impl {
 
-// The shape of a command has its name, "header" is that of every file; the others are parts.
+// The shape of a command has its name, with " 1" where schema 1 had another; "header" is that of
+// every file; the others are parts.
 std::span<const std::string_view> shape_texts();
 
 }  // namespace sluice::impl

@@ -8,15 +8,12 @@
 #include <random>
 
 #include "core/error.h"
+#include "core/seconds.h"
 #include "subspace/blas.h"
 #include "subspace/eigen.h"
 
 namespace sluice::impl {
 namespace {
-
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
 
 double trace_of(const std::vector<double>& a, int64_t d) {
   double sum = 0;

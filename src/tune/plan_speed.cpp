@@ -11,13 +11,19 @@ namespace {
 // Medians of the speed-up from which a length gains, beyond noise, and is not slower.
 constexpr double kFaster = 1.02, kAsFast = 0.98;
 
-// The shortest length from which on all are as fast as this.
+// A gain is beyond noise: no round was slower than dense, and nothing disturbed them.
+bool gains(const BenchCase& found) {
+  return found.speedup.middle >= kFaster && found.speedup.above_one() && !found.disturbed();
+}
+bool is_as_fast(const BenchCase& found) { return found.speedup.middle >= kAsFast; }
+
+// The shortest length from which on all do.
 std::optional<int64_t> faster_from(const BenchResult& bench, const std::string& kind,
-                                   double least) {
+                                   bool (*holds)(const BenchCase&)) {
   std::optional<int64_t> from;
   for (const BenchCase& found : bench.cases) {
     if (found.candidate == 0 || !found.name.starts_with(kind)) continue;
-    if (found.speedup.middle < least)
+    if (!holds(found))
       from.reset();
     else if (!from)
       from = found.n_tokens;
@@ -53,8 +59,8 @@ PlanSpeed judge_speed(BenchResult bench, PlanObjective objective) {
   const bool prefill = objective == PlanObjective::kPrefill;
   const bool decode = objective == PlanObjective::kDecode;
   PlanSpeed speed;
-  speed.prefill_from = faster_from(bench, "pp", prefill ? kFaster : kAsFast);
-  speed.decode_from = faster_from(bench, "tg", decode ? kFaster : kAsFast);
+  speed.prefill_from = faster_from(bench, "pp", prefill ? gains : is_as_fast);
+  speed.decode_from = faster_from(bench, "tg", decode ? gains : is_as_fast);
   speed.pays = !(prefill && !speed.prefill_from) && !(decode && !speed.decode_from);
   speed.bench = std::move(bench);
   return speed;

@@ -256,7 +256,8 @@ class Tuner {
                                       });
     if (!speed.pays) {
       result_.rejected_speed = std::move(speed.bench);
-      return be_dense("the plan was not faster than dense at the greatest length measured");
+      return be_dense(
+          "the plan was not faster than dense, beyond noise, at the greatest length measured");
     }
     result_.speed = std::move(speed.bench);
     result_.prefill_from = speed.prefill_from;

@@ -16,7 +16,7 @@ from selenium.webdriver.support.ui import WebDriverWait
 import sample
 from sample_attention import refined
 
-VIEWS = ["token-map", "depth-map", "profile", "quality", "methods", "contract", "heads", "opened",
+VIEWS = ["compare", "token-map", "depth-map", "profile", "quality", "loss", "methods", "contract", "heads", "opened",
          "subspace", "fast-path", "speed", "generation", "audit", "needle", "tables", "about"]
 
 # As the page shows it: what is invisible, or would reorder its neighbours, by its number.

@@ -36,8 +36,29 @@ class Contract(PageTest):
         self.assertEqual(limits, ["contract 0.02"])
         captions = self.js("return [...document.querySelectorAll('[data-view=contract] figcaption')]"
                            ".map((e) => e.textContent)")
+        # As `generate` has it: a plan for memory is followed whatever its speed.
+        for caption in captions[1:]:
+            self.assertIn("A plan for memory is followed whatever its speed, by prompts of up to 512 "
+                          "tokens.", caption)
+
+    def test_plans_for_time_are_followed_where_they_were_faster(self):
+        self.open(Browser.report("contract-time", [sample.tune(objective="decode")]))
+        self.told()
+        captions = self.js("return [...document.querySelectorAll('[data-view=contract] figcaption')]"
+                           ".map((e) => e.textContent)")
         self.assertIn("stays dense", captions[1])
         self.assertIn("from 256 tokens on", captions[2])
+
+    def test_a_speed_within_its_noise_is_no_difference_and_no_headline(self):
+        result = sample.tune(objective="decode")
+        last = result["time"]["decode"][-1]
+        last.update(speedup=1.3, speedup_low=0.9, speedup_high=1.6)
+        self.open(Browser.report("contract-noise", [result]))
+        self.assertIn("decoding after 512 tokens shows no difference from dense (0.90× to 1.60×)",
+                      self.decision())
+        self.assertEqual(self.js("return document.querySelectorAll('.figures > div').length"), 0)
+        self.assertIn("decoding after 512 tokens, no difference from dense (0.90× to 1.60×), "
+                      "dense 128 ms, plan 98.5 ms", self.told())
 
     def test_a_broken_promise_is_said_and_perplexity_may_be_the_contract(self):
         self.open(Browser.report("contract-both", [

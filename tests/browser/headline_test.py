@@ -31,7 +31,8 @@ class Headline(PageTest):
         for mode in ("gsi", "dense"):  # as files of before name it
             gated = {**dense, "mode": mode, "label": "gsi, rank 48, epsilon 1",
                      "settings": {"attention": "dense", "linear": "gsi", "rank": 48, "epsilon": 1},
-                     "median_ms": dense["median_ms"] / 2, "samples_ms": [], "speedup_vs_dense": 2}
+                     "median_ms": dense["median_ms"] / 2, "samples_ms": [], "speedup_vs_dense": 2,
+                     "speedup_low": 1.9, "speedup_high": 2.1}
             result["cases"] = [gated, dense]
             self.open(Browser.report("gated-" + mode, [result]))
             [speed] = self.figures()
@@ -77,8 +78,8 @@ class Names(PageTest):
         quality = tables["Quality of each run (± standard error)"]
         runs = len(sample.evaluate()["runs"])
         self.assertEqual(quality[0], "keys, τ 0.3, cascade-cover · T 512")
-        self.assertEqual(quality[runs], "keys, τ 0.3, greedy · T 512")
-        self.assertEqual(quality[2 * runs], "keys, τ 0.3, greedy · T 512 (2)")
+        self.assertEqual(quality[runs], "keys, τ 0.3, greedy · T 512 · alike-1.json")
+        self.assertEqual(quality[2 * runs], "keys, τ 0.3, greedy · T 512 · alike-4.json")
         plans = self.js("return [...document.querySelectorAll('[data-role=plan] option')]"
                         ".map((e) => e.textContent)")
         self.assertEqual(len(set(plans)), 12)

@@ -8,6 +8,11 @@ from browser import Browser, PageTest
 
 
 class TokenMap(PageTest):
+    def open(self, page):
+        """At the first layer; the page opens at another."""
+        super().open(page)
+        self.js("window.sluice.showLayer(0)")
+
     def test_the_slider_shows_the_sets_of_the_results_at_every_layer(self):
         self.open(Browser.page)
         slider = self.one('input[data-role="layer"]')

@@ -35,7 +35,7 @@ TEST_F(AuditOption, SaysAndWritesTheMeasuredKl) {
                                              : " on 50 of 59 tokens\n"),
               std::string::npos)
         << result;
-    const json audit = read_results(file).at("audit");
+    const json audit = read_results(file).at("runs")[0].at("audit");
     EXPECT_EQ(audit.at("mode"), mode);
     EXPECT_EQ(audit.at("every"), 10);
     EXPECT_EQ(audit.at("max_kl"), nullptr);

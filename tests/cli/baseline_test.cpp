@@ -1,6 +1,6 @@
 // Baselines in sluice eval: figures, files, and what is refused. docs/baselines.md.
 
-#include "cli/refusals.h"
+#include "cli/eval_fixture.h"
 
 namespace sluice::impl {
 namespace {
@@ -8,16 +8,7 @@ namespace {
 using nlohmann::json;
 using namespace test;
 
-class EvalBaseline : public testing::Test {
- protected:
-  RunResult eval(const Args& more) const {
-    return run_ok(joined({"eval", "-m", folder_.path(), "-f", text_, "--json", results_}, more));
-  }
-
-  const ModelFolder folder_;
-  const std::string text_ = folder_.write("text.txt", letter_text(300));
-  const std::string results_ = folder_.file("results.json");
-};
+class EvalBaseline : public EvalFixture {};
 
 TEST_F(EvalBaseline, KeepingEverythingIsDense) {
   eval({"--attention", "baseline:window,baseline:quest,baseline:pooled,baseline:oracle", "--keep",

@@ -117,11 +117,22 @@ TEST(Bench, AnEncoderIsPrefillOnly) {
   EXPECT_EQ(messages(result), "sluice: tg left out: bert is an encoder and does not decode\n");
 }
 
+TEST(Bench, EndsWithAConclusion) {
+  const ModelFolder folder;
+  const Args args = text_bench_of(folder, {"-c", "8", "-n", "0", "--attention", "keys"});
+  const RunResult result = run_ok(args);
+  EXPECT_NE(result.out.find("reading a prompt of so many tokens"), std::string::npos) << result;
+  EXPECT_NE(result.out.find("\nReading a prompt "), std::string::npos) << result;
+  EXPECT_NE(result.out.find("What it loses: sluice eval"), std::string::npos) << result;
+  EXPECT_EQ(result.out.find("r/T"), std::string::npos) << result;
+  EXPECT_NE(run_ok(joined(args, {"--full"})).out.find("r/T"), std::string::npos);
+}
+
 TEST(Bench, CsvHasNumbersAlone) {
   const ModelFolder folder;
   const RunResult result = run_ok(bench_of(folder, {"-c", "8", "-n", "2", "--format", "csv"}));
   EXPECT_NE(result.out.find("\ntest,mode,ms,tokens/s,speed-up,low,high,select %,attend %,"
-                            "linear %,rest %,r/T,dropped,fast,weights\npp8,dense,"),
+                            "linear %,rest %\npp8,dense,"),
             std::string::npos)
       << result;
   EXPECT_EQ(count_of(result.out, "\n"), 4u) << result;

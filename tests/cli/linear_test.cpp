@@ -172,14 +172,14 @@ TEST_F(LinearCommand, GenerateTellsWhatTheBasesDid) {
             std::string::npos)
       << run;
   const json r = results_of(gsi(generate_of(folder, {"-p", "AB"}), {"--epsilon", "1"}));
-  EXPECT_EQ(r.at("metrics").at("fast_path_fraction"), 1);
-  EXPECT_NEAR(r.at("metrics").at("weight_bytes_fraction"), open_share(4), 1e-12);
+  EXPECT_EQ(r.at("runs")[0].at("metrics").at("fast_path_fraction"), 1);
+  EXPECT_NEAR(r.at("runs")[0].at("metrics").at("weight_bytes_fraction"), open_share(4), 1e-12);
   EXPECT_EQ(r.at("bases").at("path"), bases);
   EXPECT_EQ(r.at("bases").at("text").at("path"), folder.file("other.txt"));
   EXPECT_TRUE(r.at("bases").at("same_text").is_null());  // a prompt is no file
   const json dense = results_of(generate_of(folder, {"-p", "AB"}));
   EXPECT_FALSE(dense.contains("bases"));
-  EXPECT_EQ(dense.at("metrics").at("weight_bytes_fraction"), 1);
+  EXPECT_EQ(dense.at("runs")[0].at("metrics").at("weight_bytes_fraction"), 1);
   expect_complaint(run_program(gsi(generate_of(folder, {"-p", "AB"}), {"--json", bases})), 2,
                    {"b.safetensors is in use already"});
 }

@@ -69,6 +69,29 @@ TEST_F(TuneCommand, ThePlanKeepsItsContractAndOthersFollowIt) {
   EXPECT_NE(shown.out.find("KL up to 0.5"), std::string::npos) << shown;
 }
 
+// What the page says of such a plan: tests/browser/contract_test.py.
+TEST_F(TuneCommand, PlansForMemoryAndReadsAreFollowedWhateverTheirSpeed) {
+  const std::string words = "followed whatever its speed, by prompts of up to 32 tokens";
+  const RunResult tuned = run_ok(tune({"--max-kl", "0.5", "--objective", "memory"}));
+  EXPECT_NE(tuned.out.find(words), std::string::npos) << tuned;
+  json slow = parsed(plan);
+  slow["auto"] = {{"prefill_from", nullptr}, {"decode_from", nullptr}};
+  for (const char* objective : {"memory", "reads", "decode-reads", "prefill", "decode"}) {
+    slow["objective"] = objective;
+    const std::string path = out.write("slow.json", slow.dump()).string();
+    const bool follows = std::string(objective) != "prefill" && std::string(objective) != "decode";
+    const auto ran = [&](const std::string& prompt) {
+      run_ok({"generate", "-m", folder.path(), "-p", prompt, "-n", "4", "--plan", path, "--quiet",
+              "--json", file});
+      return parsed(file).at("settings").at("ran").get<std::string>();
+    };
+    EXPECT_EQ(ran("abab"), follows ? "plan" : "dense") << objective;
+    EXPECT_EQ(ran(std::string(33, 'a')), "dense") << objective;  // more than its context
+    const RunResult shown = run_ok({"inspect", path});
+    EXPECT_EQ(shown.out.find(words) != std::string::npos, follows) << shown;
+  }
+}
+
 TEST_F(TuneCommand, GenerateSaysWhichRan) {
   run_ok(tune({"--max-kl", "0.5", "--objective", "memory"}));
   const Args generate{"generate", "-m", folder.path(), "-p", "abab", "-n", "4", "--plan", plan};
@@ -162,9 +185,8 @@ TEST_F(TuneCommand, AnalyzeFollowsThePlansSets) {
   EXPECT_EQ(found.at("settings").at("plan"), "plan.json");
   EXPECT_EQ(found.at("settings").at("context"), json({32}));  // the plan's
   EXPECT_EQ(found.at("model").at("sha256"), parsed(plan).at("model").at("sha256"));
-  EXPECT_EQ(found.at("runs"), json::array());
   EXPECT_EQ(found.at("plan").at("layers").size(), 2u);
-  const json& run = found.at("plan_runs").at(0);
+  const json& run = found.at("runs").at(0);
   EXPECT_EQ(run.at("n_tokens"), 32);
   EXPECT_EQ(run.at("n_windows"), 2);
   EXPECT_EQ(run.at("layers").size(), 2u);
@@ -206,10 +228,12 @@ TEST_F(TuneCommand, ARunUnlikeThoseMeasuredGetsALine) {
                                   {"bench", "-f", text, "-c", "32", "-n", "2", "--repeat", "1"},
                                   {"analyze", "-f", text, "-c", "32", "--windows", "1"},
                                   {"generate", "-p", "abab", "-n", "4"}};
+  // Those of stderr but generate's figures.
   const auto lines = [&](Args args, const std::string& path, const Args& more = {}) {
     args.insert(args.end(), {"-m", folder.path(), "--plan", path, "--quiet"});
     args.insert(args.end(), more.begin(), more.end());
-    return run_ok(args).err;
+    const std::string all = run_ok(args).err;
+    return all.starts_with("prompt ") ? all.substr(all.find('\n') + 1) : all;
   };
   json other = parsed(plan);
   other["measured"]["threads"] = 999;

@@ -24,6 +24,18 @@ struct AttendCase {
   float scale() const { return 1 / std::sqrt(static_cast<float>(head_dim)); }
   Shape rows() const { return {n_batch * n_tokens, n_heads, head_dim}; }
   Shape cache() const { return {n_batch, n_kv_heads, capacity(), head_dim}; }
+  // Without tensors.
+  AttendDenseArgs args() const {
+    return {.queries = {},
+            .cache = {},
+            .n_tokens = n_tokens,
+            .first_position = first_position,
+            .causal = causal,
+            .window = window,
+            .scale = scale(),
+            .cap = cap,
+            .out = {}};
+  }
   size_t cache_at(int64_t batch, int64_t head, int64_t position) const {
     return static_cast<size_t>(((batch * n_kv_heads + head) * capacity() + position) * head_dim);
   }
@@ -56,15 +68,11 @@ inline std::vector<float> attend(Backend& backend, DType dtype, const AttendCase
   const DeviceTensor keys(backend, dtype, c.cache(), in.keys);
   const DeviceTensor values(backend, dtype, c.cache(), in.values);
   const DeviceTensor out = unwritten(backend, dtype, c.rows(), c.pad);
-  backend.attend_dense({.queries = queries.view(),
-                        .cache = {keys.view(), values.view()},
-                        .n_tokens = c.n_tokens,
-                        .first_position = c.first_position,
-                        .causal = c.causal,
-                        .window = c.window,
-                        .scale = c.scale(),
-                        .cap = c.cap,
-                        .out = out.view()});
+  AttendDenseArgs args = c.args();
+  args.queries = queries.view();
+  args.cache = {keys.view(), values.view()};
+  args.out = out.view();
+  backend.attend_dense(args);
   return out.values();
 }
 

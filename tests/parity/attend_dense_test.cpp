@@ -1,7 +1,6 @@
 // Dense attention against the reference, and the promise that the future does not touch the past.
 
-#include "parity/attend_case.h"
-#include "parity/compare.h"
+#include "parity/attend_bounds.h"
 
 namespace sluice::impl::test {
 namespace {
@@ -57,50 +56,13 @@ const AttendCase kCases[] = {
     {.n_tokens = 300, .head_dim = 64, .n_batch = 2, .size = 3, .cap = 2},
 };
 
-double largest_norm(const std::vector<float>& rows, int64_t d) {
-  double largest = 0;
-  for (size_t begin = 0; begin < rows.size(); begin += static_cast<size_t>(d)) {
-    double squares = 0;
-    for (size_t i = begin; i < begin + static_cast<size_t>(d); ++i)
-      squares += std::isnan(rows[i]) ? 0 : double{rows[i]} * rows[i];
-    largest = std::max(largest, squares);
-  }
-  return std::sqrt(largest);
-}
-
-// out = sum p v with p the softmax of scores s. With S >= |s| for every score: a score errs by
-// that of its dot product and 2 roundings, exp by 2 units in the last place and the rounding of its
-// argument (up to 2 S), so each weight relatively by `weight`; numerator and denominator sum them,
-// and each tile of keys (at least 16) rescales both. Where the weights are rounded to bf16 for the
-// matrix instructions, each errs by another bf16 unit in the numerator. A cap makes no difference
-// of two scores larger, and itself errs by at most 8 units of the cap (rows_test.cpp).
-// All of it is relative to sum p |v|, which the reference computes from |values|.
-std::vector<double> bounds(Backend& reference, DType dtype, const AttendCase& c,
-                           const AttendInputs& in, const std::vector<float>& expected) {
-  AttendInputs magnitudes = in;
-  magnitudes.values = absolute(in.values);
-  const auto size = attend(reference, DType::kF32, c, magnitudes);
-  const double s =
-      largest_norm(in.queries, c.head_dim) * largest_norm(in.keys, c.head_dim) * double{c.scale()};
-  const double weight =
-      dot_error(dtype, c.head_dim, s) + (6 + 2 * s + 8 * double{c.cap}) * kF32Unit;
-  const auto n = static_cast<double>(c.n_keys());
-  const double sums = (2 * n + 4 * (n / 16 + 1) + 8) * sum_unit(dtype);
-  const double narrow = dtype == DType::kBF16 ? kBF16Unit : 0;
-  std::vector<double> bound;
-  for (size_t i = 0; i < expected.size(); ++i)
-    bound.push_back(
-        stored_error(dtype, expected[i], (2 * weight + sums + narrow) * double{size[i]}));
-  return bound;
-}
-
 TEST_P(EveryBackend, DenseAttentionAgreesWithTheReference) {
   for (const AttendCase& c : kCases) {
     SCOPED_TRACE(testing::PrintToString(c));
     const AttendInputs in(c, dtype());
     const auto expected = attend(*reference, DType::kF32, c, in);
     EXPECT_CLOSE(attend(*backend, dtype(), c, in), expected,
-                 bounds(*reference, dtype(), c, in, expected));
+                 attend_bounds(*reference, dtype(), c, in, expected));
   }
 }
 
@@ -208,7 +170,7 @@ TEST_P(EveryBackend, ARaggedBatchIsStoredAndAttendedSequenceBySequence) {
       const auto first = got.begin() + sequences[i].first_row * shape.n_heads * shape.head_dim;
       const auto expected = attend(*reference, DType::kF32, cases[i], inputs[i]);
       EXPECT_CLOSE(std::vector<float>(first, first + std::ssize(expected)), expected,
-                   bounds(*reference, dtype(), cases[i], inputs[i], expected));
+                   attend_bounds(*reference, dtype(), cases[i], inputs[i], expected));
     }
   }
 }

@@ -97,12 +97,12 @@ const RefineCase kRare[] = {
      .rare = true},
     {.n_tokens = 400, .head_dim = 64, .delta = 0.3, .clusters = ClusterKind::kMeans, .rare = true},
     {.n_tokens = 400, .head_dim = 64, .tile = 1, .clusters = ClusterKind::kMeans, .rare = true},
-    {.n_tokens = 400, .head_dim = 64, .members = MemberCache::kInt8, .rare = true},
+    {.n_tokens = 400, .head_dim = 64, .members = CacheKind::kInt8, .rare = true},
     {.n_tokens = 400,
      .head_dim = 64,
      .early = 32,
      .tile = 1,
-     .members = MemberCache::kInt8,
+     .members = CacheKind::kInt8,
      .rare = true},
     {.n_tokens = 400,
      .head_dim = 64,
@@ -115,7 +115,7 @@ const RefineCase kRare[] = {
      .n_heads = 4,
      .tile = 1,
      .heads = {kOpen, kDense},
-     .members = MemberCache::kInt8,
+     .members = CacheKind::kInt8,
      .rare = true},
     {.n_tokens = 400,
      .head_dim = 64,
@@ -283,7 +283,7 @@ TEST_P(EveryImplementation, AMeanTakesWhatIsANumber) {
 TEST_P(EveryImplementation, RefineAtDeltaZeroEqualsDenseAttention) {
   for (RefineCase c : every(4, all_cases())) {
     c.heads.assign(static_cast<size_t>(c.n_kv_heads), kOpen);
-    c.members = MemberCache::kExact;  // int8 rounds what is opened
+    c.members = CacheKind::kExact;  // int8 rounds what is opened
     SCOPED_TRACE(testing::PrintToString(c));
     const RefineInputs in(c, dtype());
     expect_answer(attend_refine(*backend, dtype(), dtype(), c, in), dtype(), c, in,

@@ -5,6 +5,7 @@
 
 #include "backend/cpu/gemm/blocks/activations.h"
 #include "backend/cpu/gemm/blocks/layout.h"
+#include "backend/cpu/gemm/blocks/tiles.h"
 #include "backend/cpu/gemm/linear.h"
 #include "parity/backends.h"
 #include "parity/block_cases.h"
@@ -47,6 +48,23 @@ TEST(BlockLayout, TakesNoMoreThanATenthAboveTheFile) {
   }
 }
 
+// Two groups at a time, here twice the same, are what each is alone.
+void expect_equal_pair(const BlockKernel& kernel, DType type, int64_t n_rows, GroupArgs args,
+                       const std::vector<std::byte>& group, const std::vector<float>& alone) {
+  std::vector<std::byte> groups = group;
+  groups.insert(groups.end(), group.begin(), group.end());
+  std::vector<float> got(2 * alone.size(), NAN);
+  args.weights = groups.data();
+  args.group_stride = std::ssize(group);
+  args.out = got.data();
+  args.out_group_stride = std::ssize(alone);
+  kernel.group(type, n_rows, 2)(args);
+  for (size_t i = 0; i < got.size(); ++i) {
+    const float expected = alone[i % alone.size()];
+    EXPECT_TRUE(got[i] == expected || (std::isnan(got[i]) && std::isnan(expected))) << i;
+  }
+}
+
 TEST(BlockKernels, MultiplyTheIntegersExactly) {
   for (const BlockKernel* kernel : block_kernels())
     for (const DType type : kBlockTypes)
@@ -73,9 +91,12 @@ TEST(BlockKernels, MultiplyTheIntegersExactly) {
                        .n_blocks = kIn / block,
                        .x = {},
                        .out = got.data(),
-                       .out_stride = 9};
+                       .out_stride = 9,
+                       .group_stride = 0,
+                       .out_group_stride = 0};
         for (int64_t r = 0; r < n_rows; ++r) args.x[r] = rows.row(r);
-        kernel->group(type, n_rows)(args);
+        kernel->group(type, n_rows, 1)(args);
+        if (n_rows <= 2) expect_equal_pair(*kernel, type, n_rows, args, group, got);
         for (int64_t r = 0; r < n_rows; ++r)
           for (int64_t n = 0; n < 7; ++n) {
             double sum = 0, size = 0;
@@ -125,8 +146,10 @@ std::vector<Case> cases() {
   std::vector<Case> all;
   for (const DType type : kBlockTypes) {
     const int64_t block = block_size(type).elements;
-    for (int64_t n_rows = 1; n_rows <= 9; ++n_rows)
+    for (int64_t n_rows = 1; n_rows <= 17; ++n_rows)
       all.push_back({{{0, 37, type, nullptr}}, 3 * block, n_rows});
+    // More inputs than a pass of tiles takes, more rows than share unpacked weights.
+    all.push_back({{{0, 21, type, nullptr}}, 7 * 256, 11});
     all.push_back({{{0, 1, type, nullptr}}, block, 1});
     all.push_back({{{0, 29, type, nullptr}}, 3 * 256, 300});
   }
@@ -171,7 +194,8 @@ struct Results {
   std::vector<double> rounding, rest;  // bounds
 };
 
-Results run(Backend& backend, Backend& reference, DType dtype, const Case& c, bool accumulate) {
+Results run(Backend& backend, Backend& reference, DType dtype, const Case& c, bool accumulate,
+            bool rounds_activations) {
   const int64_t n_out = c.rows.back().end;
   const BlockMatrix matrix(c.rows, c.n_in, 17, random_values(n_out, 2));
   const std::vector<float> in = activations(c.n_rows, c.n_in, dtype);
@@ -193,8 +217,8 @@ Results run(Backend& backend, Backend& reference, DType dtype, const Case& c, bo
       for (int64_t k = 0; k < c.n_in; ++k)
         size += 1.01 * std::abs(double{x[k]} * matrix.weights[static_cast<size_t>(n * c.n_in + k)]);
       // A panel of bf16 rounds the expanded weights once more.
-      r.rest.push_back(dot_error(dtype, c.n_in, size) +
-                       (dtype == DType::kBF16 && c.n_rows > 8 ? kBF16Unit * size : 0));
+      const bool panel = dtype == DType::kBF16 && c.n_rows > 8 && !rounds_activations;
+      r.rest.push_back(dot_error(dtype, c.n_in, size) + (panel ? kBF16Unit * size : 0));
       r.rounding.push_back(rounding_bound(matrix, type_of(c, n), x, n));
     }
   return r;
@@ -206,7 +230,11 @@ TEST_P(EveryBackend, BlocksAgreeWithExpandedWeightsToTheRoundingOfActivations) {
     SCOPED_TRACE(testing::Message()
                  << dtype_name(c.rows.front().dtype) << ", " << c.rows.size() << " parts, "
                  << c.n_rows << " x " << c.n_in << " -> " << c.rows.back().end);
-    const Results r = run(*backend, *reference, dtype(), c, c.n_rows % 2 == 0);
+    // Tiles of blocks round activations, panels of expanded weights do not.
+    const bool tiles = std::string(GetParam().name) == "cpu" && dtype() == DType::kBF16 &&
+                       block_tiles() != nullptr;
+    const bool rounds = tiles || c.n_rows <= 8;
+    const Results r = run(*backend, *reference, dtype(), c, c.n_rows % 2 == 0, rounds);
     double of_case = 0;
     for (size_t i = 0; i < r.got.size(); ++i) {
       const double error = std::abs(double{r.got[i]} - r.expected[i]);
@@ -214,8 +242,8 @@ TEST_P(EveryBackend, BlocksAgreeWithExpandedWeightsToTheRoundingOfActivations) {
       if (r.rounding[i] > 0) of_case = std::max(of_case, error / r.rounding[i]);
     }
     worst = std::max(worst, of_case);
-    // A few rows are rounded: an error of none at all would mean that nothing was.
-    if (c.n_rows <= 8 && c.rows.back().end > 1) {
+    // An error of none at all would mean that nothing was rounded.
+    if (rounds && c.rows.back().end > 1) {
       EXPECT_GT(of_case, 1e-3);
     }
   }
@@ -253,10 +281,10 @@ TEST_P(EveryBackend, BlocksGiveTheSameOnEveryNumberOfThreads) {
   for (const int64_t n_rows : {1, 3, 20}) {
     const Case c{{{0, 43, DType::kQ4_K, nullptr}, {43, 70, DType::kQ6_K, nullptr}}, 512, n_rows};
     set_threads(1);
-    const auto one = run(*backend, *reference, dtype(), c, false).got;
+    const auto one = run(*backend, *reference, dtype(), c, false, true).got;
     for (const int n : {2, 3, 5}) {
       set_threads(n);
-      EXPECT_EQ(run(*backend, *reference, dtype(), c, false).got, one) << n << " threads";
+      EXPECT_EQ(run(*backend, *reference, dtype(), c, false, true).got, one) << n << " threads";
     }
   }
 }

@@ -71,10 +71,10 @@ TEST(CudaDecode, RecordedPositionsAreReadOnTheDevice) {
           return run_kernel(*backend, c, in, [&](cuda::dense::AttendView view) {
             if (by_recording) {
               view.first_position = 1500;
-              context->record_at(recorded.data());
+              context->record_at(recorded.data(), 1);
             }
             attend(*context, view);
-            context->record_at(nullptr);
+            context->record_at(nullptr, 0);
             context->synchronize();
           });
         };

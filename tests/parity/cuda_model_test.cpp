@@ -163,6 +163,41 @@ TEST_P(CudaFamily, RecordedStepsGiveWhatTheyRecord) {
   EXPECT_CLOSE(got, expected, (f32 ? 5e-6 : 2 * 0x1p-7) * range_of(expected));
 }
 
+// The same of a ragged batch, which one sequence leaves and another joins. Caches that wait for
+// times are not recorded.
+TEST_P(CudaFamily, RecordedRaggedStepsGiveWhatTheyRecord) {
+  if (!model->spec().causal) GTEST_SKIP() << "an encoder takes no steps";
+  const bool f32 = std::get<1>(GetParam()) == DType::kF32;
+  const std::vector<int32_t> tokens = repeating_tokens(64);
+  constexpr std::array<int64_t, 5> kLengths = {3, 17, 1, 30, 9};
+  const int64_t vocab = model->spec().vocab;
+  const auto run = [&](bool recorded) {
+    std::vector<KvCache> caches;
+    for (const int64_t length : kLengths) {
+      caches.push_back(model->make_cache(1, length + 30));
+      caches.back().wait_to_time(!recorded);
+      model->forward({tokens.data(), static_cast<size_t>(length)}, caches.back());
+    }
+    std::vector<float> out;
+    for (int64_t step = 0; step < 24; ++step) {
+      std::vector<SequenceTokens> sequences;
+      for (size_t i = 0; i < caches.size(); ++i)
+        if ((step < 8 || i != 1) && (step >= 16 || i != 4))
+          sequences.push_back({{&tokens[static_cast<size_t>(step) + 5 * i], 1}, &caches[i]});
+      std::vector<float> logits(sequences.size() * static_cast<size_t>(vocab));
+      model->logits(model->forward_ragged(sequences),
+                    Tensor(logits.data(), DType::kF32, {std::ssize(sequences), vocab}));
+      out.insert(out.end(), logits.begin(), logits.end());
+    }
+    return out;
+  };
+  const auto expected = run(false);
+  EXPECT_FALSE(model->replays());
+  const auto got = run(true);
+  EXPECT_EQ(model->replays(), !f32);
+  EXPECT_CLOSE(got, expected, (f32 ? 5e-6 : 2 * 0x1p-7) * range_of(expected));
+}
+
 // The same of exact steps on the cache of a plan, as an audit takes them: each leaves the cache as
 // it was, also across the border of a segment.
 TEST_P(CudaFamily, RecordedExactStepsGiveWhatTheyRecord) {

@@ -17,7 +17,7 @@ struct RefineCase {
   std::vector<RefineHead> heads = {};  // empty: clusters, opened at delta
   ClusterKind clusters = ClusterKind::kPages;
   RefineRule rule = RefineRule::kError;
-  MemberCache members = MemberCache::kExact;
+  CacheKind members = CacheKind::kExact;
   bool causal = true;
   float size = 2;     // of queries: how sharp the softmax is
   int64_t pad = 0;    // between rows

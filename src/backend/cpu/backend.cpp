@@ -200,33 +200,9 @@ class CpuBackend final : public Backend {
     });
   }
 
-  void store_kv(const StoreKvArgs& args) override {
-    const Shape& cache = args.cache.keys.shape();
-    const int64_t n_kv_heads = cache[1], capacity = cache[2];
-    const int64_t bytes = cache[3] * element_bytes(args.keys.dtype());
-    SLUICE_CHECK(args.keys.dtype() == args.cache.keys.dtype());
-    SLUICE_CHECK(args.first_position + args.n_tokens <= capacity);
-    const auto copy = [&](const ConstTensor& from, const Tensor& to, int64_t r) {
-      const int64_t batch = r / args.n_tokens;
-      const int64_t position = args.first_position + r % args.n_tokens;
-      const std::byte* row = from.bytes() + r * from.row_stride() * element_bytes(from.dtype());
-      for (int64_t head = 0; head < n_kv_heads; ++head)
-        std::memcpy(to.bytes() + ((batch * n_kv_heads + head) * capacity + position) * bytes,
-                    row + head * bytes, static_cast<size_t>(bytes));
-    };
-    parallel_for(args.keys.rows(), grain_rows(2 * args.keys.row_elements()),
-                 [&](int64_t begin, int64_t end) {
-                   for (int64_t r = begin; r < end; ++r) {
-                     copy(args.keys, args.cache.keys, r);
-                     copy(args.values, args.cache.values, r);
-                   }
-                 });
-  }
-
+  void store_kv(const StoreKvArgs& args) override { cpu::dense::store(args); }
   void attend_dense(const AttendDenseArgs& args) override { cpu::dense::attend(args); }
-  void attend_ragged(const AttendRaggedArgs& args) override {
-    cpu::dense::attend_ragged(args, [this](const StoreKvArgs& store) { store_kv(store); });
-  }
+  void attend_ragged(const AttendRaggedArgs& args) override { cpu::dense::attend_ragged(args); }
 
   void glu(const GluArgs& args) override {
     const int64_t d_inner = args.out.row_elements();

@@ -23,27 +23,29 @@ using cuda::DeviceArray;
 class CudaRecording final : public Recording {
  public:
   // Null where the work cannot be recorded.
-  static std::unique_ptr<CudaRecording> make(std::shared_ptr<Context> context,
+  static std::unique_ptr<CudaRecording> make(std::shared_ptr<Context> context, int64_t n_positions,
                                              const std::function<void()>& work) {
-    std::unique_ptr<CudaRecording> made(new CudaRecording(std::move(context)));
+    std::unique_ptr<CudaRecording> made(new CudaRecording(std::move(context), n_positions));
     return made->take(work) ? std::move(made) : nullptr;
   }
   bool valid() const override { return context_->moves() == moves_; }
-  void replay(int64_t first_position) override {
-    SLUICE_CHECK(valid());
-    const auto position = static_cast<int32_t>(first_position);
-    context_->send(&position, position_.data(), sizeof position);
+  void replay(std::span<const int32_t> positions) override {
+    SLUICE_CHECK(valid() && std::ssize(positions) == positions_.size());
+    context_->send(positions.data(), positions_.data(),
+                   static_cast<int64_t>(positions.size_bytes()));
     cuda::check(cudaGraphLaunch(ready_.get(), context_->stream()), "recorded work");
   }
 
  private:
-  explicit CudaRecording(std::shared_ptr<Context> context)
-      : context_(std::move(context)), position_(context_, 1), moves_(context_->moves()) {}
+  CudaRecording(std::shared_ptr<Context> context, int64_t n_positions)
+      : context_(std::move(context)),
+        positions_(context_, n_positions),
+        moves_(context_->moves()) {}
 
   bool take(const std::function<void()>& work) {
     cuda::check(cudaStreamBeginCapture(context_->stream(), cudaStreamCaptureModeThreadLocal),
                 "recording");
-    context_->record_at(position_.data());
+    context_->record_at(positions_.data(), positions_.size());
     bool taken = true;
     try {
       work();
@@ -62,12 +64,12 @@ class CudaRecording final : public Recording {
     return taken;
   }
   bool end() {
-    context_->record_at(nullptr);
+    context_->record_at(nullptr, 0);
     return cudaStreamEndCapture(context_->stream(), graph_.to_set()) == cudaSuccess;
   }
 
   std::shared_ptr<Context> context_;
-  DeviceArray<int32_t> position_;
+  DeviceArray<int32_t> positions_;
   int64_t moves_;
   cuda::Handle<cudaGraph_t, cudaGraphDestroy> graph_;
   cuda::Handle<cudaGraphExec_t, cudaGraphExecDestroy> ready_;
@@ -87,6 +89,11 @@ class CudaBackend final : public Backend,
   std::string_view name() const override { return "cuda"; }
   void check_heads(int64_t head_dim, int64_t group) const override {
     cuda::dense::check_heads(head_dim, group);
+  }
+  void check_cache(CacheKind kind) const override {
+    if (kind != CacheKind::kExact)
+      throw Error("dense attention on this device keeps keys and values in the compute dtype",
+                  "leave --cache out, or use --device cpu");
   }
   std::string description() const override { return context_->description(); }
   Device device() const override { return Device::kCuda; }
@@ -207,6 +214,8 @@ class CudaBackend final : public Backend,
   void rotate(const RotaryArgs& args) override {
     check_rotary(args);
     if (args.positions.empty()) return cuda::elementwise::rotate(*context_, args, nullptr);
+    if (const int32_t* recorded = context_->recorded_positions(std::ssize(args.positions)))
+      return cuda::elementwise::rotate(*context_, args, recorded);
     const DeviceArray<int32_t> positions(context_, args.positions);
     cuda::elementwise::rotate(*context_, args, positions.data());
   }
@@ -287,10 +296,11 @@ class CudaBackend final : public Backend,
   }
 
  private:
-  std::unique_ptr<Recording> record(const std::function<void()>& work) override {
-    return CudaRecording::make(context_, work);
+  std::unique_ptr<Recording> record(const std::function<void()>& work,
+                                    int64_t n_positions) override {
+    return CudaRecording::make(context_, n_positions, work);
   }
-  bool active() const override { return context_->recorded_position() != nullptr; }
+  bool active() const override { return context_->recording(); }
   std::unique_ptr<RowGate> make_gate(const GateSpec& spec) override {
     return cuda::subspace::make_gate(context_, multiplier_, spec);
   }

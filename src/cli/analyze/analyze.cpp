@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <iterator>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -43,6 +44,7 @@ struct AnalyzeFlags : CommonOptions {
   int64_t deep = -1;
   uint64_t seed = 0;
   bool subspace = false;
+  bool full = false;
   bool joint = false;
   std::string plan;
   std::string bases;           // of joint selection, which they ask for
@@ -96,15 +98,10 @@ struct Extras {
   std::optional<JointProfile> joint;
 };
 
-void print_report(const AnalyzeReport& report, const Extras& extras, const std::string& format) {
-  std::vector<TextTable> tables;
-  const auto append = [&](std::vector<TextTable> more) {
-    for (TextTable& table : more)
-      if (!table.empty()) tables.push_back(std::move(table));
-  };
+// The paper's tables, and those that its readers missed.
+void append_all_tables(const AnalyzeReport& report,
+                       const std::function<void(std::vector<TextTable>)>& append) {
   const Profile& first = report.profiles.front();
-  if (extras.subspaces) append({subspace_table(*extras.subspaces, first)});
-  if (extras.joint) append({joint_table(*extras.joint)});
   append(layer_tables(report, first));
   append(summary_tables(report));
   append({covering_table(report)});
@@ -115,11 +112,34 @@ void print_report(const AnalyzeReport& report, const Extras& extras, const std::
       std::find_if(report.profiles.begin(), report.profiles.end(),
                    [](const Profile& profile) { return profile.space == RowSpace::kKey; });
   if (of_heads != report.profiles.end()) append({head_table(report, *of_heads)});
+}
+
+void print_report(const AnalyzeReport& report, const Extras& extras, const AnalyzeFlags& flags) {
+  std::vector<TextTable> tables;
+  const auto append = [&](std::vector<TextTable> more) {
+    for (TextTable& table : more)
+      if (!table.empty()) tables.push_back(std::move(table));
+  };
+  const Profile& first = report.profiles.front();
+  if (extras.subspaces) append({subspace_table(*extras.subspaces, first)});
+  if (extras.joint) append({joint_table(*extras.joint)});
+  if (flags.full)
+    append_all_tables(report, append);
+  else
+    append({depth_table(report), cascade_table(report), covering_table(report)});
   fmt::print("{}: layer by layer for {}; mean ± standard deviation over {} window{}\n",
              report.model_name, profile_label(first), first.n_windows,
              first.n_windows == 1 ? "" : "s");
-  for (const TextTable& table : tables)
-    fmt::print("\n{}", format == "csv" ? table.csv() : table.markdown());
+  for (TextTable& table : tables) {
+    table.drop_empty_columns();
+    fmt::print("\n{}", flags.format == "csv" ? table.csv() : table.markdown());
+  }
+  if (flags.quiet || flags.format == "csv") return;
+  if (!flags.full)
+    fmt::print(
+        "\nuncovered: tokens without a representative that is close enough. missed: members of the "
+        "independent set that a set lacks. --full has the paper's tables.\n");
+  fmt::print("{}{}\n", flags.full ? "\n" : "", analyze_conclusion(report));
 }
 
 void run_analyze(AnalyzeFlags& flags) {
@@ -195,7 +215,7 @@ void run_analyze(AnalyzeFlags& flags) {
                              .rules = options.rules,
                              .exempts = options.sinks > 0 || options.outlier_ratio > 0,
                              .profiles = std::move(result.profiles)};
-  print_report(report, extras, flags.format);
+  print_report(report, extras, flags);
 }
 
 }  // namespace
@@ -205,11 +225,12 @@ Run add_analyze(CLI::App& program) {
       "analyze",
       "Which tokens represent the others, at every layer of a model on a text.\n"
       "\n"
-      "Runs the model densely over windows of the text and prints the tables of the cascade\n"
-      "paper for it, the agreement of each cascade with the independent set of the same layer,\n"
-      "two controls (a random set, a set inherited without validation), and the attention error\n"
-      "against the paper's bound. Lists take commas; tables show the first combination layer by\n"
-      "layer and summaries of all, --json has everything.\n"
+      "Runs the model densely over windows of the text and follows the sets of representatives\n"
+      "from layer to layer. --full prints the tables of the cascade paper for it, the agreement\n"
+      "of each cascade with the independent set of the same layer, two controls (a random set, a\n"
+      "set inherited without validation), and the attention error against the paper's bound.\n"
+      "Lists take commas; tables show the first combination layer by layer and summaries of all,\n"
+      "--json has everything.\n"
       "\n"
       "Space, sinks and outliers follow the first rule of --select where they are not given:\n"
       "residual, 0 and none with independent and cascade-paper, the paper's; normed, 4 (encoders\n"
@@ -259,6 +280,8 @@ Run add_analyze(CLI::App& program) {
   command->add_option("--format", flags->format, "Of the tables: md or csv")
       ->check(CLI::IsMember({"md", "csv"}))
       ->capture_default_str();
+  command->add_flag("--full", flags->full,
+                    "All tables: the paper's, agreement with independent sets, the bound");
   command->add_flag("--subspace", flags->subspace,
                     "Also the hidden axis: effective rank of what linear layers read, and how far\n"
                     "neighbouring layers share its directions");

@@ -49,8 +49,7 @@ nlohmann::json results_json(const AnalyzePlanRequest& request, const Acceleratio
                          {"context", request.contexts},
                          {"windows", request.n_windows}};
   results["plan"] = describe_plan(plan.attention, origin.model.spec().n_kv_heads);
-  results["runs"] = nlohmann::json::array();  // of uniform choices: none
-  results["plan_runs"] = std::move(runs);
+  results["runs"] = std::move(runs);
   return results;
 }
 

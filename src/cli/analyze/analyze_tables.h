@@ -27,6 +27,14 @@ const PaperModel* comparable_paper_cascade(const AnalyzeReport& report, const Pr
 // "tau 0.3, T 512, residual".
 std::string profile_label(const Profile& profile);
 
+// The sentence that the command ends with: what came out, and what to try next.
+std::string analyze_conclusion(const AnalyzeReport& report);
+
+// Layer by layer, the leading set of the first profile.
+TextTable depth_table(const AnalyzeReport& report);
+// Every set of the first profile, over all layers.
+TextTable cascade_table(const AnalyzeReport& report);
+
 // Tables 1, 2, 4 and 5 of one profile.
 std::vector<TextTable> layer_tables(const AnalyzeReport& report, const Profile& profile);
 // Tables 6 to 9 and the cost model, over all profiles.

@@ -102,22 +102,26 @@ void run_demo(DemoFlags& flags) {
                         .flags = computing_flags(flags),
                         .quiet = flags.quiet};
   nlohmann::json& parts = results["parts"] = nlohmann::json::array();
-  parts.push_back(tell_representatives(scene));
-  parts.push_back(tell_cascade(scene));
+  // Files are whole after every chapter: whoever stops here has what was measured.
+  const auto add = [&](nlohmann::json part) {
+    parts.push_back(std::move(part));
+    write_outputs(results, flags);
+  };
+  add(tell_representatives(scene));
+  add(tell_cascade(scene));
   const bool predicts = spec.causal && model.has_head();
   if (predicts) {
-    parts.push_back(tell_quality(scene));
-    for (nlohmann::json& part : tell_generation(scene)) parts.push_back(std::move(part));
+    add(tell_quality(scene));
+    for (nlohmann::json& part : tell_generation(scene)) add(std::move(part));
   } else {
     fmt::print(
         "\n(Chapters 3, 4 and 6, on prediction, are for models that predict a next token.)\n");
   }
-  parts.push_back(tell_speed(scene));
+  add(tell_speed(scene));
   if (predicts) {
     const double tokens_per_s = parts.back().at("cases").at(0).at("tokens_per_s");
-    if (auto part = tell_contract(scene, tokens_per_s)) parts.push_back(std::move(*part));
+    if (auto part = tell_contract(scene, tokens_per_s)) add(std::move(*part));
   }
-  write_outputs(results, flags);
   print_ending(flags,
                std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
 }

@@ -211,7 +211,7 @@ nlohmann::json tell_quality(const DemoScene& scene) {
       origin_of(scene, {"eval", "-f", scene.text_path, "-c", std::to_string(shape.context),
                         "--windows", std::to_string(kWindows), "--attention", "keys,copy,paper",
                         "--tau", "0.2,0.3,0.5"}),
-      {.choices = choices, .plans = plans, .result = result});
+      {.choices = choices, .plans = plans, .result = result, .tokenizer = &scene.tokenizer});
 }
 
 std::vector<nlohmann::json> tell_generation(const DemoScene& scene) {

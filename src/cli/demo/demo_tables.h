@@ -14,10 +14,6 @@ namespace sluice::impl::cli {
 void print_clusters(const Tokenizer& tokenizer, const TokenMap& map, size_t layer,
                     size_t n_clusters);
 
-// Layer by layer, the leading set of the first profile.
-TextTable depth_table(const AnalyzeReport& report);
-// Every set of the first profile, over all layers.
-TextTable cascade_table(const AnalyzeReport& report);
 // What each choice loses and reads.
 TextTable quality_table(const CompareResult& result, const std::vector<UniformChoice>& choices);
 // What each case takes, and of that selection and attention.

@@ -120,7 +120,7 @@ std::vector<GivenFlag> given(const AttentionFlags& flags) {
   note(flags.tile_factor.has_value(), "--tile-factor", {kRefine});
   note(flags.clusters.has_value(), "--clusters", {kRefine});
   note(flags.refine_rule.has_value(), "--rule", {kRefine});
-  note(flags.cache.has_value(), "--cache", {kRefine});
+  note(flags.cache.has_value(), "--cache", {kDense, kRefine});
   note(!flags.keeps.empty(), "--keep", {kBaseline});
   return names;
 }
@@ -238,8 +238,10 @@ void add_attention_options(CLI::App& command, AttentionFlags& flags, bool lists)
       "needles")
       ->check(CLI::IsMember({"error", "strongest", "mean-error"}));
   add("--cache", flags.cache,
-      "How refine keeps the members of clusters: exact (default), or\n"
-      "int8, half of bf16's memory (on the CPU)")
+      "How keys and values are kept: exact (default), or int8 with a\n"
+      "scale for each row and head, half of bf16's memory (on the CPU).\n"
+      "All of them with attention dense; with refine those of dense\n"
+      "layers and members of clusters")
       ->check(CLI::IsMember({"exact", "int8"}));
   command
       .add_flag("--joint", flags.joint,
@@ -255,7 +257,13 @@ std::vector<UniformAttention> attention_choices(const AttentionFlags& flags) {
   modes = distinct(modes);
   if (modes.empty()) modes.push_back(AttentionMode::kDense);
   check_flags(flags, modes);
-  if (modes.front() == AttentionMode::kDense) return {};
+  const CacheKind cache = flags.cache ? *cache_of(*flags.cache) : CacheKind::kExact;
+  if (modes.front() == AttentionMode::kDense) {
+    if (cache == CacheKind::kExact) return {};
+    UniformAttention dense;
+    dense.cache = cache;
+    return {dense};
+  }
 
   UniformAttention common;
   if (flags.space) common.space = space_of(*flags.space);
@@ -273,7 +281,6 @@ std::vector<UniformAttention> attention_choices(const AttentionFlags& flags) {
   refine.tile_factor = flags.tile_factor.value_or(refine.tile_factor);
   if (flags.clusters) refine.clusters = *clusters_of(*flags.clusters);
   if (flags.refine_rule) refine.rule = *refine_rule_of(*flags.refine_rule);
-  if (flags.cache) refine.members = *members_of(*flags.cache);
   std::vector<std::optional<SelectRule>> rules;
   for (const std::string& name : distinct(flags.rules)) rules.push_back(rule_of(name));
   if (rules.empty()) rules.emplace_back();
@@ -292,6 +299,7 @@ std::vector<UniformAttention> attention_choices(const AttentionFlags& flags) {
         UniformAttention& choice = choices.emplace_back(common);
         choice.mode = mode;
         choice.delta = delta;
+        choice.cache = cache;
       }
       continue;
     }
@@ -317,7 +325,9 @@ std::string tau_text(const UniformAttention& choice) {
 
 std::string attention_text(const UniformAttention& choice, const PlanShape& shape) {
   std::string text(mode_name(choice.mode));
-  if (choice.mode == AttentionMode::kDense) return text;
+  const std::string cache =
+      choice.cache == CacheKind::kExact ? "" : fmt::format(", cache {}", cache_name(choice.cache));
+  if (choice.mode == AttentionMode::kDense) return text + cache;
   const LayerPlan layer = layer_plan(choice, shape);
   const std::string from =
       choice.from_layer > 0 ? fmt::format(", from layer {}", choice.from_layer) : "";
@@ -334,8 +344,7 @@ std::string attention_text(const UniformAttention& choice, const PlanShape& shap
                    : "",
                refine_rule_name(layer.refine.rule), layer.refine.tile,
                layer.refine.tile > 1 ? fmt::format(" at {} x delta", layer.refine.tile_factor) : "",
-               layer.window, layer.sinks,
-               layer.refine.members == MemberCache::kInt8 ? ", cache int8" : "") +
+               layer.window, layer.sinks, cache) +
            from;
   text += fmt::format(", {} in {} space, tau {}", rule_name(layer.rule), space_name(layer.space),
                       tau_text(choice));

@@ -114,7 +114,7 @@ std::vector<UniformChoice> combined(const std::vector<UniformAttention>& attenti
   std::vector<UniformChoice> choices;
   for (const UniformAttention& a : or_dense(attention))
     for (const UniformLinear& l : or_dense(linear))
-      if (const UniformChoice choice{.attention = a, .linear = l}; !choice.all_dense())
+      if (const UniformChoice choice{.attention = a, .linear = l}; !choice.all_exact())
         choices.push_back(choice);
   return choices;
 }

@@ -19,7 +19,7 @@
 
 namespace sluice::impl::cli {
 
-void add_common_options(CLI::App& command, CommonOptions& options) {
+void add_model_options(CLI::App& command, CommonOptions& options) {
   command.add_option("-m,--model", options.model, "Hugging Face model folder, or a .gguf file")
       ->required();
   command.add_option("--device", options.device, "Where to compute: cpu or cuda")
@@ -41,13 +41,20 @@ void add_common_options(CLI::App& command, CommonOptions& options) {
           "--linear works on the values of the blocks, expanded")
       ->check(CLI::IsMember(types));
   command.add_option("-t,--threads", options.threads, "Threads; 0 takes every core")
-      ->check(CLI::Range(0, 4096))
+      ->check(CLI::Range(0, 4096).description(""))
+      ->type_name("N")
       ->capture_default_str();
   command.add_option("-c,--context", options.context, "Tokens of context; 0 takes the model's")
-      ->check(CLI::Range(int64_t{0}, int64_t{1} << 30))
+      ->check(CLI::Range(int64_t{0}, kMostCount).description(""))
+      ->type_name("N")
       ->capture_default_str();
-  command.add_flag("--quiet", options.quiet, "Print results only");
-  command.add_option("--json", options.json, "Also write the results to this file");
+  command.add_flag("--quiet", options.quiet, "Print results only, and on stderr the last figures");
+}
+
+void add_common_options(CLI::App& command, CommonOptions& options) {
+  add_model_options(command, options);
+  command.add_option("--json", options.json,
+                     "Also write the results to this file; - for stdout alone");
   command.add_option("--html", options.html, "Also write a page that shows them, as report does");
 }
 
@@ -87,9 +94,10 @@ Model load_model(const std::shared_ptr<const Checkpoint>& checkpoint,
 
 bool same_file(const std::filesystem::path& a, const std::filesystem::path& b) {
   std::error_code ignored;
-  return std::filesystem::equivalent(a, b, ignored) ||
-         std::filesystem::weakly_canonical(a, ignored) ==
-             std::filesystem::weakly_canonical(b, ignored);
+  if (std::filesystem::equivalent(a, b, ignored)) return true;
+  // Empty for a pipe and for memory behind /dev/fd, which have no name.
+  const auto real = std::filesystem::weakly_canonical(a, ignored);
+  return !real.empty() && real == std::filesystem::weakly_canonical(b, ignored);
 }
 
 bool lies_in(const std::filesystem::path& file, const std::filesystem::path& folder) {
@@ -106,7 +114,7 @@ bool is_named_as_of_model(const std::filesystem::path& file) {
   const std::string name = std::filesystem::weakly_canonical(file, ignored).filename().string();
   return name.ends_with(".safetensors") || name.ends_with(".safetensors.index.json") ||
          name == "config.json" || name == "generation_config.json" || name == "tokenizer.json" ||
-         name == "tokenizer_config.json";
+         name == "tokenizer_config.json" || name == "chat_template.jinja";
 }
 
 }  // namespace

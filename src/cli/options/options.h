@@ -28,7 +28,11 @@ struct CommonOptions {
   bool wants_results() const { return !json.empty() || !html.empty(); }
 };
 
-// -m, --device, --dtype, --weights, -t, -c, --quiet, --json and --html.
+inline constexpr int64_t kMostCount = int64_t{1} << 30;  // of tokens that a flag may ask for
+
+// -m, --device, --dtype, --weights, -t, -c and --quiet.
+void add_model_options(CLI::App& command, CommonOptions& options);
+// The same, --json and --html.
 void add_common_options(CLI::App& command, CommonOptions& options);
 
 // A number from min to max; CLI::Range lets nan pass. `expected` says it in words.

@@ -17,8 +17,10 @@ namespace {
 UniformChoice heading_of(const Plan& plan, const std::string& path) {
   UniformChoice choice;
   choice.file = std::filesystem::path(path).filename().string();
-  for (const LayerPlan& layer : plan.attention.layers)
+  for (const LayerPlan& layer : plan.attention.layers) {
     if (layer.mode != AttentionMode::kDense) choice.attention.mode = layer.mode;
+    if (layer.cache != CacheKind::kExact) choice.attention.cache = layer.cache;
+  }
   for (const LayerLinearPlan& layer : plan.linear.layers)
     for (const GroupPlan& group : layer.groups)
       if (group.kind != LinearKind::kDense) choice.linear.kind = group.kind;
@@ -34,7 +36,9 @@ CLI::Option* add_plan_option(CLI::App& command, std::string& path) {
 
 void add_auto_plan_options(CLI::App& command, std::string& path, bool& always) {
   command
-      .add_flag("--always", always, "Follow the plan where dense was measured to be faster, too")
+      .add_flag("--always", always,
+                "Follow the plan where dense was measured to be faster, and beyond its context, "
+                "too;\nplans for memory or reads are followed whatever their speed")
       ->needs(add_plan_option(command, path));
 }
 

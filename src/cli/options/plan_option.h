@@ -16,7 +16,7 @@
 namespace sluice::impl::cli {
 
 CLI::Option* add_plan_option(CLI::App& command, std::string& path);
-// --plan, and --always: commands that run dense where the plan was not measured faster.
+// --plan, and --always: commands that run dense where why_dense() (plan/plan_file.h) has a reason.
 void add_auto_plan_options(CLI::App& command, std::string& path, bool& always);
 
 // What flags ask for: a plan, or choices.

@@ -20,29 +20,50 @@ std::string clock_text(double seconds) {
 
 }  // namespace
 
+std::string progress_text(double done, double begun_at, double seconds) {
+  const double own = done - begun_at;
+  const std::string left = own > 0 ? clock_text(seconds / own * (1 - done)) : "?";
+  // Never 100% before the end.
+  return fmt::format("{:3.0f}%, {} left", std::floor(100 * done), left);
+}
+
 ProgressBar::ProgressBar(std::string label, bool quiet)
     : label_(std::move(label)),
-      active_(!quiet && isatty(STDERR_FILENO) == 1),
-      start_(std::chrono::steady_clock::now()),
+      quiet_(quiet),
+      terminal_(isatty(STDERR_FILENO) == 1),
+      start_(Clock::now()),
       last_(start_) {}
 
-ProgressBar::~ProgressBar() {
-  if (drawn_) say("\r\033[K");
+ProgressBar::~ProgressBar() { make_room(); }
+
+void ProgressBar::begin_at(double done) {
+  begun_at_ = std::clamp(done, 0.0, 1.0);
+  start_ = Clock::now();
+}
+
+void ProgressBar::make_room() {
+  if (!drawn_) return;
+  say("\r\033[K");
+  std::fflush(stderr);
+  drawn_ = false;
+  last_ = {};
 }
 
 void ProgressBar::update(double done, const std::string& note) {
-  const auto now = std::chrono::steady_clock::now();
-  if (!active_ || now - last_ < std::chrono::milliseconds(100)) return;
+  const auto now = Clock::now();
+  if (quiet_ || now - last_ < (terminal_ ? Clock::duration(std::chrono::milliseconds(100))
+                                         : Clock::duration(kLineEvery)))
+    return;
   last_ = now;
-  drawn_ = true;
-  constexpr int kWidth = 24;
   done = std::clamp(done, 0.0, 1.0);
   const double spent = std::chrono::duration<double>(now - start_).count();
-  const std::string left = done > 0 ? clock_text(spent / done * (1 - done)) : "?";
+  const std::string text = progress_text(done, begun_at_, spent);
+  if (!terminal_) return say("{}: {}{}{}\n", label_, text, note.empty() ? "" : ", ", note);
+  constexpr int kWidth = 24;
   const int filled = static_cast<int>(done * kWidth);
-  say("\r\033[K{} [{:#<{}}{:.<{}}] {:3.0f}%  {} left  {}", label_, "", filled, "", kWidth - filled,
-      100 * done, left, note);
+  say("\r\033[K{} [{:#<{}}{:.<{}}] {}  {}", label_, "", filled, "", kWidth - filled, text, note);
   std::fflush(stderr);
+  drawn_ = true;
 }
 
 }  // namespace sluice::impl::cli

@@ -1,4 +1,4 @@
-// A progress bar on a terminal's stderr; silent in a pipe and under --quiet.
+// Progress on stderr: a bar on a terminal, a line now and then elsewhere, nothing under --quiet.
 
 #pragma once
 
@@ -14,14 +14,26 @@ class ProgressBar {
   ProgressBar(const ProgressBar&) = delete;
   ProgressBar& operator=(const ProgressBar&) = delete;
 
-  // done from 0 to 1; `note` stands behind the bar. Draws at most ten times a second.
+  // What earlier runs did, 0 to 1: it does not count in the rate.
+  void begin_at(double done);
+  // done from 0 to 1; `note` stands behind the bar. Draws at most ten times a second, and writes a
+  // line at most every kLineEvery.
   void update(double done, const std::string& note);
+  // Wipes the line, so that something can be printed; the next update draws it again.
+  void make_room();
 
  private:
+  using Clock = std::chrono::steady_clock;
+  static constexpr std::chrono::seconds kLineEvery{30};
+
   std::string label_;
-  bool active_;
+  bool quiet_, terminal_;
   bool drawn_ = false;
-  std::chrono::steady_clock::time_point start_, last_;
+  double begun_at_ = 0;
+  Clock::time_point start_, last_;
 };
+
+// Progress in words: "43%, 1:20 left". done and begun_at from 0 to 1.
+std::string progress_text(double done, double begun_at, double seconds);
 
 }  // namespace sluice::impl::cli

@@ -53,6 +53,18 @@ void TextTable::add(std::vector<Cell> row) {
   rows_.push_back(std::move(row));
 }
 
+void TextTable::drop_empty_columns() {
+  for (size_t c = columns_.size(); c-- > n_text_;) {
+    const bool has_value = std::any_of(rows_.begin(), rows_.end(), [&](const auto& row) {
+      return row[c].text != no_value().text;
+    });
+    if (has_value) continue;
+    const auto at = static_cast<ptrdiff_t>(c);
+    columns_.erase(columns_.begin() + at);
+    for (auto& row : rows_) row.erase(row.begin() + at);
+  }
+}
+
 std::string TextTable::markdown() const {
   std::vector<size_t> widths;
   for (size_t c = 0; c < columns_.size(); ++c) {

@@ -39,6 +39,8 @@ class TextTable {
 
   void add(std::vector<Cell> row);
   bool empty() const { return rows_.empty(); }
+  // Leaves out columns of numbers in which no row has a value.
+  void drop_empty_columns();
 
   std::string markdown() const;  // "mean ± deviation"
   // The title behind #; deviations in columns of their own, units in the columns' names.

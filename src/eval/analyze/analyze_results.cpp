@@ -11,29 +11,23 @@ namespace {
 
 using nlohmann::json;
 
-json layer_json(const LayerFigures& figures, int64_t layer, const std::vector<SetKind>& kinds,
-                size_t leading) {
-  json out = {{"layer", layer}, {"cascades", json::array()}, {"controls", json::object()}};
-  const auto with_rule = [&](size_t k) {
-    json set = set_json(figures.sets[k]);
-    set["rule"] = kinds[k].name;
-    return set;
-  };
-  for (size_t k = 0; k < kinds.size(); ++k)
-    if (k < kCascadeSet)
-      out[kinds[k].name] = set_json(figures.sets[k]);
-    else if (kinds[k].rule == SelectRule::kFixed)
-      out["controls"][kinds[k].name] = set_json(figures.sets[k]);
-    else if (k != leading)
-      out["cascades"].push_back(with_rule(k));
-  out["cascade"] = with_rule(leading);
-  for (const HeadFigures& head : figures.heads) {
-    json entry = json::object();
-    put_figure(entry, "n_reps_independent", head.n_reps_independent);
-    put_figure(entry, "n_reps_cascade", head.n_reps_cascade);
-    out["heads"].push_back(std::move(entry));
+// One row for each set of a layer, independent ones first.
+void append_rows(const LayerFigures& figures, int64_t layer, const Profile& profile,
+                 const std::vector<SetKind>& kinds, json& rows) {
+  for (size_t k = 0; k < kinds.size(); ++k) {
+    json row = set_json(figures.sets[k]);
+    row.update({{"layer", layer}, {"rule", kinds[k].name}, {"tau", profile.tau}});
+    rows.push_back(std::move(row));
   }
-  return out;
+}
+
+void append_heads(const LayerFigures& figures, int64_t layer, json& heads) {
+  for (size_t h = 0; h < figures.heads.size(); ++h) {
+    json row = {{"layer", layer}, {"head", h}};
+    put_figure(row, "n_reps_independent", figures.heads[h].n_reps_independent);
+    put_figure(row, "n_reps_cascade", figures.heads[h].n_reps_cascade);
+    heads.push_back(std::move(row));
+  }
 }
 
 json summary_json(const Profile& profile, const std::vector<SetKind>& kinds, size_t leading) {
@@ -110,9 +104,13 @@ json profile_json(const Profile& profile, const std::vector<SelectRule>& rules) 
               {"n_tokens", profile.n_tokens},
               {"n_windows", profile.n_windows},
               {"space", row_space_name(profile.space)},
-              {"layers", json::array()}};
-  for (size_t l = 0; l < profile.layers.size(); ++l)
-    run["layers"].push_back(layer_json(profile.layers[l], static_cast<int64_t>(l), kinds, leading));
+              {"rows", json::array()}};
+  json heads = json::array();
+  for (size_t l = 0; l < profile.layers.size(); ++l) {
+    append_rows(profile.layers[l], static_cast<int64_t>(l), profile, kinds, run["rows"]);
+    append_heads(profile.layers[l], static_cast<int64_t>(l), heads);
+  }
+  if (!heads.empty()) run["heads"] = std::move(heads);
   run["summary"] = summary_json(profile, kinds, leading);
   return run;
 }

@@ -159,18 +159,19 @@ PlanProfile profile_plan(Model& model, const ProjectionNorms& norms, TextStream&
 
 nlohmann::json plan_profile_json(const PlanProfile& profile, const AttentionPlan& plan) {
   using nlohmann::json;
-  json out = {{"n_tokens", profile.n_tokens},
-              {"n_windows", profile.n_windows},
-              {"layers", json::array()},
-              {"summary", json::object()}};
+  json out = {
+      {"tau", nullptr},  // heads have their own
+      {"space", nullptr},      {"n_tokens", profile.n_tokens}, {"n_windows", profile.n_windows},
+      {"rows", json::array()}, {"layers", json::array()},      {"summary", json::object()}};
   for (size_t l = 0; l < profile.layers.size(); ++l) {
     const PlanLayerProfile& layer = profile.layers[l];
-    json entry = {{"layer", l}, {"sets", json::array()}};
+    json entry = {{"layer", l}};
     for (size_t i = 0; i < layer.taus.size(); ++i) {
-      json set = set_json(layer.sets[i]);
-      set["tau"] = layer.taus[i];
-      set["rule"] = plan.layers[l].reuse ? "reused" : rule_name(plan.layers[l].rule);
-      entry["sets"].push_back(std::move(set));
+      json row = set_json(layer.sets[i]);
+      row["layer"] = l;
+      row["tau"] = layer.taus[i];
+      row["rule"] = plan.layers[l].reuse ? "reused" : rule_name(plan.layers[l].rule);
+      out["rows"].push_back(std::move(row));
     }
     put_figure(entry, "keys_read_fraction", layer.keys_read);
     put_figure(entry, "clusters_fraction", layer.clusters_fraction);

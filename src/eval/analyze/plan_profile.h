@@ -42,7 +42,7 @@ PlanProfile profile_plan(Model& model, const ProjectionNorms& norms, TextStream&
 // The same refusals, before the work.
 void check_profiled_plan(const AttentionPlan& plan, const ModelSpec& spec);
 
-// An entry of `plan_runs`: docs/results.md, "What analyze writes".
+// An entry of `runs`: docs/results.md, "What analyze writes".
 nlohmann::json plan_profile_json(const PlanProfile& profile, const AttentionPlan& plan);
 
 }  // namespace sluice::impl

@@ -44,6 +44,11 @@ void check_audit(const AuditOptions& options, const AttentionPlan& plan) {
   if (options.mode == AuditMode::kStep && !plan.keeps_every_key())
     throw Error("a step cannot be audited where attention drops keys for good",
                 "--audit-mode replay, or --attention refine");
+  if (options.mode == AuditMode::kStep && plan.all_dense() && !plan.all_exact())
+    throw Error(
+        "an exact step reads keys and values as they are kept, and would miss what int8 "
+        "loses",
+        "--audit-mode replay");
 }
 
 AuditedSteps::AuditedSteps(Model& model, const AuditOptions& options,
@@ -59,7 +64,9 @@ AuditedSteps::AuditedSteps(Model& model, const AuditOptions& options,
 void AuditedSteps::step(std::span<const int32_t> tokens, KvCache& cache, const Tensor& scores) {
   SLUICE_CHECK(cache.n_batch() == 1);
   SLUICE_CHECK(static_cast<int64_t>(tokens.size()) == cache.length() + 1);
-  const int64_t index = n_steps_++ % options_.every;
+  ++n_steps_;
+  const int64_t index = n_in_pass_;
+  n_in_pass_ = (n_in_pass_ + 1) % options_.every;
   const std::span<const int32_t> token = tokens.last(1);
   if (options_.mode == AuditMode::kStep && index == 0)
     chosen_ = static_cast<int64_t>(random_() % static_cast<uint64_t>(options_.every));

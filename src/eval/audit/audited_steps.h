@@ -64,6 +64,9 @@ class AuditedSteps {
   // scores, (1, vocab) f32 on the host, are those of the plan: an audit changes none of them, but
   // by tightening.
   void step(std::span<const int32_t> tokens, KvCache& cache, const Tensor& scores);
+  // Tokens that are no steps follow, such as the next message of a conversation: a pass that is not
+  // complete is dropped.
+  void end_answer() { n_in_pass_ = 0; }
   // Runs the exact model over these, which `cache` has and the first pass would do otherwise.
   void follow(std::span<const int32_t> tokens, const KvCache& cache);
 
@@ -100,6 +103,7 @@ class AuditedSteps {
   std::vector<AuditRecord> records_;
   double delta_factor_ = 1;
   int64_t n_compared_ = 0, n_steps_ = 0;
+  int64_t n_in_pass_ = 0;         // steps, of the `every` at hand
   int64_t chosen_ = 0;            // kStep: which of the `every` at hand
   std::optional<KvCache> exact_;  // kReplay: the exact model's
   Buffer hidden_;                 // kReplay: (every, d), of the plan's steps since the last pass

@@ -78,6 +78,8 @@ class WindowComparer {
            base_scores_.compare(0, hidden_[plan].rows(first, n), next)) {
         check_finite(token.base_loss + token.loss + token.kl);
         result.plans[plan].tokens.add(token);
+        if (result.plans[plan].first_kl.size() + 1 < result.first_tokens.size())
+          result.plans[plan].first_kl.push_back(static_cast<float>(token.kl));
       }
   }
 
@@ -162,6 +164,10 @@ CompareResult compare_plans(Model& model, TextStream& text, std::span<const Plan
   while (windows.next()) {
     const auto tokens = windows.tokens();
     if (!comparer) comparer.emplace(model, plans, static_cast<int64_t>(tokens.size()) - 1);
+    if (result.first_tokens.empty()) {
+      const auto kept = tokens.first(std::min<size_t>(tokens.size(), kFirstTokens));
+      result.first_tokens.assign(kept.begin(), kept.end());
+    }
     comparer->compare(tokens, result);
     if (options.n_predict > 0 && windows.n_windows() <= kGenerationWindows)
       match_generation(model, plans, half_of(tokens), options.n_predict, text.tokenizer(), result);

@@ -29,11 +29,15 @@ struct PlanComparison {
   RunningMean generation_match;             // tokens; empty unless asked for
   RunningMean generation_match_characters;  // the same
   CacheMemory cache;                        // after the last window of full length
+  std::vector<float> first_kl;              // of each token of first_tokens after its first
 };
+// The tokens of the first window whose losses are kept one by one, at most.
+inline constexpr int64_t kFirstTokens = 2048;
 
 struct CompareResult {
   int64_t n_windows = 0;
   std::vector<PlanComparison> plans;  // in the order given
+  std::vector<int32_t> first_tokens;  // the first window's, kFirstTokens at most
 };
 
 // The model runs exactly once per window for all plans. `progress` is called after each window.

@@ -13,15 +13,16 @@ namespace {
 
 class WindowScorer {
  public:
-  WindowScorer(Model& model, int64_t window_tokens, int64_t n_batch)
+  WindowScorer(Model& model, int64_t window_tokens, const PerplexityOptions& options)
       : model_(model),
         window_tokens_(window_tokens),
-        pass_tokens_(std::max<int64_t>(kPassTokens / n_batch, 1)),
+        pass_tokens_(std::max<int64_t>(
+            (options.pass_tokens > 0 ? options.pass_tokens : kPassTokens) / options.n_batch, 1)),
         scores_(host_buffer(DType::kF32, {kScoreRows, model.spec().vocab})),
         losses_(kScoreRows) {}
 
   // The losses of predicting tokens [1, ...) of each window from those before: all windows go
-  // through the model together, in passes of kPassTokens.
+  // through the model together, a pass at a time.
   std::vector<std::vector<double>> score(std::span<const std::vector<int32_t>> windows) {
     while (caches_.size() < windows.size()) caches_.push_back(model_.make_cache(1, window_tokens_));
     for (KvCache& cache : caches_) cache.truncate(0);
@@ -97,7 +98,7 @@ PerplexityResult evaluate_perplexity(Model& model, TextStream& text,
     while (std::ssize(together) < options.n_batch && (more = windows.next()))
       together.emplace_back(windows.tokens().begin(), windows.tokens().end());
     if (together.empty()) break;
-    if (!scorer) scorer.emplace(model, std::ssize(together.front()) - 1, options.n_batch);
+    if (!scorer) scorer.emplace(model, std::ssize(together.front()) - 1, options);
     for (const std::vector<double>& losses : scorer->score(together)) {
       for (const double loss : losses) result.loss.add(loss);
       check_finite(result.loss.mean());

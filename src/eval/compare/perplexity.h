@@ -13,6 +13,7 @@ namespace sluice::impl {
 struct PerplexityOptions {
   int64_t max_windows = 0;  // 0: the whole text
   int64_t n_batch = 1;      // windows that go through the model together
+  int64_t pass_tokens = 0;  // of all windows in one pass, 0: as many as pay; 1 is decoding
 };
 
 struct PerplexityResult {

@@ -157,6 +157,16 @@ class LengthBench {
         weights_between(before, after, n_tokens_, n_predict);
   }
 
+  bool disturbed() const {
+    const auto is = [](const BenchCase& found) { return found.disturbed(); };
+    return std::any_of(prefills_.begin(), prefills_.end(), is) ||
+           std::any_of(decodes_.begin(), decodes_.end(), is);
+  }
+  void forget_samples() {
+    for (std::vector<BenchCase>* cases : {&prefills_, &decodes_})
+      for (BenchCase& found : *cases) found.samples.clear();
+  }
+
   void finish() {
     for (std::vector<BenchCase>* cases : {&prefills_, &decodes_})
       for (BenchCase& found : *cases) {
@@ -298,13 +308,21 @@ BenchResult bench_model(Model& model, std::span<const int32_t> tokens,
   for (const int64_t length : options.lengths) all += weight(length);
   for (const int64_t length : options.lengths) {
     LengthBench bench(model, tokens, length, result);
-    run_interleaved(options.repeat, result.candidates.size(), [&](size_t candidate, int round) {
-      if (progress)
-        progress(done / all,
-                 fmt::format("{} tokens, {}", length, result.candidates[candidate].label));
-      bench.run(candidate, round < 0);
-      done += static_cast<double>(length + options.n_predict);
-    });
+    const auto run_rounds = [&] {
+      run_interleaved(options.repeat, result.candidates.size(), [&](size_t candidate, int round) {
+        if (progress)
+          progress(done / all,
+                   fmt::format("{} tokens, {}", length, result.candidates[candidate].label));
+        bench.run(candidate, round < 0);
+        done += static_cast<double>(length + options.n_predict);
+      });
+    };
+    run_rounds();
+    if (bench.disturbed()) {
+      bench.forget_samples();
+      all += weight(length);
+      run_rounds();
+    }
     bench.finish();
   }
   return result;
@@ -342,6 +360,8 @@ nlohmann::json bench_results(const ResultsOrigin& origin, const BenchResult& res
                                 {"samples_ms", found.totals_ms()},
                                 {"median_ms", middle.total},
                                 {"tokens_per_s", found.tokens_per_s()},
+                                {"spread", spread_of(found.totals_ms())},
+                                {"disturbed", found.disturbed()},
                                 {"speedup_vs_dense", found.speedup.middle},
                                 {"speedup_low", found.speedup.low},
                                 {"speedup_high", found.speedup.high},

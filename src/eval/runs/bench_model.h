@@ -61,6 +61,8 @@ struct BenchCase {
   std::vector<AuditRecord> audit = {};  // where its steps are audited: after each sample
 
   std::vector<double> totals_ms() const;
+  // Whether other work of the machine disturbed it; its rounds were then repeated once before.
+  bool disturbed() const { return spread_of(totals_ms()) > kMostSpread; }
   // The sample in the middle, or the mean of the two there: its total is the median of totals, and
   // its parts add up to it.
   BenchSample middle() const;

@@ -66,17 +66,18 @@ nlohmann::json generate_results(const ResultsOrigin& origin, const GeneratedText
   const GenerateResult& result = generated.result;
   nlohmann::json results = results_of("generate", origin);
   results["settings"] = settings_of(origin, generated.options, generated.choice);
-  results["generation"] = {{"prompt", generated.prompt},
-                           {"text", generated.text},
-                           {"tokens", result.tokens},
-                           {"end", end_name(result.end)},
-                           {"n_prompt_tokens", result.n_prompt},
-                           {"prefill_tokens_per_s", prefill_rate(result)},
-                           {"decode_tokens_per_s", decode_rate(result)}};
-  results["metrics"] = describe_linear_shares(result.linear);
-  results["cache"] = describe_cache(result.cache);
-  results["linear"] = describe_linear_work(result.linear);
-  if (generated.audit != nullptr) results["audit"] = describe_audit(*generated.audit);
+  nlohmann::json run = {{"prompt", generated.prompt},
+                        {"text", generated.text},
+                        {"tokens", result.tokens},
+                        {"end", end_name(result.end)},
+                        {"n_prompt_tokens", result.n_prompt},
+                        {"prefill_tokens_per_s", prefill_rate(result)},
+                        {"decode_tokens_per_s", decode_rate(result)},
+                        {"metrics", describe_linear_shares(result.linear)},
+                        {"cache", describe_cache(result.cache)},
+                        {"linear", describe_linear_work(result.linear)}};
+  if (generated.audit != nullptr) run["audit"] = describe_audit(*generated.audit);
+  results["runs"] = nlohmann::json::array({std::move(run)});
   return results;
 }
 
@@ -90,7 +91,7 @@ nlohmann::json batch_results(const ResultsOrigin& origin, const GeneratedBatch& 
   nlohmann::json results = results_of("generate", origin);
   results["settings"] = settings_of(origin, batch.options, batch.choice);
   results["settings"]["batch"] = batch.n_live;
-  results["generations"] = nlohmann::json::array();
+  results["runs"] = nlohmann::json::array();
   for (const GeneratedBatch::Text& text : batch.texts) {
     nlohmann::json one = {{"prompt", text.prompt}};
     if (text.id) one["id"] = *text.id;
@@ -104,7 +105,7 @@ nlohmann::json batch_results(const ResultsOrigin& origin, const GeneratedBatch& 
                   {"n_prompt_tokens", result.n_prompt},
                   {"dense", text.dense}});
     }
-    results["generations"].push_back(std::move(one));
+    results["runs"].push_back(std::move(one));
   }
   results["batch"] = {{"seconds", batch.seconds},
                       {"n_tokens", n_generated(batch.texts)},

@@ -84,6 +84,7 @@ bool TextStream::encode_next() {
     if (text_.empty()) return false;
     const bool starts = !inside_document_;
     const std::string piece = take_piece();
+    piece_bytes_ = piece.size();
     if (piece.empty()) continue;
     if (starts) {
       ++n_documents_;
@@ -111,6 +112,16 @@ bool TextStream::read_document(int64_t n, std::vector<int32_t>& out) {
     }
     if (!inside_document_ || !encode_next()) return true;
   }
+}
+
+double TextStream::share_given() const {
+  if (bytes_total_ == 0) return 0;
+  const double kept = tokens_.empty() ? 0
+                                      : static_cast<double>(piece_bytes_) *
+                                            static_cast<double>(tokens_.size() - n_given_) /
+                                            static_cast<double>(tokens_.size());
+  const double given = static_cast<double>(bytes_read_) - static_cast<double>(text_.size()) - kept;
+  return std::clamp(given / static_cast<double>(bytes_total_), 0.0, 1.0);
 }
 
 bool TextStream::at_end() { return n_given_ == tokens_.size() && !encode_next(); }

@@ -33,8 +33,9 @@ class TextStream {
   bool at_end();
 
   const Tokenizer& tokenizer() const { return tokenizer_; }
-  int64_t bytes_read() const { return bytes_read_; }
-  int64_t bytes_total() const { return bytes_total_; }
+  // How much of the file has been given out, 0 to 1; tokens of a piece count as equally long. 0 of
+  // what has no size, such as a pipe, until its end.
+  double share_given() const;
   int64_t n_documents() const { return n_documents_; }
 
  private:
@@ -49,6 +50,7 @@ class TextStream {
   std::string text_;  // read and not yet encoded
   std::vector<int32_t> tokens_;
   size_t n_given_ = 0;            // of tokens_
+  size_t piece_bytes_ = 0;        // of the text that they are
   bool inside_document_ = false;  // the next piece continues a document
   int64_t bytes_read_ = 0, bytes_total_ = 0, n_documents_ = 0;
 };

@@ -51,6 +51,16 @@ class AddedTokens {
     return split(text, normalized_);
   }
 
+  // Calls visit(n_bytes) for every special token that begins at text[at], as it is written or as
+  // the normalizer would have it.
+  template <typename Visit>
+  void visit_special_at(std::string_view text, size_t at, const Visit& visit) const {
+    for (const ByteTrie* trie : {&raw_, &normalized_})
+      trie->visit_at(text, at, [&](size_t n_bytes, int32_t id) {
+        if (tokens_.at(id).special) visit(n_bytes);
+      });
+  }
+
  private:
   std::vector<TextPart> split(std::string_view text, const ByteTrie& trie) const;
 

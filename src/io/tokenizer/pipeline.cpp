@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "io/tokenizer/decode_stream.h"
 #include "io/tokenizer/metaspace.h"
+#include "io/tokenizer/plain_cuts.h"
 #include "io/tokenizer/utf8.h"
 
 namespace sluice::impl::tok {
@@ -67,16 +68,37 @@ std::vector<int32_t> Pipeline::encode(std::string_view text, bool add_special) c
   }
   std::vector<int32_t> ids;
   WordCache cache;
+  encode_added(text, /*at_start=*/true, cache, ids);
+  return add_special ? parts_.post_processor.apply(ids) : ids;
+}
+
+std::vector<int32_t> Pipeline::encode_pieces(const PieceText& text) const {
+  const PlainCuts cut = cut_plain_pieces(text, parts_.added);
+  std::vector<int32_t> ids;
+  WordCache cache;
+  size_t begin = 0;
+  const auto encode_to = [&](size_t end) {
+    encode_added(std::string_view(cut.text).substr(begin, end - begin),
+                 begin == 0 && !text.continues, cache, ids);
+    begin = end;
+  };
+  for (const size_t at : cut.cuts) encode_to(at);
+  encode_to(cut.text.size());
+  return ids;
+}
+
+void Pipeline::encode_added(std::string_view text, bool at_start, WordCache& cache,
+                            std::vector<int32_t>& ids) const {
   for (const TextPart& part : parts_.added.split_raw(text)) {
     if (part.id) {
       ids.push_back(*part.id);
       continue;
     }
     const Span span = part.span;
-    encode_text({std::string(text.substr(span.begin, span.end - span.begin)), span.begin == 0},
-                cache, ids);
+    encode_text(
+        {std::string(text.substr(span.begin, span.end - span.begin)), at_start && span.begin == 0},
+        cache, ids);
   }
-  return add_special ? parts_.post_processor.apply(ids) : ids;
 }
 
 void Pipeline::encode_text(NormalText text, WordCache& cache, std::vector<int32_t>& ids) const {

@@ -30,6 +30,7 @@ class Pipeline : public Tokenizer {
   explicit Pipeline(PipelineParts parts);
 
   std::vector<int32_t> encode(std::string_view text, bool add_special) const override;
+  std::vector<int32_t> encode_pieces(const PieceText& text) const override;
   std::string decode(std::span<const int32_t> ids, bool skip_special) const override;
   int32_t vocab_size() const override;
   std::optional<int32_t> id_of(std::string_view token) const override;
@@ -47,6 +48,9 @@ class Pipeline : public Tokenizer {
   // outside the vocabulary.
   const std::string* text_to_decode(int32_t id, bool skip_special) const;
   const std::string* find_text(int32_t id) const;
+  // at_start: the text is the beginning of the input.
+  void encode_added(std::string_view text, bool at_start, WordCache& cache,
+                    std::vector<int32_t>& ids) const;
   void encode_text(NormalText text, WordCache& cache, std::vector<int32_t>& ids) const;
   void encode_words(NormalText text, WordCache& cache, std::vector<int32_t>& ids) const;
 

@@ -17,6 +17,19 @@ namespace sluice::impl {
 struct GgufFile;
 class DecodeStream;
 
+// A part of a text whose parts are not trusted alike.
+struct TextPiece {
+  std::string text;
+  bool plain = false;  // someone's words: what reads like a special token is none
+};
+
+struct PieceText {
+  std::span<const TextPiece> pieces;
+  // Texts that are no tokens in plain pieces, as well as special tokens.
+  std::span<const std::string> markers;
+  bool continues = false;  // other text stands before it
+};
+
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
@@ -25,6 +38,9 @@ class Tokenizer {
   // Special tokens written out in the text are recognised with and without it, as Hugging Face
   // does.
   virtual std::vector<int32_t> encode(std::string_view text, bool add_special) const = 0;
+  // Encodes the pieces as the one text that they make, without a template. What would be a special
+  // token in a plain piece is cut behind its first character.
+  virtual std::vector<int32_t> encode_pieces(const PieceText& text) const = 0;
   virtual std::string decode(std::span<const int32_t> ids, bool skip_special) const = 0;
 
   virtual int32_t vocab_size() const = 0;  // largest id + 1, added tokens included

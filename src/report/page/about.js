@@ -65,10 +65,14 @@ function aboutView(data, section) {
                                                     gpu: String(m.gpu || 'none')
                                                   })),
   ].filter(Boolean));
-  const versions = [...new Set(parts.map((p) => p.sluice_version).filter(Boolean))];
+  const versions = [...new Set(parts.filter((p) => p.sluice_version).map((p) => {
+    const commit = safeText(p.commit);
+    return safeText(p.sluice_version) + (commit ? ` (${commit})` : '');
+  }))];
   const version = asObject(root.program).version;
   section.append(make(
       'p', {class: 'caption'},
       `Page by sluice ${version || kDash}` +
-          (versions.length ? `; measured by sluice ${versions.join(', ')}.` : '.')));
+          (versions.length ? `; measured by sluice ${versions.join(', ')}.` : '.') +
+          (measuredText(parts) ? ` ${measuredText(parts)}.` : '')));
 }

@@ -41,13 +41,11 @@ function auditChart(width, entry) {
     title: `${entry.name}: measured KL by position, ${plural(samples.length, 'sample')}`,
     height: Math.round(Math.min(380, Math.max(280, 0.42 * width))),
     left: 62,
-    top: 44,
+    top: 26,
     right: 20,
     x: {domain: last > first ? [first, last] : [first - 1, last + 1], label: 'position, tokens'},
-    y: {domain: [0, auditTop(entry)]},
+    y: {domain: [0, auditTop(entry)], label: 'KL from the exact model, nats'},
   });
-  plot.svg.append(
-      draw('text', {class: 'axis-label', x: 0, y: 12}, 'KL from the exact model, nats'));
   for (const stretch of auditStretches(samples)) {
     addBand(plot, stretch.map((s) => [s.position, s.kl_low, s.kl_high]), 's0 strong-band');
     addLine(plot, stretch.map((s) => [s.position, s.kl]), 's0');

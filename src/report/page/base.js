@@ -156,6 +156,7 @@ const tip = {
 // Makes `element` tell `lines` on hover, focus and tap, and to screen readers. Keys reach it
 // through walkPoints.
 function tellsOf(element, lines) {
+  element.lines = lines;
   setAttributes(element, {
     tabindex: -1,
     role: 'img',

@@ -47,10 +47,18 @@ const drawingOf = (width, height, title) => draw('svg', {
 });
 
 // Axes and the helpers to draw inside them. spec: {title, x, y, height, and margins top, left,
-// right}; an axis is {domain, label, log, ticks, format}.
+// right}; an axis is {domain, label, log, ticks, format}. The label of y stands above it; names in
+// place of numbers need none.
+const kLabelRoom = 18;
 function makePlot(width, spec) {
-  const m = {top: spec.top || 14, right: spec.right || 16, bottom: 46, left: spec.left || 52};
-  const height = spec.height || 260;
+  const room = spec.y.label ? kLabelRoom : 0;
+  const m = {
+    top: (spec.top || 14) + room,
+    right: spec.right || 16,
+    bottom: 46,
+    left: spec.left || 52
+  };
+  const height = (spec.height || 260) + room;
   const X = scale(spec.x.domain, [m.left, width - m.right], spec.x.log);
   const Y = scale(spec.y.domain, [height - m.bottom, m.top], spec.y.log);
   const svg = drawingOf(width, height, spec.title);
@@ -79,6 +87,8 @@ function makePlot(width, spec) {
           'text',
           {class: 'axis-label', x: (m.left + right) / 2, y: height - 6, 'text-anchor': 'middle'},
           spec.x.label));
+  if (spec.y.label) axes.append(draw('text', {class: 'axis-label', x: 0, y: 12}, spec.y.label));
+  svg.axes = {x: spec.x.label, y: spec.y.label};
   // Lines and bands end at the frame; marks at its edge are whole.
   const [w, h] = [right - m.left + 6, bottom - m.top + 6];
   const inner = draw('svg', {
@@ -161,6 +171,7 @@ function addPoint(plot, x, y, form, cls, lines, size = 4) {
   const group = draw(
       'g', {class: 'point'}, draw('circle', {class: 'hit', cx: px, cy: py, r: 11}),
       markShape(form, px, py, size, cls));
+  group.place = [x, y];
   plot.svg.append(tellsOf(group, lines));
   return group;
 }
@@ -222,9 +233,10 @@ function walkPoints(host, event) {
   next.focus();
 }
 
-// Keeps drawing(width) -> element in `host`, anew when the host's width changes.
+// Keeps drawing(width) -> element in `host`, anew when the host's width changes; behind it stand
+// buttons that save it.
 function keepDrawn(host, drawing) {
-  let width = 0;
+  let width = 0, tools = null;
   host.addEventListener('keydown', (event) => walkPoints(host, event));
   const redraw = () => {
     if (width <= 0) return;
@@ -232,6 +244,10 @@ function keepDrawn(host, drawing) {
     guarded(host, () => host.append(drawing(width)));
     const first = host.querySelector('.point');
     if (first) first.setAttribute('tabindex', 0);
+    if (!tools && host.parentNode) {
+      tools = figureTools(host);
+      if (tools) host.after(tools);
+    }
   };
   new ResizeObserver((entries) => {
     const now = Math.floor(entries[0].contentRect.width);

@@ -67,10 +67,12 @@ function savingOf(part) {
   const row = timedRows(part, decode ? 'decode' : 'prefill').pop();
   if (!row) return null;
   const what = `${decode ? 'decoding after' : 'reading'} ${figure(row.n_tokens)} tokens`;
-  const words = `${what[0].toUpperCase()}${what.slice(1)} runs at ${
-      speedup(row.speedup)} the speed of dense (${speedup(row.speedup_low)} to ${
+  const noisy = spansOne(row.speedup_low, row.speedup_high);
+  const found = noisy ? 'shows no difference from dense' :
+                        `runs at ${speedup(row.speedup)} the speed of dense`;
+  const words = `${what[0].toUpperCase()}${what.slice(1)} ${found} (${speedup(row.speedup_low)} to ${
       speedup(row.speedup_high)})`;
-  return {value: speedup(row.speedup), name: 'the speed of dense, ' + what, words};
+  return {value: speedup(row.speedup), name: 'the speed of dense, ' + what, words, noisy};
 }
 
 // What was promised, what was found, what it saves: a sentence each.
@@ -102,7 +104,7 @@ function decisionOf(part) {
 // The same for the first screen.
 function contractFigure(data) {
   const entry = data.contracts.find(({part}) => !part.dense_because && savingOf(part));
-  if (!entry) return null;
+  if (!entry || savingOf(entry.part).noisy) return null;
   const {value, name} = savingOf(entry.part), held = asObject(entry.part.held_out);
   const kind = limitsOf(entry.part)[0] || kLosses[0];
   return {
@@ -113,9 +115,26 @@ function contractFigure(data) {
   };
 }
 
+// `generate` decides by measured times for plans that are to save time, and for these alone; others
+// it follows at every length up to the plan's context (why_dense() in src/plan/plan_file.cpp).
+const savesTime = (part) => part.objective === 'prefill' || part.objective === 'decode';
+
+// The prompt length from which on a run follows the plan by itself; null where it does at none.
+function followedFrom(part, timed) {
+  if (part.dense_because) return null;
+  if (!savesTime(part)) return 1;
+  const from = asObject(part.auto)[timed.from];
+  return isNumber(from) ? from : null;
+}
+
 function autoWords(part, timed) {
   if (part.dense_because) return 'Of the plan that was found and not taken.';
-  const from = asObject(part.auto)[timed.from];
+  if (!savesTime(part)) {
+    const {context} = asObject(part.settings);
+    return 'A plan for ' + safeText(part.objective) + ' is followed whatever its speed' +
+        (isNumber(context) ? `, by prompts of up to ${plural(context, 'token')}.` : '.');
+  }
+  const from = followedFrom(part, timed);
   return isNumber(from) ?
       `Left to itself, a run follows the plan from ${plural(from, 'token')} on.` :
       'Not faster from any of these lengths on: left to itself, a run stays dense.';

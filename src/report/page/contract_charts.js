@@ -122,9 +122,9 @@ function tunedSpeedChart(width, part, timed) {
     height: 250,
     left: 44,
     x: {domain: ends, label: 'prompt, tokens', log: true, ticks},
-    y: {domain: [0, 1.08 * most], format: speedup},
+    y: {domain: [0, 1.08 * most], label: 'speed, times dense', format: speedup},
   });
-  const from = asObject(part.auto)[timed.from];
+  const from = followedFrom(part, timed);
   if (from > 0 && from <= lengths[lengths.length - 1]) {
     const x = Math.max(plot.left, plot.X(from / 1.08));
     plot.inner.append(draw(
@@ -145,7 +145,7 @@ function tunedSpeedChart(width, part, timed) {
     }
     addPoint(plot, r.n_tokens, r.speedup, timed.form, timed.cls, [
       `${timed.words} ${plural(r.n_tokens, 'token')}`,
-      `${speedup(r.speedup)} dense (${speedup(r.speedup_low)} to ${speedup(r.speedup_high)})`,
+      speedRange(r.speedup, r.speedup_low, r.speedup_high),
       `dense ${milliseconds(r.dense_ms)}, plan ${milliseconds(r.plan_ms)}`
     ]);
   }

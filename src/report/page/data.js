@@ -126,13 +126,14 @@ function readData() {
     fastPath: [],
     refined: [],
     contracts: [],
+    losses: [],
     planRuns: [],
     audits: [],
     needles: []
   };
   const readers = [
     addMap, addPlanOfPart, addProfiles, addPlanRuns, addQuality, addGeneration, addCases,
-    addDirections, addJoint, addContract, addAudit, addNeedles
+    addDirections, addJoint, addContract, addAudit, addNeedles, addTokenLoss
   ];
   for (const part of parts) {
     for (const reader of readers) {
@@ -147,9 +148,11 @@ function readData() {
   for (const list of [data.profiles, data.heads]) tellAnalysesApart(list);
   const alike = [
     data.maps, data.profiles, data.heads, data.quality, data.plans, data.cache, data.contracts,
-    data.planRuns, data.refined, data.audits, data.needles
+    data.planRuns, data.refined, data.audits, data.needles, data.losses
   ];
   for (const list of alike) numberAlike(list);
+  // What tune found is what a reader came for.
+  data.plans.sort((a, b) => Number(b.tuned === true) - Number(a.tuned === true));
   if (data.maps.length) mapState.start(data.maps);
   return data;
 }
@@ -166,7 +169,9 @@ function addMap(data, part, prefix) {
 
 function addPlanOfPart(data, part, prefix) {
   if (part.plan)
-    addPlan(data, part.plan, prefix + (part.command === 'tune' ? 'tuned plan' : 'plan'));
+    addPlan(
+        data, part.plan, prefix + (part.command === 'tune' ? 'tuned plan' : 'plan'),
+        part.command === 'tune');
 }
 
 function addGeneration(data, part, prefix) {
@@ -188,9 +193,9 @@ function addCases(data, part, prefix) {
   }
 }
 
-function addPlan(data, plan, name) {
+function addPlan(data, plan, name, tuned = false) {
   const layers = asList(plan.layers).filter((layer) => asList(layer.heads).length);
-  if (layers.length) data.plans.push({name, layers});
+  if (layers.length) data.plans.push({name, layers, tuned});
 }
 
 function addProfiles(data, part, prefix) {

@@ -227,6 +227,16 @@ function depthMapView(data, section) {
             {name: 'uncovered', cls: 'map-uncovered', box: true, line: false}
           ])),
       canvas, readout,
+      saveButtons(
+          'depth map',
+          [
+            {label: 'SVG', save: () => saveFile('depth-map.svg', 'image/svg+xml', depthSvg(depth.map))},
+            {
+              label: 'PNG',
+              save: () => canvas.toBlob((blob) => saveFile('depth-map.png', 'image/png', blob))
+            },
+            {label: 'CSV', save: () => saveFile('depth-map.csv', 'text/csv', depthCsv(depth.map))}
+          ]),
       make(
           'p', {class: 'caption'},
           'Every column is a token, every row a layer, the first layer on top. ' +

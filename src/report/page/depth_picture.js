@@ -2,7 +2,7 @@
 // below it how many layers keep each token. A pixel column that covers several tokens gets the mean
 // of their colours.
 
-const kDepthTop = 20;     // positions
+const kDepthTop = 36;     // names of the axes, positions
 const kDepthBars = 44;    // bars of kept layers
 const kDepthLabels = 64;  // token texts, when there is room for them
 const kDepthHint = 24;    // a line in their place, when there is not
@@ -118,9 +118,12 @@ function drawDepthText(ctx, map, view, {x, cell, left, width, rowHeight, ink, bo
   for (const t of linearTicks(view.from, view.to, Math.max(2, (width - left) / 90))) {
     if (!Number.isInteger(t) || t >= map.nTokens) continue;
     const at = x(t + 0.5);
-    ctx.fillText(figure(t), Math.min(width - 14, Math.max(left + 4, at)), kDepthTop - 8);
+    ctx.fillText(figure(t), Math.min(width - 14, Math.max(left + 6, at)), kDepthTop - 8);
     ctx.fillRect(at - 0.5, kDepthTop - 5, 1, 4);
   }
+  ctx.textAlign = 'left';
+  ctx.fillText('layer', 0, kDepthTop - 8);
+  ctx.fillText('position of the token in the text', left, 11);
   ctx.textAlign = 'right';
   const every = Math.max(1, Math.ceil(13 / rowHeight));
   for (let l = 0; l < map.nLayers; l += every)

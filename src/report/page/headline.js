@@ -13,17 +13,26 @@ function runOfCase(data, c) {
       (r) => of(r.part) === of(c.part) && settingKey(r.settings) === settingKey(c.settings));
 }
 
-// The speed of `best`, whose quality the first screen shows, where it was timed; else of a choice
-// with a measured quality; else of any. At the longest prompt, where there is most to save;
-// reading it before writing after it.
-function headlineCase(data, best) {
+// Timed cases in the order of their interest: those of `best`, whose quality the first screen
+// shows; of choices with a measured quality; the others. The longest prompt first, where there is
+// most to save, reading it before writing after it.
+function speedCases(data, best) {
   const cases = data.speed.filter((c) => !isBaseline(c) && isNumber(c.speedup_vs_dense));
-  const rank = (c) => (c.n_tokens || 0) + (String(c.name).startsWith('pp') ? 1e12 : 0);
-  cases.sort((a, b) => rank(b) - rank(a));
-  const run = (c) => runOfCase(data, c);
-  const shown = cases.find((c) => best && run(c) === best) || cases.find(run) || cases[0];
-  if (!shown) return null;
-  const x = shown.speedup_vs_dense, quality = run(shown);
+  const kind = (c) => {
+    const run = runOfCase(data, c);
+    return run ? (run === best ? 2 : 1) : 0;
+  };
+  const rank = (c) =>
+      kind(c) * 1e13 + (c.n_tokens || 0) + (String(c.name).startsWith('pp') ? 1e12 : 0);
+  return cases.sort((a, b) => rank(b) - rank(a));
+}
+
+// A ratio inside of its noise, or of unknown noise, is no headline. No other case stands in for it:
+// among many, some would be clear by chance.
+function headlineCase(data, best) {
+  const shown = speedCases(data, best)[0];
+  if (!shown || !isClear(shown.speedup_low, shown.speedup_high)) return null;
+  const x = shown.speedup_vs_dense, quality = runOfCase(data, shown);
   return {
     value: speedup(x),
     name: x >= 1 ? 'as fast as dense' : 'of dense speed',
@@ -36,12 +45,26 @@ function headlineCase(data, best) {
   };
 }
 
+const leadingSet = (run) => profileSets(run).find((s) => s.leading) || profileSets(run)[0];
+
+// The least work that stays within a small loss; where nothing does, the smallest loss. Baselines
+// are there to compare with.
+const isWithin = ({metrics}) => metrics.kl_mean <= kSmallLoss && metrics.keys_read_fraction < 1;
+function bestRun(data) {
+  const runs = comparedRuns(data).filter(
+      (r) => isNumber(r.metrics.keys_read_fraction) && stepOf(r) !== 'keep');
+  const within = runs.filter(isWithin);
+  const least = (list, key) =>
+      list.reduce((a, b) => (b.metrics[key] < a.metrics[key] ? b : a), list[0] || null);
+  return within.length ? least(within, 'keys_read_fraction') : least(runs, 'kl_mean');
+}
+
 function keyFigures(data) {
   const out = [];
   const profile = data.profiles[0];
   if (profile) {
     const {run} = profile, layers = asList(run.layers).map(asObject);
-    const set = profileSets(run).find((s) => s.leading) || profileSets(run)[0];
+    const set = leadingSet(run);
     const figures = (key, of = set && set.get) =>
         (of ? layers.map((l) => asObject(of(l))[key]) : []);
     const kept = meanOf(figures('n_reps'));
@@ -65,22 +88,12 @@ function keyFigures(data) {
       });
     }
   }
-  const runs = comparedRuns(data).filter(
-      (r) => isNumber(r.metrics.keys_read_fraction) && stepOf(r) !== 'keep');
-  // The least work that stays within a small loss; where nothing does, the smallest loss. Baselines
-  // are there to compare with.
-  const within =
-      runs.filter((r) => r.metrics.kl_mean <= kSmallLoss && r.metrics.keys_read_fraction < 1);
-  const best = within.length ?
-      within.reduce(
-          (a, b) => (b.metrics.keys_read_fraction < a.metrics.keys_read_fraction ? b : a)) :
-      runs.length ? runs.reduce((a, b) => (b.metrics.kl_mean < a.metrics.kl_mean ? b : a)) :
-                    null;
+  const best = bestRun(data);
   if (best) {
     out.push({
       value: percent(best.metrics.keys_read_fraction),
       name: `of the keys read, at KL ${figure(best.metrics.kl_mean, 2)}`,
-      words: (within.length ? `the least work within KL ${kSmallLoss} of dense` :
+      words: (isWithin(best) ? `the least work within KL ${kSmallLoss} of dense` :
                               'the smallest loss measured') +
           ` (${best.name})`
     });
@@ -118,9 +131,12 @@ function headline(data) {
   ];
   document.title = `${title}: Sluice report`;
   return make(
-      'header', {class: 'headline'}, make('p', {class: 'kicker'}, 'Sluice report'),
+      'header', {class: 'headline'},
+      make(
+          'p', {class: 'kicker'},
+          ['Sluice report', measuredText(data.parts)].filter(Boolean).join(' · ')),
       make('h1', {}, make('bdi', {}, title)),
-      make('p', {class: 'lead'}, subjectOf(data), facts, '.'),
+      make('p', {class: 'lead'}, subjectOf(data), facts, '.'), story(data),
       make(
           'dl', {class: 'figures'},
           keyFigures(data).map(

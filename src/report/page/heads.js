@@ -14,7 +14,7 @@ function levelStyle(level) {
 // Columns have numbers, or names of two words that stand one above the other.
 function headGrid(width, rows, columnsLabel, names) {
   const n = Math.max(...rows.map((r) => r.cells.length));
-  const left = 40, top = 8, bottom = names ? 36 : 40;
+  const left = 40, top = 22, bottom = names ? 36 : 40;
   const cell = Math.max(4, Math.min(names ? 110 : 34, (width - left - 8) / n));
   const height = Math.max(11, Math.min(22, 420 / rows.length));
   const total = top + rows.length * height + bottom;
@@ -27,6 +27,7 @@ function headGrid(width, rows, columnsLabel, names) {
     role: 'group',
     'aria-label': `${plural(rows.length, 'layer')} by ${plural(n, columnsLabel)}`
   });
+  svg.append(draw('text', {class: 'axis-label', x: 0, y: 12, 'aria-hidden': 'true'}, 'layer'));
   rows.forEach((row, i) => {
     const y = top + i * height;
     if (i % Math.max(1, Math.ceil(13 / height)) === 0) {

@@ -3,6 +3,14 @@
 
 const kViews = [
   {
+    view: 'compare',
+    title: 'Two files compared',
+    short: 'Compare',
+    fill: compareView,
+    has: (d) => filesOf(d).length > 1,
+    lead: 'What both measured, and what differs by more than its noise.'
+  },
+  {
     view: 'token-map',
     title: 'The text, token by token',
     short: 'Text',
@@ -33,6 +41,14 @@ const kViews = [
     fill: qualityView,
     has: (d) => comparedRuns(d).length,
     lead: 'What predictions lose, and what attention no longer reads.'
+  },
+  {
+    view: 'loss',
+    title: 'Loss, token by token',
+    short: 'Loss',
+    fill: tokenLossView,
+    has: (d) => d.losses.length,
+    lead: 'Where in the text predictions change, and by how much.'
   },
   {
     view: 'methods',
@@ -159,6 +175,7 @@ function start() {
     if (e.key === 'Escape') tip.hide();
   });
   addEventListener('scroll', tip.hide, {passive: true});
+  scrollCues.start();
 }
 
 start();

@@ -17,6 +17,7 @@ const mapState = {
 
   start(maps) {
     mapState.choices = maps;
+    mapState.layer = interestingLayer(maps[0].map);
     mapState.choose(0);
   },
   choose(index) {
@@ -37,6 +38,17 @@ const mapState = {
     mapState.tell('token');
   },
 };
+
+// Where about half of the tokens stand for the others, so that both kinds are seen; of layers as near
+// to that the last.
+function interestingLayer(map) {
+  let best = 0, least = Infinity;
+  map.layers.forEach(({nReps}, l) => {
+    const far = Math.abs(nReps / map.nTokens - 0.5);
+    if (far <= least) [best, least] = [l, far];
+  });
+  return best;
+}
 
 const layerLabel = (map, layer) => String(map.layerNumbers[layer]);
 

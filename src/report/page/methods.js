@@ -81,7 +81,7 @@ function methodsChart(width, title, methods) {
     title: `${title}: KL against keys read, ${plural(runs.length, 'run')}`,
     height: Math.round(Math.min(480, Math.max(320, 0.6 * width))),
     left: 62,
-    top: 30,
+    top: 12,
     right: 24,
     x: {
       domain: [Math.min(...read) / 1.15, Math.max(1, ...read) * 1.04],
@@ -89,9 +89,12 @@ function methodsChart(width, title, methods) {
       log: true,
       format: shareText
     },
-    y: {domain: [Math.max(1e-7, Math.min(...loss) / 1.6), Math.max(...loss) * 1.6], log: true},
+    y: {
+      domain: [Math.max(1e-7, Math.min(...loss) / 1.6), Math.max(...loss) * 1.6],
+      label: 'KL from dense, nats',
+      log: true
+    },
   });
-  plot.svg.append(draw('text', {class: 'axis-label', x: 0, y: 12}, 'KL from dense, nats'));
   const y = plot.Y(kSmallLoss);
   plot.svg.append(
       draw('line', {class: 'contract', x1: plot.left, x2: plot.right, y1: y, y2: y}),

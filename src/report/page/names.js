@@ -139,9 +139,16 @@ function tellAnalysesApart(entries) {
   }
 }
 
+// Entries of one name: by their files where these differ, else by number.
 function numberAlike(entries) {
-  for (const group of groupsOf(entries, (e) => e.name))
-    group.slice(1).forEach((e, i) => {
-      e.name += ` (${i + 2})`;
+  for (const group of groupsOf(entries, (e) => e.name)) {
+    const files = group.map((e) => fileName(asObject(e.part).file));
+    const byFile = group.length > 1 && files.every(Boolean) && new Set(files).size === group.length;
+    group.forEach((e, i) => {
+      if (byFile)
+        e.name += ` · ${files[i]}`;
+      else if (i > 0)
+        e.name += ` (${i + 1})`;
     });
+  }
 }

@@ -36,7 +36,7 @@ function readsChart(width, entry, layers) {
     title: `Read along the text, of what dense attention scores, ${plural(rows.length, 'segment')}`,
     height: Math.round(Math.min(360, Math.max(260, 0.6 * width))),
     x: {domain: [rows[0].begin, rows[rows.length - 1].end], label: 'position, tokens'},
-    y: {domain: [0, most], format: (v) => percent(v)},
+    y: {domain: [0, most], label: 'keys read, of dense', format: (v) => percent(v)},
   });
   const below = rows.map(() => 0);
   for (const {key, cls} of kReads) {

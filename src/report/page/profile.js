@@ -33,15 +33,23 @@ function profileSets(run) {
 const kTurnoverTop = 2;
 
 const kProfileCharts = [
-  {key: 'n_reps', title: 'Kept, r / T', perToken: true, note: 'Lower is less work.'},
+  {
+    key: 'n_reps',
+    title: 'Kept, r / T',
+    axis: 'tokens kept, of all',
+    perToken: true,
+    note: 'Lower is less work.'
+  },
   {
     key: 'jaccard_prev',
     title: 'Jaccard with the layer before',
+    axis: 'Jaccard',
     note: '1 is the same set, 0 nothing in common.'
   },
   {
     key: 'turnover',
     title: 'Turnover from the layer before',
+    axis: 'turnover',
     note: `Tokens joined and left, over the set before; above ${kTurnoverTop} at the edge.`,
     free: true
   },
@@ -109,7 +117,10 @@ function profileChart(width, entry, chart, sets) {
       label: 'layer',
       ticks: linearTicks(first, last, Math.min(12, width / 44)).filter(Number.isInteger)
     },
-    y: {domain: [0, chart.free ? Math.max(0.1, Math.min(kTurnoverTop, most)) : 1]},
+    y: {
+      domain: [0, chart.free ? Math.max(0.1, Math.min(kTurnoverTop, most)) : 1],
+      label: chart.axis
+    },
   });
   for (const set of shown.filter((s) => s.form)) {
     addBand(

@@ -56,15 +56,13 @@ function qualityChart(width, runs, work, quality) {
     title: `${quality.label} against ${work.label}, ${plural(runs.length, 'run')}`,
     height: Math.round(Math.min(420, Math.max(300, width * 0.5))),
     left: roomy ? 64 : 54,
-    top: 30,
+    top: 12,
     right: !contracts ? 20 :
         roomy         ? 76 :
                         44,
     x: {domain: [0, most], label: work.label, format: (v) => percent(v)},
-    y: {domain: qualityDomain(quality, values), log: true},
+    y: {domain: qualityDomain(quality, values), label: quality.label, log: true},
   });
-  plot.svg.append(draw(
-      'text', {class: 'axis-label', x: plot.left, y: 12, 'text-anchor': 'start'}, quality.label));
   for (const kl of contracts ? kContracts : []) {
     plot.svg.append(
         draw(

@@ -12,11 +12,13 @@ const isBaseline = (c) =>
 
 function timeGroups(cases) {
   const timed = cases.filter((c) => isNumber(c.median_ms) && c.median_ms > 0);
-  return groupsOf(timed, (c) => placeKey(c.part) + '\n' + c.name).map((group) => {
+  const place = ({part}) => placeKey(part) + (part.file || '');
+  return groupsOf(timed, (c) => place(c) + '\n' + c.name).map((group) => {
     const dense = group.find(isBaseline);
     const slowest = group.reduce((a, b) => (b.median_ms > a.median_ms ? b : a));
     return {
-      place: placeKey(group[0].part),
+      place: place(group[0]),
+      file: group[0].part.file,
       prefix: group[0].prefix,
       name: String(group[0].name),
       cases: group,
@@ -33,7 +35,7 @@ function speedChart(width, groups) {
   const narrow = width < 560;
   const longest = Math.max(...groups.flatMap((g) => g.cases.map((c) => c.title.length)));
   const left = narrow ? 8 : Math.min(280, Math.max(90, 7.4 * longest + 16)),
-        right = narrow ? 8 : 150;
+        right = narrow ? 8 : 172;
   const row = rowHeight + (narrow ? 16 : 0);
   const height = groups.reduce((h, g) => h + headHeight + g.cases.length * row, 0) + 6;
   const most = Math.max(...groups.flatMap(
@@ -92,7 +94,9 @@ function addBar(svg, c, group, X, at) {
   }
   const isDense = c === group.dense;
   const text = `${milliseconds(c.median_ms)}` +
-      (isDense || !isNumber(c.speedup_vs_dense) ? '' : ` · ${speedup(c.speedup_vs_dense)}`);
+      (isDense || !isNumber(c.speedup_vs_dense) ?
+           '' :
+           ` · ${speedWords(c.speedup_vs_dense, c.speedup_low, c.speedup_high)}`);
   const labels = draw(
       'g', {'aria-hidden': 'true'},
       draw(
@@ -101,7 +105,7 @@ function addBar(svg, c, group, X, at) {
             y: at.narrow ? y - 4 : y + thick - 4,
             'text-anchor': at.narrow ? 'start' : 'end'
           },
-          oneLine(c.title, Math.floor((at.narrow ? at.width - 120 : at.left - 10) / 6.8))),
+          oneLine(c.title, Math.floor((at.narrow ? at.width - 165 : at.left - 10) / 6.8))),
       draw(
           'text', {
             class: isDense ? null : 'strong',
@@ -122,17 +126,19 @@ function addBar(svg, c, group, X, at) {
   ];
   if (isNumber(c.tokens_per_s)) lines.push(`${figure(c.tokens_per_s, 3)} tokens/s`);
   if (!isDense && isNumber(c.speedup_vs_dense))
-    lines.push(`${speedup(c.speedup_vs_dense)} dense (${speedup(c.speedup_low)} to ${
-        speedup(c.speedup_high)})`);
+    lines.push(speedRange(c.speedup_vs_dense, c.speedup_low, c.speedup_high));
   svg.append(labels, tellsOf(bar, lines));
 }
 
 function speedView(data, section) {
   // One picture for each model, number format, text and machine.
-  const pictures = groupsOf(timeGroups(data.speed), (g) => g.place).map((groups) => {
+  const places = groupsOf(timeGroups(data.speed), (g) => g.place);
+  const pictures = places.map((groups) => {
     const host = make('div', {class: 'plot'});
     keepDrawn(host, (width) => speedChart(width, groups));
-    const name = groups[0].prefix.replace(/ · $/, '');
+    // Files of the same place are told apart by their names.
+    const alike = places.filter((p) => p[0].prefix === groups[0].prefix).length > 1;
+    const name = groups[0].prefix.replace(/ · $/, '') || (alike ? fileName(groups[0].file) : '');
     return [name ? make('h3', {class: 'place'}, name) : '', host];
   });
   const stacked = data.speed.some((c) => c.parts_ms);
@@ -144,6 +150,7 @@ function speedView(data, section) {
           'Shorter is faster. The dashed line is the dense model’s time for the same test; ' +
               'whiskers reach from the fastest to the slowest run. × is dense time over this ' +
               'time, taken within each round and then the median over rounds, so it need not be ' +
-              'the ratio of the medians. ' +
+              'the ratio of the medians; where its range over the rounds spans 1, there is no ' +
+              'difference. ' +
               'pp N reads a prompt of N tokens; tg @ N generates after N tokens.'));
 }

@@ -61,7 +61,7 @@ function curveChart(width, groups) {
     left: 48,
     top: 18,
     x: {domain: [1, most], label: 'directions', log: true},
-    y: {domain: [0, 1], format: (v) => percent(v)},
+    y: {domain: [0, 1], label: 'energy held', format: (v) => percent(v)},
   });
   for (const g of groups) addLine(plot, g.energy_curve, inputStyle(g.input).cls);
   for (const g of groups) {
@@ -117,7 +117,7 @@ function rankFigure(entry) {
           seriesOfInputs(
               entry.groups, (g) => (isNumber(g[key()]) ? g[key()] / g.d : null),
               (g) => [`${share} % in ${figure(g[key()])} of ${figure(g.d)}`]),
-          {domain: [0, 1], format: (v) => percent(v)}));
+          {domain: [0, 1], label: 'directions, of all', format: (v) => percent(v)}));
   const choose = (i) => {
     share = shares[i];
     redraw();
@@ -161,7 +161,10 @@ function coherenceFigure(entry) {
                                                points: some.map((g) => [g.layer, entry.rank / g.d])
                                              }));
   keepDrawn(
-      host, (width) => layersChart(width, 'Mean cos²', [...chance, ...series], {domain: [0, 1]}));
+      host, (width) => layersChart(width, 'Mean cos²', [...chance, ...series], {
+        domain: [0, 1],
+        label: 'mean cos²'
+      }));
   return figureOf(
       'Directions shared with the layer before',
       `Mean cos² of the principal angles between subspaces of ${
@@ -234,9 +237,13 @@ function jointFigures({joint}) {
   keepDrawn(
       hosts[0],
       (width) => layersChart(
-          width, 'Pairs dropped', dropped, {domain: [0, 1], format: (v) => percent(v)}));
+          width, 'Pairs dropped', dropped,
+          {domain: [0, 1], label: 'pairs dropped', format: (v) => percent(v)}));
   keepDrawn(
-      hosts[1], (width) => layersChart(width, 'Time, relative', time, {domain: [0, 1.05 * most]}));
+      hosts[1], (width) => layersChart(width, 'Time, relative', time, {
+                  domain: [0, 1.05 * most],
+                  label: 'time, of that without a basis'
+                }));
   const bases = asObject(joint.bases);
   const text = asObject(bases.text);
   const origin = bases.path ? fileName(text.path) : 'the text after the windows';

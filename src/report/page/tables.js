@@ -134,6 +134,18 @@ function qualityTable(data) {
       data.quality);
 }
 
+// What a ratio says with its range.
+const againstDense = {
+  name: 'against dense',
+  get: (r) => {
+    if (isBaseline(r) || !isNumber(r.speedup_vs_dense)) return '';
+    if (spansOne(r.speedup_low, r.speedup_high)) return 'no difference';
+    if (!isClear(r.speedup_low, r.speedup_high)) return 'noise unknown';
+    return r.speedup_vs_dense > 1 ? 'faster' : 'slower';
+  },
+  text: true
+};
+
 function speedTable(data) {
   const known = [
     'median_ms', 'tokens_per_s', 'speedup_vs_dense', 'speedup_low', 'speedup_high',
@@ -149,7 +161,7 @@ function speedTable(data) {
         ...(many ? [{name: 'of', get: (r) => r.prefix.replace(/ · $/, ''), text: true}] : []),
         {name: 'test', get: (r) => String(r.name ?? ''), text: true},
         {name: 'mode', get: (r) => r.title, text: true},
-        ...numberColumns(data.speed, keys.filter((k) => k !== 'n_tokens')), ...parts, {
+        ...numberColumns(data.speed, keys.filter((k) => k !== 'n_tokens')), againstDense, ...parts, {
           name: 'samples, ms',
           get: (r) => asList(r.samples_ms).map((x) => figure(x)).join(' '),
           text: true

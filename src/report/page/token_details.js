@@ -24,6 +24,22 @@ function layerStrip(map, position) {
   return make('div', {class: 'strip'}, cells);
 }
 
+// A link to this token and layer, for others.
+function linkButton(position) {
+  const button = make(
+      'button', {
+        type: 'button',
+        class: 'quiet',
+        'data-role': 'copy-link',
+        onclick: () => {
+          mapState.setToken(position);
+          copyText(location.href.replace(/#.*$/, '') + tokenLink.text(), button);
+        }
+      },
+      'Copy link');
+  return make('p', {class: 'details-link'}, button);
+}
+
 function tokenDetails() {
   const panel =
       make('aside', {class: 'details', 'data-role': 'token-details', 'aria-label': 'Token'});
@@ -59,7 +75,7 @@ function tokenDetails() {
                 make('span', {class: 'hint'}, ` threshold ${fixed(threshold, 4)}`)),
             row('Cluster', plural(facts.members.length, 'token')),
             row('Kept in', `${map.keptLayers[position]} of ${plural(map.nLayers, 'layer')}`)),
-        layerStrip(map, position));
+        layerStrip(map, position), linkButton(position));
     if (others.length) {
       panel.append(
           make('p', {class: 'hint'}, 'Also in the cluster'),

@@ -21,9 +21,8 @@ function layerControls() {
     const map = mapState.map, layer = map.layers[mapState.layer];
     slider.max = map.nLayers - 1;
     slider.value = mapState.layer;
-    slider.setAttribute('aria-valuetext', 'layer ' + layerLabel(map, mapState.layer));
-    name.textContent =
-        `Layer ${layerLabel(map, mapState.layer)} of ${layerLabel(map, map.nLayers - 1)}`;
+    slider.setAttribute('aria-valuetext', `layer ${mapState.layer + 1} of ${map.nLayers}`);
+    name.textContent = `Layer ${mapState.layer + 1} of ${map.nLayers}`;
     const entry = (label, value) => make('div', {}, make('dt', {}, label), make('dd', {}, value));
     counts.replaceChildren(
         entry('in the set, r', figure(layer.nReps)),
@@ -74,6 +73,19 @@ function statusLegend() {
   return {refresh, element: make('div', {class: 'legend'}, parts.map((p) => p.element))};
 }
 
+// The layer that is shown, a row for each token.
+function saveTokens() {
+  const {map, layer} = mapState, at = layer * map.nTokens;
+  const number = map.layerNumbers[layer];
+  const rows = map.tokens.map((text, t) => [
+    t, text, number, kStatus[map.status[at + t]], map.owner[at + t],
+    (map.cosine[at + t] / 32767).toFixed(4)
+  ]);
+  saveFile(
+      `tokens-layer-${number}.csv`, 'text/csv',
+      csvText([['position', 'token', 'layer', 'status', 'owner', 'cosine'], ...rows]));
+}
+
 function tokenMapView(data, section) {
   const box = make('div', {
     class: 'prose',
@@ -94,13 +106,15 @@ function tokenMapView(data, section) {
               'div', {class: 'chooser'}, make('span', {}, 'Colour by'),
               choiceButtons('Colour by', colours, (i) => board.setColour(colours[i])))),
       controls.element, key.element, make('div', {class: 'token-map'}, box, details.element),
+      saveButtons('tokens of this layer', [{label: 'CSV', save: saveTokens}]),
       make(
           'p', {class: 'caption'},
           'Tokens with a bar below are representatives at this layer; faded ones ' +
               'are near enough (cosine 1 − τ² or more) to one that came before. ' +
               'Point at a token, or move with ' +
               'the arrow keys, to see who stands for it; a click or Enter keeps it. ' +
-              '[ and ] change the layer, o goes to the owner. Coloured by ' +
+              '[ and ] change the layer, o goes to the owner. Layers are counted from 1 here; ' +
+              'axes, plans and results count from 0. Coloured by ' +
               'cosine, a token is the fuller the nearer its owner; by cluster, ' +
               'tokens of one owner share a tint.'));
   const board = new TokenBoard(box, (position) => details.show(position));
@@ -135,4 +149,5 @@ function tokenMapView(data, section) {
     },
     showLayer: (layer) => mapState.setLayer(layer),
   };
+  tokenLink.start();
 }

@@ -81,6 +81,7 @@ TEST(DType, BlocksHoldTheBitsTheirNamesSay) {
                         {DType::kF16, "f16", 1, 2},
                         {DType::kBF16, "bf16", 1, 2},
                         {DType::kI32, "i32", 1, 4},
+                        {DType::kI8, "i8", 1, 1},
                         {DType::kQ4_0, "q4_0", 32, 2 + 32 * 4 / 8},
                         {DType::kQ4_1, "q4_1", 32, 4 + 32 * 4 / 8},
                         {DType::kQ5_0, "q5_0", 32, 2 + 32 * 5 / 8},

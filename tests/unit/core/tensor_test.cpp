@@ -97,7 +97,7 @@ TEST_F(TensorView, ReadableViewKeepsTheStride) {
 }
 
 TEST(HostBuffer, IsZeroAlignedAndWritable) {
-  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kI32})
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kI32, DType::kI8})
     for (const int64_t n : {0, 1, 63, 1000}) {
       const Buffer buffer = host_buffer(dtype, {n, 3});
       EXPECT_EQ(reinterpret_cast<uintptr_t>(buffer.view().bytes()) % 64, 0u);

@@ -57,6 +57,23 @@ TEST_P(CompareAttention, DenseWithItselfIsExactlyNothing) {
   EXPECT_EQ(dense.work.clusters_fraction(), 1);
 }
 
+TEST_P(CompareAttention, LossesOfTheFirstWindowAreKeptOneByOne) {
+  const std::vector<Plan> plans = {plan(AttentionMode::kDense), plan(AttentionMode::kKeys, 0.9)};
+  const CompareResult all = compare(plans);
+  ASSERT_EQ(std::ssize(all.first_tokens), kContext + 1);  // the last is predicted from the window
+  for (size_t i = 1; i < all.first_tokens.size(); ++i)
+    EXPECT_EQ(all.first_tokens[i], content[i - 1] - 32) << i;
+  for (const float kl : all.plans[0].first_kl) EXPECT_EQ(kl, 0);
+  const CompareResult first = compare(plans, {.max_windows = 1});
+  EXPECT_EQ(first.plans[1].first_kl, all.plans[1].first_kl);
+  ASSERT_EQ(std::ssize(first.plans[1].first_kl), kContext);
+  double sum = 0;
+  for (const float kl : first.plans[1].first_kl) sum += kl;
+  EXPECT_GT(sum, 0);
+  // Each was rounded to float32.
+  EXPECT_NEAR(sum / kContext, first.plans[1].tokens.value(metric("kl_mean")), 1e-6 * sum);
+}
+
 TEST_P(CompareAttention, BasePerplexityIsThatOfTheModelAlone) {
   const CompareResult result = compare({plan(AttentionMode::kKeys, 0.9)});
   TextStream text(dir.write("text", content), tokenizer, "");

@@ -118,7 +118,8 @@ TEST_F(ProfilePlan, HasNoSetsWhereNoHeadClusters) {
   EXPECT_LT(found.layers[1].clusters_fraction.mean(), 1);
   const nlohmann::json json = plan_profile_json(found, plan);
   EXPECT_EQ(json.at("n_windows"), 2);
-  EXPECT_EQ(json.at("layers").at(0).at("sets"), nlohmann::json::array());
+  EXPECT_TRUE(json.at("tau").is_null());
+  EXPECT_EQ(json.at("rows"), nlohmann::json::array());
   EXPECT_EQ(json.at("layers").at(0).at("keys_read_fraction"), 1);
   EXPECT_EQ(json.at("summary").at("keys_read_fraction"), found.keys_read.mean());
   // Without layers all are dense.
@@ -137,7 +138,7 @@ TEST_F(ProfilePlan, AReusedSetIsTheOneBefore) {
   for (const RunningMean SetFigures::*figure :
        {&SetFigures::uncovered, &SetFigures::owner_cosine_min, &SetFigures::bound_tau})
     EXPECT_EQ((reused.*figure).count(), 0);
-  EXPECT_EQ(plan_profile_json(found, plan)["layers"][1]["sets"][0]["rule"], "reused");
+  EXPECT_EQ(plan_profile_json(found, plan)["rows"][1]["rule"], "reused");
 }
 
 TEST_F(ProfilePlan, RefusesWhatItCannotFollow) {

@@ -225,20 +225,23 @@ TEST(Profile, JsonHasEveryFigureWithItsDeviation) {
   EXPECT_EQ(run.at("tau"), 0.3);
   EXPECT_EQ(run.at("n_tokens"), 3);
   EXPECT_EQ(run.at("space"), "residual");
-  const nlohmann::json& layer = run.at("layers").at(1);
-  EXPECT_EQ(layer.at("layer"), 1);
-  EXPECT_EQ(layer.at("cascade").at("rule"), "cascade-paper");
-  EXPECT_EQ(layer.at("cascades").at(0).at("rule"), "cascade-causal");
-  EXPECT_EQ(layer.at("cascades").at(1).at("rule"), "cascade-cover");
-  for (const char* set : {"independent", "greedy", "cascade"})
+  // One row for each layer and rule.
+  std::vector<std::string> rules;
+  for (const nlohmann::json& row : run.at("rows")) {
+    if (row.at("layer") == 1) rules.push_back(row.at("rule"));
+    EXPECT_EQ(row.at("tau"), 0.3);
     for (const SetFigureName& entry : kSetFigureNames) {
-      EXPECT_TRUE(layer.at(set).contains(entry.name)) << set << " " << entry.name;
-      EXPECT_TRUE(layer.at(set).contains(std::string(entry.name) + "_sd")) << entry.name;
+      EXPECT_TRUE(row.contains(entry.name)) << entry.name;
+      EXPECT_TRUE(row.contains(std::string(entry.name) + "_sd")) << entry.name;
     }
-  EXPECT_TRUE(layer.at("controls").contains("random"));
-  EXPECT_TRUE(layer.at("controls").contains("unvalidated"));
-  EXPECT_TRUE(run.at("layers").at(0).at("cascade").at("turnover").is_null());
-  EXPECT_EQ(layer.at("cascade").at("missed_vs_independent"), 0.5);
+  }
+  EXPECT_EQ(rules,
+            (std::vector<std::string>{"independent", "greedy", "cascade-paper", "cascade-causal",
+                                      "cascade-cover", "random", "unvalidated"}));
+  EXPECT_EQ(run.at("rows").size(), 2 * rules.size());
+  EXPECT_EQ(run.at("summary").at("rule"), "cascade-paper");
+  EXPECT_TRUE(run.at("rows").at(kPaper).at("turnover").is_null());
+  EXPECT_EQ(run.at("rows").at(rules.size() + kPaper).at("missed_vs_independent"), 0.5);
   for (const char* key : {"mean_n_reps_independent", "mean_n_reps_cascade", "mean_jaccard_prev",
                           "gram_savings_paper", "gram_savings_computed"})
     EXPECT_TRUE(run.at("summary").at(key).is_number()) << key;
@@ -251,11 +254,7 @@ TEST(Profile, JsonNamesTheRuleThatStandsForTheCascade) {
   window[0].sets = layers.add({kE1, kE1, kE2});
   profile.add_window(window);
   const nlohmann::json run = profile_json(profile, {SelectRule::kGreedy});
-  nlohmann::json layer = run.at("layers").at(0);
-  EXPECT_EQ(layer.at("cascade").at("rule"), "greedy");
-  EXPECT_TRUE(layer.at("cascades").empty());
-  layer.at("cascade").erase("rule");
-  EXPECT_EQ(layer.at("cascade"), layer.at("greedy"));
+  EXPECT_EQ(run.at("rows").at(1).at("rule"), "greedy");
   EXPECT_EQ(run.at("summary").at("rule"), "greedy");
 }
 

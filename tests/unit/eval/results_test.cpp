@@ -6,6 +6,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "core/commit.h"
+#include "eval/machine.h"
 #include "sluice/version.h"
 #include "unit/model/golden_models.h"
 #include "unit/test_files.h"
@@ -89,6 +91,9 @@ TEST(Results, NameTheProgramTheModelAndTheText) {
   EXPECT_EQ(header.at("command"), "eval");
   EXPECT_EQ(header.at("command_line"), "sluice eval -m x");
   EXPECT_EQ(header.at("sluice_version"), SLUICE_VERSION);
+  EXPECT_EQ(header.at("commit").is_null(), source_commit().empty());
+  EXPECT_EQ(header.at("timestamp").get<std::string>().size(), 20u);
+  EXPECT_EQ(header.at("machine").at("cpu"), cpu_name());
   EXPECT_GE(header.at("machine").at("threads"), 1);
   const auto model = describe_model(*checkpoint, *backend);
   EXPECT_EQ(model.at("family"), "llama");

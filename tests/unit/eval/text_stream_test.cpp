@@ -66,11 +66,16 @@ TEST_F(TextStreamTest, EosStandsInForBos) {
   EXPECT_EQ(spelled(plain), "onetwo");
 }
 
-TEST_F(TextStreamTest, CountsDocumentsAndBytes) {
+TEST_F(TextStreamTest, CountsDocumentsAndTheShareGiven) {
   TextStream stream(dir.write("text", "one<|endoftext|>two<|endoftext|>"), with_bos, kSeparator);
-  EXPECT_EQ(stream.bytes_total(), 32);
+  EXPECT_EQ(stream.share_given(), 0);
+  std::vector<int32_t> tokens;
+  stream.read(2, tokens);  // of four, one of which begins the document
+  EXPECT_NEAR(stream.share_given(), (16 - 1.5) / 32, 1e-9);
+  stream.read(2, tokens);
+  EXPECT_NEAR(stream.share_given(), 0.5, 1e-9);
   spelled(stream);
-  EXPECT_EQ(stream.bytes_read(), 32);
+  EXPECT_EQ(stream.share_given(), 1);
   EXPECT_EQ(stream.n_documents(), 2);
 }
 

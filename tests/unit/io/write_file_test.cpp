@@ -2,8 +2,10 @@
 
 #include "io/write_file.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "unit/test_files.h"
 
@@ -26,6 +28,23 @@ TEST(WriteFile, KeepsItsModeAndLeavesOthersAlone) {
   EXPECT_EQ(fs::status(file).permissions(), fs::perms::owner_read | fs::perms::owner_write);
   EXPECT_EQ(read_bytes(other), "mine");
   EXPECT_EQ(n_files(dir.path()), 2);
+}
+
+TEST(WriteFile, AnOpenDescriptorIsWrittenIntoAsItIs) {
+  const TempDir dir;
+  const fs::path file = dir.write("log", "old\n");
+  const int append = ::open(file.c_str(), O_WRONLY | O_APPEND);
+  const int read_only = ::open(file.c_str(), O_RDONLY);
+  const std::string path = "/dev/fd/" + std::to_string(append);
+  check_writable(path);
+  write_file(path, "new\n");
+  write_file(path, "more\n");
+  EXPECT_EQ(read_bytes(file), "old\nnew\nmore\n");
+  EXPECT_EQ(n_files(dir.path()), 1);
+  EXPECT_THROW(check_writable("/dev/fd/" + std::to_string(read_only)), Error);
+  EXPECT_THROW(write_file("/dev/fd/" + std::to_string(read_only), "new"), Error);
+  ::close(append);
+  ::close(read_only);
 }
 
 TEST(WriteFile, FollowsLinks) {

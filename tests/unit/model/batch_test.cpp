@@ -126,6 +126,13 @@ TEST_P(BatchTest, RefinedAnswersAreThoseOfSingleRuns) {
   expect_same(attention(AttentionMode::kRefine));
 }
 
+TEST_P(BatchTest, AnswersOfAnInt8CacheAreThoseOfSingleRuns) {
+  if (setup().on_device()) GTEST_SKIP() << "this device has no such cache";
+  UniformAttention choice;
+  choice.cache = CacheKind::kInt8;
+  expect_same({.attention = uniform_plan(choice, model->plan_shape()), .linear = {}});
+}
+
 TEST_P(BatchTest, CopiedAnswersAreThoseOfSingleRuns) {
   expect_same(attention(AttentionMode::kCopy));
 }

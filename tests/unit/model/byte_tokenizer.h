@@ -30,6 +30,11 @@ class ByteTokenizer : public Tokenizer {
     }
     return ids;
   }
+  std::vector<int32_t> encode_pieces(const PieceText& text) const override {
+    std::string all;
+    for (const TextPiece& piece : text.pieces) all += piece.text;
+    return encode(all, /*add_special=*/false);
+  }
   std::string decode(std::span<const int32_t> ids, bool skip_special) const override {
     std::string text;
     for (const int32_t id : ids)

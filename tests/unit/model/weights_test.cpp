@@ -91,6 +91,29 @@ TEST(WeightTypes, PrefillInF32IsThatOfTheExpandedBlocks) {
   }
 }
 
+TEST(WeightTypes, PrefillInBF16AgreesWithExpandedBlocksToTheRoundingOfActivations) {
+  const std::vector<int32_t> tokens = repeating_tokens(40);
+  for (const DType type : kBlockTypes) {
+    Model model = load_as(wide_llama(), DType::kBF16, type);
+    Model expanded = load_expanded(wide_llama(), type);
+    EXPECT_LT(worst_error(prefilled(model, tokens), prefilled(expanded, tokens)), tolerance_of(2))
+        << dtype_name(type);
+  }
+}
+
+TEST(WeightTypes, BlocksThatAreAskedForExpandedAre) {
+  const auto checkpoint = synthetic_checkpoint(ConfigReader(wide_llama(), "config"));
+  const std::vector<int32_t> tokens = repeating_tokens(12);
+  for (const DType type : kBlockTypes) {
+    Model model(checkpoint, make_cpu_backend(DType::kF32),
+                {.context = 0, .progress = {}, .weights = type, .expand_blocks = true});
+    EXPECT_GT(model.weight_bytes(), 3 * load_as(wide_llama(), DType::kF32, type).weight_bytes());
+    Model expanded = load_expanded(wide_llama(), type);
+    EXPECT_LT(worst_error(decoded(model, tokens), decoded(expanded, tokens)), 5e-6)
+        << dtype_name(type);
+  }
+}
+
 TEST(WeightTypes, TakeTheBytesOfTheirBlocks) {
   const Model plain = load_as(wide_llama(), DType::kBF16, std::nullopt);
   for (const DType type : kBlockTypes) {

@@ -96,6 +96,8 @@ TEST(PlanFileRefusals, NameTheirPlaceInALayer) {
       {"/layers/0", 3, {"layers[0]: expected an object, found 3"}},
       {"/layers/0/window", 128, {"layers[0].window: has no meaning in a dense layer"}},
       {"/layers/0/heads", json::array(), {"layers[0].heads: has no meaning in a dense layer"}},
+      {"/layers/0/cache", "int4", {"layers[0].cache: expected exact or int8, found \"int4\""}},
+      {"/layers/1/cache", "int8", {"layers[1].cache: has no meaning in mode keys"}},
       {"/layers/1/layer", 2, {"layers[1].layer: expected 1, found 2"}},
       {"/layers/1/layer", nullptr, {"layers[1].layer: expected an integer", "found null"}},
       {"/layers/1/head", 2, {"layers[1].head: is not a known key"}},

@@ -37,9 +37,10 @@ const std::vector<Json> kOddValues = {nullptr,
 TEST(ReportMutations, EndInOneLineOrAPage) {
   const test::TempDir folder;
   std::mt19937 random(4);
-  for (const Json& original : {test::sample_analyze(), test::sample_eval(), test::sample_generate(),
-                               test::sample_bench(), test::sample_calibrate(), test::sample_tune(),
-                               test::sample_needle(), test::sample_demo()}) {
+  for (const Json& original :
+       {test::sample_analyze(), test::sample_eval(), test::sample_generate(), test::sample_bench(),
+        test::sample_calibrate(), test::sample_tune(), test::sample_needle(), test::sample_demo(),
+        test::sample_analyze_1(), test::sample_generate_1()}) {
     for (int i = 0; i < 100; ++i) {
       Json json = original;
       for (uint32_t n = 1 + random() % 2; n > 0; --n) test::mutate(json, random, kOddValues, 8);

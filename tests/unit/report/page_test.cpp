@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "report/page_parts.h"
 #include "report/page_text.h"
 #include "report/report.h"
 #include "sluice/version.h"
@@ -56,7 +57,7 @@ TEST(ReportPage, PartsOfADemoStandInOrderAmongOtherResults) {
 }
 
 TEST(ReportPage, MapsArePackedAndTheRestIsUntouched) {
-  const Json given = test::sample_analyze();
+  const Json given = test::sample_analyze_1();
   Json part = Json::parse(data_of(report_page({given}, "")))["parts"][0];
   EXPECT_EQ(part["map"]["owner_bytes"], 2);
   EXPECT_EQ(part["map"]["tokens"], given["map"]["tokens"]);
@@ -71,7 +72,7 @@ TEST(ReportPage, HostileTextStaysInsideTheData) {
   const std::string hostile =
       "</script><script>alert(1)</script><!-- <!--DATA--> ]]> & \" ' \\ \xe2\x80\xa8\xe2\x80\xa9 "
       "\xe2\x80\xae \xf0\x9f\x98\x80 \x01\x7f \xc2\x85";
-  json["generation"]["text"] = hostile + std::string(1, '\0') + "\r\n";
+  json["runs"][0]["text"] = hostile + std::string(1, '\0') + "\r\n";
   json["model"]["path"] = hostile;
   const std::string text = data_of(report_page({json}, "sluice report '" + hostile + "'"));
   EXPECT_EQ(text.find('<'), text.npos);
@@ -79,8 +80,21 @@ TEST(ReportPage, HostileTextStaysInsideTheData) {
   EXPECT_EQ(text.find("\xe2\x80\xa9"), text.npos);
   for (const char c : text) EXPECT_GE(static_cast<unsigned char>(c), 0x20);
   const Json data = Json::parse(text);
-  EXPECT_EQ(data["parts"][0], json);
+  EXPECT_EQ(data["parts"][0], page_parts(json).at(0));
   EXPECT_EQ(data["command_line"], "sluice report '" + hostile + "'");
+}
+
+TEST(ReportPage, PartsOfSeveralFilesNameTheirs) {
+  const auto files = [](const std::vector<Json>& results, const std::vector<std::string>& names) {
+    std::vector<Json> found;
+    const Json data = Json::parse(data_of(report_page(results, "", names)));
+    for (const Json& part : data["parts"]) found.push_back(part.value("file", Json()));
+    return found;
+  };
+  const Json bench = test::sample_bench(), eval = test::sample_eval();
+  EXPECT_EQ(files({bench, eval}, {"a.json", "b.json"}), (std::vector<Json>{"a.json", "b.json"}));
+  EXPECT_EQ(files({bench}, {"a.json"}), std::vector<Json>{nullptr});
+  EXPECT_EQ(files({bench, eval}, {}), (std::vector<Json>{nullptr, nullptr}));
 }
 
 TEST(ReportPage, BytesThatAreNotUtf8AreReplaced) {

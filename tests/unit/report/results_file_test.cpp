@@ -31,7 +31,7 @@ TEST(ReadResults, GivesWhatEveryCommandWrote) {
   for (const Json& json :
        {test::sample_analyze(), test::sample_eval(), test::sample_generate(), test::sample_bench(),
         test::sample_calibrate(), test::sample_tune(), test::sample_needle(), test::sample_demo(),
-        test::sample_header("inspect")})
+        test::sample_header("inspect"), test::sample_analyze_1(), test::sample_generate_1()})
     EXPECT_EQ(read_results(folder.write("results.json", json.dump())), json);
 }
 
@@ -41,7 +41,7 @@ TEST(ReadResults, RefusesWhatNoCommandOfOursWrites) {
   for (const auto& [command, key] : {std::pair{"demo", "parts"},
                                      {"eval", "runs"},
                                      {"analyze", "runs"},
-                                     {"generate", "generation"},
+                                     {"generate", "runs"},
                                      {"bench", "cases"},
                                      {"needle", "cases"},
                                      {"tune", "contract"}})
@@ -78,8 +78,8 @@ TEST(ReadResults, ForeignFilesAreRefused) {
 }
 
 TEST(ReadResults, NewerSchemasAreNamedAsSuch) {
-  refusal_of(with(test::sample_eval(), "/schema", 2),
-             {"schema: 2 was written by a newer sluice", "schema 1"});
+  refusal_of(with(test::sample_eval(), "/schema", 3),
+             {"schema: 3 was written by a newer sluice", "schema 2"});
   refusal_of(with(test::sample_eval(), "/schema", UINT64_MAX), {"newer sluice"});
   refusal_of(with(test::sample_demo(), "/parts/1/schema", 7),
              {"parts[1].schema: 7 was written by a newer sluice"});
@@ -93,20 +93,25 @@ TEST(ReadResults, WrongTypesAreRefusedWithTheirPath) {
   refusal_of(with(analyze, "/runs", {{"tau", 1}}), {"runs: expected an array, found an object"});
   refusal_of(with(analyze, "/runs/0/tau", "0.3"),
              {"runs[0].tau: expected a finite number, found \"0.3\""});
-  refusal_of(with(analyze, "/runs/0/tau", nullptr), {"runs[0].tau: expected", "found null"});
-  refusal_of(with(analyze, "/runs/0/layers/1/layer", 1.5),
-             {"runs[0].layers[1].layer: expected", "found 1.5"});
-  refusal_of(with(analyze, "/runs/0/layers/1/cascade/n_reps", true),
-             {"runs[0].layers[1].cascade.n_reps: expected a finite number, found true"});
-  refusal_of(with(analyze, "/runs/0/layers/1/cascade/a\nb", "x"),
-             {"cascade.`a\\x0ab`: expected", "found \"x\""});
+  refusal_of(with(analyze, "/runs/0/rows", nullptr), {"runs[0].rows: expected", "found null"});
+  refusal_of(with(analyze, "/runs/0/rows/1/layer", 1.5),
+             {"runs[0].rows[1].layer: expected", "found 1.5"});
+  refusal_of(with(analyze, "/runs/0/rows/1/rule", 5),
+             {"runs[0].rows[1].rule: expected", "found 5"});
+  refusal_of(with(analyze, "/runs/0/rows/1/n_reps", true),
+             {"runs[0].rows[1].n_reps: expected a finite number, found true"});
+  refusal_of(with(analyze, "/runs/0/rows/1/a\nb", "x"),
+             {"rows[1].`a\\x0ab`: expected", "found \"x\""});
   refusal_of(with(analyze, "/paper/counts/0/n_reps", "many"), {"paper.counts[0].n_reps"});
   refusal_of(with(eval, "/runs/0/metrics/kl_mean", Json::array()),
              {"runs[0].metrics.kl_mean: expected", "found an array"});
   refusal_of(with(eval, "/runs/0/plan/layers/0/heads/0", 5),
              {"runs[0].plan.layers[0].heads[0]: expected an object, found 5"});
-  refusal_of(with(test::sample_generate(), "/generation/text", nullptr),
-             {"generation.text: expected a string, found null"});
+  refusal_of(with(test::sample_generate(), "/runs/0/text", 5),
+             {"runs[0].text: expected a string, found 5"});
+  refusal_of(with(eval, "/runs/0/token_kl/1", "x"),
+             {"runs[0].token_kl[1]: expected a finite number, found \"x\""});
+  refusal_of(with(eval, "/window/tokens/1", 5), {"window.tokens[1]: expected a string, found 5"});
   refusal_of(with(test::sample_bench(), "/cases/0/samples_ms/1", "x"),
              {"cases[0].samples_ms[1]: expected a finite number, found \"x\""});
   refusal_of(with(analyze, "/subspace/groups/0/input", 3),
@@ -117,8 +122,6 @@ TEST(ReadResults, WrongTypesAreRefusedWithTheirPath) {
              {"runs[0].linear[0].layer: expected", "found \"0\""});
   refusal_of(with(test::sample_calibrate(), "/groups/0/spectrum/1", nullptr),
              {"groups[0].spectrum[1]: expected a finite number, found null"});
-  refusal_of(with(analyze, "/plan_runs/0/layers/0/sets/0/n_reps", "2"),
-             {"plan_runs[0].layers[0].sets[0].n_reps: expected a finite number, found \"2\""});
   const Json tune = test::sample_tune();
   refusal_of(with(tune, "/contract/max_kl", "0.02"),
              {"contract.max_kl: expected", "found \"0.02\""});
@@ -133,6 +136,25 @@ TEST(ReadResults, WrongTypesAreRefusedWithTheirPath) {
   refusal_of(with(tune, "/dense_because", 5), {"dense_because: expected a string, found 5"});
   refusal_of(with(test::sample_demo(), "/parts/3/cases", 1),
              {"parts[3].cases: expected an array, found 1"});
+}
+
+TEST(ReadResults, OfSchema1AreCheckedByItsOwnLayout) {
+  const Json analyze = test::sample_analyze_1(), generate = test::sample_generate_1();
+  refusal_of(with(analyze, "/runs/0/tau", nullptr), {"runs[0].tau: expected", "found null"});
+  refusal_of(with(analyze, "/runs/0/layers/1/layer", 1.5),
+             {"runs[0].layers[1].layer: expected", "found 1.5"});
+  refusal_of(with(analyze, "/runs/0/layers/1/cascade/n_reps", true),
+             {"runs[0].layers[1].cascade.n_reps: expected a finite number, found true"});
+  refusal_of(with(analyze, "/plan_runs/0/layers/0/sets/0/n_reps", "2"),
+             {"plan_runs[0].layers[0].sets[0].n_reps: expected a finite number, found \"2\""});
+  refusal_of(with(generate, "/generation/text", nullptr),
+             {"generation.text: expected a string, found null"});
+  // Each layout under the other's number.
+  refusal_of(with(analyze, "/schema", 2),
+             {"runs[0].layers[0].cascade: expected a finite number, found an object"});
+  refusal_of(with(test::sample_analyze(), "/schema", 1), {"runs[0]: has no `layers`"});
+  refusal_of(with(generate, "/schema", 2), {"has no `runs`"});
+  refusal_of(with(test::sample_generate(), "/schema", 1), {"has no `generation`"});
 }
 
 TEST(ReadResults, WhatRefinedLayersReadIsSharesOrNull) {
@@ -174,12 +196,13 @@ TEST(ReadResults, WhatRefinedLayersReadIsSharesOrNull) {
 
 TEST(ReadResults, AuditsAreNumbersAndFlags) {
   const Json generated = test::sample_generate();
-  const std::string samples = "/audit/samples";
-  EXPECT_NO_THROW(check_results(Json::parse(with(generated, "/audit", nullptr)), "x"));
-  EXPECT_NO_THROW(check_results(Json::parse(with(generated, "/audit/max_kl", nullptr)), "x"));
+  const std::string audit = "/runs/0/audit", samples = audit + "/samples";
+  EXPECT_NO_THROW(check_results(Json::parse(with(generated, audit, nullptr)), "x"));
+  EXPECT_NO_THROW(check_results(Json::parse(with(generated, audit + "/max_kl", nullptr)), "x"));
   EXPECT_NO_THROW(check_results(Json::parse(with(generated, samples, Json::array())), "x"));
-  refusal_of(with(generated, "/audit", 5), {"audit: expected an object, found 5"});
-  refusal_of(with(generated, "/audit/max_kl", "0.1"), {"audit.max_kl: expected", "found \"0.1\""});
+  refusal_of(with(generated, audit, 5), {"audit: expected an object, found 5"});
+  refusal_of(with(generated, audit + "/max_kl", "0.1"),
+             {"audit.max_kl: expected", "found \"0.1\""});
   refusal_of(with(generated, samples, 0.1), {"audit.samples: expected an array, found 0.1"});
   refusal_of(with(generated, samples + "/1", nullptr),
              {"audit.samples[1]: expected", "found null"});

@@ -7,10 +7,12 @@
 namespace sluice::impl::test {
 
 inline nlohmann::json sample_header(const std::string& command) {
-  return {{"schema", 1},
+  return {{"schema", 2},
           {"command", command},
           {"command_line", "sluice " + command + " -m model"},
+          {"timestamp", "2026-01-31T12:00:00Z"},
           {"sluice_version", "0.1.0"},
+          {"commit", nullptr},
           {"machine", {{"cpu", "a cpu"}, {"isa", "scalar"}, {"threads", 2}, {"gpu", nullptr}}},
           {"model", {{"path", "model"}, {"family", "gpt2"}, {"n_layers", 2}, {"dtype", "f32"}}},
           {"text", {{"path", "text.txt"}, {"sha256", "00"}, {"n_tokens", 4}}},
@@ -19,15 +21,26 @@ inline nlohmann::json sample_header(const std::string& command) {
 
 inline nlohmann::json sample_analyze() {
   nlohmann::json json = sample_header("analyze");
-  const nlohmann::json set = {{"rule", "cascade-cover"}, {"n_reps", 2.0}, {"turnover", nullptr}};
+  const auto row = [](int layer, const char* rule) {
+    return nlohmann::json{
+        {"layer", layer}, {"rule", rule}, {"tau", 0.3}, {"n_reps", 2.0}, {"turnover", nullptr}};
+  };
   json["runs"] = {{{"tau", 0.3},
                    {"n_tokens", 4},
                    {"space", "normed"},
                    {"n_windows", 1},
-                   {"layers",
-                    {{{"layer", 0}, {"independent", set}, {"cascade", set}},
-                     {{"layer", 1}, {"independent", set}, {"cascade", set}}}},
-                   {"summary", {{"rule", "cascade-cover"}, {"mean_n_reps_cascade", 2.0}}}}};
+                   {"rows",
+                    {row(0, "independent"), row(0, "cascade-cover"), row(1, "independent"),
+                     row(1, "cascade-cover"), row(1, "cascade-paper"), row(1, "random")}},
+                   {"heads", {{{"layer", 0}, {"head", 0}, {"n_reps_cascade", 2.0}}}},
+                   {"summary", {{"rule", "cascade-cover"}, {"mean_n_reps_cascade", 2.0}}}},
+                  {{"tau", nullptr},
+                   {"space", nullptr},
+                   {"n_tokens", 4},
+                   {"n_windows", 1},
+                   {"rows", {row(0, "reused")}},
+                   {"layers", {{{"layer", 0}, {"keys_read_fraction", 0.5}}}},
+                   {"summary", {{"keys_read_fraction", 0.5}}}}};
   json["map"] = {{"tau", 0.3},
                  {"n_tokens", 4},
                  {"space", "normed"},
@@ -42,13 +55,6 @@ inline nlohmann::json sample_analyze() {
                     {"status", "ER.."},
                     {"owner", {0, 1, 1, 1}},
                     {"cosine", {1, 1.0004, 0.97, 0.91}}}}}};
-  json["plan_runs"] = {{{"n_tokens", 4},
-                        {"n_windows", 1},
-                        {"layers",
-                         {{{"layer", 0},
-                           {"keys_read_fraction", 0.5},
-                           {"sets", {{{"tau", 0.85}, {"rule", "reused"}, {"n_reps", 2.0}}}}}}},
-                        {"summary", {{"keys_read_fraction", 0.5}}}}};
   json["subspace"] = {{"rank", 2},
                       {"n_tokens", 4},
                       {"groups",
@@ -134,6 +140,7 @@ inline nlohmann::json sample_refined_run() {
 
 inline nlohmann::json sample_eval() {
   nlohmann::json json = sample_header("eval");
+  json["window"] = {{"tokens", {"The", " gate"}}};
   json["runs"] = {
       {{"settings", {{"attention", "keys"}, {"tau", 0.3}}},
        {"metrics", {{"kl_mean", 0.01}, {"fast_path_fraction", nullptr}}},
@@ -147,6 +154,7 @@ inline nlohmann::json sample_eval() {
           {"bytes_fraction", 0.6},
           {"kept_fraction", nullptr}}}},
        {"cache", {{"n_tokens", 4}, {"dense_bytes", 1024}}},
+       {"token_kl", {nullptr, 0.01}},
        {"plan",
         {{"layers",
           {{{"layer", 0},
@@ -161,31 +169,35 @@ inline nlohmann::json sample_eval() {
 
 inline nlohmann::json sample_generate() {
   nlohmann::json json = sample_header("generate");
-  json["generation"] = {{"prompt", "The"},           {"text", " gate"},
-                        {"tokens", {1, 2}},          {"end", "length"},
-                        {"n_prompt_tokens", 1},      {"prefill_tokens_per_s", 10.0},
-                        {"decode_tokens_per_s", 5.0}};
-  json["audit"] = {{"mode", "replay"},
-                   {"every", 8},
-                   {"seed", 0},
-                   {"max_kl", 0.01},
-                   {"n_steps", 16},
-                   {"n_compared", 16},
-                   {"samples",
-                    {{{"position", 9},
-                      {"n_samples", 1},
-                      {"kl", 0.004},
-                      {"kl_low", 0},
-                      {"kl_high", nullptr},
-                      {"delta_factor", 1},
-                      {"tightened", false}},
-                     {{"position", 17},
-                      {"n_samples", 2},
-                      {"kl", 0.02},
-                      {"kl_low", 0.01},
-                      {"kl_high", 0.04},
-                      {"delta_factor", 0.5},
-                      {"tightened", true}}}}};
+  json["runs"] = {{{"prompt", "The"},
+                   {"text", " gate"},
+                   {"tokens", {1, 2}},
+                   {"end", "length"},
+                   {"n_prompt_tokens", 1},
+                   {"prefill_tokens_per_s", 10.0},
+                   {"decode_tokens_per_s", 5.0}},
+                  {{"prompt", "A"}, {"error", "the prompt is too long"}}};
+  json["runs"][0]["audit"] = {{"mode", "replay"},
+                              {"every", 8},
+                              {"seed", 0},
+                              {"max_kl", 0.01},
+                              {"n_steps", 16},
+                              {"n_compared", 16},
+                              {"samples",
+                               {{{"position", 9},
+                                 {"n_samples", 1},
+                                 {"kl", 0.004},
+                                 {"kl_low", 0},
+                                 {"kl_high", nullptr},
+                                 {"delta_factor", 1},
+                                 {"tightened", false}},
+                                {{"position", 17},
+                                 {"n_samples", 2},
+                                 {"kl", 0.02},
+                                 {"kl_low", 0.01},
+                                 {"kl_high", 0.04},
+                                 {"delta_factor", 0.5},
+                                 {"tightened", true}}}}};
   return json;
 }
 
@@ -231,7 +243,7 @@ inline nlohmann::json sample_bench() {
                     {"speedup_low", 1.1},
                     {"speedup_high", 1.3},
                     {"parts_ms", {{"select", 1.0}, {"attend", 2.0}, {"rest", 7.5}}},
-                    {"audit", sample_generate()["audit"]},
+                    {"audit", sample_generate()["runs"][0]["audit"]},
                     {"n_reps_fraction", 0.4}}};
   return json;
 }
@@ -256,6 +268,35 @@ inline nlohmann::json sample_tune() {
   json["dense_because"] = nullptr;
   json["plan"] = sample_eval()["runs"][0]["plan"];
   json["seconds"] = 3.5;
+  return json;
+}
+
+// The two commands whose layout was another in schema 1.
+inline nlohmann::json sample_analyze_1() {
+  nlohmann::json json = sample_analyze();
+  json["schema"] = 1;
+  const nlohmann::json set = {{"rule", "cascade-cover"}, {"n_reps", 2.0}, {"turnover", nullptr}};
+  json["runs"] = {{{"tau", 0.3},
+                   {"n_tokens", 4},
+                   {"space", "normed"},
+                   {"layers",
+                    {{{"layer", 0}, {"independent", set}, {"cascade", set}},
+                     {{"layer", 1}, {"independent", set}, {"cascade", set}}}},
+                   {"summary", {{"rule", "cascade-cover"}, {"mean_n_reps_cascade", 2.0}}}}};
+  json["plan_runs"] = {{{"n_tokens", 4},
+                        {"layers",
+                         {{{"layer", 0},
+                           {"keys_read_fraction", 0.5},
+                           {"sets", {{{"tau", 0.85}, {"rule", "reused"}, {"n_reps", 2.0}}}}}}}}};
+  return json;
+}
+inline nlohmann::json sample_generate_1() {
+  nlohmann::json json = sample_generate();
+  json["schema"] = 1;
+  json["audit"] = json["runs"][0]["audit"];
+  json["runs"][0].erase("audit");
+  json["generation"] = json["runs"][0];
+  json.erase("runs");
   return json;
 }
 

@@ -57,6 +57,25 @@ TEST(PlanSpeed, TheObjectiveSaysWhichGainIsAskedFor) {
   EXPECT_TRUE(judged({{128, 0.5, 0.5}}, PlanObjective::kMemory).pays);
 }
 
+// One round was slower than dense, or other work disturbed the samples.
+TEST(PlanSpeed, AGainWithinNoiseIsNone) {
+  BenchCase found;
+  found.name = "pp512";
+  found.n_tokens = 512;
+  found.candidate = 1;
+  const auto pays = [&](Ratio speedup, std::vector<double> samples) {
+    found.speedup = speedup;
+    found.samples.clear();
+    for (const double ms : samples) found.samples.push_back({.total = ms});
+    BenchResult bench;
+    bench.cases = {found};
+    return judge_speed(std::move(bench), PlanObjective::kPrefill).pays;
+  };
+  EXPECT_TRUE(pays({1.3, 1.1, 1.5}, {10, 10, 10.1, 10.2, 14}));
+  EXPECT_FALSE(pays({1.3, 0.9, 1.5}, {10, 10, 10.1, 10.2, 14}));
+  EXPECT_FALSE(pays({1.3, 1.1, 1.5}, {10, 10, 11.5, 12, 14}));
+}
+
 TEST(PlanSpeed, LengthsArePowersOfTwoUpToTheContextWithRoomToDecode) {
   EXPECT_EQ(lengths_to_time(1024, 4096), (std::vector<int64_t>{128, 256, 512, 1024}));
   EXPECT_EQ(lengths_to_time(1000, 4096), (std::vector<int64_t>{128, 256, 512, 1000}));

@@ -21,9 +21,11 @@ struct GroupRows {
 // scores[i][j] = dot(queries[i], rows[j]); queries is (n_queries, d).
 void dot_group(const GroupRows<float>& group, const float* queries);
 void dot_group(const GroupRows<BFloat16>& group, const float* queries);
+void dot_group(const GroupRows<int8_t>& group, const float* queries);
 // sums[i] += sum_j scores[i][j] * rows[j]; sums is (n_queries, d).
 void mix_group(const GroupRows<float>& group, float* sums);
 void mix_group(const GroupRows<BFloat16>& group, float* sums);
+void mix_group(const GroupRows<int8_t>& group, float* sums);
 
 // The same in bf16 instructions of this CPU, or null functions. d is a multiple of kDim, scores
 // have room for a multiple of kRows of each query.
@@ -40,5 +42,25 @@ struct NativeGroup {
   }
 };
 const NativeGroup* native_group();
+
+// Rows of int8 in 8-bit matrix instructions of this CPU, or null functions. Queries and weights are
+// integers of 15 and 16 bits here, relative to the largest of a query, and of a block's weights:
+// two terms of 8 bits, whose products with the rows are exact. d is a multiple of kDim, at most
+// kMostDim; scores have room for a multiple of kRows of each query.
+struct NativeInt8Group {
+  static constexpr int64_t kDim = 16, kMostDim = 512, kRows = 8, kMostRows = 128;
+  static constexpr int32_t kMostQuery = 16319, kMostWeight = 65535;
+  // from (n_queries, d) to 2 * n_queries * d terms; scales: (n_queries).
+  void (*pack)(const float* from, int64_t n_queries, int64_t d, int8_t* to, float* scales);
+  struct Queries {
+    const int8_t* terms;
+    const float* scales;
+  };
+  // Scores of rows that are multiplied by row_scales (n).
+  void (*dot)(const GroupRows<int8_t>& group, const Queries& queries, const float* row_scales);
+  // Of at most kMostRows rows.
+  void (*mix)(const GroupRows<int8_t>& group, const float* row_scales, float* sums);
+};
+const NativeInt8Group* native_int8_group();
 
 }  // namespace sluice::impl::cpu::primitives

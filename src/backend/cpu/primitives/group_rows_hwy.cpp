@@ -24,6 +24,15 @@ HWY_INLINE Vector load(const BFloat16* p) {
   return hn::PromoteTo(kF, hn::LoadU(hn::Rebind<hwy::bfloat16_t, decltype(kF)>(),
                                      reinterpret_cast<const hwy::bfloat16_t*>(p)));
 }
+HWY_INLINE Vector load(const int8_t* p) {
+  const hn::Rebind<int32_t, decltype(kF)> ints;
+  return hn::ConvertTo(kF, hn::PromoteTo(ints, hn::LoadU(hn::Rebind<int8_t, decltype(kF)>(), p)));
+}
+HWY_INLINE float number(int8_t x) { return static_cast<float>(x); }
+template <typename T>
+HWY_INLINE float number(T x) {
+  return to_float(x);
+}
 
 // A row is widened once for all queries.
 template <int kQueries, typename T>
@@ -48,7 +57,7 @@ HWY_INLINE void dot_queries(const GroupRows<T>& group, const float* queries, flo
     }
     for (int q = 0; q < kQueries; ++q) {
       float sum = hn::GetLane(hn::SumOfLanes(kF, hn::Add(even[q], odd[q])));
-      for (int64_t k = i; k < d; ++k) sum += queries[q * d + k] * to_float(row[k]);
+      for (int64_t k = i; k < d; ++k) sum += queries[q * d + k] * number(row[k]);
       scores[q * group.score_stride + j] = sum;
     }
   }
@@ -82,7 +91,7 @@ HWY_INLINE void mix_queries(const GroupRows<T>& group, const float* weights, flo
   for (; i < d; ++i)
     for (int q = 0; q < kQueries; ++q)
       for (int64_t j = 0; j < group.n; ++j)
-        sums[q * d + i] += weights[q * stride + j] * to_float(group.rows[j * d + i]);
+        sums[q * d + i] += weights[q * stride + j] * number(group.rows[j * d + i]);
 }
 
 template <typename T>
@@ -129,8 +138,10 @@ HWY_INLINE void mix_of(const GroupRows<T>& group, float* sums) {
 
 void dot_f32(const GroupRows<float>& group, const float* queries) { dot_of(group, queries); }
 void dot_bf16(const GroupRows<BFloat16>& group, const float* queries) { dot_of(group, queries); }
+void dot_int8(const GroupRows<int8_t>& group, const float* queries) { dot_of(group, queries); }
 void mix_f32(const GroupRows<float>& group, float* sums) { mix_of(group, sums); }
 void mix_bf16(const GroupRows<BFloat16>& group, float* sums) { mix_of(group, sums); }
+void mix_int8(const GroupRows<int8_t>& group, float* sums) { mix_of(group, sums); }
 
 }  // namespace sluice::impl::cpu::primitives::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -140,8 +151,10 @@ namespace sluice::impl::cpu::primitives {
 
 HWY_EXPORT(dot_f32);
 HWY_EXPORT(dot_bf16);
+HWY_EXPORT(dot_int8);
 HWY_EXPORT(mix_f32);
 HWY_EXPORT(mix_bf16);
+HWY_EXPORT(mix_int8);
 
 void dot_group(const GroupRows<float>& group, const float* queries) {
   HWY_DYNAMIC_DISPATCH(dot_f32)(group, queries);
@@ -149,11 +162,17 @@ void dot_group(const GroupRows<float>& group, const float* queries) {
 void dot_group(const GroupRows<BFloat16>& group, const float* queries) {
   HWY_DYNAMIC_DISPATCH(dot_bf16)(group, queries);
 }
+void dot_group(const GroupRows<int8_t>& group, const float* queries) {
+  HWY_DYNAMIC_DISPATCH(dot_int8)(group, queries);
+}
 void mix_group(const GroupRows<float>& group, float* sums) {
   HWY_DYNAMIC_DISPATCH(mix_f32)(group, sums);
 }
 void mix_group(const GroupRows<BFloat16>& group, float* sums) {
   HWY_DYNAMIC_DISPATCH(mix_bf16)(group, sums);
+}
+void mix_group(const GroupRows<int8_t>& group, float* sums) {
+  HWY_DYNAMIC_DISPATCH(mix_int8)(group, sums);
 }
 
 }  // namespace sluice::impl::cpu::primitives

@@ -223,10 +223,11 @@ void rotate(Context& context, const RotaryArgs& args, const int32_t* positions) 
   const int64_t half = args.cosine.shape()[1];
   const Launch launch = over_rows(args.x.rows(), n_heads * half, 1);
   if (launch.grid.x == 0 || launch.grid.y == 0) return;
-  launch_programmatic(context, "rotate_rows", rotate_rows, launch.grid, launch.threads, args.style,
-                      view_of(args.cosine), view_of(args.sine), half, positions, args.n_tokens,
-                      first_position_of(context, args.first_position), view_of(args.x), n_heads,
-                      head_dim);
+  launch_programmatic(
+      context, "rotate_rows", rotate_rows, launch.grid, launch.threads, args.style,
+      view_of(args.cosine), view_of(args.sine), half, positions, args.n_tokens,
+      positions == nullptr ? first_position_of(context, args.first_position) : FirstPosition{},
+      view_of(args.x), n_heads, head_dim);
 }
 
 void store_kv(Context& context, const StoreKvArgs& args) {

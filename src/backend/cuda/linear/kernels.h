@@ -17,19 +17,16 @@ struct FinishArgs {
 };
 void finish_rows(Context& context, const FinishArgs& args);
 
-// The whole product for at most kFewRows rows of bf16; x as aligned as the weights.
-constexpr int64_t kFewRows = 8;
-struct FewRowsArgs {
+// The whole product of one row of bf16; x as aligned as the weights.
+struct OneRowArgs {
   ConstTensor weights;  // (n_out, n_in padded)
-  ConstTensor x;        // (n_rows, n_in padded)
+  ConstTensor x;        // (1, n_in padded)
   const float* bias;
   Activation activation;
   bool accumulate;
   Tensor out;
 };
-void multiply_few_rows(Context& context, const FewRowsArgs& args);
-// The same for one row, with less between the memory and the sums. Nothing is done where *unwanted,
-// on the device, is not 0.
-void multiply_one_row(Context& context, const FewRowsArgs& args, const int32_t* unwanted = nullptr);
+// Nothing is done where *unwanted, on the device, is not 0.
+void multiply_one_row(Context& context, const OneRowArgs& args, const int32_t* unwanted = nullptr);
 
 }  // namespace sluice::impl::cuda::linear

@@ -15,11 +15,6 @@ namespace {
 constexpr int64_t kSumsBytes = int64_t{34} << 20;
 constexpr int64_t kRowsUnit = 256;
 constexpr size_t kMostPlans = 4096;
-// Up to here our kernel multiplies a few rows: measured on an H200, eight rows of 4096 x 4096
-// (32 MiB) took it 13.3 us and with a bias and an activation 13.7, cuBLASLt plain 13.5; of
-// 4096 x 16384, before it read ahead, 42 against 34. One row is always ours: of 4096 x 4096 in 9.7
-// us against 13.5, of 4096 x 16384 in 32.1 against 35.3.
-constexpr int64_t kFewRowsBytes = int64_t{48} << 20;
 
 bool aligned16(const void* data, int64_t stride, int64_t size) {
   return reinterpret_cast<uintptr_t>(data) % 16 == 0 && stride * size % 16 == 0;
@@ -66,10 +61,8 @@ struct Multiplier::Plan {
   cublasLtMatmulAlgo_t algorithm{};
 };
 
-Multiplier::Multiplier(std::shared_ptr<Context> context, int64_t few_rows)
-    : context_(std::move(context)), few_rows_(few_rows) {
-  SLUICE_CHECK(few_rows <= kFewRows);
-}
+Multiplier::Multiplier(std::shared_ptr<Context> context, bool own_row)
+    : context_(std::move(context)), own_row_(own_row) {}
 Multiplier::~Multiplier() = default;
 
 // Columns first, as cuBLAS counts: out (n_out, n_rows) = weights^T (n_in, n_out) x (n_in, n_rows).
@@ -154,16 +147,16 @@ void Multiplier::run(const ConstTensor& weights, const BiasView& bias, const Lin
   const ConstTensor x = aligned(args.x);
   const bool bf16 = x.dtype() == DType::kBF16, bf16_out = args.out.dtype() == DType::kBF16;
   SLUICE_CHECK(x.dtype() == weights.dtype());
-  if (bf16 && n_rows <= few_rows_ &&
-      (n_rows == 1 || weights.shape().numel() * 2 <= kFewRowsBytes)) {
-    const FewRowsArgs few{.weights = weights,
-                          .x = x,
-                          .bias = bias.values,
-                          .activation = args.activation,
-                          .accumulate = args.accumulate,
-                          .out = args.out};
-    return n_rows == 1 ? multiply_one_row(*context_, few) : multiply_few_rows(*context_, few);
-  }
+  // Measured on an H200: one row of 4096 x 4096 takes our kernel 9.6 us and cuBLASLt 14.4, of
+  // 4096 x 16384 31.1 and 34.3. From two rows on cuBLASLt is as fast as a kernel of ours was, or
+  // faster, in steps that are recorded.
+  if (bf16 && n_rows == 1 && own_row_)
+    return multiply_one_row(*context_, {.weights = weights,
+                                        .x = x,
+                                        .bias = bias.values,
+                                        .activation = args.activation,
+                                        .accumulate = args.accumulate,
+                                        .out = args.out});
   const bool biased = bias.values != nullptr, relu = args.activation == Activation::kRelu;
   Product product{.n_out = n_out,
                   .n_rows = n_rows,

@@ -55,8 +55,8 @@ struct DeviceWeights final : LinearWeights {
 
 class Multiplier {
  public:
-  // few_rows: up to how many rows our own kernel multiplies, in bf16 and with small matrices.
-  explicit Multiplier(std::shared_ptr<Context> context, int64_t few_rows = kFewRows);
+  // own_row: one row of bf16 is multiplied by a kernel of our own.
+  explicit Multiplier(std::shared_ptr<Context> context, bool own_row = true);
   ~Multiplier();
   Multiplier(const Multiplier&) = delete;
   Multiplier& operator=(const Multiplier&) = delete;
@@ -91,7 +91,7 @@ class Multiplier {
   const Plan& plan(const Product& product, const void* bias);
 
   std::shared_ptr<Context> context_;
-  int64_t few_rows_;
+  bool own_row_;
   std::map<Product, std::unique_ptr<Plan>> plans_;
   DeviceArray<std::byte> copy_;  // of x
   DeviceArray<float> sums_;

@@ -7,22 +7,11 @@
 namespace sluice::impl::cuda::linear {
 namespace {
 
-constexpr int64_t kPieceBytes = int64_t{16} << 20;
-
-// One half of a double buffer: while one is copied to the device, the host fills the other.
 struct Piece {
   Piece(const std::shared_ptr<Context>& context, int64_t elements)
-      : host(elements * static_cast<int64_t>(sizeof(float))), device(context, elements) {
-    check(cudaEventCreateWithFlags(sent.to_set(), cudaEventDisableTiming), "event");
-  }
-  Piece(const Piece&) = delete;
-  Piece& operator=(const Piece&) = delete;
-  ~Piece() {
-    cudaEventSynchronize(sent.get());  // nothing may free memory that a copy still reads
-  }
-  PinnedBytes host;
-  DeviceArray<float> device;
-  Event sent;
+      : device(context, elements), pinned(elements * static_cast<int64_t>(sizeof(float))) {}
+  DeviceArray<float> device;  // outlives the copy into it, for which `pinned` waits
+  PinnedPiece pinned;
 };
 
 }  // namespace
@@ -36,15 +25,15 @@ void stream_rows(const std::shared_ptr<Context>& context, const MatrixSource& so
   for (int64_t first = 0, i = 0; first < source.n_out; first += n, ++i) {
     const Piece& piece = pieces[i % 2];
     const int64_t count = std::min(n, source.n_out - first);
-    check(cudaEventSynchronize(piece.sent.get()), "copy to the device");
-    auto* host = reinterpret_cast<float*>(piece.host.data());
+    check(cudaEventSynchronize(piece.pinned.sent.get()), "copy to the device");
+    auto* host = reinterpret_cast<float*>(piece.pinned.host.data());
     parallel_for(count, 16, [&](int64_t begin, int64_t end) {
       source.read_rows(first + begin, first + end, host + begin * source.n_in);
     });
     check(cudaMemcpyAsync(piece.device.data(), host, static_cast<size_t>(count * row_bytes),
                           cudaMemcpyHostToDevice, context->stream()),
           "copy to the device");
-    check(cudaEventRecord(piece.sent.get(), context->stream()), "copy to the device");
+    check(cudaEventRecord(piece.pinned.sent.get(), context->stream()), "copy to the device");
     take(first, ConstTensor(piece.device.data(), DType::kF32, {count, source.n_in}, Device::kCuda));
   }
   context->synchronize();

@@ -7,6 +7,21 @@
 
 namespace sluice::impl::cuda::linear {
 
+// One half of a double buffer in pinned memory: while a copy reads one, the host fills the other.
+struct PinnedPiece {
+  explicit PinnedPiece(int64_t bytes) : host(bytes) {
+    check(cudaEventCreateWithFlags(sent.to_set(), cudaEventDisableTiming), "event");
+  }
+  PinnedPiece(const PinnedPiece&) = delete;
+  PinnedPiece& operator=(const PinnedPiece&) = delete;
+  ~PinnedPiece() {
+    cudaEventSynchronize(sent.get());  // nothing may free memory that a copy still reads
+  }
+  PinnedBytes host;
+  Event sent;
+};
+constexpr int64_t kPieceBytes = int64_t{16} << 20;
+
 // Calls take(first, rows) with pieces of the matrix, (n, n_in) f32 on the device, in order. A piece
 // may be read by kernels launched within the call, which are done when this returns: kernels read
 // weights before those ahead of them have ended (runtime/dependent_launch.cuh).

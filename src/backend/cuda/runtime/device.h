@@ -103,10 +103,20 @@ class Context {
   // At least n words that are zero: every kernel that uses them leaves them so.
   int32_t* zeros(int64_t n);
 
-  // While the stream is recorded rather than run, where on the device the position will be that
-  // operations are at; else null. Nothing may be allocated, sent or waited for then.
-  const int32_t* recorded_position() const { return recorded_position_; }
-  void record_at(const int32_t* position) { recorded_position_ = position; }
+  // Whether the stream is recorded rather than run. Nothing may be allocated, sent or waited for
+  // then.
+  bool recording() const { return recorded_positions_ != nullptr; }
+  // Where on the device the positions will be that operations are at; null where nothing is
+  // recorded. Throws CannotRecord where the recording has another number of them.
+  const int32_t* recorded_positions(int64_t n) const {
+    if (recording() && n != n_recorded_) throw CannotRecord();
+    return recorded_positions_;
+  }
+  const int32_t* recorded_position() const { return recorded_positions(1); }
+  void record_at(const int32_t* positions, int64_t n) {
+    recorded_positions_ = positions;
+    n_recorded_ = n;
+  }
   // How often memory that operations share was moved to a larger place.
   int64_t moves() const { return moves_; }
   void count_move() { ++moves_; }
@@ -134,7 +144,7 @@ class Context {
   static constexpr int64_t kSlotBytes = int64_t{1} << 20;
   Slot& next_slot();
   void refuse_to_record() const {
-    if (recorded_position_ != nullptr) throw CannotRecord();
+    if (recording()) throw CannotRecord();
   }
 
   int multiprocessors_ = 0, multiprocessor_shared_bytes_ = 0, compute_capability_ = 0;
@@ -148,7 +158,8 @@ class Context {
   int64_t scratch_bytes_ = 0;
   int32_t* zeros_ = nullptr;
   int64_t n_zeros_ = 0;
-  const int32_t* recorded_position_ = nullptr;
+  const int32_t* recorded_positions_ = nullptr;
+  int64_t n_recorded_ = 0;
   int64_t moves_ = 0;
   bool has_gate_place_ = false;
   std::weak_ptr<void> shared_by_layers_;

@@ -41,7 +41,7 @@ class DeviceDecisions : public RowGate {
 
  protected:
   void expect_unless_recorded(int64_t n_rows) {
-    if (context_->recorded_position() == nullptr) expect(n_rows);
+    if (!context_->recording()) expect(n_rows);
   }
   RowDecision* decisions() const { return decisions_.data(); }
   uint32_t* n_rows() const { return n_rows_.data(); }

@@ -9,27 +9,49 @@
 namespace sluice::impl::reference::attention {
 namespace {
 
-// Row index of a cache seen as (n_batch * n_kv_heads * capacity) rows of head_dim.
-ConstTensor as_rows(const Tensor& cache) {
-  const Shape& s = cache.shape();
-  return cache.reshaped({s[0] * s[1] * s[2], s[3]});
-}
+// A cache seen as (n_batch * n_kv_heads * capacity) rows of head_dim, in the compute dtype or int8.
+struct CachedRows {
+  CachedRows(const Tensor& cache, const Tensor& of_rows)
+      : rows(cache.reshaped({cache.shape().numel() / cache.shape()[3], cache.shape()[3]})),
+        scales(of_rows) {}
+
+  double at(int64_t row, int64_t i) const {
+    if (rows.dtype() != DType::kI8) return load(rows, row, i);
+    return double{scales.data<float>()[row]} * rows.row<int8_t>(row)[i];
+  }
+  // x: a head of row r of (n_rows, n_heads, head_dim).
+  void put(int64_t row, const ConstTensor& x, int64_t r, int64_t head) const {
+    const int64_t head_dim = rows.shape()[1], first = head * head_dim;
+    if (rows.dtype() != DType::kI8) {
+      for (int64_t i = 0; i < head_dim; ++i) store(rows, row, i, load(x, r, first + i));
+      return;
+    }
+    float largest = 0;
+    for (int64_t i = 0; i < head_dim; ++i) largest = int8_largest(largest, load(x, r, first + i));
+    const float scale = int8_scale(largest);
+    scales.data<float>()[row] = scale;
+    for (int64_t i = 0; i < head_dim; ++i)
+      rows.row<int8_t>(row)[i] = to_int8(load(x, r, first + i), scale);
+  }
+
+  Tensor rows;    // (n_rows, head_dim)
+  Tensor scales;  // of int8: (n_rows) f32
+};
 
 }  // namespace
 
 void store_kv(const StoreKvArgs& args) {
   const Shape& s = args.cache.keys.shape();
-  const int64_t n_kv_heads = s[1], capacity = s[2], head_dim = s[3];
+  const int64_t n_kv_heads = s[1], capacity = s[2];
+  const CachedRows keys(args.cache.keys, args.cache.key_scales);
+  const CachedRows values(args.cache.values, args.cache.value_scales);
   for (int64_t r = 0; r < args.keys.rows(); ++r) {
     const int64_t batch = r / args.n_tokens, position = args.first_position + r % args.n_tokens;
     SLUICE_CHECK(batch < s[0] && position < capacity);
     for (int64_t head = 0; head < n_kv_heads; ++head) {
       const int64_t row = (batch * n_kv_heads + head) * capacity + position;
-      for (int64_t i = 0; i < head_dim; ++i) {
-        const auto flat = [&](const Tensor& t) { return t.reshaped({s[0] * s[1] * s[2], s[3]}); };
-        store(flat(args.cache.keys), row, i, load(args.keys, r, head * head_dim + i));
-        store(flat(args.cache.values), row, i, load(args.values, r, head * head_dim + i));
-      }
+      keys.put(row, args.keys, r, head);
+      values.put(row, args.values, r, head);
     }
   }
 }
@@ -38,7 +60,8 @@ void attend_dense(const AttendDenseArgs& args) {
   const Shape& s = args.cache.keys.shape();
   const int64_t n_kv_heads = s[1], capacity = s[2], head_dim = s[3];
   const int64_t n_heads = args.queries.shape()[1];
-  const ConstTensor keys = as_rows(args.cache.keys), values = as_rows(args.cache.values);
+  const CachedRows keys(args.cache.keys, args.cache.key_scales);
+  const CachedRows values(args.cache.values, args.cache.value_scales);
   std::vector<double> weight;
   for (int64_t r = 0; r < args.queries.rows(); ++r) {
     const int64_t batch = r / args.n_tokens, position = args.first_position + r % args.n_tokens;
@@ -52,7 +75,7 @@ void attend_dense(const AttendDenseArgs& args) {
       for (int64_t j = begin; j < end; ++j) {
         double dot = 0;
         for (int64_t i = 0; i < head_dim; ++i)
-          dot += double{load(args.queries, r, head * head_dim + i)} * load(keys, base + j, i);
+          dot += double{load(args.queries, r, head * head_dim + i)} * keys.at(base + j, i);
         double score = dot * args.scale;
         if (args.cap > 0) score = args.cap * std::tanh(score / args.cap);
         weight[static_cast<size_t>(j - begin)] = score;
@@ -62,7 +85,7 @@ void attend_dense(const AttendDenseArgs& args) {
       for (int64_t i = 0; i < head_dim; ++i) {
         double sum = 0;
         for (int64_t j = begin; j < end; ++j)
-          sum += weight[static_cast<size_t>(j - begin)] * load(values, base + j, i);
+          sum += weight[static_cast<size_t>(j - begin)] * values.at(base + j, i);
         store(args.out, r, head * head_dim + i, static_cast<float>(sum / total));
       }
     }

@@ -57,6 +57,7 @@ TEST(StreamDecoder, APushCostsTheSameHoweverLongTheStream) {
 class PlainTokenizer : public Tokenizer {
  public:
   Ids encode(std::string_view, bool) const override { return {}; }
+  Ids encode_pieces(const PieceText&) const override { return {}; }
   std::string decode(std::span<const int32_t> ids, bool) const override {
     return std::to_string(ids.size());
   }

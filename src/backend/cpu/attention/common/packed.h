@@ -3,6 +3,7 @@
 #pragma once
 
 #include "backend/cpu/attention/common/tile.h"
+#include "backend/cpu/primitives/int8_rows.h"
 #include "core/threads.h"
 
 namespace sluice::impl::cpu::attention {
@@ -13,8 +14,30 @@ constexpr int64_t kPackedBytes = int64_t{64} << 20;
 // Keys and values of one head, (n_keys, head_dim) each.
 template <typename T>
 struct HeadRows {
+  int64_t head_dim;
   const T* keys;
   const T* values;
+  const T* key(int64_t j) const { return keys + j * head_dim; }
+  const T* value(int64_t j) const { return values + j * head_dim; }
+};
+// The same of int8 rows: their integers, which every dtype has exactly. Their scales are left to
+// QueryTile::visit_scaled().
+template <typename T>
+class Int8HeadRows {
+ public:
+  Int8HeadRows(int64_t head_dim, const int8_t* keys, const int8_t* values)
+      : keys_(keys), values_(values), key_(static_cast<size_t>(head_dim)), value_(key_) {}
+  const T* key(int64_t j) { return expanded(keys_, j, key_); }
+  const T* value(int64_t j) { return expanded(values_, j, value_); }
+
+ private:
+  static const T* expanded(const int8_t* from, int64_t j, std::vector<T>& to) {
+    const auto n = static_cast<int64_t>(to.size());
+    primitives::from_int8_row(from + j * n, 1, n, to.data());
+    return to.data();
+  }
+  const int8_t *keys_, *values_;
+  std::vector<T> key_, value_;
 };
 
 struct PackedArgs {
@@ -25,9 +48,9 @@ struct PackedArgs {
   Tensor out;     // (n_batch * n_queries, n_heads, head_dim)
 };
 
-// rows_of(source) -> HeadRows<T> of key/value head source % n_kv_heads of sequence source /
-// n_kv_heads. visit(tile, first, n, panels) takes the tile of queries [first, first + n) of a
-// sequence over the blocks it sees. Both are called from several threads.
+// rows_of(source) -> HeadRows<T> or Int8HeadRows<T> of key/value head source % n_kv_heads of
+// sequence source / n_kv_heads. visit(tile, first, n, panels, source) takes the tile of queries
+// [first, first + n) of a sequence over the blocks it sees. Both are called from several threads.
 template <typename T, typename RowsOf, typename Visit>
 void attend_packed(const PackedArgs& args, const TileShape& shape, const RowsOf& rows_of,
                    const Visit& visit) {
@@ -48,10 +71,9 @@ void attend_packed(const PackedArgs& args, const TileShape& shape, const RowsOf&
     const int64_t n = std::min(per_round, n_sources - first);
     parallel_each(n * n_blocks, [&](int64_t i) {
       const int64_t slot = i / n_blocks, begin = i % n_blocks * shape.block_keys;
-      const HeadRows<T> rows = rows_of(first + slot);
+      auto rows = rows_of(first + slot);
       for (int64_t j = begin; j < std::min(begin + shape.block_keys, args.n_keys); ++j)
-        put_row(shape, panels_at(slot), j, rows.keys + j * shape.head_dim,
-                rows.values + j * shape.head_dim);
+        put_row(shape, panels_at(slot), j, rows.key(j), rows.value(j));
     });
     // Long tiles first: under a causal mask the last queries see the most keys.
     parallel_each(n * group * n_tiles, [&](int64_t i) {
@@ -63,7 +85,7 @@ void attend_packed(const PackedArgs& args, const TileShape& shape, const RowsOf&
       thread_local TileScratch scratch;
       QueryTile tile(shape, args.scale, scratch, args.cap);
       tile.load(args.queries, row, n_rows, head);
-      visit(tile, first_query, n_rows, panels_at(slot));
+      visit(tile, first_query, n_rows, panels_at(slot), source);
       tile.store(args.out, row, head);
     });
   }

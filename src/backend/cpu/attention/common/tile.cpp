@@ -178,6 +178,22 @@ void QueryTile::score_block(Panels block, int64_t n_keys, float* scores, int64_t
   score_columns(block.keys, scores, stride);
 }
 
+void QueryTile::visit_scaled(Panels block, const Mask& mask, const RowScales& scales) {
+  const auto multiply = [](const float* factors, int64_t begin, int64_t end, float* row) {
+    for (int64_t j = begin; j < end; ++j) row[j] *= factors[j];
+  };
+  score(block, mask);
+  for (int64_t i = 0; i < n_; ++i) {
+    float* scores = s_.scores.data() + i * score_stride();
+    const int64_t begin = mask.begin_of(i), end = mask.end_of(i);
+    multiply(scales.keys, begin, end, scores);
+    soften(i, mask, nullptr);
+    multiply(scales.values, begin, end, scores);
+    narrow_weights(i);
+  }
+  mix(block);
+}
+
 // Caps and masks one row of scores, takes it through the softmax and corrects the earlier sums.
 void QueryTile::soften(int64_t i, const Mask& mask, const float* counts) {
   float* scores = s_.scores.data() + i * score_stride();
@@ -189,8 +205,12 @@ void QueryTile::soften(int64_t i, const Mask& mask, const float* counts) {
       primitives::softmax_step(scale_, columns, scores, s_.state[static_cast<size_t>(i)], counts);
   if (correction != 1.0f)
     primitives::scale(correction, shape_.padded_dim, s_.sums.data() + i * shape_.padded_dim);
+}
+
+// Weights in the dtype of the kernel.
+void QueryTile::narrow_weights(int64_t i) {
   if (shape_.kernel.a_dtype == DType::kBF16)
-    primitives::narrow(scores, columns,
+    primitives::narrow(s_.scores.data() + i * score_stride(), s_.columns[static_cast<size_t>(i)],
                        reinterpret_cast<BFloat16*>(s_.weights.data()) + i * score_stride());
 }
 

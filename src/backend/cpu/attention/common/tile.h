@@ -67,6 +67,12 @@ struct Mask {
   int64_t end_of(int64_t i) const { return std::clamp<int64_t>(end + i * end_step, 0, n_keys); }
 };
 
+// What the rows of a block are multiplied by, where panels hold them as integers: (n_keys) each.
+struct RowScales {
+  const float* keys;
+  const float* values;
+};
+
 // Memory of a tile, which each thread keeps for the next one.
 struct TileScratch {
   std::vector<std::byte> queries;  // (block_queries, query_stride) a_dtype
@@ -91,12 +97,18 @@ class QueryTile {
   template <typename Counts>
   void visit(Panels block, const Mask& mask, const Counts& counts) {
     score(block, mask);
-    for (int64_t i = 0; i < n_; ++i) soften(i, mask, counts(i));
+    for (int64_t i = 0; i < n_; ++i) {
+      soften(i, mask, counts(i));
+      narrow_weights(i);
+    }
     mix(block);
   }
   void visit(Panels block, const Mask& mask) {
     visit(block, mask, [](int64_t) { return nullptr; });
   }
+
+  // Passes over one block whose rows have scales.
+  void visit_scaled(Panels block, const Mask& mask, const RowScales& scales);
 
   // Passes over the first n_keys keys of a block. hide(i, scores) sets scores of query i that it
   // does not see to -inf.
@@ -107,6 +119,7 @@ class QueryTile {
     for (int64_t i = 0; i < n_; ++i) {
       hide(i, s_.scores.data() + i * score_stride());
       soften(i, mask, nullptr);
+      narrow_weights(i);
     }
     mix(block);
   }
@@ -123,6 +136,7 @@ class QueryTile {
     for (int64_t i = 0; i < n_; ++i) {
       std::copy_n(scores + i * stride, n_keys, s_.scores.data() + i * score_stride());
       soften(i, mask, counts(i));
+      narrow_weights(i);
     }
     mix(block);
   }
@@ -137,6 +151,7 @@ class QueryTile {
   void score_columns(const std::byte* keys, float* scores, int64_t stride) const;
   void score(Panels block, const Mask& mask);
   void soften(int64_t i, const Mask& mask, const float* counts);
+  void narrow_weights(int64_t i);
   void mix(Panels block);
 
   const TileShape& shape_;

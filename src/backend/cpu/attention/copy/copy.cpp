@@ -155,7 +155,7 @@ template <typename T>
 void CpuRepsAttention<T>::attend_tiles(const Pass& pass) const {
   const auto rows_of = [&](int64_t kv_head) {
     const Head& head = heads_[static_cast<size_t>(kv_head)];
-    return attention::HeadRows<T>{head.keys.data(), head.values.data()};
+    return attention::HeadRows<T>{spec_.head_dim, head.keys.data(), head.values.data()};
   };
   attention::attend_packed<T>(
       {.queries = pass.args.queries,
@@ -165,7 +165,7 @@ void CpuRepsAttention<T>::attend_tiles(const Pass& pass) const {
        .scale = spec_.scale,
        .out = pass.args.out},
       shape_, rows_of,
-      [&](attention::QueryTile& tile, int64_t first, int64_t n, attention::Panels panels) {
+      [&](attention::QueryTile& tile, int64_t first, int64_t n, attention::Panels panels, int64_t) {
         visit(pass, tile, first, n, panels);
       });
 }

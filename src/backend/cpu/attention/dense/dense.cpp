@@ -15,39 +15,70 @@
 namespace sluice::impl::cpu::dense {
 namespace {
 
+// A cache of int8 as rows of all heads.
+struct Int8Cache {
+  explicit Int8Cache(const KvView& view)
+      : keys{view.keys.data<int8_t>(), view.key_scales.data<float>()},
+        values{view.values.data<int8_t>(), view.value_scales.data<float>()} {}
+  attention::Int8Rows keys, values;
+};
+
 template <typename T>
 void attend_tiles(const AttendDenseArgs& args) {
   const Shape& cache = args.cache.keys.shape();
   const int64_t n_keys = args.first_position + args.n_tokens;
   const attention::TileShape shape(args.queries.dtype(), cache[3]);
-  const auto rows_of = [&](int64_t source) {
-    const int64_t offset = source * cache[2] * cache[3];
-    return attention::HeadRows<T>{args.cache.keys.data<T>() + offset,
-                                  args.cache.values.data<T>() + offset};
-  };
-  const auto visit = [&](attention::QueryTile& tile, int64_t first, int64_t n,
-                         attention::Panels panels) {
+  // visit_block(first key, block, mask) of every block that queries [first, first + n) see.
+  const auto each_block = [&](int64_t first, int64_t n, attention::Panels panels,
+                              const auto& visit_block) {
     const int64_t position = args.first_position + first;
     const int64_t end = args.causal ? position + n : n_keys;
     const int64_t begin = args.window > 0 ? std::max<int64_t>(0, position + 1 - args.window) : 0;
     for (int64_t block = begin / shape.block_keys; block * shape.block_keys < end; ++block) {
       const int64_t first_key = block * shape.block_keys;
-      tile.visit(panels.from(shape, block),
-                 {.n_keys = shape.block_keys,
-                  .begin = args.window > 0 ? position + 1 - args.window - first_key : 0,
-                  .end = (args.causal ? position + 1 : n_keys) - first_key,
-                  .begin_step = args.window > 0 ? 1 : 0,
-                  .end_step = args.causal ? 1 : 0});
+      const attention::Mask mask{
+          .n_keys = shape.block_keys,
+          .begin = args.window > 0 ? position + 1 - args.window - first_key : 0,
+          .end = (args.causal ? position + 1 : n_keys) - first_key,
+          .begin_step = args.window > 0 ? 1 : 0,
+          .end_step = args.causal ? 1 : 0};
+      visit_block(first_key, panels.from(shape, block), mask);
     }
   };
-  attention::attend_packed<T>({.queries = args.queries,
-                               .n_batch = cache[0],
-                               .n_kv_heads = cache[1],
-                               .n_keys = n_keys,
-                               .scale = args.scale,
-                               .cap = args.unscaled_cap(),
-                               .out = args.out},
-                              shape, rows_of, visit);
+  const attention::PackedArgs packed{.queries = args.queries,
+                                     .n_batch = cache[0],
+                                     .n_kv_heads = cache[1],
+                                     .n_keys = n_keys,
+                                     .scale = args.scale,
+                                     .cap = args.unscaled_cap(),
+                                     .out = args.out};
+  using Block = attention::Panels;
+  if (args.cache.is_int8()) {
+    const Int8Cache all(args.cache);
+    const auto rows_of = [&](int64_t source) {
+      const int64_t offset = source * cache[2] * cache[3];
+      return attention::Int8HeadRows<T>(cache[3], all.keys.rows + offset, all.values.rows + offset);
+    };
+    const auto visit = [&](attention::QueryTile& tile, int64_t first, int64_t n, Block panels,
+                           int64_t source) {
+      each_block(first, n, panels, [&](int64_t key, Block block, const attention::Mask& mask) {
+        const int64_t row = source * cache[2] + key;
+        tile.visit_scaled(block, mask, {all.keys.scales + row, all.values.scales + row});
+      });
+    };
+    return attention::attend_packed<T>(packed, shape, rows_of, visit);
+  }
+  const auto rows_of = [&](int64_t source) {
+    const int64_t offset = source * cache[2] * cache[3];
+    return attention::HeadRows<T>{cache[3], args.cache.keys.data<T>() + offset,
+                                  args.cache.values.data<T>() + offset};
+  };
+  const auto visit = [&](attention::QueryTile& tile, int64_t first, int64_t n, Block panels,
+                         int64_t) {
+    each_block(first, n, panels,
+               [&](int64_t, Block block, const attention::Mask& mask) { tile.visit(block, mask); });
+  };
+  attention::attend_packed<T>(packed, shape, rows_of, visit);
 }
 
 // Decoding, and prompts of a few tokens: the query heads of a key head in one pass over its keys.
@@ -85,8 +116,12 @@ class Rows {
   }
   // item: a row of queries and a key head.
   void load(attention::QueryGroup<T>& queries, int64_t item) const {
-    queries.load(args_.queries.row<T>(item / n_kv_heads_) + first_of(item), group_, head_dim_,
-                 args_.scale, args_.unscaled_cap());
+    queries.load(args_.queries.row<T>(item / n_kv_heads_) + first_of(item),
+                 {.n_queries = group_,
+                  .head_dim = head_dim_,
+                  .scale = args_.scale,
+                  .cap = args_.unscaled_cap(),
+                  .int8 = args_.cache.is_int8()});
   }
   void store(attention::QueryGroup<T>& queries, int64_t item) const {
     queries.store(args_.out.row<T>(item / n_kv_heads_) + first_of(item));
@@ -101,10 +136,16 @@ class Rows {
     const int64_t begin = std::max(keys.begin, stretch * kStretch);
     const int64_t end = std::max(begin, std::min(keys.end, (stretch + 1) * kStretch));
     const int64_t head = row / args_.n_tokens * n_kv_heads_ + item % n_kv_heads_;
-    const int64_t offset = (head * capacity_ + std::min(begin, keys.end)) * head_dim_;
+    const int64_t first = head * capacity_ + std::min(begin, keys.end);
     load(queries, item);
-    queries.visit(args_.cache.keys.data<T>() + offset, args_.cache.values.data<T>() + offset,
-                  end - begin);
+    if (args_.cache.is_int8()) {
+      const Int8Cache all(args_.cache);
+      queries.visit(all.keys.from(first, head_dim_), all.values.from(first, head_dim_),
+                    end - begin);
+    } else {
+      queries.visit(args_.cache.keys.data<T>() + first * head_dim_,
+                    args_.cache.values.data<T>() + first * head_dim_, end - begin);
+    }
     if (n_stretches_ == 1)
       store(queries, item);
     else
@@ -122,7 +163,7 @@ class Rows {
   const int64_t n_kv_heads_ = args_.cache.keys.shape()[1], capacity_ = args_.cache.keys.shape()[2];
   const int64_t head_dim_ = args_.cache.keys.shape()[3];
   const int64_t group_ = args_.queries.shape()[1] / n_kv_heads_;
-  const int64_t part_size_ = group_ * (2 + head_dim_);
+  const int64_t part_size_ = attention::QueryGroup<T>::part_size(group_, head_dim_);
   int64_t n_stretches_ = 1;   // of the row that has most
   std::vector<float> parts_;  // (rows, n_kv_heads, n_stretches, part_size)
   attention::QueryGroup<T> whole_;

@@ -2,16 +2,12 @@
 
 #pragma once
 
-#include <functional>
-
 #include "backend/backend.h"
 
 namespace sluice::impl::cpu::dense {
 
+void store(const StoreKvArgs& args);
 void attend(const AttendDenseArgs& args);
-
-// store: the backend's store_kv(), called from several threads.
-void attend_ragged(const AttendRaggedArgs& args,
-                   const std::function<void(const StoreKvArgs&)>& store);
+void attend_ragged(const AttendRaggedArgs& args);
 
 }  // namespace sluice::impl::cpu::dense

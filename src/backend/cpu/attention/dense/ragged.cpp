@@ -20,16 +20,21 @@ AnyTensor heads_from(const AnyTensor& rows, int64_t begin, int64_t count) {
 }
 
 // One key head of a cache of one sequence.
-Tensor head_of(const Tensor& cache, int64_t head) {
-  const int64_t capacity = cache.shape()[2], head_dim = cache.shape()[3];
-  return Tensor(cache.bytes() + head * capacity * head_dim * element_bytes(cache.dtype()),
-                cache.dtype(), {1, 1, capacity, head_dim}, cache.device());
+KvView head_of(const KvView& cache, int64_t head) {
+  const int64_t capacity = cache.keys.shape()[2], head_dim = cache.keys.shape()[3];
+  const auto part = [&](const Tensor& all, const Shape& shape) {
+    if (!all.defined()) return Tensor();
+    return Tensor(all.bytes() + head * shape.numel() * element_bytes(all.dtype()), all.dtype(),
+                  shape, all.device());
+  };
+  const Shape rows{1, 1, capacity, head_dim}, scales{1, 1, capacity};
+  return {part(cache.keys, rows), part(cache.values, rows), part(cache.key_scales, scales),
+          part(cache.value_scales, scales)};
 }
 
 }  // namespace
 
-void attend_ragged(const AttendRaggedArgs& args,
-                   const std::function<void(const StoreKvArgs&)>& store) {
+void attend_ragged(const AttendRaggedArgs& args) {
   const int64_t n_kv_heads = args.keys.shape()[1];
   const int64_t group = args.attend.queries.shape()[1] / n_kv_heads;
   std::vector<const RaggedSequence*> few;
@@ -52,7 +57,7 @@ void attend_ragged(const AttendRaggedArgs& args,
   parallel_each(std::ssize(few) * n_kv_heads, [&](int64_t item) {
     const RaggedSequence& sequence = *few[static_cast<size_t>(item / n_kv_heads)];
     const int64_t head = item % n_kv_heads;
-    const KvView cache{head_of(sequence.cache.keys, head), head_of(sequence.cache.values, head)};
+    const KvView cache = head_of(sequence.cache, head);
     StoreKvArgs stored = args.store_of(sequence);
     stored.keys = heads_from(stored.keys, head, 1);
     stored.values = heads_from(stored.values, head, 1);

@@ -1,12 +1,18 @@
 #include "backend/cpu/attention/refine/one.h"
 
+#include <algorithm>
 #include <cmath>
+#include <type_traits>
 
+#include "backend/cpu/attention/common/group.h"
 #include "backend/cpu/attention/refine/estimate.h"
 #include "backend/cpu/primitives/rows.h"
 
 namespace sluice::impl::cpu::refine {
 namespace {
+
+using primitives::GroupRows;
+using primitives::NativeGroup;
 
 // Rows of keys and values that lie side by side.
 template <typename T>
@@ -19,7 +25,8 @@ struct Run {
 // Of one thread, kept for its next query.
 struct Scratch {
   std::vector<float> query, sums;           // (head_dim)
-  std::vector<float> scores;                // (keys at hand)
+  std::vector<float> scores;                // (keys at hand, and kRows more)
+  std::vector<BFloat16> packed, weights;    // of the native kernels
   std::vector<float> masses, asks, counts;  // (n_clusters)
 };
 
@@ -32,6 +39,13 @@ class RowReader {
     std::transform(q.query, q.query + spec.head_dim, s_.query.begin(),
                    [](T x) { return to_float(x); });
     s_.sums.assign(static_cast<size_t>(spec.head_dim), 0.0f);
+    // f32 is exact to its own round-off, so it goes without the native kernels.
+    if constexpr (std::is_same_v<T, BFloat16>) {
+      if (spec.head_dim % NativeGroup::kDim == 0) native_ = primitives::native_group();
+      if (native_ == nullptr) return;
+      s_.packed.resize(static_cast<size_t>(NativeGroup::packed_elements(1, spec.head_dim)));
+      native_->pack(q.query, 1, spec.head_dim, s_.packed.data());
+    }
   }
 
   int64_t attend() {
@@ -66,22 +80,44 @@ class RowReader {
     return {rows.keys, rows.values, n};
   }
 
+  static size_t scores_room(int64_t n) { return static_cast<size_t>(n + NativeGroup::kRows); }
+
+  // May write up to kRows scores behind the last.
+  void dot(const T* keys, int64_t n, float* scores) const {
+    const int64_t hd = spec_.head_dim;
+    if constexpr (std::is_same_v<T, BFloat16>)
+      if (native_ != nullptr) return native_->dot({keys, n, hd, 1, scores, n}, s_.packed.data());
+    primitives::dot_rows(s_.query.data(), keys, hd, n, hd, scores);
+  }
+
+  // sums += scores of the rows times values.
+  void mix(const float* scores, const T* values, int64_t n) {
+    const int64_t hd = spec_.head_dim;
+    if constexpr (std::is_same_v<T, BFloat16>)
+      if (native_ != nullptr) {
+        s_.weights.resize(scores_room(n));
+        attention::narrow_weights(scores, n, s_.weights.data());
+        return native_->mix({values, n, hd, 1, nullptr, n}, s_.weights.data(), s_.sums.data());
+      }
+    primitives::mix_rows(scores, values, hd, n, hd, s_.sums.data());
+  }
+
   // One step of softmax over all rows of `runs`.
   void read(const std::vector<Run<T>>& runs) {
     const int64_t hd = spec_.head_dim;
     int64_t n = 0;
     for (const Run<T>& run : runs) n += run.n;
-    s_.scores.resize(static_cast<size_t>(n));
+    s_.scores.resize(scores_room(n));
     float* scores = s_.scores.data();
     for (const Run<T>& run : runs) {
-      primitives::dot_rows(s_.query.data(), run.keys, hd, run.n, hd, scores);
+      dot(run.keys, run.n, scores);
       scores += run.n;
     }
     primitives::scale(primitives::softmax_step(spec_.scale, n, s_.scores.data(), state_), hd,
                       s_.sums.data());
     scores = s_.scores.data();
     for (const Run<T>& run : runs) {
-      primitives::mix_rows(scores, run.values, hd, run.n, hd, s_.sums.data());
+      mix(scores, run.values, run.n);
       scores += run.n;
     }
   }
@@ -89,9 +125,10 @@ class RowReader {
   // Decides, then reads the means of what stays closed.
   void read_means(int64_t n) {
     const int64_t hd = spec_.head_dim;
-    for (auto* row : {&s_.scores, &s_.masses, &s_.counts}) row->resize(static_cast<size_t>(n));
+    s_.scores.resize(scores_room(n));
+    for (auto* row : {&s_.masses, &s_.counts}) row->resize(static_cast<size_t>(n));
     s_.asks.assign(static_cast<size_t>(n), 0.0f);
-    primitives::dot_rows(s_.query.data(), far_.mean_keys.data(), hd, n, hd, s_.scores.data());
+    dot(far_.mean_keys.data(), n, s_.scores.data());
     float square;
     primitives::dot_rows(s_.query.data(), s_.query.data(), hd, 1, hd, &square);
     ask({.rule = spec_.rule_of_pass(1),
@@ -111,7 +148,7 @@ class RowReader {
     primitives::scale(
         primitives::softmax_step(spec_.scale, n, s_.scores.data(), state_, s_.counts.data()), hd,
         s_.sums.data());
-    primitives::mix_rows(s_.scores.data(), far_.mean_values.data(), hd, n, hd, s_.sums.data());
+    mix(s_.scores.data(), far_.mean_values.data(), n);
   }
 
   // Members of neighbouring opened clusters make one run.
@@ -128,7 +165,7 @@ class RowReader {
         found.emplace_back(far_.begins[c], n);
       opened += n;
     }
-    if (spec_.members == MemberCache::kInt8)
+    if (spec_.members == CacheKind::kInt8)
       expanded.resize(static_cast<size_t>(2 * opened * spec_.head_dim));
     T* to = expanded.data();
     for (const auto& [row, n] : found) {
@@ -142,6 +179,7 @@ class RowReader {
   const OneQuery<T>& q_;
   Scratch& s_;
   const Settled<T>& far_;
+  const NativeGroup* native_ = nullptr;
   primitives::SoftmaxState state_{-INFINITY, 0.0f};
 };
 

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "backend/cpu/attention/refine/clusters.h"
+#include "backend/cpu/primitives/int8_rows.h"
 #include "backend/cpu/primitives/rows.h"
 
 namespace sluice::impl::cpu::refine {
@@ -31,17 +32,14 @@ void join(std::vector<T>& to, const std::vector<T>& from) {
 // Appends a row as int8, and its scale.
 template <typename T>
 void push_small(const T* row, int64_t n, std::vector<int8_t>& to, std::vector<float>& scales) {
-  float largest = 0;
-  for (int64_t i = 0; i < n; ++i) largest = int8_largest(largest, to_float(row[i]));
-  scales.push_back(int8_scale(largest));
-  for (int64_t i = 0; i < n; ++i) to.push_back(to_int8(to_float(row[i]), scales.back()));
+  to.resize(to.size() + static_cast<size_t>(n));
+  scales.push_back(primitives::to_int8_row(row, n, to.data() + std::ssize(to) - n));
 }
 
 template <typename T>
 void expand(const int8_t* from, const float* scales, int64_t n, int64_t dim, T* to) {
   for (int64_t i = 0; i < n; ++i, from += dim, to += dim)
-    for (int64_t d = 0; d < dim; ++d)
-      to[d] = from_float<T>(static_cast<float>(from[d]) * scales[i]);
+    primitives::from_int8_row(from, scales[i], dim, to);
 }
 
 template <typename T>
@@ -82,7 +80,7 @@ void add_clusters(const RefineSpec& spec, const attention::HeadTokens<T>& tokens
                 static_cast<size_t>(hd) * sizeof(float));
     const T *key = tokens.key(first + row), *value = tokens.value(first + row);
     widen_row(value, hd, values.data() + i * hd);
-    if (spec.members == MemberCache::kInt8) {
+    if (spec.members == CacheKind::kInt8) {
       push_small(key, hd, to.small_keys, to.key_scales);
       push_small(value, hd, to.small_values, to.value_scales);
     } else {
@@ -115,7 +113,7 @@ void add_clusters(const RefineSpec& spec, const attention::HeadTokens<T>& tokens
 template <typename T>
 void Settled<T>::reserve(const RefineSpec& spec) {
   const auto n = static_cast<size_t>(spec.capacity * spec.head_dim);
-  if (spec.members == MemberCache::kInt8) {
+  if (spec.members == CacheKind::kInt8) {
     small_keys.reserve(n);
     small_values.reserve(n);
   } else {
@@ -152,7 +150,7 @@ void Settled<T>::truncate(int64_t n, int64_t n_tokens, HeadKind kind, const Refi
   const auto hd = static_cast<size_t>(spec.head_dim);
   const int64_t n_sinks = std::min(spec.sinks, n_tokens);
   const int64_t n_members = kind == HeadKind::kWindow ? 0 : n_tokens - n_sinks;
-  const bool small = kind == HeadKind::kClusters && spec.members == MemberCache::kInt8;
+  const bool small = kind == HeadKind::kClusters && spec.members == CacheKind::kInt8;
   const auto n_rows = static_cast<size_t>(n_sinks + (small ? 0 : n_members));
   const auto n_small = static_cast<size_t>(small ? n_members : 0);
   for (auto* rows : {&keys, &values}) rows->resize(n_rows * hd);

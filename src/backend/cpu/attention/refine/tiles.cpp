@@ -259,7 +259,7 @@ void RunReader<T>::visit_settled() {
 template <typename T>
 void RunReader<T>::gather(int64_t cluster, int64_t row, int64_t n) {
   thread_local std::vector<T> expanded;  // members that are kept as int8, of a block at most
-  if (spec_.members == MemberCache::kInt8)
+  if (spec_.members == CacheKind::kInt8)
     expanded.resize(static_cast<size_t>(2 * shape_.block_keys * spec_.head_dim));
   if (plan_.mixed) n_gathered_ = attention::round_up(n_gathered_, kClusterAlign);
   while (n > 0) {

@@ -17,6 +17,8 @@ constexpr float kSmallestActivation = 0x1p-100f;
 // Rounds n values, a multiple of 32, and returns their scale. Where one is not finite the scale is
 // NaN, and so are the products.
 float quantise_activations(const float* x, int64_t n, int8_t* q);
+// Rounds n_blocks blocks of 32, with a scale to each. Returns the sum of all squares.
+float quantise_row(const float* x, int64_t n_blocks, int8_t* q, float* scales);
 
 // A row with a value above this many times its root mean square is rounded in two terms: its other
 // values share a block's scale with the outlier, and weights are often small where activations are

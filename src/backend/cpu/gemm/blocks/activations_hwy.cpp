@@ -17,7 +17,7 @@ HWY_BEFORE_NAMESPACE();
 namespace sluice::impl::cpu::gemm::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-float quantise(const float* x, int64_t n, int8_t* q) {
+HWY_INLINE float quantise_block(const float* x, int64_t n, int8_t* q) {
   // At most 8 lanes, so that 32 values are whole vectors.
   const hn::CappedTag<float, 8> f;
   const hn::RebindToSigned<decltype(f)> i32;
@@ -39,6 +39,24 @@ float quantise(const float* x, int64_t n, int8_t* q) {
   return amax / 127.0f;
 }
 
+float quantise(const float* x, int64_t n, int8_t* q) { return quantise_block(x, n, q); }
+
+float quantise_each(const float* x, int64_t n_blocks, int8_t* q, float* scales) {
+  const hn::CappedTag<float, 8> f;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(f));
+  auto even = hn::Zero(f), odd = hn::Zero(f);
+  for (int64_t b = 0; b < n_blocks; ++b) {
+    const float* block = x + b * 32;
+    scales[b] = quantise_block(block, 32, q + b * 32);
+    for (int64_t i = 0; i < 32; i += 2 * lanes) {
+      const auto first = hn::LoadU(f, block + i), second = hn::LoadU(f, block + i + lanes);
+      even = hn::MulAdd(first, first, even);
+      odd = hn::MulAdd(second, second, odd);
+    }
+  }
+  return hn::GetLane(hn::SumOfLanes(f, hn::Add(even, odd)));
+}
+
 }  // namespace sluice::impl::cpu::gemm::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -46,9 +64,14 @@ HWY_AFTER_NAMESPACE();
 namespace sluice::impl::cpu::gemm {
 
 HWY_EXPORT(quantise);
+HWY_EXPORT(quantise_each);
 
 float quantise_activations(const float* x, int64_t n, int8_t* q) {
   return HWY_DYNAMIC_DISPATCH(quantise)(x, n, q);
+}
+
+float quantise_row(const float* x, int64_t n_blocks, int8_t* q, float* scales) {
+  return HWY_DYNAMIC_DISPATCH(quantise_each)(x, n_blocks, q, scales);
 }
 
 }  // namespace sluice::impl::cpu::gemm

@@ -73,28 +73,40 @@ struct GroupX {
   }
 };
 
-// Blocks of 32 weights.
-template <class O, DType kType, int kX, int kUsed>
+// Blocks of 32 weights. Two groups are read side by side: a core draws more from memory in two
+// streams than in one, and both take the same x.
+template <class O, DType kType, int kX, int kUsed, int kGroups>
 void multiply_small(const GroupArgs& args) {
   constexpr BlockLayout kLayout = kBlockLayout<kType>;
   constexpr int kRows = kX * O::kXRows;
   GroupX<O, kX, kUsed> x(args);
-  typename O::Floats total[kUsed];
-  for (auto& sum : total) sum = O::no_floats();
+  typename O::Floats total[kGroups][kUsed];
+  for (auto& of_group : total)
+    for (auto& sum : of_group) sum = O::no_floats();
   const auto* block = reinterpret_cast<const uint8_t*>(args.weights);
   for (int64_t b = 0; b < args.n_blocks; ++b, block += kLayout.bytes) {
-    typename O::Rows rows[kRows];
-    multiply_chunks<O, kLayout.bits, kX, 0, 4>(block + kLayout.weights, x.values, rows);
-    const auto d = O::load_halves(block);
-    for (int r = 0; r < kUsed; ++r) {
-      if constexpr (kLayout.offset != 0) rows[r] = O::add(rows[r], x.sums[r][b]);
-      total[r] = O::fma(O::to_floats(rows[r]), O::scaled(d, x.scales[r][b]), total[r]);
-      if constexpr (kLayout.minima)
-        total[r] = O::fma(O::load_halves(block + 16), O::repeat(x.products[r][b]), total[r]);
+#pragma GCC unroll 2
+    for (int g = 0; g < kGroups; ++g) {
+      const uint8_t* of_group = block + g * args.group_stride;
+      typename O::Rows rows[kRows];
+      multiply_chunks<O, kLayout.bits, kX, 0, 4>(of_group + kLayout.weights, x.values, rows);
+      const auto d = O::load_halves(of_group);
+      for (int r = 0; r < kUsed; ++r) {
+        if constexpr (kLayout.offset != 0) rows[r] = O::add(rows[r], x.sums[r][b]);
+        total[g][r] = O::fma(O::to_floats(rows[r]), O::scaled(d, x.scales[r][b]), total[g][r]);
+        if constexpr (kLayout.minima)
+          total[g][r] =
+              O::fma(O::load_halves(of_group + 16), O::repeat(x.products[r][b]), total[g][r]);
+      }
     }
     for (int i = 0; i < kX; ++i) x.values[i] += 4 * O::kXBytes;
   }
-  for (int r = 0; r < kUsed; ++r) O::store(total[r], args.out + r * args.out_stride);
+  // Unless these loops are unrolled early GCC 12 keeps the sums on the stack.
+#pragma GCC unroll 2
+  for (int g = 0; g < kGroups; ++g)
+#pragma GCC unroll 4
+    for (int r = 0; r < kUsed; ++r)
+      O::store(total[g][r], args.out + g * args.out_group_stride + r * args.out_stride);
 }
 
 // Part kPart of sub-block s, the weights of one integer scale: adds their products.
@@ -118,66 +130,83 @@ template <class O, DType kType, int kX, int kUsed, int kPart>
   }
 }
 
-// Blocks of 256 weights with integer scales: sums within a block are integers.
+// A block of 256 weights with integer scales: its sums are integers.
 template <class O, DType kType, int kX, int kUsed>
+[[gnu::always_inline]] inline void add_large_block(const uint8_t* block, int64_t b,
+                                                   GroupX<O, kX, kUsed> x,
+                                                   typename O::Floats (&total)[kUsed]) {
+  constexpr BlockLayout kLayout = kBlockLayout<kType>;
+  typename O::Rows scaled[kUsed], minima[kUsed];
+  for (auto& sum : scaled) sum = O::no_rows();
+  for (auto& sum : minima) sum = O::no_rows();
+  const uint8_t* scales = block + kLayout.scales;
+  for (int64_t s = 0; s < kLayout.block / kSubBlock; ++s) {
+    const uint8_t* sub = block + kLayout.weights + s * kLayout.sub_bytes;
+    add_scaled<O, kType, kX, kUsed, 0>(sub, scales, s, x, scaled, minima);
+    if constexpr (kLayout.scale_width == 16)
+      add_scaled<O, kType, kX, kUsed, 1>(sub, scales, s, x, scaled, minima);
+    for (int i = 0; i < kX; ++i) x.values[i] += 4 * O::kXBytes;
+  }
+  const auto d = O::load_halves(block);
+  for (int r = 0; r < kUsed; ++r) {
+    total[r] = O::fma(O::to_floats(scaled[r]), O::scaled(d, x.scales[r][b]), total[r]);
+    if constexpr (kLayout.minima)
+      total[r] = O::fma(O::to_floats(minima[r]),
+                        O::scaled(O::load_halves(block + 16), -x.scales[r][b]), total[r]);
+  }
+}
+
+template <class O, DType kType, int kX, int kUsed, int kGroups>
 void multiply_large(const GroupArgs& args) {
   constexpr BlockLayout kLayout = kBlockLayout<kType>;
   GroupX<O, kX, kUsed> x(args);
-  typename O::Floats total[kUsed];
-  for (auto& sum : total) sum = O::no_floats();
+  typename O::Floats total[kGroups][kUsed];
+  for (auto& of_group : total)
+    for (auto& sum : of_group) sum = O::no_floats();
   const auto* block = reinterpret_cast<const uint8_t*>(args.weights);
   for (int64_t b = 0; b < args.n_blocks; ++b, block += kLayout.bytes) {
-    typename O::Rows scaled[kUsed], minima[kUsed];
-    for (auto& sum : scaled) sum = O::no_rows();
-    for (auto& sum : minima) sum = O::no_rows();
-    const uint8_t* scales = block + kLayout.scales;
-    for (int64_t s = 0; s < kLayout.block / kSubBlock; ++s) {
-      const uint8_t* sub = block + kLayout.weights + s * kLayout.sub_bytes;
-      add_scaled<O, kType, kX, kUsed, 0>(sub, scales, s, x, scaled, minima);
-      if constexpr (kLayout.scale_width == 16)
-        add_scaled<O, kType, kX, kUsed, 1>(sub, scales, s, x, scaled, minima);
-      for (int i = 0; i < kX; ++i) x.values[i] += 4 * O::kXBytes;
-    }
-    const auto d = O::load_halves(block);
-    for (int r = 0; r < kUsed; ++r) {
-      total[r] = O::fma(O::to_floats(scaled[r]), O::scaled(d, x.scales[r][b]), total[r]);
-      if constexpr (kLayout.minima)
-        total[r] = O::fma(O::to_floats(minima[r]),
-                          O::scaled(O::load_halves(block + 16), -x.scales[r][b]), total[r]);
-      x.sums[r] += kLayout.block / kLayout.scale_width;
-    }
+#pragma GCC unroll 2
+    for (int g = 0; g < kGroups; ++g)
+      add_large_block<O, kType, kX, kUsed>(block + g * args.group_stride, b, x, total[g]);
+    for (int i = 0; i < kX; ++i) x.values[i] += kLayout.block / kChunk * O::kXBytes;
+    for (int r = 0; r < kUsed; ++r) x.sums[r] += kLayout.block / kLayout.scale_width;
   }
-  for (int r = 0; r < kUsed; ++r) O::store(total[r], args.out + r * args.out_stride);
+  // Unless these loops are unrolled early GCC 12 keeps the sums on the stack.
+#pragma GCC unroll 2
+  for (int g = 0; g < kGroups; ++g)
+#pragma GCC unroll 4
+    for (int r = 0; r < kUsed; ++r)
+      O::store(total[g][r], args.out + g * args.out_group_stride + r * args.out_stride);
 }
 
-template <class O, DType kType, int kUsed>
+template <class O, DType kType, int kUsed, int kGroups>
 void multiply_group(const GroupArgs& args) {
   constexpr int kX = (kUsed + O::kXRows - 1) / O::kXRows;
   if constexpr (kBlockLayout<kType>.block == kSubBlock)
-    multiply_small<O, kType, kX, kUsed>(args);
+    multiply_small<O, kType, kX, kUsed, kGroups>(args);
   else
-    multiply_large<O, kType, kX, kUsed>(args);
+    multiply_large<O, kType, kX, kUsed, kGroups>(args);
 }
 
-template <class O, int kUsed>
+template <class O, int kUsed, int kGroups>
 GroupFunction group_function_of(DType type) {
   switch (type) {
     case DType::kQ8_0:
-      return multiply_group<O, DType::kQ8_0, kUsed>;
+      return multiply_group<O, DType::kQ8_0, kUsed, kGroups>;
     case DType::kQ4_0:
-      return multiply_group<O, DType::kQ4_0, kUsed>;
+      return multiply_group<O, DType::kQ4_0, kUsed, kGroups>;
     case DType::kQ4_1:
-      return multiply_group<O, DType::kQ4_1, kUsed>;
+      return multiply_group<O, DType::kQ4_1, kUsed, kGroups>;
     case DType::kQ5_0:
-      return multiply_group<O, DType::kQ5_0, kUsed>;
+      return multiply_group<O, DType::kQ5_0, kUsed, kGroups>;
     case DType::kQ5_1:
-      return multiply_group<O, DType::kQ5_1, kUsed>;
+      return multiply_group<O, DType::kQ5_1, kUsed, kGroups>;
     case DType::kQ4_K:
-      return multiply_group<O, DType::kQ4_K, kUsed>;
+      return multiply_group<O, DType::kQ4_K, kUsed, kGroups>;
     case DType::kQ5_K:
-      return multiply_group<O, DType::kQ5_K, kUsed>;
+      return multiply_group<O, DType::kQ5_K, kUsed, kGroups>;
     case DType::kQ6_K:
-      return multiply_group<O, DType::kQ6_K, kUsed>;
+      return multiply_group<O, DType::kQ6_K, kUsed, kGroups>;
     default:
       return nullptr;
   }

@@ -1,6 +1,6 @@
-// Products of packed blocks (gemm/blocks/layout.h) with activations of 8 bits: a group of eight
-// rows of the matrix and one to four rows of activations at a time. Products of integers are exact;
-// an output is a float32 sum over the blocks, in the same order in every kernel.
+// Products of packed blocks (gemm/blocks/layout.h) with activations of 8 bits: one or two groups of
+// eight rows of the matrix and one to four rows of activations at a time. Products of integers are
+// exact; an output is a float32 sum over the blocks, in the same order in every kernel.
 //
 // Plain data alone: files for one instruction set include this.
 
@@ -29,6 +29,8 @@ struct GroupArgs {
   QuantisedRow x[kMaxGroupX];
   float* out;  // (rows of x, 8)
   int64_t out_stride;
+  // To the second group, where two are multiplied: bytes, and numbers.
+  int64_t group_stride, out_group_stride;
 };
 using GroupFunction = void (*)(const GroupArgs& args);
 
@@ -36,8 +38,8 @@ struct BlockKernel {
   const char* name;
   bool pairs;        // values of rows 2i and 2i + 1 alternate, eight at a time
   int64_t max_rows;  // of x in one call
-  // The function for a block type and `rows` rows of x.
-  GroupFunction (*group)(DType type, int64_t rows);
+  // The function for a block type, `rows` rows of x, and one group or two.
+  GroupFunction (*group)(DType type, int64_t rows, int64_t groups);
 };
 
 // nullptr where this CPU or build lacks the instructions.

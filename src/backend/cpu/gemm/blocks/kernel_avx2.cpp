@@ -26,8 +26,12 @@ struct Avx2Dot : X86Vectors {
   }
 };
 
-GroupFunction group(DType type, int64_t rows) {
-  return rows == 1 ? group_function_of<Avx2Dot, 1>(type) : group_function_of<Avx2Dot, 2>(type);
+GroupFunction group(DType type, int64_t rows, int64_t groups) {
+  if (groups == 2)
+    return rows == 1 ? group_function_of<Avx2Dot, 1, 2>(type)
+                     : group_function_of<Avx2Dot, 2, 2>(type);
+  return rows == 1 ? group_function_of<Avx2Dot, 1, 1>(type)
+                   : group_function_of<Avx2Dot, 2, 1>(type);
 }
 
 }  // namespace

@@ -18,9 +18,12 @@ namespace {
 #include "backend/cpu/gemm/blocks/group-inl.h"
 #include "backend/cpu/gemm/blocks/ops_arm-inl.h"
 
-GroupFunction group(DType type, int64_t rows) {
-  return rows == 1 ? group_function_of<ArmDot<false>, 1>(type)
-                   : group_function_of<ArmDot<false>, 2>(type);
+GroupFunction group(DType type, int64_t rows, int64_t groups) {
+  if (groups == 2)
+    return rows == 1 ? group_function_of<ArmDot<false>, 1, 2>(type)
+                     : group_function_of<ArmDot<false>, 2, 2>(type);
+  return rows == 1 ? group_function_of<ArmDot<false>, 1, 1>(type)
+                   : group_function_of<ArmDot<false>, 2, 1>(type);
 }
 
 }  // namespace

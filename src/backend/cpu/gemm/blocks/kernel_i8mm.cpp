@@ -35,16 +35,19 @@ struct ArmMatrix : ArmVectors {
   }
 };
 
-GroupFunction group(DType type, int64_t rows) {
+GroupFunction group(DType type, int64_t rows, int64_t groups) {
+  if (groups == 2)
+    return rows == 1 ? group_function_of<ArmDot<true>, 1, 2>(type)
+                     : group_function_of<ArmMatrix, 2, 2>(type);
   switch (rows) {
     case 1:
-      return group_function_of<ArmDot<true>, 1>(type);
+      return group_function_of<ArmDot<true>, 1, 1>(type);
     case 2:
-      return group_function_of<ArmMatrix, 2>(type);
+      return group_function_of<ArmMatrix, 2, 1>(type);
     case 3:
-      return group_function_of<ArmMatrix, 3>(type);
+      return group_function_of<ArmMatrix, 3, 1>(type);
     default:
-      return group_function_of<ArmMatrix, 4>(type);
+      return group_function_of<ArmMatrix, 4, 1>(type);
   }
 }
 

@@ -92,7 +92,10 @@ struct PlainVectors {
   static void store(const Floats& x, float* to) { std::memcpy(to, x.data(), sizeof(x)); }
 };
 
-GroupFunction group(DType type, int64_t) { return group_function_of<PlainVectors, 1>(type); }
+GroupFunction group(DType type, int64_t, int64_t groups) {
+  return groups == 2 ? group_function_of<PlainVectors, 1, 2>(type)
+                     : group_function_of<PlainVectors, 1, 1>(type);
+}
 
 }  // namespace
 

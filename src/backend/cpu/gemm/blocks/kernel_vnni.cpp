@@ -26,16 +26,19 @@ struct VnniDot : X86Vectors {
   }
 };
 
-GroupFunction group(DType type, int64_t rows) {
+GroupFunction group(DType type, int64_t rows, int64_t groups) {
+  if (groups == 2)
+    return rows == 1 ? group_function_of<VnniDot, 1, 2>(type)
+                     : group_function_of<VnniDot, 2, 2>(type);
   switch (rows) {
     case 1:
-      return group_function_of<VnniDot, 1>(type);
+      return group_function_of<VnniDot, 1, 1>(type);
     case 2:
-      return group_function_of<VnniDot, 2>(type);
+      return group_function_of<VnniDot, 2, 1>(type);
     case 3:
-      return group_function_of<VnniDot, 3>(type);
+      return group_function_of<VnniDot, 3, 1>(type);
     default:
-      return group_function_of<VnniDot, 4>(type);
+      return group_function_of<VnniDot, 4, 1>(type);
   }
 }
 

@@ -1,6 +1,7 @@
 // x W^T with W in its stored blocks, packed once (gemm/blocks/layout.h). A few rows of x are
-// rounded to 8 bits and multiplied with the blocks as they are; many meet slices of the matrix that
-// are expanded to the compute dtype's panels.
+// rounded to 8 bits and multiplied with the blocks as they are. Many are rounded too and meet tiles
+// of 8-bit integers, where the compute dtype is bf16 and the CPU has them; else they meet slices of
+// the matrix that are expanded to the compute dtype's panels.
 
 #include <algorithm>
 #include <vector>
@@ -8,6 +9,7 @@
 #include "backend/cpu/gemm/blocks/activations.h"
 #include "backend/cpu/gemm/blocks/expand.h"
 #include "backend/cpu/gemm/blocks/layout.h"
+#include "backend/cpu/gemm/blocks/tiled_product.h"
 #include "backend/cpu/gemm/panel_linear.h"
 #include "backend/cpu/primitives/rows.h"
 #include "core/threads.h"
@@ -36,6 +38,7 @@ class BlockLinear final : public PanelLinear {
                     groups_of(source.n_out) * group_bytes(source.stored.front().dtype, source.n_in),
                     kernel_for(compute), source.bias),
         type_(source.stored.front().dtype),
+        tiles_(compute == DType::kBF16 ? block_tiles() : nullptr),
         group_bytes_(gemm::group_bytes(type_, source.n_in)),
         groups_(host_buffer(DType::kBF16, {groups_of(source.n_out), group_bytes_ / 2})) {
     const BlockSize block = block_size(type_);
@@ -58,7 +61,7 @@ class BlockLinear final : public PanelLinear {
   const char* provider() const override { return block_kernel().name; }
 
   void run(const LinearArgs& args) const override {
-    if (args.x.rows() > kFewRows) return multiply(args, {.row_block = kRowBlock, .row_parts = 1});
+    if (args.x.rows() > kFewRows) return run_many(args);
     parallel_for(groups_of(n_out()), 1, [&](int64_t begin, int64_t end) {
       run_few(args, {begin, end});
     });
@@ -66,6 +69,18 @@ class BlockLinear final : public PanelLinear {
 
  private:
   std::byte* group_at(int64_t group) const { return groups_.view().bytes() + group * group_bytes_; }
+
+  void run_many(const LinearArgs& args) const {
+    if (tiles_ == nullptr) return multiply(args, {.row_block = kRowBlock, .row_parts = 1});
+    multiply_by_tiles({.linear = &args,
+                       .kernel = tiles_,
+                       .type = type_,
+                       .groups = groups_.view().bytes(),
+                       .group_bytes = group_bytes_,
+                       .n_out = n_out(),
+                       .n_in = n_in(),
+                       .bias = bias()});
+  }
 
   PanelSlices slices(Range panels, int64_t k, int64_t depth) const override {
     thread_local std::vector<std::byte> scratch;
@@ -99,16 +114,14 @@ class BlockLinear final : public PanelLinear {
                    .n_blocks = n_in() / block_size(type_).elements,
                    .x = {},
                    .out = nullptr,
-                   .out_stride = width};
+                   .out_stride = width,
+                   .group_stride = 0,
+                   .out_group_stride = 0};
     for (int64_t first = 0; first < n_rows; first += blocks.max_rows) {
       const int64_t n = std::min(blocks.max_rows, n_rows - first);
       for (int64_t r = 0; r < n; ++r) call.x[r] = x.row(first + r);
-      const GroupFunction multiply_group = blocks.group(type_, n);
-      for (int64_t group = groups.begin; group < groups.end; ++group) {
-        call.weights = group_at(group);
-        call.out = sums.data() + first * width + (group - groups.begin) * kGroupRows;
-        multiply_group(call);
-      }
+      call.out = sums.data() + first * width;
+      multiply_groups(call, n, groups);
     }
     for (int64_t row = args.x.rows(); row < n_rows; ++row)
       primitives::add(sums.data() + row * width, width, sums.data() + x.row_of(row) * width);
@@ -122,7 +135,27 @@ class BlockLinear final : public PanelLinear {
                   .sums = sums.data() + row * width});
   }
 
+  // Sums of `n_rows` rows for all of the groups. Where there are one or two rows the first half of
+  // the groups is read next to the second.
+  void multiply_groups(GroupArgs call, int64_t n_rows, Range groups) const {
+    const BlockKernel& blocks = block_kernel();
+    const int64_t half = n_rows <= 2 ? (groups.end - groups.begin) / 2 : 0;
+    float* out = call.out;
+    const auto multiply = [&](GroupFunction function, int64_t index) {
+      call.weights = group_at(groups.begin + index);
+      call.out = out + index * kGroupRows;
+      function(call);
+    };
+    call.group_stride = half * group_bytes_;
+    call.out_group_stride = half * kGroupRows;
+    if (half > 0)
+      for (int64_t i = 0; i < half; ++i) multiply(blocks.group(type_, n_rows, 2), i);
+    for (int64_t i = 2 * half; i < groups.end - groups.begin; ++i)
+      multiply(blocks.group(type_, n_rows, 1), i);
+  }
+
   DType type_;
+  const BlockTileKernel* tiles_;  // nullptr: many rows meet expanded panels
   int64_t group_bytes_;
   Buffer groups_;  // (groups, bytes)
 };

@@ -89,7 +89,7 @@ void CudaBaselineAttention::choose(const PassView& pass) const {
 }
 
 void CudaBaselineAttention::attend(const AttendBaselineArgs& args) {
-  if (context_->recorded_position() != nullptr) throw CannotRecord();
+  if (context_->recording()) throw CannotRecord();
   const int64_t n = args.queries.rows();
   if (n == 0) return;
   SLUICE_CHECK(n_tokens_ + n <= spec_.capacity);

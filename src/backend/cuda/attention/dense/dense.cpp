@@ -76,8 +76,7 @@ void attend_dense(Context& context, const AttendDenseArgs& args) {
   if (args.queries.rows() == 0) return;
   const AttendView view = checked_view(args);
   const bool tiles = fits_tiles(args, view);
-  if (context.recorded_position() != nullptr && !(tiles && view.n_tokens == 1))
-    throw CannotRecord();
+  if (context.recording() && !(tiles && view.n_tokens == 1)) throw CannotRecord();
   if (!tiles) return attend_plain(context, args.queries.dtype(), view);
   // Hopper's kernel and the one for a single query take no cap: capped layers are slower there.
   const bool capped = view.cap > 0;
@@ -98,7 +97,6 @@ bool store_and_attend(Context& context, const RotaryArgs* rotary, const StoreKvA
 bool attend_ragged(Context& context, const AttendRaggedArgs& args,
                    std::span<const RaggedSequence> sequences) {
   if (sequences.empty()) return true;
-  if (context.recorded_position() != nullptr) throw CannotRecord();
   const auto fits = [&](const RaggedSequence& sequence) {
     const AttendDenseArgs one = args.attend_of(sequence);
     return fits_tiles(one, checked_view(one)) && sequence.cache.keys.shape()[2] <= INT32_MAX;
@@ -107,6 +105,7 @@ bool attend_ragged(Context& context, const AttendRaggedArgs& args,
       !aligned(args.keys.bytes(), args.keys.row_stride()) ||
       !aligned(args.values.bytes(), args.values.row_stride()))
     return false;
+  const int32_t* recorded = context.recorded_positions(args.attend.queries.rows());
   AttendView view = checked_view(args.attend_of(sequences.front()));
   view.queries = args.attend.queries.bytes();
   view.out = args.attend.out.bytes();
@@ -118,7 +117,8 @@ bool attend_ragged(Context& context, const AttendRaggedArgs& args,
     const auto part = sequences.first(std::min<size_t>(sequences.size(), kMostRagged));
     sequences = sequences.subspan(part.size());
     RaggedView ragged{};
-    view.first_position = 0;
+    ragged.recorded = recorded;
+    view.first_position = view.capacity = 0;  // the largest
     for (const RaggedSequence& sequence : part) {
       const int at = ragged.n_sequences++;
       SLUICE_CHECK(sequence.n_tokens == 1 && sequence.cache.keys.shape()[1] == view.n_kv_heads);
@@ -128,6 +128,7 @@ bool attend_ragged(Context& context, const AttendRaggedArgs& args,
       ragged.position[at] = static_cast<int32_t>(sequence.first_position);
       ragged.row[at] = static_cast<int32_t>(sequence.first_row);
       view.first_position = std::max(view.first_position, sequence.first_position);
+      view.capacity = std::max(view.capacity, sequence.cache.keys.shape()[2]);
     }
     attend_ragged(context, view, rows, ragged);
   }

@@ -60,6 +60,7 @@ struct RaggedView {
   std::byte* values[kMostRagged];
   int32_t capacity[kMostRagged], position[kMostRagged], row[kMostRagged];
   int32_t n_sequences;
+  const int32_t* recorded;  // positions of all rows, in work that is recorded; else null
 };
 // The new keys and values of a ragged batch.
 struct RaggedRows {
@@ -67,7 +68,8 @@ struct RaggedRows {
   int64_t key_stride, value_stride;
 };
 // Stores one token of each sequence and attends to it and those before, in kernels for all
-// sequences. bf16, as attend_split. view has what they share, queries and out of all rows.
+// sequences. bf16, as attend_split. view has what they share, the largest position and capacity,
+// and queries and out of all rows.
 void attend_ragged(Context& context, const AttendView& view, const RaggedRows& rows,
                    const RaggedView& ragged);
 

@@ -12,6 +12,11 @@ using namespace few;
 
 constexpr int kStoreThreads = 128;
 
+__device__ __forceinline__ int64_t position_of(const RaggedView& ragged, int64_t sequence) {
+  return ragged.recorded == nullptr ? ragged.position[sequence]
+                                    : ragged.recorded[ragged.row[sequence]];
+}
+
 // One block to a sequence and to keys or values; eight numbers to a thread at a time.
 __global__ void store_ragged(const __grid_constant__ RaggedView ragged, RaggedRows rows,
                              int32_t n_kv_heads, int32_t head_dim) {
@@ -23,7 +28,7 @@ __global__ void store_ragged(const __grid_constant__ RaggedView ragged, RaggedRo
   const std::byte* from =
       of_keys ? rows.keys + 2 * row * rows.key_stride : rows.values + 2 * row * rows.value_stride;
   std::byte* to = of_keys ? ragged.keys[sequence] : ragged.values[sequence];
-  const int64_t capacity = ragged.capacity[sequence], position = ragged.position[sequence];
+  const int64_t capacity = ragged.capacity[sequence], position = position_of(ragged, sequence);
   for (int i = 8 * static_cast<int>(threadIdx.x); i < n_kv_heads * head_dim;
        i += 8 * kStoreThreads) {
     const int64_t head = i / head_dim, column = i % head_dim;
@@ -40,7 +45,7 @@ __device__ __forceinline__ AttendView view_of(AttendView view, const RaggedView&
   view.keys = ragged.keys[sequence];
   view.values = ragged.values[sequence];
   view.capacity = ragged.capacity[sequence];
-  view.first_position = ragged.position[sequence];
+  view.first_position = position_of(ragged, sequence);
   return view;
 }
 
@@ -72,10 +77,14 @@ void launch(Context& context, const AttendView& view, const RaggedView& ragged) 
   const int64_t n_tiles = ceil_div(view.group(), int64_t{kRows});
   constexpr int kBytes = Sizes<kD>::kBytes;
   const int64_t blocks = ragged.n_sequences * view.n_kv_heads * n_tiles;
-  // By the longest; few sequences of a batch leave room for more blocks of each.
-  const int64_t n_splits =
-      splits_of<split_ragged<kD, kCapped>, kBytes>(context, blocks, view.n_keys());
-  SplitParts parts = split_parts(context, blocks, view.head_dim, n_splits, n_splits);
+  // By the longest; few sequences of a batch leave room for more blocks of each. What is recorded
+  // must do for every position, and finds its memory there.
+  const auto splits_for = [&](int64_t n_keys) {
+    return splits_of<split_ragged<kD, kCapped>, kBytes>(context, blocks, n_keys);
+  };
+  const int64_t most_splits = splits_for(view.capacity);
+  const int64_t n_splits = ragged.recorded == nullptr ? splits_for(view.n_keys()) : most_splits;
+  SplitParts parts = split_parts(context, blocks, view.head_dim, n_splits, most_splits);
   parts.n_tiles = static_cast<int>(n_tiles);
   const auto n_sequences = static_cast<unsigned>(ragged.n_sequences);
   const dim3 grid(static_cast<unsigned>(n_splits), static_cast<unsigned>(view.n_kv_heads * n_tiles),

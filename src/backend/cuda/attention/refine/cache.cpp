@@ -21,7 +21,7 @@ void check_spec(const RefineSpec& spec) {
   if (spec.segment > kMostSegment)
     refuse("segments of at most " + std::to_string(kMostSegment) + " tokens, not " +
            std::to_string(spec.segment));
-  if (spec.members != MemberCache::kExact) refuse("members in the compute dtype, not int8");
+  if (spec.members != CacheKind::kExact) refuse("members in the compute dtype, not int8");
   if (spec.clusters != ClusterKind::kPages) refuse("clusters of the kind `pages` alone");
   if (std::find(std::begin(kTiles), std::end(kTiles), spec.tile) == std::end(kTiles))
     refuse("tiles of 1, 16, 32, 64 or 128 queries, not " + std::to_string(spec.tile));
@@ -204,7 +204,7 @@ void CudaRefineAttention::settle_before(const AttendRefineArgs& args) {
   if (!spec_.causal) return;
   const auto settle = [&](int64_t& done, int64_t begin, int64_t end, int64_t n_tokens) {
     if (begin >= end) return;
-    if (context_->recorded_position() != nullptr) throw CannotRecord();
+    if (context_->recording()) throw CannotRecord();
     settle_in_place(*context_, view_of(args), spec_.dtype, begin, end, n_tokens);
     done = end;
   };
@@ -218,7 +218,7 @@ void CudaRefineAttention::settle_before(const AttendRefineArgs& args) {
 void CudaRefineAttention::attend_piece(const AttendRefineArgs& args) {
   settle_before(args);
   const RefineView view = view_of(args);
-  const bool recording = context_->recorded_position() != nullptr;
+  const bool recording = context_->recording();
   if (view.n_tokens == 1 && spec_.causal) {
     attend_one(context_, view, spec_.dtype, args.keys.bytes(), args.values.bytes());
     if (recording) return;  // no token has come yet

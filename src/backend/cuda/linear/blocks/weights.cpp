@@ -10,22 +10,7 @@ namespace sluice::impl::cuda::linear {
 namespace {
 
 constexpr int64_t kTileRows = 16;
-constexpr int64_t kPieceBytes = int64_t{16} << 20;
 constexpr int64_t kPanelUnit = 256;  // rows, so that products of panels fill their tiles
-
-// Pinned memory that the host fills while a copy reads the other one.
-struct Piece {
-  explicit Piece(int64_t bytes) : host(bytes) {
-    check(cudaEventCreateWithFlags(sent.to_set(), cudaEventDisableTiming), "event");
-  }
-  Piece(const Piece&) = delete;
-  Piece& operator=(const Piece&) = delete;
-  ~Piece() {
-    cudaEventSynchronize(sent.get());  // nothing may free memory that a copy still reads
-  }
-  PinnedBytes host;
-  Event sent;
-};
 
 // Neighbouring rows of the source that are packed together.
 struct Run {
@@ -69,9 +54,9 @@ PackedBlocks pack_run(const std::shared_ptr<Context>& context, const MatrixSourc
                       .memory = DeviceArray<std::byte>(context, checked_mul(n_tiles, tile_bytes))};
   packed.view.chunks = packed.memory.data();
   const int64_t n = std::clamp<int64_t>(kPieceBytes / tile_bytes, 1, n_tiles);
-  Piece pieces[2] = {Piece(n * tile_bytes), Piece(n * tile_bytes)};
+  PinnedPiece pieces[2] = {PinnedPiece(n * tile_bytes), PinnedPiece(n * tile_bytes)};
   for (int64_t first = 0, i = 0; first < n_tiles; first += n, ++i) {
-    const Piece& piece = pieces[i % 2];
+    const PinnedPiece& piece = pieces[i % 2];
     const int64_t count = std::min(n, n_tiles - first);
     check(cudaEventSynchronize(piece.sent.get()), "copy to the device");
     parallel_each(count, [&](int64_t index) {
@@ -162,10 +147,9 @@ void BlockMultiplier::run_part(const BlockPart& part, const LinearArgs& args) {
 }
 
 // A kernel that reads weights before those ahead of it have ended would read what is not there yet:
-// only cuBLASLt multiplies expanded rows.
+// only cuBLASLt multiplies expanded rows, since one row of bf16 does not get here.
 void BlockMultiplier::run_expanded(const PackedBlocks& blocks, const BlockPart& part,
                                    const LinearArgs& args) {
-  static_assert(kFewBlockRows >= kFewRows);
   const DType dtype = args.x.dtype();
   const int64_t row_bytes = checked_mul(blocks.view.n_in, element_bytes(dtype));
   const int64_t panel = std::min(

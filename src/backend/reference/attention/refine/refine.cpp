@@ -125,7 +125,7 @@ void ReferenceRefineAttention::settle(const Head& head, int64_t begin, int64_t n
       value_deviation += distance2(values[i], cluster.mean.value);
       cluster.members.push_back(i + static_cast<size_t>(first));
       attention::CountedKey& row = cluster.rows.emplace_back(head.tokens[cluster.members.back()]);
-      if (spec_.members == MemberCache::kExact) continue;
+      if (spec_.members == CacheKind::kExact) continue;
       through_int8(row.key, spec_.dtype);
       through_int8(row.value, spec_.dtype);
     }

@@ -1,0 +1,54 @@
+// Products of many rows of activations with blocks, as 8-bit integers in register tiles: a group of
+// eight rows of the matrix by four rows of activations. Weights are unpacked to one byte each, once
+// for all rows of activations; sums of 32 products (q6_k: 16) are exact, scaled in float32 and
+// summed in registers.
+//
+// Plain data alone: files for one instruction set include this.
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "core/dtype.h"
+
+namespace sluice::impl::cpu::gemm {
+
+constexpr int64_t kTileX = 4;  // rows of activations
+
+// A scale of two neighbours a, b comes as four numbers, in the order of the products of two rows of
+// activations with two of weights: a b a b for weights, a a b b for activations.
+struct UnpackedGroup {
+  int8_t* weights;  // (n_in / 32, 4 chunks, 8 rows, 8), signed
+  float* scales;    // (n_in / scale_width, 4 pairs of rows, 4)
+  float* minima;    // likewise, where the type has them
+};
+
+// Blocks of a group, `n_blocks` of the type.
+using UnpackFunction = void (*)(const std::byte* blocks, int64_t n_blocks,
+                                const UnpackedGroup& out);
+
+struct BlockTileArgs {
+  UnpackedGroup w;
+  const int8_t* x;          // (n, 4 chunks, 4 rows, 8)
+  const float* x_scales;    // (n, 2 pairs of rows, 4)
+  const float* x_products;  // likewise, scale times the sum of 32 values; for minima
+  int64_t n;                // sub-blocks of 32
+  float* out;               // (4, 8)
+  int64_t out_stride;
+  bool accumulate;  // add to out instead of replacing it
+};
+using BlockTileFunction = void (*)(const BlockTileArgs& args);
+
+struct BlockTileKernel {
+  const char* name;
+  UnpackFunction (*unpack)(DType type);
+  BlockTileFunction (*tile)(DType type);
+};
+
+// nullptr where this CPU or build lacks the instructions.
+const BlockTileKernel* block_tiles_i8mm();  // Arm FEAT_I8MM
+// The fastest here, or nullptr.
+const BlockTileKernel* block_tiles();
+
+}  // namespace sluice::impl::cpu::gemm
