@@ -11,12 +11,14 @@ LAUNCHER = $$(command -v ccache >/dev/null && echo -DCMAKE_CXX_COMPILER_LAUNCHER
 CUDA_HERE = $$(nvidia-smi -L >/dev/null 2>&1 && echo -DSLUICE_CUDA=AUTO -DCMAKE_CUDA_ARCHITECTURES=native)
 SOURCES = $(shell git ls-files '*.cpp' '*.h' '*.cu' '*.cuh')
 
-.PHONY: help deps build test demo asan fuzz bench golden format format-check lint clean
+.PHONY: help deps build program test demo install deb asan fuzz bench golden format format-check lint clean
 
 help:
 	@echo "make demo     the program, for this machine, and the whole story on the model that comes along"
 	@echo "make test     build everything, and run every test"
 	@echo "make build    program, tests and benchmarks; CUDA where nvcc is found"
+	@echo "make install  program, library, man page and completions below PREFIX=/usr/local"
+	@echo "make deb      the same as a Debian package, in build/demo"
 	@echo "make asan     the tests under the address and undefined-behaviour sanitizers"
 	@echo "make fuzz     fuzzing of the file parsers, MINUTES=6 in all"
 	@echo "make bench    speed of prefill and decode against the machine's limits"
@@ -36,10 +38,20 @@ test: build
 	ctest --preset $(PRESET)
 
 # Neither tests nor code for GPUs that are not here: the first demo should not take long.
-demo: deps
+program: deps
 	@cmake --preset demo --log-level=WARNING $(LAUNCHER) $(CUDA_HERE) $(CMAKE_FLAGS)
 	cmake --build --preset demo -j $(JOBS)
+
+demo: program
 	build/demo/bin/sluice demo
+
+PREFIX = /usr/local
+install: program
+	cmake --install build/demo --prefix $(PREFIX)
+
+deb: program
+	@scripts/install-deps package
+	cd build/demo && cpack -G DEB
 
 asan:
 	$(MAKE) PRESET=asan test

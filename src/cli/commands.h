@@ -23,7 +23,8 @@ Run add_bench(CLI::App& program);
 Run add_report(CLI::App& program);
 Run add_calibrate(CLI::App& program);
 Run add_tune(CLI::App& program);
-Run add_help(CLI::App& program);  // after the others
+Run add_completion(CLI::App& program);
+Run add_help(CLI::App& program);
 
 // Leaves the limits of numbers out of the help, which says in words what matters of them; who goes
 // beyond one is told.

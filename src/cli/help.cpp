@@ -1,7 +1,12 @@
-// sluice help, as a name among the commands: main() calls print_help() (cli/misspelt.h) for it. And
-// what the help of all commands looks like.
+// sluice help, as a name among the commands: main() calls print_help() (cli/misspelt.h) for it, but
+// for the man page. And what the help of all commands looks like.
+
+#include <fmt/format.h>
+
+#include <memory>
 
 #include "cli/commands.h"
+#include "cli/manual/man_page.h"
 
 namespace sluice::impl::cli {
 
@@ -18,12 +23,17 @@ void leave_ranges_out(CLI::App& program) {
 }
 
 Run add_help(CLI::App& program) {
-  program.add_subcommand("help",
-                         "What a command does, and its options.\n"
-                         "\n"
-                         "  sluice help\n"
-                         "  sluice help generate");
-  return [](const std::string&) {};
+  CLI::App* command = program.add_subcommand("help",
+                                             "What a command does, and its options.\n"
+                                             "\n"
+                                             "  sluice help\n"
+                                             "  sluice help generate\n"
+                                             "  sluice help --man | man -l -");
+  auto man = std::make_shared<bool>(false);
+  command->add_flag("--man", *man, "All of it as a man page")->required();
+  return [&program, man](const std::string&) {
+    fmt::print("{}", man_page(program.get_description(), describe_commands(program)));
+  };
 }
 
 }  // namespace sluice::impl::cli

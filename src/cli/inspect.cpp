@@ -10,6 +10,7 @@
 #include "cli/options/options.h"
 #include "core/error.h"
 #include "eval/results.h"
+#include "eval/shell_line.h"
 #include "io/write_file.h"
 
 namespace sluice::impl::cli {
@@ -107,6 +108,17 @@ std::string block_text(const ModelSpec& spec) {
   return text + (spec.gated ? ", gated" : "");
 }
 
+// Whether its attention can be made faster, and how to find out.
+std::string conclusion_of(const ModelSpec& spec, const std::string& path) {
+  if (!spec.causal)
+    return "An encoder: the library runs it, and sluice analyze shows which tokens stand for "
+           "others.";
+  return fmt::format(
+      "What faster attention would save and lose here: sluice tune {} -f TEXT --max-kl 0.01 "
+      "-o plan.json",
+      shell_line({"-m", path}));
+}
+
 void run_inspect(const InspectOptions& options) {
   if (!options.json.empty()) check_writable(options.json);
   const auto checkpoint = open_checkpoint(options.model);
@@ -178,6 +190,7 @@ void run_inspect(const InspectOptions& options) {
       bytes != packed_bytes(checkpoint->description, DType::kBF16))
     line("memory",
          fmt::format("{} weights in their stored blocks, others in bf16", human_bytes(bytes)));
+  fmt::print("{}\n", conclusion_of(spec, options.model));
   if (options.json.empty()) return;
   const auto backend = make_cpu_backend(DType::kF32);
   nlohmann::json results = results_header("inspect", options.command_line, *backend);

@@ -38,6 +38,7 @@ constexpr const char* kDescription =
     "  sluice tune -m MODEL -f TEXT --max-kl 0.01 -o plan.json   the fastest plan that keeps it\n"
     "  sluice report results.json -o report.html     one page of what the others wrote\n"
     "  sluice help generate                          what a command does, and its options\n"
+    "  sluice completion bash                        completion in a shell\n"
     "\n"
     "MODEL is a Hugging Face folder (config.json, *.safetensors, tokenizer.json) or a .gguf file.\n"
     "A file may be -, for standard input or output.";
@@ -82,13 +83,13 @@ int run(int argc, char** argv) {
   CLI::App program(kDescription, "sluice");
   program.set_version_flag("--version", std::string("sluice ") + sluice::version());
   std::vector<std::pair<CLI::App*, sluice::impl::cli::Run>> commands;
-  for (const auto add :
-       {sluice::impl::cli::add_demo, sluice::impl::cli::add_inspect,
-        sluice::impl::cli::add_generate, sluice::impl::cli::add_chat,
-        sluice::impl::cli::add_tokenize, sluice::impl::cli::add_eval, sluice::impl::cli::add_needle,
-        sluice::impl::cli::add_analyze, sluice::impl::cli::add_bench,
-        sluice::impl::cli::add_calibrate, sluice::impl::cli::add_tune,
-        sluice::impl::cli::add_report, sluice::impl::cli::add_help}) {
+  for (const auto add : {sluice::impl::cli::add_demo, sluice::impl::cli::add_inspect,
+                         sluice::impl::cli::add_generate, sluice::impl::cli::add_chat,
+                         sluice::impl::cli::add_tokenize, sluice::impl::cli::add_eval,
+                         sluice::impl::cli::add_needle, sluice::impl::cli::add_analyze,
+                         sluice::impl::cli::add_bench, sluice::impl::cli::add_calibrate,
+                         sluice::impl::cli::add_tune, sluice::impl::cli::add_report,
+                         sluice::impl::cli::add_completion, sluice::impl::cli::add_help}) {
     sluice::impl::cli::Run command = add(program);
     commands.emplace_back(program.get_subcommands({}).back(), std::move(command));
   }

@@ -61,16 +61,19 @@ std::vector<std::string> computing_flags(const DemoFlags& flags) {
   return words;
 }
 
-void print_ending(const DemoFlags& flags, double seconds) {
+void print_ending(const DemoFlags& flags, const std::vector<std::string>& conclusions,
+                  double seconds) {
   const std::string program = typed_path(program_path()).string();
+  fmt::print("\n");
+  for (const std::string& conclusion : conclusions) fmt::print("{}\n", conclusion);
   fmt::print(
       "\nWritten: {1} (open it in a browser), {2} (every figure), after {3:.0f} seconds.\n"
       "\n"
       "Next, on a model of your own, a Hugging Face folder or a .gguf file:\n"
       "\n"
       "  {0} demo -m MODEL -f TEXT\n"
-      "  {0} eval -m MODEL -f TEXT --attention keys --tau 0.2,0.3,0.5\n"
-      "  {0} bench -m MODEL -f TEXT --attention keys --tau 0.3\n",
+      "  {0} eval -m MODEL -f TEXT -c 8192 --attention refine\n"
+      "  {0} tune -m MODEL -f TEXT -c 8192 --max-kl 0.01 -o plan.json\n",
       program, flags.html, flags.json, seconds);
 }
 
@@ -107,22 +110,27 @@ void run_demo(DemoFlags& flags) {
     parts.push_back(std::move(part));
     write_outputs(results, flags);
   };
+  std::vector<std::string> conclusions;
+  const auto add_measured = [&](Measured found) {
+    conclusions.push_back(std::move(found.conclusion));
+    add(std::move(found.results));
+  };
   add(tell_representatives(scene));
   add(tell_cascade(scene));
   const bool predicts = spec.causal && model.has_head();
   if (predicts) {
-    add(tell_quality(scene));
+    add_measured(tell_quality(scene));
     for (nlohmann::json& part : tell_generation(scene)) add(std::move(part));
   } else {
     fmt::print(
         "\n(Chapters 3, 4 and 6, on prediction, are for models that predict a next token.)\n");
   }
-  add(tell_speed(scene));
+  add_measured(tell_speed(scene));
   if (predicts) {
     const double tokens_per_s = parts.back().at("cases").at(0).at("tokens_per_s");
     if (auto part = tell_contract(scene, tokens_per_s)) add(std::move(*part));
   }
-  print_ending(flags,
+  print_ending(flags, conclusions,
                std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
 }
 

@@ -6,6 +6,7 @@
 #include <cstdio>
 
 #include "cli/bench_output.h"
+#include "cli/conclusion/conclusion.h"
 #include "cli/demo/demo_tables.h"
 #include "cli/options/linear_options.h"
 #include "cli/terminal/progress.h"
@@ -19,7 +20,7 @@
 namespace sluice::impl::cli {
 namespace {
 
-constexpr double kTau = 0.3;
+constexpr double kTau = 0.3, kDelta = 0.01;
 constexpr const char* kSeparator = "<|endoftext|>";
 
 // Lengths, as far as model and text reach.
@@ -56,6 +57,13 @@ UniformAttention keys_at(double tau) {
   UniformAttention choice;
   choice.mode = AttentionMode::kKeys;
   choice.tau = tau;
+  return choice;
+}
+
+UniformAttention refine_at(double delta) {
+  UniformAttention choice;
+  choice.mode = AttentionMode::kRefine;
+  choice.delta = delta;
   return choice;
 }
 
@@ -178,9 +186,10 @@ nlohmann::json tell_cascade(const DemoScene& scene) {
       {.options = options, .contexts = {n_tokens}, .result = result, .tokenizer = scene.tokenizer});
 }
 
-nlohmann::json tell_quality(const DemoScene& scene) {
-  print_heading("3. What attention on representatives costs");
+Measured tell_quality(const DemoScene& scene) {
+  print_heading("3. What attention on fewer keys costs");
   std::vector<UniformChoice> choices;
+  for (const double delta : {kDelta, 0.03}) choices.push_back({.attention = refine_at(delta)});
   for (const AttentionMode mode :
        {AttentionMode::kKeys, AttentionMode::kCopy, AttentionMode::kPaper})
     for (const double tau : {0.2, kTau, 0.5}) {
@@ -201,21 +210,22 @@ nlohmann::json tell_quality(const DemoScene& scene) {
   }
   fmt::print(
       "KL(dense‖mode) is what is lost; keys read, what attention still scores, as a share of what\n"
-      "dense attention does (choosing representatives comes on top: chapter 5). `keys` keeps "
-      "every\n"
-      "query and the near keys exact and merges far ones. `copy` and `paper` hand a\n"
+      "dense attention does. `refine` reads far keys as means of clusters and opens those that a\n"
+      "query needs: nothing is dropped. `keys` merges far keys into representatives, which also\n"
+      "saves memory (choosing them comes on top: chapter 5). `copy` and `paper` hand a\n"
       "representative's output to those behind it, which ruins a causal model; `paper` also shows\n"
       "tokens what follows them.\n\n{}",
       quality_table(result, choices).markdown());
-  return comparison_results(
+  nlohmann::json results = comparison_results(
       origin_of(scene, {"eval", "-f", scene.text_path, "-c", std::to_string(shape.context),
-                        "--windows", std::to_string(kWindows), "--attention", "keys,copy,paper",
-                        "--tau", "0.2,0.3,0.5"}),
+                        "--windows", std::to_string(kWindows), "--attention",
+                        "refine,keys,copy,paper", "--delta", "0.01,0.03", "--tau", "0.2,0.3,0.5"}),
       {.choices = choices, .plans = plans, .result = result, .tokenizer = &scene.tokenizer});
+  return {std::move(results), eval_conclusion(result, choice_labels(choices))};
 }
 
 std::vector<nlohmann::json> tell_generation(const DemoScene& scene) {
-  print_heading("4. The same prompt, dense and on representatives");
+  print_heading("4. The same prompt, dense and on fewer keys");
   constexpr int64_t kPredict = 48;
   constexpr float kPenalty = 1.5F;
   fmt::print("The likeliest token each time, with a penalty of {} on tokens already seen.\n\n",
@@ -224,7 +234,7 @@ std::vector<nlohmann::json> tell_generation(const DemoScene& scene) {
   const std::vector<int32_t> beginning(scene.tokens.begin(), scene.tokens.begin() + n_prompt);
   const std::string prompt = scene.tokenizer.decode(beginning, /*skip_special=*/true);
   std::vector<nlohmann::json> results;
-  for (const UniformAttention& choice : {UniformAttention{}, keys_at(kTau), keys_at(0.5)}) {
+  for (const UniformAttention& choice : {UniformAttention{}, refine_at(kDelta), keys_at(kTau)}) {
     GenerateOptions options;
     options.n_predict = kPredict;
     options.sampler.repetition_penalty = kPenalty;
@@ -233,7 +243,8 @@ std::vector<nlohmann::json> tell_generation(const DemoScene& scene) {
     std::string answer;
     const GenerateResult result = generate(scene.model, scene.tokenizer, prompt, options,
                                            [&](std::string_view text) { answer += text; });
-    fmt::print("{}{}\n\n", dense ? "dense:\n  …" : fmt::format("keys, tau {}:\n  …", choice.tau),
+    fmt::print("{}:\n  …{}\n\n",
+               dense ? "dense" : fmt::format("{}, {}", mode_name(choice.mode), setting_of(choice)),
                nlohmann::json(answer).dump());
     std::vector<std::string> words = {"generate",
                                       "-p",
@@ -242,7 +253,10 @@ std::vector<nlohmann::json> tell_generation(const DemoScene& scene) {
                                       std::to_string(kPredict),
                                       "--repetition-penalty",
                                       fmt::format("{}", kPenalty)};
-    if (!dense)
+    if (choice.mode == AttentionMode::kRefine)
+      words.insert(words.end(),
+                   {"--attention", "refine", "--delta", fmt::format("{}", choice.delta)});
+    if (choice.mode == AttentionMode::kKeys)
       words.insert(words.end(), {"--attention", "keys", "--tau", fmt::format("{}", choice.tau)});
     ResultsOrigin origin = origin_of(scene, words);
     origin.text.clear();  // the prompt is in the command
@@ -255,14 +269,14 @@ std::vector<nlohmann::json> tell_generation(const DemoScene& scene) {
   return results;
 }
 
-nlohmann::json tell_speed(const DemoScene& scene) {
+Measured tell_speed(const DemoScene& scene) {
   print_heading("5. What it saves in time, here and now");
   BenchOptions options;
   options.n_predict = 128;  // a block: its selection falls into every sample
   options.lengths = lengths_of(scene, {512, 1024, kDemoTokens - options.n_predict});
   options.repeat = 5;
-  const std::vector<UniformChoice> choices = {{.attention = keys_at(kTau)},
-                                              {.attention = keys_at(0.5)}};
+  const std::vector<UniformChoice> choices = {{.attention = refine_at(kDelta)},
+                                              {.attention = keys_at(kTau)}};
   BenchResult result;
   {
     ProgressBar bar("bench", scene.quiet);
@@ -281,11 +295,13 @@ nlohmann::json tell_speed(const DemoScene& scene) {
   std::string lengths;
   for (const int64_t n : options.lengths)
     lengths += (lengths.empty() ? "" : ",") + std::to_string(n);
-  return bench_results(
-      origin_of(scene, {"bench", "-f", scene.text_path, "-c", lengths, "-n",
-                        std::to_string(options.n_predict), "--repeat",
-                        std::to_string(options.repeat), "--attention", "keys", "--tau", "0.3,0.5"}),
-      result);
+  nlohmann::json results =
+      bench_results(origin_of(scene, {"bench", "-f", scene.text_path, "-c", lengths, "-n",
+                                      std::to_string(options.n_predict), "--repeat",
+                                      std::to_string(options.repeat), "--attention", "refine,keys",
+                                      "--delta", "0.01", "--tau", "0.3"}),
+                    result);
+  return {std::move(results), bench_conclusion(result, scene.checkpoint.spec().max_positions)};
 }
 
 std::optional<nlohmann::json> tell_contract(const DemoScene& scene, double tokens_per_s) {

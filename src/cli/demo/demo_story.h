@@ -26,16 +26,22 @@ struct DemoScene {
   bool quiet = false;                 // no progress bars
 };
 
+// What a chapter that measures found, and what follows from it, in a sentence or two.
+struct Measured {
+  nlohmann::json results;
+  std::string conclusion;
+};
+
 // Which tokens stand for others, in the selection that attention uses.
 nlohmann::json tell_representatives(const DemoScene& scene);
 // The paper's settings and tables.
 nlohmann::json tell_cascade(const DemoScene& scene);
 // What the modes lose and read.
-nlohmann::json tell_quality(const DemoScene& scene);
-// One prompt, continued with dense attention and on representatives: two results.
+Measured tell_quality(const DemoScene& scene);
+// One prompt, continued with dense attention, `refine` and `keys`: three results.
 std::vector<nlohmann::json> tell_generation(const DemoScene& scene);
 // Prefill and decoding at a few lengths.
-nlohmann::json tell_speed(const DemoScene& scene);
+Measured tell_speed(const DemoScene& scene);
 // A plan tuned to a contract. Nothing where the text is too short, or the model, which reads so
 // many tokens a second, would take long: then a line says so.
 std::optional<nlohmann::json> tell_contract(const DemoScene& scene, double tokens_per_s);

@@ -39,13 +39,18 @@ void print_clusters(const Tokenizer& tokenizer, const TokenMap& map, size_t laye
   }
 }
 
+std::string setting_of(const UniformAttention& choice) {
+  return choice.mode == AttentionMode::kRefine ? fmt::format("delta {}", choice.delta)
+                                               : fmt::format("tau {}", choice.tau);
+}
+
 TextTable quality_table(const CompareResult& result, const std::vector<UniformChoice>& choices) {
   const Comparison& first = result.plans.front().tokens;
   TextTable table(
       fmt::format("{} tokens predicted in {} window{}, dense perplexity {:.2f}; ± standard error",
                   first.n_tokens(), result.n_windows, result.n_windows == 1 ? "" : "s",
                   first.value(metric("ppl_base"))),
-      {"attention", "tau", "keys read", "KL, nats", "perplexity ratio", "same top token"});
+      {"attention", "setting", "keys read", "KL, nats", "perplexity ratio", "same top token"});
   for (size_t i = 0; i < choices.size(); ++i) {
     const PlanComparison& plan = result.plans[i];
     const Comparison& c = plan.tokens;
@@ -55,7 +60,7 @@ TextTable quality_table(const CompareResult& result, const std::vector<UniformCh
     };
     table.add(
         {words(std::string(mode_name(choices[i].attention.mode))),
-         words(fmt::format("{}", choices[i].attention.tau)),
+         words(setting_of(choices[i].attention)),
          cell(plan.work.keys_read_fraction(), {.decimals = 0, .factor = 100, .unit = "%"}),
          with_error(metric("kl_mean"), digits), with_error(metric("ppl_ratio"), digits - 1),
          cell(c.value(metric("top1_agreement")), {.decimals = 1, .factor = 100, .unit = "%"})});

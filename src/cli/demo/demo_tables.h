@@ -14,6 +14,8 @@ namespace sluice::impl::cli {
 void print_clusters(const Tokenizer& tokenizer, const TokenMap& map, size_t layer,
                     size_t n_clusters);
 
+// "delta 0.01" or "tau 0.3".
+std::string setting_of(const UniformAttention& choice);
 // What each choice loses and reads.
 TextTable quality_table(const CompareResult& result, const std::vector<UniformChoice>& choices);
 // What each case takes, and of that selection and attention.
