@@ -4,6 +4,7 @@
 #include <cctype>
 
 #include "core/error.h"
+#include "io/mapped_file.h"
 
 namespace sluice::impl {
 namespace {
@@ -41,6 +42,8 @@ TextStream::TextStream(const std::filesystem::path& path, const Tokenizer& token
   if (!file_) throw Error(path.string() + ": cannot be read", "-f takes a text file");
   const auto size = std::filesystem::file_size(path, error);
   bytes_total_ = error ? 0 : static_cast<int64_t>(size);
+  fill(kPieceBytes + separator_.size() + 1);
+  check_text(text_, path_);
 }
 
 void TextStream::fill(size_t n_bytes) {
