@@ -8,9 +8,10 @@
 #include "cli/commands.h"
 #include "cli/inspect_plan.h"
 #include "cli/options/options.h"
+#include "cli/terminal/print.h"
+#include "cli/terminal/visible_text.h"
 #include "core/error.h"
 #include "eval/results.h"
-#include "io/write_file.h"
 
 namespace sluice::impl::cli {
 namespace {
@@ -108,9 +109,10 @@ std::string block_text(const ModelSpec& spec) {
 }
 
 void run_inspect(const InspectOptions& options) {
-  if (!options.json.empty()) check_writable(options.json);
+  if (!options.json.empty()) check_output(options.json);
   const auto checkpoint = open_checkpoint(options.model);
   const ModelSpec& spec = checkpoint->spec();
+  check_matrix_shapes(checkpoint->description, checkpoint->weights());
   std::map<std::string, Stored> stored;
   int64_t n_parameters = 0;
   for (const auto& [name, tensor] : checkpoint->weights().tensors()) {
@@ -126,7 +128,7 @@ void run_inspect(const InspectOptions& options) {
                         checkpoint->description.names.token_table;
 
   const auto line = [](const char* label, const std::string& text) {
-    fmt::print("{:<14} {}\n", label, text);
+    print("{:<14} {}\n", label, text);
   };
   line("model", checkpoint->path.string());
   line("format", checkpoint->format);
@@ -154,8 +156,9 @@ void run_inspect(const InspectOptions& options) {
   try {
     const auto tokenizer = open_tokenizer_of(*checkpoint);
     tokenizer_text = fmt::format("{}, {} tokens", tokenizer->kind(), tokenizer->vocab_size());
-    if (tokenizer->bos()) tokenizer_text += ", bos " + tokenizer->token_of(*tokenizer->bos());
-    if (tokenizer->eos()) tokenizer_text += ", eos " + tokenizer->token_of(*tokenizer->eos());
+    const auto shown = [&](int32_t id) { return visible_text(tokenizer->token_of(id)); };
+    if (tokenizer->bos()) tokenizer_text += ", bos " + shown(*tokenizer->bos());
+    if (tokenizer->eos()) tokenizer_text += ", eos " + shown(*tokenizer->eos());
     tokenizer_json = {{"kind", tokenizer->kind()}, {"n_tokens", tokenizer->vocab_size()}};
   } catch (const Error& e) {
     tokenizer_text = std::string("none: ") + e.what();
