@@ -13,6 +13,7 @@
 #include "cli/options/linear_options.h"
 #include "cli/options/options.h"
 #include "cli/options/plan_option.h"
+#include "cli/terminal/print.h"
 #include "cli/terminal/progress.h"
 #include "cli/terminal/say.h"
 #include "core/peak_memory.h"
@@ -155,10 +156,9 @@ void run_bench(BenchFlags& flags) {
       checkpoint->path.filename().string(), flags.dtype, threads(), threads() == 1 ? "" : "s",
       flags.bench.repeat, full ? ", and shares of the time" : "");
   const TextTable table = (full ? full_bench_table : bench_table)(result, title);
-  fmt::print("{}", csv ? table.csv() : table.markdown());
+  print("{}", csv ? table.csv() : table.markdown());
   if (!flags.quiet && !csv)
-    fmt::print(
-        "\npp: reading a prompt of so many tokens. tg@: decoding one token after so many.\n");
+    print("\npp: reading a prompt of so many tokens. tg@: decoding one token after so many.\n");
   if (!flags.quiet)
     say("weights {:.1f} MiB, peak memory {:.1f} MiB\n",
         static_cast<double>(model.weight_bytes()) / 0x1p20,
@@ -167,7 +167,7 @@ void run_bench(BenchFlags& flags) {
     if (!found.audit.empty())
       say("{} {}: measured KL {}, delta x {:.4g}\n", found.name, result.label_of(found),
           interval_text(found.audit.back().kl), found.audit.back().delta_factor);
-  if (!flags.quiet && !csv) fmt::print("{}\n", bench_conclusion(result, spec.max_positions));
+  if (!flags.quiet && !csv) print("{}\n", bench_conclusion(result, spec.max_positions));
   if (flags.wants_results())
     write_outputs(bench_results({.command_line = flags.command_line,
                                  .checkpoint = *checkpoint,

@@ -12,6 +12,7 @@
 #include "cli/commands.h"
 #include "cli/conclusion/conclusion.h"
 #include "cli/options/options.h"
+#include "cli/terminal/print.h"
 #include "cli/terminal/progress.h"
 #include "cli/terminal/say.h"
 #include "cli/terminal/text_table.h"
@@ -108,21 +109,21 @@ void print_results(const CalibrateFlags& flags, const CalibrateOptions& options,
   }
   const CalibrationTotals totals(calibration);
   table.drop_empty_columns();
-  fmt::print("{}\n", table.markdown());
-  fmt::print(
+  print("{}\n", table.markdown());
+  print(
       "{} tokens in {} windows, {} of {} bases inherited; {:.1f}% of the operations of fresh "
       "decompositions saved, {:.2f} s\n",
       calibration.bases.n_tokens, calibration.n_windows, totals.n_inherited,
       calibration.groups.size(), 100 * totals.work_saved(), totals.seconds);
   if (totals.n_inherited == 0)
     if (const std::string reason = reason_for_none(options, totals, spec); !reason.empty())
-      fmt::print("none inherited: {}\n", reason);
+      print("none inherited: {}\n", reason);
   if (options.compare)
-    fmt::print("fresh decompositions take {:.2f} s; {}\n", totals.fresh_seconds,
-               totals.largest_loss
-                   ? fmt::format("inherited ones capture at most {:.6f} less", *totals.largest_loss)
-                   : "none was inherited to compare with them");
-  fmt::print("{}: written\n", flags.output);
+    print("fresh decompositions take {:.2f} s; {}\n", totals.fresh_seconds,
+          totals.largest_loss
+              ? fmt::format("inherited ones capture at most {:.6f} less", *totals.largest_loss)
+              : "none was inherited to compare with them");
+  print("{}: written\n", flags.output);
 }
 
 // A model's files are all that its folder holds: one more would change its hash.
@@ -163,7 +164,7 @@ void run_calibrate(const CalibrateFlags& flags) {
                                     options, calibration),
                   flags);
   print_results(flags, options, calibration, checkpoint->spec());
-  if (!flags.quiet) fmt::print("{}\n", calibrate_conclusion(calibration, flags.output));
+  if (!flags.quiet) print("{}\n", calibrate_conclusion(calibration, flags.output));
 }
 
 }  // namespace

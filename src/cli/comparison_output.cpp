@@ -7,6 +7,7 @@
 #include <cstdio>
 
 #include "cli/options/attention_options.h"
+#include "cli/terminal/print.h"
 #include "select/auto_tau.h"
 
 namespace sluice::impl::cli {
@@ -93,11 +94,11 @@ void print_groups(const LinearWork& work) {
     return std::any_of(work.groups().begin(), work.groups().end(), has);
   };
   if (any([](const GroupWork& group) { return group.plan.kind == LinearKind::kGsi; }))
-    fmt::print("\nresidual: ‖r‖/‖x‖ of the tokens tried, bypassed ones left out\n");
+    print("\nresidual: ‖r‖/‖x‖ of the tokens tried, bypassed ones left out\n");
   const bool adaptive = any([](const GroupWork& group) { return group.plan.adaptive > 0; });
-  fmt::print("\n{:>5} {:<16} {:<6} {:>5} {:>8} {:>8} {:>10} {:>9} {:>12} {:>8}{}\n", "layer",
-             "input", "kind", "rank", "fast", "bypassed", "bytes read", "kept", "residual 50%",
-             "90%", adaptive ? " additions" : "");
+  print("\n{:>5} {:<16} {:<6} {:>5} {:>8} {:>8} {:>10} {:>9} {:>12} {:>8}{}\n", "layer", "input",
+        "kind", "rank", "fast", "bypassed", "bytes read", "kept", "residual 50%", "90%",
+        adaptive ? " additions" : "");
   for (const GroupWork& group : work.groups()) {
     const LinearCounts& counts = group.counts;
     const bool gsi = group.plan.kind == LinearKind::kGsi && counts.n_tokens > 0;
@@ -109,22 +110,22 @@ void print_groups(const LinearWork& work) {
       if (!gsi) return {};
       return static_cast<double>(counts.n_bypassed) / static_cast<double>(counts.n_tokens);
     };
-    fmt::print("{:>5} {:<16} {:<6} {:>5} {:>8} {:>8} {:>10} {:>9} {:>12} {:>8}", group.layer,
-               basis_input_name(group.input), linear_name(group.plan.kind),
-               gsi ? fmt::format("{}", group.plan.rank) : "-", or_dash(group.fast_path_fraction()),
-               or_dash(bypassed()), or_dash(group.bytes_fraction()), or_dash(group.kept_fraction()),
-               or_dash(quantile(0.5)), or_dash(quantile(0.9)));
-    fmt::print("{}\n", adaptive ? fmt::format(" {:>9}", counts.n_additions) : "");
+    print("{:>5} {:<16} {:<6} {:>5} {:>8} {:>8} {:>10} {:>9} {:>12} {:>8}", group.layer,
+          basis_input_name(group.input), linear_name(group.plan.kind),
+          gsi ? fmt::format("{}", group.plan.rank) : "-", or_dash(group.fast_path_fraction()),
+          or_dash(bypassed()), or_dash(group.bytes_fraction()), or_dash(group.kept_fraction()),
+          or_dash(quantile(0.5)), or_dash(quantile(0.9)));
+    print("{}\n", adaptive ? fmt::format(" {:>9}", counts.n_additions) : "");
   }
 }
 
 // What layers with tau auto chose.
 void print_taus(const AttentionWork& work) {
-  fmt::print("{:<22}:", "Tau of the layers");
-  if (work.chosen_taus().empty()) fmt::print(" none, windows of fewer than {} tokens", kAutoTokens);
+  print("{:<22}:", "Tau of the layers");
+  if (work.chosen_taus().empty()) print(" none, windows of fewer than {} tokens", kAutoTokens);
   for (const RunningMean& tau : work.chosen_taus())
-    fmt::print(" {}", tau.count() > 0 ? fmt::format("{:.2f}", tau.mean()) : "-");
-  fmt::print("\n");
+    print(" {}", tau.count() > 0 ? fmt::format("{:.2f}", tau.mean()) : "-");
+  print("\n");
 }
 
 // What keys read are made of, mean over the layers that refine.
@@ -136,8 +137,8 @@ void print_refined(const AttentionWork& work) {
     clusters.add(reads.clusters_fraction());
     opened.add(reads.opened_fraction());
   }
-  fmt::print("{:<22}: {:>9.4f}\n{:<22}: {:>9.4f}\n{:<22}: {:>9.4f}\n", "  near keys", near.mean(),
-             "  cluster means", clusters.mean(), "  opened members", opened.mean());
+  print("{:<22}: {:>9.4f}\n{:<22}: {:>9.4f}\n{:<22}: {:>9.4f}\n", "  near keys", near.mean(),
+        "  cluster means", clusters.mean(), "  opened members", opened.mean());
 }
 
 // As printed: shares in percent.
@@ -147,15 +148,14 @@ double factor_of(const Metric& metric) { return metric.unit == Metric::Unit::kSh
 void print_metric(const Comparison& c, const Metric& metric) {
   const bool share = metric.unit == Metric::Unit::kShare;
   const double factor = factor_of(metric);
-  fmt::print("{:<22}: {:>{}.{}f}", metric.name, factor * c.value(metric), share ? 9 : 11,
-             share ? 4 : 6);
+  print("{:<22}: {:>{}.{}f}", metric.name, factor * c.value(metric), share ? 9 : 11, share ? 4 : 6);
   if (metric.has_error())
-    fmt::print(" ± {:>{}.{}f}", factor * c.error(metric), share ? 8 : 10, share ? 4 : 6);
-  fmt::print("{}\n", share ? " %" : "");
+    print(" ± {:>{}.{}f}", factor * c.error(metric), share ? 8 : 10, share ? 4 : 6);
+  print("{}\n", share ? " %" : "");
 }
 
 void print_section(const Comparison& c, Metric::Section section, const std::string& heading) {
-  fmt::print("\n====== {} ======\n", heading);
+  print("\n====== {} ======\n", heading);
   for (const Metric& metric : kMetrics)
     if (metric.section == section) print_metric(c, metric);
 }
@@ -183,8 +183,8 @@ void print_single(int64_t n_windows, const Comparison& c) {
     headings += fmt::format(" {:>{}}", metric.running.heading, running_width(metric));
     line += " " + running_cell(c, metric);
   }
-  if (n_windows == 1) fmt::print("{}\n", headings);
-  fmt::print("{}\n", line);
+  if (n_windows == 1) print("{}\n", headings);
+  print("{}\n", line);
 }
 
 // Metrics with a column in the table of several plans, from the left.
@@ -213,16 +213,16 @@ void print_running(const CompareResult& so_far, const std::vector<UniformChoice>
   } else {
     const auto labels = labels_of(choices, shape);
     if (so_far.n_windows == 1) {
-      fmt::print("{:>6} {:>11}", "window", "PPL(base)");
-      for (const std::string& label : labels) fmt::print("  {:>10}", label);
-      fmt::print("\n");
+      print("{:>6} {:>11}", "window", "PPL(base)");
+      for (const std::string& label : labels) print("  {:>10}", label);
+      print("\n");
     }
-    fmt::print("{:>6} {:>11.4f}", so_far.n_windows,
-               so_far.plans.front().tokens.value(metric("ppl_base")));
+    print("{:>6} {:>11.4f}", so_far.n_windows,
+          so_far.plans.front().tokens.value(metric("ppl_base")));
     for (size_t i = 0; i < labels.size(); ++i)
-      fmt::print("  {:>{}.5f}", so_far.plans[i].tokens.value(metric("kl_mean")),
-                 std::max<size_t>(labels[i].size(), 10));
-    fmt::print("\n");
+      print("  {:>{}.5f}", so_far.plans[i].tokens.value(metric("kl_mean")),
+            std::max<size_t>(labels[i].size(), 10));
+    print("\n");
   }
   std::fflush(stdout);
 }
@@ -241,9 +241,9 @@ void print_summary(const PlanComparison& plan, const UniformChoice& choice) {
                 fmt::format("KL divergence, KL(dense‖{}) in nats", what));
   print_section(c, Metric::Section::kNextToken, "Probability of the token that follows");
 
-  fmt::print("\n====== Work, of what the exact model does ======\n");
+  print("\n====== Work, of what the exact model does ======\n");
   const auto share_line = [](const char* name, double value) {
-    fmt::print("{:<22}: {:>9.4f}\n", name, value);
+    print("{:<22}: {:>9.4f}\n", name, value);
   };
   if (choice.attention.tau_auto) print_taus(plan.work);
   if (attention && choice.attention.mode != AttentionMode::kDense) {
@@ -263,16 +263,16 @@ void print_summary(const PlanComparison& plan, const UniformChoice& choice) {
     print_groups(plan.linear);
   }
   if (plan.generation_match.count() > 0)
-    fmt::print("\nGenerated alike: {:.1f} tokens, {:.1f} characters, mean of {} continuations\n",
-               plan.generation_match.mean(), plan.generation_match_characters.mean(),
-               plan.generation_match.count());
+    print("\nGenerated alike: {:.1f} tokens, {:.1f} characters, mean of {} continuations\n",
+          plan.generation_match.mean(), plan.generation_match_characters.mean(),
+          plan.generation_match.count());
 }
 
 void print_table(const CompareResult& result, const std::vector<UniformChoice>& choices,
                  const PlanShape& shape) {
   const Comparison& first = result.plans.front().tokens;
-  fmt::print("\nPPL(base) {:.4f} ± {:.4f}, KL in nats\n", first.value(metric("ppl_base")),
-             first.error(metric("ppl_base")));
+  print("\nPPL(base) {:.4f} ± {:.4f}, KL in nats\n", first.value(metric("ppl_base")),
+        first.error(metric("ppl_base")));
   const bool generated = result.plans.front().generation_match.count() > 0;
   const bool attention = any_attention(choices), linear = any_linear(choices);
   const auto has = [&](AttentionMode mode) {
@@ -309,8 +309,8 @@ void print_table(const CompareResult& result, const std::vector<UniformChoice>& 
       add("alike", 6, fmt::format("{:.1f}", plan.generation_match.mean()));
       add("characters", 10, fmt::format("{:.1f}", plan.generation_match_characters.mean()));
     }
-    if (i == 0) fmt::print("{}\n", heading);
-    fmt::print("{}\n", row);
+    if (i == 0) print("{}\n", heading);
+    print("{}\n", row);
   }
 }
 

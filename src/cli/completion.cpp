@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "cli/commands.h"
+#include "cli/terminal/print.h"
 
 namespace sluice::impl::cli {
 
@@ -26,9 +27,9 @@ Run add_completion(CLI::App& program) {
       ->check(CLI::IsMember({"bash", "zsh", "fish"}));
   return [shell, &program](const std::string&) {
     const std::vector<CommandText> commands = describe_commands(program);
-    fmt::print("{}", *shell == "bash"  ? bash_completion(commands)
-                     : *shell == "zsh" ? zsh_completion(commands)
-                                       : fish_completion(commands));
+    print("{}", *shell == "bash"  ? bash_completion(commands)
+                : *shell == "zsh" ? zsh_completion(commands)
+                                  : fish_completion(commands));
   };
 }
 

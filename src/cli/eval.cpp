@@ -14,6 +14,7 @@
 #include "cli/options/linear_options.h"
 #include "cli/options/options.h"
 #include "cli/options/plan_option.h"
+#include "cli/terminal/print.h"
 #include "cli/terminal/progress.h"
 #include "eval/eval_results.h"
 
@@ -62,16 +63,16 @@ void run_dense(const EvalOptions& options, const Checkpoint& checkpoint, TextStr
           if (!options.quiet) {
             bar.make_room();
             if (so_far.n_windows == 1)
-              fmt::print("{:>8} {:>12} {:>12} {:>10}\n", "window", "tokens", "ppl", "±");
-            fmt::print("{:>8} {:>12} {:>12.4f} {:>10.4f}\n", so_far.n_windows, so_far.loss.count(),
-                       so_far.perplexity(), so_far.standard_error());
+              print("{:>8} {:>12} {:>12} {:>10}\n", "window", "tokens", "ppl", "±");
+            print("{:>8} {:>12} {:>12.4f} {:>10.4f}\n", so_far.n_windows, so_far.loss.count(),
+                  so_far.perplexity(), so_far.standard_error());
             std::fflush(stdout);
           }
           bar.update(done_share(options, text, so_far.n_windows),
                      fmt::format("ppl {:.3f}", so_far.perplexity()));
         });
   }
-  fmt::print(
+  print(
       "perplexity {:.4f} ± {:.4f}, loss {:.5f} ± {:.5f} nats/token, {} tokens in {} windows "
       "of {}\n",
       result.perplexity(), result.standard_error(), result.loss.mean(),
@@ -107,15 +108,15 @@ void run_comparison(const EvalOptions& options, const Checkpoint& checkpoint, Te
     print_summary(result.plans.front(), choices.front());
   else
     print_table(result, choices, shape);
-  fmt::print("\n{} tokens in {} windows of {}", result.plans.front().tokens.n_tokens(),
-             result.n_windows, model.context());
-  if (choices.size() == 1) fmt::print("; {}", choice_text(choices.front(), shape));
+  print("\n{} tokens in {} windows of {}", result.plans.front().tokens.n_tokens(), result.n_windows,
+        model.context());
+  if (choices.size() == 1) print("; {}", choice_text(choices.front(), shape));
   if (model.prepared_bytes() > 0)
-    fmt::print("; {:.1f} MiB in addition to weights of {:.1f} MiB",
-               static_cast<double>(model.prepared_bytes()) / 0x1p20,
-               static_cast<double>(model.weight_bytes()) / 0x1p20);
-  fmt::print("\n");
-  if (!options.quiet) fmt::print("{}\n", eval_conclusion(result, choice_labels(choices)));
+    print("; {:.1f} MiB in addition to weights of {:.1f} MiB",
+          static_cast<double>(model.prepared_bytes()) / 0x1p20,
+          static_cast<double>(model.weight_bytes()) / 0x1p20);
+  print("\n");
+  if (!options.quiet) print("{}\n", eval_conclusion(result, choice_labels(choices)));
   if (options.wants_results())
     write_outputs(comparison_results(origin_of(options, checkpoint, model, acceleration),
                                      {.choices = choices,

@@ -18,8 +18,10 @@
 #include "cli/options/plan_option.h"
 #include "cli/options/sampler_options.h"
 #include "cli/options/streams.h"
+#include "cli/terminal/print.h"
 #include "cli/terminal/progress.h"
 #include "cli/terminal/say.h"
+#include "cli/terminal/visible_text.h"
 #include "core/quote.h"
 #include "eval/plan_in_use.h"
 #include "eval/runs/generate_results.h"
@@ -109,12 +111,11 @@ void run_one(GenerateFlags flags, const std::string& prompt, Loaded loaded, Mode
   const GenerateResult result = generate(model, loaded.tokenizer, {.tokens = std::move(tokens)},
                                          flags.generate, [&](std::string_view text) {
                                            bar.make_room();
-                                           if (std::exchange(echo, false)) fmt::print("{}", prompt);
+                                           if (std::exchange(echo, false)) print("{}", prompt);
                                            answer += text;
-                                           std::fwrite(text.data(), 1, text.size(), stdout);
-                                           std::fflush(stdout);
+                                           print_model_text(text);
                                          });
-  fmt::print("\n");
+  print("\n");
   std::fflush(stdout);
   if (result.tokens.empty() && result.end == GenerateResult::End::kEos)
     say("sluice: the model ended at once (hint: {})\n", no_answer_hint(loaded.chat));

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "cli/terminal/print.h"
 #include "cli/terminal/say.h"
 #include "core/quote.h"
 #include "eval/plan_in_use.h"
@@ -45,7 +46,7 @@ void print_line(int64_t index, const GeneratedBatch::Text& text) {
     line["n_tokens"] = result.tokens.size();
     line["end"] = end_name(result.end);
   }
-  fmt::print("{}\n", line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+  print("{}\n", line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
   std::fflush(stdout);
 }
 

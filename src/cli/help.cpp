@@ -7,6 +7,7 @@
 
 #include "cli/commands.h"
 #include "cli/manual/man_page.h"
+#include "cli/terminal/print.h"
 
 namespace sluice::impl::cli {
 
@@ -32,7 +33,7 @@ Run add_help(CLI::App& program) {
   auto man = std::make_shared<bool>(false);
   command->add_flag("--man", *man, "All of it as a man page")->required();
   return [&program, man](const std::string&) {
-    fmt::print("{}", man_page(program.get_description(), describe_commands(program)));
+    print("{}", man_page(program.get_description(), describe_commands(program)));
   };
 }
 

@@ -8,10 +8,11 @@
 #include "cli/commands.h"
 #include "cli/inspect_plan.h"
 #include "cli/options/options.h"
+#include "cli/terminal/print.h"
+#include "cli/terminal/visible_text.h"
 #include "core/error.h"
 #include "eval/results.h"
 #include "eval/shell_line.h"
-#include "io/write_file.h"
 
 namespace sluice::impl::cli {
 namespace {
@@ -120,9 +121,10 @@ std::string conclusion_of(const ModelSpec& spec, const std::string& path) {
 }
 
 void run_inspect(const InspectOptions& options) {
-  if (!options.json.empty()) check_writable(options.json);
+  if (!options.json.empty()) check_output(options.json);
   const auto checkpoint = open_checkpoint(options.model);
   const ModelSpec& spec = checkpoint->spec();
+  check_matrix_shapes(checkpoint->description, checkpoint->weights());
   std::map<std::string, Stored> stored;
   int64_t n_parameters = 0;
   for (const auto& [name, tensor] : checkpoint->weights().tensors()) {
@@ -138,7 +140,7 @@ void run_inspect(const InspectOptions& options) {
                         checkpoint->description.names.token_table;
 
   const auto line = [](const char* label, const std::string& text) {
-    fmt::print("{:<14} {}\n", label, text);
+    print("{:<14} {}\n", label, text);
   };
   line("model", checkpoint->path.string());
   line("format", checkpoint->format);
@@ -166,8 +168,9 @@ void run_inspect(const InspectOptions& options) {
   try {
     const auto tokenizer = open_tokenizer_of(*checkpoint);
     tokenizer_text = fmt::format("{}, {} tokens", tokenizer->kind(), tokenizer->vocab_size());
-    if (tokenizer->bos()) tokenizer_text += ", bos " + tokenizer->token_of(*tokenizer->bos());
-    if (tokenizer->eos()) tokenizer_text += ", eos " + tokenizer->token_of(*tokenizer->eos());
+    const auto shown = [&](int32_t id) { return visible_text(tokenizer->token_of(id)); };
+    if (tokenizer->bos()) tokenizer_text += ", bos " + shown(*tokenizer->bos());
+    if (tokenizer->eos()) tokenizer_text += ", eos " + shown(*tokenizer->eos());
     tokenizer_json = {{"kind", tokenizer->kind()}, {"n_tokens", tokenizer->vocab_size()}};
   } catch (const Error& e) {
     tokenizer_text = std::string("none: ") + e.what();
@@ -190,7 +193,7 @@ void run_inspect(const InspectOptions& options) {
       bytes != packed_bytes(checkpoint->description, DType::kBF16))
     line("memory",
          fmt::format("{} weights in their stored blocks, others in bf16", human_bytes(bytes)));
-  fmt::print("{}\n", conclusion_of(spec, options.model));
+  print("{}\n", conclusion_of(spec, options.model));
   if (options.json.empty()) return;
   const auto backend = make_cpu_backend(DType::kF32);
   nlohmann::json results = results_header("inspect", options.command_line, *backend);

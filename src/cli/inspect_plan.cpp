@@ -7,11 +7,12 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/options/linear_options.h"
+#include "cli/options/options.h"
+#include "cli/terminal/print.h"
 #include "cli/terminal/text_table.h"
 #include "core/error.h"
 #include "core/quote.h"
 #include "eval/results.h"
-#include "io/write_file.h"
 #include "plan/plan_file.h"
 #include "plan/plan_json.h"
 
@@ -20,9 +21,7 @@ namespace {
 
 using nlohmann::json;
 
-void print_line(const char* label, const std::string& text) {
-  fmt::print("{:<14} {}\n", label, text);
-}
+void print_line(const char* label, const std::string& text) { print("{:<14} {}\n", label, text); }
 
 // ---- how it was made: objects of any content, shown where they are what tune writes ----
 
@@ -247,11 +246,11 @@ void run_inspect_plan(const InspectPlanOptions& options) {
   if (!options.json.empty()) {
     if (fs::equivalent(options.json, options.plan, ignored))
       throw CLI::ValidationError(options.json + " is read and would be overwritten by --json");
-    check_writable(options.json);
+    check_output(options.json);
   }
   const PlanFile file = read_plan_file(options.plan);
   print_purpose(file, options.plan);
-  fmt::print("\n{}\n{}", layers_table(file.plan), heads_picture(file));
+  print("\n{}\n{}", layers_table(file.plan), heads_picture(file));
   if (options.json.empty()) return;
   json results = results_header("inspect", options.command_line, *make_cpu_backend(DType::kF32));
   results["plan"] = plan_results(file);

@@ -15,6 +15,8 @@
 #include "cli/commands.h"
 #include "cli/misspelt.h"
 #include "cli/options/streams.h"
+#include "cli/signals.h"
+#include "cli/terminal/print.h"
 #include "cli/terminal/say.h"
 #include "core/error.h"
 #include "eval/shell_line.h"
@@ -42,9 +44,6 @@ constexpr const char* kDescription =
     "\n"
     "MODEL is a Hugging Face folder (config.json, *.safetensors, tokenizer.json) or a .gguf file.\n"
     "A file may be -, for standard input or output.";
-
-constexpr const char* kLostOutput = "standard output cannot be written";
-constexpr const char* kLostOutputHint = "is it closed, or the disk full?";
 
 // One line, whatever a path or an argument holds.
 int complain(const std::string& message, const std::string& hint, int code) {
@@ -104,7 +103,7 @@ int run(int argc, char** argv) {
     return word.message.empty() ? 0 : complain(word.message, word.hint, 2);
   }
   if (argc <= 1) {
-    fmt::print("{}", program.help());
+    sluice::impl::cli::print_text(program.help());
     return 2;
   }
   try {
@@ -129,16 +128,18 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   take_closed_streams();
+  sluice::impl::cli::install_signal_handlers();
   try {
     const int code = run(argc, argv);
     if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
-    return complain(kLostOutput, kLostOutputHint, 1);
+    return complain(sluice::impl::cli::kLostOutput, sluice::impl::cli::kLostOutputHint, 1);
   } catch (const sluice::Error& e) {
     return complain(e.what(), e.hint(), 1);
   } catch (const std::bad_alloc&) {
     return complain("out of memory", "a smaller --context or --dtype bf16 needs less", 1);
   } catch (const std::exception& e) {
-    if (std::ferror(stdout) != 0) return complain(kLostOutput, kLostOutputHint, 1);
+    if (std::ferror(stdout) != 0)
+      return complain(sluice::impl::cli::kLostOutput, sluice::impl::cli::kLostOutputHint, 1);
     return complain(std::string("internal error: ") + e.what(), "please report this", 1);
   }
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "cli/terminal/nearest.h"
+#include "cli/terminal/print.h"
 #include "core/quote.h"
 
 namespace sluice::impl::cli {
@@ -40,7 +41,7 @@ const CLI::App* find_command(const CLI::App& program, const std::string& name) {
 Misspelt print_help(const CLI::App& program, const std::string& name) {
   const CLI::App* command = find_command(program, name);
   if (!name.empty() && command == nullptr) return no_such_command(program, name);
-  fmt::print("{}", name.empty() ? program.help() : command->help(program.get_name()));
+  print("{}", name.empty() ? program.help() : command->help(program.get_name()));
   return {};
 }
 

@@ -13,6 +13,7 @@
 #include "cli/options/linear_options.h"
 #include "cli/options/options.h"
 #include "cli/options/plan_option.h"
+#include "cli/terminal/print.h"
 #include "cli/terminal/progress.h"
 #include "core/error.h"
 #include "eval/needle/needle_results.h"
@@ -79,9 +80,9 @@ void run_needle(NeedleFlags& flags) {
   }
   warn_of_same_text(acceleration.bases);
   note_other_use(acceleration, model, model.context());
-  if (cases.size() <= kMostShown) fmt::print("{}\n", needle_cases_table(cases, labels).markdown());
-  fmt::print("{}\n{}", needle_accuracy_table(cases, labels, flags.grid).markdown(),
-             needle_totals(cases, labels));
+  if (cases.size() <= kMostShown) print("{}\n", needle_cases_table(cases, labels).markdown());
+  print("{}\n{}", needle_accuracy_table(cases, labels, flags.grid).markdown(),
+        needle_totals(cases, labels));
   if (flags.wants_results())
     write_outputs(needle_results({.command_line = flags.command_line,
                                   .checkpoint = *checkpoint,

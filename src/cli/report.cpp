@@ -8,6 +8,8 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
+#include "cli/options/options.h"
+#include "cli/terminal/print.h"
 #include "core/quote.h"
 #include "eval/results.h"
 #include "io/write_file.h"
@@ -45,12 +47,12 @@ void run_report(const ReportOptions& options, const std::string& command_line) {
       throw CLI::ValidationError(file + " is read and would be overwritten by --output");
     results.push_back(read_results(file));
   }
-  check_writable(options.output);
+  check_output(options.output);
   const std::string shown = commands_of(results);
   const std::string page = report_page(std::move(results), command_line, options.files);
   write_file(options.output, page);
-  fmt::print("{}: {} KiB, shows {}\n", path_label(options.output), (page.size() + 1023) / 1024,
-             quote(shown));
+  print("{}: {} KiB, shows {}\n", path_label(options.output), (page.size() + 1023) / 1024,
+        quote(shown));
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include "cli/commands.h"
 #include "cli/options/options.h"
 #include "cli/options/streams.h"
+#include "cli/terminal/print.h"
 #include "io/write_file.h"
 #include "model/checkpoint.h"
 
@@ -33,9 +34,9 @@ void run_tokenize(const TokenizeFlags& flags, bool has_text, bool has_file) {
   const auto tokenizer = open_tokenizer_of(*checkpoint);
   const std::vector<int32_t> ids = tokenizer->encode(text, /*add_special=*/!flags.no_special);
   if (flags.count)
-    fmt::print("{}\n", ids.size());
+    print("{}\n", ids.size());
   else
-    for (const int32_t id : ids) fmt::print("{:7}  {}\n", id, line_of(tokenizer->token_of(id)));
+    for (const int32_t id : ids) print("{:7}  {}\n", id, line_of(tokenizer->token_of(id)));
   if (flags.common.json.empty()) return;
   nlohmann::ordered_json tokens = nlohmann::ordered_json::array();
   for (const int32_t id : ids)

@@ -14,6 +14,7 @@
 #include "cli/options/linear_options.h"
 #include "cli/options/options.h"
 #include "cli/options/streams.h"
+#include "cli/terminal/print.h"
 #include "cli/terminal/progress.h"
 #include "cli/terminal/say.h"
 #include "eval/plan_in_use.h"
@@ -86,7 +87,7 @@ std::string contract_text(const Contract& contract) {
 
 void print_result(const TuneFlags& flags, const TuneResult& result) {
   const auto line = [](const char* name, const std::string& text) {
-    fmt::print("{:<12} {}\n", name, text);
+    print("{:<12} {}\n", name, text);
   };
   line("contract", contract_text(flags.tune.contract));
   line("predicted", fmt::format("KL {:.5f}, {:.1f}% of the {} of what may change",
@@ -225,7 +226,7 @@ void run_tune(TuneFlags& flags) {
         "out, which says less than other documents would\n");
   warn_of_same_text(bases);
   print_result(flags, result);
-  if (!flags.quiet) fmt::print("{}\n", tune_conclusion(options, result, flags.output));
+  if (!flags.quiet) print("{}\n", tune_conclusion(options, result, flags.output));
 }
 
 // What the plan has to keep.

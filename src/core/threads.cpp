@@ -5,7 +5,13 @@
 #include <algorithm>
 #include <atomic>
 #include <exception>
+#include <latch>
+#include <string>
+#include <system_error>
 #include <thread>
+#include <vector>
+
+#include "core/error.h"
 
 namespace sluice::impl {
 namespace {
@@ -32,11 +38,31 @@ class FirstException {
   std::exception_ptr exception_;
 };
 
+// Starts as many threads as a team has and ends them. GNU's OpenMP ends the process where a thread
+// cannot be started.
+void check_startable(int team) {
+  std::latch all_started(1);
+  std::vector<std::thread> others;
+  std::string reason;
+  try {
+    for (int i = 1; i < team; ++i) others.emplace_back([&] { all_started.wait(); });
+  } catch (const std::system_error& error) {
+    reason = error.code().message();
+  }
+  all_started.count_down();
+  for (std::thread& other : others) other.join();
+  if (!reason.empty())
+    throw Error(std::to_string(team) + " threads cannot be started: " + reason,
+                "take fewer (-t), or raise the limits on processes and memory (ulimit -u, -v)");
+}
+
 }  // namespace
 
 void set_threads(int count) {
-  g_threads = count > 0 ? count : omp_get_num_procs();
-  omp_set_num_threads(threads());
+  const int wanted = count > 0 ? count : omp_get_num_procs();
+  if (wanted > g_threads) check_startable(wanted);
+  g_threads = wanted;
+  omp_set_num_threads(wanted);
 }
 
 int threads() {

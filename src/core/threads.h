@@ -8,7 +8,8 @@
 
 namespace sluice::impl {
 
-// Threads used from now on by every parallel loop; 0 means one per processor available.
+// Threads used from now on by every parallel loop; 0 means one per processor available. Throws
+// Error where so many cannot be started.
 void set_threads(int count);
 int threads();
 

@@ -7,6 +7,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 
 namespace sluice::impl {
 
@@ -24,15 +25,24 @@ class MappedFile {
  private:
   MappedFile() = default;
   std::filesystem::path path_;
+  std::string label_;
   const std::byte* data_ = nullptr;
   size_t size_ = 0;
 };
+
+// The file that is mapped at an address, as messages name it; nullptr for other addresses. Reading
+// past the end of a file that became shorter raises SIGBUS, whose handler may call this. Knows the
+// first 1024 files.
+const char* mapped_path_at(const void* address) noexcept;
 
 // Gives back the memory behind whole pages inside `bytes`, which must be part of a MappedFile;
 // reading them again fetches them from the file again.
 void release_pages(std::span<const std::byte> bytes);
 
-// A whole text file, refused above `limit` bytes.
+// A whole text file, refused above `limit` bytes. It is read, not mapped.
 std::string read_text_file(const std::filesystem::path& path, size_t limit);
+
+// Refuses what has bytes of 0: UTF-16, and files that are no text.
+void check_text(std::string_view text, const std::filesystem::path& path);
 
 }  // namespace sluice::impl

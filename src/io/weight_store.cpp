@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 
 #include "core/error.h"
 #include "core/quote.h"
@@ -73,6 +74,17 @@ const StoredTensor& WeightStore::require(std::string_view name) const {
   for (size_t i = 0; i < nearest.size(); ++i)
     message += (i == 0 ? "; nearest: " : ", ") + quote(nearest[i]);
   throw Error(message, "is the checkpoint complete, and of the family its config names?");
+}
+
+std::string WeightStore::label_of(const StoredTensor& tensor) const {
+  for (const auto& file : files_) {
+    const std::span<const std::byte> all = file->bytes();
+    const bool inside = std::less_equal<>()(all.data(), tensor.bytes.data()) &&
+                        std::less<>()(tensor.bytes.data(), all.data() + all.size());
+    if (inside || (files_.size() == 1 && tensor.bytes.empty()))
+      return path_label(file->path()) + ": " + tensor.name;
+  }
+  return tensor.name;
 }
 
 int64_t WeightStore::total_bytes() const {

@@ -37,6 +37,8 @@ class WeightStore {
   const StoredTensor& require(std::string_view name) const;  // Error when absent, names neighbours
   const std::map<std::string, StoredTensor, std::less<>>& tensors() const { return tensors_; }
   int64_t total_bytes() const;
+  // "PATH: NAME", of the file that the tensor lies in; the name alone where it lies in none.
+  std::string label_of(const StoredTensor& tensor) const;
 
   // Gives back the memory behind a tensor that lies in a file's map; reading it again fetches it
   // again. Does nothing for a tensor that lies elsewhere.

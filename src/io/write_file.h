@@ -9,10 +9,11 @@
 
 namespace sluice::impl {
 
-// Writes to a file in the same folder and renames it, so that an interrupted run leaves no half a
-// file. A link stays one, and so does the file's mode; a pipe or a device is written into as it is,
-// and so is an open descriptor of this process that is named as /dev/fd/N: what stands in its file
-// stays there.
+// Writes to a file of a random name in the same folder, and renames it, so that an interrupted run
+// leaves no half a file. Links, mode and owner stay as they are. What a rename would change is
+// written in place: a pipe, a device, a file with several names, one whose owner cannot be kept,
+// one in a folder where nothing can be added. An open descriptor of this process (/dev/stdout,
+// /dev/fd/N) is written to as it is: what stands in its file stays there.
 void write_file(const std::filesystem::path& path,
                 const std::function<void(std::ostream&)>& content);
 void write_file(const std::filesystem::path& path, std::string_view content);

@@ -29,11 +29,12 @@ std::shared_ptr<const Checkpoint> open_checkpoint(const fs::path& path) {
   Checkpoint& checkpoint = *opened;
   checkpoint.path = path;
   std::error_code error;
-  if (!fs::exists(path, error))
+  // Where it cannot be told, opening it gives the reason.
+  if (!fs::exists(path, error) && !error)
     throw Error(path.string() + ": no such file or folder",
                 "-m takes a Hugging Face model folder or a .gguf file");
   if (fs::is_directory(path, error)) {
-    if (!fs::exists(path / "config.json", error))
+    if (!fs::exists(path / "config.json", error) && !error)
       throw Error(path.string() + ": no config.json in this folder",
                   "-m takes a Hugging Face model folder or a .gguf file");
     checkpoint.format = "safetensors";

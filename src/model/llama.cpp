@@ -26,6 +26,8 @@ std::vector<int64_t> read_windows(const ConfigReader& config, const ModelSpec& s
   for (int64_t layer = 0; layer < spec.n_layers; ++layer) {
     const auto i = static_cast<size_t>(layer);
     const bool by_default = spec.family == "smollm3" ? !spec.rotates(layer) : layer >= first;
+    if (!types.empty() && types[i] != "sliding_attention" && types[i] != "full_attention")
+      config.refuse("layer_types", "sliding_attention or full_attention");
     const bool sliding = types.empty() ? by_default : types[i] == "sliding_attention";
     if (!sliding) windows[i] = 0;
   }

@@ -17,15 +17,23 @@ const StoredTensor& require_shape(const WeightStore& store, const std::string& n
                                   const Shape& expected) {
   const StoredTensor& tensor = store.require(name);
   if (tensor.shape != expected)
-    throw Error(
-        fmt::format("{} is {}, the config implies {}", name, tensor.shape.str(), expected.str()),
-        "are config and weights from one checkpoint?");
+    throw Error(fmt::format("{} is {}, the config implies {}", store.label_of(tensor),
+                            tensor.shape.str(), expected.str()),
+                "are config and weights from one checkpoint?");
   return tensor;
+}
+
+Shape stored_shape(const MatrixPart& part, int64_t n_in) {
+  return part.transposed ? Shape{n_in, part.n_out} : Shape{part.stored_rows(), n_in};
 }
 
 std::vector<float> read_vector(const WeightStore& store, const std::string& name, int64_t n) {
   std::vector<float> values(static_cast<size_t>(n));
-  expand(require_shape(store, name, {n}), 0, values);
+  const StoredTensor& tensor = require_shape(store, name, {n});
+  expand(tensor, 0, values);
+  if (!std::all_of(values.begin(), values.end(), [](float x) { return std::isfinite(x); }))
+    throw Error(store.label_of(tensor) + " holds a number that is not finite",
+                "are the weights damaged? fetch or convert them again");
   return values;
 }
 
@@ -107,6 +115,16 @@ class Loader {
   int64_t bytes_ = 0, n_matrices_ = 0, n_other_type_ = 0;
 };
 
+// Token types of BERT: any number but none.
+int64_t type_rows(const WeightStore& store, const std::string& name) {
+  const StoredTensor& tensor = store.require(name);
+  if (tensor.shape.rank() != 2 || tensor.shape[0] < 1)
+    throw Error(fmt::format("{} is {}, expected a row for each token type", store.label_of(tensor),
+                            tensor.shape.str()),
+                "are config and weights from one checkpoint?");
+  return tensor.shape[0];
+}
+
 // Width of what the output matrix takes.
 int64_t head_width(const ModelSpec& spec, const WeightNames& names) {
   return names.head_transform.empty() ? spec.d_model : names.head_transform.front().n_out;
@@ -121,10 +139,9 @@ MatrixSource matrix_source(const WeightStore& store, const MatrixNames& names, i
   const bool biased = std::any_of(names.begin(), names.end(),
                                   [](const MatrixPart& part) { return !part.bias.empty(); });
   for (const MatrixPart& part : names) {
-    const Shape shape = part.transposed ? Shape{n_in, part.n_out} : Shape{part.stored_rows(), n_in};
     SLUICE_CHECK(part.first_row + part.n_out <= part.stored_rows());
     SLUICE_CHECK(!part.transposed || part.stored_rows() == part.n_out);
-    const StoredTensor& tensor = require_shape(store, part.weight, shape);
+    const StoredTensor& tensor = require_shape(store, part.weight, stored_shape(part, n_in));
     if (part.transposed && block_size(tensor.dtype).elements != 1)
       throw Error(part.weight + " is quantised in a layout that cannot be transposed",
                   "convert the weights to F32, F16 or BF16");
@@ -185,7 +202,7 @@ ModelWeights load_weights(const ModelDescription& description, const WeightStore
       loader.table(names.position_table, spec.max_positions + spec.position_offset, spec.d_model);
   if (!names.type_table.empty())
     weights.type_table =
-        loader.table(names.type_table, store.require(names.type_table).shape[0], spec.d_model);
+        loader.table(names.type_table, type_rows(store, names.type_table), spec.d_model);
   weights.embed_norm = loader.norm(names.embed_norm, spec, spec.d_model);
   weights.project_in = loader.matrix(names.project_in, spec.d_embed);
   for (int64_t layer = 0; layer < spec.n_layers; ++layer) {
@@ -238,6 +255,13 @@ void for_matrix_parts(const ModelDescription& description, Each&& each) {
 }
 
 }  // namespace
+
+void check_matrix_shapes(const ModelDescription& description, const WeightStore& store) {
+  for_matrix_parts(description, [&](const MatrixPart& part, int64_t n_in) {
+    if (store.find(part.weight) != nullptr)
+      require_shape(store, part.weight, stored_shape(part, n_in));
+  });
+}
 
 int64_t packed_bytes(const ModelDescription& description, DType dtype) {
   int64_t elements = 0;

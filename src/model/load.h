@@ -36,6 +36,8 @@ struct WeightOptions {
 ModelWeights load_weights(const ModelDescription& description, const WeightStore& store,
                           Backend& backend, const WeightOptions& options);
 
+// Refuses a stored matrix of another shape than the description's, without reading it.
+void check_matrix_shapes(const ModelDescription& description, const WeightStore& store);
 // The weights as a backend packs them, without packing: for estimates.
 int64_t packed_bytes(const ModelDescription& description, DType dtype);
 // The same with matrices that are stored in blocks as they are.

@@ -73,6 +73,15 @@ void check_command(const JsonValue& part) {
   check_shape(part, first && has_shape(name) ? name : shown->command);
 }
 
+// A chart's axis has sums and products of numbers, which must stay finite.
+void check_numbers(const JsonValue& value) {
+  constexpr double kLargest = 1e100;
+  const Json& raw = value.raw();
+  if (raw.is_number()) value.number(-kLargest, kLargest);
+  if (raw.is_structured())
+    for (const Json& inner : raw) check_numbers(JsonValue(inner, value.source()));
+}
+
 void check_part(const JsonValue& part) {
   check_schema(part);
   check_shape(part, "header");
@@ -89,6 +98,7 @@ void check_results(const Json& results, const std::string& label) {
                           "is this a file that sluice wrote with --json, unchanged?"};
   const JsonValue root(source);
   check_part(root);
+  check_numbers(root);
   if (!results.contains("parts")) return;
   const JsonValue parts = root.at("parts");
   if (!parts.raw().is_array() || parts.raw().empty())

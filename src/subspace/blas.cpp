@@ -1,33 +1,9 @@
 #include "subspace/blas.h"
 
-#include <cblas.h>
-
 #include <algorithm>
 
 #include "core/error.h"
-#include "core/threads.h"
-
-// LAPACK's own names: Debian's OpenBLAS has the routines, but no header for them.
-// NOLINTBEGIN(readability-identifier-naming)
-extern "C" {
-void dgeqrf_(const int* m, const int* n, double* a, const int* lda, double* tau, double* work,
-             const int* lwork, int* info);
-void dorgqr_(const int* m, const int* n, const int* k, double* a, const int* lda, const double* tau,
-             double* work, const int* lwork, int* info);
-void dsytrd_(const char* uplo, const int* n, double* a, const int* lda, double* d, double* e,
-             double* tau, double* work, const int* lwork, int* info, size_t uplo_length);
-void dsterf_(const int* n, double* d, double* e, int* info);
-void dstemr_(const char* jobz, const char* range, const int* n, double* d, double* e,
-             const double* vl, const double* vu, const int* il, const int* iu, int* m, double* w,
-             double* z, const int* ldz, const int* nzc, int* isuppz, int* tryrac, double* work,
-             const int* lwork, int* iwork, const int* liwork, int* info, size_t jobz_length,
-             size_t range_length);
-void dormtr_(const char* side, const char* uplo, const char* trans, const int* m, const int* n,
-             const double* a, const int* lda, const double* tau, double* c, const int* ldc,
-             double* work, const int* lwork, int* info, size_t side_length, size_t uplo_length,
-             size_t trans_length);
-}
-// NOLINTEND(readability-identifier-naming)
+#include "subspace/openblas.h"
 
 namespace sluice::impl::blas {
 namespace {
@@ -42,8 +18,6 @@ int64_t rows_of(size_t size, int64_t width) {
   SLUICE_CHECK(width > 0 && size % static_cast<size_t>(width) == 0);
   return static_cast<int64_t>(size) / width;
 }
-
-void use_our_threads() { openblas_set_num_threads(threads()); }
 
 void check_converged(int info) {
   SLUICE_CHECK(info >= 0);
@@ -68,9 +42,8 @@ void with_workspace(const Call& call) {
 void add_products(std::span<const double> rows, int64_t d, std::span<double> a) {
   const int n = as_int(d);
   SLUICE_CHECK(rows_of(a.size(), d) == d);
-  use_our_threads();
-  cblas_dsyrk(CblasRowMajor, CblasUpper, CblasTrans, n, as_int(rows_of(rows.size(), d)), 1.0,
-              rows.data(), n, 1.0, a.data(), n);
+  openblas().dsyrk(CblasRowMajor, CblasUpper, CblasTrans, n, as_int(rows_of(rows.size(), d)), 1.0,
+                   rows.data(), n, 1.0, a.data(), n);
 }
 
 std::vector<double> times_symmetric(std::span<const double> rows, std::span<const double> a,
@@ -78,9 +51,8 @@ std::vector<double> times_symmetric(std::span<const double> rows, std::span<cons
   const int n = as_int(d);
   SLUICE_CHECK(rows_of(a.size(), d) == d);
   std::vector<double> out(rows.size());
-  use_our_threads();
-  cblas_dsymm(CblasRowMajor, CblasRight, CblasUpper, as_int(rows_of(rows.size(), d)), n, 1.0,
-              a.data(), n, rows.data(), n, 0.0, out.data(), n);
+  openblas().dsymm(CblasRowMajor, CblasRight, CblasUpper, as_int(rows_of(rows.size(), d)), n, 1.0,
+                   a.data(), n, rows.data(), n, 0.0, out.data(), n);
   return out;
 }
 
@@ -88,9 +60,8 @@ std::vector<double> times(std::span<const double> a, std::span<const double> b, 
   const int64_t m = rows_of(a.size(), n), p = rows_of(b.size(), n);
   const int columns = as_int(p);
   std::vector<double> out(static_cast<size_t>(m * p));
-  use_our_threads();
-  cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, as_int(m), columns, as_int(n), 1.0,
-              a.data(), as_int(n), b.data(), columns, 0.0, out.data(), columns);
+  openblas().dgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, as_int(m), columns, as_int(n), 1.0,
+                   a.data(), as_int(n), b.data(), columns, 0.0, out.data(), columns);
   return out;
 }
 
@@ -98,9 +69,8 @@ std::vector<double> times_transposed(std::span<const double> a, std::span<const 
                                      int64_t n) {
   const int64_t m = rows_of(a.size(), n), p = rows_of(b.size(), n);
   std::vector<double> out(static_cast<size_t>(m * p));
-  use_our_threads();
-  cblas_dgemm(CblasRowMajor, CblasNoTrans, CblasTrans, as_int(m), as_int(p), as_int(n), 1.0,
-              a.data(), as_int(n), b.data(), as_int(n), 0.0, out.data(), as_int(p));
+  openblas().dgemm(CblasRowMajor, CblasNoTrans, CblasTrans, as_int(m), as_int(p), as_int(n), 1.0,
+                   a.data(), as_int(n), b.data(), as_int(n), 0.0, out.data(), as_int(p));
   return out;
 }
 
@@ -117,13 +87,12 @@ void orthonormalise(std::span<double> rows, int64_t d) {
   SLUICE_CHECK(n <= m);
   std::vector<double> scales(static_cast<size_t>(n));
   int info = 0;
-  use_our_threads();
   with_workspace([&](double* work, const int* length) {
-    dgeqrf_(&m, &n, rows.data(), &m, scales.data(), work, length, &info);
+    openblas().dgeqrf(&m, &n, rows.data(), &m, scales.data(), work, length, &info);
   });
   SLUICE_CHECK(info == 0);
   with_workspace([&](double* work, const int* length) {
-    dorgqr_(&m, &n, &n, rows.data(), &m, scales.data(), work, length, &info);
+    openblas().dorgqr(&m, &n, &n, rows.data(), &m, scales.data(), work, length, &info);
   });
   SLUICE_CHECK(info == 0);
 }
@@ -136,10 +105,9 @@ Tridiagonal reduce(std::span<double> a, int64_t d) {
                 std::vector<double>(static_cast<size_t>(d)),
                 std::vector<double>(static_cast<size_t>(d))};
   int info = 0;
-  use_our_threads();
   with_workspace([&](double* work, const int* length) {
-    dsytrd_("L", &n, a.data(), &n, t.diagonal.data(), t.off.data(), t.scales.data(), work, length,
-            &info, 1);
+    openblas().dsytrd("L", &n, a.data(), &n, t.diagonal.data(), t.off.data(), t.scales.data(), work,
+                      length, &info, 1);
   });
   SLUICE_CHECK(info == 0);
   return t;
@@ -149,7 +117,7 @@ std::vector<double> eigenvalues(const Tridiagonal& t) {
   std::vector<double> values = t.diagonal, off = t.off;
   const int n = as_int(static_cast<int64_t>(values.size()));
   int info = 0;
-  dsterf_(&n, values.data(), off.data(), &info);
+  openblas().dsterf(&n, values.data(), off.data(), &info);
   check_converged(info);
   return values;
 }
@@ -165,15 +133,14 @@ std::vector<double> eigenvectors(const Tridiagonal& t, std::span<const double> a
   const int length = static_cast<int>(work.size()), n_integers = static_cast<int>(integers.size());
   const double unused = 0;
   int found = 0, accurate = 1, info = 0;
-  use_our_threads();
-  dstemr_("V", "I", &n, diagonal.data(), off.data(), &unused, &unused, &first, &n, &found,
-          values.data(), vectors.data(), &n, &n_wanted, support.data(), &accurate, work.data(),
-          &length, integers.data(), &n_integers, &info, 1, 1);
+  openblas().dstemr("V", "I", &n, diagonal.data(), off.data(), &unused, &unused, &first, &n, &found,
+                    values.data(), vectors.data(), &n, &n_wanted, support.data(), &accurate,
+                    work.data(), &length, integers.data(), &n_integers, &info, 1, 1);
   check_converged(info);
   SLUICE_CHECK(found == n_wanted);
   with_workspace([&](double* more, const int* more_length) {
-    dormtr_("L", "L", "N", &n, &n_wanted, a.data(), &n, t.scales.data(), vectors.data(), &n, more,
-            more_length, &info, 1, 1, 1);
+    openblas().dormtr("L", "L", "N", &n, &n_wanted, a.data(), &n, t.scales.data(), vectors.data(),
+                      &n, more, more_length, &info, 1, 1, 1);
   });
   SLUICE_CHECK(info == 0);
   return vectors;

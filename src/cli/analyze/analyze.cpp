@@ -19,6 +19,7 @@
 #include "cli/commands.h"
 #include "cli/options/options.h"
 #include "cli/options/plan_option.h"
+#include "cli/terminal/print.h"
 #include "cli/terminal/progress.h"
 #include "cli/terminal/say.h"
 #include "core/error.h"
@@ -81,7 +82,8 @@ AnalyzeOptions analyze_options(const AnalyzeFlags& flags, const ModelSpec& spec)
   options.seed = flags.seed;
   options.first_deep_layer = flags.deep >= 0 ? flags.deep : default_deep_layer(spec);
   if (options.first_deep_layer >= spec.n_layers)
-    throw Error(fmt::format("--deep {} is beyond the model's {} layers", flags.deep, spec.n_layers),
+    throw Error(fmt::format("--deep {} is beyond the last layer of the model, {}",
+                            options.first_deep_layer, spec.n_layers - 1),
                 fmt::format("0 to {}", spec.n_layers - 1));
   return options;
 }
@@ -127,19 +129,18 @@ void print_report(const AnalyzeReport& report, const Extras& extras, const Analy
     append_all_tables(report, append);
   else
     append({depth_table(report), cascade_table(report), covering_table(report)});
-  fmt::print("{}: layer by layer for {}; mean ± standard deviation over {} window{}\n",
-             report.model_name, profile_label(first), first.n_windows,
-             first.n_windows == 1 ? "" : "s");
+  print("{}: layer by layer for {}; mean ± standard deviation over {} window{}\n",
+        report.model_name, profile_label(first), first.n_windows, first.n_windows == 1 ? "" : "s");
   for (TextTable& table : tables) {
     table.drop_empty_columns();
-    fmt::print("\n{}", flags.format == "csv" ? table.csv() : table.markdown());
+    print("\n{}", flags.format == "csv" ? table.csv() : table.markdown());
   }
   if (flags.quiet || flags.format == "csv") return;
   if (!flags.full)
-    fmt::print(
+    print(
         "\nuncovered: tokens without a representative that is close enough. missed: members of the "
         "independent set that a set lacks. --full has the paper's tables.\n");
-  fmt::print("{}{}\n", flags.full ? "\n" : "", analyze_conclusion(report));
+  print("{}{}\n", flags.full ? "\n" : "", analyze_conclusion(report));
 }
 
 void run_analyze(AnalyzeFlags& flags) {

@@ -8,6 +8,7 @@
 
 #include "cli/analyze/analyze_joint.h"
 #include "cli/options/plan_option.h"
+#include "cli/terminal/print.h"
 #include "cli/terminal/progress.h"
 #include "cli/terminal/say.h"
 #include "core/error.h"
@@ -141,14 +142,13 @@ void run_analyze_plan(const AnalyzePlanRequest& asked) {
                                profiles),
                   options);
   const PlanProfile& first = profiles.front();
-  fmt::print("{}: the sets of {}; mean ± standard deviation over {} window{}\n",
-             checkpoint->path.filename().string(), acceleration.choices.front().file,
-             first.n_windows, first.n_windows == 1 ? "" : "s");
+  print("{}: the sets of {}; mean ± standard deviation over {} window{}\n",
+        checkpoint->path.filename().string(), acceleration.choices.front().file, first.n_windows,
+        first.n_windows == 1 ? "" : "s");
   for (const PlanProfile& profile : profiles)
     for (const TextTable& table : {plan_layers_table(profile, file.plan.attention),
                                    plan_sets_table(profile, file.plan.attention)})
-      if (!table.empty())
-        fmt::print("\n{}", request.format == "csv" ? table.csv() : table.markdown());
+      if (!table.empty()) print("\n{}", request.format == "csv" ? table.csv() : table.markdown());
   if (!file.plan.linear.all_dense())
     say("sluice: the plan's gated matrices are not looked at here: sluice inspect lists "
         "them, sluice eval --plan measures what they lose\n");

@@ -10,7 +10,9 @@
 
 #include "cli/terminal/line_reader.h"
 #include "cli/terminal/nearest.h"
+#include "cli/terminal/print.h"
 #include "cli/terminal/say.h"
+#include "cli/terminal/visible_text.h"
 #include "core/quote.h"
 #include "eval/compare/attention_work.h"
 #include "eval/runs/generate_results.h"
@@ -131,11 +133,10 @@ void ChatRounds::answer(const std::string& message) {
   const GenerateResult result = conversation_.answer(message, options, [&](std::string_view text) {
     if (!begun) text.remove_prefix(std::min(text.find_first_not_of(' '), text.size()));
     begun = begun || !text.empty();
-    std::fwrite(text.data(), 1, text.size(), stdout);
-    std::fflush(stdout);
+    print_model_text(text);
   });
   if (audit_) audit_->end_answer();
-  fmt::print("\n");
+  print("\n");
   std::fflush(stdout);
   if (result.tokens.empty() && result.end == GenerateResult::End::kEos)
     say("sluice: the model ended at once (hint: {})\n", no_answer_hint(setup_.chat));

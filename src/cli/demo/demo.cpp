@@ -9,6 +9,7 @@
 #include "cli/demo/demo_story.h"
 #include "cli/options/options.h"
 #include "cli/share_folder.h"
+#include "cli/terminal/print.h"
 #include "core/error.h"
 #include "core/threads.h"
 #include "eval/results.h"
@@ -45,9 +46,9 @@ std::vector<int32_t> beginning_of(const DemoFlags& flags, const Tokenizer& token
 
 void print_opening(const DemoFlags& flags, const Checkpoint& checkpoint, const Model& model) {
   const ModelSpec& spec = checkpoint.spec();
-  fmt::print("{} ({}, {} layers, d_model {}) on {}; {}, {} threads, {}\n",
-             checkpoint.path.filename().string(), spec.family, spec.n_layers, spec.d_model,
-             flags.file, flags.dtype, threads(), model.backend().description());
+  print("{} ({}, {} layers, d_model {}) on {}; {}, {} threads, {}\n",
+        checkpoint.path.filename().string(), spec.family, spec.n_layers, spec.d_model, flags.file,
+        flags.dtype, threads(), model.backend().description());
 }
 
 // What the commands of the parts need to compute as the demo did.
@@ -64,9 +65,9 @@ std::vector<std::string> computing_flags(const DemoFlags& flags) {
 void print_ending(const DemoFlags& flags, const std::vector<std::string>& conclusions,
                   double seconds) {
   const std::string program = typed_path(program_path()).string();
-  fmt::print("\n");
-  for (const std::string& conclusion : conclusions) fmt::print("{}\n", conclusion);
-  fmt::print(
+  print("\n");
+  for (const std::string& conclusion : conclusions) print("{}\n", conclusion);
+  print(
       "\nWritten: {1} (open it in a browser), {2} (every figure), after {3:.0f} seconds.\n"
       "\n"
       "Next, on a model of your own, a Hugging Face folder or a .gguf file:\n"
@@ -122,8 +123,7 @@ void run_demo(DemoFlags& flags) {
     add_measured(tell_quality(scene));
     for (nlohmann::json& part : tell_generation(scene)) add(std::move(part));
   } else {
-    fmt::print(
-        "\n(Chapters 3, 4 and 6, on prediction, are for models that predict a next token.)\n");
+    print("\n(Chapters 3, 4 and 6, on prediction, are for models that predict a next token.)\n");
   }
   add_measured(tell_speed(scene));
   if (predicts) {

@@ -9,6 +9,7 @@
 #include "cli/conclusion/conclusion.h"
 #include "cli/demo/demo_tables.h"
 #include "cli/options/linear_options.h"
+#include "cli/terminal/print.h"
 #include "cli/terminal/progress.h"
 #include "core/error.h"
 #include "eval/analyze/analyze_results.h"
@@ -49,7 +50,7 @@ ResultsOrigin origin_of(const DemoScene& scene, std::vector<std::string> words) 
 }
 
 void print_heading(const std::string& text) {
-  fmt::print("\n{}\n{}\n\n", text, std::string(text.size(), '-'));
+  print("\n{}\n{}\n\n", text, std::string(text.size(), '-'));
   std::fflush(stdout);
 }
 
@@ -145,13 +146,13 @@ nlohmann::json tell_representatives(const DemoScene& scene) {
   options.want_map = true;
   const int64_t n_tokens = length_of(scene, 1024);
   const AnalyzeResult result = analyze_text(scene, n_tokens, options);
-  fmt::print(
+  print(
       "With tau = {} a token is redundant when an earlier representative's row has a cosine of\n"
       "{:.2f} or more with its own. Each layer starts from the set of the one before: it drops\n"
       "members that have become alike and adds tokens that nobody stands for ({}, on\n"
       "normed rows: what attention uses by default).\n\n",
       kTau, threshold_of(kTau), rule_name(defaults.rule));
-  fmt::print("{}", depth_table(report_of(scene, options, result)).markdown());
+  print("{}", depth_table(report_of(scene, options, result)).markdown());
   if (result.map) print_clusters(scene.tokenizer, *result.map, result.map->layers.size() / 2, 3);
   const std::string context = std::to_string(n_tokens);
   return analyze_results(
@@ -172,7 +173,7 @@ nlohmann::json tell_cascade(const DemoScene& scene) {
   options.want_map = true;
   const AnalyzeResult result = analyze_text(scene, n_tokens, options);
   const AnalyzeReport report = report_of(scene, options, result);
-  fmt::print(
+  print(
       "The residual stream, tau = {}, T = {}{}. `Jaccard`: what a set\n"
       "shares with its like of the layer before. `missed`: representatives by the paper's "
       "definition\n"
@@ -180,7 +181,7 @@ nlohmann::json tell_cascade(const DemoScene& scene) {
       "them. `random`: sets of the same size, drawn by lot. More of its tables: sluice "
       "analyze.\n\n",
       kPaperTau, n_tokens, n_tokens == kPaperTokens ? ", as in the paper" : "");
-  fmt::print("{}", cascade_table(report).markdown());
+  print("{}", cascade_table(report).markdown());
   return analyze_results(
       origin_of(scene, {"analyze", "-f", scene.text_path, "-c", std::to_string(n_tokens)}),
       {.options = options, .contexts = {n_tokens}, .result = result, .tokenizer = scene.tokenizer});
@@ -208,7 +209,7 @@ Measured tell_quality(const DemoScene& scene) {
                              bar.update(static_cast<double>(so_far.n_windows) / kWindows, "");
                            });
   }
-  fmt::print(
+  print(
       "KL(dense‖mode) is what is lost; keys read, what attention still scores, as a share of what\n"
       "dense attention does. `refine` reads far keys as means of clusters and opens those that a\n"
       "query needs: nothing is dropped. `keys` merges far keys into representatives, which also\n"
@@ -228,8 +229,8 @@ std::vector<nlohmann::json> tell_generation(const DemoScene& scene) {
   print_heading("4. The same prompt, dense and on fewer keys");
   constexpr int64_t kPredict = 48;
   constexpr float kPenalty = 1.5F;
-  fmt::print("The likeliest token each time, with a penalty of {} on tokens already seen.\n\n",
-             kPenalty);
+  print("The likeliest token each time, with a penalty of {} on tokens already seen.\n\n",
+        kPenalty);
   const int64_t n_prompt = std::max<int64_t>(length_of(scene, 1024) - kPredict, 1);
   const std::vector<int32_t> beginning(scene.tokens.begin(), scene.tokens.begin() + n_prompt);
   const std::string prompt = scene.tokenizer.decode(beginning, /*skip_special=*/true);
@@ -243,9 +244,9 @@ std::vector<nlohmann::json> tell_generation(const DemoScene& scene) {
     std::string answer;
     const GenerateResult result = generate(scene.model, scene.tokenizer, prompt, options,
                                            [&](std::string_view text) { answer += text; });
-    fmt::print("{}:\n  …{}\n\n",
-               dense ? "dense" : fmt::format("{}, {}", mode_name(choice.mode), setting_of(choice)),
-               nlohmann::json(answer).dump());
+    print("{}:\n  …{}\n\n",
+          dense ? "dense" : fmt::format("{}, {}", mode_name(choice.mode), setting_of(choice)),
+          nlohmann::json(answer).dump());
     std::vector<std::string> words = {"generate",
                                       "-p",
                                       prompt,
@@ -286,12 +287,12 @@ Measured tell_speed(const DemoScene& scene) {
                                      scene.model.plan_shape()),
                     options, [&](double done, const std::string& now) { bar.update(done, now); });
   }
-  fmt::print(
+  print(
       "pp: reading a prompt of so many tokens. tg: decoding {} tokens after them. Runs of\n"
       "dense and accelerated are interleaved. Where the speed-up is below 1, dense is "
       "faster.\n\n{}",
       options.n_predict, speed_table(result).markdown());
-  for (const std::string& line : result.left_out) fmt::print("Left out: {}\n", line);
+  for (const std::string& line : result.left_out) print("Left out: {}\n", line);
   std::string lengths;
   for (const int64_t n : options.lengths)
     lengths += (lengths.empty() ? "" : ",") + std::to_string(n);
@@ -308,12 +309,12 @@ std::optional<nlohmann::json> tell_contract(const DemoScene& scene, double token
   print_heading("6. A loss you state, and a plan that keeps it");
   const TuneOptions options = contract_options(scene);
   if (options.split.context < kLeastTuned) {
-    fmt::print("Left out: text or context are too short. On longer ones: sluice tune.\n");
+    print("Left out: text or context are too short. On longer ones: sluice tune.\n");
     return std::nullopt;
   }
   constexpr double kMostSeconds = 20;
   if (seconds_to_tune(scene, options, tokens_per_s) > kMostSeconds) {
-    fmt::print("Left out: with this model it takes minutes. By itself: sluice tune.\n");
+    print("Left out: with this model it takes minutes. By itself: sluice tune.\n");
     return std::nullopt;
   }
   Measurements measurements({}, {});
@@ -324,15 +325,15 @@ std::optional<nlohmann::json> tell_contract(const DemoScene& scene, double token
     result = tune(scene.model, text, options, measurements,
                   [&](double done, const std::string& now) { bar.update(done, now); });
   } catch (const Error& error) {  // too few documents: the story has been told without it
-    fmt::print("Left out: {}\n", error.what());
+    print("Left out: {}\n", error.what());
     return std::nullopt;
   }
-  fmt::print(
+  print(
       "tune decides head by head what may be left out: here so that {} tokens take as little\n"
       "memory as a KL of {} allows, by mean plus two standard errors on text that it was not made\n"
       "from. For speed, more choices and longer texts: sluice tune.\n\n{}",
       options.split.context, options.contract.max_kl, contract_table(options, result).markdown());
-  if (!result.dense_because.empty()) fmt::print("Dense: {}.\n", result.dense_because);
+  if (!result.dense_because.empty()) print("Dense: {}.\n", result.dense_because);
   return tune_results(origin_of(scene, tune_words(scene, options)), options, result);
 }
 

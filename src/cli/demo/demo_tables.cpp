@@ -6,6 +6,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "cli/terminal/print.h"
 #include "eval/text/token_text.h"
 
 namespace sluice::impl::cli {
@@ -24,7 +25,7 @@ void print_clusters(const Tokenizer& tokenizer, const TokenMap& map, size_t laye
   const auto quoted = [&](int32_t position) {
     return nlohmann::json(token_text(tokenizer, map.tokens[static_cast<size_t>(position)])).dump();
   };
-  if (!clusters.empty()) fmt::print("\nAt layer {}:\n", layer);
+  if (!clusters.empty()) print("\nAt layer {}:\n", layer);
   for (const auto& [owner, tokens] : clusters) {
     std::map<std::string, int> counts;
     for (const int32_t t : tokens) ++counts[quoted(t)];
@@ -34,8 +35,8 @@ void print_clusters(const Tokenizer& tokenizer, const TokenMap& map, size_t laye
     std::string listed;
     for (size_t i = 0; i < std::min<size_t>(texts.size(), 5); ++i)
       listed += fmt::format("{}{} x{}", i ? ", " : "", texts[i].first, texts[i].second);
-    fmt::print("  {} at {} stands for {} others: {}{}\n", quoted(owner), owner, tokens.size(),
-               listed, texts.size() > 5 ? ", …" : "");
+    print("  {} at {} stands for {} others: {}{}\n", quoted(owner), owner, tokens.size(), listed,
+          texts.size() > 5 ? ", …" : "");
   }
 }
 

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "api/backends.h"
+#include "cli/terminal/print.h"
 #include "cli/terminal/progress.h"
 #include "cli/terminal/say.h"
 #include "core/error.h"
@@ -119,6 +120,11 @@ bool is_named_as_of_model(const std::filesystem::path& file) {
 
 }  // namespace
 
+void check_output(const std::string& file) {
+  check_writable(file);
+  outlive_lost_output();
+}
+
 void check_outputs(const CommonOptions& options, const std::vector<std::string>& inputs,
                    const std::string& output) {
   std::vector<std::string> taken = inputs;
@@ -130,7 +136,7 @@ void check_outputs(const CommonOptions& options, const std::vector<std::string>&
         throw CLI::ValidationError(file + " is in use already and would be overwritten");
     if (lies_in(file, options.model) && is_named_as_of_model(file))
       throw CLI::ValidationError(file + " is among the model's own files");
-    check_writable(file);
+    check_output(file);
     taken.push_back(file);
   }
 }
@@ -164,7 +170,9 @@ CLI::Validator whole_number() {
 }
 
 std::string read_prompt_file(const std::string& path) {
-  return read_text_file(path, size_t{64} << 20);
+  std::string text = read_text_file(path, size_t{64} << 20);
+  check_text(text, path);
+  return text;
 }
 
 }  // namespace sluice::impl::cli

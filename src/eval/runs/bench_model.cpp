@@ -146,6 +146,7 @@ class LengthBench {
       }
     });
     if (audit) decodes_[candidate].audit = audit->records();
+    if (warm_up && !on_device()) check_finite(scores_.view().data<float>()[0]);
     if (warm_up)
       warm_decodes_[candidate] = decode;
     else

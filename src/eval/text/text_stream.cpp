@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cerrno>
+#include <system_error>
 
 #include "core/error.h"
+#include "io/mapped_file.h"
 
 namespace sluice::impl {
 namespace {
@@ -35,12 +38,17 @@ TextStream::TextStream(const std::filesystem::path& path, const Tokenizer& token
       path_(path),
       separator_(std::move(separator)),
       file_(path, std::ios::binary) {
+  const int reason = errno;  // of opening it
   std::error_code error;
   if (std::filesystem::is_directory(path, error))
     throw Error(path.string() + ": is a folder", "-f takes a text file");
-  if (!file_) throw Error(path.string() + ": cannot be read", "-f takes a text file");
+  if (!file_)
+    throw Error(path.string() + ": cannot be read: " + std::generic_category().message(reason),
+                "-f takes a text file");
   const auto size = std::filesystem::file_size(path, error);
   bytes_total_ = error ? 0 : static_cast<int64_t>(size);
+  fill(kPieceBytes + separator_.size() + 1);
+  check_text(text_, path_);
 }
 
 void TextStream::fill(size_t n_bytes) {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <new>
 #include <nlohmann/json.hpp>
 #include <vector>
 
@@ -26,6 +27,20 @@ std::string parser_words(const Json::exception& error) {
   return text.size() > kMaxShown ? line + "..." : line;
 }
 
+// Empties a tree from its leaves on. The library's own destructor takes memory for a list of all
+// that an array holds, and ends the process where there is none.
+void dismantle(Json& value) noexcept {
+  if (value.is_array()) {
+    auto& list = value.get_ref<Json::array_t&>();
+    for (Json& inner : list) dismantle(inner);
+    list.clear();
+  } else if (value.is_object()) {
+    auto& entries = value.get_ref<Json::object_t&>();
+    for (auto& [key, inner] : entries) dismantle(inner);
+    entries.clear();
+  }
+}
+
 // Takes the parser's events and checks the limits before it adds to the tree. nlohmann's own
 // builder with a callback looks at all elements of an array whenever one of them ends, which makes
 // its time quadratic.
@@ -33,6 +48,9 @@ class TreeBuilder {
  public:
   TreeBuilder(const std::string& label, const JsonLimits& limits)
       : label_(label), limits_(limits), values_left_(limits.values) {}
+  ~TreeBuilder() { dismantle(root_); }
+  TreeBuilder(const TreeBuilder&) = delete;
+  TreeBuilder& operator=(const TreeBuilder&) = delete;
 
   Json take() { return std::move(root_); }
 
@@ -137,10 +155,15 @@ Json parse_json(std::string_view text, const std::string& label, const JsonLimit
         fmt::format("{}: is {} bytes long, expected at most {}", label, text.size(), limits.bytes),
         kWrongFileHint);
   if (text.empty()) throw Error(label + ": is empty, expected JSON", "is the file complete?");
-  TreeBuilder builder(label, limits);
-  // With throwing handlers the result is always true.
-  Json::sax_parse(text.begin(), text.end(), &builder);
-  return builder.take();
+  try {
+    TreeBuilder builder(label, limits);
+    // With throwing handlers the result is always true.
+    Json::sax_parse(text.begin(), text.end(), &builder);
+    return builder.take();
+  } catch (const std::bad_alloc&) {
+    throw Error(label + ": reading it takes more memory than there is",
+                "raise the limit on memory (ulimit -v), or free some");
+  }
 }
 
 }  // namespace sluice::impl

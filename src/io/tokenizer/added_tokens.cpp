@@ -50,7 +50,7 @@ bool AddedTokens::add(const AddedToken& token, int32_t id, const Normalizer* nor
     content = std::move(normal.text);
   }
   ByteTrie& trie = token.normalized ? normalized_ : raw_;
-  if (!trie.add(content, id) && content.size() > ByteTrie::kMaxBytes) return false;
+  if (!trie.add(content, id) && !content.empty()) return false;
   vocab_.add(token.content, id);
   tokens_.insert_or_assign(id, token);
   decoded_.insert_or_assign(id, std::move(content));

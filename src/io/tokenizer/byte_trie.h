@@ -13,6 +13,8 @@ class ByteTrie {
  public:
   // Longer texts are not put in: finding costs as much as the longest text, at every place.
   static constexpr size_t kMaxBytes = 1024;
+  // About 50 bytes each. A vocabulary of 256k tokens has 1.5M.
+  static constexpr size_t kMaxNodes = size_t{1} << 23;
   static constexpr int32_t kNone = -1;
 
   struct Match {
@@ -21,9 +23,11 @@ class ByteTrie {
   };
 
   bool empty() const { return value_at_.size() == 1; }
-  // False when the text is empty or too long. A text put in twice keeps the later value.
+  // False when the text is empty or too long, or the trie is full. A text put in twice keeps the
+  // later value.
   bool add(std::string_view text, int32_t value) {
-    if (text.empty() || text.size() > kMaxBytes) return false;
+    if (text.empty() || text.size() > kMaxBytes || value_at_.size() + text.size() > kMaxNodes)
+      return false;
     uint32_t node = 0;
     for (const char byte : text) {
       const auto fresh = static_cast<uint32_t>(value_at_.size());

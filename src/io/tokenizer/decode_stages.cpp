@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "io/tokenizer/byte_alphabet.h"
+#include "io/tokenizer/growth.h"
 #include "io/tokenizer/utf8.h"
 
 namespace sluice::impl::tok {
@@ -38,7 +39,9 @@ const std::string kReplacement = to_utf8(kReplacementChar);
 }  // namespace
 
 void MapTokens::end_token() {
-  emit(rewrite_(token_, index_++));
+  const std::string text = rewrite_(token_, index_++);
+  check_growth(text.size(), std::max(token_.size(), kMostDecodedBytes));
+  emit(text);
   token_.clear();
 }
 
@@ -148,6 +151,7 @@ void ReplaceText::part(std::string_view text) {
   std::string out;
   size_t begin = 0;
   for (size_t at = held_.find(text_); at != std::string::npos; at = held_.find(text_, begin)) {
+    check_growth(out.size() + content_.size(), std::max(held_.size(), kMostDecodedBytes));
     out.append(held_, begin, at - begin).append(content_);
     begin = at + text_.size();
   }

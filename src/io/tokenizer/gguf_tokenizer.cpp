@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+
 #include "core/error.h"
 #include "core/quote.h"
 #include "io/gguf.h"
@@ -50,7 +52,12 @@ std::vector<ScoredToken> read_tokens(const GgufFile& file) {
   }
   if (const std::vector<double>* scores = file.find_floats(kScores)) {
     check_length(file, kScores, scores->size(), tokens.size());
-    for (size_t i = 0; i < tokens.size(); ++i) tokens[i].score = (*scores)[i];
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      tokens[i].score = (*scores)[i];
+      if (std::isnan(tokens[i].score))
+        throw Error(fmt::format("{}[{}] is not a number", place(file, kScores), i),
+                    "was the file converted completely?");
+    }
   }
   if (const std::vector<int64_t>* types = file.find_ints(kTypes)) {
     check_length(file, kTypes, types->size(), tokens.size());

@@ -9,9 +9,9 @@
 namespace sluice::impl::tok {
 
 Json read_tokenizer_file(const std::filesystem::path& path) {
-  // 256k tokens and 512k merges in pairs: 2M values.
+  // 256k tokens and 512k merges in pairs: 2M values. A value takes about 100 bytes in memory.
   constexpr JsonLimits kLimits = {
-      .bytes = size_t{256} << 20, .values = size_t{1} << 24, .repeated = RepeatedKeys::kLastCounts};
+      .bytes = size_t{256} << 20, .values = size_t{1} << 22, .repeated = RepeatedKeys::kLastCounts};
   return read_json_file(path, kLimits);
 }
 

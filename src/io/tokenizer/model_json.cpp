@@ -74,7 +74,7 @@ std::unique_ptr<Model> make_wordpiece(const JsonValue& json) {
   options.unk_token = json.string_or("unk_token", options.unk_token);
   options.continuing_prefix = json.string_or("continuing_subword_prefix", "##");
   options.max_chars =
-      static_cast<size_t>(json.integer_or("max_input_chars_per_word", 100, 0, 10'000));
+      static_cast<size_t>(json.integer_or("max_input_chars_per_word", 100, 0, 1000));
   return std::make_unique<WordPieceModel>(read_vocab(json.at("vocab")), std::move(options),
                                           json.where());
 }

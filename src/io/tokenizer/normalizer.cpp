@@ -8,6 +8,7 @@
 
 #include "core/error.h"
 #include "io/tokenizer/char_class.h"
+#include "io/tokenizer/growth.h"
 #include "io/tokenizer/json_values.h"
 #include "io/tokenizer/pattern.h"
 #include "io/tokenizer/utf8.h"
@@ -147,7 +148,9 @@ class Prepend : public Normalizer {
  public:
   explicit Prepend(std::string text) : prefix_(std::move(text)) {}
   void apply(NormalText& text) const override {
-    if (!text.text.empty()) text.text.insert(0, prefix_);
+    if (text.text.empty()) return;
+    check_growth(text.text.size() + prefix_.size(), most_bytes_of(text.text.size()));
+    text.text.insert(0, prefix_);
   }
 
  private:
@@ -177,7 +180,11 @@ class Sequence : public Normalizer {
  public:
   explicit Sequence(std::vector<std::unique_ptr<Normalizer>> parts) : parts_(std::move(parts)) {}
   void apply(NormalText& text) const override {
-    for (const auto& part : parts_) part->apply(text);
+    const size_t most = most_bytes_of(text.text.size());
+    for (const auto& part : parts_) {
+      part->apply(text);
+      check_growth(text.text.size(), most);
+    }
   }
 
  private:

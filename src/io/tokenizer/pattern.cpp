@@ -4,6 +4,7 @@
 
 #include "core/error.h"
 #include "core/quote.h"
+#include "io/tokenizer/growth.h"
 #include "io/tokenizer/json_values.h"
 
 namespace sluice::impl::tok {
@@ -47,7 +48,11 @@ Pattern read_pattern(const JsonValue& json) {
 
 std::string replace_spans(std::string_view text, const std::vector<Span>& spans,
                           std::string_view content) {
+  size_t n_bytes = text.size() + spans.size() * content.size();
+  for (const Span& span : spans) n_bytes -= span.end - span.begin;
+  check_growth(n_bytes, most_bytes_of(text.size()));
   std::string out;
+  out.reserve(n_bytes);
   size_t begin = 0;
   for (const Span& span : spans) {
     out.append(text.substr(begin, span.begin - begin)).append(content);

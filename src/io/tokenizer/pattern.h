@@ -33,6 +33,7 @@ class Pattern {
 // {"String": "…"} or {"Regex": "…"}
 Pattern read_pattern(const JsonValue& json);
 
+// Throws Error where the text grows past most_bytes_of its length.
 std::string replace_spans(std::string_view text, const std::vector<Span>& spans,
                           std::string_view content);
 

@@ -1,5 +1,7 @@
 #include "io/tokenizer/post_processor.h"
 
+#include <fmt/format.h>
+
 #include "io/tokenizer/json_values.h"
 
 namespace sluice::impl::tok {
@@ -17,6 +19,7 @@ std::vector<int32_t> special_ids(const JsonValue& json, const std::string& token
 }
 
 PostProcessor read_template(const JsonValue& json) {
+  constexpr size_t kMostAround = 1024;  // real ones add one or two
   const JsonValue parts = json.at("single");
   std::vector<int32_t> before, after;
   bool seen = false;
@@ -32,6 +35,8 @@ PostProcessor read_template(const JsonValue& json) {
     const std::vector<int32_t> ids = special_ids(json, token);
     std::vector<int32_t>& side = seen ? after : before;
     side.insert(side.end(), ids.begin(), ids.end());
+    if (side.size() > kMostAround)
+      part.refuse(fmt::format("brings the tokens around a text to more than {}", kMostAround));
   }
   if (!seen) parts.refuse("leaves out the text");
   return {std::move(before), std::move(after)};

@@ -5,6 +5,7 @@
 
 #include "io/tokenizer/byte_alphabet.h"
 #include "io/tokenizer/char_class.h"
+#include "io/tokenizer/growth.h"
 #include "io/tokenizer/json_values.h"
 #include "io/tokenizer/pattern.h"
 #include "io/tokenizer/utf8.h"
@@ -93,11 +94,21 @@ std::vector<Span> find_words(std::string_view text) {
   return found;
 }
 
+size_t n_bytes_of(const std::vector<Piece>& pieces) {
+  size_t n = 0;
+  for (const Piece& piece : pieces) n += piece.text.size();
+  return n;
+}
+
 class Sequence : public PreTokenizer {
  public:
   void add(std::unique_ptr<PreTokenizer> part) { parts_.push_back(std::move(part)); }
   void apply(std::vector<Piece>& pieces) const override {
-    for (const auto& part : parts_) part->apply(pieces);
+    const size_t most = most_bytes_of(n_bytes_of(pieces));
+    for (const auto& part : parts_) {
+      part->apply(pieces);
+      check_growth(n_bytes_of(pieces), most);
+    }
   }
 
  private:

@@ -26,10 +26,13 @@ constexpr uint32_t kMatchLimit = 5'000'000;
 constexpr uint32_t kHeapLimitKib = 256 * 1024;
 // Reserved, and used only where a pattern repeats a group many thousand times.
 constexpr size_t kJitStackBytes = size_t{128} << 20;
-// PCRE2 counts steps anew at every start position, so a search looks at this many at a time and
-// the clock is read in between.
-constexpr size_t kStartsPerSearch = 4096;
-constexpr std::chrono::seconds kTimeLimit{20};  // per text; 1 MB of English takes 0.1 s
+// PCRE2 counts steps anew at every start position, so a search looks at a few at a time and the
+// clock is read in between. After a fast search the next one looks at twice as many.
+constexpr size_t kFewestStarts = 16, kMostStarts = 4096;
+constexpr std::chrono::milliseconds kFastSearch{10};
+// Per text; 1 MB of English takes 0.1 s.
+constexpr std::chrono::nanoseconds kTimeLimit = std::chrono::seconds(2);
+constexpr std::chrono::nanoseconds kTimeLimitPerByte = std::chrono::microseconds(20);
 
 template <auto Free>
 struct Freer {
@@ -60,7 +63,8 @@ class Search {
         where_(where),
         data_(pcre2_match_data_create(1, nullptr)),
         context_(pcre2_match_context_create(nullptr)),
-        deadline_(Clock::now() + kTimeLimit) {
+        begun_(Clock::now()),
+        deadline_(begun_ + kTimeLimit + static_cast<int64_t>(text.size()) * kTimeLimitPerByte) {
     SLUICE_CHECK(data_ && context_);
     pcre2_set_match_limit(context_.get(), kMatchLimit);
     pcre2_set_heap_limit(context_.get(), kHeapLimitKib);
@@ -68,7 +72,7 @@ class Search {
 
   std::optional<Span> next(size_t from) {
     for (size_t start = from; start <= text_.size();) {
-      const size_t last = std::min(start + kStartsPerSearch, text_.size());
+      const size_t last = std::min(start + n_starts_, text_.size());
       pcre2_set_offset_limit(context_.get(), last);
       const int rc = match(start);
       if (rc >= 0) {
@@ -105,8 +109,11 @@ class Search {
     while (at < text_.size() && (static_cast<unsigned char>(text_[at]) & 0xC0) == 0x80) ++at;
     return at;
   }
-  void check_clock() const {
-    if (Clock::now() > deadline_) fail("it takes too long on this text");
+  void check_clock() {
+    const Clock::time_point now = Clock::now();
+    if (now > deadline_) fail("it takes too long on this text");
+    n_starts_ = now - begun_ < kFastSearch ? std::min(2 * n_starts_, kMostStarts) : kFewestStarts;
+    begun_ = now;
   }
   [[noreturn]] void fail(const std::string& what) const {
     throw Error(fmt::format("{}: the pattern could not be matched: {}", where_, what),
@@ -120,7 +127,9 @@ class Search {
   DataPtr data_;
   MatchPtr context_;
   StackPtr stack_;
+  Clock::time_point begun_;  // the searches since the clock was read
   Clock::time_point deadline_;
+  size_t n_starts_ = kFewestStarts;
   size_t n_found_ = 0;
 };
 

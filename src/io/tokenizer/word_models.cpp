@@ -27,19 +27,20 @@ size_t count_chars(std::string_view text) {
   }));
 }
 
-size_t previous_boundary(std::string_view text, size_t at) {
-  do {
-    --at;
-  } while (at > 0 && (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80);
-  return at;
-}
-
 }  // namespace
 
 WordPieceModel::WordPieceModel(Vocab vocab, Options options, std::string where)
     : vocab_(std::move(vocab)), options_(std::move(options)), where_(std::move(where)) {
   for (const auto& [id, text] : vocab_.texts()) {
-    longest_token_ = std::max(longest_token_, text.size());
+    if (text.empty()) continue;
+    const bool continues = text.starts_with(options_.continuing_prefix);
+    const std::string_view rest =
+        std::string_view(text).substr(continues ? options_.continuing_prefix.size() : 0);
+    const bool added = first_.add(text, id) && (!continues || rest.empty() || inner_.add(rest, id));
+    if (!added)
+      throw Error(fmt::format("{}: token {} is longer than {} bytes, or the vocabulary than {}",
+                              where_, id, ByteTrie::kMaxBytes, ByteTrie::kMaxNodes),
+                  "is the file damaged?");
   }
 }
 
@@ -50,22 +51,11 @@ void WordPieceModel::tokenize(std::string_view word, std::vector<int32_t>& ids) 
     ids.push_back(require_unk(vocab_, options_.unk_token, where_));
   };
   if (count_chars(word) > options_.max_chars) return give_up();
-  std::string spelled;
   for (size_t begin = 0; begin < word.size();) {
-    spelled = begin > 0 ? options_.continuing_prefix : std::string();
-    const size_t n_prefix = spelled.size();
-    spelled += word.substr(begin);
-    size_t end = word.size();
-    std::optional<int32_t> id;
-    for (; end > begin; end = previous_boundary(word, end)) {
-      const size_t n = n_prefix + end - begin;
-      if (n > longest_token_) continue;
-      id = vocab_.id_of(std::string_view(spelled).substr(0, n));
-      if (id) break;
-    }
-    if (!id) return give_up();
-    ids.push_back(*id);
-    begin = end;
+    const ByteTrie::Match match = (begin > 0 ? inner_ : first_).longest_at(word, begin);
+    if (match.n_bytes == 0) return give_up();
+    ids.push_back(match.value);
+    begin += match.n_bytes;
   }
 }
 

@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "io/tokenizer/byte_trie.h"
 #include "io/tokenizer/model.h"
 
 namespace sluice::impl::tok {
@@ -26,7 +27,8 @@ class WordPieceModel : public Model {
   Vocab vocab_;
   Options options_;
   std::string where_;
-  size_t longest_token_ = 0;
+  ByteTrie first_;  // what may begin a word
+  ByteTrie inner_;  // what may go on, without the prefix
 };
 
 class WordLevelModel : public Model {

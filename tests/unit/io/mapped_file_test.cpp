@@ -66,6 +66,27 @@ TEST(MappedFile, ControlCharactersOfAPathStayOnOneLine) {
   expect_error([&] { MappedFile::open(dir.path() / "a\nb"); }, {"a\\x0ab: cannot open"});
 }
 
+TEST(MappedFile, IsFoundByItsAddresses) {
+  const TempDir dir;
+  const auto path = dir.write("a.bin", "hello");
+  const char here = 0;
+  EXPECT_EQ(mapped_path_at(&here), nullptr);
+  const std::byte* address = nullptr;
+  {
+    const auto file = MappedFile::open(path), other = MappedFile::open(dir.write("b.bin", "b"));
+    address = file->bytes().data();
+    EXPECT_STREQ(mapped_path_at(address + 4), path.c_str());
+    EXPECT_STREQ(mapped_path_at(other->bytes().data()), (dir.path() / "b.bin").c_str());
+  }
+  EXPECT_EQ(mapped_path_at(address), nullptr);
+}
+
+TEST(ReadTextFile, BytesOfZeroAreNoText) {
+  check_text("caf\xc3\xa9 \xff", "a.txt");
+  expect_error([] { check_text(std::string_view("a\0b", 3), "a.txt"); },
+               {"a.txt: is no text in UTF-8: byte 1 is 0"});
+}
+
 TEST(ReadTextFile, ReturnsTheWholeText) {
   const TempDir dir;
   EXPECT_EQ(read_text_file(dir.write("a.txt", "two\nlines\n"), 10), "two\nlines\n");

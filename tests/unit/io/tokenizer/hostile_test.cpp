@@ -26,6 +26,10 @@ json changed(const char* pointer, json value) {
   return tokenizer;
 }
 
+json sequence(const char* list, const json& step, size_t n) {
+  return {{"type", "Sequence"}, {list, json::array_t(n, step)}};
+}
+
 TEST(HostileTokenizer, WrongTypesAreNamedByKey) {
   const json odd = {{"type", 3}};
   expect_refused(json::array(), {});
@@ -114,9 +118,6 @@ TEST(HostileTokenizer, DeepNestingIsRefused) {
 }
 
 TEST(HostileTokenizer, SequencesOfManyStepsAreRefused) {
-  const auto sequence = [](const char* list, const json& step, size_t n) {
-    return json{{"type", "Sequence"}, {list, json::array_t(n, step)}};
-  };
   const json fuse = {{"type", "Fuse"}}, nfc = {{"type", "NFC"}}, digits = {{"type", "Digits"}},
              bytes = {{"type", "ByteLevel"}};
   for (const size_t n : {size_t{256}, size_t{100'000}}) {
@@ -132,6 +133,61 @@ TEST(HostileTokenizer, SequencesOfManyStepsAreRefused) {
                  {"decoder: has more than 256 steps"});
   const auto most = TokenizerFolder(changed("/decoder", sequence("decoders", fuse, 255))).open();
   EXPECT_EQ(most->decode(std::vector<int32_t>{6, 2}, false), "abc");
+}
+
+json replace(const char* from, const std::string& to) {
+  return {{"type", "Replace"}, {"pattern", {{"String", from}}}, {"content", to}};
+}
+
+// 2^30 and 1000^10 times the text, where nothing stopped it.
+TEST(HostileTokenizer, StepsThatMultiplyATextAreStopped) {
+  const std::string text = "a a\xc3\xa9";
+  const auto expect_stopped = [&](const char* pointer, const json& steps) {
+    const auto tokenizer = TokenizerFolder(changed(pointer, steps)).open();
+    test::expect_error([&] { tokenizer->encode(text, false); }, {"the tokenizer makes"});
+  };
+  expect_stopped("/normalizer", sequence("normalizers", replace("a", "aa"), 30));
+  expect_stopped("/normalizer", sequence("normalizers", replace("a", std::string(1000, 'a')), 10));
+  expect_stopped("/normalizer", replace("a", std::string(1'000'000, 'a')));
+  expect_stopped("/normalizer", {{"type", "Prepend"}, {"prepend", std::string(1'000'000, 'a')}});
+  expect_stopped(
+      "/pre_tokenizer",
+      sequence("pretokenizers",
+               {{"type", "ByteLevel"}, {"use_regex", false}, {"add_prefix_space", false}}, 30));
+  const json regex = {{"type", "Replace"}, {"pattern", {{"Regex", "a"}}}, {"content", "aa"}};
+  for (const json& steps : {sequence("decoders", replace("a", "aa"), 30),
+                            sequence("decoders", replace("a", std::string(1000, 'a')), 10),
+                            sequence("decoders", regex, 30)}) {
+    const auto tokenizer = TokenizerFolder(changed("/decoder", steps)).open();
+    test::expect_error(
+        [&] {
+          tokenizer->decode(std::vector<int32_t>{0, 6}, false);
+        },
+        {"the tokenizer makes"});
+  }
+}
+
+TEST(HostileTokenizer, ATemplateOfManyTokensIsRefused) {
+  expect_refused(changed("/post_processor/special_tokens/<s>/ids", json::array_t(2000, 1)),
+                 {"post_processor.single", "more than 1024"});
+}
+
+// Ten thousand words of up to a thousand letters; every one was looked up at every length.
+TEST(HostileTokenizer, LongWordsOfOnePrefixTakeLittleTime) {
+  json vocab = {{"[UNK]", 0}, {"a", 1}, {"##a", 2}};
+  for (int i = 0; i < 10'000; ++i)
+    vocab[(i % 2 ? "##" : "") + std::string(static_cast<size_t>(i) % 900 + 50, 'a') + "b" +
+          std::to_string(i)] = i + 3;
+  const json model = {{"type", "WordPiece"},
+                      {"unk_token", "[UNK]"},
+                      {"max_input_chars_per_word", 1000},
+                      {"vocab", vocab}};
+  const auto tokenizer = TokenizerFolder(json{{"model", model}}).open();
+  EXPECT_EQ(tokenizer->encode(std::string(1000, 'a'), false).size(), 1000u);
+  json longer = {{"type", "WordPiece"}, {"vocab", {{std::string(2000, 'a'), 0}}}};
+  expect_refused(json{{"model", longer}}, {"is longer than 1024 bytes"});
+  longer = {{"type", "WordPiece"}, {"vocab", {{"a", 0}}}, {"max_input_chars_per_word", 10'000}};
+  expect_refused(json{{"model", longer}}, {"max_input_chars_per_word", "from 0 to 1000"});
 }
 
 // Three and a half million bytes each; time that grew with the square would be minutes.
