@@ -18,12 +18,12 @@ from ._core import set_threads, threads, version as _version
 from ._errors import Error
 from ._model import Model, Sequence, Text
 from ._plan import Plan
-from ._results import Evaluation
+from ._results import Analysis, Evaluation, report
 from ._stream import Token
 
 __version__: str = _version()
-__all__ = ["Attention", "Error", "Evaluation", "Model", "Plan", "Sequence", "Text", "Token",
-           "demo_model", "demo_text", "set_threads", "threads"]
+__all__ = ["Analysis", "Attention", "Error", "Evaluation", "Model", "Plan", "Sequence", "Text", "Token",
+           "demo_model", "demo_text", "report", "set_threads", "threads"]
 
 
 def demo_model() -> pathlib.Path:

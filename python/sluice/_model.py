@@ -13,7 +13,7 @@ import numpy.typing as npt
 from . import _core
 from ._errors import Error
 from ._plan import Plan, core_of
-from ._results import Evaluation
+from ._results import Analysis, Evaluation, analysis_of, evaluation_of
 from ._stream import Handover, Token
 
 
@@ -216,7 +216,7 @@ class Model:
         Returns:
             A dict of perplexity, loss, n_tokens, n_windows and, for each plan, perplexity,
             perplexity_ratio, kl (nats per token), kl_p99, top1_agreement, keys_read and
-            cache_bytes_share. ``rows()`` makes a table of it.
+            cache_bytes_share. ``rows()`` makes a table of it, ``report()`` a page.
         """
         if isinstance(plans, Plan):
             plans = [plans]
@@ -226,7 +226,29 @@ class Model:
         with self._alone():
             found = _core.evaluate(self._core, os.fspath(text),
                                    [core_of(plan) for plan in named.values()], options)
-        return Evaluation(found, names=list(named))
+        return evaluation_of(found, list(named))
+
+    def analyze(self, text: str | os.PathLike[str], *, taus: SequenceOf[float] = (0.3,), context: int = 0,
+                max_windows: int = 4, separator: str = "<|endoftext|>",
+                progress: Callable[[float], Any] | None = None) -> Analysis:
+        """Which tokens of a text represent the others, at every layer.
+
+        Args:
+            text: path of a text file.
+            taus: tokens of cosine 1 - tau^2 or more are redundant.
+            context: tokens of a window; 0: 512, or the model's where it has fewer.
+            max_windows: of the text, from its beginning.
+            separator: what parts documents in the file; empty for none.
+            progress: called with the share done.
+
+        Returns:
+            A dict as ``sluice analyze --json`` writes it (docs/results.md). ``rows()`` has a line for
+            each tau, layer and rule.
+        """
+        options = {"taus": [float(tau) for tau in taus], "context": context, "max_windows": max_windows,
+                   "separator": separator, "progress": progress}
+        with self._alone():
+            return analysis_of(_core.analyze(self._core, os.fspath(text), options))
 
     def tune(self, text: str | os.PathLike[str], *, max_kl: float | None = None,
              max_ppl_ratio: float | None = None, max_kl_p99: float | None = None,

@@ -1,4 +1,4 @@
-// sluice._core.evaluate and tune.
+// sluice._core.evaluate, analyze, tune and report_page.
 
 #include "bind.h"
 
@@ -35,6 +35,7 @@ nb::dict evaluate_text(Model& model, const std::filesystem::path& text,
   options.take("progress", progress);
   options.finish();
   wanted.progress = [&](int64_t n_windows) { report_progress(progress, n_windows); };
+  wanted.results = true;
   Evaluation found;
   {
     const nb::gil_scoped_release released;
@@ -48,7 +49,23 @@ nb::dict evaluate_text(Model& model, const std::filesystem::path& text,
   nb::list losses;
   for (const PlanLoss& loss : found.plans) losses.append(dict_of_loss(loss));
   out["plans"] = losses;
+  out["results"] = found.results;
   return out;
+}
+
+std::string analyze_text(Model& model, const std::filesystem::path& text, const nb::dict& given) {
+  Options options(given);
+  AnalyzeOptions wanted;
+  nb::object progress = nb::none();
+  options.take("taus", wanted.taus);
+  options.take("context", wanted.context);
+  options.take("max_windows", wanted.max_windows);
+  options.take("separator", wanted.separator);
+  options.take("progress", progress);
+  options.finish();
+  wanted.progress = [&](double done) { report_progress(progress, done); };
+  const nb::gil_scoped_release released;
+  return analyze(model, text, wanted);
 }
 
 nb::dict dict_of_tuned(const TunedLoss& loss) {
@@ -111,6 +128,10 @@ nb::dict tune_text(Model& model, const std::filesystem::path& text, const nb::di
 void bind_evaluate(nb::module_& core) {
   core.def("evaluate", &evaluate_text, nb::arg("model"), nb::arg("text"), nb::arg("plans"),
            nb::arg("options"));
+  core.def("analyze", &analyze_text, nb::arg("model"), nb::arg("text"), nb::arg("options"));
+  core.def(
+      "report_page", [](const std::vector<std::string>& results) { return report_page(results); },
+      nb::arg("results"));
   core.def("tune", &tune_text, nb::arg("model"), nb::arg("text"), nb::arg("options"));
 }
 

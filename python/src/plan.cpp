@@ -5,9 +5,9 @@
 namespace sluice::python {
 namespace {
 
-nb::object info_of(const Plan& plan) {
+std::optional<nb::dict> info_of(const Plan& plan) {
   const std::optional<PlanInfo> info = plan.info();
-  if (!info) return nb::none();
+  if (!info) return {};
   nb::dict out;
   out["family"] = info->family;
   out["context"] = info->context;

@@ -36,15 +36,6 @@ def test_plans_are_compared_with_exact_attention(demo):
     assert json.loads(json.dumps(found)) == found
 
 
-def test_rows_make_a_table_of_pandas(demo):
-    pandas = pytest.importorskip("pandas")
-    found = demo.evaluate(sluice.demo_text(), sluice.Plan.uniform("keys", tau=0.5), max_windows=1)
-    table = pandas.DataFrame(found.rows())
-    assert list(table["plan"]) == ["dense", "plan 1"]
-    assert table["kl"][1] == found["plans"][0]["kl"]["value"]
-    assert table["kl_stderr"][1] == found["plans"][0]["kl"]["standard_error"]
-
-
 def test_a_progress_that_raises_ends_the_evaluation(demo):
     def progress(n):
         raise ValueError("enough")
