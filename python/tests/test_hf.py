@@ -102,7 +102,7 @@ def test_a_trained_model_has_the_loss_and_the_reads_of_the_program(options, tmp_
         found = logits(model, ids).double().log_softmax(-1)
         shares = enabled.keys_read().values()
     kl = (dense.exp() * (dense - found)).sum(-1).mean().item()
-    # Activations differ by round-off, so few clusters are decided in another way.
+    # Activations differ by round-off, so a cluster near the threshold may be decided differently.
     assert kl == pytest.approx(expected["kl"]["value"], rel=1e-2)
     assert sum(shares) / len(shares) == pytest.approx(expected["keys_read"], rel=1e-3)
 
@@ -260,3 +260,36 @@ def test_enabling_again_takes_the_place_of_the_first():
     hf.disable(model)
     assert model.config._attn_implementation == before
     assert not any("_sluice" in module.__dict__ for module in model.modules())
+
+
+@pytest.fixture(scope="module")
+def nano():
+    model = transformers.AutoModelForCausalLM.from_pretrained(sluice.demo_model(), dtype=torch.float32)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(sluice.demo_model())
+    ids = tokenizer(sluice.demo_text().read_text(), return_tensors="pt").input_ids
+    return model.eval(), [ids[:, :1000], ids[0, 1000:1500]]
+
+
+def test_tune_finds_the_largest_delta_that_keeps_the_contract(nano):
+    model, texts = nano
+    tuned = hf.tune(model, texts, max_kl=0.02)
+    assert tuned["kl"] + 2 * tuned["kl_stderr"] <= 0.02
+    assert 0 < tuned["keys_read"] < 1 and tuned["n_tokens"] == 1500
+    tried = {each["delta"]: each for each in tuned["tried"]}
+    larger = hf.DELTAS[hf.DELTAS.index(tuned["delta"]) + 1]
+    assert tried[larger]["kl"] + 2 * tried[larger]["kl_stderr"] > 0.02
+    assert model.config._attn_implementation != hf.NAME
+    again = hf.measure(model, texts, delta=tuned["delta"])
+    assert again["kl"] == pytest.approx(tuned["kl"], rel=1e-2)
+    assert len(again["keys_read_by_layer"]) == 12
+
+
+def test_a_contract_that_nothing_keeps_is_refused(nano):
+    model, texts = nano
+    for options, message in [(dict(max_kl=0), "no loss"), (dict(max_kl=1e-30), "every key read")]:
+        with pytest.raises(sluice.Error, match=message):
+            hf.tune(model, texts[1:], **options)
+    with pytest.raises(sluice.Error, match="no text"):
+        hf.tune(model, [texts[1][:1]], max_kl=1)
+    with pytest.raises(sluice.Error, match="no texts"):
+        hf.tune(model, [], max_kl=1)

@@ -1,20 +1,4 @@
-"""Refined attention inside models of transformers, on the CPU.
-
-    import sluice.hf
-    sluice.hf.enable(model, delta=0.01)
-    model.generate(...)  # as before
-
-The model, its weights, its cache and ``generate()`` stay transformers' own; only attention is replaced,
-through transformers' AttentionInterface. Each layer of each sequence of a cache has a
-:class:`sluice.Attention`, whose keys and values grow with the cache. The cache keeps its own copy of them,
-for its lengths, for layers that fall back, and to start again from where it was cropped or reordered.
-
-Tensors of float32 go in and out without a copy where they are contiguous by token, as the projections of
-most models are; keys and values of a cache are copied once, token by token. bfloat16 and float16 are
-converted: three tensors of a layer to float32, and one back (docs/python.md has the cost).
-
-A layer, or a call, that this attention does not serve falls back to sdpa; a warning says so, once.
-"""
+"""An attention function for transformers, and the models that use it."""
 
 from __future__ import annotations
 
@@ -27,10 +11,8 @@ from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedM
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
-from ._attention import Attention
-from ._errors import Error
-
-__all__ = ["Enabled", "disable", "enable"]
+from .._attention import Attention
+from .._errors import Error
 
 NAME = "sluice"  # of the attention implementation, in a model's config
 
@@ -267,7 +249,7 @@ class Enabled:
         self.disable()
 
 
-def _attention_modules(model: PreTrainedModel) -> Iterator[torch.nn.Module]:
+def _attention_modules(model: PreTrainedModel) -> Iterator[Any]:
     for module in model.modules():
         if isinstance(getattr(module, "layer_idx", None), int) and "Attention" in type(module).__name__:
             yield module
@@ -298,11 +280,11 @@ def enable(model: PreTrainedModel, attention: str = "refine", *,
     modules = list(_attention_modules(model))
     if not modules:
         raise Error("this model has no attention layers that know their place", "a decoder of transformers")
-    n_layers = 1 + max(module.layer_idx for module in modules)  # type: ignore[attr-defined]
+    n_layers = 1 + max(module.layer_idx for module in modules)
     deltas = [delta] * n_layers if isinstance(delta, (int, float)) else list(delta)
     if len(deltas) != n_layers:
         raise Error(f"delta has {len(deltas)} values for {n_layers} layers", "one number, or one for each")
-    options = {"mode": attention, "strict": strict, "window": window, "sinks": sinks}
+    options: dict[str, Any] = {"mode": attention, "strict": strict, "window": window, "sinks": sinks}
     for each in deltas:  # what is out of range is refused now
         if each is not None:
             Attention(n_heads=1, head_dim=64, capacity=1, delta=float(each), **options)
@@ -312,10 +294,10 @@ def enable(model: PreTrainedModel, attention: str = "refine", *,
     model.set_attn_implementation(NAME)
     shared, layers, hooks = _Shared(), [], []
     for module in modules:
-        index: int = module.layer_idx  # type: ignore[assignment]
-        if deltas[index] is None:
+        own = deltas[module.layer_idx]
+        if own is None:
             continue
-        layer = _Layer(index, {**options, "delta": float(deltas[index])}, shared)  # type: ignore[arg-type]
+        layer = _Layer(module.layer_idx, {**options, "delta": float(own)}, shared)
         module.__dict__["_sluice"] = layer
         layers.append((module, layer))
         hooks.append(module.register_forward_pre_hook(layer.before_forward, with_kwargs=True))
