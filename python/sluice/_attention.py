@@ -58,6 +58,11 @@ class Attention:
         """Keys that all queries so far read, as a share of those that dense attention reads."""
         return self._core.keys_read
 
+    @property
+    def keys_read_by_head(self) -> list[float]:
+        """The same of each query head."""
+        return self._core.keys_read_by_head
+
     def clear(self) -> None:
         """Forgets everything."""
         self._core.clear()

@@ -39,6 +39,7 @@ void bind_attention(nb::module_& core) {
       .def("append", &append, nb::arg("q"), nb::arg("k"), nb::arg("v"), nb::arg("out").noconvert())
       .def_prop_ro("length", &Attention::length)
       .def_prop_ro("keys_read", &Attention::keys_read)
+      .def_prop_ro("keys_read_by_head", &Attention::keys_read_by_head)
       .def("clear", &Attention::clear);
 }
 

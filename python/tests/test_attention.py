@@ -43,8 +43,10 @@ def test_refined_attention_reads_fewer_keys(qkv):
     attention = make(mode="refine", delta=float("inf"), window=64)
     attention.append(*qkv)
     assert attention.keys_read < 1
+    assert np.mean(attention.keys_read_by_head) == pytest.approx(attention.keys_read)
     attention.clear()
     assert len(attention) == 0 and attention.keys_read == 1
+    assert attention.keys_read_by_head == [1] * 4
 
 
 def test_out_is_written_in_place(qkv):

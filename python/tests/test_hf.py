@@ -281,7 +281,16 @@ def test_tune_finds_the_largest_delta_that_keeps_the_contract(nano):
     assert model.config._attn_implementation != hf.NAME
     again = hf.measure(model, texts, delta=tuned["delta"])
     assert again["kl"] == pytest.approx(tuned["kl"], rel=1e-2)
-    assert len(again["keys_read_by_layer"]) == 12
+    assert len(again["keys_read_by_head"]) == 12
+
+
+def test_profile_has_a_row_for_each_head(nano):
+    model, texts = nano
+    rows = hf.profile(model, texts[1:], deltas=[0.0, 1.0], window=64)
+    assert len(rows) == 2 * 12 * 3
+    assert {(row["layer"], row["head"]) for row in rows} == {(i, j) for i in range(12) for j in range(3)}
+    every, few = (sum(row["keys_read"] for row in rows if row["delta"] == delta) for delta in (0.0, 1.0))
+    assert few < every
 
 
 def test_a_contract_that_nothing_keeps_is_refused(nano):

@@ -17,6 +17,6 @@ A layer, or a call, that this attention does not serve falls back to sdpa; a war
 """
 
 from ._enable import NAME, Enabled, disable, enable
-from ._tune import DELTAS, measure, tune
+from ._tune import DELTAS, measure, profile, tune
 
-__all__ = ["DELTAS", "NAME", "Enabled", "disable", "enable", "measure", "tune"]
+__all__ = ["DELTAS", "NAME", "Enabled", "disable", "enable", "measure", "profile", "tune"]

@@ -52,7 +52,7 @@ class _Layer:
         self.states: weakref.WeakKeyDictionary[Any, _State] = weakref.WeakKeyDictionary()
         self.cache: Any = None
         self.before: tuple[torch.Tensor | None, int] = (None, 0)
-        self.keys_read: float | None = None
+        self.keys_read: list[float] | None = None  # of each query head, in the last sequences
 
     def __deepcopy__(self, memo: dict[int, Any]) -> _Layer:
         return _Layer(self.index, self.options, self.shared)  # a copy of a model has caches of its own
@@ -199,7 +199,8 @@ def _attend(layer: _Layer, module: Any, query: torch.Tensor, key: torch.Tensor, 
                              _rows(value[i, :, begin:]), out[i, begin - shape.n_past:])
     state.length = total
     state.keys = _mark(cached)
-    layer.keys_read = sum(each.keys_read for each in state.attentions) / shape.batch
+    shares = [each.keys_read_by_head for each in state.attentions]
+    layer.keys_read = [sum(of_head) / shape.batch for of_head in zip(*shares)]
     return out.to(query.dtype)
 
 
@@ -227,6 +228,11 @@ class Enabled:
 
         None for a layer that was not served.
         """
+        return {index: None if shares is None else sum(shares) / len(shares)
+                for index, shares in self.keys_read_by_head().items()}
+
+    def keys_read_by_head(self) -> dict[int, list[float] | None]:
+        """The same of each query head."""
         return {layer.index: layer.keys_read for _, layer in self._layers}
 
     def disable(self) -> None:

@@ -34,11 +34,12 @@ def _log_probabilities(model: PreTrainedModel, ids: torch.Tensor) -> torch.Tenso
 
 
 def _loss(model: PreTrainedModel, ids: torch.Tensor, own: torch.Tensor,
-          options: dict[str, Any]) -> tuple[torch.Tensor, list[float]]:
-    """The KL of each token, (n_tokens), and the share of keys that each layer read."""
+          options: dict[str, Any]) -> tuple[torch.Tensor, dict[int, list[float]]]:
+    """The KL of each token, (n_tokens), and the share of keys that each head read; 1 where sdpa served it."""
     with enable(model, **options) as enabled:
         ours = _log_probabilities(model, ids)
-        shares = [1.0 if share is None else share for share in enabled.keys_read().values()]
+        shares = {layer: [1.0] if read is None else read
+                  for layer, read in enabled.keys_read_by_head().items()}
     return (own.exp() * (own - ours)).sum(-1).double(), shares
 
 
@@ -51,7 +52,7 @@ def measure(model: PreTrainedModel, texts: Sequence[torch.Tensor], **options: An
 
     Returns:
         A dict: "kl" (nats per token, KL(own || ours)), "kl_stderr" with the tokens taken as independent,
-        "kl_p99", "keys_read", "keys_read_by_layer" and "n_tokens".
+        "kl_p99", "keys_read", "keys_read_by_head" (lists by layer) and "n_tokens".
     """
     disable(model)
     kls, shares, n_tokens = [], [], []
@@ -64,11 +65,31 @@ def measure(model: PreTrainedModel, texts: Sequence[torch.Tensor], **options: An
     n = sum(n_tokens)
     # Dense attention reads n (n + 1) / 2 keys of a text, so long texts weigh more.
     weights = [m * (m + 1) / 2 for m in n_tokens]
-    by_layer = [sum(w * share[i] for w, share in zip(weights, shares)) / sum(weights)
-                for i in range(len(shares[0]))]
+    by_head = {layer: [sum(w * share for w, share in zip(weights, of_head)) / sum(weights)
+                       for of_head in zip(*(each[layer] for each in shares))] for layer in shares[0]}
+    by_layer = [sum(heads) / len(heads) for heads in by_head.values()]
     return {"kl": kl.mean().item(), "kl_stderr": (kl.std() / math.sqrt(n)).item(),
             "kl_p99": kl.quantile(0.99).item(), "keys_read": sum(by_layer) / len(by_layer),
-            "keys_read_by_layer": by_layer, "n_tokens": n}
+            "keys_read_by_head": by_head, "n_tokens": n}
+
+
+def profile(model: PreTrainedModel, texts: Sequence[torch.Tensor],
+            deltas: Sequence[float] = (0.01, 0.1), **options: Any) -> list[dict[str, Any]]:
+    """What each head would read of some texts, for each delta.
+
+    Args:
+        model: of transformers, on the CPU.
+        texts: token ids, (n_tokens) or (1, n_tokens) each.
+        deltas: of :func:`enable`, the same in all layers.
+        **options: of :func:`enable`, without delta.
+
+    Returns:
+        Flat dicts of "delta", "layer", "head" and "keys_read", which pandas takes as they are.
+    """
+    return [{"delta": delta, "layer": layer, "head": head, "keys_read": share}
+            for delta in deltas
+            for layer, shares in measure(model, texts, delta=delta, **options)["keys_read_by_head"].items()
+            for head, share in enumerate(shares)]
 
 
 def tune(model: PreTrainedModel, texts: Sequence[torch.Tensor], *, max_kl: float,
