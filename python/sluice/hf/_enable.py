@@ -12,6 +12,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
 from .._attention import Attention
+from .._core import set_threads
 from .._errors import Error
 
 NAME = "sluice"  # of the attention implementation, in a model's config
@@ -290,6 +291,7 @@ def enable(model: PreTrainedModel, attention: str = "refine", *,
     deltas = [delta] * n_layers if isinstance(delta, (int, float)) else list(delta)
     if len(deltas) != n_layers:
         raise Error(f"delta has {len(deltas)} values for {n_layers} layers", "one number, or one for each")
+    set_threads(torch.get_num_threads())  # where both use one OpenMP, its number is one too
     options: dict[str, Any] = {"mode": attention, "strict": strict, "window": window, "sinks": sinks}
     for each in deltas:  # what is out of range is refused now
         if each is not None:

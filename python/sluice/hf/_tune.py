@@ -40,7 +40,8 @@ def _loss(model: PreTrainedModel, ids: torch.Tensor, own: torch.Tensor,
         ours = _log_probabilities(model, ids)
         shares = {layer: [1.0] if read is None else read
                   for layer, read in enabled.keys_read_by_head().items()}
-    return (own.exp() * (own - ours)).sum(-1).double(), shares
+    # Round-off alone may give less than 0.
+    return (own.exp() * (own - ours)).sum(-1).double().clamp_min(0), shares
 
 
 def measure(model: PreTrainedModel, texts: Sequence[torch.Tensor], **options: Any) -> dict[str, Any]:
