@@ -1,6 +1,7 @@
 """Attention inside models of transformers: tiny random ones, with delta 0 the same logits."""
 
 import copy
+import gc
 import warnings
 
 import numpy as np
@@ -140,6 +141,23 @@ def test_a_batch_with_left_padding_has_transformers_own_logits(model):
     with hf.enable(model, delta=0):
         assert torch.equal(
             model.generate(ids, attention_mask=mask, max_new_tokens=12, do_sample=False), expected)
+
+
+def test_texts_may_go_beyond_the_positions_of_a_model():
+    model, ids = make("llama", max_position_embeddings=64), tokens(60)
+    expected = model.generate(ids, max_new_tokens=80, do_sample=False)
+    with hf.enable(model, delta=0):
+        assert torch.equal(model.generate(ids, max_new_tokens=80, do_sample=False), expected)
+
+
+def test_nothing_of_a_cache_is_kept_alive():
+    model, cache = make("llama"), transformers.DynamicCache()
+    with hf.enable(model, delta=0) as enabled, torch.no_grad():
+        model(tokens(20), past_key_values=cache)
+        assert all(len(layer.states) == 1 for _, layer in enabled._layers)
+        del cache
+        gc.collect()
+        assert all(len(layer.states) == 0 for _, layer in enabled._layers)
 
 
 def test_beams_which_reorder_the_cache_give_transformers_own_text():

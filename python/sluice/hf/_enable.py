@@ -25,9 +25,10 @@ class _Unserved(Exception):
 class _State:
     """What one layer has of one cache: an Attention for each sequence of the batch."""
 
-    def __init__(self, attentions: list[Attention], pads: list[int]) -> None:
+    def __init__(self, attentions: list[Attention], pads: list[int], capacity: int) -> None:
         self.attentions = attentions
         self.pads = pads  # (batch) tokens of padding before each sequence
+        self.capacity = capacity  # tokens that there is room for
         self.length = 0  # tokens taken in, padding included
         self.keys: tuple[torch.Tensor | None, int] = (None, 0)  # as the cache had them then
 
@@ -69,17 +70,22 @@ class _Layer:
         self.cache = kwargs.get("past_key_values")
         self.before = _mark(self.cached_keys())
 
+    def after_attention(self) -> None:
+        """Keeps nothing of a cache alive that its owner drops."""
+        self.cache, self.before = None, (None, 0)
+
     def state(self, shape: _Shape, pads: list[int]) -> _State:
         """The state of the cache in use, where it is still the cache's; else an empty one."""
         state = self.states.get(self.cache) if self.cache is not None else None
         if (state is not None and _same(state.keys, self.before) and state.pads == pads
-                and state.length == shape.n_past and shape.n_past + shape.n <= shape.capacity):
+                and state.length == shape.n_past and shape.n_past + shape.n <= state.capacity):
             return state
+        capacity = shape.capacity()
         make = dict(n_heads=shape.n_heads, n_kv_heads=shape.n_kv_heads, head_dim=shape.head_dim,
-                    capacity=shape.capacity, scale=shape.scale,
+                    capacity=capacity, scale=shape.scale,
                     dtype="bf16" if shape.dtype == torch.bfloat16 else "f32", **self.options)
         try:
-            state = _State([Attention(**make) for _ in pads], pads)
+            state = _State([Attention(**make) for _ in pads], pads, capacity)
         except Error as error:
             raise _Unserved(error.message) from error
         if self.cache is not None:
@@ -96,9 +102,15 @@ class _Shape:
         self.n_past = key.shape[2] - self.n
         self.scale = 0.0 if scale is None else float(scale)
         self.dtype = query.dtype
-        # Memory is taken as it is needed, so room for all positions costs none.
-        longest = getattr(getattr(module, "config", None), "max_position_embeddings", None) or 0
-        self.capacity = max(longest, self.n_past + self.n)
+        self.longest = getattr(getattr(module, "config", None), "max_position_embeddings", None) or 0
+
+    def capacity(self) -> int:
+        """Room for all positions of a model, or twice what is there where it has no limit or goes beyond.
+
+        Memory is taken as it is needed, so room alone costs none.
+        """
+        total = self.n_past + self.n
+        return self.longest if total <= self.longest else 2 * total
 
 
 class _Shared:
@@ -214,6 +226,8 @@ def _attention(module: torch.nn.Module, query: torch.Tensor, key: torch.Tensor, 
             return _attend(layer, module, query, key, value, attention_mask, options), None
         except _Unserved as why:
             layer.shared.fall_back(str(why))
+        finally:
+            layer.after_attention()
     return sdpa_attention_forward(module, query, key, value, attention_mask, **options)
 
 
