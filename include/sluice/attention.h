@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "sluice/model.h"
 #include "sluice/plan.h"
@@ -43,6 +44,8 @@ class SLUICE_API Attention {
   // Keys that all queries so far read, means of clusters included, as a share of those that dense
   // attention reads. 1 for dense attention, and before the first token.
   double keys_read() const;
+  // The same of each query head, (n_heads).
+  std::vector<double> keys_read_by_head() const;
   // Forgets everything.
   void clear();
 

@@ -27,6 +27,8 @@ struct EvaluateOptions {
   std::string separator = "<|endoftext|>";
   // Called after each window with how many are done. What it throws passes through.
   std::function<void(int64_t n_windows)> progress = {};
+  // Fill Evaluation::results, which reads every byte of the checkpoint once for its sha256.
+  bool results = false;
 };
 
 // A plan compared with the exact model, on the same tokens.
@@ -46,6 +48,9 @@ struct Evaluation {
   int64_t n_tokens = 0;
   int64_t n_windows = 0;
   std::vector<PlanLoss> plans;  // in the order given
+  // Where it is asked for: all figures as JSON, as `sluice eval --json` writes them.
+  // docs/results.md.
+  std::string results = {};
 };
 
 // Predicts every token of a text file but its first, in windows of the model's context, exactly and

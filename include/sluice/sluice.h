@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include "sluice/analyze.h"
 #include "sluice/attention.h"
 #include "sluice/chat.h"
 #include "sluice/error.h"
@@ -9,6 +10,7 @@
 #include "sluice/generate.h"
 #include "sluice/model.h"
 #include "sluice/plan.h"
+#include "sluice/report.h"
 #include "sluice/sequence.h"
 #include "sluice/tune.h"
 #include "sluice/version.h"

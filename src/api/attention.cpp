@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <numeric>
 #include <optional>
@@ -187,6 +188,18 @@ double Attention::keys_read() const {
   return (state_->n_read +
           static_cast<double>(std::accumulate(opened.begin(), opened.end(), int64_t{0}))) /
          state_->n_dense;
+}
+
+std::vector<double> Attention::keys_read_by_head() const {
+  const auto n_heads = static_cast<size_t>(state_->shape.n_heads);
+  std::vector<double> read(n_heads, 1);
+  if (state_->n_dense == 0) return read;
+  // Near keys, means, and what dense attention reads are the same in all heads.
+  std::fill(read.begin(), read.end(), state_->n_read / static_cast<double>(n_heads));
+  const std::vector<int64_t> opened = state_->refine->opened();  // (n_segments, n_heads)
+  for (size_t i = 0; i < opened.size(); ++i) read[i % n_heads] += static_cast<double>(opened[i]);
+  for (double& keys : read) keys /= state_->n_dense / static_cast<double>(n_heads);
+  return read;
 }
 
 void Attention::clear() {

@@ -31,6 +31,19 @@ PlanInUse plan_in_use(PlanFile file, const fs::path& path, const Checkpoint& che
   return out;
 }
 
+UniformChoice heading_of(const Plan& plan, const fs::path& path) {
+  UniformChoice choice;
+  choice.file = path.filename().string();
+  for (const LayerPlan& layer : plan.attention.layers) {
+    if (layer.mode != AttentionMode::kDense) choice.attention.mode = layer.mode;
+    if (layer.cache != CacheKind::kExact) choice.attention.cache = layer.cache;
+  }
+  for (const LayerLinearPlan& layer : plan.linear.layers)
+    for (const GroupPlan& group : layer.groups)
+      if (group.kind != LinearKind::kDense) choice.linear.kind = group.kind;
+  return choice;
+}
+
 Plan prepare_plan(Model& model, const Plan& plan, const std::optional<SidecarBases>& bases) {
   if (bases) model.prepare_selection(bases->bases);
   model.prepare_linear(plan.linear, bases ? &bases->bases : nullptr);

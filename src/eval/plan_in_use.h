@@ -29,6 +29,9 @@ PlanInUse plan_in_use(PlanFile file, const std::filesystem::path& path,
 // context in use, cannot follow it.
 Plan prepare_plan(Model& model, const Plan& plan, const std::optional<SidecarBases>& bases);
 
+// What results call a plan from a file: its kinds, and the name of the file.
+UniformChoice heading_of(const Plan& plan, const std::filesystem::path& path);
+
 // Throws Error, beginning with `label`, for a plan that shows tokens what follows them.
 void check_generates(const Plan& plan, const std::string& label);
 

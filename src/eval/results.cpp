@@ -180,9 +180,12 @@ nlohmann::json describe_cache(const CacheMemory& cache) {
           {"dense_bytes", cache.dense_bytes}};
 }
 
+std::string results_text(const nlohmann::json& results) {
+  return results.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+}
+
 void write_json(const nlohmann::json& results, const fs::path& path) {
-  // Paths may hold bytes that are not UTF-8.
-  write_file(path, results.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+  write_file(path, results_text(results));
 }
 
 }  // namespace sluice::impl

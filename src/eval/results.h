@@ -57,6 +57,8 @@ nlohmann::json describe_cache(const CacheMemory& cache);
 // SHA-256 of files one after another, as lower-case hex.
 std::string sha256_of(const std::vector<std::filesystem::path>& files);
 
+// As a file has it. Bytes that are not UTF-8, which paths may hold, are replaced.
+std::string results_text(const nlohmann::json& results);
 // As write_file has it.
 void write_json(const nlohmann::json& results, const std::filesystem::path& path);
 

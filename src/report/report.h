@@ -6,12 +6,16 @@
 #include <filesystem>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace sluice::impl {
 
 // A results file of one command, or of a demo with its `parts`, checked as below.
 nlohmann::json read_results(const std::filesystem::path& path);
+
+// The same from memory; `label` stands for the file in errors.
+nlohmann::json parse_results(std::string_view text, const std::string& label);
 
 // Throws Error, one line with `label` and the JSON path, unless these are results that this version
 // knows and whatever the page relies on is there and of its type.

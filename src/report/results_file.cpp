@@ -110,6 +110,12 @@ void check_results(const Json& results, const std::string& label) {
   }
 }
 
+Json parse_results(std::string_view text, const std::string& label) {
+  Json results = parse_json(text, label, kLimits);
+  check_results(results, label);
+  return results;
+}
+
 Json read_results(const std::filesystem::path& path) {
   Json results = read_json_file(path, kLimits);
   check_results(results, path_label(path));

@@ -54,19 +54,6 @@ struct AnalyzeFlags : CommonOptions {
   bool wants_joint() const { return joint || !bases.empty(); }
 };
 
-// What the flags leave open follows from the first rule, as it does where attention uses it.
-LayerPlan settings_of(const AnalyzeFlags& flags, const ModelSpec& spec) {
-  UniformAttention choice;
-  choice.mode = AttentionMode::kKeys;
-  choice.rule = rule_of(flags.rules.front());
-  choice.sinks = flags.sinks;
-  choice.outlier_ratio = flags.outlier_ratio;
-  return layer_plan(choice, {.n_layers = spec.n_layers,
-                             .n_kv_heads = spec.n_kv_heads,
-                             .causal = spec.causal,
-                             .context = spec.max_positions});
-}
-
 AnalyzeOptions analyze_options(const AnalyzeFlags& flags, const ModelSpec& spec) {
   AnalyzeOptions options;
   options.taus = distinct(flags.taus);
@@ -74,7 +61,9 @@ AnalyzeOptions analyze_options(const AnalyzeFlags& flags, const ModelSpec& spec)
     options.spaces.push_back(row_space_of(name).value());
   for (const std::string& name : distinct(flags.rules))
     options.rules.push_back(rule_of(name).value());
-  const LayerPlan settings = settings_of(flags, spec);
+  // What the flags leave open follows from the first rule, as it does where attention uses it.
+  const LayerPlan settings =
+      rule_settings(options.rules.front(), flags.sinks, flags.outlier_ratio, spec);
   if (options.spaces.empty()) options.spaces = {row_space_of(space_name(settings.space)).value()};
   options.sinks = settings.sinks;
   options.outlier_ratio = settings.outlier_ratio;

@@ -12,23 +12,6 @@
 #include "eval/results.h"
 
 namespace sluice::impl::cli {
-namespace {
-
-UniformChoice heading_of(const Plan& plan, const std::string& path) {
-  UniformChoice choice;
-  choice.file = std::filesystem::path(path).filename().string();
-  for (const LayerPlan& layer : plan.attention.layers) {
-    if (layer.mode != AttentionMode::kDense) choice.attention.mode = layer.mode;
-    if (layer.cache != CacheKind::kExact) choice.attention.cache = layer.cache;
-  }
-  for (const LayerLinearPlan& layer : plan.linear.layers)
-    for (const GroupPlan& group : layer.groups)
-      if (group.kind != LinearKind::kDense) choice.linear.kind = group.kind;
-  return choice;
-}
-
-}  // namespace
-
 CLI::Option* add_plan_option(CLI::App& command, std::string& path) {
   return command.add_option("--plan", path,
                             "What every layer, head and matrix does: a file from sluice tune");

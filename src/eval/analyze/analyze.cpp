@@ -149,6 +149,19 @@ int64_t default_deep_layer(const ModelSpec& spec) {
   return paper != nullptr ? paper->deep.first_layer : (spec.n_layers + 1) / 2;
 }
 
+LayerPlan rule_settings(SelectRule rule, std::optional<int64_t> sinks,
+                        std::optional<double> outlier_ratio, const ModelSpec& spec) {
+  UniformAttention choice;
+  choice.mode = AttentionMode::kKeys;
+  choice.rule = rule;
+  choice.sinks = sinks;
+  choice.outlier_ratio = outlier_ratio;
+  return layer_plan(choice, {.n_layers = spec.n_layers,
+                             .n_kv_heads = spec.n_kv_heads,
+                             .causal = spec.causal,
+                             .context = spec.max_positions});
+}
+
 std::vector<int32_t> first_window(TextStream& text, int64_t n_tokens) {
   std::vector<int32_t> window;
   const int64_t n_read = text.read(n_tokens, window);

@@ -33,6 +33,9 @@ struct AnalyzeResult {
 // The first layer that counts as deep: halfway, or where the paper begins for its own models.
 int64_t default_deep_layer(const ModelSpec& spec);
 
+// What attention by a rule has where nothing else is said: space, sinks and outliers.
+LayerPlan rule_settings(SelectRule rule, std::optional<int64_t> sinks,
+                        std::optional<double> outlier_ratio, const ModelSpec& spec);
 // The next n_tokens of a text that is at its beginning; an Error where it has fewer.
 std::vector<int32_t> first_window(TextStream& text, int64_t n_tokens);
 

@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <random>
 
 #include "unit/api/api_models.h"
@@ -124,6 +125,8 @@ TEST(ApiAttention, FewTokensHaveNoClusters) {
   Attention attention(shape, refine(kInf));
   expect_alike(inputs.all(attention), inputs.by_plain_loops());
   EXPECT_EQ(attention.keys_read(), 1);
+  EXPECT_EQ(attention.keys_read_by_head(),
+            std::vector<double>(static_cast<size_t>(shape.n_heads), 1));
 }
 
 TEST(ApiAttention, HigherDeltasReadLessAndMissMore) {
@@ -135,6 +138,10 @@ TEST(ApiAttention, HigherDeltasReadLessAndMissMore) {
     Attention attention(kLong, refine(delta, /*strict=*/true));
     const std::vector<float> found = inputs.all(attention);
     EXPECT_LT(attention.keys_read(), read) << delta;
+    const std::vector<double> by_head = attention.keys_read_by_head();
+    ASSERT_EQ(std::ssize(by_head), kLong.n_heads);
+    EXPECT_NEAR(std::accumulate(by_head.begin(), by_head.end(), 0.0),
+                static_cast<double>(kLong.n_heads) * attention.keys_read(), 1e-12);
     EXPECT_GT(largest_difference(found, expected), missed) << delta;
     read = attention.keys_read();
     missed = largest_difference(found, expected);

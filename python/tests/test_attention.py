@@ -1,0 +1,69 @@
+"""Attention on arrays of the caller's own."""
+
+import numpy as np
+import pytest
+
+import sluice
+
+
+def dense(q, k, v):
+    """Causal attention in float64; query heads in groups share a key head."""
+    n, n_heads, dim = q.shape
+    group = n_heads // k.shape[1]
+    k, v = (np.repeat(x, group, axis=1).astype("float64") for x in (k, v))
+    scores = np.einsum("qhd,khd->hqk", q.astype("float64"), k) / np.sqrt(dim)
+    scores[:, np.triu(np.ones((n, n), bool), 1)] = -np.inf
+    weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    weights /= weights.sum(axis=-1, keepdims=True)
+    return np.einsum("hqk,khd->qhd", weights, v)
+
+
+@pytest.fixture
+def qkv():
+    random = np.random.default_rng(7)
+    return [random.standard_normal((600, heads, 32), dtype=np.float32) for heads in (4, 2, 2)]
+
+
+def make(**options):
+    return sluice.Attention(n_heads=4, n_kv_heads=2, head_dim=32, capacity=600, **options)
+
+
+@pytest.mark.parametrize("options", [{}, {"mode": "refine", "delta": 0}])
+def test_attention_that_reads_everything_is_dense(qkv, options):
+    q, k, v = qkv
+    attention = make(**options)
+    parts = [attention.append(q[:500], k[:500], v[:500])]
+    parts += [attention.append(q[i:i + 1], k[i:i + 1], v[i:i + 1]) for i in range(500, 600)]
+    assert len(attention) == 600
+    # Weighted means of values up to 5 in float32, in another order than NumPy's.
+    assert np.abs(np.concatenate(parts) - dense(q, k, v)).max() < 1e-5
+
+
+def test_refined_attention_reads_fewer_keys(qkv):
+    attention = make(mode="refine", delta=float("inf"), window=64)
+    attention.append(*qkv)
+    assert attention.keys_read < 1
+    assert np.mean(attention.keys_read_by_head) == pytest.approx(attention.keys_read)
+    attention.clear()
+    assert len(attention) == 0 and attention.keys_read == 1
+    assert attention.keys_read_by_head == [1] * 4
+
+
+def test_out_is_written_in_place(qkv):
+    out = np.empty_like(qkv[0])
+    assert make().append(*qkv, out=out) is out
+    assert np.array_equal(out, make().append(*qkv))
+
+
+def test_what_does_not_fit_is_refused(qkv):
+    q, k, v = qkv
+    with pytest.raises(sluice.Error, match="capacity"):
+        attention = make()
+        attention.append(q, k, v)
+        attention.append(q, k, v)
+    with pytest.raises(sluice.Error, match="no tokens"):
+        make().append(q, k[:1], v)
+    with pytest.raises(sluice.Error, match="groups"):
+        sluice.Attention(n_heads=3, n_kv_heads=2, head_dim=8, capacity=8)
+    with pytest.raises(TypeError):
+        make().append(q, k, v, out=np.empty_like(q)[::2])
