@@ -36,9 +36,9 @@ fs::path in_real_folder(const fs::path& path, std::error_code& error) {
 
 // The N of /dev/fd/N, by any path that leads there.
 std::optional<int> descriptor_of(const fs::path& path) {
-  std::error_code ignored;
-  const bool is_ours = path.parent_path() == "/dev/fd" ||
-                       path.parent_path() == fs::canonical("/proc/self/fd", ignored);
+  std::error_code no_proc;
+  const fs::path folder = path.parent_path(), ours = fs::canonical("/proc/self/fd", no_proc);
+  const bool is_ours = folder == "/dev/fd" || (!no_proc && folder == ours);
   return is_ours ? number_of(path.filename().string()) : std::nullopt;
 }
 

@@ -287,7 +287,8 @@ std::vector<Refusal> refusals() {
       refusal("NoWindows", {"--windows", "0"}, {"--windows", "0"}, 2),
       refusal("UnknownFormat", {"--format", "html"}, {"--format", "html"}, 2),
       refusal("ContextBeyondTheModels", {"-c", "16,41"}, {"41", "40", "--context"}, 1),
-      refusal("DeepBeyondTheLayers", {"--deep", "2"}, {"--deep 2", "2 layers"}, 1),
+      refusal("DeepBeyondTheLayers", {"--deep", "2"},
+              {"--deep 2", "the last layer of the model, 1"}, 1),
       {.name = "TextShorterThanAWindow",
        .build =
            [](ModelFolder& folder) {

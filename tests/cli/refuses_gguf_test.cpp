@@ -169,7 +169,7 @@ std::vector<Refusal> path_refusals() {
        .fragments = {"no such file or folder"}},
       {.name = "IsVeryLong",
        .build = [](ModelFolder& folder) { return eval_of_file(folder, std::string(300, 'x')); },
-       .fragments = {"no such file or folder"}},
+       .fragments = {"cannot open: File name too long"}},
       {.name = "IsAnotherKindOfFile",
        .build =
            [](ModelFolder& folder) {

@@ -117,7 +117,7 @@ std::vector<Refusal> hostile_files() {
                      return std::string(R"({"schema":1,"version":"0.1.0","command":"bench",)"
                                         R"("cases":[],"settings":{"a":1e308}})");
                    },
-                   {"r.json"}),
+                   {"r.json: settings.a: expected a number from -1e+100 to 1e+100, found 1e+308"}),
       with_command("PlanOfSmallObjects", "plan.json", {"inspect"}, small_objects,
                    {"plan.json: holds more than 1048576 values"}),
       with_command("PlanTooDeep", "plan.json", {"inspect"}, [] { return nested_arrays(100'000); },

@@ -146,7 +146,8 @@ class Analyzer {
 
 int64_t default_deep_layer(const ModelSpec& spec) {
   const PaperModel* paper = paper_model_of(spec);
-  return paper != nullptr ? paper->deep.first_layer : (spec.n_layers + 1) / 2;
+  if (paper != nullptr) return paper->deep.first_layer;
+  return std::min((spec.n_layers + 1) / 2, spec.n_layers - 1);  // a model of one layer has that
 }
 
 LayerPlan rule_settings(SelectRule rule, std::optional<int64_t> sinks,
