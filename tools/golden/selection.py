@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 
 from golden.numpy_models import Model
 
-N_TOKENS, TAU, WINDOW, MARGIN = 192, 0.3, 32, 4e-6  # float32 moves a cosine by 1e-6 at most here
+N_TOKENS, TAU, WINDOW, MARGIN = 192, 0.3, 32, 4e-6
 THETA = 1 - TAU * TAU
 RULES = ["independent", "greedy", "cascade-paper", "cascade-causal", "cascade-cover"]
 CHECKPOINTS = ["share/demo/gpt2-nano", "../shared/models/gptj-nano", "../shared/models/opt-nano"]
