@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Writes the golden files under tests/golden: what C++ results are compared with.
 
-    python tools/make_golden.py [--only models|gguf|tokenizers|chat|blocks] [--out tests/golden]
+    python tools/make_golden.py [--only models|gguf|tokenizers|chat|blocks|selection] [--out tests/golden]
 
-Every checkpoint is random and every tokenizer is trained here: nothing comes from a third party.
+Every checkpoint is random, or our own and trained, and every tokenizer is trained here: nothing
+comes from a third party.
 Two runs with the same packages on the same kind of CPU write the same bytes. Another CPU or
 another torch may move float32 logits in their last digits. `make golden` installs the packages of
 tools/requirements-golden.txt, which made the committed files, and runs this.
@@ -28,6 +29,7 @@ PARTS = {
     "tokenizers": "golden.tokenizers",
     "chat": "golden.chat",  # uses those tokenizers
     "blocks": "golden.gguf_blocks",
+    "selection": "golden.selection",  # of trained checkpoints, those that are here
 }
 
 

@@ -66,6 +66,9 @@ Evaluation evaluate(Model& model, const std::filesystem::path& text, std::span<c
                     const EvaluateOptions& options) {
   Model::State& state = *Access::of(model);
   state.check_logits();
+  if (!state.model.spec().causal)
+    throw Error(state.model.spec().family + " is an encoder, which predicts no token that follows",
+                "`sluice eval` measures it on masked tokens");
   if (options.max_windows < 0) throw Error("max_windows is less than none", "0 for all of them");
   std::vector<impl::Plan> ready;
   for (const Plan& plan : plans) ready.push_back(state.prepared(plan));

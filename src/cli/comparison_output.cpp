@@ -141,6 +141,20 @@ void print_refined(const AttentionWork& work) {
         "  cluster means", clusters.mean(), "  opened members", opened.mean());
 }
 
+// What an encoder finds behind masks, and how far its rows are from the exact ones.
+void print_masked(const MaskedFigures& masked) {
+  print("\n====== Masked tokens found, and hidden rows ======\n");
+  print("{:<22}: {:>9.4f} ± {:>8.4f} %\n{:<22}: {:>9.4f} ± {:>8.4f} %\n", "Accuracy(base)",
+        100 * masked.base_right.mean(), 100 * masked.base_right.standard_error(), "Accuracy",
+        100 * masked.right.mean(), 100 * masked.right.standard_error());
+  print("{:>22}  {:>9} {:>14}\n", "rows after", "cosine", "relative error");
+  for (size_t i = 0; i < masked.layers.size(); ++i)
+    print("{:>22}  {:>9.6f} {:>14.6f}\n", fmt::format("attention {}", i),
+          masked.layers[i].cosine.mean(), masked.layers[i].relative.mean());
+  print("{:>22}  {:>9.6f} {:>14.6f}\n", "the last norm", masked.hidden.cosine.mean(),
+        masked.hidden.relative.mean());
+}
+
 // As printed: shares in percent.
 double factor_of(const Metric& metric) { return metric.unit == Metric::Unit::kShare ? 100 : 1; }
 
@@ -239,7 +253,10 @@ void print_summary(const PlanComparison& plan, const UniformChoice& choice) {
                        linear ? linear_name(choice.linear.kind) : "");
   print_section(c, Metric::Section::kDivergence,
                 fmt::format("KL divergence, KL(dense‖{}) in nats", what));
-  print_section(c, Metric::Section::kNextToken, "Probability of the token that follows");
+  print_section(c, Metric::Section::kNextToken,
+                plan.masked ? "Probability of the token behind a mask"
+                            : "Probability of the token that follows");
+  if (plan.masked) print_masked(*plan.masked);
 
   print("\n====== Work, of what the exact model does ======\n");
   const auto share_line = [](const char* name, double value) {
@@ -271,8 +288,12 @@ void print_summary(const PlanComparison& plan, const UniformChoice& choice) {
 void print_table(const CompareResult& result, const std::vector<UniformChoice>& choices,
                  const PlanShape& shape) {
   const Comparison& first = result.plans.front().tokens;
-  print("\nPPL(base) {:.4f} ± {:.4f}, KL in nats\n", first.value(metric("ppl_base")),
-        first.error(metric("ppl_base")));
+  print("\nPPL(base) {:.4f} ± {:.4f}, {}KL in nats\n", first.value(metric("ppl_base")),
+        first.error(metric("ppl_base")),
+        result.plans.front().masked
+            ? fmt::format("accuracy(base) {:.2f}%, ",
+                          100 * result.plans.front().masked->base_right.mean())
+            : "");
   const bool generated = result.plans.front().generation_match.count() > 0;
   const bool attention = any_attention(choices), linear = any_linear(choices);
   const auto has = [&](AttentionMode mode) {
@@ -305,6 +326,13 @@ void print_table(const CompareResult& result, const std::vector<UniformChoice>& 
     }
     for (const Metric* metric : column_metrics())
       add(metric->column.heading, metric->column.width, column_cell(plan.tokens, *metric));
+    if (plan.masked) {
+      add("accuracy", 16,
+          fmt::format("{:.2f} ± {:.2f}%", 100 * plan.masked->right.mean(),
+                      100 * plan.masked->right.standard_error()));
+      add("row cosine", 10, fmt::format("{:.4f}", plan.masked->hidden.cosine.mean()));
+      add("row error", 9, fmt::format("{:.4f}", plan.masked->hidden.relative.mean()));
+    }
     if (generated) {
       add("alike", 6, fmt::format("{:.1f}", plan.generation_match.mean()));
       add("characters", 10, fmt::format("{:.1f}", plan.generation_match_characters.mean()));

@@ -4,6 +4,7 @@
 
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "cli/bench_output.h"
 #include "cli/commands.h"
@@ -27,6 +28,8 @@ struct EvalOptions : CommonOptions {
   int64_t max_windows = 0;
   int64_t n_predict = 0;
   int64_t batch = 1;
+  std::optional<double> mask_share;
+  std::optional<uint64_t> mask_seed;
   std::string plan;
   AttentionFlags attention;
   LinearFlags linear;
@@ -50,6 +53,13 @@ double done_share(const EvalOptions& options, const TextStream& text, int64_t n_
   return options.max_windows > 0
              ? std::max(share(n_windows, options.max_windows), text.share_given())
              : text.share_given();
+}
+
+MaskOptions mask_of(const EvalOptions& options) {
+  MaskOptions mask;
+  mask.share = options.mask_share.value_or(mask.share);
+  mask.seed = options.mask_seed.value_or(mask.seed);
+  return mask;
 }
 
 void run_dense(const EvalOptions& options, const Checkpoint& checkpoint, TextStream& text,
@@ -90,7 +100,10 @@ void run_comparison(const EvalOptions& options, const Checkpoint& checkpoint, Te
   {
     ProgressBar bar("eval", options.quiet);
     result = compare_plans(
-        model, text, plans, {.max_windows = options.max_windows, .n_predict = options.n_predict},
+        model, text, plans,
+        {.max_windows = options.max_windows,
+         .n_predict = options.n_predict,
+         .mask = mask_of(options)},
         [&](const CompareResult& so_far) {
           if (!options.quiet) {
             bar.make_room();
@@ -108,8 +121,8 @@ void run_comparison(const EvalOptions& options, const Checkpoint& checkpoint, Te
     print_summary(result.plans.front(), choices.front());
   else
     print_table(result, choices, shape);
-  print("\n{} tokens in {} windows of {}", result.plans.front().tokens.n_tokens(), result.n_windows,
-        model.context());
+  print("\n{} {}tokens in {} windows of {}", result.plans.front().tokens.n_tokens(),
+        shape.causal ? "" : "masked ", result.n_windows, model.context());
   if (choices.size() == 1) print("; {}", choice_text(choices.front(), shape));
   if (model.prepared_bytes() > 0)
     print("; {:.1f} MiB in addition to weights of {:.1f} MiB",
@@ -123,8 +136,9 @@ void run_comparison(const EvalOptions& options, const Checkpoint& checkpoint, Te
                                       .plans = plans,
                                       .result = result,
                                       .n_predict = options.n_predict,
+                                      .mask = mask_of(options),
                                       .prepared_bytes = model.prepared_bytes(),
-                                      .tokenizer = &text.tokenizer()}),
+                                      .tokenizer = shape.causal ? &text.tokenizer() : nullptr}),
                   options);
 }
 
@@ -137,6 +151,15 @@ void check_baselines(const EvalOptions& options, const std::vector<UniformAttent
           fmt::format("--attention {} is there to compare with and does not generate, leave "
                       "--predict out",
                       attention_name(choice)));
+}
+
+// Refuses what does not go with the model: masks of a causal one, batches of an encoder.
+void check_masks(const EvalOptions& options, const ModelSpec& spec) {
+  if (spec.causal && (options.mask_share || options.mask_seed))
+    throw Error(spec.family + " is a causal model, --mask-share and --mask-seed are for encoders",
+                "leave them out: every token is predicted from those before it");
+  if (!spec.causal && options.batch > 1)
+    throw Error(spec.family + " is an encoder, --batch is for causal models", "leave --batch out");
 }
 
 void run_eval(const EvalOptions& options) {
@@ -154,14 +177,17 @@ void run_eval(const EvalOptions& options) {
   check_outputs(options, {options.file, options.linear.bases, options.plan});
   if (options.wants_results()) check_read_again(options.file);
   const auto checkpoint = open_checkpoint(options.model);
-  const Acceleration acceleration = read_acceleration({.plan = options.plan,
-                                                       .attention = attention,
-                                                       .linear = linear,
-                                                       .linear_flags = options.linear},
-                                                      *checkpoint, options.file);
+  check_masks(options, checkpoint->spec());
+  Acceleration acceleration = read_acceleration({.plan = options.plan,
+                                                 .attention = attention,
+                                                 .linear = linear,
+                                                 .linear_flags = options.linear},
+                                                *checkpoint, options.file);
   const auto tokenizer = open_tokenizer_of(*checkpoint);
   TextStream text(options.file, *tokenizer, options.separator);
   Model model = load_model(checkpoint, options);
+  // An encoder's own figures are those of the dense plan.
+  if (acceleration.choices.empty() && !model.spec().causal) acceleration.choices.emplace_back();
   if (acceleration.choices.empty())
     run_dense(options, *checkpoint, text, model);
   else
@@ -179,6 +205,9 @@ Run add_eval(CLI::App& program) {
       "The text is cut into windows of --context tokens; each token is predicted from those\n"
       "before it in its window. Documents parted by the separator each begin with the\n"
       "tokenizer's first token. A running value is printed after every window.\n"
+      "\n"
+      "An encoder (BERT, ESM-2) predicts the tokens behind masks, which a seed places; its hidden\n"
+      "rows are compared with those of exact attention too, layer by layer.\n"
       "\n"
       "  sluice eval -m MODEL -f wiki.txt -c 1024 --windows 50\n"
       "  sluice eval -m MODEL -f wiki.txt -c 1024 --attention keys --tau 0.3,0.5,auto\n"
@@ -206,6 +235,12 @@ Run add_eval(CLI::App& program) {
                    "the first windows, and tell how long they are alike; 0: not")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 30))
       ->capture_default_str();
+  command
+      ->add_option("--mask-share", options->mask_share,
+                   "Of an encoder: the share of the tokens to mask and predict (default: 0.15)")
+      ->check(CLI::Range(1e-6, 0.999999));
+  command->add_option("--mask-seed", options->mask_seed,
+                      "Of an encoder: the seed of the places of masks (default: 0)");
   add_plan_option(*command, options->plan);
   add_attention_options(*command, options->attention, /*lists=*/true);
   add_baseline_options(*command, options->attention);

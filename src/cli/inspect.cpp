@@ -112,8 +112,9 @@ std::string block_text(const ModelSpec& spec) {
 // Whether its attention can be made faster, and how to find out.
 std::string conclusion_of(const ModelSpec& spec, const std::string& path) {
   if (!spec.causal)
-    return "An encoder: the library runs it, and sluice analyze shows which tokens stand for "
-           "others.";
+    return fmt::format(
+        "What the modes lose here: sluice eval {} -f TEXT --attention refine,keys,copy",
+        shell_line({"-m", path}));
   return fmt::format(
       "What faster attention would save and lose here: sluice tune {} -f TEXT --max-kl 0.01 "
       "-o plan.json",

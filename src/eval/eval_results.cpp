@@ -57,6 +57,16 @@ json describe_refined(const AttentionWork& work) {
   return layers;
 }
 
+// What an encoder's rows lose, layer by layer.
+json describe_rows(const MaskedFigures& masked) {
+  json layers = json::array();
+  for (size_t i = 0; i < masked.layers.size(); ++i)
+    layers.push_back({{"layer", i},
+                      {"cosine", masked.layers[i].cosine.mean()},
+                      {"relative_error", masked.layers[i].relative.mean()}});
+  return layers;
+}
+
 }  // namespace
 
 json perplexity_results(const ResultsOrigin& origin, const PerplexityResult& result) {
@@ -79,6 +89,9 @@ json comparison_results(const ResultsOrigin& origin, const ComparedChoices& comp
   const PlanShape shape = origin.model.plan_shape();
   json results = start_results(origin, found.front().tokens.n_tokens(), compared.result.n_windows);
   results["settings"]["predict"] = compared.n_predict;
+  if (!shape.causal)
+    results["settings"].update(
+        {{"mask_share", compared.mask.share}, {"mask_seed", compared.mask.seed}});
   if (compared.prepared_bytes > 0)
     results["settings"]["prepared_linear_bytes"] = compared.prepared_bytes;
   for (size_t i = 0; i < found.size(); ++i) {
@@ -92,6 +105,7 @@ json comparison_results(const ResultsOrigin& origin, const ComparedChoices& comp
                                {"linear", describe_linear_work(found[i].linear)}});
     if (compared.tokenizer != nullptr)
       results["runs"].back()["token_kl"] = describe_token_kl(found[i]);
+    if (found[i].masked) results["runs"].back()["row_errors"] = describe_rows(*found[i].masked);
     if (compared.choices[i].attention.tau_auto)
       results["runs"].back()["tau_chosen"] = describe_taus(found[i].work);
     if (!found[i].work.refine_reads().empty())

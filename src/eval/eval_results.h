@@ -18,6 +18,7 @@ struct ComparedChoices {
   std::span<const Plan> plans;
   const CompareResult& result;
   int64_t n_predict = 0;
+  MaskOptions mask = {};                 // of an encoder
   int64_t prepared_bytes = 0;            // of images and columns, without the dense matrices
   const Tokenizer* tokenizer = nullptr;  // for the loss token by token; none: left out
 };

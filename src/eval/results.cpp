@@ -135,6 +135,12 @@ nlohmann::json describe_comparison(const PlanComparison& plan) {
     results["generation_match_tokens"] = plan.generation_match.mean();
     results["generation_match_characters"] = plan.generation_match_characters.mean();
   }
+  if (plan.masked)
+    results.update({{"accuracy_base", plan.masked->base_right.mean()},
+                    {"accuracy", plan.masked->right.mean()},
+                    {"accuracy_stderr", plan.masked->right.standard_error()},
+                    {"hidden_cosine", plan.masked->hidden.cosine.mean()},
+                    {"hidden_relative_error", plan.masked->hidden.relative.mean()}});
   return results;
 }
 

@@ -106,7 +106,8 @@ constexpr std::string_view kEvalShapes = R"({
     "metrics?": "metrics", "cache?": "cache", "window?": {"tokens": ["text"]},
     "runs?": [{
       "settings": "choice", "metrics": "metrics", "cache?": "cache", "plan?": "plan",
-      "linear?": ["linear"], "refine_reads?": ["reads?"], "token_kl?": ["number?"]
+      "linear?": ["linear"], "refine_reads?": ["reads?"], "token_kl?": ["number?"],
+      "row_errors?": [{"layer": "integer", "cosine": "number", "relative_error": "number"}]
     }]
   },
   "reads": {

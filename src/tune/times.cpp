@@ -121,8 +121,9 @@ class CostMeter {
       return static_cast<double>(model_.spec().n_heads *
                                  dense_keys(cache.length(), model_.spec().window(layer)));
     RefineReads reads;
-    reads.add(cache.plan().layers[static_cast<size_t>(layer)], model_.spec().n_heads,
-              cache.length(), cache.accelerated(layer)->refine(0).opened());
+    reads.add(cache.plan().layers[static_cast<size_t>(layer)],
+              {model_.spec().n_heads, cache.length()},
+              cache.accelerated(layer)->refine(0).opened());
     return reads.keys();
   }
 

@@ -322,12 +322,12 @@ std::vector<Refusal> attention_refusals() {
       bad_generate("GenerateWithAList", {"--attention", "keys", "--tau", "0.3,0.5"},
                    {"--tau", "0.3,0.5"}),
       bad_generate("GenerateWithTauAlone", {"--tau", "0.3"}, {"--tau", "dense"}),
-      Refusal{.name = "EvalOfAnEncoder",
+      Refusal{.name = "EvalOfAnEncoderThatHasNoMask",
               .build =
                   [](ModelFolder& folder) {
                     return eval_of(folder, {"--attention", "keys"});
                   },
-              .fragments = {"bert", "encoder"},
+              .fragments = {"no mask token", "[MASK]"},
               .golden = "bert"},
   };
 }

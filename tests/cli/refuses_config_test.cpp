@@ -224,10 +224,30 @@ std::vector<Refusal> text_refusals() {
              return eval_of(folder, {"-c", "41"});
            },
        .fragments = {"context 41 is longer than the model's 40", "use --context 40 or less"}},
-      {.name = "EvalOfAnEncoder",
+      {.name = "EvalOfAnEncoderThatHasNoMask",
        .build = [](ModelFolder& folder) { return eval_of(folder); },
-       .fragments = {"bert is an encoder", "causal"},
+       .fragments = {"no mask token", "[MASK]"},
        .golden = "bert"},
+      {.name = "EvalOfAnEncoderThatShouldGenerate",
+       .build =
+           [](ModelFolder& folder) {
+             return eval_of(folder, {"--attention", "keys", "--predict", "4"});
+           },
+       .fragments = {"bert is an encoder", "cannot generate"},
+       .golden = "bert"},
+      {.name = "BatchesOfAnEncoder",
+       .build =
+           [](ModelFolder& folder) {
+             return eval_of(folder, {"--batch", "2"});
+           },
+       .fragments = {"esm is an encoder", "--batch"},
+       .golden = "esm"},
+      {.name = "MasksOfACausalModel",
+       .build =
+           [](ModelFolder& folder) {
+             return eval_of(folder, {"--mask-share", "0.2"});
+           },
+       .fragments = {"gpt2 is a causal model", "--mask-share"}},
       {.name = "GenerateWithAnEncoder",
        .build =
            [](ModelFolder& folder) {

@@ -99,6 +99,7 @@ void append_all_tables(const AnalyzeReport& report,
   for (const Profile& profile : report.profiles) append({agreement_table(report, profile)});
   append({missed_table(report, first)});
   append({bound_table(first)});
+  if (first.space == RowSpace::kResidual) append({persistence_table(first)});
   const auto of_heads =
       std::find_if(report.profiles.begin(), report.profiles.end(),
                    [](const Profile& profile) { return profile.space == RowSpace::kKey; });

@@ -84,6 +84,23 @@ TextTable bound_table(const Profile& profile) {
   return table;
 }
 
+TextTable persistence_table(const Profile& profile) {
+  TextTable table(
+      "Proposition 3: redundant tokens of the independent set of a layer and their owners, one "
+      "layer on. Growth of their distance, mean and largest, which is the least Lipschitz "
+      "constant; "
+      "equal rows that part, for which there is none; pairs that stay redundant by the "
+      "proposition's condition with that constant, and as found",
+      {"layers", "growth, mean", "largest", "equal, parted", "predicted", "found"});
+  for (size_t l = 1; l < profile.layers.size(); ++l) {
+    const SetFigures& s = profile.layers[l].sets[kIndependentSet];
+    table.add({words(fmt::format("{}-{}", l - 1, l)), cell(s.lipschitz_mean, kShare),
+               cell(s.lipschitz_max, kShare), cell(s.parted, kPercent),
+               cell(s.persistence_predicted, kPercent), cell(s.persistence, kPercent)});
+  }
+  return table;
+}
+
 TextTable head_table(const AnalyzeReport& report, const Profile& profile) {
   const std::string rule = report.leading_kind().name;
   TextTable table(

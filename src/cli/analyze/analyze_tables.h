@@ -44,6 +44,8 @@ TextTable agreement_table(const AnalyzeReport& report, const Profile& profile);
 TextTable missed_table(const AnalyzeReport& report, const Profile& profile);
 // Attention error against the bound of Proposition 2, layer by layer.
 TextTable bound_table(const Profile& profile);
+// Distances of redundant pairs from layer to layer against Proposition 3.
+TextTable persistence_table(const Profile& profile);
 // Sets per key/value head against a shared one of the same tau and length, which may be missing.
 TextTable head_table(const AnalyzeReport& report, const Profile& profile);
 // r against tau; empty with a single tau.

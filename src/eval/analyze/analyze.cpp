@@ -6,7 +6,9 @@
 
 #include "core/error.h"
 #include "eval/analyze/paper_tables.h"
+#include "eval/analyze/profile_depth.h"
 #include "eval/analyze/profile_sets.h"
+#include "eval/text/host_rows.h"
 #include "eval/text/windows.h"
 
 namespace sluice::impl {
@@ -18,6 +20,8 @@ struct Track {
   std::vector<ProfileSets> sets;
   std::vector<LayerFigures> window;  // (n_layers) of the current window
   std::optional<TokenMap> map;       // where it is asked for, of the first window
+  DepthRows rows_before;             // of the layer before, in residual space
+  std::vector<TokenSet> sets_before;
 };
 
 // Keys of one head, (n_tokens, head_dim).
@@ -79,13 +83,15 @@ class Analyzer {
     track.profile.n_sets_per_layer = space == RowSpace::kKey ? spec.n_kv_heads : 1;
     track.profile.first_deep_layer = options.first_deep_layer;
     for (int64_t i = 0; i < track.profile.n_sets_per_layer; ++i)
-      track.sets.emplace_back(model_.backend(),
-                              ProfileSetsSpec{.rules = options.rules,
-                                              .tau = tau,
-                                              .row_width = track.profile.row_width,
-                                              .sinks = options.sinks,
-                                              .outlier_ratio = options.outlier_ratio,
-                                              .seed = options.seed + static_cast<uint64_t>(i)});
+      track.sets.emplace_back(
+          model_.backend(),
+          ProfileSetsSpec{.rules = options.rules,
+                          .tau = tau,
+                          .row_width = track.profile.row_width,
+                          .sinks = options.sinks,
+                          .outlier_ratio = options.outlier_ratio,
+                          .seed = options.seed + static_cast<uint64_t>(i),
+                          .owner = spec.causal ? OwnerKind::kEarlier : OwnerKind::kAnywhere});
     return track;
   }
 
@@ -116,6 +122,7 @@ class Analyzer {
       }
       for (size_t kind = 0; kind < sets.size(); ++kind)
         measure_attention(outputs, {0, outputs.n_heads}, sets[kind], true, layer.sets[kind]);
+      if (space == RowSpace::kResidual) follow_pairs(track, seen, sets);
       return;
     }
     const int64_t n_kv_heads = track.profile.n_sets_per_layer;
@@ -133,6 +140,17 @@ class Analyzer {
       figures.n_reps_cascade.add(of_head[leading_].n_reps.mean());
       add_figures(of_head, layer.sets);
     }
+  }
+
+  // Proposition 3 speaks of the residual stream from layer to layer.
+  void follow_pairs(Track& track, const AttentionSeen& seen,
+                    const std::vector<TokenSet>& sets) const {
+    DepthRows now{model_.spec().d_model, host_rows(model_.backend(), seen.residual)};
+    for (size_t kind = 0; seen.layer > 0 && kind < sets.size(); ++kind)
+      measure_persistence(track.rows_before, now, track.sets_before[kind],
+                          track.window[static_cast<size_t>(seen.layer)].sets[kind]);
+    track.rows_before = std::move(now);
+    track.sets_before = sets;
   }
 
   Model& model_;

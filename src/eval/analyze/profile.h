@@ -38,6 +38,10 @@ struct SetFigures {
   // Proposition 2 of the paper, with its tau and with the pair's own distance, and how often the
   // error is above it, over covered tokens: it speaks of no others.
   RunningMean bound_tau, bound_distance, violations_tau, violations_distance;
+  // Proposition 3, of the layer before's redundant tokens and their owners (profile_depth.h): the
+  // growth of their distance; the share that were equal and part; the share that stay redundant, by
+  // the proposition's condition and as found.
+  RunningMean lipschitz_mean, lipschitz_max, parted, persistence_predicted, persistence;
 };
 
 struct SetFigureName {
@@ -72,6 +76,11 @@ inline constexpr std::array kSetFigureNames = {
     SetFigureName{"bound_distance", &SetFigures::bound_distance},
     SetFigureName{"violations_tau", &SetFigures::violations_tau},
     SetFigureName{"violations_distance", &SetFigures::violations_distance},
+    SetFigureName{"lipschitz_mean", &SetFigures::lipschitz_mean},
+    SetFigureName{"lipschitz_max", &SetFigures::lipschitz_max},
+    SetFigureName{"parted", &SetFigures::parted},
+    SetFigureName{"persistence_predicted", &SetFigures::persistence_predicted},
+    SetFigureName{"persistence", &SetFigures::persistence},
 };
 
 // Adds the means of `from`, set by set, as one number each.

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "core/threads.h"
+#include "eval/text/host_rows.h"
 #include "eval/text/windows.h"
 
 namespace sluice::impl {
@@ -13,32 +14,6 @@ double norm_of(std::span<const double> x) {
   double squares = 0;
   for (const double element : x) squares += element * element;
   return std::sqrt(squares);
-}
-
-template <typename T>
-void widen(const ConstTensor& rows, float* out) {
-  const int64_t n = rows.row_elements();
-  for (int64_t i = 0; i < rows.rows(); ++i) {
-    const T* row = rows.row<T>(i);
-    for (int64_t j = 0; j < n; ++j) *out++ = to_float(row[j]);
-  }
-}
-
-// Rows of an activation as float32 on the host.
-std::vector<float> host_rows(Backend& backend, const ConstTensor& device) {
-  ConstTensor rows = device;
-  Buffer copy;
-  if (device.device() != Device::kCpu) {
-    copy = host_buffer(device.dtype(), device.shape());
-    backend.download(device, copy.view());
-    rows = copy.view();
-  }
-  std::vector<float> out(static_cast<size_t>(rows.rows() * rows.row_elements()));
-  if (rows.dtype() == DType::kBF16)
-    widen<BFloat16>(rows, out.data());
-  else
-    widen<float>(rows, out.data());
-  return out;
 }
 
 // ||K||_F of every key/value head; keys (n_tokens, n_kv_heads, head_dim).

@@ -85,7 +85,7 @@ ProfileSets::Decided ProfileSets::run(SelectRule rule, const ConstTensor& rows,
                                       const ConstTensor& residual,
                                       const std::vector<uint8_t>& inherited) const {
   const auto selector = backend_.make_selector({.rule = rule,
-                                                .owner = OwnerKind::kEarlier,
+                                                .owner = spec_.owner,
                                                 .taus = {spec_.tau},
                                                 .d_model = spec_.row_width,
                                                 .sinks = spec_.sinks,

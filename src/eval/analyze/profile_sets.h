@@ -16,6 +16,7 @@ struct ProfileSetsSpec {
   int64_t sinks = 0;
   double outlier_ratio = 0;
   uint64_t seed = 0;  // of the random control
+  OwnerKind owner = OwnerKind::kEarlier;
 };
 
 // A set at a layer, and what it is compared with.

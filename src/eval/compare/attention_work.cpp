@@ -9,18 +9,19 @@
 namespace sluice::impl {
 namespace {
 
-double share(double part, double whole) { return whole > 0 ? part / whole : 0; }
+double fraction(double part, double whole) { return whole > 0 ? part / whole : 0; }
 
 int64_t below_diagonal(int64_t n) { return n * (n + 1) / 2; }
 
 // Keys that all queries of a window score in one query head.
-int64_t keys_of(const LayerPlan& plan, HeadKind kind, const TokenSet& set) {
+int64_t keys_of(const LayerPlan& plan, HeadKind kind, const TokenSet& set, bool causal) {
   const int64_t n = set.n_tokens();
   // Among the tokens that stand for themselves alone; the others score nothing.
-  if (plan.mode != AttentionMode::kKeys) return below_diagonal(set.n_clusters);
+  if (plan.mode != AttentionMode::kKeys)
+    return causal ? below_diagonal(set.n_clusters) : set.n_clusters * set.n_clusters;
   return keys_read(
       set, kind,
-      {.first = 0, .n_tokens = n, .window = plan.window, .block = plan.block, .causal = true});
+      {.first = 0, .n_tokens = n, .window = plan.window, .block = plan.block, .causal = causal});
 }
 
 int64_t clusters_of(HeadKind kind, const TokenSet& set) {
@@ -49,7 +50,8 @@ int64_t dense_keys(int64_t n_tokens, int64_t sliding) {
 
 void AttentionWork::add_layer(const LayerWork& layer) {
   const auto n_heads = static_cast<double>(layer.n_kv_heads);
-  const auto exact_keys = static_cast<double>(dense_keys(layer.n_tokens, layer.window));
+  const auto exact_keys = static_cast<double>(
+      layer.causal ? dense_keys(layer.n_tokens, layer.window) : layer.n_tokens * layer.n_tokens);
   const auto n = static_cast<double>(layer.n_tokens);
   dense_keys_ += n_heads * exact_keys;
   tokens_ += n_heads * n;
@@ -63,7 +65,7 @@ void AttentionWork::add_layer(const LayerWork& layer) {
     const bool clusters = head.kind == HeadKind::kClusters;  // others read exempt tokens at most
     const TokenSet& set = sets[clusters ? nearest_set(layer.selector->spec().taus, head.tau) : 0];
     SLUICE_CHECK(set.n_tokens() == layer.n_tokens);
-    keys_ += static_cast<double>(keys_of(*layer.plan, head.kind, set));
+    keys_ += static_cast<double>(keys_of(*layer.plan, head.kind, set, layer.causal));
     clusters_ += static_cast<double>(clusters_of(head.kind, set));
   }
   // A layer may use the sets of the one above as they are.
@@ -98,7 +100,8 @@ void AttentionWork::add(const KvCache& cache, const ModelSpec& spec) {
                .above = above,
                .n_kv_heads = spec.n_kv_heads,
                .n_tokens = cache.length(),
-               .window = spec.window(i)});
+               .window = spec.window(i),
+               .causal = spec.causal});
     if (selector == nullptr) continue;
     above = selector;
     if (!layers[static_cast<size_t>(i)].tau_auto) continue;
@@ -122,7 +125,8 @@ void AttentionWork::add_refined(const KvCache& cache, const ModelSpec& spec, int
   refine_reads_.resize(static_cast<size_t>(spec.n_layers));
   RefineReads& reads = refine_reads_[static_cast<size_t>(layer)];
   const double keys_before = reads.keys(), dense_before = reads.dense_keys();
-  reads.add(plan, spec.n_heads, cache.length(), cache.accelerated(layer)->refine(0).opened());
+  reads.add(plan, {spec.n_heads, cache.length(), spec.causal},
+            cache.accelerated(layer)->refine(0).opened());
   // Sums here count key/value heads.
   const double group = static_cast<double>(spec.n_heads) / static_cast<double>(spec.n_kv_heads);
   keys_ += (reads.keys() - keys_before) / group;
@@ -134,9 +138,9 @@ void AttentionWork::add_refined(const KvCache& cache, const ModelSpec& spec, int
       clusters_ += head.kind == HeadKind::kDense ? n : n / static_cast<double>(plan.refine.page);
 }
 
-double AttentionWork::keys_read_fraction() const { return share(keys_, dense_keys_); }
-double AttentionWork::clusters_fraction() const { return share(clusters_, tokens_); }
-double AttentionWork::selection_products() const { return share(products_, pairs_); }
-double AttentionWork::selection_products_paper() const { return share(products_paper_, pairs_); }
+double AttentionWork::keys_read_fraction() const { return fraction(keys_, dense_keys_); }
+double AttentionWork::clusters_fraction() const { return fraction(clusters_, tokens_); }
+double AttentionWork::selection_products() const { return fraction(products_, pairs_); }
+double AttentionWork::selection_products_paper() const { return fraction(products_paper_, pairs_); }
 
 }  // namespace sluice::impl

@@ -11,7 +11,7 @@
 namespace sluice::impl {
 
 // Keys that exact attention scores in one head of a causal model, from the first token on.
-// sliding: its window, 0 for none.
+// sliding: its window, 0 for none. An encoder's queries see every token.
 int64_t dense_keys(int64_t n_tokens, int64_t sliding);
 
 // One layer after a window, from its first token on.
@@ -22,13 +22,14 @@ struct LayerWork {
   int64_t n_kv_heads;
   int64_t n_tokens;
   int64_t window = 0;  // of exact attention that slides; 0 for all tokens before
+  bool causal = true;
 };
 
 // Sums over windows, layers and key/value heads (query heads in equal groups do the same, so
 // shares are those of all query heads).
 class AttentionWork {
  public:
-  void add_layer(const LayerWork& layer);  // causal models
+  void add_layer(const LayerWork& layer);
   // Every layer of a cache that holds one sequence.
   void add(const KvCache& cache, const ModelSpec& spec);
 

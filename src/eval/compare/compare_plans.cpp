@@ -151,11 +151,30 @@ void check_generation(const Model& model, std::span<const Plan> plans, int64_t n
                                        : fmt::format("--context {} or more", 2 * n_predict));
 }
 
+CompareResult compare_masked(Model& model, TextStream& text, std::span<const Plan> plans,
+                             const CompareOptions& options,
+                             const std::function<void(const CompareResult&)>& progress) {
+  if (options.n_predict > 0)
+    throw Error(model.spec().family + " is an encoder and cannot generate",
+                "leave --predict out, or a causal model such as GPT-2 or Llama");
+  MaskedWindows windows(model, text, options.mask, options.max_windows);
+  MaskedComparer comparer(model, plans);
+  CompareResult result;
+  result.plans.resize(plans.size());
+  while (windows.next()) {
+    comparer.compare(windows, result);
+    result.n_windows = windows.n_windows();
+    if (progress) progress(result);
+  }
+  return result;
+}
+
 }  // namespace
 
 CompareResult compare_plans(Model& model, TextStream& text, std::span<const Plan> plans,
                             const CompareOptions& options,
                             const std::function<void(const CompareResult&)>& progress) {
+  if (!model.spec().causal) return compare_masked(model, text, plans, options, progress);
   TextWindows windows(model, text, options.max_windows);
   check_generation(model, plans, options.n_predict);
   CompareResult result;

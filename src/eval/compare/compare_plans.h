@@ -7,6 +7,7 @@
 
 #include "eval/compare/attention_work.h"
 #include "eval/compare/compare.h"
+#include "eval/compare/masked.h"
 #include "eval/text/text_stream.h"
 #include "model/linear_work.h"
 #include "model/model.h"
@@ -19,6 +20,7 @@ struct CompareOptions {
   // > 0: so many tokens are also generated, likeliest first, from the first half of each of the
   // first kGenerationWindows windows, and the length of what both have in common is averaged.
   int64_t n_predict = 0;
+  MaskOptions mask = {};  // of an encoder, whose masked tokens are compared
 };
 inline constexpr int64_t kGenerationWindows = 4;
 
@@ -30,6 +32,7 @@ struct PlanComparison {
   RunningMean generation_match_characters;  // the same
   CacheMemory cache;                        // after the last window of full length
   std::vector<float> first_kl;              // of each token of first_tokens after its first
+  std::optional<MaskedFigures> masked;      // of an encoder
 };
 // The tokens of the first window whose losses are kept one by one, at most.
 inline constexpr int64_t kFirstTokens = 2048;
@@ -37,12 +40,14 @@ inline constexpr int64_t kFirstTokens = 2048;
 struct CompareResult {
   int64_t n_windows = 0;
   std::vector<PlanComparison> plans;  // in the order given
-  std::vector<int32_t> first_tokens;  // the first window's, kFirstTokens at most
+  std::vector<int32_t> first_tokens;  // the first window's, kFirstTokens at most; not an encoder's
 };
 
 // The model runs exactly once per window for all plans. `progress` is called after each window.
 // What linear plans need has been prepared.
-// Throws Error for an encoder, a text of fewer than two tokens, and generation under `paper`.
+// A causal model predicts every token from those before it, an encoder the tokens behind masks.
+// Throws Error for a text of fewer than two tokens, an encoder without a head or whose tokenizer
+// has no mask, and generation under `paper` or of an encoder.
 CompareResult compare_plans(Model& model, TextStream& text, std::span<const Plan> plans,
                             const CompareOptions& options,
                             const std::function<void(const CompareResult&)>& progress);

@@ -31,8 +31,18 @@ RefineKeys refine_keys(const LayerPlan& plan, HeadKind kind, int64_t first, int6
   return keys;
 }
 
-void RefineReads::add(const LayerPlan& plan, int64_t n_heads, int64_t n_tokens,
+RefineKeys refine_encoder_keys(const LayerPlan& plan, HeadKind kind, int64_t n_tokens, int64_t n) {
+  const int64_t border = n_tokens / plan.refine.segment * plan.refine.segment;
+  const int64_t sinks = std::min(whole_pages(plan.sinks, plan.refine.page), border);
+  const bool clusters = kind == HeadKind::kClusters;
+  return {.near = n * (n_tokens - border + sinks),
+          .clusters = clusters ? n * ((border - sinks) / plan.refine.page) : 0,
+          .dense = n * n_tokens};
+}
+
+void RefineReads::add(const LayerPlan& plan, const RefineWindow& window,
                       std::span<const int64_t> opened) {
+  const auto [n_heads, n_tokens, causal] = window;
   segment_ = plan.refine.segment;
   const auto n_kv_heads = static_cast<int64_t>(plan.heads.size());
   const int64_t n_blocks = (n_tokens + segment_ - 1) / segment_, group = n_heads / n_kv_heads;
@@ -43,7 +53,8 @@ void RefineReads::add(const LayerPlan& plan, int64_t n_heads, int64_t n_tokens,
     block.opened.resize(static_cast<size_t>(n_heads));
     const int64_t first = b * segment_, n = std::min(segment_, n_tokens - first);
     for (const HeadPlan& head : plan.heads) {
-      const RefineKeys keys = refine_keys(plan, head.kind, first, n);
+      const RefineKeys keys = causal ? refine_keys(plan, head.kind, first, n)
+                                     : refine_encoder_keys(plan, head.kind, n_tokens, n);
       block.near += static_cast<double>(group * keys.near);
       block.clusters += static_cast<double>(group * keys.clusters);
       block.dense += static_cast<double>(group * keys.dense);

@@ -19,14 +19,21 @@ struct RefineKeys {
   int64_t dense = 0;     // what exact attention scores
 };
 RefineKeys refine_keys(const LayerPlan& plan, HeadKind kind, int64_t first, int64_t n);
+// The same of n queries of an encoder, each of which sees n_tokens.
+RefineKeys refine_encoder_keys(const LayerPlan& plan, HeadKind kind, int64_t n_tokens, int64_t n);
+
+// A window that was read from its first token on.
+struct RefineWindow {
+  int64_t n_heads, n_tokens;
+  bool causal = true;
+};
 
 // One layer, sums over windows.
 class RefineReads {
  public:
-  // opened: of RefineAttention, after a window of n_tokens from the first on, read in passes of
-  // more than one token unless tile is 1: single queries see other clusters.
-  void add(const LayerPlan& plan, int64_t n_heads, int64_t n_tokens,
-           std::span<const int64_t> opened);
+  // opened: of RefineAttention, after a window that was read in passes of more than one token
+  // unless tile is 1: single queries see other clusters.
+  void add(const LayerPlan& plan, const RefineWindow& window, std::span<const int64_t> opened);
 
   // Over what exact attention scores, all query heads.
   double near_fraction() const;

@@ -27,7 +27,12 @@ const kSetFigures = [
   'bound_tau',
   'violations_tau',
   'bound_distance',
-  'violations_distance'
+  'violations_distance',
+  'lipschitz_mean',
+  'lipschitz_max',
+  'parted',
+  'persistence_predicted',
+  'persistence'
 ];
 
 const words = (key) => key.replace(/_/g, ' ')

@@ -117,7 +117,10 @@ TEST_P(Analyze, TheMapIsTheFirstWindowsLeadingSet) {
     int64_t n_reps = 0;
     for (size_t t = 0; t < map.tokens.size(); ++t) {
       const auto owner = static_cast<size_t>(layer.owner[t]);
-      ASSERT_LE(owner, t);
+      ASSERT_LT(owner, map.tokens.size());
+      if (model->spec().causal) {  // in an encoder owners are anywhere
+        ASSERT_LE(owner, t);
+      }
       if (layer.status[t] == TokenStatus::kRedundant) {
         ++n_redundant;
         EXPECT_EQ(layer.status[owner], TokenStatus::kRepresentative) << t;

@@ -52,6 +52,23 @@ TEST(AttentionWork, OfDenseLayersIsAllThereIs) {
   EXPECT_EQ(work.selection_products_paper(), 0);
 }
 
+// All 64 pairs; four clusters among themselves; eight queries over four clusters.
+TEST(AttentionWork, OfAnEncoderIsOverAllPairs) {
+  const GivenSets selector(SelectRule::kGreedy, {eight_tokens(0.5)}, 0);
+  for (const auto& [mode, keys] :
+       {std::pair(AttentionMode::kCopy, 16.0), {AttentionMode::kKeys, 32}}) {
+    const LayerPlan plan = plan_of(mode, {HeadKind::kClusters});
+    AttentionWork work;
+    work.add_layer({.plan = &plan,
+                    .selector = &selector,
+                    .n_kv_heads = 1,
+                    .n_tokens = 8,
+                    .window = 0,
+                    .causal = false});
+    EXPECT_EQ(work.keys_read_fraction(), keys / 64);
+  }
+}
+
 TEST(AttentionWork, OfALayerThatSlidesIsWhatItsWindowHolds) {
   const GivenSets selector(SelectRule::kGreedy, {eight_tokens(0.5)}, 0);
   const LayerPlan plan = plan_of(AttentionMode::kCopy, {HeadKind::kClusters});

@@ -26,13 +26,23 @@ TEST(RefineKeys, AreNearKeysSinksAndClusters) {
   EXPECT_EQ(refine_keys(plan_of(HeadKind::kClusters), HeadKind::kClusters, 7, 1).near, 8);
 }
 
+// Of 22 tokens 16 are in whole segments, less a page of sinks: three clusters for every query.
+TEST(RefineKeys, OfAnEncoderAreAllWholeSegmentsAndTheRest) {
+  const RefineKeys keys =
+      refine_encoder_keys(plan_of(HeadKind::kClusters), HeadKind::kClusters, 22, 5);
+  EXPECT_EQ(keys.near, 5 * (6 + 4));
+  EXPECT_EQ(keys.clusters, 5 * 3);
+  EXPECT_EQ(keys.dense, 5 * 22);
+  EXPECT_EQ(refine_encoder_keys(plan_of(HeadKind::kClusters), HeadKind::kClusters, 7, 1).near, 7);
+}
+
 TEST(RefineReads, AddUpToWhatAWindowReads) {
   RefineReads reads;
   EXPECT_TRUE(reads.empty());
   // Two query heads of one key head; 12 tokens are one segment and a half.
   const std::vector<int64_t> opened = {0, 0, 4, 12};
-  reads.add(plan_of(HeadKind::kClusters), 2, 12, opened);
-  reads.add(plan_of(HeadKind::kClusters), 2, 12, opened);
+  reads.add(plan_of(HeadKind::kClusters), {2, 12}, opened);
+  reads.add(plan_of(HeadKind::kClusters), {2, 12}, opened);
   const double dense = 78;  // 1 + 2 + … + 12
   EXPECT_DOUBLE_EQ(reads.dense_keys(), 2 * 2 * dense);
   // Eight queries see all before them, four see one to four tokens and four sinks, and a cluster.

@@ -1,0 +1,73 @@
+// sluice eval of encoders: masked tokens, and rows layer by layer.
+
+#include "cli/refusals.h"
+
+namespace sluice::impl {
+namespace {
+
+using nlohmann::json;
+using namespace test;
+
+// A checkpoint with a tokenizer that has a mask, and a text in its letters.
+struct Encoder {
+  explicit Encoder(const char* family) : folder(family), results(folder.file("results.json")) {
+    if (std::string_view(family) == "esm") {
+      std::filesystem::remove(folder.file("tokenizer.json"));
+      std::filesystem::remove(folder.file("tokenizer_config.json"));
+      folder.write("vocab.txt", read_bytes(ModelFolder::golden_file("tokenizers/esm/vocab.txt")));
+      for (int i = 0; i < 300; ++i) letters += "LAGVSERT"[i * i % 8];
+    } else {
+      json tokenizer = letter_tokenizer();
+      tokenizer["model"]["vocab"].erase("5");
+      tokenizer["model"]["vocab"]["[MASK]"] = 62;
+      folder.write("tokenizer.json", tokenizer.dump());
+      letters = letter_text(300);
+    }
+    text = folder.write("text.txt", letters);
+  }
+
+  ModelFolder folder;
+  std::string letters, text, results;
+};
+
+class EncoderEval : public testing::TestWithParam<const char*> {
+ protected:
+  json eval(const Args& more) {
+    printed_ = run_ok(joined(
+        {"eval", "-m", encoder_.folder.path(), "-f", encoder_.text, "--json", encoder_.results},
+        more));
+    return json::parse(read_bytes(encoder_.results));
+  }
+
+  const Encoder encoder_{GetParam()};
+  RunResult printed_;
+};
+
+TEST_P(EncoderEval, WithoutAModeIsOfTheDenseModel) {
+  const json results = eval({"--mask-share", "0.25", "--mask-seed", "3"});
+  EXPECT_EQ(results.at("settings").at("mask_share"), 0.25);
+  EXPECT_EQ(results.at("settings").at("mask_seed"), 3);
+  const json& metrics = results.at("metrics");
+  EXPECT_EQ(metrics.at("kl_max"), 0);
+  EXPECT_EQ(metrics.at("accuracy"), metrics.at("accuracy_base"));
+  EXPECT_EQ(metrics.at("hidden_relative_error"), 0);
+  EXPECT_NE(printed_.out.find("masked tokens in"), std::string::npos) << printed_;
+  EXPECT_NE(printed_.out.find("Accuracy"), std::string::npos) << printed_;
+}
+
+TEST_P(EncoderEval, ComparesEveryModeOnTheSameMasks) {
+  const json results = eval({"--attention", "paper,copy,keys,refine", "--tau", "0.5"});
+  ASSERT_EQ(results.at("runs").size(), 4u);
+  for (const json& run : results.at("runs")) {
+    EXPECT_EQ(run.at("metrics").at("ppl_base"), results.at("runs")[0].at("metrics").at("ppl_base"));
+    EXPECT_EQ(run.at("row_errors").size(), results.at("model").at("n_layers").get<size_t>());
+    EXPECT_FALSE(run.contains("token_kl"));
+  }
+  EXPECT_NE(printed_.out.find("row cosine"), std::string::npos) << printed_;
+  EXPECT_EQ(printed_.err.find("still to come"), std::string::npos) << printed_;
+}
+
+INSTANTIATE_TEST_SUITE_P(Golden, EncoderEval, testing::Values("bert", "esm"));
+
+}  // namespace
+}  // namespace sluice::impl
