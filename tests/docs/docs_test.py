@@ -3,8 +3,8 @@
     docs_test.py PROGRAM [--list]
 
 Commands of README, CONTRIBUTING and docs/*.md run as printed: MODEL and TEXT are the model and the text that come
-along. Those of docs/results, which made tables, run on the same with less work, so that their options are tried. What
-prose names is looked up in the help. The last line is the count.
+along. Those of docs/results and docs/paper.md, which made tables, run on the same with less work, so that their options are
+tried. What prose names is looked up in the help. The last line is the count.
 """
 
 import os
@@ -33,10 +33,11 @@ REASONS = [(re.compile(pattern), reason) for pattern, reason in [
      "install_test does it"),
     (r"^(build/\S*/)?sluice(_bench|_blocks_perplexity)|^scripts/results", "a benchmark, of minutes to hours"),
     (r"^scripts/compare-attention", "many runs of eval, of minutes to hours"),
-    (r"^build/\S*_test", "CTest runs it"),
+    (r"^build/\S*_test|^~/\S*pip|gtest_filter", "CTest runs it"),
     (r"^sluice chat", "the model that comes along does not converse; cli_test drives it in a pseudo-terminal"),
     (r"--plan PLAN|the same with|PLAN\.json|^sluice (inspect PLAN|report (A|before)\.json)", "names no file"),
     (r"tools/other_text", "cli_test does it"),
+    (r"tools/train_encoder|-m (proteins|records)\b", "trains a model, or needs one that was trained"),
     (r"--linear graded --epsilon 0( |$)", "needs a model with ReLU"),
 ]]
 
@@ -66,6 +67,8 @@ def with_files(text):
 
 def with_less_work(text):
     """The same options with short windows and few repetitions."""
+    if not text.startswith("sluice"):
+        return text
     def shortest(match):
         lengths = sorted({min(int(length), 128 * (i + 1)) for i, length in enumerate(match.group(2).split(","))})
         return match.group(1) + ",".join(map(str, lengths))
@@ -122,7 +125,7 @@ class Help:
     def lacks(self, text):
         """What a command of the prose names that is not there; None if nothing."""
         words = text.split()
-        if "/" in words[0]:
+        if words[0].split("/")[0] in ("scripts", "bench", "tools"):
             return None if (ROOT / words[0]).exists() else f"there is no {words[0]}"
         if words[0] != "sluice" or len(words) == 1 or not words[1].islower() or words[1].startswith("-"):
             return None
@@ -136,18 +139,19 @@ class Help:
         return None
 
 
-def try_blocks(program, page, text):
+def try_blocks(program, helps, page, text):
     """(command, what went wrong or None, why it was not run or None) of a page's code blocks, in order."""
     folder = Folder(program)
+    made_tables = page.startswith("docs/results/") or page == "docs/paper.md"
     for command in commands.of_blocks(page, text):
         reason = reason_not_to(command.text)
+        if not reason and made_tables and re.search(r"^sluice tune|--plan plan\.json", command.text):
+            reason = "tuned for minutes, or follows such a plan; its options are looked up"
         if reason:
-            yield command, None, reason
+            yield command, helps.lacks(command.text), reason
             continue
         line = with_files(command.text)
-        if page.startswith("docs/results/"):
-            line = with_less_work(line)
-        yield command, folder.run(line), None
+        yield command, folder.run(with_less_work(line) if made_tables else line), None
 
 
 def main():
@@ -156,7 +160,7 @@ def main():
     start = time.monotonic()
     for page in PAGES:
         text = (ROOT / page).read_text(encoding="utf-8")
-        for command, problem, reason in try_blocks(program, page, text):
+        for command, problem, reason in try_blocks(program, helps, page, text):
             if reason:
                 reasons.setdefault(reason, []).append(command)
             else:
