@@ -126,7 +126,7 @@ class Help:
         """What a command of the prose names that is not there; None if nothing."""
         words = text.split()
         if words[0].split("/")[0] in ("scripts", "bench", "tools"):
-            return None if (ROOT / words[0]).exists() else f"there is no {words[0]}"
+            return None if re.search(r"NAME|\*", words[0]) or (ROOT / words[0]).exists() else f"there is no {words[0]}"
         if words[0] != "sluice" or len(words) == 1 or not words[1].islower() or words[1].startswith("-"):
             return None
         page = self._of(words[1])
