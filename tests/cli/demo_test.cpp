@@ -43,8 +43,12 @@ TEST_F(Demo, TellsTheStoryInSixChapters) {
     EXPECT_NE(run_.out.find(heading), std::string::npos) << heading;
   std::vector<std::string> commands;
   for (const json& part : results_.at("parts")) commands.push_back(part.at("command"));
-  EXPECT_EQ(commands, (std::vector<std::string>{"analyze", "analyze", "eval", "generate",
-                                                "generate", "generate", "bench", "tune"}));
+  std::vector<std::string> expected{"analyze",  "analyze",  "eval", "generate",
+                                    "generate", "generate", "bench"};
+  // A machine on which tuning would take long has a line instead.
+  if (run_.out.find("Left out: with this model it takes minutes") == std::string::npos)
+    expected.emplace_back("tune");
+  EXPECT_EQ(commands, expected);
 }
 
 // The figures are enough: the page can be drawn again from them, and differs in the command only.
