@@ -53,8 +53,8 @@ struct Multiplier::Plan {
   Plan& operator=(const Plan&) = delete;
   ~Plan() {
     for (cublasLtMatrixLayout_t layout : {weights, x, out})
-      if (layout != nullptr) cublasLtMatrixLayoutDestroy(layout);
-    if (product != nullptr) cublasLtMatmulDescDestroy(product);
+      if (layout != nullptr) cublas_lt().layout_destroy(layout);
+    if (product != nullptr) cublas_lt().desc_destroy(product);
   }
   cublasLtMatmulDesc_t product = nullptr;
   cublasLtMatrixLayout_t weights = nullptr, x = nullptr, out = nullptr;
@@ -69,29 +69,29 @@ Multiplier::~Multiplier() = default;
 const Multiplier::Plan& Multiplier::plan(const Product& p, const void* bias) {
   if (const auto found = plans_.find(p); found != plans_.end()) return *found->second;
   if (plans_.size() >= kMostPlans) plans_.clear();
+  const CublasLt& blas = cublas_lt();
   auto made = std::make_unique<Plan>();
-  check(cublasLtMatmulDescCreate(&made->product, CUBLAS_COMPUTE_32F, CUDA_R_32F), "product");
+  check(blas.desc_create(&made->product, CUBLAS_COMPUTE_32F, CUDA_R_32F), "product");
   const auto set = [&](cublasLtMatmulDescAttributes_t attribute, const auto& value) {
-    check(cublasLtMatmulDescSetAttribute(made->product, attribute, &value, sizeof value),
-          "product");
+    check(blas.desc_set_attribute(made->product, attribute, &value, sizeof value), "product");
   };
   set(CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_T);
   set(CUBLASLT_MATMUL_DESC_EPILOGUE, p.epilogue);
   if (bias != nullptr) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
-  const auto layout = [](cublasLtMatrixLayout_t* to, bool bf16, int64_t rows, int64_t columns,
-                         int64_t stride) {
-    check(cublasLtMatrixLayoutCreate(to, type_of(bf16), static_cast<uint64_t>(rows),
-                                     static_cast<uint64_t>(columns), stride),
+  const auto layout = [&](cublasLtMatrixLayout_t* to, bool bf16, int64_t rows, int64_t columns,
+                          int64_t stride) {
+    check(blas.layout_create(to, type_of(bf16), static_cast<uint64_t>(rows),
+                             static_cast<uint64_t>(columns), stride),
           "layout");
   };
   layout(&made->weights, p.bf16, p.depth, p.n_out, p.weights_stride);
   layout(&made->x, p.bf16, p.depth, p.n_rows, p.x_stride);
   layout(&made->out, p.bf16_out, p.n_out, p.n_rows, p.out_stride);
 
-  Handle<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy> preference;
-  check(cublasLtMatmulPreferenceCreate(preference.to_set()), "preference");
+  Handle<cublasLtMatmulPreference_t, destroy_preference> preference;
+  check(blas.preference_create(preference.to_set()), "preference");
   const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, const auto& value) {
-    check(cublasLtMatmulPreferenceSetAttribute(preference.get(), attribute, &value, sizeof value),
+    check(blas.preference_set_attribute(preference.get(), attribute, &value, sizeof value),
           "preference");
   };
   prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, Context::kBlasWorkspaceBytes);
@@ -104,10 +104,9 @@ const Multiplier::Plan& Multiplier::plan(const Product& p, const void* bias) {
     prefer(attribute, uint32_t{16});
   cublasLtMatmulHeuristicResult_t result{};
   int n_found = 0;
-  check(
-      cublasLtMatmulAlgoGetHeuristic(context_->blas(), made->product, made->weights, made->x,
-                                     made->out, made->out, preference.get(), 1, &result, &n_found),
-      "choosing a product");
+  check(blas.algo_get_heuristic(context_->blas(), made->product, made->weights, made->x, made->out,
+                                made->out, preference.get(), 1, &result, &n_found),
+        "choosing a product");
   if (n_found == 0) check(CUBLAS_STATUS_NOT_SUPPORTED, "choosing a product");
   made->algorithm = result.algo;
   return *plans_.emplace(p, std::move(made)).first->second;
@@ -116,14 +115,14 @@ const Multiplier::Plan& Multiplier::plan(const Product& p, const void* bias) {
 void Multiplier::multiply(const Product& product, const Operands& operands) {
   const Plan& chosen = plan(product, operands.bias);
   if (operands.bias != nullptr)
-    check(cublasLtMatmulDescSetAttribute(chosen.product, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
+    check(cublas_lt().desc_set_attribute(chosen.product, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
                                          &operands.bias, sizeof operands.bias),
           "bias");
   const float one = 1, old = product.accumulate ? 1.0f : 0.0f;
-  check(cublasLtMatmul(context_->blas(), chosen.product, &one, operands.weights, chosen.weights,
-                       operands.x, chosen.x, &old, operands.out, chosen.out, operands.out,
-                       chosen.out, &chosen.algorithm, context_->blas_workspace(),
-                       Context::kBlasWorkspaceBytes, context_->stream()),
+  check(cublas_lt().matmul(context_->blas(), chosen.product, &one, operands.weights, chosen.weights,
+                           operands.x, chosen.x, &old, operands.out, chosen.out, operands.out,
+                           chosen.out, &chosen.algorithm, context_->blas_workspace(),
+                           Context::kBlasWorkspaceBytes, context_->stream()),
         "product");
 }
 

@@ -33,7 +33,7 @@ void check(cudaError_t status, const char* what) {
 
 void check(cublasStatus_t status, const char* what) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
-  throw Error(std::string("cuBLAS: ") + what + ": " + cublasLtGetStatusString(status),
+  throw Error(std::string("cuBLAS: ") + what + ": " + cublas_lt().status_string(status),
               status == CUBLAS_STATUS_ALLOC_FAILED ? kNeedsLess : "");
 }
 
@@ -97,7 +97,7 @@ Context::Context(int device) {
   check(cudaDeviceGetDefaultMemPool(&pool_, device), "memory pool");
   uint64_t keep = UINT64_MAX;
   check(cudaMemPoolSetAttribute(pool_, cudaMemPoolAttrReleaseThreshold, &keep), "memory pool");
-  check(cublasLtCreate(blas_.to_set()), "start");
+  check(cublas_lt().create(blas_.to_set()), "start");
   blas_workspace_ = allocate(kBlasWorkspaceBytes);
 }
 

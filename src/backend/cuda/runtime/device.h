@@ -6,7 +6,6 @@
 
 #pragma once
 
-#include <cublasLt.h>
 #include <cuda_runtime_api.h>
 
 #include <array>
@@ -17,6 +16,7 @@
 #include <string>
 #include <utility>
 
+#include "backend/cuda/runtime/cublas.h"
 #include "core/error.h"
 
 namespace sluice::impl::cuda {
@@ -152,7 +152,7 @@ class Context {
   std::string description_;
   cudaMemPool_t pool_ = nullptr;
   Handle<cudaStream_t, cudaStreamDestroy> stream_;
-  Handle<cublasLtHandle_t, cublasLtDestroy> blas_;
+  Handle<cublasLtHandle_t, destroy_handle> blas_;
   void* blas_workspace_ = nullptr;
   void* scratch_ = nullptr;
   int64_t scratch_bytes_ = 0;
