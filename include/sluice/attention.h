@@ -29,6 +29,10 @@ class SLUICE_API Attention {
   // positive or do not divide, for options out of range, and for a device that is not there.
   explicit Attention(const AttentionShape& shape, const AttentionOptions& options = {},
                      Device device = Device::kCpu, DType dtype = DType::kF32);
+  // A layer of a plan, counted from 0, with the settings of each of its heads. Throws Error too for
+  // a layer that the plan does not have, for one of another mode, and for other numbers of heads.
+  Attention(const AttentionShape& shape, const Plan& plan, int64_t layer,
+            Device device = Device::kCpu, DType dtype = DType::kF32);
   Attention(Attention&& other) noexcept;
   Attention& operator=(Attention&& other) noexcept;
   ~Attention();
@@ -40,6 +44,7 @@ class SLUICE_API Attention {
   void append(std::span<const float> q, std::span<const float> k, std::span<const float> v,
               std::span<float> out);
 
+  bool is_dense() const;   // exact, for any input
   int64_t length() const;  // tokens taken in
   // Keys that all queries so far read, means of clusters included, as a share of those that dense
   // attention reads. 1 for dense attention, and before the first token.

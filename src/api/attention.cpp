@@ -35,18 +35,39 @@ const AttentionShape& checked(const AttentionShape& shape) {
   return shape;
 }
 
-// One layer whose heads are all alike; dense or `refine`.
-impl::LayerPlan layer_plan_of(const AttentionOptions& options, const AttentionShape& shape) {
-  if (options.mode != AttentionMode::kDense && options.mode != AttentionMode::kRefine)
+// Dense or `refine`, with a cache that this attention can keep.
+impl::LayerPlan checked(const impl::LayerPlan& layer, const AttentionShape& shape) {
+  if (layer.mode != impl::AttentionMode::kDense && layer.mode != impl::AttentionMode::kRefine)
     throw Error("keys and values alone are attended to densely or refined",
                 "AttentionMode::kDense or kRefine");
-  impl::UniformAttention choice = impl::api::uniform_of(options);
+  if (layer.mode == impl::AttentionMode::kDense && layer.cache != impl::CacheKind::kExact)
+    throw Error("dense attention on keys and values alone keeps them as they are",
+                "a plan without an int8 cache");
+  impl::check_plan(
+      {.layers = {layer}},
+      {.n_layers = 1, .n_kv_heads = shape.n_kv_heads, .causal = true, .context = shape.capacity});
+  return layer;
+}
+
+// All heads are alike.
+impl::LayerPlan layer_plan_of(impl::UniformAttention choice, const AttentionShape& shape) {
   choice.from_layer = 0;
   const impl::PlanShape fits{
       .n_layers = 1, .n_kv_heads = shape.n_kv_heads, .causal = true, .context = shape.capacity};
-  const impl::AttentionPlan plan = impl::uniform_plan(choice, fits);
-  impl::check_plan(plan, fits);
-  return plan.layers.front();
+  return checked(impl::uniform_plan(choice, fits).layers.front(), shape);
+}
+
+impl::LayerPlan layer_plan_of(const Plan& plan, int64_t layer, const AttentionShape& shape) {
+  const Plan::State* state = Access::of(plan).get();
+  if (layer < 0) throw Error(fmt::format("there is no layer {}", layer), "layers count from 0");
+  if (state == nullptr || (state->uniform && layer < state->uniform->from_layer)) return {};
+  if (state->uniform) return layer_plan_of(*state->uniform, shape);
+  const std::vector<impl::LayerPlan>& layers = state->file->plan.attention.layers;
+  if (layers.empty()) return {};
+  if (layer >= std::ssize(layers))
+    throw Error(fmt::format("the plan has {} layers, and no layer {}", layers.size(), layer),
+                "a plan that was made for this model");
+  return checked(layers[static_cast<size_t>(layer)], shape);
 }
 
 }  // namespace
@@ -59,7 +80,8 @@ struct Attention::State {
   impl::Buffer keys, values;                      // dense: (1, n_kv_heads, capacity, head_dim)
   std::unique_ptr<impl::RefineAttention> refine;  // or this
   int64_t length = 0;
-  double n_read = 0, n_dense = 0;  // keys, those of opened clusters left out
+  std::vector<double> n_read = {};  // keys of each query head, those of opened clusters left out
+  double n_dense = 0;               // keys that dense attention reads, the same for every head
 
   int64_t query_width() const { return shape.n_heads * shape.head_dim; }
   int64_t kv_width() const { return shape.n_kv_heads * shape.head_dim; }
@@ -68,6 +90,8 @@ struct Attention::State {
   void attend(const impl::AttendRefineArgs& args);
   void give_out(const impl::Tensor& from, std::span<float> to) const;
   void count(int64_t n);
+  static std::unique_ptr<State> make(const AttentionShape& shape, impl::LayerPlan plan,
+                                     Device device, DType dtype);
 };
 
 impl::Buffer Attention::State::taken_in(std::span<const float> rows, int64_t n_heads) const {
@@ -113,22 +137,28 @@ void Attention::State::count(int64_t n) {
   if (refine == nullptr) return;
   impl::LayerPlan pass = plan;
   if (n == 1) pass.refine.tile = 1;  // a query alone decides for itself
-  const impl::RefineKeys found = impl::refine_keys(pass, impl::HeadKind::kClusters, length, n);
-  n_read += static_cast<double>(shape.n_heads * (found.near + found.clusters));
-  n_dense += static_cast<double>(shape.n_heads * found.dense);
+  const auto group = static_cast<size_t>(shape.n_heads / shape.n_kv_heads);
+  n_read.resize(static_cast<size_t>(shape.n_heads), 0);
+  for (size_t head = 0; head < n_read.size(); ++head) {
+    const impl::RefineKeys found =
+        impl::refine_keys(pass, plan.heads[head / group].kind, length, n);
+    n_read[head] += static_cast<double>(found.near + found.clusters);
+    if (head == 0) n_dense += static_cast<double>(found.dense);
+  }
 }
 
-Attention::Attention(const AttentionShape& shape, const AttentionOptions& options, Device device,
-                     DType dtype)
-    : state_(new State{.shape = checked(shape),
-                       .scale = shape.scale > 0 ? shape.scale
-                                                : 1 / std::sqrt(static_cast<float>(shape.head_dim)),
-                       .plan = layer_plan_of(options, shape),
-                       .backend = impl::api::make_backend(device, dtype),
-                       .keys = {},
-                       .values = {},
-                       .refine = {}}) {
-  State& state = *state_;
+std::unique_ptr<Attention::State> Attention::State::make(const AttentionShape& shape,
+                                                         impl::LayerPlan plan, Device device,
+                                                         DType dtype) {
+  std::unique_ptr<State> made(new State{
+      .shape = shape,
+      .scale = shape.scale > 0 ? shape.scale : 1 / std::sqrt(static_cast<float>(shape.head_dim)),
+      .plan = std::move(plan),
+      .backend = impl::api::make_backend(device, dtype),
+      .keys = {},
+      .values = {},
+      .refine = {}});
+  State& state = *made;
   impl::Backend& backend = *state.backend;
   backend.check_heads(shape.head_dim, shape.n_heads / shape.n_kv_heads);
   const impl::DType stored = backend.compute_dtype();
@@ -141,12 +171,21 @@ Attention::Attention(const AttentionShape& shape, const AttentionOptions& option
                                      .scale = state.scale};
     state.refine =
         backend.make_refine_attention(impl::refine_spec(state.plan, layer, stored, shape.capacity));
-    return;
+    return made;
   }
   const impl::Shape cache{1, shape.n_kv_heads, shape.capacity, shape.head_dim};
   state.keys = backend.allocate(stored, cache);
   state.values = backend.allocate(stored, cache);
+  return made;
 }
+
+Attention::Attention(const AttentionShape& shape, const AttentionOptions& options, Device device,
+                     DType dtype)
+    : state_(State::make(checked(shape), layer_plan_of(impl::api::uniform_of(options), shape),
+                         device, dtype)) {}
+Attention::Attention(const AttentionShape& shape, const Plan& plan, int64_t layer, Device device,
+                     DType dtype)
+    : state_(State::make(checked(shape), layer_plan_of(plan, layer, shape), device, dtype)) {}
 Attention::Attention(Attention&&) noexcept = default;
 Attention& Attention::operator=(Attention&&) noexcept = default;
 Attention::~Attention() = default;
@@ -180,32 +219,29 @@ void Attention::append(std::span<const float> q, std::span<const float> k, std::
   state.length += n;
 }
 
+bool Attention::is_dense() const { return state_->refine == nullptr; }
 int64_t Attention::length() const { return state_->length; }
 
 double Attention::keys_read() const {
-  if (state_->n_dense == 0) return 1;
-  const std::vector<int64_t> opened = state_->refine->opened();
-  return (state_->n_read +
-          static_cast<double>(std::accumulate(opened.begin(), opened.end(), int64_t{0}))) /
-         state_->n_dense;
+  const std::vector<double> read = keys_read_by_head();
+  return std::accumulate(read.begin(), read.end(), 0.0) / static_cast<double>(read.size());
 }
 
 std::vector<double> Attention::keys_read_by_head() const {
   const auto n_heads = static_cast<size_t>(state_->shape.n_heads);
-  std::vector<double> read(n_heads, 1);
-  if (state_->n_dense == 0) return read;
-  // Near keys, means, and what dense attention reads are the same in all heads.
-  std::fill(read.begin(), read.end(), state_->n_read / static_cast<double>(n_heads));
+  if (state_->n_dense == 0) return std::vector<double>(n_heads, 1);
+  std::vector<double> read = state_->n_read;
   const std::vector<int64_t> opened = state_->refine->opened();  // (n_segments, n_heads)
   for (size_t i = 0; i < opened.size(); ++i) read[i % n_heads] += static_cast<double>(opened[i]);
-  for (double& keys : read) keys /= state_->n_dense / static_cast<double>(n_heads);
+  for (double& keys : read) keys /= state_->n_dense;
   return read;
 }
 
 void Attention::clear() {
   if (state_->refine != nullptr) state_->refine->reset();
   state_->length = 0;
-  state_->n_read = state_->n_dense = 0;
+  state_->n_read.clear();
+  state_->n_dense = 0;
 }
 
 }  // namespace sluice

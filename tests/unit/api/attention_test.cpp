@@ -10,6 +10,7 @@
 #include <random>
 
 #include "unit/api/api_models.h"
+#include "unit/api/plan_files.h"
 
 namespace sluice::test {
 namespace {
@@ -164,6 +165,60 @@ TEST(ApiAttention, TokenByTokenIsTheWhole) {
     EXPECT_EQ(steps.length(), 0);
     EXPECT_EQ(inputs.all(steps), expected);
   }
+}
+
+TEST(ApiAttention, ALayerOfAPlanHasItsHeads) {
+  const ModelFolder gpt2("gpt2");
+  const TempDir dir;
+  impl::PlanFile file = plan_file_for(gpt2.path(), impl::AttentionMode::kDense, 32);
+  file.model.n_kv_heads = kLong.n_kv_heads;
+  impl::LayerPlan& layer = file.plan.attention.layers.back();
+  impl::UniformAttention choice;
+  choice.mode = impl::AttentionMode::kRefine;
+  choice.delta = kInf;
+  layer = impl::layer_plan(
+      choice,
+      {.n_layers = 1, .n_kv_heads = kLong.n_kv_heads, .causal = true, .context = kLong.capacity});
+  layer.heads.back() = {.kind = impl::HeadKind::kDense};
+  const int64_t last = std::ssize(file.plan.attention.layers) - 1;
+  impl::write_plan_file(file, dir.path() / "plan.json");
+  const Plan plan = Plan::load(dir.path() / "plan.json");
+
+  const Inputs inputs(kLong);
+  Attention dense(kLong), uniform(kLong, refine(kInf)), first(kLong, plan, 0),
+      mixed(kLong, plan, last);
+  const std::vector<float> exact = inputs.all(dense), means = inputs.all(uniform),
+                           found = inputs.all(mixed);
+  EXPECT_TRUE(first.is_dense());
+  EXPECT_EQ(inputs.all(first), exact);
+  EXPECT_FALSE(mixed.is_dense());
+  // The first key head clusters, the second is read whole.
+  const auto d = static_cast<size_t>(kLong.head_dim);
+  std::vector<float> expected = exact;
+  for (size_t i = 0; i < expected.size(); ++i)
+    if (i / d % 4 < 2) expected[i] = means[i];
+  expect_alike(found, expected);
+  const std::vector<double> read = mixed.keys_read_by_head(), alike = uniform.keys_read_by_head();
+  EXPECT_DOUBLE_EQ(read[0], alike[0]);
+  EXPECT_DOUBLE_EQ(read[1], alike[1]);
+  EXPECT_DOUBLE_EQ(read[2], 1);
+  EXPECT_DOUBLE_EQ(read[3], 1);
+
+  const Plan later =
+      Plan::uniform({.mode = AttentionMode::kRefine, .delta = kInf, .from_layer = 2});
+  EXPECT_TRUE(Attention(kLong, later, 1).is_dense());
+  Attention of_uniform(kLong, later, 2);
+  EXPECT_EQ(inputs.all(of_uniform), means);
+  EXPECT_TRUE(Attention(kLong, Plan(), 7).is_dense());
+
+  expect_error([&] { Attention attention(kLong, plan, last + 1); }, {"layers, and no layer"});
+  expect_error([&] { Attention attention(kLong, plan, -1); }, {"no layer -1"});
+  expect_error(
+      [&] { Attention attention(kSmall, Plan::uniform({.mode = AttentionMode::kKeys}), 0); },
+      {"densely or refined"});
+  AttentionShape other = kLong;
+  other.n_kv_heads = 4;
+  expect_error([&] { Attention attention(other, plan, last); }, {"heads"});
 }
 
 TEST(ApiAttention, RefusesWhatDoesNotFit) {

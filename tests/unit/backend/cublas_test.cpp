@@ -1,0 +1,19 @@
+// cuBLASLt as it is loaded at run time. Neither a GPU nor a driver is needed for what is here.
+
+#include "backend/cuda/runtime/cublas.h"
+
+#include <gtest/gtest.h>
+
+namespace sluice::impl::cuda {
+namespace {
+
+TEST(CublasLt, IsLoadedWithEveryFunction) {
+  const CublasLt& blas = cublas_lt();
+  EXPECT_STREQ(blas.status_string(CUBLAS_STATUS_SUCCESS), "CUBLAS_STATUS_SUCCESS");
+  cublasLtMatmulPreference_t preference = nullptr;
+  EXPECT_EQ(blas.preference_create(&preference), CUBLAS_STATUS_SUCCESS);
+  destroy_preference(preference);
+}
+
+}  // namespace
+}  // namespace sluice::impl::cuda
