@@ -53,8 +53,9 @@ enum class Objective : uint8_t {
 
 // What a plan of `tune` was made for.
 struct PlanInfo {
-  std::string family;   // of the model
-  int64_t context = 0;  // tokens, up to which its loss was measured
+  std::string family;    // of the model
+  int64_t n_layers = 0;  // the same
+  int64_t context = 0;   // tokens, up to which its loss was measured
   Objective objective = Objective::kPrefill;
   // The loss that was accepted; what is absent was not limited.
   std::optional<double> max_kl, max_kl_p99, max_kl_p999, max_ppl_ratio;
@@ -62,6 +63,7 @@ struct PlanInfo {
   // after them; absent: at none, or nothing was measured.
   std::optional<int64_t> prefill_from, decode_from;
   std::string measured_on;  // number format, processor and threads; empty: nothing was measured
+  bool linear = false;      // linear layers are approximated too, not attention alone
 };
 
 // A value: copies are cheap and share what they hold. Safe to use in several threads.

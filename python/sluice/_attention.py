@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from . import _core
+from ._plan import Plan, core_of
 
 
 class Attention:
@@ -14,8 +15,8 @@ class Attention:
 
     def __init__(self, *, n_heads: int, head_dim: int, capacity: int, n_kv_heads: int | None = None,
                  scale: float = 0, mode: str = "dense", delta: float = 0.01, strict: bool = False,
-                 window: int | None = None, sinks: int | None = None, device: str = "cpu",
-                 dtype: str = "f32") -> None:
+                 window: int | None = None, sinks: int | None = None, plan: Plan | None = None,
+                 layer: int = 0, device: str = "cpu", dtype: str = "f32") -> None:
         """
         Args:
             n_heads: of queries.
@@ -25,13 +26,19 @@ class Attention:
             scale: of scores; 0: 1 / sqrt(head_dim).
             mode: "dense" or "refine".
             delta, strict, window, sinks: as in :meth:`Plan.uniform`.
+            plan, layer: instead of mode and its options, those of a layer of a plan, counted from 0.
             device: "cpu", "cuda" or "reference".
             dtype: "f32" or "bf16", of the cache.
         """
-        self._core = _core.Attention({
+        options: dict[str, Any] = {
             "n_heads": n_heads, "n_kv_heads": n_heads if n_kv_heads is None else n_kv_heads,
-            "head_dim": head_dim, "capacity": capacity, "scale": scale, "mode": mode, "delta": delta,
-            "strict": strict, "window": window, "sinks": sinks, "device": device, "dtype": dtype})
+            "head_dim": head_dim, "capacity": capacity, "scale": scale, "device": device, "dtype": dtype}
+        if plan is not None:
+            options.update({"plan": core_of(plan), "layer": layer})
+        else:
+            options.update({"mode": mode, "delta": delta, "strict": strict, "window": window,
+                            "sinks": sinks})
+        self._core = _core.Attention(options)
 
     def append(self, q: Any, k: Any, v: Any, out: Any = None) -> Any:
         """Takes in the next n tokens, and answers their queries over all tokens up to each.
@@ -52,6 +59,11 @@ class Attention:
 
     def __len__(self) -> int:
         return self._core.length
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether it is exact for any input."""
+        return self._core.is_dense
 
     @property
     def keys_read(self) -> float:

@@ -20,6 +20,16 @@ void make(Attention* place, const nb::dict& given) {
   options.take("scale", shape.scale);
   options.take_word<Device>("device", kDevices, device);
   options.take_word<DType>("dtype", kDTypes, dtype);
+  if (given.contains("plan")) {
+    const auto plan = nb::cast<Plan>(given["plan"]);
+    nb::object taken;
+    int64_t layer = 0;
+    options.take("plan", taken);
+    options.take("layer", layer);
+    options.finish();
+    new (place) Attention(shape, plan, layer, device, dtype);
+    return;
+  }
   const AttentionOptions attention = attention_options(options);
   options.finish();
   new (place) Attention(shape, attention, device, dtype);
@@ -37,6 +47,7 @@ void bind_attention(nb::module_& core) {
   nb::class_<Attention>(core, "Attention", "The keys and values of one layer of one sequence.")
       .def("__init__", &make, nb::arg("options"))
       .def("append", &append, nb::arg("q"), nb::arg("k"), nb::arg("v"), nb::arg("out").noconvert())
+      .def_prop_ro("is_dense", &Attention::is_dense)
       .def_prop_ro("length", &Attention::length)
       .def_prop_ro("keys_read", &Attention::keys_read)
       .def_prop_ro("keys_read_by_head", &Attention::keys_read_by_head)

@@ -10,6 +10,7 @@ std::optional<nb::dict> info_of(const Plan& plan) {
   if (!info) return {};
   nb::dict out;
   out["family"] = info->family;
+  out["n_layers"] = info->n_layers;
   out["context"] = info->context;
   out["objective"] = word_of(kObjectives, info->objective);
   out["max_kl"] = info->max_kl;
@@ -19,6 +20,7 @@ std::optional<nb::dict> info_of(const Plan& plan) {
   out["prefill_from"] = info->prefill_from;
   out["decode_from"] = info->decode_from;
   out["measured_on"] = text_or_none(info->measured_on);
+  out["linear"] = info->linear;
   return out;
 }
 

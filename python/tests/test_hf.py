@@ -160,6 +160,83 @@ def test_nothing_of_a_cache_is_kept_alive():
         assert all(len(layer.states) == 0 for _, layer in enabled._layers)
 
 
+def test_a_plan_gives_each_layer_its_own():
+    model, ids = make("llama"), tokens(900)
+    plan = sluice.Plan.uniform("refine", delta=0.05, window=64, from_layer=1)
+    with hf.enable(model, delta=[None, 0.05, 0.05], window=64) as enabled:
+        expected, shares = logits(model, ids), enabled.keys_read()
+    with hf.enable(model, plan=plan) as enabled:
+        assert torch.equal(logits(model, ids), expected)
+        assert enabled.keys_read() == shares and set(shares) == {1, 2}
+
+
+def test_a_tuned_plan_has_the_loss_and_the_reads_of_the_program(tmp_path):
+    n = 512
+    program = sluice.Model.from_pretrained(sluice.demo_model(), context=n)
+    tuned = program.tune(sluice.demo_text(), max_kl=0.05, objective="reads", context=n, n_windows=1,
+                         n_held_out=2, needles=False, separator="\n\n")
+    tuned["plan"].save(tmp_path / "plan.json")
+    plan = sluice.Plan.load(tmp_path / "plan.json")
+    expected = program.evaluate(sluice.demo_text(), plan, max_windows=1)["plans"][0]
+    assert expected["keys_read"] < 1
+    ids = program.info["end_tokens"] + program.tokenize(sluice.demo_text().read_text()).tolist()
+    model = transformers.AutoModelForCausalLM.from_pretrained(sluice.demo_model(), dtype=torch.float32)
+    found = hf.measure(model.eval(), [torch.tensor(ids[:n])], plan=plan)
+    assert found["kl"] == pytest.approx(expected["kl"]["value"], rel=1e-2)
+    n_layers = program.info["n_layers"]
+    served = list(found["keys_read_by_head"].values())
+    share = (sum(sum(heads) / len(heads) for heads in served) + n_layers - len(served)) / n_layers
+    assert share == pytest.approx(expected["keys_read"], rel=1e-3)
+    with pytest.raises(sluice.Error, match="12 layers, the model 3"):
+        hf.enable(make("llama"), plan=plan)
+    with pytest.raises(sluice.Error, match="a plan says"):
+        hf.enable(model, plan=plan, delta=0.1)
+
+
+def test_a_cache_of_our_own_gives_the_same_text_and_keeps_no_keys(model):
+    ids, mask = tokens(400, batch=2), torch.ones(2, 400, dtype=torch.long)
+    ids[1, :90], mask[1, :90] = 1, 0
+    options = dict(attention_mask=mask, max_new_tokens=20, do_sample=False)
+    with hf.enable(model, delta=0.02, window=64):
+        expected = model.generate(ids, **options)
+        cache = hf.Cache(model)
+        assert torch.equal(model.generate(ids, past_key_values=cache, **options), expected)
+        assert cache.get_seq_length() == 419 and all(layer.keys is None for layer in cache.layers)
+        cache.reset()
+        assert torch.equal(model.generate(ids, past_key_values=cache, **options), expected)
+
+
+def test_a_cache_of_our_own_leaves_other_layers_to_transformers():
+    model, ids = make("llama"), tokens(300)
+    expected = model.generate(ids, max_new_tokens=10, do_sample=False)
+    with hf.enable(model, delta=[0, None, 0]):
+        cache = hf.Cache(model)
+        found = model.generate(ids, past_key_values=cache, max_new_tokens=10, do_sample=False)
+    assert torch.equal(found, expected)
+    assert [layer.keys is None for layer in cache.layers] == [True, False, True]
+
+
+def test_what_a_cache_of_our_own_cannot_do_is_refused():
+    model, ids = make("llama", max_position_embeddings=64), tokens(60)
+    with pytest.raises(sluice.Error, match="not Sluice's"):
+        hf.Cache(model)
+    with hf.enable(model, delta=0), torch.no_grad():
+        cache = hf.Cache(model)
+        model(ids, past_key_values=cache)
+        with pytest.raises(sluice.Error, match="room for 64"):
+            model(tokens(5), past_key_values=cache)
+        for change in (lambda: cache.crop(-3), lambda: cache.reorder_cache(torch.tensor([0])),
+                       lambda: copy.deepcopy(cache)):
+            with pytest.raises(sluice.Error, match="cannot be copied|not cropped"):
+                change()
+        cache = hf.Cache(model)
+        model(ids[:, :20], past_key_values=cache)
+    with pytest.raises(sluice.Error, match="gradients"), hf.enable(model, delta=0):
+        model(ids, past_key_values=hf.Cache(model))
+    with pytest.raises(sluice.Error, match="did not get"), hf.enable(model, delta=0), torch.no_grad():
+        model(ids[:, 20:30], past_key_values=cache)
+
+
 def test_beams_which_reorder_the_cache_give_transformers_own_text():
     model, ids = make("llama"), tokens(80, batch=2)
     options = dict(max_new_tokens=8, num_beams=3, do_sample=False)

@@ -112,6 +112,7 @@ std::optional<PlanInfo> Plan::info() const {
   if (state_ == nullptr || !state_->file) return {};
   const impl::PlanFile& file = *state_->file;
   PlanInfo info{.family = file.model.family,
+                .n_layers = file.model.n_layers,
                 .context = file.context,
                 .objective = objective_of(file.objective),
                 .max_kl = {},
@@ -120,7 +121,8 @@ std::optional<PlanInfo> Plan::info() const {
                 .max_ppl_ratio = {},
                 .prefill_from = {},
                 .decode_from = {},
-                .measured_on = {}};
+                .measured_on = {},
+                .linear = !file.plan.linear.all_dense()};
   if (file.contract) {
     info.max_kl = file.contract->max_kl;
     info.max_kl_p99 = file.contract->max_kl_p99;

@@ -60,6 +60,7 @@ TEST(ApiPlan, AFileSaysWhatItWasMadeFor) {
   EXPECT_FALSE(plan.is_dense());
   const PlanInfo info = plan.info().value();
   EXPECT_EQ(info.family, "gpt2");
+  EXPECT_FALSE(info.linear);
   EXPECT_EQ(info.context, 32);
   EXPECT_EQ(info.objective, Objective::kPrefill);
   EXPECT_EQ(info.max_kl, 0.5);
