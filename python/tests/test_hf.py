@@ -2,6 +2,8 @@
 
 import copy
 import gc
+import os
+import pathlib
 import warnings
 
 import numpy as np
@@ -106,6 +108,34 @@ def test_a_trained_model_has_the_loss_and_the_reads_of_the_program(options, tmp_
     # Activations differ by round-off, so a cluster near the threshold may be decided differently.
     assert kl == pytest.approx(expected["kl"]["value"], rel=1e-2)
     assert sum(shares) / len(shares) == pytest.approx(expected["keys_read"], rel=1e-3)
+
+
+def smollm2():
+    """SmolLM2-135M as a GGUF file, which does not come along: SLUICE_SMOLLM2 is its path."""
+    path = os.environ.get("SLUICE_SMOLLM2")
+    if not path:
+        pytest.skip("SLUICE_SMOLLM2 names no GGUF file of SmolLM2")
+    pytest.importorskip("gguf")
+    return pathlib.Path(path)
+
+
+def test_smollm2_from_its_gguf_file_has_the_loss_and_the_reads_of_the_program():
+    path, n = smollm2(), 1024
+    program = sluice.Model.from_pretrained(path, weights="f32", context=n)
+    expected = program.evaluate(sluice.demo_text(), sluice.Plan.uniform("refine", delta=0.01),
+                                max_windows=1)["plans"][0]
+    model = transformers.AutoModelForCausalLM.from_pretrained(
+        path.parent, gguf_file=path.name, dtype=torch.float32).eval()
+    model.config.max_position_embeddings = n  # the context, which sizes of segments follow
+    ids = [model.config.bos_token_id] + program.tokenize(sluice.demo_text().read_text()).tolist()
+    ids = torch.tensor([ids[:n]])
+    assert_close(logits(model, ids)[0], torch.from_numpy(program.logits(ids[0].numpy())))
+    found = hf.measure(model, [ids], delta=0.01)
+    print(f"KL {found['kl']:.6f} and {expected['kl']['value']:.6f},",
+          f"keys read {found['keys_read']:.4f} and {expected['keys_read']:.4f}")
+    # Activations differ by round-off, so a cluster near the threshold may be decided differently.
+    assert found["kl"] == pytest.approx(expected["kl"]["value"], rel=1e-2)
+    assert found["keys_read"] == pytest.approx(expected["keys_read"], rel=1e-3)
 
 
 def test_decoding_of_delta_0_has_transformers_own_logits(model):
