@@ -420,6 +420,16 @@ def test_tune_finds_the_largest_delta_that_keeps_the_contract(nano):
     assert len(again["keys_read_by_head"]) == 12
 
 
+def test_what_is_held_out_must_keep_the_contract_too(nano):
+    model, texts = nano
+    easy = torch.full((400,), int(texts[1][0]))  # one token again and again: its means are exact
+    alone = hf.tune(model, [easy], max_kl=0.02)
+    tuned = hf.tune(model, [easy], max_kl=0.02, held_out=texts[:1])
+    assert alone["held_out"] is None and tuned["delta"] < alone["delta"]
+    assert tuned["held_out"]["kl"] + 2 * tuned["held_out"]["kl_stderr"] <= 0.02
+    assert tuned["held_out"]["n_tokens"] == 600 and tuned["n_tokens"] == 400
+
+
 def test_profile_has_a_row_for_each_head(nano):
     model, texts = nano
     rows = hf.profile(model, texts[1:], deltas=[0.0, 1.0], window=64)

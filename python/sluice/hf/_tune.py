@@ -93,22 +93,27 @@ def profile(model: PreTrainedModel, texts: Sequence[torch.Tensor],
             for head, share in enumerate(shares)]
 
 
+def _holds(found: dict[str, Any], max_kl: float) -> bool:
+    return found["kl"] + 2 * found["kl_stderr"] <= max_kl
+
+
 def tune(model: PreTrainedModel, texts: Sequence[torch.Tensor], *, max_kl: float,
-         **options: Any) -> dict[str, Any]:
+         held_out: Sequence[torch.Tensor] = (), **options: Any) -> dict[str, Any]:
     """The largest delta of ``DELTAS``, the same in all layers, whose loss stays within a contract.
 
-    The mean KL is held with two standard errors added, on the texts given; judge it on others with
-    :func:`measure`.
+    The mean KL is held with two standard errors added: on ``texts``, by which delta is chosen, and on
+    ``held_out``, on which smaller ones are taken until it holds.
 
     Args:
         model: of transformers, on the CPU.
         texts: token ids, (n_tokens) or (1, n_tokens) each, as long as those that it is to be used on.
         max_kl: nats per token that may be lost.
+        held_out: more token ids, which must be others than ``texts`` to prove something.
         **options: of :func:`enable`, without delta.
 
     Returns:
-        The dict of :func:`measure` for that delta, with "delta", "max_kl" and "tried": the same for every
-        delta that was measured.
+        The dict of :func:`measure` for that delta, with "delta", "max_kl", "tried": the same for every
+        delta that was measured, and "held_out": the same on the texts held out, or None without them.
 
     Raises:
         sluice.Error: for a contract that not even delta 0 keeps, which reads every key.
@@ -119,7 +124,7 @@ def tune(model: PreTrainedModel, texts: Sequence[torch.Tensor], *, max_kl: float
 
     def holds(delta: float) -> bool:
         tried[delta] = {"delta": delta, **measure(model, texts, delta=delta, **options)}
-        return tried[delta]["kl"] + 2 * tried[delta]["kl_stderr"] <= max_kl
+        return _holds(tried[delta], max_kl)
 
     low, high = -1, len(DELTAS)  # the last that holds, the first that does not
     while high - low > 1:
@@ -128,7 +133,17 @@ def tune(model: PreTrainedModel, texts: Sequence[torch.Tensor], *, max_kl: float
             low = middle
         else:
             high = middle
+    judged = None
+    while low >= 0 and len(held_out) > 0:
+        judged = measure(model, held_out, delta=DELTAS[low], **options)
+        if _holds(judged, max_kl):
+            break
+        low -= 1
     if low < 0:
-        raise Error(f"a KL of {tried[0.0]['kl']:.2g} nats remains with every key read, above {max_kl:g}",
+        left = tried[0.0] if judged is None else judged
+        raise Error(f"a KL of {left['kl']:.2g} nats remains with every key read, above {max_kl:g}",
                     "a larger max_kl: numbers of this dtype are rounded")
-    return {**tried[DELTAS[low]], "max_kl": max_kl, "tried": [tried[delta] for delta in sorted(tried)]}
+    if DELTAS[low] not in tried:  # those held out asked for it
+        holds(DELTAS[low])
+    return {**tried[DELTAS[low]], "max_kl": max_kl, "held_out": judged,
+            "tried": [tried[delta] for delta in sorted(tried)]}
