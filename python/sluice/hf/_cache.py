@@ -68,7 +68,8 @@ class Cache(DynamicCache):
         if "_sluice_enabled" not in model.__dict__:
             raise Error("this model's attention is not Sluice's", "sluice.hf.enable(model, ...) first")
         super().__init__(config=model.config)
-        served: set[int] = {module._sluice.index for module in model.modules() if "_sluice" in module.__dict__}
+        served = {module.__dict__["_sluice"].index for module in model.modules()
+                  if "_sluice" in module.__dict__}
         for index in range(len(self.layers)):
             if index in served and not getattr(self.layers[index], "is_sliding", False):
                 self.layers[index] = OwnLayer()

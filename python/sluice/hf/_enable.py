@@ -164,7 +164,7 @@ def _options_of_plan(model: PreTrainedModel, plan: Plan, n_layers: int) -> list[
     heads = dict(n_heads=n_heads, n_kv_heads=getattr(config, "num_key_value_heads", None) or n_heads)
     layers: list[dict[str, Any] | None] = []
     for index in range(n_layers):
-        options = {"plan": plan, "layer": index}
+        options: dict[str, Any] = {"plan": plan, "layer": index}
         layers.append(None if Attention(**heads, head_dim=64, capacity=1, **options).is_dense else options)
     return layers
 
