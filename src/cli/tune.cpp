@@ -14,6 +14,7 @@
 #include "cli/options/linear_options.h"
 #include "cli/options/options.h"
 #include "cli/options/streams.h"
+#include "cli/signals.h"
 #include "cli/terminal/print.h"
 #include "cli/terminal/progress.h"
 #include "cli/terminal/say.h"
@@ -206,6 +207,7 @@ void run_tune(TuneFlags& flags) {
   Measurements measurements(flags.measurements, key);
   TuneResult result;
   {
+    const KeptWork kept(flags.measurements);
     ProgressBar bar("tune", flags.quiet);
     bool begun = false;
     result = tune(model, text, options, measurements, [&](double done, const std::string& now) {
