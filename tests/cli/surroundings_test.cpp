@@ -110,11 +110,12 @@ TEST_F(Surroundings, AModelReplacedWhileItIsReadGoesOnAsItWas) {
 
 TEST_F(Surroundings, NeitherHomeNorLocaleIsNeeded) {
   EXPECT_EQ(shell(generate + "--json a.json >a"), 0) << said;
-  EXPECT_EQ(
-      shell("env -i LANG=C '" + program_path() + "'" + generate.substr(6) + "--json b.json >b"), 0)
+  EXPECT_EQ(shell("env -i ASAN_OPTIONS=$ASAN_OPTIONS LANG=C '" + program_path() + "'" +
+                  generate.substr(6) + "--json b.json >b"),
+            0)
       << said;
-  EXPECT_EQ(shell("env -i LC_ALL=xx_XX.none HOME=/nonexistent '" + program_path() + "'" +
-                  generate.substr(6) + "--json c.json >c"),
+  EXPECT_EQ(shell("env -i ASAN_OPTIONS=$ASAN_OPTIONS LC_ALL=xx_XX.none HOME=/nonexistent '" +
+                  program_path() + "'" + generate.substr(6) + "--json c.json >c"),
             0)
       << said;
   EXPECT_EQ(file("a"), file("b"));
