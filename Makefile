@@ -11,7 +11,7 @@ LAUNCHER = $$(command -v ccache >/dev/null && echo -DCMAKE_CXX_COMPILER_LAUNCHER
 CUDA_HERE = $$(nvidia-smi -L >/dev/null 2>&1 && echo -DSLUICE_CUDA=AUTO -DCMAKE_CUDA_ARCHITECTURES=native)
 SOURCES = $(shell git ls-files '*.cpp' '*.h' '*.cu' '*.cuh')
 
-.PHONY: help deps build program test demo install deb asan python fuzz bench golden format format-check lint clean
+.PHONY: help deps build program test demo install deb asan tsan python fuzz bench golden format format-check lint clean
 
 help:
 	@echo "make demo     the program, for this machine, and the whole story on the model that comes along"
@@ -20,6 +20,7 @@ help:
 	@echo "make install  program, library, man page and completions below PREFIX=/usr/local"
 	@echo "make deb      the same as a Debian package, in build/demo"
 	@echo "make asan     the tests under the address and undefined-behaviour sanitizers"
+	@echo "make tsan     what runs in threads under ThreadSanitizer"
 	@echo "make python   install the Python package into a fresh environment, and run its tests"
 	@echo "make fuzz     fuzzing of the file parsers, MINUTES=6 in all"
 	@echo "make bench    speed of prefill and decode against the machine's limits"
@@ -56,6 +57,14 @@ deb: program
 
 asan:
 	$(MAKE) PRESET=asan test
+
+# TSAN=threads_test leaves out whole models, and with them most of the building.
+TSAN = threads_test threads_models_test
+tsan:
+	@scripts/install-deps build fuzz
+	@cmake --preset tsan --log-level=WARNING $(LAUNCHER)
+	cmake --build --preset tsan -j $(JOBS) --target $(TSAN)
+	ctest --preset tsan -R '^($(subst $(eval) ,|,$(strip $(TSAN))))$$'
 
 # scripts/python-test --hf has the tests with transformers too.
 python:

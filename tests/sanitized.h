@@ -10,13 +10,15 @@
 #include <utility>
 #include <vector>
 
-extern "C" void __asan_init() __attribute__((weak));  // there when the sanitizer's runtime is
+// There when the sanitizer's runtime is.
+extern "C" void __asan_init() __attribute__((weak));
+extern "C" void __tsan_init() __attribute__((weak));
 
 namespace sluice::impl::test {
 
 // A sanitizer's shadow memory counts as the program's, and everything takes a few times as long.
 // Found at run time: tests are compiled the same for every build, and so but once.
-inline const bool kSanitized = __asan_init != nullptr;
+inline const bool kSanitized = __asan_init != nullptr || __tsan_init != nullptr;
 
 // A tool that looks into every launch of a kernel takes most of its time for launching. Where
 // scripts/cuda-sanitize runs one, it asks for few cases: fewer numbers, but every kernel and every

@@ -83,8 +83,8 @@ class SLUICE_API Plan {
   // Whoever uses the plan throws Error for a model other than the one it was made for.
   static Plan load(const std::filesystem::path& path);
 
-  // Writes a plan that comes from load() or tune(). Throws Error for another, and where the file
-  // cannot be written.
+  // Writes a plan that comes from load() or tune(). Throws Error for another, for one
+  // whose bases would not be in its folder, and where the file cannot be written.
   void save(const std::filesystem::path& path) const;
 
   // Whether it leaves everything exact.

@@ -19,7 +19,9 @@
 #include "cli/terminal/print.h"
 #include "cli/terminal/say.h"
 #include "core/error.h"
+#include "core/quote.h"
 #include "eval/shell_line.h"
+#include "model/scores_error.h"
 #include "sluice/version.h"
 
 namespace {
@@ -71,6 +73,19 @@ void check_not_empty(const CLI::App& command) {
         throw CLI::ValidationError(option->get_name(), "is empty");
 }
 
+// Refusals of scores name the model that was given.
+void run_named(const CLI::App& command, const sluice::impl::cli::Run& action,
+               const std::string& typed) {
+  try {
+    action(typed);
+  } catch (const sluice::impl::ScoresError& error) {
+    const CLI::Option* model = command.get_option_no_throw("--model");
+    if (model == nullptr || model->empty()) throw;
+    throw sluice::Error(sluice::impl::path_label(model->as<std::string>()) + ": " + error.what(),
+                        error.hint());
+  }
+}
+
 // As typed, less the path of the program.
 std::string command_line(int argc, char** argv) {
   std::vector<std::string> words{"sluice"};
@@ -112,7 +127,8 @@ int run(int argc, char** argv) {
     for (const auto& [command, action] : commands)
       if (command->parsed()) {
         check_not_empty(*command);
-        action(command_line(argc, argv));  // may find flags that contradict each other
+        run_named(*command, action,
+                  command_line(argc, argv));  // may find flags that contradict each other
       }
   } catch (const CLI::ParseError& e) {
     if (e.get_exit_code() == 0) return program.exit(e);  // --help, --version

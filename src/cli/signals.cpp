@@ -3,15 +3,21 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <array>
+#include <atomic>
 #include <cstring>
 
+#include "cli/terminal/progress.h"
 #include "io/mapped_file.h"
 #include "io/unfinished_files.h"
 
 namespace sluice::impl::cli {
 namespace {
 
-// Handlers call nothing but what is safe in one: write, unlink, raise, _exit.
+std::array<char, 4096> g_kept_path{};
+std::atomic<bool> g_keeps = false;  // the path is complete
+
+// Handlers call nothing but what is safe in one: access, write, unlink, raise, _exit.
 
 void say_part(const char* text) {
   [[maybe_unused]] const ssize_t n = ::write(STDERR_FILENO, text, std::strlen(text));
@@ -20,6 +26,12 @@ void say_part(const char* text) {
 // The default action is back in place and follows when the handler returns.
 void end_by_signal(int signal) {
   remove_unfinished_files();
+  wipe_bar();
+  if (g_keeps && ::access(g_kept_path.data(), F_OK) == 0) {
+    say_part("sluice: stopped; what was measured is in ");
+    say_part(g_kept_path.data());
+    say_part(", and the same command goes on from there\n");
+  }
   ::raise(signal);
 }
 
@@ -52,6 +64,15 @@ void handle(int signal, void (*plain)(int), void (*with_info)(int, siginfo_t*, v
 }
 
 }  // namespace
+
+KeptWork::KeptWork(const std::filesystem::path& path) {
+  const std::string& name = path.native();
+  if (name.size() >= g_kept_path.size()) return;
+  std::memcpy(g_kept_path.data(), name.c_str(), name.size() + 1);
+  g_keeps = true;
+}
+
+KeptWork::~KeptWork() { g_keeps = false; }
 
 void install_signal_handlers() {
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) handle(signal, end_by_signal, nullptr);

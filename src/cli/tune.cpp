@@ -14,6 +14,7 @@
 #include "cli/options/linear_options.h"
 #include "cli/options/options.h"
 #include "cli/options/streams.h"
+#include "cli/signals.h"
 #include "cli/terminal/print.h"
 #include "cli/terminal/progress.h"
 #include "cli/terminal/say.h"
@@ -174,6 +175,11 @@ void run_tune(TuneFlags& flags) {
   const auto tokenizer = open_tokenizer_of(*checkpoint);
   const std::optional<SidecarBases> bases =
       read_bases_of(flags.linear, *checkpoint, flags.file, linear);
+  std::optional<PlanBases> plan_bases;
+  if (bases) {
+    const std::string plan = is_standard_output(flags.output) ? "plan.json" : flags.output;
+    plan_bases = PlanBases{bases_seen_from(flags.linear.bases, plan), bases->bases.text_sha256};
+  }
   options.contract = contract_of({.max_kl = flags.max_kl,
                                   .max_kl_p99 = flags.max_kl_p99,
                                   .max_kl_p999 = flags.max_kl_p999,
@@ -201,6 +207,7 @@ void run_tune(TuneFlags& flags) {
   Measurements measurements(flags.measurements, key);
   TuneResult result;
   {
+    const KeptWork kept(flags.measurements);
     ProgressBar bar("tune", flags.quiet);
     bool begun = false;
     result = tune(model, text, options, measurements, [&](double done, const std::string& now) {
@@ -214,11 +221,6 @@ void run_tune(TuneFlags& flags) {
                              .text = flags.file,
                              .model_sha256 = sha256,
                              .bases = bases ? &*bases : nullptr};
-  std::optional<PlanBases> plan_bases;
-  if (bases) {
-    const std::string plan = is_standard_output(flags.output) ? "plan.json" : flags.output;
-    plan_bases = PlanBases{bases_seen_from(flags.linear.bases, plan), bases->bases.text_sha256};
-  }
   write_plan_file(tuned_plan_file(origin, options, result, plan_bases), flags.output);
   if (flags.wants_results()) write_outputs(tune_results(origin, options, result), flags);
   if (result.text.one_document)

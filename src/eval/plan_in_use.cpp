@@ -1,6 +1,7 @@
 #include "eval/plan_in_use.h"
 
 #include "core/error.h"
+#include "core/quote.h"
 #include "eval/results.h"
 #include "model/shapes.h"
 
@@ -60,7 +61,11 @@ void check_generates(const Plan& plan, const std::string& label) {
 }
 
 std::string bases_seen_from(const fs::path& bases, const fs::path& plan_path) {
-  return fs::proximate(fs::absolute(bases), fs::absolute(plan_path).parent_path()).string();
+  const fs::path seen = fs::proximate(fs::absolute(bases), fs::absolute(plan_path).parent_path());
+  if (leaves_folder(seen))
+    throw Error(path_label(bases) + ": is not in the folder of the plan " + path_label(plan_path),
+                "a plan reads no files outside of its folder: put the bases there");
+  return seen.string();
 }
 
 }  // namespace sluice::impl

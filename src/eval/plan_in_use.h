@@ -35,7 +35,8 @@ UniformChoice heading_of(const Plan& plan, const std::filesystem::path& path);
 // Throws Error, beginning with `label`, for a plan that shows tokens what follows them.
 void check_generates(const Plan& plan, const std::string& label);
 
-// A path of bases as it is written into a plan at plan_path: as seen from there.
+// A path of bases as it is written into a plan at plan_path: as seen from there. Throws Error for
+// bases that are not in the plan's folder.
 std::string bases_seen_from(const std::filesystem::path& bases,
                             const std::filesystem::path& plan_path);
 

@@ -150,10 +150,10 @@ ModelDescription checked(ModelDescription model, const WeightStore& weights) {
   const size_t at = next.find(last);
   SLUICE_CHECK(at != next.npos);
   next.replace(at, last.size(), "." + std::to_string(n_layers) + ".");
-  if (weights.find(next) != nullptr)
-    throw Error(
-        "the config states " + std::to_string(n_layers) + " layers, but " + next + " is stored too",
-        "are config and weights from one checkpoint?");
+  if (const StoredTensor* more = weights.find(next))
+    throw Error(weights.label_of(*more) + " is stored too, but the config states " +
+                    std::to_string(n_layers) + " layers",
+                "are config and weights from one checkpoint?");
   return model;
 }
 

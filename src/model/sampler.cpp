@@ -8,6 +8,7 @@
 #include <unordered_set>
 
 #include "core/error.h"
+#include "model/scores_error.h"
 
 namespace sluice::impl {
 namespace {
@@ -43,9 +44,7 @@ int32_t Sampler::pick(std::span<float> scores, std::span<const int32_t> seen) {
   // -inf says that a token is impossible; anything else that is not a number is damage.
   const bool sound =
       std::all_of(scores.begin(), scores.end(), [](float x) { return x < INFINITY; });
-  if (!sound || *std::max_element(scores.begin(), scores.end()) == -INFINITY)
-    throw Error("the model's scores are not finite",
-                "are the weights damaged, or their values too large for this dtype?");
+  if (!sound || *std::max_element(scores.begin(), scores.end()) == -INFINITY) throw ScoresError();
   if (options_.repetition_penalty != 1) penalise(scores, seen);
   if (options_.temperature == 0)
     return static_cast<int32_t>(std::max_element(scores.begin(), scores.end()) - scores.begin());

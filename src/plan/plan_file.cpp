@@ -148,6 +148,10 @@ PlanFile read_plan_file(const std::filesystem::path& path) {
   return parse_plan_file(read_text_file(path, kMaxPlanBytes), path_label(path));
 }
 
+bool leaves_folder(const std::filesystem::path& path) {
+  return path.is_absolute() || *path.lexically_normal().begin() == "..";
+}
+
 std::filesystem::path bases_path(const PlanBases& bases, const std::filesystem::path& plan_path) {
   return plan_path.parent_path() / bases.path;
 }

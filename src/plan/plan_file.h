@@ -98,7 +98,10 @@ PlanFile parse_plan_file(std::string_view text, const std::string& label);
 // generating after it where more than a token is asked for.
 std::string why_dense(const PlanFile& file, int64_t n_prompt, int64_t n_predict);
 
-// Where the bases of a plan at `plan_path` are: a relative path is one from the plan's folder.
+// Whether a path of bases leads out of the folder of its plan. A plan may come from anyone, and
+// names no file elsewhere.
+bool leaves_folder(const std::filesystem::path& path);
+// Where the bases of a plan at `plan_path` are: in the plan's folder.
 std::filesystem::path bases_path(const PlanBases& bases, const std::filesystem::path& plan_path);
 
 // The model that a plan is wanted for.

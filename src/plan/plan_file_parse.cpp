@@ -296,8 +296,10 @@ PlanMeasured measured_of(const JsonValue& value) {
 
 PlanBases bases_of(const JsonValue& value) {
   value.expect_keys({"path", "text_sha256"});
-  return {.path = value.at("path").string(4096),
-          .text_sha256 = sha256_text(value.at("text_sha256"))};
+  const JsonValue path = value.at("path");
+  if (leaves_folder(path.string(4096)))
+    path.refuse("leads out of the plan's folder", "put the bases and the plan into one folder");
+  return {.path = path.string(4096), .text_sha256 = sha256_text(value.at("text_sha256"))};
 }
 
 }  // namespace

@@ -3,13 +3,11 @@
 
 #include <signal.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
-#include <cstdlib>
 
-#include "cli/refusals.h"
+#include "cli/faults_fixture.h"
 #include "cli/terminal.h"
 
 namespace sluice::impl {
@@ -17,39 +15,6 @@ namespace {
 
 using namespace test;
 namespace fs = std::filesystem;
-
-class Faults : public testing::Test {
- protected:
-  // Runs lines of a shell, in which `sluice` is the program. What it prints to stderr is in `said`.
-  int shell(const std::string& lines) {
-    const std::string script =
-        out.write("script", "sluice() { '" + program_path() + "' \"$@\"; }\ncd '" +
-                                out.path().string() + "'\n" + lines + "\n")
-            .string();
-    const int status = std::system(
-        ("sh '" + script + "' </dev/null 2>'" + (out.path() / "err").string() + "'").c_str());
-    said = read_bytes(out.path() / "err");
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  }
-  void expect_said(const std::string& line) const { EXPECT_EQ(said, "sluice: " + line + "\n"); }
-  std::string file(const std::string& name) const { return read_bytes(out.path() / name); }
-  bool is_results(const std::string& name) const {
-    return nlohmann::json::accept(file(name)) && nlohmann::json::parse(file(name)).is_object();
-  }
-  // Files of the folder that are neither ours nor the script's.
-  int64_t n_left() const {
-    int64_t n = 0;
-    for (const auto& entry : fs::directory_iterator(out.path()))
-      if (entry.path().extension() == ".part") ++n;
-    return n;
-  }
-
-  ModelFolder folder;
-  const TempDir out;
-  std::string said;
-  const std::string model = "-m '" + folder.path() + "' ";
-  const std::string generate = "sluice generate " + model + "-p abab -n 4 --quiet ";
-};
 
 TEST_F(Faults, ABrokenPipeLosesNoResults) {
   // A pipe that nobody reads, from the beginning.
@@ -132,22 +97,6 @@ TEST_F(Faults, AModelCutShortWhileItIsMappedIsNamed) {
   terminal.type("abc\n");
   ASSERT_TRUE(terminal.wait_for("model.safetensors: became shorter, or its disk failed"));
   EXPECT_EQ(terminal.wait_for_end(), 1) << terminal.shown();
-}
-
-TEST_F(Faults, ASignalEndsARunAsItAlwaysDoes) {
-  const Args args = eval_of(folder, {"--json", (out.path() / "r.json").string()});
-  for (const int signal : {SIGTERM, SIGINT, SIGHUP}) {
-    test::detail::Pipe first, second;
-    const pid_t child = test::detail::start_program(args, first, second);
-    ::kill(child, signal);
-    int status = 0;
-    ASSERT_EQ(::waitpid(child, &status, 0), child);
-    // It may have ended by itself before.
-    if (WIFSIGNALED(status)) {
-      EXPECT_EQ(WTERMSIG(status), signal);
-    }
-    EXPECT_EQ(n_left(), 0);
-  }
 }
 
 TEST_F(Faults, APipeForMeasurementsIsRefused) {

@@ -180,7 +180,7 @@ std::vector<Refusal> hostile_models() {
              });
              return Args{"bench", "-m", folder.path(), "-c", "8", "-n", "2"};
            },
-       .fragments = {"the model's scores are not finite"}},
+       .fragments = {"sluice: /", ": the model's scores are not finite"}},
       {.name = "InspectOfAnImpossibleWidth",
        .build =
            [](ModelFolder& folder) {

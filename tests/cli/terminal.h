@@ -6,7 +6,9 @@
 #include <poll.h>
 #include <pty.h>
 #include <signal.h>
+#include <sys/ioctl.h>
 #include <sys/wait.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include <array>
@@ -20,12 +22,14 @@ namespace sluice::impl::test {
 
 class Terminal {
  public:
-  explicit Terminal(const Args& args) {
+  // columns: of the terminal's width; 0: it does not tell.
+  explicit Terminal(const Args& args, unsigned short columns = 0) {
     std::vector<std::string> words{program_path()};
     words.insert(words.end(), args.begin(), args.end());
     std::vector<std::string> lines = detail::environment();
     const std::vector<char*> argv = detail::pointers(words), envp = detail::pointers(lines);
-    child_ = ::forkpty(&terminal_, nullptr, nullptr, nullptr);
+    const winsize size{.ws_row = 24, .ws_col = columns, .ws_xpixel = 0, .ws_ypixel = 0};
+    child_ = ::forkpty(&terminal_, nullptr, nullptr, columns > 0 ? &size : nullptr);
     if (child_ < 0) throw std::runtime_error("forkpty failed");
     if (child_ == 0) {
       ::execve(argv[0], argv.data(), envp.data());
@@ -70,6 +74,13 @@ class Terminal {
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   }
   const std::string& shown() const { return shown_; }
+  pid_t child() const { return child_; }
+  // Whether lines are edited, echoed and signals sent by keys, as a terminal does at first.
+  bool is_as_at_first() const {
+    termios modes{};
+    return ::tcgetattr(terminal_, &modes) == 0 && (modes.c_lflag & ICANON) != 0 &&
+           (modes.c_lflag & ECHO) != 0 && (modes.c_lflag & ISIG) != 0;
+  }
 
  private:
   // False once nothing more comes.

@@ -1,9 +1,11 @@
 #include "cli/terminal/progress.h"
 
 #include <fmt/format.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstdio>
 
@@ -11,6 +13,17 @@
 
 namespace sluice::impl::cli {
 namespace {
+
+constexpr std::string_view kWipe = "\r\033[K";
+
+std::atomic<bool> g_drawn = false;  // a bar, on stderr
+
+// Those of the terminal; many where it does not tell.
+size_t columns_of_stderr() {
+  winsize size{};
+  if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return 1000;
+  return size.ws_col;
+}
 
 std::string clock_text(double seconds) {
   const int whole = static_cast<int>(std::lround(std::min(seconds, 359999.0)));
@@ -43,9 +56,9 @@ void ProgressBar::begin_at(double done) {
 
 void ProgressBar::make_room() {
   if (!drawn_) return;
-  say("\r\033[K");
+  say("{}", kWipe);
   std::fflush(stderr);
-  drawn_ = false;
+  drawn_ = g_drawn = false;
   last_ = {};
 }
 
@@ -59,11 +72,27 @@ void ProgressBar::update(double done, const std::string& note) {
   const double spent = std::chrono::duration<double>(now - start_).count();
   const std::string text = progress_text(done, begun_at_, spent);
   if (!terminal_) return say("{}: {}{}{}\n", label_, text, note.empty() ? "" : ", ", note);
-  constexpr int kWidth = 24;
-  const int filled = static_cast<int>(done * kWidth);
-  say("\r\033[K{} [{:#<{}}{:.<{}}] {}  {}", label_, "", filled, "", kWidth - filled, text, note);
+  g_drawn = true;  // before it is: a signal may come between
+  // In the last column some terminals wrap at once.
+  say("{}{}", kWipe, progress_line({label_, text, note, done}, columns_of_stderr() - 1));
   std::fflush(stderr);
   drawn_ = true;
+}
+
+std::string progress_line(const ProgressLine& line, size_t columns) {
+  constexpr int kWidth = 24;
+  const int filled = static_cast<int>(line.done * kWidth);
+  const std::string short_line = fmt::format("{} {}", line.label, line.text);
+  const std::string bar =
+      fmt::format("{} [{:#<{}}{:.<{}}] {}", line.label, "", filled, "", kWidth - filled, line.text);
+  for (const std::string& choice : {bar + "  " + line.note, bar, short_line, line.text})
+    if (choice.size() <= columns) return choice;
+  return line.text.substr(0, columns);
+}
+
+void wipe_bar() noexcept {
+  if (!g_drawn) return;
+  [[maybe_unused]] const ssize_t n = ::write(STDERR_FILENO, kWipe.data(), kWipe.size());
 }
 
 }  // namespace sluice::impl::cli

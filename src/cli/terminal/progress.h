@@ -33,6 +33,18 @@ class ProgressBar {
   Clock::time_point start_, last_;
 };
 
+// One line of at most `columns` characters of ASCII: label, bar, text and note; what does not fit
+// is left out, the note first. A longer one would wrap, and wiping the line would leave its
+// beginning.
+struct ProgressLine {
+  std::string label, text, note;
+  double done = 0;  // 0 to 1
+};
+std::string progress_line(const ProgressLine& line, size_t columns);
+
+// Wipes a bar that is drawn. A signal handler may call it.
+void wipe_bar() noexcept;
+
 // Progress in words: "43%, 1:20 left". done and begun_at from 0 to 1.
 std::string progress_text(double done, double begun_at, double seconds);
 

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "core/error.h"
+#include "model/scores_error.h"
 
 namespace sluice::impl {
 
@@ -52,9 +53,7 @@ void forward_in_passes(Model& model, std::span<const int32_t> tokens, KvCache& c
 }
 
 void check_finite(double x) {
-  if (!std::isfinite(x))
-    throw Error("the model's scores are not finite",
-                "are the weights damaged, or their values too large for this dtype?");
+  if (!std::isfinite(x)) throw ScoresError();
 }
 
 }  // namespace sluice::impl

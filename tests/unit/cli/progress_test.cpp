@@ -22,5 +22,15 @@ TEST(Progress, IsNotWholeBeforeTheEnd) {
   EXPECT_EQ(progress_text(1, 0, 10), "100%, 0:00 left");
 }
 
+TEST(Progress, IsNoLongerThanItsTerminal) {
+  const ProgressLine line{.label = "tune", .text = " 25%, 3:00 left", .note = "a", .done = 0.25};
+  EXPECT_EQ(progress_line(line, 80), "tune [######..................]  25%, 3:00 left  a");
+  EXPECT_EQ(progress_line(line, 48), "tune [######..................]  25%, 3:00 left");
+  EXPECT_EQ(progress_line(line, 46), "tune  25%, 3:00 left");
+  EXPECT_EQ(progress_line(line, 19), " 25%, 3:00 left");
+  EXPECT_EQ(progress_line(line, 4), " 25%");
+  EXPECT_EQ(progress_line(line, 0), "");
+}
+
 }  // namespace
 }  // namespace sluice::impl::cli

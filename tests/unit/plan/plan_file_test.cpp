@@ -93,7 +93,13 @@ TEST(PlanFile, BasesAreFoundFromThePlansFolder) {
   const PlanBases relative = {.path = "b/bases.safetensors", .text_sha256 = ""};
   EXPECT_EQ(bases_path(relative, "plans/plan.json"), "plans/b/bases.safetensors");
   EXPECT_EQ(bases_path(relative, "plan.json"), "b/bases.safetensors");
-  EXPECT_EQ(bases_path({.path = "/b", .text_sha256 = ""}, "plans/plan.json"), "/b");
+}
+
+TEST(PlanFile, BasesStayInThePlansFolder) {
+  for (const char* inside : {"b", "b/c", "./b", "b/../c", "..b", "b/.."})
+    EXPECT_FALSE(leaves_folder(inside)) << inside;
+  for (const char* outside : {"/b", "..", "../b", "b/../../c", "./../b"})
+    EXPECT_TRUE(leaves_folder(outside)) << outside;
 }
 
 TEST(PlanFile, ObjectivesAreFoundByTheirNamesAlone) {

@@ -82,6 +82,8 @@ TEST(PlanFileRefusals, NameTheirPlace) {
       {"/measured/threads", 0, {"measured.threads: expected an integer from 1 to ", "found 0"}},
       {"/measured/cores", 2, {"measured.cores: is not a known key"}},
       {"/bases/path", "", {"bases.path: expected a string of 1 to", "found 0 bytes"}},
+      {"/bases/path", "/etc/passwd", {"bases.path: leads out of the plan's folder"}},
+      {"/bases/path", "b/../../c", {"bases.path: leads out of the plan's folder"}},
       {"/bases/text_sha256", "x", {"bases.text_sha256: expected a sha256, found \"x\""}},
       {"/bases/rank", 3, {"bases.rank: is not a known key"}},
       {"/bases", nullptr, {"layers[1].joint: needs bases"}},

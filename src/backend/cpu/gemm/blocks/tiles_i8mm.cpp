@@ -102,14 +102,19 @@ void tile(const BlockTileArgs& args) {
   }
 }
 
+// A function of its own: Clang's vst1q_s8 is a macro of statements, which no pack expands.
+template <DType kType, int J, int V>
+[[gnu::always_inline]] inline void unpack_vector(const uint8_t* sub, int8_t* out) {
+  constexpr BlockLayout kLayout = kBlockLayout<kType>;
+  vst1q_s8(out + J * 64 + V * 16,
+           vaddq_s8(vreinterpretq_s8_u8(chunk_weights<ArmVectors, kLayout.bits, V, J>(sub)),
+                    vdupq_n_s8(kLayout.offset)));
+}
+
 template <DType kType, int J>
 [[gnu::always_inline]] inline void unpack_chunk(const uint8_t* sub, int8_t* out) {
-  constexpr BlockLayout kLayout = kBlockLayout<kType>;
   [&]<int... V>(std::integer_sequence<int, V...>) __attribute__((always_inline)) {
-    (vst1q_s8(out + J * 64 + V * 16,
-              vaddq_s8(vreinterpretq_s8_u8(chunk_weights<ArmVectors, kLayout.bits, V, J>(sub)),
-                       vdupq_n_s8(kLayout.offset))),
-     ...);
+    (unpack_vector<kType, J, V>(sub, out), ...);
   }
   (std::make_integer_sequence<int, kVectors>{});
 }

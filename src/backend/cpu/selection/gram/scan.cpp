@@ -89,28 +89,32 @@ Pairs Scan::run(std::span<Candidates> candidates, Parts& parts) const {
     for (int64_t i = range.begin * n_queries; i < range.end * n_queries; ++i)
       body(static_cast<size_t>(i));
   };
+  // body(candidate, that of a later part) of all rows.
+  const auto with_later_parts = [&](const auto& body) {
+    if (panel_parts == 1) return;
+    parallel_for(n_rows, kMergeRows, [&](int64_t begin, int64_t end) {
+      for (int64_t part = 1; part < panel_parts; ++part)
+        of_rows({begin, end},
+                [&](size_t c) { body(candidates[c], parts[static_cast<size_t>(part - 1)][c]); });
+    });
+  };
+  // Before the first part begins, which raises what the others start from.
+  with_later_parts([](const Candidates& first, Candidates& later) { later.ask_like(first); });
   std::atomic<int64_t> multiplied = 0, dropped = 0;
   parallel_for(row_parts * panel_parts, 1, [&](int64_t begin, int64_t end) {
     thread_local ScanScratch scratch;
     for (int64_t i = begin; i < end; ++i) {
       const Range mine = Range{0, n_rows}.part(i / panel_parts, row_parts);
       const int64_t part = i % panel_parts;
-      std::span<Candidates> found = candidates;
-      if (part > 0) {
-        found = parts[static_cast<size_t>(part - 1)];
-        of_rows(mine, [&](size_t c) { found[c].ask_like(candidates[c]); });
-      }
+      const std::span<Candidates> found =
+          part == 0 ? candidates : std::span(parts[static_cast<size_t>(part - 1)]);
       const Pairs pairs =
           scan_part(*this, mine, Panels{0, n_panels}.part(part, panel_parts), scratch, found);
       multiplied += pairs.multiplied;
       dropped += pairs.dropped;
     }
   });
-  parallel_for(n_rows, kMergeRows, [&](int64_t begin, int64_t end) {
-    for (int64_t part = 1; part < panel_parts; ++part)
-      of_rows({begin, end},
-              [&](size_t c) { candidates[c].take_over(parts[static_cast<size_t>(part - 1)][c]); });
-  });
+  with_later_parts([](Candidates& first, const Candidates& later) { first.take_over(later); });
   return {multiplied, dropped};
 }
 
