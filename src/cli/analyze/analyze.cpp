@@ -100,6 +100,7 @@ void append_all_tables(const AnalyzeReport& report,
   append({covering_table(report)});
   for (const Profile& profile : report.profiles) append({agreement_table(report, profile)});
   append({missed_table(report, first)});
+  append({matrix_table(report, first)});
   append({bound_table(first)});
   if (first.space == RowSpace::kResidual) append({persistence_table(first)});
   const auto of_heads =
