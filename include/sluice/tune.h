@@ -57,7 +57,8 @@ struct TuneResult {
 
 // Tunes on a text file, as `sluice tune` does, with times of this machine. The model's context is
 // best 128 tokens longer than the windows, for decoding to be timed behind them. Takes minutes to
-// hours. Throws Error for an encoder, a text of fewer than three windows, options out of range, and
+// hours. Of an encoder the loss is that of masked tokens. Throws Error for an encoder where
+// decoding or memory is to be saved, a text of fewer than three windows, options out of range, and
 // files that cannot be read or written.
 SLUICE_API TuneResult tune(Model& model, const std::filesystem::path& text,
                            const TuneOptions& options);

@@ -61,7 +61,8 @@ void check_options(const TuneOptions& options) {
         "AttentionMode::kRefine, or another objective");
 }
 
-impl::TuneOptions wanted_of(const TuneOptions& options, int64_t context) {
+impl::TuneOptions wanted_of(const TuneOptions& options, int64_t context,
+                            const impl::ModelSpec& spec) {
   impl::TuneOptions wanted;
   wanted.contract = impl::contract_of({.max_kl = options.max_kl,
                                        .max_kl_p99 = options.max_kl_p99,
@@ -75,7 +76,7 @@ impl::TuneOptions wanted_of(const TuneOptions& options, int64_t context) {
   wanted.needles = options.needles;
   wanted.heads.mode = options.mode == AttentionMode::kRefine ? impl::AttentionMode::kRefine
                                                              : impl::AttentionMode::kKeys;
-  impl::set_head_defaults(wanted.heads, /*windows_given=*/false, context);
+  impl::set_head_defaults(wanted.heads, /*windows_given=*/false, context, spec);
   return wanted;
 }
 
@@ -92,9 +93,9 @@ TunedLoss loss_of(const impl::Loss& loss) {
 }
 
 TuneResult run(Model::State& state, const std::filesystem::path& text, const TuneOptions& options) {
-  impl::check_tunable(state.model.spec());
-  impl::TuneOptions wanted =
-      wanted_of(options, impl::tune_context(options.context, state.info.context));
+  impl::check_tunable(state.model.spec(), objective_of(options.objective));
+  impl::TuneOptions wanted = wanted_of(
+      options, impl::tune_context(options.context, state.info.context), state.model.spec());
   impl::TextStream stream =
       with_files([&] { return impl::TextStream(text, state.tokenizer(), options.separator); });
   wanted.machine = impl::machine_text(state.model.backend());

@@ -31,6 +31,7 @@ struct CalibrateFlags : CommonOptions {
   std::string separator = "<|endoftext|>";
   std::vector<int64_t> ranks;
   std::vector<std::string> selection;  // spaces
+  std::vector<double> running;         // thresholds
   int64_t windows = 16;
   int64_t memory_mib = 1024;
   bool fresh = false;
@@ -55,6 +56,7 @@ CalibrateOptions calibrate_options(const CalibrateFlags& flags, const ModelSpec&
                     : flags.inherit ? Inheritance::kAlways
                                     : Inheritance::kWherePaying;
   options.compare = flags.compare;
+  options.running = distinct(flags.running);
   options.memory = flags.memory_mib << 20;
   // Whom selection exempts by default.
   UniformAttention choice;
@@ -80,6 +82,30 @@ std::string reason_for_none(const CalibrateOptions& options, const CalibrationTo
   return fmt::format(
       "with a width of {} inheriting can take fewer operations {}; --inherit tries all the same",
       spec.d_model, rank > 0 ? fmt::format("up to rank {}", rank) : "at no rank");
+}
+
+// Updates of running bases, by threshold and input.
+TextTable running_table(const CalibrateOptions& options, const Calibration& calibration) {
+  TextTable table(
+      fmt::format(
+          "Running bases of rank {}, behind the first layer: inherited as they are where "
+          "the residual is at most the threshold. Updates: directions that are new, and "
+          "those of fresh bases; operations saved count the product that shows the residual",
+          options.ranks.back()),
+      {"threshold", "input", "bases updated", "of", "updates", "of", "updates saved",
+       "operations saved", "energy", "fresh energy"},
+      2);
+  constexpr Digits kTenths{.decimals = 1, .factor = 100, .unit = "%"};
+  for (const RunningTrack& track : calibration.running)
+    for (const BasisInput input : options.inputs) {
+      const RunningTotals totals = running_totals(track, input);
+      table.add({words(fmt::format("{}", track.threshold)),
+                 words(std::string(basis_input_name(input))), cell(totals.bases_updated),
+                 cell(totals.n_bases), cell(totals.updates), cell(totals.fresh_updates),
+                 cell(totals.updates_saved(), kTenths), cell(totals.work_saved, kTenths),
+                 cell(totals.energy, kTenths), cell(totals.fresh_energy, kTenths)});
+    }
+  return table;
 }
 
 void print_results(const CalibrateFlags& flags, const CalibrateOptions& options,
@@ -110,6 +136,7 @@ void print_results(const CalibrateFlags& flags, const CalibrateOptions& options,
   const CalibrationTotals totals(calibration);
   table.drop_empty_columns();
   print("{}\n", table.markdown());
+  if (!options.running.empty()) print("{}\n", running_table(options, calibration).markdown());
   print(
       "{} tokens in {} windows, {} of {} bases inherited; {:.1f}% of the operations of fresh "
       "decompositions saved, {:.2f} s\n",
@@ -209,6 +236,13 @@ Run add_calibrate(CLI::App& program) {
   command->add_flag(
       "--compare", flags->compare,
       "Also make a fresh basis for each inherited one; print energies and times of both");
+  command
+      ->add_option("--running", flags->running,
+                   "Also follow running bases: inherited as they are where at most this share of\n"
+                   "the energy is left out, else updated; 0: all afresh, 1: none")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->check(number_between(0, 1, "0 to 1"));
   command
       ->add_option("--selection", flags->selection,
                    "Also bases of the unit rows that selection compares: normed, residual")

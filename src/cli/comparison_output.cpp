@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <optional>
 
 #include "cli/options/attention_options.h"
 #include "cli/terminal/print.h"
@@ -139,6 +140,13 @@ void print_refined(const AttentionWork& work) {
   }
   print("{:<22}: {:>9.4f}\n{:<22}: {:>9.4f}\n{:<22}: {:>9.4f}\n", "  near keys", near.mean(),
         "  cluster means", clusters.mean(), "  opened members", opened.mean());
+  // Each head opens its own: sets per head, the paper's section 8.5.
+  for (size_t layer = 0; layer < work.refine_reads().size(); ++layer) {
+    if (work.refine_reads()[layer].empty()) continue;
+    print("{:<22}:", fmt::format("    heads of layer {}", layer));
+    for (const double share : work.refine_reads()[layer].opened_by_head()) print(" {:.3f}", share);
+    print("\n");
+  }
 }
 
 // What an encoder finds behind masks, and how far its rows are from the exact ones.
@@ -216,6 +224,32 @@ std::string column_cell(const Comparison& c, const Metric& metric) {
   std::string text = fmt::format("{:.{}f}", factor * c.value(metric), digits);
   if (metric.has_error()) text += fmt::format(" ± {:.{}f}", factor * c.error(metric), digits);
   return text + (metric.unit == Metric::Unit::kShare ? "%" : "");
+}
+
+std::string interval_text(const std::optional<PairedInterval>& interval) {
+  return interval
+             ? fmt::format("{:.5f} [{:.5f}, {:.5f}]", interval->mean, interval->low, interval->high)
+             : "-";
+}
+
+// Differences over the same windows, with intervals.
+void print_paired(const CompareResult& result, const std::vector<std::string>& labels) {
+  const std::vector<PlanComparison>& plans = result.plans;
+  if (!paired_log_ratio(plans.front())) return;
+  size_t width = 6;
+  for (const std::string& label : labels) width = std::max(width, label.size());
+  print("\nPaired over {} windows: mean difference [95% bootstrap interval]\n",
+        plans.front().windows.size());
+  print("{:>{}}  {:>32}", "", width, "ln PPL less base's");
+  if (plans.size() > 1) print("  {:>32}  {:>32}", "KL less the first's", "ln PPL less the first's");
+  print("\n");
+  for (size_t i = 0; i < plans.size(); ++i) {
+    print("{:>{}}  {:>32}", labels[i], width, interval_text(paired_log_ratio(plans[i])));
+    if (i > 0)
+      print("  {:>32}  {:>32}", interval_text(paired_kl(plans[i], plans[0])),
+            interval_text(paired_loss(plans[i], plans[0])));
+    print("\n");
+  }
 }
 
 }  // namespace
@@ -340,6 +374,9 @@ void print_table(const CompareResult& result, const std::vector<UniformChoice>& 
     if (i == 0) print("{}\n", heading);
     print("{}\n", row);
   }
+  std::vector<std::string> labels = labels_of(choices, shape);
+  for (std::string& label : labels) label.erase(0, std::string_view("KL ").size());
+  print_paired(result, labels);
 }
 
 }  // namespace sluice::impl::cli

@@ -16,7 +16,7 @@ void print_running(const CompareResult& so_far, const std::vector<UniformChoice>
 // Each statistic of one plan on a line, and a row for each linear input that is not dense.
 void print_summary(const PlanComparison& plan, const UniformChoice& choice);
 
-// A row per plan.
+// A row per plan, and what is paired over windows.
 void print_table(const CompareResult& result, const std::vector<UniformChoice>& choices,
                  const PlanShape& shape);
 

@@ -171,7 +171,7 @@ void run_tune(TuneFlags& flags) {
   check_read_again(flags.file);
   const auto checkpoint = open_checkpoint(flags.model);
   const ModelSpec& spec = checkpoint->spec();
-  check_tunable(spec);
+  check_tunable(spec, *objective_of(flags.objective));
   const auto tokenizer = open_tokenizer_of(*checkpoint);
   const std::optional<SidecarBases> bases =
       read_bases_of(flags.linear, *checkpoint, flags.file, linear);
@@ -188,12 +188,13 @@ void run_tune(TuneFlags& flags) {
   options.linear = group_plans(linear);
   TextStream text(flags.file, *tokenizer, flags.separator);
   options.split.context = tune_context(flags.context, spec.max_positions);
-  set_head_defaults(options.heads, !flags.windows.empty(), options.split.context);
+  set_head_defaults(options.heads, !flags.windows.empty(), options.split.context, spec);
   // Room to decode behind it; not where a longer context would change what layers see.
   const bool sliding = std::any_of(spec.windows.begin(), spec.windows.end(),
                                    [](int64_t window) { return window > 0; });
-  flags.context = sliding ? options.split.context
-                          : std::min(options.split.context + kDecodeTokens, spec.max_positions);
+  flags.context = sliding || !spec.causal
+                      ? options.split.context
+                      : std::min(options.split.context + kDecodeTokens, spec.max_positions);
   Model model = load_model(checkpoint, flags);
   prepare(model, options.linear, bases);
   // That of the bases is the checkpoint's: it has been compared.
@@ -312,7 +313,9 @@ Run add_tune(CLI::App& program) {
       "within the contract, and so must 99% and 99.9% of the tokens within their own limits. To\n"
       "every eight windows of text comes a needle, a prompt that asks for a number far back; a\n"
       "plan that loses one which dense finds does not hold. Where nothing pays the plan is\n"
-      "dense. An interrupted run goes on where it was.\n"
+      "dense. An interrupted run goes on where it was. Of an encoder (BERT, ESM-2) the loss is "
+      "that\n"
+      "of masked tokens, and there are no needles.\n"
       "\n"
       "  sluice tune -m MODEL -f wiki.txt --max-kl 0.01 -c 1024 -o plan.json\n"
       "  sluice generate -m MODEL -f prompt.txt --plan plan.json");

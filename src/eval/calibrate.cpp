@@ -137,9 +137,14 @@ class MomentsPass {
   std::map<int64_t, ExemptTokens> exempt_;  // per layer, of the current window
 };
 
+struct Made {
+  Calibration out;
+  RunningBases running;
+};
+
 // Makes a group's basis from its moments, and from the layer's before it where there is one.
-void add_basis(const Group& group, Moments& moments, const CalibrateOptions& options,
-               Calibration& out) {
+void add_basis(const Group& group, Moments& moments, const CalibrateOptions& options, Made& all) {
+  Calibration& out = all.out;
   const int64_t d = moments.d();
   const int64_t k = *std::max_element(options.ranks.begin(), options.ranks.end());
   const double total = moments.total();
@@ -151,6 +156,7 @@ void add_basis(const Group& group, Moments& moments, const CalibrateOptions& opt
                             total > 0 ? moments.n_rows() : 0, k),
                 "a longer text, or a smaller --rank");
   const std::vector<double> a = moments.take();
+  all.running.add({.layer = group.layer, .input = group.input, .d = d, .rank = k}, a);
   const Basis* before = group.layer > 0 ? out.bases.find(group.layer - 1, group.input) : nullptr;
   InheritOptions limits;
   if (options.inherit == Inheritance::kWherePaying)
@@ -215,7 +221,8 @@ Calibration calibrate(Model& model, TextStream& text, const CalibrateOptions& op
   const RowWidths widths = model.spec().row_widths();
   check_ranks(options, widths);
   const auto windows = read_windows(text, model.context(), options.n_windows);
-  Calibration out;
+  Made made{{}, RunningBases(options.running)};
+  Calibration& out = made.out;
   out.n_windows = static_cast<int64_t>(windows.size());
   for (const auto& window : windows) out.bases.n_tokens += static_cast<int64_t>(window.size());
   const int64_t k = *std::max_element(options.ranks.begin(), options.ranks.end());
@@ -236,9 +243,10 @@ Calibration calibrate(Model& model, TextStream& text, const CalibrateOptions& op
       if (progress) progress((n_done + 1) / n_steps);
     }
     ++out.n_passes;
-    for (const Group& group : groups) add_basis(group, pass.of(group), options, out);
+    for (const Group& group : groups) add_basis(group, pass.of(group), options, made);
   }
-  return out;
+  out.running = made.running.take();
+  return std::move(made.out);
 }
 
 }  // namespace sluice::impl

@@ -11,6 +11,7 @@
 #include <functional>
 #include <optional>
 
+#include "eval/running_bases.h"
 #include "eval/text/text_stream.h"
 #include "model/model.h"
 #include "subspace/basis.h"
@@ -30,7 +31,8 @@ struct CalibrateOptions {
   std::vector<int64_t> ranks;      // the largest is kept, energies are told for each
   int64_t n_windows = 16;          // at most, of the model's context
   Inheritance inherit = Inheritance::kWherePaying;
-  bool compare = false;  // make a fresh basis for each inherited one too
+  bool compare = false;         // make a fresh basis for each inherited one too
+  std::vector<double> running;  // also follow running bases of these thresholds
   int64_t memory = int64_t{1} << 30;
   int64_t sinks = 0;         // exempt from selection, and so from its bases
   double outlier_ratio = 0;  // the same
@@ -52,8 +54,9 @@ struct GroupFigures {
 };
 
 struct Calibration {
-  Bases bases;                       // hashes and paths are the caller's to fill in
-  std::vector<GroupFigures> groups;  // as bases.list
+  Bases bases;                        // hashes and paths are the caller's to fill in
+  std::vector<GroupFigures> groups;   // as bases.list
+  std::vector<RunningTrack> running;  // per threshold
   int64_t n_windows = 0, n_passes = 0;
 };
 

@@ -70,6 +70,7 @@ nlohmann::json calibrate_results(const ResultsOrigin& origin, const CalibrateOpt
                         {"work_saved", totals.work_saved()},
                         {"seconds", totals.seconds},
                         {"passes", calibration.n_passes}};
+  if (!options.running.empty()) results["running"] = running_json(calibration.running);
   if (options.compare) {
     results["summary"]["fresh_seconds"] = totals.fresh_seconds;
     results["summary"]["largest_energy_loss"] = or_null(totals.largest_loss);

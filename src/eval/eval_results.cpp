@@ -67,6 +67,23 @@ json describe_rows(const MaskedFigures& masked) {
   return layers;
 }
 
+json describe_interval(const PairedInterval& interval) {
+  return {{"mean", interval.mean}, {"low", interval.low}, {"high", interval.high}};
+}
+
+// Paired over windows; null where these are too few.
+json describe_paired(const std::vector<PlanComparison>& plans, size_t i) {
+  const auto log_ratio = paired_log_ratio(plans[i]);
+  if (!log_ratio) return {};
+  json out = {{"n_windows", plans[i].windows.size()},
+              {"log_ppl_ratio", describe_interval(*log_ratio)}};
+  if (i > 0) {
+    out["kl_less_first"] = describe_interval(*paired_kl(plans[i], plans[0]));
+    out["log_ppl_less_first"] = describe_interval(*paired_loss(plans[i], plans[0]));
+  }
+  return out;
+}
+
 }  // namespace
 
 json perplexity_results(const ResultsOrigin& origin, const PerplexityResult& result) {
@@ -101,6 +118,7 @@ json comparison_results(const ResultsOrigin& origin, const ComparedChoices& comp
     results["runs"].push_back({{"settings", std::move(settings)},
                                {"plan", std::move(plan)},
                                {"metrics", describe_comparison(found[i])},
+                               {"paired", describe_paired(found, i)},
                                {"cache", describe_cache(found[i].cache)},
                                {"linear", describe_linear_work(found[i].linear)}});
     if (compared.tokenizer != nullptr)

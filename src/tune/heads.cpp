@@ -31,7 +31,7 @@ size_t HeadOptions::cost_of(const HeadPlan& head) const {
 }
 
 HeadPlan HeadOptions::choice_of_cost(int64_t cost) const {
-  return choice(cost + 1 < n_costs() ? cost : n_choices() - 1);
+  return choice(cost < std::ssize(thresholds()) ? cost : n_choices() - 1);
 }
 
 std::string HeadChange::name(const HeadOptions& options) const {

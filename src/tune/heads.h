@@ -23,8 +23,9 @@ struct HeadOptions {
   // Of `refine`; infinity reads means only.
   std::vector<double> deltas = {0.003, 0.01, 0.03,
                                 0.1,   0.3,  std::numeric_limits<double>::infinity()};  // ascending
-  RefinePlan refine = {};  // a tile is no longer than a window
-  bool strict = false;     // KLs are those of queries that decide alone, as when decoding
+  RefinePlan refine = {};    // a tile is no longer than a window
+  bool strict = false;       // KLs are those of queries that decide alone, as when decoding
+  bool window_alone = true;  // heads may have their window alone; an encoder has none
 
   bool refines() const { return mode == AttentionMode::kRefine; }
   int64_t tile(int64_t window) const {
@@ -32,19 +33,20 @@ struct HeadOptions {
   }
   // Taus, or deltas.
   const std::vector<double>& thresholds() const { return refines() ? deltas : taus; }
+  int64_t n_clusters() const {
+    return std::ssize(thresholds()) * (refines() ? 1 : std::ssize(fars));
+  }
   // The choices at one window other than dense: clusters at every threshold, in `keys` for each
   // kind of far keys; then the window alone.
-  int64_t n_choices() const {
-    return std::ssize(thresholds()) * (refines() ? 1 : std::ssize(fars)) + 1;
-  }
+  int64_t n_choices() const { return n_clusters() + (window_alone ? 1 : 0); }
   HeadPlan choice(int64_t i) const;
   // What makes a difference in cost: the threshold, then the window alone. Means take no longer to
   // read than single keys.
-  int64_t n_costs() const { return std::ssize(thresholds()) + 1; }
+  int64_t n_costs() const { return std::ssize(thresholds()) + (window_alone ? 1 : 0); }
   size_t cost_of(int64_t choice) const;
   size_t cost_of(const HeadPlan& head) const;  // of one that is not dense
   HeadPlan choice_of_cost(int64_t cost) const;
-  bool clusters(int64_t i) const { return i + 1 < n_choices(); }
+  bool clusters(int64_t i) const { return i < n_clusters(); }
 };
 
 // One of these, for a head of a layer.

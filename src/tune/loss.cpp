@@ -22,6 +22,13 @@ constexpr int64_t kResidualBytes = int64_t{2} << 30;
 
 // n of the positions that predict a window's tokens: those of an answer, the others evenly spread.
 std::vector<int32_t> positions_to_score(const TuneWindow& window, int64_t n) {
+  if (window.masked()) {
+    std::vector<int32_t> positions;
+    for (int64_t i = 0; i < n; ++i)
+      positions.push_back(
+          window.places[static_cast<size_t>((2 * i + 1) * window.n_predicted() / (2 * n))]);
+    return positions;
+  }
   const int64_t n_before = std::ssize(window.tokens) - 1 - window.n_answer();
   const int64_t n_spread = n - window.n_answer();
   SLUICE_CHECK(n_spread >= 0);
@@ -63,12 +70,12 @@ int64_t WindowReference::n_scored_in(const Model& model, const TuneWindow& windo
   const int64_t most =
       std::max<int64_t>(64, kReferenceBytes / (model.spec().vocab * BaseScores::kBytes));
   return std::min(
-      {std::ssize(window.tokens) - 1, most, purpose == Purpose::kChanges ? kChangeScores : most});
+      {window.n_predicted(), most, purpose == Purpose::kChanges ? kChangeScores : most});
 }
 
 WindowReference::WindowReference(Model& model, const TuneWindow& window, Purpose purpose)
     : model_(model), window_(window) {
-  const std::span<const int32_t> inputs(window.tokens.data(), window.tokens.size() - 1);
+  const std::span<const int32_t> inputs = window.inputs();
   const auto n = std::ssize(inputs);
   const ModelSpec& spec = model.spec();
   scored_ = positions_to_score(window, n_scored_in(model, window, purpose));
@@ -107,7 +114,7 @@ bool WindowReference::finds_answer(const ConstTensor& hidden) {
 }
 
 Tensor WindowReference::residual(int64_t layer) const {
-  const int64_t n = std::ssize(window_.tokens) - 1;
+  const int64_t n = std::ssize(window_.inputs());
   return residuals_.view().rows_from(layer / stride_ * n, n);
 }
 
@@ -126,29 +133,34 @@ void WindowReference::for_scored(
   }
 }
 
+int32_t WindowReference::truth_at(int32_t position) const {
+  if (!window_.masked()) return window_.tokens[static_cast<size_t>(position) + 1];
+  const auto at = std::lower_bound(window_.places.begin(), window_.places.end(), position);
+  return window_.truth[static_cast<size_t>(at - window_.places.begin())];
+}
+
 void WindowReference::add_loss(const Plan& plan, int64_t first_layer, Loss& loss) {
-  const std::span<const int32_t> inputs(window_.tokens.data(), window_.tokens.size() - 1);
+  const std::span<const int32_t> inputs = window_.inputs();
   KvCache cache = model_.make_cache(1, std::ssize(inputs), plan.attention, plan.linear);
   const int64_t first_kept = first_layer / stride_ * stride_;
   double kl = 0, log_ratio = 0;
   bool finds = dense_finds_;
   const int64_t first_of_answer = n_scored() - window_.n_answer();
   std::vector<int32_t> next;
-  for_scored(
-      first_kept == 0 ? model_.forward(inputs, cache)
-                      : model_.forward_from(first_kept, residual(first_kept), cache),
-      [&](int64_t first, const ConstTensor& rows) {
-        next.clear();
-        for (int64_t i = first; i < first + rows.rows(); ++i)
-          next.push_back(window_.tokens[static_cast<size_t>(scored_[static_cast<size_t>(i)]) + 1]);
-        int64_t i = first;
-        for (const TokenComparison& token : base_scores_->compare(first, rows, next)) {
-          if (i++ >= first_of_answer) finds = finds && token.same_top;
-          kl += token.kl;
-          loss.kl_values.add(std::max(0.0, token.kl));
-          log_ratio += token.loss - token.base_loss;
-        }
-      });
+  for_scored(first_kept == 0 ? model_.forward(inputs, cache)
+                             : model_.forward_from(first_kept, residual(first_kept), cache),
+             [&](int64_t first, const ConstTensor& rows) {
+               next.clear();
+               for (int64_t i = first; i < first + rows.rows(); ++i)
+                 next.push_back(truth_at(scored_[static_cast<size_t>(i)]));
+               int64_t i = first;
+               for (const TokenComparison& token : base_scores_->compare(first, rows, next)) {
+                 if (i++ >= first_of_answer) finds = finds && token.same_top;
+                 kl += token.kl;
+                 loss.kl_values.add(std::max(0.0, token.kl));
+                 log_ratio += token.loss - token.base_loss;
+               }
+             });
   check_finite(kl + log_ratio);
   loss.kl.add(window_.unit, kl, n_scored());
   loss.log_ratio.add(window_.unit, log_ratio, n_scored());

@@ -72,7 +72,8 @@ class WindowReference {
   int64_t n_scored() const { return std::ssize(scored_); }
 
  private:
-  Tensor residual(int64_t layer) const;  // of a multiple of stride_
+  Tensor residual(int64_t layer) const;      // of a multiple of stride_
+  int32_t truth_at(int32_t position) const;  // the token that a position predicts
   // Whether the answer is the likeliest by `hidden`, (n_tokens, d_model) of the window.
   bool finds_answer(const ConstTensor& hidden);
   // The rows of `hidden` that are compared, at most kScoreRows at a time.

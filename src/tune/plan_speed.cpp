@@ -37,8 +37,8 @@ std::vector<int32_t> tokens_of(const std::vector<TuneWindow>& windows, int64_t n
   SLUICE_CHECK(!windows.empty());
   std::vector<int32_t> tokens;
   for (size_t i = 0; std::ssize(tokens) < n; ++i) {
-    const std::vector<int32_t>& window = windows[i % windows.size()].tokens;
-    tokens.insert(tokens.end(), window.begin(), window.end() - 1);
+    const std::span<const int32_t> window = windows[i % windows.size()].inputs();
+    tokens.insert(tokens.end(), window.begin(), window.end());
   }
   tokens.resize(static_cast<size_t>(n));
   return tokens;

@@ -12,10 +12,12 @@
 
 namespace sluice::impl {
 
-void check_tunable(const ModelSpec& spec) {
-  if (!spec.causal)
-    throw Error(spec.family + " is an encoder, tune needs a model that predicts what follows",
-                "a causal model such as GPT-2 or Llama");
+void check_tunable(const ModelSpec& spec, PlanObjective objective) {
+  if (!spec.causal && objective != PlanObjective::kPrefill && objective != PlanObjective::kReads)
+    throw Error(fmt::format("{} is an encoder: it neither decodes nor keeps a cache, objective {} "
+                            "has no meaning",
+                            spec.family, objective_name(objective)),
+                "--objective prefill or reads");
 }
 
 int64_t tune_context(int64_t wanted, int64_t most) {
@@ -36,10 +38,18 @@ Contract contract_of(const PlanContract& wanted) {
   return contract;
 }
 
-void set_head_defaults(HeadOptions& heads, bool windows_given, int64_t context) {
-  if (!windows_given)
+void set_head_defaults(HeadOptions& heads, bool windows_given, int64_t context,
+                       const ModelSpec& spec) {
+  if (!spec.causal) {
+    if (windows_given)
+      throw Error(spec.family + " is an encoder and has no window", "leave --window out");
+    heads.window_alone = false;
+    // One layer's mode for all lengths; `keys` of an encoder reads no window and block.
+    heads.windows = {heads.refines() ? 0 : int64_t{128}};
+  } else if (!windows_given) {
     heads.windows = heads.refines() ? std::vector<int64_t>{default_refine_window(context)}
                                     : std::vector<int64_t>{128, 64, 32};
+  }
   heads.refine = with_defaults(heads.refine, /*window=*/0, context);
 }
 

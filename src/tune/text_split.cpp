@@ -111,4 +111,36 @@ TextSplit split_text(TextStream& text, const SplitOptions& options) {
   return split;
 }
 
+TextSplit split_masked_text(const Model& model, TextStream& text, const SplitOptions& options) {
+  const MaskTemplate around = mask_template(model, text.tokenizer(), options.context);
+  SplitOptions inner = options;
+  // One token less: a window of split_text has one more than its context.
+  inner.context = options.context - std::ssize(around.tokens) - 1;
+  if (inner.context < 1)
+    throw Error(fmt::format("a context of {} has no room for text", options.context),
+                "a larger --context");
+  TextSplit split = split_text(text, inner);
+  const auto n_masks = std::max<int64_t>(
+      1, static_cast<int64_t>(MaskOptions{}.share * static_cast<double>(inner.context)));
+  std::mt19937 random(options.seed);
+  for (std::vector<TuneWindow>* windows : {&split.calibration, &split.held_out})
+    for (TuneWindow& window : *windows) {
+      window.tokens = around.enclosed(window.tokens);
+      std::vector<int32_t> plain;
+      for (size_t i = 0; i < window.tokens.size(); ++i)
+        if (!text.tokenizer().is_special(window.tokens[i])) plain.push_back(static_cast<int>(i));
+      if (std::ssize(plain) <= n_masks)
+        throw Error("a window of the text has hardly a token that is not special",
+                    "another text, or a --separator that parts it into fewer documents");
+      shuffle(plain, random);
+      window.places.assign(plain.begin(), plain.begin() + n_masks);
+      std::sort(window.places.begin(), window.places.end());
+      for (const int32_t place : window.places) {
+        window.truth.push_back(window.tokens[static_cast<size_t>(place)]);
+        window.tokens[static_cast<size_t>(place)] = around.mask_id;
+      }
+    }
+  return split;
+}
+
 }  // namespace sluice::impl

@@ -81,8 +81,8 @@ class CostMeter {
     const int64_t n = std::ssize(tokens_) - n_decode;
     KvCache cache = model_.make_cache(1, n + n_decode, run.plan.attention, run.plan.linear);
     cache.wait_to_time(true);
-    forward_in_passes(model_, tokens_.first(static_cast<size_t>(n)), cache, kPassTokens,
-                      [](int64_t, const ConstTensor&) {});
+    forward_in_passes(model_, tokens_.first(static_cast<size_t>(n)), cache,
+                      model_.spec().causal ? kPassTokens : n, [](int64_t, const ConstTensor&) {});
     if (n_decode > 0) cache.reset_times();
     for (int64_t i = 0; i < n_decode; ++i)
       model_.forward(tokens_.subspan(static_cast<size_t>(n + i), 1), cache);
@@ -117,12 +117,14 @@ class CostMeter {
 
   // By all query heads of a layer.
   double keys_read(const KvCache& cache, int64_t layer) const {
+    const bool causal = model_.spec().causal;
     if (cache.accelerated(layer) == nullptr)
       return static_cast<double>(model_.spec().n_heads *
-                                 dense_keys(cache.length(), model_.spec().window(layer)));
+                                 (causal ? dense_keys(cache.length(), model_.spec().window(layer))
+                                         : cache.length() * cache.length()));
     RefineReads reads;
     reads.add(cache.plan().layers[static_cast<size_t>(layer)],
-              {model_.spec().n_heads, cache.length()},
+              {model_.spec().n_heads, cache.length(), causal},
               cache.accelerated(layer)->refine(0).opened());
     return reads.keys();
   }

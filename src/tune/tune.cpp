@@ -57,8 +57,11 @@ class Tuner {
                   "--objective prefill");
     for (const int64_t window : heads_.windows)
       check_plan(plan_of_all(heads_, window, heads_.choice(0), shape_), shape_);
-    result_.text = split_text(text, options_.split);
-    if (options_.needles) add_needles(text.tokenizer(), options_.split.seed, result_.text);
+    const bool causal = model_.spec().causal;
+    result_.text =
+        causal ? split_text(text, options_.split) : split_masked_text(model_, text, options_.split);
+    if (options_.needles && causal)
+      add_needles(text.tokenizer(), options_.split.seed, result_.text);
     result_.resumed = measurements_.resumed();
     losses_.emplace(model_, windows());
     held_out_losses_.emplace(model_, result_.text.held_out);

@@ -57,6 +57,20 @@ TEST(AnalyzeJoint, MakesItsBasesFromTheRestOfTheText) {
   }
 }
 
+TEST(AnalyzeJoint, InheritsSetAndBasisInOnePass) {
+  const ModelFolder folder;
+  const TempDir out;
+  const std::string results = (out.path() / "r.json").string();
+  const RunResult run =
+      run_ok(joint_of(folder, {"--running", "0,1", "--rank", "4", "--json", results}));
+  EXPECT_NE(run.out.find("Joint cascade in one pass. cascade-paper"), std::string::npos) << run;
+  const json one_pass = read_results(results).at("joint").at("one_pass");
+  ASSERT_EQ(one_pass.size(), 2u);
+  EXPECT_EQ(one_pass[0].at("updates"), one_pass[0].at("fresh_updates"));
+  EXPECT_EQ(one_pass[1].at("updates"), 0.0);
+  EXPECT_EQ(one_pass[1].at("work_set_alone"), one_pass[0].at("work_set_alone"));
+}
+
 TEST(AnalyzeJoint, TakesBasesFromAFileAndKnowsTheirText) {
   const ModelFolder folder;
   const TempDir out;

@@ -70,7 +70,7 @@ class Schema(unittest.TestCase):
 
     def test_analyze(self):
         found = self.results("analyze", "-f", self.short, "-c", 64, "--windows", 2, "--tau", "0.3,0.5",
-                             "--space", "normed,key", "--subspace", "--joint", "--rank", "8")
+                             "--space", "normed,key", "--subspace", "--joint", "--rank", "8", "--running", "0.5")
         self.assertEqual(len(found["runs"]), 4)
         rows = found["runs"][0]["rows"]
         pairs = [(row["layer"], row["rule"]) for row in rows]
@@ -99,7 +99,8 @@ class Schema(unittest.TestCase):
 
     def test_calibrate_and_linear_layers(self):
         bases = self.path("bases.safetensors")
-        self.results("calibrate", "-f", self.short, "-c", 128, "--rank", "16", "--compare", "-o", bases)
+        self.results("calibrate", "-f", self.short, "-c", 128, "--rank", "16", "--compare", "--running", "0.3",
+                     "-o", bases)
         linear = ["--bases", bases, "--linear", "gsi", "--epsilon", "0.3"]
         self.results("eval", "-f", self.short, "-c", 128, "--windows", 1, *linear)
         self.results("generate", "-p", "The gate", "-n", 4, *linear)

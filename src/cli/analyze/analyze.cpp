@@ -48,10 +48,11 @@ struct AnalyzeFlags : CommonOptions {
   bool full = false;
   bool joint = false;
   std::string plan;
-  std::string bases;           // of joint selection, which they ask for
-  std::vector<int64_t> ranks;  // of --subspace (the largest) and of joint selection
+  std::string bases;            // of joint selection, which they ask for
+  std::vector<int64_t> ranks;   // of --subspace (the largest) and of joint selection
+  std::vector<double> running;  // thresholds of the joint cascade in one pass, which they ask for
 
-  bool wants_joint() const { return joint || !bases.empty(); }
+  bool wants_joint() const { return joint || !bases.empty() || !running.empty(); }
 };
 
 AnalyzeOptions analyze_options(const AnalyzeFlags& flags, const ModelSpec& spec) {
@@ -87,6 +88,7 @@ std::vector<int64_t> contexts_of(const AnalyzeFlags& flags, const ModelSpec& spe
 struct Extras {
   std::optional<SubspaceProfile> subspaces;
   std::optional<JointProfile> joint;
+  std::vector<OnePassProfile> one_pass;
 };
 
 // The paper's tables, and those that its readers missed.
@@ -98,6 +100,7 @@ void append_all_tables(const AnalyzeReport& report,
   append({covering_table(report)});
   for (const Profile& profile : report.profiles) append({agreement_table(report, profile)});
   append({missed_table(report, first)});
+  append({matrix_table(report, first)});
   append({bound_table(first)});
   if (first.space == RowSpace::kResidual) append({persistence_table(first)});
   const auto of_heads =
@@ -115,6 +118,7 @@ void print_report(const AnalyzeReport& report, const Extras& extras, const Analy
   const Profile& first = report.profiles.front();
   if (extras.subspaces) append({subspace_table(*extras.subspaces, first)});
   if (extras.joint) append({joint_table(*extras.joint)});
+  if (!extras.one_pass.empty()) append({one_pass_table(extras.joint->options, extras.one_pass)});
   if (flags.full)
     append_all_tables(report, append);
   else
@@ -189,6 +193,10 @@ void run_analyze(AnalyzeFlags& flags) {
   Extras extras;
   if (subspace) extras.subspaces = run_subspace(*subspace, source, model, flags.quiet);
   if (joint) extras.joint = run_joint(*joint, source, model, flags.quiet);
+  if (!flags.running.empty()) {
+    TextStream text = source.open();
+    extras.one_pass = profile_one_pass(model, text, joint->options, distinct(flags.running));
+  }
   if (flags.wants_results()) {
     nlohmann::json results = analyze_results(
         {.command_line = flags.command_line,
@@ -199,6 +207,7 @@ void run_analyze(AnalyzeFlags& flags) {
         {.options = options, .contexts = contexts, .result = result, .tokenizer = *tokenizer});
     if (extras.subspaces) results["subspace"] = describe_subspaces(*extras.subspaces);
     if (extras.joint) results["joint"] = describe_joint(*extras.joint);
+    if (!extras.one_pass.empty()) results["joint"]["one_pass"] = describe_one_pass(extras.one_pass);
     write_outputs(results, flags);
   }
   const AnalyzeReport report{.model_name = checkpoint->path.filename().string(),
@@ -279,6 +288,10 @@ Run add_analyze(CLI::App& program) {
   command->add_flag("--joint", flags->joint,
                     "Also joint selection: how many pairs a basis decides, and the time it takes;\n"
                     "bases come from --bases, or from the text after the windows");
+  list("--running", flags->running,
+       "Also the joint cascade in one pass: set and basis inherited together, the basis updated\n"
+       "where it leaves out more than this share of the energy; 0: always, 1: never")
+      ->check(number_between(0, 1, "0 to 1"));
   command->add_option("--bases", flags->bases,
                       "Bases for --joint: a file of calibrate --selection normed,residual");
   list("--rank", flags->ranks,
@@ -294,7 +307,7 @@ Run add_analyze(CLI::App& program) {
       ->capture_default_str();
   CLI::Option* plan = add_plan_option(*command, flags->plan);
   for (const char* other : {"--tau", "--select", "--space", "--sinks", "--outlier-ratio", "--deep",
-                            "--subspace", "--joint", "--bases", "--rank", "--seed"})
+                            "--subspace", "--joint", "--running", "--bases", "--rank", "--seed"})
     plan->excludes(command->get_option(other));
   return [flags](const std::string& command_line) {
     flags->command_line = command_line;

@@ -170,4 +170,35 @@ TextTable joint_table(const JointProfile& profile) {
   return table;
 }
 
+TextTable one_pass_table(const JointOptions& options, const std::vector<OnePassProfile>& profiles) {
+  TextTable table(
+      fmt::format(
+          "Joint cascade in one pass. {}, tau {}, T {}, {}; set and basis of rank k are "
+          "inherited together, the basis updated where it leaves out more than the "
+          "threshold. Updates: directions behind the first layer. Multiply-adds in millions "
+          "over all layers: of the set alone, of set and basis apart, of both together",
+          rule_name(options.rule), options.tau, options.n_tokens, row_space_name(options.space)),
+      {"k", "threshold", "updates", "of fresh", "updates saved", "energy", "pairs dropped",
+       "set alone", "apart", "together", "together over apart", "over set alone"},
+      2);
+  constexpr Digits kMillions{.decimals = 1, .factor = 1e-6};
+  for (const OnePassProfile& profile : profiles) {
+    RunningMean energy, dropped;
+    for (const OnePassLayer& layer : profile.layers) {
+      energy.add(layer.energy.mean());
+      dropped.add(layer.dropped_fraction.mean());
+    }
+    const auto fresh = static_cast<double>(profile.fresh_updates());
+    table.add({words(fmt::format("{}", profile.rank)), words(fmt::format("{}", profile.threshold)),
+               cell(profile.updates.mean(), kCount), cell(profile.fresh_updates()),
+               fresh > 0 ? cell(1 - profile.updates.mean() / fresh, kPercent) : no_value(),
+               cell(energy.mean(), kPercent), cell(dropped.mean(), kPercent),
+               cell(profile.set_alone.mean(), kMillions), cell(profile.apart.mean(), kMillions),
+               cell(profile.together.mean(), kMillions),
+               cell(profile.together.mean() / profile.apart.mean(), {.decimals = 2}),
+               cell(profile.together.mean() / profile.set_alone.mean(), {.decimals = 2})});
+  }
+  return table;
+}
+
 }  // namespace sluice::impl::cli

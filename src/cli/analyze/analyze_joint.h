@@ -5,6 +5,7 @@
 #include "cli/terminal/text_table.h"
 #include "eval/analyze/analyze.h"
 #include "eval/analyze/joint_profile.h"
+#include "eval/analyze/one_pass.h"
 
 namespace sluice::impl::cli {
 
@@ -37,5 +38,6 @@ JointProfile run_joint(const JointRequest& request, const TextSource& text, Mode
                        bool quiet);
 
 TextTable joint_table(const JointProfile& profile);
+TextTable one_pass_table(const JointOptions& options, const std::vector<OnePassProfile>& profiles);
 
 }  // namespace sluice::impl::cli

@@ -50,6 +50,34 @@ TextTable agreement_table(const AnalyzeReport& report, const Profile& profile) {
   return table;
 }
 
+TextTable matrix_table(const AnalyzeReport& report, const Profile& profile) {
+  const std::vector<SetKind> kinds = set_kinds(report.rules);
+  const SetKind& cascade = kinds[leading_set(report.rules)];
+  TextTable table(
+      fmt::format("Attention matrices among representatives (equation 1), layer by layer: {} and "
+                  "random sets against the independent set, and both against dense attention. TV: "
+                  "total variation per row, 0 to 1; F: Frobenius norm of the difference over that "
+                  "of the other",
+                  cascade.name),
+      {"layer", "TV " + cascade.name, "F " + cascade.name, "TV random", "F random",
+       "TV independent, dense", "TV " + cascade.name + ", dense", "F independent, dense",
+       "F " + cascade.name + ", dense"});
+  for (size_t l = 0; l < profile.layers.size(); ++l) {
+    const std::vector<SetFigures>& sets = profile.layers[l].sets;
+    const SetFigures& own = sets[leading_set(report.rules)];
+    const SetFigures& random = sets[profile.random_set()];
+    const SetFigures& independent = sets[kIndependentSet];
+    table.add({words(fmt::format("{}", l)), cell(own.matrix_tv_independent, kShare),
+               cell(own.matrix_frobenius_independent, kShare),
+               cell(random.matrix_tv_independent, kShare),
+               cell(random.matrix_frobenius_independent, kShare),
+               cell(independent.matrix_tv_dense, kShare), cell(own.matrix_tv_dense, kShare),
+               cell(independent.matrix_frobenius_dense, kShare),
+               cell(own.matrix_frobenius_dense, kShare)});
+  }
+  return table;
+}
+
 TextTable missed_table(const AnalyzeReport& report, const Profile& profile) {
   const std::vector<SetKind> kinds = set_kinds(report.rules);
   std::vector<std::string> columns = {"layer", "r independent"};

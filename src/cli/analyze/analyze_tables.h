@@ -41,6 +41,7 @@ std::vector<TextTable> layer_tables(const AnalyzeReport& report, const Profile& 
 std::vector<TextTable> summary_tables(const AnalyzeReport& report);
 // What the paper does not show of one profile: sets against the same layer's independent set.
 TextTable agreement_table(const AnalyzeReport& report, const Profile& profile);
+TextTable matrix_table(const AnalyzeReport& report, const Profile& profile);
 TextTable missed_table(const AnalyzeReport& report, const Profile& profile);
 // Attention error against the bound of Proposition 2, layer by layer.
 TextTable bound_table(const Profile& profile);

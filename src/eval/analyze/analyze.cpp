@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "eval/analyze/paper_tables.h"
 #include "eval/analyze/profile_depth.h"
+#include "eval/analyze/profile_matrices.h"
 #include "eval/analyze/profile_sets.h"
 #include "eval/text/host_rows.h"
 #include "eval/text/windows.h"
@@ -58,7 +59,8 @@ class Analyzer {
     observed_forward(model_, tokens, cache_, [&](const AttentionSeen& seen) {
       const AttentionOutputs outputs =
           attention_outputs(model_.backend(), model_.spec(), norms_, seen);
-      for (Track& track : tracks_) add_layer(track, seen, outputs);
+      const AttentionScores scores = attention_scores(model_.backend(), model_.spec(), seen);
+      for (Track& track : tracks_) add_layer(track, {seen, outputs, scores});
       layer_done();
     });
     for (Track& track : tracks_) track.profile.add_window(track.window);
@@ -110,7 +112,13 @@ class Analyzer {
   // Whether the current window is the first.
   static bool is_first(const Track& track) { return track.profile.n_windows == 0; }
 
-  void add_layer(Track& track, const AttentionSeen& seen, const AttentionOutputs& outputs) const {
+  struct LayerSeen {
+    const AttentionSeen& seen;
+    const AttentionOutputs& outputs;
+    const AttentionScores& scores;
+  };
+  void add_layer(Track& track, const LayerSeen& all) const {
+    const auto& [seen, outputs, scores] = all;
     LayerFigures& layer = track.window[static_cast<size_t>(seen.layer)];
     const RowSpace space = track.profile.space;
     if (space != RowSpace::kKey) {
@@ -122,6 +130,7 @@ class Analyzer {
       }
       for (size_t kind = 0; kind < sets.size(); ++kind)
         measure_attention(outputs, {0, outputs.n_heads}, sets[kind], true, layer.sets[kind]);
+      measure_matrices(scores, {0, outputs.n_heads}, sets, layer.sets);
       if (space == RowSpace::kResidual) follow_pairs(track, seen, sets);
       return;
     }
@@ -135,6 +144,7 @@ class Analyzer {
           track.sets[static_cast<size_t>(head)].add_layer(rows, seen.residual, of_head);
       for (size_t kind = 0; kind < sets.size(); ++kind)
         measure_attention(outputs, {head * group, group}, sets[kind], false, of_head[kind]);
+      measure_matrices(scores, {head * group, group}, sets, of_head);
       HeadFigures& figures = layer.heads[static_cast<size_t>(head)];
       figures.n_reps_independent.add(of_head[kIndependentSet].n_reps.mean());
       figures.n_reps_cascade.add(of_head[leading_].n_reps.mean());

@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "eval/analyze/analyze.h"
 #include "eval/analyze/analyze_results.h"
+#include "eval/analyze/profile_matrices.h"
 #include "eval/analyze/profile_sets.h"
 #include "eval/compare/attention_work.h"
 #include "eval/text/windows.h"
@@ -91,6 +92,7 @@ class PlanProfiler {
                PlanLayerProfile& to) const {
     const AttentionOutputs outputs =
         attention_outputs(model_.backend(), model_.spec(), norms_, seen);
+    const AttentionScores scores = attention_scores(model_.backend(), model_.spec(), seen);
     std::vector<SetFigures> window(to.taus.size());
     for (size_t i = 0; i < to.taus.size(); ++i) {
       const TokenSet& set = selector.sets()[nearest_set(selector.spec().taus, to.taus[i])];
@@ -99,6 +101,7 @@ class PlanProfiler {
                                    : nullptr;
       const auto independent =
           model_.backend().make_selector({.rule = SelectRule::kIndependent,
+                                          .owner = OwnerKind::kEarlier,
                                           .taus = {to.taus[i]},
                                           .d_model = model_.spec().d_model,
                                           .sinks = chooser_->sinks,
@@ -112,6 +115,9 @@ class PlanProfiler {
                  .products = layer.reuse ? 0 : selector.products()},
                 figures);
       measure_attention(outputs, {0, outputs.n_heads}, set, !layer.reuse, figures);
+      std::vector<SetFigures> pair = {{}, std::move(figures)};
+      measure_matrices(scores, {0, outputs.n_heads}, {independent->sets()[0], set}, pair);
+      figures = std::move(pair[1]);
       // Cosines of a set that is reused are those of the rows it was chosen from.
       if (layer.reuse)
         figures.uncovered = figures.owner_cosine_min = figures.owner_cosine_mean = {};

@@ -42,6 +42,10 @@ struct SetFigures {
   // growth of their distance; the share that were equal and part; the share that stay redundant, by
   // the proposition's condition and as found.
   RunningMean lipschitz_mean, lipschitz_max, parted, persistence_predicted, persistence;
+  // Between its attention matrix and the independent set's, and dense attention's
+  // (profile_matrices.h): total variation per row, and the relative Frobenius norm.
+  RunningMean matrix_tv_independent, matrix_frobenius_independent;
+  RunningMean matrix_tv_dense, matrix_frobenius_dense;
 };
 
 struct SetFigureName {
@@ -81,6 +85,10 @@ inline constexpr std::array kSetFigureNames = {
     SetFigureName{"parted", &SetFigures::parted},
     SetFigureName{"persistence_predicted", &SetFigures::persistence_predicted},
     SetFigureName{"persistence", &SetFigures::persistence},
+    SetFigureName{"matrix_tv_vs_independent", &SetFigures::matrix_tv_independent},
+    SetFigureName{"matrix_frobenius_vs_independent", &SetFigures::matrix_frobenius_independent},
+    SetFigureName{"matrix_tv_vs_dense", &SetFigures::matrix_tv_dense},
+    SetFigureName{"matrix_frobenius_vs_dense", &SetFigures::matrix_frobenius_dense},
 };
 
 // Adds the means of `from`, set by set, as one number each.

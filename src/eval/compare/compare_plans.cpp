@@ -77,7 +77,7 @@ class WindowComparer {
       for (const TokenComparison& token :
            base_scores_.compare(0, hidden_[plan].rows(first, n), next)) {
         check_finite(token.base_loss + token.loss + token.kl);
-        result.plans[plan].tokens.add(token);
+        result.plans[plan].add(token);
         if (result.plans[plan].first_kl.size() + 1 < result.first_tokens.size())
           result.plans[plan].first_kl.push_back(static_cast<float>(token.kl));
       }
@@ -162,6 +162,7 @@ CompareResult compare_masked(Model& model, TextStream& text, std::span<const Pla
   CompareResult result;
   result.plans.resize(plans.size());
   while (windows.next()) {
+    for (PlanComparison& plan : result.plans) plan.windows.emplace_back();
     comparer.compare(windows, result);
     result.n_windows = windows.n_windows();
     if (progress) progress(result);
@@ -169,7 +170,40 @@ CompareResult compare_masked(Model& model, TextStream& text, std::span<const Pla
   return result;
 }
 
+// Differences of two numbers per window.
+std::optional<PairedInterval> paired(const std::vector<WindowLoss>& windows,
+                                     const std::function<double(size_t)>& difference) {
+  std::vector<WindowSum> sums;
+  for (size_t i = 0; i < windows.size(); ++i) sums.push_back({difference(i), windows[i].n_tokens});
+  return paired_interval(sums);
+}
+
 }  // namespace
+
+void PlanComparison::add(const TokenComparison& token) {
+  tokens.add(token);
+  WindowLoss& window = windows.back();
+  window.kl += token.kl;
+  window.loss += token.loss;
+  window.base_loss += token.base_loss;
+  ++window.n_tokens;
+}
+
+std::optional<PairedInterval> paired_log_ratio(const PlanComparison& plan) {
+  return paired(plan.windows,
+                [&](size_t i) { return plan.windows[i].loss - plan.windows[i].base_loss; });
+}
+
+std::optional<PairedInterval> paired_kl(const PlanComparison& plan, const PlanComparison& other) {
+  SLUICE_CHECK(plan.windows.size() == other.windows.size());
+  return paired(plan.windows, [&](size_t i) { return plan.windows[i].kl - other.windows[i].kl; });
+}
+
+std::optional<PairedInterval> paired_loss(const PlanComparison& plan, const PlanComparison& other) {
+  SLUICE_CHECK(plan.windows.size() == other.windows.size());
+  return paired(plan.windows,
+                [&](size_t i) { return plan.windows[i].loss - other.windows[i].loss; });
+}
 
 CompareResult compare_plans(Model& model, TextStream& text, std::span<const Plan> plans,
                             const CompareOptions& options,
@@ -187,6 +221,7 @@ CompareResult compare_plans(Model& model, TextStream& text, std::span<const Plan
       const auto kept = tokens.first(std::min<size_t>(tokens.size(), kFirstTokens));
       result.first_tokens.assign(kept.begin(), kept.end());
     }
+    for (PlanComparison& plan : result.plans) plan.windows.emplace_back();
     comparer->compare(tokens, result);
     if (options.n_predict > 0 && windows.n_windows() <= kGenerationWindows)
       match_generation(model, plans, half_of(tokens), options.n_predict, text.tokenizer(), result);

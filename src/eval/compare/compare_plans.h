@@ -8,6 +8,7 @@
 #include "eval/compare/attention_work.h"
 #include "eval/compare/compare.h"
 #include "eval/compare/masked.h"
+#include "eval/compare/paired.h"
 #include "eval/text/text_stream.h"
 #include "model/linear_work.h"
 #include "model/model.h"
@@ -24,8 +25,15 @@ struct CompareOptions {
 };
 inline constexpr int64_t kGenerationWindows = 4;
 
+// Sums over the tokens of one window.
+struct WindowLoss {
+  double kl = 0, loss = 0, base_loss = 0;
+  int64_t n_tokens = 0;
+};
+
 struct PlanComparison {
   Comparison tokens;
+  std::vector<WindowLoss> windows;
   AttentionWork work;
   LinearWork linear;
   RunningMean generation_match;             // tokens; empty unless asked for
@@ -33,6 +41,8 @@ struct PlanComparison {
   CacheMemory cache;                        // after the last window of full length
   std::vector<float> first_kl;              // of each token of first_tokens after its first
   std::optional<MaskedFigures> masked;      // of an encoder
+
+  void add(const TokenComparison& token);  // to the last of `windows` too
 };
 // The tokens of the first window whose losses are kept one by one, at most.
 inline constexpr int64_t kFirstTokens = 2048;
@@ -42,6 +52,12 @@ struct CompareResult {
   std::vector<PlanComparison> plans;  // in the order given
   std::vector<int32_t> first_tokens;  // the first window's, kFirstTokens at most; not an encoder's
 };
+
+// Paired over windows (paired.h): the loss of a plan less the exact model's, and a plan's KL and
+// loss less another's. Nothing where windows are too few.
+std::optional<PairedInterval> paired_log_ratio(const PlanComparison& plan);
+std::optional<PairedInterval> paired_kl(const PlanComparison& plan, const PlanComparison& other);
+std::optional<PairedInterval> paired_loss(const PlanComparison& plan, const PlanComparison& other);
 
 // The model runs exactly once per window for all plans. `progress` is called after each window.
 // What linear plans need has been prepared.

@@ -92,7 +92,7 @@ void MaskedComparer::add_scores(const MaskedWindows& window, const Seen& exact, 
     base.set(exact_row);
     const TokenComparison token = base.against(row, truth);
     check_finite(token.base_loss + token.loss + token.kl);
-    result.plans[plan].tokens.add(token);
+    result.plans[plan].add(token);
     MaskedFigures& figures = *result.plans[plan].masked;
     figures.base_right.add(likeliest(exact_row) == truth ? 1 : 0);
     figures.right.add(likeliest(row) == truth ? 1 : 0);

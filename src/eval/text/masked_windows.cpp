@@ -21,37 +21,47 @@ double uniform(std::mt19937_64& random) { return static_cast<double>(random() >>
 
 }  // namespace
 
+std::vector<int32_t> MaskTemplate::enclosed(std::span<const int32_t> window) const {
+  const auto half = static_cast<ptrdiff_t>((tokens.size() + 1) / 2);
+  std::vector<int32_t> out(tokens.begin(), tokens.begin() + half);
+  out.insert(out.end(), window.begin(), window.end());
+  out.insert(out.end(), tokens.begin() + half, tokens.end());
+  return out;
+}
+
+MaskTemplate mask_template(const Model& model, const Tokenizer& tokenizer, int64_t context) {
+  MaskTemplate out{tokenizer.encode("", /*add_special=*/true), mask_of(model, tokenizer)};
+  if (!model.has_head())
+    throw Error("the checkpoint has no head, nothing can be predicted",
+                "a checkpoint saved for masked language modelling");
+  if (context <= std::ssize(out.tokens))
+    throw Error(fmt::format("a context of {} has no room for text", context), "a larger --context");
+  return out;
+}
+
 MaskedWindows::MaskedWindows(const Model& model, TextStream& text, MaskOptions options,
                              int64_t max_windows)
     : text_(text),
       options_(options),
       context_(model.context()),
       max_windows_(max_windows),
-      mask_id_(mask_of(model, text.tokenizer())),
-      template_(text.tokenizer().encode("", /*add_special=*/true)),
+      template_(mask_template(model, text.tokenizer(), model.context())),
       random_(options.seed) {
   if (!(options.share > 0 && options.share < 1))
     throw Error(fmt::format("a share of {} of the tokens cannot be masked", options.share),
                 "more than 0 and less than 1");
-  if (!model.has_head())
-    throw Error("the checkpoint has no head, nothing can be predicted",
-                "a checkpoint saved for masked language modelling");
-  if (context_ <= std::ssize(template_))
-    throw Error(fmt::format("a context of {} has no room for text", context_),
-                "a larger --context");
 }
 
 bool MaskedWindows::next() {
   if (max_windows_ > 0 && n_windows_ == max_windows_) return false;
-  const auto half = static_cast<ptrdiff_t>((template_.size() + 1) / 2);
   do {
-    tokens_.assign(template_.begin(), template_.begin() + half);
-    if (text_.read(context_ - std::ssize(template_), tokens_) == 0) {
+    std::vector<int32_t> window;
+    if (text_.read(context_ - std::ssize(template_.tokens), window) == 0) {
       if (n_windows_ > 0) return false;
       throw Error("the text has no token that could be masked",
                   "-f takes a text file with at least a few sentences");
     }
-    tokens_.insert(tokens_.end(), template_.begin() + half, template_.end());
+    tokens_ = template_.enclosed(window);
     mask();
   } while (places_.empty());  // nothing but special tokens
   ++n_windows_;
@@ -71,7 +81,7 @@ void MaskedWindows::mask() {
   if (places_.empty() && plain.size() > 1) places_.push_back(plain[random_() % plain.size()]);
   for (const int32_t place : places_) {
     truth_.push_back(tokens_[static_cast<size_t>(place)]);
-    tokens_[static_cast<size_t>(place)] = mask_id_;
+    tokens_[static_cast<size_t>(place)] = template_.mask_id;
   }
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <random>
+#include <span>
 #include <vector>
 
 #include "eval/text/text_stream.h"
@@ -14,6 +15,17 @@ struct MaskOptions {
   double share = 0.15;  // of the tokens that are not special, above 0 and below 1
   uint64_t seed = 0;
 };
+
+// What stands around a window, and for a token that is hidden.
+struct MaskTemplate {
+  std::vector<int32_t> tokens;  // first half before a window, the rest behind it
+  int32_t mask_id = 0;
+
+  std::vector<int32_t> enclosed(std::span<const int32_t> window) const;
+};
+// Throws Error for a tokenizer without a mask, a model without a head, and a context that has no
+// room for text.
+MaskTemplate mask_template(const Model& model, const Tokenizer& tokenizer, int64_t context);
 
 // Windows follow each other without overlap; each is enclosed by what the tokenizer's template puts
 // around a text ([CLS] and [SEP]). Every token that is not special is masked with probability
@@ -36,8 +48,7 @@ class MaskedWindows {
   TextStream& text_;
   MaskOptions options_;
   int64_t context_, max_windows_, n_windows_ = 0;
-  int32_t mask_id_ = 0;
-  std::vector<int32_t> template_;  // first half before a window, the rest behind it
+  MaskTemplate template_;
   std::mt19937_64 random_;
   std::vector<int32_t> tokens_, places_, truth_;
 };

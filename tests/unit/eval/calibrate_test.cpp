@@ -96,6 +96,32 @@ TEST_P(Calibrate, LittleMemoryTakesMorePassesAndGivesTheSame) {
     EXPECT_NEAR(often.bases.find(basis.layer, basis.input)->energy(), basis.energy(), 1e-9);
 }
 
+TEST_P(Calibrate, RunningBasesAreFreshAtThresholdZeroAndNeverUpdatedAtOne) {
+  options.running = {0, 0.2, 1};
+  options.inputs = {BasisInput::kAttentionInput, BasisInput::kAttentionOutput};
+  options.inherit = Inheritance::kNever;
+  const Calibration made = run(300);
+  ASSERT_EQ(made.running.size(), 3u);
+  for (const BasisInput input : options.inputs) {
+    const RunningTotals fresh = running_totals(made.running[0], input);
+    const RunningTotals some = running_totals(made.running[1], input);
+    const RunningTotals never = running_totals(made.running[2], input);
+    EXPECT_EQ(fresh.n_bases, model.spec().n_layers - 1);
+    EXPECT_EQ(fresh.updates, 8 * fresh.n_bases);
+    EXPECT_EQ(fresh.energy, fresh.fresh_energy);
+    EXPECT_EQ(never.updates, 0);
+    EXPECT_EQ(never.updates_saved(), never.n_bases > 0 ? 1 : 0);
+    EXPECT_LE(some.updates, fresh.updates);
+    EXPECT_LE(some.energy, fresh.energy + 1e-12);
+  }
+  // The fresh ones are those that calibrate keeps.
+  for (size_t i = 0; i < made.groups.size(); ++i) {
+    EXPECT_EQ(made.running[0].groups[i].layer, made.groups[i].layer);
+    EXPECT_EQ(made.running[0].groups[i].input, made.groups[i].input);
+    EXPECT_NEAR(made.running[0].groups[i].energy, made.groups[i].energies.back(), 1e-12);
+  }
+}
+
 TEST_P(Calibrate, BadRanksAndShortTextsAreErrors) {
   expect_error([&] { run(7); }, {"the text has 7 tokens", "rank 8"});
   options.ranks = {model.spec().d_model + 1};

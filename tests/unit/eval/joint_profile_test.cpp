@@ -8,7 +8,9 @@
 
 #include "core/error.h"
 #include "eval/analyze/analyze.h"
+#include "eval/analyze/one_pass.h"
 #include "eval/calibrate.h"
+#include "subspace/eigen.h"
 #include "unit/model/byte_tokenizer.h"
 #include "unit/model/golden_models.h"
 #include "unit/test_files.h"
@@ -100,6 +102,45 @@ TEST_P(JointSelection, FollowsTheLeadingSetOfAnalyze) {
       }
     }
   }
+}
+
+// It throws where a set differs from that of selection without a basis.
+TEST_P(JointSelection, OnePassUpdatesAllAtThresholdZeroAndNoneAtOne) {
+  options.ranks = {4};
+  TextStream text = letters(300);
+  const auto profiles = profile_one_pass(*model, text, options, {0, 1});
+  ASSERT_EQ(profiles.size(), 2u);
+  const int64_t n_layers = model->spec().n_layers;
+  EXPECT_EQ(profiles[0].fresh_updates(), 4 * (n_layers - 1));
+  EXPECT_EQ(profiles[0].updates.mean(), static_cast<double>(profiles[0].fresh_updates()));
+  EXPECT_EQ(profiles[1].updates.mean(), 0);
+  EXPECT_EQ(profiles[0].updates.count(), options.n_windows);
+  EXPECT_EQ(profiles[0].set_alone.mean(), profiles[1].set_alone.mean());
+  for (size_t l = 0; l < static_cast<size_t>(n_layers); ++l) {
+    EXPECT_LE(profiles[1].layers[l].energy.mean(), profiles[0].layers[l].energy.mean() + 1e-9);
+    EXPECT_EQ(profiles[1].layers[l].residual.count(), l == 0 ? 0 : options.n_windows);
+  }
+}
+
+TEST(OnePass, WorkIsCountedByHand) {
+  OnePassCounts counts{.n_tokens = 10,
+                       .d = 4,
+                       .rank = 2,
+                       .has_before = true,
+                       .updated = false,
+                       .plain_products = 30,
+                       .pairs = 28,
+                       .products = 5};
+  const OnePassWork inherited = one_pass_work(counts);
+  EXPECT_EQ(inherited.set_alone, 30 * 4);
+  EXPECT_EQ(inherited.apart, 30 * 4 + 10 * 2 * 4);
+  EXPECT_EQ(inherited.together, 10 * 2 * 4 + 28 * 2 + 5 * 4);
+  counts.updated = true;
+  const double update = 10.0 * 4 * 4 / 2 + eigen_work(4, 2);
+  EXPECT_EQ(one_pass_work(counts).apart, inherited.apart + update);
+  EXPECT_EQ(one_pass_work(counts).together, inherited.together + update + 10 * 2 * 4);
+  counts.has_before = false;  // the first layer: nothing to look at before the update
+  EXPECT_EQ(one_pass_work(counts).apart, inherited.set_alone + update);
 }
 
 TEST_P(JointSelection, BasesComeFromTheRestOfTheText) {

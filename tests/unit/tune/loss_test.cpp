@@ -6,8 +6,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
 #include <set>
 
+#include "eval/compare/compare.h"
 #include "parity/compare.h"
 #include "tune/heads.h"
 #include "tune/measurements.h"
@@ -102,6 +104,53 @@ TEST_P(TuneLoss, ChangesGiveTheSameFromTheirOwnLayerOn) {
 
 INSTANTIATE_TEST_SUITE_P(Backends, TuneLoss, testing::ValuesIn(kModelSetups),
                          [](const auto& test) { return test_name_of("llama", test.param); });
+
+// An encoder's loss is that of the tokens behind masks: KLs of the scores there, by hand.
+TEST(TuneMaskedLoss, IsOfTheMaskedTokens) {
+  Model model = load(golden_model("models/bert"), {"cpu", DType::kF32});
+  TuneWindow window;
+  for (int32_t i = 0; i < 32; ++i) window.tokens.push_back(5 + i * i % 7);
+  window.places = {3, 10, 11, 29};
+  window.truth = {6, 7, 8, 9};
+  HeadOptions options;
+  options.window_alone = false;
+  options.deltas = {std::numeric_limits<double>::infinity()};
+  options.refine = {.segment = 16, .page = 4, .tile = 16};
+  options.refine = with_defaults(options.refine, /*window=*/0, /*context=*/32);
+  EXPECT_EQ(options.n_choices(), 1);
+  const Plan plan{.attention = plan_of_all(options, 0, options.choice(0), model.plan_shape())};
+  const auto scores_by = [&](const Plan& by) {
+    KvCache cache = model.make_cache(1, 32, by.attention, by.linear);
+    std::vector<float> scores(static_cast<size_t>(32 * model.spec().vocab));
+    model.logits(model.forward(window.tokens, cache),
+                 Tensor(scores.data(), DType::kF32, {32, model.spec().vocab}));
+    return scores;
+  };
+  const std::vector<float> exact = scores_by({}), other = scores_by(plan);
+  double kl = 0, log_ratio = 0;
+  const auto vocab = static_cast<size_t>(model.spec().vocab);
+  for (size_t i = 0; i < window.places.size(); ++i) {
+    const size_t first = static_cast<size_t>(window.places[i]) * vocab;
+    BaseRow base;
+    base.set(std::span(exact).subspan(first, vocab));
+    const TokenComparison token =
+        base.against(std::span(other).subspan(first, vocab), window.truth[i]);
+    kl += token.kl;
+    log_ratio += token.loss - token.base_loss;
+  }
+  const std::vector<TuneWindow> windows = {window};
+  const Loss loss = PlanLosses(model, windows).of(plan);
+  EXPECT_EQ(loss.kl.count(), 4);
+  EXPECT_GT(kl, 0);
+  // Scores of four rows and of 32 are summed in another order: float32 round-off.
+  EXPECT_NEAR(loss.kl.mean(), kl / 4, 1e-5);
+  EXPECT_NEAR(loss.log_ratio.mean(), log_ratio / 4, 1e-5);
+  // And from its own layer on the same.
+  WindowReference reference(model, window, WindowReference::Purpose::kChanges);
+  const Plan last{.attention =
+                      plan_with({model.spec().n_layers - 1, 0, 0, 0}, options, model.plan_shape())};
+  EXPECT_EQ(reference.kl_sum(last, model.spec().n_layers - 1), reference.kl_sum(last, 0));
+}
 
 class SplitText : public testing::Test {
  protected:
