@@ -37,6 +37,8 @@ Vocab read_vocab(const JsonValue& json, ModelLists& lists) {
     json.refuse(
         fmt::format("gives id {} to both {} and {}", id, quote(text), quote(*vocab.text_of(id))));
   }
+  lists.memory_left += lists.texts.memory() +
+                       vocab.n_tokens() * (Vocab::kBytesPerToken - Vocab::kBytesPerTokenAfter);
   lists.texts = {};
   return vocab;
 }

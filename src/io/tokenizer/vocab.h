@@ -15,8 +15,8 @@ namespace sluice::impl::tok {
 
 class Vocab {
  public:
-  // Memory of a token beyond its text, in bytes, while the tables grow.
-  static constexpr size_t kBytesPerToken = 48;
+  // Memory of a token beyond its text, in bytes: while the tables grow, and afterwards.
+  static constexpr size_t kBytesPerToken = 48, kBytesPerTokenAfter = 30;
 
   // False when the text or the id is taken already; the vocabulary is then unchanged.
   bool add(std::string_view text, int32_t id);
