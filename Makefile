@@ -11,7 +11,7 @@ LAUNCHER = $$(command -v ccache >/dev/null && echo -DCMAKE_CXX_COMPILER_LAUNCHER
 CUDA_HERE = $$(nvidia-smi -L >/dev/null 2>&1 && echo -DSLUICE_CUDA=AUTO -DCMAKE_CUDA_ARCHITECTURES=native)
 SOURCES = $(shell git ls-files '*.cpp' '*.h' '*.cu' '*.cuh')
 
-.PHONY: help deps build program test demo install deb asan tsan python fuzz bench golden format format-check lint clean
+.PHONY: help deps build program test demo install deb asan tsan python fuzz coverage bench golden format format-check lint clean
 
 help:
 	@echo "make demo     the program, for this machine, and the whole story on the model that comes along"
@@ -23,6 +23,7 @@ help:
 	@echo "make tsan     what runs in threads under ThreadSanitizer"
 	@echo "make python   install the Python package into a fresh environment, and run its tests"
 	@echo "make fuzz     fuzzing of the file parsers, MINUTES=6 in all"
+	@echo "make coverage lines of the file parsers that tests and fuzzing corpus run; fails below 95%"
 	@echo "make bench    speed of prefill and decode against the machine's limits"
 	@echo "make golden   make the golden files anew (downloads Python packages)"
 	@echo "make format   clang-format over the tree;  make lint: clang-tidy"
@@ -75,6 +76,11 @@ fuzz:
 	@cmake --preset fuzz --log-level=WARNING $(LAUNCHER)
 	cmake --build --preset fuzz -j $(JOBS) --target fuzzers
 	@scripts/fuzz build/fuzz/bin $(MINUTES)
+
+coverage:
+	@scripts/install-deps build coverage
+	@cmake --preset coverage --log-level=WARNING $(LAUNCHER)
+	@scripts/coverage $(JOBS)
 
 bench:
 	@scripts/install-deps bench

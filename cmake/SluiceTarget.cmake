@@ -28,6 +28,11 @@ if(SLUICE_SANITIZE)
     "$<$<COMPILE_LANGUAGE:CXX>:${instrumented}>")
   target_link_options(sluice_flags INTERFACE -fsanitize=${SLUICE_SANITIZE})
 endif()
+if(SLUICE_COVERAGE)
+  target_compile_options(sluice_instrumented INTERFACE
+    -O1 -UNDEBUG -fprofile-instr-generate -fcoverage-mapping)
+  target_link_options(sluice_flags INTERFACE -fprofile-instr-generate)
+endif()
 
 # sluice_library(core SOURCES a.cpp b.cpp DEPENDS sluice_x PRIVATE_DEPENDS fmt::fmt)
 # PLAIN: without sanitizers in any build.

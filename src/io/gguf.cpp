@@ -119,6 +119,7 @@ void read_metadata(GgufReader& reader, uint64_t count, const std::string& label,
     const std::string what = "key " + quote(key);
     if (file.metadata.contains(key))
       throw Error(label + ": " + what + " is there twice", kBrokenHint);
+    reader.use_memory(160, what);  // its node of the map
     GgufValue value = reader.read_value(what);
     file.metadata.emplace(std::move(key), std::move(value));
   }
@@ -215,6 +216,8 @@ void read_tensors(GgufReader& reader, uint64_t count, std::span<const std::byte>
   for (uint64_t i = 0; i < count; ++i) {
     infos.push_back(read_tensor_info(reader, label, i));
     const std::string& name = infos.back().tensor.name;
+    // In the list, which is there twice while it grows, in the set and in the store.
+    reader.use_memory(640 + 3 * long_text_bytes(name.size()), "tensor " + quote(name));
     if (!names.insert(name).second)
       throw Error(label + ": tensor " + quote(name) + " is there twice", kBrokenHint);
   }
@@ -326,6 +329,7 @@ GgufFile parse_gguf(std::span<const std::byte> bytes, const std::filesystem::pat
                     " parts of a split model, which is not supported",
                 "merge the parts into one file first");
   read_tensors(reader, counts.tensors, bytes, label, file);
+  file.memory_left = reader.memory_left();
   return file;
 }
 

@@ -13,6 +13,7 @@
 #include <variant>
 #include <vector>
 
+#include "io/json/parse.h"
 #include "io/weight_store.h"
 
 namespace sluice::impl {
@@ -24,7 +25,8 @@ using GgufValue = std::variant<int64_t, double, bool, std::string, std::vector<i
 struct GgufFile {
   std::filesystem::path path;
   std::map<std::string, GgufValue, std::less<>> metadata;
-  WeightStore weights;  // shapes slowest axis first: the file's order reversed
+  WeightStore weights;                 // shapes slowest axis first: the file's order reversed
+  size_t memory_left = memory_for(0);  // what may be made of the metadata, in bytes
 
   const GgufValue* find(std::string_view key) const;
   // Typed access. require_* throws Error naming file and key when absent or of another type;

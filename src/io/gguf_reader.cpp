@@ -17,7 +17,7 @@ constexpr const char* kBrokenHint = "is the download complete? fetch or convert 
 constexpr size_t kMaxHeaderBytes = size_t{256} << 20;
 
 // Over all arrays of a file. A vocabulary of 256k tokens with scores, types and merges has about
-// 1.5M elements; an element takes up to 32 bytes here.
+// 1.5M elements.
 constexpr size_t kMaxArrayElements = size_t{1} << 24;
 
 // Value types as the file numbers them.
@@ -80,9 +80,18 @@ const std::byte* GgufReader::take(size_t count, const std::string& what) {
   return start;
 }
 
+void GgufReader::use_memory(size_t bytes, const std::string& what) {
+  if (bytes > memory_left_)
+    throw Error(label_ + ": " + what + " brings the metadata to more memory than " +
+                    std::to_string(memory_for(bytes_.size())) + " bytes",
+                "is this a language model's checkpoint?");
+  memory_left_ -= bytes;
+}
+
 std::string GgufReader::read_string(const std::string& what) {
   const auto length = read<uint64_t>(what);
   const std::byte* text = take(length, what);
+  use_memory(long_text_bytes(length), what);
   return {reinterpret_cast<const char*>(text), length};
 }
 
@@ -170,6 +179,8 @@ GgufValue GgufReader::read_array(const std::string& what) {
                     std::to_string(array_elements_) + " array elements, more than " +
                     std::to_string(kMaxArrayElements),
                 "is this a language model's checkpoint?");
+
+  use_memory(count * (type == kString ? sizeof(std::string) : sizeof(int64_t)), what);
 
   const auto ints = [&](auto zero) -> GgufValue {
     using T = decltype(zero);

@@ -17,7 +17,7 @@ class GgufReader {
  public:
   // `label` names the file in errors and must outlive the reader.
   GgufReader(std::span<const std::byte> bytes, const std::string& label)
-      : bytes_(bytes), label_(label) {}
+      : bytes_(bytes), label_(label), memory_left_(memory_for(bytes.size())) {}
 
   size_t position() const { return position_; }
   size_t remaining() const { return bytes_.size() - position_; }
@@ -31,6 +31,9 @@ class GgufReader {
     return value;
   }
   std::string read_string(const std::string& what);
+  // Counts what is about to be made of the file; refused beyond memory_for() its size.
+  void use_memory(size_t bytes, const std::string& what);
+  size_t memory_left() const { return memory_left_; }
   // A value of metadata: its type, then the value or array. Arrays of arrays are refused.
   GgufValue read_value(const std::string& what);
 
@@ -48,6 +51,7 @@ class GgufReader {
   const std::string& label_;
   size_t position_ = 0;
   size_t array_elements_ = 0;  // of all arrays so far
+  size_t memory_left_;         // bytes
 };
 
 }  // namespace sluice::impl

@@ -7,8 +7,9 @@
 
 namespace sluice::impl {
 
-nlohmann::json read_json_file(const std::filesystem::path& path, const JsonLimits& limits) {
-  return parse_json(read_text_file(path, limits.bytes), path_label(path), limits);
+nlohmann::json read_json_file(const std::filesystem::path& path, const JsonLimits& limits,
+                              JsonStream* stream) {
+  return parse_json(read_text_file(path, limits.bytes), path_label(path), limits, stream);
 }
 
 }  // namespace sluice::impl

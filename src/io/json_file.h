@@ -9,6 +9,7 @@
 namespace sluice::impl {
 
 // As parse_json; the path is the label.
-nlohmann::json read_json_file(const std::filesystem::path& path, const JsonLimits& limits);
+nlohmann::json read_json_file(const std::filesystem::path& path, const JsonLimits& limits,
+                              JsonStream* stream = nullptr);
 
 }  // namespace sluice::impl

@@ -22,11 +22,11 @@ constexpr JsonLimits kIndexLimits = {
 
 using Names = std::set<std::string, std::less<>>;
 
-// Returns the names of all tensors in the file, readable or not.
-Names add_entries(std::span<const std::byte> bytes, const std::string& label, WeightStore& store) {
-  Names names;
+// `names`, where asked for, receives the names of all tensors in the file, readable or not.
+void add_entries(std::span<const std::byte> bytes, const std::string& label, WeightStore& store,
+                 Names* names = nullptr) {
   for (SafetensorsEntry& entry : read_safetensors_header(bytes, label)) {
-    names.insert(entry.name);
+    if (names != nullptr) names->insert(entry.name);
     try {
       if (entry.dtype)
         store.add({std::move(entry.name), *entry.dtype, entry.shape, entry.bytes});
@@ -36,14 +36,12 @@ Names add_entries(std::span<const std::byte> bytes, const std::string& label, We
       throw Error(label + ": " + error.what(), error.hint());
     }
   }
-  return names;
 }
 
-Names add_file(const fs::path& path, WeightStore& store) {
+void add_file(const fs::path& path, WeightStore& store, Names* names = nullptr) {
   auto file = MappedFile::open(path);
-  Names names = add_entries(file->bytes(), path_label(path), store);
+  add_entries(file->bytes(), path_label(path), store, names);
   store.keep_alive(std::move(file));
-  return names;
 }
 
 bool is_plain_name(const std::string& name) {
@@ -101,7 +99,8 @@ WeightStore open_safetensors_folder(const fs::path& folder) {
     if (!fs::exists(path, error))
       throw Error(path_label(index) + ": shard " + quote(shard) + " is missing",
                   "is the download complete?");
-    const Names present = add_file(path, store);
+    Names present;
+    add_file(path, store, &present);
     for (const std::string& name : promised)
       if (!present.contains(name))
         throw Error(path_label(path) + ": no tensor " + quote(name) + ", which " + kIndexName +

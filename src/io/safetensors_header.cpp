@@ -17,7 +17,7 @@ namespace {
 
 constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // the format's own limit
 // Nine to a matrix: a header of 400,000 tensors.
-constexpr JsonLimits kLimits = {.bytes = kMaxHeaderBytes, .values = size_t{1} << 22};
+constexpr size_t kMaxValues = size_t{1} << 22;
 constexpr size_t kMaxAxes = 32;  // of tensors that are skipped
 constexpr const char* kBrokenHint = "is the download complete? fetch or convert the file again";
 
@@ -55,9 +55,14 @@ void read_metadata(const JsonValue& json, SafetensorsMetadata& metadata) {
     metadata.emplace(name, JsonValue(value, json.source()).string());
 }
 
+// What a tree may take for a file of so many bytes: what is made of it takes as much again.
+constexpr size_t header_memory(size_t file_bytes) { return file_bytes + 40'000'000; }
+
 std::vector<RawEntry> read_entries(std::string_view text, const std::string& label,
-                                   SafetensorsMetadata& metadata) {
-  const nlohmann::json header = parse_json(text, label, kLimits);
+                                   size_t file_bytes, SafetensorsMetadata& metadata) {
+  const JsonLimits limits = {
+      .bytes = kMaxHeaderBytes, .values = kMaxValues, .memory = header_memory(file_bytes)};
+  const nlohmann::json header = parse_json(text, label, limits);
   const JsonSource source{header, label, kBrokenHint};
   std::vector<RawEntry> entries;
   for (const auto& [name, value] : JsonValue(source).object()) {
@@ -137,7 +142,8 @@ int64_t checked_count(const std::vector<int64_t>& shape) {
   return empty ? 0 : nonzero;
 }
 
-SafetensorsEntry check_entry(const RawEntry& raw, std::span<const std::byte> data,
+// Names may be long: they are moved from entry to entry, and lie in memory once.
+SafetensorsEntry check_entry(RawEntry& raw, std::span<const std::byte> data,
                              const std::string& label) {
   const std::string where = label + ": tensor " + quote(raw.name);
   const auto* type = std::find_if(std::begin(kFileTypes), std::end(kFileTypes),
@@ -168,7 +174,7 @@ SafetensorsEntry check_entry(const RawEntry& raw, std::span<const std::byte> dat
                     std::to_string(bits / 8) + " bytes as " + raw.type,
                 kBrokenHint);
 
-  SafetensorsEntry entry{raw.name, raw.type, type->dtype, Shape(), {}};
+  SafetensorsEntry entry{std::move(raw.name), std::move(raw.type), type->dtype, Shape(), {}};
   if (type->dtype) entry.shape = Shape(std::span<const int64_t>(raw.shape));
   entry.bytes = data.subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin));
   return entry;
@@ -181,8 +187,8 @@ std::vector<SafetensorsEntry> read_safetensors_header(std::span<const std::byte>
                                                       SafetensorsMetadata* metadata) {
   const std::string_view text = header_text(file, label);
   SafetensorsMetadata own_metadata;
-  std::vector<RawEntry> raw =
-      read_entries(text, label + ": header", metadata == nullptr ? own_metadata : *metadata);
+  std::vector<RawEntry> raw = read_entries(text, label + ": header", file.size(),
+                                           metadata == nullptr ? own_metadata : *metadata);
   const auto data = file.subspan(sizeof(uint64_t) + text.size());
 
   std::vector<SafetensorsEntry> entries;
@@ -191,11 +197,11 @@ std::vector<SafetensorsEntry> read_safetensors_header(std::span<const std::byte>
     return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
   });
   int64_t covered = 0;
-  for (const RawEntry& next : raw) {
+  for (RawEntry& next : raw) {
     entries.push_back(check_entry(next, data, label));
     if (next.begin < covered)
       throw Error(label + ": tensors " + quote(entries[entries.size() - 2].name) + " and " +
-                      quote(next.name) + " overlap",
+                      quote(entries.back().name) + " overlap",
                   kBrokenHint);
     if (next.begin > covered)
       throw Error(label + ": no tensor covers bytes " + std::to_string(covered) + " to " +

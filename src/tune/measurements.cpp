@@ -65,7 +65,7 @@ Measurements::Measurements(std::filesystem::path path, const json& key)
   if (path_.empty() || !std::filesystem::exists(path_, error)) return;
   const std::string label = path_label(path_), text = read_text_file(path_, kLimits.bytes);
   if (text.empty()) return;
-  const json found = parse_measurements(text, label);
+  json found = parse_measurements(text, label);
   const JsonSource source{found, label, kHint};
   const JsonValue root(source);
   if (!is_ours(found)) root.refuse("has no measurements of sluice tune");
@@ -74,7 +74,7 @@ Measurements::Measurements(std::filesystem::path path, const json& key)
   if (!found.contains("kl") || !found["kl"].is_object()) return;
   for (const auto& [name, sums] : root.at("kl").object())
     if (is_list_of_sums(sums)) kl_[name] = sums.get<std::vector<double>>();
-  if (found.contains("times")) times_ = found["times"];
+  if (found.contains("times")) times_ = std::move(found["times"]);
   resumed_ = true;
 }
 

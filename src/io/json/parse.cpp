@@ -4,6 +4,8 @@
 
 #include <new>
 #include <nlohmann/json.hpp>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "core/error.h"
@@ -41,18 +43,37 @@ void dismantle(Json& value) noexcept {
   }
 }
 
+// What values take of memory, in bytes, with what malloc adds to them. An element of an array
+// counts twice: an array that grows is there twice for a while.
+constexpr size_t kElementBytes = 32, kEntryBytes = 96;
+constexpr size_t kArrayBytes = 32, kObjectBytes = 64, kStringBytes = 48;
+
+template <typename T>
+size_t own_bytes(const T& value) {
+  if constexpr (std::is_same_v<T, std::string>) return kStringBytes + long_text_bytes(value.size());
+  if constexpr (std::is_same_v<T, Json>) return value.is_array() ? kArrayBytes : kObjectBytes;
+  return 0;
+}
+
 // Takes the parser's events and checks the limits before it adds to the tree. nlohmann's own
 // builder with a callback looks at all elements of an array whenever one of them ends, which makes
 // its time quadratic.
 class TreeBuilder {
  public:
-  TreeBuilder(const std::string& label, const JsonLimits& limits)
-      : label_(label), limits_(limits), values_left_(limits.values) {}
+  TreeBuilder(std::string_view text, const std::string& label, const JsonLimits& limits,
+              JsonStream* stream)
+      : label_(label),
+        limits_(limits),
+        stream_(stream),
+        values_left_(limits.values),
+        memory_(limits.memory > 0 ? limits.memory : memory_for(text.size())),
+        memory_left_(memory_) {}
   ~TreeBuilder() { dismantle(root_); }
   TreeBuilder(const TreeBuilder&) = delete;
   TreeBuilder& operator=(const TreeBuilder&) = delete;
 
   Json take() { return std::move(root_); }
+  size_t memory_left() const { return memory_left_; }
 
   bool null() { return put(nullptr); }
   bool boolean(bool value) { return put(value); }
@@ -68,6 +89,12 @@ class TreeBuilder {
 
   bool key(std::string& name) {
     Open& object = open_.back();
+    if (streamed_ > 0) {
+      if (streamed_ == 1) object.key = &(streamed_key_ = name);
+      stream_->key(name);
+      return true;
+    }
+    use_memory(kEntryBytes + long_text_bytes(name.size()));
     const auto [entry, is_new] =
         object.value->get_ref<Json::object_t&>().try_emplace(std::move(name));
     object.key = &entry->first;
@@ -96,30 +123,79 @@ class TreeBuilder {
   }
 
   bool open(Json value) {
-    if (open_.size() == kMaxJsonDepth)
+    if (open_.size() + streamed_ >= kMaxJsonDepth)
       throw Error(fmt::format("{}: JSON nests deeper than {} levels", where(), kMaxJsonDepth),
                   kWrongFileHint);
+    if (streamed_ > 0) {
+      count_value();
+      stream_->open(value.is_array());
+      ++streamed_;
+      return true;
+    }
+    const bool is_streamed = begins_stream(value.is_array());
     open_.push_back({.value = place(std::move(value))});
+    if (is_streamed) {
+      streamed_ = 1;
+      n_streamed_ = 0;
+    }
     return true;
   }
 
   bool close() {
+    if (streamed_ > 1) {
+      --streamed_;
+      stream_->close();
+      return true;
+    }
+    streamed_ = 0;
     open_.pop_back();
     return true;
+  }
+
+  bool begins_stream(bool is_array) {
+    // Those of tokenizers are two levels deep.
+    if (stream_ == nullptr || open_.size() > 2) return false;
+    std::vector<std::string_view> keys;
+    for (const Open& open : open_) {
+      if (open.key == nullptr) return false;
+      keys.push_back(*open.key);
+    }
+    return stream_->takes(keys, is_array);
+  }
+
+  void count_value() {
+    if (values_left_ == 0)
+      throw Error(fmt::format("{}: holds more than {} values", label_, limits_.values),
+                  kWrongFileHint);
+    --values_left_;
+    if (streamed_ == 1) ++n_streamed_;
+  }
+
+  void use_memory(size_t bytes) {
+    const size_t streamed = stream_ == nullptr ? 0 : stream_->memory();
+    if (bytes + streamed > memory_left_)
+      throw Error(fmt::format("{}: its values take more than {} bytes of memory", label_, memory_),
+                  kWrongFileHint);
+    memory_left_ -= bytes;
   }
 
   // Where the value is in the tree; its address stays until what is around it grows.
   template <typename T>
   Json* place(T&& value) {
-    if (values_left_ == 0)
-      throw Error(fmt::format("{}: holds more than {} values", label_, limits_.values),
-                  kWrongFileHint);
-    --values_left_;
+    count_value();
+    if (streamed_ > 0) {
+      stream_->value(Json(std::forward<T>(value)));
+      use_memory(0);
+      return nullptr;
+    }
+    use_memory(own_bytes(std::as_const(value)));
     Json* at = &root_;
     if (!open_.empty()) {
       const Open& around = open_.back();
-      if (around.value->is_array())
+      if (around.value->is_array()) {
+        use_memory(kElementBytes);
         return &around.value->get_ref<Json::array_t&>().emplace_back(std::forward<T>(value));
+      }
       at = around.slot;
     }
     *at = Json(std::forward<T>(value));
@@ -132,7 +208,8 @@ class TreeBuilder {
       if (open.value->is_object()) {
         if (open.key != nullptr) path.add_key(*open.key);
       } else if (&open == &open_.back()) {
-        path.add_index(open.value->size());  // the element to come
+        // The element to come, or that of a stream that has not ended.
+        path.add_index(streamed_ > 0 ? n_streamed_ - (streamed_ > 1 ? 1 : 0) : open.value->size());
       } else {
         path.add_index(open.value->size() - 1);
       }
@@ -142,23 +219,31 @@ class TreeBuilder {
 
   const std::string& label_;
   const JsonLimits& limits_;
+  JsonStream* stream_;
   size_t values_left_;
+  size_t memory_, memory_left_;  // bytes
+  size_t streamed_ = 0;          // levels that the stream takes
+  size_t n_streamed_ = 0;        // values of the list that it takes
+  std::string streamed_key_;
   Json root_;
   std::vector<Open> open_;
 };
 
 }  // namespace
 
-Json parse_json(std::string_view text, const std::string& label, const JsonLimits& limits) {
+Json parse_json(std::string_view text, const std::string& label, const JsonLimits& limits,
+                JsonStream* stream) {
   if (text.size() > limits.bytes)
     throw Error(
         fmt::format("{}: is {} bytes long, expected at most {}", label, text.size(), limits.bytes),
         kWrongFileHint);
   if (text.empty()) throw Error(label + ": is empty, expected JSON", "is the file complete?");
   try {
-    TreeBuilder builder(label, limits);
+    TreeBuilder builder(text, label, limits, stream);
     // With throwing handlers the result is always true.
     Json::sax_parse(text.begin(), text.end(), &builder);
+    if (stream != nullptr)
+      stream->memory_left = text.size() + builder.memory_left() - stream->memory();
     return builder.take();
   } catch (const std::bad_alloc&) {
     throw Error(label + ": reading it takes more memory than there is",

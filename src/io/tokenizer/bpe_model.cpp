@@ -19,19 +19,22 @@ uint64_t pair_key(int32_t left, int32_t right) {
 
 }  // namespace
 
-BpeModel::BpeModel(Vocab vocab, const std::vector<std::pair<std::string, std::string>>& merges,
-                   BpeOptions options, std::string where)
+BpeModel::BpeModel(Vocab vocab, const PackedTexts& merges, BpeOptions options, std::string where)
     : vocab_(std::move(vocab)), options_(std::move(options)), where_(std::move(where)) {
   can_cut_ = !options_.ignore_merges && options_.continuing_prefix.empty() &&
              options_.word_suffix.empty() && vocab_.id_of(kMetaspace).has_value();
-  merges_.reserve(merges.size());
-  for (size_t rank = 0; rank < merges.size(); ++rank) {
-    add_merge(merges[rank].first, merges[rank].second, rank);
+  merges_.reserve(merges.size() / 2);
+  for (size_t rank = 0; rank < merges.size() / 2; ++rank) {
+    add_merge(merges[2 * rank], merges[2 * rank + 1], rank);
   }
   find_byte_tokens();
 }
 
-void BpeModel::add_merge(const std::string& left, const std::string& right, size_t rank) {
+uint32_t BpeModel::place_of(uint64_t key) const {
+  return by_key_.find(key, [&](uint32_t at) { return merges_[at].key == key; });
+}
+
+void BpeModel::add_merge(std::string_view left, std::string_view right, size_t rank) {
   const auto known = [&](std::string_view token) {
     const auto id = vocab_.id_of(token);
     if (!id) {
@@ -48,8 +51,18 @@ void BpeModel::add_merge(const std::string& left, const std::string& right, size
                             quote(right)),
                 "are vocabulary and merges from one tokenizer?");
   }
-  const std::string joined = left + right.substr(options_.continuing_prefix.size());
-  merges_[pair_key(left_id, right_id)] = {static_cast<double>(rank), known(joined)};
+  std::string joined(left);
+  joined += right.substr(options_.continuing_prefix.size());
+  const Merge merge = {static_cast<double>(rank), known(joined)};
+  // Of a pair that is there twice the last counts.
+  const uint32_t before = place_of(pair_key(left_id, right_id));
+  if (before != FlatIndex::kNone) {
+    merges_[before].merge = merge;
+  } else {
+    merges_.push_back({pair_key(left_id, right_id), merge});
+    by_key_.add(static_cast<uint32_t>(merges_.size() - 1),
+                [this](uint32_t at) { return merges_[at].key; });
+  }
   can_cut_ = can_cut_ && !has_inner_metaspace(joined);
 }
 
@@ -127,9 +140,9 @@ void BpeModel::tokenize(std::string_view word, std::vector<int32_t>& ids) const 
   }
   std::vector<Symbol> symbols = first_symbols(word);
   merge_symbols(symbols, [this](const Symbol& left, const Symbol& right) -> std::optional<Merge> {
-    const auto it = merges_.find(pair_key(left.id, right.id));
-    if (it == merges_.end()) return std::nullopt;
-    return it->second;
+    const uint32_t place = place_of(pair_key(left.id, right.id));
+    if (place == FlatIndex::kNone) return std::nullopt;
+    return merges_[place].merge;
   });
   for (const Symbol& symbol : symbols) {
     if (symbol.n_bytes > 0) ids.push_back(symbol.id);

@@ -6,8 +6,7 @@
 #include <array>
 #include <optional>
 #include <string>
-#include <unordered_map>
-#include <utility>
+#include <vector>
 
 #include "io/tokenizer/bpe_merge.h"
 #include "io/tokenizer/model.h"
@@ -26,9 +25,12 @@ struct BpeOptions {
 
 class BpeModel : public Model {
  public:
+  // Memory of a merge, in bytes, while the tables grow.
+  static constexpr size_t kBytesPerMerge = 56;
+
   // `where` names the file in messages.
-  BpeModel(Vocab vocab, const std::vector<std::pair<std::string, std::string>>& merges,
-           BpeOptions options, std::string where);
+  // merges: two texts each.
+  BpeModel(Vocab vocab, const PackedTexts& merges, BpeOptions options, std::string where);
 
   void tokenize(std::string_view word, std::vector<int32_t>& ids) const override;
   bool can_cut_at_metaspace() const override { return can_cut_; }
@@ -36,7 +38,8 @@ class BpeModel : public Model {
   std::string_view kind() const override { return options_.kind; }
 
  private:
-  void add_merge(const std::string& left, const std::string& right, size_t rank);
+  void add_merge(std::string_view left, std::string_view right, size_t rank);
+  uint32_t place_of(uint64_t key) const;  // in merges_
   void find_byte_tokens();
   std::vector<Symbol> first_symbols(std::string_view word) const;
   int32_t unk_id() const;
@@ -44,8 +47,13 @@ class BpeModel : public Model {
   Vocab vocab_;
   BpeOptions options_;
   std::string where_;
-  std::unordered_map<uint64_t, Merge> merges_;  // by both ids
-  std::array<int32_t, 256> byte_tokens_{};      // -1 where there is none
+  struct Entry {
+    uint64_t key;  // both ids
+    Merge merge;
+  };
+  std::vector<Entry> merges_;
+  FlatIndex by_key_;
+  std::array<int32_t, 256> byte_tokens_{};  // -1 where there is none
   bool can_cut_ = false;
 };
 

@@ -4,8 +4,9 @@
 
 #include <cstdint>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
+
+#include "io/tokenizer/flat_index.h"
 
 namespace sluice::impl::tok {
 
@@ -13,8 +14,9 @@ class ByteTrie {
  public:
   // Longer texts are not put in: finding costs as much as the longest text, at every place.
   static constexpr size_t kMaxBytes = 1024;
-  // About 50 bytes each. A vocabulary of 256k tokens has 1.5M.
+  // A vocabulary of 256k tokens has 1.5M nodes.
   static constexpr size_t kMaxNodes = size_t{1} << 23;
+  static constexpr size_t kBytesPerNode = 28;  // 14 to 20, and a part of it twice while it grows
   static constexpr int32_t kNone = -1;
 
   struct Match {
@@ -22,20 +24,28 @@ class ByteTrie {
     int32_t value = kNone;
   };
 
-  bool empty() const { return value_at_.size() == 1; }
+  explicit ByteTrie(size_t max_nodes = kMaxNodes) : max_nodes_(max_nodes) {}
+
+  bool empty() const { return nodes_.size() == 1; }
+  size_t n_nodes() const { return nodes_.size(); }
+  size_t max_nodes() const { return max_nodes_; }
   // False when the text is empty or too long, or the trie is full. A text put in twice keeps the
   // later value.
   bool add(std::string_view text, int32_t value) {
-    if (text.empty() || text.size() > kMaxBytes || value_at_.size() + text.size() > kMaxNodes)
+    if (text.empty() || text.size() > kMaxBytes || nodes_.size() + text.size() > max_nodes_)
       return false;
     uint32_t node = 0;
     for (const char byte : text) {
-      const auto fresh = static_cast<uint32_t>(value_at_.size());
-      const auto [it, is_new] = children_.try_emplace(edge(node, byte), fresh);
-      if (is_new) value_at_.push_back(kNone);
-      node = it->second;
+      uint32_t child = child_of(node, byte);
+      if (child == FlatIndex::kNone) {
+        child = static_cast<uint32_t>(nodes_.size());
+        nodes_.push_back({node, kNone});
+        bytes_.push_back(byte);
+        children_.add(child, [this](uint32_t at) { return edge(nodes_[at].parent, bytes_[at]); });
+      }
+      node = child;
     }
-    value_at_[node] = value;
+    nodes_[node].value = value;
     starts_[static_cast<uint8_t>(text[0])] = true;
     return true;
   }
@@ -46,11 +56,10 @@ class ByteTrie {
     if (!starts_[static_cast<uint8_t>(text[at])]) return;
     uint32_t node = 0;
     for (size_t end = at; end < text.size();) {
-      const auto it = children_.find(edge(node, text[end]));
-      if (it == children_.end()) return;
-      node = it->second;
+      node = child_of(node, text[end]);
+      if (node == FlatIndex::kNone) return;
       ++end;
-      if (value_at_[node] != kNone) visit(end - at, value_at_[node]);
+      if (nodes_[node].value != kNone) visit(end - at, nodes_[node].value);
     }
   }
 
@@ -65,8 +74,20 @@ class ByteTrie {
     return (uint64_t{node} << 8) | static_cast<uint8_t>(byte);
   }
 
-  std::unordered_map<uint64_t, uint32_t> children_;  // (node, byte) -> node
-  std::vector<int32_t> value_at_ = {kNone};
+  uint32_t child_of(uint32_t node, char byte) const {
+    return children_.find(edge(node, byte), [&](uint32_t at) {
+      return nodes_[at].parent == node && bytes_[at] == byte;
+    });
+  }
+
+  struct Node {
+    uint32_t parent = 0;
+    int32_t value = kNone;
+  };
+  size_t max_nodes_;
+  std::vector<Node> nodes_ = std::vector<Node>(1);  // the root
+  std::vector<char> bytes_ = {0};                   // that lead to each
+  FlatIndex children_;                              // by parent and byte
   std::vector<bool> starts_ = std::vector<bool>(256, false);
 };
 

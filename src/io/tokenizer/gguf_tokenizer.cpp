@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <numeric>
 
 #include "core/error.h"
 #include "core/quote.h"
@@ -42,6 +43,19 @@ std::vector<ScoredToken> read_tokens(const GgufFile& file) {
   if (!texts || texts->empty())
     throw Error(place(file, kTokens) + " is missing or empty",
                 "was the file converted completely?");
+  // Both lists of texts of ScoreBpeModel; a byte-level model has one of them, and merges.
+  const size_t n_bytes =
+      std::accumulate(texts->begin(), texts->end(), size_t{0},
+                      [](size_t sum, const std::string& text) { return sum + text.size(); });
+  const std::vector<std::string>* merges = file.find_strings(kMerges);
+  const size_t memory = 2 * n_bytes +
+                        texts->size() * (sizeof(ScoredToken) + 2 * Vocab::kBytesPerToken) +
+                        (merges ? merges->size() : 0) * BpeModel::kBytesPerMerge;
+  if (memory > file.memory_left)
+    throw Error(fmt::format("{}: a tokenizer of {} tokens takes more memory than 4 times its file "
+                            "and 64 MB",
+                            place(file, kTokens), texts->size()),
+                "is this a language model's checkpoint?");
   std::vector<ScoredToken> tokens(texts->size());
   for (size_t i = 0; i < tokens.size(); ++i) {
     if (!is_valid_utf8((*texts)[i])) {
@@ -117,8 +131,9 @@ void add_tokens(const GgufFile& file, const std::vector<ScoredToken>& tokens, bo
     }
     if (parts.added.contains(tokens[i].text)) continue;
     const bool rstrip = strips_right(file, tokens[i]);
-    if (!parts.added.add({.content = tokens[i].text, .special = control, .rstrip = rstrip},
-                         static_cast<int32_t>(i), nullptr)) {
+    if (!parts.added.add(
+            {.content = std::string(tokens[i].text), .special = control, .rstrip = rstrip},
+            static_cast<int32_t>(i), nullptr)) {
       throw Error(fmt::format("{}[{}] is longer than {} bytes", place(file, kTokens), i,
                               ByteTrie::kMaxBytes),
                   "is the file damaged?");
@@ -126,20 +141,21 @@ void add_tokens(const GgufFile& file, const std::vector<ScoredToken>& tokens, bo
   }
 }
 
-std::vector<std::pair<std::string, std::string>> read_merges(const GgufFile& file) {
+// Two texts each.
+PackedTexts read_merges(const GgufFile& file) {
   const std::vector<std::string>* lines = file.find_strings(kMerges);
   if (!lines)
     throw Error(place(file, kMerges) + " is missing", "was the file converted completely?");
-  std::vector<std::pair<std::string, std::string>> merges;
-  merges.reserve(lines->size());
-  for (const std::string& line : *lines) {
+  PackedTexts merges;
+  for (const std::string_view line : *lines) {
     const size_t space = line.find(' ', 1);
-    if (space == std::string::npos) {
+    if (space == line.npos) {
       throw Error(fmt::format("{}[{}] is not two tokens with one space between",
-                              place(file, kMerges), merges.size()),
+                              place(file, kMerges), merges.size() / 2),
                   "was the file converted completely?");
     }
-    merges.emplace_back(line.substr(0, space), line.substr(space + 1));
+    merges.add(line.substr(0, space));
+    merges.add(line.substr(space + 1));
   }
   return merges;
 }

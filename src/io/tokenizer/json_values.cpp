@@ -8,16 +8,21 @@
 
 namespace sluice::impl::tok {
 
-Json read_tokenizer_file(const std::filesystem::path& path) {
-  // 256k tokens and 512k merges in pairs: 2M values. A value takes about 100 bytes in memory.
+Json read_tokenizer_file(const std::filesystem::path& path, JsonStream* stream) {
+  // 256k tokens and 512k merges in pairs: 2M values.
   constexpr JsonLimits kLimits = {
       .bytes = size_t{256} << 20, .values = size_t{1} << 22, .repeated = RepeatedKeys::kLastCounts};
-  return read_json_file(path, kLimits);
+  return read_json_file(path, kLimits, stream);
 }
 
 int32_t token_id(const JsonValue& json) {
-  constexpr int64_t kMaxId = 1 << 24;  // the largest vocabularies have about 2^18
-  return static_cast<int32_t>(json.integer(0, kMaxId));
+  return static_cast<int32_t>(json.integer(0, kMaxTokenId));
+}
+
+std::optional<int32_t> as_token_id(const Json& value) {
+  // The library gives numbers that are not negative as unsigned ones.
+  if (!value.is_number_unsigned() || value.get<uint64_t>() > uint64_t{kMaxTokenId}) return {};
+  return value.get<int32_t>();
 }
 
 char32_t char_or(const JsonValue& json, std::string_view key, char32_t otherwise) {

@@ -14,6 +14,10 @@ class JsonValue;
 }
 
 namespace sluice::impl::tok {
+class ModelLists;
+}
+
+namespace sluice::impl::tok {
 
 class Model {
  public:
@@ -28,7 +32,8 @@ class Model {
 };
 
 // Reads the "model" part of a tokenizer.json. byte_level: whether the words reaching the model
-// are spelled in the byte alphabet; it only chooses the name of the kind.
-std::unique_ptr<Model> make_model(const JsonValue& json, bool byte_level);
+// are spelled in the byte alphabet; it only chooses the name of the kind. The lists are emptied as
+// they are used.
+std::unique_ptr<Model> make_model(const JsonValue& json, ModelLists& lists, bool byte_level);
 
 }  // namespace sluice::impl::tok

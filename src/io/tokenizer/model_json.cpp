@@ -7,6 +7,7 @@
 #include "core/quote.h"
 #include "io/tokenizer/bpe_model.h"
 #include "io/tokenizer/json_values.h"
+#include "io/tokenizer/model_lists.h"
 #include "io/tokenizer/unigram_model.h"
 #include "io/tokenizer/word_models.h"
 
@@ -14,42 +15,43 @@ namespace sluice::impl::tok {
 
 namespace {
 
-Vocab read_vocab(const JsonValue& json) {
+// Refuses lists of which a model would take too much: memory in bytes.
+void use_memory(const JsonValue& json, ModelLists& lists, size_t memory) {
+  if (memory > lists.memory_left)
+    json.refuse(
+        fmt::format("a tokenizer of {} tokens and {} merges takes more memory than 4 times "
+                    "its file and 64 MB",
+                    lists.texts.size(), lists.merges.size() / 2));
+  lists.memory_left -= memory;
+}
+
+// The last first: it counts where a text is there twice.
+Vocab read_vocab(const JsonValue& json, ModelLists& lists) {
+  json.object();
+  use_memory(json, lists, lists.texts.memory() + lists.texts.size() * Vocab::kBytesPerToken);
   Vocab vocab;
-  for (const auto& [text, id_json] : json.object()) {
-    const int32_t id = token_id(JsonValue(id_json, json.source()));
-    if (!vocab.add(text, id)) {
-      json.refuse(
-          fmt::format("gives id {} to both {} and {}", id, quote(*vocab.text_of(id)), quote(text)));
-    }
+  for (size_t i = lists.texts.size(); i-- > 0;) {
+    const std::string_view text = lists.texts[i];
+    const int32_t id = lists.ids[i];
+    if (vocab.add(text, id) || vocab.id_of(text)) continue;
+    json.refuse(
+        fmt::format("gives id {} to both {} and {}", id, quote(text), quote(*vocab.text_of(id))));
   }
+  lists.memory_left += lists.texts.memory() +
+                       vocab.n_tokens() * (Vocab::kBytesPerToken - Vocab::kBytesPerTokenAfter);
+  lists.texts = {};
   return vocab;
 }
 
-// "a b", or ["a", "b"].
-std::vector<std::pair<std::string, std::string>> read_merges(const JsonValue& json) {
-  std::vector<std::pair<std::string, std::string>> merges;
-  const Json::array_t& items = json.array();
-  merges.reserve(items.size());
-  for (size_t i = 0; i < items.size(); ++i) {
-    const Json& item = items[i];
-    if (item.is_array() && item.size() == 2 && item[0].is_string() && item[1].is_string()) {
-      merges.emplace_back(item[0].get<std::string>(), item[1].get<std::string>());
-      continue;
-    }
-    if (!item.is_string()) json.element(i).expected("a pair of tokens");
-    const auto& line = item.get_ref<const std::string&>();
-    if (line.starts_with("#version")) continue;
-    const size_t space = line.find(' ');
-    if (space == std::string::npos || line.find(' ', space + 1) != std::string::npos) {
-      json.element(i).expected("two tokens with one space between");
-    }
-    merges.emplace_back(line.substr(0, space), line.substr(space + 1));
-  }
-  return merges;
+const PackedTexts& read_merges(const JsonValue& json, ModelLists& lists) {
+  json.array();
+  use_memory(json, lists, lists.merges.size() / 2 * BpeModel::kBytesPerMerge);
+  return lists.merges;
 }
 
-std::unique_ptr<Model> make_bpe(const JsonValue& json, bool byte_level) {
+size_t max_nodes(const ModelLists& lists) { return lists.memory_left / ByteTrie::kBytesPerNode; }
+
+std::unique_ptr<Model> make_bpe(const JsonValue& json, ModelLists& lists, bool byte_level) {
   BpeOptions options;
   if (const auto unk = json.find("unk_token")) options.unk_token = unk->string();
   options.continuing_prefix = json.string_or("continuing_subword_prefix", "");
@@ -65,46 +67,48 @@ std::unique_ptr<Model> make_bpe(const JsonValue& json, bool byte_level) {
   } else if (options.byte_fallback) {
     options.kind = "SentencePiece BPE";
   }
-  return std::make_unique<BpeModel>(read_vocab(json.at("vocab")), read_merges(json.at("merges")),
-                                    std::move(options), json.where());
+  Vocab vocab = read_vocab(json.at("vocab"), lists);
+  auto model = std::make_unique<BpeModel>(std::move(vocab), read_merges(json.at("merges"), lists),
+                                          std::move(options), json.where());
+  lists.merges = {};
+  return model;
 }
 
-std::unique_ptr<Model> make_wordpiece(const JsonValue& json) {
+std::unique_ptr<Model> make_wordpiece(const JsonValue& json, ModelLists& lists) {
   WordPieceModel::Options options;
   options.unk_token = json.string_or("unk_token", options.unk_token);
   options.continuing_prefix = json.string_or("continuing_subword_prefix", "##");
   options.max_chars =
       static_cast<size_t>(json.integer_or("max_input_chars_per_word", 100, 0, 1000));
-  return std::make_unique<WordPieceModel>(read_vocab(json.at("vocab")), std::move(options),
-                                          json.where());
+  Vocab vocab = read_vocab(json.at("vocab"), lists);
+  options.max_nodes = std::min(options.max_nodes, max_nodes(lists));
+  return std::make_unique<WordPieceModel>(std::move(vocab), std::move(options), json.where());
 }
 
-std::unique_ptr<Model> make_word_level(const JsonValue& json) {
-  return std::make_unique<WordLevelModel>(read_vocab(json.at("vocab")),
+std::unique_ptr<Model> make_word_level(const JsonValue& json, ModelLists& lists) {
+  return std::make_unique<WordLevelModel>(read_vocab(json.at("vocab"), lists),
                                           json.string_or("unk_token", "<unk>"), json.where(),
                                           "WordLevel");
 }
 
-std::unique_ptr<Model> make_unigram(const JsonValue& json) {
+std::unique_ptr<Model> make_unigram(const JsonValue& json, ModelLists& lists) {
   const JsonValue vocab = json.at("vocab");
-  std::vector<std::pair<std::string, double>> tokens;
-  for (size_t i = 0; i < vocab.array().size(); ++i) {
-    const Json& item = vocab.array()[i];
-    if (!item.is_array() || item.size() != 2 || !item[0].is_string() || !item[1].is_number()) {
-      vocab.element(i).expected("a token with its score");
-    }
-    tokens.emplace_back(item[0].get<std::string>(), item[1].get<double>());
-  }
+  vocab.array();
+  use_memory(vocab, lists, lists.texts.memory() + lists.texts.size() * Vocab::kBytesPerToken);
   UnigramModel::Options options;
   options.byte_fallback = json.boolean_or("byte_fallback", false);
   if (const auto unk = json.find("unk_id")) {
     options.unk_id = token_id(*unk);
-    if (static_cast<size_t>(*options.unk_id) >= tokens.size()) {
+    if (static_cast<size_t>(*options.unk_id) >= lists.texts.size()) {
       unk->refuse(
-          fmt::format("is {}, the vocabulary has {} tokens", *options.unk_id, tokens.size()));
+          fmt::format("is {}, the vocabulary has {} tokens", *options.unk_id, lists.texts.size()));
     }
   }
-  return std::make_unique<UnigramModel>(std::move(tokens), options, json.where());
+  options.max_nodes = std::min(options.max_nodes, max_nodes(lists));
+  auto model =
+      std::make_unique<UnigramModel>(lists.texts, std::move(lists.scores), options, json.where());
+  lists.texts = {};
+  return model;
 }
 
 // Files from before 2021 do not name the type.
@@ -117,12 +121,12 @@ std::string guess_type(const JsonValue& json) {
 
 }  // namespace
 
-std::unique_ptr<Model> make_model(const JsonValue& json, bool byte_level) {
+std::unique_ptr<Model> make_model(const JsonValue& json, ModelLists& lists, bool byte_level) {
   const std::string type = guess_type(json);
-  if (type == "BPE") return make_bpe(json, byte_level);
-  if (type == "WordPiece") return make_wordpiece(json);
-  if (type == "WordLevel") return make_word_level(json);
-  if (type == "Unigram") return make_unigram(json);
+  if (type == "BPE") return make_bpe(json, lists, byte_level);
+  if (type == "WordPiece") return make_wordpiece(json, lists);
+  if (type == "WordLevel") return make_word_level(json, lists);
+  if (type == "Unigram") return make_unigram(json, lists);
   refuse_type(json, type);
 }
 

@@ -36,6 +36,10 @@ class Pipeline::WordCache {
   struct Range {
     size_t begin, n;
   };
+  struct StringHash {
+    using is_transparent = void;
+    size_t operator()(std::string_view text) const { return std::hash<std::string_view>{}(text); }
+  };
   std::unordered_map<std::string, Range, StringHash, std::equal_to<>> ranges_;
   std::vector<int32_t> ids_;
 };
@@ -45,7 +49,7 @@ class Pipeline::Stream : public DecodeStream {
   Stream(const Pipeline& tokenizer, bool skip_special)
       : tokenizer_(tokenizer), skip_special_(skip_special), run_(*tokenizer.parts_.decoder) {}
   std::string push(int32_t id) override {
-    const std::string* text = tokenizer_.text_to_decode(id, skip_special_);
+    const auto text = tokenizer_.text_to_decode(id, skip_special_);
     return text ? run_.push(*text) : std::string();
   }
   std::string finish() override { return run_.finish(); }
@@ -133,20 +137,21 @@ void Pipeline::encode_words(NormalText text, WordCache& cache, std::vector<int32
   }
 }
 
-const std::string* Pipeline::find_text(int32_t id) const {
-  const std::string* text = parts_.added.vocab().text_of(id);
+std::optional<std::string_view> Pipeline::find_text(int32_t id) const {
+  const auto text = parts_.added.vocab().text_of(id);
   return text ? text : parts_.model->vocab().text_of(id);
 }
 
-const std::string* Pipeline::text_to_decode(int32_t id, bool skip_special) const {
+std::optional<std::string_view> Pipeline::text_to_decode(int32_t id, bool skip_special) const {
   if (id < 0 || id >= vocab_size()) {
     throw Error(fmt::format("cannot decode token id {}: the vocabulary has ids 0 to {}", id,
                             vocab_size() - 1),
                 "do the ids come from another tokenizer?");
   }
-  const std::string* text = parts_.added.decoded_text(id);
-  if (!text) text = parts_.model->vocab().text_of(id);
-  if (!text || (skip_special && parts_.added.is_special(*text))) return nullptr;
+  const std::string* added = parts_.added.decoded_text(id);
+  const auto text =
+      added ? std::optional<std::string_view>(*added) : parts_.model->vocab().text_of(id);
+  if (!text || (skip_special && parts_.added.is_special(*text))) return std::nullopt;
   return text;
 }
 
@@ -171,12 +176,11 @@ std::optional<int32_t> Pipeline::id_of(std::string_view token) const {
 }
 
 std::string Pipeline::token_of(int32_t id) const {
-  const std::string* text = find_text(id);
-  return text ? *text : std::string();
+  return std::string(find_text(id).value_or(std::string_view()));
 }
 
 bool Pipeline::is_special(int32_t id) const {
-  const std::string* text = find_text(id);
+  const auto text = find_text(id);
   return text && parts_.added.is_special(*text);
 }
 

@@ -44,10 +44,10 @@ class Pipeline : public Tokenizer {
   class WordCache;
   class Stream;
   std::unique_ptr<DecodeStream> open_stream(bool skip_special) const override;
-  // The text of a token to be decoded; null when there is nothing to say. Throws for an id
+  // The text of a token to be decoded; nothing when there is nothing to say. Throws for an id
   // outside the vocabulary.
-  const std::string* text_to_decode(int32_t id, bool skip_special) const;
-  const std::string* find_text(int32_t id) const;
+  std::optional<std::string_view> text_to_decode(int32_t id, bool skip_special) const;
+  std::optional<std::string_view> find_text(int32_t id) const;
   // at_start: the text is the beginning of the input.
   void encode_added(std::string_view text, bool at_start, WordCache& cache,
                     std::vector<int32_t>& ids) const;

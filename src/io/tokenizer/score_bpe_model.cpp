@@ -15,16 +15,18 @@ ScoreBpeModel::ScoreBpeModel(const std::vector<ScoredToken>& tokens, std::string
     : where_(std::move(where)) {
   can_cut_ = true;
   byte_tokens_.fill(-1);
+  scores_.reserve(tokens.size());
   for (size_t i = 0; i < tokens.size(); ++i) {
     const ScoredToken& token = tokens[i];
     const auto id = static_cast<int32_t>(i);
+    scores_.push_back(token.score);
     if (!vocab_.add(token.text, id)) vocab_.add_unreachable(token.text, id);
     if (token.type == TokenType::kUnknown && unk_id_ < 0) unk_id_ = id;
     const bool is_piece = token.type == TokenType::kNormal || token.type == TokenType::kUnused ||
                           token.type == TokenType::kUserDefined;
     if (!is_piece || token.text.empty()) continue;
     const bool user_defined = token.type == TokenType::kUserDefined;
-    pieces_.try_emplace(token.text, Piece{id, token.score});
+    pieces_.add(token.text, id);  // the first of its text counts
     longest_piece_ = std::max(longest_piece_, token.text.size());
     if (user_defined && !user_defined_.add(token.text, id)) {
       throw Error(fmt::format("{}: user-defined token {} is longer than {} bytes", where_, id,
@@ -76,20 +78,20 @@ void ScoreBpeModel::tokenize(std::string_view word, std::vector<int32_t>& ids) c
   const auto find_merge = [&](const Symbol& left, const Symbol& right) -> std::optional<Merge> {
     const size_t n = size_t{left.n_bytes} + right.n_bytes;
     if (n > longest_piece_) return std::nullopt;
-    const auto it = pieces_.find(word.substr(left.begin, n));
-    if (it == pieces_.end()) return std::nullopt;
-    return Merge{-it->second.score, it->second.id};
+    const auto id = pieces_.id_of(word.substr(left.begin, n));
+    if (!id) return std::nullopt;
+    return Merge{-scores_[static_cast<size_t>(*id)], *id};
   };
   merge_symbols(symbols, find_merge);
   bool after_unknown = false;
   for (const Symbol& symbol : symbols) {
     if (symbol.n_bytes == 0) continue;
     const std::string_view text = word.substr(symbol.begin, symbol.n_bytes);
-    const auto it = pieces_.find(text);
-    if (it == pieces_.end()) {
+    const auto id = pieces_.id_of(text);
+    if (!id) {
       append_unknown(text, ids, after_unknown);
     } else {
-      ids.push_back(it->second.id);
+      ids.push_back(*id);
       after_unknown = false;
     }
   }

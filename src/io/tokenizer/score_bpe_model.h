@@ -5,7 +5,7 @@
 
 #include <array>
 #include <string>
-#include <unordered_map>
+#include <vector>
 
 #include "io/tokenizer/bpe_merge.h"
 #include "io/tokenizer/byte_trie.h"
@@ -24,7 +24,7 @@ enum class TokenType {
 };
 
 struct ScoredToken {
-  std::string text;
+  std::string_view text;
   double score = 0;
   TokenType type = TokenType::kNormal;
 };
@@ -40,16 +40,13 @@ class ScoreBpeModel : public Model {
   std::string_view kind() const override { return "SentencePiece BPE"; }
 
  private:
-  struct Piece {
-    int32_t id;
-    double score;
-  };
   std::vector<Symbol> first_symbols(std::string_view word) const;
   void append_unknown(std::string_view text, std::vector<int32_t>& ids, bool& after_unknown) const;
 
   Vocab vocab_;
   std::string where_;
-  std::unordered_map<std::string, Piece, StringHash, std::equal_to<>> pieces_;
+  Vocab pieces_;                // what neighbours may join to
+  std::vector<double> scores_;  // by id
   ByteTrie user_defined_;
   std::array<int32_t, 256> byte_tokens_{};
   int32_t unk_id_ = -1;

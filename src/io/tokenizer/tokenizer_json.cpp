@@ -11,6 +11,7 @@
 #include "io/mapped_file.h"
 #include "io/tokenizer/json_values.h"
 #include "io/tokenizer/loaders.h"
+#include "io/tokenizer/model_lists.h"
 #include "io/tokenizer/pipeline.h"
 #include "io/tokenizer/special_tokens.h"
 #include "io/tokenizer/utf8.h"
@@ -67,7 +68,7 @@ void read_added_tokens(const JsonValue& list, PipelineParts& parts) {
     const int32_t stated = token_id(json.at("id"));
     if (token.content.empty()) continue;
     const int32_t id = vocab.id_of(token.content).value_or(stated);
-    const std::string* taken = parts.added.vocab().text_of(id);
+    auto taken = parts.added.vocab().text_of(id);
     if (!taken) taken = vocab.text_of(id);
     if (taken && *taken != token.content) {
       json.refuse(fmt::format("gives id {} to {}, it belongs to {}", id, quote(token.content),
@@ -83,7 +84,8 @@ void read_added_tokens(const JsonValue& list, PipelineParts& parts) {
   }
 }
 
-std::unique_ptr<Tokenizer> build(const JsonValue& json, const SpecialTokens& special) {
+std::unique_ptr<Tokenizer> build(const JsonValue& json, ModelLists& lists,
+                                 const SpecialTokens& special) {
   PipelineParts parts;
   const auto normalizer = find_steps(json, "normalizer");
   const auto pre_tokenizer = find_steps(json, "pre_tokenizer");
@@ -92,7 +94,7 @@ std::unique_ptr<Tokenizer> build(const JsonValue& json, const SpecialTokens& spe
                           (decoder && names_byte_level(decoder->raw()));
   if (normalizer) parts.normalizer = make_normalizer(*normalizer);
   if (pre_tokenizer) parts.pre_tokenizer = make_pre_tokenizer(*pre_tokenizer);
-  parts.model = make_model(json.at("model"), byte_level);
+  parts.model = make_model(json.at("model"), lists, byte_level);
   parts.decoder = decoder ? make_decoder(*decoder) : make_space_joiner();
   if (const auto post = find_steps(json, "post_processor")) {
     parts.post_processor = PostProcessor::read(*post);
@@ -112,18 +114,24 @@ std::unique_ptr<Tokenizer> build(const JsonValue& json, const SpecialTokens& spe
 }
 
 // merges.txt: two tokens a line, below a line with the version.
-Json read_merge_lines(const std::filesystem::path& path) {
+void read_merge_lines(const std::filesystem::path& path, ModelLists& lists) {
   const std::string text = read_text_file(path, kMaxMergesBytes);
   if (!is_valid_utf8(text)) throw Error(path_label(path) + " is not UTF-8", "is it damaged?");
-  Json lines = Json::array();
+  size_t n_lines = 0;
   for (size_t begin = 0; begin < text.size();) {
     const size_t end = std::min(text.find('\n', begin), text.size());
-    std::string line = text.substr(begin, end - begin);
-    if (line.ends_with('\r')) line.pop_back();
-    if (!line.empty() && !line.starts_with("#version")) lines.push_back(std::move(line));
+    std::string_view line = std::string_view(text).substr(begin, end - begin);
+    if (line.ends_with('\r')) line.remove_suffix(1);
+    ++n_lines;
+    if (!line.empty() && !lists.add_merge_line(line))
+      throw Error(fmt::format("{}: line {}: expected two tokens with one space between, found {}",
+                              path_label(path), n_lines, quote(line)),
+                  "is it damaged?");
     begin = end + 1;
   }
-  return lines;
+  // As of vocab.json: 4 times the file, of which the lists are in use.
+  lists.memory_left += 4 * text.size();
+  lists.memory_left -= std::min(lists.memory_left, lists.merges.memory());
 }
 
 }  // namespace
@@ -131,21 +139,23 @@ Json read_merge_lines(const std::filesystem::path& path) {
 std::unique_ptr<Tokenizer> load_tokenizer_json(const std::filesystem::path& folder,
                                                const SpecialTokens& special) {
   const std::filesystem::path path = folder / "tokenizer.json";
-  const Json root = read_tokenizer_file(path);
+  ModelLists lists(ModelLists::File::kTokenizer, path_label(path));
+  const Json root = read_tokenizer_file(path, &lists);
   const JsonSource source{root, path_label(path), kJsonHint};
-  return build(JsonValue(source), special);
+  return build(JsonValue(source), lists, special);
 }
 
 std::unique_ptr<Tokenizer> load_gpt2_files(const std::filesystem::path& folder,
                                            const SpecialTokens& special) {
   const std::filesystem::path path = folder / "vocab.json";
-  const Json model = {{"type", "BPE"},
-                      {"vocab", read_tokenizer_file(path)},
-                      {"merges", read_merge_lines(folder / "merges.txt")}};
+  ModelLists lists(ModelLists::File::kVocab, path_label(path));
+  const Json model = {
+      {"type", "BPE"}, {"vocab", read_tokenizer_file(path, &lists)}, {"merges", Json::array()}};
+  read_merge_lines(folder / "merges.txt", lists);
   const Json bytes = {{"type", "ByteLevel"}, {"add_prefix_space", special.add_prefix_space}};
   const Json root = {{"model", model}, {"pre_tokenizer", bytes}, {"decoder", bytes}};
   const JsonSource source{root, path_label(path), kJsonHint};
-  return build(JsonValue(source), special);
+  return build(JsonValue(source), lists, special);
 }
 
 }  // namespace sluice::impl::tok

@@ -17,18 +17,21 @@ constexpr double kUnknownPenalty = 10.0;  // below the worst token, as in Senten
 
 }  // namespace
 
-UnigramModel::UnigramModel(const std::vector<std::pair<std::string, double>>& tokens,
-                           Options options, std::string where)
-    : options_(options), where_(std::move(where)) {
+UnigramModel::UnigramModel(const PackedTexts& tokens, std::vector<double> scores, Options options,
+                           std::string where)
+    : scores_(std::move(scores)),
+      options_(options),
+      where_(std::move(where)),
+      trie_(options.max_nodes) {
   double lowest = std::numeric_limits<double>::infinity();
-  for (const auto& [text, score] : tokens) {
-    const auto id = static_cast<int32_t>(scores_.size());
-    scores_.push_back(score);
-    lowest = std::min(lowest, score);
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    const auto id = static_cast<int32_t>(i);
+    const std::string_view text = tokens[i];
+    lowest = std::min(lowest, scores_[i]);
     if (!text.empty() && !trie_.add(text, id)) {
-      throw Error(
-          fmt::format("{}: token {} is longer than {} bytes", where_, id, ByteTrie::kMaxBytes),
-          "is the file damaged?");
+      throw Error(fmt::format("{}: token {} is longer than {} bytes, or the vocabulary than {}",
+                              where_, id, ByteTrie::kMaxBytes, trie_.max_nodes()),
+                  "is the file damaged?");
     }
     if (!vocab_.add(text, id)) {
       throw Error(fmt::format("{}: token {} appears twice", where_, quote(text)),

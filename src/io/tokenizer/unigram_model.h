@@ -4,7 +4,7 @@
 
 #include <array>
 #include <string>
-#include <utility>
+#include <vector>
 
 #include "io/tokenizer/byte_trie.h"
 #include "io/tokenizer/model.h"
@@ -16,9 +16,10 @@ class UnigramModel : public Model {
   struct Options {
     std::optional<int32_t> unk_id;
     bool byte_fallback = false;
+    size_t max_nodes = ByteTrie::kMaxNodes;
   };
   // The id of a token is its place in the list.
-  UnigramModel(const std::vector<std::pair<std::string, double>>& tokens, Options options,
+  UnigramModel(const PackedTexts& tokens, std::vector<double> scores, Options options,
                std::string where);
 
   void tokenize(std::string_view word, std::vector<int32_t>& ids) const override;

@@ -2,28 +2,49 @@
 
 #include <algorithm>
 
+#include "core/error.h"
+
 namespace sluice::impl::tok {
 
-bool Vocab::add(std::string text, int32_t id) {
-  if (texts_.contains(id) || !ids_.try_emplace(text, id).second) return false;
-  add_unreachable(std::move(text), id);
+namespace {
+
+uint64_t hash_text(std::string_view text) { return std::hash<std::string_view>{}(text); }
+uint64_t hash_id(int32_t id) { return static_cast<uint32_t>(id); }
+
+}  // namespace
+
+uint32_t Vocab::place_of(int32_t id) const {
+  return by_id_.find(hash_id(id), [&](uint32_t place) { return ids_[place] == id; });
+}
+
+bool Vocab::add(std::string_view text, int32_t id) {
+  if (place_of(id) != FlatIndex::kNone || id_of(text)) return false;
+  add_unreachable(text, id);
+  by_text_.add(static_cast<uint32_t>(ids_.size() - 1),
+               [this](uint32_t place) { return hash_text(texts_[place]); });
   return true;
 }
 
-void Vocab::add_unreachable(std::string text, int32_t id) {
-  texts_.insert_or_assign(id, std::move(text));
+void Vocab::add_unreachable(std::string_view text, int32_t id) {
+  SLUICE_CHECK(place_of(id) == FlatIndex::kNone);
+  texts_.add(text);
+  ids_.push_back(id);
+  by_id_.add(static_cast<uint32_t>(ids_.size() - 1),
+             [this](uint32_t place) { return hash_id(ids_[place]); });
   size_ = std::max(size_, id + 1);
 }
 
 std::optional<int32_t> Vocab::id_of(std::string_view text) const {
-  const auto it = ids_.find(text);
-  if (it == ids_.end()) return std::nullopt;
-  return it->second;
+  const uint32_t place =
+      by_text_.find(hash_text(text), [&](uint32_t at) { return texts_[at] == text; });
+  if (place == FlatIndex::kNone) return std::nullopt;
+  return ids_[place];
 }
 
-const std::string* Vocab::text_of(int32_t id) const {
-  const auto it = texts_.find(id);
-  return it == texts_.end() ? nullptr : &it->second;
+std::optional<std::string_view> Vocab::text_of(int32_t id) const {
+  const uint32_t place = place_of(id);
+  if (place == FlatIndex::kNone) return std::nullopt;
+  return texts_[place];
 }
 
 }  // namespace sluice::impl::tok

@@ -6,31 +6,39 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <unordered_map>
+#include <vector>
+
+#include "io/tokenizer/flat_index.h"
+#include "io/tokenizer/packed_texts.h"
 
 namespace sluice::impl::tok {
 
-struct StringHash {
-  using is_transparent = void;
-  size_t operator()(std::string_view text) const { return std::hash<std::string_view>{}(text); }
-};
-
 class Vocab {
  public:
+  // Memory of a token beyond its text, in bytes: while the tables grow, and afterwards.
+  static constexpr size_t kBytesPerToken = 48, kBytesPerTokenAfter = 30;
+
   // False when the text or the id is taken already; the vocabulary is then unchanged.
-  bool add(std::string text, int32_t id);
-  // The id gets a spelling, but the text is not to be found: a later token took its place.
-  void add_unreachable(std::string text, int32_t id);
+  bool add(std::string_view text, int32_t id);
+  // The id gets a spelling, but the text is not to be found: a later token took its place. The id
+  // has none yet.
+  void add_unreachable(std::string_view text, int32_t id);
 
   std::optional<int32_t> id_of(std::string_view text) const;
-  const std::string* text_of(int32_t id) const;  // null when there is none
-  int32_t size() const { return size_; }         // largest id + 1
-  size_t n_tokens() const { return texts_.size(); }
-  const std::unordered_map<int32_t, std::string>& texts() const { return texts_; }
+  // Nothing when there is none. Valid until a token is added.
+  std::optional<std::string_view> text_of(int32_t id) const;
+  int32_t size() const { return size_; }  // largest id + 1
+  // In the order in which they were added.
+  size_t n_tokens() const { return ids_.size(); }
+  int32_t id_at(size_t i) const { return ids_[i]; }
+  std::string_view text_at(size_t i) const { return texts_[i]; }
 
  private:
-  std::unordered_map<std::string, int32_t, StringHash, std::equal_to<>> ids_;
-  std::unordered_map<int32_t, std::string> texts_;
+  uint32_t place_of(int32_t id) const;
+
+  PackedTexts texts_;
+  std::vector<int32_t> ids_;  // of each text
+  FlatIndex by_text_, by_id_;
   int32_t size_ = 0;
 };
 

@@ -30,16 +30,21 @@ size_t count_chars(std::string_view text) {
 }  // namespace
 
 WordPieceModel::WordPieceModel(Vocab vocab, Options options, std::string where)
-    : vocab_(std::move(vocab)), options_(std::move(options)), where_(std::move(where)) {
-  for (const auto& [id, text] : vocab_.texts()) {
+    : vocab_(std::move(vocab)),
+      options_(std::move(options)),
+      where_(std::move(where)),
+      first_(options_.max_nodes),
+      inner_(options_.max_nodes) {
+  for (size_t i = 0; i < vocab_.n_tokens(); ++i) {
+    const int32_t id = vocab_.id_at(i);
+    const std::string_view text = vocab_.text_at(i);
     if (text.empty()) continue;
     const bool continues = text.starts_with(options_.continuing_prefix);
-    const std::string_view rest =
-        std::string_view(text).substr(continues ? options_.continuing_prefix.size() : 0);
+    const std::string_view rest = text.substr(continues ? options_.continuing_prefix.size() : 0);
     const bool added = first_.add(text, id) && (!continues || rest.empty() || inner_.add(rest, id));
-    if (!added)
+    if (!added || first_.n_nodes() + inner_.n_nodes() > options_.max_nodes)
       throw Error(fmt::format("{}: token {} is longer than {} bytes, or the vocabulary than {}",
-                              where_, id, ByteTrie::kMaxBytes, ByteTrie::kMaxNodes),
+                              where_, id, ByteTrie::kMaxBytes, first_.max_nodes()),
                   "is the file damaged?");
   }
 }

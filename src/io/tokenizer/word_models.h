@@ -15,7 +15,8 @@ class WordPieceModel : public Model {
   struct Options {
     std::string unk_token = "[UNK]";
     std::string continuing_prefix = "##";
-    size_t max_chars = 100;  // a longer word is unknown as a whole
+    size_t max_chars = 100;                      // a longer word is unknown as a whole
+    size_t max_nodes = 2 * ByteTrie::kMaxNodes;  // of both tries
   };
   WordPieceModel(Vocab vocab, Options options, std::string where);
 

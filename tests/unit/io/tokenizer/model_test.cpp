@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "io/tokenizer/json_values.h"
+#include "io/tokenizer/model_lists.h"
 #include "io/tokenizer/score_bpe_model.h"
 #include "unit/test_files.h"
 
@@ -20,9 +21,11 @@ Ids tokenize(const Model& model, std::string_view word) {
 }
 
 Ids tokenize(const char* json_text, std::string_view word) {
-  const Json json = Json::parse(json_text);
-  const JsonSource source{json, "test: model", "a hint"};
-  return tokenize(*make_model(JsonValue(source), false), word);
+  ModelLists lists(ModelLists::File::kTokenizer, "test");
+  const Json json = parse_json(std::string(R"({"model":)") + json_text + "}", "test",
+                               {.bytes = 10000, .values = 1000}, &lists);
+  const JsonSource source{json, "test", "a hint"};
+  return tokenize(*make_model(JsonValue(source).at("model"), lists, false), word);
 }
 
 TEST(Bpe, TheFirstMergeWinsWhereverItStands) {
