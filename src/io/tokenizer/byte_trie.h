@@ -27,7 +27,6 @@ class ByteTrie {
   explicit ByteTrie(size_t max_nodes = kMaxNodes) : max_nodes_(max_nodes) {}
 
   bool empty() const { return nodes_.size() == 1; }
-  size_t n_nodes() const { return nodes_.size(); }
   size_t max_nodes() const { return max_nodes_; }
   // False when the text is empty or too long, or the trie is full. A text put in twice keeps the
   // later value.

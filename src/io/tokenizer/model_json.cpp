@@ -80,9 +80,8 @@ std::unique_ptr<Model> make_wordpiece(const JsonValue& json, ModelLists& lists) 
   options.continuing_prefix = json.string_or("continuing_subword_prefix", "##");
   options.max_chars =
       static_cast<size_t>(json.integer_or("max_input_chars_per_word", 100, 0, 1000));
-  Vocab vocab = read_vocab(json.at("vocab"), lists);
-  options.max_nodes = std::min(options.max_nodes, max_nodes(lists));
-  return std::make_unique<WordPieceModel>(std::move(vocab), std::move(options), json.where());
+  return std::make_unique<WordPieceModel>(read_vocab(json.at("vocab"), lists), std::move(options),
+                                          json.where());
 }
 
 std::unique_ptr<Model> make_word_level(const JsonValue& json, ModelLists& lists) {

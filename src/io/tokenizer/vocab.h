@@ -25,6 +25,12 @@ class Vocab {
   void add_unreachable(std::string_view text, int32_t id);
 
   std::optional<int32_t> id_of(std::string_view text) const;
+  // The longest token that is `before` and then one byte or more of the beginning of `text`.
+  struct Longest {
+    size_t n_bytes = 0;  // of `text`; 0: there is none
+    int32_t id = -1;
+  };
+  Longest longest(std::string_view before, std::string_view text) const;
   // Nothing when there is none. Valid until a token is added.
   std::optional<std::string_view> text_of(int32_t id) const;
   int32_t size() const { return size_; }  // largest id + 1
@@ -38,6 +44,7 @@ class Vocab {
 
   PackedTexts texts_;
   std::vector<int32_t> ids_;  // of each text
+  size_t most_bytes_ = 0;     // of a text that can be found
   FlatIndex by_text_, by_id_;
   int32_t size_ = 0;
 };

@@ -30,23 +30,12 @@ size_t count_chars(std::string_view text) {
 }  // namespace
 
 WordPieceModel::WordPieceModel(Vocab vocab, Options options, std::string where)
-    : vocab_(std::move(vocab)),
-      options_(std::move(options)),
-      where_(std::move(where)),
-      first_(options_.max_nodes),
-      inner_(options_.max_nodes) {
-  for (size_t i = 0; i < vocab_.n_tokens(); ++i) {
-    const int32_t id = vocab_.id_at(i);
-    const std::string_view text = vocab_.text_at(i);
-    if (text.empty()) continue;
-    const bool continues = text.starts_with(options_.continuing_prefix);
-    const std::string_view rest = text.substr(continues ? options_.continuing_prefix.size() : 0);
-    const bool added = first_.add(text, id) && (!continues || rest.empty() || inner_.add(rest, id));
-    if (!added || first_.n_nodes() + inner_.n_nodes() > options_.max_nodes)
-      throw Error(fmt::format("{}: token {} is longer than {} bytes, or the vocabulary than {}",
-                              where_, id, ByteTrie::kMaxBytes, first_.max_nodes()),
-                  "is the file damaged?");
-  }
+    : vocab_(std::move(vocab)), options_(std::move(options)), where_(std::move(where)) {
+  for (size_t i = 0; i < vocab_.n_tokens(); ++i)
+    if (vocab_.text_at(i).size() > kMaxBytes)
+      throw Error(
+          fmt::format("{}: token {} is longer than {} bytes", where_, vocab_.id_at(i), kMaxBytes),
+          "is the file damaged?");
 }
 
 void WordPieceModel::tokenize(std::string_view word, std::vector<int32_t>& ids) const {
@@ -57,9 +46,10 @@ void WordPieceModel::tokenize(std::string_view word, std::vector<int32_t>& ids) 
   };
   if (count_chars(word) > options_.max_chars) return give_up();
   for (size_t begin = 0; begin < word.size();) {
-    const ByteTrie::Match match = (begin > 0 ? inner_ : first_).longest_at(word, begin);
+    const Vocab::Longest match =
+        vocab_.longest(begin > 0 ? options_.continuing_prefix : "", word.substr(begin));
     if (match.n_bytes == 0) return give_up();
-    ids.push_back(match.value);
+    ids.push_back(match.id);
     begin += match.n_bytes;
   }
 }

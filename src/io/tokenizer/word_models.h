@@ -5,7 +5,6 @@
 
 #include <string>
 
-#include "io/tokenizer/byte_trie.h"
 #include "io/tokenizer/model.h"
 
 namespace sluice::impl::tok {
@@ -15,9 +14,10 @@ class WordPieceModel : public Model {
   struct Options {
     std::string unk_token = "[UNK]";
     std::string continuing_prefix = "##";
-    size_t max_chars = 100;                      // a longer word is unknown as a whole
-    size_t max_nodes = 2 * ByteTrie::kMaxNodes;  // of both tries
+    size_t max_chars = 100;  // a longer word is unknown as a whole
   };
+  // A word costs as much as the longest token, at every place. Longer tokens are refused.
+  static constexpr size_t kMaxBytes = 1024;
   WordPieceModel(Vocab vocab, Options options, std::string where);
 
   void tokenize(std::string_view word, std::vector<int32_t>& ids) const override;
@@ -28,8 +28,6 @@ class WordPieceModel : public Model {
   Vocab vocab_;
   Options options_;
   std::string where_;
-  ByteTrie first_;  // what may begin a word
-  ByteTrie inner_;  // what may go on, without the prefix
 };
 
 class WordLevelModel : public Model {

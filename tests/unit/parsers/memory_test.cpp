@@ -157,6 +157,29 @@ TEST_F(ParserMemory, OfPairsOfMergesIsBounded) {
   expect_tokenizer(true);
 }
 
+// As many words as the largest vocabularies of encoders have.
+TEST_F(ParserMemory, OfHalfAMillionWordPiecesIsBounded) {
+  Made(path("tokenizer.json"))
+      .add(R"({"model":{"type":"WordPiece","vocab":{"[UNK]":0)")
+      .fill(kLong, 500'000,
+            [](size_t i) {
+              return (i % 3 == 0 ? ",\"##" : ",\"") + word(7919 * (i + 1), 5) +
+                     "\":" + std::to_string(i + 1);
+            })
+      .add("}}}");
+  expect_tokenizer(true);
+}
+
+// The same for SentencePiece.
+TEST_F(ParserMemory, OfAQuarterMillionUnigramsIsBounded) {
+  Made(path("tokenizer.json"))
+      .add(R"({"model":{"type":"Unigram","unk_id":0,"vocab":[["?",0])")
+      .fill(kLong, 250'000,
+            [](size_t i) { return ",[\"" + word(7919 * (i + 1), 5) + "\",-12.345678901]"; })
+      .add("]}}");
+  expect_tokenizer(true);
+}
+
 // Every letter of such a vocabulary is a node of a trie.
 TEST_F(ParserMemory, OfWordsWithoutACommonBeginningIsBounded) {
   Made(path("tokenizer.json"))
