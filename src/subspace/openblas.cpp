@@ -1,6 +1,5 @@
 #include "subspace/openblas.h"
 
-#include <dlfcn.h>
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -8,12 +7,11 @@
 #include <thread>
 
 #include "core/error.h"
+#include "core/shared_library.h"
 #include "core/threads.h"
 
 namespace sluice::impl::blas {
 namespace {
-
-constexpr const char* kFile = "libopenblas.so.0";
 
 // OpenBLAS 0.3.21 takes a buffer of up to 64 MiB for each thread and for the caller, and retries
 // without end where it cannot be had; a thread's stack takes 8 MiB more.
@@ -29,30 +27,21 @@ void check_memory() {
   ::munmap(memory, bytes);
 }
 
-template <typename F>
-void find(void* library, const char* name, F& function) {
-  function = reinterpret_cast<F>(::dlsym(library, name));
-  if (function == nullptr)
-    throw Error(std::string(kFile) + " has no " + name, "install Debian's libopenblas0");
-}
-
 OpenBlas load() {
   check_memory();
-  void* library = ::dlopen(kFile, RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr)
-    throw Error(std::string("OpenBLAS cannot be loaded: ") + ::dlerror(),
-                "install Debian's libopenblas0");
+  const std::string files[] = {"libopenblas.so.0"};
+  const SharedLibrary library("OpenBLAS", files, "install Debian's libopenblas0");
   OpenBlas found{};
-  find(library, "openblas_set_num_threads", found.set_num_threads);
-  find(library, "cblas_dsyrk", found.dsyrk);
-  find(library, "cblas_dsymm", found.dsymm);
-  find(library, "cblas_dgemm", found.dgemm);
-  find(library, "dgeqrf_", found.dgeqrf);
-  find(library, "dorgqr_", found.dorgqr);
-  find(library, "dsytrd_", found.dsytrd);
-  find(library, "dsterf_", found.dsterf);
-  find(library, "dstemr_", found.dstemr);
-  find(library, "dormtr_", found.dormtr);
+  library.find("openblas_set_num_threads", found.set_num_threads);
+  library.find("cblas_dsyrk", found.dsyrk);
+  library.find("cblas_dsymm", found.dsymm);
+  library.find("cblas_dgemm", found.dgemm);
+  library.find("dgeqrf_", found.dgeqrf);
+  library.find("dorgqr_", found.dorgqr);
+  library.find("dsytrd_", found.dsytrd);
+  library.find("dsterf_", found.dsterf);
+  library.find("dstemr_", found.dstemr);
+  library.find("dormtr_", found.dormtr);
   return found;
 }
 

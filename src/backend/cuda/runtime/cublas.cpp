@@ -1,47 +1,32 @@
 #include "backend/cuda/runtime/cublas.h"
 
-#include <dlfcn.h>
-
 #include <string>
 
-#include "core/error.h"
+#include "core/shared_library.h"
 
 namespace sluice::impl::cuda {
 namespace {
 
-const std::string kFile = "libcublasLt.so." + std::to_string(CUBLAS_VER_MAJOR);
-
-template <typename F>
-void find(void* library, const char* name, F& function) {
-  function = reinterpret_cast<F>(::dlsym(library, name));
-  if (function == nullptr) throw Error(kFile + " has no " + name, "use --device cpu");
-}
-
 CublasLt load() {
+  const std::string major = std::to_string(CUBLAS_VER_MAJOR), file = "libcublasLt.so." + major;
   // Where the loader looks, and where it was when this was built.
-  void* library = ::dlopen(kFile.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) {
-    const std::string reason = ::dlerror();
-    library = ::dlopen((SLUICE_CUBLAS_FOLDER "/" + kFile).c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (library == nullptr)
-      throw Error(
-          "cuBLASLt cannot be loaded: " + reason,
-          "install CUDA " + std::to_string(CUBLAS_VER_MAJOR) + "'s libcublas, or use --device cpu");
-  }
+  const std::string files[] = {file, SLUICE_CUBLAS_FOLDER "/" + file};
+  const SharedLibrary library("cuBLASLt", files,
+                              "install CUDA " + major + "'s libcublas, or use --device cpu");
   CublasLt found{};
-  find(library, "cublasLtCreate", found.create);
-  find(library, "cublasLtDestroy", found.destroy);
-  find(library, "cublasLtGetStatusString", found.status_string);
-  find(library, "cublasLtMatmul", found.matmul);
-  find(library, "cublasLtMatmulAlgoGetHeuristic", found.algo_get_heuristic);
-  find(library, "cublasLtMatmulDescCreate", found.desc_create);
-  find(library, "cublasLtMatmulDescDestroy", found.desc_destroy);
-  find(library, "cublasLtMatmulDescSetAttribute", found.desc_set_attribute);
-  find(library, "cublasLtMatmulPreferenceCreate", found.preference_create);
-  find(library, "cublasLtMatmulPreferenceDestroy", found.preference_destroy);
-  find(library, "cublasLtMatmulPreferenceSetAttribute", found.preference_set_attribute);
-  find(library, "cublasLtMatrixLayoutCreate", found.layout_create);
-  find(library, "cublasLtMatrixLayoutDestroy", found.layout_destroy);
+  library.find("cublasLtCreate", found.create);
+  library.find("cublasLtDestroy", found.destroy);
+  library.find("cublasLtGetStatusString", found.status_string);
+  library.find("cublasLtMatmul", found.matmul);
+  library.find("cublasLtMatmulAlgoGetHeuristic", found.algo_get_heuristic);
+  library.find("cublasLtMatmulDescCreate", found.desc_create);
+  library.find("cublasLtMatmulDescDestroy", found.desc_destroy);
+  library.find("cublasLtMatmulDescSetAttribute", found.desc_set_attribute);
+  library.find("cublasLtMatmulPreferenceCreate", found.preference_create);
+  library.find("cublasLtMatmulPreferenceDestroy", found.preference_destroy);
+  library.find("cublasLtMatmulPreferenceSetAttribute", found.preference_set_attribute);
+  library.find("cublasLtMatrixLayoutCreate", found.layout_create);
+  library.find("cublasLtMatrixLayoutDestroy", found.layout_destroy);
   return found;
 }
 
