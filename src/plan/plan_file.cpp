@@ -149,7 +149,8 @@ PlanFile read_plan_file(const std::filesystem::path& path) {
 }
 
 bool leaves_folder(const std::filesystem::path& path) {
-  return path.is_absolute() || *path.lexically_normal().begin() == "..";
+  const std::filesystem::path normal = path.lexically_normal();
+  return path.is_absolute() || (!normal.empty() && *normal.begin() == "..");
 }
 
 std::filesystem::path bases_path(const PlanBases& bases, const std::filesystem::path& plan_path) {

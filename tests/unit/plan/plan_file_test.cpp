@@ -96,7 +96,7 @@ TEST(PlanFile, BasesAreFoundFromThePlansFolder) {
 }
 
 TEST(PlanFile, BasesStayInThePlansFolder) {
-  for (const char* inside : {"b", "b/c", "./b", "b/../c", "..b", "b/.."})
+  for (const char* inside : {"", "b", "b/c", "./b", "b/../c", "..b", "b/.."})
     EXPECT_FALSE(leaves_folder(inside)) << inside;
   for (const char* outside : {"/b", "..", "../b", "b/../../c", "./../b"})
     EXPECT_TRUE(leaves_folder(outside)) << outside;
