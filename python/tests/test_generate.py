@@ -120,8 +120,10 @@ def test_chat_answers_in_a_format(demo):
         demo.chat([{"role": "robot", "content": ""}], format="zephyr")
 
 
+# What runs the tests may ignore Ctrl-C, and its children would with it.
 ENDLESS = """
-import sys, sluice
+import signal, sluice
+signal.signal(signal.SIGINT, signal.default_int_handler)
 model = sluice.Model.from_pretrained(sluice.demo_model())
 try:
     while True:
