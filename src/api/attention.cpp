@@ -35,6 +35,10 @@ const AttentionShape& checked(const AttentionShape& shape) {
   return shape;
 }
 
+impl::PlanShape one_layer(const AttentionShape& shape) {
+  return {.n_layers = 1, .n_kv_heads = shape.n_kv_heads, .causal = true, .context = shape.capacity};
+}
+
 // Dense or `refine`, with a cache that this attention can keep.
 impl::LayerPlan checked(const impl::LayerPlan& layer, const AttentionShape& shape) {
   if (layer.mode != impl::AttentionMode::kDense && layer.mode != impl::AttentionMode::kRefine)
@@ -43,18 +47,14 @@ impl::LayerPlan checked(const impl::LayerPlan& layer, const AttentionShape& shap
   if (layer.mode == impl::AttentionMode::kDense && layer.cache != impl::CacheKind::kExact)
     throw Error("dense attention on keys and values alone keeps them as they are",
                 "a plan without an int8 cache");
-  impl::check_plan(
-      {.layers = {layer}},
-      {.n_layers = 1, .n_kv_heads = shape.n_kv_heads, .causal = true, .context = shape.capacity});
+  impl::check_plan({.layers = {layer}}, one_layer(shape));
   return layer;
 }
 
 // All heads are alike.
 impl::LayerPlan layer_plan_of(impl::UniformAttention choice, const AttentionShape& shape) {
   choice.from_layer = 0;
-  const impl::PlanShape fits{
-      .n_layers = 1, .n_kv_heads = shape.n_kv_heads, .causal = true, .context = shape.capacity};
-  return checked(impl::uniform_plan(choice, fits).layers.front(), shape);
+  return checked(impl::uniform_plan(choice, one_layer(shape)).layers.front(), shape);
 }
 
 impl::LayerPlan layer_plan_of(const Plan& plan, int64_t layer, const AttentionShape& shape) {
@@ -139,11 +139,11 @@ void Attention::State::count(int64_t n) {
   if (n == 1) pass.refine.tile = 1;  // a query alone decides for itself
   const auto group = static_cast<size_t>(shape.n_heads / shape.n_kv_heads);
   n_read.resize(static_cast<size_t>(shape.n_heads), 0);
-  for (size_t head = 0; head < n_read.size(); ++head) {
-    const impl::RefineKeys found =
-        impl::refine_keys(pass, plan.heads[head / group].kind, length, n);
-    n_read[head] += static_cast<double>(found.near + found.clusters);
-    if (head == 0) n_dense += static_cast<double>(found.dense);
+  for (size_t kv_head = 0; kv_head < plan.heads.size(); ++kv_head) {
+    const impl::RefineKeys found = impl::refine_keys(pass, plan.heads[kv_head].kind, length, n);
+    for (size_t head = kv_head * group; head < (kv_head + 1) * group; ++head)
+      n_read[head] += static_cast<double>(found.near + found.clusters);
+    if (kv_head == 0) n_dense += static_cast<double>(found.dense);
   }
 }
 

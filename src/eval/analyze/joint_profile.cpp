@@ -10,6 +10,7 @@
 #include "eval/analyze/analyze.h"
 #include "eval/calibrate.h"
 #include "eval/results.h"
+#include "eval/text/windows.h"
 #include "select/counters.h"
 #include "select/inherit.h"
 #include "select/rules.h"
@@ -77,17 +78,10 @@ class JointProfiler {
   void add_window(std::span<const int32_t> tokens, const std::function<void()>& layer_done) {
     before_.reset();
     cache_.truncate(0);
-    model_.observe([&](const AttentionSeen& seen) {
+    observed_forward(model_, tokens, cache_, [&](const AttentionSeen& seen) {
       add_layer(seen);
       layer_done();
     });
-    try {
-      model_.forward(tokens, cache_);
-    } catch (...) {
-      model_.observe({});  // it refers to this call
-      throw;
-    }
-    model_.observe({});
     ++profile_.n_windows;
   }
 
@@ -110,13 +104,7 @@ class JointProfiler {
  private:
   // Without a basis, then with one of each rank: always, and where that pays.
   std::vector<std::unique_ptr<Selector>> make_selectors(size_t layer) const {
-    const JointOptions& options = profile_.options;
-    SelectorSpec spec;
-    spec.rule = before_ == nullptr ? first_rule(options.rule) : options.rule;
-    spec.taus = {options.tau};
-    spec.d_model = model_.spec().d_model;
-    spec.sinks = options.sinks;
-    spec.outlier_ratio = options.outlier_ratio;
+    SelectorSpec spec = profile_.options.selector(model_, before_.get());
     std::vector<std::unique_ptr<Selector>> out;
     out.push_back(model_.backend().make_selector(spec));
     for (const SharedBasis& basis : bases_[layer])
@@ -181,6 +169,16 @@ nlohmann::json times_json(const JointRankTimes& times) {
 }
 
 }  // namespace
+
+SelectorSpec JointOptions::selector(const Model& model, const Selector* before) const {
+  SelectorSpec spec;
+  spec.rule = before == nullptr ? first_rule(rule) : rule;
+  spec.taus = {tau};
+  spec.d_model = model.spec().d_model;
+  spec.sinks = sinks;
+  spec.outlier_ratio = outlier_ratio;
+  return spec;
+}
 
 BasisInput selection_input(RowSpace space) {
   SLUICE_CHECK(space != RowSpace::kKey);

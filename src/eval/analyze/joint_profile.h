@@ -25,6 +25,9 @@ struct JointOptions {
   int64_t n_tokens = 0;        // of a window
   int64_t n_windows = 4;       // at most
   std::vector<int64_t> ranks;  // each at most that of the bases
+
+  // How tokens are selected, without a basis; before: the selector of the layer above, or none.
+  SelectorSpec selector(const Model& model, const Selector* before) const;
 };
 
 // Times of selection with a basis: medians of all runs, and what selection without one took over

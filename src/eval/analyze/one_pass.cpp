@@ -65,12 +65,7 @@ class OnePass {
  private:
   std::unique_ptr<Selector> select(const TokenRows& rows,
                                    std::shared_ptr<const SelectionBasis> basis) const {
-    SelectorSpec spec;
-    spec.rule = before_ == nullptr ? first_rule(options_.rule) : options_.rule;
-    spec.taus = {options_.tau};
-    spec.d_model = model_.spec().d_model;
-    spec.sinks = options_.sinks;
-    spec.outlier_ratio = options_.outlier_ratio;
+    SelectorSpec spec = options_.selector(model_, before_.get());
     spec.basis = std::move(basis);
     spec.basis_use = BasisUse::kAlways;
     auto selector = model_.backend().make_selector(spec);
