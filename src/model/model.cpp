@@ -182,8 +182,9 @@ KvCache Model::make_cache(int64_t n_batch, int64_t capacity, const AttentionPlan
 
 void Model::check_tokens(std::span<const int32_t> tokens, const KvCache& cache) const {
   const auto n_rows = static_cast<int64_t>(tokens.size());
+  if (n_rows == 0) throw Error("the text has no tokens", "does the tokenizer belong to the model?");
   const int64_t n_tokens = n_rows / cache.n_batch(), first = cache.length();
-  SLUICE_CHECK(n_rows > 0 && n_tokens * cache.n_batch() == n_rows);
+  SLUICE_CHECK(n_tokens * cache.n_batch() == n_rows);
   SLUICE_CHECK(spec_.causal || first == 0);
   if (first + n_tokens > std::min(cache.capacity(), context_))
     throw Error(fmt::format("{} tokens do not fit a context of {}", first + n_tokens,

@@ -9,8 +9,9 @@ namespace sluice::impl {
 void JsonPath::add_key(std::string_view key) {
   if (!text_.empty()) text_ += '.';
   const std::string quoted = quote(key);
-  const bool as_it_is =
-      !key.empty() && quoted.size() == key.size() + 2 && key.find_first_of(" .[]`\\") == key.npos;
+  // Not by its length: escapes and the cut of a long key can add up to that of the key.
+  const bool as_it_is = !key.empty() && quoted.compare(1, quoted.size() - 2, key) == 0 &&
+                        key.find_first_of(" .[]`\\") == key.npos;
   text_ += as_it_is ? key : quoted;
 }
 

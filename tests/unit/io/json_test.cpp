@@ -219,7 +219,8 @@ TEST(JsonValue, NamesAreFoundInAList) {
 
 TEST(JsonValue, KeysOfAFileAreShownSafely) {
   const Sample sample(R"({"a\nb": 1, "a.b": 1, "": 1, "<s>": 1, ")" + std::string(5000, 'k') +
-                      R"(": 1, "s": ")" + std::string(5 << 20, 'x') + R"("})");
+                      R"(": 1, "\n)" + std::string(117, 'k') + R"(": 1, "s": ")" +
+                      std::string(5 << 20, 'x') + R"("})");
   const auto says = [&](const std::string& key, const std::string& fragment) {
     const std::string message =
         expect_error([&] { sample.root().at(key).string(); }, {"f.json: " + fragment});
@@ -230,6 +231,8 @@ TEST(JsonValue, KeysOfAFileAreShownSafely) {
   says("", "``: expected");
   says("<s>", "<s>: expected");
   says(std::string(5000, 'k'), "`kkk");
+  // Cut and escaped it is as long as it was.
+  says('\n' + std::string(117, 'k'), "`\\x0akkk");
   const std::string message =
       expect_error([&] { sample.root().at("s").boolean(); }, {"xxx... (5242880 bytes)\""});
   EXPECT_LT(message.size(), 300u);

@@ -32,5 +32,12 @@ TEST(FailedPass, IsNotGoneOnFromUnsaid) {
   EXPECT_SAME_BITS(hidden_of(model, tokens, cache), expected);
 }
 
+// A tokenizer of another model may find none in a text.
+TEST(FailedPass, OfNoTokensSaysSo) {
+  Model model = load(family_cases()[0], {"cpu", DType::kF32});
+  KvCache cache = model.make_cache();
+  expect_error([&] { model.forward({}, cache); }, {"no tokens"});
+}
+
 }  // namespace
 }  // namespace sluice::impl::test
