@@ -2,7 +2,7 @@
 // CPU's but for round-off.
 
 #include "backend/cuda/runtime/device.h"
-#include "cli/refusals.h"
+#include "cli/encoder.h"
 
 namespace sluice::impl {
 namespace {
@@ -110,6 +110,41 @@ TEST_P(CudaCommand, Benches) {
     EXPECT_GT(found_case.at("tokens_per_s").get<double>(), 0) << found_case;
 }
 
+class CudaEncoder : public testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    if (cuda::device_count() == 0) GTEST_SKIP() << "no CUDA device";
+  }
+  json eval(const std::string& device) const {
+    run_ok({"eval", "-m", encoder.folder.path(), "-f", encoder.text, "--json", encoder.results,
+            "--attention", "paper,copy,keys,refine", "--tau", "0.5", "--device", device,
+            "--quiet"});
+    return read_results(encoder.results);
+  }
+  const Encoder encoder{GetParam()};
+};
+
+TEST_P(CudaEncoder, EvaluatesAsTheCpuDoes) {
+  const json found = eval("cuda"), expected = eval("cpu");
+  ASSERT_EQ(found.at("runs").size(), 4u);
+  for (size_t i = 0; i < 4; ++i) {
+    SCOPED_TRACE(expected.at("runs")[i].at("settings").dump());
+    const json &got = found.at("runs")[i].at("metrics"),
+               &cpu = expected.at("runs")[i].at("metrics");
+    const auto near = [&](const char* name, double tolerance) {
+      EXPECT_NEAR(got.at(name).get<double>(), cpu.at(name).get<double>(), tolerance) << name;
+    };
+    EXPECT_EQ(got.at("accuracy_base"), cpu.at("accuracy_base"));
+    // Some thousand additions in f32, in another order.
+    near("ppl_base", 1e-4 * cpu.at("ppl_base").get<double>());
+    near("kl_mean", 1e-4);
+    near("hidden_relative_error", 1e-3);
+    near("keys_read_fraction", 1e-6);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Golden, CudaEncoder, testing::Values("bert", "esm"),
+                         [](const auto& test) { return std::string(test.param); });
 INSTANTIATE_TEST_SUITE_P(Golden, CudaCommand, testing::Values("gpt2", "llama"),
                          [](const auto& test) { return std::string(test.param); });
 
