@@ -14,6 +14,7 @@ transformers = pytest.importorskip("transformers")
 
 import sluice  # noqa: E402
 from sluice import hf  # noqa: E402
+from sluice.hf import _enable  # noqa: E402
 
 # A model on a GPU is served by a package that was built with CUDA.
 try:
@@ -248,6 +249,24 @@ def test_a_cache_of_our_own_gives_the_same_text_and_keeps_no_keys(model):
         assert cache.get_seq_length() == 419 and all(layer.keys is None for layer in cache.layers)
         cache.reset()
         assert torch.equal(model.generate(ids, past_key_values=cache, **options), expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_with_a_cache_of_our_own_nothing_is_copied(model, dtype, monkeypatch):
+    copies, rows = [], _enable._rows
+
+    def watched(heads, dtype):
+        found = rows(heads, dtype)
+        copies.append(found.data_ptr() != heads.data_ptr())
+        return found
+
+    monkeypatch.setattr(_enable, "_rows", watched)
+    model, ids = model.to(dtype), tokens(41).to(model.device)
+    with hf.enable(model, delta=0), torch.no_grad():
+        cache = hf.Cache(model)
+        for part in (ids[:, :40], ids[:, 40:]):
+            model(part, past_key_values=cache)
+    assert copies == [False] * (3 * 2 * 3)  # queries, keys and values, two passes, three layers
 
 
 def test_a_cache_of_our_own_leaves_other_layers_to_transformers():

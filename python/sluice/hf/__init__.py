@@ -11,7 +11,7 @@ of them, for its lengths, for layers that fall back, and to start again from whe
 reordered; a :class:`Cache` keeps none.
 
 Tensors of float32 and bfloat16 go in and out without a copy where the heads of a token follow each other,
-as the projections of most models leave them; keys and values of a ``DynamicCache`` are copied once, token by
+as the projections of most models leave them; those that a ``DynamicCache`` hands out are copied once, token by
 token. float16 is converted (docs/python.md has the cost). On a GPU attention runs on torch's current stream;
 nothing goes to the host, and nobody waits.
 

@@ -148,6 +148,7 @@ class Enabled:
         for module, layer in self._layers:
             if module.__dict__.get("_sluice") is layer:
                 del module.__dict__["_sluice"]
+            layer.finish()
         if self._model.__dict__.get("_sluice_enabled") is self:
             del self._model.__dict__["_sluice_enabled"]
         if self._hooks:

@@ -51,17 +51,25 @@ class Layer:
         self.states: weakref.WeakKeyDictionary[Any, State] = weakref.WeakKeyDictionary()
         self.cache: Any = None
         self.before: tuple[torch.Tensor | None, int] = (None, 0)
-        self.reads: list[Any] | None = None  # of the last sequences
+        self.reads: list[Any] | None = None  # of the last sequences, to be looked at
+        self.read: list[float] | None = None  # the same, once they were
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Layer:
         return Layer(self.index, self.options, self.shared)  # a copy of a model has caches of its own
 
     def keys_read(self) -> list[float] | None:
         """Of each query head, in the last sequences; waits for them. None where there were none."""
-        if self.reads is None:
-            return None
-        shares = [each.by_head for each in self.reads]
-        return [sum(of_head) / len(shares) for of_head in zip(*shares)]
+        if self.reads is not None:
+            shares = [each.by_head for each in self.reads]
+            self.read = [sum(of_head) / len(shares) for of_head in zip(*shares)]
+            self.reads = None
+        return self.read
+
+    def finish(self) -> None:
+        """Keeps how many keys were read, and nothing of a device."""
+        self.keys_read()
+        self.states.clear()
+        self.shared.devices.clear()
 
     def cache_layer(self) -> Any:
         """That of the cache in use; None where there is none yet."""

@@ -21,8 +21,9 @@ std::string mebibytes(size_t bytes) {
 
 std::atomic<int> n_gate_places = 0;  // that are taken
 
-// Of memory that is not in use, among another library's allocations.
-constexpr uint64_t kKeptBytes = uint64_t{1} << 30;
+// Of a device's memory, what is kept without being in use among another library's allocations: its
+// own allocator cannot ask for it. Enough for the cache of the next text.
+constexpr uint64_t kKeptShare = 8;
 
 constexpr const char* kNeedsLess = "a smaller --context or --dtype bf16 needs less memory";
 
@@ -115,22 +116,21 @@ Context::Context(int device, std::optional<cudaStream_t> stream) : device_(devic
   if (!stream)
     check(cudaStreamCreateWithFlags(own_stream_.to_set(), cudaStreamNonBlocking), "stream");
   stream_ = stream.value_or(own_stream_.get());
-  make_pool(stream.has_value());
+  if (stream)
+    make_own_pool();
+  else
+    check(cudaDeviceGetDefaultMemPool(&pool_, device), "memory pool");
+  uint64_t keep = stream ? properties.totalGlobalMem / kKeptShare : UINT64_MAX;
+  check(cudaMemPoolSetAttribute(pool_, cudaMemPoolAttrReleaseThreshold, &keep), "memory pool");
 }
 
-void Context::make_pool(bool own) {
-  if (own) {
-    cudaMemPoolProps properties{};
-    properties.allocType = cudaMemAllocationTypePinned;
-    properties.location.type = cudaMemLocationTypeDevice;
-    properties.location.id = device_;
-    check(cudaMemPoolCreate(own_pool_.to_set(), &properties), "memory pool");
-    pool_ = own_pool_.get();
-  } else {
-    check(cudaDeviceGetDefaultMemPool(&pool_, device_), "memory pool");
-  }
-  uint64_t keep = own ? kKeptBytes : UINT64_MAX;
-  check(cudaMemPoolSetAttribute(pool_, cudaMemPoolAttrReleaseThreshold, &keep), "memory pool");
+void Context::make_own_pool() {
+  cudaMemPoolProps properties{};
+  properties.allocType = cudaMemAllocationTypePinned;
+  properties.location.type = cudaMemLocationTypeDevice;
+  properties.location.id = device_;
+  check(cudaMemPoolCreate(own_pool_.to_set(), &properties), "memory pool");
+  pool_ = own_pool_.get();
 }
 
 void Context::use_stream(cudaStream_t stream) {

@@ -90,9 +90,9 @@ struct CannotRecord {};
 
 class Context {
  public:
-  // On a stream of its own, or on that of another library, which keeps the memory that is not in
-  // use here but for a GiB. The device becomes the current one of this thread. Throws Error where
-  // there is no such device, or it or its driver is too old.
+  // On a stream of its own, or on that of another library, which gets back the memory that is not
+  // in use here but for an eighth of the device's. The device becomes the current one of this
+  // thread. Throws Error where there is no such device, or it or its driver is too old.
   explicit Context(int device, std::optional<cudaStream_t> stream = {});
   ~Context();
   Context(const Context&) = delete;
@@ -169,7 +169,7 @@ class Context {
     if (recording()) throw CannotRecord();
   }
 
-  void make_pool(bool own);
+  void make_own_pool();
 
   int device_;
   int multiprocessors_ = 0, multiprocessor_shared_bytes_ = 0, compute_capability_ = 0;
