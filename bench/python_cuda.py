@@ -50,7 +50,7 @@ PROBE = "sluice_bench"  # the name of an attention function that measures the ot
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--tokens", type=int, default=32768, help="of the prompt")
-    parser.add_argument("--new-tokens", type=int, default=33, help="that are generated, the first by the prefill")
+    parser.add_argument("--new-tokens", type=int, default=65, help="that are generated, the first by the prefill")
     parser.add_argument("--reads", type=float, default=0.22, help="share of keys that a prefill is to read")
     parser.add_argument("--sharpen", type=float, default=1.0, help="factor of query projections")
     parser.add_argument("--repeat", type=int, default=3)
@@ -92,6 +92,7 @@ class Probe:
     def __init__(self, own, reads, device, capacity):
         self.own, self.reads, self.device, self.capacity = own, reads, device, capacity
         self.deltas, self.found, self.calls = [], [], []
+        self.found_decoding = []
 
     def attention(self, query, key, delta):
         return sluice.Attention(n_heads=query.shape[1], n_kv_heads=key.shape[1], head_dim=query.shape[3],
@@ -111,10 +112,14 @@ class Probe:
         return delta, attention
 
     def __call__(self, module, query, key, value, mask, **options):
-        functions = {name: ALL_ATTENTION_FUNCTIONS[name] for name in self.own}
-        answer = functions[self.own[0]](module, query, key, value, mask, **options)
-        if query.shape[2] == 1:
-            return answer
+        def own(name, q=query):
+            """What transformers calls; flash attention looks into the config for its name."""
+            module.config._attn_implementation_internal = name
+            try:
+                return ALL_ATTENTION_FUNCTIONS[name](module, q, key, value, mask, **options)
+            finally:
+                module.config._attn_implementation_internal = PROBE
+
         out = torch.empty_like(query[0].transpose(0, 1), memory_format=torch.contiguous_format)
         delta, attention = self.find_delta(query, key, value, out)
         self.deltas.append(delta)
@@ -125,13 +130,21 @@ class Probe:
             _append(attention, query[0], key[0], value[0], out)
 
         last, row = [x[0, :, -1:] for x in (query, key, value)], torch.empty_like(out[:1])
-        times = {"sluice": (call_ms(prefill), call_ms(lambda: _append(attention, *last, row), 20))}
-        for name, function in functions.items():
-            times[name] = (
-                call_ms(lambda: function(module, query, key, value, mask, **options)),
-                call_ms(lambda: function(module, query[:, :, -1:], key, value, None, **options), 20))
+        prefill_ms, read = call_ms(prefill), reads_of(attention)
+        decode_ms = call_ms(lambda: _append(attention, *last, row), 20)
+        more = reads_of(attention)
+        self.found_decoding.append((more[0] - read[0]) / (more[1] - read[1]))
+        times = {"sluice": (prefill_ms, decode_ms)}
+        for name in self.own:
+            times[name] = (call_ms(lambda: own(name)), call_ms(lambda: own(name, query[:, :, -1:]), 20))
         self.calls.append(times)
-        return answer
+        return own("sdpa")
+
+
+def reads_of(attention):
+    """Keys that an attention has read, and those that dense attention reads, of one head."""
+    dense = len(attention) * (len(attention) + 1) / 2
+    return attention.keys_read * dense, dense
 
 
 def make_model(args, device):
@@ -202,13 +215,13 @@ def survival(model_own, model_ours, calls_own, calls_ours):
             "survives": (model_own - model_ours) / (calls_own - calls_ours)}
 
 
-def report(args, found, reads, probe, own, results):
+def report(args, found, probe, own, results):
     print(f"\n| attention | prefill of {args.tokens} tokens, s | decode, ms per token |\n| --- | --- | --- |")
     for name, (prefill, decode) in found.items():
         print(f"| {name} | {prefill:.3f} | {1000 * decode:.2f} |")
     print(f"\nkeys read by prefill: {statistics.mean(probe.found):.3f} of dense attention's (layers "
-          f"{min(probe.found):.3f} to {max(probe.found):.3f}), with {args.new_tokens} new tokens "
-          f"{reads['sluice, its cache', args.new_tokens]:.3f}; delta {min(probe.deltas):.2g} to "
+          f"{min(probe.found):.3f} to {max(probe.found):.3f}), by decoding "
+          f"{statistics.mean(probe.found_decoding):.3f}; delta {min(probe.deltas):.2g} to "
           f"{max(probe.deltas):.2g}; query projections times {args.sharpen:g}, random weights")
     best = [min(own, key=lambda name: found[name][phase]) for phase in (0, 1)]
     print("\n| | transformers' best | calls alone, ms | sluice's, ms | speed-up of calls | predicted of the model "
@@ -247,9 +260,10 @@ def main():
     print(f"{name}, torch {torch.__version__}, transformers {transformers.__version__}, sluice {sluice.__version__}")
     results = {"tokens": args.tokens, "new_tokens": args.new_tokens, "sharpen": args.sharpen, "device": name,
                "deltas": probe.deltas, "prefill_reads": probe.found,
+               "decode_reads": probe.found_decoding,
                "reads": {f"{key}, {n} new": share for (key, n), share in reads.items()},
                "seconds": {key: {"prefill": a, "decode_per_token": b} for key, (a, b) in found.items()}}
-    report(args, found, reads, probe, own, results)
+    report(args, found, probe, own, results)
     print(f"\n{time.perf_counter() - begin:.0f} s in all")
     if args.json:
         with open(args.json, "w", encoding="utf-8") as file:
