@@ -518,6 +518,21 @@ def test_profile_has_a_row_for_each_head(nano):
     assert few < every
 
 
+@pytest.mark.skipif(bool(NO_CUDA), reason=NO_CUDA)
+def test_what_is_measured_on_a_gpu_is_what_is_measured_on_the_cpu(nano):
+    model, texts = nano
+    there, texts_there = copy.deepcopy(model).to("cuda"), [text.to("cuda") for text in texts]
+    plan = sluice.Plan.uniform("refine", delta=0.05, window=64, from_layer=1)
+    for options in (dict(delta=0.01), dict(plan=plan)):
+        expected, found = hf.measure(model, texts, **options), hf.measure(there, texts_there, **options)
+        # Activations differ by round-off, so a cluster near the threshold may be decided differently.
+        assert found["kl"] == pytest.approx(expected["kl"], rel=1e-2)
+        assert found["keys_read"] == pytest.approx(expected["keys_read"], rel=1e-3)
+        assert found["keys_read_by_head"].keys() == expected["keys_read_by_head"].keys()
+    assert len(hf.profile(there, texts_there[1:], deltas=[1.0])) == 12 * 3
+    assert hf.tune(there, texts_there, max_kl=0.02)["delta"] > 0
+
+
 def test_a_contract_that_nothing_keeps_is_refused():
     model, text = make("llama").to(torch.bfloat16), tokens(200)
     # Rounding to bfloat16 in another place alone costs more.
