@@ -4,6 +4,7 @@
 
 #include "sluice/analyze.h"
 #include "sluice/attention.h"
+#include "sluice/attention_device.h"
 #include "sluice/chat.h"
 #include "sluice/error.h"
 #include "sluice/evaluate.h"

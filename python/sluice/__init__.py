@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import pathlib
 
-from ._attention import Attention
+from ._attention import Attention, AttentionDevice
 from ._core import set_threads, threads, version as _version
 from ._errors import Error
 from ._model import Model, Sequence, Text
@@ -22,8 +22,8 @@ from ._results import Analysis, Evaluation, report
 from ._stream import Token
 
 __version__: str = _version()
-__all__ = ["Analysis", "Attention", "Error", "Evaluation", "Model", "Plan", "Sequence", "Text", "Token",
-           "demo_model", "demo_text", "report", "set_threads", "threads"]
+__all__ = ["Analysis", "Attention", "AttentionDevice", "Error", "Evaluation", "Model", "Plan", "Sequence",
+           "Text", "Token", "demo_model", "demo_text", "report", "set_threads", "threads"]
 
 
 def demo_model() -> pathlib.Path:

@@ -67,3 +67,39 @@ def test_what_does_not_fit_is_refused(qkv):
         sluice.Attention(n_heads=3, n_kv_heads=2, head_dim=8, capacity=8)
     with pytest.raises(TypeError):
         make().append(q, k, v, out=np.empty_like(q)[::2])
+
+
+def test_attentions_share_a_device(qkv):
+    device = sluice.AttentionDevice("cpu")
+    assert (device.kind, device.ordinal, device.dtype) == ("cpu", 0, "f32")
+    first, second = make(device=device), make(device=device, mode="refine", delta=0)
+    assert np.abs(first.append(*qkv) - second.append(*qkv)).max() < 1e-5
+    with pytest.raises(sluice.Error, match="no stream"):
+        device.use_stream(0)
+    with pytest.raises(sluice.Error, match="only a GPU"):
+        sluice.AttentionDevice("cpu", stream=0)
+
+
+def test_rows_of_a_fused_projection_are_read_in_place(qkv):
+    fused = np.concatenate(qkv, axis=1)
+    q, k, v = fused[:, :4], fused[:, 4:6], fused[:, 6:]
+    out = np.zeros((600, 8, 32), dtype=np.float32)
+    attention = make(mode="refine", delta=0.02)
+    attention.append_rows(q, k, v, out[:, 2:6])
+    reads = attention.reads()
+    expected = make(mode="refine", delta=0.02)
+    assert np.array_equal(out[:, 2:6], expected.append(*qkv))
+    assert not out[:, :2].any() and not out[:, 6:].any()
+    attention.clear()
+    assert reads.keys_read == expected.keys_read and reads.by_head == expected.keys_read_by_head
+
+
+def test_rows_that_do_not_fit_are_refused(qkv):
+    q, k, v = qkv
+    out, attention = np.empty_like(q), make()
+    for rows, message in [((q, k[:9], v, out), "no tokens"), ((q, q, q, out), "no tokens"),
+                          ((q.astype("float64"), k, v, out), "dtype"),
+                          ((q, k, v, np.empty((4, 600, 32), np.float32).transpose(1, 0, 2)), "follow")]:
+        with pytest.raises(sluice.Error, match=message):
+            attention.append_rows(*rows)
+    assert len(attention) == 0

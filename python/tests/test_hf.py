@@ -14,7 +14,15 @@ transformers = pytest.importorskip("transformers")
 
 import sluice  # noqa: E402
 from sluice import hf  # noqa: E402
+from sluice.hf import _enable  # noqa: E402
 
+# A model on a GPU is served by a package that was built with CUDA.
+try:
+    sluice.AttentionDevice("cuda", "bf16", stream=0)
+    NO_CUDA = "" if torch.cuda.is_available() else "torch has no CUDA device"
+except sluice.Error as error:
+    NO_CUDA = error.message
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(bool(NO_CUDA), reason=NO_CUDA))]
 # Float32 sums in another order, as a share of the range of the logits: docs/architecture.md, "Numbers".
 ROUND_OFF = 2e-5
 VOCAB = 97
@@ -43,9 +51,14 @@ def make(name, **changes):
     return transformers.AutoModelForCausalLM.from_config(config).eval()
 
 
+@pytest.fixture(params=DEVICES)
+def device(request):
+    return request.param
+
+
 @pytest.fixture(params=sorted(CONFIGS))
-def model(request):
-    return make(request.param)
+def model(request, device):
+    return make(request.param).to(device)
 
 
 def tokens(n, batch=1, seed=5):
@@ -75,7 +88,7 @@ def no_fallback(request):
 
 
 def test_prefill_of_delta_0_has_transformers_own_logits(model):
-    ids = tokens(700)
+    ids = tokens(700).to(model.device)
     expected = logits(model, ids)
     with hf.enable(model, delta=0) as enabled:
         assert_close(logits(model, ids), expected)
@@ -85,7 +98,7 @@ def test_prefill_of_delta_0_has_transformers_own_logits(model):
 
 def test_attention_that_opens_no_cluster_reads_less(model):
     with hf.enable(model, delta=float("inf"), window=128) as enabled:
-        logits(model, tokens(1500))
+        logits(model, tokens(1500).to(model.device))
         shares = enabled.keys_read()
     assert len(shares) == 3 and all(share < 1 for share in shares.values())
 
@@ -139,7 +152,7 @@ def test_smollm2_from_its_gguf_file_has_the_loss_and_the_reads_of_the_program():
 
 
 def test_decoding_of_delta_0_has_transformers_own_logits(model):
-    ids = tokens(640)
+    ids = tokens(640).to(model.device)
     with torch.no_grad():
         own, ours = transformers.DynamicCache(), transformers.DynamicCache()
         for begin, end in [(0, 600), (600, 620)] + [(i, i + 1) for i in range(620, 640)]:
@@ -149,7 +162,7 @@ def test_decoding_of_delta_0_has_transformers_own_logits(model):
 
 
 def test_generate_gives_transformers_own_text(model):
-    ids = tokens(500)
+    ids = tokens(500).to(model.device)
     expected = model.generate(ids, max_new_tokens=24, do_sample=False)
     with hf.enable(model, delta=0) as enabled:
         assert torch.equal(model.generate(ids, max_new_tokens=24, do_sample=False), expected)
@@ -159,7 +172,8 @@ def test_generate_gives_transformers_own_text(model):
 
 
 def test_a_batch_with_left_padding_has_transformers_own_logits(model):
-    ids, mask = tokens(600, batch=3), torch.ones(3, 600, dtype=torch.long)
+    ids = tokens(600, batch=3).to(model.device)
+    mask = torch.ones_like(ids)
     for row, pad in enumerate((0, 250, 37)):
         ids[row, :pad], mask[row, :pad] = 1, 0
     expected = logits(model, ids, attention_mask=mask)
@@ -224,7 +238,8 @@ def test_a_tuned_plan_has_the_loss_and_the_reads_of_the_program(tmp_path):
 
 
 def test_a_cache_of_our_own_gives_the_same_text_and_keeps_no_keys(model):
-    ids, mask = tokens(400, batch=2), torch.ones(2, 400, dtype=torch.long)
+    ids = tokens(400, batch=2).to(model.device)
+    mask = torch.ones_like(ids)
     ids[1, :90], mask[1, :90] = 1, 0
     options = dict(attention_mask=mask, max_new_tokens=20, do_sample=False)
     with hf.enable(model, delta=0.02, window=64):
@@ -234,6 +249,24 @@ def test_a_cache_of_our_own_gives_the_same_text_and_keeps_no_keys(model):
         assert cache.get_seq_length() == 419 and all(layer.keys is None for layer in cache.layers)
         cache.reset()
         assert torch.equal(model.generate(ids, past_key_values=cache, **options), expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_with_a_cache_of_our_own_nothing_is_copied(model, dtype, monkeypatch):
+    copies, rows = [], _enable._rows
+
+    def watched(heads, dtype):
+        found = rows(heads, dtype)
+        copies.append(found.data_ptr() != heads.data_ptr())
+        return found
+
+    monkeypatch.setattr(_enable, "_rows", watched)
+    model, ids = model.to(dtype), tokens(41).to(model.device)
+    with hf.enable(model, delta=0), torch.no_grad():
+        cache = hf.Cache(model)
+        for part in (ids[:, :40], ids[:, 40:]):
+            model(part, past_key_values=cache)
+    assert copies == [False] * (3 * 2 * 3)  # queries, keys and values, two passes, three layers
 
 
 def test_a_cache_of_our_own_leaves_other_layers_to_transformers():
@@ -287,18 +320,64 @@ def test_a_cache_that_was_cropped_or_copied_goes_on_from_there():
             assert_close(model(ids[:, 200:], past_key_values=each).logits, expected[:, 200:])
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_halves_are_as_near_to_the_exact_model_as_sdpa(dtype):
-    model, ids = make("llama"), tokens(400)
-    exact = logits(model, ids)
-    model = model.to(dtype)
+def errors(model, ids, exact):
+    """Root mean squares of what sdpa and we are off the exact model."""
     sdpa = (logits(model, ids).float() - exact).square().mean().sqrt().item()
     with hf.enable(model, delta=0):
         found = logits(model, ids)
-    assert found.dtype == dtype
-    ours = (found.float() - exact).square().mean().sqrt().item()
+    assert found.dtype == model.dtype
+    return sdpa, (found.float() - exact).square().mean().sqrt().item()
+
+
+@pytest.mark.parametrize("head_dim", [16, 64, 128, 256])
+def test_bfloat16_is_as_near_to_the_exact_model_as_sdpa(device, head_dim):
+    model = make("llama", head_dim=head_dim).to(device)
+    ids = tokens(700).to(device)
+    exact = logits(model, ids)
+    sdpa, ours = errors(model.to(torch.bfloat16), ids, exact)
     # Most of the error is the rounding of weights and activations, which both have.
     assert ours < 1.2 * sdpa
+
+
+def test_float16_is_as_near_to_the_exact_model_as_the_dtype_that_it_is_computed_in(device):
+    model, ids = make("llama").to(device), tokens(400).to(device)
+    exact = logits(model, ids)
+    rounded = copy.deepcopy(model).to(torch.bfloat16 if device == "cuda" else torch.float16)
+    expected, _ = errors(rounded, ids, exact)
+    _, ours = errors(model.to(torch.float16), ids, exact)
+    assert ours < 1.2 * expected
+
+
+@pytest.mark.skipif(bool(NO_CUDA), reason=NO_CUDA)
+def test_halves_decode_on_a_gpu_as_they_prefill():
+    model = make("llama", head_dim=64).to("cuda", torch.bfloat16)
+    ids = tokens(700, batch=2).to("cuda")
+    expected = logits(model, ids).float()
+    with hf.enable(model, delta=0), torch.no_grad():
+        for cache in (transformers.DynamicCache(), hf.Cache(model)):
+            parts = [model(ids[:, a:b], past_key_values=cache).logits
+                     for a, b in [(0, 600), (600, 660)] + [(i, i + 1) for i in range(660, 700)]]
+            found = torch.cat(parts, dim=1).float()
+            # Activations of three layers are rounded to 2^-9 in other places; the head has 64 of them.
+            assert_close(found, expected, share=2 ** -5)
+
+
+@pytest.mark.skipif(bool(NO_CUDA), reason=NO_CUDA)
+def test_another_stream_of_torch_is_followed():
+    model, ids = make("llama").to("cuda"), tokens(600).to("cuda")
+    expected, cache = logits(model, ids), transformers.DynamicCache()
+    with hf.enable(model, delta=0) as enabled, torch.no_grad():
+        found = []
+        for begin, end in ((0, 500), (500, 501), (501, 600)):
+            stream = torch.cuda.Stream()
+            stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(stream):
+                found.append(model(ids[:, begin:end], past_key_values=cache).logits)
+            torch.cuda.current_stream().wait_stream(stream)
+        assert_close(torch.cat(found, dim=1), expected)
+        # All layers share one device.
+        shared = {id(layer.shared) for _, layer in enabled._layers}
+        assert len(shared) == 1 and len(enabled._layers[0][1].shared.devices) == 1
 
 
 def test_inference_mode_is_served():
@@ -437,6 +516,21 @@ def test_profile_has_a_row_for_each_head(nano):
     assert {(row["layer"], row["head"]) for row in rows} == {(i, j) for i in range(12) for j in range(3)}
     every, few = (sum(row["keys_read"] for row in rows if row["delta"] == delta) for delta in (0.0, 1.0))
     assert few < every
+
+
+@pytest.mark.skipif(bool(NO_CUDA), reason=NO_CUDA)
+def test_what_is_measured_on_a_gpu_is_what_is_measured_on_the_cpu(nano):
+    model, texts = nano
+    there, texts_there = copy.deepcopy(model).to("cuda"), [text.to("cuda") for text in texts]
+    plan = sluice.Plan.uniform("refine", delta=0.05, window=64, from_layer=1)
+    for options in (dict(delta=0.01), dict(plan=plan)):
+        expected, found = hf.measure(model, texts, **options), hf.measure(there, texts_there, **options)
+        # Activations differ by round-off, so a cluster near the threshold may be decided differently.
+        assert found["kl"] == pytest.approx(expected["kl"], rel=1e-2)
+        assert found["keys_read"] == pytest.approx(expected["keys_read"], rel=1e-3)
+        assert found["keys_read_by_head"].keys() == expected["keys_read_by_head"].keys()
+    assert len(hf.profile(there, texts_there[1:], deltas=[1.0])) == 12 * 3
+    assert hf.tune(there, texts_there, max_kl=0.02)["delta"] > 0
 
 
 def test_a_contract_that_nothing_keeps_is_refused():

@@ -3,7 +3,6 @@
 #include "core/error.h"
 
 namespace sluice::impl::api {
-namespace {
 
 impl::DType dtype_of(sluice::DType dtype) {
   switch (dtype) {
@@ -14,8 +13,6 @@ impl::DType dtype_of(sluice::DType dtype) {
   }
   throw Error("the number format is none", "DType::kF32 or DType::kBF16");
 }
-
-}  // namespace
 
 std::unique_ptr<Backend> make_backend(sluice::Device device, sluice::DType dtype) {
   switch (device) {

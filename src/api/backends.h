@@ -10,6 +10,9 @@
 
 namespace sluice::impl::api {
 
+// Throws Error for a value that is none of the names.
+DType dtype_of(sluice::DType dtype);
+
 // Throws Error for a device that is not there.
 std::unique_ptr<Backend> make_backend(sluice::Device device, sluice::DType dtype);
 

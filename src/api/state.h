@@ -13,10 +13,22 @@
 #include "model/model.h"
 #include "plan/plan.h"
 #include "plan/plan_file.h"
+#include "sluice/attention_device.h"
 #include "sluice/model.h"
 #include "sluice/plan.h"
 
 namespace sluice {
+
+struct AttentionDevice::State {
+  std::unique_ptr<impl::Backend> backend;
+  Device kind;
+  DType dtype;
+  int ordinal = 0;
+  bool has_stream = false;  // of the caller's
+
+  // The device is the current one of this thread as long as the answer lives.
+  std::shared_ptr<void> enter() const;
+};
 
 // One of the two is set.
 struct Plan::State {
@@ -61,6 +73,7 @@ struct Access {
     return model.state_;
   }
   static const std::shared_ptr<const Plan::State>& of(const Plan& plan) { return plan.state_; }
+  static AttentionDevice::State& of(const AttentionDevice& device) { return *device.state_; }
 };
 
 namespace impl::api {

@@ -34,6 +34,7 @@ class Backend : public CoreOps, public AttentionOps, public SelectionOps, public
   virtual StepRecorder* recorder() { return nullptr; }
   virtual DeviceGates* device_gates() { return nullptr; }
   virtual ScoreComparer* score_comparer() { return nullptr; }
+  virtual SharedDevice* shared_device() { return nullptr; }
   // Whether a step is being recorded: its operations are noted down and not done.
   bool recording() { return recorder() != nullptr && recorder()->active(); }
 };
@@ -42,7 +43,16 @@ class Backend : public CoreOps, public AttentionOps, public SelectionOps, public
 std::unique_ptr<Backend> make_reference_backend(DType dtype);
 // oneDNN or our own packed kernels, and Highway: the fastest this CPU has.
 std::unique_ptr<Backend> make_cpu_backend(DType dtype);
-// Error in a build without CUDA.
+// On the first device. Error in a build without CUDA.
 std::unique_ptr<Backend> make_cuda_backend(DType dtype);
+
+// Where another library of this process works.
+struct CudaPlace {
+  int device = 0;
+  void* stream = nullptr;  // a cudaStream_t, which outlives its use; null is CUDA's default stream
+};
+// The thread's current device stays what it was; the backend's operations need enter()
+// (SharedDevice).
+std::unique_ptr<Backend> make_cuda_backend_at(DType dtype, const CudaPlace& place);
 
 }  // namespace sluice::impl

@@ -96,4 +96,15 @@ class ScoreComparer {
   virtual void compare_scores(const CompareScoresArgs& args) = 0;
 };
 
+// Work among that of another library of this process: on one of several devices, and on a stream
+// of the library's.
+class SharedDevice {
+ public:
+  virtual ~SharedDevice() = default;
+  // The device is the current one of this thread as long as the answer lives.
+  virtual std::shared_ptr<void> enter() = 0;
+  // From now on work goes to this stream, after all that was asked for before.
+  virtual void use_stream(void* stream) = 0;
+};
+
 }  // namespace sluice::impl

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "backend/attend.h"
@@ -75,6 +76,8 @@ struct RefineSpec {
   RefineRule rule = RefineRule::kError;
   // Of heads that cluster. Sinks and near tokens are exact, means are those of exact members.
   CacheKind members = CacheKind::kExact;
+  // Memory on a GPU grows with the tokens up to `capacity`; recorded steps need it in one place.
+  bool grows = false;
   // Window heads keep their far tokens too: attend_exact() and a delta factor of 0 read them.
   bool keeps_all = false;
   std::vector<RefineHead> heads;  // (n_kv_heads)
@@ -151,6 +154,11 @@ class RefineAttention {
   // (ceil(n_tokens / segment), n_heads): members of opened clusters that the queries of each
   // segment of positions read, since reset(). Waits for them. Dense heads open everything.
   virtual std::vector<int64_t> opened() const = 0;
+  // The same without waiting: whoever calls the answer waits. It outlives this object, and may
+  // count tokens of later passes too.
+  virtual std::function<std::vector<int64_t>()> opened_later() const {
+    return [counts = opened()] { return counts; };
+  }
 };
 
 }  // namespace sluice::impl

@@ -1,4 +1,4 @@
-"""Refined attention inside models of transformers, on the CPU.
+"""Refined attention inside models of transformers, on the CPU and on CUDA devices.
 
     import sluice.hf
     sluice.hf.enable(model, delta=0.01)
@@ -10,9 +10,10 @@ through transformers' AttentionInterface. Each layer of each sequence of a cache
 of them, for its lengths, for layers that fall back, and to start again from where it was cropped or
 reordered; a :class:`Cache` keeps none.
 
-Tensors of float32 go in and out without a copy where they are contiguous by token, as the projections of
-most models are; keys and values of a cache are copied once, token by token. bfloat16 and float16 are
-converted: three tensors of a layer to float32, and one back (docs/python.md has the cost).
+Tensors of float32 and bfloat16 go in and out without a copy where the heads of a token follow each other,
+as the projections of most models leave them; those that a ``DynamicCache`` hands out are copied once, token by
+token. float16 is converted (docs/python.md has the cost). On a GPU attention runs on torch's current stream;
+nothing goes to the host, and nobody waits.
 
 A layer, or a call, that this attention does not serve falls back to sdpa; a warning says so, once.
 """

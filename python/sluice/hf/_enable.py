@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Iterator, Sequence
 
 import torch
+from torch.utils.dlpack import to_dlpack
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
@@ -13,7 +14,7 @@ from .._attention import Attention
 from .._core import set_threads
 from .._errors import Error
 from .._plan import Plan
-from ._layers import Layer, Shape, Shared, Unserved, mark
+from ._layers import Layer, Shape, Shared, Unserved, computed_in, mark
 
 NAME = "sluice"  # of the attention implementation, in a model's config
 
@@ -21,8 +22,12 @@ NAME = "sluice"  # of the attention implementation, in a model's config
 def _check(module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor,
            options: dict[str, Any]) -> None:
     """Throws Unserved for what this attention does not do."""
-    if query.device.type != "cpu":
-        raise Unserved(f"tensors are on {query.device.type}, and attention here is the CPU's")
+    if query.device.type not in ("cpu", "cuda"):
+        raise Unserved(f"tensors are on {query.device.type}, and attention here is the CPU's or CUDA's")
+    if key.device != query.device or value.device != query.device:
+        raise Unserved("queries, keys and values are on several devices")
+    if query.is_cuda and torch.cuda.is_current_stream_capturing():
+        raise Unserved("a CUDA graph is being captured")
     if query.dtype not in (torch.float32, torch.bfloat16, torch.float16):
         raise Unserved(f"tensors are {query.dtype}")
     if torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or value.requires_grad):
@@ -44,9 +49,20 @@ def _check(module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Ten
         raise Unserved(f"a text fills a layer's sliding window of {window}")
 
 
-def _rows(heads: torch.Tensor) -> torch.Tensor:
-    """(n, heads, head_dim) of (heads, n, head_dim), float32; a view where it is that already."""
-    return heads.detach().transpose(0, 1).to(torch.float32).contiguous()
+def _rows(heads: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """(n, heads, head_dim) of (heads, n, head_dim); a view where the heads of a token follow each other."""
+    rows = heads.detach().transpose(0, 1).to(dtype)
+    n, n_heads, dim = rows.shape
+    by_token = rows.stride(2) == 1 and rows.stride(1) == dim and (n == 1 or rows.stride(0) >= n_heads * dim)
+    return rows if by_token else rows.contiguous()
+
+
+def _append(attention: Attention, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor,
+            out: torch.Tensor) -> None:
+    """Of (heads, n, head_dim), into out (n, n_heads, head_dim), which has the dtype that attention has."""
+    rows = [_rows(heads, out.dtype) for heads in (query, key, value)]
+    # Capsules, since __dlpack__() lets CUDA's default stream wait, and refuses all but the current device.
+    attention.append_rows(*(to_dlpack(each) for each in rows), to_dlpack(out))
 
 
 def _attend(layer: Layer, module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor,
@@ -68,23 +84,24 @@ def _attend(layer: Layer, module: Any, query: torch.Tensor, key: torch.Tensor, v
     cached = layer.cached_keys()
     if not own and shape.n_past > 0 and (cached is None or cached.shape[2] != total):
         raise Unserved("a cache is in use that holds other keys than attention gets")
-    state = layer.state(shape, pads)
-    out = torch.empty(shape.batch, shape.n, shape.n_heads, shape.head_dim)
+    state = layer.state(shape, pads, layer.shared.device(query))
+    out = torch.empty(shape.batch, shape.n, shape.n_heads, shape.head_dim, dtype=computed_in(query),
+                      device=query.device)
     for i, (attention, pad) in enumerate(zip(state.attentions, pads)):
         known = max(pad, state.length)
         begin = max(pad, shape.n_past)
         if known < begin:  # a cache that was filled, cropped or reordered without us
-            zeros = torch.zeros(begin - known, shape.n_heads, shape.head_dim)
-            attention.append(zeros, _rows(key[i, :, known:begin]), _rows(value[i, :, known:begin]),
-                             torch.empty_like(zeros))
-        out[i, :begin - shape.n_past] = 0
+            zeros = out.new_zeros(begin - known, shape.n_heads, shape.head_dim)
+            _append(attention, zeros.transpose(0, 1), key[i, :, known:begin], value[i, :, known:begin],
+                    torch.empty_like(zeros))
+        if begin > shape.n_past:
+            out[i, :begin - shape.n_past] = 0
         if begin < total:
-            attention.append(_rows(query[i, :, begin - shape.n_past:]), _rows(key[i, :, begin - n_before:]),
-                             _rows(value[i, :, begin - n_before:]), out[i, begin - shape.n_past:])
+            _append(attention, query[i, :, begin - shape.n_past:], key[i, :, begin - n_before:],
+                    value[i, :, begin - n_before:], out[i, begin - shape.n_past:])
     state.length = total
     state.keys = mark(cached)
-    shares = [each.keys_read_by_head for each in state.attentions]
-    layer.keys_read = [sum(of_head) / shape.batch for of_head in zip(*shares)]
+    layer.reads = [each.reads() for each in state.attentions]
     return out.to(query.dtype)
 
 
@@ -122,7 +139,7 @@ class Enabled:
 
     def keys_read_by_head(self) -> dict[int, list[float] | None]:
         """The same of each query head."""
-        return {layer.index: layer.keys_read for _, layer in self._layers}
+        return {layer.index: layer.keys_read() for _, layer in self._layers}
 
     def disable(self) -> None:
         """Gives the model its own attention back."""
@@ -131,6 +148,7 @@ class Enabled:
         for module, layer in self._layers:
             if module.__dict__.get("_sluice") is layer:
                 del module.__dict__["_sluice"]
+            layer.finish()
         if self._model.__dict__.get("_sluice_enabled") is self:
             del self._model.__dict__["_sluice_enabled"]
         if self._hooks:
@@ -184,7 +202,7 @@ def enable(model: PreTrainedModel, attention: str = "refine", *, plan: Plan | No
     """Gives the causal attention layers of a model refined attention.
 
     Args:
-        model: of transformers, on the CPU.
+        model: of transformers, on the CPU or on CUDA devices.
         attention: "refine", or "dense", which is exact and keeps a cache of its own too.
         plan: in place of attention and the options below, each layer and head as a plan says, e.g. one of
             ``sluice tune`` for the same weights. It is followed at any length. Layers that it leaves exact

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from .._attention import Attention
+from .._attention import Attention, AttentionDevice
 from .._errors import Error
 from ._cache import OwnLayer
 
@@ -20,7 +20,9 @@ class Unserved(Exception):
 class State:
     """What one layer has of one cache: an Attention for each sequence of the batch."""
 
-    def __init__(self, attentions: list[Attention], pads: list[int], capacity: int) -> None:
+    def __init__(self, device: AttentionDevice, attentions: list[Attention], pads: list[int],
+                 capacity: int) -> None:
+        self.device = device
         self.attentions = attentions
         self.pads = pads  # (batch) tokens of padding before each sequence
         self.capacity = capacity  # tokens that there is room for
@@ -49,10 +51,25 @@ class Layer:
         self.states: weakref.WeakKeyDictionary[Any, State] = weakref.WeakKeyDictionary()
         self.cache: Any = None
         self.before: tuple[torch.Tensor | None, int] = (None, 0)
-        self.keys_read: list[float] | None = None  # of each query head, in the last sequences
+        self.reads: list[Any] | None = None  # of the last sequences, to be looked at
+        self.read: list[float] | None = None  # the same, once they were
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Layer:
         return Layer(self.index, self.options, self.shared)  # a copy of a model has caches of its own
+
+    def keys_read(self) -> list[float] | None:
+        """Of each query head, in the last sequences; waits for them. None where there were none."""
+        if self.reads is not None:
+            shares = [each.by_head for each in self.reads]
+            self.read = [sum(of_head) / len(shares) for of_head in zip(*shares)]
+            self.reads = None
+        return self.read
+
+    def finish(self) -> None:
+        """Keeps how many keys were read, and nothing of a device."""
+        self.keys_read()
+        self.states.clear()
+        self.shared.devices.clear()
 
     def cache_layer(self) -> Any:
         """That of the cache in use; None where there is none yet."""
@@ -75,10 +92,11 @@ class Layer:
         """Keeps nothing of a cache alive that its owner drops."""
         self.cache, self.before = None, (None, 0)
 
-    def state(self, shape: Shape, pads: list[int]) -> State:
+    def state(self, shape: Shape, pads: list[int], device: AttentionDevice) -> State:
         """The state of the cache in use, where it is still the cache's; else an empty one."""
         state = self.states.get(self.cache) if self.cache is not None else None
-        if (state is not None and same(state.keys, self.before) and state.pads == pads
+        if (state is not None and state.device is device
+                and same(state.keys, self.before) and state.pads == pads
                 and state.length == shape.n_past and shape.n_past + shape.n <= state.capacity):
             return state
         if shape.n_past > 0 and self.keeps_keys_alone():
@@ -89,10 +107,9 @@ class Layer:
                         "one sluice.hf.Cache for each batch, and sluice.hf.enable before it")
         capacity = shape.capacity()
         make = dict(n_heads=shape.n_heads, n_kv_heads=shape.n_kv_heads, head_dim=shape.head_dim,
-                    capacity=capacity, scale=shape.scale,
-                    dtype="bf16" if shape.dtype == torch.bfloat16 else "f32", **self.options)
+                    capacity=capacity, scale=shape.scale, device=device, **self.options)
         try:
-            state = State([Attention(**make) for _ in pads], pads, capacity)
+            state = State(device, [Attention(**make) for _ in pads], pads, capacity)
         except Error as error:
             raise Unserved(error.message) from error
         if self.cache is not None:
@@ -109,7 +126,6 @@ class Shape:
         self.n_kv_heads = key.shape[1]
         self.n_past = n_before + key.shape[2] - self.n  # n_before: those that come without their keys
         self.scale = 0.0 if scale is None else float(scale)
-        self.dtype = query.dtype
         self.longest = getattr(getattr(module, "config", None), "max_position_embeddings", None) or 0
 
     def capacity(self) -> int:
@@ -121,12 +137,42 @@ class Shape:
         return self.longest if total <= self.longest else 2 * total
 
 
+def computed_in(tensors: torch.Tensor) -> torch.dtype:
+    """The dtype that attention has for tensors of a model.
+
+    float16 is none of them. Without loss it goes into float32, which the CPU computes in as fast; the tensor
+    cores of a GPU take bfloat16, and its kernels for float32 are slow ones.
+    """
+    if tensors.dtype == torch.float16:
+        return torch.bfloat16 if tensors.is_cuda else torch.float32
+    return tensors.dtype
+
+
 class Shared:
-    """What the layers of a model share: the last mask, and what was said already."""
+    """What the layers of a model share: devices, the last mask, and what was said already."""
 
     def __init__(self) -> None:
+        self.devices: dict[tuple[torch.device, torch.dtype], AttentionDevice | Error] = {}
         self.mask: tuple[Any, list[int] | None] = (lambda: None, None)
         self.said: set[str] = set()
+
+    def device(self, tensors: torch.Tensor) -> AttentionDevice:
+        """That of all layers and sequences on the device of some tensors, with the stream torch works on now."""
+        where, dtype = tensors.device, computed_in(tensors)
+        stream = torch.cuda.current_stream(where).cuda_stream if tensors.is_cuda else None
+        found = self.devices.get((where, dtype))
+        if found is None:
+            try:
+                found = AttentionDevice(where.type, "bf16" if dtype == torch.bfloat16 else "f32",
+                                        ordinal=where.index or 0, stream=stream)
+            except Error as error:
+                found = error
+            self.devices[where, dtype] = found
+        if isinstance(found, Error):
+            raise Unserved(found.message)
+        if stream is not None:
+            found.use_stream(stream)
+        return found
 
     def fall_back(self, why: str) -> None:
         if why not in self.said:
@@ -136,7 +182,7 @@ class Shared:
     def pads(self, mask: torch.Tensor, n: int, total: int) -> list[int] | None:
         """Padding before each sequence, where a mask is causal but for it; else None.
 
-        All layers get one mask, which is looked at once.
+        All layers get one mask, which is looked at once; for that the host waits for a GPU.
         """
         last, pads = self.mask
         if last() is not mask:
@@ -150,7 +196,7 @@ def left_padding(mask: torch.Tensor, n: int, total: int) -> list[int] | None:
         return None
     seen = mask[:, 0]  # (batch, n, total)
     pads = seen[:, -1].int().argmax(dim=-1)
-    position = torch.arange(total)
+    position = torch.arange(total, device=mask.device)
     query = position[total - n:, None]
     expected = (position <= query) & (position >= pads[:, None, None])
     padding = query < pads[:, None, None]  # queries of padding, whose outputs nobody reads

@@ -48,7 +48,7 @@ def measure(model: PreTrainedModel, texts: Sequence[torch.Tensor], **options: An
     """What attention with these options of :func:`enable` loses on some texts.
 
     Args:
-        model: of transformers, on the CPU. Its own attention is sdpa's, or what its config says.
+        model: of transformers, on the device of the texts. Its own attention is sdpa's, or what its config says.
         texts: token ids, (n_tokens) or (1, n_tokens) each.
 
     Returns:
@@ -79,7 +79,7 @@ def profile(model: PreTrainedModel, texts: Sequence[torch.Tensor],
     """What each head would read of some texts, for each delta.
 
     Args:
-        model: of transformers, on the CPU.
+        model: of transformers, on the device of the texts.
         texts: token ids, (n_tokens) or (1, n_tokens) each.
         deltas: of :func:`enable`, the same in all layers.
         **options: of :func:`enable`, without delta.
@@ -105,7 +105,7 @@ def tune(model: PreTrainedModel, texts: Sequence[torch.Tensor], *, max_kl: float
     ``held_out``, on which smaller ones are taken until it holds.
 
     Args:
-        model: of transformers, on the CPU.
+        model: of transformers, on the device of the texts.
         texts: token ids, (n_tokens) or (1, n_tokens) each, as long as those that it is to be used on.
         max_kl: nats per token that may be lost.
         held_out: more token ids, which must be others than ``texts`` to prove something.

@@ -78,11 +78,12 @@ class CudaRecording final : public Recording {
 class CudaBackend final : public Backend,
                           private StepRecorder,
                           private DeviceGates,
-                          private ScoreComparer {
+                          private ScoreComparer,
+                          private SharedDevice {
  public:
-  explicit CudaBackend(DType dtype)
+  CudaBackend(DType dtype, std::shared_ptr<Context> context)
       : dtype_(dtype),
-        context_(std::make_shared<Context>(0)),
+        context_(std::move(context)),
         multiplier_(context_),
         blocks_(context_, multiplier_) {}
 
@@ -138,6 +139,7 @@ class CudaBackend final : public Backend,
   StepRecorder* recorder() override { return this; }
   DeviceGates* device_gates() override { return this; }
   ScoreComparer* score_comparer() override { return this; }
+  SharedDevice* shared_device() override { return this; }
 
   std::unique_ptr<LinearWeights> pack_linear(MatrixSource source) override {
     if (auto blocks = cuda::linear::pack_blocks(context_, source, dtype_)) return blocks;
@@ -301,6 +303,12 @@ class CudaBackend final : public Backend,
     return CudaRecording::make(context_, n_positions, work);
   }
   bool active() const override { return context_->recording(); }
+  std::shared_ptr<void> enter() override {
+    return std::make_shared<cuda::CurrentDevice>(context_->device());
+  }
+  void use_stream(void* stream) override {
+    context_->use_stream(static_cast<cudaStream_t>(stream));
+  }
   std::unique_ptr<RowGate> make_gate(const GateSpec& spec) override {
     return cuda::subspace::make_gate(context_, multiplier_, spec);
   }
@@ -349,7 +357,18 @@ class CudaBackend final : public Backend,
 
 std::unique_ptr<Backend> make_cuda_backend(DType dtype) {
   SLUICE_CHECK(dtype == DType::kF32 || dtype == DType::kBF16);
-  return std::make_unique<CudaBackend>(dtype);
+  auto context = std::make_shared<Context>(0);
+  // A library that is missing is known before weights are loaded.
+  context->blas();
+  context->blas_workspace();
+  return std::make_unique<CudaBackend>(dtype, std::move(context));
+}
+
+std::unique_ptr<Backend> make_cuda_backend_at(DType dtype, const CudaPlace& place) {
+  SLUICE_CHECK(dtype == DType::kF32 || dtype == DType::kBF16);
+  const cuda::CurrentDevice before;
+  return std::make_unique<CudaBackend>(
+      dtype, std::make_shared<Context>(place.device, static_cast<cudaStream_t>(place.stream)));
 }
 
 }  // namespace sluice::impl

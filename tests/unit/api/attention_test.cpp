@@ -5,54 +5,16 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <limits>
 #include <numeric>
-#include <random>
 
-#include "unit/api/api_models.h"
+#include "unit/api/attention_inputs.h"
 #include "unit/api/plan_files.h"
 
 namespace sluice::test {
 namespace {
 
-constexpr double kInf = std::numeric_limits<double>::infinity();
-
-struct Inputs {
-  AttentionShape shape;
-  std::vector<float> q, k, v;
-
-  explicit Inputs(const AttentionShape& of, unsigned seed = 1) : shape(of) {
-    std::mt19937 random(seed);
-    std::normal_distribution<float> normal;
-    const auto fill = [&](std::vector<float>& rows, int64_t n_heads) {
-      rows.resize(static_cast<size_t>(shape.capacity * n_heads * shape.head_dim));
-      for (float& x : rows) x = normal(random);
-    };
-    fill(q, shape.n_heads);
-    fill(k, shape.n_kv_heads);
-    fill(v, shape.n_kv_heads);
-  }
-  // Tokens [first, first + n) of one of them.
-  template <typename Rows>
-  static auto part(Rows& rows, int64_t width, int64_t first, int64_t n) {
-    return std::span(rows).subspan(static_cast<size_t>(first * width),
-                                   static_cast<size_t>(n * width));
-  }
-  void append(Attention& attention, int64_t n, std::vector<float>& out) const {
-    const int64_t first = attention.length(), wide = shape.n_heads * shape.head_dim,
-                  narrow = shape.n_kv_heads * shape.head_dim;
-    attention.append(part(q, wide, first, n), part(k, narrow, first, n), part(v, narrow, first, n),
-                     part(out, wide, first, n));
-  }
-  std::vector<float> all(Attention& attention) const {
-    std::vector<float> out(q.size());
-    append(attention, shape.capacity, out);
-    return out;
-  }
-  std::vector<float> by_plain_loops() const;
-};
-
-std::vector<float> Inputs::by_plain_loops() const {
+std::vector<float> by_plain_loops(const AttentionInputs& inputs) {
+  const auto& [shape, q, k, v] = inputs;
   std::vector<float> out(q.size());
   const int64_t d = shape.head_dim, group = shape.n_heads / shape.n_kv_heads;
   const double scale = shape.scale > 0 ? shape.scale : 1 / std::sqrt(static_cast<double>(d));
@@ -82,20 +44,12 @@ std::vector<float> Inputs::by_plain_loops() const {
   return out;
 }
 
-constexpr AttentionShape kSmall{.n_heads = 6, .n_kv_heads = 2, .head_dim = 24, .capacity = 70};
-// Some segments of 128 tokens behind a window of 128.
-constexpr AttentionShape kLong{.n_heads = 4, .n_kv_heads = 2, .head_dim = 32, .capacity = 700};
-
-AttentionOptions refine(double delta, bool strict = false) {
-  return {.mode = AttentionMode::kRefine, .delta = delta, .strict = strict};
-}
-
 TEST(ApiAttention, DenseIsThePlainLoops) {
   for (const float scale : {0.0f, 0.5f}) {
     AttentionShape shape = kSmall;
     shape.scale = scale;
-    const Inputs inputs(shape);
-    const std::vector<float> expected = inputs.by_plain_loops();
+    const AttentionInputs inputs(shape);
+    const std::vector<float> expected = by_plain_loops(inputs);
     for (const Device device : {Device::kCpu, Device::kReference}) {
       Attention attention(shape, {}, device);
       expect_alike(inputs.all(attention), expected);
@@ -109,7 +63,7 @@ TEST(ApiAttention, DenseIsThePlainLoops) {
 }
 
 TEST(ApiAttention, DeltaOfNothingIsDense) {
-  const Inputs inputs(kLong);
+  const AttentionInputs inputs(kLong);
   Attention dense(kLong);
   const std::vector<float> expected = inputs.all(dense);
   for (const bool strict : {false, true}) {
@@ -122,16 +76,16 @@ TEST(ApiAttention, DeltaOfNothingIsDense) {
 TEST(ApiAttention, FewTokensHaveNoClusters) {
   AttentionShape shape = kSmall;
   shape.capacity = 5;
-  const Inputs inputs(shape);
+  const AttentionInputs inputs(shape);
   Attention attention(shape, refine(kInf));
-  expect_alike(inputs.all(attention), inputs.by_plain_loops());
+  expect_alike(inputs.all(attention), by_plain_loops(inputs));
   EXPECT_EQ(attention.keys_read(), 1);
   EXPECT_EQ(attention.keys_read_by_head(),
             std::vector<double>(static_cast<size_t>(shape.n_heads), 1));
 }
 
 TEST(ApiAttention, HigherDeltasReadLessAndMissMore) {
-  const Inputs inputs(kLong);
+  const AttentionInputs inputs(kLong);
   Attention dense(kLong);
   const std::vector<float> expected = inputs.all(dense);
   double read = 2, missed = 0;
@@ -151,7 +105,7 @@ TEST(ApiAttention, HigherDeltasReadLessAndMissMore) {
 }
 
 TEST(ApiAttention, TokenByTokenIsTheWhole) {
-  const Inputs inputs(kLong);
+  const AttentionInputs inputs(kLong);
   // Means alone: no decision hangs on a last digit.
   for (const AttentionOptions& options : {AttentionOptions{}, refine(kInf, /*strict=*/true)}) {
     Attention whole(kLong, options), steps(kLong, options);
@@ -184,7 +138,7 @@ TEST(ApiAttention, ALayerOfAPlanHasItsHeads) {
   impl::write_plan_file(file, dir.path() / "plan.json");
   const Plan plan = Plan::load(dir.path() / "plan.json");
 
-  const Inputs inputs(kLong);
+  const AttentionInputs inputs(kLong);
   Attention dense(kLong), uniform(kLong, refine(kInf)), first(kLong, plan, 0),
       mixed(kLong, plan, last);
   const std::vector<float> exact = inputs.all(dense), means = inputs.all(uniform),

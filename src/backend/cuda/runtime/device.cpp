@@ -21,6 +21,10 @@ std::string mebibytes(size_t bytes) {
 
 std::atomic<int> n_gate_places = 0;  // that are taken
 
+// Of a device's memory, what is kept without being in use among another library's allocations: its
+// own allocator cannot ask for it. Enough for the cache of the next text.
+constexpr uint64_t kKeptShare = 8;
+
 constexpr const char* kNeedsLess = "a smaller --context or --dtype bf16 needs less memory";
 
 }  // namespace
@@ -52,7 +56,20 @@ PinnedBytes::PinnedBytes(int64_t bytes) {
   memory_.reset(data);
 }
 
-Context::Context(int device) {
+CurrentDevice::CurrentDevice() noexcept {
+  if (cudaGetDevice(&before_) != cudaSuccess) cudaGetLastError();  // clears it
+}
+
+CurrentDevice::CurrentDevice(int device) noexcept : CurrentDevice() {
+  if (device != before_) cudaSetDevice(device);
+}
+
+CurrentDevice::~CurrentDevice() {
+  int now = before_;
+  if (cudaGetDevice(&now) == cudaSuccess && now != before_) cudaSetDevice(before_);
+}
+
+Context::Context(int device, std::optional<cudaStream_t> stream) : device_(device) {
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);
   if (status == cudaErrorInsufficientDriver) {
@@ -68,9 +85,12 @@ Context::Context(int device) {
                     version(runtime),
                 "update the driver, or use --device cpu");
   }
-  if (status == cudaErrorNoDevice || (status == cudaSuccess && count <= device))
+  if (status == cudaErrorNoDevice || (status == cudaSuccess && count == 0))
     throw Error("no CUDA device on this machine", "use --device cpu");
   check(status, "looking for devices");
+  if (device < 0 || device >= count)
+    throw Error("no CUDA device " + std::to_string(device) + " on this machine",
+                "devices count from 0 to " + std::to_string(count - 1));
 
   cudaDeviceProp properties{};
   check(cudaGetDeviceProperties(&properties, device), "device properties");
@@ -93,15 +113,48 @@ Context::Context(int device) {
                     std::to_string(kLeastSharedBytes >> 10),
                 "use --device cpu");
   check(cudaSetDevice(device), "choosing the device");
-  check(cudaStreamCreateWithFlags(stream_.to_set(), cudaStreamNonBlocking), "stream");
-  check(cudaDeviceGetDefaultMemPool(&pool_, device), "memory pool");
-  uint64_t keep = UINT64_MAX;
+  if (!stream)
+    check(cudaStreamCreateWithFlags(own_stream_.to_set(), cudaStreamNonBlocking), "stream");
+  stream_ = stream.value_or(own_stream_.get());
+  if (stream)
+    make_own_pool();
+  else
+    check(cudaDeviceGetDefaultMemPool(&pool_, device), "memory pool");
+  uint64_t keep = stream ? properties.totalGlobalMem / kKeptShare : UINT64_MAX;
   check(cudaMemPoolSetAttribute(pool_, cudaMemPoolAttrReleaseThreshold, &keep), "memory pool");
-  check(cublas_lt().create(blas_.to_set()), "start");
-  blas_workspace_ = allocate(kBlasWorkspaceBytes);
+}
+
+void Context::make_own_pool() {
+  cudaMemPoolProps properties{};
+  properties.allocType = cudaMemAllocationTypePinned;
+  properties.location.type = cudaMemLocationTypeDevice;
+  properties.location.id = device_;
+  check(cudaMemPoolCreate(own_pool_.to_set(), &properties), "memory pool");
+  pool_ = own_pool_.get();
+}
+
+void Context::use_stream(cudaStream_t stream) {
+  if (stream == stream_) return;
+  refuse_to_record();
+  if (streams_changed_.get() == nullptr)
+    check(cudaEventCreateWithFlags(streams_changed_.to_set(), cudaEventDisableTiming), "event");
+  check(cudaEventRecord(streams_changed_.get(), stream_), "event");
+  check(cudaStreamWaitEvent(stream, streams_changed_.get(), 0), "event");
+  stream_ = stream;
+}
+
+cublasLtHandle_t Context::blas() {
+  if (blas_.get() == nullptr) check(cublas_lt().create(blas_.to_set()), "start");
+  return blas_.get();
+}
+
+void* Context::blas_workspace() {
+  if (blas_workspace_ == nullptr) blas_workspace_ = allocate(kBlasWorkspaceBytes);
+  return blas_workspace_;
 }
 
 Context::~Context() {
+  const CurrentDevice current(device_);
   if (blas_workspace_ != nullptr) free(blas_workspace_);
   if (scratch_ != nullptr) free(scratch_);
   if (zeros_ != nullptr) free(zeros_);
@@ -121,13 +174,13 @@ void* Context::allocate(int64_t bytes) {
   refuse_to_record();
   void* data = nullptr;
   const auto size = static_cast<size_t>(std::max<int64_t>(bytes, 1));
-  cudaError_t status = cudaMallocAsync(&data, size, stream());
+  cudaError_t status = cudaMallocFromPoolAsync(&data, size, pool_, stream());
   if (status == cudaErrorMemoryAllocation) {
     // What was freed in pieces may do as a whole.
     cudaGetLastError();
     synchronize();
     check(cudaMemPoolTrimTo(pool_, 0), "memory pool");
-    status = cudaMallocAsync(&data, size, stream());
+    status = cudaMallocFromPoolAsync(&data, size, pool_, stream());
   }
   if (status == cudaErrorMemoryAllocation) {
     cudaGetLastError();
@@ -141,7 +194,11 @@ void* Context::allocate(int64_t bytes) {
   return data;
 }
 
-void Context::free(void* data) noexcept { cudaFreeAsync(data, stream()); }
+// The default stream is that of the current device.
+void Context::free(void* data) noexcept {
+  const CurrentDevice current(device_);
+  cudaFreeAsync(data, stream());
+}
 
 void* Context::scratch(int64_t bytes) {
   if (scratch_ == nullptr || bytes > scratch_bytes_) {

@@ -1,5 +1,6 @@
 // What every part of the CUDA backend stands on: checked calls, the one stream of work, and memory
-// in the order of that stream.
+// in the order of that stream. The stream is the backend's own, or that of another library of the
+// process.
 //
 // The host waits for the device in Context::synchronize, for downloads and results that it must
 // have, and where it needs pinned memory again that a pending copy still reads.
@@ -12,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -69,20 +71,40 @@ class Handle {
 };
 using Event = Handle<cudaEvent_t, cudaEventDestroy>;
 
+// Gives this thread its current device back when it goes; with a device, that one is current until
+// then. Throws nothing: a device that cannot be current fails in the calls that need it.
+class CurrentDevice {
+ public:
+  CurrentDevice() noexcept;
+  explicit CurrentDevice(int device) noexcept;
+  CurrentDevice(const CurrentDevice&) = delete;
+  CurrentDevice& operator=(const CurrentDevice&) = delete;
+  ~CurrentDevice();
+
+ private:
+  int before_ = 0;
+};
+
 // Thrown by what cannot be recorded, and caught by whoever records.
 struct CannotRecord {};
 
 class Context {
  public:
-  // Throws Error where there is no such device, or it or its driver is too old.
-  explicit Context(int device);
+  // On a stream of its own, or on that of another library, which gets back the memory that is not
+  // in use here but for an eighth of the device's. The device becomes the current one of this
+  // thread. Throws Error where there is no such device, or it or its driver is too old.
+  explicit Context(int device, std::optional<cudaStream_t> stream = {});
   ~Context();
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
 
-  cudaStream_t stream() const { return stream_.get(); }
-  cublasLtHandle_t blas() const { return blas_.get(); }
-  void* blas_workspace() const { return blas_workspace_; }
+  int device() const { return device_; }
+  cudaStream_t stream() const { return stream_; }
+  // From now on work goes to this stream, after all that was asked for before.
+  void use_stream(cudaStream_t stream);
+  // cuBLASLt, loaded when it is first asked for.
+  cublasLtHandle_t blas();
+  void* blas_workspace();
   static constexpr size_t kBlasWorkspaceBytes = size_t{32} << 20;  // what cuBLAS asks on Hopper
 
   int multiprocessors() const { return multiprocessors_; }
@@ -147,11 +169,17 @@ class Context {
     if (recording()) throw CannotRecord();
   }
 
+  void make_own_pool();
+
+  int device_;
   int multiprocessors_ = 0, multiprocessor_shared_bytes_ = 0, compute_capability_ = 0;
   bool has_cooperative_launch_ = false;
   std::string description_;
-  cudaMemPool_t pool_ = nullptr;
-  Handle<cudaStream_t, cudaStreamDestroy> stream_;
+  Handle<cudaMemPool_t, cudaMemPoolDestroy> own_pool_;
+  cudaMemPool_t pool_ = nullptr;  // that one, or the device's
+  Handle<cudaStream_t, cudaStreamDestroy> own_stream_;
+  cudaStream_t stream_ = nullptr;  // that one, or the caller's
+  Event streams_changed_;
   Handle<cublasLtHandle_t, destroy_handle> blas_;
   void* blas_workspace_ = nullptr;
   void* scratch_ = nullptr;

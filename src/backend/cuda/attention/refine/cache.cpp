@@ -10,6 +10,9 @@ namespace sluice::impl::cuda::refine {
 namespace {
 
 constexpr int64_t kTiles[] = {1, 16, 32, 64, 128};
+// Tokens that there is room for behind those that are there, where memory grows; a quarter of them
+// where that is more.
+constexpr int64_t kSpareTokens = 1024;
 
 void check_spec(const RefineSpec& spec) {
   check_refine(spec);
@@ -45,7 +48,8 @@ class CudaRefineAttention final : public RefineAttention {
   }
   void reset() override;
   CacheBytes bytes() const override;
-  std::vector<int64_t> opened() const override;
+  std::vector<int64_t> opened() const override { return opened_later()(); }
+  std::function<std::vector<int64_t>()> opened_later() const override;
 
  private:
   void check_args(const AttendRefineArgs& args) const;
@@ -56,36 +60,33 @@ class CudaRefineAttention final : public RefineAttention {
   void attend_piece(const AttendRefineArgs& args);
   void attend_many(const AttendRefineArgs& args, RefineView view) const;
   DeviceArray<std::byte> zeroed(int64_t bytes) const;
+  std::shared_ptr<DeviceArray<std::byte>> zero_counts(int64_t capacity) const;
+  DeviceArray<std::byte> grown(const DeviceArray<std::byte>& rows, int64_t bytes_before,
+                               int64_t bytes) const;
+  void reserve(int64_t n_tokens);
   int64_t row_bytes() const { return spec_.head_dim * element_bytes(spec_.dtype); }
 
   std::shared_ptr<Context> context_;
   RefineSpec spec_;
-  int64_t capacity_, n_pages_;  // spec.capacity in whole segments, and its pages
+  int64_t capacity_ = 0, n_pages_ = 0;  // tokens that there is memory for, and their pages
   int64_t n_tokens_ = 0;
   int64_t settled_ = 0;                   // tokens of settled segments
   int64_t early_ = 0;                     // tokens with what is settled early, behind them
   DeviceArray<std::byte> keys_, values_;  // (n_kv_heads, capacity, head_dim)
   DeviceArray<std::byte> mean_keys_, mean_values_;  // (n_kv_heads, n_pages, head_dim)
   DeviceArray<std::byte> stats_;                    // (n_kv_heads, n_pages) float2
-  DeviceArray<std::byte> opened_;                   // (capacity / segment, n_heads) u64
-  DeviceArray<uint16_t> places_;                    // (n_kv_heads, segment) CacheView::places
-  DeviceArray<HeadKind> kinds_;                     // (2, n_kv_heads): in force, and all dense
-  DeviceArray<float> deltas_;  // (2, n_kv_heads): where a query decides, where a tile does
+  // (capacity / segment, n_heads) u64. Counts may be looked at when the rest is gone.
+  std::shared_ptr<DeviceArray<std::byte>> opened_;
+  DeviceArray<uint16_t> places_;  // (n_kv_heads, segment) CacheView::places
+  DeviceArray<HeadKind> kinds_;   // (2, n_kv_heads): in force, and all dense
+  DeviceArray<float> deltas_;     // (2, n_kv_heads): where a query decides, where a tile does
 };
 
 // Rows that nobody has written may be multiplied by a weight of zero: they must be finite.
 CudaRefineAttention::CudaRefineAttention(std::shared_ptr<Context> context, const RefineSpec& spec)
     : context_(std::move(context)), spec_(spec) {
   check_spec(spec);
-  capacity_ = round_up(spec.capacity, spec.segment);
-  n_pages_ = capacity_ / kPage;
-  const int64_t row = spec.n_kv_heads * row_bytes();
-  keys_ = zeroed(checked_mul(capacity_, row));
-  values_ = zeroed(checked_mul(capacity_, row));
-  mean_keys_ = zeroed(checked_mul(n_pages_, row));
-  mean_values_ = zeroed(checked_mul(n_pages_, row));
-  stats_ = zeroed(checked_mul(n_pages_, spec.n_kv_heads * int64_t{sizeof(float2)}));
-  opened_ = zeroed(capacity_ / spec.segment * spec.n_heads * int64_t{sizeof(uint64_t)});
+  if (!spec.grows) reserve(spec.capacity);
   places_ = {context_, spec.n_kv_heads * spec.segment};
   kinds_ = {context_, 2 * spec.n_kv_heads};
   deltas_ = {context_, 2 * spec.n_kv_heads};
@@ -115,10 +116,65 @@ DeviceArray<std::byte> CudaRefineAttention::zeroed(int64_t bytes) const {
   return array;
 }
 
+std::shared_ptr<DeviceArray<std::byte>> CudaRefineAttention::zero_counts(int64_t capacity) const {
+  const int64_t n = capacity / spec_.segment * spec_.n_heads;
+  return std::make_shared<DeviceArray<std::byte>>(zeroed(n * int64_t{sizeof(uint64_t)}));
+}
+
+// bytes: of a kv head.
+DeviceArray<std::byte> CudaRefineAttention::grown(const DeviceArray<std::byte>& rows,
+                                                  int64_t bytes_before, int64_t bytes) const {
+  DeviceArray<std::byte> larger = zeroed(checked_mul(bytes, spec_.n_kv_heads));
+  for (int64_t head = 0; bytes_before > 0 && head < spec_.n_kv_heads; ++head)
+    check(cudaMemcpyAsync(larger.data() + head * bytes, rows.data() + head * bytes_before,
+                          static_cast<size_t>(bytes_before), cudaMemcpyDeviceToDevice,
+                          context_->stream()),
+          "a larger cache");
+  return larger;
+}
+
+// Room for n tokens. Where there is no memory for them all stays as it was.
+void CudaRefineAttention::reserve(int64_t n_tokens) {
+  if (n_tokens <= capacity_) return;
+  SLUICE_CHECK(n_tokens <= round_up(spec_.capacity, spec_.segment));
+  const int64_t spare = std::max(kSpareTokens, n_tokens / 4);
+  const int64_t room = std::max(n_tokens, std::min(n_tokens + spare, spec_.capacity));
+  const int64_t capacity = round_up(room, spec_.segment), n_pages = capacity / kPage;
+  const int64_t row = row_bytes(), pair = sizeof(float2);
+  const int64_t bytes = checked_mul(capacity, row);
+  DeviceArray<std::byte> keys = grown(keys_, capacity_ * row, bytes),
+                         values = grown(values_, capacity_ * row, bytes),
+                         mean_keys = grown(mean_keys_, n_pages_ * row, n_pages * row),
+                         mean_values = grown(mean_values_, n_pages_ * row, n_pages * row),
+                         stats = grown(stats_, n_pages_ * pair, n_pages * pair);
+  const auto opened = zero_counts(capacity);
+  if (opened_ != nullptr) {
+    context_->count_move();
+    check(cudaMemcpyAsync(opened->data(), opened_->data(), static_cast<size_t>(opened_->size()),
+                          cudaMemcpyDeviceToDevice, context_->stream()),
+          "more counts");
+  }
+  keys_ = std::move(keys);
+  values_ = std::move(values);
+  mean_keys_ = std::move(mean_keys);
+  mean_values_ = std::move(mean_values);
+  stats_ = std::move(stats);
+  opened_ = opened;
+  capacity_ = capacity;
+  n_pages_ = n_pages;
+}
+
 void CudaRefineAttention::reset() {
   n_tokens_ = settled_ = early_ = 0;
-  check(cudaMemsetAsync(opened_.data(), 0, static_cast<size_t>(opened_.size()), context_->stream()),
-        "clearing counts");
+  if (opened_ == nullptr) return;
+  if (opened_.use_count() > 1) {  // somebody may still look at the counts
+    context_->count_move();
+    opened_ = zero_counts(capacity_);
+    return;
+  }
+  check(
+      cudaMemsetAsync(opened_->data(), 0, static_cast<size_t>(opened_->size()), context_->stream()),
+      "clearing counts");
 }
 
 void CudaRefineAttention::check_args(const AttendRefineArgs& args) const {
@@ -166,7 +222,7 @@ RefineView CudaRefineAttention::view_of(const AttendRefineArgs& args) const {
                     .early_end = early_,
                     .places = places_.data()},
           .recent = {},
-          .opened = reinterpret_cast<unsigned long long*>(opened_.data())};
+          .opened = reinterpret_cast<unsigned long long*>(opened_->data())};
 }
 
 void CudaRefineAttention::attend_many(const AttendRefineArgs& args, RefineView view) const {
@@ -235,6 +291,7 @@ void CudaRefineAttention::attend_piece(const AttendRefineArgs& args) {
 void CudaRefineAttention::attend(const AttendRefineArgs& args) {
   const int64_t n = args.queries.rows();
   if (n == 0) return;
+  reserve(n_tokens_ + n);
   check_args(args);
   if (spec_.early == 0 || n == 1 || !decide_alone(n)) return attend_piece(args);
   for (int64_t row = 0; row < n;) {
@@ -251,6 +308,7 @@ void CudaRefineAttention::attend(const AttendRefineArgs& args) {
 // As of dense heads. The token's key and value are left where the next pass puts its own.
 void CudaRefineAttention::attend_exact(const AttendRefineArgs& args) {
   SLUICE_CHECK(spec_.causal && args.queries.rows() == 1);
+  reserve(n_tokens_ + 1);
   check_args(args);
   RefineView view = view_of(args);
   view.kinds = kinds_.data() + spec_.n_kv_heads;
@@ -266,13 +324,15 @@ CacheBytes CudaRefineAttention::bytes() const {
           .clusters = spec_.n_kv_heads * n_pages * (2 * row_bytes() + int64_t{sizeof(float2)})};
 }
 
-std::vector<int64_t> CudaRefineAttention::opened() const {
-  std::vector<int64_t> counts(
-      static_cast<size_t>(ceil_div(n_tokens_, spec_.segment) * spec_.n_heads));
-  if (!counts.empty())
-    context_->fetch(opened_.data(), counts.data(),
-                    static_cast<int64_t>(counts.size() * sizeof(int64_t)));
-  return counts;
+std::function<std::vector<int64_t>()> CudaRefineAttention::opened_later() const {
+  const auto n = static_cast<size_t>(ceil_div(n_tokens_, spec_.segment) * spec_.n_heads);
+  return [context = context_, counts = opened_, n] {
+    std::vector<int64_t> found(n);
+    const CurrentDevice current(context->device());
+    if (n > 0)
+      context->fetch(counts->data(), found.data(), static_cast<int64_t>(n * sizeof(int64_t)));
+    return found;
+  };
 }
 
 }  // namespace
