@@ -32,6 +32,13 @@ double prefill(Model& model, const GenerateOptions& options, Answer& answer, con
   return elsewhere;
 }
 
+// The next token. Of a divided model, scores are the last stage's, and so is the choice.
+int32_t pick(Model& model, Answer& answer, std::span<float> scores) {
+  int32_t token = model.has_last_layer() ? answer.pick(scores) : 0;
+  model.share({&token, 1});
+  return token;
+}
+
 }  // namespace
 
 std::string StopFilter::push(std::string_view text) {
@@ -93,7 +100,7 @@ GenerateResult generate(Model& model, const Tokenizer& tokenizer, Prompt prompt,
   }
   start = std::chrono::steady_clock::now();
   while (!answer.ended()) {
-    answer.take(answer.pick(scores));
+    answer.take(pick(model, answer, scores));
     if (answer.ended()) break;
     if (options.step)
       options.step(answer.tokens(), answer.cache(), scores_view);

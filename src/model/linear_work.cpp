@@ -41,7 +41,7 @@ std::optional<double> GroupWork::bytes_fraction() const {
 
 void LinearWork::add(const KvCache& cache, const ModelSpec& spec) {
   const auto n_tokens = static_cast<double>(cache.length() * cache.n_batch());
-  for (int64_t layer = 0; layer < spec.n_layers; ++layer)
+  for (int64_t layer = cache.range().begin; layer < cache.range().end; ++layer)
     for (const BasisInput input : kLinearInputs) {
       const LinearGate* gate = cache.gate(layer, input);
       if (gate == nullptr) {

@@ -56,6 +56,14 @@ void Communicator::send(std::span<const std::byte> data, int to) {
   });
 }
 
+void Communicator::post(std::span<const std::byte> data, int to) {
+  SLUICE_CHECK(to >= 0 && to < size_ && to != rank_);
+  in_parts(data.size(), part_, [&](size_t begin, size_t n) {
+    transport_->post(data.subspan(begin, n), to);
+    count(n, 1);
+  });
+}
+
 void Communicator::receive(std::span<std::byte> data, int from) {
   SLUICE_CHECK(from >= 0 && from < size_ && from != rank_);
   in_parts(data.size(), part_,

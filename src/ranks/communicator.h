@@ -46,6 +46,9 @@ class Communicator {
   // Between two ranks. send returns when data may be changed; receive takes exactly that many
   // bytes.
   void send(std::span<const std::byte> data, int to);
+  // The same without waiting until the other rank takes them, which send may do: for ranks of which
+  // each may be sending to the other. Keeps a copy, so for small messages.
+  void post(std::span<const std::byte> data, int to);
   void receive(std::span<std::byte> data, int from);
 
   // Collective: every rank calls these in the same order.

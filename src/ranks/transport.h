@@ -22,6 +22,8 @@ class Transport {
 
   // Returns when data may be changed.
   virtual void send(std::span<const std::byte> data, int to) = 0;
+  // The same without waiting for the other rank: keeps a copy. Arrives in order with send().
+  virtual void post(std::span<const std::byte> data, int to) = 0;
   // Exactly that many bytes.
   virtual void receive(std::span<std::byte> data, int from) = 0;
 

@@ -4,6 +4,7 @@
 #include <mpi.h>
 
 #include <cstdlib>
+#include <deque>
 #include <thread>
 #include <vector>
 
@@ -45,7 +46,10 @@ class MpiTransport final : public Transport {
     MPI_Get_processor_name(name.data(), &length);
     host_ = name.data();
   }
-  ~MpiTransport() override { MPI_Finalize(); }
+  ~MpiTransport() override {
+    for (Posted& message : posted_) MPI_Wait(&message.request, MPI_STATUS_IGNORE);
+    MPI_Finalize();
+  }
   MpiTransport(const MpiTransport&) = delete;
   MpiTransport& operator=(const MpiTransport&) = delete;
 
@@ -56,6 +60,19 @@ class MpiTransport final : public Transport {
 
   void send(std::span<const std::byte> data, int to) override {
     check(MPI_Send(data.data(), count_of(data.size()), MPI_BYTE, to, 0, data_), "MPI_Send");
+  }
+
+  void post(std::span<const std::byte> data, int to) override {
+    int done = 1;
+    while (done != 0 && !posted_.empty()) {
+      check(MPI_Test(&posted_.front().request, &done, MPI_STATUS_IGNORE), "MPI_Test");
+      if (done != 0) posted_.pop_front();
+    }
+    Posted& message = posted_.emplace_back();
+    message.data.assign(data.begin(), data.end());
+    check(MPI_Isend(message.data.data(), count_of(data.size()), MPI_BYTE, to, 0, data_,
+                    &message.request),
+          "MPI_Isend");
   }
 
   void receive(std::span<std::byte> data, int from) override {
@@ -104,6 +121,12 @@ class MpiTransport final : public Transport {
   }
 
  private:
+  struct Posted {
+    std::vector<std::byte> data;
+    MPI_Request request = MPI_REQUEST_NULL;
+  };
+
+  std::deque<Posted> posted_;  // that may not have left
   MPI_Comm data_ = MPI_COMM_NULL, words_ = MPI_COMM_NULL;
   int rank_ = 0, size_ = 1, n_local_ = 1;
   std::string host_;

@@ -46,6 +46,7 @@ class ThreadTransport final : public Transport {
   std::string host() const override { return "host" + std::to_string(rank_); }
 
   void send(std::span<const std::byte> data, int to) override { put(0, data, to); }
+  void post(std::span<const std::byte> data, int to) override { put(0, data, to); }
   void receive(std::span<std::byte> data, int from) override {
     take(0, data, from, std::chrono::hours(1));
   }
