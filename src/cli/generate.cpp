@@ -18,6 +18,7 @@
 #include "cli/options/plan_option.h"
 #include "cli/options/sampler_options.h"
 #include "cli/options/streams.h"
+#include "cli/split.h"
 #include "cli/terminal/print.h"
 #include "cli/terminal/progress.h"
 #include "cli/terminal/say.h"
@@ -25,6 +26,7 @@
 #include "core/quote.h"
 #include "eval/plan_in_use.h"
 #include "eval/runs/generate_results.h"
+#include "ranks/world.h"
 
 namespace sluice::impl::cli {
 namespace {
@@ -40,6 +42,7 @@ struct GenerateFlags : CommonOptions {
   AuditFlags audit;
   ChatFlags chat;
   int64_t batch = 0;  // 0: not given
+  std::string split;
   bool no_echo = false;
 };
 
@@ -128,6 +131,7 @@ void run_one(GenerateFlags flags, const std::string& prompt, Loaded loaded, Mode
     audit->finish_prompt();
     say("{}\n", audit_text(*audit));
   }
+  say_ranks(model, flags.quiet);
   warn_of_same_text(acceleration.bases);
   const int64_t n_tokens = result.n_prompt + std::ssize(result.tokens);
   note_other_use(acceleration, model, choice.file.empty() ? 0 : n_tokens);
@@ -152,9 +156,20 @@ void run_one(GenerateFlags flags, const std::string& prompt, Loaded loaded, Mode
   write_outputs(results, flags);
 }
 
-void run_generate(GenerateFlags flags, bool has_prompt, bool has_file) {
+// Throws CLI::ValidationError for flags that do not go with a model divided over ranks.
+void check_split(const GenerateFlags& flags, const Communicator& ranks) {
+  if (ranks.size() == 1 && !flags.split.empty())
+    throw CLI::ValidationError(
+        "--split divides a model over ranks, start some: mpirun -n 2 sluice generate ...");
+  if (ranks.size() > 1 && flags.audit.every > 0)
+    throw CLI::ValidationError("--audit is for one process, leave it out under mpirun");
+}
+
+void run_generate(GenerateFlags flags, bool has_prompt, bool has_file, Communicator& ranks) {
   if (has_prompt && has_file) throw CLI::ValidationError("give either -p or -f, not both");
-  if (!has_prompt && !has_file) flags.prompt = piped_text("prompt");
+  check_split(flags, ranks);
+  if (!has_prompt && !has_file)
+    flags.prompt = text_of_first(ranks, [] { return piped_text("prompt"); });
   const std::vector<UniformAttention> attention = attention_of(flags.attention);
   const std::vector<UniformLinear> linear = linear_choices(flags.linear, flags.attention.joint);
   check_audited(flags.audit, !attention.empty() || !linear.empty() || !flags.plan.empty());
@@ -179,7 +194,7 @@ void run_generate(GenerateFlags flags, bool has_prompt, bool has_file) {
   const ChatChoice chat = choose_chat(flags.chat, *checkpoint, *tokenizer);
   if (const std::string note = chat_note(chat); !note.empty() && !flags.quiet)
     say("sluice: {}\n", note);
-  Model model = load_model(checkpoint, flags);
+  Model model = load_model(checkpoint, flags, stage_of(ranks, *checkpoint, flags));
   UniformChoice choice;
   if (!acceleration.choices.empty()) choice = acceleration.choices.front();
   if (!several)
@@ -244,9 +259,12 @@ Run add_generate(CLI::App& program) {
   add_attention_options(*command, flags->attention, /*lists=*/false);
   add_linear_options(*command, flags->linear, /*lists=*/false);
   add_audit_options(*command, flags->audit);
+  add_split_option(*command, flags->split);
   return [flags, prompt, file](const std::string& command_line) {
     flags->command_line = command_line;
-    run_generate(*flags, prompt->count() > 0, file->count() > 0);
+    Communicator& ranks = world();
+    run_on_ranks(ranks, *flags,
+                 [&] { run_generate(*flags, prompt->count() > 0, file->count() > 0, ranks); });
   };
 }
 

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "cli/split.h"
 #include "cli/terminal/print.h"
 #include "cli/terminal/say.h"
 #include "core/quote.h"
@@ -141,6 +142,7 @@ void run_batch(BatchCommand command, Model& model) {
         plan ? fmt::format("plan {} for {}, dense for {}", command.choice.file,
                            std::ssize(texts) - n_dense, n_dense)
              : "attention " + attention_text(command.choice.attention, model.plan_shape()));
+  say_ranks(model, command.common.quiet);
   const Acceleration& acceleration = command.acceleration;
   warn_of_same_text(acceleration.bases);
   int64_t longest = 0;  // of those by the plan

@@ -78,13 +78,14 @@ std::unique_ptr<Backend> make_backend(const CommonOptions& options) {
                            options.dtype == "bf16" ? sluice::DType::kBF16 : sluice::DType::kF32);
 }
 
-Model load_model(const std::shared_ptr<const Checkpoint>& checkpoint,
-                 const CommonOptions& options) {
+Model load_model(const std::shared_ptr<const Checkpoint>& checkpoint, const CommonOptions& options,
+                 std::shared_ptr<Stage> stage) {
   ProgressBar bar("loading", options.quiet);
   Model model(checkpoint, make_backend(options),
               {.context = options.context,
                .progress = [&](double done) { bar.update(done, ""); },
-               .weights = weight_type_named(options.weights)});
+               .weights = weight_type_named(options.weights),
+               .stage = std::move(stage)});
   if (model.n_other_weights() > 0 && !options.quiet)
     say("sluice: {} of {} matrices have a width that blocks of {} do not divide; they are in "
         "blocks "
