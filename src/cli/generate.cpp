@@ -111,15 +111,16 @@ void run_one(GenerateFlags flags, const std::string& prompt, Loaded loaded, Mode
   std::string answer;
   // An answer to a message is no continuation of it.
   bool echo = !flags.quiet && !flags.no_echo && !loaded.chat.style;
-  const GenerateResult result = generate(model, loaded.tokenizer, {.tokens = std::move(tokens)},
-                                         flags.generate, [&](std::string_view text) {
-                                           bar.make_room();
-                                           if (std::exchange(echo, false)) print("{}", prompt);
-                                           answer += text;
-                                           print_model_text(text);
-                                         });
+  GenerateResult result = generate(model, loaded.tokenizer, {.tokens = std::move(tokens)},
+                                   flags.generate, [&](std::string_view text) {
+                                     bar.make_room();
+                                     if (std::exchange(echo, false)) print("{}", prompt);
+                                     answer += text;
+                                     print_model_text(text);
+                                   });
   print("\n");
   std::fflush(stdout);
+  combine(model, result);
   if (result.tokens.empty() && result.end == GenerateResult::End::kEos)
     say("sluice: the model ended at once (hint: {})\n", no_answer_hint(loaded.chat));
   say("prompt {} tokens, {:.1f} tokens/s; answer {} tokens, {:.1f} tokens/s; ended by {}; {}{}\n",

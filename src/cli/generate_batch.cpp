@@ -124,6 +124,8 @@ void run_batch(BatchCommand command, Model& model) {
                  {.token = {}, .done = [&](int64_t index, BatchAnswer answer) {
                     order.take(index, std::move(answer));
                   }});
+  for (GeneratedBatch::Text& text : texts)
+    if (!text.answer.error) combine(model, text.answer.result);
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   const GeneratedBatch batch{.options = command.options,

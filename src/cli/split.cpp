@@ -13,9 +13,9 @@
 #include "cli/terminal/say.h"
 #include "cli/terminal/text_table.h"
 #include "core/error.h"
-#include "core/packed.h"
 #include "core/peak_memory.h"
 #include "model/load.h"
+#include "ranks/archive.h"
 
 namespace sluice::impl::cli {
 namespace {
@@ -125,14 +125,12 @@ void say_ranks(const Model& model, bool quiet) {
     int64_t weights, peak, bytes, messages;
   };
   Communicator& ranks = model.stage()->ranks();
-  Bytes own;
-  pack(Figures{.layers = model.stage()->layers(),
-               .weights = model.weight_bytes(),
-               .peak = peak_memory_bytes(),
-               .bytes = ranks.bytes_sent(),
-               .messages = ranks.messages_sent()},
-       own);
-  const auto all = ranks.gather_all(own);
+  Figures own{.layers = model.stage()->layers(),
+              .weights = model.weight_bytes(),
+              .peak = peak_memory_bytes(),
+              .bytes = ranks.bytes_sent(),
+              .messages = ranks.messages_sent()};
+  const auto all = ranks.gather_all(packed(own));
   if (quiet) return;
   const auto mib = [](int64_t bytes) {
     return cell(static_cast<double>(bytes), Digits{.decimals = 2, .factor = 0x1p-20});
@@ -141,8 +139,7 @@ void say_ranks(const Model& model, bool quiet) {
                   {"rank", "layers", "weights MiB", "peak memory MiB", "sent MiB", "messages sent"},
                   2);
   for (size_t rank = 0; rank < all.size(); ++rank) {
-    std::span<const std::byte> bytes = all[rank];
-    const auto of = unpack<Figures>(bytes);
+    const auto of = unpacked<Figures>(all[rank]);
     table.add(
         {words(std::to_string(rank)),
          words(of.layers.size() > 0 ? fmt::format("{} to {}", of.layers.begin, of.layers.end - 1)

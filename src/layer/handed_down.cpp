@@ -23,25 +23,31 @@ LayerAttention::LayerAttention(Backend& backend, const LayerPlan& plan,
   for (Sequence& sequence : sequences_) sequence.selector = received(taus);
 }
 
-void LayerAttention::hand_down(int64_t batch, Bytes& out) {
+void LayerAttention::hand_down(int64_t batch, Packer& out) {
   Sequence& sequence = sequences_[static_cast<size_t>(batch)];
   decide(batch);
-  if (!has_tau(batch)) return pack(false, out);
-  pack(true, out);
+  bool known = has_tau(batch);
+  out(known);
+  if (!known) return;
   // Layers with tau auto have a selector of their own (check_plan).
   if (plan_.tau_auto && sequence.n_handed == 0) {
-    pack(sequence.selector->spec().taus.front(), out);
+    double tau = sequence.selector->spec().taus.front();
+    out(tau);
     pack_sets(sequence.tried->sets(), 0, out);
   }
   pack_sets(sets(batch), sequence.n_handed, out);
   sequence.n_handed = chooser(batch).n_decided();
 }
 
-void LayerAttention::take_over(int64_t batch, std::span<const std::byte>& in) {
+void LayerAttention::take_over(int64_t batch, Unpacker& in) {
   Sequence& sequence = sequences_[static_cast<size_t>(batch)];
-  if (!unpack<bool>(in)) return;
+  bool known = false;
+  in(known);
+  if (!known) return;
   if (!has_tau(batch)) {
-    sequence.selector = received({unpack<double>(in)});
+    double tau = 0;
+    in(tau);
+    sequence.selector = received({tau});
     auto tried = received(auto_taus());
     tried->append(in);
     sequence.tried = std::move(tried);

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "backend/backend.h"
-#include "core/packed.h"
 #include "plan/attention_plan.h"
+#include "ranks/archive.h"
 #include "select/inherit.h"
 
 namespace sluice::impl {
@@ -96,9 +96,8 @@ class LayerAttention {
   ConstTensor outputs(int64_t batch) const;
 
   // The sets in force as bytes, every token decided: what was not handed down before.
-  void hand_down(int64_t batch, Bytes& out);
-  // Takes that from the front of `in`.
-  void take_over(int64_t batch, std::span<const std::byte>& in);
+  void hand_down(int64_t batch, Packer& out);
+  void take_over(int64_t batch, Unpacker& in);
 
   void reset();
   LayerCacheBytes bytes() const;

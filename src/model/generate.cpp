@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "core/seconds.h"
 #include "model/answer.h"
+#include "ranks/archive.h"
 
 namespace sluice::impl {
 namespace {
@@ -112,6 +113,24 @@ GenerateResult generate(Model& model, const Tokenizer& tokenizer, Prompt prompt,
   result.prefill_seconds = prefill_seconds;
   result.decode_seconds = decode_seconds;
   return result;
+}
+
+void combine(const Model& model, GenerateResult& result) {
+  if (model.stage() == nullptr) return;
+  Packer pack;
+  pack(result.cache, result.linear, result.prefill_seconds, result.decode_seconds);
+  result.cache.bytes = {};
+  result.cache.dense_bytes = 0;
+  result.linear = {};
+  for (const auto& bytes : model.stage()->ranks().gather_all(pack.take())) {
+    Unpacker unpack(bytes);
+    CacheMemory cache;
+    LinearWork linear;
+    unpack(cache, linear, result.prefill_seconds, result.decode_seconds);
+    result.cache.bytes += cache.bytes;
+    result.cache.dense_bytes += cache.dense_bytes;
+    result.linear += linear;
+  }
 }
 
 }  // namespace sluice::impl

@@ -76,15 +76,16 @@ LayerAttention* KvCache::make_inherited(Backend& backend) {
   return inherited_.get();
 }
 
-Bytes KvCache::hand_down() {
-  Bytes out;
+std::vector<std::byte> KvCache::hand_down() {
+  Packer out;
   for (int64_t batch = 0; batch < n_batch_; ++batch) handed_->hand_down(batch, out);
-  return out;
+  return out.take();
 }
 
 void KvCache::take_over(std::span<const std::byte> sets) {
-  for (int64_t batch = 0; batch < n_batch_; ++batch) inherited_->take_over(batch, sets);
-  SLUICE_CHECK(sets.empty());
+  Unpacker in(sets);
+  for (int64_t batch = 0; batch < n_batch_; ++batch) inherited_->take_over(batch, in);
+  SLUICE_CHECK(in.at_end());
 }
 
 void KvCache::advance(int64_t n_tokens) {

@@ -59,7 +59,7 @@ class KvCache {
   // from process to process with the residual stream, after every pass.
   bool inherits_sets() const { return inherited_ != nullptr; }
   bool hands_down_sets() const { return handed_ != nullptr; }
-  Bytes hand_down();
+  std::vector<std::byte> hand_down();
   void take_over(std::span<const std::byte> sets);
 
   // Whether the plan has a mode that must see a sequence whole, in one pass.

@@ -106,7 +106,7 @@ void Stage::receive(Backend& backend, const Tensor& residual, std::span<KvCache*
     if (!cache->inherits_sets()) continue;
     int64_t size = 0;
     ranks_.receive(std::as_writable_bytes(std::span(&size, 1)), from);
-    Bytes sets(static_cast<size_t>(size));
+    std::vector<std::byte> sets(static_cast<size_t>(size));
     ranks_.receive(sets, from);
     cache->take_over(sets);
   }
@@ -127,7 +127,7 @@ void Stage::send(Backend& backend, const ConstTensor& residual, std::span<KvCach
   ranks_.send(std::as_bytes(rows), to);
   for (KvCache* cache : caches) {
     if (!cache->hands_down_sets()) continue;
-    const Bytes sets = cache->hand_down();
+    const std::vector<std::byte> sets = cache->hand_down();
     const auto size = static_cast<int64_t>(sets.size());
     ranks_.send(std::as_bytes(std::span(&size, 1)), to);
     ranks_.send(sets, to);

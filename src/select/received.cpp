@@ -4,27 +4,25 @@
 
 namespace sluice::impl {
 
-void pack_sets(std::span<const TokenSet> sets, int64_t first, Bytes& out) {
-  SLUICE_CHECK(!sets.empty() && first <= sets[0].n_tokens());
-  const auto begin = static_cast<size_t>(first);
-  pack(sets[0].n_tokens() - first, out);
+void pack_sets(std::span<const TokenSet> sets, int64_t first, Packer& out) {
   for (const TokenSet& set : sets) {
-    pack(std::span(set.status).subspan(begin), out);
-    pack(std::span(set.owner).subspan(begin), out);
+    std::vector<TokenStatus> status(set.status.begin() + first, set.status.end());
+    std::vector<int32_t> owner(set.owner.begin() + first, set.owner.end());
+    out(status, owner);
   }
 }
 
 ReceivedSelector::ReceivedSelector(SelectorSpec spec) : Selector(std::move(spec)) { reset(); }
 
-void ReceivedSelector::append(std::span<const std::byte>& in) {
-  const auto n = unpack<int64_t>(in);
+void ReceivedSelector::append(Unpacker& in) {
   for (TokenSet& set : sets_) {
     const int64_t first = set.n_tokens();
-    set.status.resize(static_cast<size_t>(first + n));
-    set.owner.resize(set.status.size());
+    std::vector<TokenStatus> status;
+    std::vector<int32_t> owner;
+    in(status, owner);
+    set.status.insert(set.status.end(), status.begin(), status.end());
+    set.owner.insert(set.owner.end(), owner.begin(), owner.end());
     set.cluster.resize(set.status.size());
-    unpack(in, std::span(set.status).subspan(static_cast<size_t>(first)));
-    unpack(in, std::span(set.owner).subspan(static_cast<size_t>(first)));
     set.number_clusters(first);
   }
 }

@@ -10,6 +10,7 @@
 
 #include "model/batch.h"
 #include "parity/compare.h"
+#include "select/received.h"
 #include "unit/model/byte_tokenizer.h"
 #include "unit/model/family_models.h"
 #include "unit/model/full_bases.h"
@@ -265,8 +266,8 @@ TEST(Divided, BatchesInFlightGiveTheAnswersOfTheWholeModel) {
   }
 }
 
-// A pass sends n_tokens * d_model * 4 bytes to the next rank in one message. With sets, 1 + 8 + 5
-// bytes to each token of a pass and 8 for the size. A token is sent to all other ranks.
+// A pass sends n_tokens * d_model * 4 bytes to the next rank in one message. With sets,
+// 25 bytes more and 5 to each token, in two messages. A token is sent to all other ranks.
 TEST(Divided, SendsWhatTheFormulaSays) {
   const CheckpointPtr checkpoint = deep_llama();
   Model whole = whole_model(checkpoint, 0);
@@ -286,7 +287,7 @@ TEST(Divided, SendsWhatTheFormulaSays) {
         bytes = n_tokens * model.spec().d_model * 4;
         messages = n_passes;
         if (keys) {
-          bytes += n_passes * (8 + 1 + 8) + n_tokens * 5;
+          bytes += n_passes * (8 + 1 + 16) + n_tokens * kPackedTokenBytes;
           messages += 2 * n_passes;
         }
       }
@@ -294,6 +295,29 @@ TEST(Divided, SendsWhatTheFormulaSays) {
       EXPECT_EQ(ranks.messages_sent(), messages);
     });
   }
+}
+
+TEST(Divided, FiguresOfAnAnswerAreThoseOfAllRanksTogether) {
+  const CheckpointPtr checkpoint = deep_llama();
+  const ByteTokenizer tokenizer({.first_byte = 32, .vocab = 64});
+  Model whole = whole_model(checkpoint, 0);
+  const GenerateOptions options{.n_predict = 7,
+                                .plan = {.attention = keys_plan(whole), .linear = {}}};
+  const auto generated = [&](Model& model) {
+    return generate(model, tokenizer, Prompt{.tokens = repeating_tokens(60)}, options,
+                    [](std::string_view) {});
+  };
+  const GenerateResult expected = generated(whole);
+  on_ranks(3, [&](Communicator& ranks) {
+    Model model = stage_model(ranks, checkpoint, 0);
+    GenerateResult got = generated(model);
+    EXPECT_LT(got.cache.dense_bytes, expected.cache.dense_bytes);
+    combine(model, got);
+    EXPECT_EQ(got.cache.dense_bytes, expected.cache.dense_bytes);
+    EXPECT_EQ(got.cache.bytes.keys_values.exact, expected.cache.bytes.keys_values.exact);
+    EXPECT_EQ(got.cache.bytes.keys_values.clusters, expected.cache.bytes.keys_values.clusters);
+    EXPECT_EQ(got.linear.weight_bytes_fraction(), expected.linear.weight_bytes_fraction());
+  });
 }
 
 TEST(Divided, RanksLoadTheirShareOfTheWeights) {
