@@ -41,7 +41,7 @@ class Communicator {
 
   int rank() const { return rank_; }
   int size() const { return size_; }
-  int n_local() const { return transport_ ? transport_->n_local() : 1; }  // ranks on this machine
+  std::string host() const { return transport_ ? transport_->host() : ""; }  // of this rank
 
   // Between two ranks. send returns when data may be changed; receive takes exactly that many
   // bytes.

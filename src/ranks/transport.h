@@ -17,7 +17,6 @@ class Transport {
   virtual ~Transport() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  virtual int n_local() const = 0;       // ranks on this machine
   virtual std::string host() const = 0;  // name of this machine
 
   // Returns when data may be changed.

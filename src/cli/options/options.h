@@ -61,6 +61,7 @@ Model load_model(const std::shared_ptr<const Checkpoint>& checkpoint, const Comm
 bool same_file(const std::filesystem::path& a, const std::filesystem::path& b);
 bool lies_in(const std::filesystem::path& file, const std::filesystem::path& folder);
 
+// Of several processes the first writes; in the others check_output and write_outputs do nothing.
 // Throws where a file cannot be written. A run that writes one outlives a broken pipe.
 void check_output(const std::string& file);
 // Throws now what writing results would throw after hours of work, and where a file for them is one

@@ -36,11 +36,6 @@ class MpiTransport final : public Transport {
     for (const MPI_Comm one : {data_, words_}) MPI_Comm_set_errhandler(one, MPI_ERRORS_RETURN);
     MPI_Comm_rank(data_, &rank_);
     MPI_Comm_size(data_, &size_);
-    MPI_Comm machine = MPI_COMM_NULL;
-    check(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &machine),
-          "MPI_Comm_split_type");
-    MPI_Comm_size(machine, &n_local_);
-    MPI_Comm_free(&machine);
     std::vector<char> name(MPI_MAX_PROCESSOR_NAME + 1);
     int length = 0;
     MPI_Get_processor_name(name.data(), &length);
@@ -55,7 +50,6 @@ class MpiTransport final : public Transport {
 
   int rank() const override { return rank_; }
   int size() const override { return size_; }
-  int n_local() const override { return n_local_; }
   std::string host() const override { return host_; }
 
   void send(std::span<const std::byte> data, int to) override {
@@ -128,7 +122,7 @@ class MpiTransport final : public Transport {
 
   std::deque<Posted> posted_;  // that may not have left
   MPI_Comm data_ = MPI_COMM_NULL, words_ = MPI_COMM_NULL;
-  int rank_ = 0, size_ = 1, n_local_ = 1;
+  int rank_ = 0, size_ = 1;
   std::string host_;
 };
 

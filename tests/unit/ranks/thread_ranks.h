@@ -42,7 +42,6 @@ class ThreadTransport final : public Transport {
 
   int rank() const override { return rank_; }
   int size() const override { return mail_->n_ranks; }
-  int n_local() const override { return mail_->n_ranks; }
   std::string host() const override { return "host" + std::to_string(rank_); }
 
   void send(std::span<const std::byte> data, int to) override { put(0, data, to); }
