@@ -142,7 +142,8 @@ void run_one(GenerateFlags flags, const std::string& prompt, Loaded loaded, Mode
                         .checkpoint = loaded.checkpoint,
                         .model = model,
                         .model_sha256 = acceleration.model_sha256,
-                        .bases = acceleration.bases ? &*acceleration.bases : nullptr},
+                        .bases = acceleration.bases ? &*acceleration.bases : nullptr,
+                        .n_ranks = world().size()},
                        {.prompt = prompt,
                         .text = answer,
                         .options = flags.generate,
@@ -158,19 +159,19 @@ void run_one(GenerateFlags flags, const std::string& prompt, Loaded loaded, Mode
 }
 
 // Throws CLI::ValidationError for flags that do not go with a model divided over ranks.
-void check_split(const GenerateFlags& flags, const Communicator& ranks) {
-  if (ranks.size() == 1 && !flags.split.empty())
+void check_split(const GenerateFlags& flags) {
+  const int n_ranks = world().size();
+  if (n_ranks == 1 && !flags.split.empty())
     throw CLI::ValidationError(
         "--split divides a model over ranks, start some: mpirun -n 2 sluice generate ...");
-  if (ranks.size() > 1 && flags.audit.every > 0)
+  if (n_ranks > 1 && flags.audit.every > 0)
     throw CLI::ValidationError("--audit is for one process, leave it out under mpirun");
 }
 
-void run_generate(GenerateFlags flags, bool has_prompt, bool has_file, Communicator& ranks) {
+void run_generate(GenerateFlags flags, bool has_prompt, bool has_file) {
   if (has_prompt && has_file) throw CLI::ValidationError("give either -p or -f, not both");
-  check_split(flags, ranks);
-  if (!has_prompt && !has_file)
-    flags.prompt = text_of_first(ranks, [] { return piped_text("prompt"); });
+  check_split(flags);
+  if (!has_prompt && !has_file) flags.prompt = piped_text("prompt");
   const std::vector<UniformAttention> attention = attention_of(flags.attention);
   const std::vector<UniformLinear> linear = linear_choices(flags.linear, flags.attention.joint);
   check_audited(flags.audit, !attention.empty() || !linear.empty() || !flags.plan.empty());
@@ -195,7 +196,7 @@ void run_generate(GenerateFlags flags, bool has_prompt, bool has_file, Communica
   const ChatChoice chat = choose_chat(flags.chat, *checkpoint, *tokenizer);
   if (const std::string note = chat_note(chat); !note.empty() && !flags.quiet)
     say("sluice: {}\n", note);
-  Model model = load_model(checkpoint, flags, stage_of(ranks, *checkpoint, flags));
+  Model model = load_model(checkpoint, flags, stage_of(world(), *checkpoint, flags));
   UniformChoice choice;
   if (!acceleration.choices.empty()) choice = acceleration.choices.front();
   if (!several)
@@ -263,9 +264,7 @@ Run add_generate(CLI::App& program) {
   add_split_option(*command, flags->split);
   return [flags, prompt, file](const std::string& command_line) {
     flags->command_line = command_line;
-    Communicator& ranks = world();
-    run_on_ranks(ranks, *flags,
-                 [&] { run_generate(*flags, prompt->count() > 0, file->count() > 0, ranks); });
+    run_generate(*flags, prompt->count() > 0, file->count() > 0);
   };
 }
 

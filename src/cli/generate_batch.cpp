@@ -13,6 +13,7 @@
 #include "eval/plan_in_use.h"
 #include "eval/runs/generate_results.h"
 #include "io/json/parse.h"
+#include "ranks/world.h"
 
 namespace sluice::impl::cli {
 namespace {
@@ -159,7 +160,8 @@ void run_batch(BatchCommand command, Model& model) {
                        .checkpoint = command.checkpoint,
                        .model = model,
                        .model_sha256 = acceleration.model_sha256,
-                       .bases = acceleration.bases ? &*acceleration.bases : nullptr},
+                       .bases = acceleration.bases ? &*acceleration.bases : nullptr,
+                       .n_ranks = world().size()},
                       batch);
     if (plan) results["settings"]["plan"] = command.choice.file;
     results["settings"].update(describe_chat(command.chat));

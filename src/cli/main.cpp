@@ -68,13 +68,13 @@ void take_closed_streams() {
 }
 
 // Commands whose work is divided over the processes that mpirun starts.
-constexpr std::string_view kDividing[] = {"eval", "tune", "analyze", "calibrate"};
+constexpr std::string_view kDividing[] = {"eval", "tune", "analyze", "calibrate", "generate"};
 
 void check_divides(const std::string& command) {
   if (sluice::impl::world().size() == 1 || std::ranges::count(kDividing, command) > 0) return;
   throw CLI::ValidationError(command,
-                             "is not divided over several processes; eval, tune, analyze and "
-                             "calibrate are. Start it without mpirun");
+                             "is not divided over several processes; eval, tune, analyze, "
+                             "calibrate and generate are. Start it without mpirun");
 }
 
 // An empty value is most often a script's variable that was never set.

@@ -51,8 +51,10 @@ class Split(unittest.TestCase):
                                        for n in range(4, 40, 4)))
             self.expect_same("-m", MODEL, "-f", str(prompts), "--batch", "5", "-n", "12")
 
-    def test_a_prompt_from_a_pipe_reaches_all_ranks(self):
-        self.expect_same("-m", MODEL, "-n", "8", stdin=PROMPT)
+    def test_a_prompt_from_a_pipe_is_refused(self):
+        result = run(2, "-m", MODEL, "-n", "8", stdin=PROMPT)
+        self.assertEqual(result.returncode, 1)
+        self.assertEqual(len(said(result)), 1)
 
     def test_the_largest_share_of_weights_falls_with_the_ranks(self):
         largest = []
