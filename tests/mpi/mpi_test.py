@@ -23,8 +23,7 @@ ENVIRONMENT = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROO
                    OMPI_MCA_btl_vader_single_copy_mechanism="none")
 SECONDS = 300  # of one run, on a machine that does much else
 # What may differ from run to run: times, and what was typed.
-TIMES = {"timestamp", "command_line", "seconds", "fresh_seconds", "n_ranks", "speed", "rejected_speed", "prefill_from",
-         "decode_from"}
+TIMES = {"timestamp", "command_line", "seconds", "fresh_seconds", "n_ranks", "time", "auto"}
 
 
 def letters():
@@ -77,7 +76,9 @@ class Mpi(unittest.TestCase):
         results = json.loads((folder / "results.json").read_text(encoding="utf-8"))
         self.assertEqual(results["machine"]["n_ranks"], n_ranks)
         self.assertEqual(results["machine"]["threads"], 1)
-        return without_times(results), [pathlib.Path(name).read_bytes() for name in written], ended.stdout
+        files = [pathlib.Path(name).read_bytes() for name in written]
+        files = [without_times(json.loads(file)) if file.startswith(b"{") else file for file in files]
+        return without_times(results), files, ended.stdout
 
     def expect_equal_on_all(self, *words, outputs=()):
         one = self.results_of(1, *words, outputs=outputs)
@@ -115,11 +116,13 @@ class Equal(Mpi):
         self.expect_equal_on_all("calibrate", "-m", self.model, "-f", self.text, "-c", 64, "--windows", 6, "--rank", "4,8",
                                  "--selection", "normed,residual", "--running", "0.1", outputs=["bases.safetensors"])
 
-    def test_tune_and_the_profile_of_its_plan(self):
-        words = ["tune", "-m", self.model, "-f", self.text, "-c", 64, "--max-kl", "0.05", "--windows", 3, "--held-out", 3]
-        refine = [*words, "--objective", "reads", "--window", 8, "--segment", 16, "--page", 4, "--delta", "0.1,inf"]
-        results, _, _ = self.expect_equal_on_all(*refine, outputs=["plan.json"])
-        self.assertEqual(results["command"], "tune")
+    def test_tune(self):
+        # By keys read, which are counted: times differ from run to run, and plans with them.
+        results, _, _ = self.expect_equal_on_all(
+            "tune", "-m", self.model, "-f", self.text, "-c", 64, "--max-kl", "0.05", "--windows", 3, "--held-out", 3,
+            "--objective", "reads", "--window", 8, "--segment", 16, "--page", 4, "--delta", "0.1,inf",
+            outputs=["plan.json"])
+        self.assertIsNone(results["dense_because"])
 
     def test_the_profile_of_a_plan(self):
         plan = self.folder / "plan.json"
@@ -184,7 +187,7 @@ class Ends(Mpi):
     def test_a_rank_that_fails_names_itself(self):
         words = ["eval", "-m", self.model, "-t", 1, "-c", 64, "--json", self.folder / "results.json", "-f"]
         missing = self.folder / "missing.txt"
-        ended = subprocess.run([*self.command(1, *words, self.text), ":", *self.command(2, *words, missing)[3:]],
+        ended = subprocess.run([*self.command(1, *words, self.text), ":", *self.command(2, *words, missing)[len(MPIRUN):]],
                                capture_output=True, text=True, timeout=SECONDS, env=ENVIRONMENT,
                                stdin=subprocess.DEVNULL)
         self.assertEqual(ended.returncode, 1, ended.stderr)
