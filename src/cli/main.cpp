@@ -47,8 +47,8 @@ constexpr const char* kDescription =
     "  sluice completion bash                        completion in a shell\n"
     "\n"
     "MODEL is a Hugging Face folder (config.json, *.safetensors, tokenizer.json) or a .gguf file.\n"
-    "A file may be -, for standard input or output. mpirun -n N divides eval, tune, analyze and\n"
-    "calibrate over N processes.";
+    "A file may be -, for standard input or output. mpirun -n N divides eval, tune, analyze,\n"
+    "calibrate and generate over N processes.";
 
 // One line, whatever a path or an argument holds.
 int complain(const std::string& message, const std::string& hint, int code) {
