@@ -79,8 +79,7 @@ Launch launched(const std::function<const char*(const char*)>& environment) {
 }
 
 Launch launched() {
-  return launched(
-      [](const char* name) { return std::getenv(name); });  // NOLINT(concurrency-mt-unsafe)
+  return launched([](const char* name) { return std::getenv(name); });
 }
 
 Communicator& world() {
