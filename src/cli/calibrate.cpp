@@ -20,6 +20,7 @@
 #include "core/quote.h"
 #include "eval/calibrate_results.h"
 #include "plan/attention_plan.h"
+#include "ranks/world.h"
 #include "subspace/sidecar.h"
 
 namespace sluice::impl::cli {
@@ -166,7 +167,8 @@ void run_calibrate(const CalibrateFlags& flags) {
   check_read_again(flags.file);
   const auto checkpoint = open_checkpoint(flags.model);
   const auto tokenizer = open_tokenizer_of(*checkpoint);
-  const CalibrateOptions options = calibrate_options(flags, checkpoint->spec());
+  CalibrateOptions options = calibrate_options(flags, checkpoint->spec());
+  options.communicator = &world();
   TextStream text(flags.file, *tokenizer, flags.separator);
   Model model = load_model(checkpoint, flags);
   Calibration calibration;
@@ -174,6 +176,7 @@ void run_calibrate(const CalibrateFlags& flags) {
     ProgressBar bar("calibrate", flags.quiet);
     calibration = calibrate(model, text, options, [&](double done) { bar.update(done, ""); });
   }
+  if (world().rank() > 0) return;  // the first writes
   const int64_t n_asked = options.n_windows * model.context();
   if (calibration.bases.n_tokens < n_asked)
     say("sluice: the text has {} tokens, fewer than the {} asked for\n", calibration.bases.n_tokens,
@@ -187,7 +190,8 @@ void run_calibrate(const CalibrateFlags& flags) {
                                      .checkpoint = *checkpoint,
                                      .model = model,
                                      .text = flags.file,
-                                     .model_sha256 = calibration.bases.model_sha256},
+                                     .model_sha256 = calibration.bases.model_sha256,
+                                     .n_ranks = world().size()},
                                     options, calibration),
                   flags);
   print_results(flags, options, calibration, checkpoint->spec());

@@ -18,6 +18,7 @@
 #include "cli/terminal/print.h"
 #include "cli/terminal/progress.h"
 #include "eval/eval_results.h"
+#include "ranks/world.h"
 
 namespace sluice::impl::cli {
 namespace {
@@ -42,7 +43,8 @@ ResultsOrigin origin_of(const EvalOptions& options, const Checkpoint& checkpoint
           .model = model,
           .text = options.file,
           .model_sha256 = acceleration.model_sha256,
-          .bases = acceleration.bases ? &*acceleration.bases : nullptr};
+          .bases = acceleration.bases ? &*acceleration.bases : nullptr,
+          .n_ranks = world().size()};
 }
 
 // Share of the work behind us, by the text read and by the windows asked for.
@@ -68,7 +70,8 @@ void run_dense(const EvalOptions& options, const Checkpoint& checkpoint, TextStr
   {
     ProgressBar bar("eval", options.quiet);
     result = evaluate_perplexity(
-        model, text, {.max_windows = options.max_windows, .n_batch = options.batch},
+        model, text,
+        {.max_windows = options.max_windows, .n_batch = options.batch, .communicator = &world()},
         [&](const PerplexityResult& so_far) {
           if (!options.quiet) {
             bar.make_room();
@@ -103,7 +106,8 @@ void run_comparison(const EvalOptions& options, const Checkpoint& checkpoint, Te
         model, text, plans,
         {.max_windows = options.max_windows,
          .n_predict = options.n_predict,
-         .mask = mask_of(options)},
+         .mask = mask_of(options),
+         .communicator = &world()},
         [&](const CompareResult& so_far) {
           if (!options.quiet) {
             bar.make_room();

@@ -18,6 +18,7 @@
 #include "cli/options/plan_option.h"
 #include "cli/options/sampler_options.h"
 #include "cli/options/streams.h"
+#include "cli/split.h"
 #include "cli/terminal/print.h"
 #include "cli/terminal/progress.h"
 #include "cli/terminal/say.h"
@@ -25,6 +26,7 @@
 #include "core/quote.h"
 #include "eval/plan_in_use.h"
 #include "eval/runs/generate_results.h"
+#include "ranks/world.h"
 
 namespace sluice::impl::cli {
 namespace {
@@ -40,6 +42,7 @@ struct GenerateFlags : CommonOptions {
   AuditFlags audit;
   ChatFlags chat;
   int64_t batch = 0;  // 0: not given
+  std::string split;
   bool no_echo = false;
 };
 
@@ -108,15 +111,16 @@ void run_one(GenerateFlags flags, const std::string& prompt, Loaded loaded, Mode
   std::string answer;
   // An answer to a message is no continuation of it.
   bool echo = !flags.quiet && !flags.no_echo && !loaded.chat.style;
-  const GenerateResult result = generate(model, loaded.tokenizer, {.tokens = std::move(tokens)},
-                                         flags.generate, [&](std::string_view text) {
-                                           bar.make_room();
-                                           if (std::exchange(echo, false)) print("{}", prompt);
-                                           answer += text;
-                                           print_model_text(text);
-                                         });
+  GenerateResult result = generate(model, loaded.tokenizer, {.tokens = std::move(tokens)},
+                                   flags.generate, [&](std::string_view text) {
+                                     bar.make_room();
+                                     if (std::exchange(echo, false)) print("{}", prompt);
+                                     answer += text;
+                                     print_model_text(text);
+                                   });
   print("\n");
   std::fflush(stdout);
+  combine(model, result);
   if (result.tokens.empty() && result.end == GenerateResult::End::kEos)
     say("sluice: the model ended at once (hint: {})\n", no_answer_hint(loaded.chat));
   say("prompt {} tokens, {:.1f} tokens/s; answer {} tokens, {:.1f} tokens/s; ended by {}; {}{}\n",
@@ -128,6 +132,7 @@ void run_one(GenerateFlags flags, const std::string& prompt, Loaded loaded, Mode
     audit->finish_prompt();
     say("{}\n", audit_text(*audit));
   }
+  say_ranks(model, flags.quiet);
   warn_of_same_text(acceleration.bases);
   const int64_t n_tokens = result.n_prompt + std::ssize(result.tokens);
   note_other_use(acceleration, model, choice.file.empty() ? 0 : n_tokens);
@@ -137,7 +142,8 @@ void run_one(GenerateFlags flags, const std::string& prompt, Loaded loaded, Mode
                         .checkpoint = loaded.checkpoint,
                         .model = model,
                         .model_sha256 = acceleration.model_sha256,
-                        .bases = acceleration.bases ? &*acceleration.bases : nullptr},
+                        .bases = acceleration.bases ? &*acceleration.bases : nullptr,
+                        .n_ranks = world().size()},
                        {.prompt = prompt,
                         .text = answer,
                         .options = flags.generate,
@@ -152,8 +158,19 @@ void run_one(GenerateFlags flags, const std::string& prompt, Loaded loaded, Mode
   write_outputs(results, flags);
 }
 
+// Throws CLI::ValidationError for flags that do not go with a model divided over ranks.
+void check_split(const GenerateFlags& flags) {
+  const int n_ranks = world().size();
+  if (n_ranks == 1 && !flags.split.empty())
+    throw CLI::ValidationError(
+        "--split divides a model over ranks, start some: mpirun -n 2 sluice generate ...");
+  if (n_ranks > 1 && flags.audit.every > 0)
+    throw CLI::ValidationError("--audit is for one process, leave it out under mpirun");
+}
+
 void run_generate(GenerateFlags flags, bool has_prompt, bool has_file) {
   if (has_prompt && has_file) throw CLI::ValidationError("give either -p or -f, not both");
+  check_split(flags);
   if (!has_prompt && !has_file) flags.prompt = piped_text("prompt");
   const std::vector<UniformAttention> attention = attention_of(flags.attention);
   const std::vector<UniformLinear> linear = linear_choices(flags.linear, flags.attention.joint);
@@ -179,7 +196,7 @@ void run_generate(GenerateFlags flags, bool has_prompt, bool has_file) {
   const ChatChoice chat = choose_chat(flags.chat, *checkpoint, *tokenizer);
   if (const std::string note = chat_note(chat); !note.empty() && !flags.quiet)
     say("sluice: {}\n", note);
-  Model model = load_model(checkpoint, flags);
+  Model model = load_model(checkpoint, flags, stage_of(world(), *checkpoint, flags));
   UniformChoice choice;
   if (!acceleration.choices.empty()) choice = acceleration.choices.front();
   if (!several)
@@ -244,6 +261,7 @@ Run add_generate(CLI::App& program) {
   add_attention_options(*command, flags->attention, /*lists=*/false);
   add_linear_options(*command, flags->linear, /*lists=*/false);
   add_audit_options(*command, flags->audit);
+  add_split_option(*command, flags->split);
   return [flags, prompt, file](const std::string& command_line) {
     flags->command_line = command_line;
     run_generate(*flags, prompt->count() > 0, file->count() > 0);

@@ -6,12 +6,14 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "cli/split.h"
 #include "cli/terminal/print.h"
 #include "cli/terminal/say.h"
 #include "core/quote.h"
 #include "eval/plan_in_use.h"
 #include "eval/runs/generate_results.h"
 #include "io/json/parse.h"
+#include "ranks/world.h"
 
 namespace sluice::impl::cli {
 namespace {
@@ -123,6 +125,8 @@ void run_batch(BatchCommand command, Model& model) {
                  {.token = {}, .done = [&](int64_t index, BatchAnswer answer) {
                     order.take(index, std::move(answer));
                   }});
+  for (GeneratedBatch::Text& text : texts)
+    if (!text.answer.error) combine(model, text.answer.result);
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   const GeneratedBatch batch{.options = command.options,
@@ -141,6 +145,7 @@ void run_batch(BatchCommand command, Model& model) {
         plan ? fmt::format("plan {} for {}, dense for {}", command.choice.file,
                            std::ssize(texts) - n_dense, n_dense)
              : "attention " + attention_text(command.choice.attention, model.plan_shape()));
+  say_ranks(model, command.common.quiet);
   const Acceleration& acceleration = command.acceleration;
   warn_of_same_text(acceleration.bases);
   int64_t longest = 0;  // of those by the plan
@@ -155,7 +160,8 @@ void run_batch(BatchCommand command, Model& model) {
                        .checkpoint = command.checkpoint,
                        .model = model,
                        .model_sha256 = acceleration.model_sha256,
-                       .bases = acceleration.bases ? &*acceleration.bases : nullptr},
+                       .bases = acceleration.bases ? &*acceleration.bases : nullptr,
+                       .n_ranks = world().size()},
                       batch);
     if (plan) results["settings"]["plan"] = command.choice.file;
     results["settings"].update(describe_chat(command.chat));

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <exception>
 #include <new>
@@ -22,6 +23,7 @@
 #include "core/quote.h"
 #include "eval/shell_line.h"
 #include "model/scores_error.h"
+#include "ranks/world.h"
 #include "sluice/version.h"
 
 namespace {
@@ -45,7 +47,8 @@ constexpr const char* kDescription =
     "  sluice completion bash                        completion in a shell\n"
     "\n"
     "MODEL is a Hugging Face folder (config.json, *.safetensors, tokenizer.json) or a .gguf file.\n"
-    "A file may be -, for standard input or output.";
+    "A file may be -, for standard input or output. mpirun -n N divides eval, tune, analyze,\n"
+    "calibrate and generate over N processes.";
 
 // One line, whatever a path or an argument holds.
 int complain(const std::string& message, const std::string& hint, int code) {
@@ -63,6 +66,16 @@ void take_closed_streams() {
       const int taken = open("/dev/null", stream == STDERR_FILENO ? O_WRONLY : O_RDONLY);
       if (taken != stream && taken >= 0) close(taken);
     }
+}
+
+// Commands whose work is divided over the processes that mpirun starts.
+constexpr std::string_view kDividing[] = {"eval", "tune", "analyze", "calibrate", "generate"};
+
+void check_divides(const std::string& command) {
+  if (sluice::impl::world().size() == 1 || std::ranges::count(kDividing, command) > 0) return;
+  throw CLI::ValidationError(command,
+                             "is not divided over several processes; eval, tune, analyze, "
+                             "calibrate and generate are. Start it without mpirun");
 }
 
 // An empty value is most often a script's variable that was never set.
@@ -93,7 +106,13 @@ std::string command_line(int argc, char** argv) {
   return sluice::impl::shell_line(words);
 }
 
-int run(int argc, char** argv) {
+// What a run came to: an exit status, and what there is to complain about, if anything.
+struct Outcome {
+  int code = 0;
+  std::string message = "", hint = "";
+};
+
+Outcome run(int argc, char** argv) {
   CLI::App program(kDescription, "sluice");
   program.set_version_flag("--version", std::string("sluice ") + sluice::version());
   std::vector<std::pair<CLI::App*, sluice::impl::cli::Run>> commands;
@@ -115,11 +134,12 @@ int run(int argc, char** argv) {
   if (is_help) {
     const sluice::impl::cli::Misspelt word =
         sluice::impl::cli::print_help(program, argc == 3 ? argv[2] : "");
-    return word.message.empty() ? 0 : complain(word.message, word.hint, 2);
+    if (word.message.empty()) return {};
+    return {2, word.message, word.hint};
   }
   if (argc <= 1) {
     sluice::impl::cli::print_text(program.help());
-    return 2;
+    return {2};
   }
   try {
     program.parse(argc, argv);
@@ -127,17 +147,52 @@ int run(int argc, char** argv) {
     for (const auto& [command, action] : commands)
       if (command->parsed()) {
         check_not_empty(*command);
+        check_divides(command->get_name());
         run_named(*command, action,
                   command_line(argc, argv));  // may find flags that contradict each other
       }
   } catch (const CLI::ParseError& e) {
-    if (e.get_exit_code() == 0) return program.exit(e);  // --help, --version
+    if (e.get_exit_code() == 0) return {program.exit(e)};  // --help, --version
     const sluice::impl::cli::Misspelt word =
         sluice::impl::cli::misspelt(program, {argv + 1, argv + argc});
-    if (!word.message.empty()) return complain(word.message, word.hint, 2);
-    return complain(e.what(), "see sluice --help, or --help behind a command", 2);
+    if (!word.message.empty()) return {2, word.message, word.hint};
+    return {2, e.what(), "see sluice --help, or --help behind a command"};
   }
-  return 0;
+  return {};
+}
+
+Outcome attempt(int argc, char** argv) {
+  const Outcome lost{1, sluice::impl::cli::kLostOutput, sluice::impl::cli::kLostOutputHint};
+  try {
+    const Outcome outcome = run(argc, argv);
+    return std::fflush(stdout) == 0 && std::ferror(stdout) == 0 ? outcome : lost;
+  } catch (const sluice::impl::RankError&) {
+    throw;
+  } catch (const sluice::Error& e) {
+    return {1, e.what(), e.hint()};
+  } catch (const std::bad_alloc&) {
+    return {1, "out of memory", "a smaller --context or --dtype bf16 needs less"};
+  } catch (const std::exception& e) {
+    if (std::ferror(stdout) != 0) return lost;
+    return {1, std::string("internal error: ") + e.what(), "please report this"};
+  }
+}
+
+// Of several processes the first prints and writes. All end alike, by the failure of one too.
+int run_as_rank(sluice::impl::Communicator& ranks, int argc, char** argv) {
+  if (ranks.rank() > 0) {
+    sluice::impl::cli::g_says_nothing = true;
+    if (std::freopen("/dev/null", "w", stdout) == nullptr) return 1;
+  }
+  try {
+    const Outcome outcome = attempt(argc, argv);
+    if (!outcome.message.empty())
+      ranks.fail(sluice::Error(outcome.message, outcome.hint), outcome.code);
+    ranks.barrier();
+    return outcome.code;
+  } catch (const sluice::impl::RankError& e) {
+    return complain(e.what(), e.hint(), e.code());
+  }
 }
 
 }  // namespace
@@ -146,16 +201,13 @@ int main(int argc, char** argv) {
   take_closed_streams();
   sluice::impl::cli::install_signal_handlers();
   try {
-    const int code = run(argc, argv);
-    if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
-    return complain(sluice::impl::cli::kLostOutput, sluice::impl::cli::kLostOutputHint, 1);
-  } catch (const sluice::Error& e) {
+    sluice::impl::Communicator& ranks = sluice::impl::world();
+    if (ranks.size() > 1) return run_as_rank(ranks, argc, argv);
+  } catch (const sluice::Error& e) {  // all of them have no MPI, so one says it
+    if (sluice::impl::launched().rank.value_or(0) > 0) return 1;
     return complain(e.what(), e.hint(), 1);
-  } catch (const std::bad_alloc&) {
-    return complain("out of memory", "a smaller --context or --dtype bf16 needs less", 1);
-  } catch (const std::exception& e) {
-    if (std::ferror(stdout) != 0)
-      return complain(sluice::impl::cli::kLostOutput, sluice::impl::cli::kLostOutputHint, 1);
-    return complain(std::string("internal error: ") + e.what(), "please report this", 1);
   }
+  const Outcome outcome = attempt(argc, argv);
+  return outcome.message.empty() ? outcome.code
+                                 : complain(outcome.message, outcome.hint, outcome.code);
 }

@@ -20,6 +20,7 @@
 #include "cli/terminal/say.h"
 #include "eval/plan_in_use.h"
 #include "eval/results.h"
+#include "ranks/world.h"
 #include "tune/setup.h"
 #include "tune/tune_results.h"
 
@@ -205,10 +206,12 @@ void run_tune(TuneFlags& flags) {
                                                .bases = bases ? flags.linear.bases : ""},
                                               options, model.backend());
   options.machine = machine_text(model.backend());
-  Measurements measurements(flags.measurements, key);
+  options.communicator = &world();
+  const bool writes = world().rank() == 0;
+  Measurements measurements(writes ? flags.measurements : "", key);
   TuneResult result;
   {
-    const KeptWork kept(flags.measurements);
+    const KeptWork kept(writes ? flags.measurements : "");
     ProgressBar bar("tune", flags.quiet);
     bool begun = false;
     result = tune(model, text, options, measurements, [&](double done, const std::string& now) {
@@ -221,7 +224,9 @@ void run_tune(TuneFlags& flags) {
                              .model = model,
                              .text = flags.file,
                              .model_sha256 = sha256,
-                             .bases = bases ? &*bases : nullptr};
+                             .bases = bases ? &*bases : nullptr,
+                             .n_ranks = world().size()};
+  if (!writes) return;
   write_plan_file(tuned_plan_file(origin, options, result, plan_bases), flags.output);
   if (flags.wants_results()) write_outputs(tune_results(origin, options, result), flags);
   if (result.text.one_document)

@@ -34,6 +34,18 @@ LogHistogram& LogHistogram::operator+=(const LogHistogram& other) {
   return *this;
 }
 
+std::vector<LogHistogram::Bin> LogHistogram::filled_bins() const {
+  std::vector<Bin> filled;
+  for (size_t i = 0; i < bins_.size(); ++i)
+    if (bins_[i] > 0) filled.push_back({i, bins_[i]});
+  return filled;
+}
+
+void LogHistogram::set_bins(const std::vector<Bin>& filled) {
+  std::fill(bins_.begin(), bins_.end(), 0);
+  for (const Bin& bin : filled) bins_.at(bin.index) = bin.count;
+}
+
 double LogHistogram::quantile(double q) const {
   SLUICE_CHECK(q > 0 && q <= 1);
   const auto rank = static_cast<int64_t>(std::ceil(q * static_cast<double>(count_)));

@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -26,7 +27,22 @@ class LogHistogram {
   // numbers.
   double quantile(double q) const;
 
+  // For ranks/archive.h; few bins hold numbers.
+  template <typename Archive>
+  void transfer(Archive& archive) {
+    std::vector<Bin> filled = filled_bins();
+    archive(n_zeros_, count_, maximum_, filled);
+    set_bins(filled);
+  }
+
  private:
+  struct Bin {
+    size_t index;
+    int64_t count;
+  };
+  std::vector<Bin> filled_bins() const;
+  void set_bins(const std::vector<Bin>& filled);
+
   std::vector<int64_t> bins_;  // bin i holds [kSmallest * kStep^i, kSmallest * kStep^(i + 1))
   int64_t n_zeros_ = 0, count_ = 0;
   double maximum_ = 0;

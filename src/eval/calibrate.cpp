@@ -4,23 +4,17 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 
-#include "backend/exact.h"
 #include "core/error.h"
-#include "eval/text/windows.h"
+#include "eval/moments_pass.h"
+#include "ranks/divide.h"
 #include "subspace/eigen.h"
 #include "subspace/inherit.h"
-#include "subspace/moments.h"
 
 namespace sluice::impl {
 namespace {
 
-// One layer's input.
-struct Group {
-  int64_t layer;
-  BasisInput input;
-};
+using Group = MomentsGroup;
 
 std::string label_of(const Group& group) {
   return fmt::format("layer {}, {}", group.layer, basis_input_name(group.input));
@@ -33,19 +27,28 @@ bool shares_coordinates(BasisInput input) {
   return input != BasisInput::kAttentionOutput && input != BasisInput::kMlpInner;
 }
 
+// Whether a basis may need that of the layer before, so that one rank makes all of an input.
+bool is_chained(BasisInput input, const CalibrateOptions& options) {
+  if (!options.running.empty() || options.inherit == Inheritance::kAlways) return true;
+  return options.inherit == Inheritance::kWherePaying && shares_coordinates(input);
+}
+
 // Groups whose moments share a pass over the text.
 std::vector<std::vector<Group>> plan_passes(const ModelSpec& spec, const CalibrateOptions& options,
                                             const RowWidths& widths) {
   std::vector<std::vector<Group>> passes;
   int64_t left = 0;
   for (int64_t layer = 0; layer < spec.n_layers; ++layer)
-    for (const BasisInput input : options.inputs) {
+    for (size_t i = 0; i < options.inputs.size(); ++i) {
+      const BasisInput input = options.inputs[i];
       const int64_t bytes = Moments::bytes(widths.of(input));
       if (passes.empty() || bytes > left) {
         passes.emplace_back();
         left = options.memory;
       }
-      passes.back().push_back({layer, input});
+      const int64_t of_layer = is_chained(input, options) ? 0 : layer;
+      const int64_t owner = (static_cast<int64_t>(i) + of_layer) % options.communicator->size();
+      passes.back().push_back({layer, input, static_cast<int>(owner)});
       left -= bytes;
     }
   return passes;
@@ -64,83 +67,44 @@ std::vector<std::vector<int32_t>> read_windows(TextStream& text, int64_t context
   return windows;
 }
 
-// A device's rows on the host.
-ConstTensor on_host(Backend& backend, const ConstTensor& rows, Buffer& memory) {
-  if (rows.device() == Device::kCpu) return rows;
-  memory = host_buffer(rows.dtype(), rows.shape());
-  backend.download(rows, memory.view());
-  return memory.view();
-}
-
-// One pass over the text: the moments of some groups.
-class MomentsPass {
- public:
-  MomentsPass(Model& model, const std::vector<Group>& groups, const CalibrateOptions& options)
-      : model_(model), options_(options) {
-    for (const Group& group : groups)
-      moments_.emplace(std::pair(group.layer, group.input),
-                       Moments(model.spec().row_widths().of(group.input)));
-    model_.observe_linear([this](const LinearSeen& seen) { add(seen); });
-    model_.observe([this](const AttentionSeen& seen) { add(seen); });
-  }
-  ~MomentsPass() {
-    model_.observe_linear({});
-    model_.observe({});
-  }
-  MomentsPass(const MomentsPass&) = delete;
-  MomentsPass& operator=(const MomentsPass&) = delete;
-
-  void run(std::span<const int32_t> window, KvCache& cache) {
-    cache.truncate(0);
-    exempt_.clear();
-    // An encoder sees a window whole.
-    const int64_t step = model_.spec().causal ? kPassTokens : static_cast<int64_t>(window.size());
-    forward_in_passes(model_, window, cache, step, [](int64_t, const ConstTensor&) {});
-  }
-
-  Moments& of(const Group& group) { return moments_.at({group.layer, group.input}); }
-
- private:
-  Moments* find(int64_t layer, BasisInput input) {
-    const auto found = moments_.find({layer, input});
-    return found == moments_.end() ? nullptr : &found->second;
-  }
-
-  void add(const LinearSeen& seen) {
-    Buffer memory;
-    if (Moments* moments = find(seen.layer, seen.input))
-      moments->add(on_host(model_.backend(), seen.rows, memory));
-  }
-
-  // Rows that selection compares, exempt tokens left out.
-  void add(const AttentionSeen& seen) {
-    Moments* normed = find(seen.layer, BasisInput::kSelectionNormed);
-    Moments* residual = find(seen.layer, BasisInput::kSelectionResidual);
-    if (normed == nullptr && residual == nullptr) return;
-    Buffer memory, more_memory;
-    const ConstTensor rows = on_host(model_.backend(), seen.residual, memory);
-    auto& exempt =
-        exempt_.try_emplace(seen.layer, options_.sinks, options_.outlier_ratio).first->second;
-    std::vector<bool> skip;
-    for (int64_t t = 0; t < rows.rows(); ++t) {
-      const double inverse = exempt.needs_norms() ? inverse_norm(rows, t) : 0;
-      skip.push_back(exempt.next(inverse > 0 ? 1 / inverse : 0));
-    }
-    if (residual != nullptr) residual->add_unit(rows, skip);
-    if (normed != nullptr)
-      normed->add_unit(on_host(model_.backend(), seen.input, more_memory), skip);
-  }
-
-  Model& model_;
-  const CalibrateOptions& options_;
-  std::map<std::pair<int64_t, BasisInput>, Moments> moments_;
-  std::map<int64_t, ExemptTokens> exempt_;  // per layer, of the current window
-};
-
 struct Made {
   Calibration out;
   RunningBases running;
 };
+
+// What one rank made.
+struct MadeByRank {
+  std::vector<Basis> bases;
+  std::vector<GroupFigures> groups;
+  std::vector<RunningTrack> running;
+
+  template <typename Archive>
+  void transfer(Archive& archive) {
+    archive(bases, groups, running);
+  }
+};
+
+// Puts what ranks made together, in the order that one process makes it in.
+void gather(Communicator& ranks, const std::vector<std::vector<Group>>& passes, Calibration& out) {
+  if (ranks.size() == 1) return;
+  MadeByRank own{std::move(out.bases.list), std::move(out.groups), out.running};
+  std::vector<MadeByRank> all;
+  for (const auto& bytes : ranks.gather_all(packed(own)))
+    all.push_back(unpacked<MadeByRank>(bytes));
+  out.bases.list.clear();
+  out.groups.clear();
+  for (RunningTrack& track : out.running) track.groups.clear();
+  std::vector<size_t> n_taken(all.size());
+  for (const std::vector<Group>& pass : passes)
+    for (const Group& group : pass) {
+      MadeByRank& from = all[static_cast<size_t>(group.owner)];
+      const size_t at = n_taken[static_cast<size_t>(group.owner)]++;
+      out.bases.list.push_back(std::move(from.bases.at(at)));
+      out.groups.push_back(std::move(from.groups.at(at)));
+      for (size_t i = 0; i < out.running.size(); ++i)
+        out.running[i].groups.push_back(from.running.at(i).groups.at(at));
+    }
+}
 
 // Makes a group's basis from its moments, and from the layer's before it where there is one.
 void add_basis(const Group& group, Moments& moments, const CalibrateOptions& options, Made& all) {
@@ -232,20 +196,25 @@ Calibration calibrate(Model& model, TextStream& text, const CalibrateOptions& op
                 "a longer text, or a smaller --rank");
 
   const auto passes = plan_passes(model.spec(), options, widths);
+  Communicator& ranks = *options.communicator;
   KvCache cache = model.make_cache(1, static_cast<int64_t>(windows.front().size()));
   const auto n_steps = static_cast<double>(passes.size() * windows.size());
   for (const std::vector<Group>& groups : passes) {
-    MomentsPass pass(model, groups, options);
-    for (size_t i = 0; i < windows.size(); ++i) {
-      pass.run(windows[i], cache);
+    MomentsPass pass(model, ranks, groups, {options.sinks, options.outlier_ratio});
+    for (size_t i = 0; i < windows.size(); i += static_cast<size_t>(ranks.size())) {
+      const size_t n = std::min(static_cast<size_t>(ranks.size()), windows.size() - i);
+      pass.run(std::span(windows).subspan(i, n), cache);
       const auto n_done =
-          static_cast<double>(static_cast<size_t>(out.n_passes) * windows.size() + i);
-      if (progress) progress((n_done + 1) / n_steps);
+          static_cast<double>(static_cast<size_t>(out.n_passes) * windows.size() + i + n);
+      if (progress) progress(n_done / n_steps);
     }
     ++out.n_passes;
-    for (const Group& group : groups) add_basis(group, pass.of(group), options, made);
+    for (const Group& group : groups)
+      if (group.owner == ranks.rank()) add_basis(group, pass.of(group), options, made);
+    ranks.barrier();  // a rank without a basis ends all before more rows go to it
   }
   out.running = made.running.take();
+  gather(ranks, passes, out);
   return std::move(made.out);
 }
 

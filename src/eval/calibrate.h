@@ -14,6 +14,7 @@
 #include "eval/running_bases.h"
 #include "eval/text/text_stream.h"
 #include "model/model.h"
+#include "ranks/communicator.h"
 #include "subspace/basis.h"
 
 namespace sluice::impl {
@@ -36,6 +37,8 @@ struct CalibrateOptions {
   int64_t memory = int64_t{1} << 30;
   int64_t sinks = 0;         // exempt from selection, and so from its bases
   double outlier_ratio = 0;  // the same
+  // That windows, and the groups' moments and bases, are divided over; `memory` is of all together.
+  Communicator* communicator = &alone();
 };
 
 // How a basis was made.
@@ -51,6 +54,12 @@ struct GroupFigures {
   std::optional<double> fresh_energy, fresh_seconds;  // with `compare`
 
   double work_saved() const { return 1 - work / fresh_work; }
+
+  template <typename Archive>
+  void transfer(Archive& archive) {
+    archive(layer, input, energies, inherited, iterations, start_energy, work, fresh_work, seconds,
+            fresh_energy, fresh_seconds);
+  }
 };
 
 struct Calibration {
@@ -71,7 +80,7 @@ int64_t largest_paying_rank(int64_t d);
 void check_ranks(const CalibrateOptions& options, const RowWidths& widths);
 
 // Throws Error for a text of fewer tokens than the largest rank, and for activations that are not
-// finite. `progress` is called with the share of the work done.
+// finite. `progress` is called with the share of the work done. Every rank returns the same.
 Calibration calibrate(Model& model, TextStream& text, const CalibrateOptions& options,
                       const std::function<void(double)>& progress);
 

@@ -64,7 +64,7 @@ std::string sha256_of(const std::vector<fs::path>& files) {
 }
 
 nlohmann::json results_header(const std::string& command, const std::string& command_line,
-                              const Backend& backend) {
+                              const Backend& backend, int n_ranks) {
   const nlohmann::json device = backend.description();
   const bool on_gpu = backend.device() == Device::kCuda;
   const std::string_view commit = source_commit();
@@ -78,6 +78,7 @@ nlohmann::json results_header(const std::string& command, const std::string& com
            {{"cpu", cpu_name()},
             {"isa", on_gpu ? nlohmann::json() : device},
             {"threads", threads()},
+            {"n_ranks", n_ranks},
             {"gpu", on_gpu ? device : nlohmann::json()}}}};
 }
 
@@ -109,7 +110,7 @@ nlohmann::json describe_text(const fs::path& path, int64_t n_tokens) {
 nlohmann::json results_of(const std::string& command, const ResultsOrigin& origin,
                           int64_t n_tokens) {
   const Backend& backend = origin.model.backend();
-  nlohmann::json results = results_header(command, origin.command_line, backend);
+  nlohmann::json results = results_header(command, origin.command_line, backend, origin.n_ranks);
   results["model"] = describe_model(origin.checkpoint, backend, origin.model_sha256);
   if (!origin.text.empty()) results["text"] = describe_text(origin.text, n_tokens);
   if (origin.bases != nullptr) results["bases"] = describe_bases(origin.bases->origin);

@@ -20,7 +20,7 @@ nlohmann::json or_null(const std::optional<bool>& value);
 // schema, command, command_line, timestamp, sluice_version, commit and machine, the same in every
 // file. command_line is what was typed: eval/shell_line.h.
 nlohmann::json results_header(const std::string& command, const std::string& command_line,
-                              const Backend& backend);
+                              const Backend& backend, int n_ranks = 1);
 // The `model` entry; reads every byte of the checkpoint for its sha256, unless that is known.
 nlohmann::json describe_model(const Checkpoint& checkpoint, const Backend& backend,
                               const std::string& known_sha256 = "");
@@ -38,6 +38,7 @@ struct ResultsOrigin {
   std::filesystem::path text = {};
   std::string model_sha256 = "";        // where it is known already
   const SidecarBases* bases = nullptr;  // in use
+  int n_ranks = 1;                      // processes that worked on it
 };
 // Header and `model` of a command; `text`, where it has one, of n_tokens; `bases`, the same.
 nlohmann::json results_of(const std::string& command, const ResultsOrigin& origin,

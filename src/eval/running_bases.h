@@ -26,6 +26,11 @@ struct RunningFigures {
 struct RunningTrack {
   double threshold = 0;
   std::vector<RunningFigures> groups;  // in order of depth
+
+  template <typename Archive>
+  void transfer(Archive& archive) {
+    archive(threshold, groups);
+  }
 };
 
 // Sums over groups. The first layer is fresh at every threshold, and counts in none of these.

@@ -281,7 +281,7 @@ void LayerAttention::reset() {
     if (sequence.reps != nullptr) sequence.reps->reset();
     if (sequence.refine != nullptr) sequence.refine->reset();
     if (sequence.baseline != nullptr) sequence.baseline->reset();
-    sequence.n_tokens = sequence.n_waiting = sequence.n_outputs = 0;
+    sequence.n_tokens = sequence.n_waiting = sequence.n_outputs = sequence.n_handed = 0;
   }
 }
 

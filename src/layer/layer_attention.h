@@ -9,6 +9,7 @@
 
 #include "backend/backend.h"
 #include "plan/attention_plan.h"
+#include "ranks/archive.h"
 #include "select/inherit.h"
 
 namespace sluice::impl {
@@ -45,6 +46,10 @@ class LayerAttention {
   // one inherits or reuses; nullptr for none.
   LayerAttention(Backend& backend, const LayerPlan& plan, const AttentionShape& shape,
                  int64_t n_batch, int64_t capacity, LayerAttention* above);
+  // A layer of another process, whose sets come by take_over(): for layers here that inherit or
+  // reuse them. taus: those of its chooser.
+  LayerAttention(Backend& backend, const LayerPlan& plan, const std::vector<double>& taus,
+                 int64_t n_batch);
 
   const LayerPlan& plan() const { return plan_; }
   // Modes `keys`, `refine` and `baseline`; in `copy` and `paper` tokens that stand for themselves.
@@ -90,6 +95,10 @@ class LayerAttention {
   Tensor add_outputs(int64_t batch, int64_t n);
   ConstTensor outputs(int64_t batch) const;
 
+  // The sets in force as bytes, every token decided: what was not handed down before.
+  void hand_down(int64_t batch, Packer& out);
+  void take_over(int64_t batch, Unpacker& in);
+
   void reset();
   LayerCacheBytes bytes() const;
 
@@ -107,6 +116,7 @@ class LayerAttention {
     std::unique_ptr<BaselineAttention> baseline;
     Buffer outputs;
     int64_t n_outputs = 0;
+    int64_t n_handed = 0;  // tokens that hand_down() has written
   };
 
   // A selector that has seen nothing, for these.

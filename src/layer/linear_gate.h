@@ -27,6 +27,11 @@ struct LinearCounts {
   LogHistogram residuals;  // gsi: ‖r‖ / ‖x‖ of the tokens projected
 
   LinearCounts& operator+=(const LinearCounts& other);
+
+  template <typename Archive>
+  void transfer(Archive& archive) {
+    archive(n_tokens, n_fast, n_bypassed, n_kept, n_additions, elements, dense_elements, residuals);
+  }
 };
 
 // Memory that the gates of one cache share, grown and never shrunk.

@@ -11,15 +11,8 @@ namespace {
 
 std::vector<int32_t> checked_tokens(const Model& model, Prompt prompt,
                                     const GenerateOptions& options) {
-  check_continues(model);
-  check_stop_strings(options.stop);
-  SLUICE_CHECK(!prompt.tokens.empty() && options.n_predict >= 0);
-  const std::vector<int32_t>& tokens = prompt.tokens;
-  if (std::ssize(tokens) >= model.context())
-    throw Error(
-        fmt::format("the prompt has {} tokens, the context is {}", tokens.size(), model.context()),
-        "a larger --context, if the model has it, or a shorter prompt");
-  SLUICE_CHECK(prompt.cache == nullptr || (prompt.cache->length() < std::ssize(tokens) &&
+  check_prompt(model, prompt.tokens, options);
+  SLUICE_CHECK(prompt.cache == nullptr || (prompt.cache->length() < std::ssize(prompt.tokens) &&
                                            prompt.cache->capacity() == model.context()));
   return std::move(prompt.tokens);
 }
@@ -39,6 +32,17 @@ void check_continues(const Model& model) {
   if (!spec.causal)
     throw Error(spec.family + " is an encoder and does not continue text",
                 "generate needs a causal model such as GPT-2 or Llama");
+}
+
+void check_prompt(const Model& model, std::span<const int32_t> tokens,
+                  const GenerateOptions& options) {
+  check_continues(model);
+  check_stop_strings(options.stop);
+  SLUICE_CHECK(!tokens.empty() && options.n_predict >= 0);
+  if (std::ssize(tokens) >= model.context())
+    throw Error(
+        fmt::format("the prompt has {} tokens, the context is {}", tokens.size(), model.context()),
+        "a larger --context, if the model has it, or a shorter prompt");
 }
 
 Answer::Answer(Model& model, const Tokenizer& tokenizer, Prompt prompt, GenerateOptions options,

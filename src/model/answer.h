@@ -11,6 +11,10 @@ namespace sluice::impl {
 // Throws Error for a model that does not continue text.
 void check_continues(const Model& model);
 
+// Throws Error for a model, a prompt or options that cannot be continued.
+void check_prompt(const Model& model, std::span<const int32_t> tokens,
+                  const GenerateOptions& options);
+
 class Answer {
  public:
   using Emit = std::function<void(std::string_view)>;

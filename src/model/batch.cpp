@@ -50,35 +50,42 @@ void Batch::read_scores(const ConstTensor& hidden, std::span<const int32_t> rows
   model_.logits(last, scores);
 }
 
-void Batch::step(const Done& done) {
+void Batch::begin_pass() {
   SLUICE_CHECK(!live_.empty());
+  scored_.clear();
   const std::vector<Live*> pass = next_pass();
-  if (pass.empty()) return remove_ended(done);  // they wanted no tokens
+  if (pass.empty()) return;  // they wanted no tokens
   std::vector<SequenceTokens> sequences;
   for (const Live* live : pass)
     sequences.push_back({live->answer->pending(), &live->answer->cache()});
   const ConstTensor hidden = model_.forward_ragged(sequences);
   std::vector<int32_t> rows;
-  std::vector<Live*> scored;
   int64_t row = 0;
   for (size_t i = 0; i < pass.size(); ++i) {
     row += std::ssize(sequences[i].tokens);
     if (pass[i]->answer->in_prompt()) continue;
     rows.push_back(static_cast<int32_t>(row - 1));
-    scored.push_back(pass[i]);
+    scored_.push_back(pass[i]);
   }
-  if (!scored.empty()) read_scores(hidden, rows);
+  chosen_.resize(scored_.size());
+  if (scored_.empty() || !model_.has_last_layer()) return;
+  read_scores(hidden, rows);
   const auto vocab = static_cast<size_t>(model_.spec().vocab);
-  std::vector<int32_t> tokens(scored.size());
-  parallel_each(std::ssize(scored), [&](int64_t i) {
+  parallel_each(std::ssize(scored_), [&](int64_t i) {
     const auto at = static_cast<size_t>(i);
-    tokens[at] = scored[at]->answer->pick(std::span(scores_).subspan(at * vocab, vocab));
+    chosen_[at] = scored_[at]->answer->pick(std::span(scores_).subspan(at * vocab, vocab));
   });
-  for (size_t i = 0; i < scored.size(); ++i) {
-    if (scored[i]->prefill_seconds == 0)
-      scored[i]->prefill_seconds = seconds_since(scored[i]->begun);
-    scored[i]->answer->take(tokens[i]);
+  model_.share(chosen_);
+}
+
+void Batch::end_pass(const Done& done) {
+  if (!scored_.empty() && !model_.has_last_layer()) model_.share(chosen_);
+  for (size_t i = 0; i < scored_.size(); ++i) {
+    if (scored_[i]->prefill_seconds == 0)
+      scored_[i]->prefill_seconds = seconds_since(scored_[i]->begun);
+    scored_[i]->answer->take(chosen_[i]);
   }
+  scored_.clear();
   remove_ended(done);
 }
 
@@ -96,10 +103,31 @@ void Batch::remove_ended(const Done& done) {
   }
 }
 
+namespace {
+
+// Whether it is the prompt that makes an Error, wherever it is read.
+bool is_refused(const Model& model, const Tokenizer& tokenizer, const BatchPrompt& prompt,
+                const GenerateOptions& options) {
+  try {
+    check_prompt(model,
+                 prompt.tokens.empty() ? prompt_tokens(tokenizer, prompt.text) : prompt.tokens,
+                 options);
+  } catch (const Error&) {
+    return true;
+  }
+  return false;
+}
+
+}  // namespace
+
 void generate_batch(Model& model, const Tokenizer& tokenizer, std::span<const BatchPrompt> prompts,
                     const GenerateOptions& options, int64_t n_live, const BatchEvents& events) {
   SLUICE_CHECK(n_live > 0);
-  Batch batch(model, tokenizer);
+  // While one group is on its path through the stages of a divided model, others are at other ones.
+  const Stage* stage = model.stage();
+  const int64_t n_groups = stage == nullptr ? 1 : std::min<int64_t>(stage->n_stages(), n_live);
+  std::vector<Batch> groups;
+  for (int64_t g = 0; g < n_groups; ++g) groups.emplace_back(model, tokenizer);
   std::vector<BatchAnswer> answers(prompts.size());
   const auto answer_of = [&](int64_t index) -> BatchAnswer& {
     return answers[static_cast<size_t>(index)];
@@ -109,7 +137,7 @@ void generate_batch(Model& model, const Tokenizer& tokenizer, std::span<const Ba
     answer.result = std::move(result);
     if (events.done) events.done(index, std::move(answer));
   };
-  const auto add = [&](int64_t index) {
+  const auto add = [&](Batch& batch, int64_t index) {
     BatchAnswer& answer = answer_of(index);
     const BatchPrompt& prompt = prompts[static_cast<size_t>(index)];
     GenerateOptions own = options;
@@ -125,15 +153,22 @@ void generate_batch(Model& model, const Tokenizer& tokenizer, std::span<const Ba
       else
         batch.add(index, {.tokens = prompt.tokens}, own, emit);
     } catch (const Error& error) {
+      // Ranks refuse a prompt alike; a rank that lacks memory for it cannot go on alone.
+      if (stage != nullptr && !is_refused(model, tokenizer, prompt, own)) throw;
       answer.error = error;
       if (events.done) events.done(index, std::move(answer));
     }
   };
   int64_t next = 0;
-  while (next < std::ssize(prompts) || batch.n_live() > 0) {
-    while (next < std::ssize(prompts) && batch.n_live() < n_live) add(next++);
-    if (batch.n_live() > 0) batch.step(done);
-  }
+  const auto idle = [](const Batch& batch) { return batch.n_live() == 0; };
+  while (next < std::ssize(prompts) || !std::all_of(groups.begin(), groups.end(), idle))
+    for (int64_t g = 0; g < n_groups; ++g) {
+      Batch& group = groups[static_cast<size_t>(g)];
+      if (group.n_live() > 0) group.end_pass(done);
+      const int64_t room = (n_live + g) / n_groups;  // sums to n_live
+      while (next < std::ssize(prompts) && group.n_live() < room) add(group, next++);
+      if (group.n_live() > 0) group.begin_pass();
+    }
 }
 
 }  // namespace sluice::impl

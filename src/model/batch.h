@@ -28,7 +28,15 @@ class Batch {
   void add(int64_t id, Prompt prompt, const GenerateOptions& options, Answer::Emit emit);
   // One pass, after which `done` is called for every text that ended. Needs a live one. Where the
   // model throws, the batch is of no further use.
-  void step(const Done& done);
+  void step(const Done& done) {
+    begin_pass();
+    end_pass(done);
+  }
+  // The two halves of it: up to the scores, and from the chosen tokens on. Of a divided model,
+  // other batches may have passes between them, in which this one is on its path through the ranks.
+  // Nothing is added between them.
+  void begin_pass();
+  void end_pass(const Done& done);
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -48,8 +56,10 @@ class Batch {
   Model& model_;
   const Tokenizer& tokenizer_;
   std::vector<Live> live_;
-  Buffer last_rows_;           // (n, d_model)
-  std::vector<float> scores_;  // (n, vocab)
+  std::vector<Live*> scored_;    // of the pass that has begun: whose next token is due
+  std::vector<int32_t> chosen_;  // (scored), on the last stage
+  Buffer last_rows_;             // (n, d_model)
+  std::vector<float> scores_;    // (n, vocab)
 };
 
 struct BatchPrompt {
@@ -72,7 +82,8 @@ struct BatchEvents {
   std::function<void(int64_t index, BatchAnswer answer)> done = {};
 };
 
-// Continues every prompt with the same options; at most n_live at a time, in the order given.
+// Continues every prompt with the same options; at most n_live at a time, in the order given. A
+// divided model has as many groups of them in flight as it has stages.
 void generate_batch(Model& model, const Tokenizer& tokenizer, std::span<const BatchPrompt> prompts,
                     const GenerateOptions& options, int64_t n_live, const BatchEvents& events);
 

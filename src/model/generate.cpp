@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "core/seconds.h"
 #include "model/answer.h"
+#include "ranks/archive.h"
 
 namespace sluice::impl {
 namespace {
@@ -30,6 +31,13 @@ double prefill(Model& model, const GenerateOptions& options, Answer& answer, con
     if (!answer.in_prompt()) model.logits(hidden.rows_from(hidden.rows() - 1, 1), scores);
   }
   return elsewhere;
+}
+
+// The next token. Of a divided model, scores are the last stage's, and so is the choice.
+int32_t pick(Model& model, Answer& answer, std::span<float> scores) {
+  int32_t token = model.has_last_layer() ? answer.pick(scores) : 0;
+  model.share({&token, 1});
+  return token;
 }
 
 }  // namespace
@@ -93,7 +101,7 @@ GenerateResult generate(Model& model, const Tokenizer& tokenizer, Prompt prompt,
   }
   start = std::chrono::steady_clock::now();
   while (!answer.ended()) {
-    answer.take(answer.pick(scores));
+    answer.take(pick(model, answer, scores));
     if (answer.ended()) break;
     if (options.step)
       options.step(answer.tokens(), answer.cache(), scores_view);
@@ -105,6 +113,24 @@ GenerateResult generate(Model& model, const Tokenizer& tokenizer, Prompt prompt,
   result.prefill_seconds = prefill_seconds;
   result.decode_seconds = decode_seconds;
   return result;
+}
+
+void combine(const Model& model, GenerateResult& result) {
+  if (model.stage() == nullptr) return;
+  Packer pack;
+  pack(result.cache, result.linear, result.prefill_seconds, result.decode_seconds);
+  result.cache.bytes = {};
+  result.cache.dense_bytes = 0;
+  result.linear = {};
+  for (const auto& bytes : model.stage()->ranks().gather_all(pack.take())) {
+    Unpacker unpack(bytes);
+    CacheMemory cache;
+    LinearWork linear;
+    unpack(cache, linear, result.prefill_seconds, result.decode_seconds);
+    result.cache.bytes += cache.bytes;
+    result.cache.dense_bytes += cache.dense_bytes;
+    result.linear += linear;
+  }
 }
 
 }  // namespace sluice::impl

@@ -73,6 +73,10 @@ GenerateResult generate(Model& model, const Tokenizer& tokenizer, std::string_vi
                         const GenerateOptions& options,
                         const std::function<void(std::string_view)>& emit);
 
+// Of a divided model: figures become those of all ranks together, times those of the last, which
+// has the scores. All ranks call it.
+void combine(const Model& model, GenerateResult& result);
+
 // Passes text on until one of the stop strings appears, and holds back what may be the beginning
 // of one.
 class StopFilter {

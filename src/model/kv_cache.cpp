@@ -11,23 +11,25 @@ std::atomic<uint64_t> n_caches = 0;
 }  // namespace
 
 KvCache::KvCache(const ModelSpec& spec, Backend& backend, int64_t n_batch, int64_t capacity,
-                 AttentionPlan plan, std::vector<LinearGates> gates,
-                 const std::vector<std::shared_ptr<const SelectionBasis>>& bases)
+                 CacheLayers layers)
     : id_(++n_caches),
-      plan_(std::move(plan)),
+      range_(layers.range),
+      plan_(std::move(layers.plan)),
       n_batch_(n_batch),
       capacity_(capacity),
       exact_token_bytes_(bytes_needed(spec, backend.compute_dtype(), n_batch, 1) / spec.n_layers),
       int8_token_bytes_(bytes_needed(spec, backend.compute_dtype(), n_batch, 1, CacheKind::kInt8) /
                         spec.n_layers),
-      gates_(std::move(gates)),
+      layers_(static_cast<size_t>(spec.n_layers)),
+      gates_(std::move(layers.gates)),
       times_(static_cast<size_t>(spec.n_layers)) {
+  const auto& bases = layers.bases;
   SLUICE_CHECK(gates_.empty() || static_cast<int64_t>(gates_.size()) == spec.n_layers);
   SLUICE_CHECK(bases.empty() || static_cast<int64_t>(bases.size()) == spec.n_layers);
   const Shape shape = {n_batch, spec.n_kv_heads, capacity, spec.head_dim};
-  LayerAttention* above = nullptr;
-  for (int64_t index = 0; index < spec.n_layers; ++index) {
-    Layer layer;
+  LayerAttention* above = make_inherited(backend);
+  for (int64_t index = range_.begin; index < range_.end; ++index) {
+    Layer& layer = layers_[static_cast<size_t>(index)];
     const LayerPlan of_layer =
         plan_.layers.empty() ? LayerPlan{} : plan_.layers[static_cast<size_t>(index)];
     if (of_layer.mode == AttentionMode::kDense) {
@@ -51,8 +53,39 @@ KvCache::KvCache(const ModelSpec& spec, Backend& backend, int64_t n_batch, int64
           std::make_unique<LayerAttention>(backend, of_layer, attention, n_batch, capacity, above);
       if (layer.accelerated->plan().selects()) above = layer.accelerated.get();
     }
-    layers_.push_back(std::move(layer));
   }
+  const auto selects = [](const LayerPlan& layer) { return layer.selects(); };
+  if (!plan_.layers.empty() &&
+      std::any_of(plan_.layers.begin() + range_.end, plan_.layers.end(), selects))
+    handed_ = above;
+}
+
+LayerAttention* KvCache::make_inherited(Backend& backend) {
+  const LayerPlan *above = nullptr, *chooser = nullptr;
+  for (size_t i = 0; i < std::min(plan_.layers.size(), static_cast<size_t>(range_.begin)); ++i) {
+    const LayerPlan& layer = plan_.layers[i];
+    if (!layer.selects()) continue;
+    above = &layer;
+    if (!layer.reuse) chooser = &layer;
+  }
+  const auto selects = [](const LayerPlan& layer) { return layer.selects(); };
+  if (above == nullptr ||
+      std::none_of(plan_.layers.begin() + range_.begin, plan_.layers.end(), selects))
+    return nullptr;
+  inherited_ = std::make_unique<LayerAttention>(backend, *above, chooser->taus(), n_batch_);
+  return inherited_.get();
+}
+
+std::vector<std::byte> KvCache::hand_down() {
+  Packer out;
+  for (int64_t batch = 0; batch < n_batch_; ++batch) handed_->hand_down(batch, out);
+  return out.take();
+}
+
+void KvCache::take_over(std::span<const std::byte> sets) {
+  Unpacker in(sets);
+  for (int64_t batch = 0; batch < n_batch_; ++batch) inherited_->take_over(batch, in);
+  SLUICE_CHECK(in.at_end());
 }
 
 void KvCache::advance(int64_t n_tokens) {
@@ -64,6 +97,7 @@ void KvCache::truncate(int64_t length) {
   SLUICE_CHECK(length >= 0 && length <= length_);
   SLUICE_CHECK(length == 0 || length == length_ || all_dense());
   if (length == 0) {
+    if (inherited_ != nullptr) inherited_->reset();
     for (Layer& layer : layers_)
       if (layer.accelerated != nullptr) layer.accelerated->reset();
     for (LinearGates& gates : gates_)
@@ -141,7 +175,8 @@ void KvCache::reset_times() { std::fill(times_.begin(), times_.end(), LayerTimes
 CacheMemory KvCache::memory() const {
   const int64_t dense_layer = length_ * exact_token_bytes_;
   CacheMemory memory{.n_tokens = length_, .bytes = {}, .dense_bytes = 0};
-  for (const Layer& layer : layers_) {
+  for (int64_t index = range_.begin; index < range_.end; ++index) {
+    const Layer& layer = layers_[static_cast<size_t>(index)];
     memory.dense_bytes += dense_layer;
     if (layer.accelerated != nullptr)
       memory.bytes += layer.accelerated->bytes();

@@ -9,6 +9,7 @@
 #include "layer/layer_attention.h"
 #include "layer/layer_times.h"
 #include "layer/linear_gate.h"
+#include "model/layer_range.h"
 #include "model/spec.h"
 
 namespace sluice::impl {
@@ -25,13 +26,19 @@ struct CacheMemory {
   }
 };
 
+// What layers do with the sequences of a cache.
+struct CacheLayers {
+  LayerRange range;                     // that the cache is of
+  AttentionPlan plan = {};              // of all layers of the model; without layers, all are dense
+  std::vector<LinearGates> gates = {};  // (n_layers) of linear layers, or empty
+  // (n_layers) of the rows that each layer selects from, or empty
+  std::vector<std::shared_ptr<const SelectionBasis>> bases = {};
+};
+
 class KvCache {
  public:
-  // plan: what each layer's attention does; without layers, all are dense. gates: the same of its
-  // linear layers. bases: of the rows that each layer selects from, or empty.
   KvCache(const ModelSpec& spec, Backend& backend, int64_t n_batch, int64_t capacity,
-          AttentionPlan plan = {}, std::vector<LinearGates> gates = {},
-          const std::vector<std::shared_ptr<const SelectionBasis>>& bases = {});
+          CacheLayers layers);
 
   uint64_t id() const { return id_; }  // no other cache has it
   int64_t n_batch() const { return n_batch_; }
@@ -48,9 +55,17 @@ class KvCache {
   // replay.
   bool can_record() const;
   void expect_token();
+  // Layers before the range may hand sets down to it, and the range to layers behind it: what goes
+  // from process to process with the residual stream, after every pass.
+  bool inherits_sets() const { return inherited_ != nullptr; }
+  bool hands_down_sets() const { return handed_ != nullptr; }
+  std::vector<std::byte> hand_down();
+  void take_over(std::span<const std::byte> sets);
+
   // Whether the plan has a mode that must see a sequence whole, in one pass.
   bool needs_whole_sequence() const;
 
+  const LayerRange& range() const { return range_; }
   KvView layer(int64_t index) const;                 // of a dense layer
   LayerAttention* accelerated(int64_t index) const;  // nullptr for a dense layer
   // nullptr for a layer that selects nothing, and for one that has too few tokens to choose its tau
@@ -81,14 +96,20 @@ class KvCache {
     std::unique_ptr<LayerAttention> accelerated;
   };
 
+  // Layers before the range: what the first selected one in it has above. Returns that.
+  LayerAttention* make_inherited(Backend& backend);
+
   uint64_t id_;
+  LayerRange range_;
   AttentionPlan plan_;
   int64_t n_batch_, capacity_, length_ = 0;
   // Of one position in one dense layer, all sequences.
   int64_t exact_token_bytes_, int8_token_bytes_;
-  std::vector<Layer> layers_;
-  std::vector<LinearGates> gates_;  // (n_layers), or empty
-  std::vector<LayerTimes> times_;   // (n_layers)
+  std::unique_ptr<LayerAttention> inherited_;  // of another process, or none
+  std::vector<Layer> layers_;                  // (n_layers), empty outside of range_
+  LayerAttention* handed_ = nullptr;           // whose sets layers behind range_ need
+  std::vector<LinearGates> gates_;             // (n_layers), or empty
+  std::vector<LayerTimes> times_;              // (n_layers)
   bool waits_to_time_ = false;
 };
 

@@ -39,9 +39,32 @@ std::optional<double> GroupWork::bytes_fraction() const {
   return share(counts.elements, counts.dense_elements);
 }
 
+GroupWork& LinearWork::group_of(int64_t layer, BasisInput input) {
+  const auto known = std::find_if(groups_.begin(), groups_.end(), [&](const GroupWork& group) {
+    return group.layer == layer && group.input == input;
+  });
+  if (known != groups_.end()) return *known;
+  GroupWork& group = groups_.emplace_back();
+  group.layer = layer;
+  group.input = input;
+  return group;
+}
+
+LinearWork& LinearWork::operator+=(const LinearWork& other) {
+  for (const GroupWork& from : other.groups_) {
+    GroupWork& group = group_of(from.layer, from.input);
+    group.plan = from.plan;
+    group.n_in = from.n_in;
+    group.counts += from.counts;
+  }
+  elements_ += other.elements_;
+  dense_elements_ += other.dense_elements_;
+  return *this;
+}
+
 void LinearWork::add(const KvCache& cache, const ModelSpec& spec) {
   const auto n_tokens = static_cast<double>(cache.length() * cache.n_batch());
-  for (int64_t layer = 0; layer < spec.n_layers; ++layer)
+  for (int64_t layer = cache.range().begin; layer < cache.range().end; ++layer)
     for (const BasisInput input : kLinearInputs) {
       const LinearGate* gate = cache.gate(layer, input);
       if (gate == nullptr) {
@@ -49,12 +72,7 @@ void LinearWork::add(const KvCache& cache, const ModelSpec& spec) {
         dense_elements_ += n_tokens * elements_of(spec, input);
         continue;
       }
-      const auto known = std::find_if(groups_.begin(), groups_.end(), [&](const GroupWork& group) {
-        return group.layer == layer && group.input == input;
-      });
-      GroupWork& group = known != groups_.end() ? *known : groups_.emplace_back();
-      group.layer = layer;
-      group.input = input;
+      GroupWork& group = group_of(layer, input);
       group.plan = gate->plan();
       group.n_in = gate->n_in();
       group.counts += gate->counts();

@@ -20,12 +20,24 @@ struct GroupWork {
   std::optional<double> fast_path_fraction() const;  // gsi
   std::optional<double> kept_fraction() const;       // graded: of n_in
   std::optional<double> bytes_fraction() const;      // of what dense reads, V's own reads included
+
+  template <typename Archive>
+  void transfer(Archive& archive) {
+    archive(layer, input, plan, n_in, counts);
+  }
 };
 
 class LinearWork {
  public:
   // Adds what the gates of a cache counted since it was empty; always from the same plan.
   void add(const KvCache& cache, const ModelSpec& spec);
+  // Adds what was counted of the same plan elsewhere.
+  LinearWork& operator+=(const LinearWork& other);
+
+  template <typename Archive>
+  void transfer(Archive& archive) {
+    archive(groups_, elements_, dense_elements_);
+  }
 
   const std::vector<GroupWork>& groups() const { return groups_; }  // by layer, then input
   // Tokens that went by the image, over all tokens of all gsi groups; null without such.
@@ -36,6 +48,8 @@ class LinearWork {
   double weight_bytes_fraction() const;
 
  private:
+  GroupWork& group_of(int64_t layer, BasisInput input);
+
   std::vector<GroupWork> groups_;
   double elements_ = 0, dense_elements_ = 0;  // of dense groups too
 };

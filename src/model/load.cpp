@@ -130,6 +130,48 @@ int64_t head_width(const ModelSpec& spec, const WeightNames& names) {
   return names.head_transform.empty() ? spec.d_model : names.head_transform.front().n_out;
 }
 
+void load_embedding(const ModelDescription& description, const WeightStore& store, Loader& loader,
+                    ModelWeights& weights) {
+  const ModelSpec& spec = description.spec;
+  const WeightNames& names = description.names;
+  weights.token_table = loader.table(names.token_table, spec.vocab, spec.d_embed);
+  weights.position_table =
+      loader.table(names.position_table, spec.max_positions + spec.position_offset, spec.d_model);
+  if (!names.type_table.empty())
+    weights.type_table =
+        loader.table(names.type_table, type_rows(store, names.type_table), spec.d_model);
+  weights.embed_norm = loader.norm(names.embed_norm, spec, spec.d_model);
+  weights.project_in = loader.matrix(names.project_in, spec.d_embed);
+}
+
+BlockWeights load_block(const ModelDescription& description, int64_t layer, Loader& loader) {
+  const ModelSpec& spec = description.spec;
+  const LayerNames& n = description.names.layers[static_cast<size_t>(layer)];
+  return {.attention_norm = loader.norm(n.attention_norm, spec, spec.d_model),
+          .mlp_norm = loader.norm(n.mlp_norm, spec, spec.d_model),
+          .query_norm = loader.norm(n.query_norm, spec, spec.head_dim),
+          .key_norm = loader.norm(n.key_norm, spec, spec.head_dim),
+          .qkv = loader.matrix(n.qkv, spec.d_model),
+          .attention_out = loader.matrix(n.attention_out, spec.query_width()),
+          .mlp_in = loader.matrix(n.mlp_in, spec.d_model),
+          .mlp_out = loader.matrix(n.mlp_out, spec.d_inner),
+          .window = spec.window(layer),
+          .scale = spec.attention_scale(layer),
+          .rotary = spec.rotates(layer),
+          .attention_post_norm = loader.norm(n.attention_post_norm, spec, spec.d_model),
+          .mlp_post_norm = loader.norm(n.mlp_post_norm, spec, spec.d_model)};
+}
+
+void load_head(const ModelDescription& description, Loader& loader, ModelWeights& weights) {
+  const ModelSpec& spec = description.spec;
+  const WeightNames& names = description.names;
+  weights.final_norm = loader.norm(names.final_norm, spec, spec.d_model);
+  weights.head_transform = loader.matrix(names.head_transform, spec.d_model);
+  const int64_t width = head_width(spec, names);
+  weights.head_norm = loader.norm(names.head_norm, spec, width);
+  weights.head = loader.matrix(names.head, width);
+}
+
 }  // namespace
 
 MatrixSource matrix_source(const WeightStore& store, const MatrixNames& names, int64_t n_in) {
@@ -194,62 +236,46 @@ BlockShape block_shape(const ModelSpec& spec) {
 ModelWeights load_weights(const ModelDescription& description, const WeightStore& store,
                           Backend& backend, const WeightOptions& options) {
   const ModelSpec& spec = description.spec;
-  const WeightNames& names = description.names;
+  const Stage* stage = options.stage;
+  const LayerRange range = stage != nullptr ? stage->layers() : LayerRange{0, spec.n_layers};
   Loader loader(store, backend, options.weights);
   ModelWeights weights;
-  weights.token_table = loader.table(names.token_table, spec.vocab, spec.d_embed);
-  weights.position_table =
-      loader.table(names.position_table, spec.max_positions + spec.position_offset, spec.d_model);
-  if (!names.type_table.empty())
-    weights.type_table =
-        loader.table(names.type_table, type_rows(store, names.type_table), spec.d_model);
-  weights.embed_norm = loader.norm(names.embed_norm, spec, spec.d_model);
-  weights.project_in = loader.matrix(names.project_in, spec.d_embed);
-  for (int64_t layer = 0; layer < spec.n_layers; ++layer) {
-    const LayerNames& n = names.layers[static_cast<size_t>(layer)];
-    weights.blocks.push_back(
-        {.attention_norm = loader.norm(n.attention_norm, spec, spec.d_model),
-         .mlp_norm = loader.norm(n.mlp_norm, spec, spec.d_model),
-         .query_norm = loader.norm(n.query_norm, spec, spec.head_dim),
-         .key_norm = loader.norm(n.key_norm, spec, spec.head_dim),
-         .qkv = loader.matrix(n.qkv, spec.d_model),
-         .attention_out = loader.matrix(n.attention_out, spec.query_width()),
-         .mlp_in = loader.matrix(n.mlp_in, spec.d_model),
-         .mlp_out = loader.matrix(n.mlp_out, spec.d_inner),
-         .window = spec.window(layer),
-         .scale = spec.attention_scale(layer),
-         .rotary = spec.rotates(layer),
-         .attention_post_norm = loader.norm(n.attention_post_norm, spec, spec.d_model),
-         .mlp_post_norm = loader.norm(n.mlp_post_norm, spec, spec.d_model)});
+  weights.blocks.resize(static_cast<size_t>(spec.n_layers));
+  if (stage == nullptr || stage->first()) load_embedding(description, store, loader, weights);
+  for (int64_t layer = range.begin; layer < range.end; ++layer) {
+    weights.blocks[static_cast<size_t>(layer)] = load_block(description, layer, loader);
     if (options.progress)
-      options.progress(static_cast<double>(layer + 1) / static_cast<double>(spec.n_layers));
+      options.progress(static_cast<double>(layer + 1 - range.begin) /
+                       static_cast<double>(range.size()));
   }
-  weights.final_norm = loader.norm(names.final_norm, spec, spec.d_model);
-  weights.head_transform = loader.matrix(names.head_transform, spec.d_model);
-  const int64_t width = head_width(spec, names);
-  weights.head_norm = loader.norm(names.head_norm, spec, width);
-  weights.head = loader.matrix(names.head, width);
+  if (stage == nullptr || stage->last()) load_head(description, loader, weights);
   loader.count(weights);
   return weights;
 }
 
 namespace {
 
-// Calls each(part, n_in) for every stored tensor that is a matrix of the model.
+constexpr int64_t kBeforeLayers = -1;  // the place of what embeds
+
+// Calls each(part, n_in, place) for every stored tensor that is a matrix of the model; place: its
+// layer, kBeforeLayers, or n_layers for the head.
 template <typename Each>
 void for_matrix_parts(const ModelDescription& description, Each&& each) {
   const ModelSpec& spec = description.spec;
   const WeightNames& names = description.names;
+  int64_t place = kBeforeLayers;
   const auto add = [&](const MatrixNames& matrix, int64_t n_in) {
-    for (const MatrixPart& part : matrix) each(part, n_in);
+    for (const MatrixPart& part : matrix) each(part, n_in, place);
   };
   add(names.project_in, spec.d_embed);
   for (const LayerNames& layer : names.layers) {
+    ++place;
     add(layer.qkv, spec.d_model);
     add(layer.attention_out, spec.query_width());
     add(layer.mlp_in, spec.d_model);
     add(layer.mlp_out, spec.d_inner);
   }
+  ++place;
   add(names.head_transform, spec.d_model);
   add(names.head, head_width(spec, names));
 }
@@ -257,7 +283,7 @@ void for_matrix_parts(const ModelDescription& description, Each&& each) {
 }  // namespace
 
 void check_matrix_shapes(const ModelDescription& description, const WeightStore& store) {
-  for_matrix_parts(description, [&](const MatrixPart& part, int64_t n_in) {
+  for_matrix_parts(description, [&](const MatrixPart& part, int64_t n_in, int64_t) {
     if (store.find(part.weight) != nullptr)
       require_shape(store, part.weight, stored_shape(part, n_in));
   });
@@ -265,22 +291,41 @@ void check_matrix_shapes(const ModelDescription& description, const WeightStore&
 
 int64_t packed_bytes(const ModelDescription& description, DType dtype) {
   int64_t elements = 0;
-  for_matrix_parts(description, [&](const MatrixPart& part, int64_t n_in) {
+  for_matrix_parts(description, [&](const MatrixPart& part, int64_t n_in, int64_t) {
     elements = checked_add(elements, checked_mul(part.n_out, n_in));
   });
   return checked_mul(elements, element_bytes(dtype));
 }
 
-int64_t packed_bytes_as_stored(const ModelDescription& description, const WeightStore& store,
-                               DType dtype) {
-  int64_t bytes = 0;
-  for_matrix_parts(description, [&](const MatrixPart& part, int64_t n_in) {
+DividedBytes divided_bytes(const ModelDescription& description, const WeightStore& store,
+                           DType dtype) {
+  const int64_t n_layers = description.spec.n_layers;
+  DividedBytes bytes;
+  bytes.layers.resize(static_cast<size_t>(n_layers));
+  for_matrix_parts(description, [&](const MatrixPart& part, int64_t n_in, int64_t place) {
     const StoredTensor* tensor = store.find(part.weight);
     const bool blocks = tensor != nullptr && block_size(tensor->dtype).elements > 1;
-    bytes = checked_add(bytes,
-                        blocks ? static_cast<int64_t>(tensor->bytes.size())
-                               : checked_mul(checked_mul(part.n_out, n_in), element_bytes(dtype)));
+    int64_t& sum = place == kBeforeLayers ? bytes.first
+                   : place == n_layers    ? bytes.last
+                                          : bytes.layers[static_cast<size_t>(place)];
+    sum =
+        checked_add(sum, blocks ? static_cast<int64_t>(tensor->bytes.size())
+                                : checked_mul(checked_mul(part.n_out, n_in), element_bytes(dtype)));
   });
+  return bytes;
+}
+
+std::shared_ptr<Stage> balanced_stage(Communicator& ranks, const ModelDescription& description,
+                                      const WeightStore& store, DType dtype) {
+  const auto ranges = divide_layers(divided_bytes(description, store, dtype), ranks.size());
+  return std::make_shared<Stage>(ranks, ranges[static_cast<size_t>(ranks.rank())]);
+}
+
+int64_t packed_bytes_as_stored(const ModelDescription& description, const WeightStore& store,
+                               DType dtype) {
+  const DividedBytes divided = divided_bytes(description, store, dtype);
+  int64_t bytes = checked_add(divided.first, divided.last);
+  for (const int64_t layer : divided.layers) bytes = checked_add(bytes, layer);
   return bytes;
 }
 

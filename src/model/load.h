@@ -10,6 +10,7 @@
 #include "io/weight_store.h"
 #include "layer/block.h"
 #include "model/spec.h"
+#include "model/stage.h"
 #include "model/weight_type.h"
 
 namespace sluice::impl {
@@ -32,6 +33,7 @@ MatrixSource matrix_source(const WeightStore& store, const MatrixNames& names, i
 struct WeightOptions {
   std::function<void(double)> progress = {};  // called with the share of layers done, from 0 to 1
   WeightType weights = {};
+  const Stage* stage = nullptr;  // only its tensors are read; without one, all are
 };
 ModelWeights load_weights(const ModelDescription& description, const WeightStore& store,
                           Backend& backend, const WeightOptions& options);
@@ -40,7 +42,13 @@ ModelWeights load_weights(const ModelDescription& description, const WeightStore
 void check_matrix_shapes(const ModelDescription& description, const WeightStore& store);
 // The weights as a backend packs them, without packing: for estimates.
 int64_t packed_bytes(const ModelDescription& description, DType dtype);
-// The same with matrices that are stored in blocks as they are.
+// The same by layer, with matrices that are stored in blocks as they are.
+DividedBytes divided_bytes(const ModelDescription& description, const WeightStore& store,
+                           DType dtype);
+// This rank's share of a model, divided by these bytes. The ranks must outlive it.
+std::shared_ptr<Stage> balanced_stage(Communicator& ranks, const ModelDescription& description,
+                                      const WeightStore& store, DType dtype);
+// Those of all together.
 int64_t packed_bytes_as_stored(const ModelDescription& description, const WeightStore& store,
                                DType dtype);
 

@@ -43,9 +43,10 @@ ModelWeights checked_weights(const Checkpoint& checkpoint, Backend& backend,
     throw Error(fmt::format("weights of {} do not go with activations of {}",
                             dtype_name(*options.weights), dtype_name(compute)),
                 fmt::format("--weights {}, or a block type such as q8_0", dtype_name(compute)));
-  return load_weights(
-      checkpoint.description, checkpoint.weights(), backend,
-      {.progress = options.progress, .weights = {options.weights, options.expand_blocks}});
+  return load_weights(checkpoint.description, checkpoint.weights(), backend,
+                      {.progress = options.progress,
+                       .weights = {options.weights, options.expand_blocks},
+                       .stage = options.stage.get()});
 }
 
 }  // namespace
@@ -56,6 +57,8 @@ Model::Model(std::shared_ptr<const Checkpoint> checkpoint, std::unique_ptr<Backe
       spec_(checkpoint_->spec()),
       backend_(std::move(backend)),
       context_(checked_context(spec_, options.context)),
+      stage_(options.stage),
+      layers_(stage_ != nullptr ? stage_->layers() : LayerRange{0, spec_.n_layers}),
       weight_type_{options.weights, options.expand_blocks},
       weights_(checked_weights(*checkpoint_, *backend_, options)) {}
 
@@ -85,7 +88,8 @@ void Model::prepare_linear(const LinearPlan& plan, const Bases* bases) {
                   "load it again for other bases");
     bases_text_ = bases->text_sha256;
   }
-  for (int64_t layer = 0; layer < std::ssize(plan.layers); ++layer)
+  if (plan.layers.empty()) return;
+  for (int64_t layer = layers_.begin; layer < layers_.end; ++layer)
     prepare_groups(layer, plan.layers[static_cast<size_t>(layer)], bases);
 }
 
@@ -157,7 +161,8 @@ KvCache Model::make_cache(int64_t n_batch, int64_t capacity, const AttentionPlan
     SLUICE_CHECK(linear.layers.size() == weights_.blocks.size());
     gates.resize(weights_.blocks.size());
     const auto scratch = std::make_shared<LinearScratch>();
-    for (size_t layer = 0; layer < gates.size(); ++layer)
+    for (auto layer = static_cast<size_t>(layers_.begin); layer < static_cast<size_t>(layers_.end);
+         ++layer)
       for (const BasisInput input : kLinearInputs)
         if (const GroupPlan& group = linear.layers[layer].of(input);
             group.kind != LinearKind::kDense)
@@ -176,8 +181,9 @@ KvCache Model::make_cache(int64_t n_batch, int64_t capacity, const AttentionPlan
                               space_name(of_layer.space)));
     bases.back() = found->second;
   }
-  return KvCache(spec_, *backend_, n_batch, capacity > 0 ? capacity : context_, plan,
-                 std::move(gates), bases);
+  return KvCache(
+      spec_, *backend_, n_batch, capacity > 0 ? capacity : context_,
+      {.range = layers_, .plan = plan, .gates = std::move(gates), .bases = std::move(bases)});
 }
 
 void Model::check_tokens(std::span<const int32_t> tokens, const KvCache& cache) const {
@@ -204,15 +210,21 @@ ConstTensor Model::forward(std::span<const int32_t> tokens, KvCache& cache) {
   check_tokens(tokens, cache);
   const auto n_rows = static_cast<int64_t>(tokens.size());
   workspace_.resize(*backend_, block_shape(spec_), n_rows);
-  embed(tokens, cache.n_batch(), cache.length());
-  return run_layers(0, n_rows, cache);
+  KvCache* const caches[] = {&cache};
+  if (receives())
+    stage_->receive(*backend_, workspace_.residual(), caches);
+  else
+    embed(tokens, cache.n_batch(), cache.length());
+  const ConstTensor hidden = run_layers(0, n_rows, cache);
+  send_on(caches);
+  return hidden;
 }
 
 // A dense layer's key and value are left where the next pass puts its own.
 ConstTensor Model::forward_exact(std::span<const int32_t> tokens, KvCache& cache) {
   check_tokens(tokens, cache);
   const int64_t n_rows = cache.n_batch();
-  SLUICE_CHECK(spec_.causal && static_cast<int64_t>(tokens.size()) == n_rows);
+  SLUICE_CHECK(stage_ == nullptr && spec_.causal && std::ssize(tokens) == n_rows);
   SLUICE_CHECK(cache.plan().audited && cache.plan().keeps_every_key());
   workspace_.resize(*backend_, block_shape(spec_), n_rows);
   embed(tokens, n_rows, cache.length());
@@ -227,7 +239,8 @@ ConstTensor Model::forward_exact(std::span<const int32_t> tokens, KvCache& cache
 
 ConstTensor Model::forward_from(int64_t first_layer, ConstTensor residual, KvCache& cache) {
   const int64_t n_rows = residual.rows();
-  SLUICE_CHECK(first_layer >= 0 && first_layer < spec_.n_layers && cache.length() == 0);
+  SLUICE_CHECK(stage_ == nullptr && cache.length() == 0);
+  SLUICE_CHECK(first_layer >= 0 && first_layer < spec_.n_layers);
   SLUICE_CHECK(n_rows % cache.n_batch() == 0 && n_rows / cache.n_batch() <= cache.capacity());
   workspace_.resize(*backend_, block_shape(spec_), n_rows);
   std::vector<int32_t> all(static_cast<size_t>(n_rows));
@@ -250,7 +263,7 @@ ConstTensor Model::run_layers(int64_t first_layer, int64_t n_rows, KvCache& cach
 
 void Model::run_blocks(const Pass& pass, const Tensor& hidden, KvCache& cache) {
   const BlockShape shape = block_shape(spec_);
-  for (int64_t layer = pass.first_layer; layer < spec_.n_layers; ++layer) {
+  for (int64_t layer = std::max(pass.first_layer, layers_.begin); layer < layers_.end; ++layer) {
     const RotaryTables& rotary = rotary_of(layer);
     run_block(*backend_, shape, weights_.blocks[static_cast<size_t>(layer)],
               {.layer = layer,
@@ -272,6 +285,7 @@ void Model::run_blocks(const Pass& pass, const Tensor& hidden, KvCache& cache) {
 }
 
 void Model::final_norm(const Tensor& hidden) {
+  if (!has_last_layer()) return;
   if (weights_.final_norm.exists)
     weights_.final_norm.run(*backend_, workspace_.residual(), hidden);
   else
@@ -347,6 +361,7 @@ void Model::embed(std::span<const int32_t> tokens, std::span<const int64_t> leng
 }
 
 void Model::logits(ConstTensor hidden, Tensor out) {
+  if (!has_last_layer()) return;
   if (!has_head())
     throw Error("this checkpoint has no output head, only hidden states",
                 "use the variant saved with its language-model head");

@@ -12,6 +12,7 @@
 #include "model/kv_cache.h"
 #include "model/load.h"
 #include "model/rotary.h"
+#include "model/stage.h"
 
 namespace sluice::impl {
 
@@ -23,6 +24,8 @@ struct LoadOptions {
   std::optional<DType> weights = {};
   // The values of blocks, in the compute dtype: to compare blocks with.
   bool expand_blocks = false;
+  // What this rank has of a model that is divided over several; without one, it has all.
+  std::shared_ptr<Stage> stage = nullptr;
 };
 
 // The next tokens of one sequence of a ragged batch.
@@ -45,6 +48,16 @@ class Model {
   int64_t n_other_weights() const { return weights_.n_other_type; }
   int64_t n_weights() const { return weights_.n_matrices; }
   bool has_head() const { return weights_.head != nullptr; }
+
+  // nullptr: the model is whole. Of one that is divided over ranks, all of them call forward(),
+  // forward_ragged(), logits() and share() alike. Hidden states and logits are the last one's; the
+  // others leave theirs as they are.
+  const Stage* stage() const { return stage_.get(); }
+  bool has_last_layer() const { return stage_ == nullptr || stage_->last(); }
+  // Makes tokens those that the last stage chose.
+  void share(std::span<int32_t> tokens) {
+    if (stage_ != nullptr) stage_->share(tokens);
+  }
 
   // What a plan for this model must fit.
   PlanShape plan_shape() const;
@@ -124,11 +137,18 @@ class Model {
   // The same of sequences of one length.
   void embed(std::span<const int32_t> tokens, int64_t n_batch, int64_t first_position);
   void final_norm(const Tensor& hidden);
+  // The residual stream of a pass, from the stage before and to the next one.
+  bool receives() const { return stage_ != nullptr && !stage_->first(); }
+  void send_on(std::span<KvCache* const> caches) {
+    if (!has_last_layer()) stage_->send(*backend_, workspace_.residual(), caches);
+  }
 
   std::shared_ptr<const Checkpoint> checkpoint_;
   const ModelSpec& spec_;
   std::unique_ptr<Backend> backend_;
   int64_t context_;
+  std::shared_ptr<Stage> stage_;
+  LayerRange layers_;  // all, or those of the stage
   WeightType weight_type_;
   ModelWeights weights_;
   std::optional<std::string> bases_text_;  // sha256 of the text whose bases the images are in

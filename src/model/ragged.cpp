@@ -30,7 +30,12 @@ ConstTensor Model::forward_ragged(std::span<const SequenceTokens> sequences) {
   }
   const int64_t n_rows = std::ssize(tokens);
   workspace_.resize(*backend_, block_shape(spec_), n_rows);
-  embed(tokens, lengths, positions);
+  std::vector<KvCache*> caches;
+  for (const SequenceTokens& sequence : sequences) caches.push_back(sequence.cache);
+  if (receives())
+    stage_->receive(*backend_, workspace_.residual(), caches);
+  else
+    embed(tokens, lengths, positions);
   if (spec_.position == PositionKind::kRotary) reach(n_positions);
   const Tensor hidden = grown(*backend_, hidden_, backend_->compute_dtype(), n_rows, spec_.d_model);
   // Attention of accelerated layers is recorded for one position alone.
@@ -41,14 +46,15 @@ ConstTensor Model::forward_ragged(std::span<const SequenceTokens> sequences) {
       });
   const auto run = [&] { run_ragged_blocks(sequences, positions, hidden); };
   if (recordable) {
-    std::vector<uint64_t> caches;
-    for (const SequenceTokens& sequence : sequences) caches.push_back(sequence.cache->id());
-    run_recorded(ragged_step_, std::move(caches), {.run = run, .positions = positions});
+    std::vector<uint64_t> ids;
+    for (const KvCache* cache : caches) ids.push_back(cache->id());
+    run_recorded(ragged_step_, std::move(ids), {.run = run, .positions = positions});
   } else {
     run();
   }
   for (const SequenceTokens& sequence : sequences)
     sequence.cache->advance(std::ssize(sequence.tokens));
+  send_on(caches);
   return hidden;
 }
 
@@ -57,7 +63,7 @@ void Model::run_ragged_blocks(std::span<const SequenceTokens> sequences,
   const BlockShape shape = block_shape(spec_);
   KvCache& first = *sequences.front().cache;  // times of the whole pass are its
   std::vector<SequencePart> parts(sequences.size());
-  for (int64_t layer = 0; layer < spec_.n_layers; ++layer) {
+  for (int64_t layer = layers_.begin; layer < layers_.end; ++layer) {
     int64_t row = 0;
     for (size_t i = 0; i < parts.size(); ++i) {
       KvCache& cache = *sequences[i].cache;

@@ -10,7 +10,8 @@ constexpr std::string_view kHeaderShapes = R"({
   "header": {
     "schema": "integer", "command": "text", "sluice_version?": "text", "command_line?": "text",
     "timestamp?": "text", "commit?": "text",
-    "machine?": {"cpu?": "text", "isa?": "text", "threads?": "integer", "gpu?": "text"},
+    "machine?": {"cpu?": "text", "isa?": "text", "threads?": "integer", "n_ranks?": "integer",
+                 "gpu?": "text"},
     "model?": {
       "path?": "text", "family?": "text", "n_layers?": "integer", "d_model?": "integer",
       "n_heads?": "integer", "n_kv_heads?": "integer", "head_dim?": "integer",

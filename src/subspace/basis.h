@@ -50,6 +50,11 @@ struct Basis {
   // Share of the energy that the first k directions capture; k up to spectrum.size().
   double energy(int64_t k) const;
   double energy() const { return energy(rank); }
+
+  template <typename Archive>
+  void transfer(Archive& archive) {
+    archive(layer, input, d, rank, vectors, spectrum);
+  }
 };
 
 // How many directions capture `share` of the energy; nothing where the spectrum ends before.

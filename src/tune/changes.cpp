@@ -7,6 +7,8 @@
 #include <numeric>
 #include <optional>
 
+#include "ranks/divide.h"
+
 namespace sluice::impl {
 namespace {
 
@@ -73,28 +75,45 @@ std::vector<Changes::Change> Changes::all() const {
   return changes;
 }
 
-// The exact model runs once per window; each change then begins at its own layer.
+// Whether nothing more is to be measured of it in this window.
+bool Changes::is_known(const Change& change, size_t window) const {
+  return measurements_.kl(change.name).size() > window ||
+         (window >= kFirstLook && is_settled(change));
+}
+
+// The exact model runs once per window, on every rank; each change then begins at its own layer.
 void Changes::measure(const std::function<void(double, const std::string&)>& progress) {
   const std::vector<Change> changes = all();
   auto saved = std::chrono::steady_clock::now();
   for (size_t window = 0; window < windows_.size(); ++window) {
+    // Nothing that is measured in this window decides what else is.
+    std::vector<size_t> wanted;
+    for (size_t i = 0; i < changes.size(); ++i)
+      if (!is_known(changes[i], window)) wanted.push_back(i);
     std::optional<WindowReference> reference;
-    for (size_t i = 0; i < changes.size(); ++i) {
-      const Change& change = changes[i];
-      if (measurements_.kl(change.name).size() > window) continue;
-      if (window >= kFirstLook && is_settled(change)) continue;
+    size_t n_begun = 0, n_done = 0;
+    const auto next = [&] {
+      if (n_begun == wanted.size()) return false;
+      const size_t i = wanted[n_begun++];
       progress(static_cast<double>(window * changes.size() + i) /
                    static_cast<double>(changes.size() * windows_.size()),
-               change.name);
+               changes[i].name);
+      return true;
+    };
+    const auto work = [&] {
       if (!reference)
         reference.emplace(model_, windows_[window], WindowReference::Purpose::kChanges);
-      measurements_.add_kl(change.name, reference->kl_sum(change.plan, change.layer));
-      if (std::chrono::steady_clock::now() - saved > kSaveEvery) {
-        measurements_.save();
-        saved = std::chrono::steady_clock::now();
-      }
-    }
-    if (reference) measurements_.save();
+      const Change& change = changes[wanted[n_begun - 1]];
+      return reference->kl_sum(change.plan, change.layer);
+    };
+    const auto use = [&](double sum) {
+      measurements_.add_kl(changes[wanted[n_done++]].name, sum);
+      if (std::chrono::steady_clock::now() - saved <= kSaveEvery) return;
+      measurements_.save();
+      saved = std::chrono::steady_clock::now();
+    };
+    divide<double>(*options_.communicator, next, work, use);
+    if (!wanted.empty()) measurements_.save();
   }
 }
 

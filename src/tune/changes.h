@@ -21,6 +21,7 @@ struct ChangeOptions {
   // windows; those that would use up too much of it, or so little that it does not show, and far
   // keys of a kind that another beats, in no more.
   double budget = 0;
+  Communicator* communicator = &alone();  // that changes are divided over
 };
 
 class Changes {
@@ -46,6 +47,7 @@ class Changes {
   Change change_of(const HeadChange& change) const;
   Change change_of(int64_t layer, BasisInput input, const GroupPlan& group) const;
   std::vector<Change> all() const;
+  bool is_known(const Change& change, size_t window) const;
   double mean_kl(const Change& change) const;
   double first_look(const std::string& name) const;  // mean KL in the first windows
   bool is_settled(const Change& change) const;

@@ -22,6 +22,11 @@ struct LayerCosts {
   std::vector<std::vector<double>> head;  // (windows, HeadOptions::n_costs) of one head so changed
   // The same: finding the set (a window's exempt tokens); 0 in mode `refine`.
   std::vector<std::vector<double>> select;
+
+  template <typename Archive>
+  void transfer(Archive& archive) {
+    archive(dense_head, exact_head, head, select);
+  }
 };
 
 struct HeadTable {

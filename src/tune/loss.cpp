@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "eval/text/windows.h"
+#include "ranks/divide.h"
 
 namespace sluice::impl {
 namespace {
@@ -60,6 +61,15 @@ double UnitMean::standard_error() const {
     squares += off * off;
   }
   return std::sqrt(squares * n / (n - 1)) / static_cast<double>(count_);
+}
+
+void Loss::add(const LossPart& part) {
+  for (const double value : part.kl_values) kl_values.add(std::max(0.0, value));
+  kl.add(part.unit, part.kl, part.n_scored);
+  log_ratio.add(part.unit, part.log_ratio, part.n_scored);
+  needles.n += part.has_needle;
+  needles.by_dense += part.by_dense;
+  needles.found += part.found;
 }
 
 double Loss::ppl_ratio() const { return std::exp(log_ratio.mean()); }
@@ -139,12 +149,16 @@ int32_t WindowReference::truth_at(int32_t position) const {
   return window_.truth[static_cast<size_t>(at - window_.places.begin())];
 }
 
-void WindowReference::add_loss(const Plan& plan, int64_t first_layer, Loss& loss) {
+LossPart WindowReference::loss_of(const Plan& plan, int64_t first_layer) {
   const std::span<const int32_t> inputs = window_.inputs();
   KvCache cache = model_.make_cache(1, std::ssize(inputs), plan.attention, plan.linear);
   const int64_t first_kept = first_layer / stride_ * stride_;
-  double kl = 0, log_ratio = 0;
-  bool finds = dense_finds_;
+  LossPart part{.unit = window_.unit,
+                .n_scored = n_scored(),
+                .kl_values = {},
+                .has_needle = window_.n_answer() > 0,
+                .by_dense = dense_finds_,
+                .found = dense_finds_};
   const int64_t first_of_answer = n_scored() - window_.n_answer();
   std::vector<int32_t> next;
   for_scored(first_kept == 0 ? model_.forward(inputs, cache)
@@ -155,23 +169,19 @@ void WindowReference::add_loss(const Plan& plan, int64_t first_layer, Loss& loss
                  next.push_back(truth_at(scored_[static_cast<size_t>(i)]));
                int64_t i = first;
                for (const TokenComparison& token : base_scores_->compare(first, rows, next)) {
-                 if (i++ >= first_of_answer) finds = finds && token.same_top;
-                 kl += token.kl;
-                 loss.kl_values.add(std::max(0.0, token.kl));
-                 log_ratio += token.loss - token.base_loss;
+                 if (i++ >= first_of_answer) part.found = part.found && token.same_top;
+                 part.kl += token.kl;
+                 part.kl_values.push_back(token.kl);
+                 part.log_ratio += token.loss - token.base_loss;
                }
              });
-  check_finite(kl + log_ratio);
-  loss.kl.add(window_.unit, kl, n_scored());
-  loss.log_ratio.add(window_.unit, log_ratio, n_scored());
-  loss.needles.n += window_.n_answer() > 0;
-  loss.needles.by_dense += dense_finds_;
-  loss.needles.found += finds;
+  check_finite(part.kl + part.log_ratio);
+  return part;
 }
 
 double WindowReference::kl_sum(const Plan& plan, int64_t first_layer) {
   Loss loss;
-  add_loss(plan, first_layer, loss);
+  loss.add(loss_of(plan, first_layer));
   return loss.kl.mean() * static_cast<double>(loss.kl.count());
 }
 
@@ -185,23 +195,30 @@ Loss no_loss(const Model& model, const std::vector<TuneWindow>& windows) {
   return loss;
 }
 
+std::vector<LossPart> PlanLosses::on_window(size_t window, std::span<const Plan> plans) {
+  std::unique_ptr<WindowReference> reference = std::move(kept_[window]);
+  const bool was_kept = reference != nullptr;
+  if (!was_kept)
+    reference = std::make_unique<WindowReference>(model_, windows_[window],
+                                                  WindowReference::Purpose::kPlans);
+  std::vector<LossPart> parts;
+  for (const Plan& plan : plans) parts.push_back(reference->loss_of(plan, 0));
+  const int64_t bytes = reference->n_scored() * model_.spec().vocab * BaseScores::kBytes;
+  if (!was_kept && kept_bytes_ + bytes > kKeptBytes) return parts;
+  if (!was_kept) kept_bytes_ += bytes;
+  kept_[window] = std::move(reference);
+  return parts;
+}
+
 std::vector<Loss> PlanLosses::of(std::span<const Plan> plans, size_t n_windows) {
   std::vector<Loss> losses(plans.size());
-  for (size_t i = 0; i < std::min(n_windows, windows_.size()); ++i) {
-    std::unique_ptr<WindowReference> reference = std::move(kept_[i]);
-    const bool was_kept = reference != nullptr;
-    if (!was_kept)
-      reference =
-          std::make_unique<WindowReference>(model_, windows_[i], WindowReference::Purpose::kPlans);
-    for (size_t plan = 0; plan < plans.size(); ++plan)
-      reference->add_loss(plans[plan], 0, losses[plan]);
-    if (!was_kept) {
-      const int64_t bytes = reference->n_scored() * model_.spec().vocab * BaseScores::kBytes;
-      if (kept_bytes_ + bytes > kKeptBytes) continue;
-      kept_bytes_ += bytes;
-    }
-    kept_[i] = std::move(reference);
-  }
+  size_t n_begun = 0;
+  divide<std::vector<LossPart>>(
+      ranks_, [&] { return n_begun < std::min(n_windows, windows_.size()) && ++n_begun > 0; },
+      [&] { return on_window(n_begun - 1, plans); },
+      [&](const std::vector<LossPart>& parts) {
+        for (size_t i = 0; i < parts.size(); ++i) losses[i].add(parts[i]);
+      });
   return losses;
 }
 

@@ -12,6 +12,7 @@
 #include "eval/compare/base_scores.h"
 #include "model/model.h"
 #include "plan/plan.h"
+#include "ranks/communicator.h"
 #include "tune/text_split.h"
 
 namespace sluice::impl {
@@ -43,6 +44,19 @@ struct Needles {
   int64_t lost() const { return by_dense - found; }
 };
 
+// What a plan does in one window.
+struct LossPart {
+  int64_t unit = 0, n_scored = 0;
+  double kl = 0, log_ratio = 0;   // sums over the tokens scored
+  std::vector<double> kl_values;  // (n_scored)
+  bool has_needle = false, by_dense = false, found = false;
+
+  template <typename Archive>
+  void transfer(Archive& archive) {
+    archive(unit, n_scored, kl, log_ratio, kl_values, has_needle, by_dense, found);
+  }
+};
+
 struct Loss {
   UnitMean kl;
   LogHistogram kl_values;  // token by token
@@ -50,6 +64,8 @@ struct Loss {
   Needles needles;
   double ppl_ratio() const;
   double ppl_ratio_stderr() const;
+
+  void add(const LossPart& part);
 };
 
 // The exact model on one window: what changes are compared with.
@@ -65,8 +81,8 @@ class WindowReference {
   // Predictions that are compared in a window: all, or as many as there is memory for.
   static int64_t n_scored_in(const Model& model, const TuneWindow& window, Purpose purpose);
 
-  // Adds what the plan does on the window. first_layer: before it the plan is exact.
-  void add_loss(const Plan& plan, int64_t first_layer, Loss& loss);
+  // What the plan does on the window. first_layer: before it the plan is exact.
+  LossPart loss_of(const Plan& plan, int64_t first_layer);
   // The same as a sum of KL over the tokens looked at.
   double kl_sum(const Plan& plan, int64_t first_layer);
   int64_t n_scored() const { return std::ssize(scored_); }
@@ -94,11 +110,11 @@ class WindowReference {
 Loss no_loss(const Model& model, const std::vector<TuneWindow>& windows);
 
 // Plans one after another on the same windows: as far as there is memory for it, the exact model
-// runs once on each.
+// runs once on each. Windows are divided over ranks, the same for every plan.
 class PlanLosses {
  public:
-  PlanLosses(Model& model, const std::vector<TuneWindow>& windows)
-      : model_(model), windows_(windows), kept_(windows.size()) {}
+  PlanLosses(Model& model, const std::vector<TuneWindow>& windows, Communicator& ranks = alone())
+      : model_(model), windows_(windows), ranks_(ranks), kept_(windows.size()) {}
 
   // Of each plan, on the first windows.
   std::vector<Loss> of(std::span<const Plan> plans, size_t n_windows);
@@ -106,9 +122,12 @@ class PlanLosses {
   Loss of(const Plan& plan) { return of({&plan, 1}, windows_.size())[0]; }
 
  private:
+  std::vector<LossPart> on_window(size_t window, std::span<const Plan> plans);
+
   Model& model_;
   const std::vector<TuneWindow>& windows_;
-  std::vector<std::unique_ptr<WindowReference>> kept_;
+  Communicator& ranks_;
+  std::vector<std::unique_ptr<WindowReference>> kept_;  // of this rank's windows
   int64_t kept_bytes_ = 0;
 };
 

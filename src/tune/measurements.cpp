@@ -8,6 +8,7 @@
 #include "io/json/value.h"
 #include "io/mapped_file.h"
 #include "io/write_file.h"
+#include "ranks/divide.h"
 
 namespace sluice::impl {
 namespace {
@@ -82,6 +83,14 @@ const std::vector<double>& Measurements::kl(const std::string& change) const {
   static const std::vector<double> none;
   const auto found = kl_.find(change);
   return found == kl_.end() ? none : found->second;
+}
+
+void Measurements::share(Communicator& ranks) {
+  std::string text = text_of({{"kl", kl_}, {"resumed", resumed_}});
+  share_from_first(ranks, text);
+  const json found = json::parse(text);
+  kl_ = found["kl"].get<std::map<std::string, std::vector<double>>>();
+  resumed_ = found["resumed"].get<bool>();
 }
 
 void Measurements::save() const {

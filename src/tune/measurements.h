@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "ranks/communicator.h"
+
 namespace sluice::impl {
 
 class Measurements {
@@ -26,6 +28,9 @@ class Measurements {
   // there are none.
   const nlohmann::json& times() const { return times_; }
   void set_times(nlohmann::json times) { times_ = std::move(times); }
+
+  // What rank 0 knows, on every rank. Others have no file.
+  void share(Communicator& ranks);
 
   bool resumed() const { return resumed_; }
   void save() const;

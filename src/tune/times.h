@@ -28,6 +28,11 @@ struct Costs {
   std::vector<LayerCosts> heads;  // (n_layers)
   // (n_layers, linear inputs, 1 + linear): dense first.
   std::vector<std::vector<std::vector<double>>> linear;
+
+  template <typename Archive>
+  void transfer(Archive& archive) {
+    archive(heads, linear);
+  }
 };
 
 // progress: the share done.

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "core/error.h"
+#include "ranks/divide.h"
 #include "tune/changes.h"
 #include "tune/choices.h"
 #include "tune/needles.h"
@@ -62,14 +63,16 @@ class Tuner {
         causal ? split_text(text, options_.split) : split_masked_text(model_, text, options_.split);
     if (options_.needles && causal)
       add_needles(text.tokenizer(), options_.split.seed, result_.text);
+    measurements_.share(ranks());
     result_.resumed = measurements_.resumed();
-    losses_.emplace(model_, windows());
-    held_out_losses_.emplace(model_, result_.text.held_out);
-    changes_.emplace(
-        model_, windows(),
-        ChangeOptions{
-            .heads = heads_, .linear = options_.linear, .budget = options_.contract.first_budget()},
-        measurements_);
+    losses_.emplace(model_, windows(), ranks());
+    held_out_losses_.emplace(model_, result_.text.held_out, ranks());
+    changes_.emplace(model_, windows(),
+                     ChangeOptions{.heads = heads_,
+                                   .linear = options_.linear,
+                                   .budget = options_.contract.first_budget(),
+                                   .communicator = options_.communicator},
+                     measurements_);
     changes_->measure(
         [&](double done, const std::string& now) { report(kChangesDone * done, now); });
     choices_.emplace(make_choices());
@@ -83,17 +86,21 @@ class Tuner {
 
  private:
   const std::vector<TuneWindow>& windows() const { return result_.text.calibration; }
+  Communicator& ranks() const { return *options_.communicator; }
 
   Choices make_choices() {
     const CostOptions options{
         .objective = options_.objective, .heads = heads_, .linear = options_.linear};
     const int64_t n =
         options_.split.context + (options_.objective == PlanObjective::kDecode ? kDecodeTokens : 0);
-    const Costs costs = known_costs(model_, tokens_of(windows(), std::min(n, model_.context())),
-                                    options, {options_.machine, measurements_}, [&](double done) {
-                                      report(kChangesDone + (kCostsDone - kChangesDone) * done,
-                                             "cost of every choice");
-                                    });
+    Costs costs;
+    if (ranks().rank() == 0)
+      costs = known_costs(model_, tokens_of(windows(), std::min(n, model_.context())), options,
+                          {options_.machine, measurements_}, [&](double done) {
+                            report(kChangesDone + (kCostsDone - kChangesDone) * done,
+                                   "cost of every choice");
+                          });
+    share_from_first(ranks(), costs);
     return {shape_, options, costs, *changes_};
   }
 
@@ -249,14 +256,19 @@ class Tuner {
 
   void time_plan() {
     if (!result_.dense_because.empty()) return;
-    PlanSpeed speed = impl::time_plan(model_, result_.plan, result_.text.held_out,
-                                      {.context = options_.split.context,
-                                       .objective = options_.objective,
-                                       .mode = heads_.mode,
-                                       .rounds = options_.bench_rounds},
-                                      [&](double done, const std::string& now) {
-                                        report(kSearchDone + (1 - kSearchDone) * done, now);
-                                      });
+    PlanSpeed speed;
+    if (ranks().rank() == 0)
+      speed = impl::time_plan(model_, result_.plan, result_.text.held_out,
+                              {.context = options_.split.context,
+                               .objective = options_.objective,
+                               .mode = heads_.mode,
+                               .rounds = options_.bench_rounds},
+                              [&](double done, const std::string& now) {
+                                report(kSearchDone + (1 - kSearchDone) * done, now);
+                              });
+    share_from_first(ranks(), speed.pays);
+    share_from_first(ranks(), speed.prefill_from);
+    share_from_first(ranks(), speed.decode_from);
     if (!speed.pays) {
       result_.rejected_speed = std::move(speed.bench);
       return be_dense(

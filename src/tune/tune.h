@@ -25,6 +25,8 @@ struct TuneOptions {
   std::vector<GroupPlan> linear;  // kinds that groups may be; what they need is prepared
   int bench_rounds = 5;
   std::string machine = {};  // that times are taken on: those of others are not used
+  // Single changes and windows are divided over these; rank 0 takes times, while the others wait.
+  Communicator* communicator = &alone();
 };
 
 // One plan that was tried.
@@ -52,7 +54,8 @@ struct TuneResult {
   bool resumed = false;
 };
 
-// progress(share done, what is done now).
+// progress(share done, what is done now). Every rank returns the same, but for the times of speed
+// and rejected_speed, which rank 0 has.
 TuneResult tune(Model& model, TextStream& text, const TuneOptions& options,
                 Measurements& measurements,
                 const std::function<void(double, const std::string&)>& progress);

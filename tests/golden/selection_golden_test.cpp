@@ -99,7 +99,7 @@ TEST_P(SelectionGolden, EveryRuleCountsTheSameInEveryLayer) {
                                          SelectRule::kCascadeCover};
   ProfileSets sets(*backend_,
                    {.rules = rules, .tau = golden_.at("tau"), .row_width = model_->spec().d_model});
-  sets.begin_window();
+  sets.begin_window(0);
   const std::vector<SetKind> kinds = set_kinds(rules);
   std::vector<Counts> found(kinds.size());
   KvCache cache = model_->make_cache(1, std::ssize(ids_));

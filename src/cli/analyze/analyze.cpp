@@ -26,6 +26,7 @@
 #include "eval/analyze/analyze_results.h"
 #include "eval/results.h"
 #include "plan/attention_plan.h"
+#include "ranks/world.h"
 #include "select/rules.h"
 
 namespace sluice::impl::cli {
@@ -155,6 +156,7 @@ void run_analyze(AnalyzeFlags& flags) {
   const ModelSpec& spec = checkpoint->spec();
   AnalyzeOptions options = analyze_options(flags, spec);
   options.want_map = flags.wants_results();
+  options.communicator = &world();
   const std::vector<int64_t> contexts = contexts_of(flags, spec);
   flags.context = *std::max_element(contexts.begin(), contexts.end());
   const TextSource source{
@@ -192,6 +194,8 @@ void run_analyze(AnalyzeFlags& flags) {
   }
   Extras extras;
   if (subspace) extras.subspaces = run_subspace(*subspace, source, model, flags.quiet);
+  // What follows is not divided: the first measures and writes.
+  if (world().rank() > 0) return;
   if (joint) extras.joint = run_joint(*joint, source, model, flags.quiet);
   if (!flags.running.empty()) {
     TextStream text = source.open();
@@ -203,7 +207,8 @@ void run_analyze(AnalyzeFlags& flags) {
          .checkpoint = *checkpoint,
          .model = model,
          .text = flags.file,
-         .model_sha256 = bases != nullptr ? bases->bases.model_sha256 : ""},
+         .model_sha256 = bases != nullptr ? bases->bases.model_sha256 : "",
+         .n_ranks = world().size()},
         {.options = options, .contexts = contexts, .result = result, .tokenizer = *tokenizer});
     if (extras.subspaces) results["subspace"] = describe_subspaces(*extras.subspaces);
     if (extras.joint) results["joint"] = describe_joint(*extras.joint);

@@ -15,6 +15,7 @@
 #include "eval/analyze/analyze.h"
 #include "eval/results.h"
 #include "plan/plan_json.h"
+#include "ranks/world.h"
 #include "select/rules.h"
 
 namespace sluice::impl::cli {
@@ -127,9 +128,10 @@ void run_analyze_plan(const AnalyzePlanRequest& asked) {
   for (const int64_t n_tokens : request.contexts) {
     ProgressBar bar(fmt::format("analyze {} tokens", n_tokens), options.quiet);
     TextStream text = source.open();
-    profiles.push_back(profile_plan(model, norms, text, file.plan.attention,
-                                    {.n_tokens = n_tokens, .n_windows = request.n_windows},
-                                    [&](double done) { bar.update(done, ""); }));
+    profiles.push_back(profile_plan(
+        model, norms, text, file.plan.attention,
+        {.n_tokens = n_tokens, .n_windows = request.n_windows, .communicator = &world()},
+        [&](double done) { bar.update(done, ""); }));
   }
   note_other_use(acceleration, model, options.context);
   if (options.wants_results())
@@ -138,7 +140,8 @@ void run_analyze_plan(const AnalyzePlanRequest& asked) {
                                 .checkpoint = *checkpoint,
                                 .model = model,
                                 .text = request.file,
-                                .model_sha256 = acceleration.model_sha256},
+                                .model_sha256 = acceleration.model_sha256,
+                                .n_ranks = world().size()},
                                profiles),
                   options);
   const PlanProfile& first = profiles.front();

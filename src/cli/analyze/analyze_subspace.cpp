@@ -9,6 +9,7 @@
 #include "cli/terminal/progress.h"
 #include "cli/terminal/say.h"
 #include "core/error.h"
+#include "ranks/world.h"
 
 namespace sluice::impl::cli {
 namespace {
@@ -49,7 +50,7 @@ SubspaceProfile run_subspace(const SubspaceRequest& request, const TextSource& s
   {
     ProgressBar bar("analyze subspaces", quiet);
     TextStream text = source.open();
-    profile = profile_subspaces(model, text, request.rank, request.n_windows,
+    profile = profile_subspaces(model, text, {request.rank, request.n_windows, &world()},
                                 [&](double done) { bar.update(done, ""); });
   }
   warn_of_few_tokens(profile);

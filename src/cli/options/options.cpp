@@ -16,6 +16,8 @@
 #include "io/mapped_file.h"
 #include "io/write_file.h"
 #include "model/weight_type.h"
+#include "ranks/cores.h"
+#include "ranks/world.h"
 #include "report/report.h"
 
 namespace sluice::impl::cli {
@@ -41,7 +43,9 @@ void add_model_options(CLI::App& command, CommonOptions& options) {
           "them while loading; f32 or bf16, which must be --dtype, expands blocks.\n"
           "--linear works on the values of the blocks, expanded")
       ->check(CLI::IsMember(types));
-  command.add_option("-t,--threads", options.threads, "Threads; 0 takes every core")
+  command
+      .add_option("-t,--threads", options.threads,
+                  "Threads; 0 takes every core, under mpirun this rank's share")
       ->check(CLI::Range(0, 4096).description(""))
       ->type_name("N")
       ->capture_default_str();
@@ -69,8 +73,23 @@ CLI::Validator number_between(double min, double max, const char* expected) {
       "");
 }
 
+namespace {
+
+// 0: all.
+int default_threads() {
+  if (world().size() == 1) return 0;
+  const RankCores cores = cores_of(world());
+  if (cores.allowed < cores.machine)
+    say("sluice: ranks may run on {} of the machine's {} cores (hint: mpirun --bind-to none, "
+        "unless that is meant)\n",
+        cores.allowed, cores.machine);
+  return cores.own;
+}
+
+}  // namespace
+
 std::unique_ptr<Backend> make_backend(const CommonOptions& options) {
-  set_threads(options.threads);
+  set_threads(options.threads > 0 ? options.threads : default_threads());
   const sluice::Device device = options.device == "cuda"        ? sluice::Device::kCuda
                                 : options.device == "reference" ? sluice::Device::kReference
                                                                 : sluice::Device::kCpu;
@@ -78,13 +97,14 @@ std::unique_ptr<Backend> make_backend(const CommonOptions& options) {
                            options.dtype == "bf16" ? sluice::DType::kBF16 : sluice::DType::kF32);
 }
 
-Model load_model(const std::shared_ptr<const Checkpoint>& checkpoint,
-                 const CommonOptions& options) {
+Model load_model(const std::shared_ptr<const Checkpoint>& checkpoint, const CommonOptions& options,
+                 std::shared_ptr<Stage> stage) {
   ProgressBar bar("loading", options.quiet);
   Model model(checkpoint, make_backend(options),
               {.context = options.context,
                .progress = [&](double done) { bar.update(done, ""); },
-               .weights = weight_type_named(options.weights)});
+               .weights = weight_type_named(options.weights),
+               .stage = std::move(stage)});
   if (model.n_other_weights() > 0 && !options.quiet)
     say("sluice: {} of {} matrices have a width that blocks of {} do not divide; they are in "
         "blocks "
@@ -121,6 +141,7 @@ bool is_named_as_of_model(const std::filesystem::path& file) {
 }  // namespace
 
 void check_output(const std::string& file) {
+  if (world().rank() > 0) return;
   check_writable(file);
   outlive_lost_output();
 }
@@ -142,6 +163,7 @@ void check_outputs(const CommonOptions& options, const std::vector<std::string>&
 }
 
 void write_outputs(const nlohmann::json& results, const CommonOptions& options) {
+  if (world().rank() > 0) return;
   if (!options.json.empty()) write_json(results, options.json);
   if (!options.html.empty()) write_page(results, options.html, options.command_line);
 }

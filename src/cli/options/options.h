@@ -53,13 +53,15 @@ std::vector<T> distinct(const std::vector<T>& values) {
 // Sets the threads and makes the backend that the flags ask for.
 std::unique_ptr<Backend> make_backend(const CommonOptions& options);
 
-// Loads the model with a progress bar.
-Model load_model(const std::shared_ptr<const Checkpoint>& checkpoint, const CommonOptions& options);
+// Loads the model with a progress bar; stage: what of it, or nullptr for all.
+Model load_model(const std::shared_ptr<const Checkpoint>& checkpoint, const CommonOptions& options,
+                 std::shared_ptr<Stage> stage = nullptr);
 
 // By whatever names, there already or not.
 bool same_file(const std::filesystem::path& a, const std::filesystem::path& b);
 bool lies_in(const std::filesystem::path& file, const std::filesystem::path& folder);
 
+// Of several processes the first writes; in the others check_output and write_outputs do nothing.
 // Throws where a file cannot be written. A run that writes one outlives a broken pipe.
 void check_output(const std::string& file);
 // Throws now what writing results would throw after hours of work, and where a file for them is one

@@ -12,6 +12,7 @@
 
 #include "cli/options/options.h"
 #include "core/error.h"
+#include "ranks/world.h"
 
 namespace sluice::impl::cli {
 namespace {
@@ -34,6 +35,9 @@ void write_all(int to, const char* bytes, size_t n) {
 
 // The path of a copy of standard input in memory; of a file, its own. Once: what is read is gone.
 const std::string& standard_input() {
+  if (world().size() > 1)
+    throw Error("standard input reaches one of the processes alone",
+                "give a file by its name, which all of them can read");
   static const std::string path = [] {
     struct stat info {};
     if (fstat(STDIN_FILENO, &info) == 0 && S_ISREG(info.st_mode)) return std::string("/dev/stdin");

@@ -11,17 +11,29 @@
 #include "eval/analyze/profile_sets.h"
 #include "eval/text/host_rows.h"
 #include "eval/text/windows.h"
+#include "ranks/divide.h"
 
 namespace sluice::impl {
 namespace {
+
+// What one window adds to a track.
+struct TrackWindow {
+  std::vector<LayerFigures> layers;  // (n_layers)
+  std::optional<TokenMap> map;       // where it is asked for, of the first window
+
+  template <typename Archive>
+  void transfer(Archive& archive) {
+    archive(layers, map);
+  }
+};
 
 // One tau and one space: its sets, one series per key/value head in key space, and its figures.
 struct Track {
   Profile profile;
   std::vector<ProfileSets> sets;
-  std::vector<LayerFigures> window;  // (n_layers) of the current window
-  std::optional<TokenMap> map;       // where it is asked for, of the first window
-  DepthRows rows_before;             // of the layer before, in residual space
+  std::optional<TokenMap> map;  // where it is asked for: empty, until the first window is added
+  TrackWindow window;           // the current one
+  DepthRows rows_before;        // of the layer before, in residual space
   std::vector<TokenSet> sets_before;
 };
 
@@ -47,23 +59,35 @@ class Analyzer {
     if (options.want_map) start_map(options.rules);
   }
 
-  // `layer_done` is called after each layer.
-  void add_window(std::span<const int32_t> tokens, const std::function<void()>& layer_done) {
+  // What the window adds to each track.
+  std::vector<TrackWindow> look_at(WholeWindows& window) {
     const auto n_layers = static_cast<size_t>(model_.spec().n_layers);
     for (Track& track : tracks_) {
-      track.window.assign(n_layers, {});
-      for (ProfileSets& sets : track.sets) sets.begin_window();
-      if (track.map && is_first(track)) track.map->tokens.assign(tokens.begin(), tokens.end());
+      track.window = {};
+      track.window.layers.resize(n_layers);
+      for (ProfileSets& sets : track.sets) sets.begin_window(window.index());
+      if (!track.map || window.index() > 0) continue;
+      track.window.map = track.map;
+      track.window.map->tokens.assign(window.tokens().begin(), window.tokens().end());
     }
     cache_.truncate(0);
-    observed_forward(model_, tokens, cache_, [&](const AttentionSeen& seen) {
+    observed_forward(model_, window.tokens(), cache_, [&](const AttentionSeen& seen) {
       const AttentionOutputs outputs =
           attention_outputs(model_.backend(), model_.spec(), norms_, seen);
       const AttentionScores scores = attention_scores(model_.backend(), model_.spec(), seen);
       for (Track& track : tracks_) add_layer(track, {seen, outputs, scores});
-      layer_done();
+      window.layer_done();
     });
-    for (Track& track : tracks_) track.profile.add_window(track.window);
+    std::vector<TrackWindow> found;
+    for (Track& track : tracks_) found.push_back(std::move(track.window));
+    return found;
+  }
+
+  void add(const std::vector<TrackWindow>& window) {
+    for (size_t i = 0; i < tracks_.size(); ++i) {
+      tracks_[i].profile.add_window(window[i].layers);
+      if (window[i].map) tracks_[i].map = window[i].map;
+    }
   }
 
   AnalyzeResult take_result() {
@@ -109,9 +133,6 @@ class Analyzer {
                     .layers = {}};
   }
 
-  // Whether the current window is the first.
-  static bool is_first(const Track& track) { return track.profile.n_windows == 0; }
-
   struct LayerSeen {
     const AttentionSeen& seen;
     const AttentionOutputs& outputs;
@@ -119,14 +140,14 @@ class Analyzer {
   };
   void add_layer(Track& track, const LayerSeen& all) const {
     const auto& [seen, outputs, scores] = all;
-    LayerFigures& layer = track.window[static_cast<size_t>(seen.layer)];
+    LayerFigures& layer = track.window.layers[static_cast<size_t>(seen.layer)];
     const RowSpace space = track.profile.space;
     if (space != RowSpace::kKey) {
       const ConstTensor rows = space == RowSpace::kResidual ? seen.residual : seen.input;
       const auto& sets = track.sets[0].add_layer(rows, seen.residual, layer.sets);
-      if (track.map && is_first(track)) {
+      if (track.window.map) {
         const TokenSet& set = sets[leading_];
-        track.map->layers.push_back({set.status, set.owner, set.cosine});
+        track.window.map->layers.push_back({set.status, set.owner, set.cosine});
       }
       for (size_t kind = 0; kind < sets.size(); ++kind)
         measure_attention(outputs, {0, outputs.n_heads}, sets[kind], true, layer.sets[kind]);
@@ -158,7 +179,7 @@ class Analyzer {
     DepthRows now{model_.spec().d_model, host_rows(model_.backend(), seen.residual)};
     for (size_t kind = 0; seen.layer > 0 && kind < sets.size(); ++kind)
       measure_persistence(track.rows_before, now, track.sets_before[kind],
-                          track.window[static_cast<size_t>(seen.layer)].sets[kind]);
+                          track.window.layers[static_cast<size_t>(seen.layer)].sets[kind]);
     track.rows_before = std::move(now);
     track.sets_before = sets;
   }
@@ -200,31 +221,36 @@ std::vector<int32_t> first_window(TextStream& text, int64_t n_tokens) {
   return window;
 }
 
-void for_each_window(
-    TextStream& text, const WindowsWanted& wanted, const std::function<void(double)>& progress,
-    const std::function<void(std::span<const int32_t>, const std::function<void()>&)>& use) {
-  const int64_t n_steps = wanted.n_windows * wanted.n_layers;
-  int64_t n_done = 0;
-  const auto layer_done = [&] {
-    ++n_done;
-    if (progress) progress(static_cast<double>(n_done) / static_cast<double>(n_steps));
-  };
-  std::vector<int32_t> window = first_window(text, wanted.n_tokens);
-  for (int64_t i = 0; i < wanted.n_windows; ++i) {
-    use(window, layer_done);
-    window.clear();
-    if (text.read(wanted.n_tokens, window) < wanted.n_tokens) break;
+bool WholeWindows::next() {
+  if (n_windows_ == wanted_.n_windows) return false;
+  if (n_windows_ == 0) {
+    tokens_ = first_window(text_, wanted_.n_tokens);
+  } else {
+    tokens_.clear();
+    if (text_.read(wanted_.n_tokens, tokens_) < wanted_.n_tokens) return false;
   }
+  ++n_windows_;
+  n_layers_done_ = 0;
+  return true;
+}
+
+void WholeWindows::layer_done() {
+  ++n_layers_done_;
+  const int64_t n_done = index() * wanted_.n_layers + n_layers_done_;
+  if (progress_)
+    progress_(static_cast<double>(n_done) /
+              static_cast<double>(wanted_.n_windows * wanted_.n_layers));
 }
 
 AnalyzeResult analyze(Model& model, const ProjectionNorms& norms, TextStream& text,
                       int64_t n_tokens, const AnalyzeOptions& options,
                       const std::function<void(double)>& progress) {
   Analyzer analyzer(model, norms, n_tokens, options);
-  for_each_window(text, {n_tokens, options.n_windows, model.spec().n_layers}, progress,
-                  [&](std::span<const int32_t> window, const std::function<void()>& layer_done) {
-                    analyzer.add_window(window, layer_done);
-                  });
+  WholeWindows windows(text, {n_tokens, options.n_windows, model.spec().n_layers}, progress);
+  divide<std::vector<TrackWindow>>(
+      *options.communicator, [&] { return windows.next(); },
+      [&] { return analyzer.look_at(windows); },
+      [&](const std::vector<TrackWindow>& window) { analyzer.add(window); });
   return analyzer.take_result();
 }
 

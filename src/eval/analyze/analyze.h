@@ -8,6 +8,7 @@
 #include "eval/analyze/profile_attention.h"
 #include "eval/analyze/token_map.h"
 #include "eval/text/text_stream.h"
+#include "ranks/communicator.h"
 
 namespace sluice::impl {
 
@@ -21,6 +22,7 @@ struct AnalyzeOptions {
   int64_t n_windows = 4;  // at most
   uint64_t seed = 0;
   bool want_map = false;
+  Communicator* communicator = &alone();  // that windows are divided over
 };
 
 struct AnalyzeResult {
@@ -45,12 +47,27 @@ struct WindowsWanted {
   int64_t n_tokens, n_windows;
   int64_t n_layers;  // of the model that reads them
 };
-// use(window, layer_done) for each; `progress` is called with the share of all layers done.
-void for_each_window(
-    TextStream& text, const WindowsWanted& wanted, const std::function<void(double)>& progress,
-    const std::function<void(std::span<const int32_t>, const std::function<void()>&)>& use);
+class WholeWindows {
+ public:
+  // `progress` is called with the share of all layers done.
+  WholeWindows(TextStream& text, const WindowsWanted& wanted, std::function<void(double)> progress)
+      : text_(text), wanted_(wanted), progress_(std::move(progress)) {}
 
-// One profile per tau and space, spaces innermost, over windows as above.
+  bool next();  // false at the end
+  std::span<const int32_t> tokens() const { return tokens_; }
+  int64_t index() const { return n_windows_ - 1; }
+  void layer_done();  // of this window
+
+ private:
+  TextStream& text_;
+  WindowsWanted wanted_;
+  std::function<void(double)> progress_;
+  std::vector<int32_t> tokens_;
+  int64_t n_windows_ = 0, n_layers_done_ = 0;
+};
+
+// One profile per tau and space, spaces innermost, over windows as above, which are divided over
+// ranks; every rank returns the same.
 AnalyzeResult analyze(Model& model, const ProjectionNorms& norms, TextStream& text,
                       int64_t n_tokens, const AnalyzeOptions& options,
                       const std::function<void(double)>& progress);

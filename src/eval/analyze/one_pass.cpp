@@ -177,10 +177,8 @@ std::vector<OnePassProfile> profile_one_pass(Model& model, TextStream& text,
                                              const JointOptions& options,
                                              const std::vector<double>& thresholds) {
   OnePass pass(model, options, thresholds);
-  for_each_window(text, {options.n_tokens, options.n_windows, model.spec().n_layers}, {},
-                  [&](std::span<const int32_t> window, const std::function<void()>&) {
-                    pass.add_window(window);
-                  });
+  WholeWindows windows(text, {options.n_tokens, options.n_windows, model.spec().n_layers}, {});
+  while (windows.next()) pass.add_window(windows.tokens());
   return pass.take();
 }
 

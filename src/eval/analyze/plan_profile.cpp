@@ -12,6 +12,7 @@
 #include "eval/analyze/profile_sets.h"
 #include "eval/compare/attention_work.h"
 #include "eval/text/windows.h"
+#include "ranks/divide.h"
 #include "select/inherit.h"
 #include "select/rules.h"
 
@@ -22,30 +23,40 @@ class PlanProfiler {
  public:
   PlanProfiler(Model& model, const ProjectionNorms& norms, const AttentionPlan& plan,
                int64_t n_tokens)
-      : model_(model), norms_(norms), plan_(plan), cache_(model.make_cache(1, n_tokens)) {
-    profile_.n_tokens = n_tokens;
-    for (const LayerPlan& layer : plan.layers) {
-      PlanLayerProfile& to = profile_.layers.emplace_back();
+      : model_(model),
+        norms_(norms),
+        plan_(plan),
+        n_tokens_(n_tokens),
+        cache_(model.make_cache(1, n_tokens)) {}
+
+  // Of no window yet.
+  PlanProfile begun() const {
+    PlanProfile profile;
+    profile.n_tokens = n_tokens_;
+    for (const LayerPlan& layer : plan_.layers) {
+      PlanLayerProfile& to = profile.layers.emplace_back();
       if (layer.clusters()) to.taus = layer.taus();
     }
+    return profile;
   }
 
-  void add_window(std::span<const int32_t> tokens, const std::function<void()>& layer_done) {
+  // Of this window alone.
+  PlanProfile look_at(WholeWindows& window) {
+    profile_ = begun();
     selectors_.clear();
     above_ = nullptr;
     chooser_ = nullptr;
     AttentionWork all;
     cache_.truncate(0);
-    observed_forward(model_, tokens, cache_, [&](const AttentionSeen& seen) {
+    observed_forward(model_, window.tokens(), cache_, [&](const AttentionSeen& seen) {
       add_layer(seen, all);
-      layer_done();
+      window.layer_done();
     });
     ++profile_.n_windows;
     profile_.keys_read.add(all.keys_read_fraction());
     profile_.clusters_fraction.add(all.clusters_fraction());
+    return std::move(profile_);
   }
-
-  PlanProfile take_profile() { return std::move(profile_); }
 
  private:
   // One layer of the current window.
@@ -128,14 +139,27 @@ class PlanProfiler {
   Model& model_;
   const ProjectionNorms& norms_;
   const AttentionPlan& plan_;
+  int64_t n_tokens_;
   KvCache cache_;
-  PlanProfile profile_;
+  PlanProfile profile_;                               // of the window
   std::vector<std::unique_ptr<Selector>> selectors_;  // of the window
   const Selector* above_ = nullptr;                   // of the selected layer before
   const LayerPlan* chooser_ = nullptr;                // the last that chose its own sets
 };
 
 }  // namespace
+
+void PlanProfile::add_window(const PlanProfile& window) {
+  n_windows += window.n_windows;
+  keys_read.add(window.keys_read.mean());
+  clusters_fraction.add(window.clusters_fraction.mean());
+  for (size_t l = 0; l < layers.size(); ++l) {
+    const PlanLayerProfile& from = window.layers[l];
+    layers[l].keys_read.add(from.keys_read.mean());
+    layers[l].clusters_fraction.add(from.clusters_fraction.mean());
+    add_figures(from.sets, layers[l].sets);
+  }
+}
 
 void check_profiled_plan(const AttentionPlan& plan, const ModelSpec& spec) {
   if (!spec.causal)
@@ -156,11 +180,14 @@ PlanProfile profile_plan(Model& model, const ProjectionNorms& norms, TextStream&
   AttentionPlan whole = plan;
   whole.layers.resize(static_cast<size_t>(model.spec().n_layers));
   PlanProfiler profiler(model, norms, whole, options.n_tokens);
-  for_each_window(text, {options.n_tokens, options.n_windows, model.spec().n_layers}, progress,
-                  [&](std::span<const int32_t> window, const std::function<void()>& layer_done) {
-                    profiler.add_window(window, layer_done);
-                  });
-  return profiler.take_profile();
+  PlanProfile profile = profiler.begun();
+  WholeWindows windows(text, {options.n_tokens, options.n_windows, model.spec().n_layers},
+                       progress);
+  divide<PlanProfile>(
+      *options.communicator, [&] { return windows.next(); },
+      [&] { return profiler.look_at(windows); },
+      [&](const PlanProfile& window) { profile.add_window(window); });
+  return profile;
 }
 
 nlohmann::json plan_profile_json(const PlanProfile& profile, const AttentionPlan& plan) {

@@ -10,6 +10,7 @@
 #include "eval/analyze/profile_attention.h"
 #include "eval/text/text_stream.h"
 #include "plan/attention_plan.h"
+#include "ranks/communicator.h"
 
 namespace sluice::impl {
 
@@ -19,6 +20,11 @@ struct PlanLayerProfile {
   std::vector<SetFigures> sets;   // for each of them
   RunningMean keys_read;          // share of the keys that dense attention reads, all heads
   RunningMean clusters_fraction;  // docs/results.md
+
+  template <typename Archive>
+  void transfer(Archive& archive) {
+    archive(taus, sets, keys_read, clusters_fraction);
+  }
 };
 
 struct PlanProfile {
@@ -26,11 +32,19 @@ struct PlanProfile {
   int64_t n_windows = 0;
   std::vector<PlanLayerProfile> layers;      // (n_layers)
   RunningMean keys_read, clusters_fraction;  // of all layers
+
+  void add_window(const PlanProfile& window);  // of one window alone
+
+  template <typename Archive>
+  void transfer(Archive& archive) {
+    archive(n_tokens, n_windows, layers, keys_read, clusters_fraction);
+  }
 };
 
 struct PlanProfileOptions {
   int64_t n_tokens = 0;
-  int64_t n_windows = 0;  // at most
+  int64_t n_windows = 0;                  // at most
+  Communicator* communicator = &alone();  // that windows are divided over
 };
 
 // Windows are those of analyze(). Throws Error for a layer of mode `paper`, whose owners no figure

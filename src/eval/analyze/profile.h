@@ -158,6 +158,11 @@ struct HeadFigures {
 struct LayerFigures {
   std::vector<SetFigures> sets;    // in the order of set_kinds()
   std::vector<HeadFigures> heads;  // (n_kv_heads) in key space, else empty
+
+  template <typename Archive>
+  void transfer(Archive& archive) {
+    archive(sets, heads);
+  }
 };
 
 struct Profile {

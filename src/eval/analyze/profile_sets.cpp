@@ -49,7 +49,11 @@ ProfileSets::ProfileSets(Backend& backend, ProfileSetsSpec spec)
       leading_(leading_set(spec_.rules)),
       random_(spec_.seed) {}
 
-void ProfileSets::begin_window() { now_.clear(); }
+void ProfileSets::begin_window(int64_t index) {
+  now_.clear();
+  // Far from the seeds of other sets, which are neighbours.
+  random_.seed(spec_.seed + 0x9e3779b97f4a7c15U * static_cast<uint64_t>(index));
+}
 
 const std::vector<TokenSet>& ProfileSets::add_layer(const ConstTensor& rows,
                                                     const ConstTensor& residual,

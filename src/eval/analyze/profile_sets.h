@@ -35,7 +35,9 @@ class ProfileSets {
  public:
   ProfileSets(Backend& backend, ProfileSetsSpec spec);
 
-  void begin_window();  // the next layer is a first one again
+  // The next layer is a first one again. Random sets depend on the window's index, not on the
+  // windows before it.
+  void begin_window(int64_t index);
   // Decides the next layer's sets from all rows of the window and adds one number to each of its
   // figures. The sets, in the order of set_kinds(), stay until the next call.
   const std::vector<TokenSet>& add_layer(const ConstTensor& rows, const ConstTensor& residual,

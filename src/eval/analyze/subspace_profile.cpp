@@ -14,16 +14,17 @@ int64_t whole_rank(const Basis& basis, double share) {
 
 }  // namespace
 
-SubspaceProfile profile_subspaces(Model& model, TextStream& text, int64_t rank, int64_t n_windows,
+SubspaceProfile profile_subspaces(Model& model, TextStream& text, const SubspaceOptions& asked,
                                   const std::function<void(double)>& progress) {
   CalibrateOptions options;
   options.inputs = linear_inputs(model.spec());
-  options.ranks = {rank};
-  options.n_windows = n_windows;
+  options.ranks = {asked.rank};
+  options.n_windows = asked.n_windows;
+  options.communicator = asked.communicator;
   options.inherit = Inheritance::kNever;
   const Calibration calibration = calibrate(model, text, options, progress);
   SubspaceProfile profile;
-  profile.rank = rank;
+  profile.rank = asked.rank;
   profile.n_tokens = calibration.bases.n_tokens;
   for (const Basis& basis : calibration.bases.list) {
     SLUICE_CHECK(static_cast<int64_t>(basis.spectrum.size()) == basis.d);

@@ -26,8 +26,12 @@ struct SubspaceProfile {
   std::vector<SubspaceFigures> groups;  // by layer, then input
 };
 
+struct SubspaceOptions {
+  int64_t rank = 0, n_windows = 0;
+  Communicator* communicator = &alone();  // as of calibrate
+};
 // From fresh decompositions over windows of the model's context; refuses what calibrate refuses.
-SubspaceProfile profile_subspaces(Model& model, TextStream& text, int64_t rank, int64_t n_windows,
+SubspaceProfile profile_subspaces(Model& model, TextStream& text, const SubspaceOptions& asked,
                                   const std::function<void(double)>& progress);
 
 // The `subspace` of results.json.

@@ -15,6 +15,11 @@ struct TokenMap {
     std::vector<TokenStatus> status;
     std::vector<int32_t> owner;
     std::vector<float> cosine;
+
+    template <typename Archive>
+    void transfer(Archive& archive) {
+      archive(status, owner, cosine);
+    }
   };
 
   double tau = 0;
@@ -22,6 +27,11 @@ struct TokenMap {
   SelectRule rule = SelectRule::kCascadeCover;
   std::vector<int32_t> tokens;  // (n_tokens) ids
   std::vector<Layer> layers;    // (n_layers)
+
+  template <typename Archive>
+  void transfer(Archive& archive) {
+    archive(tau, space, rule, tokens, layers);
+  }
 };
 
 // The `map` of results.json: docs/results.md, "analyze".

@@ -110,6 +110,24 @@ void AttentionWork::add(const KvCache& cache, const ModelSpec& spec) {
   }
 }
 
+void AttentionWork::add_window(const AttentionWork& window) {
+  keys_ += window.keys_;
+  dense_keys_ += window.dense_keys_;
+  clusters_ += window.clusters_;
+  tokens_ += window.tokens_;
+  products_ += window.products_;
+  products_paper_ += window.products_paper_;
+  pairs_ += window.pairs_;
+  if (!window.chosen_taus_.empty()) chosen_taus_.resize(window.chosen_taus_.size());
+  for (size_t i = 0; i < window.chosen_taus_.size(); ++i) {
+    SLUICE_CHECK(window.chosen_taus_[i].count() <= 1);
+    if (window.chosen_taus_[i].count() == 1) chosen_taus_[i].add(window.chosen_taus_[i].mean());
+  }
+  if (!window.refine_reads_.empty()) refine_reads_.resize(window.refine_reads_.size());
+  for (size_t i = 0; i < window.refine_reads_.size(); ++i)
+    refine_reads_[i] += window.refine_reads_[i];
+}
+
 void AttentionWork::add_baseline(const KvCache& cache, const ModelSpec& spec, int64_t layer) {
   // Sums here count key/value heads.
   const double group = static_cast<double>(spec.n_heads) / static_cast<double>(spec.n_kv_heads);

@@ -32,6 +32,14 @@ class AttentionWork {
   void add_layer(const LayerWork& layer);
   // Every layer of a cache that holds one sequence.
   void add(const KvCache& cache, const ModelSpec& spec);
+  // Adds what was counted of one window elsewhere.
+  void add_window(const AttentionWork& window);
+
+  template <typename Archive>
+  void transfer(Archive& archive) {
+    archive(keys_, dense_keys_, clusters_, tokens_, products_, products_paper_, pairs_,
+            chosen_taus_, refine_reads_);
+  }
 
   // Keys really scored, over those of exact attention.
   double keys_read_fraction() const;

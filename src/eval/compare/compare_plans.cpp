@@ -9,6 +9,7 @@
 #include "eval/compare/base_scores.h"
 #include "eval/text/windows.h"
 #include "model/sampler.h"
+#include "ranks/divide.h"
 
 namespace sluice::impl {
 namespace {
@@ -43,20 +44,17 @@ class WindowComparer {
   }
 
   // Predicts tokens[1 ...] from those before, exactly and by every plan.
-  void compare(std::span<const int32_t> tokens, CompareResult& result) {
+  std::vector<PlanWindow> compare(std::span<const int32_t> tokens) {
     const auto inputs = tokens.first(tokens.size() - 1);
     run(inputs, {}, base_hidden_);
-    for (size_t i = 0; i < plans_.size(); ++i) {
-      const KvCache cache = run(inputs, plans_[i], hidden_[i]);
-      result.plans[i].work.add(cache, model_.spec());
-      result.plans[i].linear.add(cache, model_.spec());
-      // The last window of a text may be shorter.
-      if (cache.length() >= result.plans[i].cache.n_tokens) result.plans[i].cache = cache.memory();
-    }
+    std::vector<PlanWindow> found(plans_.size());
+    for (size_t i = 0; i < plans_.size(); ++i)
+      found[i].add_work(run(inputs, plans_[i], hidden_[i]), model_.spec());
     for (size_t first = 0; first < inputs.size(); first += kScoreRows)
       compare_rows(static_cast<int64_t>(first),
                    tokens.subspan(first + 1, std::min<size_t>(kScoreRows, inputs.size() - first)),
-                   result);
+                   found);
+    return found;
   }
 
  private:
@@ -70,16 +68,14 @@ class WindowComparer {
   }
 
   // `next` are the tokens to be predicted from rows [first, first + next.size()).
-  void compare_rows(int64_t first, std::span<const int32_t> next, CompareResult& result) {
+  void compare_rows(int64_t first, std::span<const int32_t> next, std::vector<PlanWindow>& found) {
     const auto n = static_cast<int64_t>(next.size());
     base_scores_.set(0, base_hidden_.rows(first, n));
     for (size_t plan = 0; plan < plans_.size(); ++plan)
       for (const TokenComparison& token :
            base_scores_.compare(0, hidden_[plan].rows(first, n), next)) {
         check_finite(token.base_loss + token.loss + token.kl);
-        result.plans[plan].add(token);
-        if (result.plans[plan].first_kl.size() + 1 < result.first_tokens.size())
-          result.plans[plan].first_kl.push_back(static_cast<float>(token.kl));
+        found[plan].tokens.push_back(token);
       }
   }
 
@@ -120,15 +116,15 @@ int64_t common_characters(const std::string& a, const std::string& b) {
 }
 
 void match_generation(Model& model, std::span<const Plan> plans, std::span<const int32_t> prompt,
-                      int64_t n, const Tokenizer& tokenizer, CompareResult& result) {
+                      int64_t n, const Tokenizer& tokenizer, std::vector<PlanWindow>& found) {
   const std::vector<int32_t> exact = continue_greedily(model, prompt, n, {});
   for (size_t i = 0; i < plans.size(); ++i) {
     const std::vector<int32_t> answer = continue_greedily(model, prompt, n, plans[i]);
     const auto differs = std::mismatch(exact.begin(), exact.end(), answer.begin()).first;
-    result.plans[i].generation_match.add(static_cast<double>(differs - exact.begin()));
-    result.plans[i].generation_match_characters.add(
-        static_cast<double>(common_characters(tokenizer.decode(exact, /*skip_special=*/false),
-                                              tokenizer.decode(answer, /*skip_special=*/false))));
+    found[i].generation = {.tokens = static_cast<double>(differs - exact.begin()),
+                           .characters = static_cast<double>(common_characters(
+                               tokenizer.decode(exact, /*skip_special=*/false),
+                               tokenizer.decode(answer, /*skip_special=*/false)))};
   }
 }
 
@@ -151,6 +147,16 @@ void check_generation(const Model& model, std::span<const Plan> plans, int64_t n
                                        : fmt::format("--context {} or more", 2 * n_predict));
 }
 
+// Adds windows to a result, in their order.
+auto adder(CompareResult& result, const std::function<void(const CompareResult&)>& progress) {
+  return [&](const std::vector<PlanWindow>& window) {
+    const size_t n_first = result.n_windows == 0 ? result.first_tokens.size() : 0;
+    for (size_t i = 0; i < window.size(); ++i) result.plans[i].add(window[i], n_first);
+    ++result.n_windows;
+    if (progress) progress(result);
+  };
+}
+
 CompareResult compare_masked(Model& model, TextStream& text, std::span<const Plan> plans,
                              const CompareOptions& options,
                              const std::function<void(const CompareResult&)>& progress) {
@@ -161,12 +167,9 @@ CompareResult compare_masked(Model& model, TextStream& text, std::span<const Pla
   MaskedComparer comparer(model, plans);
   CompareResult result;
   result.plans.resize(plans.size());
-  while (windows.next()) {
-    for (PlanComparison& plan : result.plans) plan.windows.emplace_back();
-    comparer.compare(windows, result);
-    result.n_windows = windows.n_windows();
-    if (progress) progress(result);
-  }
+  divide<std::vector<PlanWindow>>(
+      *options.communicator, [&] { return windows.next(); },
+      [&] { return comparer.compare(windows); }, adder(result, progress));
   return result;
 }
 
@@ -180,13 +183,33 @@ std::optional<PairedInterval> paired(const std::vector<WindowLoss>& windows,
 
 }  // namespace
 
-void PlanComparison::add(const TokenComparison& token) {
-  tokens.add(token);
-  WindowLoss& window = windows.back();
-  window.kl += token.kl;
-  window.loss += token.loss;
-  window.base_loss += token.base_loss;
-  ++window.n_tokens;
+void PlanWindow::add_work(const KvCache& from, const ModelSpec& spec) {
+  work.add(from, spec);
+  linear.add(from, spec);
+  cache = from.memory();
+}
+
+void PlanComparison::add(const PlanWindow& window, size_t n_first) {
+  WindowLoss& sums = windows.emplace_back();
+  for (const TokenComparison& token : window.tokens) {
+    tokens.add(token);
+    sums.kl += token.kl;
+    sums.loss += token.loss;
+    sums.base_loss += token.base_loss;
+    ++sums.n_tokens;
+    if (first_kl.size() + 1 < n_first) first_kl.push_back(static_cast<float>(token.kl));
+  }
+  work.add_window(window.work);
+  linear += window.linear;
+  // The last window of a text may be shorter.
+  if (window.cache.n_tokens >= cache.n_tokens) cache = window.cache;
+  if (window.generation) {
+    generation_match.add(window.generation->tokens);
+    generation_match_characters.add(window.generation->characters);
+  }
+  if (!window.masked) return;
+  if (!masked) masked.emplace();
+  window.masked->add_to(*masked);
 }
 
 std::optional<PairedInterval> paired_log_ratio(const PlanComparison& plan) {
@@ -214,20 +237,24 @@ CompareResult compare_plans(Model& model, TextStream& text, std::span<const Plan
   CompareResult result;
   result.plans.resize(plans.size());
   std::optional<WindowComparer> comparer;  // for windows of the first one's length or less
-  while (windows.next()) {
-    const auto tokens = windows.tokens();
-    if (!comparer) comparer.emplace(model, plans, static_cast<int64_t>(tokens.size()) - 1);
+  const auto next = [&] {
+    if (!windows.next()) return false;
     if (result.first_tokens.empty()) {
-      const auto kept = tokens.first(std::min<size_t>(tokens.size(), kFirstTokens));
+      const auto kept =
+          windows.tokens().first(std::min<size_t>(windows.tokens().size(), kFirstTokens));
       result.first_tokens.assign(kept.begin(), kept.end());
     }
-    for (PlanComparison& plan : result.plans) plan.windows.emplace_back();
-    comparer->compare(tokens, result);
+    return true;
+  };
+  const auto work = [&] {
+    const auto tokens = windows.tokens();
+    if (!comparer) comparer.emplace(model, plans, std::ssize(tokens) - 1);
+    std::vector<PlanWindow> found = comparer->compare(tokens);
     if (options.n_predict > 0 && windows.n_windows() <= kGenerationWindows)
-      match_generation(model, plans, half_of(tokens), options.n_predict, text.tokenizer(), result);
-    result.n_windows = windows.n_windows();
-    if (progress) progress(result);
-  }
+      match_generation(model, plans, half_of(tokens), options.n_predict, text.tokenizer(), found);
+    return found;
+  };
+  divide<std::vector<PlanWindow>>(*options.communicator, next, work, adder(result, progress));
   return result;
 }
 

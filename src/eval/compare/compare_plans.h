@@ -13,6 +13,7 @@
 #include "model/linear_work.h"
 #include "model/model.h"
 #include "plan/plan.h"
+#include "ranks/communicator.h"
 
 namespace sluice::impl {
 
@@ -21,7 +22,8 @@ struct CompareOptions {
   // > 0: so many tokens are also generated, likeliest first, from the first half of each of the
   // first kGenerationWindows windows, and the length of what both have in common is averaged.
   int64_t n_predict = 0;
-  MaskOptions mask = {};  // of an encoder, whose masked tokens are compared
+  MaskOptions mask = {};                  // of an encoder, whose masked tokens are compared
+  Communicator* communicator = &alone();  // that windows are divided over
 };
 inline constexpr int64_t kGenerationWindows = 4;
 
@@ -29,6 +31,26 @@ inline constexpr int64_t kGenerationWindows = 4;
 struct WindowLoss {
   double kl = 0, loss = 0, base_loss = 0;
   int64_t n_tokens = 0;
+};
+
+// What a plan did in one window.
+struct PlanWindow {
+  std::vector<TokenComparison> tokens;
+  AttentionWork work;
+  LinearWork linear;
+  CacheMemory cache;
+  struct Match {
+    double tokens, characters;
+  };
+  std::optional<Match> generation;     // where it was asked for
+  std::optional<MaskedWindow> masked;  // of an encoder
+
+  void add_work(const KvCache& cache, const ModelSpec& spec);
+
+  template <typename Archive>
+  void transfer(Archive& archive) {
+    archive(tokens, work, linear, cache, generation, masked);
+  }
 };
 
 struct PlanComparison {
@@ -42,7 +64,8 @@ struct PlanComparison {
   std::vector<float> first_kl;              // of each token of first_tokens after its first
   std::optional<MaskedFigures> masked;      // of an encoder
 
-  void add(const TokenComparison& token);  // to the last of `windows` too
+  // n_first: tokens of this window whose KL is kept.
+  void add(const PlanWindow& window, size_t n_first);
 };
 // The tokens of the first window whose losses are kept one by one, at most.
 inline constexpr int64_t kFirstTokens = 2048;
@@ -59,7 +82,8 @@ std::optional<PairedInterval> paired_log_ratio(const PlanComparison& plan);
 std::optional<PairedInterval> paired_kl(const PlanComparison& plan, const PlanComparison& other);
 std::optional<PairedInterval> paired_loss(const PlanComparison& plan, const PlanComparison& other);
 
-// The model runs exactly once per window for all plans. `progress` is called after each window.
+// The model runs exactly once per window for all plans. Windows are divided over ranks; every rank
+// returns the same. `progress` is called after each window.
 // What linear plans need has been prepared.
 // A causal model predicts every token from those before it, an encoder the tokens behind masks.
 // Throws Error for a text of fewer than two tokens, an encoder without a head or whose tokenizer

@@ -36,7 +36,9 @@ int32_t likeliest(std::span<const float> scores) {
 
 }  // namespace
 
-void RowErrors::add(std::span<const float> exact, std::span<const float> other, int64_t width) {
+std::vector<RowError> row_errors(std::span<const float> exact, std::span<const float> other,
+                                 int64_t width) {
+  std::vector<RowError> errors;
   const auto n = static_cast<size_t>(width);
   for (size_t row = 0; row < exact.size(); row += n) {
     double x = 0, y = 0, product = 0, gap = 0;
@@ -49,9 +51,24 @@ void RowErrors::add(std::span<const float> exact, std::span<const float> other, 
     }
     check_finite(x + y);
     if (x == 0 || y == 0) continue;
-    cosine.add(product / std::sqrt(x * y));
-    relative.add(std::sqrt(gap / x));
+    errors.push_back({product / std::sqrt(x * y), std::sqrt(gap / x)});
   }
+  return errors;
+}
+
+void RowErrors::add(std::span<const RowError> rows) {
+  for (const RowError& row : rows) {
+    cosine.add(row.cosine);
+    relative.add(row.relative);
+  }
+}
+
+void MaskedWindow::add_to(MaskedFigures& figures) const {
+  for (const uint8_t is_right : base_right) figures.base_right.add(is_right);
+  for (const uint8_t is_right : right) figures.right.add(is_right);
+  figures.layers.resize(layers.size());
+  for (size_t layer = 0; layer < layers.size(); ++layer) figures.layers[layer].add(layers[layer]);
+  figures.hidden.add(hidden);
 }
 
 MaskedComparer::Seen MaskedComparer::run(const MaskedWindows& window, KvCache& cache) {
@@ -83,7 +100,7 @@ MaskedComparer::Seen MaskedComparer::run(const MaskedWindows& window, KvCache& c
 }
 
 void MaskedComparer::add_scores(const MaskedWindows& window, const Seen& exact, const Seen& other,
-                                size_t plan, CompareResult& result) const {
+                                PlanWindow& to) const {
   const int64_t vocab = model_.spec().vocab;
   BaseRow base;
   for (size_t i = 0; i < window.truth().size(); ++i) {
@@ -92,33 +109,29 @@ void MaskedComparer::add_scores(const MaskedWindows& window, const Seen& exact, 
     base.set(exact_row);
     const TokenComparison token = base.against(row, truth);
     check_finite(token.base_loss + token.loss + token.kl);
-    result.plans[plan].add(token);
-    MaskedFigures& figures = *result.plans[plan].masked;
-    figures.base_right.add(likeliest(exact_row) == truth ? 1 : 0);
-    figures.right.add(likeliest(row) == truth ? 1 : 0);
+    to.tokens.push_back(token);
+    to.masked->base_right.push_back(likeliest(exact_row) == truth);
+    to.masked->right.push_back(likeliest(row) == truth);
   }
 }
 
-void MaskedComparer::compare(const MaskedWindows& window, CompareResult& result) {
+std::vector<PlanWindow> MaskedComparer::compare(const MaskedWindows& window) {
   const int64_t n = std::ssize(window.tokens()), width = model_.spec().d_model;
   KvCache exact_cache = model_.make_cache(1, n);
   const Seen exact = run(window, exact_cache);
+  std::vector<PlanWindow> found(plans_.size());
   for (size_t i = 0; i < plans_.size(); ++i) {
     KvCache cache = model_.make_cache(1, n, plans_[i].attention, plans_[i].linear);
     const Seen other = run(window, cache);
-    PlanComparison& plan = result.plans[i];
-    plan.work.add(cache, model_.spec());
-    plan.linear.add(cache, model_.spec());
-    if (cache.length() >= plan.cache.n_tokens) plan.cache = cache.memory();
-    if (!plan.masked) {
-      plan.masked.emplace();
-      plan.masked->layers.resize(exact.layers.size());
-    }
-    add_scores(window, exact, other, i, result);
+    PlanWindow& plan = found[i];
+    plan.add_work(cache, model_.spec());
+    plan.masked.emplace();
+    add_scores(window, exact, other, plan);
     for (size_t layer = 0; layer < exact.layers.size(); ++layer)
-      plan.masked->layers[layer].add(exact.layers[layer], other.layers[layer], width);
-    plan.masked->hidden.add(exact.hidden, other.hidden, width);
+      plan.masked->layers.push_back(row_errors(exact.layers[layer], other.layers[layer], width));
+    plan.masked->hidden = row_errors(exact.hidden, other.hidden, width);
   }
+  return found;
 }
 
 }  // namespace sluice::impl

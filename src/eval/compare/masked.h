@@ -12,14 +12,22 @@
 
 namespace sluice::impl {
 
-struct CompareResult;
+struct PlanWindow;
 
-// Rows x' of a plan against the exact rows x of the same tokens; a row of zeros is left out.
+// A row x' of a plan against the exact row x of the same token.
+struct RowError {
+  double cosine;    // x · x' / (‖x‖ ‖x'‖)
+  double relative;  // ‖x - x'‖ / ‖x‖
+};
+// Rows of zeros are left out.
+std::vector<RowError> row_errors(std::span<const float> exact, std::span<const float> other,
+                                 int64_t width);
+
+// Of many rows.
 struct RowErrors {
-  RunningMean cosine;    // x · x' / (‖x‖ ‖x'‖)
-  RunningMean relative;  // ‖x - x'‖ / ‖x‖
+  RunningMean cosine, relative;
 
-  void add(std::span<const float> exact, std::span<const float> other, int64_t width);
+  void add(std::span<const RowError> rows);
 };
 
 struct MaskedFigures {
@@ -28,13 +36,27 @@ struct MaskedFigures {
   RowErrors hidden;               // after the last layer and norm
 };
 
+// The same of one window, number by number.
+struct MaskedWindow {
+  std::vector<uint8_t> base_right, right;     // (n_masks)
+  std::vector<std::vector<RowError>> layers;  // (n_layers)
+  std::vector<RowError> hidden;
+
+  void add_to(MaskedFigures& figures) const;
+
+  template <typename Archive>
+  void transfer(Archive& archive) {
+    archive(base_right, right, layers, hidden);
+  }
+};
+
 // Compares plans in windows of one length or less. The model must outlive it.
 class MaskedComparer {
  public:
   MaskedComparer(Model& model, std::span<const Plan> plans) : model_(model), plans_(plans) {}
 
-  // Adds the window's masked tokens, work and rows to every plan of the result.
-  void compare(const MaskedWindows& window, CompareResult& result);
+  // What every plan did with the window's masked tokens and rows.
+  std::vector<PlanWindow> compare(const MaskedWindows& window);
 
  private:
   // What one pass over a window leaves, in host memory.
@@ -44,8 +66,8 @@ class MaskedComparer {
     std::vector<float> scores;               // (n_masks, vocab)
   };
   Seen run(const MaskedWindows& window, KvCache& cache);
-  void add_scores(const MaskedWindows& window, const Seen& exact, const Seen& other, size_t plan,
-                  CompareResult& result) const;
+  void add_scores(const MaskedWindows& window, const Seen& exact, const Seen& other,
+                  PlanWindow& to) const;
 
   Model& model_;
   std::span<const Plan> plans_;

@@ -7,6 +7,7 @@
 #include "backend/cpu/primitives/score_rows.h"
 #include "core/threads.h"
 #include "eval/text/windows.h"
+#include "ranks/divide.h"
 
 namespace sluice::impl {
 namespace {
@@ -93,19 +94,26 @@ PerplexityResult evaluate_perplexity(Model& model, TextStream& text,
   PerplexityResult result;
   std::optional<WindowScorer> scorer;  // for windows of the first one's length or less
   SLUICE_CHECK(options.n_batch > 0);
-  for (bool more = true; more;) {
-    std::vector<std::vector<int32_t>> together;
-    while (std::ssize(together) < options.n_batch && (more = windows.next()))
+  std::vector<std::vector<int32_t>> together;  // the windows of one item
+  const auto next = [&] {
+    together.clear();
+    while (std::ssize(together) < options.n_batch && windows.next())
       together.emplace_back(windows.tokens().begin(), windows.tokens().end());
-    if (together.empty()) break;
+    return !together.empty();
+  };
+  const auto work = [&] {
     if (!scorer) scorer.emplace(model, std::ssize(together.front()) - 1, options);
-    for (const std::vector<double>& losses : scorer->score(together)) {
+    return scorer->score(together);
+  };
+  const auto use = [&](const std::vector<std::vector<double>>& scored) {
+    for (const std::vector<double>& losses : scored) {
       for (const double loss : losses) result.loss.add(loss);
       check_finite(result.loss.mean());
       ++result.n_windows;
       if (progress) progress(result);
     }
-  }
+  };
+  divide<std::vector<std::vector<double>>>(*options.communicator, next, work, use);
   return result;
 }
 

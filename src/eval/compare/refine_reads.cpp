@@ -65,15 +65,25 @@ void RefineReads::add(const LayerPlan& plan, const RefineWindow& window,
   }
 }
 
+RefineReads::Block& RefineReads::Block::operator+=(const Block& other) {
+  near += other.near;
+  clusters += other.clusters;
+  dense += other.dense;
+  opened.resize(std::max(opened.size(), other.opened.size()));
+  for (size_t h = 0; h < other.opened.size(); ++h) opened[h] += other.opened[h];
+  return *this;
+}
+
+RefineReads& RefineReads::operator+=(const RefineReads& other) {
+  if (other.segment_ > 0) segment_ = other.segment_;
+  blocks_.resize(std::max(blocks_.size(), other.blocks_.size()));
+  for (size_t b = 0; b < other.blocks_.size(); ++b) blocks_[b] += other.blocks_[b];
+  return *this;
+}
+
 RefineReads::Block RefineReads::total() const {
   Block sum;
-  for (const Block& block : blocks_) {
-    sum.near += block.near;
-    sum.clusters += block.clusters;
-    sum.dense += block.dense;
-    sum.opened.resize(block.opened.size());
-    for (size_t h = 0; h < block.opened.size(); ++h) sum.opened[h] += block.opened[h];
-  }
+  for (const Block& block : blocks_) sum += block;
   return sum;
 }
 

@@ -34,6 +34,13 @@ class RefineReads {
   // opened: of RefineAttention, after a window that was read in passes of more than one token
   // unless tile is 1: single queries see other clusters.
   void add(const LayerPlan& plan, const RefineWindow& window, std::span<const int64_t> opened);
+  // Adds what was read of other windows by the same plan.
+  RefineReads& operator+=(const RefineReads& other);
+
+  template <typename Archive>
+  void transfer(Archive& archive) {
+    archive(segment_, blocks_);
+  }
 
   // Over what exact attention scores, all query heads.
   double near_fraction() const;
@@ -54,6 +61,12 @@ class RefineReads {
   struct Block {
     double near = 0, clusters = 0, dense = 0;  // all query heads
     std::vector<double> opened;                // (n_heads)
+
+    Block& operator+=(const Block& other);
+    template <typename Archive>
+    void transfer(Archive& archive) {
+      archive(near, clusters, dense, opened);
+    }
   };
   Block total() const;
 

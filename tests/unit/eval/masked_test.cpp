@@ -16,7 +16,8 @@ namespace {
 TEST(RowErrors, AreOfEveryRowAndLeaveZerosOut) {
   RowErrors errors;
   // Lengths 5 and 5 at a right angle, a row twice as long, a row of zeros.
-  errors.add(std::vector<float>{3, 4, 1, 0, 0, 0}, std::vector<float>{-4, 3, 2, 0, 1, 1}, 2);
+  errors.add(
+      row_errors(std::vector<float>{3, 4, 1, 0, 0, 0}, std::vector<float>{-4, 3, 2, 0, 1, 1}, 2));
   EXPECT_EQ(errors.cosine.count(), 2);
   EXPECT_DOUBLE_EQ(errors.cosine.mean(), (0.0 + 1) / 2);
   EXPECT_DOUBLE_EQ(errors.relative.mean(), (std::sqrt(2.0) + 1) / 2);

@@ -29,7 +29,7 @@ ConstTensor view(const Rows& rows) {
 class Layers {
  public:
   explicit Layers(ProfileSetsSpec spec) : sets_(*backend_, std::move(spec)) {
-    sets_.begin_window();
+    sets_.begin_window(0);
   }
   // The figures of the next layer.
   std::vector<SetFigures> add(const Rows& rows) {
@@ -110,7 +110,7 @@ TEST(ProfileSets, AWindowBeginsAnew) {
   const Rows rows = {kE1, kE1, kE2};
   std::vector<SetFigures> figures;
   for (int window = 0; window < 2; ++window) {
-    sets.begin_window();
+    sets.begin_window(0);
     sets.add_layer(view(rows), view(rows), figures);
   }
   EXPECT_EQ(figures[kPaper].n_reps.count(), 2);

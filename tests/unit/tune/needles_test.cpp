@@ -108,7 +108,7 @@ class NeedleLoss : public testing::Test {
   }
   Needles needles_of(const Plan& plan) {
     Loss loss;
-    WindowReference(*model, window, WindowReference::Purpose::kPlans).add_loss(plan, 0, loss);
+    loss.add(WindowReference(*model, window, WindowReference::Purpose::kPlans).loss_of(plan, 0));
     return loss.needles;
   }
   std::unique_ptr<Model> model;

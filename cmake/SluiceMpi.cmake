@@ -1,0 +1,15 @@
+# SLUICE_MPI: ON needs MPI (Debian: libopenmpi-dev), AUTO takes it where it is found. SLUICE_HAS_MPI says which.
+
+set(SLUICE_HAS_MPI OFF)
+if(NOT SLUICE_MPI)
+  return()
+endif()
+if(SLUICE_MPI STREQUAL "AUTO")
+  find_package(MPI QUIET COMPONENTS CXX)
+else()
+  find_package(MPI REQUIRED COMPONENTS CXX)
+endif()
+if(MPI_CXX_FOUND)
+  set(SLUICE_HAS_MPI ON)
+  message(STATUS "MPI: ${MPI_CXX_LIBRARIES}")
+endif()

@@ -1,0 +1,350 @@
+// A model whose layers are divided over ranks gives what a whole one gives, to the bit: the
+// arithmetic of a layer is the same wherever it runs.
+
+#include "model/stage.h"
+
+#include <gtest/gtest.h>
+
+#include <mutex>
+#include <numeric>
+
+#include "model/batch.h"
+#include "parity/compare.h"
+#include "select/received.h"
+#include "unit/model/byte_tokenizer.h"
+#include "unit/model/family_models.h"
+#include "unit/model/full_bases.h"
+#include "unit/ranks/thread_ranks.h"
+
+namespace sluice::impl::test {
+namespace {
+
+using CheckpointPtr = std::shared_ptr<const Checkpoint>;
+
+Model whole_model(const CheckpointPtr& checkpoint, int64_t context) {
+  return Model(checkpoint, make_cpu_backend(DType::kF32),
+               {.context = context, .progress = {}, .weights = DType::kF32});
+}
+
+Model stage_model(Communicator& ranks, const CheckpointPtr& checkpoint, int64_t context) {
+  return Model(checkpoint, make_cpu_backend(DType::kF32),
+               {.context = context,
+                .progress = {},
+                .weights = DType::kF32,
+                .stage = balanced_stage(ranks, checkpoint->description, checkpoint->weights(),
+                                        DType::kF32)});
+}
+
+// A prompt in two pieces, then greedy tokens.
+struct Continuation {
+  std::vector<float> logits;  // after the prompt and after every token but the last
+  std::vector<int32_t> tokens;
+};
+Continuation continued(Model& model, const std::vector<int32_t>& prompt, int64_t n_tokens,
+                       const Plan& plan) {
+  KvCache cache = model.make_cache(1, std::ssize(prompt) + n_tokens, plan.attention, plan.linear);
+  const auto all = std::span(prompt);
+  const size_t half = prompt.size() / 2;
+  std::vector<float> scores(static_cast<size_t>(model.spec().vocab));
+  const Tensor view(scores.data(), DType::kF32, {1, model.spec().vocab});
+  if (half > 0) model.forward(all.first(half), cache);
+  ConstTensor hidden = model.forward(all.subspan(half), cache);
+  Continuation result;
+  while (true) {
+    model.logits(hidden.rows_from(hidden.rows() - 1, 1), view);
+    result.logits.insert(result.logits.end(), scores.begin(), scores.end());
+    auto best =
+        static_cast<int32_t>(std::max_element(scores.begin(), scores.end()) - scores.begin());
+    model.share({&best, 1});
+    result.tokens.push_back(best);
+    if (std::ssize(result.tokens) == n_tokens) return result;
+    hidden = model.forward({&result.tokens.back(), 1}, cache);
+  }
+}
+
+AttentionPlan keys_plan(const Model& model, const FamilyCase* family = nullptr) {
+  UniformAttention choice;
+  choice.mode = AttentionMode::kKeys;
+  choice.rule = SelectRule::kCascadeCover;
+  choice.tau = family != nullptr ? family->tau : 0.8;
+  choice.window = choice.block = 8;
+  return uniform_plan(choice, model.plan_shape());
+}
+
+AttentionPlan refine_plan(const Model& model) {
+  UniformAttention choice;
+  choice.mode = AttentionMode::kRefine;
+  choice.sinks = 0;
+  choice.window = 0;
+  choice.delta = 0.05;
+  choice.refine.segment = 16;
+  choice.refine.tile = 1;
+  return uniform_plan(choice, model.plan_shape());
+}
+
+class DividedGolden : public testing::TestWithParam<std::string> {};
+
+TEST_P(DividedGolden, GivesTheLogitsAndTokensOfTheWholeModel) {
+  GoldenModel golden = golden_model(GetParam());
+  const CheckpointPtr checkpoint = open_checkpoint(golden.path());
+  Model whole = whole_model(checkpoint, golden.context);
+  constexpr int64_t n_tokens = 6;
+  golden.prompt.resize(std::min(golden.prompt.size(),  // some fill the context
+                                static_cast<size_t>(whole.context() - n_tokens)));
+  const ByteTokenizer tokenizer({.vocab = static_cast<int32_t>(whole.spec().vocab)});
+  const std::vector<Plan> plans = {{},
+                                   {.attention = keys_plan(whole), .linear = {}},
+                                   {.attention = refine_plan(whole), .linear = {}}};
+  for (const Plan& plan : plans) {
+    const Continuation expected = continued(whole, golden.prompt, n_tokens, plan);
+    const GenerateOptions options{.n_predict = n_tokens, .ignore_eos = true, .plan = plan};
+    const auto generated = [&](Model& model) {
+      return generate(model, tokenizer, Prompt{.tokens = golden.prompt}, options,
+                      [](std::string_view) {})
+          .tokens;
+    };
+    const auto tokens = generated(whole);
+    for (const int n_ranks : {2, 3, 4})
+      on_ranks(n_ranks, [&](Communicator& ranks) {
+        Model model = stage_model(ranks, checkpoint, golden.context);
+        const Continuation got = continued(model, golden.prompt, n_tokens, plan);
+        EXPECT_EQ(got.tokens, expected.tokens);
+        if (model.has_last_layer()) {
+          EXPECT_SAME_BITS(got.logits, expected.logits);
+        }
+        EXPECT_EQ(generated(model), tokens);
+      });
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Models, DividedGolden, testing::ValuesIn(causal_models()),
+                         [](const auto& test) {
+                           return test_name_of(test.param, {"cpu", DType::kF32});
+                         });
+
+// Eight layers, so that sets cross several borders.
+CheckpointPtr deep_llama() {
+  const nlohmann::json config = {
+      {"model_type", "llama"},          {"num_hidden_layers", 8},   {"hidden_size", 64},
+      {"intermediate_size", 96},        {"num_attention_heads", 4}, {"num_key_value_heads", 2},
+      {"max_position_embeddings", 512}, {"vocab_size", 64},         {"rms_norm_eps", 1e-5},
+      {"tie_word_embeddings", false}};
+  return synthetic_checkpoint(ConfigReader(config, "deep llama"));
+}
+
+// The sets of every layer, those of other ranks included.
+std::vector<TokenSet> all_sets(Model& model, const std::vector<int32_t>& tokens, const Plan& plan) {
+  KvCache cache = model.make_cache(1, 0, plan.attention);
+  for (size_t begin = 0; begin < tokens.size(); begin += 100)
+    model.forward(std::span(tokens).subspan(begin, std::min<size_t>(100, tokens.size() - begin)),
+                  cache);
+  std::vector<TokenSet> sets;
+  for (int64_t layer = cache.range().begin; layer < cache.range().end; ++layer)
+    if (const Selector* selector = cache.selector(layer)) sets.push_back(selector->sets()[0]);
+  return sets;
+}
+
+class DividedPlan : public testing::TestWithParam<const char*> {
+ protected:
+  Plan plan_for(const Model& model) const {
+    const std::string name = GetParam();
+    UniformAttention choice;
+    choice.mode = name == "copy" ? AttentionMode::kCopy : AttentionMode::kKeys;
+    choice.tau = 0.6;
+    choice.window = choice.block = name == "auto" ? 128 : 16;
+    choice.tau_auto = name == "auto";
+    Plan plan{.attention = uniform_plan(choice, model.plan_shape()), .linear = {}};
+    auto& layers = plan.attention.layers;
+    if (name == "reuse") {
+      for (const size_t layer : {1, 2, 3, 5, 6}) layers[layer].reuse = true;
+    }
+    if (name == "blocks") {  // the layer below decides more often than that above
+      for (size_t layer = 0; layer < layers.size(); ++layer)
+        layers[layer].window = layers[layer].block = layer % 2 == 0 ? 64 : 8;
+    }
+    if (name == "mixed") {
+      for (const size_t layer : {2, 3, 4}) layers[layer] = LayerPlan{};
+      layers[5] = refine_plan(model).layers[5];
+    }
+    return plan;
+  }
+};
+
+TEST_P(DividedPlan, SetsThatCrossRanksAreThoseOfTheWholeModel) {
+  const CheckpointPtr checkpoint = deep_llama();
+  Model whole = whole_model(checkpoint, 0);
+  const Plan plan = plan_for(whole);
+  const std::vector<int32_t> text = repeating_tokens(330);
+  const std::vector<int32_t> prompt(text.begin(), text.begin() + 300);
+  const std::vector<TokenSet> sets = all_sets(whole, text, plan);
+  const Continuation expected = continued(whole, prompt, 40, plan);
+  for (const int n_ranks : {2, 3, 4}) {
+    std::vector<std::vector<TokenSet>> of_ranks(static_cast<size_t>(n_ranks));
+    on_ranks(n_ranks, [&](Communicator& ranks) {
+      Model model = stage_model(ranks, checkpoint, 0);
+      of_ranks[static_cast<size_t>(ranks.rank())] = all_sets(model, text, plan);
+      const Continuation got = continued(model, prompt, 40, plan);
+      EXPECT_EQ(got.tokens, expected.tokens);
+      if (model.has_last_layer()) {
+        EXPECT_SAME_BITS(got.logits, expected.logits);
+      }
+    });
+    std::vector<TokenSet> got;
+    for (const auto& some : of_ranks) got.insert(got.end(), some.begin(), some.end());
+    ASSERT_EQ(got.size(), sets.size());
+    for (size_t i = 0; i < sets.size(); ++i) {
+      EXPECT_EQ(got[i].tau, sets[i].tau);
+      EXPECT_EQ(got[i].status, sets[i].status);
+      EXPECT_EQ(got[i].owner, sets[i].owner);
+      EXPECT_EQ(got[i].cluster, sets[i].cluster);
+    }
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Plans, DividedPlan,
+                         testing::Values("keys", "auto", "copy", "reuse", "blocks", "mixed"),
+                         [](const auto& test) { return std::string(test.param); });
+
+TEST(Divided, GatedLinearLayersAreThoseOfTheWholeModel) {
+  const CheckpointPtr checkpoint = deep_llama();
+  Model whole = whole_model(checkpoint, 0);
+  const Bases bases = full_bases(whole.spec());
+  Plan plan;
+  for (int64_t layer = 0; layer < whole.spec().n_layers; ++layer) {
+    LayerLinearPlan& linear = plan.linear.layers.emplace_back();
+    GroupPlan& group = linear.groups[static_cast<size_t>(BasisInput::kMlpInput)];
+    group.kind = LinearKind::kGsi;
+    group.rank = 48;
+    group.epsilon = 0.4;
+  }
+  whole.prepare_linear(plan.linear, &bases);
+  const std::vector<int32_t> prompt = repeating_tokens(40);
+  const Continuation expected = continued(whole, prompt, 8, plan);
+  on_ranks(3, [&](Communicator& ranks) {
+    Model model = stage_model(ranks, checkpoint, 0);
+    model.prepare_linear(plan.linear, &bases);
+    EXPECT_LT(model.prepared_bytes(), whole.prepared_bytes());
+    const Continuation got = continued(model, prompt, 8, plan);
+    EXPECT_EQ(got.tokens, expected.tokens);
+    if (model.has_last_layer()) {
+      EXPECT_SAME_BITS(got.logits, expected.logits);
+    }
+  });
+}
+
+// Groups have other heights than the whole batch, so products may round otherwise; greedy tokens of
+// this random model do not depend on it (batch_test.cpp says why).
+TEST(Divided, BatchesInFlightGiveTheAnswersOfTheWholeModel) {
+  const CheckpointPtr checkpoint = deep_llama();
+  Model whole = whole_model(checkpoint, 0);
+  const ByteTokenizer tokenizer({.first_byte = 32, .vocab = 64});
+  std::vector<std::string> texts;
+  for (uint32_t i = 0; i < 11; ++i) {
+    std::string text;
+    for (const int32_t token : repeating_tokens(3 + i * 17 % 60, i + 1))
+      text += static_cast<char>(32 + token);
+    texts.push_back(text);
+  }
+  texts.push_back(std::string(600, '!'));  // does not fit the context
+  std::vector<BatchPrompt> prompts;
+  for (const std::string& text : texts) prompts.push_back({.text = text});
+  const auto answers_of = [&](Model& model, int64_t n_live, const Plan& plan) {
+    std::vector<std::string> answers(prompts.size());
+    generate_batch(model, tokenizer, prompts, {.n_predict = 9, .plan = plan}, n_live,
+                   {.token = {}, .done = [&](int64_t index, BatchAnswer answer) {
+                      answers[static_cast<size_t>(index)] =
+                          answer.error ? answer.error->what() : answer.text;
+                    }});
+    return answers;
+  };
+  for (const Plan& plan : {Plan{}, Plan{.attention = keys_plan(whole), .linear = {}}}) {
+    const auto expected = answers_of(whole, 5, plan);
+    EXPECT_NE(expected.back().find("600 tokens"), std::string::npos);
+    for (const int64_t n_live : {1, 3, 8})
+      on_ranks(3, [&](Communicator& ranks) {
+        Model model = stage_model(ranks, checkpoint, 0);
+        EXPECT_EQ(answers_of(model, n_live, plan), expected);
+      });
+  }
+}
+
+// A pass sends n_tokens * d_model * 4 bytes to the next rank in one message. With sets,
+// 25 bytes more and 5 to each token, in two messages. A token is sent to all other ranks.
+TEST(Divided, SendsWhatTheFormulaSays) {
+  const CheckpointPtr checkpoint = deep_llama();
+  Model whole = whole_model(checkpoint, 0);
+  for (const bool keys : {false, true}) {
+    const Plan plan{.attention = keys ? keys_plan(whole) : AttentionPlan{}, .linear = {}};
+    constexpr int kRanks = 4;
+    on_ranks(kRanks, [&](Communicator& ranks) {
+      Model model = stage_model(ranks, checkpoint, 0);
+      const int64_t n_prompt = 50, n_answer = 5, n_passes = 2 + n_answer - 1;
+      continued(model, repeating_tokens(n_prompt), n_answer, plan);
+      const int64_t n_tokens = n_prompt + n_answer - 1;
+      int64_t bytes = 0, messages = 0;
+      if (model.has_last_layer()) {
+        bytes = n_answer * 4 * (kRanks - 1);
+        messages = n_answer * (kRanks - 1);
+      } else {
+        bytes = n_tokens * model.spec().d_model * 4;
+        messages = n_passes;
+        if (keys) {
+          bytes += n_passes * (8 + 1 + 16) + n_tokens * kPackedTokenBytes;
+          messages += 2 * n_passes;
+        }
+      }
+      EXPECT_EQ(ranks.bytes_sent(), bytes);
+      EXPECT_EQ(ranks.messages_sent(), messages);
+    });
+  }
+}
+
+TEST(Divided, FiguresOfAnAnswerAreThoseOfAllRanksTogether) {
+  const CheckpointPtr checkpoint = deep_llama();
+  const ByteTokenizer tokenizer({.first_byte = 32, .vocab = 64});
+  Model whole = whole_model(checkpoint, 0);
+  const GenerateOptions options{.n_predict = 7,
+                                .plan = {.attention = keys_plan(whole), .linear = {}}};
+  const auto generated = [&](Model& model) {
+    return generate(model, tokenizer, Prompt{.tokens = repeating_tokens(60)}, options,
+                    [](std::string_view) {});
+  };
+  const GenerateResult expected = generated(whole);
+  on_ranks(3, [&](Communicator& ranks) {
+    Model model = stage_model(ranks, checkpoint, 0);
+    GenerateResult got = generated(model);
+    EXPECT_LT(got.cache.dense_bytes, expected.cache.dense_bytes);
+    combine(model, got);
+    EXPECT_EQ(got.cache.dense_bytes, expected.cache.dense_bytes);
+    EXPECT_EQ(got.cache.bytes.keys_values.exact, expected.cache.bytes.keys_values.exact);
+    EXPECT_EQ(got.cache.bytes.keys_values.clusters, expected.cache.bytes.keys_values.clusters);
+    EXPECT_EQ(got.linear.weight_bytes_fraction(), expected.linear.weight_bytes_fraction());
+  });
+}
+
+TEST(Divided, RanksLoadTheirShareOfTheWeights) {
+  const CheckpointPtr checkpoint = deep_llama();
+  const int64_t all = whole_model(checkpoint, 0).weight_bytes();
+  for (const int n_ranks : {1, 2, 4}) {
+    std::vector<int64_t> bytes(static_cast<size_t>(n_ranks));
+    on_ranks(n_ranks, [&](Communicator& ranks) {
+      bytes[static_cast<size_t>(ranks.rank())] = stage_model(ranks, checkpoint, 0).weight_bytes();
+    });
+    EXPECT_EQ(std::accumulate(bytes.begin(), bytes.end(), int64_t{0}), all);
+    const auto layer = (all - 64 * 64 * 4) / 8;
+    EXPECT_LE(*std::max_element(bytes.begin(), bytes.end()), all / n_ranks + layer);
+  }
+}
+
+TEST(DivideLayers, MakesTheLargestStageAsSmallAsItCanBe) {
+  using Ranges = std::vector<LayerRange>;
+  EXPECT_EQ(divide_layers({.layers = {1, 1, 1, 1}}, 2), (Ranges{{0, 2}, {2, 4}}));
+  EXPECT_EQ(divide_layers({.layers = {1, 1, 1, 1}}, 3), (Ranges{{0, 2}, {2, 3}, {3, 4}}));
+  // A head as large as two layers.
+  EXPECT_EQ(divide_layers({.layers = {5, 5, 5, 5}, .first = 0, .last = 10}, 2),
+            (Ranges{{0, 3}, {3, 4}}));
+  EXPECT_EQ(divide_layers({.layers = {1, 1}, .first = 0, .last = 1}, 4),
+            (Ranges{{0, 1}, {1, 2}, {2, 2}, {2, 2}}));
+  EXPECT_EQ(divide_layers({.layers = {9, 1, 1, 1, 9}}, 3), (Ranges{{0, 1}, {1, 4}, {4, 5}}));
+}
+
+}  // namespace
+}  // namespace sluice::impl::test
