@@ -22,7 +22,7 @@ help:
 	@echo "make asan     the tests under the address and undefined-behaviour sanitizers"
 	@echo "make tsan     what runs in threads under ThreadSanitizer"
 	@echo "make python   install the Python package into a fresh environment, and run its tests"
-	@echo "make fuzz     fuzzing of the file parsers, MINUTES=6 in all"
+	@echo "make fuzz     fuzzing of the file parsers, MINUTES=6 in all; INPUTS=FOLDER goes on where it ended"
 	@echo "make coverage lines of the file parsers that tests and fuzzing corpus run; fails below 95%"
 	@echo "make bench    speed of prefill and decode against the machine's limits"
 	@echo "make golden   make the golden files anew (downloads Python packages)"
@@ -75,7 +75,7 @@ fuzz:
 	@scripts/install-deps build fuzz
 	@cmake --preset fuzz --log-level=WARNING $(LAUNCHER)
 	cmake --build --preset fuzz -j $(JOBS) --target fuzzers
-	@scripts/fuzz build/fuzz/bin $(MINUTES)
+	@scripts/fuzz build/fuzz/bin $(MINUTES) $(INPUTS)
 
 coverage:
 	@scripts/install-deps build coverage

@@ -18,7 +18,7 @@ takes. transformers computes logits of the last prompt token alone. Runs are int
 transformers calls against Attention.append_rows. From these and the time of the model with its own attention, Amdahl's
 law predicts the model's time with Sluice. "survives" is the share of the time saved by the calls alone that the model
 saves; above 100% where Sluice's cache spares the copy of all keys that transformers' makes for every token. Calls of
-one token are bound by the host that launches them.
+one token are bound by the host that launches them; "-" stands where they save less than 2% of the model's time.
 """
 
 import argparse
@@ -209,10 +209,11 @@ def time_generate(model, ids, args, own, enabled):
 
 
 def survival(model_own, model_ours, calls_own, calls_ours):
-    predicted = model_own - calls_own + calls_ours
+    predicted, saved = model_own - calls_own + calls_ours, calls_own - calls_ours
     return {"calls_own": calls_own, "calls_sluice": calls_ours, "calls_speedup": calls_own / calls_ours,
             "predicted_speedup": model_own / predicted, "measured_speedup": model_own / model_ours,
-            "survives": (model_own - model_ours) / (calls_own - calls_ours)}
+            # What is not saved cannot survive.
+            "survives": (model_own - model_ours) / saved if saved > 0.02 * model_own else None}
 
 
 def report(args, found, probe, own, results):
@@ -233,7 +234,7 @@ def report(args, found, probe, own, results):
         results[title] = {"best": best[phase], "calls_s": total, **row}
         print(f"| {title} | {best[phase]} | {1000 * row['calls_own']:.1f} | {1000 * row['calls_sluice']:.1f} | "
               f"{row['calls_speedup']:.2f}x | {row['predicted_speedup']:.2f}x | {row['measured_speedup']:.2f}x | "
-              f"{row['survives']:.0%} |")
+              f"{'-' if row['survives'] is None else format(row['survives'], '.0%')} |")
 
 
 def main():
