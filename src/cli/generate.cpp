@@ -136,7 +136,8 @@ void run_one(GenerateFlags flags, const std::string& prompt, Loaded loaded, Mode
   warn_of_same_text(acceleration.bases);
   const int64_t n_tokens = result.n_prompt + std::ssize(result.tokens);
   note_other_use(acceleration, model, choice.file.empty() ? 0 : n_tokens);
-  if (!flags.wants_results()) return;
+  // The first rank writes; others need not read the whole model for its digest.
+  if (!flags.wants_results() || world().rank() > 0) return;
   nlohmann::json results =
       generate_results({.command_line = flags.command_line,
                         .checkpoint = loaded.checkpoint,

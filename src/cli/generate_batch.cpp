@@ -125,8 +125,6 @@ void run_batch(BatchCommand command, Model& model) {
                  {.token = {}, .done = [&](int64_t index, BatchAnswer answer) {
                     order.take(index, std::move(answer));
                   }});
-  for (GeneratedBatch::Text& text : texts)
-    if (!text.answer.error) combine(model, text.answer.result);
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   const GeneratedBatch batch{.options = command.options,
@@ -154,7 +152,7 @@ void run_batch(BatchCommand command, Model& model) {
       longest =
           std::max(longest, text.answer.result.n_prompt + std::ssize(text.answer.result.tokens));
   note_other_use(acceleration, model, longest);
-  if (command.common.wants_results()) {
+  if (command.common.wants_results() && world().rank() == 0) {
     nlohmann::json results =
         batch_results({.command_line = command.common.command_line,
                        .checkpoint = command.checkpoint,

@@ -6,10 +6,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <exception>
 #include <new>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -182,7 +184,7 @@ Outcome attempt(int argc, char** argv) {
 int run_as_rank(sluice::impl::Communicator& ranks, int argc, char** argv) {
   if (ranks.rank() > 0) {
     sluice::impl::cli::g_says_nothing = true;
-    if (std::freopen("/dev/null", "w", stdout) == nullptr) return 1;
+    if (std::freopen("/dev/null", "w", stdout) == nullptr) ranks.abort("cannot open /dev/null");
   }
   try {
     const Outcome outcome = attempt(argc, argv);
@@ -192,6 +194,21 @@ int run_as_rank(sluice::impl::Communicator& ranks, int argc, char** argv) {
     return outcome.code;
   } catch (const sluice::impl::RankError& e) {
     return complain(e.what(), e.hint(), e.code());
+  } catch (const std::exception& e) {  // the others may wait for this rank
+    ranks.abort(e.what());
+  }
+}
+
+// The communicator of all ranks. Without one nobody can tell the others: where all of them lack
+// MPI, the first says it, exits, and its launcher ends the rest while they wait.
+sluice::impl::Communicator* opened_world(int& code) {
+  try {
+    return &sluice::impl::world();
+  } catch (const sluice::Error& e) {
+    const int rank = sluice::impl::launched().rank.value_or(0);
+    if (rank > 0) std::this_thread::sleep_for(std::chrono::seconds(3));
+    code = complain(rank > 0 ? fmt::format("rank {}: {}", rank, e.what()) : e.what(), e.hint(), 1);
+    return nullptr;
   }
 }
 
@@ -200,13 +217,10 @@ int run_as_rank(sluice::impl::Communicator& ranks, int argc, char** argv) {
 int main(int argc, char** argv) {
   take_closed_streams();
   sluice::impl::cli::install_signal_handlers();
-  try {
-    sluice::impl::Communicator& ranks = sluice::impl::world();
-    if (ranks.size() > 1) return run_as_rank(ranks, argc, argv);
-  } catch (const sluice::Error& e) {  // all of them have no MPI, so one says it
-    if (sluice::impl::launched().rank.value_or(0) > 0) return 1;
-    return complain(e.what(), e.hint(), 1);
-  }
+  int code = 0;
+  sluice::impl::Communicator* ranks = opened_world(code);
+  if (ranks == nullptr) return code;
+  if (ranks->size() > 1) return run_as_rank(*ranks, argc, argv);
   const Outcome outcome = attempt(argc, argv);
   return outcome.message.empty() ? outcome.code
                                  : complain(outcome.message, outcome.hint, outcome.code);

@@ -23,6 +23,10 @@ void add_split_option(CLI::App& command, std::string& split) {
 std::shared_ptr<Stage> stage_of(Communicator& ranks, const Checkpoint& checkpoint,
                                 const CommonOptions& options) {
   if (ranks.size() == 1) return nullptr;
+  // The last rank alone would miss it, and the others wait.
+  if (checkpoint.description.names.head.empty())
+    throw Error("this checkpoint has no output head, only hidden states",
+                "use the variant saved with its language-model head");
   return balanced_stage(ranks, checkpoint.description, checkpoint.weights(),
                         options.dtype == "bf16" ? DType::kBF16 : DType::kF32);
 }

@@ -14,7 +14,9 @@ namespace {
 constexpr size_t kGatheredBytes = size_t{64} << 10;
 
 // How long a failing rank waits for the others: ranks that fail alike do so within moments.
-constexpr std::chrono::seconds kMostWaited{10};
+constexpr std::chrono::milliseconds kMostWaited{10'000};
+// A rank waits longer by this for every rank before it, so that of several one ends them all.
+constexpr std::chrono::milliseconds kApart{500};
 constexpr std::chrono::hours kNoLimit{24 * 365};
 
 // A word below zero says that a rank fails: what is behind it is the length of its text.
@@ -113,6 +115,13 @@ std::vector<std::vector<std::byte>> Communicator::gather_all(std::span<const std
   return all;
 }
 
+void Communicator::share(std::vector<std::byte>& data) {
+  if (size_ == 1) return;
+  const std::vector<int64_t> sizes = agreed(rank_ == 0 ? std::ssize(data) : 0);
+  data.resize(static_cast<size_t>(sizes.front()));
+  broadcast(data, 0);
+}
+
 void Communicator::add_gathered(std::span<float> data) {
   std::vector<float> all(data.size() * static_cast<size_t>(size_));
   transport_->gather_all(std::as_bytes(data), std::as_writable_bytes(std::span(all)));
@@ -177,7 +186,7 @@ void Communicator::fail(const Error& error, int code) {
   if (size_ == 1) throw RankError(error.what(), error.hint(), code);
   const std::string text = packed(error, code);
   std::vector<int64_t> words(static_cast<size_t>(size_));
-  if (!transport_->agree(failing_word(text.size()), words, kMostWaited))
+  if (!transport_->agree(failing_word(text.size()), words, kMostWaited + rank_ * kApart))
     abort(error.what() + (error.hint().empty() ? "" : " (hint: " + error.hint() + ")"), code);
   end_together(words, text);
 }

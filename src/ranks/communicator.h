@@ -56,6 +56,8 @@ class Communicator {
   // Every rank's data, in the order of ranks, on every rank. Sizes may differ. Throws RankError
   // where a rank is in fail() instead.
   std::vector<std::vector<std::byte>> gather_all(std::span<const std::byte> data);
+  // Replaces data by that of rank 0. Throws as gather_all does.
+  void share(std::vector<std::byte>& data);
   // Sums in the order of ranks, so every rank has the same bits. Of one size on all ranks.
   void add_all(std::span<float> data);
   // Returns when all ranks have come. Throws RankError where a rank is in fail() instead.

@@ -24,8 +24,10 @@ struct RankPlace {
 
 RankCores cores_of(Communicator& ranks) {
   RankPlace own{.host = ranks.host()};
-  // Machines of more cores than a cpu_set_t holds are looked at in part.
-  if (::sched_getaffinity(0, sizeof own.cores, &own.cores) != 0) CPU_SET(0, &own.cores);
+  // Fails on machines of more cores than a cpu_set_t holds: all that it holds are taken for
+  // allowed.
+  if (::sched_getaffinity(0, sizeof own.cores, &own.cores) != 0)
+    for (int core = 0; core < CPU_SETSIZE; ++core) CPU_SET(core, &own.cores);
   cpu_set_t allowed = own.cores;
   int n_here = 0;
   for (const auto& bytes : ranks.gather_all(packed(own))) {

@@ -16,7 +16,8 @@ namespace sluice::impl {
 // this item. use(Part): of every item.
 //
 // A round is one item for each rank, after which parts are gathered. So ranks wait for the slowest
-// once a round, and a rank that fails is noticed before the next one.
+// once a round, and a rank that fails is noticed before the next one. Ranks that do not count the
+// same items in a round read other files: Error.
 template <typename Part, typename Next, typename Work, typename Use>
 void divide(Communicator& ranks, const Next& next, const Work& work, const Use& use) {
   if (ranks.size() == 1) {
@@ -27,9 +28,19 @@ void divide(Communicator& ranks, const Next& next, const Work& work, const Use& 
     std::optional<Part> own;
     for (n_items = 0; n_items < ranks.size() && next(); ++n_items)
       if (n_items == ranks.rank()) own.emplace(work());
-    if (n_items == 0) return;
-    const auto parts = ranks.gather_all(own ? packed(*own) : std::vector<std::byte>());
-    for (int i = 0; i < n_items; ++i) use(unpacked<Part>(parts[static_cast<size_t>(i)]));
+    std::vector<std::byte> message = packed(n_items);
+    const size_t n_bytes = message.size();
+    if (own) {
+      const std::vector<std::byte> part = packed(*own);
+      message.insert(message.end(), part.begin(), part.end());
+    }
+    const auto parts = ranks.gather_all(message);
+    for (const auto& part : parts)
+      if (unpacked<int>(std::span(part).first(n_bytes)) != n_items)
+        throw Error("the text of one rank is longer than that of another",
+                    "the same files under the same path on every machine");
+    for (int i = 0; i < n_items; ++i)
+      use(unpacked<Part>(std::span(parts[static_cast<size_t>(i)]).subspan(n_bytes)));
   }
 }
 
@@ -37,8 +48,9 @@ void divide(Communicator& ranks, const Next& next, const Work& work, const Use& 
 template <typename T>
 void share_from_first(Communicator& ranks, T& value) {
   if (ranks.size() == 1) return;
-  const auto all = ranks.gather_all(ranks.rank() == 0 ? packed(value) : std::vector<std::byte>());
-  if (ranks.rank() > 0) value = unpacked<T>(all[0]);
+  std::vector<std::byte> bytes = ranks.rank() == 0 ? packed(value) : std::vector<std::byte>();
+  ranks.share(bytes);
+  if (ranks.rank() > 0) value = unpacked<T>(bytes);
 }
 
 }  // namespace sluice::impl

@@ -210,7 +210,7 @@ class Ends(Mpi):
         ended = self.run_ranks(2, "inspect", "-m", self.model)
         self.assertEqual(ended.returncode, 2)
         self.assertEqual(len(self.complaints(ended)), 1, ended.stderr)
-        self.assertIn("eval, tune, analyze and calibrate", self.complaints(ended)[0])
+        self.assertIn("eval, tune, analyze, calibrate and generate", self.complaints(ended)[0])
         self.assertEqual(self.run_ranks(1, "inspect", "-m", self.model).returncode, 0)
 
     def test_standard_input_is_refused(self):
@@ -226,14 +226,18 @@ class Ends(Mpi):
         ended = subprocess.run([*MPIRUN, "-n", "2", alone, "eval"], capture_output=True, text=True, timeout=SECONDS,
                                env=ENVIRONMENT, stdin=subprocess.DEVNULL)
         self.assertEqual(ended.returncode, 1)
-        self.assertEqual(len(self.complaints(ended)), 1, ended.stderr)
-        self.assertIn("module for MPI", self.complaints(ended)[0])
+        # mpirun ends the other ranks before they say it too, unless the machine is busy for seconds.
+        self.assertGreaterEqual(len(self.complaints(ended)), 1, ended.stderr)
+        for line in self.complaints(ended):
+            self.assertIn("module for MPI", line)
 
 
 if __name__ == "__main__":
     Mpi.program = sys.argv[1]
     Mpi.demo, Mpi.golden = (pathlib.Path(path) for path in sys.argv[2:4])
     module = list(pathlib.Path(Mpi.program).resolve().parent.parent.glob("lib*/**/libsluice_mpi.so"))
+    if not module and os.environ.get("SLUICE_HAS_MPI") == "1":
+        sys.exit("the module for MPI was built and is not there")
     if not shutil.which("mpirun") or not module:
         print("skipped: no mpirun, or a build without the module for MPI (scripts/install-deps test)")
         sys.exit(77)

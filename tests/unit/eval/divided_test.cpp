@@ -61,8 +61,9 @@ TEST_P(Divided, EightBytesAreSentForEachTokenOfAWindow) {
     TextStream several = text();
     evaluate_perplexity(model, several, {.communicator = &ranks}, {});
     const int64_t n = ranks.size(), n_rounds = (7 + n - 1) / n, last = 7 % n == 1 ? 14 : 16;
-    // A size and two lengths of lists come with each part.
-    EXPECT_EQ(ranks.bytes_sent(), (n - 1) * (n_rounds * 3 * 8 + 8 * ((n_rounds - 1) * 16 + last)));
+    // A size, the number of items and two lengths of lists come with each part.
+    EXPECT_EQ(ranks.bytes_sent(),
+              (n - 1) * (n_rounds * (3 * 8 + 4) + 8 * ((n_rounds - 1) * 16 + last)));
     EXPECT_EQ(ranks.messages_sent(), (n - 1) * n_rounds * 2);
   });
 }

@@ -55,6 +55,22 @@ TEST(Divide, EveryRankGetsEveryPartInTheOrderOfItems) {
       });
 }
 
+TEST(Divide, RanksThatHaveOtherItemsSaySo) {
+  for (const int64_t n_more : {1, 2})
+    on_ranks(2, [&](Communicator& ranks) {
+      int64_t next_item = 0;
+      const int64_t n_items = 4 + ranks.rank() * n_more;
+      try {
+        divide<Part>(
+            ranks, [&] { return next_item++ < n_items; }, [&] { return part_of(next_item - 1); },
+            [](const Part&) {});
+        ADD_FAILURE() << "rank " << ranks.rank() << " did not notice";
+      } catch (const Error& error) {
+        EXPECT_NE(std::string(error.what()).find("is longer than"), std::string::npos);
+      }
+    });
+}
+
 TEST(Divide, ARankThatFailsAtItsItemEndsAll) {
   on_ranks(3, [](Communicator& ranks) {
     int64_t next_item = 0;

@@ -32,7 +32,11 @@ struct ThreadMail {
   std::mutex mutex;
   std::condition_variable changed;
   // {channel, from, to}; channel 0 for data, 1 for words
-  std::map<std::vector<int>, std::deque<std::vector<std::byte>>> queues;
+  struct Queue {
+    std::deque<std::vector<std::byte>> messages;
+    int64_t n_put = 0, n_taken = 0;
+  };
+  std::map<std::vector<int>, Queue> queues;
 };
 
 class ThreadTransport final : public Transport {
@@ -44,7 +48,15 @@ class ThreadTransport final : public Transport {
   int size() const override { return mail_->n_ranks; }
   std::string host() const override { return "host" + std::to_string(rank_); }
 
-  void send(std::span<const std::byte> data, int to) override { put(0, data, to); }
+  // Waits until it is taken, as MPI may: whoever relies on less is found.
+  void send(std::span<const std::byte> data, int to) override {
+    const int64_t mine = put(0, data, to);
+    std::unique_lock lock(mail_->mutex);
+    const ThreadMail::Queue& queue = mail_->queues[{0, rank_, to}];
+    if (!mail_->changed.wait_for(lock, std::chrono::minutes(5),
+                                 [&] { return queue.n_taken >= mine; }))
+      throw std::logic_error("nobody takes a message");
+  }
   void post(std::span<const std::byte> data, int to) override { put(0, data, to); }
   void receive(std::span<std::byte> data, int from) override {
     take(0, data, from, std::chrono::hours(1));
@@ -52,16 +64,16 @@ class ThreadTransport final : public Transport {
   void broadcast(std::span<std::byte> data, int from) override {
     if (rank_ != from) return receive(data, from);
     for (int to = 0; to < size(); ++to)
-      if (to != rank_) send(data, to);
+      if (to != rank_) post(data, to);
   }
   void gather_all(std::span<const std::byte> own, std::span<std::byte> all) override {
-    for (int to = 0; to < size(); ++to) send(own, to);
+    for (int to = 0; to < size(); ++to) post(own, to);
     for (int from = 0; from < size(); ++from)
       receive(all.subspan(static_cast<size_t>(from) * own.size(), own.size()), from);
   }
   void exchange(std::span<const std::byte> own, std::span<std::byte> all) override {
     const size_t n = own.size() / static_cast<size_t>(size());
-    for (int to = 0; to < size(); ++to) send(own.subspan(static_cast<size_t>(to) * n, n), to);
+    for (int to = 0; to < size(); ++to) post(own.subspan(static_cast<size_t>(to) * n, n), to);
     for (int from = 0; from < size(); ++from)
       receive(all.subspan(static_cast<size_t>(from) * n, n), from);
   }
@@ -78,18 +90,25 @@ class ThreadTransport final : public Transport {
   }
 
  private:
-  void put(int channel, std::span<const std::byte> data, int to) {
+  // The number of the message.
+  int64_t put(int channel, std::span<const std::byte> data, int to) {
     const std::scoped_lock lock(mail_->mutex);
-    mail_->queues[{channel, rank_, to}].emplace_back(data.begin(), data.end());
+    ThreadMail::Queue& queue = mail_->queues[{channel, rank_, to}];
+    queue.messages.emplace_back(data.begin(), data.end());
     mail_->changed.notify_all();
+    return ++queue.n_put;
   }
   bool take(int channel, std::span<std::byte> data, int from, std::chrono::milliseconds limit) {
     std::unique_lock lock(mail_->mutex);
     auto& queue = mail_->queues[{channel, from, rank_}];
-    if (!mail_->changed.wait_for(lock, limit, [&] { return !queue.empty(); })) return false;
-    if (queue.front().size() != data.size()) throw std::logic_error("a message of another size");
-    std::copy(queue.front().begin(), queue.front().end(), data.begin());
-    queue.pop_front();
+    if (!mail_->changed.wait_for(lock, limit, [&] { return !queue.messages.empty(); }))
+      return false;
+    const std::vector<std::byte>& first = queue.messages.front();
+    if (first.size() != data.size()) throw std::logic_error("a message of another size");
+    std::copy(first.begin(), first.end(), data.begin());
+    queue.messages.pop_front();
+    ++queue.n_taken;
+    mail_->changed.notify_all();
     return true;
   }
 
