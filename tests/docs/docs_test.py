@@ -23,7 +23,7 @@ PAGES = ["README.md", "CONTRIBUTING.md", *sorted(str(page.relative_to(ROOT))
 
 # Not run, and why. The first that matches counts.
 REASONS = [(re.compile(pattern), reason) for pattern, reason in [
-    (r"--device (cuda|D)\b|bench/cases/cuda|bench/cuda|scripts/results --cuda|cuda-sanitize|--preset cuda", "needs a GPU"),
+    (r"--device (cuda|D)\b|bench/cases/cuda|bench/cuda|bench/python_cuda|scripts/results --cuda|cuda-sanitize|--preset cuda", "needs a GPU"),
     (r"^build/demo/bin/sluice", "printed by the demo, for longer contexts than its model has"),
     (r"^make (test|demo|asan|format|lint|fuzz|build)|^sluice demo", "CI runs it itself"),
     (r"^make|^sudo|^docker|^git|^apt-get|^dpkg", "changes the machine"),
