@@ -24,9 +24,7 @@ std::shared_ptr<Stage> stage_of(Communicator& ranks, const Checkpoint& checkpoin
                                 const CommonOptions& options) {
   if (ranks.size() == 1) return nullptr;
   // The last rank alone would miss it, and the others wait.
-  if (checkpoint.description.names.head.empty())
-    throw Error("this checkpoint has no output head, only hidden states",
-                "use the variant saved with its language-model head");
+  check_head(!checkpoint.description.names.head.empty());
   return balanced_stage(ranks, checkpoint.description, checkpoint.weights(),
                         options.dtype == "bf16" ? DType::kBF16 : DType::kF32);
 }

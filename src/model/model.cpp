@@ -360,11 +360,15 @@ void Model::embed(std::span<const int32_t> tokens, std::span<const int64_t> leng
   if (weights_.embed_norm.exists) weights_.embed_norm.run(*backend_, residual, residual);
 }
 
-void Model::logits(ConstTensor hidden, Tensor out) {
-  if (!has_last_layer()) return;
-  if (!has_head())
+void check_head(bool has_head) {
+  if (!has_head)
     throw Error("this checkpoint has no output head, only hidden states",
                 "use the variant saved with its language-model head");
+}
+
+void Model::logits(ConstTensor hidden, Tensor out) {
+  if (!has_last_layer()) return;
+  check_head(has_head());
   const int64_t n_rows = hidden.rows();
   SLUICE_CHECK(out.shape() == (Shape{n_rows, spec_.vocab}) && out.dtype() == DType::kF32);
   if (weights_.head_transform != nullptr) {

@@ -34,6 +34,9 @@ struct SequenceTokens {
   KvCache* cache = nullptr;  // of one sequence, no other's
 };
 
+// Throws Error for a checkpoint without an output head, of which no tokens can be predicted.
+void check_head(bool has_head);
+
 class Model {
  public:
   // Throws Error when the weights do not fit the description or context exceeds the model's.
