@@ -99,11 +99,15 @@ TEST_P(EveryKernel, PanelsOfEveryWidthArePaddedWithZeros) {
 INSTANTIATE_TEST_SUITE_P(All, EveryKernel,
                          testing::Values(NamedKernel{"f32", &kernel_f32()},
                                          NamedKernel{"f32_bf16", &kernel_f32_bf16()},
-                                         NamedKernel{"bfmmla", kernel_bfmmla()}),
+                                         NamedKernel{"bfmmla", kernel_bfmmla()},
+                                         NamedKernel{"amx", kernel_amx()}),
                          [](const auto& test) { return std::string(test.param.name); });
 
 TEST(GemmKernel, OfADTypeTakesWeightsOfThatDType) {
-  for (const DType dtype : {DType::kF32, DType::kBF16}) EXPECT_EQ(kernel_for(dtype).b_dtype, dtype);
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    EXPECT_EQ(kernel_for(dtype).b_dtype, dtype);
+    EXPECT_EQ(large_kernel_for(dtype).b_dtype, dtype);
+  }
 }
 
 }  // namespace

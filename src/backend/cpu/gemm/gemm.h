@@ -46,6 +46,10 @@ struct Kernel {
   void (*const* tiles)(const TileArgs& args);
   // rows[n - 1] takes n panels, 1 <= n <= kRowPanels.
   void (*const* rows)(const RowArgs& args);
+  // What stays in the first cache while many rows are multiplied: so much k of a panel, and of so
+  // many tiles of rows.
+  int64_t depth = 512;
+  int64_t row_tiles = 2;
 
   int64_t padded_k(int64_t k) const { return (k + kq - 1) / kq * kq; }
   int64_t panels(int64_t n) const { return (n + nr - 1) / nr; }
@@ -55,11 +59,14 @@ struct Kernel {
 
 // The fastest kernel of this CPU for activations and weights of a compute dtype.
 const Kernel& kernel_for(DType dtype);
+// Likewise for many rows with panels that are made for one product; attention's tiles are smaller.
+const Kernel& large_kernel_for(DType dtype);
 
 // All kernels that run here, for tests and benchmarks.
 const Kernel& kernel_f32();       // A and B f32, portable SIMD
 const Kernel& kernel_f32_bf16();  // A f32, B bf16, portable SIMD
 const Kernel* kernel_bfmmla();    // A and B bf16, Arm BF16 matrix instructions, or nullptr
+const Kernel* kernel_amx();       // A and B bf16, Intel's AMX, or nullptr
 
 // Packs a panel from n <= nr rows of src (B transposed), columns [0, k).
 template <typename Source>

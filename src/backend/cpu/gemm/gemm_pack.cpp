@@ -42,4 +42,9 @@ const Kernel& kernel_for(DType dtype) {
   return bfmmla != nullptr ? *bfmmla : kernel_f32_bf16();
 }
 
+const Kernel& large_kernel_for(DType dtype) {
+  const Kernel* amx = dtype == DType::kBF16 ? kernel_amx() : nullptr;
+  return amx != nullptr ? *amx : kernel_for(dtype);
+}
+
 }  // namespace sluice::impl::cpu::gemm

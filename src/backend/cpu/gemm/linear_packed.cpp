@@ -73,7 +73,7 @@ class PackedLinear final : public PanelLinear {
     thread_local std::vector<float> sums;
     x.resize(std::max(x.size(), static_cast<size_t>(k_end * element_bytes(kernel().a_dtype))));
     sums.resize(std::max(sums.size(), static_cast<size_t>(n_panels * nr)));
-    convert_row(args.x, 0, k_end, x.data());
+    convert_row(args.x, 0, {.k = 0, .n = n_in(), .end = k_end}, x.data());
     const auto run = [&](int64_t first, int64_t n_streams, int64_t apart) {
       kernel().rows[n_streams - 1]({x.data(), panel_at(panels.begin + first, 0), apart * depth,
                                     k_end, sums.data() + first * nr, apart * nr});

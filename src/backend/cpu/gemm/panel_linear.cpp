@@ -9,7 +9,6 @@
 namespace sluice::impl::cpu::gemm {
 namespace {
 
-constexpr int64_t kTileGroup = 2;
 constexpr int64_t kBlockBytes = int64_t{192} << 10;
 // Rows are this many bytes further apart than their length, so that rows of a power-of-two length
 // do not share cache sets.
@@ -18,7 +17,7 @@ constexpr int64_t kRowPadBytes = 64;
 void multiply_block(const Kernel& kernel, const TileArgs& block, int64_t n_rows, int64_t n_panels,
                     const PanelSlices& slices) {
   const int64_t a_bytes = element_bytes(kernel.a_dtype);
-  const int64_t group = kTileGroup * kernel.mr;
+  const int64_t group = kernel.row_tiles * kernel.mr;
   for (int64_t first = 0; first < n_rows; first += group) {
     const int64_t last = std::min(n_rows, first + group);
     for (int64_t panel = 0; panel < n_panels; ++panel) {
@@ -54,31 +53,38 @@ void PanelLinear::multiply(const LinearArgs& args, const Split& split) const {
 
 void PanelLinear::multiply_part(const LinearArgs& args, int64_t row_block, Range rows,
                                 Range panels) const {
-  const int64_t k_end = kernel_.padded_k(n_in());
+  const int64_t k_end = kernel_.padded_k(n_in()), most_depth = std::min(kernel_.depth, k_end);
   const int64_t a_bytes = element_bytes(kernel_.a_dtype);
-  const int64_t a_stride = k_end + kRowPadBytes / a_bytes;
-  const int64_t panel_bytes = kPanelDepth * kernel_.nr * element_bytes(kernel_.b_dtype);
+  const int64_t a_stride = most_depth + kRowPadBytes / a_bytes;
+  const int64_t panel_bytes = kernel_.depth * kernel_.nr * element_bytes(kernel_.b_dtype);
   const int64_t panels_per_block = std::max<int64_t>(1, kBlockBytes / panel_bytes);
   const int64_t c_stride = panels_per_block * kernel_.nr;
   // Whole tiles, so that a row meets the same tile whatever the split over threads.
   row_block = row_block / kernel_.mr * kernel_.mr;
   const int64_t scratch_rows = std::min(row_block, rows.end - rows.begin);
+  // Rows of x by depths: (depths, rows, a_stride). So a tile's rows lie in few pages.
+  const int64_t depth_bytes = scratch_rows * a_stride * a_bytes;
+  const int64_t n_depths = (k_end + most_depth - 1) / std::max<int64_t>(most_depth, 1);
   thread_local std::vector<std::byte> a_scratch;
   thread_local std::vector<float> c_scratch;
-  a_scratch.resize(
-      std::max(a_scratch.size(), static_cast<size_t>(scratch_rows * a_stride * a_bytes)));
+  a_scratch.resize(std::max(a_scratch.size(), static_cast<size_t>(n_depths * depth_bytes)));
   c_scratch.resize(std::max(c_scratch.size(), static_cast<size_t>(scratch_rows * c_stride)));
   for (int64_t row = rows.begin; row < rows.end; row += row_block) {
     const int64_t n_rows = std::min(row_block, rows.end - row);
-    for (int64_t i = 0; i < n_rows; ++i)
-      convert_row(args.x, row + i, k_end, a_scratch.data() + i * a_stride * a_bytes);
+    for (int64_t d = 0; d < n_depths; ++d)
+      for (int64_t i = 0; i < n_rows; ++i)
+        convert_row(args.x, row + i,
+                    {.k = d * most_depth,
+                     .n = std::min(most_depth, n_in() - d * most_depth),
+                     .end = std::min(most_depth, k_end - d * most_depth)},
+                    a_scratch.data() + d * depth_bytes + i * a_stride * a_bytes);
     for (int64_t first = panels.begin; first < panels.end; first += panels_per_block) {
       const Range block = {first, std::min(first + panels_per_block, panels.end)};
-      for (int64_t k = 0; k < k_end; k += kPanelDepth) {
-        const int64_t depth = std::min(kPanelDepth, k_end - k);
+      for (int64_t d = 0; d < n_depths; ++d) {
+        const int64_t k = d * most_depth, depth = std::min(most_depth, k_end - k);
         multiply_block(kernel_,
-                       {a_scratch.data() + k * a_bytes, a_stride, nullptr, depth, c_scratch.data(),
-                        c_stride, k > 0},
+                       {a_scratch.data() + d * depth_bytes, a_stride, nullptr, depth,
+                        c_scratch.data(), c_stride, k > 0},
                        n_rows, block.end - block.begin, slices(block, k, depth));
       }
       for (int64_t i = 0; i < n_rows; ++i)
@@ -92,23 +98,23 @@ void PanelLinear::multiply_part(const LinearArgs& args, int64_t row_block, Range
   }
 }
 
-void PanelLinear::convert_row(const ConstTensor& x, int64_t row, int64_t k_end,
+void PanelLinear::convert_row(const ConstTensor& x, int64_t row, const Columns& columns,
                               std::byte* to) const {
-  const int64_t n = n_in();
+  const int64_t n = columns.n;
   if (kernel_.a_dtype == DType::kF32) {
     auto* out = reinterpret_cast<float*>(to);
     if (x.dtype() == DType::kF32)
-      std::memcpy(out, x.row<float>(row), static_cast<size_t>(n) * sizeof(float));
+      std::memcpy(out, x.row<float>(row) + columns.k, static_cast<size_t>(n) * sizeof(float));
     else
-      primitives::widen(x.row<BFloat16>(row), n, out);
-    std::fill(out + n, out + k_end, 0.0f);
+      primitives::widen(x.row<BFloat16>(row) + columns.k, n, out);
+    std::fill(out + n, out + columns.end, 0.0f);
   } else {
     auto* out = reinterpret_cast<BFloat16*>(to);
     if (x.dtype() == DType::kF32)
-      primitives::narrow(x.row<float>(row), n, out);
+      primitives::narrow(x.row<float>(row) + columns.k, n, out);
     else
-      std::memcpy(out, x.row<BFloat16>(row), static_cast<size_t>(n) * sizeof(BFloat16));
-    std::fill(out + n, out + k_end, BFloat16{0});
+      std::memcpy(out, x.row<BFloat16>(row) + columns.k, static_cast<size_t>(n) * sizeof(BFloat16));
+    std::fill(out + n, out + columns.end, BFloat16{0});
   }
 }
 

@@ -1,7 +1,7 @@
 // x W^T for many rows over panels of W (gemm/gemm.h). Blocking, from the inside out: a register
-// tile of mr x nr; kPanelDepth of k, so that a slice of a panel stays in the first cache while a
-// block of rows passes over it; a block of rows, converted once; slices of several panels, which
-// stay in the second cache while all rows of the block pass, as do their f32 sums until the
+// tile of mr x nr; a kernel's depth of k, so that a slice of a panel stays in the first cache while
+// a few tiles of rows pass over it; a block of rows, converted once; slices of several panels,
+// which stay in the second cache while all rows of the block pass, as do their f32 sums until the
 // epilogue.
 
 #pragma once
@@ -12,8 +12,6 @@
 #include "backend/cpu/gemm/linear.h"
 
 namespace sluice::impl::cpu::gemm {
-
-constexpr int64_t kPanelDepth = 512;
 
 struct Range {
   int64_t begin, end;
@@ -43,8 +41,11 @@ class PanelLinear : public Linear {
   };
   void multiply(const LinearArgs& args, const Split& split) const;
 
-  // One row of x in the kernel's type, zero-padded to k_end.
-  void convert_row(const ConstTensor& x, int64_t row, int64_t k_end, std::byte* to) const;
+  // Columns [k, k + n) of a row of x in the kernel's type, and zeros up to `end`.
+  struct Columns {
+    int64_t k, n, end;
+  };
+  void convert_row(const ConstTensor& x, int64_t row, const Columns& columns, std::byte* to) const;
 
  private:
   void multiply_part(const LinearArgs& args, int64_t row_block, Range rows, Range panels) const;

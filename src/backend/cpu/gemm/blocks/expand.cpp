@@ -108,14 +108,25 @@ void expand_group(const ExpandArgs& args, const BlockLayout& layout, int64_t row
 
 void expand_panels(const ExpandArgs& args) {
   const BlockLayout layout = make_block_layout(args.type);
-  const int64_t kq = args.kernel->kq;
-  SLUICE_CHECK(kq == 1 || kq == 4);
-  const auto expand = args.kernel->b_dtype == DType::kF32
-                          ? (kq == 1 ? expand_group<1, float> : expand_group<4, float>)
-                          : (kq == 1 ? expand_group<1, BFloat16> : expand_group<4, BFloat16>);
+  const Kernel& kernel = *args.kernel;
   const int64_t last = std::min(args.first_column + args.n_columns, args.n_out);
-  for (int64_t row = args.first_column / kGroupRows * kGroupRows; row < last; row += kGroupRows)
-    expand(args, layout, row);
+  const int64_t begin = args.first_column / kGroupRows * kGroupRows;
+  if (kernel.kq == 2) {
+    // A panel has whole groups: nothing lies outside of it.
+    SLUICE_CHECK(kernel.nr % kGroupRows == 0 && kernel.b_dtype == DType::kBF16);
+    const ExpandPairsFunction expand = expand_pairs_function(args.type);
+    const std::byte* blocks = args.groups + args.k / layout.block * layout.bytes;
+    for (int64_t row = begin; row < last; row += kGroupRows)
+      expand(blocks + row / kGroupRows * args.group_bytes, args.depth / layout.block, kernel.nr,
+             reinterpret_cast<uint16_t*>(targets_of<BFloat16>(args, row)[0]));
+    return;
+  }
+  SLUICE_CHECK(kernel.kq == 1 || kernel.kq == 4);
+  const auto expand =
+      kernel.b_dtype == DType::kF32
+          ? (kernel.kq == 1 ? expand_group<1, float> : expand_group<4, float>)
+          : (kernel.kq == 1 ? expand_group<1, BFloat16> : expand_group<4, BFloat16>);
+  for (int64_t row = begin; row < last; row += kGroupRows) expand(args, layout, row);
 }
 
 }  // namespace sluice::impl::cpu::gemm
