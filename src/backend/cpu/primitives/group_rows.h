@@ -43,7 +43,7 @@ struct NativeGroup {
 };
 const NativeGroup* native_group();
 
-// Rows of int8 in 8-bit matrix instructions of this CPU, or null functions. Queries and weights are
+// Rows of int8 in 8-bit instructions of this CPU. Queries and weights are
 // integers of 15 and 16 bits here, relative to the largest of a query, and of a block's weights:
 // two terms of 8 bits, whose products with the rows are exact. d is a multiple of kDim, at most
 // kMostDim; scores have room for a multiple of kRows of each query.
@@ -61,6 +61,9 @@ struct NativeInt8Group {
   // Of at most kMostRows rows.
   void (*mix)(const GroupRows<int8_t>& group, const float* row_scales, float* sums);
 };
-const NativeInt8Group* native_int8_group();
+// Null where this CPU or this build has not got the instructions. Integers are summed exactly, so
+// both give the same bits.
+const NativeInt8Group* int8_group_i8mm();     // Arm FEAT_I8MM
+const NativeInt8Group* int8_group_dotprod();  // Arm FEAT_DotProd
 
 }  // namespace sluice::impl::cpu::primitives

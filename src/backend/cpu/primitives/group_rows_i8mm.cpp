@@ -7,66 +7,22 @@
 
 #if defined(__aarch64__) && defined(__linux__) && defined(__ARM_FEATURE_MATMUL_INT8)
 
-#include <arm_neon.h>
 #include <asm/hwcap.h>
 #include <sys/auxv.h>
+
+#include "backend/cpu/primitives/int8_terms-inl.h"
 
 namespace sluice::impl::cpu::primitives {
 namespace {
 
-using Group = GroupRows<int8_t>;
-using Native = NativeInt8Group;
 constexpr int64_t kRows = Native::kRows;
 constexpr int kMostQueries = 4;  // at once: their sums stay in registers
-// Weights of a block below this count as zeros: its inverse would be infinite.
-constexpr float kLeast = 0x1p-100f;
-
-// Rows [first, first + kRows). Where the pass ends within them, the last row is repeated.
-struct EightRows {
-  const int8_t* base;
-  int64_t d, last;
-  template <bool kWhole>
-  const int8_t* at(int64_t i) const {
-    return base + (kWhole || i < last ? i : last) * d;
-  }
-};
-inline EightRows rows_from(const Group& group, int64_t first) {
-  return {group.rows + first * group.d, group.d, group.n - 1 - first};
-}
 
 inline int8x16_t low_halves(int8x16_t a, int8x16_t b) {
   return vreinterpretq_s8_s64(vzip1q_s64(vreinterpretq_s64_s8(a), vreinterpretq_s64_s8(b)));
 }
 inline int8x16_t high_halves(int8x16_t a, int8x16_t b) {
   return vreinterpretq_s8_s64(vzip2q_s64(vreinterpretq_s64_s8(a), vreinterpretq_s64_s8(b)));
-}
-
-// A number is 128 high + low times the scale. Terms: (d / 8, queries, 2, 8).
-void pack(const float* from, int64_t n_queries, int64_t d, int8_t* to, float* scales) {
-  for (int64_t first = 0; first < n_queries; first += kMostQueries) {
-    const int64_t n = n_queries - first < kMostQueries ? n_queries - first : kMostQueries;
-    for (int64_t q = 0; q < n; ++q) {
-      const float* query = from + (first + q) * d;
-      float32x4_t largest = vdupq_n_f32(0);
-      for (int64_t k = 0; k < d; k += 4)
-        largest = vmaxq_f32(largest, vabsq_f32(vld1q_f32(query + k)));
-      const float scale = vmaxvq_f32(largest) / Native::kMostQuery;
-      scales[first + q] = scale;
-      // 0, and what is not finite: the scale makes the scores that.
-      const float inverse = scale > 0 && scale < 0x1p100f ? 1 / scale : 0.0f;
-      for (int64_t k = 0; k < d; ++k) {
-        const int32_t number =
-            inverse > 0 ? static_cast<int32_t>(__builtin_nearbyintf(query[k] * inverse)) : 0;
-        const int32_t bounded = number > Native::kMostQuery    ? Native::kMostQuery
-                                : number < -Native::kMostQuery ? -Native::kMostQuery
-                                                               : number;
-        const int32_t high = (bounded + 64) >> 7;
-        int8_t* at = to + first * 2 * d + (k / 8 * n + q) * 16 + k % 8;
-        at[0] = static_cast<int8_t>(high);
-        at[8] = static_cast<int8_t>(bounded - 128 * high);
-      }
-    }
-  }
 }
 
 // Of four rows: two blocks of (row 0: high, low; row 1: high, low).
@@ -77,7 +33,7 @@ inline float32x4_t joined(int32x4_t a, int32x4_t b) {
 template <int kQueries, bool kWhole>
 inline void dot_rows(const Group& group, const int8_t* terms, const float* scales, float* scores,
                      const float* row_scales, int64_t j) {
-  const EightRows rows = rows_from(group, j);
+  const TileRows rows = rows_from(group, j);
   int32x4_t sums[kQueries][4];
   for (auto& query : sums)
     for (auto& block : query) block = vdupq_n_s32(0);
@@ -143,37 +99,9 @@ void dot(const Group& group, const Native::Queries& queries, const float* row_sc
   }
 }
 
-// Weights of one query as 256 high + low: (n / kRows, 2, kRows), zeros behind the last. Returns
-// their unit.
-inline float split_weights(const float* weights, const float* row_scales, int64_t n, uint8_t* to) {
-  float products[Native::kMostRows];
-  float32x4_t largest = vdupq_n_f32(0);
-  int64_t i = 0;
-  for (; i + 4 <= n; i += 4) {
-    const float32x4_t product = vmulq_f32(vld1q_f32(weights + i), vld1q_f32(row_scales + i));
-    largest = vmaxq_f32(largest, product);
-    vst1q_f32(products + i, product);
-  }
-  for (; i < n; ++i) {
-    products[i] = weights[i] * row_scales[i];
-    largest = vmaxq_f32(largest, vdupq_n_f32(products[i]));
-  }
-  for (; i % kRows != 0; ++i) products[i] = 0;
-  const float most = vmaxvq_f32(largest);  // no number where one of them is none
-  const float factor = most >= kLeast ? Native::kMostWeight / most : 0.0f;
-  for (int64_t j = 0; j < i; j += kRows) {
-    const uint16x8_t numbers =
-        vcombine_u16(vqmovn_u32(vcvtnq_u32_f32(vmulq_n_f32(vld1q_f32(products + j), factor))),
-                     vqmovn_u32(vcvtnq_u32_f32(vmulq_n_f32(vld1q_f32(products + j + 4), factor))));
-    vst1_u8(to + 2 * j, vshrn_n_u16(numbers, 8));
-    vst1_u8(to + 2 * j + 8, vmovn_u16(numbers));
-  }
-  return most / Native::kMostWeight;
-}
-
 // Eight numbers k … of eight rows, as (8 numbers, 8 rows).
 template <bool kWhole>
-inline void transposed(const EightRows& rows, int64_t k, int8x16_t (&to)[4]) {
+inline void transposed(const TileRows& rows, int64_t k, int8x16_t (&to)[4]) {
   int8x16_t pairs[4];  // rows i and i + 4
   for (int i = 0; i < 4; ++i) {
     const int8x8_t a = vld1_s8(rows.at<kWhole>(i) + k), b = vld1_s8(rows.at<kWhole>(i + 4) + k);
@@ -249,8 +177,9 @@ void mix(const Group& group, const float* row_scales, float* sums) {
 
 }  // namespace
 
-const NativeInt8Group* native_int8_group() {
-  static constexpr NativeInt8Group kernels = {.pack = pack, .dot = dot, .mix = mix};
+const NativeInt8Group* int8_group_i8mm() {
+  static constexpr NativeInt8Group kernels = {
+      .pack = pack<kMostQueries, 8>, .dot = dot, .mix = mix};
   static const bool has = (getauxval(AT_HWCAP2) & HWCAP2_I8MM) != 0;
   return has ? &kernels : nullptr;
 }
@@ -261,7 +190,7 @@ const NativeInt8Group* native_int8_group() {
 
 namespace sluice::impl::cpu::primitives {
 
-const NativeInt8Group* native_int8_group() { return nullptr; }
+const NativeInt8Group* int8_group_i8mm() { return nullptr; }
 
 }  // namespace sluice::impl::cpu::primitives
 

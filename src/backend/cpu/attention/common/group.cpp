@@ -14,6 +14,15 @@ using primitives::GroupRows;
 using primitives::NativeGroup;
 using primitives::NativeInt8Group;
 
+namespace {
+
+const NativeInt8Group* native_int8_group() {
+  const NativeInt8Group* fastest = primitives::int8_group_i8mm();
+  return fastest != nullptr ? fastest : primitives::int8_group_dotprod();
+}
+
+}  // namespace
+
 void narrow_weights(const float* scores, int64_t n, BFloat16* weights) {
   primitives::narrow(scores, n, weights);
   std::fill(weights + n, weights + round_up(n, NativeGroup::kRows), BFloat16{});
@@ -33,7 +42,7 @@ void QueryGroup<T>::load(const T* queries, const GroupShape& shape) {
       native_ = primitives::native_group();
     if (shape.int8 && shape_.head_dim % NativeInt8Group::kDim == 0 &&
         shape_.head_dim <= NativeInt8Group::kMostDim)
-      native_int8_ = primitives::native_int8_group();
+      native_int8_ = native_int8_group();
   }
   pack(queries);
 }
