@@ -197,7 +197,7 @@ void run_generate(GenerateFlags flags, bool has_prompt, bool has_file) {
   const ChatChoice chat = choose_chat(flags.chat, *checkpoint, *tokenizer);
   if (const std::string note = chat_note(chat); !note.empty() && !flags.quiet)
     say("sluice: {}\n", note);
-  Model model = load_model(checkpoint, flags, stage_of(world(), *checkpoint, flags));
+  Model model = load_model(checkpoint, flags, rank_part(world(), *checkpoint, flags, flags.split));
   UniformChoice choice;
   if (!acceleration.choices.empty()) choice = acceleration.choices.front();
   if (!several)

@@ -15,28 +15,47 @@ void add_split_option(CLI::App& command, std::string& split) {
       .add_option("--split", split,
                   "Under mpirun -n N: how ranks share the model. pipeline: each has some of the\n"
                   "layers, so that the largest share of the weights is as small as it can be.\n"
-                  "auto: by what fits, today a pipeline")
-      ->check(CLI::IsMember({"auto", "pipeline"}))
+                  "tensor: each has some of the heads and inner columns of every layer, no more\n"
+                  "ranks than key heads. auto: by what fits, today a pipeline")
+      ->check(CLI::IsMember({"auto", "pipeline", "tensor"}))
       ->default_str("auto");
 }
 
-std::shared_ptr<Stage> stage_of(Communicator& ranks, const Checkpoint& checkpoint,
-                                const CommonOptions& options) {
-  if (ranks.size() == 1) return nullptr;
+RankPart rank_part(Communicator& ranks, const Checkpoint& checkpoint, const CommonOptions& options,
+                   const std::string& split) {
+  if (ranks.size() == 1) return {};
   // The last rank alone would miss it, and the others wait.
   check_head(!checkpoint.description.names.head.empty());
-  return balanced_stage(ranks, checkpoint.description, checkpoint.weights(),
-                        options.dtype == "bf16" ? DType::kBF16 : DType::kF32);
+  const ModelDescription& description = checkpoint.description;
+  if (split == "tensor")
+    return {.stage = nullptr,
+            .share = std::make_shared<TensorShare>(
+                ranks, divide_tensors(description, checkpoint.weights(),
+                                      weight_type_named(options.weights), ranks.size()))};
+  return {.stage = balanced_stage(ranks, description, checkpoint.weights(),
+                                  options.dtype == "bf16" ? DType::kBF16 : DType::kF32),
+          .share = nullptr};
 }
 
+namespace {
+
+// "2 to 5", of [begin, end).
+std::string range_text(int64_t begin, int64_t end) {
+  return end > begin ? fmt::format("{} to {}", begin, end - 1) : "none";
+}
+
+}  // namespace
+
 void say_ranks(const Model& model, bool quiet) {
-  if (model.stage() == nullptr) return;
+  if (model.ranks() == nullptr) return;
   struct Figures {
-    LayerRange layers;
+    int64_t begin, end;  // of layers or key heads
     int64_t weights, peak, bytes, messages;
   };
-  Communicator& ranks = model.stage()->ranks();
-  Figures own{.layers = model.stage()->layers(),
+  Communicator& ranks = *model.ranks();
+  const TensorShare* share = model.tensor_share();
+  Figures own{.begin = share ? share->ranges().kv_heads.begin : model.stage()->layers().begin,
+              .end = share ? share->ranges().kv_heads.end : model.stage()->layers().end,
               .weights = model.weight_bytes(),
               .peak = peak_memory_bytes(),
               .bytes = ranks.bytes_sent(),
@@ -47,15 +66,13 @@ void say_ranks(const Model& model, bool quiet) {
     return cell(static_cast<double>(bytes), Digits{.decimals = 2, .factor = 0x1p-20});
   };
   TextTable table("Ranks",
-                  {"rank", "layers", "weights MiB", "peak memory MiB", "sent MiB", "messages sent"},
+                  {"rank", share ? "key heads" : "layers", "weights MiB", "peak memory MiB",
+                   "sent MiB", "messages sent"},
                   2);
   for (size_t rank = 0; rank < all.size(); ++rank) {
     const auto of = unpacked<Figures>(all[rank]);
-    table.add(
-        {words(std::to_string(rank)),
-         words(of.layers.size() > 0 ? fmt::format("{} to {}", of.layers.begin, of.layers.end - 1)
-                                    : "none"),
-         mib(of.weights), mib(of.peak), mib(of.bytes), cell(of.messages)});
+    table.add({words(std::to_string(rank)), words(range_text(of.begin, of.end)), mib(of.weights),
+               mib(of.peak), mib(of.bytes), cell(of.messages)});
   }
   say("{}", table.markdown());
 }

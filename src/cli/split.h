@@ -1,4 +1,4 @@
-// sluice generate on the ranks of a launcher (`mpirun -n N`), each with some of the model's layers.
+// sluice generate on the ranks of a launcher (`mpirun -n N`), each with a part of the model.
 
 #pragma once
 
@@ -7,16 +7,16 @@
 #include <string>
 
 #include "cli/options/options.h"
-#include "model/stage.h"
+#include "model/model.h"
 
 namespace sluice::impl::cli {
 
 // --split: how the ranks share a model.
 void add_split_option(CLI::App& command, std::string& split);
 
-// This rank's share; nullptr on one rank.
-std::shared_ptr<Stage> stage_of(Communicator& ranks, const Checkpoint& checkpoint,
-                                const CommonOptions& options);
+// This rank's part by --split; a whole model on one rank.
+RankPart rank_part(Communicator& ranks, const Checkpoint& checkpoint, const CommonOptions& options,
+                   const std::string& split);
 
 // Says what each rank of a divided model has and sent. All ranks call it.
 void say_ranks(const Model& model, bool quiet);

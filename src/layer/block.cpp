@@ -21,7 +21,7 @@ void Workspace::resize(Backend& backend, const BlockShape& shape, int64_t n_rows
   attended_ = backend.allocate(dtype, {n_rows, shape.n_heads * shape.head_dim});
   mlp_in_ = backend.allocate(dtype, {n_rows, (shape.gated ? 2 : 1) * shape.d_inner});
   if (shape.gated) gated_ = backend.allocate(dtype, {n_rows, shape.d_inner});
-  if (shape.kind == BlockKind::kPrePostNorm)
+  if (shape.kind == BlockKind::kPrePostNorm || shape.divided)
     added_ = backend.allocate(DType::kF32, {n_rows, shape.d_model});
   capacity_ = n_rows;
 }
@@ -72,12 +72,18 @@ void run_linear(Backend& backend, const BlockInput& input, BasisInput which,
 
 void run_output(Backend& backend, const BlockInput& input, const HalfOutput& half,
                 Workspace& workspace) {
-  const bool normed = half.post_norm.exists;
-  const Tensor residual = workspace.residual(), out = normed ? workspace.added() : residual;
+  const bool normed = half.post_norm.exists, apart = normed || input.sum != nullptr;
+  const bool first_of_two = input.sums_once && half.which == BasisInput::kAttentionOutput;
+  const bool second_of_two = input.sums_once && !first_of_two;
+  const Tensor residual = workspace.residual(), out = apart ? workspace.added() : residual;
   run_linear(backend, input, half.which,
-             {.weights = &half.group.dense(), .x = half.x, .accumulate = !normed, .out = out});
-  if (!normed) return;
-  half.post_norm.run(backend, out, out);
+             {.weights = &half.group.dense(),
+              .x = half.x,
+              .accumulate = !apart || second_of_two,
+              .out = out});
+  if (!apart || first_of_two) return;
+  if (input.sum != nullptr) (*input.sum)(out);
+  if (normed) half.post_norm.run(backend, out, out);
   backend.add_rows(out, {}, residual);
 }
 
@@ -102,6 +108,23 @@ bool reads_squares(const BlockInput& input) {
   return reads(input) || std::any_of(input.parts.begin(), input.parts.end(), reads);
 }
 
+// Attention that projects some of the rows alone adds its own sums.
+bool projects_every_row(const BlockInput& input) {
+  const auto every = [](const auto& part) {
+    return part.accelerated == nullptr || part.accelerated->attends_every_query();
+  };
+  return every(input) && std::all_of(input.parts.begin(), input.parts.end(), every);
+}
+
+// Both halves of a parallel block, after its norms.
+void run_parallel(Backend& backend, const BlockShape& shape, const BlockWeights& weights,
+                  const BlockInput& input, Workspace& workspace) {
+  BlockInput halves = input;
+  halves.sums_once = input.sum != nullptr && projects_every_row(input);
+  run_attention(backend, shape, weights, halves, workspace);
+  run_mlp(backend, shape, weights, halves, workspace);
+}
+
 }  // namespace
 
 void run_block(Backend& backend, const BlockShape& shape, const BlockWeights& weights,
@@ -119,14 +142,12 @@ void run_block(Backend& backend, const BlockShape& shape, const BlockWeights& we
       return;
     case BlockKind::kParallel:
       weights.attention_norm.run(backend, residual, x, workspace.squares());
-      run_attention(backend, shape, weights, input, workspace);
-      run_mlp(backend, shape, weights, input, workspace);
+      run_parallel(backend, shape, weights, input, workspace);
       return;
     case BlockKind::kParallelNorms:
       weights.attention_norm.run(backend, residual, x, workspace.squares());
       weights.mlp_norm.run(backend, residual, workspace.mlp_input());
-      run_attention(backend, shape, weights, input, workspace);
-      run_mlp(backend, shape, weights, input, workspace);
+      run_parallel(backend, shape, weights, input, workspace);
       return;
     case BlockKind::kPostNorm:
       backend.convert(residual, x);

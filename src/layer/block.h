@@ -33,6 +33,8 @@ struct BlockShape {
   bool rotary;
   RotaryStyle rotary_style;
   float attention_cap = 0;  // AttendDenseArgs::cap
+  // Heads and inner columns are those of one rank; BlockInput::sum adds up what ranks have.
+  bool divided = false;
 };
 
 // A block's weights. The four matrices are the linear groups that plans and GSI speak of:
@@ -73,7 +75,8 @@ class Workspace {
   Tensor attended() const { return rows_of(attended_); }  // (n_rows, n_heads * head_dim)
   Tensor mlp_in() const { return rows_of(mlp_in_); }      // (n_rows, d_inner or twice that)
   Tensor gated() const { return rows_of(gated_); }        // (n_rows, d_inner), gated models only
-  // (n_rows, d_model) f32: what is normed before it is added, in blocks of kind kPrePostNorm only.
+  // (n_rows, d_model) f32: what is normed before it is added, in blocks of kind kPrePostNorm, or
+  // summed over ranks.
   Tensor added() const { return rows_of(added_); }
   // NormArgs::squares of a block's attention norm, which reads residual() and writes input(), from
   // ask_for_squares(true) to the next call: (n_rows, 4) f32, otherwise undefined.
@@ -113,6 +116,9 @@ struct LinearSeen {
 };
 using LinearObserver = std::function<void(const LinearSeen&)>;
 
+// Replaces rows (n_rows, d_model) f32 by the sum of those of all ranks.
+using RankSum = std::function<void(const Tensor& rows)>;
+
 // One sequence of a ragged batch, in one layer.
 struct SequencePart {
   int64_t first_row;  // of its new tokens in the workspace
@@ -142,6 +148,10 @@ struct BlockInput {
   LinearGates* gates = nullptr;                     // without, linear layers are dense
   bool exact = false;     // attends exactly and leaves refined caches as they are; of one token
   int64_t sequence = -1;  // whose rows these are; -1: all, stacked
+  const RankSum* sum = nullptr;  // of a divided block
+  // Of such a block that is parallel: attention's product waits in workspace.added() for the MLP's,
+  // and their sum goes over the ranks once.
+  bool sums_once = false;
   // A ragged batch: sequences of lengths of their own, whose rows cover the workspace in order.
   // n_tokens, first_position, cache, accelerated and gates are then those of each part.
   std::span<const SequencePart> parts = {};

@@ -23,6 +23,12 @@ SelectorSpec selector_spec(const LayerPlan& plan, const AttentionShape& shape, b
   return spec;
 }
 
+// Of a plan's heads, those of the shape.
+std::span<const HeadPlan> heads_here(const LayerPlan& plan, const AttentionShape& shape) {
+  return std::span(plan.heads)
+      .subspan(static_cast<size_t>(shape.first_kv_head), static_cast<size_t>(shape.n_kv_heads));
+}
+
 // The heads of a plan, each with its place among the sets in force.
 KeysSpec keys_spec(const LayerPlan& plan, const AttentionShape& shape, DType dtype,
                    std::span<const double> taus) {
@@ -35,7 +41,7 @@ KeysSpec keys_spec(const LayerPlan& plan, const AttentionShape& shape, DType dty
                 .window = plan.window,
                 .block = plan.block,
                 .heads = {}};
-  for (const HeadPlan& head : plan.heads)
+  for (const HeadPlan& head : heads_here(plan, shape))
     spec.heads.push_back({.kind = head.kind,
                           .far = head.far,
                           .set = head.kind == HeadKind::kClusters && !plan.tau_auto
@@ -69,7 +75,8 @@ RefineSpec refine_spec(const LayerPlan& plan, const AttentionShape& shape, DType
       .members = plan.cache,
       .keeps_all = shape.keeps_all,
       .heads = {}};
-  for (const HeadPlan& head : plan.heads) spec.heads.push_back({head.kind, head.delta});
+  for (const HeadPlan& head : heads_here(plan, shape))
+    spec.heads.push_back({head.kind, head.delta});
   return spec;
 }
 

@@ -20,6 +20,8 @@ struct AttentionShape {
   bool causal;
   float scale;             // of scores
   bool keeps_all = false;  // RefineSpec::keeps_all
+  // Of the plan's heads, that of the first key head here: a rank may have some of them.
+  int64_t first_kv_head = 0;
   // Of the rows that are compared: decides pairs cheaply where that pays. Or none.
   std::shared_ptr<const SelectionBasis> basis = nullptr;
 };

@@ -55,7 +55,7 @@ struct HalfOutput {
   const Norm& post_norm;  // of the product, or one that does not exist
   ConstTensor x;
 };
-// Adds it to the residual stream.
+// Adds it to the residual stream: of a divided block, the sum over ranks.
 void run_output(Backend& backend, const BlockInput& input, const HalfOutput& half,
                 Workspace& workspace);
 

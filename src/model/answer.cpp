@@ -95,7 +95,7 @@ void Answer::take(int32_t token) {
 
 GenerateResult Answer::finish() {
   result_.cache = cache_.memory();
-  result_.linear.add(cache_, model_.spec());
+  result_.linear.add(cache_, model_.own_spec());
   send(decoder_.finish());
   if (const std::string rest = filter_.finish(); !rest.empty()) emit_(rest);
   if (filter_.stopped()) result_.end = GenerateResult::End::kStopString;

@@ -70,6 +70,7 @@ void Batch::begin_pass() {
   chosen_.resize(scored_.size());
   if (scored_.empty() || !model_.has_last_layer()) return;
   read_scores(hidden, rows);
+  if (!model_.chooses()) return;
   const auto vocab = static_cast<size_t>(model_.spec().vocab);
   parallel_each(std::ssize(scored_), [&](int64_t i) {
     const auto at = static_cast<size_t>(i);
@@ -79,7 +80,7 @@ void Batch::begin_pass() {
 }
 
 void Batch::end_pass(const Done& done) {
-  if (!scored_.empty() && !model_.has_last_layer()) model_.share(chosen_);
+  if (!scored_.empty() && !model_.chooses()) model_.share(chosen_);
   for (size_t i = 0; i < scored_.size(); ++i) {
     if (scored_[i]->prefill_seconds == 0)
       scored_[i]->prefill_seconds = seconds_since(scored_[i]->begun);
@@ -154,7 +155,7 @@ void generate_batch(Model& model, const Tokenizer& tokenizer, std::span<const Ba
         batch.add(index, {.tokens = prompt.tokens}, own, emit);
     } catch (const Error& error) {
       // Ranks refuse a prompt alike; a rank that lacks memory for it cannot go on alone.
-      if (stage != nullptr && !is_refused(model, tokenizer, prompt, own)) throw;
+      if (model.ranks() != nullptr && !is_refused(model, tokenizer, prompt, own)) throw;
       answer.error = error;
       if (events.done) events.done(index, std::move(answer));
     }

@@ -57,7 +57,7 @@ class Batch {
   const Tokenizer& tokenizer_;
   std::vector<Live> live_;
   std::vector<Live*> scored_;    // of the pass that has begun: whose next token is due
-  std::vector<int32_t> chosen_;  // (scored), on the last stage
+  std::vector<int32_t> chosen_;  // (scored), on the last rank
   Buffer last_rows_;             // (n, d_model)
   std::vector<float> scores_;    // (n, vocab)
 };
@@ -83,7 +83,7 @@ struct BatchEvents {
 };
 
 // Continues every prompt with the same options; at most n_live at a time, in the order given. A
-// divided model has as many groups of them in flight as it has stages.
+// pipeline has as many groups of them in flight as it has stages.
 void generate_batch(Model& model, const Tokenizer& tokenizer, std::span<const BatchPrompt> prompts,
                     const GenerateOptions& options, int64_t n_live, const BatchEvents& events);
 

@@ -33,9 +33,9 @@ double prefill(Model& model, const GenerateOptions& options, Answer& answer, con
   return elsewhere;
 }
 
-// The next token. Of a divided model, scores are the last stage's, and so is the choice.
+// The next token. Of a divided model, scores are the last rank's, and so is the choice.
 int32_t pick(Model& model, Answer& answer, std::span<float> scores) {
-  int32_t token = model.has_last_layer() ? answer.pick(scores) : 0;
+  int32_t token = model.chooses() ? answer.pick(scores) : 0;
   model.share({&token, 1});
   return token;
 }
@@ -116,13 +116,13 @@ GenerateResult generate(Model& model, const Tokenizer& tokenizer, Prompt prompt,
 }
 
 void combine(const Model& model, GenerateResult& result) {
-  if (model.stage() == nullptr) return;
+  if (model.ranks() == nullptr) return;
   Packer pack;
   pack(result.cache, result.linear, result.prefill_seconds, result.decode_seconds);
   result.cache.bytes = {};
   result.cache.dense_bytes = 0;
   result.linear = {};
-  for (const auto& bytes : model.stage()->ranks().gather_all(pack.take())) {
+  for (const auto& bytes : model.ranks()->gather_all(pack.take())) {
     Unpacker unpack(bytes);
     CacheMemory cache;
     LinearWork linear;

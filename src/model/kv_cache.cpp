@@ -48,6 +48,7 @@ KvCache::KvCache(const ModelSpec& spec, Backend& backend, int64_t n_batch, int64
           .causal = spec.causal,
           .scale = spec.attention_scale(index),
           .keeps_all = plan_.audited,
+          .first_kv_head = layers.first_kv_head,
           .basis = bases.empty() ? nullptr : bases[static_cast<size_t>(index)]};
       layer.accelerated =
           std::make_unique<LayerAttention>(backend, of_layer, attention, n_batch, capacity, above);

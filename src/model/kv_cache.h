@@ -33,10 +33,12 @@ struct CacheLayers {
   std::vector<LinearGates> gates = {};  // (n_layers) of linear layers, or empty
   // (n_layers) of the rows that each layer selects from, or empty
   std::vector<std::shared_ptr<const SelectionBasis>> bases = {};
+  int64_t first_kv_head = 0;  // of the plan's heads, that of the spec's first
 };
 
 class KvCache {
  public:
+  // spec: with the heads that the cache is of.
   KvCache(const ModelSpec& spec, Backend& backend, int64_t n_batch, int64_t capacity,
           CacheLayers layers);
 

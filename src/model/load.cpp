@@ -24,7 +24,8 @@ const StoredTensor& require_shape(const WeightStore& store, const std::string& n
 }
 
 Shape stored_shape(const MatrixPart& part, int64_t n_in) {
-  return part.transposed ? Shape{n_in, part.n_out} : Shape{part.stored_rows(), n_in};
+  const int64_t n_rows = part.stored_rows(), n_columns = part.stored_columns(n_in);
+  return part.transposed ? Shape{n_columns, n_rows} : Shape{n_rows, n_columns};
 }
 
 std::vector<float> read_vector(const WeightStore& store, const std::string& name, int64_t n) {
@@ -37,23 +38,75 @@ std::vector<float> read_vector(const WeightStore& store, const std::string& name
   return values;
 }
 
-// Rows [begin, end) of the transpose of a stored (n_in, n_out) tensor.
-void read_transposed(const StoredTensor& tensor, int64_t begin, int64_t end, float* out) {
-  const int64_t n_in = tensor.shape[0], n_out = tensor.shape[1], n = end - begin;
-  std::vector<float> columns(static_cast<size_t>(n));
-  for (int64_t k = 0; k < n_in; ++k) {
-    expand(tensor, k * n_out + begin, columns);
-    for (int64_t i = 0; i < n; ++i) out[i * n_in + k] = columns[static_cast<size_t>(i)];
-  }
-}
-
 // One stored tensor of a stack and the rows of the whole that it fills.
 struct Slice {
   const StoredTensor* tensor;
   int64_t begin, end;
-  int64_t first_row;  // of the tensor, that serves `begin`
+  int64_t first_row;     // of the tensor, that serves `begin`
+  int64_t first_column;  // likewise
   bool transposed;
+
+  bool cuts_columns(int64_t n_in) const { return !transposed && n_in < tensor->shape[1]; }
+  // Whether no block lies on both sides of a border between columns.
+  bool cuts_between_blocks(int64_t n_in) const {
+    const int64_t block = block_size(tensor->dtype).elements;
+    return first_column % block == 0 && n_in % block == 0;
+  }
+
+  // Rows [first, last) of the whole, n_in columns.
+  void read(int64_t first, int64_t last, int64_t n_in, float* out) const {
+    const int64_t row = first_row + first - begin, n = last - first;
+    if (transposed) return read_transposed(row, n, n_in, out);
+    const int64_t width = tensor->shape[1];
+    if (n_in == width) return expand(*tensor, row * width, {out, static_cast<size_t>(n * n_in)});
+    // Whole blocks around the columns.
+    const int64_t block = block_size(tensor->dtype).elements;
+    const int64_t from = first_column / block * block,
+                  to = (first_column + n_in + block - 1) / block * block;
+    std::vector<float> columns(static_cast<size_t>(to - from));
+    for (int64_t i = 0; i < n; ++i) {
+      expand(*tensor, (row + i) * width + from, columns);
+      std::copy_n(columns.data() + (first_column - from), n_in, out + i * n_in);
+    }
+  }
+
+  // The same of a stored (n_in, n_out) tensor.
+  void read_transposed(int64_t row, int64_t n, int64_t n_in, float* out) const {
+    std::vector<float> columns(static_cast<size_t>(n));
+    for (int64_t k = 0; k < n_in; ++k) {
+      expand(*tensor, (first_column + k) * tensor->shape[1] + row, columns);
+      for (int64_t i = 0; i < n; ++i) out[i * n_in + k] = columns[static_cast<size_t>(i)];
+    }
+  }
 };
+
+// The rows of slices as they are stored; none where a slice is transposed, or has some columns of
+// plain numbers, or cuts a block.
+void set_stored(const std::vector<Slice>& slices, MatrixSource& source) {
+  const int64_t n_in = source.n_in;
+  const auto is_expanded = [n_in](const Slice& slice) {
+    return slice.transposed ||
+           (slice.cuts_columns(n_in) &&
+            (block_size(slice.tensor->dtype).elements == 1 || !slice.cuts_between_blocks(n_in)));
+  };
+  if (std::any_of(slices.begin(), slices.end(), is_expanded)) return;
+  auto copies = std::make_shared<std::vector<std::vector<std::byte>>>();
+  for (const Slice& slice : slices) {
+    const BlockSize block = block_size(slice.tensor->dtype);
+    const int64_t row_bytes = slice.tensor->shape[1] / block.elements * block.bytes;
+    const std::byte* rows = slice.tensor->bytes.data() + slice.first_row * row_bytes;
+    if (slice.cuts_columns(n_in)) {
+      const int64_t n = slice.end - slice.begin, own_bytes = n_in / block.elements * block.bytes;
+      const std::byte* from = rows + slice.first_column / block.elements * block.bytes;
+      std::vector<std::byte>& copy = copies->emplace_back(static_cast<size_t>(n * own_bytes));
+      for (int64_t i = 0; i < n; ++i)
+        std::copy_n(from + i * row_bytes, own_bytes, copy.data() + i * own_bytes);
+      rows = copy.data();
+    }
+    source.stored.push_back({slice.begin, slice.end, slice.tensor->dtype, rows});
+  }
+  if (!copies->empty()) source.owner = std::move(copies);
+}
 
 class Loader {
  public:
@@ -182,16 +235,13 @@ MatrixSource matrix_source(const WeightStore& store, const MatrixNames& names, i
                                   [](const MatrixPart& part) { return !part.bias.empty(); });
   for (const MatrixPart& part : names) {
     SLUICE_CHECK(part.first_row + part.n_out <= part.stored_rows());
-    SLUICE_CHECK(!part.transposed || part.stored_rows() == part.n_out);
+    SLUICE_CHECK(part.first_column + n_in <= part.stored_columns(n_in));
     const StoredTensor& tensor = require_shape(store, part.weight, stored_shape(part, n_in));
     if (part.transposed && block_size(tensor.dtype).elements != 1)
       throw Error(part.weight + " is quantised in a layout that cannot be transposed",
                   "convert the weights to F32, F16 or BF16");
-    slices->push_back(
-        {&tensor, source.n_out, source.n_out + part.n_out, part.first_row, part.transposed});
-    const auto row_bytes = static_cast<int64_t>(tensor.bytes.size()) / part.stored_rows();
-    source.stored.push_back({source.n_out, source.n_out + part.n_out, tensor.dtype,
-                             tensor.bytes.data() + part.first_row * row_bytes});
+    slices->push_back({&tensor, source.n_out, source.n_out + part.n_out, part.first_row,
+                       part.first_column, part.transposed});
     source.n_out += part.n_out;
     if (!biased) continue;
     std::vector<float> bias(static_cast<size_t>(part.n_out), 0.0f);
@@ -201,18 +251,11 @@ MatrixSource matrix_source(const WeightStore& store, const MatrixNames& names, i
     }
     source.bias.insert(source.bias.end(), bias.begin(), bias.end());
   }
-  const auto transposed = [](const MatrixPart& part) { return part.transposed; };
-  if (std::any_of(names.begin(), names.end(), transposed)) source.stored.clear();
+  set_stored(*slices, source);
   source.read_rows = [slices, n_in](int64_t begin, int64_t end, float* out) {
     for (const Slice& slice : *slices) {
       const int64_t first = std::max(begin, slice.begin), last = std::min(end, slice.end);
-      if (first >= last) continue;
-      float* to = out + (first - begin) * n_in;
-      if (slice.transposed)
-        read_transposed(*slice.tensor, first - slice.begin, last - slice.begin, to);
-      else
-        expand(*slice.tensor, (slice.first_row + first - slice.begin) * n_in,
-               {to, static_cast<size_t>((last - first) * n_in)});
+      if (first < last) slice.read(first, last, n_in, out + (first - begin) * n_in);
     }
   };
   return source;

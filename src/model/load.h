@@ -33,7 +33,7 @@ MatrixSource matrix_source(const WeightStore& store, const MatrixNames& names, i
 struct WeightOptions {
   std::function<void(double)> progress = {};  // called with the share of layers done, from 0 to 1
   WeightType weights = {};
-  const Stage* stage = nullptr;  // only its tensors are read; without one, all are
+  const Stage* stage = nullptr;  // only its tensors are read; without one, all of the description's
 };
 ModelWeights load_weights(const ModelDescription& description, const WeightStore& store,
                           Backend& backend, const WeightOptions& options);

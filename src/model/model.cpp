@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <numeric>
 #include <utility>
 
@@ -26,27 +25,27 @@ int64_t checked_context(const ModelSpec& spec, int64_t context) {
   return spec.default_context > 0 ? spec.default_context : spec.max_positions;
 }
 
-// Models that are trained in bf16 know the factor as bf16 has it; transformers rounds it in that
-// number format alone.
-float embed_scale(const ModelSpec& spec, DType dtype) {
-  if (!spec.scale_embedding) return 1;
-  const auto scale = static_cast<float>(std::sqrt(static_cast<double>(spec.d_model)));
-  return dtype == DType::kBF16 ? to_float(to_bfloat16(scale)) : scale;
+std::shared_ptr<const ModelDescription> own_description(
+    const std::shared_ptr<const Checkpoint>& checkpoint, const TensorShare* share) {
+  const ModelDescription& whole = checkpoint->description;
+  if (share == nullptr) return {checkpoint, &whole};
+  return std::make_shared<ModelDescription>(
+      description_of(whole, share->ranges(), /*with_biases=*/share->first()));
 }
 
-ModelWeights checked_weights(const Checkpoint& checkpoint, Backend& backend,
-                             const LoadOptions& options) {
-  const ModelSpec& spec = checkpoint.spec();
+ModelWeights checked_weights(const Checkpoint& checkpoint, const ModelDescription& own,
+                             Backend& backend, const LoadOptions& options) {
+  const ModelSpec& spec = own.spec;
   backend.check_heads(spec.head_dim, spec.n_heads / spec.n_kv_heads);
   const DType compute = backend.compute_dtype();
   if (options.weights && block_size(*options.weights).elements == 1 && *options.weights != compute)
     throw Error(fmt::format("weights of {} do not go with activations of {}",
                             dtype_name(*options.weights), dtype_name(compute)),
                 fmt::format("--weights {}, or a block type such as q8_0", dtype_name(compute)));
-  return load_weights(checkpoint.description, checkpoint.weights(), backend,
+  return load_weights(own, checkpoint.weights(), backend,
                       {.progress = options.progress,
                        .weights = {options.weights, options.expand_blocks},
-                       .stage = options.stage.get()});
+                       .stage = options.part.stage.get()});
 }
 
 }  // namespace
@@ -57,10 +56,25 @@ Model::Model(std::shared_ptr<const Checkpoint> checkpoint, std::unique_ptr<Backe
       spec_(checkpoint_->spec()),
       backend_(std::move(backend)),
       context_(checked_context(spec_, options.context)),
-      stage_(options.stage),
+      stage_(options.part.stage),
+      share_(options.part.share),
+      own_(own_description(checkpoint_, share_.get())),
       layers_(stage_ != nullptr ? stage_->layers() : LayerRange{0, spec_.n_layers}),
       weight_type_{options.weights, options.expand_blocks},
-      weights_(checked_weights(*checkpoint_, *backend_, options)) {}
+      weights_(checked_weights(*checkpoint_, *own_, *backend_, options)) {
+  SLUICE_CHECK(stage_ == nullptr || share_ == nullptr);
+}
+
+BlockShape Model::own_block_shape() const {
+  BlockShape shape = block_shape(own_->spec);
+  shape.divided = share_ != nullptr;
+  return shape;
+}
+
+RankSum Model::rank_sum() {
+  if (share_ == nullptr) return {};
+  return [this](const Tensor& rows) { share_->add_all(*backend_, rows); };
+}
 
 PlanShape Model::plan_shape() const {
   return {.n_layers = spec_.n_layers,
@@ -70,6 +84,21 @@ PlanShape Model::plan_shape() const {
           .context = context_,
           .capped = spec_.attention_cap > 0};
 }
+
+namespace {
+
+// A rank has some columns of these inputs alone.
+void check_divided(const LinearPlan& plan) {
+  for (const LayerLinearPlan& layer : plan.layers)
+    for (const BasisInput input : {BasisInput::kAttentionOutput, BasisInput::kMlpInner})
+      if (layer.of(input).kind != LinearKind::kDense)
+        throw Error(
+            "--split tensor divides the inputs of attention's output and of the MLP's last matrix, "
+            "which cannot be gated then",
+            "--split pipeline, or a plan with these inputs dense");
+}
+
+}  // namespace
 
 LinearShape linear_shape_of(const ModelSpec& spec) {
   return {.n_layers = spec.n_layers,
@@ -82,6 +111,7 @@ LinearShape Model::linear_shape() const { return linear_shape_of(spec_); }
 
 void Model::prepare_linear(const LinearPlan& plan, const Bases* bases) {
   check_linear_plan(plan, linear_shape(), bases);
+  if (share_ != nullptr) check_divided(plan);
   if (bases != nullptr) {
     if (bases_text_.value_or(bases->text_sha256) != bases->text_sha256)
       throw Error("the model has images in bases of another text already",
@@ -95,7 +125,7 @@ void Model::prepare_linear(const LinearPlan& plan, const Bases* bases) {
 
 void Model::prepare_groups(int64_t layer, const LayerLinearPlan& plan, const Bases* bases) {
   BlockWeights& block = weights_.blocks[static_cast<size_t>(layer)];
-  const LayerNames& names = checkpoint_->description.names.layers[static_cast<size_t>(layer)];
+  const LayerNames& names = own_->names.layers[static_cast<size_t>(layer)];
   const std::array matrices = {&names.qkv, &names.attention_out, &names.mlp_in, &names.mlp_out};
   for (const BasisInput input : kLinearInputs) {
     const GroupPlan& group_plan = plan.of(input);
@@ -109,7 +139,7 @@ void Model::prepare_groups(int64_t layer, const LayerLinearPlan& plan, const Bas
     // Images and columns are those of the weights in use.
     const MatrixSource source = with_weight_type(
         matrix_source(checkpoint_->weights(), *matrices[static_cast<size_t>(input)],
-                      spec_.row_widths().of(input)),
+                      own_->spec.row_widths().of(input)),
         weight_type_);
     if (!gsi) {
       group.add_columns(*backend_, source);
@@ -181,9 +211,12 @@ KvCache Model::make_cache(int64_t n_batch, int64_t capacity, const AttentionPlan
                               space_name(of_layer.space)));
     bases.back() = found->second;
   }
-  return KvCache(
-      spec_, *backend_, n_batch, capacity > 0 ? capacity : context_,
-      {.range = layers_, .plan = plan, .gates = std::move(gates), .bases = std::move(bases)});
+  return KvCache(own_->spec, *backend_, n_batch, capacity > 0 ? capacity : context_,
+                 {.range = layers_,
+                  .plan = plan,
+                  .gates = std::move(gates),
+                  .bases = std::move(bases),
+                  .first_kv_head = share_ != nullptr ? share_->ranges().kv_heads.begin : 0});
 }
 
 void Model::check_tokens(std::span<const int32_t> tokens, const KvCache& cache) const {
@@ -209,7 +242,7 @@ void Model::check_tokens(std::span<const int32_t> tokens, const KvCache& cache) 
 ConstTensor Model::forward(std::span<const int32_t> tokens, KvCache& cache) {
   check_tokens(tokens, cache);
   const auto n_rows = static_cast<int64_t>(tokens.size());
-  workspace_.resize(*backend_, block_shape(spec_), n_rows);
+  workspace_.resize(*backend_, own_block_shape(), n_rows);
   KvCache* const caches[] = {&cache};
   if (receives())
     stage_->receive(*backend_, workspace_.residual(), caches);
@@ -224,9 +257,9 @@ ConstTensor Model::forward(std::span<const int32_t> tokens, KvCache& cache) {
 ConstTensor Model::forward_exact(std::span<const int32_t> tokens, KvCache& cache) {
   check_tokens(tokens, cache);
   const int64_t n_rows = cache.n_batch();
-  SLUICE_CHECK(stage_ == nullptr && spec_.causal && std::ssize(tokens) == n_rows);
+  SLUICE_CHECK(ranks() == nullptr && spec_.causal && std::ssize(tokens) == n_rows);
   SLUICE_CHECK(cache.plan().audited && cache.plan().keeps_every_key());
-  workspace_.resize(*backend_, block_shape(spec_), n_rows);
+  workspace_.resize(*backend_, own_block_shape(), n_rows);
   embed(tokens, n_rows, cache.length());
   if (spec_.position == PositionKind::kRotary) reach(cache.length() + 1);
   const Tensor hidden = grown(*backend_, hidden_, backend_->compute_dtype(), n_rows, spec_.d_model);
@@ -239,10 +272,10 @@ ConstTensor Model::forward_exact(std::span<const int32_t> tokens, KvCache& cache
 
 ConstTensor Model::forward_from(int64_t first_layer, ConstTensor residual, KvCache& cache) {
   const int64_t n_rows = residual.rows();
-  SLUICE_CHECK(stage_ == nullptr && cache.length() == 0);
+  SLUICE_CHECK(ranks() == nullptr && cache.length() == 0);
   SLUICE_CHECK(first_layer >= 0 && first_layer < spec_.n_layers);
   SLUICE_CHECK(n_rows % cache.n_batch() == 0 && n_rows / cache.n_batch() <= cache.capacity());
-  workspace_.resize(*backend_, block_shape(spec_), n_rows);
+  workspace_.resize(*backend_, own_block_shape(), n_rows);
   std::vector<int32_t> all(static_cast<size_t>(n_rows));
   std::iota(all.begin(), all.end(), 0);
   backend_->gather_rows(residual, all, workspace_.residual());
@@ -262,7 +295,8 @@ ConstTensor Model::run_layers(int64_t first_layer, int64_t n_rows, KvCache& cach
 }
 
 void Model::run_blocks(const Pass& pass, const Tensor& hidden, KvCache& cache) {
-  const BlockShape shape = block_shape(spec_);
+  const BlockShape shape = own_block_shape();
+  const RankSum sum = rank_sum();
   for (int64_t layer = std::max(pass.first_layer, layers_.begin); layer < layers_.end; ++layer) {
     const RotaryTables& rotary = rotary_of(layer);
     run_block(*backend_, shape, weights_.blocks[static_cast<size_t>(layer)],
@@ -278,7 +312,8 @@ void Model::run_blocks(const Pass& pass, const Tensor& hidden, KvCache& cache) {
                .times = &cache.times(layer),
                .timed_device = cache.waits_to_time() ? backend_.get() : nullptr,
                .gates = pass.exact ? nullptr : cache.gates(layer),
-               .exact = pass.exact},
+               .exact = pass.exact,
+               .sum = sum ? &sum : nullptr},
               workspace_);
   }
   final_norm(hidden);
@@ -299,65 +334,6 @@ void Model::reach(int64_t n_positions) {
   if (spec_.local_rotary)
     local_rotary_ = make_rotary_tables(*spec_.local_rotary, context_, n, *backend_);
   rotary_ = make_rotary_tables(spec_.rotary, context_, n, *backend_);
-}
-
-void Model::embed(std::span<const int32_t> tokens, int64_t n_batch, int64_t first_position) {
-  const int64_t n_tokens = std::ssize(tokens) / n_batch;
-  std::vector<int32_t> positions(tokens.size());
-  for (size_t i = 0; i < positions.size(); ++i)
-    positions[i] = static_cast<int32_t>(first_position + static_cast<int64_t>(i) % n_tokens);
-  embed(tokens, std::vector<int64_t>(static_cast<size_t>(n_batch), n_tokens), positions);
-}
-
-void Model::embed(std::span<const int32_t> tokens, std::span<const int64_t> lengths,
-                  std::span<const int32_t> positions) {
-  const auto n_rows = static_cast<int64_t>(tokens.size());
-  const Tensor residual = workspace_.residual();
-  const bool narrow = weights_.project_in != nullptr;
-  const Tensor table_rows =
-      narrow ? grown(*backend_, embedded_, DType::kF32, n_rows, spec_.d_embed) : residual;
-  int64_t first = 0;
-  // Without token dropout a row does not depend on the others of its sequence.
-  for (const int64_t n_tokens : spec_.token_dropout ? lengths : std::span(&n_rows, 1)) {
-    const auto ids = tokens.subspan(static_cast<size_t>(first), static_cast<size_t>(n_tokens));
-    EmbedArgs args{.table = weights_.token_table.get(),
-                   .ids = ids,
-                   .scale = embed_scale(spec_, backend_->compute_dtype()),
-                   .zero_id = {},
-                   .out = table_rows.rows_from(first, n_tokens)};
-    first += n_tokens;
-    if (spec_.token_dropout) {
-      // Training masked 15% of the tokens and showed a mask for 80% of those.
-      const auto n_masks = std::count(ids.begin(), ids.end(), spec_.mask_id);
-      if (n_masks == n_tokens)
-        throw Error("every token is a mask, nothing is left to embed",
-                    "give some text around the masks");
-      const double seen = static_cast<double>(n_masks) / static_cast<double>(n_tokens);
-      args.scale = static_cast<float>((1 - 0.15 * 0.8) / (1 - seen));
-      args.zero_id = spec_.mask_id;
-    }
-    backend_->embed(args);
-  }
-  if (narrow) {
-    Tensor x = table_rows;
-    if (backend_->compute_dtype() != DType::kF32) {
-      x = grown(*backend_, projected_, backend_->compute_dtype(), n_rows, spec_.d_embed);
-      backend_->convert(table_rows, x);
-    }
-    backend_->linear({.weights = weights_.project_in.get(), .x = x, .out = residual});
-  }
-  std::vector<int32_t> rows(tokens.size());
-  const auto add = [&](const Table* table) {
-    if (table != nullptr)
-      backend_->embed(
-          {.table = table, .ids = rows, .zero_id = {}, .accumulate = true, .out = residual});
-  };
-  add(weights_.type_table.get());  // rows are still all 0
-  std::transform(positions.begin(), positions.end(), rows.begin(), [&](int32_t position) {
-    return static_cast<int32_t>(position + spec_.position_offset);
-  });
-  add(weights_.position_table.get());
-  if (weights_.embed_norm.exists) weights_.embed_norm.run(*backend_, residual, residual);
 }
 
 void check_head(bool has_head) {
@@ -381,11 +357,12 @@ void Model::logits(ConstTensor hidden, Tensor out) {
     if (weights_.head_norm.exists) weights_.head_norm.run(*backend_, x, x);
     hidden = x;
   }
-  const bool in_place = backend_->device() == out.device();
+  const bool in_place = share_ == nullptr && backend_->device() == out.device();
   const Tensor scores =
-      in_place ? out : grown(*backend_, scores_, DType::kF32, n_rows, spec_.vocab);
+      in_place ? out : grown(*backend_, scores_, DType::kF32, n_rows, weights_.head->n_out());
   backend_->linear({.weights = weights_.head.get(), .x = hidden, .out = scores});
   if (spec_.logit_cap > 0) backend_->soft_cap(spec_.logit_cap, scores);
+  if (share_ != nullptr) return share_->bring_scores(*backend_, scores, out);
   if (!in_place) backend_->download(scores, out);
 }
 

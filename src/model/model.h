@@ -13,8 +13,16 @@
 #include "model/load.h"
 #include "model/rotary.h"
 #include "model/stage.h"
+#include "model/tensor_share.h"
 
 namespace sluice::impl {
+
+// What this rank has of a model that is divided over several, by layers or by width; without
+// either, it has all.
+struct RankPart {
+  std::shared_ptr<Stage> stage = nullptr;
+  std::shared_ptr<TensorShare> share = nullptr;
+};
 
 struct LoadOptions {
   int64_t context = 0;  // positions in use, 0 for the model's own limit
@@ -24,8 +32,7 @@ struct LoadOptions {
   std::optional<DType> weights = {};
   // The values of blocks, in the compute dtype: to compare blocks with.
   bool expand_blocks = false;
-  // What this rank has of a model that is divided over several; without one, it has all.
-  std::shared_ptr<Stage> stage = nullptr;
+  RankPart part = {};
 };
 
 // The next tokens of one sequence of a ragged batch.
@@ -44,6 +51,8 @@ class Model {
         const LoadOptions& options);
 
   const ModelSpec& spec() const { return spec_; }
+  // The same with the heads and inner columns that this rank has.
+  const ModelSpec& own_spec() const { return own_->spec; }
   Backend& backend() const { return *backend_; }
   int64_t context() const { return context_; }
   int64_t weight_bytes() const { return weights_.bytes; }
@@ -53,13 +62,19 @@ class Model {
   bool has_head() const { return weights_.head != nullptr; }
 
   // nullptr: the model is whole. Of one that is divided over ranks, all of them call forward(),
-  // forward_ragged(), logits() and share() alike. Hidden states and logits are the last one's; the
-  // others leave theirs as they are.
-  const Stage* stage() const { return stage_.get(); }
+  // forward_ragged(), logits() and share() alike. Logits are the last one's, and so are hidden
+  // states in a pipeline; the others leave theirs as they are.
+  Communicator* ranks() const {
+    return stage_ != nullptr ? &stage_->ranks() : share_ != nullptr ? &share_->ranks() : nullptr;
+  }
+  const Stage* stage() const { return stage_.get(); }               // of a pipeline, or nullptr
+  const TensorShare* tensor_share() const { return share_.get(); }  // or nullptr
   bool has_last_layer() const { return stage_ == nullptr || stage_->last(); }
-  // Makes tokens those that the last stage chose.
+  // Whether this rank has the scores of the whole vocabulary, and so chooses tokens.
+  bool chooses() const { return has_last_layer() && (share_ == nullptr || share_->last()); }
+  // Makes tokens those that the last rank chose.
   void share(std::span<int32_t> tokens) {
-    if (stage_ != nullptr) stage_->share(tokens);
+    if (ranks() != nullptr) share_chosen(*ranks(), tokens);
   }
 
   // What a plan for this model must fit.
@@ -140,6 +155,9 @@ class Model {
   // The same of sequences of one length.
   void embed(std::span<const int32_t> tokens, int64_t n_batch, int64_t first_position);
   void final_norm(const Tensor& hidden);
+  BlockShape own_block_shape() const;
+  // BlockInput::sum of a divided model, otherwise empty.
+  RankSum rank_sum();
   // The residual stream of a pass, from the stage before and to the next one.
   bool receives() const { return stage_ != nullptr && !stage_->first(); }
   void send_on(std::span<KvCache* const> caches) {
@@ -151,7 +169,9 @@ class Model {
   std::unique_ptr<Backend> backend_;
   int64_t context_;
   std::shared_ptr<Stage> stage_;
-  LayerRange layers_;  // all, or those of the stage
+  std::shared_ptr<TensorShare> share_;
+  std::shared_ptr<const ModelDescription> own_;  // the checkpoint's, or what the share has of it
+  LayerRange layers_;                            // all, or those of the stage
   WeightType weight_type_;
   ModelWeights weights_;
   std::optional<std::string> bases_text_;  // sha256 of the text whose bases the images are in

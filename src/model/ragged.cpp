@@ -29,7 +29,7 @@ ConstTensor Model::forward_ragged(std::span<const SequenceTokens> sequences) {
     n_positions = std::max(n_positions, cache.length() + lengths.back());
   }
   const int64_t n_rows = std::ssize(tokens);
-  workspace_.resize(*backend_, block_shape(spec_), n_rows);
+  workspace_.resize(*backend_, own_block_shape(), n_rows);
   std::vector<KvCache*> caches;
   for (const SequenceTokens& sequence : sequences) caches.push_back(sequence.cache);
   if (receives())
@@ -60,7 +60,8 @@ ConstTensor Model::forward_ragged(std::span<const SequenceTokens> sequences) {
 
 void Model::run_ragged_blocks(std::span<const SequenceTokens> sequences,
                               std::span<const int32_t> positions, const Tensor& hidden) {
-  const BlockShape shape = block_shape(spec_);
+  const BlockShape shape = own_block_shape();
+  const RankSum sum = rank_sum();
   KvCache& first = *sequences.front().cache;  // times of the whole pass are its
   std::vector<SequencePart> parts(sequences.size());
   for (int64_t layer = layers_.begin; layer < layers_.end; ++layer) {
@@ -85,6 +86,7 @@ void Model::run_ragged_blocks(std::span<const SequenceTokens> sequences,
                .sine = rotary.sine.view(),
                .times = &first.times(layer),
                .timed_device = first.waits_to_time() ? backend_.get() : nullptr,
+               .sum = sum ? &sum : nullptr,
                .parts = parts,
                .positions = positions},
               workspace_);

@@ -110,7 +110,12 @@ struct MatrixPart {
   // Where the part is rows [first_row, first_row + n_out) of a stored matrix of n_stored rows;
   // 0: all of it.
   int64_t first_row = 0, n_stored = 0;
+  // The same of columns: from first_column on, of n_stored_columns.
+  int64_t first_column = 0, n_stored_columns = 0;
   int64_t stored_rows() const { return n_stored > 0 ? n_stored : n_out; }
+  int64_t stored_columns(int64_t n_in) const {
+    return n_stored_columns > 0 ? n_stored_columns : n_in;
+  }
 };
 using MatrixNames = std::vector<MatrixPart>;  // empty: the matrix does not exist
 

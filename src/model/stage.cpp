@@ -136,10 +136,10 @@ void Stage::send(Backend& backend, const ConstTensor& residual, std::span<KvCach
 
 // Without waiting for a stage that is itself about to send rows here: with several groups of
 // sequences in flight the others are behind the last in their passes.
-void Stage::share(std::span<int32_t> tokens) {
-  const int from = n_stages() - 1;
-  if (!last()) return ranks_.receive(std::as_writable_bytes(tokens), from);
-  for (int to = 0; to < from; ++to) ranks_.post(std::as_bytes(tokens), to);
+void share_chosen(Communicator& ranks, std::span<int32_t> tokens) {
+  const int from = ranks.size() - 1;
+  if (ranks.rank() < from) return ranks.receive(std::as_writable_bytes(tokens), from);
+  for (int to = 0; to < from; ++to) ranks.post(std::as_bytes(tokens), to);
 }
 
 }  // namespace sluice::impl

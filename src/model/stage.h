@@ -23,6 +23,9 @@ struct DividedBytes {
 // sum of squares is the smallest. A stage may have no layer.
 std::vector<LayerRange> divide_layers(const DividedBytes& bytes, int n);
 
+// Makes tokens those of the last rank, which chose them.
+void share_chosen(Communicator& ranks, std::span<int32_t> tokens);
+
 // What one rank has of a divided model, and its messages to the others. All ranks make the same
 // passes in the same order. The ranks must outlive it.
 class Stage {
@@ -39,8 +42,6 @@ class Stage {
   // from the stage before, and to the one behind.
   void receive(Backend& backend, const Tensor& residual, std::span<KvCache* const> caches);
   void send(Backend& backend, const ConstTensor& residual, std::span<KvCache* const> caches);
-  // The tokens that the last stage chose, to all others.
-  void share(std::span<int32_t> tokens);
 
  private:
   Communicator& ranks_;

@@ -98,13 +98,13 @@ std::unique_ptr<Backend> make_backend(const CommonOptions& options) {
 }
 
 Model load_model(const std::shared_ptr<const Checkpoint>& checkpoint, const CommonOptions& options,
-                 std::shared_ptr<Stage> stage) {
+                 RankPart part) {
   ProgressBar bar("loading", options.quiet);
   Model model(checkpoint, make_backend(options),
               {.context = options.context,
                .progress = [&](double done) { bar.update(done, ""); },
                .weights = weight_type_named(options.weights),
-               .stage = std::move(stage)});
+               .part = std::move(part)});
   if (model.n_other_weights() > 0 && !options.quiet)
     say("sluice: {} of {} matrices have a width that blocks of {} do not divide; they are in "
         "blocks "

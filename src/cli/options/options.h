@@ -53,9 +53,9 @@ std::vector<T> distinct(const std::vector<T>& values) {
 // Sets the threads and makes the backend that the flags ask for.
 std::unique_ptr<Backend> make_backend(const CommonOptions& options);
 
-// Loads the model with a progress bar; stage: what of it, or nullptr for all.
+// Loads the model with a progress bar; part: what of it.
 Model load_model(const std::shared_ptr<const Checkpoint>& checkpoint, const CommonOptions& options,
-                 std::shared_ptr<Stage> stage = nullptr);
+                 RankPart part = {});
 
 // By whatever names, there already or not.
 bool same_file(const std::filesystem::path& a, const std::filesystem::path& b);

@@ -12,74 +12,20 @@
 #include "parity/compare.h"
 #include "select/received.h"
 #include "unit/model/byte_tokenizer.h"
-#include "unit/model/family_models.h"
+#include "unit/model/divided_models.h"
 #include "unit/model/full_bases.h"
 #include "unit/ranks/thread_ranks.h"
 
 namespace sluice::impl::test {
 namespace {
 
-using CheckpointPtr = std::shared_ptr<const Checkpoint>;
-
-Model whole_model(const CheckpointPtr& checkpoint, int64_t context) {
-  return Model(checkpoint, make_cpu_backend(DType::kF32),
-               {.context = context, .progress = {}, .weights = DType::kF32});
-}
-
 Model stage_model(Communicator& ranks, const CheckpointPtr& checkpoint, int64_t context) {
   return Model(checkpoint, make_cpu_backend(DType::kF32),
                {.context = context,
                 .progress = {},
                 .weights = DType::kF32,
-                .stage = balanced_stage(ranks, checkpoint->description, checkpoint->weights(),
-                                        DType::kF32)});
-}
-
-// A prompt in two pieces, then greedy tokens.
-struct Continuation {
-  std::vector<float> logits;  // after the prompt and after every token but the last
-  std::vector<int32_t> tokens;
-};
-Continuation continued(Model& model, const std::vector<int32_t>& prompt, int64_t n_tokens,
-                       const Plan& plan) {
-  KvCache cache = model.make_cache(1, std::ssize(prompt) + n_tokens, plan.attention, plan.linear);
-  const auto all = std::span(prompt);
-  const size_t half = prompt.size() / 2;
-  std::vector<float> scores(static_cast<size_t>(model.spec().vocab));
-  const Tensor view(scores.data(), DType::kF32, {1, model.spec().vocab});
-  if (half > 0) model.forward(all.first(half), cache);
-  ConstTensor hidden = model.forward(all.subspan(half), cache);
-  Continuation result;
-  while (true) {
-    model.logits(hidden.rows_from(hidden.rows() - 1, 1), view);
-    result.logits.insert(result.logits.end(), scores.begin(), scores.end());
-    auto best =
-        static_cast<int32_t>(std::max_element(scores.begin(), scores.end()) - scores.begin());
-    model.share({&best, 1});
-    result.tokens.push_back(best);
-    if (std::ssize(result.tokens) == n_tokens) return result;
-    hidden = model.forward({&result.tokens.back(), 1}, cache);
-  }
-}
-
-AttentionPlan keys_plan(const Model& model, const FamilyCase* family = nullptr) {
-  UniformAttention choice;
-  choice.mode = AttentionMode::kKeys;
-  choice.rule = SelectRule::kCascadeCover;
-  choice.tau = family != nullptr ? family->tau : 0.8;
-  choice.window = choice.block = 8;
-  return uniform_plan(choice, model.plan_shape());
-}
-
-AttentionPlan refine_plan(const Model& model) {
-  UniformAttention choice;
-  choice.mode = AttentionMode::kRefine;
-  choice.sinks = 0;
-  choice.window = 0;
-  choice.delta = 0.05;
-  choice.refine.segment = 16;
-  choice.refine.tile = 1;
-  return uniform_plan(choice, model.plan_shape());
+                .part = {.stage = balanced_stage(ranks, checkpoint->description,
+                                                 checkpoint->weights(), DType::kF32)}});
 }
 
 class DividedGolden : public testing::TestWithParam<std::string> {};
@@ -120,16 +66,6 @@ INSTANTIATE_TEST_SUITE_P(Models, DividedGolden, testing::ValuesIn(causal_models(
                          [](const auto& test) {
                            return test_name_of(test.param, {"cpu", DType::kF32});
                          });
-
-// Eight layers, so that sets cross several borders.
-CheckpointPtr deep_llama() {
-  const nlohmann::json config = {
-      {"model_type", "llama"},          {"num_hidden_layers", 8},   {"hidden_size", 64},
-      {"intermediate_size", 96},        {"num_attention_heads", 4}, {"num_key_value_heads", 2},
-      {"max_position_embeddings", 512}, {"vocab_size", 64},         {"rms_norm_eps", 1e-5},
-      {"tie_word_embeddings", false}};
-  return synthetic_checkpoint(ConfigReader(config, "deep llama"));
-}
 
 // The sets of every layer, those of other ranks included.
 std::vector<TokenSet> all_sets(Model& model, const std::vector<int32_t>& tokens, const Plan& plan) {

@@ -1,0 +1,398 @@
+// A model whose layers are divided over ranks by width gives what a whole one gives, up to
+// round-off: sums over heads and inner columns are taken in another order.
+
+#include "model/tensor_share.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cmath>
+#include <numeric>
+
+#include "model/batch.h"
+#include "parity/compare.h"
+#include "unit/model/byte_tokenizer.h"
+#include "unit/model/divided_models.h"
+
+namespace sluice::impl::test {
+namespace {
+
+// How a model is loaded, whole or divided.
+struct Loading {
+  int64_t context = 0;
+  DType dtype = DType::kF32;
+  std::optional<DType> weights = DType::kF32;
+  bool expanded = false;
+};
+
+Model loaded(const CheckpointPtr& checkpoint, const Loading& how, Communicator* ranks = nullptr) {
+  RankPart part;
+  if (ranks != nullptr)
+    part.share = std::make_shared<TensorShare>(
+        *ranks,
+        divide_tensors(checkpoint->description, checkpoint->weights(), how.weights, ranks->size()));
+  return Model(checkpoint, make_cpu_backend(how.dtype),
+               {.context = how.context,
+                .progress = {},
+                .weights = how.weights,
+                .expand_blocks = how.expanded,
+                .part = std::move(part)});
+}
+
+// The largest difference of logits, of their range.
+double distance(const Continuation& a, const Continuation& b) {
+  SLUICE_CHECK(a.logits.size() == b.logits.size());
+  double worst = 0;
+  for (size_t i = 0; i < a.logits.size(); ++i)
+    worst = std::max(worst, std::abs(double{a.logits[i]} - b.logits[i]));
+  return worst / range_of(b.logits);
+}
+
+// f32: what model_golden_test allows, where sums have another order too.
+constexpr double kAllowed = 2e-5;
+
+void expect_near(const Continuation& got, const Continuation& expected, const Model& model,
+                 double allowed = kAllowed) {
+  EXPECT_EQ(got.tokens, expected.tokens);
+  if (model.chooses()) {
+    EXPECT_LE(distance(got, expected), allowed);
+  }
+}
+
+// On every number of these ranks for which there are heads; says so where there is none.
+void compare(const CheckpointPtr& checkpoint, const Loading& how, std::vector<int32_t> prompt,
+             const std::vector<Plan>& plans, double allowed = kAllowed) {
+  Model whole = loaded(checkpoint, how);
+  if (whole.spec().n_kv_heads < 2) GTEST_SKIP() << "one key head cannot be divided";
+  constexpr int64_t n_tokens = 6;
+  prompt.resize(std::min(prompt.size(),  // some fill the context
+                         static_cast<size_t>(whole.context() - n_tokens)));
+  for (const Plan& plan : plans) {
+    const Continuation expected = continued(whole, prompt, n_tokens, plan);
+    for (const int n_ranks : {2, 3, 4}) {
+      if (n_ranks > whole.spec().n_kv_heads) continue;
+      on_ranks(n_ranks, [&](Communicator& ranks) {
+        Model model = loaded(checkpoint, how, &ranks);
+        expect_near(continued(model, prompt, n_tokens, plan), expected, model, allowed);
+      });
+    }
+  }
+}
+
+class TensorGolden : public testing::TestWithParam<std::string> {};
+
+TEST_P(TensorGolden, GivesTheLogitsAndTokensOfTheWholeModel) {
+  const GoldenModel golden = golden_model(GetParam());
+  const CheckpointPtr checkpoint = open_checkpoint(golden.path());
+  const Loading how{.context = golden.context};
+  const Model whole = loaded(checkpoint, how);
+  compare(checkpoint, how, golden.prompt,
+          {{},
+           {.attention = keys_plan(whole), .linear = {}},
+           {.attention = refine_plan(whole), .linear = {}}});
+}
+INSTANTIATE_TEST_SUITE_P(Models, TensorGolden, testing::ValuesIn(causal_models()),
+                         [](const auto& test) {
+                           return test_name_of(test.param, {"cpu", DType::kF32});
+                         });
+
+// Two runs whose activations are rounded at values that differ by round-off: see "Numbers" in
+// docs/architecture.md.
+TEST(TensorShares, OfBf16GiveTheTokensOfTheWholeModel) {
+  const GoldenModel golden = golden_model("models/llama");
+  const CheckpointPtr checkpoint = open_checkpoint(golden.path());
+  const auto n_layers = static_cast<double>(checkpoint->spec().n_layers);
+  compare(checkpoint, {.dtype = DType::kBF16, .weights = DType::kBF16}, golden.prompt, {{}},
+          std::sqrt(2.0) * 3 * 0x1p-9 * std::sqrt(10 * n_layers + 2));
+}
+
+// How far rounding moves the logits of a whole model: what is rounded to 8 bits may differ by
+// round-off and so by a step, but not every value does.
+double moved(const CheckpointPtr& checkpoint, const Loading& how, const Loading& unrounded,
+             const std::vector<int32_t>& prompt, const Plan& plan, const Plan& exact) {
+  Model rounding = loaded(checkpoint, how), plain = loaded(checkpoint, unrounded);
+  return distance(continued(rounding, prompt, 1, plan), continued(plain, prompt, 1, exact));
+}
+
+class TensorBlocks : public testing::TestWithParam<DType> {};
+
+TEST_P(TensorBlocks, MadeWhileLoadingGiveTheTokensOfTheWholeModel) {
+  const CheckpointPtr checkpoint = deep_llama();  // 32 columns of attention's output to a key head
+  const std::vector<int32_t> prompt = repeating_tokens(7);
+  const Loading how{.weights = GetParam()}, expanded{.weights = GetParam(), .expanded = true};
+  compare(checkpoint, how, prompt, {{}}, moved(checkpoint, how, expanded, prompt, {}, {}));
+}
+INSTANTIATE_TEST_SUITE_P(Types, TensorBlocks, testing::Values(DType::kQ8_0, DType::kQ4_0),
+                         [](const auto& test) { return std::string(dtype_name(test.param)); });
+
+class TensorStored : public testing::TestWithParam<std::string> {};
+
+// Where a border of heads cuts a block, the matrix is expanded. Passes of more than eight rows do
+// not round their inputs in f32, so that it makes no difference to them.
+TEST_P(TensorStored, BlocksGiveTheLogitsOfTheWholeModel) {
+  const CheckpointPtr checkpoint = open_checkpoint(golden_model(GetParam()).path());
+  const Loading how{.context = 32, .weights = {}};
+  Model whole = loaded(checkpoint, how);
+  const std::vector<int32_t> prompt = repeating_tokens(30);
+  const Continuation expected = continued(whole, prompt, 1, {});
+  std::array<int64_t, 2> bytes{};
+  on_ranks(2, [&](Communicator& ranks) {
+    Model model = loaded(checkpoint, how, &ranks);
+    expect_near(continued(model, prompt, 1, {}), expected, model);
+    bytes[static_cast<size_t>(ranks.rank())] = model.weight_bytes();
+  });
+  // Expanded ones take four times the bytes of q8_0 and are the fewest.
+  EXPECT_GE(bytes[0] + bytes[1], whole.weight_bytes());
+  EXPECT_LT(bytes[0] + bytes[1], 2 * whole.weight_bytes());
+}
+INSTANTIATE_TEST_SUITE_P(Models, TensorStored,
+                         testing::Values("gguf/llama-q8_0.gguf", "gguf/gpt2-q4_0.gguf",
+                                         "gguf/llama-mixed.gguf", "gguf/phi3-q8_0.gguf"),
+                         [](const auto& test) {
+                           return test_name_of(test.param, {"cpu", DType::kF32});
+                         });
+
+TEST(TensorShares, WithInt8CachesGiveTheTokensOfTheWholeModel) {
+  const CheckpointPtr checkpoint = deep_llama(4);
+  const std::vector<int32_t> prompt = repeating_tokens(40);
+  UniformAttention choice;
+  choice.cache = CacheKind::kInt8;
+  const Plan plan{.attention = uniform_plan(choice, loaded(checkpoint, {}).plan_shape()),
+                  .linear = {}};
+  compare(checkpoint, {}, prompt, {plan}, moved(checkpoint, {}, {}, prompt, plan, {}));
+}
+
+class TensorPlan : public testing::TestWithParam<const char*> {
+ protected:
+  Plan plan_for(const Model& model) const {
+    const std::string name = GetParam();
+    UniformAttention choice;
+    choice.mode = name == "copy"       ? AttentionMode::kCopy
+                  : name == "baseline" ? AttentionMode::kBaseline
+                                       : AttentionMode::kKeys;
+    choice.tau = 0.6;
+    choice.window = choice.block = name == "auto" ? 128 : 16;
+    choice.tau_auto = name == "auto";
+    choice.baseline = {.kind = BaselineKind::kQuest, .keep = 0.5, .context = 340};
+    Plan plan{.attention = uniform_plan(choice, model.plan_shape()), .linear = {}};
+    auto& layers = plan.attention.layers;
+    if (name == "reuse") {
+      for (const size_t layer : {1, 2, 3, 5, 6}) layers[layer].reuse = true;
+    }
+    if (name == "heads") {  // whose sets a rank has none of, or all
+      for (LayerPlan& layer : layers) {
+        layer.heads[0].tau = 0.8;
+        layer.heads[1].kind = HeadKind::kDense;
+        layer.heads[3].kind = HeadKind::kWindow;
+      }
+    }
+    if (name == "mixed") {
+      for (const size_t layer : {2, 3, 4}) layers[layer] = LayerPlan{};
+      layers[5] = refine_plan(model).layers[5];
+      for (size_t head = 0; head < 4; ++head)
+        layers[5].heads[head].delta = 0.02 * static_cast<double>(head);
+    }
+    return plan;
+  }
+};
+
+std::vector<TokenSet> all_sets(Model& model, const std::vector<int32_t>& tokens, const Plan& plan) {
+  KvCache cache = model.make_cache(1, 0, plan.attention);
+  for (size_t begin = 0; begin < tokens.size(); begin += 100)
+    model.forward(std::span(tokens).subspan(begin, std::min<size_t>(100, tokens.size() - begin)),
+                  cache);
+  std::vector<TokenSet> sets;
+  for (int64_t layer = 0; layer < model.spec().n_layers; ++layer)
+    if (const Selector* selector = cache.selector(layer))
+      sets.insert(sets.end(), selector->sets().begin(), selector->sets().end());
+  return sets;
+}
+
+TEST_P(TensorPlan, SetsOnEveryRankAreThoseOfTheWholeModel) {
+  const CheckpointPtr checkpoint = deep_llama(4);
+  Model whole = loaded(checkpoint, {});
+  const Plan plan = plan_for(whole);
+  const std::vector<int32_t> text = repeating_tokens(330);
+  const std::vector<int32_t> prompt(text.begin(), text.begin() + 300);
+  const std::vector<TokenSet> sets = all_sets(whole, text, plan);
+  const Continuation expected = continued(whole, prompt, 40, plan);
+  for (const int n_ranks : {2, 3, 4})
+    on_ranks(n_ranks, [&](Communicator& ranks) {
+      Model model = loaded(checkpoint, {}, &ranks);
+      const std::vector<TokenSet> got = all_sets(model, text, plan);
+      ASSERT_EQ(got.size(), sets.size());
+      for (size_t i = 0; i < sets.size(); ++i) {
+        EXPECT_EQ(got[i].tau, sets[i].tau);
+        EXPECT_EQ(got[i].status, sets[i].status);
+        EXPECT_EQ(got[i].owner, sets[i].owner);
+        EXPECT_EQ(got[i].cluster, sets[i].cluster);
+      }
+      expect_near(continued(model, prompt, 40, plan), expected, model);
+    });
+}
+INSTANTIATE_TEST_SUITE_P(Plans, TensorPlan,
+                         testing::Values("keys", "auto", "copy", "reuse", "heads", "mixed",
+                                         "baseline"),
+                         [](const auto& test) { return std::string(test.param); });
+
+// Greedy tokens of this random model do not depend on round-off (batch_test.cpp says why).
+TEST(TensorShares, BatchesGiveTheAnswersOfTheWholeModel) {
+  const CheckpointPtr checkpoint = deep_llama(4);
+  Model whole = loaded(checkpoint, {});
+  const ByteTokenizer tokenizer({.first_byte = 32, .vocab = 64});
+  std::vector<std::string> texts;
+  for (uint32_t i = 0; i < 7; ++i) {
+    std::string text;
+    for (const int32_t token : repeating_tokens(3 + i * 17 % 60, i + 1))
+      text += static_cast<char>(32 + token);
+    texts.push_back(text);
+  }
+  texts.push_back(std::string(600, '!'));  // does not fit the context
+  std::vector<BatchPrompt> prompts;
+  for (const std::string& text : texts) prompts.push_back({.text = text});
+  const auto answers_of = [&](Model& model, int64_t n_live, const Plan& plan) {
+    std::vector<std::string> answers(prompts.size());
+    generate_batch(model, tokenizer, prompts, {.n_predict = 9, .plan = plan}, n_live,
+                   {.token = {}, .done = [&](int64_t index, BatchAnswer answer) {
+                      answers[static_cast<size_t>(index)] =
+                          answer.error ? answer.error->what() : answer.text;
+                    }});
+    return answers;
+  };
+  UniformAttention copy;
+  copy.mode = AttentionMode::kCopy;
+  copy.tau = 0.6;
+  for (const Plan& plan :
+       {Plan{}, Plan{.attention = keys_plan(whole), .linear = {}},
+        Plan{.attention = uniform_plan(copy, whole.plan_shape()), .linear = {}}}) {
+    const auto expected = answers_of(whole, 5, plan);
+    EXPECT_NE(expected.back().find("600 tokens"), std::string::npos);
+    for (const int64_t n_live : {1, 5})
+      on_ranks(3, [&](Communicator& ranks) {
+        Model model = loaded(checkpoint, {}, &ranks);
+        EXPECT_EQ(answers_of(model, n_live, plan), expected);
+      });
+  }
+}
+
+// A layer sends rows of n_tokens * d_model * 4 bytes to each other rank, twice. Scores go to the
+// last rank, a token from it to all others. Sets are not sent.
+TEST(TensorShares, SendWhatTheFormulaSays) {
+  const CheckpointPtr checkpoint = deep_llama(4);
+  Model whole = loaded(checkpoint, {});
+  for (const bool keys : {false, true}) {
+    const Plan plan{.attention = keys ? keys_plan(whole) : AttentionPlan{}, .linear = {}};
+    constexpr int kRanks = 4;
+    on_ranks(kRanks, [&](Communicator& ranks) {
+      Model model = loaded(checkpoint, {}, &ranks);
+      const ModelSpec& spec = model.spec();
+      const int64_t n_prompt = 50, n_answer = 5, n_passes = 2 + n_answer - 1;
+      continued(model, repeating_tokens(n_prompt), n_answer, plan);
+      const int64_t n_tokens = n_prompt + n_answer - 1;
+      int64_t bytes = spec.n_layers * 2 * n_tokens * spec.d_model * 4 * (kRanks - 1);
+      int64_t messages = spec.n_layers * 2 * n_passes * (kRanks - 1);
+      bytes += n_answer * 4 * (model.chooses() ? kRanks - 1 : spec.vocab / kRanks);
+      messages += n_answer * (model.chooses() ? kRanks - 1 : 1);
+      EXPECT_EQ(ranks.bytes_sent(), bytes);
+      EXPECT_EQ(ranks.messages_sent(), messages);
+    });
+  }
+}
+
+// Above 64 KiB every rank adds a slice for all: the rows travel twice, however many ranks there
+// are.
+TEST(TensorShares, SendLargeSumsInSlices) {
+  const CheckpointPtr checkpoint = deep_llama(4);
+  constexpr int kRanks = 4;
+  on_ranks(kRanks, [&](Communicator& ranks) {
+    Model model = loaded(checkpoint, {}, &ranks);
+    const int64_t n_tokens = 300, n_layers = model.spec().n_layers;  // 75 KiB
+    KvCache cache = model.make_cache();
+    model.forward(repeating_tokens(n_tokens), cache);
+    EXPECT_EQ(ranks.bytes_sent(),
+              n_layers * 2 * 2 * (kRanks - 1) * (n_tokens * model.spec().d_model * 4 / kRanks));
+    EXPECT_EQ(ranks.messages_sent(), n_layers * 2 * 2 * (kRanks - 1));
+  });
+}
+
+TEST(TensorShares, ParallelBlocksSumOnce) {
+  for (const char* name : {"models/gptj", "models/gpt-neox"}) {
+    const GoldenModel golden = golden_model(name);
+    const CheckpointPtr checkpoint = open_checkpoint(golden.path());
+    on_ranks(2, [&](Communicator& ranks) {
+      Model model = loaded(checkpoint, {.context = golden.context}, &ranks);
+      KvCache cache = model.make_cache();
+      model.forward(std::vector<int32_t>{1, 2, 3}, cache);
+      EXPECT_EQ(ranks.messages_sent(), model.spec().n_layers);
+      EXPECT_EQ(ranks.bytes_sent(), model.spec().n_layers * 3 * model.spec().d_model * 4);
+    });
+  }
+}
+
+TEST(TensorShares, FiguresOfAnAnswerAreThoseOfAllRanksTogether) {
+  const CheckpointPtr checkpoint = deep_llama(4);
+  const ByteTokenizer tokenizer({.first_byte = 32, .vocab = 64});
+  Model whole = loaded(checkpoint, {});
+  const GenerateOptions options{.n_predict = 7,
+                                .plan = {.attention = keys_plan(whole), .linear = {}}};
+  const auto generated = [&](Model& model) {
+    return generate(model, tokenizer, Prompt{.tokens = repeating_tokens(60)}, options,
+                    [](std::string_view) {});
+  };
+  const GenerateResult expected = generated(whole);
+  on_ranks(3, [&](Communicator& ranks) {
+    Model model = loaded(checkpoint, {}, &ranks);
+    GenerateResult got = generated(model);
+    EXPECT_EQ(got.tokens, expected.tokens);
+    EXPECT_LT(got.cache.dense_bytes, expected.cache.dense_bytes);
+    combine(model, got);
+    EXPECT_EQ(got.cache.dense_bytes, expected.cache.dense_bytes);
+    EXPECT_EQ(got.cache.bytes.keys_values.exact, expected.cache.bytes.keys_values.exact);
+    EXPECT_EQ(got.cache.bytes.keys_values.clusters, expected.cache.bytes.keys_values.clusters);
+    EXPECT_EQ(got.linear.weight_bytes_fraction(), expected.linear.weight_bytes_fraction());
+  });
+}
+
+TEST(TensorShares, RanksLoadTheirShareOfTheWeights) {
+  const CheckpointPtr checkpoint = deep_llama(4);
+  const int64_t all = loaded(checkpoint, {}).weight_bytes();
+  for (const int n_ranks : {1, 2, 4}) {
+    std::vector<int64_t> bytes(static_cast<size_t>(n_ranks));
+    on_ranks(n_ranks, [&](Communicator& ranks) {
+      bytes[static_cast<size_t>(ranks.rank())] = loaded(checkpoint, {}, &ranks).weight_bytes();
+    });
+    for (const int64_t share : bytes) EXPECT_EQ(share, all / n_ranks);
+  }
+}
+
+TEST(TensorShares, MoreRanksThanKeyHeadsAreRefused) {
+  const CheckpointPtr checkpoint = deep_llama();
+  try {
+    divide_tensors(checkpoint->description, checkpoint->weights(), {}, 3);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(), "3 ranks cannot share the 2 key heads of this model");
+    EXPECT_EQ(error.hint(), "mpirun -n 2 or less, or --split pipeline");
+  }
+}
+
+TEST(DivideTensors, CutsInnerColumnsBetweenBlocks) {
+  ModelDescription description = deep_llama(4)->description;
+  description.spec.d_inner = 1536;
+  const auto inner = [&](std::optional<DType> weights, int n) {
+    std::vector<Range> ranges;
+    for (const TensorRanges& rank : divide_tensors(description, {}, weights, n))
+      ranges.push_back(rank.inner);
+    return ranges;
+  };
+  using Ranges = std::vector<Range>;
+  EXPECT_EQ(inner({}, 4), (Ranges{{0, 384}, {384, 768}, {768, 1152}, {1152, 1536}}));
+  EXPECT_EQ(inner(DType::kQ4_K, 4), (Ranges{{0, 256}, {256, 768}, {768, 1024}, {1024, 1536}}));
+  description.spec.d_inner = 100;  // fewer blocks of 32 columns than ranks
+  EXPECT_EQ(inner(DType::kQ8_0, 4), (Ranges{{0, 25}, {25, 50}, {50, 75}, {75, 100}}));
+  description.spec.d_inner = 130;  // the last block is cut
+  EXPECT_EQ(inner(DType::kQ8_0, 4), (Ranges{{0, 32}, {32, 64}, {64, 96}, {96, 130}}));
+}
+
+}  // namespace
+}  // namespace sluice::impl::test
