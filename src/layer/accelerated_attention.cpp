@@ -74,9 +74,8 @@ void run_reps(Backend& backend, const BlockShape& shape, const BlockWeights& wei
   }
   if (n > 0) {
     const Tensor outputs = layer.add_outputs(batch, n);
-    run_linear(backend, input, BasisInput::kAttentionOutput,
-               {.weights = &weights.attention_out.dense(), .x = attended, .out = outputs});
-    if (input.sum != nullptr) (*input.sum)(outputs);
+    run_last_product(backend, input, BasisInput::kAttentionOutput, weights.attention_out,
+                     {.weights = &weights.attention_out.dense(), .x = attended, .out = outputs});
     // What a later token copies is what was added to the residual stream.
     if (weights.attention_post_norm.exists)
       weights.attention_post_norm.run(backend, outputs, outputs);

@@ -70,19 +70,36 @@ void run_linear(Backend& backend, const BlockInput& input, BasisInput which,
   }
 }
 
+void run_last_product(Backend& backend, const BlockInput& input, BasisInput which,
+                      const LinearGroup& group, const LinearArgs& args) {
+  if (!group.by_rows()) {
+    run_linear(backend, input, which, args);
+    if (input.ranks != nullptr) input.ranks->sum(backend, args.out);
+    return;
+  }
+  SLUICE_CHECK(input.ranks != nullptr && !args.accumulate);
+  const int64_t n_rows = args.x.rows();
+  const Buffer x = backend.allocate(args.x.dtype(), {n_rows, group.dense().n_in()});
+  const Buffer columns = backend.allocate(DType::kF32, {n_rows, group.dense().n_out()});
+  input.ranks->gather(backend, args.x, x.view());
+  LinearArgs own = args;
+  own.x = x.view();
+  own.out = columns.view();
+  run_linear(backend, input, which, own);
+  input.ranks->gather(backend, columns.view(), args.out);
+}
+
 void run_output(Backend& backend, const BlockInput& input, const HalfOutput& half,
                 Workspace& workspace) {
-  const bool normed = half.post_norm.exists, apart = normed || input.sum != nullptr;
-  const bool first_of_two = input.sums_once && half.which == BasisInput::kAttentionOutput;
-  const bool second_of_two = input.sums_once && !first_of_two;
+  const bool normed = half.post_norm.exists, apart = normed || input.ranks != nullptr;
   const Tensor residual = workspace.residual(), out = apart ? workspace.added() : residual;
-  run_linear(backend, input, half.which,
-             {.weights = &half.group.dense(),
-              .x = half.x,
-              .accumulate = !apart || second_of_two,
-              .out = out});
-  if (!apart || first_of_two) return;
-  if (input.sum != nullptr) (*input.sum)(out);
+  const bool waits = input.sums_once && half.which == BasisInput::kAttentionOutput;
+  const bool joins = input.sums_once && !waits;
+  const LinearArgs product{
+      .weights = &half.group.dense(), .x = half.x, .accumulate = !apart || joins, .out = out};
+  if (waits) return run_linear(backend, input, half.which, product);
+  run_last_product(backend, input, half.which, half.group, product);
+  if (!apart) return;
   if (normed) half.post_norm.run(backend, out, out);
   backend.add_rows(out, {}, residual);
 }
@@ -120,7 +137,8 @@ bool projects_every_row(const BlockInput& input) {
 void run_parallel(Backend& backend, const BlockShape& shape, const BlockWeights& weights,
                   const BlockInput& input, Workspace& workspace) {
   BlockInput halves = input;
-  halves.sums_once = input.sum != nullptr && projects_every_row(input);
+  halves.sums_once = input.ranks != nullptr && projects_every_row(input) &&
+                     !weights.attention_out.by_rows() && !weights.mlp_out.by_rows();
   run_attention(backend, shape, weights, halves, workspace);
   run_mlp(backend, shape, weights, halves, workspace);
 }

@@ -33,8 +33,7 @@ struct BlockShape {
   bool rotary;
   RotaryStyle rotary_style;
   float attention_cap = 0;  // AttendDenseArgs::cap
-  // Heads and inner columns are those of one rank; BlockInput::sum adds up what ranks have.
-  bool divided = false;
+  bool divided = false;     // heads and inner columns are those of one rank: BlockInput::ranks
 };
 
 // A block's weights. The four matrices are the linear groups that plans and GSI speak of:
@@ -116,8 +115,15 @@ struct LinearSeen {
 };
 using LinearObserver = std::function<void(const LinearSeen&)>;
 
-// Replaces rows (n_rows, d_model) f32 by the sum of those of all ranks.
-using RankSum = std::function<void(const Tensor& rows)>;
+// What the ranks of a divided block do together. All tensors are contiguous.
+class RankExchange {
+ public:
+  virtual ~RankExchange() = default;
+  // Replaces rows (n_rows, d_model) f32 by the sum of those of all ranks.
+  virtual void sum(Backend& backend, const Tensor& rows) = 0;
+  // out: (n_rows, columns of all ranks, in their order); own: (n_rows, those of this one)
+  virtual void gather(Backend& backend, const ConstTensor& own, const Tensor& out) = 0;
+};
 
 // One sequence of a ragged batch, in one layer.
 struct SequencePart {
@@ -148,7 +154,7 @@ struct BlockInput {
   LinearGates* gates = nullptr;                     // without, linear layers are dense
   bool exact = false;     // attends exactly and leaves refined caches as they are; of one token
   int64_t sequence = -1;  // whose rows these are; -1: all, stacked
-  const RankSum* sum = nullptr;  // of a divided block
+  RankExchange* ranks = nullptr;  // of a divided block
   // Of such a block that is parallel: attention's product waits in workspace.added() for the MLP's,
   // and their sum goes over the ranks once.
   bool sums_once = false;

@@ -29,7 +29,12 @@ class LinearGroup {
  public:
   LinearGroup() = default;
   // NOLINTNEXTLINE(google-explicit-constructor): a matrix is a group that is dense only.
-  LinearGroup(std::unique_ptr<LinearWeights> dense) : dense_(std::move(dense)) {}
+  LinearGroup(std::unique_ptr<LinearWeights> dense, bool by_rows = false)
+      : dense_(std::move(dense)), by_rows_(by_rows) {}
+
+  // Of a matrix that ranks add up the products of: this rank has some of its rows instead of some
+  // of its columns, since a gate decides by whole inputs.
+  bool by_rows() const { return by_rows_; }
 
   const LinearWeights& dense() const { return *dense_; }  // always there
   int64_t elements() const { return dense_->n_in() * dense_->n_out(); }
@@ -51,6 +56,7 @@ class LinearGroup {
 
  private:
   std::unique_ptr<LinearWeights> dense_;
+  bool by_rows_ = false;
   std::map<int64_t, Subspace> subspaces_;  // by rank
   std::unique_ptr<ColumnWeights> columns_;
 };

@@ -48,6 +48,10 @@ std::optional<RotaryArgs> rotary_of(const BlockShape& shape, const BlockWeights&
 void run_linear(Backend& backend, const BlockInput& input, BasisInput which,
                 const LinearArgs& args);
 
+// The same of the last product of a half of a block, for all ranks together where it is divided.
+void run_last_product(Backend& backend, const BlockInput& input, BasisInput which,
+                      const LinearGroup& group, const LinearArgs& args);
+
 // The last product of a half of a block.
 struct HalfOutput {
   BasisInput which;
@@ -55,7 +59,7 @@ struct HalfOutput {
   const Norm& post_norm;  // of the product, or one that does not exist
   ConstTensor x;
 };
-// Adds it to the residual stream: of a divided block, the sum over ranks.
+// Adds it to the residual stream.
 void run_output(Backend& backend, const BlockInput& input, const HalfOutput& half,
                 Workspace& workspace);
 

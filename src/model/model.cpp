@@ -71,11 +71,6 @@ BlockShape Model::own_block_shape() const {
   return shape;
 }
 
-RankSum Model::rank_sum() {
-  if (share_ == nullptr) return {};
-  return [this](const Tensor& rows) { share_->add_all(*backend_, rows); };
-}
-
 PlanShape Model::plan_shape() const {
   return {.n_layers = spec_.n_layers,
           .n_kv_heads = spec_.n_kv_heads,
@@ -84,21 +79,6 @@ PlanShape Model::plan_shape() const {
           .context = context_,
           .capped = spec_.attention_cap > 0};
 }
-
-namespace {
-
-// A rank has some columns of these inputs alone.
-void check_divided(const LinearPlan& plan) {
-  for (const LayerLinearPlan& layer : plan.layers)
-    for (const BasisInput input : {BasisInput::kAttentionOutput, BasisInput::kMlpInner})
-      if (layer.of(input).kind != LinearKind::kDense)
-        throw Error(
-            "--split tensor divides the inputs of attention's output and of the MLP's last matrix, "
-            "which cannot be gated then",
-            "--split pipeline, or a plan with these inputs dense");
-}
-
-}  // namespace
 
 LinearShape linear_shape_of(const ModelSpec& spec) {
   return {.n_layers = spec.n_layers,
@@ -111,7 +91,6 @@ LinearShape Model::linear_shape() const { return linear_shape_of(spec_); }
 
 void Model::prepare_linear(const LinearPlan& plan, const Bases* bases) {
   check_linear_plan(plan, linear_shape(), bases);
-  if (share_ != nullptr) check_divided(plan);
   if (bases != nullptr) {
     if (bases_text_.value_or(bases->text_sha256) != bases->text_sha256)
       throw Error("the model has images in bases of another text already",
@@ -123,10 +102,20 @@ void Model::prepare_linear(const LinearPlan& plan, const Bases* bases) {
     prepare_groups(layer, plan.layers[static_cast<size_t>(layer)], bases);
 }
 
+MatrixSource Model::gated_source(int64_t layer, BasisInput input) const {
+  const bool by_rows = has_columns_of(input);
+  const ModelDescription& of = by_rows ? checkpoint_->description : *own_;
+  const LayerNames& names = of.names.layers[static_cast<size_t>(layer)];
+  const MatrixNames& all = *std::array{&names.qkv, &names.attention_out, &names.mlp_in,
+                                       &names.mlp_out}[static_cast<size_t>(input)];
+  return with_weight_type(
+      matrix_source(checkpoint_->weights(), by_rows ? rows_of(all, share_->ranges().model) : all,
+                    of.spec.row_widths().of(input)),
+      weight_type_);
+}
+
 void Model::prepare_groups(int64_t layer, const LayerLinearPlan& plan, const Bases* bases) {
   BlockWeights& block = weights_.blocks[static_cast<size_t>(layer)];
-  const LayerNames& names = own_->names.layers[static_cast<size_t>(layer)];
-  const std::array matrices = {&names.qkv, &names.attention_out, &names.mlp_in, &names.mlp_out};
   for (const BasisInput input : kLinearInputs) {
     const GroupPlan& group_plan = plan.of(input);
     LinearGroup& group = block.group(input);
@@ -136,11 +125,12 @@ void Model::prepare_groups(int64_t layer, const LayerLinearPlan& plan, const Bas
     if (gsi ? subspace != nullptr && (!host || subspace->host != nullptr)
             : group_plan.kind == LinearKind::kDense || group.columns() != nullptr)
       continue;
-    // Images and columns are those of the weights in use.
-    const MatrixSource source = with_weight_type(
-        matrix_source(checkpoint_->weights(), *matrices[static_cast<size_t>(input)],
-                      own_->spec.row_widths().of(input)),
-        weight_type_);
+    const MatrixSource source = gated_source(layer, input);
+    if (has_columns_of(input) && !group.by_rows()) {
+      weights_.bytes -= group.dense().bytes();
+      group = LinearGroup(backend_->pack_linear(source), /*by_rows=*/true);
+      weights_.bytes += group.dense().bytes();
+    }
     if (!gsi) {
       group.add_columns(*backend_, source);
       continue;
@@ -296,7 +286,6 @@ ConstTensor Model::run_layers(int64_t first_layer, int64_t n_rows, KvCache& cach
 
 void Model::run_blocks(const Pass& pass, const Tensor& hidden, KvCache& cache) {
   const BlockShape shape = own_block_shape();
-  const RankSum sum = rank_sum();
   for (int64_t layer = std::max(pass.first_layer, layers_.begin); layer < layers_.end; ++layer) {
     const RotaryTables& rotary = rotary_of(layer);
     run_block(*backend_, shape, weights_.blocks[static_cast<size_t>(layer)],
@@ -313,7 +302,7 @@ void Model::run_blocks(const Pass& pass, const Tensor& hidden, KvCache& cache) {
                .timed_device = cache.waits_to_time() ? backend_.get() : nullptr,
                .gates = pass.exact ? nullptr : cache.gates(layer),
                .exact = pass.exact,
-               .sum = sum ? &sum : nullptr},
+               .ranks = share_.get()},
               workspace_);
   }
   final_norm(hidden);

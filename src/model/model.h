@@ -142,6 +142,14 @@ class Model {
   void run_ragged_blocks(std::span<const SequenceTokens> sequences,
                          std::span<const int32_t> positions, const Tensor& hidden);
   bool can_record(const KvCache& cache) const;
+  // Whether this rank has some columns of the matrix that reads an input.
+  bool has_columns_of(BasisInput input) const {
+    return share_ != nullptr &&
+           (input == BasisInput::kAttentionOutput || input == BasisInput::kMlpInner);
+  }
+  // The weights in use of a matrix that is gated: images and columns are made of them. A gate
+  // decides by whole inputs, so a rank has rows of such a matrix in place of columns.
+  MatrixSource gated_source(int64_t layer, BasisInput input) const;
   void prepare_groups(int64_t layer, const LayerLinearPlan& plan, const Bases* bases);
   // Makes the rotary tables long enough: a model may allow far more positions than a text has.
   void reach(int64_t n_positions);
@@ -156,8 +164,6 @@ class Model {
   void embed(std::span<const int32_t> tokens, int64_t n_batch, int64_t first_position);
   void final_norm(const Tensor& hidden);
   BlockShape own_block_shape() const;
-  // BlockInput::sum of a divided model, otherwise empty.
-  RankSum rank_sum();
   // The residual stream of a pass, from the stage before and to the next one.
   bool receives() const { return stage_ != nullptr && !stage_->first(); }
   void send_on(std::span<KvCache* const> caches) {

@@ -61,7 +61,6 @@ ConstTensor Model::forward_ragged(std::span<const SequenceTokens> sequences) {
 void Model::run_ragged_blocks(std::span<const SequenceTokens> sequences,
                               std::span<const int32_t> positions, const Tensor& hidden) {
   const BlockShape shape = own_block_shape();
-  const RankSum sum = rank_sum();
   KvCache& first = *sequences.front().cache;  // times of the whole pass are its
   std::vector<SequencePart> parts(sequences.size());
   for (int64_t layer = layers_.begin; layer < layers_.end; ++layer) {
@@ -86,7 +85,7 @@ void Model::run_ragged_blocks(std::span<const SequenceTokens> sequences,
                .sine = rotary.sine.view(),
                .times = &first.times(layer),
                .timed_device = first.waits_to_time() ? backend_.get() : nullptr,
-               .sum = sum ? &sum : nullptr,
+               .ranks = share_.get(),
                .parts = parts,
                .positions = positions},
               workspace_);

@@ -29,19 +29,8 @@ int64_t inner_unit(const ModelDescription& description, const WeightStore& store
   return description.spec.d_inner / unit < n ? 1 : unit;
 }
 
-// Adds rows of a stack to `out`.
-void add_rows_of(const MatrixNames& names, Range rows, MatrixNames& out) {
-  int64_t at = 0;
-  for (const MatrixPart& part : names) {
-    const int64_t begin = std::max(rows.begin, at), end = std::min(rows.end, at + part.n_out);
-    if (begin < end) {
-      MatrixPart& some = out.emplace_back(part);
-      some.n_stored = part.stored_rows();
-      some.first_row += begin - at;
-      some.n_out = end - begin;
-    }
-    at += part.n_out;
-  }
+void append(MatrixNames& names, const MatrixNames& more) {
+  names.insert(names.end(), more.begin(), more.end());
 }
 
 MatrixNames columns_of(MatrixNames names, Range columns, int64_t n_in, bool with_biases) {
@@ -54,6 +43,22 @@ MatrixNames columns_of(MatrixNames names, Range columns, int64_t n_in, bool with
 }
 
 }  // namespace
+
+MatrixNames rows_of(const MatrixNames& names, Range rows) {
+  MatrixNames some;
+  int64_t at = 0;
+  for (const MatrixPart& part : names) {
+    const int64_t begin = std::max(rows.begin, at), end = std::min(rows.end, at + part.n_out);
+    if (begin < end) {
+      MatrixPart& rest = some.emplace_back(part);
+      rest.n_stored = part.stored_rows();
+      rest.first_row += begin - at;
+      rest.n_out = end - begin;
+    }
+    at += part.n_out;
+  }
+  return some;
+}
 
 std::vector<TensorRanges> divide_tensors(const ModelDescription& description,
                                          const WeightStore& store, std::optional<DType> weights,
@@ -72,7 +77,8 @@ std::vector<TensorRanges> divide_tensors(const ModelDescription& description,
   for (int i = 0; i < n; ++i)
     all.push_back({.kv_heads = part_of(spec.n_kv_heads, 1, i, n),
                    .inner = part_of(spec.d_inner, unit, i, n),
-                   .vocab = part_of(spec.vocab, 1, i, n)});
+                   .vocab = part_of(spec.vocab, 1, i, n),
+                   .model = part_of(spec.d_model, 1, i, n)});
   return all;
 }
 
@@ -91,18 +97,17 @@ ModelDescription description_of(const ModelDescription& whole, const TensorRange
   };
   for (LayerNames& layer : own.names.layers) {
     const LayerNames all = layer;
-    layer.qkv.clear();
-    add_rows_of(all.qkv, columns(group, 0), layer.qkv);
-    add_rows_of(all.qkv, columns(1, q), layer.qkv);
-    add_rows_of(all.qkv, columns(1, q + kv), layer.qkv);
+    layer.qkv = rows_of(all.qkv, columns(group, 0));
+    append(layer.qkv, rows_of(all.qkv, columns(1, q)));
+    append(layer.qkv, rows_of(all.qkv, columns(1, q + kv)));
     layer.attention_out = columns_of(all.attention_out, columns(group, 0), q, with_biases);
-    layer.mlp_in.clear();
-    for (const int64_t first : {int64_t{0}, inner})  // gate and up, where it is gated
-      add_rows_of(all.mlp_in, {first + ranges.inner.begin, first + ranges.inner.end}, layer.mlp_in);
+    layer.mlp_in = rows_of(all.mlp_in, ranges.inner);
+    if (spec.gated)  // up, behind the gate
+      append(layer.mlp_in,
+             rows_of(all.mlp_in, {inner + ranges.inner.begin, inner + ranges.inner.end}));
     layer.mlp_out = columns_of(all.mlp_out, ranges.inner, inner, with_biases);
   }
-  own.names.head.clear();
-  add_rows_of(whole.names.head, ranges.vocab, own.names.head);
+  own.names.head = rows_of(whole.names.head, ranges.vocab);
   return own;
 }
 
@@ -112,12 +117,32 @@ std::span<float> TensorShare::host_rows(Backend& backend, const ConstTensor& row
   return rows_;
 }
 
-void TensorShare::add_all(Backend& backend, const Tensor& rows) {
+void TensorShare::sum(Backend& backend, const Tensor& rows) {
   SLUICE_CHECK(rows.contiguous() && rows.dtype() == DType::kF32);
   if (rows.device() == Device::kCpu)
     return ranks_.add_all({rows.data<float>(), static_cast<size_t>(rows.shape().numel())});
   ranks_.add_all(host_rows(backend, rows));
   backend.upload(ConstTensor(rows_.data(), DType::kF32, rows.shape()), rows);
+}
+
+void TensorShare::gather(Backend& backend, const ConstTensor& own, const Tensor& out) {
+  SLUICE_CHECK(own.dtype() == out.dtype() && out.contiguous());
+  const auto n_rows = static_cast<size_t>(own.rows());
+  const auto bytes_of = [](const ConstTensor& rows) {
+    return std::vector<std::byte>(
+        static_cast<size_t>(rows.shape().numel() * element_bytes(rows.dtype())));
+  };
+  std::vector<std::byte> mine = bytes_of(own), all = bytes_of(out);
+  backend.download(own, Tensor(mine.data(), own.dtype(), own.shape()));
+  size_t at = 0;  // bytes of a row that are there
+  for (const std::vector<std::byte>& part : ranks_.gather_all(mine)) {
+    const size_t width = part.size() / n_rows;
+    for (size_t row = 0; row < n_rows; ++row)
+      std::copy_n(part.data() + row * width, width, all.data() + row * all.size() / n_rows + at);
+    at += width;
+  }
+  SLUICE_CHECK(at * n_rows == all.size());
+  backend.upload(ConstTensor(all.data(), out.dtype(), out.shape()), out);
 }
 
 void TensorShare::bring_scores(Backend& backend, const ConstTensor& own, const Tensor& out) {

@@ -26,6 +26,7 @@ struct TensorRanges {
   Range kv_heads;  // with the query heads that read them
   Range inner;     // columns of the MLP
   Range vocab;     // rows of the head
+  Range model;     // rows of matrices of d_model rows that are divided by rows
 
   bool operator==(const TensorRanges&) const = default;
 };
@@ -43,9 +44,12 @@ std::vector<TensorRanges> divide_tensors(const ModelDescription& description,
 ModelDescription description_of(const ModelDescription& whole, const TensorRanges& ranges,
                                 bool with_biases);
 
+// Rows of a stack.
+MatrixNames rows_of(const MatrixNames& names, Range rows);
+
 // What one rank has of a divided model, and its messages to the others. All ranks make the same
 // passes in the same order. The ranks must outlive it.
-class TensorShare {
+class TensorShare : public RankExchange {
  public:
   // all: of every rank.
   TensorShare(Communicator& ranks, std::vector<TensorRanges> all)
@@ -56,9 +60,9 @@ class TensorShare {
   bool last() const { return ranks_.rank() == ranks_.size() - 1; }
   Communicator& ranks() const { return ranks_; }
 
-  // Replaces rows (n_rows, d_model) f32, on any device, by the sum of all ranks': the same bits on
-  // each.
-  void add_all(Backend& backend, const Tensor& rows);
+  // The same bits on every rank.
+  void sum(Backend& backend, const Tensor& rows) override;
+  void gather(Backend& backend, const ConstTensor& own, const Tensor& out) override;
   // Brings the scores of this rank's vocabulary, (n_rows, its size) f32 on any device, to the last
   // rank, which writes those of all to out, (n_rows, vocab) on the host.
   void bring_scores(Backend& backend, const ConstTensor& own, const Tensor& out);

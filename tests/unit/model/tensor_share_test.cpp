@@ -13,6 +13,7 @@
 #include "parity/compare.h"
 #include "unit/model/byte_tokenizer.h"
 #include "unit/model/divided_models.h"
+#include "unit/model/full_bases.h"
 
 namespace sluice::impl::test {
 namespace {
@@ -233,6 +234,45 @@ TEST_P(TensorPlan, SetsOnEveryRankAreThoseOfTheWholeModel) {
 INSTANTIATE_TEST_SUITE_P(Plans, TensorPlan,
                          testing::Values("keys", "auto", "copy", "reuse", "heads", "mixed",
                                          "baseline"),
+                         [](const auto& test) { return std::string(test.param); });
+
+class TensorGates : public testing::TestWithParam<const char*> {};
+
+TEST_P(TensorGates, DecideAsThoseOfTheWholeModel) {
+  const CheckpointPtr checkpoint = deep_llama(4);
+  Model whole = loaded(checkpoint, {});
+  const std::string name = GetParam();
+  const Bases bases = full_bases(whole.spec());
+  const LinearPlan linear =
+      uniform_linear_plan({.kind = name == "graded" ? LinearKind::kGraded : LinearKind::kGsi,
+                           .rank = name == "graded" ? 0 : 48,
+                           .epsilon = 0.4,
+                           .adaptive = name == "adaptive" ? 4 : 0},
+                          whole.linear_shape());
+  UniformAttention copy;
+  copy.mode = AttentionMode::kCopy;
+  copy.tau = 0.6;
+  const std::vector<Plan> plans = {
+      {.attention = {}, .linear = linear},
+      {.attention = uniform_plan(copy, whole.plan_shape()), .linear = linear}};
+  whole.prepare_linear(linear, &bases);
+  const std::vector<int32_t> prompt = repeating_tokens(40);
+  for (const Plan& plan : plans) {
+    const Continuation expected = continued(whole, prompt, 8, plan);
+    for (const int n_ranks : {2, 3})
+      on_ranks(n_ranks, [&](Communicator& ranks) {
+        Model model = loaded(checkpoint, {}, &ranks);
+        model.prepare_linear(linear, &bases);
+        EXPECT_LT(model.prepared_bytes(), whole.prepared_bytes());
+        EXPECT_LT(model.weight_bytes(), whole.weight_bytes());
+        expect_near(continued(model, prompt, 8, plan), expected, model);
+        // Layers whose plan is dense use the same matrices.
+        Model dense = loaded(checkpoint, {});
+        expect_near(continued(model, prompt, 8, {}), continued(dense, prompt, 8, {}), model);
+      });
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Kinds, TensorGates, testing::Values("gsi", "adaptive", "graded"),
                          [](const auto& test) { return std::string(test.param); });
 
 // Greedy tokens of this random model do not depend on round-off (batch_test.cpp says why).
