@@ -7,7 +7,8 @@
 namespace sluice::impl {
 
 bool Model::can_record(const KvCache& cache) const {
-  return share_ == nullptr && !observer_ && !linear_observer_ && !cache.waits_to_time() && cache.can_record();
+  return share_ == nullptr && !observer_ && !linear_observer_ && !cache.waits_to_time() &&
+         cache.can_record();
 }
 
 void Model::run_step(bool exact, const Tensor& hidden, KvCache& cache) {

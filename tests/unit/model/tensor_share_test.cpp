@@ -7,38 +7,14 @@
 
 #include <array>
 #include <cmath>
-#include <numeric>
 
 #include "model/batch.h"
-#include "parity/compare.h"
 #include "unit/model/byte_tokenizer.h"
-#include "unit/model/divided_models.h"
 #include "unit/model/full_bases.h"
+#include "unit/model/tensor_models.h"
 
 namespace sluice::impl::test {
 namespace {
-
-// How a model is loaded, whole or divided.
-struct Loading {
-  int64_t context = 0;
-  DType dtype = DType::kF32;
-  std::optional<DType> weights = DType::kF32;
-  bool expanded = false;
-};
-
-Model loaded(const CheckpointPtr& checkpoint, const Loading& how, Communicator* ranks = nullptr) {
-  RankPart part;
-  if (ranks != nullptr)
-    part.share = std::make_shared<TensorShare>(
-        *ranks,
-        divide_tensors(checkpoint->description, checkpoint->weights(), how.weights, ranks->size()));
-  return Model(checkpoint, make_cpu_backend(how.dtype),
-               {.context = how.context,
-                .progress = {},
-                .weights = how.weights,
-                .expand_blocks = how.expanded,
-                .part = std::move(part)});
-}
 
 // The largest difference of logits, of their range.
 double distance(const Continuation& a, const Continuation& b) {
@@ -187,6 +163,19 @@ class TensorPlan : public testing::TestWithParam<const char*> {
         layer.heads[3].kind = HeadKind::kWindow;
       }
     }
+    if (name == "baseline") {
+      for (size_t layer = 0; layer < layers.size(); ++layer)
+        layers[layer].baseline.kind = static_cast<BaselineKind>(layer % 4);
+    }
+    if (name ==
+        "refine") {  // every rule with every kind of clusters, and tiles that decide together
+      plan.attention = refine_plan(model);
+      for (size_t layer = 0; layer < layers.size(); ++layer) {
+        layers[layer].refine.rule = static_cast<RefineRule>(layer % 3);
+        layers[layer].refine.clusters = static_cast<ClusterKind>(layer / 3);
+        layers[layer].refine.tile = layer % 2 == 0 ? 1 : 16;
+      }
+    }
     if (name == "mixed") {
       for (const size_t layer : {2, 3, 4}) layers[layer] = LayerPlan{};
       layers[5] = refine_plan(model).layers[5];
@@ -232,8 +221,8 @@ TEST_P(TensorPlan, SetsOnEveryRankAreThoseOfTheWholeModel) {
     });
 }
 INSTANTIATE_TEST_SUITE_P(Plans, TensorPlan,
-                         testing::Values("keys", "auto", "copy", "reuse", "heads", "mixed",
-                                         "baseline"),
+                         testing::Values("keys", "auto", "copy", "reuse", "heads", "refine",
+                                         "mixed", "baseline"),
                          [](const auto& test) { return std::string(test.param); });
 
 class TensorGates : public testing::TestWithParam<const char*> {};
@@ -313,125 +302,6 @@ TEST(TensorShares, BatchesGiveTheAnswersOfTheWholeModel) {
         EXPECT_EQ(answers_of(model, n_live, plan), expected);
       });
   }
-}
-
-// A layer sends rows of n_tokens * d_model * 4 bytes to each other rank, twice. Scores go to the
-// last rank, a token from it to all others. Sets are not sent.
-TEST(TensorShares, SendWhatTheFormulaSays) {
-  const CheckpointPtr checkpoint = deep_llama(4);
-  Model whole = loaded(checkpoint, {});
-  for (const bool keys : {false, true}) {
-    const Plan plan{.attention = keys ? keys_plan(whole) : AttentionPlan{}, .linear = {}};
-    constexpr int kRanks = 4;
-    on_ranks(kRanks, [&](Communicator& ranks) {
-      Model model = loaded(checkpoint, {}, &ranks);
-      const ModelSpec& spec = model.spec();
-      const int64_t n_prompt = 50, n_answer = 5, n_passes = 2 + n_answer - 1;
-      continued(model, repeating_tokens(n_prompt), n_answer, plan);
-      const int64_t n_tokens = n_prompt + n_answer - 1;
-      int64_t bytes = spec.n_layers * 2 * n_tokens * spec.d_model * 4 * (kRanks - 1);
-      int64_t messages = spec.n_layers * 2 * n_passes * (kRanks - 1);
-      bytes += n_answer * 4 * (model.chooses() ? kRanks - 1 : spec.vocab / kRanks);
-      messages += n_answer * (model.chooses() ? kRanks - 1 : 1);
-      EXPECT_EQ(ranks.bytes_sent(), bytes);
-      EXPECT_EQ(ranks.messages_sent(), messages);
-    });
-  }
-}
-
-// Above 64 KiB every rank adds a slice for all: the rows travel twice, however many ranks there
-// are.
-TEST(TensorShares, SendLargeSumsInSlices) {
-  const CheckpointPtr checkpoint = deep_llama(4);
-  constexpr int kRanks = 4;
-  on_ranks(kRanks, [&](Communicator& ranks) {
-    Model model = loaded(checkpoint, {}, &ranks);
-    const int64_t n_tokens = 300, n_layers = model.spec().n_layers;  // 75 KiB
-    KvCache cache = model.make_cache();
-    model.forward(repeating_tokens(n_tokens), cache);
-    EXPECT_EQ(ranks.bytes_sent(),
-              n_layers * 2 * 2 * (kRanks - 1) * (n_tokens * model.spec().d_model * 4 / kRanks));
-    EXPECT_EQ(ranks.messages_sent(), n_layers * 2 * 2 * (kRanks - 1));
-  });
-}
-
-TEST(TensorShares, ParallelBlocksSumOnce) {
-  for (const char* name : {"models/gptj", "models/gpt-neox"}) {
-    const GoldenModel golden = golden_model(name);
-    const CheckpointPtr checkpoint = open_checkpoint(golden.path());
-    on_ranks(2, [&](Communicator& ranks) {
-      Model model = loaded(checkpoint, {.context = golden.context}, &ranks);
-      KvCache cache = model.make_cache();
-      model.forward(std::vector<int32_t>{1, 2, 3}, cache);
-      EXPECT_EQ(ranks.messages_sent(), model.spec().n_layers);
-      EXPECT_EQ(ranks.bytes_sent(), model.spec().n_layers * 3 * model.spec().d_model * 4);
-    });
-  }
-}
-
-TEST(TensorShares, FiguresOfAnAnswerAreThoseOfAllRanksTogether) {
-  const CheckpointPtr checkpoint = deep_llama(4);
-  const ByteTokenizer tokenizer({.first_byte = 32, .vocab = 64});
-  Model whole = loaded(checkpoint, {});
-  const GenerateOptions options{.n_predict = 7,
-                                .plan = {.attention = keys_plan(whole), .linear = {}}};
-  const auto generated = [&](Model& model) {
-    return generate(model, tokenizer, Prompt{.tokens = repeating_tokens(60)}, options,
-                    [](std::string_view) {});
-  };
-  const GenerateResult expected = generated(whole);
-  on_ranks(3, [&](Communicator& ranks) {
-    Model model = loaded(checkpoint, {}, &ranks);
-    GenerateResult got = generated(model);
-    EXPECT_EQ(got.tokens, expected.tokens);
-    EXPECT_LT(got.cache.dense_bytes, expected.cache.dense_bytes);
-    combine(model, got);
-    EXPECT_EQ(got.cache.dense_bytes, expected.cache.dense_bytes);
-    EXPECT_EQ(got.cache.bytes.keys_values.exact, expected.cache.bytes.keys_values.exact);
-    EXPECT_EQ(got.cache.bytes.keys_values.clusters, expected.cache.bytes.keys_values.clusters);
-    EXPECT_EQ(got.linear.weight_bytes_fraction(), expected.linear.weight_bytes_fraction());
-  });
-}
-
-TEST(TensorShares, RanksLoadTheirShareOfTheWeights) {
-  const CheckpointPtr checkpoint = deep_llama(4);
-  const int64_t all = loaded(checkpoint, {}).weight_bytes();
-  for (const int n_ranks : {1, 2, 4}) {
-    std::vector<int64_t> bytes(static_cast<size_t>(n_ranks));
-    on_ranks(n_ranks, [&](Communicator& ranks) {
-      bytes[static_cast<size_t>(ranks.rank())] = loaded(checkpoint, {}, &ranks).weight_bytes();
-    });
-    for (const int64_t share : bytes) EXPECT_EQ(share, all / n_ranks);
-  }
-}
-
-TEST(TensorShares, MoreRanksThanKeyHeadsAreRefused) {
-  const CheckpointPtr checkpoint = deep_llama();
-  try {
-    divide_tensors(checkpoint->description, checkpoint->weights(), {}, 3);
-    FAIL();
-  } catch (const Error& error) {
-    EXPECT_STREQ(error.what(), "3 ranks cannot share the 2 key heads of this model");
-    EXPECT_EQ(error.hint(), "mpirun -n 2 or less, or --split pipeline");
-  }
-}
-
-TEST(DivideTensors, CutsInnerColumnsBetweenBlocks) {
-  ModelDescription description = deep_llama(4)->description;
-  description.spec.d_inner = 1536;
-  const auto inner = [&](std::optional<DType> weights, int n) {
-    std::vector<Range> ranges;
-    for (const TensorRanges& rank : divide_tensors(description, {}, weights, n))
-      ranges.push_back(rank.inner);
-    return ranges;
-  };
-  using Ranges = std::vector<Range>;
-  EXPECT_EQ(inner({}, 4), (Ranges{{0, 384}, {384, 768}, {768, 1152}, {1152, 1536}}));
-  EXPECT_EQ(inner(DType::kQ4_K, 4), (Ranges{{0, 256}, {256, 768}, {768, 1024}, {1024, 1536}}));
-  description.spec.d_inner = 100;  // fewer blocks of 32 columns than ranks
-  EXPECT_EQ(inner(DType::kQ8_0, 4), (Ranges{{0, 25}, {25, 50}, {50, 75}, {75, 100}}));
-  description.spec.d_inner = 130;  // the last block is cut
-  EXPECT_EQ(inner(DType::kQ8_0, 4), (Ranges{{0, 32}, {32, 64}, {64, 96}, {96, 130}}));
 }
 
 }  // namespace

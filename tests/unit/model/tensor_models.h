@@ -1,0 +1,33 @@
+// Models that are divided over ranks by width.
+
+#pragma once
+
+#include "model/tensor_share.h"
+#include "unit/model/divided_models.h"
+
+namespace sluice::impl::test {
+
+// How a model is loaded, whole or divided.
+struct Loading {
+  int64_t context = 0;
+  DType dtype = DType::kF32;
+  std::optional<DType> weights = DType::kF32;
+  bool expanded = false;
+};
+
+inline Model loaded(const CheckpointPtr& checkpoint, const Loading& how,
+                    Communicator* ranks = nullptr) {
+  RankPart part;
+  if (ranks != nullptr)
+    part.share = std::make_shared<TensorShare>(
+        *ranks,
+        divide_tensors(checkpoint->description, checkpoint->weights(), how.weights, ranks->size()));
+  return Model(checkpoint, make_cpu_backend(how.dtype),
+               {.context = how.context,
+                .progress = {},
+                .weights = how.weights,
+                .expand_blocks = how.expanded,
+                .part = std::move(part)});
+}
+
+}  // namespace sluice::impl::test
