@@ -56,6 +56,13 @@ void compare(const CheckpointPtr& checkpoint, const Loading& how, std::vector<in
   }
 }
 
+AttentionPlan copy_plan(const Model& model) {
+  UniformAttention choice;
+  choice.mode = AttentionMode::kCopy;
+  choice.tau = 0.6;
+  return uniform_plan(choice, model.plan_shape());
+}
+
 class TensorGolden : public testing::TestWithParam<std::string> {};
 
 TEST_P(TensorGolden, GivesTheLogitsAndTokensOfTheWholeModel) {
@@ -66,6 +73,7 @@ TEST_P(TensorGolden, GivesTheLogitsAndTokensOfTheWholeModel) {
   compare(checkpoint, how, golden.prompt,
           {{},
            {.attention = keys_plan(whole), .linear = {}},
+           {.attention = copy_plan(whole), .linear = {}},
            {.attention = refine_plan(whole), .linear = {}}});
 }
 INSTANTIATE_TEST_SUITE_P(Models, TensorGolden, testing::ValuesIn(causal_models()),
@@ -238,12 +246,8 @@ TEST_P(TensorGates, DecideAsThoseOfTheWholeModel) {
                            .epsilon = 0.4,
                            .adaptive = name == "adaptive" ? 4 : 0},
                           whole.linear_shape());
-  UniformAttention copy;
-  copy.mode = AttentionMode::kCopy;
-  copy.tau = 0.6;
-  const std::vector<Plan> plans = {
-      {.attention = {}, .linear = linear},
-      {.attention = uniform_plan(copy, whole.plan_shape()), .linear = linear}};
+  const std::vector<Plan> plans = {{.attention = {}, .linear = linear},
+                                   {.attention = copy_plan(whole), .linear = linear}};
   whole.prepare_linear(linear, &bases);
   const std::vector<int32_t> prompt = repeating_tokens(40);
   for (const Plan& plan : plans) {
@@ -288,12 +292,8 @@ TEST(TensorShares, BatchesGiveTheAnswersOfTheWholeModel) {
                     }});
     return answers;
   };
-  UniformAttention copy;
-  copy.mode = AttentionMode::kCopy;
-  copy.tau = 0.6;
-  for (const Plan& plan :
-       {Plan{}, Plan{.attention = keys_plan(whole), .linear = {}},
-        Plan{.attention = uniform_plan(copy, whole.plan_shape()), .linear = {}}}) {
+  for (const Plan& plan : {Plan{}, Plan{.attention = keys_plan(whole), .linear = {}},
+                           Plan{.attention = copy_plan(whole), .linear = {}}}) {
     const auto expected = answers_of(whole, 5, plan);
     EXPECT_NE(expected.back().find("600 tokens"), std::string::npos);
     for (const int64_t n_live : {1, 5})
