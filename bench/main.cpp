@@ -2,8 +2,9 @@
 // CPU: kind "model" (the default), prefill and decode of whole models; "attention", selection and
 // attention on representatives against dense attention; "linear", gated and graded linear layers
 // against dense ones; "batch", sequences decoded together against one alone; "cache",
-// attention of one token against a plain read of its cache; "requests", a checkpoint timed on
-// request (requests.h). Every round times the candidate and all baselines, so
+// attention of one token against a plain read of its cache; "ranks", under mpirun, passes of a
+// divided model against the cost model of docs/scale.md; "requests", a checkpoint timed on request
+// (requests.h). Every round times the candidate and all baselines, so
 // that a change in clock or load affects all alike. CUDA: the kinds of bench/cuda/cases.cpp.
 //
 //   sluice_bench [--repeat N] [--threads N] [--json FILE] CASE.json …
@@ -11,6 +12,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "attention_cases.h"
@@ -25,6 +27,8 @@
 #include "io/mapped_file.h"
 #include "linear_cases.h"
 #include "model_cases.h"
+#include "ranks/world.h"
+#include "ranks_cases.h"
 #include "requests.h"
 
 namespace sluice::impl::bench {
@@ -74,11 +78,13 @@ void run_case(const std::string& path, const Options& options, nlohmann::json& r
     run_batch_case(description, make_cpu_backend, samples, results);
   } else if (kind == "cache") {
     run_cache_case(description, samples, results);
+  } else if (kind == "ranks") {
+    run_ranks_case(description, samples, results);
   } else if (kind == "requests") {
     run_requests(description);
   } else {
     throw Error(path + ": there is no kind \"" + kind + "\" on the CPU",
-                "kinds: attention, batch, cache, linear, model, requests");
+                "kinds: attention, batch, cache, linear, model, ranks, requests");
   }
 }
 
@@ -94,6 +100,9 @@ int run(int argc, char** argv) {
       ->check(CLI::Range(1, 1000));
   program.add_option("-t,--threads", options.threads, "Threads; 0 takes every core");
   CLI11_PARSE(program, argc, argv);
+  // Rank 0 prints and writes for all.
+  const bool first = world().rank() == 0;
+  if (!first && std::freopen("/dev/null", "w", stdout) == nullptr) throw Error("no /dev/null");
   set_threads(options.threads);
   std::vector<std::string> words{"sluice_bench"};
   words.insert(words.end(), argv + 1, argv + argc);
@@ -103,7 +112,7 @@ int run(int argc, char** argv) {
   fmt::print("{}, {}, {} threads\n", results["machine"]["cpu"].get<std::string>(),
              backend->description(), threads());
   for (const std::string& path : options.cases) run_case(path, options, results);
-  if (!options.json.empty()) write_json(results, options.json);
+  if (first && !options.json.empty()) write_json(results, options.json);
   return 0;
 }
 
