@@ -113,7 +113,8 @@ class DividedModel {
                        bool tensor) {
     const ModelDescription& description = checkpoint.description;
     if (!tensor)
-      return {.stage = balanced_stage(ranks, description, checkpoint.weights(), dtype),
+      return {.stage = balanced_stage(
+                  ranks, divided_bytes(description, checkpoint.weights(), {.compute = dtype})),
               .share = nullptr};
     return {.stage = nullptr,
             .share = std::make_shared<TensorShare>(

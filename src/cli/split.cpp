@@ -7,6 +7,7 @@
 #include "core/peak_memory.h"
 #include "model/load.h"
 #include "ranks/archive.h"
+#include "ranks/memory.h"
 
 namespace sluice::impl::cli {
 
@@ -16,7 +17,8 @@ void add_split_option(CLI::App& command, std::string& split) {
                   "Under mpirun -n N: how ranks share the model. pipeline: each has some of the\n"
                   "layers, so that the largest share of the weights is as small as it can be.\n"
                   "tensor: each has some of the heads and inner columns of every layer, no more\n"
-                  "ranks than key heads. auto: by what fits, today a pipeline")
+                  "ranks than key heads. auto: a pipeline, with fewer layers for ranks that have\n"
+                  "no memory for an equal share")
       ->check(CLI::IsMember({"auto", "pipeline", "tensor"}))
       ->default_str("auto");
 }
@@ -32,8 +34,14 @@ RankPart rank_part(Communicator& ranks, const Checkpoint& checkpoint, const Comm
             .share = std::make_shared<TensorShare>(
                 ranks, divide_tensors(description, checkpoint.weights(),
                                       weight_type_named(options.weights), ranks.size()))};
-  return {.stage = balanced_stage(ranks, description, checkpoint.weights(),
-                                  options.dtype == "bf16" ? DType::kBF16 : DType::kF32),
+  const DividedBytes bytes =
+      divided_bytes(description, checkpoint.weights(),
+                    {.compute = options.dtype == "bf16" ? DType::kBF16 : DType::kF32,
+                     .weights = weight_type_named(options.weights)});
+  const bool by_memory = split != "pipeline" && options.device == "cpu";
+  const auto ranges =
+      by_memory ? divide_by_memory(bytes, memory_of(ranks)) : divide_layers(bytes, ranks.size());
+  return {.stage = std::make_shared<Stage>(ranks, ranges[static_cast<size_t>(ranks.rank())]),
           .share = nullptr};
 }
 

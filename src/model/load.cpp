@@ -341,32 +341,27 @@ int64_t packed_bytes(const ModelDescription& description, DType dtype) {
 }
 
 DividedBytes divided_bytes(const ModelDescription& description, const WeightStore& store,
-                           DType dtype) {
+                           const PackedType& type) {
   const int64_t n_layers = description.spec.n_layers;
   DividedBytes bytes;
   bytes.layers.resize(static_cast<size_t>(n_layers));
   for_matrix_parts(description, [&](const MatrixPart& part, int64_t n_in, int64_t place) {
     const StoredTensor* tensor = store.find(part.weight);
-    const bool blocks = tensor != nullptr && block_size(tensor->dtype).elements > 1;
+    const DType stored = tensor != nullptr ? tensor->dtype : type.compute;
+    BlockSize block = block_size(type.weights ? fitting_weight_type(*type.weights, n_in) : stored);
+    if (block.elements == 1 || n_in % block.elements != 0)
+      block = {.elements = 1, .bytes = element_bytes(type.compute)};
     int64_t& sum = place == kBeforeLayers ? bytes.first
                    : place == n_layers    ? bytes.last
                                           : bytes.layers[static_cast<size_t>(place)];
-    sum =
-        checked_add(sum, blocks ? static_cast<int64_t>(tensor->bytes.size())
-                                : checked_mul(checked_mul(part.n_out, n_in), element_bytes(dtype)));
+    sum = checked_add(sum, checked_mul(part.n_out, n_in / block.elements * block.bytes));
   });
   return bytes;
 }
 
-std::shared_ptr<Stage> balanced_stage(Communicator& ranks, const ModelDescription& description,
-                                      const WeightStore& store, DType dtype) {
-  const auto ranges = divide_layers(divided_bytes(description, store, dtype), ranks.size());
-  return std::make_shared<Stage>(ranks, ranges[static_cast<size_t>(ranks.rank())]);
-}
-
 int64_t packed_bytes_as_stored(const ModelDescription& description, const WeightStore& store,
                                DType dtype) {
-  const DividedBytes divided = divided_bytes(description, store, dtype);
+  const DividedBytes divided = divided_bytes(description, store, {.compute = dtype});
   int64_t bytes = checked_add(divided.first, divided.last);
   for (const int64_t layer : divided.layers) bytes = checked_add(bytes, layer);
   return bytes;

@@ -42,13 +42,15 @@ ModelWeights load_weights(const ModelDescription& description, const WeightStore
 void check_matrix_shapes(const ModelDescription& description, const WeightStore& store);
 // The weights as a backend packs them, without packing: for estimates.
 int64_t packed_bytes(const ModelDescription& description, DType dtype);
-// The same by layer, with matrices that are stored in blocks as they are.
+// The same by layer, of weights that are asked to be of a type, or stay in blocks as they are
+// stored.
+struct PackedType {
+  DType compute;
+  std::optional<DType> weights = {};
+};
 DividedBytes divided_bytes(const ModelDescription& description, const WeightStore& store,
-                           DType dtype);
-// This rank's share of a model, divided by these bytes. The ranks must outlive it.
-std::shared_ptr<Stage> balanced_stage(Communicator& ranks, const ModelDescription& description,
-                                      const WeightStore& store, DType dtype);
-// Those of all together.
+                           const PackedType& type);
+// The same of all together, as they are stored.
 int64_t packed_bytes_as_stored(const ModelDescription& description, const WeightStore& store,
                                DType dtype);
 

@@ -1,15 +1,23 @@
 #include "model/stage.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <numeric>
 
 namespace sluice::impl {
 namespace {
 
+// Of a stage with hardly any memory: keeps what is weighed within int64_t.
+constexpr double kMostWeight = 1e4;
+
 class Division {
  public:
-  Division(const DividedBytes& bytes, int n) : n_(n) {
+  // weights: what a byte of each stage counts, at least 1.
+  Division(const DividedBytes& bytes, std::vector<double> weights)
+      : n_(static_cast<int>(weights.size())), weights_(std::move(weights)) {
     n_layers_ = std::ssize(bytes.layers);
     sums_.resize(bytes.layers.size() + 1);
     std::partial_sum(bytes.layers.begin(), bytes.layers.end(), sums_.begin() + 1);
@@ -21,10 +29,15 @@ class Division {
     return sums_[static_cast<size_t>(range.end)] - sums_[static_cast<size_t>(range.begin)] +
            (stage == 0 ? first_ : 0) + (stage == n_ - 1 ? last_ : 0);
   }
+  int64_t weighed(int stage, LayerRange range) const {
+    const double weight = weights_[static_cast<size_t>(stage)];
+    return std::llround(weight * static_cast<double>(bytes(stage, range)));
+  }
 
   // The smallest that the largest stage can be.
   int64_t limit() const {
-    int64_t low = 0, high = sums_.back() + first_ + last_;
+    int64_t low = 0, high = 0;
+    for (int stage = 0; stage < n_; ++stage) high = std::max(high, weighed(stage, {0, n_layers_}));
     while (low < high) {
       const int64_t middle = low + (high - low) / 2;
       if (fits(middle))
@@ -47,7 +60,7 @@ class Division {
       std::fill(next.begin(), next.end(), kNone);
       for (int64_t end = 0; end <= n_layers_; ++end)
         for (int64_t begin = end; begin >= 0; --begin) {
-          const int64_t size = bytes(stage, {begin, end});
+          const int64_t size = weighed(stage, {begin, end});
           if (size > limit) break;
           const double cost = least[static_cast<size_t>(begin)] +
                               static_cast<double>(size) * static_cast<double>(size);
@@ -72,13 +85,14 @@ class Division {
     int64_t end = 0;
     for (int stage = 0; stage < n_; ++stage) {
       const int64_t begin = end;
-      if (bytes(stage, {begin, end}) > limit) return false;
-      while (end < n_layers_ && bytes(stage, {begin, end + 1}) <= limit) ++end;
+      if (weighed(stage, {begin, end}) > limit) return false;
+      while (end < n_layers_ && weighed(stage, {begin, end + 1}) <= limit) ++end;
     }
     return end == n_layers_;
   }
 
   int n_;
+  std::vector<double> weights_;  // (n)
   int64_t n_layers_ = 0, first_ = 0, last_ = 0;
   std::vector<int64_t> sums_;  // (n_layers + 1) of the layers before each
 };
@@ -87,8 +101,38 @@ class Division {
 
 std::vector<LayerRange> divide_layers(const DividedBytes& bytes, int n) {
   SLUICE_CHECK(n > 0 && !bytes.layers.empty());
-  const Division division(bytes, n);
+  const Division division(bytes, std::vector<double>(static_cast<size_t>(n), 1.0));
   return division.within(division.limit());
+}
+
+std::vector<LayerRange> divide_by_memory(const DividedBytes& bytes,
+                                         std::span<const int64_t> memory) {
+  const int n = static_cast<int>(memory.size());
+  const Division equal(bytes, std::vector<double>(memory.size(), 1.0));
+  // The first stage that does not fit; n: all do.
+  const auto too_small = [&](const std::vector<LayerRange>& ranges) {
+    int stage = 0;
+    while (stage < n && equal.bytes(stage, ranges[static_cast<size_t>(stage)]) <=
+                            memory[static_cast<size_t>(stage)])
+      ++stage;
+    return stage;
+  };
+  std::vector<LayerRange> ranges = divide_layers(bytes, n);
+  if (too_small(ranges) == n) return ranges;
+  const auto most = static_cast<double>(*std::max_element(memory.begin(), memory.end()));
+  std::vector<double> weights;
+  for (const int64_t own : memory)
+    weights.push_back(std::clamp(most / std::max(1.0, static_cast<double>(own)), 1.0, kMostWeight));
+  const Division division(bytes, std::move(weights));
+  ranges = division.within(division.limit());
+  const int stage = too_small(ranges);
+  if (stage == n) return ranges;
+  const auto gib = [](int64_t n_bytes) { return static_cast<double>(n_bytes) * 0x1p-30; };
+  throw Error(fmt::format("the weights do not fit these ranks: rank {} would have {:.2f} GiB and "
+                          "has memory for {:.2f}",
+                          stage, gib(equal.bytes(stage, ranges[static_cast<size_t>(stage)])),
+                          gib(memory[static_cast<size_t>(stage)])),
+              "more ranks on other machines, or smaller weights: --weights q4_k");
 }
 
 void Stage::receive(Backend& backend, const Tensor& residual, std::span<KvCache* const> caches) {

@@ -4,6 +4,7 @@
 
 #pragma once
 
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -22,6 +23,12 @@ struct DividedBytes {
 // A range to each of n stages. The largest stage is as small as it can be; among such divisions the
 // sum of squares is the smallest. A stage may have no layer.
 std::vector<LayerRange> divide_layers(const DividedBytes& bytes, int n);
+
+// The same by what fits: as above where each stage has the memory for it; else so that the largest
+// share that a stage takes of its memory is as small as it can be. Throws Error where even that
+// does not fit.
+std::vector<LayerRange> divide_by_memory(const DividedBytes& bytes,
+                                         std::span<const int64_t> memory);
 
 // Makes tokens those of the last rank, which chose them.
 void share_chosen(Communicator& ranks, std::span<int32_t> tokens);
@@ -48,5 +55,11 @@ class Stage {
   LayerRange layers_;
   std::vector<float> rows_;  // of a device's residual stream, on their path
 };
+
+// This rank's stage of layers that are divided by their bytes. The ranks must outlive it.
+inline std::shared_ptr<Stage> balanced_stage(Communicator& ranks, const DividedBytes& bytes) {
+  const auto ranges = divide_layers(bytes, ranks.size());
+  return std::make_shared<Stage>(ranks, ranges[static_cast<size_t>(ranks.rank())]);
+}
 
 }  // namespace sluice::impl

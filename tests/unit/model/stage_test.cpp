@@ -6,9 +6,12 @@
 #include <gtest/gtest.h>
 
 #include <mutex>
+#include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "model/batch.h"
+#include "model/load.h"
+#include "model/synthetic.h"
 #include "parity/compare.h"
 #include "select/received.h"
 #include "unit/model/byte_tokenizer.h"
@@ -24,8 +27,9 @@ Model stage_model(Communicator& ranks, const CheckpointPtr& checkpoint, int64_t 
                {.context = context,
                 .progress = {},
                 .weights = DType::kF32,
-                .part = {.stage = balanced_stage(ranks, checkpoint->description,
-                                                 checkpoint->weights(), DType::kF32)}});
+                .part = {.stage = balanced_stage(
+                             ranks, divided_bytes(checkpoint->description, checkpoint->weights(),
+                                                  {.compute = DType::kF32}))}});
 }
 
 class DividedGolden : public testing::TestWithParam<std::string> {};
@@ -280,6 +284,53 @@ TEST(DivideLayers, MakesTheLargestStageAsSmallAsItCanBe) {
   EXPECT_EQ(divide_layers({.layers = {1, 1}, .first = 0, .last = 1}, 4),
             (Ranges{{0, 1}, {1, 2}, {2, 2}, {2, 2}}));
   EXPECT_EQ(divide_layers({.layers = {9, 1, 1, 1, 9}}, 3), (Ranges{{0, 1}, {1, 4}, {4, 5}}));
+}
+
+TEST(DivideByMemory, GivesLessToAStageThatHasNoMemoryForAnEqualShare) {
+  using Ranges = std::vector<LayerRange>;
+  const DividedBytes eight = {.layers = {10, 10, 10, 10, 10, 10, 10, 10}};
+  const auto divided = [&](std::vector<int64_t> memory) { return divide_by_memory(eight, memory); };
+  EXPECT_EQ(divided({40, 1000}), (Ranges{{0, 4}, {4, 8}}));  // the equal share fits
+  EXPECT_EQ(divided({39, 1000}), (Ranges{{0, 0}, {0, 8}}));
+  EXPECT_EQ(divided({39, 78}), (Ranges{{0, 2}, {2, 8}}));
+  EXPECT_EQ(divided({60, 20}), (Ranges{{0, 6}, {6, 8}}));
+  EXPECT_EQ(divided({0, 80}), (Ranges{{0, 0}, {0, 8}}));
+  EXPECT_EQ(
+      divide_by_memory({.layers = {10, 10}, .first = 0, .last = 30}, std::vector<int64_t>{20, 30}),
+      (Ranges{{0, 2}, {2, 2}}));
+}
+
+TEST(DivideByMemory, RefusesWhatFitsNoDivision) {
+  try {
+    divide_by_memory({.layers = {int64_t{3} << 30, int64_t{3} << 30}},
+                     std::vector<int64_t>{int64_t{4} << 30, int64_t{1} << 30});
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_STREQ(
+        error.what(),
+        "the weights do not fit these ranks: rank 0 would have 6.00 GiB and has memory for "
+        "4.00");
+  }
+}
+
+TEST(DividedBytes, AreThoseOfTheTypeInMemory) {
+  const auto checkpoint = synthetic_checkpoint(ConfigReader(nlohmann::json{{"model_type", "gpt2"},
+                                                                           {"n_layer", 2},
+                                                                           {"n_embd", 64},
+                                                                           {"n_head", 2},
+                                                                           {"n_positions", 16},
+                                                                           {"vocab_size", 64}},
+                                                            "test"));
+  const auto layer = [&](const PackedType& type) {
+    return divided_bytes(checkpoint->description, checkpoint->weights(), type).layers.front();
+  };
+  const int64_t n = 12 * 64 * 64;  // numbers of a layer's matrices
+  EXPECT_EQ(layer({.compute = DType::kF32}), 4 * n);
+  EXPECT_EQ(layer({.compute = DType::kBF16}), 2 * n);
+  EXPECT_EQ(layer({.compute = DType::kBF16, .weights = DType::kQ8_0}), n / 32 * 34);
+  // 64 columns are no block of Q4_K: those matrices are in Q8_0; the last one of the MLP has 256.
+  EXPECT_EQ(layer({.compute = DType::kBF16, .weights = DType::kQ4_K}),
+            8 * 64 * 64 / 32 * 34 + 4 * 64 * 64 / 256 * 144);
 }
 
 }  // namespace
