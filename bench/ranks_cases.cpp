@@ -193,12 +193,11 @@ class RanksCase {
   };
   double measured_ms(const Pass& pass, DividedModel& model, bool tensor, Sent& sent) {
     meet(ranks_);
-    const int64_t messages = ranks_.messages_sent(), bytes = ranks_.bytes_sent();
+    const Sent before{ranks_.messages_sent(), ranks_.bytes_sent()};
     const double ms = time_ms([&] { pass.run(model); });
-    const auto all_messages = of_all(ranks_, ranks_.messages_sent() - messages);
-    const auto all_bytes = of_all(ranks_, ranks_.bytes_sent() - bytes);
-    sent = tensor ? Sent{most(all_messages), most(all_bytes)}
-                  : Sent{sum(all_messages), sum(all_bytes)};
+    const Sent own{ranks_.messages_sent() - before.messages, ranks_.bytes_sent() - before.bytes};
+    const auto messages = of_all(ranks_, own.messages), bytes = of_all(ranks_, own.bytes);
+    sent = tensor ? Sent{most(messages), most(bytes)} : Sent{sum(messages), sum(bytes)};
     return most(of_all(ranks_, ms));
   }
 
