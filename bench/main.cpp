@@ -117,16 +117,32 @@ int run(int argc, char** argv) {
 }
 
 }  // namespace
+
+// One line. Ranks end together, and the first one says why.
+void complain(const Error& error) {
+  const auto print = [](const Error& e) {
+    fmt::print(stderr, "sluice_bench: {}{}{}\n", e.what(), e.hint().empty() ? "" : "; ", e.hint());
+  };
+  if (!launched().several()) return print(error);
+  try {
+    if (dynamic_cast<const RankError*>(&error) == nullptr) world().fail(error, 1);
+    if (world().rank() == 0) print(error);
+  } catch (const RankError& all) {
+    if (world().rank() == 0) print(all);
+  } catch (const Error& e) {  // there is no MPI
+    print(e);
+  }
+}
+
 }  // namespace sluice::impl::bench
 
 int main(int argc, char** argv) {
   try {
     return sluice::impl::bench::run(argc, argv);
   } catch (const sluice::Error& e) {
-    fmt::print(stderr, "sluice_bench: {}{}{}\n", e.what(), e.hint().empty() ? "" : "; ", e.hint());
-    return 1;
+    sluice::impl::bench::complain(e);
   } catch (const std::exception& e) {
-    fmt::print(stderr, "sluice_bench: {}\n", e.what());
-    return 1;
+    sluice::impl::bench::complain(sluice::Error(e.what()));
   }
+  return 1;
 }

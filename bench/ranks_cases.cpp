@@ -60,7 +60,7 @@ struct Link {
 };
 
 // Half of what a message to the next rank and back takes, between ranks 0 and 1.
-double one_way_ms(Communicator& ranks, size_t n_bytes, int repeat) {
+double message_ms(Communicator& ranks, size_t n_bytes, int repeat) {
   std::vector<std::byte> data(n_bytes);
   std::vector<double> samples;
   for (int sample = -1; sample < repeat; ++sample) {
@@ -80,7 +80,7 @@ double one_way_ms(Communicator& ranks, size_t n_bytes, int repeat) {
 }
 
 Link measured_link(Communicator& ranks, int repeat) {
-  const double small = one_way_ms(ranks, kSmall, repeat), large = one_way_ms(ranks, kLarge, repeat);
+  const double small = message_ms(ranks, kSmall, repeat), large = message_ms(ranks, kLarge, repeat);
   return {.latency_ms = small, .bytes_per_ms = static_cast<double>(kLarge) / (large - small)};
 }
 

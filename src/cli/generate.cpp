@@ -198,6 +198,7 @@ void run_generate(GenerateFlags flags, bool has_prompt, bool has_file) {
   if (const std::string note = chat_note(chat); !note.empty() && !flags.quiet)
     say("sluice: {}\n", note);
   Model model = load_model(checkpoint, flags, rank_part(world(), *checkpoint, flags, flags.split));
+  check_ranks(model);
   UniformChoice choice;
   if (!acceleration.choices.empty()) choice = acceleration.choices.front();
   if (!several)

@@ -6,6 +6,7 @@
 #include "cli/terminal/text_table.h"
 #include "core/peak_memory.h"
 #include "model/load.h"
+#include "ranks/alike.h"
 #include "ranks/archive.h"
 #include "ranks/memory.h"
 
@@ -53,6 +54,11 @@ std::string range_text(int64_t begin, int64_t end) {
 }
 
 }  // namespace
+
+// What a rank selects is its own, and the height of a sum depends on it.
+void check_ranks(const Model& model) {
+  if (model.tensor_share() != nullptr) check_alike(*model.ranks(), model.backend().description());
+}
 
 void say_ranks(const Model& model, bool quiet) {
   if (model.ranks() == nullptr) return;

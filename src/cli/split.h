@@ -18,6 +18,9 @@ void add_split_option(CLI::App& command, std::string& split);
 RankPart rank_part(Communicator& ranks, const Checkpoint& checkpoint, const CommonOptions& options,
                    const std::string& split);
 
+// Throws Error where ranks that must have the same bits compute differently. All ranks call it.
+void check_ranks(const Model& model);
+
 // Says what each rank of a divided model has and sent. All ranks call it.
 void say_ranks(const Model& model, bool quiet);
 

@@ -9,6 +9,7 @@
 #include <limits>
 #include <optional>
 #include <string>
+#include <string_view>
 
 namespace sluice::impl {
 namespace {
@@ -39,26 +40,47 @@ int64_t of_address_space() {
   return std::max<int64_t>(0, most - taken);
 }
 
-// Of the group of this process and of those around it, which are folders (version 2).
+// The value behind a word of a file of lines "word value"; 0 where it is not there.
+int64_t value_in(const std::filesystem::path& path, std::string_view word) {
+  std::ifstream file(path);
+  std::string key;
+  for (int64_t value = 0; file >> key >> value;)
+    if (key == word) return std::max<int64_t>(0, value);
+  return 0;
+}
+
 int64_t of_control_groups() {
   std::ifstream file("/proc/self/cgroup");
-  std::string line;
-  while (std::getline(file, line) && !line.starts_with("0::/")) {
-  }
-  if (!line.starts_with("0::/")) return kNoLimit;
-  const std::filesystem::path root = "/sys/fs/cgroup";
-  int64_t least = kNoLimit;
-  for (std::filesystem::path group = root / line.substr(4);; group = group.parent_path()) {
-    const auto most = number_in(group / "memory.max"), taken = number_in(group / "memory.current");
-    if (most && taken) least = std::min(least, std::max<int64_t>(0, *most - *taken));
-    if (group == root || !group.has_relative_path()) return least;
-  }
+  constexpr std::string_view kVersion2 = "0::";
+  for (std::string line; std::getline(file, line);)
+    if (line.starts_with(kVersion2))
+      return available_in_group("/sys/fs/cgroup", line.substr(kVersion2.size()));
+  return kNoLimit;
 }
 
 }  // namespace
 
-int64_t available_memory_bytes() {
-  return std::min({of_machine(), of_address_space(), of_control_groups()});
+int64_t available_in_group(const std::filesystem::path& root, const std::string& group) {
+  int64_t least = kNoLimit;
+  std::filesystem::path folder = root;
+  const auto look = [&] {
+    const auto most = number_in(folder / "memory.max"),
+               taken = number_in(folder / "memory.current");
+    if (!most || !taken) return;
+    const int64_t files = value_in(folder / "memory.stat", "active_file") +
+                          value_in(folder / "memory.stat", "inactive_file");
+    least = std::min(least, std::max<int64_t>(0, *most - std::max<int64_t>(0, *taken - files)));
+  };
+  look();
+  for (const std::filesystem::path& part : std::filesystem::path(group).relative_path()) {
+    folder /= part;
+    look();
+  }
+  return least;
+}
+
+AvailableMemory available_memory() {
+  return {.shared = std::min(of_machine(), of_control_groups()), .own = of_address_space()};
 }
 
 }  // namespace sluice::impl

@@ -10,8 +10,9 @@
 namespace sluice::impl {
 namespace {
 
-// Of a stage with hardly any memory: keeps what is weighed within int64_t.
+// Of a stage with hardly any memory.
 constexpr double kMostWeight = 1e4;
+constexpr double kMostBytes = 0x1p62;  // that are weighed
 
 class Division {
  public:
@@ -31,7 +32,7 @@ class Division {
   }
   int64_t weighed(int stage, LayerRange range) const {
     const double weight = weights_[static_cast<size_t>(stage)];
-    return std::llround(weight * static_cast<double>(bytes(stage, range)));
+    return std::llround(std::min(weight * static_cast<double>(bytes(stage, range)), kMostBytes));
   }
 
   // The smallest that the largest stage can be.

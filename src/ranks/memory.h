@@ -9,8 +9,8 @@
 
 namespace sluice::impl {
 
-// Bytes that each rank may still take: what is available on its machine, or to itself where that is
-// less, divided by the ranks there. Collective.
+// Bytes that each rank may still take: what is available on its machine, divided by the ranks
+// there, or what its own limit leaves where that is less. Collective.
 std::vector<int64_t> memory_of(Communicator& ranks);
 
 }  // namespace sluice::impl

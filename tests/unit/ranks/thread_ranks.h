@@ -29,6 +29,7 @@ struct ThreadMail {
   explicit ThreadMail(int n) : n_ranks(n) {}
 
   const int n_ranks;
+  std::vector<std::string> hosts;  // of the ranks; by default each has its own
   std::mutex mutex;
   std::condition_variable changed;
   // {channel, from, to}; channel 0 for data, 1 for words
@@ -46,7 +47,10 @@ class ThreadTransport final : public Transport {
 
   int rank() const override { return rank_; }
   int size() const override { return mail_->n_ranks; }
-  std::string host() const override { return "host" + std::to_string(rank_); }
+  std::string host() const override {
+    return mail_->hosts.empty() ? "host" + std::to_string(rank_)
+                                : mail_->hosts[static_cast<size_t>(rank_)];
+  }
 
   // Waits until it is taken, as MPI may: whoever relies on less is found.
   void send(std::span<const std::byte> data, int to) override {
@@ -119,8 +123,9 @@ class ThreadTransport final : public Transport {
 // Calls f once for each rank, in threads; returns when all have ended. Rethrows the exception of
 // the lowest rank that has one; a rank that throws must not leave others waiting.
 inline void on_ranks(int n_ranks, const std::function<void(Communicator&)>& f,
-                     size_t part = size_t{1} << 20) {
+                     size_t part = size_t{1} << 20, const std::vector<std::string>& hosts = {}) {
   const auto mail = std::make_shared<ThreadMail>(n_ranks);
+  mail->hosts = hosts;
   std::vector<std::exception_ptr> errors(static_cast<size_t>(n_ranks));
   std::vector<std::thread> threads;
   for (int rank = 0; rank < n_ranks; ++rank)
