@@ -38,6 +38,22 @@ std::vector<float> read_vector(const WeightStore& store, const std::string& name
   return values;
 }
 
+// A bias may be stored in blocks, which its rows need not begin or end with.
+std::vector<float> read_bias(const WeightStore& store, const MatrixPart& part) {
+  const StoredTensor& stored = require_shape(store, part.bias, {part.stored_rows()});
+  std::vector<float> all(static_cast<size_t>(part.stored_rows()));
+  expand(stored, 0, all);
+  const auto begin = all.begin() + part.first_row;
+  return {begin, begin + part.n_out};
+}
+
+// Type of the matrix in memory where `wanted` is asked for. Of a slice of columns, the type that
+// the stored matrix gets, if the slice fits it: ranks have no other types than one process where
+// they can.
+DType type_in_memory(DType wanted, const MatrixPart& part, int64_t n_in) {
+  return fitting_weight_type(fitting_weight_type(wanted, part.stored_columns(n_in)), n_in);
+}
+
 // One stored tensor of a stack and the rows of the whole that it fills.
 struct Slice {
   const StoredTensor* tensor;
@@ -115,11 +131,12 @@ class Loader {
 
   std::unique_ptr<LinearWeights> matrix(const MatrixNames& names, int64_t n_in) {
     if (names.empty()) return nullptr;
-    auto weights =
-        backend_.pack_linear(with_weight_type(matrix_source(store_, names, n_in), type_));
+    WeightType type = type_;
+    if (type.type) type.type = type_in_memory(*type.type, names.front(), n_in);
+    auto weights = backend_.pack_linear(with_weight_type(matrix_source(store_, names, n_in), type));
     bytes_ += weights->bytes();
     ++n_matrices_;
-    if (type_.type && fitting_weight_type(*type_.type, n_in) != *type_.type) ++n_other_type_;
+    if (type.type != type_.type) ++n_other_type_;
     for (const MatrixPart& part : names) store_.release(store_.require(part.weight));
     return weights;
   }
@@ -244,11 +261,9 @@ MatrixSource matrix_source(const WeightStore& store, const MatrixNames& names, i
                        part.first_column, part.transposed});
     source.n_out += part.n_out;
     if (!biased) continue;
-    std::vector<float> bias(static_cast<size_t>(part.n_out), 0.0f);
-    if (!part.bias.empty()) {
-      const StoredTensor& stored = require_shape(store, part.bias, {part.stored_rows()});
-      expand(stored, part.first_row, bias);
-    }
+    const std::vector<float> bias = part.bias.empty()
+                                        ? std::vector<float>(static_cast<size_t>(part.n_out), 0.0f)
+                                        : read_bias(store, part);
     source.bias.insert(source.bias.end(), bias.begin(), bias.end());
   }
   set_stored(*slices, source);
@@ -348,7 +363,7 @@ DividedBytes divided_bytes(const ModelDescription& description, const WeightStor
   for_matrix_parts(description, [&](const MatrixPart& part, int64_t n_in, int64_t place) {
     const StoredTensor* tensor = store.find(part.weight);
     const DType stored = tensor != nullptr ? tensor->dtype : type.compute;
-    BlockSize block = block_size(type.weights ? fitting_weight_type(*type.weights, n_in) : stored);
+    BlockSize block = block_size(type.weights ? type_in_memory(*type.weights, part, n_in) : stored);
     if (block.elements == 1 || n_in % block.elements != 0)
       block = {.elements = 1, .bytes = element_bytes(type.compute)};
     int64_t& sum = place == kBeforeLayers ? bytes.first

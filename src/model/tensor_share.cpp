@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "model/weight_type.h"
 
 namespace sluice::impl {
 namespace {
@@ -17,16 +18,21 @@ Range part_of(int64_t size, int64_t unit, int64_t i, int64_t n) {
 }
 
 // Inner columns that a border may not cut: a block of the MLP's last matrix, or 16 bytes of bf16,
-// which is what rows have to be aligned to for the fastest products.
+// which is what rows have to be aligned to for the fastest products. Where these are fewer than
+// ranks, a block of q8_0, which blocks made while loading become then, or 16 bytes again.
 int64_t inner_unit(const ModelDescription& description, const WeightStore& store,
                    std::optional<DType> weights, int n) {
-  int64_t unit = 8;
-  if (weights) unit = std::max(unit, block_size(*weights).elements);
+  constexpr int64_t kAligned = 8;
+  const int64_t d_inner = description.spec.d_inner;
+  int64_t unit = kAligned;
+  if (weights) unit = std::max(unit, block_size(fitting_weight_type(*weights, d_inner)).elements);
   for (const LayerNames& layer : description.names.layers)
     for (const MatrixPart& part : layer.mlp_out)
       if (const StoredTensor* tensor = store.find(part.weight))
         unit = std::max(unit, block_size(tensor->dtype).elements);
-  return description.spec.d_inner / unit < n ? 1 : unit;
+  for (const int64_t smaller : {unit, block_size(DType::kQ8_0).elements, kAligned})
+    if (smaller <= unit && d_inner / smaller >= n) return smaller;
+  return 1;
 }
 
 void append(MatrixNames& names, const MatrixNames& more) {
@@ -68,9 +74,10 @@ std::vector<TensorRanges> divide_tensors(const ModelDescription& description,
     throw Error(
         fmt::format("{} ranks cannot share the {} key heads of this model", n, spec.n_kv_heads),
         fmt::format("mpirun -n {} or less, or --split pipeline", spec.n_kv_heads));
-  if (n > std::min(spec.d_inner, spec.vocab))
-    throw Error(fmt::format("{} ranks cannot share {} inner columns and a vocabulary of {}", n,
-                            spec.d_inner, spec.vocab),
+  if (n > std::min({spec.d_inner, spec.vocab, spec.d_model}))
+    throw Error(fmt::format("{} ranks cannot share {} inner columns, a width of {} and a "
+                            "vocabulary of {}",
+                            n, spec.d_inner, spec.d_model, spec.vocab),
                 "fewer ranks, or --split pipeline");
   const int64_t unit = inner_unit(description, store, weights, n);
   std::vector<TensorRanges> all;

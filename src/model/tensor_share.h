@@ -27,13 +27,12 @@ struct TensorRanges {
   Range inner;     // columns of the MLP
   Range vocab;     // rows of the head
   Range model;     // rows of matrices of d_model rows that are divided by rows
-
-  bool operator==(const TensorRanges&) const = default;
 };
 
 // A share to each of n ranks, as equal as can be. Borders of inner columns are borders of blocks,
-// of those that are stored and of those of type `weights`, where there are as many blocks as ranks.
-// Throws Error for more ranks than key heads.
+// of those that are stored and of those of type `weights`, where there are as many blocks as ranks;
+// else of blocks of q8_0, or multiples of 8, where there are as many of these. Throws Error for
+// more ranks than key heads, or than columns or rows of a matrix that is divided.
 std::vector<TensorRanges> divide_tensors(const ModelDescription& description,
                                          const WeightStore& store, std::optional<DType> weights,
                                          int n);
@@ -68,7 +67,7 @@ class TensorShare : public RankExchange {
   void bring_scores(Backend& backend, const ConstTensor& own, const Tensor& out);
 
  private:
-  // On the host, where they are or in rows_.
+  // Copies them to rows_, on the host.
   std::span<float> host_rows(Backend& backend, const ConstTensor& rows);
 
   Communicator& ranks_;

@@ -1,5 +1,5 @@
-// What the structure-aware targets do with a checkpoint: what `inspect` asks for, then one forward
-// step of two tokens on the reference backend.
+// What the structure-aware targets do with a checkpoint: what `inspect` asks for, the weights of
+// two ranks that divide it by width, then one forward step of two tokens on the reference backend.
 
 #pragma once
 
@@ -36,6 +36,14 @@ inline void step(Model& model, std::span<const int32_t> tokens, KvCache& cache) 
   model.logits(hidden, Tensor(logits.data(), DType::kF32, {hidden.rows(), model.spec().vocab}));
 }
 
+inline void load_two_ranks(const Checkpoint& checkpoint) {
+  const auto backend = make_reference_backend(DType::kF32);
+  const ModelDescription& whole = checkpoint.description;
+  for (const TensorRanges& ranges : divide_tensors(whole, checkpoint.weights(), {}, 2))
+    load_weights(description_of(whole, ranges, /*with_biases=*/true), checkpoint.weights(),
+                 *backend, {});
+}
+
 inline void inspect_and_step(const fs::path& path) {
   expect_only_errors([&] {
     const auto checkpoint = open_checkpoint(path);
@@ -46,6 +54,7 @@ inline void inspect_and_step(const fs::path& path) {
     packed_bytes(checkpoint->description, DType::kBF16);
     packed_bytes_as_stored(checkpoint->description, checkpoint->weights(), DType::kBF16);
     KvCache::bytes_needed(spec, DType::kF32, 1, 64);
+    expect_only_errors([&] { load_two_ranks(*checkpoint); });
     Model model(checkpoint, make_reference_backend(DType::kF32),
                 {.context = std::clamp<int64_t>(spec.max_positions, 1, 8), .progress = {}});
     KvCache cache = model.make_cache();

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "plan/plan.h"
 #include "unit/model/family_models.h"
 #include "unit/ranks/thread_ranks.h"
 

@@ -121,34 +121,5 @@ TEST(TensorShares, RanksLoadTheirShareOfTheWeights) {
   }
 }
 
-TEST(TensorShares, MoreRanksThanKeyHeadsAreRefused) {
-  const CheckpointPtr checkpoint = deep_llama();
-  try {
-    divide_tensors(checkpoint->description, checkpoint->weights(), {}, 3);
-    FAIL();
-  } catch (const Error& error) {
-    EXPECT_STREQ(error.what(), "3 ranks cannot share the 2 key heads of this model");
-    EXPECT_EQ(error.hint(), "mpirun -n 2 or less, or --split pipeline");
-  }
-}
-
-TEST(DivideTensors, CutsInnerColumnsBetweenBlocks) {
-  ModelDescription description = deep_llama(4)->description;
-  description.spec.d_inner = 1536;
-  const auto inner = [&](std::optional<DType> weights, int n) {
-    std::vector<Range> ranges;
-    for (const TensorRanges& rank : divide_tensors(description, {}, weights, n))
-      ranges.push_back(rank.inner);
-    return ranges;
-  };
-  using Ranges = std::vector<Range>;
-  EXPECT_EQ(inner({}, 4), (Ranges{{0, 384}, {384, 768}, {768, 1152}, {1152, 1536}}));
-  EXPECT_EQ(inner(DType::kQ4_K, 4), (Ranges{{0, 256}, {256, 768}, {768, 1024}, {1024, 1536}}));
-  description.spec.d_inner = 100;  // fewer blocks of 32 columns than ranks
-  EXPECT_EQ(inner(DType::kQ8_0, 4), (Ranges{{0, 25}, {25, 50}, {50, 75}, {75, 100}}));
-  description.spec.d_inner = 130;  // the last block is cut
-  EXPECT_EQ(inner(DType::kQ8_0, 4), (Ranges{{0, 32}, {32, 64}, {64, 96}, {96, 130}}));
-}
-
 }  // namespace
 }  // namespace sluice::impl::test
