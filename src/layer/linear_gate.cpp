@@ -27,8 +27,14 @@ LinearCounts& LinearCounts::operator+=(const LinearCounts& other) {
   n_additions += other.n_additions;
   elements += other.elements;
   dense_elements += other.dense_elements;
+  basis_elements += other.basis_elements;
   residuals += other.residuals;
   return *this;
+}
+
+void LinearCounts::add_rank(const LinearCounts& other) {
+  elements += other.elements - other.basis_elements;
+  dense_elements += other.dense_elements;
 }
 
 Tensor LinearScratch::get(Backend& backend, Use use, DType dtype, int64_t n_rows, int64_t width) {
@@ -210,7 +216,9 @@ void LinearGate::count_tokens(int64_t n) {
 void LinearGate::count(TokenPath path, int64_t rank) const {
   const auto k = static_cast<double>(rank), d = static_cast<double>(group_.dense().n_in());
   const auto n_out = static_cast<double>(group_.dense().n_out());
-  if (path != TokenPath::kBypassed) counts_.elements += k * d;
+  const double projection = path == TokenPath::kBypassed ? 0 : k * d;
+  counts_.basis_elements += projection;
+  counts_.elements += projection;
   counts_.elements += path == TokenPath::kFast ? k * n_out : d * n_out;
   counts_.n_fast += path == TokenPath::kFast ? 1 : 0;
   counts_.n_bypassed += path == TokenPath::kBypassed ? 1 : 0;

@@ -24,13 +24,18 @@ struct LinearCounts {
   int64_t n_kept = 0;       // graded: elements that were multiplied, of n_tokens * n_in
   int64_t n_additions = 0;  // adaptive: directions that joined
   double elements = 0, dense_elements = 0;
-  LogHistogram residuals;  // gsi: ‖r‖ / ‖x‖ of the tokens projected
+  double basis_elements = 0;  // gsi: of elements, those of V
+  LogHistogram residuals;     // gsi: ‖r‖ / ‖x‖ of the tokens projected
 
   LinearCounts& operator+=(const LinearCounts& other);
+  // Adds the elements that another rank read for the same tokens. It decided as this one and has
+  // the same V, so these count once.
+  void add_rank(const LinearCounts& other);
 
   template <typename Archive>
   void transfer(Archive& archive) {
-    archive(n_tokens, n_fast, n_bypassed, n_kept, n_additions, elements, dense_elements, residuals);
+    archive(n_tokens, n_fast, n_bypassed, n_kept, n_additions, elements, dense_elements,
+            basis_elements, residuals);
   }
 };
 

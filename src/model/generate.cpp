@@ -117,19 +117,29 @@ GenerateResult generate(Model& model, const Tokenizer& tokenizer, Prompt prompt,
 
 void combine(const Model& model, GenerateResult& result) {
   if (model.ranks() == nullptr) return;
+  const bool by_width = model.tensor_share() != nullptr;
   Packer pack;
   pack(result.cache, result.linear, result.prefill_seconds, result.decode_seconds);
   result.cache.bytes = {};
   result.cache.dense_bytes = 0;
   result.linear = {};
+  bool first = true;
   for (const auto& bytes : model.ranks()->gather_all(pack.take())) {
     Unpacker unpack(bytes);
     CacheMemory cache;
     LinearWork linear;
     unpack(cache, linear, result.prefill_seconds, result.decode_seconds);
+    if (by_width && !first) {
+      // The same rows on every rank. So are counts of representatives in `copy`, but these few
+      // bytes are not told apart from sums of clusters, which are divided.
+      cache.bytes.selection_rows = cache.bytes.outputs = 0;
+      result.linear.add_rank(linear);
+    } else {
+      result.linear += linear;
+    }
     result.cache.bytes += cache.bytes;
     result.cache.dense_bytes += cache.dense_bytes;
-    result.linear += linear;
+    first = false;
   }
 }
 

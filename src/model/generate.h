@@ -74,7 +74,8 @@ GenerateResult generate(Model& model, const Tokenizer& tokenizer, std::string_vi
                         const std::function<void(std::string_view)>& emit);
 
 // Of a divided model: figures become those of all ranks together, times those of the last, which
-// has the scores. All ranks call it.
+// has the scores. What every rank of a tensor split has or decides alike counts once, as in one
+// process. All ranks call it.
 void combine(const Model& model, GenerateResult& result);
 
 // Passes text on until one of the stop strings appears, and holds back what may be the beginning

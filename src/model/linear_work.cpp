@@ -62,6 +62,15 @@ LinearWork& LinearWork::operator+=(const LinearWork& other) {
   return *this;
 }
 
+void LinearWork::add_rank(const LinearWork& other) {
+  for (const GroupWork& from : other.groups_) {
+    group_of(from.layer, from.input).counts.add_rank(from.counts);
+    elements_ -= from.counts.basis_elements;
+  }
+  elements_ += other.elements_;
+  dense_elements_ += other.dense_elements_;
+}
+
 void LinearWork::add(const KvCache& cache, const ModelSpec& spec) {
   const auto n_tokens = static_cast<double>(cache.length() * cache.n_batch());
   for (int64_t layer = cache.range().begin; layer < cache.range().end; ++layer)

@@ -33,6 +33,8 @@ class LinearWork {
   void add(const KvCache& cache, const ModelSpec& spec);
   // Adds what was counted of the same plan elsewhere.
   LinearWork& operator+=(const LinearWork& other);
+  // Adds what another rank counted of the same tokens in layers that are divided by width.
+  void add_rank(const LinearWork& other);
 
   template <typename Archive>
   void transfer(Archive& archive) {

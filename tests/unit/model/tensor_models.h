@@ -30,4 +30,11 @@ inline Model loaded(const CheckpointPtr& checkpoint, const Loading& how,
                 .part = std::move(part)});
 }
 
+inline AttentionPlan copy_plan(const Model& model) {
+  UniformAttention choice;
+  choice.mode = AttentionMode::kCopy;
+  choice.tau = 0.6;
+  return uniform_plan(choice, model.plan_shape());
+}
+
 }  // namespace sluice::impl::test

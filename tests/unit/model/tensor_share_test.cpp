@@ -56,13 +56,6 @@ void compare(const CheckpointPtr& checkpoint, const Loading& how, std::vector<in
   }
 }
 
-AttentionPlan copy_plan(const Model& model) {
-  UniformAttention choice;
-  choice.mode = AttentionMode::kCopy;
-  choice.tau = 0.6;
-  return uniform_plan(choice, model.plan_shape());
-}
-
 class TensorGolden : public testing::TestWithParam<std::string> {};
 
 TEST_P(TensorGolden, GivesTheLogitsAndTokensOfTheWholeModel) {

@@ -85,29 +85,85 @@ TEST(TensorShares, ParallelBlocksSumOnce) {
   }
 }
 
-TEST(TensorShares, FiguresOfAnAnswerAreThoseOfAllRanksTogether) {
+// Every rank has all gates and selectors, but these count as in one process.
+class TensorFigures : public testing::TestWithParam<const char*> {
+ protected:
+  static UniformLinear linear_of(const std::string& name) {
+    if (name == "graded") return {.kind = LinearKind::kGraded, .epsilon = 0.4};
+    return {.kind = LinearKind::kGsi,
+            .rank = 48,
+            .epsilon = 0.4,
+            .adaptive = name == "adaptive" ? 4 : 0};
+  }
+};
+
+void expect_equal(const GroupWork& got, const GroupWork& expected) {
+  EXPECT_EQ(got.layer, expected.layer);
+  EXPECT_EQ(got.input, expected.input);
+  EXPECT_EQ(got.n_in, expected.n_in);
+  EXPECT_EQ(got.counts.n_tokens, expected.counts.n_tokens);
+  EXPECT_EQ(got.counts.n_fast, expected.counts.n_fast);
+  EXPECT_EQ(got.counts.n_bypassed, expected.counts.n_bypassed);
+  EXPECT_EQ(got.counts.n_kept, expected.counts.n_kept);
+  EXPECT_EQ(got.counts.n_additions, expected.counts.n_additions);
+  EXPECT_EQ(got.counts.elements, expected.counts.elements);
+  EXPECT_EQ(got.counts.dense_elements, expected.counts.dense_elements);
+  EXPECT_EQ(got.counts.residuals.count(), expected.counts.residuals.count());
+}
+
+// What a plan has nothing of would be equal however it is added up.
+void expect_some(const std::string& name, const GenerateResult& result) {
+  LinearCounts all;
+  for (const GroupWork& group : result.linear.groups()) all += group.counts;
+  EXPECT_GT(result.cache.bytes.selection_rows, 0);
+  EXPECT_LT(all.elements, 1.5 * all.dense_elements);
+  if (name == "graded") return;
+  EXPECT_GT(all.n_fast, 0);
+  EXPECT_GT(all.n_bypassed, 0);
+  if (name == "adaptive") {
+    EXPECT_GT(all.n_additions, 0);
+  }
+}
+
+TEST_P(TensorFigures, OfAllRanksAreThoseOfOneProcess) {
   const CheckpointPtr checkpoint = deep_llama(4);
   const ByteTokenizer tokenizer({.first_byte = 32, .vocab = 64});
   Model whole = loaded(checkpoint, {});
-  const GenerateOptions options{.n_predict = 7,
-                                .plan = {.attention = keys_plan(whole), .linear = {}}};
-  const auto generated = [&](Model& model) {
-    return generate(model, tokenizer, Prompt{.tokens = repeating_tokens(60)}, options,
-                    [](std::string_view) {});
-  };
-  const GenerateResult expected = generated(whole);
-  on_ranks(3, [&](Communicator& ranks) {
-    Model model = loaded(checkpoint, {}, &ranks);
-    GenerateResult got = generated(model);
-    EXPECT_EQ(got.tokens, expected.tokens);
-    EXPECT_LT(got.cache.dense_bytes, expected.cache.dense_bytes);
-    combine(model, got);
-    EXPECT_EQ(got.cache.dense_bytes, expected.cache.dense_bytes);
-    EXPECT_EQ(got.cache.bytes.keys_values.exact, expected.cache.bytes.keys_values.exact);
-    EXPECT_EQ(got.cache.bytes.keys_values.clusters, expected.cache.bytes.keys_values.clusters);
-    EXPECT_EQ(got.linear.weight_bytes_fraction(), expected.linear.weight_bytes_fraction());
-  });
+  const Bases bases = full_bases(whole.spec());
+  for (const AttentionPlan& attention : {keys_plan(whole), copy_plan(whole)}) {
+    const GenerateOptions options{
+        .n_predict = 7,
+        .plan = {.attention = attention,
+                 .linear = uniform_linear_plan(linear_of(GetParam()), whole.linear_shape())}};
+    const auto generated = [&](Model& model) {
+      model.prepare_linear(options.plan.linear, &bases);
+      return generate(model, tokenizer, Prompt{.tokens = repeating_tokens(140)}, options,
+                      [](std::string_view) {});
+    };
+    const GenerateResult expected = generated(whole);
+    expect_some(GetParam(), expected);
+    on_ranks(3, [&](Communicator& ranks) {
+      Model model = loaded(checkpoint, {}, &ranks);
+      GenerateResult got = generated(model);
+      EXPECT_EQ(got.tokens, expected.tokens);
+      EXPECT_LT(got.cache.dense_bytes, expected.cache.dense_bytes);
+      combine(model, got);
+      EXPECT_EQ(got.cache.dense_bytes, expected.cache.dense_bytes);
+      EXPECT_EQ(got.cache.bytes.keys_values.exact, expected.cache.bytes.keys_values.exact);
+      if (expected.cache.bytes.outputs == 0) {  // those of `copy` are counts, on each rank
+        EXPECT_EQ(got.cache.bytes.keys_values.clusters, expected.cache.bytes.keys_values.clusters);
+      }
+      EXPECT_EQ(got.cache.bytes.selection_rows, expected.cache.bytes.selection_rows);
+      EXPECT_EQ(got.cache.bytes.outputs, expected.cache.bytes.outputs);
+      EXPECT_EQ(got.linear.weight_bytes_fraction(), expected.linear.weight_bytes_fraction());
+      ASSERT_EQ(got.linear.groups().size(), expected.linear.groups().size());
+      for (size_t i = 0; i < got.linear.groups().size(); ++i)
+        expect_equal(got.linear.groups()[i], expected.linear.groups()[i]);
+    });
+  }
 }
+INSTANTIATE_TEST_SUITE_P(Kinds, TensorFigures, testing::Values("gsi", "adaptive", "graded"),
+                         [](const auto& test) { return std::string(test.param); });
 
 TEST(TensorShares, RanksLoadTheirShareOfTheWeights) {
   const CheckpointPtr checkpoint = deep_llama(4);
