@@ -261,6 +261,53 @@ TEST_P(TensorGates, DecideAsThoseOfTheWholeModel) {
 INSTANTIATE_TEST_SUITE_P(Kinds, TensorGates, testing::Values("gsi", "adaptive", "graded"),
                          [](const auto& test) { return std::string(test.param); });
 
+// Biases, and blocks whose attention and MLP are parallel.
+class TensorGatesGolden : public testing::TestWithParam<const char*> {
+ protected:
+  // On two ranks, continued with and without a plan.
+  static void compare_gated(const CheckpointPtr& checkpoint, const Loading& how,
+                            const UniformLinear& choice, double allowed) {
+    Model whole = loaded(checkpoint, how);
+    const Bases bases = full_bases(whole.spec());
+    const Plan plan{.attention = {}, .linear = uniform_linear_plan(choice, whole.linear_shape())};
+    whole.prepare_linear(plan.linear, &bases);
+    const std::vector<int32_t> prompt = repeating_tokens(30);
+    const Continuation expected = continued(whole, prompt, 8, plan),
+                       dense = continued(whole, prompt, 8, {});
+    on_ranks(2, [&](Communicator& ranks) {
+      Model model = loaded(checkpoint, how, &ranks);
+      model.prepare_linear(plan.linear, &bases);
+      expect_near(continued(model, prompt, 8, plan), expected, model, allowed);
+      expect_near(continued(model, prompt, 8, {}), dense, model, allowed);
+    });
+  }
+};
+
+TEST_P(TensorGatesGolden, GiveTheLogitsAndTokensOfTheWholeModel) {
+  const CheckpointPtr checkpoint = open_checkpoint(golden_model(GetParam()).path());
+  const UniformLinear gsi{.kind = LinearKind::kGsi, .rank = 24, .epsilon = 0.5};
+  UniformLinear adaptive = gsi;
+  adaptive.adaptive = 4;
+  for (const UniformLinear& choice :
+       {gsi, adaptive, UniformLinear{.kind = LinearKind::kGraded, .epsilon = 0.4}})
+    compare_gated(checkpoint, {}, choice, kAllowed);
+}
+
+// Gates that every token passes, and that none does: no round-off changes what they decide. Of two
+// runs, what linear_test.cpp allows one in bf16 with bases.
+TEST_P(TensorGatesGolden, OfBf16GiveTheTokensOfTheWholeModel) {
+  const CheckpointPtr checkpoint = open_checkpoint(golden_model(GetParam()).path());
+  const auto n_layers = static_cast<double>(checkpoint->spec().n_layers);
+  for (const double epsilon : {1.0, 0.0})
+    compare_gated(checkpoint, {.dtype = DType::kBF16, .weights = DType::kBF16},
+                  {.kind = LinearKind::kGsi, .rank = 24, .epsilon = epsilon},
+                  std::sqrt(2.0) * 3 * 0x1p-9 * std::sqrt(22 * n_layers + 2));
+}
+INSTANTIATE_TEST_SUITE_P(Models, TensorGatesGolden, testing::Values("models/gpt2", "models/gptj"),
+                         [](const auto& test) {
+                           return test_name_of(test.param, {"cpu", DType::kF32});
+                         });
+
 // Greedy tokens of this random model do not depend on round-off (batch_test.cpp says why).
 TEST(TensorShares, BatchesGiveTheAnswersOfTheWholeModel) {
   const CheckpointPtr checkpoint = deep_llama(4);
