@@ -97,7 +97,9 @@ TEST_F(Tune, EveryObjectiveOfEitherModeIsMeasured) {
 TEST_F(Tune, NoPlanIsHeldOutTwice) {
   size_t most = 0;
   options.heads.taus = {0.1, 0.2, 0.3, 0.4, 0.5, 0.6};
-  for (const double max_kl : {0.01, 0.02, 0.04, 0.06}) {
+  // Which contracts need a second look depends on the round-off of a CPU: of so many some do.
+  for (const double max_kl :
+       {0.002, 0.004, 0.006, 0.008, 0.01, 0.015, 0.02, 0.025, 0.03, 0.035, 0.04, 0.05, 0.06}) {
     options.contract.max_kl = max_kl;
     std::set<double> seen;
     for (const TuneStep& step : run().steps)
