@@ -4,7 +4,9 @@
 
 #include <algorithm>
 
+#include "model/batch.h"
 #include "plan/plan.h"
+#include "unit/model/byte_tokenizer.h"
 #include "unit/model/family_models.h"
 #include "unit/ranks/thread_ranks.h"
 
@@ -78,5 +80,35 @@ inline CheckpointPtr deep_llama(int n_kv_heads = 2) {
                                  {"tie_word_embeddings", false}};
   return synthetic_checkpoint(ConfigReader(config, "deep llama"));
 }
+
+// Prompts of several lengths in one batch; the last does not fit the context of deep_llama().
+class DividedBatch {
+ public:
+  explicit DividedBatch(uint32_t n_fitting) {
+    for (uint32_t i = 0; i < n_fitting; ++i) {
+      std::string text;
+      for (const int32_t token : repeating_tokens(3 + i * 17 % 60, i + 1))
+        text += static_cast<char>(32 + token);
+      texts_.push_back(text);
+    }
+    texts_.push_back(std::string(600, '!'));
+    for (const std::string& text : texts_) prompts_.push_back({.text = text});
+  }
+
+  std::vector<std::string> answers_of(Model& model, int64_t n_live, const Plan& plan) const {
+    std::vector<std::string> answers(prompts_.size());
+    generate_batch(model, tokenizer_, prompts_, {.n_predict = 9, .plan = plan}, n_live,
+                   {.token = {}, .done = [&](int64_t index, BatchAnswer answer) {
+                      answers[static_cast<size_t>(index)] =
+                          answer.error ? answer.error->what() : answer.text;
+                    }});
+    return answers;
+  }
+
+ private:
+  ByteTokenizer tokenizer_{{.first_byte = 32, .vocab = 64}};
+  std::vector<std::string> texts_;
+  std::vector<BatchPrompt> prompts_;
+};
 
 }  // namespace sluice::impl::test

@@ -175,33 +175,14 @@ TEST(Divided, GatedLinearLayersAreThoseOfTheWholeModel) {
 TEST(Divided, BatchesInFlightGiveTheAnswersOfTheWholeModel) {
   const CheckpointPtr checkpoint = deep_llama();
   Model whole = whole_model(checkpoint, 0);
-  const ByteTokenizer tokenizer({.first_byte = 32, .vocab = 64});
-  std::vector<std::string> texts;
-  for (uint32_t i = 0; i < 11; ++i) {
-    std::string text;
-    for (const int32_t token : repeating_tokens(3 + i * 17 % 60, i + 1))
-      text += static_cast<char>(32 + token);
-    texts.push_back(text);
-  }
-  texts.push_back(std::string(600, '!'));  // does not fit the context
-  std::vector<BatchPrompt> prompts;
-  for (const std::string& text : texts) prompts.push_back({.text = text});
-  const auto answers_of = [&](Model& model, int64_t n_live, const Plan& plan) {
-    std::vector<std::string> answers(prompts.size());
-    generate_batch(model, tokenizer, prompts, {.n_predict = 9, .plan = plan}, n_live,
-                   {.token = {}, .done = [&](int64_t index, BatchAnswer answer) {
-                      answers[static_cast<size_t>(index)] =
-                          answer.error ? answer.error->what() : answer.text;
-                    }});
-    return answers;
-  };
+  const DividedBatch batch(11);
   for (const Plan& plan : {Plan{}, Plan{.attention = keys_plan(whole), .linear = {}}}) {
-    const auto expected = answers_of(whole, 5, plan);
+    const auto expected = batch.answers_of(whole, 5, plan);
     EXPECT_NE(expected.back().find("600 tokens"), std::string::npos);
     for (const int64_t n_live : {1, 3, 8})
       on_ranks(3, [&](Communicator& ranks) {
         Model model = stage_model(ranks, checkpoint, 0);
-        EXPECT_EQ(answers_of(model, n_live, plan), expected);
+        EXPECT_EQ(batch.answers_of(model, n_live, plan), expected);
       });
   }
 }

@@ -8,8 +8,6 @@
 #include <array>
 #include <cmath>
 
-#include "model/batch.h"
-#include "unit/model/byte_tokenizer.h"
 #include "unit/model/full_bases.h"
 #include "unit/model/tensor_models.h"
 
@@ -312,34 +310,15 @@ INSTANTIATE_TEST_SUITE_P(Models, TensorGatesGolden, testing::Values("models/gpt2
 TEST(TensorShares, BatchesGiveTheAnswersOfTheWholeModel) {
   const CheckpointPtr checkpoint = deep_llama(4);
   Model whole = loaded(checkpoint, {});
-  const ByteTokenizer tokenizer({.first_byte = 32, .vocab = 64});
-  std::vector<std::string> texts;
-  for (uint32_t i = 0; i < 7; ++i) {
-    std::string text;
-    for (const int32_t token : repeating_tokens(3 + i * 17 % 60, i + 1))
-      text += static_cast<char>(32 + token);
-    texts.push_back(text);
-  }
-  texts.push_back(std::string(600, '!'));  // does not fit the context
-  std::vector<BatchPrompt> prompts;
-  for (const std::string& text : texts) prompts.push_back({.text = text});
-  const auto answers_of = [&](Model& model, int64_t n_live, const Plan& plan) {
-    std::vector<std::string> answers(prompts.size());
-    generate_batch(model, tokenizer, prompts, {.n_predict = 9, .plan = plan}, n_live,
-                   {.token = {}, .done = [&](int64_t index, BatchAnswer answer) {
-                      answers[static_cast<size_t>(index)] =
-                          answer.error ? answer.error->what() : answer.text;
-                    }});
-    return answers;
-  };
+  const DividedBatch batch(7);
   for (const Plan& plan : {Plan{}, Plan{.attention = keys_plan(whole), .linear = {}},
                            Plan{.attention = copy_plan(whole), .linear = {}}}) {
-    const auto expected = answers_of(whole, 5, plan);
+    const auto expected = batch.answers_of(whole, 5, plan);
     EXPECT_NE(expected.back().find("600 tokens"), std::string::npos);
     for (const int64_t n_live : {1, 5})
       on_ranks(3, [&](Communicator& ranks) {
         Model model = loaded(checkpoint, {}, &ranks);
-        EXPECT_EQ(answers_of(model, n_live, plan), expected);
+        EXPECT_EQ(batch.answers_of(model, n_live, plan), expected);
       });
   }
 }
