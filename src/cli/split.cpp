@@ -48,9 +48,9 @@ RankPart rank_part(Communicator& ranks, const Checkpoint& checkpoint, const Comm
 
 namespace {
 
-// "2 to 5", of [begin, end).
-std::string range_text(int64_t begin, int64_t end) {
-  return end > begin ? fmt::format("{} to {}", begin, end - 1) : "none";
+// "2 to 5"
+std::string range_text(Range range) {
+  return range.size() > 0 ? fmt::format("{} to {}", range.begin, range.end - 1) : "none";
 }
 
 }  // namespace
@@ -63,13 +63,12 @@ void check_ranks(const Model& model) {
 void say_ranks(const Model& model, bool quiet) {
   if (model.ranks() == nullptr) return;
   struct Figures {
-    int64_t begin, end;  // of layers or key heads
+    Range part;  // of layers or key heads
     int64_t weights, peak, bytes, messages;
   };
   Communicator& ranks = *model.ranks();
   const TensorShare* share = model.tensor_share();
-  Figures own{.begin = share ? share->ranges().kv_heads.begin : model.stage()->layers().begin,
-              .end = share ? share->ranges().kv_heads.end : model.stage()->layers().end,
+  Figures own{.part = share ? share->ranges().kv_heads : model.stage()->layers(),
               .weights = model.weight_bytes(),
               .peak = peak_memory_bytes(),
               .bytes = ranks.bytes_sent(),
@@ -85,7 +84,7 @@ void say_ranks(const Model& model, bool quiet) {
                   2);
   for (size_t rank = 0; rank < all.size(); ++rank) {
     const auto of = unpacked<Figures>(all[rank]);
-    table.add({words(std::to_string(rank)), words(range_text(of.begin, of.end)), mib(of.weights),
+    table.add({words(std::to_string(rank)), words(range_text(of.part)), mib(of.weights),
                mib(of.peak), mib(of.bytes), cell(of.messages)});
   }
   say("{}", table.markdown());

@@ -9,7 +9,7 @@
 #include "layer/layer_attention.h"
 #include "layer/layer_times.h"
 #include "layer/linear_gate.h"
-#include "model/layer_range.h"
+#include "model/range.h"
 #include "model/spec.h"
 
 namespace sluice::impl {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "model/kv_cache.h"
-#include "model/layer_range.h"
+#include "model/range.h"
 #include "ranks/communicator.h"
 
 namespace sluice::impl {

@@ -9,17 +9,11 @@
 #include <vector>
 
 #include "io/weight_store.h"
+#include "model/range.h"
 #include "model/spec.h"
 #include "ranks/communicator.h"
 
 namespace sluice::impl {
-
-struct Range {
-  int64_t begin = 0, end = 0;
-
-  int64_t size() const { return end - begin; }
-  bool operator==(const Range&) const = default;
-};
 
 // What one rank has.
 struct TensorRanges {

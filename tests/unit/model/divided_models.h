@@ -81,6 +81,20 @@ inline CheckpointPtr deep_llama(int n_kv_heads = 2) {
   return synthetic_checkpoint(ConfigReader(config, "deep llama"));
 }
 
+// The sets of every layer that this rank has.
+inline std::vector<TokenSet> all_sets(Model& model, const std::vector<int32_t>& tokens,
+                                      const Plan& plan) {
+  KvCache cache = model.make_cache(1, 0, plan.attention);
+  for (size_t begin = 0; begin < tokens.size(); begin += 100)
+    model.forward(std::span(tokens).subspan(begin, std::min<size_t>(100, tokens.size() - begin)),
+                  cache);
+  std::vector<TokenSet> sets;
+  for (int64_t layer = cache.range().begin; layer < cache.range().end; ++layer)
+    if (const Selector* selector = cache.selector(layer))
+      sets.insert(sets.end(), selector->sets().begin(), selector->sets().end());
+  return sets;
+}
+
 // Prompts of several lengths in one batch; the last does not fit the context of deep_llama().
 class DividedBatch {
  public:

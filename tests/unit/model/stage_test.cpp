@@ -71,18 +71,6 @@ INSTANTIATE_TEST_SUITE_P(Models, DividedGolden, testing::ValuesIn(causal_models(
                            return test_name_of(test.param, {"cpu", DType::kF32});
                          });
 
-// The sets of every layer, those of other ranks included.
-std::vector<TokenSet> all_sets(Model& model, const std::vector<int32_t>& tokens, const Plan& plan) {
-  KvCache cache = model.make_cache(1, 0, plan.attention);
-  for (size_t begin = 0; begin < tokens.size(); begin += 100)
-    model.forward(std::span(tokens).subspan(begin, std::min<size_t>(100, tokens.size() - begin)),
-                  cache);
-  std::vector<TokenSet> sets;
-  for (int64_t layer = cache.range().begin; layer < cache.range().end; ++layer)
-    if (const Selector* selector = cache.selector(layer)) sets.push_back(selector->sets()[0]);
-  return sets;
-}
-
 class DividedPlan : public testing::TestWithParam<const char*> {
  protected:
   Plan plan_for(const Model& model) const {

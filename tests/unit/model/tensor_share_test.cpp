@@ -185,18 +185,6 @@ class TensorPlan : public testing::TestWithParam<const char*> {
   }
 };
 
-std::vector<TokenSet> all_sets(Model& model, const std::vector<int32_t>& tokens, const Plan& plan) {
-  KvCache cache = model.make_cache(1, 0, plan.attention);
-  for (size_t begin = 0; begin < tokens.size(); begin += 100)
-    model.forward(std::span(tokens).subspan(begin, std::min<size_t>(100, tokens.size() - begin)),
-                  cache);
-  std::vector<TokenSet> sets;
-  for (int64_t layer = 0; layer < model.spec().n_layers; ++layer)
-    if (const Selector* selector = cache.selector(layer))
-      sets.insert(sets.end(), selector->sets().begin(), selector->sets().end());
-  return sets;
-}
-
 TEST_P(TensorPlan, SetsOnEveryRankAreThoseOfTheWholeModel) {
   const CheckpointPtr checkpoint = deep_llama(4);
   Model whole = loaded(checkpoint, {});
