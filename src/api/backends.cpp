@@ -14,12 +14,12 @@ impl::DType dtype_of(sluice::DType dtype) {
   throw Error("the number format is none", "DType::kF32 or DType::kBF16");
 }
 
-std::unique_ptr<Backend> make_backend(sluice::Device device, sluice::DType dtype) {
+std::unique_ptr<Backend> make_backend(sluice::Device device, sluice::DType dtype, int process) {
   switch (device) {
     case sluice::Device::kCpu:
       return make_cpu_backend(dtype_of(dtype));
     case sluice::Device::kCuda:
-      return make_cuda_backend(dtype_of(dtype));
+      return make_cuda_backend_for(dtype_of(dtype), process);
     case sluice::Device::kReference:
       return make_reference_backend(dtype_of(dtype));
   }

@@ -35,6 +35,7 @@ class Backend : public CoreOps, public AttentionOps, public SelectionOps, public
   virtual DeviceGates* device_gates() { return nullptr; }
   virtual ScoreComparer* score_comparer() { return nullptr; }
   virtual SharedDevice* shared_device() { return nullptr; }
+  virtual DeviceRanks* device_ranks() { return nullptr; }
   // Whether a step is being recorded: its operations are noted down and not done.
   bool recording() { return recorder() != nullptr && recorder()->active(); }
 };
@@ -45,6 +46,9 @@ std::unique_ptr<Backend> make_reference_backend(DType dtype);
 std::unique_ptr<Backend> make_cpu_backend(DType dtype);
 // On the first device. Error in a build without CUDA.
 std::unique_ptr<Backend> make_cuda_backend(DType dtype);
+// For the process of this number among those of its machine, which have the devices one after the
+// other, and again from the first where there are more processes.
+std::unique_ptr<Backend> make_cuda_backend_for(DType dtype, int process);
 
 // Where another library of this process works.
 struct CudaPlace {

@@ -3,9 +3,11 @@
 
 #pragma once
 
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "backend/bypass.h"
@@ -105,6 +107,27 @@ class SharedDevice {
   virtual std::shared_ptr<void> enter() = 0;
   // From now on work goes to this stream, after all that was asked for before.
   virtual void use_stream(void* stream) = 0;
+};
+
+// Sums over several processes of which each has a device of its own, from device to device.
+class RankSums {
+ public:
+  virtual ~RankSums() = default;
+  // Replaces rows, contiguous f32 on the device, by the sum of those of all ranks, which has the
+  // same bits on every one. In the order of the backend's other work; every rank calls it alike.
+  virtual void add_all(const Tensor& rows) = 0;
+};
+
+// Devices that can be joined so.
+class DeviceRanks {
+ public:
+  virtual ~DeviceRanks() = default;
+  // Of devices of a machine that have the same, one at most can be joined.
+  virtual std::string device_id() const = 0;
+  // Names a new group of devices: one rank makes it, all of them join with it.
+  virtual std::vector<std::byte> make_group() = 0;
+  // Collective: returns when all ranks have come. Devices must be different ones.
+  virtual std::unique_ptr<RankSums> join(std::span<const std::byte> group, int rank, int size) = 0;
 };
 
 }  // namespace sluice::impl

@@ -42,6 +42,7 @@ ModelWeights checked_weights(const Checkpoint& checkpoint, const ModelDescriptio
     throw Error(fmt::format("weights of {} do not go with activations of {}",
                             dtype_name(*options.weights), dtype_name(compute)),
                 fmt::format("--weights {}, or a block type such as q8_0", dtype_name(compute)));
+  if (options.part.share != nullptr) options.part.share->connect(backend);
   return load_weights(own, checkpoint.weights(), backend,
                       {.progress = options.progress,
                        .weights = {options.weights, options.expand_blocks},

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "model/join_devices.h"
 #include "model/weight_type.h"
 
 namespace sluice::impl {
@@ -124,10 +125,15 @@ std::span<float> TensorShare::host_rows(Backend& backend, const ConstTensor& row
   return rows_;
 }
 
+void TensorShare::connect(Backend& backend) {
+  if (backend.device() != Device::kCpu) device_sums_ = join_devices(ranks_, backend.device_ranks());
+}
+
 void TensorShare::sum(Backend& backend, const Tensor& rows) {
   SLUICE_CHECK(rows.contiguous() && rows.dtype() == DType::kF32);
   if (rows.device() == Device::kCpu)
     return ranks_.add_all({rows.data<float>(), static_cast<size_t>(rows.shape().numel())});
+  if (device_sums_ != nullptr) return device_sums_->add_all(rows);
   ranks_.add_all(host_rows(backend, rows));
   backend.upload(ConstTensor(rows_.data(), DType::kF32, rows.shape()), rows);
 }

@@ -53,6 +53,11 @@ class TensorShare : public RankExchange {
   bool last() const { return ranks_.rank() == ranks_.size() - 1; }
   Communicator& ranks() const { return ranks_; }
 
+  // Collective, before the first pass: where each rank has a device of its own that can be joined
+  // with the others, sums go from device to device, else through the host.
+  void connect(Backend& backend);
+  bool sums_on_devices() const { return device_sums_ != nullptr; }
+
   // The same bits on every rank.
   void sum(Backend& backend, const Tensor& rows) override;
   void gather(Backend& backend, const ConstTensor& own, const Tensor& out) override;
@@ -66,7 +71,8 @@ class TensorShare : public RankExchange {
 
   Communicator& ranks_;
   std::vector<TensorRanges> all_;
-  std::vector<float> rows_;  // of a device, or of another rank, on their path
+  std::unique_ptr<RankSums> device_sums_;  // or none
+  std::vector<float> rows_;                // of a device, or of another rank, on their path
 };
 
 }  // namespace sluice::impl

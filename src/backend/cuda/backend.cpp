@@ -11,6 +11,7 @@
 #include "backend/cuda/linear/blocks/weights.h"
 #include "backend/cuda/linear/linear.h"
 #include "backend/cuda/linear/pack.h"
+#include "backend/cuda/runtime/nccl.h"
 #include "backend/cuda/selection/selection.h"
 #include "backend/cuda/subspace/subspace.h"
 
@@ -79,7 +80,8 @@ class CudaBackend final : public Backend,
                           private StepRecorder,
                           private DeviceGates,
                           private ScoreComparer,
-                          private SharedDevice {
+                          private SharedDevice,
+                          private DeviceRanks {
  public:
   CudaBackend(DType dtype, std::shared_ptr<Context> context)
       : dtype_(dtype),
@@ -140,6 +142,7 @@ class CudaBackend final : public Backend,
   DeviceGates* device_gates() override { return this; }
   ScoreComparer* score_comparer() override { return this; }
   SharedDevice* shared_device() override { return this; }
+  DeviceRanks* device_ranks() override { return cuda::nccl() != nullptr ? this : nullptr; }
 
   std::unique_ptr<LinearWeights> pack_linear(MatrixSource source) override {
     if (auto blocks = cuda::linear::pack_blocks(context_, source, dtype_)) return blocks;
@@ -309,6 +312,11 @@ class CudaBackend final : public Backend,
   void use_stream(void* stream) override {
     context_->use_stream(static_cast<cudaStream_t>(stream));
   }
+  std::string device_id() const override { return cuda::device_id(*context_); }
+  std::vector<std::byte> make_group() override { return cuda::make_nccl_group(); }
+  std::unique_ptr<RankSums> join(std::span<const std::byte> group, int rank, int size) override {
+    return cuda::join_nccl(context_, group, rank, size);
+  }
   std::unique_ptr<RowGate> make_gate(const GateSpec& spec) override {
     return cuda::subspace::make_gate(context_, multiplier_, spec);
   }
@@ -355,9 +363,11 @@ class CudaBackend final : public Backend,
 
 }  // namespace
 
-std::unique_ptr<Backend> make_cuda_backend(DType dtype) {
-  SLUICE_CHECK(dtype == DType::kF32 || dtype == DType::kBF16);
-  auto context = std::make_shared<Context>(0);
+std::unique_ptr<Backend> make_cuda_backend(DType dtype) { return make_cuda_backend_for(dtype, 0); }
+
+std::unique_ptr<Backend> make_cuda_backend_for(DType dtype, int process) {
+  SLUICE_CHECK((dtype == DType::kF32 || dtype == DType::kBF16) && process >= 0);
+  auto context = std::make_shared<Context>(process % std::max(cuda::device_count(), 1));
   // A library that is missing is known before weights are loaded.
   context->blas();
   context->blas_workspace();

@@ -7,6 +7,9 @@ namespace sluice::impl {
 std::unique_ptr<Backend> make_cuda_backend(DType) {
   throw Error("this build has no CUDA backend", "use --device cpu");
 }
+std::unique_ptr<Backend> make_cuda_backend_for(DType dtype, int) {
+  return make_cuda_backend(dtype);
+}
 std::unique_ptr<Backend> make_cuda_backend_at(DType dtype, const CudaPlace&) {
   return make_cuda_backend(dtype);
 }

@@ -17,6 +17,7 @@
 #include "io/write_file.h"
 #include "model/weight_type.h"
 #include "ranks/cores.h"
+#include "ranks/place.h"
 #include "ranks/world.h"
 #include "report/report.h"
 
@@ -93,8 +94,9 @@ std::unique_ptr<Backend> make_backend(const CommonOptions& options) {
   const sluice::Device device = options.device == "cuda"        ? sluice::Device::kCuda
                                 : options.device == "reference" ? sluice::Device::kReference
                                                                 : sluice::Device::kCpu;
-  return api::make_backend(device,
-                           options.dtype == "bf16" ? sluice::DType::kBF16 : sluice::DType::kF32);
+  const int process = device == sluice::Device::kCuda ? place_on_machine(world()) : 0;
+  return api::make_backend(
+      device, options.dtype == "bf16" ? sluice::DType::kBF16 : sluice::DType::kF32, process);
 }
 
 Model load_model(const std::shared_ptr<const Checkpoint>& checkpoint, const CommonOptions& options,
