@@ -11,13 +11,12 @@
 
 #include "core/error.h"
 #include "core/quote.h"
+#include "io/broken_file.h"
 #include "io/gguf_reader.h"
 #include "io/mapped_file.h"
 
 namespace sluice::impl {
 namespace {
-
-constexpr const char* kBrokenHint = "is the download complete? fetch or convert the file again";
 
 constexpr int64_t kDefaultAlignment = 32;
 constexpr int64_t kMaxAlignment = int64_t{1} << 20;

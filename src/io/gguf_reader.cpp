@@ -5,16 +5,15 @@
 
 #include "core/error.h"
 #include "core/quote.h"
+#include "io/broken_file.h"
 
 namespace sluice::impl {
 namespace {
 
 static_assert(std::endian::native == std::endian::little, "files are little endian");
 
-constexpr const char* kBrokenHint = "is the download complete? fetch or convert the file again";
-
 // Metadata and tensor list; real ones take a few MiB, nearly all of it the vocabulary.
-constexpr size_t kMaxHeaderBytes = size_t{256} << 20;
+constexpr size_t kMaxGgufHeaderBytes = size_t{256} << 20;
 
 // Over all arrays of a file. A vocabulary of 256k tokens with scores, types and merges has about
 // 1.5M elements.
@@ -71,9 +70,9 @@ const std::byte* GgufReader::take(size_t count, const std::string& what) {
                     " bytes wanted at byte " + std::to_string(position_) + ", " +
                     std::to_string(remaining()) + " left",
                 kBrokenHint);
-  if (count > kMaxHeaderBytes - position_)
+  if (count > kMaxGgufHeaderBytes - position_)
     throw Error(label_ + ": " + what + " reaches past the first " +
-                    std::to_string(kMaxHeaderBytes) + " bytes, the limit for metadata",
+                    std::to_string(kMaxGgufHeaderBytes) + " bytes, the limit for metadata",
                 "is this a language model's checkpoint?");
   const std::byte* start = bytes_.data() + position_;
   position_ += count;

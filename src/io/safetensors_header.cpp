@@ -9,6 +9,7 @@
 
 #include "core/error.h"
 #include "core/quote.h"
+#include "io/broken_file.h"
 #include "io/json/parse.h"
 #include "io/json/value.h"
 
@@ -19,7 +20,6 @@ constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // the format's own limit
 // Nine to a matrix: a header of 400,000 tensors.
 constexpr size_t kMaxValues = size_t{1} << 22;
 constexpr size_t kMaxAxes = 32;  // of tensors that are skipped
-constexpr const char* kBrokenHint = "is the download complete? fetch or convert the file again";
 
 struct RawEntry {
   std::string name;

@@ -244,8 +244,8 @@ Plan plan_of(const JsonValue& layers, const LayerReader& reader) {
 }
 
 void check_format(const JsonValue& file) {
-  const nlohmann::json& json = file.raw();
-  if (!json.is_object() || !json.contains("format") || json["format"] != kPlanFormat)
+  const nlohmann::json& raw = file.raw();
+  if (!raw.is_object() || !raw.contains("format") || raw["format"] != kPlanFormat)
     file.refuse(fmt::format("is not a plan of sluice: it has no format \"{}\"", kPlanFormat));
   const JsonValue version = file.at("version");
   const int64_t number = version.integer(1, kMaxCount);

@@ -74,6 +74,12 @@ std::vector<double> times_transposed(std::span<const double> a, std::span<const 
   return out;
 }
 
+double trace(std::span<const double> a, int64_t d) {
+  double sum = 0;
+  for (int64_t i = 0; i < d; ++i) sum += a[static_cast<size_t>(i * d + i)];
+  return sum;
+}
+
 double dot(std::span<const double> a, std::span<const double> b) {
   SLUICE_CHECK(a.size() == b.size());
   double sum = 0;

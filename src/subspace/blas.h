@@ -28,6 +28,7 @@ std::vector<double> times_transposed(std::span<const double> a, std::span<const 
                                      int64_t n);
 
 double dot(std::span<const double> a, std::span<const double> b);
+double trace(std::span<const double> a, int64_t d);  // of a (d, d)
 
 // Makes rows (n, d), n <= d, orthonormal; they go on spanning what they spanned. Rows that depend
 // on earlier ones become some other direction.

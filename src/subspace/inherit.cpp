@@ -15,12 +15,6 @@
 namespace sluice::impl {
 namespace {
 
-double trace_of(const std::vector<double>& a, int64_t d) {
-  double sum = 0;
-  for (int64_t i = 0; i < d; ++i) sum += a[static_cast<size_t>(i * d + i)];
-  return sum;
-}
-
 // Rows that may become eigenvectors, and their products with A.
 struct Iterate {
   std::vector<double> rows, products;  // (k, d)
@@ -131,7 +125,7 @@ Decomposition inherit(const std::vector<double>& a, int64_t d, std::span<const f
                       const InheritOptions& options) {
   const auto start = std::chrono::steady_clock::now();
   const int64_t k = static_cast<int64_t>(before.size()) / d;
-  const double total = trace_of(a, d);
+  const double total = blas::trace(a, d);
   Iterate v = make_iterate({before.begin(), before.end()}, a, d);
   const double start_energy = v.energy();
   double energy = start_energy;

@@ -12,12 +12,6 @@ namespace {
 
 using Matrix = std::vector<double>;
 
-double trace_of(const Matrix& a, int64_t d) {
-  double sum = 0;
-  for (int64_t i = 0; i < d; ++i) sum += a[static_cast<size_t>(i * d + i)];
-  return sum;
-}
-
 double sum_of_first(const std::vector<double>& values, int64_t k) {
   return std::accumulate(values.begin(), values.begin() + k, 0.0);
 }
@@ -66,7 +60,7 @@ RunningBasis afresh(const RunningArgs& args, double total) {
 }  // namespace
 
 RunningBasis run_basis(const RunningArgs& args) {
-  const double total = trace_of(args.a, args.d);
+  const double total = blas::trace(args.a, args.d);
   SLUICE_CHECK(total > 0 && args.k >= 1 && args.k <= args.d);
   if (args.before.empty()) return afresh(args, total);
   const Matrix products = blas::times_symmetric(args.before, args.a, args.d);
