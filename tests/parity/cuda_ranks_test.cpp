@@ -7,12 +7,6 @@
 namespace sluice::impl::test {
 namespace {
 
-Model on_device(const CheckpointPtr& checkpoint, const GoldenModel& golden, RankPart part = {}) {
-  return Model(
-      checkpoint, make_cuda_backend(DType::kF32),
-      {.context = golden.context, .progress = {}, .weights = DType::kF32, .part = std::move(part)});
-}
-
 class CudaRanks : public testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
@@ -24,7 +18,8 @@ class CudaRanks : public testing::TestWithParam<const char*> {
 TEST_P(CudaRanks, DividedByWidthGiveTheTokensOfTheWholeModel) {
   const GoldenModel golden = golden_model(GetParam());
   const CheckpointPtr checkpoint = open_checkpoint(golden.path());
-  Model whole = on_device(checkpoint, golden);
+  const Loading how{.context = golden.context, .make_backend = make_cuda_backend};
+  Model whole = loaded(checkpoint, how);
   constexpr int64_t n_tokens = 6;
   std::vector<int32_t> prompt = golden.prompt;
   prompt.resize(std::min(prompt.size(), static_cast<size_t>(whole.context() - n_tokens)));
@@ -34,11 +29,8 @@ TEST_P(CudaRanks, DividedByWidthGiveTheTokensOfTheWholeModel) {
     const Continuation expected = continued(whole, prompt, n_tokens, plan);
     on_ranks(2,
              [&](Communicator& ranks) {
-               auto share = std::make_shared<TensorShare>(
-                   ranks, divide_tensors(checkpoint->description, checkpoint->weights(),
-                                         DType::kF32, ranks.size()));
-               Model model = on_device(checkpoint, golden, {.stage = nullptr, .share = share});
-               EXPECT_FALSE(share->sums_on_devices());
+               Model model = loaded(checkpoint, how, &ranks);
+               EXPECT_FALSE(model.tensor_share()->sums_on_devices());
                EXPECT_EQ(continued(model, prompt, n_tokens, plan).tokens, expected.tokens);
              },
              size_t{1} << 20, {"host", "host"});

@@ -13,6 +13,7 @@ struct Loading {
   DType dtype = DType::kF32;
   std::optional<DType> weights = DType::kF32;
   bool expanded = false;
+  std::unique_ptr<Backend> (*make_backend)(DType) = make_cpu_backend;
 };
 
 inline Model loaded(const CheckpointPtr& checkpoint, const Loading& how,
@@ -22,7 +23,7 @@ inline Model loaded(const CheckpointPtr& checkpoint, const Loading& how,
     part.share = std::make_shared<TensorShare>(
         *ranks,
         divide_tensors(checkpoint->description, checkpoint->weights(), how.weights, ranks->size()));
-  return Model(checkpoint, make_cpu_backend(how.dtype),
+  return Model(checkpoint, how.make_backend(how.dtype),
                {.context = how.context,
                 .progress = {},
                 .weights = how.weights,
