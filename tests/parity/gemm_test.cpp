@@ -75,6 +75,7 @@ void check_tile(const Kernel& kernel, const TileCase& c) {
       bounds[at] = test::dot_error(kernel.a_dtype, c.k, absolute);
     }
   const auto a_bytes = stored(kernel.a_dtype, a);
+  const UsedKernel used(kernel);
   kernel.tiles[c.rows - 1]({.a = a_bytes.data(),
                             .a_stride = a_stride,
                             .b = panel.data(),

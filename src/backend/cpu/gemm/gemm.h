@@ -44,6 +44,10 @@ struct Kernel {
   DType a_dtype, b_dtype;
   // tiles[rows - 1] computes a tile of `rows` rows, 1 <= rows <= mr.
   void (*const* tiles)(const TileArgs& args);
+  // A thread calls these before and after its calls of `tiles`, where they are there; in between
+  // it multiplies nowhere else.
+  void (*begin)() = nullptr;
+  void (*end)() = nullptr;
   // rows[n - 1] takes n panels, 1 <= n <= kRowPanels.
   void (*const* rows)(const RowArgs& args);
   // What stays in the first cache while many rows are multiplied: so much k of a panel, and of so
@@ -55,6 +59,22 @@ struct Kernel {
   int64_t panels(int64_t n) const { return (n + nr - 1) / nr; }
   // Elements of one panel of depth k.
   int64_t panel_elements(int64_t k) const { return padded_k(k) * nr; }
+};
+
+// begin and end of a thread's calls of a kernel's tiles.
+class UsedKernel {
+ public:
+  explicit UsedKernel(const Kernel& kernel) : kernel_(kernel) {
+    if (kernel_.begin != nullptr) kernel_.begin();
+  }
+  ~UsedKernel() {
+    if (kernel_.end != nullptr) kernel_.end();
+  }
+  UsedKernel(const UsedKernel&) = delete;
+  UsedKernel& operator=(const UsedKernel&) = delete;
+
+ private:
+  const Kernel& kernel_;
 };
 
 // The fastest kernel of this CPU for activations and weights of a compute dtype.

@@ -50,6 +50,9 @@ constexpr TileShapes shapes() {
   return shapes;
 }
 
+template <int kRows>
+constexpr TileShapes kShapes = shapes<kRows>();
+
 // One step of k: A with a stride in bytes, B a panel's 16 rows of pairs.
 template <bool kTwo>
 [[gnu::always_inline]] inline void multiply_step(const uint16_t* a, int64_t a_bytes,
@@ -70,12 +73,11 @@ template <bool kTwo>
 template <int kRows>
 void tile(const TileArgs& args) {
   constexpr bool kTwo = kRows > kSide;
-  static constexpr TileShapes kShapes = shapes<kRows>();
   const auto* a = static_cast<const uint16_t*>(args.a);
   const auto* b = static_cast<const uint16_t*>(args.b);
   const int64_t a_bytes = args.a_stride * 2, c_bytes = args.c_stride * int64_t{sizeof(float)};
   float *c = args.c, *lower = args.c + kSide * args.c_stride;
-  _tile_loadconfig(&kShapes);
+  if constexpr (kRows < kMr) _tile_loadconfig(&kShapes<kRows>);
   if (args.accumulate) {
     _tile_loadd(0, c, c_bytes);
     _tile_loadd(1, c + kSide, c_bytes);
@@ -108,8 +110,12 @@ void tile(const TileArgs& args) {
     _tile_stored(2, lower, c_bytes);
     _tile_stored(3, lower + kSide, c_bytes);
   }
-  _tile_release();
+  if constexpr (kRows < kMr) _tile_loadconfig(&kShapes<kMr>);
 }
+
+// Whole tiles find their shapes loaded; others load their own, and then those of whole ones again.
+void begin_tiles() { _tile_loadconfig(&kShapes<kMr>); }
+void end_tiles() { _tile_release(); }
 
 // One row and several panels: dot products of pairs, memory-bound.
 template <int kPanels>
@@ -163,8 +169,10 @@ const Kernel& make_kernel(std::integer_sequence<int, kRows...>) {
                                 .a_dtype = DType::kBF16,
                                 .b_dtype = DType::kBF16,
                                 .tiles = tiles,
+                                .begin = begin_tiles,
+                                .end = end_tiles,
                                 .rows = rows,
-                                .depth = 256,
+                                .depth = 512,
                                 .row_tiles = 1};
   return kernel;
 }

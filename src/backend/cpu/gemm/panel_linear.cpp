@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "backend/cpu/gemm/scratch.h"
 #include "backend/cpu/primitives/rows.h"
 #include "core/threads.h"
 
@@ -65,10 +66,11 @@ void PanelLinear::multiply_part(const LinearArgs& args, int64_t row_block, Range
   // Rows of x by depths: (depths, rows, a_stride). So a tile's rows lie in few pages.
   const int64_t depth_bytes = scratch_rows * a_stride * a_bytes;
   const int64_t n_depths = (k_end + most_depth - 1) / std::max<int64_t>(most_depth, 1);
-  thread_local std::vector<std::byte> a_scratch;
-  thread_local std::vector<float> c_scratch;
-  a_scratch.resize(std::max(a_scratch.size(), static_cast<size_t>(n_depths * depth_bytes)));
-  c_scratch.resize(std::max(c_scratch.size(), static_cast<size_t>(scratch_rows * c_stride)));
+  thread_local Scratch a_scratch, c_scratch;
+  std::byte* const a = a_scratch.at_least(n_depths * depth_bytes);
+  auto* const c = reinterpret_cast<float*>(
+      c_scratch.at_least(scratch_rows * c_stride * int64_t{sizeof(float)}));
+  const UsedKernel used(kernel_);
   for (int64_t row = rows.begin; row < rows.end; row += row_block) {
     const int64_t n_rows = std::min(row_block, rows.end - row);
     for (int64_t d = 0; d < n_depths; ++d)
@@ -77,14 +79,12 @@ void PanelLinear::multiply_part(const LinearArgs& args, int64_t row_block, Range
                     {.k = d * most_depth,
                      .n = std::min(most_depth, n_in() - d * most_depth),
                      .end = std::min(most_depth, k_end - d * most_depth)},
-                    a_scratch.data() + d * depth_bytes + i * a_stride * a_bytes);
+                    a + d * depth_bytes + i * a_stride * a_bytes);
     for (int64_t first = panels.begin; first < panels.end; first += panels_per_block) {
       const Range block = {first, std::min(first + panels_per_block, panels.end)};
       for (int64_t d = 0; d < n_depths; ++d) {
         const int64_t k = d * most_depth, depth = std::min(most_depth, k_end - k);
-        multiply_block(kernel_,
-                       {a_scratch.data() + d * depth_bytes, a_stride, nullptr, depth,
-                        c_scratch.data(), c_stride, k > 0},
+        multiply_block(kernel_, {a + d * depth_bytes, a_stride, nullptr, depth, c, c_stride, k > 0},
                        n_rows, block.end - block.begin, slices(block, k, depth));
       }
       for (int64_t i = 0; i < n_rows; ++i)
@@ -93,7 +93,7 @@ void PanelLinear::multiply_part(const LinearArgs& args, int64_t row_block, Range
                     .row = row + i,
                     .column = first * kernel_.nr,
                     .n = std::min(block.end * kernel_.nr, n_out()) - first * kernel_.nr,
-                    .sums = c_scratch.data() + i * c_stride});
+                    .sums = c + i * c_stride});
     }
   }
 }

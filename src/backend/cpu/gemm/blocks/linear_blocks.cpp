@@ -11,6 +11,7 @@
 #include "backend/cpu/gemm/blocks/layout.h"
 #include "backend/cpu/gemm/blocks/tiled_product.h"
 #include "backend/cpu/gemm/panel_linear.h"
+#include "backend/cpu/gemm/scratch.h"
 #include "backend/cpu/primitives/rows.h"
 #include "core/threads.h"
 
@@ -83,10 +84,9 @@ class BlockLinear final : public PanelLinear {
   }
 
   PanelSlices slices(Range panels, int64_t k, int64_t depth) const override {
-    thread_local std::vector<std::byte> scratch;
+    thread_local Scratch scratch;
     const int64_t stride = depth * kernel().nr * element_bytes(kernel().b_dtype);
-    const auto bytes = static_cast<size_t>((panels.end - panels.begin) * stride);
-    if (scratch.size() < bytes) scratch.resize(bytes);
+    std::byte* const out = scratch.at_least((panels.end - panels.begin) * stride);
     expand_panels({.type = type_,
                    .groups = groups_.view().bytes(),
                    .group_bytes = group_bytes_,
@@ -96,8 +96,8 @@ class BlockLinear final : public PanelLinear {
                    .k = k,
                    .depth = depth,
                    .kernel = &kernel(),
-                   .out = scratch.data()});
-    return {scratch.data(), stride};
+                   .out = out});
+    return {out, stride};
   }
 
   // Every thread rounds the rows for itself: less time than to wait for another.
