@@ -29,6 +29,26 @@ def read(path):
     return results
 
 
+def joined(parts):
+    """Results of several runs on one machine as those of one; Refused where they differ in more than
+    what was measured."""
+    first, *others = parts
+    for part in others:
+        for what in ("machine", "engines", "sluice_version"):
+            if part[what] != first[what]:
+                raise Refused(f"results that differ in {what} cannot share a page")
+        for what in ("dtype", "samples", "predict"):
+            if part["settings"][what] != first["settings"][what]:
+                raise Refused(f"results that differ in {what} cannot share a page")
+    together = dict(first, command_line="\n    $ ".join(part["command_line"] for part in parts))
+    for what in ("rows", "agreement", "memory", "failed"):
+        together[what] = [entry for part in parts for entry in part[what]]
+    together["models"] = list({(model["name"], model["format"]): model
+                               for part in parts for model in part["models"]}.values())
+    together["skipped"] = {name: reason for part in parts for name, reason in part["skipped"].items()}
+    return together
+
+
 def table(columns, rows):
     """Markdown; columns: {title: "---" or "---:"}."""
     lines = [columns.keys(), columns.values(), *rows]

@@ -161,6 +161,23 @@ class Tables(unittest.TestCase):
         self.assertIn("- odd is left out of Tiny Q4_0, 1 threads; Tiny Q4_0, 2 threads: it fell over", lines)
         self.assertIn("- slow: slow 1.2; weights as stored.", lines)
 
+    def test_runs_of_one_machine_make_one_page(self):
+        other = copy.deepcopy(RESULTS)
+        other["command_line"] += " --threads 1"
+        for row in other["rows"]:
+            row["threads"] = 1
+        together = tables.joined([RESULTS, other])
+        self.assertEqual([row["threads"] for row in together["rows"]], [2, 2, 1, 1])
+        self.assertEqual(together["models"], RESULTS["models"])
+        self.assertEqual(tables.setting(together).split("\n")[:2],
+                         ["    $ bench/peers/run tiny.gguf", "    $ bench/peers/run tiny.gguf --threads 1"])
+        other["settings"]["samples"] = 7
+        with self.assertRaisesRegex(tables.Refused, "differ in samples"):
+            tables.joined([RESULTS, other])
+        other["machine"]["cpu"] = "A slide rule"
+        with self.assertRaisesRegex(tables.Refused, "differ in machine"):
+            tables.joined([RESULTS, other])
+
     def test_rows_have_as_many_cells_as_their_head(self):
         for name, text in self.made.items():
             if name == "peers-setting":
