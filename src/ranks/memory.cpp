@@ -3,34 +3,16 @@
 #include <algorithm>
 
 #include "core/available_memory.h"
-#include "ranks/archive.h"
+#include "ranks/hosts.h"
 
 namespace sluice::impl {
-namespace {
-
-struct RankMemory {
-  std::string host;
-  AvailableMemory available{};
-
-  template <typename Archive>
-  void transfer(Archive& archive) {
-    archive(host, available);
-  }
-};
-
-}  // namespace
 
 std::vector<int64_t> memory_of(Communicator& ranks) {
-  RankMemory own{.host = ranks.host(), .available = available_memory()};
-  std::vector<RankMemory> all;
-  for (const auto& bytes : ranks.gather_all(packed(own)))
-    all.push_back(unpacked<RankMemory>(bytes));
+  const auto all = gather_with_hosts(ranks, available_memory());
   std::vector<int64_t> memory;
-  for (const RankMemory& rank : all) {
-    const auto n_here = std::count_if(
-        all.begin(), all.end(), [&](const RankMemory& other) { return other.host == rank.host; });
-    memory.push_back(std::min(rank.available.shared / n_here, rank.available.own));
-  }
+  for (const auto& rank : all)
+    memory.push_back(
+        std::min(rank.value.shared / count_on<AvailableMemory>(all, rank.host), rank.value.own));
   return memory;
 }
 

@@ -1,16 +1,12 @@
 #include "ranks/place.h"
 
-#include <algorithm>
+#include "ranks/hosts.h"
 
 namespace sluice::impl {
 
 int place_on_machine(Communicator& ranks) {
-  const std::string host = ranks.host();
-  const auto own = std::as_bytes(std::span(host));
-  const auto hosts = ranks.gather_all(own);
-  return static_cast<int>(
-      std::count_if(hosts.begin(), hosts.begin() + ranks.rank(),
-                    [&](const auto& other) { return std::ranges::equal(other, own); }));
+  const auto all = gather_with_hosts(ranks, ranks.rank());
+  return count_on<int>(std::span(all).first(static_cast<size_t>(ranks.rank())), ranks.host());
 }
 
 }  // namespace sluice::impl
