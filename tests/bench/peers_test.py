@@ -171,6 +171,11 @@ class Tables(unittest.TestCase):
         self.assertEqual(together["models"], RESULTS["models"])
         self.assertEqual(tables.setting(together).split("\n")[:2],
                          ["    $ bench/peers/run tiny.gguf", "    $ bench/peers/run tiny.gguf --threads 1"])
+        with self.assertRaisesRegex(tables.Refused, "the same row"):
+            tables.joined([RESULTS, RESULTS])
+        other["models"][0]["file_bytes"] += 1
+        with self.assertRaisesRegex(tables.Refused, "is another file"):
+            tables.joined([RESULTS, other])
         other["settings"]["samples"] = 7
         with self.assertRaisesRegex(tables.Refused, "differ in samples"):
             tables.joined([RESULTS, other])

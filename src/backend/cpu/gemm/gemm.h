@@ -44,14 +44,14 @@ struct Kernel {
   DType a_dtype, b_dtype;
   // tiles[rows - 1] computes a tile of `rows` rows, 1 <= rows <= mr.
   void (*const* tiles)(const TileArgs& args);
-  // A thread calls these before and after its calls of `tiles`, where they are there; in between
-  // it multiplies nowhere else.
+  // A thread calls these before and after its calls of `tiles`, where they are there. They do not
+  // nest: in between it multiplies nowhere else.
   void (*begin)() = nullptr;
   void (*end)() = nullptr;
   // rows[n - 1] takes n panels, 1 <= n <= kRowPanels.
   void (*const* rows)(const RowArgs& args);
-  // What stays in the first cache while many rows are multiplied: so much k of a panel, and of so
-  // many tiles of rows.
+  // So much k of a panel is multiplied at a time, with so many tiles of rows: what of both fits
+  // stays in the first cache while many rows are multiplied.
   int64_t depth = 512;
   int64_t row_tiles = 2;
 

@@ -2,6 +2,9 @@
 
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+
 #include "core/tensor.h"
 
 namespace sluice::impl::cpu::gemm {
@@ -12,6 +15,8 @@ class Scratch {
   // What was there is lost where it grows.
   std::byte* at_least(int64_t bytes) {
     if (bytes > bytes_) {
+      bytes_ = 0;
+      memory_ = {};  // not both at a time
       memory_ = host_buffer(DType::kF32, {(bytes + 3) / 4});
       bytes_ = bytes;
     }
