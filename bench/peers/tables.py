@@ -29,6 +29,11 @@ def read(path):
     return results
 
 
+def head_of(row):
+    """What tells a row from others."""
+    return row["model"], row["threads"], row["test"], row["n_tokens"]
+
+
 def joined(parts):
     """Results of several runs on one machine as those of one; Refused where they differ in more than
     what was measured."""
@@ -43,8 +48,13 @@ def joined(parts):
     together = dict(first, command_line="\n    $ ".join(part["command_line"] for part in parts))
     for what in ("rows", "agreement", "memory", "failed"):
         together[what] = [entry for part in parts for entry in part[what]]
-    together["models"] = list({(model["name"], model["format"]): model
-                               for part in parts for model in part["models"]}.values())
+    if len({head_of(row) for row in together["rows"]}) < len(together["rows"]):
+        raise Refused("results that have the same row cannot share a page")
+    models_by_name = {}
+    for model in (model for part in parts for model in part["models"]):
+        if models_by_name.setdefault((model["name"], model["format"]), model) != model:
+            raise Refused(f"{model['name']} {model['format']} is another file in another of the results")
+    together["models"] = list(models_by_name.values())
     together["skipped"] = {name: reason for part in parts for name, reason in part["skipped"].items()}
     return together
 
