@@ -35,9 +35,11 @@ struct Unpacked {
   std::vector<float> scales, minima;
 };
 
-TEST(BlockTiles, MultiplyTheIntegersExactly) {
-  const BlockTileKernel* kernel = block_tiles();
-  if (kernel == nullptr) GTEST_SKIP() << "no tiles for this CPU";
+class BlockTileKernels : public testing::TestWithParam<const BlockTileKernel* (*)()> {};
+
+TEST_P(BlockTileKernels, MultiplyTheIntegersExactly) {
+  const BlockTileKernel* kernel = GetParam()();
+  if (kernel == nullptr) GTEST_SKIP() << "no such tiles on this CPU";
   for (const DType type : kBlockTypes) {
     SCOPED_TRACE(dtype_name(type));
     constexpr int64_t kIn = 768, kRows = 6;
@@ -82,6 +84,12 @@ TEST(BlockTiles, MultiplyTheIntegersExactly) {
     }
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(All, BlockTileKernels,
+                         testing::Values(block_tiles_i8mm, block_tiles_dotprod),
+                         [](const auto& test) {
+                           return test.param == block_tiles_i8mm ? "i8mm" : "dotprod";
+                         });
 
 // x W^T for rows with outliers, against plain loops: only the values that are none are rounded.
 void expect_exact_outliers(DType type) {

@@ -58,14 +58,15 @@ struct Sums {
   int64_t stride;
 };
 
-// Weight k of the eight rows of an unpacked group.
-void read_column(const BlockLayout& layout, const UnpackedGroup& group, int64_t k, float* column) {
-  const int8_t* q = group.weights + k / kChunk * kGroupRows * kChunk + k % kChunk;
+// Weight k of the eight rows of an unpacked group; together: as a kernel has it.
+void read_column(const BlockLayout& layout, const UnpackedGroup& group, int64_t together, int64_t k,
+                 float* column) {
+  const int8_t* q = group.weights + k / together * kGroupRows * together + k % together;
   const float* scales = group.scales + k / layout.scale_width * 2 * kGroupRows;
   const float* minima = layout.minima ? group.minima + k / kSubBlock * 2 * kGroupRows : nullptr;
   for (int64_t r = 0; r < kGroupRows; ++r) {
     const int64_t at = r / 2 * 4 + r % 2;
-    column[r] = scales[at] * static_cast<float>(q[r * kChunk]);
+    column[r] = scales[at] * static_cast<float>(q[r * together]);
     if (minima != nullptr) column[r] += minima[at];
   }
 }
@@ -77,14 +78,16 @@ void add_multiple(float factor, const float* __restrict column, int64_t n_groups
 }
 
 // Adds the products of outliers in [k, k + depth), which `n_groups` groups are unpacked of.
-void add_outliers(const BlockLayout& layout, const TiledRows& x, int64_t k, int64_t depth,
+void add_outliers(const TiledProductArgs& args, const TiledRows& x, int64_t k, int64_t depth,
                   Unpacked& unpacked, int64_t n_groups, const Sums& sums) {
+  const BlockLayout layout = make_block_layout(args.type);
   std::array<float, kSlabGroups * kGroupRows> column{};
   int64_t of_column = -1;
   for (const Outlier& outlier : x.outliers(k, k + depth)) {
     if (outlier.k != of_column)
       for (int64_t g = 0; g < n_groups; ++g)
-        read_column(layout, unpacked.group(g), outlier.k - k, column.data() + g * kGroupRows);
+        read_column(layout, unpacked.group(g), args.kernel->together, outlier.k - k,
+                    column.data() + g * kGroupRows);
     of_column = outlier.k;
     add_multiple(outlier.value, column.data(), n_groups, sums.at(outlier.row, 0));
   }
@@ -112,7 +115,7 @@ void multiply_pass(const TiledProductArgs& args, const TiledRows& x, int64_t fir
         tile(call);
       }
     }
-    add_outliers(layout, x, k, depth, unpacked, n_groups, sums);
+    add_outliers(args, x, k, depth, unpacked, n_groups, sums);
   }
 }
 
@@ -141,7 +144,10 @@ void multiply_groups(const TiledProductArgs& args, const TiledRows& x, int64_t f
 
 }  // namespace
 
-const BlockTileKernel* block_tiles() { return block_tiles_i8mm(); }
+const BlockTileKernel* block_tiles() {
+  const BlockTileKernel* i8mm = block_tiles_i8mm();
+  return i8mm != nullptr ? i8mm : block_tiles_dotprod();
+}
 
 void multiply_by_tiles(const TiledProductArgs& args) {
   thread_local TiledRows of_caller;

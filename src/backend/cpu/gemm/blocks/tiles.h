@@ -19,7 +19,7 @@ constexpr int64_t kTileX = 4;  // rows of activations
 // A scale of two neighbours a, b comes as four numbers, in the order of the products of two rows of
 // activations with two of weights: a b a b for weights, a a b b for activations.
 struct UnpackedGroup {
-  int8_t* weights;  // (n_in / 32, 4 chunks, 8 rows, 8), signed
+  int8_t* weights;  // (n_in / together, 8 rows, together), signed
   float* scales;    // (n_in / scale_width, 4 pairs of rows, 4)
   float* minima;    // likewise, where the type has them
 };
@@ -42,12 +42,14 @@ using BlockTileFunction = void (*)(const BlockTileArgs& args);
 
 struct BlockTileKernel {
   const char* name;
+  int64_t together;  // weights of a row that lie together, unpacked
   UnpackFunction (*unpack)(DType type);
   BlockTileFunction (*tile)(DType type);
 };
 
 // nullptr where this CPU or build lacks the instructions.
-const BlockTileKernel* block_tiles_i8mm();  // Arm FEAT_I8MM
+const BlockTileKernel* block_tiles_i8mm();     // Arm FEAT_I8MM
+const BlockTileKernel* block_tiles_dotprod();  // Arm FEAT_DotProd
 // The fastest here, or nullptr.
 const BlockTileKernel* block_tiles();
 

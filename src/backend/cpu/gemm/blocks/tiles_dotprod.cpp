@@ -1,0 +1,139 @@
+// Tiles of blocks (gemm/blocks/tiles.h) on Arm's dot products of 8-bit integers (FEAT_DotProd), for
+// CPUs without matrix products of them. Built with +dotprod and called only where the kernel
+// reports the feature, so this file shares no inline function with the rest.
+//
+// One instruction multiplies four k of four rows of weights with those of one row of activations.
+// To 32 k a tile has 64 of them and 24 operations on floats.
+
+#include <utility>
+
+#include "backend/cpu/gemm/blocks/kernel.h"
+#include "backend/cpu/gemm/blocks/layout.h"
+#include "backend/cpu/gemm/blocks/tiles.h"
+
+#if defined(__aarch64__) && defined(__linux__) && defined(__ARM_FEATURE_DOTPROD)
+
+#include <arm_neon.h>
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
+
+namespace sluice::impl::cpu::gemm {
+namespace {
+
+#include "backend/cpu/gemm/blocks/group-inl.h"
+#include "backend/cpu/gemm/blocks/ops_arm-inl.h"
+
+constexpr int64_t kTogether = 4;
+#include "backend/cpu/gemm/blocks/tiles_arm-inl.h"
+
+constexpr int kQuads = kGroupRows / 4;  // of rows of weights
+
+using TileInts = int32x4_t[kTileX][kQuads];
+using TileFloats = float32x4_t[kTileX][kQuads];
+
+// A vector of activations holds two rows: k 0-3 and 4-7 of the one, then of the other.
+template <int kRow, int kHalf>
+[[gnu::always_inline]] inline int32x4_t dot(int32x4_t sum, int8x16_t weights,
+                                            const int8x16_t* rows) {
+  return vdotq_laneq_s32(sum, weights, rows[kRow / 2], kRow % 2 * 2 + kHalf);
+}
+template <int kHalf>
+[[gnu::always_inline]] inline void add_dots(TileInts& sums, int quad, int8x16_t weights,
+                                            const int8x16_t* rows) {
+  sums[0][quad] = dot<0, kHalf>(sums[0][quad], weights, rows);
+  sums[1][quad] = dot<1, kHalf>(sums[1][quad], weights, rows);
+  sums[2][quad] = dot<2, kHalf>(sums[2][quad], weights, rows);
+  sums[3][quad] = dot<3, kHalf>(sums[3][quad], weights, rows);
+}
+
+// Eight k of all rows.
+[[gnu::always_inline]] inline void add_chunk(TileInts& sums, const int8_t* w, const int8_t* x) {
+  const int8x16_t rows[] = {vld1q_s8(x), vld1q_s8(x + 16)};
+  for (int q = 0; q < kQuads; ++q) {
+    add_dots<0>(sums, q, vld1q_s8(w + 16 * q), rows);
+    add_dots<1>(sums, q, vld1q_s8(w + 16 * q + kTogether * kGroupRows), rows);
+  }
+}
+
+// Numbers of four rows of weights, which come as those of two pairs: a b a b.
+[[gnu::always_inline]] inline float32x4_t load_quad(const float* pairs) {
+  return vcombine_f32(vld1_f32(pairs), vld1_f32(pairs + 4));
+}
+
+// total += factor * (w times the number of each row of activations, which come as a a b b).
+[[gnu::always_inline]] inline void add_scaled(TileFloats& total, int q, float32x4_t w,
+                                              const float* x, const TileInts& sums) {
+  const float32x4_t first = vld1q_f32(x), second = vld1q_f32(x + 4);
+  total[0][q] = vfmaq_f32(total[0][q], vcvtq_f32_s32(sums[0][q]), vmulq_laneq_f32(w, first, 0));
+  total[1][q] = vfmaq_f32(total[1][q], vcvtq_f32_s32(sums[1][q]), vmulq_laneq_f32(w, first, 2));
+  total[2][q] = vfmaq_f32(total[2][q], vcvtq_f32_s32(sums[2][q]), vmulq_laneq_f32(w, second, 0));
+  total[3][q] = vfmaq_f32(total[3][q], vcvtq_f32_s32(sums[3][q]), vmulq_laneq_f32(w, second, 2));
+}
+[[gnu::always_inline]] inline void add_minima(TileFloats& total, int q, float32x4_t w,
+                                              const float* x) {
+  const float32x4_t first = vld1q_f32(x), second = vld1q_f32(x + 4);
+  total[0][q] = vfmaq_laneq_f32(total[0][q], w, first, 0);
+  total[1][q] = vfmaq_laneq_f32(total[1][q], w, first, 2);
+  total[2][q] = vfmaq_laneq_f32(total[2][q], w, second, 0);
+  total[3][q] = vfmaq_laneq_f32(total[3][q], w, second, 2);
+}
+
+template <bool kMinima, bool kHalves>
+void tile(const BlockTileArgs& args) {
+  TileFloats total;
+  for (auto& of_x : total)
+    for (auto& sum : of_x) sum = vdupq_n_f32(0);
+  const int8_t *w = args.w.weights, *x = args.x;
+  const float *scales = args.w.scales, *minima = args.w.minima;
+  const float *x_scales = args.x_scales, *x_products = args.x_products;
+  constexpr int kParts = kHalves ? 2 : 1;  // of 32 k, each with a scale
+  for (int64_t b = 0; b < args.n; ++b) {
+    for (int part = 0; part < kParts; ++part) {
+      TileInts sums;
+      for (auto& of_x : sums)
+        for (auto& sum : of_x) sum = ArmVectors::no_ints();
+      for (int j = 0; j < 4 / kParts; ++j) {
+        add_chunk(sums, w, x);
+        w += kChunk * kGroupRows;
+        x += kChunk * kTileX;
+      }
+      for (int q = 0; q < kQuads; ++q)
+        add_scaled(total, q, load_quad(scales + 8 * q), x_scales, sums);
+      scales += 2 * kGroupRows;
+    }
+    x_scales += 2 * kTileX;
+    if constexpr (kMinima) {
+      for (int q = 0; q < kQuads; ++q) add_minima(total, q, load_quad(minima + 8 * q), x_products);
+      minima += 2 * kGroupRows;
+      x_products += 2 * kTileX;
+    }
+  }
+#pragma GCC unroll 4
+  for (int r = 0; r < kTileX; ++r)
+#pragma GCC unroll 2
+    for (int q = 0; q < kQuads; ++q) {
+      float* out = args.out + r * args.out_stride + 4 * q;
+      vst1q_f32(out, args.accumulate ? vaddq_f32(vld1q_f32(out), total[r][q]) : total[r][q]);
+    }
+}
+
+}  // namespace
+
+const BlockTileKernel* block_tiles_dotprod() {
+  static const bool has = (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
+  static const BlockTileKernel kernel = {"tiles of 8-bit dot products", kTogether, unpack_function,
+                                         tile_function};
+  return has ? &kernel : nullptr;
+}
+
+}  // namespace sluice::impl::cpu::gemm
+
+#else
+
+namespace sluice::impl::cpu::gemm {
+
+const BlockTileKernel* block_tiles_dotprod() { return nullptr; }
+
+}  // namespace sluice::impl::cpu::gemm
+
+#endif
