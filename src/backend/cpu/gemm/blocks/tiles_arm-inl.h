@@ -1,11 +1,47 @@
-// What tiles of blocks (gemm/blocks/tiles.h) on Arm have in common: all but the tile. Included in
-// an unnamed namespace, after group-inl.h and ops_arm-inl.h, by files that are built for one
-// instruction set and define kTogether, before, and tile().
+// What tiles of blocks (gemm/blocks/tiles.h) on Arm have in common. Included in an unnamed
+// namespace, after group-inl.h and ops_arm-inl.h, by files that are built for one instruction set.
+// They define before how many weights of a row lie together and what sums of a tile are in
+// registers:
+//
+//   kTogether
+//   TileInts, TileFloats              two-dimensional arrays of vectors
+//   add_chunk(sums, w, x)             products of eight k
+//   add_scaled(total, sums, w_scales, x_scales)
+//   add_minima(total, minima, x_products)
+//   store(total, args)
 
 static_assert(kTogether == kChunk || 2 * kTogether == kChunk);
 
 template <bool kMinima, bool kHalves>
-void tile(const BlockTileArgs& args);
+void tile(const BlockTileArgs& args) {
+  TileFloats total;
+  for (auto& of_x : total)
+    for (auto& sum : of_x) sum = vdupq_n_f32(0);
+  const int8_t *w = args.w.weights, *x = args.x;
+  const float *scales = args.w.scales, *minima = args.w.minima;
+  const float *x_scales = args.x_scales, *x_products = args.x_products;
+  constexpr int kParts = kHalves ? 2 : 1;  // of 32 k, each with a scale
+  for (int64_t b = 0; b < args.n; ++b) {
+    for (int part = 0; part < kParts; ++part) {
+      TileInts sums;
+      for (auto& of_x : sums)
+        for (auto& sum : of_x) sum = ArmVectors::no_ints();
+      for (int j = 0; j < 4 / kParts; ++j)
+        add_chunk(sums, w + j * kChunk * kGroupRows, x + j * kChunk * kTileX);
+      add_scaled(total, sums, scales, x_scales);
+      w += kSubBlock * kGroupRows / kParts;
+      x += kSubBlock * kTileX / kParts;
+      scales += 2 * kGroupRows;
+    }
+    x_scales += 2 * kTileX;
+    if constexpr (kMinima) {
+      add_minima(total, minima, x_products);
+      minima += 2 * kGroupRows;
+      x_products += 2 * kTileX;
+    }
+  }
+  store(total, args);
+}
 
 // One number to a row of the group.
 [[gnu::always_inline]] inline void put_scales(float32x4x2_t d, float* out) {

@@ -24,8 +24,6 @@ namespace {
 #include "backend/cpu/gemm/blocks/ops_arm-inl.h"
 
 constexpr int64_t kTogether = 4;
-#include "backend/cpu/gemm/blocks/tiles_arm-inl.h"
-
 constexpr int kQuads = kGroupRows / 4;  // of rows of weights
 
 using TileInts = int32x4_t[kTileX][kQuads];
@@ -60,54 +58,35 @@ template <int kHalf>
   return vcombine_f32(vld1_f32(pairs), vld1_f32(pairs + 4));
 }
 
-// total += factor * (w times the number of each row of activations, which come as a a b b).
-[[gnu::always_inline]] inline void add_scaled(TileFloats& total, int q, float32x4_t w,
-                                              const float* x, const TileInts& sums) {
-  const float32x4_t first = vld1q_f32(x), second = vld1q_f32(x + 4);
-  total[0][q] = vfmaq_f32(total[0][q], vcvtq_f32_s32(sums[0][q]), vmulq_laneq_f32(w, first, 0));
-  total[1][q] = vfmaq_f32(total[1][q], vcvtq_f32_s32(sums[1][q]), vmulq_laneq_f32(w, first, 2));
-  total[2][q] = vfmaq_f32(total[2][q], vcvtq_f32_s32(sums[2][q]), vmulq_laneq_f32(w, second, 0));
-  total[3][q] = vfmaq_f32(total[3][q], vcvtq_f32_s32(sums[3][q]), vmulq_laneq_f32(w, second, 2));
-}
-[[gnu::always_inline]] inline void add_minima(TileFloats& total, int q, float32x4_t w,
-                                              const float* x) {
-  const float32x4_t first = vld1q_f32(x), second = vld1q_f32(x + 4);
-  total[0][q] = vfmaq_laneq_f32(total[0][q], w, first, 0);
-  total[1][q] = vfmaq_laneq_f32(total[1][q], w, first, 2);
-  total[2][q] = vfmaq_laneq_f32(total[2][q], w, second, 0);
-  total[3][q] = vfmaq_laneq_f32(total[3][q], w, second, 2);
+// Numbers of rows of activations come as a a b b.
+[[gnu::always_inline]] inline void add_scaled(TileFloats& total, const TileInts& sums,
+                                              const float* w_scales, const float* x_scales) {
+  const float32x4_t first = vld1q_f32(x_scales), second = vld1q_f32(x_scales + 4);
+  for (int q = 0; q < kQuads; ++q) {
+    const float32x4_t w = load_quad(w_scales + 8 * q);
+    const auto add = [&](int row, float32x4_t scale) __attribute__((always_inline)) {
+      total[row][q] = vfmaq_f32(total[row][q], vcvtq_f32_s32(sums[row][q]), scale);
+    };
+    add(0, vmulq_laneq_f32(w, first, 0));
+    add(1, vmulq_laneq_f32(w, first, 2));
+    add(2, vmulq_laneq_f32(w, second, 0));
+    add(3, vmulq_laneq_f32(w, second, 2));
+  }
 }
 
-template <bool kMinima, bool kHalves>
-void tile(const BlockTileArgs& args) {
-  TileFloats total;
-  for (auto& of_x : total)
-    for (auto& sum : of_x) sum = vdupq_n_f32(0);
-  const int8_t *w = args.w.weights, *x = args.x;
-  const float *scales = args.w.scales, *minima = args.w.minima;
-  const float *x_scales = args.x_scales, *x_products = args.x_products;
-  constexpr int kParts = kHalves ? 2 : 1;  // of 32 k, each with a scale
-  for (int64_t b = 0; b < args.n; ++b) {
-    for (int part = 0; part < kParts; ++part) {
-      TileInts sums;
-      for (auto& of_x : sums)
-        for (auto& sum : of_x) sum = ArmVectors::no_ints();
-      for (int j = 0; j < 4 / kParts; ++j) {
-        add_chunk(sums, w, x);
-        w += kChunk * kGroupRows;
-        x += kChunk * kTileX;
-      }
-      for (int q = 0; q < kQuads; ++q)
-        add_scaled(total, q, load_quad(scales + 8 * q), x_scales, sums);
-      scales += 2 * kGroupRows;
-    }
-    x_scales += 2 * kTileX;
-    if constexpr (kMinima) {
-      for (int q = 0; q < kQuads; ++q) add_minima(total, q, load_quad(minima + 8 * q), x_products);
-      minima += 2 * kGroupRows;
-      x_products += 2 * kTileX;
-    }
+[[gnu::always_inline]] inline void add_minima(TileFloats& total, const float* minima,
+                                              const float* x_products) {
+  const float32x4_t first = vld1q_f32(x_products), second = vld1q_f32(x_products + 4);
+  for (int q = 0; q < kQuads; ++q) {
+    const float32x4_t w = load_quad(minima + 8 * q);
+    total[0][q] = vfmaq_laneq_f32(total[0][q], w, first, 0);
+    total[1][q] = vfmaq_laneq_f32(total[1][q], w, first, 2);
+    total[2][q] = vfmaq_laneq_f32(total[2][q], w, second, 0);
+    total[3][q] = vfmaq_laneq_f32(total[3][q], w, second, 2);
   }
+}
+
+[[gnu::always_inline]] inline void store(const TileFloats& total, const BlockTileArgs& args) {
 #pragma GCC unroll 4
   for (int r = 0; r < kTileX; ++r)
 #pragma GCC unroll 2
@@ -116,6 +95,8 @@ void tile(const BlockTileArgs& args) {
       vst1q_f32(out, args.accumulate ? vaddq_f32(vld1q_f32(out), total[r][q]) : total[r][q]);
     }
 }
+
+#include "backend/cpu/gemm/blocks/tiles_arm-inl.h"
 
 }  // namespace
 

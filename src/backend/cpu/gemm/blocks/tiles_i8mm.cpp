@@ -27,59 +27,44 @@ namespace {
 #include "backend/cpu/gemm/blocks/ops_arm-inl.h"
 
 constexpr int64_t kTogether = 8;
-#include "backend/cpu/gemm/blocks/tiles_arm-inl.h"
-
 constexpr int kPairs = kTileX / 2;  // of rows of activations
 constexpr int kVectors = 4;         // pairs of rows of weights
 
+// A vector holds (x 0: weights 0, 1; x 1: weights 0, 1).
 using TileInts = int32x4_t[kPairs][kVectors];
 using TileFloats = float32x4_t[kPairs][kVectors];
 
-template <bool kMinima, bool kHalves>
-void tile(const BlockTileArgs& args) {
-  TileFloats total;
-  for (auto& of_x : total)
-    for (auto& sum : of_x) sum = vdupq_n_f32(0);
-  const int8_t *w = args.w.weights, *x = args.x;
-  const float *scales = args.w.scales, *minima = args.w.minima;
-  const float *x_scales = args.x_scales, *x_products = args.x_products;
-  constexpr int kParts = kHalves ? 2 : 1;  // of 32 k, each with a scale
-  for (int64_t b = 0; b < args.n; ++b) {
-    for (int part = 0; part < kParts; ++part) {
-      TileInts sums;
-      for (auto& of_x : sums)
-        for (auto& sum : of_x) sum = ArmVectors::no_ints();
-      for (int j = 0; j < 4 / kParts; ++j) {
-        int8x16_t rows[kPairs];
-        for (int i = 0; i < kPairs; ++i) rows[i] = vld1q_s8(x + (j * kPairs + i) * 16);
-        for (int v = 0; v < kVectors; ++v) {
-          const int8x16_t weights = vld1q_s8(w + (j * kVectors + v) * 16);
-          for (int i = 0; i < kPairs; ++i) sums[i][v] = vmmlaq_s32(sums[i][v], rows[i], weights);
-        }
-      }
-      for (int v = 0; v < kVectors; ++v) {
-        const float32x4_t d = vld1q_f32(scales + 4 * v);
-        for (int i = 0; i < kPairs; ++i) {
-          const float32x4_t scale = vmulq_f32(d, vld1q_f32(x_scales + 4 * i));
-          total[i][v] = vfmaq_f32(total[i][v], vcvtq_f32_s32(sums[i][v]), scale);
-        }
-      }
-      w += kSubBlock * kGroupRows / kParts;
-      x += kSubBlock * kTileX / kParts;
-      scales += 4 * kVectors;
-    }
-    x_scales += 4 * kPairs;
-    if constexpr (kMinima) {
-      for (int v = 0; v < kVectors; ++v)
-        for (int i = 0; i < kPairs; ++i)
-          total[i][v] =
-              vfmaq_f32(total[i][v], vld1q_f32(minima + 4 * v), vld1q_f32(x_products + 4 * i));
-      minima += 4 * kVectors;
-      x_products += 4 * kPairs;
+[[gnu::always_inline]] inline void add_chunk(TileInts& sums, const int8_t* w, const int8_t* x) {
+  int8x16_t rows[kPairs];
+  for (int i = 0; i < kPairs; ++i) rows[i] = vld1q_s8(x + i * 16);
+  for (int v = 0; v < kVectors; ++v) {
+    const int8x16_t weights = vld1q_s8(w + v * 16);
+    for (int i = 0; i < kPairs; ++i) sums[i][v] = vmmlaq_s32(sums[i][v], rows[i], weights);
+  }
+}
+
+[[gnu::always_inline]] inline void add_scaled(TileFloats& total, const TileInts& sums,
+                                              const float* w_scales, const float* x_scales) {
+  for (int v = 0; v < kVectors; ++v) {
+    const float32x4_t d = vld1q_f32(w_scales + 4 * v);
+    for (int i = 0; i < kPairs; ++i) {
+      const float32x4_t scale = vmulq_f32(d, vld1q_f32(x_scales + 4 * i));
+      total[i][v] = vfmaq_f32(total[i][v], vcvtq_f32_s32(sums[i][v]), scale);
     }
   }
-  // A vector holds (x 0: weights 0, 1; x 1: weights 0, 1). Unless these loops are unrolled early
-  // and have no branch, GCC 12 stores the sums to the stack in every iteration above.
+}
+
+[[gnu::always_inline]] inline void add_minima(TileFloats& total, const float* minima,
+                                              const float* x_products) {
+  for (int v = 0; v < kVectors; ++v)
+    for (int i = 0; i < kPairs; ++i)
+      total[i][v] =
+          vfmaq_f32(total[i][v], vld1q_f32(minima + 4 * v), vld1q_f32(x_products + 4 * i));
+}
+
+// Unless these loops are unrolled early and have no branch, GCC 12 stores the sums to the stack in
+// every iteration of the tile.
+[[gnu::always_inline]] inline void store(const TileFloats& total, const BlockTileArgs& args) {
   float scratch[kTileX * kGroupRows];
   float* out = args.accumulate ? scratch : args.out;
   const int64_t stride = args.accumulate ? kGroupRows : args.out_stride;
@@ -95,6 +80,8 @@ void tile(const BlockTileArgs& args) {
       for (int64_t n = 0; n < kGroupRows; ++n)
         args.out[r * args.out_stride + n] += scratch[r * kGroupRows + n];
 }
+
+#include "backend/cpu/gemm/blocks/tiles_arm-inl.h"
 
 }  // namespace
 
