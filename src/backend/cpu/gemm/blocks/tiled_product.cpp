@@ -43,6 +43,7 @@ class Unpacked {
   }
 
  private:
+  // As many as a kernel may want.
   int64_t scales() const { return depth_ / layout_.scale_width * 2 * kGroupRows; }
 
   BlockLayout layout_;
@@ -58,14 +59,15 @@ struct Sums {
   int64_t stride;
 };
 
-// Weight k of the eight rows of an unpacked group; together: as a kernel has it.
-void read_column(const BlockLayout& layout, const UnpackedGroup& group, int64_t together, int64_t k,
-                 float* column) {
+// Weight k of the eight rows of a group that `kernel` has unpacked.
+void read_column(const BlockTileKernel& kernel, const BlockLayout& layout,
+                 const UnpackedGroup& group, int64_t k, float* column) {
+  const int64_t together = kernel.together, n_scales = (kernel.pairs ? 2 : 1) * kGroupRows;
   const int8_t* q = group.weights + k / together * kGroupRows * together + k % together;
-  const float* scales = group.scales + k / layout.scale_width * 2 * kGroupRows;
-  const float* minima = layout.minima ? group.minima + k / kSubBlock * 2 * kGroupRows : nullptr;
+  const float* scales = group.scales + k / layout.scale_width * n_scales;
+  const float* minima = layout.minima ? group.minima + k / kSubBlock * n_scales : nullptr;
   for (int64_t r = 0; r < kGroupRows; ++r) {
-    const int64_t at = r / 2 * 4 + r % 2;
+    const int64_t at = kernel.pairs ? r / 2 * 4 + r % 2 : r;
     column[r] = scales[at] * static_cast<float>(q[r * together]);
     if (minima != nullptr) column[r] += minima[at];
   }
@@ -86,7 +88,7 @@ void add_outliers(const TiledProductArgs& args, const TiledRows& x, int64_t k, i
   for (const Outlier& outlier : x.outliers(k, k + depth)) {
     if (outlier.k != of_column)
       for (int64_t g = 0; g < n_groups; ++g)
-        read_column(layout, unpacked.group(g), args.kernel->together, outlier.k - k,
+        read_column(*args.kernel, layout, unpacked.group(g), outlier.k - k,
                     column.data() + g * kGroupRows);
     of_column = outlier.k;
     add_multiple(outlier.value, column.data(), n_groups, sums.at(outlier.row, 0));

@@ -16,11 +16,11 @@ namespace sluice::impl::cpu::gemm {
 
 constexpr int64_t kTileX = 4;  // rows of activations
 
-// A scale of two neighbours a, b comes as four numbers, in the order of the products of two rows of
-// activations with two of weights: a b a b for weights, a a b b for activations.
+// Scales of two rows of activations a, b come as a a b b. Those of weights come one to a row, or,
+// with `pairs`, as a b a b: the order of the products of two rows with two.
 struct UnpackedGroup {
   int8_t* weights;  // (n_in / together, 8 rows, together), signed
-  float* scales;    // (n_in / scale_width, 4 pairs of rows, 4)
+  float* scales;    // (n_in / scale_width, 8), with pairs (n_in / scale_width, 4 pairs of rows, 4)
   float* minima;    // likewise, where the type has them
 };
 
@@ -43,6 +43,7 @@ using BlockTileFunction = void (*)(const BlockTileArgs& args);
 struct BlockTileKernel {
   const char* name;
   int64_t together;  // weights of a row that lie together, unpacked
+  bool pairs;        // of scales of weights
   UnpackFunction (*unpack)(DType type);
   BlockTileFunction (*tile)(DType type);
 };

@@ -1,16 +1,17 @@
 // What tiles of blocks (gemm/blocks/tiles.h) on Arm have in common. Included in an unnamed
 // namespace, after group-inl.h and ops_arm-inl.h, by files that are built for one instruction set.
-// They define before how many weights of a row lie together and what sums of a tile are in
-// registers:
+// They define before how unpacked weights lie and what sums of a tile are in registers:
 //
-//   kTogether
+//   kTogether, kPairs                 BlockTileKernel's together and pairs
 //   TileInts, TileFloats              two-dimensional arrays of vectors
+//   first_sum()                       a sum of no products
 //   add_chunk(sums, w, x)             products of eight k
 //   add_scaled(total, sums, w_scales, x_scales)
 //   add_minima(total, minima, x_products)
 //   store(total, args)
 
 static_assert(kTogether == kChunk || 2 * kTogether == kChunk);
+constexpr int64_t kScaleFloats = (kPairs ? 2 : 1) * kGroupRows;
 
 template <bool kMinima, bool kHalves>
 void tile(const BlockTileArgs& args) {
@@ -25,18 +26,18 @@ void tile(const BlockTileArgs& args) {
     for (int part = 0; part < kParts; ++part) {
       TileInts sums;
       for (auto& of_x : sums)
-        for (auto& sum : of_x) sum = ArmVectors::no_ints();
+        for (auto& sum : of_x) sum = first_sum();
       for (int j = 0; j < 4 / kParts; ++j)
         add_chunk(sums, w + j * kChunk * kGroupRows, x + j * kChunk * kTileX);
       add_scaled(total, sums, scales, x_scales);
       w += kSubBlock * kGroupRows / kParts;
       x += kSubBlock * kTileX / kParts;
-      scales += 2 * kGroupRows;
+      scales += kScaleFloats;
     }
     x_scales += 2 * kTileX;
     if constexpr (kMinima) {
       add_minima(total, minima, x_products);
-      minima += 2 * kGroupRows;
+      minima += kScaleFloats;
       x_products += 2 * kTileX;
     }
   }
@@ -45,6 +46,7 @@ void tile(const BlockTileArgs& args) {
 
 // One number to a row of the group.
 [[gnu::always_inline]] inline void put_scales(float32x4x2_t d, float* out) {
+  if constexpr (!kPairs) return ArmVectors::store(d, out);
   for (int i = 0; i < 2; ++i) {
     const float32x2_t low = vget_low_f32(d.val[i]), high = vget_high_f32(d.val[i]);
     vst1q_f32(out + 8 * i, vcombine_f32(low, low));
@@ -90,7 +92,7 @@ void unpack(const std::byte* blocks, int64_t n_blocks, const UnpackedGroup& out)
   const auto* block = reinterpret_cast<const uint8_t*>(blocks);
   for (int64_t b = 0; b < n_blocks; ++b, block += kLayout.bytes) {
     const float32x4x2_t d = ArmVectors::load_halves(block);
-    for (int64_t s = 0; s < kScales; ++s, scales += 16) {
+    for (int64_t s = 0; s < kScales; ++s, scales += kScaleFloats) {
       if constexpr (kLayout.scales == 0) {
         put_scales(d, scales);
       } else {
@@ -101,7 +103,7 @@ void unpack(const std::byte* blocks, int64_t n_blocks, const UnpackedGroup& out)
     }
     if constexpr (kLayout.minima) {
       const float32x4x2_t m = ArmVectors::load_halves(block + 2 * kGroupRows);
-      for (int64_t s = 0; s < kScales; ++s, minima += 16) {
+      for (int64_t s = 0; s < kScales; ++s, minima += kScaleFloats) {
         if constexpr (kLayout.scales == 0) {
           put_scales(m, minima);
         } else {

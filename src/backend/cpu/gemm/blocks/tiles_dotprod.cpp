@@ -24,10 +24,30 @@ namespace {
 #include "backend/cpu/gemm/blocks/ops_arm-inl.h"
 
 constexpr int64_t kTogether = 4;
+constexpr bool kPairs = false;
 constexpr int kQuads = kGroupRows / 4;  // of rows of weights
 
 using TileInts = int32x4_t[kTileX][kQuads];
 using TileFloats = float32x4_t[kTileX][kQuads];
+
+// The conversion from integers takes four times as long as an addition of floats on Neoverse-N1. So
+// a sum begins with the bits of a float above 2^23, where one is the unit of the last place: added
+// integers make it the float that is as much larger.
+constexpr int32_t kFirstSum = 0x4b4b4b4b;
+constexpr float kFirstFloat = 13323083.0f;
+constexpr int32_t kLargestSum = kSubBlock * 128 * 127;
+static_assert(kFirstSum - kLargestSum > 0x4b000000 && kFirstSum + kLargestSum < 0x4b800000);
+alignas(16) constexpr int32_t kFirstSums[4] = {kFirstSum, kFirstSum, kFirstSum, kFirstSum};
+
+// A load: a copy of a register takes a vector pipe.
+[[gnu::always_inline]] inline int32x4_t first_sum() {
+  int32x4_t sum;
+  asm volatile("ldr %q0, %1" : "=w"(sum) : "m"(kFirstSums));
+  return sum;
+}
+[[gnu::always_inline]] inline float32x4_t to_float(int32x4_t sum) {
+  return vsubq_f32(vreinterpretq_f32_s32(sum), vdupq_n_f32(kFirstFloat));
+}
 
 // A vector of activations holds two rows: k 0-3 and 4-7 of the one, then of the other.
 template <int kRow, int kHalf>
@@ -44,18 +64,12 @@ template <int kHalf>
   sums[3][quad] = dot<3, kHalf>(sums[3][quad], weights, rows);
 }
 
-// Eight k of all rows.
+// Eight k of all rows. Each sum waits for seven others: with four in between a tile is slower.
 [[gnu::always_inline]] inline void add_chunk(TileInts& sums, const int8_t* w, const int8_t* x) {
   const int8x16_t rows[] = {vld1q_s8(x), vld1q_s8(x + 16)};
-  for (int q = 0; q < kQuads; ++q) {
-    add_dots<0>(sums, q, vld1q_s8(w + 16 * q), rows);
-    add_dots<1>(sums, q, vld1q_s8(w + 16 * q + kTogether * kGroupRows), rows);
-  }
-}
-
-// Numbers of four rows of weights, which come as those of two pairs: a b a b.
-[[gnu::always_inline]] inline float32x4_t load_quad(const float* pairs) {
-  return vcombine_f32(vld1_f32(pairs), vld1_f32(pairs + 4));
+  for (int q = 0; q < kQuads; ++q) add_dots<0>(sums, q, vld1q_s8(w + 16 * q), rows);
+  w += kTogether * kGroupRows;
+  for (int q = 0; q < kQuads; ++q) add_dots<1>(sums, q, vld1q_s8(w + 16 * q), rows);
 }
 
 // Numbers of rows of activations come as a a b b.
@@ -63,9 +77,9 @@ template <int kHalf>
                                               const float* w_scales, const float* x_scales) {
   const float32x4_t first = vld1q_f32(x_scales), second = vld1q_f32(x_scales + 4);
   for (int q = 0; q < kQuads; ++q) {
-    const float32x4_t w = load_quad(w_scales + 8 * q);
+    const float32x4_t w = vld1q_f32(w_scales + 4 * q);
     const auto add = [&](int row, float32x4_t scale) __attribute__((always_inline)) {
-      total[row][q] = vfmaq_f32(total[row][q], vcvtq_f32_s32(sums[row][q]), scale);
+      total[row][q] = vfmaq_f32(total[row][q], to_float(sums[row][q]), scale);
     };
     add(0, vmulq_laneq_f32(w, first, 0));
     add(1, vmulq_laneq_f32(w, first, 2));
@@ -78,7 +92,7 @@ template <int kHalf>
                                               const float* x_products) {
   const float32x4_t first = vld1q_f32(x_products), second = vld1q_f32(x_products + 4);
   for (int q = 0; q < kQuads; ++q) {
-    const float32x4_t w = load_quad(minima + 8 * q);
+    const float32x4_t w = vld1q_f32(minima + 4 * q);
     total[0][q] = vfmaq_laneq_f32(total[0][q], w, first, 0);
     total[1][q] = vfmaq_laneq_f32(total[1][q], w, first, 2);
     total[2][q] = vfmaq_laneq_f32(total[2][q], w, second, 0);
@@ -102,8 +116,8 @@ template <int kHalf>
 
 const BlockTileKernel* block_tiles_dotprod() {
   static const bool has = (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
-  static const BlockTileKernel kernel = {"tiles of 8-bit dot products", kTogether, unpack_function,
-                                         tile_function};
+  static const BlockTileKernel kernel = {"tiles of 8-bit dot products", kTogether, kPairs,
+                                         unpack_function, tile_function};
   return has ? &kernel : nullptr;
 }
 

@@ -27,19 +27,22 @@ namespace {
 #include "backend/cpu/gemm/blocks/ops_arm-inl.h"
 
 constexpr int64_t kTogether = 8;
-constexpr int kPairs = kTileX / 2;  // of rows of activations
-constexpr int kVectors = 4;         // pairs of rows of weights
+constexpr bool kPairs = true;
+constexpr int kPairsOfX = kTileX / 2;  // of rows of activations
+constexpr int kVectors = 4;            // pairs of rows of weights
 
 // A vector holds (x 0: weights 0, 1; x 1: weights 0, 1).
-using TileInts = int32x4_t[kPairs][kVectors];
-using TileFloats = float32x4_t[kPairs][kVectors];
+using TileInts = int32x4_t[kPairsOfX][kVectors];
+using TileFloats = float32x4_t[kPairsOfX][kVectors];
+
+[[gnu::always_inline]] inline int32x4_t first_sum() { return ArmVectors::no_ints(); }
 
 [[gnu::always_inline]] inline void add_chunk(TileInts& sums, const int8_t* w, const int8_t* x) {
-  int8x16_t rows[kPairs];
-  for (int i = 0; i < kPairs; ++i) rows[i] = vld1q_s8(x + i * 16);
+  int8x16_t rows[kPairsOfX];
+  for (int i = 0; i < kPairsOfX; ++i) rows[i] = vld1q_s8(x + i * 16);
   for (int v = 0; v < kVectors; ++v) {
     const int8x16_t weights = vld1q_s8(w + v * 16);
-    for (int i = 0; i < kPairs; ++i) sums[i][v] = vmmlaq_s32(sums[i][v], rows[i], weights);
+    for (int i = 0; i < kPairsOfX; ++i) sums[i][v] = vmmlaq_s32(sums[i][v], rows[i], weights);
   }
 }
 
@@ -47,7 +50,7 @@ using TileFloats = float32x4_t[kPairs][kVectors];
                                               const float* w_scales, const float* x_scales) {
   for (int v = 0; v < kVectors; ++v) {
     const float32x4_t d = vld1q_f32(w_scales + 4 * v);
-    for (int i = 0; i < kPairs; ++i) {
+    for (int i = 0; i < kPairsOfX; ++i) {
       const float32x4_t scale = vmulq_f32(d, vld1q_f32(x_scales + 4 * i));
       total[i][v] = vfmaq_f32(total[i][v], vcvtq_f32_s32(sums[i][v]), scale);
     }
@@ -57,7 +60,7 @@ using TileFloats = float32x4_t[kPairs][kVectors];
 [[gnu::always_inline]] inline void add_minima(TileFloats& total, const float* minima,
                                               const float* x_products) {
   for (int v = 0; v < kVectors; ++v)
-    for (int i = 0; i < kPairs; ++i)
+    for (int i = 0; i < kPairsOfX; ++i)
       total[i][v] =
           vfmaq_f32(total[i][v], vld1q_f32(minima + 4 * v), vld1q_f32(x_products + 4 * i));
 }
@@ -69,7 +72,7 @@ using TileFloats = float32x4_t[kPairs][kVectors];
   float* out = args.accumulate ? scratch : args.out;
   const int64_t stride = args.accumulate ? kGroupRows : args.out_stride;
 #pragma GCC unroll 2
-  for (int i = 0; i < kPairs; ++i)
+  for (int i = 0; i < kPairsOfX; ++i)
 #pragma GCC unroll 4
     for (int v = 0; v < kVectors; ++v) {
       vst1_f32(out + 2 * i * stride + 2 * v, vget_low_f32(total[i][v]));
@@ -87,7 +90,7 @@ using TileFloats = float32x4_t[kPairs][kVectors];
 
 const BlockTileKernel* block_tiles_i8mm() {
   static const bool has = (getauxval(AT_HWCAP2) & HWCAP2_I8MM) != 0;
-  static const BlockTileKernel kernel = {"tiles of 8-bit matrix instructions", kTogether,
+  static const BlockTileKernel kernel = {"tiles of 8-bit matrix instructions", kTogether, kPairs,
                                          unpack_function, tile_function};
   return has ? &kernel : nullptr;
 }
