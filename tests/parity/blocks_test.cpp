@@ -48,17 +48,18 @@ TEST(BlockLayout, TakesNoMoreThanATenthAboveTheFile) {
   }
 }
 
-// Two groups at a time, here twice the same, are what each is alone.
-void expect_equal_pair(const BlockKernel& kernel, DType type, int64_t n_rows, GroupArgs args,
-                       const std::vector<std::byte>& group, const std::vector<float>& alone) {
-  std::vector<std::byte> groups = group;
-  groups.insert(groups.end(), group.begin(), group.end());
-  std::vector<float> got(2 * alone.size(), NAN);
+// Several groups at a time, here all the same, are what each is alone.
+void expect_equal_streams(const BlockKernel& kernel, DType type, int64_t n_rows, GroupArgs args,
+                          const std::vector<std::byte>& group, const std::vector<float>& alone) {
+  std::vector<std::byte> groups;
+  for (int64_t i = 0; i < kernel.streams; ++i)
+    groups.insert(groups.end(), group.begin(), group.end());
+  std::vector<float> got(static_cast<size_t>(kernel.streams) * alone.size(), NAN);
   args.weights = groups.data();
   args.group_stride = std::ssize(group);
   args.out = got.data();
   args.out_group_stride = std::ssize(alone);
-  kernel.group(type, n_rows, 2)(args);
+  kernel.group(type, n_rows, kernel.streams)(args);
   for (size_t i = 0; i < got.size(); ++i) {
     const float expected = alone[i % alone.size()];
     EXPECT_TRUE(got[i] == expected || (std::isnan(got[i]) && std::isnan(expected))) << i;
@@ -76,7 +77,8 @@ TEST(BlockKernels, MultiplyTheIntegersExactly) {
         const std::vector<std::byte> group = packed_group(matrix, type);
         std::vector<float> x = activations(n_rows, kIn, DType::kF32);
         QuantisedRows rows;
-        rows.set(Tensor(x.data(), DType::kF32, {n_rows, kIn}), type, kernel->pairs);
+        rows.set(Tensor(x.data(), DType::kF32, {n_rows, kIn}), type, *kernel);
+        EXPECT_EQ(rows.n_terms(), 0);
         // What the rows hold, from a plain layout.
         const int64_t block = block_size(type).elements;
         std::vector<float> rounded_x(x.size());
@@ -96,7 +98,7 @@ TEST(BlockKernels, MultiplyTheIntegersExactly) {
                        .out_group_stride = 0};
         for (int64_t r = 0; r < n_rows; ++r) args.x[r] = rows.row(r);
         kernel->group(type, n_rows, 1)(args);
-        if (n_rows <= 2) expect_equal_pair(*kernel, type, n_rows, args, group, got);
+        if (n_rows <= 2) expect_equal_streams(*kernel, type, n_rows, args, group, got);
         for (int64_t r = 0; r < n_rows; ++r)
           for (int64_t n = 0; n < 7; ++n) {
             double sum = 0, size = 0;
@@ -259,7 +261,13 @@ TEST(BlockActivations, OutliersDoNotCoarsenTheOtherValues) {
     const BlockMatrix matrix({{0, kOut, type, nullptr}}, kIn, 5);
     const auto weights = backend->pack_linear(matrix.source);
     std::vector<float> x = random_values(3 * kIn, 9);
-    x[kIn + 100] = 50;  // of the second row
+    // In the second row, which has zeros outside of the outlier's block: other blocks have one
+    // term.
+    constexpr int64_t kOutlierAt = 100;
+    const int64_t block = block_size(type).elements;
+    for (int64_t k = 0; k < kIn; ++k)
+      if (k / block != kOutlierAt / block) x[static_cast<size_t>(kIn + k)] = 0;
+    x[kIn + kOutlierAt] = 50;
     const DeviceTensor in(*backend, DType::kF32, {3, kIn}, x);
     const DeviceTensor out = unwritten(*backend, DType::kF32, {3, kOut});
     backend->linear({.weights = weights.get(), .x = in.view(), .out = out.view()});

@@ -16,6 +16,8 @@ struct GroupRows {
   int64_t n, d, n_queries;
   float* scores;  // (n_queries, score_stride)
   int64_t score_stride;
+  // Rows of the next pass, at most (n, d): a kernel may fetch them into a cache. Null for none.
+  const T* next = nullptr;
 };
 
 // scores[i][j] = dot(queries[i], rows[j]); queries is (n_queries, d).
@@ -42,6 +44,8 @@ struct NativeGroup {
   }
 };
 const NativeGroup* native_group();
+const NativeGroup* native_group_arm();     // Arm FEAT_BF16
+const NativeGroup* native_group_avx512();  // x86 AVX512_BF16
 
 // Rows of int8 in 8-bit instructions of this CPU. Queries and weights are
 // integers of 15 and 16 bits here, relative to the largest of a query, and of a block's weights:

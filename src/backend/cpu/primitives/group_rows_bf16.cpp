@@ -186,7 +186,7 @@ void mix(const Group& group, const BFloat16* weights, float* sums) {
 
 }  // namespace
 
-const NativeGroup* native_group() {
+const NativeGroup* native_group_arm() {
   static constexpr NativeGroup kernels = {.dot = dot, .mix = mix, .pack = pack};
   static const bool has = (getauxval(AT_HWCAP2) & HWCAP2_BF16) != 0;
   return has ? &kernels : nullptr;
@@ -198,7 +198,7 @@ const NativeGroup* native_group() {
 
 namespace sluice::impl::cpu::primitives {
 
-const NativeGroup* native_group() { return nullptr; }
+const NativeGroup* native_group_arm() { return nullptr; }
 
 }  // namespace sluice::impl::cpu::primitives
 

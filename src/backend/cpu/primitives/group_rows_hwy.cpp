@@ -251,5 +251,10 @@ void mix_group(const GroupRows<int8_t>& group, float* sums) {
   HWY_DYNAMIC_DISPATCH(mix_int8)(group, sums);
 }
 
+const NativeGroup* native_group() {
+  const NativeGroup* const of_arm = native_group_arm();
+  return of_arm != nullptr ? of_arm : native_group_avx512();
+}
+
 }  // namespace sluice::impl::cpu::primitives
 #endif

@@ -94,9 +94,11 @@ void QueryGroup<T>::visit(const T* keys, const T* values, int64_t n) {
     const T* block_values = values + first * shape_.head_dim;
     if constexpr (std::is_same_v<T, BFloat16>) {
       if (native_ != nullptr) {
+        rows.next = block_values;
         native_->dot(rows, packed_.data());
         soften(rows.n);
         rows.rows = block_values;
+        rows.next = first + kBlock < n ? keys + (first + kBlock) * shape_.head_dim : nullptr;
         native_->mix(rows, weights_.data(), sums_.data());
         continue;
       }

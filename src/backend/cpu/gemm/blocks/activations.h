@@ -4,9 +4,11 @@
 
 #pragma once
 
+#include <utility>
 #include <vector>
 
 #include "backend/cpu/gemm/blocks/kernel.h"
+#include "backend/cpu/gemm/blocks/layout.h"
 #include "core/tensor.h"
 
 namespace sluice::impl::cpu::gemm {
@@ -20,36 +22,54 @@ float quantise_activations(const float* x, int64_t n, int8_t* q);
 // Rounds n_blocks blocks of 32, with a scale to each. Returns the sum of all squares.
 float quantise_row(const float* x, int64_t n_blocks, int8_t* q, float* scales);
 
-// A row with a value above this many times its root mean square is rounded in two terms: its other
-// values share a block's scale with the outlier, and weights are often small where activations are
-// large.
+// A block with a value above this many times its row's root mean square is rounded in two terms:
+// its other values share a scale with the outlier, and weights are often small where activations
+// are large.
 constexpr float kOutlier = 8.0f;
+
+// What the rounding of a block left, rounded likewise: a row of one block.
+struct BlockTerm {
+  int64_t row, block;
+  QuantisedRow x;
+};
 
 class QuantisedRows {
  public:
-  // All rows of x, (n_rows, n_in) f32 or bf16, for weights of `type`; then, for each row with an
-  // outlier, what its rounding left, rounded likewise. `pairs`: BlockKernel::pairs; the last row of
-  // an odd number is its own partner.
-  void set(const ConstTensor& x, DType type, bool pairs);
+  // All rows of x, (n_rows, n_in) f32 or bf16, for weights of `type`.
+  void set(const ConstTensor& x, DType type, const BlockKernel& kernel);
   int64_t size() const { return n_rows_; }
   QuantisedRow row(int64_t index) const;
-  // The row of x that row `index` is a term of.
-  int64_t row_of(int64_t index) const { return row_of_[static_cast<size_t>(index)]; }
+  // Second terms of blocks with outliers, ordered by row.
+  int64_t n_terms() const { return std::ssize(terms_); }
+  BlockTerm term(int64_t index) const;
 
  private:
-  void resize();
-  void set_row(int64_t row, const float* x);
-  // x less what the row holds of it.
-  void subtract(int64_t row, float* x) const;
+  // Blocks as a kernel wants them. Two of a pair of rows have one place for values and starts.
+  struct Storage {
+    std::vector<int8_t> values;           // (places, values of a block, 1 or 2)
+    std::vector<int32_t> starts;          // (places, scales of the weights, 4)
+    std::vector<float> scales, products;  // (blocks), (blocks, scales of the weights)
+    std::vector<int32_t> sums;            // like products
+  };
+  struct Slot {
+    int64_t place, block;
+    int64_t half;  // of the place, 0 or 1
+    bool alone;    // the other half is its own
+  };
 
-  DType type_ = DType::kQ8_0;
-  bool pairs_ = false;
-  int64_t n_rows_ = 0, n_in_ = 0, n_blocks_ = 0, n_sums_ = 0;
-  std::vector<int64_t> row_of_;
-  std::vector<float> wide_;  // (rows of x, n_in)
-  std::vector<int8_t> plain_, values_;
-  std::vector<float> scales_, products_;
-  std::vector<int32_t> sums_;
+  void resize(Storage& storage, int64_t n_blocks) const;
+  QuantisedRow at(const Storage& storage, int64_t place, int64_t block) const;
+  // Rounds a row of n_in values.
+  void set_row(int64_t row, const float* x);
+  // Rounds a block to a slot: q are its values, which are returned with their scale.
+  float set_block(const float* x, const Slot& slot, Storage& storage, int8_t* q) const;
+
+  BlockLayout layout_{};
+  XOrder order_ = XOrder::kPlain;
+  int32_t first_ = 0;
+  int64_t n_rows_ = 0, n_blocks_ = 0;  // blocks of a row
+  Storage rows_, of_terms_;
+  std::vector<std::pair<int64_t, int64_t>> terms_;  // row, block
 };
 
 // Kernels that run here, slowest first.

@@ -27,9 +27,9 @@ struct Avx2Dot : X86Vectors {
 };
 
 GroupFunction group(DType type, int64_t rows, int64_t groups) {
-  if (groups == 2)
-    return rows == 1 ? group_function_of<Avx2Dot, 1, 2>(type)
-                     : group_function_of<Avx2Dot, 2, 2>(type);
+  if (groups == kStreams)
+    return rows == 1 ? group_function_of<Avx2Dot, 1, kStreams>(type)
+                     : group_function_of<Avx2Dot, 2, kStreams>(type);
   return rows == 1 ? group_function_of<Avx2Dot, 1, 1>(type)
                    : group_function_of<Avx2Dot, 2, 1>(type);
 }
@@ -39,7 +39,7 @@ GroupFunction group(DType type, int64_t rows, int64_t groups) {
 const BlockKernel* block_kernel_avx2() {
   static const bool has = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
                           __builtin_cpu_supports("f16c");
-  static const BlockKernel kernel = {"AVX2 over blocks", false, 2, group};
+  static const BlockKernel kernel = {"AVX2 over blocks", XOrder::kPlain, 2, 0, kStreams, group};
   return has ? &kernel : nullptr;
 }
 

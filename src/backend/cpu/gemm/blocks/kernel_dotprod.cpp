@@ -20,17 +20,17 @@ namespace {
 
 GroupFunction group(DType type, int64_t rows, int64_t groups) {
   if (groups == 2)
-    return rows == 1 ? group_function_of<ArmDot<false>, 1, 2>(type)
-                     : group_function_of<ArmDot<false>, 2, 2>(type);
-  return rows == 1 ? group_function_of<ArmDot<false>, 1, 1>(type)
-                   : group_function_of<ArmDot<false>, 2, 1>(type);
+    return rows == 1 ? group_function_of<ArmDot, 1, 2>(type)
+                     : group_function_of<ArmDot, 2, 2>(type);
+  return rows == 1 ? group_function_of<ArmDot, 1, 1>(type) : group_function_of<ArmDot, 2, 1>(type);
 }
 
 }  // namespace
 
 const BlockKernel* block_kernel_dotprod() {
   static const bool has = (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
-  static const BlockKernel kernel = {"dot product instructions", false, 2, group};
+  static const BlockKernel kernel = {
+      "dot product instructions", XOrder::kDoubled, 2, kFirstSum, 2, group};
   return has ? &kernel : nullptr;
 }
 

@@ -37,11 +37,11 @@ struct ArmMatrix : ArmVectors {
 
 GroupFunction group(DType type, int64_t rows, int64_t groups) {
   if (groups == 2)
-    return rows == 1 ? group_function_of<ArmDot<true>, 1, 2>(type)
+    return rows == 1 ? group_function_of<ArmDot, 1, 2>(type)
                      : group_function_of<ArmMatrix, 2, 2>(type);
   switch (rows) {
     case 1:
-      return group_function_of<ArmDot<true>, 1, 1>(type);
+      return group_function_of<ArmDot, 1, 1>(type);
     case 2:
       return group_function_of<ArmMatrix, 2, 1>(type);
     case 3:
@@ -56,7 +56,8 @@ GroupFunction group(DType type, int64_t rows, int64_t groups) {
 const BlockKernel* block_kernel_i8mm() {
   static const bool has =
       (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0 && (getauxval(AT_HWCAP2) & HWCAP2_I8MM) != 0;
-  static const BlockKernel kernel = {"8-bit matrix instructions", true, 4, group};
+  static const BlockKernel kernel = {
+      "8-bit matrix instructions", XOrder::kPairs, 4, kFirstSum, 2, group};
   return has ? &kernel : nullptr;
 }
 

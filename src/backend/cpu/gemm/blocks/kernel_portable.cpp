@@ -14,6 +14,7 @@ namespace {
 
 struct PlainVectors {
   static constexpr int kBytes = 16, kVectors = 4, kXRows = 1, kXBytes = 8;
+  static constexpr int64_t kAhead = 0, kLargeAhead = 0;
   using Bytes = std::array<uint8_t, 16>;
   using Ints = std::array<int32_t, 2>;  // of the two rows
   using Rows = std::array<int32_t, 8>;
@@ -35,12 +36,10 @@ struct PlainVectors {
   static Bytes high_nibbles(const Bytes& x) {
     return each<Bytes>([&](size_t i) { return x[i] >> 4; });
   }
-  static Bytes merge(const Bytes& a, const Bytes& b) {
-    return each<Bytes>([&](size_t i) { return a[i] | b[i]; });
-  }
-  template <int kFrom, int kMask>
-  static Bytes move_bits(const Bytes& x) {
-    return each<Bytes>([&](size_t i) { return (x[i] << 4 >> kFrom) & kMask; });
+  template <int kNibble, int kFrom, int kMask>
+  static Bytes join(const Bytes& both, const Bytes& bits) {
+    return each<Bytes>(
+        [&](size_t i) { return (both[i] >> 4 * kNibble & 0xf) | (bits[i] << 4 >> kFrom & kMask); });
   }
 
   static const int8_t* load_x(const int8_t* p) { return p; }
@@ -55,16 +54,14 @@ struct PlainVectors {
   }
 
   static Ints no_ints() { return {}; }
+  static Ints start(const int32_t* p) { return {*p, *p}; }
   static Rows no_rows() { return {}; }
   static Floats no_floats() { return {}; }
-  static Rows repeat_int(int32_t x) {
-    return each<Rows>([x](size_t) { return x; });
-  }
   static Floats repeat(float x) {
     return each<Floats>([x](size_t) { return x; });
   }
-  static Rows add(const Rows& a, int32_t b) {
-    return each<Rows>([&](size_t i) { return a[i] + b; });
+  static Rows add_multiple(const uint8_t* x, int32_t by, const Rows& c) {
+    return each<Rows>([&](size_t i) { return c[i] + x[i] * by; });
   }
   static Rows multiply_add(const Rows& a, const Rows& b, const Rows& c) {
     return each<Rows>([&](size_t i) { return a[i] * b[i] + c[i]; });
@@ -73,6 +70,7 @@ struct PlainVectors {
   static Rows widen(const uint8_t* p) {
     return each<Rows>([p](size_t i) { return kSigned ? static_cast<int8_t>(p[i]) : int{p[i]}; });
   }
+  static Floats sums_to_floats(const Rows& x) { return to_floats(x); }
   static Floats to_floats(const Rows& x) {
     return each<Floats>([&](size_t i) { return static_cast<float>(x[i]); });
   }
@@ -100,7 +98,7 @@ GroupFunction group(DType type, int64_t, int64_t groups) {
 }  // namespace
 
 const BlockKernel* block_kernel_portable() {
-  static const BlockKernel kernel = {"plain loops over blocks", false, 1, group};
+  static const BlockKernel kernel = {"plain loops over blocks", XOrder::kPlain, 1, 0, 2, group};
   return &kernel;
 }
 

@@ -27,9 +27,9 @@ struct VnniDot : X86Vectors {
 };
 
 GroupFunction group(DType type, int64_t rows, int64_t groups) {
-  if (groups == 2)
-    return rows == 1 ? group_function_of<VnniDot, 1, 2>(type)
-                     : group_function_of<VnniDot, 2, 2>(type);
+  if (groups == kStreams)
+    return rows == 1 ? group_function_of<VnniDot, 1, kStreams>(type)
+                     : group_function_of<VnniDot, 2, kStreams>(type);
   switch (rows) {
     case 1:
       return group_function_of<VnniDot, 1, 1>(type);
@@ -48,7 +48,8 @@ const BlockKernel* block_kernel_vnni() {
   static const bool has = __builtin_cpu_supports("avx512vnni") &&
                           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("fma") &&
                           __builtin_cpu_supports("f16c");
-  static const BlockKernel kernel = {"AVX-512 VNNI over blocks", false, 4, group};
+  static const BlockKernel kernel = {
+      "AVX-512 VNNI over blocks", XOrder::kPlain, 4, 0, kStreams, group};
   return has ? &kernel : nullptr;
 }
 

@@ -31,6 +31,7 @@ namespace sluice::impl::cpu::gemm {
 constexpr int64_t kGroupRows = 8;
 constexpr int64_t kChunk = 8;      // weights
 constexpr int64_t kSubBlock = 32;  // weights
+constexpr int64_t kLargestBlock = 256;
 
 struct BlockLayout {
   int bits;             // of a weight

@@ -106,27 +106,14 @@ class BlockLinear final : public PanelLinear {
     const int64_t width = (groups.end - groups.begin) * kGroupRows;
     thread_local QuantisedRows x;
     thread_local std::vector<float> sums;
-    x.set(args.x, type_, blocks.pairs);
+    x.set(args.x, type_, blocks);
     const int64_t n_rows = x.size();
     if (sums.size() < static_cast<size_t>(n_rows * width))
       sums.resize(static_cast<size_t>(n_rows * width));
-    GroupArgs call{.weights = nullptr,
-                   .n_blocks = n_in() / block_size(type_).elements,
-                   .x = {},
-                   .out = nullptr,
-                   .out_stride = width,
-                   .group_stride = 0,
-                   .out_group_stride = 0};
-    for (int64_t first = 0; first < n_rows; first += blocks.max_rows) {
-      const int64_t n = std::min(blocks.max_rows, n_rows - first);
-      for (int64_t r = 0; r < n; ++r) call.x[r] = x.row(first + r);
-      call.out = sums.data() + first * width;
-      multiply_groups(call, n, groups);
-    }
-    for (int64_t row = args.x.rows(); row < n_rows; ++row)
-      primitives::add(sums.data() + row * width, width, sums.data() + x.row_of(row) * width);
+    for (int64_t first = 0; first < n_rows; first += blocks.max_rows)
+      multiply_groups(x, first, std::min(blocks.max_rows, n_rows - first), groups, sums.data());
     const int64_t column = groups.begin * kGroupRows;
-    for (int64_t row = 0; row < args.x.rows(); ++row)
+    for (int64_t row = 0; row < n_rows; ++row)
       finish_row({.linear = &args,
                   .bias = bias(),
                   .row = row,
@@ -135,23 +122,51 @@ class BlockLinear final : public PanelLinear {
                   .sums = sums.data() + row * width});
   }
 
-  // Sums of `n_rows` rows for all of the groups. Where there are one or two rows the first half of
-  // the groups is read next to the second.
-  void multiply_groups(GroupArgs call, int64_t n_rows, Range groups) const {
+  // Rows [first, first + n_rows) with all of the groups, to sums (rows of x, 8 to a group). Where
+  // there are one or two rows several stretches of the groups are read side by side.
+  void multiply_groups(const QuantisedRows& x, int64_t first, int64_t n_rows, Range groups,
+                       float* sums) const {
     const BlockKernel& blocks = block_kernel();
-    const int64_t half = n_rows <= 2 ? (groups.end - groups.begin) / 2 : 0;
-    float* out = call.out;
-    const auto multiply = [&](GroupFunction function, int64_t index) {
+    const int64_t n_groups = groups.end - groups.begin;
+    const int64_t streams = n_rows <= 2 ? blocks.streams : 1, stretch = n_groups / streams;
+    GroupArgs call{.weights = nullptr,
+                   .n_blocks = n_in() / block_size(type_).elements,
+                   .x = {},
+                   .out = nullptr,
+                   .out_stride = n_groups * kGroupRows,
+                   .group_stride = stretch * group_bytes_,
+                   .out_group_stride = stretch * kGroupRows};
+    for (int64_t r = 0; r < n_rows; ++r) call.x[r] = x.row(first + r);
+    const auto multiply = [&](int64_t index, int64_t together) {
       call.weights = group_at(groups.begin + index);
-      call.out = out + index * kGroupRows;
-      function(call);
+      call.out = sums + first * call.out_stride + index * kGroupRows;
+      blocks.group(type_, n_rows, together)(call);
+      add_terms(x, first, n_rows, call, together);
     };
-    call.group_stride = half * group_bytes_;
-    call.out_group_stride = half * kGroupRows;
-    if (half > 0)
-      for (int64_t i = 0; i < half; ++i) multiply(blocks.group(type_, n_rows, 2), i);
-    for (int64_t i = 2 * half; i < groups.end - groups.begin; ++i)
-      multiply(blocks.group(type_, n_rows, 1), i);
+    for (int64_t i = 0; i < stretch; ++i) multiply(i, streams);
+    for (int64_t i = streams * stretch; i < n_groups; ++i) multiply(i, 1);
+  }
+
+  // Adds second terms of blocks of the rows and groups of a call, while those are in a cache.
+  void add_terms(const QuantisedRows& x, int64_t first, int64_t n_rows, const GroupArgs& call,
+                 int64_t together) const {
+    for (int64_t t = 0; t < x.n_terms(); ++t) {
+      const BlockTerm term = x.term(t);
+      if (term.row < first || term.row >= first + n_rows) continue;
+      float of_term[kMostStreams * kGroupRows];
+      block_kernel().group(type_, 1, together)(
+          {.weights = call.weights + term.block * make_block_layout(type_).bytes,
+           .n_blocks = 1,
+           .x = {term.x},
+           .out = of_term,
+           .out_stride = kGroupRows,
+           .group_stride = call.group_stride,
+           .out_group_stride = kGroupRows});
+      float* const out = call.out + (term.row - first) * call.out_stride;
+      for (int64_t g = 0; g < together; ++g)
+        for (int64_t i = 0; i < kGroupRows; ++i)
+          out[g * call.out_group_stride + i] += of_term[g * kGroupRows + i];
+    }
   }
 
   DType type_;

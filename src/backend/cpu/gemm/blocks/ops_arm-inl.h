@@ -2,8 +2,17 @@
 
 // NOLINTBEGIN(llvm-header-guard): included once per file.
 
+// The conversion from integers takes four times as long as an addition of floats on Neoverse-N1. So
+// a sum begins with the bits of a float above 2^23, where one is the unit of the last place: added
+// integers make it the float that is as much larger.
+constexpr int32_t kFirstSum = 0x4b4b4b4b;
+constexpr float kFirstFloat = 13323083.0f;
+constexpr int32_t kLargestSum = kSubBlock * 128 * 127;
+static_assert(kFirstSum - kLargestSum > 0x4b000000 && kFirstSum + kLargestSum < 0x4b800000);
+
 struct ArmVectors {
   static constexpr int kBytes = 16, kVectors = 4;
+  static constexpr int64_t kAhead = 576, kLargeAhead = 0;
   using Bytes = uint8x16_t;
   using Ints = int32x4_t;
   using Rows = int32x4x2_t;
@@ -12,13 +21,15 @@ struct ArmVectors {
   static Bytes load(const uint8_t* p) { return vld1q_u8(p); }
   static Bytes low_nibbles(Bytes x) { return vandq_u8(x, vdupq_n_u8(0xf)); }
   static Bytes high_nibbles(Bytes x) { return vshrq_n_u8(x, 4); }
-  static Bytes merge(Bytes a, Bytes b) { return vorrq_u8(a, b); }
-  // Bits from kFrom on to the place of kMask, whose lowest bit is 4.
-  template <int kFrom, int kMask>
-  static Bytes move_bits(Bytes x) {
-    if constexpr (kFrom < 4) x = vshlq_n_u8(x, 4 - kFrom);
-    if constexpr (kFrom > 4) x = vshrq_n_u8(x, kFrom - 4);
-    return vandq_u8(x, vdupq_n_u8(kMask));
+  template <int kNibble, int kFrom, int kMask>
+  static Bytes join(Bytes both, Bytes bits) {
+    if constexpr (kNibble == 0) {
+      if constexpr (kFrom > 0) bits = vshrq_n_u8(bits, kFrom);
+      return vandq_u8(vsliq_n_u8(both, bits, 4), vdupq_n_u8(kMask | 0xf));
+    }
+    if constexpr (kFrom < 4) bits = vshlq_n_u8(bits, 4 - kFrom);
+    if constexpr (kFrom > 4) bits = vshrq_n_u8(bits, kFrom - 4);
+    return vbslq_u8(vdupq_n_u8(kMask), bits, high_nibbles(both));
   }
 
   // Left alone GCC 12 copies a zero from another register, which takes a vector pipe; movi takes
@@ -28,14 +39,15 @@ struct ArmVectors {
     asm volatile("movi %0.4s, #0" : "=w"(zero));
     return zero;
   }
+  // A load: a copy of a register takes a vector pipe.
+  static Ints start(const int32_t* p) {
+    Ints sums;
+    asm volatile("ldr %q0, %1" : "=w"(sums) : "m"(*reinterpret_cast<const int32x4_t*>(p)));
+    return sums;
+  }
   static Rows no_rows() { return {vdupq_n_s32(0), vdupq_n_s32(0)}; }
   static Floats no_floats() { return {vdupq_n_f32(0), vdupq_n_f32(0)}; }
-  static Rows repeat_int(int32_t x) { return {vdupq_n_s32(x), vdupq_n_s32(x)}; }
   static Floats repeat(float x) { return {vdupq_n_f32(x), vdupq_n_f32(x)}; }
-  static Rows add(Rows a, int32_t b) {
-    const int32x4_t all = vdupq_n_s32(b);
-    return {vaddq_s32(a.val[0], all), vaddq_s32(a.val[1], all)};
-  }
   static Rows multiply_add(Rows a, Rows b, Rows c) {
     return {vmlaq_s32(c.val[0], a.val[0], b.val[0]), vmlaq_s32(c.val[1], a.val[1], b.val[1])};
   }
@@ -45,6 +57,18 @@ struct ArmVectors {
     const int16x8_t wide =
         kSigned ? vmovl_s8(vreinterpret_s8_u8(bytes)) : vreinterpretq_s16_u16(vmovl_u8(bytes));
     return {vmovl_s16(vget_low_s16(wide)), vmovl_high_s16(wide)};
+  }
+  // c + x by, which is below 2^15.
+  static Rows add_multiple(const uint8_t* x, int32_t by, Rows c) {
+    const int16x8_t wide = vreinterpretq_s16_u16(vmovl_u8(vld1_u8(x)));
+    const auto narrow = static_cast<int16_t>(by);
+    return {vmlal_n_s16(c.val[0], vget_low_s16(wide), narrow),
+            vmlal_high_n_s16(c.val[1], wide, narrow)};
+  }
+  static Floats sums_to_floats(Rows x) {
+    const float32x4_t first = vdupq_n_f32(kFirstFloat);
+    return {vsubq_f32(vreinterpretq_f32_s32(x.val[0]), first),
+            vsubq_f32(vreinterpretq_f32_s32(x.val[1]), first)};
   }
   static Floats to_floats(Rows x) { return {vcvtq_f32_s32(x.val[0]), vcvtq_f32_s32(x.val[1])}; }
   static Floats scaled(Floats x, float by) {
@@ -63,14 +87,10 @@ struct ArmVectors {
   }
 };
 
-// One row of activations: four products to a lane. kDoubled: each eight values come twice.
-template <bool kDoubled>
+// One row of activations, doubled: four products to a lane.
 struct ArmDot : ArmVectors {
-  static constexpr int kXRows = 1, kXBytes = kDoubled ? 16 : 8;
-  static int8x16_t load_x(const int8_t* p) {
-    if constexpr (kDoubled) return vld1q_s8(p);
-    return vcombine_s8(vld1_s8(p), vld1_s8(p));
-  }
+  static constexpr int kXRows = 1, kXBytes = 16;
+  static int8x16_t load_x(const int8_t* p) { return vld1q_s8(p); }
   // Weights below 128 are the same with a sign.
   template <bool kSigned>
   static Ints dot(Ints sum, Bytes w, int8x16_t x) {

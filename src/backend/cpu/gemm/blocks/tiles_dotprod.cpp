@@ -30,13 +30,6 @@ constexpr int kQuads = kGroupRows / 4;  // of rows of weights
 using TileInts = int32x4_t[kTileX][kQuads];
 using TileFloats = float32x4_t[kTileX][kQuads];
 
-// The conversion from integers takes four times as long as an addition of floats on Neoverse-N1. So
-// a sum begins with the bits of a float above 2^23, where one is the unit of the last place: added
-// integers make it the float that is as much larger.
-constexpr int32_t kFirstSum = 0x4b4b4b4b;
-constexpr float kFirstFloat = 13323083.0f;
-constexpr int32_t kLargestSum = kSubBlock * 128 * 127;
-static_assert(kFirstSum - kLargestSum > 0x4b000000 && kFirstSum + kLargestSum < 0x4b800000);
 alignas(16) constexpr int32_t kFirstSums[4] = {kFirstSum, kFirstSum, kFirstSum, kFirstSum};
 
 // A load: a copy of a register takes a vector pipe.
