@@ -5,6 +5,7 @@
 #endif
 
 #include <atomic>
+#include <numeric>
 #include <random>
 
 #include "backend/cpu/gemm/linear.h"
@@ -155,21 +156,26 @@ double attention_flops(const ModelSpec& spec, int64_t n_tokens) {
   return 4.0 * static_cast<double>(spec.query_width() * spec.n_layers) * n * (n + 1) / 2;
 }
 
+uint64_t read_in_streams(std::span<const uint64_t> words) {
+  constexpr size_t kStreams = 8, kLine = 8;  // words of one cache line
+  const size_t n = words.size() / kStreams / kLine * kLine;
+  uint64_t sums[kStreams][kLine] = {};
+  for (size_t i = 0; i < n; i += kLine)
+    for (size_t s = 0; s < kStreams; ++s)
+      for (size_t j = 0; j < kLine; ++j) sums[s][j] += words[s * n + i + j];
+  uint64_t total = 0;
+  for (const auto& stream : sums) total = std::accumulate(stream, stream + kLine, total);
+  for (const uint64_t word : words.subspan(kStreams * n)) total += word;
+  return total;
+}
+
 PlainRead::PlainRead(int64_t n_bytes) : buffer_(host_buffer(DType::kF32, {(n_bytes + 3) / 4})) {}
 
 uint64_t PlainRead::run() const {
-  constexpr int64_t kStreams = 4, kLine = 8;  // words of one cache line
   const auto* words = reinterpret_cast<const uint64_t*>(buffer_.view().bytes());
   std::atomic<uint64_t> total = 0;
-  parallel_for(buffer_.view().rows() / 2 / kStreams / kLine, 1024, [&](int64_t begin, int64_t end) {
-    const int64_t n = (end - begin) * kLine;  // words of one stream
-    const uint64_t* first = words + begin * kStreams * kLine;
-    uint64_t sums[kStreams][kLine] = {};
-    for (int64_t i = 0; i < n; i += kLine)
-      for (int64_t s = 0; s < kStreams; ++s)
-        for (int64_t j = 0; j < kLine; ++j) sums[s][j] += first[s * n + i + j];
-    for (const auto& stream : sums)
-      for (const uint64_t sum : stream) total += sum;
+  parallel_for(buffer_.view().rows() / 2, 1 << 16, [&](int64_t begin, int64_t end) {
+    total += read_in_streams({words + begin, static_cast<size_t>(end - begin)});
   });
   return total;
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "baselines.h"
 #include "core/threads.h"
 #include "eval/timing.h"
 #include "plan/attention_plan.h"
@@ -32,27 +34,6 @@ Buffer random_rows(Backend& backend, const Shape& shape, uint32_t seed) {
   Buffer rows = backend.allocate(backend.compute_dtype(), shape);
   backend.convert(exact.view(), rows.view());
   return rows;
-}
-
-// The sum of 64-bit words of all bytes, divided over threads.
-void read_all(std::span<const std::span<const uint64_t>> parts) {
-  constexpr size_t kPage = 512, kLanes = 16;  // words
-  size_t n_pages = 0;
-  for (const auto& part : parts) n_pages += part.size() / kPage;
-  parallel_for(static_cast<int64_t>(n_pages), 1, [&](int64_t begin, int64_t end) {
-    std::array<uint64_t, kLanes> sums{};
-    auto first = static_cast<size_t>(begin), last = static_cast<size_t>(end);
-    for (const auto& part : parts) {
-      const size_t pages = part.size() / kPage;
-      for (size_t i = std::min(first, pages) * kPage; i < std::min(last, pages) * kPage;
-           i += kLanes)
-        for (size_t lane = 0; lane < kLanes; ++lane) sums[lane] += part[i + lane];
-      first -= std::min(first, pages);
-      last -= std::min(last, pages);
-    }
-    volatile uint64_t sink = 0;
-    for (const uint64_t sum : sums) sink = sink + sum;
-  });
 }
 
 // Caches of all layers, and the query of the last token.
@@ -96,16 +77,18 @@ class Caches {
                              .scale = 1 / std::sqrt(static_cast<float>(sizes_.head_dim)),
                              .out = out_.view()});
   }
-  void read() const {
-    for (const Layer& layer : layers_) {
-      std::vector<std::span<const uint64_t>> parts;
+  uint64_t read() const {
+    std::vector<std::span<const uint64_t>> parts;
+    for (const Layer& layer : layers_)
       for (const Buffer* part : layer.parts()) {
         const int64_t bytes = part->view().shape().numel() * element_bytes(part->view().dtype());
         parts.emplace_back(reinterpret_cast<const uint64_t*>(part->view().bytes()),
                            static_cast<size_t>(bytes / 8));
       }
-      read_all(parts);
-    }
+    std::atomic<uint64_t> total = 0;
+    parallel_each(std::ssize(parts),
+                  [&](int64_t i) { total += read_in_streams(parts[static_cast<size_t>(i)]); });
+    return total;
   }
 
  private:
