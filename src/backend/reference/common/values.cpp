@@ -5,10 +5,18 @@
 
 namespace sluice::impl::reference {
 
-float load(const ConstTensor& x, int64_t row, int64_t column) {
-  if (x.dtype() == DType::kBF16) return to_float(x.row<BFloat16>(row)[column]);
-  return x.row<float>(row)[column];
+namespace {
+
+template <typename View>
+float load_from(const View& x, int64_t row, int64_t column) {
+  if (x.dtype() == DType::kBF16) return to_float(x.template row<BFloat16>(row)[column]);
+  return x.template row<float>(row)[column];
 }
+
+}  // namespace
+
+float load(const ConstTensor& x, int64_t row, int64_t column) { return load_from(x, row, column); }
+float load(const Tensor& x, int64_t row, int64_t column) { return load_from(x, row, column); }
 
 void store(const Tensor& x, int64_t row, int64_t column, float value) {
   if (x.dtype() == DType::kBF16)
