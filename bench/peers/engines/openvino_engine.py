@@ -14,6 +14,15 @@ weights = "as its reader makes them of the file"
 PRECISION = {"INFERENCE_PRECISION_HINT": "f32"} if platform.machine() == "aarch64" else {}
 
 
+def scheduler():
+    """On x86 its scheduler keeps the prompts of earlier samples; none may be read from there."""
+    if platform.machine() == "aarch64":
+        return {}
+    config = openvino_genai.SchedulerConfig()
+    config.enable_prefix_caching = False
+    return {"scheduler_config": config}
+
+
 def versions():
     return {name: importlib.metadata.version(name) for name in ("openvino", "openvino-genai")}
 
@@ -23,7 +32,7 @@ class Engine(Generating):
         del context, variant
         self.pipeline = openvino_genai.LLMPipeline(
             str(path), "CPU", INFERENCE_NUM_THREADS=threads, PERFORMANCE_HINT="LATENCY",
-            ENABLE_CPU_PINNING=False, **PRECISION)
+            ENABLE_CPU_PINNING=False, **PRECISION, **scheduler())
         self.vocab = len(self.pipeline.get_tokenizer().get_vocab())
 
     def generate(self, tokens, n):
