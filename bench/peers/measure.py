@@ -8,7 +8,7 @@ from engines import ENGINES, benchmark_tokens
 from workers import say
 
 OURS = "sluice"
-PAUSE_S = 0.05  # threads of the engine before have stopped spinning by then
+PAUSE_S = 0.3  # threads of the engine before have stopped spinning by then: Clang's OpenMP spins for 0.2 s
 # A peer whose first sample takes more than this many times the fastest engine's is far from being the
 # best one: it keeps that sample and is not asked again.
 FAR_BEHIND = 4
