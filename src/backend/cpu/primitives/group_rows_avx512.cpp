@@ -109,23 +109,30 @@ void dot_queries(const Group& group, const BFloat16* queries, int64_t first) {
   }
 }
 
-void dot(const Group& group, const BFloat16* queries) {
-  for (int64_t first = 0; first < group.n_queries; first += kMostQueries) {
-    const BFloat16* q = queries + first * group.d;
-    switch (group.n_queries - first) {
+// Calls work.operator()<n>(first) for every n queries that are multiplied at once.
+template <typename Work>
+void each_queries(int64_t n_queries, const Work& work) {
+  for (int64_t first = 0; first < n_queries; first += kMostQueries) {
+    switch (n_queries - first) {
       case 1:
-        dot_queries<1>(group, q, first);
+        work.template operator()<1>(first);
         break;
       case 2:
-        dot_queries<2>(group, q, first);
+        work.template operator()<2>(first);
         break;
       case 3:
-        dot_queries<3>(group, q, first);
+        work.template operator()<3>(first);
         break;
       default:
-        dot_queries<4>(group, q, first);
+        work.template operator()<4>(first);
     }
   }
+}
+
+void dot(const Group& group, const BFloat16* queries) {
+  each_queries(group.n_queries, [&]<int kQueries>(int64_t first) {
+    dot_queries<kQueries>(group, queries + first * group.d, first);
+  });
 }
 
 // Sums of kWidth columns, as pairs of rows give them: columns 0-3 of every eight, and 4-7.
@@ -188,23 +195,9 @@ void mix_queries(const Group& group, const BFloat16* weights, float* sums) {
 }
 
 void mix(const Group& group, const BFloat16* weights, float* sums) {
-  for (int64_t first = 0; first < group.n_queries; first += kMostQueries) {
-    const BFloat16* w = weights + first * group.score_stride;
-    float* to = sums + first * group.d;
-    switch (group.n_queries - first) {
-      case 1:
-        mix_queries<1>(group, w, to);
-        break;
-      case 2:
-        mix_queries<2>(group, w, to);
-        break;
-      case 3:
-        mix_queries<3>(group, w, to);
-        break;
-      default:
-        mix_queries<4>(group, w, to);
-    }
-  }
+  each_queries(group.n_queries, [&]<int kQueries>(int64_t first) {
+    mix_queries<kQueries>(group, weights + first * group.score_stride, sums + first * group.d);
+  });
 }
 
 }  // namespace
