@@ -42,6 +42,8 @@ TEST_P(BlockTileKernels, MultiplyTheIntegersExactly) {
   if (kernel == nullptr) GTEST_SKIP() << "no such tiles on this CPU";
   for (const DType type : kBlockTypes) {
     SCOPED_TRACE(dtype_name(type));
+    ASSERT_EQ(kernel->tile(type) == nullptr, kernel->unpack(type) == nullptr);
+    if (kernel->tile(type) == nullptr) continue;
     constexpr int64_t kIn = 768, kRows = 6;
     const BlockMatrix matrix({{0, 7, type, nullptr}}, kIn, 3);
     Unpacked weights(*kernel, matrix, type);
@@ -86,10 +88,83 @@ TEST_P(BlockTileKernels, MultiplyTheIntegersExactly) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, BlockTileKernels,
-                         testing::Values(block_tiles_i8mm, block_tiles_dotprod),
+                         testing::Values(block_tiles_i8mm, block_tiles_dotprod, block_tiles_avx2,
+                                         block_tiles_avx512),
                          [](const auto& test) {
-                           return test.param == block_tiles_i8mm ? "i8mm" : "dotprod";
+                           if (test.param == block_tiles_i8mm) return "i8mm";
+                           if (test.param == block_tiles_dotprod) return "dotprod";
+                           return test.param == block_tiles_avx2 ? "avx2" : "avx512";
                          });
+
+// Two groups at once give what each gives, to the bit.
+TEST_P(BlockTileKernels, TwoGroupsGiveWhatEachGives) {
+  const BlockTileKernel* kernel = GetParam()();
+  if (kernel == nullptr || kernel->two == nullptr) GTEST_SKIP() << "none of two groups on this CPU";
+  for (const DType type : kBlockTypes) {
+    SCOPED_TRACE(dtype_name(type));
+    if (kernel->tile(type) == nullptr) continue;
+    constexpr int64_t kIn = 768;
+    const BlockMatrix first({{0, 8, type, nullptr}}, kIn, 3),
+        second({{0, 8, type, nullptr}}, kIn, 5);
+    Unpacked a(*kernel, first, type), b(*kernel, second, type);
+    const std::vector<float> x = random_values(kTileX * kIn, 11);
+    TiledRows rows;
+    rows.set(ConstTensor(x.data(), DType::kF32, {kTileX, kIn}), 0, kTileX, true);
+    std::vector<float> together(kTileX * 17, NAN), apart = together;
+    for (const bool again : {false, true}) {
+      BlockTileArgs args = rows.tile(0, 0);
+      args.n = kIn / kSubBlock;
+      args.out_stride = 17;
+      args.accumulate = again;
+      args.w = a.group();
+      args.next = b.group();
+      args.out = together.data();
+      kernel->two(type)(args);
+      args.out = apart.data();
+      kernel->tile(type)(args);
+      args.w = b.group();
+      args.out += kGroupRows;
+      kernel->tile(type)(args);
+    }
+    EXPECT_SAME_BITS(together, apart);
+  }
+}
+
+TEST_P(BlockTileKernels, SumsOfTheLargestNumbersFit) {
+  const BlockTileKernel* kernel = GetParam()();
+  if (kernel == nullptr) GTEST_SKIP() << "no such tiles on this CPU";
+  for (const DType type : kBlockTypes) {
+    SCOPED_TRACE(dtype_name(type));
+    if (kernel->tile(type) == nullptr) continue;
+    constexpr int64_t kIn = 256;
+    const int bits = make_block_layout(type).bits;
+    const int largest = (1 << (kernel->minima ? bits : bits - 1)) - 1;
+    std::vector<int8_t> weights(kIn * kGroupRows, static_cast<int8_t>(largest));
+    std::vector<float> scales(kIn, 1.0f), minima(kIn, 0.0f);
+    const UnpackedGroup group{weights.data(), scales.data(), minima.data()};
+    std::vector<float> x(kTileX * kIn, 1.0f);
+    std::fill_n(x.begin() + kIn, kIn, -1.0f);
+    TiledRows rows;
+    rows.set(Tensor(x.data(), DType::kF32, {kTileX, kIn}), 0, kTileX, true);
+    BlockTileArgs args = rows.tile(0, 0);
+    args.w = args.next = group;
+    args.n = kIn / kSubBlock;
+    args.out_stride = 2 * kGroupRows;
+    std::vector<float> out(kTileX * 2 * kGroupRows);
+    args.out = out.data();
+    const auto expect_sums = [&](int64_t n) {
+      for (int64_t r = 0; r < kTileX; ++r)
+        for (int64_t i = 0; i < n; ++i)
+          EXPECT_FLOAT_EQ(out[static_cast<size_t>(r * args.out_stride + i)],
+                          static_cast<float>((r == 1 ? -largest : largest) * kIn));
+    };
+    kernel->tile(type)(args);
+    expect_sums(kGroupRows);
+    if (kernel->two == nullptr) continue;
+    kernel->two(type)(args);
+    expect_sums(2 * kGroupRows);
+  }
+}
 
 // x W^T for rows with outliers, against plain loops: only the values that are none are rounded.
 void expect_exact_outliers(DType type) {
@@ -134,8 +209,11 @@ void expect_exact_outliers(DType type) {
 }
 
 TEST(BlockTiles, OutliersAreNotRounded) {
-  if (block_tiles() == nullptr) GTEST_SKIP() << "no tiles for this CPU";
-  for (const DType type : kBlockTypes) expect_exact_outliers(type);
+  const auto has_tiles = [](DType type) { return block_tiles(type) != nullptr; };
+  if (std::none_of(std::begin(kBlockTypes), std::end(kBlockTypes), has_tiles))
+    GTEST_SKIP() << "no tiles for this CPU";
+  for (const DType type : kBlockTypes)
+    if (has_tiles(type)) expect_exact_outliers(type);
 }
 
 // Rows of f32 hold what rows of bf16 hold.

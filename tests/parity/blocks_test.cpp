@@ -196,8 +196,11 @@ struct Results {
   std::vector<double> rounding, rest;  // bounds
 };
 
+// Of a type of rows; panels of expanded weights do not.
+using RoundsActivations = std::function<bool(DType)>;
+
 Results run(Backend& backend, Backend& reference, DType dtype, const Case& c, bool accumulate,
-            bool rounds_activations) {
+            const RoundsActivations& rounds_activations) {
   const int64_t n_out = c.rows.back().end;
   const BlockMatrix matrix(c.rows, c.n_in, 17, random_values(n_out, 2));
   const std::vector<float> in = activations(c.n_rows, c.n_in, dtype);
@@ -219,7 +222,8 @@ Results run(Backend& backend, Backend& reference, DType dtype, const Case& c, bo
       for (int64_t k = 0; k < c.n_in; ++k)
         size += 1.01 * std::abs(double{x[k]} * matrix.weights[static_cast<size_t>(n * c.n_in + k)]);
       // A panel of bf16 rounds the expanded weights once more.
-      const bool panel = dtype == DType::kBF16 && c.n_rows > 8 && !rounds_activations;
+      const bool panel =
+          dtype == DType::kBF16 && c.n_rows > 8 && !rounds_activations(type_of(c, n));
       r.rest.push_back(dot_error(dtype, c.n_in, size) + (panel ? kBF16Unit * size : 0));
       r.rounding.push_back(rounding_bound(matrix, type_of(c, n), x, n));
     }
@@ -232,10 +236,10 @@ TEST_P(EveryBackend, BlocksAgreeWithExpandedWeightsToTheRoundingOfActivations) {
     SCOPED_TRACE(testing::Message()
                  << dtype_name(c.rows.front().dtype) << ", " << c.rows.size() << " parts, "
                  << c.n_rows << " x " << c.n_in << " -> " << c.rows.back().end);
-    // Tiles of blocks round activations, panels of expanded weights do not.
-    const bool tiles = std::string(GetParam().name) == "cpu" && dtype() == DType::kBF16 &&
-                       block_tiles() != nullptr;
-    const bool rounds = tiles || c.n_rows <= 8;
+    const bool tiles = std::string(GetParam().name) == "cpu" && dtype() == DType::kBF16;
+    const auto rounds = [&](DType type) {
+      return c.n_rows <= 8 || (tiles && block_tiles(type) != nullptr);
+    };
     const Results r = run(*backend, *reference, dtype(), c, c.n_rows % 2 == 0, rounds);
     double of_case = 0;
     for (size_t i = 0; i < r.got.size(); ++i) {
@@ -245,7 +249,7 @@ TEST_P(EveryBackend, BlocksAgreeWithExpandedWeightsToTheRoundingOfActivations) {
     }
     worst = std::max(worst, of_case);
     // An error of none at all would mean that nothing was rounded.
-    if (rounds && c.rows.back().end > 1) {
+    if (rounds(c.rows.front().dtype) && c.rows.back().end > 1) {
       EXPECT_GT(of_case, 1e-3);
     }
   }
@@ -289,10 +293,13 @@ TEST_P(EveryBackend, BlocksGiveTheSameOnEveryNumberOfThreads) {
   for (const int64_t n_rows : {1, 3, 20}) {
     const Case c{{{0, 43, DType::kQ4_K, nullptr}, {43, 70, DType::kQ6_K, nullptr}}, 512, n_rows};
     set_threads(1);
-    const auto one = run(*backend, *reference, dtype(), c, false, true).got;
+    const auto product = [&] {
+      return run(*backend, *reference, dtype(), c, false, [](DType) { return true; }).got;
+    };
+    const auto one = product();
     for (const int n : {2, 3, 5}) {
       set_threads(n);
-      EXPECT_EQ(run(*backend, *reference, dtype(), c, false, true).got, one) << n << " threads";
+      EXPECT_EQ(product(), one) << n << " threads";
     }
   }
 }

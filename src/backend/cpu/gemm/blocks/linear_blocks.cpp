@@ -39,7 +39,7 @@ class BlockLinear final : public PanelLinear {
                     groups_of(source.n_out) * group_bytes(source.stored.front().dtype, source.n_in),
                     large_kernel_for(compute), source.bias),
         type_(source.stored.front().dtype),
-        tiles_(compute == DType::kBF16 ? block_tiles() : nullptr),
+        tiles_(compute == DType::kBF16 ? block_tiles(type_) : nullptr),
         group_bytes_(gemm::group_bytes(type_, source.n_in)),
         groups_(host_buffer(DType::kBF16, {groups_of(source.n_out), group_bytes_ / 2})) {
     const BlockSize block = block_size(type_);

@@ -7,6 +7,7 @@
 
 #include "backend/cpu/gemm/blocks/layout.h"
 #include "backend/cpu/gemm/blocks/tile_activations.h"
+#include "backend/cpu/gemm/gemm.h"
 #include "core/threads.h"
 
 namespace sluice::impl::cpu::gemm {
@@ -21,17 +22,24 @@ constexpr int64_t kPassBytes = 32 << 10;
 // Groups whose sums are kept for one epilogue.
 constexpr int64_t kSlabGroups = 8;
 
+bool has_minima(const TiledProductArgs& args) {
+  return args.kernel->minima || make_block_layout(args.type).minima;
+}
+
 // Groups unpacked by this thread.
 class Unpacked {
  public:
   Unpacked(const TiledProductArgs& args, int64_t depth)
-      : layout_(make_block_layout(args.type)), depth_(depth) {
+      : layout_(make_block_layout(args.type)),
+        pairs_(args.kernel->pairs),
+        minima_wanted_(has_minima(args)),
+        depth_(depth) {
     const int64_t bytes =
-        depth * kGroupRows + scales() * (layout_.minima ? 2 : 1) * int64_t{sizeof(float)};
+        depth * kGroupRows + scales() * (minima_wanted_ ? 2 : 1) * int64_t{sizeof(float)};
     capacity_ = std::clamp<int64_t>(kPassBytes / bytes, 1, kSlabGroups);
     weights_.resize(static_cast<size_t>(capacity_ * depth * kGroupRows));
     scales_.resize(static_cast<size_t>(capacity_ * scales()));
-    if (layout_.minima) minima_.resize(scales_.size());
+    if (minima_wanted_) minima_.resize(scales_.size());
   }
 
   int64_t capacity() const { return capacity_; }
@@ -39,14 +47,14 @@ class Unpacked {
   UnpackedGroup group(int64_t index) {
     return {.weights = weights_.data() + index * depth_ * kGroupRows,
             .scales = scales_.data() + index * scales(),
-            .minima = layout_.minima ? minima_.data() + index * scales() : nullptr};
+            .minima = minima_wanted_ ? minima_.data() + index * scales() : nullptr};
   }
 
  private:
-  // As many as a kernel may want.
-  int64_t scales() const { return depth_ / layout_.scale_width * 2 * kGroupRows; }
+  int64_t scales() const { return depth_ / layout_.scale_width * (pairs_ ? 2 : 1) * kGroupRows; }
 
   BlockLayout layout_;
+  bool pairs_, minima_wanted_;
   int64_t depth_, capacity_;
   std::vector<int8_t> weights_;
   std::vector<float> scales_, minima_;
@@ -65,7 +73,7 @@ void read_column(const BlockTileKernel& kernel, const BlockLayout& layout,
   const int64_t together = kernel.together, n_scales = (kernel.pairs ? 2 : 1) * kGroupRows;
   const int8_t* q = group.weights + k / together * kGroupRows * together + k % together;
   const float* scales = group.scales + k / layout.scale_width * n_scales;
-  const float* minima = layout.minima ? group.minima + k / kSubBlock * n_scales : nullptr;
+  const float* minima = group.minima != nullptr ? group.minima + k / kSubBlock * n_scales : nullptr;
   for (int64_t r = 0; r < kGroupRows; ++r) {
     const int64_t at = kernel.pairs ? r / 2 * 4 + r % 2 : r;
     column[r] = scales[at] * static_cast<float>(q[r * together]);
@@ -101,6 +109,7 @@ void multiply_pass(const TiledProductArgs& args, const TiledRows& x, int64_t fir
   const BlockLayout layout = make_block_layout(args.type);
   const UnpackFunction unpack = args.kernel->unpack(args.type);
   const BlockTileFunction tile = args.kernel->tile(args.type);
+  const BlockTileFunction two = args.kernel->two != nullptr ? args.kernel->two(args.type) : nullptr;
   for (int64_t k = 0; k < args.n_in; k += kDepth) {
     const int64_t depth = std::min(kDepth, args.n_in - k), b = k / kSubBlock;
     for (int64_t g = 0; g < n_groups; ++g)
@@ -111,10 +120,13 @@ void multiply_pass(const TiledProductArgs& args, const TiledRows& x, int64_t fir
       call.n = depth / kSubBlock;
       call.out_stride = sums.stride;
       call.accumulate = k > 0;
-      for (int64_t g = 0; g < n_groups; ++g) {
+      for (int64_t g = 0; g < n_groups;) {
+        const bool both = two != nullptr && g + 1 < n_groups;
         call.w = unpacked.group(g);
+        if (both) call.next = unpacked.group(g + 1);
         call.out = sums.at(t * kTileX, g);
-        tile(call);
+        (both ? two : tile)(call);
+        g += both ? 2 : 1;
       }
     }
     add_outliers(args, x, k, depth, unpacked, n_groups, sums);
@@ -146,15 +158,18 @@ void multiply_groups(const TiledProductArgs& args, const TiledRows& x, int64_t f
 
 }  // namespace
 
-const BlockTileKernel* block_tiles() {
-  const BlockTileKernel* i8mm = block_tiles_i8mm();
-  return i8mm != nullptr ? i8mm : block_tiles_dotprod();
+const BlockTileKernel* block_tiles(DType type) {
+  if (kernel_amx() != nullptr) return nullptr;
+  for (const BlockTileKernel* kernel :
+       {block_tiles_i8mm(), block_tiles_dotprod(), block_tiles_avx512(), block_tiles_avx2()})
+    if (kernel != nullptr && kernel->tile(type) != nullptr) return kernel;
+  return nullptr;
 }
 
 void multiply_by_tiles(const TiledProductArgs& args) {
   thread_local TiledRows of_caller;
   TiledRows& x = of_caller;  // of this thread in all of them
-  const bool products = make_block_layout(args.type).minima;
+  const bool products = has_minima(args);
   const int64_t n_rows = args.linear->x.rows();
   for (int64_t row = 0; row < n_rows; row += kRowBlock) {
     const int64_t n = std::min(kRowBlock, n_rows - row);

@@ -19,9 +19,9 @@ constexpr int64_t kTileX = 4;  // rows of activations
 // Scales of two rows of activations a, b come as a a b b. Those of weights come one to a row, or,
 // with `pairs`, as a b a b: the order of the products of two rows with two.
 struct UnpackedGroup {
-  int8_t* weights;  // (n_in / together, 8 rows, together), signed
+  int8_t* weights;  // (n_in / together, 8 rows, together)
   float* scales;    // (n_in / scale_width, 8), with pairs (n_in / scale_width, 4 pairs of rows, 4)
-  float* minima;    // likewise, where the type has them
+  float* minima;    // likewise, where the type has them or the kernel wants them for every type
 };
 
 // Blocks of a group, `n_blocks` of the type.
@@ -34,9 +34,10 @@ struct BlockTileArgs {
   const float* x_scales;    // (n, 2 pairs of rows, 4)
   const float* x_products;  // likewise, scale times the sum of 32 values; for minima
   int64_t n;                // sub-blocks of 32
-  float* out;               // (4, 8)
+  float* out;               // (4, 8); of two groups (4, 16)
   int64_t out_stride;
-  bool accumulate;  // add to out instead of replacing it
+  bool accumulate;     // add to out instead of replacing it
+  UnpackedGroup next;  // the second of two groups
 };
 using BlockTileFunction = void (*)(const BlockTileArgs& args);
 
@@ -44,14 +45,20 @@ struct BlockTileKernel {
   const char* name;
   int64_t together;  // weights of a row that lie together, unpacked
   bool pairs;        // of scales of weights
+  bool minima;       // for every type: what a type takes off its weights is in there
+  // nullptr for a type that has no tiles.
   UnpackFunction (*unpack)(DType type);
   BlockTileFunction (*tile)(DType type);
+  // The same of two groups at once, of the types that have tiles; or nullptr.
+  BlockTileFunction (*two)(DType type) = nullptr;
 };
 
 // nullptr where this CPU or build lacks the instructions.
 const BlockTileKernel* block_tiles_i8mm();     // Arm FEAT_I8MM
 const BlockTileKernel* block_tiles_dotprod();  // Arm FEAT_DotProd
-// The fastest here, or nullptr.
-const BlockTileKernel* block_tiles();
+const BlockTileKernel* block_tiles_avx2();     // x86 AVX2, FMA, F16C
+const BlockTileKernel* block_tiles_avx512();   // x86 AVX-512 BW, DQ
+// The fastest here for a type, or nullptr where its expanded weights are multiplied faster.
+const BlockTileKernel* block_tiles(DType type);
 
 }  // namespace sluice::impl::cpu::gemm

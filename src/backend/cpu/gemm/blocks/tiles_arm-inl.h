@@ -151,6 +151,7 @@ UnpackFunction unpack_function(DType type) {
 }
 
 BlockTileFunction tile_function(DType type) {
+  if (unpack_function(type) == nullptr) return nullptr;
   const BlockLayout layout = make_block_layout(type);
   if (layout.scale_width == 16) return tile<false, true>;
   return layout.minima ? tile<true, false> : tile<false, false>;
