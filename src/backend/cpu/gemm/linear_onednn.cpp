@@ -29,6 +29,16 @@ Memory::data_type dnnl_type(DType dtype) {
   return dtype == DType::kBF16 ? Memory::data_type::bf16 : Memory::data_type::f32;
 }
 
+// Without such instructions oneDNN 2.6 emulates them on AVX-512, and sums in an order that depends on
+// the number of threads.
+bool has_bf16_products() {
+#ifdef __x86_64__
+  return __builtin_cpu_supports("avx512bf16");
+#else
+  return true;
+#endif
+}
+
 // What distinguishes one compiled product from another of the same weights.
 struct Call {
   int64_t n_rows, x_stride, out_stride;
@@ -181,10 +191,10 @@ class OnednnLinear final : public Linear {
 }  // namespace
 
 std::unique_ptr<Linear> make_onednn_linear(const MatrixSource& source, DType dtype) {
+  if (dtype == DType::kBF16 && !has_bf16_products()) return nullptr;
   try {
     return std::make_unique<OnednnLinear>(source, dtype);
   } catch (const dnnl::error& e) {
-    // bf16 needs AVX-512; on an older CPU our own kernels take over.
     if (e.status == dnnl_unimplemented) return nullptr;
     throw Error(std::string("oneDNN: ") + e.what());
   }
