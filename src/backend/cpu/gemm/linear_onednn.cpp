@@ -29,8 +29,8 @@ Memory::data_type dnnl_type(DType dtype) {
   return dtype == DType::kBF16 ? Memory::data_type::bf16 : Memory::data_type::f32;
 }
 
-// Without such instructions oneDNN 2.6 emulates them on AVX-512, and sums in an order that depends on
-// the number of threads.
+// Without such instructions oneDNN 2.6 has other ways on AVX-512, slower than our own kernels, and
+// sums in an order that depends on the number of threads.
 bool has_bf16_products() {
 #ifdef __x86_64__
   return __builtin_cpu_supports("avx512bf16");
