@@ -221,9 +221,10 @@ Results run(Backend& backend, Backend& reference, DType dtype, const Case& c, bo
       double size = 2;  // bias and what is added to
       for (int64_t k = 0; k < c.n_in; ++k)
         size += 1.01 * std::abs(double{x[k]} * matrix.weights[static_cast<size_t>(n * c.n_in + k)]);
-      // A panel of bf16 rounds the expanded weights once more.
-      const bool panel =
-          dtype == DType::kBF16 && c.n_rows > 8 && !rounds_activations(type_of(c, n));
+      // A panel of bf16 rounds the expanded weights once more; plain rows are in bf16 already.
+      const DType type = type_of(c, n);
+      const bool panel = dtype == DType::kBF16 && block_size(type).elements > 1 && c.n_rows > 8 &&
+                         !rounds_activations(type);
       r.rest.push_back(dot_error(dtype, c.n_in, size) + (panel ? kBF16Unit * size : 0));
       r.rounding.push_back(rounding_bound(matrix, type_of(c, n), x, n));
     }

@@ -30,32 +30,29 @@ bool has_minima(const TiledProductArgs& args) {
 class Unpacked {
  public:
   Unpacked(const TiledProductArgs& args, int64_t depth)
-      : layout_(make_block_layout(args.type)),
-        pairs_(args.kernel->pairs),
-        minima_wanted_(has_minima(args)),
-        depth_(depth) {
+      : depth_(depth),
+        n_scales_(depth / make_block_layout(args.type).scale_width * kGroupRows *
+                  (args.kernel->pairs ? 2 : 1)) {
+    const bool minima = has_minima(args);
     const int64_t bytes =
-        depth * kGroupRows + scales() * (minima_wanted_ ? 2 : 1) * int64_t{sizeof(float)};
+        depth * kGroupRows + n_scales_ * (minima ? 2 : 1) * int64_t{sizeof(float)};
     capacity_ = std::clamp<int64_t>(kPassBytes / bytes, 1, kSlabGroups);
     weights_.resize(static_cast<size_t>(capacity_ * depth * kGroupRows));
-    scales_.resize(static_cast<size_t>(capacity_ * scales()));
-    if (minima_wanted_) minima_.resize(scales_.size());
+    scales_.resize(static_cast<size_t>(capacity_ * n_scales_));
+    if (minima) minima_.resize(scales_.size());
   }
 
   int64_t capacity() const { return capacity_; }
   // Group `index` of those that there is room for.
   UnpackedGroup group(int64_t index) {
     return {.weights = weights_.data() + index * depth_ * kGroupRows,
-            .scales = scales_.data() + index * scales(),
-            .minima = minima_wanted_ ? minima_.data() + index * scales() : nullptr};
+            .scales = scales_.data() + index * n_scales_,
+            .minima = minima_.empty() ? nullptr : minima_.data() + index * n_scales_};
   }
 
  private:
-  int64_t scales() const { return depth_ / layout_.scale_width * (pairs_ ? 2 : 1) * kGroupRows; }
-
-  BlockLayout layout_;
-  bool pairs_, minima_wanted_;
-  int64_t depth_, capacity_;
+  int64_t depth_, n_scales_;  // of a group
+  int64_t capacity_ = 0;
   std::vector<int8_t> weights_;
   std::vector<float> scales_, minima_;
 };

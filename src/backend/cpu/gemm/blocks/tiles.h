@@ -45,12 +45,13 @@ struct BlockTileKernel {
   const char* name;
   int64_t together;  // weights of a row that lie together, unpacked
   bool pairs;        // of scales of weights
-  bool minima;       // for every type: what a type takes off its weights is in there
   // nullptr for a type that has no tiles.
   UnpackFunction (*unpack)(DType type);
   BlockTileFunction (*tile)(DType type);
   // The same of two groups at once, of the types that have tiles; or nullptr.
   BlockTileFunction (*two)(DType type) = nullptr;
+  // Minima for every type: what a type takes off its weights is in there.
+  bool minima = false;
 };
 
 // nullptr where this CPU or build lacks the instructions.

@@ -129,9 +129,9 @@ const BlockTileKernel* block_tiles_avx2() {
   static const BlockTileKernel kernel = {.name = "tiles of 8-bit products, AVX2",
                                          .together = kTogether,
                                          .pairs = false,
-                                         .minima = true,
                                          .unpack = unpack_function,
-                                         .tile = tile_function};
+                                         .tile = tile_function,
+                                         .minima = true};
   return has ? &kernel : nullptr;
 }
 

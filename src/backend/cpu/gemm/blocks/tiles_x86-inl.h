@@ -6,14 +6,15 @@
 // such pairs fit before they are widened; what a type takes off its weights comes off with the
 // minima. Weights of 6 and 8 bits would be widened every time.
 //
-// O has vectors of as many rows of weights as a tile has:
-//   Ints, Floats
-//   weights(args, at)                  four k of every row, from byte `at` of the group or groups
-//   on scales(args, at), minima(args, at) one to a row repeat(int32), repeat(float) pairs(weights,
-//   x), add_pairs(a, b)       in 16 bits widen(pairs), add(a, b)                  in 32 bits
-//   to_floats(ints), multiply(a, b), fma(a, b, c), zero()
-//   store(total, to, accumulate)
-//   keep(ints)  is in a register: GCC 12 would form all products first, and run out of them
+// O has vectors of as many rows of weights as a tile has. Its functions:
+// - weights(args, at): four k of every row, from byte `at` of the group or groups on
+// - scales(args, at), minima(args, at): one to a row
+// - repeat(x): an int32 or a float in all places
+// - pairs(weights, x), add_pairs(a, b): products in 16 bits
+// - widen(pairs), add(a, b): in 32 bits
+// - to_floats(ints), multiply(a, b), fma(a, b, c), zero()
+// - store(total, to, accumulate)
+// - keep(ints): in a register. GCC 12 would form all products first, and run out of registers.
 
 // NOLINTBEGIN(llvm-header-guard): included once per file.
 
