@@ -13,156 +13,218 @@ namespace {
 
 using namespace cpu::gemm;
 
-// Group 0 of a matrix of up to eight rows, unpacked.
+// A panel, unpacked.
 struct Unpacked {
-  Unpacked(const BlockTileKernel& kernel, const BlockMatrix& matrix, DType type) {
-    const BlockLayout layout = make_block_layout(type);
-    const int64_t n_in = matrix.source.n_in, n_blocks = n_in / layout.block;
-    std::vector<std::byte> packed(static_cast<size_t>(n_blocks * layout.bytes));
-    const std::byte* rows[kGroupRows] = {};
-    for (int64_t r = 0; r < matrix.source.n_out; ++r)
-      rows[r] = matrix.source.stored.front().bytes + r * n_blocks * block_size(type).bytes;
-    for (int64_t b = 0; b < n_blocks; ++b)
-      pack_group_block(type, rows, b, packed.data() + b * layout.bytes);
-    weights.resize(static_cast<size_t>(n_in * kGroupRows));
-    scales.resize(static_cast<size_t>(n_in / layout.scale_width * 16));
+  // Zeros in every group.
+  Unpacked(const BlockTileKernel& kernel, DType type, int64_t inputs)
+      : layout(make_block_layout(type)), n_in(inputs), rows(kernel.panel_groups * kGroupRows) {
+    weights.resize(static_cast<size_t>(n_in * rows));
+    scales.resize(static_cast<size_t>(n_in / layout.scale_width * rows * 2));
     minima.resize(scales.size());
-    kernel.unpack(type)(packed.data(), n_blocks, group());
+    sums = {.products = true,
+            .offset = kernel.offset != nullptr ? kernel.offset(type) : 0,
+            .scale_width = layout.scale_width};
   }
-  UnpackedGroup group() { return {weights.data(), scales.data(), minima.data()}; }
+  // A matrix of as many rows or fewer.
+  Unpacked(const BlockTileKernel& kernel, DType type, const BlockMatrix& matrix)
+      : Unpacked(kernel, type, matrix.source.n_in) {
+    for (int64_t row = 0; row < matrix.source.n_out; row += kGroupRows)
+      put(kernel, type, matrix, row, row);
+  }
+  // The group of `matrix` that begins with its row `from`, as that which begins with row `to`.
+  void put(const BlockTileKernel& kernel, DType type, const BlockMatrix& matrix, int64_t from,
+           int64_t to) {
+    const int64_t n_blocks = n_in / layout.block;
+    std::vector<std::byte> packed(static_cast<size_t>(n_blocks * layout.bytes));
+    const std::byte* of_rows[kGroupRows] = {};
+    for (int64_t r = 0; r < std::min(kGroupRows, matrix.source.n_out - from); ++r)
+      of_rows[r] =
+          matrix.source.stored.front().bytes + (from + r) * n_blocks * block_size(type).bytes;
+    for (int64_t b = 0; b < n_blocks; ++b)
+      pack_group_block(type, of_rows, b, packed.data() + b * layout.bytes);
+    kernel.unpack(type)(packed.data(), n_blocks,
+                        {.weights = weights.data() + to * kernel.together,
+                         .scales = scales.data() + to,
+                         .minima = minima.data() + to});
+    groups = std::max(groups, to / kGroupRows + 1);
+  }
+  // To multiply a tile of x with the panel.
+  BlockTileArgs call(const TiledRows& x, int64_t tile) {
+    BlockTileArgs args = x.tile(tile, 0);
+    args.w = {.weights = weights.data(), .scales = scales.data(), .minima = minima.data()};
+    args.groups = groups;
+    args.n = n_in / kSubBlock;
+    return args;
+  }
 
+  BlockLayout layout;
+  int64_t n_in, rows;  // rows of a full panel
+  int64_t groups = 0;  // that it has
   std::vector<int8_t> weights;
   std::vector<float> scales, minima;
+  RowSums sums;  // that it wants of activations
 };
 
 class BlockTileKernels : public testing::TestWithParam<const BlockTileKernel* (*)()> {};
+
+// A panel of `groups` groups, without the last row.
+void expect_exact(const BlockTileKernel& kernel, DType type, int64_t groups) {
+  SCOPED_TRACE(testing::Message() << dtype_name(type) << ", " << groups << " groups");
+  constexpr int64_t kIn = 768, kRows = 6;
+  const int64_t n_out = groups * kGroupRows - 1;
+  const BlockMatrix matrix({{0, n_out, type, nullptr}}, kIn, 3);
+  Unpacked weights(kernel, type, matrix);
+  std::vector<float> x = random_values(kRows * kIn, 11);
+  for (size_t i = 0; i < x.size(); ++i) x[i] *= std::ldexp(1.0f, static_cast<int>(i / 32 % 5));
+  TiledRows rows;
+  rows.set(Tensor(x.data(), DType::kF32, {kRows, kIn}), 0, kRows, weights.sums);
+  ASSERT_EQ(rows.tiles(), 2);
+  EXPECT_TRUE(rows.outliers(0, kIn).empty());
+  const int64_t stride = weights.rows + 1;
+  std::vector<float> got(static_cast<size_t>(2 * kTileX * stride), NAN);
+  for (int64_t t = 0; t < 2; ++t)
+    for (const bool again : {false, true}) {
+      BlockTileArgs args = weights.call(rows, t);
+      args.out = got.data() + t * kTileX * stride;
+      args.out_stride = stride;
+      args.accumulate = again;
+      kernel.tile(type)(args);
+    }
+  for (int64_t r = 0; r < 2 * kTileX; ++r) {
+    const float* of_row = got.data() + r * stride;
+    EXPECT_TRUE(std::isnan(of_row[weights.rows]));
+    EXPECT_EQ(of_row[n_out], 0.0f);  // no row of the matrix
+    for (int64_t n = 0; n < n_out; ++n) {
+      double sum = 0, size = 0;
+      for (int64_t b = 0; r < kRows && b < kIn / 32; ++b) {
+        int8_t q[32];
+        const float scale = quantise_activations(x.data() + r * kIn + b * 32, 32, q);
+        for (int64_t i = 0; i < 32; ++i) {
+          const double term =
+              double{scale} * q[i] * matrix.weights[static_cast<size_t>(n * kIn + b * 32 + i)];
+          sum += term;
+          size += std::abs(term);
+        }
+      }
+      // As in blocks_test.cpp, with a scale to 16 weights at most.
+      const double bound = 6 * static_cast<double>(kIn / 16 + 2) * kF32Unit * 16 * size;
+      EXPECT_NEAR(of_row[n], 2 * sum, 2 * bound) << r << ", " << n;
+    }
+  }
+}
 
 TEST_P(BlockTileKernels, MultiplyTheIntegersExactly) {
   const BlockTileKernel* kernel = GetParam()();
   if (kernel == nullptr) GTEST_SKIP() << "no such tiles on this CPU";
   for (const DType type : kBlockTypes) {
-    SCOPED_TRACE(dtype_name(type));
     ASSERT_EQ(kernel->tile(type) == nullptr, kernel->unpack(type) == nullptr);
     if (kernel->tile(type) == nullptr) continue;
-    constexpr int64_t kIn = 768, kRows = 6;
-    const BlockMatrix matrix({{0, 7, type, nullptr}}, kIn, 3);
-    Unpacked weights(*kernel, matrix, type);
-    std::vector<float> x = random_values(kRows * kIn, 11);
-    for (size_t i = 0; i < x.size(); ++i) x[i] *= std::ldexp(1.0f, static_cast<int>(i / 32 % 5));
-    TiledRows rows;
-    rows.set(Tensor(x.data(), DType::kF32, {kRows, kIn}), 0, kRows, true);
-    ASSERT_EQ(rows.tiles(), 2);
-    EXPECT_TRUE(rows.outliers(0, kIn).empty());
-    std::vector<float> got(2 * kTileX * 9, NAN);
-    for (int64_t t = 0; t < 2; ++t)
-      for (const bool again : {false, true}) {
-        BlockTileArgs args = rows.tile(t, 0);
-        args.w = weights.group();
-        args.n = kIn / kSubBlock;
-        args.out = got.data() + t * kTileX * 9;
-        args.out_stride = 9;
-        args.accumulate = again;
-        kernel->tile(type)(args);
-      }
-    for (int64_t r = 0; r < 2 * kTileX; ++r) {
-      EXPECT_TRUE(std::isnan(got[static_cast<size_t>(r * 9 + 8)]));
-      EXPECT_EQ(got[static_cast<size_t>(r * 9 + 7)], 0.0f);  // no row of the matrix
-      for (int64_t n = 0; n < 7; ++n) {
-        double sum = 0, size = 0;
-        for (int64_t b = 0; r < kRows && b < kIn / 32; ++b) {
-          int8_t q[32];
-          const float scale = quantise_activations(x.data() + r * kIn + b * 32, 32, q);
-          for (int64_t i = 0; i < 32; ++i) {
-            const double term =
-                double{scale} * q[i] * matrix.weights[static_cast<size_t>(n * kIn + b * 32 + i)];
-            sum += term;
-            size += std::abs(term);
-          }
-        }
-        // As in blocks_test.cpp, with a scale to 16 weights at most.
-        const double bound = 6 * static_cast<double>(kIn / 16 + 2) * kF32Unit * 16 * size;
-        EXPECT_NEAR(got[static_cast<size_t>(r * 9 + n)], 2 * sum, 2 * bound) << r << ", " << n;
-      }
-    }
+    for (int64_t groups = 1; groups <= kernel->panel_groups; ++groups)
+      expect_exact(*kernel, type, groups);
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(All, BlockTileKernels,
                          testing::Values(block_tiles_i8mm, block_tiles_dotprod, block_tiles_avx2,
-                                         block_tiles_avx512),
+                                         block_tiles_avx512, block_tiles_vnni),
                          [](const auto& test) {
                            if (test.param == block_tiles_i8mm) return "i8mm";
                            if (test.param == block_tiles_dotprod) return "dotprod";
-                           return test.param == block_tiles_avx2 ? "avx2" : "avx512";
+                           if (test.param == block_tiles_avx2) return "avx2";
+                           return test.param == block_tiles_avx512 ? "avx512" : "vnni";
                          });
 
-// Two groups at once give what each gives, to the bit.
-TEST_P(BlockTileKernels, TwoGroupsGiveWhatEachGives) {
+// Products of a panel with one tile, (4, rows of the panel), twice in sum.
+std::vector<float> product(const BlockTileKernel& kernel, DType type, Unpacked& panel) {
+  const std::vector<float> x = random_values(kTileX * panel.n_in, 11);
+  TiledRows rows;
+  rows.set(ConstTensor(x.data(), DType::kF32, {kTileX, panel.n_in}), 0, kTileX, panel.sums);
+  std::vector<float> out(static_cast<size_t>(kTileX * panel.rows));
+  for (const bool again : {false, true}) {
+    BlockTileArgs args = panel.call(rows, 0);
+    args.out = out.data();
+    args.out_stride = panel.rows;
+    args.accumulate = again;
+    kernel.tile(type)(args);
+  }
+  return out;
+}
+
+// Columns [first, first + n) of rows of `stride`.
+std::vector<float> columns(const std::vector<float>& rows, int64_t stride, int64_t first,
+                           int64_t n) {
+  std::vector<float> out;
+  for (int64_t r = 0; r < std::ssize(rows) / stride; ++r)
+    out.insert(out.end(), rows.begin() + r * stride + first, rows.begin() + r * stride + first + n);
+  return out;
+}
+
+// To the bit, wherever they are in the panel and whatever else is there.
+TEST_P(BlockTileKernels, GroupsOfAPanelGiveWhatEachGives) {
   const BlockTileKernel* kernel = GetParam()();
-  if (kernel == nullptr || kernel->two == nullptr) GTEST_SKIP() << "none of two groups on this CPU";
+  if (kernel == nullptr || kernel->panel_groups == 1)
+    GTEST_SKIP() << "none of several groups on this CPU";
   for (const DType type : kBlockTypes) {
     SCOPED_TRACE(dtype_name(type));
     if (kernel->tile(type) == nullptr) continue;
     constexpr int64_t kIn = 768;
-    const BlockMatrix first({{0, 8, type, nullptr}}, kIn, 3),
-        second({{0, 8, type, nullptr}}, kIn, 5);
-    Unpacked a(*kernel, first, type), b(*kernel, second, type);
-    const std::vector<float> x = random_values(kTileX * kIn, 11);
-    TiledRows rows;
-    rows.set(ConstTensor(x.data(), DType::kF32, {kTileX, kIn}), 0, kTileX, true);
-    std::vector<float> together(kTileX * 17, NAN), apart = together;
-    for (const bool again : {false, true}) {
-      BlockTileArgs args = rows.tile(0, 0);
-      args.n = kIn / kSubBlock;
-      args.out_stride = 17;
-      args.accumulate = again;
-      args.w = a.group();
-      args.next = b.group();
-      args.out = together.data();
-      kernel->two(type)(args);
-      args.out = apart.data();
-      kernel->tile(type)(args);
-      args.w = b.group();
-      args.out += kGroupRows;
-      kernel->tile(type)(args);
+    const BlockMatrix matrix({{0, kernel->panel_groups * kGroupRows, type, nullptr}}, kIn, 3);
+    Unpacked panel(*kernel, type, matrix);
+    const std::vector<float> together = product(*kernel, type, panel);
+    for (int64_t row = 0; row < panel.rows; row += kGroupRows) {
+      Unpacked alone(*kernel, type, kIn);
+      alone.put(*kernel, type, matrix, row, 0);
+      EXPECT_SAME_BITS(columns(together, panel.rows, row, kGroupRows),
+                       columns(product(*kernel, type, alone), panel.rows, 0, kGroupRows));
     }
-    EXPECT_SAME_BITS(together, apart);
   }
+}
+
+TEST(BlockTiles, OfAvx512GiveWhatThoseOfAvx2Give) {
+  if (block_tiles_avx512() == nullptr) GTEST_SKIP() << "no such tiles on this CPU";
+  for (const DType type : kBlockTypes) {
+    SCOPED_TRACE(dtype_name(type));
+    if (block_tiles_avx512()->tile(type) == nullptr) continue;
+    const BlockMatrix matrix({{0, kGroupRows, type, nullptr}}, 768, 3);
+    Unpacked wide(*block_tiles_avx512(), type, matrix), narrow(*block_tiles_avx2(), type, matrix);
+    EXPECT_SAME_BITS(columns(product(*block_tiles_avx512(), type, wide), wide.rows, 0, kGroupRows),
+                     product(*block_tiles_avx2(), type, narrow));
+  }
+}
+
+// Weights that are all `weight`, unpacked, and activations of the largest numbers, 127 or -127.
+void expect_sums_fit(const BlockTileKernel& kernel, DType type, int weight) {
+  SCOPED_TRACE(testing::Message() << dtype_name(type) << ", " << weight);
+  constexpr int64_t kIn = 256;
+  Unpacked panel(kernel, type, kIn);
+  std::fill(panel.weights.begin(), panel.weights.end(), static_cast<int8_t>(weight));
+  std::fill(panel.scales.begin(), panel.scales.end(), 1.0f);
+  panel.groups = kernel.panel_groups;
+  std::vector<float> x(kTileX * kIn, 1.0f);
+  std::fill_n(x.begin() + kIn, kIn, -1.0f);
+  TiledRows rows;
+  rows.set(Tensor(x.data(), DType::kF32, {kTileX, kIn}), 0, kTileX, panel.sums);
+  std::vector<float> out(static_cast<size_t>(kTileX * panel.rows));
+  BlockTileArgs args = panel.call(rows, 0);
+  args.out = out.data();
+  args.out_stride = panel.rows;
+  kernel.tile(type)(args);
+  const int64_t sum = (weight + panel.sums.offset) * kIn;
+  for (int64_t r = 0; r < kTileX; ++r)
+    for (int64_t i = 0; i < panel.rows; ++i)
+      EXPECT_FLOAT_EQ(out[static_cast<size_t>(r * panel.rows + i)],
+                      static_cast<float>(r == 1 ? -sum : sum));
 }
 
 TEST_P(BlockTileKernels, SumsOfTheLargestNumbersFit) {
   const BlockTileKernel* kernel = GetParam()();
   if (kernel == nullptr) GTEST_SKIP() << "no such tiles on this CPU";
   for (const DType type : kBlockTypes) {
-    SCOPED_TRACE(dtype_name(type));
     if (kernel->tile(type) == nullptr) continue;
-    constexpr int64_t kIn = 256;
+    const bool is_unsigned = kernel->minima || kernel->offset != nullptr;
     const int bits = make_block_layout(type).bits;
-    const int largest = (1 << (kernel->minima ? bits : bits - 1)) - 1;
-    std::vector<int8_t> weights(kIn * kGroupRows, static_cast<int8_t>(largest));
-    std::vector<float> scales(kIn, 1.0f), minima(kIn, 0.0f);
-    const UnpackedGroup group{weights.data(), scales.data(), minima.data()};
-    std::vector<float> x(kTileX * kIn, 1.0f);
-    std::fill_n(x.begin() + kIn, kIn, -1.0f);
-    TiledRows rows;
-    rows.set(Tensor(x.data(), DType::kF32, {kTileX, kIn}), 0, kTileX, true);
-    BlockTileArgs args = rows.tile(0, 0);
-    args.w = args.next = group;
-    args.n = kIn / kSubBlock;
-    args.out_stride = 2 * kGroupRows;
-    std::vector<float> out(kTileX * 2 * kGroupRows);
-    args.out = out.data();
-    const auto expect_sums = [&](int64_t n) {
-      for (int64_t r = 0; r < kTileX; ++r)
-        for (int64_t i = 0; i < n; ++i)
-          EXPECT_FLOAT_EQ(out[static_cast<size_t>(r * args.out_stride + i)],
-                          static_cast<float>((r == 1 ? -largest : largest) * kIn));
-    };
-    kernel->tile(type)(args);
-    expect_sums(kGroupRows);
-    if (kernel->two == nullptr) continue;
-    kernel->two(type)(args);
-    expect_sums(2 * kGroupRows);
+    expect_sums_fit(*kernel, type, (1 << (is_unsigned ? bits : bits - 1)) - 1);
+    expect_sums_fit(*kernel, type, is_unsigned ? 0 : -(1 << (bits - 1)));
   }
 }
 
@@ -223,14 +285,16 @@ TEST(BlockTiles, RowsOfF32AndBF16AreTheSame) {
   x[kIn + 7] = 40;
   std::vector<BFloat16> narrow;
   for (const float value : x) narrow.push_back(to_bfloat16(value));
+  const RowSums sums{.products = true, .offset = -8, .scale_width = 16};
   TiledRows wide_rows, narrow_rows;
-  wide_rows.set(Tensor(x.data(), DType::kF32, {kRows, kIn}), 0, kRows, true);
-  narrow_rows.set(Tensor(narrow.data(), DType::kBF16, {kRows, kIn}), 0, kRows, true);
+  wide_rows.set(Tensor(x.data(), DType::kF32, {kRows, kIn}), 0, kRows, sums);
+  narrow_rows.set(Tensor(narrow.data(), DType::kBF16, {kRows, kIn}), 0, kRows, sums);
   for (int64_t t = 0; t < 2; ++t) {
     const BlockTileArgs a = wide_rows.tile(t, 0), b = narrow_rows.tile(t, 0);
     EXPECT_TRUE(std::equal(a.x, a.x + kTileX * kIn, b.x));
     EXPECT_TRUE(std::equal(a.x_scales, a.x_scales + kIn / 32 * 8, b.x_scales));
     EXPECT_TRUE(std::equal(a.x_products, a.x_products + kIn / 32 * 8, b.x_products));
+    EXPECT_TRUE(std::equal(a.x_starts, a.x_starts + kIn / 16 * kTileX, b.x_starts));
   }
   for (const TiledRows* rows : {&wide_rows, &narrow_rows}) {
     ASSERT_EQ(rows->outliers(0, kIn).size(), 1u);
@@ -241,20 +305,25 @@ TEST(BlockTiles, RowsOfF32AndBF16AreTheSame) {
   }
 }
 
-TEST(BlockTiles, NumbersThatAreNotFiniteStayInTheirRow) {
+void expect_finite_rows(DType type) {
+  SCOPED_TRACE(dtype_name(type));
   const auto backend = make_cpu_backend(DType::kBF16);
-  constexpr int64_t kRows = 11;
-  const BlockMatrix matrix({{0, 9, DType::kQ4_0, nullptr}}, 64, 3);
+  constexpr int64_t kIn = 256, kRows = 11;
+  const BlockMatrix matrix({{0, 9, type, nullptr}}, kIn, 3);
   const auto weights = backend->pack_linear(matrix.source);
-  std::vector<float> in(kRows * 64, 1.0f);
-  in[3 * 64 + 40] = NAN;
-  in[8 * 64 + 1] = INFINITY;
-  const DeviceTensor x(*backend, DType::kBF16, {kRows, 64}, in);
+  std::vector<float> in(kRows * kIn, 1.0f);
+  in[3 * kIn + 40] = NAN;
+  in[8 * kIn + 1] = INFINITY;
+  const DeviceTensor x(*backend, DType::kBF16, {kRows, kIn}, in);
   const DeviceTensor out = unwritten(*backend, DType::kF32, {kRows, 9});
   backend->linear({.weights = weights.get(), .x = x.view(), .out = out.view()});
   const std::vector<float> got = out.values();
   for (int64_t i = 0; i < kRows * 9; ++i)
     EXPECT_EQ(std::isfinite(got[static_cast<size_t>(i)]), i / 9 != 3 && i / 9 != 8) << i;
+}
+
+TEST(BlockTiles, NumbersThatAreNotFiniteStayInTheirRow) {
+  for (const DType type : kBlockTypes) expect_finite_rows(type);
 }
 
 }  // namespace

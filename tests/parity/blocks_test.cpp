@@ -154,6 +154,8 @@ std::vector<Case> cases() {
     all.push_back({{{0, 21, type, nullptr}}, 7 * 256, 11});
     all.push_back({{{0, 1, type, nullptr}}, block, 1});
     all.push_back({{{0, 29, type, nullptr}}, 3 * 256, 300});
+    // Several panels of tiles, the last one not full.
+    all.push_back({{{0, 117, type, nullptr}}, 256, 9});
   }
   // Stacks: of one type from two tensors, of two types, with a plain type between.
   for (const int64_t n_rows : {1, 5, 40}) {

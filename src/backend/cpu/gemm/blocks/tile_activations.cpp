@@ -28,20 +28,19 @@ void put_values(const int8_t* q, int64_t r, int8_t* tile) {
 // a a b b for rows a, b.
 void put_scale(float scale, int64_t r, float* tile) { tile[2 * r] = tile[2 * r + 1] = scale; }
 
-float sum_of(const int8_t* q) {
-  return static_cast<float>(std::accumulate(q, q + kSubBlock, int32_t{0}));
-}
+int32_t sum_of(const int8_t* q, int64_t n) { return std::accumulate(q, q + n, int32_t{0}); }
 
 }  // namespace
 
-void TiledRows::set(const ConstTensor& x, int64_t first, int64_t n_rows, bool products) {
-  with_products_ = products;
+void TiledRows::set(const ConstTensor& x, int64_t first, int64_t n_rows, const RowSums& sums) {
+  sums_ = sums;
   n_in_ = x.row_elements();
   n_sub_ = n_in_ / kSubBlock;
   n_tiles_ = (n_rows + kTileX - 1) / kTileX;
   grow(values_, n_tiles_ * kTileX * n_in_);
   grow(scales_, n_tiles_ * n_sub_ * 2 * kTileX);
-  if (products) grow(products_, n_tiles_ * n_sub_ * 2 * kTileX);
+  if (sums.products) grow(products_, n_tiles_ * n_sub_ * 2 * kTileX);
+  if (sums.offset != 0) grow(starts_, n_tiles_ * (n_in_ / sums.scale_width) * kTileX);
   of_tile_.resize(static_cast<size_t>(n_tiles_));
   parallel_for(n_tiles_, 1, [&](int64_t begin, int64_t end) {
     for (int64_t tile = begin; tile < end; ++tile) set_tile(x, first, n_rows, tile);
@@ -81,8 +80,19 @@ void TiledRows::set_row(int64_t row, const float* x) {
     const int64_t at = tile * n_sub_ + b;
     put_values(values, r, values_.data() + at * kSubBlock * kTileX);
     put_scale(scale, r, scales_.data() + at * 2 * kTileX);
-    if (with_products_) put_scale(scale * sum_of(values), r, products_.data() + at * 2 * kTileX);
+    set_sums(values, scale, r, at);
   }
+}
+
+void TiledRows::set_sums(const int8_t* q, float scale, int64_t r, int64_t at) {
+  if (sums_.products)
+    put_scale(scale * static_cast<float>(sum_of(q, kSubBlock)), r,
+              products_.data() + at * 2 * kTileX);
+  if (sums_.offset == 0) return;
+  const int64_t width = sums_.scale_width, n = kSubBlock / width;
+  for (int64_t i = 0; i < n; ++i)
+    starts_[static_cast<size_t>((at * n + i) * kTileX + r)] =
+        sums_.offset * sum_of(q + i * width, width);
 }
 
 float TiledRows::split_block(const float* x, float limit, int64_t row, int64_t b, int8_t* q) {
@@ -122,7 +132,9 @@ BlockTileArgs TiledRows::tile(int64_t tile, int64_t b) const {
   BlockTileArgs args{};
   args.x = values_.data() + at * kSubBlock * kTileX;
   args.x_scales = scales_.data() + at * 2 * kTileX;
-  if (with_products_) args.x_products = products_.data() + at * 2 * kTileX;
+  if (sums_.products) args.x_products = products_.data() + at * 2 * kTileX;
+  if (sums_.offset != 0)
+    args.x_starts = starts_.data() + at * (kSubBlock / sums_.scale_width) * kTileX;
   return args;
 }
 

@@ -18,10 +18,17 @@ struct Outlier {
   float value;
 };
 
+// What tiles want of the sums of values.
+struct RowSums {
+  bool products = false;            // x_products, for weights with minima
+  int32_t offset = 0;               // x_starts, where it is not 0,
+  int64_t scale_width = kSubBlock;  // one to as many values
+};
+
 class TiledRows {
  public:
-  // Rows [first, first + n_rows) of x, f32 or bf16; `products`: for weights with minima.
-  void set(const ConstTensor& x, int64_t first, int64_t n_rows, bool products);
+  // Rows [first, first + n_rows) of x, f32 or bf16.
+  void set(const ConstTensor& x, int64_t first, int64_t n_rows, const RowSums& sums);
 
   int64_t tiles() const { return n_tiles_; }
   // Tile `tile` from sub-block `b` on: the fields of x.
@@ -34,12 +41,15 @@ class TiledRows {
   void set_row(int64_t row, const float* x);
   // Rounds sub-block b of a row without its values above `limit`.
   float split_block(const float* x, float limit, int64_t row, int64_t b, int8_t* q);
+  // What tiles want of the sums of the values of sub-block `at`, counted over all tiles.
+  void set_sums(const int8_t* q, float scale, int64_t r, int64_t at);
   void order_outliers();
 
-  bool with_products_ = false;
+  RowSums sums_;
   int64_t n_in_ = 0, n_sub_ = 0, n_tiles_ = 0;
   std::vector<int8_t> values_;                 // (tiles, n_in / 32, 4 chunks, 4 rows, 8)
   std::vector<float> scales_, products_;       // (tiles, n_in / 32, 2 pairs, 4)
+  std::vector<int32_t> starts_;                // (tiles, n_in / scale_width, 4 rows)
   std::vector<std::vector<Outlier>> of_tile_;  // (tiles)
   std::vector<Outlier> outliers_;              // ordered
   std::vector<int64_t> first_of_k_;            // (n_in + 1), in outliers_

@@ -7,6 +7,7 @@
 
 #include "backend/cpu/gemm/blocks/layout.h"
 #include "backend/cpu/gemm/blocks/tile_activations.h"
+#include "backend/cpu/gemm/blocks/unpacked_panels.h"
 #include "backend/cpu/gemm/gemm.h"
 #include "core/threads.h"
 
@@ -17,45 +18,10 @@ namespace {
 constexpr int64_t kRowBlock = 256;
 // Inputs in one pass: with more, sums go to memory in between. A multiple of every block.
 constexpr int64_t kDepth = 1536;
-// Unpacked groups of one pass take at most this: half of a first cache.
+// Unpacked panels of one pass take at most this: half of a first cache.
 constexpr int64_t kPassBytes = 32 << 10;
-// Groups whose sums are kept for one epilogue.
+// Groups whose sums are kept for one epilogue, at most.
 constexpr int64_t kSlabGroups = 8;
-
-bool has_minima(const TiledProductArgs& args) {
-  return args.kernel->minima || make_block_layout(args.type).minima;
-}
-
-// Groups unpacked by this thread.
-class Unpacked {
- public:
-  Unpacked(const TiledProductArgs& args, int64_t depth)
-      : depth_(depth),
-        n_scales_(depth / make_block_layout(args.type).scale_width * kGroupRows *
-                  (args.kernel->pairs ? 2 : 1)) {
-    const bool minima = has_minima(args);
-    const int64_t bytes =
-        depth * kGroupRows + n_scales_ * (minima ? 2 : 1) * int64_t{sizeof(float)};
-    capacity_ = std::clamp<int64_t>(kPassBytes / bytes, 1, kSlabGroups);
-    weights_.resize(static_cast<size_t>(capacity_ * depth * kGroupRows));
-    scales_.resize(static_cast<size_t>(capacity_ * n_scales_));
-    if (minima) minima_.resize(scales_.size());
-  }
-
-  int64_t capacity() const { return capacity_; }
-  // Group `index` of those that there is room for.
-  UnpackedGroup group(int64_t index) {
-    return {.weights = weights_.data() + index * depth_ * kGroupRows,
-            .scales = scales_.data() + index * n_scales_,
-            .minima = minima_.empty() ? nullptr : minima_.data() + index * n_scales_};
-  }
-
- private:
-  int64_t depth_, n_scales_;  // of a group
-  int64_t capacity_ = 0;
-  std::vector<int8_t> weights_;
-  std::vector<float> scales_, minima_;
-};
 
 // Sums of a thread: (rows of x, groups of a slab, 8).
 struct Sums {
@@ -64,20 +30,6 @@ struct Sums {
   int64_t stride;
 };
 
-// Weight k of the eight rows of a group that `kernel` has unpacked.
-void read_column(const BlockTileKernel& kernel, const BlockLayout& layout,
-                 const UnpackedGroup& group, int64_t k, float* column) {
-  const int64_t together = kernel.together, n_scales = (kernel.pairs ? 2 : 1) * kGroupRows;
-  const int8_t* q = group.weights + k / together * kGroupRows * together + k % together;
-  const float* scales = group.scales + k / layout.scale_width * n_scales;
-  const float* minima = group.minima != nullptr ? group.minima + k / kSubBlock * n_scales : nullptr;
-  for (int64_t r = 0; r < kGroupRows; ++r) {
-    const int64_t at = kernel.pairs ? r / 2 * 4 + r % 2 : r;
-    column[r] = scales[at] * static_cast<float>(q[r * together]);
-    if (minima != nullptr) column[r] += minima[at];
-  }
-}
-
 // Without __restrict GCC 12 makes no vectors of this.
 void add_multiple(float factor, const float* __restrict column, int64_t n_groups,
                   float* __restrict to) {
@@ -85,16 +37,14 @@ void add_multiple(float factor, const float* __restrict column, int64_t n_groups
 }
 
 // Adds the products of outliers in [k, k + depth), which `n_groups` groups are unpacked of.
-void add_outliers(const TiledProductArgs& args, const TiledRows& x, int64_t k, int64_t depth,
-                  Unpacked& unpacked, int64_t n_groups, const Sums& sums) {
-  const BlockLayout layout = make_block_layout(args.type);
+void add_outliers(const TiledRows& x, int64_t k, int64_t depth, const UnpackedPanels& unpacked,
+                  int64_t n_groups, const Sums& sums) {
   std::array<float, kSlabGroups * kGroupRows> column{};
   int64_t of_column = -1;
   for (const Outlier& outlier : x.outliers(k, k + depth)) {
     if (outlier.k != of_column)
       for (int64_t g = 0; g < n_groups; ++g)
-        read_column(*args.kernel, layout, unpacked.group(g), outlier.k - k,
-                    column.data() + g * kGroupRows);
+        unpacked.read_column(g, outlier.k - k, column.data() + g * kGroupRows);
     of_column = outlier.k;
     add_multiple(outlier.value, column.data(), n_groups, sums.at(outlier.row, 0));
   }
@@ -102,11 +52,11 @@ void add_outliers(const TiledProductArgs& args, const TiledRows& x, int64_t k, i
 
 // Groups [first, first + n_groups) with all rows, in sums of those groups.
 void multiply_pass(const TiledProductArgs& args, const TiledRows& x, int64_t first,
-                   int64_t n_groups, Unpacked& unpacked, const Sums& sums) {
+                   int64_t n_groups, const UnpackedPanels& unpacked, const Sums& sums) {
   const BlockLayout layout = make_block_layout(args.type);
   const UnpackFunction unpack = args.kernel->unpack(args.type);
   const BlockTileFunction tile = args.kernel->tile(args.type);
-  const BlockTileFunction two = args.kernel->two != nullptr ? args.kernel->two(args.type) : nullptr;
+  const int64_t panel = args.kernel->panel_groups;
   for (int64_t k = 0; k < args.n_in; k += kDepth) {
     const int64_t depth = std::min(kDepth, args.n_in - k), b = k / kSubBlock;
     for (int64_t g = 0; g < n_groups; ++g)
@@ -117,16 +67,14 @@ void multiply_pass(const TiledProductArgs& args, const TiledRows& x, int64_t fir
       call.n = depth / kSubBlock;
       call.out_stride = sums.stride;
       call.accumulate = k > 0;
-      for (int64_t g = 0; g < n_groups;) {
-        const bool both = two != nullptr && g + 1 < n_groups;
+      for (int64_t g = 0; g < n_groups; g += panel) {
         call.w = unpacked.group(g);
-        if (both) call.next = unpacked.group(g + 1);
+        call.groups = std::min(panel, n_groups - g);
         call.out = sums.at(t * kTileX, g);
-        (both ? two : tile)(call);
-        g += both ? 2 : 1;
+        tile(call);
       }
     }
-    add_outliers(args, x, k, depth, unpacked, n_groups, sums);
+    add_outliers(x, k, depth, unpacked, n_groups, sums);
   }
 }
 
@@ -134,14 +82,16 @@ void multiply_pass(const TiledProductArgs& args, const TiledRows& x, int64_t fir
 void multiply_groups(const TiledProductArgs& args, const TiledRows& x, int64_t first_row,
                      int64_t n_rows, int64_t begin, int64_t end) {
   thread_local std::vector<float> scratch;
-  const Sums slab{nullptr, kSlabGroups * kGroupRows};
-  scratch.resize(std::max(scratch.size(), static_cast<size_t>(x.tiles() * kTileX * slab.stride)));
-  Unpacked unpacked(args, std::min(args.n_in, kDepth));
-  for (int64_t first = begin; first < end; first += kSlabGroups) {
-    const int64_t last = std::min(end, first + kSlabGroups);
+  const UnpackedPanels unpacked(*args.kernel, args.type, std::min(args.n_in, kDepth), kPassBytes,
+                                kSlabGroups);
+  const int64_t slab = kSlabGroups / args.kernel->panel_groups * args.kernel->panel_groups;
+  const int64_t stride = slab * kGroupRows;
+  scratch.resize(std::max(scratch.size(), static_cast<size_t>(x.tiles() * kTileX * stride)));
+  for (int64_t first = begin; first < end; first += slab) {
+    const int64_t last = std::min(end, first + slab);
     for (int64_t group = first; group < last; group += unpacked.capacity())
       multiply_pass(args, x, group, std::min(unpacked.capacity(), last - group), unpacked,
-                    {scratch.data() + (group - first) * kGroupRows, slab.stride});
+                    {scratch.data() + (group - first) * kGroupRows, stride});
     const int64_t column = first * kGroupRows;
     for (int64_t row = 0; row < n_rows; ++row)
       finish_row({.linear = args.linear,
@@ -149,7 +99,7 @@ void multiply_groups(const TiledProductArgs& args, const TiledRows& x, int64_t f
                   .row = first_row + row,
                   .column = column,
                   .n = std::min(last * kGroupRows, args.n_out) - column,
-                  .sums = scratch.data() + row * slab.stride});
+                  .sums = scratch.data() + row * stride});
   }
 }
 
@@ -158,7 +108,8 @@ void multiply_groups(const TiledProductArgs& args, const TiledRows& x, int64_t f
 const BlockTileKernel* block_tiles(DType type) {
   if (kernel_amx() != nullptr) return nullptr;
   for (const BlockTileKernel* kernel :
-       {block_tiles_i8mm(), block_tiles_dotprod(), block_tiles_avx512(), block_tiles_avx2()})
+       {block_tiles_i8mm(), block_tiles_dotprod(), block_tiles_vnni(), block_tiles_avx512(),
+        block_tiles_avx2()})
     if (kernel != nullptr && kernel->tile(type) != nullptr) return kernel;
   return nullptr;
 }
@@ -166,11 +117,15 @@ const BlockTileKernel* block_tiles(DType type) {
 void multiply_by_tiles(const TiledProductArgs& args) {
   thread_local TiledRows of_caller;
   TiledRows& x = of_caller;  // of this thread in all of them
-  const bool products = has_minima(args);
+  const BlockLayout layout = make_block_layout(args.type);
+  const BlockTileKernel& kernel = *args.kernel;
+  const RowSums sums{.products = kernel.minima || layout.minima,
+                     .offset = kernel.offset != nullptr ? kernel.offset(args.type) : 0,
+                     .scale_width = layout.scale_width};
   const int64_t n_rows = args.linear->x.rows();
   for (int64_t row = 0; row < n_rows; row += kRowBlock) {
     const int64_t n = std::min(kRowBlock, n_rows - row);
-    x.set(args.linear->x, row, n, products);
+    x.set(args.linear->x, row, n, sums);
     parallel_for((args.n_out + kGroupRows - 1) / kGroupRows, 1,
                  [&](int64_t begin, int64_t end) { multiply_groups(args, x, row, n, begin, end); });
   }

@@ -1,7 +1,7 @@
-// Products of many rows of activations with blocks, as 8-bit integers in register tiles: a group of
-// eight rows of the matrix by four rows of activations. Weights are unpacked to one byte each, once
-// for all rows of activations; sums of 32 products (q6_k: 16) are exact, scaled in float32 and
-// summed in registers.
+// Products of many rows of activations with blocks, as 8-bit integers in register tiles: a panel of
+// the matrix, which is one or several groups of eight rows side by side, by four rows of
+// activations. Weights are unpacked to one byte each, once for all rows of activations; sums of 32
+// products (q6_k: 16) are exact, scaled in float32 and summed in registers.
 //
 // Plain data alone: files for one instruction set include this.
 
@@ -16,12 +16,13 @@ namespace sluice::impl::cpu::gemm {
 
 constexpr int64_t kTileX = 4;  // rows of activations
 
-// Scales of two rows of activations a, b come as a a b b. Those of weights come one to a row, or,
-// with `pairs`, as a b a b: the order of the products of two rows with two.
+// Where a group of a panel is unpacked to. Scales of two rows of activations a, b come as a a b b.
+// Those of weights come one to a row, or, with `pairs`, as a b a b: the order of the products of
+// two rows with two.
 struct UnpackedGroup {
-  int8_t* weights;  // (n_in / together, 8 rows, together)
-  float* scales;    // (n_in / scale_width, 8), with pairs (n_in / scale_width, 4 pairs of rows, 4)
-  float* minima;    // likewise, where the type has them or the kernel wants them for every type
+  int8_t* weights;  // (n_in / together, rows of the panel, together)
+  float* scales;  // (n_in / scale_width, rows), with pairs (n_in / scale_width, 4 pairs of rows, 4)
+  float* minima;  // likewise, where the type has them or the kernel wants them for every type
 };
 
 // Blocks of a group, `n_blocks` of the type.
@@ -29,29 +30,32 @@ using UnpackFunction = void (*)(const std::byte* blocks, int64_t n_blocks,
                                 const UnpackedGroup& out);
 
 struct BlockTileArgs {
-  UnpackedGroup w;
+  UnpackedGroup w;          // the first group of the panel
+  int64_t groups;           // that the panel has, at most BlockTileKernel's
   const int8_t* x;          // (n, 4 chunks, 4 rows, 8)
   const float* x_scales;    // (n, 2 pairs of rows, 4)
   const float* x_products;  // likewise, scale times the sum of 32 values; for minima
+  const int32_t* x_starts;  // (n, 32 / scale_width, 4 rows), offset times the sum of values
   int64_t n;                // sub-blocks of 32
-  float* out;               // (4, 8); of two groups (4, 16)
+  float* out;               // (4, rows of the panel): those of groups that it lacks may be written
   int64_t out_stride;
-  bool accumulate;     // add to out instead of replacing it
-  UnpackedGroup next;  // the second of two groups
+  bool accumulate;  // add to out instead of replacing it
 };
 using BlockTileFunction = void (*)(const BlockTileArgs& args);
 
 struct BlockTileKernel {
   const char* name;
-  int64_t together;  // weights of a row that lie together, unpacked
-  bool pairs;        // of scales of weights
+  int64_t together;      // weights of a row that lie together, unpacked
+  int64_t panel_groups;  // side by side, unpacked
+  bool pairs;            // of scales of weights
   // nullptr for a type that has no tiles.
   UnpackFunction (*unpack)(DType type);
   BlockTileFunction (*tile)(DType type);
-  // The same of two groups at once, of the types that have tiles; or nullptr.
-  BlockTileFunction (*two)(DType type) = nullptr;
   // Minima for every type: what a type takes off its weights is in there.
   bool minima = false;
+  // Where it is there, unpacked weights are unsigned, and this is what a type adds to them: sums
+  // begin with it times the sum of the activations.
+  int32_t (*offset)(DType type) = nullptr;
 };
 
 // nullptr where this CPU or build lacks the instructions.
@@ -59,6 +63,7 @@ const BlockTileKernel* block_tiles_i8mm();     // Arm FEAT_I8MM
 const BlockTileKernel* block_tiles_dotprod();  // Arm FEAT_DotProd
 const BlockTileKernel* block_tiles_avx2();     // x86 AVX2, FMA, F16C
 const BlockTileKernel* block_tiles_avx512();   // x86 AVX-512 BW, DQ
+const BlockTileKernel* block_tiles_vnni();     // x86 AVX-512 VNNI
 // The fastest here for a type, or nullptr where its expanded weights are multiplied faster.
 const BlockTileKernel* block_tiles(DType type);
 

@@ -109,8 +109,8 @@ template <int kHalf>
 
 const BlockTileKernel* block_tiles_dotprod() {
   static const bool has = (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
-  static const BlockTileKernel kernel = {"tiles of 8-bit dot products", kTogether, kPairs,
-                                         unpack_function, tile_function};
+  static const BlockTileKernel kernel = {
+      "tiles of 8-bit dot products", kTogether, 1, kPairs, unpack_function, tile_function};
   return has ? &kernel : nullptr;
 }
 

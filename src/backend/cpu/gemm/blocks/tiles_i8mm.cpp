@@ -90,8 +90,8 @@ using TileFloats = float32x4_t[kPairsOfX][kVectors];
 
 const BlockTileKernel* block_tiles_i8mm() {
   static const bool has = (getauxval(AT_HWCAP2) & HWCAP2_I8MM) != 0;
-  static const BlockTileKernel kernel = {"tiles of 8-bit matrix instructions", kTogether, kPairs,
-                                         unpack_function, tile_function};
+  static const BlockTileKernel kernel = {
+      "tiles of 8-bit matrix instructions", kTogether, 1, kPairs, unpack_function, tile_function};
   return has ? &kernel : nullptr;
 }
 

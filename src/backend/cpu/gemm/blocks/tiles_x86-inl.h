@@ -1,14 +1,13 @@
 // The register tile of blocks (gemm/blocks/tiles.h) on x86 over vector operations `O`. Included in
-// an unnamed namespace by one file for each instruction set.
+// an unnamed namespace, after unpack_x86-inl.h, by one file for each instruction set.
 //
 // One instruction multiplies four k of the rows of weights with those of one row of activations and
 // adds pairs of products to 16 bits. Weights of 4 and 5 bits stay unsigned, so that eight or four
 // such pairs fit before they are widened; what a type takes off its weights comes off with the
 // minima. Weights of 6 and 8 bits would be widened every time.
 //
-// O has vectors of as many rows of weights as a tile has. Its functions:
-// - weights(args, at): four k of every row, from byte `at` of the group or groups on
-// - scales(args, at), minima(args, at): one to a row
+// O has vectors of as many rows of weights as a panel has. Its functions:
+// - load(bytes), load(floats)
 // - repeat(x): an int32 or a float in all places
 // - pairs(weights, x), add_pairs(a, b): products in 16 bits
 // - widen(pairs), add(a, b): in 32 bits
@@ -18,7 +17,6 @@
 
 // NOLINTBEGIN(llvm-header-guard): included once per file.
 
-constexpr int64_t kTogether = 4;
 constexpr int kSteps = kSubBlock / kTogether;
 
 // Four k of one row of activations.
@@ -30,11 +28,11 @@ template <int kAt>
   return four;
 }
 
-// Products of step kAt of 32 k, which begin at byte `at` of the weights.
+// Products of step kAt of 32 k.
 template <class O, int kAt, bool kFirst>
-[[gnu::always_inline]] inline void add_step(const BlockTileArgs& args, int64_t at, const int8_t* x,
+[[gnu::always_inline]] inline void add_step(const int8_t* w, const int8_t* x,
                                             typename O::Ints (&pairs)[kTileX]) {
-  const auto weights = O::weights(args, at + kAt * kTogether * kGroupRows);
+  const auto weights = O::load(w + kAt * kFour);
 #pragma GCC unroll 4
   for (int r = 0; r < kTileX; ++r) {
     const auto products = O::pairs(weights, O::repeat(four_of_row<kAt>(x, r)));
@@ -43,10 +41,10 @@ template <class O, int kAt, bool kFirst>
   }
 }
 template <class O, int kFrom, int... kAt>
-[[gnu::always_inline]] inline void add_steps(const BlockTileArgs& args, int64_t at, const int8_t* x,
+[[gnu::always_inline]] inline void add_steps(const int8_t* w, const int8_t* x,
                                              typename O::Ints (&pairs)[kTileX],
                                              std::integer_sequence<int, kAt...> /*steps*/) {
-  (add_step<O, kFrom + kAt, kAt == 0>(args, at, x, pairs), ...);
+  (add_step<O, kFrom + kAt, kAt == 0>(w, x, pairs), ...);
 }
 
 // kFit: sums of pairs that fit 16 bits.
@@ -56,19 +54,19 @@ void tile(const BlockTileArgs& args) {
   using Steps = std::make_integer_sequence<int, kFit>;
   typename O::Floats total[kTileX];
   for (auto& sum : total) sum = O::zero();
-  const int8_t* x = args.x;
-  for (int64_t b = 0; b < args.n; ++b, x += kSubBlock * kTileX) {
-    const int64_t at = b * kSubBlock * kGroupRows;
+  const int8_t *w = args.w.weights, *x = args.x;
+  for (int64_t b = 0; b < args.n; ++b, w += kSubBlock * kPanelRows, x += kSubBlock * kTileX) {
     typename O::Ints pairs[kTileX], sums[kTileX];
-    add_steps<O, 0>(args, at, x, pairs, Steps{});
+    add_steps<O, 0>(w, x, pairs, Steps{});
 #pragma GCC unroll 4
     for (int r = 0; r < kTileX; ++r) sums[r] = O::widen(pairs[r]);
     if constexpr (kFit < kSteps) {
-      add_steps<O, kFit>(args, at, x, pairs, Steps{});
+      add_steps<O, kFit>(w, x, pairs, Steps{});
 #pragma GCC unroll 4
       for (int r = 0; r < kTileX; ++r) sums[r] = O::add(sums[r], O::widen(pairs[r]));
     }
-    const auto scales = O::scales(args, b * kGroupRows), minima = O::minima(args, b * kGroupRows);
+    const auto scales = O::load(args.w.scales + b * kPanelRows);
+    const auto minima = O::load(args.w.minima + b * kPanelRows);
 #pragma GCC unroll 4
     for (int r = 0; r < kTileX; ++r) {  // numbers of rows of activations come as a a b b
       const int64_t own = (b * kTileX + r) * 2;
@@ -80,6 +78,13 @@ void tile(const BlockTileArgs& args) {
 #pragma GCC unroll 4
   for (int r = 0; r < kTileX; ++r)
     O::store(total[r], args.out + r * args.out_stride, args.accumulate);
+}
+
+template <class O>
+BlockTileFunction tile_function_of(DType type) {
+  return by_type(type, []<DType kType>() -> BlockTileFunction {
+    return tile < O, kBlockLayout<kType>.bits == 4 ? 8 : 4 > ;
+  });
 }
 
 // NOLINTEND(llvm-header-guard)

@@ -1,0 +1,48 @@
+#include "backend/cpu/gemm/blocks/unpacked_panels.h"
+
+#include <algorithm>
+
+#include "backend/cpu/gemm/scratch.h"
+
+namespace sluice::impl::cpu::gemm {
+
+UnpackedPanels::UnpackedPanels(const BlockTileKernel& kernel, DType type, int64_t depth,
+                               int64_t bytes, int64_t most_groups)
+    : kernel_(kernel),
+      layout_(make_block_layout(type)),
+      minima_(kernel.minima || layout_.minima),
+      offset_(kernel.offset != nullptr ? kernel.offset(type) : 0),
+      panel_rows_(kernel.panel_groups * kGroupRows),
+      panel_scales_(panel_rows_ * (kernel.pairs ? 2 : 1)),
+      weight_bytes_(depth * panel_rows_),
+      scale_bytes_(depth / layout_.scale_width * panel_scales_ * int64_t{sizeof(float)}),
+      capacity_(std::clamp<int64_t>(bytes / panel_bytes(), 1,
+                                    std::max<int64_t>(most_groups / kernel.panel_groups, 1))) {
+  thread_local Scratch scratch;
+  memory_ = scratch.at_least(capacity_ * panel_bytes());
+}
+
+UnpackedGroup UnpackedPanels::group(int64_t index) const {
+  std::byte* const panel = memory_ + index / kernel_.panel_groups * panel_bytes();
+  const int64_t row = index % kernel_.panel_groups * kGroupRows;
+  auto* const scales = reinterpret_cast<float*>(panel + weight_bytes_) + row;
+  return {.weights = reinterpret_cast<int8_t*>(panel) + row * kernel_.together,
+          .scales = scales,
+          .minima = minima_ ? scales + scale_bytes_ / int64_t{sizeof(float)} : nullptr};
+}
+
+void UnpackedPanels::read_column(int64_t group, int64_t k, float* column) const {
+  const UnpackedGroup from = this->group(group);
+  const int64_t together = kernel_.together;
+  const int8_t* q = from.weights + k / together * panel_rows_ * together + k % together;
+  const float* scales = from.scales + k / layout_.scale_width * panel_scales_;
+  const float* minima = minima_ ? from.minima + k / kSubBlock * panel_scales_ : nullptr;
+  for (int64_t r = 0; r < kGroupRows; ++r, q += together) {
+    const int64_t at = kernel_.pairs ? r / 2 * 4 + r % 2 : r;
+    const int32_t weight = kernel_.offset != nullptr ? static_cast<uint8_t>(*q) + offset_ : *q;
+    column[r] = scales[at] * static_cast<float>(weight);
+    if (minima != nullptr) column[r] += minima[at];
+  }
+}
+
+}  // namespace sluice::impl::cpu::gemm
