@@ -19,8 +19,9 @@ constexpr float kSmallestActivation = 0x1p-100f;
 // Rounds n values, a multiple of 32, and returns their scale. Where one is not finite the scale is
 // NaN, and so are the products.
 float quantise_activations(const float* x, int64_t n, int8_t* q);
-// Rounds n_blocks blocks of 32, with a scale to each. Returns the sum of all squares.
-float quantise_row(const float* x, int64_t n_blocks, int8_t* q, float* scales);
+// Rounds n_blocks blocks of 32, with a scale to each. Returns the sum of all squares. `sums`,
+// unless null, are those of every 16 rounded values.
+float quantise_row(const float* x, int64_t n_blocks, int8_t* q, float* scales, int32_t* sums);
 
 // A block with a value above this many times its row's root mean square is rounded in two terms:
 // its other values share a scale with the outlier, and weights are often small where activations

@@ -41,13 +41,24 @@ HWY_INLINE float quantise_block(const float* x, int64_t n, int8_t* q) {
 
 float quantise(const float* x, int64_t n, int8_t* q) { return quantise_block(x, n, q); }
 
-float quantise_each(const float* x, int64_t n_blocks, int8_t* q, float* scales) {
+HWY_INLINE int32_t sum_of_16(const int8_t* q) {
+  const hn::CappedTag<int32_t, 8> i32;
+  const hn::Rebind<int8_t, decltype(i32)> i8;
+  auto sum = hn::Zero(i32);
+  for (int64_t i = 0; i < 16; i += static_cast<int64_t>(hn::Lanes(i32)))
+    sum = hn::Add(sum, hn::PromoteTo(i32, hn::LoadU(i8, q + i)));
+  return hn::GetLane(hn::SumOfLanes(i32, sum));
+}
+
+float quantise_each(const float* x, int64_t n_blocks, int8_t* q, float* scales, int32_t* sums) {
   const hn::CappedTag<float, 8> f;
   const auto lanes = static_cast<int64_t>(hn::Lanes(f));
   auto even = hn::Zero(f), odd = hn::Zero(f);
   for (int64_t b = 0; b < n_blocks; ++b) {
     const float* block = x + b * 32;
     scales[b] = quantise_block(block, 32, q + b * 32);
+    for (int64_t i = 0; sums != nullptr && i < 2; ++i)
+      sums[b * 2 + i] = sum_of_16(q + b * 32 + i * 16);
     for (int64_t i = 0; i < 32; i += 2 * lanes) {
       const auto first = hn::LoadU(f, block + i), second = hn::LoadU(f, block + i + lanes);
       even = hn::MulAdd(first, first, even);
@@ -70,8 +81,8 @@ float quantise_activations(const float* x, int64_t n, int8_t* q) {
   return HWY_DYNAMIC_DISPATCH(quantise)(x, n, q);
 }
 
-float quantise_row(const float* x, int64_t n_blocks, int8_t* q, float* scales) {
-  return HWY_DYNAMIC_DISPATCH(quantise_each)(x, n_blocks, q, scales);
+float quantise_row(const float* x, int64_t n_blocks, int8_t* q, float* scales, int32_t* sums) {
+  return HWY_DYNAMIC_DISPATCH(quantise_each)(x, n_blocks, q, scales, sums);
 }
 
 }  // namespace sluice::impl::cpu::gemm

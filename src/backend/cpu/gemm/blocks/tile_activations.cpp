@@ -28,7 +28,7 @@ void put_values(const int8_t* q, int64_t r, int8_t* tile) {
 // a a b b for rows a, b.
 void put_scale(float scale, int64_t r, float* tile) { tile[2 * r] = tile[2 * r + 1] = scale; }
 
-int32_t sum_of(const int8_t* q, int64_t n) { return std::accumulate(q, q + n, int32_t{0}); }
+int32_t sum_of_16(const int8_t* q) { return std::accumulate(q, q + 16, int32_t{0}); }
 
 }  // namespace
 
@@ -40,7 +40,8 @@ void TiledRows::set(const ConstTensor& x, int64_t first, int64_t n_rows, const R
   grow(values_, n_tiles_ * kTileX * n_in_);
   grow(scales_, n_tiles_ * n_sub_ * 2 * kTileX);
   if (sums.products) grow(products_, n_tiles_ * n_sub_ * 2 * kTileX);
-  if (sums.offset != 0) grow(starts_, n_tiles_ * (n_in_ / sums.scale_width) * kTileX);
+  n_starts_ = sums.offset != 0 ? kSubBlock / sums.scale_width : 0;
+  grow(starts_, n_tiles_ * n_sub_ * n_starts_ * kTileX);
   of_tile_.resize(static_cast<size_t>(n_tiles_));
   parallel_for(n_tiles_, 1, [&](int64_t begin, int64_t end) {
     for (int64_t tile = begin; tile < end; ++tile) set_tile(x, first, n_rows, tile);
@@ -68,31 +69,38 @@ void TiledRows::set_tile(const ConstTensor& x, int64_t first, int64_t n_rows, in
 void TiledRows::set_row(int64_t row, const float* x) {
   thread_local std::vector<int8_t> q;
   thread_local std::vector<float> row_scales;
+  thread_local std::vector<int32_t> halves;
   grow(q, n_in_);
   grow(row_scales, n_sub_);
-  const float squares = quantise_row(x, n_sub_, q.data(), row_scales.data());
+  grow(halves, 2 * n_sub_);
+  const bool wants_sums = sums_.products || n_starts_ > 0;
+  const float squares =
+      quantise_row(x, n_sub_, q.data(), row_scales.data(), wants_sums ? halves.data() : nullptr);
   const float limit = kOutlier * std::sqrt(squares / static_cast<float>(n_in_));
   const int64_t tile = row / kTileX, r = row % kTileX;
   for (int64_t b = 0; b < n_sub_; ++b) {
     int8_t* values = q.data() + b * kSubBlock;
     float scale = row_scales[static_cast<size_t>(b)];
-    if (127 * scale > limit) scale = split_block(x + b * kSubBlock, limit, row, b, values);
+    int32_t* sums = halves.data() + 2 * b;
+    if (127 * scale > limit) {
+      scale = split_block(x + b * kSubBlock, limit, row, b, values);
+      sums[0] = sum_of_16(values);
+      sums[1] = sum_of_16(values + 16);
+    }
     const int64_t at = tile * n_sub_ + b;
     put_values(values, r, values_.data() + at * kSubBlock * kTileX);
     put_scale(scale, r, scales_.data() + at * 2 * kTileX);
-    set_sums(values, scale, r, at);
+    set_sums(sums, scale, r, at);
   }
 }
 
-void TiledRows::set_sums(const int8_t* q, float scale, int64_t r, int64_t at) {
+void TiledRows::set_sums(const int32_t* halves, float scale, int64_t r, int64_t at) {
+  const int32_t sum = halves[0] + halves[1];
   if (sums_.products)
-    put_scale(scale * static_cast<float>(sum_of(q, kSubBlock)), r,
-              products_.data() + at * 2 * kTileX);
-  if (sums_.offset == 0) return;
-  const int64_t width = sums_.scale_width, n = kSubBlock / width;
-  for (int64_t i = 0; i < n; ++i)
-    starts_[static_cast<size_t>((at * n + i) * kTileX + r)] =
-        sums_.offset * sum_of(q + i * width, width);
+    put_scale(scale * static_cast<float>(sum), r, products_.data() + at * 2 * kTileX);
+  for (int64_t i = 0; i < n_starts_; ++i)
+    starts_[static_cast<size_t>((at * n_starts_ + i) * kTileX + r)] =
+        sums_.offset * (n_starts_ == 1 ? sum : halves[i]);
 }
 
 float TiledRows::split_block(const float* x, float limit, int64_t row, int64_t b, int8_t* q) {
@@ -133,8 +141,7 @@ BlockTileArgs TiledRows::tile(int64_t tile, int64_t b) const {
   args.x = values_.data() + at * kSubBlock * kTileX;
   args.x_scales = scales_.data() + at * 2 * kTileX;
   if (sums_.products) args.x_products = products_.data() + at * 2 * kTileX;
-  if (sums_.offset != 0)
-    args.x_starts = starts_.data() + at * (kSubBlock / sums_.scale_width) * kTileX;
+  if (n_starts_ > 0) args.x_starts = starts_.data() + at * n_starts_ * kTileX;
   return args;
 }
 

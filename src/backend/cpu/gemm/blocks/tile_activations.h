@@ -41,12 +41,14 @@ class TiledRows {
   void set_row(int64_t row, const float* x);
   // Rounds sub-block b of a row without its values above `limit`.
   float split_block(const float* x, float limit, int64_t row, int64_t b, int8_t* q);
-  // What tiles want of the sums of the values of sub-block `at`, counted over all tiles.
-  void set_sums(const int8_t* q, float scale, int64_t r, int64_t at);
+  // What tiles want of the sums of each 16 values of row r of sub-block `at`, counted over all
+  // tiles.
+  void set_sums(const int32_t* halves, float scale, int64_t r, int64_t at);
   void order_outliers();
 
   RowSums sums_;
   int64_t n_in_ = 0, n_sub_ = 0, n_tiles_ = 0;
+  int64_t n_starts_ = 0;                       // of a row of a sub-block
   std::vector<int8_t> values_;                 // (tiles, n_in / 32, 4 chunks, 4 rows, 8)
   std::vector<float> scales_, products_;       // (tiles, n_in / 32, 2 pairs, 4)
   std::vector<int32_t> starts_;                // (tiles, n_in / scale_width, 4 rows)

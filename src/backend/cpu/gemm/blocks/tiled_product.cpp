@@ -42,9 +42,7 @@ void add_outliers(const TiledRows& x, int64_t k, int64_t depth, const UnpackedPa
   std::array<float, kSlabGroups * kGroupRows> column{};
   int64_t of_column = -1;
   for (const Outlier& outlier : x.outliers(k, k + depth)) {
-    if (outlier.k != of_column)
-      for (int64_t g = 0; g < n_groups; ++g)
-        unpacked.read_column(g, outlier.k - k, column.data() + g * kGroupRows);
+    if (outlier.k != of_column) unpacked.read_column(outlier.k - k, n_groups, column.data());
     of_column = outlier.k;
     add_multiple(outlier.value, column.data(), n_groups, sums.at(outlier.row, 0));
   }
@@ -57,18 +55,20 @@ void multiply_pass(const TiledProductArgs& args, const TiledRows& x, int64_t fir
   const UnpackFunction unpack = args.kernel->unpack(args.type);
   const BlockTileFunction tile = args.kernel->tile(args.type);
   const int64_t panel = args.kernel->panel_groups;
+  std::array<UnpackedGroup, kSlabGroups> groups;
+  for (int64_t g = 0; g < n_groups; ++g) groups[static_cast<size_t>(g)] = unpacked.group(g);
   for (int64_t k = 0; k < args.n_in; k += kDepth) {
     const int64_t depth = std::min(kDepth, args.n_in - k), b = k / kSubBlock;
     for (int64_t g = 0; g < n_groups; ++g)
       unpack(args.groups + (first + g) * args.group_bytes + k / layout.block * layout.bytes,
-             depth / layout.block, unpacked.group(g));
+             depth / layout.block, groups[static_cast<size_t>(g)]);
     for (int64_t t = 0; t < x.tiles(); ++t) {
       BlockTileArgs call = x.tile(t, b);
       call.n = depth / kSubBlock;
       call.out_stride = sums.stride;
       call.accumulate = k > 0;
       for (int64_t g = 0; g < n_groups; g += panel) {
-        call.w = unpacked.group(g);
+        call.w = groups[static_cast<size_t>(g)];
         call.groups = std::min(panel, n_groups - g);
         call.out = sums.at(t * kTileX, g);
         tile(call);

@@ -96,7 +96,7 @@ void tile_of(const BlockTileArgs& args) {
       w += kWidth * kPanelRows;
       x += kWidth * kTileX;
       scales += kPanelRows;
-      starts += kTileX;
+      if constexpr (kOffset<kType> != 0) starts += kTileX;
     }
     if constexpr (kBlockLayout<kType>.minima) {
 #pragma GCC unroll 4

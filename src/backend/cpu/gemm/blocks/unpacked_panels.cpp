@@ -31,17 +31,22 @@ UnpackedGroup UnpackedPanels::group(int64_t index) const {
           .minima = minima_ ? scales + scale_bytes_ / int64_t{sizeof(float)} : nullptr};
 }
 
-void UnpackedPanels::read_column(int64_t group, int64_t k, float* column) const {
-  const UnpackedGroup from = this->group(group);
+void UnpackedPanels::read_column(int64_t k, int64_t n_groups, float* column) const {
   const int64_t together = kernel_.together;
-  const int8_t* q = from.weights + k / together * panel_rows_ * together + k % together;
-  const float* scales = from.scales + k / layout_.scale_width * panel_scales_;
-  const float* minima = minima_ ? from.minima + k / kSubBlock * panel_scales_ : nullptr;
-  for (int64_t r = 0; r < kGroupRows; ++r, q += together) {
-    const int64_t at = kernel_.pairs ? r / 2 * 4 + r % 2 : r;
-    const int32_t weight = kernel_.offset != nullptr ? static_cast<uint8_t>(*q) + offset_ : *q;
-    column[r] = scales[at] * static_cast<float>(weight);
-    if (minima != nullptr) column[r] += minima[at];
+  const int64_t of_weight = k / together * panel_rows_ * together + k % together;
+  const int64_t of_scale = k / layout_.scale_width * panel_scales_;
+  const int64_t of_minimum = k / kSubBlock * panel_scales_;
+  for (int64_t g = 0; g < n_groups; g += kernel_.panel_groups) {
+    const UnpackedGroup panel = group(g);
+    const int8_t* q = panel.weights + of_weight;
+    const int64_t n = std::min(panel_rows_, (n_groups - g) * kGroupRows);
+    for (int64_t r = 0; r < n; ++r, q += together) {
+      const int64_t at = kernel_.pairs ? r / 2 * 4 + r % 2 : r;
+      const int32_t weight = kernel_.offset != nullptr ? static_cast<uint8_t>(*q) + offset_ : *q;
+      *column = panel.scales[of_scale + at] * static_cast<float>(weight);
+      if (minima_) *column += panel.minima[of_minimum + at];
+      ++column;
+    }
   }
 }
 

@@ -17,8 +17,8 @@ class UnpackedPanels {
 
   int64_t capacity() const { return capacity_ * kernel_.panel_groups; }  // groups
   UnpackedGroup group(int64_t index) const;
-  // Weight k of the eight rows of a group.
-  void read_column(int64_t group, int64_t k, float* column) const;
+  // Weight k of the rows of the first n_groups groups.
+  void read_column(int64_t k, int64_t n_groups, float* column) const;
 
  private:
   int64_t panel_bytes() const { return weight_bytes_ + (minima_ ? 2 : 1) * scale_bytes_; }
