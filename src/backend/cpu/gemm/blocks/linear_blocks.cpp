@@ -18,8 +18,6 @@
 namespace sluice::impl::cpu::gemm {
 namespace {
 
-// More rows expand tiles: every row of blocks costs as much as the first.
-constexpr int64_t kFewRows = 8;
 // Rows that share an expanded slice.
 constexpr int64_t kRowBlock = 512;
 
@@ -62,7 +60,7 @@ class BlockLinear final : public PanelLinear {
   const char* provider() const override { return block_kernel().name; }
 
   void run(const LinearArgs& args) const override {
-    if (args.x.rows() > kFewRows) return run_many(args);
+    if (args.x.rows() > (tiles_ != nullptr ? tiles_->few_rows : kFewRows)) return run_many(args);
     parallel_for(groups_of(n_out()), 1, [&](int64_t begin, int64_t end) {
       run_few(args, {begin, end});
     });

@@ -15,6 +15,8 @@
 namespace sluice::impl::cpu::gemm {
 
 constexpr int64_t kTileX = 4;  // rows of activations
+// Of activations, that meet blocks as they are: every row costs as much as the first.
+constexpr int64_t kFewRows = 8;
 
 // Where a group of a panel is unpacked to. Scales of two rows of activations a, b come as a a b b.
 // Those of weights come one to a row, or, with `pairs`, as a b a b: the order of the products of
@@ -56,6 +58,8 @@ struct BlockTileKernel {
   // Where it is there, unpacked weights are unsigned, and this is what a type adds to them: sums
   // begin with it times the sum of the activations.
   int32_t (*offset)(DType type) = nullptr;
+  // Up to as many rows of activations the kernels of kernel.h are faster.
+  int64_t few_rows = kFewRows;
 };
 
 // nullptr where this CPU or build lacks the instructions.

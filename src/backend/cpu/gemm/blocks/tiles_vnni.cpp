@@ -157,7 +157,8 @@ const BlockTileKernel* block_tiles_vnni() {
                                          .unpack = unpack_function_of<Avx512Unpack>,
                                          .tile = tile_function,
                                          .minima = kMinima,
-                                         .offset = offset};
+                                         .offset = offset,
+                                         .few_rows = 6};
   return has ? &kernel : nullptr;
 }
 
