@@ -92,13 +92,14 @@ void QueryGroup<T>::visit(const T* keys, const T* values, int64_t n) {
                       .scores = scores_.data(),
                       .score_stride = kBlock};
     const T* block_values = values + first * shape_.head_dim;
+    const T* next_keys = first + kBlock < n ? keys + (first + kBlock) * shape_.head_dim : nullptr;
+    rows.next = block_values;
     if constexpr (std::is_same_v<T, BFloat16>) {
       if (native_ != nullptr) {
-        rows.next = block_values;
         native_->dot(rows, packed_.data());
         soften(rows.n);
         rows.rows = block_values;
-        rows.next = first + kBlock < n ? keys + (first + kBlock) * shape_.head_dim : nullptr;
+        rows.next = next_keys;
         native_->mix(rows, weights_.data(), sums_.data());
         continue;
       }
@@ -106,6 +107,7 @@ void QueryGroup<T>::visit(const T* keys, const T* values, int64_t n) {
     primitives::dot_group(rows, queries_.data());
     soften(rows.n);
     rows.rows = block_values;
+    rows.next = next_keys;
     primitives::mix_group(rows, sums_.data());
   }
 }
@@ -133,11 +135,13 @@ void QueryGroup<T>::visit(const Int8Rows& all_keys, const Int8Rows& all_values, 
       native_int8_->mix(rows, values.scales, sums_.data());
       continue;
     }
+    rows.next = values.rows;
     primitives::dot_group(rows, queries_.data());
     scale_scores(keys.scales, rows.n);
     soften(rows.n);
     scale_scores(values.scales, rows.n);
     rows.rows = values.rows;
+    rows.next = first + kBlock < n ? keys.from(kBlock, shape_.head_dim).rows : nullptr;
     primitives::mix_group(rows, sums_.data());
   }
 }
