@@ -83,6 +83,22 @@ void QueryGroup<T>::soften(int64_t n) {
 }
 
 template <typename T>
+void QueryGroup<T>::dot(const GroupRows<T>& keys) {
+  if constexpr (std::is_same_v<T, BFloat16>) {
+    if (native_ != nullptr) return native_->dot(keys, packed_.data());
+  }
+  primitives::dot_group(keys, queries_.data());
+}
+
+template <typename T>
+void QueryGroup<T>::mix(const GroupRows<T>& values) {
+  if constexpr (std::is_same_v<T, BFloat16>) {
+    if (native_ != nullptr) return native_->mix(values, weights_.data(), sums_.data());
+  }
+  primitives::mix_group(values, sums_.data());
+}
+
+template <typename T>
 void QueryGroup<T>::visit(const T* keys, const T* values, int64_t n) {
   for (int64_t first = 0; first < n; first += kBlock) {
     GroupRows<T> rows{.rows = keys + first * shape_.head_dim,
@@ -91,24 +107,12 @@ void QueryGroup<T>::visit(const T* keys, const T* values, int64_t n) {
                       .n_queries = shape_.n_queries,
                       .scores = scores_.data(),
                       .score_stride = kBlock};
-    const T* block_values = values + first * shape_.head_dim;
-    const T* next_keys = first + kBlock < n ? keys + (first + kBlock) * shape_.head_dim : nullptr;
-    rows.next = block_values;
-    if constexpr (std::is_same_v<T, BFloat16>) {
-      if (native_ != nullptr) {
-        native_->dot(rows, packed_.data());
-        soften(rows.n);
-        rows.rows = block_values;
-        rows.next = next_keys;
-        native_->mix(rows, weights_.data(), sums_.data());
-        continue;
-      }
-    }
-    primitives::dot_group(rows, queries_.data());
+    rows.next = values + first * shape_.head_dim;
+    dot(rows);
     soften(rows.n);
-    rows.rows = block_values;
-    rows.next = next_keys;
-    primitives::mix_group(rows, sums_.data());
+    rows.rows = rows.next;
+    rows.next = first + kBlock < n ? keys + (first + kBlock) * shape_.head_dim : nullptr;
+    mix(rows);
   }
 }
 

@@ -51,7 +51,10 @@ class QueryGroup {
   static constexpr int64_t kBlock = 128;  // keys and values of a block stay in the L1 cache
   static_assert(kBlock <= primitives::NativeInt8Group::kMostRows);
 
+  // Scores of a block of keys, weights of them, and the sums of their values.
+  void dot(const primitives::GroupRows<T>& keys);
   void soften(int64_t n);
+  void mix(const primitives::GroupRows<T>& values);
   float* sums_of(int64_t query) { return sums_.data() + query * shape_.head_dim; }
 
   // Makes queries ready for the kernels that fit the shape.

@@ -15,7 +15,8 @@
 namespace sluice::impl::cpu::gemm {
 
 constexpr int64_t kTileX = 4;  // rows of activations
-// Of activations, that meet blocks as they are: every row costs as much as the first.
+// Up to as many rows of activations meet blocks as they are, where every row costs as much as the
+// first.
 constexpr int64_t kFewRows = 8;
 
 // Where a group of a panel is unpacked to. Scales of two rows of activations a, b come as a a b b.
