@@ -79,8 +79,6 @@ class UsedKernel {
 
 // The fastest kernel of this CPU for activations and weights of a compute dtype.
 const Kernel& kernel_for(DType dtype);
-// Likewise for many rows with panels that are made for one product; attention's tiles are smaller.
-const Kernel& large_kernel_for(DType dtype);
 
 // All kernels that run here, for tests and benchmarks.
 const Kernel& kernel_f32();       // A and B f32, portable SIMD

@@ -38,13 +38,9 @@ template void pack_panel_rows(const Kernel&, const BFloat16*, int64_t, int64_t, 
 const Kernel& kernel_for(DType dtype) {
   if (dtype == DType::kF32) return kernel_f32();
   SLUICE_CHECK(dtype == DType::kBF16);
-  const Kernel* bfmmla = kernel_bfmmla();
-  return bfmmla != nullptr ? *bfmmla : kernel_f32_bf16();
-}
-
-const Kernel& large_kernel_for(DType dtype) {
-  const Kernel* amx = dtype == DType::kBF16 ? kernel_amx() : nullptr;
-  return amx != nullptr ? *amx : kernel_for(dtype);
+  for (const Kernel* kernel : {kernel_amx(), kernel_bfmmla()})
+    if (kernel != nullptr) return *kernel;
+  return kernel_f32_bf16();
 }
 
 }  // namespace sluice::impl::cpu::gemm

@@ -15,6 +15,24 @@ constexpr int64_t kBlockBytes = int64_t{192} << 10;
 // do not share cache sets.
 constexpr int64_t kRowPadBytes = 64;
 
+// Where k is cut: into pieces of the kernel's depth. A rest of at most a quarter of it belongs to
+// the piece before: reading and writing all sums once more would take longer than its products.
+class Pieces {
+ public:
+  Pieces(const Kernel& kernel, int64_t k_end)
+      : depth_(kernel.depth),
+        k_end_(k_end),
+        n_(std::max<int64_t>(1, (k_end + depth_ - depth_ / 4 - 1) / depth_)) {}
+
+  int64_t size() const { return n_; }
+  int64_t begin(int64_t i) const { return i * depth_; }
+  int64_t depth(int64_t i) const { return i + 1 < n_ ? depth_ : k_end_ - begin(i); }
+  int64_t most_depth() const { return std::max(depth(0), depth(n_ - 1)); }
+
+ private:
+  int64_t depth_, k_end_, n_;
+};
+
 void multiply_block(const Kernel& kernel, const TileArgs& block, int64_t n_rows, int64_t n_panels,
                     const PanelSlices& slices) {
   const int64_t a_bytes = element_bytes(kernel.a_dtype);
@@ -54,37 +72,36 @@ void PanelLinear::multiply(const LinearArgs& args, const Split& split) const {
 
 void PanelLinear::multiply_part(const LinearArgs& args, int64_t row_block, Range rows,
                                 Range panels) const {
-  const int64_t k_end = kernel_.padded_k(n_in()), most_depth = std::min(kernel_.depth, k_end);
+  const Pieces pieces(kernel_, kernel_.padded_k(n_in()));
   const int64_t a_bytes = element_bytes(kernel_.a_dtype);
-  const int64_t a_stride = most_depth + kRowPadBytes / a_bytes;
+  const int64_t a_stride = pieces.most_depth() + kRowPadBytes / a_bytes;
   const int64_t panel_bytes = kernel_.depth * kernel_.nr * element_bytes(kernel_.b_dtype);
   const int64_t panels_per_block = std::max<int64_t>(1, kBlockBytes / panel_bytes);
   const int64_t c_stride = panels_per_block * kernel_.nr;
   // Whole tiles, so that a row meets the same tile whatever the split over threads.
   row_block = row_block / kernel_.mr * kernel_.mr;
   const int64_t scratch_rows = std::min(row_block, rows.end - rows.begin);
-  // Rows of x by depths: (depths, rows, a_stride). So a tile's rows lie in few pages.
-  const int64_t depth_bytes = scratch_rows * a_stride * a_bytes;
-  const int64_t n_depths = (k_end + most_depth - 1) / std::max<int64_t>(most_depth, 1);
+  // Rows of x by pieces: (pieces, rows, a_stride). So a tile's rows lie in few pages.
+  const int64_t piece_bytes = scratch_rows * a_stride * a_bytes;
   thread_local Scratch a_scratch, c_scratch;
-  std::byte* const a = a_scratch.at_least(n_depths * depth_bytes);
+  std::byte* const a = a_scratch.at_least(pieces.size() * piece_bytes);
   auto* const c = reinterpret_cast<float*>(
       c_scratch.at_least(scratch_rows * c_stride * int64_t{sizeof(float)}));
   const UsedKernel used(kernel_);
   for (int64_t row = rows.begin; row < rows.end; row += row_block) {
     const int64_t n_rows = std::min(row_block, rows.end - row);
-    for (int64_t d = 0; d < n_depths; ++d)
+    for (int64_t p = 0; p < pieces.size(); ++p)
       for (int64_t i = 0; i < n_rows; ++i)
         convert_row(args.x, row + i,
-                    {.k = d * most_depth,
-                     .n = std::min(most_depth, n_in() - d * most_depth),
-                     .end = std::min(most_depth, k_end - d * most_depth)},
-                    a + d * depth_bytes + i * a_stride * a_bytes);
+                    {.k = pieces.begin(p),
+                     .n = std::min(pieces.depth(p), n_in() - pieces.begin(p)),
+                     .end = pieces.depth(p)},
+                    a + p * piece_bytes + i * a_stride * a_bytes);
     for (int64_t first = panels.begin; first < panels.end; first += panels_per_block) {
       const Range block = {first, std::min(first + panels_per_block, panels.end)};
-      for (int64_t d = 0; d < n_depths; ++d) {
-        const int64_t k = d * most_depth, depth = std::min(most_depth, k_end - k);
-        multiply_block(kernel_, {a + d * depth_bytes, a_stride, nullptr, depth, c, c_stride, k > 0},
+      for (int64_t p = 0; p < pieces.size(); ++p) {
+        const int64_t k = pieces.begin(p), depth = pieces.depth(p);
+        multiply_block(kernel_, {a + p * piece_bytes, a_stride, nullptr, depth, c, c_stride, k > 0},
                        n_rows, block.end - block.begin, slices(block, k, depth));
       }
       for (int64_t i = 0; i < n_rows; ++i)

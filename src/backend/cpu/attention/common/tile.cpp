@@ -64,6 +64,18 @@ void put_run(const TileShape& shape, Panels panels, int64_t index, int64_t n, co
                         values + j * hd);
 }
 
+// put.operator()<kq>()
+template <typename Put>
+void with_kq(const gemm::Kernel& kernel, const Put& put) {
+  SLUICE_CHECK(kernel.kq == 1 || kernel.kq == 2 || kernel.kq == 4);
+  if (kernel.kq == 1)
+    put.template operator()<1>();
+  else if (kernel.kq == 2)
+    put.template operator()<2>();
+  else
+    put.template operator()<4>();
+}
+
 }  // namespace
 
 TileShape::TileShape(DType dtype, int64_t dim, int64_t n_keys)
@@ -71,7 +83,7 @@ TileShape::TileShape(DType dtype, int64_t dim, int64_t n_keys)
       head_dim(dim),
       padded_dim(round_up(dim, kernel.nr)),
       block_keys(round_up(n_keys, kernel.nr)),
-      block_queries(8 * kernel.mr),
+      block_queries(std::min<int64_t>(8 * kernel.mr, 128)),
       key_bytes(block_keys / kernel.nr * kernel.panel_elements(dim) *
                 element_bytes(kernel.b_dtype)),
       value_bytes(padded_dim / kernel.nr * kernel.panel_elements(block_keys) *
@@ -79,11 +91,7 @@ TileShape::TileShape(DType dtype, int64_t dim, int64_t n_keys)
 
 template <typename T>
 void put_row(const TileShape& shape, Panels panels, int64_t index, const T* key, const T* value) {
-  SLUICE_CHECK(shape.kernel.kq == 1 || shape.kernel.kq == 4);
-  if (shape.kernel.kq == 1)
-    put_runs<1>(shape, panels, index, key, value);
-  else
-    put_runs<4>(shape, panels, index, key, value);
+  with_kq(shape.kernel, [&]<int kQ>() { put_runs<kQ>(shape, panels, index, key, value); });
 }
 template void put_row(const TileShape&, Panels, int64_t, const float*, const float*);
 template void put_row(const TileShape&, Panels, int64_t, const BFloat16*, const BFloat16*);
@@ -92,15 +100,11 @@ template <typename T>
 void put_rows(const TileShape& shape, Panels panels, int64_t index, int64_t n, const T* keys,
               const T* values) {
   const int64_t kq = shape.kernel.kq;
-  SLUICE_CHECK(kq == 1 || kq == 4);
-  if (kq == 1) {
-    put_run<1>(shape, panels, index, n, keys, values);
-  } else if (index % kq == 0 && n % kq == 0) {
-    put_run<4>(shape, panels, index, n, keys, values);
-  } else {
-    for (int64_t j = 0; j < n; ++j)
-      put_row(shape, panels, index + j, keys + j * shape.head_dim, values + j * shape.head_dim);
-  }
+  if (index % kq == 0 && n % kq == 0)
+    return with_kq(shape.kernel,
+                   [&]<int kQ>() { put_run<kQ>(shape, panels, index, n, keys, values); });
+  for (int64_t j = 0; j < n; ++j)
+    put_row(shape, panels, index + j, keys + j * shape.head_dim, values + j * shape.head_dim);
 }
 template void put_rows(const TileShape&, Panels, int64_t, int64_t, const float*, const float*);
 template void put_rows(const TileShape&, Panels, int64_t, int64_t, const BFloat16*,
@@ -159,6 +163,7 @@ void QueryTile::score_columns(const std::byte* keys, float* scores, int64_t stri
   const int64_t a_bytes = element_bytes(kernel.a_dtype);
   const int64_t panel_bytes = shape_.key_bytes / (shape_.block_keys / kernel.nr);
   const int64_t k = kernel.padded_k(shape_.head_dim);
+  const gemm::UsedKernel used(kernel);
   for (int64_t column = 0; column < s_.columns[static_cast<size_t>(n_ - 1)];
        column += kernel.nr, keys += panel_bytes)
     for (int64_t i = 0; i < n_; i += kernel.mr)
@@ -221,6 +226,7 @@ void QueryTile::mix(Panels block) {
   const auto* weights = kernel.a_dtype == DType::kF32
                             ? reinterpret_cast<const std::byte*>(s_.scores.data())
                             : s_.weights.data();
+  const gemm::UsedKernel used(kernel);
   for (int64_t column = 0; column < shape_.padded_dim;
        column += kernel.nr, block.values += panel_bytes)
     for (int64_t i = 0; i < n_; i += kernel.mr)

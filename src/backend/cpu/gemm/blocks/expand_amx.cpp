@@ -1,7 +1,8 @@
 // Packed blocks straight to the panels of AMX (gemm/gemm_amx.cpp), by AVX-512: a chunk of eight
 // rows is one vector of bytes, four of floats, two of bf16, and two permutations make rows of pairs
-// of it. Built with those instructions and called only for panels of that kernel, so this file
-// shares no inline function with the rest.
+// of it. Weights come from memory, where a core does not look ahead far enough by itself: it is
+// asked for them. Built with those instructions and called only for panels of that kernel, so this
+// file shares no inline function with the rest.
 
 #include "backend/cpu/gemm/blocks/expand_tile.h"
 #include "backend/cpu/gemm/blocks/layout.h"
@@ -15,6 +16,8 @@ namespace sluice::impl::cpu::gemm {
 namespace {
 
 constexpr int64_t kChunks = kSubBlock / kChunk;
+constexpr int64_t kAhead = 2048;  // bytes from the block at work to what is asked for
+constexpr int64_t kLine = 64;
 
 [[gnu::always_inline]] inline __m256 load_halves(const uint8_t* from) {
   return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
@@ -110,6 +113,8 @@ void expand(const std::byte* blocks, int64_t n_blocks, int64_t nr, uint16_t* to)
   static_assert(kChunks == 4 && kScales <= 2);
   const auto* block = reinterpret_cast<const uint8_t*>(blocks);
   for (int64_t b = 0; b < n_blocks; ++b, block += kLayout.bytes) {
+    for (int64_t i = 0; i < kLayout.bytes; i += kLine)
+      _mm_prefetch(block + kAhead + i, _MM_HINT_T0);
     const __m256 d = load_halves(block);
     const __m256 m = kLayout.minima ? load_halves(block + 2 * kGroupRows) : _mm256_setzero_ps();
     const uint8_t *scales = block + kLayout.scales, *sub = block + kLayout.weights;

@@ -35,7 +35,7 @@ class BlockLinear final : public PanelLinear {
   BlockLinear(const MatrixSource& source, DType compute)
       : PanelLinear(source,
                     groups_of(source.n_out) * group_bytes(source.stored.front().dtype, source.n_in),
-                    large_kernel_for(compute), source.bias),
+                    kernel_for(compute), source.bias),
         type_(source.stored.front().dtype),
         tiles_(compute == DType::kBF16 ? block_tiles(type_) : nullptr),
         group_bytes_(gemm::group_bytes(type_, source.n_in)),
