@@ -3,7 +3,7 @@
 // only where the kernel reports the feature, so this file shares no inline function with the rest.
 
 #include "backend/cpu/gemm/gemm.h"
-#include "backend/cpu/primitives/rows.h"
+#include "backend/cpu/primitives/narrow.h"
 
 #if defined(__aarch64__) && defined(__linux__) && defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
 
@@ -112,7 +112,7 @@ const Kernel* kernel_bfmmla() {
 
 namespace sluice::impl::cpu::primitives {
 
-NarrowFunction native_narrow() { return gemm::has_bf16() ? gemm::narrow_natively : nullptr; }
+NarrowFunction narrow_bfcvt() { return gemm::has_bf16() ? gemm::narrow_natively : nullptr; }
 
 }  // namespace sluice::impl::cpu::primitives
 
@@ -126,7 +126,7 @@ const Kernel* kernel_bfmmla() { return nullptr; }
 
 namespace sluice::impl::cpu::primitives {
 
-NarrowFunction native_narrow() { return nullptr; }
+NarrowFunction narrow_bfcvt() { return nullptr; }
 
 }  // namespace sluice::impl::cpu::primitives
 

@@ -11,10 +11,6 @@ namespace sluice::impl::cpu::primitives {
 
 void widen(const BFloat16* from, int64_t n, float* to);
 void narrow(const float* from, int64_t n, BFloat16* to);
-// narrow() in one instruction of this CPU, or nullptr; the same bits for numbers. Defined in
-// gemm/gemm_bfmmla.cpp, which may use bf16 instructions.
-using NarrowFunction = void (*)(const float* from, int64_t n, BFloat16* to);
-NarrowFunction native_narrow();
 
 // x = activation(x + bias); bias may be null.
 void bias_activate(const float* bias, Activation activation, int64_t n, float* x);

@@ -9,6 +9,7 @@
 #include <hwy/foreach_target.h>  // first: it includes this file once per target
 #include <hwy/highway.h>
 #include "backend/cpu/primitives/exponential-inl.h"
+#include "backend/cpu/primitives/narrow.h"
 // clang-format on
 
 #include <cmath>
@@ -282,7 +283,7 @@ HWY_EXPORT(simd_name);
 
 void widen(const BFloat16* from, int64_t n, float* to) { HWY_DYNAMIC_DISPATCH(widen)(from, n, to); }
 void narrow(const float* from, int64_t n, BFloat16* to) {
-  static const NarrowFunction native = native_narrow();
+  static const NarrowFunction native = narrow_bfcvt() != nullptr ? narrow_bfcvt() : narrow_avx512();
   if (native != nullptr)
     native(from, n, to);
   else

@@ -23,11 +23,18 @@ struct Int8Cache {
   attention::Int8Rows keys, values;
 };
 
+// A step of the softmax costs some operations for every row of a block, however many keys it has.
+// Beside the products of AMX they count.
+int64_t keys_of_block(DType dtype) {
+  return &gemm::kernel_for(dtype) == gemm::kernel_amx() ? 256 : 128;
+}
+
 template <typename T>
 void attend_tiles(const AttendDenseArgs& args) {
   const Shape& cache = args.cache.keys.shape();
   const int64_t n_keys = args.first_position + args.n_tokens;
-  const attention::TileShape shape(args.queries.dtype(), cache[3]);
+  const DType dtype = args.queries.dtype();
+  const attention::TileShape shape(dtype, cache[3], keys_of_block(dtype));
   // visit_block(first key, block, mask) of every block that queries [first, first + n) see.
   const auto each_block = [&](int64_t first, int64_t n, attention::Panels panels,
                               const auto& visit_block) {
