@@ -1,14 +1,14 @@
-// Packed blocks straight to the panels of AMX (gemm/gemm_amx.cpp), by AVX-512: a chunk of eight
-// rows is one vector of bytes, four of floats, two of bf16, and two permutations make rows of pairs
-// of it. Weights come from memory, where a core does not look ahead far enough by itself: it is
-// asked for them. Built with those instructions and called only for panels of that kernel, so this
-// file shares no inline function with the rest.
+// Packed blocks straight to the panels of AMX (gemm/gemm_amx.cpp), by AVX-512: of a chunk, eight
+// weights of eight rows, one permutation of bytes makes the 32-bit integers of two columns of all
+// rows, which is a row of pairs. Weights come from memory, where a core does not look ahead far
+// enough by itself: it is asked for them. Built with those instructions and called only for panels
+// of that kernel, so this file shares no inline function with the rest.
 
 #include "backend/cpu/gemm/blocks/expand_tile.h"
 #include "backend/cpu/gemm/blocks/layout.h"
 
 #if defined(__x86_64__) && defined(__AVX512BF16__) && defined(__AVX512BW__) && \
-    defined(__AVX512VL__) && defined(__F16C__)
+    defined(__AVX512VL__) && defined(__AVX512VBMI__) && defined(__F16C__)
 
 #include <immintrin.h>
 
@@ -30,17 +30,10 @@ template <bool kSigned>
   return _mm256_cvtepi32_ps(kSigned ? _mm256_cvtepi8_epi32(bytes) : _mm256_cvtepu8_epi32(bytes));
 }
 
-// Numbers of rows, those of rows 2v and 2v + 1 eight times each.
-struct RowPairs {
-  __m512 at[4];
-};
-[[gnu::always_inline]] inline RowPairs spread(__m256 rows) {
-  const __m512 all = _mm512_castps256_ps512(rows);
-  const __m512i first = _mm512_set_epi32(1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0);
-  RowPairs pairs;
-  for (int v = 0; v < 4; ++v)
-    pairs.at[v] = _mm512_permutexvar_ps(_mm512_add_epi32(first, _mm512_set1_epi32(2 * v)), all);
-  return pairs;
+// Numbers of rows, each twice.
+[[gnu::always_inline]] inline __m512 spread(__m256 rows) {
+  const __m512i twice = _mm512_set_epi32(7, 7, 6, 6, 5, 5, 4, 4, 3, 3, 2, 2, 1, 1, 0, 0);
+  return _mm512_permutexvar_ps(twice, _mm512_castps256_ps512(rows));
 }
 
 // Bits from kFrom on to bit 4. What 16-bit shifts carry over from the next byte is masked.
@@ -52,11 +45,16 @@ template <int kFrom>
     return _mm512_srli_epi16(bytes, static_cast<unsigned>(kFrom - 4));
 }
 
-// Chunk J of 32 weights, unsigned but for 8 bits.
+// What unsigned weights lack to the type's: a power of two or 0.
+template <DType kType>
+constexpr int kOffset = kBlockLayout<kType>.bits == 8 ? -128 : kBlockLayout<kType>.offset;
+
+// Chunk J of 32 weights, unsigned.
 template <int kBits, int J>
 [[gnu::always_inline]] inline __m512i read_chunk(const uint8_t* sub) {
   if constexpr (kBits == 8) {
-    return _mm512_loadu_si512(sub + J * 64);
+    return _mm512_xor_si512(_mm512_loadu_si512(sub + J * 64),
+                            _mm512_set1_epi8(static_cast<char>(0x80)));
   } else {
     constexpr int kHigh = kBits == 5 ? 32 : kBits == 6 ? 64 : 0;
     __m512i low = _mm512_loadu_si512(sub + kHigh + J % 2 * 64);
@@ -76,39 +74,37 @@ template <int kBits, int J>
   }
 }
 
-template <int V>
-[[gnu::always_inline]] inline __m512 widen(__m512i bytes, const RowPairs& scale,
-                                           const RowPairs& minimum) {
-  const __m512 q = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm512_extracti32x4_epi32(bytes, V)));
-  return _mm512_fmadd_ps(q, scale.at[V], minimum.at[V]);
+// Columns 2 kPair and 2 kPair + 1 of a chunk's rows as floats.
+template <int kPair>
+[[gnu::always_inline]] inline __m512 widen(__m512i bytes, __m512 scale, __m512 minimum) {
+  // Row r's bytes are 8 r and 8 r + 1; the upper three of every integer become zero.
+  const __m512i first =
+      _mm512_set_epi32(57, 56, 49, 48, 41, 40, 33, 32, 25, 24, 17, 16, 9, 8, 1, 0);
+  const __m512i columns = _mm512_add_epi32(first, _mm512_set1_epi32(2 * kPair));
+  const __m512i q = _mm512_maskz_permutexvar_epi8(0x1111111111111111, columns, bytes);
+  return _mm512_fmadd_ps(_mm512_cvtepi32_ps(q), scale, minimum);
 }
 
-// A chunk to its four rows of pairs.
-template <int kBits, int kOffset, int J>
-[[gnu::always_inline]] inline void put_chunk(const uint8_t* sub, const RowPairs& scale,
-                                             const RowPairs& minimum, int64_t nr, uint16_t* to) {
-  const __m512i q = _mm512_add_epi8(read_chunk<kBits, J>(sub), _mm512_set1_epi8(kOffset));
-  const auto upper = reinterpret_cast<__m512i>(  // rows 0-3, four pairs each
-      _mm512_cvtne2ps_pbh(widen<1>(q, scale, minimum), widen<0>(q, scale, minimum)));
-  const auto lower = reinterpret_cast<__m512i>(
-      _mm512_cvtne2ps_pbh(widen<3>(q, scale, minimum), widen<2>(q, scale, minimum)));
-  const __m512i first = _mm512_set_epi32(29, 25, 21, 17, 13, 9, 5, 1, 28, 24, 20, 16, 12, 8, 4, 0);
-  const __m512i pairs01 = _mm512_permutex2var_epi32(upper, first, lower);
-  const __m512i pairs23 =
-      _mm512_permutex2var_epi32(upper, _mm512_add_epi32(first, _mm512_set1_epi32(2)), lower);
-  const auto put = [&](int pair, __m256i rows) {
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + (J * kChunk + 2 * pair) * nr), rows);
+// Chunk J of 32 weights to its four rows of pairs.
+template <int kBits, int J>
+[[gnu::always_inline]] inline void put_chunk(const uint8_t* sub, __m512 scale, __m512 minimum,
+                                             int64_t nr, uint16_t* to) {
+  const __m512i q = read_chunk<kBits, J>(sub);
+  const auto put = [&](int pair, __m512 first, __m512 second) {
+    const auto both = reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(second, first));
+    auto* const row = to + (J * kChunk + 2 * pair) * nr;
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(row), _mm512_castsi512_si256(both));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(row + 2 * nr),
+                        _mm512_extracti64x4_epi64(both, 1));
   };
-  put(0, _mm512_castsi512_si256(pairs01));
-  put(1, _mm512_extracti64x4_epi64(pairs01, 1));
-  put(2, _mm512_castsi512_si256(pairs23));
-  put(3, _mm512_extracti64x4_epi64(pairs23, 1));
+  put(0, widen<0>(q, scale, minimum), widen<1>(q, scale, minimum));
+  put(2, widen<2>(q, scale, minimum), widen<3>(q, scale, minimum));
 }
 
 template <DType kType>
 void expand(const std::byte* blocks, int64_t n_blocks, int64_t nr, uint16_t* to) {
   constexpr BlockLayout kLayout = kBlockLayout<kType>;
-  constexpr int kBits = kLayout.bits, kOffset = kLayout.offset;
+  constexpr int kBits = kLayout.bits;
   constexpr int64_t kScales = kSubBlock / kLayout.scale_width;  // of 32 weights
   static_assert(kChunks == 4 && kScales <= 2);
   const auto* block = reinterpret_cast<const uint8_t*>(blocks);
@@ -119,24 +115,25 @@ void expand(const std::byte* blocks, int64_t n_blocks, int64_t nr, uint16_t* to)
     const __m256 m = kLayout.minima ? load_halves(block + 2 * kGroupRows) : _mm256_setzero_ps();
     const uint8_t *scales = block + kLayout.scales, *sub = block + kLayout.weights;
     for (int64_t s = 0; s < kLayout.block / kSubBlock; ++s, sub += kLayout.sub_bytes) {
-      RowPairs scale[2], minimum;
-      if constexpr (kLayout.scales == 0) {
-        scale[0] = spread(d);
-        minimum = spread(m);
-      } else {
-        for (int64_t i = 0; i < kScales; ++i)
-          scale[i] = spread(_mm256_mul_ps(
-              d, load_small<!kLayout.minima>(scales + kGroupRows * (s * kScales + i))));
-        // m is 0 without minima.
-        minimum = spread(
-            kLayout.minima ? _mm256_sub_ps(_mm256_setzero_ps(),
-                                           _mm256_mul_ps(m, load_small<false>(scales + 64 + 8 * s)))
-                           : m);
+      __m512 scale[kScales], minimum[kScales];
+      for (int64_t i = 0; i < kScales; ++i) {
+        const int64_t at = s * kScales + i;
+        scale[i] =
+            spread(kLayout.scales == 0
+                       ? d
+                       : _mm256_mul_ps(d, load_small<!kLayout.minima>(scales + kGroupRows * at)));
+        if constexpr (!kLayout.minima)
+          minimum[i] = _mm512_mul_ps(scale[i], _mm512_set1_ps(kOffset<kType>));
+        else if constexpr (kLayout.scales == 0)
+          minimum[i] = spread(m);
+        else
+          minimum[i] = spread(_mm256_sub_ps(
+              _mm256_setzero_ps(), _mm256_mul_ps(m, load_small<false>(scales + 64 + 8 * at))));
       }
-      put_chunk<kBits, kOffset, 0>(sub, scale[0], minimum, nr, to);
-      put_chunk<kBits, kOffset, 1>(sub, scale[0], minimum, nr, to);
-      put_chunk<kBits, kOffset, 2>(sub, scale[kScales - 1], minimum, nr, to);
-      put_chunk<kBits, kOffset, 3>(sub, scale[kScales - 1], minimum, nr, to);
+      put_chunk<kBits, 0>(sub, scale[0], minimum[0], nr, to);
+      put_chunk<kBits, 1>(sub, scale[0], minimum[0], nr, to);
+      put_chunk<kBits, 2>(sub, scale[kScales - 1], minimum[kScales - 1], nr, to);
+      put_chunk<kBits, 3>(sub, scale[kScales - 1], minimum[kScales - 1], nr, to);
       to += kSubBlock * nr;
     }
   }
