@@ -5,8 +5,8 @@
 namespace sluice::impl::test {
 namespace {
 
-// Row by row below 8 queries, in tiles of 64 queries and about 128 keys from there on: sizes at,
-// below and above each of these.
+// Row by row below 8 queries; from there on in tiles of up to 128 queries and blocks of about 128
+// keys, with AMX 256: sizes at, below and above each of these.
 const AttendCase kCases[] = {
     {.n_tokens = 1, .head_dim = 64},
     {.n_tokens = 1, .head_dim = 1, .first_position = 6},
@@ -46,6 +46,8 @@ const AttendCase kCases[] = {
     {.n_tokens = 70, .head_dim = 64, .first_position = 230, .window = 33},
     {.n_tokens = 37, .head_dim = 16, .window = 1000},
     {.n_tokens = 37, .head_dim = 16, .causal = false, .window = 9},
+    {.n_tokens = 40, .head_dim = 17, .first_position = 700, .window = 300, .cap = 2},
+    {.n_tokens = 140, .head_dim = 64, .first_position = 500, .n_heads = 3, .n_kv_heads = 1},
     // Capped scores: most of them far below the cap, near it, far above it.
     {.n_tokens = 1, .head_dim = 64, .first_position = 200, .cap = 50},
     {.n_tokens = 1, .head_dim = 256, .first_position = 70, .n_heads = 4, .size = 5, .cap = 2},

@@ -138,6 +138,7 @@ const AttendCase kCases[] = {
     {.n_tokens = 70, .head_dim = 64, .first_position = 230, .window = 33},
     {.n_tokens = 1, .head_dim = 256, .first_position = 70, .n_heads = 4, .size = 5, .cap = 2},
     {.n_tokens = 37, .head_dim = 96, .n_heads = 4, .size = 9, .cap = 1},
+    {.n_tokens = 40, .head_dim = 17, .first_position = 700, .window = 300, .cap = 2},
     {.n_tokens = 1, .head_dim = 64, .first_position = 900, .size = 40},
 };
 
@@ -176,10 +177,10 @@ TEST_P(Int8Cached, AttentionAgreesWithTheReference) {
 
 TEST_P(Int8Cached, PiecesOfATextSeeTheSameRows) {
   // Key blocks start at fixed positions, so that pieces of 8 tokens or more give the same bits.
-  const AttendCase whole{.n_tokens = 150, .head_dim = 64, .n_heads = 6, .n_kv_heads = 2};
+  const AttendCase whole{.n_tokens = 560, .head_dim = 64, .n_heads = 6, .n_kv_heads = 2};
   const AttendInputs in(whole, dtype());
   const auto expected = attend_int8(*backend, dtype(), whole, in);
-  for (const int64_t begin : {8, 70, 128, 142}) {
+  for (const int64_t begin : {8, 70, 128, 255, 300, 530}) {
     AttendCase piece = whole;
     piece.first_position = begin;
     piece.n_tokens = whole.n_tokens - begin;

@@ -154,6 +154,9 @@ std::vector<Case> cases() {
     all.push_back({{{0, 21, type, nullptr}}, 7 * 256, 11});
     all.push_back({{{0, 1, type, nullptr}}, block, 1});
     all.push_back({{{0, 29, type, nullptr}}, 3 * 256, 300});
+    // Inputs whose last piece of k joins the one before (576, 640), and does not (672).
+    for (const int64_t n_in : {576, 640, 672})
+      if (n_in % block == 0) all.push_back({{{0, 11, type, nullptr}}, n_in, 37});
     // Several panels of tiles, the last one not full.
     all.push_back({{{0, 117, type, nullptr}}, 256, 9});
   }

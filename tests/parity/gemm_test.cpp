@@ -97,6 +97,44 @@ TEST_P(EveryKernel, PanelsOfEveryWidthArePaddedWithZeros) {
   for (int64_t n = 1; n <= kernel().nr; ++n) check_tile(kernel(), {kernel().mr, n, 13, false});
 }
 
+// One row of x over a panel: (nr) sums.
+std::vector<float> multiply_row(const Kernel& kernel, const std::vector<float>& x,
+                                const std::vector<float>& weights) {
+  const auto k = std::ssize(x);
+  std::vector<std::byte> panel(static_cast<size_t>(kernel.panel_elements(k)) *
+                               static_cast<size_t>(element_bytes(kernel.b_dtype)));
+  pack_panel_rows(kernel, weights.data(), k, kernel.nr, k, panel.data());
+  const auto a = stored(kernel.a_dtype, x);
+  std::vector<float> out(static_cast<size_t>(kernel.nr));
+  const UsedKernel used(kernel);
+  kernel.tiles[0]({.a = a.data(),
+                   .a_stride = k,
+                   .b = panel.data(),
+                   .k = k,
+                   .c = out.data(),
+                   .c_stride = kernel.nr,
+                   .accumulate = false});
+  return out;
+}
+
+// Refined attention relies on it: what a query does not open is zeros between what it does.
+TEST_P(EveryKernel, StepsOfZerosChangeNoBit) {
+  const int64_t step = std::max<int64_t>(16, kernel().k_step), nr = kernel().nr;
+  for (uint32_t seed = 1; seed <= 20; ++seed) {
+    const auto first = random_values(step, seed, kernel().a_dtype);
+    const auto last = random_values(step, seed + 100, kernel().a_dtype);
+    const auto b = random_values(nr * 3 * step, seed + 200, kernel().b_dtype);  // (nr, 3 steps)
+    std::vector<float> without;
+    for (int64_t n = 0; n < nr; ++n)
+      for (int64_t k = 0; k < 3 * step; ++k)
+        if (k / step != 1) without.push_back(b[static_cast<size_t>(n * 3 * step + k)]);
+    std::vector<float> gap = first, joined = first;
+    gap.resize(static_cast<size_t>(2 * step), 0.0f);
+    for (auto* x : {&gap, &joined}) x->insert(x->end(), last.begin(), last.end());
+    EXPECT_EQ(multiply_row(kernel(), gap, b), multiply_row(kernel(), joined, without));
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(All, EveryKernel,
                          testing::Values(NamedKernel{"f32", &kernel_f32()},
                                          NamedKernel{"f32_bf16", &kernel_f32_bf16()},

@@ -26,10 +26,29 @@ TEST(Narrow, HasTheBitsOfToBFloat16ForEveryPattern) {
   narrow(from.data(), static_cast<int64_t>(from.size()), to.data());
   for (size_t i = 0; i < from.size(); ++i)
     ASSERT_EQ(to[i].bits, to_bfloat16(from[i]).bits) << std::hexfloat << from[i];
+  // Numbers of all kinds side by side: subnormal ones beside NaN and infinities.
+  std::vector<float> mixed(from.size());
+  for (size_t i = 0; i < from.size(); ++i) mixed[i] = from[i * 7919 % from.size()];
+  std::vector<BFloat16> narrowed(mixed.size());
+  narrow(mixed.data(), static_cast<int64_t>(mixed.size()), narrowed.data());
+  for (size_t i = 0; i < mixed.size(); ++i)
+    ASSERT_EQ(narrowed[i].bits, to_bfloat16(mixed[i]).bits) << std::hexfloat << mixed[i];
   std::vector<float> back(to.size());
   widen(to.data(), static_cast<int64_t>(to.size()), back.data());
   for (size_t i = 0; i < to.size(); ++i)
     ASSERT_EQ(std::bit_cast<uint32_t>(back[i]), uint32_t{to[i].bits} << 16);
+}
+
+TEST(Narrow, WritesAsManyNumbersAsItIsGiven) {
+  const std::vector<float> from = random_values(70, 1);
+  for (int64_t n = 0; n <= 70; ++n) {
+    std::vector<BFloat16> to(72, BFloat16{0x1234});
+    narrow(from.data(), n, to.data());
+    for (size_t i = 0; i < to.size(); ++i)
+      ASSERT_EQ(to[i].bits,
+                i < static_cast<size_t>(n) ? to_bfloat16(from[i]).bits : uint16_t{0x1234})
+          << i << " of " << n;
+  }
 }
 
 TEST(LogSumExp, AgreesWithFloat64) {

@@ -50,8 +50,11 @@ struct Kernel {
   void (*end)() = nullptr;
   // rows[n - 1] takes n panels, 1 <= n <= kRowPanels.
   void (*const* rows)(const RowArgs& args);
-  // So much k of a panel is multiplied at a time, with so many tiles of rows: what of both fits
-  // stays in the first cache while many rows are multiplied.
+  // Products of so many k are added to each other before their sum is added to C. So zeros of A
+  // that fill whole steps do not change C, to the bit.
+  int64_t k_step = 1;
+  // About so much k of a panel is multiplied at a time, with so many tiles of rows: what of both
+  // fits stays in the first cache while many rows are multiplied. PanelLinear may add a rest.
   int64_t depth = 512;
   int64_t row_tiles = 2;
 

@@ -148,7 +148,9 @@ bool cpu_has_amx() {
   if ((d & kAmxBf16) == 0 || (d & kAmxTile) == 0) return false;
   constexpr unsigned kAvx512Bf16 = 1u << 5;
   if (__get_cpuid_count(7, 1, &a, &b, &c, &d) == 0 || (a & kAvx512Bf16) == 0) return false;
-  return __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
+  // The last one for expand_amx.cpp, which works for this kernel alone.
+  return __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+         __builtin_cpu_supports("avx512vbmi");
 }
 
 // Linux keeps tile registers of a process only once it has asked (since 5.16). All threads have
@@ -172,6 +174,7 @@ const Kernel& make_kernel(std::integer_sequence<int, kRows...>) {
                                 .begin = begin_tiles,
                                 .end = end_tiles,
                                 .rows = rows,
+                                .k_step = kStep,
                                 .depth = 512,
                                 .row_tiles = 1};
   return kernel;

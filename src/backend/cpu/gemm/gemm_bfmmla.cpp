@@ -104,7 +104,8 @@ const Kernel* kernel_bfmmla() {
                                 .a_dtype = DType::kBF16,
                                 .b_dtype = DType::kBF16,
                                 .tiles = functions,
-                                .rows = rows};
+                                .rows = rows,
+                                .k_step = 4};
   return has_bf16() ? &kernel : nullptr;
 }
 

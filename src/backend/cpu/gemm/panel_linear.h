@@ -1,8 +1,8 @@
 // x W^T for many rows over panels of W (gemm/gemm.h). Blocking, from the inside out: a register
-// tile of mr x nr; a kernel's depth of k, so that a slice of a panel stays in the first cache while
-// a few tiles of rows pass over it; a block of rows, converted once; slices of several panels,
-// which stay in the second cache while all rows of the block pass, as do their f32 sums until the
-// epilogue.
+// tile of mr x nr; a piece of k, about a kernel's depth, so that a slice of a panel stays in the
+// first cache while a few tiles of rows pass over it; a block of rows, converted once; slices of
+// several panels, which stay in the second cache while all rows of the block pass, as do their f32
+// sums until the epilogue.
 
 #pragma once
 

@@ -16,8 +16,9 @@ struct GroupRows {
   int64_t n, d, n_queries;
   float* scores;  // (n_queries, score_stride)
   int64_t score_stride;
-  // Rows of the next pass, at most (n, d): a kernel may fetch them into a cache. Null for none.
+  // Rows of the next pass, (n_next, d), at most n: a kernel may prefetch them.
   const T* next = nullptr;
+  int64_t n_next = 0;
 };
 
 // scores[i][j] = dot(queries[i], rows[j]); queries is (n_queries, d).

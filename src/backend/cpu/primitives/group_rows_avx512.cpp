@@ -2,7 +2,7 @@
 // where the CPU has them, so this file shares no inline function with the rest.
 //
 // Decoding waits for memory. So rows are read in several stretches side by side, and the rows of
-// the next pass are asked for while this one multiplies.
+// the next pass are prefetched while this one multiplies.
 
 #include "backend/cpu/primitives/group_rows.h"
 
@@ -66,7 +66,7 @@ inline void dot_quad(const Group& group, const BFloat16* queries, int64_t first,
     const int64_t row = first + r < group.n ? first + r : group.n - 1;
     rows[r] = group.rows + row * group.d;
   }
-  if (group.next != nullptr && first + kQuad <= group.n)
+  if (first + kQuad <= group.n_next)
     for (int64_t i = 0; i < kQuad * group.d; i += kWidth)
       _mm_prefetch(group.next + first * group.d + i, _MM_HINT_T0);
   __m512 products[kQueries][kQuad];
@@ -162,7 +162,7 @@ void mix_columns(const Group& group, const BFloat16* weights, float* sums, int64
   const auto add_pair = [&](int64_t j) __attribute__((always_inline)) {
     const BFloat16* const row = group.rows + j * group.d + k;
     const BFloat16* const other = j + 1 < group.n ? row + group.d : row;
-    if (group.next != nullptr)
+    if (j < group.n_next)
       for (int64_t i = 0; i < 2 * kVectors; ++i)
         _mm_prefetch(group.next + j * group.d + k + i * kWidth, _MM_HINT_T0);
     for (int v = 0; v < kVectors; ++v) {

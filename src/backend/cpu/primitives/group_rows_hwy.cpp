@@ -59,7 +59,7 @@ constexpr int kRows = 4;
 constexpr int64_t kMostQueries = HWY_ARCH_X86 && HWY_TARGET > HWY_AVX3 ? 2 : 4;
 using FourSums = hn::CappedTag<float, kRows>;
 
-// Rows are read in as many stretches side by side: a core of x86 draws more from memory so. On Arm
+// Rows are read in so many stretches side by side: a core of x86 draws more from memory so. On Arm
 // that was not timed.
 constexpr int64_t kStreams = HWY_ARCH_X86 ? 4 : 1;
 
@@ -69,12 +69,13 @@ HWY_INLINE int64_t stretch_of(int64_t n) {
   return (n + kRound - 1) / kRound * kRows;
 }
 
-// Asks for rows [j, j + n) of the next pass, whole lines.
+// Prefetches rows [j, j + n) of the next pass.
 template <typename T>
-HWY_INLINE void ask_for_next(const GroupRows<T>& group, int64_t j, int64_t n) {
+HWY_INLINE void prefetch_next(const GroupRows<T>& group, int64_t j, int64_t n) {
   constexpr int64_t kLine = 64 / int64_t{sizeof(T)};
-  if (!HWY_ARCH_X86 || group.next == nullptr) return;
-  for (int64_t i = j * group.d; i < (j + n) * group.d; i += kLine) hwy::Prefetch(group.next + i);
+  if (!HWY_ARCH_X86) return;
+  const int64_t end = HWY_MIN(j + n, group.n_next) * group.d;
+  for (int64_t i = j * group.d; i < end; i += kLine) hwy::Prefetch(group.next + i);
 }
 
 // The sum of the lanes of each of four vectors.
@@ -106,7 +107,7 @@ template <int kQueries, typename T>
 HWY_INLINE void dot_rows(const GroupRows<T>& group, const float* queries, float* scores,
                          int64_t j) {
   const int64_t d = group.d, n = HWY_MIN(kRows, group.n - j);
-  ask_for_next(group, j, n);
+  prefetch_next(group, j, n);
   const T* rows[kRows];
   for (int r = 0; r < kRows; ++r) rows[r] = group.rows + (j + HWY_MIN(r, n - 1)) * d;
   Vector sums[kQueries][kRows];
@@ -161,7 +162,7 @@ HWY_INLINE void mix_columns(const GroupRows<T>& group, const float* weights, flo
     for (int v = 0; v < kVectors; ++v) sum[q][v] = load(sums + q * d + i + v * lanes());
   const auto add_row = [&](int64_t j) HWY_ATTR {
     const T* row = group.rows + j * d + i;
-    if (i == 0) ask_for_next(group, j, 1);
+    if (i == 0) prefetch_next(group, j, 1);
     Vector w[kQueries];
     for (int q = 0; q < kQueries; ++q) w[q] = hn::Set(kF, weights[q * group.score_stride + j]);
     for (int v = 0; v < kVectors; v += 2) {

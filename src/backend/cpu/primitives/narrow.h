@@ -1,4 +1,4 @@
-// narrow() of primitives/rows.h in one instruction of this CPU, or nullptr; the same bits.
+// narrow() of primitives/rows.h by bf16 instructions of this CPU, or nullptr; the same bits.
 //
 // Plain data alone: files for one instruction set include this.
 

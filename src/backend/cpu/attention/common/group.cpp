@@ -101,17 +101,20 @@ void QueryGroup<T>::mix(const GroupRows<T>& values) {
 template <typename T>
 void QueryGroup<T>::visit(const T* keys, const T* values, int64_t n) {
   for (int64_t first = 0; first < n; first += kBlock) {
+    const int64_t count = std::min(kBlock, n - first);
     GroupRows<T> rows{.rows = keys + first * shape_.head_dim,
-                      .n = std::min(kBlock, n - first),
+                      .n = count,
                       .d = shape_.head_dim,
                       .n_queries = shape_.n_queries,
                       .scores = scores_.data(),
-                      .score_stride = kBlock};
-    rows.next = values + first * shape_.head_dim;
+                      .score_stride = kBlock,
+                      .next = values + first * shape_.head_dim,
+                      .n_next = count};
     dot(rows);
-    soften(rows.n);
+    soften(count);
     rows.rows = rows.next;
-    rows.next = first + kBlock < n ? keys + (first + kBlock) * shape_.head_dim : nullptr;
+    rows.n_next = std::min(kBlock, n - first - count);
+    rows.next = keys + (first + count) * shape_.head_dim;
     mix(rows);
   }
 }
@@ -126,26 +129,29 @@ void QueryGroup<T>::visit(const Int8Rows& all_keys, const Int8Rows& all_values, 
   for (int64_t first = 0; first < n; first += kBlock) {
     const Int8Rows keys = all_keys.from(first, shape_.head_dim),
                    values = all_values.from(first, shape_.head_dim);
+    const int64_t count = std::min(kBlock, n - first);
     GroupRows<int8_t> rows{.rows = keys.rows,
-                           .n = std::min(kBlock, n - first),
+                           .n = count,
                            .d = shape_.head_dim,
                            .n_queries = shape_.n_queries,
                            .scores = scores_.data(),
                            .score_stride = kBlock};
     if (native_int8_ != nullptr) {
       native_int8_->dot(rows, {terms_.data(), query_scales_.data()}, keys.scales);
-      soften(rows.n);
+      soften(count);
       rows.rows = values.rows;
       native_int8_->mix(rows, values.scales, sums_.data());
       continue;
     }
     rows.next = values.rows;
+    rows.n_next = count;
     primitives::dot_group(rows, queries_.data());
-    scale_scores(keys.scales, rows.n);
-    soften(rows.n);
-    scale_scores(values.scales, rows.n);
+    scale_scores(keys.scales, count);
+    soften(count);
+    scale_scores(values.scales, count);
     rows.rows = values.rows;
-    rows.next = first + kBlock < n ? keys.from(kBlock, shape_.head_dim).rows : nullptr;
+    rows.next = keys.rows + count * shape_.head_dim;
+    rows.n_next = std::min(kBlock, n - first - count);
     primitives::mix_group(rows, sums_.data());
   }
 }

@@ -10,6 +10,10 @@
 namespace sluice::impl::cpu::attention {
 namespace {
 
+// Queries of a tile, at most. Only eight register tiles of AMX have more; there 32 to 128 queries
+// took the same time.
+constexpr int64_t kMostQueries = 128;
+
 // put_row with the kernel's kq known, so that its short runs need no loop.
 template <int kQ, typename T>
 void put_runs(const TileShape& shape, Panels panels, int64_t index, const T* key, const T* value) {
@@ -64,7 +68,7 @@ void put_run(const TileShape& shape, Panels panels, int64_t index, int64_t n, co
                         values + j * hd);
 }
 
-// put.operator()<kq>()
+// Calls `put` with the kernel's kq as a constant.
 template <typename Put>
 void with_kq(const gemm::Kernel& kernel, const Put& put) {
   SLUICE_CHECK(kernel.kq == 1 || kernel.kq == 2 || kernel.kq == 4);
@@ -83,7 +87,7 @@ TileShape::TileShape(DType dtype, int64_t dim, int64_t n_keys)
       head_dim(dim),
       padded_dim(round_up(dim, kernel.nr)),
       block_keys(round_up(n_keys, kernel.nr)),
-      block_queries(std::min<int64_t>(8 * kernel.mr, 128)),
+      block_queries(std::min(8 * kernel.mr, kMostQueries)),
       key_bytes(block_keys / kernel.nr * kernel.panel_elements(dim) *
                 element_bytes(kernel.b_dtype)),
       value_bytes(padded_dim / kernel.nr * kernel.panel_elements(block_keys) *

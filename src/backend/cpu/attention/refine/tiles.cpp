@@ -42,7 +42,7 @@ class RunReader {
         sink_blocks_(shape_.blocks(n_sinks_)),
         rule_(spec.rule_of_pass(args.queries.rows())),
         n_clusters_(head.settled->clusters_of(run.n_parts)),
-        stride_(shape_.blocks(n_clusters_) * shape_.block_keys + kClusterAlign) {
+        stride_(shape_.blocks(n_clusters_) * shape_.block_keys + 16) {
     pack_near();
     // What no row is put into must be finite, whatever the last run had.
     s_.block_keys.assign(static_cast<size_t>(shape_.key_bytes), std::byte{0});
@@ -119,7 +119,7 @@ class RunReader {
   int64_t n_sinks_, sink_blocks_;  // that are settled
   RefineRule rule_;
   int64_t n_clusters_;  // visible
-  int64_t stride_;      // of rows of clusters
+  int64_t stride_;      // of rows of clusters, not a power of two
   int64_t query_head_ = 0, first_ = 0, end_ = 0;
   std::vector<attention::QueryTile> tiles_;
   std::vector<Gathered> gathered_;
@@ -261,7 +261,7 @@ void RunReader<T>::gather(int64_t cluster, int64_t row, int64_t n) {
   thread_local std::vector<T> expanded;  // members that are kept as int8, of a block at most
   if (spec_.members == CacheKind::kInt8)
     expanded.resize(static_cast<size_t>(2 * shape_.block_keys * spec_.head_dim));
-  if (plan_.mixed) n_gathered_ = attention::round_up(n_gathered_, kClusterAlign);
+  if (plan_.mixed) n_gathered_ = attention::round_up(n_gathered_, plan_.cluster_align);
   while (n > 0) {
     if (n_gathered_ == shape_.block_keys) visit_gathered();
     const int64_t taken = std::min(n, shape_.block_keys - n_gathered_);
@@ -285,7 +285,8 @@ void RunReader<T>::visit_gathered() {
           const float* asks = s_.asks.data() + tile_of(first_of(b) + i) * stride_;
           for (const Gathered& part : gathered_)
             std::fill(scores + part.begin + (asks[part.cluster] != 0 ? part.n : 0),
-                      scores + attention::round_up(part.begin + part.n, kClusterAlign), -INFINITY);
+                      scores + attention::round_up(part.begin + part.n, plan_.cluster_align),
+                      -INFINITY);
         });
   gathered_.clear();
   n_gathered_ = 0;

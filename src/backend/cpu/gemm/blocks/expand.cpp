@@ -115,6 +115,7 @@ void expand_panels(const ExpandArgs& args) {
     // A panel has whole groups: nothing lies outside of it.
     SLUICE_CHECK(kernel.nr % kGroupRows == 0 && kernel.b_dtype == DType::kBF16);
     const ExpandPairsFunction expand = expand_pairs_function(args.type);
+    SLUICE_CHECK(expand != nullptr);
     const std::byte* blocks = args.groups + args.k / layout.block * layout.bytes;
     for (int64_t row = begin; row < last; row += kGroupRows)
       expand(blocks + row / kGroupRows * args.group_bytes, args.depth / layout.block, kernel.nr,

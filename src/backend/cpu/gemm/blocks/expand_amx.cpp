@@ -1,7 +1,7 @@
 // Packed blocks straight to the panels of AMX (gemm/gemm_amx.cpp), by AVX-512: of a chunk, eight
 // weights of eight rows, one permutation of bytes makes the 32-bit integers of two columns of all
 // rows, which is a row of pairs. Weights come from memory, where a core does not look ahead far
-// enough by itself: it is asked for them. Built with those instructions and called only for panels
+// enough by itself: they are prefetched. Built with those instructions and called only for panels
 // of that kernel, so this file shares no inline function with the rest.
 
 #include "backend/cpu/gemm/blocks/expand_tile.h"
@@ -15,9 +15,18 @@
 namespace sluice::impl::cpu::gemm {
 namespace {
 
+#include "backend/cpu/gemm/blocks/chunk_avx512-inl.h"
+
 constexpr int64_t kChunks = kSubBlock / kChunk;
-constexpr int64_t kAhead = 2048;  // bytes from the block at work to what is asked for
-constexpr int64_t kLine = 64;
+constexpr int64_t kAhead = 2048;  // bytes from the block at work to what is prefetched
+constexpr uintptr_t kLine = 64;
+
+// `n` bytes, `ahead` of an address: it may lie behind the matrix, where a prefetch does nothing.
+[[gnu::always_inline]] inline void prefetch(const uint8_t* from, int64_t ahead, int64_t n) {
+  const auto address = reinterpret_cast<uintptr_t>(from) + static_cast<uintptr_t>(ahead);
+  for (uintptr_t i = 0; i < static_cast<uintptr_t>(n); i += kLine)
+    _mm_prefetch(reinterpret_cast<const char*>(address + i), _MM_HINT_T0);
+}
 
 [[gnu::always_inline]] inline __m256 load_halves(const uint8_t* from) {
   return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
@@ -36,44 +45,6 @@ template <bool kSigned>
   return _mm512_permutexvar_ps(twice, _mm512_castps256_ps512(rows));
 }
 
-// Bits from kFrom on to bit 4. What 16-bit shifts carry over from the next byte is masked.
-template <int kFrom>
-[[gnu::always_inline]] inline __m512i to_bit4(__m512i bytes) {
-  if constexpr (kFrom < 4)
-    return _mm512_slli_epi16(bytes, static_cast<unsigned>(4 - kFrom));
-  else
-    return _mm512_srli_epi16(bytes, static_cast<unsigned>(kFrom - 4));
-}
-
-// What unsigned weights lack to the type's: a power of two or 0.
-template <DType kType>
-constexpr int kOffset = kBlockLayout<kType>.bits == 8 ? -128 : kBlockLayout<kType>.offset;
-
-// Chunk J of 32 weights, unsigned.
-template <int kBits, int J>
-[[gnu::always_inline]] inline __m512i read_chunk(const uint8_t* sub) {
-  if constexpr (kBits == 8) {
-    return _mm512_xor_si512(_mm512_loadu_si512(sub + J * 64),
-                            _mm512_set1_epi8(static_cast<char>(0x80)));
-  } else {
-    constexpr int kHigh = kBits == 5 ? 32 : kBits == 6 ? 64 : 0;
-    __m512i low = _mm512_loadu_si512(sub + kHigh + J % 2 * 64);
-    if constexpr (J >= 2) low = _mm512_srli_epi16(low, 4);
-    low = _mm512_and_si512(low, _mm512_set1_epi8(0xf));
-    if constexpr (kBits == 5) {
-      const __m256i high = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(sub));
-      const __m512i both = _mm512_broadcast_i64x4(high);
-      const __m512i bits = _mm512_mask_blend_epi64(0xf0, to_bit4<J>(both), to_bit4<4 + J>(both));
-      low = _mm512_or_si512(low, _mm512_and_si512(bits, _mm512_set1_epi8(0x10)));
-    }
-    if constexpr (kBits == 6) {
-      const __m512i bits = to_bit4<2 * J>(_mm512_loadu_si512(sub));
-      low = _mm512_or_si512(low, _mm512_and_si512(bits, _mm512_set1_epi8(0x30)));
-    }
-    return low;
-  }
-}
-
 // Columns 2 kPair and 2 kPair + 1 of a chunk's rows as floats.
 template <int kPair>
 [[gnu::always_inline]] inline __m512 widen(__m512i bytes, __m512 scale, __m512 minimum) {
@@ -89,7 +60,7 @@ template <int kPair>
 template <int kBits, int J>
 [[gnu::always_inline]] inline void put_chunk(const uint8_t* sub, __m512 scale, __m512 minimum,
                                              int64_t nr, uint16_t* to) {
-  const __m512i q = read_chunk<kBits, J>(sub);
+  const __m512i q = chunk_bytes<kBits, J>(sub);
   const auto put = [&](int pair, __m512 first, __m512 second) {
     const auto both = reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(second, first));
     auto* const row = to + (J * kChunk + 2 * pair) * nr;
@@ -109,8 +80,7 @@ void expand(const std::byte* blocks, int64_t n_blocks, int64_t nr, uint16_t* to)
   static_assert(kChunks == 4 && kScales <= 2);
   const auto* block = reinterpret_cast<const uint8_t*>(blocks);
   for (int64_t b = 0; b < n_blocks; ++b, block += kLayout.bytes) {
-    for (int64_t i = 0; i < kLayout.bytes; i += kLine)
-      _mm_prefetch(block + kAhead + i, _MM_HINT_T0);
+    prefetch(block, kAhead, kLayout.bytes);
     const __m256 d = load_halves(block);
     const __m256 m = kLayout.minima ? load_halves(block + 2 * kGroupRows) : _mm256_setzero_ps();
     const uint8_t *scales = block + kLayout.scales, *sub = block + kLayout.weights;
@@ -123,7 +93,7 @@ void expand(const std::byte* blocks, int64_t n_blocks, int64_t nr, uint16_t* to)
                        ? d
                        : _mm256_mul_ps(d, load_small<!kLayout.minima>(scales + kGroupRows * at)));
         if constexpr (!kLayout.minima)
-          minimum[i] = _mm512_mul_ps(scale[i], _mm512_set1_ps(kOffset<kType>));
+          minimum[i] = _mm512_mul_ps(scale[i], _mm512_set1_ps(unsigned_offset(kLayout)));
         else if constexpr (kLayout.scales == 0)
           minimum[i] = spread(m);
         else

@@ -68,6 +68,11 @@ constexpr BlockLayout make_block_layout(DType dtype) {
   return layout;
 }
 
+// What unsigned weights lack to the type's, 8 bits with 128 added: a power of two or 0.
+constexpr int unsigned_offset(const BlockLayout& layout) {
+  return layout.bits == 8 ? -128 : layout.offset;
+}
+
 template <DType kType>
 inline constexpr BlockLayout kBlockLayout = make_block_layout(kType);
 

@@ -4,7 +4,6 @@
 #include <array>
 #include <cmath>
 #include <cstring>
-#include <numeric>
 #include <utility>
 
 #include "backend/cpu/gemm/blocks/activations.h"
@@ -27,8 +26,6 @@ void put_values(const int8_t* q, int64_t r, int8_t* tile) {
 
 // a a b b for rows a, b.
 void put_scale(float scale, int64_t r, float* tile) { tile[2 * r] = tile[2 * r + 1] = scale; }
-
-int32_t sum_of_16(const int8_t* q) { return std::accumulate(q, q + 16, int32_t{0}); }
 
 }  // namespace
 
@@ -82,11 +79,7 @@ void TiledRows::set_row(int64_t row, const float* x) {
     int8_t* values = q.data() + b * kSubBlock;
     float scale = row_scales[static_cast<size_t>(b)];
     int32_t* sums = halves.data() + 2 * b;
-    if (127 * scale > limit) {
-      scale = split_block(x + b * kSubBlock, limit, row, b, values);
-      sums[0] = sum_of_16(values);
-      sums[1] = sum_of_16(values + 16);
-    }
+    if (127 * scale > limit) scale = split_block(x + b * kSubBlock, limit, row, b, values, sums);
     const int64_t at = tile * n_sub_ + b;
     put_values(values, r, values_.data() + at * kSubBlock * kTileX);
     put_scale(scale, r, scales_.data() + at * 2 * kTileX);
@@ -103,7 +96,8 @@ void TiledRows::set_sums(const int32_t* halves, float scale, int64_t r, int64_t 
         sums_.offset * (n_starts_ == 1 ? sum : halves[i]);
 }
 
-float TiledRows::split_block(const float* x, float limit, int64_t row, int64_t b, int8_t* q) {
+float TiledRows::split_block(const float* x, float limit, int64_t row, int64_t b, int8_t* q,
+                             int32_t* sums) {
   std::array<float, kSubBlock> rest;
   for (int64_t i = 0; i < kSubBlock; ++i) {
     const bool out = std::abs(x[i]) > limit;
@@ -112,7 +106,9 @@ float TiledRows::split_block(const float* x, float limit, int64_t row, int64_t b
       of_tile_[static_cast<size_t>(row / kTileX)].push_back(
           {.k = b * kSubBlock + i, .row = row, .value = x[i]});
   }
-  return quantise_activations(rest.data(), kSubBlock, q);
+  float scale;
+  quantise_row(rest.data(), 1, q, &scale, sums);
+  return scale;
 }
 
 void TiledRows::order_outliers() {

@@ -39,8 +39,9 @@ class TiledRows {
  private:
   void set_tile(const ConstTensor& x, int64_t first, int64_t n_rows, int64_t tile);
   void set_row(int64_t row, const float* x);
-  // Rounds sub-block b of a row without its values above `limit`.
-  float split_block(const float* x, float limit, int64_t row, int64_t b, int8_t* q);
+  // Rounds sub-block b of a row without its values above `limit`. `sums` are those of every 16
+  // rounded values.
+  float split_block(const float* x, float limit, int64_t row, int64_t b, int8_t* q, int32_t* sums);
   // What tiles want of the sums of each 16 values of row r of sub-block `at`, counted over all
   // tiles.
   void set_sums(const int32_t* halves, float scale, int64_t r, int64_t at);

@@ -18,9 +18,10 @@ namespace {
 constexpr int64_t kRowBlock = 256;
 // Inputs in one pass: with more, sums go to memory in between. A multiple of every block.
 constexpr int64_t kDepth = 1536;
-// Unpacked panels of one pass take at most this: half of a first cache.
+// Unpacked panels of one pass take at most this, half of a first cache, or are one panel: those of
+// VNNI take 81 KiB and more, and are read from the second cache.
 constexpr int64_t kPassBytes = 32 << 10;
-// Groups whose sums are kept for one epilogue, at most.
+// Groups whose sums are kept for one epilogue, at most. A panel has no more.
 constexpr int64_t kSlabGroups = 8;
 
 // Sums of a thread: (rows of x, groups of a slab, 8).
@@ -82,6 +83,7 @@ void multiply_pass(const TiledProductArgs& args, const TiledRows& x, int64_t fir
 void multiply_groups(const TiledProductArgs& args, const TiledRows& x, int64_t first_row,
                      int64_t n_rows, int64_t begin, int64_t end) {
   thread_local std::vector<float> scratch;
+  SLUICE_CHECK(args.kernel->panel_groups <= kSlabGroups);
   const UnpackedPanels unpacked(*args.kernel, args.type, std::min(args.n_in, kDepth), kPassBytes,
                                 kSlabGroups);
   const int64_t slab = kSlabGroups / args.kernel->panel_groups * args.kernel->panel_groups;
@@ -120,7 +122,7 @@ void multiply_by_tiles(const TiledProductArgs& args) {
   const BlockLayout layout = make_block_layout(args.type);
   const BlockTileKernel& kernel = *args.kernel;
   const RowSums sums{.products = kernel.minima || layout.minima,
-                     .offset = kernel.offset != nullptr ? kernel.offset(args.type) : 0,
+                     .offset = kernel.unsigned_weights ? unsigned_offset(layout) : 0,
                      .scale_width = layout.scale_width};
   const int64_t n_rows = args.linear->x.rows();
   for (int64_t row = 0; row < n_rows; row += kRowBlock) {

@@ -15,8 +15,8 @@
 namespace sluice::impl::cpu::gemm {
 
 constexpr int64_t kTileX = 4;  // rows of activations
-// Up to as many rows of activations meet blocks as they are, where every row costs as much as the
-// first.
+// With at most this many rows of activations the kernels of kernel.h multiply blocks as they are:
+// there every row costs as much as the first.
 constexpr int64_t kFewRows = 8;
 
 // Where a group of a panel is unpacked to. Scales of two rows of activations a, b come as a a b b.
@@ -56,10 +56,10 @@ struct BlockTileKernel {
   BlockTileFunction (*tile)(DType type);
   // Minima for every type: what a type takes off its weights is in there.
   bool minima = false;
-  // Where it is there, unpacked weights are unsigned, and this is what a type adds to them: sums
-  // begin with it times the sum of the activations.
-  int32_t (*offset)(DType type) = nullptr;
-  // Up to as many rows of activations the kernels of kernel.h are faster.
+  // Unpacked weights are unsigned: sums begin with what they lack, unsigned_offset() of layout.h,
+  // times the sum of the activations.
+  bool unsigned_weights = false;
+  // Rows of activations for which those kernels are faster, at most.
   int64_t few_rows = kFewRows;
 };
 

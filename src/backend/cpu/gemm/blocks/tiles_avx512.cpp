@@ -8,7 +8,7 @@
 #include "backend/cpu/gemm/blocks/tiles.h"
 
 #if defined(__x86_64__) && defined(__AVX512F__) && defined(__AVX512BW__) && \
-    defined(__AVX512DQ__) && defined(__F16C__)
+    defined(__AVX512DQ__) && defined(__FMA__) && defined(__F16C__)
 
 #include <immintrin.h>
 
@@ -23,6 +23,7 @@ constexpr bool kMinima = true;
 
 #include "backend/cpu/gemm/blocks/unpack_x86-inl.h"
 // After it:
+#include "backend/cpu/gemm/blocks/chunk_avx512-inl.h"
 #include "backend/cpu/gemm/blocks/tiles_x86-inl.h"
 #include "backend/cpu/gemm/blocks/unpack_avx512-inl.h"
 
@@ -51,7 +52,8 @@ struct Avx512Tile {
 
 const BlockTileKernel* block_tiles_avx512() {
   // Clang 14 cannot ask for F16C, which every CPU with AVX2 has.
-  static const bool has = __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq");
+  static const bool has = __builtin_cpu_supports("avx512bw") &&
+                          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("fma");
   static const BlockTileKernel kernel = {.name = "tiles of 8-bit products, AVX-512",
                                          .together = kTogether,
                                          .panel_groups = kPanelGroups,

@@ -29,12 +29,13 @@ constexpr bool kMinima = false;
 
 #include "backend/cpu/gemm/blocks/unpack_x86-inl.h"
 // After it:
+#include "backend/cpu/gemm/blocks/chunk_avx512-inl.h"
 #include "backend/cpu/gemm/blocks/unpack_avx512-inl.h"
 
 constexpr int64_t kLanes = 16;  // rows of weights in a vector
 
 template <DType kType>
-constexpr int32_t kOffset = kBlockLayout<kType>.bits == 8 ? -128 : kBlockLayout<kType>.offset;
+constexpr int32_t kOffset = unsigned_offset(kBlockLayout<kType>);
 
 // Four k of a row of activations in all places.
 [[gnu::always_inline]] inline __m512i repeat_four(const int8_t* x) {
@@ -135,15 +136,6 @@ BlockTileFunction tile_function(DType type) {
   return by_type(type, []<DType kType>() -> BlockTileFunction { return tile<kType>; });
 }
 
-int32_t offset(DType type) {
-  int32_t offset = 0;
-  by_type(type, [&]<DType kType>() {
-    offset = kOffset<kType>;
-    return nullptr;
-  });
-  return offset;
-}
-
 }  // namespace
 
 const BlockTileKernel* block_tiles_vnni() {
@@ -157,7 +149,7 @@ const BlockTileKernel* block_tiles_vnni() {
                                          .unpack = unpack_function_of<Avx512Unpack>,
                                          .tile = tile_function,
                                          .minima = kMinima,
-                                         .offset = offset,
+                                         .unsigned_weights = true,
                                          .few_rows = 6};
   return has ? &kernel : nullptr;
 }

@@ -11,7 +11,6 @@ UnpackedPanels::UnpackedPanels(const BlockTileKernel& kernel, DType type, int64_
     : kernel_(kernel),
       layout_(make_block_layout(type)),
       minima_(kernel.minima || layout_.minima),
-      offset_(kernel.offset != nullptr ? kernel.offset(type) : 0),
       panel_rows_(kernel.panel_groups * kGroupRows),
       panel_scales_(panel_rows_ * (kernel.pairs ? 2 : 1)),
       weight_bytes_(depth * panel_rows_),
@@ -42,7 +41,8 @@ void UnpackedPanels::read_column(int64_t k, int64_t n_groups, float* column) con
     const int64_t n = std::min(panel_rows_, (n_groups - g) * kGroupRows);
     for (int64_t r = 0; r < n; ++r, q += together) {
       const int64_t at = kernel_.pairs ? r / 2 * 4 + r % 2 : r;
-      const int32_t weight = kernel_.offset != nullptr ? static_cast<uint8_t>(*q) + offset_ : *q;
+      const int32_t weight =
+          kernel_.unsigned_weights ? static_cast<uint8_t>(*q) + unsigned_offset(layout_) : *q;
       *column = panel.scales[of_scale + at] * static_cast<float>(weight);
       if (minima_) *column += panel.minima[of_minimum + at];
       ++column;

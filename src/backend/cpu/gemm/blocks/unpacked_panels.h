@@ -10,8 +10,8 @@ namespace sluice::impl::cpu::gemm {
 
 class UnpackedPanels {
  public:
-  // Room for `depth` inputs of as many groups as fit `bytes`, one panel at least and `most_groups`
-  // at most. A thread has one such object at a time.
+  // Room for `depth` inputs of as many panels as fit `bytes` and have `most_groups` groups, but for
+  // one at least. A thread has one such object at a time.
   UnpackedPanels(const BlockTileKernel& kernel, DType type, int64_t depth, int64_t bytes,
                  int64_t most_groups);
 
@@ -26,7 +26,6 @@ class UnpackedPanels {
   const BlockTileKernel& kernel_;
   BlockLayout layout_;
   bool minima_;
-  int32_t offset_;
   int64_t panel_rows_, panel_scales_;   // a panel's scales: one to a row or, in pairs, two
   int64_t weight_bytes_, scale_bytes_;  // of a panel
   int64_t capacity_;                    // panels
