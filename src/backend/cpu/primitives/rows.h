@@ -15,6 +15,8 @@ void narrow(const float* from, int64_t n, BFloat16* to);
 // x = activation(x + bias); bias may be null.
 void bias_activate(const float* bias, Activation activation, int64_t n, float* x);
 void add(const float* from, int64_t n, float* to);
+// to += factor * from.
+void add_multiple(float factor, const float* from, int64_t n, float* to);
 void scale(float factor, int64_t n, float* x);
 // x = cap * tanh(x / cap), cap > 0.
 void soft_cap(float cap, int64_t n, float* x);

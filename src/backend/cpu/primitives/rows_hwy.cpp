@@ -181,6 +181,13 @@ void add(const float* from, int64_t n, float* to) {
   });
 }
 
+void add_multiple(float factor, const float* from, int64_t n, float* to) {
+  const auto multiple = hn::Set(kF, factor);
+  for_vectors(n, [&](int64_t i, int64_t left) HWY_ATTR {
+    store(hn::MulAdd(multiple, load(from + i, left), load(to + i, left)), to + i, left);
+  });
+}
+
 void scale(float factor, int64_t n, float* x) {
   for_vectors(n, [&](int64_t i, int64_t left) HWY_ATTR {
     store(hn::Mul(load(x + i, left), hn::Set(kF, factor)), x + i, left);
@@ -275,6 +282,7 @@ HWY_EXPORT(narrow);
 HWY_EXPORT(bias_activate);
 HWY_EXPORT(gate_row);
 HWY_EXPORT(add);
+HWY_EXPORT(add_multiple);
 HWY_EXPORT(scale);
 HWY_EXPORT(soft_cap);
 HWY_EXPORT(norm_row);
@@ -296,6 +304,9 @@ void gate_row(Activation activation, const float* gate, const float* up, int64_t
   HWY_DYNAMIC_DISPATCH(gate_row)(activation, gate, up, n, out);
 }
 void add(const float* from, int64_t n, float* to) { HWY_DYNAMIC_DISPATCH(add)(from, n, to); }
+void add_multiple(float factor, const float* from, int64_t n, float* to) {
+  HWY_DYNAMIC_DISPATCH(add_multiple)(factor, from, n, to);
+}
 void scale(float factor, int64_t n, float* x) { HWY_DYNAMIC_DISPATCH(scale)(factor, n, x); }
 void soft_cap(float cap, int64_t n, float* x) { HWY_DYNAMIC_DISPATCH(soft_cap)(cap, n, x); }
 void norm_row(const NormRowArgs& args) { HWY_DYNAMIC_DISPATCH(norm_row)(args); }

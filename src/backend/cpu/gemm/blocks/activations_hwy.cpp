@@ -17,11 +17,24 @@ HWY_BEFORE_NAMESPACE();
 namespace sluice::impl::cpu::gemm::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
+// 32 values are whole vectors.
+const hn::CappedTag<float, 16> f;
+const hn::RebindToSigned<decltype(f)> i32;
+const hn::Rebind<int8_t, decltype(f)> i8;
+
+// The nearest integers of small numbers.
+HWY_INLINE hn::Vec<decltype(i32)> nearest(hn::Vec<decltype(f)> x) {
+#if HWY_ARCH_X86
+  // Highway's NearestInt has four operations more, for what does not fit. Numbers of this size have
+  // no fraction, their last bits are the integer's.
+  const auto large = hn::Set(f, 0x1.8p23f);
+  return hn::Sub(hn::BitCast(i32, hn::Add(x, large)), hn::BitCast(i32, large));
+#else
+  return hn::NearestInt(x);
+#endif
+}
+
 HWY_INLINE float quantise_block(const float* x, int64_t n, int8_t* q) {
-  // At most 8 lanes, so that 32 values are whole vectors.
-  const hn::CappedTag<float, 8> f;
-  const hn::RebindToSigned<decltype(f)> i32;
-  const hn::Rebind<int8_t, decltype(f)> i8;
   const auto lanes = static_cast<int64_t>(hn::Lanes(f));
   // Magnitudes of floats compare as their bits do, infinities and NaN above all others.
   auto largest = hn::Zero(i32);
@@ -35,30 +48,32 @@ HWY_INLINE float quantise_block(const float* x, int64_t n, int8_t* q) {
   }
   const auto inverse = hn::Set(f, 127.0f / amax);
   for (int64_t i = 0; i < n; i += lanes)
-    hn::StoreU(hn::DemoteTo(i8, hn::NearestInt(hn::Mul(hn::LoadU(f, x + i), inverse))), i8, q + i);
+    hn::StoreU(hn::DemoteTo(i8, nearest(hn::Mul(hn::LoadU(f, x + i), inverse))), i8, q + i);
   return amax / 127.0f;
 }
 
 float quantise(const float* x, int64_t n, int8_t* q) { return quantise_block(x, n, q); }
 
-HWY_INLINE int32_t sum_of_16(const int8_t* q) {
-  const hn::CappedTag<int32_t, 8> i32;
-  const hn::Rebind<int8_t, decltype(i32)> i8;
-  auto sum = hn::Zero(i32);
-  for (int64_t i = 0; i < 16; i += static_cast<int64_t>(hn::Lanes(i32)))
-    sum = hn::Add(sum, hn::PromoteTo(i32, hn::LoadU(i8, q + i)));
-  return hn::GetLane(hn::SumOfLanes(i32, sum));
+// The sums of 16 and 16 values.
+HWY_INLINE void sum_halves(const int8_t* q, int32_t* sums) {
+  const hn::CappedTag<uint8_t, 32> u8;
+  uint64_t of_8[4];  // with 128 added to each value
+  for (int64_t i = 0; i < 32; i += static_cast<int64_t>(hn::Lanes(u8))) {
+    const auto values = hn::LoadU(u8, reinterpret_cast<const uint8_t*>(q + i));
+    const auto sums_of_8 = hn::SumsOf8(hn::Xor(values, hn::Set(u8, 0x80)));
+    hn::StoreU(sums_of_8, hn::Repartition<uint64_t, decltype(u8)>(), of_8 + i / 8);
+  }
+  for (int64_t i = 0; i < 2; ++i)
+    sums[i] = static_cast<int32_t>(of_8[2 * i] + of_8[2 * i + 1]) - 16 * 128;
 }
 
 float quantise_each(const float* x, int64_t n_blocks, int8_t* q, float* scales, int32_t* sums) {
-  const hn::CappedTag<float, 8> f;
   const auto lanes = static_cast<int64_t>(hn::Lanes(f));
   auto even = hn::Zero(f), odd = hn::Zero(f);
   for (int64_t b = 0; b < n_blocks; ++b) {
     const float* block = x + b * 32;
     scales[b] = quantise_block(block, 32, q + b * 32);
-    for (int64_t i = 0; sums != nullptr && i < 2; ++i)
-      sums[b * 2 + i] = sum_of_16(q + b * 32 + i * 16);
+    if (sums != nullptr) sum_halves(q + b * 32, sums + b * 2);
     for (int64_t i = 0; i < 32; i += 2 * lanes) {
       const auto first = hn::LoadU(f, block + i), second = hn::LoadU(f, block + i + lanes);
       even = hn::MulAdd(first, first, even);

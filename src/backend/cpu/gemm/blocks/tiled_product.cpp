@@ -9,6 +9,7 @@
 #include "backend/cpu/gemm/blocks/tile_activations.h"
 #include "backend/cpu/gemm/blocks/unpacked_panels.h"
 #include "backend/cpu/gemm/gemm.h"
+#include "backend/cpu/primitives/rows.h"
 #include "core/threads.h"
 
 namespace sluice::impl::cpu::gemm {
@@ -21,8 +22,9 @@ constexpr int64_t kDepth = 1536;
 // Unpacked panels of one pass take at most this, half of a first cache, or are one panel: those of
 // VNNI take 81 KiB and more, and are read from the second cache.
 constexpr int64_t kPassBytes = 32 << 10;
-// Groups whose sums are kept for one epilogue, at most. A panel has no more.
-constexpr int64_t kSlabGroups = 8;
+// Groups whose sums are kept for one epilogue: as many as this, or as four panels have.
+constexpr int64_t kSlabGroups = 8, kSlabPanels = 4;
+constexpr int64_t kMostSlabGroups = 24;
 
 // Sums of a thread: (rows of x, groups of a slab, 8).
 struct Sums {
@@ -31,21 +33,16 @@ struct Sums {
   int64_t stride;
 };
 
-// Without __restrict GCC 12 makes no vectors of this.
-void add_multiple(float factor, const float* __restrict column, int64_t n_groups,
-                  float* __restrict to) {
-  for (int64_t i = 0; i < n_groups * kGroupRows; ++i) to[i] += factor * column[i];
-}
-
 // Adds the products of outliers in [k, k + depth), which `n_groups` groups are unpacked of.
 void add_outliers(const TiledRows& x, int64_t k, int64_t depth, const UnpackedPanels& unpacked,
                   int64_t n_groups, const Sums& sums) {
-  std::array<float, kSlabGroups * kGroupRows> column{};
+  std::array<float, kMostSlabGroups * kGroupRows> column{};
   int64_t of_column = -1;
   for (const Outlier& outlier : x.outliers(k, k + depth)) {
     if (outlier.k != of_column) unpacked.read_column(outlier.k - k, n_groups, column.data());
     of_column = outlier.k;
-    add_multiple(outlier.value, column.data(), n_groups, sums.at(outlier.row, 0));
+    primitives::add_multiple(outlier.value, column.data(), n_groups * kGroupRows,
+                             sums.at(outlier.row, 0));
   }
 }
 
@@ -56,7 +53,7 @@ void multiply_pass(const TiledProductArgs& args, const TiledRows& x, int64_t fir
   const UnpackFunction unpack = args.kernel->unpack(args.type);
   const BlockTileFunction tile = args.kernel->tile(args.type);
   const int64_t panel = args.kernel->panel_groups;
-  std::array<UnpackedGroup, kSlabGroups> groups;
+  std::array<UnpackedGroup, kMostSlabGroups> groups;
   for (int64_t g = 0; g < n_groups; ++g) groups[static_cast<size_t>(g)] = unpacked.group(g);
   for (int64_t k = 0; k < args.n_in; k += kDepth) {
     const int64_t depth = std::min(kDepth, args.n_in - k), b = k / kSubBlock;
@@ -83,10 +80,10 @@ void multiply_pass(const TiledProductArgs& args, const TiledRows& x, int64_t fir
 void multiply_groups(const TiledProductArgs& args, const TiledRows& x, int64_t first_row,
                      int64_t n_rows, int64_t begin, int64_t end) {
   thread_local std::vector<float> scratch;
-  SLUICE_CHECK(args.kernel->panel_groups <= kSlabGroups);
+  const int64_t slab = std::max(kSlabGroups, kSlabPanels * args.kernel->panel_groups);
+  SLUICE_CHECK(slab <= kMostSlabGroups && slab % args.kernel->panel_groups == 0);
   const UnpackedPanels unpacked(*args.kernel, args.type, std::min(args.n_in, kDepth), kPassBytes,
-                                kSlabGroups);
-  const int64_t slab = kSlabGroups / args.kernel->panel_groups * args.kernel->panel_groups;
+                                slab);
   const int64_t stride = slab * kGroupRows;
   scratch.resize(std::max(scratch.size(), static_cast<size_t>(x.tiles() * kTileX * stride)));
   for (int64_t first = begin; first < end; first += slab) {
