@@ -86,11 +86,12 @@ void multiply_groups(const TiledProductArgs& args, const TiledRows& x, int64_t f
                                 slab);
   const int64_t stride = slab * kGroupRows;
   scratch.resize(std::max(scratch.size(), static_cast<size_t>(x.tiles() * kTileX * stride)));
+  const Sums sums{scratch.data(), stride};
   for (int64_t first = begin; first < end; first += slab) {
     const int64_t last = std::min(end, first + slab);
     for (int64_t group = first; group < last; group += unpacked.capacity())
       multiply_pass(args, x, group, std::min(unpacked.capacity(), last - group), unpacked,
-                    {scratch.data() + (group - first) * kGroupRows, stride});
+                    {sums.at(0, group - first), stride});
     const int64_t column = first * kGroupRows;
     for (int64_t row = 0; row < n_rows; ++row)
       finish_row({.linear = args.linear,
@@ -98,7 +99,7 @@ void multiply_groups(const TiledProductArgs& args, const TiledRows& x, int64_t f
                   .row = first_row + row,
                   .column = column,
                   .n = std::min(last * kGroupRows, args.n_out) - column,
-                  .sums = scratch.data() + row * stride});
+                  .sums = sums.at(row, 0)});
   }
 }
 
