@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <bit>
 #include <limits>
+#include <numeric>
 
 HWY_BEFORE_NAMESPACE();
 namespace sluice::impl::cpu::gemm::HWY_NAMESPACE {
@@ -56,6 +57,10 @@ float quantise(const float* x, int64_t n, int8_t* q) { return quantise_block(x, 
 
 // The sums of 16 and 16 values.
 HWY_INLINE void sum_halves(const int8_t* q, int32_t* sums) {
+#if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128
+  // The first has no SumsOf8, that of the second begins with any number in Highway 1.0.3.
+  for (int64_t i = 0; i < 2; ++i) sums[i] = std::accumulate(q + 16 * i, q + 16 * i + 16, 0);
+#else
   const hn::CappedTag<uint8_t, 32> u8;
   uint64_t of_8[4];  // with 128 added to each value
   for (int64_t i = 0; i < 32; i += static_cast<int64_t>(hn::Lanes(u8))) {
@@ -65,6 +70,7 @@ HWY_INLINE void sum_halves(const int8_t* q, int32_t* sums) {
   }
   for (int64_t i = 0; i < 2; ++i)
     sums[i] = static_cast<int32_t>(of_8[2 * i] + of_8[2 * i + 1]) - 16 * 128;
+#endif
 }
 
 float quantise_each(const float* x, int64_t n_blocks, int8_t* q, float* scales, int32_t* sums) {
