@@ -2,6 +2,7 @@
 // whole product against the expanded matrix within what the rounding of activations allows.
 
 #include <cstdlib>
+#include <numeric>
 
 #include "backend/cpu/gemm/blocks/activations.h"
 #include "backend/cpu/gemm/blocks/layout.h"
@@ -136,6 +137,23 @@ TEST(BlockActivations, AreWithinHalfAScale) {
     std::fill(x.begin(), x.end(), 1e-35f);
     EXPECT_EQ(quantise_activations(x.data(), n, q.data()), 0.0f);
   }
+}
+
+TEST(BlockActivations, SumsAreThoseOfTheRoundedValues) {
+  constexpr int64_t kBlocks = 5;
+  std::vector<float> x = random_values(kBlocks * 32, 5);
+  std::fill_n(x.begin() + 32, 32, 3.0f);
+  std::fill_n(x.begin() + 64, 32, -3.0f);
+  std::vector<int8_t> q(x.size());
+  std::vector<float> scales(kBlocks);
+  std::vector<int32_t> sums(2 * kBlocks);
+  const float squares = quantise_row(x.data(), kBlocks, q.data(), scales.data(), sums.data());
+  for (size_t i = 0; i < sums.size(); ++i)
+    EXPECT_EQ(sums[i], std::accumulate(&q[16 * i], &q[16 * i] + 16, 0)) << i;
+  EXPECT_EQ(sums[2], 16 * 127);
+  EXPECT_EQ(sums[5], -16 * 127);
+  const double expected = std::inner_product(x.begin(), x.end(), x.begin(), 0.0);
+  EXPECT_NEAR(squares, expected, kBlocks * 32 * kF32Unit * expected);
 }
 
 struct Case {

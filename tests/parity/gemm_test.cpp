@@ -2,8 +2,10 @@
 
 #include "backend/cpu/gemm/gemm.h"
 
+#include "backend/cpu/attention/refine/tile_plan.h"
 #include "parity/backends.h"
 #include "parity/compare.h"
+#include "parity/refine_case.h"
 
 namespace sluice::impl::cpu::gemm {
 namespace {
@@ -97,23 +99,25 @@ TEST_P(EveryKernel, PanelsOfEveryWidthArePaddedWithZeros) {
   for (int64_t n = 1; n <= kernel().nr; ++n) check_tile(kernel(), {kernel().mr, n, 13, false});
 }
 
-// One row of x over a panel: (nr) sums.
-std::vector<float> multiply_row(const Kernel& kernel, const std::vector<float>& x,
-                                const std::vector<float>& weights) {
+// A tile of rows, all of them x, over a panel, added to ones: (rows, nr).
+std::vector<float> multiply_rows(const Kernel& kernel, int64_t rows, const std::vector<float>& x,
+                                 const std::vector<float>& weights) {
   const auto k = std::ssize(x);
   std::vector<std::byte> panel(static_cast<size_t>(kernel.panel_elements(k)) *
                                static_cast<size_t>(element_bytes(kernel.b_dtype)));
   pack_panel_rows(kernel, weights.data(), k, kernel.nr, k, panel.data());
-  const auto a = stored(kernel.a_dtype, x);
-  std::vector<float> out(static_cast<size_t>(kernel.nr));
+  std::vector<float> all;
+  for (int64_t i = 0; i < rows; ++i) all.insert(all.end(), x.begin(), x.end());
+  const auto a = stored(kernel.a_dtype, all);
+  std::vector<float> out(static_cast<size_t>(rows * kernel.nr), 1.0f);
   const UsedKernel used(kernel);
-  kernel.tiles[0]({.a = a.data(),
-                   .a_stride = k,
-                   .b = panel.data(),
-                   .k = k,
-                   .c = out.data(),
-                   .c_stride = kernel.nr,
-                   .accumulate = false});
+  kernel.tiles[rows - 1]({.a = a.data(),
+                          .a_stride = k,
+                          .b = panel.data(),
+                          .k = k,
+                          .c = out.data(),
+                          .c_stride = kernel.nr,
+                          .accumulate = true});
   return out;
 }
 
@@ -131,7 +135,18 @@ TEST_P(EveryKernel, StepsOfZerosChangeNoBit) {
     std::vector<float> gap = first, joined = first;
     gap.resize(static_cast<size_t>(2 * step), 0.0f);
     for (auto* x : {&gap, &joined}) x->insert(x->end(), last.begin(), last.end());
-    EXPECT_EQ(multiply_row(kernel(), gap, b), multiply_row(kernel(), joined, without));
+    for (const int64_t rows : {int64_t{1}, kernel().mr})
+      EXPECT_EQ(multiply_rows(kernel(), rows, gap, b),
+                multiply_rows(kernel(), rows, joined, without));
+  }
+}
+
+TEST(TilePlan, GatheredClustersBeginAtStepsOfTheKernel) {
+  const test::RefineCase c{.n_tokens = 1024, .head_dim = 64, .tile = 1};
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    const refine::TilePlan plan(c.spec(dtype));
+    EXPECT_TRUE(plan.mixed);
+    EXPECT_EQ(plan.cluster_align % plan.shape.kernel.k_step, 0);
   }
 }
 

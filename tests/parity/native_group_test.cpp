@@ -46,10 +46,17 @@ class NativeKernels : public testing::Test {
   void SetUp() override {
     if (native_group() == nullptr) GTEST_SKIP() << "this CPU has no bf16 instructions";
   }
-  // Rows are the next ones too, which changes nothing.
+  // The first rows are the next ones too, which changes nothing.
   static GroupRows<BFloat16> group(const Values& rows, int64_t n, int64_t d, int64_t n_queries,
                                    std::vector<float>& scores) {
-    return {rows.bf16.data(), n, d, n_queries, scores.data(), stride(n), rows.bf16.data()};
+    return {.rows = rows.bf16.data(),
+            .n = n,
+            .d = d,
+            .n_queries = n_queries,
+            .scores = scores.data(),
+            .score_stride = stride(n),
+            .next = rows.bf16.data(),
+            .n_next = n / 2 + 1};
   }
   static int64_t stride(int64_t n) {
     return (n + NativeGroup::kRows - 1) / NativeGroup::kRows * NativeGroup::kRows;

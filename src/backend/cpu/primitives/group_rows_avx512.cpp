@@ -162,9 +162,9 @@ void mix_columns(const Group& group, const BFloat16* weights, float* sums, int64
   const auto add_pair = [&](int64_t j) __attribute__((always_inline)) {
     const BFloat16* const row = group.rows + j * group.d + k;
     const BFloat16* const other = j + 1 < group.n ? row + group.d : row;
-    if (j < group.n_next)
+    if (j + 1 < group.n_next)
       for (int64_t i = 0; i < 2 * kVectors; ++i)
-        _mm_prefetch(group.next + j * group.d + k + i * kWidth, _MM_HINT_T0);
+        _mm_prefetch(group.next + j * group.d + 2 * k + i * kWidth, _MM_HINT_T0);
     for (int v = 0; v < kVectors; ++v) {
       const auto a = reinterpret_cast<__m512i>(columns.load(row + v * kWidth));
       const auto b = reinterpret_cast<__m512i>(columns.load(other + v * kWidth));

@@ -76,6 +76,7 @@ template <DType kType>
 void expand(const std::byte* blocks, int64_t n_blocks, int64_t nr, uint16_t* to) {
   constexpr BlockLayout kLayout = kBlockLayout<kType>;
   constexpr int kBits = kLayout.bits;
+  constexpr auto kOffset = static_cast<float>(unsigned_offset(kLayout));
   constexpr int64_t kScales = kSubBlock / kLayout.scale_width;  // of 32 weights
   static_assert(kChunks == 4 && kScales <= 2);
   const auto* block = reinterpret_cast<const uint8_t*>(blocks);
@@ -93,7 +94,7 @@ void expand(const std::byte* blocks, int64_t n_blocks, int64_t nr, uint16_t* to)
                        ? d
                        : _mm256_mul_ps(d, load_small<!kLayout.minima>(scales + kGroupRows * at)));
         if constexpr (!kLayout.minima)
-          minimum[i] = _mm512_mul_ps(scale[i], _mm512_set1_ps(unsigned_offset(kLayout)));
+          minimum[i] = _mm512_mul_ps(scale[i], _mm512_set1_ps(kOffset));
         else if constexpr (kLayout.scales == 0)
           minimum[i] = spread(m);
         else
