@@ -16,23 +16,28 @@ namespace {
 using test::kF32Unit;
 using test::random_values;
 
+// narrow() of numbers, which has the bits of to_bfloat16().
+std::vector<BFloat16> narrowed(const std::vector<float>& from) {
+  std::vector<BFloat16> to(from.size());
+  narrow(from.data(), std::ssize(from), to.data());
+  for (size_t i = 0; i < from.size(); ++i) {
+    EXPECT_EQ(to[i].bits, to_bfloat16(from[i]).bits) << std::hexfloat << from[i];
+    if (testing::Test::HasFailure()) break;
+  }
+  return to;
+}
+
 TEST(Narrow, HasTheBitsOfToBFloat16ForEveryPattern) {
   std::vector<float> from;
   for (uint32_t upper = 0; upper < 0x10000; ++upper)
     for (const uint32_t lower : {0x0u, 0x1u, 0x7fffu, 0x8000u, 0x8001u, 0xffffu})
       from.push_back(std::bit_cast<float>((upper << 16) | lower));
   from.push_back(1.0f);  // a length that is no multiple of a vector
-  std::vector<BFloat16> to(from.size());
-  narrow(from.data(), static_cast<int64_t>(from.size()), to.data());
-  for (size_t i = 0; i < from.size(); ++i)
-    ASSERT_EQ(to[i].bits, to_bfloat16(from[i]).bits) << std::hexfloat << from[i];
+  const std::vector<BFloat16> to = narrowed(from);
   // Numbers of all kinds side by side: subnormal ones beside NaN and infinities.
   std::vector<float> mixed(from.size());
   for (size_t i = 0; i < from.size(); ++i) mixed[i] = from[i * 7919 % from.size()];
-  std::vector<BFloat16> narrowed(mixed.size());
-  narrow(mixed.data(), static_cast<int64_t>(mixed.size()), narrowed.data());
-  for (size_t i = 0; i < mixed.size(); ++i)
-    ASSERT_EQ(narrowed[i].bits, to_bfloat16(mixed[i]).bits) << std::hexfloat << mixed[i];
+  narrowed(mixed);
   std::vector<float> back(to.size());
   widen(to.data(), static_cast<int64_t>(to.size()), back.data());
   for (size_t i = 0; i < to.size(); ++i)

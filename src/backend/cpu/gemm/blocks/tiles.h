@@ -59,7 +59,7 @@ struct BlockTileKernel {
   // Unpacked weights are unsigned: sums begin with what they lack, unsigned_offset() of layout.h,
   // times the sum of the activations.
   bool unsigned_weights = false;
-  // Rows of activations for which those kernels are faster, at most.
+  // Rows of activations for which the kernels of kernel.h are faster, at most.
   int64_t few_rows = kFewRows;
 };
 
