@@ -22,7 +22,7 @@
 namespace sluice::impl::bench {
 namespace {
 
-constexpr int64_t kSteps = 16;
+constexpr int64_t kDividedSteps = 16;
 constexpr size_t kSmall = 4, kLarge = size_t{4} << 20;  // bytes of messages that measure a link
 constexpr int kRoundTrips = 50;
 
@@ -98,14 +98,14 @@ class DividedModel {
     KvCache cache = model_.make_cache(1, n_tokens);
     pass(random_tokens(model_.spec(), n_tokens), cache);
   }
-  // kSteps tokens after others.
+  // kDividedSteps tokens after others.
   void decode(int64_t n_before) {
     if (!cache_) {
-      cache_ = model_.make_cache(1, n_before + kSteps);
+      cache_ = model_.make_cache(1, n_before + kDividedSteps);
       pass(random_tokens(model_.spec(), n_before), *cache_);
     }
     cache_->truncate(n_before);
-    for (int64_t step = 0; step < kSteps; ++step) pass({1}, *cache_);
+    for (int64_t step = 0; step < kDividedSteps; ++step) pass({1}, *cache_);
   }
 
  private:
@@ -169,7 +169,7 @@ class RanksCase {
            [&](DividedModel& of) { of.prefill(n_prefill_); }},
           computing, model, tensor);
       row({fmt::format("decode after {}", n_before_),
-           [&](DividedModel& of) { of.decode(n_before_); }, static_cast<double>(kSteps)},
+           [&](DividedModel& of) { of.decode(n_before_); }, static_cast<double>(kDividedSteps)},
           computing, model, tensor);
     }
   }

@@ -20,7 +20,7 @@
 namespace sluice::impl::bench {
 namespace {
 
-constexpr JsonLimits kLimits = {.bytes = 1 << 20, .values = 1 << 16};
+constexpr JsonLimits kRequestLimits = {.bytes = 1 << 20, .values = 1 << 16};
 constexpr int64_t kMost = int64_t{1} << 30;
 
 class Requests {
@@ -89,7 +89,7 @@ void run_requests(const nlohmann::json& description) {
   say({{"ready", true}, {"sluice_version", SLUICE_VERSION}});
   for (std::string line; std::getline(std::cin, line);) {
     try {
-      say(requests.answer(ConfigReader(parse_json(line, "request", kLimits), "request")));
+      say(requests.answer(ConfigReader(parse_json(line, "request", kRequestLimits), "request")));
     } catch (const Error& error) {
       say({{"error", error.what()}});
     }

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "api/check.h"
 #include "api/state.h"
 #include "eval/analyze/analyze.h"
 #include "eval/analyze/analyze_results.h"
@@ -12,9 +13,7 @@
 namespace sluice {
 namespace {
 
-void check(bool ok, const char* message, const char* hint) {
-  if (!ok) throw Error(message, hint);
-}
+using impl::api::check;
 
 int64_t context_of(const AnalyzeOptions& options, const Model::State& state) {
   check(options.context >= 0, "context is less than none", "0 for 512 tokens");

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "api/check.h"
 #include "api/state.h"
 #include "eval/results.h"
 #include "tune/setup.h"
@@ -32,9 +33,7 @@ impl::PlanObjective objective_of(Objective objective) {
   throw Error("the objective is none", "Objective::kPrefill or another");
 }
 
-void check(bool ok, const char* what, const char* hint) {
-  if (!ok) throw Error(what, hint);
-}
+using impl::api::check;
 
 // As the program checks its flags.
 void check_options(const TuneOptions& options) {

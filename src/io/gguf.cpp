@@ -23,14 +23,14 @@ constexpr int64_t kMaxAlignment = int64_t{1} << 20;
 constexpr size_t kMinPairBytes = 8 + 4 + 1;            // key length, type, smallest value
 constexpr size_t kMinTensorBytes = 8 + 4 + 8 + 4 + 8;  // name length, rank, one axis, type, offset
 
-struct FileType {
+struct GgufType {
   uint32_t id;
   std::string_view name;
   std::optional<DType> dtype;
 };
 
 // Tensor types as the file numbers them. The gaps were types once and are no longer written.
-constexpr FileType kFileTypes[] = {
+constexpr GgufType kGgufTypes[] = {
     {0, "F32", DType::kF32},
     {1, "F16", DType::kF16},
     {2, "Q4_0", DType::kQ4_0},
@@ -66,9 +66,9 @@ constexpr FileType kFileTypes[] = {
 };
 
 DType readable_type(uint32_t id, const std::string& where) {
-  const auto* type = std::find_if(std::begin(kFileTypes), std::end(kFileTypes),
-                                  [id](const FileType& t) { return t.id == id; });
-  if (type == std::end(kFileTypes))
+  const auto* type = std::find_if(std::begin(kGgufTypes), std::end(kGgufTypes),
+                                  [id](const GgufType& t) { return t.id == id; });
+  if (type == std::end(kGgufTypes))
     throw Error(where + " is of unknown type " + std::to_string(id), kBrokenHint);
   if (!type->dtype)
     throw Error(where + " is of type " + std::string(type->name) + ", which is not supported",

@@ -18,15 +18,15 @@
 namespace sluice::impl {
 namespace {
 
-class Descriptor {
+class InputDescriptor {
  public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  ~Descriptor() {
+  explicit InputDescriptor(int fd) : fd_(fd) {}
+  ~InputDescriptor() {
     if (fd_ >= 0) ::close(fd_);
   }
-  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
+  InputDescriptor(InputDescriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  InputDescriptor(const InputDescriptor&) = delete;
+  InputDescriptor& operator=(const InputDescriptor&) = delete;
   int get() const { return fd_; }
 
  private:
@@ -57,13 +57,13 @@ std::string open_hint(int error) {
 }
 
 struct OpenFile {
-  Descriptor file;
+  InputDescriptor file;
   size_t size;
 };
 
 OpenFile open_regular(const std::filesystem::path& path) {
   // O_NONBLOCK: opening a FIFO must not wait for a writer; regular files ignore it.
-  OpenFile opened{Descriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)), 0};
+  OpenFile opened{InputDescriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)), 0};
   if (opened.file.get() < 0) fail_os(path, "open", errno);
   struct stat info {};
   if (::fstat(opened.file.get(), &info) != 0) fail_os(path, "stat", errno);
@@ -78,15 +78,15 @@ OpenFile open_regular(const std::filesystem::path& path) {
 }
 
 // Mapped files, for mapped_path_at.
-struct Slot {
+struct MappingSlot {
   std::atomic<bool> taken = false;
   std::atomic<uintptr_t> begin = 0, end = 0;
   std::atomic<const char*> label = nullptr;
 };
-std::array<Slot, 1024> g_slots;
+std::array<MappingSlot, 1024> g_mappings;
 
 void list_mapping(std::span<const std::byte> bytes, const char* label) {
-  for (Slot& slot : g_slots) {
+  for (MappingSlot& slot : g_mappings) {
     if (slot.taken.exchange(true)) continue;
     slot.begin = reinterpret_cast<uintptr_t>(bytes.data());
     slot.label = label;
@@ -96,7 +96,7 @@ void list_mapping(std::span<const std::byte> bytes, const char* label) {
 }
 
 void unlist_mapping(const std::byte* data) {
-  for (Slot& slot : g_slots) {
+  for (MappingSlot& slot : g_mappings) {
     if (slot.begin != reinterpret_cast<uintptr_t>(data)) continue;
     slot.end = 0;
     slot.begin = 0;
@@ -111,7 +111,7 @@ const char* mapped_path_at(const void* address) noexcept {
   // The last page of a file reaches past its end.
   const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
   const auto at = reinterpret_cast<uintptr_t>(address);
-  for (const Slot& slot : g_slots)
+  for (const MappingSlot& slot : g_mappings)
     if (at >= slot.begin && slot.end != 0 && at < (slot.end + page - 1) / page * page)
       return slot.label;
   return nullptr;

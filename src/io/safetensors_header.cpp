@@ -74,13 +74,13 @@ std::vector<RawEntry> read_entries(std::string_view text, const std::string& lab
   return entries;
 }
 
-struct FileType {
+struct SafetensorsType {
   std::string_view name;
   int bits;
   std::optional<DType> dtype;
 };
 
-constexpr FileType kFileTypes[] = {
+constexpr SafetensorsType kSafetensorsTypes[] = {
     {"F32", 32, DType::kF32},
     {"F16", 16, DType::kF16},
     {"BF16", 16, DType::kBF16},
@@ -146,9 +146,9 @@ int64_t checked_count(const std::vector<int64_t>& shape) {
 SafetensorsEntry check_entry(RawEntry& raw, std::span<const std::byte> data,
                              const std::string& label) {
   const std::string where = label + ": tensor " + quote(raw.name);
-  const auto* type = std::find_if(std::begin(kFileTypes), std::end(kFileTypes),
-                                  [&](const FileType& t) { return t.name == raw.type; });
-  if (type == std::end(kFileTypes))
+  const auto* type = std::find_if(std::begin(kSafetensorsTypes), std::end(kSafetensorsTypes),
+                                  [&](const SafetensorsType& t) { return t.name == raw.type; });
+  if (type == std::end(kSafetensorsTypes))
     throw Error(where + ": unknown dtype " + quote(raw.type),
                 "convert the weights to F32, F16 or BF16");
   const auto [begin, end] = std::pair(raw.begin, raw.end);

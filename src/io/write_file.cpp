@@ -26,13 +26,13 @@ using Content = std::function<void(std::ostream&)>;
 
 constexpr mode_t kNewMode = 0666;  // less the umask
 
-class Descriptor {
+class OutputDescriptor {
  public:
-  explicit Descriptor(int number) : number_(number) {}
-  ~Descriptor() { close(); }
-  Descriptor(Descriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
+  explicit OutputDescriptor(int number) : number_(number) {}
+  ~OutputDescriptor() { close(); }
+  OutputDescriptor(OutputDescriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
+  OutputDescriptor(const OutputDescriptor&) = delete;
+  OutputDescriptor& operator=(const OutputDescriptor&) = delete;
 
   int number() const { return number_; }
   bool close() {
@@ -98,7 +98,7 @@ class NewFile {
       fs::path path = folder / (".sluice-" + hex(random()) + hex(random()) + ".part");
       const int number =
           ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, kNewMode);
-      if (number >= 0) return NewFile(Descriptor(number), std::move(path));
+      if (number >= 0) return NewFile(OutputDescriptor(number), std::move(path));
       error = errno;
       if (error != EEXIST) break;
     }
@@ -135,7 +135,7 @@ class NewFile {
   }
 
  private:
-  NewFile(Descriptor file, fs::path path)
+  NewFile(OutputDescriptor file, fs::path path)
       : file_(std::move(file)),
         path_(std::move(path)),
         listed_(std::make_unique<UnfinishedFile>(path_)) {}
@@ -146,7 +146,7 @@ class NewFile {
     return text;
   }
 
-  Descriptor file_;
+  OutputDescriptor file_;
   fs::path path_;
   std::unique_ptr<UnfinishedFile> listed_;
 };
@@ -160,7 +160,7 @@ std::optional<NewFile> replacement_of(const OutputTarget& target, int& error) {
 }
 
 void write_in_place(const OutputTarget& target, const fs::path& path, const Content& content) {
-  Descriptor file(::open(target.path.c_str(), O_WRONLY | O_TRUNC | O_CLOEXEC));
+  OutputDescriptor file(::open(target.path.c_str(), O_WRONLY | O_TRUNC | O_CLOEXEC));
   if (file.number() < 0) fail_writing(path, errno);
   if (const int error = write_to(file.number(), content)) fail_writing(path, error);
   if (!file.close()) fail_writing(path, errno);

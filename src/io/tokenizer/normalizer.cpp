@@ -176,9 +176,10 @@ class Replace : public Normalizer {
   std::string content_;
 };
 
-class Sequence : public Normalizer {
+class NormalizerSequence : public Normalizer {
  public:
-  explicit Sequence(std::vector<std::unique_ptr<Normalizer>> parts) : parts_(std::move(parts)) {}
+  explicit NormalizerSequence(std::vector<std::unique_ptr<Normalizer>> parts)
+      : parts_(std::move(parts)) {}
   void apply(NormalText& text) const override {
     const size_t most = most_bytes_of(text.text.size());
     for (const auto& part : parts_) {
@@ -200,20 +201,20 @@ std::unique_ptr<Normalizer> make_bert(const JsonValue& json) {
   return std::make_unique<Bert>(options);
 }
 
-std::unique_ptr<Normalizer> make_sequence(const JsonValue& json) {
+std::unique_ptr<Normalizer> make_normalizer_sequence(const JsonValue& json) {
   const JsonValue parts = json.at("normalizers");
   std::vector<std::unique_ptr<Normalizer>> made;
   for (size_t i = 0; i < parts.array().size(); ++i) {
     made.push_back(make_normalizer(parts.element(i)));
   }
-  return std::make_unique<Sequence>(std::move(made));
+  return std::make_unique<NormalizerSequence>(std::move(made));
 }
 
 }  // namespace
 
 std::unique_ptr<Normalizer> make_normalizer(const JsonValue& json) {
   const std::string& type = type_of(json);
-  if (type == "Sequence") return make_sequence(json);
+  if (type == "Sequence") return make_normalizer_sequence(json);
   if (type == "NFC") return std::make_unique<UnicodeForm>(kNfc);
   if (type == "NFD") return std::make_unique<UnicodeForm>(kNfd);
   if (type == "NFKC") return std::make_unique<UnicodeForm>(kNfkc);

@@ -100,7 +100,7 @@ size_t n_bytes_of(const std::vector<Piece>& pieces) {
   return n;
 }
 
-class Sequence : public PreTokenizer {
+class PreTokenizerSequence : public PreTokenizer {
  public:
   void add(std::unique_ptr<PreTokenizer> part) { parts_.push_back(std::move(part)); }
   void apply(std::vector<Piece>& pieces) const override {
@@ -157,17 +157,17 @@ class Metaspace : public PreTokenizer {
   std::unique_ptr<PreTokenizer> split_;
 };
 
-std::unique_ptr<PreTokenizer> make_metaspace(const JsonValue& json) {
-  using Prepend = Metaspace::Prepend;
-  Prepend prepend = json.boolean_or("add_prefix_space", true) ? Prepend::kAlways : Prepend::kNever;
+std::unique_ptr<PreTokenizer> make_metaspace_cuts(const JsonValue& json) {
+  using Where = Metaspace::Prepend;
+  Where prepend = json.boolean_or("add_prefix_space", true) ? Where::kAlways : Where::kNever;
   if (const auto scheme = json.find("prepend_scheme")) {
     const std::string& name = scheme->string();
     if (name == "first") {
-      prepend = Prepend::kFirst;
+      prepend = Where::kFirst;
     } else if (name == "always") {
-      prepend = Prepend::kAlways;
+      prepend = Where::kAlways;
     } else if (name == "never") {
-      prepend = Prepend::kNever;
+      prepend = Where::kNever;
     } else {
       scheme->expected("first, always or never");
     }
@@ -177,7 +177,7 @@ std::unique_ptr<PreTokenizer> make_metaspace(const JsonValue& json) {
 }
 
 std::unique_ptr<PreTokenizer> make_byte_level(const JsonValue& json) {
-  auto sequence = std::make_unique<Sequence>();
+  auto sequence = std::make_unique<PreTokenizerSequence>();
   if (json.boolean_or("add_prefix_space", true)) sequence->add(std::make_unique<PrefixSpace>());
   if (json.boolean_or("use_regex", true)) {
     sequence->add(
@@ -187,9 +187,9 @@ std::unique_ptr<PreTokenizer> make_byte_level(const JsonValue& json) {
   return sequence;
 }
 
-std::unique_ptr<PreTokenizer> make_sequence(const JsonValue& json) {
+std::unique_ptr<PreTokenizer> make_pre_tokenizer_sequence(const JsonValue& json) {
   const JsonValue parts = json.at("pretokenizers");
-  auto sequence = std::make_unique<Sequence>();
+  auto sequence = std::make_unique<PreTokenizerSequence>();
   for (size_t i = 0; i < parts.array().size(); ++i) {
     sequence->add(make_pre_tokenizer(parts.element(i)));
   }
@@ -197,7 +197,7 @@ std::unique_ptr<PreTokenizer> make_sequence(const JsonValue& json) {
 }
 
 std::unique_ptr<PreTokenizer> make_bert() {
-  auto sequence = std::make_unique<Sequence>();
+  auto sequence = std::make_unique<PreTokenizerSequence>();
   sequence->add(split_on_chars(is_whitespace, SplitBehavior::kRemoved));
   sequence->add(split_on_chars(is_punctuation, SplitBehavior::kIsolated));
   return sequence;
@@ -217,10 +217,10 @@ std::unique_ptr<PreTokenizer> make_python_whitespace_split() {
 
 std::unique_ptr<PreTokenizer> make_pre_tokenizer(const JsonValue& json) {
   const std::string& type = type_of(json);
-  if (type == "Sequence") return make_sequence(json);
+  if (type == "Sequence") return make_pre_tokenizer_sequence(json);
   if (type == "ByteLevel") return make_byte_level(json);
   if (type == "Split") return make_split(json);
-  if (type == "Metaspace") return make_metaspace(json);
+  if (type == "Metaspace") return make_metaspace_cuts(json);
   if (type == "BertPreTokenizer") return make_bert();
   if (type == "WhitespaceSplit") return split_on_chars(is_whitespace, SplitBehavior::kRemoved);
   if (type == "Whitespace") {

@@ -116,12 +116,12 @@ TEST_F(ProfilePlan, HasNoSetsWhereNoHeadClusters) {
   EXPECT_TRUE(found.layers[1].sets.empty());
   EXPECT_LT(found.layers[1].keys_read.mean(), 1);
   EXPECT_LT(found.layers[1].clusters_fraction.mean(), 1);
-  const nlohmann::json json = plan_profile_json(found, plan);
-  EXPECT_EQ(json.at("n_windows"), 2);
-  EXPECT_TRUE(json.at("tau").is_null());
-  EXPECT_EQ(json.at("rows"), nlohmann::json::array());
-  EXPECT_EQ(json.at("layers").at(0).at("keys_read_fraction"), 1);
-  EXPECT_EQ(json.at("summary").at("keys_read_fraction"), found.keys_read.mean());
+  const nlohmann::json written = plan_profile_json(found, plan);
+  EXPECT_EQ(written.at("n_windows"), 2);
+  EXPECT_TRUE(written.at("tau").is_null());
+  EXPECT_EQ(written.at("rows"), nlohmann::json::array());
+  EXPECT_EQ(written.at("layers").at(0).at("keys_read_fraction"), 1);
+  EXPECT_EQ(written.at("summary").at("keys_read_fraction"), found.keys_read.mean());
   // Without layers all are dense.
   for (const PlanLayerProfile& layer : profile({}).layers) EXPECT_EQ(layer.keys_read.mean(), 1);
 }

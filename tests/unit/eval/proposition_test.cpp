@@ -126,7 +126,7 @@ TEST_F(Propositions, TheSecondFailsUnderACausalMask) {
   const double third = 1.0 / 3;
   const std::vector<float> first = {1, 0};
   const std::vector<float> last = {static_cast<float>(2 * third), static_cast<float>(third)};
-  constexpr double kTau = 0.3, kBound = kTau * (0 + 1) * 1;
+  constexpr double kPairTau = 0.3, kBound = kPairTau * (0 + 1) * 1;
   EXPECT_GT(distance(first, last), kBound);  // 0.471
 }
 

@@ -11,17 +11,17 @@
 namespace sluice::impl::test {
 namespace {
 
-constexpr int64_t kTokens = 150, kWidth = 32, kHeadDim = 16, kGroup = 2;
+constexpr int64_t kAttended = 150, kAttendedWidth = 32, kHeadDim = 16, kGroup = 2;
 
 // Rows around a few directions, near enough that some merge at 0.5 and more at 0.8.
 std::vector<float> scattered_rows() {
   constexpr int64_t kDirections = 9;
-  const auto directions = random_values(kDirections * kWidth, 1);
-  auto rows = random_values(kTokens * kWidth, 2, DType::kF32, 0.8f);
-  for (int64_t t = 0; t < kTokens; ++t)
-    for (int64_t i = 0; i < kWidth; ++i)
-      rows[static_cast<size_t>(t * kWidth + i)] +=
-          directions[static_cast<size_t>(t * t % kDirections * kWidth + i)];
+  const auto directions = random_values(kDirections * kAttendedWidth, 1);
+  auto rows = random_values(kAttended * kAttendedWidth, 2, DType::kF32, 0.8f);
+  for (int64_t t = 0; t < kAttended; ++t)
+    for (int64_t i = 0; i < kAttendedWidth; ++i)
+      rows[static_cast<size_t>(t * kAttendedWidth + i)] +=
+          directions[static_cast<size_t>(t * t % kDirections * kAttendedWidth + i)];
   return rows;
 }
 
@@ -36,7 +36,7 @@ LayerPlan plan_of(AttentionMode mode, std::vector<HeadPlan> heads) {
 
 AttentionShape shape_of(const LayerPlan& plan) {
   const auto n_kv_heads = static_cast<int64_t>(plan.heads.size());
-  return {.d_model = kWidth,
+  return {.d_model = kAttendedWidth,
           .n_heads = n_kv_heads * kGroup,
           .n_kv_heads = n_kv_heads,
           .head_dim = kHeadDim,
@@ -47,23 +47,23 @@ AttentionShape shape_of(const LayerPlan& plan) {
 class LayerAttentionOf : public testing::TestWithParam<Setup> {
  protected:
   LayerAttention make(const LayerPlan& plan, LayerAttention* above = nullptr) {
-    return {*backend, plan, shape_of(plan), 1, kTokens, above};
+    return {*backend, plan, shape_of(plan), 1, kAttended, above};
   }
 
-  // What a layer of such heads answers, (kTokens, n_heads, head_dim): most tokens in one pass, then
-  // one by one as in decoding.
+  // What a layer of such heads answers, (kAttended, n_heads, head_dim): most tokens in one pass,
+  // then one by one as in decoding.
   std::vector<float> attend(const std::vector<HeadPlan>& heads) {
     const LayerPlan plan = plan_of(AttentionMode::kKeys, heads);
     const int64_t n_kv_heads = shape_of(plan).n_kv_heads, n_heads = shape_of(plan).n_heads;
     const auto input = [&](int64_t n, uint32_t seed) {
-      return DeviceTensor(*backend, dtype(), {kTokens, n, kHeadDim},
-                          random_values(kTokens * n * kHeadDim, seed, dtype()));
+      return DeviceTensor(*backend, dtype(), {kAttended, n, kHeadDim},
+                          random_values(kAttended * n * kHeadDim, seed, dtype()));
     };
     const DeviceTensor queries = input(n_heads, 3), keys = input(n_kv_heads, 4),
                        values = input(n_kv_heads, 5);
-    const DeviceTensor out = unwritten(*backend, dtype(), {kTokens, n_heads, kHeadDim});
+    const DeviceTensor out = unwritten(*backend, dtype(), {kAttended, n_heads, kHeadDim});
     LayerAttention layer = make(plan);
-    for (int64_t first = 0, n = 130; first < kTokens; first += n, n = 1) {
+    for (int64_t first = 0, n = 130; first < kAttended; first += n, n = 1) {
       layer.select(0, {rows.view().rows_from(first, n), rows.view().rows_from(first, n)});
       layer.keys(0).attend({.queries = queries.view().rows_from(first, n),
                             .keys = keys.view().rows_from(first, n),
@@ -76,12 +76,12 @@ class LayerAttentionOf : public testing::TestWithParam<Setup> {
 
   DType dtype() const { return GetParam().dtype; }
   const std::unique_ptr<Backend> backend = GetParam().backend();
-  const DeviceTensor rows{*backend, DType::kF32, {kTokens, kWidth}, scattered_rows()};
+  const DeviceTensor rows{*backend, DType::kF32, {kAttended, kAttendedWidth}, scattered_rows()};
 };
 
 // Of all tokens, the outputs of the query heads that share a key/value head.
 std::vector<float> head_of(const std::vector<float>& out, size_t head) {
-  const size_t width = kGroup * kHeadDim, row = out.size() / kTokens;
+  const size_t width = kGroup * kHeadDim, row = out.size() / kAttended;
   std::vector<float> columns;
   for (size_t at = head * width; at < out.size(); at += row)
     columns.insert(columns.end(), out.begin() + static_cast<std::ptrdiff_t>(at),
@@ -161,7 +161,7 @@ TEST_P(LayerAttentionOf, OutputsThatAreKeptAreWeighed) {
   EXPECT_EQ(layer.bytes().total(), 0);
   layer.add_outputs(0, 3);
   layer.add_outputs(0, 2);
-  EXPECT_EQ(layer.bytes().outputs, 5 * kWidth * 4);
+  EXPECT_EQ(layer.bytes().outputs, 5 * kAttendedWidth * 4);
   EXPECT_EQ(layer.bytes().total(), layer.bytes().outputs);
   layer.reset();
   EXPECT_EQ(layer.bytes().total(), 0);

@@ -12,7 +12,7 @@
 namespace sluice::impl::test {
 namespace {
 
-constexpr int64_t kD = 20, kRank = 6;
+constexpr int64_t kWidth = 20, kKept = 6;
 using Rows = std::vector<std::vector<double>>;
 
 // Eigenvectors of a symmetric matrix as rows, largest eigenvalue first: cyclic Jacobi rotations.
@@ -57,9 +57,9 @@ PlainEigen jacobi(Rows a) {
 
 Rows as_rows(std::span<const double> values) {
   Rows out;
-  for (size_t i = 0; i < values.size(); i += kD)
+  for (size_t i = 0; i < values.size(); i += kWidth)
     out.emplace_back(values.begin() + static_cast<std::ptrdiff_t>(i),
-                     values.begin() + static_cast<std::ptrdiff_t>(i + kD));
+                     values.begin() + static_cast<std::ptrdiff_t>(i + kWidth));
   return out;
 }
 
@@ -71,13 +71,13 @@ double form(const std::vector<double>& x, const Rows& a, const std::vector<doubl
   return sum;
 }
 
-// Energy that the best kRank directions within the rows' span capture.
+// Energy that the best kKept directions within the rows' span capture.
 double best_within(const Rows& rows, const Rows& a) {
   Rows inner(rows.size(), std::vector<double>(rows.size()));
   for (size_t i = 0; i < rows.size(); ++i)
     for (size_t j = 0; j < rows.size(); ++j) inner[i][j] = form(rows[i], a, rows[j]);
   const PlainEigen eigen = jacobi(inner);
-  return std::accumulate(eigen.values.begin(), eigen.values.begin() + kRank, 0.0);
+  return std::accumulate(eigen.values.begin(), eigen.values.begin() + kKept, 0.0);
 }
 
 struct PlainResult {
@@ -86,29 +86,29 @@ struct PlainResult {
 };
 PlainResult plain_running(const Rows& a, const Rows& before, double threshold) {
   double total = 0;
-  for (size_t i = 0; i < kD; ++i) total += a[i][i];
+  for (size_t i = 0; i < kWidth; ++i) total += a[i][i];
   double captured = 0;
   for (const auto& v : before) captured += form(v, a, v);
   if (1 - captured / total <= threshold) return {0, captured / total};
   // What is outside: both sides of A less their parts along the basis.
-  Rows rest(kD, std::vector<double>(kD));
-  Rows outside(kD, std::vector<double>(kD));
-  for (size_t i = 0; i < kD; ++i) {
+  Rows rest(kWidth, std::vector<double>(kWidth));
+  Rows outside(kWidth, std::vector<double>(kWidth));
+  for (size_t i = 0; i < kWidth; ++i) {
     outside[i][i] = 1;
     for (const auto& v : before)
-      for (size_t j = 0; j < kD; ++j) outside[i][j] -= v[i] * v[j];
+      for (size_t j = 0; j < kWidth; ++j) outside[i][j] -= v[i] * v[j];
   }
-  for (size_t i = 0; i < kD; ++i)
-    for (size_t j = 0; j < kD; ++j) rest[i][j] = form(outside[i], a, outside[j]);
+  for (size_t i = 0; i < kWidth; ++i)
+    for (size_t j = 0; j < kWidth; ++j) rest[i][j] = form(outside[i], a, outside[j]);
   const Rows leading = jacobi(rest).vectors;
   Rows rows = before;
-  for (int64_t joined = 1; joined < kRank; ++joined) {
+  for (int64_t joined = 1; joined < kKept; ++joined) {
     rows.push_back(leading[static_cast<size_t>(joined - 1)]);
     const double energy = best_within(rows, a) / total;
     if (1 - energy <= threshold) return {joined, energy};
   }
   const PlainEigen fresh = jacobi(a);
-  return {kRank, std::accumulate(fresh.values.begin(), fresh.values.begin() + kRank, 0.0) / total};
+  return {kKept, std::accumulate(fresh.values.begin(), fresh.values.begin() + kKept, 0.0) / total};
 }
 
 // A layer's moment, and a basis that is `amount` off its leading directions.
@@ -117,26 +117,26 @@ struct Layer {
   std::vector<double> before;  // (k, d)
 };
 Layer random_layer(double decay, double amount, uint32_t seed) {
-  const std::vector<double> vectors = random_orthonormal(kD, kD, seed);
+  const std::vector<double> vectors = random_orthonormal(kWidth, kWidth, seed);
   std::vector<double> values;
-  for (int64_t i = 0; i < kD; ++i) values.push_back(std::pow(decay, static_cast<double>(i)));
+  for (int64_t i = 0; i < kWidth; ++i) values.push_back(std::pow(decay, static_cast<double>(i)));
   Layer out{moment_of(values, vectors), {}};
-  for (size_t i = 0; i < kD; ++i)
-    for (size_t j = 0; j < i; ++j) out.a[i * kD + j] = out.a[j * kD + i];
-  const std::vector<double> noise = random_rows(kRank, kD, seed + 1000);
+  for (size_t i = 0; i < kWidth; ++i)
+    for (size_t j = 0; j < i; ++j) out.a[i * kWidth + j] = out.a[j * kWidth + i];
+  const std::vector<double> noise = random_rows(kKept, kWidth, seed + 1000);
   for (size_t i = 0; i < noise.size(); ++i)
-    out.before.push_back(vectors[i] + amount * noise[i] / std::sqrt(double{kD}));
-  blas::orthonormalise(out.before, kD);
+    out.before.push_back(vectors[i] + amount * noise[i] / std::sqrt(double{kWidth}));
+  blas::orthonormalise(out.before, kWidth);
   return out;
 }
 
 RunningBasis run(const Layer& layer, double threshold) {
   return run_basis(
-      {.a = layer.a, .d = kD, .k = kRank, .before = layer.before, .threshold = threshold});
+      {.a = layer.a, .d = kWidth, .k = kKept, .before = layer.before, .threshold = threshold});
 }
 
 TEST(Running, EqualsThePlainLoops) {
-  std::vector<int64_t> seen(kRank + 1);
+  std::vector<int64_t> seen(kKept + 1);
   for (const double decay : {0.6, 0.85})
     for (const double amount : {0.2, 1.0, 3.0})
       for (const double threshold : {0.02, 0.1, 0.3, 0.45, 0.6})
@@ -148,13 +148,13 @@ TEST(Running, EqualsThePlainLoops) {
           EXPECT_EQ(made.updates, plain.updates) << decay << " " << amount << " " << threshold;
           // The same sums in another order; Jacobi ends at about 1e-13 of the largest value.
           EXPECT_NEAR(made.energy, plain.energy, 1e-10);
-          EXPECT_LT(orthonormal_error(made.vectors, kD), 1e-12);
+          EXPECT_LT(orthonormal_error(made.vectors, kWidth), 1e-12);
           // What it says is what its directions capture.
           const double total = std::accumulate(layer.a.begin(), layer.a.end(), 0.0,
                                                [&, i = size_t{0}](double sum, double x) mutable {
-                                                 return sum + (i++ % (kD + 1) == 0 ? x : 0);
+                                                 return sum + (i++ % (kWidth + 1) == 0 ? x : 0);
                                                });
-          EXPECT_NEAR(blas::dot(made.vectors, blas::times_symmetric(made.vectors, layer.a, kD)),
+          EXPECT_NEAR(blas::dot(made.vectors, blas::times_symmetric(made.vectors, layer.a, kWidth)),
                       made.energy * total, 1e-12 * total);
           ++seen[static_cast<size_t>(made.updates)];
         }
@@ -167,16 +167,16 @@ TEST(Running, EqualsThePlainLoops) {
 TEST(Running, ThresholdZeroIsAFreshBasis) {
   const Layer layer = random_layer(0.8, 0.3, 7);
   const RunningBasis made = run(layer, 0);
-  const Eigen fresh = top_eigen(layer.a, kD, kRank);
-  EXPECT_EQ(made.updates, kRank);
+  const Eigen fresh = top_eigen(layer.a, kWidth, kKept);
+  EXPECT_EQ(made.updates, kKept);
   EXPECT_EQ(made.vectors, fresh.vectors);
 }
 
 TEST(Running, ThresholdOneNeverUpdates) {
   // Orthogonal to all that the layer has: the residual is everything.
   Layer layer = random_layer(0.8, 0, 8);
-  const std::vector<double> vectors = random_orthonormal(kD, kD, 8);
-  const std::vector<double> last(vectors.end() - kRank * kD, vectors.end());
+  const std::vector<double> vectors = random_orthonormal(kWidth, kWidth, 8);
+  const std::vector<double> last(vectors.end() - kKept * kWidth, vectors.end());
   layer.before = last;
   const RunningBasis made = run(layer, 1);
   EXPECT_EQ(made.updates, 0);
@@ -187,16 +187,16 @@ TEST(Running, ThresholdOneNeverUpdates) {
 TEST(Running, WithoutABasisBeforeItIsAFreshOne) {
   const Layer layer = random_layer(0.8, 0, 9);
   const RunningBasis made =
-      run_basis({.a = layer.a, .d = kD, .k = kRank, .before = {}, .threshold = 1});
-  EXPECT_EQ(made.updates, kRank);
-  EXPECT_EQ(made.vectors, top_eigen(layer.a, kD, kRank).vectors);
+      run_basis({.a = layer.a, .d = kWidth, .k = kKept, .before = {}, .threshold = 1});
+  EXPECT_EQ(made.updates, kKept);
+  EXPECT_EQ(made.vectors, top_eigen(layer.a, kWidth, kKept).vectors);
 }
 
 TEST(Running, ABasisOfAllDirectionsLeavesNothingOut) {
   const Layer layer = random_layer(0.8, 0, 10);
-  const std::vector<double> all = random_orthonormal(kD, kD, 11);
+  const std::vector<double> all = random_orthonormal(kWidth, kWidth, 11);
   const RunningBasis made =
-      run_basis({.a = layer.a, .d = kD, .k = kD, .before = all, .threshold = 1e-9});
+      run_basis({.a = layer.a, .d = kWidth, .k = kWidth, .before = all, .threshold = 1e-9});
   EXPECT_EQ(made.updates, 0);
   EXPECT_NEAR(made.energy, 1, 1e-12);  // round-off of d² sums
 }

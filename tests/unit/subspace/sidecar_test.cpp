@@ -14,11 +14,12 @@
 namespace sluice::impl::test {
 namespace {
 
-constexpr int64_t kD = 8, kInner = 12;
+constexpr int64_t kStoredWidth = 8, kInner = 12;
 
 BasesModel model() {
-  return {
-      .sha256 = "abc", .n_layers = 2, .widths = {.d_model = kD, .attention = kD, .inner = kInner}};
+  return {.sha256 = "abc",
+          .n_layers = 2,
+          .widths = {.d_model = kStoredWidth, .attention = kStoredWidth, .inner = kInner}};
 }
 
 Basis small_basis(int64_t layer, BasisInput input, int64_t rank) {

@@ -60,14 +60,14 @@ TEST(OpenTokenizer, SpecialTokensMapFillsTheGaps) {
 }
 
 TEST(OpenTokenizer, AddBosTokenAddsItOnce) {
-  auto json = small_tokenizer();
+  auto described = small_tokenizer();
   const nlohmann::json config = {
       {"bos_token", "<s>"}, {"eos_token", "<s>"}, {"add_bos_token", true}, {"add_eos_token", true}};
-  TokenizerFolder with_template(json);
+  TokenizerFolder with_template(described);
   with_template.put("tokenizer_config.json", config);
   EXPECT_EQ(with_template.open()->encode("a", true), (Ids{7, 0, 7}));
-  json["post_processor"] = nullptr;
-  TokenizerFolder without(json);
+  described["post_processor"] = nullptr;
+  TokenizerFolder without(described);
   without.put("tokenizer_config.json", config);
   EXPECT_EQ(without.open()->encode("a", true), (Ids{7, 0, 7}));
   EXPECT_EQ(without.open()->encode("a", false), (Ids{0}));

@@ -23,7 +23,7 @@ struct Run {
 };
 
 // Of one thread, kept for its next query.
-struct Scratch {
+struct OneScratch {
   std::vector<float> query, sums;           // (head_dim)
   std::vector<float> scores;                // (keys at hand, and kRows more)
   std::vector<BFloat16> packed, weights;    // of the native kernels
@@ -33,7 +33,7 @@ struct Scratch {
 template <typename T>
 class RowReader {
  public:
-  RowReader(const RefineSpec& spec, const OneQuery<T>& q, Scratch& scratch)
+  RowReader(const RefineSpec& spec, const OneQuery<T>& q, OneScratch& scratch)
       : spec_(spec), q_(q), s_(scratch), far_(*q.settled) {
     s_.query.resize(static_cast<size_t>(spec.head_dim));
     std::transform(q.query, q.query + spec.head_dim, s_.query.begin(),
@@ -177,7 +177,7 @@ class RowReader {
 
   const RefineSpec& spec_;
   const OneQuery<T>& q_;
-  Scratch& s_;
+  OneScratch& s_;
   const Settled<T>& far_;
   const NativeGroup* native_ = nullptr;
   primitives::SoftmaxState state_{-INFINITY, 0.0f};
@@ -187,7 +187,7 @@ class RowReader {
 
 template <typename T>
 int64_t attend_one(const RefineSpec& spec, const OneQuery<T>& q) {
-  thread_local Scratch scratch;
+  thread_local OneScratch scratch;
   return RowReader<T>(spec, q, scratch).attend();
 }
 

@@ -10,7 +10,7 @@ namespace sluice::impl::cpu::refine {
 namespace {
 
 // Of one thread, kept for its next run.
-struct Scratch {
+struct TilesScratch {
   std::vector<attention::TileScratch> tiles;        // (blocks of a unit)
   std::vector<std::byte> near_keys, near_values;    // packed sinks, then packed near keys
   std::vector<std::byte> block_keys, block_values;  // one block of gathered members
@@ -29,7 +29,7 @@ template <typename T>
 class RunReader {
  public:
   RunReader(const RefineSpec& spec, const TilePlan& plan, const AttendRefineArgs& args,
-            const HeadView<T>& head, const QueryRun& run, int64_t* opened, Scratch& scratch)
+            const HeadView<T>& head, const QueryRun& run, int64_t* opened, TilesScratch& scratch)
       : spec_(spec),
         plan_(plan),
         shape_(plan.shape),
@@ -115,7 +115,7 @@ class RunReader {
   const HeadView<T>& head_;
   const QueryRun& run_;
   int64_t* opened_;
-  Scratch& s_;
+  TilesScratch& s_;
   int64_t n_sinks_, sink_blocks_;  // that are settled
   RefineRule rule_;
   int64_t n_clusters_;  // visible
@@ -297,7 +297,7 @@ void RunReader<T>::visit_gathered() {
 template <typename T>
 void attend_run(const RefineSpec& spec, const TilePlan& plan, const AttendRefineArgs& args,
                 const HeadView<T>& head, const QueryRun& run, int64_t* opened) {
-  thread_local Scratch scratch;
+  thread_local TilesScratch scratch;
   RunReader<T> reader(spec, plan, args, head, run, opened, scratch);
   const int64_t group = spec.n_heads / spec.n_kv_heads;
   for (int64_t first = run.first; first < run.end;) {

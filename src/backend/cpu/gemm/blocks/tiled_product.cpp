@@ -16,7 +16,7 @@ namespace sluice::impl::cpu::gemm {
 namespace {
 
 // Rows that share unpacked groups: with 1536 inputs they take 480 KiB, half of a second cache.
-constexpr int64_t kRowBlock = 256;
+constexpr int64_t kTiledRows = 256;
 // Inputs in one pass: with more, sums go to memory in between. A multiple of every block.
 constexpr int64_t kDepth = 1536;
 // Unpacked panels of one pass take at most this, half of a first cache, or are one panel: those of
@@ -123,8 +123,8 @@ void multiply_by_tiles(const TiledProductArgs& args) {
                      .offset = kernel.unsigned_weights ? unsigned_offset(layout) : 0,
                      .scale_width = layout.scale_width};
   const int64_t n_rows = args.linear->x.rows();
-  for (int64_t row = 0; row < n_rows; row += kRowBlock) {
-    const int64_t n = std::min(kRowBlock, n_rows - row);
+  for (int64_t row = 0; row < n_rows; row += kTiledRows) {
+    const int64_t n = std::min(kTiledRows, n_rows - row);
     x.set(args.linear->x, row, n, sums);
     parallel_for((args.n_out + kGroupRows - 1) / kGroupRows, 1,
                  [&](int64_t begin, int64_t end) { multiply_groups(args, x, row, n, begin, end); });

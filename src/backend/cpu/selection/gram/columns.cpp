@@ -11,7 +11,7 @@ namespace sluice::impl::cpu::selection {
 namespace {
 
 // Elements worth a thread.
-constexpr int64_t kThreadElements = 16384;
+constexpr int64_t kThreadColumnElements = 16384;
 
 // Copies groups of kBytes, one after the other, to or from places `step` bytes apart.
 template <int64_t kBytes>
@@ -71,7 +71,7 @@ int64_t Columns::append(const Rows& rows, std::span<const int64_t> picked) {
     float& rounding = rounding_[static_cast<size_t>((first + i) / kernel_->nr)];
     rounding = std::max(rounding, row.rounding);
   }
-  parallel_for(n, 1 + kThreadElements / d_model_, [&](int64_t begin, int64_t end) {
+  parallel_for(n, 1 + kThreadColumnElements / d_model_, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) pack(rows, picked[static_cast<size_t>(i)], first + i);
   });
   return first;

@@ -17,7 +17,7 @@ namespace {
 constexpr int64_t kRowPadBytes = 64;
 
 // Elements worth a thread.
-constexpr int64_t kThreadElements = 32768;
+constexpr int64_t kThreadRowElements = 32768;
 
 // Rows of norms outside 2^-40 ... 2^40 are scaled before packing: their products could leave
 // float32, and BF16 instructions take what is below its normal range for zero.
@@ -51,7 +51,7 @@ double sum_error(int64_t n) {
 
 void inverse_norms(const ConstTensor& rows, std::span<double> out) {
   const int64_t groups = (rows.rows() + kSquareRows - 1) / kSquareRows;
-  parallel_for(groups, 1 + kThreadElements / (kSquareRows * rows.row_elements()),
+  parallel_for(groups, 1 + kThreadRowElements / (kSquareRows * rows.row_elements()),
                [&](int64_t begin, int64_t end) {
                  for (int64_t group = begin; group < end; ++group) {
                    const int64_t first = group * kSquareRows,
@@ -93,7 +93,7 @@ void Rows::assign(const Source& source, std::span<const int32_t> indices) {
   resize(static_cast<int64_t>(indices.size()));
   source_ = source;
   indices_.assign(indices.begin(), indices.end());
-  parallel_for(size(), 1 + kThreadElements / d_model_, [&](int64_t begin, int64_t end) {
+  parallel_for(size(), 1 + kThreadRowElements / d_model_, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) pack(i);
   });
 }

@@ -11,7 +11,7 @@ namespace sluice::impl::cpu::selection {
 namespace {
 
 // Multiplications worth a thread.
-constexpr int64_t kThreadWork = int64_t{1} << 18;
+constexpr int64_t kThreadBasisWork = int64_t{1} << 18;
 
 // Columns whose coordinates are found at once.
 constexpr int64_t kFreshColumns = 256;
@@ -73,27 +73,27 @@ void Subspace::project(int64_t n, const Load& load, Rows& to) {
   const int64_t d_end = kernel_->padded_k(basis_->d_model()), mr = kernel_->mr;
   const int64_t n_panels = kernel_->panels(rank()), width = n_panels * kernel_->nr;
   const int64_t bytes = element_bytes(kernel_->a_dtype);
-  parallel_for(
-      (n + mr - 1) / mr, 1 + kThreadWork / (mr * width * d_end), [&](int64_t begin, int64_t end) {
-        thread_local std::vector<float> products;
-        products.resize(static_cast<size_t>(mr * width));
-        for (int64_t tile = begin; tile < end; ++tile) {
-          const int64_t first = tile * mr, height = std::min(mr, n - first);
-          const Packed packed = load.packed(first, height);
-          for (int64_t k = 0; k < d_end; k += kDepth)
-            for (int64_t panel = 0; panel < n_panels; ++panel)
-              kernel_->tiles[height - 1](
-                  {.a = packed.rows + k * bytes,
-                   .a_stride = packed.stride,
-                   .b = vectors_.view().bytes() + (panel * d_end + k) * kernel_->nr * bytes,
-                   .k = std::min(kDepth, d_end - k),
-                   .c = products.data() + panel * kernel_->nr,
-                   .c_stride = width,
-                   .accumulate = k > 0});
-          for (int64_t i = 0; i < height; ++i)
-            finish(load.row(first + i), products.data() + i * width, first + i, to);
-        }
-      });
+  parallel_for((n + mr - 1) / mr, 1 + kThreadBasisWork / (mr * width * d_end),
+               [&](int64_t begin, int64_t end) {
+                 thread_local std::vector<float> products;
+                 products.resize(static_cast<size_t>(mr * width));
+                 for (int64_t tile = begin; tile < end; ++tile) {
+                   const int64_t first = tile * mr, height = std::min(mr, n - first);
+                   const Packed packed = load.packed(first, height);
+                   for (int64_t k = 0; k < d_end; k += kDepth)
+                     for (int64_t panel = 0; panel < n_panels; ++panel)
+                       kernel_->tiles[height - 1]({.a = packed.rows + k * bytes,
+                                                   .a_stride = packed.stride,
+                                                   .b = vectors_.view().bytes() +
+                                                        (panel * d_end + k) * kernel_->nr * bytes,
+                                                   .k = std::min(kDepth, d_end - k),
+                                                   .c = products.data() + panel * kernel_->nr,
+                                                   .c_stride = width,
+                                                   .accumulate = k > 0});
+                   for (int64_t i = 0; i < height; ++i)
+                     finish(load.row(first + i), products.data() + i * width, first + i, to);
+                 }
+               });
 }
 
 void Subspace::take_rows(const Rows& rows, int64_t n) {
