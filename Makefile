@@ -4,14 +4,17 @@ JOBS ?= $(shell nproc)
 PRESET = release
 MINUTES = 6
 BIN = build/$(PRESET)/bin
-# Builds in any folder share compiled objects. The cache is in the build folder, which is writable.
-export CCACHE_DIR ?= $(CURDIR)/build/ccache
+# Builds in any folder and in any clone share compiled objects: ccache keeps them in the user's cache folder.
 export CCACHE_BASEDIR ?= $(CURDIR)
+export CCACHE_NOHASHDIR = 1
 LAUNCHER = $$(command -v ccache >/dev/null && echo -DCMAKE_CXX_COMPILER_LAUNCHER=$$(command -v ccache))
 CUDA_HERE = $$(nvidia-smi -L >/dev/null 2>&1 && echo -DSLUICE_CUDA=AUTO -DCMAKE_CUDA_ARCHITECTURES=native)
+# A configured release build has the program too.
+DEMO = $(if $(wildcard build/release/build.ninja),release,demo)
 SOURCES = $(shell git ls-files '*.cpp' '*.h' '*.cu' '*.cuh')
 
-.PHONY: help deps build program test demo install deb asan tsan python fuzz coverage bench golden format format-check lint clean
+.PHONY: help deps test-deps build program test demo install deb asan tsan python fuzz nightly coverage bench golden \
+  format format-check lint clean
 
 help:
 	@echo "make demo     the program, for this machine, and the whole story on the model that comes along"
@@ -19,11 +22,12 @@ help:
 	@echo "make build    program, tests and benchmarks; CUDA where nvcc is found"
 	@echo "make install  program, library, man page and completions below PREFIX=/usr/local"
 	@echo "make deb      the same as a Debian package, in build/demo"
-	@echo "make asan     the tests under the address and undefined-behaviour sanitizers"
+	@echo "make asan     the tests under the address and undefined-behaviour sanitizers, and the fuzzing corpus"
 	@echo "make tsan     what runs in threads under ThreadSanitizer"
 	@echo "make python   install the Python package into a fresh environment, and run its tests"
 	@echo "make fuzz     fuzzing of the file parsers, MINUTES=6 in all; INPUTS=FOLDER goes on where it ended"
 	@echo "make coverage lines of the file parsers that tests and fuzzing corpus run; fails below 95%"
+	@echo "make nightly  what CI has no time for: an hour or two of sanitizers, fuzzing, long tables, path analysis"
 	@echo "make bench    speed of prefill and decode against the machine's limits"
 	@echo "make golden   make the golden files anew (downloads Python packages)"
 	@echo "make format   clang-format over the tree;  make lint: clang-tidy"
@@ -35,9 +39,13 @@ build: deps
 	@cmake --preset $(PRESET) --log-level=WARNING $(LAUNCHER) $(CMAKE_FLAGS)
 	cmake --build --preset $(PRESET) -j $(JOBS)
 
-test: build
-	@scripts/install-deps test
+# Before the build, which makes what it finds the packages for.
+test-deps:
+	@scripts/install-deps build test
 	@scripts/install-deps browser || echo "no Chromium; the tests of pages will be skipped"
+
+test: test-deps
+	$(MAKE) build
 	ctest --preset $(PRESET)
 
 # Neither tests nor code for GPUs that are not here: the first demo should not take long.
@@ -45,8 +53,9 @@ program: deps
 	@cmake --preset demo --log-level=WARNING $(LAUNCHER) $(CUDA_HERE) $(CMAKE_FLAGS)
 	cmake --build --preset demo -j $(JOBS)
 
-demo: program
-	build/demo/bin/sluice demo
+demo: deps
+	$(if $(filter release,$(DEMO)),cmake --build --preset release -j $(JOBS) --target sluice,$(MAKE) program)
+	build/$(DEMO)/bin/sluice demo
 
 PREFIX = /usr/local
 install: program
@@ -57,6 +66,7 @@ deb: program
 	cd build/demo && cpack -G DEB
 
 asan:
+	@scripts/install-deps fuzz
 	$(MAKE) PRESET=asan test
 
 # TSAN=threads_test leaves out whole models, and with them most of the building.
@@ -71,11 +81,15 @@ tsan:
 python:
 	@scripts/python-test
 
+# The programs are those of make asan.
 fuzz:
 	@scripts/install-deps build fuzz
-	@cmake --preset fuzz --log-level=WARNING $(LAUNCHER)
-	cmake --build --preset fuzz -j $(JOBS) --target fuzzers
-	@scripts/fuzz build/fuzz/bin $(MINUTES) $(INPUTS)
+	@cmake --preset asan --log-level=WARNING $(LAUNCHER) $(CMAKE_FLAGS)
+	cmake --build --preset asan -j $(JOBS) --target fuzzers
+	@scripts/fuzz build/asan/bin $(MINUTES) $(INPUTS)
+
+nightly:
+	@scripts/nightly
 
 coverage:
 	@scripts/install-deps build coverage
@@ -104,7 +118,7 @@ FOLDERS = .*
 lint: build format-check
 	run-clang-tidy -quiet -p build/$(PRESET) -j $(JOBS) $(if $(CHECKS),-checks='$(CHECKS)') \
 	  -extra-arg=-Wno-unknown-warning-option -extra-arg=-Wno-ignored-optimization-argument \
-	  -extra-arg=-Wno-string-conversion '/src/$(FOLDERS)/.*(\.cpp|unity_[0-9]+_cxx\.cxx)$$'
+	  -extra-arg=-Wno-string-conversion '/src/$(FOLDERS)/.*\.cpp$$'
 
 clean:
 	rm -rf build

@@ -25,6 +25,9 @@ inline const bool kSanitized = __asan_init != nullptr || __tsan_init != nullptr;
 // path through it.
 inline const bool kFewCases = std::getenv("SLUICE_FEW_CASES") != nullptr;
 
+// `make nightly` asks for what CI has no time for.
+inline const bool kLongTests = std::getenv("SLUICE_LONG_TESTS") != nullptr;
+
 // All of the cases; where few are asked for, every n-th from the first on, and the last.
 template <typename Cases>
 auto thinned(const Cases& cases, size_t n) {

@@ -5,6 +5,7 @@
 #include "cli/model_folder.h"
 #include "cli/run_program.h"
 #include "cli/terminal.h"
+#include "paths.h"
 
 namespace sluice::impl {
 namespace {
@@ -33,7 +34,7 @@ class Chat : public testing::Test {
 };
 
 Args demo_chat(const Args& more) {
-  const std::string model = (fs::path(SLUICE_SHARE_DIR) / "demo" / "gpt2-nano").string();
+  const std::string model = (test::share_dir() / "demo" / "gpt2-nano").string();
   return joined({"chat", "-m", model, "--chat-format", "chatml", "--ignore-eos"}, more);
 }
 
@@ -202,7 +203,7 @@ TEST_F(Chat, HelpIsThatOfTheCommand) {
 }
 
 TEST_F(Piped, AnInstructModelKnowsTheCapitalOfFrance) {
-  const fs::path models = fs::path(SLUICE_SHARED_DIR) / "models";
+  const fs::path models = test::shared_dir() / "models";
   fs::path found;
   std::error_code ignored;
   for (const auto& entry : fs::recursive_directory_iterator(models, ignored))

@@ -2,6 +2,7 @@
 
 #include "cli/model_folder.h"
 #include "cli/run_program.h"
+#include "paths.h"
 #include "sanitized.h"
 
 namespace sluice::impl {
@@ -18,7 +19,7 @@ class Demo : public testing::Test {
  protected:
   static void SetUpTestSuite() {
     dir_ = std::make_unique<test::TempDir>();
-    const std::string whole = test::read_bytes(fs::path(SLUICE_SHARE_DIR) / "demo" / "text.txt");
+    const std::string whole = test::read_bytes(test::share_dir() / "demo" / "text.txt");
     dir_->write("text.txt", whole.substr(0, 900));
     run_ = run_ok({"demo", "-f", path("text.txt"), "--dtype", "bf16", "--json",
                    path("results.json"), "--html", path("page.html")},

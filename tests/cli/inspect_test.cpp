@@ -1,6 +1,7 @@
 // sluice inspect PLAN.json.
 
 #include "cli/refusals.h"
+#include "paths.h"
 
 namespace sluice::impl {
 namespace {
@@ -8,9 +9,7 @@ namespace {
 using nlohmann::json;
 using namespace test;
 
-std::string sample_path() {
-  return (std::filesystem::path(SLUICE_FUZZ_CORPUS_DIR) / "plan/everything.json").string();
-}
+std::string sample_path() { return (test::fuzz_corpus_dir() / "plan/everything.json").string(); }
 
 TEST(InspectPlan, SaysWhatItWasMadeFor) {
   const RunResult result = run_ok({"inspect", sample_path()});

@@ -9,6 +9,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "paths.h"
 #include "unit/test_files.h"
 
 namespace sluice::impl::test {
@@ -70,7 +71,7 @@ class ModelFolder {
   }
 
   static std::filesystem::path golden_file(const std::string& name) {
-    return std::filesystem::path(SLUICE_GOLDEN_DIR) / name;
+    return test::golden_dir() / name;
   }
 
   std::string path() const { return dir_.path().string(); }

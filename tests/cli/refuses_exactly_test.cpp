@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "cli/refusals.h"
+#include "paths.h"
 
 namespace sluice::impl {
 namespace {
@@ -24,7 +25,7 @@ struct ExactRefusal {
 };
 
 std::vector<ExactRefusal> read_refusals() {
-  std::ifstream file(SLUICE_REFUSALS_FILE);
+  std::ifstream file(test::tests_dir() / "cli/refusals.txt");
   std::vector<ExactRefusal> all;
   ExactRefusal next;
   for (std::string line; std::getline(file, line);) {

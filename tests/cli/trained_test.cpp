@@ -6,6 +6,7 @@
 
 #include "cli/model_folder.h"
 #include "cli/run_program.h"
+#include "paths.h"
 
 namespace sluice::impl {
 namespace {
@@ -34,7 +35,7 @@ class Trained : public testing::TestWithParam<const char*> {
     return json::parse(test::read_bytes(results)).at("metrics").at("loss");
   }
 
-  const fs::path shared_ = SLUICE_SHARED_DIR;
+  const fs::path shared_ = test::shared_dir();
   const fs::path model_ = shared_ / "models" / GetParam();
   const fs::path text_ = shared_ / "text" / "eval.txt";
   const test::TempDir dir_;

@@ -2,9 +2,9 @@
 
     docs_test.py PROGRAM [--list]
 
-Commands of README, CONTRIBUTING and docs/*.md run as printed: MODEL and TEXT are the model and the text that come
-along. Those of docs/results and docs/paper.md, which made tables, and those that measure times run on the same with less
-work, so that their options are tried. What prose names is looked up in the help. The last line is the count.
+MODEL and TEXT are the model that comes along and the beginning of its text. All options are tried with as little work
+as they can have: short windows, few of them, the first and the last value of a list. A command that has run on the same
+files is not run again. What prose names is looked up in the help. The last line is the count.
 """
 
 import os
@@ -44,10 +44,10 @@ REASONS = [(re.compile(pattern), reason) for pattern, reason in [
 # What stands for a file of the reader's.
 FILES = {
     r"(?<= )(MODELS/[\w.-]+|SMOLLM2\.gguf|SMOL|MODEL\.gguf|MODEL|gpt2-nano|opt-nano)\b": ROOT / "share/demo/gpt2-nano",
-    r"\b(OTHER_TEXT|CALIBRATION|UNSEEN|TEXT|CODE|TABLE|FILE)\b|(?<=-f )[AE]\b": ROOT / "share/demo/text.txt",
+    r"\b(OTHER_TEXT|CALIBRATION|UNSEEN|TEXT|CODE|TABLE|FILE)\b|(?<=-f )[AE]\b": "text.txt",
     r"\bPROMPT\b": "prompt.txt",
     r"\bPROMPTS\.jsonl\b": "prompts.jsonl",
-    r"(?<=[ ,])(A|B|C)\.txt\b": ROOT / "share/demo/text.txt",
+    r"(?<=[ ,])(A|B|C)\.txt\b": "text.txt",
 }
 
 # What stands for a value in commands that made tables.
@@ -66,19 +66,24 @@ def with_files(text):
 
 
 def with_less_work(text):
-    """The same options with short windows and few repetitions."""
+    """The same options with short windows, few repetitions, and lists of two values at most."""
     if not text.startswith("sluice"):
         return text
     def shortest(match):
-        lengths = sorted({min(int(length), 128 * (i + 1)) for i, length in enumerate(match.group(2).split(","))})
-        return match.group(1) + ",".join(map(str, lengths))
-    text = re.sub(r"(-c )([\d,]+)", shortest, re.sub(r"-c T\b", "-c 512", text))
+        lengths = match.group(2).split(",")
+        return match.group(1) + ",".join(str(min(int(length), 64 * (i + 2))) for i, length in enumerate(lengths[:2]))
+    text = re.sub(r"(-c )([\d,]+)", shortest, re.sub(r"-c T\b", "-c 128", text))
     text = re.sub(r"(--windows )(\d+|N)", r"\g<1>1", text)
+    if re.match(r"sluice (eval|analyze|calibrate)\b", text):
+        text += "".join(f" {option}" for option in ("-c 128", "--windows 1") if option.split()[0] not in text.split())
     text = re.sub(r"(--repeat )\d+", r"\g<1>1", text)
     if re.match(r"sluice bench\b(?!.*--repeat)", text):
         text += " --repeat 1"
+    if re.match(r"sluice needle\b", text):
+        text = re.sub(r" --(depths|cases) \d+", "", text) + " --depths 1 --cases 1"
     text = re.sub(r"(--audit )(\d+|N)", r"\g<1>4", text)
     text = re.sub(r"( -n )(\d+)", lambda match: match.group(1) + str(min(int(match.group(2)), 8)), text)
+    text = re.sub(r"(--(?:tau|delta|epsilon|keep|running|rank) )([\w.]+)(?:,[\w.]+)*,([\w.]+)", r"\1\2,\3", text)
     for name, value in VALUES.items():
         text = re.sub(rf"(?<= ){name}\b", value, text)
     return text
@@ -93,6 +98,7 @@ class Folder:
         for name in ("scripts", "bench", "tools", "share", "docs"):
             (self.path / name).symlink_to(ROOT / name)
         text = (ROOT / "share/demo/text.txt").read_text(encoding="utf-8")
+        (self.path / "text.txt").write_text(text[:9000], encoding="utf-8")
         (self.path / "prompt.txt").write_text(text[:1500], encoding="utf-8")
         (self.path / "prompts.jsonl").write_text(
             "".join(f'{{"prompt": "{prompt}", "id": "{i}"}}\n'
@@ -100,8 +106,24 @@ class Folder:
         (self.path / "bin").mkdir()
         (self.path / "bin/sluice").symlink_to(pathlib.Path(program).resolve())
 
-    def run(self, text):
-        """None, or what went wrong."""
+    def _files_of(self, text):
+        """{name: content} of the files here that a command may read or has written."""
+        return {path.name: path.read_bytes() for path in sorted(self.path.iterdir())
+                if path.is_file() and path.name in text}
+
+    def run(self, text, done_before):
+        """None, or what went wrong. `done_before`, of all pages: {(command, files before): files after}."""
+        key = (text, tuple(self._files_of(text).items()))
+        if key in done_before:
+            for name, content in done_before[key].items():
+                (self.path / name).write_bytes(content)
+            return None
+        problem = self._run(text)
+        if problem is None:
+            done_before[key] = self._files_of(text)
+        return problem
+
+    def _run(self, text):
         environment = {**os.environ, "HOME": str(self.path),
                        "PATH": f"{self.path / 'bin'}:{os.environ['PATH']}"}
         done = subprocess.run(["bash", "-o", "pipefail", "-c", text], cwd=self.path, env=environment,
@@ -141,7 +163,7 @@ class Help:
         return None
 
 
-def try_blocks(program, helps, page, text):
+def try_blocks(program, helps, page, text, done_before):
     """(command, what went wrong or None, why it was not run or None) of a page's code blocks, in order."""
     folder = Folder(program)
     made_tables = page.startswith("docs/results/") or page == "docs/paper.md"
@@ -152,18 +174,16 @@ def try_blocks(program, helps, page, text):
         if reason:
             yield command, helps.lacks(command.text), reason
             continue
-        line = with_files(command.text)
-        less = made_tables or re.match(r"sluice (bench|tune)\b", line)
-        yield command, folder.run(with_less_work(line) if less else line), None
+        yield command, folder.run(with_less_work(with_files(command.text)), done_before), None
 
 
 def main():
     program, listing = sys.argv[1], "--list" in sys.argv
-    helps, n_run, n_named, reasons, failures = Help(program), 0, 0, {}, []
+    helps, n_run, n_named, reasons, failures, done_before = Help(program), 0, 0, {}, [], {}
     start = time.monotonic()
     for page in PAGES:
         text = (ROOT / page).read_text(encoding="utf-8")
-        for command, problem, reason in try_blocks(program, helps, page, text):
+        for command, problem, reason in try_blocks(program, helps, page, text, done_before):
             if reason:
                 reasons.setdefault(reason, []).append(command)
             else:

@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "fuzz/model_harness.h"
+#include "paths.h"
 #include "plan/plan_file.h"
 
 namespace {
@@ -138,7 +139,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const std::vector<std::shared_ptr<const Checkpoint>> checkpoints = [] {
     std::vector<std::shared_ptr<const Checkpoint>> list;
     for (const char* name : {"gpt2", "llama-gqa-tied", "gptj", "opt", "bert", "mistral", "gemma2"})
-      list.push_back(open_checkpoint(fuzz::fs::path(SLUICE_GOLDEN_DIR) / "models" / name));
+      list.push_back(open_checkpoint(test::golden_dir() / "models" / name));
     return list;
   }();
   fuzz::Script script(std::as_bytes(std::span(data, size)));

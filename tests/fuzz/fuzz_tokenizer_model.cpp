@@ -2,6 +2,7 @@
 
 #include "fuzz/model_harness.h"
 #include "fuzz/tokenizer_harness.h"
+#include "paths.h"
 
 namespace {
 
@@ -77,7 +78,7 @@ const std::vector<json>& sources() {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const test::TempDir folder;
-  static Model model(open_checkpoint(fuzz::fs::path(SLUICE_GOLDEN_DIR) / "models/gpt2"),
+  static Model model(open_checkpoint(test::golden_dir() / "models/gpt2"),
                      make_reference_backend(DType::kF32), {.context = 8, .progress = {}});
   fuzz::Script script(std::as_bytes(std::span(data, size)));
   json source = sources()[script.below(sources().size())];

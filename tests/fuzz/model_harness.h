@@ -13,6 +13,7 @@
 #include "fuzz/edits.h"
 #include "fuzz/harness.h"
 #include "model/model.h"
+#include "paths.h"
 #include "unit/test_files.h"
 
 namespace sluice::impl::fuzz {
@@ -22,7 +23,7 @@ namespace fs = std::filesystem;
 // Sorted, so that an input means the same everywhere.
 inline std::vector<fs::path> golden_files(const char* folder, std::string_view extension) {
   std::vector<fs::path> paths;
-  for (const auto& entry : fs::directory_iterator(fs::path(SLUICE_GOLDEN_DIR) / folder))
+  for (const auto& entry : fs::directory_iterator(test::golden_dir() / folder))
     if (entry.path().extension() == extension) paths.push_back(entry.path());
   std::sort(paths.begin(), paths.end());
   return paths;

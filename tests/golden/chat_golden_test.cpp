@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "io/chat/chat.h"
+#include "paths.h"
 #include "unit/test_files.h"
 
 namespace sluice::impl {
@@ -16,14 +17,13 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 const json& cases() {
-  static const json all =
-      json::parse(test::read_bytes(fs::path(SLUICE_GOLDEN_DIR) / "chat" / "cases.json"));
+  static const json all = json::parse(test::read_bytes(test::golden_dir() / "chat" / "cases.json"));
   return all;
 }
 
 // A golden tokenizer with the tokens of the format added.
 std::unique_ptr<Tokenizer> open_with_added(const json& golden) {
-  const fs::path from = fs::path(SLUICE_GOLDEN_DIR) / "tokenizers" / golden.at("tokenizer");
+  const fs::path from = test::golden_dir() / "tokenizers" / golden.at("tokenizer");
   json file = json::parse(test::read_bytes(from / "tokenizer.json"));
   for (const auto& [token, id] : golden.at("added").items())
     file["added_tokens"].push_back({{"id", id}, {"content", token}, {"special", true}});

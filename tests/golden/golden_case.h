@@ -13,6 +13,7 @@
 
 #include "io/safetensors.h"
 #include "model/model.h"
+#include "paths.h"
 
 namespace sluice::impl::test {
 
@@ -51,7 +52,7 @@ inline Golden read_golden(const fs::path& model, const fs::path& json_path,
 }
 
 inline Golden open_golden(const std::string& name) {
-  const fs::path path = fs::path(SLUICE_GOLDEN_DIR) / name;
+  const fs::path path = test::golden_dir() / name;
   if (fs::is_directory(path))
     return read_golden(path, path / "golden.json", path / "golden.safetensors");
   fs::path stem = path;

@@ -9,6 +9,7 @@
 
 #include "eval/analyze/profile_sets.h"
 #include "eval/text/windows.h"
+#include "paths.h"
 #include "sanitized.h"
 #include "select/counters.h"
 #include "select/inherit.h"
@@ -40,8 +41,8 @@ class SelectionGolden : public testing::TestWithParam<Case> {
     if (kSanitized && GetParam().reference)
       GTEST_SKIP() << "plain loops over a trained model take minutes under a sanitizer";
     backend_ = GetParam().make(DType::kF32);
-    golden_ = json::parse(std::ifstream(fs::path(SLUICE_GOLDEN_DIR) / "selection" /
-                                        (folder.filename().string() + ".json")));
+    golden_ = json::parse(
+        std::ifstream(test::golden_dir() / "selection" / (folder.filename().string() + ".json")));
     ids_ = golden_.at("ids").get<std::vector<int32_t>>();
     // Where plain loops are tested, they select; the rest of the model takes too long with them.
     model_.emplace(open_checkpoint(folder), make_cpu_backend(DType::kF32), LoadOptions{});
@@ -137,9 +138,8 @@ TEST_P(ModeGolden, KeysMergeTheSameClusters) { expect_mode(AttentionMode::kKeys)
 
 // The demo's model is the GPT-2 of the three.
 std::vector<fs::path> folders() {
-  const fs::path trained = fs::path(SLUICE_SHARED_DIR) / "models";
-  return {fs::path(SLUICE_SHARE_DIR) / "demo" / "gpt2-nano", trained / "gptj-nano",
-          trained / "opt-nano"};
+  const fs::path trained = test::shared_dir() / "models";
+  return {test::share_dir() / "demo" / "gpt2-nano", trained / "gptj-nano", trained / "opt-nano"};
 }
 
 std::vector<Case> cases(size_t n_of_reference) {

@@ -10,6 +10,7 @@
 
 #include "io/gguf.h"
 #include "io/tokenizer/tokenizer.h"
+#include "paths.h"
 
 namespace sluice::impl {
 namespace {
@@ -20,7 +21,7 @@ using Ids = std::vector<int32_t>;
 constexpr int kMaxShown = 5;  // mismatches printed per tokenizer
 
 const fs::path& root() {
-  static const fs::path path = fs::path(SLUICE_GOLDEN_DIR) / "tokenizers";
+  static const fs::path path = test::golden_dir() / "tokenizers";
   return path;
 }
 

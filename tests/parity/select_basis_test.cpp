@@ -6,6 +6,7 @@
 
 #include "model/model.h"
 #include "parity/basis_cases.h"
+#include "paths.h"
 #include "sanitized.h"
 
 namespace sluice::impl::test {
@@ -83,7 +84,7 @@ class TrainedRows : public testing::TestWithParam<const char*> {};
 
 TEST_P(TrainedRows, ABasisChangesNoSet) {
   namespace fs = std::filesystem;
-  const fs::path shared = SLUICE_SHARED_DIR, folder = shared / "models" / GetParam();
+  const fs::path shared = test::shared_dir(), folder = shared / "models" / GetParam();
   const fs::path text = shared / "text" / "eval.txt";
   if (kSanitized && GetParam() != std::string_view("gpt2-nano"))
     GTEST_SKIP() << "one model is enough under a sanitizer";

@@ -173,7 +173,7 @@ TEST_P(EveryBackend, ImagesAgreeWithTheReference) {
     // Each coordinate alone reads one column of the image.
     std::vector<float> x(static_cast<size_t>(rank * rank));
     for (int64_t j = 0; j < rank; ++j) x[static_cast<size_t>(j * rank + j)] = 1;
-    const auto image = [&](Backend& on) {
+    const auto image = [&, n_in = n_in, rank = rank](Backend& on) {
       const auto basis = on.make_basis(vectors, rank, n_in);
       return multiply(on, *on.pack_image(source, *basis), rank, x);
     };

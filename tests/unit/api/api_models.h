@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cli/model_folder.h"
+#include "paths.h"
 #include "sluice/sluice.h"
 #include "unit/test_files.h"
 
@@ -18,9 +19,7 @@ using impl::test::ModelFolder;
 using impl::test::read_bytes;
 using impl::test::TempDir;
 
-inline std::filesystem::path demo_folder() {
-  return std::filesystem::path(SLUICE_SHARE_DIR) / "demo";
-}
+inline std::filesystem::path demo_folder() { return impl::test::share_dir() / "demo"; }
 inline std::filesystem::path demo_model() { return demo_folder() / "gpt2-nano"; }
 inline std::filesystem::path demo_text() { return demo_folder() / "text.txt"; }
 

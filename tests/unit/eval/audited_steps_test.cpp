@@ -11,6 +11,7 @@
 #include "core/error.h"
 #include "core/threads.h"
 #include "io/tokenizer/tokenizer.h"
+#include "paths.h"
 #include "sanitized.h"
 #include "unit/test_files.h"
 
@@ -42,7 +43,7 @@ class AuditedRun : public testing::Test {
   static constexpr AuditMode kModes[] = {AuditMode::kReplay, AuditMode::kStep};
 
   static void SetUpTestSuite() {
-    const fs::path demo = fs::path(SLUICE_SHARE_DIR) / "demo";
+    const fs::path demo = test::share_dir() / "demo";
     const auto checkpoint = open_checkpoint(demo / "gpt2-nano");
     model =
         new Model(checkpoint, make_cpu_backend(DType::kF32), {.context = kLong, .progress = {}});

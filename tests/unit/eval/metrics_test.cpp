@@ -11,6 +11,7 @@
 #include <string>
 
 #include "eval/compare/compare.h"
+#include "paths.h"
 
 namespace sluice::impl::test {
 namespace {
@@ -21,7 +22,7 @@ TEST(Metrics, EveryRowHasANumberOfTokens) {
 }
 
 TEST(Metrics, EveryKeyOfResultsIsDocumented) {
-  std::ifstream file(SLUICE_DOCS_DIR "/results.md");
+  std::ifstream file(test::docs_dir() / "results.md");
   const std::string docs{std::istreambuf_iterator<char>(file), {}};
   ASSERT_FALSE(docs.empty());
   const auto expect = [&](std::string_view key) {

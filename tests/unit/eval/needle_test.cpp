@@ -8,6 +8,7 @@
 #include <filesystem>
 
 #include "core/error.h"
+#include "paths.h"
 #include "unit/model/byte_tokenizer.h"
 
 namespace sluice::impl::test {
@@ -99,8 +100,7 @@ TEST_F(Needle, TheSeedChoosesTheNumberAndNothingElse) {
 TEST_F(Needle, TheAnswerIsWhatATokenizerPutsBehindTheQuestion) {
   // Of a tokenizer that has words, the space belongs to the number's first token.
   for (const char* name : {"gpt2", "llama2"}) {
-    const auto golden =
-        open_tokenizer(std::filesystem::path(SLUICE_GOLDEN_DIR) / "tokenizers" / name);
+    const auto golden = open_tokenizer(test::golden_dir() / "tokenizers" / name);
     const std::vector<int32_t> haystack(400, golden->encode("the", false).front());
     const NeedlePrompt prompt =
         make_needle(*golden, haystack, {.context = 400, .depth = 0.5, .seed = 5});

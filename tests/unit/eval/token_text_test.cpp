@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "io/tokenizer/utf8.h"
+#include "paths.h"
 
 namespace sluice::impl {
 namespace {
@@ -14,7 +15,7 @@ namespace {
 using Texts = std::vector<std::string>;
 
 std::unique_ptr<Tokenizer> golden(const std::string& name) {
-  return open_tokenizer(std::filesystem::path(SLUICE_GOLDEN_DIR) / "tokenizers" / name);
+  return open_tokenizer(test::golden_dir() / "tokenizers" / name);
 }
 
 Texts texts_of(const std::string& name, const std::string& text) {
@@ -65,8 +66,7 @@ TEST(TokenText, SpecialTokensAreSpelledOut) {
 }
 
 TEST(TokenText, IsValidUtf8ForEveryTokenOfEveryTokenizer) {
-  for (const auto& entry : std::filesystem::directory_iterator(
-           std::filesystem::path(SLUICE_GOLDEN_DIR) / "tokenizers")) {
+  for (const auto& entry : std::filesystem::directory_iterator(test::golden_dir() / "tokenizers")) {
     if (!std::filesystem::exists(entry.path() / "tokenizer.json")) continue;
     const auto tokenizer = open_tokenizer(entry.path());
     for (int32_t id = 0; id < tokenizer->vocab_size(); ++id) {

@@ -14,6 +14,7 @@
 
 #include "core/dtype.h"
 #include "io/weight_store.h"
+#include "paths.h"
 #include "unit/test_files.h"
 
 namespace sluice::impl {
@@ -149,7 +150,7 @@ class GoldenBlocks : public testing::TestWithParam<DType> {};
 // Bit for bit: every weight is rounded once at most (io/gguf_blocks.h), so there is one right
 // answer. Only NaNs may differ in payload.
 TEST_P(GoldenBlocks, EqualTheScriptsValues) {
-  const std::filesystem::path dir = std::filesystem::path(SLUICE_GOLDEN_DIR) / "blocks";
+  const std::filesystem::path dir = test::golden_dir() / "blocks";
   std::string name(dtype_name(GetParam()));
   std::transform(name.begin(), name.end(), name.begin(), [](char c) {
     return c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;

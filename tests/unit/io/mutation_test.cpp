@@ -8,6 +8,7 @@
 #include <random>
 
 #include "fuzz/harness.h"
+#include "paths.h"
 #include "unit/test_files.h"
 
 namespace sluice::impl {
@@ -64,7 +65,7 @@ void mutate(std::string& input, const std::string& other, Random& random) {
 }
 
 std::vector<std::string> corpus(const std::string& name) {
-  const auto folder = std::filesystem::path(SLUICE_FUZZ_CORPUS_DIR) / name;
+  const auto folder = test::fuzz_corpus_dir() / name;
   std::vector<std::filesystem::path> paths;
   for (const auto& entry : std::filesystem::directory_iterator(folder))
     paths.push_back(entry.path());

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "model/model.h"
+#include "paths.h"
 
 namespace sluice::impl::test {
 
@@ -20,7 +21,7 @@ struct GoldenModel {
   std::string name;             // "models/gpt2" or "gguf/llama-f32.gguf"
   std::vector<int32_t> prompt;  // the longest of its cases
   int64_t context = 0;          // that it was made with, 0 for the model's own
-  std::filesystem::path path() const { return std::filesystem::path(SLUICE_GOLDEN_DIR) / name; }
+  std::filesystem::path path() const { return test::golden_dir() / name; }
 };
 
 inline GoldenModel golden_model(const std::string& name) {
@@ -44,9 +45,9 @@ inline GoldenModel golden_model(const std::string& name) {
 inline std::vector<std::string> all_models() {
   namespace fs = std::filesystem;
   std::vector<std::string> names;
-  for (const auto& entry : fs::directory_iterator(fs::path(SLUICE_GOLDEN_DIR) / "models"))
+  for (const auto& entry : fs::directory_iterator(test::golden_dir() / "models"))
     names.push_back("models/" + entry.path().filename().string());
-  for (const auto& entry : fs::directory_iterator(fs::path(SLUICE_GOLDEN_DIR) / "gguf"))
+  for (const auto& entry : fs::directory_iterator(test::golden_dir() / "gguf"))
     if (entry.path().extension() == ".gguf")
       names.push_back("gguf/" + entry.path().filename().string());
   std::sort(names.begin(), names.end());

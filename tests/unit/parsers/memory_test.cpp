@@ -15,6 +15,7 @@
 #include "io/gguf.h"
 #include "io/safetensors.h"
 #include "io/tokenizer/tokenizer.h"
+#include "paths.h"
 #include "plan/plan_file.h"
 #include "report/report.h"
 #include "sanitized.h"
@@ -124,7 +125,7 @@ std::string entry(size_t i, size_t letters) {
 
 TEST_F(ParserMemory, OfTheLargestGoldenTokenizerIsBounded) {
   fs::path largest;
-  for (const auto& folder : fs::directory_iterator(fs::path(SLUICE_GOLDEN_DIR) / "tokenizers")) {
+  for (const auto& folder : fs::directory_iterator(test::golden_dir() / "tokenizers")) {
     const fs::path file = folder.path() / "tokenizer.json";
     if (fs::exists(file) && (largest.empty() || fs::file_size(file) > fs::file_size(largest)))
       largest = file;

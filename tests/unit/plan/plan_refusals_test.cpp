@@ -6,6 +6,7 @@
 #include <random>
 
 #include "fuzz/plan_harness.h"
+#include "paths.h"
 #include "plan/plan_file.h"
 #include "unit/json_mutation.h"
 #include "unit/plan/sample_plan.h"
@@ -302,8 +303,7 @@ TEST(PlanFileMutations, OfBytesEndInOneLineOrAPlan) {
 
 TEST(PlanFileMutations, CommittedInputsEndInOneLineOrAPlan) {
   int count = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(
-           std::filesystem::path(SLUICE_FUZZ_CORPUS_DIR) / "plan")) {
+  for (const auto& entry : std::filesystem::directory_iterator(test::fuzz_corpus_dir() / "plan")) {
     EXPECT_NO_THROW(fuzz::feed_plan(read_bytes(entry.path()))) << entry.path();
     ++count;
   }

@@ -6,6 +6,7 @@
 #include <random>
 
 #include "fuzz/report_harness.h"
+#include "paths.h"
 #include "unit/json_mutation.h"
 #include "unit/report/sample_results.h"
 
@@ -53,8 +54,8 @@ TEST(ReportMutations, EndInOneLineOrAPage) {
 TEST(ReportMutations, CommittedInputsEndInOneLineOrAPage) {
   const test::TempDir folder;
   int count = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(
-           std::filesystem::path(SLUICE_FUZZ_CORPUS_DIR) / "report")) {
+  for (const auto& entry :
+       std::filesystem::directory_iterator(test::fuzz_corpus_dir() / "report")) {
     EXPECT_NO_THROW(fuzz::feed_report(folder, test::read_bytes(entry.path()))) << entry.path();
     ++count;
   }

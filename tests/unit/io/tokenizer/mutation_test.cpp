@@ -7,6 +7,7 @@
 #include <random>
 
 #include "fuzz/tokenizer_harness.h"
+#include "paths.h"
 #include "unit/json_mutation.h"
 
 namespace sluice::impl {
@@ -36,8 +37,7 @@ const std::vector<Json> kOddValues = {nullptr,
 
 TEST(TokenizerMutations, EndInOneLineOrWork) {
   std::vector<std::filesystem::path> files;
-  for (const auto& entry :
-       std::filesystem::directory_iterator(std::filesystem::path(SLUICE_GOLDEN_DIR) / "tokenizers"))
+  for (const auto& entry : std::filesystem::directory_iterator(test::golden_dir() / "tokenizers"))
     if (std::filesystem::exists(entry.path() / "tokenizer.json"))
       files.push_back(entry.path() / "tokenizer.json");
   std::sort(files.begin(), files.end());
