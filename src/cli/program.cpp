@@ -27,7 +27,7 @@
 #include "ranks/world.h"
 #include "sluice/version.h"
 
-namespace cli {
+namespace sluice::impl::cli {
 namespace {
 
 constexpr const char* kDescription =
@@ -217,4 +217,4 @@ int run_program(int argc, char** argv) {
                                  : complain(outcome.message, outcome.hint, outcome.code);
 }
 
-}  // namespace cli
+}  // namespace sluice::impl::cli

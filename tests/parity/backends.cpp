@@ -21,7 +21,8 @@ std::vector<Setup> implementations() {
   std::vector<Setup> all = {{"cpu", DType::kF32, make_cpu_backend},
                             {"cpu", DType::kBF16, make_cpu_backend}};
   if (!kSanitized) all.push_back({"reference", DType::kF32, make_reference_backend});
-  // Its loops read bf16 through the conversions that the CPU's tests compare; half as long again for that.
+  // Its loops read bf16 through the conversions that the CPU's tests compare; half as long again
+  // for that.
   if (kLongTests) all.push_back({"reference", DType::kBF16, make_reference_backend});
   return all;
 }
