@@ -22,7 +22,7 @@ help:
 	@echo "make build    program, tests and benchmarks; CUDA where nvcc is found"
 	@echo "make install  program, library, man page and completions below PREFIX=/usr/local"
 	@echo "make deb      the same as a Debian package, in build/demo"
-	@echo "make asan     the tests under the address and undefined-behaviour sanitizers, and the fuzzing corpus"
+	@echo "make asan     the tests under the address and undefined-behaviour sanitizers"
 	@echo "make tsan     what runs in threads under ThreadSanitizer"
 	@echo "make python   install the Python package into a fresh environment, and run its tests"
 	@echo "make fuzz     fuzzing of the file parsers, MINUTES=6 in all; INPUTS=FOLDER goes on where it ended"
@@ -66,7 +66,6 @@ deb: program
 	cd build/demo && cpack -G DEB
 
 asan:
-	@scripts/install-deps fuzz
 	$(MAKE) PRESET=asan test
 
 # TSAN=threads_test leaves out whole models, and with them most of the building.
@@ -81,12 +80,12 @@ tsan:
 python:
 	@scripts/python-test
 
-# The programs are those of make asan.
 fuzz:
 	@scripts/install-deps build fuzz
-	@cmake --preset asan --log-level=WARNING $(LAUNCHER) $(CMAKE_FLAGS)
-	cmake --build --preset asan -j $(JOBS) --target fuzzers
-	@scripts/fuzz build/asan/bin $(MINUTES) $(INPUTS)
+	@cmake --preset fuzz --log-level=WARNING $(LAUNCHER)
+	cmake --build --preset fuzz -j $(JOBS) --target fuzzers
+	ctest --preset fuzz -R '_corpus$$'
+	@scripts/fuzz build/fuzz/bin $(MINUTES) $(INPUTS)
 
 nightly:
 	@scripts/nightly

@@ -44,8 +44,8 @@ endif()
 # twenty-fives. 1 compiles each file by itself, which is faster after a change of one.
 set(SLUICE_BATCH 25 CACHE STRING "Source files that are compiled together (1: none)")
 
-# sluice_compile_together(TARGET): its .cpp files in batches, but for those with compile options of their own or the
-# property SKIP_UNITY_BUILD_INCLUSION. CMake's own UNITY_BUILD writes paths of the checkout into the batches, so that
+# sluice_compile_together(TARGET): its .cpp files in batches, but for those with compile options or definitions of their
+# own or the property SKIP_UNITY_BUILD_INCLUSION. CMake's own UNITY_BUILD writes paths of the checkout into the batches, so that
 # ccache would compile all of a second clone anew.
 function(sluice_compile_together target)
   if(SLUICE_BATCH GREATER 1)
@@ -58,8 +58,9 @@ function(sluice_write_batches target)
   set(joined "")
   foreach(source IN LISTS sources)
     get_source_file_property(options ${source} COMPILE_OPTIONS)
+    get_source_file_property(definitions ${source} COMPILE_DEFINITIONS)
     get_source_file_property(alone ${source} SKIP_UNITY_BUILD_INCLUSION)
-    if(source MATCHES "^[^$/]*[a-z0-9_/]*\\.cpp$" AND NOT options AND NOT alone)
+    if(source MATCHES "^[^$/]*[a-z0-9_/]*\\.cpp$" AND NOT options AND NOT definitions AND NOT alone)
       list(APPEND joined ${source})
     endif()
   endforeach()

@@ -196,8 +196,9 @@ TEST_P(EveryBackend, BaselineKeepingEverythingIsDenseAttention) {
 TEST_P(EveryBackend, BaselineWindowReadsTheFirstAndTheLastKeys) {
   const Text text(300, dtype());
   for (const auto& [keep, window] : {std::pair{0.1, 30}, {0.002, 1}}) {
-    const Answer expected = plain(
-        text, [&](int64_t t, int64_t, int64_t j) { return j < kBaselineSinks || j > t - window; });
+    const Answer expected = plain(text, [&, window = window](int64_t t, int64_t, int64_t j) {
+      return j < kBaselineSinks || j > t - window;
+    });
     const Answer got = attend(*backend, kWindow, keep, text);
     EXPECT_CLOSE(got.out, expected.out, bound(dtype()));
     EXPECT_EQ(got.keys_read, expected.keys_read);
@@ -228,7 +229,7 @@ TEST_P(EveryBackend, BaselineQuestReadsThePagesOfTheHighestBounds) {
         bounds[{t, head}].push_back(page_bound(text, t, head, page));
     }
   for (const auto& [keep, n_pages] : {std::pair{0.3, 6}, {0.001, 2}, {0.95, 18}}) {
-    const Answer expected = plain(text, [&](int64_t t, int64_t head, int64_t j) {
+    const Answer expected = plain(text, [&, n_pages = n_pages](int64_t t, int64_t head, int64_t j) {
       const int64_t own = t / 16, page = j / 16;
       if (page == 0 || page == own) return true;
       const std::vector<double>& of = bounds[{t, head}];

@@ -14,7 +14,7 @@ namespace sluice::impl::cpu::gemm {
 namespace {
 
 template <typename T>
-void grow(std::vector<T>& values, int64_t n) {
+void grow_to(std::vector<T>& values, int64_t n) {
   if (values.size() < static_cast<size_t>(n)) values.resize(static_cast<size_t>(n));
 }
 
@@ -34,11 +34,11 @@ void TiledRows::set(const ConstTensor& x, int64_t first, int64_t n_rows, const R
   n_in_ = x.row_elements();
   n_sub_ = n_in_ / kSubBlock;
   n_tiles_ = (n_rows + kTileX - 1) / kTileX;
-  grow(values_, n_tiles_ * kTileX * n_in_);
-  grow(scales_, n_tiles_ * n_sub_ * 2 * kTileX);
-  if (sums.products) grow(products_, n_tiles_ * n_sub_ * 2 * kTileX);
+  grow_to(values_, n_tiles_ * kTileX * n_in_);
+  grow_to(scales_, n_tiles_ * n_sub_ * 2 * kTileX);
+  if (sums.products) grow_to(products_, n_tiles_ * n_sub_ * 2 * kTileX);
   n_starts_ = sums.offset != 0 ? kSubBlock / sums.scale_width : 0;
-  grow(starts_, n_tiles_ * n_sub_ * n_starts_ * kTileX);
+  grow_to(starts_, n_tiles_ * n_sub_ * n_starts_ * kTileX);
   of_tile_.resize(static_cast<size_t>(n_tiles_));
   parallel_for(n_tiles_, 1, [&](int64_t begin, int64_t end) {
     for (int64_t tile = begin; tile < end; ++tile) set_tile(x, first, n_rows, tile);
@@ -48,7 +48,7 @@ void TiledRows::set(const ConstTensor& x, int64_t first, int64_t n_rows, const R
 
 void TiledRows::set_tile(const ConstTensor& x, int64_t first, int64_t n_rows, int64_t tile) {
   thread_local std::vector<float> wide;
-  grow(wide, n_in_);
+  grow_to(wide, n_in_);
   of_tile_[static_cast<size_t>(tile)].clear();
   for (int64_t row = tile * kTileX; row < (tile + 1) * kTileX; ++row) {
     if (row >= n_rows) {
@@ -67,9 +67,9 @@ void TiledRows::set_row(int64_t row, const float* x) {
   thread_local std::vector<int8_t> q;
   thread_local std::vector<float> row_scales;
   thread_local std::vector<int32_t> halves;
-  grow(q, n_in_);
-  grow(row_scales, n_sub_);
-  grow(halves, 2 * n_sub_);
+  grow_to(q, n_in_);
+  grow_to(row_scales, n_sub_);
+  grow_to(halves, 2 * n_sub_);
   const bool wants_sums = sums_.products || n_starts_ > 0;
   const float squares =
       quantise_row(x, n_sub_, q.data(), row_scales.data(), wants_sums ? halves.data() : nullptr);
