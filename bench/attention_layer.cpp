@@ -19,7 +19,7 @@ constexpr float kLeastNoise = 0.1f, kMostNoise = 0.86f;
 // tokens stand in it: turnover is about twice this.
 constexpr double kUnlike = 0.025;
 
-MatrixSource random_matrix(int64_t n_out, int64_t n_in, uint32_t seed) {
+MatrixSource random_source(int64_t n_out, int64_t n_in, uint32_t seed) {
   MatrixSource source;
   source.n_out = n_out;
   source.n_in = n_in;
@@ -33,7 +33,7 @@ MatrixSource random_matrix(int64_t n_out, int64_t n_in, uint32_t seed) {
 
 void fill_random(Backend& backend, const Tensor& to, uint32_t seed) {
   Buffer rows = host_buffer(DType::kF32, {to.rows(), to.row_elements()});
-  random_matrix(to.rows(), to.row_elements(), seed)
+  random_source(to.rows(), to.row_elements(), seed)
       .read_rows(0, to.rows(), rows.view().data<float>());
   backend.convert(rows.view(), to);
 }
@@ -107,11 +107,11 @@ AttentionLayer::AttentionLayer(const AttentionCase& c)
   gathered_ = b.allocate(c.dtype, {t, d});
   key_cache_ = b.allocate(c.dtype, {1, n_heads, t, c.head_dim});
   value_cache_ = b.allocate(c.dtype, {1, n_heads, t, c.head_dim});
-  weights_->qkv = b.pack_linear(random_matrix(3 * d, d, 1));
-  weights_->out = b.pack_linear(random_matrix(d, d, 2));
+  weights_->qkv = b.pack_linear(random_source(3 * d, d, 1));
+  weights_->out = b.pack_linear(random_source(d, d, 2));
   fill_random(b, qkv_.view(), 3);
   const DType gram_dtype = bf16_->compute_dtype();
-  weights_->gram = bf16_->pack_linear(random_matrix(1024, d, 4));
+  weights_->gram = bf16_->pack_linear(random_source(1024, d, 4));
   gram_x_ = bf16_->allocate(gram_dtype, {t, d});
   gram_out_ = bf16_->allocate(DType::kF32, {t, 1024});
   fill_random(*bf16_, gram_x_.view(), 5);

@@ -37,6 +37,8 @@ def start_browser(folder):
         options.add_argument(flag)
     options.binary_location = shutil.which("chromium")
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    # What is drawn is not logged.
+    options.add_experimental_option("perfLoggingPrefs", {"enableNetwork": True, "enablePage": False})
     return webdriver.Chrome(service=Service(shutil.which("chromedriver")), options=options)
 
 
@@ -113,7 +115,6 @@ CUT_TEXT = """
 class PageTest(unittest.TestCase):
     def setUp(self):
         self.driver = Browser.driver
-        self.driver.get("about:blank")
         Browser.complaints()
         Browser.requests()
 

@@ -37,7 +37,7 @@ class TokenMap(PageTest):
             status = Browser.map["layers"][layer]["status"]
             for position in (0, 1, status.index("."), status.rindex("."), status.index("U")):
                 chip = self.one(f'[data-token="{position}"] .w')
-                ActionChains(self.driver).move_to_element(chip).perform()
+                ActionChains(self.driver, duration=0).move_to_element(chip).perform()
                 self.expect_details(layer, position)
 
     def test_focus_shows_the_same_by_keyboard_alone(self):
@@ -55,7 +55,7 @@ class TokenMap(PageTest):
         self.open(Browser.page)
         self.one('[data-token="7"] .w').click()
         slider = self.one('input[data-role="layer"]')
-        ActionChains(self.driver).move_to_element(self.one("[data-view=token-map] h2")).perform()
+        ActionChains(self.driver, duration=0).move_to_element(self.one("[data-view=token-map] h2")).perform()
         for layer in range(1, 6):
             slider.send_keys(Keys.ARROW_RIGHT)
             self.expect_details(layer, 7)
@@ -64,10 +64,10 @@ class TokenMap(PageTest):
         self.open(Browser.page)
         layer = Browser.map["layers"][0]
         position = layer["status"].index(".")
-        ActionChains(self.driver).move_to_element(
+        ActionChains(self.driver, duration=0).move_to_element(
             self.one(f'[data-token="{position}"] .w')).perform()
         link = self.one('[data-role="token-details"] dd button')
-        ActionChains(self.driver).move_to_element(link).click().perform()
+        ActionChains(self.driver, duration=0).move_to_element(link).click().perform()
         self.expect_details(0, layer["owner"][position])
 
     def test_a_token_is_named_with_its_status_and_owner(self):
@@ -88,7 +88,7 @@ class TokenMap(PageTest):
     def test_only_a_selection_is_read_out(self):
         self.open(Browser.page)
         panel = self.one('[data-role="token-details"]')
-        ActionChains(self.driver).move_to_element(self.one('[data-token="5"] .w')).perform()
+        ActionChains(self.driver, duration=0).move_to_element(self.one('[data-token="5"] .w')).perform()
         self.assertEqual(panel.get_attribute("aria-live"), "off")
         self.one('[data-token="5"] .w').click()
         self.assertEqual(panel.get_attribute("aria-live"), "polite")
@@ -134,7 +134,7 @@ class LongText(PageTest):
         map_ = sample.token_map(sample.words(3000, seed=8), 1, seed=9)
         self.open(Browser.report("lit", [sample.analyze(map_)]))
         self.one('[data-token="10"] .w').click()
-        ActionChains(self.driver).move_to_element(self.one("[data-view=token-map] h2")).perform()
+        ActionChains(self.driver, duration=0).move_to_element(self.one("[data-view=token-map] h2")).perform()
         made = "return document.querySelectorAll('[data-token]').length"
         before = self.js(made)
         self.js("""const box = document.querySelector('[data-role="token-text"]');

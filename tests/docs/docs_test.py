@@ -81,9 +81,13 @@ def with_less_work(text):
         text += " --repeat 1"
     if re.match(r"sluice needle\b", text):
         text = re.sub(r" --(depths|cases) \d+", "", text) + " --depths 1 --cases 1"
+    if re.match(r"sluice tune\b", text):
+        text = re.sub(r" (-c|--windows) \d+| --no-needles", "", text) + " -c 64 --windows 1 --held-out 2 --no-needles"
     text = re.sub(r"(--audit )(\d+|N)", r"\g<1>4", text)
     text = re.sub(r"( -n )(\d+)", lambda match: match.group(1) + str(min(int(match.group(2)), 8)), text)
     text = re.sub(r"(--(?:tau|delta|epsilon|keep|running|rank) )([\w.]+)(?:,[\w.]+)*,([\w.]+)", r"\1\2,\3", text)
+    text = re.sub(r"(?<=--rank )[\d,]+", lambda match: ",".join(str(min(int(k), 4 + 4 * i))
+                                                              for i, k in enumerate(match[0].split(","))), text)
     for name, value in VALUES.items():
         text = re.sub(rf"(?<= ){name}\b", value, text)
     return text

@@ -13,11 +13,13 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
 
-# Three divide no list of the tests evenly.
-RANKS = (1, 2, 3, 4) if os.environ.get("SLUICE_LONG_TESTS") else (1, 2, 3)
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from rank_processes import left_after_waiting, pid_of_rank
+
+# Three divide hardly a list of the tests evenly.
+RANKS = (1, 2, 3, 4) if os.environ.get("SLUICE_LONG_TESTS") else (1, 3)
 # Open MPI refuses root and more processes than cores, unless it is told otherwise.
 MPIRUN = ["mpirun", "--oversubscribe", "--bind-to", "none"]
 ENVIRONMENT = dict(os.environ, OMPI_MCA_mpi_yield_when_idle="1", OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
@@ -81,6 +83,15 @@ class Mpi(unittest.TestCase):
         files = [without_times(json.loads(file)) if file.startswith(b"{") else file for file in files]
         return without_times(results), files, ended.stdout
 
+    def golden_model(self, name):
+        """A golden model with a tokenizer of letters, and a text of them."""
+        model = self.folder / name
+        shutil.copytree(self.golden / "models" / name, model)
+        (model / "tokenizer.json").write_text(json.dumps(letters()), encoding="utf-8")
+        text = self.folder / "letters.txt"
+        text.write_text("the sea was calm, and nobody spoke of the storm. " * 18, encoding="utf-8")
+        return ["-m", model, "-f", text]
+
     def expect_equal_on_all(self, *words, outputs=()):
         one = self.results_of(1, *words, outputs=outputs)
         for n_ranks in RANKS[1:]:
@@ -101,12 +112,7 @@ class Equal(Mpi):
                                  "keys,refine", "--tau", "0.5", "--window", 16, "--predict", 4)
 
     def test_an_encoder(self):
-        model = self.folder / "bert"
-        shutil.copytree(self.golden / "models" / "bert", model)
-        (model / "tokenizer.json").write_text(json.dumps(letters()), encoding="utf-8")
-        text = self.folder / "letters.txt"
-        text.write_text("the sea was calm, and nobody spoke of the storm. " * 9, encoding="utf-8")
-        self.expect_equal_on_all("eval", "-m", model, "-f", text, "--attention", "keys", "--tau", "0.5")
+        self.expect_equal_on_all("eval", *self.golden_model("bert"), "--attention", "keys", "--tau", "0.5")
 
     def test_analyze(self):
         # The random control is among the figures.
@@ -114,13 +120,13 @@ class Equal(Mpi):
                                  "residual,key", "--subspace", "--rank", 8)
 
     def test_calibrate(self):
-        self.expect_equal_on_all("calibrate", "-m", self.model, "-f", self.text, "-c", 64, "--windows", 6, "--rank", "4,8",
+        self.expect_equal_on_all("calibrate", *self.golden_model("llama-gqa-tied"), "-c", 64, "--windows", 6, "--rank", "4,8",
                                  "--selection", "normed,residual", "--running", "0.1", outputs=["bases.safetensors"])
 
     def test_tune(self):
         # By keys read, which are counted: times differ from run to run, and plans with them.
         results, _, _ = self.expect_equal_on_all(
-            "tune", "-m", self.model, "-f", self.text, "-c", 64, "--max-kl", "0.05", "--windows", 3, "--held-out", 3,
+            "tune", *self.golden_model("llama-gqa-tied"), "-c", 64, "--max-kl", "0.05", "--windows", 3, "--held-out", 3,
             "--objective", "reads", "--window", 8, "--segment", 16, "--page", 4, "--delta", "0.1,inf", "--no-needles",
             outputs=["plan.json"])
         self.assertIsNone(results["dense_because"])
@@ -136,29 +142,6 @@ class Equal(Mpi):
 
 
 class Ends(Mpi):
-    def left(self):
-        """Processes that have to do with this test's folder."""
-        found = []
-        for entry in pathlib.Path("/proc").iterdir():
-            if entry.name.isdigit() and int(entry.name) != os.getpid():
-                try:
-                    line = (entry / "cmdline").read_bytes()
-                except OSError:
-                    continue
-                if str(self.folder).encode() in line:
-                    found.append(int(entry.name))
-        return found
-
-    def pid_of_rank(self, rank):
-        for pid in self.left():
-            try:
-                lines = pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-            except OSError:
-                continue
-            if f"OMPI_COMM_WORLD_RANK={rank}".encode() in lines:
-                return pid
-        return None
-
     def long_text(self):
         text = self.folder / "long.txt"
         text.write_text(self.text.read_text(encoding="utf-8") * 400, encoding="utf-8")
@@ -173,16 +156,12 @@ class Ends(Mpi):
         self.addCleanup(process.stderr.close)
         self.addCleanup(process.stdout.close)
         process.stdout.readline()  # the heading of the first window
-        os.kill(self.pid_of_rank(1), signal.SIGKILL)
+        os.kill(pid_of_rank(1, self.folder), signal.SIGKILL)
         process.stdout.read()
         errors = process.stderr.read().decode()
         self.assertNotEqual(process.wait(timeout=SECONDS), 0)
         self.assertIn("rank 1", errors)
-        for _ in range(600):  # what mpirun has ended may still be on its list
-            if not self.left():
-                break
-            time.sleep(0.1)
-        self.assertEqual(self.left(), [])
+        self.assertEqual(left_after_waiting(self.folder), [])
         self.assertEqual({p.name for p in self.folder.iterdir()}, {"long.txt"})
 
     def test_a_rank_that_fails_names_itself(self):

@@ -12,11 +12,14 @@ import struct
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+from rank_processes import left_after_waiting, pid_of_rank
+
 SLUICE, MODEL = sys.argv[1:3]
-ENVIRONMENT = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+ENVIRONMENT = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+               "OMPI_MCA_mpi_yield_when_idle": "1", "OMPI_MCA_odls_base_sigkill_timeout": "1"}
 PROMPT = "Once upon a time there was a ship that sailed to the north and"
 
 
@@ -29,27 +32,6 @@ def launched(n_ranks, *arguments):
 def run(n_ranks, *arguments, stdin=""):
     return subprocess.run(launched(n_ranks, *arguments), input=stdin, capture_output=True, text=True,
                           timeout=120, env=ENVIRONMENT)
-
-
-def processes_of(folder):
-    """Those that have it in their command line."""
-    found = []
-    for entry in pathlib.Path("/proc").iterdir():
-        if entry.name.isdigit() and int(entry.name) != os.getpid():
-            try:
-                if str(folder).encode() in (entry / "cmdline").read_bytes():
-                    found.append(int(entry.name))
-            except OSError:
-                continue
-    return found
-
-
-def pid_of_rank(rank, folder):
-    for pid in processes_of(folder):
-        environment = pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-        if f"OMPI_COMM_WORLD_RANK={rank}".encode() in environment:
-            return pid
-    return None
 
 
 def said(result):
@@ -132,11 +114,7 @@ class Split(unittest.TestCase):
                     os.kill(pid_of_rank(1, folder), signal.SIGKILL)
                     process.stdout.read()
                 self.assertNotEqual(process.wait(timeout=120), 0)
-                for _ in range(600):  # what mpirun has ended may still be on its list
-                    if not processes_of(folder):
-                        break
-                    time.sleep(0.1)
-                self.assertEqual(processes_of(folder), [])
+                self.assertEqual(left_after_waiting(folder), [])
 
     def test_an_error_of_all_ranks_is_said_once(self):
         result = run(3, "-m", "/nowhere", "-p", PROMPT)

@@ -274,7 +274,7 @@ Measured tell_speed(const DemoScene& scene) {
   print_heading("5. What it saves in time, here and now");
   BenchOptions options;
   options.n_predict = 128;  // a block: its selection falls into every sample
-  options.lengths = lengths_of(scene, {512, 1024, kDemoTokens - options.n_predict});
+  options.lengths = lengths_of(scene, {512, kDemoTokens - options.n_predict});
   options.repeat = 5;
   const std::vector<UniformChoice> choices = {{.attention = refine_at(kDelta)},
                                               {.attention = keys_at(kTau)}};
