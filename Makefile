@@ -8,6 +8,9 @@ BIN = build/$(PRESET)/bin
 export CCACHE_BASEDIR ?= $(CURDIR)
 export CCACHE_NOHASHDIR = 1
 LAUNCHER = $$(command -v ccache >/dev/null && echo -DCMAKE_CXX_COMPILER_LAUNCHER=$$(command -v ccache))
+# Where there is no GPU, code for it is compiled and not run by tests and linting: it need not be optimised there.
+CUDA_QUICK = OFF
+NO_GPU = $$(nvidia-smi -L >/dev/null 2>&1 && echo OFF || echo ON)
 CUDA_HERE = $$(nvidia-smi -L >/dev/null 2>&1 && echo -DSLUICE_CUDA=AUTO -DCMAKE_CUDA_ARCHITECTURES=native)
 # A configured release build has the program too.
 DEMO = $(if $(wildcard build/release/build.ninja),release,demo)
@@ -36,7 +39,7 @@ deps:
 	@scripts/install-deps
 
 build: deps
-	@cmake --preset $(PRESET) --log-level=WARNING $(LAUNCHER) $(CMAKE_FLAGS)
+	@cmake --preset $(PRESET) --log-level=WARNING $(LAUNCHER) -DSLUICE_CUDA_QUICK=$(CUDA_QUICK) $(CMAKE_FLAGS)
 	cmake --build --preset $(PRESET) -j $(JOBS)
 
 # Before the build, which makes what it finds the packages for.
@@ -45,7 +48,7 @@ test-deps:
 	@scripts/install-deps browser || echo "no Chromium; the tests of pages will be skipped"
 
 test: test-deps
-	$(MAKE) build
+	$(MAKE) build CUDA_QUICK="$(NO_GPU)"
 	ctest --preset $(PRESET)
 
 # Neither tests nor code for GPUs that are not here: the first demo should not take long.
@@ -114,7 +117,8 @@ format-check:
 
 # CHECKS=-clang-analyzer-* leaves out the path analysis, which takes half of the time and more. FOLDERS of src.
 FOLDERS = .*
-lint: build format-check
+lint: format-check
+	$(MAKE) build CUDA_QUICK="$(NO_GPU)"
 	run-clang-tidy -quiet -p build/$(PRESET) -j $(JOBS) $(if $(CHECKS),-checks='$(CHECKS)') \
 	  -extra-arg=-Wno-unknown-warning-option -extra-arg=-Wno-ignored-optimization-argument \
 	  -extra-arg=-Wno-string-conversion '/src/$(FOLDERS)/.*\.cpp$$'

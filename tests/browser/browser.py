@@ -1,6 +1,7 @@
 """A headless Chromium, and what every test of a page needs."""
 
 import json
+import os
 import pathlib
 import re
 import shutil
@@ -59,6 +60,7 @@ class Browser:
             sample.generate("The gate", " opens at dawn", "keys"), sample.bench(),
             sample.calibrate(), sample.tune(), refined(),
             sample.audited(), sample.needle()])
+        cls.driver.get("about:blank")  # not the browser's own first page, which asks for much
 
     @classmethod
     def stop(cls):
@@ -110,6 +112,10 @@ CUT_TEXT = """
   }
   return cut;
 """
+
+
+# Large pages, of seconds each: `make nightly` asks for them.
+long_test = unittest.skipUnless(os.environ.get("SLUICE_LONG_TESTS"), "a large page, in make nightly")
 
 
 class PageTest(unittest.TestCase):

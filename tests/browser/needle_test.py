@@ -3,7 +3,7 @@
 import math
 
 import sample
-from browser import Browser, CUT_TEXT, PageTest
+from browser import Browser, CUT_TEXT, PageTest, long_test
 
 READERS = ["dense", "refine, delta 0.03", "keys, τ 0.5"]
 
@@ -106,6 +106,7 @@ class Needles(PageTest):
         self.assertEqual(self.labels(self.VIEW + ".plot")[:3],
                          [f"needle, {name}" for name in READERS])
 
+    @long_test
     def test_many_depths_and_lengths_fit(self):
         many = sample.needle(lengths=tuple(range(1024, 17 * 1024, 1024)), n_depths=60, n_cases=1)
         for name, results in (("needle", self.results), ("needle-many", many)):

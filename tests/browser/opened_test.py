@@ -1,6 +1,6 @@
 """The view of what queries of refined attention open. browser_test.py runs it."""
 
-from browser import Browser, CUT_TEXT, PageTest
+from browser import Browser, CUT_TEXT, PageTest, long_test
 from sample_attention import refined
 
 
@@ -125,6 +125,7 @@ class Opened(PageTest):
                          ["Positions 0 to 511", "Positions 512 to 1,023"])
         self.assertEqual(self.js("return document.querySelectorAll('.failed').length"), 0)
 
+    @long_test
     def test_many_layers_heads_and_positions_fit(self):
         page = Browser.report("opened-large", [refined(32, 32, 8, 16384)])
         for width in (380, 1600):

@@ -4,7 +4,7 @@ from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.keys import Keys
 
 import sample
-from browser import Browser, PageTest
+from browser import Browser, PageTest, long_test
 
 
 class TokenMap(PageTest):
@@ -101,6 +101,7 @@ class TokenMap(PageTest):
 
 
 class LongText(PageTest):
+    @long_test
     def test_8192_tokens_and_32_layers_are_a_small_page_that_moves(self):
         n_tokens, n_layers = 8192, 32
         map_ = sample.token_map(sample.words(n_tokens, seed=6), n_layers, seed=7)

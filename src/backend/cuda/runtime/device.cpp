@@ -102,6 +102,9 @@ Context::Context(int device, std::optional<cudaStream_t> stream) : device_(devic
       std::to_string(properties.major) + "." + std::to_string(properties.minor);
   description_ = std::string(properties.name) + ", compute capability " + capability + ", " +
                  mebibytes(properties.totalGlobalMem);
+#ifdef SLUICE_CUDA_QUICK
+  description_ += ", kernels not optimised (make build optimises them)";
+#endif
   if (compute_capability_ < kOldestCapability)
     throw Error(std::string(properties.name) + " has compute capability " + capability +
                     ", 8.0 or more is needed",
