@@ -109,11 +109,11 @@ golden:
 
 format:
 	@scripts/install-deps lint
-	clang-format -i $(SOURCES)
+	@clang-format -i $(SOURCES)
 
 format-check:
 	@scripts/install-deps lint
-	clang-format --dry-run --Werror $(SOURCES)
+	@clang-format --dry-run --Werror $(SOURCES)
 
 # CHECKS=-clang-analyzer-* leaves out the path analysis, which takes half of the time and more. FOLDERS of src.
 FOLDERS = .*
