@@ -121,7 +121,7 @@ lint: format-check
 	$(MAKE) build CUDA_QUICK="$(NO_GPU)"
 	run-clang-tidy -quiet -p build/$(PRESET) -j $(JOBS) $(if $(CHECKS),-checks='$(CHECKS)') \
 	  -extra-arg=-Wno-unknown-warning-option -extra-arg=-Wno-ignored-optimization-argument \
-	  -extra-arg=-Wno-string-conversion '/src/$(FOLDERS)/.*\.cpp$$'
+	  -extra-arg=-Wno-string-conversion -extra-arg=-Wno-unused-command-line-argument '/src/$(FOLDERS)/.*\.cpp$$'
 
 clean:
 	rm -rf build
