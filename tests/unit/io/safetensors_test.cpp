@@ -179,6 +179,7 @@ std::vector<BadSafetensorsFile> bad_safetensors_files() {
       {"Overlap", two_tensors("[0,4]", "[2,6]", 6), "tensors `a` and `b` overlap"},
       {"SameBytes", two_tensors("[0,4]", "[0,4]", 4), "tensors `a` and `b` overlap"},
       {"HoleBetween", two_tensors("[0,4]", "[8,12]", 12), "no tensor covers bytes 4 to 8"},
+      {"HoleOfOneByte", two_tensors("[0,4]", "[5,9]", 9), "no tensor covers bytes 4 to 5"},
       {"HoleBefore", one_tensor("[1]", "[4,8]", 8), "no tensor covers bytes 0 to 4"},
       {"BytesAfter", good + "x", "no tensor covers bytes 8 to 9"},
       {"Truncated", good.substr(0, good.size() - 1), "bytes 0 to 8 are out of range"},

@@ -104,6 +104,12 @@ TEST_P(Gate, FastAndSlowTokensGiveTheDenseProductInAnyOrder) {
   }
 }
 
+// A token whose residual is epsilon is fast, as docs/algorithm.md has it: within the basis, at 0.
+TEST_P(Gate, AResidualOfEpsilonIsFast) {
+  const GroupPlan exact{.kind = LinearKind::kGsi, .rank = kRank, .epsilon = 0};
+  EXPECT_EQ(run(exact, "fa", 2).counts.n_fast, 1);
+}
+
 // What is outside of the basis is left out, and nothing else: such a row gives what 'f' gives.
 TEST_P(Gate, ANearRowLosesWhatIsOutside) {
   const Outcome near = run(gsi(), "nnn", 3), inside = run(gsi(), "fff", 3);

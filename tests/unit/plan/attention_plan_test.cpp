@@ -176,6 +176,7 @@ TEST(CheckPlan, RefusesSizesOfRefineThatDoNotFit) {
   refuses([](LayerPlan& layer) { layer.refine.segment = 0; });
   refuses([](LayerPlan& layer) { layer.refine.segment = 2 * kMaxSegment; });
   refuses([](LayerPlan& layer) { layer.sinks = layer.refine.segment; });
+  refuses([](LayerPlan& layer) { layer.sinks = layer.refine.segment - layer.refine.page + 1; });
   refuses([](LayerPlan& layer) { layer.window = 100; });
   refuses([](LayerPlan& layer) { layer.refine.tile = 0; });
   refuses([](LayerPlan& layer) { layer.refine.tile_factor = 0; });
