@@ -163,6 +163,24 @@ TEST(UniformAttention, RulesOfRefineComeBackByName) {
   EXPECT_EQ(refine_rule_name(kMeanError), "mean-error");
 }
 
+TEST(CheckPlan, SinksLeaveAPageOfASegment) {
+  UniformAttention choice;
+  choice.mode = AttentionMode::kRefine;
+  AttentionPlan plan = uniform_plan(choice, causal_shape());
+  LayerPlan& layer = plan.layers[0];
+  layer.refine.early = layer.refine.segment;  // its parts leave a page too
+  layer.sinks = layer.refine.segment - layer.refine.page;
+  EXPECT_NO_THROW(check_plan(plan, causal_shape()));
+  layer.sinks += layer.refine.page;
+  try {
+    check_plan(plan, causal_shape());
+    ADD_FAILURE() << layer.sinks << " sinks are not refused";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("sinks leave nothing to cluster"), std::string::npos)
+        << error.what();
+  }
+}
+
 TEST(CheckPlan, RefusesSizesOfRefineThatDoNotFit) {
   const auto refuses = [](const std::function<void(LayerPlan&)>& spoil) {
     UniformAttention choice;
@@ -176,7 +194,6 @@ TEST(CheckPlan, RefusesSizesOfRefineThatDoNotFit) {
   refuses([](LayerPlan& layer) { layer.refine.segment = 0; });
   refuses([](LayerPlan& layer) { layer.refine.segment = 2 * kMaxSegment; });
   refuses([](LayerPlan& layer) { layer.sinks = layer.refine.segment; });
-  refuses([](LayerPlan& layer) { layer.sinks = layer.refine.segment - layer.refine.page + 1; });
   refuses([](LayerPlan& layer) { layer.window = 100; });
   refuses([](LayerPlan& layer) { layer.refine.tile = 0; });
   refuses([](LayerPlan& layer) { layer.refine.tile_factor = 0; });
