@@ -18,7 +18,7 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 from rank_processes import left_after_waiting, pid_of_rank
 
-# Three divide hardly a list of the tests evenly.
+# Most lists of these tests cannot be divided evenly by three.
 RANKS = (1, 2, 3, 4) if os.environ.get("SLUICE_LONG_TESTS") else (1, 3)
 # Open MPI refuses root and more processes than cores, unless it is told otherwise.
 MPIRUN = ["mpirun", "--oversubscribe", "--bind-to", "none"]

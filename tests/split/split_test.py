@@ -19,7 +19,7 @@ from rank_processes import left_after_waiting, pid_of_rank
 
 SLUICE, MODEL = sys.argv[1:3]
 ENVIRONMENT = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-               "OMPI_MCA_mpi_yield_when_idle": "1", "OMPI_MCA_odls_base_sigkill_timeout": "1"}
+               "OMPI_MCA_mpi_yield_when_idle": "1"}
 PROMPT = "Once upon a time there was a ship that sailed to the north and"
 
 
