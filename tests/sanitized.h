@@ -42,15 +42,15 @@ std::vector<Case> thinned(std::initializer_list<Case> cases, size_t n) {
   return thinned(std::vector<Case>(cases), n);
 }
 
-// All of the cases in long runs, else every n-th from the first on. With an n that is prime to the
-// lengths of the lists of `combinations`, every element of each is met, and with several of the
-// others.
+// All of the cases in long runs, and where few are asked for, which are thinned already; else every
+// n-th from the first on. With an n that is prime to the lengths of the lists of `combinations`,
+// every element of each is met, and with several of the others.
 template <typename Cases>
 auto sampled(const Cases& cases, size_t n) {
   std::vector<std::decay_t<decltype(*std::begin(cases))>> kept;
   size_t index = 0;
   for (const auto& one : cases)
-    if (index++ % n == 0 || kLongTests) kept.push_back(one);
+    if (index++ % n == 0 || kLongTests || kFewCases) kept.push_back(one);
   return kept;
 }
 
