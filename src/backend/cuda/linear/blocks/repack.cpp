@@ -94,37 +94,50 @@ void read_large(const std::byte* block, RawBlock& raw) {
 
 void put_half(std::byte* to, uint16_t half) { std::memcpy(to, &half, sizeof half); }
 
-// The quants of one step of a row: 8 columns to each of four lanes.
+// What lane t of a row has of a step: the low four bits of 8 columns, and the high ones.
+struct LaneQuants {
+  uint32_t low = 0, high = 0;
+};
+template <DType kType>
+LaneQuants lane_quants(const uint8_t* quants, int t) {
+  LaneQuants lane;
+  for (int pair = 0; pair < 4; ++pair) {
+    const uint8_t* q = quants + pair_column<kType>(t, pair);
+    const uint32_t both = q[0] | uint32_t{q[1]} << 16;
+    lane.low |= (both & 0x000f000fu) << (4 * pair);
+    lane.high |= (both >> 4 & 0x000f000fu) << (ChunkFormat<kType>::kHighBits * pair);
+  }
+  return lane;
+}
+
+// Simple on purpose: GCC 12 at -O2 lost bits where this stood inside the loop that packs them.
+void add_word(std::byte* to, uint32_t bits) {
+  uint32_t word = 0;
+  std::memcpy(&word, to, sizeof word);
+  word |= bits;
+  std::memcpy(to, &word, sizeof word);
+}
+
+// The quants of one step of a row: 8 columns to each of four lanes. Of a chunk of zeros, whose
+// words steps and rows share.
 template <DType kType>
 void put_quants(const uint8_t* quants, int row, int span, int step, std::byte* chunk) {
   using Format = ChunkFormat<kType>;
-  const int g = row % 8, upper = row / 8;
+  const int upper = row / 8, first_lane = row % 8 * 4;
+  std::byte* whole = chunk + span * Format::kQuants + 512 * step + 8 * upper;
+  std::byte* low = chunk + span * Format::kQuants + 4 * (2 * step + upper);
+  std::byte* high = chunk + Format::kHighAt + span * Format::kHigh;
   for (int t = 0; t < 4; ++t) {
-    const int lane = 4 * g + t;
+    const int lane = first_lane + t;
     if constexpr (Format::kWhole) {
-      std::memcpy(chunk + span * Format::kQuants + 512 * step + 16 * lane + 8 * upper,
-                  quants + 8 * t, 8);
-      continue;
-    }
-    uint32_t low = 0, high = 0;
-    for (int pair = 0; pair < 4; ++pair)
-      for (int which = 0; which < 2; ++which) {
-        const uint32_t q = quants[pair_column<kType>(t, pair) + which];
-        low |= (q & 0xfu) << (4 * pair + 16 * which);
-        high |= (q >> 4) << (Format::kHighBits * pair + 16 * which);
-      }
-    std::memcpy(chunk + span * Format::kQuants + 16 * lane + 4 * (2 * step + upper), &low,
-                sizeof low);
-    if constexpr (Format::kHighBits > 0) {
-      // Steps and rows of a lane share words.
-      constexpr int kShare = 4 * Format::kHighBits;
-      const int place = Format::kHighBits == 1 ? 2 * step + upper : upper;
-      std::byte* at = chunk + Format::kHighAt + span * Format::kHigh +
-                      4 * Format::kHighBits * lane + (Format::kHighBits == 2 ? 4 * step : 0);
-      uint32_t word = 0;
-      std::memcpy(&word, at, sizeof word);
-      word |= high << (kShare * place);
-      std::memcpy(at, &word, sizeof word);
+      std::memcpy(whole + 16 * lane, quants + 8 * t, 8);
+    } else {
+      const LaneQuants packed = lane_quants<kType>(quants, t);
+      add_word(low + 16 * lane, packed.low);
+      if constexpr (Format::kHighBits == 1)
+        add_word(high + 4 * lane, packed.high << (4 * (2 * step + upper)));
+      else if constexpr (Format::kHighBits == 2)
+        add_word(high + 8 * lane + 4 * step, packed.high << (8 * upper));
     }
   }
 }
