@@ -61,8 +61,7 @@ TEST_P(EveryBackend, ABasisChangesNoLargeSet) {
       {RowKind::kChain, 400, 64, 0.3, 3},          {RowKind::kDuplicates, 513, 64, 0.3, 5},
       {RowKind::kLattice, 600, 64, 0.5, 6},        {RowKind::kNearThreshold, 300, 64, 0.3, 7},
       {RowKind::kNearThreshold, 320, 193, 0.5, 8}, {RowKind::kClusters, 300, 700, 0.5, 12}};
-  for (const auto& [c, rule] :
-       sampled(thinned(combinations(cases, kAllRules), 20), 5)) {
+  for (const auto& [c, rule] : sampled(thinned(combinations(cases, kAllRules), 20), 5)) {
     const int64_t d = c.d_model;
     const auto rows = select_rows(c, dtype());
     const std::array bases = {random_basis(4, d, c.seed), basis_of(rows, d / 8, d, c.seed),

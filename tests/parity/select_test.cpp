@@ -224,8 +224,7 @@ const SelectCase kLargeCases[] = {
 TEST_P(EveryBackend, LargeSetsEqualTheReferences) {
   if (kSanitized && dtype() == DType::kBF16)
     GTEST_SKIP() << "as long again under a sanitizer; small sets run there";
-  for (const auto& [c, rule] :
-       sampled(thinned(combinations(kLargeCases, kAllRules), 11), 5)) {
+  for (const auto& [c, rule] : sampled(thinned(combinations(kLargeCases, kAllRules), 11), 5)) {
     SCOPED_TRACE(testing::PrintToString(c) + ", rule " + std::to_string(static_cast<int>(rule)));
     SelectInputs in = select_inputs(c, dtype(), rule, {c.tau, 0.6});
     in.spec.sinks = c.seed % 2 == 0 ? 4 : 0;
