@@ -27,7 +27,7 @@ struct AttentionOptions {
   AttentionMode mode = AttentionMode::kDense;
   // kRefine: a query reads the members of a cluster where the error of reading its mean is
   // estimated at delta or more. 0 reads all of them, infinity none.
-  double delta = 0.01;
+  double delta = 0.005;
   // kRefine: every query of a prompt decides for itself, as in decoding. Slower.
   bool strict = false;
   // kKeys, kCopy: tokens of cosine 1 - tau^2 or more are redundant. 0 merges none.

@@ -53,7 +53,7 @@ class Attention:
     """The keys and values of one layer of one sequence, which grows."""
 
     def __init__(self, *, n_heads: int, head_dim: int, capacity: int, n_kv_heads: int | None = None,
-                 scale: float = 0, mode: str = "dense", delta: float = 0.01, strict: bool = False,
+                 scale: float = 0, mode: str = "dense", delta: float = 0.005, strict: bool = False,
                  window: int | None = None, sinks: int | None = None, plan: Plan | None = None,
                  layer: int = 0, device: str | AttentionDevice = "cpu", dtype: str = "f32") -> None:
         """

@@ -24,7 +24,7 @@ class Plan:
         return plan
 
     @classmethod
-    def uniform(cls, mode: str = "refine", *, delta: float = 0.01, strict: bool = False,
+    def uniform(cls, mode: str = "refine", *, delta: float = 0.005, strict: bool = False,
                 tau: float | str = 0.3, window: int | None = None, sinks: int | None = None,
                 from_layer: int = 0) -> Plan:
         """The same in all layers; names and defaults are those of the program's flags.

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <functional>
@@ -17,26 +18,37 @@
 
 namespace sluice::impl {
 
-// ClusterKind::kPages looks at the dimensions in which the keys of a segment vary most, rounded to
-// bf16: fewer than all are as good (docs/results/refine.md), and fit tensor cores on every dtype.
+// Clusters are formed by the dimensions in which the keys of a segment vary most, rounded to bf16:
+// fewer than all are as good (docs/results/refine.md), and fit tensor cores on every dtype.
 inline constexpr int64_t kSplitDims = 32;
 // Steps towards the leading direction of a group of keys, which it halves.
 inline constexpr int kPowerSteps = 3;
 
-// How the tokens of a closed segment are grouped.
-enum class ClusterKind : uint8_t {
-  kPages,    // equal clusters by recursive median split along the leading direction
-  kMeans,    // k-means from evenly spaced tokens
-  kNearest,  // nearest of evenly spaced tokens
-};
+// A head's dimensions in groups that have a spread each. There are as many as one tensor core
+// product is deep.
+inline constexpr int kSpreadGroups = 8;
+// Dimensions of less variance than this share of the largest count as equal.
+inline constexpr double kLeastVariance = 1e-6;
+struct DimGroups {
+  std::vector<int32_t> dims;  // by their variance, least first
+  std::array<int32_t, kSpreadGroups + 1> begins =
+      {};  // group g has dims [begins[g], begins[g + 1])
 
-// What a query compares with delta.
-enum class RefineRule : uint8_t {
-  kError,      // estimate of the error that reading the mean makes
-  kStrongest,  // estimate of the weight of the strongest member
-  kMeanError,  // kError, but a tile opens by the mean of its queries: to compare with, it loses
-               // what one of them needs
+  int32_t size(int g) const {
+    return begins[static_cast<size_t>(g) + 1] - begins[static_cast<size_t>(g)];
+  }
+  // Calls use(dimension) for those of group g.
+  template <typename Use>
+  void each(int g, const Use& use) const {
+    const auto at = static_cast<size_t>(g);
+    for (int32_t i = begins[at]; i < begins[at + 1]; ++i) use(dims[static_cast<size_t>(i)]);
+  }
 };
+// Groups of alike variance inside the clusters of the first segment: of all cuts of the ordered
+// dimensions that with the least sum of squared deviations of the variances' logarithms from their
+// group's mean. Groups have a dimension at least, while there are any. A variance that is no number
+// counts as 0.
+DimGroups group_dims(const std::vector<double>& variances);
 
 struct RefineHead {
   HeadKind kind = HeadKind::kClusters;  // kWindow drops far tokens but for sinks; kDense opens all
@@ -50,12 +62,18 @@ struct RefineHead {
   }
 };
 
+// Where the near keys of the query at t begin: borders move by `step`, which divides the segment,
+// but for the first segment, which is clustered as a whole: its clusters group the dimensions.
+inline int64_t refine_border(int64_t t, int64_t window, int64_t segment, int64_t step) {
+  return near_border(t, window, segment) == 0 ? 0 : near_border(t, window, step);
+}
+
 // Causal: the query at t sees the tokens from F(t) = segment * floor(max(0, t - window) / segment)
 // on, and the sinks, exactly. Tokens before F(t) are in clusters, which are formed once for a
 // segment, when F passes its end. A query that decides for itself (tile 1, or a pass of one token)
-// sees the tokens from E(t) = early * floor(max(0, t - window) / early) on exactly, and those of
-// [F(t), E(t)) in clusters that are formed in parts of `early` tokens. Not causal: one pass; every
-// query sees all whole segments as clusters and the rest exactly.
+// sees the tokens from E(t) = early * floor(max(0, t - window) / early) on exactly, or E(t) = 0
+// where F(t) is, and those of [F(t), E(t)) in clusters that are formed in parts of `early` tokens.
+// Not causal: one pass; every query sees all whole segments as clusters and the rest exactly.
 struct RefineSpec {
   int64_t n_heads = 0, n_kv_heads = 0, head_dim = 0;
   DType dtype = DType::kF32;
@@ -65,15 +83,12 @@ struct RefineSpec {
   int64_t window = 128;
   int64_t segment = 256;
   int64_t early = 0;   // divides segment; whole pages, more than the sinks. 0: E(t) = F(t)
-  int64_t page = 16;   // tokens of a cluster; a mean size where sizes differ. Divides segment
+  int64_t page = 16;   // tokens of a cluster. Divides segment
   int64_t sinks = 16;  // first tokens that are always exact: whole pages, less than a segment
   // Queries of a head that decide together: those of [i * tile, (i + 1) * tile) in one pass open
-  // what any of them asks for (kMeanError: what the mean of their estimates does, one that is no
-  // number being 0). 1: each decides for itself. Divides window and segment.
+  // what any of them asks for. 1: each decides for itself. Divides window and segment.
   int64_t tile = 64;
   double tile_factor = 1;  // of delta, where tile > 1 and the pass has more than one query
-  ClusterKind clusters = ClusterKind::kPages;
-  RefineRule rule = RefineRule::kError;
   // Of heads that cluster. Sinks and near tokens are exact, means are those of exact members.
   CacheKind members = CacheKind::kExact;
   // Memory on a GPU grows with the tokens up to `capacity`; recorded steps need it in one place.
@@ -82,43 +97,59 @@ struct RefineSpec {
   bool keeps_all = false;
   std::vector<RefineHead> heads;  // (n_kv_heads)
 
-  // The rule of a pass of n tokens: a query that decides for itself is its own mean.
-  RefineRule rule_of_pass(int64_t n) const {
-    return rule == RefineRule::kMeanError && (tile == 1 || n == 1) ? RefineRule::kError : rule;
-  }
   // F(t), of a causal model.
   int64_t border(int64_t t) const { return near_border(t, window, segment); }
   // E(t).
   int64_t early_border(int64_t t) const {
-    return near_border(t, window, early > 0 ? early : segment);
+    return refine_border(t, window, segment, early > 0 ? early : segment);
+  }
+  // The first position that has another E(t).
+  int64_t early_border_end(int64_t t) const {
+    const int64_t border = early_border(t), step = early > 0 ? early : segment;
+    return window + (border == 0 ? segment : border + step);
   }
 };
 
 // What decides about a cluster, one for all queries.
 struct ClusterStats {
-  float n = 0;       // members
-  float spread = 0;  // mean squared deviation of members' keys from their mean, per dimension
-  float rho = 0;     // root mean square deviation of members' values from their mean, over the
-                     // mean norm of the values of the segment's clustered tokens
+  // Mean squared deviation of the members' keys from their mean, per dimension of each group of
+  // dimensions, rounded to bf16. An empty group has 0.
+  std::array<float, kSpreadGroups> spreads = {};
+  // Root mean square deviation of the members' values from their mean, over the mean norm of the
+  // values of the segment's clustered tokens.
+  float rho = 0;
 };
 
-// The estimate that a query compares with delta. score: scale * q . mean; q_norm2: scale^2 |q|^2;
-// log_z: log of the sum of exp over near scores and cluster_mass().
-struct RefineEstimate {
-  RefineRule rule;
+// The estimate that a query compares with delta, for clusters of n members whose scores have the
+// mean `score` (scale * q . mean) and the variance sigma^2: the sum over groups of a group's spread
+// times the query's sum of squares there, scaled and rounded to bf16.
+class RefineEstimate {
+ public:
+  explicit RefineEstimate(int64_t n)
+      : log_n_(std::log(static_cast<float>(n))), linear_from_(std::sqrt(2 * log_n_)) {}
 
-  bool is_error() const { return rule != RefineRule::kStrongest; }
+  // The log of what the variance adds to the mean of exp(scores): sigma^2 / 2 as for a normal
+  // distribution, and linear where a mean of n such numbers can no longer follow it, since it is
+  // less than their largest.
+  float excess(float sigma) const {
+    return sigma < linear_from_ ? 0.5f * sigma * sigma : linear_from_ * sigma - log_n_;
+  }
   // The log of what a cluster adds to the normaliser.
-  float cluster_mass(float score, float q_norm2, const ClusterStats& c) const {
-    const float log_n = std::log(c.n);
-    return is_error() ? score + log_n + 0.5f * q_norm2 * c.spread : score + log_n;
+  float log_mass(float score, float sigma) const { return score + log_n_ + excess(sigma); }
+  // How much of a cluster's weight its mean misplaces: values that go with the deviations of keys,
+  // and weight that the mean does not have.
+  float error(float sigma, float rho) const {
+    return std::min(sigma, 1.0f) * rho + std::min(excess(sigma), 1.0f);
   }
-  float operator()(float score, float q_norm2, const ClusterStats& c, float log_z) const {
-    const float variance = q_norm2 * c.spread, sigma = std::sqrt(variance);
-    if (is_error())
-      return std::exp(cluster_mass(score, q_norm2, c) - log_z) * (sigma * c.rho + 0.5f * variance);
-    return std::exp(score + sigma * std::sqrt(2 * std::log(c.n)) - log_z);
+  // log_z: log of the sum of exp over near scores and log_mass() of all clusters.
+  float operator()(float score, float sigma, float rho, float log_z) const {
+    return std::exp(log_mass(score, sigma) - log_z) * error(sigma, rho);
   }
+  float log_n() const { return log_n_; }
+  float linear_from() const { return linear_from_; }
+
+ private:
+  float log_n_, linear_from_;
 };
 
 struct AttendRefineArgs {

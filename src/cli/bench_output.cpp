@@ -14,11 +14,7 @@ std::string label_of(const UniformAttention& choice) {
   const std::string cache = exact ? "" : fmt::format("cache {}", cache_name(choice.cache));
   if (choice.mode == AttentionMode::kDense) return cache;
   if (choice.mode == AttentionMode::kRefine)
-    return fmt::format("refine{}, delta {}{}{}",
-                       choice.refine.rule == RefineRule::kError
-                           ? ""
-                           : fmt::format(" {}", refine_rule_name(choice.refine.rule)),
-                       choice.delta, exact ? "" : ", ", cache);
+    return fmt::format("refine, delta {}{}{}", choice.delta, exact ? "" : ", ", cache);
   if (choice.mode == AttentionMode::kBaseline)
     return fmt::format("{}, keep {}", attention_name(choice), choice.baseline.keep);
   std::string label = fmt::format("{}, tau {}", mode_name(choice.mode), tau_text(choice));

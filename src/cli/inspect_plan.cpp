@@ -162,8 +162,7 @@ std::vector<std::string> layer_cells(const Plan& plan, size_t index) {
   const bool keys = layer.mode == AttentionMode::kKeys;
   if (layer.mode == AttentionMode::kRefine)
     return {"refine" + cache,
-            fmt::format("{} of {}, {}, tile {}", clusters_name(layer.refine.clusters),
-                        layer.refine.page, refine_rule_name(layer.refine.rule), layer.refine.tile),
+            fmt::format("clusters of {}, tile {}", layer.refine.page, layer.refine.tile),
             taus_text(layer),
             fmt::format("{} / {} / {}", layer.window, layer.refine.segment, layer.refine.early),
             fmt::format("{}", layer.sinks),

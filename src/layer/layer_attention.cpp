@@ -70,8 +70,6 @@ RefineSpec refine_spec(const LayerPlan& plan, const AttentionShape& shape, DType
       .sinks = whole_pages(plan.sinks, page),
       .tile = plan.refine.tile,
       .tile_factor = plan.refine.tile_factor,
-      .clusters = plan.refine.clusters,
-      .rule = plan.refine.rule,
       .members = plan.cache,
       .keeps_all = shape.keeps_all,
       .heads = {}};

@@ -23,12 +23,6 @@ constexpr Names<AttentionMode, 5> kModes = {{{AttentionMode::kDense, "dense"},
                                              {AttentionMode::kCopy, "copy"},
                                              {AttentionMode::kKeys, "keys"},
                                              {AttentionMode::kRefine, "refine"}}};
-constexpr Names<ClusterKind, 3> kClusterKinds = {{{ClusterKind::kPages, "pages"},
-                                                  {ClusterKind::kMeans, "kmeans"},
-                                                  {ClusterKind::kNearest, "nearest"}}};
-constexpr Names<RefineRule, 3> kRefineRules = {{{RefineRule::kError, "error"},
-                                                {RefineRule::kStrongest, "strongest"},
-                                                {RefineRule::kMeanError, "mean-error"}}};
 constexpr Names<SelectSpace, 2> kSpaces = {
     {{SelectSpace::kResidual, "residual"}, {SelectSpace::kNormed, "normed"}}};
 constexpr Names<FarKey, 3> kFars = {
@@ -208,16 +202,8 @@ std::string_view far_name(FarKey far) { return name_in(kFars, far); }
 std::optional<FarKey> far_of(std::string_view name) { return value_in(kFars, name); }
 std::string_view kind_name(HeadKind kind) { return name_in(kKinds, kind); }
 std::optional<HeadKind> kind_of(std::string_view name) { return value_in(kKinds, name); }
-std::string_view clusters_name(ClusterKind kind) { return name_in(kClusterKinds, kind); }
-std::optional<ClusterKind> clusters_of(std::string_view name) {
-  return value_in(kClusterKinds, name);
-}
 std::string_view cache_name(CacheKind kind) { return name_in(kCacheKinds, kind); }
 std::optional<CacheKind> cache_of(std::string_view name) { return value_in(kCacheKinds, name); }
-std::string_view refine_rule_name(RefineRule rule) { return name_in(kRefineRules, rule); }
-std::optional<RefineRule> refine_rule_of(std::string_view name) {
-  return value_in(kRefineRules, name);
-}
 
 bool LayerPlan::clusters() const {
   return mode != AttentionMode::kDense &&

@@ -26,10 +26,6 @@ std::string_view far_name(FarKey far);  // "centroid", "values", "own"
 std::optional<FarKey> far_of(std::string_view name);
 std::string_view kind_name(HeadKind kind);  // "clusters", "window", "dense"
 std::optional<HeadKind> kind_of(std::string_view name);
-std::string_view clusters_name(ClusterKind kind);  // "pages", "kmeans", "nearest"
-std::optional<ClusterKind> clusters_of(std::string_view name);
-std::string_view refine_rule_name(RefineRule rule);  // "error", "strongest", "mean-error"
-std::optional<RefineRule> refine_rule_of(std::string_view name);
 std::string_view cache_name(CacheKind kind);  // "exact", "int8"
 std::optional<CacheKind> cache_of(std::string_view name);
 
@@ -42,6 +38,10 @@ struct HeadPlan {
   bool operator==(const HeadPlan&) const = default;
 };
 
+// By what refined layers decide (RefineEstimate). A plan's deltas are of this rule: with another
+// they would open something else.
+inline constexpr std::string_view kRefineRule = "error-by-groups";
+
 // The sizes of `refine`, see RefineSpec.
 struct RefinePlan {
   // Above 0 in a layer that refines. Before, 0 asks for with_defaults().
@@ -50,8 +50,6 @@ struct RefinePlan {
   int64_t page = 16;
   int64_t tile = 0;
   double tile_factor = 5;
-  ClusterKind clusters = ClusterKind::kPages;
-  RefineRule rule = RefineRule::kError;
 
   bool operator==(const RefinePlan&) const = default;
 };
@@ -119,7 +117,7 @@ struct PlanShape {
 };
 
 // Of `refine`, for a query that decides for itself.
-inline constexpr double kDefaultDelta = 0.01;
+inline constexpr double kDefaultDelta = 0.005;
 // 128 tokens up to a context of 2048, where the open segment alone is too short for some models;
 // none beyond.
 int64_t default_refine_window(int64_t context);

@@ -62,10 +62,10 @@ RefinePlan refine(const JsonValue& value) {
   integer("page", plan.page);
   integer("tile", plan.tile);
   if (const auto factor = value.find("tile_factor")) plan.tile_factor = factor->number(0);
-  if (const auto clusters = value.find("clusters"))
-    plan.clusters = clusters->named(clusters_of, "pages, kmeans or nearest");
-  if (const auto rule = value.find("rule"))
-    plan.rule = rule->named(refine_rule_of, "error, strongest or mean-error");
+  for (const char* key : {"rule", "clusters"})
+    if (const auto found = value.find(key); found && found->string(64) != kRefineRule)
+      found->refuse("is of an earlier version, and the deltas belong to it",
+                    "make a new plan: sluice tune -m MODEL -f TEXT --max-kl LOSS -o PLAN");
   return plan;
 }
 

@@ -27,8 +27,7 @@ void put_refine(const RefinePlan& refine, json& out) {
   out["page"] = refine.page;
   out["tile"] = refine.tile;
   out["tile_factor"] = refine.tile_factor;
-  out["clusters"] = clusters_name(refine.clusters);
-  out["rule"] = refine_rule_name(refine.rule);
+  out["rule"] = kRefineRule;
 }
 
 // Modes that have one kind alone do not speak of it; `dense` does where it is not the default.

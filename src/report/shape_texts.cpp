@@ -34,7 +34,7 @@ constexpr std::string_view kHeaderShapes = R"({
       "layer": "integer", "mode": "text", "window?": "integer", "block?": "integer",
       "segment?": "integer", "early?": "integer", "page?": "integer", "tile?": "integer",
       "tile_factor?": "number",
-      "clusters?": "text", "rule?": "text",
+      "rule?": "text",
       "heads": [{"kind": "text", "tau?": "number", "far?": "text", "delta?": "number"}]
     }]
   }
@@ -129,8 +129,8 @@ constexpr std::string_view kEvalShapes = R"({
     "attention": "text", "select?": "text", "space?": "text", "tau?": "number", "far?": "text",
     "window?": "integer", "block?": "integer", "sinks?": "integer", "outlier_ratio?": "number",
     "from_layer?": "integer", "delta?": "number", "segment?": "integer", "early?": "integer",
-    "page?": "integer", "tile?": "integer", "tile_factor?": "number", "clusters?": "text",
-    "rule?": "text", "cache?": "text", "plan?": "text"
+    "page?": "integer", "tile?": "integer", "tile_factor?": "number", "rule?": "text",
+    "cache?": "text", "plan?": "text"
   }
 })";
 

@@ -31,13 +31,12 @@ def refine_reads(rng, share, n_heads, n_window, context):
             "opened_by_head": [x * clustered / dense for x in by_head], "positions": positions}
 
 
-def refined(n_layers=6, n_heads=6, n_kv_heads=3, context=1024, clusters="pages", rule="error",
-            **names):
+def refined(n_layers=6, n_heads=6, n_kv_heads=3, context=1024, rule="error-by-groups", **names):
     """An eval of refined attention; the first layer is dense, one head reads its window alone."""
     rng = random.Random(10)
     runs = []
     refine = {"window": WINDOW, "segment": SEGMENT, "page": PAGE, "tile": 64, "tile_factor": 1,
-              "clusters": clusters, "rule": rule}
+              "rule": rule}
     for delta, kl, share in ((0.003, 0.0035, 0.5), (0.1, 0.031, 0.03), (None, 0.13, 0)):
         reads = [None] + [refine_reads(rng, share, n_heads, n_heads // n_kv_heads, context)
                           for _ in range(1, n_layers)]
@@ -83,7 +82,7 @@ def compared(context=2048, **names):
                 settings = choice("keys", step)
             elif attention == "refine":
                 settings.update(delta=step, window=128, segment=128, early=32, page=16, tile=tile,
-                                tile_factor=5, clusters="pages", rule="error", cache="exact",
+                                tile_factor=5, rule="error-by-groups", cache="exact",
                                 sinks=16, from_layer=0)
             else:
                 settings.update(keep=step, from_layer=0)

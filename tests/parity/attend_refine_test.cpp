@@ -48,12 +48,10 @@ const RefineCase kCausal[] = {
      .tile = 1,
      .heads = {kDense, kFew, kSome, kWindow}},
     {.n_tokens = 700, .head_dim = 64, .n_heads = 3, .n_kv_heads = 1, .segment = 256, .tile = 32},
-    {.n_tokens = 600,
-     .head_dim = 16,
-     .segment = 256,
-     .delta = 0.2,
-     .rule = RefineRule::kStrongest,
-     .size = 4},
+    {.n_tokens = 600, .head_dim = 16, .segment = 256, .delta = 0.2, .size = 4},
+    // Keys with a bias that no query looks at.
+    {.n_tokens = 500, .head_dim = 64, .window = 0, .segment = 256, .tile = 128, .bias = 40},
+    {.n_tokens = 400, .head_dim = 80, .early = 64, .tile = 1, .delta = 0.01, .bias = 40},
     {.n_tokens = 600, .head_dim = 64, .segment = 64, .tile = 1, .size = 3},
     // Early parts of segments, which single queries see.
     {.n_tokens = 450, .head_dim = 64, .window = 0, .segment = 256, .early = 64, .tile = 1},
@@ -95,8 +93,6 @@ const RefineCase kRare[] = {
      .sinks = 0,
      .tile = 1,
      .rare = true},
-    {.n_tokens = 400, .head_dim = 64, .delta = 0.3, .clusters = ClusterKind::kMeans, .rare = true},
-    {.n_tokens = 400, .head_dim = 64, .tile = 1, .clusters = ClusterKind::kMeans, .rare = true},
     {.n_tokens = 400, .head_dim = 64, .members = CacheKind::kInt8, .rare = true},
     {.n_tokens = 400,
      .head_dim = 64,
@@ -106,27 +102,10 @@ const RefineCase kRare[] = {
      .rare = true},
     {.n_tokens = 400,
      .head_dim = 64,
-     .early = 64,
-     .tile = 1,
-     .clusters = ClusterKind::kMeans,
-     .rare = true},
-    {.n_tokens = 400,
-     .head_dim = 64,
      .n_heads = 4,
      .tile = 1,
      .heads = {kOpen, kDense},
      .members = CacheKind::kInt8,
-     .rare = true},
-    {.n_tokens = 400,
-     .head_dim = 64,
-     .delta = 0.4,
-     .clusters = ClusterKind::kNearest,
-     .rare = true},
-    {.n_tokens = 400,
-     .head_dim = 64,
-     .tile = 1,
-     .clusters = ClusterKind::kNearest,
-     .rule = RefineRule::kStrongest,
      .rare = true},
 };
 
@@ -135,53 +114,6 @@ const RefineCase kEncoders[] = {
     {.n_tokens = 256, .head_dim = 64, .n_heads = 4, .sinks = 0, .delta = 0.3, .causal = false},
     {.n_tokens = 300, .head_dim = 64, .tile = 1, .heads = {kSome, kDense}, .causal = false},
     {.n_tokens = 330, .head_dim = 80, .segment = 64, .heads = {kMeans, kFew}, .causal = false},
-};
-
-// Tiles that open by the mean of their queries; a tile of 1 is a query.
-const RefineCase kByMean[] = {
-    {.n_tokens = 500, .head_dim = 64, .delta = 0.01, .rule = RefineRule::kMeanError},
-    {.n_tokens = 600,
-     .head_dim = 80,
-     .n_heads = 4,
-     .segment = 64,
-     .tile = 16,
-     .tile_factor = 2,
-     .heads = {kFew, kDense},
-     .rule = RefineRule::kMeanError,
-     .pad = 3},
-    {.n_tokens = 500,
-     .head_dim = 128,
-     .n_heads = 3,
-     .n_kv_heads = 1,
-     .window = 0,
-     .segment = 256,
-     .early = 64,
-     .tile = 128,
-     .delta = 0.003,
-     .rule = RefineRule::kMeanError},
-    {.n_tokens = 300, .head_dim = 64, .heads = {kOpen, kMeans}, .rule = RefineRule::kMeanError},
-    {.n_tokens = 300, .head_dim = 64, .early = 32, .tile = 1, .rule = RefineRule::kMeanError},
-    {.n_tokens = 330,
-     .head_dim = 65,
-     .window = 24,
-     .segment = 48,
-     .page = 6,
-     .sinks = 6,
-     .tile = 12,
-     .delta = 0.02,
-     .rule = RefineRule::kMeanError,
-     .rare = true},
-    {.n_tokens = 400,
-     .head_dim = 64,
-     .delta = 0.05,
-     .clusters = ClusterKind::kMeans,
-     .rule = RefineRule::kMeanError,
-     .rare = true},
-    {.n_tokens = 330,
-     .head_dim = 64,
-     .delta = 0.01,
-     .rule = RefineRule::kMeanError,
-     .causal = false},
 };
 
 std::vector<RefineCase> causal_cases() {
@@ -227,25 +159,9 @@ TEST_P(EveryBackend, RefineAttentionAgreesWithTheReference) {
   }
 }
 
-// In one pass, and in passes that end at and within tiles, with single steps among them.
-TEST_P(EveryBackend, RefineByTheMeanOfATileAgreesWithTheReference) {
-  for (const RefineCase& given : sampled(kByMean, 3)) {
-    std::vector<std::vector<int64_t>> passes{{}};
-    if (given.causal) passes.push_back({64, 128, 200, 201, 202, 256, 290});
-    for (const auto& cuts : passes) {
-      SCOPED_TRACE(testing::PrintToString(given) + ", passes " + std::to_string(cuts.size() + 1));
-      const RefineInputs in(given, dtype());
-      const RefineCase c = with_clear_delta(*reference, dtype(), given, in, cuts);
-      const RefineAnswer expected = expected_refine(*reference, dtype(), c, in, cuts);
-      const auto got = attend_refine(*backend, dtype(), dtype(), c, in, cuts);
-      expect_answer(got, dtype(), c, in, expected);
-    }
-  }
-}
-
 // One query of a tile looks for the 16 keys that stand out; those of the others are zeros and ask
 // for nothing.
-TEST_P(EveryImplementation, AMeanHidesTheQueryThatNeedsOnePlace) {
+TEST_P(EveryImplementation, ATileOpensWhatOneOfItsQueriesNeeds) {
   RefineCase c{.n_tokens = 256, .head_dim = 64, .window = 0, .delta = 0.1};
   RefineInputs in(c, dtype());
   std::fill(in.queries.begin(), in.queries.end(), 0.0f);
@@ -257,23 +173,17 @@ TEST_P(EveryImplementation, AMeanHidesTheQueryThatNeedsOnePlace) {
     in.queries[at(kQuery)] = 40;
     for (int64_t t = 40; t < 56; ++t) in.keys[at(t)] = t % 2 == 0 ? 5 : 3;
   }
-  // An estimate of 0.8, 1/64 of it as a mean.
-  const auto opened = [&](RefineRule rule, const std::vector<int64_t>& cuts) {
-    c.rule = rule;
+  const auto opened = [&](const std::vector<int64_t>& cuts) {
     return attend_refine(*backend, dtype(), dtype(), c, in, cuts)->opened;
   };
   using Counts = std::vector<int64_t>;  // of two segments, two heads
-  EXPECT_EQ(opened(RefineRule::kError, {}), (Counts{0, 0, 64 * 16, 64 * 16}));
-  EXPECT_EQ(opened(RefineRule::kMeanError, {}), (Counts{0, 0, 0, 0}));
-  // Alone, and as one of a few, it counts.
-  EXPECT_EQ(opened(RefineRule::kMeanError, {150, 151}), (Counts{0, 0, 16, 16}));
-  EXPECT_EQ(opened(RefineRule::kMeanError, {148, 152}), (Counts{0, 0, 64, 64}));
+  EXPECT_EQ(opened({}), (Counts{0, 0, 64 * 16, 64 * 16}));
+  EXPECT_EQ(opened({150, 151}), (Counts{0, 0, 16, 16}));  // alone
 }
 
 // A query that is no number asks for nothing, and the others of its tile still count.
-TEST_P(EveryImplementation, AMeanTakesWhatIsANumber) {
-  const RefineCase c{
-      .n_tokens = 300, .head_dim = 64, .heads = {kOpen, kMeans}, .rule = RefineRule::kMeanError};
+TEST_P(EveryImplementation, ATileTakesWhatIsANumber) {
+  const RefineCase c{.n_tokens = 300, .head_dim = 64, .heads = {kOpen, kMeans}};
   RefineInputs in(c, dtype());
   const auto expected = attend_refine(*backend, dtype(), dtype(), c, in);
   in.queries[static_cast<size_t>(230 * c.n_heads * c.head_dim)] = std::nanf("");
@@ -295,7 +205,6 @@ TEST_P(EveryImplementation, RefineWithPagesOfOneTokenEqualsDenseAttention) {
   for (RefineCase c : every(6, all_cases(), 2)) {
     c.heads.assign(static_cast<size_t>(c.n_kv_heads), kMeans);
     c.page = 1;
-    c.clusters = ClusterKind::kPages;
     c.rare = true;
     SCOPED_TRACE(testing::PrintToString(c));
     const RefineInputs in(c, dtype());

@@ -14,7 +14,6 @@ constexpr double kNever = std::numeric_limits<double>::infinity();  // delta tha
 struct DecodeCase {
   int64_t n_tokens, head_dim;
   int64_t n_heads = 5, n_kv_heads = 5;
-  RefineRule rule = RefineRule::kError;
   int64_t pad = 0;  // between rows
   int64_t window = 32, segment = 64, sinks = 16, early = 0;
 
@@ -22,8 +21,7 @@ struct DecodeCase {
   Shape keys(int64_t n) const { return {n, n_kv_heads, head_dim}; }
   // The kinds of heads in rotation. At this delta random keys open some pages and leave others.
   std::vector<RefineHead> heads() const {
-    const double delta = rule == RefineRule::kError ? 0.05 : 0.025;
-    const RefineHead kinds[] = {{HeadKind::kClusters, delta},
+    const RefineHead kinds[] = {{HeadKind::kClusters, 0.05},
                                 {HeadKind::kClusters, 0},
                                 {HeadKind::kClusters, kNever},
                                 {HeadKind::kWindow, 0},
@@ -44,14 +42,13 @@ struct DecodeCase {
             .early = early,
             .sinks = sinks,
             .tile = 1,
-            .rule = rule,
             .heads = heads()};
   }
 };
 
 void PrintTo(const DecodeCase& c, std::ostream* out) {
   *out << c.n_tokens << " tokens, head_dim " << c.head_dim << ", " << c.n_heads << "/"
-       << c.n_kv_heads << " heads, rule " << static_cast<int>(c.rule) << ", pad " << c.pad;
+       << c.n_kv_heads << " heads, pad " << c.pad;
 }
 
 struct DecodeInputs {
@@ -118,7 +115,6 @@ int64_t difference(const std::vector<int64_t>& a, const std::vector<int64_t>& b)
 TEST_P(EveryBackend, RefinedDecodingAgreesWithTheReference) {
   const DecodeCase cases[] = {
       {.n_tokens = 300, .head_dim = 64},
-      {.n_tokens = 300, .head_dim = 64, .rule = RefineRule::kStrongest},
       {.n_tokens = 300, .head_dim = 128, .n_heads = 15},
       {.n_tokens = 230, .head_dim = 80, .n_heads = 10},
       {.n_tokens = 230, .head_dim = 72, .n_heads = 25},

@@ -160,9 +160,6 @@ TEST_P(EveryBackend, SpecsThatTheDeviceDoesNotTakeAreRefused) {
   spec.segment = 2048;
   EXPECT_THROW(backend->make_refine_attention(spec), Error);
   spec = taken;
-  spec.clusters = ClusterKind::kMeans;
-  EXPECT_THROW(backend->make_refine_attention(spec), Error);
-  spec = taken;
   spec.tile = 8;
   EXPECT_THROW(backend->make_refine_attention(spec), Error);
 }

@@ -15,11 +15,10 @@ struct RefineCase {
   int64_t window = 64, segment = 128, early = 0, page = 16, sinks = 16, tile = 64;
   double delta = 0.03, tile_factor = 1;
   std::vector<RefineHead> heads = {};  // empty: clusters, opened at delta
-  ClusterKind clusters = ClusterKind::kPages;
-  RefineRule rule = RefineRule::kError;
   CacheKind members = CacheKind::kExact;
   bool causal = true;
   float size = 2;     // of queries: how sharp the softmax is
+  float bias = 0;     // of keys in a few pairs of dimensions, which turn with the position
   int64_t pad = 0;    // between rows
   bool rare = false;  // a backend may refuse it
   uint32_t seed = 1;  // of its inputs
@@ -40,8 +39,6 @@ struct RefineCase {
                     .sinks = sinks,
                     .tile = tile,
                     .tile_factor = tile_factor,
-                    .clusters = clusters,
-                    .rule = rule,
                     .members = members,
                     .heads = heads};
     if (heads.empty())
@@ -74,7 +71,7 @@ struct RefineInputs {
       : queries(static_cast<size_t>(c.n_tokens * c.n_heads * c.head_dim)),
         keys(static_cast<size_t>(c.n_tokens * c.n_kv_heads * c.head_dim)),
         values(random_values(static_cast<int64_t>(keys.size()), seed, dtype)) {
-    constexpr int64_t kCentres = 11;
+    constexpr int64_t kCentres = 11, kBiasPairs = 6;
     const int64_t hd = c.head_dim, group = c.n_heads / c.n_kv_heads;
     const auto centres = random_values(c.n_kv_heads * kCentres * hd, seed + 1);
     const auto key_noise = random_values(static_cast<int64_t>(keys.size()), seed + 2);
@@ -89,10 +86,27 @@ struct RefineInputs {
             rounded(dtype, size * (centres[static_cast<size_t>(centre * hd + d)] +
                                    spread * noise[static_cast<size_t>(row * hd + d)]));
     };
-    for (int64_t row = 0; row < c.n_tokens * c.n_kv_heads; ++row)
+    for (int64_t row = 0; row < c.n_tokens * c.n_kv_heads; ++row) {
       put(keys, key_noise, row, row % c.n_kv_heads, 1);
-    for (int64_t row = 0; row < c.n_tokens * c.n_heads; ++row)
+      if (c.bias == 0) continue;
+      // As a rotary embedding turns the bias of a projection; queries have little to do with it.
+      float* key = keys.data() + row * hd;
+      for (int64_t pair = 0; pair < kBiasPairs; ++pair) {
+        const auto angle =
+            static_cast<float>(pair + 1) * 0.7f * static_cast<float>(row / c.n_kv_heads);
+        key[pair] = rounded(dtype, c.bias * std::cos(angle));
+        key[pair + hd / 2] = rounded(dtype, c.bias * std::sin(angle));
+      }
+    }
+    for (int64_t row = 0; row < c.n_tokens * c.n_heads; ++row) {
       put(queries, query_noise, row, row % c.n_heads / group, c.size);
+      if (c.bias == 0) continue;
+      for (int64_t pair = 0; pair < kBiasPairs; ++pair)
+        for (const int64_t d : {pair, pair + hd / 2}) {
+          float& x = queries[static_cast<size_t>(row * hd + d)];
+          x = rounded(dtype, x / c.bias);
+        }
+    }
   }
   KeysInputs keys_inputs(const RefineCase& c) const {
     KeysInputs in(c.keys_case(), DType::kF32);
@@ -219,7 +233,7 @@ inline std::vector<float> attend_means(const RefineCase& c, const RefineInputs& 
     for (int64_t head = 0; head < c.n_heads; ++head) {
       const auto query = in.queries.begin() + (t * c.n_heads + head) * hd;
       const int64_t step = c.tile == 1 && c.early > 0 ? c.early : c.segment;
-      const int64_t border = step * (std::max<int64_t>(0, t - c.window) / step);
+      const int64_t border = refine_border(t, c.window, c.segment, step);
       std::vector<double> sum(static_cast<size_t>(hd));
       double total = 0;
       const auto see = [&](double count, const auto& key, const auto& value) {

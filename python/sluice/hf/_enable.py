@@ -208,7 +208,7 @@ def enable(model: PreTrainedModel, attention: str = "refine", *, plan: Plan | No
             ``sluice tune`` for the same weights. It is followed at any length. Layers that it leaves exact
             stay with sdpa.
         delta: a query reads the members of a cluster where the error of reading its mean is estimated at
-            delta or more; 0.01 if not given. 0 reads all. A sequence has one for each layer; None in it
+            delta or more; 0.005 if not given. 0 reads all. A sequence has one for each layer; None in it
             leaves a layer to sdpa.
         strict, window, sinks: as in :meth:`sluice.Plan.uniform`.
 
@@ -231,7 +231,7 @@ def enable(model: PreTrainedModel, attention: str = "refine", *, plan: Plan | No
             raise Error("a plan says all of delta, strict, window and sinks", "give a plan, or these")
         of_layers = _options_of_plan(model, plan, n_layers)
     else:
-        delta = 0.01 if delta is None else delta
+        delta = 0.005 if delta is None else delta
         deltas = [delta] * n_layers if isinstance(delta, (int, float)) else list(delta)
         if len(deltas) != n_layers:
             raise Error(f"delta has {len(deltas)} values for {n_layers} layers", "one number, or one for each")

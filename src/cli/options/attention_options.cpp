@@ -118,8 +118,6 @@ std::vector<GivenFlag> given(const AttentionFlags& flags) {
   note(flags.tile.has_value(), "--tile", {kRefine});
   note(flags.strict, "--strict", {kRefine});
   note(flags.tile_factor.has_value(), "--tile-factor", {kRefine});
-  note(flags.clusters.has_value(), "--clusters", {kRefine});
-  note(flags.refine_rule.has_value(), "--rule", {kRefine});
   note(flags.cache.has_value(), "--cache", {kDense, kRefine});
   note(!flags.keeps.empty(), "--keep", {kBaseline});
   return names;
@@ -178,7 +176,7 @@ void add_attention_options(CLI::App& command, AttentionFlags& flags, bool lists)
                           ->check(CLI::IsMember({"centroid", "values", "own"}));
   CLI::Option* deltas = add("--delta", flags.deltas,
                             "A query reads the members of a cluster instead of its mean where\n"
-                            "the mean's error is estimated at delta or more (default 0.01; 0\n"
+                            "the mean's error is estimated at delta or more (default 0.005; 0\n"
                             "reads all of them, inf none)" +
                                 several)
                             ->check(delta_or_inf());
@@ -227,16 +225,6 @@ void add_attention_options(CLI::App& command, AttentionFlags& flags, bool lists)
   add("--tile-factor", flags.tile_factor,
       "A tile's delta is this many times a single query's (default 5)")
       ->check(number_between(0, std::numeric_limits<double>::max(), "above 0"));
-  add("--clusters", flags.clusters,
-      "How refine clusters keys: pages, equal ones by median split\n"
-      "(default), kmeans, or nearest of evenly spaced keys")
-      ->check(CLI::IsMember({"pages", "kmeans", "nearest"}));
-  add("--rule", flags.refine_rule,
-      "What refine estimates: error of reading the mean (default), or\n"
-      "weight of the strongest member. mean-error: as error, but a tile\n"
-      "opens by the mean of its queries; to compare with, it loses\n"
-      "needles")
-      ->check(CLI::IsMember({"error", "strongest", "mean-error"}));
   add("--cache", flags.cache,
       "How keys and values are kept: exact (default), or int8 with a\n"
       "scale for each row and head, half of bf16's memory (on the CPU).\n"
@@ -279,8 +267,6 @@ std::vector<UniformAttention> attention_choices(const AttentionFlags& flags) {
   refine.page = flags.page.value_or(refine.page);
   refine.tile = flags.strict ? 1 : flags.tile.value_or(refine.tile);
   refine.tile_factor = flags.tile_factor.value_or(refine.tile_factor);
-  if (flags.clusters) refine.clusters = *clusters_of(*flags.clusters);
-  if (flags.refine_rule) refine.rule = *refine_rule_of(*flags.refine_rule);
   std::vector<std::optional<SelectRule>> rules;
   for (const std::string& name : distinct(flags.rules)) rules.push_back(rule_of(name));
   if (rules.empty()) rules.emplace_back();
@@ -335,14 +321,13 @@ std::string attention_text(const UniformAttention& choice, const PlanShape& shap
   if (choice.mode == AttentionMode::kRefine)
     return text +
            fmt::format(
-               ", delta {}, {} of {} in segments of {}{}, rule {}, tile {}{}, window {}, "
+               ", delta {}, clusters of {} in segments of {}{}, tile {}{}, window {}, "
                "{} sinks{}",
-               choice.delta, clusters_name(layer.refine.clusters), layer.refine.page,
-               layer.refine.segment,
+               choice.delta, layer.refine.page, layer.refine.segment,
                layer.refine.tile == 1 && layer.refine.early < layer.refine.segment
                    ? fmt::format(", {} early", layer.refine.early)
                    : "",
-               refine_rule_name(layer.refine.rule), layer.refine.tile,
+               layer.refine.tile,
                layer.refine.tile > 1 ? fmt::format(" at {} x delta", layer.refine.tile_factor) : "",
                layer.window, layer.sinks, cache) +
            from;

@@ -15,7 +15,7 @@ namespace sluice::impl::cli {
 struct AttentionFlags {
   std::vector<std::string> modes, rules, fars, taus;  // of taus: numbers, or "auto"
   std::vector<std::string> deltas;                    // numbers, or "inf"
-  std::optional<std::string> space, clusters, refine_rule, cache;
+  std::optional<std::string> space, cache;
   std::optional<int64_t> window, block, sinks, from_layer, segment, early, page, tile;
   std::optional<double> tile_factor;
   std::optional<double> outlier_ratio;

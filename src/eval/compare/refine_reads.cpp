@@ -21,8 +21,8 @@ RefineKeys refine_keys(const LayerPlan& plan, HeadKind kind, int64_t first, int6
   const bool alone = plan.refine.tile == 1;  // every query decides for itself
   RefineKeys keys;
   for (int64_t t = first; t < first + n; ++t) {
-    const int64_t border =
-        near_border(t, plan.window, alone ? plan.refine.early : plan.refine.segment);
+    const int64_t border = refine_border(t, plan.window, plan.refine.segment,
+                                         alone ? plan.refine.early : plan.refine.segment);
     keys.dense += t + 1;
     keys.near += t + 1 - border + std::min(sinks, border);
     if (kind == HeadKind::kClusters && border > 0)

@@ -60,8 +60,8 @@ function prefixOf(part, parts) {
 const kSettingKeys = [
   'attention', 'tau',     'delta',       'select',        'space',      'far',
   'window',    'block',   'sinks',       'outlier_ratio', 'from_layer', 'segment',
-  'page',      'tile',    'tile_factor', 'clusters',      'rule',       'linear',
-  'rank',      'epsilon', 'keep',        'early',         'cache'
+  'page',      'tile',    'tile_factor', 'rule',          'linear',     'rank',
+  'epsilon',   'keep',    'early',       'cache'
 ];
 const settingKey = (settings, ...except) =>
     JSON.stringify(kSettingKeys.map((k) => (except.includes(k) ? null : settings[k] ?? null)));
@@ -81,7 +81,6 @@ const kAsides = {
   page: (v) => 'page ' + v,
   tile: (v) => 'tile ' + v,
   tile_factor: (v) => 'tile factor ' + figure(v),
-  clusters: (v) => 'clusters ' + v,
   rule: (v) => 'rule ' + v,
   cache: (v) => 'cache ' + v,
 };

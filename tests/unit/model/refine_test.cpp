@@ -51,6 +51,50 @@ TEST_P(RefinedFamily, MeansChangeTheResult) {
   EXPECT_GT(difference, 1e-4 * range_of(dense));
 }
 
+// Over a grid of eight: what is opened more loses no more, within the standard error of the tokens'
+// differences.
+TEST_P(RefinedFamily, ASmallerDeltaLosesNoMore) {
+  if (is_encoder(family()) || setup().dtype != DType::kF32 || setup().is_reference())
+    GTEST_SKIP() << "the loss of causal models, in f32 on the fast backends";
+  const auto logits = [&](const AttentionPlan& plan) {
+    KvCache cache = model->make_cache(1, 0, plan);
+    return logits_of(*model, tokens, cache);
+  };
+  const auto vocab = static_cast<size_t>(model->spec().vocab);
+  const auto dense = logits({});
+  const auto log_probability = [&](const std::vector<float>& from, size_t row) {
+    const float* x = from.data() + row * vocab;
+    const double largest = double{*std::max_element(x, x + vocab)};
+    double sum = 0;
+    for (size_t i = 0; i < vocab; ++i) sum += std::exp(double{x[i]} - largest);
+    std::vector<double> found;
+    for (size_t i = 0; i < vocab; ++i) found.push_back(double{x[i]} - largest - std::log(sum));
+    return found;
+  };
+  std::vector<double> before;  // KL by token at the larger delta
+  for (const double delta : {1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001, 0.0}) {
+    const auto got = logits(strict(delta));
+    std::vector<double> kl;
+    for (size_t row = 0; row < tokens.size(); ++row) {
+      const auto exact = log_probability(dense, row), read = log_probability(got, row);
+      double sum = 0;
+      for (size_t i = 0; i < vocab; ++i) sum += std::exp(exact[i]) * (exact[i] - read[i]);
+      kl.push_back(sum);
+    }
+    if (!before.empty()) {
+      const auto n = static_cast<double>(kl.size());
+      double sum = 0, squares = 0;
+      for (size_t i = 0; i < kl.size(); ++i) {
+        sum += kl[i] - before[i];
+        squares += (kl[i] - before[i]) * (kl[i] - before[i]);
+      }
+      const double error = std::sqrt(std::max(squares - sum * sum / n, 0.0)) / n;
+      EXPECT_LE(sum / n, 2 * error + 1e-9) << "delta " << delta;
+    }
+    before = std::move(kl);
+  }
+}
+
 TEST_P(RefinedFamily, TheFutureChangesNothing) {
   if (is_encoder(family())) GTEST_SKIP() << "encoders see the future";
   const size_t kept = tokens.size() * 2 / 3, n = kept * static_cast<size_t>(model->spec().d_model);

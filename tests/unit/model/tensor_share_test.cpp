@@ -166,14 +166,10 @@ class TensorPlan : public testing::TestWithParam<const char*> {
       for (size_t layer = 0; layer < layers.size(); ++layer)
         layers[layer].baseline.kind = static_cast<BaselineKind>(layer % 4);
     }
-    if (name ==
-        "refine") {  // every rule with every kind of clusters, and tiles that decide together
+    if (name == "refine") {  // queries that decide for themselves, and tiles
       plan.attention = refine_plan(model);
-      for (size_t layer = 0; layer < layers.size(); ++layer) {
-        layers[layer].refine.rule = static_cast<RefineRule>(layer % 3);
-        layers[layer].refine.clusters = static_cast<ClusterKind>(layer / 3);
+      for (size_t layer = 0; layer < layers.size(); ++layer)
         layers[layer].refine.tile = layer % 2 == 0 ? 1 : 16;
-      }
     }
     if (name == "mixed") {
       for (const size_t layer : {2, 3, 4}) layers[layer] = LayerPlan{};

@@ -156,13 +156,6 @@ TEST(UniformAttention, RefineHasSizesForEveryContext) {
   }
 }
 
-TEST(UniformAttention, RulesOfRefineComeBackByName) {
-  using enum RefineRule;
-  for (const RefineRule rule : {kError, kStrongest, kMeanError})
-    EXPECT_EQ(refine_rule_of(refine_rule_name(rule)), rule);
-  EXPECT_EQ(refine_rule_name(kMeanError), "mean-error");
-}
-
 TEST(CheckPlan, SinksLeaveAPageOfASegment) {
   UniformAttention choice;
   choice.mode = AttentionMode::kRefine;

@@ -7,13 +7,12 @@
 
 #include "backend/cpu/primitives/rows.h"
 #include "backend/cpu/primitives/score_rows.h"
+#include "backend/refine.h"
 #include "core/dtype.h"
 #include "core/error.h"
 
 namespace sluice::impl::cpu::refine {
 namespace {
-
-constexpr int kMeansSteps = 6;  // of k-means
 
 float dot(const float* a, const float* b, int64_t dim) {
   float sum;
@@ -95,18 +94,9 @@ class Splitter {
 // (n, min(dim, kSplitDims)): the dimensions in which the keys vary most, rounded to bf16; of equal
 // ones the first.
 std::vector<float> widest_dims(const float* keys, int64_t n, int64_t dim) {
-  std::vector<double> sums(static_cast<size_t>(dim)), squares(sums.size());
-  for (int64_t i = 0; i < n; ++i)
-    for (int64_t d = 0; d < dim; ++d) {
-      const double x = double{keys[i * dim + d]} - double{keys[d]};
-      sums[static_cast<size_t>(d)] += x;
-      squares[static_cast<size_t>(d)] += x * x;
-    }
   std::vector<std::pair<double, int64_t>> dims;  // variance, negated, and dimension
-  for (size_t d = 0; d < sums.size(); ++d) {
-    const double variance = squares[d] - sums[d] * sums[d] / static_cast<double>(n);
-    dims.emplace_back(std::isnan(variance) ? 0 : -variance, d);
-  }
+  for (const double variance : variances_of(keys, n, dim))
+    dims.emplace_back(std::isnan(variance) ? 0 : -variance, std::ssize(dims));
   const auto kept = static_cast<size_t>(std::min(dim, kSplitDims));
   std::sort(dims.begin(), dims.end());
   std::vector<float> narrow(static_cast<size_t>(n) * kept);
@@ -115,52 +105,6 @@ std::vector<float> widest_dims(const float* keys, int64_t n, int64_t dim) {
       narrow[static_cast<size_t>(i) * kept + j] =
           to_float(to_bfloat16(keys[i * dim + dims[j].second]));
   return narrow;
-}
-
-// owner (n): the nearest centre of every row; of equal distances the first.
-void assign(const float* keys, int64_t n, int64_t dim, const std::vector<float>& centres,
-            std::vector<int32_t>& owner) {
-  const auto n_centres = static_cast<int64_t>(centres.size()) / dim;
-  std::vector<float> halves, scores(static_cast<size_t>(n_centres));
-  for (int64_t c = 0; c < n_centres; ++c)
-    halves.push_back(dot(centres.data() + c * dim, centres.data() + c * dim, dim) / 2);
-  // |k - c|^2 is smallest where k . c - |c|^2 / 2 is largest.
-  for (int64_t i = 0; i < n; ++i) {
-    primitives::dot_rows(keys + i * dim, centres.data(), dim, n_centres, dim, scores.data());
-    for (size_t c = 0; c < scores.size(); ++c) scores[c] -= halves[c];
-    owner[static_cast<size_t>(i)] =
-        static_cast<int32_t>(std::max_element(scores.begin(), scores.end()) - scores.begin());
-  }
-}
-
-// Every centre moves to the mean of its rows; one without rows stays.
-void move(const float* keys, int64_t n, int64_t dim, const std::vector<int32_t>& owner,
-          std::vector<float>& centres) {
-  std::vector<float> sums(centres.size());
-  std::vector<int32_t> counts(centres.size() / static_cast<size_t>(dim));
-  for (int64_t i = 0; i < n; ++i) {
-    const int32_t c = owner[static_cast<size_t>(i)];
-    primitives::add(keys + i * dim, dim, sums.data() + c * dim);
-    ++counts[static_cast<size_t>(c)];
-  }
-  for (size_t c = 0; c < counts.size(); ++c) {
-    if (counts[c] == 0) continue;
-    float* sum = sums.data() + static_cast<int64_t>(c) * dim;
-    primitives::scale(1 / static_cast<float>(counts[c]), dim, sum);
-    std::copy_n(sum, dim, centres.begin() + static_cast<int64_t>(c) * dim);
-  }
-}
-
-Grouping group_by_owner(const std::vector<int32_t>& owner, int64_t n_centres) {
-  Grouping result;
-  for (int32_t c = 0; c < n_centres; ++c) {
-    const size_t before = result.order.size();
-    for (size_t i = 0; i < owner.size(); ++i)
-      if (owner[i] == c) result.order.push_back(static_cast<int32_t>(i));
-    if (result.order.size() > before) result.begins.push_back(static_cast<int32_t>(before));
-  }
-  result.begins.push_back(static_cast<int32_t>(owner.size()));
-  return result;
 }
 
 }  // namespace
@@ -173,27 +117,25 @@ void mean_rows(const float* rows, int64_t n, int64_t dim, float* out) {
   primitives::scale(1 / static_cast<float>(n), dim, out);
 }
 
-Grouping cluster_keys(const float* keys, int64_t n, int64_t dim, int64_t page, ClusterKind kind) {
+std::vector<int32_t> cluster_keys(const float* keys, int64_t n, int64_t dim, int64_t page) {
   SLUICE_CHECK(n % page == 0);
-  if (kind == ClusterKind::kPages) {
-    Grouping result;
-    result.order.resize(static_cast<size_t>(n));
-    std::iota(result.order.begin(), result.order.end(), 0);
-    const std::vector<float> narrow = widest_dims(keys, n, dim);
-    Splitter(narrow.data(), n, std::min(dim, kSplitDims), page).split(result.order);
-    for (int64_t i = 0; i <= n; i += page) result.begins.push_back(static_cast<int32_t>(i));
-    return result;
-  }
-  std::vector<float> centres;
-  for (int64_t i = page / 2; i < n; i += page)
-    centres.insert(centres.end(), keys + i * dim, keys + (i + 1) * dim);
-  std::vector<int32_t> owner(static_cast<size_t>(n));
-  assign(keys, n, dim, centres, owner);
-  for (int step = 0; kind == ClusterKind::kMeans && step < kMeansSteps; ++step) {
-    move(keys, n, dim, owner, centres);
-    assign(keys, n, dim, centres, owner);
-  }
-  return group_by_owner(owner, n / page);
+  std::vector<int32_t> order(static_cast<size_t>(n));
+  std::iota(order.begin(), order.end(), 0);
+  const std::vector<float> narrow = widest_dims(keys, n, dim);
+  Splitter(narrow.data(), n, std::min(dim, kSplitDims), page).split(order);
+  return order;
+}
+
+std::vector<double> variances_of(const float* keys, int64_t n, int64_t dim) {
+  std::vector<double> sums(static_cast<size_t>(dim)), squares(sums.size());
+  for (int64_t i = 0; i < n; ++i)
+    for (int64_t d = 0; d < dim; ++d) {
+      const double x = double{keys[i * dim + d]} - double{keys[d]};
+      sums[static_cast<size_t>(d)] += x;
+      squares[static_cast<size_t>(d)] += x * x;
+    }
+  for (size_t d = 0; d < sums.size(); ++d) squares[d] -= sums[d] * sums[d] / static_cast<double>(n);
+  return squares;
 }
 
 }  // namespace sluice::impl::cpu::refine

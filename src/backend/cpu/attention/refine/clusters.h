@@ -2,19 +2,16 @@
 
 #pragma once
 
+#include <cstdint>
 #include <vector>
-
-#include "backend/refine.h"
 
 namespace sluice::impl::cpu::refine {
 
-struct Grouping {
-  std::vector<int32_t> order;   // (n_tokens) rows, those of a cluster side by side and ascending
-  std::vector<int32_t> begins;  // (n_clusters + 1) where each cluster begins in `order`
-};
-
-// keys (n, dim); page divides n.
-Grouping cluster_keys(const float* keys, int64_t n, int64_t dim, int64_t page, ClusterKind kind);
+// Rows of keys (n, dim) in the order of pages, those of a page side by side and ascending; page
+// divides n.
+std::vector<int32_t> cluster_keys(const float* keys, int64_t n, int64_t dim, int64_t page);
+// Of keys (n, dim), by dimension.
+std::vector<double> variances_of(const float* keys, int64_t n, int64_t dim);
 
 // out (dim) = the mean of n rows of (…, dim).
 void mean_rows(const float* rows, int64_t n, int64_t dim, float* out);

@@ -13,6 +13,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/dtype.h"
+
 HWY_BEFORE_NAMESPACE();
 namespace sluice::impl::cpu::refine::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
@@ -45,19 +47,24 @@ HWY_INLINE void store(Vector x, int64_t n, float* to) {
   std::copy(part, part + n, to);
 }
 
-template <RefineRule kRule>
-HWY_INLINE void ask_of(const AskArgs& args) {
-  constexpr bool kError = kRule != RefineRule::kStrongest;
-  const auto factor = hn::Set(kF, args.scale), q_norm = hn::Set(kF, args.q_norm);
-  const auto half = hn::Set(kF, 0.5f);
+void ask(const AskArgs& args) {
+  if (args.estimate.log_n() == 0) return;  // a cluster of one token is its mean
+  const auto factor = hn::Set(kF, args.scale), half = hn::Set(kF, 0.5f), one = hn::Set(kF, 1.0f);
+  const auto log_n = hn::Set(kF, args.estimate.log_n());
+  const auto linear_from = hn::Set(kF, args.estimate.linear_from());
   auto top = hn::Set(kF, args.near);
   for_vectors(args.n, [&](int64_t i, int64_t n) HWY_ATTR {
-    auto mass = hn::MulAdd(load(args.scores + i, n), factor, load(args.log_counts + i, n));
-    if constexpr (kError) {
-      const auto sigma = hn::Mul(q_norm, load(args.deviations + i, n));
-      mass = hn::MulAdd(hn::Mul(half, sigma), sigma, mass);
-    }
-    store(mass, n, args.masses + i);
+    auto variance = hn::Zero(kF);
+    for (size_t g = 0; g < kSpreadGroups; ++g)
+      variance = hn::MulAdd(hn::Set(kF, (*args.squares)[g]), load((*args.spreads)[g].data() + i, n),
+                            variance);
+    const auto sigma = hn::Sqrt(variance);
+    const auto excess = hn::IfThenElse(hn::Lt(sigma, linear_from), hn::Mul(half, variance),
+                                       hn::MulSub(linear_from, sigma, log_n));
+    const auto score = hn::MulAdd(load(args.scores + i, n), factor, log_n);
+    store(hn::Add(score, excess), n, args.masses + i);
+    store(hn::MulAdd(hn::Min(sigma, one), load(args.rhos + i, n), hn::Min(excess, one)), n,
+          args.errors + i);
     top = hn::Max(top, load(args.masses + i, n, args.near));
   });
   const float maximum = hn::GetLane(hn::MaxOfLanes(kF, top));
@@ -66,42 +73,16 @@ HWY_INLINE void ask_of(const AskArgs& args) {
   for_vectors(args.n, [&](int64_t i, int64_t n) HWY_ATTR {
     const auto e = exponential(hn::Sub(load(args.masses + i, n, -INFINITY), shift));
     sum = hn::Add(sum, e);
-    if constexpr (kError) store(e, n, args.masses + i);
+    store(e, n, args.masses + i);
   });
   const float total = hn::GetLane(hn::SumOfLanes(kF, sum)) + std::exp(args.near - maximum);
   const auto inverse = hn::Set(kF, 1 / total), delta = hn::Set(kF, args.delta);
-  const auto log_z = hn::Set(kF, maximum + std::log(total));
   for_vectors(args.n, [&](int64_t i, int64_t n) HWY_ATTR {
-    const auto log_count = load(args.log_counts + i, n);
-    const auto sigma = hn::Mul(q_norm, load(args.deviations + i, n));
-    Vector estimate;
-    if constexpr (kError) {
-      const auto error = hn::Mul(sigma, hn::MulAdd(half, sigma, load(args.rhos + i, n)));
-      estimate = hn::Mul(hn::Mul(load(args.masses + i, n), inverse), error);
-    } else {
-      const auto reach = hn::Mul(sigma, hn::Sqrt(hn::Add(log_count, log_count)));
-      const auto score = hn::MulAdd(load(args.scores + i, n), factor, reach);
-      estimate = exponential(hn::Sub(score, log_z));
-    }
+    const auto estimate =
+        hn::Mul(hn::Mul(load(args.masses + i, n), inverse), load(args.errors + i, n));
     float* asks = args.asks + i;
-    if constexpr (kRule == RefineRule::kMeanError) {
-      store(hn::Add(load(asks, n), hn::IfThenZeroElse(hn::IsNaN(estimate), estimate)), n, asks);
-    } else {
-      const auto opens = hn::And(hn::Ge(estimate, delta), hn::Gt(log_count, hn::Zero(kF)));
-      store(hn::IfThenElse(opens, hn::Set(kF, 1.0f), load(asks, n)), n, asks);
-    }
+    store(hn::IfThenElse(hn::Ge(estimate, delta), one, load(asks, n)), n, asks);
   });
-}
-
-void ask(const AskArgs& args) {
-  switch (args.rule) {
-    case RefineRule::kError:
-      return ask_of<RefineRule::kError>(args);
-    case RefineRule::kStrongest:
-      return ask_of<RefineRule::kStrongest>(args);
-    case RefineRule::kMeanError:
-      return ask_of<RefineRule::kMeanError>(args);
-  }
 }
 
 }  // namespace sluice::impl::cpu::refine::HWY_NAMESPACE
@@ -113,6 +94,16 @@ namespace sluice::impl::cpu::refine {
 HWY_EXPORT(ask);
 
 void ask(const AskArgs& args) { HWY_DYNAMIC_DISPATCH(ask)(args); }
+
+Squares group_squares(const float* query, const DimGroups& dims, float scale) {
+  Squares squares{};
+  for (int g = 0; g < kSpreadGroups; ++g) {
+    float sum = 0;
+    dims.each(g, [&](int32_t d) { sum += query[d] * query[d]; });
+    squares[static_cast<size_t>(g)] = to_float(to_bfloat16(scale * scale * sum));
+  }
+  return squares;
+}
 
 }  // namespace sluice::impl::cpu::refine
 #endif

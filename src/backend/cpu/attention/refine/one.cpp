@@ -24,10 +24,10 @@ struct Run {
 
 // Of one thread, kept for its next query.
 struct OneScratch {
-  std::vector<float> query, sums;           // (head_dim)
-  std::vector<float> scores;                // (keys at hand, and kRows more)
-  std::vector<BFloat16> packed, weights;    // of the native kernels
-  std::vector<float> masses, asks, counts;  // (n_clusters)
+  std::vector<float> query, sums;                   // (head_dim)
+  std::vector<float> scores;                        // (keys at hand, and kRows more)
+  std::vector<BFloat16> packed, weights;            // of the native kernels
+  std::vector<float> masses, errors, asks, counts;  // (n_clusters)
 };
 
 template <typename T>
@@ -126,25 +126,24 @@ class RowReader {
   void read_means(int64_t n) {
     const int64_t hd = spec_.head_dim;
     s_.scores.resize(scores_room(n));
-    for (auto* row : {&s_.masses, &s_.counts}) row->resize(static_cast<size_t>(n));
+    for (auto* row : {&s_.masses, &s_.errors, &s_.counts}) row->resize(static_cast<size_t>(n));
     s_.asks.assign(static_cast<size_t>(n), 0.0f);
     dot(far_.mean_keys.data(), n, s_.scores.data());
-    float square;
-    primitives::dot_rows(s_.query.data(), s_.query.data(), hd, 1, hd, &square);
-    ask({.rule = spec_.rule_of_pass(1),
+    const Squares squares = group_squares(s_.query.data(), *q_.dims, spec_.scale);
+    ask({.estimate = RefineEstimate(spec_.page),
          .n = n,
          .scores = s_.scores.data(),
-         .log_counts = far_.log_counts.data(),
-         .deviations = far_.deviations.data(),
+         .spreads = &far_.spreads,
          .rhos = far_.rhos.data(),
+         .squares = &squares,
          .scale = spec_.scale,
-         .q_norm = spec_.scale * std::sqrt(square),
          .near = state_.log_sum(),
          .delta = q_.delta,
          .masses = s_.masses.data(),
+         .errors = s_.errors.data(),
          .asks = s_.asks.data()});
     for (size_t c = 0; c < static_cast<size_t>(n); ++c)
-      s_.counts[c] = far_.counts[c] * (1 - s_.asks[c]);
+      s_.counts[c] = static_cast<float>(spec_.page) * (1 - s_.asks[c]);
     primitives::scale(
         primitives::softmax_step(spec_.scale, n, s_.scores.data(), state_, s_.counts.data()), hd,
         s_.sums.data());
@@ -158,12 +157,12 @@ class RowReader {
     int64_t opened = 0;
     for (size_t c = 0; c < static_cast<size_t>(n_clusters); ++c) {
       if (s_.asks[c] == 0) continue;
-      const auto n = static_cast<int64_t>(far_.counts[c]);
-      if (!found.empty() && found.back().first + found.back().second == far_.begins[c])
-        found.back().second += n;
+      const int64_t row = spec_.sinks + static_cast<int64_t>(c) * spec_.page;
+      if (!found.empty() && found.back().first + found.back().second == row)
+        found.back().second += spec_.page;
       else
-        found.emplace_back(far_.begins[c], n);
-      opened += n;
+        found.emplace_back(row, spec_.page);
+      opened += spec_.page;
     }
     if (spec_.members == CacheKind::kInt8)
       expanded.resize(static_cast<size_t>(2 * opened * spec_.head_dim));

@@ -14,6 +14,7 @@ struct OneQuery {
   float delta;
   const attention::HeadTokens<T>* tokens;
   const Settled<T>* settled;
+  const DimGroups* dims;
   const T* query;  // (head_dim)
   int64_t border, n_tokens;
   int64_t n_parts;  // of `settled` that it sees

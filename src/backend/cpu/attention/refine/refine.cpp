@@ -28,7 +28,7 @@ class CpuRefineAttention final : public RefineAttention {
   void reset() override {
     heads_.clear();
     for (int64_t head = 0; head < spec_.n_kv_heads; ++head)
-      heads_.push_back({{head, spec_.head_dim}, {}});
+      heads_.push_back({{head, spec_.head_dim}, {}, {}});
     opened_.clear();
     n_tokens_ = n_settled_ = n_early_ = 0;
   }
@@ -46,6 +46,7 @@ class CpuRefineAttention final : public RefineAttention {
   struct Head {
     attention::HeadTokens<T> tokens;  // from n_settled_ on
     Settled<T> settled;               // tokens before n_early_
+    DimGroups dims;                   // once there are clusters
   };
 
   static const RefineSpec& checked(const RefineSpec& spec) {
@@ -116,7 +117,7 @@ void CpuRefineAttention<T>::attend(const AttendRefineArgs& args) {
   opened_.resize(static_cast<size_t>((end + spec_.segment - 1) / spec_.segment * spec_.n_heads));
   const bool early = spec_.causal && spec_.early > 0 && (n == 1 || spec_.tile == 1);
   for (int64_t first = n_tokens_; first < end;) {
-    const int64_t next = spec_.early_border(first) + spec_.early + spec_.window;
+    const int64_t next = spec_.early_border_end(first);
     const Piece piece{first, early ? std::min(end, next) : end, early};
     attend_piece(args, piece);
     first = piece.end;
@@ -189,11 +190,15 @@ void CpuRefineAttention<T>::settle_early(int64_t end) {
 template <typename T>
 void CpuRefineAttention<T>::settle_parts(int64_t begin, int64_t end, int64_t n_tokens) {
   const int64_t n_parts = (end - begin) / n_tokens;
+  if (n_parts == 0) return;
+  if (begin == 0)
+    for (Head& head : heads_) head.dims = dim_groups_of(spec_, head.tokens);
   std::vector<Settled<T>> parts(static_cast<size_t>(n_parts * spec_.n_kv_heads));
   parallel_each(static_cast<int64_t>(parts.size()), [&](int64_t i) {
     const int64_t kv_head = i / n_parts, first = begin + i % n_parts * n_tokens;
-    parts[static_cast<size_t>(i)] =
-        settle_part(spec_, kept_kind(kv_head), head_at(kv_head).tokens, first, first + n_tokens);
+    const Head& head = head_at(kv_head);
+    parts[static_cast<size_t>(i)] = settle_part<T>(
+        spec_, {kept_kind(kv_head), head.tokens, head.dims}, first, first + n_tokens);
   });
   for (size_t i = 0; i < parts.size(); ++i) {
     const int64_t kv_head = static_cast<int64_t>(i) / n_parts;
@@ -234,7 +239,7 @@ void CpuRefineAttention<T>::attend_runs(const AttendRefineArgs& args, const Piec
   std::vector<std::vector<std::byte>> keys(heads_.size()), values(heads_.size());
   for (size_t i = 0; i < heads_.size(); ++i) {
     const RefineHead& plan = plans_[i];
-    const auto n_blocks = shape.blocks(static_cast<int64_t>(heads_[i].settled.begins.size()));
+    const auto n_blocks = shape.blocks(heads_[i].settled.n_clusters());
     keys[i].resize(static_cast<size_t>(n_blocks * shape.key_bytes));
     values[i].resize(static_cast<size_t>(n_blocks * shape.value_bytes));
     views.push_back(
@@ -242,11 +247,12 @@ void CpuRefineAttention<T>::attend_runs(const AttendRefineArgs& args, const Piec
          .delta = static_cast<float>(plan.delta * (spec_.tile > 1 ? spec_.tile_factor : 1.0)),
          .tokens = &heads_[i].tokens,
          .settled = &heads_[i].settled,
+         .dims = &heads_[i].dims,
          .means = {keys[i].data(), values[i].data()}});
   }
   parallel_each(spec_.n_kv_heads, [&](int64_t kv_head) {
     const Settled<T>& far = head_at(kv_head).settled;
-    for (int64_t c = 0; c < static_cast<int64_t>(far.begins.size()); ++c)
+    for (int64_t c = 0; c < far.n_clusters(); ++c)
       attention::put_row(shape, views[static_cast<size_t>(kv_head)].means, c,
                          far.mean_keys.data() + c * spec_.head_dim,
                          far.mean_values.data() + c * spec_.head_dim);
@@ -268,6 +274,7 @@ void CpuRefineAttention<T>::attend_last(const AttendRefineArgs& args, const Last
                               .delta = static_cast<float>(plan.delta),
                               .tokens = &head_at(kv_head).tokens,
                               .settled = &head_at(kv_head).settled,
+                              .dims = &head_at(kv_head).dims,
                               .query = args.queries.row<T>(0) + head * spec_.head_dim,
                               .border = last.border,
                               .n_tokens = last.end,

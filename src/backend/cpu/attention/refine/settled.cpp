@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 
 #include "backend/cpu/attention/refine/clusters.h"
 #include "backend/cpu/primitives/int8_rows.h"
@@ -47,38 +48,54 @@ int64_t size_of(const std::vector<T>& x) {
   return static_cast<int64_t>(x.size() * sizeof(T));
 }
 
-// mean (dim) of n rows of (n, dim), which become deviations from it. Returns the mean of their
-// squared norms.
-float deviate(float* rows, int64_t n, int64_t dim, float* mean) {
+// mean (dim) of n rows of (n, dim), and squares (dim): the mean of their squared deviations from
+// it.
+void deviate(const float* rows, int64_t n, int64_t dim, float* mean, float* squares) {
   mean_rows(rows, n, dim, mean);
-  thread_local std::vector<float> negative;
-  negative.assign(mean, mean + dim);
-  primitives::scale(-1, dim, negative.data());
-  double total = 0;
-  for (int64_t i = 0; i < n; ++i) {
-    float square;
-    primitives::add(negative.data(), dim, rows + i * dim);
-    primitives::dot_rows(rows + i * dim, rows + i * dim, dim, 1, dim, &square);
-    total += double{square};
+  std::fill(squares, squares + dim, 0.0f);
+  for (int64_t i = 0; i < n; ++i)
+    for (int64_t d = 0; d < dim; ++d) {
+      const float deviation = rows[i * dim + d] - mean[d];
+      squares[d] += deviation * deviation;
+    }
+  primitives::scale(1 / static_cast<float>(n), dim, squares);
+}
+
+// Keys of tokens [first, end), widened.
+template <typename T>
+std::vector<float> keys_of(const RefineSpec& spec, const attention::HeadTokens<T>& tokens,
+                           int64_t first, int64_t end) {
+  const int64_t hd = spec.head_dim;
+  std::vector<float> keys(static_cast<size_t>((end - first) * hd));
+  for (int64_t t = first; t < end; ++t)
+    widen_row(tokens.key(t), hd, keys.data() + (t - first) * hd);
+  return keys;
+}
+
+void push_spreads(const std::vector<float>& squares, const DimGroups& dims, Spreads& to) {
+  for (int g = 0; g < kSpreadGroups; ++g) {
+    float sum = 0;
+    dims.each(g, [&](int32_t d) { sum += squares[static_cast<size_t>(d)]; });
+    const float spread = dims.size(g) > 0 ? sum / static_cast<float>(dims.size(g)) : 0.0f;
+    to[static_cast<size_t>(g)].push_back(to_float(to_bfloat16(spread)));
   }
-  return static_cast<float>(total / static_cast<double>(n));
 }
 
 // Clusters of tokens [first, end), appended to `to`.
 template <typename T>
-void add_clusters(const RefineSpec& spec, const attention::HeadTokens<T>& tokens, int64_t first,
-                  int64_t end, Settled<T>& to) {
+void add_clusters(const RefineSpec& spec, const SettleFrom<T>& head, int64_t first, int64_t end,
+                  Settled<T>& to) {
   const int64_t n = end - first, hd = spec.head_dim;
-  std::vector<float> keys(static_cast<size_t>(n * hd)), members(keys.size()), values(keys.size());
-  std::vector<float> mean(static_cast<size_t>(hd));
-  for (int64_t i = 0; i < n; ++i) widen_row(tokens.key(first + i), hd, keys.data() + i * hd);
-  const Grouping groups = cluster_keys(keys.data(), n, hd, spec.page, spec.clusters);
+  const std::vector<float> keys = keys_of(spec, head.tokens, first, end);
+  std::vector<float> members(keys.size()), values(keys.size());
+  std::vector<float> mean(static_cast<size_t>(hd)), squares(mean.size());
+  const std::vector<int32_t> order = cluster_keys(keys.data(), n, hd, spec.page);
   double norms = 0;
   for (int64_t i = 0; i < n; ++i) {
-    const int64_t row = groups.order[static_cast<size_t>(i)];
+    const int64_t row = order[static_cast<size_t>(i)];
     std::memcpy(members.data() + i * hd, keys.data() + row * hd,
                 static_cast<size_t>(hd) * sizeof(float));
-    const T *key = tokens.key(first + row), *value = tokens.value(first + row);
+    const T *key = head.tokens.key(first + row), *value = head.tokens.value(first + row);
     widen_row(value, hd, values.data() + i * hd);
     if (spec.members == CacheKind::kInt8) {
       push_small(key, hd, to.small_keys, to.key_scales);
@@ -92,19 +109,14 @@ void add_clusters(const RefineSpec& spec, const attention::HeadTokens<T>& tokens
     norms += std::sqrt(double{square});
   }
   const double mean_norm = norms / static_cast<double>(n);
-  for (size_t c = 0; c + 1 < groups.begins.size(); ++c) {
-    const int64_t begin = groups.begins[c], count = groups.begins[c + 1] - begin;
-    const float spread = deviate(members.data() + begin * hd, count, hd, mean.data());
+  for (int64_t begin = 0; begin < n; begin += spec.page) {
+    deviate(members.data() + begin * hd, spec.page, hd, mean.data(), squares.data());
     push_rounded(mean.data(), hd, to.mean_keys);
-    const float distance = deviate(values.data() + begin * hd, count, hd, mean.data());
+    push_spreads(squares, head.dims, to.spreads);
+    deviate(values.data() + begin * hd, spec.page, hd, mean.data(), squares.data());
     push_rounded(mean.data(), hd, to.mean_values);
-    to.begins.push_back(static_cast<int64_t>(to.keys.size() + to.small_keys.size()) / hd - n +
-                        begin);
-    to.counts.push_back(static_cast<float>(count));
-    to.log_counts.push_back(std::log(static_cast<float>(count)));
-    to.deviations.push_back(std::sqrt(spread / static_cast<float>(hd)));
-    to.rhos.push_back(mean_norm > 0 ? static_cast<float>(std::sqrt(double{distance}) / mean_norm)
-                                    : 0.0f);
+    const double distance = std::accumulate(squares.begin(), squares.end(), 0.0);
+    to.rhos.push_back(mean_norm > 0 ? static_cast<float>(std::sqrt(distance) / mean_norm) : 0.0f);
   }
 }
 
@@ -126,10 +138,8 @@ void Settled<T>::reserve(const RefineSpec& spec) {
 
 template <typename T>
 void Settled<T>::append(const Settled& next) {
-  const auto n_clusters = static_cast<int64_t>(begins.size());
-  const int64_t n_rows = n_clusters == 0 ? 0 : begins.back() + static_cast<int64_t>(counts.back());
-  for (const int64_t begin : next.begins) begins.push_back(n_rows + begin);
-  for (const int64_t end : next.ends) ends.push_back(n_clusters + end);
+  const int64_t n = n_clusters();
+  for (const int64_t end : next.ends) ends.push_back(n + end);
   join(keys, next.keys);
   join(values, next.values);
   join(small_keys, next.small_keys);
@@ -138,9 +148,7 @@ void Settled<T>::append(const Settled& next) {
   join(value_scales, next.value_scales);
   join(mean_keys, next.mean_keys);
   join(mean_values, next.mean_values);
-  join(counts, next.counts);
-  join(log_counts, next.log_counts);
-  join(deviations, next.deviations);
+  for (size_t g = 0; g < spreads.size(); ++g) join(spreads[g], next.spreads[g]);
   join(rhos, next.rhos);
 }
 
@@ -157,9 +165,8 @@ void Settled<T>::truncate(int64_t n, int64_t n_tokens, HeadKind kind, const Refi
   for (auto* rows : {&small_keys, &small_values}) rows->resize(n_small * hd);
   for (auto* scales : {&key_scales, &value_scales}) scales->resize(n_small);
   for (auto* rows : {&mean_keys, &mean_values}) rows->resize(n_clusters * hd);
-  begins.resize(n_clusters);
-  for (auto* of_clusters : {&counts, &log_counts, &deviations, &rhos})
-    of_clusters->resize(n_clusters);
+  for (std::vector<float>& row : spreads) row.resize(n_clusters);
+  rhos.resize(n_clusters);
   ends.resize(static_cast<size_t>(n));
 }
 
@@ -178,30 +185,48 @@ template <typename T>
 int64_t Settled<T>::bytes() const {
   return size_of(small_keys) + size_of(small_values) + size_of(key_scales) + size_of(value_scales) +
          size_of(keys) + size_of(values) + size_of(mean_keys) + size_of(mean_values) +
-         size_of(begins) + size_of(counts) + size_of(log_counts) + size_of(deviations) +
-         size_of(rhos) + size_of(ends);
+         kSpreadGroups * size_of(spreads[0]) + size_of(rhos) + size_of(ends);
 }
 
 template <typename T>
-Settled<T> settle_part(const RefineSpec& spec, HeadKind kind,
-                       const attention::HeadTokens<T>& tokens, int64_t begin, int64_t end) {
+Settled<T> settle_part(const RefineSpec& spec, const SettleFrom<T>& head, int64_t begin,
+                       int64_t end) {
   Settled<T> to;
   const int64_t hd = spec.head_dim;
   const int64_t sinks_end = begin == 0 ? spec.sinks : begin;
-  for (int64_t t = begin; t < (kind == HeadKind::kDense ? end : sinks_end); ++t) {
-    to.keys.insert(to.keys.end(), tokens.key(t), tokens.key(t) + hd);
-    to.values.insert(to.values.end(), tokens.value(t), tokens.value(t) + hd);
+  for (int64_t t = begin; t < (head.kind == HeadKind::kDense ? end : sinks_end); ++t) {
+    const T *key = head.tokens.key(t), *value = head.tokens.value(t);
+    to.keys.insert(to.keys.end(), key, key + hd);
+    to.values.insert(to.values.end(), value, value + hd);
   }
-  if (kind == HeadKind::kClusters) add_clusters(spec, tokens, sinks_end, end, to);
-  to.ends.push_back(static_cast<int64_t>(to.begins.size()));
+  if (head.kind == HeadKind::kClusters) add_clusters(spec, head, sinks_end, end, to);
+  to.ends.push_back(to.n_clusters());
   return to;
+}
+
+template <typename T>
+DimGroups dim_groups_of(const RefineSpec& spec, const attention::HeadTokens<T>& tokens) {
+  const int64_t hd = spec.head_dim, n = spec.segment - spec.sinks;
+  const std::vector<float> keys = keys_of(spec, tokens, spec.sinks, spec.segment);
+  const std::vector<int32_t> order = cluster_keys(keys.data(), n, hd, spec.page);
+  std::vector<float> page(static_cast<size_t>(spec.page * hd));
+  std::vector<double> deviations(static_cast<size_t>(hd));
+  for (int64_t begin = 0; begin < n; begin += spec.page) {
+    for (int64_t i = 0; i < spec.page; ++i)
+      std::copy_n(keys.begin() + order[static_cast<size_t>(begin + i)] * hd, hd,
+                  page.begin() + i * hd);
+    const std::vector<double> of_page = variances_of(page.data(), spec.page, hd);
+    for (size_t d = 0; d < deviations.size(); ++d) deviations[d] += of_page[d];
+  }
+  return group_dims(deviations);
 }
 
 template struct Settled<float>;
 template struct Settled<BFloat16>;
-template Settled<float> settle_part(const RefineSpec&, HeadKind,
-                                    const attention::HeadTokens<float>&, int64_t, int64_t);
-template Settled<BFloat16> settle_part(const RefineSpec&, HeadKind,
-                                       const attention::HeadTokens<BFloat16>&, int64_t, int64_t);
+template Settled<float> settle_part(const RefineSpec&, const SettleFrom<float>&, int64_t, int64_t);
+template Settled<BFloat16> settle_part(const RefineSpec&, const SettleFrom<BFloat16>&, int64_t,
+                                       int64_t);
+template DimGroups dim_groups_of(const RefineSpec&, const attention::HeadTokens<float>&);
+template DimGroups dim_groups_of(const RefineSpec&, const attention::HeadTokens<BFloat16>&);
 
 }  // namespace sluice::impl::cpu::refine

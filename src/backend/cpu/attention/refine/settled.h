@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "backend/cpu/attention/common/near.h"
+#include "backend/cpu/attention/refine/estimate.h"
 #include "backend/refine.h"
 
 namespace sluice::impl::cpu::refine {
@@ -19,13 +20,11 @@ struct Settled {
   std::vector<int8_t> small_keys, small_values;  // (n_members, head_dim)
   std::vector<float> key_scales, value_scales;   // (n_members)
   std::vector<T> mean_keys, mean_values;         // (n_clusters, head_dim)
-  std::vector<int64_t> begins;                   // (n_clusters) row of the first member
-  std::vector<float> counts;                     // (n_clusters) members
-  std::vector<float> log_counts;                 // (n_clusters)
-  std::vector<float> deviations;                 // (n_clusters) root of ClusterStats::spread
+  Spreads spreads;                               // (groups, n_clusters) ClusterStats::spreads
   std::vector<float> rhos;                       // (n_clusters) ClusterStats::rho
   std::vector<int64_t> ends;                     // (n_parts) clusters up to the end of each
 
+  int64_t n_clusters() const { return static_cast<int64_t>(rhos.size()); }
   // Clusters of the first n parts.
   int64_t clusters_of(int64_t n) const { return n == 0 ? 0 : ends[static_cast<size_t>(n - 1)]; }
   // Room for the rows of a whole sequence, so that no growth moves or doubles them.
@@ -43,9 +42,19 @@ struct Settled {
   int64_t bytes() const;
 };
 
+// What a head's clusters are made of.
+template <typename T>
+struct SettleFrom {
+  HeadKind kind;
+  const attention::HeadTokens<T>& tokens;
+  const DimGroups& dims;
+};
 // The part of the text that is tokens [begin, end), as a head of this kind keeps it.
 template <typename T>
-Settled<T> settle_part(const RefineSpec& spec, HeadKind kind,
-                       const attention::HeadTokens<T>& tokens, int64_t begin, int64_t end);
+Settled<T> settle_part(const RefineSpec& spec, const SettleFrom<T>& head, int64_t begin,
+                       int64_t end);
+// Of a head whose first segment is there.
+template <typename T>
+DimGroups dim_groups_of(const RefineSpec& spec, const attention::HeadTokens<T>& tokens);
 
 }  // namespace sluice::impl::cpu::refine

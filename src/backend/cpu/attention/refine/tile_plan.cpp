@@ -9,12 +9,9 @@ constexpr int64_t kLeastUnit = 16;
 constexpr int64_t kRegionKeys = 512;  // members of a region, about
 constexpr int64_t kVector = 16;       // numbers of a vector, at most
 
-// Room that the members of all clusters of a segment take, however they are distributed.
+// Room that the members of all clusters of a segment take.
 int64_t region_room(const RefineSpec& spec, int64_t align) {
-  const bool equal = spec.clusters == ClusterKind::kPages;
-  const int64_t n_clusters = spec.segment / spec.page;
-  return equal ? n_clusters * attention::round_up(spec.page, align)
-               : spec.segment + n_clusters * align;
+  return spec.segment / spec.page * attention::round_up(spec.page, align);
 }
 
 }  // namespace

@@ -15,7 +15,7 @@ struct TilesScratch {
   std::vector<std::byte> near_keys, near_values;    // packed sinks, then packed near keys
   std::vector<std::byte> block_keys, block_values;  // one block of gathered members
   std::vector<float> scores;                        // (unit, stride) of means
-  std::vector<float> masses;                        // (stride)
+  std::vector<float> masses, errors;                // (stride)
   std::vector<float> asks, counts;                  // (decision tiles of a unit, stride)
   std::vector<float> any;                           // (stride) what some tile opens
   std::vector<float> query;                         // (head_dim)
@@ -40,7 +40,6 @@ class RunReader {
         s_(scratch),
         n_sinks_(run.border > 0 ? spec.sinks : 0),
         sink_blocks_(shape_.blocks(n_sinks_)),
-        rule_(spec.rule_of_pass(args.queries.rows())),
         n_clusters_(head.settled->clusters_of(run.n_parts)),
         stride_(shape_.blocks(n_clusters_) * shape_.block_keys + 16) {
     pack_near();
@@ -50,6 +49,7 @@ class RunReader {
     s_.scores.resize(
         static_cast<size_t>(attention::round_up(plan.unit, shape_.block_queries) * stride_));
     s_.masses.resize(static_cast<size_t>(stride_));
+    s_.errors.resize(static_cast<size_t>(stride_));
     s_.query.resize(static_cast<size_t>(spec.head_dim));
     s_.tiles.resize(std::max(s_.tiles.size(), static_cast<size_t>(shape_blocks(plan.unit))));
   }
@@ -96,13 +96,12 @@ class RunReader {
   void pack_near();
   void visit_near(attention::QueryTile& tile, int64_t first);
   void decide();
-  void open_by_mean(int64_t tile);
   void visit_means();
   void visit_opened();
   void visit_settled();
   void gather(int64_t cluster, int64_t row, int64_t n);
   void visit_gathered();
-  float query_norm(int64_t t);
+  Squares query_squares(int64_t t);
   void count(int64_t t, int64_t n) {
     std::atomic_ref<int64_t>(opened_[t / spec_.segment * spec_.n_heads + query_head_])
         .fetch_add(n, std::memory_order_relaxed);
@@ -117,9 +116,8 @@ class RunReader {
   int64_t* opened_;
   TilesScratch& s_;
   int64_t n_sinks_, sink_blocks_;  // that are settled
-  RefineRule rule_;
-  int64_t n_clusters_;  // visible
-  int64_t stride_;      // of rows of clusters, not a power of two
+  int64_t n_clusters_;             // visible
+  int64_t stride_;                 // of rows of clusters, not a power of two
   int64_t query_head_ = 0, first_ = 0, end_ = 0;
   std::vector<attention::QueryTile> tiles_;
   std::vector<Gathered> gathered_;
@@ -156,13 +154,10 @@ void RunReader<T>::visit_near(attention::QueryTile& tile, int64_t first) {
 }
 
 template <typename T>
-float RunReader<T>::query_norm(int64_t t) {
+Squares RunReader<T>::query_squares(int64_t t) {
   const T* q = args_.queries.row<T>(t - run_.first_token) + query_head_ * spec_.head_dim;
   std::transform(q, q + spec_.head_dim, s_.query.begin(), [](T x) { return to_float(x); });
-  float square;
-  primitives::dot_rows(s_.query.data(), s_.query.data(), spec_.head_dim, 1, spec_.head_dim,
-                       &square);
-  return spec_.scale * std::sqrt(square);
+  return group_squares(s_.query.data(), *head_.dims, spec_.scale);
 }
 
 // Scores of the means, what each decision tile opens, and what the means then count.
@@ -179,17 +174,18 @@ void RunReader<T>::decide() {
                        stride_);
     for (int64_t i = 0; i < rows_of(b); ++i) {
       const int64_t t = first_of(b) + i;
-      ask({.rule = rule_,
+      const Squares squares = query_squares(t);
+      ask({.estimate = RefineEstimate(spec_.page),
            .n = n_clusters_,
            .scores = scores + i * stride_,
-           .log_counts = far.log_counts.data(),
-           .deviations = far.deviations.data(),
+           .spreads = &far.spreads,
            .rhos = far.rhos.data(),
+           .squares = &squares,
            .scale = spec_.scale,
-           .q_norm = query_norm(t),
            .near = tile.log_sum(i),
            .delta = head_.delta,
            .masses = s_.masses.data(),
+           .errors = s_.errors.data(),
            .asks = s_.asks.data() + tile_of(t) * stride_});
     }
   }
@@ -197,12 +193,11 @@ void RunReader<T>::decide() {
   s_.any.assign(static_cast<size_t>(stride_), 0.0f);
   std::vector<int64_t> members(static_cast<size_t>(n_tiles()));
   for (int64_t i = 0; i < n_tiles(); ++i) {
-    if (rule_ == RefineRule::kMeanError) open_by_mean(i);
     const float* asks = s_.asks.data() + i * stride_;
     float* counts = s_.counts.data() + i * stride_;
     float total = 0;
     for (int64_t c = 0; c < n_clusters_; ++c) {
-      const float n = far.counts[static_cast<size_t>(c)];
+      const auto n = static_cast<float>(spec_.page);
       s_.any[static_cast<size_t>(c)] = std::max(s_.any[static_cast<size_t>(c)], asks[c]);
       counts[c] = n * (1 - asks[c]);
       total += n * asks[c];
@@ -210,16 +205,6 @@ void RunReader<T>::decide() {
     members[static_cast<size_t>(i)] = static_cast<int64_t>(total);
   }
   for (int64_t t = first_; t < end_; ++t) count(t, members[static_cast<size_t>(tile_of(t))]);
-}
-
-// What a tile asks for, where `asks` has the sums of its queries' estimates.
-template <typename T>
-void RunReader<T>::open_by_mean(int64_t tile) {
-  const int64_t begin = (first_ / spec_.tile + tile) * spec_.tile;
-  const auto n = static_cast<float>(std::min(end_, begin + spec_.tile) - std::max(first_, begin));
-  float* asks = s_.asks.data() + tile * stride_;
-  for (int64_t c = 0; c < n_clusters_; ++c)
-    asks[c] = head_.settled->counts[static_cast<size_t>(c)] > 1 && asks[c] / n >= head_.delta;
 }
 
 template <typename T>
@@ -239,9 +224,7 @@ void RunReader<T>::visit_opened() {
   for (int64_t c = 0, part = 0; c < n_clusters_; ++part) {
     if (plan_.mixed && part % plan_.region_segments == 0) visit_gathered();
     for (; c < far.clusters_of(part + 1); ++c)
-      if (s_.any[static_cast<size_t>(c)] != 0)
-        gather(c, far.begins[static_cast<size_t>(c)],
-               static_cast<int64_t>(far.counts[static_cast<size_t>(c)]));
+      if (s_.any[static_cast<size_t>(c)] != 0) gather(c, spec_.sinks + c * spec_.page, spec_.page);
   }
   visit_gathered();
 }

@@ -19,6 +19,7 @@ struct HeadView {
   float delta;
   const attention::HeadTokens<T>* tokens;
   const Settled<T>* settled;
+  const DimGroups* dims;
   attention::Panels means;  // packed means of all clusters
 };
 

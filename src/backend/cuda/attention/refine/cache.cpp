@@ -13,6 +13,7 @@ constexpr int64_t kTiles[] = {1, 16, 32, 64, 128};
 // Tokens that there is room for behind those that are there, where memory grows; a quarter of them
 // where that is more.
 constexpr int64_t kSpareTokens = 1024;
+constexpr int64_t kSpreadBytes = sizeof(uint4), kRhoBytes = sizeof(float);  // of a page
 
 void check_spec(const RefineSpec& spec) {
   check_refine(spec);
@@ -25,7 +26,6 @@ void check_spec(const RefineSpec& spec) {
     refuse("segments of at most " + std::to_string(kMostSegment) + " tokens, not " +
            std::to_string(spec.segment));
   if (spec.members != CacheKind::kExact) refuse("members in the compute dtype, not int8");
-  if (spec.clusters != ClusterKind::kPages) refuse("clusters of the kind `pages` alone");
   if (std::find(std::begin(kTiles), std::end(kTiles), spec.tile) == std::end(kTiles))
     refuse("tiles of 1, 16, 32, 64 or 128 queries, not " + std::to_string(spec.tile));
   dense::check_heads(spec.head_dim, spec.n_heads / spec.n_kv_heads);
@@ -74,7 +74,8 @@ class CudaRefineAttention final : public RefineAttention {
   int64_t early_ = 0;                     // tokens with what is settled early, behind them
   DeviceArray<std::byte> keys_, values_;  // (n_kv_heads, capacity, head_dim)
   DeviceArray<std::byte> mean_keys_, mean_values_;  // (n_kv_heads, n_pages, head_dim)
-  DeviceArray<std::byte> stats_;                    // (n_kv_heads, n_pages) float2
+  DeviceArray<std::byte> spreads_, rhos_;  // (n_kv_heads, n_pages) CacheView::spreads and rhos
+  DeviceArray<uint16_t> dims_;  // (n_kv_heads, head_dim + kSpreadGroups + 1) CacheView::dims
   // (capacity / segment, n_heads) u64. Counts may be looked at when the rest is gone.
   std::shared_ptr<DeviceArray<std::byte>> opened_;
   DeviceArray<uint16_t> places_;  // (n_kv_heads, segment) CacheView::places
@@ -87,6 +88,7 @@ CudaRefineAttention::CudaRefineAttention(std::shared_ptr<Context> context, const
     : context_(std::move(context)), spec_(spec) {
   check_spec(spec);
   if (!spec.grows) reserve(spec.capacity);
+  dims_ = {context_, spec.n_kv_heads * (spec.head_dim + kSpreadGroups + 1)};
   places_ = {context_, spec.n_kv_heads * spec.segment};
   kinds_ = {context_, 2 * spec.n_kv_heads};
   deltas_ = {context_, 2 * spec.n_kv_heads};
@@ -140,13 +142,14 @@ void CudaRefineAttention::reserve(int64_t n_tokens) {
   const int64_t spare = std::max(kSpareTokens, n_tokens / 4);
   const int64_t room = std::max(n_tokens, std::min(n_tokens + spare, spec_.capacity));
   const int64_t capacity = round_up(room, spec_.segment), n_pages = capacity / kPage;
-  const int64_t row = row_bytes(), pair = sizeof(float2);
+  const int64_t row = row_bytes();
   const int64_t bytes = checked_mul(capacity, row);
   DeviceArray<std::byte> keys = grown(keys_, capacity_ * row, bytes),
                          values = grown(values_, capacity_ * row, bytes),
                          mean_keys = grown(mean_keys_, n_pages_ * row, n_pages * row),
                          mean_values = grown(mean_values_, n_pages_ * row, n_pages * row),
-                         stats = grown(stats_, n_pages_ * pair, n_pages * pair);
+                         spreads = grown(spreads_, n_pages_ * kSpreadBytes, n_pages * kSpreadBytes),
+                         rhos = grown(rhos_, n_pages_ * kRhoBytes, n_pages * kRhoBytes);
   const auto opened = zero_counts(capacity);
   if (opened_ != nullptr) {
     context_->count_move();
@@ -158,7 +161,8 @@ void CudaRefineAttention::reserve(int64_t n_tokens) {
   values_ = std::move(values);
   mean_keys_ = std::move(mean_keys);
   mean_values_ = std::move(mean_values);
-  stats_ = std::move(stats);
+  spreads_ = std::move(spreads);
+  rhos_ = std::move(rhos);
   opened_ = opened;
   capacity_ = capacity;
   n_pages_ = n_pages;
@@ -200,7 +204,6 @@ RefineView CudaRefineAttention::view_of(const AttendRefineArgs& args) const {
           .head_dim = spec_.head_dim,
           .scale = spec_.scale,
           .causal = spec_.causal,
-          .rule = spec_.rule_of_pass(args.queries.rows()),
           .first_position = n_tokens_,
           .n_tokens = args.queries.rows(),
           .window = spec_.window,
@@ -215,7 +218,9 @@ RefineView CudaRefineAttention::view_of(const AttendRefineArgs& args) const {
                     .values = values_.data(),
                     .mean_keys = mean_keys_.data(),
                     .mean_values = mean_values_.data(),
-                    .stats = reinterpret_cast<float2*>(stats_.data()),
+                    .spreads = reinterpret_cast<uint4*>(spreads_.data()),
+                    .rhos = reinterpret_cast<float*>(rhos_.data()),
+                    .dims = dims_.data(),
                     .capacity = capacity_,
                     .n_pages = n_pages_,
                     .early_begin = settled_,
@@ -246,9 +251,8 @@ void CudaRefineAttention::attend_many(const AttendRefineArgs& args, RefineView v
     gather_recent(*context_, view, pass, keys, values, spec_.dtype);
     view.recent = {keys, values, view.recent.n * d, d, d, view.recent.first, view.recent.n};
   }
-  settle(*context_, view, spec_.dtype, view.recent.first, view.last_border());
-  if (view.rule == RefineRule::kMeanError ||
-      !dense::fits_tiles(spec_.dtype, spec_.head_dim, args.queries, args.out))
+  settle(context_, view, spec_.dtype, view.recent.first, view.last_border());
+  if (!dense::fits_tiles(spec_.dtype, spec_.head_dim, args.queries, args.out))
     return attend_plain(*context_, view, spec_.dtype);
   if (context_->compute_capability() == 90) return attend_hopper(context_, view);
   attend_tiles(context_, view);
@@ -261,7 +265,7 @@ void CudaRefineAttention::settle_before(const AttendRefineArgs& args) {
   const auto settle = [&](int64_t& done, int64_t begin, int64_t end, int64_t n_tokens) {
     if (begin >= end) return;
     if (context_->recording()) throw CannotRecord();
-    settle_in_place(*context_, view_of(args), spec_.dtype, begin, end, n_tokens);
+    settle_in_place(context_, view_of(args), spec_.dtype, begin, end, n_tokens);
     done = end;
   };
   settle(settled_, settled_, spec_.border(n_tokens_), spec_.segment);
@@ -295,7 +299,7 @@ void CudaRefineAttention::attend(const AttendRefineArgs& args) {
   check_args(args);
   if (spec_.early == 0 || n == 1 || !decide_alone(n)) return attend_piece(args);
   for (int64_t row = 0; row < n;) {
-    const int64_t next = spec_.early_border(n_tokens_) + spec_.early + spec_.window;
+    const int64_t next = spec_.early_border_end(n_tokens_);
     const int64_t n_rows = std::min(n - row, next - n_tokens_);
     attend_piece({.queries = args.queries.rows_from(row, n_rows),
                   .keys = args.keys.rows_from(row, n_rows),
@@ -321,7 +325,7 @@ CacheBytes CudaRefineAttention::bytes() const {
   const int64_t settled = spec_.causal ? early_ : n_tokens_ / spec_.segment * spec_.segment;
   const int64_t n_pages = settled > 0 ? (settled - spec_.sinks) / kPage : 0;
   return {.exact = 2 * spec_.n_kv_heads * n_tokens_ * row_bytes(),
-          .clusters = spec_.n_kv_heads * n_pages * (2 * row_bytes() + int64_t{sizeof(float2)})};
+          .clusters = spec_.n_kv_heads * n_pages * (2 * row_bytes() + kSpreadBytes + kRhoBytes)};
 }
 
 std::function<std::vector<int64_t>()> CudaRefineAttention::opened_later() const {

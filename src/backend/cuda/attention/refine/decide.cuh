@@ -8,22 +8,28 @@
 #pragma once
 
 #include "backend/cuda/attention/dense/tile.cuh"
+#include "backend/cuda/attention/refine/estimate.cuh"
 #include "backend/cuda/attention/refine/work.cuh"
 
 namespace sluice::impl::cuda::refine {
 
 using namespace dense;
 
-constexpr float kLog2Page = 4;                  // log2(kPage)
-constexpr float kStrongestMember = 2.3548201f;  // sqrt(2 log(kPage)), in standard deviations
-static_assert(kPage == 16);
+constexpr float kLog2Page = 4;  // log2(kPage)
 
-// What the estimate takes from a page: {exponent, error}. stats: {spread, rho}.
-__device__ inline float2 page_terms(RefineRule rule, float2 stats) {
-  const float sigma = sqrtf(stats.x);
-  return rule == RefineRule::kError ? make_float2(0.5f * stats.x, sigma * stats.y)
-                                    : make_float2(sigma, 1);
-}
+// What decides about the pages of a tile, in shared memory; zeros for columns that are no page.
+template <int kKeys>
+struct PageStats {
+  alignas(16) uint4 spreads[kKeys];
+  alignas(16) float rhos[kKeys];
+
+  // Of page `page`, where it is before `end`.
+  __device__ void load(const CacheView& cache, int64_t kv_head, int column, int page, int end) {
+    const int64_t at = kv_head * cache.n_pages + page;
+    spreads[column] = page < end ? cache.spreads[at] : make_uint4(0, 0, 0, 0);
+    rhos[column] = page < end ? cache.rhos[at] : 0.0f;
+  }
+};
 
 // log2 of a sum over the columns that this lane has seen, for its two rows.
 struct LogSum {
@@ -68,29 +74,45 @@ struct LogSum {
   }
 };
 
-// The estimates of a lane's two rows. With a page's terms they are
-//   2^(factor * score + by_exponent * exponent + offset) * (error + by_spread * exponent)
+// The estimates of a lane's two rows of queries. query(row, dimension): of the head, row g and g +
+// 8 of the warp's 16.
 struct RowEstimates {
-  float factor;      // scale * log2(e)
-  float by_mass[2];  // of a page's exponent, in what the page adds to the normaliser
-  float by_exponent[2], offset[2], by_spread[2];
+  float factor;         // scale * log2(e)
+  float offset[2];      // log2(kPage), less the normaliser
+  uint32_t squares[2];  // of groups 2t and 2t + 1, a pair of bf16: a left operand
 
-  // norm2: |q|^2 of the rows.
-  __device__ RowEstimates(const RefineView& view, const float (&norm2)[2]) {
-    const bool error = view.rule == RefineRule::kError;
+  template <typename QueryAt>
+  __device__ RowEstimates(const RefineView& view, int kv_head, const QueryAt& query) {
     factor = view.scale * kLog2E;
+    offset[0] = offset[1] = kLog2Page;
+    const int g = static_cast<int>(threadIdx.x) % 32 / 4, t = static_cast<int>(threadIdx.x) % 4;
+    const DeviceGroups groups(view, kv_head);
+    float sums[2][2] = {};
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const float variance = view.scale * view.scale * norm2[half], sigma = sqrtf(variance);
-      by_mass[half] = error ? variance * kLog2E : 0.0f;
-      by_exponent[half] = error ? variance * kLog2E : sigma * (kStrongestMember * kLog2E);
-      offset[half] = error ? kLog2Page + log2f(sigma) : 0.0f;  // a query of zeros: -inf
-      by_spread[half] = error ? sigma : 0.0f;
-    }
+    for (int group = 0; group < 2; ++group)
+      for (int i = groups.begins[2 * t + group]; i < groups.begins[2 * t + group + 1]; ++i) {
+        const int d = groups.dims[i];
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          const float x = query(g + 8 * half, d);
+          sums[half][group] = fmaf(x, x, sums[half][group]);
+        }
+      }
+    const float scale2 = view.scale * view.scale;
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+      squares[half] = narrowed(scale2 * sums[half][0], scale2 * sums[half][1]);
   }
   __device__ void set_normaliser(const LogSum& sum) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) offset[half] -= sum.all(half);
+  }
+  // Of pages 8 n + 2 t and the next: variances of the scores of row g, then of row g + 8.
+  template <int kKeys>
+  __device__ void variances(float (&to)[4], const PageStats<kKeys>& stats, int n) const {
+    to[0] = to[1] = to[2] = to[3] = 0;
+    const auto* pairs = reinterpret_cast<const uint32_t*>(stats.spreads);
+    mma_bf16_8(to, squares, pairs[n * 32 + static_cast<int>(threadIdx.x) % 32]);
   }
 };
 
@@ -118,37 +140,41 @@ __device__ void mask_means(float (&scores)[kN][4], const int (&end)[2], int exac
   }
 }
 
-// Scores become exponents of what pages add to the normaliser. terms: (8 kN) of the tile's pages.
+// Scores become exponents of what pages add to the normaliser.
 template <int kN>
-__device__ void as_masses(float (&scores)[kN][4], const RowEstimates& rows, const float2* terms) {
-  const auto* pairs = reinterpret_cast<const float4*>(terms) + threadIdx.x % 4;
+__device__ void as_masses(float (&scores)[kN][4], const RowEstimates& rows,
+                          const PageStats<8 * kN>& stats) {
 #pragma unroll
   for (int n = 0; n < kN; ++n) {
-    const float4 pair = pairs[4 * n];
+    float variance[4];
+    rows.variances(variance, stats, n);
 #pragma unroll
-    for (int i = 0; i < 4; ++i)
-      scores[n][i] = fmaf(scores[n][i], rows.factor,
-                          fmaf(rows.by_mass[i / 2], i % 2 == 0 ? pair.x : pair.z, kLog2Page));
+    for (int i = 0; i < 4; ++i) {
+      const float excess = excess_of(variance[i], sqrt_fast(variance[i]));
+      scores[n][i] = fmaf(scores[n][i], rows.factor, fmaf(excess, kLog2E, kLog2Page));
+    }
   }
 }
 
 // Which pages the rows ask to open: those that are estimated at delta or more.
 template <int kN>
 __device__ void ask(uint32_t (&asked)[2], const float (&scores)[kN][4], const RowEstimates& rows,
-                    const float2* terms, float delta) {
-  const auto* pairs = reinterpret_cast<const float4*>(terms) + threadIdx.x % 4;
+                    const PageStats<8 * kN>& stats, float delta) {
+  const auto* rhos = reinterpret_cast<const float2*>(stats.rhos) + threadIdx.x % 4;
   asked[0] = asked[1] = 0;
 #pragma unroll
   for (int n = 0; n < kN; ++n) {
-    const float4 pair = pairs[4 * n];
+    float variance[4];
+    rows.variances(variance, stats, n);
+    const float2 rho = rhos[4 * n];
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const int half = i / 2;
-      const float exponent = i % 2 == 0 ? pair.x : pair.z, error = i % 2 == 0 ? pair.y : pair.w;
-      const float mass = exp2_fast(fmaf(scores[n][i], rows.factor,
-                                        fmaf(rows.by_exponent[half], exponent, rows.offset[half])));
-      if (mass * fmaf(rows.by_spread[half], exponent, error) >= delta)
-        asked[half] |= 1u << (2 * n + i % 2);
+      const float sigma = sqrt_fast(variance[i]), excess = excess_of(variance[i], sigma);
+      const float mass =
+          exp2_fast(fmaf(scores[n][i], rows.factor, fmaf(excess, kLog2E, rows.offset[half])));
+      const float error = error_of(sigma, excess, i % 2 == 0 ? rho.x : rho.y);
+      if (mass * error >= delta) asked[half] |= 1u << (2 * n + i % 2);
     }
   }
 }

@@ -14,29 +14,12 @@
 
 namespace sluice::impl::cuda::refine {
 
-// |q|^2 of this lane's two rows. The swizzle moves parts of a row within the row.
+// Dimension d of a query of this warp, in the tile that TMA has swizzled.
 template <int kD>
-__device__ void query_norms(float (&norm2)[2], const unsigned char* queries, int warp) {
-  using S = Sizes<kD>;
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const unsigned char* row = queries + (warp * 16 + lane / 4 + 8 * half) * kRowBytes;
-    float sum = 0;
-#pragma unroll
-    for (int panel = 0; panel < S::kPanels; ++panel)
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        float q[8];
-        widen_eight(
-            *reinterpret_cast<const uint4*>(row + panel * S::kQueryPanel + (lane % 4 * 2 + i) * 16),
-            q);
-#pragma unroll
-        for (const float x : q) sum = fmaf(x, x, sum);
-      }
-    sum += __shfl_xor_sync(0xffffffffu, sum, 1);
-    norm2[half] = sum + __shfl_xor_sync(0xffffffffu, sum, 2);
-  }
+__device__ float query_at(const unsigned char* queries, int warp, int row, int d) {
+  const unsigned char* at = queries + d / 64 * Sizes<kD>::kQueryPanel +
+                            (warp * 16 + row) * kRowBytes + ((d % 64 / 8) ^ (row % 8)) * 16;
+  return static_cast<float>(reinterpret_cast<const __nv_bfloat16*>(at)[d % 8]);
 }
 
 // A consumer warp: its accumulators, its softmax, and its places in the rings of tiles.
@@ -204,7 +187,7 @@ __device__ __forceinline__ void sum_normaliser(Consumer<kD>& consumer, const Mea
   for (int page = item.first_page; page < item.means_end(); page += Sizes<kD>::kKeys) {
     consumer.take_next_scores();
     if (!means.all_visible(page)) means.mask(consumer.scores, page);
-    as_masses(consumer.scores, estimates, consumer.shared.terms[consumer.stage]);
+    as_masses(consumer.scores, estimates, consumer.shared.stats[consumer.stage]);
     release_keys<ReadBy::kLanes>(&consumer.shared.keys_used[consumer.stage]);
     normaliser.add(consumer.scores);
   }
@@ -221,7 +204,7 @@ __device__ __forceinline__ void decide_tile(Consumer<kD>& consumer, const MeansO
   const bool all = means.all_visible(page);
   if (!all) means.mask(consumer.scores, page);
   uint32_t opened[2];
-  ask(opened, consumer.scores, estimates, shared.terms[consumer.stage], means.item.delta);
+  ask(opened, consumer.scores, estimates, shared.stats[consumer.stage], means.item.delta);
   for (int half = 0; half < 2; ++half) {
     if (!means.rows.in_pass[half]) opened[half] = 0;
     if (!all) opened[half] &= columns_below<kN>(means.rows.border[half] / kPage - page);
@@ -242,9 +225,9 @@ __device__ __forceinline__ void attend_means(Consumer<kD>& consumer, const Refin
   using S = Sizes<kD>;
   const MeansOf<kD> means{item, LaneRows(view, item, consumer.warp), consumer.log_page,
                           static_cast<int>(view.tile)};
-  float norm2[2];
-  query_norms<kD>(norm2, consumer.memory, consumer.warp);
-  RowEstimates estimates(view, norm2);
+  RowEstimates estimates(view, item.kv_head, [&](int row, int d) {
+    return query_at<kD>(consumer.memory, consumer.warp, row, d);
+  });
   sum_normaliser(consumer, means, estimates);
   for (int page = item.first_page; page < item.means_end(); page += S::kKeys)
     consumer.template attend_tile<ReadBy::kLanes>(

@@ -53,7 +53,7 @@ struct Shared {
   uint64_t decided_here[2], decided_used[2];
   uint64_t listed;  // number of the item << 32 | listed pages << 1 | complete
   Item items[2];    // double-buffered: warps read one when the next is here already
-  alignas(16) float2 terms[S::kKeyStages][S::kKeys];  // of a tile of means
+  PageStats<S::kKeys> stats[S::kKeyStages];  // of a tile of means
   // Rows that open the pages of a tile of members.
   alignas(16) uint16_t members[S::kKeyStages][kItemWarps][S::kPages];
   alignas(16) uint16_t decided[2][kItemWarps][S::kKeys];  // the same of a tile of means
@@ -222,7 +222,6 @@ __device__ void bring_keys(const RefineView& view, const Maps& maps, unsigned ch
     for (int page = 0; !item.has_means() && page < item.exact_pages; page += S::kPages)
       stream.bring_exact(stream.next_stage(), item, page);
     if (item.has_means()) {
-      const float2* stats = view.cache.stats + item.kv_head * view.cache.n_pages;
 #pragma unroll 1
       for (int round = 0; round < 2; ++round)
 #pragma unroll 1
@@ -230,8 +229,7 @@ __device__ void bring_keys(const RefineView& view, const Maps& maps, unsigned ch
           const int stage = stream.next_stage();
 #pragma unroll 2
           for (int i = lane; i < S::kKeys; i += 32)
-            shared.terms[stage][i] = page_terms(
-                view.rule, page + i < item.end_page ? stats[page + i] : make_float2(0, 0));
+            shared.stats[stage].load(view.cache, item.kv_head, i, page + i, item.end_page);
           stream.template bring_means<WrittenBy::kLanes>(stage, item, page);
         }
 #pragma unroll 1

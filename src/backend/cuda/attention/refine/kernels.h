@@ -28,15 +28,19 @@ namespace sluice::impl::cuda::refine {
 
 constexpr int kPage = 16;           // rows of a page; other sizes are refused on this device
 constexpr int kMostSegment = 1024;  // rows that one thread block settles
+constexpr int kMostDims = 256;      // of a head
 
 struct CacheView {
   std::byte* keys;         // (n_kv_heads, capacity, head_dim) compute dtype
   std::byte* values;       // (n_kv_heads, capacity, head_dim)
   std::byte* mean_keys;    // (n_kv_heads, n_pages, head_dim) compute dtype
   std::byte* mean_values;  // (n_kv_heads, n_pages, head_dim)
-  float2* stats;           // (n_kv_heads, n_pages): ClusterStats::spread and rho
-  int64_t capacity;        // whole segments
-  int64_t n_pages;         // capacity / kPage
+  uint4* spreads;          // (n_kv_heads, n_pages): ClusterStats::spreads, kSpreadGroups bf16
+  float* rhos;             // (n_kv_heads, n_pages): ClusterStats::rho
+  // (n_kv_heads, head_dim + kSpreadGroups + 1): DimGroups::dims, then begins.
+  uint16_t* dims;
+  int64_t capacity;  // whole segments
+  int64_t n_pages;   // capacity / kPage
   // Positions of the open segment that are settled early. places (n_kv_heads, segment): the row of
   // position early_begin + i is early_begin + places[i].
   int64_t early_begin, early_end;
@@ -68,7 +72,6 @@ struct RefineView {
   int64_t n_heads, n_kv_heads, head_dim;
   float scale;
   bool causal;
-  RefineRule rule;  // kMeanError: attend_plain alone
   int64_t first_position, n_tokens;
   int64_t window, segment, sinks, tile;
   int64_t border_step;    // by which borders move: segment, or RefineSpec::early
@@ -83,7 +86,7 @@ struct RefineView {
   // Where the near keys of the query at t begin; tokens before it are settled.
   __host__ __device__ int64_t border(int64_t t) const {
     if (!causal) return (first_position + n_tokens) / segment * segment;
-    return t <= window ? 0 : (t - window) / border_step * border_step;
+    return t < window + segment ? 0 : (t - window) / border_step * border_step;
   }
   // Where tokens begin that stay in order of position after this pass.
   __host__ __device__ int64_t last_border() const { return border(first_position + n_tokens - 1); }
@@ -104,12 +107,13 @@ void gather_recent(Context& context, const RefineView& view, const PassRows& pas
 void store_recent(Context& context, const RefineView& view, const PassRows& pass, DType dtype);
 
 // Settles the tokens [begin, end), whole segments of view.recent: permuted rows, means and
-// statistics go into the cache.
-void settle(Context& context, const RefineView& view, DType dtype, int64_t begin, int64_t end);
+// statistics go into the cache. The first ones of a sequence group its dimensions before.
+void settle(const std::shared_ptr<Context>& context, const RefineView& view, DType dtype,
+            int64_t begin, int64_t end);
 // Settles tokens [begin, end) of the open segment, which lie in the cache and are permuted there,
 // in parts of n_tokens: the whole segment, or early parts of it, whose places are kept.
-void settle_in_place(Context& context, const RefineView& view, DType dtype, int64_t begin,
-                     int64_t end, int64_t n_tokens);
+void settle_in_place(const std::shared_ptr<Context>& context, const RefineView& view, DType dtype,
+                     int64_t begin, int64_t end, int64_t n_tokens);
 
 // Any head size and number of tokens, in f32 throughout.
 void attend_plain(Context& context, const RefineView& view, DType dtype);

@@ -44,13 +44,13 @@ void launch(Context& context, const RefineView& view, const NextRows& next) {
   const int64_t n_splits = splits_of(n_tokens), n_parts = view.n_heads * n_splits;
   const int64_t most_parts = view.n_heads * splits_of(capacity);
   const int64_t n_scores = checked_mul(view.n_heads, view.cache.n_pages);
-  const int64_t n_floats = n_scores + checked_mul(most_parts, view.head_dim + 4);
+  const int64_t n_floats = 2 * n_scores + checked_mul(most_parts, view.head_dim + 4);
   auto* memory =
       static_cast<float*>(context.scratch(checked_mul(n_floats, int64_t{sizeof(float)})));
   Step step{};
   step.masses = reinterpret_cast<float2*>(memory);
-  step.scores = memory + 2 * n_parts;
-  step.parts.sums = step.scores + n_scores;
+  step.scores = step.masses + n_parts;
+  step.parts.sums = memory + 2 * (n_parts + n_scores);
   step.parts.largest = step.parts.sums + n_parts * view.head_dim;
   step.parts.total = step.parts.largest + n_parts;
   step.parts.done = context.zeros(blocks);

@@ -12,6 +12,7 @@
 #include <type_traits>
 
 #include "backend/cuda/attention/dense/parts.cuh"
+#include "backend/cuda/attention/refine/estimate.cuh"
 #include "backend/cuda/attention/refine/kernels.h"
 #include "backend/cuda/runtime/dependent_launch.cuh"
 
@@ -21,8 +22,6 @@ using namespace dense;
 
 constexpr int kWarps = 8;
 constexpr int kThreads = 32 * kWarps;
-constexpr float kLogPage = 2.7725887222397811f;  // log of kPage
-static_assert(kPage == 16);
 
 // How the warps of a kernel read rows. kHeads: query heads of a block. kVector: 16 bytes at a time.
 template <typename ElementType, int kLanesOfRow, int kHeadsOfBlock, bool kVectorLoads>
@@ -47,7 +46,8 @@ struct NextRows {
 // What the kernels of a step leave to each other.
 struct Step {
   float2* masses;  // (n_heads, n_splits): largest mass and sum of a share of the normaliser
-  float* scores;   // (n_heads, n_pages): scale * q . mean
+  // (n_heads, n_pages): scale * q . mean, and the log of a page's estimate but for the normaliser.
+  float2* scores;
   HeadParts parts;
   int group, n_chunks;  // query heads of a kv head, and the blocks that divide them
   int most_prefetched;  // means of a kv head whose values stay in L2 until attend reads them
@@ -135,6 +135,14 @@ class Eight {
   uint4 words_[kWords];
 };
 
+// The sum over the lanes of a row, in each of them.
+template <int kLanes>
+__device__ float row_sum(float sum) {
+#pragma unroll
+  for (int step = kLanes / 2; step > 0; step /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, step);
+  return sum;
+}
+
 // The product of a row and a query, this lane's columns of which are given; in every lane of the
 // row.
 template <int kLanes>
@@ -142,9 +150,7 @@ __device__ float dot(const float (&query)[8], const float (&row)[8]) {
   float sum = 0;
 #pragma unroll
   for (int c = 0; c < 8; ++c) sum += query[c] * row[c];
-#pragma unroll
-  for (int step = kLanes / 2; step > 0; step /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, step);
-  return sum;
+  return row_sum<kLanes>(sum);
 }
 
 // This lane's columns of the query of `head`, scaled; zeros where there is no such head.
@@ -159,17 +165,10 @@ __device__ void load_query(const RefineView& view, int head, int column, bool ex
   for (float& x : to) x *= view.scale;
 }
 
-// RefineEstimate of pages. stats: spread and rho.
-__device__ inline float page_mass(RefineRule rule, float score, float q_norm2, float2 stats) {
-  return score + kLogPage + (rule == RefineRule::kError ? 0.5f * q_norm2 * stats.x : 0.0f);
-}
-__device__ inline float page_estimate(RefineRule rule, float score, float q_norm2, float2 stats,
-                                      float log_z) {
-  const float variance = q_norm2 * stats.x, sigma = sqrtf(variance);
-  if (rule == RefineRule::kError)
-    return expf(page_mass(rule, score, q_norm2, stats) - log_z) *
-           (sigma * stats.y + 0.5f * variance);
-  return expf(score + sigma * sqrtf(2 * kLogPage) - log_z);
+// What a lane adds to the variances of scores: lane g of a row has group g of the dimensions.
+__device__ inline float spread_in(const CacheView& cache, int64_t page, int group) {
+  const auto* spreads = reinterpret_cast<const __nv_bfloat16*>(cache.spreads + page);
+  return group < kSpreadGroups ? __bfloat162float(spreads[group]) : 0.0f;
 }
 
 // A sum of powers of two: total * 2^largest.

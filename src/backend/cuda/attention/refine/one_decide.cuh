@@ -32,7 +32,7 @@ struct PagesOfSplit {
 template <typename W>
 struct Decisions {
   alignas(16) float queries[W::kHeads][8 * W::kLanes];  // scaled; zeros behind head_dim
-  float q_norm2[W::kHeads], log_z[W::kHeads];
+  float log_z[W::kHeads];
   int n_opened[W::kHeads];  // pages, over all rounds
   // Of a round:
   float scores[kRound][W::kHeads];  // of a mean in the softmax; -inf: opened, or no such page
@@ -59,10 +59,8 @@ __device__ void begin(Decisions<W>& to, const RefineView& view, const Step& step
     if (lane < W::kLanes)
 #pragma unroll
       for (int c = 0; c < 8; ++c) to.queries[h][column + c] = query[c];
-    const float q_norm2 = dot<W::kLanes>(query, query);
     mass.add_lanes(1);
     if (lane == 0) {
-      to.q_norm2[h] = q_norm2;
       to.log_z[h] = (mass.largest + log2f(mass.total)) / kLog2E;
       to.n_opened[h] = 0;
     }
@@ -73,19 +71,17 @@ __device__ void begin(Decisions<W>& to, const RefineView& view, const Step& step
 // What a thread decides about a page from.
 template <typename W>
 struct PageInputs {
-  float2 stats;
-  float scores[W::kHeads];  // -inf: no such page or head
+  float2 scores[W::kHeads];  // Step::scores; -inf: no such page or head
 
   __device__ void load(const RefineView& view, const Step& step, const BlockHeads& heads,
                        const PagesOfSplit& pages, int slot) {
     const int64_t n_pages = view.cache.n_pages;
     const int page = pages.page(slot);
     const bool exists = slot < pages.slots() && page < pages.end;
-    stats = exists ? view.cache.stats[heads.kv_head * n_pages + page] : make_float2(0, 0);
 #pragma unroll
     for (int h = 0; h < W::kHeads; ++h)
-      scores[h] =
-          exists && h < heads.n ? step.scores[(heads.first + h) * n_pages + page] : -INFINITY;
+      scores[h] = exists && h < heads.n ? step.scores[(heads.first + h) * n_pages + page]
+                                        : make_float2(-INFINITY, -INFINITY);
   }
 };
 
@@ -109,9 +105,8 @@ __device__ int decide(Decisions<W>& to, const RefineView& view, const Step& step
       inputs.load(view, step, heads, pages, first + slot + kThreads);
 #pragma unroll
     for (int h = 0; h < W::kHeads; ++h) {
-      const float score = page.scores[h];
-      const bool opens = score != -INFINITY && page_estimate(view.rule, score, to.q_norm2[h],
-                                                             page.stats, to.log_z[h]) >= delta;
+      const float score = page.scores[h].x;
+      const bool opens = score != -INFINITY && expf(page.scores[h].y - to.log_z[h]) >= delta;
       to.scores[slot][h] = opens ? -INFINITY : (score + kLogPage) * kLog2E;
       if (opens) masks |= 1u << (4 * i + h);
       const int n = __popc(__ballot_sync(0xffffffffu, opens));

@@ -42,13 +42,67 @@ __device__ StepRows step_rows(const Seen& seen, int i) {
   return {true, page * kPage + i % W::kStepsOfPage * W::kStep, seen.t + 1};
 }
 
+// The queries' sums of squares by group of dimensions, scaled and rounded to bf16: those of group g
+// in lane g of a row, alike for each of a warp's rows. By all threads.
+template <typename W>
+__device__ void load_squares(const RefineView& view, const BlockHeads& heads,
+                             const float (&queries)[W::kHeads][8], float (&squares)[W::kHeads]) {
+  __shared__ float scaled[W::kHeads][8 * W::kLanes];
+  __shared__ uint16_t dims[8 * W::kLanes + kSpreadGroups + 1];  // DeviceGroups
+  const auto thread = static_cast<int>(threadIdx.x), lane = thread % 32;
+  const auto head_dim = static_cast<int>(view.head_dim), n_dims = head_dim + kSpreadGroups + 1;
+  if (thread < W::kLanes)
+#pragma unroll
+    for (int h = 0; h < W::kHeads; ++h)
+#pragma unroll
+      for (int c = 0; c < 8; ++c) scaled[h][8 * thread + c] = queries[h][c];
+  for (int i = thread; i < n_dims; i += kThreads)
+    dims[i] = view.cache.dims[heads.kv_head * n_dims + i];
+  __syncthreads();
+#pragma unroll
+  for (float& square : squares) square = 0;
+  // Four lanes sum a group.
+  const int end = dims[head_dim + lane / 4 + 1];
+  for (int i = dims[head_dim + lane / 4] + lane % 4; i < end; i += 4) {
+    const int d = dims[i];
+#pragma unroll
+    for (int h = 0; h < W::kHeads; ++h) squares[h] += scaled[h][d] * scaled[h][d];
+  }
+#pragma unroll
+  for (float& square : squares) {
+    square += __shfl_xor_sync(0xffffffffu, square, 1);
+    square += __shfl_xor_sync(0xffffffffu, square, 2);
+    square = __shfl_sync(0xffffffffu, square, lane % W::kLanes % kSpreadGroups * 4);
+    square = __bfloat162float(__float2bfloat16(square));
+  }
+}
+
+// Leaves the block's share of each head's normaliser in step.masses. By all threads.
+template <typename W>
+__device__ void leave_masses(const Step& step, const BlockHeads& heads, Mass (&masses)[W::kHeads],
+                             int split) {
+  __shared__ float2 shares[W::kHeads][kWarps];  // largest and total
+  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+#pragma unroll
+  for (int h = 0; h < W::kHeads; ++h) {
+    masses[h].add_lanes(W::kLanes);
+    if (lane == 0) shares[h][warp] = make_float2(masses[h].largest, masses[h].total);
+  }
+  __syncthreads();
+  const auto h = static_cast<int>(threadIdx.x);
+  if (h >= heads.n) return;
+  Mass all;
+  for (int w = 0; w < kWarps; ++w) all.add({shares[h][w].x, shares[h][w].y});
+  step.masses[(heads.first + h) * step.parts.n_splits + split] =
+      make_float2(all.largest, all.total);
+}
+
 // All keys but this token's are of earlier passes, so their first lines are prefetched to L2 while
 // the kernels ahead finish. Settling may still move them, so nothing is read before that.
 template <typename W>
 __global__ void __launch_bounds__(kThreads, W::kBlocks)
     score(RefineView view, FirstPosition position, NextRows next, Step step) {
   using Element = typename W::Element;
-  __shared__ float2 shares[W::kHeads][kWarps];  // largest and total
   launch_dependents();
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   const auto split = static_cast<int>(blockIdx.x);
@@ -67,7 +121,7 @@ __global__ void __launch_bounds__(kThreads, W::kBlocks)
   const Element* mean_values =
       rows_of<Element>(cache.mean_values, heads.kv_head, cache.n_pages, head_dim);
   const Element* next_key = rows_of<Element>(next.keys, heads.kv_head, 1, head_dim);
-  const float2* stats = cache.stats + heads.kv_head * cache.n_pages;
+  const int64_t first_page = heads.kv_head * cache.n_pages;
   // Steps are dealt to blocks first, then to warps. None where nothing is to be decided.
   const int n_steps =
       n_means > 0 ? seen.n_always * W::kStepsOfPage + (n_means + W::kStep - 1) / W::kStep : 0;
@@ -87,17 +141,17 @@ __global__ void __launch_bounds__(kThreads, W::kBlocks)
   if (split == 0 && heads.first == heads.kv_head * step.group)
     store_next<W>(view, next, heads.kv_head, t);
   if (n_steps == 0) return;
-  float queries[W::kHeads][8], q_norm2[W::kHeads];
+  float queries[W::kHeads][8], squares[W::kHeads];
+  const int group = lane % W::kLanes;
   Mass masses[W::kHeads];
 #pragma unroll
-  for (int h = 0; h < W::kHeads; ++h) {
+  for (int h = 0; h < W::kHeads; ++h)
     load_query<W>(view, heads.first + h, column, h < heads.n, queries[h]);
-    q_norm2[h] = dot<W::kLanes>(queries[h], queries[h]);
-  }
+  load_squares<W>(view, heads, queries, squares);
   for (int i = first_step; i < n_steps; i += n_splits * kWarps) {
     const StepRows rows = step_rows<W>(seen, i);
     Eight<W> wide_keys[W::kLoads];
-    float2 page_stats[W::kLoads];
+    float spreads[W::kLoads], rhos[W::kLoads];
 #pragma unroll
     for (int k = 0; k < W::kLoads; ++k) {
       const int row = rows.first + k * W::kAtOnce + in_load;
@@ -105,7 +159,9 @@ __global__ void __launch_bounds__(kThreads, W::kBlocks)
       const Element* from = (rows.exact ? keys : mean_keys) + row * head_dim;
       if (rows.exact && row == seen.t) from = next_key;  // another block stores it
       wide_keys[k].load(from, column, head_dim, exists);
-      page_stats[k] = exists && !rows.exact ? stats[row] : make_float2(0, 0);
+      const bool mean = exists && !rows.exact;
+      spreads[k] = mean ? spread_in(cache, first_page + row, group) : 0.0f;
+      rhos[k] = mean ? cache.rhos[first_page + row] : 0.0f;
     }
     if (n_means <= step.most_prefetched) prefetch(i, values, mean_values);
 #pragma unroll
@@ -116,28 +172,22 @@ __global__ void __launch_bounds__(kThreads, W::kBlocks)
 #pragma unroll
       for (int h = 0; h < W::kHeads; ++h) {
         const float score = dot<W::kLanes>(queries[h], key);
-        if (row >= rows.end) continue;
         if (rows.exact) {
-          masses[h].add({score * kLog2E, 1});
+          if (row < rows.end) masses[h].add({score * kLog2E, 1});
           continue;
         }
-        masses[h].add({page_mass(view.rule, score, q_norm2[h], page_stats[k]) * kLog2E, 1});
+        const float variance = row_sum<W::kLanes>(squares[h] * spreads[k]);
+        if (row >= rows.end) continue;
+        const float sigma = sqrt_fast(variance), excess = excess_of(variance, sigma);
+        const float log_mass = score + kLogPage + excess;
+        masses[h].add({log_mass * kLog2E, 1});
         if (column == 0 && h < heads.n)
-          step.scores[(heads.first + h) * cache.n_pages + row] = score;
+          step.scores[(heads.first + h) * cache.n_pages + row] =
+              make_float2(score, log_mass + __logf(error_of(sigma, excess, rhos[k])));
       }
     }
   }
-#pragma unroll
-  for (int h = 0; h < W::kHeads; ++h) {
-    masses[h].add_lanes(W::kLanes);
-    if (lane == 0) shares[h][warp] = make_float2(masses[h].largest, masses[h].total);
-  }
-  __syncthreads();
-  const auto h = static_cast<int>(threadIdx.x);
-  if (h >= heads.n) return;
-  Mass all;
-  for (int w = 0; w < kWarps; ++w) all.add({shares[h][w].x, shares[h][w].y});
-  step.masses[(heads.first + h) * n_splits + split] = make_float2(all.largest, all.total);
+  leave_masses<W>(step, heads, masses, split);
 }
 
 }  // namespace sluice::impl::cuda::refine::decode

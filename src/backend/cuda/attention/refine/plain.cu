@@ -1,10 +1,11 @@
 // Refined attention of one query and one head to a warp, in f32 throughout: for parity in f32, and
-// for heads that tensor cores cannot take, and for RefineRule::kMeanError. One kernel decides what
+// for heads that tensor cores cannot take. One kernel decides what
 // each tile of queries opens, a second one attends.
 
 #include <algorithm>
 
 #include "backend/cuda/attention/dense/plain.cuh"
+#include "backend/cuda/attention/refine/estimate.cuh"
 #include "backend/cuda/attention/refine/kernels.h"
 
 namespace sluice::impl::cuda::refine {
@@ -13,7 +14,6 @@ namespace {
 using namespace dense;
 
 constexpr int kWarps = 4;
-constexpr float kLogPage = 2.7725887222397811f;        // log of kPage
 constexpr int64_t kMostDecisions = int64_t{64} << 20;  // bytes of scratch at a time
 
 // The queries of some tiles, and what these open.
@@ -22,7 +22,6 @@ struct Slice {
   int64_t first_tile;         // its first query's position over view.tile
   int64_t n_pages;            // that any query may see
   uint8_t* opens;             // (n_tiles, n_heads, n_pages): 1 where the tile opens the page
-  float* sums;                // (n_tiles, n_heads, n_pages) of estimates; kMeanError alone
 };
 
 // A sum of exponentials, of which the largest is taken out.
@@ -109,49 +108,60 @@ struct Query {
   }
 };
 
-// RefineEstimate of backend/refine.h, for a page.
+// RefineEstimate of backend/refine.h, for pages of a query's head.
 struct Estimate {
-  RefineRule rule;
-  float q_norm2;
+  const Query& query;
+  float squares[kSpreadGroups];
 
-  __device__ bool is_error() const { return rule != RefineRule::kStrongest; }
-  __device__ float mass(float score, float2 stats) const {
-    return score + kLogPage + (is_error() ? 0.5f * q_norm2 * stats.x : 0.0f);
+  __device__ explicit Estimate(const Query& of) : query(of) {
+    const RefineView& view = query.view;
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const DeviceGroups groups(view, query.kv_head);
+    float mine = 0;
+    if (lane < kSpreadGroups)
+      for (int i = groups.begins[lane]; i < groups.begins[lane + 1]; ++i) {
+        const float x = query.scaled[groups.dims[i]];
+        mine += x * x;
+      }
+    mine = __bfloat162float(__float2bfloat16(mine));
+#pragma unroll
+    for (int g = 0; g < kSpreadGroups; ++g) squares[g] = __shfl_sync(0xffffffffu, mine, g);
   }
-  __device__ float operator()(float score, float2 stats, float log_z) const {
-    const float variance = q_norm2 * stats.x, sigma = sqrtf(variance);
-    if (is_error()) return expf(mass(score, stats) - log_z) * (sigma * stats.y + 0.5f * variance);
-    return expf(score + sigma * sqrtf(2 * kLogPage) - log_z);
+  __device__ float sigma(int64_t page) const {
+    const CacheView& cache = query.view.cache;
+    float spreads[kSpreadGroups], variance = 0;
+    widen_eight(cache.spreads[query.kv_head * cache.n_pages + page], spreads);
+#pragma unroll
+    for (int g = 0; g < kSpreadGroups; ++g) variance += squares[g] * spreads[g];
+    return sqrtf(variance);
+  }
+  __device__ static float excess(float sigma) { return excess_of(sigma * sigma, sigma); }
+  __device__ float log_mass(float score, int64_t page) const {
+    return score + kLogPage + excess(sigma(page));
+  }
+  __device__ float operator()(float score, int64_t page, float log_z) const {
+    const CacheView& cache = query.view.cache;
+    const float deviation = sigma(page), rho = cache.rhos[query.kv_head * cache.n_pages + page];
+    return expf(score + kLogPage + excess(deviation) - log_z) *
+           error_of(deviation, excess(deviation), rho);
   }
 };
 
-// Calls use(page, estimate) for the pages of this lane that the query sees: each page has its lane.
-template <typename Use>
-__device__ void estimate_pages(const Query& query, const Use& use) {
-  const RefineView& view = query.view;
+// Marks what the query asks its tile to open. Each page has its lane.
+__device__ void mark(const Query& query) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   if (query.end_page() <= query.first_page()) return;
-  float q_norm2 = 0;
-  for (int64_t i = lane; i < view.head_dim; i += 32) q_norm2 += query.scaled[i] * query.scaled[i];
-  const Estimate estimate{view.rule, warp_sum(q_norm2)};
-  const float2* stats = view.cache.stats + query.kv_head * view.cache.n_pages;
+  const float delta = query.view.deltas[query.kv_head];
+  const Estimate estimate(query);
   Softmax z;
   for (int64_t i = lane; i < query.n_exact(); i += 32) z.add(query.score(query.settled(i)));
   for (int64_t i = query.border + lane; i < query.end; i += 32) z.add(query.score(query.near(i)));
   for (int64_t page = query.first_page() + lane; page < query.end_page(); page += 32)
-    z.add(estimate.mass(query.score(query.mean(page)), stats[page]));
+    z.add(estimate.log_mass(query.score(query.mean(page)), page));
   const float largest = warp_max(z.largest);
   const float log_z = largest + logf(warp_sum(z.total * expf(z.largest - largest)));
   for (int64_t page = query.first_page() + lane; page < query.end_page(); page += 32)
-    use(page, estimate(query.score(query.mean(page)), stats[page], log_z));
-}
-
-// Marks what the query asks its tile to open.
-__device__ void mark(const Query& query) {
-  const float delta = query.view.deltas[query.kv_head];
-  estimate_pages(query, [&](int64_t page, float estimate) {
-    if (estimate >= delta) query.opens[page] = 1;
-  });
+    if (estimate(query.score(query.mean(page)), page, log_z) >= delta) query.opens[page] = 1;
 }
 
 // Adds n rows to the softmax and the weighted sum of values; place(j) tells where row j is, and
@@ -227,60 +237,26 @@ __global__ void plain(const __grid_constant__ RefineView view, const Slice slice
     answer(query, shared + (kWarps + warp) * view.head_dim);
 }
 
-// Marks what the mean of a tile's queries asks for. A warp takes the queries of a tile and head one
-// after the other, so that sums do not depend on the order in which warps run. Shared memory:
-// kWarps queries, head_dim each.
-__global__ void mark_by_mean(const __grid_constant__ RefineView view, const Slice slice,
-                             bool bf16) {
-  extern __shared__ float shared[];
-  const int warp = static_cast<int>(threadIdx.x) / 32;
-  const int64_t head = int64_t{blockIdx.y} * kWarps + warp;
-  if (head >= view.n_heads) return;
-  const int64_t first = (slice.first_tile + blockIdx.x) * view.tile - view.first_position;
-  const int64_t begin = max(first, slice.first_row);
-  const int64_t end = min(first + view.tile, slice.first_row + slice.n_rows);
-  float* sums = slice.sums + (blockIdx.x * view.n_heads + head) * slice.n_pages;
-  for (int64_t row = begin; row < end; ++row) {
-    const Query query(view, slice, bf16, row, head, shared + warp * view.head_dim);
-    const float delta = view.deltas[query.kv_head];
-    estimate_pages(query, [&](int64_t page, float estimate) {
-      const float sum = sums[page] + (isnan(estimate) ? 0.0f : estimate);
-      sums[page] = sum;
-      if (row == end - 1 && sum / static_cast<float>(end - begin) >= delta) query.opens[page] = 1;
-    });
-    __syncwarp();  // the next query takes the place of this one
-  }
-}
-
 }  // namespace
 
 void attend_plain(Context& context, const RefineView& view, DType dtype) {
   const int64_t first = view.first_position, end = first + view.n_tokens;
   const int64_t n_pages = view.last_border() / kPage;
-  const bool by_mean = view.rule == RefineRule::kMeanError;
-  const int64_t n_decisions = std::max<int64_t>(view.n_heads * n_pages, 1);  // of a tile
-  const int64_t tile_bytes = n_decisions * (by_mean ? 1 + int64_t{sizeof(float)} : 1);
+  const int64_t tile_bytes = std::max<int64_t>(view.n_heads * n_pages, 1);
   const int64_t most_tiles = std::max<int64_t>(kMostDecisions / tile_bytes, 1);
   const int64_t n_tiles = std::min(most_tiles, (end - 1) / view.tile - first / view.tile + 1);
   const auto bytes = static_cast<size_t>(2 * kWarps * view.head_dim) * sizeof(float);
   SLUICE_CHECK(bytes <= 48 * 1024);
-  void* scratch = context.scratch(n_tiles * tile_bytes);
-  auto* sums = by_mean ? static_cast<float*>(scratch) : nullptr;
-  auto* opens = by_mean ? reinterpret_cast<uint8_t*>(sums + n_tiles * n_decisions)
-                        : static_cast<uint8_t*>(scratch);
+  auto* opens = static_cast<uint8_t*>(context.scratch(n_tiles * tile_bytes));
   for (int64_t t = first; t < end;) {
     const int64_t next = std::min((t / view.tile + n_tiles) * view.tile, end);
-    const Slice slice{t - first, next - t, t / view.tile, n_pages, opens, sums};
-    check(cudaMemsetAsync(scratch, 0, static_cast<size_t>(n_tiles * tile_bytes), context.stream()),
+    const Slice slice{t - first, next - t, t / view.tile, n_pages, opens};
+    check(cudaMemsetAsync(opens, 0, static_cast<size_t>(n_tiles * tile_bytes), context.stream()),
           "clearing decisions");
     const dim3 grid(static_cast<unsigned>(slice.n_rows),
                     static_cast<unsigned>(ceil_div(view.n_heads, kWarps)));
     const bool bf16 = dtype == DType::kBF16;
-    const dim3 tiles(static_cast<unsigned>((next - 1) / view.tile - slice.first_tile + 1), grid.y);
-    if (n_pages > 0 && by_mean)
-      mark_by_mean<<<tiles, 32 * kWarps, bytes, context.stream()>>>(view, slice, bf16);
-    else if (n_pages > 0)
-      plain<true><<<grid, 32 * kWarps, bytes, context.stream()>>>(view, slice, bf16);
+    if (n_pages > 0) plain<true><<<grid, 32 * kWarps, bytes, context.stream()>>>(view, slice, bf16);
     plain<false><<<grid, 32 * kWarps, bytes, context.stream()>>>(view, slice, bf16);
     check_launch("refine plain");
     t = next;

@@ -14,7 +14,7 @@ namespace sluice::impl::cuda::refine {
 namespace {
 
 struct Shared {
-  alignas(16) float2 terms[2][kKeys];                   // of a tile of means
+  PageStats<kKeys> stats[2];                            // of a tile of means
   alignas(16) uint16_t members[2][kItemWarps][kPages];  // rows that open pages of a tile
   alignas(16) uint16_t decided[2][kItemWarps][kKeys];   // the same of a tile of means
   uint32_t asked[2][kItemWarps][4];                     // of spread()
@@ -48,6 +48,9 @@ __device__ void attend_item(const RefineView& view, const Item& item, __nv_bfloa
   commit_copies();
   wait_copies<0>();
   __syncthreads();
+  RowEstimates estimates(view, item.kv_head, [&](int row, int d) {
+    return static_cast<float>(query_tile[(warp * 16 + row) * kTileStride<kD> + d]);
+  });
   if constexpr (!S::kQueriesStay) {
 #pragma unroll
     for (int k = 0; k < kD / 16; ++k) load_query<kD>(queries.columns[k], query_tile, k * 16);
@@ -125,18 +128,14 @@ __device__ void attend_item(const RefineView& view, const Item& item, __nv_bfloa
         n_opened += max(static_cast<int>(view.border(rows.position[half]) - view.sinks), 0);
 
   if (item.first_page < item.end_page) {
-    float norm2[2];
-    queries.norms(norm2);
-    RowEstimates estimates(view, norm2);
     const int n_means = item.end_page - item.first_page;
     const int mean_tiles = (n_means + kKeys - 1) / kKeys;
     const auto bring_means = [&](int tile, int stage, const std::byte* values) {
       const int first = item.first_page + tile * kKeys;
       if (threadIdx.x < kKeys) {
-        const int page = first + static_cast<int>(threadIdx.x);
-        const float2* stats = view.cache.stats + item.kv_head * view.cache.n_pages;
-        shared.terms[tile % 2][threadIdx.x] =
-            page_terms(view.rule, page < item.end_page ? stats[page] : make_float2(0, 0));
+        const auto column = static_cast<int>(threadIdx.x);
+        shared.stats[tile % 2].load(view.cache, item.kv_head, column, first + column,
+                                    item.end_page);
       }
       bring(stage, cached(view.cache.mean_keys, view.cache.n_pages),
             cached(values, view.cache.n_pages),
@@ -154,7 +153,7 @@ __device__ void attend_item(const RefineView& view, const Item& item, __nv_bfloa
         [&](int tile, int stage) {
           queries.scores(scores, keys_of(stage));
           mask_columns(scores, visible_means(tile));
-          as_masses(scores, estimates, shared.terms[tile % 2]);
+          as_masses(scores, estimates, shared.stats[tile % 2]);
           normaliser.add(scores);
         });
     estimates.set_normaliser(normaliser);
@@ -174,7 +173,7 @@ __device__ void attend_item(const RefineView& view, const Item& item, __nv_bfloa
           const Visible visible = visible_means(tile);
           mask_columns(scores, visible);
           uint32_t opened[2];
-          ask(opened, scores, estimates, shared.terms[tile % 2], item.delta);
+          ask(opened, scores, estimates, shared.stats[tile % 2], item.delta);
           for (int half = 0; half < 2; ++half)
             opened[half] &= rows.in_pass[half] ? columns_below<kN>(visible.end[half]) : 0u;
           spread(opened, tile_rows, warp, shared.asked[tile % 2]);

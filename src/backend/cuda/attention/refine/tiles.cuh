@@ -44,25 +44,6 @@ struct Queries {
       for (int i = 0; i < 4; ++i) to[i] = columns[k][i];
     }
   }
-  // |q|^2 of this lane's two rows.
-  __device__ void norms(float (&norm2)[2]) const {
-    norm2[0] = norm2[1] = 0;
-#pragma unroll
-    for (int k = 0; k < kD / 16; ++k) {
-      uint32_t query[4];
-      load(query, k);
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const float2 pair = widened(query[i]);
-        norm2[i % 2] = fmaf(pair.x, pair.x, fmaf(pair.y, pair.y, norm2[i % 2]));
-      }
-    }
-#pragma unroll
-    for (float& sum : norm2) {
-      sum += __shfl_xor_sync(0xffffffffu, sum, 1);
-      sum += __shfl_xor_sync(0xffffffffu, sum, 2);
-    }
-  }
   __device__ void scores(float (&to)[kN][4], const __nv_bfloat16* keys) const {
 #pragma unroll
     for (int n = 0; n < kN; ++n) to[n][0] = to[n][1] = to[n][2] = to[n][3] = 0;

@@ -10,8 +10,6 @@
 namespace sluice::impl::reference::refine {
 namespace {
 
-constexpr int kMeansSteps = 6;  // of k-means
-
 // The direction in which a group of keys is widest: power steps on the covariance from the key that
 // is furthest from the mean. Zeros where all keys are equal.
 std::vector<double> leading_direction(Rows keys, const Group& group) {
@@ -39,15 +37,9 @@ std::vector<double> leading_direction(Rows keys, const Group& group) {
 
 // The kSplitDims dimensions in which the keys vary most, rounded to bf16; of equal ones the first.
 std::vector<std::vector<double>> widest_dims(Rows keys) {
-  Group all(keys.size());
-  std::iota(all.begin(), all.end(), size_t{0});
-  const std::vector<double> mean = mean_of(keys, all);
   std::vector<std::pair<double, size_t>> dims;  // variance, negated, and dimension
-  for (size_t d = 0; d < mean.size(); ++d) {
-    double variance = 0;
-    for (const auto& key : keys) variance += (key[d] - mean[d]) * (key[d] - mean[d]);
-    dims.emplace_back(std::isnan(variance) ? 0 : -variance, d);
-  }
+  for (const double variance : variances_of(keys))
+    dims.emplace_back(std::isnan(variance) ? 0 : -variance, dims.size());
   std::sort(dims.begin(), dims.end());
   dims.resize(std::min(dims.size(), size_t{kSplitDims}));
   std::vector<std::vector<double>> narrow;
@@ -81,18 +73,6 @@ void split(Rows keys, Group group, size_t page, std::vector<Group>& pages) {
   split(keys, Group(middle, group.end()), page, pages);
 }
 
-// Every row joins the nearest centre; of equal distances the first.
-std::vector<Group> nearest(Rows keys, Rows centres) {
-  std::vector<Group> groups(centres.size());
-  for (size_t i = 0; i < keys.size(); ++i) {
-    size_t best = 0;
-    for (size_t c = 1; c < centres.size(); ++c)
-      if (distance2(keys[i], centres[c]) < distance2(keys[i], centres[best])) best = c;
-    groups[best].push_back(i);
-  }
-  return groups;
-}
-
 }  // namespace
 
 std::vector<double> mean_of(Rows rows, const Group& group) {
@@ -109,26 +89,27 @@ double distance2(const std::vector<double>& a, const std::vector<double>& b) {
   return sum;
 }
 
-std::vector<Group> cluster_keys(Rows keys, int64_t page, ClusterKind kind) {
+std::vector<Group> cluster_keys(Rows keys, int64_t page) {
   const auto size = static_cast<size_t>(page);
   SLUICE_CHECK(keys.size() % size == 0);
   std::vector<Group> groups;
-  if (kind == ClusterKind::kPages) {
-    Group all(keys.size());
-    std::iota(all.begin(), all.end(), size_t{0});
-    if (!all.empty()) split(widest_dims(keys), std::move(all), size, groups);
-    return groups;
-  }
-  std::vector<std::vector<double>> centres;
-  for (size_t i = size / 2; i < keys.size(); i += size) centres.push_back(keys[i]);
-  groups = nearest(keys, centres);
-  for (int step = 0; kind == ClusterKind::kMeans && step < kMeansSteps; ++step) {
-    for (size_t c = 0; c < centres.size(); ++c)
-      if (!groups[c].empty()) centres[c] = mean_of(keys, groups[c]);
-    groups = nearest(keys, centres);
-  }
-  std::erase_if(groups, [](const Group& group) { return group.empty(); });
+  Group all(keys.size());
+  std::iota(all.begin(), all.end(), size_t{0});
+  if (!all.empty()) split(widest_dims(keys), std::move(all), size, groups);
   return groups;
+}
+
+std::vector<double> variances_of(Rows keys) {
+  Group all(keys.size());
+  std::iota(all.begin(), all.end(), size_t{0});
+  const std::vector<double> mean = mean_of(keys, all);
+  std::vector<double> found;
+  for (size_t d = 0; d < mean.size(); ++d) {
+    double variance = 0;
+    for (const auto& key : keys) variance += (key[d] - mean[d]) * (key[d] - mean[d]);
+    found.push_back(variance);
+  }
+  return found;
 }
 
 }  // namespace sluice::impl::reference::refine

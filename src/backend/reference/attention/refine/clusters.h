@@ -12,8 +12,9 @@ namespace sluice::impl::reference::refine {
 using Rows = std::span<const std::vector<double>>;  // (n_tokens, head_dim)
 using Group = std::vector<size_t>;                  // rows, of one cluster
 
-// The clusters of `keys`, whose number is a multiple of page. Empty ones are left out.
-std::vector<Group> cluster_keys(Rows keys, int64_t page, ClusterKind kind);
+// The clusters of `keys`, whose number is a multiple of page: pages by recursive median split.
+std::vector<Group> cluster_keys(Rows keys, int64_t page);
+std::vector<double> variances_of(Rows keys);  // by dimension
 
 std::vector<double> mean_of(Rows rows, const Group& group);
 double distance2(const std::vector<double>& a, const std::vector<double>& b);

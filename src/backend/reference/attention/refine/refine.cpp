@@ -3,6 +3,7 @@
 #include "backend/reference/attention/refine/refine.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <numeric>
 #include <utility>
@@ -45,6 +46,7 @@ class ReferenceRefineAttention final : public RefineAttention {
  private:
   struct Head {
     std::vector<attention::CountedKey> tokens;
+    DimGroups dims;  // none without clusters
     // Of all that a query of this pass may see: of segments, and of their early parts.
     std::vector<Cluster> clusters, early;
   };
@@ -71,6 +73,7 @@ class ReferenceRefineAttention final : public RefineAttention {
     if (spec_.causal && decide_alone(tile.args)) return spec_.early_border(t);
     return segment_border(t, static_cast<int64_t>(tile.head.tokens.size()));
   }
+  void group_dims_of(Head& head) const;
   void settle(const Head& head, int64_t begin, int64_t n_tokens, std::vector<Cluster>& to) const;
   void attend_tile(const TileOf& tile);
   std::vector<float> estimates(const TileOf& tile, int64_t row) const;
@@ -90,6 +93,8 @@ double rounded(double x, DType dtype) {
   return dtype == DType::kBF16 ? to_float(to_bfloat16(narrow)) : narrow;
 }
 
+double rounded_to_bf16(double x) { return rounded(x, DType::kBF16); }
+
 // A row as int8 keeps it, expanded again to the compute dtype.
 void through_int8(std::vector<double>& row, DType dtype) {
   float largest = 0;
@@ -97,6 +102,20 @@ void through_int8(std::vector<double>& row, DType dtype) {
   const float scale = int8_scale(largest);
   for (double& x : row)
     x = rounded(double{static_cast<float>(to_int8(static_cast<float>(x), scale)) * scale}, dtype);
+}
+
+void ReferenceRefineAttention::group_dims_of(Head& head) const {
+  Matrix keys;
+  for (int64_t t = spec_.sinks; t < spec_.segment; ++t)
+    keys.push_back(head.tokens[static_cast<size_t>(t)].key);
+  std::vector<double> deviations(static_cast<size_t>(spec_.head_dim));
+  for (const Group& group : cluster_keys(keys, spec_.page)) {
+    const std::vector<double> mean = mean_of(keys, group);
+    for (const size_t i : group)
+      for (size_t d = 0; d < mean.size(); ++d)
+        deviations[d] += (keys[i][d] - mean[d]) * (keys[i][d] - mean[d]);
+  }
+  head.dims = group_dims(deviations);
 }
 
 // Forms the clusters of n_tokens from `begin` on.
@@ -113,15 +132,17 @@ void ReferenceRefineAttention::settle(const Head& head, int64_t begin, int64_t n
         std::inner_product(token.value.begin(), token.value.end(), token.value.begin(), 0.0));
   }
   const double mean_norm = norms / static_cast<double>(keys.size());
-  for (const Group& group : cluster_keys(keys, spec_.page, spec_.clusters)) {
+  for (const Group& group : cluster_keys(keys, spec_.page)) {
     const auto n = static_cast<double>(group.size());
     Cluster cluster{.mean = {n, mean_of(keys, group), mean_of(values, group)},
                     .stats = {},
                     .members = {},
                     .rows = {}};
-    double key_deviation = 0, value_deviation = 0;
+    std::vector<double> deviations(cluster.mean.key.size());  // by dimension
+    double value_deviation = 0;
     for (const size_t i : group) {
-      key_deviation += distance2(keys[i], cluster.mean.key);
+      for (size_t d = 0; d < deviations.size(); ++d)
+        deviations[d] += (keys[i][d] - cluster.mean.key[d]) * (keys[i][d] - cluster.mean.key[d]);
       value_deviation += distance2(values[i], cluster.mean.value);
       cluster.members.push_back(i + static_cast<size_t>(first));
       attention::CountedKey& row = cluster.rows.emplace_back(head.tokens[cluster.members.back()]);
@@ -129,12 +150,15 @@ void ReferenceRefineAttention::settle(const Head& head, int64_t begin, int64_t n
       through_int8(row.key, spec_.dtype);
       through_int8(row.value, spec_.dtype);
     }
-    const auto dims = static_cast<double>(spec_.head_dim);
-    cluster.stats = {.n = static_cast<float>(n),
-                     .spread = static_cast<float>(key_deviation / n / dims),
-                     .rho = mean_norm > 0
-                                ? static_cast<float>(std::sqrt(value_deviation / n) / mean_norm)
-                                : 0.0f};
+    for (int g = 0; g < kSpreadGroups; ++g) {
+      double sum = 0;
+      head.dims.each(g, [&](int32_t d) { sum += deviations[static_cast<size_t>(d)]; });
+      if (head.dims.size(g) > 0)
+        cluster.stats.spreads[static_cast<size_t>(g)] =
+            static_cast<float>(rounded_to_bf16(sum / n / head.dims.size(g)));
+    }
+    if (mean_norm > 0)
+      cluster.stats.rho = static_cast<float>(std::sqrt(value_deviation / n) / mean_norm);
     for (double& x : cluster.mean.key) x = rounded(x, spec_.dtype);
     for (double& x : cluster.mean.value) x = rounded(x, spec_.dtype);
     to.push_back(std::move(cluster));
@@ -172,7 +196,7 @@ std::vector<const Cluster*> ReferenceRefineAttention::visible_clusters(const Til
 
 // What the query at `row` estimates of the visible clusters. -inf: of one member, never opened.
 std::vector<float> ReferenceRefineAttention::estimates(const TileOf& tile, int64_t row) const {
-  const RefineEstimate estimate{spec_.rule};
+  const RefineEstimate estimate(spec_.page);
   const std::vector<const Cluster*> clusters = visible_clusters(tile, row);
   const size_t n = clusters.size();
   std::vector<double> query;
@@ -182,23 +206,34 @@ std::vector<float> ReferenceRefineAttention::estimates(const TileOf& tile, int64
   const auto dot = [&](const std::vector<double>& key) {
     return std::inner_product(query.begin(), query.end(), key.begin(), 0.0);
   };
-  const auto q_norm2 = static_cast<float>(dot(query));
+  std::array<double, kSpreadGroups> squares = {};  // of the query, by group of dimensions
+  for (int g = 0; g < kSpreadGroups && n > 0; ++g) {
+    double& sum = squares[static_cast<size_t>(g)];
+    tile.head.dims.each(g, [&](int32_t d) {
+      const double x = query[static_cast<size_t>(d)];
+      sum += x * x;
+    });
+    sum = rounded_to_bf16(sum);
+  }
   std::vector<double> masses;
   for (const attention::CountedKey* key : near(tile, row)) masses.push_back(dot(key->key));
-  std::vector<float> scores;
+  std::vector<float> scores, sigmas;
   for (size_t c = 0; c < n; ++c) {
+    double variance = 0;
+    for (size_t g = 0; g < kSpreadGroups; ++g)
+      variance += squares[g] * double{clusters[c]->stats.spreads[g]};
     scores.push_back(static_cast<float>(dot(clusters[c]->mean.key)));
-    masses.push_back(estimate.cluster_mass(scores[c], q_norm2, clusters[c]->stats));
+    sigmas.push_back(static_cast<float>(std::sqrt(variance)));
+    masses.push_back(estimate.log_mass(scores[c], sigmas[c]));
   }
   const double largest = *std::max_element(masses.begin(), masses.end());
   double total = 0;
   for (const double mass : masses) total += std::exp(mass - largest);
   const auto log_z = static_cast<float>(largest + std::log(total));
   std::vector<float> found;
-  for (size_t c = 0; c < n; ++c) {
-    const ClusterStats& stats = clusters[c]->stats;
-    found.push_back(stats.n > 1 ? estimate(scores[c], q_norm2, stats, log_z) : -INFINITY);
-  }
+  for (size_t c = 0; c < n; ++c)
+    found.push_back(spec_.page > 1 ? estimate(scores[c], sigmas[c], clusters[c]->stats.rho, log_z)
+                                   : -INFINITY);
   return found;
 }
 
@@ -207,17 +242,12 @@ std::vector<bool> ReferenceRefineAttention::decide(const TileOf& tile) const {
   const int64_t n_queries = tile.args.queries.rows();
   const bool shared = spec_.tile > 1 && n_queries > 1;
   const double delta = tile.plan.delta * (shared ? spec_.tile_factor : 1.0);
-  const bool mean = spec_.rule_of_pass(n_queries) == RefineRule::kMeanError;
-  std::vector<double> level;  // of each cluster: the largest estimate of the queries, or their mean
+  std::vector<double> level;  // of each cluster: the largest estimate of the queries
   for (int64_t i = 0; i < tile.n_rows; ++i) {
     const std::vector<float> found = estimates(tile, tile.first_row + i);
-    level.resize(found.size(), mean ? 0.0 : -INFINITY);
-    for (size_t c = 0; c < found.size(); ++c) {
-      const double estimate{found[c]};
-      if (std::isnan(estimate)) continue;
-      level[c] = mean ? level[c] + estimate / static_cast<double>(tile.n_rows)
-                      : std::max(level[c], estimate);
-    }
+    level.resize(found.size(), -INFINITY);
+    for (size_t c = 0; c < found.size(); ++c)
+      if (!std::isnan(found[c])) level[c] = std::max(level[c], double{found[c]});
   }
   std::vector<bool> opens;
   for (const double x : level) opens.push_back(x >= delta);
@@ -257,8 +287,10 @@ void ReferenceRefineAttention::attend(const AttendRefineArgs& args) {
   opened_.resize(static_cast<size_t>((end + spec_.segment - 1) / spec_.segment * spec_.n_heads));
   for (int64_t kv_head = 0; kv_head < spec_.n_kv_heads; ++kv_head) {
     Head head{.tokens = attention::counted_keys(keys_, values_, kv_head, spec_.head_dim),
+              .dims = {},
               .clusters = {},
               .early = {}};
+    if (end >= spec_.segment) group_dims_of(head);
     for (int64_t begin = 0; n > 0 && begin < segment_border(end - 1, end); begin += spec_.segment)
       settle(head, begin, spec_.segment, head.clusters);
     if (spec_.causal && spec_.early > 0 && n > 0 && decide_alone(args))
