@@ -32,6 +32,20 @@ void expect_refused(const std::vector<BadValue>& all) {
   }
 }
 
+// The deltas of a plan belong to the rule that they were chosen by.
+TEST(PlanFileRefusals, APlanOfAnEarlierRuleIsRefused) {
+  json file = plan_file_json(sample_plan());
+  json& layer = file["layers"][1];
+  const size_t n_heads = layer.at("heads").size();
+  layer = {{"layer", 1}, {"mode", "refine"}, {"segment", 256}, {"page", 16}, {"tile", 64}};
+  layer["heads"] = json(n_heads, json{{"kind", "clusters"}, {"delta", 0.1}});
+  layer["rule"] = "error";
+  expect_error([&] { parsed(file); }, {"rule: is of an earlier version"});
+  layer["rule"] = "error-by-groups";
+  layer["clusters"] = "pages";
+  expect_error([&] { parsed(file); }, {"clusters: is of an earlier version"});
+}
+
 TEST(PlanFileRefusals, NameTheirPlace) {
   expect_refused({
       {"/format", "plan", {"is not a plan of sluice"}},
