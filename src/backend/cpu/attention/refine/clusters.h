@@ -10,7 +10,7 @@ namespace sluice::impl::cpu::refine {
 // Rows of keys (n, dim) in the order of pages, those of a page side by side and ascending; page
 // divides n.
 std::vector<int32_t> cluster_keys(const float* keys, int64_t n, int64_t dim, int64_t page);
-// Of keys (n, dim), by dimension.
+// The variances of keys (n, dim) are returned by dimension, times n.
 std::vector<double> variances_of(const float* keys, int64_t n, int64_t dim);
 
 // out (dim) = the mean of n rows of (…, dim).

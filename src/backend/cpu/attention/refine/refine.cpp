@@ -192,7 +192,10 @@ void CpuRefineAttention<T>::settle_parts(int64_t begin, int64_t end, int64_t n_t
   const int64_t n_parts = (end - begin) / n_tokens;
   if (n_parts == 0) return;
   if (begin == 0)
-    for (Head& head : heads_) head.dims = dim_groups_of(spec_, head.tokens);
+    parallel_each(spec_.n_kv_heads, [&](int64_t kv_head) {
+      if (kept_kind(kv_head) == HeadKind::kClusters)
+        head_at(kv_head).dims = dim_groups_of(spec_, head_at(kv_head).tokens);
+    });
   std::vector<Settled<T>> parts(static_cast<size_t>(n_parts * spec_.n_kv_heads));
   parallel_each(static_cast<int64_t>(parts.size()), [&](int64_t i) {
     const int64_t kv_head = i / n_parts, first = begin + i % n_parts * n_tokens;

@@ -42,7 +42,7 @@ struct Settled {
   int64_t bytes() const;
 };
 
-// What a head's clusters are made of.
+// A head's clusters are made of its tokens, with spreads in these groups of dimensions.
 template <typename T>
 struct SettleFrom {
   HeadKind kind;
@@ -53,7 +53,7 @@ struct SettleFrom {
 template <typename T>
 Settled<T> settle_part(const RefineSpec& spec, const SettleFrom<T>& head, int64_t begin,
                        int64_t end);
-// Of a head whose first segment is there.
+// Groups the dimensions of a head whose first segment is there.
 template <typename T>
 DimGroups dim_groups_of(const RefineSpec& spec, const attention::HeadTokens<T>& tokens);
 

@@ -17,13 +17,14 @@ using namespace dense;
 
 constexpr float kLog2Page = 4;  // log2(kPage)
 
-// What decides about the pages of a tile, in shared memory; zeros for columns that are no page.
+// The statistics by which queries decide about the pages of a tile lie here, in shared memory.
+// Columns that are no page have zeros.
 template <int kKeys>
 struct PageStats {
   alignas(16) uint4 spreads[kKeys];
   alignas(16) float rhos[kKeys];
 
-  // Of page `page`, where it is before `end`.
+  // Puts the statistics of `page` into a column, or zeros where it is not before `end`.
   __device__ void load(const CacheView& cache, int64_t kv_head, int column, int page, int end) {
     const int64_t at = kv_head * cache.n_pages + page;
     spreads[column] = page < end ? cache.spreads[at] : make_uint4(0, 0, 0, 0);
@@ -107,7 +108,8 @@ struct RowEstimates {
 #pragma unroll
     for (int half = 0; half < 2; ++half) offset[half] -= sum.all(half);
   }
-  // Of pages 8 n + 2 t and the next: variances of the scores of row g, then of row g + 8.
+  // to[0..1] become the variances of the scores of row g for pages 8 n + 2 t and the next, to[2..3]
+  // those of row g + 8.
   template <int kKeys>
   __device__ void variances(float (&to)[4], const PageStats<kKeys>& stats, int n) const {
     to[0] = to[1] = to[2] = to[3] = 0;
